@@ -43,6 +43,7 @@ import (
 	"github.com/muster-dev/muster/queueing/jobs"
 	jobkinds "github.com/muster-dev/muster/queueing/jobs/kinds"
 	"github.com/muster-dev/muster/queueing/jobs/podgroup"
+	"github.com/muster-dev/muster/queueing/jobs/ungater"
 	workloads "github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -176,6 +177,9 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o Options, pulse *hea
 				return err
 			}
 			if err := jobs.Add(mgr, o.Queues, queues.Metrics, o.WebhookAddress != noWebhook, jobkinds.All(o.JobKinds...)...); err != nil {
+				return err
+			}
+			if err := ungater.Add(mgr, queues.Metrics); err != nil {
 				return err
 			}
 			return podgroup.Add(mgr, o.Queues, queues.Metrics)

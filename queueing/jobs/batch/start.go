@@ -79,12 +79,11 @@ func restoreFrom(job *batchv1.Job, podSets []kueue.PodSet) bool {
 	if len(podSets) != 1 {
 		return false
 	}
-	have, was := &job.Spec.Template.Spec, &podSets[0].Template.Spec
 	fewer := podSets[0].MinCount != nil && ptr.Deref(job.Spec.Parallelism, 1) < podSets[0].Count
 	if !fewer && !templates.Differs(&job.Spec.Template, &podSets[0].Template) {
 		return false
 	}
-	have.NodeSelector, have.Tolerations = was.NodeSelector, was.Tolerations
+	templates.PutBack(&job.Spec.Template, &podSets[0].Template)
 	if fewer {
 		job.Spec.Parallelism = new(podSets[0].Count)
 	}

@@ -79,7 +79,7 @@ func restored(t *corev1.PodTemplateSpec, before *original, was *corev1.PodTempla
 	case was == nil || !templates.Differs(t, was):
 		return nil
 	default:
-		t.Spec.NodeSelector, t.Spec.Tolerations = was.Spec.NodeSelector, was.Spec.Tolerations
+		templates.PutBack(t, was)
 	}
 	return write()
 }

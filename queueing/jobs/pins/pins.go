@@ -153,6 +153,20 @@ func (s *PodSet) Place(waiting, open []*corev1.Pod) []Pin {
 	return out
 }
 
+// Stranded are pods that were sent to a node that the assignment has no more, and are not bound: they never will be.
+func (s *PodSet) Stranded(open []*corev1.Pod) (out []*corev1.Pod) {
+	if s.levels[len(s.levels)-1] != corev1.LabelHostname {
+		return nil
+	}
+	for _, pod := range open {
+		assigned := slices.ContainsFunc(s.domains, func(d placement.Domain) bool { return key(d.Values) == s.at(pod) })
+		if !assigned && pod.Spec.NodeName == "" && !isOver(pod) && !terminates(pod) {
+			out = append(out, pod)
+		}
+	}
+	return out
+}
+
 // byRank are the domains of pods by their ranks; not ok where those do not say.
 func (s *PodSet) byRank(waiting, open []*corev1.Pod) (out []placement.Domain, ok bool) {
 	if s.index == nil {

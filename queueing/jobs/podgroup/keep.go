@@ -9,12 +9,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/pins"
 	"github.com/muster-dev/muster/queueing/jobs/templates"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -89,8 +91,15 @@ func (r *reconciler) open(ctx context.Context, g *gang, w *kueue.Workload) (bool
 			free[i]--
 		}
 	}
+	selectors, pinned, err := domainsOf(w, g)
+	if err != nil {
+		return false, err
+	}
 	for _, pod := range g.gated {
 		i := podSetOf(w, g, pod)
+		if i >= 0 && pinned[i] && selectors[pod.UID] == nil {
+			continue // until its node is replaced, or another pod gives its place up
+		}
 		if i < 0 {
 			r.refuse(g, pod, "the Workload %s has quota for no pod like it: what it takes or where it may go differs from the others", w.Name)
 			continue
@@ -103,7 +112,10 @@ func (r *reconciler) open(ctx context.Context, g *gang, w *kueue.Workload) (bool
 			r.refuse(g, pod, "the Workload %s has quota for %d pods, which run", w.Name, placements[i].Count)
 			continue
 		}
-		err := r.openOne(ctx, g, pod, &placements[i])
+		p := placements[i]
+		p.Topology = false // a pod that is there gets no other gate: it is sent to its domain at once
+		p.Updates = append(slices.Clip(p.Updates), kueue.PodSetUpdate{NodeSelector: selectors[pod.UID]})
+		err := r.openOne(ctx, g, pod, &p)
 		if errors.Is(err, templates.ErrConflict) {
 			r.event(pod, corev1.EventTypeWarning, failedToStart, "%v", err)
 			if len(g.open) > 0 {
@@ -118,6 +130,28 @@ func (r *reconciler) open(ctx context.Context, g *gang, w *kueue.Workload) (bool
 		r.event(pod, corev1.EventTypeNormal, "Started", "Admitted by clusterQueue %s", w.Status.Admission.ClusterQueue)
 	}
 	return false, nil
+}
+
+// domainsOf are the node selectors of the gated pods that have a domain, and which pod sets have an assignment.
+func domainsOf(w *kueue.Workload, g *gang) (selectors map[types.UID]map[string]string, pinned []bool, err error) {
+	podSets, err := pins.Of(w)
+	if err != nil {
+		return nil, nil, err
+	}
+	selectors, pinned = map[types.UID]map[string]string{}, make([]bool, len(w.Spec.PodSets))
+	for i, s := range podSets {
+		if s == nil {
+			continue
+		}
+		pinned[i] = true
+		of := func(pods []*corev1.Pod) []*corev1.Pod {
+			return slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return podSetOf(w, g, pod) != i })
+		}
+		for _, pin := range s.Place(of(g.gated), of(g.open)) {
+			selectors[pin.Pod.UID] = pin.Selector
+		}
+	}
+	return selectors, pinned, nil
 }
 
 // refuse tells why a pod stays gated though its gang runs. It is told once of each pod, and of

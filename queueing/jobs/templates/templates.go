@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/queueing/placement"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -37,6 +38,8 @@ type Placement struct {
 	Updates []kueue.PodSetUpdate
 	// Labels and Annotations say what the pods were admitted as.
 	Labels, Annotations map[string]string
+	// Topology: each pod is created with the gate of topologies, and sent to its domain when that is removed.
+	Topology bool
 	// Gated pods are created with the gate of elastic jobs. Their updates are applied
 	// to each pod when its gate is removed, since later slices have other updates.
 	Gated bool
@@ -56,8 +59,30 @@ func Of(ctx context.Context, kube client.Reader, w *kueue.Workload) ([]Placement
 		out[i] = Placement{
 			Count: ptr.Deref(a.Count, w.Spec.PodSets[i].Count), Flavors: flavors, Updates: UpdatesOf(w, name), Labels: queueLabels(w, name),
 		}
+		if a.TopologyAssignment != nil {
+			out[i].inTopology(w, &w.Spec.PodSets[i], a.TopologyAssignment)
+		}
 	}
 	return out, nil
+}
+
+// inTopology has the pods of a podSet go to the domains that they are assigned. Where that is one that has other nodes, the
+// template says so, which costs no write for each pod; a node may be lost, and its pods are then sent to another one.
+func (p *Placement) inTopology(w *kueue.Workload, ps *kueue.PodSet, a *kueue.TopologyAssignment) {
+	p.Annotations = map[string]string{kueue.WorkloadAnnotation: w.Name}
+	if !placement.Asks(ps.TopologyRequest) {
+		p.Annotations[kueue.PodSetUnconstrainedTopologyAnnotation] = "true"
+	}
+	domains, err := placement.Decode(a)
+	if err != nil || len(domains) != 1 || a.Levels[len(a.Levels)-1] == corev1.LabelHostname {
+		p.Topology = true
+		return
+	}
+	selector := map[string]string{}
+	for i, level := range a.Levels {
+		selector[level] = domains[0].Values[i]
+	}
+	p.Updates = append(p.Updates, kueue.PodSetUpdate{Name: ps.Name, NodeSelector: selector})
 }
 
 // UpdatesOf are what the admission checks of a Workload have prepared for a pod set.
@@ -95,8 +120,9 @@ type Original struct {
 	Tolerations  []corev1.Toleration `json:"tolerations,omitempty"`
 	Labels       map[string]*string  `json:"labels,omitempty"`
 	Annotations  map[string]*string  `json:"annotations,omitempty"`
-	// Gated: the gate was added.
-	Gated bool `json:"gated,omitempty"`
+	// Gated and Topology: the gate was added.
+	Gated    bool `json:"gated,omitempty"`
+	Topology bool `json:"topology,omitempty"`
 }
 
 // Apply changes a pod template as its pods were admitted, and returns what it replaces.
@@ -112,6 +138,9 @@ func (p *Placement) Apply(template *corev1.PodTemplateSpec) (Original, error) {
 		return before, err
 	}
 	update(template, &kueue.PodSetUpdate{Labels: p.Labels, Annotations: p.Annotations}, &before)
+	if before.Topology = p.Topology && !slices.ContainsFunc(template.Spec.SchedulingGates, IsTopologyGate); before.Topology {
+		template.Spec.SchedulingGates = append(template.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: kueue.TopologySchedulingGate})
+	}
 	if !p.Gated {
 		for i := range p.Updates {
 			update(template, &p.Updates[i], &before)
@@ -126,7 +155,13 @@ func (p *Placement) Apply(template *corev1.PodTemplateSpec) (Original, error) {
 // by Kueue changes for good.
 func Differs(have, was *corev1.PodTemplateSpec) bool {
 	return !equality.Semantic.DeepEqual(have.Spec.NodeSelector, was.Spec.NodeSelector) ||
-		!equality.Semantic.DeepEqual(have.Spec.Tolerations, was.Spec.Tolerations)
+		!equality.Semantic.DeepEqual(have.Spec.Tolerations, was.Spec.Tolerations) ||
+		slices.ContainsFunc(have.Spec.SchedulingGates, IsTopologyGate) != slices.ContainsFunc(was.Spec.SchedulingGates, IsTopologyGate)
+}
+
+// PutBack makes that of a template what it was.
+func PutBack(have, was *corev1.PodTemplateSpec) {
+	have.Spec.NodeSelector, have.Spec.Tolerations, have.Spec.SchedulingGates = was.Spec.NodeSelector, was.Spec.Tolerations, was.Spec.SchedulingGates
 }
 
 // Restore puts back what Apply has replaced.
@@ -136,6 +171,9 @@ func (o *Original) Restore(template *corev1.PodTemplateSpec) {
 	template.Annotations = putBack(template.Annotations, o.Annotations)
 	if o.Gated {
 		template.Spec.SchedulingGates = slices.DeleteFunc(template.Spec.SchedulingGates, IsElasticGate)
+	}
+	if o.Topology {
+		template.Spec.SchedulingGates = slices.DeleteFunc(template.Spec.SchedulingGates, IsTopologyGate)
 	}
 }
 
@@ -236,6 +274,9 @@ func merge(values, more map[string]string) map[string]string {
 	maps.Copy(values, more)
 	return values
 }
+
+// IsTopologyGate reports whether a gate is that of pods that are to be sent to a domain.
+func IsTopologyGate(g corev1.PodSchedulingGate) bool { return g.Name == kueue.TopologySchedulingGate }
 
 // IsElasticGate reports whether a gate is that of elastic jobs.
 func IsElasticGate(g corev1.PodSchedulingGate) bool { return g.Name == kueue.ElasticJobSchedulingGate }
