@@ -38,8 +38,9 @@ var stormLength = flag.Duration("storm", time.Minute, "how long things go wrong,
 
 const (
 	// aftermath is how long everything may take to be done once nothing goes wrong any
-	// more: retries pause for up to half a minute, stockouts for longer.
-	aftermath = 5 * time.Minute
+	// more: retries pause for up to half a minute, stockouts for longer. A controller of Kubernetes
+	// that has missed the event of a pod waits for it for 5 minutes.
+	aftermath = 7 * time.Minute
 	// unrest is how long after a fault no controller can be expected to work again: a client
 	// that has lost its watches repeatedly retries after up to half a minute.
 	unrest = 45 * time.Second
