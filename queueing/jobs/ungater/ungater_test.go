@@ -1,0 +1,199 @@
+package ungater
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/controller/metrics"
+	"github.com/muster-dev/muster/queueing/placement"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// placed is an admitted Workload of two pods on node a and one on b.
+func placed() *kueue.Workload {
+	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gang"}}
+	w.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 3}}
+	w.Status.Admission = &kueue.Admission{PodSetAssignments: []kueue.PodSetAssignment{{
+		Name: "main", Count: new(int32(3)), TopologyAssignment: placement.Encode([]string{corev1.LabelHostname},
+			[]placement.Domain{{Values: []string{"a"}, Count: 2}, {Values: []string{"b"}, Count: 1}}),
+	}}}
+	for _, c := range []string{kueue.WorkloadQuotaReserved, kueue.WorkloadAdmitted} {
+		w.Status.Conditions = append(w.Status.Conditions, metav1.Condition{Type: c, Status: metav1.ConditionTrue})
+	}
+	return w
+}
+
+// pod is one of the gang, gated, or sent to a node.
+func pod(name, node string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: name, UID: types.UID(name),
+		Annotations: map[string]string{kueue.WorkloadAnnotation: "gang"}, Labels: map[string]string{workload.PodSetLabel: "main"},
+	}}
+	if node == "" {
+		p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: kueue.TopologySchedulingGate}, {Name: "of-another"}}
+	} else {
+		p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
+	}
+	return p
+}
+
+// TestReconcile looks at where pods are, and which are still gated.
+func TestReconcile(t *testing.T) {
+	for name, tc := range map[string]struct {
+		workload func(*kueue.Workload)
+		pods     []*corev1.Pod
+		want     map[string]string
+	}{
+		"each to its node":                   {pods: []*corev1.Pod{pod("x", ""), pod("y", ""), pod("z", "")}, want: map[string]string{"x": "a", "y": "a", "z": "b"}},
+		"no more than there is room for":     {pods: []*corev1.Pod{pod("w", "b"), pod("x", ""), pod("y", ""), pod("z", "")}, want: map[string]string{"w": "b", "x": "a", "y": "a", "z": ""}},
+		"one that can never run makes room":  {pods: []*corev1.Pod{pod("w", "lost"), pod("x", "")}, want: map[string]string{"x": "a"}},
+		"an evicted gang stays where it is":  {workload: evicted, pods: []*corev1.Pod{pod("x", "")}, want: map[string]string{"x": ""}},
+		"a lost node gets none":              {workload: unhealthy("a"), pods: []*corev1.Pod{pod("x", ""), pod("y", "")}, want: map[string]string{"x": "b", "y": ""}},
+		"pods of another podSet are not its": {pods: []*corev1.Pod{labelled(pod("x", ""), "other"), pod("y", "")}, want: map[string]string{"x": "", "y": "a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := placed()
+			if tc.workload != nil {
+				tc.workload(w)
+			}
+			r, kube := world(t, w, tc.pods, interceptor.Funcs{})
+			if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(w)}); err != nil {
+				t.Fatal(err)
+			}
+			if got := whereabouts(t, kube); fmt.Sprint(got) != fmt.Sprint(tc.want) {
+				t.Errorf("pods are at %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func evicted(w *kueue.Workload) {
+	w.Status.Conditions = append(w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadEvicted, Status: metav1.ConditionTrue})
+}
+
+func unhealthy(node string) func(*kueue.Workload) {
+	return func(w *kueue.Workload) { w.Status.UnhealthyNodes = []kueue.UnhealthyNode{{Name: node}} }
+}
+
+func labelled(p *corev1.Pod, podSet string) *corev1.Pod {
+	p.Labels[workload.PodSetLabel] = podSet
+	return p
+}
+
+// TestAPlaceIsGivenOnce though the cache does not show yet who was sent there.
+func TestAPlaceIsGivenOnce(t *testing.T) {
+	w := placed()
+	stale := []corev1.Pod{*pod("x", ""), *pod("y", "")}
+	r, kube := world(t, w, []*corev1.Pod{pod("u", ""), pod("v", ""), pod("x", ""), pod("y", "")}, interceptor.Funcs{
+		List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
+			list.(*corev1.PodList).Items = stale
+			return nil
+		},
+	})
+	request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(w)}
+	for i := range stale {
+		if err := kube.Get(t.Context(), client.ObjectKeyFromObject(&stale[i]), &stale[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.Reconcile(t.Context(), request); err != nil {
+		t.Fatal(err)
+	}
+	// Two more come, whose names are first; the cache shows the others as they were.
+	for _, name := range []string{"u", "v"} {
+		p := pod(name, "")
+		if err := kube.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil {
+			t.Fatal(err)
+		}
+		stale = append(stale, *p)
+	}
+	if _, err := r.Reconcile(t.Context(), request); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fmt.Sprint(read(t, kube, "u", "v", "x", "y")), fmt.Sprint(map[string]string{"u": "b", "v": "", "x": "a", "y": "a"}); got != want {
+		t.Errorf("pods are at %v, want %v", got, want)
+	}
+}
+
+// TestAWriteThatFailsIsTriedAgain.
+func TestAWriteThatFailsIsTriedAgain(t *testing.T) {
+	w, fails := placed(), true
+	r, kube := world(t, w, []*corev1.Pod{pod("x", "")}, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption) error {
+			if fails {
+				return errors.New("the API server is away")
+			}
+			return c.Patch(ctx, o, p, options...)
+		},
+	})
+	request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(w)}
+	if _, err := r.Reconcile(t.Context(), request); err == nil {
+		t.Error("no error, so it is not tried again")
+	}
+	fails = false
+	if _, err := r.Reconcile(t.Context(), request); err != nil {
+		t.Fatal(err)
+	}
+	if got := whereabouts(t, kube); got["x"] != "a" {
+		t.Errorf("the pod is at %v, want a", got)
+	}
+}
+
+func world(t *testing.T, w *kueue.Workload, pods []*corev1.Pod, funcs interceptor.Funcs) (*reconciler, client.Client) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, kueue.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(w).WithInterceptorFuncs(funcs).WithIndex(&corev1.Pod{}, workloadIndex, workloadOf)
+	for _, p := range pods {
+		b = b.WithObjects(p)
+	}
+	kube := b.Build()
+	return &reconciler{client: kube, metrics: metrics.New(metrics.Config{}), now: time.Now, sent: map[types.NamespacedName]map[types.UID]map[string]string{}}, kube
+}
+
+func whereabouts(t *testing.T, kube client.Client) map[string]string {
+	t.Helper()
+	var list corev1.PodList
+	if err := kube.List(t.Context(), &list); err != nil {
+		t.Fatal(err)
+	}
+	names := make([]string, len(list.Items))
+	for i := range list.Items {
+		names[i] = list.Items[i].Name
+	}
+	return read(t, kube, names...)
+}
+
+// read tells where pods are sent; those that are gated nowhere.
+func read(t *testing.T, kube client.Client, names ...string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, name := range names {
+		p := &corev1.Pod{}
+		if err := kube.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: name}, p); err != nil {
+			t.Fatal(err)
+		}
+		out[name] = p.Spec.NodeSelector[corev1.LabelHostname]
+		if gated := isGated(p); gated != (out[name] == "") {
+			t.Errorf("pod %s is gated: %v, and sent to %q", name, gated, out[name])
+		}
+	}
+	return out
+}
