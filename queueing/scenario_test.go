@@ -773,20 +773,20 @@ func (w *world) nodes(t *testing.T, name string, args map[string]string) {
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	n.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")}
 	for k, v := range args {
-		switch {
-		case k == "count":
+		switch k {
+		case "count":
 			var err error
 			if count, err = strconv.Atoi(v); err != nil {
 				t.Fatal(err)
 			}
-		case k == "cordoned":
+		case "cordoned":
 			n.Spec.Unschedulable = true
-		case k == "booked":
+		case "booked":
 			// By the only request of a workload, as the provisioner books it.
 			r := w.s.Requests[w.find(t, v).UID][0]
 			n.Annotations = map[string]string{state.BookingLabel(r.Name): state.Booking{UID: r.UID}.Encode()}
 			n.Labels[state.BookingLabel(r.Name)], n.Spec.Unschedulable = r.Namespace, true
-		case k == "pool" || k == "rack" || k == "block":
+		case "pool", "rack", "block":
 			n.Labels[k] = v
 		default:
 			n.Status.Allocatable[corev1.ResourceName(k)] = resource.MustParse(v)

@@ -47,11 +47,11 @@ func TestRacksHoldTheirGangs(t *testing.T) {
 		w.set(clusterQueue(t, "team", args, "gpu cpu=60"))
 		w.set(localQueueTo("main", "team", ""))
 		w.sees = func(v *lifecycle.Verdict) {
-			switch {
-			case v.Action == lifecycle.Reserve:
+			switch v.Action {
+			case lifecycle.Reserve:
 				w.placed++
 				w.judge(t, seed, v, nil)
-			case v.Action == lifecycle.Advance:
+			case lifecycle.Advance:
 				repaired++
 				w.judge(t, seed, v, podsOn(v.Workload.Object.Status.Admission))
 			}

@@ -68,7 +68,7 @@ func (s Rules) forestOf(w *cache.Workload, checks []kueue.AdmissionCheckState) *
 	if len(requests) == 0 {
 		return s.cache.Nodes.Forest
 	}
-	return s.cache.Nodes.Forest.Among(func(n *corev1.Node) (reserved []nodegroups.Resources, ok bool) {
+	return s.cache.Nodes.Among(func(n *corev1.Node) (reserved []nodegroups.Resources, ok bool) {
 		for _, b := range state.BookingsOn(n.Labels, n.Annotations) {
 			if uid, own := requests[b.Key]; own && uid == string(b.UID) {
 				ok = true

@@ -93,7 +93,7 @@ func labelled(p *corev1.Pod, podSet string) *corev1.Pod {
 	return p
 }
 
-// TestAPlaceIsGivenOnce though the cache does not show yet who was sent there.
+// TestAPlaceIsGivenOnce though the cache does not show yet which pods were sent there.
 func TestAPlaceIsGivenOnce(t *testing.T) {
 	w := placed()
 	stale := []corev1.Pod{*pod("x", ""), *pod("y", "")}
