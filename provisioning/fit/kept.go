@@ -3,10 +3,24 @@ package fit
 import "slices"
 
 // Kept is the pod where it is kept to nodes with these labels, beside what it asks
-// itself, and where there are count of it.
+// itself, and where there are count of it left. Where the others run, the labels tell the domain,
+// and which of them are of a slice is not known.
 func (p *Pod) Kept(count int, labels map[string]string) *Pod {
 	out := *p
+	if count < p.Count {
+		out.Domains = Domains{PerNode: 1}
+	}
 	out.Count = count
 	out.nodeSelector = slices.Concat(p.nodeSelector, sortedLabels(labels))
+	return &out
+}
+
+// IsBound reports whether annotations say within which domains the pods must be.
+func (p *Pod) IsBound() bool { return len(p.Layers) > 0 || p.PerNode > 1 }
+
+// Unbound is the pod as if it might be in any domains.
+func (p *Pod) Unbound() *Pod {
+	out := *p
+	out.Domains = Domains{PerNode: 1}
 	return &out
 }

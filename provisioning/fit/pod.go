@@ -26,6 +26,7 @@ type Pod struct {
 	Requests nodegroups.Resources
 	// Running is what other pods will see of it.
 	Running
+	Domains
 
 	nodeSelector []label
 	// affinity is the required node affinity; without terms where there is none.
@@ -55,7 +56,11 @@ func (p *Pod) read(namespace string, t *corev1.PodTemplateSpec, objects *Objects
 	if r := unjudged(spec); r.Refused() {
 		return r
 	}
-	p.Requests = TemplateRequests(spec)
+	domains, r := DomainsOf(t, p.Count)
+	if r.Refused() {
+		return r
+	}
+	p.Requests, p.Domains = TemplateRequests(spec), domains
 	p.Running = Running{Namespace: namespace, Labels: t.Labels, Ports: hostPorts(spec)}
 	p.nodeSelector = sortedLabels(spec.NodeSelector)
 	p.tolerations = spec.Tolerations
@@ -202,10 +207,10 @@ func (p *Pod) Mismatch(name string, nodeLabels map[string]string, taints []corev
 	return ""
 }
 
-// Keys are the node labels that Matches looks at, in order. The host name is among
-// them only where Names cannot list the nodes that it is about.
+// Keys are the node labels that Matches looks at, and those of the domains, in order. The host
+// name is among them only where Names cannot list the nodes that it is about.
 func (p *Pod) Keys() []string {
-	var keys []string
+	keys := p.Levels()
 	for _, l := range p.nodeSelector {
 		if l.key != corev1.LabelHostname {
 			keys = append(keys, l.key)

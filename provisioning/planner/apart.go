@@ -34,47 +34,76 @@ func (q *query) isApart() bool {
 	return false
 }
 
-// spot is a node, or a machine that may be launched, for pods placed one by one.
+// spot is a node, or a machine that may be launched, for pods placed one by one: a bin of one.
 type spot struct {
-	name   string
-	source int
-	offer  int
-	room   vector
-	// of the gang's pods, by podSet; taken is their sum.
-	pods  []int
+	name string
+	bin
+	// taken is the sum of the gang's pods.
 	taken int
 }
 
-// placeApart places the gang in the trial's region, pod after pod, or says that it
-// found no way. What it finds is checked once more with just the nodes that it
-// uses: these alone will bear the booking, so they alone are the domains that
-// pods are spread over.
+// placeApart places the gang in the trial's region, or says that it found no way. Domains are chosen
+// for one part of the gang after another, each such that it has room beside those before. Where slices
+// of a podSet are bound, all of it is kept in one domain: its pods are not told apart here.
 func (t *trial) placeApart() bool {
+	for range t.pods {
+		t.in = append(t.in, t.whole())
+	}
+	all := t.parts()
+	if t.policy.Topology != "" {
+		var podSets []int
+		for _, p := range all {
+			podSets = append(podSets, p.podSets...)
+		}
+		if !t.choose(t.policy.Topology, podSets, podSets[:1]) {
+			return false
+		}
+	}
+	var podSets []int
+	for _, p := range all {
+		podSets = append(podSets, p.podSets...)
+		for _, level := range t.pods[p.podSets[0]].Levels() {
+			if !t.choose(level, p.podSets, podSets) {
+				return false
+			}
+		}
+	}
+	return t.placePods(podSets)
+}
+
+// choose keeps podSets in the domain of the level that is the best for the placed ones.
+func (t *trial) choose(level string, podSets, placed []int) bool {
+	first := podSets[0]
+	c := t.clone()
+	ok := c.within(c.in[first], level, first, t.pods[first].Count, func(t *trial, d *domain) bool {
+		for _, i := range podSets {
+			t.in[i] = d
+		}
+		return t.placePods(placed)
+	})
+	t.in, t.between = c.in, c.between
+	return ok
+}
+
+// placePods places the podSets, pod after pod. What it finds is checked once more
+// with just the nodes that it uses: these alone will bear the booking, so they alone are the
+// domains that pods are spread over.
+func (t *trial) placePods(podSets []int) bool {
 	spots := t.spots()
 	inRegion := map[string]bool{}
 	for _, s := range spots {
 		inRegion[s.name] = true
 	}
-	state := t.state(inRegion)
-	for _, i := range t.placingOrder() {
-		for range t.pods[i].Count {
-			s := t.bestSpot(state, spots, i)
-			if s == nil {
-				if s = t.launchSpot(state, len(spots), i); s == nil {
-					t.noteObstacle(state, spots, i)
-					return false
-				}
-				spots = append(spots, s)
-			}
-			t.put(state, s, i)
-		}
+	spots, ok := t.placeOn(t.state(inRegion), spots, podSets, mayLaunch)
+	if !ok {
+		return false
 	}
 	used := slices.DeleteFunc(spots, func(s *spot) bool { return s.taken == 0 })
-	if !t.placeAgain(used) {
+	if !t.placeAgain(used, podSets) {
 		return false
 	}
 	for _, s := range used {
-		t.bins = append(t.bins, bin{source: s.source, offer: s.offer, count: 1, room: s.room, pods: s.pods})
+		t.bins = append(t.bins, s.bin)
 		if s.source >= 0 {
 			t.used[s.source] = 1
 		}
@@ -82,8 +111,37 @@ func (t *trial) placeApart() bool {
 	return true
 }
 
-// placeAgain places the gang on these spots alone.
-func (t *trial) placeAgain(spots []*spot) bool {
+// mayLaunch lets placeOn add machines that are launched.
+const mayLaunch = true
+
+// placeOn places the podSets on the spots, and on new ones. Pods that must be on one node are placed
+// one right after another.
+func (t *trial) placeOn(state *fit.InterPodState, spots []*spot, podSets []int, launch bool) ([]*spot, bool) {
+	for _, i := range podSets {
+		var s *spot
+		for n := range t.pods[i].Count {
+			if unit := t.pods[i].PerNode; n%unit == 0 {
+				need := min(unit, t.pods[i].Count-n)
+				if s = t.bestSpot(state, spots, i, need); s == nil && launch {
+					if s = t.launchSpot(state, len(spots), i, need); s != nil {
+						spots = append(spots, s)
+					}
+				}
+			} else if !state.Allows(i, s.name) {
+				s = nil
+			}
+			if s == nil {
+				t.noteObstacle(state, spots, i)
+				return spots, false
+			}
+			t.put(state, s, i)
+		}
+	}
+	return spots, true
+}
+
+// placeAgain places the podSets on these spots alone.
+func (t *trial) placeAgain(spots []*spot, podSets []int) bool {
 	use := map[string]bool{}
 	for _, s := range spots {
 		use[s.name] = true
@@ -99,15 +157,8 @@ func (t *trial) placeAgain(spots []*spot) bool {
 			state.AddNode(t.machine(s))
 		}
 	}
-	for _, i := range t.placingOrder() {
-		for range t.pods[i].Count {
-			s := t.bestSpot(state, spots, i)
-			if s == nil {
-				t.noteObstacle(state, spots, i)
-				return false
-			}
-			t.put(state, s, i)
-		}
+	if _, ok := t.placeOn(state, spots, podSets, !mayLaunch); !ok {
+		return false
 	}
 	return !slices.ContainsFunc(spots, func(s *spot) bool { return s.taken == 0 }) && t.anyMayBeLast(state, spots)
 }
@@ -149,19 +200,19 @@ func (t *trial) state(use map[string]bool) *fit.InterPodState {
 func (t *trial) spots() []*spot {
 	out := make([]*spot, len(t.sources))
 	for k := range t.sources {
-		out[k] = &spot{name: t.sources[k].node.Name, source: k, offer: -1, room: t.sources[k].room, pods: make([]int, len(t.pods))}
+		out[k] = &spot{t.sources[k].node.Name, bin{source: k, offer: -1, count: 1, room: t.sources[k].room, pods: make([]int, len(t.pods))}, 0}
 	}
 	return out
 }
 
-// bestSpot is where the next pod of the podSet goes: where the gang has booked
+// bestSpot is where the next pods of the podSet go, which must be on one node: where the gang has booked
 // already; then the fewest pods of its kind, so that they spread; then where fewest
 // devices are left over; then the first.
-func (t *trial) bestSpot(state *fit.InterPodState, spots []*spot, i int) *spot {
+func (t *trial) bestSpot(state *fit.InterPodState, spots []*spot, i, need int) *spot {
 	var best *spot
 	var bestKey [3]int64
 	for _, s := range spots {
-		if !t.takes(s).has(i) || s.room.times(t.needs[i], 1) == 0 {
+		if !t.takes(s).has(i) || s.room.times(t.needs[i], need) < need || !t.in[i].has(&s.bin) {
 			continue
 		}
 		key := [3]int64{1, int64(s.pods[i]), 0}
@@ -183,7 +234,7 @@ func (t *trial) bestSpot(state *fit.InterPodState, spots []*spot, i int) *spot {
 // for it.
 func (t *trial) noteObstacle(state *fit.InterPodState, spots []*spot, i int) {
 	for _, s := range spots {
-		if t.takes(s).has(i) && s.room.times(t.needs[i], 1) > 0 {
+		if t.takes(s).has(i) && s.room.times(t.needs[i], 1) > 0 && t.in[i].has(&s.bin) {
 			placed := 0
 			for _, s := range spots {
 				placed += s.pods[i]
@@ -203,12 +254,13 @@ func (t *trial) takes(s *spot) podSets {
 	return t.sources[s.source].takes
 }
 
-// launchSpot adds a new machine for a pod of the podSet: of the most wanted market,
+// launchSpot adds a new machine for the next pods of the podSet: of the most wanted market,
 // then the lowest expected price, then the first by name.
-func (t *trial) launchSpot(state *fit.InterPodState, number, i int) *spot {
+func (t *trial) launchSpot(state *fit.InterPodState, number, i, need int) *spot {
 	var order []int
-	for k := range t.offers {
-		if t.offers[k].takes.has(i) && t.mayLaunch(k) > 0 && !t.isBlocked(k, 1) {
+	in := t.in[i]
+	for _, k := range in.offers {
+		if t.offers[k].takes.has(i) && t.offers[k].room.times(t.needs[i], need) == need && t.mayLaunch(k, in) > 0 && !t.isBlocked(k, 1) {
 			order = append(order, k)
 		}
 	}
@@ -219,11 +271,14 @@ func (t *trial) launchSpot(state *fit.InterPodState, number, i int) *spot {
 		)
 	})
 	for _, k := range order {
-		s := &spot{name: fmt.Sprintf("%s/%d", t.offers[k].Name, number), source: -1, offer: k, room: t.offers[k].room,
-			pods: make([]int, len(t.pods))}
+		s := &spot{fmt.Sprintf("%s/%d", t.offers[k].Name, number),
+			bin{source: -1, offer: k, count: 1, room: t.offers[k].room, pods: make([]int, len(t.pods))}, 0}
+		if in.new {
+			s.in = in
+		}
 		state.AddNode(t.machine(s))
 		if state.Allows(i, s.name) {
-			t.ask(k, 1)
+			t.ask(k, 1, in)
 			return s
 		}
 	}
@@ -235,6 +290,9 @@ func (t *trial) machine(s *spot) fit.Node {
 	g := t.offers[s.offer].Group
 	labels := maps.Clone(g.Labels)
 	labels[corev1.LabelHostname] = s.name
+	for in := s.in; in != nil; in = in.within {
+		labels[in.level] = in.name
+	}
 	return fit.Node{Name: s.name, Labels: labels, Taints: g.Taints}
 }
 

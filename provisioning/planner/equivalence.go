@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
@@ -18,14 +19,16 @@ import (
 // podSets do not count. It is empty where that is not known.
 func EquivalenceClass(g *state.Gang, p *state.Policy) string {
 	type podSet struct {
-		Count  int
-		Labels map[string]string
-		Spec   corev1.PodSpec
+		Count   int
+		Labels  map[string]string
+		Domains fit.Domains
+		Spec    corev1.PodSpec
 	}
 	podSets := make([]podSet, len(g.PodSets))
 	for i := range g.PodSets {
 		t := g.PodSets[i].Template
-		podSets[i] = podSet{g.PodSets[i].Count, t.Labels, t.Spec}
+		domains, _ := fit.DomainsOf(t, g.PodSets[i].Count)
+		podSets[i] = podSet{g.PodSets[i].Count, t.Labels, domains, t.Spec}
 	}
 	text, err := json.Marshal(podSets)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
 )
@@ -112,11 +113,15 @@ func usefulness(c ReasonCode) int {
 // where it may be already.
 func (q *query) unbounded() *query {
 	p := q.policy
-	if p.Split == v1alpha1.AnyZone && p.Topology == "" {
+	if p.Split == v1alpha1.AnyZone && p.Topology == "" && !slices.ContainsFunc(q.pods, (*fit.Pod).IsBound) {
 		return nil
 	}
 	p.Split, p.Topology = v1alpha1.AnyZone, ""
-	return newQuery(q.Snapshot, q.gang, q.pods, p, q.ideal)
+	pods := make([]*fit.Pod, len(q.pods))
+	for i := range pods {
+		pods[i] = q.pods[i].Unbound()
+	}
+	return newQuery(q.Snapshot, q.gang, pods, p, q.ideal)
 }
 
 func (q *query) splitMessage() string {
@@ -124,6 +129,9 @@ func (q *query) splitMessage() string {
 	case q.policy.Topology != "":
 		return fmt.Sprintf("no single domain of %s has room for the whole gang; several have: a CapacityPolicy without that requiredTopology "+
 			"would allow it", q.policy.Topology)
+	case slices.ContainsFunc(q.pods, (*fit.Pod).IsBound):
+		return "no domains have room for pods that the annotations kueue.x-k8s.io/podset-* of their templates keep together; without them " +
+			"there would be room"
 	case q.policy.Split == v1alpha1.SingleGroup:
 		return "no single NodeGroup has room for all pods of a podSet, but several together have: a CapacityPolicy with split SingleZone or AnyZone would allow it"
 	default:
@@ -137,16 +145,19 @@ func (q *query) explainGroup(g *Group) []Reason {
 	if _, ok := q.market(g); !ok {
 		return []Reason{{Code: CodeMarket, Group: g.Name, Message: fmt.Sprintf("the policy does not allow %s machines", g.CapacityType)}}
 	}
-	_, most, ok := q.regionOfNew(q.bounds()[0], g)
-	if !ok {
-		return []Reason{{Code: CodeConstraint, Group: g.Name, Message: fmt.Sprintf(
-			"its machines lack the label %[1]s, the CapacityPolicy's requiredTopology: if all have the same value, it belongs in "+
-				"spec.template.labels, and if the cloud or an agent sets it on nodes, in spec.topology", q.policy.Topology)}}
-	}
-	var out []Reason
+	var out, small []Reason
 	need := 0
 	usable := q.usable(g)
+	if why := q.lacksLevel(g, q.policy.Topology); why != "" {
+		return []Reason{{Code: CodeConstraint, Group: g.Name, Message: fmt.Sprintf(why, "the CapacityPolicy's requiredTopology")}}
+	}
 	for i, p := range q.pods {
+		lacks := func(level string) bool { return q.lacksLevel(g, level) != "" }
+		if at := slices.IndexFunc(p.Levels(), lacks); at >= 0 {
+			out = append(out, Reason{Code: CodeConstraint, Group: g.Name, Message: fmt.Sprintf(
+				q.lacksLevel(g, p.Levels()[at]), "which an annotation of podSet "+p.Name+" requires")})
+			continue
+		}
 		if why := p.Mismatch("", g.Labels, g.Taints); why != "" {
 			out = append(out, Reason{Code: CodeConstraint, Group: g.Name, Message: why})
 			continue
@@ -160,6 +171,9 @@ func (q *query) explainGroup(g *Group) []Reason {
 		}
 		per := q.perMachine(q.vector(usable), i, p.Count)
 		need += (p.Count + per - 1) / per
+		for _, l := range p.Layers {
+			small = append(small, q.explainDomain(g, l.Level, (min(l.Size, p.Count)+per-1)/per)...)
+		}
 	}
 	if need == 0 {
 		return out
@@ -176,9 +190,8 @@ func (q *query) explainGroup(g *Group) []Reason {
 		return append(out, Reason{Code: CodeEnds, Group: g.Name, Message: fmt.Sprintf("its cloud ends machines after %s, and the gang may run "+
 			"for %s if they take as long to join as they may (spec.joinTimeout)", g.Lifetime, g.JoinTimeout+q.runs)})
 	}
-	if most > 0 && need > most {
-		return append(out, Reason{Code: CodeMaxNodes, Group: g.Name, Message: fmt.Sprintf(
-			"%s needed, one domain of %s takes %d (spec.topology): %d short", text.Machines(need), q.policy.Topology, most, need-most)})
+	if small = append(small, q.explainDomain(g, q.policy.Topology, need)...); len(small) > 0 {
+		return append(out, small...)
 	}
 	if room := q.mayGrow(g); need > room {
 		return append(out, Reason{Code: CodeMaxNodes, Group: g.Name, Message: fmt.Sprintf(
@@ -186,6 +199,26 @@ func (q *query) explainGroup(g *Group) []Reason {
 			text.Machines(need), has(g.Machines), g.Max, need-room)})
 	}
 	return append(out, q.explainBackoff(g, need)...)
+}
+
+// lacksLevel says that machines of the group are in no domain of the level, where they are not.
+func (q *query) lacksLevel(g *Group, level string) string {
+	_, told := g.Labels[level]
+	if _, promised := g.promises(level); level == "" || told || promised {
+		return ""
+	}
+	return "its machines lack the label " + level + ", %s: if all have the same value, it belongs in spec.template.labels, and if the cloud or an " +
+		"agent sets it on nodes, in spec.topology"
+}
+
+// explainDomain says that a domain of the level is too small for so many machines, where it is.
+func (q *query) explainDomain(g *Group, level string, need int) []Reason {
+	most, _ := g.promises(level)
+	if most == 0 || need <= most {
+		return nil
+	}
+	return []Reason{{Code: CodeMaxNodes, Group: g.Name, Message: fmt.Sprintf(
+		"%s needed, one domain of %s takes %d (spec.topology): %d short", text.Machines(need), level, most, need-most)}}
 }
 
 func explainEnd(g *Group, until time.Time, unless string) Reason {
@@ -206,13 +239,16 @@ func (q *query) explainNodes() []Reason {
 	for i, p := range q.pods {
 		fits, in := 0, ""
 		for _, r := range q.regions {
-			if n := p.Count - newTrial(q, r, byMarket).fill(i, p.Count, anyGroup); n > fits {
-				fits, in = n, r.name
+			t := newTrial(q, r, byMarket)
+			for _, d := range t.domainsOf(i) {
+				if n := p.Count - t.clone().fill(i, p.Count, d, anyGroup); n > fits {
+					fits, in = n, d.name
+				}
 			}
 		}
 		where := ""
-		if q.policy.Topology != "" && fits > 0 {
-			where = fmt.Sprintf(" within one domain of %s, most in %s", q.policy.Topology, in)
+		if levels := q.bound(i); len(levels) > 0 && fits > 0 {
+			where = fmt.Sprintf(" within one domain of %s, most in %s", levels[len(levels)-1], in)
 		}
 		// To a gang that may launch, nodes without any room are no news.
 		if fits < p.Count && (fits > 0 || q.policy.Class == state.CheckCapacity) {

@@ -1,7 +1,6 @@
 package planner
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -33,7 +32,8 @@ type query struct {
 	// dims are the resources that the gang asks for; vectors follow their order.
 	dims  []corev1.ResourceName
 	needs []vector
-	// regions in the order of their names: the gang is placed whole in one of them.
+	// regions in the order of their names: the gang is placed whole in one of them, within domains
+	// of it.
 	regions []*region
 	// single nodes are not looked at by class.
 	single map[string]bool
@@ -73,8 +73,8 @@ type region struct {
 	sources []source
 	// offers in the order of the names of their groups.
 	offers []offer
-	// most is how many machines may be launched in the region; zero without such a bound.
-	most int
+	// domains that have been looked up.
+	domains map[domainKey][]*domain
 }
 
 // source is a number of like nodes.
@@ -145,6 +145,21 @@ func (q *query) keys() (keys []string) {
 	return keys
 }
 
+// levels are the node labels of the domains that pods must be within.
+func (q *query) levels() (keys []string) {
+	if q.policy.Topology != "" {
+		keys = append(keys, q.policy.Topology)
+	}
+	for _, p := range q.pods {
+		for _, key := range p.Levels() {
+			if !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	return keys
+}
+
 func (q *query) vector(r nodegroups.Resources) vector {
 	out := make(vector, len(q.dims))
 	for i, name := range q.dims {
@@ -159,7 +174,7 @@ func (q *query) collect() {
 	in := func(name string) *region {
 		r := regions[name]
 		if r == nil {
-			r = &region{name: name}
+			r = &region{name: name, domains: map[domainKey][]*domain{}}
 			regions[name] = r
 			q.regions = append(q.regions, r)
 		}
@@ -335,7 +350,7 @@ func (q *query) addOffers(in func(string) *region, within []string) {
 	for k := range q.Groups {
 		g := &q.Groups[k]
 		rank, ok := q.market(g)
-		name, most, inRegion := q.regionOfNew(within, g)
+		name, inRegion := regionOf(within, g.Labels)
 		if !ok || !inRegion || g.Foreign && !q.ideal || q.ends(q.launchedEnd(g), q.launchedUntil(g)) {
 			continue
 		}
@@ -347,21 +362,17 @@ func (q *query) addOffers(in func(string) *region, within []string) {
 		}
 		if o.takes != 0 {
 			r := in(name)
-			r.offers, r.most = append(r.offers, o), most
+			r.offers = append(r.offers, o)
 		}
 	}
 }
 
 // bounds are the sets of labels, the gang being placed within one value of each of
-// a set: zone and required topology; and, as a second way, a domain of what holds
-// its pods together, too.
+// a set: the zone; and, as a second way, a domain of what holds its pods together, too.
 func (q *query) bounds() [][]string {
 	var base []string
 	if q.policy.Split != v1alpha1.AnyZone {
 		base = append(base, corev1.LabelTopologyZone)
-	}
-	if q.policy.Topology != "" {
-		base = append(base, q.policy.Topology)
 	}
 	if len(q.gather) == 0 {
 		return [][]string{base}
@@ -386,26 +397,13 @@ func regionOf(within []string, labels map[string]string) (name string, ok bool) 
 	return name, true
 }
 
-// regionOfNew is the region of new machines of the group. Where the cloud alone knows in which
-// domain they will be, they are in a region of their own: one domain that takes most machines,
-// zero being any number. No node that there is may be in it, nor a machine of another group.
-func (q *query) regionOfNew(within []string, g *Group) (name string, most int, ok bool) {
-	labels := g.Labels
-	if level := g.Level(&q.policy); level != "" {
-		labels, most = maps.Clone(labels), g.Levels[level]
-		labels[level] = "a new domain in " + g.Name // no label has blanks in it
-	}
-	name, ok = regionOf(within, labels)
-	return name, most, ok
-}
-
 // countsAsNew reports whether an offer stands for the nodes of the group.
 func (q *query) countsAsNew(group string) bool {
 	g := q.FindGroup(group)
 	if g == nil || q.policy.Class != state.AtomicScaleUp {
 		return false
 	}
-	_, ok := regionOf(q.bounds()[0], g.Labels)
+	_, ok := regionOf(slices.Concat(q.bounds()[0], q.levels()), g.Labels)
 	return ok
 }
 
@@ -463,7 +461,7 @@ func (q *query) blocked(g *Group, n int) (until time.Time, why string) {
 	if q.ideal || q.patient {
 		return time.Time{}, ""
 	}
-	if until, why = g.BlockedUntil(n, g.Level(&q.policy)); until.After(q.Now) {
+	if until, why = g.BlockedUntil(n, q.level(g)); until.After(q.Now) {
 		return until, why
 	}
 	return time.Time{}, ""
@@ -478,12 +476,14 @@ func (q *query) usable(g *Group) nodegroups.Resources {
 	return g.Usable
 }
 
-// perMachine is how many pods of the podSet an empty room takes, at most n.
+// perMachine is how many of n pods of the podSet an empty room takes. Those that must be on one
+// node are not divided.
 func (q *query) perMachine(room vector, i, n int) int {
 	if len(q.pods[i].Ports) > 0 {
 		n = min(n, 1)
 	}
-	return room.times(q.needs[i], n)
+	per := room.times(q.needs[i], n)
+	return per - per%max(1, min(n, q.pods[i].PerNode))
 }
 
 // mayGrow is by how many machines the group may still grow.

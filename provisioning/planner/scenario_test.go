@@ -220,6 +220,7 @@ func (w *world) template(args []datadriven.CmdArg) *corev1.PodTemplateSpec {
 		t.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80}}
 	}
 	inner.betweenPods(t)
+	inner.domains(t)
 	return t
 }
 
@@ -243,6 +244,24 @@ func (w *world) betweenPods(t *corev1.PodTemplateSpec) {
 		t.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 			MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: same,
 		}}
+	}
+}
+
+// domains reads within= a level, slice= a level and the pods of a slice, layers= such pairs, and group= a name: the annotations
+// of Kueue.
+func (w *world) domains(t *corev1.PodTemplateSpec) {
+	t.Annotations = map[string]string{}
+	if level := w.arg("within", ""); level != "" {
+		t.Annotations["kueue.x-k8s.io/podset-required-topology"] = level
+	}
+	if level, size, ok := strings.Cut(w.arg("slice", ""), ":"); ok {
+		t.Annotations["kueue.x-k8s.io/podset-slice-required-topology"], t.Annotations["kueue.x-k8s.io/podset-slice-size"] = level, size
+	}
+	if layers := w.arg("layers", ""); layers != "" {
+		t.Annotations["kueue.x-k8s.io/podset-slice-required-topology-constraints"] = layers
+	}
+	if group := w.arg("group", ""); group != "" {
+		t.Annotations["kueue.x-k8s.io/podset-group-name"] = group
 	}
 }
 

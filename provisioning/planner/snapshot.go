@@ -76,18 +76,6 @@ type Group struct {
 	Usable, UsableAtBest nodegroups.Resources
 }
 
-// Level is the node label of the domains that the policy has a gang be within one of, where the
-// cloud alone knows in which one a new machine of the group will be; empty otherwise.
-func (g *Group) Level(policy *state.Policy) string {
-	if _, told := g.Labels[policy.Topology]; told {
-		return ""
-	}
-	if _, has := g.Levels[policy.Topology]; !has {
-		return ""
-	}
-	return policy.Topology
-}
-
 // NewGroup is the group where these DaemonSets run.
 func NewGroup(g nodegroups.Group, daemonSets []state.DaemonSet) Group {
 	out := Group{Group: g, Usable: g.Allocatable.Clone(), UsableAtBest: g.Promised.Clone()}

@@ -2,11 +2,13 @@ package planner
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
@@ -19,7 +21,11 @@ type trial struct {
 	// used is how many nodes of each source have pods, launched how many machines
 	// of each offer are asked for.
 	used, launched []int
-	bins           []bin
+	// inNew is how many of them are in each new domain.
+	inNew map[*domain]int
+	bins  []bin
+	// in are the domains that podSets are kept in which are placed pod after pod.
+	in []*domain
 	// between says what pods ask of one another that could not be had.
 	between string
 	// market is the least wanted market that launches need so far; -1 without.
@@ -48,23 +54,20 @@ type bin struct {
 	first, count int
 	room         vector
 	pods         []int
+	// in is the new domain that machines are launched in; nil without.
+	in *domain
 }
 
 func newTrial(q *query, r *region, pref preference) *trial {
 	return &trial{query: q, region: r, pref: pref, market: -1,
-		used: make([]int, len(r.sources)), launched: make([]int, len(r.offers))}
+		used: make([]int, len(r.sources)), launched: make([]int, len(r.offers)), inNew: map[*domain]int{}}
 }
 
 func (t *trial) placeAll() bool {
 	if t.apart {
 		return t.placeApart()
 	}
-	for _, i := range t.placingOrder() {
-		if !t.place(i) {
-			return false
-		}
-	}
-	return true
+	return t.placeGang()
 }
 
 // joinWithin is how long the machines that are launched may take to join.
@@ -104,25 +107,12 @@ func (t *trial) placingOrder() []int {
 	return order
 }
 
-// place puts all pods of a podSet somewhere, or says that it cannot.
-func (t *trial) place(i int) bool {
+// place puts all pods of a podSet somewhere in the domain, or says that it cannot.
+func (t *trial) place(i int, in *domain, layers []fit.Layer) bool {
 	if t.policy.Split == v1alpha1.SingleGroup {
-		return t.placeInOneGroup(i)
+		return t.placeInOneGroup(i, in, layers)
 	}
-	left := t.fill(i, t.pods[i].Count, anyGroup)
-	if left == 0 {
-		return true
-	}
-	for rank := range len(t.policy.CapacityTypes) {
-		if k := t.cheapestFor(i, left, rank); k >= 0 {
-			t.launch(k, i, left)
-			return true
-		}
-		if t.launchOver(i, left, rank) {
-			return true
-		}
-	}
-	return false
+	return t.placeLayers(i, t.pods[i].Count, in, layers, anyGroup)
 }
 
 // anyGroup lets fill use all nodes and groups.
@@ -131,26 +121,19 @@ const anyGroup = "*"
 // placeInOneGroup puts all pods on the nodes of one group: the one that needs the
 // most wanted market, then the lowest price, then the first by name. Nodes that
 // belong to no group count as one group.
-func (t *trial) placeInOneGroup(i int) bool {
+func (t *trial) placeInOneGroup(i int, in *domain, layers []fit.Layer) bool {
 	names := []string{}
-	for k := range t.sources {
+	for _, k := range in.sources {
 		names = append(names, t.sources[k].group)
 	}
-	for k := range t.offers {
+	for _, k := range in.offers {
 		names = append(names, t.offers[k].Name)
 	}
 	slices.Sort(names)
 	var best *trial
 	for _, name := range slices.Compact(names) {
 		c := t.clone()
-		if left := c.fill(i, c.pods[i].Count, name); left > 0 {
-			k := slices.IndexFunc(c.offers, func(o offer) bool { return o.Name == name })
-			if k < 0 || c.machinesFor(k, i, left) < 0 {
-				continue
-			}
-			c.launch(k, i, left)
-		}
-		if best == nil || c.compare(best) < 0 {
+		if c.placeLayers(i, c.pods[i].Count, in, layers, name) && (best == nil || c.compare(best) < 0) {
 			best = c
 		}
 	}
@@ -161,18 +144,61 @@ func (t *trial) placeInOneGroup(i int) bool {
 	return true
 }
 
-// fill puts up to n pods on existing nodes and on machines that other podSets
-// launch, and returns how many are left.
-func (t *trial) fill(i, n int, group string) int {
+// placeLayers puts n pods in domains of the layers, so many at a time as each has.
+func (t *trial) placeLayers(i, n int, in *domain, layers []fit.Layer, group string) bool {
+	if len(layers) == 0 {
+		return t.placeIn(i, n, in, group)
+	}
+	for n > 0 {
+		size := min(n, layers[0].Size)
+		if !t.within(in, layers[0].Level, i, size, func(t *trial, d *domain) bool {
+			return t.placeLayers(i, size, d, layers[1:], group)
+		}) {
+			return false
+		}
+		n -= size
+	}
+	return true
+}
+
+// placeIn puts n pods somewhere in the domain.
+func (t *trial) placeIn(i, n int, in *domain, group string) bool {
+	left := t.fill(i, n, in, group)
+	if left == 0 {
+		return true
+	}
+	if group != anyGroup {
+		at := slices.IndexFunc(in.offers, func(k int) bool { return t.offers[k].Name == group })
+		if at < 0 || t.machinesFor(in.offers[at], i, left, in) < 0 {
+			return false
+		}
+		t.launch(in.offers[at], i, left, in)
+		return true
+	}
+	for rank := range len(t.policy.CapacityTypes) {
+		if k := t.cheapestFor(i, left, rank, in); k >= 0 {
+			t.launch(k, i, left, in)
+			return true
+		}
+		if t.launchOver(i, left, rank, in) {
+			return true
+		}
+	}
+	return false
+}
+
+// fill puts up to n pods on existing nodes of the domain and on machines that other podSets
+// launch there, and returns how many are left.
+func (t *trial) fill(i, n int, in *domain, group string) int {
 	for b := range len(t.bins) { // those that are split off meanwhile are full
-		if t.binTakes(&t.bins[b], i, group) {
+		if t.binTakes(&t.bins[b], i, in, group) {
 			n = t.fillBin(b, i, n)
 		}
 	}
 	if n == 0 {
 		return 0
 	}
-	for _, c := range t.candidates(i, n, group) {
+	for _, c := range t.candidates(i, n, in, group) {
 		if n == 0 {
 			return 0
 		}
@@ -203,12 +229,15 @@ type candidate struct {
 // comes first, so that a plan made again is the same plan; then nodes where the
 // fewest devices are left over; then those that take the most pods; then the order of
 // the classes.
-func (t *trial) candidates(i, n int, group string) (out []candidate) {
+func (t *trial) candidates(i, n int, in *domain, group string) (out []candidate) {
 	devices := devices(t.pods[i].Requests)
-	for k := range t.sources {
+	for _, k := range in.sources {
 		src := &t.sources[k]
 		if src.takes.has(i) && t.used[k] < src.count && (group == anyGroup || src.group == group) {
 			per := t.perMachine(src.room, i, n)
+			if per == 0 {
+				continue
+			}
 			out = append(out, candidate{k, per, src.devices - nodegroups.Times(devices, int64(per))})
 		}
 	}
@@ -237,14 +266,14 @@ func compareBool(a, b bool) int {
 }
 
 // binTakes reports whether pods of the podSet may be added to the bin.
-func (t *trial) binTakes(b *bin, i int, group string) bool {
+func (t *trial) binTakes(b *bin, i int, in *domain, group string) bool {
 	takes, of := podSets(0), ""
 	if b.offer >= 0 {
 		takes, of = t.offers[b.offer].takes, t.offers[b.offer].Name
 	} else {
 		takes, of = t.sources[b.source].takes, t.sources[b.source].group
 	}
-	return takes.has(i) && (group == anyGroup || of == group)
+	return takes.has(i) && (group == anyGroup || of == group) && in.has(b)
 }
 
 // fillBin adds up to n pods to the bin and returns how many are left. A bin is
@@ -262,13 +291,13 @@ func (t *trial) fillBin(at, i, n int) int {
 	}
 	whole := *b
 	if full > 0 {
-		*b = t.with(bin{whole.source, whole.offer, whole.first, full, whole.room, whole.pods}, i, per)
+		*b = t.with(whole.part(full), i, per)
 		n -= full * per
 		whole.first += full
 		whole.count -= full
 	}
 	if rest > 0 {
-		one := t.with(bin{whole.source, whole.offer, whole.first, 1, whole.room, whole.pods}, i, rest)
+		one := t.with(whole.part(1), i, rest)
 		n -= rest
 		whole.first++
 		whole.count--
@@ -282,6 +311,12 @@ func (t *trial) fillBin(at, i, n int) int {
 		t.bins = append(t.bins, whole)
 	}
 	return n
+}
+
+// part is the bin with its first n nodes only.
+func (b bin) part(n int) bin {
+	b.count = n
+	return b
 }
 
 // with is the bin with n more pods of the podSet on each node.
@@ -298,26 +333,28 @@ func (t *trial) addBin(b bin, i, per int) { t.bins = append(t.bins, t.with(b, i,
 
 // machinesFor is how many new machines of the offer n pods need, or -1 where the
 // pods do not suit it or it may not grow so far.
-func (t *trial) machinesFor(k, i, n int) int {
+func (t *trial) machinesFor(k, i, n int, in *domain) int {
 	o := &t.offers[k]
 	per := t.perMachine(o.room, i, n)
 	if !o.takes.has(i) || per == 0 {
 		return -1
 	}
 	need := (n + per - 1) / per
-	if need > t.mayLaunch(k) || t.isBlocked(k, need) {
+	if need > t.mayLaunch(k, in) || t.isBlocked(k, need) {
 		return -1
 	}
 	return need
 }
 
-// mayLaunch is how many more machines the offer may give.
-func (t *trial) mayLaunch(k int) int {
-	most := t.mayGrow(t.offers[k].Group)
-	if t.most > 0 {
-		most = min(most, t.most)
+// mayLaunch is how many more machines the offer may give in the domain.
+func (t *trial) mayLaunch(k int, in *domain) int {
+	most := t.mayGrow(t.offers[k].Group) - t.launched[k]
+	for ; in != nil; in = in.within {
+		if in.most > 0 {
+			most = min(most, in.most-t.inNew[in])
+		}
 	}
-	return max(0, most-t.launched[k])
+	return max(0, most)
 }
 
 // isBlocked reports whether the offer's group failed lately and is not asked for n
@@ -338,14 +375,14 @@ func (t *trial) rankOf(k int) int {
 // cheapestFor returns the offer of the given market that takes n pods alone at
 // the lowest expected price; then the lowest price, fewest machines, first name.
 // It is -1 without one.
-func (t *trial) cheapestFor(i, n, rank int) int {
+func (t *trial) cheapestFor(i, n, rank int, in *domain) int {
 	best := -1
 	var bestExpected, bestCost, bestNeed int64
-	for k := range t.offers {
+	for _, k := range in.offers {
 		if t.rankOf(k) != rank {
 			continue
 		}
-		need := int64(t.machinesFor(k, i, n))
+		need := int64(t.machinesFor(k, i, n, in))
 		if need < 0 {
 			continue
 		}
@@ -380,13 +417,13 @@ func (t *trial) expect(k int, cost int64, n int) int64 {
 
 // launchOver spreads n pods over the offers up to the given market: the most
 // wanted first, then the lowest price per pod, then by name.
-func (t *trial) launchOver(i, n, rank int) bool {
+func (t *trial) launchOver(i, n, rank int, in *domain) bool {
 	type option struct{ offer, per, most, pods int }
 	var options []option
 	total := 0
-	for k := range t.offers {
+	for _, k := range in.offers {
 		per := t.perMachine(t.offers[k].room, i, n)
-		most := min(t.mayLaunch(k), n)
+		most := min(t.mayLaunch(k, in), n)
 		if t.rankOf(k) > rank || !t.offers[k].takes.has(i) || per == 0 || most == 0 || t.isBlocked(k, 1) {
 			continue
 		}
@@ -418,7 +455,7 @@ func (t *trial) launchOver(i, n, rank int) bool {
 	}
 	for _, o := range options {
 		if o.pods > 0 {
-			t.launch(o.offer, i, o.pods)
+			t.launch(o.offer, i, o.pods, in)
 		}
 	}
 	return true
@@ -426,22 +463,29 @@ func (t *trial) launchOver(i, n, rank int) bool {
 
 // launch adds the machines for n pods; the caller has seen that there may be so
 // many.
-func (t *trial) launch(k, i, n int) {
+func (t *trial) launch(k, i, n int, in *domain) {
 	o := &t.offers[k]
 	per := t.perMachine(o.room, i, n)
 	add := func(per, count int) {
 		if per > 0 && count > 0 {
-			t.addBin(bin{source: -1, offer: k, count: count, room: o.room}, i, per)
-			t.ask(k, count)
+			b := bin{source: -1, offer: k, count: count, room: o.room}
+			if in.new {
+				b.in = in
+			}
+			t.addBin(b, i, per)
+			t.ask(k, count, in)
 		}
 	}
 	add(per, n/per)
 	add(n%per, 1)
 }
 
-// ask adds n machines of the offer to the launches.
-func (t *trial) ask(k, n int) {
+// ask adds n machines of the offer to the launches in the domain.
+func (t *trial) ask(k, n int, in *domain) {
 	t.launched[k] += n
+	for ; in != nil && in.new; in = in.within {
+		t.inNew[in] += n
+	}
 	t.cost = nodegroups.Plus(t.cost, nodegroups.Times(int64(n), t.price(k)))
 	t.market = max(t.market, t.rankOf(k))
 	t.expected = t.expectAll()
@@ -464,6 +508,7 @@ func (t *trial) expectAll() int64 {
 func (t *trial) clone() *trial {
 	c := *t
 	c.used, c.launched, c.bins = slices.Clone(t.used), slices.Clone(t.launched), slices.Clone(t.bins)
+	c.inNew, c.in = maps.Clone(t.inNew), slices.Clone(t.in)
 	return &c
 }
 
@@ -475,14 +520,26 @@ func (t *trial) machines() (n int) {
 	return n
 }
 
+// own is how many of the nodes that are used are the gang's own.
+func (t *trial) own() (n int) {
+	for k, used := range t.used {
+		if t.sources[k].own {
+			n += used
+		}
+	}
+	return n
+}
+
 // compare orders options by the least wanted market that they need, then expected
-// price, then price, then number of machines, then region; so the order is total.
+// price, then price, then number of machines, then by how much of what they use is the gang's
+// own, then region; so the order of regions is total, and domains of one keep theirs.
 func (t *trial) compare(o *trial) int {
 	return cmp.Or(
 		cmp.Compare(t.market, o.market),
 		cmp.Compare(t.expected, o.expected),
 		cmp.Compare(t.cost, o.cost),
 		cmp.Compare(t.machines(), o.machines()),
+		-cmp.Compare(t.own(), o.own()),
 		cmp.Compare(t.name, o.name),
 	)
 }

@@ -28,8 +28,10 @@ func (q *query) undeclared() (r Reason, ok bool) {
 			}
 		}
 	}
-	if q.policy.Topology != "" && !slices.ContainsFunc(q.Groups, func(g Group) bool { return g.Level(&q.policy) != "" }) {
-		labels[q.policy.Topology] = q.policy.Topology
+	for _, level := range q.levels() {
+		if !slices.ContainsFunc(q.Groups, func(g Group) bool { _, ok := g.promises(level); return ok }) {
+			labels[level] = level
+		}
 	}
 	for i := range q.Groups {
 		g := &q.Groups[i]

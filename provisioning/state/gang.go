@@ -63,7 +63,7 @@ type Policy struct {
 	// CapacityTypes that may be used, the most wanted first.
 	CapacityTypes []v1alpha1.CapacityType
 	// Topology is a node label whose values are the domains that the gang must stay
-	// within one of; empty without such a bound.
+	// within one of; empty without such a bound. Its podSets may be bound, too, see fit.Domains.
 	Topology string
 	// MaxMicroUSDPerHour bounds the price of the launched machines of the gang,
 	// in millionths of a USD per hour; negative means no bound.
@@ -152,6 +152,22 @@ func (ps PodSet) Kept(namespace string, objects fit.Objects, count int, labels m
 		ps.Pod = pod.Kept(count, labels)
 	}
 	return ps
+}
+
+// Levels are the node labels of the domains that pods of the gang must be within.
+func (g *Gang) Levels(p *Policy) (levels []string) {
+	if p.Topology != "" {
+		levels = append(levels, p.Topology)
+	}
+	for i := range g.PodSets {
+		domains, _ := fit.DomainsOf(g.PodSets[i].Template, g.PodSets[i].Count)
+		for _, level := range domains.Levels() {
+			if !slices.Contains(levels, level) {
+				levels = append(levels, level)
+			}
+		}
+	}
+	return levels
 }
 
 // Runs is how long the gang's pods run at most, by their activeDeadlineSeconds; zero

@@ -9,6 +9,9 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
 )
 
@@ -17,14 +20,22 @@ import (
 // once all have joined: those outside of the largest domain are taken back, and as many are
 // launched again, a few times; then all are given back. No pod is let in before.
 
-// levelIn is the node label of the domains that machines launched in the group are judged by;
-// empty where the gang is bound to none, or the group's template tells the domain.
-func levelIn(r *Request, v View, group string) string {
+// levelsIn are the node labels of the domains that machines launched in the group are judged by:
+// those that the gang is bound to, and that the group's template does not tell.
+func levelsIn(r *Request, v View, group string) []string {
 	g := v.FindGroup(group)
 	if g == nil {
-		return ""
+		return nil
 	}
-	return g.Level(&r.Policy)
+	return g.LevelsOf(r.Gang.Levels(&r.Policy))
+}
+
+// levelIn is the first of levelsIn; empty without.
+func levelIn(r *Request, v View, group string) string {
+	for _, level := range levelsIn(r, v, group) {
+		return level
+	}
+	return ""
 }
 
 // misplaced are the machines that are on record as such and are not taken back yet.
@@ -37,16 +48,16 @@ func misplaced(r *Request, v View) (left []cloudprovider.Machine) {
 	return left
 }
 
-// gatherAgain judges machines that have all joined. Where they are in several domains it keeps
-// the largest, the first by name of equal ones, and launches the others again, or gives the
-// attempt up; apart is false where there is nothing to do.
+// gatherAgain is about machines that have all joined, and do not have room for the gang. Where they
+// are in several domains it keeps the largest, the first by name of equal ones, and launches the
+// others again, or gives the attempt up; apart is false where there is nothing to do.
 func gatherAgain(r *Request, v View) (s Step, apart bool) {
-	level := ""
+	level, group := "", (*planner.Group)(nil)
 	in := map[string][]cloudprovider.Machine{}
 	nodes := map[string]string{} // domains by provider ID
 	for n := range v.Nodes.LaunchedBy(r.Gang.Launch) {
 		if l := levelIn(r, v, n.Group); l != "" {
-			level, nodes[n.ProviderID] = l, n.Labels[l]
+			level, group, nodes[n.ProviderID] = l, v.FindGroup(n.Group), n.Labels[l]
 		}
 	}
 	for _, m := range v.Machines {
@@ -54,7 +65,8 @@ func gatherAgain(r *Request, v View) (s Step, apart bool) {
 			in[domain] = append(in[domain], m)
 		}
 	}
-	if len(in) < 2 {
+	whole := isWhole(r, level)
+	if len(in) < 2 || !whole && r.Status == Provisioned {
 		return s, false
 	}
 	domains := slices.SortedFunc(maps.Keys(in), func(a, b string) int {
@@ -70,7 +82,8 @@ func gatherAgain(r *Request, v View) (s Step, apart bool) {
 	}
 	why := fmt.Sprintf("the machines are scattered over domains of %s: %s", level, strings.Join(said, ", "))
 	again := len(others) + len(r.Attempt.losses())
-	if again > min(r.Attempt.machines(), mostLost) || !inTime(r, v, others) {
+	most := group.Levels[level]
+	if !whole || most > 0 && len(nodes) > most || again > min(r.Attempt.machines(), mostLost) || !inTime(r, v, others) {
 		c := r.Attempt.Calls(r.UID)[0]
 		f := failure(v, c, v1alpha1.Scattered, "%s", why)
 		f.Got, f.Level = len(in[domains[0]]), level
@@ -84,6 +97,14 @@ func gatherAgain(r *Request, v View) (s Step, apart bool) {
 	a.Replacements = append(slices.Clip(a.Replacements), record)
 	return Step{Do: Replace, Attempt: a, Condition: r.underway("Attempt %d keeps %s and launches %s again: %s",
 		a.Number, domains[0], text.Machines(len(others)), why)}, true
+}
+
+// isWhole reports whether a podSet of the request must be in one domain of the level, rather than each slice of it.
+func isWhole(r *Request, level string) bool {
+	return level == r.Policy.Topology || slices.ContainsFunc(r.Gang.PodSets, func(ps state.PodSet) bool {
+		domains, _ := fit.DomainsOf(ps.Template, ps.Count)
+		return slices.Contains(domains.Common(ps.Count), level)
+	})
 }
 
 // inTime reports whether the groups of the machines still have time to join in this attempt.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 )
@@ -25,8 +26,29 @@ func rackwise() *story {
 	return s
 }
 
+// three machines are launched for three pods.
+func three(s *story) {
+	s.request.Attempt.Launches = []planner.GroupCount{{Group: "gpu", Count: 3}}
+	s.request.Gang.PodSets[0].Count, s.request.Pods = 3, 3
+}
+
+// annotated has the pods say themselves what Policy.Topology says of the gang.
+func annotated(annotations map[string]string) func(*story) {
+	return func(s *story) {
+		s.request.Policy.Topology = ""
+		ps := &s.request.Gang.PodSets[0]
+		template := ps.Template.DeepCopy()
+		template.Annotations = annotations
+		*ps = state.NewPodSet(s.request.Namespace, ps.Name, ps.Count, template, fit.Objects{})
+	}
+}
+
 // keeps r1, since noon.
 func keeps(s *story) { r := &s.request.Attempt.Replacements[0]; r.Level, r.Domain = "rack", "r1" }
+
+func slicesOf(size string) map[string]string {
+	return map[string]string{"kueue.x-k8s.io/podset-slice-required-topology": "rack", "kueue.x-k8s.io/podset-slice-size": size}
+}
 
 func wantLevel(class v1alpha1.ErrorClass) func(*testing.T, Step) {
 	return func(t *testing.T, s Step) {
@@ -67,8 +89,7 @@ func TestOneDomain(t *testing.T) {
 				}
 			}},
 		{name: "the largest is kept", want: Replace, message: "keeps r2",
-			story: rackwise().with(func(s *story) { s.request.Attempt.Launches = []planner.GroupCount{{Group: "gpu", Count: 3}} }).
-				machines(running, running, running).node("a", inRack("r1", young)).node("b", inRack("r2", young)).node("c", inRack("r2", young))},
+			story: rackwise().with(three).machines(running, running, running).node("a", inRack("r1", young)).node("b", inRack("r2", young)).node("c", inRack("r2", young))},
 		{name: "what is on record is taken back first", want: TakeBack,
 			story: rackwise().machines(running, running).lost("a").with(keeps).node("a", inRack("r2", young)).node("b", inRack("r1", young)),
 			check: func(t *testing.T, s Step) {
@@ -97,6 +118,16 @@ func TestOneDomain(t *testing.T) {
 				node("d", inRack("r3", func(n *state.Node) { young(n); n.Launch = token + "r2" }))},
 		{name: "nor once the group has had its time", want: RollBack, check: wantLevel(v1alpha1.Scattered),
 			story: rackwise().machines(running, running).node("a", inRack("r2", young)).node("b", inRack("r1", young)).at(10 * time.Minute)},
+		{name: "an annotation of the pods binds them, too", want: Replace, message: "keeps r1 and launches 1 machine again",
+			story: rackwise().with(annotated(map[string]string{"kueue.x-k8s.io/podset-required-topology": "rack"})).
+				machines(running, running).node("a", inRack("r2", young)).node("b", inRack("r1", young))},
+		{name: "slices may be in several racks", want: Provision,
+			story: rackwise().with(annotated(slicesOf("1"))).
+				machines(running, running).node("a", inRack("r1", young)).node("b", inRack("r2", young))},
+		{name: "but a slice that is torn apart is given up", want: RollBack, check: wantLevel(v1alpha1.Scattered),
+			message: "scattered over domains of rack: 1 in r1, 1 in r2, 1 in r3",
+			story: rackwise().with(three).with(annotated(slicesOf("2"))).machines(running, running, running).
+				node("a", inRack("r1", young)).node("b", inRack("r2", young)).node("c", inRack("r3", young))},
 		{name: "racks are nothing to a gang that requires none", want: Provision,
 			story: rackwise().with(func(s *story) { s.request.Policy.Topology = "" }).
 				machines(running, running).node("a", inRack("r1", young)).node("b", inRack("r2", young))},

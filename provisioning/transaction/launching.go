@@ -45,6 +45,9 @@ func nextLaunching(r *Request, v View) Step {
 	if plan.Outcome == planner.Fits {
 		return claim(r, v, plan, ReasonCapacityProvisioned)
 	}
+	if s, apart := gatherAgain(r, v); apart {
+		return s
+	}
 	if len(r.Attempt.Shares) > 0 {
 		if next, ok := nextShared(r, v, s); ok {
 			return next
@@ -110,12 +113,7 @@ func launching(r *Request, v View) (s Step, joined bool) {
 		}
 		s.At = when.Earliest(s.At, deadline, p.again)
 	}
-	if joined = joined && s.Do == Rest; joined {
-		if s, apart := gatherAgain(r, v); apart {
-			return s, false
-		}
-	}
-	return s, joined
+	return s, joined && s.Do == Rest
 }
 
 // callKey names a call.
@@ -161,6 +159,7 @@ func progressOf(r *Request, v View) map[callKey]*progress {
 		}
 		return &progress{} // of a group that the call is not about: the record was edited
 	}
+	levels := map[string][]string{}
 	ended := map[string]bool{}
 	for _, m := range v.Machines {
 		if r.Attempt.lost(m) {
@@ -189,9 +188,14 @@ func progressOf(r *Request, v View) map[callKey]*progress {
 		p := at(n.Launch, n.Group)
 		p.registered++
 		why, again := unready(n, v.Snapshot)
-		if level := levelIn(r, v, n.Group); why == "" && level != "" && n.Labels[level] == "" {
-			why = fmt.Sprintf("has no label %s, which spec.topology of its NodeGroup promises", level)
-			p.unplaced = p.unplaced || p.waitsFor == ""
+		if _, known := levels[n.Group]; !known {
+			levels[n.Group] = levelsIn(r, v, n.Group)
+		}
+		for _, level := range levels[n.Group] {
+			if why == "" && n.Labels[level] == "" {
+				why = fmt.Sprintf("has no label %s, which spec.topology of its NodeGroup promises", level)
+				p.unplaced = p.unplaced || p.waitsFor == ""
+			}
 		}
 		if why == "" {
 			p.joined++

@@ -65,6 +65,9 @@ func nextProvisioned(r *Request, v View) Step {
 	if r.Attempt.Phase == Launching {
 		s, joined := launching(r, v)
 		if joined {
+			if s, apart := gatherAgain(r, v); apart {
+				return s
+			}
 			return provision(r, v, r.provisionedBy())
 		}
 		s.At = when.Earliest(s.At, until)

@@ -79,24 +79,29 @@ func podSetOf(g *state.Gang, objects fit.Objects, left []int, n *state.Node, tak
 // policy, as far as some have come.
 type together struct {
 	keys []string
-	// gang are those of all podSets, groups those of each alone. A label on which
+	// gang are those of all podSets, podSets those of each alone. A label on which
 	// pods that have come differ is empty.
-	gang   map[string]string
-	groups []map[string]string
+	gang    map[string]string
+	podSets []map[string]string
+	// domains that each podSet must be within, and whether it must be in one NodeGroup.
+	domains  []fit.Domains
+	counts   []int
+	oneGroup bool
 }
 
 func newTogether(r *Request) *together {
-	t := &together{gang: map[string]string{}, groups: make([]map[string]string, len(r.Gang.PodSets))}
+	t := &together{gang: map[string]string{}, oneGroup: r.Policy.Split == v1alpha1.SingleGroup}
 	if r.Policy.Split != v1alpha1.AnyZone {
 		t.keys = append(t.keys, corev1.LabelTopologyZone)
 	}
 	if r.Policy.Topology != "" {
 		t.keys = append(t.keys, r.Policy.Topology)
 	}
-	if r.Policy.Split == v1alpha1.SingleGroup {
-		for i := range t.groups {
-			t.groups[i] = map[string]string{}
-		}
+	for i := range r.Gang.PodSets {
+		ps := &r.Gang.PodSets[i]
+		domains, _ := fit.DomainsOf(ps.Template, ps.Count)
+		t.podSets, t.domains = append(t.podSets, map[string]string{}), append(t.domains, domains)
+		t.counts = append(t.counts, ps.Count)
 	}
 	return t
 }
@@ -106,8 +111,16 @@ func (t *together) add(n *state.Node, podSet int) {
 	for _, key := range t.keys {
 		agree(t.gang, key, n.Labels[key])
 	}
-	if t.groups[podSet] != nil {
-		agree(t.groups[podSet], v1alpha1.NodeGroupLabel, n.Group)
+	if t.oneGroup {
+		agree(t.podSets[podSet], v1alpha1.NodeGroupLabel, n.Group)
+	}
+	d := &t.domains[podSet]
+	for i := range t.domains {
+		if i == podSet || d.Group != "" && t.domains[i].Group == d.Group {
+			for _, key := range d.Common(t.counts[podSet]) {
+				agree(t.podSets[i], key, n.Labels[key])
+			}
+		}
 	}
 }
 
@@ -120,7 +133,7 @@ func agree(labels map[string]string, key, value string) {
 
 func (t *together) labels(podSet int) map[string]string {
 	out := maps.Clone(t.gang)
-	maps.Copy(out, t.groups[podSet])
+	maps.Copy(out, t.podSets[podSet])
 	maps.DeleteFunc(out, func(_, value string) bool { return value == "" })
 	return out
 }

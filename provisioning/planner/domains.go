@@ -1,0 +1,268 @@
+package planner
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/muster-dev/muster/nodegroups"
+)
+
+// domain is what pods may use of a region: all of it, or what has one value of a node label.
+type domain struct {
+	name string
+	// sources and offers by their index in the region, in order.
+	sources, offers []int
+	// new: the cloud chooses the domain, one that takes most machines; zero is any number. No
+	// node that there is may be in it, nor a machine of another group.
+	new  bool
+	most int
+	// level of a new domain, and the new domain that it is in; nil without.
+	level  string
+	within *domain
+}
+
+type domainKey struct {
+	level string
+	in    *domain
+}
+
+// whole is the region as one domain.
+func (r *region) whole() *domain {
+	if all := r.domains[domainKey{}]; all != nil {
+		return all[0]
+	}
+	d := &domain{name: r.name}
+	for k := range r.sources {
+		d.sources = append(d.sources, k)
+	}
+	for k := range r.offers {
+		d.offers = append(d.offers, k)
+	}
+	r.domains[domainKey{}] = []*domain{d}
+	return d
+}
+
+// has reports whether the pods may use the nodes of the bin.
+func (d *domain) has(b *bin) bool {
+	if b.source >= 0 {
+		_, found := slices.BinarySearch(d.sources, b.source)
+		return found
+	}
+	if !d.new {
+		_, found := slices.BinarySearch(d.offers, b.offer)
+		return found
+	}
+	at := b.in
+	for at != nil && at != d {
+		at = at.within
+	}
+	return at == d
+}
+
+// domainsIn are the domains of the level in another domain: those that nodes and templates of groups tell, the one
+// with the fewest free devices first, then by name; and a new one for each group whose cloud chooses.
+func (t *trial) domainsIn(in *domain, level string) []*domain {
+	var out []*domain
+	if !in.new {
+		key := domainKey{level, in}
+		told, known := t.domains[key]
+		if !known {
+			told = t.told(in, level)
+			t.domains[key] = told
+		}
+		out = slices.Clip(told)
+	}
+	for _, k := range in.offers {
+		g := t.offers[k].Group
+		if most, ok := g.promises(level); ok || in.new && g.Labels[level] != "" {
+			d := &domain{name: join(in.name, "a new domain in "+g.Name), offers: []int{k}, new: true, most: most, level: level}
+			if in.new {
+				d.within = in
+			}
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+func (t *trial) told(in *domain, level string) []*domain {
+	by := map[string]*domain{}
+	of := func(value string) *domain {
+		d := by[value]
+		if d == nil {
+			d = &domain{name: join(in.name, value)}
+			by[value] = d
+		}
+		return d
+	}
+	free := map[*domain]int64{}
+	for _, k := range in.sources {
+		src := &t.sources[k]
+		if value := src.label(level); value != "" {
+			d := of(value)
+			d.sources = append(d.sources, k)
+			free[d] = nodegroups.Plus(free[d], nodegroups.Times(src.devices, int64(src.count)))
+		}
+	}
+	for _, k := range in.offers {
+		if value := t.offers[k].Labels[level]; value != "" {
+			d := of(value)
+			d.offers = append(d.offers, k)
+		}
+	}
+	return slices.SortedFunc(maps.Values(by), func(a, b *domain) int {
+		return cmp.Or(cmp.Compare(free[a], free[b]), cmp.Compare(a.name, b.name))
+	})
+}
+
+func join(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "/" + b
+}
+
+func (s *source) label(key string) string {
+	if s.node != nil {
+		return s.node.Labels[key]
+	}
+	return s.class.labels[key]
+}
+
+// promises reports whether machines of the group get a label that tells their domain, which its cloud chooses, and how
+// many machines such a domain takes; zero is any number.
+func (g *Group) promises(level string) (most int, ok bool) {
+	if _, told := g.Labels[level]; told {
+		return 0, false
+	}
+	if level == corev1.LabelHostname {
+		return 1, true
+	}
+	most, ok = g.Levels[level]
+	return most, ok
+}
+
+// LevelsOf are those of the levels whose domains the cloud alone chooses for new machines of the group.
+func (g *Group) LevelsOf(levels []string) (out []string) {
+	for _, level := range levels {
+		if _, ok := g.promises(level); ok && level != corev1.LabelHostname {
+			out = append(out, level)
+		}
+	}
+	return out
+}
+
+// level is the first of the gang's whose domain the cloud chooses for machines of the group; empty without.
+func (q *query) level(g *Group) string {
+	if levels := g.LevelsOf(q.levels()); len(levels) > 0 {
+		return levels[0]
+	}
+	return ""
+}
+
+// within places pods, n of the podSet among them, in the best domain of the level.
+func (t *trial) within(in *domain, level string, i, n int, place func(*trial, *domain) bool) bool {
+	var best *trial
+	for _, d := range t.domainsIn(in, level) {
+		if len(d.offers) == 0 && t.lacks(d, i, n) {
+			continue
+		}
+		c := t.clone()
+		if !place(c, d) {
+			t.between = c.between
+		} else if best == nil || c.compare(best) < 0 {
+			best = c
+		}
+	}
+	if best == nil {
+		return false
+	}
+	*t = *best
+	return true
+}
+
+// part of a gang: podSets that are in one domain of the level; it is empty for a podSet that is bound by itself, if at all.
+type part struct {
+	level   string
+	podSets []int
+}
+
+// parts of the gang in the order in which they are placed.
+func (t *trial) parts() (out []part) {
+	groups := map[string]int{}
+	for _, i := range t.placingOrder() {
+		p := t.pods[i]
+		if p.Group == "" {
+			out = append(out, part{podSets: []int{i}})
+			continue
+		}
+		k, known := groups[p.Group]
+		if !known {
+			k = len(out)
+			groups[p.Group] = k
+			out = append(out, part{level: p.Layers[0].Level})
+		}
+		out[k].podSets = append(out[k].podSets, i)
+	}
+	return out
+}
+
+// placeGang places the gang in the region.
+func (t *trial) placeGang() bool {
+	if t.policy.Topology == "" {
+		return t.placeParts(t.whole())
+	}
+	return t.within(t.whole(), t.policy.Topology, 0, t.pods[0].Count, (*trial).placeParts)
+}
+
+// placeParts places all parts in the domain, those that are bound in domains of it.
+func (t *trial) placeParts(in *domain) bool {
+	return !slices.ContainsFunc(t.parts(), func(p part) bool { return !t.placePart(in, p) })
+}
+
+func (t *trial) placePart(in *domain, p part) bool {
+	first := p.podSets[0]
+	if p.level == "" {
+		return t.place(first, in, t.pods[first].Layers)
+	}
+	return t.within(in, p.level, first, t.pods[first].Count, func(t *trial, d *domain) bool {
+		return !slices.ContainsFunc(p.podSets, func(i int) bool { return !t.place(i, d, t.pods[i].Layers[1:]) })
+	})
+}
+
+// bound are the levels of which the podSet must be in one domain as a whole.
+func (q *query) bound(i int) (levels []string) {
+	if q.policy.Topology != "" {
+		levels = append(levels, q.policy.Topology)
+	}
+	return append(levels, q.pods[i].Common(q.pods[i].Count)...)
+}
+
+// domainsOf are those that the podSet may be placed in as a whole.
+func (t *trial) domainsOf(i int) []*domain {
+	out := []*domain{t.whole()}
+	for _, level := range t.bound(i) {
+		var in []*domain
+		for _, d := range out {
+			in = append(in, t.domainsIn(d, level)...)
+		}
+		out = in
+	}
+	return out
+}
+
+// lacks reports whether nodes in the domain, without launches, have room for fewer pods of the podSet.
+func (t *trial) lacks(d *domain, i, n int) bool {
+	for _, k := range d.sources {
+		if src := &t.sources[k]; src.takes.has(i) {
+			n -= src.count * t.perMachine(src.room, i, n)
+		}
+		if n <= 0 {
+			return false
+		}
+	}
+	return true
+}
