@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -33,13 +34,13 @@ func TestARequestAheadIsMadeOnce(t *testing.T) {
 func TestAVerdictIsNotSharedOnceAWorkloadHasRequested(t *testing.T) {
 	w := contested(t)
 	w.s.plan = planner.Plan
-	w.s.SetCapacity(planner.NewSnapshot(w.now, planner.NewNodes(), []nodegroups.Group{poolOf(8, 1)}, nil))
+	w.s.SetCapacity(planner.NewSnapshot(w.now, nodeset.New(), []nodegroups.Group{poolOf(8, 1)}, nil))
 	older := w.workload(t, "older", map[string]string{"gpu": "8", "priority": "1"})
 	w.set(w.workload(t, "urgent", map[string]string{"gpu": "8", "priority": "1"}))
 	w.cycles(t)
 	full := poolOf(8, 1)
 	full.Machines = 1
-	w.s.SetCapacity(planner.NewSnapshot(w.now, planner.NewNodes(), []nodegroups.Group{full}, nil))
+	w.s.SetCapacity(planner.NewSnapshot(w.now, nodeset.New(), []nodegroups.Group{full}, nil))
 	w.set(older)
 	w.cycles(t)
 	if got := len(w.s.Requests[w.find(t, "urgent").UID]); got != 1 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/spend"
 	"github.com/muster-dev/muster/provisioning/state"
@@ -33,7 +34,7 @@ func TestTwinsOfOtherTenantsHaveOtherBudgets(t *testing.T) {
 				}
 				return planner.Verdict{Outcome: planner.Launch}
 			}
-			s := planner.NewSnapshot(w.now, planner.NewNodes(), nil, nil)
+			s := planner.NewSnapshot(w.now, nodeset.New(), nil, nil)
 			s.Budgets = []spend.Budget{{Policy: "policy", Name: "default"}}
 			w.s.SetCapacity(s)
 			w.add(t, "a", nil)
@@ -55,7 +56,7 @@ func TestPromisesOfACycleAreChargedToTheQueue(t *testing.T) {
 		charges = on.Charges
 		return planner.Verdict{Outcome: planner.Launch, MicroUSDPerHour: 1e6}
 	}
-	s := planner.NewSnapshot(w.now, planner.NewNodes(), nil, nil)
+	s := planner.NewSnapshot(w.now, nodeset.New(), nil, nil)
 	s.Budgets = []spend.Budget{{Policy: "policy", Name: "main"}}
 	w.s.SetCapacity(s)
 	w.add(t, "a", nil)
@@ -135,7 +136,7 @@ func TestAWorkloadIsNotPutOnAnHourThatIsLeft(t *testing.T) {
 				g.Spec.Template.Labels = map[string]string{"pool": "spot"}
 				return nodegroups.GroupFrom(g, g.Status, 0)
 			}
-			s := planner.NewSnapshot(w.now, planner.NewNodes(), []nodegroups.Group{
+			s := planner.NewSnapshot(w.now, nodeset.New(), []nodegroups.Group{
 				group("block", v1alpha1.Reserved, &metav1.Time{Time: w.now.Add(time.Hour)}), group("ondemand", v1alpha1.OnDemand, nil),
 			}, nil)
 			var got planner.Verdict

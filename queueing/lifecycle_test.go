@@ -15,6 +15,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 	"sigs.k8s.io/yaml"
 
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/lifecycle"
@@ -163,7 +164,7 @@ func (w *world) restart() {
 			w.s.Set(r)
 		}
 	}
-	w.s.SetCapacity(planner.NewSnapshot(time.Time{}, planner.NewNodes(), nil, nil))
+	w.s.SetCapacity(planner.NewSnapshot(time.Time{}, nodeset.New(), nil, nil))
 }
 
 func (w *world) remove(v *lifecycle.Verdict, tell func(string, ...any)) {

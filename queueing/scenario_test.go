@@ -19,6 +19,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing/cache"
@@ -97,7 +98,7 @@ func newWorldWith(c config.Config) *world {
 	w.s = New(c, w.plan)
 	w.s.Nodes.Known = true
 	w.s.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{"team": "a"}}})
-	w.s.SetCapacity(planner.NewSnapshot(time.Time{}, planner.NewNodes(), nil, nil))
+	w.s.SetCapacity(planner.NewSnapshot(time.Time{}, nodeset.New(), nil, nil))
 	return w
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -65,7 +66,7 @@ func TestVictimsLeaveOnlyForMachinesThatAreThere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := contested(t)
 			w.s.plan = planner.Plan
-			w.s.SetCapacity(planner.NewSnapshot(w.now, planner.NodesOf(c.nodes...), c.groups, nil))
+			w.s.SetCapacity(planner.NewSnapshot(w.now, nodeset.Of(c.nodes...), c.groups, nil))
 			if c.blind {
 				w.s.SetCapacity(nil)
 			}
@@ -113,14 +114,14 @@ func TestItsOwnLaunchIsNotInTheWay(t *testing.T) {
 		"the group is full": func(w *world) {
 			full := poolOf(8, 1)
 			full.Machines = 1
-			w.s.SetCapacity(planner.NewSnapshot(w.now, planner.NewNodes(), []nodegroups.Group{full}, nil))
+			w.s.SetCapacity(planner.NewSnapshot(w.now, nodeset.New(), []nodegroups.Group{full}, nil))
 		},
 		"no advice": func(w *world) { w.s.SetCapacity(nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := contested(t)
 			w.s.plan = planner.Plan
-			w.s.SetCapacity(planner.NewSnapshot(w.now, planner.NewNodes(), []nodegroups.Group{poolOf(8, 1)}, nil))
+			w.s.SetCapacity(planner.NewSnapshot(w.now, nodeset.New(), []nodegroups.Group{poolOf(8, 1)}, nil))
 			w.set(w.workload(t, "urgent", map[string]string{"gpu": "8", "priority": "1"}))
 			w.cycles(t)
 			later(w)

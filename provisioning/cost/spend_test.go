@@ -8,6 +8,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/scaledown"
 	"github.com/muster-dev/muster/provisioning/state"
@@ -55,7 +56,7 @@ func TestSpend(t *testing.T) {
 	}
 	joining := node("joining")
 	joining.Machine.Launch, joining.InFlight = "launching-1", true
-	nodes := planner.NewNodes()
+	nodes := nodeset.New()
 	for _, n := range []*state.Node{
 		joining, node("shared", state.Booking{UID: "left", Namespace: "ns"}, state.Booking{UID: "right", Namespace: "ns"}),
 		node("kept", state.Booking{UID: "gone", Namespace: "other"}), node("idle"), {Name: "foreign"},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 )
@@ -28,7 +29,7 @@ type nodes struct {
 	// are those on which pods of a booking key have ended lately, and how many.
 	lapses  map[string]time.Time
 	endedOn map[state.ConsumerKey]map[string]int
-	set     *planner.Nodes
+	set     *nodeset.Set
 
 	// What reading a node depends on beside.
 	requests *requests
@@ -40,7 +41,7 @@ func newNodes(r *requests, m *machines, o *objects) nodes {
 	return nodes{
 		byName: map[string]*node{}, pods: map[types.UID]*state.Pod{}, assumed: map[string]map[types.UID]assumedBooking{},
 		leaving: map[string]bool{}, gone: map[string]types.UID{}, lapses: map[string]time.Time{}, endedOn: map[state.ConsumerKey]map[string]int{},
-		set: planner.NewNodes(), requests: r, machines: m, objects: o,
+		set: nodeset.New(), requests: r, machines: m, objects: o,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/text"
 )
 
@@ -24,7 +25,7 @@ func (q *query) isApart() bool {
 	if slices.ContainsFunc(q.pods, (*fit.Pod).Between) {
 		return true
 	}
-	for n := range q.Nodes.OwnedBy(repelling) {
+	for n := range q.Nodes.OwnedBy(nodeset.Repelling) {
 		for _, r := range n.Running {
 			if r.HasAntiAffinity() && slices.ContainsFunc(q.pods, r.Repels) {
 				return true

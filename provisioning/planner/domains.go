@@ -129,7 +129,7 @@ func (s *source) label(key string) string {
 	if s.node != nil {
 		return s.node.Labels[key]
 	}
-	return s.class.labels[key]
+	return s.class.Labels[key]
 }
 
 // promises reports whether machines of the group get a label that tells their domain, which its cloud chooses, and how

@@ -12,6 +12,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
@@ -142,7 +143,7 @@ func roomIn(s *Snapshot, p *fit.Pod, within string) (most int) {
 }
 
 func randomRacks(r *rand.Rand) *Snapshot {
-	nodes := NewNodes()
+	nodes := nodeset.New()
 	racks := 1 + r.IntN(5)
 	for i := range r.IntN(12) {
 		rack := r.IntN(racks)

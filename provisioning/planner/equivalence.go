@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
@@ -55,8 +57,10 @@ func (m *Memo) Plan(s *Snapshot, class string, rest state.Gang, policy state.Pol
 
 // hasStake reports whether some node is not to the gang what it is to those alike.
 func hasStake(s *Snapshot, g *state.Gang) bool {
-	for _, owner := range []string{bookedBy(g.UID), KeyedBy(g.Key), launchedBy(g.Launch)} {
-		for range s.Nodes.OwnedBy(owner) {
+	for _, nodes := range []iter.Seq[*state.Node]{
+		s.Nodes.BookedBy(g.UID), s.Nodes.OwnedBy(nodeset.KeyedBy(g.Key)), s.Nodes.LaunchedBy(g.Launch),
+	} {
+		for range nodes {
 			return true
 		}
 	}

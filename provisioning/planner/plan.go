@@ -2,6 +2,7 @@ package planner
 
 import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/when"
 )
@@ -51,7 +52,7 @@ func Unbudgeted(s *Snapshot, gang state.Gang, policy state.Policy) Verdict {
 
 // Place puts a gang on the given nodes alone, launching nothing: how a launch
 // whose nodes have all joined is turned into bookings.
-func Place(nodes *Nodes, gang state.Gang) (Verdict, bool) {
+func Place(nodes *nodeset.Set, gang state.Gang) (Verdict, bool) {
 	p := state.DefaultPolicy(state.CheckCapacity)
 	p.Split = v1alpha1.AnyZone
 	v := Plan(&Snapshot{Nodes: nodes}, gang, p)

@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
@@ -122,7 +123,7 @@ func holds(s *Snapshot, gang state.Gang, policy state.Policy, v Verdict) error {
 
 func randomSnapshot(r *rand.Rand) *Snapshot {
 	var groups []nodegroups.Group
-	nodes := NewNodes()
+	nodes := nodeset.New()
 	markets := []v1alpha1.CapacityType{v1alpha1.Reserved, v1alpha1.Spot, v1alpha1.OnDemand}
 	for i := range r.IntN(4) {
 		g := nodegroups.Group{
@@ -217,10 +218,9 @@ func dump(s *Snapshot) string {
 	for n := range s.Nodes.All() {
 		fmt.Fprintf(&b, "%+v\n", *n)
 	}
-	s.Nodes.room.counts.Ascend(func(c counted) bool {
-		fmt.Fprintf(&b, "%d of %+v\n", c.count, *c.class)
-		return true
-	})
+	for c, count := range s.Nodes.Classes(asItIs) {
+		fmt.Fprintf(&b, "%d of %+v\n", count, *c)
+	}
 	fmt.Fprintf(&b, "%+v", s.Groups)
 	return b.String()
 }

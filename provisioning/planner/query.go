@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/when"
 )
@@ -80,7 +82,7 @@ type region struct {
 // source is a number of like nodes.
 type source struct {
 	// class that the nodes are of, or else the one node.
-	class *class
+	class *nodeset.Class
 	node  *state.Node
 	group string
 	count int
@@ -215,19 +217,19 @@ type singles struct {
 	// of another request by the same key.
 	named []*state.Node
 	// of is how many of them each class has.
-	of map[*class]int
+	of map[*nodeset.Class]int
 	is map[string]bool
 }
 
 func (q *query) singles() *singles {
-	out := &singles{of: map[*class]int{}, is: map[string]bool{}}
-	take := func(owner string, list *[]*state.Node) {
-		for n := range q.Nodes.OwnedBy(owner) {
+	out := &singles{of: map[*nodeset.Class]int{}, is: map[string]bool{}}
+	take := func(nodes iter.Seq[*state.Node], list *[]*state.Node) {
+		for n := range nodes {
 			if out.is[n.Name] {
 				continue
 			}
 			out.is[n.Name] = true
-			if c := q.Nodes.classOf(n.Name, q.ideal); c != nil {
+			if c := q.Nodes.ClassOf(n.Name, q.ideal); c != nil {
 				out.of[c]++
 			}
 			*list = append(*list, n)
@@ -235,19 +237,19 @@ func (q *query) singles() *singles {
 	}
 	if !q.ideal {
 		if q.gang.UID != "" {
-			take(bookedBy(q.gang.UID), &out.own)
+			take(q.Nodes.BookedBy(q.gang.UID), &out.own)
 		}
 		if q.gang.Launch != "" {
-			take(launchedBy(q.gang.Launch), &out.own)
+			take(q.Nodes.LaunchedBy(q.gang.Launch), &out.own)
 		}
 		if q.gang.Key != "" {
-			take(KeyedBy(q.gang.Key), &out.named)
+			take(q.Nodes.OwnedBy(nodeset.KeyedBy(q.gang.Key)), &out.named)
 		}
 	}
 	for _, p := range q.pods {
 		names, _ := p.Names()
 		for _, name := range names {
-			take(hostNamed(name), &out.named)
+			take(q.Nodes.OwnedBy(nodeset.HostNamed(name)), &out.named)
 		}
 	}
 	slices.SortFunc(out.own, func(a, b *state.Node) int { return strings.Compare(a.Name, b.Name) })
@@ -282,20 +284,19 @@ func (q *query) addNode(in func(string) *region, within []string, n *state.Node,
 // addClasses adds the nodes by class. On the best of days those of a group have not
 // been launched yet; where the topology of its new machines is not known, they stay.
 func (q *query) addClasses(in func(string) *region, within []string, singles *singles) {
-	all := q.Nodes.classes(q.ideal)
 	// What holds for a kind holds for all classes of it.
 	type judged struct {
 		takes  podSets
 		region *region
 	}
-	kinds := make(map[*kind]judged, len(q.Groups))
-	judge := func(k *kind) (j judged) {
-		name, ok := regionOf(within, k.labels)
-		if !ok || !q.allowsGroup(k.group) || q.nodeEnds(k.group, k.endsAt) || q.ideal && q.countsAsNew(k.group) {
+	kinds := make(map[*nodeset.Kind]judged, len(q.Groups))
+	judge := func(k *nodeset.Kind) (j judged) {
+		name, ok := regionOf(within, k.Labels)
+		if !ok || !q.allowsGroup(k.Group) || q.nodeEnds(k.Group, k.EndsAt) || q.ideal && q.countsAsNew(k.Group) {
 			return j
 		}
 		for i, p := range q.pods {
-			if _, only := p.Names(); !only && p.Matches("", k.labels, k.taints) {
+			if _, only := p.Names(); !only && p.Matches("", k.Labels, k.Taints) {
 				j.takes |= 1 << i
 			}
 		}
@@ -308,30 +309,30 @@ func (q *query) addClasses(in func(string) *region, within []string, singles *si
 	at := make([]int, len(q.dims))
 	for i, name := range q.dims {
 		at[i] = -1
-		if k, ok := q.Nodes.dims.index[name]; ok {
+		if k, ok := q.Nodes.Index(name); ok {
 			at[i] = k
 		}
 	}
-	amounts := make([]int64, 0, all.counts.Len()*len(at))
-	all.counts.Ascend(func(c counted) bool {
-		j, ok := kinds[c.kind]
+	var amounts []int64
+	for c, count := range q.Nodes.Classes(q.ideal) {
+		j, ok := kinds[c.Kind]
 		if !ok {
-			j = judge(c.kind)
-			kinds[c.kind] = j
+			j = judge(c.Kind)
+			kinds[c.Kind] = j
 		}
 		if j.takes == 0 {
-			return true
+			continue
 		}
 		start := len(amounts)
 		for _, k := range at {
-			if k >= 0 && k < len(c.room) {
-				amounts = append(amounts, c.room[k])
+			if k >= 0 {
+				amounts = append(amounts, c.Room(k))
 			} else {
 				amounts = append(amounts, 0)
 			}
 		}
-		src := source{class: c.class, group: c.group, count: c.count - singles.of[c.class],
-			room: amounts[start:len(amounts):len(amounts)], devices: c.devices}
+		src := source{class: c, group: c.Group, count: count - singles.of[c],
+			room: amounts[start:len(amounts):len(amounts)], devices: c.Devices}
 		for i := range q.pods {
 			if j.takes.has(i) && src.room.times(q.needs[i], 1) > 0 {
 				src.takes |= 1 << i
@@ -342,8 +343,7 @@ func (q *query) addClasses(in func(string) *region, within []string, singles *si
 		} else {
 			amounts = amounts[:start]
 		}
-		return true
-	})
+	}
 }
 
 func (q *query) addOffers(in func(string) *region, within []string) {

@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
 )
@@ -289,7 +290,7 @@ func (w *world) plan() string {
 		}
 	}
 	policy.Topology = w.arg("topology", "")
-	return render(Plan(NewSnapshot(noon, NodesOf(w.nodes...), w.groups, w.daemonSets), gang, policy))
+	return render(Plan(NewSnapshot(noon, nodeset.Of(w.nodes...), w.groups, w.daemonSets), gang, policy))
 }
 
 func render(v Verdict) string {

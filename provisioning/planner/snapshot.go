@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/spend"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/when"
@@ -17,7 +18,7 @@ import (
 // Snapshot is all that a plan sees. It is read-only: a plan works on copies.
 type Snapshot struct {
 	Now   time.Time
-	Nodes *Nodes
+	Nodes *nodeset.Set
 	// Groups in the order of their names.
 	Groups []Group
 	// DaemonSets whose pods will take room on new nodes.
@@ -37,7 +38,7 @@ type Snapshot struct {
 
 // NewSnapshot is the snapshot of these nodes, groups in the order of their names,
 // and DaemonSets. It is for one goroutine at a time.
-func NewSnapshot(now time.Time, nodes *Nodes, groups []nodegroups.Group, daemonSets []state.DaemonSet) *Snapshot {
+func NewSnapshot(now time.Time, nodes *nodeset.Set, groups []nodegroups.Group, daemonSets []state.DaemonSet) *Snapshot {
 	s := &Snapshot{Now: now, Nodes: nodes, DaemonSets: daemonSets, Memo: NewMemo()}
 	for _, g := range groups {
 		s.Groups = append(s.Groups, NewGroup(g, daemonSets))
@@ -131,7 +132,7 @@ type Upcoming struct {
 // forecast is what an Upcoming comes to.
 type forecast struct {
 	// nodes with the room that is left.
-	nodes *Nodes
+	nodes *nodeset.Set
 	// Fits reports whether the gang of the last attempt has room once all this is there.
 	Fits bool
 }

@@ -604,12 +604,13 @@ func (t *trial) nodesOf(k int) []*state.Node {
 		return []*state.Node{src.node}
 	}
 	out := make([]*state.Node, 0, t.used[k])
-	all := t.Nodes.classes(t.ideal).members
-	all.AscendGreaterOrEqual(member{src.class, &state.Node{}}, func(m member) bool {
-		if !t.single[m.node.Name] {
-			out = append(out, m.node)
+	for n := range t.Nodes.Members(src.class, t.ideal) {
+		if !t.single[n.Name] {
+			out = append(out, n)
 		}
-		return len(out) < t.used[k]
-	})
+		if len(out) == t.used[k] {
+			break
+		}
+	}
 	return out
 }

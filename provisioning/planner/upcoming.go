@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/provisioning/when"
@@ -29,13 +30,13 @@ func NewUpcoming(s *Snapshot, attempts []UpcomingAttempt) *Upcoming {
 	var book, wait []UpcomingAttempt
 	for _, a := range attempts {
 		r.flying[a.Gang.UID] = true
-		if s.Nodes.hasBookings(a.Gang.UID) && !state.Lacks(&a.Gang, s.Objects, s.Nodes.BookedBy(a.Gang.UID)) {
+		if s.Nodes.HasBookings(a.Gang.UID) && !state.Lacks(&a.Gang, s.Objects, s.Nodes.BookedBy(a.Gang.UID)) {
 			book = append(book, a)
 		} else {
 			wait = append(wait, a)
 		}
 	}
-	for n := range s.Nodes.OwnedBy(awaiting) {
+	for n := range s.Nodes.OwnedBy(nodeset.Awaiting) {
 		for i := range n.Bookings {
 			if b := &n.Bookings[i]; r.counts(b) {
 				r.until = when.Earliest(r.until, b.Since.Add(ComesWithin))
@@ -68,7 +69,7 @@ func (s *Upcoming) attempts() (out []UpcomingAttempt) {
 
 // after is the list once a request of that UID has begun to carry a plan out, on nodes
 // where it has booked what the plan uses of them.
-func (s *Upcoming) after(uid types.UID, plan *Verdict, nodes *Nodes) *Upcoming {
+func (s *Upcoming) after(uid types.UID, plan *Verdict, nodes *nodeset.Set) *Upcoming {
 	var begins []UpcomingAttempt
 	if plan.Outcome == Launch {
 		a := UpcomingAttempt{Gang: *plan.Gang, Policy: *plan.Policy, Launches: plan.Launches, Held: true}
@@ -130,9 +131,9 @@ func (s *Upcoming) Forecast(m *Memo) forecast {
 }
 
 // consumed are the nodes as if the pods had come that are about to.
-func (s *Upcoming) consumed() *Nodes {
+func (s *Upcoming) consumed() *nodeset.Set {
 	out := s.now.Nodes.Clone()
-	for _, n := range slices.Collect(out.OwnedBy(awaiting)) {
+	for _, n := range slices.Collect(out.OwnedBy(nodeset.Awaiting)) {
 		later := *n
 		later.Free, later.Bookings = n.Free.Clone(), nil
 		for i := range n.Bookings {
@@ -150,7 +151,7 @@ func (s *Upcoming) consumed() *Nodes {
 // served are the nodes, which it changes, when the attempt has got its machines and its
 // pods have come; nil if they would not fit, and where that depends on other pods: those
 // that have not come yet cannot be asked.
-func (s *Upcoming) served(nodes *Nodes) *Nodes {
+func (s *Upcoming) served(nodes *nodeset.Set) *nodeset.Set {
 	a := &s.attempt
 	look := *s.now
 	look.Nodes = nodes
@@ -209,7 +210,7 @@ func (q *query) sharing(best *trial) (v Verdict, ok bool) {
 	switch {
 	case q.Upcoming == nil || q.Upcoming.idle() || q.policy.Class != state.AtomicScaleUp || q.apart || best != nil && best.machines() == 0:
 		return v, false
-	case q.Nodes.hasBookings(q.gang.UID) && !q.Upcoming.flying[q.gang.UID]:
+	case q.Nodes.HasBookings(q.gang.UID) && !q.Upcoming.flying[q.gang.UID]:
 		return v, false // its own bookings count as those of others there
 	}
 	later := *q.Snapshot

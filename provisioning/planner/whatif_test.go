@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
@@ -33,7 +34,7 @@ func TestWithout(t *testing.T) {
 				Name: "n", Ready: true, Pods: 3, Allocatable: pod(8), Free: nodegroups.Resources{gpu: c.free, corev1.ResourcePods: 100},
 				Labelled: []state.Booking{other, c.booking}, Bookings: []state.Booking{other, c.booking},
 			}
-			before := &Snapshot{Nodes: NodesOf(node)}
+			before := &Snapshot{Nodes: nodeset.Of(node)}
 			after := before.Without("victim", "nobody").Nodes.Find("n")
 			if got := after.Free[gpu]; got != c.want {
 				t.Errorf("%d GPUs are free, want %d", got, c.want)

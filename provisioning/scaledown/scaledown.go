@@ -12,6 +12,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
@@ -242,7 +243,7 @@ type scaleDown struct {
 	strained map[string]bool
 	// shelter are the nodes that strays may move to, as they will be once those that
 	// have been looked at have moved; nil until the first is looked at.
-	shelter *planner.Nodes
+	shelter *nodeset.Set
 }
 
 // walk looks at every node once. It counts the machines of each group that have
@@ -629,7 +630,7 @@ func (t *scaleDown) findShelter() {
 }
 
 // take puts the stray on one of the nodes, if one has room.
-func take(nodes *planner.Nodes, stray *state.Stray) bool {
+func take(nodes *nodeset.Set, stray *state.Stray) bool {
 	v, ok := planner.Place(nodes, state.Gang{Namespace: stray.Namespace, Name: stray.String(), UID: stray.UID, PodSets: []state.PodSet{stray.Replica}})
 	if !ok {
 		return false

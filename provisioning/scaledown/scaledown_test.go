@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
@@ -26,7 +27,7 @@ import (
 // named a, b and so on.
 func fleet(nodes ...state.Node) Fleet {
 	f := Fleet{
-		Snapshot: planner.NewSnapshot(noon, planner.NewNodes(), []nodegroups.Group{{Name: "gpu", IdleTimeout: 10 * time.Minute}}, nil),
+		Snapshot: planner.NewSnapshot(noon, nodeset.New(), []nodegroups.Group{{Name: "gpu", IdleTimeout: 10 * time.Minute}}, nil),
 		Requests: map[types.UID]bool{}, InFlight: map[string]bool{}, Evictions: map[types.UID]Eviction{},
 		Consumers: func(string, string) (int, time.Time) { return 0, noon.Add(-2 * time.Minute) },
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
@@ -60,13 +61,13 @@ func nextPending(r *Request, v View) Step {
 	if plan.Reasons[0].Code == planner.CodeUnready {
 		reason = ReasonFailedToCheck
 	}
-	return wait(r, v, reason, and("Capacity is not found now: "+plan.Message(), stranger(v.Nodes.OwnedBy(planner.Squatted))), plan.Until)
+	return wait(r, v, reason, and("Capacity is not found now: "+plan.Message(), stranger(v.Nodes.OwnedBy(nodeset.Squatted))), plan.Until)
 }
 
 // leftovers are nodes that still bear the label of an earlier request of the same
 // name: the gang's pods would select them.
 func leftovers(r *Request, v View) (names []string) {
-	for n := range v.Nodes.OwnedBy(planner.KeyedBy(r.Gang.Key)) {
+	for n := range v.Nodes.OwnedBy(nodeset.KeyedBy(r.Gang.Key)) {
 		for i := range n.Labelled {
 			b := &n.Labelled[i]
 			live := slices.ContainsFunc(n.Bookings, func(o state.Booking) bool { return o.UID == b.UID && o.Key == b.Key })

@@ -9,6 +9,7 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
@@ -87,8 +88,8 @@ func nextProvisioned(r *Request, v View) Step {
 // ownNodes are those that the request has booked, or launched with success. Nodes
 // that are unready, or lack devices, for a short while only are among them as if they
 // did not; again is when the first such while ends.
-func ownNodes(r *Request, v View) (own *planner.Nodes, again time.Time) {
-	own = planner.NewNodes()
+func ownNodes(r *Request, v View) (own *nodeset.Set, again time.Time) {
+	own = nodeset.New()
 	add := func(n *state.Node) {
 		if grace := n.UnreadySince.Add(unreadyGrace); !n.Ready && !n.UnreadySince.IsZero() && v.Now.Before(grace) {
 			again = when.Earliest(again, grace)
@@ -143,7 +144,7 @@ func withDevices(n *state.Node, r *Request, v View) *state.Node {
 
 // open lets the pods of the gang come to its nodes, and gives back what it has
 // launched and does not need beside them.
-func open(r *Request, v View, own *planner.Nodes, rest state.Gang) Step {
+func open(r *Request, v View, own *nodeset.Set, rest state.Gang) Step {
 	opened := true
 	for n := range own.All() {
 		b := n.BookingOf(r.UID)
@@ -164,7 +165,7 @@ func open(r *Request, v View, own *planner.Nodes, rest state.Gang) Step {
 
 // release takes machines back that were launched for the gang and that it has found
 // room without: some came free on its other nodes meanwhile.
-func release(r *Request, own *planner.Nodes) Step {
+func release(r *Request, own *nodeset.Set) Step {
 	s := Step{Do: Rest, Attempt: r.Attempt}
 	for n := range own.All() {
 		if n.Machine != nil && n.Cordon == state.Joining && n.Pods == 0 && n.BookingOf(r.UID) == nil {
@@ -186,7 +187,7 @@ func rebook(r *Request, v View, plan planner.Verdict) Step {
 
 // suffice reports whether the nodes have room for the pods. Where all are alike that is
 // seen from what remains of the bookings.
-func suffice(v View, own *planner.Nodes, rest state.Gang) bool {
+func suffice(v View, own *nodeset.Set, rest state.Gang) bool {
 	if len(rest.PodSets) == 1 {
 		if p, _ := rest.PodSets[0].Read(rest.Namespace, v.Objects); p != nil && !p.Between() {
 			left := p.Count
@@ -211,7 +212,7 @@ func suffice(v View, own *planner.Nodes, rest state.Gang) bool {
 // that fails: until there is room, or the booking's time is over. A booking that
 // has lost machines, and that no pod has begun to use, ends at once, so that what
 // is left of it serves others.
-func repair(r *Request, v View, own *planner.Nodes, rest state.Gang, until time.Time) Step {
+func repair(r *Request, v View, own *nodeset.Set, rest state.Gang, until time.Time) Step {
 	v = v.counting(nil) // a gang whose pods may have come has no time to wait for others
 	plan := v.plan(r, rest)
 	switch plan.Outcome {

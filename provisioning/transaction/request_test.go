@@ -20,6 +20,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 )
@@ -57,7 +58,7 @@ func newStory() *story {
 		Policy:  state.DefaultPolicy(state.AtomicScaleUp),
 		Attempt: Attempt{Phase: Done},
 	}}
-	s.view = View{Snapshot: planner.NewSnapshot(noon, planner.NewNodes(), []nodegroups.Group{{
+	s.view = View{Snapshot: planner.NewSnapshot(noon, nodeset.New(), []nodegroups.Group{{
 		Name: "gpu", CapacityType: v1alpha1.OnDemand, Max: 4, Allocatable: whole, Promised: whole, MicroUSDPerHour: 10e6,
 		Labels: map[string]string{v1alpha1.NodeGroupLabel: "gpu"}, JoinTimeout: 10 * time.Minute,
 	}}, nil)}

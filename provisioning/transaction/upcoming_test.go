@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/spend"
 	"github.com/muster-dev/muster/provisioning/state"
@@ -33,7 +34,7 @@ func gangOf(uid types.UID, gpus int) state.Gang {
 
 // market is a cluster of groups where gangs come one after another.
 func market(groups ...nodegroups.Group) *planner.Snapshot {
-	s := planner.NewSnapshot(noon, planner.NewNodes(), groups, nil)
+	s := planner.NewSnapshot(noon, nodeset.New(), groups, nil)
 	now := *s
 	now.Nodes = s.Nodes.Clone()
 	s.Upcoming = planner.NewUpcoming(&now, nil)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/config"
@@ -173,7 +174,7 @@ func group(pool string, most int, backoffs ...v1alpha1.Backoff) nodegroups.Group
 }
 
 func groups(list ...nodegroups.Group) *planner.Snapshot {
-	return planner.NewSnapshot(noon, planner.NewNodes("pool"), list, nil)
+	return planner.NewSnapshot(noon, nodeset.New("pool"), list, nil)
 }
 
 func minutes(t *testing.T, at time.Time) string {

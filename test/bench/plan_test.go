@@ -19,6 +19,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 )
@@ -122,7 +123,7 @@ func crowded(nodes, groups int) *planner.Snapshot {
 	for i := range left {
 		left[i] = scrap{200 + random.Int64N(3800), 1<<25 + random.Int64N(1<<30)}
 	}
-	set := planner.NewNodes()
+	set := nodeset.New()
 	for i := range nodes {
 		// The same amount is always left in the same group, so that more nodes
 		// make no more classes.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 )
@@ -64,7 +65,7 @@ func BenchmarkSharing(b *testing.B) {
 // empty is a cluster of a group without machines, but for those of the attempts.
 func empty(flying []planner.UpcomingAttempt) *planner.Snapshot {
 	room := nodegroups.Resources{corev1.ResourceCPU: 100_000, corev1.ResourcePods: 110}
-	s := planner.NewSnapshot(time.Unix(0, 0), planner.NewNodes(), []nodegroups.Group{{
+	s := planner.NewSnapshot(time.Unix(0, 0), nodeset.New(), []nodegroups.Group{{
 		Name: "big", CapacityType: v1alpha1.OnDemand, Max: 10_000, Allocatable: room, Promised: room, MicroUSDPerHour: 4e6,
 		Labels: map[string]string{v1alpha1.NodeGroupLabel: "big"},
 	}}, nil)

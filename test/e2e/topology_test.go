@@ -126,7 +126,8 @@ func TestAJobIsInOneRack(t *testing.T) {
 	}
 }
 
-// TestALaunchedGangIsPlacedInItsRack: the machines come first, then the pods are told where to go.
+// TestALaunchedGangIsPlacedInItsRack: the annotation of its pods has the machines gathered in one rack, though the cloud
+// scatters them; then the pods are told where to go.
 func TestALaunchedGangIsPlacedInItsRack(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -135,8 +136,8 @@ func TestALaunchedGangIsPlacedInItsRack(t *testing.T) {
 		g.Spec.MaxNodes = 16
 		g.Spec.Topology = []v1alpha1.TopologyLevel{{NodeLabel: rackLabel}}
 		g.Spec.Kwok.Domains = &v1alpha1.KwokDomains{
-			NodeLabel: rackLabel, Of: []v1alpha1.KwokDomain{{Name: "small", Machines: 2}, {Name: "large", Machines: 8}},
-			Placement: v1alpha1.PlacedTogether, LabelDelay: metav1.Duration{Duration: time.Second},
+			NodeLabel: rackLabel, Of: []v1alpha1.KwokDomain{{Name: "small", Machines: 1}, {Name: "large", Machines: 8}},
+			Placement: v1alpha1.PlacedScattered, LabelDelay: metav1.Duration{Duration: time.Second},
 		}
 	})
 	s.queue(g)

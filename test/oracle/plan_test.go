@@ -11,6 +11,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 )
@@ -67,7 +68,7 @@ func (w *world) gang() (g state.Gang, between bool) {
 }
 
 func (w *world) snapshot() *planner.Snapshot {
-	nodes := planner.NewNodes()
+	nodes := nodeset.New()
 	for _, o := range w.nodes {
 		n := &state.Node{Name: o.Name, Labels: o.Labels, Taints: o.Spec.Taints, Ready: true, Allocatable: nodegroups.ResourcesFrom(o.Status.Allocatable)}
 		if o.Spec.Unschedulable {

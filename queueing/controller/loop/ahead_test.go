@@ -20,6 +20,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/queueing/checks"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -38,7 +39,7 @@ func contested(t *testing.T, objects ...client.Object) *world {
 		t.Fatal("low does not run")
 	}
 	machine := nodegroups.Resources{corev1.ResourceCPU: 4000, corev1.ResourcePods: 110}
-	w.machines = planner.NewSnapshot(start, planner.NewNodes(), []nodegroups.Group{{
+	w.machines = planner.NewSnapshot(start, nodeset.New(), []nodegroups.Group{{
 		Name: "pool", CapacityType: v1alpha1.OnDemand, Max: 4, Promised: machine, Allocatable: machine,
 	}}, nil)
 	return w

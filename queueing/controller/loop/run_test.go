@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -262,7 +263,7 @@ func TestAdviceIsAskedForWhenItMatters(t *testing.T) {
 			objects := append(queueOf("8", capacityRule), workloadOf("train", "4"))
 			objects[2] = tt.check
 			w := newWorld(t, nil, objects...)
-			m := &machines{free: planner.NewSnapshot(start, planner.NewNodes(), nil, nil)}
+			m := &machines{free: planner.NewSnapshot(start, nodeset.New(), nil, nil)}
 			w.loop.capacity = &advisor{source: m, stale: true}
 			w.run(10 * time.Second)
 			asked := m.asked

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing"
@@ -62,7 +63,7 @@ func newWaitForMachines(pending int) *backlog {
 		return planner.Verdict{Outcome: planner.Wait, Reasons: []planner.Reason{{Code: planner.CodeNoRoom, Message: "none"}}}
 	}
 	return newSeekers(pending, none, func() *planner.Snapshot {
-		return planner.NewSnapshot(noon, planner.NewNodes(), nil, nil)
+		return planner.NewSnapshot(noon, nodeset.New(), nil, nil)
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/cost"
 	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
@@ -68,7 +69,7 @@ type gang struct {
 func newWorld(seed uint64, gangs int, off without) *world {
 	w := &world{
 		without: off, now: began, offerings: market(rand.New(rand.NewPCG(seed, 1)), began),
-		nodes: planner.NewNodes(), machines: map[string]*machine{}, ledger: cost.NewLedger(),
+		nodes: nodeset.New(), machines: map[string]*machine{}, ledger: cost.NewLedger(),
 	}
 	w.ledger.Open(began)
 	random := rand.New(rand.NewPCG(seed, 2))

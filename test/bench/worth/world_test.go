@@ -22,6 +22,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/cost"
+	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
@@ -60,7 +61,7 @@ type world struct {
 	without   without
 	now       time.Time
 	offerings []*offering
-	nodes     *planner.Nodes
+	nodes     *nodeset.Set
 	machines  map[string]*machine
 	gangs     []*gang
 	ledger    *cost.Ledger

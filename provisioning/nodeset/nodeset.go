@@ -1,4 +1,5 @@
-package planner
+// Package nodeset keeps the nodes that plans look at, by what they are to gangs.
+package nodeset
 
 import (
 	"cmp"
@@ -19,11 +20,11 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// Nodes is a set of nodes in the order of their names. It keeps like nodes
+// Set is a set of nodes in the order of their names. It keeps like nodes
 // together in classes, so that a plan costs by the number of classes and not of
 // nodes, and a change costs by what changed. Clone is cheap: copies share what
 // neither changes. What reads a set only may do so from many goroutines.
-type Nodes struct {
+type Set struct {
 	byName *btree.BTreeG[*filed]
 	// owned finds nodes by what they have to do with.
 	owned *btree.BTreeG[ownership]
@@ -35,13 +36,13 @@ type Nodes struct {
 	keys []string
 	dims *dims
 	// kinds by their text; only changes look them up.
-	kinds map[string]*kind
+	kinds map[string]*Kind
 }
 
 // filed is a node with where it is filed; a class is nil where it is in none.
 type filed struct {
 	node       *state.Node
-	room, best *class
+	room, best *Class
 }
 
 // ownership says that a node concerns an owner: see the functions that make owners.
@@ -50,11 +51,11 @@ type ownership struct {
 	node  *state.Node
 }
 
-// awaiting owns the nodes that are booked for pods that have not all come.
-const awaiting = "awaiting"
+// Awaiting owns the nodes that are booked for pods that have not all come.
+const Awaiting = "Awaiting"
 
-// repelling owns the nodes with pods that keep others away.
-const repelling = "repelling"
+// Repelling owns the nodes with pods that keep others away.
+const Repelling = "Repelling"
 
 // Squatted owns the nodes that Muster holds and that others' pods have slipped onto.
 const Squatted = "squatted"
@@ -68,7 +69,8 @@ func launchedBy(token string) string { return "launch/" + token }
 
 func launchedFor(uid types.UID) string { return "launched-for/" + string(uid) }
 
-func hostNamed(name string) string { return "host/" + name }
+// HostNamed owns the nodes of that name or host name.
+func HostNamed(name string) string { return "host/" + name }
 
 func owners(n *state.Node) (out []string) {
 	for i := range n.Labelled {
@@ -82,17 +84,17 @@ func owners(n *state.Node) (out []string) {
 		out = append(out, launchedBy(state.AttemptToken(n.Launch)), launchedFor(state.TokenUID(n.Launch)))
 	}
 	if len(n.Bookings) > 0 {
-		out = append(out, awaiting)
+		out = append(out, Awaiting)
 	}
 	if len(n.Strangers) > 0 {
 		out = append(out, Squatted)
 	}
 	if slices.ContainsFunc(n.Running, (*fit.Running).HasAntiAffinity) {
-		out = append(out, repelling)
+		out = append(out, Repelling)
 	}
-	out = append(out, hostNamed(n.Name))
+	out = append(out, HostNamed(n.Name))
 	if host := n.Labels[corev1.LabelHostname]; host != "" && host != n.Name {
-		out = append(out, hostNamed(host))
+		out = append(out, HostNamed(host))
 	}
 	return out
 }
@@ -103,37 +105,37 @@ type dims struct {
 	index map[corev1.ResourceName]int
 }
 
-// kind is what a pod's constraints see of a node: labels that pods select on,
+// Kind is what a pod's constraints see of a node: labels that pods select on,
 // and taints; and when its machine ends.
-type kind struct {
+type Kind struct {
 	// text is equal for equal kinds only.
 	text   string
-	group  string
-	labels map[string]string
-	taints []corev1.Taint
-	// endsAt is when the cloud ends the machines by itself; zero for never.
-	endsAt time.Time
+	Group  string
+	Labels map[string]string
+	Taints []corev1.Taint
+	// EndsAt is when the cloud ends the machines by itself; zero for never.
+	EndsAt time.Time
 }
 
-// class is a number of nodes that are the same to every plan that does not know
+// Class is a number of nodes that are the same to every plan that does not know
 // one of them by name.
-type class struct {
-	*kind
-	// room in the order of dims; what is missing at the end is 0.
+type Class struct {
+	*Kind
+	// room of resources by their Index; what is missing at the end is 0.
 	room []int64
-	// devices, cpu and memory are the first things that classes are ordered by,
-	// rest is everything else.
-	devices, cpu, memory int64
+	// Devices are all that are free on a node. They, cpu and memory are the first things that classes
+	// are ordered by, rest is everything else.
+	Devices, cpu, memory int64
 	rest                 string
 }
 
 // order of classes is total, and does not depend on what came first.
-func (c *class) order(o *class) int {
+func (c *Class) order(o *Class) int {
 	if c == o {
 		return 0
 	}
 	return cmp.Or(
-		cmp.Compare(c.devices, o.devices),
+		cmp.Compare(c.Devices, o.Devices),
 		cmp.Compare(c.cpu, o.cpu),
 		cmp.Compare(c.memory, o.memory),
 		cmp.Compare(c.rest, o.rest),
@@ -148,13 +150,13 @@ type classes struct {
 }
 
 type counted struct {
-	*class
+	*Class
 	count int
 }
 
 type member struct {
-	class *class
-	node  *state.Node
+	*Class
+	node *state.Node
 }
 
 // degree of the trees: nodes of 2*degree entries are copied when they change.
@@ -167,12 +169,12 @@ var DefaultKeys = []string{
 	v1alpha1.NodeGroupLabel, v1alpha1.CapacityTypeLabel,
 }
 
-// NewNodes returns an empty set whose nodes are told apart by the given labels and
+// New returns an empty set whose nodes are told apart by the given labels and
 // the default ones.
-func NewNodes(keys ...string) *Nodes {
+func New(keys ...string) *Set {
 	keys = slices.Concat(DefaultKeys, keys)
 	slices.Sort(keys)
-	return &Nodes{
+	return &Set{
 		byName: btree.NewG(degree, func(a, b *filed) bool { return a.node.Name < b.node.Name }),
 		owned: btree.NewG(degree, func(a, b ownership) bool {
 			return cmp.Or(cmp.Compare(a.owner, b.owner), cmp.Compare(a.node.Name, b.node.Name)) < 0
@@ -181,22 +183,22 @@ func NewNodes(keys ...string) *Nodes {
 		best:  newClasses(),
 		keys:  slices.Compact(keys),
 		dims:  &dims{index: map[corev1.ResourceName]int{}},
-		kinds: map[string]*kind{},
+		kinds: map[string]*Kind{},
 	}
 }
 
 func newClasses() *classes {
 	return &classes{
-		counts: btree.NewG(degree, func(a, b counted) bool { return a.order(b.class) < 0 }),
+		counts: btree.NewG(degree, func(a, b counted) bool { return a.order(b.Class) < 0 }),
 		members: btree.NewG(degree, func(a, b member) bool {
-			return cmp.Or(a.class.order(b.class), cmp.Compare(a.node.Name, b.node.Name)) < 0
+			return cmp.Or(a.order(b.Class), cmp.Compare(a.node.Name, b.node.Name)) < 0
 		}),
 	}
 }
 
-// NodesOf is a set of these nodes.
-func NodesOf(nodes ...state.Node) *Nodes {
-	out := NewNodes()
+// Of is a set of these nodes.
+func Of(nodes ...state.Node) *Set {
+	out := New()
 	for i := range nodes {
 		out.Set(&nodes[i])
 	}
@@ -205,7 +207,7 @@ func NodesOf(nodes ...state.Node) *Nodes {
 
 // Clone returns a copy: changes of one are not seen in the other. It counts as a
 // change of the set itself.
-func (s *Nodes) Clone() *Nodes {
+func (s *Set) Clone() *Set {
 	out := *s
 	out.byName, out.owned = s.byName.Clone(), s.owned.Clone()
 	out.room, out.best = s.room.clone(), s.best.clone()
@@ -219,8 +221,8 @@ func (c *classes) clone() *classes {
 
 // WithKeys is the set with nodes told apart by more labels. It costs by the number
 // of nodes.
-func (s *Nodes) WithKeys(keys []string) *Nodes {
-	out := NewNodes(slices.Concat(s.keys, keys)...)
+func (s *Set) WithKeys(keys []string) *Set {
+	out := New(slices.Concat(s.keys, keys)...)
 	for n := range s.All() {
 		out.Set(n)
 	}
@@ -228,7 +230,7 @@ func (s *Nodes) WithKeys(keys []string) *Nodes {
 }
 
 // Lacks are those of the labels by which nodes are not told apart.
-func (s *Nodes) Lacks(keys []string) (out []string) {
+func (s *Set) Lacks(keys []string) (out []string) {
 	for _, k := range keys {
 		if _, ok := slices.BinarySearch(s.keys, k); !ok {
 			out = append(out, k)
@@ -238,33 +240,33 @@ func (s *Nodes) Lacks(keys []string) (out []string) {
 }
 
 // Len is the number of nodes.
-func (s *Nodes) Len() int { return s.byName.Len() }
+func (s *Set) Len() int { return s.byName.Len() }
 
 // All nodes in the order of their names.
-func (s *Nodes) All() iter.Seq[*state.Node] {
+func (s *Set) All() iter.Seq[*state.Node] {
 	return func(yield func(*state.Node) bool) {
 		s.byName.Ascend(func(f *filed) bool { return yield(f.node) })
 	}
 }
 
 // Find returns the node of that name, or nil.
-func (s *Nodes) Find(name string) *state.Node {
+func (s *Set) Find(name string) *state.Node {
 	if f := s.find(name); f != nil {
 		return f.node
 	}
 	return nil
 }
 
-func (s *Nodes) find(name string) *filed {
+func (s *Set) find(name string) *filed {
 	f, _ := s.byName.Get(&filed{node: &state.Node{Name: name}})
 	return f
 }
 
 // BookedBy are the nodes that bear a booking of the request, by name.
-func (s *Nodes) BookedBy(uid types.UID) iter.Seq[*state.Node] { return s.OwnedBy(bookedBy(uid)) }
+func (s *Set) BookedBy(uid types.UID) iter.Seq[*state.Node] { return s.OwnedBy(bookedBy(uid)) }
 
-// hasBookings reports whether some node bears a booking of the request.
-func (s *Nodes) hasBookings(uid types.UID) bool {
+// HasBookings reports whether some node bears a booking of the request.
+func (s *Set) HasBookings(uid types.UID) bool {
 	for range s.BookedBy(uid) {
 		return true
 	}
@@ -272,13 +274,13 @@ func (s *Nodes) hasBookings(uid types.UID) bool {
 }
 
 // LaunchedBy are the nodes that the attempt of that token made, by name.
-func (s *Nodes) LaunchedBy(token string) iter.Seq[*state.Node] { return s.OwnedBy(launchedBy(token)) }
+func (s *Set) LaunchedBy(token string) iter.Seq[*state.Node] { return s.OwnedBy(launchedBy(token)) }
 
 // LaunchedFor are the nodes that any launch for the request made, by name.
-func (s *Nodes) LaunchedFor(uid types.UID) iter.Seq[*state.Node] { return s.OwnedBy(launchedFor(uid)) }
+func (s *Set) LaunchedFor(uid types.UID) iter.Seq[*state.Node] { return s.OwnedBy(launchedFor(uid)) }
 
 // OwnedBy are the nodes that concern the owner, by name.
-func (s *Nodes) OwnedBy(owner string) iter.Seq[*state.Node] {
+func (s *Set) OwnedBy(owner string) iter.Seq[*state.Node] {
 	return func(yield func(*state.Node) bool) {
 		s.owned.AscendGreaterOrEqual(ownership{owner, &state.Node{}}, func(o ownership) bool {
 			return o.owner == owner && yield(o.node)
@@ -287,15 +289,15 @@ func (s *Nodes) OwnedBy(owner string) iter.Seq[*state.Node] {
 }
 
 // classes of the nodes as they are, or on the best of days.
-func (s *Nodes) classes(ideal bool) *classes {
+func (s *Set) classes(ideal bool) *classes {
 	if ideal {
 		return s.best
 	}
 	return s.room
 }
 
-// classOf is the class of the node of that name, or nil.
-func (s *Nodes) classOf(name string, ideal bool) *class {
+// ClassOf is the class of the node of that name, as it is or on the best of days; nil without.
+func (s *Set) ClassOf(name string, ideal bool) *Class {
 	f := s.find(name)
 	switch {
 	case f == nil:
@@ -307,9 +309,40 @@ func (s *Nodes) classOf(name string, ideal bool) *class {
 	}
 }
 
+// Classes are those of the nodes as they are, or on the best of days, in order, and how many nodes
+// each has.
+func (s *Set) Classes(ideal bool) iter.Seq2[*Class, int] {
+	return func(yield func(*Class, int) bool) {
+		s.classes(ideal).counts.Ascend(func(c counted) bool { return yield(c.Class, c.count) })
+	}
+}
+
+// Members are the nodes of the class, by name.
+func (s *Set) Members(c *Class, ideal bool) iter.Seq[*state.Node] {
+	return func(yield func(*state.Node) bool) {
+		s.classes(ideal).members.AscendGreaterOrEqual(member{c, &state.Node{}}, func(m member) bool {
+			return m.order(c) == 0 && yield(m.node)
+		})
+	}
+}
+
+// Index is where the room of classes has the resource; ok is false where no node ever had it.
+func (s *Set) Index(name corev1.ResourceName) (k int, ok bool) {
+	k, ok = s.dims.index[name]
+	return k, ok
+}
+
+// Room is what a node of the class has free of the resource with that Index.
+func (c *Class) Room(k int) int64 {
+	if k >= len(c.room) {
+		return 0
+	}
+	return c.room[k]
+}
+
 // Set puts the node in, in place of the one of its name. The caller does not
 // change the node any more.
-func (s *Nodes) Set(n *state.Node) {
+func (s *Set) Set(n *state.Node) {
 	s.Delete(n.Name)
 	f := &filed{node: n}
 	s.byName.ReplaceOrInsert(f)
@@ -323,7 +356,7 @@ func (s *Nodes) Set(n *state.Node) {
 }
 
 // Delete takes a node out.
-func (s *Nodes) Delete(name string) {
+func (s *Set) Delete(name string) {
 	f, ok := s.byName.Delete(&filed{node: &state.Node{Name: name}})
 	if !ok {
 		return
@@ -336,17 +369,17 @@ func (s *Nodes) Delete(name string) {
 }
 
 // file puts the node in its class, if it has any room.
-func (s *Nodes) file(into *classes, n *state.Node, room nodegroups.Resources) *class {
+func (s *Set) file(into *classes, n *state.Node, room nodegroups.Resources) *Class {
 	if room[corev1.ResourcePods] <= 0 {
 		return nil
 	}
-	c := &class{kind: s.kindOf(n), room: s.vector(room),
+	c := &Class{Kind: s.kindOf(n), room: s.vector(room),
 		cpu: max(0, room[corev1.ResourceCPU]), memory: max(0, room[corev1.ResourceMemory])}
 	var rest strings.Builder
 	for _, name := range room.Names() {
 		v := max(0, room[name])
 		if nodegroups.Extended(name) {
-			c.devices = nodegroups.Plus(c.devices, v)
+			c.Devices = nodegroups.Plus(c.Devices, v)
 		}
 		if v > 0 && name != corev1.ResourceCPU && name != corev1.ResourceMemory {
 			rest.WriteString(string(name))
@@ -356,21 +389,21 @@ func (s *Nodes) file(into *classes, n *state.Node, room nodegroups.Resources) *c
 		}
 	}
 	c.rest = rest.String()
-	now, ok := into.counts.Get(counted{class: c})
+	now, ok := into.counts.Get(counted{Class: c})
 	if ok {
-		c = now.class
+		c = now.Class
 	}
 	into.counts.ReplaceOrInsert(counted{c, now.count + 1})
 	into.members.ReplaceOrInsert(member{c, n})
 	return c
 }
 
-func (s *Nodes) unfile(from *classes, c *class, n *state.Node) {
+func (s *Set) unfile(from *classes, c *Class, n *state.Node) {
 	if c == nil {
 		return
 	}
 	from.members.Delete(member{c, n})
-	if now, _ := from.counts.Get(counted{class: c}); now.count > 1 {
+	if now, _ := from.counts.Get(counted{Class: c}); now.count > 1 {
 		from.counts.ReplaceOrInsert(counted{c, now.count - 1})
 	} else {
 		from.counts.Delete(now)
@@ -378,7 +411,7 @@ func (s *Nodes) unfile(from *classes, c *class, n *state.Node) {
 }
 
 // vector is the room as numbers in the order of dims.
-func (s *Nodes) vector(room nodegroups.Resources) []int64 {
+func (s *Set) vector(room nodegroups.Resources) []int64 {
 	for name := range room {
 		if _, ok := s.dims.index[name]; !ok {
 			s.dims = s.dims.with(room.Names())
@@ -403,7 +436,7 @@ func (d *dims) with(names []corev1.ResourceName) *dims {
 	return out
 }
 
-func (s *Nodes) kindOf(n *state.Node) *kind {
+func (s *Set) kindOf(n *state.Node) *Kind {
 	var text strings.Builder
 	text.WriteString(n.Group)
 	for _, key := range s.keys {
@@ -424,10 +457,10 @@ func (s *Nodes) kindOf(n *state.Node) *kind {
 	s.collectKinds()
 	k := s.kinds[text.String()]
 	if k == nil {
-		k = &kind{text: text.String(), group: n.Group, labels: map[string]string{}, taints: n.Taints, endsAt: n.EndsAt()}
+		k = &Kind{text: text.String(), Group: n.Group, Labels: map[string]string{}, Taints: n.Taints, EndsAt: n.EndsAt()}
 		for _, key := range s.keys {
 			if v, ok := n.Labels[key]; ok {
-				k.labels[key] = v
+				k.Labels[key] = v
 			}
 		}
 		s.kinds[k.text] = k
@@ -436,14 +469,14 @@ func (s *Nodes) kindOf(n *state.Node) *kind {
 }
 
 // collectKinds forgets kinds that no node is of any more, now and then.
-func (s *Nodes) collectKinds() {
+func (s *Set) collectKinds() {
 	if s.kinds != nil && len(s.kinds) <= 64+2*(s.room.counts.Len()+s.best.counts.Len()) {
 		return
 	}
-	s.kinds = map[string]*kind{}
+	s.kinds = map[string]*Kind{}
 	for _, all := range []*classes{s.room, s.best} {
 		all.counts.Ascend(func(c counted) bool {
-			s.kinds[c.text] = c.kind
+			s.kinds[c.text] = c.Kind
 			return true
 		})
 	}
