@@ -160,7 +160,7 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 	case "node":
 		w.nodes(t, name, args)
 	case "gone":
-		w.s.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		w.s.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeOf(name)}})
 	case "pod":
 		w.pod(name, args)
 	case "places":
@@ -795,15 +795,18 @@ func (w *world) nodes(t *testing.T, name string, args map[string]string) {
 	}
 	for i := range count {
 		one := n.DeepCopy()
-		one.Name = name
+		host := name
 		if count > 1 {
-			one.Name = fmt.Sprintf("%s-%d", name, i+1)
+			host = fmt.Sprintf("%s-%d", name, i+1)
 		}
-		one.UID = types.UID("node " + one.Name)
-		one.Labels[corev1.LabelHostname] = one.Name
+		one.Name, one.UID = nodeOf(host), types.UID("node "+host)
+		one.Labels[corev1.LabelHostname] = host
 		w.set(one)
 	}
 }
+
+// nodeOf is the node of the host of that name: the two differ in many clusters, and domains are known by the host.
+func nodeOf(host string) string { return "node-of-" + host }
 
 // pod makes a pod on a node that no Workload has.
 func (w *world) pod(name string, args map[string]string) {
@@ -815,7 +818,7 @@ func (w *world) pod(name string, args map[string]string) {
 	requests := corev1.ResourceList{}
 	for k, v := range args {
 		if k == "node" {
-			p.Spec.NodeName = v
+			p.Spec.NodeName = nodeOf(v)
 		} else {
 			requests[corev1.ResourceName(k)] = resource.MustParse(v)
 		}

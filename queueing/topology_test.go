@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -107,7 +108,7 @@ func (w *racks) shake(t *testing.T, r *rand.Rand) {
 	case 2:
 		name := fmt.Sprintf("node-%d", 1+r.IntN(w.nodes+1))
 		delete(w.cpus, name)
-		w.s.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		w.s.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeOf(name)}})
 	case 3:
 		w.pods++
 		name, node := fmt.Sprintf("stranger-%d", w.pods), fmt.Sprintf("node-%d", 1+r.IntN(w.nodes+1))
@@ -118,7 +119,7 @@ func (w *racks) shake(t *testing.T, r *rand.Rand) {
 	case 4:
 		name := types.UID(fmt.Sprintf("pod stranger-%d", 1+r.IntN(w.pods+1)))
 		if node := w.s.Nodes.NodeOf(name); node != "" {
-			w.strangers[node]--
+			w.strangers[strings.TrimPrefix(node, nodeOf(""))]--
 			w.s.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: name}})
 		}
 	case 5:

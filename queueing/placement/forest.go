@@ -34,6 +34,9 @@ type Use struct {
 type Forest struct {
 	trees map[kueue.ResourceFlavorReference]*planted
 	nodes map[string]*site
+	// hosts are the nodes by their label kubernetes.io/hostname, by which domains name them. It may differ from
+	// the name of the node.
+	hosts map[string]*site
 	pods  map[types.UID]*resident
 	// crews are the pods of each Workload that pods name.
 	crews map[types.NamespacedName]map[types.UID]*resident
@@ -42,7 +45,7 @@ type Forest struct {
 	held map[types.NamespacedName][]Use
 	// outdated are the nodes that the trees do not show as they are.
 	outdated map[string]bool
-	// grown: something was freed. changed: a node has changed. failed are nodes that may be lost to the pods that are
+	// grown: something was freed. changed: a node has changed. failed are hosts that may be lost to the pods that are
 	// assigned to them; reread says that any may be.
 	grown, changed bool
 	failed         map[string]bool
@@ -58,7 +61,9 @@ type planted struct {
 // site is a node and the pods on it.
 type site struct {
 	object *corev1.Node
-	pods   map[types.UID]*resident
+	// host is the last host name that the node had.
+	host string
+	pods map[types.UID]*resident
 	// free is as the trees show it; nil where they do not show the node.
 	free nodegroups.Resources
 }
@@ -74,7 +79,7 @@ type resident struct {
 // NewForest returns one without trees.
 func NewForest() *Forest {
 	return &Forest{
-		trees: map[kueue.ResourceFlavorReference]*planted{}, nodes: map[string]*site{}, pods: map[types.UID]*resident{},
+		trees: map[kueue.ResourceFlavorReference]*planted{}, nodes: map[string]*site{}, hosts: map[string]*site{}, pods: map[types.UID]*resident{},
 		crews: map[types.NamespacedName]map[types.UID]*resident{},
 		held:  map[types.NamespacedName][]Use{}, outdated: map[string]bool{}, failed: map[string]bool{},
 	}
@@ -88,8 +93,11 @@ func (f *Forest) Clone() *Forest {
 		out.crews[w] = maps.Clone(crew)
 	}
 	for name, s := range f.nodes {
-		out.nodes[name] = &site{object: s.object, pods: maps.Clone(s.pods)}
-		out.outdated[name] = true
+		clone := &site{object: s.object, host: s.host, pods: maps.Clone(s.pods)}
+		out.nodes[name], out.outdated[name] = clone, true
+		if f.hosts[s.host] == s {
+			out.hosts[s.host] = clone
+		}
 	}
 	return out
 }
@@ -147,7 +155,7 @@ func (f *Forest) Suspects() (out []types.NamespacedName) {
 	return out
 }
 
-// Lost are the nodes of a Workload's uses that are gone, or not Ready and without a pod of it.
+// Lost are the hosts of a Workload's uses that are gone, or not Ready and without a pod of it.
 func (f *Forest) Lost(w types.NamespacedName, uses []Use) map[string]bool {
 	out := map[string]bool{}
 	for _, u := range uses {
@@ -155,8 +163,8 @@ func (f *Forest) Lost(w types.NamespacedName, uses []Use) map[string]bool {
 			continue
 		}
 		for _, d := range u.Domains {
-			if name := d.Values[0]; f.isLost(f.nodes[name], w) {
-				out[name] = true
+			if host := d.Values[0]; f.isLost(f.hosts[host], w) {
+				out[host] = true
 			}
 		}
 	}
@@ -192,6 +200,21 @@ func (f *Forest) SetNode(n *corev1.Node) {
 		f.outdated[n.Name], f.changed = true, true
 	}
 	s.object = n
+	if host := n.Labels[corev1.LabelHostname]; host != s.host {
+		f.leave(s)
+		s.host = host
+	}
+	if s.host != "" {
+		f.hosts[s.host] = s
+	}
+}
+
+// leave says that the node of a host is not there any more.
+func (f *Forest) leave(s *site) {
+	if f.hosts[s.host] == s {
+		delete(f.hosts, s.host)
+		f.failed[s.host] = true
+	}
 }
 
 // SameNode reports whether two versions of a node are the same to a forest.
@@ -207,6 +230,7 @@ func (f *Forest) DeleteNode(name string) {
 		return
 	}
 	s.object = nil
+	f.leave(s)
 	f.outdated[name], f.changed = true, true
 }
 
@@ -258,7 +282,7 @@ func (f *Forest) DeletePod(uid types.UID) {
 	s := f.nodes[r.node]
 	delete(s.pods, uid)
 	if s.object == nil || !isReady(s.object) {
-		f.failed[r.node] = true
+		f.failed[s.host] = true
 	}
 	if crew := f.crews[r.workload]; crew != nil {
 		if delete(crew, uid); len(crew) == 0 {
@@ -355,7 +379,7 @@ func (f *Forest) refresh() {
 		f.grown = f.grown || free != nil && !within(free, s.free)
 		s.free = free
 		if s.object == nil || !isReady(s.object) {
-			f.failed[name] = true
+			f.failed[s.host] = true
 		}
 		for _, p := range f.trees {
 			if free == nil || !selects(p.NodeLabels, s.object.Labels) {
@@ -405,7 +429,8 @@ func (f *Forest) Among(chosen func(*corev1.Node) (reserved []nodegroups.Resource
 		for i, r := range reserved {
 			pods[types.UID(strconv.Itoa(i))] = &resident{node: name, requests: r}
 		}
-		out.nodes[name] = &site{object: &n, pods: pods}
+		out.nodes[name] = &site{object: &n, host: s.host, pods: pods}
+		out.hosts[s.host] = out.nodes[name]
 	}
 	var flavors []Flavor
 	var keys []string

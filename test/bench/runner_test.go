@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 	"sigs.k8s.io/yaml"
 
 	"github.com/muster-dev/muster/deploy"
@@ -154,9 +156,29 @@ func (a *arena) runner(name string, fewer int) {
 			}
 		}
 	}
-	a.report(before, time.Since(began), want)
+	took := time.Since(began)
+	a.allFinished(want)
+	a.report(before, took, want)
 	_ = runner.Process.Kill() // what it would clean up goes with the cluster
 	a.Log("the runner ended:", <-ended)
+}
+
+// allFinished fails unless so many Workloads have finished: the runner takes it from the status of the ClusterQueues, which
+// may be late.
+func (a *arena) allFinished(want int) {
+	var list kueue.WorkloadList
+	if err := a.kube.List(a.Context(), &list); err != nil {
+		a.Fatal(err)
+	}
+	finished := 0
+	for i := range list.Items {
+		if meta.IsStatusConditionTrue(list.Items[i].Status.Conditions, kueue.WorkloadFinished) {
+			finished++
+		}
+	}
+	if finished != want {
+		a.Fatalf("the runner ended when %d of %d Workloads had finished: the load is too small for it", finished, want)
+	}
 }
 
 // generatorConfig is the runner's load with so many times fewer Workloads, and how many

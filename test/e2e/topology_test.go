@@ -28,7 +28,7 @@ func (s *site) topology() {
 	s.Create(t)
 }
 
-// placed are the pods of a Job by node, as its Workload says, and by rack, as they are.
+// placed are the pods of a Job by host, as its Workload says, and by rack, as they are.
 func (s *site) placed(j *batchv1.Job) (assigned map[string]int32, racks map[string]int32) {
 	s.Helper()
 	assigned, racks = map[string]int32{}, map[string]int32{}
@@ -49,7 +49,7 @@ func (s *site) placed(j *batchv1.Job) (assigned map[string]int32, racks map[stri
 			continue
 		}
 		racks[node.Labels[rackLabel]]++
-		assigned[node.Name]--
+		assigned[node.Labels[corev1.LabelHostname]]--
 	}
 	return assigned, racks
 }
@@ -86,7 +86,7 @@ func TestAJobIsInOneRack(t *testing.T) {
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 				Name: fmt.Sprintf("%s-%s-%d", s.Name, rack, i), Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
 			}}
-			n.Labels = map[string]string{testbed.SiteLabel: s.Name, rackLabel: rack, corev1.LabelHostname: n.Name}
+			n.Labels = map[string]string{testbed.SiteLabel: s.Name, rackLabel: rack, corev1.LabelHostname: "host-" + n.Name}
 			n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Ti"), "pods": resource.MustParse("100")}
 			n.Status.Allocatable = n.Status.Capacity
 			s.Create(n)
