@@ -839,6 +839,13 @@ func places(object *kueue.Workload) string {
 		if a.DelayedTopologyRequest != nil {
 			fmt.Fprintf(&out, " (delayed, %s)", *a.DelayedTopologyRequest)
 		}
+		for _, c := range object.Status.AdmissionChecks {
+			for _, u := range c.PodSetUpdates {
+				if u.Name == a.Name && u.Annotations[workload.FillsNodesAnnotation] != "" {
+					out.WriteString(" filling the nodes")
+				}
+			}
+		}
 		if a.TopologyAssignment != nil {
 			domains, err := placement.Decode(a.TopologyAssignment)
 			if err != nil {

@@ -31,6 +31,8 @@ type Placed struct {
 	PodSet int
 	placement.Use
 	Levels []string
+	// Fills as placement.Placement has it, of the only podSet that is placed.
+	Fills bool
 }
 
 // Uses are those of all podSets.
@@ -123,9 +125,10 @@ func (p *Placing) Place() (out []Placed, reason string, best placement.Domain) {
 		if found.Reason != "" {
 			return out, found.Reason, found.Best
 		}
-		placed := []Placed{{g.pods, placement.Use{Flavor: g.flavor, Domains: found.Pods, Pod: g.request.Pod}, tree.Levels()}}
+		placed := []Placed{{g.pods, placement.Use{Flavor: g.flavor, Domains: found.Pods, Pod: g.request.Pod}, tree.Levels(),
+			found.Fills && len(p.groups) == 1}}
 		if g.leader >= 0 {
-			placed = append(placed, Placed{g.leader, placement.Use{Flavor: g.flavor, Domains: found.Leader, Pod: g.request.Leader}, tree.Levels()})
+			placed = append(placed, Placed{g.leader, placement.Use{Flavor: g.flavor, Domains: found.Leader, Pod: g.request.Leader}, tree.Levels(), false})
 		}
 		p.forest.Add(Uses(placed), 1)
 		out = append(out, placed...)
@@ -169,7 +172,7 @@ func (p *Placing) Repair(admission *kueue.Admission, lost map[string]bool) (out 
 			if reason != "" {
 				return nil, reason
 			}
-			out = append(out, Placed{at, placement.Use{Flavor: g.flavor, Domains: repaired, Pod: request.Pod}, tree.Levels()})
+			out = append(out, Placed{at, placement.Use{Flavor: g.flavor, Domains: repaired, Pod: request.Pod}, tree.Levels(), false})
 			of[at] = repaired
 		}
 	}

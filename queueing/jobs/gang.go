@@ -8,6 +8,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -56,13 +57,29 @@ func (r *reconciler) gang(ctx context.Context, job client.Object, w *kueue.Workl
 	if err := gangs.Create(ctx, r.client, metav1.ObjectMeta{
 		Name: name, Namespace: job.GetNamespace(), Labels: map[string]string{JobUIDLabel: string(job.GetUID())},
 		OwnerReferences: []metav1.OwnerReference{owner},
-	}, together); err != nil {
+	}, together, levelOf(w, first)); err != nil {
 		return err
 	}
 	for _, i := range first {
 		placements[i].Labels[PodGroupLabel] = name
 	}
 	return nil
+}
+
+// levelOf is the node label of the one domain that all of these pod sets must be in; empty without one. Pod sets that are bound
+// each by itself may be in several.
+func levelOf(w *kueue.Workload, podSets []int) string {
+	a := w.Spec.PodSets[podSets[0]].TopologyRequest
+	for _, i := range podSets {
+		b := w.Spec.PodSets[i].TopologyRequest
+		switch {
+		case b == nil || b.Required == nil || *b.Required != ptr.Deref(a.Required, ""):
+			return ""
+		case len(podSets) > 1 && (b.PodSetGroupName == nil || *b.PodSetGroupName != ptr.Deref(a.PodSetGroupName, "")):
+			return ""
+		}
+	}
+	return *a.Required
 }
 
 // gangName is that of the PodGroup of a start.

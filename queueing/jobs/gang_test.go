@@ -24,12 +24,19 @@ func (g *rig) groups() string {
 	var out []string
 	for _, p := range list.Items {
 		text := fmt.Sprintf("%s of %d", p.Name, p.Spec.SchedulingPolicy.Gang.MinCount)
+		if c := p.Spec.SchedulingConstraints; c != nil {
+			text += " in one " + c.Topology[0].Key
+		}
 		if metav1.GetControllerOf(&p) != nil {
 			text += ", controlled"
 		}
 		out = append(out, text)
 	}
 	return strings.Join(out, "; ")
+}
+
+func inOneRack(j *batchv1.Job) {
+	j.Spec.Template.Annotations = map[string]string{"kueue.x-k8s.io/podset-required-topology": "rack"}
 }
 
 // TestGangs: each start has a PodGroup of its own, and those that it has no use for are gone. The
@@ -53,6 +60,7 @@ func TestGangs(t *testing.T) {
 	}{
 		"a gang":             {groups: start + " of 2", label: start},
 		"a part of a gang":   {change: of(4, 4), groups: start + " of 2", label: start},
+		"a gang in one rack": {change: inOneRack, groups: start + " of 2 in one rack", label: start},
 		"one pod":            {change: of(1, 1), label: ""},
 		"an elastic Job":     {change: func(j *batchv1.Job) { j.Annotations = map[string]string{workload.ElasticAnnotation: "true"} }},
 		"without PodGroups":  {off: true, groups: frozenGroup, unlabelled: true},

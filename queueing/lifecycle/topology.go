@@ -30,7 +30,8 @@ func (s Rules) placeOnBooked(w *cache.Workload, e *workload.Editor) (why string)
 	case !s.cache.Nodes.Known:
 		return "The nodes of the cluster are being read"
 	default:
-		placing := s.cache.NewPlacing(w, e.Status.Admission, e.Status.AdmissionChecks, s.forestOf(w, e.Status.AdmissionChecks))
+		forest := s.forestOf(w, e.Status.AdmissionChecks)
+		placing := s.cache.NewPlacing(w, e.Status.Admission, e.Status.AdmissionChecks, forest)
 		if placing == nil {
 			break
 		}
@@ -39,6 +40,9 @@ func (s Rules) placeOnBooked(w *cache.Workload, e *workload.Editor) (why string)
 			return "No place on the nodes that are booked: " + reason
 		}
 		cache.Write(placed, e.Status.Admission)
+		if forest != s.cache.Nodes.Forest {
+			fillNodes(w, e, placed)
+		}
 	}
 	for i := range e.Status.Admission.PodSetAssignments {
 		if a := &e.Status.Admission.PodSetAssignments[i]; a.DelayedTopologyRequest != nil {
@@ -46,6 +50,29 @@ func (s Rules) placeOnBooked(w *cache.Workload, e *workload.Editor) (why string)
 		}
 	}
 	return ""
+}
+
+// fillNodes tells the start of podSets which fill the nodes that are booked for them, and which alone select those: the selector
+// is enough, and no pod needs to be sent to its node. What a Ready check has prepared is immutable.
+func fillNodes(w *cache.Workload, e *workload.Editor, placed []cache.Placed) {
+	for _, p := range placed {
+		name := w.Object.Spec.PodSets[p.PodSet].Name
+		for i := range e.Status.AdmissionChecks {
+			c := &e.Status.AdmissionChecks[i]
+			if before := workload.FindCheck(w.Object.Status.AdmissionChecks, c.Name); !p.Fills || before != nil && before.State == kueue.CheckStateReady {
+				continue
+			}
+			for j := range c.PodSetUpdates {
+				u := &c.PodSetUpdates[j]
+				isBooked := func(label string) bool { return strings.HasPrefix(label, v1alpha1.BookedLabelPrefix) }
+				if u.Name == name && slices.ContainsFunc(slices.Collect(maps.Keys(u.NodeSelector)), isBooked) {
+					annotations := map[string]string{workload.FillsNodesAnnotation: "true"}
+					maps.Copy(annotations, u.Annotations)
+					u.Annotations = annotations
+				}
+			}
+		}
+	}
 }
 
 // forestOf has the nodes that are booked for a Workload: those of its request, which take no other pods, or all

@@ -9,6 +9,9 @@ import (
 // Placement is where the pods of a request go, by the order of the domains' values.
 type Placement struct {
 	Pods, Leader []Domain
+	// Fills reports whether there is no other way: the nodes that were looked at have room for the pods and no more of them,
+	// and are in one domain, so that it does not matter which pod is on which.
+	Fills bool
 	// Reason says why they do not fit, in Kueue's words; empty where they do.
 	Reason string
 	// Best is the domain of the requested level with room for the most pods, where they do not fit.
@@ -61,7 +64,32 @@ func (v *View) Place(r *Request) Placement {
 		}
 		fit = next
 	}
-	return s.named(fit)
+	out := s.named(fit)
+	out.Fills = s.fills(fit)
+	return out
+}
+
+// fills reports whether the leaves that were taken are in one domain, and no leaf has room for another pod.
+func (s *search) fills(fit []share) bool {
+	if !s.tree.hosts || s.Leader != nil || len(layersOf(s.Topology)) > 0 {
+		return false
+	}
+	room := int64(0)
+	for _, r := range s.allOf(len(s.tree.levels) - 1) {
+		room += int64(r.pods) * int64(r.n)
+	}
+	var in *bottom
+	for _, f := range fit {
+		for _, l := range f.leaves() {
+			if f.pods > 0 && in != nil && l.bottom != in {
+				return false
+			}
+			if f.pods > 0 {
+				in = l.bottom
+			}
+		}
+	}
+	return room == int64(s.Count)
 }
 
 // bestFit reports whether few large domains are chosen; else many small ones, so that large ones

@@ -1,6 +1,8 @@
 package workload
 
 const (
+	// FillsNodesAnnotation is prepared by a check for pods that fill the nodes booked for them.
+	FillsNodesAnnotation = "muster.dev/fills-nodes"
 	// RefusedAnnotation on a Workload says why it cannot be queued as it is. The
 	// job controllers write it, since only they see the job.
 	RefusedAnnotation = "muster.dev/refused"

@@ -11,7 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/kwok/sandbox"
@@ -25,7 +27,7 @@ import (
 func TestGangsOfKubernetes(t *testing.T) {
 	t.Parallel()
 	c := cluster.Config{Progress: os.Stderr, FeatureGates: map[string]bool{
-		"GenericWorkload": true, "GangScheduling": true, "WorkloadWithJob": true,
+		"GenericWorkload": true, "GangScheduling": true, "WorkloadWithJob": true, "TopologyAwareWorkloadScheduling": true,
 	}}
 	sandbox.Fill(&c)
 	testbed.AddOperators(t, &c, "jobset")
@@ -40,6 +42,7 @@ func TestGangsOfKubernetes(t *testing.T) {
 		"fewer pods than the Job has":        (*gangSite).startsWithFewer,
 		"pods of one JobSet are in one gang": (*gangSite).ofAJobSet,
 		"pods that come later are in none":   (*gangSite).inOrder,
+		"a gang is in one rack":              (*gangSite).inOneRack,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -129,6 +132,24 @@ func (s *gangSite) end(pod *corev1.Pod) {
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"phase":"Succeeded"}}`))
 	if err := s.Kube.Status().Patch(s.Context(), pod.DeepCopy(), patch); err != nil {
 		s.Fatal(err)
+	}
+}
+
+// inOneRack has the rack that a podSet requires in its PodGroup.
+func (s *gangSite) inOneRack() {
+	topology := &kueue.Topology{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	topology.Spec.Levels = []kueue.TopologyLevel{{NodeLabel: rack}, {NodeLabel: corev1.LabelHostname}}
+	s.Create(topology)
+	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.Name + "-gpu"}}
+	if err := s.Kube.Patch(s.Context(), flavor, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"topologyName":"`+s.Name+`"}}`))); err != nil {
+		s.Fatal(err)
+	}
+	s.job(3, func(j *batchv1.Job) { j.Spec.Template.Annotations["kueue.x-k8s.io/podset-required-topology"] = rack })
+	s.together(3)
+	var list schedulingv1alpha2.PodGroupList
+	s.List(&list, client.InNamespace(s.Name), client.HasLabels{"kueue.x-k8s.io/job-uid"})
+	if c := list.Items[0].Spec.SchedulingConstraints; c == nil || len(c.Topology) != 1 || c.Topology[0].Key != rack {
+		s.Errorf("the PodGroup is constrained to %v, want one domain of %s", c, rack)
 	}
 }
 

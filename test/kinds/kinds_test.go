@@ -71,6 +71,9 @@ func TestEveryKindIsQueued(t *testing.T) {
 
 type site struct{ *testbed.Site }
 
+// rack is the node label of the rack of the machines with GPUs.
+const rack = "example.com/rack"
+
 // queue makes the site one of two groups of machines, and a queue over both.
 func (s *site) queue() {
 	s.Helper()
@@ -79,7 +82,9 @@ func (s *site) queue() {
 		g.Spec.Template.Capacity = corev1.ResourceList{"cpu": resource.MustParse("96"), "memory": resource.MustParse("1Ti")}
 		g.Spec.Template.Labels["machine"] = s.Name + "-cpu"
 	})
-	gpu := s.NewGroup("-gpu", func(g *v1alpha1.NodeGroup) { g.Spec.Template.Labels["machine"] = s.Name + "-gpu" })
+	gpu := s.NewGroup("-gpu", func(g *v1alpha1.NodeGroup) {
+		g.Spec.Template.Labels["machine"], g.Spec.Template.Labels[rack] = s.Name+"-gpu", "a"
+	})
 	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Spec: kueue.AdmissionCheckSpec{ControllerName: "muster.dev/capacity"}}
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	cq.Spec.NamespaceSelector = &metav1.LabelSelector{}

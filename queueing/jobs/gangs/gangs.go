@@ -16,9 +16,15 @@ import (
 // Kind is the version of the API in Kubernetes 1.36, the only one that is used.
 var Kind = schedulingv1alpha2.SchemeGroupVersion.WithKind("PodGroup")
 
-// Create creates a PodGroup of as many pods, unless it is there.
-func Create(ctx context.Context, kube client.Client, meta metav1.ObjectMeta, pods int32) error {
+// Create creates a PodGroup of as many pods, unless it is there. They are in one domain of the node label
+// level, unless that is empty. API servers without the feature TopologyAwareWorkloadScheduling drop it.
+func Create(ctx context.Context, kube client.Client, meta metav1.ObjectMeta, pods int32, level string) error {
 	group := &schedulingv1alpha2.PodGroup{ObjectMeta: meta}
+	if level != "" {
+		group.Spec.SchedulingConstraints = &schedulingv1alpha2.PodGroupSchedulingConstraints{
+			Topology: []schedulingv1alpha2.TopologyConstraint{{Key: level}},
+		}
+	}
 	group.Spec.SchedulingPolicy.Gang = &schedulingv1alpha2.GangSchedulingPolicy{MinCount: pods}
 	if err := kube.Create(ctx, group); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating PodGroup %s/%s: %w", group.Namespace, group.Name, err)

@@ -67,11 +67,15 @@ func Of(ctx context.Context, kube client.Reader, w *kueue.Workload) ([]Placement
 }
 
 // inTopology has the pods of a podSet go to the domains that they are assigned. Where that is one that has other nodes, the
-// template says so, which costs no write for each pod; a node may be lost, and its pods are then sent to another one.
+// template says so, which costs no write for each pod; a node may be lost, and its pods are then sent to another one. Nor do pods
+// that fill the nodes booked for them need one.
 func (p *Placement) inTopology(w *kueue.Workload, ps *kueue.PodSet, a *kueue.TopologyAssignment) {
 	p.Annotations = map[string]string{kueue.WorkloadAnnotation: w.Name}
 	if !placement.Asks(ps.TopologyRequest) {
 		p.Annotations[kueue.PodSetUnconstrainedTopologyAnnotation] = "true"
+	}
+	if slices.ContainsFunc(p.Updates, func(u kueue.PodSetUpdate) bool { return u.Annotations[workload.FillsNodesAnnotation] != "" }) {
+		return
 	}
 	domains, err := placement.Decode(a)
 	if err != nil || len(domains) != 1 || a.Levels[len(a.Levels)-1] == corev1.LabelHostname {
