@@ -47,6 +47,9 @@ as fair sharing change the order.`,
   # Watch the node groups: prices, sizes, chances of a launch
   kubectl muster capacity --watch
 
+  # Which racks have room, and what runs in the others?
+  kubectl muster racks
+
   # What do the machines cost now, and for which jobs?
   kubectl muster cost`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl muster"},
@@ -64,8 +67,8 @@ as fair sharing change the order.`,
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
 		return fmt.Errorf("%w\nSee `%s --help`", err, command.CommandPath())
 	})
-	root.AddCommand(newExplainCommand(o), newQueueCommand(o), newCapacityCommand(o), newCostCommand(o), newSimulateCommand(o),
-		newMigrateCommand(o), newUninstallCommand(o))
+	root.AddCommand(newExplainCommand(o), newQueueCommand(o), newCapacityCommand(o), newRacksCommand(o), newCostCommand(o),
+		newSimulateCommand(o), newMigrateCommand(o), newUninstallCommand(o))
 	version.AddTo(root)
 	return root
 }

@@ -139,13 +139,9 @@ func NewTree(topology string, levels, keys []string) *Tree {
 // that have no assignment. A node that lacks the label of a level is left out.
 func (t *Tree) SetNode(n *corev1.Node, free nodegroups.Resources) {
 	t.DeleteNode(n.Name)
-	values := make([]string, len(t.levels))
-	for i, level := range t.levels {
-		v, ok := n.Labels[level]
-		if !ok {
-			return
-		}
-		values[i] = v
+	values := t.valuesOf(n)
+	if values == nil {
+		return
 	}
 	id := t.id(values)
 	l := t.leaves[id]
@@ -160,6 +156,19 @@ func (t *Tree) SetNode(n *corev1.Node, free nodegroups.Resources) {
 	l.nodes++
 	l.free.Add(free, 1)
 	t.file(l)
+}
+
+// valuesOf a node are those of all levels; nil where it lacks one.
+func (t *Tree) valuesOf(n *corev1.Node) []string {
+	values := make([]string, len(t.levels))
+	for i, level := range t.levels {
+		v, ok := n.Labels[level]
+		if !ok {
+			return nil
+		}
+		values[i] = v
+	}
+	return values
 }
 
 // DeleteNode takes a node out.

@@ -84,5 +84,5 @@ func busy(pending, offerings int) *world {
 		}
 		objects = append(objects, w)
 	}
-	return newWorld(objects...)
+	return newWorld(append(objects, racks(11, 8, 8, 6, 4, 4, 2, 1, 1)...)...)
 }

@@ -14,10 +14,16 @@ import (
 )
 
 // views of the page, with what each shows once it is complete.
-var views = []struct{ name, complete string }{
-	{"queue", "document.querySelector('.rows .row .words')"},
-	{"obtainability", "document.querySelectorAll('.strip').length > 0"},
-	{"cost", "document.querySelectorAll('.chart canvas').length === 2"},
+var views = []struct {
+	name, complete string
+	// says is a text of it; has are the roles of its parts.
+	says string
+	has  []string
+}{
+	{"queue", "document.querySelector('.rows .row .words') && document.querySelector('.range')", "pending", []string{"row", "columnheader"}},
+	{"obtainability", "document.querySelectorAll('.strip').length > 0", "History is from Prometheus", []string{"row", "columnheader"}},
+	{"racks", "document.querySelector('.rack .track')", "Topology racks", []string{"list", "listitem", "searchbox"}},
+	{"cost", "document.querySelectorAll('.chart canvas').length === 2", "History is from Prometheus", []string{"row", "columnheader"}},
 }
 
 // TestLooks goes through the views on three screens and takes pictures.
@@ -33,11 +39,8 @@ func TestLooks(t *testing.T) {
 			tab := b.open(home+"/"+v.name, s.screen)
 			tab.holds(fmt.Sprintf("document.documentElement.dataset.shown === %q", v.name))
 			tab.holds(v.complete)
-			if v.name == "queue" {
-				tab.holds("document.querySelector('.range')")
-			} else {
-				tab.reads("main", "History is from Prometheus")
-			}
+			tab.reads("main", v.says)
+			tab.holds(fmt.Sprintf("document.querySelector('#theme').getBoundingClientRect().right <= %d", s.width))
 			tab.picture(v.name+"-"+s.name, false)
 			if v.name == "queue" {
 				tab.must(tab.eval("document.querySelector('#line').scrollIntoView()", nil))
@@ -199,6 +202,54 @@ func small() []client.Object {
 	return append(objects, waiting("vision", "first", 4, 30*time.Minute), waiting("vision", "second", 4, 20*time.Minute), waiting("vision", "whale", 100, 10*time.Minute))
 }
 
+// TestMapsRacks: uneven ones, of which one is in use, and more than are drawn at once.
+func TestMapsRacks(t *testing.T) {
+	b := newBrowser(t)
+	sizes := []int{8, 4, 1}
+	for range 497 {
+		sizes = append(sizes, 2)
+	}
+	w := newWorld(append(small(), racks(sizes...)...)...)
+	home := serve(t, w, "")
+	tab := b.open(home, desktop)
+	tab.click("nav [data-view=racks]")
+	tab.reads("h1", "500 racks")
+	tab.reads("main", "260 more are not shown: show all")
+	tab.holds("document.querySelectorAll('.rack').length === 240")
+	first := "document.querySelector('[data-rack=\"nvl rack-001\"]')"
+	tab.holds(first + ".title === 'rack-001: 48 of 64 nvidia.com/gpu free, 7 of 8 nodes open\\nnvl/job/steady: 1 pod'")
+	part := func(rack, class string) string {
+		return fmt.Sprintf("Math.round(100 * document.querySelector('[data-rack=\"nvl %s\"] .%s').clientWidth / %s.querySelector('.track').clientWidth)", rack, class, first)
+	}
+	// Of the first rack's 64 devices, 8 are used and 8 are on a cordoned node; the second is half as large.
+	for of, want := range map[string]int{
+		part("rack-001", "used"): 13, part("rack-001", "free"): 75, part("rack-001", "booked"): 13,
+		part("rack-002", "track"): 50, part("rack-003", "track"): 13, part("rack-003", "used"): 0,
+	} {
+		var got int
+		tab.must(tab.eval(of, &got))
+		if got < want-1 || got > want+1 {
+			t.Errorf("%s is %d, want %d", of, got, want)
+		}
+	}
+	tab.click("main .flavors > section > .quiet")
+	tab.holds("document.querySelectorAll('.rack').length === 500")
+
+	tab.must(tab.eval("document.querySelector('main input').focus()", nil))
+	tab.must(tab.call(tab.session, "Input.insertText", map[string]any{"text": "steady"}, nil))
+	tab.reads(".found", "1 rack")
+	tab.must(tab.eval("document.querySelector('.rack').focus()", nil))
+	tab.click(".rack")
+	tab.holds("document.activeElement.dataset.rack === 'nvl rack-001'")
+	tab.reads("[aria-labelledby=rack]", "8 nodes, 7 take pods")
+	tab.picture("racks-chosen", false)
+	tab.click("[aria-labelledby=rack] .link")
+	tab.reads("dialog .sentence", "was admitted")
+	tab.quiet(home)
+	w.hide("pods")
+	tab.reads("main", "No map of racks: rights to read are missing.")
+}
+
 // TestTellsWhatItCannotSee where a right is missing.
 func TestTellsWhatItCannotSee(t *testing.T) {
 	b := newBrowser(t)
@@ -250,7 +301,7 @@ func TestIsLive(t *testing.T) {
 // TestScreenReadersAreTold what each thing is that can be used or seen.
 func TestScreenReadersAreTold(t *testing.T) {
 	b := newBrowser(t)
-	w := newWorld(small()...)
+	w := newWorld(append(small(), racks(8, 8, 3)...)...)
 	home := serve(t, w, prometheus(t, w))
 	for _, v := range views {
 		tab := b.open(home+"/"+v.name, desktop)
@@ -275,7 +326,7 @@ func TestScreenReadersAreTold(t *testing.T) {
 				}
 			}
 		}
-		for _, role := range []string{"banner", "navigation", "main", "heading", "status", "row", "columnheader"} {
+		for _, role := range append([]string{"banner", "navigation", "main", "heading", "status"}, v.has...) {
 			if roles[role] == 0 {
 				t.Errorf("%s has no %s", v.name, role)
 			}

@@ -30,6 +30,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/placement"
 )
 
 // world is a cluster in memory, in the place of the one that is watched.
@@ -288,4 +289,32 @@ func running(namespace, name, flavor, group string, count int32, ago time.Durati
 		out = append(out, p)
 	}
 	return out
+}
+
+// racks is a team of a flavor with a Topology, whose racks have so many nodes of 8 GPUs. A Workload has a pod in
+// the first, where another node is cordoned.
+func racks(nodes ...int) []client.Object {
+	const rack, name = "example.com/rack", "nvl"
+	topology := &kueue.Topology{ObjectMeta: meta("racks", 24*time.Hour)}
+	topology.Spec.Levels = []kueue.TopologyLevel{{NodeLabel: rack}, {NodeLabel: corev1.LabelHostname}}
+	f := flavor(name)
+	f.Spec.TopologyName = new(kueue.TopologyReference("racks"))
+	out := append(team(name, "", name+"=4096"), topology, f)
+	var first string
+	for i, n := range nodes {
+		for j := range n {
+			node := &corev1.Node{ObjectMeta: meta(fmt.Sprintf("rack-%03d-%02d", i+1, j+1), 24*time.Hour)}
+			node.Labels = map[string]string{"pool": name, rack: fmt.Sprintf("rack-%03d", i+1), corev1.LabelHostname: node.Name}
+			node.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("96"), gpu: resource.MustParse("8"), "pods": resource.MustParse("110")}
+			node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+			node.Spec.Unschedulable = i == 0 && j == 1
+			if first == "" {
+				first = node.Name
+			}
+			out = append(out, node)
+		}
+	}
+	w := running(name, "steady", name, "", 1, time.Hour)[0].(*kueue.Workload)
+	w.Status.Admission.PodSetAssignments[0].TopologyAssignment = placement.Encode([]string{corev1.LabelHostname}, []placement.Domain{{Values: []string{first}, Count: 1}})
+	return append(out, w)
 }

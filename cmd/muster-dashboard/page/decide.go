@@ -41,7 +41,9 @@ type decision struct {
 	// statuses are the computed statuses of the ClusterQueues; none without a decision.
 	statuses map[string]kueue.ClusterQueueStatus
 	lines    []line
-	fleet    fleet
+	// racks are empty without a decision.
+	racks []view.RackLine
+	fleet fleet
 
 	// explaining serializes explanations, which try out options.
 	explaining sync.Mutex
@@ -90,7 +92,7 @@ func (s *Server) Run(ctx context.Context) {
 func (s *Server) decide(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	d := &decision{at: s.config.Clock.Now()}
+	d := &decision{at: s.config.Clock.Now(), racks: []view.RackLine{}}
 	d.version = fmt.Sprintf("%d-%d", s.began.UnixMilli(), d.at.UnixMilli())
 	reading, err := view.Read(ctx, s.config.Cluster, "", s.config.Settings.Kinds()...)
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -108,6 +110,7 @@ func (s *Server) decide(ctx context.Context) bool {
 		d.picture = view.New(s.config.Clock, s.config.Settings, reading)
 		if d.picture.Decides() {
 			d.statuses = d.picture.Queues.Report(d.at).ClusterQueues
+			d.racks = d.picture.Racks()
 		}
 		d.lines = linesOf(d.picture)
 		d.fleet = fleetOf(d.picture)

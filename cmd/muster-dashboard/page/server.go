@@ -70,7 +70,7 @@ type Server struct {
 var assets embed.FS
 
 // views are the addresses of the page itself.
-var views = []string{"/{$}", "/queue", "/obtainability", "/cost"}
+var views = []string{"/{$}", "/queue", "/obtainability", "/racks", "/cost"}
 
 // New returns a page without a decision.
 func New(c Config) (*Server, error) {
@@ -86,6 +86,7 @@ func New(c Config) (*Server, error) {
 	s.mux.HandleFunc("GET /api/queue/rows", answer(s, (*Server).rows))
 	s.mux.HandleFunc("GET /api/explain", answer(s, (*Server).explain))
 	s.mux.HandleFunc("GET /api/obtainability", answer(s, (*Server).obtainability))
+	s.mux.HandleFunc("GET /api/racks", answer(s, (*Server).racks))
 	s.mux.HandleFunc("GET /api/cost", answer(s, (*Server).cost))
 	// healthz reports that the page serves, whether or not the cluster answers: a restart
 	// would not help.

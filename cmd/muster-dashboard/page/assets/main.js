@@ -11,9 +11,10 @@ import { exact, at } from './format.js';
 import { explain, closeExplain } from './explain.js';
 import * as queue from './queue.js';
 import * as obtainability from './obtainability.js';
+import * as racks from './racks.js';
 import * as cost from './cost.js';
 
-const views = { queue, obtainability, cost };
+const views = { queue, obtainability, racks, cost };
 const main = document.getElementById('main');
 
 // silence, in milliseconds, after which the connection counts as lost: the server says

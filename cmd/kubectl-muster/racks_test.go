@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/placement"
+)
+
+const rack = "example.com/rack"
+
+// racked is a flavor h100 with a Topology of racks, in a queue of 512 GPUs, and so many nodes of 8 GPUs in
+// each rack, from r1 on.
+func racked(nodes ...int) []client.Object {
+	t := &kueue.Topology{ObjectMeta: meta("racks")}
+	t.Spec.Levels = []kueue.TopologyLevel{{NodeLabel: rack}, {NodeLabel: corev1.LabelHostname}}
+	f := flavor("h100")
+	f.Spec.TopologyName = new(kueue.TopologyReference("racks"))
+	out := []client.Object{t, f}
+	for i, n := range nodes {
+		for j := range n {
+			x := node(fmt.Sprintf("r%d-n%d", i+1, j+1), "h100")
+			x.Labels[rack], x.Labels[corev1.LabelHostname] = fmt.Sprintf("r%d", i+1), x.Name
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// onNodes has one pod of a Workload on each of these nodes.
+func onNodes(names ...string) func(*kueue.Workload) {
+	return func(w *kueue.Workload) {
+		var domains []placement.Domain
+		for _, n := range slices.Sorted(slices.Values(names)) {
+			domains = append(domains, placement.Domain{Values: []string{n}, Count: 1})
+		}
+		w.Status.Admission.PodSetAssignments[0].TopologyAssignment = placement.Encode([]string{corev1.LabelHostname}, domains)
+	}
+}
+
+func TestRacksAreListedWithWhatIsOnThem(t *testing.T) {
+	objects := append(racked(3, 1, 0), team("team", nil, "h100=512"), running("train", "team", 2, onNodes("r1-n1", "r2-n1")))
+	closed := node("r4-n1", "h100")
+	closed.Labels[rack], closed.Labels[corev1.LabelHostname], closed.Spec.Unschedulable = "r4", closed.Name, true
+	p := pictureOf(nil, append(objects, closed)...)
+	lacks(t, told(t, rackLines(p.Racks("h100"))),
+		"FLAVOR RACK NODES RESOURCE CAPACITY USED FREE WORKLOADS (PODS)",
+		"h100 r1 3 nvidia.com/gpu 24 8 16 default/train (1)",
+		"h100 r1 3 cpu 288 0 288 default/train (1)",
+		"h100 r2 1 nvidia.com/gpu 8 8 0 default/train (1)",
+		"h100 r4 1, 0 open nvidia.com/gpu 8 0 0 -")
+	lines := p.Racks()
+	if got := lines[1].Resources[0]; len(lines) != 3 || got.Size != 333 || got.UsedShare != 1000 || got.FreeShare != 0 {
+		t.Errorf("rack r2 is %+v, want a third of the largest, all used", got)
+	}
+	if got := lines[0].Resources[0]; got.Size != 1000 || got.UsedShare != 333 || got.FreeShare != 666 {
+		t.Errorf("rack r1 is %+v, want the largest, a third used", got)
+	}
+	lacks(t, told(t, rackLines(pictureOf(nil, flavor("a100"), team("team", nil, "a100=64")).Racks())), "There are no racks")
+}

@@ -1,0 +1,138 @@
+package view
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/queueing/placement"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// RackLine is a domain of a flavor that has a Topology: one of the lowest level above the nodes, which
+// is mostly a rack.
+type RackLine struct {
+	Flavor   string `json:"flavor"`
+	Topology string `json:"topology"`
+	// Domain has the values of its levels, the highest first.
+	Domain []string `json:"domain"`
+	// Nodes of it, of which Open take pods: the others are not Ready, or cordoned.
+	Nodes int `json:"nodes"`
+	Open  int `json:"open"`
+	// Resources have devices first.
+	Resources []RackResource `json:"resources"`
+	// Workloads on it, those with most pods first. OtherPods are those of no Workload.
+	Workloads []RackWorkload `json:"workloads"`
+	OtherPods int            `json:"otherPods"`
+}
+
+// Name of the domain.
+func (l *RackLine) Name() string { return strings.Join(l.Domain, "/") }
+
+// RackResource is what a domain has of a resource. Of what its nodes have, Used is taken, and Free can be
+// had; the rest is on nodes that take no pods.
+type RackResource struct {
+	Resource string `json:"resource"`
+	Capacity string `json:"capacity"`
+	Used     string `json:"used"`
+	Free     string `json:"free"`
+	// Size is Capacity in parts of a thousand of the flavor's largest domain; UsedShare and FreeShare
+	// are in parts of a thousand of Capacity.
+	Size      int64 `json:"size"`
+	UsedShare int64 `json:"usedShare"`
+	FreeShare int64 `json:"freeShare"`
+}
+
+// RackWorkload is a Workload with pods in a domain.
+type RackWorkload struct {
+	Namespace string `json:"namespace"`
+	Workload  string `json:"workload"`
+	// Name is the job's, or the Workload's if it has no job or is not known.
+	Name string `json:"name"`
+	Pods int    `json:"pods"`
+}
+
+// Racks lists the domains of the named flavors that have a Topology, or of all.
+func (p *Picture) Racks(flavors ...string) []RackLine {
+	out := []RackLine{}
+	jobs := map[types.NamespacedName]string{}
+	for _, w := range p.Workloads {
+		jobs[workload.KeyOf(w)] = nameOf(w)
+	}
+	for _, flavor := range p.RackFlavors() {
+		if len(flavors) > 0 && !slices.Contains(flavors, flavor) {
+			continue
+		}
+		name := kueue.ResourceFlavorReference(flavor)
+		domains := p.Queues.Nodes.Occupancy(name)
+		largest := nodegroups.Resources{}
+		for i := range domains {
+			for resource, v := range domains[i].Capacity {
+				largest[resource] = max(largest[resource], v)
+			}
+		}
+		for i := range domains {
+			o := &domains[i]
+			out = append(out, RackLine{
+				Flavor: flavor, Topology: p.Queues.TopologyOf(name).Name, Domain: o.Values, Nodes: o.Nodes, Open: o.Open,
+				Resources: resourcesOf(o, largest), Workloads: workloadsOn(o, jobs), OtherPods: o.Others,
+			})
+		}
+	}
+	return out
+}
+
+// RackFlavors returns the flavors that have a Topology.
+func (p *Picture) RackFlavors() (out []string) {
+	for _, name := range slices.Sorted(maps.Keys(p.Queues.Flavors)) {
+		if p.Queues.TopologyOf(name) != nil {
+			out = append(out, string(name))
+		}
+	}
+	return out
+}
+
+func resourcesOf(o *placement.Occupancy, largest nodegroups.Resources) []RackResource {
+	out := []RackResource{}
+	names := slices.SortedFunc(maps.Keys(o.Capacity), func(a, b corev1.ResourceName) int {
+		device := func(r corev1.ResourceName) int {
+			if nodegroups.Extended(r) {
+				return 0
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(device(a), device(b)), cmp.Compare(a, b))
+	})
+	for _, name := range names {
+		capacity := o.Capacity[name]
+		if capacity <= 0 {
+			continue
+		}
+		share := func(v, of int64) int64 { return min(1000, int64(1000*float64(v)/float64(of))) }
+		show := func(v int64) string { return nodegroups.Quantity(name, v) }
+		out = append(out, RackResource{
+			Resource: string(name), Capacity: show(capacity), Used: show(o.Used[name]), Free: show(o.Free[name]),
+			Size: share(capacity, largest[name]), UsedShare: share(o.Used[name], capacity), FreeShare: share(o.Free[name], capacity),
+		})
+	}
+	return out
+}
+
+// workloadsOn a domain, those with most pods first.
+func workloadsOn(o *placement.Occupancy, jobs map[types.NamespacedName]string) []RackWorkload {
+	out := make([]RackWorkload, 0, len(o.Workloads))
+	for key, pods := range o.Workloads {
+		name := cmp.Or(jobs[key], "workload/"+key.Name)
+		out = append(out, RackWorkload{Namespace: key.Namespace, Workload: key.Name, Name: name, Pods: pods})
+	}
+	slices.SortFunc(out, func(a, b RackWorkload) int {
+		return cmp.Or(cmp.Compare(b.Pods, a.Pods), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Workload, b.Workload))
+	})
+	return out
+}
