@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -62,4 +63,74 @@ func TestRacksAreListedWithWhatIsOnThem(t *testing.T) {
 		t.Errorf("rack r1 is %+v, want the largest, a third used", got)
 	}
 	lacks(t, told(t, rackLines(pictureOf(nil, flavor("a100"), team("team", nil, "a100=64")).Racks())), "There are no racks")
+}
+
+// inOneRack has all pods of a Workload be in one rack.
+func inOneRack(w *kueue.Workload) {
+	w.Spec.PodSets[0].TopologyRequest = &kueue.PodSetTopologyRequest{Required: new(rack)}
+}
+
+// TestWhatWouldMakeRoomInOneRack is computed: by taking out each Workload that might.
+func TestWhatWouldMakeRoomInOneRack(t *testing.T) {
+	// Where it runs now, small leaves no rack whole; r3 has room for it.
+	small := func(nodes ...string) *kueue.Workload {
+		return running("small", "team", int32(len(nodes)), onNodes(nodes...))
+	}
+	for name, c := range map[string]struct {
+		objects []client.Object
+		want    []string
+		not     []string
+	}{
+		"one Workload is in the way": {
+			objects: append(racked(4, 3, 1), small("r1-n1"), running("big", "team", 2, onNodes("r2-n1", "r2-n2")), waiting("train", 4, inOneRack)),
+			want: []string{
+				"Workload default/train waits for room in one place.",
+				`topology "racks" allows to fit only 3 out of 4 pod(s)`,
+				"flavor h100: r1 has most room, for 3 of 4 pods; the others request 8 nvidia.com/gpu",
+				"flavor h100: all pods have room in r1 once default/small (1 pod there) has ended; that one would have room elsewhere if it were started again",
+			},
+			// Without big, r2 has three nodes only.
+			not: []string{"default/big"},
+		},
+		"which has no room elsewhere": {
+			objects: append(racked(4, 0), small("r1-n1"), waiting("train", 4, inOneRack)),
+			want:    []string{"all pods have room in r1 once default/small (1 pod there) has ended\n"},
+		},
+		"it takes two, and a third may stay": {
+			objects: append(racked(6), small("r1-n1"), running("first", "team", 2, onNodes("r1-n2", "r1-n3")), running("second", "team", 2, onNodes("r1-n4", "r1-n5")),
+				waiting("train", 5, inOneRack)),
+			want: []string{
+				"r1 has most room, for 1 of 5 pods; the others request 32 nvidia.com/gpu",
+				"all pods have room in r1 once these have ended: default/first (2 pods there), default/second (2 pods there)",
+			},
+			not: []string{"default/small"},
+		},
+		"no rack is large enough": {
+			objects: append(racked(4, 3), small("r1-n1"), waiting("train", 5, inOneRack)),
+			want:    []string{"r1 has most room, for 3 of 5 pods; the others request 16 nvidia.com/gpu"},
+			not:     []string{"once"},
+		},
+		"it may be in several racks": {
+			objects: append(racked(2, 2), small("r1-n1", "r2-n1"), waiting("train", 3, func(w *kueue.Workload) {
+				w.Spec.PodSets[0].TopologyRequest = &kueue.PodSetTopologyRequest{Preferred: new(rack)}
+			})),
+			want: []string{"flavor h100: all pods have room once default/small (2 pods there) has ended"},
+			not:  []string{"has most room, for"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := pictureOf(nil, append(c.objects, team("team", nil, "h100=512"))...)
+			before := fmt.Sprint(p.Racks())
+			text := toldOf(t, p.ExplainWorkload(named(t, p, "train")))
+			lacks(t, text, c.want...)
+			for _, not := range c.not {
+				if strings.Contains(text, not) {
+					t.Errorf("the answer has %q:\n%s", not, text)
+				}
+			}
+			if after := fmt.Sprint(p.Racks()); before != after {
+				t.Errorf("the trial has changed the racks:\n%s\n%s", before, after)
+			}
+		})
+	}
 }

@@ -29,6 +29,7 @@ type Explanation struct {
 	Expected *Expected `json:"expected,omitempty"`
 
 	Quota    []QuotaLine    `json:"quota,omitempty"`
+	Rooms    []RoomLine     `json:"rooms,omitempty"`
 	Capacity []CapacityLine `json:"capacity,omitempty"`
 	Holders  []HolderLine   `json:"holders,omitempty"`
 	Machines []MachinesLine `json:"machines,omitempty"`
@@ -59,6 +60,35 @@ type QuotaLine struct {
 	Short      string `json:"short"`
 	Whole      string `json:"whole"`
 	Borrowable string `json:"borrowable"`
+}
+
+// RoomLine is what a podSet lacks in the domains of a flavor's Topology.
+type RoomLine struct {
+	Flavor string `json:"flavor"`
+	PodSet string `json:"podSet"`
+	Pods   int32  `json:"pods"`
+	// Domain has room for most of them, for Fits; empty if none is suited. Short is by resource what the others request,
+	// where all pods have to be in one domain.
+	Domain []string          `json:"domain,omitempty"`
+	Fits   int32             `json:"fits"`
+	Short  map[string]string `json:"short,omitempty"`
+	// Releases would each make room.
+	Releases []ReleaseLine `json:"releases,omitempty"`
+}
+
+// ReleaseLine is Workloads that make room once they all have ended, in the Domain, which is empty where the pods may be in
+// several.
+type ReleaseLine struct {
+	Domain  []string      `json:"domain,omitempty"`
+	Leaving []LeavingLine `json:"leaving"`
+}
+
+// LeavingLine is one of them.
+type LeavingLine struct {
+	Workload string `json:"workload"`
+	Pods     int32  `json:"pods"`
+	// Moves: its pods would have a place elsewhere then.
+	Moves bool `json:"moves,omitempty"`
 }
 
 // CapacityLine is what a NodeGroup could provide for the object.

@@ -18,6 +18,7 @@ var words = map[string]string{
 	scheduler.ReasonWaitingForNamespaceQuota:                      "waits for the ResourceQuota of its namespace",
 	checks.ReasonStartByPassed:                                    "will not start: the time by which it was to start has passed",
 	kueue.WorkloadQuotaReservedReasonWaitingForQuota:              "waits for quota",
+	kueue.WorkloadQuotaReservedReasonTopologyPlacementFailed:      "waits for room in one place",
 	kueue.WorkloadQuotaReservedReasonExceedsMaxQuota:              "cannot start as specified: it requests more than the maximum quota",
 	kueue.WorkloadQuotaReservedReasonNoMatchingFlavor:             "cannot start as specified: no flavor of its ClusterQueue matches it",
 	kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads: "waits for preempted workloads to stop",

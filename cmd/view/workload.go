@@ -249,6 +249,11 @@ func (p *Picture) explainWaiting(out *Explanation, a *scheduler.Account) {
 			out.Quota = append(out.Quota, quotaLineOf(o.Flavor, amount))
 			out.Unblock = append(out.Unblock, unblockQuota(a, o, amount)...)
 		}
+		if o.Room != nil {
+			line := roomLineOf(o)
+			out.Rooms = append(out.Rooms, line)
+			out.Causes, out.Unblock = append(out.Causes, line.causes()...), append(out.Unblock, line.unblock()...)
+		}
 		if o.Plan != nil {
 			lines, unblock := p.groupsFor(string(o.Flavor), podSetsOf(a.Workload), o.Plan)
 			out.Capacity, out.Unblock = append(out.Capacity, lines...), append(out.Unblock, unblock...)

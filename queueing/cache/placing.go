@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/queueing/placement"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -115,15 +116,24 @@ func (s *Settings) specOf(w *Workload, a *kueue.PodSetAssignment, checks []kueue
 	return &out.Spec
 }
 
+// Lack is of the podSet that has no place.
+type Lack struct {
+	PodSet int
+	Count  int32
+	Pod    nodegroups.Resources
+	// Best is the domain of the requested level with room for the most of its pods.
+	Best placement.Domain
+}
+
 // Place finds domains for all podSets, one after the other. The reason says why one has none.
-func (p *Placing) Place() (out []Placed, reason string, best placement.Domain) {
+func (p *Placing) Place() (out []Placed, reason string, lack Lack) {
 	defer func() { p.forest.Add(Uses(out), -1) }()
 	for i := range p.groups {
 		g := &p.groups[i]
 		tree := p.forest.Tree(g.flavor)
 		found := tree.View().Place(&g.request)
 		if found.Reason != "" {
-			return out, found.Reason, found.Best
+			return out, found.Reason, Lack{g.pods, g.request.Count, g.request.Pod, found.Best}
 		}
 		placed := []Placed{{g.pods, placement.Use{Flavor: g.flavor, Domains: found.Pods, Pod: g.request.Pod}, tree.Levels(),
 			found.Fills && len(p.groups) == 1}}
@@ -133,7 +143,7 @@ func (p *Placing) Place() (out []Placed, reason string, best placement.Domain) {
 		p.forest.Add(Uses(placed), 1)
 		out = append(out, placed...)
 	}
-	return out, "", placement.Domain{}
+	return out, "", Lack{}
 }
 
 // Repair finds new places for the pods that were on lost nodes, where the others of the admission stay.

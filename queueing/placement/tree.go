@@ -171,6 +171,15 @@ func (t *Tree) valuesOf(n *corev1.Node) []string {
 	return values
 }
 
+// Path of a domain of the lowest level has the values of all levels; nil where it is not there.
+func (t *Tree) Path(d Domain) []string {
+	l := t.leaves[t.id(d.Values)]
+	if l == nil {
+		return nil
+	}
+	return slices.Concat(l.bottom.values, []string{l.name})
+}
+
 // DeleteNode takes a node out.
 func (t *Tree) DeleteNode(name string) {
 	n := t.nodes[name]

@@ -47,6 +47,8 @@ type Option struct {
 	// Plan is the planner's answer; nil where no check of Muster's asks for machines
 	// there, or where flavors would have to be combined.
 	Plan *planner.Verdict
+	// Room is what its pods lack in the domains of a Topology; nil where that is not why it waits.
+	Room *Room
 }
 
 // Amount is what a ClusterQueue has of one resource of a flavor, in the unit of
@@ -87,6 +89,9 @@ func (s *Cycle) optionsOf(w *cache.Workload) (out []Option) {
 			o.Quota = a.amounts(flavor)
 			if o.Reason != kueue.WorkloadQuotaReservedReasonNoMatchingFlavor {
 				o.Plan = a.planOn(flavor)
+			}
+			if o.Reason == kueue.WorkloadQuotaReservedReasonTopologyPlacementFailed {
+				o.Room = a.roomOn(flavor)
 			}
 		}
 		out = append(out, o)

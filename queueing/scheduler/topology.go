@@ -62,7 +62,7 @@ func (a *assigner) place(p *Proposal) bool {
 		a.note("the nodes of the cluster are being read", kueue.WorkloadQuotaReservedReasonTopologyPlacementFailed)
 		return false
 	}
-	placed, reason, best := placing.Place()
+	placed, reason, lack := placing.Place()
 	switch {
 	case reason == "" && len(p.victims) == 0:
 		p.placed = placed
@@ -72,7 +72,7 @@ func (a *assigner) place(p *Proposal) bool {
 	case reason == "":
 		reason = "there is no room in one place once the Workloads have left that may be preempted"
 	}
-	if best.Count > 0 {
+	if best := lack.Best; best.Count > 0 {
 		reason += fmt.Sprintf("; the most room is in %s, for %d pods: this changes when a job there ends, or nodes come", strings.Join(best.Values, "/"), best.Count)
 	}
 	a.note(reason, kueue.WorkloadQuotaReservedReasonTopologyPlacementFailed)
