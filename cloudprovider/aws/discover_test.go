@@ -427,3 +427,39 @@ func TestAManagedNodeGroupIsRead(t *testing.T) {
 		t.Errorf("warnings are %v, want that the node group could not be read", found.Warnings)
 	}
 }
+
+// TestLevels: what the cloud controller manager tells of instances of a type, and what the tags say.
+func TestLevels(t *testing.T) {
+	layers := func(n int) (out []v1alpha1.TopologyLevel) {
+		for i := range n {
+			out = append(out, v1alpha1.TopologyLevel{NodeLabel: fmt.Sprint("topology.k8s.aws/network-node-layer-", i+1)})
+		}
+		return out
+	}
+	for kind, want := range map[string][]v1alpha1.TopologyLevel{
+		"p5.48xlarge": layers(3), "p6-b200.48xlarge": layers(4), "m7i.large": nil, "g5.48xlarge": nil,
+		"p6e-gb200.36xlarge": append(layers(3), v1alpha1.TopologyLevel{NodeLabel: "topology.k8s.aws/ultraserver-id", MachinesPerDomain: 18}),
+	} {
+		got, err := levelsOf(kind, nil)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("levels of %s (-want +got), %v:\n%s", kind, err, diff)
+		}
+	}
+	s := newSim(t, plenty(), account(func(c *simaws.Config) {
+		c.Groups[0].Tags["muster.dev/topology/example.com/rack"] = "16"
+		c.Groups[0].Tags["muster.dev/topology/topology.k8s.aws/network-node-layer-3"] = "64"
+	}))
+	d := discover(t, s)
+	if len(d.Groups) != 1 {
+		t.Fatalf("got %+v", d)
+	}
+	want := append(layers(2), v1alpha1.TopologyLevel{NodeLabel: "example.com/rack", MachinesPerDomain: 16},
+		v1alpha1.TopologyLevel{NodeLabel: "topology.k8s.aws/network-node-layer-3", MachinesPerDomain: 64})
+	if diff := cmp.Diff(want, d.Groups[0].Spec.Topology); diff != "" {
+		t.Errorf("levels (-want +got):\n%s", diff)
+	}
+	s = newSim(t, plenty(), account(func(c *simaws.Config) { c.Groups[0].Tags["muster.dev/topology/rack"] = "many" }))
+	if d = discover(t, s); len(d.Groups) > 0 || len(d.Refused) != 1 || !strings.Contains(fmt.Sprint(d.Refused), `tag muster.dev/topology/rack is "many"`) {
+		t.Errorf("got %+v, want a refusal that names the tag", d)
+	}
+}

@@ -40,13 +40,17 @@ func (d *discovery) offerings(c *candidate) (out []cloudprovider.Found, refused 
 		if err != nil {
 			return nil, err.Error()
 		}
+		levels, err := levelsOf(kind, c.tags)
+		if err != nil {
+			return nil, err.Error()
+		}
 		for _, subnet := range subnets {
 			zone := d.zone(subnet)
 			if !d.sold[kind][zone] || c.reservation != "" && !d.holds(c.reservation, kind, zone) {
 				continue
 			}
 			for _, market := range c.markets {
-				out = append(out, d.found(c, kind, subnet, market, template, warnings))
+				out = append(out, d.found(c, kind, subnet, market, template, levels, warnings))
 			}
 		}
 	}
@@ -91,13 +95,14 @@ func (d *discovery) holds(reservation, kind, zone string) bool {
 }
 
 func (d *discovery) found(c *candidate, kind, subnet string, market v1alpha1.CapacityType, template v1alpha1.NodeTemplate,
-	warnings []cloudprovider.Warning) cloudprovider.Found {
+	levels []v1alpha1.TopologyLevel, warnings []cloudprovider.Warning) cloudprovider.Found {
 	zone := d.zone(subnet)
 	f := cloudprovider.Found{
 		Name: cloudprovider.GroupName(strings.Join([]string{c.name, kind, zone, market.LabelValue()}, "-"),
 			string(v1alpha1.ProviderAWS), d.config.Region, c.name, kind, subnet, string(market)),
 		Spec: v1alpha1.NodeGroupSpec{
 			Provider: v1alpha1.ProviderAWS, MaxNodes: deref(c.group.MaxSize), CapacityType: market, Zone: zone, Template: *template.DeepCopy(),
+			Topology: slices.Clone(levels),
 			AWS: &v1alpha1.AWSGroup{
 				Region: d.config.Region, AutoScalingGroup: c.name, InstanceType: kind, Subnet: subnet,
 				CapacityReservation: c.reservation, LaunchMethod: c.method,

@@ -31,6 +31,9 @@ const (
 	// keyStartup lists the taints that another component removes while a node starts, such as
 	// node.cilium.io/agent-not-ready=true:NoExecute.
 	keyStartup = "muster-dev-startup-taints"
+	// keyTopology lists node labels by which some agent tells in which domain, such as a rack, a machine is, and how many
+	// machines a domain takes, such as example.com/rack=18.
+	keyTopology = "muster-dev-topology"
 	// keyMethod names a launch method, where that which fits is not wanted.
 	keyMethod = "muster-dev-launch-method"
 )
@@ -159,11 +162,15 @@ func (p *Provider) offerings(ctx context.Context, id managerID, mig *computepb.I
 			if err != nil {
 				return nil, err
 			}
+			levels, err := t.levels(machineType)
+			if err != nil {
+				return nil, err
+			}
 			spec := v1alpha1.NodeGroupSpec{
 				Provider: v1alpha1.ProviderGCP, MinNodes: least, MaxNodes: most, CapacityType: t.capacityType(), Zone: zone,
 				PricePerHour: p.price(offering{regionOf(zone), shape, t.model(), t.capacityType() == v1alpha1.Reserved && !reserved.over}),
 				QueueTimeout: queue, EndsAt: reserved.endsAt,
-				Template: t.nodeTemplate(shape, zone),
+				Template: t.nodeTemplate(shape, zone), Topology: levels,
 				GCP: &v1alpha1.GCPGroup{
 					Project: id.project, Location: id.location, InstanceGroupManager: id.name, MachineType: machineType, LaunchMethod: method,
 				},

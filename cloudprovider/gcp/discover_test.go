@@ -476,3 +476,11 @@ func TestReserve(t *testing.T) {
 		}
 	}
 }
+
+// TestDiscoverLevels: the instance template says which labels tell the domains of machines.
+func TestDiscoverLevels(t *testing.T) {
+	found := discover(t, single(gcpsim.Template{Metadata: enabled("muster-dev-topology", "example.com/rack=4")}, gcpsim.Group{}))
+	if len(found.Groups) != 1 || len(found.Groups[0].Spec.Topology) != 1 {
+		t.Errorf("got %+v, want a group with a level", found)
+	}
+}

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
@@ -65,6 +68,43 @@ func TestAGangIsInOneRackOrNowhere(t *testing.T) {
 			}
 			s.Delete(r)
 			s.Empty(g.Name)
+		})
+	}
+}
+
+// On the clouds a gang is gathered under one switch, or in one block, by the labels that their controllers put on nodes.
+func TestAGangIsInOneDomainOfACloud(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		cloud, level string
+		at           func(*v1alpha1.NodeGroup)
+	}{
+		{"aws", "topology.k8s.aws/network-node-layer-3", onAWS("c", "methods", "p5.48xlarge")},
+		{"gcp", "cloud.google.com/gce-topology-block", onGCP("c", "methods", "a3-highgpu-8g")},
+	} {
+		t.Run(tc.cloud, func(t *testing.T) {
+			s := newSite(t)
+			g := s.offering("near", "methods", func(g *v1alpha1.NodeGroup) {
+				tc.at(g)
+				g.Spec.Topology = []v1alpha1.TopologyLevel{{NodeLabel: tc.level}}
+			})
+			s.Create(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Spec: v1alpha1.CapacityPolicySpec{RequiredTopology: tc.level}})
+			r := s.request("gang", 3, func(r *provreq.ProvisioningRequest) {
+				r.Spec.Parameters = map[string]provreq.Parameter{transaction.ParamPolicy: provreq.Parameter(s.Name)}
+			}, onto("methods"))
+			s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
+			in := map[string]int{}
+			for _, n := range s.nodes(g.Name) {
+				own := func(b state.Booking) bool { return b.UID == r.UID }
+				if slices.ContainsFunc(state.BookingsOn(n.Labels, n.Annotations), own) {
+					in[n.Labels[tc.level]]++
+				}
+			}
+			if len(in) != 1 || slices.Collect(maps.Values(in))[0] != 3 {
+				t.Errorf("the gang has machines in %v, want 3 in one domain", in)
+			}
+			s.Delete(r)
+			s.paidOff(g)
 		})
 	}
 }
