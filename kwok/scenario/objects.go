@@ -47,10 +47,11 @@ func (s Submission) Job(speed int, queues bool) *batchv1.Job {
 			j.Labels[maxExecutionLabel] = strconv.FormatInt(seconds(shape.MaximumExecution.Duration, speed), 10)
 		}
 	}
-	runFor := untold
+	annotations := map[string]string{kwokv1alpha1.RunForAnnotation: untold}
 	if !shape.Together {
-		runFor = s.Runs(speed).String()
+		annotations[kwokv1alpha1.RunForAnnotation] = s.Runs(speed).String()
 	}
+	maps.Copy(annotations, shape.PodAnnotations)
 	j.Spec = batchv1.JobSpec{
 		Parallelism: &shape.Pods, Completions: &shape.Pods, BackoffLimit: &shape.Retries,
 		// A pod that lost its machine has not failed.
@@ -59,7 +60,7 @@ func (s Submission) Job(speed int, queues bool) *batchv1.Job {
 			OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}},
 		}}},
 		Template: corev1.PodTemplateSpec{
-			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{kwokv1alpha1.RunForAnnotation: runFor}},
+			ObjectMeta: metav1.ObjectMeta{Annotations: annotations},
 			Spec: corev1.PodSpec{
 				RestartPolicy: corev1.RestartPolicyNever,
 				NodeSelector:  maps.Clone(shape.NodeSelector),

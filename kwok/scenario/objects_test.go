@@ -17,7 +17,8 @@ import (
 
 func TestAJobAsAnObject(t *testing.T) {
 	deadline, most := of(15*time.Minute), of(time.Minute+time.Millisecond)
-	shape := Shape{Pods: 2, Requests: cpu(1), Priority: "urgent", Deadline: &deadline, MaximumExecution: &most}
+	const required = "kueue.x-k8s.io/podset-required-topology"
+	shape := Shape{Pods: 2, Requests: cpu(1), Priority: "urgent", Deadline: &deadline, MaximumExecution: &most, PodAnnotations: map[string]string{required: "rack"}}
 	s := Submission{Namespace: "team", Name: "job-1", Queue: "batch", RunFor: 10 * time.Minute, Shape: &shape}
 	for name, tc := range map[string]struct {
 		speed        int
@@ -46,6 +47,9 @@ func TestAJobAsAnObject(t *testing.T) {
 			}
 			if got := j.Spec.Template.Annotations[kwokv1alpha1.RunForAnnotation]; got != tc.wantRun {
 				t.Errorf("its pods run for %s, want %s", got, tc.wantRun)
+			}
+			if got := j.Spec.Template.Annotations[required]; got != "rack" {
+				t.Errorf("its pods ask for one %q, want rack", got)
 			}
 			if got := *j.Spec.ActiveDeadlineSeconds; got != tc.wantDeadline {
 				t.Errorf("the deadline is %d s, want %d", got, tc.wantDeadline)

@@ -134,6 +134,8 @@ type Shape struct {
 	MayNotFit bool `json:"mayNotFit,omitempty"`
 	// Annotations of the Job, for example those that bound what it may cost.
 	Annotations map[string]string `json:"annotations,omitempty"`
+	// PodAnnotations are those of its pods, for example those that ask for one domain of a Topology.
+	PodAnnotations map[string]string `json:"podAnnotations,omitempty"`
 }
 
 // RunTime is how long a Job's pods run, drawn once for each Job: AtLeast, and a share
