@@ -95,6 +95,20 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				"h100 h100 OnDemand 10.00 0 of 8 4 95% Stockout, 10m ago 2026-11-20T12:05:00Z",
 			},
 		},
+		"the group is left alone by gangs that need one rack": {
+			objects: []client.Object{
+				flavor("h100"), check("capacity", cache.CapacityController, "rack"), team("team", checked, "h100=64"), group("h100", 8, func(g *v1alpha1.NodeGroup) {
+					dry(g)
+					g.Spec.Topology = []v1alpha1.TopologyLevel{{NodeLabel: rack}}
+					g.Status.Backoffs[0].Level = rack
+				}),
+				&v1alpha1.CapacityPolicy{ObjectMeta: meta("rack"), Spec: v1alpha1.CapacityPolicySpec{RequiredTopology: rack}}, waiting("train", 4, nil),
+			},
+			want: []string{
+				"launches that need not be within one domain of example.com/rack need not wait",
+				"h100 h100 OnDemand 10.00 0 of 8 4 95% Stockout, 10m ago 2026-11-20T12:05:00Z",
+			},
+		},
 		"the machines cost more than the policy allows": {
 			objects: []client.Object{
 				flavor("h100"), check("capacity", cache.CapacityController, "cheap"), team("team", checked, "h100=64"), group("h100", 8, nil),

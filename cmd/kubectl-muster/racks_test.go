@@ -70,6 +70,13 @@ func inOneRack(w *kueue.Workload) {
 	w.Spec.PodSets[0].TopologyRequest = &kueue.PodSetTopologyRequest{Required: new(rack)}
 }
 
+// daemon is a pod of no Workload with 4 GPUs on a node.
+func daemon(node string) *corev1.Pod {
+	out := &corev1.Pod{ObjectMeta: meta("daemon"), Spec: podTemplate(4).Spec}
+	out.Spec.NodeName = node
+	return out
+}
+
 // TestWhatWouldMakeRoomInOneRack is computed: by taking out each Workload that might.
 func TestWhatWouldMakeRoomInOneRack(t *testing.T) {
 	// Where it runs now, small leaves no rack whole; r3 has room for it.
@@ -107,8 +114,19 @@ func TestWhatWouldMakeRoomInOneRack(t *testing.T) {
 		},
 		"no rack is large enough": {
 			objects: append(racked(4, 3), small("r1-n1"), waiting("train", 5, inOneRack)),
-			want:    []string{"r1 has most room, for 3 of 5 pods; the others request 16 nvidia.com/gpu"},
-			not:     []string{"once"},
+			want: []string{
+				"too few nodes are in one place even without other workloads: the most room would be in r1, for 4 of 5 pods",
+				"flavor h100: nodes are added or open to pods again, or the job requests less",
+			},
+			not: []string{" once "},
+		},
+		"no node takes its pods": {
+			objects: append(racked(0), waiting("train", 5, inOneRack)),
+			want:    []string{"flavor h100: no node that takes pods now suits its pods, even without other workloads"},
+		},
+		"pods of none are in the way": {
+			objects: append(racked(4), daemon("r1-n1"), small("r1-n2"), waiting("train", 4, inOneRack)),
+			want:    []string{"the most room would be in r1, for 3 of 4 pods"},
 		},
 		"it may be in several racks": {
 			objects: append(racked(2, 2), small("r1-n1", "r2-n1"), waiting("train", 3, func(w *kueue.Workload) {

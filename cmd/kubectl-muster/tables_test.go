@@ -59,10 +59,15 @@ func TestGroupsAreListedWithTheirTroubles(t *testing.T) {
 		dry(g)
 		g.Status.Backoffs[0].AtLeast = 4
 	})
+	scattered := group("scattered", 8, func(g *v1alpha1.NodeGroup) {
+		dry(g)
+		g.Status.Backoffs[0].AtLeast, g.Status.Backoffs[0].Level = 4, rack
+	})
 	block := group("block", 4, func(g *v1alpha1.NodeGroup) {
 		g.Spec.CapacityType, g.Spec.EndsAt = v1alpha1.Reserved, &metav1.Time{Time: noon.Add(time.Hour)}
 	})
-	lacks(t, told(t, groupLines{view.GroupLineOf(sized, noon), view.GroupLineOf(unsound, noon), view.GroupLineOf(block, noon)}),
+	lacks(t, told(t, groupLines{view.GroupLineOf(sized, noon), view.GroupLineOf(unsound, noon), view.GroupLineOf(block, noon), view.GroupLineOf(scattered, noon)}),
+		"2026-11-20T12:05:00Z (in 5m), for 4 or more machines within one domain of example.com/rack - kwok -",
 		"block Reserved until 2026-11-20T13:00:00Z zone-a",
 		"h100 OnDemand zone-a 10.00 0 of 8 0 0 95% 95% Stockout, 10m ago 2026-11-20T12:05:00Z (in 5m), for 4 or more machines - kwok -",
 		"spot Spot zone-a 10.00 3 of 4 2 1 95% 95% - - 1 kwok not Sound: an autoscaler changes it")

@@ -74,6 +74,10 @@ type RoomLine struct {
 	Short  map[string]string `json:"short,omitempty"`
 	// Releases would each make room.
 	Releases []ReleaseLine `json:"releases,omitempty"`
+	// TooSmall says that there would be too little room even without other Workloads: MostFits pods in MostDomain.
+	TooSmall   bool     `json:"tooSmall,omitempty"`
+	MostDomain []string `json:"mostDomain,omitempty"`
+	MostFits   int32    `json:"mostFits,omitempty"`
 }
 
 // ReleaseLine is Workloads that make room once they all have ended, in the Domain, which is empty where the pods may be in

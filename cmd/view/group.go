@@ -30,9 +30,11 @@ type GroupLine struct {
 	ChanceOfOne   int    `json:"chanceOfOnePercent"`
 	ChanceOfEight int    `json:"chanceOfEightPercent"`
 	LastFailure   string `json:"lastFailure,omitempty"`
-	// Backoff is the time until which launches of at least BackoffFrom machines wait.
-	Backoff     *time.Time `json:"backoff,omitempty"`
-	BackoffFrom int32      `json:"backoffFrom,omitempty"`
+	// Backoff is the time until which launches of at least BackoffFrom machines wait: those that must be within one domain of
+	// BackoffLevel, where that is set.
+	Backoff      *time.Time `json:"backoff,omitempty"`
+	BackoffFrom  int32      `json:"backoffFrom,omitempty"`
+	BackoffLevel string     `json:"backoffLevel,omitempty"`
 	// Troubles are conditions that need a person.
 	Troubles []string `json:"troubles,omitempty"`
 
@@ -57,10 +59,13 @@ func GroupLineOf(ng *v1alpha1.NodeGroup, now time.Time) GroupLine {
 	for i := range ng.Status.Backoffs {
 		b := &ng.Status.Backoffs[i]
 		if until := b.Until.Time; now.Before(until) && (out.Backoff == nil || out.Backoff.Before(until)) {
-			out.Backoff, out.BackoffFrom = &until, b.AtLeast
+			out.Backoff, out.BackoffFrom, out.BackoffLevel = &until, b.AtLeast, b.Level
 			out.BackoffUntil = in(now, until)
 			if b.AtLeast > 1 {
 				out.BackoffUntil += fmt.Sprintf(", for %d or more machines", b.AtLeast)
+			}
+			if b.Level != "" {
+				out.BackoffUntil += " within one domain of " + b.Level
 			}
 		}
 	}

@@ -61,6 +61,8 @@ func (p *Picture) groupsFor(flavor string, pods []podsLike, plan *planner.Verdic
 			switch {
 			case r.Group != g.Name:
 			case !r.Until.IsZero():
+				// The planner knows within which domain the launch would have to be.
+				line.Backoff = r.Until.UTC().Format(time.RFC3339)
 				unblock = append(unblock, fmt.Sprintf("time: the backoff of NodeGroup %s ends %s", g.Name, in(p.Now, r.Until)))
 			case r.Code == planner.CodeMaxNodes:
 				unblock = append(unblock, fmt.Sprintf("an administrator raises spec.maxNodes of NodeGroup %s by %d%s", g.Name,

@@ -22,6 +22,9 @@ func roomLineOf(o *scheduler.Option) RoomLine {
 			out.Short[string(name)] = nodegroups.Quantity(name, v)
 		}
 	}
+	if r.Whole != nil {
+		out.TooSmall, out.MostDomain, out.MostFits = true, r.Whole.Values, r.Whole.Count
+	}
 	for _, release := range r.Releases {
 		line := ReleaseLine{Domain: release.Domain}
 		for _, l := range release.Leaving {
@@ -34,7 +37,13 @@ func roomLineOf(o *scheduler.Option) RoomLine {
 
 // causes tell what is short in the domain with most room.
 func (l *RoomLine) causes() []string {
-	if len(l.Short) == 0 || len(l.Domain) == 0 {
+	switch {
+	case l.TooSmall && len(l.MostDomain) > 0:
+		return []string{fmt.Sprintf("flavor %s: too few nodes are in one place even without other workloads: the most room would be in %s, "+
+			"for %d of %d pods", l.Flavor, strings.Join(l.MostDomain, "/"), l.MostFits, l.Pods)}
+	case l.TooSmall:
+		return []string{fmt.Sprintf("flavor %s: no node that takes pods now suits its pods, even without other workloads", l.Flavor)}
+	case len(l.Short) == 0 || len(l.Domain) == 0:
 		return nil
 	}
 	var short []string
@@ -47,6 +56,9 @@ func (l *RoomLine) causes() []string {
 
 // unblock tells which Workloads would make room.
 func (l *RoomLine) unblock() (out []string) {
+	if l.TooSmall {
+		return []string{fmt.Sprintf("flavor %s: nodes are added or open to pods again, or the job requests less", l.Flavor)}
+	}
 	for _, r := range l.Releases {
 		var leaving []string
 		for _, x := range r.Leaving {

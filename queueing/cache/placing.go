@@ -146,6 +146,17 @@ func (p *Placing) Place() (out []Placed, reason string, lack Lack) {
 	return out, "", Lack{}
 }
 
+// PlaceEmpty looks for domains as if no Workload had pods on the nodes, for each podSet by itself.
+func (p *Placing) PlaceEmpty() (lack Lack, ok bool) {
+	for i := range p.groups {
+		g := &p.groups[i]
+		if found := p.forest.Tree(g.flavor).Empty().Place(&g.request); found.Reason != "" {
+			return Lack{g.pods, g.request.Count, g.request.Pod, found.Best}, false
+		}
+	}
+	return Lack{}, true
+}
+
 // Repair finds new places for the pods that were on lost nodes, where the others of the admission stay.
 func (p *Placing) Repair(admission *kueue.Admission, lost map[string]bool) (out []Placed, reason string) {
 	for i := range p.groups {

@@ -24,6 +24,8 @@ type Room struct {
 	Short nodegroups.Resources
 	// Releases would each make room.
 	Releases []Release
+	// Whole is the domain with most room once no Workload has pods there, where even that is too little.
+	Whole *placement.Domain
 }
 
 // Release is Workloads that would all have to end.
@@ -73,6 +75,10 @@ func (a *assigner) roomOn(flavor kueue.ResourceFlavorReference) *Room {
 		l.depth = slices.Index(cache.Levels(a.s.cache.TopologyOf(flavor)), *r.Required) + 1
 		out.Short = nodegroups.Resources{}
 		out.Short.Add(lack.Pod, max(0, int(lack.Count-lack.Best.Count)))
+	}
+	if empty, ok := placing.PlaceEmpty(); !ok {
+		out.Whole = &empty.Best
+		return out
 	}
 	out.Releases = l.releases(a.w)
 	return out
