@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -338,5 +339,16 @@ func TestChangesToWhatIsNotThere(t *testing.T) {
 		if _, err := p.Changed(&changes); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("it says %v\nwant: %s", err, want)
 		}
+	}
+}
+
+func TestSimulationTellsTheRack(t *testing.T) {
+	p := pictureOf(nil, append(racked(2, 4), team("team", nil, "h100=512"), running("small", "team", 1, onNodes("r1-n1")), waiting("next", 1, inOneRack))...)
+	lacks(t, toldOf(t, p.ExplainWorkload(named(t, p, "next"))), "is next", "pod set main: 1 pod in r1")
+	train := waiting("train", 3, inOneRack)
+	train.UID = ""
+	out := p.Simulate([]view.Newcomer{{Kind: "Workload", Name: "train", Workload: train}}, nil)
+	if len(out) != 1 || !out[0].Starts || !slices.Contains(out[0].Where, "pod set main: 3 pods in r2") {
+		t.Errorf("it is told %+v", out)
 	}
 }

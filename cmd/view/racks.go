@@ -2,6 +2,7 @@ package view
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/placement"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -84,6 +86,35 @@ func (p *Picture) Racks(flavors ...string) []RackLine {
 				Resources: resourcesOf(o, largest), Workloads: workloadsOn(o, jobs), OtherPods: o.Others,
 			})
 		}
+	}
+	return out
+}
+
+// placesOf tells where the pods of an admission are by the Topologies of their flavors, as Racks names the domains.
+func (p *Picture) placesOf(a *kueue.Admission) (out []string) {
+	for i := range a.PodSetAssignments {
+		assignment := &a.PodSetAssignments[i]
+		if assignment.TopologyAssignment == nil {
+			continue
+		}
+		domains, err := placement.Decode(assignment.TopologyAssignment)
+		if err != nil {
+			continue // explained by the Workload's own conditions
+		}
+		pods := map[string]int{}
+		for _, d := range domains {
+			for _, flavor := range assignment.Flavors {
+				if tree := p.Queues.Nodes.Tree(flavor); tree != nil {
+					pods[strings.Join(tree.Rack(d), "/")] += int(d.Count)
+					break
+				}
+			}
+		}
+		var places []string
+		for _, name := range slices.Sorted(maps.Keys(pods)) {
+			places = append(places, fmt.Sprintf("%s in %s", text.Pods(pods[name]), name))
+		}
+		out = append(out, fmt.Sprintf("pod set %s: %s", assignment.Name, strings.Join(places, ", ")))
 	}
 	return out
 }

@@ -120,6 +120,7 @@ func (p *Picture) Simulate(newcomers []Newcomer, unchanged *Picture) []Simulatio
 			s.Summary = p.inShort(&o)
 			s.admitted(&o)
 			s.placed(p, o.Plan)
+			s.Where = append(s.Where, p.placesOf(o.Admission)...)
 			continue
 		}
 		s.Reason, s.Waits = o.Reason, with.ExplainWorkload(w)

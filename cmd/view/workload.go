@@ -109,6 +109,7 @@ func (p *Picture) explainVerdict(out *Explanation, v *lifecycle.Verdict) {
 	switch v.Action {
 	case lifecycle.Reserve:
 		out.Summary = "is next: Muster is about to reserve its quota on " + flavorsOf(v.Status.Admission)
+		out.Causes = append(out.Causes, p.placesOf(v.Status.Admission)...)
 		if v.Plan != nil {
 			out.Causes = append(out.Causes, machinesOf(v.Plan))
 			out.Capacity, _ = p.groupsFor("", podSetsOf(v.Workload.Object), v.Plan)

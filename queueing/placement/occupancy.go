@@ -41,10 +41,7 @@ func (f *Forest) Occupancy(flavor kueue.ResourceFlavorReference) []Occupancy {
 		if values == nil {
 			continue
 		}
-		path := values
-		if p.hosts && len(values) > 1 {
-			path = values[:len(values)-1]
-		}
+		path := p.rack(values)
 		key := strings.Join(path, separator)
 		if domains[key] == nil {
 			domains[key] = &Occupancy{

@@ -180,6 +180,16 @@ func (t *Tree) Path(d Domain) []string {
 	return slices.Concat(l.bottom.values, []string{l.name})
 }
 
+// Rack of a domain of the lowest level is the domain of Occupancy that it is in; nil where it is not there.
+func (t *Tree) Rack(d Domain) []string { return t.rack(t.Path(d)) }
+
+func (t *Tree) rack(values []string) []string {
+	if t.hosts && len(values) > 1 {
+		return values[:len(values)-1]
+	}
+	return values
+}
+
 // DeleteNode takes a node out.
 func (t *Tree) DeleteNode(name string) {
 	n := t.nodes[name]
