@@ -348,7 +348,7 @@ func TestSimulationTellsTheRack(t *testing.T) {
 	train := waiting("train", 3, inOneRack)
 	train.UID = ""
 	out := p.Simulate([]view.Newcomer{{Kind: "Workload", Name: "train", Workload: train}}, nil)
-	if len(out) != 1 || !out[0].Starts || !slices.Contains(out[0].Where, "pod set main: 3 pods in r2") {
+	if len(out) != 1 || !out[0].Starts || !slices.Equal(out[0].Where, []string{"pod set main: 3 pods in r2"}) {
 		t.Errorf("it is told %+v", out)
 	}
 }

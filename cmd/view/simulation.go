@@ -119,8 +119,7 @@ func (p *Picture) Simulate(newcomers []Newcomer, unchanged *Picture) []Simulatio
 		if o.Starts {
 			s.Summary = p.inShort(&o)
 			s.admitted(&o)
-			s.placed(p, o.Plan)
-			s.Where = append(s.Where, p.placesOf(o.Admission)...)
+			s.placed(p, &o)
 			continue
 		}
 		s.Reason, s.Waits = o.Reason, with.ExplainWorkload(w)
@@ -197,13 +196,16 @@ func (s *Simulation) admitted(o *forecast.Outcome) {
 	}
 }
 
-// placed describes the machines of a plan.
-func (s *Simulation) placed(p *Picture, plan *planner.Verdict) {
-	if plan == nil {
-		s.Where = []string{"its ClusterQueue has no capacity check: kube-scheduler places its pods"}
+// placed describes where the pods would be: on the machines of a plan, and in the racks of a Topology.
+func (s *Simulation) placed(p *Picture, o *forecast.Outcome) {
+	plan := o.Plan
+	if s.Where = p.placesOf(o.Admission); plan == nil {
+		if len(s.Where) == 0 {
+			s.Where = []string{"its ClusterQueue has no capacity check: kube-scheduler places its pods"}
+		}
 		return
 	}
-	s.Where, s.USDPerHour, s.Chance = []string{machinesOf(plan)}, text.USD(plan.MicroUSDPerHour), plan.Chance/10
+	s.Where, s.USDPerHour, s.Chance = append(s.Where, machinesOf(plan)), text.USD(plan.MicroUSDPerHour), plan.Chance/10
 	if plan.Outcome == planner.Fits {
 		s.Chance = 100
 	}
