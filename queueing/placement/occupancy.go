@@ -32,6 +32,7 @@ func (f *Forest) Occupancy(flavor kueue.ResourceFlavorReference) []Occupancy {
 	if p == nil {
 		return nil
 	}
+	f.refresh()
 	domains, leaves := map[string]*Occupancy{}, map[string]*occupied{}
 	for _, s := range f.nodes {
 		if s.object == nil || !selects(p.NodeLabels, s.object.Labels) {
@@ -93,9 +94,9 @@ type occupied struct {
 func (f *Forest) occupy(l *occupied, s *site) {
 	l.domain.Nodes++
 	l.domain.Capacity.Add(nodegroups.ResourcesFrom(s.object.Status.Allocatable), 1)
-	if free := f.freeOn(s); free != nil {
+	if s.free != nil {
 		l.domain.Open++
-		l.free.Add(free, 1)
+		l.free.Add(s.free, 1)
 	}
 	for _, r := range s.pods {
 		switch {
