@@ -32,6 +32,14 @@ const (
 	// Kubelets cannot write labels with its prefix.
 	HeldLabel = "muster.node-restriction.kubernetes.io/held"
 
+	// BookedTaint, with the effect NoSchedule, keeps pods off a node in place of the cordon, where the pods that it is booked for
+	// tolerate it: a cordon hides nodes from a Kueue that places pods by topology.
+	BookedTaint = "muster.dev/booked"
+
+	// BookedByLabel names on a node with that taint, and in the provisioningClassDetails of the request, the request that has
+	// booked it, by its UID. A Kueue selects the nodes of a Workload by it.
+	BookedByLabel = "muster.dev/booked-by"
+
 	// ScaleDownDisabledAnnotation, with the value true, keeps a cluster-autoscaler from
 	// removing the node while Muster holds it. KeptAnnotation marks it as set by Muster; one
 	// that was set by others stays.

@@ -97,14 +97,14 @@ func (ns *nodes) put(o *corev1.Node, now time.Time) effect {
 	}
 	n.object = o
 	_, marked := o.Annotations[v1alpha1.CordonedAnnotation]
-	n.lifted = marked && (n.lifted || !o.Spec.Unschedulable)
+	n.lifted = marked && (n.lifted || state.CordonOf(o) == state.Open)
 	n.noteIdle(now)
 	return changed
 }
 
 // written notes that Muster has written the node: a cordon that it has is Muster's.
 func (ns *nodes) written(name string) {
-	if n := ns.byName[name]; n != nil && n.object != nil && n.object.Spec.Unschedulable {
+	if n := ns.byName[name]; n != nil && n.object != nil && state.CordonOf(n.object) != state.Open {
 		n.lifted = false
 	}
 }

@@ -154,6 +154,16 @@ func (ps PodSet) Kept(namespace string, objects fit.Objects, count int, labels m
 	return ps
 }
 
+// IsHeldByTaint reports whether all pods of the gang tolerate the taint of bookings by its name.
+func (g *Gang) IsHeldByTaint() bool {
+	tolerates := func(t corev1.Toleration) bool {
+		return t.Key == v1alpha1.BookedTaint && fit.Untolerated([]corev1.Taint{bookedTaint}, []corev1.Toleration{t}) == nil
+	}
+	return len(g.PodSets) > 0 && !slices.ContainsFunc(g.PodSets, func(ps PodSet) bool {
+		return !slices.ContainsFunc(ps.Template.Spec.Tolerations, tolerates)
+	})
+}
+
 // Levels are the node labels of the domains that pods of the gang must be within.
 func (g *Gang) Levels(p *Policy) (levels []string) {
 	if p.Topology != "" {

@@ -52,9 +52,35 @@ func readyCondition(o *corev1.Node) *corev1.NodeCondition {
 	return &o.Status.Conditions[i]
 }
 
-// CordonOf returns whether a node is cordoned, and on whose behalf.
+// bookedTaint is the taint by which nodes are held in place of a cordon.
+var bookedTaint = corev1.Taint{Key: v1alpha1.BookedTaint, Effect: corev1.TaintEffectNoSchedule}
+
+// IsTainted reports whether a node is held by the taint of bookings.
+func IsTainted(o *corev1.Node) bool {
+	return slices.ContainsFunc(o.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&bookedTaint) })
+}
+
+// Taint puts the taint of bookings on a node, and takes its cordon off.
+func Taint(o *corev1.Node) {
+	o.Spec.Unschedulable = false
+	if !IsTainted(o) {
+		o.Spec.Taints = append(o.Spec.Taints, bookedTaint)
+	}
+}
+
+// Untaint takes the taint of bookings off a node.
+func Untaint(o *corev1.Node) {
+	o.Spec.Taints = slices.DeleteFunc(o.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&bookedTaint) })
+}
+
+// CordonOf returns whether a node is cordoned, or held by the taint of bookings, and on whose behalf.
 func CordonOf(o *corev1.Node) Cordon {
-	if !o.Spec.Unschedulable {
+	switch tainted := IsTainted(o); {
+	case tainted && o.Spec.Unschedulable:
+		return Foreign // that which others have put beside it
+	case tainted:
+		return Held
+	case !o.Spec.Unschedulable:
 		return Open
 	}
 	if o.Annotations[v1alpha1.RebootAnnotation] != "" {

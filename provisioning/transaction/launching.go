@@ -350,9 +350,9 @@ func unready(n *state.Node, s *planner.Snapshot) (why string, again time.Time) {
 	return "", again
 }
 
-// keepsOff reports whether the taint keeps pods off, other than by a cordon.
+// keepsOff reports whether the taint keeps pods off, other than by a cordon or by what stands in for it.
 func keepsOff(t *corev1.Taint) bool {
-	return t.Effect != corev1.TaintEffectPreferNoSchedule && t.Key != corev1.TaintNodeUnschedulable
+	return t.Effect != corev1.TaintEffectPreferNoSchedule && t.Key != corev1.TaintNodeUnschedulable && t.Key != v1alpha1.BookedTaint
 }
 
 // rollBack gives the attempt up.

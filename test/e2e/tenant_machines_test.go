@@ -80,6 +80,8 @@ func TestPodsThatPassACordonAreKeptOffHeldMachines(t *testing.T) {
 		"one that tolerates a taint":  {change: tolerates(corev1.Toleration{Key: "nvidia.com/gpu", Operator: corev1.TolerationOpExists})},
 		"one that outlives its node":  {change: tolerates(corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})},
 		"one that tolerates a cordon": {change: tolerates(cordonToleration), want: one},
+		"one that tolerates what stands in for it": {change: tolerates(corev1.Toleration{Key: v1alpha1.BookedTaint, Operator: corev1.TolerationOpExists}),
+			want: one},
 		"one that tolerates all":      {change: tolerates(corev1.Toleration{Operator: corev1.TolerationOpExists}), want: one},
 		"one that names its node":     {change: func(p *corev1.Pod) { p.Spec.NodeName = "n" }, want: one},
 		"one that claims a DaemonSet": {change: forged, want: one},

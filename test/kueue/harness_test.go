@@ -29,6 +29,11 @@ type site struct{ *testbed.Site }
 // there is of them is for Muster to say.
 func newSite(t *testing.T) *site {
 	t.Helper()
+	return newSiteWith(t, func(*site, *kueue.ResourceFlavor, *kueue.ProvisioningRequestConfig) {})
+}
+
+func newSiteWith(t *testing.T, change func(*site, *kueue.ResourceFlavor, *kueue.ProvisioningRequestConfig)) *site {
+	t.Helper()
 	s := &site{testbed.NewSite(t, shared)}
 	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	flavor.Spec.NodeLabels = map[string]string{testbed.SiteLabel: s.Name}
@@ -39,6 +44,7 @@ func newSite(t *testing.T) *site {
 		ManagedResources:      []corev1.ResourceName{testbed.GPU},
 		RetryStrategy:         &kueue.ProvisioningRequestRetryStrategy{BackoffBaseSeconds: new(int32(1))},
 	}
+	change(s, flavor, config)
 	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	check.Spec.ControllerName = kueue.ProvisioningRequestControllerName
 	check.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "ProvisioningRequestConfig", Name: s.Name}
@@ -70,7 +76,7 @@ func (s *site) newGroup(suffix string, most int32, faults ...v1alpha1.KwokFault)
 
 // job is a queued Job of count pods, each of a whole machine for that long. All
 // of them run at once.
-func (s *site) job(name string, count int32, long time.Duration) *batchv1.Job {
+func (s *site) job(name string, count int32, long time.Duration, change ...func(*batchv1.Job)) *batchv1.Job {
 	s.Helper()
 	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.Name}}}
 	j.Spec.Suspend = new(true)
@@ -79,6 +85,9 @@ func (s *site) job(name string, count int32, long time.Duration) *batchv1.Job {
 	j.Spec.Template.Spec = corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever,
 		Containers:    []corev1.Container{{Name: "main", Image: "main", Resources: testbed.WholeMachine()}},
+	}
+	for _, f := range change {
+		f(j)
 	}
 	s.Create(j)
 	return j

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -24,6 +25,7 @@ import (
 
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -352,9 +354,10 @@ func (r *Removal) nodes(ctx context.Context) (out []item, err error) {
 	for i := range list.Items {
 		n := &list.Items[i]
 		before := n.DeepCopy()
-		if _, ours := n.Annotations[v1alpha1.CordonedAnnotation]; ours {
+		if _, ours := n.Annotations[v1alpha1.CordonedAnnotation]; ours && !state.IsTainted(n) {
 			n.Spec.Unschedulable = false
 		}
+		state.Untaint(n)
 		if _, ours := n.Annotations[v1alpha1.KeptAnnotation]; ours {
 			delete(n.Annotations, v1alpha1.ScaleDownDisabledAnnotation)
 		}
@@ -367,6 +370,9 @@ func (r *Removal) nodes(ctx context.Context) (out []item, err error) {
 				delete(n.Labels, label)
 			}
 		}
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(n.Labels)), func(l string) bool { return strings.HasPrefix(l, v1alpha1.BookedLabelPrefix) }) {
+			delete(n.Labels, v1alpha1.BookedByLabel)
+		}
 		for key := range n.Annotations {
 			if strings.HasPrefix(key, v1alpha1.BookedLabelPrefix) {
 				delete(n.Annotations, key)
@@ -377,7 +383,7 @@ func (r *Removal) nodes(ctx context.Context) (out []item, err error) {
 			continue
 		}
 		what := "clean " + describe(n, "Node")
-		if before.Spec.Unschedulable && !n.Spec.Unschedulable {
+		if before.Spec.Unschedulable && !n.Spec.Unschedulable || state.IsTainted(before) {
 			what += " and lift its cordon"
 		}
 		out = append(out, item{what, func(ctx context.Context) error { return r.Kube.Patch(ctx, n, patch) }})

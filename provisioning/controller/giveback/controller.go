@@ -293,8 +293,7 @@ func (c *Controller) changeNodes(ctx context.Context, w *work, u scaledown.Decis
 	changes := map[string][]func(*corev1.Node) error{}
 	for _, l := range u.Unlabel {
 		changes[l.Node] = append(changes[l.Node], func(n *corev1.Node) error {
-			delete(n.Labels, v1alpha1.BookedLabelPrefix+l.Key)
-			delete(n.Annotations, v1alpha1.BookedLabelPrefix+l.Key)
+			request.Unlabel(n, l.Key)
 			return nil
 		})
 	}

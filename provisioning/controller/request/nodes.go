@@ -98,8 +98,7 @@ func book(n *corev1.Node, e *model.Entry, p planner.Placement, open bool, now ti
 	for _, key := range p.Over {
 		// A pod of theirs that is made again could come in by it, to room that is not
 		// theirs any more.
-		delete(n.Labels, v1alpha1.BookedLabelPrefix+key)
-		delete(n.Annotations, v1alpha1.BookedLabelPrefix+key)
+		Unlabel(n, key)
 	}
 	label := state.BookingLabel(e.Name)
 	set(&n.Annotations, label, state.Booking{UID: e.UID, Queue: e.Gang.Queue, Since: since, Booked: p.Requests,
@@ -107,22 +106,40 @@ func book(n *corev1.Node, e *model.Entry, p planner.Placement, open bool, now ti
 	if open {
 		set(&n.Labels, label, e.Namespace)
 	}
-	if p.Whole {
+	switch {
+	case !p.Whole:
+		return nil
+	case e.Gang.IsHeldByTaint():
+		if err := Cordon(n, v1alpha1.CordonBooked); err != nil {
+			return err
+		}
+		state.Taint(n)
+		set(&n.Labels, v1alpha1.BookedByLabel, string(e.UID))
+		return nil
+	default:
 		return Cordon(n, v1alpha1.CordonBooked)
 	}
-	return nil
 }
 
 // unbook takes the request's booking off the node, and Muster's cordon with it
 // unless others have booked the node, too.
 func unbook(n *corev1.Node, e *model.Entry, shared bool) error {
-	label := state.BookingLabel(e.Name)
-	delete(n.Labels, label)
-	delete(n.Annotations, label)
+	Unlabel(n, e.Gang.Key)
 	if shared {
 		return nil
 	}
 	return uncordon(n)
+}
+
+// Unlabel takes the labels and the record of a booking off the node.
+func Unlabel(n *corev1.Node, key string) {
+	for _, b := range state.BookingsOn(n.Labels, n.Annotations) {
+		if b.Key == key && n.Labels[v1alpha1.BookedByLabel] == string(b.UID) {
+			delete(n.Labels, v1alpha1.BookedByLabel)
+		}
+	}
+	delete(n.Labels, v1alpha1.BookedLabelPrefix+key)
+	delete(n.Annotations, v1alpha1.BookedLabelPrefix+key)
 }
 
 // uncordon lifts the cordon of bookings. Others stay.
@@ -136,14 +153,15 @@ func uncordon(n *corev1.Node) error {
 // LiftCordon lifts a cordon that bears Muster's mark, and lets a cluster-autoscaler
 // have the node again unless its owner does not want that.
 func LiftCordon(n *corev1.Node) error {
-	if _, ours := n.Annotations[v1alpha1.CordonedAnnotation]; ours && n.Annotations[v1alpha1.RebootAnnotation] == "" {
+	if _, ours := n.Annotations[v1alpha1.CordonedAnnotation]; ours && !state.IsTainted(n) && n.Annotations[v1alpha1.RebootAnnotation] == "" {
 		n.Spec.Unschedulable = false
 	}
 	return DisownCordon(n)
 }
 
-// DisownCordon takes Muster's marks off a node. A cordon stays, and is that of others from then on.
+// DisownCordon takes Muster's marks and its taint off a node. A cordon stays, and is that of others from then on.
 func DisownCordon(n *corev1.Node) error {
+	state.Untaint(n)
 	if _, ours := n.Annotations[v1alpha1.CordonedAnnotation]; ours {
 		delete(n.Annotations, v1alpha1.CordonedAnnotation)
 		delete(n.Labels, v1alpha1.HeldLabel)
@@ -178,9 +196,11 @@ func Adopt(n *corev1.Node, group *v1alpha1.NodeGroup, a scaledown.Adoption) erro
 // Nor is a user's annotation for the cluster-autoscaler. Karpenter is not told: what it
 // provisions is for pods that are there, and goes by budgets of its own.
 func Cordon(n *corev1.Node, why string) error {
-	if _, ours := n.Annotations[v1alpha1.CordonedAnnotation]; n.Spec.Unschedulable && !ours {
+	if _, ours := n.Annotations[v1alpha1.CordonedAnnotation]; n.Spec.Unschedulable && (!ours || state.IsTainted(n)) {
 		return errCordoned
 	}
+	state.Untaint(n)
+	delete(n.Labels, v1alpha1.BookedByLabel)
 	n.Spec.Unschedulable = true
 	set(&n.Annotations, v1alpha1.CordonedAnnotation, why)
 	set(&n.Labels, v1alpha1.HeldLabel, "true")

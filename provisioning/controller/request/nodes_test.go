@@ -2,6 +2,7 @@ package request
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -157,5 +158,77 @@ func TestAClusterAutoscalerIsKeptOffHeldNodesOnly(t *testing.T) {
 				t.Errorf("after that: %q, want %q; annotations %v", got, tc.then, n.Annotations)
 			}
 		})
+	}
+}
+
+// tolerant is a request whose pods tolerate the taint of bookings.
+func tolerant(uid types.UID) *model.Entry {
+	e := entry(uid)
+	template := &corev1.PodTemplateSpec{}
+	template.Spec.Tolerations = []corev1.Toleration{{Key: v1alpha1.BookedTaint, Operator: corev1.TolerationOpExists}}
+	e.Gang.PodSets = []state.PodSet{{Name: "main", Count: 1, Template: template}}
+	return e
+}
+
+// TestNodesAreHeldByATaint where all pods of the gang tolerate that; nothing is left of it, whatever ends the booking.
+func TestNodesAreHeldByATaint(t *testing.T) {
+	mixed := tolerant("uid")
+	mixed.Gang.PodSets = append(mixed.Gang.PodSets, state.PodSet{Name: "other", Count: 1, Template: &corev1.PodTemplateSpec{}})
+	n := &corev1.Node{}
+	if err := book(n, mixed, whole, opened, now, nil); err != nil || state.IsTainted(n) || !n.Spec.Unschedulable {
+		t.Fatalf("a podSet does not tolerate the taint: %+v, %v", n.Spec, err)
+	}
+	for name, end := range map[string]func(*corev1.Node) error{
+		"unbooked":  func(n *corev1.Node) error { return unbook(n, tolerant("uid"), false) },
+		"unlabeled": func(n *corev1.Node) error { Unlabel(n, "gang"); return LiftCordon(n) },
+		"booked by another one": func(n *corev1.Node) error {
+			Unlabel(n, "gang")
+			other := entry("other")
+			if err := book(n, other, whole, opened, now, nil); err != nil || state.IsTainted(n) || n.Labels[v1alpha1.BookedByLabel] != "" {
+				return fmt.Errorf("%+v %+v, %w", n.ObjectMeta, n.Spec, err)
+			}
+			return unbook(n, other, false)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := &corev1.Node{}
+			n.Spec.Taints = []corev1.Taint{{Key: "nvidia.com/gpu", Effect: corev1.TaintEffectNoSchedule}}
+			if err := Cordon(n, v1alpha1.CordonJoining); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // a booking may be written again
+				if err := book(n, tolerant("uid"), whole, opened, now, nil); err != nil {
+					t.Fatal(err)
+				}
+				if n.Spec.Unschedulable || len(n.Spec.Taints) != 2 || state.CordonOf(n) != state.Held || n.Labels[v1alpha1.BookedByLabel] != "uid" ||
+					n.Labels[v1alpha1.HeldLabel] == "" {
+					t.Errorf("booked node: %+v %+v", n.ObjectMeta, n.Spec)
+				}
+			}
+			if err := end(n); err != nil {
+				t.Fatal(err)
+			}
+			if n.Spec.Unschedulable || len(n.Spec.Taints) != 1 || len(n.Labels) > 0 || len(n.Annotations) > 0 {
+				t.Errorf("after the booking: %+v %+v", n.ObjectMeta, n.Spec)
+			}
+		})
+	}
+}
+
+// TestACordonBesideTheTaintStays: others have put it there.
+func TestACordonBesideTheTaintStays(t *testing.T) {
+	n := &corev1.Node{}
+	if err := book(n, tolerant("uid"), whole, opened, now, nil); err != nil {
+		t.Fatal(err)
+	}
+	n.Spec.Unschedulable = true
+	if state.CordonOf(n) != state.Foreign {
+		t.Error("the cordon counts as Muster's")
+	}
+	if err := book(n, tolerant("uid"), whole, opened, now, nil); !errors.Is(err, errCordoned) {
+		t.Errorf("booking it: %v", err)
+	}
+	if err := unbook(n, tolerant("uid"), false); err != nil || !n.Spec.Unschedulable || state.IsTainted(n) {
+		t.Errorf("unbooked: %+v, %v", n.Spec, err)
 	}
 }

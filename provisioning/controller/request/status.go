@@ -12,6 +12,7 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
@@ -21,6 +22,12 @@ import (
 // has lost its leadership cannot overwrite what the new leader has begun.
 func (c *Controller) writeStatus(ctx context.Context, e *model.Entry, step transaction.Step) error {
 	updated := withStep(e.Object, step, c.Clock.Now())
+	if step.Do == transaction.Provision && e.Gang.IsHeldByTaint() {
+		if updated.Status.ProvisioningClassDetails == nil {
+			updated.Status.ProvisioningClassDetails = map[string]provreq.Detail{}
+		}
+		updated.Status.ProvisioningClassDetails[v1alpha1.BookedByLabel] = provreq.Detail(e.UID)
+	}
 	if equality.Semantic.DeepEqual(e.Object.Status, updated.Status) {
 		return nil
 	}
