@@ -162,8 +162,8 @@ func TestAClusterAutoscalerIsKeptOffHeldNodesOnly(t *testing.T) {
 }
 
 // tolerant is a request whose pods tolerate the taint of bookings.
-func tolerant(uid types.UID) *model.Entry {
-	e := entry(uid)
+func tolerant() *model.Entry {
+	e := entry("uid")
 	template := &corev1.PodTemplateSpec{}
 	template.Spec.Tolerations = []corev1.Toleration{{Key: v1alpha1.BookedTaint, Operator: corev1.TolerationOpExists}}
 	e.Gang.PodSets = []state.PodSet{{Name: "main", Count: 1, Template: template}}
@@ -172,14 +172,14 @@ func tolerant(uid types.UID) *model.Entry {
 
 // TestNodesAreHeldByATaint where all pods of the gang tolerate that; nothing is left of it, whatever ends the booking.
 func TestNodesAreHeldByATaint(t *testing.T) {
-	mixed := tolerant("uid")
+	mixed := tolerant()
 	mixed.Gang.PodSets = append(mixed.Gang.PodSets, state.PodSet{Name: "other", Count: 1, Template: &corev1.PodTemplateSpec{}})
 	n := &corev1.Node{}
 	if err := book(n, mixed, whole, opened, now, nil); err != nil || state.IsTainted(n) || !n.Spec.Unschedulable {
 		t.Fatalf("a podSet does not tolerate the taint: %+v, %v", n.Spec, err)
 	}
 	for name, end := range map[string]func(*corev1.Node) error{
-		"unbooked":  func(n *corev1.Node) error { return unbook(n, tolerant("uid"), false) },
+		"unbooked":  func(n *corev1.Node) error { return unbook(n, tolerant(), false) },
 		"unlabeled": func(n *corev1.Node) error { Unlabel(n, "gang"); return LiftCordon(n) },
 		"booked by another one": func(n *corev1.Node) error {
 			Unlabel(n, "gang")
@@ -197,7 +197,7 @@ func TestNodesAreHeldByATaint(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 { // a booking may be written again
-				if err := book(n, tolerant("uid"), whole, opened, now, nil); err != nil {
+				if err := book(n, tolerant(), whole, opened, now, nil); err != nil {
 					t.Fatal(err)
 				}
 				if n.Spec.Unschedulable || len(n.Spec.Taints) != 2 || state.CordonOf(n) != state.Held || n.Labels[v1alpha1.BookedByLabel] != "uid" ||
@@ -218,17 +218,17 @@ func TestNodesAreHeldByATaint(t *testing.T) {
 // TestACordonBesideTheTaintStays: others have put it there.
 func TestACordonBesideTheTaintStays(t *testing.T) {
 	n := &corev1.Node{}
-	if err := book(n, tolerant("uid"), whole, opened, now, nil); err != nil {
+	if err := book(n, tolerant(), whole, opened, now, nil); err != nil {
 		t.Fatal(err)
 	}
 	n.Spec.Unschedulable = true
 	if state.CordonOf(n) != state.Foreign {
 		t.Error("the cordon counts as Muster's")
 	}
-	if err := book(n, tolerant("uid"), whole, opened, now, nil); !errors.Is(err, errCordoned) {
+	if err := book(n, tolerant(), whole, opened, now, nil); !errors.Is(err, errCordoned) {
 		t.Errorf("booking it: %v", err)
 	}
-	if err := unbook(n, tolerant("uid"), false); err != nil || !n.Spec.Unschedulable || state.IsTainted(n) {
+	if err := unbook(n, tolerant(), false); err != nil || !n.Spec.Unschedulable || state.IsTainted(n) {
 		t.Errorf("unbooked: %+v, %v", n.Spec, err)
 	}
 }
