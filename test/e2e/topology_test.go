@@ -2,17 +2,23 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/queueing/placement"
 	"github.com/muster-dev/muster/test/testbed"
@@ -158,4 +164,198 @@ func TestALaunchedGangIsPlacedInItsRack(t *testing.T) {
 		}
 	}
 	s.complete(j)
+}
+
+// TestLostNodesAreReplacedInTheirRack: of three gangs one loses a node, one two at once, and one its rack. The pods of
+// the first two get new places beside those that run on; the third gang starts in another rack, as a whole.
+func TestLostNodesAreReplacedInTheirRack(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.topology()
+	// A gang gets the tightest rack that holds it; the last one is left for the gang that loses its own.
+	g := s.Group("", func(g *v1alpha1.NodeGroup) {
+		g.Spec.MaxNodes, g.Spec.IdleTimeout.Duration = 21, time.Hour
+		g.Spec.Topology = []v1alpha1.TopologyLevel{{NodeLabel: rackLabel}}
+		g.Spec.Kwok.Domains = &v1alpha1.KwokDomains{NodeLabel: rackLabel, Placement: v1alpha1.PlacedOverflow,
+			Of: []v1alpha1.KwokDomain{{Name: "three", Machines: 3}, {Name: "five", Machines: 5}, {Name: "six", Machines: 6}, {Name: "seven", Machines: 7}}}
+	})
+	r := s.request("stock", g.Spec.MaxNodes, nil)
+	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
+	s.opened(r.Name, int(g.Spec.MaxNodes))
+	s.Delete(r)
+	s.Eventually("the machines are open to all", func() bool {
+		return !slices.ContainsFunc(s.nodes(g.Name), func(n corev1.Node) bool { return n.Spec.Unschedulable || n.Annotations[v1alpha1.CordonedAnnotation] != "" })
+	}, func() string { return fmt.Sprint(s.Left(g.Name)) })
+	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	flavor.Spec.NodeLabels, flavor.Spec.TopologyName = map[string]string{v1alpha1.NodeGroupLabel: g.Name}, new(kueue.TopologyReference(s.Name))
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
+	cq.Spec.ResourceGroups = []kueue.ResourceGroup{{
+		CoveredResources: []corev1.ResourceName{"cpu", testbed.GPU},
+		Flavors: []kueue.FlavorQuotas{{Name: kueue.ResourceFlavorReference(s.Name), Resources: []kueue.ResourceQuota{
+			{Name: "cpu", NominalQuota: resource.MustParse("1000")}, {Name: testbed.GPU, NominalQuota: resource.MustParse("1000")},
+		}}},
+	}}
+	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Name}}
+	lq.Spec.ClusterQueue = kueue.ClusterQueueReference(s.Name)
+	s.Create(flavor, cq, lq)
+
+	gang := func(name string, count int32, rack string) *batchv1.Job {
+		j := s.job(name, count, runsInOneRack)
+		s.runs(j)
+		if in := s.inOneRack(j); in != rack {
+			t.Errorf("gang %s is in rack %s, want %s", name, in, rack)
+		}
+		return j
+	}
+	homeless, one, two := gang("homeless", 2, "three"), gang("one", 3, "five"), gang("two", 4, "six")
+	before := s.nodesOfPods(one, two)
+	lost := map[string]bool{}
+	lose := func(nodes ...string) {
+		for _, node := range nodes {
+			lost[node] = true
+			s.breaksDown(node)
+		}
+		s.orphansGo()
+	}
+	lose(slices.Sorted(maps.Values(s.nodesOfPods(one)))[:1]...)
+	lose(slices.Sorted(maps.Values(s.nodesOfPods(two)))[:2]...)
+	for _, j := range []*batchv1.Job{one, two} {
+		s.Eventually("other nodes are assigned to "+j.Name, func() bool {
+			assigned, _ := s.placed(j)
+			return len(assigned) > 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(assigned)), func(node string) bool { return lost[node] })
+		}, func() string { return fmt.Sprint(s.Workload(j)) })
+	}
+	for _, n := range s.nodes(g.Name) {
+		if n.Labels[rackLabel] == "three" {
+			lose(n.Name)
+		}
+	}
+	s.startsAgain(homeless, "there was no replacement for the failed nodes", "seven")
+	// The Job controller makes lost pods again after 10 s, and after 20 s where there were two.
+	for j, rack := range map[*batchv1.Job]string{one: "five", two: "six"} {
+		s.runs(j)
+		if in := s.inOneRack(j); in != rack {
+			t.Errorf("gang %s is in rack %s, want it where it was, in %s", j.Name, in, rack)
+		}
+		if c := meta.FindStatusCondition(s.Workload(j).Status.Conditions, kueue.WorkloadEvicted); c != nil {
+			t.Errorf("gang %s was evicted: %s", j.Name, c.Message)
+		}
+	}
+	after := s.nodesOfPods(one, two)
+	for pod, node := range before {
+		if !lost[node] && after[pod] != node {
+			t.Errorf("the pod on node %s, which was not lost, does not run there any more", node)
+		}
+	}
+	if len(after) != len(before) {
+		t.Errorf("%d pods run, want %d", len(after), len(before))
+	}
+	for _, j := range []*batchv1.Job{homeless, one, two} {
+		s.Delete(j)
+	}
+	s.Get(g)
+	s.idleAtOnce(g)
+	s.Empty(g.Name)
+}
+
+// TestAGangWhoseRackIsLostStartsInAnother: its machines are launched there, all of them.
+func TestAGangWhoseRackIsLostStartsInAnother(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.topology()
+	g := s.Group("", func(g *v1alpha1.NodeGroup) {
+		g.Spec.MaxNodes = 4
+		g.Spec.Topology = []v1alpha1.TopologyLevel{{NodeLabel: rackLabel}}
+		g.Spec.Kwok.Domains = &v1alpha1.KwokDomains{NodeLabel: rackLabel, Placement: v1alpha1.PlacedTogether,
+			Of: []v1alpha1.KwokDomain{{Name: "a", Machines: 2}, {Name: "b", Machines: 2}}}
+		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultDomainLoss, Domains: []string{"a"}, From: testbed.After(20 * time.Second)}}
+	})
+	s.queue(g)
+	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: g.Name}}
+	s.edit(flavor, func() { flavor.Spec.TopologyName = new(kueue.TopologyReference(s.Name)) })
+	j := s.job("gang", 2, runsInOneRack)
+	s.runs(j)
+	if in := s.inOneRack(j); in != "a" {
+		t.Errorf("the gang is in rack %s, want a", in)
+	}
+	s.startsAgain(j, "machines with its pods were lost", "b")
+	s.Delete(j)
+	s.Empty(g.Name)
+}
+
+// runsInOneRack for an hour.
+func runsInOneRack(j *batchv1.Job) {
+	j.Spec.Template.Annotations = map[string]string{kwokv1alpha1.RunForAnnotation: "1h"}
+	requiresRack(j)
+}
+
+// nodesOfPods are the nodes of the pods of Jobs that run, by the UIDs of the pods.
+func (s *site) nodesOfPods(jobs ...*batchv1.Job) map[types.UID]string {
+	s.Helper()
+	out := map[types.UID]string{}
+	for _, j := range jobs {
+		var pods corev1.PodList
+		s.List(&pods, client.InNamespace(s.Name), client.MatchingLabels{batchv1.JobNameLabel: j.Name})
+		for i := range pods.Items {
+			if p := &pods.Items[i]; p.Spec.NodeName != "" && p.DeletionTimestamp == nil {
+				out[p.UID] = p.Spec.NodeName
+			}
+		}
+	}
+	return out
+}
+
+// breaksDown ends the machine of a node, and the node with it.
+func (s *site) breaksDown(node string) {
+	s.Helper()
+	m := &kwokv1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: node}}
+	if !s.Get(m) {
+		s.Fatalf("machine %s is gone", node)
+	}
+	m.Status.Phase, m.Status.Reason, m.Status.TerminatedAt = kwokv1alpha1.MachineTerminated, kwokv1alpha1.ReasonSpotReclaimed, new(metav1.Now())
+	if err := s.Kube.Status().Update(s.Context(), m); err != nil {
+		s.Fatal(err)
+	}
+	s.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
+}
+
+// orphansGo takes away the pods of nodes that are gone, for which kube-controller-manager takes a minute.
+func (s *site) orphansGo() {
+	s.Helper()
+	var pods corev1.PodList
+	s.List(&pods, client.InNamespace(s.Name))
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if p.Spec.NodeName == "" || s.Get(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: p.Spec.NodeName}}) {
+			continue
+		}
+		if err := client.IgnoreNotFound(s.Kube.Delete(s.Context(), p, client.GracePeriodSeconds(0))); err != nil {
+			s.Fatal(err)
+		}
+	}
+}
+
+// startsAgain waits until a Job was evicted with these words and runs in another rack. It never has pods in two.
+func (s *site) startsAgain(j *batchv1.Job, words, rack string) {
+	s.Helper()
+	said := ""
+	s.Within(2*testbed.Patience, "gang "+j.Name+" runs in rack "+rack, func() bool {
+		s.orphansGo()
+		_, racks := s.placed(j)
+		if len(racks) > 1 {
+			s.Fatalf("gang %s is in racks %v", j.Name, racks)
+		}
+		if w := s.Workload(j); w != nil {
+			if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted); c != nil {
+				said = c.Message
+			}
+		}
+		return said != "" && racks[rack] == *j.Spec.Parallelism
+	}, func() string { return fmt.Sprint(s.Workload(j)) })
+	s.runs(j)
+	s.inOneRack(j)
+	if !strings.Contains(said, words) {
+		s.Errorf("gang %s was evicted with %q, want %q in it", j.Name, said, words)
+	}
 }
