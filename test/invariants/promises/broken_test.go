@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
@@ -71,6 +72,22 @@ func (c *course) static(name string) *corev1.Node {
 	return n
 }
 
+// rack is a node that was in a rack before.
+func (c *course) rack(name, rack string) *corev1.Node {
+	n := newNode(name)
+	n.Labels["rack"] = rack
+	c.show(n)
+	return n
+}
+
+// inOneRack has a pod require one rack with the others of a Job.
+func inOneRack(p *corev1.Pod, job *batchv1.Job) *corev1.Pod {
+	controlledBy(p, "Job", job)
+	p.Annotations = map[string]string{"kueue.x-k8s.io/podset-required-topology": "rack"}
+	p.Labels = map[string]string{"kueue.x-k8s.io/podset": "main"}
+	return p
+}
+
 func TestWholeIsBroken(t *testing.T) {
 	runBroken(t, []brokenCase{
 		{"a pod is bound before its request is Provisioned", func(c *course) {
@@ -94,6 +111,13 @@ func TestWholeIsBroken(t *testing.T) {
 			controlledBy(p, "Job", c.job)
 			c.bind(p, c.static("static"))
 		}, []string{"P1 whole: Pod team/worker", "Workload team/train has a capacity check", "it has not been Provisioned"}},
+		{"two pods that require one rack are in two", func(c *course) {
+			c.bind(inOneRack(newPod("a", 1), c.job), c.rack("static-0", "r1"))
+			c.bind(inOneRack(newPod("b", 1), c.job), c.rack("static-1", "r2"))
+		}, []string{"P1 whole: Pod team/b", "was bound to node static-1 in rack r2, and Pod team/a is on node static-0 in r1"}},
+		{"a pod that requires one rack is in none", func(c *course) {
+			c.bind(inOneRack(newPod("a", 1), c.job), c.static("static"))
+		}, []string{"P1 whole: Pod team/a", "was bound to node static, which has no label rack"}},
 		{"a booked node is not Ready", func(c *course) {
 			c.upTo("nodes join")
 			ready(c.nodes[1], false)

@@ -23,6 +23,7 @@ type node struct {
 	uid  types.UID
 	seen time.Time
 
+	labels       map[string]string
 	group, token string
 	// owner is the name of the Machine that owns the node.
 	owner string
@@ -98,6 +99,7 @@ func (c *Checker) applyNode(e Event, o *corev1.Node) {
 }
 
 func (n *node) read(o *corev1.Node) {
+	n.labels = o.Labels
 	n.group = o.Labels[v1alpha1.NodeGroupLabel]
 	n.token = o.Annotations[v1alpha1.LaunchAnnotation]
 	n.ready = o.DeletionTimestamp == nil && slices.ContainsFunc(o.Status.Conditions, func(c corev1.NodeCondition) bool {

@@ -45,6 +45,8 @@ type pod struct {
 	class string
 	// job controls the pod, if any does.
 	job types.UID
+	// crew that must be in one domain with the pod.
+	crew crew
 	// madeAgain reports whether a controller replaces the pod if it fails.
 	madeAgain bool
 }
@@ -57,6 +59,7 @@ func readPod(e Event, o *corev1.Pod) *pod {
 		succeeded: o.Status.Phase == corev1.PodSucceeded,
 		leaving:   o.DeletionTimestamp != nil,
 		class:     o.Annotations[provreq.ProvisioningClassPodAnnotationKey],
+		crew:      crewOf(o),
 	}
 	if p.node != "" {
 		p.bound, p.boundAt = e.Revision, e.Time
@@ -118,6 +121,7 @@ func (c *Checker) applyPod(e Event, o *corev1.Pod) {
 	}
 	if p.node != "" && (old == nil || old.node == "") {
 		c.judgeBound(e, p)
+		c.judgeDomain(e, p)
 		c.judgeConsumer(e, p)
 	}
 }

@@ -15,6 +15,8 @@ type Check string
 const (
 	// BoundPods: pods of gangs that were seen bound.
 	BoundPods Check = "P1 bound pods"
+	// BoundInDomain: bound pods that require one domain with the others of their podSet.
+	BoundInDomain Check = "P1 pods in one domain"
 	// CreatedPods: pods of Jobs in queues with a capacity check.
 	CreatedPods Check = "P1 created pods"
 	// Provisions: requests that were seen to become Provisioned.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
@@ -479,5 +480,32 @@ func TestLinesForPeople(t *testing.T) {
 		"P7 pending requests 1, P7 pending workloads 1, P7 reserved workloads 1; gaps Job 1; 1 suspects dropped"
 	if got := c.Stats().String(); got != want {
 		t.Errorf("stats are\n%s, want\n%s", got, want)
+	}
+}
+
+// TestRacksThatWereLeftDoNotCount: a gang that starts in another rack has left its pods in the first.
+func TestRacksThatWereLeftDoNotCount(t *testing.T) {
+	for name, leave := range map[string]func(*course, *corev1.Pod, *corev1.Node){
+		"together": func(*course, *corev1.Pod, *corev1.Node) {},
+		"stopped": func(c *course, p *corev1.Pod, _ *corev1.Node) {
+			p.DeletionTimestamp = new(metav1.NewTime(c.now))
+			c.show(p)
+		},
+		"ended": func(c *course, p *corev1.Pod, _ *corev1.Node) { p.Status.Phase = corev1.PodFailed; c.show(p) },
+		"lost":  func(c *course, _ *corev1.Pod, n *corev1.Node) { c.remove(n) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCourse(t)
+			job := &batchv1.Job{ObjectMeta: named("apart")}
+			first, rack := c.rack("static-0", "r1"), "r2"
+			p := c.bind(inOneRack(newPod("a", 1), job), first)
+			if leave(c, p, first); name == "together" {
+				rack = "r1"
+			}
+			c.bind(inOneRack(newPod("b", 1), job), c.rack("static-1", rack))
+			if got := c.verdict(); got != "" || c.Stats().Judged[BoundInDomain] != 2 {
+				t.Errorf("judged %d: %s", c.Stats().Judged[BoundInDomain], got)
+			}
+		})
 	}
 }
