@@ -184,7 +184,9 @@ func TestLostNodesAreReplacedInTheirRack(t *testing.T) {
 	s.opened(r.Name, int(g.Spec.MaxNodes))
 	s.Delete(r)
 	s.Eventually("the machines are open to all", func() bool {
-		return !slices.ContainsFunc(s.nodes(g.Name), func(n corev1.Node) bool { return n.Spec.Unschedulable || n.Annotations[v1alpha1.CordonedAnnotation] != "" })
+		return !slices.ContainsFunc(s.nodes(g.Name), func(n corev1.Node) bool {
+			return n.Spec.Unschedulable || n.Annotations[v1alpha1.CordonedAnnotation] != ""
+		})
 	}, func() string { return fmt.Sprint(s.Left(g.Name)) })
 	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	flavor.Spec.NodeLabels, flavor.Spec.TopologyName = map[string]string{v1alpha1.NodeGroupLabel: g.Name}, new(kueue.TopologyReference(s.Name))
