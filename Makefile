@@ -130,8 +130,8 @@ unit: ## Run the tests that need no cluster.
 	go test -short $(ARGS) $$(go list ./... | grep -v -e /test/e2e -e /test/kueue -e /test/operators -e /test/kinds)
 
 .PHONY: simulate
-simulate: ## Play 10,000 seeded stories of the provisioner, 100,000 interleavings of the queues, and all random cases of other tests.
-	go test ./test/simulation -run TestRandomStories -timeout 120m -runs 10000 $(ARGS)
+simulate: ## Play 10,000 seeded stories of the provisioner, as many in racks, 100,000 interleavings of the queues, and all random cases of other tests.
+	go test ./test/simulation -run TestRandomStories -timeout 240m -runs 10000 $(ARGS)
 	go test ./queueing/controller/loop -run TestInterleavings -timeout 120m -interleavings 100000 $(ARGS)
 	go test -timeout 60m ./cloudprovider/... ./provisioning/... ./queueing/... ./test/bench/worth
 

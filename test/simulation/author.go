@@ -22,6 +22,8 @@ type author struct {
 	*world
 	random *rand.Rand
 	start  time.Time
+	// inRacks: the story is about gangs that must be in one rack, and clouds that scatter.
+	inRacks bool
 }
 
 // oneIn says yes to one of n.
@@ -112,6 +114,9 @@ func (a *author) group(name string) *v1alpha1.NodeGroup {
 		for a.oneIn(2) && len(pool.Faults) < 3 {
 			pool.Faults = append(pool.Faults, a.fault())
 		}
+		if a.inRacks {
+			a.racks(g)
+		}
 	})
 }
 
@@ -166,6 +171,9 @@ func (a *author) request(i int, rush time.Duration) {
 			ps.spec = podSpec(4, 4)
 		}
 		g.podSets = append(g.podSets, ps)
+	}
+	if a.inRacks {
+		g.inOneRack(2+a.random.IntN(4), podSpec(4, 4))
 	}
 	switch a.random.IntN(6) {
 	case 0:

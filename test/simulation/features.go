@@ -21,6 +21,9 @@ func (s *simulator) observe(o any, deleted bool) {
 	case *provreq.ProvisioningRequest:
 		s.observeRequest(o, deleted)
 	case *kwokv1alpha1.Machine:
+		if o.Status.Phase == kwokv1alpha1.MachineTerminated || deleted {
+			s.noteScattered(o)
+		}
 		if o.Status.Phase == kwokv1alpha1.MachineTerminated {
 			s.feature("machine " + o.Status.Reason)
 		} else if deleted {

@@ -17,6 +17,8 @@ import (
 type gang struct {
 	namespace, request string
 	podSets            []podSet
+	// within is the node label of the domains that all pods must be in one of; empty without.
+	within string
 	// held says that a queue owns the request, and makes sure that pods come soon.
 	held bool
 	// delay is from Provisioned to the first pod; absent pods never come.

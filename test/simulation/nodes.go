@@ -116,6 +116,7 @@ func (w *world) offerNode(n *corev1.Node, offer func(option)) {
 		w.offerDaemon(n, d, offer)
 	}
 	w.offerDevices(n, offer)
+	w.offerLabels(n, offer)
 }
 
 // judgeCordon: Muster neither lifts a human's cordon nor marks it as its own.

@@ -34,20 +34,21 @@ type result struct {
 	problems []string
 	points   []string
 	// digest is how the story ended.
-	digest []string
+	digest  []string
+	scatter scatter
 }
 
 // simulate runs the random story of a seed.
-func simulate(t *testing.T, seed uint64) result { return simulateJumps(t, seed, 0) }
+func simulate(t *testing.T, seed uint64) result { return simulateStory(t, seed, 0, false) }
 
-// simulateJumps runs the random story of a seed, in which the clock jumps in so many of
-// a thousand steps.
-func simulateJumps(t *testing.T, seed uint64, jumps int) (r result) {
+// simulateStory runs the random story of a seed, in which the clock jumps in so many of
+// a thousand steps, and which may be about racks.
+func simulateStory(t *testing.T, seed uint64, jumps int, inRacks bool) (r result) {
 	synctest.Test(t, func(*testing.T) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		s := newSimulator(seed, randomWeather(random))
 		s.jumps = jumps
-		(&author{world: s.world, random: random, start: time.Now()}).tell()
+		(&author{world: s.world, random: random, start: time.Now(), inRacks: inRacks}).tell()
 		s.run(time.Now().Add(storyTime))
 		s.weather = weather{staleness: time.Second}
 		s.run(time.Now().Add(calm + time.Duration(jumps)*farthest))
@@ -59,7 +60,7 @@ func simulateJumps(t *testing.T, seed uint64, jumps int) (r result) {
 
 // end stops muster and says what came of the run.
 func (s *simulator) end() result {
-	r := result{trace: s.trace, features: s.features, points: s.points, digest: s.digest()}
+	r := result{trace: s.trace, features: s.features, points: s.points, digest: s.digest(), scatter: s.scatter}
 	if s.muster != nil {
 		s.bury(0)
 	}
@@ -138,13 +139,47 @@ func (r result) report(t *testing.T, seed uint64, steps int) {
 	}
 }
 
+// TestRandomStoriesInRacks: gangs must be in one rack, and clouds scatter them over uneven racks, tell late, and lose racks, while
+// all goes wrong that does in other stories. A gang is in one rack or has no machine; what was elsewhere goes at once.
+func TestRandomStoriesInRacks(t *testing.T) {
+	if *replay >= 0 {
+		r := simulateStory(t, uint64(*replay), 0, true)
+		t.Log("The trace:\n" + strings.Join(r.trace, "\n"))
+		r.report(t, uint64(*replay), 0)
+		return
+	}
+	shown := map[string]int{}
+	var all scatter
+	for seed := range uint64(max(1, *runs)) {
+		r := simulateStory(t, seed, 0, true)
+		r.report(t, seed, 40)
+		for f := range r.features {
+			shown[f]++
+		}
+		all.machines, all.total, all.worst = all.machines+r.scatter.machines, all.total+r.scatter.total, max(all.worst, r.scatter.worst)
+	}
+	for _, f := range []string{
+		"pod bound in one rack", "machine of another rack taken back", "rollback because of Scattered", "rollback because of Timeout", "machine replaced",
+		"Provisioned=True CapacityIsProvisioned", "BookingExpired=True CapacityBookingConsumed", "crash", "crash in a call",
+	} {
+		if shown[f] == 0 && *runs >= 500 {
+			t.Errorf("no story shows this feature: %s", f)
+		}
+	}
+	if all.machines > 0 {
+		t.Logf("%d stories: %d machines were in another rack and taken back, after %s on average and %s at most; pods in one rack in %d, scattered for good in %d",
+			*runs, all.machines, (all.total / time.Duration(all.machines)).Round(time.Millisecond), all.worst.Round(time.Millisecond),
+			shown["pod bound in one rack"], shown["rollback because of Scattered"])
+	}
+}
+
 // TestRandomStoriesInWhichTheClockJumps: the clock of muster's machine is set forwards
 // and back by minutes, at any moment of launches, bookings and rollbacks.
 func TestRandomStoriesInWhichTheClockJumps(t *testing.T) {
 	const jumps = 3 // of a thousand steps; a story has some hundreds
 	shown := map[string]int{}
 	for seed := range uint64(max(1, *runs/4)) {
-		r := simulateJumps(t, seed, jumps)
+		r := simulateStory(t, seed, jumps, false)
 		if len(r.problems) > 0 {
 			t.Errorf("seed %d: %s\nThe end of its trace:\n%s", seed, strings.Join(r.problems, "\n"), strings.Join(r.trace[max(0, len(r.trace)-20):], "\n"))
 		}

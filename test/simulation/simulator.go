@@ -75,6 +75,9 @@ type simulator struct {
 
 	trace    []string
 	features map[string]bool
+	// scatter is of machines that were in another rack than the rest, ended those that were counted.
+	scatter scatter
+	ended   map[string]bool
 	// failure is what the simulation itself cannot go on with.
 	failure error
 	// unrest is what muster did that should have been at rest.
@@ -92,7 +95,7 @@ type simulator struct {
 func newSimulator(seed uint64, w weather) *simulator {
 	s := &simulator{
 		weather: w, random: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), store: newStore(),
-		checker: promises.New(expectations(w)), since: map[string]time.Time{}, features: map[string]bool{}, tried: map[string]int{}, up: time.Now(),
+		checker: promises.New(expectations(w)), since: map[string]time.Time{}, features: map[string]bool{}, ended: map[string]bool{}, tried: map[string]int{}, up: time.Now(),
 	}
 	s.store.told = s.told
 	s.world = &world{simulator: s, assumed: map[types.UID]string{}, cordoned: map[string]bool{}}
@@ -126,6 +129,7 @@ func (s *simulator) told(o client.Object, deleted bool) {
 	}
 	s.observe(o, deleted)
 	s.world.judgeCordon(o, deleted)
+	s.world.judgeRack(o, deleted)
 }
 
 // run lets things happen until the time comes, or something is wrong.

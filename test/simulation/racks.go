@@ -1,0 +1,134 @@
+package simulation
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/transaction"
+)
+
+const rackLabel = "example.com/rack"
+
+// racks has the cloud choose the rack of each machine of a group: dealt out one by one more often than not, told late,
+// and now and then lost as a whole.
+func (a *author) racks(g *v1alpha1.NodeGroup) {
+	g.Spec.Template.Capacity, g.Spec.Template.Taints = gpuMachine, []corev1.Taint{gpuTaint}
+	g.Spec.MaxNodes = 4 + a.random.Int32N(9)
+	g.Spec.MinNodes = 0
+	g.Spec.Kwok.Holds = nil
+	d := &v1alpha1.KwokDomains{NodeLabel: rackLabel, LabelDelay: seconds(a.random.Int64N(8))}
+	d.Placement = oneOf(a, v1alpha1.PlacedScattered, v1alpha1.PlacedScattered, v1alpha1.PlacedOverflow, v1alpha1.PlacedTogether)
+	most := int32(0)
+	for i := range 2 + a.random.IntN(3) {
+		size := 1 + a.random.Int32N(6)
+		d.Of = append(d.Of, v1alpha1.KwokDomain{Name: fmt.Sprintf("rack-%d", i), Machines: size})
+		most = max(most, size)
+	}
+	g.Spec.Kwok.Domains = d
+	level := v1alpha1.TopologyLevel{NodeLabel: rackLabel}
+	if a.oneIn(2) {
+		level.MachinesPerDomain = most
+	}
+	g.Spec.Topology = []v1alpha1.TopologyLevel{level}
+	if a.oneIn(3) {
+		from := a.within(storyTime / 2)
+		g.Spec.Kwok.Faults = append(g.Spec.Kwok.Faults, v1alpha1.KwokFault{
+			Type: v1alpha1.FaultDomainLoss, Domains: []string{d.Of[a.random.IntN(len(d.Of))].Name},
+			From: &metav1.Duration{Duration: from}, Until: &metav1.Duration{Duration: from + a.within(storyTime/2)},
+		})
+	}
+}
+
+// inOneRack binds all pods of a gang to one rack.
+func (g *gang) inOneRack(pods int, spec corev1.PodSpec) {
+	g.podSets = []podSet{{spec: spec, count: pods}}
+	g.within = rackLabel
+}
+
+// offerLabels has the labels of a node come that it did not register with.
+func (w *world) offerLabels(n *corev1.Node, offer func(option)) {
+	m := find[*kwokv1alpha1.Machine](w.store, "", n.Name)
+	if m == nil || m.Spec.Node.LateLabels == nil {
+		return
+	}
+	late := m.Spec.Node.LateLabels
+	for key := range late.Labels {
+		if n.Labels[key] != "" {
+			return
+		}
+	}
+	offer(option{key: "node " + n.Name + " gets its late labels", at: n.CreationTimestamp.Add(late.After.Duration), within: agentTime, do: func() {
+		change(w.store, n, func(n *corev1.Node) {
+			if n.Labels == nil {
+				n.Labels = map[string]string{}
+			}
+			for key, value := range late.Labels {
+				n.Labels[key] = value
+			}
+		})
+	}})
+}
+
+// judgeRack: pods of a gang that must be in one rack are bound in one. Those on nodes that are gone do not count.
+func (w *world) judgeRack(o client.Object, deleted bool) {
+	p, ok := o.(*corev1.Pod)
+	if !ok || deleted || !isBound(p) {
+		return
+	}
+	name := p.Annotations[provreq.ProvisioningRequestPodAnnotationKey]
+	for _, g := range w.gangs {
+		if g.within == "" || g.namespace != p.Namespace || g.request != name {
+			continue
+		}
+		racks := map[string]string{}
+		for _, o := range all[*corev1.Pod](w.store) {
+			n := find[*corev1.Node](w.store, "", o.Spec.NodeName)
+			if o.Namespace == p.Namespace && o.Annotations[provreq.ProvisioningRequestPodAnnotationKey] == name && isBound(o) && n != nil {
+				racks[n.Labels[g.within]] = o.Name
+			}
+		}
+		if _, none := racks[""]; none || len(racks) > 1 {
+			w.failure = fmt.Errorf("gang %s must be in one rack, and pods of it are in %v", g, racks)
+		}
+		w.feature("pod bound in one rack")
+	}
+}
+
+func isBound(p *corev1.Pod) bool {
+	return p.Spec.NodeName != "" && p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded
+}
+
+// scatter is what machines that were not where the others are have cost.
+type scatter struct {
+	machines     int
+	total, worst time.Duration
+}
+
+// noteScattered counts how long a machine is billed that is known to be in another rack than the rest of its attempt.
+func (s *simulator) noteScattered(m *kwokv1alpha1.Machine) {
+	if s.ended[m.Name] {
+		return
+	}
+	for _, r := range all[*provreq.ProvisioningRequest](s.store) {
+		for _, rep := range attemptOf(r).Replacements {
+			lost := transaction.LostMachine{Group: m.Spec.Group, Name: m.Name, Launch: m.Spec.Launch}
+			if rep.Level == "" || !slices.Contains(rep.Lost, lost) {
+				continue
+			}
+			s.ended[m.Name] = true
+			billed := time.Since(rep.Started)
+			s.scatter.machines++
+			s.scatter.total += billed
+			s.scatter.worst = max(s.scatter.worst, billed)
+			s.feature("machine of another rack taken back")
+		}
+	}
+}
