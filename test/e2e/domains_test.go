@@ -96,18 +96,19 @@ func TestAGangIsInOneDomainOfACloud(t *testing.T) {
 			}, onto("methods"))
 			s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
 			// Machines of other tests that are idle may serve it, too.
-			var nodes corev1.NodeList
-			s.List(&nodes, client.MatchingLabels{cloudLabel: "methods"})
 			in := map[string]int{}
-			for _, n := range nodes.Items {
-				own := func(b state.Booking) bool { return b.UID == r.UID }
-				if slices.ContainsFunc(state.BookingsOn(n.Labels, n.Annotations), own) {
-					in[n.Labels[tc.level]]++
+			s.Eventually("three machines in one domain are booked", func() bool {
+				var nodes corev1.NodeList
+				s.List(&nodes, client.MatchingLabels{cloudLabel: "methods"})
+				clear(in)
+				for _, n := range nodes.Items {
+					own := func(b state.Booking) bool { return b.UID == r.UID }
+					if slices.ContainsFunc(state.BookingsOn(n.Labels, n.Annotations), own) {
+						in[n.Labels[tc.level]]++
+					}
 				}
-			}
-			if len(in) != 1 || slices.Collect(maps.Values(in))[0] != 3 {
-				t.Errorf("the gang has machines in %v, want 3 in one domain", in)
-			}
+				return len(in) == 1 && slices.Collect(maps.Values(in))[0] == 3
+			}, func() string { return fmt.Sprint(in) })
 			s.Delete(r)
 			s.paidOff(g)
 		})
