@@ -12,7 +12,9 @@ import (
 
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
+	"github.com/muster-dev/muster/provisioning/when"
 )
 
 const rackLabel = "example.com/rack"
@@ -25,6 +27,9 @@ func (a *author) racks(g *v1alpha1.NodeGroup) {
 	g.Spec.MinNodes = 0
 	g.Spec.Kwok.Holds = nil
 	d := &v1alpha1.KwokDomains{NodeLabel: rackLabel, LabelDelay: seconds(a.random.Int64N(8))}
+	if a.oneIn(10) {
+		d.LabelDelay = seconds(600) // longer than any machine is waited for
+	}
 	d.Placement = oneOf(a, v1alpha1.PlacedScattered, v1alpha1.PlacedScattered, v1alpha1.PlacedOverflow, v1alpha1.PlacedTogether)
 	most := int32(0)
 	for i := range 2 + a.random.IntN(3) {
@@ -112,23 +117,31 @@ type scatter struct {
 	total, worst time.Duration
 }
 
-// noteScattered counts how long a machine is billed that is known to be in another rack than the rest of its attempt.
+// noteScattered counts how long a machine is billed that is known to be in another rack than the rest of its attempt, or that
+// is of one that was given up for that.
 func (s *simulator) noteScattered(m *kwokv1alpha1.Machine) {
 	if s.ended[m.Name] {
 		return
 	}
 	for _, r := range all[*provreq.ProvisioningRequest](s.store) {
-		for _, rep := range attemptOf(r).Replacements {
-			lost := transaction.LostMachine{Group: m.Spec.Group, Name: m.Name, Launch: m.Spec.Launch}
-			if rep.Level == "" || !slices.Contains(rep.Lost, lost) {
-				continue
+		known := time.Time{}
+		a := attemptOf(r)
+		for _, rep := range a.Replacements {
+			if rep.Level != "" && slices.Contains(rep.Lost, transaction.LostMachine{Group: m.Spec.Group, Name: m.Name, Launch: m.Spec.Launch}) {
+				known = rep.Started
 			}
-			s.ended[m.Name] = true
-			billed := time.Since(rep.Started)
-			s.scatter.machines++
-			s.scatter.total += billed
-			s.scatter.worst = max(s.scatter.worst, billed)
-			s.feature("machine of another rack taken back")
 		}
+		if f := a.Failure; f != nil && f.Class == v1alpha1.Scattered && state.TokenUID(m.Spec.Launch) == r.UID {
+			known = when.Earliest(known, f.Time)
+		}
+		if known.IsZero() {
+			continue
+		}
+		s.ended[m.Name] = true
+		billed := time.Since(known)
+		s.scatter.machines++
+		s.scatter.total += billed
+		s.scatter.worst = max(s.scatter.worst, billed)
+		s.feature("machine of another rack taken back")
 	}
 }
