@@ -79,6 +79,18 @@ type LaunchRequest struct {
 	Token string
 	// Request is the ProvisioningRequest behind the launch, as namespace/name.
 	Request string
+	// Together is the domain that all machines must be in; its level is empty where they may be
+	// anywhere. An adapter does for it what its cloud offers and is free not to: nodes are judged
+	// by their labels once they have joined. A launch that is known to miss it is refused.
+	Together Domain
+}
+
+// Domain is what has one value of a node label, such as a rack.
+type Domain struct {
+	// Level is the key of the label.
+	Level string
+	// Value is empty where the cloud chooses.
+	Value string
 }
 
 // Launcher makes machines.

@@ -164,12 +164,14 @@ type Call struct {
 	planner.GroupCount
 	// Began is when the call was decided.
 	Began time.Time
+	// Together is the domain that its machines must be in, where the gang is bound to one.
+	Together cloudprovider.Domain
 }
 
 // Calls of the attempt in their order: first for the gang, then for what was lost.
 func (a Attempt) Calls(uid types.UID) (out []Call) {
 	for _, l := range a.Launches {
-		out = append(out, Call{state.Token(uid, a.Number), l, a.Started})
+		out = append(out, Call{Token: state.Token(uid, a.Number), GroupCount: l, Began: a.Started})
 	}
 	for i, r := range a.Replacements {
 		counts := map[string]int{}
@@ -177,7 +179,10 @@ func (a Attempt) Calls(uid types.UID) (out []Call) {
 			counts[m.Group]++
 		}
 		for _, l := range planner.GroupCounts(counts) {
-			out = append(out, Call{a.replacementToken(uid, i+1), l, r.Started})
+			out = append(out, Call{
+				Token: a.replacementToken(uid, i+1), GroupCount: l, Began: r.Started,
+				Together: cloudprovider.Domain{Level: r.Level, Value: r.Domain},
+			})
 		}
 	}
 	return out

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/planner"
@@ -60,6 +61,15 @@ func wantLevel(class v1alpha1.ErrorClass) func(*testing.T, Step) {
 	}
 }
 
+func wantTogether(level string) func(*testing.T, Step) {
+	return func(t *testing.T, s Step) {
+		t.Helper()
+		if len(s.Launch) != 1 || s.Launch[0].Together != (cloudprovider.Domain{Level: level}) {
+			t.Errorf("launches %+v", s.Launch)
+		}
+	}
+}
+
 func TestOneDomain(t *testing.T) {
 	play(t, []expected{
 		{name: "machines in one rack are Provisioned", want: Provision,
@@ -69,6 +79,8 @@ func TestOneDomain(t *testing.T) {
 					t.Errorf("lessons are %+v", s.Lessons)
 				}
 			}},
+		{name: "the cloud is told that they must be together", want: LaunchMachines, story: rackwise(), check: wantTogether("rack")},
+		{name: "not so slices of them", want: LaunchMachines, story: rackwise().with(annotated(slicesOf("1"))), check: wantTogether("")},
 		{name: "a node without the label has not joined", want: Rest, check: wantAt(10 * time.Minute),
 			story: rackwise().machines(running, running).node("a", inRack("r1", young)).node("b", young)},
 		{name: "in the end that is told by label and node", want: RollBack, check: wantLevel(v1alpha1.Timeout), message: "node b has no label rack",
@@ -100,7 +112,7 @@ func TestOneDomain(t *testing.T) {
 		{name: "then as many are launched", want: LaunchMachines,
 			story: rackwise().machines(terminated, running).lost("a").with(keeps).node("b", inRack("r1", young)),
 			check: func(t *testing.T, s Step) {
-				if len(s.Launch) != 1 || s.Launch[0].Token != "uid-1r1" || s.Launch[0].Count != 1 {
+				if len(s.Launch) != 1 || s.Launch[0].Token != "uid-1r1" || s.Launch[0].Count != 1 || s.Launch[0].Together != (cloudprovider.Domain{Level: "rack", Value: "r1"}) {
 					t.Errorf("launches %+v", s.Launch)
 				}
 			}},

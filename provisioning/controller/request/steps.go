@@ -178,7 +178,9 @@ func (c *Controller) call(ctx context.Context, e *model.Entry, call transaction.
 		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "ProviderNotAvailable",
 			Message: fmt.Sprintf("this muster cannot reach provider %q: is its CRD or its configuration missing?", group.Spec.Provider)}
 	}
-	machines, err := provider.Launch(ctx, cloudprovider.LaunchRequest{Group: group, Count: call.Count, Token: call.Token, Request: e.String()})
+	machines, err := provider.Launch(ctx, cloudprovider.LaunchRequest{
+		Group: group, Count: call.Count, Token: call.Token, Request: e.String(), Together: call.Together,
+	})
 	for _, m := range machines {
 		c.Model.SetMachine(m)
 	}
