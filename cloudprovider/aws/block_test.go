@@ -75,7 +75,7 @@ func TestCapacityBlocksThatCannotBeUsed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := blocked(t, tc.change)
-			if _, refused := s.world.Reserve("cr-bought", reservedPool, 4, time.Time{}, nil); refused != nil {
+			if _, refused := s.world.Reserve("cr-bought", cloudsim.Order{Pool: reservedPool, Count: 4}, time.Time{}); refused != nil {
 				t.Fatal(refused)
 			}
 			s.clock.Step(2 * time.Hour)
@@ -91,7 +91,7 @@ func TestCapacityBlocksThatCannotBeUsed(t *testing.T) {
 func TestAReservationThatIsOver(t *testing.T) {
 	s := newSim(t, plenty(func(w *cloudsim.Config) { w.Pools = append(w.Pools, cloudsim.Pool{PoolKey: reservedPool}) }),
 		account(func(c *simaws.Config) { c.Templates[0].Reservation, c.Groups[0].Min = "cr-bought", 1 }))
-	if _, refused := s.world.Reserve("cr-bought", reservedPool, 4, s.clock.Now().Add(time.Hour), nil); refused != nil {
+	if _, refused := s.world.Reserve("cr-bought", cloudsim.Order{Pool: reservedPool, Count: 4}, s.clock.Now().Add(time.Hour)); refused != nil {
 		t.Fatal(refused)
 	}
 	only := func() cloudprovider.Found {

@@ -215,7 +215,7 @@ func TestDiscover(t *testing.T) {
 			t.Parallel()
 			s := newSim(t, plenty(zones, func(w *cloudsim.Config) { w.Pools = append(w.Pools, cloudsim.Pool{PoolKey: reservedPool}) }),
 				account(c.account))
-			if _, refused := s.world.Reserve("cr-bought", reservedPool, 4, time.Time{}, nil); refused != nil {
+			if _, refused := s.world.Reserve("cr-bought", cloudsim.Order{Pool: reservedPool, Count: 4}, time.Time{}); refused != nil {
 				t.Fatal(refused)
 			}
 			d := discover(t, s)

@@ -42,7 +42,7 @@ func way(t *testing.T, i int, world cloudsim.Config, account simaws.Config) (*si
 	s := newSim(t, world, account)
 	g := nodeGroup(w.method, w.market)
 	if w.market == v1alpha1.Reserved {
-		if _, refused := s.world.Reserve("cr-bought", reservedPool, 64, time.Time{}, nil); refused != nil {
+		if _, refused := s.world.Reserve("cr-bought", cloudsim.Order{Pool: reservedPool, Count: 64}, time.Time{}); refused != nil {
 			t.Fatal(refused)
 		}
 		g.Spec.AWS.CapacityReservation = "cr-bought"
@@ -505,7 +505,7 @@ func TestWhatAGroupHoldsIsKept(t *testing.T) {
 		},
 		"a placement group": {
 			func(c *simaws.Config) { c.Groups[0].PlacementGroup = "rack" },
-			func(s *sim, in cloudsim.Instance) bool { return s.front.PlacementGroup(in.ID) == "rack" },
+			func(_ *sim, in cloudsim.Instance) bool { return in.Together == "rack" },
 		},
 		"several subnets of a zone": {
 			func(c *simaws.Config) {

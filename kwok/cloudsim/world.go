@@ -79,6 +79,8 @@ type Instance struct {
 	Tags  map[string]string
 	// Reservation that it fills a place of; empty for none.
 	Reservation string
+	// Together is what it shares a domain with, as its order said.
+	Together string
 	// Node is what registers in the cluster once it runs; nil for nothing.
 	Node *kwokv1alpha1.MachineNode
 
@@ -102,6 +104,9 @@ type Instance struct {
 	nodeStays bool
 }
 
+// Domain of its pool that it is in; empty where the pool has none.
+func (i *Instance) Domain() string { return i.fate.Domain }
+
 // span is a time from its beginning to its end; zero for no end.
 type span struct{ from, to time.Time }
 
@@ -120,6 +125,10 @@ type Reservation struct {
 	Pool  PoolKey
 	Count int
 	Tags  map[string]string
+	// Together is what its places share a domain with, as its order said.
+	Together string
+	// Domains of its places, one for each; none where the pool has no domains.
+	Domains []string
 	// MadeAt is when it began, EndsAt when it ends by itself (zero for never) and
 	// EndedAt when it ended. Instances go on when their reservation ends.
 	MadeAt, EndsAt, EndedAt time.Time
@@ -137,9 +146,12 @@ type Order struct {
 	ID  func(number int64) string
 	// Reservation whose places are filled; empty for none.
 	Reservation string
-	Group       string
-	Tags        map[string]string
-	Node        func(id string) *kwokv1alpha1.MachineNode
+	// Together names what is in one domain of the pool, such as a placement group: with what has
+	// the name already, or else in one that has room for all. Empty where the pool deals.
+	Together string
+	Group    string
+	Tags     map[string]string
+	Node     func(id string) *kwokv1alpha1.MachineNode
 }
 
 // Launch makes instances. Fewer than Count come beside a refusal, whose code is that
@@ -156,7 +168,7 @@ func (w *World) Launch(o Order) ([]Instance, *v1alpha1.KwokError) {
 	for i, fate := range granted {
 		in := &Instance{
 			Pool: o.Pool, Group: o.Group, Tags: maps.Clone(o.Tags), Reservation: o.Reservation,
-			Phase: Pending, LaunchedAt: now, StartedAt: now, fate: fate,
+			Together: o.Together, Phase: Pending, LaunchedAt: now, StartedAt: now, fate: fate,
 		}
 		in.halt, in.notice = w.haltOf(in)
 		in.nodeStays = w.nodeStays(in)
@@ -183,28 +195,97 @@ func (w *World) grant(o Order, now time.Time) ([]pool.Machine, *v1alpha1.KwokErr
 		return nil, &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: pool.CodeNoCapacity, Message: fmt.Sprintf("there is no pool %s", o.Pool)}
 	}
 	state := pool.State{Live: w.live(o.Pool), Next: w.next[o.Pool], InDomain: map[string]int{}}
-	for _, in := range w.instances {
-		if in.Pool == o.Pool && in.Phase != Terminated {
-			state.InDomain[in.fate.Domain]++
+	for _, at := range w.places() {
+		if at.pool == o.Pool {
+			state.InDomain[at.domain]++
 		}
 	}
-	if r := w.reservations[o.Reservation]; r != nil && r.EndedAt.IsZero() {
+	r := w.reservations[o.Reservation]
+	if r != nil && !r.EndedAt.IsZero() {
+		r = nil
+	}
+	script := p.Script
+	if script.Domains != nil {
+		script.Domains = w.domainsFor(o, r, script.Domains, state.InDomain)
+	}
+	if r != nil {
 		// Its places are there, whatever the pool says by now.
 		if free := r.Count - w.filled(r.ID); o.Count > free {
 			return nil, &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: CodeReservationFull,
 				Message: fmt.Sprintf("reservation %s has %d free places: asked for %d", r.ID, free, o.Count)}
 		}
-		unbound := pool.Pool{Script: p.Script, Created: w.began, MaxMachines: state.Live + o.Count}
-		unbound.Script.Holds = nil
-		unbound.Script.Faults = slices.DeleteFunc(slices.Clone(unbound.Script.Faults), func(f v1alpha1.KwokFault) bool {
+		script.Holds = nil
+		script.Faults = slices.DeleteFunc(slices.Clone(script.Faults), func(f v1alpha1.KwokFault) bool {
 			return f.Type == v1alpha1.FaultDry
 		})
-		return unbound.Launch(state, o.Count, now)
-	}
-	if refusal := w.overQuota(o.Pool, o.Count); refusal != nil {
+	} else if refusal := w.overQuota(o.Pool, o.Count); refusal != nil {
 		return nil, refusal
 	}
-	return pool.Pool{Script: p.Script, Created: w.began, MaxMachines: state.Live + o.Count}.Launch(state, o.Count, now)
+	return pool.Pool{Script: script, Created: w.began, MaxMachines: state.Live + o.Count}.Launch(state, o.Count, now)
+}
+
+// place is what a machine has, or a reservation that none fills.
+type place struct {
+	pool             PoolKey
+	domain, together string
+}
+
+func (w *World) places() (out []place) {
+	for _, in := range w.instances {
+		if in.Phase != Terminated {
+			out = append(out, place{in.Pool, in.fate.Domain, in.Together})
+		}
+	}
+	for _, r := range w.reservations {
+		if r.EndedAt.IsZero() {
+			for domain, n := range w.unfilled(r) {
+				out = append(out, slices.Repeat([]place{{r.Pool, domain, r.Together}}, n)...)
+			}
+		}
+	}
+	return out
+}
+
+// unfilled are the places of a reservation in domains that no machine fills, by domain.
+func (w *World) unfilled(r *Reservation) map[string]int {
+	out := map[string]int{}
+	for _, d := range r.Domains {
+		out[d]++
+	}
+	for _, in := range w.instances {
+		if in.Reservation == r.ID && in.Phase != Terminated && out[in.fate.Domain] > 0 {
+			out[in.fate.Domain]--
+		}
+	}
+	return out
+}
+
+// domainsFor are the domains of a pool as they are open to an order, beside what is used: one into a reservation gets its
+// places, which count as used, and one that is to be together with what is there gets the domain of that.
+func (w *World) domainsFor(o Order, r *Reservation, all *v1alpha1.KwokDomains, used map[string]int) *v1alpha1.KwokDomains {
+	out := *all
+	if r != nil {
+		free := w.unfilled(r)
+		out.Of, out.Placement = slices.Clone(all.Of), v1alpha1.PlacedOverflow
+		for i := range out.Of {
+			d := &out.Of[i]
+			d.Machines = int32(used[d.Name] + free[d.Name])
+		}
+	}
+	if o.Together == "" {
+		return &out
+	}
+	out.Placement = v1alpha1.PlacedTogether
+	there := map[string]bool{}
+	for _, at := range w.places() {
+		if at.together == o.Together {
+			there[at.domain] = true
+		}
+	}
+	if len(there) > 0 {
+		out.Of = slices.DeleteFunc(slices.Clone(out.Of), func(d v1alpha1.KwokDomain) bool { return !there[d.Name] })
+	}
+	return &out
 }
 
 // CodeReservationFull is the code of a launch into a reservation without room.
@@ -255,16 +336,21 @@ func (w *World) filled(reservation string) (n int) {
 	return n
 }
 
-// Reserve holds places of a pool, all or none, until endsAt (zero for ever).
-func (w *World) Reserve(id string, k PoolKey, count int, endsAt time.Time, tags map[string]string) (Reservation, *v1alpha1.KwokError) {
+// Reserve holds the places of an order, all or none, until endsAt (zero for ever).
+func (w *World) Reserve(id string, o Order, endsAt time.Time) (Reservation, *v1alpha1.KwokError) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.settle()
-	granted, refusal := w.grant(Order{Pool: k, Count: count}, now)
-	if len(granted) < count {
+	granted, refusal := w.grant(o, now)
+	if len(granted) < o.Count {
 		return Reservation{}, refusal
 	}
-	r := &Reservation{ID: id, Pool: k, Count: count, Tags: maps.Clone(tags), MadeAt: now, EndsAt: endsAt}
+	r := &Reservation{ID: id, Pool: o.Pool, Count: o.Count, Tags: maps.Clone(o.Tags), Together: o.Together, MadeAt: now, EndsAt: endsAt}
+	for _, place := range granted {
+		if place.Domain != "" {
+			r.Domains = append(r.Domains, place.Domain)
+		}
+	}
 	w.reservations[id] = r
 	w.tell()
 	return r.copy(), nil
@@ -595,6 +681,6 @@ func (i *Instance) copy() Instance {
 
 func (r *Reservation) copy() Reservation {
 	out := *r
-	out.Tags = maps.Clone(r.Tags)
+	out.Tags, out.Domains = maps.Clone(r.Tags), slices.Clone(r.Domains)
 	return out
 }

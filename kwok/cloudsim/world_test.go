@@ -131,10 +131,10 @@ func TestListsLag(t *testing.T) {
 // unused ones back at its end.
 func TestReservationsHoldTheirPlaces(t *testing.T) {
 	s := tell(t, Config{Pools: []Pool{holding(4, v1alpha1.KwokFault{Type: v1alpha1.FaultDry, From: pd("1m")})}})
-	if _, refusal := s.Reserve("cr-1", spot, 5, time.Time{}, nil); refusal == nil {
+	if _, refusal := s.Reserve("cr-1", Order{Pool: spot, Count: 5}, time.Time{}); refusal == nil {
 		t.Error("more was reserved than there is")
 	}
-	if _, refusal := s.Reserve("cr-1", spot, 3, noon.Add(time.Hour), nil); refusal != nil {
+	if _, refusal := s.Reserve("cr-1", Order{Pool: spot, Count: 3}, noon.Add(time.Hour)); refusal != nil {
 		t.Fatal(refusal)
 	}
 	ids, _ := s.launch(spot, 2, 1, "")
@@ -152,6 +152,67 @@ func TestReservationsHoldTheirPlaces(t *testing.T) {
 	s.want("what filled it goes on", s.phases(), []Phase{Running, Running, Running})
 }
 
+// racks is a pool of two racks that deals its machines to one after the other.
+func racks() Pool {
+	p := holding(9)
+	p.Script.Domains = &v1alpha1.KwokDomains{
+		NodeLabel: "rack", Placement: v1alpha1.PlacedScattered, Of: []v1alpha1.KwokDomain{{Name: "a", Machines: 3}, {Name: "b", Machines: 5}},
+	}
+	return p
+}
+
+// in counts the live machines by their racks.
+func (s story) in() map[string]int {
+	out := map[string]int{}
+	for _, in := range s.Instances(true) {
+		if in.Phase != Terminated {
+			out[in.Domain()]++
+		}
+	}
+	return out
+}
+
+func (s story) together(name string, count int) (code string) {
+	_, refusal := s.Launch(Order{Pool: spot, Count: count, Min: count, Together: name, ID: func(n int64) string { return fmt.Sprintf("i-%d", n) }})
+	if refusal != nil {
+		return refusal.Code
+	}
+	return ""
+}
+
+// What an order says is together is in one domain, though the pool deals otherwise.
+func TestWhatIsTogetherSharesADomain(t *testing.T) {
+	s := tell(t, Config{Pools: []Pool{racks()}})
+	s.want("the first that has room", s.together("gang", 4), "")
+	s.want("is the second", s.in(), map[string]int{"b": 4})
+	s.want("one more joins them", s.together("gang", 1), "")
+	s.want("and then it is full", s.together("gang", 1), "InsufficientCapacity")
+	s.want("which another is not", s.together("other", 3), "")
+	s.want("in the end", s.in(), map[string]int{"a": 3, "b": 5})
+}
+
+// The places of a reservation are somewhere, and the machines that fill them are there.
+func TestAReservationIsInDomains(t *testing.T) {
+	s := tell(t, Config{Pools: []Pool{racks()}})
+	r, refusal := s.Reserve("cr-1", Order{Pool: spot, Count: 2, Together: "gang"}, time.Time{})
+	if refusal != nil {
+		t.Fatal(refusal)
+	}
+	s.want("in one", r.Domains, []string{"a", "a"})
+	s.want("where there is no room for two more", s.together("gang", 2), "InsufficientCapacity")
+	s.launch(spot, 2, 2, "")
+	s.want("others get what is left", s.in(), map[string]int{"a": 1, "b": 1})
+	_, code := s.launch(spot, 2, 2, "cr-1")
+	s.want("the places are kept", code, "")
+	s.want("for what fills them", s.in(), map[string]int{"a": 3, "b": 1})
+	for _, in := range s.Instances(true) {
+		s.Terminate(in.ID)
+	}
+	_, code = s.launch(spot, 1, 1, "cr-1")
+	s.want("they are free again", code, "")
+	s.want("in their rack", s.in(), map[string]int{"a": 1})
+}
+
 func TestQuotaCoversAMarketOfARegion(t *testing.T) {
 	other := holding(9)
 	other.Zone = "us-east-1b"
@@ -159,7 +220,7 @@ func TestQuotaCoversAMarketOfARegion(t *testing.T) {
 		Pools:  []Pool{holding(9), other, {PoolKey: onDemand()}},
 		Quotas: []Quota{{Cloud: v1alpha1.ProviderAWS, Region: "us-east-1", Market: v1alpha1.Spot, Machines: 4}},
 	})
-	if _, refusal := s.Reserve("cr-1", spot, 2, time.Time{}, nil); refusal != nil {
+	if _, refusal := s.Reserve("cr-1", Order{Pool: spot, Count: 2}, time.Time{}); refusal != nil {
 		t.Fatal(refusal)
 	}
 	ids, _ := s.launch(other.PoolKey, 2, 2, "")
@@ -176,7 +237,7 @@ func TestTheBillIsByMachineAndSecond(t *testing.T) {
 	p := holding(9)
 	p.Prices = []Price{{PerHour: resource.MustParse("10")}, {From: d("30m"), PerHour: resource.MustParse("20")}}
 	s := tell(t, Config{Pools: []Pool{p}})
-	if _, refusal := s.Reserve("cr-1", spot, 3, time.Time{}, map[string]string{"team": "ml"}); refusal != nil {
+	if _, refusal := s.Reserve("cr-1", Order{Pool: spot, Count: 3, Tags: map[string]string{"team": "ml"}}, time.Time{}); refusal != nil {
 		t.Fatal(refusal)
 	}
 	s.clock.Step(6 * time.Minute)

@@ -66,6 +66,9 @@ func (f *Front) authorize(service, action string, p *params) {
 	case "ec2:CancelCapacityReservation":
 		r := f.reservation(p.text("CapacityReservationId"))
 		need("capacity-reservation/"+p.text("CapacityReservationId"), r != nil && ours(r.Tags))
+	case "ec2:DeletePlacementGroup":
+		g := f.placementGroups[p.text("GroupName")]
+		need("placement-group/"+p.text("GroupName"), g != nil && ours(g.tags))
 	case "ec2:CreateTags":
 		for _, id := range p.texts("ResourceId") {
 			need("instance/"+id, strings.HasPrefix(id, "i-") && machines[id].Group != "" && ours(p.tags("Tag")))

@@ -40,6 +40,9 @@ type Config struct {
 	Protected []string `json:"protected,omitempty"`
 	// ReservationDelay is how long a capacity reservation is pending.
 	ReservationDelay metav1.Duration `json:"reservationDelay,omitempty"`
+	// NetworkNodes is how many network nodes of a capacity reservation are told at most; 0 for as many as all of its places share.
+	// AWS tells one to three, by the kind of the reservation.
+	NetworkNodes int `json:"networkNodes,omitempty"`
 	// HalfLaunched are the fleets, by their place among all from 0, that keep what
 	// came although it is below their minimum.
 	HalfLaunched []int `json:"halfLaunched,omitempty"`
@@ -102,6 +105,8 @@ type Template struct {
 	Market string `json:"market,omitempty"`
 	// Reservation that the template's machines are launched into; empty for none.
 	Reservation string `json:"reservation,omitempty"`
+	// PlacementGroup that the template's machines are launched into; empty for none.
+	PlacementGroup string `json:"placementGroup,omitempty"`
 	// Profile is the instance profile, whose role is passed to the machines; empty for none.
 	Profile string `json:"profile,omitempty"`
 	// Key encrypts the volumes; empty for the account's own.
@@ -168,6 +173,8 @@ type Type struct {
 	Neurons  int    `json:"neurons,omitempty"`
 	// EFAs is how many Elastic Fabric Adapters a machine may have.
 	EFAs int `json:"efas,omitempty"`
+	// NotClustered types cannot be in a placement group of the strategy cluster.
+	NotClustered bool `json:"notClustered,omitempty"`
 	// Interfaces and AddressesPerInterface bound the pods.
 	Interfaces            int    `json:"interfaces,omitempty"`
 	AddressesPerInterface int    `json:"addressesPerInterface,omitempty"`

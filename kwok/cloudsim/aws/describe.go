@@ -73,7 +73,7 @@ func (f *Front) instance(in cloudsim.Instance) []element {
 	state, code := f.stateOf(in)
 	out := []element{
 		el("instanceId", in.ID), el("instanceState", el("code", code), el("name", state)),
-		el("instanceType", in.Pool.Type), el("placement", el("availabilityZone", in.Pool.Zone)),
+		el("instanceType", in.Pool.Type), el("placement", el("availabilityZone", in.Pool.Zone), el("groupName", in.Together)),
 		el("launchTime", in.StartedAt), el("subnetId", f.subnetIn(in)), el("tagSet", tagSet(f.tagsOf(in))),
 	}
 	if in.Pool.Market == v1alpha1.Spot {
@@ -202,6 +202,9 @@ func (f *Front) describeLaunchTemplateVersions(p *params) []element {
 		data = append(data, el("blockDeviceMappingSet", el("item", el("deviceName", "/dev/xvda"),
 			el("ebs", el("volumeSize", t.VolumeGiB), el("deleteOnTermination", !t.KeepsVolumes)))))
 	}
+	if t.PlacementGroup != "" {
+		data = append(data, el("placement", el("groupName", t.PlacementGroup)))
+	}
 	if t.Protected {
 		data = append(data, el("disableApiTermination", true))
 	}
@@ -225,7 +228,12 @@ func describeType(t Type) []element {
 	if arch == "" {
 		arch = "x86_64"
 	}
+	strategies := []string{"partition", "spread"}
+	if !t.NotClustered {
+		strategies = append(strategies, "cluster")
+	}
 	out := []element{
+		el("placementGroupInfo", el("supportedStrategies", texts("item", strategies))),
 		el("instanceType", t.Name), el("vCpuInfo", el("defaultVCpus", t.VCPUs)), el("memoryInfo", el("sizeInMiB", t.MemoryMiB)),
 		el("processorInfo", el("supportedArchitectures", el("item", arch))),
 		el("networkInfo", el("maximumNetworkInterfaces", t.Interfaces), el("ipv4AddressesPerInterface", t.AddressesPerInterface),

@@ -41,8 +41,9 @@ type Front struct {
 	seen         map[string]bool
 	// protected machines are not terminated beside their group.
 	protected map[string]bool
-	// placed are the placement groups of machines.
-	placed map[string]string
+	// placementGroups by their names, and how many there ever were.
+	placementGroups map[string]*placementGroup
+	placements      int
 	// spotRole tells that the service-linked role of Spot exists.
 	spotRole bool
 }
@@ -62,7 +63,7 @@ func New(config Config, world *cloudsim.World) (*Front, error) {
 	f := &Front{
 		config: config, world: world, answers: map[string]answer{}, desired: map[string]int{},
 		tags: map[string]map[string]string{}, left: map[string]bool{}, leaving: map[string]bool{}, seen: map[string]bool{},
-		placed: map[string]string{}, retainedFrom: map[string]time.Time{}, protected: map[string]bool{},
+		placementGroups: map[string]*placementGroup{}, retainedFrom: map[string]time.Time{}, protected: map[string]bool{},
 	}
 	for _, g := range config.Groups {
 		f.desired[g.Name] = max(g.Min, g.Desired)
@@ -71,6 +72,7 @@ func New(config Config, world *cloudsim.World) (*Front, error) {
 			f.tags[g.Name] = map[string]string{}
 		}
 	}
+	f.ownPlacementGroups()
 	return f, f.buyBlocks()
 }
 
@@ -93,13 +95,6 @@ func (f *Front) Seen() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Sorted(maps.Keys(f.seen))
-}
-
-// PlacementGroup returns that of a machine; empty for none.
-func (f *Front) PlacementGroup(id string) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.placed[id]
 }
 
 // call is the service and the action of a request.
@@ -127,20 +122,24 @@ type handler func(*Front, *params) []element
 
 var services = map[string]map[string]handler{
 	"ec2": {
-		"CancelCapacityReservation":      (*Front).cancelCapacityReservation,
-		"CreateCapacityReservation":      (*Front).createCapacityReservation,
-		"CreateFleet":                    (*Front).createFleet,
-		"CreateTags":                     (*Front).createTags,
-		"DescribeCapacityReservations":   (*Front).describeCapacityReservations,
-		"DescribeInstanceTypeOfferings":  (*Front).describeInstanceTypeOfferings,
-		"DescribeInstanceTypes":          (*Front).describeInstanceTypes,
-		"DescribeInstances":              (*Front).describeInstances,
-		"DescribeLaunchTemplateVersions": (*Front).describeLaunchTemplateVersions,
-		"DescribeSpotPriceHistory":       (*Front).describeSpotPriceHistory,
-		"DescribeSubnets":                (*Front).describeSubnets,
-		"GetSpotPlacementScores":         (*Front).getSpotPlacementScores,
-		"RunInstances":                   (*Front).runInstances,
-		"TerminateInstances":             (*Front).terminateInstances,
+		"CancelCapacityReservation":           (*Front).cancelCapacityReservation,
+		"CreateCapacityReservation":           (*Front).createCapacityReservation,
+		"CreateFleet":                         (*Front).createFleet,
+		"CreatePlacementGroup":                (*Front).createPlacementGroup,
+		"CreateTags":                          (*Front).createTags,
+		"DeletePlacementGroup":                (*Front).deletePlacementGroup,
+		"DescribeCapacityReservationTopology": (*Front).describeCapacityReservationTopology,
+		"DescribeCapacityReservations":        (*Front).describeCapacityReservations,
+		"DescribeInstanceTypeOfferings":       (*Front).describeInstanceTypeOfferings,
+		"DescribeInstanceTypes":               (*Front).describeInstanceTypes,
+		"DescribeInstances":                   (*Front).describeInstances,
+		"DescribeLaunchTemplateVersions":      (*Front).describeLaunchTemplateVersions,
+		"DescribePlacementGroups":             (*Front).describePlacementGroups,
+		"DescribeSpotPriceHistory":            (*Front).describeSpotPriceHistory,
+		"DescribeSubnets":                     (*Front).describeSubnets,
+		"GetSpotPlacementScores":              (*Front).getSpotPlacementScores,
+		"RunInstances":                        (*Front).runInstances,
+		"TerminateInstances":                  (*Front).terminateInstances,
 	},
 	"autoscaling": {
 		"CreateOrUpdateTags":                  (*Front).createOrUpdateTags,

@@ -30,7 +30,7 @@ func serve(t *testing.T, c Config) (*cloudsim.World, string) {
 	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
 	world, err := cloudsim.New(cloudsim.Config{Pools: []cloudsim.Pool{{PoolKey: cloudsim.PoolKey{
 		Cloud: v1alpha1.ProviderAWS, Type: "p5.48xlarge", Zone: "us-east-1a", Market: v1alpha1.OnDemand,
-	}}}}, clock)
+	}, Script: v1alpha1.KwokPool{Domains: &racks}}}}, clock)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -37,18 +38,26 @@ func (f *Front) launch(m machines) ([]cloudsim.Instance, *cloudsim.Error) {
 	if refused := f.mayUse(&m); refused != nil {
 		return nil, refused
 	}
+	m.placement = cmp.Or(m.placement, m.template.PlacementGroup)
+	if r := f.reservation(m.reservation); r != nil && r.Together != "" && r.Together != m.placement {
+		return nil, invalid("the reservation %s is in the placement group '%s': a launch into it from '%s' is not simulated", r.ID, r.Together,
+			m.placement)
+	}
+	if refused := f.mayBePlaced(m.placement, m.kind, m.subnet.Zone); refused != nil {
+		return nil, refused
+	}
 	if m.subnet.Full {
 		return nil, &cloudsim.Error{Status: 400, Code: "InsufficientFreeAddressesInSubnet",
 			Message: fmt.Sprintf("There are not enough free addresses in subnet '%s' to satisfy the requested number of instances.", m.subnet.ID)}
 	}
 	got, refused := f.world.Launch(cloudsim.Order{
 		Pool:  cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: m.kind, Zone: m.subnet.Zone, Market: m.market},
-		Count: m.count, Min: m.least, Reservation: m.reservation, Group: m.group, Tags: m.tags,
+		Count: m.count, Min: m.least, Reservation: m.reservation, Together: m.placement, Group: m.group, Tags: m.tags,
 		ID:   func(n int64) string { return fmt.Sprintf("i-%017x", n) },
 		Node: func(id string) *kwokv1alpha1.MachineNode { return f.node(m, id) },
 	})
 	for _, in := range got {
-		f.placed[in.ID], f.protected[in.ID] = m.placement, m.template.Protected
+		f.protected[in.ID] = m.template.Protected
 		if r := f.reservation(m.reservation); r != nil && f.config.block(r.ID) != nil {
 			f.world.EndAt(in.ID, r.EndsAt.Add(-blockEnd))
 		}

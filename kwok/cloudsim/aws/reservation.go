@@ -2,6 +2,7 @@ package aws
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/muster-dev/muster/kwok/cloudsim"
@@ -34,8 +35,15 @@ func (f *Front) createCapacityReservation(p *params) []element {
 	if count < 1 || count > 1000 {
 		panic(invalid("InstanceCount is %d: it must be between 1 and 1000", count))
 	}
+	o := cloudsim.Order{Pool: key, Count: count, Tags: tags}
+	if arn := p.text("PlacementGroupArn"); arn != "" {
+		_, o.Together, _ = strings.Cut(arn, ":placement-group/")
+		if refused := f.mayBePlaced(o.Together, key.Type, key.Zone); refused != nil {
+			panic(refused)
+		}
+	}
 	p.checkRead()
-	r, refused := f.world.Reserve(fmt.Sprintf("cr-%017x", len(f.world.Reservations())+1), key, count, ends, tags)
+	r, refused := f.world.Reserve(fmt.Sprintf("cr-%017x", len(f.world.Reservations())+1), o, ends)
 	if refused != nil {
 		panic(refusal(refused, v1alpha1.OnDemand))
 	}
@@ -57,6 +65,9 @@ func (f *Front) describeReservation(r cloudsim.Reservation) []element {
 		el("capacityReservationId", r.ID), el("instanceType", r.Pool.Type), el("availabilityZone", r.Pool.Zone),
 		el("state", state), el("totalInstanceCount", r.Count), el("availableInstanceCount", free),
 		el("instanceMatchCriteria", "targeted"), el("createDate", r.MadeAt), el("tagSet", tagSet(r.Tags)),
+	}
+	if g := f.placementGroups[r.Together]; g != nil {
+		out = append(out, el("placementGroupArn", f.arnOf(g)))
 	}
 	if !r.EndsAt.IsZero() {
 		out = append(out, el("endDateType", "limited"), el("endDate", r.EndsAt))
@@ -90,7 +101,7 @@ func (f *Front) stateOfReservation(r cloudsim.Reservation) string {
 func (f *Front) buyBlocks() error {
 	for _, b := range f.config.Blocks {
 		key := cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: b.Type, Zone: b.Zone, Market: v1alpha1.Reserved}
-		if _, refused := f.world.Reserve(b.ID, key, b.Count, f.world.Now().Add(b.Until.Duration), nil); refused != nil {
+		if _, refused := f.world.Reserve(b.ID, cloudsim.Order{Pool: key, Count: b.Count}, f.world.Now().Add(b.Until.Duration)); refused != nil {
 			return fmt.Errorf("buy Capacity Block %s: %s", b.ID, refused.Message)
 		}
 	}
