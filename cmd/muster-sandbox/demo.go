@@ -68,7 +68,7 @@ func runDemo(command *cobra.Command, name string, cloud v1alpha1.Provider, keep 
 		sandbox.AddCloudsOf(&config, demo.Clouds)
 	}
 	fmt.Fprintf(command.ErrOrStderr(), "Starting the sandbox %q: a real cluster on this machine, without containers\n", name)
-	running, err := startUnlessSignalled(command.Context(), config, signals)
+	running, err := startUnlessSignalled(command.Context(), signals, startOne(config))
 	if err != nil {
 		return err
 	}

@@ -60,6 +60,9 @@ func logOf(state cluster.State, component string) (string, error) {
 	if i >= 0 {
 		return state.Components[i].Log, nil
 	}
+	if len(state.Clusters) > 0 {
+		return "", fmt.Errorf("the sandbox %q has several clusters; choose one with --name: %s", state.Name, strings.Join(state.Clusters, ", "))
+	}
 	return "", fmt.Errorf("the sandbox %q has no component %q; its components are %s", state.Name, component,
 		strings.Join(componentNames(state), ", "))
 }

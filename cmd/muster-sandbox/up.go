@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -20,7 +21,7 @@ import (
 
 func newUpCommand(o *options) *cobra.Command {
 	config := cluster.Config{}
-	withoutQueueing, withClouds, settings := false, false, ""
+	withoutQueueing, withClouds, settings, workers := false, false, "", 0
 	var beside, gates []string
 	command := &cobra.Command{
 		Use:   "up",
@@ -30,6 +31,11 @@ func newUpCommand(o *options) *cobra.Command {
 
 Without --data-dir the cluster's state is kept in memory, if the machine has a file
 system there, and is discarded at the end. A component that dies is restarted.
+
+With --clusters N several clusters run as one sandbox: a manager without machines, and
+the workers worker-1 to worker-N. "kubectl --context worker-1" reaches one of them. Each
+is also a sandbox by its own name: the workers of "lab" are lab-worker-1 and so on, for
+status, logs and kubectl with --name.
 
 Operators are the controllers of other projects, unmodified: with --operators they run
 beside the control plane, with their CRDs and webhooks. Each is built once on a machine,
@@ -48,6 +54,9 @@ cache folder, or in the folder that $` + operators.HomeVariable + ` names.
 
   # With GPU groups of a simulated AWS and Google Cloud, discovered as in real clouds
   muster-sandbox up --clouds
+
+  # A manager and two workers; needs about 3 GiB of memory
+  muster-sandbox up --clusters 2
 
   # With settings of muster, and what a kind of jobs of yours needs in the cluster
   muster-sandbox up --config muster.yaml
@@ -84,6 +93,9 @@ cache folder, or in the folder that $` + operators.HomeVariable + ` names.
 			if err := addOperators(command, &config, beside); err != nil {
 				return err
 			}
+			if command.Flags().Changed("clusters") {
+				return upClusters(command, config, workers)
+			}
 			return up(command, config)
 		},
 	}
@@ -96,6 +108,7 @@ cache folder, or in the folder that $` + operators.HomeVariable + ` names.
 	flags.BoolVar(&withClouds, "clouds", false, "also simulate AWS and Google Cloud behind their own APIs, with GPU groups that Muster "+
 		"discovers")
 	flags.StringVar(&settings, "config", "", "`file` of muster's flag of that name; policies and rights are for its queueing.jobKinds, too")
+	flags.IntVar(&workers, "clusters", 0, "start a manager and `N` workers, each a cluster of its own")
 	flags.StringSliceVar(&beside, "operators", nil, "operators to run beside the control plane, of "+strings.Join(operators.Names(), ","))
 	flags.StringSliceVar(&gates, "feature-gates", nil, "feature gates of the control plane, as `NAME=true,...`; the alpha API of GenericWorkload "+
 		"is served with it")
@@ -104,6 +117,10 @@ cache folder, or in the folder that $` + operators.HomeVariable + ` names.
 	_ = command.MarkFlagFilename("config")
 	command.MarkFlagsMutuallyExclusive("config", "clouds")
 	command.MarkFlagsMutuallyExclusive("config", "without-queueing")
+	for _, one := range []string{"only", "port", "without-queueing"} {
+		command.MarkFlagsMutuallyExclusive("clusters", one)
+	}
+	_ = command.RegisterFlagCompletionFunc("clusters", cobra.NoFileCompletions)
 	_ = command.RegisterFlagCompletionFunc("only", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return cluster.ComponentNames(), cobra.ShellCompDirectiveNoFileComp
 	})
@@ -147,25 +164,39 @@ func completeOperators(_ *cobra.Command, _ []string, typed string) ([]string, co
 }
 
 func up(command *cobra.Command, config cluster.Config) error {
+	config.Progress = command.ErrOrStderr()
+	fmt.Fprintf(command.ErrOrStderr(), "Starting the sandbox %q\n", config.Name)
+	return run(command, startOne(config), func(running *cluster.Cluster) { printUsage(command, config.Name, running) })
+}
+
+func startOne(config cluster.Config) func(context.Context) (*cluster.Cluster, error) {
+	return func(ctx context.Context) (*cluster.Cluster, error) { return cluster.Start(ctx, config) }
+}
+
+// run starts a sandbox, tells how to use it, and stops it at a signal.
+func run[S stopper](command *cobra.Command, start func(context.Context) (S, error), tell func(S)) error {
 	// Room for two, so that neither of two quick Ctrl-C is lost.
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
 
-	config.Progress = command.ErrOrStderr()
-	fmt.Fprintf(command.ErrOrStderr(), "Starting the sandbox %q\n", config.Name)
-	running, err := startUnlessSignalled(command.Context(), config, signals)
+	running, err := startUnlessSignalled(command.Context(), signals, start)
 	if err != nil {
 		return err
 	}
-	printUsage(command, config.Name, running)
+	tell(running)
 
 	<-signals
 	return stop(command, running, signals)
 }
 
+// stopper is a sandbox that runs, of one cluster or several.
+type stopper interface {
+	Stop(ctx context.Context) error
+}
+
 // stop ends the sandbox in good order, or at once on another signal.
-func stop(command *cobra.Command, running *cluster.Cluster, signals <-chan os.Signal) error {
+func stop(command *cobra.Command, running stopper, signals <-chan os.Signal) error {
 	fmt.Fprintln(command.ErrOrStderr(), "Stopping (Ctrl-C again kills it at once)")
 	ctx, cancel := context.WithCancel(command.Context())
 	defer cancel()
@@ -184,7 +215,7 @@ func stop(command *cobra.Command, running *cluster.Cluster, signals <-chan os.Si
 }
 
 // startUnlessSignalled starts the sandbox; a signal before it is ready ends the start, and all that was started.
-func startUnlessSignalled(parent context.Context, config cluster.Config, signals <-chan os.Signal) (*cluster.Cluster, error) {
+func startUnlessSignalled[S stopper](parent context.Context, signals <-chan os.Signal, start func(context.Context) (S, error)) (S, error) {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	begun := make(chan struct{})
@@ -197,21 +228,26 @@ func startUnlessSignalled(parent context.Context, config cluster.Config, signals
 		case <-begun:
 		}
 	}()
-	running, err := cluster.Start(ctx, config)
+	running, err := start(ctx)
 	close(begun)
 	<-watched
 	if err == nil && ctx.Err() != nil {
 		// The signal came in the moment between ready and here.
-		return nil, fmt.Errorf("%w: %w", context.Cause(ctx), running.Stop(parent))
+		err = errors.Join(context.Cause(ctx), running.Stop(parent))
 	}
 	return running, err
 }
 
-func printUsage(command *cobra.Command, name string, running *cluster.Cluster) {
-	call := "muster-sandbox"
-	if name != cluster.DefaultName {
-		call += " --name " + name
+// callWith is how to call this program for a sandbox.
+func callWith(name string) string {
+	if name == cluster.DefaultName {
+		return "muster-sandbox"
 	}
+	return "muster-sandbox --name " + name
+}
+
+func printUsage(command *cobra.Command, name string, running *cluster.Cluster) {
+	call := callWith(name)
 	fmt.Fprintf(command.OutOrStdout(), `
 The sandbox %q runs. To reach it from another terminal:
 

@@ -56,6 +56,7 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 		config:   config,
 		spawn:    newSpawner(),
 		progress: &progress{started: time.Now(), out: config.Progress},
+		state:    State{Name: config.Name},
 	}
 	c.background, c.endBackground = context.WithCancel(context.Background())
 	if err := c.prepare(); err != nil {
@@ -154,6 +155,7 @@ func (c *Cluster) placeFiles() error {
 		Started: c.progress.started,
 		Server:  c.plan.server(),
 		Copy:    c.config.Kubeconfig,
+		Set:     c.config.set,
 	}
 	if c.config.DataDir != "" {
 		c.plan.layout = layout{dir: c.config.DataDir, logDir: filepath.Join(c.config.DataDir, "logs"),

@@ -96,6 +96,9 @@ type Config struct {
 
 	// Progress gets a line for each step of the start, and one for each component that died; nil means silence.
 	Progress io.Writer
+
+	// set is the name of the set that this sandbox belongs to, and context its own there; empty for one that stands alone.
+	set, context string
 }
 
 // SimulatedClouds say what the component clouds has.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -88,17 +89,31 @@ func checkKubeconfigCopy(path string) error {
 		}
 		return nil
 	}
-	if err != nil || config.CurrentContext != kubeconfigMark || len(config.Contexts) != 1 {
+	if err != nil || !isOurs(config) {
 		return fmt.Errorf("%s is there already and was not written by a sandbox: give --kubeconfig another file, or move that one away", path)
 	}
 	return nil
 }
 
+// isOurs reports whether all clusters in a kubeconfig are sandboxes.
+func isOurs(config *clientcmdapi.Config) bool {
+	for name := range config.Clusters {
+		if name != kubeconfigMark && !strings.HasPrefix(name, kubeconfigMark+"-") {
+			return false
+		}
+	}
+	return len(config.Clusters) > 0
+}
+
 // removeKubeconfigCopy removes the copy if it still is the one of the given server, and not that of a later sandbox.
 func removeKubeconfigCopy(path, server string) {
 	config, err := clientcmd.LoadFromFile(path)
-	if err != nil || config.Clusters[kubeconfigMark] == nil || config.Clusters[kubeconfigMark].Server != server {
+	if err != nil || !isOurs(config) {
 		return
 	}
-	_ = os.Remove(path) // what cannot be removed does no harm: it leads nowhere
+	for _, cluster := range config.Clusters {
+		if cluster.Server == server {
+			_ = os.Remove(path) // what cannot be removed does no harm: it leads nowhere
+		}
+	}
 }

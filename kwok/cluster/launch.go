@@ -153,7 +153,11 @@ func (c *Cluster) copyKubeconfig() error {
 	if err != nil {
 		return fmt.Errorf("reading the sandbox's kubeconfig: %w", err)
 	}
-	if err := writeFile(c.config.Kubeconfig, text); err != nil {
+	return writeCopy(c.config.Kubeconfig, text)
+}
+
+func writeCopy(path string, text []byte) error {
+	if err := writeFile(path, text); err != nil {
 		return fmt.Errorf("writing --kubeconfig (give a file you may write to): %w", err)
 	}
 	return nil

@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"bytes"
 	"os"
+	"strconv"
 	"syscall"
 )
 
@@ -24,4 +26,23 @@ func memoryDir(prefix string) string {
 		return ""
 	}
 	return dir
+}
+
+// availableMemory is in bytes what new programs can take without others being swapped out, and whether it is known.
+func availableMemory() (int64, bool) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, false
+	}
+	return parseAvailable(text)
+}
+
+func parseAvailable(text []byte) (int64, bool) {
+	for line := range bytes.Lines(text) {
+		if rest, found := bytes.CutPrefix(line, []byte("MemAvailable:")); found {
+			kibibytes, err := strconv.ParseInt(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(rest), []byte("kB")))), 10, 64)
+			return kibibytes << 10, err == nil
+		}
+	}
+	return 0, false
 }

@@ -181,6 +181,11 @@ func (r Registry) clearIfStale(name string) (bool, error) {
 		// Its owner stopped in good order since we looked, or the file is beyond use.
 		return false, os.RemoveAll(r.statePath(name))
 	}
+	for _, member := range state.Clusters {
+		if _, err := r.clearIfStale(member); err != nil {
+			return true, err
+		}
+	}
 	for _, component := range state.Components {
 		if component.PID > 0 && isComponent(component.PID, component.Name, state.Dir) {
 			_ = syscall.Kill(component.PID, syscall.SIGKILL)

@@ -150,6 +150,100 @@ func TestTwoSideBySideAndNothingLeft(t *testing.T) {
 	}
 }
 
+func TestASetIsOneSandboxOfSeveralClusters(t *testing.T) {
+	home, copied := t.TempDir(), filepath.Join(t.TempDir(), "kubeconfig.yaml")
+	registry := cluster.NewRegistry(home)
+	only := []string{cluster.Etcd, cluster.APIServer}
+	config := cluster.SetConfig{Name: "lab", Kubeconfig: copied, Registry: registry, Progress: t.Output(), Clusters: []cluster.Config{
+		{Name: "first", Binary: binary(t), Only: only}, {Name: "second", Binary: binary(t), Only: only},
+	}}
+	set, err := cluster.StartSet(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := func() {
+		if err := set.Stop(context.Background()); err != nil {
+			t.Errorf("stopping: %v", err)
+		}
+	}
+	t.Cleanup(stop)
+	createConfigMap(t, set.Cluster("second"), "only-in-the-second")
+	if set.Cluster("third") != nil {
+		t.Error("there is a third cluster")
+	}
+	for _, file := range []string{set.State().Kubeconfig, copied} {
+		for name, want := range map[string]bool{"": false, "first": false, "second": true} {
+			rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: file}
+			client, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: name}).ClientConfig()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = kubernetes.NewForConfigOrDie(client).CoreV1().ConfigMaps("default").Get(t.Context(), "only-in-the-second", metav1.GetOptions{})
+			if there := err == nil; there != want {
+				t.Errorf("%s: the object is in the context %q: %v (%v), want %v", file, name, there, err, want)
+			}
+		}
+	}
+
+	state, err := registry.Find("lab")
+	if err != nil || !state.Ready {
+		t.Errorf("the set is ready: %v (%v)", state.Ready, err)
+	}
+	members, err := registry.Members(state)
+	if err != nil || len(members) != 2 {
+		t.Fatalf("%d clusters (%v), want 2", len(members), err)
+	}
+	var pids []int
+	for _, member := range members {
+		for _, component := range member.Measure(t.Context()) {
+			pids = append(pids, component.PID)
+			if !component.Ready {
+				t.Errorf("%s of %s is not ready", component.Name, member.Name)
+			}
+		}
+	}
+	if len(pids) != 4 {
+		t.Errorf("processes %v, want four", pids)
+	}
+	if err := registry.StopRunning(t.Context(), "lab-first"); err == nil || !strings.Contains(err.Error(), "down --name lab") {
+		t.Errorf("stopping one of them: %v, want an error that says how to stop all", err)
+	}
+	if _, err := cluster.StartSet(t.Context(), cluster.SetConfig{Name: "lab", Registry: registry, Clusters: config.Clusters}); err == nil ||
+		!strings.Contains(err.Error(), `"lab" is already running`) {
+		t.Errorf("a second set of the name: %v", err)
+	}
+	stop()
+	awaitGone(t, pids)
+	if left, err := os.ReadDir(home); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v (%v)", left, err)
+	}
+	if _, err := os.Stat(copied); err == nil {
+		t.Error("the copy of the kubeconfig was left behind")
+	}
+}
+
+// The second cannot start, so the first is stopped.
+func TestASetStartsWholeOrNotAtAll(t *testing.T) {
+	home, data := t.TempDir(), t.TempDir()
+	if err := os.MkdirAll(filepath.Join(data, "second", "etcd", "member", "snap"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(data, "second", "etcd", "member", "snap", "db"), []byte("no database"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	only := []string{cluster.Etcd}
+	_, err := cluster.StartSet(t.Context(), cluster.SetConfig{
+		Name: "lab", DataDir: data, Registry: cluster.NewRegistry(home), Progress: t.Output(),
+		Clusters: []cluster.Config{{Name: "first", Binary: binary(t), Only: only}, {Name: "second", Binary: binary(t), Only: only}},
+	})
+	if err == nil || !strings.Contains(err.Error(), "the cluster second") || !strings.Contains(err.Error(), "etcd") {
+		t.Errorf("error %v, want one that names the cluster and its etcd", err)
+	}
+	if left, err := os.ReadDir(home); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v (%v)", left, err)
+	}
+}
+
 func TestDataIsKeptAndUsedByOneAtATime(t *testing.T) {
 	data := t.TempDir()
 	registry := cluster.NewRegistry(t.TempDir())

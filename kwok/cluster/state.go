@@ -43,6 +43,13 @@ type State struct {
 	Temporary []string `json:"temporary,omitempty"`
 
 	Components []ComponentState `json:"components"`
+
+	// Clusters are the names of the sandboxes of a set, in the order of their start. A set has no components of its own; its
+	// Server is that of the first.
+	Clusters []string `json:"clusters,omitempty"`
+
+	// Set is the name of the set that this sandbox belongs to, if any. Its supervisor is that of the whole set.
+	Set string `json:"set,omitempty"`
 }
 
 // ComponentState is what is known of one component.

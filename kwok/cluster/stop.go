@@ -63,21 +63,26 @@ func (c *Cluster) cleanUp(more ...string) error {
 	if len(c.locks) == 0 {
 		return nil // the name belongs to another sandbox
 	}
-	if c.config.Kubeconfig != "" {
-		removeKubeconfigCopy(c.config.Kubeconfig, c.plan.server())
+	return c.config.Registry.leave(c.state, c.locks, more...)
+}
+
+// leave removes what the registry and others hold of a sandbox that has ended, and more, and releases its locks.
+func (r Registry) leave(state State, locks []*fileLock, more ...string) error {
+	if state.Copy != "" {
+		removeKubeconfigCopy(state.Copy, state.Server)
 	}
 	var failures []error
-	for _, path := range append(append(c.state.Temporary, c.config.Registry.statePath(c.config.Name)), more...) {
+	for _, path := range slices.Concat(state.Temporary, []string{r.statePath(state.Name)}, more) {
 		if err := os.RemoveAll(path); err != nil {
 			failures = append(failures, fmt.Errorf("removing the sandbox's files: %w", err))
 		}
 	}
-	for _, lock := range c.locks {
+	for _, lock := range locks {
 		if err := lock.release(); err != nil && !errors.Is(err, os.ErrNotExist) {
 			failures = append(failures, fmt.Errorf("releasing a lock: %w", err))
 		}
 	}
-	_ = os.Remove(c.config.Registry.path(c.config.Name)) // fails if logs were kept, or if the name is in use again
+	_ = os.Remove(r.path(state.Name)) // fails if logs were kept, or if the name is in use again
 	return errors.Join(failures...)
 }
 
@@ -87,6 +92,9 @@ func (r Registry) StopRunning(ctx context.Context, name string) error {
 	state, err := r.Find(name)
 	if err != nil {
 		return err
+	}
+	if state.Set != "" {
+		return fmt.Errorf("%q is one cluster of the sandbox %q, which stops as a whole: use `muster-sandbox down --name %s`", name, state.Set, state.Set)
 	}
 	if err := syscall.Kill(state.PID, syscall.SIGTERM); err != nil {
 		return fmt.Errorf("asking process %d to stop the sandbox %q: %w", state.PID, name, err)
