@@ -71,6 +71,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	percent := func(most int) *int32 { return ptr.To(int32(r.IntN(most))) }
 	world := plenty(lag(time.Duration(r.IntN(60)) * time.Second))
 	world.Seed = int64(seed)
+	racked(&world)
 	for i := range world.Pools {
 		script := &world.Pools[i].Script
 		script.Seed = int64(seed)
@@ -99,8 +100,8 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 			Error: &cloudsim.Error{Status: 503, Code: "RequestLimitExceeded", Message: "Request limit exceeded."}},
 	}
 	for _, action := range []string{
-		"CancelCapacityReservation", "CreateCapacityReservation", "CreateFleet", "CreateOrUpdateTags", "CreateTags", "DeleteTags", "LaunchInstances",
-		"RunInstances", "TerminateInstanceInAutoScalingGroup", "TerminateInstances",
+		"CancelCapacityReservation", "CreateCapacityReservation", "CreateFleet", "CreateOrUpdateTags", "CreatePlacementGroup", "CreateTags",
+		"DeletePlacementGroup", "DeleteTags", "LaunchInstances", "RunInstances", "TerminateInstanceInAutoScalingGroup", "TerminateInstances",
 	} {
 		world.Calls = append(world.Calls, cloudsim.CallFault{Cloud: v1alpha1.ProviderAWS, Action: action, Type: cloudsim.CallLate,
 			Percent: 1 + r.IntN(29), Delay: metav1.Duration{Duration: time.Duration(1+r.IntN(60)) * time.Second}})
@@ -126,6 +127,9 @@ func (c *chaos) launch() {
 	a := &attempt{
 		LaunchRequest: request(c.groups[c.IntN(len(c.groups))], 1+c.IntN(12), fmt.Sprintf("uid-%d", len(c.attempts)+1)),
 		began:         c.clock.Now(),
+	}
+	if c.IntN(2) == 0 {
+		a.Together.Level = rack
 	}
 	c.attempts = append(c.attempts, a)
 	// Some are deleted by their users, or forgotten by a crash, after a call or two.
@@ -213,6 +217,16 @@ func (c *chaos) settle() {
 }
 
 func (c *chaos) judge() {
+	needed := map[string]bool{}
+	c.listFor(c.p, 2*lookAgain)
+	for _, in := range c.world.Instances(true) {
+		needed[in.Together] = needed[in.Together] || in.Phase != cloudsim.Terminated
+	}
+	for _, name := range c.front.PlacementGroups() {
+		if !needed[name] {
+			c.t.Errorf("placement group %s is left, and nothing is in it", name)
+		}
+	}
 	count := map[string]int{}
 	for _, in := range c.world.Instances(true) {
 		count[in.Tags[launchTag]]++

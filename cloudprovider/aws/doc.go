@@ -32,6 +32,25 @@
 // token, for which it states no time: machines of a call that has been repeated only
 // after that stay as the group's own.
 //
+// Machines that must be together, see LaunchRequest.Together, are put near each other so:
+//
+//	                     Fleet              Reservation          LaunchInstances
+//	placement group      Muster's, for the  Muster's, for the    the group's own
+//	                     launch             launch
+//	at most of those     500 in an account and region            -
+//	joining what is      that placement     that placement       by chance
+//	there                group              group
+//	known to be near     once nodes have    before machines      once nodes have
+//	                     labels             exist, where AWS     labels
+//	                                        tells the domain
+//
+// Muster makes a cluster placement group for each launch, of the name muster-<hash of the cluster's UID, the token and the
+// zone>, unless the group or its launch template says where its machines are, the type cannot be in one, or the machines come
+// from a reservation that was bought. It is deleted five minutes after the last launch, machine or reservation that needed it,
+// and one that another process has left behind after a quarter of an hour. Where none can be made the machines are launched without, and a
+// warning of the group says why. A reservation is made in the placement group; if the machines must join others and AWS tells
+// that it is elsewhere, it is cancelled before any machine exists.
+//
 // P2 is how long after a launch was given up AWS bills a machine of it: a call may take a
 // minute, lists may lag by another, the next one is at most a minute away (five seconds while
 // something is under way), and calls that fail are repeated. A reservation ends at its

@@ -37,9 +37,9 @@ type permission struct {
 
 // target is what there is to try permissions on; empty for nothing.
 type target struct {
-	// group of the cluster, a machine in it, and a machine and a reservation of Muster's.
-	group                        *asgtypes.AutoScalingGroup
-	member, machine, reservation string
+	// group of the cluster, a machine in it, and a machine, a reservation and a placement group of Muster's.
+	group                                   *asgtypes.AutoScalingGroup
+	member, machine, reservation, placement string
 }
 
 var permissions = []permission{
@@ -129,6 +129,11 @@ var permissions = []permission{
 		})
 		return err
 	}},
+	{"ec2:CreatePlacementGroup", launches, func(ctx context.Context, p *Provider, _ *target) error {
+		_, err := p.ec2.CreatePlacementGroup(ctx, &ec2.CreatePlacementGroupInput{DryRun: aws.Bool(true), GroupName: aws.String(nowhere),
+			Strategy: ec2types.PlacementStrategyCluster})
+		return err
+	}},
 	{"ec2:CreateTags", ofMembers, func(ctx context.Context, p *Provider, t *target) error {
 		if t.member == "" {
 			return nil
@@ -136,6 +141,17 @@ var permissions = []permission{
 		_, err := p.ec2.CreateTags(ctx, &ec2.CreateTagsInput{
 			DryRun: aws.Bool(true), Resources: []string{t.member}, Tags: tagList(p.tags(nowhere, nowhere, nowhere, nowhere)),
 		})
+		return err
+	}},
+	{"ec2:DeletePlacementGroup", ofLaunches, func(ctx context.Context, p *Provider, t *target) error {
+		if t.placement == "" {
+			return nil
+		}
+		_, err := p.ec2.DeletePlacementGroup(ctx, &ec2.DeletePlacementGroupInput{DryRun: aws.Bool(true), GroupName: aws.String(t.placement)})
+		return err
+	}},
+	{"ec2:DescribeCapacityReservationTopology", looks, func(ctx context.Context, p *Provider, _ *target) error {
+		_, err := p.ec2.DescribeCapacityReservationTopology(ctx, &ec2.DescribeCapacityReservationTopologyInput{DryRun: aws.Bool(true)})
 		return err
 	}},
 	{"ec2:DescribeCapacityReservations", looks, func(ctx context.Context, p *Provider, _ *target) error {
@@ -157,6 +173,10 @@ var permissions = []permission{
 	{"ec2:DescribeLaunchTemplateVersions", looks, func(ctx context.Context, p *Provider, _ *target) error {
 		_, err := p.ec2.DescribeLaunchTemplateVersions(ctx, &ec2.DescribeLaunchTemplateVersionsInput{DryRun: aws.Bool(true),
 			LaunchTemplateId: aws.String(nowhereTemplate)})
+		return err
+	}},
+	{"ec2:DescribePlacementGroups", looks, func(ctx context.Context, p *Provider, _ *target) error {
+		_, err := p.ec2.DescribePlacementGroups(ctx, &ec2.DescribePlacementGroupsInput{DryRun: aws.Bool(true)})
 		return err
 	}},
 	{"ec2:DescribeSpotPriceHistory", looks, func(ctx context.Context, p *Provider, _ *target) error {
@@ -276,6 +296,10 @@ func (p *Provider) target(ctx context.Context) *target {
 	reservations, _ := p.reservations(ctx)
 	for _, r := range reservations {
 		t.reservation = r.hold.Name
+	}
+	placements, _ := p.describePlacementGroups(ctx, p.ours()...)
+	for _, g := range placements {
+		t.placement = deref(g.GroupName)
 	}
 	return t
 }

@@ -32,7 +32,7 @@ func TestMissingPermissions(t *testing.T) {
 			s := newSim(t, plenty(), account(func(c *simaws.Config) { c.ReservationDelay.Duration = time.Hour }))
 			p := s.provider()
 			s.front.Grow(group, 1)
-			if _, err := p.Launch(context.Background(), request(nodeGroup(v1alpha1.AWSFleet, v1alpha1.OnDemand), 1, token)); err != nil {
+			if _, err := p.Launch(context.Background(), together(nodeGroup(v1alpha1.AWSFleet, v1alpha1.OnDemand), 1, token, "")); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := p.Launch(context.Background(), request(nodeGroup(v1alpha1.AWSReservation, v1alpha1.OnDemand), 1, token+"r")); err == nil {

@@ -61,13 +61,9 @@ func (p *Provider) createFleet(ctx context.Context, l *launch) ([]string, error)
 // the group would have added.
 func overrides(l *launch) (out []ec2types.FleetLaunchTemplateOverridesRequest) {
 	for _, subnet := range slices.Sorted(slices.Values(l.subnets)) {
-		o := ec2types.FleetLaunchTemplateOverridesRequest{
-			InstanceType: ec2types.InstanceType(l.spec.InstanceType), SubnetId: aws.String(subnet),
-		}
-		if l.group.PlacementGroup != nil {
-			o.Placement = &ec2types.Placement{GroupName: l.group.PlacementGroup}
-		}
-		out = append(out, o)
+		out = append(out, ec2types.FleetLaunchTemplateOverridesRequest{
+			InstanceType: ec2types.InstanceType(l.spec.InstanceType), SubnetId: aws.String(subnet), Placement: l.placement(),
+		})
 	}
 	return out
 }
@@ -89,7 +85,7 @@ func (p *Provider) runInto(ctx context.Context, l *launch, reservation string) (
 		LaunchTemplate: &ec2types.LaunchTemplateSpecification{
 			LaunchTemplateId: template.LaunchTemplateId, Version: versionOf(template.Version),
 		},
-		InstanceType: ec2types.InstanceType(l.spec.InstanceType),
+		InstanceType: ec2types.InstanceType(l.spec.InstanceType), Placement: l.placement(),
 		CapacityReservationSpecification: &ec2types.CapacityReservationSpecification{
 			CapacityReservationPreference: ec2types.CapacityReservationPreferenceCapacityReservationsOnly,
 			CapacityReservationTarget:     &ec2types.CapacityReservationTarget{CapacityReservationId: aws.String(reservation)},
@@ -100,9 +96,6 @@ func (p *Provider) runInto(ctx context.Context, l *launch, reservation string) (
 	// A subnet must not stand beside network interfaces, such as those of EFA: it goes into them.
 	if in.NetworkInterfaces = interfaces(l.template.NetworkInterfaces, l.subnets[0]); len(in.NetworkInterfaces) == 0 {
 		in.SubnetId = aws.String(l.subnets[0])
-	}
-	if l.group.PlacementGroup != nil {
-		in.Placement = &ec2types.Placement{GroupName: l.group.PlacementGroup}
 	}
 	out, err := p.ec2.RunInstances(ctx, in)
 	if err != nil {

@@ -37,6 +37,10 @@ type launch struct {
 	dead []string
 	// reserved are the reservations under the token.
 	reserved []reservation
+	// neighbours is the placement group of the machines that those of the launch are to join, and gathered the one that they are
+	// launched into; empty and nil for none of Muster's.
+	neighbours string
+	gathered   *placementGroup
 	// template is what machines beside the Auto Scaling group are made of.
 	template *ec2types.ResponseLaunchTemplateData
 }
@@ -122,13 +126,23 @@ func (p *Provider) launch(ctx context.Context, l *launch) ([]string, error) {
 	case deref(l.template.DisableApiTermination):
 		return nil, &cloudprovider.Error{Class: v1alpha1.Config, Code: "ProtectedMachines",
 			Message: fmt.Sprintf("Auto Scaling group %s cannot be used: %s", l.spec.AutoScalingGroup, protects)}
-	case l.spec.LaunchMethod == v1alpha1.AWSReservation:
-		return p.launchReserved(ctx, l)
-	case l.Group.Spec.CapacityType == v1alpha1.Reserved:
-		return p.runInto(ctx, l, l.spec.CapacityReservation)
-	default:
-		return p.createFleet(ctx, l)
 	}
+	if err := p.gather(ctx, l); err != nil {
+		return nil, err
+	}
+	var ids []string
+	switch {
+	case l.spec.LaunchMethod == v1alpha1.AWSReservation:
+		ids, err = p.launchReserved(ctx, l)
+	case l.Group.Spec.CapacityType == v1alpha1.Reserved:
+		ids, err = p.runInto(ctx, l, l.spec.CapacityReservation)
+	default:
+		ids, err = p.createFleet(ctx, l)
+	}
+	if refused := cloudprovider.Refusal(err); refused != nil && refused.Code == unknownPlacementGroup && l.gathered != nil {
+		refused.Class = v1alpha1.Throttle // it is listed, and will be known everywhere in a moment
+	}
+	return ids, err
 }
 
 // made says that the machine is of this launch.
@@ -185,7 +199,7 @@ func (p *Provider) look(ctx context.Context, l *launch) error {
 			counted[id] = true
 		}
 	}
-	l.others = len(counted)
+	l.others, l.neighbours = len(counted), p.neighbours(l, all)
 	if l.subnets, err = p.subnetsFor(ctx, l); err != nil {
 		return err
 	}

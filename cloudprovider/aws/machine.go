@@ -107,6 +107,8 @@ type instance struct {
 	zone        string
 	market      v1alpha1.CapacityType
 	reservation string
+	// placementGroup that it is in; empty for none.
+	placementGroup string
 	// launched is when it was launched, or started last.
 	launched time.Time
 }
@@ -142,7 +144,7 @@ func seen(in *ec2types.Instance) *instance {
 		out.market = v1alpha1.Spot
 	}
 	if in.Placement != nil {
-		out.zone = deref(in.Placement.AvailabilityZone)
+		out.zone, out.placementGroup = deref(in.Placement.AvailabilityZone), deref(in.Placement.GroupName)
 	}
 	out.Machine = cloudprovider.Machine{
 		Name: deref(in.InstanceId), Group: tags[nodeGroupTag], Launch: tags[launchTag],

@@ -53,6 +53,7 @@ type Provider struct {
 	eks         *eks
 	prices      prices
 	scores      scores
+	placements  placementGroups
 
 	// locks of the Auto Scaling groups, of *sync.Mutex by name: while one is held,
 	// no other launch of this process counts what the group has.
@@ -108,7 +109,8 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	}
 	p := &Provider{
 		config: c, eks: newEKS(sdk), ec2: ec2.NewFromConfig(sdk), autoscaling: autoscaling.NewFromConfig(sdk), made: map[string]made{},
-		pricing: pricing.NewFromConfig(sdk, func(o *pricing.Options) { o.Region = pricingRegion(c.Region) }),
+		placements: newPlacementGroups(),
+		pricing:    pricing.NewFromConfig(sdk, func(o *pricing.Options) { o.Region = pricingRegion(c.Region) }),
 	}
 	p.Poller = poll.New(p.list, p.takeBack, c.Clock)
 	return p, nil

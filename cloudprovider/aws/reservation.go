@@ -26,6 +26,8 @@ type reservation struct {
 	// hold is how it is shown to Muster.
 	hold  cloudprovider.Machine
 	state ec2types.CapacityReservationState
+	// gathered is the placement group that it is in; nil for none.
+	gathered *placementGroup
 	// free is how many of its places no machine fills. They are what costs.
 	free int
 }
@@ -63,12 +65,16 @@ func (p *Provider) reservations(ctx context.Context, filters ...ec2types.Filter)
 func listedReservation(r *ec2types.CapacityReservation) *reservation {
 	tags := tagMap(r.Tags)
 	id := deref(r.CapacityReservationId)
+	var gathered *placementGroup
+	if _, name, ok := strings.Cut(deref(r.PlacementGroupArn), ":placement-group/"); ok {
+		gathered = &placementGroup{name: name, arn: deref(r.PlacementGroupArn)}
+	}
 	return &reservation{
 		hold: cloudprovider.Machine{
 			Name: id, Group: tags[nodeGroupTag], Launch: tags[launchTag], Hold: true,
 			ProviderID: providerID(deref(r.AvailabilityZone), id),
 		},
-		state: r.State, free: int(deref(r.AvailableInstanceCount)),
+		state: r.State, gathered: gathered, free: int(deref(r.AvailableInstanceCount)),
 	}
 }
 
@@ -80,13 +86,20 @@ func (p *Provider) launchReserved(ctx context.Context, l *launch) ([]string, err
 	if err != nil {
 		return nil, err
 	}
+	// Where it was made is where its machines can be.
+	l.gathered = r.gathered
+	if err := p.isElsewhere(ctx, l, r); cloudprovider.Refusal(err) != nil {
+		return nil, errors.Join(err, p.cancel(ctx, r.hold.Name))
+	} else if err != nil {
+		return nil, err
+	}
 	ids, err := p.runInto(ctx, l, r.hold.Name)
 	switch refused := cloudprovider.Refusal(err); {
 	case refused != nil && r.state != ec2types.CapacityReservationStateActive:
 		return nil, &cloudprovider.Error{Class: v1alpha1.Stockout, Code: "ReservationEnded",
 			Message: fmt.Sprintf("capacity reservation %s of %d machines is %s", r.hold.Name, l.Count, r.state)}
 	case refused != nil && refused.Code == unknownReservation:
-		return nil, fmt.Errorf("capacity reservation %s, made a moment ago, is not known everywhere yet: %s", r.hold.Name, refused.Message)
+		return nil, notKnownYet(r, refused)
 	}
 	if cloudprovider.Refusal(err) != nil {
 		// It is of no use any more; where this fails, it is taken back as a hold.
@@ -96,6 +109,11 @@ func (p *Provider) launchReserved(ctx context.Context, l *launch) ([]string, err
 		return nil, err
 	}
 	return ids, p.release(ctx, []reservation{*r})
+}
+
+// notKnownYet is the error of calls that do not know of a reservation that was just made.
+func notKnownYet(r *reservation, refused *cloudprovider.Error) error {
+	return fmt.Errorf("capacity reservation %s, made a moment ago, is not known everywhere yet: %s", r.hold.Name, refused.Message)
 }
 
 // release lets go of the reservations of a launch whose machines are there: they would
@@ -119,7 +137,7 @@ func (p *Provider) reserve(ctx context.Context, l *launch) (*reservation, error)
 	if n := len(l.reserved); n > 0 {
 		r = &l.reserved[n-1]
 	} else {
-		out, err := p.ec2.CreateCapacityReservation(ctx, &ec2.CreateCapacityReservationInput{
+		in := &ec2.CreateCapacityReservationInput{
 			ClientToken:  l.clientToken("reserve"),
 			InstanceType: aws.String(l.spec.InstanceType), InstancePlatform: ec2types.CapacityReservationInstancePlatformLinuxUnix,
 			InstanceCount: aws.Int32(int32(l.Count)), AvailabilityZone: aws.String(l.Group.Spec.Zone),
@@ -127,7 +145,11 @@ func (p *Provider) reserve(ctx context.Context, l *launch) (*reservation, error)
 			InstanceMatchCriteria: ec2types.InstanceMatchCriteriaTargeted,
 			EndDateType:           ec2types.EndDateTypeLimited, EndDate: aws.Time(p.config.Clock.Now().Add(holdFor(l.Group)).Truncate(time.Second)),
 			TagSpecifications: specification(p.tagsOf(l), ec2types.ResourceTypeCapacityReservation),
-		})
+		}
+		if l.gathered != nil {
+			in.PlacementGroupArn = aws.String(l.gathered.arn)
+		}
+		out, err := p.ec2.CreateCapacityReservation(ctx, in)
 		switch {
 		case hasCode(err, "IdempotentParameterMismatch"):
 			// An earlier call has made it, with another end; lists will show it.

@@ -25,6 +25,7 @@ const (
 	VolumesStay         = "VolumesStay"
 	WarmPool            = "WarmPool"
 	ReplacesMachines    = "ReplacesMachines"
+	NoPlacementGroup    = "NoPlacementGroup"
 )
 
 // autoscalerTag says that cluster-autoscaler finds the group by itself.

@@ -88,6 +88,7 @@ func (p *Provider) list(ctx context.Context) ([]cloudprovider.Machine, error) {
 			out = append(out, r.hold)
 		}
 	}
+	p.sweep(ctx, machines, reservations)
 	return out, nil
 }
 

@@ -145,7 +145,8 @@ func TestAnIdleWatchOnlyRefreshes(t *testing.T) {
 		}
 	}
 	s.clock.Step(59 * time.Second)
-	want := map[string]int64{"DescribeAutoScalingGroups": 1, "DescribeInstances": 2, "DescribeCapacityReservations": 1}
+	want := map[string]int64{"DescribeAutoScalingGroups": 1, "DescribeInstances": 2, "DescribeCapacityReservations": 1,
+		"DescribePlacementGroups": 1} // for the next ten minutes
 	if diff := cmp.Diff(want, s.world.Calls(v1alpha1.ProviderAWS)); diff != "" {
 		t.Errorf("calls in the first minute (-want +got):\n%s", diff)
 	}

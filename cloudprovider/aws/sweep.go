@@ -1,0 +1,143 @@
+package aws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/muster-dev/muster/cloudprovider"
+)
+
+const (
+	// sweepAfter is how long no launch has needed a placement group that is deleted, as far as this process has seen, since EC2
+	// does not tell when one was made: longer than the calls of one launch take. A launch that comes back later makes it again.
+	sweepAfter = 5 * time.Minute
+	// lookAgain is how often it is looked for placement groups that this process does not know of.
+	lookAgain = 10 * time.Minute
+)
+
+// placementGroups are what is known of those of the cluster.
+type placementGroups struct {
+	mu sync.Mutex
+	// needed is when a launch last needed each, by name; looked is when they were listed.
+	needed map[string]time.Time
+	looked time.Time
+	// refused tells why the last launch that was to be in one is in none; empty if it is.
+	refused string
+	// clustered tells whether machines of an instance type can be in one.
+	clustered map[string]bool
+}
+
+func newPlacementGroups() placementGroups {
+	return placementGroups{needed: map[string]time.Time{}, clustered: map[string]bool{}}
+}
+
+// need notes that a launch needs one.
+func (g *placementGroups) need(name string, now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.needed[name] = now
+}
+
+// tell notes how the last launch fared that was to be in one. What is neither a success nor a refusal tells nothing.
+func (g *placementGroups) tell(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err == nil {
+		g.refused = ""
+	} else if cloudprovider.Refusal(err) != nil {
+		g.refused = err.Error()
+	}
+}
+
+// why is what was told last.
+func (g *placementGroups) why() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.refused
+}
+
+// sweep deletes the placement groups that no launch needs any more, given all machines and reservations. AWS keeps those that
+// something is in of which lists do not know. What fails is tried again.
+func (p *Provider) sweep(ctx context.Context, machines map[string]*instance, reservations []reservation) {
+	if p.config.MayAct != nil && p.config.MayAct() != nil {
+		return
+	}
+	used := map[string]bool{}
+	for _, in := range machines {
+		if in.alive() || in.Kept {
+			used[in.placementGroup] = true
+		}
+	}
+	for _, r := range reservations {
+		if r.gathered != nil && (r.state == ec2types.CapacityReservationStateActive || r.state == ec2types.CapacityReservationStatePending) {
+			used[r.gathered.name] = true
+		}
+	}
+	unneeded, err := p.unneeded(ctx, used)
+	errs := []error{err}
+	for _, name := range unneeded {
+		_, err := p.ec2.DeletePlacementGroup(ctx, &ec2.DeletePlacementGroupInput{GroupName: aws.String(name)})
+		p.placements.swept(name, err, p.config.Clock.Now())
+		if err != nil && !hasCode(err, unknownPlacementGroup, "InvalidPlacementGroup.InUse") {
+			errs = append(errs, fmt.Errorf("DeletePlacementGroup %s: %w", name, err))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		log.FromContext(ctx).Error(err, "Placement groups that no launch needs could not be deleted; it will be retried")
+	}
+}
+
+// unneeded are the names of those that no launch has needed for a while.
+func (p *Provider) unneeded(ctx context.Context, used map[string]bool) (names []string, err error) {
+	now, g := p.config.Clock.Now(), &p.placements
+	g.mu.Lock()
+	look := now.Sub(g.looked) >= lookAgain
+	g.mu.Unlock()
+	var found []ec2types.PlacementGroup
+	if look {
+		found, err = p.describePlacementGroups(ctx, p.ours()...)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if look && (err == nil || cloudprovider.Refusal(err) != nil) {
+		g.looked = now
+	}
+	if isDenied(err) {
+		err = nil // the examination of permissions tells of it
+	}
+	for i := range found {
+		name := deref(found[i].GroupName)
+		if _, known := g.needed[name]; !known {
+			g.needed[name] = now
+		}
+	}
+	for name, at := range g.needed {
+		if used[name] {
+			g.needed[name] = now
+		} else if now.Sub(at) >= sweepAfter {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, err
+}
+
+// swept notes how the deletion of one went. One that AWS refuses, as it does while something is in it, is not tried again soon.
+func (g *placementGroups) swept(name string, err error, now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err == nil || hasCode(err, unknownPlacementGroup) {
+		delete(g.needed, name)
+	} else if cloudprovider.Refusal(refusal(err)) != nil {
+		g.needed[name] = now
+	}
+}
