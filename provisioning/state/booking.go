@@ -44,6 +44,8 @@ type Booking struct {
 	KeptUntil time.Time
 	// Since is when the node was booked, by Muster's clock.
 	Since time.Time
+	// Closed is when a booking that had been open was closed; zero without.
+	Closed time.Time
 	// Held: the pods are created as soon as the request is Provisioned, and not before.
 	Held bool
 	// Earlier are the pods that were on the node by then under the same key: those of an
@@ -61,6 +63,8 @@ type BookingRecord struct {
 	// Queue says which LocalQueue pays, also when the request is gone.
 	Queue string    `json:"queue,omitempty"`
 	Since time.Time `json:"since"`
+	// Closed is when the label went, before the gang is sent elsewhere.
+	Closed *time.Time `json:"closed,omitempty"`
 	// Requests is the room booked on this node for all pods of the gang.
 	Requests corev1.ResourceList `json:"requests"`
 	// Earlier are the pods of the same key that were there before.
@@ -91,7 +95,11 @@ func BookingLabel(name string) string {
 
 // Encode renders the annotation of the booking.
 func (b Booking) Encode() string {
-	out, err := json.Marshal(BookingRecord{UID: b.UID, Queue: b.Queue, Since: b.Since.UTC(), Requests: b.Booked.List(), Earlier: b.Earlier})
+	rec := BookingRecord{UID: b.UID, Queue: b.Queue, Since: b.Since.UTC(), Requests: b.Booked.List(), Earlier: b.Earlier}
+	if !b.Closed.IsZero() {
+		rec.Closed = new(b.Closed.UTC())
+	}
+	out, err := json.Marshal(rec)
 	if err != nil {
 		panic(fmt.Sprintf("a booking record cannot be marshalled: %v", err)) // plain values: cannot happen
 	}
@@ -112,10 +120,14 @@ func BookingsOn(labels, annotations map[string]string) []Booking {
 		}
 		namespace, open := labels[name]
 		booked := nodegroups.ResourcesFrom(rec.Requests)
-		out = append(out, Booking{
+		b := Booking{
 			Key: key, Namespace: namespace, Queue: rec.Queue, UID: rec.UID, Open: open, Since: rec.Since, Earlier: rec.Earlier, Booked: booked,
 			Remaining: booked.Clone(),
-		})
+		}
+		if rec.Closed != nil && !open {
+			b.Closed = *rec.Closed
+		}
+		out = append(out, b)
 	}
 	for name, namespace := range labels {
 		key, ok := strings.CutPrefix(name, v1alpha1.BookedLabelPrefix)

@@ -2,6 +2,7 @@ package transaction
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -60,7 +61,7 @@ func nextProvisioned(r *Request, v View) Step {
 		rest.Launch = ""
 	}
 	own, again := ownNodes(r, v)
-	if s := open(r, v, own, rest); s.Do != Rest {
+	if s := open(r, v, own, rest); s.Do != Rest || !s.At.IsZero() {
 		return s
 	}
 	if r.Attempt.Phase == Launching {
@@ -116,18 +117,20 @@ func ownNodes(r *Request, v View) (own *nodeset.Set, again time.Time) {
 	return own, again
 }
 
-// withDevices is the node once it offers all devices that the request has booked there, or that
+// withDevices is the node once it offers all devices that are booked there for pods to come, or that
 // machines of its NodeGroup have; nil where it offers them now.
 func withDevices(n *state.Node, r *Request, v View) *state.Node {
-	var wanted nodegroups.Resources
-	if b := n.BookingOf(r.UID); b != nil {
-		wanted = b.Booked
+	wanted, has := nodegroups.Resources{}, n.Free
+	if n.BookingOf(r.UID) != nil {
+		for i := range n.Bookings {
+			wanted.Add(n.Bookings[i].Remaining, 1)
+		}
 	} else if g := v.FindGroup(n.Group); g != nil {
-		wanted = g.Allocatable
+		wanted, has = g.Allocatable, n.Allocatable
 	}
 	var out *state.Node
 	for _, name := range wanted.Names() {
-		lacks := wanted[name] - n.Allocatable[name]
+		lacks := wanted[name] - has[name]
 		if !nodegroups.Extended(name) || lacks <= 0 {
 			continue
 		}
@@ -157,7 +160,7 @@ func open(r *Request, v View, own *nodeset.Set, rest state.Gang) Step {
 	if !ok {
 		return Step{Do: Rest}
 	}
-	if s := rebook(r, v, plan); s.Do != Rest {
+	if s := rebook(r, v, plan); s.Do != Rest || !s.At.IsZero() {
 		return s
 	}
 	return release(r, own)
@@ -176,13 +179,44 @@ func release(r *Request, own *nodeset.Set) Step {
 	return s
 }
 
-// rebook has the nodes booked that the plan uses, if they are not.
+// rebook has the nodes booked that the plan uses, if they are not. A gang that must be together leaves the nodes of another
+// domain first: they are closed, and the others opened once no pod that the scheduler had assumed there can land any more.
 func rebook(r *Request, v View, plan planner.Verdict) Step {
 	s := Step{Do: Book, Open: true, Attempt: r.Attempt}
 	if s.Book, s.Unbook = r.difference(v, plan, s.Open); len(s.Book)+len(s.Unbook) == 0 {
 		s.Do = Rest
+		return s
+	}
+	left, settled := leaves(r, v, s.Book, s.Unbook)
+	switch {
+	case len(left) > 0:
+		return Step{Do: Book, Attempt: r.Attempt, Close: left}
+	case v.Now.Before(settled):
+		return Step{Do: Rest, Attempt: r.Attempt, At: settled}
 	}
 	return s
+}
+
+// leaves are those of the nodes to unbook that are open for pods of the gang and in another domain than a node to book;
+// settled is when those are left for good that were closed.
+func leaves(r *Request, v View, book []planner.Placement, unbook []string) (open []string, settled time.Time) {
+	keys := newTogether(r).all()
+	for _, name := range unbook {
+		n := v.Nodes.Find(name)
+		b := n.BookingOf(r.UID)
+		if b == nil || !slices.ContainsFunc(book, func(p planner.Placement) bool {
+			to := v.Nodes.Find(p.Node)
+			return slices.ContainsFunc(keys, func(key string) bool { return n.Labels[key] != to.Labels[key] })
+		}) {
+			continue
+		}
+		if b.Open {
+			open = append(open, name)
+		} else if at := b.Closed.Add(Settle); at.After(settled) {
+			settled = at
+		}
+	}
+	return open, settled
 }
 
 // suffice reports whether the nodes have room for the pods. Where all are alike that is
@@ -218,6 +252,9 @@ func repair(r *Request, v View, own *nodeset.Set, rest state.Gang, until time.Ti
 	switch plan.Outcome {
 	case planner.Fits, planner.Launch:
 		s := rebook(r, v, plan)
+		if len(s.Close) > 0 || !s.At.IsZero() {
+			return s
+		}
 		if plan.Outcome == planner.Launch {
 			s.Unbook = nil // what is lost may come back, until there is something in its place
 		}

@@ -2,6 +2,7 @@ package transaction
 
 import (
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -104,6 +105,18 @@ func newTogether(r *Request) *together {
 		t.counts = append(t.counts, ps.Count)
 	}
 	return t
+}
+
+// all are the labels that some pods must have in common.
+func (t *together) all() []string {
+	keys := slices.Clone(t.keys)
+	if t.oneGroup {
+		keys = append(keys, v1alpha1.NodeGroupLabel)
+	}
+	for i := range t.domains {
+		keys = append(keys, t.domains[i].Common(t.counts[i])...)
+	}
+	return keys
 }
 
 // add a node that a pod of the podSet has come to.

@@ -166,6 +166,8 @@ type Step struct {
 	// Book these placements and Unbook these nodes, before the condition is set.
 	Book   []planner.Placement
 	Unbook []string
+	// Close these nodes for the gang's pods. They stay booked.
+	Close []string
 	// Open the placements for the gang's pods, too.
 	Open bool
 	// KeepLabels: of the nodes to unbook only the cordon goes, since pods of the

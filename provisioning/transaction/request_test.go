@@ -149,6 +149,14 @@ func claimed(n *state.Node) { held(noon, false)(n) }
 
 func booked(n *state.Node) { held(noon, true)(n) }
 
+// closedAt nodes were open before.
+func closedAt(d time.Duration) func(*state.Node) {
+	return func(n *state.Node) {
+		held(noon, false)(n)
+		n.Bookings[0].Closed = noon.Add(d)
+	}
+}
+
 // used nodes run the pod that they were booked for.
 func used(n *state.Node) {
 	booked(n)
@@ -156,6 +164,15 @@ func used(n *state.Node) {
 	n.Free.Sub(onePod, 1)
 	b := &n.Bookings[0]
 	b.Came, b.Running, b.Remaining = []nodegroups.Resources{onePod}, 1, nodegroups.Resources{}
+}
+
+// servesAgain: a pod has succeeded on the node, and another one is to come, soon after the node got its devices.
+func servesAgain(n *state.Node) {
+	booked(n)
+	n.DevicesSince = noon
+	b := &n.Bookings[0]
+	b.Came, b.Booked, b.Remaining = []nodegroups.Resources{onePod}, onePod.Clone(), onePod
+	b.Booked.Add(onePod, 1)
 }
 
 // alsoBookedBy another request, for all that is free.
@@ -305,6 +322,9 @@ func nodesOf(s Step) string {
 			what = "uncordon "
 		}
 		out = append(out, what+n)
+	}
+	for _, n := range s.Close {
+		out = append(out, "close "+n)
 	}
 	return strings.Join(out, ", ")
 }
@@ -643,6 +663,8 @@ func TestBookingsAreRepaired(t *testing.T) {
 		{name: "a node whose machine has ended is lost at once", story: newStory().provisioned().node("a", booked).node("b", booked, sinceUnready(time.Time{})).node("c"), want: Repair, check: wantNodes("open whole c, unbook b")},
 
 		{name: "a device plugin that restarts moves no gang", story: newStory().provisioned().node("a", booked).node("b", booked, lacksDevices(noon)).node("c").at(devicesGrace / 2), want: Rest, check: wantAt(devicesGrace)},
+		{name: "a pod that has succeeded had devices that are not waited for",
+			story: newStory().with(three).provisioned().node("a", servesAgain).at(devicesGrace / 2), want: Begin},
 		{name: "nor before the machines that were launched are open", story: newStory().attempt(Done).provisioned().node("a", young).node("b", young, lacksDevices(noon)).at(devicesGrace / 2), want: Book, check: wantNodes("open whole a, open whole b")},
 		{name: "devices that stay away are lost", story: newStory().provisioned().node("a", booked).node("b", booked, lacksDevices(noon)).node("c").at(devicesGrace), want: Repair, check: wantNodes("open whole c, unbook b")},
 		{name: "what is booked stays so until what is launched in its place has joined", story: newStory().provisioned().node("a", booked).node("b", booked, lacksDevices(noon)).at(devicesGrace), want: Begin, check: wantNodes("")},
@@ -706,8 +728,16 @@ func TestBookingsFollowTheScheduler(t *testing.T) {
 		{name: "a new pod stays in the zone of what runs", want: Report, message: "the 1 pod not bound",
 			story: newStory().provisioned().node("a", used, zone("z1")).node("c", zone("z2")).with(inZone).with(podsWaiting).with(dry)},
 		{name: "where that has room", story: newStory().provisioned().node("a", used, zone("z1")).node("c", zone("z1")).with(inZone).with(podsWaiting).with(dry), want: Repair, check: wantNodes("open whole c")},
-		{name: "before any pod runs the whole gang may move", story: newStory().provisioned().node("a", booked, zone("z1")).node("c", zone("z2")).node("d", zone("z2")).with(inZone).with(dry), want: Repair,
+		{name: "before any pod runs the whole gang may move: its nodes are closed", want: Book,
+			story: newStory().provisioned().node("a", booked, zone("z1")).node("c", zone("z2")).node("d", zone("z2")).with(inZone).with(dry), check: wantNodes("close a")},
+		{name: "a pod that the scheduler has assumed there may still land", want: Rest, check: wantAt(Settle),
+			story: newStory().provisioned().node("a", closedAt(0), zone("z1")).node("c", zone("z2")).node("d", zone("z2")).with(inZone).with(dry)},
+		{name: "then it moves", story: newStory().provisioned().node("a", closedAt(-Settle), zone("z1")).node("c", zone("z2")).node("d", zone("z2")).with(inZone).with(dry), want: Repair,
 			check: wantNodes("open whole c, open whole d, unbook a")},
+		{name: "unless what was lost is back", story: newStory().provisioned().node("a", closedAt(0), zone("z1")).node("b", closedAt(0), zone("z1")).with(inZone).with(dry), want: Book,
+			check: wantNodes("open whole a, open whole b")},
+		{name: "gangs that need not be together move at once", story: newStory().provisioned().node("a", booked, zone("z1")).node("c", zone("z2")).with(dry).with(func(s *story) { s.request.Policy.Split = v1alpha1.AnyZone }), want: Repair,
+			check: wantNodes("open whole c")},
 		{name: "with SingleGroup it stays in the group of its podSet", want: Report,
 			story: newStory().provisioned().node("a", used).node("c",
 				inGroup("other")).with(podsWaiting).with(dry).with(func(s *story) { s.request.Policy.Split = v1alpha1.SingleGroup })},

@@ -192,7 +192,7 @@ const calm = 30 * time.Minute
 // restTime is for how long nothing may be due before muster counts as at rest.
 const restTime = 30 * time.Second
 
-// rest waits until muster has nothing to do for a while and then restarts it. All
+// rest waits until muster and the world have nothing to do for a while and then restarts it. All
 // objects must stay as they are, except for the wording of messages. Otherwise muster
 // was idle though there was something to do, or had not written what it knew.
 func (s *simulator) rest() {
@@ -205,6 +205,14 @@ func (s *simulator) rest() {
 			if t.at.Before(next) {
 				next = t.at
 			}
+		}
+		s.world.offer(func(o option) {
+			if o.at.Before(next) {
+				next = o.at
+			}
+		})
+		if next.Before(time.Now()) {
+			next = time.Now()
 		}
 		if !next.Before(time.Now().Add(restTime)) {
 			break

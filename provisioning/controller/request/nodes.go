@@ -121,6 +121,18 @@ func book(n *corev1.Node, e *model.Entry, p planner.Placement, open bool, now ti
 	}
 }
 
+// closeTo keeps pods of the gang off a node that stays booked for it.
+func closeTo(n *corev1.Node, e *model.Entry, now time.Time) error {
+	for _, b := range state.BookingsOn(n.Labels, n.Annotations) {
+		if b.Key == e.Gang.Key && b.UID == e.UID && b.Open {
+			b.Closed = now
+			n.Annotations[v1alpha1.BookedLabelPrefix+b.Key] = b.Encode()
+			delete(n.Labels, v1alpha1.BookedLabelPrefix+b.Key)
+		}
+	}
+	return nil
+}
+
 // unbook takes the request's booking off the node, and Muster's cordon with it
 // unless others have booked the node, too.
 func unbook(n *corev1.Node, e *model.Entry, shared bool) error {

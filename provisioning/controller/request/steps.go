@@ -242,6 +242,9 @@ func providerOf(m *model.Model, providers map[v1alpha1.Provider]cloudprovider.Pr
 // server will not have it, and nothing else is to be done, the request says so.
 func (c *Controller) bookNodes(ctx context.Context, e *model.Entry, step transaction.Step) error {
 	changes := c.unbookings(e, step)
+	for _, name := range step.Close {
+		changes = append(changes, nodeChange{name, func(n *corev1.Node) error { return closeTo(n, e, c.Clock.Now()) }})
+	}
 	for _, p := range step.Book {
 		changes = append(changes, nodeChange{p.Node, func(n *corev1.Node) error {
 			return book(n, e, p, step.Open, c.Clock.Now(), c.Model.BoundFor(p.Node, e.Namespace, e.Gang.Key))

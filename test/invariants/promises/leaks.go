@@ -129,7 +129,7 @@ func (c *Checker) sweepMachines() {
 		}
 		r, a := c.attemptOf(u.token)
 		switch {
-		case a != nil && r.deleted && (a.phase != transaction.Done || !a.failed.IsZero()) && !u.booked():
+		case a != nil && r.deleted && (a.phase != transaction.Done || !a.failed.IsZero()) && !u.booked() && !u.opened():
 			c.judgeLeft(u, later(since, r.deletedAt), c.config.OrphanBound,
 				fmt.Sprintf("%s was deleted while that attempt was not complete", r))
 		case a != nil && !a.failed.IsZero():
@@ -157,6 +157,9 @@ func (c *Checker) needed(u unit) {
 func (u unit) booked() bool {
 	return u.node != nil && u.node.booked || u.machine != nil && u.machine.booked
 }
+
+// opened reports whether a person has opened the unit to all pods, with the same effect.
+func (u unit) opened() bool { return u.node != nil && u.node.opened }
 
 func (c *Checker) judgeLeft(u unit, since time.Time, bound time.Duration, why string) {
 	if u.node != nil {

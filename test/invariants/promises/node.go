@@ -1,6 +1,7 @@
 package promises
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -47,10 +48,12 @@ type node struct {
 	awaits time.Time
 	// booked: a booking was written on it, then or now, be it of a request that was gone.
 	booked bool
+	// opened: others have lifted Muster's cordon, then or now.
+	opened bool
 }
 
-// booking is the record of one, with its label if it is open: else the namespace
-// is empty.
+// booking is the record of one. The namespace is that of its label, and empty until it is
+// first opened: pods that were bound while it was open are its own once it is closed, too.
 type booking struct {
 	key, namespace string
 	uid            types.UID
@@ -107,6 +110,7 @@ func (n *node) read(o *corev1.Node) {
 	})
 	_, ours := o.Annotations[v1alpha1.CordonedAnnotation]
 	n.foreign = o.Spec.Unschedulable && !ours
+	n.opened = n.opened || ours && !o.Spec.Unschedulable
 	n.allocatable = nodegroups.ResourcesFrom(o.Status.Allocatable)
 	n.reclaimAt, _ = time.Parse(time.RFC3339, o.Annotations[kwokv1alpha1.ReclaimAtAnnotation])
 	n.owner = ""
@@ -138,6 +142,7 @@ func bookingsOf(e Event, o *corev1.Node, before []booking) []booking {
 		}
 		if i := slices.IndexFunc(before, func(old booking) bool { return old.uid == b.uid }); i >= 0 {
 			b.revision, b.since = before[i].revision, before[i].since
+			b.namespace = cmp.Or(b.namespace, before[i].namespace)
 		}
 		out = append(out, b)
 	}
