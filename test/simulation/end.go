@@ -192,12 +192,15 @@ const calm = 30 * time.Minute
 // restTime is for how long nothing may be due before muster counts as at rest.
 const restTime = 30 * time.Second
 
+// mostRounds is how often something may be due until a story that is tried again and again is left at that.
+const mostRounds = 600
+
 // rest waits until muster and the world have nothing to do for a while and then restarts it. All
 // objects must stay as they are, except for the wording of messages. Otherwise muster
 // was idle though there was something to do, or had not written what it knew.
 func (s *simulator) rest() {
-	for range 60 {
-		if s.broken() {
+	for rounds := 0; ; rounds++ {
+		if s.broken() || rounds == mostRounds {
 			return
 		}
 		next := time.Now().Add(restTime)

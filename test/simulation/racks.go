@@ -82,7 +82,8 @@ func (w *world) offerLabels(n *corev1.Node, offer func(option)) {
 	}})
 }
 
-// judgeRack: pods of a gang that must be in one rack are bound in one. Those on nodes that are gone do not count.
+// judgeRack: pods of a gang that must be in one rack are bound in one. Those on nodes that are gone do not count, nor those of an
+// earlier request of that name.
 func (w *world) judgeRack(o client.Object, deleted bool) {
 	p, ok := o.(*corev1.Pod)
 	if !ok || deleted || !isBound(p) {
@@ -93,10 +94,12 @@ func (w *world) judgeRack(o client.Object, deleted bool) {
 		if g.within == "" || g.namespace != p.Namespace || g.request != name {
 			continue
 		}
+		r := find[*provreq.ProvisioningRequest](w.store, g.namespace, g.request)
 		racks := map[string]string{}
 		for _, o := range all[*corev1.Pod](w.store) {
 			n := find[*corev1.Node](w.store, "", o.Spec.NodeName)
-			if o.Namespace == p.Namespace && o.Annotations[provreq.ProvisioningRequestPodAnnotationKey] == name && isBound(o) && n != nil {
+			if o.Namespace == p.Namespace && o.Annotations[provreq.ProvisioningRequestPodAnnotationKey] == name && isBound(o) && n != nil &&
+				(r == nil || !o.CreationTimestamp.Before(&r.CreationTimestamp)) {
 				racks[n.Labels[g.within]] = o.Name
 			}
 		}
@@ -141,6 +144,9 @@ func (s *simulator) noteScattered(m *kwokv1alpha1.Machine) {
 		billed := time.Since(known)
 		s.scatter.machines++
 		s.scatter.total += billed
+		if s.up.After(known) { // nothing is given back while muster is down
+			billed = time.Since(s.up)
+		}
 		s.scatter.worst = max(s.scatter.worst, billed)
 		s.feature("machine of another rack taken back")
 	}

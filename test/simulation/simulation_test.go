@@ -167,7 +167,7 @@ func TestRandomStoriesInRacks(t *testing.T) {
 		}
 	}
 	if all.worst > time.Minute {
-		t.Errorf("a machine in another rack was billed for %s after that was known; the bound is a minute", all.worst)
+		t.Errorf("a machine in another rack was billed for %s after that was known, while muster was up; the bound is a minute", all.worst)
 	}
 	if all.machines > 0 {
 		t.Logf("%d stories: %d machines were in another rack and taken back, after %s on average and %s at most; pods in one rack in %d, scattered for good in %d",

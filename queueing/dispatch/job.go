@@ -1,0 +1,64 @@
+package dispatch
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Job is a Workload of the manager that another cluster is to run.
+type Job struct {
+	// Open: it has quota, has passed the manager's other checks, and no cluster runs it.
+	Open bool
+	// Nominated are the clusters that were named.
+	Nominated []string
+	// Record is what earlier steps have left.
+	Record Record
+}
+
+// Cluster is a worker as the manager sees it, in the order of preference.
+type Cluster struct {
+	Name string
+	// Connected: the manager reaches it, and what follows is up to date.
+	Connected bool
+	// Lacks is what the job needs and the cluster does not have, such as its namespace; empty for nothing.
+	Lacks string
+	// Copy is the job's Workload there; nil if there is none.
+	Copy *Copy
+}
+
+// Copy is the Workload of a job in a worker.
+type Copy struct {
+	UID types.UID
+	// Foreign: it is not a copy, but a Workload of the same name that others have made.
+	Foreign bool
+	// Leaving: it has been deleted, and waits for its finalizers.
+	Leaving bool
+	Created time.Time
+	// Reserved and Admitted: it has quota there, and may run.
+	Reserved, Admitted bool
+	// Finished: it has run.
+	Finished bool
+	// Refused is why the worker gives it nothing, in the code of a condition; empty while it may still come.
+	Refused Reason
+	// Message is what the worker says of it.
+	Message string
+}
+
+// Reason says why a cluster does not run a job.
+type Reason string
+
+const (
+	// NoQuota: the job waits there for quota, others have it.
+	NoQuota Reason = "NoQuota"
+	// NoCapacity: the machines cannot be had there now.
+	NoCapacity Reason = "NoCapacity"
+	// Evicted: the worker has stopped it.
+	Evicted Reason = "Evicted"
+	// Rejected: a check of the worker refuses it for good, or it was deactivated there.
+	Rejected Reason = "Rejected"
+	// Late: the worker did not begin it in time.
+	Late Reason = "Late"
+	// NoCopy: no copy of it came to the worker.
+	NoCopy Reason = "NoCopy"
+)

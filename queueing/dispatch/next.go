@@ -1,0 +1,228 @@
+package dispatch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// settle is how long after a cluster was withdrawn the manager may still make a copy there, from what it had read before.
+	settle = time.Second
+	// copyBound is how long a copy may take to come to the cluster that was named.
+	copyBound = 30 * time.Second
+	// quotaPatience is how long a copy may wait for quota at first, and longestPatience at most: it doubles with every try.
+	quotaPatience   = 5 * time.Second
+	longestPatience = 10 * time.Minute
+	// startBound is how long a copy with quota may take to be admitted. Its worker's own bounds are shorter.
+	startBound = 2 * time.Hour
+	// capacityPause is how long a cluster without machines is left alone at first; it doubles with every try.
+	capacityPause   = time.Minute
+	longestPause    = 30 * time.Minute
+	rejectionsPause = 10 * time.Minute
+)
+
+// Action is what a step does.
+type Action int
+
+const (
+	// Rest: nothing to do until something changes, or the step's time comes.
+	Rest Action = iota
+	// Nominate the cluster, once live reads have shown that no other has a copy.
+	Nominate
+	// Withdraw what was nominated.
+	Withdraw
+)
+
+func (a Action) String() string { return [...]string{"Rest", "Nominate", "Withdraw"}[a] }
+
+// Step is the next thing to do for a job.
+type Step struct {
+	Do Action
+	// Cluster to nominate, or to keep of several; empty for none.
+	Cluster string
+	// Record as it is to be before the step is done.
+	Record Record
+	// Gone are the clusters that must not have a copy, by a live read of each, for the step to be done.
+	Gone []string
+	// At is when to look again even if nothing changes; zero for never.
+	At time.Time
+	// Message says what is waited for, or why the step is done.
+	Message string
+}
+
+// Next says what to do for the job. It is called again after every change.
+func Next(j *Job, clusters []Cluster, now time.Time) Step {
+	switch {
+	case !j.Open:
+		return Step{Do: Rest, Record: j.Record}
+	case len(j.Nominated) > 1:
+		// By another dispatcher, before this one was chosen.
+		return Step{Do: Withdraw, Record: at(j.Record.with(j.Nominated...), now), Message: "several clusters were nominated"}
+	case len(j.Nominated) == 1:
+		return asked(j, find(clusters, j.Nominated[0]), now)
+	default:
+		return choose(j, clusters, now)
+	}
+}
+
+func at(r Record, now time.Time) Record {
+	r.At = now
+	return r
+}
+
+func find(clusters []Cluster, name string) *Cluster {
+	if i := slices.IndexFunc(clusters, func(c Cluster) bool { return c.Name == name }); i >= 0 {
+		return &clusters[i]
+	}
+	return &Cluster{Name: name, Connected: true, Lacks: "its MultiKueueCluster, or its place in the MultiKueueConfig"}
+}
+
+// asked is a job that waits for the answer of a cluster.
+func asked(j *Job, c *Cluster, now time.Time) Step {
+	record := j.Record.with(c.Name)
+	s := Step{Do: Rest, Record: record}
+	if !c.Connected {
+		s.Message = fmt.Sprintf("cluster %s cannot be reached, and may run the job", c.Name)
+		return s
+	}
+	refusal, bound := judge(j, c)
+	if c.Lacks == "" && refusal.Reason == "" {
+		return s
+	}
+	if c.Lacks == "" && now.Before(bound) {
+		s.At = bound
+		s.Message = fmt.Sprintf("cluster %s was asked", c.Name)
+		return s
+	}
+	if c.Lacks != "" {
+		refusal = Refusal{Reason: Rejected, Message: "it lacks " + c.Lacks}
+	}
+	refusal.Cluster, refusal.At = c.Name, now
+	if c.Copy != nil {
+		refusal.Copy = c.Copy.UID
+	}
+	return Step{Do: Withdraw, Record: at(record.refused(refusal), now),
+		Message: fmt.Sprintf("cluster %s does not run the job: %s", c.Name, refusal)}
+}
+
+// judge says as what the try counts from the bound on, unless the copy gets further. Its reason is empty for a copy that may run.
+func judge(j *Job, c *Cluster) (r Refusal, bound time.Time) {
+	w := c.Copy
+	switch {
+	case w == nil:
+		return Refusal{Reason: NoCopy, Message: "no copy came"}, j.Record.At.Add(copyBound)
+	case w.Foreign:
+		return Refusal{Reason: Rejected, Message: "a Workload of that name is there that is no copy"}, time.Time{}
+	case w.Admitted || w.Finished:
+		return r, time.Time{}
+	case w.Refused == NoQuota:
+		return Refusal{Reason: NoQuota, Message: w.Message},
+			w.Created.Add(backoff(quotaPatience, longestPatience, j.Record.refusal(c.Name).Times))
+	case w.Refused != "":
+		return Refusal{Reason: w.Refused, Message: w.Message}, time.Time{}
+	default:
+		return Refusal{Reason: Late, Message: w.Message}, w.Created.Add(startBound)
+	}
+}
+
+func (r Refusal) String() string {
+	if r.Message == "" {
+		return string(r.Reason)
+	}
+	return fmt.Sprintf("%s: %s", r.Reason, r.Message)
+}
+
+// choose names the next cluster, once no copy is anywhere.
+func choose(j *Job, clusters []Cluster, now time.Time) Step {
+	s := Step{Do: Rest, Record: j.Record}
+	for _, name := range j.Record.In {
+		switch c := find(clusters, name); {
+		case c.Lacks != "" && c.Copy == nil:
+			// It was taken out of the manager: with it goes what runs there.
+		case !c.Connected:
+			s.Message = fmt.Sprintf("cluster %s cannot be reached, and may still have a copy: mend it, or delete its MultiKueueCluster "+
+				"if it is gone for good", name)
+			return s
+		case c.Copy != nil && !c.Copy.Foreign:
+			s.Message = fmt.Sprintf("cluster %s still has a copy", name)
+			return s
+		}
+	}
+	if ready := j.Record.At.Add(settle); len(j.Record.In) > 0 && now.Before(ready) {
+		s.At = ready
+		return s
+	}
+	var best *Cluster
+	var gone, lacking []string
+	var until time.Time
+	for i := range clusters {
+		c := &clusters[i]
+		switch {
+		case c.Connected && c.Copy != nil && !c.Copy.Foreign:
+			s.Message = fmt.Sprintf("cluster %s still has a copy", c.Name)
+			return s
+		case !c.Connected:
+			lacking = append(lacking, c.Name+" cannot be reached")
+			continue
+		case c.Copy != nil:
+			lacking = append(lacking, c.Name+" has a Workload of that name that is no copy")
+			continue
+		case c.Lacks != "":
+			gone = append(gone, c.Name)
+			lacking = append(lacking, fmt.Sprintf("%s lacks %s", c.Name, c.Lacks))
+			continue
+		}
+		gone = append(gone, c.Name)
+		last := j.Record.refusal(c.Name)
+		again := last.pausedUntil()
+		if best == nil || prefers(last, again, j.Record.refusal(best.Name), until, now) {
+			best, until = c, again
+		}
+	}
+	switch {
+	case best == nil:
+		s.Message = "no cluster can run the job: " + strings.Join(lacking, "; ")
+		return s
+	case now.Before(until):
+		s.At = until
+		s.Message = fmt.Sprintf("all clusters have refused the job; %s is asked next", best.Name)
+		return s
+	}
+	record := j.Record
+	record.In = []string{best.Name}
+	return Step{Do: Nominate, Cluster: best.Name, Record: at(record, now), Gone: gone, Message: "cluster " + best.Name + " is asked"}
+}
+
+// prefers reports whether a cluster with that last refusal is asked before another one that is earlier in the order: one that may be
+// asked now before one that is left alone for a while, then the one that has refused less often.
+func prefers(last Refusal, again time.Time, than Refusal, thanAgain, now time.Time) bool {
+	if now.Before(again) || now.Before(thanAgain) {
+		return again.Before(thanAgain)
+	}
+	return last.Times < than.Times
+}
+
+// pausedUntil is when the cluster may be asked again.
+func (r Refusal) pausedUntil() time.Time {
+	switch r.Reason {
+	case NoCapacity:
+		return r.At.Add(backoff(capacityPause, longestPause, r.Times-1))
+	case Rejected, NoCopy, Late:
+		return r.At.Add(rejectionsPause)
+	default:
+		return r.At
+	}
+}
+
+// backoff doubles with every time, up to the most.
+func backoff(first, most time.Duration, times int) time.Duration {
+	for range times {
+		if first >= most {
+			break
+		}
+		first *= 2
+	}
+	return min(first, most)
+}

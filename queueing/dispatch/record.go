@@ -1,0 +1,85 @@
+package dispatch
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Annotation of the manager's Workload has its Record.
+const Annotation = "muster.dev/dispatch"
+
+// Record is what a Workload says of where it has been.
+type Record struct {
+	// In are the clusters where a copy may be.
+	In []string `json:"in,omitempty"`
+	// At is when the last cluster was named or withdrawn.
+	At time.Time `json:"at,omitzero"`
+	// Refusals are the last of each cluster.
+	Refusals []Refusal `json:"refusals,omitempty"`
+}
+
+// Refusal is the end of a try.
+type Refusal struct {
+	Cluster string    `json:"cluster"`
+	Reason  Reason    `json:"reason"`
+	Message string    `json:"message,omitempty"`
+	At      time.Time `json:"at"`
+	// Times counts the refusals of the cluster.
+	Times int `json:"times"`
+	// Copy is the one that was refused: a step that is repeated counts once.
+	Copy types.UID `json:"copy,omitempty"`
+}
+
+// Encode renders the record.
+func (r *Record) Encode() string {
+	out, err := json.Marshal(r)
+	if err != nil {
+		panic(fmt.Sprintf("a record of clusters cannot be marshalled: %v", err)) // plain values: cannot happen
+	}
+	return string(out)
+}
+
+// DecodeRecord reads what Encode has rendered; an empty text is a job that has been nowhere.
+func DecodeRecord(text string) (r Record, err error) {
+	if text == "" {
+		return r, nil
+	}
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return r, fmt.Errorf("annotation %s: %w; remove it once no cluster has a copy of the Workload", Annotation, err)
+	}
+	return r, nil
+}
+
+// refusal is the last of the cluster; its Times is zero without.
+func (r *Record) refusal(cluster string) (out Refusal) {
+	if i := slices.IndexFunc(r.Refusals, func(f Refusal) bool { return f.Cluster == cluster }); i >= 0 {
+		out = r.Refusals[i]
+	}
+	return out
+}
+
+// with is the record with the clusters among those that may have a copy.
+func (r Record) with(clusters ...string) Record {
+	r.In = slices.Clone(r.In)
+	for _, c := range clusters {
+		if !slices.Contains(r.In, c) {
+			r.In = append(r.In, c)
+		}
+	}
+	return r
+}
+
+// refused is the record with one more refusal.
+func (r Record) refused(f Refusal) Record {
+	last := r.refusal(f.Cluster)
+	if last.Times > 0 && f.Copy != "" && last.Copy == f.Copy {
+		return r
+	}
+	f.Times = last.Times + 1
+	r.Refusals = append(slices.DeleteFunc(slices.Clone(r.Refusals), func(o Refusal) bool { return o.Cluster == f.Cluster }), f)
+	return r
+}
