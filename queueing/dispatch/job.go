@@ -1,10 +1,6 @@
 package dispatch
 
-import (
-	"time"
-
-	"k8s.io/apimachinery/pkg/types"
-)
+import "k8s.io/apimachinery/pkg/types"
 
 // Job is a Workload of the manager that another cluster is to run.
 type Job struct {
@@ -34,7 +30,6 @@ type Copy struct {
 	Foreign bool
 	// Leaving: it has been deleted, and waits for its finalizers.
 	Leaving bool
-	Created time.Time
 	// Reserved and Admitted: it has quota there, and may run.
 	Reserved, Admitted bool
 	// Finished: it has run.

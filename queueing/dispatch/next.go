@@ -61,7 +61,7 @@ func Next(j *Job, clusters []Cluster, now time.Time) Step {
 		// By another dispatcher, before this one was chosen.
 		return Step{Do: Withdraw, Record: at(j.Record.with(j.Nominated...), now), Message: "several clusters were nominated"}
 	case len(j.Nominated) == 1:
-		return asked(j, find(clusters, j.Nominated[0]), now)
+		return asked(j, clusters, now)
 	default:
 		return choose(j, clusters, now)
 	}
@@ -80,7 +80,8 @@ func find(clusters []Cluster, name string) *Cluster {
 }
 
 // asked is a job that waits for the answer of a cluster.
-func asked(j *Job, c *Cluster, now time.Time) Step {
+func asked(j *Job, clusters []Cluster, now time.Time) Step {
+	c := find(clusters, j.Nominated[0])
 	record := j.Record.with(c.Name)
 	s := Step{Do: Rest, Record: record}
 	if !c.Connected {
@@ -88,23 +89,26 @@ func asked(j *Job, c *Cluster, now time.Time) Step {
 		return s
 	}
 	refusal, bound := judge(j, c)
-	if c.Lacks == "" && refusal.Reason == "" {
-		return s
-	}
-	if c.Lacks == "" && now.Before(bound) {
-		s.At = bound
-		s.Message = fmt.Sprintf("cluster %s was asked", c.Name)
-		return s
-	}
-	if c.Lacks != "" {
+	switch {
+	case c.Lacks != "":
 		refusal = Refusal{Reason: Rejected, Message: "it lacks " + c.Lacks}
+	case refusal.Reason == "":
+		return s
+	case now.Before(bound):
+		s.At, s.Message = bound, fmt.Sprintf("cluster %s was asked", c.Name)
+		return s
 	}
 	refusal.Cluster, refusal.At = c.Name, now
 	if c.Copy != nil {
 		refusal.Copy = c.Copy.UID
 	}
-	return Step{Do: Withdraw, Record: at(record.refused(refusal), now),
-		Message: fmt.Sprintf("cluster %s does not run the job: %s", c.Name, refusal)}
+	why := fmt.Sprintf("cluster %s does not run the job: %s", c.Name, refusal)
+	if other := pick(record, clusters, c.Name, now); c.Lacks == "" && c.Copy != nil && !c.Copy.Foreign && (other.best == "" || now.Before(other.until)) {
+		// It may come to it there sooner than anywhere else.
+		s.At, s.Message = other.until, why+"; no other cluster can be asked now"
+		return s
+	}
+	return Step{Do: Withdraw, Record: at(record.refused(refusal), now), Message: why}
 }
 
 // judge says as what the try counts from the bound on, unless the copy gets further. Its reason is empty for a copy that may run.
@@ -119,11 +123,11 @@ func judge(j *Job, c *Cluster) (r Refusal, bound time.Time) {
 		return r, time.Time{}
 	case w.Refused == NoQuota:
 		return Refusal{Reason: NoQuota, Message: w.Message},
-			w.Created.Add(backoff(quotaPatience, longestPatience, j.Record.refusal(c.Name).Times))
+			j.Record.At.Add(backoff(quotaPatience, longestPatience, j.Record.refusal(c.Name).Times))
 	case w.Refused != "":
 		return Refusal{Reason: w.Refused, Message: w.Message}, time.Time{}
 	default:
-		return Refusal{Reason: Late, Message: w.Message}, w.Created.Add(startBound)
+		return Refusal{Reason: Late, Message: w.Message}, j.Record.At.Add(startBound)
 	}
 }
 
@@ -137,62 +141,89 @@ func (r Refusal) String() string {
 // choose names the next cluster, once no copy is anywhere.
 func choose(j *Job, clusters []Cluster, now time.Time) Step {
 	s := Step{Do: Rest, Record: j.Record}
+	there := map[string]bool{}
+	for i := range clusters {
+		if c := &clusters[i]; c.Connected && c.Copy != nil && !c.Copy.Foreign {
+			there[c.Name] = true
+			s.Message = fmt.Sprintf("cluster %s still has a copy", c.Name)
+		}
+	}
 	for _, name := range j.Record.In {
-		switch c := find(clusters, name); {
-		case c.Lacks != "" && c.Copy == nil:
-			// It was taken out of the manager: with it goes what runs there.
-		case !c.Connected:
-			s.Message = fmt.Sprintf("cluster %s cannot be reached, and may still have a copy: mend it, or delete its MultiKueueCluster "+
-				"if it is gone for good", name)
-			return s
-		case c.Copy != nil && !c.Copy.Foreign:
-			s.Message = fmt.Sprintf("cluster %s still has a copy", name)
+		if c := find(clusters, name); !c.Connected {
+			s.Message = fmt.Sprintf("cluster %s cannot be reached, and may still have a copy: mend it, or delete its MultiKueueCluster if it is "+
+				"gone for good", name)
 			return s
 		}
+	}
+	next := pick(j.Record, clusters, "", now)
+	if len(there) == 1 {
+		// The manager lost sight of it, and cannot take it back unless it is named.
+		for i := range clusters {
+			if c := &clusters[i]; there[c.Name] && c.Copy.Admitted && !c.Copy.Leaving {
+				gone := slices.DeleteFunc(next.reached, func(name string) bool { return name == c.Name })
+				return nominate(j, c.Name, gone, now, "runs the job already")
+			}
+		}
+	}
+	if len(there) > 0 {
+		return s
 	}
 	if ready := j.Record.At.Add(settle); len(j.Record.In) > 0 && now.Before(ready) {
 		s.At = ready
 		return s
 	}
-	var best *Cluster
-	var gone, lacking []string
-	var until time.Time
+	switch {
+	case next.best == "":
+		s.Message = "no cluster can run the job: " + strings.Join(next.lacking, "; ")
+		return s
+	case now.Before(next.until):
+		s.At, s.Message = next.until, fmt.Sprintf("all clusters have refused the job; %s is asked next", next.best)
+		return s
+	}
+	return nominate(j, next.best, next.reached, now, "is asked")
+}
+
+func nominate(j *Job, cluster string, gone []string, now time.Time, why string) Step {
+	record := j.Record
+	record.In = []string{cluster}
+	return Step{Do: Nominate, Cluster: cluster, Record: at(record, now), Gone: gone, Message: "cluster " + cluster + " " + why}
+}
+
+// choice is which cluster to ask, and from when on; best is empty if there is none.
+type choice struct {
+	best  string
+	until time.Time
+	// reached are the clusters that a copy of the job could be in; lacking says why others cannot be asked.
+	reached, lacking []string
+}
+
+// pick chooses among the clusters other than the one.
+func pick(r Record, clusters []Cluster, but string, now time.Time) (out choice) {
 	for i := range clusters {
 		c := &clusters[i]
+		foreign := c.Copy != nil && c.Copy.Foreign
+		if c.Connected && !foreign {
+			out.reached = append(out.reached, c.Name)
+		}
 		switch {
-		case c.Connected && c.Copy != nil && !c.Copy.Foreign:
-			s.Message = fmt.Sprintf("cluster %s still has a copy", c.Name)
-			return s
-		case !c.Connected:
-			lacking = append(lacking, c.Name+" cannot be reached")
+		case c.Name == but:
 			continue
-		case c.Copy != nil:
-			lacking = append(lacking, c.Name+" has a Workload of that name that is no copy")
+		case !c.Connected:
+			out.lacking = append(out.lacking, c.Name+" cannot be reached")
+			continue
+		case foreign:
+			out.lacking = append(out.lacking, c.Name+" has a Workload of that name that is no copy")
 			continue
 		case c.Lacks != "":
-			gone = append(gone, c.Name)
-			lacking = append(lacking, fmt.Sprintf("%s lacks %s", c.Name, c.Lacks))
+			out.lacking = append(out.lacking, fmt.Sprintf("%s lacks %s", c.Name, c.Lacks))
 			continue
 		}
-		gone = append(gone, c.Name)
-		last := j.Record.refusal(c.Name)
-		again := last.pausedUntil()
-		if best == nil || prefers(last, again, j.Record.refusal(best.Name), until, now) {
-			best, until = c, again
+		last := r.refusal(c.Name)
+		if again := last.pausedUntil(); out.best == "" || prefers(last, again, r.refusal(out.best), out.until, now) {
+			out.best, out.until = c.Name, again
 		}
 	}
-	switch {
-	case best == nil:
-		s.Message = "no cluster can run the job: " + strings.Join(lacking, "; ")
-		return s
-	case now.Before(until):
-		s.At = until
-		s.Message = fmt.Sprintf("all clusters have refused the job; %s is asked next", best.Name)
-		return s
-	}
-	record := j.Record
-	record.In = []string{best.Name}
-	return Step{Do: Nominate, Cluster: best.Name, Record: at(record, now), Gone: gone, Message: "cluster " + best.Name + " is asked"}
+	return out
 }
 
 // prefers reports whether a cluster with that last refusal is asked before another one that is earlier in the order: one that may be

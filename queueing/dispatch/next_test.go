@@ -1,0 +1,153 @@
+package dispatch
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func cluster(name string, copies ...Copy) Cluster {
+	c := Cluster{Name: name, Connected: true}
+	for i := range copies {
+		c.Copy = &copies[i]
+	}
+	return c
+}
+
+func cut(c Cluster) Cluster {
+	c.Connected, c.Copy = false, nil
+	return c
+}
+
+func lacks(c Cluster, what string) Cluster {
+	c.Lacks = what
+	return c
+}
+
+// askedIn is a job that was named to the cluster so long ago.
+func askedIn(name string, ago time.Duration, refusals ...Refusal) *Job {
+	return &Job{Open: true, Nominated: []string{name}, Record: Record{In: []string{name}, At: noon.Add(-ago), Refusals: refusals}}
+}
+
+// leftFrom is a job that was withdrawn from the clusters so long ago.
+func leftFrom(ago time.Duration, names []string, refusals ...Refusal) *Job {
+	return &Job{Open: true, Record: Record{In: names, At: noon.Add(-ago), Refusals: refusals}}
+}
+
+func no(name string, reason Reason, ago time.Duration, times int) Refusal {
+	return Refusal{Cluster: name, Reason: reason, At: noon.Add(-ago), Times: times}
+}
+
+func TestNext(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		job      *Job
+		clusters []Cluster
+		want     Action
+		cluster  string
+		gone     string
+		at       time.Duration
+		message  string
+		in       string
+	}{
+		{name: "a job that is not open is left alone", job: &Job{}, clusters: []Cluster{cluster("a")}},
+		{name: "the first cluster is asked, and is on record before", job: &Job{Open: true}, clusters: []Cluster{cluster("a"), cluster("b")},
+			want: Nominate, cluster: "a", gone: "a b", in: "a", message: "cluster a is asked"},
+		{name: "one that cannot be reached is passed over", job: &Job{Open: true}, clusters: []Cluster{cut(cluster("a")), cluster("b")},
+			want: Nominate, cluster: "b", gone: "b", in: "b"},
+		{name: "and one that lacks the namespace", job: &Job{Open: true}, clusters: []Cluster{lacks(cluster("a"), "namespace team-a"), cluster("b")},
+			want: Nominate, cluster: "b", gone: "a b", in: "b"},
+		{name: "and one with a Workload of others of that name", job: &Job{Open: true}, clusters: []Cluster{cluster("a", Copy{Foreign: true}), cluster("b")},
+			want: Nominate, cluster: "b", gone: "b", in: "b"},
+		{name: "where all lack something that is said of each", job: &Job{Open: true},
+			clusters: []Cluster{cut(cluster("a")), lacks(cluster("b"), "LocalQueue team-a/gpus"), cluster("c", Copy{Foreign: true})},
+			message:  "no cluster can run the job: a cannot be reached; b lacks LocalQueue team-a/gpus; c has a Workload of that name that is no copy"},
+		{name: "a copy of former times is waited for", job: &Job{Open: true}, clusters: []Cluster{cluster("a"), cluster("b", Copy{Leaving: true})},
+			message: "cluster b still has a copy"},
+		{name: "one that runs is named, so that the manager takes it back", job: leftFrom(time.Hour, []string{"b"}), clusters: []Cluster{cluster("a"), cluster("b", Copy{Admitted: true})},
+			want: Nominate, cluster: "b", gone: "a", in: "b", message: "cluster b runs the job already"},
+
+		{name: "the copy that is asked is waited for", job: askedIn("a", time.Minute), clusters: []Cluster{cluster("a", Copy{Reserved: true}), cluster("b")},
+			at: startBound - time.Minute, in: "a"},
+		{name: "one that runs for ever", job: askedIn("a", 2*startBound), clusters: []Cluster{cluster("a", Copy{Admitted: true})}, in: "a"},
+		{name: "one that waits for quota waits a moment", job: askedIn("a", 0), clusters: []Cluster{cluster("a", Copy{Refused: NoQuota})}, at: quotaPatience, in: "a"},
+		{name: "longer with each try", job: askedIn("a", 0, no("a", NoQuota, time.Minute, 2)), clusters: []Cluster{cluster("a", Copy{Refused: NoQuota})},
+			at: 4 * quotaPatience, in: "a"},
+		{name: "and then leaves", job: askedIn("a", quotaPatience), clusters: []Cluster{cluster("a", Copy{Refused: NoQuota, Message: "1 more needed"}), cluster("b")},
+			want: Withdraw, in: "a", message: "cluster a does not run the job: NoQuota: 1 more needed"},
+		{name: "where another can be asked", job: askedIn("a", quotaPatience, no("b", NoCapacity, 0, 1)), clusters: []Cluster{cluster("a", Copy{Refused: NoQuota}), cluster("b")},
+			in: "a", at: capacityPause, message: "no other cluster can be asked now"},
+		{name: "one without machines leaves at once", job: askedIn("a", 0), clusters: []Cluster{cluster("a", Copy{Reserved: true, Refused: NoCapacity}), cluster("b")},
+			want: Withdraw, in: "a", message: "NoCapacity"},
+		{name: "a copy that does not come is not waited for", job: askedIn("a", copyBound), clusters: []Cluster{cluster("a")}, want: Withdraw, in: "a", message: "NoCopy"},
+		{name: "but for a while", job: askedIn("a", 0), clusters: []Cluster{cluster("a")}, at: copyBound, in: "a"},
+		{name: "a Workload of others is in its way", job: askedIn("a", 0), clusters: []Cluster{cluster("a", Copy{Foreign: true})}, want: Withdraw, in: "a", message: "no copy"},
+		{name: "the namespace has gone", job: askedIn("a", 0), clusters: []Cluster{lacks(cluster("a"), "namespace team-a")}, want: Withdraw, in: "a",
+			message: "Rejected: it lacks namespace team-a"},
+		{name: "a cluster that was asked and cannot be reached may run the job", job: askedIn("a", 24*time.Hour), clusters: []Cluster{cut(cluster("a")), cluster("b")},
+			in: "a", message: "cluster a cannot be reached, and may run the job"},
+		{name: "one that was taken out runs nothing", job: askedIn("a", 0), clusters: []Cluster{cluster("b")}, want: Withdraw, in: "a", message: "MultiKueueCluster"},
+		{name: "a name that others have written comes on record", job: &Job{Open: true, Nominated: []string{"b"}, Record: Record{At: noon}},
+			clusters: []Cluster{cluster("a"), cluster("b", Copy{Reserved: true})}, in: "b", at: startBound},
+		{name: "several are withdrawn, and stay on record", job: &Job{Open: true, Nominated: []string{"a", "b"}}, clusters: []Cluster{cluster("a"), cluster("b")},
+			want: Withdraw, in: "a b", message: "several clusters"},
+
+		{name: "no other is asked while the copy is there", job: leftFrom(time.Hour, []string{"a"}), clusters: []Cluster{cluster("a", Copy{Leaving: true}), cluster("b")},
+			message: "cluster a still has a copy", in: "a"},
+		{name: "nor while that is not known", job: leftFrom(time.Hour, []string{"a"}), clusters: []Cluster{cut(cluster("a")), cluster("b")},
+			message: "cluster a cannot be reached, and may still have a copy", in: "a"},
+		{name: "nor while the manager may still make one", job: leftFrom(0, []string{"a"}), clusters: []Cluster{cluster("a"), cluster("b")}, at: settle, in: "a"},
+		{name: "then the one that has refused less often is", job: leftFrom(time.Hour, []string{"a"}, no("a", NoQuota, time.Minute, 1)),
+			clusters: []Cluster{cluster("a"), cluster("b")}, want: Nominate, cluster: "b", gone: "a b", in: "b"},
+		{name: "the first again once all have", job: leftFrom(time.Hour, []string{"b"}, no("a", NoQuota, time.Minute, 1), no("b", NoQuota, time.Minute, 1)),
+			clusters: []Cluster{cluster("a"), cluster("b")}, want: Nominate, cluster: "a", gone: "a b", in: "a"},
+		{name: "one without machines is left alone for a while", job: leftFrom(time.Hour, []string{"a"}, no("a", NoCapacity, 0, 1), no("b", NoQuota, time.Minute, 3)),
+			clusters: []Cluster{cluster("a"), cluster("b")}, want: Nominate, cluster: "b", gone: "a b", in: "b"},
+		{name: "also where all are", job: leftFrom(time.Hour, []string{"a"}, no("a", NoCapacity, 0, 2), no("b", NoCapacity, 0, 1)),
+			clusters: []Cluster{cluster("a"), cluster("b")}, at: capacityPause, message: "all clusters have refused the job; b is asked next", in: "a"},
+		{name: "a cluster whose MultiKueueCluster is deleted is dead", job: leftFrom(time.Hour, []string{"a"}), clusters: []Cluster{cluster("b")},
+			want: Nominate, cluster: "b", gone: "b", in: "b"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := Next(c.job, c.clusters, noon)
+			if s.Do != c.want || s.Cluster != c.cluster || strings.Join(s.Gone, " ") != c.gone || !strings.Contains(s.Message, c.message) {
+				t.Errorf("%s %q, gone %q: %s", s.Do, s.Cluster, s.Gone, s.Message)
+			}
+			if want := c.at; want != 0 && !s.At.Equal(noon.Add(want)) || want == 0 && !s.At.IsZero() {
+				t.Errorf("looks again at %s", s.At)
+			}
+			if got := strings.Join(s.Record.In, " "); got != c.in {
+				t.Errorf("on record are %q", got)
+			}
+			read, err := DecodeRecord(s.Record.Encode())
+			if err != nil || !reflect.DeepEqual(read, s.Record) {
+				t.Errorf("the record is read as %+v, %v", read, err)
+			}
+		})
+	}
+}
+
+// TestARefusalCountsOnce, also where the step that records it is repeated after a crash.
+func TestARefusalCountsOnce(t *testing.T) {
+	clusters := []Cluster{cluster("a", Copy{UID: "1", Refused: NoCapacity}), cluster("b")}
+	j := askedIn("a", 0)
+	for range 2 {
+		j.Record = Next(j, clusters, noon).Record
+	}
+	if got := j.Record.refusal("a").Times; got != 1 {
+		t.Errorf("the refusal of one copy counts %d times", got)
+	}
+	clusters[0].Copy.UID = "2"
+	if got := Next(j, clusters, noon).Record; got.refusal("a").Times != 2 {
+		t.Errorf("that of the next: %+v", got)
+	}
+}
+
+func TestARecordThatCannotBeRead(t *testing.T) {
+	if _, err := DecodeRecord("{"); err == nil || !strings.Contains(err.Error(), Annotation) {
+		t.Errorf("error is %v", err)
+	}
+}
