@@ -28,6 +28,11 @@ const (
 //go:embed crds policies rbac webhook
 var files embed.FS
 
+// Dispatcher is what muster dispatcher needs in the cluster of a manager of MultiKueue, as YAML.
+//
+//go:embed dispatcher/dispatcher.yaml
+var Dispatcher string
+
 // folders in the order in which they are applied: CRDs first, since the others may refer to
 // their kinds.
 var folders = []string{"crds", "rbac", "policies"}

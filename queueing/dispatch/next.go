@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -58,8 +59,9 @@ func Next(j *Job, clusters []Cluster, now time.Time) Step {
 	case !j.Open:
 		return Step{Do: Rest, Record: j.Record}
 	case len(j.Nominated) > 1:
-		// By another dispatcher, before this one was chosen.
-		return Step{Do: Withdraw, Record: at(j.Record.with(j.Nominated...), now), Message: "several clusters were nominated"}
+		// By another dispatcher, which would nominate them again.
+		return waits(Step{Do: Rest, Record: j.Record.with(j.Nominated...), Message: "several clusters are nominated, so Kueue asks them all: set " +
+			"multiKueue.dispatcherName of its configuration to " + Name})
 	case len(j.Nominated) == 1:
 		return asked(j, clusters, now)
 	default:
@@ -68,7 +70,7 @@ func Next(j *Job, clusters []Cluster, now time.Time) Step {
 }
 
 func at(r Record, now time.Time) Record {
-	r.At = now
+	r.At, r.Waits = now, ""
 	return r
 }
 
@@ -79,6 +81,12 @@ func find(clusters []Cluster, name string) *Cluster {
 	return &Cluster{Name: name, Connected: true, Lacks: "its MultiKueueCluster, or its place in the MultiKueueConfig"}
 }
 
+// waits has the step's message on record: it may stay true for long.
+func waits(s Step) Step {
+	s.Record.Waits = s.Message
+	return s
+}
+
 // asked is a job that waits for the answer of a cluster.
 func asked(j *Job, clusters []Cluster, now time.Time) Step {
 	c := find(clusters, j.Nominated[0])
@@ -86,14 +94,14 @@ func asked(j *Job, clusters []Cluster, now time.Time) Step {
 	s := Step{Do: Rest, Record: record}
 	if !c.Connected {
 		s.Message = fmt.Sprintf("cluster %s cannot be reached, and may run the job", c.Name)
-		return s
+		return waits(s)
 	}
 	refusal, bound := judge(j, c)
 	switch {
 	case c.Lacks != "":
 		refusal = Refusal{Reason: Rejected, Message: "it lacks " + c.Lacks}
 	case refusal.Reason == "":
-		return s
+		return waits(s)
 	case now.Before(bound):
 		s.At, s.Message = bound, fmt.Sprintf("cluster %s was asked", c.Name)
 		return s
@@ -106,7 +114,7 @@ func asked(j *Job, clusters []Cluster, now time.Time) Step {
 	if other := pick(record, clusters, c.Name, now); c.Lacks == "" && c.Copy != nil && !c.Copy.Foreign && (other.best == "" || now.Before(other.until)) {
 		// It may come to it there sooner than anywhere else.
 		s.At, s.Message = other.until, why+"; no other cluster can be asked now"
-		return s
+		return waits(s)
 	}
 	return Step{Do: Withdraw, Record: at(record.refused(refusal), now), Message: why}
 }
@@ -132,10 +140,7 @@ func judge(j *Job, c *Cluster) (r Refusal, bound time.Time) {
 }
 
 func (r Refusal) String() string {
-	if r.Message == "" {
-		return string(r.Reason)
-	}
-	return fmt.Sprintf("%s: %s", r.Reason, r.Message)
+	return fmt.Sprintf("%s: %s", r.Reason, cmp.Or(r.Message, "it says no more"))
 }
 
 // choose names the next cluster, once no copy is anywhere.
@@ -152,7 +157,7 @@ func choose(j *Job, clusters []Cluster, now time.Time) Step {
 		if c := find(clusters, name); !c.Connected {
 			s.Message = fmt.Sprintf("cluster %s cannot be reached, and may still have a copy: mend it, or delete its MultiKueueCluster if it is "+
 				"gone for good", name)
-			return s
+			return waits(s)
 		}
 	}
 	next := pick(j.Record, clusters, "", now)
@@ -175,10 +180,10 @@ func choose(j *Job, clusters []Cluster, now time.Time) Step {
 	switch {
 	case next.best == "":
 		s.Message = "no cluster can run the job: " + strings.Join(next.lacking, "; ")
-		return s
+		return waits(s)
 	case now.Before(next.until):
 		s.At, s.Message = next.until, fmt.Sprintf("all clusters have refused the job; %s is asked next", next.best)
-		return s
+		return waits(s)
 	}
 	return nominate(j, next.best, next.reached, now, "is asked")
 }

@@ -92,8 +92,8 @@ func TestNext(t *testing.T) {
 		{name: "one that was taken out runs nothing", job: askedIn("a", 0), clusters: []Cluster{cluster("b")}, want: Withdraw, in: "a", message: "MultiKueueCluster"},
 		{name: "a name that others have written comes on record", job: &Job{Open: true, Nominated: []string{"b"}, Record: Record{At: noon}},
 			clusters: []Cluster{cluster("a"), cluster("b", Copy{Reserved: true})}, in: "b", at: startBound},
-		{name: "several are withdrawn, and stay on record", job: &Job{Open: true, Nominated: []string{"a", "b"}}, clusters: []Cluster{cluster("a"), cluster("b")},
-			want: Withdraw, in: "a b", message: "several clusters"},
+		{name: "several are another dispatcher's", job: &Job{Open: true, Nominated: []string{"a", "b"}}, clusters: []Cluster{cluster("a"), cluster("b")},
+			in: "a b", message: "multiKueue.dispatcherName"},
 
 		{name: "no other is asked while the copy is there", job: leftFrom(time.Hour, []string{"a"}), clusters: []Cluster{cluster("a", Copy{Leaving: true}), cluster("b")},
 			message: "cluster a still has a copy", in: "a"},

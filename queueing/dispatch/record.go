@@ -12,12 +12,17 @@ import (
 // Annotation of the manager's Workload has its Record.
 const Annotation = "muster.dev/dispatch"
 
+// Name is that of the dispatcher in Kueue's configuration.
+const Name = "muster.dev/dispatcher"
+
 // Record is what a Workload says of where it has been.
 type Record struct {
 	// In are the clusters where a copy may be.
 	In []string `json:"in,omitempty"`
 	// At is when the last cluster was named or withdrawn.
 	At time.Time `json:"at,omitzero"`
+	// Waits is why the job waits for longer than a moment; empty if it does not.
+	Waits string `json:"waits,omitempty"`
 	// Refusals are the last of each cluster.
 	Refusals []Refusal `json:"refusals,omitempty"`
 }

@@ -189,7 +189,7 @@ func (w *world) judge() {
 	}
 }
 
-// mishap is what nobody plans.
+// mishap is what comes unplanned.
 func (w *world) mishap() {
 	for _, x := range w.workers {
 		switch {

@@ -1,0 +1,129 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2/textlogger"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/muster-dev/muster/cmd/muster/health"
+	"github.com/muster-dev/muster/deploy"
+	"github.com/muster-dev/muster/queueing/dispatch"
+	dispatchcontroller "github.com/muster-dev/muster/queueing/dispatch/controller"
+)
+
+// dispatcherLease is the lease of the processes that dispatch.
+const dispatcherLease = "muster-dispatcher"
+
+// newDispatcherCommand returns the command that chooses clusters for a stock Kueue.
+func newDispatcherCommand() *cobra.Command {
+	var o Options
+	var d dispatchcontroller.Config
+	cmd := &cobra.Command{
+		Use:   "dispatcher",
+		Short: "Choose the cluster of each job for a stock Kueue with MultiKueue, one at a time",
+		Long: `muster dispatcher is for the manager of a stock Kueue (0.18 or later) with MultiKueue. By itself Kueue makes a copy of a job in
+several clusters, each of which launches machines for it. The dispatcher nominates one cluster at a time, in the order of the
+MultiKueueConfig, and the next one as soon as that refuses the job and no copy is left there.
+
+Kueue has to be told to wait for it, in its configuration:
+
+  multiKueue:
+    dispatcherName: ` + dispatch.Name + `
+
+Where a job has been is in the annotation ` + dispatch.Annotation + ` of its Workload.`,
+		Example: `  # Rights in the manager's cluster, beside those that the MultiKueueClusters' kubeconfigs have in the workers
+  muster dispatcher manifests | kubectl apply --server-side -f -
+
+  muster dispatcher --namespace kueue-system`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return serveDispatcher(ctrl.SetupSignalHandler(), o, d) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file of the manager's cluster; empty means the cluster that muster runs in")
+	f.StringVar(&d.Namespace, "namespace", kueueNamespace, "namespace of Kueue, with the Secrets of the kubeconfigs; the Lease "+dispatcherLease+
+		" is there, too")
+	f.StringVar(&d.Origin, "origin", "multikueue", "multiKueue.origin of Kueue's configuration")
+	f.BoolVar(&o.LeaderElect, "leader-elect", true, "act only while holding the Lease "+dispatcherLease+" of --namespace; turn it off only if "+
+		"exactly one process runs")
+	f.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long a silent leader keeps the lease, in whole seconds")
+	f.StringVar(&o.MetricsAddress, "metrics-bind-address", "0", "address that serves /metrics; 0 serves none")
+	f.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "address that serves /healthz and /readyz; 0 serves none")
+	if err := cmd.MarkFlagFilename("kubeconfig"); err != nil {
+		panic(err) // the flag is defined above
+	}
+	cmd.AddCommand(newDispatcherManifestsCommand())
+	return cmd
+}
+
+// kueueNamespace is where Kueue's own manifests install it.
+const kueueNamespace = "kueue-system"
+
+func newDispatcherManifestsCommand() *cobra.Command {
+	namespace := kueueNamespace
+	cmd := &cobra.Command{
+		Use:   "manifests",
+		Short: "Print what muster dispatcher needs in the manager's cluster: a service account and its rights",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprint(cmd.OutOrStdout(), strings.ReplaceAll(deploy.Dispatcher, kueueNamespace, namespace))
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&namespace, "namespace", namespace, "namespace of Kueue")
+	return cmd
+}
+
+// serveDispatcher dispatches until ctx is done.
+func serveDispatcher(ctx context.Context, o Options, d dispatchcontroller.Config) error {
+	ctrl.SetLogger(textlogger.NewLogger(textlogger.NewConfig()))
+	config, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
+	if err != nil {
+		return fmt.Errorf("finding the manager's cluster (set --kubeconfig if outside of it): %w", err)
+	}
+	config.QPS = -1
+	scheme, err := NewScheme()
+	if err != nil {
+		return err
+	}
+	options := ctrl.Options{
+		Scheme: scheme, Cache: cache.Options{DefaultTransform: trim}, HealthProbeBindAddress: o.HealthAddress,
+		Metrics: metricsserver.Options{BindAddress: o.MetricsAddress},
+	}
+	ready := healthz.Ping
+	if o.LeaderElect {
+		lead, err := newLeader(rest.CopyConfig(config), d.Namespace, dispatcherLease, o.LeaseDuration)
+		if err != nil {
+			return err
+		}
+		config.Wrap(lead.guard)
+		config.Dial = lead.dial
+		ready = lead.ready
+		lead.lead(&options, o.LeaseDuration)
+	}
+	mgr, err := ctrl.NewManager(config, options)
+	if err != nil {
+		return err
+	}
+	if err := dispatchcontroller.Add(mgr, d); err != nil {
+		return err
+	}
+	for name, check := range map[string]healthz.Checker{"leader": ready, "caches": health.Synced(mgr.GetCache().WaitForCacheSync)} {
+		if err := mgr.AddReadyzCheck(name, check); err != nil {
+			return err
+		}
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}

@@ -1,0 +1,230 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/provisioning/text"
+	"github.com/muster-dev/muster/queueing/dispatch"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// concurrent is how many Workloads are looked at at once: most of the time is that of calls to workers.
+const concurrent = 16
+
+// Config of the dispatcher.
+type Config struct {
+	// Namespace is Kueue's, of the Secrets with kubeconfigs.
+	Namespace string
+	// Origin is multiKueue.origin of Kueue's configuration.
+	Origin string
+}
+
+// Add adds the dispatcher to a manager.
+func Add(mgr ctrl.Manager, c Config) error {
+	w := &workers{
+		manager: mgr.GetClient(), live: mgr.GetAPIReader(), scheme: mgr.GetScheme(), origin: c.Origin, namespace: c.Namespace, clock: clock.RealClock{},
+		changed: make(chan event.GenericEvent, 1024), connections: make(chan event.GenericEvent, 64), byName: map[string]*worker{},
+	}
+	if err := mgr.Add(w); err != nil {
+		return err
+	}
+	d := &dispatcher{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), workers: w, events: mgr.GetEventRecorder("muster-dispatcher"), clock: clock.RealClock{},
+	}
+	err := ctrl.NewControllerManagedBy(mgr).Named("dispatcher").
+		For(&kueue.Workload{}).
+		Watches(&kueue.MultiKueueConfig{}, handler.EnqueueRequestsFromMapFunc(d.open)).
+		WatchesRawSource(source.Channel(w.changed, &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(source.Channel(w.connections, handler.EnqueueRequestsFromMapFunc(d.open))).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
+		Complete(d)
+	if err != nil {
+		return fmt.Errorf("adding the dispatcher: %w", err)
+	}
+	return nil
+}
+
+// dispatcher carries out the steps of one Workload at a time.
+type dispatcher struct {
+	client  client.Client
+	live    client.Reader
+	workers *workers
+	events  events.EventRecorder
+	clock   clock.PassiveClock
+}
+
+// open lists the Workloads that wait for a cluster.
+func (d *dispatcher) open(ctx context.Context, _ client.Object) (out []reconcile.Request) {
+	list := &kueue.WorkloadList{}
+	if err := d.client.List(ctx, list); err != nil {
+		return nil // the caches are being filled, and each Workload comes by itself
+	}
+	for i := range list.Items {
+		if w := &list.Items[i]; workload.HasQuota(w) && w.Status.ClusterName == nil {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(w)})
+		}
+	}
+	return out
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (d *dispatcher) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	w := &kueue.Workload{}
+	if err := d.client.Get(ctx, request.NamespacedName, w); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	check, config, err := d.checkOf(ctx, w)
+	if err != nil || check == nil {
+		return reconcile.Result{}, err
+	}
+	record, err := dispatch.DecodeRecord(w.Annotations[dispatch.Annotation])
+	if err != nil {
+		d.event(w, corev1.EventTypeWarning, "BadRecord", err.Error())
+		return reconcile.Result{}, nil // until it is edited
+	}
+	job := &dispatch.Job{Open: isOpen(w, check), Nominated: w.Status.NominatedClusterNames, Record: record}
+	if !job.Open {
+		return reconcile.Result{}, nil
+	}
+	step := dispatch.Next(job, d.view(ctx, w, config, &record), d.clock.Now())
+	done, err := d.carryOut(ctx, w, record, step)
+	switch {
+	case apierrors.IsConflict(err), err == nil && !done:
+		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil // what was decided on is not how it is
+	case err != nil:
+		return reconcile.Result{}, err
+	case !step.At.IsZero():
+		return reconcile.Result{RequeueAfter: max(time.Millisecond, step.At.Sub(d.clock.Now()))}, nil
+	}
+	return reconcile.Result{}, nil
+}
+
+// checkOf is the state of the Workload's check of MultiKueue, with its configuration; nil if it has none.
+func (d *dispatcher) checkOf(ctx context.Context, w *kueue.Workload) (*kueue.AdmissionCheckState, *kueue.MultiKueueConfig, error) {
+	for i := range w.Status.AdmissionChecks {
+		state := &w.Status.AdmissionChecks[i]
+		check := &kueue.AdmissionCheck{}
+		if err := d.client.Get(ctx, client.ObjectKey{Name: string(state.Name)}, check); err != nil {
+			if apierrors.IsNotFound(err) {
+				continue
+			}
+			return nil, nil, err
+		}
+		if check.Spec.ControllerName != kueue.MultiKueueControllerName || check.Spec.Parameters == nil {
+			continue
+		}
+		config := &kueue.MultiKueueConfig{}
+		err := d.client.Get(ctx, client.ObjectKey{Name: check.Spec.Parameters.Name}, config)
+		if apierrors.IsNotFound(err) {
+			return nil, nil, nil // Kueue says so of the check
+		}
+		return state, config, err
+	}
+	return nil, nil, nil
+}
+
+// isOpen reports whether the Workload waits for a cluster: all else that it needs in the manager it has.
+func isOpen(w *kueue.Workload, check *kueue.AdmissionCheckState) bool {
+	return workload.StateOf(w) == workload.Reserved && workload.IsActive(w) && !workload.IsEvicted(w) && w.Status.ClusterName == nil &&
+		check.State == kueue.CheckStatePending && workload.Unready(w.Status.AdmissionChecks, check.Name) == ""
+}
+
+// view is what is known of the clusters, in the order of the configuration; those that may have a copy and were taken out of it last.
+func (d *dispatcher) view(ctx context.Context, w *kueue.Workload, config *kueue.MultiKueueConfig, record *dispatch.Record) (out []dispatch.Cluster) {
+	listed := map[string]bool{}
+	for _, name := range config.Spec.Clusters {
+		listed[name] = true
+		out = append(out, d.workers.view(ctx, name, w))
+	}
+	for _, name := range record.In {
+		if !listed[name] && d.workers.find(name) != nil {
+			c := d.workers.view(ctx, name, w)
+			c.Lacks = "its place in MultiKueueConfig " + config.Name
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// carryOut does the step, unless a live read shows something else than what was decided on. The record is written before what it is
+// about: a crash in between leaves a cluster on record that has no copy, never the other way round.
+func (d *dispatcher) carryOut(ctx context.Context, w *kueue.Workload, before dispatch.Record, step dispatch.Step) (done bool, err error) {
+	if step.Do == dispatch.Rest {
+		if step.Record.Waits != before.Waits {
+			err = d.record(ctx, w, step.Record)
+		}
+		return true, err
+	}
+	for _, name := range step.Gone {
+		what, err := d.workers.read(ctx, name, w)
+		if err != nil || what == isCopy || what == isForeign && name == step.Cluster {
+			return false, err
+		}
+	}
+	if err := d.record(ctx, w, step.Record); err != nil {
+		return false, err
+	}
+	var clusters []string
+	reason := "ClusterWithdrawn"
+	if step.Do == dispatch.Nominate {
+		clusters, reason = []string{step.Cluster}, "ClusterNominated"
+	}
+	if err := d.nominate(ctx, w, clusters); err != nil {
+		return false, err
+	}
+	d.event(w, corev1.EventTypeNormal, reason, step.Message)
+	return true, nil
+}
+
+// record writes the record, if w is what the API server has.
+func (d *dispatcher) record(ctx context.Context, w *kueue.Workload, r dispatch.Record) error {
+	patch := client.MergeFromWithOptions(w.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	if w.Annotations == nil {
+		w.Annotations = map[string]string{}
+	}
+	w.Annotations[dispatch.Annotation] = r.Encode()
+	return d.client.Patch(ctx, w, patch)
+}
+
+// nominate writes the clusters, if w is what the API server has.
+func (d *dispatcher) nominate(ctx context.Context, w *kueue.Workload, clusters []string) error {
+	live := &unstructured.Unstructured{}
+	live.SetGroupVersionKind(kueue.SchemeGroupVersion.WithKind("Workload"))
+	if err := d.live.Get(ctx, client.ObjectKeyFromObject(w), live); err != nil {
+		return err
+	}
+	if live.GetResourceVersion() != w.ResourceVersion {
+		return apierrors.NewConflict(kueue.Resource("workloads"), w.Name, errors.New("it has changed"))
+	}
+	apply, err := nomination(live, clusters)
+	if err != nil {
+		return err
+	}
+	if apply != nil {
+		return d.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(apply), client.FieldOwner(admissionOwner), client.ForceOwnership)
+	}
+	patch := client.MergeFromWithOptions(w.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	w.Status.NominatedClusterNames = clusters
+	return d.client.Status().Patch(ctx, w, patch)
+}
+
+func (d *dispatcher) event(w *kueue.Workload, kind, reason, message string) {
+	d.events.Eventf(w, nil, kind, reason, "Dispatch", "%s", text.Clip(message, text.NoteLimit))
+}

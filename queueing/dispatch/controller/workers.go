@@ -1,0 +1,402 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/dispatch"
+)
+
+const (
+	// lookAgain is how often each worker is asked whether it is there, and its kubeconfig whether it has changed.
+	lookAgain = 3 * time.Second
+	// callTimeout bounds each call to a worker: it may be there and not answer.
+	callTimeout = 5 * time.Second
+	// foreignAgain is how soon it is read again whether a Workload that is no copy is still in the way.
+	foreignAgain = time.Minute
+	// ownerIndex finds ProvisioningRequests by the Workload that owns them.
+	ownerIndex = "owner"
+)
+
+// workers are the clusters behind the manager's MultiKueueClusters. Each is looked after by itself, so that one that is slow holds up
+// no other.
+type workers struct {
+	manager   client.Reader
+	live      client.Reader
+	scheme    *runtime.Scheme
+	origin    string
+	namespace string
+	clock     clock.WithTicker
+	// changed tells of Workloads whose copies have changed, connections of clusters that came or went.
+	changed, connections chan event.GenericEvent
+
+	mu     sync.Mutex
+	byName map[string]*worker
+}
+
+// worker is one of them.
+type worker struct {
+	name string
+	stop context.CancelFunc
+
+	mu sync.Mutex
+	// connection is what its kubeconfig gives; nil without.
+	connection *connection
+	// connected: it answered when it was last asked, and its caches are filled.
+	connected bool
+	// foreign are the Workloads that are no copies, which caches do not hold, and when they were read.
+	foreign map[types.NamespacedName]time.Time
+}
+
+type connection struct {
+	kubeconfig []byte
+	client     client.Client
+	cache      cache.Cache
+	stop       context.CancelFunc
+	// requests: it serves ProvisioningRequests.
+	requests bool
+}
+
+// Start implements manager.Runnable.
+func (s *workers) Start(ctx context.Context) error {
+	ticker := s.clock.NewTicker(lookAgain)
+	defer ticker.Stop()
+	for {
+		list := &kueue.MultiKueueClusterList{}
+		if err := s.manager.List(ctx, list); err != nil {
+			ctrl.Log.WithName("workers").Error(err, "Cannot list MultiKueueClusters")
+		} else {
+			s.keep(ctx, list.Items)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+	}
+}
+
+// keep begins to look after clusters that are new, and ends it for those that are gone.
+func (s *workers) keep(ctx context.Context, clusters []kueue.MultiKueueCluster) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	exist := map[string]bool{}
+	for i := range clusters {
+		name := clusters[i].Name
+		exist[name] = true
+		if s.byName[name] == nil {
+			ctx, stop := context.WithCancel(ctx)
+			w := &worker{name: name, stop: stop, foreign: map[types.NamespacedName]time.Time{}}
+			s.byName[name] = w
+			go s.look(ctx, w)
+		}
+	}
+	for name, w := range s.byName {
+		if !exist[name] {
+			w.stop()
+			delete(s.byName, name)
+		}
+	}
+}
+
+func (s *workers) find(name string) *worker {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byName[name]
+}
+
+// look keeps the connection to one worker, and asks now and then whether it is there.
+func (s *workers) look(ctx context.Context, w *worker) {
+	log := ctrl.Log.WithName("workers").WithValues("cluster", w.name)
+	ticker := s.clock.NewTicker(lookAgain)
+	defer ticker.Stop()
+	for {
+		err := s.ask(ctx, w)
+		w.mu.Lock()
+		changed := w.connected != (err == nil)
+		w.connected = err == nil
+		w.mu.Unlock()
+		if changed && err != nil {
+			log.Info("The cluster cannot be reached", "error", err.Error())
+		}
+		if changed {
+			send(ctx, s.connections, &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: w.name}})
+		}
+		select {
+		case <-ctx.Done():
+			w.connect(nil)
+			return
+		case <-ticker.C():
+		}
+	}
+}
+
+func send(ctx context.Context, to chan event.GenericEvent, about client.Object) {
+	select {
+	case to <- event.GenericEvent{Object: about}:
+	case <-ctx.Done():
+	}
+}
+
+// ask connects to the worker by its kubeconfig as it is now, and makes a call to it.
+func (s *workers) ask(ctx context.Context, w *worker) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	kubeconfig, err := s.kubeconfig(ctx, w.name)
+	if err != nil {
+		return err
+	}
+	if w.connection == nil || !bytes.Equal(w.connection.kubeconfig, kubeconfig) {
+		c, err := s.connect(kubeconfig)
+		if err != nil {
+			return err
+		}
+		w.connect(c)
+	}
+	if err := w.connection.client.List(ctx, &kueue.WorkloadList{}, client.Limit(1)); err != nil {
+		return err
+	}
+	if !w.connection.cache.WaitForCacheSync(ctx) {
+		return errors.New("its caches are not filled yet")
+	}
+	return nil
+}
+
+// connect has another connection in place of the one before.
+func (w *worker) connect(c *connection) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.connection != nil {
+		w.connection.stop()
+	}
+	w.connection = c
+}
+
+// kubeconfig of a cluster as its MultiKueueCluster has it. Kueue has judged whether it is safe.
+func (s *workers) kubeconfig(ctx context.Context, name string) ([]byte, error) {
+	c := &kueue.MultiKueueCluster{}
+	if err := s.manager.Get(ctx, client.ObjectKey{Name: name}, c); err != nil {
+		return nil, err
+	}
+	source := c.Spec.ClusterSource.KubeConfig
+	switch {
+	case source == nil:
+		return nil, errors.New("its spec.clusterSource has no kubeConfig: other sources are not supported")
+	case !apimeta.IsStatusConditionTrue(c.Status.Conditions, kueue.MultiKueueClusterActive):
+		return nil, errors.New("Kueue has not connected to it: see the condition Active of the MultiKueueCluster")
+	case source.LocationType == kueue.PathLocationType:
+		return os.ReadFile(source.Location)
+	}
+	secret := &corev1.Secret{}
+	if err := s.live.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: source.Location}, secret); err != nil {
+		return nil, fmt.Errorf("reading its kubeconfig: %w", err)
+	}
+	text := secret.Data[kueue.MultiKueueConfigSecretKey]
+	if len(text) == 0 {
+		return nil, fmt.Errorf("secret %s/%s has no key %s", s.namespace, source.Location, kueue.MultiKueueConfigSecretKey)
+	}
+	return text, nil
+}
+
+// connect makes a client and caches of what is read of a worker.
+func (s *workers) connect(kubeconfig []byte) (*connection, error) {
+	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("its kubeconfig: %w", err)
+	}
+	config.QPS = -1 // the worker's API server throttles what is too much
+	kube, err := client.New(config, client.Options{Scheme: s.scheme})
+	if err != nil {
+		return nil, err
+	}
+	copies, err := labels.NewRequirement(kueue.MultiKueueOriginLabel, selection.Equals, []string{s.origin})
+	if err != nil {
+		return nil, fmt.Errorf("--origin: %w", err)
+	}
+	c := &connection{kubeconfig: kubeconfig, client: kube}
+	c.cache, err = cache.New(config, cache.Options{
+		Scheme: s.scheme, Mapper: kube.RESTMapper(), DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{&kueue.Workload{}: {Label: labels.NewSelector().Add(*copies)}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	if err := s.watch(ctx, c); err != nil {
+		stop()
+		return nil, err
+	}
+	c.stop = stop
+	go func() {
+		if err := c.cache.Start(ctx); err != nil {
+			ctrl.Log.WithName("workers").Error(err, "The caches of a cluster ended")
+		}
+	}()
+	return c, nil
+}
+
+// watch has the caches of a worker hold what decisions need, and tell of it.
+func (s *workers) watch(ctx context.Context, c *connection) error {
+	kinds := []client.Object{&kueue.Workload{}, &kueue.LocalQueue{}}
+	switch _, err := c.client.RESTMapper().RESTMapping(provreq.SchemeGroupVersion.WithKind("ProvisioningRequest").GroupKind()); {
+	case err == nil:
+		c.requests = true
+		kinds = append(kinds, &provreq.ProvisioningRequest{})
+		if err := c.cache.IndexField(ctx, &provreq.ProvisioningRequest{}, ownerIndex, ownerOf); err != nil {
+			return err
+		}
+	case !apimeta.IsNoMatchError(err):
+		return err
+	}
+	for _, kind := range kinds {
+		informer, err := c.cache.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+		if err != nil {
+			return err
+		}
+		tell := func(o any) {
+			if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+				o = gone.Obj
+			}
+			switch o := o.(type) {
+			case *kueue.Workload:
+				send(ctx, s.changed, o)
+			case *provreq.ProvisioningRequest:
+				for _, name := range ownerOf(o) {
+					send(ctx, s.changed, &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: name}})
+				}
+			}
+		}
+		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc: tell, DeleteFunc: tell, UpdateFunc: func(_, o any) { tell(o) },
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func ownerOf(o client.Object) []string {
+	if owner := metav1.GetControllerOf(o); owner != nil && owner.Kind == "Workload" {
+		return []string{owner.Name}
+	}
+	return nil
+}
+
+// view is the cluster as decisions see it, by its caches.
+func (s *workers) view(ctx context.Context, name string, w *kueue.Workload) dispatch.Cluster {
+	out := dispatch.Cluster{Name: name}
+	k := s.find(name)
+	if k == nil {
+		return out
+	}
+	k.mu.Lock()
+	c, connected := k.connection, k.connected
+	foreign := s.clock.Since(k.foreign[client.ObjectKeyFromObject(w)]) < foreignAgain
+	k.mu.Unlock()
+	if out.Connected = connected; !connected {
+		return out
+	}
+	theirs := &kueue.Workload{}
+	switch err := c.cache.Get(ctx, client.ObjectKeyFromObject(w), theirs); {
+	case err == nil:
+		out.Copy = copyOf(theirs, s.origin, c.requestsOf(ctx, theirs))
+	case !apierrors.IsNotFound(err):
+		out.Connected = false
+	case foreign:
+		out.Copy = &dispatch.Copy{Foreign: true}
+	default:
+		out.Lacks = c.lacks(ctx, w)
+	}
+	return out
+}
+
+func (c *connection) requestsOf(ctx context.Context, w *kueue.Workload) (out []*provreq.ProvisioningRequest) {
+	list := &provreq.ProvisioningRequestList{}
+	if !c.requests || c.cache.List(ctx, list, client.InNamespace(w.Namespace), client.MatchingFields{ownerIndex: w.Name}) != nil {
+		return nil
+	}
+	for i := range list.Items {
+		if owner := metav1.GetControllerOf(&list.Items[i]); owner.UID == w.UID {
+			out = append(out, &list.Items[i])
+		}
+	}
+	return out
+}
+
+// lacks is what a Workload needs that is not in the worker, though it should be there before.
+func (c *connection) lacks(ctx context.Context, w *kueue.Workload) string {
+	queue := client.ObjectKey{Namespace: w.Namespace, Name: string(w.Spec.QueueName)}
+	if err := c.cache.Get(ctx, queue, &kueue.LocalQueue{}); apierrors.IsNotFound(err) {
+		return fmt.Sprintf("LocalQueue %s", queue)
+	}
+	if owner := metav1.GetControllerOf(w); owner != nil {
+		kind := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind)
+		if _, err := c.client.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version); apimeta.IsNoMatchError(err) {
+			return fmt.Sprintf("the kind %s of %s", kind.Kind, kind.GroupVersion())
+		}
+	}
+	return ""
+}
+
+// found is what a live read finds.
+type found int
+
+const (
+	isGone found = iota
+	isCopy
+	isForeign
+)
+
+// read reads live what Workload of that name the cluster has.
+func (s *workers) read(ctx context.Context, name string, w *kueue.Workload) (found, error) {
+	k := s.find(name)
+	if k == nil {
+		return isGone, nil // its MultiKueueCluster has just been deleted
+	}
+	k.mu.Lock()
+	c := k.connection
+	k.mu.Unlock()
+	if c == nil {
+		return isGone, fmt.Errorf("cluster %s is not connected", name)
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	theirs := &metav1.PartialObjectMetadata{}
+	theirs.SetGroupVersionKind(kueue.SchemeGroupVersion.WithKind("Workload"))
+	key := client.ObjectKeyFromObject(w)
+	if err := c.client.Get(ctx, key, theirs); err != nil {
+		return isGone, client.IgnoreNotFound(err)
+	}
+	if theirs.Labels[kueue.MultiKueueOriginLabel] == s.origin {
+		return isCopy, nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.foreign[key] = s.clock.Now()
+	return isForeign, nil
+}
