@@ -31,3 +31,15 @@ func NewMuster(ctx context.Context, server *rest.Config, binary, dir, settings s
 		}, flags...),
 	})
 }
+
+// NewDispatcher is muster dispatcher, in the cluster of a stock Kueue.
+func NewDispatcher(ctx context.Context, server *rest.Config, binary, dir string) (*Manager, error) {
+	ports, err := freePorts(1)
+	if err != nil {
+		return nil, err
+	}
+	return newManager(ctx, server, Manager{
+		name: "dispatcher", dir: dir, namespace: namespace, account: "muster-dispatcher", health: ports[0],
+		command: []string{binary, "dispatcher", fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", ports[0])},
+	})
+}

@@ -1,0 +1,179 @@
+package multikueue
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/kwok/sandbox"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/queueing/dispatch"
+	"github.com/muster-dev/muster/test/testbed"
+)
+
+// site is a test's own part of the manager and of each worker: a namespace and queues of the same name.
+type site struct {
+	*testbed.Site
+	workers []*testbed.Site
+}
+
+// newSite has so many machines in each worker.
+func newSite(t *testing.T, machines ...int32) *site {
+	t.Helper()
+	s := &site{Site: testbed.NewSite(t, manager)}
+	config := &kueue.MultiKueueConfig{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	config.Spec.Clusters = clusterNames()
+	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	check.Spec.ControllerName = kueue.MultiKueueControllerName
+	check.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "MultiKueueConfig", Name: s.Name}
+	s.Create(config, check)
+	queues(s.Site, s.Name)
+	for i, w := range workers {
+		in := testbed.NewSite(t, w)
+		s.workers = append(s.workers, in)
+		in.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.Kwok.Holds = &machines[i] })
+		capacity := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+		capacity.Spec.ControllerName = "muster.dev/capacity"
+		in.Create(capacity)
+		queues(in, s.Name)
+	}
+	return s
+}
+
+// queues creates a queue with one check, and quota for many machines.
+func queues(s *testbed.Site, check string) {
+	s.Helper()
+	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	flavor.Spec.NodeLabels = map[string]string{testbed.SiteLabel: s.Name}
+	flavor.Spec.Tolerations = []corev1.Toleration{{Key: testbed.GPUTaint.Key, Operator: corev1.TolerationOpExists}}
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
+	cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: kueue.AdmissionCheckReference(check)}}}
+	cq.Spec.ResourceGroups = []kueue.ResourceGroup{{
+		CoveredResources: []corev1.ResourceName{"cpu", testbed.GPU},
+		Flavors: []kueue.FlavorQuotas{{Name: kueue.ResourceFlavorReference(s.Name), Resources: []kueue.ResourceQuota{
+			{Name: "cpu", NominalQuota: resource.MustParse("1k")}, {Name: testbed.GPU, NominalQuota: resource.MustParse("1k")},
+		}}},
+	}}
+	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Name}}
+	lq.Spec.ClusterQueue = kueue.ClusterQueueReference(s.Name)
+	s.Create(flavor, cq, lq)
+}
+
+// job is a Job of so many whole machines that runs elsewhere.
+func (s *site) job(name string, count int32) *batchv1.Job {
+	s.Helper()
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.Name}}}
+	j.Spec.Suspend, j.Spec.ManagedBy = new(true), new(kueue.MultiKueueControllerName)
+	j.Spec.Parallelism, j.Spec.Completions = &count, &count
+	j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": "3s"}
+	j.Spec.Template.Spec = corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyNever,
+		Containers:    []corev1.Container{{Name: "main", Image: "main", Resources: testbed.WholeMachine()}},
+	}
+	s.Create(j)
+	return j
+}
+
+// complete waits until the job has, and returns the cluster that it ran in.
+func (s *site) complete(j *batchv1.Job) string {
+	s.Helper()
+	cluster := ""
+	s.Eventually("completion of job "+j.Name, func() bool {
+		if w := s.Workload(j); w != nil && w.Status.ClusterName != nil {
+			cluster = *w.Status.ClusterName
+		}
+		return s.IsComplete(j)
+	}, func() string { return s.standing(j) })
+	return cluster
+}
+
+func (s *site) standing(j *batchv1.Job) string {
+	out := ""
+	if w := s.Workload(j); w != nil {
+		out = fmt.Sprintf("\nworkload: %+v\nrecord: %s", w.Status, w.Annotations[dispatch.Annotation])
+	}
+	for i, w := range s.workers {
+		var copies kueue.WorkloadList
+		w.List(&copies, client.InNamespace(s.Name))
+		for _, c := range copies.Items {
+			out += fmt.Sprintf("\nin %s: %s %v %+v", sandbox.Worker(i+1), c.Name, c.Annotations, c.Status)
+		}
+		var jobs batchv1.JobList
+		w.List(&jobs, client.InNamespace(s.Name))
+		for _, c := range jobs.Items {
+			out += fmt.Sprintf("\njob in %s: %s %v suspended %v %+v", sandbox.Worker(i+1), c.Name, c.Labels, *c.Spec.Suspend, c.Status)
+		}
+	}
+	return out
+}
+
+// wantLaunched is about all machines that there ever were.
+func (s *site) wantLaunched(want ...int) {
+	s.Helper()
+	if got := spending.launched(s.Name); !slices.Equal(got[:], want) {
+		s.Errorf("the workers launched %d machines, want %d", got, want)
+	}
+}
+
+func TestTheFirstClusterIsAskedAlone(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 8, 8)
+	if got := s.complete(s.job("train", 2)); got != "worker-1" {
+		t.Errorf("it ran in %q", got)
+	}
+	s.wantLaunched(2, 0)
+}
+
+// TestTheNextClusterIsAskedAfterAStockout, within seconds, and nothing is left in the first.
+func TestTheNextClusterIsAskedAfterAStockout(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 0, 8)
+	began := time.Now()
+	if got := s.complete(s.job("train", 2)); got != "worker-2" {
+		t.Errorf("it ran in %q", got)
+	}
+	t.Logf("it was complete after %s", time.Since(began).Round(time.Millisecond))
+	s.wantLaunched(0, 2)
+	var copies kueue.WorkloadList
+	s.workers[0].List(&copies, client.InNamespace(s.Name))
+	if len(copies.Items) > 0 {
+		t.Errorf("the first cluster still has %s", copies.Items[0].Name)
+	}
+}
+
+func TestAClusterThatLacksTheQueueIsPassedOver(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 8, 8)
+	s.workers[0].Delete(&kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Name}})
+	time.Sleep(time.Second) // the dispatcher hears of it
+	if got := s.complete(s.job("train", 1)); got != "worker-2" {
+		t.Errorf("it ran in %q", got)
+	}
+}
+
+func TestAJobThatNoClusterCanRunSaysWhy(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 0, 0)
+	for _, w := range s.workers {
+		w.Delete(&kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Name}})
+	}
+	j := s.job("train", 1)
+	want := "worker-1 lacks LocalQueue"
+	s.Eventually("a record that says "+want, func() bool {
+		w := s.Workload(j)
+		if w == nil {
+			return false
+		}
+		r, err := dispatch.DecodeRecord(w.Annotations[dispatch.Annotation])
+		return err == nil && r.Waits != "" && len(r.In) == 0
+	}, func() string { return s.standing(j) })
+}

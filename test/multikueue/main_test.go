@@ -1,0 +1,186 @@
+// Package multikueue tests jobs that run in other clusters: the manager is a stock Kueue, unmodified, with `muster dispatcher` beside
+// it; in the workers Muster queues and provisions.
+package multikueue
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/deploy"
+	"github.com/muster-dev/muster/kwok/cluster"
+	"github.com/muster-dev/muster/kwok/sandbox"
+	"github.com/muster-dev/muster/queueing/dispatch"
+	"github.com/muster-dev/muster/test/kueue/managers"
+	"github.com/muster-dev/muster/test/testbed"
+)
+
+const (
+	musterVariable  = "MUSTER_BIN"
+	kueueNamespace  = "kueue-system"
+	numberOfWorkers = 2
+)
+
+var (
+	// manager is the cluster that jobs are given to, workers are those that they run in, in their order of preference.
+	manager *testbed.Cluster
+	workers []*testbed.Cluster
+	// stock is Kueue's manager, dispatcher that of Muster.
+	stock, dispatcher *managers.Manager
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) (code int) {
+	for _, v := range []string{testbed.SandboxVariable, testbed.KueueVariable, musterVariable} {
+		if os.Getenv(v) == "" {
+			fmt.Printf("SKIP: %s does not name a program: run `make test`, which builds it\n", v) //nolint:forbidigo // a test's own output
+			return 0
+		}
+	}
+	dir, err := os.MkdirTemp("", "muster-tests-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	ctx := context.Background()
+	defer stop(ctx)
+	if err := start(ctx, dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code = m.Run()
+	if len(spending.twice) > 0 {
+		fmt.Fprintf(os.Stderr, "P8 one spend: two clusters had machines for the job of %q at the same time\n", spending.twice)
+		code = 1
+	}
+	if code != 0 {
+		testbed.Tail(stock.Log(), dispatcher.Log())
+	}
+	return code
+}
+
+func stop(ctx context.Context) {
+	for _, m := range []*managers.Manager{dispatcher, stock} {
+		if m != nil {
+			m.Stop()
+		}
+	}
+	for _, c := range append(workers, manager) {
+		if c != nil {
+			_ = c.Stop(ctx)
+		}
+	}
+}
+
+func start(ctx context.Context, dir string) error {
+	k, err := managers.NewKueue(managers.Kueue{
+		Binary: os.Getenv(testbed.KueueVariable), Sandbox: os.Getenv(testbed.SandboxVariable), Dir: dir,
+		Settings: "multiKueue: {dispatcherName: " + dispatch.Name + "}\n",
+	})
+	if err != nil {
+		return err
+	}
+	published, err := k.Manifests(ctx)
+	if err != nil {
+		return err
+	}
+	ours, err := deploy.Decode([]byte(deploy.Dispatcher))
+	if err != nil {
+		return err
+	}
+	manager, err = testbed.Start(ctx, "manager", cluster.Config{
+		Progress: os.Stderr, Only: []string{cluster.Etcd, cluster.APIServer, cluster.ControllerManager},
+		Manifests: func() ([]*unstructured.Unstructured, error) { return append(published, ours...), nil },
+	})
+	if err != nil {
+		return err
+	}
+	for i := range numberOfWorkers {
+		c := cluster.Config{Progress: os.Stderr}
+		sandbox.Fill(&c)
+		w, err := testbed.Start(ctx, sandbox.Worker(i+1), c)
+		if err != nil {
+			return err
+		}
+		workers = append(workers, w)
+		if err := watchSpending(ctx, i); err != nil {
+			return err
+		}
+	}
+	if stock, err = k.Manager(ctx, manager.RESTConfig()); err != nil {
+		return err
+	}
+	if err := stock.Start(ctx); err != nil {
+		return err
+	}
+	for i, w := range workers {
+		if err := introduce(ctx, sandbox.Worker(i+1), w); err != nil {
+			return err
+		}
+	}
+	if dispatcher, err = managers.NewDispatcher(ctx, manager.RESTConfig(), os.Getenv(musterVariable), dir); err != nil {
+		return err
+	}
+	return dispatcher.Start(ctx)
+}
+
+// introduce tells the manager of a worker.
+func introduce(ctx context.Context, name string, w *testbed.Cluster) error {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "multikueue"}}
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "multikueue"}}
+	binding.RoleRef = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}
+	binding.Subjects = []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: account.Namespace, Name: account.Name}}
+	if err := w.Kube.Create(ctx, account); err != nil {
+		return err
+	}
+	if err := w.Kube.Create(ctx, binding); err != nil {
+		return err
+	}
+	set, err := kubernetes.NewForConfig(w.RESTConfig())
+	if err != nil {
+		return err
+	}
+	token := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64((2 * time.Hour).Seconds()))}}
+	if token, err = set.CoreV1().ServiceAccounts(account.Namespace).CreateToken(ctx, account.Name, token, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	config := clientcmdapi.NewConfig()
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: w.RESTConfig().Host, CertificateAuthorityData: w.RESTConfig().CAData}
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	config.CurrentContext = name
+	text, err := clientcmd.Write(*config)
+	if err != nil {
+		return err
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: kueueNamespace, Name: name}}
+	secret.Data = map[string][]byte{kueue.MultiKueueConfigSecretKey: text}
+	if err := manager.Kube.Create(ctx, secret); err != nil {
+		return err
+	}
+	c := &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	c.Spec.ClusterSource.KubeConfig = &kueue.KubeConfig{Location: name, LocationType: kueue.SecretLocationType}
+	return manager.Kube.Create(ctx, c)
+}
+
+// clusterNames are the workers, in order.
+func clusterNames() (out []string) {
+	for i := range workers {
+		out = append(out, sandbox.Worker(i+1))
+	}
+	return out
+}
