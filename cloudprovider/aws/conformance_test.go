@@ -2,6 +2,7 @@ package aws
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,14 +21,23 @@ func TestConformance(t *testing.T) {
 		market v1alpha1.CapacityType
 		// action is the call that makes something.
 		action string
+		// together is the level within which the machines of each launch must be; empty for anywhere.
+		together string
 	}{
-		{v1alpha1.AWSFleet, v1alpha1.Spot, "CreateFleet"},
-		{v1alpha1.AWSFleet, v1alpha1.OnDemand, "CreateFleet"},
-		{v1alpha1.AWSReservation, v1alpha1.OnDemand, "RunInstances"},
-		{v1alpha1.AWSLaunchInstances, v1alpha1.OnDemand, "LaunchInstances"},
+		{v1alpha1.AWSFleet, v1alpha1.Spot, "CreateFleet", ""},
+		{v1alpha1.AWSFleet, v1alpha1.OnDemand, "CreateFleet", ""},
+		{v1alpha1.AWSFleet, v1alpha1.OnDemand, "CreateFleet", rack},
+		{v1alpha1.AWSReservation, v1alpha1.OnDemand, "RunInstances", ""},
+		{v1alpha1.AWSReservation, v1alpha1.OnDemand, "RunInstances", rack},
+		{v1alpha1.AWSReservation, v1alpha1.OnDemand, "CreatePlacementGroup", rack},
+		{v1alpha1.AWSLaunchInstances, v1alpha1.OnDemand, "LaunchInstances", ""},
 	} {
-		t.Run(string(tc.method)+" "+string(tc.market), func(t *testing.T) {
-			conformance.Run(t, func(t *testing.T) *conformance.Cloud { return conformingCloud(t, tc.method, tc.market, tc.action) })
+		t.Run(strings.Join([]string{string(tc.method), string(tc.market), tc.action, tc.together}, " "), func(t *testing.T) {
+			conformance.Run(t, func(t *testing.T) *conformance.Cloud {
+				c := conformingCloud(t, tc.method, tc.market, tc.action)
+				c.Together.Level = tc.together
+				return c
+			})
 		})
 	}
 }

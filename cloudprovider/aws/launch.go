@@ -135,7 +135,9 @@ func (p *Provider) launch(ctx context.Context, l *launch) ([]string, error) {
 	case l.spec.LaunchMethod == v1alpha1.AWSReservation:
 		ids, err = p.launchReserved(ctx, l)
 	case l.Group.Spec.CapacityType == v1alpha1.Reserved:
-		ids, err = p.runInto(ctx, l, l.spec.CapacityReservation)
+		if err = p.isElsewhere(ctx, l, l.spec.CapacityReservation); err == nil {
+			ids, err = p.runInto(ctx, l, l.spec.CapacityReservation)
+		}
 	default:
 		ids, err = p.createFleet(ctx, l)
 	}

@@ -88,18 +88,19 @@ func (p *Provider) launchReserved(ctx context.Context, l *launch) ([]string, err
 	}
 	// Where it was made is where its machines can be.
 	l.gathered = r.gathered
-	if err := p.isElsewhere(ctx, l, r); cloudprovider.Refusal(err) != nil {
-		return nil, errors.Join(err, p.cancel(ctx, r.hold.Name))
-	} else if err != nil {
-		return nil, err
+	if r.state == ec2types.CapacityReservationStateActive {
+		err = p.isElsewhere(ctx, l, r.hold.Name)
 	}
-	ids, err := p.runInto(ctx, l, r.hold.Name)
+	var ids []string
+	if err == nil {
+		ids, err = p.runInto(ctx, l, r.hold.Name)
+	}
 	switch refused := cloudprovider.Refusal(err); {
 	case refused != nil && r.state != ec2types.CapacityReservationStateActive:
 		return nil, &cloudprovider.Error{Class: v1alpha1.Stockout, Code: "ReservationEnded",
 			Message: fmt.Sprintf("capacity reservation %s of %d machines is %s", r.hold.Name, l.Count, r.state)}
 	case refused != nil && refused.Code == unknownReservation:
-		return nil, notKnownYet(r, refused)
+		return nil, fmt.Errorf("capacity reservation %s, made a moment ago, is not known everywhere yet: %s", r.hold.Name, refused.Message)
 	}
 	if cloudprovider.Refusal(err) != nil {
 		// It is of no use any more; where this fails, it is taken back as a hold.
@@ -109,11 +110,6 @@ func (p *Provider) launchReserved(ctx context.Context, l *launch) ([]string, err
 		return nil, err
 	}
 	return ids, p.release(ctx, []reservation{*r})
-}
-
-// notKnownYet is the error of calls that do not know of a reservation that was just made.
-func notKnownYet(r *reservation, refused *cloudprovider.Error) error {
-	return fmt.Errorf("capacity reservation %s, made a moment ago, is not known everywhere yet: %s", r.hold.Name, refused.Message)
 }
 
 // release lets go of the reservations of a launch whose machines are there: they would

@@ -184,21 +184,20 @@ func (p *Provider) neighbours(l *launch, all map[string]*instance) string {
 
 // isElsewhere refuses to launch into a reservation that AWS tells to be in another domain than the machines must be in. It may
 // tell less than that: then nothing is known.
-func (p *Provider) isElsewhere(ctx context.Context, l *launch, r *reservation) error {
+func (p *Provider) isElsewhere(ctx context.Context, l *launch, reservation string) error {
 	number, ok := strings.CutPrefix(l.Together.Level, networkLayerLabel)
 	layer, err := strconv.Atoi(number)
-	if !ok || err != nil || layer < 1 || l.Together.Value == "" || r.state != ec2types.CapacityReservationStateActive {
+	if !ok || err != nil || layer < 1 || l.Together.Value == "" {
 		return nil
 	}
 	out, err := p.ec2.DescribeCapacityReservationTopology(ctx, &ec2.DescribeCapacityReservationTopologyInput{
-		CapacityReservationIds: []string{r.hold.Name},
+		CapacityReservationIds: []string{reservation},
 	})
-	switch refused := cloudprovider.Refusal(refusal(err)); {
-	case hasCode(err, unknownReservation):
-		return notKnownYet(r, refused)
-	case refused != nil && refused.Class != v1alpha1.Throttle:
+	refused := cloudprovider.Refusal(refusal(err))
+	if refused != nil && refused.Class != v1alpha1.Throttle && refused.Code != unknownReservation {
 		return nil
-	case err != nil:
+	}
+	if err != nil {
 		return fmt.Errorf("DescribeCapacityReservationTopology: %w", refusal(err))
 	}
 	for _, t := range out.CapacityReservations {
@@ -206,8 +205,8 @@ func (p *Provider) isElsewhere(ctx context.Context, l *launch, r *reservation) e
 			continue
 		}
 		return &cloudprovider.Error{Class: v1alpha1.Scattered, Code: "OtherDomain",
-			Message: fmt.Sprintf("capacity reservation %s of %d machines is in %s of %s, and they must join those in %s: none was launched",
-				r.hold.Name, l.Count, t.NetworkNodes[layer-1], l.Together.Level, l.Together.Value)}
+			Message: fmt.Sprintf("capacity reservation %s is in %s of %s, and the %d machines must join those in %s: none was launched",
+				reservation, t.NetworkNodes[layer-1], l.Together.Level, l.Count, l.Together.Value)}
 	}
 	return nil
 }

@@ -260,6 +260,26 @@ func TestReserveLookLaunch(t *testing.T) {
 	}
 }
 
+// A reservation that was bought, too, tells where it is, and stays.
+func TestABoughtReservationElsewhere(t *testing.T) {
+	s := newSim(t, plenty(func(c *cloudsim.Config) { c.Pools = []cloudsim.Pool{{PoolKey: reservedPool}} }, racked,
+		func(c *cloudsim.Config) { c.Pools[0].Script.Domains.Of = c.Pools[0].Script.Domains.Of[:1] }), account())
+	if _, refused := s.world.Reserve("cr-bought", cloudsim.Order{Pool: reservedPool, Count: 6}, time.Time{}); refused != nil {
+		t.Fatal(refused)
+	}
+	g := nodeGroup(v1alpha1.AWSFleet, v1alpha1.Reserved)
+	g.Spec.AWS.CapacityReservation = "cr-bought"
+	err := s.until(t, g, together(g, 2, token, "nn-c"))
+	if refused := cloudprovider.Refusal(err); refused == nil || refused.Class != v1alpha1.Scattered || s.live() > 0 || s.bought() != 6 {
+		t.Errorf("got %v, %d machines and %d places, want a refusal and the places", err, s.live(), s.bought())
+	}
+	g.Spec.AWS.CapacityReservation = "cr-gone"
+	err = s.until(t, g, together(g, 2, token+"0", "nn-c"))
+	if refused := cloudprovider.Refusal(err); refused == nil || refused.Class != v1alpha1.Config {
+		t.Errorf("got %v of a reservation that is gone, want a refusal of class Config", err)
+	}
+}
+
 // until repeats a launch as the core does, by an adapter that knows nothing, until it is through or refused.
 func (s *sim) until(t *testing.T, g *v1alpha1.NodeGroup, r cloudprovider.LaunchRequest) error {
 	t.Helper()

@@ -20,6 +20,8 @@ import (
 type Cloud struct {
 	// Group of at most MaxNodes machines, which must be 8.
 	Group *v1alpha1.NodeGroup
+	// Together is the domain that the machines of each launch must be in; empty for none.
+	Together cloudprovider.Domain
 	// Connect returns a new adapter, as after a restart of Muster.
 	Connect func() cloudprovider.Provider
 	// Hold sets how many machines the cloud has for the group.
@@ -121,7 +123,9 @@ func (s *suite) restart() {
 		err := s.provider.Watch(ctx, func(m cloudprovider.Machine) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.seen[m.Name] = m
+			if s.seen[m.Name] = m; m.Hold && m.State == cloudprovider.Gone {
+				delete(s.seen, m.Name) // its machines are told apart from it
+			}
 		}, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -165,14 +169,17 @@ func (s *suite) launch(token string, count int) ([]cloudprovider.Machine, error)
 
 func launch(p cloudprovider.Provider, c *Cloud, token string, count int) (machines []cloudprovider.Machine, err error) {
 	for passed := time.Duration(0); passed <= patience; passed += 10 * step {
-		machines, err = p.Launch(context.Background(), cloudprovider.LaunchRequest{Group: c.Group, Count: count, Token: token,
-			Request: "ns/gang"})
+		machines, err = p.Launch(context.Background(), c.request(token, count))
 		if err == nil || cloudprovider.Refusal(err) != nil {
 			return machines, err
 		}
 		c.Pass(10 * step)
 	}
 	return machines, err
+}
+
+func (c *Cloud) request(token string, count int) cloudprovider.LaunchRequest {
+	return cloudprovider.LaunchRequest{Group: c.Group, Count: count, Token: token, Request: "ns/gang", Together: c.Together}
 }
 
 // mustLaunch returns the names of the machines, sorted.
@@ -413,8 +420,7 @@ func lostReply(s *suite) {
 		s.Skip("the calls of this cloud cannot lose their reply")
 	}
 	s.LoseReply()
-	req := cloudprovider.LaunchRequest{Group: s.Group, Count: 4, Token: "uid-1", Request: "ns/gang"}
-	if _, err := s.provider.Launch(context.Background(), req); cloudprovider.Refusal(err) != nil {
+	if _, err := s.provider.Launch(context.Background(), s.request("uid-1", 4)); cloudprovider.Refusal(err) != nil {
 		s.Errorf("a lost reply is told as the refusal %v", err)
 	}
 	s.restart()
@@ -428,8 +434,7 @@ func late(s *suite) {
 	call := func(token string) {
 		s.Helper()
 		s.Delay(30 * time.Second)
-		req := cloudprovider.LaunchRequest{Group: s.Group, Count: 4, Token: token, Request: "ns/gang"}
-		if _, err := s.provider.Launch(context.Background(), req); cloudprovider.Refusal(err) != nil {
+		if _, err := s.provider.Launch(context.Background(), s.request(token, 4)); cloudprovider.Refusal(err) != nil {
 			s.Errorf("a late reply is told as the refusal %v", err)
 		}
 	}
