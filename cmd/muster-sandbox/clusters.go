@@ -19,7 +19,7 @@ func upClusters(command *cobra.Command, config cluster.Config, workers int) erro
 	config.Progress = command.ErrOrStderr()
 	fmt.Fprintf(command.ErrOrStderr(), "Starting the sandbox %q: a manager and its workers, one after another\n", config.Name)
 	start := func(ctx context.Context) (*cluster.Set, error) {
-		return cluster.StartSet(ctx, sandbox.Clusters(config, workers))
+		return cluster.StartSet(ctx, sandbox.Clusters(config, workers, nil))
 	}
 	return run(command, start, func(running *cluster.Set) { printUsageOfSet(command, running) })
 }

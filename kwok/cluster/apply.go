@@ -34,6 +34,15 @@ type applier struct {
 	mapper    *restmapper.DeferredDiscoveryRESTMapper
 }
 
+// Apply installs objects in the cluster, in their order. Doing it again changes only what differs.
+func (c *Cluster) Apply(ctx context.Context, objects []*unstructured.Unstructured) error {
+	applier, err := newApplier(c.rest)
+	if err != nil {
+		return err
+	}
+	return applier.apply(ctx, objects)
+}
+
 func newApplier(config *rest.Config) (*applier, error) {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {

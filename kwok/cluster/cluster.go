@@ -94,7 +94,7 @@ func (c *Cluster) prepare() error {
 	if err != nil {
 		return err
 	}
-	if err := c.openProxies(authority); err != nil {
+	if err := c.openProxies(); err != nil {
 		return err
 	}
 	if err := writeKubeconfigs(c.plan, authority); err != nil {

@@ -105,7 +105,7 @@ type plan struct {
 	// audit: kube-apiserver records the writes. webhook: it calls muster's. settings: muster has a file of them.
 	audit, webhook, settings bool
 
-	// proxies are the addresses of what stands between a component and kube-apiserver, where something does.
+	// proxies are the URLs of what stands between a component and kube-apiserver, where something does.
 	proxies map[string]string
 
 	// operators are the components that the configuration brings along, and objects is what they need in the cluster.

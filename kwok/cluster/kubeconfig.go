@@ -73,8 +73,8 @@ func (p plan) server() string { return "https://" + p.address(APIServer) }
 
 // serverFor is where a user finds kube-apiserver.
 func (p plan) serverFor(user string) string {
-	if address, ok := p.proxies[user]; ok {
-		return "https://" + address
+	if server, ok := p.proxies[user]; ok {
+		return server
 	}
 	return p.server()
 }

@@ -181,12 +181,8 @@ func (c *Cluster) install(ctx context.Context) error {
 	if len(objects) == 0 {
 		return nil
 	}
-	applier, err := newApplier(c.rest)
-	if err != nil {
-		return err
-	}
 	began := time.Now()
-	if err := applier.apply(ctx, objects); err != nil {
+	if err := c.Apply(ctx, objects); err != nil {
 		return err
 	}
 	c.progress.step("%d manifests are installed, in %.1fs", len(objects), time.Since(began).Seconds())

@@ -28,6 +28,9 @@ type SetConfig struct {
 	// Clusters are in the order of their start; a user of Kubeconfig is in the first. The Name of each is the one that it
 	// has in the set: the registry knows it as NAME-CLUSTER.
 	Clusters []Config
+
+	// Connect, if set, makes the clusters known to each other once all of them are ready, and before the set is.
+	Connect func(context.Context, *Set) error
 }
 
 // Set is several sandboxes that run as one, seen from their supervisor. In the registry it is a name whose state lists
@@ -100,8 +103,8 @@ const componentMemory = 200 << 20
 // checkMemory refuses to start what the machine would have to kill processes for.
 func checkMemory(clusters, processes int, available int64) error {
 	if need := int64(processes) * componentMemory; need > available {
-		return fmt.Errorf("%d clusters need %.1f GiB of memory and this machine has %.1f GiB available: start fewer clusters, or end other programs",
-			clusters, gibibytes(need), gibibytes(available))
+		return fmt.Errorf("%d clusters need %.1f GiB of memory and this machine has %.1f GiB available: start fewer clusters, or end other "+
+			"programs", clusters, gibibytes(need), gibibytes(available))
 	}
 	return nil
 }
@@ -140,6 +143,11 @@ func (s *Set) start(ctx context.Context) error {
 		s.clusters = append(s.clusters, started)
 		s.state.Server = s.clusters[0].plan.server()
 		if err := s.writeKubeconfigs(); err != nil {
+			return err
+		}
+	}
+	if s.config.Connect != nil {
+		if err := s.config.Connect(ctx, s); err != nil {
 			return err
 		}
 	}

@@ -85,20 +85,20 @@ func jobsAreSuspended(ctx context.Context, kube kubernetes.Interface) (bool, err
 }
 
 func flavorsAreFinalized(ctx context.Context, queues dynamic.Interface) (bool, error) {
-	made, err := queues.Resource(kueue.SchemeGroupVersion.WithResource("resourceflavors")).Create(ctx, queueObject("ResourceFlavor", nil),
+	made, err := queues.Resource(kueue.SchemeGroupVersion.WithResource("resourceflavors")).Create(ctx, queueObject("ResourceFlavor", probeName, nil),
 		dryRun)
 	return err == nil && slices.Contains(made.GetFinalizers(), kueue.ResourceInUseFinalizerName), err
 }
 
 func quotasAreJudged(ctx context.Context, queues dynamic.Interface) (bool, error) {
 	bad := map[string]any{"fairSharing": map[string]any{"weight": "-1"}}
-	_, err := queues.Resource(kueue.SchemeGroupVersion.WithResource("cohorts")).Create(ctx, queueObject("Cohort", bad), dryRun)
+	_, err := queues.Resource(kueue.SchemeGroupVersion.WithResource("cohorts")).Create(ctx, queueObject("Cohort", probeName, bad), dryRun)
 	return apierrors.IsForbidden(err), err
 }
 
-func queueObject(kind string, spec map[string]any) *unstructured.Unstructured {
+func queueObject(kind, name string, spec map[string]any) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 	o.SetGroupVersionKind(kueue.SchemeGroupVersion.WithKind(kind))
-	o.SetName(probeName)
+	o.SetName(name)
 	return o
 }

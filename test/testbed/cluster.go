@@ -30,11 +30,17 @@ func Start(ctx context.Context, purpose string, c cluster.Config) (*Cluster, err
 	if err != nil {
 		return nil, fmt.Errorf("starting the sandbox: %w", err)
 	}
-	out := &Cluster{Cluster: running}
-	if out.Kube, err = out.As(nil); err != nil {
+	out, err := reach(running)
+	if err != nil {
 		return nil, errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
 	}
 	return out, nil
+}
+
+func reach(running *cluster.Cluster) (_ *Cluster, err error) {
+	out := &Cluster{Cluster: running}
+	out.Kube, err = out.As(nil)
+	return out, err
 }
 
 // As is a client of the cluster that acts as another user; nil means the administrator.
