@@ -56,14 +56,15 @@ func (p *Provider) gather(ctx context.Context, l *launch) (err error) {
 }
 
 // ownPlacement is where the owner of the Auto Scaling group has said that its machines are: the name of a placement group, if
-// that is what it is.
+// that is what it is. Whatever else it is, a call that names a placement group might undo it.
 func ownPlacement(l *launch) (group string, placed bool) {
 	at := l.template.Placement
 	if at == nil {
 		at = &ec2types.LaunchTemplatePlacement{}
 	}
 	group = cmp.Or(deref(l.group.PlacementGroup), deref(at.GroupName))
-	return group, group != "" || at.GroupId != nil || at.HostResourceGroupArn != nil || at.Tenancy == ec2types.TenancyHost
+	shared := at.Tenancy == "" || at.Tenancy == ec2types.TenancyDefault
+	return group, group != "" || at.GroupId != nil || at.HostResourceGroupArn != nil || !shared
 }
 
 // placement of the machines of a launch; nil where it is left to the launch template.

@@ -119,6 +119,7 @@ func TestWhereMusterMakesNone(t *testing.T) {
 	}{
 		"the Auto Scaling group names one": {func(c *simaws.Config) { c.Groups[0].PlacementGroup = "own" }, "own"},
 		"the launch template names one":    {func(c *simaws.Config) { c.Templates[0].PlacementGroup = "own" }, "own"},
+		"the hardware is its own":          {func(c *simaws.Config) { c.Templates[0].Tenancy = "dedicated" }, ""},
 		"the type has no clusters":         {func(c *simaws.Config) { c.Types[0].NotClustered = true }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -107,6 +107,8 @@ type Template struct {
 	Reservation string `json:"reservation,omitempty"`
 	// PlacementGroup that the template's machines are launched into; empty for none.
 	PlacementGroup string `json:"placementGroup,omitempty"`
+	// Tenancy of the template's machines, dedicated or host; empty for hardware that accounts share.
+	Tenancy string `json:"tenancy,omitempty"`
 	// Profile is the instance profile, whose role is passed to the machines; empty for none.
 	Profile string `json:"profile,omitempty"`
 	// Key encrypts the volumes; empty for the account's own.

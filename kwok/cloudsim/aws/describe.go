@@ -202,8 +202,15 @@ func (f *Front) describeLaunchTemplateVersions(p *params) []element {
 		data = append(data, el("blockDeviceMappingSet", el("item", el("deviceName", "/dev/xvda"),
 			el("ebs", el("volumeSize", t.VolumeGiB), el("deleteOnTermination", !t.KeepsVolumes)))))
 	}
+	var placement []element
 	if t.PlacementGroup != "" {
-		data = append(data, el("placement", el("groupName", t.PlacementGroup)))
+		placement = append(placement, el("groupName", t.PlacementGroup))
+	}
+	if t.Tenancy != "" {
+		placement = append(placement, el("tenancy", t.Tenancy))
+	}
+	if len(placement) > 0 {
+		data = append(data, el("placement", placement))
 	}
 	if t.Protected {
 		data = append(data, el("disableApiTermination", true))
