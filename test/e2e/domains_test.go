@@ -77,14 +77,21 @@ func TestAGangIsInOneRackOrNowhere(t *testing.T) {
 // On the clouds a gang is gathered under one switch, or in one block, by the labels that their controllers put on nodes.
 func TestAGangIsInOneDomainOfACloud(t *testing.T) {
 	t.Parallel()
+	reserved := func(g *v1alpha1.NodeGroup) {
+		onAWS("c", "methods", "p5.48xlarge")(g)
+		g.Spec.AWS.LaunchMethod = v1alpha1.AWSReservation
+	}
 	for _, tc := range []struct {
-		cloud, level string
-		at           func(*v1alpha1.NodeGroup)
+		name, level string
+		at          func(*v1alpha1.NodeGroup)
+		// atOnce: the cloud is told to launch them together, so that none comes again.
+		atOnce bool
 	}{
-		{"aws", "topology.k8s.aws/network-node-layer-3", onAWS("c", "methods", "p5.48xlarge")},
-		{"gcp", "cloud.google.com/gce-topology-block", onGCP("c", "methods", "a3-highgpu-8g")},
+		{"aws", "topology.k8s.aws/network-node-layer-3", onAWS("c", "methods", "p5.48xlarge"), true},
+		{"aws-reserved", "topology.k8s.aws/network-node-layer-3", reserved, true},
+		{"gcp", "cloud.google.com/gce-topology-block", onGCP("c", "methods", "a3-highgpu-8g"), false},
 	} {
-		t.Run(tc.cloud, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			s := newSite(t)
 			g := s.offering("near", "methods", func(g *v1alpha1.NodeGroup) {
 				tc.at(g)
@@ -109,6 +116,11 @@ func TestAGangIsInOneDomainOfACloud(t *testing.T) {
 				}
 				return len(in) == 1 && slices.Collect(maps.Values(in))[0] == 3
 			}, func() string { return fmt.Sprint(in) })
+			s.Get(r)
+			a, err := transaction.DecodeAttempt(string(r.Status.ProvisioningClassDetails[transaction.AttemptDetail]))
+			if err != nil || tc.atOnce && (a.Number != 1 || len(a.Replacements) > 0) {
+				t.Errorf("the attempt is %+v (%v), want the first, without machines that came again", a, err)
+			}
 			s.Delete(r)
 			s.paidOff(g)
 		})
