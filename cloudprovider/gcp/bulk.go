@@ -61,15 +61,23 @@ func (p *Provider) beginBulk(ctx context.Context, l *launch) (ours []cloudprovid
 	if err := l.within(mig, others, l.Count); err != nil {
 		return ours, nil, err
 	}
-	op, err = p.insert(ctx, l, mig)
+	t, err := p.template(ctx, l.id.project, templateOf(mig)) // which look has read
+	if err != nil {
+		return ours, nil, err
+	}
+	policy, err := p.policies.of(ctx, l, t)
+	if err != nil {
+		return ours, nil, err
+	}
+	op, err = p.insert(ctx, l, mig, policy)
 	if err == nil {
 		p.freshen(l.id, l.names)
 	}
 	return ours, op, err
 }
 
-// insert makes the call, or makes it again.
-func (p *Provider) insert(ctx context.Context, l *launch, mig *computepb.InstanceGroupManager) (*computepb.Operation, error) {
+// insert makes the call, or makes it again, for machines with a placement policy, if it has a name.
+func (p *Provider) insert(ctx context.Context, l *launch, mig *computepb.InstanceGroupManager, policy string) (*computepb.Operation, error) {
 	named := map[string]*computepb.BulkInsertInstanceResourcePerInstanceProperties{}
 	for _, name := range l.names {
 		named[name] = &computepb.BulkInsertInstanceResourcePerInstanceProperties{}
@@ -90,8 +98,14 @@ func (p *Provider) insert(ctx context.Context, l *launch, mig *computepb.Instanc
 		// Else what is left of a reclaimed machine would stay, with its disks.
 		over.Scheduling = &computepb.Scheduling{InstanceTerminationAction: new("DELETE")}
 	}
+	// A call with another policy is another call: the names of the machines let only one succeed.
+	call := []string{"bulkInsert", l.Group.Name, l.Token}
+	if policy != "" {
+		over.ResourcePolicies = []string{policy}
+		call = append(call, policy)
+	}
 	op, err := p.instances.BulkInsert(ctx, &computepb.BulkInsertInstanceRequest{
-		Project: l.id.project, Zone: l.zone(), RequestId: new(requestID("bulkInsert", l.Group.Name, l.Token)),
+		Project: l.id.project, Zone: l.zone(), RequestId: new(requestID(call...)),
 		BulkInsertInstanceResourceResource: &computepb.BulkInsertInstanceResource{
 			Count: new(int64(l.Count)), MinCount: new(int64(l.Count)),
 			SourceInstanceTemplate: new(templateOf(mig)), InstanceProperties: over, PerInstanceProperties: named,

@@ -64,7 +64,7 @@ func TestCallsOfAGang(t *testing.T) {
 }
 
 // TestIdleWatch: a watch with nothing to do lists once a minute, one call for the
-// project and one for each managed instance group.
+// project and one for each managed instance group. It looks for placement policies once.
 func TestIdleWatch(t *testing.T) {
 	l := newLab(t, cloudsim.Config{Pools: every(64)}, simulated())
 	p := l.provider()
@@ -94,7 +94,7 @@ func TestIdleWatch(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]int64{"instances.aggregatedList": 5, "instanceGroupManagers.listManagedInstances": 10}
+	want := map[string]int64{"instances.aggregatedList": 5, "instanceGroupManagers.listManagedInstances": 10, "resourcePolicies.aggregatedList": 1}
 	if diff := cmp.Diff(want, l.callsSince(before)); diff != "" {
 		t.Errorf("calls of an idle watch (-want +got):\n%s", diff)
 	}

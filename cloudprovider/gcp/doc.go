@@ -67,6 +67,23 @@
 // of them, while the cloud answers and Muster runs. Without Muster such a machine stays,
 // except flex-start ones.
 //
+// Machines that must be together, see LaunchRequest.Together, are put near each other so:
+//
+//	                     BulkInsert            ResizeRequest, CreateInstances
+//	by                   a compact placement   the policies of the managed
+//	                     policy of Muster's    instance group, which are its owner's
+//	at most of them      1500                  -
+//	joining what is      the policy of that    as the group does it
+//	there
+//	known to be near     once nodes have labels
+//
+// Muster makes a policy for the launches of a token in a zone, unless the template names a resource policy or a reservation, or
+// machines of the type can be in none. Where it cannot be made, as without the permission, machines are launched without, and
+// a warning of the group says why: the policy is a wish, and what comes is judged by the labels of nodes either way, so a launch
+// may do without it, while a refusal would make its gang wait for a person. It is deleted five minutes after the last launch or
+// machine that needed it, and one that another process has left within five minutes of the next look, which comes at the start
+// and every hour. The cloud refuses to delete one that has machines, so what lists do not know is safe.
+//
 // Machines of provisioning model RESERVATION_BOUND end with their reservation, as its deleteAtTime
 // says, and so does their NodeGroup. Of others, such as those on flex-start, the cloud says by
 // itself when it ends them.

@@ -164,6 +164,12 @@ func failed(errs []*computepb.Errors) *cloudprovider.Error {
 	return &cloudprovider.Error{Class: class, Code: cause.GetCode(), Message: cause.GetMessage()}
 }
 
+// hasReason says that the cloud has refused a call for this reason.
+func hasReason(err error, reason string) bool {
+	refusal := cloudprovider.Refusal(refused(err))
+	return refusal != nil && refusal.Code == reason
+}
+
 // hasStatus says that the cloud has answered a call with this HTTP status.
 func hasStatus(err error, status int) bool {
 	var api *googleapi.Error

@@ -16,7 +16,7 @@ var Permissions = map[string][]string{
 	"instances.bulkInsert": {
 		"compute.disks.create", "compute.images.useReadOnly", "compute.instanceTemplates.useReadOnly", "compute.instances.create",
 		"compute.instances.setLabels", "compute.instances.setMetadata", "compute.instances.setServiceAccount", "compute.instances.setTags",
-		"compute.resourcePolicies.use", // of a placement policy
+		"compute.resourcePolicies.use", // of a placement policy, the template's or Muster's
 		"compute.subnetworks.use", "compute.subnetworks.useExternalIp", "iam.serviceAccounts.actAs",
 	},
 	"instances.delete":                                 {"compute.instances.delete"},
@@ -38,6 +38,10 @@ var Permissions = map[string][]string{
 	"regionInstanceGroupManagerResizeRequests.list":   {"compute.instanceGroupManagers.list"},
 	"regionInstanceGroupManagerResizeRequests.insert": {"compute.instanceGroupManagers.update"},
 	"regionInstanceGroupManagerResizeRequests.cancel": {"compute.instanceGroupManagers.update"},
+
+	"resourcePolicies.aggregatedList": {"compute.resourcePolicies.list"},
+	"resourcePolicies.insert":         {"compute.resourcePolicies.create"},
+	"resourcePolicies.delete":         {"compute.resourcePolicies.delete"},
 
 	"zoneOperations.wait":         {"compute.zoneOperations.get"},
 	"regionOperations.wait":       {"compute.regionOperations.get"},

@@ -122,6 +122,7 @@ func (p *Provider) listBeside(ctx context.Context, project string, groups []*v1a
 	if err != nil {
 		return nil, err
 	}
+	p.policies.sweep(ctx, project, all)
 	names := map[string]string{}
 	for _, g := range groups {
 		names[labelValue(g.Name)] = g.Name

@@ -18,6 +18,7 @@ import (
 //
 //	muster-<token>-<hash of the cluster><hash of the NodeGroup>-<place>   a machine
 //	muster-<token>-<hash of the cluster><hash of the NodeGroup>-all       a resize request for all of them
+//	muster-<hash of the cluster>-<hash of the token and the zone>         a compact placement policy
 //
 // The cloud makes no two instances of one name in a zone, nor two resize requests in
 // a group, so a call that is repeated makes nothing twice, however late it comes.
@@ -27,6 +28,7 @@ const (
 
 	clusterHash = 6
 	groupHash   = 4
+	policyHash  = 20
 )
 
 var validName = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
@@ -58,6 +60,14 @@ func (n names) machines(req cloudprovider.LaunchRequest) ([]string, error) {
 }
 
 func (n names) request(token, group string) string { return n.prefix(token, group) + allPlaces }
+
+// policyPrefix is what the names of all placement policies begin with, which take no labels.
+func (n names) policyPrefix() string { return namePrefix + n.cluster + "-" }
+
+// policy of a launch. Parts of it in several groups of a zone share one, since the machines of a policy are in one zone.
+func (n names) policy(token, zone string) string {
+	return n.policyPrefix() + hash(token+"\x00"+zone, policyHash)
+}
 
 // token of the launch that made what has this name; empty where this cluster's Muster did
 // not.

@@ -96,6 +96,7 @@ type Provider struct {
 
 	templates templates
 	prices    prices
+	policies  *policies
 }
 
 var (
@@ -126,6 +127,7 @@ type clients struct {
 	autoscalers        *compute.AutoscalersClient
 	reservations       *compute.ReservationsClient
 	futureReservations *compute.FutureReservationsClient
+	resourcePolicies   *compute.ResourcePoliciesClient
 	advice             *compute.AdviceClient
 	billing            *cloudbilling.APIService
 	projects           *cloudresourcemanager.Service
@@ -147,6 +149,7 @@ func New(ctx context.Context, config Config) (*Provider, error) {
 	if err := p.dial(ctx, options); err != nil {
 		return nil, fmt.Errorf("making a client for Google Cloud: %w", err)
 	}
+	p.policies = newPolicies(p)
 	p.poller = poll.New(p.list, p.takeBack, config.Clock)
 	return p, nil
 }
@@ -211,6 +214,7 @@ func (p *Provider) dial(ctx context.Context, o []option.ClientOption) error {
 		func() { p.regionTemplates, err = compute.NewRegionInstanceTemplatesRESTClient(ctx, o...) },
 		func() { p.machineTypes, err = compute.NewMachineTypesRESTClient(ctx, o...) },
 		func() { p.autoscalers, err = compute.NewAutoscalersRESTClient(ctx, o...) },
+		func() { p.resourcePolicies, err = compute.NewResourcePoliciesRESTClient(ctx, o...) },
 		func() { p.advice, err = compute.NewAdviceRESTClient(ctx, o...) },
 		func() { p.billing, err = cloudbilling.NewService(ctx, o...) },
 		func() { p.projects, err = cloudresourcemanager.NewService(ctx, o...) },

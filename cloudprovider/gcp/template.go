@@ -37,6 +37,10 @@ type template struct {
 	machineType  string
 	provisioning string
 	reserved     bool
+	// maintenance is what becomes of machines when their host is maintained; empty where the template does not say.
+	maintenance string
+	// placed tells that the template names resource policies: a machine has one placement policy at most.
+	placed bool
 	// reservation that the machines are bound to or consume, where the template names one.
 	reservation reservationID
 	bootDiskGB  int64
@@ -116,8 +120,9 @@ func (p *Provider) machineType(ctx context.Context, project, zone, name string) 
 func readTemplate(in *computepb.InstanceProperties) *template {
 	t := &template{
 		machineType: base(in.GetMachineType()), provisioning: in.GetScheduling().GetProvisioningModel(),
-		reserved: in.GetReservationAffinity().GetConsumeReservationType() == "SPECIFIC_RESERVATION",
-		keys:     maps.Clone(in.GetLabels()), labels: map[string]string{},
+		reserved:    in.GetReservationAffinity().GetConsumeReservationType() == "SPECIFIC_RESERVATION",
+		maintenance: in.GetScheduling().GetOnHostMaintenance(), placed: len(in.GetResourcePolicies()) > 0,
+		keys: maps.Clone(in.GetLabels()), labels: map[string]string{},
 	}
 	if t.keys == nil {
 		t.keys = map[string]string{}

@@ -25,7 +25,10 @@ func (f *Front) getTemplate(c *call) (any, *cloudsim.Error) {
 	}
 	properties := map[string]any{
 		"machineType": t.MachineType, "labels": t.Labels,
-		"scheduling": schedulingJSON{ProvisioningModel: cmp.Or(t.ProvisioningModel, modelStandard)},
+		"scheduling": schedulingJSON{ProvisioningModel: cmp.Or(t.ProvisioningModel, modelStandard), OnHostMaintenance: f.onHostMaintenance(t)},
+	}
+	if t.PlacementPolicy != "" {
+		properties["resourcePolicies"] = []string{t.PlacementPolicy}
 	}
 	items := []metadataItem{}
 	for _, key := range slices.Sorted(maps.Keys(t.Metadata)) {

@@ -55,8 +55,10 @@ type Template struct {
 	DiskGB      int64             `json:"diskGb,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
-	// PlacementPolicy of the VMs, for which a launch needs a permission.
+	// PlacementPolicy of the VMs, for which a launch needs a permission. The project has had it for long.
 	PlacementPolicy string `json:"placementPolicy,omitempty"`
+	// OnHostMaintenance is TERMINATE or MIGRATE; where it is empty, TERMINATE for Spot VMs and those with GPUs.
+	OnHostMaintenance string `json:"onHostMaintenance,omitempty"`
 	// GracefulShutdown is how long a VM that is deleted goes on, PENDING_STOP and billed, unless the
 	// call says that it is not to.
 	GracefulShutdown metav1.Duration `json:"gracefulShutdown,omitempty"`

@@ -32,7 +32,9 @@ type Front struct {
 	vms    map[string]*vm // by zone/name
 	names  map[string]int // how often a name has been used
 	groups []*group
-	ops    map[string]*operation
+	// policies are the compact placement policies that calls have made, by region/name.
+	policies map[string]*policy
+	ops      map[string]*operation
 	// requests are the operations by the requestId of the call.
 	requests map[string]*operation
 }
@@ -46,7 +48,7 @@ func New(config Config, world *cloudsim.World) (*Front, error) {
 	}
 	f := &Front{
 		world: world, config: config, began: world.Now(), mux: http.NewServeMux(), actions: map[string]string{},
-		vms: map[string]*vm{}, names: map[string]int{}, ops: map[string]*operation{}, requests: map[string]*operation{},
+		vms: map[string]*vm{}, policies: map[string]*policy{}, names: map[string]int{}, ops: map[string]*operation{}, requests: map[string]*operation{},
 	}
 	for i := range config.Groups {
 		f.groups = append(f.groups, newGroup(&f.config.Groups[i]))

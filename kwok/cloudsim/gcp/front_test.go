@@ -121,6 +121,37 @@ const (
 	uuid = "11111111-1111-4111-8111-111111111111"
 )
 
+// TestPolicies: what a compact placement policy forbids, in the cloud's words.
+func TestPolicies(t *testing.T) {
+	c := config()
+	c.Templates[0].OnHostMaintenance = "TERMINATE"
+	c.Templates = append(c.Templates, gcp.Template{Name: "migrated", MachineType: "a3"})
+	w := newWire(t, c)
+	bulk := func(template, name string) string {
+		return `{"count":"1","sourceInstanceTemplate":"global/instanceTemplates/` + template + `","perInstanceProperties":{"` + name +
+			`":{}},"instanceProperties":{"resourcePolicies":["gang"]}}`
+	}
+	const policies, gang = root + "regions/z/resourcePolicies", `{"name":"gang","groupPlacementPolicy":{"collocation":"COLLOCATED"}}`
+	for _, step := range []struct {
+		what, method, path, body string
+		status                   int
+		want                     string
+	}{
+		{"made", "POST", policies, gang, 200, ""},
+		{"made twice", "POST", policies, gang, 409, "alreadyExists: The resource 'projects/lab/regions/z/resourcePolicies/gang' already exists"},
+		{"of machines that are migrated", "POST", root + "zones/z-a/instances/bulkInsert", bulk("migrated", "a"), 400, "invalid: Invalid value for field"},
+		{"of a machine", "POST", root + "zones/z-a/instances/bulkInsert", bulk("plain", "a"), 200, ""},
+		{"in another zone", "POST", root + "zones/z-b/instances/bulkInsert", bulk("plain", "b"), 400, "invalid: Invalid value for field"},
+		{"deleted in use", "DELETE", policies + "/gang", "", 400, "resourceInUseByAnotherResource: The resource_policy resource"},
+		{"the machine deleted", "DELETE", root + "zones/z-a/instances/a", "", 200, ""},
+		{"deleted", "DELETE", policies + "/gang", "", 200, ""},
+	} {
+		if status, _, reason := w.call(step.method, step.path, step.body); status != step.status || !strings.HasPrefix(reason, step.want) {
+			t.Errorf("%s: got %d %q, want %d %q", step.what, status, reason, step.status, step.want)
+		}
+	}
+}
+
 // TestRefusals: what the cloud does not know or take is refused in its own words,
 // and is never a success.
 func TestRefusals(t *testing.T) {
@@ -135,6 +166,11 @@ func TestRefusals(t *testing.T) {
 		"a call that is not known":         {"GET", "/compute/v1/projects/lab/global/weather", "", 404, "notFound: The requested URL"},
 		"a method that is not known":       {"PATCH", root + "zones/z-a/instanceGroupManagers/owned", "", 404, "notFound: The requested URL"},
 		"another project":                  {"GET", "/compute/v1/projects/other/aggregated/instances", "", 404, "notFound: The resource 'projects/other' was not found"},
+		"a policy without a name":          {"POST", root + "regions/z/resourcePolicies", `{"groupPlacementPolicy":{"collocation":"COLLOCATED"}}`, 400, "invalid: Invalid value for field 'resource.name'"},
+		"a policy that spreads":            {"POST", root + "regions/z/resourcePolicies", `{"name":"p","groupPlacementPolicy":{"availabilityDomainCount":2}}`, 400, "invalid: Invalid JSON payload"},
+		"a policy that is not there":       {"DELETE", root + "regions/z/resourcePolicies/p", "", 404, "notFound: The resource 'projects/lab/regions/z/resourcePolicies/p' was not found"},
+		"machines of such a policy":        {"POST", root + "zones/z-a/instances/bulkInsert", bulk(`,"instanceProperties":{"resourcePolicies":["p"]}`), 404, "notFound: The resource 'projects/lab/regions/z/resourcePolicies/p' was not found"},
+		"machines of two policies":         {"POST", root + "zones/z-a/instances/bulkInsert", bulk(`,"instanceProperties":{"resourcePolicies":["p","q"]}`), 400, "invalid: Invalid value for field 'resource.instanceProperties.resourcePolicies': 'p,q'"},
 		"a query that is not known":        {"GET", root + "aggregated/instances?colour=red", "", 400, `invalid: Invalid JSON payload received. Unknown name "colour"`},
 		"a filter that is not known":       {"GET", root + "aggregated/instances?filter=name%20eq%20x", "", 400, "invalid: Invalid value for field 'filter'"},
 		"a page that is too large":         {"GET", root + "aggregated/instances?maxResults=501", "", 400, "invalid: Invalid value for field 'maxResults'"},

@@ -120,7 +120,7 @@ func (g *group) repairs() bool { return cmp.Or(g.ActionOnFailure, "REPAIR") == "
 
 // machineOf is what the group makes: of the first type that it allows.
 func (f *Front) machineOf(g *group, t *Template) machine {
-	m := machine{template: t, machineType: t.MachineType, labels: t.Labels}
+	m := machine{template: t, machineType: t.MachineType, labels: t.Labels, policy: t.PlacementPolicy}
 	if len(g.MachineTypes) > 0 {
 		m.machineType = g.MachineTypes[0]
 	}

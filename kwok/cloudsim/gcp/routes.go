@@ -23,6 +23,12 @@ func (f *Front) routes() {
 		method{"reservations.get", "compute.reservations.get", nil, f.getReservation})
 	f.handle("GET "+compute+"zones/{zone}/futureReservations",
 		method{"futureReservations.list", "compute.futureReservations.list", lists, f.listFutureReservations})
+	f.handle("GET "+compute+"aggregated/resourcePolicies",
+		method{"resourcePolicies.aggregatedList", "compute.resourcePolicies.list", lists, f.listPolicies})
+	f.handle("POST "+compute+"regions/{region}/resourcePolicies",
+		method{"resourcePolicies.insert", "compute.resourcePolicies.create", changes, f.insertPolicy})
+	f.handle("DELETE "+compute+"regions/{region}/resourcePolicies/{policy}",
+		method{"resourcePolicies.delete", "compute.resourcePolicies.delete", changes, f.deletePolicy})
 	f.handle("POST "+compute+"regions/{region}/advice/capacity",
 		method{"advice.capacity", "compute.advice.capacity", nil, f.advise})
 	for _, in := range []struct{ scope, groups, requests, operations string }{

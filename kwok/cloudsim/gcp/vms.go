@@ -31,6 +31,8 @@ type vm struct {
 	made    time.Time
 	// onTermination is DELETE where the VM goes once it has ended, else STOP.
 	onTermination string
+	// policy is its placement policy; empty for none.
+	policy string
 	// deleted VMs go once their shutdown is over. It takes the time of grace where it is graceful.
 	deleted, graceful bool
 	grace             time.Duration
@@ -46,6 +48,7 @@ type machine struct {
 	machineType   string
 	labels        map[string]string
 	onTermination string
+	policy        string
 }
 
 // launch makes VMs of the given names, at least least of them or none.
@@ -69,13 +72,13 @@ func (f *Front) launch(m machine, zone string, names []string, least int, owner 
 	for _, name := range names {
 		order.IDs = append(order.IDs, f.worldID(name))
 	}
-	instances, refused := f.world.Launch(order)
+	instances, refused := f.launchNear(order, m.policy)
 	var out []*vm
 	for i, in := range instances {
 		v := &vm{
 			zone: zone, name: names[i], machineType: m.machineType, model: m.template.ProvisioningModel,
 			labels: m.labels, owner: owner, inWorld: in.ID, made: in.LaunchedAt, onTermination: m.onTermination,
-			grace: m.template.GracefulShutdown.Duration,
+			grace: m.template.GracefulShutdown.Duration, policy: m.policy,
 		}
 		f.vms[v.key()] = v
 		if r := f.reservation(m.template.Reservation, zone); r != nil && v.model == modelReservationBound && r.Until.Duration > 0 {
@@ -87,6 +90,19 @@ func (f *Front) launch(m machine, zone string, names []string, least int, owner 
 		return out, nil
 	}
 	return out, refused
+}
+
+// launchNear launches the VMs of a placement policy in one domain, with what has the policy already, where that has room for all. It
+// is done on a best-effort basis: else they are where there is room.
+func (f *Front) launchNear(o cloudsim.Order, policy string) ([]cloudsim.Instance, *v1alpha1.KwokError) {
+	if policy != "" {
+		near := o
+		near.Together, near.Min = regionOf(o.Pool.Zone)+"/"+policy, o.Count
+		if instances, _ := f.world.Launch(near); len(instances) == o.Count {
+			return instances, nil
+		}
+	}
+	return f.world.Launch(o)
 }
 
 // worldID is the name, or where it has been used before, the name and a number: the
@@ -152,6 +168,7 @@ type instanceJSON struct {
 	CreationTimestamp string            `json:"creationTimestamp"`
 	LastStart         string            `json:"lastStartTimestamp,omitempty"`
 	SelfLink          string            `json:"selfLink"`
+	ResourcePolicies  []string          `json:"resourcePolicies,omitempty"`
 	ResourceStatus    struct {
 		Scheduling *terminationJSON `json:"scheduling,omitempty"`
 	} `json:"resourceStatus"`
@@ -182,6 +199,7 @@ type metadataItem struct {
 type schedulingJSON struct {
 	ProvisioningModel         string `json:"provisioningModel,omitempty"`
 	InstanceTerminationAction string `json:"instanceTerminationAction,omitempty"`
+	OnHostMaintenance         string `json:"onHostMaintenance,omitempty"`
 }
 
 func (f *Front) instance(v *vm, in *cloudsim.Instance) instanceJSON {
@@ -197,6 +215,9 @@ func (f *Front) instance(v *vm, in *cloudsim.Instance) instanceJSON {
 	}
 	if in.Phase == cloudsim.Terminated {
 		out.StatusMessage = in.Reason
+	}
+	if v.policy != "" {
+		out.ResourcePolicies = []string{f.link("regions/" + regionOf(v.zone) + "/resourcePolicies/" + v.policy)}
 	}
 	if v.owner != nil {
 		out.Metadata.Items = []metadataItem{{"created-by", "projects/1/" + v.owner.scope() + "/instanceGroupManagers/" + v.owner.Name}}
@@ -312,9 +333,10 @@ type bulkInsertJSON struct {
 	SourceInstanceTemplate string              `json:"sourceInstanceTemplate"`
 	PerInstanceProperties  map[string]struct{} `json:"perInstanceProperties"`
 	InstanceProperties     struct {
-		MachineType string            `json:"machineType"`
-		Labels      map[string]string `json:"labels"`
-		Scheduling  schedulingJSON    `json:"scheduling"`
+		MachineType      string            `json:"machineType"`
+		Labels           map[string]string `json:"labels"`
+		Scheduling       schedulingJSON    `json:"scheduling"`
+		ResourcePolicies []string          `json:"resourcePolicies"`
 	} `json:"instanceProperties"`
 }
 
@@ -345,9 +367,8 @@ func (f *Front) bulkInsert(c *call) (any, *cloudsim.Error) {
 		return nil, refused
 	}
 	zone := c.PathValue("zone")
-	if policy := m.template.PlacementPolicy; policy != "" && slices.Contains(f.config.Denied, "compute.resourcePolicies.use") {
-		return nil, refusal(http.StatusForbidden, "forbidden", "Required 'compute.resourcePolicies.use' permission for 'projects/%s/regions/%s/"+
-			"resourcePolicies/%s'", f.config.Project, regionOf(zone), policy)
+	if refused := f.apply(&m, in.InstanceProperties.ResourcePolicies, zone, count); refused != nil {
+		return nil, refused
 	}
 	if len(in.PerInstanceProperties) != count {
 		return nil, invalid("resource.perInstanceProperties", strconv.Itoa(len(in.PerInstanceProperties)), "There must be one for each instance.")
@@ -383,7 +404,7 @@ func (f *Front) bulkMachine(in *bulkInsertJSON) (machine, *cloudsim.Error) {
 	if refused != nil {
 		return machine{}, refused
 	}
-	m := machine{template: t, machineType: t.MachineType, labels: maps.Clone(t.Labels),
+	m := machine{template: t, machineType: t.MachineType, labels: maps.Clone(t.Labels), policy: t.PlacementPolicy,
 		onTermination: in.InstanceProperties.Scheduling.InstanceTerminationAction}
 	if m.labels == nil {
 		m.labels = map[string]string{}

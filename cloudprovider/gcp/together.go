@@ -1,0 +1,181 @@
+package gcp
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"cloud.google.com/go/compute/apiv1/computepb"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// What Google documents of compact placement policies, beside that a VM has one at most and that they are of a region:
+const (
+	// mostCompact is how many VMs a policy without a maximum distance takes; GKE's documents and cluster-toolkit, which Google
+	// publishes for Slurm, say the same.
+	mostCompact = 1500
+	// maintenanceTerminate is the only maintenance policy that VMs of a policy may have: they are not migrated. VMs with GPUs
+	// must have it anyway, and Spot VMs have it unless they say otherwise.
+	maintenanceTerminate = "TERMINATE"
+)
+
+// uncollocated are the machine series that take no compact placement policy, as cluster-toolkit has them. VMs of A4X take only
+// one with a GPU topology, which their instance template names.
+var uncollocated = []string{"a4x", "e2", "m1", "m2", "m3", "n1", "t2a", "t2d"}
+
+// collocates reports whether Muster may put machines of the template and the type into a compact placement policy. One that the
+// template names is left, and machines of a reservation are where it is.
+func (t *template) collocates(machineType string) bool {
+	series, _, _ := strings.Cut(machineType, "-")
+	return !t.placed && t.capacityType() != v1alpha1.Reserved && !slices.Contains(uncollocated, series) &&
+		(t.maintenance == maintenanceTerminate || t.maintenance == "" && t.model() == modelSpot)
+}
+
+// policyID names a resource policy.
+type policyID struct{ project, region, name string }
+
+// policies are the compact placement policies that Muster has made for launches whose machines must be together.
+type policies struct {
+	*Provider
+
+	mu sync.Mutex
+	// needed is when each was last needed by a launch or a machine, as far as this process has seen.
+	needed map[policyID]time.Time
+	// looked is when the policies of a project were listed.
+	looked map[string]time.Time
+	// refused tells why the last launch that was to be in one is in none; empty if it is.
+	refused string
+}
+
+func newPolicies(p *Provider) *policies {
+	return &policies{Provider: p, needed: map[policyID]time.Time{}, looked: map[string]time.Time{}}
+}
+
+// of finds or makes the placement policy of a launch, and returns its name. It is empty where the launch goes on without: its
+// machines may be near each other all the same, and are judged by the labels of their nodes.
+func (s *policies) of(ctx context.Context, l *launch, t *template) (name string, err error) {
+	if l.Together.Level == "" || !t.collocates(l.spec.MachineType) {
+		return "", nil
+	}
+	id, there := policyID{l.id.project, regionOf(l.zone()), s.names.policy(l.Token, l.zone())}, 0
+	if l.Together.Value != "" {
+		if id.name, there, err = s.neighbours(ctx, l); err != nil || id.name == "" {
+			return "", err
+		}
+	}
+	if there+l.Count > mostCompact {
+		return "", &cloudprovider.Error{Class: v1alpha1.Quota, Code: "PlacementPolicyLimit",
+			Message: fmt.Sprintf("%d machines must be in one domain of %s, and a compact placement policy takes %d: ask for fewer, or for a wider domain",
+				there+l.Count, l.Together.Level, mostCompact)}
+	}
+	s.need(id)
+	if l.Together.Value == "" {
+		err = s.insert(ctx, l, id)
+		if refusal := cloudprovider.Refusal(err); refusal != nil && refusal.Class == v1alpha1.Throttle {
+			return "", fmt.Errorf("making placement policy %s: %s", id.name, refusal.Error())
+		}
+		s.tell(err)
+	}
+	switch {
+	case cloudprovider.Refusal(err) != nil:
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("making placement policy %s: %w", id.name, err)
+	}
+	return id.name, nil
+}
+
+// insert makes a policy, unless an earlier call has. The ID of the request is fresh, since the policy may have been deleted since.
+func (s *policies) insert(ctx context.Context, l *launch, id policyID) error {
+	op, err := s.resourcePolicies.Insert(ctx, &computepb.InsertResourcePolicyRequest{
+		Project: id.project, Region: id.region, RequestId: new(freshID()),
+		ResourcePolicyResource: &computepb.ResourcePolicy{
+			Name: new(id.name), Description: new(fmt.Sprintf("Muster of cluster %s (%s) for %s", s.Cluster, s.ClusterUID, l.Request)),
+			GroupPlacementPolicy: &computepb.ResourcePolicyGroupPlacementPolicy{
+				Collocation: new(computepb.ResourcePolicyGroupPlacementPolicy_COLLOCATED.String()),
+			},
+		},
+	})
+	if hasStatus(err, http.StatusConflict) {
+		return nil
+	}
+	if err == nil {
+		_, err = s.finish(ctx, id.project, op.Proto())
+	}
+	return refused(err)
+}
+
+// neighbours is the policy that most machines of the launch's request have in its zone, and how many those are. The name is empty
+// where they have none of Muster's.
+func (s *policies) neighbours(ctx context.Context, l *launch) (name string, there int, err error) {
+	all, err := s.labelled(ctx, l.id.project, fmt.Sprintf("labels.%s=%s AND labels.%s=%s", labelUID, s.ClusterUID, labelRequest,
+		labelValue(l.Request)))
+	if err != nil {
+		return "", 0, fmt.Errorf("listing the machines of request %s: %w", l.Request, reading(err))
+	}
+	count := map[string]int{}
+	for _, in := range all {
+		if base(in.GetZone()) != l.zone() || stateOf(in.GetStatus()) == cloudprovider.Terminated {
+			continue
+		}
+		for _, id := range s.ours(l.id.project, in) {
+			count[id.name]++
+		}
+	}
+	if len(count) == 0 {
+		return "", 0, nil
+	}
+	name = slices.MinFunc(slices.Collect(maps.Keys(count)), func(a, b string) int {
+		return cmp.Or(-cmp.Compare(count[a], count[b]), strings.Compare(a, b))
+	})
+	return name, count[name], nil
+}
+
+// ours are Muster's policies among those of an instance.
+func (s *policies) ours(project string, in *computepb.Instance) (out []policyID) {
+	for _, link := range in.GetResourcePolicies() {
+		if name := base(link); strings.HasPrefix(name, s.names.policyPrefix()) {
+			out = append(out, policyID{project, regionOf(base(in.GetZone())), name})
+		}
+	}
+	return out
+}
+
+// need notes that a launch or a machine needs policies.
+func (s *policies) need(ids ...policyID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		s.needed[id] = s.Clock.Now()
+	}
+}
+
+// tell notes how the last launch fared that was to be in one. What is neither a success nor a refusal tells nothing.
+func (s *policies) tell(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.refused = ""
+	} else if cloudprovider.Refusal(err) != nil {
+		s.refused = err.Error()
+	}
+}
+
+// warnings tell that machines which must be together are launched without a policy, and why.
+func (s *policies) warnings(t *template, spec *v1alpha1.NodeGroupSpec) []cloudprovider.Warning {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refused == "" || len(spec.Topology) == 0 || spec.GCP.LaunchMethod != v1alpha1.GCPBulkInsert || !t.collocates(spec.GCP.MachineType) {
+		return nil
+	}
+	return []cloudprovider.Warning{{Reason: NoPlacementPolicy, Message: "machines that must be in one domain, such as a rack, are launched " +
+		"without a compact placement policy, and may be scattered: " + s.refused}}
+}
