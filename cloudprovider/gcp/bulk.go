@@ -69,15 +69,26 @@ func (p *Provider) beginBulk(ctx context.Context, l *launch) (ours []cloudprovid
 	if err != nil {
 		return ours, nil, err
 	}
-	op, err = p.insert(ctx, l, mig, policy)
+	reserved, err := p.dense.in(ctx, l, t)
+	if err != nil {
+		return ours, nil, err
+	}
+	var affinity *computepb.ReservationAffinity
+	if reserved != "" {
+		affinity = &computepb.ReservationAffinity{Key: new(t.affinityKey), Values: []string{reserved},
+			ConsumeReservationType: new(computepb.ReservationAffinity_SPECIFIC_RESERVATION.String())}
+	}
+	op, err = p.insert(ctx, l, mig, policy, affinity)
 	if err == nil {
 		p.freshen(l.id, l.names)
 	}
 	return ours, op, err
 }
 
-// insert makes the call, or makes it again, for machines with a placement policy, if it has a name.
-func (p *Provider) insert(ctx context.Context, l *launch, mig *computepb.InstanceGroupManager, policy string) (*computepb.Operation, error) {
+// insert makes the call, or makes it again, for machines with a placement policy, if it has a name, and with a reservation affinity in
+// place of the template's, if there is one.
+func (p *Provider) insert(ctx context.Context, l *launch, mig *computepb.InstanceGroupManager, policy string,
+	affinity *computepb.ReservationAffinity) (*computepb.Operation, error) {
 	named := map[string]*computepb.BulkInsertInstanceResourcePerInstanceProperties{}
 	for _, name := range l.names {
 		named[name] = &computepb.BulkInsertInstanceResourcePerInstanceProperties{}
@@ -92,18 +103,19 @@ func (p *Provider) insert(ctx context.Context, l *launch, mig *computepb.Instanc
 			labelGroup:   labelValue(l.Group.Name),
 			labelManager: managerLabel(l.id),
 		},
-		MachineType: new(l.spec.MachineType),
+		MachineType: new(l.spec.MachineType), ReservationAffinity: affinity,
 	}
 	if l.Group.Spec.CapacityType == v1alpha1.Spot {
 		// Else what is left of a reclaimed machine would stay, with its disks.
 		over.Scheduling = &computepb.Scheduling{InstanceTerminationAction: new("DELETE")}
 	}
-	// A call with another policy is another call: the names of the machines let only one succeed.
+	// A call for another place is another call: the names of the machines let only one succeed.
 	call := []string{"bulkInsert", l.Group.Name, l.Token}
 	if policy != "" {
 		over.ResourcePolicies = []string{policy}
 		call = append(call, policy)
 	}
+	call = append(call, affinity.GetValues()...)
 	op, err := p.instances.BulkInsert(ctx, &computepb.BulkInsertInstanceRequest{
 		Project: l.id.project, Zone: l.zone(), RequestId: new(requestID(call...)),
 		BulkInsertInstanceResourceResource: &computepb.BulkInsertInstanceResource{

@@ -84,6 +84,11 @@
 // machine that needed it, and one that another process has left within five minutes of the next look, which comes at the start
 // and every hour. The cloud refuses to delete one that has machines, so what lists do not know is safe.
 //
+// Those of a bulk insert that consume a reservation with blocks go into one of its blocks or sub-blocks, which is known before
+// machines exist: the one that has the fewest free healthy hosts of those that hold all, by the reservation affinity
+// projects/…/reservations/…/reservationBlocks/…/reservationSubBlocks/… that Google documents for node pools of GKE on A3 Ultra, A4
+// and A4X. It is remembered for the hour in which the cloud knows the call, so that a call that is repeated is the same.
+//
 // Machines of provisioning model RESERVATION_BOUND end with their reservation, as its deleteAtTime
 // says, and so does their NodeGroup. Of others, such as those on flex-start, the cloud says by
 // itself when it ends them.

@@ -39,6 +39,9 @@ var Permissions = map[string][]string{
 	"regionInstanceGroupManagerResizeRequests.insert": {"compute.instanceGroupManagers.update"},
 	"regionInstanceGroupManagerResizeRequests.cancel": {"compute.instanceGroupManagers.update"},
 
+	"reservationBlocks.list":    {"compute.reservationBlocks.list"},
+	"reservationSubBlocks.list": {"compute.reservationSubBlocks.list"},
+
 	"resourcePolicies.aggregatedList": {"compute.resourcePolicies.list"},
 	"resourcePolicies.insert":         {"compute.resourcePolicies.create"},
 	"resourcePolicies.delete":         {"compute.resourcePolicies.delete"},

@@ -97,6 +97,7 @@ type Provider struct {
 	templates templates
 	prices    prices
 	policies  *policies
+	dense     *dense
 }
 
 var (
@@ -114,23 +115,25 @@ type seenGroup struct {
 
 // clients of the cloud's services. All share one transport.
 type clients struct {
-	instances          *compute.InstancesClient
-	zonalGroups        *compute.InstanceGroupManagersClient
-	regionalGroups     *compute.RegionInstanceGroupManagersClient
-	zonalRequests      *compute.InstanceGroupManagerResizeRequestsClient
-	regionalRequests   *compute.RegionInstanceGroupManagerResizeRequestsClient
-	zoneOperations     *compute.ZoneOperationsClient
-	regionOperations   *compute.RegionOperationsClient
-	globalTemplates    *compute.InstanceTemplatesClient
-	regionTemplates    *compute.RegionInstanceTemplatesClient
-	machineTypes       *compute.MachineTypesClient
-	autoscalers        *compute.AutoscalersClient
-	reservations       *compute.ReservationsClient
-	futureReservations *compute.FutureReservationsClient
-	resourcePolicies   *compute.ResourcePoliciesClient
-	advice             *compute.AdviceClient
-	billing            *cloudbilling.APIService
-	projects           *cloudresourcemanager.Service
+	instances            *compute.InstancesClient
+	zonalGroups          *compute.InstanceGroupManagersClient
+	regionalGroups       *compute.RegionInstanceGroupManagersClient
+	zonalRequests        *compute.InstanceGroupManagerResizeRequestsClient
+	regionalRequests     *compute.RegionInstanceGroupManagerResizeRequestsClient
+	zoneOperations       *compute.ZoneOperationsClient
+	regionOperations     *compute.RegionOperationsClient
+	globalTemplates      *compute.InstanceTemplatesClient
+	regionTemplates      *compute.RegionInstanceTemplatesClient
+	machineTypes         *compute.MachineTypesClient
+	autoscalers          *compute.AutoscalersClient
+	reservations         *compute.ReservationsClient
+	reservationBlocks    *compute.ReservationBlocksClient
+	reservationSubBlocks *compute.ReservationSubBlocksClient
+	futureReservations   *compute.FutureReservationsClient
+	resourcePolicies     *compute.ResourcePoliciesClient
+	advice               *compute.AdviceClient
+	billing              *cloudbilling.APIService
+	projects             *cloudresourcemanager.Service
 }
 
 // New returns a Provider. It makes no call.
@@ -149,7 +152,7 @@ func New(ctx context.Context, config Config) (*Provider, error) {
 	if err := p.dial(ctx, options); err != nil {
 		return nil, fmt.Errorf("making a client for Google Cloud: %w", err)
 	}
-	p.policies = newPolicies(p)
+	p.policies, p.dense = newPolicies(p), &dense{Provider: p, chosen: map[string]choice{}}
 	p.poller = poll.New(p.list, p.takeBack, config.Clock)
 	return p, nil
 }
@@ -201,6 +204,8 @@ func (p *Provider) dial(ctx context.Context, o []option.ClientOption) error {
 	for _, dial := range []func(){
 		func() { p.instances, err = compute.NewInstancesRESTClient(ctx, o...) },
 		func() { p.reservations, err = compute.NewReservationsRESTClient(ctx, o...) },
+		func() { p.reservationBlocks, err = compute.NewReservationBlocksRESTClient(ctx, o...) },
+		func() { p.reservationSubBlocks, err = compute.NewReservationSubBlocksRESTClient(ctx, o...) },
 		func() { p.futureReservations, err = compute.NewFutureReservationsRESTClient(ctx, o...) },
 		func() { p.zonalGroups, err = compute.NewInstanceGroupManagersRESTClient(ctx, o...) },
 		func() { p.regionalGroups, err = compute.NewRegionInstanceGroupManagersRESTClient(ctx, o...) },

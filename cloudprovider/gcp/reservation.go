@@ -14,7 +14,11 @@ import (
 )
 
 // reservationID names a reservation in a zone. It may be shared by another project.
-type reservationID struct{ project, name string }
+type reservationID struct {
+	project, name string
+	// part tells that a block or a sub-block of it is named.
+	part bool
+}
 
 // reservationOf is what a reservation affinity names: its name, or a part of its link; without a
 // name where it names none, or several.
@@ -22,12 +26,13 @@ func reservationOf(project string, a *computepb.ReservationAffinity) reservation
 	if a.GetConsumeReservationType() != "SPECIFIC_RESERVATION" || len(a.GetValues()) != 1 {
 		return reservationID{}
 	}
-	out := reservationID{project: project, name: a.GetValues()[0]}
-	if rest, ok := strings.CutPrefix(out.name, "projects/"); ok {
-		out.project, rest, _ = strings.Cut(rest, "/")
+	out := reservationID{project: project}
+	rest := a.GetValues()[0]
+	if of, ok := strings.CutPrefix(rest, "projects/"); ok {
+		out.project, rest, _ = strings.Cut(of, "/")
 		_, rest, _ = strings.Cut(rest, "reservations/")
-		out.name, _, _ = strings.Cut(rest, "/") // a part of the reservation may follow
 	}
+	out.name, _, out.part = strings.Cut(rest, "/")
 	return out
 }
 

@@ -43,6 +43,8 @@ type template struct {
 	placed bool
 	// reservation that the machines are bound to or consume, where the template names one.
 	reservation reservationID
+	// affinityKey is the key of the reservation affinity.
+	affinityKey string
 	bootDiskGB  int64
 	gpus        int64
 	// keys are what the template says to Muster, by its metadata or its labels.
@@ -121,6 +123,7 @@ func readTemplate(in *computepb.InstanceProperties) *template {
 	t := &template{
 		machineType: base(in.GetMachineType()), provisioning: in.GetScheduling().GetProvisioningModel(),
 		reserved:    in.GetReservationAffinity().GetConsumeReservationType() == "SPECIFIC_RESERVATION",
+		affinityKey: in.GetReservationAffinity().GetKey(),
 		maintenance: in.GetScheduling().GetOnHostMaintenance(), placed: len(in.GetResourcePolicies()) > 0,
 		keys: maps.Clone(in.GetLabels()), labels: map[string]string{},
 	}

@@ -149,9 +149,11 @@ type Order struct {
 	// Together names what is in one domain of the pool, such as a placement group: with what has
 	// the name already, or else in one that has room for all. Empty where the pool deals.
 	Together string
-	Group    string
-	Tags     map[string]string
-	Node     func(id string) *kwokv1alpha1.MachineNode
+	// Domains of the pool that are open to it; all of them where there are none.
+	Domains []string
+	Group   string
+	Tags    map[string]string
+	Node    func(id string) *kwokv1alpha1.MachineNode
 }
 
 // Launch makes instances. Fewer than Count come beside a refusal, whose code is that
@@ -271,6 +273,9 @@ func (w *World) domainsFor(o Order, r *Reservation, all *v1alpha1.KwokDomains, u
 			d := &out.Of[i]
 			d.Machines = int32(used[d.Name] + free[d.Name])
 		}
+	}
+	if len(o.Domains) > 0 {
+		out.Of = slices.DeleteFunc(slices.Clone(out.Of), func(d v1alpha1.KwokDomain) bool { return !slices.Contains(o.Domains, d.Name) })
 	}
 	if o.Together == "" {
 		return &out

@@ -14,6 +14,9 @@ import (
 // computeService is Compute Engine in the billing catalog.
 const computeService = "6F81-5844-456A"
 
+// reservationKey is the key of the affinity for reservations by name.
+const reservationKey = "compute.googleapis.com/reservation-name"
+
 // getTemplate answers for global templates, and in a region for those of the region.
 func (f *Front) getTemplate(c *call) (any, *cloudsim.Error) {
 	t, refused := f.templateOf(c.PathValue("template"))
@@ -40,7 +43,7 @@ func (f *Front) getTemplate(c *call) (any, *cloudsim.Error) {
 	}
 	if t.Reservation != "" {
 		properties["reservationAffinity"] = map[string]any{
-			"consumeReservationType": "SPECIFIC_RESERVATION", "key": "compute.googleapis.com/reservation-name", "values": []string{t.Reservation},
+			"consumeReservationType": "SPECIFIC_RESERVATION", "key": reservationKey, "values": []string{t.Reservation},
 		}
 	}
 	return map[string]any{"kind": "compute#instanceTemplate", "name": t.Name, "properties": properties}, nil

@@ -76,6 +76,22 @@ type Reservation struct {
 	// that are bound to it end with it.
 	From  metav1.Duration `json:"from,omitempty"`
 	Until metav1.Duration `json:"until,omitempty"`
+	// Blocks of a dense reservation. Machines in them fill the domains of their pool.
+	Blocks []ReservationBlock `json:"blocks,omitempty"`
+}
+
+// ReservationBlock is a block of a dense reservation.
+type ReservationBlock struct {
+	Name      string                `json:"name"`
+	SubBlocks []ReservationSubBlock `json:"subBlocks"`
+}
+
+// ReservationSubBlock is a sub-block, which is the domain of its name of the pool of the machines.
+type ReservationSubBlock struct {
+	Name string `json:"name"`
+	// Hosts that it has, and how many of those are degraded.
+	Hosts    int32 `json:"hosts"`
+	Degraded int32 `json:"degraded,omitempty"`
 }
 
 // Group is a managed instance group.

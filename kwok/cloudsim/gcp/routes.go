@@ -21,6 +21,10 @@ func (f *Front) routes() {
 		method{"machineTypes.get", "compute.machineTypes.get", nil, f.getMachineType})
 	f.handle("GET "+compute+"zones/{zone}/reservations/{reservation}",
 		method{"reservations.get", "compute.reservations.get", nil, f.getReservation})
+	f.handle("GET "+compute+"zones/{zone}/reservations/{reservation}/reservationBlocks",
+		method{"reservationBlocks.list", "compute.reservationBlocks.list", lists, f.listBlocks})
+	f.handle("GET "+compute+"zones/{zone}/reservations/{reservation}/reservationBlocks/{block}/reservationSubBlocks",
+		method{"reservationSubBlocks.list", "compute.reservationSubBlocks.list", lists, f.listSubBlocks})
 	f.handle("GET "+compute+"zones/{zone}/futureReservations",
 		method{"futureReservations.list", "compute.futureReservations.list", lists, f.listFutureReservations})
 	f.handle("GET "+compute+"aggregated/resourcePolicies",

@@ -49,6 +49,8 @@ type machine struct {
 	labels        map[string]string
 	onTermination string
 	policy        string
+	// domains of the pool that the reservation affinity leaves open; all where there are none.
+	domains []string
 }
 
 // launch makes VMs of the given names, at least least of them or none.
@@ -57,7 +59,7 @@ func (f *Front) launch(m machine, zone string, names []string, least int, owner 
 		Pool: cloudsim.PoolKey{
 			Cloud: v1alpha1.ProviderGCP, Type: m.machineType, Zone: zone, Market: market(m.template.ProvisioningModel),
 		},
-		Count: len(names), Min: least, Tags: maps.Clone(m.labels),
+		Count: len(names), Min: least, Tags: maps.Clone(m.labels), Domains: m.domains,
 	}
 	place := 0
 	order.Node = func(string) *kwokv1alpha1.MachineNode {
@@ -333,10 +335,11 @@ type bulkInsertJSON struct {
 	SourceInstanceTemplate string              `json:"sourceInstanceTemplate"`
 	PerInstanceProperties  map[string]struct{} `json:"perInstanceProperties"`
 	InstanceProperties     struct {
-		MachineType      string            `json:"machineType"`
-		Labels           map[string]string `json:"labels"`
-		Scheduling       schedulingJSON    `json:"scheduling"`
-		ResourcePolicies []string          `json:"resourcePolicies"`
+		MachineType         string            `json:"machineType"`
+		Labels              map[string]string `json:"labels"`
+		Scheduling          schedulingJSON    `json:"scheduling"`
+		ResourcePolicies    []string          `json:"resourcePolicies"`
+		ReservationAffinity *affinityJSON     `json:"reservationAffinity"`
 	} `json:"instanceProperties"`
 }
 
@@ -367,6 +370,9 @@ func (f *Front) bulkInsert(c *call) (any, *cloudsim.Error) {
 		return nil, refused
 	}
 	zone := c.PathValue("zone")
+	if refused := f.consume(&m, in.InstanceProperties.ReservationAffinity, zone); refused != nil {
+		return nil, refused
+	}
 	if refused := f.apply(&m, in.InstanceProperties.ResourcePolicies, zone, count); refused != nil {
 		return nil, refused
 	}

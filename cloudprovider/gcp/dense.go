@@ -1,0 +1,135 @@
+package gcp
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"cloud.google.com/go/compute/apiv1/computepb"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// portion of a dense reservation: a block or a sub-block, with a host for each machine.
+type portion struct {
+	// path is what a reservation affinity calls it, as Google's documents of GKE on A3 Ultra, A4 and A4X have it:
+	// projects/…/reservations/…/reservationBlocks/…, and of a sub-block /reservationSubBlocks/… behind that.
+	path string
+	// domain is what the node label of the level tells of its machines.
+	domain string
+	// sure is how many hosts are free if none that is degraded has a machine, and most if each of them has one.
+	sure, most int
+}
+
+// fit is the portion that a number of machines go into: the one with the fewest free hosts that holds all, so that room for larger
+// gangs stays; false where none does.
+func fit(all []portion, count int) (portion, bool) {
+	for _, free := range []func(portion) int{func(p portion) int { return p.sure }, func(p portion) int { return p.most }} {
+		room := slices.DeleteFunc(slices.Clone(all), func(p portion) bool { return free(p) < count })
+		if len(room) > 0 {
+			return slices.MinFunc(room, func(a, b portion) int { return free(a) - free(b) }), true // the first one of equals
+		}
+	}
+	return portion{}, false
+}
+
+// dense looks into reservations for room before anything is launched there.
+type dense struct {
+	*Provider
+
+	mu sync.Mutex
+	// chosen portions by launch: a call that is repeated is the same call, though its machines fill the portion by now.
+	chosen map[string]choice
+}
+
+type choice struct {
+	path string
+	at   time.Time
+}
+
+// rememberCalls is how long the cloud knows a call by its requestId.
+const rememberCalls = time.Hour
+
+// in is the portion of the reservation of a template that a launch goes into, as a reservation affinity calls it. It is empty where
+// the launch goes where the template says: its machines may be anywhere, or nothing is known of portions.
+func (d *dense) in(ctx context.Context, l *launch, t *template) (path string, err error) {
+	id := t.reservation
+	if id.name == "" || id.part || l.Together.Level != blockLabel && l.Together.Level != subblockLabel {
+		return "", nil
+	}
+	key := l.Group.Name + "/" + l.Token
+	if path := d.recall(key); path != "" {
+		return path, nil
+	}
+	portions, err := d.portions(ctx, id, l.zone(), l.Together.Level == subblockLabel)
+	if refusal := cloudprovider.Refusal(refused(err)); refusal != nil && refusal.Class != v1alpha1.Throttle {
+		return "", nil // one without blocks, or that may not be read: machines are judged by the labels of their nodes
+	}
+	if err != nil {
+		return "", fmt.Errorf("listing the blocks of reservation %s: %w", id.name, reading(err))
+	}
+	if l.Together.Value != "" {
+		portions = slices.DeleteFunc(portions, func(p portion) bool { return p.domain != l.Together.Value })
+	}
+	if len(portions) == 0 {
+		return "", nil
+	}
+	chosen, ok := fit(portions, l.Count)
+	if !ok {
+		largest := slices.MaxFunc(portions, func(a, b portion) int { return a.most - b.most })
+		return "", &cloudprovider.Error{Class: v1alpha1.Stockout, Code: "NoRoomTogether",
+			Message: fmt.Sprintf("%d machines must be in one domain of %s, and the largest free part of reservation %s, %s, has at most %d "+
+				"free hosts: none was launched", l.Count, l.Together.Level, id.name, base(largest.path), largest.most)}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.chosen[key] = choice{chosen.path, d.Clock.Now()}
+	return chosen.path, nil
+}
+
+// recall returns what was chosen for a launch, while that may still be the same call.
+func (d *dense) recall(key string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for k, c := range d.chosen {
+		if d.Clock.Since(c.at) > rememberCalls {
+			delete(d.chosen, k)
+		}
+	}
+	return d.chosen[key].path
+}
+
+// portions are the blocks of a reservation, or their sub-blocks. Only these tell how many of their hosts are healthy.
+func (d *dense) portions(ctx context.Context, id reservationID, zone string, sub bool) (out []portion, err error) {
+	blocks, err := collect(d.reservationBlocks.List(ctx, &computepb.ListReservationBlocksRequest{Project: id.project, Zone: zone, Reservation: id.name}).Next)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range blocks {
+		parent := "reservations/" + id.name + "/reservationBlocks/" + b.GetName()
+		all, err := collect(d.reservationSubBlocks.List(ctx, &computepb.ListReservationSubBlocksRequest{Project: id.project, Zone: zone, ParentName: parent}).Next)
+		if err != nil {
+			return nil, err
+		}
+		whole := portion{path: "projects/" + id.project + "/" + parent, domain: b.GetPhysicalTopology().GetBlock()}
+		for _, s := range all {
+			count, inUse := s.GetCount(), max(s.GetInUseCount(), s.GetInUseHostCount())
+			healthy := count - s.GetHealthInfo().GetDegradedHostCount()
+			p := portion{
+				path: whole.path + "/reservationSubBlocks/" + s.GetName(), domain: s.GetPhysicalTopology().GetSubBlock(),
+				sure: int(max(0, healthy-inUse)), most: int(max(0, min(count-inUse, healthy))),
+			}
+			whole.sure, whole.most = whole.sure+p.sure, whole.most+p.most
+			if sub {
+				out = append(out, p)
+			}
+		}
+		if !sub {
+			out = append(out, whole)
+		}
+	}
+	return out, nil
+}
