@@ -178,7 +178,7 @@ func (p *Provider) offerings(ctx context.Context, id managerID, mig *computepb.I
 			found := cloudprovider.Found{
 				Name: cloudprovider.GroupName(id.name+"-"+zone, string(v1alpha1.ProviderGCP), id.String(), zone, machineType,
 					string(spec.CapacityType)),
-				Spec: spec, Warnings: slices.Concat(c.warnings(method, shape), reserved.warnings(t), p.policies.warnings(t, &spec)),
+				Spec: spec, Warnings: slices.Concat(c.warnings(method, shape), reserved.warnings(t), p.policies.warnings(c, &spec)),
 			}
 			if reserved.over {
 				found.Spec.MinNodes, found.Spec.MaxNodes = 0, 0
@@ -343,6 +343,8 @@ const (
 	ReservationOver = "ReservationOver"
 	// NoPlacementPolicy: machines that must be together are launched without a compact placement policy.
 	NoPlacementPolicy = "NoPlacementPolicy"
+	// NoWorkloadPolicy: machines that must be together are made by a group that puts them anywhere.
+	NoWorkloadPolicy = "NoWorkloadPolicy"
 	// DevicesUnknown: how many devices a machine offers is not known before there is a node.
 	DevicesUnknown = "DevicesUnknown"
 )

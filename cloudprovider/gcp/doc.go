@@ -84,6 +84,9 @@
 // machine that needed it, and one that another process has left within five minutes of the next look, which comes at the start
 // and every hour. The cloud refuses to delete one that has machines, so what lists do not know is safe.
 //
+// A group that makes its machines by CreateInstances is warned of once a gang needed a domain there and it has no policy: what a
+// workload policy says is not read, since a group that has one was made for machines that are together.
+//
 // Those of a bulk insert that consume a reservation with blocks go into one of its blocks or sub-blocks, which is known before
 // machines exist: the one that has the fewest free healthy hosts of those that hold all, by the reservation affinity
 // projects/…/reservations/…/reservationBlocks/…/reservationSubBlocks/… that Google documents for node pools of GKE on A3 Ultra, A4

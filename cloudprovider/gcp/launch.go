@@ -136,6 +136,7 @@ func (p *Provider) join(ctx context.Context, l *launch, mig *computepb.InstanceG
 	if err == nil && ours && t.isFlexStart() {
 		err = flexStart()
 	}
+	p.policies.ask(l, t, mig)
 	switch {
 	case err != nil:
 		return config("Unusable", "managed instance group %s: %v", l.id.name, err)

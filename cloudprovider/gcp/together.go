@@ -53,10 +53,29 @@ type policies struct {
 	looked map[string]time.Time
 	// refused tells why the last launch that was to be in one is in none; empty if it is.
 	refused string
+	// loose are the managed instance groups that have been asked for machines together and do not put them so, with the level.
+	loose map[managerID]string
 }
 
 func newPolicies(p *Provider) *policies {
-	return &policies{Provider: p, needed: map[policyID]time.Time{}, looked: map[string]time.Time{}}
+	return &policies{Provider: p, needed: map[policyID]time.Time{}, looked: map[string]time.Time{}, loose: map[managerID]string{}}
+}
+
+// isLoose reports whether a managed instance group that makes its own machines has nothing that puts them near each other. Those of a
+// resize request are near, as Google documents, and those of a reservation are where it is.
+func isLoose(method v1alpha1.GCPLaunchMethod, t *template, mig *computepb.InstanceGroupManager) bool {
+	return method == v1alpha1.GCPCreateInstances && !t.placed && mig.GetResourcePolicies().GetWorkloadPolicy() == "" &&
+		t.capacityType() != v1alpha1.Reserved
+}
+
+// ask notes whether a launch asks its managed instance group for what that does not do.
+func (s *policies) ask(l *launch, t *template, mig *computepb.InstanceGroupManager) {
+	if l.Together.Level == "" || !isLoose(l.spec.LaunchMethod, t, mig) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loose[l.id] = l.Together.Level
 }
 
 // of finds or makes the placement policy of a launch, and returns its name. It is empty where the launch goes on without: its
@@ -170,9 +189,15 @@ func (s *policies) tell(err error) {
 }
 
 // warnings tell that machines which must be together are launched without a policy, and why.
-func (s *policies) warnings(t *template, spec *v1alpha1.NodeGroupSpec) []cloudprovider.Warning {
+func (s *policies) warnings(c *candidate, spec *v1alpha1.NodeGroupSpec) []cloudprovider.Warning {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	t := c.template
+	if level := s.loose[c.id]; level != "" && isLoose(spec.GCP.LaunchMethod, t, c.mig) {
+		return []cloudprovider.Warning{{Reason: NoWorkloadPolicy, Message: fmt.Sprintf("a gang that must be in one domain of %s was launched in "+
+			"managed instance group %s, which puts its machines anywhere: use a group with a workload policy of type HIGH_THROUGHPUT and "+
+			"a maximum topology distance, or with a compact placement policy in its instance template", level, c.id.name)}}
+	}
 	if s.refused == "" || len(spec.Topology) == 0 || spec.GCP.LaunchMethod != v1alpha1.GCPBulkInsert || !t.collocates(spec.GCP.MachineType) {
 		return nil
 	}

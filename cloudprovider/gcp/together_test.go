@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -218,6 +219,49 @@ func TestNoPermissionForAPolicy(t *testing.T) {
 	l.listFor(p, 10*time.Minute)
 	if n := l.world.Calls(v1alpha1.ProviderGCP)["resourcePolicies.aggregatedList"]; n != 1 {
 		t.Errorf("policies were listed %d times in ten minutes, though that is denied", n)
+	}
+}
+
+// A group that makes its own machines and has nothing that puts them near each other is warned of, once a gang needed that.
+func TestAGroupThatScatters(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*gcpsim.Config)
+		level  string
+		warns  bool
+	}{
+		"nothing":                    {level: block, warns: true},
+		"no gang needed it":          {},
+		"a workload policy":          {level: block, change: func(c *gcpsim.Config) { c.Groups[0].WorkloadPolicy = "near" }},
+		"a compact placement policy": {level: block, change: func(c *gcpsim.Config) { c.Templates[0].PlacementPolicy = "near" }},
+		"a reservation": {level: block, change: func(c *gcpsim.Config) {
+			c.Templates[0].Reservation, c.Reservations = "bought", []gcpsim.Reservation{{Name: "bought", Zone: zoneA, Count: 8}}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sim := simulated()
+			sim.Templates[0].Metadata = map[string]string{"muster-dev-cluster": cluster, "muster-dev-enabled": "", "muster-dev-max-nodes": "64",
+				"muster-dev-topology": block, "muster-dev-launch-method": "CreateInstances"}
+			sim.Groups = []gcpsim.Group{{Name: "owned", Zone: zoneA, Template: "plain"}}
+			if tc.change != nil {
+				tc.change(&sim)
+			}
+			l := newLab(t, cloudsim.Config{Pools: every(24)}, sim)
+			p, req := l.provider(), launchOf(l.nodeGroup("owned"), 2)
+			req.Together.Level = tc.level
+			if _, err := launch(t, l, p, req); err != nil {
+				t.Fatal(err)
+			}
+			found, err := p.Discover(t.Context())
+			if err != nil || len(found.Groups) != 1 {
+				t.Fatalf("%v; found %+v", err, found)
+			}
+			warned := slices.ContainsFunc(found.Groups[0].Warnings, func(w cloudprovider.Warning) bool {
+				return w.Reason == gcp.NoWorkloadPolicy && strings.Contains(w.Message, block)
+			})
+			if warned != tc.warns {
+				t.Errorf("warned: %t, want %t; %+v", warned, tc.warns, found.Groups[0].Warnings)
+			}
+		})
 	}
 }
 

@@ -111,6 +111,8 @@ type Group struct {
 	TargetSizeMode string `json:"targetSizeMode,omitempty"`
 	// ActionOnFailure of a VM is REPAIR where it is empty.
 	ActionOnFailure string `json:"actionOnFailure,omitempty"`
+	// WorkloadPolicy of the group; empty for none.
+	WorkloadPolicy string `json:"workloadPolicy,omitempty"`
 	// UpdateType is OPPORTUNISTIC and Redistribution NONE where they are empty.
 	UpdateType     string `json:"updateType,omitempty"`
 	Redistribution string `json:"redistribution,omitempty"`

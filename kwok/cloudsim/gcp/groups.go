@@ -176,6 +176,7 @@ type groupJSON struct {
 	Lifecycle struct {
 		DefaultActionOnFailure string `json:"defaultActionOnFailure"`
 	} `json:"instanceLifecyclePolicy"`
+	Policies     map[string]string             `json:"resourcePolicies,omitempty"`
 	AutoHealing  []map[string]string           `json:"autoHealingPolicies,omitempty"`
 	Distribution *distributionJSON             `json:"distributionPolicy,omitempty"`
 	Flexibility  *map[string]map[string]typesJ `json:"instanceFlexibilityPolicy,omitempty"`
@@ -220,6 +221,9 @@ func (f *Front) group(g *group) *groupJSON {
 	out.Lifecycle.DefaultActionOnFailure = cmp.Or(g.ActionOnFailure, "REPAIR")
 	if g.HealthCheck != "" {
 		out.AutoHealing = []map[string]string{{"healthCheck": f.link("global/healthChecks/" + g.HealthCheck)}}
+	}
+	if g.WorkloadPolicy != "" {
+		out.Policies = map[string]string{"workloadPolicy": f.link("regions/" + cmp.Or(g.Region, regionOf(g.Zone)) + "/resourcePolicies/" + g.WorkloadPolicy)}
 	}
 	if len(g.MachineTypes) > 0 {
 		out.Flexibility = &map[string]map[string]typesJ{"instanceSelections": {"all": {g.MachineTypes}}}
