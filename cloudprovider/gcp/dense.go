@@ -104,13 +104,17 @@ func (d *dense) recall(key string) string {
 
 // portions are the blocks of a reservation, or their sub-blocks. Only these tell how many of their hosts are healthy.
 func (d *dense) portions(ctx context.Context, id reservationID, zone string, sub bool) (out []portion, err error) {
-	blocks, err := collect(d.reservationBlocks.List(ctx, &computepb.ListReservationBlocksRequest{Project: id.project, Zone: zone, Reservation: id.name}).Next)
+	blocks, err := collect(d.reservationBlocks.List(ctx, &computepb.ListReservationBlocksRequest{
+		Project: id.project, Zone: zone, Reservation: id.name,
+	}).Next)
 	if err != nil {
 		return nil, err
 	}
 	for _, b := range blocks {
 		parent := "reservations/" + id.name + "/reservationBlocks/" + b.GetName()
-		all, err := collect(d.reservationSubBlocks.List(ctx, &computepb.ListReservationSubBlocksRequest{Project: id.project, Zone: zone, ParentName: parent}).Next)
+		all, err := collect(d.reservationSubBlocks.List(ctx, &computepb.ListReservationSubBlocksRequest{
+			Project: id.project, Zone: zone, ParentName: parent,
+		}).Next)
 		if err != nil {
 			return nil, err
 		}

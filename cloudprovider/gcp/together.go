@@ -92,7 +92,8 @@ func (s *policies) of(ctx context.Context, l *launch, t *template) (name string,
 	}
 	if there+l.Count > mostCompact {
 		return "", &cloudprovider.Error{Class: v1alpha1.Quota, Code: "PlacementPolicyLimit",
-			Message: fmt.Sprintf("%d machines must be in one domain of %s, and a compact placement policy takes %d: ask for fewer, or for a wider domain",
+			Message: fmt.Sprintf("%d machines must be in one domain of %s, and a compact placement policy takes %d: ask for fewer, or for a "+
+				"wider domain",
 				there+l.Count, l.Together.Level, mostCompact)}
 	}
 	s.need(id)

@@ -223,7 +223,8 @@ func (f *Front) group(g *group) *groupJSON {
 		out.AutoHealing = []map[string]string{{"healthCheck": f.link("global/healthChecks/" + g.HealthCheck)}}
 	}
 	if g.WorkloadPolicy != "" {
-		out.Policies = map[string]string{"workloadPolicy": f.link("regions/" + cmp.Or(g.Region, regionOf(g.Zone)) + "/resourcePolicies/" + g.WorkloadPolicy)}
+		region := cmp.Or(g.Region, regionOf(g.Zone))
+		out.Policies = map[string]string{"workloadPolicy": f.link("regions/" + region + "/resourcePolicies/" + g.WorkloadPolicy)}
 	}
 	if len(g.MachineTypes) > 0 {
 		out.Flexibility = &map[string]map[string]typesJ{"instanceSelections": {"all": {g.MachineTypes}}}

@@ -93,12 +93,12 @@ func (f *Front) deletePolicy(c *call) (any, *cloudsim.Error) {
 	key := f.policyKey(c.PathValue("region"), c.PathValue("policy"))
 	p := f.policies[key]
 	if p == nil {
-		return nil, notFound("projects/" + f.config.Project + "/regions/" + c.PathValue("region") + "/resourcePolicies/" + c.PathValue("policy"))
+		return nil, notFound("projects/" + f.config.Project + "/" + scopeOf(c) + "/resourcePolicies/" + c.PathValue("policy"))
 	}
 	if members := f.membersOf(p.region, p.name); len(members) > 0 {
 		return nil, refusal(http.StatusBadRequest, "resourceInUseByAnotherResource",
-			"The resource_policy resource 'projects/%s/%s' is already being used by 'projects/%[1]s/zones/%s/instances/%s'", f.config.Project, p.path(),
-			members[0].zone, members[0].name)
+			"The resource_policy resource 'projects/%s/%s' is already being used by 'projects/%[1]s/zones/%s/instances/%s'",
+			f.config.Project, p.path(), members[0].zone, members[0].name)
 	}
 	delete(f.policies, key)
 	return f.operation(f.begin("delete", scopeOf(c))), nil
