@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/cmd/muster/app"
 	"github.com/muster-dev/muster/provisioning/controller/metrics"
 	"github.com/muster-dev/muster/provisioning/controller/request"
+	dispatchcontroller "github.com/muster-dev/muster/queueing/dispatch/controller"
 	queuemetrics "github.com/muster-dev/muster/queueing/controller/metrics"
 )
 
@@ -41,7 +42,7 @@ func registered(t *testing.T) map[string]metric {
 	descs := make(chan *prometheus.Desc)
 	go func() {
 		defer close(descs)
-		all := slices.Concat(metrics.Collectors(), request.Collectors(), app.Collectors(),
+		all := slices.Concat(metrics.Collectors(), request.Collectors(), app.Collectors(), dispatchcontroller.Collectors(),
 			[]prometheus.Collector{queuemetrics.New(queuemetrics.Config{LocalQueues: labels.Everything()})})
 		for _, c := range all {
 			c.Describe(descs)
@@ -73,6 +74,7 @@ var bounds = map[string]string{
 	"budget":        "the budgets of each CapacityPolicy, at most 8: it occurs with `policy` only",
 	"capacity_type": "3",
 	"cluster_queue": "the ClusterQueues in which Workloads wait",
+	"cluster":       "the workers of a manager, at most 20 a MultiKueueConfig",
 	"class":         "the provisioning classes that are served, at most 4",
 	"commit":        "1",
 	"condition":     "6",
@@ -87,6 +89,7 @@ var bounds = map[string]string{
 	"policy":        "the CapacityPolicies that have budgets",
 	"provider":      "3",
 	"purpose":       "5",
+	"reason":        "6",
 	"queue":         "the LocalQueues that have had machines since the process began to lead",
 	"resource":      "the resources that muster writes, some 20",
 	"stage":         "5 of the time to capacity, 3 of lost machines",

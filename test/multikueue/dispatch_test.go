@@ -3,11 +3,13 @@ package multikueue
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,6 +31,16 @@ type site struct {
 func newSite(t *testing.T, machines ...int32) *site {
 	t.Helper()
 	s := &site{Site: testbed.NewSite(t, manager)}
+	s.Within(2*time.Minute, "connections to all workers", func() bool {
+		for _, name := range clusterNames() {
+			c := &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			if !s.Get(c) || !meta.IsStatusConditionTrue(c.Status.Conditions, kueue.MultiKueueClusterActive) ||
+				dispatcher != nil && !strings.Contains(dispatcher.Metrics(), `muster_dispatch_connected{cluster="`+name+`"} 1`) {
+				return false
+			}
+		}
+		return true
+	}, func() string { return "" })
 	config := &kueue.MultiKueueConfig{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	config.Spec.Clusters = clusterNames()
 	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
@@ -69,7 +81,7 @@ func queues(s *testbed.Site, check string) {
 }
 
 // job is a Job of so many whole machines that runs elsewhere.
-func (s *site) job(name string, count int32) *batchv1.Job {
+func (s *site) job(name string, count int32, changes ...func(*batchv1.Job)) *batchv1.Job {
 	s.Helper()
 	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.Name}}}
 	j.Spec.Suspend, j.Spec.ManagedBy = new(true), new(kueue.MultiKueueControllerName)
@@ -78,6 +90,9 @@ func (s *site) job(name string, count int32) *batchv1.Job {
 	j.Spec.Template.Spec = corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever,
 		Containers:    []corev1.Container{{Name: "main", Image: "main", Resources: testbed.WholeMachine()}},
+	}
+	for _, change := range changes {
+		change(j)
 	}
 	s.Create(j)
 	return j
@@ -119,7 +134,7 @@ func (s *site) standing(j *batchv1.Job) string {
 // wantLaunched is about all machines that there ever were.
 func (s *site) wantLaunched(want ...int) {
 	s.Helper()
-	if got := spending.launched(s.Name); !slices.Equal(got[:], want) {
+	if got := spending.launched(s.Name); !slices.Equal(got, want) {
 		s.Errorf("the workers launched %d machines, want %d", got, want)
 	}
 }
@@ -154,9 +169,39 @@ func TestAClusterThatLacksTheQueueIsPassedOver(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 8, 8)
 	s.workers[0].Delete(&kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Name}})
-	time.Sleep(time.Second) // the dispatcher hears of it
-	if got := s.complete(s.job("train", 1)); got != "worker-2" {
+	if got := s.complete(s.job("train", 1)); got != "worker-2" { // after a try in the first, where the dispatcher has not heard of it yet
 		t.Errorf("it ran in %q", got)
+	}
+	s.wantLaunched(0, 1)
+}
+
+// TestAJobStaysInAClusterThatIsCutOff: Kueue gives its worker up, and evicts the job; it may run on there, so no other is asked. When
+// the worker is back the job ends, and machines were in one cluster only.
+func TestAJobStaysInAClusterThatIsCutOff(t *testing.T) {
+	for _, deaf := range []bool{false, true} {
+		t.Run(map[bool]string{false: "cut", true: "deaf"}[deaf], func(t *testing.T) {
+			s := newSite(t, 8, 8)
+			j := s.job("train", 2, func(j *batchv1.Job) { j.Spec.Template.Annotations["kwok.muster.dev/run-for"] = "20s" })
+			s.Eventually("start in the first cluster", func() bool {
+				w := s.Workload(j)
+				return w != nil && w.Status.ClusterName != nil
+			}, func() string { return s.standing(j) })
+			wires[0].set(!deaf, deaf)
+			defer wires[0].set(false, false)
+			s.Eventually("the job is given up by Kueue, and waits", func() bool {
+				w := s.Workload(j)
+				r, err := dispatch.DecodeRecord(w.Annotations[dispatch.Annotation])
+				return err == nil && strings.Contains(r.Waits, "worker-1 cannot be reached")
+			}, func() string { return s.standing(j) })
+			if w := s.Workload(j); len(w.Status.NominatedClusterNames) > 0 {
+				t.Errorf("clusters %q are nominated", w.Status.NominatedClusterNames)
+			}
+			wires[0].set(false, false)
+			s.complete(j)
+			if got := spending.launched(s.Name); got[1] != 0 {
+				t.Errorf("the workers launched %d machines", got)
+			}
+		})
 	}
 }
 

@@ -4,7 +4,9 @@ package multikueue
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"net/url"
 	"os"
 	"testing"
 	"time"
@@ -28,20 +30,31 @@ import (
 )
 
 const (
-	musterVariable  = "MUSTER_BIN"
-	kueueNamespace  = "kueue-system"
-	numberOfWorkers = 2
+	musterVariable = "MUSTER_BIN"
+	kueueNamespace = "kueue-system"
+	// workerLostTimeout is after how long Kueue tries a job again whose worker it does not reach; 15 minutes by default.
+	workerLostTimeout = 5 * time.Second
+)
+
+var (
+	dispatcherName  = flag.String("dispatcher", dispatch.Name, "dispatcherName in Kueue's configuration; with another one muster dispatcher does not run")
+	numberOfWorkers = flag.Int("workers", 2, "how many clusters jobs run in")
 )
 
 var (
 	// manager is the cluster that jobs are given to, workers are those that they run in, in their order of preference.
 	manager *testbed.Cluster
 	workers []*testbed.Cluster
+	// wires lead from the manager to each worker.
+	wires []*wire
 	// stock is Kueue's manager, dispatcher that of Muster.
 	stock, dispatcher *managers.Manager
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(run(m))
+}
 
 func run(m *testing.M) (code int) {
 	for _, v := range []string{testbed.SandboxVariable, testbed.KueueVariable, musterVariable} {
@@ -63,12 +76,16 @@ func run(m *testing.M) (code int) {
 		return 1
 	}
 	code = m.Run()
-	if len(spending.twice) > 0 {
+	if len(spending.twice) > 0 && *dispatcherName == dispatch.Name {
 		fmt.Fprintf(os.Stderr, "P8 one spend: two clusters had machines for the job of %q at the same time\n", spending.twice)
 		code = 1
 	}
 	if code != 0 {
-		testbed.Tail(stock.Log(), dispatcher.Log())
+		logs := []string{stock.Log()}
+		if dispatcher != nil {
+			logs = append(logs, dispatcher.Log())
+		}
+		testbed.Tail(logs...)
 	}
 	return code
 }
@@ -89,7 +106,7 @@ func stop(ctx context.Context) {
 func start(ctx context.Context, dir string) error {
 	k, err := managers.NewKueue(managers.Kueue{
 		Binary: os.Getenv(testbed.KueueVariable), Sandbox: os.Getenv(testbed.SandboxVariable), Dir: dir,
-		Settings: "multiKueue: {dispatcherName: " + dispatch.Name + "}\n",
+		Settings: "multiKueue: {dispatcherName: " + *dispatcherName + ", workerLostTimeout: " + workerLostTimeout.String() + "}\n",
 	})
 	if err != nil {
 		return err
@@ -109,7 +126,7 @@ func start(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	for i := range numberOfWorkers {
+	for i := range *numberOfWorkers {
 		c := cluster.Config{Progress: os.Stderr}
 		sandbox.Fill(&c)
 		w, err := testbed.Start(ctx, sandbox.Worker(i+1), c)
@@ -131,6 +148,9 @@ func start(ctx context.Context, dir string) error {
 		if err := introduce(ctx, sandbox.Worker(i+1), w); err != nil {
 			return err
 		}
+	}
+	if *dispatcherName != dispatch.Name {
+		return nil
 	}
 	if dispatcher, err = managers.NewDispatcher(ctx, manager.RESTConfig(), os.Getenv(musterVariable), dir); err != nil {
 		return err
@@ -159,7 +179,16 @@ func introduce(ctx context.Context, name string, w *testbed.Cluster) error {
 		return err
 	}
 	config := clientcmdapi.NewConfig()
-	config.Clusters[name] = &clientcmdapi.Cluster{Server: w.RESTConfig().Host, CertificateAuthorityData: w.RESTConfig().CAData}
+	server, err := url.Parse(w.RESTConfig().Host)
+	if err != nil {
+		return err
+	}
+	wire, err := newWire(server.Host)
+	if err != nil {
+		return err
+	}
+	wires = append(wires, wire)
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: "https://" + wire.address(), CertificateAuthorityData: w.RESTConfig().CAData}
 	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	config.CurrentContext = name

@@ -3,9 +3,9 @@ package multikueue
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -23,8 +23,12 @@ type ledger struct {
 	twice []string
 }
 
-// machines of a worker, those that there are and those that there ever were.
-type machines struct{ now, ever map[string]bool }
+// machines of a worker by when they were first seen, those that there are and those that there ever were; billed is how long those that
+// have gone were there.
+type machines struct {
+	now, ever map[string]time.Time
+	billed    time.Duration
+}
 
 // watchSpending follows the machines of one worker until its watch ends with the cluster.
 func watchSpending(ctx context.Context, worker int) error {
@@ -46,16 +50,21 @@ func (l *ledger) note(worker int, m *kwokv1alpha1.Machine, gone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	site := l.sites[m.Spec.Group]
-	for len(site) < numberOfWorkers {
-		site = append(site, machines{map[string]bool{}, map[string]bool{}})
+	for len(site) < *numberOfWorkers {
+		site = append(site, machines{now: map[string]time.Time{}, ever: map[string]time.Time{}})
 	}
 	l.sites[m.Spec.Group] = site
-	site[worker].ever[m.Name] = true
-	if gone {
-		delete(site[worker].now, m.Name)
+	w := &site[worker]
+	since, there := w.now[m.Name]
+	switch {
+	case gone && there:
+		w.billed += time.Since(since)
+		delete(w.now, m.Name)
+		return
+	case gone || there:
 		return
 	}
-	site[worker].now[m.Name] = true
+	w.now[m.Name], w.ever[m.Name] = time.Now(), time.Now()
 	spend := slices.DeleteFunc(slices.Clone(site), func(w machines) bool { return len(w.now) == 0 })
 	if len(spend) > 1 && !slices.Contains(l.twice, m.Spec.Group) {
 		l.twice = append(l.twice, m.Spec.Group)
@@ -63,11 +72,41 @@ func (l *ledger) note(worker int, m *kwokv1alpha1.Machine, gone bool) {
 }
 
 // launched are the machines that each worker has ever had for the site.
-func (l *ledger) launched(site string) (out [numberOfWorkers]int) {
+func (l *ledger) launched(site string) []int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make([]int, *numberOfWorkers)
+	for i, w := range l.sites[site] {
+		out[i] = len(w.ever)
+	}
+	return out
+}
+
+// idle reports whether no worker has machines of the site.
+func (l *ledger) idle(site string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !slices.ContainsFunc(l.sites[site], func(w machines) bool { return len(w.now) > 0 })
+}
+
+func (l *ledger) forget(site string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.sites, site)
+}
+
+// billed is how long machines of the site were there in all workers but the one.
+func (l *ledger) billed(site string, but int) (out time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, w := range l.sites[site] {
-		out[i] = len(slices.Collect(maps.Keys(w.ever)))
+		if i == but {
+			continue
+		}
+		out += w.billed
+		for _, since := range w.now {
+			out += time.Since(since)
+		}
 	}
 	return out
 }

@@ -13,6 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/muster-dev/muster/cmd/muster/health"
@@ -114,6 +115,7 @@ func serveDispatcher(ctx context.Context, o Options, d dispatchcontroller.Config
 	if err != nil {
 		return err
 	}
+	metrics.Registry.MustRegister(dispatchcontroller.Collectors()...)
 	if err := dispatchcontroller.Add(mgr, d); err != nil {
 		return err
 	}

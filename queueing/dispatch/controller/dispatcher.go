@@ -189,6 +189,12 @@ func (d *dispatcher) carryOut(ctx context.Context, w *kueue.Workload, before dis
 	if err := d.nominate(ctx, w, clusters); err != nil {
 		return false, err
 	}
+	if step.Do == dispatch.Nominate {
+		nominations.WithLabelValues(step.Cluster).Inc()
+	} else if n := len(step.Record.Refusals); n > 0 {
+		last := step.Record.Refusals[n-1]
+		refusals.WithLabelValues(last.Cluster, string(last.Reason)).Inc()
+	}
 	d.event(w, corev1.EventTypeNormal, reason, step.Message)
 	return true, nil
 }

@@ -119,6 +119,7 @@ func (s *workers) keep(ctx context.Context, clusters []kueue.MultiKueueCluster) 
 		if !exist[name] {
 			w.stop()
 			delete(s.byName, name)
+			connectedClusters.DeleteLabelValues(name)
 		}
 	}
 }
@@ -140,6 +141,11 @@ func (s *workers) look(ctx context.Context, w *worker) {
 		changed := w.connected != (err == nil)
 		w.connected = err == nil
 		w.mu.Unlock()
+		up := 0.0
+		if err == nil {
+			up = 1
+		}
+		connectedClusters.WithLabelValues(w.name).Set(up)
 		if changed && err != nil {
 			log.Info("The cluster cannot be reached", "error", err.Error())
 		}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -37,6 +38,8 @@ type Manager struct {
 	command []string
 	// health is the port that serves /readyz; 0 where none does.
 	health int
+	// metrics is the port that serves /metrics; 0 where none does.
+	metrics int
 	// prepare is called after each start, before the manager is expected to serve.
 	prepare func(context.Context) error
 
@@ -74,6 +77,20 @@ func WriteKubeconfig(path string, user *rest.Config) error {
 	config.Contexts["sandbox"] = &clientcmdapi.Context{Cluster: "sandbox", AuthInfo: "user"}
 	config.CurrentContext = "sandbox"
 	return clientcmd.WriteToFile(*config, path)
+}
+
+// Metrics are those that the manager serves, as text; empty while it does not answer.
+func (m *Manager) Metrics() string {
+	answer, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/metrics", m.metrics))
+	if err != nil {
+		return ""
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return ""
+	}
+	return string(text)
 }
 
 // Log is the path of the manager's log.

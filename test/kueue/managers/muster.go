@@ -34,12 +34,15 @@ func NewMuster(ctx context.Context, server *rest.Config, binary, dir, settings s
 
 // NewDispatcher is muster dispatcher, in the cluster of a stock Kueue.
 func NewDispatcher(ctx context.Context, server *rest.Config, binary, dir string) (*Manager, error) {
-	ports, err := freePorts(1)
+	ports, err := freePorts(2)
 	if err != nil {
 		return nil, err
 	}
 	return newManager(ctx, server, Manager{
-		name: "dispatcher", dir: dir, namespace: namespace, account: "muster-dispatcher", health: ports[0],
-		command: []string{binary, "dispatcher", fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", ports[0])},
+		name: "dispatcher", dir: dir, namespace: namespace, account: "muster-dispatcher", health: ports[0], metrics: ports[1],
+		command: []string{
+			binary, "dispatcher", fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", ports[0]),
+			fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", ports[1]),
+		},
 	})
 }
