@@ -19,8 +19,8 @@ import (
 	"github.com/muster-dev/muster/cmd/muster/app"
 	"github.com/muster-dev/muster/provisioning/controller/metrics"
 	"github.com/muster-dev/muster/provisioning/controller/request"
-	dispatchcontroller "github.com/muster-dev/muster/queueing/dispatch/controller"
 	queuemetrics "github.com/muster-dev/muster/queueing/controller/metrics"
+	dispatchcontroller "github.com/muster-dev/muster/queueing/dispatch/controller"
 )
 
 var update = flag.Bool("update", false, "write deploy/monitoring/metrics.md again")

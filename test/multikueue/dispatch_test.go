@@ -180,6 +180,9 @@ func TestAClusterThatLacksTheQueueIsPassedOver(t *testing.T) {
 func TestAJobStaysInAClusterThatIsCutOff(t *testing.T) {
 	for _, deaf := range []bool{false, true} {
 		t.Run(map[bool]string{false: "cut", true: "deaf"}[deaf], func(t *testing.T) {
+			if deaf && testing.Short() {
+				t.Skip("Kueue takes a minute to connect again to a worker whose answers were lost")
+			}
 			s := newSite(t, 8, 8)
 			j := s.job("train", 2, func(j *batchv1.Job) { j.Spec.Template.Annotations["kwok.muster.dev/run-for"] = "20s" })
 			s.Eventually("start in the first cluster", func() bool {
@@ -193,7 +196,7 @@ func TestAJobStaysInAClusterThatIsCutOff(t *testing.T) {
 				r, err := dispatch.DecodeRecord(w.Annotations[dispatch.Annotation])
 				return err == nil && strings.Contains(r.Waits, "worker-1 cannot be reached")
 			}, func() string { return s.standing(j) })
-			if w := s.Workload(j); len(w.Status.NominatedClusterNames) > 0 {
+			if w := s.Workload(j); slices.Contains(w.Status.NominatedClusterNames, "worker-2") {
 				t.Errorf("clusters %q are nominated", w.Status.NominatedClusterNames)
 			}
 			wires[0].set(false, false)
