@@ -27,9 +27,9 @@ func lacks(c Cluster, what string) Cluster {
 	return c
 }
 
-// askedIn is a job that was named to the cluster so long ago.
-func askedIn(name string, ago time.Duration, refusals ...Refusal) *Job {
-	return &Job{Open: true, Nominated: []string{name}, Record: Record{In: []string{name}, At: noon.Add(-ago), Refusals: refusals}}
+// askedInA is a job for which cluster a was nominated so long ago.
+func askedInA(ago time.Duration, refusals ...Refusal) *Job {
+	return &Job{Open: true, Nominated: []string{"a"}, Record: Record{In: []string{"a"}, At: noon.Add(-ago), Refusals: refusals}}
 }
 
 // leftFrom is a job that was withdrawn from the clusters so long ago.
@@ -70,26 +70,26 @@ func TestNext(t *testing.T) {
 		{name: "one that runs is named, so that the manager takes it back", job: leftFrom(time.Hour, []string{"b"}), clusters: []Cluster{cluster("a"), cluster("b", Copy{Admitted: true})},
 			want: Nominate, cluster: "b", gone: "a", in: "b", message: "cluster b runs the job already"},
 
-		{name: "the copy that is asked is waited for", job: askedIn("a", time.Minute), clusters: []Cluster{cluster("a", Copy{Reserved: true}), cluster("b")},
+		{name: "the copy that is asked is waited for", job: askedInA(time.Minute), clusters: []Cluster{cluster("a", Copy{Reserved: true}), cluster("b")},
 			at: startBound - time.Minute, in: "a"},
-		{name: "one that runs for ever", job: askedIn("a", 2*startBound), clusters: []Cluster{cluster("a", Copy{Admitted: true})}, in: "a"},
-		{name: "one that waits for quota waits a moment", job: askedIn("a", 0), clusters: []Cluster{cluster("a", Copy{Refused: NoQuota})}, at: quotaPatience, in: "a"},
-		{name: "longer with each try", job: askedIn("a", 0, no("a", NoQuota, time.Minute, 2)), clusters: []Cluster{cluster("a", Copy{Refused: NoQuota})},
+		{name: "one that runs for ever", job: askedInA(2 * startBound), clusters: []Cluster{cluster("a", Copy{Admitted: true})}, in: "a"},
+		{name: "one that waits for quota waits a moment", job: askedInA(0), clusters: []Cluster{cluster("a", Copy{Refused: NoQuota})}, at: quotaPatience, in: "a"},
+		{name: "longer with each try", job: askedInA(0, no("a", NoQuota, time.Minute, 2)), clusters: []Cluster{cluster("a", Copy{Refused: NoQuota})},
 			at: 4 * quotaPatience, in: "a"},
-		{name: "and then leaves", job: askedIn("a", quotaPatience), clusters: []Cluster{cluster("a", Copy{Refused: NoQuota, Message: "1 more needed"}), cluster("b")},
+		{name: "and then leaves", job: askedInA(quotaPatience), clusters: []Cluster{cluster("a", Copy{Refused: NoQuota, Message: "1 more needed"}), cluster("b")},
 			want: Withdraw, in: "a", message: "cluster a does not run the job: NoQuota: 1 more needed"},
-		{name: "where another can be asked", job: askedIn("a", quotaPatience, no("b", NoCapacity, 0, 1)), clusters: []Cluster{cluster("a", Copy{Refused: NoQuota}), cluster("b")},
+		{name: "where another can be asked", job: askedInA(quotaPatience, no("b", NoCapacity, 0, 1)), clusters: []Cluster{cluster("a", Copy{Refused: NoQuota}), cluster("b")},
 			in: "a", at: capacityPause, message: "no other cluster can be asked now"},
-		{name: "one without machines leaves at once", job: askedIn("a", 0), clusters: []Cluster{cluster("a", Copy{Reserved: true, Refused: NoCapacity}), cluster("b")},
+		{name: "one without machines leaves at once", job: askedInA(0), clusters: []Cluster{cluster("a", Copy{Reserved: true, Refused: NoCapacity}), cluster("b")},
 			want: Withdraw, in: "a", message: "NoCapacity"},
-		{name: "a copy that does not come is not waited for", job: askedIn("a", copyBound), clusters: []Cluster{cluster("a")}, want: Withdraw, in: "a", message: "NoCopy"},
-		{name: "but for a while", job: askedIn("a", 0), clusters: []Cluster{cluster("a")}, at: copyBound, in: "a"},
-		{name: "a Workload of others is in its way", job: askedIn("a", 0), clusters: []Cluster{cluster("a", Copy{Foreign: true})}, want: Withdraw, in: "a", message: "no copy"},
-		{name: "the namespace has gone", job: askedIn("a", 0), clusters: []Cluster{lacks(cluster("a"), "namespace team-a")}, want: Withdraw, in: "a",
+		{name: "a copy that does not come is not waited for", job: askedInA(copyBound), clusters: []Cluster{cluster("a")}, want: Withdraw, in: "a", message: "NoCopy"},
+		{name: "but for a while", job: askedInA(0), clusters: []Cluster{cluster("a")}, at: copyBound, in: "a"},
+		{name: "a Workload of others is in its way", job: askedInA(0), clusters: []Cluster{cluster("a", Copy{Foreign: true})}, want: Withdraw, in: "a", message: "no copy"},
+		{name: "the namespace has gone", job: askedInA(0), clusters: []Cluster{lacks(cluster("a"), "namespace team-a")}, want: Withdraw, in: "a",
 			message: "Rejected: it lacks namespace team-a"},
-		{name: "a cluster that was asked and cannot be reached may run the job", job: askedIn("a", 24*time.Hour), clusters: []Cluster{cut(cluster("a")), cluster("b")},
+		{name: "a cluster that was asked and cannot be reached may run the job", job: askedInA(24 * time.Hour), clusters: []Cluster{cut(cluster("a")), cluster("b")},
 			in: "a", message: "cluster a cannot be reached, and may run the job"},
-		{name: "one that was taken out runs nothing", job: askedIn("a", 0), clusters: []Cluster{cluster("b")}, want: Withdraw, in: "a", message: "MultiKueueCluster"},
+		{name: "one that was taken out runs nothing", job: askedInA(0), clusters: []Cluster{cluster("b")}, want: Withdraw, in: "a", message: "MultiKueueCluster"},
 		{name: "a name that others have written comes on record", job: &Job{Open: true, Nominated: []string{"b"}, Record: Record{At: noon}},
 			clusters: []Cluster{cluster("a"), cluster("b", Copy{Reserved: true})}, in: "b", at: startBound},
 		{name: "several are another dispatcher's", job: &Job{Open: true, Nominated: []string{"a", "b"}}, clusters: []Cluster{cluster("a"), cluster("b")},
@@ -133,7 +133,7 @@ func TestNext(t *testing.T) {
 // TestARefusalCountsOnce, also where the step that records it is repeated after a crash.
 func TestARefusalCountsOnce(t *testing.T) {
 	clusters := []Cluster{cluster("a", Copy{UID: "1", Refused: NoCapacity}), cluster("b")}
-	j := askedIn("a", 0)
+	j := askedInA(0)
 	for range 2 {
 		j.Record = Next(j, clusters, noon).Record
 	}

@@ -39,7 +39,7 @@ func newWire(to string) (*wire, error) {
 func (w *wire) address() string { return w.listener.Addr().String() }
 
 func (w *wire) serve(from net.Conn) {
-	defer from.Close()
+	defer end(from)
 	if w.is(&w.cut) {
 		return
 	}
@@ -47,11 +47,11 @@ func (w *wire) serve(from net.Conn) {
 	if err != nil {
 		return
 	}
-	defer to.Close()
+	defer end(to)
 	w.keep(true, from, to)
 	defer w.keep(false, from, to)
 	go func() {
-		defer from.Close()
+		defer end(from)
 		buffer := make([]byte, 32<<10)
 		for {
 			n, err := to.Read(buffer)
@@ -67,6 +67,9 @@ func (w *wire) serve(from net.Conn) {
 	}()
 	_, _ = io.Copy(to, from)
 }
+
+// end closes what may have been closed by the other end.
+func end(c net.Conn) { _ = c.Close() }
 
 func (w *wire) is(what *bool) bool {
 	w.mu.Lock()
@@ -93,7 +96,7 @@ func (w *wire) set(cut, deaf bool) {
 	w.cut, w.deaf = cut, deaf
 	if !deaf {
 		for c := range w.open {
-			c.Close()
+			end(c)
 		}
 	}
 }

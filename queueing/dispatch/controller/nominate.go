@@ -21,7 +21,7 @@ func nomination(w *unstructured.Unstructured, clusters []string) (*unstructured.
 		if m.Manager != admissionOwner || m.Operation != metav1.ManagedFieldsOperationApply || m.Subresource != "status" || m.FieldsV1 == nil {
 			continue
 		}
-		if err := json.Unmarshal(m.FieldsV1.Raw, &owned); err != nil {
+		if err := json.Unmarshal(m.FieldsV1.GetRawBytes(), &owned); err != nil {
 			return nil, fmt.Errorf("reading the fields of %s: %w", admissionOwner, err)
 		}
 	}

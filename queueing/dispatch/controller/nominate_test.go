@@ -26,9 +26,9 @@ func TestANominationIsKueuesOwn(t *testing.T) {
 		t.Errorf("where Kueue owns nothing: %v, %v", got, err)
 	}
 	w.SetManagedFields([]metav1.ManagedFieldsEntry{
-		{Manager: "kueue", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{}}`)}},
-		{Manager: admissionOwner, Operation: metav1.ManagedFieldsOperationApply, Subresource: "status", FieldsV1: &metav1.FieldsV1{Raw: []byte(
-			`{"f:status":{"f:admission":{"f:clusterQueue":{}},"f:conditions":{"k:{\"type\":\"QuotaReserved\"}":{".":{},"f:status":{}}},"f:nominatedClusterNames":{}}}`)}},
+		{Manager: "kueue", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{}}`)},
+		{Manager: admissionOwner, Operation: metav1.ManagedFieldsOperationApply, Subresource: "status", FieldsV1: metav1.NewFieldsV1(
+			`{"f:status":{"f:admission":{"f:clusterQueue":{}},"f:conditions":{"k:{\"type\":\"QuotaReserved\"}":{".":{},"f:status":{}}},"f:nominatedClusterNames":{}}}`)},
 	})
 	for _, clusters := range [][]string{{"b"}, nil} {
 		got, err := nomination(w, clusters)

@@ -213,7 +213,7 @@ func (s *workers) kubeconfig(ctx context.Context, name string) ([]byte, error) {
 	case source == nil:
 		return nil, errors.New("its spec.clusterSource has no kubeConfig: other sources are not supported")
 	case !apimeta.IsStatusConditionTrue(c.Status.Conditions, kueue.MultiKueueClusterActive):
-		return nil, errors.New("Kueue has not connected to it: see the condition Active of the MultiKueueCluster")
+		return nil, errors.New("the condition Active of its MultiKueueCluster is not True: Kueue says there why it has not connected")
 	case source.LocationType == kueue.PathLocationType:
 		return os.ReadFile(source.Location)
 	}
