@@ -386,6 +386,9 @@ func failure(v View, c Call, class v1alpha1.ErrorClass, format string, args ...a
 func Refused(r *Request, v View, c Call, refusal *cloudprovider.Error) Step {
 	f := failure(v, c, refusal.Class, "")
 	f.Message = fmt.Sprintf("%d of %s were made: %s", f.Got, text.Machines(c.Count), refusal)
+	if refusal.Class == v1alpha1.Stockout || refusal.Class == v1alpha1.Scattered {
+		f.Level = c.Together.Level // machines that need not be together may be had
+	}
 	return rollBack(r, v, f)
 }
 

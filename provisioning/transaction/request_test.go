@@ -942,6 +942,19 @@ func TestRefusedCallsRollBack(t *testing.T) {
 	}
 }
 
+// TestARefusalOfMachinesTogetherIsOfTheirLevel: others that need no one domain are not held off by it; no wrong image is mended by that.
+func TestARefusalOfMachinesTogetherIsOfTheirLevel(t *testing.T) {
+	s := rackwise()
+	call := s.request.Attempt.Calls(uid)[0]
+	call.Together.Level = "rack"
+	for class, want := range map[v1alpha1.ErrorClass]string{v1alpha1.Stockout: "rack", v1alpha1.Scattered: "rack", v1alpha1.Config: "", v1alpha1.Quota: ""} {
+		step := Refused(&s.request, s.view, call, &cloudprovider.Error{Class: class, Code: "No"})
+		if got := step.Lessons[0].Level; got != want {
+			t.Errorf("the level of a %s is %q, want %q", class, got, want)
+		}
+	}
+}
+
 func TestTokens(t *testing.T) {
 	const uid = types.UID("0b8c1f9e-6a1e-4c58-8a35-5d1d3b2f7a11")
 	a := Attempt{Number: 12, Replacements: []Replacement{{}, {}}}
