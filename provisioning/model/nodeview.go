@@ -78,9 +78,10 @@ func (ns *nodes) read(name string, n *node, now time.Time) *state.Node {
 		n.consume(&out.Labelled[i], ns.createdOf(out.Labelled[i].UID))
 	}
 	ns.keepRoom(name, n, out, now)
-	if owner, _, owned := ns.requests.owner(out.Launch); owned {
-		out.InFlight = owner.status == transaction.Pending ||
-			!slices.ContainsFunc(out.Labelled, func(b state.Booking) bool { return b.UID == owner.object.UID })
+	if owner, a, owned := ns.requests.owner(out.Launch); owned {
+		booked := slices.ContainsFunc(out.Labelled, func(b state.Booking) bool { return b.UID == owner.object.UID })
+		joining := a.InFlight() || o.Annotations[v1alpha1.CordonedAnnotation] == v1alpha1.CordonJoining
+		out.InFlight = owner.status == transaction.Pending || !booked && joining // else it has left the node
 	}
 	for _, b := range out.Labelled {
 		if ns.requests.live(b.UID) {

@@ -259,6 +259,7 @@ func TestMachinesAreHeldUntilTheyAreOpened(t *testing.T) {
 		n.Annotations[v1alpha1.LaunchAnnotation], n.Annotations[v1alpha1.CordonedAnnotation] = "gang-1", v1alpha1.CordonJoining
 		n.Spec.Unschedulable = true
 	}
+	left := func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: "gang-1"} }
 	at := func(phase transaction.AttemptPhase, conditions ...string) {
 		r := v.request("gang", conditions...)
 		a := transaction.Attempt{Number: 1, Phase: phase, Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}}
@@ -279,6 +280,9 @@ func TestMachinesAreHeldUntilTheyAreOpened(t *testing.T) {
 		}, true},
 		{"Provisioned", func() { at(transaction.Done, provreq.Provisioned); m.Settle("gang") }, true},
 		{"opened", func() { m.Set(v.node(booked, launched)) }, false},
+		{"left, since its gang has been booked elsewhere", func() { m.Set(v.node(left)) }, false},
+		{"left while it is launched for again", func() { at(transaction.Launching, provreq.Provisioned) }, true},
+		{"opened again", func() { at(transaction.Done, provreq.Provisioned); m.Set(v.node(booked, launched)) }, false},
 		{"a label that is taken off by hand", func() { m.Set(v.node(launched)) }, true},
 		{"over", func() { at(transaction.Done, provreq.Provisioned, provreq.BookingExpired) }, false},
 	} {

@@ -180,26 +180,28 @@ func release(r *Request, own *nodeset.Set) Step {
 }
 
 // rebook has the nodes booked that the plan uses, if they are not. A gang that must be together leaves the nodes of another
-// domain first: they are closed, and the others opened once no pod that the scheduler had assumed there can land any more.
+// domain first: they are closed, and the others opened once no pod that the scheduler had assumed there can land any more, nor
+// has one landed that caches do not show yet.
 func rebook(r *Request, v View, plan planner.Verdict) Step {
 	s := Step{Do: Book, Open: true, Attempt: r.Attempt}
 	if s.Book, s.Unbook = r.difference(v, plan, s.Open); len(s.Book)+len(s.Unbook) == 0 {
 		s.Do = Rest
 		return s
 	}
-	left, settled := leaves(r, v, s.Book, s.Unbook)
+	open, closed, settled := leaves(r, v, s.Book, s.Unbook)
 	switch {
-	case len(left) > 0:
-		return Step{Do: Book, Attempt: r.Attempt, Close: left}
+	case len(open) > 0:
+		return Step{Do: Book, Attempt: r.Attempt, Close: open}
 	case v.Now.Before(settled):
 		return Step{Do: Rest, Attempt: r.Attempt, At: settled}
 	}
+	s.Leave = closed
 	return s
 }
 
-// leaves are those of the nodes to unbook that are open for pods of the gang and in another domain than a node to book;
-// settled is when those are left for good that were closed.
-func leaves(r *Request, v View, book []planner.Placement, unbook []string) (open []string, settled time.Time) {
+// leaves are those of the nodes to unbook that are in another domain than a node to book: open ones, and those that were closed
+// for it; settled is when these may be left for good.
+func leaves(r *Request, v View, book []planner.Placement, unbook []string) (open, closed []string, settled time.Time) {
 	keys := newTogether(r).all()
 	for _, name := range unbook {
 		n := v.Nodes.Find(name)
@@ -212,11 +214,14 @@ func leaves(r *Request, v View, book []planner.Placement, unbook []string) (open
 		}
 		if b.Open {
 			open = append(open, name)
-		} else if at := b.Closed.Add(Settle); at.After(settled) {
-			settled = at
+		} else if !b.Closed.IsZero() {
+			closed = append(closed, name)
+			if at := b.Closed.Add(Settle); at.After(settled) {
+				settled = at
+			}
 		}
 	}
-	return open, settled
+	return open, closed, settled
 }
 
 // suffice reports whether the nodes have room for the pods. Where all are alike that is
@@ -256,7 +261,7 @@ func repair(r *Request, v View, own *nodeset.Set, rest state.Gang, until time.Ti
 			return s
 		}
 		if plan.Outcome == planner.Launch {
-			s.Unbook = nil // what is lost may come back, until there is something in its place
+			s.Unbook, s.Leave = nil, nil // what is lost may come back, until there is something in its place
 		}
 		if len(s.Book)+len(s.Unbook) > 0 {
 			s.Do = Repair

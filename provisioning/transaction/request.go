@@ -166,6 +166,9 @@ type Step struct {
 	// Book these placements and Unbook these nodes, before the condition is set.
 	Book   []planner.Placement
 	Unbook []string
+	// Leave those of the nodes to unbook that pods of the gang may have come to unnoticed: only
+	// while the API server itself knows of none that is news.
+	Leave []string
 	// Close these nodes for the gang's pods. They stay booked.
 	Close []string
 	// Open the placements for the gang's pods, too.

@@ -318,8 +318,11 @@ func nodesOf(s Step) string {
 	}
 	for _, n := range s.Unbook {
 		what := "unbook "
-		if s.KeepLabels {
+		switch {
+		case s.KeepLabels:
 			what = "uncordon "
+		case slices.Contains(s.Leave, n):
+			what = "leave "
 		}
 		out = append(out, what+n)
 	}
@@ -733,6 +736,8 @@ func TestBookingsFollowTheScheduler(t *testing.T) {
 		{name: "a pod that the scheduler has assumed there may still land", want: Rest, check: wantAt(Settle),
 			story: newStory().provisioned().node("a", closedAt(0), zone("z1")).node("c", zone("z2")).node("d", zone("z2")).with(inZone).with(dry)},
 		{name: "then it moves", story: newStory().provisioned().node("a", closedAt(-Settle), zone("z1")).node("c", zone("z2")).node("d", zone("z2")).with(inZone).with(dry), want: Repair,
+			check: wantNodes("open whole c, open whole d, leave a")},
+		{name: "from nodes that have never been open no pod is to be awaited", story: newStory().provisioned().node("a", claimed, zone("z1")).node("c", zone("z2")).node("d", zone("z2")).with(inZone).with(dry), want: Repair,
 			check: wantNodes("open whole c, open whole d, unbook a")},
 		{name: "unless what was lost is back", story: newStory().provisioned().node("a", closedAt(0), zone("z1")).node("b", closedAt(0), zone("z1")).with(inZone).with(dry), want: Book,
 			check: wantNodes("open whole a, open whole b")},

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
@@ -95,6 +96,22 @@ func (a *api) Get(ctx context.Context, key client.ObjectKey, o client.Object, _ 
 	o.SetNamespace(key.Namespace)
 	o.SetName(key.Name)
 	return a.process.call(&call{key: a.key(ctx, "gets", o), kind: read, into: o, effect: func() (client.Object, error) { return a.store.get(o) }})
+}
+
+// List implements client.Reader: the pods of a namespace on a node, from the API server itself.
+func (a *api) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	o := (&client.ListOptions{}).ApplyOptions(opts)
+	node, _ := o.FieldSelector.RequiresExactMatch("spec.nodeName")
+	return a.process.call(&call{key: fmt.Sprintf("%s lists the pods of %s on %s", a.who, o.Namespace, node), kind: read,
+		effect: func() (client.Object, error) {
+			pods := list.(*corev1.PodList)
+			for _, p := range all[*corev1.Pod](a.store) {
+				if p.Namespace == o.Namespace && p.Spec.NodeName == node {
+					pods.Items = append(pods.Items, *p.DeepCopy())
+				}
+			}
+			return nil, nil
+		}})
 }
 
 // Create implements client.Writer.

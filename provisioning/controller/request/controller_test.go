@@ -87,7 +87,7 @@ func play(t *testing.T, story func(*site)) {
 				}
 				return c.SubResource(sub).Patch(ctx, o, p, opts...)
 			},
-		}).Build()
+		}).WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).Build()
 		s.model = model.New(clock.RealClock{}, transaction.KnownClasses)
 		c := &Controller{
 			Client: s.Client, Live: s.Client, Providers: map[v1alpha1.Provider]cloudprovider.Provider{"kwok": s},
@@ -145,6 +145,25 @@ func (s *site) node(name, launch string) {
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	s.create(n)
 	s.model.Set(n)
+}
+
+// nodeIn is one that was there before, in a zone.
+func (s *site) nodeIn(name, zone string) {
+	s.node(name, "")
+	n := s.model.Node(name).DeepCopy()
+	n.Labels[corev1.LabelTopologyZone] = zone
+	if err := s.Update(s.Context(), n); err != nil {
+		s.Fatal(err)
+	}
+	s.model.Set(n)
+}
+
+// podOn is a pod of the gang that has been bound to the node.
+func podOn(node, gang string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "came", UID: "came", Annotations: map[string]string{
+		provreq.ProvisioningRequestPodAnnotationKey: gang}}}
+	p.Spec.NodeName = node
+	return p
 }
 
 func (s *site) templateOf(name string) *corev1.PodTemplate {
@@ -285,6 +304,42 @@ func TestWritesOfABookingOfOpenNodes(t *testing.T) {
 					t.Fatalf("conditions: %v", s.conditions())
 				}
 				s.wantWrites(map[string]int{"request gang": 2, "node a": tc.writes, "node b": tc.writes})
+			})
+		})
+	}
+}
+
+// A gang that must be in one zone goes to another one only while no pod of it has come that caches do not show yet.
+func TestAGangIsNotSentAwayFromItsPods(t *testing.T) {
+	for name, tc := range map[string]struct {
+		came *corev1.Pod
+		want string
+	}{
+		"none has come":           {nil, "z2"},
+		"one has, unnoticed":      {podOn("a", "gang"), "z1"},
+		"one of another gang has": {podOn("a", "other"), "z2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(s *site) {
+				s.group()
+				for node, zone := range map[string]string{"a": "z1", "b": "z1"} {
+					s.nodeIn(node, zone)
+				}
+				s.request(transaction.ClassCheckCapacity, nil)
+				s.pass(5 * time.Second)
+				if tc.came != nil {
+					s.create(tc.came)
+				}
+				s.nodeIn("c", "z2")
+				s.nodeIn("d", "z2")
+				s.model.Delete(s.model.Node("b"))
+				s.pass(5 * time.Second)
+				for node, zone := range map[string]string{"a": "z1", "c": "z2", "d": "z2"} {
+					booked := s.model.Node(node).Annotations[state.BookingLabel("gang")] != ""
+					if want := zone == tc.want; booked != want {
+						t.Errorf("node %s in %s is booked %t, want %t", node, zone, booked, want)
+					}
+				}
 			})
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -35,6 +36,30 @@ func (c *Controller) changeNodes(ctx context.Context, changes []nodeChange) erro
 	g.SetLimit(nodeWrites)
 	for _, ch := range changes {
 		g.Go(func() error { return ChangeNode(ctx, c.Client, c.Model, ch.node, ch.change) })
+	}
+	return g.Wait()
+}
+
+// leave fails if a pod of the gang has come to one of the nodes that the model has not heard of: its news are on their way, and
+// the gang may have to stay.
+func (c *Controller) leave(ctx context.Context, e *model.Entry, nodes []string) error {
+	var g errgroup.Group
+	g.SetLimit(nodeWrites)
+	for _, name := range nodes {
+		g.Go(func() error {
+			pods := &corev1.PodList{}
+			if err := c.Live.List(ctx, pods, client.InNamespace(e.Namespace), client.MatchingFields{"spec.nodeName": name}); err != nil {
+				return fmt.Errorf("listing the pods on node %s: %w", name, err)
+			}
+			known := c.Model.BoundFor(name, e.Namespace, e.Gang.Key)
+			for i := range pods.Items {
+				p := &pods.Items[i]
+				if state.ReadPod(p).Consumes.Booking().Name == e.Gang.Key && !slices.Contains(known, p.UID) {
+					return fmt.Errorf("node %s: pod %s %w", name, p.Name, errCame)
+				}
+			}
+			return nil
+		})
 	}
 	return g.Wait()
 }
@@ -79,6 +104,8 @@ var (
 	errCordoned = errors.New("it has been cordoned by others meanwhile")
 	// errBooked: another request's booking stands under the same label.
 	errBooked = errors.New("another request of the same name has booked it meanwhile")
+	// errCame: the gang cannot leave the node as long as that pod is not reckoned with.
+	errCame = errors.New("has come to it meanwhile")
 )
 
 // book puts the request's booking on the node, and the cordon if it takes it whole;

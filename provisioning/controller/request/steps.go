@@ -241,6 +241,9 @@ func providerOf(m *model.Model, providers map[v1alpha1.Provider]cloudprovider.Pr
 // bookNodes books and unbooks the nodes of the step, many at once. Where the API
 // server will not have it, and nothing else is to be done, the request says so.
 func (c *Controller) bookNodes(ctx context.Context, e *model.Entry, step transaction.Step) error {
+	if err := c.leave(ctx, e, step.Leave); err != nil {
+		return err
+	}
 	changes := c.unbookings(e, step)
 	for _, name := range step.Close {
 		changes = append(changes, nodeChange{name, func(n *corev1.Node) error { return closeTo(n, e, c.Clock.Now()) }})
