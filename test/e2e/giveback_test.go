@@ -32,7 +32,13 @@ import (
 
 // metric is the sum of the series of that name which bear all of the labels, each
 // written as it is shown.
-func (s *site) metric(name string, labels ...string) (sum float64) {
+func (s *site) metric(name string, labels ...string) float64 {
+	s.Helper()
+	return s.scrape()(name, labels...)
+}
+
+// scrape reads all metrics at one instant.
+func (s *site) scrape() (metric func(name string, labels ...string) float64) {
 	s.Helper()
 	request, err := http.NewRequestWithContext(s.Context(), http.MethodGet, s.MusterMetrics(), http.NoBody)
 	if err != nil {
@@ -43,20 +49,22 @@ func (s *site) metric(name string, labels ...string) (sum float64) {
 		s.Fatal(err)
 	}
 	defer func() { _ = response.Body.Close() }()
+	series := map[string]float64{}
 	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-		series, value, _ := strings.Cut(lines.Text(), "} ")
-		if !strings.HasPrefix(series, name+"{") {
-			continue
-		}
-		all := true
-		for _, l := range labels {
-			all = all && strings.Contains(series, l)
-		}
-		if v, err := strconv.ParseFloat(value, 64); err == nil && all {
-			sum += v
+		name, value, _ := strings.Cut(lines.Text(), "} ")
+		if v, err := strconv.ParseFloat(value, 64); err == nil {
+			series[name] = v
 		}
 	}
-	return sum
+	return func(name string, labels ...string) (sum float64) {
+		for s, v := range series {
+			without := func(label string) bool { return !strings.Contains(s, label) }
+			if strings.HasPrefix(s, name+"{") && !slices.ContainsFunc(labels, without) {
+				sum += v
+			}
+		}
+		return sum
+	}
 }
 
 // lives measures how long the machines of a group live in all, as their watch tells.
@@ -108,26 +116,28 @@ func TestAPoolThatGives99Of100KeepsNothingAndShowsWhatTheyCost(t *testing.T) {
 	if left := s.Left(g.Name); slices.ContainsFunc(left, func(name string) bool { return strings.HasPrefix(name, "machine/") }) {
 		t.Errorf("the request says that nothing was found, and %v are left", left)
 	}
+	s.Delete(r)     // it would launch again
 	s.Empty(g.Name) // a node that was about to register may be there for a moment
 	group := fmt.Sprintf("group=%q", g.Name)
-	wasted := func() float64 { return s.metric("muster_machine_seconds_total", group, `purpose="wasted"`) }
-	s.Eventually("the account is closed", func() bool { return s.metric("muster_machines", group) == 0 && wasted() > 0 },
-		func() string {
-			return fmt.Sprintf("machines %g, wasted %g s", s.metric("muster_machines", group), wasted())
-		})
-	s.Logf("99 machines lived %s in all; metric: %g s, %g USD", lived(), wasted(), s.metric("muster_machine_cost_usd_total", group))
+	metric := s.scrape()
+	wasted := func() float64 { return metric("muster_machine_seconds_total", group, `purpose="wasted"`) }
+	s.Eventually("the account is closed", func() bool {
+		metric = s.scrape()
+		return metric("muster_machines", group) == 0 && wasted() > 0
+	}, func() string { return fmt.Sprintf("machines %g, wasted %g s", metric("muster_machines", group), wasted()) })
+	usd, seconds, seen := metric("muster_machine_cost_usd_total", group), wasted(), lived().Seconds()
+	s.Logf("the machines lived %g s in all; metric: %g s, %g USD", seen, seconds, usd)
 	// Two watches tell of each machine, each with a delay of its own.
-	if seconds, seen := wasted(), lived().Seconds(); seconds < seen/2 || seconds > 2*seen {
+	if seconds < seen/2 || seconds > 2*seen {
 		t.Errorf("the machines lived %g s, as their watch tells; the metric says %g s", seen, seconds)
 	}
-	if usd, want := s.metric("muster_machine_cost_usd_total", group), wasted()*98.32/3600; usd < 0.99*want || usd > want {
+	if want := seconds * 98.32 / 3600; usd < 0.99*want || usd > want {
 		t.Errorf("they cost %g USD, want %g", usd, want)
 	}
-	// A busy machine may have launched again since.
-	if n := s.metric("muster_launches_total", group, `outcome="Stockout"`); n < 1 || s.metric("muster_launches_total", group) != n {
-		t.Errorf("%g launches met a stockout, and %g ended in all; want one at least, and as many", n, s.metric("muster_launches_total", group))
+	// A busy machine may have launched again before the request was deleted.
+	if n, all := metric("muster_launches_total", group, `outcome="Stockout"`), metric("muster_launches_total", group); n < 1 || all != n {
+		t.Errorf("%g launches met a stockout, and %g ended in all; want one at least, and as many", n, all)
 	}
-	s.Delete(r)
 }
 
 func TestAnIdleMachineServesAPendingGangBeforeItIsGivenBack(t *testing.T) {
