@@ -33,6 +33,16 @@ var files embed.FS
 //go:embed dispatcher/dispatcher.yaml
 var Dispatcher string
 
+// DispatcherCopies is what it needs besides where it makes the copies of jobs itself.
+//
+//go:embed dispatcher/copies.yaml
+var DispatcherCopies string
+
+// DispatcherWorker is the account of a manager of MultiKueue in a worker, with its rights.
+//
+//go:embed dispatcher/worker.yaml
+var DispatcherWorker string
+
 // folders in the order in which they are applied: CRDs first, since the others may refer to
 // their kinds.
 var folders = []string{"crds", "rbac", "policies"}

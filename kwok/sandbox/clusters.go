@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -101,7 +102,8 @@ func connect(ctx context.Context, running *cluster.Set, workers []string, betwee
 
 // prepareWorker returns the kubeconfig by which the manager reaches a worker.
 func prepareWorker(ctx context.Context, c *cluster.Cluster, name string, between Between) ([]byte, error) {
-	objects, err := deploy.Decode(fmt.Appendf(nil, workerObjects, workerCPUs, workerGPUs))
+	account := strings.ReplaceAll(deploy.DispatcherWorker, "kueue-system", deploy.Namespace)
+	objects, err := deploy.Decode(append(fmt.Appendf(nil, workerObjects, workerCPUs, workerGPUs), "---\n"+account...))
 	if err != nil {
 		return nil, err
 	}

@@ -34,9 +34,20 @@ const (
 	// ProvisioningRequestController is that of Kueue's own checks, which Muster
 	// serves as Kueue does: any provisioner answers their requests.
 	ProvisioningRequestController = "kueue.x-k8s.io/provisioning-request"
-	// MultiKueueController is Kueue's dispatcher to other clusters, not served.
-	MultiKueueController = "kueue.x-k8s.io/multikueue"
 )
+
+// Delegates reports whether the jobs of a queue run in other clusters, by a check of MultiKueue.
+func (s *Settings) Delegates(cq *kueue.ClusterQueue) bool { return len(s.delegating(cq)) > 0 }
+
+// delegating are the queue's checks of MultiKueue.
+func (s *Settings) delegating(cq *kueue.ClusterQueue) (out []kueue.AdmissionCheckStrategyRule) {
+	for _, rule := range CheckRules(cq) {
+		if ac := s.Checks[rule.Name]; ac != nil && ac.Spec.ControllerName == kueue.MultiKueueControllerName {
+			out = append(out, rule)
+		}
+	}
+	return out
+}
 
 // IsRequest says that a check is Kueue's own, which asks the provisioner of the class
 // of its ProvisioningRequestConfig.
@@ -80,17 +91,17 @@ func (s *Settings) CheckStanding(ac *kueue.AdmissionCheck) Standing {
 		return s.capacityCheckStanding(ac)
 	case ProvisioningRequestController:
 		return s.requestCheckStanding(ac)
-	case MultiKueueController:
-		return Standing{Reason: ReasonUnsupported, Message: fmt.Sprintf(
-			"Muster does not serve the controller %s; use controllerName: %s to get the machines of the whole gang",
-			ac.Spec.ControllerName, CapacityController)}
 	}
 	for _, c := range ac.Status.Conditions {
 		if c.Type == kueue.AdmissionCheckActive {
 			return Standing{Active: c.Status == metav1.ConditionTrue, Reason: c.Reason, Message: c.Message, Foreign: true}
 		}
 	}
-	return Standing{Foreign: true, Reason: "Unknown", Message: "its controller " + ac.Spec.ControllerName + " has not reported that it is active"}
+	why := "its controller " + ac.Spec.ControllerName + " has not reported that it is active"
+	if ac.Spec.ControllerName == kueue.MultiKueueControllerName {
+		why += "; run muster dispatcher --make-copies"
+	}
+	return Standing{Foreign: true, Reason: "Unknown", Message: why}
 }
 
 func (s *Settings) capacityCheckStanding(ac *kueue.AdmissionCheck) Standing {

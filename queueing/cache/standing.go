@@ -51,6 +51,7 @@ func (s *Cache) clusterQueueStanding(q *ClusterQueue) Standing {
 }
 
 func (s *Settings) judgeChecks(cq *kueue.ClusterQueue, add func(string, string, ...any)) {
+	s.judgeDelegation(cq, add)
 	booking := map[kueue.ResourceFlavorReference]kueue.AdmissionCheckReference{}
 	for _, rule := range CheckRules(cq) {
 		ac := s.Checks[rule.Name]
@@ -74,6 +75,31 @@ func (s *Settings) judgeChecks(cq *kueue.ClusterQueue, add func(string, string, 
 					flavor, other, rule.Name)
 			}
 			booking[flavor] = rule.Name
+		}
+	}
+}
+
+// judgeDelegation judges the checks of a queue whose jobs run in other clusters: which one is decided once for the whole job, and
+// machines are had there.
+func (s *Settings) judgeDelegation(cq *kueue.ClusterQueue, add func(string, string, ...any)) {
+	delegating := s.delegating(cq)
+	if len(delegating) == 0 {
+		return
+	}
+	if len(delegating) > 1 {
+		add(kueue.ClusterQueueActiveReasonMultipleMultiKueueAdmissionChecks, "only one check of %s may be in a ClusterQueue, and these are: %q, %q",
+			kueue.MultiKueueControllerName, delegating[0].Name, delegating[1].Name)
+	}
+	for _, rule := range delegating {
+		if len(rule.OnFlavors) > 0 {
+			add(kueue.ClusterQueueActiveReasonMultiKueueAdmissionCheckAppliedPerFlavor,
+				"AdmissionCheck %q of %s cannot be for some flavors only; remove its onFlavors", rule.Name, kueue.MultiKueueControllerName)
+		}
+	}
+	for _, rule := range CheckRules(cq) {
+		if s.Books(rule.Name) {
+			add(kueue.ClusterQueueActiveReasonMultiKueueWithProvisioningRequest,
+				"AdmissionCheck %q books machines in this cluster, and the jobs of the queue run in others; remove it, and have it in the queues there", rule.Name)
 		}
 	}
 }

@@ -6,6 +6,10 @@ import "k8s.io/apimachinery/pkg/types"
 type Job struct {
 	// Open: it has quota, has passed the manager's other checks, and no cluster runs it.
 	Open bool
+	// Over: it may run nowhere, since it has ended, has no quota, or has been deleted.
+	Over bool
+	// Runs is the cluster that runs it; empty for none.
+	Runs string
 	// Nominated are the clusters that were named.
 	Nominated []string
 	// Record is what earlier steps have left.
@@ -30,6 +34,10 @@ type Copy struct {
 	Foreign bool
 	// Leaving: it has been deleted, and waits for its finalizers.
 	Leaving bool
+	// Stale: it was made for an earlier Workload of that name, or for other pods than the job has now.
+	Stale bool
+	// Gated: it may not take anything yet.
+	Gated bool
 	// Reserved and Admitted: it has quota there, and may run.
 	Reserved, Admitted bool
 	// Finished: it has run.

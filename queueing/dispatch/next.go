@@ -34,16 +34,35 @@ const (
 	Nominate
 	// Withdraw what was nominated.
 	Withdraw
+
+	// Where Muster makes the copies itself, there is more to do.
+
+	// Offer makes a copy in the cluster, which may not take anything yet.
+	Offer
+	// Award lets the copy take quota and machines.
+	Award
+	// Commit has it on record that the cluster runs the job.
+	Commit
+	// Follow has the job run in the cluster, and its status here.
+	Follow
+	// Finish takes over how the job ended in the cluster.
+	Finish
+	// Retry gives back the admission of the job, which runs nowhere any more.
+	Retry
+	// Clear deletes the job and its copy in the clusters that are Gone.
+	Clear
 )
 
-func (a Action) String() string { return [...]string{"Rest", "Nominate", "Withdraw"}[a] }
+func (a Action) String() string {
+	return [...]string{"Rest", "Nominate", "Withdraw", "Offer", "Award", "Commit", "Follow", "Finish", "Retry", "Clear"}[a]
+}
 
 // Step is the next thing to do for a job.
 type Step struct {
 	Do Action
-	// Cluster to nominate, or to keep of several; empty for none.
+	// Cluster that the step is about; empty for none.
 	Cluster string
-	// Record as it is to be before the step is done.
+	// Record as it is to be before the step is done, or after a Clear.
 	Record Record
 	// Gone are the clusters that must not have a copy, by a live read of each, for the step to be done.
 	Gone []string
@@ -75,7 +94,7 @@ func at(r Record, now time.Time) Record {
 }
 
 func find(clusters []Cluster, name string) *Cluster {
-	if i := slices.IndexFunc(clusters, func(c Cluster) bool { return c.Name == name }); i >= 0 {
+	if i, listed := index(clusters, name); listed {
 		return &clusters[i]
 	}
 	return &Cluster{Name: name, Connected: true, Lacks: "its MultiKueueCluster, or its place in the MultiKueueConfig"}

@@ -12,6 +12,15 @@ import (
 // Annotation of the manager's Workload has its Record.
 const Annotation = "muster.dev/dispatch"
 
+const (
+	// OriginAnnotation of a copy is the UID of the Workload that it is of.
+	OriginAnnotation = "muster.dev/origin-uid"
+	// ManagerAnnotation of a copy is the UID of the namespace kube-system of its manager.
+	ManagerAnnotation = "muster.dev/origin-manager"
+	// Gate holds a copy back until it is awarded.
+	Gate = "muster.dev/award"
+)
+
 // Name is that of the dispatcher in Kueue's configuration.
 const Name = "muster.dev/dispatcher"
 

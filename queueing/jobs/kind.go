@@ -107,6 +107,17 @@ type Resolver interface {
 	Resolve(job, source client.Object) (current bool)
 }
 
+// Delegable is a Kind whose jobs name their controller, which may be one that has them run in another cluster.
+type Delegable interface {
+	Kind
+	// CanDelegate reports whether the kind has a field for that.
+	CanDelegate() bool
+	// ManagedBy names the controller of a job; empty is that of the kind.
+	ManagedBy(job client.Object) string
+	// Delegate makes of a job what is to be created in another cluster, for the controller of the kind there.
+	Delegate(job client.Object)
+}
+
 // Prioritized is a Kind whose jobs may name a PriorityClass beside that of their pods, before
 // which it takes precedence.
 type Prioritized interface {

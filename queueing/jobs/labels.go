@@ -20,7 +20,7 @@ const (
 	// PrebuiltLabel on a job names a Workload that something else has created for it, and
 	// by which it is to run. It may be an annotation, too, for names that no label can
 	// hold.
-	PrebuiltLabel = "kueue.x-k8s.io/prebuilt-workload-name"
+	PrebuiltLabel = workload.PrebuiltLabel
 	// PodSetLabel, LocalQueueLabel and ClusterQueueLabel on a pod say as what and in
 	// which queues it was admitted.
 	PodSetLabel       = workload.PodSetLabel

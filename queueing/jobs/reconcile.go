@@ -57,7 +57,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // act carries out an action, up to its first write.
 func (r *reconciler) act(ctx context.Context, job client.Object, w *kueue.Workload, a action) error {
 	switch a {
-	case queue, start, evict, restore, release, stop:
+	case queue, start, evict, restore, release, stop, lend, recall:
 		// A job that does not run has nothing to grow from.
 		if wrote, err := r.withdraw(ctx, job, w); wrote || err != nil {
 			return err
@@ -72,6 +72,10 @@ func (r *reconciler) act(ctx context.Context, job client.Object, w *kueue.Worklo
 		return err
 	case keep:
 		return r.keep(ctx, job, w)
+	case lend:
+		return r.lend(ctx, job, w)
+	case recall:
+		return r.recall(ctx, job, w)
 	case adopt:
 		return r.adopt(ctx, job, w)
 	case excuse:

@@ -23,6 +23,8 @@ const (
 	exempt
 	// ending: the job has an outcome, and its last pods terminate.
 	ending
+	// delegated: the job runs in another cluster, or is to.
+	delegated
 	// ended: the job has succeeded or failed.
 	ended
 
@@ -67,6 +69,10 @@ const (
 	restore
 	// release does as restore, and gives the quota back.
 	release
+	// lend does as queue, and shows a job as running that another cluster has.
+	lend
+	// recall suspends a job that another cluster had, and gives the quota back once no cluster has it.
+	recall
 	// finish finishes the Workload.
 	finish
 	// tell says on the job that its Workload is over for good.
@@ -96,6 +102,9 @@ var transitions = [jobStates][workload.States]action{
 	ending: {
 		admitted: keep,
 	},
+	delegated: {
+		absent: queue, pending: queue, asking: queue, adopted: queue, reserved: queue, admitted: lend, evicted: recall, finished: tell,
+	},
 	ended: {
 		pending: finish, asking: finish, adopted: finish, reserved: finish, admitted: finish, evicted: finish, deleted: finish,
 	},
@@ -107,6 +116,8 @@ func stateOf(kind Kind, job client.Object) jobState {
 	switch {
 	case outcome == Succeeded || outcome == Failed:
 		return ended
+	case IsDelegated(kind, job) && job.GetLabels()[QueueLabel] != "":
+		return delegated
 	case kind.IsSuspended(job) && WasStarted(job):
 		return stopped
 	case kind.IsSuspended(job):

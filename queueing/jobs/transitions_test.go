@@ -26,8 +26,9 @@ running         adopt    adopt    adopt    -        adopt    keep     stop     -
 runningUnqueued -        stop     adopt    -        stop     keep     stop     -        -
 exempt          excuse   excuse   excuse   excuse   excuse   keep     excuse   -        -
 ending          -        -        -        -        -        keep     -        -        -
+delegated       queue    queue    queue    queue    queue    lend     recall   -        tell
 ended           -        finish   finish   finish   finish   finish   finish   finish   -`)
-	actions := strings.Fields("- queue start keep adopt excuse stop evict restore release finish tell")
+	actions := strings.Fields("- queue start keep adopt excuse stop evict restore release lend recall finish tell")
 	lines := strings.Split(want, "\n")
 	for i, line := range lines[1:] {
 		var got []string

@@ -94,6 +94,13 @@ func NewWorkload(ctx context.Context, kube client.Reader, kind Source, job clien
 		refusals = append(refusals, fmt.Sprintf("the annotation %s and %s are both on the job, "+
 			"but Muster creates the Workloads of an elastic job; remove one", workload.ElasticAnnotation, PrebuiltLabel))
 	}
+	if IsDelegated(kind, job) {
+		w.Annotations[workload.DelegatedAnnotation] = "true"
+		if IsElastic(job) {
+			refusals = append(refusals, fmt.Sprintf("the annotation %s is on the job, but the number of pods cannot change of a job that runs "+
+				"in another cluster; remove it", workload.ElasticAnnotation))
+		}
+	}
 	refusals = append(refusals, wrong...)
 	// A prebuilt Workload has its own priority.
 	if PrebuiltName(job) == "" {
@@ -141,9 +148,9 @@ func noPodSets(kind string, podSets []kueue.PodSet) string {
 }
 
 // ManagedByOther returns why a job cannot be queued whose field names another controller than
-// that of its kind: MultiKueue's runs it in another cluster, and what others do is not known.
+// that of its kind, or of MultiKueue, by which it runs in another cluster: what others do is not known.
 func ManagedByOther(field, name, own string) []string {
-	if name == "" || name == own {
+	if name == "" || name == own || name == kueue.MultiKueueControllerName {
 		return nil
 	}
 	return []string{fmt.Sprintf("%s is %q, so another controller runs it, and it gets no quota and no machines here; create it again without "+
@@ -157,7 +164,7 @@ func isCopied(annotation string) bool {
 
 // ownAnnotations on a Workload are the controller's, which removes them again.
 var ownAnnotations = []string{workload.RefusedAnnotation, workload.AdoptedAnnotation, workload.ElasticAnnotation,
-	workload.ReplacementAnnotation, workload.OrderAnnotation}
+	workload.ReplacementAnnotation, workload.OrderAnnotation, workload.DelegatedAnnotation}
 
 // Follow changes w to what is wanted now, and reports whether that differs. What a user
 // sets on a Workload, spec.active, stays.

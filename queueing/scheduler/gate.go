@@ -85,6 +85,10 @@ func (s *Cycle) refused(w *cache.Workload, q *cache.ClusterQueue) string {
 		return fmt.Sprintf("ClusterQueue %s does not admit workloads of namespace %s: its namespaceSelector does not match the namespace's labels",
 			q.Object.Name, w.Object.Namespace)
 	}
+	if w.Object.Annotations[workload.DelegatedAnnotation] == "true" && !s.cache.Delegates(q.Object) {
+		return fmt.Sprintf("the job's managedBy is %q, so that another cluster is to run it, and ClusterQueue %s has no AdmissionCheck of that "+
+			"controller; add one, or create the job again without managedBy", kueue.MultiKueueControllerName, q.Object.Name)
+	}
 	const unsupported = "Muster does not support yet: "
 	if rules := cache.CheckRules(q.Object); len(rules) > 0 && workload.ReplacedKey(w.Object).Name != "" {
 		return fmt.Sprintf("%sjobs that grow in a queue with admission checks, as ClusterQueue %s has with %s", unsupported, q.Object.Name, rules[0].Name)

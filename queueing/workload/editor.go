@@ -140,6 +140,8 @@ func (e *Editor) Evict(reason, cause, message string) {
 	e.unset(kueue.WorkloadBlockedOnPreemptionGates, reason)
 	e.closeGates()
 	e.ResetChecks()
+	// Where its copies are is on record elsewhere.
+	e.Status.ClusterName, e.Status.NominatedClusterNames = nil, nil
 }
 
 // DueTo stands between the reason of an eviction and its cause.

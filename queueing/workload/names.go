@@ -6,6 +6,9 @@ const (
 	// RefusedAnnotation on a Workload says why it cannot be queued as it is. The
 	// job controllers write it, since only they see the job.
 	RefusedAnnotation = "muster.dev/refused"
+	// DelegatedAnnotation, "true" on a Workload, says that the controller of its job has it run in
+	// another cluster.
+	DelegatedAnnotation = "muster.dev/delegated"
 	// OrderAnnotation on a Workload says which of its pod sets start after others.
 	OrderAnnotation = "muster.dev/order"
 	// GatedByAnnotation on a Workload names the controllers that hold it back.
@@ -14,6 +17,9 @@ const (
 	GroupAnnotation = "kueue.x-k8s.io/is-group-workload"
 	// JobUIDLabel on a Workload is the UID of its job.
 	JobUIDLabel = "kueue.x-k8s.io/job-uid"
+	// PrebuiltLabel on a job, or the annotation of that key, names a Workload that something else has
+	// created for it.
+	PrebuiltLabel = "kueue.x-k8s.io/prebuilt-workload-name"
 	// PodSetLabel, LocalQueueLabel and ClusterQueueLabel on a pod say as what and in
 	// which queues it was admitted.
 	PodSetLabel       = "kueue.x-k8s.io/podset"

@@ -181,10 +181,8 @@ func testRights(t *testing.T, c *testbed.Clusters, w *testbed.Worker) {
 		"kueue.x-k8s.io/workloads": all, "batch/jobs": all,
 		"kueue.x-k8s.io/workloads/status": "get update patch", "batch/jobs/status": "get update patch",
 		"kueue.x-k8s.io/clusterqueues": read, "kueue.x-k8s.io/localqueues": read,
-		"kueue.x-k8s.io/resourceflavors": read,
-		"muster.dev/nodegroups":          read, "autoscaling.x-k8s.io/provisioningrequests": read,
-		"/pods": read, "/nodes": read, "/namespaces": read,
-		"/secrets": "", "/serviceaccounts/token": "", "rbac.authorization.k8s.io/clusterroles": "",
+		"kueue.x-k8s.io/resourceflavors": read, "autoscaling.x-k8s.io/provisioningrequests": read, "jobset.x-k8s.io/jobsets": all,
+		"/pods": "", "/nodes": "", "/secrets": "", "/serviceaccounts/token": "", "rbac.authorization.k8s.io/clusterroles": "",
 	} {
 		var may []string
 		for verb := range strings.FieldsSeq(all) {
@@ -278,8 +276,8 @@ func testGang(t *testing.T, c *testbed.Clusters, w *testbed.Worker) {
 		return gang.Status.Succeeded == 2
 	}, func() string { return fmt.Sprint(gang.Status) })
 	var nodes corev1.NodeList
-	if err := manager.List(t.Context(), &nodes, client.MatchingLabels{v1alpha1.NodeGroupLabel: "gpu"}); err != nil || len(nodes.Items) != 2 {
-		t.Errorf("the manager sees %d nodes of the group (%v), want 2", len(nodes.Items), err)
+	if err := w.Kube.List(t.Context(), &nodes, client.MatchingLabels{v1alpha1.NodeGroupLabel: "gpu"}); err != nil || len(nodes.Items) != 2 {
+		t.Errorf("there are %d nodes of the group (%v), want 2", len(nodes.Items), err)
 	}
 }
 

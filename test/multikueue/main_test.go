@@ -1,5 +1,5 @@
-// Package multikueue tests jobs that run in other clusters: the manager is a stock Kueue, unmodified, with `muster dispatcher` beside
-// it; in the workers Muster queues and provisions.
+// Package multikueue tests jobs that run in other clusters. All tests run twice: once the manager is a stock Kueue, unmodified, with
+// `muster dispatcher` beside it, and once it is Muster. In the workers Muster queues and provisions.
 package multikueue
 
 import (
@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
@@ -32,22 +32,27 @@ import (
 const (
 	musterVariable = "MUSTER_BIN"
 	kueueNamespace = "kueue-system"
+	byKueue        = "kueue"
+	byMuster       = "muster"
 	// workerLostTimeout is after how long Kueue tries a job again whose worker it does not reach; 15 minutes by default.
 	workerLostTimeout = 5 * time.Second
 )
 
 var (
 	dispatcherName  = flag.String("dispatcher", dispatch.Name, "dispatcherName in Kueue's configuration; with another one muster dispatcher does not run")
+	only            = flag.String("manager", "", "test with this manager alone: "+byKueue+" or "+byMuster)
 	numberOfWorkers = flag.Int("workers", 2, "how many clusters jobs run in")
 )
 
 var (
+	// managedBy is what queues in the manager's cluster, and namespace where it is.
+	managedBy, namespace string
 	// manager is the cluster that jobs are given to, workers are those that they run in, in their order of preference.
 	manager *testbed.Cluster
 	workers []*testbed.Cluster
 	// wires lead from the manager to each worker.
 	wires []*wire
-	// stock is Kueue's manager, dispatcher that of Muster.
+	// stock is Kueue's manager, dispatcher that of Muster; nil if there is none.
 	stock, dispatcher *managers.Manager
 )
 
@@ -63,6 +68,21 @@ func run(m *testing.M) (code int) {
 			return 0
 		}
 	}
+	for _, by := range []string{byKueue, byMuster} {
+		if *only != "" && *only != by || by == byMuster && *dispatcherName != dispatch.Name {
+			continue
+		}
+		managedBy, namespace = by, map[string]string{byKueue: kueueNamespace, byMuster: deploy.Namespace}[by]
+		fmt.Fprintf(os.Stderr, "=== the manager is %s\n", by)
+		if code = runManaged(m); code != 0 {
+			return code
+		}
+	}
+	return code
+}
+
+// runManaged runs all tests with one manager.
+func runManaged(m *testing.M) (code int) {
 	dir, err := os.MkdirTemp("", "muster-tests-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -81,11 +101,11 @@ func run(m *testing.M) (code int) {
 		code = 1
 	}
 	if code != 0 {
-		logs := []string{stock.Log()}
-		if dispatcher != nil {
-			logs = append(logs, dispatcher.Log())
+		for _, m := range []*managers.Manager{stock, dispatcher} {
+			if m != nil {
+				testbed.Tail(m.Log())
+			}
 		}
-		testbed.Tail(logs...)
 	}
 	return code
 }
@@ -101,28 +121,15 @@ func stop(ctx context.Context) {
 			_ = c.Stop(ctx)
 		}
 	}
+	manager, stock, dispatcher, workers, wires, spending.sites = nil, nil, nil, nil, nil, map[string][]machines{}
 }
 
 func start(ctx context.Context, dir string) error {
-	k, err := managers.NewKueue(managers.Kueue{
-		Binary: os.Getenv(testbed.KueueVariable), Sandbox: os.Getenv(testbed.SandboxVariable), Dir: dir,
-		Settings: "multiKueue: {dispatcherName: " + *dispatcherName + ", workerLostTimeout: " + workerLostTimeout.String() + "}\n",
-	})
-	if err != nil {
-		return err
+	begin := startKueue
+	if managedBy == byMuster {
+		begin = startMuster
 	}
-	published, err := k.Manifests(ctx)
-	if err != nil {
-		return err
-	}
-	ours, err := deploy.Decode([]byte(deploy.Dispatcher))
-	if err != nil {
-		return err
-	}
-	manager, err = testbed.Start(ctx, "manager", cluster.Config{
-		Progress: os.Stderr, Only: []string{cluster.Etcd, cluster.APIServer, cluster.ControllerManager},
-		Manifests: func() ([]*unstructured.Unstructured, error) { return append(published, ours...), nil },
-	})
+	flags, err := begin(ctx, dir)
 	if err != nil {
 		return err
 	}
@@ -138,12 +145,6 @@ func start(ctx context.Context, dir string) error {
 			return err
 		}
 	}
-	if stock, err = k.Manager(ctx, manager.RESTConfig()); err != nil {
-		return err
-	}
-	if err := stock.Start(ctx); err != nil {
-		return err
-	}
 	for i, w := range workers {
 		if err := introduce(ctx, sandbox.Worker(i+1), w); err != nil {
 			return err
@@ -152,30 +153,79 @@ func start(ctx context.Context, dir string) error {
 	if *dispatcherName != dispatch.Name {
 		return nil
 	}
-	if dispatcher, err = managers.NewDispatcher(ctx, manager.RESTConfig(), os.Getenv(musterVariable), dir); err != nil {
+	if dispatcher, err = managers.NewDispatcher(ctx, manager.RESTConfig(), os.Getenv(musterVariable), dir, namespace, flags...); err != nil {
 		return err
 	}
 	return dispatcher.Start(ctx)
 }
 
+// startKueue starts the manager's cluster with a stock Kueue.
+func startKueue(ctx context.Context, dir string) (flags []string, err error) {
+	k, err := managers.NewKueue(managers.Kueue{
+		Binary: os.Getenv(testbed.KueueVariable), Sandbox: os.Getenv(testbed.SandboxVariable), Dir: dir,
+		Settings: "multiKueue: {dispatcherName: " + *dispatcherName + ", workerLostTimeout: " + workerLostTimeout.String() + "}\n",
+	})
+	if err != nil {
+		return nil, err
+	}
+	published, err := k.Manifests(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ours, err := deploy.Decode([]byte(deploy.Dispatcher))
+	if err != nil {
+		return nil, err
+	}
+	manager, err = testbed.Start(ctx, "manager", cluster.Config{
+		Progress: os.Stderr, Only: []string{cluster.Etcd, cluster.APIServer, cluster.ControllerManager},
+		Manifests: func() ([]*unstructured.Unstructured, error) { return append(published, ours...), nil },
+	})
+	if err != nil {
+		return nil, err
+	}
+	if stock, err = k.Manager(ctx, manager.RESTConfig()); err != nil {
+		return nil, err
+	}
+	return nil, stock.Start(ctx)
+}
+
+// startMuster starts the manager's cluster with Muster.
+func startMuster(ctx context.Context, _ string) (flags []string, err error) {
+	c := cluster.Config{Progress: os.Stderr}
+	sandbox.Fill(&c)
+	c.Only = []string{cluster.Etcd, cluster.APIServer, cluster.ControllerManager, cluster.Muster}
+	if manager, err = testbed.Start(ctx, "manager", c); err != nil {
+		return nil, err
+	}
+	rights, err := deploy.Decode([]byte(strings.ReplaceAll(deploy.Dispatcher+deploy.DispatcherCopies, kueueNamespace, namespace)))
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range rights {
+		if err := manager.Kube.Create(ctx, o); err != nil {
+			return nil, err
+		}
+	}
+	return []string{"--make-copies"}, nil
+}
+
 // introduce tells the manager of a worker.
 func introduce(ctx context.Context, name string, w *testbed.Cluster) error {
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "multikueue"}}
-	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "multikueue"}}
-	binding.RoleRef = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}
-	binding.Subjects = []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: account.Namespace, Name: account.Name}}
-	if err := w.Kube.Create(ctx, account); err != nil {
+	rights, err := deploy.Decode([]byte(strings.ReplaceAll(deploy.DispatcherWorker, kueueNamespace, metav1.NamespaceDefault)))
+	if err != nil {
 		return err
 	}
-	if err := w.Kube.Create(ctx, binding); err != nil {
-		return err
+	for _, o := range rights {
+		if err := w.Kube.Create(ctx, o); err != nil {
+			return err
+		}
 	}
 	set, err := kubernetes.NewForConfig(w.RESTConfig())
 	if err != nil {
 		return err
 	}
 	token := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64((2 * time.Hour).Seconds()))}}
-	if token, err = set.CoreV1().ServiceAccounts(account.Namespace).CreateToken(ctx, account.Name, token, metav1.CreateOptions{}); err != nil {
+	if token, err = set.CoreV1().ServiceAccounts(metav1.NamespaceDefault).CreateToken(ctx, "muster-multikueue", token, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	config := clientcmdapi.NewConfig()
@@ -196,7 +246,7 @@ func introduce(ctx context.Context, name string, w *testbed.Cluster) error {
 	if err != nil {
 		return err
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: kueueNamespace, Name: name}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	secret.Data = map[string][]byte{kueue.MultiKueueConfigSecretKey: text}
 	if err := manager.Kube.Create(ctx, secret); err != nil {
 		return err

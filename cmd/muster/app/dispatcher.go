@@ -20,6 +20,8 @@ import (
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/queueing/dispatch"
 	dispatchcontroller "github.com/muster-dev/muster/queueing/dispatch/controller"
+	"github.com/muster-dev/muster/queueing/jobs"
+	jobkinds "github.com/muster-dev/muster/queueing/jobs/kinds"
 )
 
 // dispatcherLease is the lease of the processes that dispatch.
@@ -31,28 +33,40 @@ func newDispatcherCommand() *cobra.Command {
 	var d dispatchcontroller.Config
 	cmd := &cobra.Command{
 		Use:   "dispatcher",
-		Short: "Choose the cluster of each job for a stock Kueue with MultiKueue, one at a time",
-		Long: `muster dispatcher is for the manager of a stock Kueue (0.18 or later) with MultiKueue. By itself Kueue makes a copy of a job in
-several clusters, each of which launches machines for it. The dispatcher nominates one cluster at a time, in the order of the
+		Short: "Choose the cluster of each job with MultiKueue, one at a time",
+		Long: `muster dispatcher is for the manager of several clusters with MultiKueue. By itself Kueue makes a copy of a job in several
+clusters, each of which launches machines for it. The dispatcher nominates one cluster at a time, in the order of the
 MultiKueueConfig, and the next one as soon as that refuses the job and no copy is left there.
 
-Kueue has to be told to wait for it, in its configuration:
+Beside a stock Kueue (0.18 or later), Kueue makes the copies. It has to be told to wait, in its configuration:
 
   multiKueue:
     dispatcherName: ` + dispatch.Name + `
+
+Where Muster queues, the dispatcher makes the copies, too, has the jobs run by them, and brings their status back: run it with
+--make-copies. Workers may have Muster or a stock Kueue (0.19 or later).
 
 Where a job has been is in the annotation ` + dispatch.Annotation + ` of its Workload.`,
 		Example: `  # Rights in the manager's cluster, beside those that the MultiKueueClusters' kubeconfigs have in the workers
   muster dispatcher manifests | kubectl apply --server-side -f -
 
-  muster dispatcher --namespace kueue-system`,
+  muster dispatcher --namespace kueue-system
+
+  # Where Muster queues
+  muster dispatcher manifests --make-copies --namespace muster-system | kubectl apply --server-side -f -
+  muster dispatcher --make-copies --namespace muster-system
+
+  # Rights in each worker, for the account of its kubeconfig
+  muster dispatcher manifests --worker | kubectl --context worker apply --server-side -f -`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return serveDispatcher(ctrl.SetupSignalHandler(), o, d) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file of the manager's cluster; empty means the cluster that muster runs in")
-	f.StringVar(&d.Namespace, "namespace", kueueNamespace, "namespace of Kueue, with the Secrets of the kubeconfigs; the Lease "+dispatcherLease+
-		" is there, too")
+	f.BoolVar(&d.Copies, "make-copies", false, "make the copies of jobs in the workers and bring their status back, as Kueue's MultiKueue does; "+
+		"for a manager in which Muster queues, never beside a Kueue that does it")
+	f.StringVar(&d.Namespace, "namespace", kueueNamespace, "namespace of Kueue, or of Muster, with the Secrets of the kubeconfigs; the Lease "+
+		dispatcherLease+" is there, too")
 	f.StringVar(&d.Origin, "origin", "multikueue", "multiKueue.origin of Kueue's configuration")
 	f.BoolVar(&o.LeaderElect, "leader-elect", true, "act only while holding the Lease "+dispatcherLease+" of --namespace; turn it off only if "+
 		"exactly one process runs")
@@ -70,18 +84,40 @@ Where a job has been is in the annotation ` + dispatch.Annotation + ` of its Wor
 const kueueNamespace = "kueue-system"
 
 func newDispatcherManifestsCommand() *cobra.Command {
+	var copies, worker bool
 	namespace := kueueNamespace
 	cmd := &cobra.Command{
 		Use:   "manifests",
-		Short: "Print what muster dispatcher needs in the manager's cluster: a service account and its rights",
+		Short: "Print what muster dispatcher needs in the manager's cluster, or in a worker: a service account and its rights",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprint(cmd.OutOrStdout(), strings.ReplaceAll(deploy.Dispatcher, kueueNamespace, namespace))
+			text := deploy.Dispatcher
+			switch {
+			case worker:
+				text = deploy.DispatcherWorker
+			case copies:
+				text += deploy.DispatcherCopies
+			}
+			_, err := fmt.Fprint(cmd.OutOrStdout(), strings.ReplaceAll(text, kueueNamespace, namespace))
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&namespace, "namespace", namespace, "namespace of Kueue")
+	f := cmd.Flags()
+	f.StringVar(&namespace, "namespace", namespace, "namespace of Kueue, or of Muster; of the account in a worker")
+	f.BoolVar(&copies, "make-copies", false, "with the rights for --make-copies of muster dispatcher")
+	f.BoolVar(&worker, "worker", false, "print the account that the manager has in a worker, with its rights there")
+	cmd.MarkFlagsMutuallyExclusive("make-copies", "worker")
 	return cmd
+}
+
+// delegable are the kinds of jobs that may run in other clusters.
+func delegable() (out []dispatchcontroller.Kind) {
+	for _, kind := range jobkinds.All() {
+		if k, ok := kind.(jobs.Delegable); ok && k.CanDelegate() {
+			out = append(out, k)
+		}
+	}
+	return out
 }
 
 // serveDispatcher dispatches until ctx is done.
@@ -116,7 +152,7 @@ func serveDispatcher(ctx context.Context, o Options, d dispatchcontroller.Config
 		return err
 	}
 	metrics.Registry.MustRegister(dispatchcontroller.Collectors()...)
-	if err := dispatchcontroller.Add(mgr, d); err != nil {
+	if err := dispatchcontroller.Add(mgr, d, delegable()); err != nil {
 		return err
 	}
 	for name, check := range map[string]healthz.Checker{"leader": ready, "caches": health.Synced(mgr.GetCache().WaitForCacheSync)} {

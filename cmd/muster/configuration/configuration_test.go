@@ -225,7 +225,6 @@ func TestKueueSettingsThatChangeAdmissionAreRefused(t *testing.T) {
 		{"other jobs", "integrations:\n  frameworks:\n  - batch/job\n  - example.com/run\n", `f.yaml:6: integrations.frameworks[1]: Muster does not queue "example.com/run"`},
 		{"no jobs", "integrations: {frameworks: [pod]}\n", "integrations.frameworks: Muster always queues batch/job; add it"},
 		{"jobs of others", "integrations: {externalFrameworks: [Foo.v1.example.com]}\n", "f.yaml:3: integrations.externalFrameworks: Muster does not queue jobs of external frameworks; remove it"},
-		{"other clusters", "multiKueue: {gcInterval: 1m}\n", "f.yaml:3: multiKueue: Muster does not dispatch jobs to other clusters"},
 		{"a gate", "featureGates: {TopologyAwareScheduling: false}\n", "f.yaml:3: featureGates[TopologyAwareScheduling]: Muster has no such feature gate; remove it"},
 		{"a setting that neither has", "queueing: {}\n", "f.yaml:3: queueing: unknown field"},
 		{"a value that neither takes", "waitForPodsReady: {timeout: -1s}\n", `f.yaml:3: waitForPodsReady.timeout: Invalid value: "-1s"`},

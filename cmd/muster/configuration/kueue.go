@@ -43,6 +43,7 @@ var idle = map[string]string{
 	"controller":                       "one loop serves all queues",
 	"clientConnection":                 "Muster relies on the API server's priority and fairness",
 	"visibilityServer":                 "Muster serves no aggregated API",
+	"multiKueue":                       "jobs are run in other clusters by muster dispatcher, which has flags for it",
 	"health.readinessEndpointName":     "the path is /readyz",
 	"health.livenessEndpointName":      "the path is /healthz",
 	"leaderElection.leaseDuration":     "Muster's own lease has its own",
@@ -56,7 +57,6 @@ var idle = map[string]string{
 // missing are the features of Kueue that Muster does not have and that would change
 // admissions, each with the remedy.
 var missing = map[string]string{
-	"multiKueue":                      "Muster does not dispatch jobs to other clusters; remove it",
 	"integrations.externalFrameworks": "Muster does not queue jobs of external frameworks; remove it",
 }
 

@@ -1,9 +1,13 @@
 package controller
 
 import (
+	"slices"
+	"strings"
+
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/provisioning/transaction"
@@ -11,16 +15,35 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// copyOf reads a Workload of a worker, and the ProvisioningRequests that it has made there.
-func copyOf(w *kueue.Workload, origin string, requests []*provreq.ProvisioningRequest) *dispatch.Copy {
+// self is how a manager is known in its workers.
+type self struct {
+	// origin is the value of the label on its copies.
+	origin string
+	// id tells it from others of that origin; empty where Kueue makes the copies, which does not.
+	id string
+}
+
+// owns reports whether the object in a worker is the manager's.
+func (s self) owns(o client.Object) bool {
+	by := o.GetAnnotations()[dispatch.ManagerAnnotation]
+	return o.GetLabels()[kueue.MultiKueueOriginLabel] == s.origin && (s.id == "" || by == "" || by == s.id)
+}
+
+// copyOf reads a Workload of a worker, and the ProvisioningRequests that it has made there, as the copy of the manager's.
+func (s self) copyOf(theirs, ours *kueue.Workload, requests []*provreq.ProvisioningRequest) *dispatch.Copy {
+	of := theirs.Annotations[dispatch.OriginAnnotation]
 	c := &dispatch.Copy{
-		UID: w.UID, Foreign: w.Labels[kueue.MultiKueueOriginLabel] != origin, Leaving: !w.DeletionTimestamp.IsZero(),
-		Reserved: workload.HasQuota(w), Admitted: workload.IsAdmitted(w) && workload.HasQuota(w), Finished: workload.IsFinished(w),
+		UID: theirs.UID, Foreign: !s.owns(theirs), Leaving: !theirs.DeletionTimestamp.IsZero(), Stale: of != "" && of != string(ours.UID),
+		Gated:    slices.Contains(strings.Split(theirs.Annotations[workload.GatedByAnnotation], ","), dispatch.Gate),
+		Reserved: workload.HasQuota(theirs), Admitted: workload.IsAdmitted(theirs) && workload.HasQuota(theirs), Finished: workload.IsFinished(theirs),
 	}
-	if c.Admitted || c.Finished {
+	if c.Finished {
+		c.Message = apimeta.FindStatusCondition(theirs.Status.Conditions, kueue.WorkloadFinished).Message
+	}
+	if c.Admitted || c.Finished || c.Gated {
 		return c
 	}
-	c.Refused, c.Message = refusalOf(w, requests)
+	c.Refused, c.Message = refusalOf(theirs, requests)
 	return c
 }
 

@@ -34,19 +34,30 @@ type Config struct {
 	Namespace string
 	// Origin is multiKueue.origin of Kueue's configuration.
 	Origin string
+	// Copies: Muster makes the copies of jobs in the workers, and brings their status back; else Kueue does.
+	Copies bool
 }
 
-// Add adds the dispatcher to a manager.
-func Add(mgr ctrl.Manager, c Config) error {
+// Add adds the dispatcher to a manager. The kinds are those of jobs that may run in other clusters.
+func Add(mgr ctrl.Manager, c Config, kinds []Kind) error {
 	w := &workers{
-		manager: mgr.GetClient(), live: mgr.GetAPIReader(), scheme: mgr.GetScheme(), origin: c.Origin, namespace: c.Namespace, clock: clock.RealClock{},
-		changed: make(chan event.GenericEvent, 1024), connections: make(chan event.GenericEvent, 64), byName: map[string]*worker{},
-	}
-	if err := mgr.Add(w); err != nil {
-		return err
+		manager: mgr.GetClient(), live: mgr.GetAPIReader(), scheme: mgr.GetScheme(), self: self{origin: c.Origin}, namespace: c.Namespace,
+		clock: clock.RealClock{}, changed: make(chan event.GenericEvent, 1024), connections: make(chan event.GenericEvent, 64),
+		byName: map[string]*worker{},
 	}
 	d := &dispatcher{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), workers: w, events: mgr.GetEventRecorder("muster-dispatcher"), clock: clock.RealClock{},
+	}
+	var r reconcile.Reconciler = d
+	if c.Copies {
+		m, err := addCopies(mgr, d, kinds)
+		if err != nil {
+			return err
+		}
+		r = m
+	}
+	if err := mgr.Add(w); err != nil {
+		return err
 	}
 	err := ctrl.NewControllerManagedBy(mgr).Named("dispatcher").
 		For(&kueue.Workload{}).
@@ -54,7 +65,7 @@ func Add(mgr ctrl.Manager, c Config) error {
 		WatchesRawSource(source.Channel(w.changed, &handler.EnqueueRequestForObject{})).
 		WatchesRawSource(source.Channel(w.connections, handler.EnqueueRequestsFromMapFunc(d.open))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
-		Complete(d)
+		Complete(r)
 	if err != nil {
 		return fmt.Errorf("adding the dispatcher: %w", err)
 	}
@@ -77,7 +88,8 @@ func (d *dispatcher) open(ctx context.Context, _ client.Object) (out []reconcile
 		return nil // the caches are being filled, and each Workload comes by itself
 	}
 	for i := range list.Items {
-		if w := &list.Items[i]; workload.HasQuota(w) && w.Status.ClusterName == nil {
+		if w := &list.Items[i]; workload.HasQuota(w) && (w.Status.ClusterName == nil || d.workers.kinds != nil) ||
+			d.workers.kinds != nil && w.Annotations[dispatch.Annotation] != "" {
 			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(w)})
 		}
 	}

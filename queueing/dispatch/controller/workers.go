@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -38,6 +39,8 @@ const (
 	callTimeout = 5 * time.Second
 	// foreignAgain is how soon it is read again whether a Workload that is no copy is still in the way.
 	foreignAgain = time.Minute
+	// refusedAgain is how soon a job is offered again to a worker whose API server would not have it.
+	refusedAgain = time.Minute
 	// ownerIndex finds ProvisioningRequests by the Workload that owns them.
 	ownerIndex = "owner"
 )
@@ -48,9 +51,13 @@ type workers struct {
 	manager   client.Reader
 	live      client.Reader
 	scheme    *runtime.Scheme
-	origin    string
+	self      self
 	namespace string
 	clock     clock.WithTicker
+	// kinds are those of the jobs that Muster makes in workers; nil where Kueue does.
+	kinds []Kind
+	// status writes the conditions of MultiKueueClusters; nil where Kueue does.
+	status client.StatusClient
 	// changed tells of Workloads whose copies have changed, connections of clusters that came or went.
 	changed, connections chan event.GenericEvent
 
@@ -70,6 +77,14 @@ type worker struct {
 	connected bool
 	// foreign are the Workloads that are no copies, which caches do not hold, and when they were read.
 	foreign map[types.NamespacedName]time.Time
+	// refused are the Workloads whose copies or jobs the worker's API server would not have.
+	refused map[types.NamespacedName]refusal
+}
+
+// refusal is why, and when.
+type refusal struct {
+	why string
+	at  time.Time
 }
 
 type connection struct {
@@ -79,6 +94,8 @@ type connection struct {
 	stop       context.CancelFunc
 	// requests: it serves ProvisioningRequests.
 	requests bool
+	// jobs are the kinds that it serves.
+	jobs []Kind
 }
 
 // Start implements manager.Runnable.
@@ -110,7 +127,10 @@ func (s *workers) keep(ctx context.Context, clusters []kueue.MultiKueueCluster) 
 		exist[name] = true
 		if s.byName[name] == nil {
 			ctx, stop := context.WithCancel(ctx)
-			w := &worker{name: name, stop: stop, foreign: map[types.NamespacedName]time.Time{}}
+			w := &worker{
+				name: name, stop: stop,
+				foreign: map[types.NamespacedName]time.Time{}, refused: map[types.NamespacedName]refusal{},
+			}
 			s.byName[name] = w
 			go s.look(ctx, w)
 		}
@@ -146,6 +166,9 @@ func (s *workers) look(ctx context.Context, w *worker) {
 			up = 1
 		}
 		connectedClusters.WithLabelValues(w.name).Set(up)
+		if s.status != nil && ctx.Err() == nil {
+			s.report(ctx, w.name, err)
+		}
 		if changed && err != nil {
 			log.Info("The cluster cannot be reached", "error", err.Error())
 		}
@@ -211,8 +234,8 @@ func (s *workers) kubeconfig(ctx context.Context, name string) ([]byte, error) {
 	source := c.Spec.ClusterSource.KubeConfig
 	switch {
 	case source == nil:
-		return nil, errors.New("its spec.clusterSource has no kubeConfig: other sources are not supported")
-	case !apimeta.IsStatusConditionTrue(c.Status.Conditions, kueue.MultiKueueClusterActive):
+		return nil, badKubeconfig("its spec.clusterSource has no kubeConfig: other sources are not supported")
+	case s.status == nil && !apimeta.IsStatusConditionTrue(c.Status.Conditions, kueue.MultiKueueClusterActive):
 		return nil, errors.New("the condition Active of its MultiKueueCluster is not True: Kueue says there why it has not connected")
 	case source.LocationType == kueue.PathLocationType:
 		return os.ReadFile(source.Location)
@@ -223,32 +246,48 @@ func (s *workers) kubeconfig(ctx context.Context, name string) ([]byte, error) {
 	}
 	text := secret.Data[kueue.MultiKueueConfigSecretKey]
 	if len(text) == 0 {
-		return nil, fmt.Errorf("secret %s/%s has no key %s", s.namespace, source.Location, kueue.MultiKueueConfigSecretKey)
+		return nil, badKubeconfig("secret %s/%s has no key %s", s.namespace, source.Location, kueue.MultiKueueConfigSecretKey)
 	}
 	return text, nil
 }
 
 // connect makes a client and caches of what is read of a worker.
 func (s *workers) connect(kubeconfig []byte) (*connection, error) {
+	if s.status != nil {
+		if err := validate(kubeconfig); err != nil {
+			return nil, err
+		}
+	}
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("its kubeconfig: %w", err)
+		return nil, badKubeconfig("its kubeconfig: %v", err)
 	}
 	config.QPS = -1 // the worker's API server throttles what is too much
 	kube, err := client.New(config, client.Options{Scheme: s.scheme})
 	if err != nil {
 		return nil, err
 	}
-	copies, err := labels.NewRequirement(kueue.MultiKueueOriginLabel, selection.Equals, []string{s.origin})
+	copies, err := labels.NewRequirement(kueue.MultiKueueOriginLabel, selection.Equals, []string{s.self.origin})
 	if err != nil {
 		return nil, fmt.Errorf("--origin: %w", err)
 	}
 	c := &connection{kubeconfig: kubeconfig, client: kube}
-	c.cache, err = cache.New(config, cache.Options{
+	ours := cache.ByObject{Label: labels.NewSelector().Add(*copies)}
+	options := cache.Options{
 		Scheme: s.scheme, Mapper: kube.RESTMapper(), DefaultTransform: cache.TransformStripManagedFields(),
-		ByObject: map[client.Object]cache.ByObject{&kueue.Workload{}: {Label: labels.NewSelector().Add(*copies)}},
-	})
-	if err != nil {
+		ByObject: map[client.Object]cache.ByObject{&kueue.Workload{}: ours},
+	}
+	for _, kind := range s.kinds {
+		switch _, err := kube.RESTMapper().RESTMapping(kind.GroupVersionKind().GroupKind(), kind.GroupVersionKind().Version); {
+		case err == nil:
+			o := unstructuredOf(kind)
+			options.ByObject[o] = ours
+			c.jobs = append(c.jobs, kind)
+		case !apimeta.IsNoMatchError(err):
+			return nil, err
+		}
+	}
+	if c.cache, err = cache.New(config, options); err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -268,6 +307,9 @@ func (s *workers) connect(kubeconfig []byte) (*connection, error) {
 // watch has the caches of a worker hold what decisions need, and tell of it.
 func (s *workers) watch(ctx context.Context, c *connection) error {
 	kinds := []client.Object{&kueue.Workload{}, &kueue.LocalQueue{}}
+	for _, kind := range c.jobs {
+		kinds = append(kinds, unstructuredOf(kind))
+	}
 	switch _, err := c.client.RESTMapper().RESTMapping(provreq.SchemeGroupVersion.WithKind("ProvisioningRequest").GroupKind()); {
 	case err == nil:
 		c.requests = true
@@ -293,6 +335,10 @@ func (s *workers) watch(ctx context.Context, c *connection) error {
 			case *provreq.ProvisioningRequest:
 				for _, name := range ownerOf(o) {
 					send(ctx, s.changed, &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: name}})
+				}
+			case *unstructured.Unstructured:
+				if name := prebuiltOf(o); name != "" {
+					send(ctx, s.changed, &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: name}})
 				}
 			}
 		}
@@ -322,7 +368,10 @@ func (s *workers) view(ctx context.Context, name string, w *kueue.Workload) disp
 	}
 	k.mu.Lock()
 	c, connected := k.connection, k.connected
-	foreign := s.clock.Since(k.foreign[client.ObjectKeyFromObject(w)]) < foreignAgain
+	key := client.ObjectKeyFromObject(w)
+	foreign := s.clock.Since(k.foreign[key]) < foreignAgain
+	refused, isRefused := k.refused[key]
+	isRefused = isRefused && s.clock.Since(refused.at) < refusedAgain
 	k.mu.Unlock()
 	if out.Connected = connected; !connected {
 		return out
@@ -330,11 +379,13 @@ func (s *workers) view(ctx context.Context, name string, w *kueue.Workload) disp
 	theirs := &kueue.Workload{}
 	switch err := c.cache.Get(ctx, client.ObjectKeyFromObject(w), theirs); {
 	case err == nil:
-		out.Copy = copyOf(theirs, s.origin, c.requestsOf(ctx, theirs))
+		out.Copy = s.self.copyOf(theirs, w, c.requestsOf(ctx, theirs))
 	case !apierrors.IsNotFound(err):
 		out.Connected = false
 	case foreign:
 		out.Copy = &dispatch.Copy{Foreign: true}
+	case isRefused:
+		out.Lacks = "what it takes to accept the job: " + refused.why
 	default:
 		out.Lacks = c.lacks(ctx, w)
 	}
@@ -398,7 +449,7 @@ func (s *workers) read(ctx context.Context, name string, w *kueue.Workload) (fou
 	if err := c.client.Get(ctx, key, theirs); err != nil {
 		return isGone, client.IgnoreNotFound(err)
 	}
-	if theirs.Labels[kueue.MultiKueueOriginLabel] == s.origin {
+	if s.self.owns(theirs) {
 		return isCopy, nil
 	}
 	k.mu.Lock()

@@ -22,6 +22,7 @@ import (
 type Kind struct{}
 
 var (
+	_ jobs.Delegable = Kind{}
 	_ jobs.Elastic   = Kind{}
 	_ jobs.Refusable = Kind{}
 	_ jobs.Unlocker  = Kind{}
@@ -62,6 +63,25 @@ func (Kind) Suspend(o client.Object) { o.(*batchv1.Job).Spec.Suspend = new(true)
 
 // Resume implements jobs.Kind.
 func (Kind) Resume(o client.Object) { o.(*batchv1.Job).Spec.Suspend = new(false) }
+
+// CanDelegate implements jobs.Delegable.
+func (Kind) CanDelegate() bool { return true }
+
+// ManagedBy implements jobs.Delegable.
+func (Kind) ManagedBy(o client.Object) string { return ptr.Deref(o.(*batchv1.Job).Spec.ManagedBy, "") }
+
+// Delegate implements jobs.Delegable: what the API server has added at the job's creation is its own.
+func (Kind) Delegate(o client.Object) {
+	job := o.(*batchv1.Job)
+	job.Spec.ManagedBy = nil
+	if ptr.Deref(job.Spec.ManualSelector, false) {
+		return
+	}
+	job.Spec.Selector = nil
+	for _, label := range append(managedLabels, "job-name", batchv1.JobNameLabel) {
+		delete(job.Spec.Template.Labels, label)
+	}
+}
 
 // IsStopped implements jobs.Kind.
 func (Kind) IsStopped(o client.Object) bool {

@@ -76,10 +76,10 @@ func TestFeaturesOfEveryKind(t *testing.T) {
 			if k.managedBy == nil {
 				return // SparkApplication has no such field
 			}
-			refused(`"kueue.x-k8s.io/multikueue", so another controller runs it`, func(o *unstructured.Unstructured) {
-				k.managedBy.set(o.Object, "kueue.x-k8s.io/multikueue")
+			refused(`"example.com/other", so another controller runs it`, func(o *unstructured.Unstructured) {
+				k.managedBy.set(o.Object, "example.com/other")
 			})
-			if why := of(func(o *unstructured.Unstructured) { k.managedBy.set(o.Object, k.ManagedBy.Own) }).
+			if why := of(func(o *unstructured.Unstructured) { k.managedBy.set(o.Object, k.Stanza.ManagedBy.Own) }).
 				Annotations[workload.RefusedAnnotation]; strings.Contains(why, "another controller") {
 				t.Errorf("refused although its own controller runs it: %s", why)
 			}

@@ -222,9 +222,7 @@ func (k *Kind) PodSets(o client.Object) (podSets []kueue.PodSet, refusals []stri
 		}
 	}
 	if k.managedBy != nil {
-		by, _ := k.managedBy.get(object)
-		name, _ := by.(string)
-		refusals = append(refusals, jobs.ManagedByOther(at(k.managedBy), name, k.ManagedBy.Own)...)
+		refusals = append(refusals, jobs.ManagedByOther(at(k.managedBy), k.ManagedBy(o), k.Stanza.ManagedBy.Own)...)
 	}
 	all, wrong := k.find(object)
 	refusals = append(refusals, wrong...)
@@ -360,6 +358,26 @@ func (k *Kind) Suspend(o client.Object) {
 // Resume implements jobs.Kind.
 func (k *Kind) Resume(o client.Object) {
 	k.suspend.set(o.(*unstructured.Unstructured).Object, k.Stanza.Suspend.Running)
+}
+
+// CanDelegate implements jobs.Delegable.
+func (k *Kind) CanDelegate() bool { return k.managedBy != nil }
+
+// ManagedBy implements jobs.Delegable.
+func (k *Kind) ManagedBy(o client.Object) string {
+	if k.managedBy == nil {
+		return ""
+	}
+	by, _ := k.managedBy.get(o.(*unstructured.Unstructured).Object)
+	name, _ := by.(string)
+	return name
+}
+
+// Delegate implements jobs.Delegable.
+func (k *Kind) Delegate(o client.Object) {
+	if k.managedBy != nil {
+		k.managedBy.set(o.(*unstructured.Unstructured).Object, nil)
+	}
 }
 
 // Start implements jobs.Kind.

@@ -32,17 +32,17 @@ func NewMuster(ctx context.Context, server *rest.Config, binary, dir, settings s
 	})
 }
 
-// NewDispatcher is muster dispatcher, in the cluster of a stock Kueue.
-func NewDispatcher(ctx context.Context, server *rest.Config, binary, dir string) (*Manager, error) {
+// NewDispatcher is muster dispatcher, with its account and what it reads in the namespace.
+func NewDispatcher(ctx context.Context, server *rest.Config, binary, dir, namespace string, flags ...string) (*Manager, error) {
 	ports, err := freePorts(2)
 	if err != nil {
 		return nil, err
 	}
 	return newManager(ctx, server, Manager{
 		name: "dispatcher", dir: dir, namespace: namespace, account: "muster-dispatcher", health: ports[0], metrics: ports[1],
-		command: []string{
+		command: append([]string{
 			binary, "dispatcher", fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", ports[0]),
-			fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", ports[1]),
-		},
+			fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", ports[1]), "--namespace=" + namespace,
+		}, flags...),
 	})
 }

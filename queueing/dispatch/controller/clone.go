@@ -1,0 +1,116 @@
+package controller
+
+import (
+	"cmp"
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/dispatch"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// Kind is one of jobs that may run in other clusters.
+type Kind interface {
+	GroupVersionKind() schema.GroupVersionKind
+	// IsSuspended reports whether a job is kept from creating pods; Suspend keeps it.
+	IsSuspended(job client.Object) bool
+	Suspend(job client.Object)
+	// ManagedBy names the controller of a job; empty is that of the kind.
+	ManagedBy(job client.Object) string
+	// Delegate makes of a job what is to be created in another cluster, for the controller of the kind there.
+	Delegate(job client.Object)
+}
+
+func unstructuredOf(kind Kind) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(kind.GroupVersionKind())
+	return o
+}
+
+// typed is the object as the methods of its kind take it.
+func typed(scheme *runtime.Scheme, o *unstructured.Unstructured) (client.Object, error) {
+	if !scheme.Recognizes(o.GroupVersionKind()) {
+		return o, nil
+	}
+	out, err := scheme.New(o.GroupVersionKind())
+	if err != nil {
+		return nil, err
+	}
+	return out.(client.Object), runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, out)
+}
+
+// kept are the labels or annotations of an object here that its copy has, too: what Muster keeps on its own objects is not true of
+// the copy.
+func kept(all map[string]string) map[string]string {
+	out := maps.Clone(all)
+	maps.DeleteFunc(out, func(key, _ string) bool {
+		return strings.HasPrefix(key, "muster.dev/") || key == workload.JobUIDLabel || key == corev1.LastAppliedConfigAnnotation
+	})
+	if out == nil {
+		out = map[string]string{}
+	}
+	return out
+}
+
+// mark says on an object for a worker what it is a copy of.
+func (s self) mark(o client.Object, of *kueue.Workload) {
+	labels, annotations := kept(o.GetLabels()), kept(o.GetAnnotations())
+	labels[kueue.MultiKueueOriginLabel] = s.origin
+	annotations[dispatch.OriginAnnotation], annotations[dispatch.ManagerAnnotation] = string(of.UID), s.id
+	o.SetLabels(labels)
+	o.SetAnnotations(annotations)
+}
+
+// copyFor is the copy to make of a Workload, with the gate on it.
+func (s self) copyFor(w *kueue.Workload) *kueue.Workload {
+	out := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name, Labels: w.Labels, Annotations: w.Annotations}}
+	w.Spec.DeepCopyInto(&out.Spec)
+	s.mark(out, w)
+	out.Annotations[workload.GatedByAnnotation] = dispatch.Gate
+	return out
+}
+
+// jobFor is the job to make of one here, which runs by the copy of its Workload.
+func (s self) jobFor(scheme *runtime.Scheme, kind Kind, job *unstructured.Unstructured, w *kueue.Workload) (*unstructured.Unstructured, error) {
+	o, err := typed(scheme, job.DeepCopy())
+	if err != nil {
+		return nil, err
+	}
+	kind.Delegate(o)
+	kind.Suspend(o)
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return nil, err
+	}
+	out := &unstructured.Unstructured{Object: object}
+	delete(out.Object, "status")
+	out.Object["metadata"] = map[string]any{}
+	out.SetGroupVersionKind(kind.GroupVersionKind())
+	out.SetNamespace(job.GetNamespace())
+	out.SetName(job.GetName())
+	out.SetLabels(job.GetLabels())
+	out.SetAnnotations(job.GetAnnotations())
+	s.mark(out, w)
+	annotations, labels := out.GetAnnotations(), out.GetLabels()
+	annotations[workload.PrebuiltLabel] = w.Name
+	if len(w.Name) <= validation.LabelValueMaxLength {
+		labels[workload.PrebuiltLabel] = w.Name
+	}
+	out.SetAnnotations(annotations)
+	out.SetLabels(labels)
+	return out, nil
+}
+
+// prebuiltOf is the Workload that a job in a worker runs by.
+func prebuiltOf(o client.Object) string {
+	return cmp.Or(o.GetAnnotations()[workload.PrebuiltLabel], o.GetLabels()[workload.PrebuiltLabel])
+}

@@ -1,0 +1,526 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/controller/writes"
+	"github.com/muster-dev/muster/queueing/dispatch"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// again is when something is looked at again that gives no event, such as a deletion in a worker that is under way.
+const again = 300 * time.Millisecond
+
+// copies is a dispatcher that makes the copies itself.
+type copies struct {
+	*dispatcher
+	scheme *runtime.Scheme
+	kinds  map[schema.GroupKind]Kind
+
+	known sync.Mutex
+}
+
+// addCopies has a dispatcher make the copies, too.
+func addCopies(mgr ctrl.Manager, d *dispatcher, kinds []Kind) (*copies, error) {
+	c := &copies{dispatcher: d, scheme: mgr.GetScheme(), kinds: map[schema.GroupKind]Kind{}}
+	for _, k := range kinds {
+		c.kinds[k.GroupVersionKind().GroupKind()] = k
+	}
+	d.workers.kinds, d.workers.status = kinds, mgr.GetClient()
+	return c, addChecks(mgr)
+}
+
+// identify finds out how the manager is known in its workers.
+func (c *copies) identify(ctx context.Context) error {
+	c.known.Lock()
+	defer c.known.Unlock()
+	if c.workers.self.id != "" {
+		return nil
+	}
+	system := &metav1.PartialObjectMetadata{}
+	system.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	if err := c.live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, system); err != nil {
+		return fmt.Errorf("reading what tells this cluster from other managers: %w", err)
+	}
+	c.workers.self.id = string(system.UID)
+	return nil
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (c *copies) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	if err := c.identify(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	s := &situation{Workload: &kueue.Workload{}}
+	if err := c.client.Get(ctx, request.NamespacedName, s.Workload); apierrors.IsNotFound(err) {
+		s.gone, s.Namespace, s.Name = true, request.Namespace, request.Name
+	} else if err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := c.read(ctx, s); err != nil || s.job == nil {
+		return reconcile.Result{}, err
+	}
+	if s.gone {
+		// Copies are deleted of what is gone, so a cache that is behind is no proof.
+		switch err := c.live.Get(ctx, request.NamespacedName, &kueue.Workload{}); {
+		case err == nil:
+			return reconcile.Result{RequeueAfter: again}, nil
+		case !apierrors.IsNotFound(err):
+			return reconcile.Result{}, err
+		}
+	}
+	step := dispatch.Manage(s.job, s.clusters, c.clock.Now())
+	done, err := c.carryOut(ctx, s, step)
+	switch {
+	case apierrors.IsConflict(err), err == nil && !done:
+		return reconcile.Result{RequeueAfter: again}, nil // what was decided on is not how it is
+	case err != nil:
+		return reconcile.Result{}, err
+	case !step.At.IsZero():
+		return reconcile.Result{RequeueAfter: max(time.Millisecond, step.At.Sub(c.clock.Now()))}, nil
+	}
+	return reconcile.Result{}, nil
+}
+
+// situation is a Workload with all that is known of it.
+type situation struct {
+	*kueue.Workload
+	// gone: it does not exist, but copies of it may.
+	gone     bool
+	check    *kueue.AdmissionCheckState
+	job      *dispatch.Job
+	clusters []dispatch.Cluster
+}
+
+// read finds out what is known of a Workload; its job stays nil if it has nothing to do with other clusters.
+func (c *copies) read(ctx context.Context, s *situation) (err error) {
+	config := &kueue.MultiKueueConfig{}
+	if !s.gone {
+		var found *kueue.MultiKueueConfig
+		if s.check, found, err = c.checkOf(ctx, s.Workload); err != nil {
+			return err
+		}
+		if found != nil {
+			config = found
+		}
+	}
+	record, err := dispatch.DecodeRecord(s.Annotations[dispatch.Annotation])
+	if err != nil {
+		c.event(s.Workload, corev1.EventTypeWarning, "BadRecord", err.Error())
+		return nil // until it is edited
+	}
+	j := &dispatch.Job{
+		Open: s.check != nil && isOpen(s.Workload, s.check), Over: s.gone || isOver(s.Workload, s.check),
+		Runs: ptr.Deref(s.Status.ClusterName, ""), Nominated: s.Status.NominatedClusterNames, Record: record,
+	}
+	s.clusters = c.view(ctx, s.Workload, config, &record)
+	has := s.check != nil || j.Runs != "" || len(record.In) > 0
+	for _, name := range c.workers.names() {
+		if slices.ContainsFunc(s.clusters, func(x dispatch.Cluster) bool { return x.Name == name }) {
+			continue
+		}
+		x := c.workers.view(ctx, name, s.Workload)
+		if x.Copy != nil && !x.Copy.Foreign || name == j.Runs {
+			has = true
+			x.Lacks = "its place in the MultiKueueConfig"
+			s.clusters = append(s.clusters, x)
+		}
+	}
+	if has {
+		s.job = j
+	}
+	return nil
+}
+
+// isOver reports whether the job of a Workload may run nowhere.
+func isOver(w *kueue.Workload, check *kueue.AdmissionCheckState) bool {
+	switch {
+	case !w.DeletionTimestamp.IsZero() || workload.IsFinished(w) || !workload.HasQuota(w) || workload.IsEvicted(w) || !workload.IsActive(w):
+		return true
+	case check == nil: // it may have been renamed under a job that runs
+		return w.Status.ClusterName == nil
+	default:
+		return check.State == kueue.CheckStateRetry || check.State == kueue.CheckStateRejected
+	}
+}
+
+// carryOut does the step.
+func (c *copies) carryOut(ctx context.Context, s *situation, step dispatch.Step) (done bool, err error) {
+	switch step.Do {
+	case dispatch.Nominate:
+		if rejected, err := c.reject(ctx, s); rejected || err != nil {
+			return true, err
+		}
+		return c.dispatcher.carryOut(ctx, s.Workload, s.job.Record, step)
+	case dispatch.Rest:
+		if s.gone {
+			return true, nil
+		}
+		return c.dispatcher.carryOut(ctx, s.Workload, s.job.Record, step)
+	case dispatch.Withdraw:
+		return c.dispatcher.carryOut(ctx, s.Workload, s.job.Record, step)
+	case dispatch.Offer:
+		return c.offer(ctx, s, step)
+	case dispatch.Award:
+		return c.award(ctx, s, step.Cluster)
+	case dispatch.Commit:
+		return true, c.answer(ctx, s, kueue.CheckStateReady, step.Message, step.Cluster)
+	case dispatch.Follow:
+		return c.follow(ctx, s, step.Cluster, false)
+	case dispatch.Finish:
+		return c.finish(ctx, s, step.Cluster)
+	case dispatch.Retry:
+		for _, name := range step.Gone {
+			if what, err := c.workers.read(ctx, name, s.Workload); err != nil || what == isCopy {
+				return false, err
+			}
+		}
+		return true, c.answer(ctx, s, kueue.CheckStateRetry, step.Message, "")
+	default:
+		return c.clear(ctx, s, step)
+	}
+}
+
+// reject refuses a job for good that cannot run elsewhere.
+func (c *copies) reject(ctx context.Context, s *situation) (bool, error) {
+	owner := metav1.GetControllerOf(s)
+	if owner == nil {
+		return true, c.answer(ctx, s, kueue.CheckStateRejected, "No multikueue adapter found", "")
+	}
+	gvk := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind)
+	kind := c.kinds[gvk.GroupKind()]
+	if kind == nil {
+		return true, c.answer(ctx, s, kueue.CheckStateRejected, fmt.Sprintf("No multikueue adapter found for owner kind %q", gvk.String()), "")
+	}
+	_, job, err := c.local(ctx, s, kind)
+	if err != nil {
+		return false, err
+	}
+	if by := kind.ManagedBy(job); by != kueue.MultiKueueControllerName {
+		return true, c.answer(ctx, s, kueue.CheckStateRejected, fmt.Sprintf(
+			"The owner is not managed by Kueue: Expecting spec.managedBy to be %q not %q", kueue.MultiKueueControllerName, by), "")
+	}
+	return false, nil
+}
+
+// answer has the check say something, and the Workload which cluster runs it.
+func (c *copies) answer(ctx context.Context, s *situation, state kueue.CheckState, message, cluster string) error {
+	if s.check == nil {
+		return nil // no check waits for an answer any more
+	}
+	patch := client.MergeFromWithOptions(s.Workload.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	s.check.State, s.check.Message, s.check.LastTransitionTime = state, message, metav1.NewTime(c.clock.Now())
+	s.Status.NominatedClusterNames = nil
+	if cluster != "" {
+		s.Status.ClusterName = &cluster
+	}
+	if err := c.client.Status().Patch(ctx, s.Workload, patch); err != nil {
+		return err
+	}
+	kind := corev1.EventTypeNormal
+	if state != kueue.CheckStateReady {
+		kind = corev1.EventTypeWarning
+	}
+	c.event(s.Workload, kind, "MultiKueue", message)
+	return nil
+}
+
+// connection to a worker; nil if there is none.
+func (s *workers) connection(name string) *connection {
+	k := s.find(name)
+	if k == nil {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.connection
+}
+
+// names of all workers.
+func (s *workers) names() (out []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range s.byName {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// refuse remembers that the worker's API server would not have something of the Workload.
+func (s *workers) refuse(name string, key types.NamespacedName, why error) {
+	if k := s.find(name); k != nil {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.refused[key] = refusal{why.Error(), s.clock.Now()}
+	}
+}
+
+// isRefusal reports whether the API server of a worker has judged what it was given, and will say the same again.
+func isRefusal(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err) ||
+		apimeta.IsNoMatchError(err)
+}
+
+var errNotConnected = errors.New("the cluster is not connected")
+
+// offer makes the copy in the cluster, with a gate.
+func (c *copies) offer(ctx context.Context, s *situation, step dispatch.Step) (bool, error) {
+	switch what, err := c.workers.read(ctx, step.Cluster, s.Workload); {
+	case err != nil || what != isGone:
+		return false, err
+	case step.Record.Encode() != s.job.Record.Encode():
+		if err := c.record(ctx, s.Workload, step.Record); err != nil {
+			return false, err
+		}
+	}
+	worker := c.workers.connection(step.Cluster)
+	if worker == nil {
+		return false, errNotConnected
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	err := worker.client.Create(ctx, c.workers.self.copyFor(s.Workload))
+	if isRefusal(err) {
+		c.workers.refuse(step.Cluster, client.ObjectKeyFromObject(s.Workload), err)
+		return false, nil
+	}
+	return err == nil, client.IgnoreAlreadyExists(err)
+}
+
+// award takes the gate off the copy that was seen in the cluster: one of the same name that came since keeps its gate.
+func (c *copies) award(ctx context.Context, s *situation, cluster string) (bool, error) {
+	worker := c.workers.connection(cluster)
+	if worker == nil {
+		return false, errNotConnected
+	}
+	i := slices.IndexFunc(s.clusters, func(x dispatch.Cluster) bool { return x.Name == cluster })
+	patch := fmt.Appendf(nil, `[{"op":"test","path":"/metadata/uid","value":%q},{"op":"remove","path":"/metadata/annotations/%s"}]`,
+		s.clusters[i].Copy.UID, strings.ReplaceAll(workload.GatedByAnnotation, "/", "~1"))
+	theirs := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	err := worker.client.Patch(ctx, theirs, client.RawPatch(types.JSONPatchType, patch))
+	if apierrors.IsInvalid(err) || apierrors.IsNotFound(err) {
+		return false, nil // it is another one by now, or has no gate any more
+	}
+	return true, err
+}
+
+// local reads the job of a Workload here, as it is stored and as its kind takes it.
+func (c *copies) local(ctx context.Context, s *situation, kind Kind) (*unstructured.Unstructured, client.Object, error) {
+	o := unstructuredOf(kind)
+	owner := metav1.GetControllerOf(s)
+	if err := c.client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: owner.Name}, o); err != nil {
+		return nil, nil, err
+	}
+	job, err := typed(c.scheme, o)
+	return o, job, err
+}
+
+// follow has the job run in the cluster, and its status here. A job that has ended there is shown as ended, however it stands here.
+func (c *copies) follow(ctx context.Context, s *situation, cluster string, ended bool) (bool, error) {
+	worker, owner := c.workers.connection(cluster), metav1.GetControllerOf(s)
+	if owner == nil {
+		return true, nil
+	}
+	kind := c.kinds[schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind()]
+	if worker == nil || kind == nil {
+		return false, errNotConnected
+	}
+	ours, job, err := c.local(ctx, s, kind)
+	if err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	theirs := unstructuredOf(kind)
+	switch err := worker.cache.Get(ctx, client.ObjectKeyFromObject(ours), theirs); {
+	case apierrors.IsNotFound(err) && ended:
+		return true, nil
+	case apierrors.IsNotFound(err):
+		return c.run(ctx, s, worker, cluster, kind, ours)
+	case err != nil:
+		return false, err
+	}
+	// Its pod template may be corrected as long as it shows no start.
+	if kind.IsSuspended(job) && !ended {
+		return false, nil
+	}
+	return true, c.mirror(ctx, ours, theirs.Object["status"])
+}
+
+// mirror gives a job here the status that it has elsewhere.
+func (c *copies) mirror(ctx context.Context, ours *unstructured.Unstructured, status any) error {
+	if equality.Semantic.DeepEqual(ours.Object["status"], status) {
+		return nil
+	}
+	patch := client.MergeFrom(ours.DeepCopy())
+	ours.Object["status"] = status
+	return client.IgnoreNotFound(c.client.Status().Patch(ctx, ours, patch))
+}
+
+// run creates the job in the cluster.
+func (c *copies) run(ctx context.Context, s *situation, worker *connection, cluster string, kind Kind, ours *unstructured.Unstructured) (bool, error) {
+	job, err := c.workers.self.jobFor(c.scheme, kind, ours, s.Workload)
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	err = worker.client.Create(ctx, job)
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		there := unstructuredOf(kind)
+		if err := worker.client.Get(ctx, client.ObjectKeyFromObject(job), there); err != nil {
+			return false, client.IgnoreNotFound(err)
+		}
+		if c.workers.self.owns(there) {
+			return false, nil // the cache will show it, or it is about to go
+		}
+		err = fmt.Errorf("a %s of that name is there that is no copy; delete or rename it", kind.GroupVersionKind().Kind)
+	case !isRefusal(err):
+		return err == nil, err
+	}
+	c.workers.refuse(cluster, client.ObjectKeyFromObject(s.Workload), err)
+	return true, c.answer(ctx, s, kueue.CheckStateRetry, fmt.Sprintf("cluster %s does not take the job: %v", cluster, err), "")
+}
+
+// finish takes over how the job ended.
+func (c *copies) finish(ctx context.Context, s *situation, cluster string) (bool, error) {
+	if done, err := c.follow(ctx, s, cluster, true); !done || err != nil {
+		return done, err
+	}
+	worker, theirs := c.workers.connection(cluster), &kueue.Workload{}
+	if worker == nil {
+		return false, errNotConnected
+	}
+	if err := worker.cache.Get(ctx, client.ObjectKeyFromObject(s.Workload), theirs); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	end := apimeta.FindStatusCondition(theirs.Status.Conditions, kueue.WorkloadFinished)
+	if end == nil || workload.IsFinished(s.Workload) {
+		return true, nil
+	}
+	return true, writes.Finish(ctx, c.client, s.Workload, end.Reason, end.Message, c.clock.Now())
+}
+
+// clear deletes what there is of the job in clusters, and has it on record once that is gone: first the job with its pods, which are
+// what the copy has quota and machines for.
+func (c *copies) clear(ctx context.Context, s *situation, step dispatch.Step) (bool, error) {
+	record, left := step.Record, false
+	var wrong []error
+	for _, name := range step.Gone {
+		gone, err := c.clearOne(ctx, s, name)
+		wrong = append(wrong, err)
+		if !gone {
+			left = true
+			record.In = append(record.In, name)
+		}
+	}
+	if err := errors.Join(wrong...); err != nil {
+		return false, err
+	}
+	slices.Sort(record.In)
+	record.In = slices.Compact(record.In)
+	if s.gone || len(record.In) == len(s.job.Record.In) {
+		return !left, nil
+	}
+	if s.job.Over && !workload.IsFinished(s.Workload) && len(record.In) == 0 {
+		if err := c.blank(ctx, s); err != nil {
+			return false, err
+		}
+	}
+	return !left, c.record(ctx, s.Workload, record)
+}
+
+// blank takes the status of another cluster off a job that runs in none any more.
+func (c *copies) blank(ctx context.Context, s *situation) error {
+	owner := metav1.GetControllerOf(s)
+	if owner == nil {
+		return nil
+	}
+	kind := c.kinds[schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind()]
+	if kind == nil {
+		return nil
+	}
+	ours, job, err := c.local(ctx, s, kind)
+	if err != nil || !kind.IsSuspended(job) {
+		return client.IgnoreNotFound(err)
+	}
+	return c.mirror(ctx, ours, map[string]any{})
+}
+
+// clearOne deletes what there is of the job in a cluster. It reports whether that is gone.
+func (c *copies) clearOne(ctx context.Context, s *situation, cluster string) (bool, error) {
+	worker := c.workers.connection(cluster)
+	if worker == nil {
+		return c.workers.find(cluster) == nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	of := client.MatchingLabels{kueue.MultiKueueOriginLabel: c.workers.self.origin}
+	owner := metav1.GetControllerOf(s)
+	for _, kind := range worker.jobs {
+		gvk := kind.GroupVersionKind()
+		if owner != nil && schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind() != gvk.GroupKind() {
+			continue
+		}
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
+		if err := worker.client.List(ctx, list, client.InNamespace(s.Namespace), of); err != nil {
+			return false, err
+		}
+		for i := range list.Items {
+			if job := &list.Items[i]; prebuiltOf(job) == s.Name && c.workers.self.owns(job) {
+				return false, remove(ctx, worker.client, job)
+			}
+		}
+	}
+	theirs := &kueue.Workload{}
+	if err := worker.client.Get(ctx, client.ObjectKeyFromObject(s.Workload), theirs); err != nil {
+		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+	}
+	if !c.workers.self.owns(theirs) {
+		return true, nil
+	}
+	// With the job gone, nothing is left that the worker's queue would have to wait for.
+	if patch := client.MergeFrom(theirs.DeepCopy()); controllerutil.RemoveFinalizer(theirs, kueue.ResourceInUseFinalizerName) {
+		if err := worker.client.Patch(ctx, theirs, patch); err != nil {
+			return false, client.IgnoreNotFound(err)
+		}
+	}
+	return false, remove(ctx, worker.client, theirs)
+}
+
+// remove deletes the object, not one that has got its name, and what it owns before it.
+func remove(ctx context.Context, c client.Client, o client.Object) error {
+	if !o.GetDeletionTimestamp().IsZero() {
+		return nil
+	}
+	err := c.Delete(ctx, o, client.Preconditions{UID: new(o.GetUID())}, client.PropagationPolicy(metav1.DeletePropagationForeground))
+	if apierrors.IsConflict(err) {
+		return nil
+	}
+	return client.IgnoreNotFound(err)
+}

@@ -1,0 +1,130 @@
+package dispatch
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Manage says what to do for the job where Muster makes its copies itself: what Next does, and all that a manager of Kueue does
+// besides. A copy is made with a gate, and the gate taken off only of the copy that was seen: a creation whose answer was lost, or
+// that arrives late, takes nothing.
+//
+//	Nominate ──▶ Offer ──▶ Award ──▶ Commit ──▶ Follow ──▶ Finish
+//	    ▲          │         │                    │
+//	    └── Clear ◀┴ refused ┘                    └ evicted there, or gone ──▶ Retry ──▶ Clear
+func Manage(j *Job, clusters []Cluster, now time.Time) Step {
+	if s, stray := strays(j, clusters); stray {
+		return s
+	}
+	switch {
+	case j.Over:
+		return Step{Do: Rest, Record: j.Record}
+	case j.Runs != "":
+		return follow(j, find(clusters, j.Runs))
+	case j.Open && len(j.Nominated) == 1:
+		if c := find(clusters, j.Nominated[0]); c.Connected && c.Lacks == "" {
+			if s, found := advance(j, c); found {
+				return s
+			}
+		}
+	}
+	return Next(j, clusters, now)
+}
+
+// keeps is the cluster whose copy the job needs; empty for none.
+func keeps(j *Job) string {
+	switch {
+	case j.Over:
+		return ""
+	case j.Runs != "":
+		return j.Runs
+	case len(j.Nominated) == 1:
+		return j.Nominated[0]
+	default:
+		return ""
+	}
+}
+
+func index(clusters []Cluster, name string) (int, bool) {
+	i := slices.IndexFunc(clusters, func(c Cluster) bool { return c.Name == name })
+	return i, i >= 0
+}
+
+// strays clears the clusters that have a copy, or may have one, and must not.
+func strays(j *Job, clusters []Cluster) (s Step, found bool) {
+	s = Step{Do: Clear, Record: j.Record}
+	s.Record.In = nil
+	kept := keeps(j)
+	if _, listed := index(clusters, kept); slices.Contains(j.Record.In, kept) && !listed {
+		s.Record.In = []string{kept}
+	}
+	for i := range clusters {
+		c := &clusters[i]
+		held := slices.Contains(j.Record.In, c.Name)
+		has := c.Copy != nil && !c.Copy.Foreign
+		switch needed := c.Name == kept && (!has || !c.Copy.Stale); {
+		case needed && held:
+			s.Record.In = append(s.Record.In, c.Name)
+		case !needed && c.Connected && (held || has):
+			s.Gone = append(s.Gone, c.Name)
+			if c.Name == kept {
+				s.Record.In = append(s.Record.In, c.Name) // the next copy goes there
+			}
+		case !needed && held:
+			s.Record.In = append(s.Record.In, c.Name)
+			if j.Over {
+				s.Message = fmt.Sprintf("cluster %s cannot be reached, and may still have a copy", c.Name)
+			}
+		}
+	}
+	dead := func(name string) bool {
+		_, listed := index(clusters, name)
+		return name != kept && !listed
+	}
+	if len(s.Gone) > 0 || slices.ContainsFunc(j.Record.In, dead) {
+		return s, true
+	}
+	if s.Message != "" {
+		s.Do, s.Record = Rest, j.Record
+		return waits(s), true
+	}
+	return s, false
+}
+
+// advance takes a copy on that was nominated, unless it is for its worker to do something.
+func advance(j *Job, c *Cluster) (s Step, found bool) {
+	s = Step{Cluster: c.Name, Record: j.Record.with(c.Name)}
+	switch w := c.Copy; {
+	case w == nil:
+		s.Do, s.Gone = Offer, []string{c.Name}
+	case w.Foreign || w.Leaving:
+		return s, false
+	case w.Admitted || w.Finished:
+		s.Do, s.Message = Commit, fmt.Sprintf("The workload was admitted on %q", c.Name)
+	case w.Gated:
+		s.Do = Award
+	default:
+		return s, false
+	}
+	return s, true
+}
+
+// follow is a job that runs in a cluster.
+func follow(j *Job, c *Cluster) Step {
+	s := Step{Cluster: c.Name, Record: j.Record}
+	switch w := c.Copy; {
+	case !c.Connected:
+		s.Message = fmt.Sprintf("cluster %s cannot be reached, and runs the job", c.Name)
+		return waits(s)
+	case w == nil || w.Foreign:
+		s.Do, s.Gone, s.Message = Retry, []string{c.Name}, "Admitting remote no longer exists"
+	case w.Finished:
+		s.Do, s.Message = Finish, w.Message
+	case !w.Admitted || w.Leaving:
+		s.Do, s.Message = Retry, fmt.Sprintf("Workload evicted on worker cluster: %q, resetting for re-admission", c.Name)
+	default:
+		s.Do = Follow
+	}
+	return s
+}

@@ -1,0 +1,52 @@
+package jobs
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/controller/writes"
+	"github.com/muster-dev/muster/queueing/dispatch"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// IsDelegated reports whether a job is to run in another cluster, by a check of MultiKueue.
+func IsDelegated(kind Source, job client.Object) bool {
+	d, ok := kind.(Delegable)
+	return ok && d.ManagedBy(job) == kueue.MultiKueueControllerName
+}
+
+// lend shows a job as running once a cluster has it. No controller acts on it here: its pods are there, and its template stays as
+// its user wrote it.
+func (r *reconciler) lend(ctx context.Context, job client.Object, w *kueue.Workload) error {
+	ready, err := r.queue(ctx, job, w)
+	if err != nil || !ready || !workload.IsActive(w) || !r.kind.IsSuspended(job) {
+		return err
+	}
+	if err := r.patch(ctx, job, func(job client.Object) error { r.kind.Resume(job); return nil }); err != nil {
+		return err
+	}
+	r.event(job, corev1.EventTypeNormal, "Started", "Admitted by clusterQueue %s, in cluster %s", w.Status.Admission.ClusterQueue,
+		ptr.Deref(w.Status.ClusterName, "(unknown)"))
+	return nil
+}
+
+// recall suspends the job, and gives its quota back once the clusters that were asked have nothing of it any more: their machines
+// may be the ones that the quota is for.
+func (r *reconciler) recall(ctx context.Context, job client.Object, w *kueue.Workload) error {
+	if !r.kind.IsSuspended(job) {
+		return r.stop(ctx, job, w)
+	}
+	record, err := dispatch.DecodeRecord(w.Annotations[dispatch.Annotation])
+	if err != nil {
+		return err
+	}
+	if len(record.In) > 0 || ptr.Deref(w.Status.ClusterName, "") != "" {
+		return nil // the dispatcher's next record is an event of the Workload
+	}
+	_, err = writes.ApplyStatus(ctx, r.client, w, workload.Released(w, r.now()))
+	return err
+}
