@@ -55,7 +55,7 @@ func index(clusters []Cluster, name string) (int, bool) {
 func strays(j *Job, clusters []Cluster) (s Step, found bool) {
 	s = Step{Do: Clear, Record: j.Record}
 	s.Record.In = nil
-	kept := keeps(j)
+	kept, unreached := keeps(j), ""
 	if _, listed := index(clusters, kept); slices.Contains(j.Record.In, kept) && !listed {
 		s.Record.In = []string{kept}
 	}
@@ -73,9 +73,7 @@ func strays(j *Job, clusters []Cluster) (s Step, found bool) {
 			}
 		case !needed && held:
 			s.Record.In = append(s.Record.In, c.Name)
-			if j.Over {
-				s.Message = fmt.Sprintf("cluster %s cannot be reached, and may still have a copy", c.Name)
-			}
+			unreached = c.Name
 		}
 	}
 	dead := func(name string) bool {
@@ -85,8 +83,8 @@ func strays(j *Job, clusters []Cluster) (s Step, found bool) {
 	if len(s.Gone) > 0 || slices.ContainsFunc(j.Record.In, dead) {
 		return s, true
 	}
-	if s.Message != "" {
-		s.Do, s.Record = Rest, j.Record
+	if j.Over && unreached != "" {
+		s.Do, s.Record, s.Message = Rest, j.Record, fmt.Sprintf("cluster %s cannot be reached, and may still have a copy", unreached)
 		return waits(s), true
 	}
 	return s, false

@@ -13,14 +13,23 @@ import (
 )
 
 var (
-	worlds = flag.Int("worlds", 100, "how many random worlds of several clusters are simulated")
+	worlds = flag.Int("worlds", 60, "how many random worlds of several clusters are simulated")
 	replay = flag.Int64("world", -1, "simulate the random world of this seed alone, and print what happens in it with -v")
 )
 
-// TestOneClusterSpends: a stock manager of Kueue, workers that provision, refuse, evict and finish, and a dispatcher that crashes
-// between any two of its writes, behind caches that lag and networks that break one way and come back. No two workers ever have
-// machines for the job, and it runs in the end if any of them is whole.
+// TestOneClusterSpends: workers that provision, refuse, evict and finish, a manager, which is a stock Kueue or Muster itself, and a
+// dispatcher that crashes between any two of its writes, behind caches that lag and networks that break one way and come back. No two
+// workers ever have machines for the job, and it runs in the end if any of them is whole.
 func TestOneClusterSpends(t *testing.T) {
+	t.Run("kueue", func(t *testing.T) {
+		simulate(t, false, "crash", "cut", "refused", "evicted", "by hand", "answer lost", "stale create", "stalled", "manager evicts")
+	})
+	t.Run("muster", func(t *testing.T) {
+		simulate(t, true, "crash", "cut", "refused", "evicted", "by hand", "answer lost", "late create", "late award", "stalled", "manager evicts")
+	})
+}
+
+func simulate(t *testing.T, managed bool, mishaps ...string) {
 	var moved, ran int
 	seen := map[string]int{}
 	first, n := uint64(0), uint64(*worlds)
@@ -29,9 +38,10 @@ func TestOneClusterSpends(t *testing.T) {
 	}
 	for seed := first; seed < first+n; seed++ {
 		w := newWorld(seed)
+		w.managed = managed
 		w.run()
 		if w.wrong != "" {
-			t.Errorf("seed %d: %s\n%s\nReplay it: go test ./queueing/dispatch -run TestOneClusterSpends -v -world %d", seed, w.wrong, w.trace(*replay >= 0), seed)
+			t.Errorf("seed %d: %s\n%s\nReplay it: go test ./queueing/dispatch -run %s -v -world %d", seed, w.wrong, w.trace(*replay >= 0), t.Name(), seed)
 			if t.Failed() && *replay < 0 {
 				return
 			}
@@ -48,7 +58,7 @@ func TestOneClusterSpends(t *testing.T) {
 		}
 	}
 	t.Logf("%d worlds: the job ran in %d, was moved %d times; %v", n, ran, moved, seen)
-	for _, what := range []string{"crash", "cut", "refused", "evicted", "by hand", "answer lost", "stale create", "stalled", "manager evicts"} {
+	for _, what := range mishaps {
 		if seen[what] == 0 && n >= 500 {
 			t.Errorf("no world shows: %s", what)
 		}
@@ -61,6 +71,8 @@ const tick = 50 * time.Millisecond
 type world struct {
 	random *rand.Rand
 	now    time.Time
+	// managed: Muster makes the copies, not Kueue.
+	managed bool
 	// manager is the Workload as the manager's API server has it; history has its versions with their times, for caches that lag.
 	manager  version
 	history  []version
@@ -94,15 +106,24 @@ type worker struct {
 	// cut from the manager until then; lossy: requests arrive, their answers do not.
 	cutUntil time.Time
 	lossy    bool
+	// noticed is when a dispatcher that makes the copies knows of the cut.
+	noticed time.Time
 	// has no machines, or no quota, until then.
 	dryUntil, fullUntil time.Time
 	copy                *remote
-	// arrives is when a copy is made whose creation is under way; zero without.
-	arrives time.Time
+	// arrives is when copies are made whose creation is under way.
+	arrives []time.Time
+	// awards are when the gate is taken off the copy of that UID.
+	awards []award
 	// stalled is since when nothing is heard of its copies, until then.
 	stalled, stalledUntil time.Time
 	// told is the copy as caches see it, at its time.
 	told []toldCopy
+}
+
+type award struct {
+	at  time.Time
+	uid types.UID
 }
 
 type toldCopy struct {
@@ -167,8 +188,12 @@ func (w *world) run() {
 		for _, x := range w.workers {
 			w.work(x)
 		}
-		w.act(&w.kueue, 300*time.Millisecond, w.reconcile)
-		w.act(&w.muster, 300*time.Millisecond, w.dispatch)
+		if w.managed {
+			w.act(&w.muster, 300*time.Millisecond, w.manage)
+		} else {
+			w.act(&w.kueue, 300*time.Millisecond, w.reconcile)
+			w.act(&w.muster, 300*time.Millisecond, w.dispatch)
+		}
 		w.judge()
 	}
 	if w.wrong == "" && !w.finished {
@@ -195,6 +220,9 @@ func (w *world) mishap() {
 		switch {
 		case w.chance(4000):
 			x.cutUntil, x.lossy = w.now.Add(w.within(3*time.Minute)), w.random.IntN(2) == 0
+			if w.managed {
+				x.noticed = w.now.Add(w.within(3 * time.Second))
+			}
 			w.seen["cut"]++
 			w.note("%s is cut off until %.2fs, lossy %t", x.name, x.cutUntil.Sub(noon).Seconds(), x.lossy)
 		case w.chance(4000):
@@ -222,22 +250,39 @@ func (w *world) mishap() {
 		w.note("the manager evicts the job")
 		w.write(func(v *version) { v.quota, v.ready, v.nominated, v.cluster = false, false, nil, "" })
 	}
-	if !w.manager.quota && w.now.Sub(w.manager.at) > 3*time.Second {
+	record, _ := DecodeRecord(w.manager.record)
+	if !w.manager.quota && w.now.Sub(w.manager.at) > 3*time.Second && (!w.managed || len(record.In) == 0) {
 		w.write(func(v *version) { v.quota = true })
 	}
 }
 
 // work is what a worker does with its copy.
 func (w *world) work(x *worker) {
-	if !x.arrives.IsZero() && !w.now.Before(x.arrives) {
-		x.arrives = time.Time{}
-		w.next++
-		x.copy = &remote{Copy: Copy{UID: types.UID(fmt.Sprint(w.next))}, since: w.now}
-		w.note("a copy is made in %s", x.name)
-		w.tell(x)
-	}
+	x.arrives = slices.DeleteFunc(x.arrives, func(at time.Time) bool {
+		if w.now.Before(at) {
+			return false
+		}
+		if x.copy == nil {
+			w.next++
+			x.copy = &remote{Copy: Copy{UID: types.UID(fmt.Sprint(w.next)), Gated: w.managed}, since: w.now}
+			w.note("a copy is made in %s", x.name)
+			w.tell(x)
+		}
+		return true
+	})
 	c := x.copy
-	if c == nil {
+	x.awards = slices.DeleteFunc(x.awards, func(a award) bool {
+		if w.now.Before(a.at) {
+			return false
+		}
+		if c != nil && c.UID == a.uid && c.Gated {
+			c.Gated, c.since = false, w.now
+			w.note("the copy in %s is awarded", x.name)
+			w.tell(x)
+		}
+		return true
+	})
+	if c == nil || c.Gated && !c.Leaving {
 		return
 	}
 	age := w.now.Sub(c.since)
@@ -391,8 +436,9 @@ func (w *world) synchronize(v version) {
 		}
 		switch named := slices.Contains(v.nominated, x.name); {
 		case named && x.copy == nil:
-			x.arrives = w.now.Add(w.within(500 * time.Millisecond))
-			w.kueue.again = x.arrives // its worker waits for the answer
+			at := w.now.Add(w.within(500 * time.Millisecond))
+			x.arrives = append(x.arrives, at)
+			w.kueue.again = at // its worker waits for the answer
 			if v.number != w.manager.number {
 				w.seen["stale create"]++
 			}
@@ -414,9 +460,16 @@ func (w *world) dispatch(v version) {
 		return
 	}
 	j := &Job{Open: v.quota && !v.ready && v.cluster == "", Nominated: v.nominated, Record: record}
-	var clusters []Cluster
+	clusters := w.clusters()
+	if s := Next(j, clusters, w.now); s.Do != Rest {
+		w.name(v, s)
+	}
+}
+
+// clusters are as caches show them.
+func (w *world) clusters() (out []Cluster) {
 	for _, x := range w.workers {
-		c := Cluster{Name: x.name, Connected: !w.now.Before(x.cutUntil)}
+		c := Cluster{Name: x.name, Connected: !w.now.Before(x.cutUntil) || w.now.Before(x.noticed)}
 		for i := len(x.told) - 1; i >= 0 && c.Copy == nil; i-- {
 			at := x.told[i].at
 			stalled := w.now.Before(x.stalledUntil) && at.After(x.stalled)
@@ -425,15 +478,19 @@ func (w *world) dispatch(v version) {
 				break
 			}
 		}
-		clusters = append(clusters, c)
+		out = append(out, c)
 	}
-	s := Next(j, clusters, w.now)
-	if s.Do == Rest {
-		return
-	}
+	return out
+}
+
+func (w *world) worker(name string) *worker {
+	return w.workers[slices.IndexFunc(w.workers, func(x *worker) bool { return x.name == name })]
+}
+
+// name carries out the naming and withdrawing of clusters.
+func (w *world) name(v version, s Step) {
 	for _, name := range s.Gone {
-		x := w.workers[slices.IndexFunc(w.workers, func(x *worker) bool { return x.name == name })]
-		if w.now.Before(x.cutUntil) || x.copy != nil {
+		if x := w.worker(name); w.now.Before(x.cutUntil) || x.copy != nil {
 			return // the live read fails, or finds one
 		}
 	}
@@ -456,5 +513,101 @@ func (w *world) dispatch(v version) {
 	})
 	if s.Do == Withdraw {
 		w.moves++
+	}
+}
+
+// manage is Muster as the manager: Manage decides, on what caches show. What is sent to a worker may arrive much later, also when the
+// process that has sent it is dead.
+func (w *world) manage(v version) {
+	record, err := DecodeRecord(v.record)
+	if err != nil {
+		w.wrong = err.Error()
+		return
+	}
+	j := &Job{
+		Open: v.quota && !v.ready && v.cluster == "", Over: !v.quota, Runs: v.cluster, Nominated: v.nominated, Record: record,
+	}
+	s := Manage(j, w.clusters(), w.now)
+	var x *worker
+	if s.Cluster != "" {
+		x = w.worker(s.Cluster)
+	}
+	reached := func(x *worker) bool { return !w.now.Before(x.cutUntil) }
+	switch s.Do {
+	case Rest:
+	case Nominate, Withdraw:
+		w.name(v, s)
+	case Offer:
+		if reached(x) && x.copy == nil { // as a live read has found
+			x.arrives = append(x.arrives, w.now.Add(w.late("late create")))
+			if w.chance(20) {
+				w.seen["answer lost"]++ // and it is offered again
+				w.muster.again = w.now
+			}
+		}
+	case Award:
+		if reached(x) || x.lossy {
+			x.awards = append(x.awards, award{w.now.Add(w.late("late award")), w.find(s.Cluster).UID})
+			if !reached(x) {
+				w.seen["answer lost"]++
+			}
+		}
+	case Commit:
+		if v.number == w.manager.number {
+			w.write(func(v *version) { v.ready, v.cluster, v.nominated = true, s.Cluster, nil })
+		}
+	case Finish:
+		w.finished = true
+		w.note("the job has finished in %s", s.Cluster)
+	case Retry:
+		for _, name := range s.Gone {
+			if x := w.worker(name); !reached(x) || x.copy != nil {
+				return
+			}
+		}
+		w.retry(v, s.Message)
+	case Clear:
+		w.clear(v, s, reached)
+	}
+}
+
+// find is the copy in the cluster as caches show it.
+func (w *world) find(name string) Copy {
+	return *find(w.clusters(), name).Copy
+}
+
+// late is how long something takes to arrive. Some take long, and some of these outlive the process that has sent them.
+func (w *world) late(what string) time.Duration {
+	takes := w.within(500 * time.Millisecond)
+	if w.chance(10) {
+		w.seen[what]++
+		takes = w.within(90 * time.Second)
+	}
+	w.muster.again = w.now.Add(min(takes, 5*time.Second)) // after which the call is given up
+	if w.chance(10) {
+		w.seen["crash"]++
+		w.note("muster crashes")
+		w.muster.again = w.now.Add(w.within(20 * time.Second))
+	}
+	return takes
+}
+
+func (w *world) clear(v version, s Step, reached func(*worker) bool) {
+	record := s.Record
+	for _, name := range s.Gone {
+		switch x := w.worker(name); {
+		case !reached(x):
+			record.In = append(record.In, name)
+		case x.copy != nil:
+			record.In = append(record.In, name)
+			if !x.copy.Leaving {
+				w.moves++
+				w.delete(x)
+			}
+		}
+	}
+	before, _ := DecodeRecord(v.record)
+	if len(record.In) != len(before.In) && v.number == w.manager.number {
+		w.write(func(v *version) { v.record = record.Encode() })
 	}
 }

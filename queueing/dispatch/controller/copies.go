@@ -25,7 +25,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/dispatch"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -230,7 +229,7 @@ func (c *copies) answer(ctx context.Context, s *situation, state kueue.CheckStat
 	if s.check == nil {
 		return nil // no check waits for an answer any more
 	}
-	patch := client.MergeFromWithOptions(s.Workload.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	patch := client.MergeFromWithOptions(s.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	s.check.State, s.check.Message, s.check.LastTransitionTime = state, message, metav1.NewTime(c.clock.Now())
 	s.Status.NominatedClusterNames = nil
 	if cluster != "" {
@@ -422,7 +421,9 @@ func (c *copies) finish(ctx context.Context, s *situation, cluster string) (bool
 	if end == nil || workload.IsFinished(s.Workload) {
 		return true, nil
 	}
-	return true, writes.Finish(ctx, c.client, s.Workload, end.Reason, end.Message, c.clock.Now())
+	patch := client.MergeFromWithOptions(s.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	s.Status = *workload.Finished(s.Workload, end.Reason, end.Message, c.clock.Now())
+	return true, c.client.Status().Patch(ctx, s.Workload, patch)
 }
 
 // clear deletes what there is of the job in clusters, and has it on record once that is gone: first the job with its pods, which are

@@ -37,8 +37,8 @@ func badKubeconfig(format string, args ...any) error {
 	return &unusable{reasonKubeconfig, fmt.Errorf(format, args...)}
 }
 
-// validate refuses the kubeconfigs that Kueue does: those by which a tenant who may write a Secret would have the manager run a
-// program, read a file, or trust anybody.
+// validate refuses the kubeconfigs that Kueue does: those by which the right to write a Secret would have the manager run a program,
+// read a file, or trust any server.
 func validate(kubeconfig []byte) error {
 	config, err := clientcmd.Load(kubeconfig)
 	if err != nil {
