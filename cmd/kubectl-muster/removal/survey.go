@@ -137,7 +137,7 @@ func (m *Migration) tellQueues(ctx context.Context) error {
 	}
 	for i := range all.Items {
 		if c := &all.Items[i]; c.Spec.ControllerName == kueue.MultiKueueControllerName {
-			m.tell("NOT SERVED: AdmissionCheck %s is of %s: Muster dispatches no jobs to other clusters, so what needs it waits", c.Name, c.Spec.ControllerName)
+			m.tell("AdmissionCheck %s is of %s: what needs it waits until muster dispatcher --make-copies runs (docs/multikueue.md)", c.Name, c.Spec.ControllerName)
 		} else if c.Spec.ControllerName == cache.CapacityController {
 			m.tell("AdmissionCheck %s is Muster's own: after --back, what needs it waits", c.Name)
 		}

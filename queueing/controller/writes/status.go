@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -50,6 +51,21 @@ type identity struct {
 	ResourceVersion string    `json:"resourceVersion"`
 }
 
+// remaining are the fields that the status has and should not have, each to be set to null.
+func remaining(want, have *kueue.WorkloadStatus) (out []string) {
+	for field, left := range map[string]bool{
+		"requeueState":          want.RequeueState == nil && have.RequeueState != nil,
+		"clusterName":           want.ClusterName == nil && have.ClusterName != nil,
+		"nominatedClusterNames": len(want.NominatedClusterNames) == 0 && len(have.NominatedClusterNames) > 0,
+	} {
+		if left {
+			out = append(out, fmt.Sprintf("%q:null", field))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // ApplyStatus makes status the status of w and returns the Workload as the API
 // server has it then. w stays as it is.
 func ApplyStatus(ctx context.Context, c client.Client, w *kueue.Workload, status *kueue.WorkloadStatus) (*kueue.Workload, error) {
@@ -72,12 +88,12 @@ func ApplyStatus(ctx context.Context, c client.Client, w *kueue.Workload, status
 		client.ForceOwnership); err != nil {
 		return nil, fmt.Errorf("applying the status of Workload %s/%s: %w", w.Namespace, w.Name, err)
 	}
-	if status.RequeueState == nil && out.Status.RequeueState != nil {
-		// Another field manager has written it, too, so that the apply does not remove it.
+	if left := remaining(status, &out.Status); len(left) > 0 {
+		// Other field managers have written them, too, so that the apply does not remove them.
 		patch := client.RawPatch(types.MergePatchType,
-			fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"status":{"requeueState":null}}`, out.ResourceVersion))
+			fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"status":{%s}}`, out.ResourceVersion, strings.Join(left, ",")))
 		if err := c.Status().Patch(ctx, out, patch, client.FieldOwner(FieldManager)); err != nil {
-			return nil, fmt.Errorf("removing the requeueState of Workload %s/%s: %w", w.Namespace, w.Name, err)
+			return nil, fmt.Errorf("removing fields of the status of Workload %s/%s: %w", w.Namespace, w.Name, err)
 		}
 	}
 	// What wrote which field is most of the object, and nothing reads it.

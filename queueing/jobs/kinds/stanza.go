@@ -70,8 +70,8 @@ type Suspend struct {
 // ManagedBy is the field that names the controller of an object.
 type ManagedBy struct {
 	Path string `json:"path"`
-	// Own is how the kind's own controller is called. Objects of others, which may be in another
-	// cluster, are not queued.
+	// Own is how the kind's own controller is called. Objects of MultiKueue's run in another cluster;
+	// those of others are not queued.
 	Own string `json:"own"`
 }
 

@@ -1,0 +1,163 @@
+package multikueue
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// newOwnSite is a site where Muster makes the copies.
+func newOwnSite(t *testing.T, machines ...int32) *site {
+	t.Helper()
+	if managedBy != byMuster {
+		t.Skip("Kueue makes the copies")
+	}
+	return newSite(t, machines...)
+}
+
+func long(j *batchv1.Job) { j.Spec.Template.Annotations["kwok.muster.dev/run-for"] = "1h" }
+
+// running waits until the job's pods run in the first cluster, and are told of here.
+func (s *site) running(j *batchv1.Job) {
+	s.Helper()
+	s.Eventually("the job runs in the first cluster", func() bool {
+		w := s.Workload(j)
+		return w != nil && ptr.Deref(w.Status.ClusterName, "") == "worker-1" && s.Get(j) && ptr.Deref(j.Status.Ready, 0) == *j.Spec.Parallelism &&
+			!*j.Spec.Suspend
+	}, func() string { return s.standing(j) })
+}
+
+// left are the jobs and copies in a worker.
+func (s *site) left(worker int) (out []string) {
+	s.Helper()
+	var jobs batchv1.JobList
+	var copies kueue.WorkloadList
+	s.workers[worker].List(&jobs, client.InNamespace(s.Name))
+	s.workers[worker].List(&copies, client.InNamespace(s.Name))
+	for i := range jobs.Items {
+		out = append(out, "job/"+jobs.Items[i].Name)
+	}
+	for i := range copies.Items {
+		out = append(out, "workload/"+copies.Items[i].Name)
+	}
+	return out
+}
+
+// TestAJobLeavesItsClusterBeforeItsQuotaIsFree, whichever way it ends here.
+func TestAJobLeavesItsClusterBeforeItsQuotaIsFree(t *testing.T) {
+	for name, end := range map[string]func(*site, *batchv1.Job){
+		"deactivated": func(s *site, j *batchv1.Job) {
+			w := s.Workload(j)
+			patch := client.MergeFrom(w.DeepCopy())
+			w.Spec.Active = new(false)
+			if err := s.Kube.Patch(s.Context(), w, patch); err != nil {
+				s.Fatal(err)
+			}
+			s.Eventually("its quota is free, and it shows no pods", func() bool {
+				w := s.Workload(j)
+				if w != nil && !workload.HasQuota(w) && len(s.left(0)) > 0 {
+					s.Errorf("its quota is free while the cluster still has %v", s.left(0))
+				}
+				return w != nil && !workload.HasQuota(w) && s.Get(j) && *j.Spec.Suspend && j.Status.Active == 0
+			}, func() string { return s.standing(j) })
+		},
+		"deleted": func(s *site, j *batchv1.Job) { s.Delete(j) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newOwnSite(t, 8, 8)
+			j := s.job("train", 2, long)
+			s.running(j)
+			end(s, j)
+			s.Eventually("nothing is left in the cluster", func() bool { return len(s.left(0)) == 0 }, func() string { return fmt.Sprint(s.left(0)) })
+			s.wantLaunched(2, 0)
+		})
+	}
+}
+
+// TestACopyThatIsDeletedByHandIsMadeAgain, after its cluster has nothing of the job any more.
+func TestACopyThatIsDeletedByHandIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	s := newOwnSite(t, 8, 8)
+	j := s.job("train", 2, func(j *batchv1.Job) { j.Spec.Template.Annotations["kwok.muster.dev/run-for"] = "8s" })
+	s.running(j)
+	first := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Workload(j).Name}}
+	s.workers[0].Get(first)
+	if err := s.workers[0].Kube.Delete(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	s.complete(j)
+}
+
+// TestAJobThatItsOwnControllerRunsIsRejected: it would run here.
+func TestAJobThatItsOwnControllerRunsIsRejected(t *testing.T) {
+	t.Parallel()
+	s := newOwnSite(t, 8, 8)
+	j := s.job("train", 1, func(j *batchv1.Job) { j.Spec.ManagedBy = nil })
+	s.Eventually("the check says why", func() bool {
+		w := s.Workload(j)
+		return w != nil && strings.Contains(fmt.Sprint(w.Status), `Expecting spec.managedBy to be "kueue.x-k8s.io/multikueue" not ""`)
+	}, func() string { return s.standing(j) })
+	if !s.Get(j) || !*j.Spec.Suspend || j.Status.Active > 0 {
+		t.Errorf("it runs here: %+v", j.Status)
+	}
+	s.wantLaunched(0, 0)
+}
+
+// TestAJobForOtherClustersWaitsInAQueueOfThisOne, and says what is wrong.
+func TestAJobForOtherClustersWaitsInAQueueOfThisOne(t *testing.T) {
+	t.Parallel()
+	s := newOwnSite(t, 8, 8)
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	s.Get(cq)
+	patch := client.MergeFrom(cq.DeepCopy())
+	cq.Spec.AdmissionChecksStrategy = nil
+	if err := s.Kube.Patch(t.Context(), cq, patch); err != nil {
+		t.Fatal(err)
+	}
+	j := s.job("train", 1)
+	s.Eventually("the Workload says why", func() bool {
+		w := s.Workload(j)
+		return w != nil && strings.Contains(fmt.Sprint(w.Status.Conditions), "has no AdmissionCheck of that controller")
+	}, func() string { return s.standing(j) })
+}
+
+// TestKubeconfigsThatAreUnsafeOrBrokenAreRefused, each by its own condition; the other clusters go on.
+func TestKubeconfigsThatAreUnsafeOrBrokenAreRefused(t *testing.T) {
+	t.Parallel()
+	s := newOwnSite(t, 8, 8)
+	for name, c := range map[string]struct{ text, reason, message string }{
+		"insecure": {`{clusters: [{name: w, cluster: {server: "https://127.0.0.1:1", insecure-skip-tls-verify: true}}], contexts: [{name: w, context: {cluster: w}}], current-context: w}`,
+			"InsecureKubeConfig", "clusters[w].insecure-skip-tls-verify is true; give certificate-authority-data instead"},
+		"program": {`{users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/true, interactiveMode: Never}}}]}`,
+			"InsecureKubeConfig", "users[u] runs a program to log in; use token"},
+		"garbage": {"{", "BadKubeConfig", "its kubeconfig cannot be read"},
+		"refused": {`{clusters: [{name: w, cluster: {server: "https://127.0.0.1:1"}}], contexts: [{name: w, context: {cluster: w}}], current-context: w}`,
+			"ClientConnectionFailed", "refused"},
+	} {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: s.Name + "-" + name}}
+		secret.Data = map[string][]byte{kueue.MultiKueueConfigSecretKey: []byte(c.text)}
+		mkc := &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: s.Name + "-" + name}}
+		mkc.Spec.ClusterSource.KubeConfig = &kueue.KubeConfig{Location: secret.Name, LocationType: kueue.SecretLocationType}
+		s.Create(secret, mkc)
+		s.Eventually("the condition of "+name, func() bool {
+			active := (*metav1.Condition)(nil)
+			if s.Get(mkc) {
+				active = meta.FindStatusCondition(mkc.Status.Conditions, kueue.MultiKueueClusterActive)
+			}
+			return active != nil && active.Status == metav1.ConditionFalse && active.Reason == c.reason && strings.Contains(active.Message, c.message)
+		}, func() string { return fmt.Sprint(mkc.Status) })
+		s.Delete(mkc)
+	}
+	s.complete(s.job("train", 1))
+}
