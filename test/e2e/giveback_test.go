@@ -124,7 +124,9 @@ func TestAPoolThatGives99Of100KeepsNothingAndShowsWhatTheyCost(t *testing.T) {
 	s.Eventually("the account is closed", func() bool {
 		metric = s.scrape()
 		return metric("muster_machines", group) == 0 && wasted() > 0
-	}, func() string { return fmt.Sprintf("machines %g, wasted %g s", metric("muster_machines", group), wasted()) })
+	}, func() string {
+		return fmt.Sprintf("machines %g, wasted %g s", metric("muster_machines", group), wasted())
+	})
 	usd, seconds, seen := metric("muster_machine_cost_usd_total", group), wasted(), lived().Seconds()
 	s.Logf("the machines lived %g s in all; metric: %g s, %g USD", seen, seconds, usd)
 	// Two watches tell of each machine, each with a delay of its own.

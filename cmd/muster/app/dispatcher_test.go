@@ -1,0 +1,53 @@
+package app
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/muster-dev/muster/deploy"
+)
+
+// TestDispatcherMayHandleAllKinds of jobs that may run in other clusters, here and in a worker, and no Secret of a worker.
+func TestDispatcherMayHandleAllKinds(t *testing.T) {
+	for name, c := range map[string]struct{ text, verb string }{
+		"manager": {deploy.DispatcherCopies, "get"},
+		"status":  {deploy.DispatcherCopies, "patch"},
+		"worker":  {deploy.DispatcherWorker, "create"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects, err := deploy.Decode([]byte(c.text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var role rbacv1.ClusterRole
+			for _, o := range objects {
+				if o.GetKind() == "ClusterRole" {
+					if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for _, kind := range delegable() {
+				gvk := kind.GroupVersionKind()
+				resource := strings.ToLower(gvk.Kind) + "s"
+				if name == "status" {
+					resource += "/status"
+				}
+				if !slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+					return slices.Contains(r.APIGroups, gvk.Group) && slices.Contains(r.Resources, resource) && slices.Contains(r.Verbs, c.verb)
+				}) {
+					t.Errorf("no rule has %s of %s in %s", c.verb, resource, gvk.Group)
+				}
+			}
+			for _, r := range role.Rules {
+				if slices.Contains(r.Resources, "secrets") || slices.Contains(r.Resources, "*") {
+					t.Errorf("a rule has %v", r.Resources)
+				}
+			}
+		})
+	}
+}

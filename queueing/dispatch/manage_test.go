@@ -1,0 +1,82 @@
+package dispatch
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestManage(t *testing.T) {
+	asked := func(change ...func(*Job)) *Job {
+		j := askedInA(time.Second)
+		for _, c := range change {
+			c(j)
+		}
+		return j
+	}
+	runs := func(j *Job) { j.Open, j.Nominated, j.Runs = false, nil, "a" }
+	over := func(j *Job) { j.Open, j.Over, j.Nominated = false, true, nil }
+	withdrawn := func(j *Job) { j.Nominated = nil }
+	for _, c := range []struct {
+		name     string
+		job      *Job
+		clusters []Cluster
+		want     Action
+		cluster  string
+		gone, in string
+		message  string
+	}{
+		{name: "the first cluster is named as ever", job: &Job{Open: true}, clusters: []Cluster{cluster("a"), cluster("b")}, want: Nominate,
+			cluster: "a", gone: "a b", in: "a"},
+		{name: "it gets a copy, unless it has one", job: asked(), clusters: []Cluster{cluster("a"), cluster("b")}, want: Offer, cluster: "a", gone: "a", in: "a"},
+		{name: "not while it cannot be reached", job: asked(), clusters: []Cluster{cut(cluster("a")), cluster("b")}, want: Rest, in: "a",
+			message: "cluster a cannot be reached"},
+		{name: "nor if it lacks the queue", job: asked(), clusters: []Cluster{lacks(cluster("a"), "the queue"), cluster("b")}, want: Withdraw, in: "a",
+			message: "it lacks the queue"},
+		{name: "a copy with a gate is awarded", job: asked(), clusters: []Cluster{cluster("a", Copy{UID: "1", Gated: true})}, want: Award, cluster: "a", in: "a"},
+		{name: "one that waits for machines is waited for", job: asked(), clusters: []Cluster{cluster("a", Copy{Reserved: true})}, want: Rest, in: "a"},
+		{name: "one of an earlier Workload is deleted", job: asked(), clusters: []Cluster{cluster("a", Copy{Stale: true, Admitted: true})}, want: Clear,
+			gone: "a", in: "a"},
+		{name: "one of others is left alone", job: asked(), clusters: []Cluster{cluster("a", Copy{Foreign: true, Admitted: true}), cluster("b")},
+			want: Withdraw, in: "a", message: "that is no copy"},
+		{name: "one that is admitted is it", job: asked(), clusters: []Cluster{cluster("a", Copy{Admitted: true})}, want: Commit, cluster: "a", in: "a",
+			message: `The workload was admitted on "a"`},
+		{name: "another one goes first", job: asked(), clusters: []Cluster{cluster("a", Copy{Admitted: true}), cluster("b", Copy{Reserved: true})},
+			want: Clear, gone: "b", in: "a"},
+		{name: "a cluster that was withdrawn is cleared", job: asked(withdrawn), clusters: []Cluster{cluster("a", Copy{}), cluster("b")}, want: Clear, gone: "a"},
+		{name: "also if no copy is seen there", job: asked(withdrawn), clusters: []Cluster{cluster("a"), cluster("b")}, want: Clear, gone: "a"},
+		{name: "not while it cannot be reached, and no other is asked", job: asked(withdrawn), clusters: []Cluster{cut(cluster("a")), cluster("b")}, want: Rest,
+			in: "a", message: "cluster a cannot be reached"},
+		{name: "unless it is declared gone", job: asked(withdrawn), clusters: []Cluster{cluster("b")}, want: Clear},
+
+		{name: "a job that runs is followed", job: asked(runs), clusters: []Cluster{cluster("a", Copy{Admitted: true})}, want: Follow, cluster: "a", in: "a"},
+		{name: "it runs on where it cannot be reached", job: asked(runs), clusters: []Cluster{cut(cluster("a")), cluster("b")}, want: Rest, cluster: "a", in: "a",
+			message: "cluster a cannot be reached, and runs the job"},
+		{name: "it has ended", job: asked(runs), clusters: []Cluster{cluster("a", Copy{Admitted: true, Finished: true})}, want: Finish, cluster: "a", in: "a"},
+		{name: "it was evicted", job: asked(runs), clusters: []Cluster{cluster("a", Copy{Refused: Evicted})}, want: Retry, cluster: "a", in: "a",
+			message: `Workload evicted on worker cluster: "a"`},
+		{name: "its copy is being deleted", job: asked(runs), clusters: []Cluster{cluster("a", Copy{Admitted: true, Leaving: true})}, want: Retry, cluster: "a", in: "a"},
+		{name: "its copy is gone, by a live read", job: asked(runs), clusters: []Cluster{cluster("a")}, want: Retry, cluster: "a", gone: "a", in: "a",
+			message: "Admitting remote no longer exists"},
+		{name: "its cluster is declared gone", job: asked(runs), clusters: []Cluster{cluster("b")}, want: Retry, cluster: "a", gone: "a", in: "a"},
+
+		{name: "a job that may not run is cleared everywhere", job: asked(over), clusters: []Cluster{cluster("a", Copy{Admitted: true}), cluster("b", Copy{})},
+			want: Clear, gone: "a b"},
+		{name: "of those that can be reached", job: asked(over, func(j *Job) { j.Record = j.Record.with("b") }),
+			clusters: []Cluster{cut(cluster("a")), cluster("b")}, want: Clear, gone: "b", in: "a"},
+		{name: "and the others are on record", job: asked(over), clusters: []Cluster{cut(cluster("a")), cluster("b")}, want: Rest, in: "a",
+			message: "cluster a cannot be reached, and may still have a copy"},
+		{name: "then nothing is left to do", job: &Job{Over: true}, clusters: []Cluster{cluster("a"), cut(cluster("b"))}, want: Rest},
+		{name: "copies of others are left alone", job: &Job{Over: true}, clusters: []Cluster{cluster("a", Copy{Foreign: true})}, want: Rest},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := Manage(c.job, c.clusters, noon)
+			if s.Do != c.want || s.Cluster != c.cluster && c.cluster != "" || strings.Join(s.Gone, " ") != c.gone ||
+				!slices.Equal(s.Record.In, strings.Fields(c.in)) && len(s.Record.In)+len(c.in) > 0 || !strings.Contains(s.Message, c.message) {
+				t.Errorf("%s %q, gone %q, on record %q: %s; want %s %q, gone %q, on record %q: %s",
+					s.Do, s.Cluster, s.Gone, s.Record.In, s.Message, c.want, c.cluster, c.gone, c.in, c.message)
+			}
+		})
+	}
+}
