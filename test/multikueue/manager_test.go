@@ -37,13 +37,13 @@ func (s *site) running(j *batchv1.Job) {
 	}, func() string { return s.standing(j) })
 }
 
-// left are the jobs and copies in a worker.
-func (s *site) left(worker int) (out []string) {
+// left are the jobs and copies in the first cluster.
+func (s *site) left() (out []string) {
 	s.Helper()
 	var jobs batchv1.JobList
 	var copies kueue.WorkloadList
-	s.workers[worker].List(&jobs, client.InNamespace(s.Name))
-	s.workers[worker].List(&copies, client.InNamespace(s.Name))
+	s.workers[0].List(&jobs, client.InNamespace(s.Name))
+	s.workers[0].List(&copies, client.InNamespace(s.Name))
 	for i := range jobs.Items {
 		out = append(out, "job/"+jobs.Items[i].Name)
 	}
@@ -65,8 +65,8 @@ func TestAJobLeavesItsClusterBeforeItsQuotaIsFree(t *testing.T) {
 			}
 			s.Eventually("its quota is free, and it shows no pods", func() bool {
 				w := s.Workload(j)
-				if w != nil && !workload.HasQuota(w) && len(s.left(0)) > 0 {
-					s.Errorf("its quota is free while the cluster still has %v", s.left(0))
+				if w != nil && !workload.HasQuota(w) && len(s.left()) > 0 {
+					s.Errorf("its quota is free while the cluster still has %v", s.left())
 				}
 				return w != nil && !workload.HasQuota(w) && s.Get(j) && *j.Spec.Suspend && j.Status.Active == 0
 			}, func() string { return s.standing(j) })
@@ -79,7 +79,7 @@ func TestAJobLeavesItsClusterBeforeItsQuotaIsFree(t *testing.T) {
 			j := s.job("train", 2, long)
 			s.running(j)
 			end(s, j)
-			s.Eventually("nothing is left in the cluster", func() bool { return len(s.left(0)) == 0 }, func() string { return fmt.Sprint(s.left(0)) })
+			s.Eventually("nothing is left in the cluster", func() bool { return len(s.left()) == 0 }, func() string { return fmt.Sprint(s.left()) })
 			s.wantLaunched(2, 0)
 		})
 	}
