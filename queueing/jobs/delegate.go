@@ -22,8 +22,11 @@ func IsDelegated(kind Source, job client.Object) bool {
 // lend shows a job as running once a cluster has it. No controller acts on it here: its pods are there, and its template stays as
 // its user wrote it.
 func (r *reconciler) lend(ctx context.Context, job client.Object, w *kueue.Workload) error {
+	if !r.kind.IsSuspended(job) {
+		return r.reportLent(ctx, w)
+	}
 	ready, err := r.queue(ctx, job, w)
-	if err != nil || !ready || !workload.IsActive(w) || !r.kind.IsSuspended(job) {
+	if err != nil || !ready || !workload.IsActive(w) {
 		return err
 	}
 	if err := r.patch(ctx, job, func(job client.Object) error { r.kind.Resume(job); return nil }); err != nil {
@@ -32,6 +35,19 @@ func (r *reconciler) lend(ctx context.Context, job client.Object, w *kueue.Workl
 	r.event(job, corev1.EventTypeNormal, "Started", "Admitted by clusterQueue %s, in cluster %s", w.Status.Admission.ClusterQueue,
 		ptr.Deref(w.Status.ClusterName, "(unknown)"))
 	return nil
+}
+
+// reportLent reports the pods as ready: whether they come in time is for the cluster that has them.
+func (r *reconciler) reportLent(ctx context.Context, w *kueue.Workload) error {
+	if !r.podsReady {
+		return nil
+	}
+	status := workload.Readiness(w, true, r.now())
+	if status == nil {
+		return nil
+	}
+	_, err := writes.ApplyStatus(ctx, r.client, w, status)
+	return err
 }
 
 // recall suspends the job, and gives its quota back once the clusters that were asked have nothing of it any more: their machines

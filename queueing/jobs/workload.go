@@ -25,8 +25,8 @@ import (
 // annotation, so that its queue can say it.
 func WorkloadFor(ctx context.Context, kube client.Reader, kind Kind, job client.Object) (*kueue.Workload, error) {
 	w, err := NewWorkload(ctx, kube, kind, job)
-	if err != nil {
-		return nil, err
+	if err != nil || IsDelegated(kind, job) { // another cluster runs all of it, and counts what is left
+		return w, err
 	}
 	for i, c := range countsOf(kind, job, w) {
 		podSet := &w.Spec.PodSets[i]

@@ -99,6 +99,20 @@ func TestACopyThatIsDeletedByHandIsMadeAgain(t *testing.T) {
 	s.complete(j)
 }
 
+// TestAJobWhosePodsEndOneAfterAnotherRunsOn: how many are left of it is its cluster's affair.
+func TestAJobWhosePodsEndOneAfterAnotherRunsOn(t *testing.T) {
+	t.Parallel()
+	s := newOwnSite(t, 8, 8)
+	j := s.job("train", 2, func(j *batchv1.Job) { j.Spec.Completions = new(int32(3)) })
+	s.running(j)
+	before := s.Workload(j).UID
+	s.complete(j)
+	if w := s.Workload(j); w == nil || w.UID != before {
+		t.Errorf("it got another Workload while it ran: %+v", w)
+	}
+	s.wantLaunched(2, 0)
+}
+
 // TestAJobThatItsOwnControllerRunsIsRejected: it would run here.
 func TestAJobThatItsOwnControllerRunsIsRejected(t *testing.T) {
 	t.Parallel()
