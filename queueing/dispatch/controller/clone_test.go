@@ -1,0 +1,122 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes/scheme"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/jobs/batch"
+)
+
+var me = self{origin: "multikueue", id: "m1"}
+
+func ours(name string) *kueue.Workload {
+	return &kueue.Workload{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "team-a", Name: name, UID: "w1",
+		Labels: map[string]string{"kueue.x-k8s.io/job-uid": "j1", "team": "a"},
+		Annotations: map[string]string{
+			"muster.dev/dispatch": "{}", "muster.dev/delegated": "true", "provreq.kueue.x-k8s.io/maxPrice": "3",
+			"kubectl.kubernetes.io/last-applied-configuration": "{}",
+		},
+	}}
+}
+
+func TestACopySaysWhatItIsOf(t *testing.T) {
+	c := me.copyFor(ours("job-train"))
+	want := metav1.ObjectMeta{
+		Namespace: "team-a", Name: "job-train", Labels: map[string]string{"team": "a", "kueue.x-k8s.io/multikueue-origin": "multikueue"},
+		Annotations: map[string]string{
+			"provreq.kueue.x-k8s.io/maxPrice": "3", "muster.dev/origin-uid": "w1", "muster.dev/origin-manager": "m1",
+			"kueue.x-k8s.io/admission-gated-by": "muster.dev/award",
+		},
+	}
+	if diff := cmp.Diff(want, c.ObjectMeta); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// TestWhatAWorkloadInAWorkerIs to the manager: what others have made is neither used nor deleted.
+func TestWhatAWorkloadInAWorkerIs(t *testing.T) {
+	for name, c := range map[string]struct {
+		change                func(*kueue.Workload)
+		foreign, stale, gated bool
+	}{
+		"its copy":                          {func(*kueue.Workload) {}, false, false, true},
+		"without the gate":                  {func(w *kueue.Workload) { delete(w.Annotations, "kueue.x-k8s.io/admission-gated-by") }, false, false, false},
+		"made for an earlier Workload":      {func(w *kueue.Workload) { w.Annotations["muster.dev/origin-uid"] = "w0" }, false, true, true},
+		"made by Kueue, before Muster came": {func(w *kueue.Workload) { w.Annotations = nil }, false, false, false},
+		"of another manager of that origin": {func(w *kueue.Workload) { w.Annotations["muster.dev/origin-manager"] = "m2" }, true, false, true},
+		"of another origin":                 {func(w *kueue.Workload) { w.Labels["kueue.x-k8s.io/multikueue-origin"] = "other" }, true, false, true},
+		"of a user there":                   {func(w *kueue.Workload) { w.Labels, w.Annotations = nil, nil }, true, false, false},
+	} {
+		theirs := me.copyFor(ours("job-train"))
+		c.change(theirs)
+		if got := me.copyOf(theirs, ours("job-train"), nil); got.Foreign != c.foreign || got.Stale != c.stale || got.Gated != c.gated {
+			t.Errorf("%s: foreign %t, stale %t, gated %t; want %t, %t, %t", name, got.Foreign, got.Stale, got.Gated, c.foreign, c.stale, c.gated)
+		}
+	}
+}
+
+// TestAJobInAWorkerRunsByTheCopy, also where the copy's name is too long for a label.
+func TestAJobInAWorkerRunsByTheCopy(t *testing.T) {
+	job := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "batch/v1", "kind": "Job",
+		"metadata": map[string]any{
+			"namespace": "team-a", "name": "train", "uid": "j1", "resourceVersion": "7", "finalizers": []any{"a/b"},
+			"labels": map[string]any{"kueue.x-k8s.io/queue-name": "gpus"},
+		},
+		"spec": map[string]any{
+			"managedBy": "kueue.x-k8s.io/multikueue", "suspend": false, "parallelism": int64(2),
+			"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "main", "resources": map[string]any{}}}}},
+		},
+		"status": map[string]any{"active": int64(2)},
+	}}
+	for _, name := range []string{"job-train", strings.Repeat("x", 64)} {
+		got, err := me.jobFor(scheme.Scheme, batch.Kind{}, job, ours(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.GetUID() != "" || got.GetResourceVersion() != "" || got.GetFinalizers() != nil || got.Object["status"] != nil {
+			t.Errorf("it is bound to be refused: %v", got.Object)
+		}
+		if _, labelled := got.GetLabels()["kueue.x-k8s.io/prebuilt-workload-name"]; labelled != (len(name) <= 63) || prebuiltOf(got) != name {
+			t.Errorf("it runs by %q, labelled %t", prebuiltOf(got), labelled)
+		}
+		typed := &batchv1.Job{}
+		if err := scheme.Scheme.Convert(got, typed, nil); err != nil {
+			t.Fatal(err)
+		}
+		if typed.Spec.ManagedBy != nil || !*typed.Spec.Suspend || *typed.Spec.Parallelism != 2 || typed.Labels["kueue.x-k8s.io/queue-name"] != "gpus" {
+			t.Errorf("it is %+v", typed.Spec)
+		}
+	}
+	if by, _, _ := unstructured.NestedString(job.Object, "spec", "managedBy"); by == "" {
+		t.Error("the job here was changed")
+	}
+}
+
+func TestKubeconfigsThatAreRefused(t *testing.T) {
+	const head = "apiVersion: v1\nkind: Config\n"
+	for text, want := range map[string]string{
+		"users: [{name: u, user: {tokenFile: /t}}]":                                                   "users[u].tokenFile is a path",
+		"users: [{name: u, user: {client-certificate: /c}}]":                                          "users[u] has the path of a client certificate",
+		"users: [{name: u, user: {username: a, password: b}}]":                                        "users[u] logs in by username and password",
+		"users: [{name: u, user: {auth-provider: {name: gcp}}}]":                                      "users[u] runs a program to log in",
+		"clusters: [{name: c, cluster: {server: 'https://a', certificate-authority: /ca}}]":           "clusters[c].certificate-authority is a path",
+		"clusters: [{name: c, cluster: {server: 'https://a', insecure-skip-tls-verify: true}}]":       "clusters[c].insecure-skip-tls-verify is true",
+		"clusters: [{name: c, cluster: {server: 'http://a'}}]":                                        `clusters[c].server is "http://a"`,
+		"clusters: [{name: c, cluster: {}}]":                                                          `clusters[c].server is ""`,
+		"clusters: [{name: c, cluster: {server: 'https://a'}}]\nusers: [{name: u, user: {token: t}}]": "",
+	} {
+		err := validate([]byte(head + text))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s\n%v, want %q", text, err, want)
+		}
+	}
+}
