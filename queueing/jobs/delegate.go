@@ -19,9 +19,12 @@ func IsDelegated(kind Source, job client.Object) bool {
 	return ok && d.ManagedBy(job) == kueue.MultiKueueControllerName
 }
 
+// delegation is what is done for jobs of other clusters.
+type delegation struct{ *reconciler }
+
 // lend shows a job as running once a cluster has it. No controller acts on it here: its pods are there, and its template stays as
 // its user wrote it.
-func (r *reconciler) lend(ctx context.Context, job client.Object, w *kueue.Workload) error {
+func (r delegation) lend(ctx context.Context, job client.Object, w *kueue.Workload) error {
 	if !r.kind.IsSuspended(job) {
 		return r.reportLent(ctx, w)
 	}
@@ -38,7 +41,7 @@ func (r *reconciler) lend(ctx context.Context, job client.Object, w *kueue.Workl
 }
 
 // reportLent reports the pods as ready: whether they come in time is for the cluster that has them.
-func (r *reconciler) reportLent(ctx context.Context, w *kueue.Workload) error {
+func (r delegation) reportLent(ctx context.Context, w *kueue.Workload) error {
 	if !r.podsReady {
 		return nil
 	}
@@ -52,7 +55,7 @@ func (r *reconciler) reportLent(ctx context.Context, w *kueue.Workload) error {
 
 // recall suspends the job, and gives its quota back once the clusters that were asked have nothing of it any more: their machines
 // may be the ones that the quota is for.
-func (r *reconciler) recall(ctx context.Context, job client.Object, w *kueue.Workload) error {
+func (r delegation) recall(ctx context.Context, job client.Object, w *kueue.Workload) error {
 	if !r.kind.IsSuspended(job) {
 		return r.stop(ctx, job, w)
 	}

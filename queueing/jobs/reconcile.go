@@ -73,9 +73,9 @@ func (r *reconciler) act(ctx context.Context, job client.Object, w *kueue.Worklo
 	case keep:
 		return r.keep(ctx, job, w)
 	case lend:
-		return r.lend(ctx, job, w)
+		return delegation{r}.lend(ctx, job, w)
 	case recall:
-		return r.recall(ctx, job, w)
+		return delegation{r}.recall(ctx, job, w)
 	case adopt:
 		return r.adopt(ctx, job, w)
 	case excuse:
