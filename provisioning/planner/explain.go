@@ -193,12 +193,15 @@ func (q *query) explainGroup(g *Group) []Reason {
 	if small = append(small, q.explainDomain(g, q.policy.Topology, need)...); len(small) > 0 {
 		return append(out, small...)
 	}
+	if need <= g.Max { // its machines may be those of the attempt for which it is left alone, on their way out
+		out = append(out, q.explainBackoff(g, need)...)
+	}
 	if room := q.mayGrow(g); need > room {
-		return append(out, Reason{Code: CodeMaxNodes, Group: g.Name, Message: fmt.Sprintf(
+		out = append(out, Reason{Code: CodeMaxNodes, Group: g.Name, Message: fmt.Sprintf(
 			"%s needed, it %smay have %d (spec.maxNodes): %d short",
 			text.Machines(need), has(g.Machines), g.Max, need-room)})
 	}
-	return append(out, q.explainBackoff(g, need)...)
+	return out
 }
 
 // lacksLevel says that machines of the group are in no domain of the level, where they are not.
