@@ -179,7 +179,7 @@ func testRights(t *testing.T, c *testbed.Clusters, w *testbed.Worker) {
 	)
 	for resource, verbs := range map[string]string{
 		"kueue.x-k8s.io/workloads": all, "batch/jobs": all,
-		"kueue.x-k8s.io/workloads/status": "get update patch", "batch/jobs/status": "get update patch",
+		"kueue.x-k8s.io/workloads/status": "get update patch", "batch/jobs/status": "",
 		"kueue.x-k8s.io/clusterqueues": read, "kueue.x-k8s.io/localqueues": read,
 		"kueue.x-k8s.io/resourceflavors": read, "autoscaling.x-k8s.io/provisioningrequests": read, "jobset.x-k8s.io/jobsets": all,
 		"/pods": "", "/nodes": "", "/secrets": "", "/serviceaccounts/token": "", "rbac.authorization.k8s.io/clusterroles": "",
