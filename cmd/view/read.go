@@ -42,7 +42,8 @@ func (r Right) String() string { return r.Verb + " " + r.Resource }
 type Kind struct {
 	Resource   schema.GroupResource
 	namespaced bool
-	list       func() client.ObjectList
+	// NewList returns an empty list of the kind.
+	NewList func() client.ObjectList
 }
 
 // inNamespaces are the kinds that have namespaces.
@@ -112,11 +113,16 @@ type Settings struct {
 	served transaction.Instance
 }
 
+// DefaultSettings are those of a Muster without a file.
+func DefaultSettings() (out Settings) {
+	out.served.Classes = transaction.KnownClasses
+	return out
+}
+
 // LoadSettings reads the file that Muster takes as its --config; an empty name means the
 // defaults.
 func LoadSettings(file string) (out Settings, err error) {
-	out.served.Classes = transaction.KnownClasses
-	if file == "" {
+	if out = DefaultSettings(); file == "" {
 		return out, nil
 	}
 	loaded, _, err := configuration.Load(file, deploy.Namespace)
@@ -175,7 +181,7 @@ func Read(ctx context.Context, kube client.Reader, namespace string, kinds ...Ki
 	errs, partly := make([]error, len(kinds)), make([]bool, len(kinds))
 	narrow := false
 	list := func(i int) {
-		lists[i] = kinds[i].list()
+		lists[i] = kinds[i].NewList()
 		if narrow && kinds[i].namespaced {
 			errs[i] = apierrors.NewForbidden(kinds[i].Resource, "", errors.New("not asked for"))
 		} else {

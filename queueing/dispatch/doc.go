@@ -1,6 +1,6 @@
-// Package dispatch chooses the cluster of a job where a manager has several: it asks one cluster at a time, so that no two of them
-// provision machines for one job. It is a function of what the manager's Workload records and of what is known of its copies, with the
-// time in it, to the next step; package controller carries steps out.
+// Package dispatch chooses the cluster of a job where a manager has several. It asks one cluster at a time, so that no two of them
+// provision machines for one job, and the one with the best prospects first. It is a function of what the manager's Workload records,
+// of what is known of its copies and of the clusters, and of the time, to the next step; package controller carries steps out.
 //
 //	            named                    admitted
 //	(no copy) ────────▶ asked ──────────────────────▶ runs there

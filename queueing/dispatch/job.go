@@ -25,6 +25,8 @@ type Cluster struct {
 	Lacks string
 	// Copy is the job's Workload there; nil if there is none.
 	Copy *Copy
+	// Prospect is what would become of the job there; nil if it is not known.
+	Prospect *Prospect
 }
 
 // Copy is the Workload of a job in a worker.

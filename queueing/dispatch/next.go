@@ -22,6 +22,8 @@ const (
 	capacityPause   = time.Minute
 	longestPause    = 30 * time.Minute
 	rejectionsPause = 10 * time.Minute
+	// weighAgain is how soon the prospects of a job that waits in a cluster are compared again with those in others.
+	weighAgain = 30 * time.Second
 )
 
 // Action is what a step does.
@@ -68,6 +70,8 @@ type Step struct {
 	Gone []string
 	// At is when to look again even if nothing changes; zero for never.
 	At time.Time
+	// Weigh: several clusters may be asked, so that their prospects decide where they are known.
+	Weigh bool
 	// Message says what is waited for, or why the step is done.
 	Message string
 }
@@ -118,10 +122,23 @@ func asked(j *Job, clusters []Cluster, now time.Time) Step {
 	refusal, bound := judge(j, c)
 	switch {
 	case c.Lacks != "":
-		refusal = Refusal{Reason: Rejected, Message: "it lacks " + c.Lacks}
+		refusal, bound = Refusal{Reason: Rejected, Message: "it lacks " + c.Lacks}, time.Time{}
 	case refusal.Reason == "":
 		return waits(s)
-	case now.Before(bound):
+	}
+	other := pick(record, clusters, c.Name, now)
+	askable := other.best != "" && !now.Before(other.until)
+	if refusal.Reason == NoQuota && askable {
+		s.Weigh = true
+		switch there := other.prospect; {
+		case there.starts() && record.refusal(other.best).Times == 0:
+			bound = time.Time{} // others have the quota here, and nothing is in its way there
+		case !now.Before(bound) && there.outlook() == Waits && c.Prospect.compare(there) <= 0:
+			s.At, s.Message = now.Add(weighAgain), fmt.Sprintf("cluster %s was asked, and no other would start the job sooner", c.Name)
+			return waits(s)
+		}
+	}
+	if now.Before(bound) {
 		s.At, s.Message = bound, fmt.Sprintf("cluster %s was asked", c.Name)
 		return s
 	}
@@ -130,12 +147,12 @@ func asked(j *Job, clusters []Cluster, now time.Time) Step {
 		refusal.Copy = c.Copy.UID
 	}
 	why := fmt.Sprintf("cluster %s does not run the job: %s", c.Name, refusal)
-	if other := pick(record, clusters, c.Name, now); c.Lacks == "" && c.Copy != nil && !c.Copy.Foreign && (other.best == "" || now.Before(other.until)) {
+	if c.Lacks == "" && c.Copy != nil && !c.Copy.Foreign && !askable {
 		// It may come to it there sooner than anywhere else.
 		s.At, s.Message = other.until, why+"; no other cluster can be asked now"
 		return waits(s)
 	}
-	return Step{Do: Withdraw, Record: at(record.refused(refusal), now), Message: why}
+	return Step{Do: Withdraw, Record: at(record.refused(refusal), now), Message: why, Weigh: s.Weigh}
 }
 
 // judge says as what the try counts from the bound on, unless the copy gets further. Its reason is empty for a copy that may run.
@@ -204,7 +221,13 @@ func choose(j *Job, clusters []Cluster, now time.Time) Step {
 		s.At, s.Message = next.until, fmt.Sprintf("all clusters have refused the job; %s is asked next", next.best)
 		return waits(s)
 	}
-	return nominate(j, next.best, next.reached, now, "is asked")
+	why := "is asked"
+	if next.prospect != nil {
+		why = fmt.Sprintf("%s, and is asked", next.prospect)
+	}
+	s = nominate(j, next.best, next.reached, now, why)
+	s.Weigh = next.several
+	return s
 }
 
 func nominate(j *Job, cluster string, gone []string, now time.Time, why string) Step {
@@ -215,8 +238,11 @@ func nominate(j *Job, cluster string, gone []string, now time.Time, why string) 
 
 // choice is which cluster to ask, and from when on; best is empty if there is none.
 type choice struct {
-	best  string
-	until time.Time
+	best     string
+	until    time.Time
+	prospect *Prospect
+	// several: another could be asked now as well.
+	several bool
 	// reached are the clusters that a copy of the job could be in; lacking says why others cannot be asked.
 	reached, lacking []string
 }
@@ -242,21 +268,22 @@ func pick(r Record, clusters []Cluster, but string, now time.Time) (out choice) 
 			out.lacking = append(out.lacking, fmt.Sprintf("%s lacks %s", c.Name, c.Lacks))
 			continue
 		}
-		last := r.refusal(c.Name)
-		if again := last.pausedUntil(); out.best == "" || prefers(last, again, r.refusal(out.best), out.until, now) {
-			out.best, out.until = c.Name, again
+		again := r.refusal(c.Name).pausedUntil()
+		out.several = out.several || out.best != "" && !now.Before(again) && !now.Before(out.until)
+		if out.best == "" || out.prefers(&r, c, again, now) {
+			out.best, out.until, out.prospect = c.Name, again, c.Prospect
 		}
 	}
 	return out
 }
 
-// prefers reports whether a cluster with that last refusal is asked before another one that is earlier in the order: one that may be
-// asked now before one that is left alone for a while, then the one that has refused less often.
-func prefers(last Refusal, again time.Time, than Refusal, thanAgain, now time.Time) bool {
-	if now.Before(again) || now.Before(thanAgain) {
-		return again.Before(thanAgain)
+// prefers reports whether a cluster is asked before the one that is chosen so far, and earlier in the order: one that may be asked now
+// before one that is left alone for a while, then the one with the better prospect, then the one that has refused less often.
+func (o *choice) prefers(r *Record, c *Cluster, again, now time.Time) bool {
+	if now.Before(again) || now.Before(o.until) {
+		return again.Before(o.until)
 	}
-	return last.Times < than.Times
+	return cmp.Or(c.Prospect.compare(o.prospect), cmp.Compare(r.refusal(c.Name).Times, r.refusal(o.best).Times)) < 0
 }
 
 // pausedUntil is when the cluster may be asked again.

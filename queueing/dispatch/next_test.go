@@ -37,6 +37,25 @@ func leftFrom(ago time.Duration, names []string, refusals ...Refusal) *Job {
 	return &Job{Open: true, Record: Record{In: names, At: noon.Add(-ago), Refusals: refusals}}
 }
 
+// foreseen is the cluster with a prospect.
+func foreseen(c Cluster, o Outlook, more ...func(*Prospect)) Cluster {
+	c.Prospect = &Prospect{Outlook: o, Chance: 1000}
+	for _, set := range more {
+		set(c.Prospect)
+	}
+	return c
+}
+
+func priced(usd int64, chance int) func(*Prospect) {
+	return func(p *Prospect) { p.MicroUSDPerHour, p.Chance = usd*1e6, chance }
+}
+
+func unpriced(p *Prospect) { p.Unpriced = true }
+
+func startingIn(d time.Duration) func(*Prospect) {
+	return func(p *Prospect) { p.Start, p.Message = noon.Add(d), "4 more needed" }
+}
+
 func no(name string, reason Reason, ago time.Duration, times int) Refusal {
 	return Refusal{Cluster: name, Reason: reason, At: noon.Add(-ago), Times: times}
 }
@@ -52,6 +71,8 @@ func TestNext(t *testing.T) {
 		at       time.Duration
 		message  string
 		in       string
+		// weigh is told where it has to be; prospects are given only then.
+		weigh bool
 	}{
 		{name: "a job that is not open is left alone", job: &Job{}, clusters: []Cluster{cluster("a")}},
 		{name: "the first cluster is asked, and is on record before", job: &Job{Open: true}, clusters: []Cluster{cluster("a"), cluster("b")},
@@ -108,6 +129,35 @@ func TestNext(t *testing.T) {
 			clusters: []Cluster{cluster("a"), cluster("b")}, want: Nominate, cluster: "b", gone: "a b", in: "b"},
 		{name: "also where all are", job: leftFrom(time.Hour, []string{"a"}, no("a", NoCapacity, 0, 2), no("b", NoCapacity, 0, 1)),
 			clusters: []Cluster{cluster("a"), cluster("b")}, at: capacityPause, message: "all clusters have refused the job; b is asked next", in: "a"},
+		{name: "machines that are there come first", job: &Job{Open: true}, clusters: []Cluster{foreseen(cluster("a"), Launches, priced(1, 1000)), foreseen(cluster("b"), Fits)},
+			want: Nominate, cluster: "b", gone: "a b", in: "b", message: "cluster b has machines for it, and is asked", weigh: true},
+		{name: "then the lower price", job: &Job{Open: true}, clusters: []Cluster{foreseen(cluster("a"), Launches, priced(9, 1000)), foreseen(cluster("b"), Launches, priced(8, 1000))},
+			want: Nominate, cluster: "b", gone: "a b", in: "b", message: "cluster b would launch machines for it, at 8.00 USD per hour, with a chance of 100%, and is asked", weigh: true},
+		{name: "with the chance counted in", job: &Job{Open: true}, clusters: []Cluster{foreseen(cluster("a"), Launches, priced(9, 1000)), foreseen(cluster("b"), Launches, priced(8, 800))},
+			want: Nominate, cluster: "a", gone: "a b", in: "a", weigh: true},
+		{name: "one that is not known is dear", job: &Job{Open: true}, clusters: []Cluster{foreseen(cluster("a"), Launches, unpriced), foreseen(cluster("b"), Launches, priced(90, 1000))},
+			want: Nominate, cluster: "b", gone: "a b", in: "b", weigh: true},
+		{name: "a launch rather than a preemption", job: &Job{Open: true}, clusters: []Cluster{foreseen(cluster("a"), Preempts), foreseen(cluster("b"), Launches)},
+			want: Nominate, cluster: "b", gone: "a b", in: "b", weigh: true},
+		{name: "a cluster that cannot be seen rather than one to wait in", job: &Job{Open: true}, clusters: []Cluster{foreseen(cluster("a"), Waits), cluster("b")},
+			want: Nominate, cluster: "b", gone: "a b", in: "b", message: "cluster b is asked", weigh: true},
+		{name: "the one to wait in for the shortest time", job: &Job{Open: true},
+			clusters: []Cluster{foreseen(cluster("a"), Waits), foreseen(cluster("b"), Waits, startingIn(time.Hour)), foreseen(cluster("c"), Waits, startingIn(time.Minute))},
+			want:     Nominate, cluster: "c", gone: "a b c", in: "c", message: "would start it about 2026-01-01T12:01:00Z: 4 more needed, and is asked", weigh: true},
+		{name: "equals by their order", job: &Job{Open: true}, clusters: []Cluster{foreseen(cluster("a"), Fits), foreseen(cluster("b"), Fits)},
+			want: Nominate, cluster: "a", gone: "a b", in: "a", weigh: true},
+		{name: "a refusal counts more than a prospect", job: leftFrom(time.Hour, []string{"a"}, no("a", NoCapacity, 0, 1)),
+			clusters: []Cluster{foreseen(cluster("a"), Fits), foreseen(cluster("b"), Waits)}, want: Nominate, cluster: "b", gone: "a b", in: "b"},
+		{name: "a job that waits for quota moves at once where it would start", job: askedInA(0),
+			clusters: []Cluster{cluster("a", Copy{Refused: NoQuota}), foreseen(cluster("b"), Launches)}, want: Withdraw, in: "a", message: "NoQuota", weigh: true},
+		{name: "but not time and again", job: askedInA(0, no("b", NoQuota, time.Minute, 1)),
+			clusters: []Cluster{cluster("a", Copy{Refused: NoQuota}), foreseen(cluster("b"), Launches)}, at: quotaPatience, in: "a", weigh: true},
+		{name: "and keeps its place where it would wait longer elsewhere", job: askedInA(quotaPatience),
+			clusters: []Cluster{foreseen(cluster("a", Copy{Refused: NoQuota}), Waits, startingIn(time.Minute)), foreseen(cluster("b"), Waits, startingIn(time.Hour))},
+			at:       weighAgain, in: "a", message: "no other would start the job sooner", weigh: true},
+		{name: "and leaves where it would wait less", job: askedInA(quotaPatience),
+			clusters: []Cluster{foreseen(cluster("a", Copy{Refused: NoQuota}), Waits, startingIn(time.Hour)), foreseen(cluster("b"), Waits, startingIn(time.Minute))},
+			want:     Withdraw, in: "a", weigh: true},
 		{name: "a cluster whose MultiKueueCluster is deleted is dead", job: leftFrom(time.Hour, []string{"a"}), clusters: []Cluster{cluster("b")},
 			want: Nominate, cluster: "b", gone: "b", in: "b"},
 	} {
@@ -115,6 +165,9 @@ func TestNext(t *testing.T) {
 			s := Next(c.job, c.clusters, noon)
 			if s.Do != c.want || s.Cluster != c.cluster || strings.Join(s.Gone, " ") != c.gone || !strings.Contains(s.Message, c.message) {
 				t.Errorf("%s %q, gone %q: %s", s.Do, s.Cluster, s.Gone, s.Message)
+			}
+			if c.weigh && !s.Weigh {
+				t.Error("prospects are not asked for")
 			}
 			if want := c.at; want != 0 && !s.At.Equal(noon.Add(want)) || want == 0 && !s.At.IsZero() {
 				t.Errorf("looks again at %s", s.At)

@@ -478,9 +478,28 @@ func (w *world) clusters() (out []Cluster) {
 				break
 			}
 		}
+		c.Prospect = w.prospect(x)
 		out = append(out, c)
 	}
 	return out
+}
+
+// prospect is what the manager's picture of the worker says: nothing, what is true, or anything.
+func (w *world) prospect(x *worker) *Prospect {
+	switch w.random.IntN(4) {
+	case 0:
+		return nil
+	case 1:
+		return &Prospect{Outlook: Outlook(w.random.IntN(int(Waits) + 1)), Chance: w.random.IntN(1001), Start: w.now.Add(w.within(time.Hour))}
+	}
+	switch {
+	case w.now.Before(x.fullUntil):
+		return &Prospect{Outlook: Waits, Start: x.fullUntil}
+	case w.now.Before(x.dryUntil):
+		return &Prospect{Outlook: Launches, Chance: 500}
+	default:
+		return &Prospect{Outlook: Fits}
+	}
 }
 
 func (w *world) worker(name string) *worker {

@@ -182,7 +182,7 @@ func testRights(t *testing.T, c *testbed.Clusters, w *testbed.Worker) {
 		"kueue.x-k8s.io/workloads/status": "get update patch", "batch/jobs/status": "",
 		"kueue.x-k8s.io/clusterqueues": read, "kueue.x-k8s.io/localqueues": read,
 		"kueue.x-k8s.io/resourceflavors": read, "autoscaling.x-k8s.io/provisioningrequests": read, "jobset.x-k8s.io/jobsets": all,
-		"/pods": "", "/nodes": "", "/secrets": "", "/serviceaccounts/token": "", "rbac.authorization.k8s.io/clusterroles": "",
+		"/pods": "list watch", "/nodes": "list watch", "muster.dev/nodegroups": "list watch", "/secrets": "", "/serviceaccounts/token": "", "rbac.authorization.k8s.io/clusterroles": "",
 	} {
 		var may []string
 		for verb := range strings.FieldsSeq(all) {

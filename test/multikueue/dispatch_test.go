@@ -9,6 +9,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,7 +36,7 @@ func newSite(t *testing.T, machines ...int32) *site {
 		for _, name := range clusterNames() {
 			c := &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
 			if !s.Get(c) || !meta.IsStatusConditionTrue(c.Status.Conditions, kueue.MultiKueueClusterActive) ||
-				dispatcher != nil && !strings.Contains(dispatcher.Metrics(), `muster_dispatch_connected{cluster="`+name+`"} 1`) {
+				dispatcher != nil && !strings.Contains(dispatcher.Metrics(), `muster_dispatch_foreseen{cluster="`+name+`"} 1`) {
 				return false
 			}
 		}
@@ -120,12 +121,13 @@ func (s *site) standing(j *batchv1.Job) string {
 		var copies kueue.WorkloadList
 		w.List(&copies, client.InNamespace(s.Name))
 		for _, c := range copies.Items {
-			out += fmt.Sprintf("\nin %s: %s %v %+v", sandbox.Worker(i+1), c.Name, c.Annotations, c.Status)
+			out += fmt.Sprintf("\nin %s: %s of %d pods %v %+v", sandbox.Worker(i+1), c.Name, c.Spec.PodSets[0].Count, c.Annotations, c.Status)
 		}
 		var jobs batchv1.JobList
 		w.List(&jobs, client.InNamespace(s.Name))
 		for _, c := range jobs.Items {
-			out += fmt.Sprintf("\njob in %s: %s %v suspended %v %+v", sandbox.Worker(i+1), c.Name, c.Labels, *c.Spec.Suspend, c.Status)
+			out += fmt.Sprintf("\njob in %s: %s of %d pods, %d at once, %v suspended %v %+v", sandbox.Worker(i+1), c.Name, *c.Spec.Completions,
+				*c.Spec.Parallelism, c.Labels, *c.Spec.Suspend, c.Status)
 		}
 	}
 	return out
@@ -137,6 +139,21 @@ func (s *site) wantLaunched(want ...int) {
 	if got := spending.launched(s.Name); !slices.Equal(got, want) {
 		s.Errorf("the workers launched %d machines, want %d", got, want)
 	}
+}
+
+// wantEvent is about the manager's Workloads.
+func (s *site) wantEvent(reason, part string) {
+	s.Helper()
+	var list eventsv1.EventList
+	s.Eventually("an event "+reason+": "+part, func() bool {
+		s.List(&list, client.InNamespace(s.Name))
+		return slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool { return e.Reason == reason && strings.Contains(e.Note, part) })
+	}, func() (out string) {
+		for _, e := range list.Items {
+			out += e.Reason + ": " + e.Note + "\n"
+		}
+		return out
+	})
 }
 
 func TestTheFirstClusterIsAskedAlone(t *testing.T) {
@@ -162,6 +179,48 @@ func TestTheNextClusterIsAskedAfterAStockout(t *testing.T) {
 	s.workers[0].List(&copies, client.InNamespace(s.Name))
 	if len(copies.Items) > 0 {
 		t.Errorf("the first cluster still has %s", copies.Items[0].Name)
+	}
+}
+
+// TestTheClusterThatIsBestForAJobIsAskedFirst, whatever the order: the cheaper one of two that would launch, and one that would start
+// the job rather than one without quota.
+func TestTheClusterThatIsBestForAJobIsAskedFirst(t *testing.T) {
+	if *dispatcherName != dispatch.Name {
+		t.Skip("Kueue's own dispatchers ask by the order")
+	}
+	for name, c := range map[string]struct {
+		change func(*site)
+		want   string
+	}{
+		"price": {func(s *site) {
+			g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+			s.workers[0].Get(g)
+			patch := client.MergeFrom(g.DeepCopy())
+			g.Spec.PricePerHour = new(resource.MustParse("120"))
+			if err := s.workers[0].Kube.Patch(t.Context(), g, patch); err != nil {
+				t.Fatal(err)
+			}
+		}, "would launch machines for it, at "},
+		"quota": {func(s *site) {
+			cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+			s.workers[0].Get(cq)
+			patch := client.MergeFrom(cq.DeepCopy())
+			cq.Spec.ResourceGroups[0].Flavors[0].Resources[1].NominalQuota = resource.MustParse("8")
+			if err := s.workers[0].Kube.Patch(t.Context(), cq, patch); err != nil {
+				t.Fatal(err)
+			}
+		}, "would launch machines for it, at "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, 8, 8)
+			c.change(s)
+			if got := s.complete(s.job("train", 2)); got != "worker-2" {
+				t.Errorf("it ran in %q", got)
+			}
+			s.wantLaunched(0, 2)
+			s.wantEvent("ClusterNominated", "cluster worker-2 "+c.want)
+		})
 	}
 }
 

@@ -10,13 +10,16 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2/textlogger"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/muster-dev/muster/cmd/muster/health"
+	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/queueing/dispatch"
 	dispatchcontroller "github.com/muster-dev/muster/queueing/dispatch/controller"
@@ -35,8 +38,9 @@ func newDispatcherCommand() *cobra.Command {
 		Use:   "dispatcher",
 		Short: "Choose the cluster of each job with MultiKueue, one at a time",
 		Long: `muster dispatcher is for the manager of several clusters with MultiKueue. By itself Kueue makes a copy of a job in several
-clusters, each of which launches machines for it. The dispatcher nominates one cluster at a time, in the order of the
-MultiKueueConfig, and the next one as soon as that refuses the job and no copy is left there.
+clusters, each of which launches machines for it. The dispatcher nominates one cluster at a time: the one in which the job would
+start soonest and cheapest, as far as it may read that, else in the order of the MultiKueueConfig; and the next one as soon as that
+refuses the job and no copy is left there.
 
 Beside a stock Kueue (0.18 or later), Kueue makes the copies. It has to be told to wait, in its configuration:
 
@@ -120,6 +124,26 @@ func delegable() (out []dispatchcontroller.Kind) {
 	return out
 }
 
+// foresight decides for a worker as Muster would there, with its defaults.
+func foresight() dispatchcontroller.Foresight {
+	settings := view.DefaultSettings()
+	var lists []client.ObjectList
+	for _, kind := range settings.Kinds() {
+		lists = append(lists, kind.NewList())
+	}
+	see := func(ctx context.Context, c clock.PassiveClock, kube client.Reader) (dispatchcontroller.Foresee, error) {
+		p, err := view.Look(ctx, c, settings, kube, "", view.QueueKinds)
+		if err != nil {
+			return nil, err
+		}
+		if len(p.Missing) > 0 {
+			return nil, fmt.Errorf("the account in its kubeconfig may not %v", p.Missing)
+		}
+		return p.Prospect, nil
+	}
+	return dispatchcontroller.Foresight{Lists: lists, See: see}
+}
+
 // serveDispatcher dispatches until ctx is done.
 func serveDispatcher(ctx context.Context, o Options, d dispatchcontroller.Config) error {
 	ctrl.SetLogger(textlogger.NewLogger(textlogger.NewConfig()))
@@ -152,6 +176,7 @@ func serveDispatcher(ctx context.Context, o Options, d dispatchcontroller.Config
 		return err
 	}
 	metrics.Registry.MustRegister(dispatchcontroller.Collectors()...)
+	d.Foresight = foresight()
 	if err := dispatchcontroller.Add(mgr, d, delegable()); err != nil {
 		return err
 	}

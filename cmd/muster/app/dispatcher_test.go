@@ -6,13 +6,41 @@ import (
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/deploy"
 )
 
 // TestDispatcherMayHandleAllKinds of jobs that may run in other clusters, here and in a worker, and no Secret of a worker.
 func TestDispatcherMayHandleAllKinds(t *testing.T) {
+	rulesOf := func(t *testing.T, objects []*unstructured.Unstructured) (out []rbacv1.PolicyRule) {
+		for _, o := range objects {
+			var role rbacv1.ClusterRole
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role); err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, role.Rules...) // other kinds have none
+		}
+		return out
+	}
+	t.Run("picture", func(t *testing.T) {
+		objects, err := deploy.Decode([]byte(deploy.DispatcherWorker))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules := rulesOf(t, objects)
+		for _, kind := range view.DefaultSettings().Kinds() {
+			for _, verb := range []string{"list", "watch"} {
+				if !slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool {
+					return slices.Contains(r.APIGroups, kind.Resource.Group) && slices.Contains(r.Resources, kind.Resource.Resource) && slices.Contains(r.Verbs, verb)
+				}) {
+					t.Errorf("no rule has %s of %s", verb, kind.Resource)
+				}
+			}
+		}
+	})
 	for name, c := range map[string]struct{ text, verb string }{
 		"manager": {deploy.DispatcherCopies, "get"},
 		"status":  {deploy.DispatcherCopies, "patch"},
@@ -23,27 +51,20 @@ func TestDispatcherMayHandleAllKinds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var role rbacv1.ClusterRole
-			for _, o := range objects {
-				if o.GetKind() == "ClusterRole" {
-					if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
+			rules := rulesOf(t, objects)
 			for _, kind := range delegable() {
 				gvk := kind.GroupVersionKind()
 				resource := strings.ToLower(gvk.Kind) + "s"
 				if name == "status" {
 					resource += "/status"
 				}
-				if !slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+				if !slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool {
 					return slices.Contains(r.APIGroups, gvk.Group) && slices.Contains(r.Resources, resource) && slices.Contains(r.Verbs, c.verb)
 				}) {
 					t.Errorf("no rule has %s of %s in %s", c.verb, resource, gvk.Group)
 				}
 			}
-			for _, r := range role.Rules {
+			for _, r := range rules {
 				if slices.Contains(r.Resources, "secrets") || slices.Contains(r.Resources, "*") {
 					t.Errorf("a rule has %v", r.Resources)
 				}

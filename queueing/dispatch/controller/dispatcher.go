@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +37,8 @@ type Config struct {
 	Origin string
 	// Copies: Muster makes the copies of jobs in the workers, and brings their status back; else Kueue does.
 	Copies bool
+	// Foresight tells which cluster is the best for a job.
+	Foresight Foresight
 }
 
 // Add adds the dispatcher to a manager. The kinds are those of jobs that may run in other clusters.
@@ -43,7 +46,7 @@ func Add(mgr ctrl.Manager, c Config, kinds []Kind) error {
 	w := &workers{
 		manager: mgr.GetClient(), live: mgr.GetAPIReader(), scheme: mgr.GetScheme(), self: self{origin: c.Origin}, namespace: c.Namespace,
 		clock: clock.RealClock{}, changed: make(chan event.GenericEvent, 1024), connections: make(chan event.GenericEvent, 64),
-		byName: map[string]*worker{},
+		byName: map[string]*worker{}, foresight: c.Foresight,
 	}
 	d := &dispatcher{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), workers: w, events: mgr.GetEventRecorder("muster-dispatcher"), clock: clock.RealClock{},
@@ -79,6 +82,8 @@ type dispatcher struct {
 	workers *workers
 	events  events.EventRecorder
 	clock   clock.PassiveClock
+	// weighing is held while a cluster is chosen by prospects.
+	weighing sync.Mutex
 }
 
 // open lists the Workloads that wait for a cluster.
@@ -115,7 +120,12 @@ func (d *dispatcher) Reconcile(ctx context.Context, request reconcile.Request) (
 	if !job.Open {
 		return reconcile.Result{}, nil
 	}
-	step := dispatch.Next(job, d.view(ctx, w, config, &record), d.clock.Now())
+	clusters := d.view(ctx, w, config, &record)
+	step := dispatch.Next(job, clusters, d.clock.Now())
+	if step.Weigh {
+		defer d.weigh(ctx, w, clusters)()
+		step = dispatch.Next(job, clusters, d.clock.Now())
+	}
 	done, err := d.carryOut(ctx, w, record, step)
 	switch {
 	case apierrors.IsConflict(err), err == nil && !done:
@@ -201,6 +211,7 @@ func (d *dispatcher) carryOut(ctx context.Context, w *kueue.Workload, before dis
 	if err := d.nominate(ctx, w, clusters); err != nil {
 		return false, err
 	}
+	d.workers.expect(w, step.Cluster)
 	if step.Do == dispatch.Nominate {
 		nominations.WithLabelValues(step.Cluster).Inc()
 	} else if n := len(step.Record.Refusals); n > 0 {

@@ -54,6 +54,8 @@ type workers struct {
 	self      self
 	namespace string
 	clock     clock.WithTicker
+	// foresight makes the pictures of workers.
+	foresight Foresight
 	// kinds are those of the jobs that Muster makes in workers; nil where Kueue does.
 	kinds []Kind
 	// status writes the conditions of MultiKueueClusters; nil where Kueue does.
@@ -96,6 +98,8 @@ type connection struct {
 	requests bool
 	// jobs are the kinds that it serves.
 	jobs []Kind
+	// picture of what the worker would do with jobs.
+	picture *picture
 }
 
 // Start implements manager.Runnable.
@@ -140,6 +144,7 @@ func (s *workers) keep(ctx context.Context, clusters []kueue.MultiKueueCluster) 
 			w.stop()
 			delete(s.byName, name)
 			connectedClusters.DeleteLabelValues(name)
+			foreseenClusters.DeleteLabelValues(name)
 		}
 	}
 }
@@ -200,7 +205,7 @@ func (s *workers) ask(ctx context.Context, w *worker) error {
 		return err
 	}
 	if w.connection == nil || !bytes.Equal(w.connection.kubeconfig, kubeconfig) {
-		c, err := s.connect(kubeconfig)
+		c, err := s.connect(w.name, kubeconfig)
 		if err != nil {
 			return err
 		}
@@ -252,7 +257,7 @@ func (s *workers) kubeconfig(ctx context.Context, name string) ([]byte, error) {
 }
 
 // connect makes a client and caches of what is read of a worker.
-func (s *workers) connect(kubeconfig []byte) (*connection, error) {
+func (s *workers) connect(name string, kubeconfig []byte) (*connection, error) {
 	if s.status != nil {
 		if err := validate(kubeconfig); err != nil {
 			return nil, err
@@ -291,7 +296,10 @@ func (s *workers) connect(kubeconfig []byte) (*connection, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	if err := s.watch(ctx, c); err != nil {
+	if err = s.watch(ctx, c); err == nil {
+		c.picture, err = newPicture(ctx, name, s, kube, config)
+	}
+	if err != nil {
 		stop()
 		return nil, err
 	}

@@ -1,0 +1,207 @@
+package controller
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/go-logr/logr"
+
+	"github.com/muster-dev/muster/queueing/dispatch"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+const (
+	// freshFor is for how long a picture is taken for true at least; and it is not made more often than a share of the time that it takes.
+	freshFor  = 100 * time.Millisecond
+	mostShare = 20
+	// givenFor is how long a job may take to show in the cluster that was nominated for it.
+	givenFor = time.Minute
+)
+
+// Foresight tells what would become of jobs in a cluster by what may be read of it.
+type Foresight struct {
+	// Lists are empty lists of all kinds that are read.
+	Lists []client.ObjectList
+	// See makes a picture of the cluster; an error where too little may be read.
+	See func(ctx context.Context, c clock.PassiveClock, kube client.Reader) (Foresee, error)
+}
+
+// Foresee tells what would become of a job, after those that the cluster has been given and does not show yet.
+type Foresee func(given []*kueue.Workload, job *kueue.Workload) *dispatch.Prospect
+
+// picture of a worker.
+type picture struct {
+	cluster   string
+	foresight Foresight
+	clock     clock.PassiveClock
+	log       logr.Logger
+	cache     cache.Cache
+	// opened is closed once it is known what may be read, and that is there; refused is what was said of lists that may not.
+	opened  chan struct{}
+	refused map[reflect.Type]error
+
+	mu sync.Mutex
+	// foresee was made at that time, and took so long; err is why there is none, as was logged.
+	foresee Foresee
+	made    time.Time
+	took    time.Duration
+	err     error
+	// given are jobs for which the worker was nominated, the oldest first.
+	given []given
+}
+
+type given struct {
+	job *kueue.Workload
+	at  time.Time
+}
+
+// newPicture begins to read a worker.
+func newPicture(ctx context.Context, cluster string, of *workers, kube client.Client, config *rest.Config) (*picture, error) {
+	everything, err := cache.New(config, cache.Options{
+		Scheme: kube.Scheme(), Mapper: kube.RESTMapper(), DefaultTransform: cache.TransformStripManagedFields(), DefaultUnsafeDisableDeepCopy: new(true),
+	})
+	if err != nil {
+		return nil, err
+	}
+	p := &picture{
+		cluster: cluster, foresight: of.foresight, clock: of.clock, log: ctrl.Log.WithName("pictures").WithValues("cluster", cluster),
+		cache: everything, opened: make(chan struct{}), refused: map[reflect.Type]error{},
+	}
+	go func() { _ = everything.Start(ctx) }() // it ends with ctx, and says what goes wrong before
+	go p.open(ctx, kube)
+	return p, nil
+}
+
+// open finds out which kinds may be read, for a cache waits for ever for those that may not, and reads them.
+func (p *picture) open(ctx context.Context, kube client.Client) {
+	for _, list := range p.foresight.Lists {
+		list = list.DeepCopyObject().(client.ObjectList)
+		err := kube.List(ctx, list, client.Limit(1))
+		if apierrors.IsForbidden(err) || apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+			p.refused[reflect.TypeOf(list)] = err
+			continue
+		}
+		if err := p.cache.List(ctx, list); err != nil {
+			return // the connection has ended
+		}
+	}
+	close(p.opened)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.look(ctx)
+}
+
+// look makes the picture if there is none, or it is old.
+func (p *picture) look(ctx context.Context) {
+	now := p.clock.Now()
+	if !p.made.IsZero() && now.Sub(p.made) <= max(freshFor, mostShare*p.took) {
+		return
+	}
+	before := p.err
+	p.foresee, p.err = p.foresight.See(ctx, p.clock, p)
+	p.made, p.took = now, p.clock.Since(now)
+	known := 1.0
+	if p.err != nil {
+		known = 0
+		if before == nil || before.Error() != p.err.Error() {
+			p.log.Info("Jobs come to the cluster by its place in the MultiKueueConfig only", "reason", p.err.Error())
+		}
+	}
+	foreseenClusters.WithLabelValues(p.cluster).Set(known)
+}
+
+// Get implements client.Reader.
+func (p *picture) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	return p.cache.Get(ctx, key, o, opts...)
+}
+
+// List implements client.Reader.
+func (p *picture) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if err := p.refused[reflect.TypeOf(list)]; err != nil {
+		return err
+	}
+	return p.cache.List(ctx, list, opts...)
+}
+
+// prospect of a job; nil if nothing can be said.
+func (p *picture) prospect(ctx context.Context, job *kueue.Workload) *dispatch.Prospect {
+	select {
+	case <-p.opened:
+	default:
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.look(ctx); p.err != nil {
+		return nil
+	}
+	p.given = slices.DeleteFunc(p.given, func(g given) bool { return p.clock.Since(g.at) > givenFor || g.job.UID == job.UID })
+	others := make([]*kueue.Workload, len(p.given))
+	for i, g := range p.given {
+		others[i] = g.job
+	}
+	return p.foresee(others, job)
+}
+
+// give has a job counted in the worker from now on; take does not any more.
+func (p *picture) give(job *kueue.Workload) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.given = append(p.given, given{job, p.clock.Now()})
+}
+
+func (p *picture) take(job types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.given = slices.DeleteFunc(p.given, func(g given) bool { return g.job.UID == job })
+}
+
+// ungated is the copy of a Workload as it is once it may take quota.
+func (s self) ungated(w *kueue.Workload) *kueue.Workload {
+	out := s.copyFor(w)
+	out.UID = w.UID
+	delete(out.Annotations, workload.GatedByAnnotation)
+	return out
+}
+
+// weigh adds what is known of the prospects of a Workload in the clusters. Its caller then decides, and no other does until it calls
+// decided: what one job is given another one does not get.
+func (d *dispatcher) weigh(ctx context.Context, w *kueue.Workload, clusters []dispatch.Cluster) (decided func()) {
+	d.weighing.Lock()
+	job := d.workers.self.ungated(w)
+	for i := range clusters {
+		c := &clusters[i]
+		if !c.Connected || c.Lacks != "" || c.Copy != nil && c.Copy.Foreign {
+			continue
+		}
+		if connection := d.workers.connection(c.Name); connection != nil {
+			c.Prospect = connection.picture.prospect(ctx, job)
+		}
+	}
+	return d.weighing.Unlock
+}
+
+// expect has a job counted in the cluster that is nominated for it, and in no other.
+func (s *workers) expect(w *kueue.Workload, cluster string) {
+	for _, name := range s.names() {
+		if c := s.connection(name); c != nil {
+			c.picture.take(w.UID)
+			if name == cluster {
+				c.picture.give(s.self.ungated(w))
+			}
+		}
+	}
+}

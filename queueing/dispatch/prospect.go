@@ -1,0 +1,112 @@
+package dispatch
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/text"
+)
+
+// Outlook is what would become of a job in a cluster, the best first.
+type Outlook int
+
+const (
+	// Fits: it would start on machines that are there.
+	Fits Outlook = iota
+	// Launches: it would start on machines that are launched for it.
+	Launches
+	// Preempts: it would start in place of others.
+	Preempts
+	// Awaits: it would get quota, and then the checks of other controllers decide.
+	Awaits
+	// Unknown: the manager may not read what the worker decides by.
+	Unknown
+	// Waits: it would not get quota now.
+	Waits
+)
+
+// Prospect is the outlook of a job in a cluster by the manager's picture of it: advice, which the cluster is not bound by.
+type Prospect struct {
+	Outlook Outlook
+	// MicroUSDPerHour is the price of the machines that would be launched, in millionths of a USD per hour. Unpriced: some have none
+	// that is known.
+	MicroUSDPerHour int64
+	Unpriced        bool
+	// Chance is that of all launches, in thousandths.
+	Chance int
+	// Start is when it is expected to start if it waits; zero if that is not known.
+	Start time.Time
+	// Message says what it would wait for.
+	Message string
+}
+
+// compare orders prospects as the planner orders plans within a cluster: machines that are there, then the lowest price with the
+// chance counted in; what waits, by its start.
+func (p *Prospect) compare(than *Prospect) int {
+	if p.outlook() != than.outlook() {
+		return cmp.Compare(p.outlook(), than.outlook())
+	}
+	switch p.outlook() {
+	case Launches, Preempts:
+		return cmp.Or(
+			compareBools(p.Unpriced, than.Unpriced),
+			cmp.Compare(nodegroups.ExpectedCost(p.MicroUSDPerHour, p.Chance), nodegroups.ExpectedCost(than.MicroUSDPerHour, than.Chance)),
+		)
+	case Waits:
+		return cmp.Or(compareBools(p.Start.IsZero(), than.Start.IsZero()), p.Start.Compare(than.Start))
+	default:
+		return 0
+	}
+}
+
+// outlook of a prospect; that of none is unknown.
+func (p *Prospect) outlook() Outlook {
+	if p == nil {
+		return Unknown
+	}
+	return p.Outlook
+}
+
+// starts reports whether the job would start in the cluster without waiting for others.
+func (p *Prospect) starts() bool { return p.outlook() <= Launches }
+
+func compareBools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	default:
+		return 1
+	}
+}
+
+// String goes on from the name of the cluster.
+func (p *Prospect) String() string {
+	switch p.outlook() {
+	case Fits:
+		return "has machines for it"
+	case Launches, Preempts:
+		price := text.USD(p.MicroUSDPerHour) + " USD per hour"
+		if p.Unpriced {
+			price = "an unknown price"
+		}
+		how := fmt.Sprintf("would launch machines for it, at %s, with a chance of %d%%", price, p.Chance/10)
+		if p.outlook() == Preempts {
+			how = "would preempt others for it"
+		}
+		return how
+	case Awaits:
+		return "has quota for it"
+	case Waits:
+		when := "at a time that is not known"
+		if !p.Start.IsZero() {
+			when = "about " + p.Start.UTC().Format(time.RFC3339)
+		}
+		return fmt.Sprintf("would start it %s: %s", when, p.Message)
+	default:
+		return "may be read in part only"
+	}
+}
