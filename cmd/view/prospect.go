@@ -29,7 +29,11 @@ func (p *Picture) Prospect(given []*kueue.Workload, job *kueue.Workload) *dispat
 	outcomes := forecast.SimulateAll(p.Queues, newcomers, p.Now)
 	o := &outcomes[len(outcomes)-1]
 	if !o.Starts {
-		return &dispatch.Prospect{Outlook: dispatch.Waits, Start: p.startOf(newcomers), Message: o.Message}
+		out := &dispatch.Prospect{Outlook: dispatch.Waits, Start: p.startOf(newcomers), Message: o.Message}
+		if !out.Start.IsZero() && out.Start.Before(p.Now.Add(forecast.LaunchTime)) {
+			out.Outlook = dispatch.Soon
+		}
+		return out
 	}
 	out := &dispatch.Prospect{Outlook: dispatch.Fits}
 	if plan := o.Plan; plan != nil && plan.Outcome == planner.Launch {

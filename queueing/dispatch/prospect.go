@@ -15,6 +15,8 @@ type Outlook int
 const (
 	// Fits: it would start on machines that are there.
 	Fits Outlook = iota
+	// Soon: it would wait for less time than machines take to boot.
+	Soon
 	// Launches: it would start on machines that are launched for it.
 	Launches
 	// Preempts: it would start in place of others.
@@ -42,8 +44,8 @@ type Prospect struct {
 	Message string
 }
 
-// compare orders prospects as the planner orders plans within a cluster: machines that are there, then the lowest price with the
-// chance counted in; what waits, by its start.
+// compare orders prospects by their outlook, and what would launch machines as the planner orders plans within a cluster: by the price
+// with the chance counted in. What waits is ordered by its start.
 func (p *Prospect) compare(than *Prospect) int {
 	if p.outlook() != than.outlook() {
 		return cmp.Compare(p.outlook(), than.outlook())
@@ -54,7 +56,7 @@ func (p *Prospect) compare(than *Prospect) int {
 			compareBools(p.Unpriced, than.Unpriced),
 			cmp.Compare(nodegroups.ExpectedCost(p.MicroUSDPerHour, p.Chance), nodegroups.ExpectedCost(than.MicroUSDPerHour, than.Chance)),
 		)
-	case Waits:
+	case Soon, Waits:
 		return cmp.Or(compareBools(p.Start.IsZero(), than.Start.IsZero()), p.Start.Compare(than.Start))
 	default:
 		return 0
@@ -70,7 +72,7 @@ func (p *Prospect) outlook() Outlook {
 }
 
 // starts reports whether the job would start in the cluster without waiting for others.
-func (p *Prospect) starts() bool { return p.outlook() <= Launches }
+func (p *Prospect) starts() bool { return p.outlook() == Fits || p.outlook() == Launches }
 
 func compareBools(a, b bool) int {
 	switch {
@@ -100,7 +102,7 @@ func (p *Prospect) String() string {
 		return how
 	case Awaits:
 		return "has quota for it"
-	case Waits:
+	case Soon, Waits:
 		when := "at a time that is not known"
 		if !p.Start.IsZero() {
 			when = "about " + p.Start.UTC().Format(time.RFC3339)

@@ -7,7 +7,7 @@
 // maximum execution time, and without that for a time between shortestRun and longestRun.
 // In one draw the latter never end: a Workload that does not start in that draw is told
 // which Workloads have to end first, and no time. Machines come as the planner advises:
-// existing ones at once, launches after a time drawn around launchTime and with the
+// existing ones at once, launches after a time drawn around LaunchTime and with the
 // planner's chance of success, groups in backoff once that is over.
 //
 // Future Workloads arrive as the History of arrivals suggests, once it covers some hours:

@@ -30,9 +30,9 @@ const (
 	// firstStep is the first step in which it is looked at what time alone changes.
 	firstStep = 20 * time.Second
 
-	// launchTime is what a launch takes until its nodes are ready where nothing is known of
+	// LaunchTime is what a launch takes until its nodes are ready where nothing is known of
 	// its group; drawn from half to twice of it.
-	launchTime = 4 * time.Minute
+	LaunchTime = 4 * time.Minute
 	// bookTime is what it takes to book machines that are there.
 	bookTime = 5 * time.Second
 	// failTime is what it takes to learn that a launch failed.

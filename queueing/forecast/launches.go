@@ -80,7 +80,7 @@ func (h *History) launchTimes() map[string][]time.Duration {
 // launch is how long one takes until the machines of all groups are there, with that much
 // luck.
 func (b *belief) launch(groups []planner.GroupCount, luck float64) time.Duration {
-	unknown := time.Duration(float64(launchTime) * math.Pow(4, luck) / 2)
+	unknown := time.Duration(float64(LaunchTime) * math.Pow(4, luck) / 2)
 	if len(groups) == 0 {
 		return unknown
 	}

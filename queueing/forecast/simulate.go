@@ -141,7 +141,7 @@ func (x *world) outcomes(of []*kueue.Workload) []Outcome {
 		switch {
 		case !o.Starts:
 		case o.Plan != nil && o.Plan.Outcome == planner.Launch:
-			o.At = x.began.Add(launchTime)
+			o.At = x.began.Add(LaunchTime)
 		default:
 			o.At = x.began
 		}
