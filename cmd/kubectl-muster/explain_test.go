@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/dispatch"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -70,6 +71,28 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				"2nd of 2 in the queue",
 				"ClusterQueue team is StrictFIFO, and a workload ahead of this one does not fit yet",
 				"default/huge (priority 5), the head of the queue, starts or is removed",
+			},
+		},
+		"it runs in another cluster": {
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("train", "team", 4, func(w *kueue.Workload) {
+				w.Status.ClusterName, w.OwnerReferences = new("west"), []metav1.OwnerReference{ownedBy("train")}
+			})},
+			want: []string{
+				"runs in cluster west since 2026-11-20T11:30:00Z (30m ago).",
+				"its pods: kubectl --context west -n default get pods -l batch.kubernetes.io/job-name=train",
+				"its logs: kubectl --context west -n default logs job/train --all-pods",
+			},
+		},
+		"another cluster is asked, and one has refused it": {
+			objects: []client.Object{flavor("h100"), check("capacity", kueue.MultiKueueControllerName, ""), team("team", checked, "h100=64"), reserved("train", "team", 4, func(w *kueue.Workload) {
+				w.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "capacity", State: kueue.CheckStatePending}}
+				w.Status.NominatedClusterNames = []string{"east"}
+				w.Annotations = map[string]string{dispatch.Annotation: `{"in":["east"],"at":"2026-11-20T11:59:00Z","waits":"cluster east cannot be reached, and may run the job",` +
+					`"refusals":[{"cluster":"west","reason":"NoCapacity","message":"only 3 of 4 machines","at":"2026-11-20T11:59:30Z","times":1}]}`}
+			})},
+			want: []string{
+				"has quota here and has been given to cluster east 60s ago.", "cluster east cannot be reached, and may run the job",
+				"cluster west did not run it 30s ago, NoCapacity: only 3 of 4 machines; it may be asked again",
 			},
 		},
 		"the queue is stopped": {

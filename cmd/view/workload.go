@@ -163,6 +163,8 @@ func (p *Picture) explainHolding(out *Explanation, w *kueue.Workload) {
 		out.Summary = "is being stopped; its quota is released when its pods have ended"
 		out.Causes = causesOf(w, kueue.WorkloadEvicted)
 		return
+	case p.explainClusters(out, w):
+		return
 	case workload.IsAdmitted(w):
 		since := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted).LastTransitionTime.Time
 		out.Summary = fmt.Sprintf("was admitted at %s (%s ago) on %s", since.UTC().Format(time.RFC3339), ago(p.Now, since),

@@ -268,7 +268,7 @@ func pick(r Record, clusters []Cluster, but string, now time.Time) (out choice) 
 			out.lacking = append(out.lacking, fmt.Sprintf("%s lacks %s", c.Name, c.Lacks))
 			continue
 		}
-		again := r.refusal(c.Name).pausedUntil()
+		again := r.refusal(c.Name).PausedUntil()
 		out.several = out.several || out.best != "" && !now.Before(again) && !now.Before(out.until)
 		if out.best == "" || out.prefers(&r, c, again, now) {
 			out.best, out.until, out.prospect = c.Name, again, c.Prospect
@@ -286,8 +286,8 @@ func (o *choice) prefers(r *Record, c *Cluster, again, now time.Time) bool {
 	return cmp.Or(c.Prospect.compare(o.prospect), cmp.Compare(r.refusal(c.Name).Times, r.refusal(o.best).Times)) < 0
 }
 
-// pausedUntil is when the cluster may be asked again.
-func (r Refusal) pausedUntil() time.Time {
+// PausedUntil is when the cluster may be asked again.
+func (r Refusal) PausedUntil() time.Time {
 	switch r.Reason {
 	case NoCapacity:
 		return r.At.Add(backoff(capacityPause, longestPause, r.Times-1))

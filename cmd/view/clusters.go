@@ -1,0 +1,69 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/dispatch"
+)
+
+// explainClusters explains a Workload that has quota here, and that other clusters are asked to run; false if none are.
+func (p *Picture) explainClusters(out *Explanation, w *kueue.Workload) bool {
+	if runs := w.Status.ClusterName; runs != nil {
+		out.Summary = fmt.Sprintf("runs in cluster %s", *runs)
+		if admitted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted); admitted != nil {
+			out.Summary += fmt.Sprintf(" since %s (%s ago)", stamp(admitted.LastTransitionTime.Time), ago(p.Now, admitted.LastTransitionTime.Time))
+		}
+		out.Causes = elsewhere(w, *runs)
+		return true
+	}
+	text := w.Annotations[dispatch.Annotation]
+	record, err := dispatch.DecodeRecord(text)
+	if text == "" && len(w.Status.NominatedClusterNames) == 0 {
+		return false
+	}
+	out.Summary = "has quota here and waits for a cluster"
+	if asked := w.Status.NominatedClusterNames; len(asked) > 0 {
+		out.Summary = "has quota here and has been given to cluster " + strings.Join(asked, " and cluster ")
+		if !record.At.IsZero() && len(asked) == 1 {
+			out.Summary += fmt.Sprintf(" %s ago", ago(p.Now, record.At))
+		}
+	}
+	out.Causes = nil
+	if err != nil {
+		out.Causes = append(out.Causes, err.Error())
+	}
+	if record.Waits != "" {
+		out.Causes = append(out.Causes, record.Waits)
+	}
+	for i := range record.Refusals {
+		r := &record.Refusals[i]
+		line := fmt.Sprintf("cluster %s did not run it %s ago, %s: %s", r.Cluster, ago(p.Now, r.At), r.Reason, cmp.Or(r.Message, "it said no more"))
+		if again := r.PausedUntil(); p.Now.Before(again) {
+			line += "; it may be asked again " + in(p.Now, again)
+		}
+		out.Causes = append(out.Causes, line)
+	}
+	return true
+}
+
+// elsewhere tells how to find the pods of a job that runs in another cluster.
+func elsewhere(w *kueue.Workload, cluster string) []string {
+	owner := metav1.GetControllerOf(w)
+	if owner == nil {
+		return nil
+	}
+	there := fmt.Sprintf("kubectl --context %s -n %s", cluster, w.Namespace)
+	lines := []string{fmt.Sprintf("with a context %s in your kubeconfig: %s describe %s/%s", cluster, there, strings.ToLower(owner.Kind), owner.Name)}
+	if owner.Kind == "Job" && owner.APIVersion == batchv1.SchemeGroupVersion.String() {
+		lines = append(lines, fmt.Sprintf("its pods: %s get pods -l %s=%s", there, batchv1.JobNameLabel, owner.Name),
+			fmt.Sprintf("its logs: %s logs job/%s --all-pods", there, owner.Name))
+	}
+	return lines
+}
