@@ -8,7 +8,6 @@ package e2e
 import (
 	"context"
 	_ "embed"
-	"flag"
 	"os"
 	"testing"
 
@@ -26,12 +25,9 @@ var shared *testbed.Cluster
 
 func TestMain(m *testing.M) {
 	os.Exit(testbed.Suite{
+		Parallel: 6,
 		Programs: []string{testbed.SandboxVariable},
 		Start: func(ctx context.Context, _ string) (_ *testbed.Cluster, err error) {
-			// Parallel tests wait for much of their time, so more of them run than there are cores.
-			if err = flag.Set("test.parallel", "4"); err != nil {
-				return nil, err
-			}
 			config := withClouds()
 			if *byChart {
 				if config, err = charted(); err != nil {

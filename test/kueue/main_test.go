@@ -31,6 +31,7 @@ var (
 
 func TestMain(m *testing.M) {
 	os.Exit(testbed.Suite{
+		Parallel: 6,
 		Programs: []string{testbed.SandboxVariable, testbed.KueueVariable},
 		Start:    start,
 		Stop: func() string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -21,6 +22,9 @@ const (
 
 // Suite is the tests of a package that share a cluster.
 type Suite struct {
+	// Parallel, if set, is how many tests run at a time where -parallel does not say: they wait for
+	// much of their time, so it may be more than there are cores.
+	Parallel int
 	// Programs are the variables without which the tests are skipped.
 	Programs []string
 	// Start starts the cluster, whose files are in dir, and watches its promises.
@@ -46,6 +50,10 @@ func (s Suite) Run(m *testing.M) (code int) {
 			code = 1
 		}
 		return err != nil
+	}
+	// The command line is read later, when the tests run.
+	if s.Parallel > 0 && failed(flag.Set("test.parallel", strconv.Itoa(s.Parallel))) {
+		return code
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

@@ -23,7 +23,7 @@ import (
 var shared *testbed.Cluster
 
 func TestMain(m *testing.M) {
-	os.Exit(testbed.Suite{Programs: []string{testbed.SandboxVariable}, Start: start}.Run(m))
+	os.Exit(testbed.Suite{Parallel: 4, Programs: []string{testbed.SandboxVariable}, Start: start}.Run(m))
 }
 
 // settings are those that a sample needs.
