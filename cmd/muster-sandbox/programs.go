@@ -16,7 +16,7 @@ import (
 func programs() map[string]components.Program {
 	all := components.Programs()
 	all[cluster.Muster] = components.FromCommand(func() *cobra.Command { return app.NewCommand(clouds.Connect) })
-	all[cluster.Standby] = all[cluster.Muster]
+	all[cluster.Standby], all[cluster.Dispatcher] = all[cluster.Muster], all[cluster.Muster]
 	all[cluster.Dashboard] = components.FromCommand(dashboard.NewCommand)
 	all[cluster.Clouds] = components.FromCommand(server.NewCommand)
 	all[standin.RayDashboard] = components.FromCommand(standin.NewRayDashboardCommand)

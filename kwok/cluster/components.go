@@ -17,6 +17,7 @@ const (
 	Clouds            = "clouds"
 	Muster            = "muster"
 	Standby           = "muster-standby"
+	Dispatcher        = "muster-dispatcher"
 	Dashboard         = "dashboard"
 )
 
@@ -55,6 +56,8 @@ var components = []component{
 		args: musterArgs(Muster, musterHealth, musterMetrics), probe: plainProbe(musterHealth, "/readyz")},
 	{name: Standby, needs: []string{Etcd, APIServer, Muster}, ports: []string{standbyHealth, standbyMetrics},
 		args: musterArgs(Standby, standbyHealth, standbyMetrics), probe: plainProbe(standbyHealth, "/readyz")},
+	{name: Dispatcher, needs: []string{Etcd, APIServer, Muster}, ports: []string{dispatcherHealth, dispatcherMetrics},
+		args: dispatcherArgs, probe: plainProbe(dispatcherHealth, "/readyz")},
 	{name: Dashboard, needs: []string{Etcd, APIServer}, ports: []string{Dashboard}, args: dashboardArgs,
 		probe: plainProbe(Dashboard, "/healthz")},
 }
@@ -65,13 +68,17 @@ const (
 	cloudsGCP = "clouds-gcp"
 )
 
-// muster listens on up to three ports, none of which is its main one; and so does the one that stands by, without a webhook.
+// muster listens on up to three ports, none of which is its main one; and so do the one that stands by and the dispatcher,
+// without a webhook.
 const (
 	musterHealth   = "muster-health"
 	musterMetrics  = "muster-metrics"
 	musterWebhook  = "muster-webhook"
 	standbyHealth  = "muster-standby-health"
 	standbyMetrics = "muster-standby-metrics"
+
+	dispatcherHealth  = "muster-dispatcher-health"
+	dispatcherMetrics = "muster-dispatcher-metrics"
 )
 
 // ComponentNames lists all components in start order.
@@ -276,6 +283,18 @@ func musterArgs(name, health, metrics string) func(plan) []string {
 			args = append(args, "--webhook-bind-address="+p.address(musterWebhook))
 		}
 		return append(args, p.musterFlags...)
+	}
+}
+
+// dispatcherArgs: Muster queues here, so the dispatcher makes the copies of jobs.
+func dispatcherArgs(p plan) []string {
+	return []string{
+		"dispatcher", "--make-copies",
+		"--namespace=" + accountsNamespace,
+		"--kubeconfig=" + p.kubeconfig(Dispatcher),
+		"--metrics-bind-address=" + p.address(dispatcherMetrics),
+		"--health-probe-bind-address=" + p.address(dispatcherHealth),
+		"--leader-elect=false",
 	}
 }
 

@@ -165,7 +165,7 @@ func (c Config) selectComponents() ([]string, error) {
 	if err := ValidateComponents(c.Only); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{Muster, Dashboard} {
+	for _, name := range []string{Muster, Dispatcher, Dashboard} {
 		if slices.Contains(c.Only, name) && c.Manifests == nil {
 			return nil, fmt.Errorf("%s cannot start without the manifests that give it its rights", name)
 		}
@@ -191,14 +191,30 @@ func (c Config) selectComponents() ([]string, error) {
 func (c Config) defaultComponents() []string {
 	var names []string
 	for _, component := range components {
-		if component.name == Muster && c.Manifests == nil || component.name == Kwok && len(c.Stages) == 0 || component.name == Clouds &&
-			c.Clouds == nil ||
-			component.name == Standby && (!c.Standby || c.Manifests == nil) || component.name == Dashboard && (!c.Dashboard || c.Manifests == nil) {
-			continue
+		if c.startsUnasked(component.name) {
+			names = append(names, component.name)
 		}
-		names = append(names, component.name)
 	}
 	return names
+}
+
+func (c Config) startsUnasked(component string) bool {
+	switch component {
+	case Kwok:
+		return len(c.Stages) > 0
+	case Clouds:
+		return c.Clouds != nil
+	case Muster:
+		return c.Manifests != nil
+	case Standby:
+		return c.Standby && c.Manifests != nil
+	case Dashboard:
+		return c.Dashboard && c.Manifests != nil
+	case Dispatcher:
+		return false // a cluster by itself has nothing to dispatch to
+	default:
+		return true
+	}
 }
 
 // ValidateComponents checks that the names are known and that each is accompanied by what it cannot run without.

@@ -19,7 +19,7 @@ func TestConfigIsCompletedOrRefused(t *testing.T) {
 		want   []string // components
 		refuse string   // part of the error
 	}{
-		"all there is": {config: Config{Manifests: manifests, Stages: stages, Clouds: &SimulatedClouds{}, Standby: true, Dashboard: true}, want: ComponentNames()},
+		"all there is": {config: Config{Manifests: manifests, Stages: stages, Clouds: &SimulatedClouds{}, Standby: true, Dashboard: true}, want: slices.DeleteFunc(ComponentNames(), func(name string) bool { return name == Dispatcher })},
 		"no clouds unless somebody says what they have": {config: Config{Manifests: manifests, Stages: stages}, want: []string{Etcd, APIServer, ControllerManager, Scheduler, Kwok, Muster}},
 		"a second muster that nobody asked for":         {config: Config{Only: []string{Etcd, APIServer, Muster, Standby}, Manifests: manifests}, refuse: "second muster"},
 		"no second muster without its rights":           {config: Config{Standby: true}, want: []string{Etcd, APIServer, ControllerManager, Scheduler}},
@@ -73,8 +73,8 @@ func TestPortsAreFreeDifferentAndBelowTheEphemeralRange(t *testing.T) {
 		}
 		seen[port] = name
 	}
-	if len(ports) != len(components)+7 {
-		t.Errorf("%d ports, want one for each component, one more for each muster, one for the webhook, two for the clouds and two for the operator: %v", len(ports), ports)
+	if len(ports) != len(components)+8 {
+		t.Errorf("%d ports, want one for each component, one more for each muster and the dispatcher, one for the webhook, two for the clouds and two for the operator: %v", len(ports), ports)
 	}
 }
 

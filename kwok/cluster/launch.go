@@ -84,7 +84,10 @@ func (c *Cluster) launchOnAPIServer(ctx context.Context) error {
 		if err := c.bringUpAsAccount(ctx, client, Muster); err != nil {
 			return err
 		}
-		return c.bringUpAsAccount(ctx, client, Standby)
+		if err := c.bringUpAsAccount(ctx, client, Standby); err != nil {
+			return err
+		}
+		return c.bringUpAsAccount(ctx, client, Dispatcher)
 	})
 	return group.Wait()
 }

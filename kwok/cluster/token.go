@@ -15,7 +15,7 @@ import (
 const accountsNamespace = "muster-system"
 
 // accounts are their names, by component.
-var accounts = map[string]string{Muster: "muster", Standby: "muster", Dashboard: "muster-dashboard"}
+var accounts = map[string]string{Muster: "muster", Standby: "muster", Dispatcher: "muster-dispatcher", Dashboard: "muster-dashboard"}
 
 const (
 	tokenLifetime = 2 * time.Hour

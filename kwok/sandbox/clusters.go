@@ -59,7 +59,7 @@ type Between func(worker string, next http.Handler) http.Handler
 
 // Clusters are a manager and its workers, all as one cluster of the configuration would be; but nothing runs at the
 // manager, so it has neither a scheduler nor machines, and no page has a cluster of its own. The manager knows its workers
-// as Kueue's MultiKueue does, and reaches each through what is between; nil is nothing.
+// as Kueue's MultiKueue does, a dispatcher gives them its jobs, and it reaches each through what is between; nil is nothing.
 func Clusters(config cluster.Config, workers int, between Between) cluster.SetConfig {
 	set := cluster.SetConfig{
 		Name: config.Name, DataDir: config.DataDir, Kubeconfig: config.Kubeconfig, Registry: config.Registry, Progress: config.Progress,
@@ -67,7 +67,16 @@ func Clusters(config cluster.Config, workers int, between Between) cluster.SetCo
 	config.DataDir, config.Kubeconfig, config.Registry, config.Progress = "", "", cluster.Registry{}, nil
 	config.Dashboard = false
 	manager := config
-	manager.Name, manager.Only = Manager, []string{cluster.Etcd, cluster.APIServer, cluster.ControllerManager, cluster.Muster}
+	manager.Name = Manager
+	manager.Only = []string{cluster.Etcd, cluster.APIServer, cluster.ControllerManager, cluster.Muster, cluster.Dispatcher}
+	manager.Manifests = func() ([]*unstructured.Unstructured, error) {
+		objects, err := config.Manifests()
+		if err != nil {
+			return nil, err
+		}
+		rights, err := deploy.Decode([]byte(inMustersNamespace(deploy.Dispatcher + deploy.DispatcherCopies)))
+		return append(objects, rights...), err
+	}
 	set.Clusters = []cluster.Config{manager}
 	var names []string
 	for number := range workers {
@@ -100,9 +109,12 @@ func connect(ctx context.Context, running *cluster.Set, workers []string, betwee
 	return nil
 }
 
+// inMustersNamespace is YAML that is published for Kueue's.
+func inMustersNamespace(text string) string { return strings.ReplaceAll(text, "kueue-system", deploy.Namespace) }
+
 // prepareWorker returns the kubeconfig by which the manager reaches a worker.
 func prepareWorker(ctx context.Context, c *cluster.Cluster, name string, between Between) ([]byte, error) {
-	account := strings.ReplaceAll(deploy.DispatcherWorker, "kueue-system", deploy.Namespace)
+	account := inMustersNamespace(deploy.DispatcherWorker)
 	objects, err := deploy.Decode(append(fmt.Appendf(nil, workerObjects, workerCPUs, workerGPUs), "---\n"+account...))
 	if err != nil {
 		return nil, err

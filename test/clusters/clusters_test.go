@@ -105,7 +105,7 @@ func TestAManagerAndItsWorkers(t *testing.T) {
 
 	t.Run("nothing runs at the manager", func(t *testing.T) {
 		want := map[string][]string{
-			sandbox.Manager: {cluster.Etcd, cluster.APIServer, cluster.ControllerManager, cluster.Muster},
+			sandbox.Manager: {cluster.Etcd, cluster.APIServer, cluster.ControllerManager, cluster.Muster, cluster.Dispatcher},
 			"worker-1":      {cluster.Etcd, cluster.APIServer, cluster.ControllerManager, cluster.Scheduler, cluster.Kwok, cluster.Muster},
 			"worker-2":      {cluster.Etcd, cluster.APIServer, cluster.ControllerManager, cluster.Scheduler, cluster.Kwok, cluster.Muster},
 		}
@@ -166,7 +166,7 @@ func TestAManagerAndItsWorkers(t *testing.T) {
 		t.Run("the manager's rights in "+w.Name, func(t *testing.T) { testRights(t, c, w) })
 		t.Run("the gate of "+w.Name, func(t *testing.T) { testGate(t, c, w) })
 	}
-	t.Run("a gang of the manager's runs in a worker", func(t *testing.T) { testGang(t, c, c.Workers[1]) })
+	t.Run("a gang of the manager's runs in a worker", func(t *testing.T) { testGang(t, c, c.Workers[0]) })
 }
 
 // testRights asks the worker what the manager may do there.
@@ -255,16 +255,18 @@ func testGate(t *testing.T, c *testbed.Clusters, w *testbed.Worker) {
 	}
 }
 
-// testGang has a Job made by the manager, which gets machines of the worker's.
+// testGang gives the manager a Job, which runs on machines of the worker's.
 func testGang(t *testing.T, c *testbed.Clusters, w *testbed.Worker) {
-	manager, _ := asManager(t, c, w.Name)
+	manager := c.Manager.Kube
 	template := workload("").Spec.PodSets[0].Template
 	template.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}
 	gang := &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "gang", Namespace: metav1.NamespaceDefault, Labels: map[string]string{jobs.QueueLabel: sandbox.SharedQueue},
 		},
-		Spec: batchv1.JobSpec{Parallelism: new(int32(2)), Completions: new(int32(2)), Template: template},
+		Spec: batchv1.JobSpec{
+			Parallelism: new(int32(2)), Completions: new(int32(2)), Template: template, ManagedBy: new(kueue.MultiKueueControllerName),
+		},
 	}
 	if err := manager.Create(t.Context(), gang); err != nil {
 		t.Fatal(err)
