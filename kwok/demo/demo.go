@@ -1,6 +1,7 @@
 // Package demo shows three stories on a sandbox: a request grows a group, a queued gang
-// waits for all of its machines, and a pool that cannot provide them all keeps none. It
-// checks the promises meanwhile.
+// waits for all of its machines, and a pool that cannot provide them all keeps none; and
+// a fourth on several clusters: where one has no machines the next is asked, and only
+// that one is paid for. It checks the promises meanwhile.
 package demo
 
 import (

@@ -110,7 +110,9 @@ func connect(ctx context.Context, running *cluster.Set, workers []string, betwee
 }
 
 // inMustersNamespace is YAML that is published for Kueue's.
-func inMustersNamespace(text string) string { return strings.ReplaceAll(text, "kueue-system", deploy.Namespace) }
+func inMustersNamespace(text string) string {
+	return strings.ReplaceAll(text, "kueue-system", deploy.Namespace)
+}
 
 // prepareWorker returns the kubeconfig by which the manager reaches a worker.
 func prepareWorker(ctx context.Context, c *cluster.Cluster, name string, between Between) ([]byte, error) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
@@ -97,6 +98,18 @@ func asManager(t *testing.T, c *testbed.Clusters, worker string) (client.Client,
 		t.Fatal(err)
 	}
 	return out, config
+}
+
+// TestTheDemoTellsItsStory runs the demo of several clusters as a newcomer does.
+func TestTheDemoTellsItsStory(t *testing.T) {
+	binary := os.Getenv(testbed.SandboxVariable)
+	if binary == "" {
+		t.Skip("set " + testbed.SandboxVariable + " to a built muster-sandbox to run this test, as `make test` does")
+	}
+	name := fmt.Sprintf("demo-clusters-%d", os.Getpid())
+	if out, err := exec.CommandContext(t.Context(), binary, "demo", "--name", name, "--clusters").CombinedOutput(); err != nil {
+		t.Errorf("the demo failed: %v\n%s", err, out)
+	}
 }
 
 func TestAManagerAndItsWorkers(t *testing.T) {
