@@ -3,13 +3,25 @@ package multikueue
 import (
 	"flag"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
 	"github.com/muster-dev/muster/queueing/dispatch"
+	"github.com/muster-dev/muster/queueing/workload"
+	"github.com/muster-dev/muster/test/kueue/managers"
 )
+
+var burst = flag.Int("burst", 0, "how many jobs TestBurst creates at once; 0 skips it")
 
 var rounds = flag.Int("rounds", 0, "how many jobs TestCompareDispatchers runs, one after another, in each of its scenes; 0 skips it")
 
@@ -63,4 +75,71 @@ func TestCompareDispatchers(t *testing.T) {
 				(billed / n).Round(10*time.Millisecond))
 		})
 	}
+}
+
+// TestBurst measures how many jobs a second come to their clusters where many wait, and how many writes the manager makes in the workers
+// for each, as the metrics of its own client count them. One run for each:
+//
+//	go test ./test/multikueue -run TestBurst -v -burst 200 -workers 3 -manager muster
+func TestBurst(t *testing.T) {
+	if *burst == 0 {
+		t.Skip("-burst is 0")
+	}
+	var holds []int32
+	for range workers {
+		holds = append(holds, 8)
+	}
+	s := newSite(t, holds...)
+	before := s.remoteWrites()
+	began := time.Now()
+	for i := range *burst {
+		s.job(fmt.Sprint("small-", i), 1, func(j *batchv1.Job) {
+			j.Spec.Template.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("100m")}}
+		})
+	}
+	created := time.Since(began)
+	count := func(is func(*kueue.Workload) bool) (n int) {
+		var list kueue.WorkloadList
+		s.List(&list, client.InNamespace(s.Name))
+		for i := range list.Items {
+			if is(&list.Items[i]) {
+				n++
+			}
+		}
+		return n
+	}
+	n := 0
+	s.Within(10*time.Minute, "clusters for all jobs", func() bool {
+		n = count(func(w *kueue.Workload) bool { return w.Status.ClusterName != nil })
+		return n == *burst
+	}, func() string { return fmt.Sprintf("%d of %d have one", n, *burst) })
+	given := time.Since(began)
+	s.Within(10*time.Minute, "end of all jobs", func() bool { return count(workload.IsFinished) == *burst }, func() string { return "" })
+	t.Logf("%s, %s: %d jobs were created in %s and given to clusters within %s, %.1f a second; %.1f remote writes a job", managedBy, *dispatcherName, *burst,
+		created.Round(10*time.Millisecond), given.Round(10*time.Millisecond), float64(*burst)/given.Seconds(),
+		float64(s.remoteWrites()-before)/float64(*burst))
+}
+
+// remoteWrites are those that the manager's processes have made in workers, which they reach by the wires.
+func (s *site) remoteWrites() (n int) {
+	s.Helper()
+	var processes []*managers.Manager
+	for _, m := range []*managers.Manager{stock, dispatcher} {
+		if m != nil {
+			processes = append(processes, m)
+		}
+	}
+	sample := regexp.MustCompile(`(?m)^rest_client_requests_total\{code="\d+",host="([^"]+)",method="(POST|PUT|PATCH|DELETE)"\} (\S+)$`)
+	for _, m := range processes {
+		for _, found := range sample.FindAllStringSubmatch(m.Metrics(), -1) {
+			value, err := strconv.ParseFloat(found[3], 64)
+			if err != nil {
+				s.Fatal(err)
+			}
+			if slices.ContainsFunc(wires, func(w *wire) bool { return w.address() == found[1] }) {
+				n += int(value)
+			}
+		}
+	}
+	return n
 }

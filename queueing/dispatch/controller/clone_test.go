@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/queueing/dispatch"
 	"github.com/muster-dev/muster/queueing/jobs/batch"
 )
 
@@ -38,6 +39,22 @@ func TestACopySaysWhatItIsOf(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, c.ObjectMeta); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// TestOnlyWhatAWorkerHasJudgedIsARefusal: a copy shows for a moment that it was held back by the gate, after that is off.
+func TestOnlyWhatAWorkerHasJudgedIsARefusal(t *testing.T) {
+	for reason, want := range map[string]dispatch.Reason{
+		"": "", "AdmissionGated": "", "WaitingForPreemptedWorkloads": "", "WaitingForQuota": dispatch.NoQuota, "NoMatchingFlavor": dispatch.NoQuota,
+	} {
+		theirs := me.copyFor(ours("job-train"))
+		delete(theirs.Annotations, "kueue.x-k8s.io/admission-gated-by")
+		if reason != "" {
+			theirs.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionFalse, Reason: reason}}
+		}
+		if got := me.copyOf(theirs, ours("job-train"), nil).Refused; got != want {
+			t.Errorf("a copy that says %q counts as %q, want %q", reason, got, want)
+		}
 	}
 }
 

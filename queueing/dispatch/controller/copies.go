@@ -90,11 +90,7 @@ func (c *copies) Reconcile(ctx context.Context, request reconcile.Request) (reco
 			return reconcile.Result{}, err
 		}
 	}
-	step := dispatch.Manage(s.job, s.clusters, c.clock.Now())
-	if step.Weigh {
-		defer c.weigh(ctx, s.Workload, s.clusters)()
-		step = dispatch.Manage(s.job, s.clusters, c.clock.Now())
-	}
+	step := c.decide(ctx, s.Workload, s.clusters, func() dispatch.Step { return dispatch.Manage(s.job, s.clusters, c.clock.Now()) })
 	done, err := c.carryOut(ctx, s, step)
 	switch {
 	case apierrors.IsConflict(err), err == nil && !done:

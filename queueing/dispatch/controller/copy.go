@@ -79,8 +79,13 @@ func refusalOf(w *kueue.Workload, requests []*provreq.ProvisioningRequest) (disp
 			return dispatch.NoCapacity, c.Message
 		}
 	}
-	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil && c.Status == metav1.ConditionFalse {
-		return dispatch.NoQuota, c.Message
+	c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
+	if c == nil || c.Status != metav1.ConditionFalse || slices.Contains(undecided, c.Reason) {
+		return "", ""
 	}
-	return "", ""
+	return dispatch.NoQuota, c.Message
 }
+
+// undecided are the reasons of a Workload without quota that its worker has not refused: one that has not been judged since it was
+// awarded, and one for which others are being stopped.
+var undecided = []string{kueue.WorkloadAdmissionGated, kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads}

@@ -121,11 +121,7 @@ func (d *dispatcher) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, nil
 	}
 	clusters := d.view(ctx, w, config, &record)
-	step := dispatch.Next(job, clusters, d.clock.Now())
-	if step.Weigh {
-		defer d.weigh(ctx, w, clusters)()
-		step = dispatch.Next(job, clusters, d.clock.Now())
-	}
+	step := d.decide(ctx, w, clusters, func() dispatch.Step { return dispatch.Next(job, clusters, d.clock.Now()) })
 	done, err := d.carryOut(ctx, w, record, step)
 	switch {
 	case apierrors.IsConflict(err), err == nil && !done:
@@ -211,7 +207,6 @@ func (d *dispatcher) carryOut(ctx context.Context, w *kueue.Workload, before dis
 	if err := d.nominate(ctx, w, clusters); err != nil {
 		return false, err
 	}
-	d.workers.expect(w, step.Cluster)
 	if step.Do == dispatch.Nominate {
 		nominations.WithLabelValues(step.Cluster).Inc()
 	} else if n := len(step.Record.Refusals); n > 0 {

@@ -177,10 +177,24 @@ func (s self) ungated(w *kueue.Workload) *kueue.Workload {
 	return out
 }
 
-// weigh adds what is known of the prospects of a Workload in the clusters. Its caller then decides, and no other does until it calls
-// decided: what one job is given another one does not get.
-func (d *dispatcher) weigh(ctx context.Context, w *kueue.Workload, clusters []dispatch.Cluster) (decided func()) {
-	d.weighing.Lock()
+// decide returns the next step, by the prospects of the Workload where they matter. One decision at a time: what one job is given is
+// counted in for the next.
+func (d *dispatcher) decide(ctx context.Context, w *kueue.Workload, clusters []dispatch.Cluster, next func() dispatch.Step) dispatch.Step {
+	step := next()
+	if step.Weigh {
+		d.weighing.Lock()
+		defer d.weighing.Unlock()
+		d.weigh(ctx, w, clusters)
+		step = next()
+	}
+	if step.Do == dispatch.Nominate || step.Do == dispatch.Withdraw {
+		d.workers.expect(w, step.Cluster)
+	}
+	return step
+}
+
+// weigh adds what is known of the prospects of a Workload in the clusters.
+func (d *dispatcher) weigh(ctx context.Context, w *kueue.Workload, clusters []dispatch.Cluster) {
 	job := d.workers.self.ungated(w)
 	for i := range clusters {
 		c := &clusters[i]
@@ -191,10 +205,9 @@ func (d *dispatcher) weigh(ctx context.Context, w *kueue.Workload, clusters []di
 			c.Prospect = connection.picture.prospect(ctx, job)
 		}
 	}
-	return d.weighing.Unlock
 }
 
-// expect has a job counted in the cluster that is nominated for it, and in no other.
+// expect has a job counted in the cluster that is to be nominated for it, and in no other. Where that fails it is decided on again soon.
 func (s *workers) expect(w *kueue.Workload, cluster string) {
 	for _, name := range s.names() {
 		if c := s.connection(name); c != nil {
