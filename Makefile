@@ -128,7 +128,7 @@ test: build ## Run all tests, those on a real cluster included.
 	@$(MAKE) --no-print-directory kueue twin || { rm -rf $(KUEUE) $(KUEUECTL) $(TWIN); echo "SKIP: stock Kueue could not be built, so what needs it is left out"; }
 	@export $(PROGRAMS) GOGC=$${GOGC:-400}; status=0; \
 	go test -short -timeout 60m $(ARGS) ./test/e2e || status=1; \
-	nice go test -p 1 -short -timeout 60m $(ARGS) $$(go list ./... | grep -vxF -f <(go list ./test/e2e $(CLUSTERS))) & others=$$!; \
+	nice go test -p 2 -short -timeout 60m $(ARGS) $$(go list ./... | grep -vxF -f <(go list ./test/e2e $(CLUSTERS))) & others=$$!; \
 	go test -p 2 -short -timeout 60m $(ARGS) $(CLUSTERS) || status=1; \
 	wait $$others || status=1; \
 	exit $$status
