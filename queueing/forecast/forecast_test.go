@@ -45,6 +45,12 @@ func TestForecast(t *testing.T) {
 			want: "1h30m0s (1h30m0s to 1h30m0s)",
 		},
 		{
+			name: "one is not overtaken by what is judged beside the one that it is behind",
+			objects: []metav1.Object{queue("team", "spot=12"), job("next", 4, created(noon)),
+				job("first", 5, atMost(time.Hour), created(noon.Add(-2*time.Minute))), job("second", 6, atMost(time.Hour), created(noon.Add(-time.Minute)))},
+			want: "1h0m0s (1h0m0s to 1h0m0s)",
+		},
+		{
 			name:    "runs that all took an hour are expected to take one",
 			objects: []metav1.Object{queue("team", "spot=4"), job("first", 4, running(noon)), job("next", 4)},
 			history: historyOf(hourly, 60, 60, 60),

@@ -22,6 +22,10 @@ import (
 // may start around them in truth, but hardly before some of them have.
 const widest = 16
 
+// outright is how many of these are judged whatever waits before them. What is behind another one is overtaken, wrongly, by what is
+// judged beside that one and starts with it.
+const outright = 8
+
 // lane are the Workloads of a LocalQueue that wait. To judge all of them at every
 // step would cost too much, so only those are in the State whose turn may be next.
 type lane struct {
@@ -195,7 +199,7 @@ func (l *lane) next() *cache.Workload {
 	for l.hasRoom() {
 		one := heap.Pop(&l.free).(*line)
 		one.held = true
-		if i := slices.IndexFunc(l.judged, func(w waiting) bool { return w.keeps(one) }); i >= 0 {
+		if i := slices.IndexFunc(l.judged, func(w waiting) bool { return w.keeps(one) }); i >= 0 && len(l.judged) >= outright {
 			l.judged[i].line.behind = append(l.judged[i].line.behind, one)
 			continue
 		}
