@@ -52,6 +52,7 @@ type bare struct {
 func newBare(t *testing.T) *bare {
 	t.Helper()
 	program(t, testbed.SandboxVariable)
+	program(t, "MUSTER_HELM_BIN")
 	b := &bare{T: t, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
 	c, err := testbed.Start(t.Context(), "install", cluster.Config{
 		Stages: stages.YAML(), Manifests: simulation, Kubeconfig: b.kubeconfig, Progress: os.Stderr,
