@@ -192,6 +192,43 @@ func TestAMachineThatIsTakenBackCountsUntilItsEndIsListed(t *testing.T) {
 	}
 }
 
+// TestAMachineThatNoWatchTellsOfIsForgotten once it has been taken back: it was gone before its
+// cloud's watch looked, or the answer of its launch came after the news of its end.
+func TestAMachineThatNoWatchTellsOfIsForgotten(t *testing.T) {
+	booting, gone := machine(cloudprovider.Booting), machine(cloudprovider.Gone)
+	for name, tc := range map[string]struct {
+		story func(*Model)
+		want  int
+	}{
+		"no watch has told of it":     {func(m *Model) { m.MachineLaunched(booting); m.MachineTaken(booting) }, 0},
+		"the launch was repeated":     {func(m *Model) { m.MachineLaunched(booting); m.MachineLaunched(booting); m.MachineTaken(booting) }, 0},
+		"it is not taken back":        {func(m *Model) { m.MachineLaunched(booting) }, 1},
+		"a watch has told of it, too": {func(m *Model) { m.MachineLaunched(booting); m.SetMachine(booting); m.MachineTaken(booting) }, 1},
+		"and that before the launch":  {func(m *Model) { m.SetMachine(booting); m.MachineLaunched(booting); m.MachineTaken(booting) }, 1},
+		"its end was told of before that": {func(m *Model) {
+			m.SetMachine(booting)
+			m.SetMachine(gone)
+			m.MachineLaunched(booting)
+			m.MachineTaken(booting)
+		}, 0},
+	} {
+		clock := testingclock.NewFakePassiveClock(noon)
+		m := New(clock, transaction.KnownClasses)
+		m.Set(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
+		tc.story(m)
+		count := func() int { return m.Snapshot(noon).FindGroup("gpu").Machines }
+		m.Tidy()
+		if got := count(); got != 1 {
+			t.Errorf("%s: at once %d machines, want 1", name, got)
+		}
+		clock.SetTime(noon.Add(watchedWithin + time.Second))
+		m.Tidy()
+		if got := count(); got != tc.want {
+			t.Errorf("%s: later %d machines, want %d", name, got, tc.want)
+		}
+	}
+}
+
 // TestANodeOutlivesItsMachine: it has ended once its cloud says so, but not while the machine is
 // only stopped, since it may be started again.
 func TestANodeOutlivesItsMachine(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
+	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/cost"
 	"github.com/muster-dev/muster/provisioning/planner"
@@ -167,8 +168,12 @@ func (m *Model) Tidy() {
 	now := m.now()
 	m.Fleet(now)
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.losses.forget(now)
+	vanished := m.machines.vanished(now)
+	m.mu.Unlock()
+	for _, key := range vanished {
+		m.SetMachine(cloudprovider.Machine{Group: key.group, Name: key.name, State: cloudprovider.Gone})
+	}
 }
 
 // Launching are the groups in which attempts in flight launch machines, by name.

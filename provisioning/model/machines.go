@@ -26,6 +26,9 @@ type machines struct {
 	// taken are those that their cloud has accepted to terminate, and still lists as they were:
 	// nothing is done with them any more, but they count until lists show their end.
 	taken map[machineKey]bool
+	// unwatched are those that only the answer of a launch has told of, and since when. One that went
+	// before its cloud's watch looked will never be told of, nor one that the watch told of before the answer came.
+	unwatched map[machineKey]time.Time
 	// alive counts the machines of each group that have not ended.
 	alive map[string]int
 
@@ -51,7 +54,7 @@ func (r ref) machine() machineKey { return machineKey{r.group, r.name} }
 func newMachines() machines {
 	return machines{
 		byKey: map[machineKey]cloudprovider.Machine{}, launched: index[string, machineKey]{},
-		made: map[machineKey]time.Time{}, served: map[machineKey]bool{}, taken: map[machineKey]bool{}, alive: map[string]int{},
+		made: map[machineKey]time.Time{}, served: map[machineKey]bool{}, taken: map[machineKey]bool{}, unwatched: map[machineKey]time.Time{}, alive: map[string]int{},
 		nodes: map[string]string{}, keys: map[string]machineKey{}, ended: map[string]bool{},
 		unregistered: index[types.UID, machineKey]{}, halted: map[machineKey]bool{}, providerIDs: map[string]string{},
 	}
@@ -62,6 +65,7 @@ func newMachines() machines {
 // its NodeGroup is there.
 func (ms *machines) set(c cloudprovider.Machine, listed bool, now time.Time) effect {
 	key := machineKey{c.Group, c.Name}
+	delete(ms.unwatched, key)
 	if c.State == cloudprovider.Gone {
 		delete(ms.made, key)
 		delete(ms.served, key)
@@ -88,6 +92,33 @@ func (ms *machines) set(c cloudprovider.Machine, listed bool, now time.Time) eff
 	}
 	ms.put(key, c, listed)
 	return changed
+}
+
+// answered stores a machine that a launch has returned.
+func (ms *machines) answered(c cloudprovider.Machine, listed bool, now time.Time) effect {
+	key := machineKey{c.Group, c.Name}
+	since, unwatched := ms.unwatched[key]
+	if _, known := ms.byKey[key]; !known {
+		since, unwatched = now, true
+	}
+	e := ms.set(c, listed, now)
+	if unwatched {
+		ms.unwatched[key] = since
+	}
+	return e
+}
+
+// watchedWithin is how soon the watch of a cloud tells of a machine that exists.
+const watchedWithin = 2 * time.Minute
+
+// vanished are the machines that are being deleted and that no watch will show the end of.
+func (ms *machines) vanished(now time.Time) (out []machineKey) {
+	for key, since := range ms.unwatched {
+		if ms.taken[key] && now.Sub(since) > watchedWithin {
+			out = append(out, key)
+		}
+	}
+	return out
 }
 
 // take notes that a machine is being deleted, unless it is gone already.

@@ -250,6 +250,13 @@ func (m *Model) SetMachine(c cloudprovider.Machine) {
 	m.change(ref{machineObject, c.Group, c.Name}, func() effect { return m.machines.set(c, m.listed(key), m.now()) })
 }
 
+// MachineLaunched tells of a machine that a launch has returned. The watch of its cloud has told
+// of it already, or will soon.
+func (m *Model) MachineLaunched(c cloudprovider.Machine) {
+	key := machineKey{c.Group, c.Name}
+	m.change(ref{machineObject, c.Group, c.Name}, func() effect { return m.machines.answered(c, m.listed(key), m.now()) })
+}
+
 // MachineTaken tells that a machine is being deleted, unless it is gone already.
 func (m *Model) MachineTaken(c cloudprovider.Machine) {
 	key := machineKey{c.Group, c.Name}

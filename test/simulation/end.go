@@ -195,6 +195,33 @@ const restTime = 30 * time.Second
 // mostRounds is how often something may be due until a story that is tried again and again is left at that.
 const mostRounds = 600
 
+// last is when the last time is over that muster gives bookings, and idle machines of NodeGroups that were deleted: where nothing
+// else is said, ten minutes from whenever the gang had its turn.
+func (s *simulator) last() (last time.Time) {
+	for _, r := range all[*provreq.ProvisioningRequest](s.store) {
+		if c := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned); isTrue(r, provreq.Provisioned) && !over(r) {
+			last = latest(last, c.LastTransitionTime.Add(v1alpha1.DefaultBookingTimeout+restTime))
+		}
+	}
+	if slices.ContainsFunc(all[*kwokv1alpha1.Machine](s.store), func(m *kwokv1alpha1.Machine) bool {
+		return m.Status.Phase != kwokv1alpha1.MachineTerminated && find[*v1alpha1.NodeGroup](s.store, "", m.Spec.Group) == nil
+	}) {
+		for _, t := range s.muster.allTimers() {
+			if t.of.owner == "giveback" {
+				last = latest(last, t.at)
+			}
+		}
+	}
+	return last
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
 // rest waits until muster and the world have nothing to do for a while and then restarts it. All
 // objects must stay as they are, except for the wording of messages. Otherwise muster
 // was idle though there was something to do, or had not written what it knew.
@@ -218,7 +245,9 @@ func (s *simulator) rest() {
 			next = time.Now()
 		}
 		if !next.Before(time.Now().Add(restTime)) {
-			break
+			if next = s.last(); !time.Now().Before(next) {
+				break
+			}
 		}
 		s.run(next.Add(time.Second))
 	}

@@ -120,6 +120,9 @@ type scatter struct {
 	total, worst time.Duration
 }
 
+// mostScattered bounds for how long such a machine is billed once that is known.
+const mostScattered = time.Minute
+
 // noteScattered counts how long a machine is billed that is known to be in another rack than the rest of its attempt, or that
 // is of one that was given up for that.
 func (s *simulator) noteScattered(m *kwokv1alpha1.Machine) {

@@ -182,7 +182,7 @@ func (c *Controller) call(ctx context.Context, e *model.Entry, call transaction.
 		Group: group, Count: call.Count, Token: call.Token, Request: e.String(), Together: call.Together,
 	})
 	for _, m := range machines {
-		c.Model.SetMachine(m)
+		c.Model.MachineLaunched(m)
 	}
 	return err
 }
