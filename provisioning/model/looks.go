@@ -57,7 +57,7 @@ func (m *Model) Due(more []types.UID) (out []Entry) {
 			maps.Copy(due, m.requests.phases[waiting])
 		}
 		for uid := range m.losses {
-			due[uid] = due[uid] || len(m.losses.untold(uid)) > 0
+			due[uid] = due[uid] || len(m.losses.Untold(uid)) > 0
 		}
 		for uid := range due {
 			if e := m.requests.byUID[uid]; due[uid] && m.mayProceed(e) {
@@ -75,7 +75,7 @@ func (m *Model) Due(more []types.UID) (out []Entry) {
 // mayProceed reports whether there may be a step for the request: for one that is over only
 // where something of it is lost or stranded.
 func (m *Model) mayProceed(e *request) bool {
-	return e != nil && (e.status != transaction.Over || len(m.losses.untold(e.object.UID)) > 0 || len(m.losses.held(e.object.UID)) > 0 ||
+	return e != nil && (e.status != transaction.Over || len(m.losses.Untold(e.object.UID)) > 0 || len(m.losses.Held(e.object.UID)) > 0 ||
 		m.consumers.strandedOf(e).Pods > 0)
 }
 
@@ -120,7 +120,7 @@ func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.Vi
 		}
 		v.Active = m.consumers.active[state.ConsumerKey{Namespace: r.Namespace, Name: r.Name}]
 		v.KeyTaken = m.requests.keyTaken(r)
-		v.Lost, v.Held = m.losses.untold(r.UID), m.losses.held(r.UID)
+		v.Lost, v.Held = m.losses.Untold(r.UID), m.losses.Held(r.UID)
 		if r.Policy.RevokeOnLoss && len(v.Lost)+len(v.Held) > 0 {
 			f := m.fleetAt(s.Now)
 			v.Spared = map[string]bool{}
@@ -168,7 +168,7 @@ func (m *Model) Tidy() {
 	now := m.now()
 	m.Fleet(now)
 	m.mu.Lock()
-	m.losses.forget(now)
+	m.losses.Forget(now)
 	vanished := m.machines.vanished(now)
 	m.mu.Unlock()
 	for _, key := range vanished {

@@ -54,8 +54,8 @@ func (r ref) machine() machineKey { return machineKey{r.group, r.name} }
 func newMachines() machines {
 	return machines{
 		byKey: map[machineKey]cloudprovider.Machine{}, launched: index[string, machineKey]{},
-		made: map[machineKey]time.Time{}, served: map[machineKey]bool{}, taken: map[machineKey]bool{}, unwatched: map[machineKey]time.Time{}, alive: map[string]int{},
-		nodes: map[string]string{}, keys: map[string]machineKey{}, ended: map[string]bool{},
+		made: map[machineKey]time.Time{}, served: map[machineKey]bool{}, taken: map[machineKey]bool{},
+		unwatched: map[machineKey]time.Time{}, alive: map[string]int{}, nodes: map[string]string{}, keys: map[string]machineKey{}, ended: map[string]bool{},
 		unregistered: index[types.UID, machineKey]{}, halted: map[machineKey]bool{}, providerIDs: map[string]string{},
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/muster-dev/muster/provisioning/cost"
+	"github.com/muster-dev/muster/provisioning/model/losses"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
@@ -37,7 +38,7 @@ type Model struct {
 	specs     specs
 	requests  requests
 	consumers consumers
-	losses    losses
+	losses    losses.Losses
 	machines  machines
 	nodes     nodes
 	groups    groups
@@ -55,7 +56,7 @@ type Model struct {
 // New returns an empty model of the requests that are served.
 func New(c clock.PassiveClock, served transaction.Server) *Model {
 	m := &Model{
-		clock: c, served: served, policies: newPolicies(), requests: newRequests(), consumers: newConsumers(c.Now()), losses: losses{},
+		clock: c, served: served, policies: newPolicies(), requests: newRequests(), consumers: newConsumers(c.Now()), losses: losses.Losses{},
 		machines: newMachines(), groups: newGroups(),
 	}
 	m.specs = newSpecs(&m.objects, &m.policies)

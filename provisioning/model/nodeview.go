@@ -10,13 +10,14 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/model/losses"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // refresh reads a node again. Where it offers more than before, requests that wait for
 // capacity may find it; where it promises less, they may wait in vain.
-func (ns *nodes) refresh(name string, losses losses, now time.Time) effect {
+func (ns *nodes) refresh(name string, lost losses.Losses, now time.Time) effect {
 	old := ns.set.Find(name)
 	var read *state.Node
 	if n := ns.byName[name]; n != nil && n.object != nil {
@@ -28,10 +29,10 @@ func (ns *nodes) refresh(name string, losses losses, now time.Time) effect {
 	}
 	ended := read != nil && ns.machines.ended[read.ProviderID]
 	if old != nil && (read == nil || old.Machine != nil && ended) {
-		losses.lost(old, ns.requests, now)
+		lost.Lost(old, ns.requests.concerns, now)
 	}
 	if read != nil && !ended {
-		losses.back(read)
+		lost.Back(read)
 	}
 	if read != nil && read.OffersMoreThan(old) || read.PromisesLessThan(old) {
 		return frees

@@ -254,3 +254,9 @@ func (rs *requests) keyTaken(r *transaction.Request) string {
 	}
 	return taken
 }
+
+// concerns reports whether a request is to be told of the loss of a node that it has booked, or where so many of its pods run.
+func (rs *requests) concerns(request types.UID, pods int) bool {
+	e := rs.byUID[request]
+	return e != nil && e.status != transaction.Pending && (e.status != transaction.Over || pods > 0)
+}

@@ -276,7 +276,7 @@ func (m *Model) SetLeaving(name string, leaving bool) {
 func (m *Model) LossTold(uid types.UID, lost []transaction.LostNode, held bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.losses.told(uid, lost, held)
+	m.losses.Told(uid, lost, held)
 }
 
 // Distinguish tells plans apart nodes by these labels, too, since pods select

@@ -1,4 +1,5 @@
-package model
+// Package losses remembers which nodes requests have lost, and what they were told of that.
+package losses
 
 import (
 	"maps"
@@ -11,8 +12,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// losses are the nodes that each request has lost, until it is gone.
-type losses map[types.UID]map[string]*loss
+// Losses are the nodes that each request has lost, by name, until it is gone.
+type Losses map[types.UID]map[string]*loss
 
 // loss is a node that a request has lost.
 type loss struct {
@@ -22,13 +23,12 @@ type loss struct {
 	told, held bool
 }
 
-// lost notes that a node went, or its machine ended: requests that have booked it, or whose
-// pods it runs, have to be told.
-func (ls losses) lost(n *state.Node, requests *requests, now time.Time) {
+// Lost notes that a node went, or its machine ended: requests that have booked it, or whose
+// pods it runs, have to be told. Concerns reports whether one of so many pods there is to be.
+func (ls Losses) Lost(n *state.Node, concerns func(request types.UID, pods int) bool, now time.Time) {
 	for i := range n.Labelled {
 		b := &n.Labelled[i]
-		e := requests.byUID[b.UID]
-		if e == nil || e.status == transaction.Pending || e.status == transaction.Over && b.Running == 0 {
+		if !concerns(b.UID, b.Running) {
 			continue
 		}
 		if ls[b.UID] == nil {
@@ -40,9 +40,9 @@ func (ls losses) lost(n *state.Node, requests *requests, now time.Time) {
 	}
 }
 
-// back forgets that a node of that name was lost, once that has been told: the one that is
+// Back forgets that a node of that name was lost, once that has been told: the one that is
 // booked now may be lost, too.
-func (ls losses) back(n *state.Node) {
+func (ls Losses) Back(n *state.Node) {
 	for i := range n.Labelled {
 		uid := n.Labelled[i].UID
 		if l := ls[uid][n.Name]; l != nil && l.told {
@@ -51,8 +51,8 @@ func (ls losses) back(n *state.Node) {
 	}
 }
 
-// told notes that the request has been told of these nodes, and whether its gang runs on for now.
-func (ls losses) told(uid types.UID, nodes []transaction.LostNode, held bool) {
+// Told notes that the request has been told of these nodes, and whether its gang runs on for now.
+func (ls Losses) Told(uid types.UID, nodes []transaction.LostNode, held bool) {
 	for _, n := range nodes {
 		if l := ls[uid][n.Name]; l != nil {
 			l.told, l.held = true, held
@@ -60,17 +60,17 @@ func (ls losses) told(uid types.UID, nodes []transaction.LostNode, held bool) {
 	}
 }
 
-// untold are the lost nodes of a request that it has not been told of, by name.
-func (ls losses) untold(uid types.UID) []transaction.LostNode {
+// Untold are the lost nodes of a request that it has not been told of, by name.
+func (ls Losses) Untold(uid types.UID) []transaction.LostNode {
 	return ls.those(uid, func(l *loss) bool { return !l.told })
 }
 
-// held are those for which its gang was not stopped, by name.
-func (ls losses) held(uid types.UID) []transaction.LostNode {
+// Held are those for which its gang was not stopped, by name.
+func (ls Losses) Held(uid types.UID) []transaction.LostNode {
 	return ls.those(uid, func(l *loss) bool { return l.held })
 }
 
-func (ls losses) those(uid types.UID, which func(*loss) bool) (out []transaction.LostNode) {
+func (ls Losses) those(uid types.UID, which func(*loss) bool) (out []transaction.LostNode) {
 	for _, name := range slices.Sorted(maps.Keys(ls[uid])) {
 		if l := ls[uid][name]; which(l) {
 			out = append(out, l.LostNode)
@@ -82,7 +82,8 @@ func (ls losses) those(uid types.UID, which func(*loss) bool) (out []transaction
 // untoldFor is how long a loss is remembered that no request has been told of.
 const untoldFor = 10 * time.Minute
 
-func (ls losses) forget(now time.Time) {
+// Forget drops what has been remembered for long.
+func (ls Losses) Forget(now time.Time) {
 	for _, lost := range ls {
 		maps.DeleteFunc(lost, func(_ string, l *loss) bool { return !l.told && now.Sub(l.at) > untoldFor })
 	}
