@@ -25,7 +25,7 @@ var shared *testbed.Cluster
 
 func TestMain(m *testing.M) {
 	os.Exit(testbed.Suite{
-		Parallel: 6,
+		Parallel: 4,
 		Programs: []string{testbed.SandboxVariable},
 		Start: func(ctx context.Context, _ string) (_ *testbed.Cluster, err error) {
 			config := withClouds()

@@ -31,7 +31,7 @@ var (
 
 func TestMain(m *testing.M) {
 	os.Exit(testbed.Suite{
-		Parallel: 6,
+		Parallel: 4,
 		Programs: []string{testbed.SandboxVariable, testbed.KueueVariable},
 		Start:    start,
 		Stop: func() string {
