@@ -44,6 +44,23 @@ func onNodes(names ...string) func(*kueue.Workload) {
 	}
 }
 
+// TestRacksAreListedByTheirNumbers, and so are the places of a job's pods.
+func TestRacksAreListedByTheirNumbers(t *testing.T) {
+	nodes := make([]int, 11)
+	for i := range nodes {
+		nodes[i] = 1
+	}
+	w := running("train", "team", 3, onNodes("r1-n1", "r2-n1", "r10-n1"))
+	p := pictureOf(nil, append(racked(nodes...), team("team", nil, "h100=512"), w)...)
+	var names []string
+	for _, l := range p.Racks() {
+		names = append(names, l.Name())
+	}
+	if got := strings.Join(names, " "); got != "r1 r2 r3 r4 r5 r6 r7 r8 r9 r10 r11" {
+		t.Errorf("the racks are %s", got)
+	}
+}
+
 func TestRacksAreListedWithWhatIsOnThem(t *testing.T) {
 	objects := append(racked(3, 1, 0), team("team", nil, "h100=512"), running("train", "team", 2, onNodes("r1-n1", "r2-n1")))
 	closed := node("r4-n1", "h100")

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/maruel/natural"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -73,6 +74,7 @@ func (p *Picture) Racks(flavors ...string) []RackLine {
 		}
 		name := kueue.ResourceFlavorReference(flavor)
 		domains := p.Queues.Nodes.Occupancy(name)
+		slices.SortStableFunc(domains, func(a, b placement.Occupancy) int { return slices.CompareFunc(a.Values, b.Values, inNumbers) })
 		largest := nodegroups.Resources{}
 		for i := range domains {
 			for resource, v := range domains[i].Capacity {
@@ -111,12 +113,24 @@ func (p *Picture) placesOf(a *kueue.Admission) (out []string) {
 			}
 		}
 		var places []string
-		for _, name := range slices.Sorted(maps.Keys(pods)) {
+		for _, name := range slices.SortedFunc(maps.Keys(pods), inNumbers) {
 			places = append(places, fmt.Sprintf("%s in %s", text.Pods(pods[name]), name))
 		}
 		out = append(out, fmt.Sprintf("pod set %s: %s", assignment.Name, strings.Join(places, ", ")))
 	}
 	return out
+}
+
+// inNumbers orders names by the numbers in them, as people do: r2 comes before r10.
+func inNumbers(a, b string) int {
+	switch {
+	case a == b:
+		return 0
+	case natural.Less(a, b):
+		return -1
+	default:
+		return 1
+	}
 }
 
 // RackFlavors returns the flavors that have a Topology.
