@@ -36,7 +36,7 @@ import (
 //	flavor NAME [label=K=V] [taint=K=V] [tolerate=K] [topology=NAME]
 //	topology NAME levels=(LABEL,...)
 //	node NAME [pool=FLAVOR] [count=N] [LABEL=V] RESOURCE=QUANTITY ...     (N of them, numbered; label rack and those with a slash)
-//	gone NAME                           (a node is deleted)
+//	gone NAME [topology]                (a node, or a Topology, is deleted)
 //	places NAME                         (where the pods of a workload go)
 //	pod NAME node=NODE RESOURCE=QUANTITY ...                              (which no Workload has; done takes it away)
 //	check NAME [controller=C] [config=PROVISIONINGREQUESTCONFIG] [policy=CAPACITYPOLICY]
@@ -160,6 +160,10 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 	case "node":
 		w.nodes(t, name, args)
 	case "gone":
+		if _, is := args["topology"]; is {
+			w.s.Delete(&kueue.Topology{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			break
+		}
 		w.s.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeOf(name)}})
 	case "pod":
 		w.pod(name, args)

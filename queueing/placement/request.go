@@ -44,6 +44,14 @@ type levels struct {
 	required, unconstrained bool
 }
 
+// SliceSize is of how many pods the largest slices are; zero where there are none, or no size is given.
+func SliceSize(r *kueue.PodSetTopologyRequest) int32 {
+	if layers := layersOf(r); len(layers) > 0 {
+		return layers[0].Size
+	}
+	return 0
+}
+
 // layersOf are the layers of slices, from the coarsest to the finest.
 func layersOf(r *kueue.PodSetTopologyRequest) []kueue.PodsetSliceRequiredTopologyConstraint {
 	switch {
@@ -57,15 +65,19 @@ func layersOf(r *kueue.PodSetTopologyRequest) []kueue.PodsetSliceRequiredTopolog
 	return nil
 }
 
-// HasLevels reports whether a topology of these levels has all that the request names.
-func HasLevels(levels []string, r *kueue.PodSetTopologyRequest) bool {
-	level, ok := levelOf(levels, r, false)
-	if !ok || !slices.Contains(levels, level) {
-		return false
+// LevelsLacking are those that the request names and a topology of these levels has not.
+func LevelsLacking(levels []string, r *kueue.PodSetTopologyRequest) (lacking []string) {
+	asked, _ := levelOf(levels, r, false)
+	named := []string{asked}
+	for _, l := range layersOf(r) {
+		named = append(named, l.Topology)
 	}
-	return !slices.ContainsFunc(layersOf(r), func(l kueue.PodsetSliceRequiredTopologyConstraint) bool {
-		return !slices.Contains(levels, l.Topology)
-	})
+	for _, name := range named {
+		if name != "" && !slices.Contains(levels, name) && !slices.Contains(lacking, name) {
+			lacking = append(lacking, name)
+		}
+	}
+	return lacking
 }
 
 // levelOf is the level at which domains are chosen; ok is false where none is asked for.

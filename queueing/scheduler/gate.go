@@ -96,6 +96,9 @@ func (s *Cycle) refused(w *cache.Workload, q *cache.ClusterQueue) string {
 	if why := s.checks.RefusedParameters(q, w); why != "" {
 		return why
 	}
+	if why := refusedSlices(w.Object); why != "" {
+		return why
+	}
 	if why := s.refusedPods(w); why != "" {
 		return why
 	}

@@ -23,8 +23,11 @@ func (a *assigner) mismatchedTopology(i int, name kueue.ResourceFlavorReference)
 	case asks && !has:
 		return fmt.Sprintf("Flavor %q does not support TopologyAwareScheduling", name)
 	case asks:
-		if t := a.s.cache.TopologyOf(name); t != nil && !placement.HasLevels(cache.Levels(t), ps.TopologyRequest) {
-			return fmt.Sprintf("Flavor %q does not contain the requested level: Topology %q has %v", name, t.Name, cache.Levels(t))
+		if t := a.s.cache.TopologyOf(name); t != nil {
+			if lacking := placement.LevelsLacking(cache.Levels(t), ps.TopologyRequest); len(lacking) > 0 {
+				return fmt.Sprintf("Flavor %q does not contain the requested level: Topology %q has %v, not %s: name one of these", name, t.Name,
+					cache.Levels(t), strings.Join(lacking, " or "))
+			}
 		}
 	case has && !a.s.cache.ImpliesTopology(a.queue.Object):
 		return fmt.Sprintf("Flavor %q supports only TopologyAwareScheduling", name)
@@ -36,6 +39,19 @@ func (a *assigner) mismatchedTopology(i int, name kueue.ResourceFlavorReference)
 		other := a.Chosen[j].Flavor
 		if a.slots[j].podSet == podSet && other != name && (has || a.s.cache.Flavors[other].Spec.TopologyName != nil) {
 			return fmt.Sprintf("flavors %s and %s would serve one podSet, which may have only one where one of them has a topology", other, name)
+		}
+	}
+	return ""
+}
+
+// refusedSlices says which pods of a Workload would have no place, as they are in no slice; empty for none. Kueue admits it, and these
+// pods stay gated for ever.
+func refusedSlices(w *kueue.Workload) string {
+	for i := range w.Spec.PodSets {
+		ps := &w.Spec.PodSets[i]
+		if size := placement.SliceSize(ps.TopologyRequest); size > 0 && ps.Count%size != 0 {
+			return fmt.Sprintf("podSet %s has %d pods, and slices of %d (annotation %s) leave %d of them without a place: make the number of pods a "+
+				"multiple of the size of a slice", ps.Name, ps.Count, size, kueue.PodSetSliceSizeAnnotation, ps.Count%size)
 		}
 	}
 	return ""
