@@ -113,24 +113,16 @@ INSTALL_PROGRAMS = MUSTER_HELM_BIN=$(abspath $(BIN))/helm MUSTER_KO_BIN=$(abspat
 install-test: build tools kueue ## Test the charts with Helm on a sandbox, the probes, the image, taking Muster out, and the way from Kueue and back.
 	$(PROGRAMS) $(INSTALL_PROGRAMS) go test -timeout 30m ./test/install $(ARGS)
 
-# The packages whose tests wait for clusters: the longest first, and no two beside each other
-# that start many.
-CLUSTERS := ./kwok/scenario/runner ./test/kueue ./test/install ./test/multikueue ./test/page ./kwok/cluster ./test/bench ./test/kueue/queues \
-	./test/clusters ./cmd/kubectl-muster/removal ./test/invariants ./cmd/kubectl-muster ./cmd/muster/migration
-
 # The bounds of the promises hold for a machine of two cores that does nothing else, so test/e2e
-# runs alone, and two of CLUSTERS at a time. What others compute takes what those leave of the CPU.
-# With -short, tests of many random cases take few of them: all are in simulate, and those on
-# clusters in e2e-all. Control planes of small clusters spend a seventh of their CPU on collecting
-# garbage by Go's default.
+# runs alone. Of the others, those that wait for clusters come first. With -short, tests of many
+# random cases take few of them: all are in simulate, and those on clusters in e2e-all. Control
+# planes of small clusters spend a seventh of their CPU on collecting garbage by Go's default.
 .PHONY: test
 test: build ## Run all tests, those on a real cluster included.
 	@$(MAKE) --no-print-directory kueue twin || { rm -rf $(KUEUE) $(KUEUECTL) $(TWIN); echo "SKIP: stock Kueue could not be built, so what needs it is left out"; }
 	@export $(PROGRAMS) GOGC=$${GOGC:-400}; status=0; \
 	go test -short -timeout 60m $(ARGS) ./test/e2e || status=1; \
-	nice go test -p 2 -short -timeout 60m $(ARGS) $$(go list ./... | grep -vxF -f <(go list ./test/e2e $(CLUSTERS))) & others=$$!; \
-	go test -p 2 -short -timeout 60m $(ARGS) $(CLUSTERS) || status=1; \
-	wait $$others || status=1; \
+	go test -p 2 -short -timeout 60m $(ARGS) $$(go list ./kwok/scenario/runner ./test/kueue/... ./test/bench; go list ./... | grep -v '/test/e2e$$') || status=1; \
 	exit $$status
 
 .PHONY: unit

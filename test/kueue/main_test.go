@@ -31,7 +31,6 @@ var (
 
 func TestMain(m *testing.M) {
 	os.Exit(testbed.Suite{
-		Parallel: 4,
 		Programs: []string{testbed.SandboxVariable, testbed.KueueVariable},
 		Start:    start,
 		Stop: func() string {
