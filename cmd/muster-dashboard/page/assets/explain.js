@@ -5,6 +5,7 @@ import { el } from './dom.js';
 const dialog = document.getElementById('explain');
 let open = ''; // the job that is shown
 let app = null;
+let loading = false; // whether an answer is waited for
 let row = null; // what the line says about the job that was chosen last
 
 // known is what the row says about a job. It is shown until the full explanation is there,
@@ -20,9 +21,7 @@ export async function explain(of, job) {
     return;
   }
   open = job;
-  const cut = job.indexOf('/');
-  const [namespace, workload] = [job.slice(0, cut), job.slice(cut + 1)];
-  show(workload, [
+  show(workloadOf(job), [
     row && `${row.namespace}/${row.workload}` === job ? el('p', { class: 'sentence' }, `It ${row.words}.`) : null,
     row && `${row.namespace}/${row.workload}` === job && row.message ? el('p', {}, row.message) : null,
     el('p', { class: 'muted' }, 'Loading…'),
@@ -31,15 +30,36 @@ export async function explain(of, job) {
     dialog.showModal();
   }
   try {
-    const answer = await app.get('explain', { namespace, workload });
+    await load(job);
+  } catch (error) {
+    if (open === job) {
+      show(workloadOf(job), [el('p', { class: 'notice bad' }, error.message)]);
+    }
+  }
+}
+
+// refreshExplain has a dialog that is open follow the newest decision. Where that fails it stays
+// as it is, and the page says that it is stale.
+export async function refreshExplain() {
+  if (open && !loading) {
+    await load(open).catch(() => {});
+  }
+}
+
+async function load(job) {
+  loading = true;
+  try {
+    const answer = await app.get('explain', { namespace: job.slice(0, job.indexOf('/')), workload: workloadOf(job) });
     if (open === job) {
       show(`${answer.kind} ${answer.namespace}/${answer.name}`, content(answer));
     }
-  } catch (error) {
-    if (open === job) {
-      show(workload, [el('p', { class: 'notice bad' }, error.message)]);
-    }
+  } finally {
+    loading = false;
   }
+}
+
+function workloadOf(job) {
+  return job.slice(job.indexOf('/') + 1);
 }
 
 export function closeExplain() {
@@ -62,10 +82,17 @@ dialog.addEventListener('click', (event) => {
   }
 });
 
+// show replaces what the dialog says; a reader keeps the place in it, and the focus.
 function show(heading, body) {
+  const scrolled = dialog.scrollTop;
+  const focused = dialog.querySelector('.close') === document.activeElement;
   dialog.replaceChildren(el('div', { class: 'sheet' },
     el('header', {}, el('h2', { id: 'explain-title' }, heading), el('button', { class: 'quiet close', type: 'button', 'aria-label': 'Close', onclick: () => dialog.close() }, '✕')),
     ...body));
+  dialog.scrollTop = scrolled;
+  if (focused) {
+    dialog.querySelector('.close').focus();
+  }
 }
 
 function content(e) {

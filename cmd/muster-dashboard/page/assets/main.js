@@ -8,7 +8,7 @@
 
 import { el } from './dom.js';
 import { exact, at } from './format.js';
-import { explain, closeExplain } from './explain.js';
+import { explain, closeExplain, refreshExplain } from './explain.js';
 import * as queue from './queue.js';
 import * as obtainability from './obtainability.js';
 import * as racks from './racks.js';
@@ -152,6 +152,7 @@ function listen() {
     state();
     if (before?.version !== pulse.version) {
       refresh();
+      refreshExplain();
     }
   });
   source.addEventListener('error', () => {
