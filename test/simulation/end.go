@@ -14,6 +14,7 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
@@ -195,24 +196,22 @@ const restTime = 30 * time.Second
 // mostRounds is how often something may be due until a story that is tried again and again is left at that.
 const mostRounds = 600
 
-// last is when the last time is over that muster gives bookings, and idle machines of NodeGroups that were deleted: where nothing
-// else is said, ten minutes from whenever the gang had its turn.
-func (s *simulator) last() (last time.Time) {
+// booked is until when gangs may hold what is booked for them: where nothing else is said, for ten minutes from whenever they had
+// their turn. It is zero where nothing is.
+func (s *simulator) booked() (until time.Time) {
 	for _, r := range all[*provreq.ProvisioningRequest](s.store) {
 		if c := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned); isTrue(r, provreq.Provisioned) && !over(r) {
-			last = latest(last, c.LastTransitionTime.Add(v1alpha1.DefaultBookingTimeout+restTime))
+			until = latest(until, c.LastTransitionTime.Add(v1alpha1.DefaultBookingTimeout+restTime))
 		}
 	}
-	if slices.ContainsFunc(all[*kwokv1alpha1.Machine](s.store), func(m *kwokv1alpha1.Machine) bool {
+	return until
+}
+
+// bereft reports whether machines are left of NodeGroups that were deleted, which stay for as long as idle ones do by default.
+func (s *simulator) bereft() bool {
+	return slices.ContainsFunc(all[*kwokv1alpha1.Machine](s.store), func(m *kwokv1alpha1.Machine) bool {
 		return m.Status.Phase != kwokv1alpha1.MachineTerminated && find[*v1alpha1.NodeGroup](s.store, "", m.Spec.Group) == nil
-	}) {
-		for _, t := range s.muster.allTimers() {
-			if t.of.owner == "giveback" {
-				last = latest(last, t.at)
-			}
-		}
-	}
-	return last
+	})
 }
 
 func latest(a, b time.Time) time.Time {
@@ -226,6 +225,7 @@ func latest(a, b time.Time) time.Time {
 // objects must stay as they are, except for the wording of messages. Otherwise muster
 // was idle though there was something to do, or had not written what it knew.
 func (s *simulator) rest() {
+	var quiet time.Time // since when nothing is due, and nothing booked
 	for rounds := 0; ; rounds++ {
 		if s.broken() || rounds == mostRounds {
 			return
@@ -245,7 +245,16 @@ func (s *simulator) rest() {
 			next = time.Now()
 		}
 		if !next.Before(time.Now().Add(restTime)) {
-			if next = s.last(); !time.Now().Before(next) {
+			// The bounds are those of the API and not muster's timers, which may be wrong.
+			if next = s.booked(); !next.IsZero() {
+				quiet = time.Time{}
+			} else if s.bereft() {
+				if quiet.IsZero() {
+					quiet = time.Now()
+				}
+				next = quiet.Add(nodegroups.DefaultIdleTimeout + restTime)
+			}
+			if !time.Now().Before(next) {
 				break
 			}
 		}
