@@ -137,7 +137,7 @@ func (s *simulator) noteScattered(m *kwokv1alpha1.Machine) {
 				known = rep.Started
 			}
 		}
-		if f := a.Failure; f != nil && f.Class == v1alpha1.Scattered && state.TokenUID(m.Spec.Launch) == r.UID {
+		if f := a.Failure; f != nil && f.Class == v1alpha1.Scattered && state.AttemptToken(m.Spec.Launch) == state.Token(r.UID, a.Number) {
 			known = when.Earliest(known, f.Time)
 		}
 		if known.IsZero() {
