@@ -222,13 +222,7 @@ func TestAnAutoscalerScalesItsGroups(t *testing.T) {
 
 	// What becomes Muster's is given back once it is idle, and is none of the autoscaler's any more.
 	e.joined(own, 1)
-	if !s.Get(own) {
-		t.Fatal("the group is gone")
-	}
-	own.Spec.ScaledBy = v1alpha1.ScaledByMuster
-	if err := s.Kube.Update(t.Context(), own); err != nil {
-		t.Fatal(err)
-	}
+	s.edit(own, func() { own.Spec.ScaledBy = v1alpha1.ScaledByMuster })
 	s.Empty(own.Name)
 	if n := len(e.joined(g, 4)); n != 4 || len(e.machines(g)) != 4 {
 		t.Errorf("%d nodes and %d machines are left of 4", n, len(e.machines(g)))

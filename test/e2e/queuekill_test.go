@@ -79,7 +79,6 @@ func killedAdmitting(s *site) {
 		}
 		s.Eventually("muster is killed", func() bool { return s.restarts(cluster.Muster) > restarts+i }, func() string { return "it lives" })
 		s.back()
-		s.Watcher.StandStill(time.Now().Add(recovery))
 	}
 	s.Within(3*testbed.Patience, "all Workloads are finished", func() bool { return len(s.unfinished()) == 0 },
 		func() string { return "left: " + strings.Join(s.unfinished(), ", ") })

@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,8 +19,7 @@ import (
 // joins, is booked, runs and is given back. test/simulation kills it at every write.
 var kills = flag.Int("kills", 4, "how often muster is killed in each story of a test that kills it")
 
-// recovery is how long muster may take to be back at work: its start, and the
-// pause of the sandbox before it.
+// recovery is how long muster may take to be back at work once it serves.
 const recovery = 5 * time.Second
 
 // The seed is fixed, so that a failure can be looked for at the same moments.
@@ -47,10 +48,31 @@ func TestMusterIsAway(t *testing.T) {
 func (s *site) kill(after time.Duration) {
 	s.Helper()
 	<-time.After(after)
+	restarts := s.restarts(cluster.Muster)
 	s.Watcher.StandStill(time.Now().Add(recovery))
 	if err := s.Kill(cluster.Muster); err != nil {
 		s.Fatal(err)
 	}
+	s.standStill(func() bool { return s.restarts(cluster.Muster) > restarts })
+}
+
+// standStill holds the bounds until muster serves, which may take long where other clusters start, and a moment more.
+// It does not wait for that.
+func (s *site) standStill(gone func() bool) {
+	var working sync.WaitGroup
+	s.Cleanup(working.Wait)
+	working.Go(func() {
+		for serves := false; !serves && s.Context().Err() == nil; {
+			s.Watcher.StandStill(time.Now().Add(recovery))
+			ctx, cancel := context.WithTimeout(s.Context(), recovery/5)
+			serves = s.WaitReady(ctx, cluster.Muster) == nil && gone()
+			if !serves {
+				<-ctx.Done()
+			}
+			cancel()
+		}
+		s.Watcher.StandStill(time.Now().Add(recovery))
+	})
 }
 
 // back waits until muster serves.
@@ -69,10 +91,10 @@ func (s *site) paused(do func()) {
 		s.Fatal(err)
 	}
 	defer func() {
-		s.Watcher.StandStill(time.Now().Add(recovery))
 		if err := s.Resume(cluster.Muster); err != nil {
 			s.Error(err)
 		}
+		s.standStill(func() bool { return true })
 	}()
 	do()
 }
