@@ -168,11 +168,11 @@ func (m *Model) Tidy() {
 	now := m.now()
 	m.Fleet(now)
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.losses.Forget(now)
-	vanished := m.machines.vanished(now)
-	m.mu.Unlock()
-	for _, key := range vanished {
-		m.SetMachine(cloudprovider.Machine{Group: key.group, Name: key.name, State: cloudprovider.Gone})
+	for _, key := range m.machines.vanished(now) {
+		gone := cloudprovider.Machine{Group: key.group, Name: key.name, State: cloudprovider.Gone}
+		m.store(ref{machineObject, key.group, key.name}, func() effect { return m.machines.set(gone, m.listed(key), now) })
 	}
 }
 

@@ -148,10 +148,12 @@ func (p *picture) prospect(ctx context.Context, job *kueue.Workload) *dispatch.P
 	if p.look(ctx); p.err != nil {
 		return nil
 	}
-	p.given = slices.DeleteFunc(p.given, func(g given) bool { return p.clock.Since(g.at) > givenFor || g.job.UID == job.UID })
-	others := make([]*kueue.Workload, len(p.given))
-	for i, g := range p.given {
-		others[i] = g.job
+	p.given = slices.DeleteFunc(p.given, func(g given) bool { return p.clock.Since(g.at) > givenFor })
+	others := make([]*kueue.Workload, 0, len(p.given))
+	for _, g := range p.given {
+		if g.job.UID != job.UID {
+			others = append(others, g.job)
+		}
 	}
 	return p.foresee(others, job)
 }
