@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -42,6 +43,14 @@ var DispatcherCopies string
 //
 //go:embed dispatcher/worker.yaml
 var DispatcherWorker string
+
+// kueueNamespace is where what the dispatcher needs is published for: Kueue's own manifests install it there.
+const kueueNamespace = "kueue-system"
+
+// InNamespace is what the dispatcher needs, for another namespace.
+func InNamespace(yaml, namespace string) string {
+	return strings.ReplaceAll(yaml, kueueNamespace, namespace)
+}
 
 // folders in the order in which they are applied: CRDs first, since the others may refer to
 // their kinds.

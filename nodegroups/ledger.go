@@ -160,3 +160,15 @@ func remaining(age time.Duration) int64 {
 
 // part is an amount of which so many millionths are left.
 func part(amount, millionths int64) int64 { return amount * millionths / whole }
+
+// CompareBools orders false before true.
+func CompareBools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	default:
+		return 1
+	}
+}

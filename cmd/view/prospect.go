@@ -1,8 +1,6 @@
 package view
 
 import (
-	"time"
-
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/provisioning/planner"
@@ -15,21 +13,37 @@ import (
 // longer queue is the worse one in any case.
 const mostWaitedFor = 30
 
-// Prospect returns what would become of a job in this cluster, after those that it has been given and does not show yet.
-func (p *Picture) Prospect(given []*kueue.Workload, job *kueue.Workload) *dispatch.Prospect {
-	if workload.HasQuota(p.known(job)) {
+// Prospects returns what tells what would become of a job in this cluster, after those that it has been given and does not show yet.
+func (p *Picture) Prospects() func(given []*kueue.Workload, job *kueue.Workload) *dispatch.Prospect {
+	history, waiting := p.History()
+	if waiting > mostWaitedFor {
+		history = nil
+	}
+	return func(given []*kueue.Workload, job *kueue.Workload) *dispatch.Prospect {
+		return p.prospect(history, given, job)
+	}
+}
+
+// prospect estimates no start without a history.
+func (p *Picture) prospect(history *forecast.History, given []*kueue.Workload, job *kueue.Workload) *dispatch.Prospect {
+	if job = p.known(job); workload.HasQuota(job) {
 		return &dispatch.Prospect{Outlook: dispatch.Fits}
 	}
 	var newcomers []*kueue.Workload
-	for _, w := range append(given[:len(given):len(given)], job) {
+	for _, w := range given {
 		if w = p.known(w); !workload.HasQuota(w) {
 			newcomers = append(newcomers, w)
 		}
 	}
+	newcomers = append(newcomers, job)
 	outcomes := forecast.SimulateAll(p.Queues, newcomers, p.Now)
 	o := &outcomes[len(outcomes)-1]
 	if !o.Starts {
-		out := &dispatch.Prospect{Outlook: dispatch.Waits, Start: p.startOf(newcomers), Message: o.Message}
+		out := &dispatch.Prospect{Outlook: dispatch.Waits, Message: o.Message}
+		if history != nil {
+			estimates := forecast.Arrivals(p.Queues, history, newcomers, p.Now, p.Now, forecast.Horizon)
+			out.Start = estimates[len(estimates)-1].Start
+		}
 		if !out.Start.IsZero() && out.Start.Before(p.Now.Add(forecast.LaunchTime)) {
 			out.Outlook = dispatch.Soon
 		}
@@ -58,14 +72,4 @@ func (p *Picture) known(w *kueue.Workload) *kueue.Workload {
 	has = has.DeepCopy()
 	delete(has.Annotations, workload.GatedByAnnotation)
 	return has
-}
-
-// startOf is when the last of the newcomers is expected to start; zero if that is not known.
-func (p *Picture) startOf(newcomers []*kueue.Workload) time.Time {
-	history, waiting := p.History()
-	if waiting > mostWaitedFor {
-		return time.Time{}
-	}
-	estimates := forecast.Arrivals(p.Queues, history, newcomers, p.Now, p.Now, forecast.Horizon)
-	return estimates[len(estimates)-1].Start
 }

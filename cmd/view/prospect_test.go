@@ -254,7 +254,7 @@ func TestTheRightClusterIsAskedFirst(t *testing.T) {
 			w := workloadOf("job", job)
 			w.CreationTimestamp = metav1.Time{}
 			places = append(places, p)
-			clusters = append(clusters, dispatch.Cluster{Name: fmt.Sprint(i), Connected: true, Prospect: picture.Prospect(nil, w)})
+			clusters = append(clusters, dispatch.Cluster{Name: fmt.Sprint(i), Connected: true, Prospect: picture.Prospects()(nil, w)})
 		}
 		good := func(i int) bool {
 			at, cost := places[i].begins(job)
@@ -311,13 +311,13 @@ func BenchmarkProspect(b *testing.B) {
 		name := fmt.Sprintf("nodes=%d/waiting=%d/", size.machines, size.waiting)
 		b.Run(name+"picture", func(b *testing.B) {
 			for b.Loop() {
-				New(clock, DefaultSettings(), reading)
+				New(clock, DefaultSettings(), reading).Prospects()
 			}
 		})
-		picture, job := New(clock, DefaultSettings(), reading), workloadOf("job", gang{machines: 10, limit: time.Hour})
+		prospect, job := New(clock, DefaultSettings(), reading).Prospects(), workloadOf("job", gang{machines: 10, limit: time.Hour})
 		b.Run(name+"prospect", func(b *testing.B) {
 			for b.Loop() {
-				picture.Prospect(nil, job)
+				prospect(nil, job)
 			}
 		})
 	}

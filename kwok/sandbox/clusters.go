@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
-	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,7 +73,7 @@ func Clusters(config cluster.Config, workers int, between Between) cluster.SetCo
 		if err != nil {
 			return nil, err
 		}
-		rights, err := deploy.Decode([]byte(inMustersNamespace(deploy.Dispatcher + deploy.DispatcherCopies)))
+		rights, err := deploy.Decode([]byte(deploy.InNamespace(deploy.Dispatcher+deploy.DispatcherCopies, deploy.Namespace)))
 		return append(objects, rights...), err
 	}
 	set.Clusters = []cluster.Config{manager}
@@ -109,14 +108,9 @@ func connect(ctx context.Context, running *cluster.Set, workers []string, betwee
 	return nil
 }
 
-// inMustersNamespace is YAML that is published for Kueue's.
-func inMustersNamespace(text string) string {
-	return strings.ReplaceAll(text, "kueue-system", deploy.Namespace)
-}
-
 // prepareWorker returns the kubeconfig by which the manager reaches a worker.
 func prepareWorker(ctx context.Context, c *cluster.Cluster, name string, between Between) ([]byte, error) {
-	account := inMustersNamespace(deploy.DispatcherWorker)
+	account := deploy.InNamespace(deploy.DispatcherWorker, deploy.Namespace)
 	objects, err := deploy.Decode(append(fmt.Appendf(nil, workerObjects, workerCPUs, workerGPUs), "---\n"+account...))
 	if err != nil {
 		return nil, err

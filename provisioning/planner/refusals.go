@@ -130,7 +130,7 @@ func (r *refusal) until(now time.Time) time.Time {
 		affordable, _ := bits.Div64(hi, lo, uint64(r.perHour))
 		at = r.Ends.Add(-time.Duration(min(affordable, math.MaxInt64)))
 	}
-	return when.Earliest(r.Ends, latest(at, now.Add(soon)))
+	return when.Earliest(r.Ends, when.Latest(at, now.Add(soon)))
 }
 
 // String says what is short, by how much, and what would change it.
@@ -153,11 +153,4 @@ func SayUnpriced(groups []string) string {
 		return "NodeGroup " + groups[0] + " is not known"
 	}
 	return "NodeGroups " + strings.Join(groups, ", ") + " is not known"
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

@@ -244,25 +244,13 @@ func (t *trial) candidates(i, n int, in *domain, group string) (out []candidate)
 	slices.SortFunc(out, func(a, b candidate) int {
 		x, y := &t.sources[a.source], &t.sources[b.source]
 		return cmp.Or(
-			-compareBool(x.own, y.own),
+			-nodegroups.CompareBools(x.own, y.own),
 			cmp.Compare(a.left, b.left),
 			-cmp.Compare(a.per, b.per),
 			cmp.Compare(a.source, b.source),
 		)
 	})
 	return out
-}
-
-// compareBool orders false before true.
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	default:
-		return 1
-	}
 }
 
 // binTakes reports whether pods of the podSet may be added to the bin.

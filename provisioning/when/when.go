@@ -13,3 +13,11 @@ func Earliest(times ...time.Time) (first time.Time) {
 	}
 	return first
 }
+
+// Latest is the last of the times.
+func Latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

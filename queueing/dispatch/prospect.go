@@ -53,11 +53,11 @@ func (p *Prospect) compare(than *Prospect) int {
 	switch p.outlook() {
 	case Launches, Preempts:
 		return cmp.Or(
-			compareBools(p.Unpriced, than.Unpriced),
+			nodegroups.CompareBools(p.Unpriced, than.Unpriced),
 			cmp.Compare(nodegroups.ExpectedCost(p.MicroUSDPerHour, p.Chance), nodegroups.ExpectedCost(than.MicroUSDPerHour, than.Chance)),
 		)
 	case Soon, Waits:
-		return cmp.Or(compareBools(p.Start.IsZero(), than.Start.IsZero()), p.Start.Compare(than.Start))
+		return cmp.Or(nodegroups.CompareBools(p.Start.IsZero(), than.Start.IsZero()), p.Start.Compare(than.Start))
 	default:
 		return 0
 	}
@@ -74,32 +74,19 @@ func (p *Prospect) outlook() Outlook {
 // starts reports whether the job would start in the cluster without waiting for others.
 func (p *Prospect) starts() bool { return p.outlook() == Fits || p.outlook() == Launches }
 
-func compareBools(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	default:
-		return 1
-	}
-}
-
 // String goes on from the name of the cluster.
 func (p *Prospect) String() string {
 	switch p.outlook() {
 	case Fits:
 		return "has machines for it"
-	case Launches, Preempts:
+	case Launches:
 		price := text.USD(p.MicroUSDPerHour) + " USD per hour"
 		if p.Unpriced {
 			price = "an unknown price"
 		}
-		how := fmt.Sprintf("would launch machines for it, at %s, with a chance of %d%%", price, p.Chance/10)
-		if p.outlook() == Preempts {
-			how = "would preempt others for it"
-		}
-		return how
+		return fmt.Sprintf("would launch machines for it, at %s, with a chance of %d%%", price, p.Chance/10)
+	case Preempts:
+		return "would preempt others for it"
 	case Awaits:
 		return "has quota for it"
 	case Soon, Waits:

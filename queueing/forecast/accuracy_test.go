@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/provisioning/when"
 	"github.com/muster-dev/muster/queueing/lifecycle"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -175,7 +176,7 @@ func (d *day) unfold(forecast time.Time, every time.Duration) {
 	for len(d.events) > 0 {
 		next := d.events.next()
 		if wake := d.state.WakeAt(); !wake.IsZero() && wake.Before(next) {
-			next = later(wake, d.now)
+			next = when.Latest(wake, d.now)
 		}
 		if d.untold && forecast.Before(next) {
 			d.untold = false

@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
+	"github.com/muster-dev/muster/provisioning/when"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/lifecycle"
@@ -124,7 +125,7 @@ func (x *world) join(known *cache.Workload, requests []*autoscaling.Provisioning
 		if !workload.IsAdmitted(w.Object) && !transaction.IsWhole(r) {
 			plan, since := underWay(r)
 			after, _ := x.nature.boots(w.Object, r.Name, plan)
-			x.at(later(since.Add(after), x.now), func() { x.answer(r, metav1.ConditionTrue) })
+			x.at(when.Latest(since.Add(after), x.now), func() { x.answer(r, metav1.ConditionTrue) })
 		}
 	}
 	switch {
@@ -134,13 +135,6 @@ func (x *world) join(known *cache.Workload, requests []*autoscaling.Provisioning
 	default:
 		x.run(w)
 	}
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // rest runs cycles until nothing more is decided at this time. Preemption may go round in
@@ -188,7 +182,7 @@ func (x *world) advance(end time.Time) bool {
 	if next.IsZero() || next.After(end) {
 		return false
 	}
-	x.now, x.changed, x.rounds = later(next, x.now), true, 0
+	x.now, x.changed, x.rounds = when.Latest(next, x.now), true, 0
 	for len(x.events) > 0 && !x.events.next().After(x.now) {
 		heap.Pop(&x.events).(event).do()
 	}

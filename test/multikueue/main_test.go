@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -197,7 +196,7 @@ func startMuster(ctx context.Context, _ string) (flags []string, err error) {
 	if manager, err = testbed.Start(ctx, "manager", c); err != nil {
 		return nil, err
 	}
-	rights, err := deploy.Decode([]byte(strings.ReplaceAll(deploy.Dispatcher+deploy.DispatcherCopies, kueueNamespace, namespace)))
+	rights, err := deploy.Decode([]byte(deploy.InNamespace(deploy.Dispatcher+deploy.DispatcherCopies, namespace)))
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +210,7 @@ func startMuster(ctx context.Context, _ string) (flags []string, err error) {
 
 // introduce tells the manager of a worker.
 func introduce(ctx context.Context, name string, w *testbed.Cluster) error {
-	rights, err := deploy.Decode([]byte(strings.ReplaceAll(deploy.DispatcherWorker, kueueNamespace, metav1.NamespaceDefault)))
+	rights, err := deploy.Decode([]byte(deploy.InNamespace(deploy.DispatcherWorker, metav1.NamespaceDefault)))
 	if err != nil {
 		return err
 	}

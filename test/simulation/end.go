@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
+	"github.com/muster-dev/muster/provisioning/when"
 )
 
 func attemptOf(r *provreq.ProvisioningRequest) transaction.Attempt {
@@ -201,7 +202,7 @@ const mostRounds = 600
 func (s *simulator) booked() (until time.Time) {
 	for _, r := range all[*provreq.ProvisioningRequest](s.store) {
 		if c := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned); isTrue(r, provreq.Provisioned) && !over(r) {
-			until = latest(until, c.LastTransitionTime.Add(v1alpha1.DefaultBookingTimeout+restTime))
+			until = when.Latest(until, c.LastTransitionTime.Add(v1alpha1.DefaultBookingTimeout+restTime))
 		}
 	}
 	return until
@@ -212,13 +213,6 @@ func (s *simulator) bereft() bool {
 	return slices.ContainsFunc(all[*kwokv1alpha1.Machine](s.store), func(m *kwokv1alpha1.Machine) bool {
 		return m.Status.Phase != kwokv1alpha1.MachineTerminated && find[*v1alpha1.NodeGroup](s.store, "", m.Spec.Group) == nil
 	})
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
 }
 
 // rest waits until muster and the world have nothing to do for a while and then restarts it. All

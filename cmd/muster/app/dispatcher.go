@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -102,7 +101,7 @@ func newDispatcherManifestsCommand() *cobra.Command {
 			case copies:
 				text += deploy.DispatcherCopies
 			}
-			_, err := fmt.Fprint(cmd.OutOrStdout(), strings.ReplaceAll(text, kueueNamespace, namespace))
+			_, err := fmt.Fprint(cmd.OutOrStdout(), deploy.InNamespace(text, namespace))
 			return err
 		},
 	}
@@ -139,7 +138,7 @@ func foresight() dispatchcontroller.Foresight {
 		if len(p.Missing) > 0 {
 			return nil, fmt.Errorf("the account in its kubeconfig may not %v", p.Missing)
 		}
-		return p.Prospect, nil
+		return p.Prospects(), nil
 	}
 	return dispatchcontroller.Foresight{Lists: lists, See: see}
 }

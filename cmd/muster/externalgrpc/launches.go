@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/when"
 )
 
 const (
@@ -166,7 +167,7 @@ func (s *Scaler) tidyUp(ctx context.Context, group *v1alpha1.NodeGroup, r *recor
 				unwanted, left = append(unwanted, m.Name), true
 			}
 		}
-		if l.GivenUp != nil && !left && !running && s.Clock.Since(later(*l.GivenUp, s.began)) >= settle {
+		if l.GivenUp != nil && !left && !running && s.Clock.Since(when.Latest(*l.GivenUp, s.began)) >= settle {
 			settled = append(settled, l.Number)
 		}
 	}
@@ -189,13 +190,6 @@ func (s *Scaler) tidyUp(ctx context.Context, group *v1alpha1.NodeGroup, r *recor
 		}
 		return nil
 	})
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // launch calls the cloud until it has answered and that is on record, or the launch is given up.

@@ -11,6 +11,8 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/provisioning/when"
 )
 
 const (
@@ -83,12 +85,12 @@ func (q *Queue) Set(w *kueue.Workload, reason, message string, now time.Time) {
 		r.urgency, pause = reworded, RefreshAfter
 	}
 	if again {
-		r.due = later(r.due, written.Add(pause))
+		r.due = when.Latest(r.due, written.Add(pause))
 	} else if latest := now.Add(FirstAfter); r.due.After(latest) {
 		// The clock of the API server may be ahead.
 		r.due = latest
 	}
-	r.due = later(r.due, now)
+	r.due = when.Latest(r.due, now)
 	q.put(r)
 }
 
@@ -155,14 +157,7 @@ func (q *Queue) WakeAt(now time.Time) (at time.Time) {
 		}
 	}
 	if !at.IsZero() {
-		at = later(at, now.Add(refillEvery))
+		at = when.Latest(at, now.Add(refillEvery))
 	}
 	return at
-}
-
-func later(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
 }
