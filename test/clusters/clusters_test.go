@@ -126,8 +126,8 @@ func TestAManagerAndItsWorkers(t *testing.T) {
 		for _, name := range c.Set.Contexts() {
 			for _, s := range c.Set.Cluster(name).Status(ctx) {
 				got[name] = append(got[name], s.Name)
-				if !s.Ready {
-					t.Errorf("%s of %s is not ready", s.Name, name)
+				if err := c.Set.Cluster(name).WaitReady(ctx, s.Name); err != nil {
+					t.Errorf("%s of %s is not ready: %v", s.Name, name, err)
 				}
 			}
 		}
