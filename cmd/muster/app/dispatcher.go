@@ -140,7 +140,7 @@ func foresight() dispatchcontroller.Foresight {
 		}
 		return p.Prospects(), nil
 	}
-	return dispatchcontroller.Foresight{Lists: lists, See: see}
+	return dispatchcontroller.Foresight{Lists: lists, Trim: trim, See: see}
 }
 
 // serveDispatcher dispatches until ctx is done.

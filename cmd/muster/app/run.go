@@ -44,7 +44,6 @@ import (
 	jobkinds "github.com/muster-dev/muster/queueing/jobs/kinds"
 	"github.com/muster-dev/muster/queueing/jobs/podgroup"
 	"github.com/muster-dev/muster/queueing/jobs/ungater"
-	workloads "github.com/muster-dev/muster/queueing/workload"
 )
 
 // NewScheme returns a scheme with all types that the manager handles.
@@ -133,19 +132,6 @@ func metricsOptions(o Options) metricsserver.Options {
 		out.SecureServing, out.CertDir, out.FilterProvider = true, o.MetricsCertDir, filters.WithAuthenticationAndAuthorization
 	}
 	return out
-}
-
-// trim removes the parts of objects that are never read, before they are cached: managed
-// fields, and the pod templates of finished Workloads. Templates are most of a Workload, and
-// clusters keep finished Workloads for weeks.
-func trim(object any) (any, error) {
-	if o, ok := object.(client.Object); ok {
-		o.SetManagedFields(nil)
-	}
-	if w, ok := object.(*kueue.Workload); ok && workloads.IsFinished(w) {
-		w.Spec.PodSets = nil
-	}
-	return object, nil
 }
 
 // addControllers adds the controllers of the chosen halves.

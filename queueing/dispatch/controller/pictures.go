@@ -11,6 +11,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -35,6 +36,8 @@ const (
 type Foresight struct {
 	// Lists are empty lists of all kinds that are read.
 	Lists []client.ObjectList
+	// Trim removes what is never read of objects before they are kept.
+	Trim toolscache.TransformFunc
 	// See makes a picture of the cluster; an error where too little may be read.
 	See func(ctx context.Context, c clock.PassiveClock, kube client.Reader) (Foresee, error)
 }
@@ -71,7 +74,7 @@ type given struct {
 // newPicture begins to read a worker.
 func newPicture(ctx context.Context, cluster string, of *workers, kube client.Client, config *rest.Config) (*picture, error) {
 	everything, err := cache.New(config, cache.Options{
-		Scheme: kube.Scheme(), Mapper: kube.RESTMapper(), DefaultTransform: cache.TransformStripManagedFields(), DefaultUnsafeDisableDeepCopy: new(true),
+		Scheme: kube.Scheme(), Mapper: kube.RESTMapper(), DefaultTransform: of.foresight.Trim, DefaultUnsafeDisableDeepCopy: new(true),
 	})
 	if err != nil {
 		return nil, err
