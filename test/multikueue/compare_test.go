@@ -1,6 +1,7 @@
 package multikueue
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"regexp"
@@ -13,6 +14,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -91,6 +94,13 @@ func TestBurst(t *testing.T) {
 	}
 	s := newSite(t, holds...)
 	before := s.remoteWrites()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	seen, err := s.Kube.Watch(ctx, &kueue.WorkloadList{}, client.InNamespace(s.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seen.Stop()
 	began := time.Now()
 	for i := range *burst {
 		s.job(fmt.Sprint("small-", i), 1, func(j *batchv1.Job) {
@@ -98,25 +108,26 @@ func TestBurst(t *testing.T) {
 		})
 	}
 	created := time.Since(began)
-	count := func(is func(*kueue.Workload) bool) (n int) {
-		var list kueue.WorkloadList
-		s.List(&list, client.InNamespace(s.Name))
-		for i := range list.Items {
-			if is(&list.Items[i]) {
-				n++
-			}
+	given, ended := sets.New[types.UID](), sets.New[types.UID]()
+	var took time.Duration
+	for len(ended) < *burst {
+		e, open := <-seen.ResultChan()
+		w, ok := e.Object.(*kueue.Workload)
+		if !open || !ok {
+			t.Fatalf("the watch ended (%v); %d of %d jobs have a cluster, %d have ended", e.Object, len(given), *burst, len(ended))
 		}
-		return n
+		if w.Status.ClusterName != nil {
+			given.Insert(w.UID)
+		}
+		if workload.IsFinished(w) {
+			ended.Insert(w.UID)
+		}
+		if took == 0 && len(given) == *burst {
+			took = time.Since(began)
+		}
 	}
-	n := 0
-	s.Within(10*time.Minute, "clusters for all jobs", func() bool {
-		n = count(func(w *kueue.Workload) bool { return w.Status.ClusterName != nil })
-		return n == *burst
-	}, func() string { return fmt.Sprintf("%d of %d have one", n, *burst) })
-	given := time.Since(began)
-	s.Within(10*time.Minute, "end of all jobs", func() bool { return count(workload.IsFinished) == *burst }, func() string { return "" })
 	t.Logf("%s, %s: %d jobs were created in %s and given to clusters within %s, %.1f a second; %.1f remote writes a job", managedBy, *dispatcherName, *burst,
-		created.Round(10*time.Millisecond), given.Round(10*time.Millisecond), float64(*burst)/given.Seconds(),
+		created.Round(10*time.Millisecond), took.Round(10*time.Millisecond), float64(*burst)/took.Seconds(),
 		float64(s.remoteWrites()-before)/float64(*burst))
 }
 

@@ -29,8 +29,12 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// again is when something is looked at again that gives no event, such as a deletion in a worker that is under way.
-const again = 300 * time.Millisecond
+const (
+	// again is when something is looked at again that gives no event.
+	again = 300 * time.Millisecond
+	// leavingAgain is how soon a deletion in a worker that is under way is looked at again, if no event tells of it.
+	leavingAgain = 2 * time.Second
+)
 
 // copies is a dispatcher that makes the copies itself.
 type copies struct {
@@ -93,6 +97,8 @@ func (c *copies) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	step := c.decide(ctx, s.Workload, s.clusters, func() dispatch.Step { return dispatch.Manage(s.job, s.clusters, c.clock.Now()) })
 	done, err := c.carryOut(ctx, s, step)
 	switch {
+	case err == nil && !done && step.Do == dispatch.Clear:
+		return reconcile.Result{RequeueAfter: leavingAgain}, nil
 	case apierrors.IsConflict(err), err == nil && !done:
 		return reconcile.Result{RequeueAfter: again}, nil // what was decided on is not how it is
 	case err != nil:
@@ -349,24 +355,61 @@ func (c *copies) follow(ctx context.Context, s *situation, cluster string, ended
 	if worker == nil || kind == nil {
 		return false, errNotConnected
 	}
-	ours, job, err := c.local(ctx, s, kind)
-	if err != nil {
-		return false, client.IgnoreNotFound(err)
-	}
 	theirs := unstructuredOf(kind)
-	switch err := worker.cache.Get(ctx, client.ObjectKeyFromObject(ours), theirs); {
-	case apierrors.IsNotFound(err) && ended:
+	missing := worker.cache.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: owner.Name}, theirs)
+	switch {
+	case client.IgnoreNotFound(missing) != nil:
+		return false, missing
+	case missing != nil && ended:
 		return true, nil
-	case apierrors.IsNotFound(err):
-		return c.run(ctx, s, worker, cluster, kind, ours)
-	case err != nil:
-		return false, err
+	case missing == nil && worker.shown.has(s.Workload, theirs):
+		return true, nil
 	}
+	ours, job, err := c.local(ctx, s, kind)
+	switch {
+	case err != nil:
+		return false, client.IgnoreNotFound(err)
+	case missing != nil:
+		return c.run(ctx, s, worker, cluster, kind, ours)
 	// Its pod template may be corrected as long as it shows no start.
-	if kind.IsSuspended(job) && !ended {
+	case kind.IsSuspended(job) && !ended:
 		return false, nil
 	}
-	return true, c.mirror(ctx, ours, theirs.Object["status"])
+	if err := c.mirror(ctx, ours, theirs.Object["status"]); err != nil {
+		return false, err
+	}
+	worker.shown.add(s.Workload, theirs)
+	return true, nil
+}
+
+// shown are the versions of jobs in a worker whose status the manager has: most of what changes there is not the status of a job, and to
+// read the job here for it would cost a call each time.
+type shown struct {
+	mu       sync.Mutex
+	versions map[types.NamespacedName]shownVersion
+}
+
+type shownVersion struct {
+	of      types.UID
+	version string
+}
+
+func (s *shown) has(w *kueue.Workload, job client.Object) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.versions[client.ObjectKeyFromObject(w)] == shownVersion{w.UID, job.GetResourceVersion()}
+}
+
+func (s *shown) add(w *kueue.Workload, job client.Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.versions[client.ObjectKeyFromObject(w)] = shownVersion{w.UID, job.GetResourceVersion()}
+}
+
+func (s *shown) forget(w *kueue.Workload) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.versions, client.ObjectKeyFromObject(w))
 }
 
 // mirror gives a job here the status that it has elsewhere.
@@ -480,24 +523,16 @@ func (c *copies) clearOne(ctx context.Context, s *situation, cluster string) (bo
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	of := client.MatchingLabels{kueue.MultiKueueOriginLabel: c.workers.self.origin}
-	owner := metav1.GetControllerOf(s)
 	for _, kind := range worker.jobs {
-		gvk := kind.GroupVersionKind()
-		if owner != nil && schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind() != gvk.GroupKind() {
-			continue
-		}
-		list := &unstructured.UnstructuredList{}
-		list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
-		if err := worker.client.List(ctx, list, client.InNamespace(s.Namespace), of); err != nil {
+		job, err := c.jobIn(ctx, worker, s, kind)
+		switch {
+		case err != nil:
 			return false, err
-		}
-		for i := range list.Items {
-			if job := &list.Items[i]; prebuiltOf(job) == s.Name && c.workers.self.owns(job) {
-				return false, remove(ctx, worker.client, job)
-			}
+		case job != nil:
+			return false, remove(ctx, worker.client, job)
 		}
 	}
+	worker.shown.forget(s.Workload)
 	theirs := &kueue.Workload{}
 	if err := worker.client.Get(ctx, client.ObjectKeyFromObject(s.Workload), theirs); err != nil {
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
@@ -512,6 +547,31 @@ func (c *copies) clearOne(ctx context.Context, s *situation, cluster string) (bo
 		}
 	}
 	return false, remove(ctx, worker.client, theirs)
+}
+
+// jobIn reads live which job of the kind runs in the cluster by the copy of a Workload; nil for none.
+func (c *copies) jobIn(ctx context.Context, worker *connection, s *situation, kind Kind) (*unstructured.Unstructured, error) {
+	gvk, list := kind.GroupVersionKind(), &unstructured.UnstructuredList{}
+	switch owner := metav1.GetControllerOf(s); {
+	case owner == nil: // it is gone, and its job may be any
+		list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
+		of := client.MatchingLabels{kueue.MultiKueueOriginLabel: c.workers.self.origin}
+		if err := worker.client.List(ctx, list, client.InNamespace(s.Namespace), of); err != nil {
+			return nil, err
+		}
+	case schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind() == gvk.GroupKind():
+		job := unstructuredOf(kind)
+		if err := worker.client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: owner.Name}, job); err != nil {
+			return nil, client.IgnoreNotFound(err)
+		}
+		list.Items = []unstructured.Unstructured{*job}
+	}
+	for i := range list.Items {
+		if job := &list.Items[i]; prebuiltOf(job) == s.Name && c.workers.self.owns(job) {
+			return job, nil
+		}
+	}
+	return nil, nil
 }
 
 // remove deletes the object, not one that has got its name, and what it owns before it.

@@ -100,6 +100,7 @@ type connection struct {
 	jobs []Kind
 	// picture of what the worker would do with jobs.
 	picture *picture
+	shown   shown
 }
 
 // Start implements manager.Runnable.
@@ -276,7 +277,7 @@ func (s *workers) connect(name string, kubeconfig []byte) (*connection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--origin: %w", err)
 	}
-	c := &connection{kubeconfig: kubeconfig, client: kube}
+	c := &connection{kubeconfig: kubeconfig, client: kube, shown: shown{versions: map[types.NamespacedName]shownVersion{}}}
 	ours := cache.ByObject{Label: labels.NewSelector().Add(*copies)}
 	options := cache.Options{
 		Scheme: s.scheme, Mapper: kube.RESTMapper(), DefaultTransform: cache.TransformStripManagedFields(),
