@@ -145,16 +145,7 @@ func (p *Picture) RackFlavors() (out []string) {
 
 func resourcesOf(o *placement.Occupancy, largest nodegroups.Resources) []RackResource {
 	out := []RackResource{}
-	names := slices.SortedFunc(maps.Keys(o.Capacity), func(a, b corev1.ResourceName) int {
-		device := func(r corev1.ResourceName) int {
-			if nodegroups.Extended(r) {
-				return 0
-			}
-			return 1
-		}
-		return cmp.Or(cmp.Compare(device(a), device(b)), cmp.Compare(a, b))
-	})
-	for _, name := range names {
+	for _, name := range devicesFirst(o.Capacity) {
 		capacity := o.Capacity[name]
 		if capacity <= 0 {
 			continue
@@ -167,6 +158,13 @@ func resourcesOf(o *placement.Occupancy, largest nodegroups.Resources) []RackRes
 		})
 	}
 	return out
+}
+
+// devicesFirst returns the names of resources as people look for them.
+func devicesFirst(r nodegroups.Resources) []corev1.ResourceName {
+	return slices.SortedFunc(maps.Keys(r), func(a, b corev1.ResourceName) int {
+		return cmp.Or(nodegroups.CompareBools(nodegroups.Extended(b), nodegroups.Extended(a)), cmp.Compare(a, b))
+	})
 }
 
 // workloadsOn a domain, those with most pods first.
