@@ -634,19 +634,19 @@ func fungibilityOf(args map[string]string) *kueue.FlavorFungibility {
 }
 
 // resourceGroups reads quotas like cpu=10/4/2, nominal, borrowing and lending
-// limit, of which - is none.
+// limit, of which - is none. A line of other resources begins another group.
 func resourceGroups(t *testing.T, input string) []kueue.ResourceGroup {
-	var group kueue.ResourceGroup
+	groups := []kueue.ResourceGroup{{}}
 	for line := range strings.Lines(input) {
 		fields := strings.Fields(line)
 		quotas := kueue.FlavorQuotas{Name: kueue.ResourceFlavorReference(fields[0])}
-		group.CoveredResources = nil
+		var covered []corev1.ResourceName
 		for _, f := range fields[1:] {
 			r, q, ok := strings.Cut(f, "=")
 			if !ok {
 				t.Fatalf("bad quota %q", f)
 			}
-			group.CoveredResources = append(group.CoveredResources, corev1.ResourceName(r))
+			covered = append(covered, corev1.ResourceName(r))
 			amounts := append(strings.Split(q, "/"), "-", "-")
 			limit := func(s string) *resource.Quantity {
 				if s == "-" {
@@ -658,9 +658,14 @@ func resourceGroups(t *testing.T, input string) []kueue.ResourceGroup {
 				Name: corev1.ResourceName(r), NominalQuota: resource.MustParse(amounts[0]), BorrowingLimit: limit(amounts[1]), LendingLimit: limit(amounts[2]),
 			})
 		}
-		group.Flavors = append(group.Flavors, quotas)
+		group := &groups[len(groups)-1]
+		if len(group.Flavors) > 0 && !slices.Equal(group.CoveredResources, covered) {
+			groups = append(groups, kueue.ResourceGroup{})
+			group = &groups[len(groups)-1]
+		}
+		group.CoveredResources, group.Flavors = covered, append(group.Flavors, quotas)
 	}
-	return []kueue.ResourceGroup{group}
+	return groups
 }
 
 func localQueueTo(name, clusterQueue, stop string) *kueue.LocalQueue {
@@ -697,6 +702,7 @@ func (w *world) workload(t *testing.T, name string, args map[string]string) *kue
 	requests := corev1.ResourceList{}
 	count := 1
 	var minCount *int32
+	var group []kueue.PodSet
 	for k, v := range args {
 		var err error
 		switch k {
@@ -726,6 +732,13 @@ func (w *world) workload(t *testing.T, name string, args map[string]string) *kue
 		case "topology":
 			// required:LEVEL, preferred:LEVEL, unconstrained, or slice:LEVEL:SIZE
 			object.Spec.PodSets = []kueue.PodSet{{TopologyRequest: topologyRequest(v)}}
+		case "group":
+			// Sizes of further podSets, which are placed together with the first.
+			for i, size := range strings.Split(v, ":") {
+				var n int
+				n, err = strconv.Atoi(size)
+				group = append(group, kueue.PodSet{Name: kueue.PodSetReference(fmt.Sprint("group-", i+1)), Count: int32(n)})
+			}
 		case "launcher":
 			// A second podSet of one pod, which comes first.
 			name, amount, _ := strings.Cut(v, ":")
@@ -752,6 +765,12 @@ func (w *world) workload(t *testing.T, name string, args map[string]string) *kue
 		podSet.TopologyRequest = object.Spec.PodSets[0].TopologyRequest
 	}
 	object.Spec.PodSets = []kueue.PodSet{podSet}
+	for _, ps := range group {
+		podSet.TopologyRequest.PodSetGroupName = new("group")
+		ps.TopologyRequest, ps.Template = podSet.TopologyRequest, podSet.Template
+		object.Spec.PodSets[0].TopologyRequest = podSet.TopologyRequest
+		object.Spec.PodSets = append(object.Spec.PodSets, ps)
+	}
 	return object
 }
 

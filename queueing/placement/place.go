@@ -188,7 +188,7 @@ func (r *run) podsBeside(leaders int32) int32 {
 // chooseLevel chooses domains of the level, or of one above it, that have room for all.
 func (s *search) chooseLevel(level int) (at int, chosen []*run, reason string) {
 	if len(s.tree.leaves) == 0 {
-		return 0, nil, "no topology domains at level: " + s.tree.levels[level]
+		return 0, nil, "no topology domains at level: " + s.tree.levels[level] + s.tree.whyBare()
 	}
 	needed := s.Count / s.sliceSize
 	runs := s.sortedLed(s.allOf(level))

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"sort"
@@ -24,6 +25,8 @@ type Tree struct {
 
 	nodes  map[string]*node
 	leaves map[string]*leaf
+	// unlabelled are nodes that are left out, with the first label of a level that each lacks.
+	unlabelled map[string]string
 	// used is what Workloads use, by the ID of the leaf; also of leaves that are not there now.
 	used map[string]nodegroups.Resources
 	// bottoms are the domains above the leaves, by ID; one without values where there is no level above.
@@ -130,7 +133,7 @@ type domain struct {
 func NewTree(topology string, levels, keys []string) *Tree {
 	return &Tree{
 		topology: topology, levels: levels, hosts: levels[len(levels)-1] == corev1.LabelHostname, keys: slices.Sorted(slices.Values(keys)),
-		nodes: map[string]*node{}, leaves: map[string]*leaf{}, used: map[string]nodegroups.Resources{}, bottoms: map[string]*bottom{},
+		nodes: map[string]*node{}, leaves: map[string]*leaf{}, unlabelled: map[string]string{}, used: map[string]nodegroups.Resources{}, bottoms: map[string]*bottom{},
 		kinds: map[string]*kind{}, classes: classes{},
 	}
 }
@@ -141,6 +144,7 @@ func (t *Tree) SetNode(n *corev1.Node, free nodegroups.Resources) {
 	t.DeleteNode(n.Name)
 	values := t.valuesOf(n)
 	if values == nil {
+		t.unlabelled[n.Name] = t.levels[slices.IndexFunc(t.levels, func(level string) bool { _, has := n.Labels[level]; return !has })]
 		return
 	}
 	id := t.id(values)
@@ -156,6 +160,16 @@ func (t *Tree) SetNode(n *corev1.Node, free nodegroups.Resources) {
 	l.nodes++
 	l.free.Add(free, 1)
 	t.file(l)
+}
+
+// whyBare says why nodes of the flavor are in no domain, where there are such nodes and no domain.
+func (t *Tree) whyBare() string {
+	if len(t.unlabelled) == 0 {
+		return ""
+	}
+	first := slices.Min(slices.Collect(maps.Keys(t.unlabelled)))
+	return fmt.Sprintf(": none of the flavor's %d nodes has the labels of all levels of Topology %q: node %s lacks %s; label the nodes, or "+
+		"correct the levels", len(t.unlabelled), t.topology, first, t.unlabelled[first])
 }
 
 // valuesOf a node are those of all levels; nil where it lacks one.
@@ -192,6 +206,7 @@ func (t *Tree) rack(values []string) []string {
 
 // DeleteNode takes a node out.
 func (t *Tree) DeleteNode(name string) {
+	delete(t.unlabelled, name)
 	n := t.nodes[name]
 	if n == nil {
 		return

@@ -96,7 +96,7 @@ func (s *Cycle) refused(w *cache.Workload, q *cache.ClusterQueue) string {
 	if why := s.checks.RefusedParameters(q, w); why != "" {
 		return why
 	}
-	if why := refusedSlices(w.Object); why != "" {
+	if why := refusedPlaces(w.Object); why != "" {
 		return why
 	}
 	if why := s.refusedPods(w); why != "" {
