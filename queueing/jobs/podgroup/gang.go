@@ -106,11 +106,16 @@ func (g *gang) outcome() (jobs.Outcome, string) {
 // isFinal reports whether a pod says that its group is not to be repaired.
 func isFinal(pod *corev1.Pod) bool { return pod.Annotations[retriableAnnotation] == "false" }
 
+// indexLabelOf is the label that numbers the pods of a group: one that the pod names, or Kueue's.
+func indexLabelOf(pod *corev1.Pod) string {
+	return cmp.Or(pod.Annotations[kueue.PodGroupPodIndexLabelAnnotation], kueue.PodGroupPodIndexLabel)
+}
+
 // singleOf is the gang of a pod.
 func singleOf(k key, pod *corev1.Pod) *gang {
 	g := &gang{key: k, job: pod, kind: podKind, total: 1, podSet: main}
 	g.podSets = []kueue.PodSet{{
-		Name: kueue.DefaultPodSetName, Count: 1, Template: templateOf(pod), TopologyRequest: numbered(kueue.PodGroupPodIndexLabel),
+		Name: kueue.DefaultPodSetName, Count: 1, Template: templateOf(pod), TopologyRequest: numbered(indexLabelOf(pod)),
 	}}
 	g.add([]*corev1.Pod{pod})
 	return g
@@ -152,7 +157,7 @@ func groupOfPods(k key, pods []*corev1.Pod) *gang {
 		i := slices.IndexFunc(g.podSets, func(s kueue.PodSet) bool { return s.Name == name })
 		if i < 0 {
 			g.podSets = append(g.podSets, kueue.PodSet{
-				Name: name, Template: templateOf(pod), TopologyRequest: numbered(kueue.PodGroupPodIndexLabel),
+				Name: name, Template: templateOf(pod), TopologyRequest: numbered(indexLabelOf(pod)),
 			})
 			i = len(g.podSets) - 1
 		}

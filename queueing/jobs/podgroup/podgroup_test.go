@@ -474,6 +474,30 @@ func TestAStatefulSet(t *testing.T) {
 	g.is("with no replicas it is on hold", " |")
 }
 
+func TestPodsAreNumberedByTheLabelThatTheyName(t *testing.T) {
+	const own = "apps.kubernetes.io/pod-index"
+	for name, tc := range map[string]struct {
+		annotations []string
+		want        string
+	}{
+		"none":                     {want: kueue.PodGroupPodIndexLabel},
+		"one that they name":       {[]string{kueue.PodGroupPodIndexLabelAnnotation, own}, own},
+		"of a group":               {inGroup, kueue.PodGroupPodIndexLabel},
+		"of a group that names it": {append([]string{kueue.PodGroupPodIndexLabelAnnotation, own}, inGroup...), own},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := newRig(t).pod("a", "1", tc.annotations...)
+			g := singleOf(key{}, pod)
+			if pod.Annotations[groupName] != "" {
+				g = groupOfPods(ringKey(), []*corev1.Pod{pod})
+			}
+			if got := *g.podSets[0].TopologyRequest.PodIndexLabel; got != tc.want {
+				t.Errorf("they are numbered by %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
 func TestALeaderWorkerSet(t *testing.T) {
 	template := map[string]any{
 		"metadata": map[string]any{"annotations": map[string]any{parentAnnotation: leaderWorkerSetParent}},
