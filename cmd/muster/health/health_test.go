@@ -3,6 +3,8 @@ package health
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -237,4 +239,19 @@ func TestADecisionThatNeverEndsIsUnhealthy(t *testing.T) {
 		}
 		cancel()
 	})
+}
+
+// TestCachesThatWereSyncedStaySo: a kind that comes later must not take muster out of service while its cache fills.
+func TestCachesThatWereSyncedStaySo(t *testing.T) {
+	synced := false
+	check := Synced(func(context.Context) bool { return synced })
+	for _, step := range []struct {
+		name         string
+		synced, want bool
+	}{{"at the start", false, false}, {"filled", true, true}, {"another kind comes", false, true}} {
+		synced = step.synced
+		if err := check(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil)); (err == nil) != step.want {
+			t.Errorf("%s: %v, want ready: %v", step.name, err, step.want)
+		}
+	}
 }

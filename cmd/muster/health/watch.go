@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -93,14 +94,20 @@ func (w *Watch) Ready(*http.Request) error {
 	return w.last
 }
 
-// Synced is a check that the caches that were started are synced.
+// Synced is a check that the caches that were started are synced. From then on it holds: a cache of a kind that comes later
+// fills while all others serve.
 func Synced(wait func(context.Context) bool) healthz.Checker {
+	var synced atomic.Bool
 	return func(r *http.Request) error {
+		if synced.Load() {
+			return nil
+		}
 		ctx, cancel := context.WithTimeout(r.Context(), 100*time.Millisecond)
 		defer cancel()
 		if !wait(ctx) {
 			return errors.New("the caches are not synced yet")
 		}
+		synced.Store(true)
 		return nil
 	}
 }
