@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -179,7 +180,7 @@ func TestAManagerAndItsWorkers(t *testing.T) {
 		t.Run("the manager's rights in "+w.Name, func(t *testing.T) { testRights(t, c, w) })
 		t.Run("the gate of "+w.Name, func(t *testing.T) { testGate(t, c, w) })
 	}
-	t.Run("a gang of the manager's runs in a worker", func(t *testing.T) { testGang(t, c, c.Workers[0]) })
+	t.Run("a gang of the manager's runs in a worker", func(t *testing.T) { testGang(t, c) })
 }
 
 // testRights asks the worker what the manager may do there.
@@ -268,8 +269,8 @@ func testGate(t *testing.T, c *testbed.Clusters, w *testbed.Worker) {
 	}
 }
 
-// testGang gives the manager a Job, which runs on machines of the worker's.
-func testGang(t *testing.T, c *testbed.Clusters, w *testbed.Worker) {
+// testGang gives the manager a Job, which runs on machines of the worker that its Workload names, and on none of another's.
+func testGang(t *testing.T, c *testbed.Clusters) {
 	manager := c.Manager.Kube
 	template := workload("").Spec.PodSets[0].Template
 	template.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}
@@ -284,15 +285,29 @@ func testGang(t *testing.T, c *testbed.Clusters, w *testbed.Worker) {
 	if err := manager.Create(t.Context(), gang); err != nil {
 		t.Fatal(err)
 	}
-	(&testbed.Site{T: t, Cluster: w.Cluster}).Eventually("the gang has run", func() bool {
+	(&testbed.Site{T: t, Cluster: c.Manager}).Eventually("the gang has run", func() bool {
 		if err := manager.Get(t.Context(), client.ObjectKeyFromObject(gang), gang); err != nil {
 			t.Fatal(err)
 		}
 		return gang.Status.Succeeded == 2
 	}, func() string { return fmt.Sprint(gang.Status) })
-	var nodes corev1.NodeList
-	if err := w.Kube.List(t.Context(), &nodes, client.MatchingLabels{v1alpha1.NodeGroupLabel: "gpu"}); err != nil || len(nodes.Items) != 2 {
-		t.Errorf("there are %d nodes of the group (%v), want 2", len(nodes.Items), err)
+	w := &kueue.Workload{}
+	if err := manager.Get(t.Context(), client.ObjectKey{Namespace: gang.Namespace, Name: jobs.WorkloadName(batchv1.SchemeGroupVersion.WithKind("Job"), gang)}, w); err != nil {
+		t.Fatal(err)
+	}
+	chosen := ptr.Deref(w.Status.ClusterName, "")
+	if !slices.ContainsFunc(c.Workers, func(w *testbed.Worker) bool { return w.Name == chosen }) {
+		t.Errorf("it ran in %q, which is no worker", chosen)
+	}
+	for _, worker := range c.Workers {
+		want := 0
+		if worker.Name == chosen {
+			want = 2
+		}
+		var nodes corev1.NodeList
+		if err := worker.Kube.List(t.Context(), &nodes, client.MatchingLabels{v1alpha1.NodeGroupLabel: "gpu"}); err != nil || len(nodes.Items) != want {
+			t.Errorf("%s has %d nodes of the group (%v), want %d", worker.Name, len(nodes.Items), err, want)
+		}
 	}
 }
 
