@@ -39,6 +39,7 @@ var kinds = []struct {
 	{promises.LocalQueues, kueue.SchemeGroupVersion, "localqueues", func() runtime.Object { return &kueue.LocalQueueList{} }},
 	{promises.Cohorts, kueue.SchemeGroupVersion, "cohorts", func() runtime.Object { return &kueue.CohortList{} }},
 	{promises.AdmissionChecks, kueue.SchemeGroupVersion, "admissionchecks", func() runtime.Object { return &kueue.AdmissionCheckList{} }},
+	{promises.CapacityPolicies, v1alpha1.GroupVersion, "capacitypolicies", func() runtime.Object { return &v1alpha1.CapacityPolicyList{} }},
 	{promises.NodeGroups, v1alpha1.GroupVersion, "nodegroups", func() runtime.Object { return &v1alpha1.NodeGroupList{} }},
 	{promises.Machines, kwokv1alpha1.GroupVersion, "machines", func() runtime.Object { return &kwokv1alpha1.MachineList{} }},
 }

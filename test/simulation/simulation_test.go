@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/muster-dev/muster/test/invariants/promises"
 )
 
 var (
@@ -65,6 +67,9 @@ func (s *simulator) end() result {
 		s.bury(0)
 	}
 	s.checker.Finish(time.Now())
+	if s.checker.Stats().Judged[promises.ProvisionsInDomain] > 0 {
+		s.feature("request Provisioned in one rack")
+	}
 	for _, v := range s.checker.Violations() {
 		r.problems = append(r.problems, v.String())
 	}
@@ -163,7 +168,7 @@ func TestRandomStoriesInRacks(t *testing.T) {
 		all.machines, all.total, all.worst = all.machines+r.scatter.machines, all.total+r.scatter.total, max(all.worst, r.scatter.worst)
 	}
 	for _, f := range []string{
-		"pod bound in one rack", "machine of another rack taken back", "rollback because of Scattered", "rollback because of Timeout", "machine replaced",
+		"request Provisioned in one rack", "pod bound in one rack", "machine of another rack taken back", "rollback because of Scattered", "rollback because of Timeout", "machine replaced",
 		"Provisioned=True CapacityIsProvisioned", "BookingExpired=True CapacityBookingConsumed", "crash", "crash in a call",
 	} {
 		if shown[f] == 0 && *runs >= 500 {

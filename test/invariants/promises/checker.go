@@ -12,7 +12,6 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
-	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -77,7 +76,8 @@ type Checker struct {
 	// losses are nodes that went while they were booked, until it is known why.
 	losses    []loss
 	pods      map[types.UID]*pod
-	templates map[types.NamespacedName]nodegroups.Resources
+	templates map[types.NamespacedName]*template
+	policies  map[string]policy
 	jobs      map[types.UID]*job
 	// running are the pods of a Job that take what it has quota for.
 	running  map[types.UID]int
@@ -118,7 +118,8 @@ func New(config Config) *Checker {
 		gaps:      map[Kind][]span{},
 		nodes:     map[string]*node{},
 		pods:      map[types.UID]*pod{},
-		templates: map[types.NamespacedName]nodegroups.Resources{},
+		templates: map[types.NamespacedName]*template{},
+		policies:  map[string]policy{},
 		jobs:      map[types.UID]*job{},
 		running:   map[types.UID]int{},
 		requests:  map[types.UID]*request{},
@@ -173,6 +174,8 @@ func (c *Checker) Apply(e Event) {
 		c.applyLocalQueue(e, o)
 	case *kueue.AdmissionCheck:
 		c.applyCheck(e, o)
+	case *v1alpha1.CapacityPolicy:
+		c.applyPolicy(e, o)
 	case *v1alpha1.NodeGroup:
 		c.applyGroup(e, o)
 	case *kwokv1alpha1.Machine:

@@ -28,6 +28,7 @@ const (
 	LocalQueues          Kind = "LocalQueue"
 	Cohorts              Kind = "Cohort"
 	AdmissionChecks      Kind = "AdmissionCheck"
+	CapacityPolicies     Kind = "CapacityPolicy"
 	NodeGroups           Kind = "NodeGroup"
 	Machines             Kind = "Machine"
 )
@@ -55,6 +56,8 @@ func KindOf(object metav1.Object) Kind {
 		return Cohorts
 	case *kueue.AdmissionCheck:
 		return AdmissionChecks
+	case *v1alpha1.CapacityPolicy:
+		return CapacityPolicies
 	case *v1alpha1.NodeGroup:
 		return NodeGroups
 	case *kwokv1alpha1.Machine:

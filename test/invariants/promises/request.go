@@ -16,8 +16,12 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// processorParameter of a request names the one processor that it is meant for.
-const processorParameter = "processorInstance"
+const (
+	// processorParameter of a request names the one processor that it is meant for.
+	processorParameter = "processorInstance"
+	// policyParameter names its CapacityPolicy.
+	policyParameter = "capacityPolicy"
+)
 
 // request is a ProvisioningRequest, kept also after its end: pods and machines
 // may refer to it then.
@@ -28,6 +32,9 @@ type request struct {
 	// served: Muster looks after it.
 	served  bool
 	podSets []podSet
+	// policy is the name of its CapacityPolicy, empty for the default one; since is the revision that it came with.
+	policy string
+	since  uint64
 
 	provisioned bool
 	// provisionedAt is the revision that was first Provisioned; 0 if that was
@@ -66,6 +73,7 @@ type call struct {
 // claim is room that is booked on a node.
 type claim struct {
 	amounts nodegroups.Resources
+	labels  map[string]string
 	good    bool
 	// lost is when the node was last seen Ready.
 	lost time.Time
@@ -86,13 +94,13 @@ func (c *Checker) applyTemplate(e Event, o *corev1.PodTemplate) {
 	if e.Deleted {
 		return // what was asked for stays what it was
 	}
-	c.templates[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] = fit.TemplateRequests(&o.Template.Spec)
+	c.templates[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] = templateOf(fit.TemplateRequests(&o.Template.Spec), o.Template.Annotations)
 }
 
 func (c *Checker) applyRequest(e Event, o *provreq.ProvisioningRequest) {
 	r := c.requests[o.UID]
 	if r == nil {
-		r = c.newRequest(o)
+		r = c.newRequest(e, o)
 	}
 	for name := range r.claims {
 		if n := c.nodes[name]; n != nil {
@@ -120,10 +128,12 @@ func (c *Checker) applyRequest(e Event, o *provreq.ProvisioningRequest) {
 	c.noteWaiting(&r.waiting, waits, reason != nil && reason.Reason != "" && reason.Message != "", PendingRequests)
 }
 
-func (c *Checker) newRequest(o *provreq.ProvisioningRequest) *request {
+func (c *Checker) newRequest(e Event, o *provreq.ProvisioningRequest) *request {
 	r := &request{
 		uid: o.UID, namespace: o.Namespace, name: o.Name, key: state.BookingKey(o.Name),
 		served:   slices.Contains(c.config.Classes, o.Spec.ProvisioningClassName) && o.Spec.Parameters[processorParameter] == "",
+		policy:   string(o.Spec.Parameters[policyParameter]),
+		since:    e.Revision,
 		attempts: map[int]*attempt{},
 		claims:   map[string]*claim{},
 	}
@@ -196,9 +206,9 @@ func (c *Checker) claim(e Event, n *node) {
 			continue
 		}
 		if n.ready {
-			r.claims[n.name] = &claim{amounts: b.amounts, good: true}
+			r.claims[n.name] = &claim{amounts: b.amounts, labels: n.labels, good: true}
 		} else if r.claims[n.name] == nil {
-			r.claims[n.name] = &claim{amounts: b.amounts}
+			r.claims[n.name] = &claim{amounts: b.amounts, labels: n.labels}
 		} else {
 			c.lapse(n, b, e.Time)
 		}

@@ -21,6 +21,8 @@ const (
 	CreatedPods Check = "P1 created pods"
 	// Provisions: requests that were seen to become Provisioned.
 	Provisions Check = "P1 provisioned requests"
+	// ProvisionsInDomain: those of them whose pods, or slices of them, require one domain.
+	ProvisionsInDomain Check = "P1 requests in one domain"
 	// Launches: machines that were seen to appear.
 	Launches Check = "P2 launched machines"
 	// RollBacks: machines of failed attempts and deleted requests that went.

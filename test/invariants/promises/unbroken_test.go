@@ -1,6 +1,7 @@
 package promises
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -505,6 +506,50 @@ func TestRacksThatWereLeftDoNotCount(t *testing.T) {
 			c.bind(inOneRack(newPod("b", 1), job), c.rack("static-1", rack))
 			if got := c.verdict(); got != "" || c.Stats().Judged[BoundInDomain] != 2 {
 				t.Errorf("judged %d: %s", c.Stats().Judged[BoundInDomain], got)
+			}
+		})
+	}
+}
+
+// TestRoomInOneRackIsJudged where it is there, and where it cannot be known by which policy it was planned.
+func TestRoomInOneRackIsJudged(t *testing.T) {
+	slices := map[string]string{sliceTopologyAnnotation: "rack", sliceSizeAnnotation: "2"}
+	newPolicy := func(level string) *v1alpha1.CapacityPolicy {
+		return &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.DefaultPolicy}, Spec: v1alpha1.CapacityPolicySpec{RequiredTopology: level}}
+	}
+	for name, tc := range map[string]struct {
+		annotations      map[string]string
+		before, after    string
+		racks            string
+		judged, unjudged int
+	}{
+		"one rack":                      {annotations: map[string]string{requiredTopologyAnnotation: "rack"}, racks: "1111", judged: 1},
+		"one rack of two":               {annotations: map[string]string{requiredTopologyAnnotation: "rack"}, racks: "211112", judged: 1},
+		"slices in two":                 {annotations: slices, racks: "1122", judged: 1},
+		"no rule":                       {racks: "1234"},
+		"a rule of the policy":          {before: "rack", racks: "1111", judged: 1},
+		"a rule that came later":        {after: "rack", racks: "1234", unjudged: 1},
+		"a rule that was there before":  {before: "rack", after: "other", racks: "1234", unjudged: 1},
+		"a rule that was taken off":     {before: "rack", after: "none", racks: "1234", unjudged: 1},
+		"a policy without a rule comes": {after: "none", racks: "1234", unjudged: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCourse(t)
+			if tc.before != "" {
+				c.show(newPolicy(tc.before))
+			}
+			r := c.together("four", tc.annotations, 4, 8)
+			if tc.after != "" {
+				c.show(newPolicy(strings.TrimPrefix(tc.after, "none")))
+			}
+			var nodes []*corev1.Node
+			for i, rack := range tc.racks {
+				nodes = append(nodes, c.rack(fmt.Sprint("static-", i), string(rack)))
+			}
+			c.bookAll(r, nodes...)
+			got := c.Stats()
+			if v := c.verdict(); v != "" || got.Judged[ProvisionsInDomain] != tc.judged || got.Unjudged[ProvisionsInDomain] != tc.unjudged {
+				t.Errorf("judged %d, not %d: %s", got.Judged[ProvisionsInDomain], got.Unjudged[ProvisionsInDomain], v)
 			}
 		})
 	}

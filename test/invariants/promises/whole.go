@@ -37,7 +37,7 @@ func (c *Checker) judgeProvisioned(e Event, r *request) {
 	}
 	var lacks []string
 	for _, ps := range r.podSets {
-		one := c.templates[ps.template]
+		one := c.templates[ps.template].pod
 		need.Add(one, ps.count)
 		fit := 0
 		for _, cl := range good {
@@ -55,6 +55,7 @@ func (c *Checker) judgeProvisioned(e Event, r *request) {
 			"became Provisioned while its Ready nodes are booked with %s: %s; its nodes: %s",
 			amounts(have), strings.Join(lacks, "; "), r.describeClaims())
 	}
+	c.judgeTogether(e, r, good)
 	for _, name := range slices.Sorted(maps.Keys(good)) {
 		if n := c.nodes[name]; n != nil && n.uid != "" {
 			c.judgeSum(e, n, e.Time.Add(-c.config.Race), knownPods, "provisioned|"+string(r.uid), r.String()+" became Provisioned")
