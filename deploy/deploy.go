@@ -24,6 +24,9 @@ const (
 	// Launching is the ConfigMap whose keys are the cloud groups with a launch in
 	// flight, by the label of their nodes.
 	Launching = "muster-launching"
+	// Moved is the ConfigMap whose keys are the starts of gangs whose pods have other places
+	// than those in the templates of their jobs.
+	Moved = "muster-moved"
 )
 
 //go:embed crds policies rbac webhook
@@ -80,7 +83,7 @@ var owned = map[Half][]string{
 	},
 	Queueing: {
 		"crds/kueue.x-k8s.io_*",
-		"policies/gangs.yaml", "policies/gated-pods.yaml", "policies/jobs.yaml", "policies/queues.yaml", "policies/quotas.yaml", "policies/rights-pods.yaml", "policies/workloads.yaml",
+		"policies/gangs.yaml", "policies/gated-pods.yaml", "policies/jobs.yaml", "policies/places.yaml", "policies/queues.yaml", "policies/quotas.yaml", "policies/rights-pods.yaml", "policies/workloads.yaml",
 		"rbac/kinds.yaml", "rbac/queueing.yaml", "rbac/queueing-dashboard.yaml",
 	},
 }

@@ -20,6 +20,7 @@ import (
 
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/queueing/jobs/pins"
 	"github.com/muster-dev/muster/queueing/placement"
 	"github.com/muster-dev/muster/test/testbed"
 )
@@ -77,6 +78,26 @@ func (s *site) inOneRack(j *batchv1.Job) (rack string) {
 	return rack
 }
 
+// bornInPlace fails where a pod of a Job has not got its node as it was created, or still has what said which.
+func (s *site) bornInPlace(j *batchv1.Job) {
+	s.Helper()
+	var pods corev1.PodList
+	s.List(&pods, client.InNamespace(s.Name), client.MatchingLabels{batchv1.JobNameLabel: j.Name})
+	for _, pod := range pods.Items {
+		var writers []string
+		for _, f := range pod.ManagedFields {
+			if f.Subresource == "" {
+				writers = append(writers, f.Manager)
+			}
+		}
+		if fmt.Sprint(writers) != "[kube-controller-manager]" || pod.Annotations[pins.PlanAnnotation] != "" || pod.Spec.NodeSelector[corev1.LabelHostname] == "" {
+			s.Errorf("pod %s was written by %v, selects %v and has the annotations %v", pod.Name, writers, pod.Spec.NodeSelector, pod.Annotations)
+		}
+	}
+}
+
+func indexed(j *batchv1.Job) { j.Spec.CompletionMode = new(batchv1.IndexedCompletion) }
+
 func requiresRack(j *batchv1.Job) {
 	j.Spec.Template.Annotations[kueue.PodSetRequiredTopologyAnnotation] = rackLabel
 }
@@ -113,8 +134,9 @@ func TestAJobIsInOneRack(t *testing.T) {
 	lq.Spec.ClusterQueue = kueue.ClusterQueueReference(s.Name)
 	s.Create(flavor, cq, lq)
 
-	large := s.plainJob("large", 7, "1h", requiresRack)
+	large := s.plainJob("large", 7, "1h", requiresRack, indexed)
 	s.runs(large)
+	s.bornInPlace(large)
 	small := s.plainJob("small", 5, "1h", requiresRack)
 	s.runs(small)
 	if a, b := s.inOneRack(large), s.inOneRack(small); a != "a" || b != "b" {
@@ -203,7 +225,7 @@ func TestLostNodesAreReplacedInTheirRack(t *testing.T) {
 	s.Create(flavor, cq, lq)
 
 	gang := func(name string, count int32, rack string) *batchv1.Job {
-		j := s.job(name, count, runsInOneRack)
+		j := s.job(name, count, func(j *batchv1.Job) { runsInOneRack(j); indexed(j) })
 		s.runs(j)
 		if in := s.inOneRack(j); in != rack {
 			t.Errorf("gang %s is in rack %s, want %s", name, in, rack)

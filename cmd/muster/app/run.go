@@ -165,7 +165,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o Options, pulse *hea
 			if err := jobs.Add(mgr, o.Queues, queues.Metrics, o.WebhookAddress != noWebhook, jobkinds.All(o.JobKinds...)...); err != nil {
 				return err
 			}
-			if err := ungater.Add(mgr, queues.Metrics); err != nil {
+			if err := ungater.Add(mgr, queues.Metrics, types.NamespacedName{Namespace: o.Namespace, Name: deploy.Moved}); err != nil {
 				return err
 			}
 			return podgroup.Add(mgr, o.Queues, queues.Metrics)

@@ -91,7 +91,8 @@ func changed(t *testing.T, r ctrladmission.Response, object []byte) []byte {
 func TestMutationsAreThoseOfThePolicies(t *testing.T) {
 	queue := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "default"}}
 	launching := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.Namespace, Name: deploy.Launching}, Data: map[string]string{"asg-1": ""}}
-	all := mutations(t, params(t, queue, launching))
+	moved := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.Namespace, Name: deploy.Moved}, Data: map[string]string{"moved.1": "team/w"}}
+	all := mutations(t, params(t, queue, launching, moved))
 	const job, pod, node = `{apiVersion: batch/v1, kind: Job, `, `{apiVersion: v1, kind: Pod, `, `{apiVersion: v1, kind: Node, `
 	covered := map[string]bool{}
 	for name, c := range map[string]struct{ policy, namespace, object, want string }{
@@ -135,6 +136,22 @@ func TestMutationsAreThoseOfThePolicies(t *testing.T) {
 			pod + `metadata: {name: p, labels: {kueue.x-k8s.io/queue-name: main}}, spec: {schedulingGates: [{name: other}]}}`,
 			pod + `metadata: {name: p, labels: {kueue.x-k8s.io/queue-name: main, kueue.x-k8s.io/managed: "true"}},
 				spec: {schedulingGates: [{name: other}, {name: kueue.x-k8s.io/admission}]}}`},
+		"a pod is born in its place": {"muster-born-in-place", "team",
+			pod + `metadata: {name: p, labels: {index: "3"}, annotations: {a: b, muster.dev/places: "w.1\nindex\n0\n\n0\nrack,host\n2,4\nr/a,r/b"}},
+				spec: {nodeSelector: {c: d}, schedulingGates: [{name: other}, {name: kueue.x-k8s.io/topology}]}}`,
+			pod + `metadata: {name: p, labels: {index: "3"}, annotations: {a: b}},
+				spec: {nodeSelector: {c: d, rack: r, host: b}, schedulingGates: [{name: other}]}}`},
+		"one whose rank has none keeps its gate": {"muster-born-in-place", "team",
+			pod + `metadata: {name: p, labels: {index: "4"}, annotations: {muster.dev/places: "w.1\nindex\n0\n\n0\nhost\n2,4\na,b"}},
+				spec: {schedulingGates: [{name: kueue.x-k8s.io/topology}]}}`,
+			pod + `metadata: {name: p, labels: {index: "4"}, annotations: {}}, spec: {schedulingGates: [{name: kueue.x-k8s.io/topology}]}}`},
+		"as does one of a gang whose places have changed": {"muster-born-in-place", "team",
+			pod + `metadata: {name: p, labels: {index: "3"}, annotations: {muster.dev/places: "moved.1\nindex\n0\n\n0\nhost\n2,4\na,b"}},
+				spec: {schedulingGates: [{name: kueue.x-k8s.io/topology}]}}`,
+			pod + `metadata: {name: p, labels: {index: "3"}, annotations: {}}, spec: {schedulingGates: [{name: kueue.x-k8s.io/topology}]}}`},
+		"and what cannot be read": {"muster-born-in-place", "team",
+			pod + `metadata: {name: p, annotations: {muster.dev/places: "a\nb"}}, spec: {schedulingGates: [{name: kueue.x-k8s.io/topology}]}}`,
+			pod + `metadata: {name: p, annotations: {}}, spec: {schedulingGates: [{name: kueue.x-k8s.io/topology}]}}`},
 		"a StatefulSet has its pods queued": {"muster-serving", "team",
 			`{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: s, labels: {kueue.x-k8s.io/queue-name: main, kueue.x-k8s.io/priority-class: high}}, spec: {template: {}}}`,
 			`{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: s, labels: {kueue.x-k8s.io/queue-name: main, kueue.x-k8s.io/priority-class: high}},
@@ -170,8 +187,8 @@ func TestMutationsAreThoseOfThePolicies(t *testing.T) {
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Fatalf("(-want +got):\n%s", diff)
 				}
-				if c.policy == "muster-queues-finalizer" {
-					return // its condition leaves out what has the finalizer
+				if c.policy == "muster-queues-finalizer" || c.policy == "muster-born-in-place" {
+					return // its condition leaves out what has the finalizer, or has no plan any more
 				}
 			}
 		})

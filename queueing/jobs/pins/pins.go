@@ -5,6 +5,9 @@
 // are in groups that number their own, it is the index behind those of the groups before. Where the
 // ranks are not known, or pods run elsewhere than where theirs would be, domains are filled in their
 // order with the pods that come. A domain never gets more pods than it was assigned.
+//
+// Where the labels of a new pod tell its rank, an admission policy sends it to its domain as it is created, by the Plan in its
+// template. All other pods are created with a scheduling gate, and sent to their domains by a write each.
 package pins
 
 import (
@@ -15,6 +18,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -35,6 +39,21 @@ type PodSet struct {
 	index *kueue.PodSetTopologyRequest
 	// first is the index of the first pod: a leader has those before.
 	first int
+}
+
+// PlanAnnotation of the template of a podSet has its Plan. The admission policy muster-born-in-place goes by it, and takes it off.
+const PlanAnnotation = "muster.dev/places"
+
+// mostPlan is how many bytes a Plan may have: it is in each version of the job.
+const mostPlan = 32 << 10
+
+// Start names the places that the Workload had when it started: it is quota that was reserved at a time.
+func Start(w *kueue.Workload) string {
+	at := int64(0)
+	if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil {
+		at = c.LastTransitionTime.Unix()
+	}
+	return fmt.Sprintf("%s.%d", w.UID, at)
 }
 
 // Pin sends a pod to a domain.
@@ -112,6 +131,46 @@ func groupOf(s *kueue.PodSet) string {
 	return ptr.Deref(s.TopologyRequest.PodSetGroupName, "")
 }
 
+// Plan is which domain the pods of each rank have, for deploy/policies/places.yaml, whose lines it has: with it no pod needs a
+// write. It is empty where that does not follow from the labels that a pod is created with, or would be too long.
+func (s *PodSet) Plan(start string) string {
+	index, first, subGroup, perGroup := "", 0, "", 0
+	switch {
+	case len(s.lost) > 0:
+		return ""
+	case len(s.domains) == 1: // whatever their ranks are
+	case s.index == nil:
+		return ""
+	case s.index.SubGroupIndexLabel == nil:
+		index, first = *s.index.PodIndexLabel, s.first
+	default:
+		groups := int(ptr.Deref(s.index.SubGroupCount, 0))
+		if groups == 0 {
+			return ""
+		}
+		index, first, subGroup, perGroup = *s.index.PodIndexLabel, s.first, *s.index.SubGroupIndexLabel, s.count/groups
+	}
+	ends, places, end := make([]string, len(s.domains)), make([]string, len(s.domains)), 0
+	for i, d := range s.domains {
+		end += int(d.Count)
+		ends[i], places[i] = strconv.Itoa(end), key(d.Values)
+	}
+	plan := strings.Join([]string{
+		start, index, strconv.Itoa(first), subGroup, strconv.Itoa(perGroup), strings.Join(s.levels, ","), strings.Join(ends, ","), strings.Join(places, ","),
+	}, "\n")
+	if len(plan) > mostPlan {
+		return ""
+	}
+	return plan
+}
+
+// Moved reports whether a pod is where the podSet has no place: places have changed since pods were sent there.
+func (s *PodSet) Moved(open []*corev1.Pod) bool {
+	return slices.ContainsFunc(open, func(pod *corev1.Pod) bool {
+		return !slices.ContainsFunc(s.domains, func(d placement.Domain) bool { return key(d.Values) == s.at(pod) })
+	})
+}
+
 // Domains is how many domains the podSet is in.
 func (s *PodSet) Domains() int { return len(s.domains) }
 
@@ -153,14 +212,23 @@ func (s *PodSet) Place(waiting, open []*corev1.Pod) []Pin {
 	return out
 }
 
-// Stranded are pods that were sent to a node that the assignment has no more, and are not bound: they never will be.
+// Stranded are pods that were sent to a node that the assignment has no more, or to a domain that others fill, and are not
+// bound: they never will be.
 func (s *PodSet) Stranded(open []*corev1.Pod) (out []*corev1.Pod) {
 	if s.levels[len(s.levels)-1] != corev1.LabelHostname {
 		return nil
 	}
+	free := map[string]int32{}
+	for _, d := range s.domains {
+		free[key(d.Values)] += d.Count
+	}
+	open = slices.DeleteFunc(slices.Clone(open), func(pod *corev1.Pod) bool { return isOver(pod) || terminates(pod) })
+	// Those that are bound have their place, whenever they came.
+	slices.SortFunc(open, func(a, b *corev1.Pod) int {
+		return cmp.Or(cmp.Compare(b.Spec.NodeName, a.Spec.NodeName), cmp.Compare(a.Name, b.Name))
+	})
 	for _, pod := range open {
-		assigned := slices.ContainsFunc(s.domains, func(d placement.Domain) bool { return key(d.Values) == s.at(pod) })
-		if !assigned && pod.Spec.NodeName == "" && !isOver(pod) && !terminates(pod) {
+		if free[s.at(pod)]--; free[s.at(pod)] < 0 && pod.Spec.NodeName == "" {
 			out = append(out, pod)
 		}
 	}

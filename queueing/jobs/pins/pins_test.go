@@ -314,3 +314,80 @@ func (c *crowd) check(seed uint64) {
 		}
 	}
 }
+
+// TestPlan: what follows from the labels of pods, in the lines that the policy reads.
+func TestPlan(t *testing.T) {
+	hosts, racks := []string{corev1.LabelHostname}, []string{"block", rack}
+	indexed := &kueue.PodSetTopologyRequest{PodIndexLabel: new(indexLabel)}
+	grouped := &kueue.PodSetTopologyRequest{PodIndexLabel: new(indexLabel), SubGroupIndexLabel: new(groupLabel), SubGroupCount: new(int32(2))}
+	for name, tc := range map[string]struct {
+		levels  []string
+		domains string
+		request *kueue.PodSetTopologyRequest
+		lost    bool
+		want    string
+	}{
+		"ranks":                              {hosts, "a:2 b:1", indexed, false, "uid.1|index|0||0|kubernetes.io/hostname|2,3|a,b"},
+		"of sub-groups":                      {hosts, "a:2 b:2", grouped, false, "uid.1|index|0|group|2|kubernetes.io/hostname|2,4|a,b"},
+		"several levels":                     {racks, "x/1:1 x/2:1", indexed, false, "uid.1|index|0||0|block,rack|1,2|x/1,x/2"},
+		"one domain needs no ranks":          {hosts, "a:3", nil, false, "uid.1||0||0|kubernetes.io/hostname|3|a"},
+		"pods without numbers have no plan":  {hosts, "a:2 b:1", nil, false, ""},
+		"nor have sub-groups of no number":   {hosts, "a:2 b:1", &kueue.PodSetTopologyRequest{PodIndexLabel: new(indexLabel), SubGroupIndexLabel: new(groupLabel)}, false, ""},
+		"nor those that lack nodes":          {hosts, "a:2 b:1", indexed, true, ""},
+		"nor gangs of more nodes than bytes": {hosts, strings.Repeat(strings.Repeat("n", 60)+":1 ", 600), indexed, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := workloadOf(t, tc.levels, tc.domains, tc.request)
+			w.UID = "uid"
+			w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadQuotaReserved, LastTransitionTime: metav1.Unix(1, 0)}}
+			if tc.lost {
+				w.Status.UnhealthyNodes = []kueue.UnhealthyNode{{Name: "a"}}
+			}
+			podSets, err := Of(w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.ReplaceAll(podSets[0].Plan(Start(w)), "\n", "|"); got != tc.want {
+				t.Errorf("the plan is %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestStranded: pods go that will never run, and places that have changed are known from any pod.
+func TestStranded(t *testing.T) {
+	hosts := []string{corev1.LabelHostname}
+	for name, tc := range map[string]struct {
+		pods, bound, want string
+		moved             bool
+	}{
+		"all have a place":                      {pods: "p@a q@a r@b"},
+		"one went to a node that is lost":       {pods: "p@a q@c", want: "q", moved: true},
+		"it runs there still":                   {pods: "p@a q@c", bound: "q", moved: true},
+		"it has ended there":                    {pods: "p@a q@c.", moved: true},
+		"one more than there is room for":       {pods: "p@b q@b", want: "q"},
+		"those that are bound stay":             {pods: "p@b q@b", bound: "q", want: "p"},
+		"one that terminates makes room":        {pods: "p@b! q@b"},
+		"more than there is room for are bound": {pods: "p@b q@b", bound: "p q"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			podSets, err := Of(workloadOf(t, hosts, "a:2 b:1", nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, open := podsOf(t, hosts, tc.pods)
+			for _, pod := range open {
+				if slices.Contains(strings.Fields(tc.bound), pod.Name) {
+					pod.Spec.NodeName = pod.Spec.NodeSelector[corev1.LabelHostname]
+				}
+			}
+			var got []string
+			for _, pod := range podSets[0].Stranded(open) {
+				got = append(got, pod.Name)
+			}
+			if strings.Join(got, " ") != tc.want || podSets[0].Moved(open) != tc.moved {
+				t.Errorf("stranded are %v, want %q; moved is %t", got, tc.want, podSets[0].Moved(open))
+			}
+		})
+	}
+}

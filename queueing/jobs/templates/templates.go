@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/queueing/jobs/pins"
 	"github.com/muster-dev/muster/queueing/placement"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -40,6 +41,8 @@ type Placement struct {
 	Labels, Annotations map[string]string
 	// Topology: each pod is created with the gate of topologies, and sent to its domain when that is removed.
 	Topology bool
+	// Plan says where each of those is, as far as that is known before they are created.
+	Plan string
 	// Gated pods are created with the gate of elastic jobs. Their updates are applied
 	// to each pod when its gate is removed, since later slices have other updates.
 	Gated bool
@@ -50,6 +53,10 @@ func Of(ctx context.Context, kube client.Reader, w *kueue.Workload) ([]Placement
 	out := make([]Placement, len(w.Spec.PodSets))
 	assignments := make([]kueue.PodSetAssignment, len(out))
 	copy(assignments, w.Status.Admission.PodSetAssignments)
+	places, err := pins.Of(w)
+	if err != nil {
+		return nil, err
+	}
 	for i, a := range assignments {
 		name := w.Spec.PodSets[i].Name
 		flavors, err := flavorsOf(ctx, kube, a)
@@ -61,6 +68,7 @@ func Of(ctx context.Context, kube client.Reader, w *kueue.Workload) ([]Placement
 		}
 		if a.TopologyAssignment != nil {
 			out[i].inTopology(w, &w.Spec.PodSets[i], a.TopologyAssignment)
+			out[i].Plan = places[i].Plan(pins.Start(w))
 		}
 	}
 	return out, nil
@@ -142,6 +150,9 @@ func (p *Placement) Apply(template *corev1.PodTemplateSpec) (Original, error) {
 		return before, err
 	}
 	update(template, &kueue.PodSetUpdate{Labels: p.Labels, Annotations: p.Annotations}, &before)
+	if p.Topology && p.Plan != "" {
+		update(template, &kueue.PodSetUpdate{Annotations: map[string]string{pins.PlanAnnotation: p.Plan}}, &before)
+	}
 	if before.Topology = p.Topology && !slices.ContainsFunc(template.Spec.SchedulingGates, IsTopologyGate); before.Topology {
 		template.Spec.SchedulingGates = append(template.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: kueue.TopologySchedulingGate})
 	}

@@ -4,6 +4,7 @@ package ungater
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -37,12 +38,12 @@ const (
 	workloadIndex = "topology-workload"
 )
 
-// Add adds the controller to a manager.
-func Add(mgr ctrl.Manager, m *metrics.Metrics) error {
+// Add adds the controller to a manager. The ConfigMap is that of the starts after which places have changed.
+func Add(mgr ctrl.Manager, m *metrics.Metrics, starts types.NamespacedName) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, workloadIndex, workloadOf); err != nil {
 		return fmt.Errorf("indexing pods by their Workload: %w", err)
 	}
-	r := &reconciler{client: mgr.GetClient(), metrics: m, now: time.Now, sent: map[types.NamespacedName]map[types.UID]map[string]string{}}
+	r := &reconciler{client: mgr.GetClient(), metrics: m, now: time.Now, sent: map[types.NamespacedName]map[types.UID]map[string]string{}, moved: &moved{client: mgr.GetClient(), live: mgr.GetAPIReader(), in: starts}}
 	err := ctrl.NewControllerManagedBy(mgr).Named("topology-ungater").
 		Watches(&kueue.Workload{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(placedWorkloads)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(requestsOf), builder.WithPredicates(gatedPods)).
@@ -99,6 +100,7 @@ func isOver(pod *corev1.Pod) bool {
 type reconciler struct {
 	client  client.Client
 	metrics *metrics.Metrics
+	moved   *moved
 	now     func() time.Time
 
 	mu sync.Mutex
@@ -112,13 +114,13 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := r.client.Get(ctx, request.NamespacedName, w); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.forget(request.NamespacedName, nil)
-			return reconcile.Result{}, nil
+			return reconcile.Result{}, r.moved.Forget(ctx, request.NamespacedName, "")
 		}
 		return reconcile.Result{}, err
 	}
 	if !isPlaced(w) {
 		r.forget(request.NamespacedName, nil)
-		return reconcile.Result{}, nil
+		return reconcile.Result{}, r.moved.Forget(ctx, request.NamespacedName, "")
 	}
 	podSets, err := pins.Of(w)
 	if err != nil {
@@ -130,6 +132,10 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, fmt.Errorf("listing the pods of Workload %s: %w", request, err)
 	}
 	r.forget(request.NamespacedName, list.Items)
+	start := pins.Start(w)
+	if err := r.moved.Forget(ctx, request.NamespacedName, start); err != nil {
+		return reconcile.Result{}, err
+	}
 	var group errgroup.Group
 	group.SetLimit(writers)
 	for i, podSet := range podSets {
@@ -137,7 +143,14 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 			continue
 		}
 		waiting, open := r.split(&list, w, i)
-		for _, pod := range podSet.Stranded(open) {
+		stranded := podSet.Stranded(open)
+		if len(stranded) > 0 || podSet.Moved(open) {
+			// First: those that are made again must not go by the old places.
+			if err := r.moved.Add(ctx, w, start); err != nil {
+				return reconcile.Result{}, errors.Join(err, group.Wait())
+			}
+		}
+		for _, pod := range stranded {
 			group.Go(func() error { return r.remove(ctx, pod) })
 		}
 		for _, pin := range podSet.Place(waiting, open) {
@@ -202,6 +215,7 @@ func (r *reconciler) split(list *corev1.PodList, w *kueue.Workload, podSet int) 
 func (r *reconciler) send(ctx context.Context, w *kueue.Workload, pin pins.Pin) error {
 	pod := pin.Pod.DeepCopy()
 	pod.Spec.SchedulingGates = slices.DeleteFunc(pod.Spec.SchedulingGates, templates.IsTopologyGate)
+	delete(pod.Annotations, pins.PlanAnnotation)
 	templates.Send(pod, []kueue.PodSetUpdate{{NodeSelector: pin.Selector}})
 	key := client.ObjectKeyFromObject(w)
 	r.note(key, pod.UID, pod.Spec.NodeSelector)

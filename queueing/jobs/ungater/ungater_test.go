@@ -152,6 +152,44 @@ func TestAWriteThatFailsIsTriedAgain(t *testing.T) {
 	}
 }
 
+// TestStartsWhosePlacesHaveChangedAreTold to the policy, as long as they last.
+func TestStartsWhosePlacesHaveChangedAreTold(t *testing.T) {
+	for name, tc := range map[string]struct {
+		workload func(*kueue.Workload)
+		pods     []*corev1.Pod
+		want     string
+	}{
+		"none has":                         {pods: []*corev1.Pod{pod("x", "a")}, want: "map[]"},
+		"a node was lost":                  {pods: []*corev1.Pod{pod("x", "a"), pod("y", "lost")}, want: "map[uid.2:ns/gang]"},
+		"more pods came than have a place": {pods: []*corev1.Pod{pod("x", "b"), pod("y", "b")}, want: "map[uid.2:ns/gang]"},
+		"the gang has stopped":             {workload: evicted, pods: []*corev1.Pod{pod("y", "lost")}, want: "map[]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := placed()
+			w.UID, w.Status.Conditions[0].LastTransitionTime = "uid", metav1.Unix(2, 0)
+			if tc.workload != nil {
+				tc.workload(w)
+			}
+			r, kube := world(t, w, tc.pods, interceptor.Funcs{})
+			for range 2 {
+				if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(w)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			told := &corev1.ConfigMap{}
+			if err := kube.Get(t.Context(), starts, told); err != nil {
+				t.Fatal(err)
+			}
+			if got := fmt.Sprint(told.Data); got != tc.want {
+				t.Errorf("%s is told, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// starts is the ConfigMap, in which the test's Workload has an older start, and one that is gone another.
+var starts = types.NamespacedName{Namespace: "muster-system", Name: "muster-moved"}
+
 func world(t *testing.T, w *kueue.Workload, pods []*corev1.Pod, funcs interceptor.Funcs) (*reconciler, client.Client) {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -160,12 +198,17 @@ func world(t *testing.T, w *kueue.Workload, pods []*corev1.Pod, funcs intercepto
 			t.Fatal(err)
 		}
 	}
-	b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(w).WithInterceptorFuncs(funcs).WithIndex(&corev1.Pod{}, workloadIndex, workloadOf)
+	told := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: starts.Namespace, Name: starts.Name}}
+	told.Data = map[string]string{"gone.1": "ns/gone", "uid.1": "ns/gang"}
+	b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(w, told).WithInterceptorFuncs(funcs).WithIndex(&corev1.Pod{}, workloadIndex, workloadOf)
 	for _, p := range pods {
 		b = b.WithObjects(p)
 	}
 	kube := b.Build()
-	return &reconciler{client: kube, metrics: metrics.New(metrics.Config{}), now: time.Now, sent: map[types.NamespacedName]map[types.UID]map[string]string{}}, kube
+	return &reconciler{
+		client: kube, metrics: metrics.New(metrics.Config{}), now: time.Now, sent: map[types.NamespacedName]map[types.UID]map[string]string{},
+		moved: &moved{client: kube, live: kube, in: starts},
+	}, kube
 }
 
 func whereabouts(t *testing.T, kube client.Client) map[string]string {

@@ -51,6 +51,7 @@ rbac/queueing.yaml: queueing
 policies/gangs.yaml: queueing
 policies/gated-pods.yaml: queueing
 policies/jobs.yaml: queueing
+policies/places.yaml: queueing
 policies/queues.yaml: queueing
 policies/quotas.yaml: queueing
 policies/rights-pods.yaml: queueing
