@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 	"sigs.k8s.io/yaml"
 
 	"github.com/muster-dev/muster/kwok/cluster"
@@ -83,7 +84,7 @@ func TestInAStormEveryPromiseIsKept(t *testing.T) {
 	gate, config := faults.NewGate(seed), whole()
 	config.Proxy = gate.Handler
 	s := newStorm(t, alone(t, "storm", config,
-		promises.BoundPods, promises.CreatedPods, promises.Provisions, promises.Launches, promises.GivenBack, promises.Bookings,
+		promises.BoundPods, promises.CreatedPods, promises.Provisions, promises.ProvisionsInDomain, promises.Launches, promises.GivenBack, promises.Bookings,
 		promises.Consumed, promises.Departures, promises.Reservations, promises.PendingRequests, promises.ReservedWorkloads))
 	for range 6 {
 		s.spawn()
@@ -158,7 +159,15 @@ func newStorm(t *testing.T, c *testbed.Cluster) *storm {
 			{Type: v1alpha1.FaultReclaim, Percent: new(int32(5)), After: testbed.After(5 * time.Second)},
 		}
 	})
-	s.steady = s.Group("-steady", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes = 64 })
+	s.steady = s.Group("-steady", func(g *v1alpha1.NodeGroup) {
+		g.Spec.MaxNodes = 64
+		g.Spec.Topology = []v1alpha1.TopologyLevel{{NodeLabel: rackLabel}}
+		racks := &v1alpha1.KwokDomains{NodeLabel: rackLabel, Placement: v1alpha1.PlacedOverflow, LabelDelay: metav1.Duration{Duration: time.Second}}
+		for i := range 16 {
+			racks.Of = append(racks.Of, v1alpha1.KwokDomain{Name: fmt.Sprint("rack-", i), Machines: 3 + int32(i%3)})
+		}
+		g.Spec.Kwok.Domains = racks
+	})
 	s.queue(s.spot, s.steady)
 	s.node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: s.Name, Labels: map[string]string{testbed.SiteLabel: s.Name + "-own"}, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
@@ -242,6 +251,9 @@ func (s *storm) spawn() {
 		r.Spec.ProvisioningClassName = transaction.ClassCheckCapacity
 		template.Template.Spec.NodeSelector[testbed.SiteLabel] = s.node.Labels[testbed.SiteLabel]
 		template.Template.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("1")}
+	} else if s.random.IntN(2) == 0 {
+		template.Template.Annotations = map[string]string{kueue.PodSetRequiredTopologyAnnotation: rackLabel}
+		count = min(count, 3) // which each rack holds
 	}
 	r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: name}, Count: count}}
 	s.insist(template)
