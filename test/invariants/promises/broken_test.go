@@ -61,8 +61,8 @@ func (c *course) other(name string, pods, gpus int) *provreq.ProvisioningRequest
 }
 
 // together makes another request, for pods with the annotations.
-func (c *course) together(name string, annotations map[string]string, pods, gpus int) *provreq.ProvisioningRequest {
-	t := newTemplate(name, gpus)
+func (c *course) together(name string, annotations map[string]string, pods int) *provreq.ProvisioningRequest {
+	t := newTemplate(name, 8)
 	t.Template.Annotations = annotations
 	r := newRequest(name, pods)
 	c.show(t, r)
@@ -137,16 +137,16 @@ func TestWholeIsBroken(t *testing.T) {
 			c.bind(inOneRack(newPod("a", 1), c.job), c.static("static"))
 		}, []string{"P1 whole: Pod team/a", "was bound to node static, which has no label rack"}},
 		{"a request that requires one rack has its room in two", func(c *course) {
-			r := c.together("pair", map[string]string{requiredTopologyAnnotation: "rack"}, 2, 8)
+			r := c.together("pair", map[string]string{requiredTopologyAnnotation: "rack"}, 2)
 			c.bookAll(r, c.rack("static-0", "r1"), c.rack("static-1", "r2"))
 		}, []string{"P1 whole: ProvisioningRequest team/pair", `podSet 0, in one domain of "rack"`}},
 		{"a slice has its room in two racks", func(c *course) {
-			r := c.together("four", map[string]string{sliceTopologyAnnotation: "rack", sliceSizeAnnotation: "2"}, 4, 8)
+			r := c.together("four", map[string]string{sliceTopologyAnnotation: "rack", sliceSizeAnnotation: "2"}, 4)
 			c.bookAll(r, c.rack("static-0", "r1"), c.rack("static-1", "r1"), c.rack("static-2", "r1"), c.rack("static-3", "r2"))
 		}, []string{"P1 whole: ProvisioningRequest team/four", "podSet 0"}},
 		{"a policy requires one rack and the room is in two", func(c *course) {
 			c.show(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.DefaultPolicy}, Spec: v1alpha1.CapacityPolicySpec{RequiredTopology: "rack"}})
-			r := c.together("pair", nil, 2, 8)
+			r := c.together("pair", nil, 2)
 			c.bookAll(r, c.rack("static-0", "r1"), c.rack("static-1", "r2"))
 		}, []string{"P1 whole: ProvisioningRequest team/pair", `all podSets, in one domain of "rack"`}},
 		{"a booked node is not Ready", func(c *course) {

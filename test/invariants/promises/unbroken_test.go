@@ -538,7 +538,7 @@ func TestRoomInOneRackIsJudged(t *testing.T) {
 			if tc.before != "" {
 				c.show(newPolicy(tc.before))
 			}
-			r := c.together("four", tc.annotations, 4, 8)
+			r := c.together("four", tc.annotations, 4)
 			if tc.after != "" {
 				c.show(newPolicy(strings.TrimPrefix(tc.after, "none")))
 			}
