@@ -3,6 +3,7 @@
 package status
 
 import (
+	"fmt"
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -14,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/quota"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // reader reads the statuses off a Cache.
@@ -145,7 +147,16 @@ func (s reader) localStatus(lq *cache.LocalQueue, now time.Time) kueue.LocalQueu
 	out.PendingWorkloads, out.ReservingWorkloads, out.AdmittedWorkloads = lq.Waiting, lq.Reserving, lq.Running
 	out.FlavorsReservation, out.FlavorsUsage = nil, nil
 	out.FairSharing = nil
-	if q := s.Queues[lq.Object.Spec.ClusterQueue]; q != nil {
+	q := s.Queues[lq.Object.Spec.ClusterQueue]
+	if q != nil && s.Delegates(q.Object) {
+		delegated := cache.Standing{Active: true, Reason: "MultiKueue", Message: fmt.Sprintf(
+			"ClusterQueue %s has an AdmissionCheck of %s: jobs run in other clusters, and new ones without managedBy get that",
+			q.Object.Name, kueue.MultiKueueControllerName)}
+		write(delegated, &out.Conditions, workload.ConditionDelegated, lq.Object.Generation, now)
+	} else {
+		apimeta.RemoveStatusCondition(&out.Conditions, workload.ConditionDelegated)
+	}
+	if q != nil {
 		if s.SharesByUsage(q) {
 			if lq.Record.At.IsZero() {
 				lq.Record.At = cache.SampleTime(now)

@@ -9,6 +9,9 @@ const (
 	// DelegatedAnnotation, "true" on a Workload, says that the controller of its job has it run in
 	// another cluster.
 	DelegatedAnnotation = "muster.dev/delegated"
+	// ConditionDelegated of a LocalQueue is True where its jobs run in other clusters. Admission
+	// policies read it.
+	ConditionDelegated = "muster.dev/Delegated"
 	// OrderAnnotation on a Workload says which of its pod sets start after others.
 	OrderAnnotation = "muster.dev/order"
 	// GatedByAnnotation on a Workload names the controllers that hold it back.

@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/kwok/sandbox"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/queueing/dispatch"
+	"github.com/muster-dev/muster/queueing/workload"
 	"github.com/muster-dev/muster/test/testbed"
 )
 
@@ -49,6 +50,11 @@ func newSite(t *testing.T, machines ...int32) *site {
 	check.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "MultiKueueConfig", Name: s.Name}
 	s.Create(config, check)
 	queues(s.Site, s.Name)
+	s.Eventually("new jobs of the queue are given to other clusters", func() bool {
+		lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Name}}
+		return s.Get(lq) && meta.IsStatusConditionTrue(lq.Status.Conditions, kueue.LocalQueueActive) &&
+			(managedBy == byKueue || meta.IsStatusConditionTrue(lq.Status.Conditions, workload.ConditionDelegated))
+	}, func() string { return "" })
 	for i, w := range workers {
 		in := testbed.NewSite(t, w)
 		s.workers = append(s.workers, in)
@@ -81,11 +87,11 @@ func queues(s *testbed.Site, check string) {
 	s.Create(flavor, cq, lq)
 }
 
-// job is a Job of so many whole machines that runs elsewhere.
+// job is a Job of so many whole machines that runs elsewhere: its queue has it say so.
 func (s *site) job(name string, count int32, changes ...func(*batchv1.Job)) *batchv1.Job {
 	s.Helper()
 	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.Name}}}
-	j.Spec.Suspend, j.Spec.ManagedBy = new(true), new(kueue.MultiKueueControllerName)
+	j.Spec.Suspend = new(true)
 	j.Spec.Parallelism, j.Spec.Completions = &count, &count
 	j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": "3s"}
 	j.Spec.Template.Spec = corev1.PodSpec{

@@ -113,11 +113,16 @@ func TestAJobWhosePodsEndOneAfterAnotherRunsOn(t *testing.T) {
 	s.wantLaunched(2, 0)
 }
 
-// TestAJobThatItsOwnControllerRunsIsRejected: it would run here.
+// TestAJobThatItsOwnControllerRunsIsRejected: it would run here, and came to the queue too late to get another.
 func TestAJobThatItsOwnControllerRunsIsRejected(t *testing.T) {
 	t.Parallel()
 	s := newOwnSite(t, 8, 8)
-	j := s.job("train", 1, func(j *batchv1.Job) { j.Spec.ManagedBy = nil })
+	j := s.job("train", 1, func(j *batchv1.Job) { j.Labels = nil })
+	patch := client.MergeFrom(j.DeepCopy())
+	j.Labels = map[string]string{"kueue.x-k8s.io/queue-name": s.Name}
+	if err := s.Kube.Patch(t.Context(), j, patch); err != nil {
+		t.Fatal(err)
+	}
 	s.Eventually("the check says why", func() bool {
 		w := s.Workload(j)
 		return w != nil && strings.Contains(fmt.Sprint(w.Status), `Expecting spec.managedBy to be "kueue.x-k8s.io/multikueue" not ""`)

@@ -14,6 +14,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	policyv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -109,8 +110,8 @@ var interfaces = admission.NewObjectInterfacesFromScheme(runtime.NewScheme())
 
 // apply returns the object of a request as the policy changes it.
 func (m *mutation) apply(ctx context.Context, r *admissionv1.AdmissionRequest) ([]byte, error) {
-	params, err := m.param(ctx, r.Namespace)
-	if err != nil || params == nil && m.policy.Spec.ParamKind != nil {
+	params, err := m.paramsFor(ctx, r.Namespace)
+	if err != nil || len(params) == 0 {
 		return r.Object.Raw, err
 	}
 	object, err := decode(r.Object.Raw)
@@ -128,15 +129,17 @@ func (m *mutation) apply(ctx context.Context, r *admissionv1.AdmissionRequest) (
 		VersionedObject: object, VersionedOldObject: old, VersionedKind: kind,
 	}
 	ctx = m.compiler.CreateContext(ctx)
-	for i, p := range m.patchers {
-		attributes.VersionedObject, err = p.Patch(ctx, patch.Request{
-			MatchedResource: resource, VersionedAttributes: attributes, ObjectInterfaces: interfaces,
-			OptionalVariables: policycel.OptionalVariableBindings{VersionedParams: params},
-			// Lists are atomic to it. The policies apply none, see TestAppliedConfigurationsHaveNoLists.
-			TypeConverter: managedfields.NewDeducedTypeConverter(),
-		}, celconfig.RuntimeCELCostBudget)
-		if err != nil {
-			return nil, fmt.Errorf("mutations[%d]: %w", i, err)
+	for _, param := range params {
+		for i, p := range m.patchers {
+			attributes.VersionedObject, err = p.Patch(ctx, patch.Request{
+				MatchedResource: resource, VersionedAttributes: attributes, ObjectInterfaces: interfaces,
+				OptionalVariables: policycel.OptionalVariableBindings{VersionedParams: param},
+				// Lists are atomic to it. The policies apply none, see TestAppliedConfigurationsHaveNoLists.
+				TypeConverter: managedfields.NewDeducedTypeConverter(),
+			}, celconfig.RuntimeCELCostBudget)
+			if err != nil {
+				return nil, fmt.Errorf("mutations[%d]: %w", i, err)
+			}
 		}
 	}
 	return runtime.Encode(unstructured.UnstructuredJSONScheme, attributes.VersionedObject)
@@ -151,24 +154,44 @@ func decode(raw []byte) (runtime.Object, error) {
 	return object, object.UnmarshalJSON(raw)
 }
 
-// param returns the object that the binding of the policy names, in its namespace or that of the
-// request; nil where there is none, and the policy does nothing.
-func (m *mutation) param(ctx context.Context, namespace string) (runtime.Object, error) {
+// paramsFor returns the objects that the binding of the policy names or selects, in its namespace
+// or that of the request; the policy acts once for each. A policy without parameters acts once.
+func (m *mutation) paramsFor(ctx context.Context, namespace string) ([]runtime.Object, error) {
 	kind, ref := m.policy.Spec.ParamKind, m.policy.Binding.Spec.ParamRef
 	if kind == nil {
-		return nil, nil
+		return []runtime.Object{nil}, nil
 	}
 	key := client.ObjectKey{Namespace: namespace, Name: ref.Name}
 	if ref.Namespace != "" {
 		key.Namespace = ref.Namespace
 	}
+	gvk := schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind)
+	if ref.Selector != nil {
+		return m.selected(ctx, gvk, key.Namespace, ref.Selector)
+	}
 	object := &unstructured.Unstructured{}
-	object.SetGroupVersionKind(schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind))
+	object.SetGroupVersionKind(gvk)
 	switch err := m.params.Get(ctx, key, object); {
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("reading %s %s, the parameter: %w", kind.Kind, key, err)
 	}
-	return object, nil
+	return []runtime.Object{object}, nil
+}
+
+func (m *mutation) selected(ctx context.Context, gvk schema.GroupVersionKind, namespace string, by *metav1.LabelSelector) (out []runtime.Object, err error) {
+	selector, err := metav1.LabelSelectorAsSelector(by)
+	if err != nil {
+		return nil, err
+	}
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(gvk)
+	if err := m.params.List(ctx, list, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+		return nil, fmt.Errorf("reading the objects of kind %s in namespace %s, the parameters: %w", gvk.Kind, namespace, err)
+	}
+	for i := range list.Items {
+		out = append(out, &list.Items[i])
+	}
+	return out, nil
 }

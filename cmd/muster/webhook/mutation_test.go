@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/muster-dev/muster/deploy"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // mutations compiles all policies.
@@ -90,9 +91,13 @@ func changed(t *testing.T, r ctrladmission.Response, object []byte) []byte {
 // TestMutationsAreThoseOfThePolicies, once and no more when an object comes again.
 func TestMutationsAreThoseOfThePolicies(t *testing.T) {
 	queue := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "default"}}
+	delegating := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "elsewhere"},
+		Status: kueue.LocalQueueStatus{Conditions: []metav1.Condition{{Type: workload.ConditionDelegated, Status: metav1.ConditionTrue}}}}
+	defaultElsewhere := delegating.DeepCopy()
+	defaultElsewhere.Namespace, defaultElsewhere.Name = "far", "default"
 	launching := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.Namespace, Name: deploy.Launching}, Data: map[string]string{"asg-1": ""}}
 	moved := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.Namespace, Name: deploy.Moved}, Data: map[string]string{"moved.1": "team/w"}}
-	all := mutations(t, params(t, queue, launching, moved))
+	all := mutations(t, params(t, queue, delegating, defaultElsewhere, launching, moved))
 	const job, pod, node = `{apiVersion: batch/v1, kind: Job, `, `{apiVersion: v1, kind: Pod, `, `{apiVersion: v1, kind: Node, `
 	covered := map[string]bool{}
 	for name, c := range map[string]struct{ policy, namespace, object, want string }{
@@ -102,6 +107,24 @@ func TestMutationsAreThoseOfThePolicies(t *testing.T) {
 		"one without a queue, too": {"muster-jobs-unnamed", "team", job + `metadata: {name: j}, spec: {}}`, job + `metadata: {name: j}, spec: {suspend: true}}`},
 		"one goes to the default queue": {"muster-jobs-default-queue", "team", job + `metadata: {name: j, labels: {app: x}}, spec: {}}`,
 			job + `metadata: {name: j, labels: {app: x, kueue.x-k8s.io/queue-name: default}}, spec: {suspend: true}}`},
+		"where its jobs run in other clusters, it says so": {"muster-jobs-default-queue", "far", job + `metadata: {name: j, labels: {}}, spec: {}}`,
+			job + `metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: default}}, spec: {suspend: true, managedBy: kueue.x-k8s.io/multikueue}}`},
+		"a Job whose queue's jobs run in other clusters": {"muster-jobs-delegate", "team",
+			job + `metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: elsewhere}}, spec: {}}`,
+			job + `metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: elsewhere}}, spec: {managedBy: kueue.x-k8s.io/multikueue}}`},
+		"one that says what would be so without it": {"muster-jobs-delegate", "team",
+			job + `metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: elsewhere}}, spec: {managedBy: kubernetes.io/job-controller}}`,
+			job + `metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: elsewhere}}, spec: {managedBy: kueue.x-k8s.io/multikueue}}`},
+		"one of another controller": {"muster-jobs-delegate", "team",
+			job + `metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: elsewhere}}, spec: {managedBy: example.com/mine}}`,
+			job + `metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: elsewhere}}, spec: {managedBy: example.com/mine}}`},
+		"one whose queue's jobs run here": {"muster-jobs-delegate", "team",
+			job + `metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: default}}, spec: {}}`,
+			job + `metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: default}}, spec: {}}`},
+		"an MPIJob has it elsewhere": {"muster-jobs-delegate", "team",
+			`{apiVersion: kubeflow.org/v2beta1, kind: MPIJob, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: elsewhere}}, spec: {}}`,
+			`{apiVersion: kubeflow.org/v2beta1, kind: MPIJob, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: elsewhere}},
+				spec: {runPolicy: {managedBy: kueue.x-k8s.io/multikueue}}}`},
 		"a queued JobSet is suspended": {"muster-jobs-suspend", "team",
 			`{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: main}}, spec: {network: {}}}`,
 			`{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: main}},

@@ -40,13 +40,7 @@ func Compile(s Stanza, path *field.Path) (*Kind, field.ErrorList) {
 			c.wrong = append(c.wrong, field.Required(path.Child("podSets"), "say where the pod templates are"))
 		}
 	}
-	k.suspend = c.required(path.Child("suspend", "path"), s.Suspend.Path)
-	for _, part := range k.suspend {
-		if !identifier.MatchString(part) {
-			c.refuse(path.Child("suspend", "path"), s.Suspend.Path,
-				"it must lead through objects by names of letters and digits, since admission policies read it")
-		}
-	}
+	k.suspend = c.plain(path.Child("suspend", "path"), s.Suspend.Path)
 	c.values(path.Child("suspend"), &k.Stanza.Suspend)
 	for i, p := range s.Immutable {
 		k.immutable = append(k.immutable, c.required(path.Child("immutable").Index(i), p))
@@ -55,7 +49,7 @@ func Compile(s Stanza, path *field.Path) (*Kind, field.ErrorList) {
 		k.podSets = append(k.podSets, c.podSet(path.Child("podSets").Index(i), &s.PodSets[i]))
 	}
 	if m := s.ManagedBy; m != nil {
-		k.managedBy = c.required(path.Child("managedBy", "path"), m.Path)
+		k.managedBy = c.plain(path.Child("managedBy", "path"), m.Path)
 		if m.Own == "" {
 			c.wrong = append(c.wrong, field.Required(path.Child("managedBy", "own"), "give the value that names the kind's own controller"))
 		}
@@ -193,6 +187,17 @@ func (c *compiler) required(path *field.Path, text string) pointer {
 		c.wrong = append(c.wrong, field.Required(path, "give a JSON pointer, like /spec/suspend"))
 	}
 	return c.pointer(path, text)
+}
+
+// plain is a pointer that admission policies read, too.
+func (c *compiler) plain(path *field.Path, text string) pointer {
+	out := c.required(path, text)
+	for _, part := range out {
+		if !identifier.MatchString(part) {
+			c.refuse(path, text, "it must lead through objects by names of letters and digits, since admission policies read it")
+		}
+	}
+	return out
 }
 
 func compiled[T any](c *compiler, path *field.Path, text string) expression[T] {

@@ -8,6 +8,11 @@ import (
 	"slices"
 	"strings"
 	"text/template"
+
+	batchv1 "k8s.io/api/batch/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // startPolicy keeps queued jobs of all kinds from starting by themselves.
@@ -129,6 +134,21 @@ func (w writer) Defaults() string {
 	}, "[]")
 }
 
+// Delegate is the patch that has an object run in another cluster, if the LocalQueue in params
+// says that its jobs do, and the object does not name another controller.
+func (w writer) Delegate() string {
+	set := func(p pointer, own string) string {
+		return fmt.Sprintf("!(%s.orValue('') in ['', %s]) ? [] : %s", p.optional("dyn(object)"), literal(own), patch(p, literal(kueue.MultiKueueControllerName)))
+	}
+	delegated := fmt.Sprintf("params.?status.?conditions.orValue([]).exists(c, c.type == '%s' && c.status == 'True')", workload.ConditionDelegated)
+	return "!" + delegated + " ? [] : " + w.byKind(func(k *Kind) string {
+		if k.managedBy == nil {
+			return "[]"
+		}
+		return "(" + set(k.managedBy, k.Stanza.ManagedBy.Own) + ")"
+	}, "("+set(pointer{"spec", "managedBy"}, batchv1.JobControllerName)+")")
+}
+
 // owners are the kinds of objects that queue as a whole, with all that they control.
 func (w writer) owners() (out []string) {
 	for _, k := range w.kinds {
@@ -194,6 +214,13 @@ func (w writer) Rules(operations string) string {
 func (w writer) DefaultRules() string {
 	with := slices.DeleteFunc(slices.Clone(w.kinds), func(k *Kind) bool { return len(k.defaults) == 0 })
 	return rules(with, `["CREATE"]`)
+}
+
+// DelegateRules are those of batch/v1 Jobs and the kinds that have managedBy.
+func (w writer) DelegateRules() string {
+	with := slices.DeleteFunc(slices.Clone(w.kinds), func(k *Kind) bool { return k.managedBy == nil })
+	const create = `["CREATE"]`
+	return rule("batch", "v1", create, []string{"jobs"}) + rules(with, create)
 }
 
 // rules returns one rule for the kinds of each version of an API.
