@@ -20,12 +20,18 @@ import (
 // rack is the level of the tests: the nearest layer of the network.
 const rack = networkLayerLabel + "3"
 
-// racked has each pool in racks of 6, 9 and 9 machines, to which it deals one machine after the other.
-func racked(c *cloudsim.Config) {
-	for i := range c.Pools {
-		c.Pools[i].Script.Domains = &v1alpha1.KwokDomains{
-			NodeLabel: rack, Placement: v1alpha1.PlacedScattered,
-			Of: []v1alpha1.KwokDomain{{Name: "nn-a", Machines: 6}, {Name: "nn-b", Machines: 9}, {Name: "nn-c", Machines: 9}},
+// racked has each pool in racks of 6, 9 and 9 machines.
+func racked(c *cloudsim.Config) { racksOf(6, 9, 9)(c) }
+
+// racksOf has each pool in racks nn-a, nn-b and so on, to which it deals one machine after the other.
+func racksOf(machines ...int32) func(*cloudsim.Config) {
+	return func(c *cloudsim.Config) {
+		for i := range c.Pools {
+			d := &v1alpha1.KwokDomains{NodeLabel: rack, Placement: v1alpha1.PlacedScattered}
+			for at, n := range machines {
+				d.Of = append(d.Of, v1alpha1.KwokDomain{Name: "nn-" + string(rune('a'+at)), Machines: n})
+			}
+			c.Pools[i].Script.Domains = d
 		}
 	}
 }

@@ -22,6 +22,8 @@ type Cloud struct {
 	Group *v1alpha1.NodeGroup
 	// Together is the domain that the machines of each launch must be in; empty for none.
 	Together cloudprovider.Domain
+	// Gathers tells how the cloud launches machines near each other; nil if it cannot be asked to.
+	Gathers *Gathering
 	// Connect returns a new adapter, as after a restart of Muster.
 	Connect func() cloudprovider.Provider
 	// Hold sets how many machines the cloud has for the group.
@@ -45,6 +47,22 @@ type Cloud struct {
 	// Pass lets time pass in the cloud and in its adapters.
 	Pass func(time.Duration)
 }
+
+// Gathering is how a cloud launches machines near each other. Its domains have room for 3, 5 and 5 machines, and it
+// scatters those that may be anywhere.
+type Gathering struct {
+	// Level is the node label by which a domain is told.
+	Level string
+	// Strict clouds refuse what no domain has room for. Others launch it all the same.
+	Strict bool
+	// Where counts the machines that the cloud bills by their domain.
+	Where func() map[string]int
+	// Made are the names of what keeps machines near each other, such as placement groups.
+	Made func() []string
+}
+
+// sweep bounds how long what keeps machines together outlives them.
+const sweep = 30 * time.Minute
 
 // MaxNodes is the size of the group of every Cloud.
 const MaxNodes = 8
@@ -79,6 +97,10 @@ func Run(t *testing.T, newCloud func(t *testing.T) *Cloud) {
 		{"a take-back that the cloud does not carry out is repeated", ignored},
 		{"a launch whose reply was lost is made once", lostReply},
 		{"a launch that takes longer than its caller waits is made once, or leaves nothing", late},
+		{"machines that must be together are", together},
+		{"a machine that joins others is where they are", joined},
+		{"a launch that no domain has room for is refused and leaves nothing", roomless},
+		{"what keeps machines together goes after them, and not before", swept},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := newCloud(t)
@@ -142,6 +164,11 @@ func (s *suite) restart() {
 
 // await lets time pass until it is so.
 func (s *suite) await(what string, so func() bool) {
+	s.Helper()
+	s.awaitFor(patience, step, what, so)
+}
+
+func (s *suite) awaitFor(patience, step time.Duration, what string, so func() bool) {
 	s.Helper()
 	looks := time.NewTicker(time.Millisecond)
 	defer looks.Stop()
@@ -455,4 +482,76 @@ func late(s *suite) {
 		return steps > 150 && len(left) == 0
 	})
 	s.wantAlive("those of the first launch", all)
+}
+
+// gathering has all launches ask for one domain.
+func (s *suite) gathering() *Gathering {
+	if s.Gathers == nil {
+		s.Skip("this cloud cannot be asked to launch machines near each other")
+	}
+	s.Together.Level = s.Gathers.Level
+	return s.Gathers
+}
+
+func together(s *suite) {
+	g := s.gathering()
+	s.mustLaunch("uid-1", 4)
+	if in := g.Where(); len(in) != 1 {
+		s.Errorf("4 machines are in the domains %v", in)
+	}
+}
+
+func joined(s *suite) {
+	g := s.gathering()
+	all := s.mustLaunch("uid-1", 4)
+	for s.Together.Value = range g.Where() {
+	}
+	s.await("all run", func() bool {
+		return !slices.ContainsFunc(all, func(name string) bool { return s.seen[name].State != cloudprovider.Running })
+	})
+	s.takeBack(all[0])
+	s.await("one is gone", func() bool { return s.gone(all[0]) })
+	s.restart()
+	s.mustLaunch("uid-1-r", 1)
+	if in := g.Where(); in[s.Together.Value] != 4 {
+		s.Errorf("the machines are in the domains %v, want all in %s", in, s.Together.Value)
+	}
+}
+
+func roomless(s *suite) {
+	g := s.gathering()
+	if !g.Strict {
+		s.Skip("this cloud launches what no domain has room for: its nodes are judged by their labels")
+	}
+	came, err := s.launch("uid-1", 6)
+	if refusal := cloudprovider.Refusal(err); refusal == nil || refusal.Class != v1alpha1.Stockout {
+		s.Errorf("%v: want a stockout, since no domain has room for 6 machines", err)
+	}
+	s.giveUp("uid-1", came)
+	s.wantAlive("none", []string{})
+	s.awaitFor(sweep, time.Minute, "nothing is left of it", func() bool { return len(g.Made()) == 0 })
+}
+
+func swept(s *suite) {
+	g := s.gathering()
+	s.Together.Level = ""
+	s.mustLaunch("uid-0", 1)
+	if made := g.Made(); len(made) > 0 {
+		s.Errorf("%v were made for a machine that may be anywhere", made)
+	}
+	s.Together.Level = g.Level
+	all := s.mustLaunch("uid-1", 4)
+	if made := g.Made(); len(made) != 1 {
+		s.Errorf("%v keep 4 machines together, want one", made)
+	}
+	for range 2 { // the second time under another process
+		looks := 0
+		s.awaitFor(2*sweep, time.Minute, "it was looked at", func() bool { looks++; return looks > int(sweep/time.Minute) })
+		if made := g.Made(); len(made) != 1 {
+			s.Fatalf("%v are left while the machines are there", made)
+		}
+		s.restart()
+	}
+	s.takeBack(all...)
+	s.awaitFor(sweep, time.Minute, "nothing keeps machines together that are gone", func() bool { return len(g.Made()) == 0 })
 }

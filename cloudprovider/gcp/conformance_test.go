@@ -1,6 +1,7 @@
 package gcp_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -27,7 +28,7 @@ func TestConformance(t *testing.T) {
 func conformingCloud(t *testing.T, method string) *conformance.Cloud {
 	sim := simulated()
 	sim.OperationTime = metav1.Duration{Duration: 2 * time.Second}
-	l := newLab(t, cloudsim.Config{Pools: every(0), Lag: metav1.Duration{Duration: 3 * time.Second}}, sim)
+	l := newLab(t, cloudsim.Config{Pools: blocksOf(every(0), 3, 5, 5), Lag: metav1.Duration{Duration: 3 * time.Second}}, sim)
 	g := l.nodeGroup(method)
 	g.Spec.MaxNodes = conformance.MaxNodes
 	hit := func(kind cloudsim.CallFaultType, delay time.Duration) {
@@ -35,8 +36,17 @@ func conformingCloud(t *testing.T, method string) *conformance.Cloud {
 			Cloud: v1alpha1.ProviderGCP, Action: actionOf(method, "change"), Type: kind, Delay: metav1.Duration{Duration: delay},
 		}, 1)
 	}
+	var gathers *conformance.Gathering
+	if slices.Contains([]string{"bulk", "spot", "spread"}, method) {
+		gathers = &conformance.Gathering{Level: block, Where: l.blocks, Made: func() (out []string) {
+			for _, p := range l.front.Policies() {
+				out = append(out, fmt.Sprint(p))
+			}
+			return out
+		}}
+	}
 	return &conformance.Cloud{
-		Group:   g,
+		Group: g, Gathers: gathers,
 		Connect: func() cloudprovider.Provider { return l.provider() },
 		Hold: func(n int) {
 			for _, p := range l.world.Pools() {

@@ -21,13 +21,17 @@ import (
 // block is the level of the tests.
 const block = "cloud.google.com/gce-topology-block"
 
-// racked has each pool in blocks of 6, 9 and 9 machines, to which it deals one machine after the other.
-func racked(pools []cloudsim.Pool) []cloudsim.Pool {
+// racked has each pool in blocks of 6, 9 and 9 machines.
+func racked(pools []cloudsim.Pool) []cloudsim.Pool { return blocksOf(pools, 6, 9, 9) }
+
+// blocksOf has each pool in blocks a, b and so on, to which it deals one machine after the other.
+func blocksOf(pools []cloudsim.Pool, machines ...int32) []cloudsim.Pool {
 	for i := range pools {
-		pools[i].Script.Domains = &v1alpha1.KwokDomains{
-			NodeLabel: block, Placement: v1alpha1.PlacedScattered,
-			Of: []v1alpha1.KwokDomain{{Name: "a", Machines: 6}, {Name: "b", Machines: 9}, {Name: "c", Machines: 9}},
+		d := &v1alpha1.KwokDomains{NodeLabel: block, Placement: v1alpha1.PlacedScattered}
+		for at, n := range machines {
+			d.Of = append(d.Of, v1alpha1.KwokDomain{Name: string(rune('a' + at)), Machines: n})
 		}
+		pools[i].Script.Domains = d
 	}
 	return pools
 }
