@@ -39,10 +39,16 @@ const (
 // Delegates reports whether the jobs of a queue run in other clusters, by a check of MultiKueue.
 func (s *Settings) Delegates(cq *kueue.ClusterQueue) bool { return len(s.delegating(cq)) > 0 }
 
+// IsDelegating says that a check has jobs run in other clusters.
+func (s *Settings) IsDelegating(name kueue.AdmissionCheckReference) bool {
+	ac := s.Checks[name]
+	return ac != nil && ac.Spec.ControllerName == kueue.MultiKueueControllerName
+}
+
 // delegating are the queue's checks of MultiKueue.
 func (s *Settings) delegating(cq *kueue.ClusterQueue) (out []kueue.AdmissionCheckStrategyRule) {
 	for _, rule := range CheckRules(cq) {
-		if ac := s.Checks[rule.Name]; ac != nil && ac.Spec.ControllerName == kueue.MultiKueueControllerName {
+		if s.IsDelegating(rule.Name) {
 			out = append(out, rule)
 		}
 	}

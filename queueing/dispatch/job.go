@@ -44,6 +44,8 @@ type Copy struct {
 	Reserved, Admitted bool
 	// Finished: it has run.
 	Finished bool
+	// Changed says what is not as the manager made it; empty where all is.
+	Changed string
 	// Refused is why the worker gives it nothing, in the code of a condition; empty while it may still come.
 	Refused Reason
 	// Message is what the worker says of it.

@@ -96,7 +96,7 @@ func advance(j *Job, c *Cluster) (s Step, found bool) {
 	switch w := c.Copy; {
 	case w == nil:
 		s.Do, s.Gone = Offer, []string{c.Name}
-	case w.Foreign || w.Leaving:
+	case w.Foreign || w.Leaving || w.Changed != "":
 		return s, false
 	case w.Admitted || w.Finished:
 		s.Do, s.Message = Commit, fmt.Sprintf("The workload was admitted on %q", c.Name)
@@ -117,6 +117,8 @@ func follow(j *Job, c *Cluster) Step {
 		return waits(s)
 	case w == nil || w.Foreign:
 		s.Do, s.Gone, s.Message = Retry, []string{c.Name}, "Admitting remote no longer exists"
+	case w.Changed != "":
+		s.Do, s.Message = Retry, fmt.Sprintf("cluster %s does not run the job as it is here: %s", c.Name, w.Changed)
 	case w.Finished:
 		s.Do, s.Message = Finish, w.Message
 	case !w.Admitted || w.Leaving:

@@ -147,7 +147,7 @@ func asked(j *Job, clusters []Cluster, now time.Time) Step {
 		refusal.Copy = c.Copy.UID
 	}
 	why := fmt.Sprintf("cluster %s does not run the job: %s", c.Name, refusal)
-	if c.Lacks == "" && c.Copy != nil && !c.Copy.Foreign && !askable {
+	if c.Lacks == "" && c.Copy != nil && !c.Copy.Foreign && c.Copy.Changed == "" && !askable {
 		// It may come to it there sooner than anywhere else.
 		s.At, s.Message = other.until, why+"; no other cluster can be asked now"
 		return waits(s)
@@ -163,6 +163,8 @@ func judge(j *Job, c *Cluster) (r Refusal, bound time.Time) {
 		return Refusal{Reason: NoCopy, Message: "no copy came"}, j.Record.At.Add(copyBound)
 	case w.Foreign:
 		return Refusal{Reason: Rejected, Message: "a Workload of that name is there that is no copy"}, time.Time{}
+	case w.Changed != "":
+		return Refusal{Reason: Rejected, Message: w.Changed}, time.Time{}
 	case w.Admitted || w.Finished:
 		return r, time.Time{}
 	case w.Refused == NoQuota:

@@ -26,6 +26,8 @@ const nodesLookAgain = time.Second
 // admission; why says why it has none.
 func (s Rules) placeOnBooked(w *cache.Workload, e *workload.Editor) (why string) {
 	switch {
+	case slices.ContainsFunc(e.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return s.cache.IsDelegating(c.Name) }):
+		// Its pods have their places in the cluster that has admitted it.
 	case s.cache.Nodes.BookedUnseen:
 	case !s.cache.Nodes.Known:
 		return "The nodes of the cluster are being read"

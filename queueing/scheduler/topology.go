@@ -127,9 +127,10 @@ func (a *assigner) makeRoom(p *Proposal, trial cache.Trial) bool {
 	return reason == ""
 }
 
-// delaysTopology reports whether a check books machines, so that only then it is known which nodes there are.
+// delaysTopology reports whether a check books machines, so that only then it is known which nodes there are, or has the job run in
+// another cluster, on nodes of that.
 func (a *assigner) delaysTopology() bool {
-	return slices.ContainsFunc(cache.ChecksFor(a.queue.Object, a.distinct()), a.s.cache.Books)
+	return a.s.cache.Delegates(a.queue.Object) || slices.ContainsFunc(cache.ChecksFor(a.queue.Object, a.distinct()), a.s.cache.Books)
 }
 
 var _ preemption.Room = cache.Trial{}

@@ -1,19 +1,25 @@
 package multikueue
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/queueing/dispatch"
 	"github.com/muster-dev/muster/queueing/workload"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 // newOwnSite is a site where Muster makes the copies.
@@ -99,6 +105,90 @@ func TestACopyThatIsDeletedByHandIsMadeAgain(t *testing.T) {
 	s.complete(j)
 }
 
+// TestAClusterThatChangesCopiesIsPassedOver: what would run there is not the job.
+func TestAClusterThatChangesCopiesIsPassedOver(t *testing.T) {
+	t.Parallel()
+	s := newOwnSite(t, 8, 8)
+	policy := &admissionv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	policy.Spec = admissionv1.MutatingAdmissionPolicySpec{
+		FailurePolicy: new(admissionv1.Fail), ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
+		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+			Operations: []admissionv1.OperationType{admissionv1.Create},
+			Rule:       admissionv1.Rule{APIGroups: []string{kueue.SchemeGroupVersion.Group}, APIVersions: []string{"v1beta2"}, Resources: []string{"workloads"}},
+		}}}},
+		MatchConditions: []admissionv1.MatchCondition{{Name: "of-this-test", Expression: fmt.Sprintf("request.namespace == '%s'", s.Name)}},
+		Mutations: []admissionv1.Mutation{{PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{
+			Expression: `[JSONPatch{op: "replace", path: "/spec/podSets/0/count", value: 1}]`,
+		}}},
+	}
+	binding := &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	binding.Spec.PolicyName = s.Name
+	s.workers[0].Create(policy, binding)
+	s.Eventually("the first cluster changes Workloads", func() bool {
+		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "try"}}
+		w.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 2, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "main", Image: "main"}},
+		}}}}
+		return s.workers[0].Kube.Create(t.Context(), w, client.DryRunAll) == nil && w.Spec.PodSets[0].Count == 1
+	}, func() string { return "" })
+	j := s.job("train", 2)
+	if in := s.complete(j); in != "worker-2" {
+		t.Errorf("it ran in %q", in)
+	}
+	if record := s.Workload(j).Annotations[dispatch.Annotation]; !strings.Contains(record, "spec.podSets[0].count of its copy is 1 there, and 2 here") {
+		t.Errorf("the record does not say why the first cluster did not run it: %s", record)
+	}
+	s.wantLaunched(0, 2)
+}
+
+// TestAGangIsInOneRackOfItsCluster: the manager knows the levels of its Topology, and has no node.
+func TestAGangIsInOneRackOfItsCluster(t *testing.T) {
+	t.Parallel()
+	const rack = "example.com/rack"
+	s := newOwnSite(t, 8, 8)
+	for _, in := range append([]*testbed.Site{s.Site}, s.workers...) {
+		topology := &kueue.Topology{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+		topology.Spec.Levels = []kueue.TopologyLevel{{NodeLabel: rack}, {NodeLabel: corev1.LabelHostname}}
+		in.Create(topology)
+		flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+		in.Get(flavor)
+		patch := client.MergeFrom(flavor.DeepCopy())
+		flavor.Spec.TopologyName = new(kueue.TopologyReference(s.Name))
+		if err := in.Kube.Patch(t.Context(), flavor, patch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, in := range s.workers {
+		group := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+		in.Get(group)
+		patch := client.MergeFrom(group.DeepCopy())
+		group.Spec.Topology = []v1alpha1.TopologyLevel{{NodeLabel: rack}}
+		group.Spec.Kwok.Domains = &v1alpha1.KwokDomains{
+			NodeLabel: rack, Of: []v1alpha1.KwokDomain{{Name: "small", Machines: 1}, {Name: "large", Machines: 7}}, Placement: v1alpha1.PlacedScattered,
+		}
+		if err := in.Kube.Patch(t.Context(), group, patch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j := s.job("train", 3, long, func(j *batchv1.Job) { j.Spec.Template.Annotations[kueue.PodSetRequiredTopologyAnnotation] = rack })
+	s.running(j)
+	var pods corev1.PodList
+	s.workers[0].List(&pods, client.InNamespace(s.Name))
+	for i := range pods.Items {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: pods.Items[i].Spec.NodeName}}
+		if !s.workers[0].Get(node) || node.Labels[rack] != "large" {
+			t.Errorf("pod %s is in rack %q", pods.Items[i].Name, node.Labels[rack])
+		}
+	}
+	if len(pods.Items) != 3 {
+		t.Errorf("it has %d pods", len(pods.Items))
+	}
+	a := s.Workload(j).Status.Admission.PodSetAssignments[0]
+	if ptr.Deref(a.DelayedTopologyRequest, "") != kueue.DelayedTopologyRequestStateReady || a.TopologyAssignment != nil {
+		t.Errorf("its Workload here has %+v", a)
+	}
+}
+
 // TestAJobWhosePodsEndOneAfterAnotherRunsOn: how many are left of it is its cluster's affair.
 func TestAJobWhosePodsEndOneAfterAnotherRunsOn(t *testing.T) {
 	t.Parallel()
@@ -149,6 +239,57 @@ func TestAJobForOtherClustersWaitsInAQueueOfThisOne(t *testing.T) {
 		w := s.Workload(j)
 		return w != nil && strings.Contains(fmt.Sprint(w.Status.Conditions), "has no AdmissionCheck of that controller")
 	}, func() string { return s.standing(j) })
+}
+
+// TestAKubeconfigThatExpiresStopsNothing: the job runs on in its cluster, and the next kubeconfig is taken without a restart.
+func TestAKubeconfigThatExpiresStopsNothing(t *testing.T) {
+	s := newOwnSite(t, 8, 8)
+	j := s.job("train", 2, func(j *batchv1.Job) { j.Spec.Template.Annotations["kwok.muster.dev/run-for"] = "15s" })
+	s.running(j)
+	cluster := &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}}
+	s.Get(cluster)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: cluster.Spec.ClusterSource.KubeConfig.Location}}
+	s.Get(secret)
+	good := secret.Data[kueue.MultiKueueConfigSecretKey]
+	give := func(text []byte) {
+		patch := client.MergeFrom(secret.DeepCopy())
+		secret.Data = map[string][]byte{kueue.MultiKueueConfigSecretKey: text}
+		if err := s.Kube.Patch(context.Background(), secret, patch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	access, err := clientcmd.Load(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range access.AuthInfos {
+		user.Token = "expired"
+	}
+	expired, err := clientcmd.Write(*access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	give(expired)
+	defer give(good)
+	active := func() *metav1.Condition {
+		s.Get(cluster)
+		return meta.FindStatusCondition(cluster.Status.Conditions, kueue.MultiKueueClusterActive)
+	}
+	s.Eventually("the cluster's condition says that it is not let in", func() bool {
+		c := active()
+		return c.Status == metav1.ConditionFalse && strings.Contains(c.Message, "credentials")
+	}, func() string { return fmt.Sprint(active()) })
+	before := s.Workload(j)
+	if s.Get(j); *j.Spec.Suspend || ptr.Deref(before.Status.ClusterName, "") != "worker-1" || len(s.left()) != 2 {
+		t.Errorf("it was stopped: suspended %t, %+v; its cluster has %v", *j.Spec.Suspend, before.Status, s.left())
+	}
+	give(good)
+	s.Eventually("the cluster is connected again", func() bool { return active().Status == metav1.ConditionTrue }, func() string { return fmt.Sprint(active()) })
+	s.complete(j)
+	if after := s.Workload(j); after.UID != before.UID || meta.IsStatusConditionTrue(after.Status.Conditions, kueue.WorkloadEvicted) {
+		t.Errorf("it queued again: %+v", after.Status)
+	}
+	s.wantLaunched(2, 0)
 }
 
 // TestKubeconfigsThatAreUnsafeOrBrokenAreRefused, each by its own condition; the other clusters go on.

@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -76,6 +78,42 @@ func TestWhatAWorkloadInAWorkerIs(t *testing.T) {
 		c.change(theirs)
 		if got := me.copyOf(theirs, ours("job-train"), nil); got.Foreign != c.foreign || got.Stale != c.stale || got.Gated != c.gated {
 			t.Errorf("%s: foreign %t, stale %t, gated %t; want %t, %t, %t", name, got.Foreign, got.Stale, got.Gated, c.foreign, c.stale, c.gated)
+		}
+	}
+}
+
+// TestWhatOfACopyWasChanged is told by its field; what a worker may say of it by itself is not.
+func TestWhatOfACopyWasChanged(t *testing.T) {
+	w := ours("job-train")
+	w.Spec.QueueName = "gpus"
+	w.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 2, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{
+		{Name: "main", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("2")}}},
+	}}}}}
+	for want, change := range map[string]func(*kueue.Workload){
+		"": func(w *kueue.Workload) {
+			w.Spec.Active, w.Spec.Priority = new(false), new(int32(3))
+			w.Spec.PodSets[0].Template.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("2000m")
+		},
+		`spec.queueName of its copy is "other" there, and "gpus" here`: func(w *kueue.Workload) { w.Spec.QueueName = "other" },
+		"spec.podSets[0].count of its copy is 1 there, and 2 here":     func(w *kueue.Workload) { w.Spec.PodSets[0].Count = 1 },
+		"spec.podSets of its copy is not what it is here":              func(w *kueue.Workload) { w.Spec.PodSets = nil },
+		"spec.podSets[0].template.spec.containers[0].resources.requests.cpu of its copy is 1 there, and 2 here": func(w *kueue.Workload) {
+			w.Spec.PodSets[0].Template.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("1")
+		},
+		"spec.podSets[0].template.spec.nodeSelector of its copy is not what it is here": func(w *kueue.Workload) {
+			w.Spec.PodSets[0].Template.Spec.NodeSelector = map[string]string{"a": "b"}
+		},
+		"The prebuilt workload is out of sync": func(w *kueue.Workload) {
+			w.Status.Conditions = []metav1.Condition{{Type: "Finished", Status: "True", Reason: "OutOfSync", Message: "The prebuilt workload is out of sync"}}
+		},
+	} {
+		theirs := me.copyFor(w)
+		change(theirs)
+		if got := me.copyOf(theirs, w, nil).Changed; got != want {
+			t.Errorf("changed: %q, want %q", got, want)
+		}
+		if got := (self{origin: me.origin}).copyOf(theirs, w, nil).Changed; got != "" {
+			t.Errorf("a copy that Kueue has made: %q", got)
 		}
 	}
 }

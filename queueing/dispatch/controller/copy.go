@@ -1,11 +1,15 @@
 package controller
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -37,6 +41,9 @@ func (s self) copyOf(theirs, ours *kueue.Workload, requests []*provreq.Provision
 		Gated:    slices.Contains(strings.Split(theirs.Annotations[workload.GatedByAnnotation], ","), dispatch.Gate),
 		Reserved: workload.HasQuota(theirs), Admitted: workload.IsAdmitted(theirs) && workload.HasQuota(theirs), Finished: workload.IsFinished(theirs),
 	}
+	if s.id != "" { // Kueue looks after the copies that it makes
+		c.Changed = changed(theirs, ours)
+	}
 	if c.Finished {
 		c.Message = apimeta.FindStatusCondition(theirs.Status.Conditions, kueue.WorkloadFinished).Message
 	}
@@ -45,6 +52,65 @@ func (s self) copyOf(theirs, ours *kueue.Workload, requests []*provreq.Provision
 	}
 	c.Refused, c.Message = refusalOf(theirs, requests)
 	return c
+}
+
+// changed says what of a copy is not as it was made: a user of the worker, or a webhook there, has edited it. What pods it is for cannot
+// be edited once it has quota.
+func changed(theirs, ours *kueue.Workload) string {
+	end := apimeta.FindStatusCondition(theirs.Status.Conditions, kueue.WorkloadFinished)
+	switch {
+	case end != nil && end.Reason == kueue.WorkloadFinishedReasonOutOfSync:
+		return end.Message
+	case theirs.Spec.QueueName != ours.Spec.QueueName:
+		return fmt.Sprintf("spec.queueName of its copy is %q there, and %q here", theirs.Spec.QueueName, ours.Spec.QueueName)
+	case equality.Semantic.DeepEqual(theirs.Spec.PodSets, ours.Spec.PodSets):
+		return ""
+	}
+	was, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&ours.Spec)
+	is, wrong := runtime.DefaultUnstructuredConverter.ToUnstructured(&theirs.Spec)
+	if err != nil || wrong != nil {
+		return "spec.podSets of its copy are not those that it has here"
+	}
+	at, here, there := difference("spec.podSets", was["podSets"], is["podSets"])
+	if isWhole(here) || isWhole(there) {
+		return at + " of its copy is not what it is here"
+	}
+	return fmt.Sprintf("%s of its copy is %v there, and %v here", at, there, here)
+}
+
+// difference finds the first field in which two values differ, and what it is in each.
+func difference(at string, a, b any) (path string, inA, inB any) {
+	switch a := a.(type) {
+	case map[string]any:
+		if b, ok := b.(map[string]any); ok {
+			both := maps.Clone(a)
+			maps.Copy(both, b)
+			for _, key := range slices.Sorted(maps.Keys(both)) {
+				if !equality.Semantic.DeepEqual(a[key], b[key]) {
+					return difference(at+"."+key, a[key], b[key])
+				}
+			}
+		}
+	case []any:
+		if b, ok := b.([]any); ok && len(a) == len(b) {
+			for i := range a {
+				if !equality.Semantic.DeepEqual(a[i], b[i]) {
+					return difference(fmt.Sprintf("%s[%d]", at, i), a[i], b[i])
+				}
+			}
+		}
+	}
+	return at, a, b
+}
+
+// isWhole reports whether a value is too long for a message, or unset.
+func isWhole(value any) bool {
+	switch value.(type) {
+	case nil, map[string]any, []any:
+		return true
+	default:
+		return false
+	}
 }
 
 // refusalOf is why the worker gives the Workload nothing, as far as it says so.
