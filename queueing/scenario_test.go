@@ -450,8 +450,9 @@ func (w *world) queues() string {
 		fmt.Fprintf(&out, "\n  %s\n", st.Conditions[0].Message)
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(report.LocalQueues), func(a, b types.NamespacedName) int { return strings.Compare(a.Name, b.Name) }) {
-		c := report.LocalQueues[name].Conditions[0]
-		fmt.Fprintf(&out, "%s: %s (%s)\n", name.Name, c.Reason, c.Message)
+		for _, c := range report.LocalQueues[name].Conditions {
+			fmt.Fprintf(&out, "%s: %s (%s)\n", name.Name, c.Reason, c.Message)
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.s.Checks)) {
 		if st, ok := report.Checks[string(name)]; ok {
