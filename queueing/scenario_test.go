@@ -740,6 +740,13 @@ func (w *world) workload(t *testing.T, name string, args map[string]string) *kue
 				n, err = strconv.Atoi(size)
 				group = append(group, kueue.PodSet{Name: kueue.PodSetReference(fmt.Sprint("group-", i+1)), Count: int32(n)})
 			}
+		case "waited":
+			// A copy of a Workload that has waited for so long elsewhere.
+			var before time.Duration
+			before, err = time.ParseDuration(v)
+			object.Labels = map[string]string{kueue.MultiKueueOriginLabel: "manager"}
+			object.Annotations = orEmpty(object.Annotations)
+			object.Annotations[workload.QueuedSinceAnnotation] = w.now.Add(-before).Format(time.RFC3339)
 		case "launcher":
 			// A second podSet of one pod, which comes first.
 			name, amount, _ := strings.Cut(v, ":")

@@ -10,6 +10,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // QueueLine is a Workload without quota.
@@ -75,7 +76,7 @@ func (p *Picture) haveTheirTurn(cq string) (out []*kueue.Workload) {
 		}
 	}
 	slices.SortFunc(out, func(a, b *kueue.Workload) int {
-		return cmp.Or(cmp.Compare(priorityOf(b), priorityOf(a)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
+		return cmp.Or(cmp.Compare(priorityOf(b), priorityOf(a)), workload.WaitsSince(a).Compare(workload.WaitsSince(b)), cmp.Compare(a.UID, b.UID))
 	})
 	return out
 }

@@ -88,7 +88,7 @@ func (s *Settings) queuedSince(w *kueue.Workload) time.Time {
 			}
 		}
 	}
-	return w.CreationTimestamp.Time
+	return workload.WaitsSince(w)
 }
 
 // keepsPlace says that Workloads whose pods were not ready in time are queued by

@@ -180,10 +180,10 @@ func (l *lane) order() {
 	heap.Init(&l.free)
 }
 
-// compare orders Workloads as their ClusterQueue does: higher priority, then created
-// earlier, then the UID.
+// compare orders Workloads as their ClusterQueue does: higher priority, then the longer
+// wait, then the UID.
 func compare(a, b *cache.Workload) int {
-	return cmp.Or(cmp.Compare(priorityOf(b.Object), priorityOf(a.Object)), a.Object.CreationTimestamp.Compare(b.Object.CreationTimestamp.Time),
+	return cmp.Or(cmp.Compare(priorityOf(b.Object), priorityOf(a.Object)), a.Since.Compare(b.Since),
 		strings.Compare(string(a.Object.UID), string(b.Object.UID)))
 }
 

@@ -28,6 +28,18 @@ func ReservedSince(w *kueue.Workload) time.Time {
 	return w.CreationTimestamp.Time
 }
 
+// WaitsSince is when the job of a Workload began to wait, if nothing has sent it to the back of its queue since. A copy in a worker has
+// waited in its manager before.
+func WaitsSince(w *kueue.Workload) time.Time {
+	made := w.CreationTimestamp.Time
+	if w.Labels[kueue.MultiKueueOriginLabel] != "" {
+		if since, err := time.Parse(time.RFC3339, w.Annotations[QueuedSinceAnnotation]); err == nil && since.Before(made) {
+			return since
+		}
+	}
+	return made
+}
+
 // AdmittedSince is when an admitted Workload was admitted.
 func AdmittedSince(w *kueue.Workload) time.Time {
 	return apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted).LastTransitionTime.Time

@@ -9,6 +9,8 @@ const (
 	// DelegatedAnnotation, "true" on a Workload, says that the controller of its job has it run in
 	// another cluster.
 	DelegatedAnnotation = "muster.dev/delegated"
+	// QueuedSinceAnnotation on the copy of a Workload in a worker is when its job began to wait, in the manager.
+	QueuedSinceAnnotation = "muster.dev/queued-since"
 	// ConditionDelegated of a LocalQueue is True where its jobs run in other clusters. Admission
 	// policies read it.
 	ConditionDelegated = "muster.dev/Delegated"

@@ -80,6 +80,65 @@ func TestCompareDispatchers(t *testing.T) {
 	}
 }
 
+// cutFor is for how long TestComparePartitions cuts a cluster off: several times the workerLostTimeout.
+const cutFor = 45 * time.Second
+
+// TestComparePartitions counts the jobs that run in two clusters at once because the manager cannot reach the one that runs them. It is
+// the 15 minutes of workerLostTimeout in small. One run for each:
+//
+//	go test ./test/multikueue -run TestComparePartitions -v -rounds 3 -dispatcher kueue.x-k8s.io/multikueue-dispatcher-all-at-once
+func TestComparePartitions(t *testing.T) {
+	if *rounds == 0 {
+		t.Skip("-rounds is 0")
+	}
+	s := newSite(t, slices.Repeat([]int32{16}, len(workers))...)
+	twice, sum := 0, time.Duration(0)
+	for i := range *rounds {
+		j := s.job(fmt.Sprint("train-", i), 2, long)
+		at := -1
+		s.Within(time.Minute, "start of "+j.Name, func() bool {
+			if w := s.Workload(j); w != nil && w.Status.ClusterName != nil {
+				at = slices.Index(clusterNames(), *w.Status.ClusterName)
+			}
+			return at >= 0 && s.podsRunning(at, j)
+		}, func() string { return s.standing(j) })
+		wires[at].set(true, false)
+		began, looks := time.Now(), time.NewTicker(200*time.Millisecond)
+		for found := false; !found && time.Since(began) < cutFor; <-looks.C {
+			for other := range workers {
+				if found = found || other != at && s.podsRunning(other, j) && s.podsRunning(at, j); found {
+					twice, sum = twice+1, sum+time.Since(began)
+					break
+				}
+			}
+		}
+		looks.Stop()
+		wires[at].set(false, false)
+		s.Delete(j)
+		s.Within(5*time.Minute, "machines gone", func() bool { return spending.idle(s.Name) }, func() string { return "" })
+		spending.forget(s.Name)
+	}
+	t.Logf("%s, %s: %d of %d jobs ran in two clusters at once, %s after theirs was cut off for %s; workerLostTimeout is %s",
+		managedBy, *dispatcherName, twice, *rounds, (sum / time.Duration(max(1, twice))).Round(100*time.Millisecond), cutFor, workerLostTimeout)
+	if twice > 0 && *dispatcherName == dispatch.Name {
+		t.Errorf("%d jobs ran twice", twice)
+	}
+}
+
+// podsRunning reports whether all pods of a job run in a worker.
+func (s *site) podsRunning(worker int, j *batchv1.Job) bool {
+	s.Helper()
+	var pods corev1.PodList
+	s.workers[worker].List(&pods, client.InNamespace(s.Name), client.MatchingLabels{batchv1.JobNameLabel: j.Name})
+	running := 0
+	for i := range pods.Items {
+		if pods.Items[i].Status.Phase == corev1.PodRunning {
+			running++
+		}
+	}
+	return running == int(*j.Spec.Parallelism)
+}
+
 // TestBurst measures how many jobs a second come to their clusters where many wait, and how many writes the manager makes in the workers
 // for each, as the metrics of its own client count them. One run for each:
 //

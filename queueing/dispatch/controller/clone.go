@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -76,6 +77,7 @@ func (s self) copyFor(w *kueue.Workload) *kueue.Workload {
 	w.Spec.DeepCopyInto(&out.Spec)
 	s.mark(out, w)
 	out.Annotations[workload.GatedByAnnotation] = dispatch.Gate
+	out.Annotations[workload.QueuedSinceAnnotation] = workload.WaitsSince(w).UTC().Format(time.RFC3339)
 	return out
 }
 

@@ -3,6 +3,7 @@ package controller
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
@@ -21,7 +22,7 @@ var me = self{origin: "multikueue", id: "m1"}
 
 func ours(name string) *kueue.Workload {
 	return &kueue.Workload{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "team-a", Name: name, UID: "w1",
+		Namespace: "team-a", Name: name, UID: "w1", CreationTimestamp: metav1.NewTime(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)),
 		Labels: map[string]string{"kueue.x-k8s.io/job-uid": "j1", "team": "a"},
 		Annotations: map[string]string{
 			"muster.dev/dispatch": "{}", "muster.dev/delegated": "true", "provreq.kueue.x-k8s.io/maxPrice": "3",
@@ -36,7 +37,7 @@ func TestACopySaysWhatItIsOf(t *testing.T) {
 		Namespace: "team-a", Name: "job-train", Labels: map[string]string{"team": "a", "kueue.x-k8s.io/multikueue-origin": "multikueue"},
 		Annotations: map[string]string{
 			"provreq.kueue.x-k8s.io/maxPrice": "3", "muster.dev/origin-uid": "w1", "muster.dev/origin-manager": "m1",
-			"kueue.x-k8s.io/admission-gated-by": "muster.dev/award",
+			"kueue.x-k8s.io/admission-gated-by": "muster.dev/award", "muster.dev/queued-since": "2026-11-20T12:00:00Z",
 		},
 	}
 	if diff := cmp.Diff(want, c.ObjectMeta); diff != "" {
