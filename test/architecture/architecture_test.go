@@ -223,6 +223,49 @@ func TestCommentsNameObjectsByTheirNouns(t *testing.T) {
 	}
 }
 
+// TestTextsNameObjectsByTheirNouns holds what users and maintainers read beside code to the
+// same words: manifests, stages, scenarios, and the scripts of the page.
+func TestTextsNameObjectsByTheirNouns(t *testing.T) {
+	judged := 0
+	for _, top := range slices.Concat(rooms, []string{"cmd", "deploy", "kwok", "test"}) {
+		err := filepath.WalkDir(filepath.Join("..", "..", top), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !isText(path) {
+				return err
+			}
+			text, err := os.ReadFile(path) //nolint:gosec // a file of this project
+			if err != nil {
+				return err
+			}
+			judged++
+			for i, line := range strings.Split(string(text), "\n") {
+				if word := personal.FindString(line); word != "" {
+					t.Errorf("%s:%d has %q: name the object, as in \"a Workload that\"", path, i+1, word)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if judged == 0 {
+		t.Error("no text was found")
+	}
+}
+
+// isText reports whether a file is written by hand for people to read, and is no Go.
+// The CRDs have the words of those that wrote their types.
+func isText(path string) bool {
+	dir, name := filepath.Split(filepath.ToSlash(path))
+	switch {
+	case strings.Contains(dir, "/crds/") || strings.Contains(dir, "/uplot/") || strings.HasPrefix(name, "zz_"):
+		return false
+	case filepath.Ext(name) == "":
+		return strings.Contains(dir, "/testdata/")
+	}
+	return slices.Contains([]string{".yaml", ".txt", ".js", ".tpl"}, filepath.Ext(name))
+}
+
 // compiled are the only folders whose tests may import Kubernetes itself, each with
 // its why: compiling it takes minutes.
 var compiled = map[string]string{

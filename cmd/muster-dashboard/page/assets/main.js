@@ -1,7 +1,7 @@
 // The frame: which view is shown, what the server says of itself, and the theme. A view
 // is a module with a title and a function mount(root, app), which returns
 //
-//	refresh   gets what is new and shows it; called when the server has decided anew
+//	refresh   gets what is new and shows it; called when the server has decided again
 //	redraw    draws again what depends on the theme or the width
 //	changed   the address has changed within the view
 //	leave     is called before it goes; optional
