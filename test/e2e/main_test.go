@@ -25,7 +25,8 @@ var shared *testbed.Cluster
 
 func TestMain(m *testing.M) {
 	os.Exit(testbed.Suite{
-		Parallel: 4,
+		// Three wait for minutes, in their own clusters: the storm, the stories without Muster, and the demo.
+		Parallel: 6,
 		Programs: []string{testbed.SandboxVariable},
 		Start: func(ctx context.Context, _ string) (_ *testbed.Cluster, err error) {
 			config := withClouds()

@@ -183,7 +183,7 @@ var objects = []object{
 	{"a limit of lending without a cohort",
 		clusterQueue(func(cq *kueue.ClusterQueue) { cq.Spec.CohortName, quota(cq).LendingLimit = "", amount("1") }),
 		clusterQueue(func(cq *kueue.ClusterQueue) { quota(cq).LendingLimit = amount("1") }),
-		[]string{"lendingLimit of cpu is 1", "set spec.cohortName, or take the limit out"}},
+		[]string{"lendingLimit of cpu is 1", "set spec.cohortName, or remove the limit"}},
 	{"a check on a flavor of another queue",
 		clusterQueue(func(cq *kueue.ClusterQueue) { cq.Spec.AdmissionChecksStrategy = checkOn("golden") }),
 		clusterQueue(func(cq *kueue.ClusterQueue) { cq.Spec.AdmissionChecksStrategy = checkOn("spot") }),
@@ -249,12 +249,12 @@ var objects = []object{
 	{"a cohort with less than no quota",
 		cohort(func(c *kueue.Cohort) { c.Spec.ResourceGroups[0].Flavors[0].Resources[0].NominalQuota = *amount("-1") }), cohort(nil),
 		[]string{"nominalQuota of cpu is -1"}},
-	{"a cohort that lends to nobody",
+	{"a cohort that lends without a parent",
 		cohort(func(c *kueue.Cohort) {
 			c.Spec.ParentName, c.Spec.ResourceGroups[0].Flavors[0].Resources[0].LendingLimit = "", amount("1")
 		}),
 		cohort(func(c *kueue.Cohort) { c.Spec.ResourceGroups[0].Flavors[0].Resources[0].LendingLimit = amount("100") }),
-		[]string{"lendingLimit of cpu is 1", "set spec.parentName, or take the limit out"}},
+		[]string{"lendingLimit of cpu is 1", "set spec.parentName, or remove the limit"}},
 	{"a cohort of a weight below nothing",
 		cohort(func(c *kueue.Cohort) { c.Spec.FairSharing = weight("-1") }), cohort(func(c *kueue.Cohort) { c.Spec.FairSharing = weight("2") }),
 		[]string{"spec.fairSharing.weight is -1"}},
