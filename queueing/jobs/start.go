@@ -38,15 +38,8 @@ func (r *reconciler) start(ctx context.Context, job client.Object, w *kueue.Work
 	if unlocked, err := r.unlock(ctx, job); unlocked || err != nil {
 		return err
 	}
-	// A job in its first generation has had no start, which would have changed its spec.
-	if parent, ok := r.kind.(Parent); ok && job.GetGeneration() != 1 {
-		left, err := children.Clear(ctx, r.client, r.live, job, parent.Children(job))
-		switch {
-		case err != nil:
-			return err
-		case left:
-			return errChildrenLeft
-		}
+	if err := r.clear(ctx, job); err != nil {
+		return err
 	}
 	if err := r.gang(ctx, job, w, placements); err != nil {
 		return err
@@ -67,7 +60,7 @@ func (r *reconciler) start(ctx context.Context, job client.Object, w *kueue.Work
 		r.event(job, corev1.EventTypeWarning, failedToStart, "%v", err)
 		return writes.Finish(ctx, r.client, w, failedToStart, err.Error(), r.now())
 	}
-	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) {
+	if isRefusal(err) {
 		return r.reportRefusedStart(ctx, job, w, err)
 	}
 	if err != nil {
@@ -78,10 +71,39 @@ func (r *reconciler) start(ctx context.Context, job client.Object, w *kueue.Work
 	return nil
 }
 
+// clear fails while something is left of an earlier run of a job, which may have begun without
+// Muster: its pods, whose controller may not have seen yet that it was stopped, and objects that
+// its controller makes again. A job in its first generation has had no run, since a stop changes
+// its spec.
+func (r *reconciler) clear(ctx context.Context, job client.Object) error {
+	if job.GetGeneration() == 1 {
+		return nil
+	}
+	if _, tracked := r.kind.(Tracker); !tracked {
+		if err := (pods{r}).confirmNone(ctx, job); err != nil {
+			return err
+		}
+	}
+	parent, ok := r.kind.(Parent)
+	if !ok {
+		return nil
+	}
+	left, err := children.Clear(ctx, r.client, r.live, job, parent.Children(job))
+	if err == nil && left {
+		err = errChildrenLeft
+	}
+	return err
+}
+
+// isRefusal reports whether the API server, a policy or a webhook does not take a change.
+func isRefusal(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err)
+}
+
 // reportRefusedStart reports that the API server, or a webhook of the job's operator, refuses the
 // start of a job. One that goes on being refused makes room for others, and is tried again later.
 func (r *reconciler) reportRefusedStart(ctx context.Context, job client.Object, w *kueue.Workload, refused error) error {
-	if r.isNews(job.GetUID(), refused.Error()) {
+	if r.isNews(job.GetUID(), "StartRefused"+refused.Error()) {
 		r.event(job, corev1.EventTypeWarning, "StartRefused", "The job is admitted, but its start is refused; correct what the message names: %v", refused)
 	}
 	var since time.Time

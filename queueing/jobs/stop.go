@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -28,11 +27,15 @@ func (r *reconciler) stop(ctx context.Context, job client.Object, w *kueue.Workl
 			why = apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted).Message
 		}
 	}
-	if err := r.patch(ctx, job, func(job client.Object) error { r.kind.Suspend(job); return nil }); err != nil {
-		return err
+	err := r.patch(ctx, job, func(job client.Object) error { r.kind.Suspend(job); return nil })
+	switch {
+	case err == nil:
+		r.event(job, corev1.EventTypeNormal, "Stopped", "Suspended: %s", why)
+	case isRefusal(err) && r.isNews(job.GetUID(), "StopRefused"+err.Error()):
+		r.event(job, corev1.EventTypeWarning, "StopRefused", "The job is to stop, since %s, but that is refused, so it keeps its quota and its "+
+			"machines; correct what the message names, or delete the job: %v", why, err)
 	}
-	r.event(job, corev1.EventTypeNormal, "Stopped", "Suspended: %s", why)
-	return nil
+	return err
 }
 
 // evict evicts the Workload of a job that a user has suspended.
@@ -92,10 +95,10 @@ func (r *reconciler) restore(ctx context.Context, job client.Object, w *kueue.Wo
 		return unlocked, err
 	}
 	err := r.patch(ctx, job, undo)
-	if apierrors.IsInvalid(err) {
+	if isRefusal(err) && r.isNews(job.GetUID(), "FailedRestore"+err.Error()) {
 		r.event(job, corev1.EventTypeWarning, "FailedRestore",
-			"The pod template cannot be restored from the annotation %s: %v; "+
-				"unless an admission policy prevents it, delete the job and create it again without the annotation", StartedAnnotation, err)
+			"The pod template cannot be restored from the annotation %s, so the job does not queue again: %v; "+
+				"correct what refuses it, or delete the job and create it again without the annotation", StartedAnnotation, err)
 	}
 	return true, err
 }

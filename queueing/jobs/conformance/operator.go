@@ -56,6 +56,8 @@ type operator struct {
 	prepare func(w *world, job *unstructured.Unstructured) bool
 	// says is the status for a phase.
 	says func(w *world, p phase) map[string]any
+	// labels are those that the operator gives the pods of a job.
+	labels map[string]string
 	// left takes off a held job what Muster leaves on it.
 	left func(job map[string]any)
 	// many is how many pods there are.
@@ -201,7 +203,11 @@ func (op *operator) run(w *world, job *unstructured.Unstructured) {
 				continue
 			}
 			if made++; made <= 2 {
-				w.create(op.kind, podOf(job, name, r.template))
+				pod := podOf(job, name, r.template)
+				for key, value := range op.labels {
+					set(pod.Object, value, "metadata", "labels", key)
+				}
+				w.create(op.kind, pod)
 			}
 		}
 	}
@@ -342,11 +348,19 @@ var partialJob = func() *operator {
 // when it sends the deletes, and lets workers run on after the end.
 func kubeflow(kind, version, specs, replicas string, many int) *operator {
 	return &operator{
-		alike: kind != "PyTorchJob", writes: usual,
+		alike: kind != "PyTorchJob", writes: usual, labels: map[string]string{"training.kubeflow.org/job-name": "job"},
 		kind: kind, suspend: []string{"spec", "runPolicy", "suspend"}, says: conditions, many: many, roles: templatesAt("spec", specs),
 		object: `{apiVersion: kubeflow.org/` + version + `, kind: ` + kind + `, spec: {runPolicy: {suspend: true}, ` + specs + `: {` +
 			strings.ReplaceAll(replicas, "TEMPLATE", container) + `}}}`,
 	}
+}
+
+// ofJobSet are the labels of the pods of a JobSet, that of a TrainJob among them.
+var ofJobSet = map[string]string{"jobset.sigs.k8s.io/jobset-name": "job"}
+
+// ofRay are the labels of the pods of a cluster that KubeRay makes for a job.
+func ofRay(kind string) map[string]string {
+	return map[string]string{"ray.io/originated-from-cr-name": "job", "ray.io/originated-from-crd": kind}
 }
 
 // rayRoles are those of a cluster at a path.
@@ -380,6 +394,10 @@ func jobSets(w *world, by string, jobSet *unstructured.Unstructured) {
 		child.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(jobSet, jobSet.GroupVersionKind())})
 		if w.objects[idOf(child)] == nil {
 			set(child.Object, runtime.DeepCopyJSON(template), "spec", "template")
+			set(child.Object, int64(1), "spec", "parallelism")
+			if replicas, ok := spec["replicas"]; ok {
+				set(child.Object, replicas, "spec", "parallelism")
+			}
 			w.create(by, child)
 			continue
 		}
@@ -397,12 +415,8 @@ var jobKind = schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"
 // jobSetRoles are the pods of the child Jobs of a JobSet.
 func jobSetRoles(w *world, _ map[string]any) (out []role) {
 	for _, child := range w.of(jobKind) {
-		count := 1
-		if strings.HasSuffix(child.GetName(), "workers") {
-			count = 2
-		}
-		if !get[bool](child.Object, "spec", "suspend") {
-			out = append(out, role{child.GetLabels()["jobset.sigs.k8s.io/replicatedjob-name"], count, get[map[string]any](child.Object, "spec", "template")})
+		if count := get[int64](child.Object, "spec", "parallelism"); !get[bool](child.Object, "spec", "suspend") {
+			out = append(out, role{child.GetLabels()["jobset.sigs.k8s.io/replicatedjob-name"], int(count), get[map[string]any](child.Object, "spec", "template")})
 		}
 	}
 	return out
@@ -441,7 +455,7 @@ func operators() []*operator {
 	const masterAndWorkers = `Master: {template: TEMPLATE}, Worker: {replicas: 2, template: TEMPLATE}`
 	trainJob := &operator{
 		writes: [2]int{4, 10}, // its pods are known later, and it has two child Jobs
-		kind:   "TrainJob", suspend: []string{"spec", "suspend"}, says: renamed(succeeded, "Complete"), many: 3, prepare: trainer, roles: jobSetRoles,
+		kind:   "TrainJob", suspend: []string{"spec", "suspend"}, says: renamed(succeeded, "Complete"), many: 3, labels: ofJobSet, prepare: trainer, roles: jobSetRoles,
 		object: `{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, spec: {suspend: true, runtimeRef: {name: r}, trainer: {numNodes: 2},
 			runtimePatches: [{manager: kueue.x-k8s.io/manager}]}}`,
 		left: func(job map[string]any) {
@@ -452,7 +466,7 @@ func operators() []*operator {
 	}
 	rayJob := &operator{
 		writes: usual,
-		kind:   "RayJob", suspend: []string{"spec", "suspend"}, many: 4, roles: rayRoles(true, "spec", "rayClusterSpec"),
+		kind:   "RayJob", suspend: []string{"spec", "suspend"}, many: 4, labels: ofRay("RayJob"), roles: rayRoles(true, "spec", "rayClusterSpec"),
 		object: `{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: job}, spec: {suspend: true, shutdownAfterJobFinishes: true, rayClusterSpec: {` + rayCluster + `}}}`,
 		says: func(_ *world, p phase) map[string]any {
 			return map[string]any{
@@ -463,13 +477,17 @@ func operators() []*operator {
 	}
 	appWrapper := &operator{
 		writes: [2]int{4, 8}, // its pods are known later
-		kind:   "AppWrapper", suspend: []string{"spec", "suspend"}, many: 2,
+		kind:   "AppWrapper", suspend: []string{"spec", "suspend"}, many: 2, labels: map[string]string{"workload.codeflare.dev/appwrapper": "job"},
 		object: `{apiVersion: workload.codeflare.dev/v1beta2, kind: AppWrapper, metadata: {name: job}, spec: {suspend: true, components: [
 			{template: {apiVersion: batch/v1, kind: Job, spec: {template: ` + container + `}}}]}}`,
 		says: field("phase", map[phase]string{suspended: "Suspended", runs: "Running", succeeded: "Succeeded", failed: "Failed"}),
 		prepare: func(w *world, job *unstructured.Unstructured) bool {
 			w.edit("AppWrapper", job, func(o map[string]any) {
-				set(o, []any{map[string]any{"podSets": []any{map[string]any{"path": "template.spec.template", "replicas": int64(2)}}}}, "status", "componentStatus")
+				var all []any
+				for range get[[]any](o, "spec", "components") {
+					all = append(all, map[string]any{"podSets": []any{map[string]any{"path": "template.spec.template", "replicas": int64(2)}}})
+				}
+				set(o, all, "status", "componentStatus")
 			})
 			return true
 		},
@@ -488,7 +506,7 @@ func operators() []*operator {
 	}
 	spark := &operator{
 		writes: usual,
-		kind:   "SparkApplication", suspend: []string{"spec", "suspend"}, many: 3,
+		kind:   "SparkApplication", suspend: []string{"spec", "suspend"}, many: 3, labels: map[string]string{"sparkoperator.k8s.io/app-name": "job"},
 		object: `{apiVersion: sparkoperator.k8s.io/v1beta2, kind: SparkApplication, spec: {suspend: true, type: Scala, mode: cluster,
 			driver: {cores: 1}, executor: {instances: 2, cores: 2}}}`,
 		says: func(_ *world, p phase) map[string]any {
@@ -510,7 +528,7 @@ func operators() []*operator {
 		jobController, partialJob,
 		{
 			writes: [2]int{3, 9}, // it has two child Jobs
-			kind:   "JobSet", suspend: []string{"spec", "suspend"}, says: renamed(succeeded, "Completed"), many: 3, roles: jobSetRoles,
+			kind:   "JobSet", suspend: []string{"spec", "suspend"}, says: renamed(succeeded, "Completed"), many: 3, labels: ofJobSet, roles: jobSetRoles,
 			object: `{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, spec: {suspend: true, ` + replicatedJobs + `}}`,
 			prepare: func(w *world, job *unstructured.Unstructured) bool {
 				jobSets(w, "jobset", job)
@@ -527,13 +545,13 @@ func operators() []*operator {
 		rayJob,
 		{
 			writes: [2]int{2, 6}, alike: true,
-			kind: "RayCluster", suspend: []string{"spec", "suspend"}, many: 3, endless: true, roles: rayRoles(false, "spec"),
+			kind: "RayCluster", suspend: []string{"spec", "suspend"}, many: 3, endless: true, labels: map[string]string{"ray.io/cluster": "job"}, roles: rayRoles(false, "spec"),
 			object: `{apiVersion: ray.io/v1, kind: RayCluster, spec: {suspend: true, ` + rayCluster + `}}`,
 			says:   field("state", map[phase]string{suspended: "suspended", runs: "ready"}),
 		},
 		{
 			writes: [2]int{2, 6},
-			kind:   "RayService", suspend: []string{"spec", "rayClusterConfig", "suspend"}, many: 3, endless: true,
+			kind:   "RayService", suspend: []string{"spec", "rayClusterConfig", "suspend"}, many: 3, endless: true, labels: ofRay("RayService"),
 			roles:  rayRoles(false, "spec", "rayClusterConfig"),
 			object: `{apiVersion: ray.io/v1, kind: RayService, spec: {rayClusterConfig: {suspend: true, ` + rayCluster + `}}}`,
 			says:   func(*world, phase) map[string]any { return nil },

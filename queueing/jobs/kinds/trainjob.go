@@ -17,6 +17,9 @@ import (
 // patchManager is the entry of spec.runtimePatches that queues write, as Kueue.
 const patchManager = "kueue.x-k8s.io/manager"
 
+// replicatedJobs are those of a runtime in an entry.
+var replicatedJobs = pointer{"trainingRuntimeSpec", "template", "spec", "replicatedJobs"}
+
 func findTrainJob(object map[string]any) (out []found, refusals []string) {
 	set, ok := object[resolved].(map[string]any)
 	if !ok {
@@ -53,7 +56,7 @@ func (p runtimePatch) put(object map[string]any, t *corev1.PodTemplateSpec) erro
 // undo implements place. One label stays: Trainer writes metadata without any as null, which
 // the API server refuses.
 func (p runtimePatch) undo(object map[string]any, before *original, _ *corev1.PodTemplateSpec) error {
-	if before == nil && p.entry(object) == nil {
+	if before == nil && !p.patches(object) {
 		return nil
 	}
 	return p.write(object, map[string]any{"metadata": map[string]any{"labels": map[string]any{jobs.PodSetLabel: string(p)}}})
@@ -69,6 +72,11 @@ func (runtimePatch) entry(object map[string]any) map[string]any {
 	return nil
 }
 
+// patches reports whether the queues' entry has a patch for the replicated job.
+func (p runtimePatch) patches(object map[string]any) bool {
+	return slices.ContainsFunc(elements(p.entry(object), replicatedJobs), func(e element) bool { return e.value["name"] == string(p) })
+}
+
 // write makes a pod template the patch of the replicated job.
 func (p runtimePatch) write(object, podTemplate map[string]any) error {
 	entry := p.entry(object)
@@ -78,17 +86,16 @@ func (p runtimePatch) write(object, podTemplate map[string]any) error {
 		list, _ := patches.([]any)
 		pointer{"spec", "runtimePatches"}.set(object, append(slices.Clone(list), entry))
 	}
-	path := pointer{"trainingRuntimeSpec", "template", "spec", "replicatedJobs"}
-	value, _ := path.get(entry)
+	value, _ := replicatedJobs.get(entry)
 	list, _ := value.([]any)
 	list = slices.DeleteFunc(slices.Clone(list), func(item any) bool {
 		o, ok := item.(map[string]any)
 		return !ok || o["name"] == string(p)
 	})
-	path.set(entry, append(list, any(map[string]any{
+	replicatedJobs.set(entry, append(list, any(map[string]any{
 		"name": string(p), "template": map[string]any{"spec": map[string]any{"template": podTemplate}},
 	})))
-	if _, ok := path.get(entry); !ok {
+	if _, ok := replicatedJobs.get(entry); !ok {
 		return fmt.Errorf("spec.runtimePatches of manager %s has no place for %s", patchManager, p)
 	}
 	return nil
