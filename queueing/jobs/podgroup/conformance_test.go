@@ -5,7 +5,9 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -16,9 +18,9 @@ import (
 	"github.com/muster-dev/muster/queueing/jobs/conformance"
 )
 
-// TestConformance of a pod group.
+// TestConformance of pods, groups of them, and what makes them.
 func TestConformance(t *testing.T) {
-	conformance.RunGroup(t, conformance.Subject{
+	conformance.RunGated(t, conformance.Subject{
 		Indexes: map[string]client.IndexerFunc{gangIndex: indexOf},
 		New: func(cached client.Client, live client.Reader, recorder events.EventRecorder, now func() time.Time, podsReady bool) conformance.Controller {
 			r := &reconciler{client: cached, live: live, recorder: recorder, metrics: metrics.New(metrics.Config{}), now: now, podsReady: podsReady}
@@ -34,13 +36,19 @@ func TestConformance(t *testing.T) {
 func asks(before, after client.Object) (out []any) {
 	for _, o := range []client.Object{before, after} {
 		var keys []key
-		switch o.(type) {
+		switch o := o.(type) {
 		case *corev1.Pod:
 			if passes(before, after) {
 				keys = gangOf(context.Background(), o)
 			}
 		case *kueue.Workload:
 			keys = gangOfWorkload(context.Background(), o)
+		case *appsv1.StatefulSet:
+			keys = gangOfStatefulSet(context.Background(), o)
+		case *unstructured.Unstructured:
+			if o.GetKind() == leaderWorkerSetKind.Kind {
+				keys = gangsOfLeaderWorkerSet(context.Background(), o)
+			}
 		}
 		for _, k := range keys {
 			out = append(out, k)
