@@ -48,6 +48,11 @@ type badCase struct {
 // badCases are those of a kind.
 func badCases(op *operator) []badCase {
 	out := slices.Concat(unfit(op), refusals(op), moves(op))
+	for _, owner := range operators() {
+		if owner.kind != "Job" && owner.kind != op.kind {
+			out = append(out, part(owner.key().GroupVersionKind))
+		}
+	}
 	return append(out, badCase{name: "whose owner is deleted while it is held", steps: []step{
 		{"it waits", func(w *world) { w.pool = "" }, waits}, owned, orphaned}},
 		badCase{name: "whose owner is deleted amid its pods", steps: []step{
@@ -152,6 +157,26 @@ func moves(op *operator) []badCase {
 		{name: "that leaves its queue while it runs", steps: runsOn("")},
 		{name: "that goes to another queue while it runs", steps: runsOn("other")},
 	}
+}
+
+// part is a job that an object of a kind controls which queues with all that it makes: its operator
+// has copied the label of the queue to it, and the record of the start.
+func part(kind schema.GroupVersionKind) badCase {
+	owner := &unstructured.Unstructured{}
+	owner.SetGroupVersionKind(kind)
+	owner.SetNamespace("default")
+	owner.SetName("whole")
+	owner.SetUID("whole-uid")
+	return badCase{name: "that is part of a " + kind.Kind, change: func(job map[string]any) {
+		set(job, []any{map[string]any{"apiVersion": kind.GroupVersion().String(), "kind": kind.Kind, "name": "whole", "uid": "whole-uid", "controller": true}},
+			"metadata", "ownerReferences")
+		set(job, "{}", "metadata", "annotations", jobs.StartedAnnotation)
+	}, steps: []step{
+		{"it is left alone", func(w *world) { w.create(user, owner.DeepCopy()) }, func(w *world) bool {
+			return pass(w, 30) && w.workload() == nil && w.changes == 0
+		}},
+		{"it goes with what it is part of", func(w *world) { w.remove(user, owner) }, isGone},
+	}}
 }
 
 // owned gives a job an owner that knows nothing of queues, and orphaned deletes that.
