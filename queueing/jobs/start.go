@@ -79,10 +79,8 @@ func (r *reconciler) clear(ctx context.Context, job client.Object) error {
 	if job.GetGeneration() == 1 {
 		return nil
 	}
-	if _, tracked := r.kind.(Tracker); !tracked {
-		if err := (pods{r}).confirmNone(ctx, job); err != nil {
-			return err
-		}
+	if err := (pods{r}).confirmNone(ctx, job); err != nil {
+		return err
 	}
 	parent, ok := r.kind.(Parent)
 	if !ok {

@@ -74,7 +74,7 @@ func unfit(op *operator) (out []badCase) {
 	default:
 		out = append(out, badCase{name: "of which the stanza matches nothing", change: func(job map[string]any) {
 			job["spec"] = map[string]any{}
-			set(job, true, op.suspend...)
+			op.hold(job, true)
 		}, steps: []step{refusedFor(what), corrected}})
 	}
 	const tooMany = "kinds of pods, and a Workload has room for 18"
@@ -143,7 +143,7 @@ func moves(op *operator) []badCase {
 	}
 	return []badCase{
 		{name: "that gets a queue while it runs", unqueued: true,
-			change: func(job map[string]any) { set(job, false, op.suspend...) },
+			change: func(job map[string]any) { op.hold(job, false) },
 			steps: []step{
 				{"it runs", nil, func(w *world) bool { return pass(w, 10) && len(w.running()) > 0 && w.workload() == nil }},
 				{"it is stopped, and told so", label("main"), func(w *world) bool { return told(w, "Stopped: Suspended: ") && w.workload() != nil }},

@@ -133,7 +133,7 @@ func withOperator(endless bool) []story {
 			}}}},
 		{"its user suspends it", []step{starts, {"it queues again, and runs", func(w *world) {
 			op := op(w)
-			w.edit(user, op.job(w), func(o map[string]any) { set(o, true, op.suspend...) })
+			w.edit(user, op.job(w), func(o map[string]any) { op.hold(o, true) })
 			w.pool = "b"
 		}, allRun("b")}}},
 	}
@@ -261,7 +261,7 @@ var deaths = []struct{ before, after lag }{
 	{after: lag{jobs: 12 * time.Second}}, {after: lag{workloads: 12 * time.Second}},
 }
 
-// Run tests the reconciler of each kind that is built in.
+// Run tests the reconciler of each kind that is built in, and of Own.
 func Run(t *testing.T, subject func(schema.GroupVersionKind) Subject) {
 	for _, op := range operators() {
 		t.Run(op.kind+op.what, func(t *testing.T) {

@@ -47,8 +47,10 @@ type operator struct {
 	what string
 	// object is a job as its user writes it, suspended.
 	object string
-	// suspend is the field that suspends it.
+	// suspend is the field that suspends it: by the value pending, and by none it runs. Where
+	// pending is empty, it is true or false.
 	suspend []string
+	pending string
 	// roles are the pods of a job, as the operator reads it.
 	roles func(w *world, job map[string]any) []role
 	// prepare does what the operator does before it makes pods; nil is nothing. It reports
@@ -123,7 +125,22 @@ func (*operator) ended(w *world) bool { return w.said == succeeded || w.said == 
 
 // isHeld reports whether a job is suspended.
 func (op *operator) isHeld(job *unstructured.Unstructured) bool {
+	if op.pending != "" {
+		return get[string](job.Object, op.suspend...) == op.pending
+	}
 	return get[bool](job.Object, op.suspend...)
+}
+
+// hold suspends a job, or lets it run.
+func (op *operator) hold(job map[string]any, held bool) {
+	switch {
+	case op.pending == "":
+		set(job, held, op.suspend...)
+	case held:
+		set(job, op.pending, op.suspend...)
+	default:
+		unstructured.RemoveNestedField(job, op.suspend...)
+	}
 }
 
 // queued implements actor.
@@ -450,7 +467,41 @@ func trainer(w *world, job *unstructured.Unstructured) bool {
 	return true
 }
 
-// operators play the controllers of all kinds that are built in.
+// trainRun plays the operator of a kind that a configuration names.
+var trainRun = &operator{
+	writes: usual, kind: "TrainRun", suspend: []string{"spec", "state"}, pending: "Pending", many: 3, labels: map[string]string{"acme.io/run": "job"},
+	object: `{apiVersion: acme.io/v1, kind: TrainRun, spec: {state: Pending, roles: {chief: {replicas: 1, template: ` + container + `},
+		worker: {replicas: 1, hosts: 2, template: ` + container + `}}}}`,
+	says: field("phase", map[phase]string{runs: "Running", succeeded: "Done", failed: "Broken"}),
+	roles: func(w *world, job map[string]any) []role {
+		out := templatesAt("spec", "roles")(w, job)
+		for i := range out {
+			if hosts := get[int64](job, "spec", "roles", out[i].name, "hosts"); hosts > 0 {
+				out[i].count *= int(hosts)
+			}
+		}
+		return out
+	},
+}
+
+// Own is the stanza of a kind of one's own, which Run and BadInput want beside those that are
+// built in.
+const Own = `
+group: acme.io
+version: v1
+kind: TrainRun
+suspend: {path: /spec/state, held: Pending, running: null}
+podSets:
+- each: /spec/roles
+  name: key
+  count: "self.replicas * (has(self.hosts) ? self.hosts : 1)"
+  template: /template
+succeeded: self.?status.?phase.orValue('') == 'Done'
+failed: self.?status.?phase.orValue('') == 'Broken'
+podLabels: {acme.io/run: self.metadata.name}
+`
+
+// operators play the controllers of all kinds that are built in, and of one that is not.
 func operators() []*operator {
 	const masterAndWorkers = `Master: {template: TEMPLATE}, Worker: {replicas: 2, template: TEMPLATE}`
 	trainJob := &operator{
@@ -516,7 +567,11 @@ func operators() []*operator {
 		roles: func(_ *world, job map[string]any) (out []role) {
 			for _, name := range []string{"driver", "executor"} {
 				spec := get[map[string]any](job, "spec", name)
-				out = append(out, role{name, map[string]int{"driver": 1, "executor": 2}[name], map[string]any{
+				count := 1
+				if instances, ok := spec["instances"].(int64); ok {
+					count = int(instances)
+				}
+				out = append(out, role{name, count, map[string]any{
 					"metadata": map[string]any{"labels": orEmpty(spec["labels"]), "annotations": orEmpty(spec["annotations"])},
 					"spec":     map[string]any{"nodeSelector": orEmpty(spec["nodeSelector"]), "tolerations": spec["tolerations"]},
 				}})
@@ -525,7 +580,7 @@ func operators() []*operator {
 		},
 	}
 	return []*operator{
-		jobController, partialJob,
+		jobController, partialJob, trainRun,
 		{
 			writes: [2]int{3, 9}, // it has two child Jobs
 			kind:   "JobSet", suspend: []string{"spec", "suspend"}, says: renamed(succeeded, "Completed"), many: 3, labels: ofJobSet, roles: jobSetRoles,

@@ -421,6 +421,14 @@ func (w *world) judgeWorkload(by string, before, after *kueue.Workload) {
 	}
 }
 
+// sum is how many pods have quota.
+func sum(granted []kueue.PodSetAssignment) (pods int32) {
+	for i := range granted {
+		pods += ptr.Deref(granted[i].Count, 0)
+	}
+	return pods
+}
+
 // judgePod judges a pod that may take a node from now on.
 func (w *world) judgePod(c change) {
 	gated := func(pod *unstructured.Unstructured) bool {
@@ -435,6 +443,9 @@ func (w *world) judgePod(c change) {
 		return
 	}
 	pool := string(own.Status.Admission.PodSetAssignments[0].Flavors["cpu"])
+	if have, granted := len(w.running()), own.Status.Admission.PodSetAssignments; int32(have) > sum(granted) {
+		w.fail("%d pods run, with quota for %d", have, sum(granted))
+	}
 	selected := get[map[string]any](c.after.Object, "spec", "nodeSelector")
 	for key := range selected {
 		if other, ok := strings.CutPrefix(key, booked); ok && other != pool {
