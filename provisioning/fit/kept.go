@@ -15,6 +15,13 @@ func (p *Pod) Kept(count int, labels map[string]string) *Pod {
 	return &out
 }
 
+// Again is the pod where count of those that ran are made again on nodes with these labels: those that shared a node still do.
+func (p *Pod) Again(count int, labels map[string]string) *Pod {
+	out := p.Kept(count, labels)
+	out.PerNode = min(p.PerNode, count)
+	return out
+}
+
 // IsBound reports whether annotations say within which domains the pods must be.
 func (p *Pod) IsBound() bool { return len(p.Layers) > 0 || p.PerNode > 1 }
 

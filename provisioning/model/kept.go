@@ -7,7 +7,6 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/state"
-	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // A pod of a gang that runs may be made again when it has ended: by a Job that has more
@@ -111,7 +110,7 @@ func (ns *nodes) keepRoom(name string, n *node, out *state.Node, now time.Time) 
 	ns.forgetEnded(name, n, func(e ended) bool { return !now.Before(e.until) })
 	for i := range out.Labelled {
 		b := &out.Labelled[i]
-		if e := ns.requests.byUID[b.UID]; e == nil || !transaction.IsConsumed(e.object) {
+		if !ns.requests.runs(b) {
 			continue
 		}
 		kept, first, last := n.roomOfEnded(b)

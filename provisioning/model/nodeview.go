@@ -85,7 +85,7 @@ func (ns *nodes) read(name string, n *node, now time.Time) *state.Node {
 		out.InFlight = owner.status == transaction.Pending || !booked && joining // else it has left the node
 	}
 	for _, b := range out.Labelled {
-		if ns.requests.live(b.UID) {
+		if ns.requests.waits(&b) {
 			b.Held = transaction.IsHeld(ns.requests.byUID[b.UID].object)
 			out.Bookings = append(out.Bookings, b)
 		}
@@ -125,7 +125,7 @@ func (ns *nodes) addAssumed(out *state.Node, n *node) {
 		b := state.Booking{UID: uid, Booked: p.Requests, Remaining: p.Requests.Clone(), Since: p.since}
 		if e := ns.requests.byUID[uid]; e != nil {
 			t := e.tenant()
-			b.Key, b.Namespace, b.Queue = state.BookingKey(e.object.Name), t.Namespace, t.Queue
+			b.Key, b.Namespace, b.Queue, b.Repair = state.BookingKey(e.object.Name), t.Namespace, t.Queue, e.repair.Number
 			b.Earlier = n.boundFor(b.Namespace, b.Key)
 		}
 		out.Labelled = append(out.Labelled, b)
@@ -183,6 +183,9 @@ func (n *node) consume(b *state.Booking, created time.Time) {
 		}
 		if !p.Finished {
 			b.Running++
+			if p.Bound {
+				b.Ran = append(b.Ran, p.Requests)
+			}
 			if !p.Terminating {
 				b.Staying.Add(p.Requests, 1)
 			}

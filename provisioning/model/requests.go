@@ -56,6 +56,8 @@ type request struct {
 	object  *provreq.ProvisioningRequest
 	status  transaction.Status
 	attempt transaction.Attempt
+	// repair is the last one, under way unless the request is over.
+	repair transaction.RepairRecord
 	// seen is when the model first heard of it.
 	seen time.Time
 	// read is the request as decisions see it; nil where it has to be read again.
@@ -81,6 +83,8 @@ type course struct {
 	flight transaction.Attempt
 	// short bookings wait for capacity, too.
 	short bool
+	// repair is the number of the last one.
+	repair int
 }
 
 func newRequests() requests {
@@ -107,13 +111,24 @@ func (rs *requests) live(uid types.UID) bool {
 	return e != nil && e.status != transaction.Over
 }
 
+// waits reports whether a booking is one that its request waits for pods on.
+func (rs *requests) waits(b *state.Booking) bool {
+	return rs.live(b.UID) && b.Repair == rs.byUID[b.UID].repair.Number
+}
+
+// runs reports whether the pods of a booking have come, and have not been told since to stop.
+func (rs *requests) runs(b *state.Booking) bool {
+	e := rs.byUID[b.UID]
+	return e != nil && (transaction.IsConsumed(e.object) || e.status == transaction.Provisioned && b.Repair < e.repair.Number)
+}
+
 // set stores a version of a request, unless it is known to be old.
 func (rs *requests) set(r *provreq.ProvisioningRequest, now time.Time) effect {
 	old := rs.byUID[r.UID]
 	if old != nil && !newer(r, old.object) {
 		return unchanged
 	}
-	e := &request{object: r, status: transaction.StatusOf(r), attempt: transaction.AttemptOf(r), seen: now}
+	e := &request{object: r, status: transaction.StatusOf(r), attempt: transaction.AttemptOf(r), repair: transaction.RepairOf(r), seen: now}
 	if old != nil {
 		e.seen = old.seen
 	}
@@ -186,7 +201,7 @@ func (rs *requests) courseOf(uid types.UID) (c course) {
 	c = course{
 		exists: true, status: e.status, tenant: e.tenant(), held: transaction.IsHeld(e.object), consumed: transaction.IsConsumed(e.object),
 		provisioned: transaction.ProvisionedAt(e.object), attempt: rs.attempt(e),
-		short: e.status == transaction.Provisioned && !transaction.IsWhole(e.object),
+		short: e.status == transaction.Provisioned && !transaction.IsWhole(e.object), repair: e.repair.Number,
 	}
 	if c.flight = c.attempt; c.attempt.Phase == transaction.Done && c.attempt.Number == e.attempt.Number {
 		c.flight = e.attempt

@@ -79,6 +79,13 @@ func (s *specs) read(e *request) (out *transaction.Request, labels []string) {
 		labels = append(labels, out.Policy.Topology)
 	}
 	out.EquivalenceClass = planner.EquivalenceClass(&out.Gang, &out.Policy)
+	out.Consumed, out.Repairs = transaction.IsConsumed(r), e.repair.Number
+	if e.status == transaction.Provisioned && e.repair.Number > 0 {
+		out, _ = out.Repairing(e.repair, s.objects.lookup())
+		for i := range out.Gang.PodSets {
+			labels = append(labels, out.Gang.PodSets[i].Keys()...)
+		}
+	}
 	return out, labels
 }
 

@@ -34,8 +34,10 @@ type Booking struct {
 	// Came has what each pod of the gang takes that is bound to the node, those that
 	// have succeeded included.
 	Came []nodegroups.Resources
-	// Running pods of the gang have not finished, whether bound or nominated.
+	// Running pods of the gang have not finished, whether bound or nominated. Ran has what each of
+	// those takes that are bound.
 	Running int
+	Ran     []nodegroups.Resources
 	// Staying is what those of them take that have not been told to stop.
 	Staying nodegroups.Resources
 	// Kept is the room of pods that have ended here, of a gang that runs: others may be
@@ -52,6 +54,8 @@ type Booking struct {
 	// earlier request of that name. Clocks could not tell them apart, since pods are
 	// dated by others.
 	Earlier []types.UID
+	// Repair is the number of the repair that it is for, of a gang that ran; 0 for none.
+	Repair int
 }
 
 // Tenant is what pays for the booking.
@@ -69,6 +73,8 @@ type BookingRecord struct {
 	Requests corev1.ResourceList `json:"requests"`
 	// Earlier are the pods of the same key that were there before.
 	Earlier []types.UID `json:"earlier,omitempty"`
+	// Repair is the number of the repair that it is for.
+	Repair int `json:"repair,omitempty"`
 }
 
 // maxKey is how long the name part of a label key may be.
@@ -95,7 +101,7 @@ func BookingLabel(name string) string {
 
 // Encode renders the annotation of the booking.
 func (b Booking) Encode() string {
-	rec := BookingRecord{UID: b.UID, Queue: b.Queue, Since: b.Since.UTC(), Requests: b.Booked.List(), Earlier: b.Earlier}
+	rec := BookingRecord{UID: b.UID, Queue: b.Queue, Since: b.Since.UTC(), Requests: b.Booked.List(), Earlier: b.Earlier, Repair: b.Repair}
 	if !b.Closed.IsZero() {
 		rec.Closed = new(b.Closed.UTC())
 	}
@@ -122,7 +128,7 @@ func BookingsOn(labels, annotations map[string]string) []Booking {
 		booked := nodegroups.ResourcesFrom(rec.Requests)
 		b := Booking{
 			Key: key, Namespace: namespace, Queue: rec.Queue, UID: rec.UID, Open: open, Since: rec.Since, Earlier: rec.Earlier, Booked: booked,
-			Remaining: booked.Clone(),
+			Remaining: booked.Clone(), Repair: rec.Repair,
 		}
 		if rec.Closed != nil && !open {
 			b.Closed = *rec.Closed

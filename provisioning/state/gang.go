@@ -164,6 +164,16 @@ func (g *Gang) IsHeldByTaint() bool {
 	})
 }
 
+// Again is the podSet with that many of its pods, which ran on nodes with the labels and are made again there.
+func (ps PodSet) Again(namespace string, objects fit.Objects, count int, labels map[string]string) PodSet {
+	pod, refusal := ps.Read(namespace, objects)
+	ps.Count, ps.refusal = count, refusal
+	if pod != nil {
+		ps.Pod = pod.Again(count, labels)
+	}
+	return ps
+}
+
 // Levels are the node labels of the domains that pods of the gang must be within.
 func (g *Gang) Levels(p *Policy) (levels []string) {
 	if p.Topology != "" {

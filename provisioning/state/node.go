@@ -200,7 +200,7 @@ func (n *Node) AvailableTo(g *Gang) (free nodegroups.Resources, ok bool) {
 			return nil, false
 		}
 	}
-	if len(n.Bookings) > 0 && n.BookingOf(g.UID) == nil {
+	if len(n.Bookings) > 0 && n.BookingOf(g.UID) == nil || n.isUsedBy(g) {
 		return nil, false
 	}
 	free = n.Free.Clone()
@@ -210,6 +210,11 @@ func (n *Node) AvailableTo(g *Gang) (free nodegroups.Resources, ok bool) {
 		}
 	}
 	return free, true
+}
+
+// isUsedBy reports whether the gang ran here before the repair that is under way: what it has here is not to be had again.
+func (n *Node) isUsedBy(g *Gang) bool {
+	return g.UID != "" && n.BookingOf(g.UID) == nil && slices.ContainsFunc(n.Labelled, func(b Booking) bool { return b.UID == g.UID })
 }
 
 // Over are the keys of bookings that are over and of which no pod is left here.

@@ -49,15 +49,18 @@ func misplaced(r *Request, v View) (left []cloudprovider.Machine) {
 }
 
 // gatherAgain is about machines that have all joined, and do not have room for the gang. Where they
-// are in several domains it keeps the largest, the first by name of equal ones, and launches the
-// others again, or gives the attempt up; apart is false where there is nothing to do.
+// are in several domains it keeps the largest, the first by name of equal ones, or that in which the rest of the gang runs, and
+// launches the others again, or gives the attempt up; apart is false where there is nothing to do.
 func gatherAgain(r *Request, v View) (s Step, apart bool) {
 	level, group := "", (*planner.Group)(nil)
 	in := map[string][]cloudprovider.Machine{}
-	nodes := map[string]string{} // domains by provider ID
+	nodes, booked := map[string]string{}, map[string]string{} // domains, and names of nodes that are booked, by provider ID
 	for n := range v.Nodes.LaunchedBy(r.Gang.Launch) {
 		if l := levelIn(r, v, n.Group); l != "" {
 			level, group, nodes[n.ProviderID] = l, v.FindGroup(n.Group), n.Labels[l]
+			if n.BookingOf(r.UID) != nil {
+				booked[n.ProviderID] = n.Name
+			}
 		}
 	}
 	for _, m := range v.Machines {
@@ -65,12 +68,24 @@ func gatherAgain(r *Request, v View) (s Step, apart bool) {
 			in[domain] = append(in[domain], m)
 		}
 	}
-	whole := isWhole(r, level)
-	if len(in) < 2 || !whole && r.Status == Provisioned {
+	whole, wanted := isWhole(r, level), ""
+	if r.Repair != nil {
+		whole, wanted = true, r.Repair.domain(level)
+	}
+	if elsewhere := wanted != "" && len(in) == 1 && in[wanted] == nil; len(in) < 2 && !elsewhere || !whole && r.Status == Provisioned {
 		return s, false
 	}
+	rank := func(domain string) int {
+		if domain == wanted {
+			return 0
+		}
+		return 1
+	}
+	if wanted != "" && in[wanted] == nil {
+		in[wanted] = []cloudprovider.Machine{} // it is kept, also where none has come to it
+	}
 	domains := slices.SortedFunc(maps.Keys(in), func(a, b string) int {
-		return cmp.Or(-cmp.Compare(len(in[a]), len(in[b])), strings.Compare(a, b))
+		return cmp.Or(rank(a)-rank(b), -cmp.Compare(len(in[a]), len(in[b])), strings.Compare(a, b))
 	})
 	var said []string
 	var others []cloudprovider.Machine
@@ -91,11 +106,15 @@ func gatherAgain(r *Request, v View) (s Step, apart bool) {
 	}
 	a := r.Attempt
 	record := Replacement{Started: v.Now, Level: level, Domain: domains[0]}
+	var unbook []string // the room that was booked beside them has gone
 	for _, m := range others {
 		record.Lost = append(record.Lost, LostMachine{Group: m.Group, Name: m.Name, Launch: m.Launch})
+		if name := booked[m.ProviderID]; name != "" {
+			unbook = append(unbook, name)
+		}
 	}
 	a.Replacements = append(slices.Clip(a.Replacements), record)
-	return Step{Do: Replace, Attempt: a, Condition: r.underway("Attempt %d keeps %s and launches %s again: %s",
+	return Step{Do: Replace, Attempt: a, Unbook: unbook, Condition: r.underway("Attempt %d keeps %s and launches %s again: %s",
 		a.Number, domains[0], text.Machines(len(others)), why)}, true
 }
 

@@ -19,6 +19,14 @@ func inRack(rack string, change func(*state.Node)) func(*state.Node) {
 	}
 }
 
+// claimedYoung is a machine of the attempt that is booked already.
+func claimedYoung(n *state.Node) {
+	young(n)
+	launch := n.Launch
+	claimed(n)
+	n.Launch, n.InFlight = launch, true
+}
+
 // rackwise is a launch of two machines that must be in one rack, which the cloud chooses.
 func rackwise() *story {
 	s := newStory().attempt(Launching)
@@ -72,6 +80,9 @@ func wantTogether(level string) func(*testing.T, Step) {
 
 func TestOneDomain(t *testing.T) {
 	play(t, []expected{
+		{name: "a booking in another rack, made beside room that has gone, is given up with the machine", want: Replace, message: "keeps r1 and launches 1 machine again",
+			story: rackwise().with(three).machines(running, running, running).node("a", inRack("r1", young)).node("b", inRack("r1", young)).node("c", inRack("r2", claimedYoung)),
+			check: wantNodes("unbook c")},
 		{name: "machines in one rack are Provisioned", want: Provision,
 			story: rackwise().machines(running, running).node("a", inRack("r1", young)).node("b", inRack("r1", young)),
 			check: func(t *testing.T, s Step) {

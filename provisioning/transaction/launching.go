@@ -84,10 +84,7 @@ func launching(r *Request, v View) (s Step, joined bool) {
 		p := progress[callKey{c.Token, c.Group}]
 		if p.made < c.Count {
 			s.Do = LaunchMachines
-			if level := levelIn(r, v, c.Group); c.Together.Level == "" && isWhole(r, level) {
-				c.Together.Level = level
-			}
-			s.Launch = append(s.Launch, c)
+			s.Launch = append(s.Launch, r.together(c, levelIn(r, v, c.Group)))
 			p.waitsFor = fmt.Sprintf("the cloud has made %d", p.made)
 		}
 		want := c.Count - p.lost

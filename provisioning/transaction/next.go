@@ -67,16 +67,25 @@ func Next(r *Request, v View) Step {
 // not, for now: their pods may run on.
 func tell(r *Request, v View) Step {
 	s := Step{Do: Tell, Attempt: r.Attempt, Lost: v.Lost}
-	inUse := slices.ContainsFunc(v.Lost, func(l LostNode) bool { return l.Pods > 0 })
-	if r.Status != Over || !r.Policy.RevokeOnLoss || !inUse {
+	inUse := lostInUse(r, v.Lost)
+	if r.Status != Over && r.Repair == nil || !r.Policy.RevokeOnLoss || len(inUse) == 0 {
 		return s
 	}
 	if slices.ContainsFunc(v.Lost, v.spares) {
 		s.Hold = true
 		return s
 	}
-	s.Condition = condition(provreq.CapacityRevoked, metav1.ConditionTrue, ReasonMachineLost, LossMessage(v.Lost))
-	return s
+	return stop(r, v, v.Lost)
+}
+
+// stop the gang for the loss of nodes, unless others can stand in for them.
+func stop(r *Request, v View, lost []LostNode) Step {
+	if s, ok := reopen(r, v, lostInUse(r, lost)); ok {
+		s.Lost = lost
+		return s
+	}
+	return Step{Do: Tell, Attempt: r.Attempt, Lost: lost,
+		Condition: condition(provreq.CapacityRevoked, metav1.ConditionTrue, ReasonMachineLost, LossMessage(lost))}
 }
 
 // spares reports whether the gang is not stopped, for now, for the loss of that node.
@@ -95,8 +104,7 @@ func nextHeld(r *Request, v View) (s Step, decided bool) {
 	if len(gone) == 0 {
 		return Step{}, false
 	}
-	return Step{Do: Tell, Attempt: r.Attempt, Lost: gone,
-		Condition: condition(provreq.CapacityRevoked, metav1.ConditionTrue, ReasonMachineLost, LossMessage(gone))}, true
+	return stop(r, v, gone), true
 }
 
 // nextOver looks after a gang that runs. Its pods select the label of its booking, so

@@ -182,7 +182,7 @@ func provision(r *Request, v View, reason string) Step {
 	a.Phase = Done
 	since := v.Now
 	if r.Status == Provisioned {
-		since = r.Provisioned.LastTransitionTime.Time
+		since = r.bookingSince()
 	}
 	return Step{Do: Provision, Attempt: a, Lessons: successes(r, v), Condition: provisioned(reason, fmt.Sprintf(
 		"Capacity is booked for %s until %s", text.Pods(r.Pods), r.bookedUntil(since).UTC().Format(time.RFC3339)))}
@@ -211,7 +211,7 @@ func (r *Request) difference(v View, plan planner.Verdict, open bool) (book []pl
 		}
 	}
 	for n := range v.Nodes.BookedBy(r.UID) {
-		if b := n.BookingOf(r.UID); !used[n.Name] && (b == nil || len(b.Came) == 0) {
+		if b := n.BookingOf(r.UID); !used[n.Name] && b != nil && len(b.Came) == 0 {
 			unbook = append(unbook, n.Name)
 		}
 	}

@@ -32,13 +32,15 @@ const devicesGrace = 2 * time.Minute
 // condition for final. What is lost is booked elsewhere or launched again.
 func nextProvisioned(r *Request, v View) Step {
 	rest, came := remaining(r, v.Snapshot)
-	since := r.Provisioned.LastTransitionTime.Time
+	since := r.bookingSince()
 	until := r.bookedUntil(since)
 	isShort := r.Provisioned.Reason == ReasonBookingIsShort
 	switch {
 	case came >= r.Pods:
 		return Step{Do: Consume, Attempt: r.Attempt, Unbook: bookedNodes(r, v), KeepLabels: true,
 			Condition: over(ReasonBookingConsumed, fmt.Sprintf("All %s have been bound to booked nodes", text.Pods(r.Pods)))}
+	case !v.Now.Before(until) && r.Repair != nil:
+		return outOfTime(r, v, rest, came, until.Sub(since))
 	case !v.Now.Before(until):
 		why := fmt.Sprintf("%d of %s were bound within %s", came, text.Pods(r.Pods), until.Sub(since))
 		if isShort {
@@ -253,7 +255,7 @@ func suffice(v View, own *nodeset.Set, rest state.Gang) bool {
 // is left of it serves others.
 func repair(r *Request, v View, own *nodeset.Set, rest state.Gang, until time.Time) Step {
 	v = v.counting(nil) // a gang whose pods may have come has no time to wait for others
-	plan := v.plan(r, rest)
+	plan := v.planFor(r, rest)
 	switch plan.Outcome {
 	case planner.Fits, planner.Launch:
 		s := rebook(r, v, plan)
@@ -274,6 +276,9 @@ func repair(r *Request, v View, own *nodeset.Set, rest state.Gang, until time.Ti
 			return s
 		}
 	case planner.Wait, planner.Never:
+		if r.Repair != nil && !isUnready(&plan) {
+			return giveUp(r, plan.Message())
+		}
 		if v.Active == 0 && state.Lacks(&r.Gang, v.Objects, own.All()) {
 			return expire(r, v, "Booked machines were lost before the pods were bound, and cannot be replaced: "+and(plan.Message(),
 				stranger(v.Nodes.BookedBy(r.UID))))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
@@ -52,6 +53,14 @@ type Request struct {
 	Status  Status
 	// Provisioned is the condition of that type as it stands.
 	Provisioned metav1.Condition
+	// Consumed: all pods have come, and have not been told since to stop.
+	Consumed bool
+	// Repairs is how many repairs there have been while the gang ran.
+	Repairs int
+	// Repair is the one under way, nil for none: then the gang is what it makes up for, and
+	// Whole are all of its podSets.
+	Repair *RepairRecord
+	Whole  []state.PodSet
 }
 
 // String is the request as people write it.
@@ -100,8 +109,14 @@ type LostNode struct {
 	Name string
 	// Group of its machine; empty where it was of none.
 	Group string
-	// Pods of the gang that ran there.
+	// Pods of the gang that ran there, and what each of those takes that were bound.
 	Pods int
+	Ran  []nodegroups.Resources
+	// Labels and Taints of the node.
+	Labels map[string]string
+	Taints []corev1.Taint
+	// Repair is the number of the repair that had booked the node; 0 without.
+	Repair int
 }
 
 // Stranded are pods that came in place of others of a gang that ran, and that
@@ -145,6 +160,8 @@ const (
 	Repair
 	// Tell of lost nodes, or of stranded pods.
 	Tell
+	// Reopen the booking of a gang that runs for pods whose machines were lost: record the intent.
+	Reopen
 	// Consume: all pods run; lift the cordons and end the booking.
 	Consume
 	// Expire: the booking was not used in time or is broken; undo it.
@@ -153,7 +170,7 @@ const (
 
 func (a Action) String() string {
 	return [...]string{"Rest", "LookUp", "Report", "Fail", "Book", "Provision", "Begin", "Replace", "LaunchMachines",
-		"RollBack", "TakeBack", "Repair", "Tell", "Consume", "Expire"}[a]
+		"RollBack", "TakeBack", "Repair", "Tell", "Reopen", "Consume", "Expire"}[a]
 }
 
 // Step is the next thing to do for a request.
@@ -163,6 +180,8 @@ type Step struct {
 	Condition metav1.Condition
 	// Attempt as it will be recorded.
 	Attempt Attempt
+	// Repair as it will be recorded; nil where there is no new one.
+	Repair *RepairRecord
 	// Book these placements and Unbook these nodes, before the condition is set.
 	Book   []planner.Placement
 	Unbook []string

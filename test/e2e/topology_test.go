@@ -283,25 +283,47 @@ func TestLostNodesAreReplacedInTheirRack(t *testing.T) {
 	s.Empty(g.Name)
 }
 
-// TestAGangWhoseRackIsLostStartsInAnother: its machines are launched there, all of them.
+// TestAGangWhoseRackIsLostStartsInAnother: its machines are launched there, all of them. One machine that is lost before is
+// replaced in its rack, and the other pod runs on.
 func TestAGangWhoseRackIsLostStartsInAnother(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.topology()
 	g := s.Group("", func(g *v1alpha1.NodeGroup) {
-		g.Spec.MaxNodes = 4
+		g.Spec.MaxNodes = 6
 		g.Spec.Topology = []v1alpha1.TopologyLevel{{NodeLabel: rackLabel}}
 		g.Spec.Kwok.Domains = &v1alpha1.KwokDomains{NodeLabel: rackLabel, Placement: v1alpha1.PlacedTogether,
-			Of: []v1alpha1.KwokDomain{{Name: "a", Machines: 2}, {Name: "b", Machines: 2}}}
-		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultDomainLoss, Domains: []string{"a"}, From: testbed.After(20 * time.Second)}}
+			Of: []v1alpha1.KwokDomain{{Name: "a", Machines: 3}, {Name: "b", Machines: 3}}}
+		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultDomainLoss, Domains: []string{"a"}, From: testbed.After(time.Minute)}}
 	})
 	s.queue(g)
 	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: g.Name}}
 	s.edit(flavor, func() { flavor.Spec.TopologyName = new(kueue.TopologyReference(s.Name)) })
-	j := s.job("gang", 2, runsInOneRack)
+	j := s.job("gang", 2, func(j *batchv1.Job) { runsInOneRack(j); indexed(j) })
 	s.runs(j)
 	if in := s.inOneRack(j); in != "a" {
 		t.Errorf("the gang is in rack %s, want a", in)
+	}
+	before := s.nodesOfPods(j)
+	lost := slices.Sorted(maps.Values(before))[0]
+	s.breaksDown(lost)
+	s.orphansGo()
+	var after map[types.UID]string
+	s.Eventually("the pod of the lost machine runs on another one", func() bool {
+		after = s.nodesOfPods(j)
+		return len(after) == 2 && !slices.Contains(slices.Collect(maps.Values(after)), lost)
+	}, func() string { return fmt.Sprint(after, s.Workload(j)) })
+	s.runs(j)
+	if in := s.inOneRack(j); in != "a" {
+		t.Errorf("the gang is in rack %s after a machine was lost, want a still", in)
+	}
+	for pod, node := range before {
+		if node != lost && after[pod] != node {
+			t.Errorf("the pod on node %s, which was not lost, does not run there any more", node)
+		}
+	}
+	if c := meta.FindStatusCondition(s.Workload(j).Status.Conditions, kueue.WorkloadEvicted); c != nil {
+		t.Errorf("the gang was evicted: %s", c.Message)
 	}
 	s.startsAgain(j, "machines with its pods were lost", "b")
 	s.Delete(j)

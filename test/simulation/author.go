@@ -196,6 +196,9 @@ func (a *author) request(i int, rush time.Duration) {
 	if a.oneIn(6) {
 		parameters[transaction.ParamNoRetry] = "true"
 	}
+	if a.inRacks && a.oneIn(2) {
+		a.losesWhileItRuns(g, at, parameters)
+	}
 	a.submit(at, g, class, a.mistake(g, at, parameters))
 	if a.oneIn(3) {
 		a.regret(g, class, at.Add(a.within(oneOf(a, 5*time.Second, 15*time.Second, 90*time.Second))))

@@ -202,7 +202,9 @@ const mostRounds = 600
 func (s *simulator) booked() (until time.Time) {
 	for _, r := range all[*provreq.ProvisioningRequest](s.store) {
 		if c := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned); isTrue(r, provreq.Provisioned) && !over(r) {
-			until = when.Latest(until, c.LastTransitionTime.Add(v1alpha1.DefaultBookingTimeout+restTime))
+			for _, since := range []time.Time{c.LastTransitionTime.Time, transaction.RepairOf(r).Started} {
+				until = when.Latest(until, since.Add(v1alpha1.DefaultBookingTimeout+restTime))
+			}
 		}
 	}
 	return until

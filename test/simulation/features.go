@@ -10,6 +10,7 @@ import (
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // feature notes that the story shows something that has to be tested.
@@ -54,6 +55,16 @@ func (s *simulator) observeRequest(r *provreq.ProvisioningRequest, deleted bool)
 	for _, c := range r.Status.Conditions {
 		if c.Status == metav1.ConditionTrue || c.Type == provreq.Provisioned {
 			s.feature(c.Type + "=" + string(c.Status) + " " + c.Reason)
+		}
+	}
+	if p := transaction.RepairOf(r); p.Number > 0 {
+		switch {
+		case !over(r):
+			s.feature("gang under repair")
+		case isTrue(r, provreq.CapacityRevoked):
+			s.feature("gang stopped after a repair began")
+		default:
+			s.feature("gang repaired")
 		}
 	}
 	a := attemptOf(r)

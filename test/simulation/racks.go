@@ -58,6 +58,24 @@ func (g *gang) inOneRack(pods int, spec corev1.PodSpec) {
 	g.within = rackLabel
 }
 
+// losesWhileItRuns has the gang lose nodes, one or two at once, and wants it stopped for that if it cannot be repaired.
+func (a *author) losesWhileItRuns(g *gang, at time.Time, parameters map[string]string) {
+	parameters[v1alpha1.ParamOnMachineLoss] = string(v1alpha1.LossRevoke)
+	g.absent, g.fails, g.runFor, g.patience = 0, 0, 2*time.Minute, 2*time.Minute+a.within(time.Minute)
+	for i := range 1 + a.random.IntN(2) {
+		many := 1 + a.random.IntN(2)
+		a.plan(at.Add(10*time.Second+a.within(80*time.Second)), fmt.Sprintf("gang %s loses nodes %d", g, i), func() {
+			for _, p := range all[*corev1.Pod](a.store) {
+				n := find[*corev1.Node](a.store, "", p.Spec.NodeName)
+				if many > 0 && n != nil && isBound(p) && p.Namespace == g.namespace && p.Annotations[provreq.ProvisioningRequestPodAnnotationKey] == g.request {
+					many--
+					a.lose(n)
+				}
+			}
+		})
+	}
+}
+
 // offerLabels has the labels of a node come that it did not register with.
 func (w *world) offerLabels(n *corev1.Node, offer func(option)) {
 	m := find[*kwokv1alpha1.Machine](w.store, "", n.Name)

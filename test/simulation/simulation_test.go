@@ -170,11 +170,14 @@ func TestRandomStoriesInRacks(t *testing.T) {
 	for _, f := range []string{
 		"request Provisioned in one rack", "pod bound in one rack", "machine of another rack taken back", "rollback because of Scattered", "rollback because of Timeout", "machine replaced",
 		"Provisioned=True CapacityIsProvisioned", "BookingExpired=True CapacityBookingConsumed", "crash", "crash in a call",
+		"gang under repair", "gang repaired", "gang stopped after a repair began", "CapacityRevoked=True MachineLost",
 	} {
 		if shown[f] == 0 && *runs >= 500 {
 			t.Errorf("no story shows this feature: %s", f)
 		}
 	}
+	t.Logf("gangs under repair in %d stories, repaired in %d, stopped in %d, stopped at once in %d", shown["gang under repair"], shown["gang repaired"],
+		shown["gang stopped after a repair began"], shown["CapacityRevoked=True MachineLost"]-shown["gang stopped after a repair began"])
 	if all.machines > 0 {
 		t.Logf("%d stories: %d machines were in another rack and taken back, after %s on average and %s at most; pods in one rack in %d, scattered for good in %d",
 			*runs, all.machines, (all.total / time.Duration(all.machines)).Round(time.Millisecond), all.worst.Round(time.Millisecond),

@@ -129,7 +129,7 @@ func book(n *corev1.Node, e *model.Entry, p planner.Placement, open bool, now ti
 	}
 	label := state.BookingLabel(e.Name)
 	set(&n.Annotations, label, state.Booking{UID: e.UID, Queue: e.Gang.Queue, Since: since, Booked: p.Requests,
-		Earlier: earlier}.Encode())
+		Earlier: earlier, Repair: e.Repairs}.Encode())
 	if open {
 		set(&n.Labels, label, e.Namespace)
 	}

@@ -56,6 +56,12 @@ func withStep(r *provreq.ProvisioningRequest, step transaction.Step, now time.Ti
 		}
 		out.Status.ProvisioningClassDetails[transaction.AttemptDetail] = provreq.Detail(step.Attempt.Encode())
 	}
+	if step.Repair != nil {
+		if out.Status.ProvisioningClassDetails == nil {
+			out.Status.ProvisioningClassDetails = map[string]provreq.Detail{}
+		}
+		out.Status.ProvisioningClassDetails[transaction.RepairDetail] = provreq.Detail(step.Repair.Encode())
+	}
 	return out
 }
 

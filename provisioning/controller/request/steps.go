@@ -95,7 +95,7 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step transactio
 	case transaction.Repair:
 		repaired.Inc()
 		c.event(e, corev1.EventTypeWarning, "BookingRepaired", message)
-	case transaction.Tell:
+	case transaction.Tell, transaction.Reopen:
 		stage := stageBooked
 		if e.Status == transaction.Over {
 			stage = stageUsed

@@ -35,7 +35,9 @@ func (ls Losses) Lost(n *state.Node, concerns func(request types.UID, pods int) 
 			ls[b.UID] = map[string]*loss{}
 		}
 		if ls[b.UID][n.Name] == nil {
-			ls[b.UID][n.Name] = &loss{LostNode: transaction.LostNode{Name: n.Name, Group: n.Group, Pods: b.Running}, at: now}
+			ls[b.UID][n.Name] = &loss{at: now, LostNode: transaction.LostNode{
+				Name: n.Name, Group: n.Group, Pods: b.Running, Ran: b.Ran, Labels: n.Labels, Taints: n.Taints, Repair: b.Repair,
+			}}
 		}
 	}
 }

@@ -58,6 +58,8 @@ type booking struct {
 	key, namespace string
 	uid            types.UID
 	amounts        nodegroups.Resources
+	// repair is the number of the repair of a gang that ran that it is for; 0 for none.
+	repair int
 	// revision and since are of the first version that bore it.
 	revision uint64
 	since    time.Time
@@ -135,7 +137,7 @@ func bookingsOf(e Event, o *corev1.Node, before []booking) []booking {
 		if json.Unmarshal([]byte(text), &record) != nil {
 			continue
 		}
-		b := booking{key: key, namespace: o.Labels[name], uid: record.UID, amounts: nodegroups.ResourcesFrom(record.Requests),
+		b := booking{key: key, namespace: o.Labels[name], uid: record.UID, amounts: nodegroups.ResourcesFrom(record.Requests), repair: record.Repair,
 			revision: e.Revision, since: e.Time}
 		if e.Listed {
 			b.revision = 0
@@ -181,7 +183,7 @@ func (c *Checker) nodeGone(e Event, n *node) {
 // live says whether the booking is a promise: its request exists and is not over.
 func (c *Checker) live(b booking) *request {
 	r := c.requests[b.uid]
-	if r == nil || !r.live() || !r.is(b) {
+	if r == nil || !r.live() || !r.is(b) || b.repair != r.repair {
 		return nil
 	}
 	return r
@@ -234,10 +236,10 @@ func (c *Checker) busy(n *node, but types.UID) bool {
 	})
 }
 
-// goesOn says that the gang of the booking runs: its request is over, and is there.
+// goesOn says that the gang of the booking runs: its request is over, or asks for what it lost since, and is there.
 func (c *Checker) goesOn(b booking) bool {
 	r := c.requests[b.uid]
-	return r != nil && r.served && r.over && !r.deleted && r.is(b)
+	return r != nil && r.served && (r.over || b.repair < r.repair) && !r.deleted && r.is(b)
 }
 
 // hasPods says that pods run here that belong to no DaemonSet.

@@ -41,8 +41,10 @@ type request struct {
 	// listed, so that it may have been so long before.
 	provisionedAt uint64
 	over          bool
-	deleted       bool
-	deletedAt     time.Time
+	// repair is the number of the last repair of its gang: only bookings for it are promises.
+	repair    int
+	deleted   bool
+	deletedAt time.Time
 
 	attempts map[int]*attempt
 	// claims are the nodes that are booked for it, by name.
@@ -113,6 +115,10 @@ func (c *Checker) applyRequest(e Event, o *provreq.ProvisioningRequest) {
 	}
 	is := func(t string) bool { return meta.IsStatusConditionTrue(o.Status.Conditions, t) }
 	failed := is(provreq.Failed)
+	if c := meta.FindStatusCondition(o.Status.Conditions, provreq.BookingExpired); c != nil && c.Status == metav1.ConditionFalse {
+		r.over = false
+	}
+	r.repair = transaction.RepairOf(o).Number
 	r.over = r.over || failed || is(provreq.BookingExpired) || is(provreq.CapacityRevoked)
 	first := !r.provisioned && is(provreq.Provisioned)
 	r.provisioned = r.provisioned || first

@@ -1,0 +1,318 @@
+package transaction
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/nodeset"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/text"
+)
+
+// A gang that is bound to domains, such as a rack, and that loses machines while it runs, is not
+// stopped if there is room for the lost pods where they were. Its booking is reopened for them alone:
+//
+//	consumed ── a few machines lost, and there is room ─▶ reopened ── booked, launched, opened ─▶ consumed
+//	                                                         └─ no room any more, or no time ─▶ CapacityRevoked
+//
+// While it is reopened the request is one for the lost pods: every step is that of a request that is
+// Provisioned and short. The bookings of the nodes that run on are those of a gang that runs, as
+// before: only those of this repair, by its number, are promises. No pod that runs is touched.
+
+// mostLostNodes is how many nodes a repair replaces at most: as many as the status of a Workload names.
+const mostLostNodes = 8
+
+// mostPodSets is how many podSets a plan is made for at most.
+const mostPodSets = 32
+
+// RepairDetail is the key of the record in status.provisioningClassDetails.
+const RepairDetail = "muster.dev/repair"
+
+// RepairRecord is that of the last repair of a gang that ran. Like that of an attempt it is written
+// before anything is done, and stays.
+type RepairRecord struct {
+	// Number counts the repairs of a request from 1: its bookings bear it.
+	Number int `json:"number"`
+	// After is the number of the last attempt before it.
+	After int `json:"after,omitempty"`
+	// Started is when it was decided.
+	Started time.Time `json:"started"`
+	// Lost pods, by node.
+	Lost []LostPods `json:"lost"`
+}
+
+// LostPods are pods of one podSet that ran on a node that was lost.
+type LostPods struct {
+	Node   string `json:"node"`
+	PodSet string `json:"podSet"`
+	Count  int    `json:"count"`
+	// Labels of the node on which those that replace it must agree with it.
+	Labels map[string]string `json:"labels,omitempty"`
+}
+
+// RepairOf reads the record. One that was edited and cannot be read counts as none.
+func RepairOf(r *provreq.ProvisioningRequest) (out RepairRecord) {
+	if json.Unmarshal([]byte(r.Status.ProvisioningClassDetails[RepairDetail]), &out) != nil {
+		return RepairRecord{}
+	}
+	return out
+}
+
+// Encode renders the record.
+func (p *RepairRecord) Encode() string {
+	out, err := json.Marshal(p)
+	if err != nil {
+		panic(fmt.Sprintf("a repair cannot be marshalled: %v", err)) // plain values: cannot happen
+	}
+	return string(out)
+}
+
+// nodes is how many nodes it replaces.
+func (p *RepairRecord) nodes() int {
+	names := map[string]bool{}
+	for _, l := range p.Lost {
+		names[l.Node] = true
+	}
+	return len(names)
+}
+
+// domain is the one of the level in which all pods were that were lost; empty where there is no such one.
+func (p *RepairRecord) domain(level string) (in string) {
+	for i, l := range p.Lost {
+		if i > 0 && l.Labels[level] != in {
+			return ""
+		}
+		in = l.Labels[level]
+	}
+	return in
+}
+
+// Repairing is the request as one for the pods that the repair makes up for; ok is false where that cannot
+// be asked for.
+func (r *Request) Repairing(p RepairRecord, objects fit.Objects) (out *Request, ok bool) {
+	again := *r
+	again.Repair, again.Whole, again.Pods, again.EquivalenceClass = &p, r.whole(), 0, ""
+	again.Gang.PodSets, again.Gang.Launch = nil, ""
+	if r.Attempt.Number > p.After {
+		again.Gang.Launch = r.Gang.Launch
+	}
+	type part struct {
+		podSet int
+		labels map[string]string
+		count  int
+	}
+	var parts []part
+	for _, l := range p.Lost {
+		again.Pods += l.Count
+		at := slices.IndexFunc(again.Whole, func(ps state.PodSet) bool { return ps.Name == l.PodSet })
+		if at < 0 {
+			return &again, false
+		}
+		if i := slices.IndexFunc(parts, func(o part) bool { return o.podSet == at && maps.Equal(o.labels, l.Labels) }); i >= 0 {
+			parts[i].count += l.Count
+		} else {
+			parts = append(parts, part{at, l.Labels, l.Count})
+		}
+	}
+	for _, l := range parts {
+		again.Gang.PodSets = append(again.Gang.PodSets, again.Whole[l.podSet].Again(r.Namespace, objects, l.count, l.labels))
+	}
+	return &again, len(parts) > 0 && len(parts) <= mostPodSets
+}
+
+// whole are the podSets of the request, also while a part of them is repaired.
+func (r *Request) whole() []state.PodSet {
+	if r.Repair != nil {
+		return r.Whole
+	}
+	return r.Gang.PodSets
+}
+
+// bookingSince is since when the booking waits for its pods.
+func (r *Request) bookingSince() time.Time {
+	if r.Repair != nil {
+		return r.Repair.Started
+	}
+	return r.Provisioned.LastTransitionTime.Time
+}
+
+// reopen the booking of a gang that runs for the pods of these nodes, if there is room for them.
+func reopen(r *Request, v View, lost []LostNode) (s Step, ok bool) {
+	p, ok := repairFor(r, v, lost)
+	if !ok {
+		return s, false
+	}
+	again, ok := r.Repairing(p, v.Objects)
+	if !ok {
+		return s, false
+	}
+	switch plan := v.counting(nil).mend(again, again.Gang); plan.Outcome {
+	case planner.Fits, planner.Launch:
+	default:
+		return s, false
+	}
+	return Step{Do: Reopen, Attempt: r.Attempt, Lost: lost, Repair: &p, Condition: condition(provreq.BookingExpired, metav1.ConditionFalse,
+		ReasonMachineLost, LossMessage(lost)+": others are booked for them, and the rest of the gang runs on")}, true
+}
+
+// repairFor is the repair after the loss of these nodes; ok is false where the gang is to be stopped.
+func repairFor(r *Request, v View, lost []LostNode) (p RepairRecord, ok bool) {
+	g := r.Gang
+	g.PodSets = r.whole()
+	levels := g.Levels(&r.Policy)
+	if !r.Consumed && r.Repair == nil || len(levels) == 0 || len(r.Missing) > 0 {
+		return p, false
+	}
+	if r.Repair != nil {
+		p = *r.Repair
+		p.Lost = slices.Clone(p.Lost)
+	} else {
+		p = RepairRecord{Number: r.Repairs + 1, After: r.Attempt.Number, Started: v.Now}
+	}
+	keys := slices.Concat((&Request{Gang: g, Policy: r.Policy}).common(), levels)
+	for _, n := range lost {
+		labels := map[string]string{}
+		for _, key := range keys {
+			if value := n.Labels[key]; value != "" && key != corev1.LabelHostname {
+				labels[key] = value
+			}
+		}
+		left := make([]int, len(g.PodSets))
+		for i := range left {
+			left[i] = g.PodSets[i].Count
+		}
+		was := &state.Node{Name: n.Name, Labels: n.Labels, Taints: n.Taints}
+		counts := make([]int, len(g.PodSets))
+		for _, requests := range n.Ran {
+			if i := podSetOf(&g, v.Objects, left, was, requests); i >= 0 {
+				left[i]--
+				counts[i]++
+			}
+		}
+		for i, count := range counts {
+			if count > 0 {
+				p.Lost = append(p.Lost, LostPods{Node: n.Name, PodSet: g.PodSets[i].Name, Count: count, Labels: labels})
+			}
+		}
+	}
+	return p, len(p.Lost) > 0 && p.nodes() <= mostLostNodes && survives(r, v)
+}
+
+// common are the node labels on which all nodes of the gang agree.
+func (r *Request) common() []string { return newTogether(r).all() }
+
+// survives reports whether pods of the gang run on.
+func survives(r *Request, v View) bool {
+	for n := range v.Nodes.BookedBy(r.UID) {
+		for i := range n.Labelled {
+			if b := &n.Labelled[i]; b.UID == r.UID && b.Running > 0 && n.Ready {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// planFor plans for the pods that are left of a gang, those that it has lost while it ran, maybe.
+func (v View) planFor(r *Request, rest state.Gang) planner.Verdict {
+	if r.Repair != nil {
+		return v.mend(r, rest)
+	}
+	return v.plan(r, rest)
+}
+
+// mend plans for lost pods of a gang that runs. Where the cloud alone chooses the domain of a machine, one is launched
+// in the hope that it is in theirs, and launched again if it is not: that is one attempt, and no more.
+func (v View) mend(r *Request, rest state.Gang) planner.Verdict {
+	plan := v.plan(r, rest)
+	hoped := r.Attempt.Number > r.Repair.After && r.Attempt.Failure != nil && r.Attempt.Failure.Class == v1alpha1.Scattered
+	if plan.Outcome == planner.Fits || plan.Outcome == planner.Launch || hoped {
+		return plan
+	}
+	levels := rest.Levels(&r.Policy)
+	s := *v.Snapshot
+	s.Nodes = nodeset.New()
+	s.Groups = slices.DeleteFunc(slices.Clone(s.Groups), func(g planner.Group) bool {
+		chosen := g.LevelsOf(levels)
+		return slices.ContainsFunc(levels, func(level string) bool {
+			return level != corev1.LabelHostname && !slices.Contains(chosen, level) || slices.Contains(chosen, level) && r.Repair.domain(level) == ""
+		})
+	})
+	if len(s.Groups) == 0 {
+		return plan
+	}
+	v.Snapshot = &s
+	p := *r.Repair
+	p.Lost = slices.Clone(p.Lost)
+	for i := range p.Lost {
+		labels := maps.Clone(p.Lost[i].Labels)
+		maps.DeleteFunc(labels, func(key, _ string) bool { return slices.Contains(levels, key) })
+		p.Lost[i].Labels = labels
+	}
+	anywhere, ok := r.Repairing(p, v.Objects)
+	if !ok {
+		return plan
+	}
+	if launch := v.plan(anywhere, anywhere.Gang); launch.Outcome == planner.Launch {
+		return launch
+	}
+	return plan
+}
+
+// giveUp stops a gang of which lost pods have no room.
+func giveUp(r *Request, why string) Step {
+	var lost []LostNode
+	for _, l := range r.Repair.Lost {
+		if n := len(lost); n > 0 && lost[n-1].Name == l.Node {
+			lost[n-1].Pods += l.Count
+		} else {
+			lost = append(lost, LostNode{Name: l.Node, Pods: l.Count})
+		}
+	}
+	return Step{Do: Tell, Attempt: r.Attempt, Condition: condition(provreq.CapacityRevoked, metav1.ConditionTrue, ReasonMachineLost,
+		fmt.Sprintf("%s, and they have no others: %s", LossMessage(lost), why))}
+}
+
+// outOfTime ends a repair. Where there is room the pods were not made again in time: should they come, they have it.
+func outOfTime(r *Request, v View, rest state.Gang, came int, after time.Duration) Step {
+	own, _ := ownNodes(r, v)
+	if r.Attempt.InFlight() || len(r.Missing) == 0 && !suffice(v, own, rest) {
+		return giveUp(r, fmt.Sprintf("machines were not there within %s", after))
+	}
+	return Step{Do: Consume, Attempt: r.Attempt, Unbook: bookedNodes(r, v), KeepLabels: true, Condition: over(ReasonBookingConsumed,
+		fmt.Sprintf("%d of %s were made again within %s", came, text.Pods(r.Pods), after))}
+}
+
+// together is the domain that machines of a call must be in.
+func (r *Request) together(c Call, level string) Call {
+	switch {
+	case level == "" || c.Together.Level != "":
+	case r.Repair != nil:
+		c.Together.Level, c.Together.Value = level, r.Repair.domain(level)
+	case isWhole(r, level):
+		c.Together.Level = level
+	}
+	return c
+}
+
+// isUnready reports whether what is needed to plan is not known yet.
+func isUnready(plan *planner.Verdict) bool {
+	return len(plan.Reasons) > 0 && plan.Reasons[0].Code == planner.CodeUnready
+}
+
+// lostInUse are those of the nodes on which the gang ran before the repair, if there is one.
+func lostInUse(r *Request, lost []LostNode) []LostNode {
+	return slices.DeleteFunc(slices.Clone(lost), func(l LostNode) bool {
+		return l.Pods == 0 || r.Repair != nil && l.Repair == r.Repair.Number
+	})
+}

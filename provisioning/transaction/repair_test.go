@@ -1,0 +1,195 @@
+package transaction
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+)
+
+// lostNode ran that many pods in a rack.
+func lostNode(name, rack string, pods int) LostNode {
+	l := LostNode{Name: name, Group: "gpu", Pods: pods, Labels: map[string]string{"rack": rack, v1alpha1.NodeGroupLabel: "gpu"}}
+	for range pods {
+		l.Ran = append(l.Ran, onePod)
+	}
+	return l
+}
+
+// lose has the gang lose these nodes.
+func lose(lost ...LostNode) func(*story) { return func(s *story) { s.view.Lost = lost } }
+
+// runsOn is a node on which the gang runs.
+func runsOn(n *state.Node) {
+	n.Free, n.Pods = nodegroups.Resources{"cpu": 96000, "pods": 109}, 1
+	n.Labelled = []state.Booking{{Key: "gang", Namespace: "ns", UID: uid, Open: true, Booked: whole, Running: 1, Came: []nodegroups.Resources{onePod},
+		Ran: []nodegroups.Resources{onePod}, Remaining: nodegroups.Resources{}}}
+}
+
+// inRackRunning is a gang of four pods that run, and that must be in one rack.
+func inRackRunning() *story {
+	s := newStory()
+	s.request.Status, s.request.Consumed = Over, true
+	s.request.Policy.RevokeOnLoss, s.request.Policy.Topology = true, "rack"
+	s.request.Gang.PodSets[0].Count, s.request.Pods, s.view.Active = 4, 4, 4
+	return s.node("a", inRack("r1", runsOn))
+}
+
+// repairing is the gang once its booking is reopened for what was lost.
+func repairing(t *testing.T, s *story) *story {
+	t.Helper()
+	step := Next(&s.request, s.view)
+	if step.Do != Reopen {
+		t.Fatalf("it is not reopened: %s, %s", step.Do, step.Condition.Message)
+	}
+	p := RepairOf(&provreq.ProvisioningRequest{Status: provreq.ProvisioningRequestStatus{
+		ProvisioningClassDetails: map[string]provreq.Detail{RepairDetail: provreq.Detail(step.Repair.Encode())}}})
+	s.request.Status, s.request.Consumed, s.request.Repairs, s.view.Lost = Provisioned, false, p.Number, nil
+	s.request.Provisioned = metav1.Condition{Status: metav1.ConditionTrue, Reason: ReasonCapacityProvisioned, LastTransitionTime: metav1.NewTime(noon.Add(-time.Hour))}
+	again, ok := s.request.Repairing(p, s.view.Objects)
+	if !ok {
+		t.Fatalf("what is lost cannot be asked for: %+v", p)
+	}
+	s.request = *again
+	return s
+}
+
+// isMachineA has the node be that of machine a.
+func isMachineA(n *state.Node) { n.ProviderID = "id-a" }
+
+// forRepair is the booking of the first repair.
+func forRepair(change func(*state.Node)) func(*state.Node) {
+	return func(n *state.Node) {
+		change(n)
+		for i := range n.Bookings {
+			n.Bookings[i].Repair = 1
+		}
+	}
+}
+
+func TestLostMachinesOfAGangInARackAreReplacedThere(t *testing.T) {
+	free := func(*state.Node) {}
+	one := lose(lostNode("b", "r1", 1))
+	chosen := func(s *story) { s.view.Groups[0].Levels = map[string]int{"rack": 0} }
+	var nine []LostNode
+	for i := range 9 {
+		nine = append(nine, lostNode(fmt.Sprint("b", i), "r1", 1))
+	}
+	wantLost := func(want string) func(*testing.T, Step) {
+		return func(t *testing.T, s Step) {
+			t.Helper()
+			var got []string
+			for _, l := range s.Repair.Lost {
+				got = append(got, fmt.Sprintf("%s %s %d %s", l.Node, l.PodSet, l.Count, l.Labels["rack"]))
+			}
+			if strings.Join(got, ", ") != want || s.Repair.Number != 1 || len(s.Book)+len(s.Unbook)+len(s.Launch) > 0 ||
+				s.Condition.Type != provreq.BookingExpired || s.Condition.Status != metav1.ConditionFalse {
+				t.Errorf("the step is %+v, repair %+v, want %s", s, s.Repair, want)
+			}
+		}
+	}
+	revoked := func(t *testing.T, s Step) {
+		t.Helper()
+		if s.Condition.Type != provreq.CapacityRevoked {
+			t.Errorf("the step is %+v", s)
+		}
+	}
+	without := func(change func(*Request)) func(*story) { return func(s *story) { change(&s.request) } }
+	play(t, []expected{
+		{name: "by a free one there", story: inRackRunning().node("c", inRack("r1", free)).with(one), want: Reopen, check: wantLost("b workers 1 r1")},
+		{name: "two at once", story: inRackRunning().node("c", inRack("r1", free)).node("d", inRack("r1", free)).with(lose(lostNode("b", "r1", 1), lostNode("e", "r1", 1))),
+			want: Reopen, check: wantLost("b workers 1 r1, e workers 1 r1")},
+		{name: "by one that the cloud may make there", story: inRackRunning().with(chosen).with(one), want: Reopen, check: wantLost("b workers 1 r1")},
+		{name: "not by one of another rack", story: inRackRunning().node("c", inRack("r2", free)).with(one), want: Tell, check: revoked},
+		{name: "not by room beside the gang's own pods", story: inRackRunning().node("a", inRack("r1", runsOn), func(n *state.Node) { n.Free = whole }).with(one), want: Tell, check: revoked},
+		{name: "not where none is left that runs", story: newStory().with(func(s *story) { s.request = inRackRunning().request }).node("c", inRack("r1", free)).with(one), want: Tell, check: revoked},
+		{name: "not more than eight", story: inRackRunning().with(chosen).with(without(func(r *Request) { r.Gang.PodSets[0].Count = 12 })).with(lose(nine...)), want: Tell, check: revoked},
+		{name: "not of a gang that may be anywhere", story: inRackRunning().node("c", inRack("r1", free)).with(without(func(r *Request) { r.Policy.Topology = "" })).with(one), want: Tell, check: revoked},
+		{name: "not of one whose booking has expired", story: inRackRunning().node("c", inRack("r1", free)).with(without(func(r *Request) { r.Consumed = false })).with(one), want: Tell, check: revoked},
+		{name: "not where a loss is told alone", story: inRackRunning().node("c", inRack("r1", free)).with(without(func(r *Request) { r.Policy.RevokeOnLoss = false })).with(one), want: Tell,
+			check: func(t *testing.T, s Step) {
+				if s.Condition.Type != "" {
+					t.Errorf("the step is %+v", s)
+				}
+			}},
+	})
+	launched := func(n *state.Node) { young(n); n.Launch = "uid-1" }
+	attempt := func(s *story) {
+		s.request.Attempt = Attempt{Number: 1, Phase: Launching, Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}, Started: noon}
+		s.request.Gang.Launch = "uid-1"
+	}
+	fresh := func() *story { return repairing(t, inRackRunning().node("c", inRack("r1", free)).with(one)) }
+	made := func() *story { return repairing(t, inRackRunning().with(chosen).with(one)) }
+	play(t, []expected{
+		{name: "what is there is booked, and the nodes that run on are left alone", story: fresh(), want: Repair, check: wantNodes("open whole c")},
+		{name: "its pods are waited for", story: fresh().node("c", inRack("r1", forRepair(booked))), want: Rest, check: wantAt(10 * time.Minute)},
+		{name: "until they run", story: fresh().node("c", inRack("r1", forRepair(used))), want: Consume, check: wantNodes("uncordon a, uncordon c")},
+		{name: "or are not made again", story: fresh().node("c", inRack("r1", forRepair(booked))).at(10 * time.Minute), want: Consume, message: "0 of 1 pod were made again within 10m0s"},
+		{name: "one that is lost meanwhile is replaced, too", story: fresh().with(lose(lostNode("a2", "r1", 1))).node("a2b", inRack("r1", free)), want: Reopen,
+			check: func(t *testing.T, s Step) {
+				if s.Repair.Number != 1 || len(s.Repair.Lost) != 2 || !s.Repair.Started.Equal(noon) {
+					t.Errorf("the repair is %+v", s.Repair)
+				}
+			}},
+		{name: "the gang stops where there is no room for that", story: fresh().with(lose(lostNode("a2", "r1", 1))), want: Tell, check: revoked},
+		{name: "a stand-in that is lost is told", story: fresh().with(lose(func() LostNode { l := lostNode("c", "r1", 0); l.Repair = 1; return l }())), want: Tell,
+			check: func(t *testing.T, s Step) {
+				if s.Condition.Type != "" {
+					t.Errorf("the step is %+v", s)
+				}
+			}},
+		{name: "it stops where that was taken and there is no other", story: fresh().node("c", inRack("r1", taken)), want: Tell, check: revoked, message: "they have no others"},
+		{name: "a machine is launched", story: made(), want: Begin, message: "launches 1 machine of NodeGroup gpu"},
+		{name: "where the rest of the gang is", story: made().with(attempt), want: LaunchMachines, check: func(t *testing.T, s Step) {
+			if len(s.Launch) != 1 || s.Launch[0].Together != (cloudprovider.Domain{Level: "rack", Value: "r1"}) {
+				t.Errorf("launches %+v", s.Launch)
+			}
+		}},
+		{name: "one that joins elsewhere is launched again", story: made().with(attempt).machinesOf("uid-1", running).node("b1", inRack("r2", launched), isMachineA), want: Replace, message: "keeps r1 and launches 1 machine again",
+			check: func(t *testing.T, s Step) {
+				if r := s.Attempt.Replacements; len(r) != 1 || r[0].Domain != "r1" || len(r[0].Lost) != 1 {
+					t.Errorf("the attempt is %+v", s.Attempt)
+				}
+			}},
+		{name: "and not more than once", story: made().with(attempt).with(func(s *story) {
+			s.request.Attempt.Phase, s.request.Attempt.Failure = Done, &AttemptFailure{Group: "gpu", Class: v1alpha1.Scattered, Time: noon}
+		}), want: Tell, check: revoked},
+		{name: "one that joins there is the gang's", story: made().with(attempt).machinesOf("uid-1", running).node("b1", inRack("r1", launched), isMachineA), want: Provision},
+		{name: "the gang stops when that takes too long", story: made().with(attempt).at(10 * time.Minute), want: Tell, check: revoked},
+	})
+}
+
+// TestARepairKeepsToTheDomainsOfEachSlice, and pods that shared a node to one.
+func TestARepairKeepsToTheDomainsOfEachSlice(t *testing.T) {
+	s := inRackRunning()
+	s.request.Policy.Topology = ""
+	ps := &s.request.Gang.PodSets[0]
+	template := ps.Template.DeepCopy()
+	template.Annotations = map[string]string{"kueue.x-k8s.io/podset-slice-required-topology-constraints": `[{"topology":"rack","size":4},{"topology":"` + corev1.LabelHostname + `","size":2}]`}
+	*ps = state.NewPodSet("ns", ps.Name, 16, template, fit.Objects{})
+	p, ok := repairFor(&s.request, s.view, []LostNode{lostNode("b", "r1", 2), lostNode("c", "r2", 2), lostNode("d", "r2", 2)})
+	again, asked := s.request.Repairing(p, fit.Objects{})
+	if !ok || !asked || again.Pods != 6 || len(again.Gang.PodSets) != 2 {
+		t.Fatalf("the repair is %+v, %t, the gang %+v", p, ok, again.Gang)
+	}
+	for i, want := range []struct {
+		rack  string
+		count int
+	}{{"r1", 2}, {"r2", 4}} {
+		ps := again.Gang.PodSets[i]
+		if ps.Count != want.count || ps.Pod.Selects()["rack"] != want.rack || ps.Pod.PerNode != 2 || len(ps.Pod.Layers) != 0 {
+			t.Errorf("podSet %d has %d pods that select %v, %d a node", i, ps.Count, ps.Pod.Selects(), ps.Pod.PerNode)
+		}
+	}
+}
