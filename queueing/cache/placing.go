@@ -9,6 +9,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/placement"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -68,6 +69,7 @@ func (s *Settings) NewPlacing(w *Workload, admission *kueue.Admission, checks []
 		r := ps.TopologyRequest
 		g := group{flavor: flavor, pods: i, leader: -1, request: placement.Request{
 			Count: workload.CountOf(a), Pod: w.Requests[i], Topology: r, Implied: !placement.Asks(r), Spec: s.specOf(w, a, checks),
+			Balanced: s.Config.FeatureGates[config.TASBalancedPlacement],
 		}}
 		if r != nil && r.PodSetGroupName != nil {
 			if at, ok := led[*r.PodSetGroupName]; ok {

@@ -41,7 +41,14 @@ type Config struct {
 	// NamespaceQuota lets a Workload wait while the ResourceQuota of its namespace
 	// would have its pods rejected.
 	NamespaceQuota bool `json:"namespaceQuota,omitempty"`
+	// FeatureGates turn features on that Kueue has behind gates of these names, and that are
+	// off by default.
+	FeatureGates map[string]bool `json:"featureGates,omitempty"`
 }
+
+// TASBalancedPlacement spreads the pods of a podSet that prefers a level of a Topology evenly over
+// few of its domains.
+const TASBalancedPlacement = "TASBalancedPlacement"
 
 // Kueue's defaults.
 const (

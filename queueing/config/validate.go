@@ -27,6 +27,7 @@ func (c *Config) Validate(namespace string, path *field.Path) field.ErrorList {
 		validateAdmissionFairSharing(c.AdmissionFairSharing, path.Child("admissionFairSharing")),
 		validateResources(c.Resources, path.Child("resources")),
 		validateLocalQueueMetrics(c.LocalQueueMetrics, path.Child("localQueueMetrics")),
+		validateGates(c.FeatureGates, path.Child("featureGates")),
 		validateRetention(c.ObjectRetentionPolicies, path.Child("objectRetentionPolicies", "workloads")),
 	)
 }
@@ -61,6 +62,15 @@ func validateLabelKeys(keys []string, path *field.Path) (errs field.ErrorList) {
 
 func validateLocalQueueMetrics(m *kueueconfig.LocalQueueMetrics, path *field.Path) field.ErrorList {
 	return metav1validation.ValidateLabelSelector(m.LocalQueueSelector, metav1validation.LabelSelectorValidationOptions{}, path.Child("localQueueSelector"))
+}
+
+func validateGates(gates map[string]bool, path *field.Path) (errs field.ErrorList) {
+	for _, gate := range slices.Sorted(maps.Keys(gates)) {
+		if gate != TASBalancedPlacement {
+			errs = append(errs, field.NotSupported(path.Key(gate), gate, []string{TASBalancedPlacement}))
+		}
+	}
+	return errs
 }
 
 func validatePodsReady(w *kueueconfig.WaitForPodsReady, path *field.Path) field.ErrorList {

@@ -212,6 +212,8 @@ type run struct {
 	// domain is the one of a level above the leaves; else the leaves are those of at.
 	domain *domain
 	at     []leavesAt
+	// branch is the domain where balanced placement has chosen it; else nil.
+	branch *branch
 }
 
 // leavesAt are leaves of one bottom with the same counts.
@@ -294,6 +296,9 @@ func (s *search) leafRuns(bottoms []*bottom) (out []*run) {
 
 // children are the domains of the next level within that of the run.
 func (s *search) children(level int, r *run) []*run {
+	if r.branch != nil {
+		return runs(r.branch.children)
+	}
 	if r.domain.bottom != nil {
 		return s.leafRuns([]*bottom{r.domain.bottom})
 	}

@@ -13,5 +13,6 @@
 // together with its workers.
 //
 // The choice is Kueue's to the letter: BestFit for podSets that require or prefer a level,
-// LeastFreeCapacity for those that do not. test/kueue compares both on random trees.
+// LeastFreeCapacity for those that do not, and, where that is turned on, balanced placement for those that prefer one.
+// test/kueue compares all on random trees.
 package placement

@@ -38,18 +38,26 @@ func (v *View) Place(r *Request) Placement {
 		return Placement{Reason: reason}
 	}
 	s.count(suits)
-	level, chosen, reason := s.chooseLevel(s.requested)
-	if reason != "" {
+	var chosen []*run
+	level, even, balanced := 0, []*branch(nil), false
+	if r.Balanced && !s.required && !s.unconstrained {
+		level, even, balanced = s.balanced()
+	}
+	if balanced {
+		chosen = runs(even)
+	} else if level, chosen, reason = s.chooseLevel(s.requested); reason != "" {
 		return Placement{Reason: reason, Best: s.best()}
 	}
 	lowest := len(s.tree.levels) - 1
 	fit := s.take(chosen, s.Count, s.leaders, s.sliceSize, bySlices)
-	for ; level < min(lowest, s.slice); level++ {
+	for ; level < min(lowest, s.slice) && !balanced; level++ {
 		fit = s.take(s.sorted(s.below(level, fit)), s.Count, s.leaders, s.sliceSize, bySlices)
 	}
 	for ; level < lowest; level++ {
 		size, by := int32(1), byPods
-		if inner := s.inner[level+1]; inner > 1 {
+		if level < s.slice && s.sliceSize > 1 {
+			size, by = s.sliceSize, bySlices
+		} else if inner := s.inner[level+1]; inner > 1 {
 			size, by = inner, bySlices
 		}
 		var next []share
@@ -131,16 +139,20 @@ func (s *search) below(level int, fit []share) []*run {
 
 // sorted are domains in the order in which pods are dealt to them.
 func (s *search) sorted(runs []*run) []*run {
-	return ordered(runs, func(a, b *counts) int {
-		return cmp.Or(s.bySize(a.slices, b.slices), cmp.Compare(a.pods, b.pods))
-	})
+	return ordered(runs, s.compare)
 }
 
 // sortedLed has those first where the leader fits.
 func (s *search) sortedLed(runs []*run) []*run {
-	return ordered(runs, func(a, b *counts) int {
-		return cmp.Or(-cmp.Compare(a.leaders, b.leaders), s.bySize(a.slicesLed, b.slicesLed), cmp.Compare(a.podsLed, b.podsLed))
-	})
+	return ordered(runs, s.compareLed)
+}
+
+func (s *search) compare(a, b *counts) int {
+	return cmp.Or(s.bySize(a.slices, b.slices), cmp.Compare(a.pods, b.pods))
+}
+
+func (s *search) compareLed(a, b *counts) int {
+	return cmp.Or(-cmp.Compare(a.leaders, b.leaders), s.bySize(a.slicesLed, b.slicesLed), cmp.Compare(a.podsLed, b.podsLed))
 }
 
 // bySize has the largest first for BestFit, else the smallest.

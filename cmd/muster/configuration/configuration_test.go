@@ -185,6 +185,23 @@ func TestMetricsOfLocalQueuesAreSwitchedAsInKueue(t *testing.T) {
 	}
 }
 
+func TestBalancedPlacementIsBehindKueuesGate(t *testing.T) {
+	for text, want := range map[string]bool{
+		kueueHead: false,
+		kueueHead + "featureGates: {TASBalancedPlacement: true}\n":        true,
+		kueueHead + "featureGates: {TASBalancedPlacement: false}\n":       false,
+		head + "queueing: {featureGates: {TASBalancedPlacement: true}}\n": true,
+	} {
+		if c, _, err := load(t, text); err != nil || c.Queueing.FeatureGates["TASBalancedPlacement"] != want {
+			t.Errorf("%q: %v, %v, want it on: %t", text, c.Queueing.FeatureGates, err, want)
+		}
+	}
+	_, _, err := load(t, head+"queueing: {featureGates: {TASBalanced: true}}\n")
+	if err == nil || !strings.Contains(err.Error(), `queueing.featureGates[TASBalanced]`) || !strings.Contains(err.Error(), "TASBalancedPlacement") {
+		t.Errorf("a gate that there is not: %v", err)
+	}
+}
+
 const kueueHead = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
 
 func TestKueuesConfigurationIsUnderstood(t *testing.T) {

@@ -86,7 +86,7 @@ func translate(d *document.Document, k *kueueconfig.Configuration) (*Configurati
 		}
 	}
 	for _, gate := range slices.Sorted(maps.Keys(k.FeatureGates)) {
-		if gate != noPodsReady && gate != localQueueMetrics {
+		if gate != noPodsReady && gate != localQueueMetrics && gate != config.TASBalancedPlacement {
 			d.Refuse(field.NewPath("featureGates").Key(gate), "Muster has no such feature gate; remove it")
 		}
 	}
@@ -102,6 +102,9 @@ func translate(d *document.Document, k *kueueconfig.Configuration) (*Configurati
 	}
 	if on, set := k.FeatureGates[localQueueMetrics]; set && !on {
 		settings.LocalQueueMetrics = &kueueconfig.LocalQueueMetrics{}
+	}
+	if on, set := k.FeatureGates[config.TASBalancedPlacement]; set {
+		settings.FeatureGates = map[string]bool{config.TASBalancedPlacement: on}
 	}
 	if k.Integrations != nil {
 		settings.LabelKeysToCopy = k.Integrations.LabelKeysToCopy

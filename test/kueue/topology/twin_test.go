@@ -26,7 +26,9 @@ type question struct {
 	Usage   []usage
 	PodSets []podSet
 	Empty   bool
-	Decode  *kueue.TopologyAssignment `json:",omitempty"`
+	// Balanced turns the feature gate TASBalancedPlacement on.
+	Balanced bool
+	Decode   *kueue.TopologyAssignment `json:",omitempty"`
 }
 
 type usage struct {
@@ -159,7 +161,7 @@ func place(q question) answer {
 		}
 		r := &placement.Request{
 			Count: workers.PodSet.Count, Pod: workers.Pod, Topology: workers.PodSet.TopologyRequest, Implied: workers.Implied,
-			Spec: &workers.PodSet.Template.Spec,
+			Spec: &workers.PodSet.Template.Spec, Balanced: q.Balanced,
 		}
 		if leader != nil {
 			r.Leader = leader.Pod
@@ -215,7 +217,7 @@ func newQuestion(r *rand.Rand) (q question) {
 			}
 		}
 	}
-	q.Empty = r.IntN(10) == 0
+	q.Empty, q.Balanced = r.IntN(10) == 0, r.IntN(2) == 0
 	switch r.IntN(4) {
 	case 0: // a leader and its workers
 		group, level := "g", q.Levels[r.IntN(len(q.Levels))]
@@ -235,6 +237,11 @@ func newQuestion(r *rand.Rand) (q question) {
 			p := newPodSet(r, i, int32(1+r.IntN(24)))
 			p.PodSet.TopologyRequest, p.Implied = newRequest(r, q.Levels, &p.PodSet.Count)
 			q.PodSets = append(q.PodSets, p)
+		}
+	}
+	for _, p := range q.PodSets {
+		if p.PodSet.Count < placement.SliceSize(p.PodSet.TopologyRequest) {
+			q.Balanced = false // less than a slice, which Kueue's balanced placement divides by
 		}
 	}
 	return q
@@ -282,7 +289,7 @@ func newRequest(r *rand.Rand, levels []string, count *int32) (out *kueue.PodSetT
 	case 5:
 		at = 0 // slices alone
 	}
-	if ptr := out.Unconstrained; ptr != nil || r.IntN(2) == 0 && out.Required != nil {
+	if ptr := out.Unconstrained; ptr != nil || r.IntN(2) == 0 && (out.Required != nil || out.Preferred != nil) {
 		return out, false
 	}
 	slice, sliceAt := level(at)
@@ -310,7 +317,7 @@ func newRequest(r *rand.Rand, levels []string, count *int32) (out *kueue.PodSetT
 // tell is the question, for a person.
 func tell(q question) string {
 	var out bytes.Buffer
-	fmt.Fprintln(&out, "levels", q.Levels, "empty", q.Empty)
+	fmt.Fprintln(&out, "levels", q.Levels, "empty", q.Empty, "balanced", q.Balanced)
 	for _, n := range q.Nodes {
 		fmt.Fprintln(&out, n.Name, n.Labels, nodegroups.ResourcesFrom(n.Status.Allocatable), n.Spec.Taints)
 	}

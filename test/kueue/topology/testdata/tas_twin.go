@@ -6,7 +6,9 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+	"sigs.k8s.io/kueue/pkg/features"
 	"sigs.k8s.io/kueue/pkg/resources"
 	utiltas "sigs.k8s.io/kueue/pkg/util/tas"
 )
@@ -27,6 +29,8 @@ type TwinCase struct {
 		Group   *string
 	}
 	Empty bool
+	// Balanced turns the feature gate TASBalancedPlacement on.
+	Balanced bool
 	// Decode is an assignment that is to be read only.
 	Decode *kueue.TopologyAssignment
 }
@@ -47,6 +51,9 @@ func Twin(line []byte) ([]byte, error) {
 	}
 	if c.Decode != nil {
 		return json.Marshal(TwinAnswer{Decoded: utiltas.InternalFrom(c.Decode).Domains})
+	}
+	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{string(features.TASBalancedPlacement): c.Balanced}); err != nil {
+		return nil, err
 	}
 	s := newTASFlavorSnapshot(logr.Discard(), "racks", newTopologyTree(c.Levels, c.Nodes, 1), nil, &defaultChecker{})
 	for _, u := range c.Usage {

@@ -1,0 +1,53 @@
+package placement
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups"
+)
+
+// TestBalancedPlacementSpreadsEvenly; test/kueue/topology compares it with Kueue's own.
+func TestBalancedPlacementSpreadsEvenly(t *testing.T) {
+	tree := NewTree("racks", []string{"block", "rack", corev1.LabelHostname}, nil)
+	for _, h := range []struct {
+		rack string
+		room int64
+	}{{"a", 6}, {"b", 6}, {"c", 3}} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "in-" + h.rack}}
+		n.Labels = map[string]string{"block": "one", "rack": h.rack, corev1.LabelHostname: n.Name}
+		tree.SetNode(n, nodegroups.Resources{"cpu": h.room, "pods": 100})
+	}
+	rack := "rack"
+	for _, tc := range []struct {
+		count         int32
+		balanced, led bool
+		want          string
+	}{
+		{8, false, false, "in-a:6 in-c:2"},
+		{8, true, false, "in-a:4 in-b:4"},
+		{5, true, false, "in-a:5"},
+		{14, true, false, "in-a:6 in-b:5 in-c:3"},
+		{7, true, true, "in-a:4 in-c:3"},
+		{16, true, false, ""},
+	} {
+		r := &Request{Count: tc.count, Pod: nodegroups.Resources{"cpu": 1}, Topology: &kueue.PodSetTopologyRequest{Preferred: &rack}, Balanced: tc.balanced}
+		if tc.led {
+			r.Leader = nodegroups.Resources{"cpu": 1}
+		}
+		got := ""
+		for _, d := range tree.View().Place(r).Pods {
+			got += fmt.Sprintf(" %s:%d", d.Values[0], d.Count)
+		}
+		if got != "" {
+			got = got[1:]
+		}
+		if got != tc.want {
+			t.Errorf("%d pods, balanced %t, with a leader %t: %q, want %q", tc.count, tc.balanced, tc.led, got, tc.want)
+		}
+	}
+}
