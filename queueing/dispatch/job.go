@@ -1,6 +1,10 @@
 package dispatch
 
-import "k8s.io/apimachinery/pkg/types"
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // Job is a Workload of the manager that another cluster is to run.
 type Job struct {
@@ -23,6 +27,10 @@ type Cluster struct {
 	Connected bool
 	// Lacks is what the job needs and the cluster does not have, such as its namespace; empty for nothing.
 	Lacks string
+	// Fence is how long the manager may be silent before the worker stops the copies that are made now; zero if it stops none.
+	Fence time.Duration
+	// Stopped: it is not connected, and by the fence on record nothing of the job runs there, or ever will by a copy that is there.
+	Stopped bool
 	// Copy is the job's Workload there; nil if there is none.
 	Copy *Copy
 	// Prospect is what would become of the job there; nil if it is not known.
@@ -44,6 +52,8 @@ type Copy struct {
 	Reserved, Admitted bool
 	// Finished: it has run.
 	Finished bool
+	// Fence is how long the manager may be silent before its worker stops it; zero for ever.
+	Fence time.Duration
 	// Changed says what is not as the manager made it; empty where all is.
 	Changed string
 	// Refused is why the worker gives it nothing, in the code of a condition; empty while it may still come.
@@ -66,6 +76,8 @@ const (
 	Rejected Reason = "Rejected"
 	// Late: the worker did not begin it in time.
 	Late Reason = "Late"
+	// Lost: the cluster cannot be reached, and has stopped the job.
+	Lost Reason = "Lost"
 	// NoCopy: no copy of it came to the worker.
 	NoCopy Reason = "NoCopy"
 )

@@ -55,7 +55,7 @@ func index(clusters []Cluster, name string) (int, bool) {
 func strays(j *Job, clusters []Cluster) (s Step, found bool) {
 	s = Step{Do: Clear, Record: j.Record}
 	s.Record.In = nil
-	kept, unreached := keeps(j), ""
+	kept, unreached, stopped := keeps(j), "", false
 	if _, listed := index(clusters, kept); slices.Contains(j.Record.In, kept) && !listed {
 		s.Record.In = []string{kept}
 	}
@@ -63,7 +63,7 @@ func strays(j *Job, clusters []Cluster) (s Step, found bool) {
 		c := &clusters[i]
 		held := slices.Contains(j.Record.In, c.Name)
 		has := c.Copy != nil && !c.Copy.Foreign
-		switch needed := c.Name == kept && (!has || !c.Copy.Stale); {
+		switch needed := c.Name == kept && (!has || !j.replaces(c)); {
 		case needed && held:
 			s.Record.In = append(s.Record.In, c.Name)
 		case !needed && c.Connected && (held || has):
@@ -71,6 +71,8 @@ func strays(j *Job, clusters []Cluster) (s Step, found bool) {
 			if c.Name == kept {
 				s.Record.In = append(s.Record.In, c.Name) // the next copy goes there
 			}
+		case !needed && held && c.Stopped:
+			stopped = true
 		case !needed && held:
 			s.Record.In = append(s.Record.In, c.Name)
 			unreached = c.Name
@@ -80,7 +82,7 @@ func strays(j *Job, clusters []Cluster) (s Step, found bool) {
 		_, listed := index(clusters, name)
 		return name != kept && !listed
 	}
-	if len(s.Gone) > 0 || slices.ContainsFunc(j.Record.In, dead) {
+	if len(s.Gone) > 0 || stopped || slices.ContainsFunc(j.Record.In, dead) {
 		return s, true
 	}
 	if j.Over && unreached != "" {
@@ -88,6 +90,12 @@ func strays(j *Job, clusters []Cluster) (s Step, found bool) {
 		return waits(s), true
 	}
 	return s, false
+}
+
+// replaces reports whether the copy in the cluster is not the one to award: it was made for another Workload, or with another fence
+// than is on record.
+func (j *Job) replaces(c *Cluster) bool {
+	return c.Copy.Stale || c.Copy.Gated && c.Copy.Fence != j.Record.fence(c.Name)
 }
 
 // advance takes a copy on that was nominated, unless it is for its worker to do something.
@@ -112,6 +120,8 @@ func advance(j *Job, c *Cluster) (s Step, found bool) {
 func follow(j *Job, c *Cluster) Step {
 	s := Step{Cluster: c.Name, Record: j.Record}
 	switch w := c.Copy; {
+	case c.Stopped:
+		s.Do, s.Message = Retry, lost(c.Name)
 	case !c.Connected:
 		s.Message = fmt.Sprintf("cluster %s cannot be reached, and runs the job", c.Name)
 		return waits(s)

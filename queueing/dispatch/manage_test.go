@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestManage(t *testing.T) {
@@ -18,6 +20,11 @@ func TestManage(t *testing.T) {
 	runs := func(j *Job) { j.Open, j.Nominated, j.Runs = false, nil, "a" }
 	over := func(j *Job) { j.Open, j.Over, j.Nominated = false, true, nil }
 	withdrawn := func(j *Job) { j.Nominated = nil }
+	behind := func(j *Job) {
+		j.Record.Fence = &Fence{Cluster: "a", After: metav1.Duration{Duration: 10 * time.Minute}}
+	}
+	fenced := func(c Cluster) Cluster { c.Fence = 10 * time.Minute; return c }
+	stopped := func(name string) Cluster { return Cluster{Name: name, Stopped: true} }
 	for _, c := range []struct {
 		name     string
 		job      *Job
@@ -26,6 +33,7 @@ func TestManage(t *testing.T) {
 		cluster  string
 		gone, in string
 		message  string
+		fence    string
 	}{
 		{name: "the first cluster is named as ever", job: &Job{Open: true}, clusters: []Cluster{cluster("a"), cluster("b")}, want: Nominate,
 			cluster: "a", gone: "a b", in: "a"},
@@ -69,6 +77,30 @@ func TestManage(t *testing.T) {
 			message: "Admitting remote no longer exists"},
 		{name: "its cluster is declared gone", job: asked(runs), clusters: []Cluster{cluster("b")}, want: Retry, cluster: "a", gone: "a", in: "a"},
 
+		{name: "a copy gets the fence of its cluster", job: asked(withdrawn, func(j *Job) { j.Record.In = nil }), clusters: []Cluster{fenced(cluster("a"))},
+			want: Nominate, cluster: "a", gone: "a", in: "a", fence: "a 10m0s"},
+		{name: "one with it is awarded", job: asked(behind), clusters: []Cluster{fenced(cluster("a", Copy{Gated: true, Fence: 10 * time.Minute}))},
+			want: Award, cluster: "a", in: "a", fence: "a 10m0s"},
+		{name: "one without is not", job: asked(behind), clusters: []Cluster{fenced(cluster("a", Copy{Gated: true}))}, want: Clear, gone: "a", in: "a",
+			fence: "a 10m0s"},
+		{name: "nor one with another", job: asked(behind), clusters: []Cluster{fenced(cluster("a", Copy{Gated: true, Fence: time.Hour}))}, want: Clear, gone: "a",
+			in: "a", fence: "a 10m0s"},
+		{name: "nor one that has one where none is on record", job: asked(), clusters: []Cluster{cluster("a", Copy{Gated: true, Fence: time.Hour})},
+			want: Clear, gone: "a", in: "a"},
+		{name: "one that runs already keeps its own", job: asked(withdrawn, func(j *Job) { j.Record.In = nil }),
+			clusters: []Cluster{fenced(cluster("a", Copy{Admitted: true, Foreign: true})), fenced(cluster("b"))}, want: Nominate, cluster: "b", gone: "b", in: "b",
+			fence: "b 10m0s"},
+		{name: "a job that waits in a cluster that its fence has stopped is withdrawn", job: asked(behind), clusters: []Cluster{stopped("a"), cluster("b")},
+			want: Withdraw, in: "a", message: "by its fence has stopped what it had of the job", fence: "a 10m0s"},
+		{name: "one that ran there is tried again", job: asked(behind, runs), clusters: []Cluster{stopped("a"), cluster("b")}, want: Retry, in: "a",
+			message: "by its fence has stopped what it had of the job", fence: "a 10m0s"},
+		{name: "and the cluster is off the record", job: asked(behind, over), clusters: []Cluster{stopped("a"), cluster("b")}, want: Clear, fence: "a 10m0s"},
+		{name: "also of one that was withdrawn", job: asked(behind, withdrawn), clusters: []Cluster{stopped("a"), cluster("b")}, want: Clear, fence: "a 10m0s"},
+		{name: "then the next is named", job: asked(behind, withdrawn, func(j *Job) { j.Record.In = nil }), clusters: []Cluster{stopped("a"), cluster("b")},
+			want: Nominate, cluster: "b", gone: "b", in: "b"},
+		{name: "what is left there is deleted when it is back", job: asked(func(j *Job) { j.Nominated, j.Record.In = []string{"b"}, []string{"b"} }),
+			clusters: []Cluster{cluster("a", Copy{Fence: 10 * time.Minute, Refused: Rejected}), cluster("b", Copy{Reserved: true})}, want: Clear, gone: "a", in: "b"},
+
 		{name: "a job that may not run is cleared everywhere", job: asked(over), clusters: []Cluster{cluster("a", Copy{Admitted: true}), cluster("b", Copy{})},
 			want: Clear, gone: "a b"},
 		{name: "of those that can be reached", job: asked(over, func(j *Job) { j.Record = j.Record.with("b") }),
@@ -80,6 +112,13 @@ func TestManage(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := Manage(c.job, c.clusters, noon)
+			fence := ""
+			if f := s.Record.Fence; f != nil {
+				fence = f.Cluster + " " + f.After.Duration.String()
+			}
+			if fence != c.fence {
+				t.Errorf("the fence on record is %q, want %q", fence, c.fence)
+			}
 			if s.Do != c.want || s.Cluster != c.cluster && c.cluster != "" || strings.Join(s.Gone, " ") != c.gone ||
 				!slices.Equal(s.Record.In, strings.Fields(c.in)) && len(s.Record.In)+len(c.in) > 0 || !strings.Contains(s.Message, c.message) {
 				t.Errorf("%s %q, gone %q, on record %q: %s; want %s %q, gone %q, on record %q: %s",

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const (
@@ -115,7 +117,11 @@ func asked(j *Job, clusters []Cluster, now time.Time) Step {
 	c := find(clusters, j.Nominated[0])
 	record := j.Record.with(c.Name)
 	s := Step{Do: Rest, Record: record}
-	if !c.Connected {
+	switch {
+	case c.Stopped:
+		record = at(record.refused(Refusal{Cluster: c.Name, Reason: Lost, Message: lost(c.Name), At: now}), now)
+		return Step{Do: Withdraw, Record: record, Message: lost(c.Name)}
+	case !c.Connected:
 		s.Message = fmt.Sprintf("cluster %s cannot be reached, and may run the job", c.Name)
 		return waits(s)
 	}
@@ -153,6 +159,11 @@ func asked(j *Job, clusters []Cluster, now time.Time) Step {
 		return waits(s)
 	}
 	return Step{Do: Withdraw, Record: at(record.refused(refusal), now), Message: why, Weigh: s.Weigh}
+}
+
+// lost tells of a cluster whose fence has stopped the job.
+func lost(cluster string) string {
+	return fmt.Sprintf("cluster %s cannot be reached, and by its fence has stopped what it had of the job", cluster)
 }
 
 // judge says as what the try counts from the bound on, unless the copy gets further. Its reason is empty for a copy that may run.
@@ -204,7 +215,7 @@ func choose(j *Job, clusters []Cluster, now time.Time) Step {
 		for i := range clusters {
 			if c := &clusters[i]; there[c.Name] && c.Copy.Admitted && !c.Copy.Leaving {
 				gone := slices.DeleteFunc(next.reached, func(name string) bool { return name == c.Name })
-				return nominate(j, c.Name, gone, now, "runs the job already")
+				return nominate(j, c, gone, now, "runs the job already")
 			}
 		}
 	}
@@ -227,15 +238,22 @@ func choose(j *Job, clusters []Cluster, now time.Time) Step {
 	if next.prospect != nil {
 		why = fmt.Sprintf("%s, and is asked", next.prospect)
 	}
-	s = nominate(j, next.best, next.reached, now, why)
+	s = nominate(j, find(clusters, next.best), next.reached, now, why)
 	s.Weigh = next.several
 	return s
 }
 
-func nominate(j *Job, cluster string, gone []string, now time.Time, why string) Step {
+func nominate(j *Job, c *Cluster, gone []string, now time.Time, why string) Step {
 	record := j.Record
-	record.In = []string{cluster}
-	return Step{Do: Nominate, Cluster: cluster, Record: at(record, now), Gone: gone, Message: "cluster " + cluster + " " + why}
+	record.In, record.Fence = []string{c.Name}, nil
+	fence := c.Fence
+	if c.Copy != nil && !c.Copy.Foreign {
+		fence = c.Copy.Fence
+	}
+	if fence > 0 {
+		record.Fence = &Fence{Cluster: c.Name, After: metav1.Duration{Duration: fence}}
+	}
+	return Step{Do: Nominate, Cluster: c.Name, Record: at(record, now), Gone: gone, Message: "cluster " + c.Name + " " + why}
 }
 
 // choice is which cluster to ask, and from when on; best is empty if there is none.

@@ -28,6 +28,8 @@ const Name = "muster.dev/dispatcher"
 type Record struct {
 	// In are the clusters where a copy may be.
 	In []string `json:"in,omitempty"`
+	// Fence of the copy in the cluster that was named last; nil where it has none.
+	Fence *Fence `json:"fence,omitempty"`
 	// At is when the last cluster was named or withdrawn.
 	At time.Time `json:"at,omitzero"`
 	// Waits is why the job waits for longer than a moment; empty if it does not.

@@ -29,16 +29,27 @@ func TestOneClusterSpends(t *testing.T) {
 	})
 }
 
+// TestOneClusterSpendsBehindFences: workers are cut off for longer than their fence, their processes and the manager's end and begin
+// with other clocks, and what the manager has sent arrives late. The job is never in two workers, and moves from one that is cut off.
+func TestOneClusterSpendsBehindFences(t *testing.T) {
+	simulate(t, true, "cut for long", "worker restarts", "crash", "late answer", "late create", "late award", "stopped by its fence",
+		"moved behind a fence", "forgiven")
+}
+
 func simulate(t *testing.T, managed bool, mishaps ...string) {
+	fenced := slices.Contains(mishaps, "cut for long")
 	var moved, ran int
 	seen := map[string]int{}
 	first, n := uint64(0), uint64(*worlds)
+	if fenced {
+		n /= 3 // they last longer
+	}
 	if *replay >= 0 {
 		first, n = uint64(*replay), 1
 	}
 	for seed := first; seed < first+n; seed++ {
 		w := newWorld(seed)
-		w.managed = managed
+		w.managed, w.fenced = managed, fenced
 		w.run()
 		if w.wrong != "" {
 			t.Errorf("seed %d: %s\n%s\nReplay it: go test ./queueing/dispatch -run %s -v -world %d", seed, w.wrong, w.trace(*replay >= 0), t.Name(), seed)
@@ -73,6 +84,8 @@ type world struct {
 	now    time.Time
 	// managed: Muster makes the copies, not Kueue.
 	managed bool
+	// fenced: the workers stop the copies of a manager that is silent.
+	fenced bool
 	// manager is the Workload as the manager's API server has it; history has its versions with their times, for caches that lag.
 	manager  version
 	history  []version
@@ -106,19 +119,130 @@ type worker struct {
 	// cut from the manager until then; lossy: requests arrive, their answers do not.
 	cutUntil time.Time
 	lossy    bool
+	// quiet: nothing else happens to its copy meanwhile.
+	quiet bool
 	// noticed is when a dispatcher that makes the copies knows of the cut.
 	noticed time.Time
 	// has no machines, or no quota, until then.
 	dryUntil, fullUntil time.Time
 	copy                *remote
 	// arrives is when copies are made whose creation is under way.
-	arrives []time.Time
+	arrives []arrival
 	// awards are when the gate is taken off the copy of that UID.
 	awards []award
+	// listener is the worker's side of its fence, renewal the manager's.
+	listener listener
+	renewal  Renewal
+	asked    time.Time
 	// stalled is since when nothing is heard of its copies, until then.
 	stalled, stalledUntil time.Time
 	// told is the copy as caches see it, at its time.
 	told []toldCopy
+}
+
+// listener is the process of a worker that stops copies, and the manager's Lease.
+type listener struct {
+	process          int
+	silence          *Silence
+	skew             time.Duration
+	down, again      time.Time
+	question, answer string
+	late             []lateAnswer
+}
+
+type lateAnswer struct {
+	at   time.Time
+	text string
+}
+
+// skewed is a time as a clock that is wrong has it.
+func (w *world) skewed(by time.Duration) time.Time { return w.now.Add(by) }
+
+func (w *world) skew() time.Duration { return w.within(10*time.Minute) - 5*time.Minute }
+
+const simulatedFence = 2 * time.Minute
+
+// listen is the worker's side of the fence.
+func (w *world) listen(x *worker) {
+	l := &x.listener
+	l.late = slices.DeleteFunc(l.late, func(a lateAnswer) bool {
+		if w.now.Before(a.at) {
+			return false
+		}
+		l.answer = a.text
+		return true
+	})
+	if w.chance(5000) {
+		w.seen["worker restarts"]++
+		w.note("the process of %s ends", x.name)
+		l.silence, l.down = nil, w.now.Add(w.within(20*time.Second))
+	}
+	if w.now.Before(l.down) || w.now.Before(l.again) {
+		return
+	}
+	l.again = w.now.Add(w.within(4 * time.Second))
+	if l.silence == nil {
+		l.process++
+		l.skew = w.skew()
+		l.silence = NewSilence(fmt.Sprint(l.process), l.question, l.answer, w.skewed(l.skew))
+	}
+	now := w.skewed(l.skew)
+	before := l.silence.lasts(now)
+	l.silence.Hear(l.answer)
+	if before > simulatedFence*2/3 && l.silence.lasts(now) < before && x.copy != nil && !x.copy.inactive {
+		w.seen["forgiven"]++
+	}
+	if q := l.silence.Ask(now); q != "" {
+		l.question = q
+		l.silence.Asked(now)
+	}
+	if c := x.copy; c != nil && !c.inactive && !c.Finished && c.Fence > 0 && l.silence.Over(c.Fence, now) {
+		w.seen["stopped by its fence"]++
+		w.note("%s stops the copy by its fence", x.name)
+		c.inactive, c.stops = true, w.now.Add(w.within(time.Minute))
+		c.Reserved, c.Admitted, c.Refused = false, false, Rejected
+		w.tell(x)
+	}
+}
+
+// renew is the manager's side of the fence: it reads the questions live, and what it answers may arrive late. A process that begins does
+// so on a machine with another clock.
+func (w *world) renew() {
+	switch {
+	case w.now.Before(w.muster.begins):
+		return
+	case !w.muster.begins.IsZero():
+		w.muster.begins, w.muster.skew = time.Time{}, w.skew()
+		for _, x := range w.workers {
+			x.renewal = NewRenewal(w.skewed(w.muster.skew))
+		}
+	}
+	for _, x := range w.workers {
+		if w.now.Before(x.asked) || w.now.Before(x.cutUntil) {
+			continue
+		}
+		x.asked = w.now.Add(3 * time.Second)
+		if l := &x.listener; x.renewal.Answer(l.question, w.skewed(w.muster.skew)) {
+			at := w.now.Add(w.within(300 * time.Millisecond))
+			if w.chance(10) {
+				w.seen["late answer"]++
+				at = w.now.Add(w.within(10 * time.Minute))
+			}
+			l.late = append(l.late, lateAnswer{at, l.question})
+		}
+	}
+}
+
+func (w *world) crash() {
+	w.seen["crash"]++
+	w.note("muster crashes")
+	w.muster.again = w.now.Add(w.within(20 * time.Second))
+	w.muster.begins = w.muster.again
+}
+
+type arrival struct {
+	at    time.Time
+	fence time.Duration
 }
 
 type award struct {
@@ -137,16 +261,24 @@ type remote struct {
 	// since is when it came to its state; goesAt is when it is gone once it is leaving.
 	since, goesAt time.Time
 	spends        bool
+	// inactive: the fence has stopped it, and its pods have stopped by then.
+	inactive bool
+	stops    time.Time
 }
 
 // actor is a process that acts now and then, on what it saw some time ago.
 type actor struct {
 	again time.Time
 	lag   time.Duration
+	// skew is by how much its clock is wrong, and changes with each process.
+	skew time.Duration
+	// begins is when its next process does; zero while one runs.
+	begins time.Time
 }
 
 func newWorld(seed uint64) *world {
 	w := &world{random: rand.New(rand.NewPCG(seed, 21)), now: noon, seen: map[string]int{}}
+	w.muster.begins = noon
 	w.manager = version{quota: true, at: noon}
 	w.history = []version{w.manager}
 	for i := range 2 + w.random.IntN(3) {
@@ -176,8 +308,12 @@ func (w *world) within(most time.Duration) time.Duration {
 
 // run lets everything happen for some minutes, and then gives the job time to end.
 func (w *world) run() {
-	for end := noon.Add(4*time.Hour + 20*time.Minute); w.now.Before(end) && w.wrong == "" && !w.finished; w.now = w.now.Add(tick) {
-		if !w.calm && w.now.Sub(noon) > 20*time.Minute {
+	lasting := 20 * time.Minute
+	if w.fenced {
+		lasting = 40 * time.Minute
+	}
+	for end := noon.Add(4*time.Hour + lasting); w.now.Before(end) && w.wrong == "" && !w.finished; w.now = w.now.Add(tick) {
+		if !w.calm && w.now.Sub(noon) > lasting {
 			w.calm = true
 			w.note("the world is calm")
 			for _, x := range w.workers {
@@ -187,6 +323,12 @@ func (w *world) run() {
 		w.mishap()
 		for _, x := range w.workers {
 			w.work(x)
+			if w.fenced {
+				w.listen(x)
+			}
+		}
+		if w.fenced {
+			w.renew()
 		}
 		if w.managed {
 			w.act(&w.muster, 300*time.Millisecond, w.manage)
@@ -218,12 +360,17 @@ func (w *world) judge() {
 func (w *world) mishap() {
 	for _, x := range w.workers {
 		switch {
-		case w.chance(4000):
-			x.cutUntil, x.lossy = w.now.Add(w.within(3*time.Minute)), w.random.IntN(2) == 0
+		case w.chance(4000) && !(x.quiet && w.now.Before(x.cutUntil)):
+			x.cutUntil, x.lossy, x.quiet = w.now.Add(w.within(3*time.Minute)), w.random.IntN(2) == 0, false
 			if w.managed {
 				x.noticed = w.now.Add(w.within(3 * time.Second))
 			}
 			w.seen["cut"]++
+			w.note("%s is cut off until %.2fs, lossy %t", x.name, x.cutUntil.Sub(noon).Seconds(), x.lossy)
+		case w.fenced && w.chance(15000):
+			x.cutUntil, x.lossy = w.now.Add(5*time.Minute+w.within(15*time.Minute)), w.random.IntN(2) == 0
+			x.noticed, x.quiet = w.now.Add(w.within(3*time.Second)), w.random.IntN(4) > 0
+			w.seen["cut for long"]++
 			w.note("%s is cut off until %.2fs, lossy %t", x.name, x.cutUntil.Sub(noon).Seconds(), x.lossy)
 		case w.chance(4000):
 			x.stalled, x.stalledUntil = w.now, w.now.Add(w.within(2*time.Minute))
@@ -235,6 +382,7 @@ func (w *world) mishap() {
 		case w.chance(4000):
 			x.fullUntil = w.now.Add(w.within(2 * time.Minute))
 			w.note("%s has no quota", x.name)
+		case x.quiet && w.now.Before(x.cutUntil):
 		case w.chance(3000) && x.copy != nil && !x.copy.Leaving:
 			w.seen["by hand"]++
 			w.note("the copy in %s is deleted by hand", x.name)
@@ -258,13 +406,13 @@ func (w *world) mishap() {
 
 // work is what a worker does with its copy.
 func (w *world) work(x *worker) {
-	x.arrives = slices.DeleteFunc(x.arrives, func(at time.Time) bool {
-		if w.now.Before(at) {
+	x.arrives = slices.DeleteFunc(x.arrives, func(a arrival) bool {
+		if w.now.Before(a.at) {
 			return false
 		}
 		if x.copy == nil {
 			w.next++
-			x.copy = &remote{Copy: Copy{UID: types.UID(fmt.Sprint(w.next)), Gated: w.managed}, since: w.now}
+			x.copy = &remote{Copy: Copy{UID: types.UID(fmt.Sprint(w.next)), Gated: w.managed, Fence: a.fence}, since: w.now}
 			w.note("a copy is made in %s", x.name)
 			w.tell(x)
 		}
@@ -294,6 +442,9 @@ func (w *world) work(x *worker) {
 		w.tell(x)
 		return
 	case c.Leaving || c.Finished:
+		return
+	case c.inactive:
+		c.spends = c.spends && w.now.Before(c.stops)
 		return
 	case c.Refused == Evicted || c.Refused == NoCapacity:
 		if c.spends && age > time.Second {
@@ -437,7 +588,7 @@ func (w *world) synchronize(v version) {
 		switch named := slices.Contains(v.nominated, x.name); {
 		case named && x.copy == nil:
 			at := w.now.Add(w.within(500 * time.Millisecond))
-			x.arrives = append(x.arrives, at)
+			x.arrives = append(x.arrives, arrival{at: at})
 			w.kueue.again = at // its worker waits for the answer
 			if v.number != w.manager.number {
 				w.seen["stale create"]++
@@ -460,14 +611,14 @@ func (w *world) dispatch(v version) {
 		return
 	}
 	j := &Job{Open: v.quota && !v.ready && v.cluster == "", Nominated: v.nominated, Record: record}
-	clusters := w.clusters()
+	clusters := w.clusters(&record)
 	if s := Next(j, clusters, w.now); s.Do != Rest {
 		w.name(v, s)
 	}
 }
 
 // clusters are as caches show them.
-func (w *world) clusters() (out []Cluster) {
+func (w *world) clusters(record *Record) (out []Cluster) {
 	for _, x := range w.workers {
 		c := Cluster{Name: x.name, Connected: !w.now.Before(x.cutUntil) || w.now.Before(x.noticed)}
 		for i := len(x.told) - 1; i >= 0 && c.Copy == nil; i-- {
@@ -479,6 +630,11 @@ func (w *world) clusters() (out []Cluster) {
 			}
 		}
 		c.Prospect = w.prospect(x)
+		if now := w.skewed(w.muster.skew); c.Connected && x.renewal.Listened(now) {
+			c.Fence = simulatedFence
+		} else if f := record.Fence; !c.Connected && f != nil && f.Cluster == c.Name {
+			c.Stopped = f.Stopped(x.renewal.Silent(now), time.Minute)
+		}
 		out = append(out, c)
 	}
 	return out
@@ -519,9 +675,7 @@ func (w *world) name(v version, s Step) {
 	w.note("muster: %s", s.Message)
 	w.write(func(v *version) { v.record = s.Record.Encode() })
 	if w.chance(20) {
-		w.seen["crash"]++
-		w.note("muster crashes")
-		w.muster.again = w.now.Add(w.within(20 * time.Second))
+		w.crash()
 		return
 	}
 	w.write(func(v *version) {
@@ -532,6 +686,9 @@ func (w *world) name(v version, s Step) {
 	})
 	if s.Do == Withdraw {
 		w.moves++
+		if n := len(s.Record.Refusals); n > 0 && s.Record.Refusals[n-1].Reason == Lost {
+			w.seen["moved behind a fence"]++
+		}
 	}
 }
 
@@ -546,7 +703,8 @@ func (w *world) manage(v version) {
 	j := &Job{
 		Open: v.quota && !v.ready && v.cluster == "", Over: !v.quota, Runs: v.cluster, Nominated: v.nominated, Record: record,
 	}
-	s := Manage(j, w.clusters(), w.now)
+	clusters := w.clusters(&record)
+	s := Manage(j, clusters, w.now)
 	var x *worker
 	if s.Cluster != "" {
 		x = w.worker(s.Cluster)
@@ -558,7 +716,7 @@ func (w *world) manage(v version) {
 		w.name(v, s)
 	case Offer:
 		if reached(x) && x.copy == nil { // as a live read has found
-			x.arrives = append(x.arrives, w.now.Add(w.late("late create")))
+			x.arrives = append(x.arrives, arrival{w.now.Add(w.late("late create")), s.Record.fence(x.name)})
 			if w.chance(20) {
 				w.seen["answer lost"]++ // and it is offered again
 				w.muster.again = w.now
@@ -566,7 +724,7 @@ func (w *world) manage(v version) {
 		}
 	case Award:
 		if reached(x) || x.lossy {
-			x.awards = append(x.awards, award{w.now.Add(w.late("late award")), w.find(s.Cluster).UID})
+			x.awards = append(x.awards, award{w.now.Add(w.late("late award")), find(clusters, s.Cluster).Copy.UID})
 			if !reached(x) {
 				w.seen["answer lost"]++
 			}
@@ -579,6 +737,9 @@ func (w *world) manage(v version) {
 		w.finished = true
 		w.note("the job has finished in %s", s.Cluster)
 	case Retry:
+		if find(clusters, s.Cluster).Stopped {
+			w.seen["moved behind a fence"]++
+		}
 		for _, name := range s.Gone {
 			if x := w.worker(name); !reached(x) || x.copy != nil {
 				return
@@ -590,11 +751,6 @@ func (w *world) manage(v version) {
 	}
 }
 
-// find is the copy in the cluster as caches show it.
-func (w *world) find(name string) Copy {
-	return *find(w.clusters(), name).Copy
-}
-
 // late is how long something takes to arrive. Some take long, and some of these outlive the process that has sent them.
 func (w *world) late(what string) time.Duration {
 	takes := w.within(500 * time.Millisecond)
@@ -604,9 +760,7 @@ func (w *world) late(what string) time.Duration {
 	}
 	w.muster.again = w.now.Add(min(takes, 5*time.Second)) // after which the call is given up
 	if w.chance(10) {
-		w.seen["crash"]++
-		w.note("muster crashes")
-		w.muster.again = w.now.Add(w.within(20 * time.Second))
+		w.crash()
 	}
 	return takes
 }

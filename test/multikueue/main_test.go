@@ -210,7 +210,7 @@ func startMuster(ctx context.Context, _ string) (flags []string, err error) {
 
 // introduce tells the manager of a worker.
 func introduce(ctx context.Context, name string, w *testbed.Cluster) error {
-	rights, err := deploy.Decode([]byte(deploy.InNamespace(deploy.DispatcherWorker, metav1.NamespaceDefault)))
+	rights, err := deploy.Decode([]byte(deploy.InNamespace(deploy.DispatcherWorker, deploy.Namespace)))
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func introduce(ctx context.Context, name string, w *testbed.Cluster) error {
 		return err
 	}
 	token := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64((2 * time.Hour).Seconds()))}}
-	if token, err = set.CoreV1().ServiceAccounts(metav1.NamespaceDefault).CreateToken(ctx, "muster-multikueue", token, metav1.CreateOptions{}); err != nil {
+	if token, err = set.CoreV1().ServiceAccounts(deploy.Namespace).CreateToken(ctx, "muster-multikueue", token, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	config := clientcmdapi.NewConfig()

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -70,7 +71,7 @@ Where a job has been is in the annotation ` + dispatch.Annotation + ` of its Wor
 		"for a manager in which Muster queues, never beside a Kueue that does it")
 	f.StringVar(&d.Namespace, "namespace", kueueNamespace, "namespace of Kueue, or of Muster, with the Secrets of the kubeconfigs; the Lease "+
 		dispatcherLease+" is there, too")
-	f.StringVar(&d.Origin, "origin", "multikueue", "multiKueue.origin of Kueue's configuration")
+	f.StringVar(&d.Origin, "origin", kueueOrigin, "multiKueue.origin of Kueue's configuration")
 	f.BoolVar(&o.LeaderElect, "leader-elect", true, "act only while holding the Lease "+dispatcherLease+" of --namespace; turn it off only if "+
 		"exactly one process runs")
 	f.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long a silent leader keeps the lease, in whole seconds")
@@ -86,9 +87,12 @@ Where a job has been is in the annotation ` + dispatch.Annotation + ` of its Wor
 // kueueNamespace is where Kueue's own manifests install it.
 const kueueNamespace = "kueue-system"
 
+// kueueOrigin is Kueue's default of multiKueue.origin.
+const kueueOrigin = "multikueue"
+
 func newDispatcherManifestsCommand() *cobra.Command {
 	var copies, worker bool
-	namespace := kueueNamespace
+	namespace, origin := kueueNamespace, kueueOrigin
 	cmd := &cobra.Command{
 		Use:   "manifests",
 		Short: "Print what muster dispatcher needs in the manager's cluster, or in a worker: a service account and its rights",
@@ -97,7 +101,7 @@ func newDispatcherManifestsCommand() *cobra.Command {
 			text := deploy.Dispatcher
 			switch {
 			case worker:
-				text = deploy.DispatcherWorker
+				text = strings.ReplaceAll(deploy.DispatcherWorker, dispatch.LeaseName(kueueOrigin), dispatch.LeaseName(origin))
 			case copies:
 				text += deploy.DispatcherCopies
 			}
@@ -107,6 +111,7 @@ func newDispatcherManifestsCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&namespace, "namespace", namespace, "namespace of Kueue, or of Muster; of the account in a worker")
+	f.StringVar(&origin, "origin", origin, "multiKueue.origin of Kueue's configuration, by which the manager's Lease in a worker is named")
 	f.BoolVar(&copies, "make-copies", false, "with the rights for --make-copies of muster dispatcher")
 	f.BoolVar(&worker, "worker", false, "print the account that the manager has in a worker, with its rights there")
 	cmd.MarkFlagsMutuallyExclusive("make-copies", "worker")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/deploy"
+	"github.com/muster-dev/muster/queueing/dispatch"
 )
 
 // TestDispatcherMayHandleAllKinds of jobs that may run in other clusters, here and in a worker, and no Secret of a worker.
@@ -70,5 +71,37 @@ func TestDispatcherMayHandleAllKinds(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAWorkerLetsAManagerHaveItsOwnLease alone: the leader of its Muster has one beside it.
+func TestAWorkerLetsAManagerHaveItsOwnLease(t *testing.T) {
+	out := &strings.Builder{}
+	cmd := newDispatcherManifestsCommand()
+	cmd.SetOut(out)
+	cmd.SetArgs([]string{"--worker", "--namespace", "ml", "--origin", "east"})
+	if err := cmd.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	objects, err := deploy.Decode([]byte(out.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objects {
+		var role rbacv1.Role
+		if o.GetKind() != "Role" {
+			continue
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range role.Rules {
+			if !slices.Equal(r.Verbs, []string{"create"}) && !slices.Equal(r.ResourceNames, []string{dispatch.LeaseName("east")}) || role.Namespace != "ml" {
+				t.Errorf("in namespace %s it may %v %v named %v", role.Namespace, r.Verbs, r.Resources, r.ResourceNames)
+			}
+		}
+	}
+	if !strings.Contains(out.String(), "muster-manager-east") {
+		t.Error("it has no Lease")
 	}
 }

@@ -39,6 +39,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/transaction"
 	queuecontroller "github.com/muster-dev/muster/queueing/controller"
+	"github.com/muster-dev/muster/queueing/controller/fence"
 	queuemetrics "github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/jobs"
 	jobkinds "github.com/muster-dev/muster/queueing/jobs/kinds"
@@ -168,7 +169,13 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o Options, pulse *hea
 			if err := ungater.Add(mgr, queues.Metrics, types.NamespacedName{Namespace: o.Namespace, Name: deploy.Moved}); err != nil {
 				return err
 			}
-			return podgroup.Add(mgr, o.Queues, queues.Metrics)
+			if err := podgroup.Add(mgr, o.Queues, queues.Metrics); err != nil || o.DryRun {
+				return err
+			}
+			return mgr.Add(&fence.Controller{
+				Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: o.Namespace, Events: mgr.GetEventRecorder("muster-queue"),
+				Clock: clock.RealClock{},
+			})
 		},
 	}
 	if err := mgr.AddReadyzCheck("queues", after.ready); err != nil {

@@ -71,12 +71,15 @@ func (s self) mark(o client.Object, of *kueue.Workload) {
 	o.SetAnnotations(annotations)
 }
 
-// copyFor is the copy to make of a Workload, with the gate on it.
-func (s self) copyFor(w *kueue.Workload) *kueue.Workload {
+// copyFor is the copy to make of a Workload, with the gate on it, and the fence if it is to have one.
+func (s self) copyFor(w *kueue.Workload, fence string) *kueue.Workload {
 	out := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name, Labels: w.Labels, Annotations: w.Annotations}}
 	w.Spec.DeepCopyInto(&out.Spec)
 	s.mark(out, w)
 	out.Annotations[workload.GatedByAnnotation] = dispatch.Gate
+	if fence != "" {
+		out.Annotations[dispatch.FenceAnnotation] = fence
+	}
 	out.Annotations[workload.QueuedSinceAnnotation] = workload.WaitsSince(w).UTC().Format(time.RFC3339)
 	return out
 }

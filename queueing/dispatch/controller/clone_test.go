@@ -32,7 +32,7 @@ func ours(name string) *kueue.Workload {
 }
 
 func TestACopySaysWhatItIsOf(t *testing.T) {
-	c := me.copyFor(ours("job-train"))
+	c := me.copyFor(ours("job-train"), "")
 	want := metav1.ObjectMeta{
 		Namespace: "team-a", Name: "job-train", Labels: map[string]string{"team": "a", "kueue.x-k8s.io/multikueue-origin": "multikueue"},
 		Annotations: map[string]string{
@@ -50,7 +50,7 @@ func TestOnlyWhatAWorkerHasJudgedIsARefusal(t *testing.T) {
 	for reason, want := range map[string]dispatch.Reason{
 		"": "", "AdmissionGated": "", "WaitingForPreemptedWorkloads": "", "WaitingForQuota": dispatch.NoQuota, "NoMatchingFlavor": dispatch.NoQuota,
 	} {
-		theirs := me.copyFor(ours("job-train"))
+		theirs := me.copyFor(ours("job-train"), "")
 		delete(theirs.Annotations, "kueue.x-k8s.io/admission-gated-by")
 		if reason != "" {
 			theirs.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionFalse, Reason: reason}}
@@ -75,7 +75,7 @@ func TestWhatAWorkloadInAWorkerIs(t *testing.T) {
 		"of another origin":                 {func(w *kueue.Workload) { w.Labels["kueue.x-k8s.io/multikueue-origin"] = "other" }, true, false, true},
 		"of a user there":                   {func(w *kueue.Workload) { w.Labels, w.Annotations = nil, nil }, true, false, false},
 	} {
-		theirs := me.copyFor(ours("job-train"))
+		theirs := me.copyFor(ours("job-train"), "")
 		c.change(theirs)
 		if got := me.copyOf(theirs, ours("job-train"), nil); got.Foreign != c.foreign || got.Stale != c.stale || got.Gated != c.gated {
 			t.Errorf("%s: foreign %t, stale %t, gated %t; want %t, %t, %t", name, got.Foreign, got.Stale, got.Gated, c.foreign, c.stale, c.gated)
@@ -108,7 +108,7 @@ func TestWhatOfACopyWasChanged(t *testing.T) {
 			w.Status.Conditions = []metav1.Condition{{Type: "Finished", Status: "True", Reason: "OutOfSync", Message: "The prebuilt workload is out of sync"}}
 		},
 	} {
-		theirs := me.copyFor(w)
+		theirs := me.copyFor(w, "")
 		change(theirs)
 		if got := me.copyOf(theirs, w, nil).Changed; got != want {
 			t.Errorf("changed: %q, want %q", got, want)

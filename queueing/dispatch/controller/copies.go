@@ -307,7 +307,7 @@ func (c *copies) offer(ctx context.Context, s *situation, step dispatch.Step) (b
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	err := worker.client.Create(ctx, c.workers.self.copyFor(s.Workload))
+	err := worker.client.Create(ctx, c.workers.self.copyFor(s.Workload, step.Record.FenceIn(step.Cluster)))
 	if isRefusal(err) {
 		c.workers.refuse(step.Cluster, client.ObjectKeyFromObject(s.Workload), err)
 		return false, nil
@@ -491,28 +491,31 @@ func (c *copies) clear(ctx context.Context, s *situation, step dispatch.Step) (b
 		return !left, nil
 	}
 	if s.job.Over && !workload.IsFinished(s.Workload) && len(record.In) == 0 {
-		if err := c.blank(ctx, s); err != nil {
+		if suspended, err := c.blank(ctx, s); err != nil || !suspended && len(step.Gone) == 0 {
 			return false, err
 		}
 	}
 	return !left, c.record(ctx, s.Workload, record)
 }
 
-// blank takes the status of another cluster off a job that runs in none any more.
-func (c *copies) blank(ctx context.Context, s *situation) error {
+// blank takes the status of another cluster off a job that runs in none any more, once it is suspended here.
+func (c *copies) blank(ctx context.Context, s *situation) (suspended bool, err error) {
 	owner := metav1.GetControllerOf(s)
 	if owner == nil {
-		return nil
+		return true, nil
 	}
 	kind := c.kinds[schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind()]
 	if kind == nil {
-		return nil
+		return true, nil
 	}
 	ours, job, err := c.local(ctx, s, kind)
-	if err != nil || !kind.IsSuspended(job) {
-		return client.IgnoreNotFound(err)
+	switch {
+	case err != nil:
+		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+	case !kind.IsSuspended(job):
+		return false, nil
 	}
-	return c.mirror(ctx, ours, map[string]any{})
+	return true, c.mirror(ctx, ours, map[string]any{})
 }
 
 // clearOne deletes what there is of the job in a cluster. It reports whether that is gone.

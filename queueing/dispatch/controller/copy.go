@@ -41,7 +41,8 @@ func (s self) copyOf(theirs, ours *kueue.Workload, requests []*provreq.Provision
 		Gated:    slices.Contains(strings.Split(theirs.Annotations[workload.GatedByAnnotation], ","), dispatch.Gate),
 		Reserved: workload.HasQuota(theirs), Admitted: workload.IsAdmitted(theirs) && workload.HasQuota(theirs), Finished: workload.IsFinished(theirs),
 	}
-	if s.id != "" { // Kueue looks after the copies that it makes
+	c.Fence, _ = dispatch.ParseFence(theirs.Annotations[dispatch.FenceAnnotation]) // one that was edited counts as none
+	if s.id != "" {                                                                // Kueue looks after the copies that it makes
 		c.Changed = changed(theirs, ours)
 	}
 	if c.Finished {

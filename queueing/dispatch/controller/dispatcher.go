@@ -166,14 +166,19 @@ func isOpen(w *kueue.Workload, check *kueue.AdmissionCheckState) bool {
 
 // view is what is known of the clusters, in the order of the configuration; those that may have a copy and were taken out of it last.
 func (d *dispatcher) view(ctx context.Context, w *kueue.Workload, config *kueue.MultiKueueConfig, record *dispatch.Record) (out []dispatch.Cluster) {
+	see := func(name string) dispatch.Cluster {
+		c := d.workers.view(ctx, name, w)
+		c.Stopped = d.workers.stopped(name, w, record)
+		return c
+	}
 	listed := map[string]bool{}
 	for _, name := range config.Spec.Clusters {
 		listed[name] = true
-		out = append(out, d.workers.view(ctx, name, w))
+		out = append(out, see(name))
 	}
 	for _, name := range record.In {
 		if !listed[name] && d.workers.find(name) != nil {
-			c := d.workers.view(ctx, name, w)
+			c := see(name)
 			c.Lacks = "its place in MultiKueueConfig " + config.Name
 			out = append(out, c)
 		}

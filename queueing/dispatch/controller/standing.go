@@ -73,10 +73,10 @@ func validate(kubeconfig []byte) error {
 	return nil
 }
 
-// report writes the condition Active of a worker, if it has changed.
-func (s *workers) report(ctx context.Context, name string, why error) {
+// report writes the conditions of a worker, if they have changed.
+func (s *workers) report(ctx context.Context, w *worker, why error) {
 	c := &kueue.MultiKueueCluster{}
-	if err := s.manager.Get(ctx, client.ObjectKey{Name: name}, c); err != nil {
+	if err := s.manager.Get(ctx, client.ObjectKey{Name: w.name}, c); err != nil {
 		return // it has been deleted, or is looked at again
 	}
 	condition := metav1.Condition{
@@ -90,11 +90,12 @@ func (s *workers) report(ctx context.Context, name string, why error) {
 		}
 	}
 	patch := client.MergeFrom(c.DeepCopy())
-	if !apimeta.SetStatusCondition(&c.Status.Conditions, condition) {
+	active := apimeta.SetStatusCondition(&c.Status.Conditions, condition)
+	if !fenced(c, w.asksFence, w.noFence) && !active {
 		return
 	}
 	if err := s.status.Status().Patch(ctx, c, patch); client.IgnoreNotFound(err) != nil {
-		ctrl.Log.WithName("workers").Error(err, "Cannot write the status of a MultiKueueCluster", "cluster", name)
+		ctrl.Log.WithName("workers").Error(err, "Cannot write the status of a MultiKueueCluster", "cluster", w.name)
 	}
 }
 

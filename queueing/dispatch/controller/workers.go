@@ -71,12 +71,17 @@ type workers struct {
 type worker struct {
 	name string
 	stop context.CancelFunc
+	// asksFence: its MultiKueueCluster asks for a fence; noFence is why there is none. Both are those of when it last answered, and only
+	// its own goroutine reads them.
+	asksFence bool
+	noFence   error
 
 	mu sync.Mutex
 	// connection is what its kubeconfig gives; nil without.
 	connection *connection
 	// connected: it answered when it was last asked, and its caches are filled.
 	connected bool
+	fence     fence
 	// foreign are the Workloads that are no copies, which caches do not hold, and when they were read.
 	foreign map[types.NamespacedName]time.Time
 	// refused are the Workloads whose copies or jobs the worker's API server would not have.
@@ -133,7 +138,7 @@ func (s *workers) keep(ctx context.Context, clusters []kueue.MultiKueueCluster) 
 		if s.byName[name] == nil {
 			ctx, stop := context.WithCancel(ctx)
 			w := &worker{
-				name: name, stop: stop,
+				name: name, stop: stop, fence: fence{renewal: dispatch.NewRenewal(s.clock.Now())},
 				foreign: map[types.NamespacedName]time.Time{}, refused: map[types.NamespacedName]refusal{},
 			}
 			s.byName[name] = w
@@ -173,7 +178,7 @@ func (s *workers) look(ctx context.Context, w *worker) {
 		}
 		connectedClusters.WithLabelValues(w.name).Set(up)
 		if s.status != nil && ctx.Err() == nil {
-			s.report(ctx, w.name, err)
+			s.report(ctx, w, err)
 		}
 		if changed && err != nil {
 			log.Info("The cluster cannot be reached", "error", err.Error())
@@ -214,6 +219,9 @@ func (s *workers) ask(ctx context.Context, w *worker) error {
 	}
 	if err := w.connection.client.List(ctx, &kueue.WorkloadList{}, client.Limit(1)); err != nil {
 		return err
+	}
+	if s.status != nil {
+		w.asksFence, w.noFence = s.renew(ctx, w)
 	}
 	if !w.connection.cache.WaitForCacheSync(ctx) {
 		return errors.New("its caches are not filled yet")
@@ -376,7 +384,7 @@ func (s *workers) view(ctx context.Context, name string, w *kueue.Workload) disp
 		return out
 	}
 	k.mu.Lock()
-	c, connected := k.connection, k.connected
+	c, connected, fence := k.connection, k.connected, k.fence.after
 	key := client.ObjectKeyFromObject(w)
 	foreign := s.clock.Since(k.foreign[key]) < foreignAgain
 	refused, isRefused := k.refused[key]
@@ -385,6 +393,7 @@ func (s *workers) view(ctx context.Context, name string, w *kueue.Workload) disp
 	if out.Connected = connected; !connected {
 		return out
 	}
+	out.Fence = fence
 	theirs := &kueue.Workload{}
 	switch err := c.cache.Get(ctx, client.ObjectKeyFromObject(w), theirs); {
 	case err == nil:
