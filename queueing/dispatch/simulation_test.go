@@ -360,7 +360,7 @@ func (w *world) judge() {
 func (w *world) mishap() {
 	for _, x := range w.workers {
 		switch {
-		case w.chance(4000) && !(x.quiet && w.now.Before(x.cutUntil)):
+		case (!x.quiet || !w.now.Before(x.cutUntil)) && w.chance(4000):
 			x.cutUntil, x.lossy, x.quiet = w.now.Add(w.within(3*time.Minute)), w.random.IntN(2) == 0, false
 			if w.managed {
 				x.noticed = w.now.Add(w.within(3 * time.Second))
