@@ -17,6 +17,17 @@ func worker(name string, active metav1.ConditionStatus, message string) *kueue.M
 	return c
 }
 
+// multiKueue is the check of jobs that other clusters run, and delegated has a ClusterQueue use it.
+func multiKueue() *kueue.AdmissionCheck {
+	out := check("elsewhere", kueue.MultiKueueControllerName, "")
+	out.Status.Conditions = []metav1.Condition{{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue}}
+	return out
+}
+
+func delegated(spec *kueue.ClusterQueueSpec) {
+	spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: "elsewhere"}}}
+}
+
 func TestClustersAreListedWithTheirJobs(t *testing.T) {
 	in := func(name string) func(*kueue.Workload) {
 		return func(w *kueue.Workload) { w.Status.ClusterName = &name }

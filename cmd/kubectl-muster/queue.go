@@ -22,7 +22,9 @@ func newQueueCommand(o *options) *cobra.Command {
 		Short: "List the pending jobs of the queues in order, and what each waits for",
 		Long: `List the pending jobs of a ClusterQueue, or of all, in the order in which they are
 considered, and what each waits for. A job without a position is next: nothing holds it
-but Muster's next step.`,
+but Muster's next step. Where jobs run in other clusters (MultiKueue), those that have their
+quota here and wait for a cluster come first, without a position; -o wide tells what each
+cluster has said.`,
 		Example: `  kubectl muster queue
   kubectl muster queue research --watch
   kubectl muster queue -o json | jq -r '.[] | select(.reason == "WaitingForCapacity") | .name'`,

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/queueing/dispatch"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -38,6 +40,34 @@ func TestQueuesAreListedInTheirOrder(t *testing.T) {
 	if got := told(t, queueLines(p.Lines("aside"))); got != "No workload is pending.\n" {
 		t.Errorf("of the empty queue: %s", got)
 	}
+}
+
+// TestJobsThatWaitForAClusterAreListed: they have the quota of the manager, which the others wait for.
+func TestJobsThatWaitForAClusterAreListed(t *testing.T) {
+	multikueue := func(state kueue.CheckState, record string, asked ...string) func(*kueue.Workload) {
+		return func(w *kueue.Workload) {
+			w.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "elsewhere", State: state, Message: "as its controller says"}}
+			w.Status.NominatedClusterNames, w.Annotations = asked, map[string]string{dispatch.Annotation: record}
+		}
+	}
+	p := pictureOf(nil, flavor("h100"), multiKueue(), team("team", delegated, "h100=64"),
+		reserved("asked", "team", 2, multikueue(kueue.CheckStatePending, `{"in":["west"],"at":"2026-11-20T11:59:00Z"}`, "west")),
+		reserved("refused", "team", 2, multikueue(kueue.CheckStatePending, `{"waits":"all clusters have refused the job; east is asked next","refusals":[`+
+			`{"cluster":"east","reason":"NoCapacity","message":"only 3 of 4 machines","at":"2026-11-20T11:58:30Z","times":2}]}`)),
+		reserved("new", "team", 1, multikueue(kueue.CheckStatePending, "")),
+		reserved("rejected", "team", 1, multikueue(kueue.CheckStateRejected, "")),
+		running("runs", "team", 2, func(w *kueue.Workload) { w.Status.ClusterName = new("west") }),
+		waiting("behind", 4, nil))
+	lacks(t, told(t, queueLines(p.Lines())),
+		"team - default workload/asked 0 60m has quota here and has been given to cluster west 60s ago - -\n"+
+			"team - default workload/new 0 60m has quota here and waits for a cluster - no cluster has been asked yet: that takes moments, unless muster dispatcher does not run\n"+
+			"team - default workload/refused 0 60m has quota here and waits for a cluster - all clusters have refused the job; east is asked next; "+
+			"cluster east did not run it 90s ago, NoCapacity: only 3 of 4 machines; it may be asked again at 2026-11-20T12:00:30Z (in 30s)\n"+
+			"team 1 default workload/behind 0 60m waits for quota -")
+	if lines := p.Lines(); len(lines) != 4 || lines[0].Reason != view.ReasonWaitingForCluster || !slices.Equal(lines[0].Asked, []string{"west"}) {
+		t.Errorf("the lines are %+v", lines)
+	}
+	lacks(t, toldOf(t, p.ExplainWorkload(named(t, p, "rejected"))), "AdmissionCheck elsewhere is Rejected: as its controller says")
 }
 
 func TestWithoutNodesQueuesAreListedAsMusterWrote(t *testing.T) {

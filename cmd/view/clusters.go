@@ -3,6 +3,7 @@ package view
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -11,7 +12,19 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/dispatch"
+	"github.com/muster-dev/muster/queueing/workload"
 )
+
+// ReasonWaitingForCluster is that of Workloads with quota that another cluster is to run.
+const ReasonWaitingForCluster = "WaitingForCluster"
+
+// waitsForACluster reports whether a Workload has quota here, and nothing else is missing but a cluster that runs it.
+func (p *Picture) waitsForACluster(w *kueue.Workload) bool {
+	return workload.HasQuota(w) && !workload.IsAdmitted(w) && !workload.IsEvicted(w) && !workload.IsFinished(w) && w.Status.ClusterName == nil &&
+		(len(w.Status.NominatedClusterNames) > 0 || slices.ContainsFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool {
+			return p.delegates[c.Name] && c.State == kueue.CheckStatePending && workload.Unready(w.Status.AdmissionChecks, c.Name) == ""
+		}))
+}
 
 // explainClusters explains a Workload that has quota here, and that other clusters are asked to run; false if none are.
 func (p *Picture) explainClusters(out *Explanation, w *kueue.Workload) bool {
@@ -23,11 +36,10 @@ func (p *Picture) explainClusters(out *Explanation, w *kueue.Workload) bool {
 		out.Causes = elsewhere(w, *runs)
 		return true
 	}
-	text := w.Annotations[dispatch.Annotation]
-	record, err := dispatch.DecodeRecord(text)
-	if text == "" && len(w.Status.NominatedClusterNames) == 0 {
+	if !p.waitsForACluster(w) {
 		return false
 	}
+	record, err := dispatch.DecodeRecord(w.Annotations[dispatch.Annotation])
 	out.Summary = "has quota here and waits for a cluster"
 	if asked := w.Status.NominatedClusterNames; len(asked) > 0 {
 		out.Summary = "has quota here and has been given to cluster " + strings.Join(asked, " and cluster ")
@@ -49,6 +61,9 @@ func (p *Picture) explainClusters(out *Explanation, w *kueue.Workload) bool {
 			line += "; it may be asked again " + in(p.Now, again)
 		}
 		out.Causes = append(out.Causes, line)
+	}
+	if len(out.Causes) == 0 && len(w.Status.NominatedClusterNames) == 0 {
+		out.Causes = []string{"no cluster has been asked yet: that takes moments, unless muster dispatcher does not run"}
 	}
 	return true
 }

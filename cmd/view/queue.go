@@ -13,10 +13,10 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// QueueLine is a Workload without quota.
+// QueueLine is a Workload without quota, or one that waits for another cluster to run it.
 type QueueLine struct {
 	ClusterQueue string `json:"clusterQueue"`
-	// Position counts from 1; 0 means that Muster is about to act on it.
+	// Position counts from 1; 0 means that it has quota here, or that Muster is about to act on it.
 	Position  int    `json:"position"`
 	Namespace string `json:"namespace"`
 	// Name is the job's, or the Workload's if it has no job.
@@ -27,6 +27,8 @@ type QueueLine struct {
 	Reason   string    `json:"reason"`
 	Words    string    `json:"words"`
 	Message  string    `json:"message"`
+	// Asked are the clusters that it has been given to and that do not run it yet.
+	Asked []string `json:"askedClusters,omitempty"`
 	// Next is when it is evaluated again without an event; unset is never.
 	Next *time.Time `json:"next,omitempty"`
 
@@ -45,12 +47,20 @@ func (p *Picture) QueueNames() []string {
 	return names
 }
 
-// Lines lists the pending Workloads of the named ClusterQueues, or of all.
+// Lines lists the pending Workloads of the named ClusterQueues, or of all. Those that have quota and wait for a cluster come first: they
+// hold what the others wait for.
 func (p *Picture) Lines(names ...string) []QueueLine {
 	out := []QueueLine{}
 	for _, cq := range p.QueueNames() {
 		if len(names) > 0 && !slices.Contains(names, cq) {
 			continue
+		}
+		for _, w := range p.waitForACluster(cq) {
+			l := p.lineOf(cq, w)
+			about := &Explanation{}
+			p.explainClusters(about, w)
+			l.Reason, l.Words, l.Message, l.Asked = ReasonWaitingForCluster, about.Summary, strings.Join(about.Causes, "; "), w.Status.NominatedClusterNames
+			out = append(out, l)
 		}
 		for _, w := range p.haveTheirTurn(cq) {
 			l := p.lineOf(cq, w)
@@ -75,9 +85,23 @@ func (p *Picture) haveTheirTurn(cq string) (out []*kueue.Workload) {
 			out = append(out, w)
 		}
 	}
-	slices.SortFunc(out, func(a, b *kueue.Workload) int {
-		return cmp.Or(cmp.Compare(priorityOf(b), priorityOf(a)), workload.WaitsSince(a).Compare(workload.WaitsSince(b)), cmp.Compare(a.UID, b.UID))
-	})
+	slices.SortFunc(out, inOrder)
+	return out
+}
+
+// inOrder is that of a queue: by priority, then by the time that they wait.
+func inOrder(a, b *kueue.Workload) int {
+	return cmp.Or(cmp.Compare(priorityOf(b), priorityOf(a)), workload.WaitsSince(a).Compare(workload.WaitsSince(b)), cmp.Compare(a.UID, b.UID))
+}
+
+// waitForACluster returns the Workloads that have quota of the ClusterQueue, and that another cluster is to run.
+func (p *Picture) waitForACluster(cq string) (out []*kueue.Workload) {
+	for _, w := range p.Workloads {
+		if p.waitsForACluster(w) && string(w.Status.Admission.ClusterQueue) == cq {
+			out = append(out, w)
+		}
+	}
+	slices.SortFunc(out, inOrder)
 	return out
 }
 

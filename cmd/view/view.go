@@ -41,6 +41,9 @@ type Picture struct {
 	// unread are the kinds that the caller may not even list in its namespace.
 	unread map[schema.GroupResource]bool
 
+	// delegates are the AdmissionChecks that are Ready once another cluster runs the Workload.
+	delegates map[kueue.AdmissionCheckReference]bool
+
 	served   transaction.Server
 	machines *model.Model
 	// verdicts of one cycle by the Workload's UID.
@@ -51,7 +54,8 @@ type Picture struct {
 func New(c clock.PassiveClock, s Settings, r *Reading) *Picture {
 	p := &Picture{
 		Now: c.Now(), served: s.served, Missing: r.Missing, unread: r.unread, Groups: map[string]*v1alpha1.NodeGroup{},
-		Queues: queueing.New(s.queues, planner.Plan), machines: model.New(c, s.served),
+		delegates: map[kueue.AdmissionCheckReference]bool{},
+		Queues:    queueing.New(s.queues, planner.Plan), machines: model.New(c, s.served),
 	}
 	// Workloads go before the queues: a State counts nothing in a queue that no cycle
 	// has seen.
@@ -102,6 +106,10 @@ func (p *Picture) take(object metav1.Object) {
 		p.Workloads = append(p.Workloads, o)
 	case *kueue.ClusterQueue:
 		p.ClusterQueues = append(p.ClusterQueues, o)
+	case *kueue.AdmissionCheck:
+		if o.Spec.ControllerName == kueue.MultiKueueControllerName {
+			p.delegates[kueue.AdmissionCheckReference(o.Name)] = true
+		}
 	case *v1alpha1.NodeGroup:
 		p.Groups[o.Name] = o
 	case *provreq.ProvisioningRequest:
