@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/cmd/view"
@@ -19,17 +20,23 @@ func (o *options) connect() (kube client.Client, namespace string, err error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("finding the cluster (set --kubeconfig or $KUBECONFIG): %w", err)
 	}
+	kube, err = clientOf(config)
+	return kube, namespace, err
+}
+
+// clientOf reads the cluster of the configuration.
+func clientOf(config *rest.Config) (client.Client, error) {
 	// A command makes a few dozen calls at once; the API server has its own limits.
 	config.QPS = -1
 	scheme, err := view.NewScheme()
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	kube, err = client.New(config, client.Options{Scheme: scheme})
+	kube, err := client.New(config, client.Options{Scheme: scheme})
 	if err != nil {
-		return nil, "", fmt.Errorf("reaching the cluster: %w", err)
+		return nil, fmt.Errorf("reaching the cluster: %w", err)
 	}
-	return kube, namespace, nil
+	return kube, nil
 }
 
 // look decides what Muster would do in the cluster, which has to serve some of the needed

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -32,7 +34,15 @@ A machine is
   wasted   if its launch failed, until it is terminated.
 
 The cost so far covers the machines that a job has now, at current prices. The metric
-muster_machine_cost_usd_total has the accumulated cost.`,
+muster_machine_cost_usd_total has the accumulated cost.
+
+Budgets are those of CapacityPolicies, with what was spent in their period, and what machines
+that Muster has launched add to that per hour now.
+
+If other clusters run jobs of this one (MultiKueue), their costs are included. They are read
+with your own rights, by the context of your kubeconfig that has the name of the cluster. What
+the budget of a CapacityPolicy of this cluster counts is then spent in all of them, as far as
+they have a budget of the same policy and name.`,
 		Example: `  kubectl muster cost
   kubectl muster cost --watch
   kubectl muster cost -o json | jq -r '.tenants[] | [.namespace, .queue, .usdPerHour] | @tsv'`,
@@ -40,6 +50,7 @@ muster_machine_cost_usd_total has the accumulated cost.`,
 		RunE: func(command *cobra.Command, _ []string) error { return o.answer(command, o.cost) },
 	}
 	o.addOutput(command)
+	o.addContexts(command)
 	return command
 }
 
@@ -56,19 +67,64 @@ func (o *options) cost(ctx context.Context) (answer, error) {
 		return nil, fmt.Errorf("you lack the rights to read what costs are computed from. Missing:\n  - %s",
 			strings.Join(lacking(p.Missing), "\n  - "))
 	}
-	return costs{p.Costs()}, nil
+	workers, err := o.workers(ctx, kube)
+	if err != nil {
+		return nil, err
+	}
+	return costs{p.Costs(workers...)}, nil
 }
 
 func (c costs) print(p *printer) error {
 	if c.Total.Machines == 0 {
 		fmt.Fprintln(p.out, "No NodeGroup has a machine, so there is no cost.")
-		return nil
+	} else if err := c.printMachines(p); err != nil {
+		return err
 	}
+	var budgets [][]string
+	var left []string
+	for i := range c.Budgets {
+		b := &c.Budgets[i]
+		budgets = append(budgets, []string{b.CapacityPolicy, b.Budget, c.nameOf(b.Cluster), b.USD, b.Period, b.Spent, b.Left, b.USDPerHour, b.Ends})
+		if len(b.Uncounted) > 0 {
+			left = append(left, fmt.Sprintf("in budget %s: what is spent in cluster %s, where there is no CapacityPolicy %s with a budget of that name and "+
+				"period, or which was not read", b.Budget, strings.Join(b.Uncounted, ", "), b.CapacityPolicy))
+		}
+	}
+	columns := []string{"CAPACITYPOLICY", "BUDGET", clusterColumn, "USD", "PER", "SPENT", "LEFT", "USD/H NOW", "PERIOD ENDS"}
+	if err := c.part(p, "Budgets", columns, budgets); err != nil {
+		return err
+	}
+	for _, x := range c.Clusters {
+		if x.Unread != "" {
+			left = append(left, unread(x.Cluster, x.Unread))
+		}
+	}
+	if len(c.Unpriced) > 0 {
+		left = append(left, fmt.Sprintf("NodeGroups without a price: %s; set their spec.pricePerHour", strings.Join(c.Unpriced, ", ")))
+	}
+	p.list("Not included", left)
+	return nil
+}
+
+// clusterColumn is shown only if there are several clusters.
+const clusterColumn = "CLUSTER"
+
+// nameOf a cluster in that column.
+func (c costs) nameOf(cluster string) string { return cmp.Or(cluster, "(this one)") }
+
+// printMachines writes what machines cost.
+func (c costs) printMachines(p *printer) error {
 	p.heading(fmt.Sprintf("Machines: %d, at %s USD per hour, %s of it for idle or wasted machines.", c.Total.Machines, c.Total.USDPerHour,
 		c.Total.Unused))
-	var groups, tenants, jobs [][]string
-	for _, g := range c.Groups {
-		groups = append(groups, append([]string{g.Group, g.Market, g.Each}, cells(&g.CostLine)...))
+	var clusters, groups, tenants, jobs [][]string
+	for i := range c.Clusters {
+		if x := &c.Clusters[i]; x.Unread == "" {
+			clusters = append(clusters, append([]string{c.nameOf(x.Cluster)}, cells(&x.CostLine)...))
+		}
+	}
+	for i := range c.Groups {
+		g := &c.Groups[i]
+		groups = append(groups, append([]string{c.nameOf(g.Cluster), g.Group, g.Market, g.Each}, cells(&g.CostLine)...))
 	}
 	for _, t := range c.Tenants {
 		namespace := t.Namespace
@@ -78,7 +134,7 @@ func (c costs) print(p *printer) error {
 		tenants = append(tenants, append([]string{namespace, t.Queue}, cells(&t.CostLine)...))
 	}
 	for _, j := range c.Jobs {
-		jobs = append(jobs, append([]string{j.Namespace, j.Name, j.SoFar}, cells(&j.CostLine)...))
+		jobs = append(jobs, append([]string{j.Namespace, j.Name, c.nameOf(j.Cluster), j.SoFar}, cells(&j.CostLine)...))
 	}
 	columns := []string{"MACHINES", "JOINING", "BOOKED", "USED", "IDLE", "WASTED", "USD/H", "UNUSED USD/H"}
 	for _, part := range []struct {
@@ -86,19 +142,27 @@ func (c costs) print(p *printer) error {
 		columns []string
 		rows    [][]string
 	}{
-		{"By group", []string{"GROUP", "MARKET", "USD/H EACH"}, groups},
+		{"By cluster", []string{clusterColumn}, clusters},
+		{"By group", []string{clusterColumn, "GROUP", "MARKET", "USD/H EACH"}, groups},
 		{"By queue", []string{"NAMESPACE", "QUEUE"}, tenants},
-		{"By job", []string{"NAMESPACE", "NAME", "USD SO FAR"}, jobs},
+		{"By job", []string{"NAMESPACE", "NAME", clusterColumn, "USD SO FAR"}, jobs},
 	} {
-		if err := p.part(part.heading, append(part.columns, columns...), part.rows); err != nil {
+		if err := c.part(p, part.heading, append(part.columns, columns...), part.rows); err != nil {
 			return err
 		}
 	}
-	if len(c.Unpriced) > 0 {
-		p.list("Not included", []string{fmt.Sprintf("NodeGroups without a price: %s; set their spec.pricePerHour",
-			strings.Join(c.Unpriced, ", "))})
-	}
 	return nil
+}
+
+// part writes a table, without the column of clusters if there is one only.
+func (c costs) part(p *printer, heading string, columns []string, rows [][]string) error {
+	if i := slices.Index(columns, clusterColumn); i >= 0 && len(c.Clusters) == 0 {
+		columns = slices.Delete(slices.Clone(columns), i, i+1)
+		for j := range rows {
+			rows[j] = slices.Delete(rows[j], i, i+1)
+		}
+	}
+	return p.part(heading, columns, rows)
 }
 
 func cells(l *view.CostLine) []string {

@@ -6,12 +6,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
@@ -111,6 +113,59 @@ func TestCosts(t *testing.T) {
 			lacks(t, told(t, costs{pictureOf(nil, append(tc.objects, flavor("h100"), team("team", nil, "h100=64"))...).Costs()}), tc.want...)
 		})
 	}
+}
+
+// spending is a CapacityPolicy of budgets a day; that much was spent of the first.
+func spending(usd string, spent string, names ...string) *v1alpha1.CapacityPolicy {
+	out := &v1alpha1.CapacityPolicy{ObjectMeta: meta("spending")}
+	for _, name := range names {
+		out.Spec.Budgets = append(out.Spec.Budgets, v1alpha1.CapacityBudget{Name: name, USD: resource.MustParse(usd), Period: v1alpha1.BudgetDay,
+			Reserve: &metav1.Duration{Duration: time.Hour}})
+	}
+	if spent != "" {
+		out.Status.Budgets = []v1alpha1.BudgetStatus{{Name: names[0], Spent: spent, At: metav1.NewMicroTime(noon),
+			PeriodStart: metav1.NewTime(noon.Add(-12 * time.Hour)), PeriodEnd: metav1.NewTime(noon.Add(12 * time.Hour))}}
+	}
+	return out
+}
+
+// TestCostsAreOfAllClusters: the manager has no machine, a job of it is named as it is there, and its queue pays for all clusters. The
+// budget of its CapacityPolicy counts what was spent of that of the same name in each; clusters for which that is not known are named.
+func TestCostsAreOfAllClusters(t *testing.T) {
+	copied := running("job-big-1a2b3", "team", 2, nil)
+	original := running("job-big-1a2b3", "team", 2, func(w *kueue.Workload) {
+		w.UID, w.OwnerReferences, w.Status.ClusterName = "original", []metav1.OwnerReference{ownedBy("big")}, new("west")
+	})
+	base := []client.Object{flavor("h100"), team("team", nil, "h100=64")}
+	in := func(name string, objects ...client.Object) view.Worker {
+		return view.Worker{Name: name, Picture: pictureOf(nil, append(objects, base...)...)}
+	}
+	launched := machineOf("h100", "a", "train")
+	launched.Annotations[v1alpha1.LaunchAnnotation] = state.Token("train", 1)
+	manager := pictureOf(nil, append(base, original, spending("100", "", "all"))...)
+	workers := []view.Worker{
+		in("east", group("h100", 8, nil), running("w", "team", 1, nil), paying("local", "w", 0), machineOf("h100", "a", "local"), spending("70", "12.50", "all", "east-only")),
+		in("idle"),
+		{Name: "north", Unread: "your kubeconfig has no context north"},
+		in("west", group("h100", 8, nil), copied, paying("train", copied.Name, 0), launched, runs("train", "a"), machineOf("h100", "b", "train"),
+			machineOf("spot", "c"), spending("100", "30", "all")),
+	}
+	text := told(t, costs{manager.Costs(workers...)})
+	lacks(t, text, "Machines: 4, at 30.00 USD per hour, 0.00 of it for idle or wasted machines.",
+		"By cluster\nCLUSTER MACHINES JOINING BOOKED USED IDLE WASTED USD/H UNUSED USD/H\n"+
+			"east 1 0 1 0 0 0 10.00 0.00\nidle 0 0 0 0 0 0 0.00 0.00\nwest 3 0 1 1 1 0 20.00 0.00",
+		"By group\nCLUSTER GROUP MARKET USD/H EACH MACHINES", "west h100 OnDemand 10.00 2 0 1 1 0 0 20.00 0.00\neast h100 OnDemand 10.00 1 0 1 0 0 0 10.00 0.00",
+		"default main 3 0 2 1 0 0 30.00 0.00", // of the queue, in both
+		"NAMESPACE NAME CLUSTER USD SO FAR MACHINES", "default job/big west 10.00 2 0 1 1 0 0 20.00 0.00\ndefault workload/w east 5.00 1 0 1 0 0 0 10.00 0.00",
+		"Budgets\nCAPACITYPOLICY BUDGET CLUSTER USD PER SPENT LEFT USD/H NOW PERIOD ENDS\n"+
+			"spending all (this one) 100.00 day 42.50 57.50 10.00 2026-11-21T00:00:00Z\n"+
+			"spending east-only east 70.00 day 0.00 70.00 0.00 2026-11-21T00:00:00Z",
+		"Not included\n- in budget all: what is spent in cluster idle, north, where there is no CapacityPolicy spending",
+		"- cluster north: your kubeconfig has no context north\n", "- NodeGroups without a price: spot in cluster west; set their spec.pricePerHour")
+	if strings.Contains(text, "(this one) 0") {
+		t.Errorf("the manager has no machine:\n%s", text)
+	}
+	lacks(t, told(t, costs{manager.Costs(view.Worker{Unread: "they may not be listed"})}), "No NodeGroup has a machine", "- they may not be listed\n")
 }
 
 // TestSharesAddUpToThePrice of the machines.

@@ -84,7 +84,10 @@ is missing on each flavor and how much, which workloads have it, what machines e
 group could provide with which chance, and what would change the outcome.
 
 KIND is job, workload (wl), provisioningrequest (provreq), or any other kind of jobs, such as
-jobset or rayjob. With only a NAME, the first three are searched.`,
+jobset or rayjob. With only a NAME, the first three are searched.
+
+Of a job that runs in another cluster (MultiKueue), it prints the commands for its pods and logs
+there.`,
 		Example: `  kubectl muster explain job/train
   kubectl muster explain jobset/train
   kubectl muster explain provreq train -n research -o wide
@@ -101,6 +104,7 @@ jobset or rayjob. With only a NAME, the first three are searched.`,
 		ValidArgsFunction: o.completeExplain,
 	}
 	o.addOutput(command)
+	o.addContexts(command)
 	return command
 }
 
@@ -117,6 +121,7 @@ func (o *options) explain(ctx context.Context, args []string) (answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.Contexts = o.contexts
 	var e *view.Explanation
 	subjects := []client.Object{object}
 	switch x := object.(type) {

@@ -79,6 +79,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			})},
 			want: []string{
 				"runs in cluster west since 2026-11-20T11:30:00Z (30m ago).",
+				"with a context west for cluster west in your kubeconfig: kubectl --context west -n default describe job/train",
 				"its pods: kubectl --context west -n default get pods -l batch.kubernetes.io/job-name=train",
 				"its logs: kubectl --context west -n default logs job/train --all-pods",
 			},
@@ -378,6 +379,16 @@ func TestProvisioningRequestsAreExplained(t *testing.T) {
 			lacks(t, toldOf(t, p.ExplainRequest(p.Requests[0])), c.want...)
 		})
 	}
+}
+
+// TestCommandsNameTheContext of the caller's kubeconfig, where it has another name than the cluster.
+func TestCommandsNameTheContext(t *testing.T) {
+	p := pictureOf(nil, flavor("h100"), team("team", nil, "h100=64"), running("train", "team", 4, func(w *kueue.Workload) {
+		w.Status.ClusterName, w.OwnerReferences = new("west"), []metav1.OwnerReference{ownedBy("train")}
+	}))
+	p.Contexts = map[string]string{"west": "gke_project_us-west1_gpus"}
+	lacks(t, toldOf(t, p.ExplainWorkload(named(t, p, "train"))), "with a context gke_project_us-west1_gpus for cluster west in your kubeconfig:",
+		"its logs: kubectl --context gke_project_us-west1_gpus -n default logs job/train --all-pods")
 }
 
 func TestAJobIsExplainedByItsWorkload(t *testing.T) {

@@ -14,10 +14,12 @@ import (
 type options struct {
 	config *genericclioptions.ConfigFlags
 	// file is the one that muster takes as its --config; empty if it has none.
-	file   string
-	clock  clock.WithTicker
-	output string
-	watch  bool
+	file string
+	// contexts of worker clusters by their names.
+	contexts map[string]string
+	clock    clock.WithTicker
+	output   string
+	watch    bool
 }
 
 func newRootCommand(c clock.WithTicker) *cobra.Command {

@@ -33,7 +33,7 @@ func (p *Picture) explainClusters(out *Explanation, w *kueue.Workload) bool {
 		if admitted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted); admitted != nil {
 			out.Summary += fmt.Sprintf(" since %s (%s ago)", stamp(admitted.LastTransitionTime.Time), ago(p.Now, admitted.LastTransitionTime.Time))
 		}
-		out.Causes = elsewhere(w, *runs)
+		out.Causes = elsewhere(w, *runs, cmp.Or(p.Contexts[*runs], *runs))
 		return true
 	}
 	if !p.waitsForACluster(w) {
@@ -69,13 +69,14 @@ func (p *Picture) explainClusters(out *Explanation, w *kueue.Workload) bool {
 }
 
 // elsewhere tells how to find the pods of a job that runs in another cluster.
-func elsewhere(w *kueue.Workload, cluster string) []string {
+func elsewhere(w *kueue.Workload, cluster, context string) []string {
 	owner := metav1.GetControllerOf(w)
 	if owner == nil {
 		return nil
 	}
-	there := fmt.Sprintf("kubectl --context %s -n %s", cluster, w.Namespace)
-	lines := []string{fmt.Sprintf("with a context %s in your kubeconfig: %s describe %s/%s", cluster, there, strings.ToLower(owner.Kind), owner.Name)}
+	there := fmt.Sprintf("kubectl --context %s -n %s", context, w.Namespace)
+	lines := []string{fmt.Sprintf("with a context %s for cluster %s in your kubeconfig: %s describe %s/%s", context, cluster, there,
+		strings.ToLower(owner.Kind), owner.Name)}
 	if owner.Kind == "Job" && owner.APIVersion == batchv1.SchemeGroupVersion.String() {
 		lines = append(lines, fmt.Sprintf("its pods: %s get pods -l %s=%s", there, batchv1.JobNameLabel, owner.Name),
 			fmt.Sprintf("its logs: %s logs job/%s --all-pods", there, owner.Name))

@@ -24,10 +24,13 @@ import (
 // Costs are the costs of the machines that exist now, attributed as in the metric
 // muster_spend_usd_per_hour.
 type Costs struct {
-	Total   CostLine     `json:"total"`
-	Groups  []GroupCost  `json:"groups"`
-	Tenants []TenantCost `json:"tenants"`
-	Jobs    []JobCost    `json:"jobs"`
+	Total CostLine `json:"total"`
+	// Clusters are this one, if it has machines, the workers, and last those that were not read; none if there are no workers.
+	Clusters []ClusterCost `json:"clusters,omitempty"`
+	Groups   []GroupCost   `json:"groups"`
+	Tenants  []TenantCost  `json:"tenants"`
+	Jobs     []JobCost     `json:"jobs"`
+	Budgets  []BudgetCost  `json:"budgets,omitempty"`
 	// Unpriced are groups with machines and without a price.
 	Unpriced []string `json:"unpriced,omitempty"`
 }
@@ -48,10 +51,19 @@ type CostLine struct {
 	perHour, unused int64
 }
 
+// ClusterCost is the cost of a cluster's machines. The name of the cluster that was asked is empty.
+type ClusterCost struct {
+	Cluster string `json:"cluster"`
+	// Unread is why its costs are not known; empty if they are.
+	Unread string `json:"unread,omitempty"`
+	CostLine
+}
+
 // GroupCost is the cost of a group's machines.
 type GroupCost struct {
-	Group  string `json:"group"`
-	Market string `json:"market"`
+	Cluster string `json:"cluster,omitempty"`
+	Group   string `json:"group"`
+	Market  string `json:"market"`
 	// Each is the price of one machine.
 	Each string `json:"usdPerHourEach"`
 	CostLine
@@ -70,6 +82,8 @@ type JobCost struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Queue     string `json:"queue,omitempty"`
+	// Cluster that it runs in; empty for the one that was asked.
+	Cluster string `json:"cluster,omitempty"`
 	// SoFar is the cost until now of the machines that it has now, at current prices, each
 	// since its launch for the job or its booking; in whole cents.
 	SoFar string `json:"usdSoFar"`
@@ -99,115 +113,168 @@ func (l *CostLine) add(purpose cost.Purpose, microUSDPerHour int64) {
 	l.USDPerHour, l.Unused = text.USD(l.perHour), text.USD(l.unused)
 }
 
-// Costs returns the costs of all groups' machines. The clouds are not called: a machine is a
-// node with the label of its group, or one that the group's status counts and that has no
-// node yet.
-func (p *Picture) Costs() *Costs {
+// Costs returns the costs of all groups' machines, those of the workers that were read included. The clouds are not called: a machine
+// is a node with the label of its group, or one that the group's status counts and that has no node yet.
+func (p *Picture) Costs(workers ...Worker) *Costs {
 	b := &bill{
-		Picture: p, fleet: p.machines.Fleet(p.Now), requests: map[types.UID]*provreq.ProvisioningRequest{},
-		workloads: map[types.UID]*kueue.Workload{},
-		groups:    map[string]*GroupCost{}, tenants: map[payer]*TenantCost{}, jobs: map[payer]*JobCost{}, nodes: map[string]int{},
+		clusters: map[string]*ClusterCost{}, groups: map[groupName]*GroupCost{}, tenants: map[payer]*TenantCost{}, jobs: map[payer]*JobCost{},
+		priced: map[groupName]bool{}, launched: map[payer]int64{},
 	}
-	for _, r := range p.Requests {
-		b.requests[r.UID] = r
-	}
-	for _, w := range p.Workloads {
-		b.workloads[w.UID] = w
-	}
-	for n := range p.Snapshot.Nodes.All() {
-		if n.Group != "" {
-			b.nodes[n.Group]++
-			b.charge(n.Group, n.Launch, n)
+	b.add("", p, nil)
+	originals := map[types.NamespacedName]*kueue.Workload{}
+	if len(workers) > 0 {
+		for _, w := range p.Workloads {
+			originals[types.NamespacedName{Namespace: w.Namespace, Name: w.Name}] = w
 		}
 	}
-	b.chargeBooting()
-	return b.sum()
+	for i := range workers {
+		if w := &workers[i]; w.Picture != nil {
+			b.clusters[w.Name] = &ClusterCost{Cluster: w.Name, CostLine: CostLine{USDPerHour: text.USD(0), Unused: text.USD(0)}}
+			b.add(w.Name, w.Picture, originals)
+		}
+	}
+	out := b.sum()
+	out.Budgets = b.budgetCosts(p, workers)
+	if len(workers) == 0 {
+		out.Clusters = nil
+	}
+	for i := range workers {
+		if w := &workers[i]; w.Picture == nil {
+			out.Clusters = append(out.Clusters, ClusterCost{Cluster: w.Name, Unread: w.Unread})
+		}
+	}
+	return out
 }
 
-// payer is the job and the queue that a cost is attributed to; the zero value is none.
-type payer struct{ namespace, queue, job string }
+// payer is the job, its cluster and its queue that a cost is attributed to; the zero value is none. What a queue pays is of all clusters.
+type payer struct{ namespace, queue, job, cluster string }
+
+// groupName is that of a group of a cluster.
+type groupName struct{ cluster, group string }
 
 // bill adds up costs.
 type bill struct {
-	*Picture
-	fleet     scaledown.Fleet
-	requests  map[types.UID]*provreq.ProvisioningRequest
-	workloads map[types.UID]*kueue.Workload
-
-	total  CostLine
-	groups map[string]*GroupCost
+	total    CostLine
+	clusters map[string]*ClusterCost
+	groups   map[groupName]*GroupCost
+	// priced are the groups with a price.
+	priced map[groupName]bool
 	// tenants have no job.
 	tenants map[payer]*TenantCost
 	jobs    map[payer]*JobCost
+	// launched is what tenants pay in each cluster for machines that Muster has launched, in millionths of a USD per hour.
+	launched map[payer]int64
+}
+
+// charges are those of one cluster.
+type charges struct {
+	*Picture
+	*bill
+	cluster string
+	// originals are the manager's Workloads, of which a worker has copies; none for the manager itself.
+	originals map[types.NamespacedName]*kueue.Workload
+	fleet     scaledown.Fleet
+	requests  map[types.UID]*provreq.ProvisioningRequest
+	workloads map[types.UID]*kueue.Workload
 	// nodes of each group.
 	nodes map[string]int
 }
 
-// charge adds a machine of a group. The node is nil if it has none yet.
-func (b *bill) charge(group, launch string, n *state.Node) {
-	var price int64
-	g := b.groups[group]
-	if g == nil {
-		g = &GroupCost{Group: group}
-		b.groups[group] = g
+// add adds the machines of a cluster.
+func (b *bill) add(cluster string, of *Picture, originals map[types.NamespacedName]*kueue.Workload) {
+	c := &charges{
+		Picture: of, bill: b, cluster: cluster, originals: originals, fleet: of.machines.Fleet(of.Now),
+		requests: map[types.UID]*provreq.ProvisioningRequest{}, workloads: map[types.UID]*kueue.Workload{}, nodes: map[string]int{},
 	}
-	if ng := b.Groups[group]; ng != nil {
-		g.Market, price = string(ng.Spec.CapacityType), nodegroups.MicroUSD(ng.Spec.PricePerHour)
+	for _, r := range of.Requests {
+		c.requests[r.UID] = r
+	}
+	for _, w := range of.Workloads {
+		c.workloads[w.UID] = w
+	}
+	for n := range of.Snapshot.Nodes.All() {
+		if n.Group != "" {
+			c.nodes[n.Group]++
+			c.charge(n.Group, n.Launch, n)
+		}
+	}
+	c.chargeBooting()
+}
+
+// charge adds a machine of a group. The node is nil if it has none yet.
+func (c *charges) charge(group, launch string, n *state.Node) {
+	var price int64
+	name := groupName{c.cluster, group}
+	g := c.groups[name]
+	if g == nil {
+		g = &GroupCost{Cluster: c.cluster, Group: group}
+		c.groups[name] = g
+	}
+	if ng := c.Groups[group]; ng != nil {
+		g.Market, price, c.priced[name] = string(ng.Spec.CapacityType), nodegroups.MicroUSD(ng.Spec.PricePerHour), ng.Spec.PricePerHour != nil
 	}
 	g.Each = text.USD(price)
 	at := cloudprovider.Running
 	if n == nil {
 		at = cloudprovider.Booting
 	}
-	purpose := cost.PurposeOf(cloudprovider.Machine{Group: group, Launch: launch, State: at}, b.phaseOf(launch), n)
-	b.total.add(purpose, price)
-	g.add(purpose, price)
-	inFlight, bookings := b.fleet.InFlight[launch], []state.Booking(nil)
+	purpose := cost.PurposeOf(cloudprovider.Machine{Group: group, Launch: launch, State: at}, c.phaseOf(launch), n)
+	if c.clusters[c.cluster] == nil {
+		c.clusters[c.cluster] = &ClusterCost{Cluster: c.cluster}
+	}
+	for _, line := range []*CostLine{&c.total, &c.clusters[c.cluster].CostLine, &g.CostLine} {
+		line.add(purpose, price)
+	}
+	inFlight, bookings := c.fleet.InFlight[launch], []state.Booking(nil)
 	if n != nil {
 		inFlight, bookings = inFlight || n.InFlight, n.Labelled
 	}
 	for i, s := range cost.Shares(launch, bookings, inFlight, price) {
-		who := b.payerOf(s)
+		who := c.payerOf(s)
 		t := payer{namespace: who.namespace, queue: who.queue}
-		if b.tenants[t] == nil {
-			b.tenants[t] = &TenantCost{Namespace: t.namespace, Queue: t.queue}
+		if c.tenants[t] == nil {
+			c.tenants[t] = &TenantCost{Namespace: t.namespace, Queue: t.queue}
 		}
-		b.tenants[t].add(purpose, s.MicroUSDPerHour)
+		c.tenants[t].add(purpose, s.MicroUSDPerHour)
+		if launch != "" {
+			c.launched[payer{namespace: who.namespace, queue: who.queue, cluster: c.cluster}] += s.MicroUSDPerHour
+		}
 		if who.job == "" {
 			continue
 		}
-		if b.jobs[who] == nil {
-			b.jobs[who] = &JobCost{Namespace: who.namespace, Name: who.job, Queue: who.queue}
+		if c.jobs[who] == nil {
+			c.jobs[who] = &JobCost{Namespace: who.namespace, Name: who.job, Queue: who.queue, Cluster: who.cluster}
 		}
-		b.jobs[who].add(purpose, s.MicroUSDPerHour)
-		since := b.Now
+		c.jobs[who].add(purpose, s.MicroUSDPerHour)
+		since := c.Now
 		if len(bookings) > 0 && !bookings[i].Since.IsZero() {
 			since = bookings[i].Since
 		}
-		b.jobs[who].soFar += s.Over(b.Now.Sub(b.since(s.Request, launch, since)))
+		c.jobs[who].soFar += s.Over(c.Now.Sub(c.since(s.Request, launch, since)))
 	}
 }
 
 // phaseOf returns the phase of the attempt that owns a launch; Done if there is none.
-func (b *bill) phaseOf(launch string) transaction.AttemptPhase {
-	e, ok := b.machines.Request(state.TokenUID(launch))
+func (c *charges) phaseOf(launch string) transaction.AttemptPhase {
+	e, ok := c.machines.Request(state.TokenUID(launch))
 	if !ok || !e.Attempt.Owned(e.Status) || !slices.Contains(e.Attempt.Tokens(e.UID), launch) {
 		return transaction.Done
 	}
 	return e.Attempt.Phase
 }
 
-// payerOf returns the payer of a share. The job is empty if its request is gone.
-func (b *bill) payerOf(s cost.Share) (out payer) {
-	out.namespace = s.Namespace
-	r := b.requests[s.Request]
+// payerOf returns the payer of a share. The job is empty if its request is gone. That of a copy is the manager's, which has it from its
+// beginning.
+func (c *charges) payerOf(s cost.Share) (out payer) {
+	out.namespace, out.cluster = s.Namespace, c.cluster
+	r := c.requests[s.Request]
 	if r == nil {
 		return out
 	}
 	out.namespace, out.job = r.Namespace, "provisioningrequest/"+r.Name
 	if owner := metav1.GetControllerOf(r); owner != nil {
-		if w := b.workloads[owner.UID]; w != nil {
-			out.queue, out.job = string(w.Spec.QueueName), nameOf(w)
+		if w := c.workloads[owner.UID]; w != nil {
+			out.queue, out.job = string(w.Spec.QueueName), nameOf(cmp.Or(c.originals[types.NamespacedName{Namespace: w.Namespace, Name: w.Name}], w))
 		}
 	}
 	return out
@@ -215,9 +282,9 @@ func (b *bill) payerOf(s cost.Share) (out payer) {
 
 // since returns when a request began to pay for a machine: at its launch if it was launched
 // for the request, else at the booking.
-func (b *bill) since(request types.UID, launch string, booked time.Time) time.Time {
+func (c *charges) since(request types.UID, launch string, booked time.Time) time.Time {
 	// An unreadable record has no launch.
-	a, _ := transaction.DecodeAttempt(string(b.requests[request].Status.ProvisioningClassDetails[transaction.AttemptDetail]))
+	a, _ := transaction.DecodeAttempt(string(c.requests[request].Status.ProvisioningClassDetails[transaction.AttemptDetail]))
 	for _, call := range a.Calls(request) {
 		if call.Token == launch {
 			return call.Began
@@ -228,35 +295,35 @@ func (b *bill) since(request types.UID, launch string, booked time.Time) time.Ti
 
 // chargeBooting adds the machines that have no node yet: those that attempts wait for, in
 // the order of their requests' names, then the rest of each group.
-func (b *bill) chargeBooting() {
+func (c *charges) chargeBooting() {
 	left := map[string]int{}
-	for name, g := range b.Groups {
-		left[name] = max(0, int(g.Status.Machines)-b.nodes[name])
+	for name, g := range c.Groups {
+		left[name] = max(0, int(g.Status.Machines)-c.nodes[name])
 	}
-	requests := slices.SortedFunc(maps.Values(b.requests), func(a, o *provreq.ProvisioningRequest) int {
+	requests := slices.SortedFunc(maps.Values(c.requests), func(a, o *provreq.ProvisioningRequest) int {
 		return cmp.Or(strings.Compare(a.Namespace, o.Namespace), strings.Compare(a.Name, o.Name))
 	})
 	for _, r := range requests {
-		e, ok := b.machines.Request(r.UID)
+		e, ok := c.machines.Request(r.UID)
 		if !ok || !e.Attempt.InFlight() {
 			continue
 		}
 		for _, call := range e.Attempt.Calls(r.UID) {
 			came := 0
-			for n := range b.Snapshot.Nodes.LaunchedBy(state.AttemptToken(call.Token)) {
+			for n := range c.Snapshot.Nodes.LaunchedBy(state.AttemptToken(call.Token)) {
 				if n.Launch == call.Token && n.Group == call.Group {
 					came++
 				}
 			}
 			for range min(left[call.Group], call.Count-came) {
 				left[call.Group]--
-				b.charge(call.Group, call.Token, nil)
+				c.charge(call.Group, call.Token, nil)
 			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(left)) {
 		for range left[name] {
-			b.charge(name, "", nil)
+			c.charge(name, "", nil)
 		}
 	}
 }
@@ -267,28 +334,35 @@ func (b *bill) sum() *Costs {
 	if out.Total.Machines == 0 {
 		out.Total.USDPerHour, out.Total.Unused = text.USD(0), text.USD(0)
 	}
-	for _, g := range b.groups {
+	for _, name := range slices.Sorted(maps.Keys(b.clusters)) {
+		out.Clusters = append(out.Clusters, *b.clusters[name])
+	}
+	for name, g := range b.groups {
 		out.Groups = append(out.Groups, *g)
-		if ng := b.Groups[g.Group]; ng == nil || ng.Spec.PricePerHour == nil {
-			out.Unpriced = append(out.Unpriced, g.Group)
+		switch {
+		case b.priced[name]:
+		case name.cluster == "":
+			out.Unpriced = append(out.Unpriced, name.group)
+		default:
+			out.Unpriced = append(out.Unpriced, name.group+" in cluster "+name.cluster)
 		}
 	}
 	for _, t := range b.tenants {
 		out.Tenants = append(out.Tenants, *t)
 	}
 	for _, j := range b.jobs {
-		const cent = 10_000
-		j.SoFar = text.USD(j.soFar / cent * cent)
+		j.SoFar = cents(j.soFar)
 		out.Jobs = append(out.Jobs, *j)
 	}
 	slices.SortFunc(out.Groups, func(x, y GroupCost) int {
-		return cmp.Or(cmp.Compare(y.perHour, x.perHour), strings.Compare(x.Group, y.Group))
+		return cmp.Or(cmp.Compare(y.perHour, x.perHour), strings.Compare(x.Cluster, y.Cluster), strings.Compare(x.Group, y.Group))
 	})
 	slices.SortFunc(out.Tenants, func(x, y TenantCost) int {
 		return cmp.Or(cmp.Compare(y.perHour, x.perHour), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Queue, y.Queue))
 	})
 	slices.SortFunc(out.Jobs, func(x, y JobCost) int {
-		return cmp.Or(cmp.Compare(y.perHour, x.perHour), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
+		return cmp.Or(cmp.Compare(y.perHour, x.perHour), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name),
+			strings.Compare(x.Cluster, y.Cluster))
 	})
 	slices.Sort(out.Unpriced)
 	return out

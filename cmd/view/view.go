@@ -35,6 +35,8 @@ type Picture struct {
 	// Foreseen is a forecast that was made before; if nil, each explanation of a pending
 	// Workload makes its own.
 	Foreseen *forecast.Report
+	// Contexts of the caller's kubeconfig for other clusters that have not their names.
+	Contexts map[string]string
 	// Missing are the rights that the caller lacks; with any missing nothing is decided.
 	Missing []Right
 
