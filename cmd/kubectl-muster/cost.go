@@ -96,7 +96,7 @@ func (c costs) print(p *printer) error {
 	}
 	for _, x := range c.Clusters {
 		if x.Unread != "" {
-			left = append(left, unread(x.Cluster, x.Unread))
+			left = append(left, x.Unread)
 		}
 	}
 	if len(c.Unpriced) > 0 {

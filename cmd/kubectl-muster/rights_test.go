@@ -30,6 +30,7 @@ func TestTheRoleIsWhatThePluginReads(t *testing.T) {
 	for _, k := range append(settings.Kinds(), view.ClusterKinds[0]) {
 		read = append(read, view.Right{Verb: "list", Resource: k.Resource.String()})
 	}
+	read = append(read, view.Right{Verb: "list", Resource: "multikueueconfigs.kueue.x-k8s.io"})
 	for _, k := range explainedKinds {
 		read = append(read, view.Right{Verb: "get", Resource: k.resource.String()}, view.Right{Verb: "list", Resource: k.resource.String()})
 	}

@@ -62,6 +62,11 @@ you may create them, a server-side dry run applies defaults and admission polici
 With --at the jobs arrive later: the queues are run forward until then, as for the
 expected start in explain. The answer is the expected start, without machines.
 
+If other clusters run the jobs of the queue (MultiKueue), the answer says which of them would
+be asked, in which order, and what would become of the job in the first. They are read with your
+own rights, by the context of your kubeconfig that has the name of the cluster. --at tells of the
+quota of this cluster alone.
+
 Assumptions: preemption takes no time, launches succeed with the chance shown, backoffs
 after failed attempts are over, and pods in a lost zone keep running.`,
 		Example: `  # Would it start?
@@ -90,6 +95,7 @@ after failed attempts are over, and pods in a lost zone keep running.`,
 		"file with NodeGroups to add, or to replace existing ones of their names; may be repeated")
 	flags.StringArrayVar(&q.lostZones, "without-zone", nil, "zone to assume lost: without machines, and without new ones; may be repeated")
 	o.addOutput(command)
+	o.addContexts(command)
 	for _, name := range []string{"filename", "add-group"} {
 		if err := command.MarkFlagFilename(name, "yaml", "yml", "json"); err != nil {
 			panic(err) // the flag is defined above
@@ -270,7 +276,14 @@ func (o *options) simulateOnce(ctx context.Context, q *question, changes view.Ch
 	case err != nil:
 		return nil, err
 	case at.IsZero():
-		out.Jobs = p.Simulate(newcomers, unchanged)
+		workers, err := o.workers(ctx, kube)
+		if err != nil {
+			return nil, err
+		}
+		out.Jobs = p.Simulate(newcomers, unchanged, workers...)
+		if len(workers) > 0 && unchanged != nil {
+			out.Notes = append(out.Notes, "the changes are to this cluster only: ask about those of another with its --context")
+		}
 	default:
 		if out.Jobs, err = p.SimulateLater(newcomers, at); err != nil {
 			return nil, fmt.Errorf("--at=%q: %w", q.later, err)
@@ -413,6 +426,23 @@ func (p *printer) simulation(s *view.Simulation) error {
 	p.heading(fmt.Sprintf("%s %s/%s %s.", s.Kind, s.Namespace, s.Name, s.Summary))
 	if s.Unchanged != "" {
 		fmt.Fprintf(p.out, "Without the changes it %s.\n", s.Unchanged)
+	}
+	var clusters [][]string
+	for _, c := range s.Clusters {
+		order := ""
+		if c.Order > 0 {
+			order = fmt.Sprint(c.Order)
+		}
+		clusters = append(clusters, []string{order, c.Cluster, c.Words})
+	}
+	if err := p.part("Clusters, in the order in which they would be asked", []string{"ORDER", "CLUSTER", "OUTCOME"}, clusters); err != nil {
+		return err
+	}
+	if s.There != nil {
+		fmt.Fprintf(p.out, "\nIn cluster %s:\n", s.Cluster)
+		if err := p.simulation(s.There); err != nil {
+			return err
+		}
 	}
 	p.list("Where", s.Where)
 	var rows [][]string

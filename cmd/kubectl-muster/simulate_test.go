@@ -40,6 +40,8 @@ type fakeCluster struct {
 	objects []client.Object
 	// mayNot: the caller may create nothing; refuses: a policy refuses all that it creates.
 	mayNot, refuses bool
+	// workers run the jobs of its queues.
+	workers []view.Worker
 }
 
 // client reads the objects and tries to create others.
@@ -98,7 +100,7 @@ func (c *fakeCluster) simulate(t *testing.T, file string, changes view.Changes) 
 		}
 		newcomers = append(newcomers, n)
 	}
-	out.Jobs = p.Simulate(newcomers, unchanged)
+	out.Jobs = p.Simulate(newcomers, unchanged, c.workers...)
 	return told(t, out), nil
 }
 
@@ -223,6 +225,51 @@ func TestSimulations(t *testing.T) {
 			lacks(t, got, tc.want...)
 		})
 	}
+}
+
+// TestSimulationTellsWhichClusterIsAsked: the manager has quota and no machine. Two jobs together do not fit in the first cluster.
+func TestSimulationTellsWhichClusterIsAsked(t *testing.T) {
+	in := func(name string, place int, objects ...client.Object) view.Worker {
+		return view.Worker{Name: name, Places: map[string]int{"fleet": place}, Picture: pictureOf(nil, append(objects, flavor("h100"), capacity())...)}
+	}
+	dear := group("h100", 8, func(g *v1alpha1.NodeGroup) { g.Spec.PricePerHour = new(resource.MustParse("30")) })
+	elsewhere := view.New(clocktesting.NewFakePassiveClock(noon), view.DefaultSettings(), &view.Reading{})
+	away := in("away", 4, team("team", checked, "h100=64"), group("h100", 8, nil))
+	away.Inactive = "refused"
+	workers := []view.Worker{
+		in("dear", 1, team("team", checked, "h100=64"), dear),
+		in("full", 0, team("team", checked, "h100=8"), group("h100", 8, nil)),
+		in("cheap", 2, team("team", checked, "h100=32"), group("h100", 8, nil)),
+		{Name: "bare", Places: map[string]int{"fleet": 3}, Picture: elsewhere}, away,
+		{Name: "unlisted", Picture: in("unlisted", 0, node("n", "h100"), team("team", nil, "h100=64")).Picture},
+		{Name: "north", Places: map[string]int{"fleet": 5}, Unread: "your kubeconfig has no context north"},
+	}
+	multiKueue := multiKueue()
+	multiKueue.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "MultiKueueConfig", Name: "fleet"}
+	c := &fakeCluster{objects: []client.Object{flavor("h100"), multiKueue, team("team", delegated, "h100=128")}, workers: workers}
+	text, err := c.simulate(t, train+"---\n"+strings.Replace(train, "new", "second", 1), view.Changes{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second, _ := strings.Cut(text, "Job default/second")
+	lacks(t, first, "Job default/new would get quota here at once, on flavor h100, and be given to cluster cheap.\n",
+		"Clusters, in the order in which they would be asked\nORDER CLUSTER OUTCOME\n"+
+			"1 cheap would launch machines for it, at 40.00 USD per hour, with a chance of 95%\n"+
+			"2 dear would launch machines for it, at 120.00 USD per hour, with a chance of 95%\n"+
+			"3 full would start it at a time that is not known: couldn't assign flavors to pod set main: insufficient quota",
+		"- bare lacks LocalQueue default/main, and would not be asked\n- away is not connected to its manager, and would not be asked\n- north was not read\n",
+		"In cluster cheap:\nJob default/new would start at 2026-11-20T12:04:00Z (in 4m), on flavor h100.\n", "GROUP MARKET ZONE MACHINES USD/H CHANCE\nh100 OnDemand zone-a 4 40.00 95%",
+		"- cluster north: your kubeconfig has no context north; it may be asked first\n", "the dispatcher decides when the job is there")
+	lacks(t, second, "would get quota here at once, on flavor h100, and be given to cluster dear.\n", "In cluster dear:", "3 cheap would start it")
+	if strings.Contains(text, "unlisted") || strings.Contains(first, "kube-scheduler places its pods") {
+		t.Errorf("a cluster that is in no MultiKueueConfig is told of, or machines of the manager:\n%s", text)
+	}
+
+	c.workers = workers[6:]
+	if text, err = c.simulate(t, train, view.Changes{}); err != nil {
+		t.Fatal(err)
+	}
+	lacks(t, text, "Job default/new would get quota here at once, on flavor h100; which cluster would run it is not known.\n", "- north was not read\n")
 }
 
 func TestJobsThatAreThere(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -32,24 +34,32 @@ func (o *options) addContexts(command *cobra.Command) {
 		"with MultiKueue, the context of your kubeconfig for a worker cluster, as CLUSTER=CONTEXT; may be repeated; without, the one of its name")
 }
 
-// contextOf is the context of the caller's kubeconfig for a cluster.
-func (o *options) contextOf(cluster string) string { return cmp.Or(o.contexts[cluster], cluster) }
-
 // workers reads the clusters that jobs of this one are given to, with the caller's own rights there: the kubeconfigs by which the manager
 // reaches them are Secrets. There are none where this cluster has no MultiKueueCluster.
 func (o *options) workers(ctx context.Context, kube client.Reader) ([]view.Worker, error) {
-	list := &kueue.MultiKueueClusterList{}
-	switch err := kube.List(ctx, list); {
-	case view.IsAbsent(err):
-		return nil, o.knownContexts(nil)
-	case apierrors.IsForbidden(err):
-		return []view.Worker{{Unread: "whether jobs run in other clusters, too, is not known: you may not list multikueueclusters.kueue.x-k8s.io"}}, nil
-	case err != nil:
-		return nil, fmt.Errorf("listing multikueueclusters: %w", err)
+	list, configs := &kueue.MultiKueueClusterList{}, &kueue.MultiKueueConfigList{}
+	for i, resource := range []string{"multikueueclusters", "multikueueconfigs"} {
+		switch err := kube.List(ctx, []client.ObjectList{list, configs}[i]); {
+		case view.IsAbsent(err):
+			return nil, o.knownContexts(nil)
+		case apierrors.IsForbidden(err):
+			return []view.Worker{{Unread: fmt.Sprintf("whether jobs run in other clusters, too, is not known: you may not list %s.%s", resource,
+				kueue.SchemeGroupVersion.Group)}}, nil
+		case err != nil:
+			return nil, fmt.Errorf("listing %s: %w", resource, err)
+		}
 	}
 	out := make([]view.Worker, len(list.Items))
 	for i := range list.Items {
-		out[i].Name = list.Items[i].Name
+		out[i].Name, out[i].Places = list.Items[i].Name, map[string]int{}
+		if c := apimeta.FindStatusCondition(list.Items[i].Status.Conditions, kueue.MultiKueueClusterActive); c == nil || c.Status != metav1.ConditionTrue {
+			out[i].Inactive = "its manager is not connected to it"
+		}
+		for j := range configs.Items {
+			if at := slices.Index(configs.Items[j].Spec.Clusters, out[i].Name); at >= 0 {
+				out[i].Places[configs.Items[j].Name] = at
+			}
+		}
 	}
 	if err := o.knownContexts(out); err != nil || len(out) == 0 {
 		return nil, err
@@ -65,7 +75,7 @@ func (o *options) workers(ctx context.Context, kube client.Reader) ([]view.Worke
 	}
 	var group sync.WaitGroup
 	for i := range out {
-		group.Go(func() { out[i] = o.read(ctx, out[i].Name, raw, own) })
+		group.Go(func() { o.read(ctx, &out[i], raw, own) })
 	}
 	group.Wait()
 	return out, nil
@@ -87,31 +97,38 @@ func (o *options) knownContexts(workers []view.Worker) error {
 }
 
 // read reads a worker by its context.
-func (o *options) read(ctx context.Context, cluster string, raw clientcmdapi.Config, own *rest.Config) view.Worker {
-	out := view.Worker{Name: cluster}
-	name := o.contextOf(cluster)
+func (o *options) read(ctx context.Context, w *view.Worker, raw clientcmdapi.Config, own *rest.Config) {
+	name := cmp.Or(o.contexts[w.Name], w.Name)
 	if raw.Contexts[name] == nil {
-		out.Unread = fmt.Sprintf("your kubeconfig has no context %s: add one, or name another with --%s %s=CONTEXT", name, contextFlag, cluster)
-		return out
+		w.Unread = fmt.Sprintf("your kubeconfig has no context %s: add one, or name another with --%s %s=CONTEXT", name, contextFlag, w.Name)
+		return
 	}
-	config, err := clientcmd.NewNonInteractiveClientConfig(raw, name, &clientcmd.ConfigOverrides{}, o.config.ToRawKubeConfigLoader().ConfigAccess()).ClientConfig()
-	if err == nil {
-		config.Timeout, config.Impersonate = cmp.Or(own.Timeout, workerTimeout), own.Impersonate
-		var kube client.Client
-		if kube, err = clientOf(config); err == nil {
-			// Its Muster's own settings are not known here, and the dispatcher takes the defaults, too.
-			out.Picture, err = view.Look(ctx, o.clock, view.DefaultSettings(), kube, "", view.QueueKinds)
-		}
-	}
+	p, err := o.lookBy(ctx, name, raw, own)
 	switch {
 	case err != nil:
-		out.Picture, out.Unread = nil, fmt.Sprintf("with the context %s of your kubeconfig: %v", name, err)
-	case !out.Picture.Decides():
-		out.Unread = fmt.Sprintf("with the context %s of your kubeconfig you may not %s; the ClusterRole muster-explain has these rights", name,
-			joined(out.Picture.Missing))
-		out.Picture = nil
+		w.Unread = fmt.Sprintf("with the context %s of your kubeconfig: %v", name, err)
+	case !p.Decides():
+		w.Unread = fmt.Sprintf("with the context %s of your kubeconfig you may not %s; the ClusterRole muster-explain has these rights", name,
+			joined(p.Missing))
+	default:
+		w.Picture = p
 	}
-	return out
+}
+
+// lookBy decides what Muster would do in the cluster of a context. Its Muster's own settings are not known here, and the dispatcher takes
+// the defaults, too.
+func (o *options) lookBy(ctx context.Context, name string, raw clientcmdapi.Config, own *rest.Config) (*view.Picture, error) {
+	access := o.config.ToRawKubeConfigLoader().ConfigAccess()
+	config, err := clientcmd.NewNonInteractiveClientConfig(raw, name, &clientcmd.ConfigOverrides{}, access).ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.Timeout, config.Impersonate = cmp.Or(own.Timeout, workerTimeout), own.Impersonate
+	kube, err := clientOf(config)
+	if err != nil {
+		return nil, err
+	}
+	return view.Look(ctx, o.clock, view.DefaultSettings(), kube, "", view.QueueKinds)
 }
 
 func joined(rights []view.Right) string {
@@ -120,12 +137,4 @@ func joined(rights []view.Right) string {
 		names[i] = r.String()
 	}
 	return strings.Join(names, ", ")
-}
-
-// unread names the workers that an answer leaves out.
-func unread(cluster, why string) string {
-	if cluster == "" {
-		return why
-	}
-	return fmt.Sprintf("cluster %s: %s", cluster, why)
 }

@@ -22,7 +22,8 @@ const ReasonWaitingForCluster = "WaitingForCluster"
 func (p *Picture) waitsForACluster(w *kueue.Workload) bool {
 	return workload.HasQuota(w) && !workload.IsAdmitted(w) && !workload.IsEvicted(w) && !workload.IsFinished(w) && w.Status.ClusterName == nil &&
 		(len(w.Status.NominatedClusterNames) > 0 || slices.ContainsFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool {
-			return p.delegates[c.Name] && c.State == kueue.CheckStatePending && workload.Unready(w.Status.AdmissionChecks, c.Name) == ""
+			_, delegates := p.delegates[c.Name]
+			return delegates && c.State == kueue.CheckStatePending && workload.Unready(w.Status.AdmissionChecks, c.Name) == ""
 		}))
 }
 

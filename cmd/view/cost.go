@@ -54,7 +54,7 @@ type CostLine struct {
 // ClusterCost is the cost of a cluster's machines. The name of the cluster that was asked is empty.
 type ClusterCost struct {
 	Cluster string `json:"cluster"`
-	// Unread is why its costs are not known; empty if they are.
+	// Unread says why its costs are not known; empty if they are.
 	Unread string `json:"unread,omitempty"`
 	CostLine
 }
@@ -140,7 +140,7 @@ func (p *Picture) Costs(workers ...Worker) *Costs {
 	}
 	for i := range workers {
 		if w := &workers[i]; w.Picture == nil {
-			out.Clusters = append(out.Clusters, ClusterCost{Cluster: w.Name, Unread: w.Unread})
+			out.Clusters = append(out.Clusters, ClusterCost{Cluster: w.Name, Unread: said(w.Name, w.Unread)})
 		}
 	}
 	return out

@@ -60,6 +60,12 @@ type Simulation struct {
 	// Awaits are AdmissionChecks of other controllers, whose answer cannot be predicted.
 	Awaits []string `json:"awaits,omitempty"`
 
+	// Clusters are those that could run it, if other clusters run the jobs of its queue, in the order in which they would be asked. Cluster
+	// is the first, and There the outcome in it.
+	Clusters []ClusterOutcome `json:"clusters,omitempty"`
+	Cluster  string           `json:"cluster,omitempty"`
+	There    *Simulation      `json:"inCluster,omitempty"`
+
 	// Reason is the reason of QuotaReserved=False, and Waits explains it; both are empty if
 	// it starts.
 	Reason string       `json:"reason,omitempty"`
@@ -93,8 +99,8 @@ type UseLine struct {
 }
 
 // Simulate returns the outcome for newcomers that arrive together. Unchanged is the Picture
-// before the changes that are simulated; nil if there are none.
-func (p *Picture) Simulate(newcomers []Newcomer, unchanged *Picture) []Simulation {
+// before the changes that are simulated; nil if there are none. The workers are the clusters that could run them.
+func (p *Picture) Simulate(newcomers []Newcomer, unchanged *Picture, workers ...Worker) []Simulation {
 	workloads := make([]*kueue.Workload, len(newcomers))
 	for i := range newcomers {
 		workloads[i] = newcomers[i].Workload
@@ -106,7 +112,8 @@ func (p *Picture) Simulate(newcomers []Newcomer, unchanged *Picture) []Simulatio
 		before = forecast.SimulateAll(unchanged.Queues, workloads, p.Now)
 	}
 	out := make([]Simulation, len(newcomers))
-	for i, o := range forecast.SimulateAll(p.Queues, workloads, p.Now) {
+	outcomes := forecast.SimulateAll(p.Queues, workloads, p.Now)
+	for i, o := range outcomes {
 		n, w := &newcomers[i], workloads[i]
 		s := &out[i]
 		*s = Simulation{Kind: n.Kind, Namespace: w.Namespace, Name: n.Name, Starts: o.Starts, Notes: n.Notes, Preempts: with.victims(o.Victims)}
@@ -126,6 +133,7 @@ func (p *Picture) Simulate(newcomers []Newcomer, unchanged *Picture) []Simulatio
 		s.Waits.Kind, s.Waits.Name = n.Kind, n.Name
 		s.Summary = "would not start now: it " + s.Waits.Summary
 	}
+	p.placedIn(workers, newcomers, workloads, outcomes, out)
 	return out
 }
 

@@ -43,8 +43,10 @@ type Picture struct {
 	// unread are the kinds that the caller may not even list in its namespace.
 	unread map[schema.GroupResource]bool
 
-	// delegates are the AdmissionChecks that are Ready once another cluster runs the Workload.
-	delegates map[kueue.AdmissionCheckReference]bool
+	// delegates are the AdmissionChecks that are Ready once another cluster runs the Workload, with the names of their MultiKueueConfigs.
+	delegates map[kueue.AdmissionCheckReference]string
+	// localQueues that exist.
+	localQueues map[types.NamespacedName]bool
 
 	served   transaction.Server
 	machines *model.Model
@@ -56,8 +58,8 @@ type Picture struct {
 func New(c clock.PassiveClock, s Settings, r *Reading) *Picture {
 	p := &Picture{
 		Now: c.Now(), served: s.served, Missing: r.Missing, unread: r.unread, Groups: map[string]*v1alpha1.NodeGroup{},
-		delegates: map[kueue.AdmissionCheckReference]bool{},
-		Queues:    queueing.New(s.queues, planner.Plan), machines: model.New(c, s.served),
+		delegates: map[kueue.AdmissionCheckReference]string{}, localQueues: map[types.NamespacedName]bool{},
+		Queues: queueing.New(s.queues, planner.Plan), machines: model.New(c, s.served),
 	}
 	// Workloads go before the queues: a State counts nothing in a queue that no cycle
 	// has seen.
@@ -110,8 +112,14 @@ func (p *Picture) take(object metav1.Object) {
 		p.ClusterQueues = append(p.ClusterQueues, o)
 	case *kueue.AdmissionCheck:
 		if o.Spec.ControllerName == kueue.MultiKueueControllerName {
-			p.delegates[kueue.AdmissionCheckReference(o.Name)] = true
+			config := ""
+			if o.Spec.Parameters != nil {
+				config = o.Spec.Parameters.Name
+			}
+			p.delegates[kueue.AdmissionCheckReference(o.Name)] = config
 		}
+	case *kueue.LocalQueue:
+		p.localQueues[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] = true
 	case *v1alpha1.NodeGroup:
 		p.Groups[o.Name] = o
 	case *provreq.ProvisioningRequest:
