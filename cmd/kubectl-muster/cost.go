@@ -85,9 +85,10 @@ func (c costs) print(p *printer) error {
 	for i := range c.Budgets {
 		b := &c.Budgets[i]
 		budgets = append(budgets, []string{b.CapacityPolicy, b.Budget, c.nameOf(b.Cluster), b.USD, b.Period, b.Spent, b.Left, b.USDPerHour, b.Ends})
-		if len(b.Uncounted) > 0 {
-			left = append(left, fmt.Sprintf("in budget %s: what is spent in cluster %s, where there is no CapacityPolicy %s with a budget of that name and "+
-				"period, or which was not read", b.Budget, strings.Join(b.Uncounted, ", "), b.CapacityPolicy))
+		lacking := slices.DeleteFunc(slices.Clone(b.Uncounted), func(name string) bool { return c.isUnread(name) })
+		if len(lacking) > 0 {
+			left = append(left, fmt.Sprintf("in budget %s: what is spent in cluster %s, without a CapacityPolicy %s that has a budget %s per %s", b.Budget,
+				strings.Join(lacking, " and cluster "), b.CapacityPolicy, b.Budget, b.Period))
 		}
 	}
 	columns := []string{"CAPACITYPOLICY", "BUDGET", clusterColumn, "USD", "PER", "SPENT", "LEFT", "USD/H NOW", "PERIOD ENDS"}
@@ -104,6 +105,11 @@ func (c costs) print(p *printer) error {
 	}
 	p.list("Not included", left)
 	return nil
+}
+
+// isUnread reports whether a cluster was not read, for which there is a line of its own.
+func (c costs) isUnread(cluster string) bool {
+	return slices.ContainsFunc(c.Clusters, func(x view.ClusterCost) bool { return x.Cluster == cluster && x.Unread != "" })
 }
 
 // clusterColumn is shown only if there are several clusters.

@@ -160,7 +160,7 @@ func TestCostsAreOfAllClusters(t *testing.T) {
 		"Budgets\nCAPACITYPOLICY BUDGET CLUSTER USD PER SPENT LEFT USD/H NOW PERIOD ENDS\n"+
 			"spending all (this one) 100.00 day 42.50 57.50 10.00 2026-11-21T00:00:00Z\n"+
 			"spending east-only east 70.00 day 0.00 70.00 0.00 2026-11-21T00:00:00Z",
-		"Not included\n- in budget all: what is spent in cluster idle, north, where there is no CapacityPolicy spending",
+		"Not included\n- in budget all: what is spent in cluster idle, without a CapacityPolicy spending that has a budget all per day\n",
 		"- cluster north: your kubeconfig has no context north\n", "- NodeGroups without a price: spot in cluster west; set their spec.pricePerHour")
 	if strings.Contains(text, "(this one) 0") {
 		t.Errorf("the manager has no machine:\n%s", text)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/jobs/kinds"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -422,6 +423,9 @@ func (s *simulated) print(p *printer) error {
 	return nil
 }
 
+// widest is how much of what would become of a job in a cluster is shown in a table, unless -o wide asks for all.
+const widest = 150
+
 func (p *printer) simulation(s *view.Simulation) error {
 	p.heading(fmt.Sprintf("%s %s/%s %s.", s.Kind, s.Namespace, s.Name, s.Summary))
 	if s.Unchanged != "" {
@@ -433,7 +437,11 @@ func (p *printer) simulation(s *view.Simulation) error {
 		if c.Order > 0 {
 			order = fmt.Sprint(c.Order)
 		}
-		clusters = append(clusters, []string{order, c.Cluster, c.Words})
+		words := c.Words
+		if !p.wide {
+			words = text.Clip(words, widest)
+		}
+		clusters = append(clusters, []string{order, c.Cluster, words})
 	}
 	if err := p.part("Clusters, in the order in which they would be asked", []string{"ORDER", "CLUSTER", "OUTCOME"}, clusters); err != nil {
 		return err

@@ -247,7 +247,11 @@ func TestSimulationTellsWhichClusterIsAsked(t *testing.T) {
 	multiKueue := multiKueue()
 	multiKueue.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "MultiKueueConfig", Name: "fleet"}
 	c := &fakeCluster{objects: []client.Object{flavor("h100"), multiKueue, team("team", delegated, "h100=128")}, workers: workers}
-	text, err := c.simulate(t, train+"---\n"+strings.Replace(train, "new", "second", 1), view.Changes{})
+	// As an API server answers a dry run, which makes an UID.
+	born := func(name string) string {
+		return strings.Replace(train, "{name: new,", "{name: "+name+", uid: "+name+",", 1)
+	}
+	text, err := c.simulate(t, born("new")+"---\n"+born("second"), view.Changes{})
 	if err != nil {
 		t.Fatal(err)
 	}

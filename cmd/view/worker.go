@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -147,9 +148,12 @@ func inTheirOrder(clusters []dispatch.Cluster, p *Picture) (out []ClusterOutcome
 	return append(out, rest...)
 }
 
-// copied is the Workload as a worker would have it.
+// copied is the Workload as a worker would have it once it may take quota there.
 func copied(w *kueue.Workload) *kueue.Workload {
-	out := w.DeepCopy()
-	out.OwnerReferences, out.Status = nil, kueue.WorkloadStatus{}
+	out := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{
+		Namespace: w.Namespace, Name: w.Name, UID: w.UID, CreationTimestamp: w.CreationTimestamp, Labels: dispatch.Kept(w.Labels),
+		Annotations: dispatch.Kept(w.Annotations),
+	}}
+	w.Spec.DeepCopyInto(&out.Spec)
 	return out
 }

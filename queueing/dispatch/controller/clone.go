@@ -2,11 +2,8 @@ package controller
 
 import (
 	"cmp"
-	"maps"
-	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -49,22 +46,9 @@ func typed(scheme *runtime.Scheme, o *unstructured.Unstructured) (client.Object,
 	return out.(client.Object), runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, out)
 }
 
-// kept are the labels or annotations of an object here that its copy has, too: what Muster keeps on its own objects is not true of
-// the copy.
-func kept(all map[string]string) map[string]string {
-	out := maps.Clone(all)
-	maps.DeleteFunc(out, func(key, _ string) bool {
-		return strings.HasPrefix(key, "muster.dev/") || key == workload.JobUIDLabel || key == corev1.LastAppliedConfigAnnotation
-	})
-	if out == nil {
-		out = map[string]string{}
-	}
-	return out
-}
-
 // mark says on an object for a worker what it is a copy of.
 func (s self) mark(o client.Object, of *kueue.Workload) {
-	labels, annotations := kept(o.GetLabels()), kept(o.GetAnnotations())
+	labels, annotations := dispatch.Kept(o.GetLabels()), dispatch.Kept(o.GetAnnotations())
 	labels[kueue.MultiKueueOriginLabel] = s.origin
 	annotations[dispatch.OriginAnnotation], annotations[dispatch.ManagerAnnotation] = string(of.UID), s.id
 	o.SetLabels(labels)
