@@ -9,8 +9,10 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/queueing/dispatch"
 )
 
 // views of the page, with what each shows once it is complete.
@@ -248,6 +250,48 @@ func TestMapsRacks(t *testing.T) {
 	tab.quiet(home)
 	w.hide("pods")
 	tab.reads("main", "No map of racks: rights to read are missing.")
+}
+
+// TestListsClusters and the jobs that run in them. A page without clusters has no link to them.
+func TestListsClusters(t *testing.T) {
+	b := newBrowser(t)
+	w := newWorld(small()...)
+	home := serve(t, w, "")
+	tab := b.open(home, desktop)
+	tab.holds("document.documentElement.dataset.shown === 'queue'")
+	tab.holds("document.querySelector('nav [data-view=clusters]').hidden")
+	worker := func(name string, active metav1.ConditionStatus, message string) *kueue.MultiKueueCluster {
+		c := &kueue.MultiKueueCluster{ObjectMeta: meta(name, 24*time.Hour)}
+		c.Status.Conditions = []metav1.Condition{{Type: kueue.MultiKueueClusterActive, Status: active, Message: message}}
+		return c
+	}
+	multiKueue := &kueue.AdmissionCheck{ObjectMeta: meta("clusters", 24*time.Hour)}
+	multiKueue.Spec.ControllerName = kueue.MultiKueueControllerName
+	away := running("vision", "away", "h100", "", 2, time.Hour)[0].(*kueue.Workload)
+	away.Status.ClusterName = new("west")
+	asked := running("vision", "asked", "h100", "", 1, time.Hour)[0].(*kueue.Workload)
+	asked.Status.Conditions, asked.Status.NominatedClusterNames = asked.Status.Conditions[:1], []string{"west"}
+	asked.Status.AdmissionChecks[0] = kueue.AdmissionCheckState{Name: "clusters", State: kueue.CheckStatePending}
+	asked.Annotations = map[string]string{dispatch.Annotation: fmt.Sprintf(`{"in":["west"],"refusals":[{"cluster":"east","reason":"NoCapacity",`+
+		`"message":"only 3 of 4 machines","at":%q,"times":1}]}`, time.Now().UTC().Format(time.RFC3339))}
+	w.add(worker("west", metav1.ConditionTrue, "Connected"), worker("east", metav1.ConditionFalse, "connection refused"), multiKueue, away, asked)
+
+	tab.holds("!document.querySelector('nav [data-view=clusters]').hidden")
+	tab.reads(".rows", "has quota here and has been given to cluster west")
+	tab.click("nav [data-view=clusters]")
+	tab.reads("h1", "2 clusters")
+	for _, says := range []string{"connection refused", "16 nvidia.com/gpu", "NoCapacity", "only 3 of 4 machines", "2 jobs there", "was given to it, and does not run yet", "runs since"} {
+		tab.reads("main", says)
+	}
+	tab.picture("clusters", true)
+	tab.click("main [aria-labelledby=elsewhere] tbody tr:nth-child(2) .link")
+	tab.reads("dialog .sentence", "runs in cluster west since")
+	tab.reads("dialog", "kubectl --context west -n vision get pods -l batch.kubernetes.io/job-name=away")
+	tab.quiet(home)
+	w.hide("multikueueclusters")
+	tab.reads("#notices", "the clusters that jobs are given to are unknown")
+	tab.click("nav [data-view=queue]")
+	tab.reads("main", "pending")
 }
 
 // TestTellsWhatItCannotSee where a right is missing.

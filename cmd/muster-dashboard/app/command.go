@@ -49,10 +49,11 @@ func NewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "muster-dashboard",
 		Short: "A web page with the queues, the node groups and the costs of a cluster",
-		Long: `muster-dashboard serves a web page with three views. Queue: the pending jobs in order, what
+		Long: `muster-dashboard serves a web page with several views. Queue: the pending jobs in order, what
 each waits for, and when it is expected to start. Obtainability: the chance of a launch in
 each node group, and past launches. Cost: what machines cost now, for which teams, and what
-was wasted.
+was wasted. Racks maps those of flavors with a Topology, and Clusters lists those that jobs are
+given to (MultiKueue).
 
 It reads the cluster with its own rights and decides with the same code as Muster. So it
 works while Muster is down, and changes nothing.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/cmd/view"
@@ -44,6 +45,9 @@ type decision struct {
 	// racks are empty without a decision.
 	racks []view.RackLine
 	fleet fleet
+	// workers are the MultiKueueClusters; hidden are the missing rights to read them, without which all else is decided.
+	workers []client.Object
+	hidden  []view.Right
 
 	// explaining serializes explanations, which try out options.
 	explaining sync.Mutex
@@ -98,6 +102,10 @@ func (s *Server) decide(ctx context.Context) bool {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}
+	var workers *view.Reading
+	if err == nil {
+		workers, err = view.Read(ctx, s.config.Cluster, "", view.ClusterKinds[0])
+	}
 	if before := s.latest.Load(); err != nil && before != nil && before.err == nil {
 		// An old decision is better than none; the page shows since when it is stale.
 		return true
@@ -106,7 +114,7 @@ func (s *Server) decide(ctx context.Context) bool {
 		err = reading.Lacks(needed)
 	}
 	if d.err = err; err == nil {
-		d.reading = reading
+		d.reading, d.workers, d.hidden = reading, workers.Objects, workers.Missing
 		d.picture = view.New(s.config.Clock, s.config.Settings, reading)
 		if d.picture.Decides() {
 			d.statuses = d.picture.Queues.Report(d.at).ClusterQueues

@@ -31,6 +31,8 @@ type pulse struct {
 	Remedy  string    `json:"remedy,omitempty"`
 	// Error tells why there is nothing to show.
 	Error string `json:"error,omitempty"`
+	// Clusters: jobs are given to other clusters.
+	Clusters bool `json:"clusters,omitempty"`
 }
 
 // missing are missing rights, with their effect.
@@ -62,9 +64,10 @@ func (s *Server) pulse() (out pulse) {
 	default:
 		out.Version, out.DecidedAt = d.version, millis(d.at)
 		rights = slices.DeleteFunc(rights, func(r view.Right) bool {
-			return slices.ContainsFunc(d.picture.Missing, func(m view.Right) bool { return m.Resource == r.Resource })
+			return slices.ContainsFunc(slices.Concat(d.picture.Missing, d.hidden), func(m view.Right) bool { return m.Resource == r.Resource })
 		})
-		rights = slices.Concat(d.picture.Missing, rights)
+		rights = slices.Concat(d.picture.Missing, d.hidden, rights)
+		out.Clusters = len(d.workers) > 0
 	}
 	if f := s.foreseen.Load(); f != nil {
 		out.Version += fmt.Sprintf("-%d", f.at.UnixMilli())
@@ -105,6 +108,7 @@ var purposes = map[string]string{
 	"capacitypolicies.muster.dev":               "the machines that a job may use are unknown",
 	"admissionchecks.kueue.x-k8s.io":            "the admission checks of a job are unknown",
 	"provisioningrequestconfigs.kueue.x-k8s.io": "the admission checks of a job are unknown",
+	"multikueueclusters.kueue.x-k8s.io":         "the clusters that jobs are given to are unknown",
 	"cohorts.kueue.x-k8s.io":                    "borrowing limits are unknown",
 	"namespaces":                                "the namespaces of a queue are unknown",
 }

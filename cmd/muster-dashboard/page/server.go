@@ -70,7 +70,7 @@ type Server struct {
 var assets embed.FS
 
 // views are the addresses of the page itself.
-var views = []string{"/{$}", "/queue", "/obtainability", "/racks", "/cost"}
+var views = []string{"/{$}", "/queue", "/obtainability", "/racks", "/clusters", "/cost"}
 
 // New returns a page without a decision.
 func New(c Config) (*Server, error) {
@@ -87,6 +87,7 @@ func New(c Config) (*Server, error) {
 	s.mux.HandleFunc("GET /api/explain", answer(s, (*Server).explain))
 	s.mux.HandleFunc("GET /api/obtainability", answer(s, (*Server).obtainability))
 	s.mux.HandleFunc("GET /api/racks", answer(s, (*Server).racks))
+	s.mux.HandleFunc("GET /api/clusters", answer(s, (*Server).clusters))
 	s.mux.HandleFunc("GET /api/cost", answer(s, (*Server).cost))
 	// healthz reports that the page serves, whether or not the cluster answers: a restart
 	// would not help.

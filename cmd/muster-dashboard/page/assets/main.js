@@ -12,9 +12,10 @@ import { explain, closeExplain, refreshExplain } from './explain.js';
 import * as queue from './queue.js';
 import * as obtainability from './obtainability.js';
 import * as racks from './racks.js';
+import * as clusters from './clusters.js';
 import * as cost from './cost.js';
 
-const views = { queue, obtainability, racks, cost };
+const views = { queue, obtainability, racks, clusters, cost };
 const main = document.getElementById('main');
 
 // silence, in milliseconds, after which the connection counts as lost: the server says
@@ -192,6 +193,7 @@ function state() {
   }
   node.title = pulse?.decidedAt ? `Decided at ${exact(pulse.decidedAt)}` : '';
 
+  document.querySelector('nav [data-view=clusters]').hidden = !pulse?.clusters && current?.name !== 'clusters';
   if (lost) {
     notice('stale', 'warn', el('strong', {}, `Stale since ${at(lost)}.`), ' The page’s own server does not answer. Retrying.');
   } else if (pulse?.staleSince) {
@@ -254,7 +256,7 @@ document.addEventListener('click', (event) => {
   scrollTo(0, 0);
 });
 document.querySelector('nav').addEventListener('keydown', (event) => {
-  const links = [...document.querySelectorAll('nav [data-view]')];
+  const links = [...document.querySelectorAll('nav [data-view]:not([hidden])')];
   const i = links.indexOf(document.activeElement);
   const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
   if (step && i >= 0) {
