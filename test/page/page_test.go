@@ -280,10 +280,16 @@ func TestListsClusters(t *testing.T) {
 	tab.reads(".rows", "has quota here and has been given to cluster west")
 	tab.click("nav [data-view=clusters]")
 	tab.reads("h1", "2 clusters")
-	for _, says := range []string{"connection refused", "16 nvidia.com/gpu", "NoCapacity", "only 3 of 4 machines", "2 jobs there", "was given to it, and does not run yet", "runs since"} {
+	for _, says := range []string{"connection refused", "16 nvidia.com/gpu", "NoCapacity", "only 3 of 4 machines", "2 jobs there", "was given to it, and does not run yet", "has run there since"} {
 		tab.reads("main", says)
 	}
 	tab.picture("clusters", true)
+	small := b.open(home+"/clusters", phone)
+	small.reads("h1", "2 clusters")
+	small.holds(fmt.Sprintf("document.querySelector('#theme').getBoundingClientRect().right <= %d", phone.width))
+	small.holds(fmt.Sprintf("document.documentElement.scrollWidth <= %d", phone.width))
+	small.picture("clusters-phone", true)
+	small.close()
 	tab.click("main [aria-labelledby=elsewhere] tbody tr:nth-child(2) .link")
 	tab.reads("dialog .sentence", "runs in cluster west since")
 	tab.reads("dialog", "kubectl --context west -n vision get pods -l batch.kubernetes.io/job-name=away")

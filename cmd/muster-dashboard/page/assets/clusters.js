@@ -12,7 +12,7 @@ export function mount(root, app) {
   const jobs = el('div', { class: 'picture' });
   const heading = el('h2', { id: 'elsewhere' });
   root.append(
-    el('section', { class: 'lead' }, headline, clusters),
+    el('section', { class: 'lead' }, headline), clusters,
     el('section', { 'aria-labelledby': 'elsewhere' }, heading, jobs));
 
   function draw() {
@@ -32,7 +32,7 @@ export function mount(root, app) {
       table(['Job', 'Cluster', 'State'], [], data.jobs.map((j) => [
         el('span', {}, el('button', { class: 'link', type: 'button', onclick: () => app.set({ job: `${j.namespace}/${j.workload}` }, { push: true }) },
           j.name.replace(/^job\//, '')), el('span', { class: 'sub' }, j.namespace)),
-        j.cluster, j.running ? `runs since ${at(j.since)}` : 'was given to it, and does not run yet',
+        j.cluster, j.running ? `has run there since ${at(j.since)}` : 'was given to it, and does not run yet',
       ])));
   }
 
