@@ -19,6 +19,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/muster-dev/muster/cmd/muster/health"
+	"github.com/muster-dev/muster/cmd/muster/stream"
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/queueing/dispatch"
@@ -174,6 +175,9 @@ func serveDispatcher(ctx context.Context, o Options, d dispatchcontroller.Config
 		config.Dial = lead.dial
 		ready = lead.ready
 		lead.lead(&options, o.LeaseDuration)
+	}
+	if options.Cache.NewInformer, err = stream.Informers(config); err != nil {
+		return err
 	}
 	mgr, err := ctrl.NewManager(config, options)
 	if err != nil {

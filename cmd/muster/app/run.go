@@ -28,6 +28,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider/kwok"
 	"github.com/muster-dev/muster/cmd/muster/configuration"
 	"github.com/muster-dev/muster/cmd/muster/health"
+	"github.com/muster-dev/muster/cmd/muster/stream"
 	"github.com/muster-dev/muster/deploy"
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -96,6 +97,9 @@ func run(ctx context.Context, o Options) error {
 	if o.DryRun {
 		config.Wrap(onlyObserve)
 		o.mayAct = func() error { return errDryRun }
+	}
+	if options.Cache.NewInformer, err = stream.Informers(config); err != nil {
+		return err
 	}
 	mgr, err := ctrl.NewManager(config, options)
 	if err != nil {
