@@ -12,12 +12,14 @@ import (
 	"context"
 	"os"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/kwok/sandbox"
+	"github.com/muster-dev/muster/test/invariants"
 	"github.com/muster-dev/muster/test/invariants/promises"
 	"github.com/muster-dev/muster/test/kueue/managers"
 	"github.com/muster-dev/muster/test/testbed"
@@ -79,5 +81,8 @@ func start(ctx context.Context, dir string) (*testbed.Cluster, error) {
 		return shared, err
 	}
 	// Last, since Kueue writes its certificate into its CRDs, which ends all watches of their objects.
-	return shared, shared.Watch(ctx)
+	return shared, shared.Watch(ctx, func(o *invariants.Options) {
+		// A stock Kueue gives most of the reasons here, with a client of 50 requests a second. How soon is not Muster's to promise.
+		o.ExplainBound = 30 * time.Second
+	})
 }
