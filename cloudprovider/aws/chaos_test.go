@@ -227,13 +227,19 @@ func (c *chaos) judge() {
 			c.t.Errorf("placement group %s is left, and nothing is in it", name)
 		}
 	}
-	count := map[string]int{}
+	count, taken := map[string]int{}, map[string]int{}
 	for _, in := range c.world.Instances(true) {
 		count[in.Tags[launchTag]]++
+		if in.Phase == cloudsim.Terminated && in.Reason == cloudsim.ReasonTakenBack {
+			taken[in.Tags[launchTag]]++
+		}
 	}
 	for _, a := range c.attempts {
 		if count[a.Token] > a.Count {
 			c.t.Errorf("launch %s of %d machines by %s has made %d", a.Token, a.Count, a.Group.Name, count[a.Token])
+		}
+		if a.succeeded && taken[a.Token] > 0 {
+			c.t.Errorf("%d machines of launch %s by %s, which is whole, were taken back", taken[a.Token], a.Token, a.Group.Name)
 		}
 	}
 	for _, line := range c.world.Bill() {
