@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"maps"
-	"math/rand"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
 	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,6 +25,7 @@ import (
 	restwatch "k8s.io/client-go/rest/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+	"sigs.k8s.io/randfill"
 )
 
 func codecs(t testing.TB) serializer.CodecFactory {
@@ -68,7 +67,7 @@ func line(t testing.TB, event watch.EventType, object any) []byte {
 func TestObjectsAreDecodedAsByClientGo(t *testing.T) {
 	for _, kind := range kinds() {
 		t.Run(kind.Name(), func(t *testing.T) {
-			fill := fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(1), codecs(t)).NumElements(0, 3).NilChance(0.3)
+			fill := randfill.NewWithSeed(1).NumElements(0, 3).NilChance(0.3).Funcs(metafuzzer.Funcs(codecs(t))...)
 			var sent bytes.Buffer
 			const events = 500
 			for i := range events {
