@@ -4,12 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"reflect"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -67,12 +65,3 @@ func (d *decoder) Decode() (watch.EventType, runtime.Object, error) {
 
 // Close ends the watch.
 func (d *decoder) Close() { _ = d.body.Close() }
-
-// reporter makes an event of what could not be decoded.
-type reporter struct{ resource string }
-
-func (r reporter) AsObject(err error) runtime.Object {
-	status := apierrors.NewGenericServerResponse(http.StatusInternalServerError, http.MethodGet, schema.GroupResource{Resource: r.resource}, "", err.Error(), 0, true).Status()
-	status.Details.Causes = append(status.Details.Causes, metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse, Message: err.Error()})
-	return &status
-}

@@ -6,9 +6,11 @@ package stream
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"reflect"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -77,5 +79,7 @@ func (w *watcher) WatchWithContext(ctx context.Context, options metav1.ListOptio
 	if err != nil {
 		return nil, err
 	}
-	return watch.NewStreamWatcher(newDecoder(body, w.kind), reporter{w.resource}), nil
+	// As client-go reports what it cannot decode.
+	report := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding")
+	return watch.NewStreamWatcher(newDecoder(body, w.kind), report), nil
 }
