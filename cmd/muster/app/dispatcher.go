@@ -176,6 +176,7 @@ func serveDispatcher(ctx context.Context, o Options, d dispatchcontroller.Config
 		ready = lead.ready
 		lead.lead(&options, o.LeaseDuration)
 	}
+	options.NewClient = stream.NewClient
 	if options.Cache.NewInformer, err = stream.Informers(config); err != nil {
 		return err
 	}

@@ -81,6 +81,7 @@ func run(ctx context.Context, o Options) error {
 		Cache:                  cache.Options{DefaultTransform: trim},
 		Metrics:                metricsOptions(o),
 		HealthProbeBindAddress: o.HealthAddress,
+		NewClient:              stream.NewClient,
 	}
 	unfenced := rest.CopyConfig(config)
 	if o.LeaderElect {

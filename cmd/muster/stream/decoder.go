@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// options are those by which objects are decoded as client-go does it, without managed fields, which no cache of Muster keeps.
-var options = json.JoinOptions(
+// decoding are the options by which objects are decoded as client-go does it, without managed fields, which no cache of Muster keeps.
+var decoding = json.JoinOptions(
 	jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true),
 	json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Decoder, _ *[]metav1.ManagedFieldsEntry) error { return d.SkipValue() })),
 )
@@ -55,7 +55,7 @@ func (d *decoder) Decode() (watch.EventType, runtime.Object, error) {
 	default:
 		return "", nil, fmt.Errorf("a watch of %s has an event of the type %q", d.kind.Name(), d.event.Type)
 	}
-	if err := json.Unmarshal(d.event.Object, object, options); err != nil {
+	if err := json.Unmarshal(d.event.Object, object, decoding); err != nil {
 		return "", nil, fmt.Errorf("decoding a %s of a watch: %w", d.kind.Name(), err)
 	}
 	// Typed objects do not bear their kind.

@@ -34,18 +34,13 @@ type NewInformer = func(toolscache.ListerWatcher, runtime.Object, time.Duration,
 
 // Informers returns what makes the informers of a cache of the cluster.
 func Informers(config *rest.Config) (NewInformer, error) {
-	clients := map[reflect.Type]*rest.RESTClient{}
-	for kind, resource := range streamed {
-		own := rest.CopyConfig(config)
-		version := resource.GroupVersion()
-		own.APIPath, own.GroupVersion = "/apis", &version
-		// Of what this client gets, it decodes errors alone.
-		own.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
-		client, err := rest.RESTClientFor(own)
-		if err != nil {
-			return nil, fmt.Errorf("making a client for watches of %s: %w", resource.Resource, err)
-		}
-		clients[kind] = client
+	over, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for watches: %w", err)
+	}
+	clients, err := clientsOf(config, over)
+	if err != nil {
+		return nil, err
 	}
 	return func(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
 		kind := reflect.TypeOf(o).Elem()
@@ -54,6 +49,25 @@ func Informers(config *rest.Config) (NewInformer, error) {
 		}
 		return toolscache.NewSharedIndexInformer(lw, o, resync, by)
 	}, nil
+}
+
+// clientsOf returns the clients of the streamed kinds, which decode errors alone.
+func clientsOf(config *rest.Config, over *http.Client) (map[reflect.Type]*rest.RESTClient, error) {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	out := map[reflect.Type]*rest.RESTClient{}
+	for kind, resource := range streamed {
+		own := rest.CopyConfig(config)
+		version := resource.GroupVersion()
+		own.APIPath, own.GroupVersion = "/apis", &version
+		own.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+		client, err := rest.RESTClientForConfigAndClient(own, over)
+		if err != nil {
+			return nil, fmt.Errorf("making a client of %s: %w", resource.Resource, err)
+		}
+		out[kind] = client
+	}
+	return out, nil
 }
 
 // watcher lists as its ListerWatcher does, and watches by itself.
