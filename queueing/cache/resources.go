@@ -1,12 +1,14 @@
 package cache
 
 import (
+	"maps"
 	"math"
-	"math/bits"
+	"math/big"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
@@ -19,56 +21,77 @@ func (s *Settings) counted(pod nodegroups.Resources) nodegroups.Resources {
 	if c == nil {
 		return pod
 	}
-	out := nodegroups.Resources{}
-	add := func(name corev1.ResourceName, v int64) { out[name] = nodegroups.Plus(out[name], v) }
-	for _, name := range pod.Names() {
-		v := pod[name]
-		if slices.ContainsFunc(c.ExcludeResourcePrefixes, func(p string) bool { return strings.HasPrefix(string(name), p) }) {
-			continue
-		}
-		i := slices.IndexFunc(c.Transformations, func(t kueueconfig.ResourceTransformation) bool { return t.Input == name })
-		if i < 0 {
-			add(name, v)
-			continue
-		}
+	asked := maps.Clone(pod)
+	maps.DeleteFunc(asked, func(name corev1.ResourceName, _ int64) bool {
+		return slices.ContainsFunc(c.ExcludeResourcePrefixes, func(p string) bool { return strings.HasPrefix(string(name), p) })
+	})
+	out := asked.Clone()
+	outputs := map[corev1.ResourceName]*big.Rat{}
+	for i := range c.Transformations {
 		t := &c.Transformations[i]
-		for output, factor := range nodegroups.ResourcesFrom(t.Outputs) {
-			add(output, transformed(t, v, factor, pod))
+		if _, ok := asked[t.Input]; !ok {
+			continue
 		}
-		if t.Strategy == nil || *t.Strategy == kueueconfig.Retain {
-			add(name, v)
+		if t.Strategy != nil && *t.Strategy == kueueconfig.Replace {
+			delete(out, t.Input)
 		}
+		for name, factor := range t.Outputs {
+			if outputs[name] == nil {
+				outputs[name] = new(big.Rat)
+			}
+			outputs[name].Add(outputs[name], transformed(t, asked, exact(factor)))
+		}
+	}
+	for name, v := range outputs {
+		// An output below 0 is an allowance for other outputs of its name, and takes nothing off what is requested.
+		out[name] = nodegroups.Plus(out[name], max(0, roundedUp(v.Mul(v, unitOf(name)))))
 	}
 	return out
 }
 
-// transformed is how much of an output a request for the input is worth: as many
-// times the output as there are units of the input, and of the resource that it is
-// multiplied by.
-func transformed(t *kueueconfig.ResourceTransformation, v, factor int64, pod nodegroups.Resources) int64 {
-	amount := product(factor, v, unitOf(t.Input))
-	if t.MultiplyBy != "" {
-		amount = product(amount, pod[t.MultiplyBy], unitOf(t.MultiplyBy))
+// transformed is how much of an output a pod's request for the input is worth: as many
+// times the factor as there are units of the input, and of the resource that it is
+// multiplied by, if the pod asks for that.
+func transformed(t *kueueconfig.ResourceTransformation, asked nodegroups.Resources, factor *big.Rat) *big.Rat {
+	for _, name := range []corev1.ResourceName{t.Input, t.MultiplyBy} {
+		if v, ok := asked[name]; ok {
+			factor.Mul(factor, new(big.Rat).Quo(new(big.Rat).SetInt64(v), unitOf(name)))
+		}
 	}
-	return amount
+	return factor
+}
+
+// exact is a quantity as a fraction. It has no more than nine decimals, since that is all that is read of one.
+func exact(q resource.Quantity) *big.Rat {
+	d := q.AsDec()
+	ten := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(max(d.Scale(), -d.Scale()))), nil)
+	if d.Scale() < 0 {
+		return new(big.Rat).SetInt(ten.Mul(ten, d.UnscaledBig()))
+	}
+	return new(big.Rat).SetFrac(d.UnscaledBig(), ten)
 }
 
 // unitOf is how many of the units that amounts are counted in are one.
-func unitOf(name corev1.ResourceName) int64 {
+func unitOf(name corev1.ResourceName) *big.Rat {
 	if name == corev1.ResourceCPU {
-		return 1000
+		return big.NewRat(1000, 1)
 	}
-	return 1
+	return big.NewRat(1, 1)
 }
 
-// product is a * b / unit, or the largest int64.
-func product(a, b, unit int64) int64 {
-	high, low := bits.Mul64(uint64(a), uint64(b))
-	if high >= uint64(unit) {
-		return math.MaxInt64
+// roundedUp is the next integer, or the nearest int64.
+func roundedUp(v *big.Rat) int64 {
+	whole, rest := new(big.Int).DivMod(v.Num(), v.Denom(), new(big.Int))
+	if rest.Sign() > 0 {
+		whole.Add(whole, big.NewInt(1))
 	}
-	out, _ := bits.Div64(high, low, uint64(unit))
-	return int64(min(out, math.MaxInt64))
+	switch {
+	case whole.IsInt64():
+		return whole.Int64()
+	case whole.Sign() < 0:
+		return math.MinInt64
+	}
+	return math.MaxInt64
 }
 
 // IgnoresUndeclared says that resources without quota do not keep a Workload from

@@ -167,9 +167,6 @@ func validateOutputs(outputs corev1.ResourceList, path *field.Path) field.ErrorL
 		if problems := validation.IsQualifiedName(string(name)); len(problems) > 0 {
 			errs = append(errs, field.Invalid(path.Key(string(name)), name, strings.Join(problems, "; ")))
 		}
-		if v := outputs[name]; v.Sign() < 0 {
-			errs = append(errs, field.Invalid(path.Key(string(name)), v.String(), "give 0 or more"))
-		}
 	}
 	return errs
 }

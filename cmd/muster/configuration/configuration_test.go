@@ -65,8 +65,8 @@ func TestWhatIsWrongIsToldWithLineFieldValueAndFix(t *testing.T) {
 			`f.yaml:7: queueing.resources.transformations[1].input: Invalid value: "a/b"`, `f.yaml:8: queueing.resources.transformations[1].strategy: Unsupported value: "Drop"`}},
 		{"outputs that cannot be", head + "queueing:\n  resources:\n    transformations:\n    - input: a/b\n      outputs: {cpu: much}\n", []string{
 			`f.yaml:7: queueing.resources.transformations[0].outputs[cpu]: "much" is not a quantity; write one such as 500m`}},
-		{"outputs below nothing", head + "queueing:\n  resources:\n    transformations:\n    - outputs: {cpu: -1}\n", []string{
-			`outputs[cpu]: Invalid value: "-1": give 0 or more`, "f.yaml:6: queueing.resources.transformations[0].input: Required value: name the resource to transform"}},
+		{"outputs of nothing", head + "queueing:\n  resources:\n    transformations:\n    - outputs: {c_: 1, $: 2}\n", []string{
+			`outputs[$]: Invalid value: "$"`, `outputs[c_]: Invalid value: "c_"`, "f.yaml:6: queueing.resources.transformations[0].input: Required value: name the resource to transform"}},
 		{"two ways to leave out", head + "queueing:\n  resources: {quotaCheckStrategy: IgnoreUndeclared, excludeResourcePrefixes: [a.b/]}\n", []string{
 			`f.yaml:4: queueing.resources.quotaCheckStrategy: Invalid value: "IgnoreUndeclared"`, "keep one of the two"}},
 		{"a strategy that there is not", head + "queueing:\n  resources: {quotaCheckStrategy: Sometimes}\n", []string{`Unsupported value: "Sometimes": supported values: "BlockUndeclared", "IgnoreUndeclared"`}},
