@@ -23,6 +23,7 @@ import (
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/queueing/forecast"
 	"github.com/muster-dev/muster/queueing/status"
 )
@@ -85,6 +86,10 @@ type Metrics struct {
 	shown map[types.NamespacedName]bool
 	// above are the cohorts of each ClusterQueue, its parent first.
 	above map[string][]string
+	// waitFor are the resources that a ClusterQueue is shown to have requests for, and flavors those of
+	// which a LocalQueue is shown to have some, with their resources. What goes from there goes from what is shown.
+	waitFor map[string]nodegroups.Resources
+	flavors map[types.NamespacedName][]kueue.LocalQueueFlavorUsage
 
 	forecasts forecasts
 }
@@ -92,7 +97,8 @@ type Metrics struct {
 // New returns metrics without a value, but for that of the build.
 func New(c Config) *Metrics {
 	c.Role = cmp.Or(c.Role, Standalone)
-	m := &Metrics{config: c, shown: map[types.NamespacedName]bool{}, above: map[string][]string{}}
+	m := &Metrics{config: c, shown: map[types.NamespacedName]bool{}, above: map[string][]string{},
+		waitFor: map[string]nodegroups.Resources{}, flavors: map[types.NamespacedName][]kueue.LocalQueueFlavorUsage{}}
 	m.attempts = m.counter("admission_attempts_total",
 		"Admission cycles, by whether a Workload got quota (success) or none did (inadmissible).", "result")
 	m.attempt = m.histogram("admission_attempt_duration_seconds",
@@ -303,9 +309,7 @@ func (m *Metrics) ClusterQueue(cq *kueue.ClusterQueue, f status.Figures) {
 	setPending(m.pending.queue, cq.Status.PendingWorkloads, f.Active, cq.Name)
 	m.over.queue.WithLabelValues(cq.Name).Set(float64(f.Finished))
 	m.skips.WithLabelValues(cq.Name).Set(float64(f.Skipped))
-	for name, v := range f.Pending {
-		m.asked.WithLabelValues(cq.Name, string(name)).Set(float(name, v))
-	}
+	m.asks(cq.Name, f.Pending)
 	m.stands(cq.Name, f.Cohorts)
 	m.reserving.queue.WithLabelValues(cq.Name).Set(float64(cq.Status.ReservingWorkloads))
 	m.running.queue.WithLabelValues(cq.Name).Set(float64(cq.Status.AdmittedWorkloads))
@@ -321,6 +325,19 @@ func (m *Metrics) ClusterQueue(cq *kueue.ClusterQueue, f status.Figures) {
 	use(m.usage.queue, cq.Status.FlavorsUsage)
 	if fs := cq.Status.FairSharing; fs != nil {
 		m.share.WithLabelValues(cq.Name, cohort).Set(shareOf(fs))
+	}
+}
+
+// asks shows what the Workloads that wait in a ClusterQueue request, quota or not.
+func (m *Metrics) asks(queue string, pending nodegroups.Resources) {
+	for name := range m.waitFor[queue] {
+		if _, ok := pending[name]; !ok {
+			m.asked.DeleteLabelValues(queue, string(name))
+		}
+	}
+	m.waitFor[queue] = pending
+	for name, v := range pending {
+		m.asked.WithLabelValues(queue, string(name)).Set(float(name, v))
 	}
 }
 
@@ -391,9 +408,16 @@ func (m *Metrics) LocalQueue(lq *kueue.LocalQueue, f status.Figures) {
 	m.over.local.WithLabelValues(lq.Name, lq.Namespace).Set(float64(f.Finished))
 	if f.Usage != nil {
 		m.fairUsage.WithLabelValues(lq.Name, lq.Namespace, string(lq.Spec.ClusterQueue)).Set(*f.Usage)
+	} else {
+		m.fairUsage.DeleteLabelValues(lq.Name, lq.Namespace, string(lq.Spec.ClusterQueue))
 	}
 	m.reserving.local.WithLabelValues(lq.Name, lq.Namespace).Set(float64(lq.Status.ReservingWorkloads))
 	m.running.local.WithLabelValues(lq.Name, lq.Namespace).Set(float64(lq.Status.AdmittedWorkloads))
+	key := types.NamespacedName{Namespace: lq.Namespace, Name: lq.Name}
+	if !slices.EqualFunc(m.flavors[key], lq.Status.FlavorsReservation, sameFlavor) {
+		m.forget(prometheus.Labels{"name": lq.Name, "namespace": lq.Namespace}, m.reservation.local, m.usage.local)
+	}
+	m.flavors[key] = lq.Status.FlavorsReservation
 	use := func(g *prometheus.GaugeVec, usage []kueue.LocalQueueFlavorUsage) {
 		for _, f := range usage {
 			for i := range f.Resources {
@@ -405,17 +429,24 @@ func (m *Metrics) LocalQueue(lq *kueue.LocalQueue, f status.Figures) {
 	use(m.usage.local, lq.Status.FlavorsUsage)
 }
 
+// sameFlavor reports whether amounts are of the same resources of one flavor.
+func sameFlavor(a, b kueue.LocalQueueFlavorUsage) bool {
+	return a.Name == b.Name && slices.EqualFunc(a.Resources, b.Resources, func(x, y kueue.LocalQueueResourceUsage) bool { return x.Name == y.Name })
+}
+
 // Forget drops a queue or cohort that is gone.
 func (m *Metrics) Forget(object metav1.Object) {
 	switch object.(type) {
 	case *kueue.ClusterQueue:
 		delete(m.above, object.GetName())
+		delete(m.waitFor, object.GetName())
 		m.forget(prometheus.Labels{"cluster_queue": object.GetName()}, m.vectors()...)
 		m.forget(prometheus.Labels{"preempting_cluster_queue": object.GetName()}, m.preempted)
 	case *kueue.LocalQueue:
 		key := types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
 		if m.shown[key] {
 			delete(m.shown, key)
+			delete(m.flavors, key)
 			m.forget(prometheus.Labels{"name": object.GetName(), "namespace": object.GetNamespace()}, m.vectors()...)
 		}
 	case *kueue.Cohort:

@@ -245,6 +245,17 @@ func TestWhatIsShown(t *testing.T) {
 				`kueue_cluster_queue_lending_limit{cluster_queue="team",cohort="all",flavor="spot",replica_role="standalone",resource="cpu"} 1`,
 			},
 		},
+		"a resource without quota that no workload asks for any more": {
+			config: Config{Role: Standalone},
+			happen: func(m *Metrics) {
+				asked := figures
+				asked.Pending = nodegroups.Resources{"cpu": 2500, "example.com/none": 1}
+				m.ClusterQueue(clusterQueue("True"), asked)
+				m.ClusterQueue(clusterQueue("True"), figures)
+			},
+			want:  []string{`kueue_cluster_queue_resource_pending{cluster_queue="team",replica_role="standalone",resource="cpu"} 2.5`},
+			never: []string{`kueue_cluster_queue_resource_pending{cluster_queue="team",replica_role="standalone",resource="example.com/none"`},
+		},
 		"a queue that is not, and so admits nothing": {
 			config: Config{Role: Standalone},
 			happen: func(m *Metrics) { m.ClusterQueue(clusterQueue("False"), status.Figures{}) },
@@ -282,6 +293,33 @@ func TestWhatIsShown(t *testing.T) {
 				`kueue_local_queue_admission_fair_sharing_usage{cluster_queue="",name="main",namespace="team-a",replica_role="standalone"} 1.5`,
 				`kueue_local_queue_finished_workloads_total{name="main",namespace="team-a",priority_class="high",replica_role="standalone"} 1`,
 			},
+		},
+		"a LocalQueue whose ClusterQueue has another flavor now": {
+			config: Config{Role: Standalone, LocalQueues: labels.Everything()},
+			happen: func(m *Metrics) {
+				m.Select(localQueue())
+				for _, flavor := range []kueue.ResourceFlavorReference{"spot", "reserved"} {
+					lq := localQueue()
+					lq.Status.FlavorsReservation = []kueue.LocalQueueFlavorUsage{{Name: flavor,
+						Resources: []kueue.LocalQueueResourceUsage{{Name: corev1.ResourceCPU, Total: resource.MustParse("2")}}}}
+					lq.Status.FlavorsUsage = lq.Status.FlavorsReservation
+					m.LocalQueue(lq, status.Figures{})
+				}
+			},
+			want: []string{
+				`kueue_local_queue_resource_reservation{flavor="reserved",name="main",namespace="team-a",replica_role="standalone",resource="cpu"} 2`,
+				`kueue_local_queue_resource_usage{flavor="reserved",name="main",namespace="team-a",replica_role="standalone",resource="cpu"} 2`,
+			},
+			never: []string{`kueue_local_queue_resource_reservation{flavor="spot"`, `kueue_local_queue_resource_usage{flavor="spot"`},
+		},
+		"a LocalQueue whose ClusterQueue shares by usage no more": {
+			config: Config{LocalQueues: labels.Everything()},
+			happen: func(m *Metrics) {
+				m.Select(localQueue())
+				m.LocalQueue(localQueue(), status.Figures{Usage: new(1.5)})
+				m.LocalQueue(localQueue(), status.Figures{})
+			},
+			never: []string{"kueue_local_queue_admission_fair_sharing_usage"},
 		},
 		"LocalQueues of which some are asked for": {
 			config: Config{LocalQueues: labels.SelectorFromSet(labels.Set{"shown": "yes"})},
