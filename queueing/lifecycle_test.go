@@ -212,14 +212,16 @@ func describe(w *kueue.Workload) string {
 // gives its quota back.
 func TestAWorkloadWhoseJobIsGone(t *testing.T) {
 	for name, tt := range map[string]struct {
-		job, owned, waits bool
-		want              string
+		job, owned, waits, group bool
+		want                     string
 	}{
-		"it ran":                        {job: true, want: kueue.WorkloadFinishedReasonOwnerNotFound},
-		"it waited":                     {job: true, waits: true, want: kueue.WorkloadFinishedReasonOwnerNotFound},
-		"its job is there":              {job: true, owned: true},
-		"it is of no job":               {},
-		"it is of no job and it waited": {waits: true},
+		"it ran":                           {job: true, want: kueue.WorkloadFinishedReasonOwnerNotFound},
+		"it waited":                        {job: true, waits: true, want: kueue.WorkloadFinishedReasonOwnerNotFound},
+		"its job is there":                 {job: true, owned: true},
+		"Kueue has its StatefulSet own it": {job: true, group: true, owned: true},
+		"its group of pods is gone":        {job: true, group: true, want: kueue.WorkloadFinishedReasonOwnerNotFound},
+		"it is of no job":                  {},
+		"it is of no job and it waited":    {waits: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
@@ -237,6 +239,10 @@ func TestAWorkloadWhoseJobIsGone(t *testing.T) {
 			w.set(object)
 			w.cycles(t)
 			left := w.find(t, "one")
+			if tt.group {
+				left.Annotations = map[string]string{workload.GroupAnnotation: "true"}
+				left.OwnerReferences = []metav1.OwnerReference{{Kind: "StatefulSet", Name: "one", UID: "1234"}}
+			}
 			if !tt.owned {
 				left.OwnerReferences = nil
 			}

@@ -9,9 +9,11 @@ import (
 )
 
 // Orphaned ends a Workload of a job that is gone, as a deletion with --cascade=orphan
-// leaves it: without an owner. It would hold its quota for ever.
+// leaves it: without an owner. It would hold its quota for ever. The owners of a group of pods do
+// not control its Workload; Kueue names a StatefulSet or LeaderWorkerSet among them as its job.
 func (s Rules) Orphaned(w *cache.Workload) *Verdict {
-	if w.Object.Labels[workload.JobUIDLabel] == "" || metav1.GetControllerOf(w.Object) != nil || !w.Object.DeletionTimestamp.IsZero() {
+	isOwned := metav1.GetControllerOf(w.Object) != nil || workload.IsGroup(w.Object) && len(w.Object.OwnerReferences) > 0
+	if w.Object.Labels[workload.JobUIDLabel] == "" || isOwned || !w.Object.DeletionTimestamp.IsZero() {
 		return nil
 	}
 	const message = "The workload's owner no longer exists"

@@ -103,11 +103,14 @@ func groupOf(pod client.Object) string {
 
 // keyOfWorkload is the gang of a Workload; false if it is of something else.
 func keyOfWorkload(w *kueue.Workload) (k key, ok bool) {
-	if workload.IsGroup(w) {
-		return key{family: group, namespace: w.Namespace, name: w.Name}, true
-	}
 	owner := metav1.GetControllerOf(w)
-	if owner == nil {
+	if workload.IsGroup(w) {
+		owner = makerOf(w)
+	}
+	switch {
+	case owner == nil && workload.IsGroup(w):
+		return key{family: group, namespace: w.Namespace, name: w.Name}, true
+	case owner == nil:
 		return k, false
 	}
 	k = key{namespace: w.Namespace, name: owner.Name}
@@ -124,4 +127,15 @@ func keyOfWorkload(w *kueue.Workload) (k key, ok bool) {
 		return k, false
 	}
 	return k, true
+}
+
+// makerOf is what makes the pods of a group, as Kueue marks it: it owns their Workload beside them and
+// controls it no more than they do. It is nil for pods that bear the name of a group.
+func makerOf(w *kueue.Workload) *metav1.OwnerReference {
+	for i := range w.OwnerReferences {
+		if o := &w.OwnerReferences[i]; o.Kind != podKind.Kind && string(o.UID) == w.Labels[jobs.JobUIDLabel] {
+			return o
+		}
+	}
+	return nil
 }

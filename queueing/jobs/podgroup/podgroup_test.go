@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
@@ -544,6 +545,34 @@ func TestALeaderWorkerSet(t *testing.T) {
 	g.evict()
 	g.settle(keys[1])
 	g.is("evicted, it queues again", " | 1 2 Evicted")
+}
+
+// TestGangsOfKueuesWorkloads: Kueue has what makes pods own their Workload beside the pods, and control it no
+// more than they do.
+func TestGangsOfKueuesWorkloads(t *testing.T) {
+	owner := func(kind schema.GroupVersionKind, name string) metav1.OwnerReference {
+		return metav1.OwnerReference{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind, Name: name, UID: types.UID("uid-" + name)}
+	}
+	pod := owner(podKind, "web-0")
+	for name, tt := range map[string]struct {
+		owners []metav1.OwnerReference
+		maker  string
+		want   key
+	}{
+		"of a StatefulSet":       {[]metav1.OwnerReference{pod, owner(statefulSetKind, "web")}, "uid-web", key{family: ofStatefulSet, namespace: "default", name: "web"}},
+		"of a LeaderWorkerSet":   {[]metav1.OwnerReference{owner(leaderWorkerSetKind, "web"), pod}, "uid-web", key{family: ofLeaderWorkerSet, namespace: "default", name: "web", index: 2}},
+		"of pods":                {[]metav1.OwnerReference{pod}, "", key{family: group, namespace: "default", name: "workload"}},
+		"of another StatefulSet": {[]metav1.OwnerReference{owner(statefulSetKind, "web")}, "uid-other", key{family: group, namespace: "default", name: "workload"}},
+	} {
+		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "workload", OwnerReferences: tt.owners, Labels: map[string]string{},
+			Annotations: map[string]string{workload.GroupAnnotation: "true", groupIndexAnnotation: "2"}}}
+		if tt.maker != "" {
+			w.Labels[jobs.JobUIDLabel] = tt.maker
+		}
+		if got, ok := keyOfWorkload(w); got != tt.want || !ok {
+			t.Errorf("%s: it is of %v, want %v", name, got, tt.want)
+		}
+	}
 }
 
 // newer is a cluster whose Workloads have changed since a cache was told.
