@@ -132,7 +132,7 @@ func (e *Editor) Evict(reason, cause, message string) {
 	}
 	e.Set(kueue.WorkloadEvicted, metav1.ConditionTrue, reason, message)
 	requeued := metav1.ConditionFalse
-	if reason == kueue.WorkloadEvictedByPreemption {
+	if reason == kueue.WorkloadEvictedByPreemption || reason == kueue.WorkloadEvictedDueToNodeFailures {
 		// It waits for nothing but quota.
 		requeued = metav1.ConditionTrue
 	}
@@ -142,6 +142,7 @@ func (e *Editor) Evict(reason, cause, message string) {
 	e.ResetChecks()
 	// Where its copies are is on record elsewhere.
 	e.Status.ClusterName, e.Status.NominatedClusterNames = nil, nil
+	e.Status.UnhealthyNodes = nil
 }
 
 // DueTo stands between the reason of an eviction and its cause.

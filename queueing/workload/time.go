@@ -36,7 +36,7 @@ func MostTime(w *kueue.Workload) (time.Duration, bool) {
 
 // Backoff is base doubled n times, at most limit.
 func Backoff(base time.Duration, n int32, limit time.Duration) time.Duration {
-	for ; n > 0 && base < limit; n-- {
+	for ; n > 0 && 0 < base && base < limit; n-- {
 		base *= 2
 	}
 	return min(base, limit)
