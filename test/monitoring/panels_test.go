@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+	"sigs.k8s.io/yaml"
 
 	"github.com/muster-dev/muster/cmd/muster/app"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -51,7 +52,11 @@ func TestEveryPanelHasData(t *testing.T) {
 
 	var left []string
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); <-time.After(500 * time.Millisecond) {
-		if left = without(t, api); len(left) == 0 {
+		left = without(t, api)
+		if problem := ask(api, `muster_spend_usd_per_hour{namespace=~"team.*"}`); problem != "" {
+			left = append(left, "what tenants spend by their namespaces: "+problem)
+		}
+		if len(left) == 0 {
 			return
 		}
 	}
@@ -104,8 +109,28 @@ func scrapes(t *testing.T) (out []string) {
 	return out
 }
 
+// relabelings are those of the chart's ServiceMonitor.
+func relabelings(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../deploy/charts/muster/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values struct {
+		Metrics struct{ ServiceMonitor struct{ Relabelings []map[string]string } }
+	}
+	if err := yaml.Unmarshal(text, &values); err != nil {
+		t.Fatal(err)
+	}
+	out, err := json.Marshal(values.Metrics.ServiceMonitor.Relabelings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
 // run starts a Prometheus that scrapes the target, with Muster's rules, and returns
-// its address.
+// its address. Its operator gives each target these labels, which rename those of metrics.
 func run(t *testing.T, binary, target string) string {
 	t.Helper()
 	rules, err := filepath.Abs(rulesFile)
@@ -114,7 +139,8 @@ func run(t *testing.T, binary, target string) string {
 	}
 	folder := t.TempDir()
 	config := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\n"+
-		"scrape_configs: [{job_name: muster, static_configs: [{targets: [%q]}]}]\n", rules, target)
+		"scrape_configs: [{job_name: muster, relabel_configs: %s, static_configs: [{targets: [%q], labels: {namespace: muster-system, pod: muster-0, "+
+		"service: muster-metrics, endpoint: metrics, container: muster}}]}]\n", rules, relabelings(t), target)
 	if err := os.WriteFile(filepath.Join(folder, "prometheus.yml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
