@@ -98,9 +98,15 @@ func (w *watch) OnAdd(o any, _ bool) {
 	}
 }
 
-// OnUpdate implements toolscache.ResourceEventHandler.
+// OnUpdate implements toolscache.ResourceEventHandler. It may bring another request of the same name,
+// if the informer has missed that the one before was deleted.
 func (w *watch) OnUpdate(before, now any) {
 	old, r := before.(*provreq.ProvisioningRequest), now.(*provreq.ProvisioningRequest)
+	if old.UID != r.UID {
+		w.OnDelete(old)
+		w.OnAdd(r, false)
+		return
+	}
 	if !w.Served.Serves(r) {
 		return
 	}

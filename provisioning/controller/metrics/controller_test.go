@@ -219,6 +219,19 @@ func TestRequestsAreTimedAndBookingsCounted(t *testing.T) {
 	})
 }
 
+// TestAnotherRequestOfTheSameName comes as an update, where the watch was broken meanwhile.
+func TestAnotherRequestOfTheSameName(t *testing.T) {
+	live(t, func(w *world) {
+		begun := w.request("gang", 1, transaction.Launching)
+		w.informer.Add(begun)
+		another := w.request("gang", 1, transaction.Done, is(provreq.Provisioned, "CapacityIsProvisioned"))
+		another.UID = "another"
+		w.informer.Update(begun, another)
+		w.shows("muster_attempts_total muster_bookings_total",
+			"muster_attempts_total{machines=2,outcome=Undone} 1")
+	})
+}
+
 // TestWhatMachinesCost: two machines of 36 USD an hour, a cent a second; one is
 // rolled back.
 func TestWhatMachinesCost(t *testing.T) {

@@ -213,18 +213,18 @@ func (c *Controller) carryOut(ctx context.Context, e *model.Entry, step transact
 func (c *Controller) done(ctx context.Context, e *model.Entry, step transaction.Step, err error) {
 	c.mu.Lock()
 	delete(c.busy, e.UID)
-	now, exists := c.Model.Request(e.UID)
-	if !exists || now.Status == transaction.Over {
-		delete(c.reported, e.UID)
-	}
+	_, exists := c.Model.Request(e.UID)
+	now := c.Clock.Now()
+	// Requests of which nothing was tried when it was time are gone.
+	maps.DeleteFunc(c.later, func(uid types.UID, r retry) bool { return !c.busy[uid] && now.Sub(r.at) > lastRetry })
 	switch {
 	case err == nil || !exists:
 		delete(c.later, e.UID)
 	case apierrors.IsConflict(err): // another write was faster, and is on its way here
-		c.later[e.UID] = retry{at: c.Clock.Now().Add(firstRetry)}
+		c.later[e.UID] = retry{at: now.Add(firstRetry)}
 	default:
 		wait := min(max(firstRetry, 2*c.later[e.UID].wait), lastRetry)
-		c.later[e.UID] = retry{at: c.Clock.Now().Add(wait), wait: wait}
+		c.later[e.UID] = retry{at: now.Add(wait), wait: wait}
 	}
 	c.mu.Unlock()
 	if err != nil && ctx.Err() == nil {

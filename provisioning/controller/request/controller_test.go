@@ -40,8 +40,9 @@ import (
 type site struct {
 	*testing.T
 	client.Client
-	model  *model.Model
-	events *events.FakeRecorder
+	model      *model.Model
+	events     *events.FakeRecorder
+	controller *Controller
 
 	mu sync.Mutex
 	// writes by what was written.
@@ -94,6 +95,7 @@ func play(t *testing.T, story func(*site)) {
 			Model: s.model, Synced: func(context.Context) bool { return true }, Changed: s.model.Changed(), Events: s.events,
 			Clock: clock.RealClock{},
 		}
+		s.controller = c
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- c.Start(ctx) }()
@@ -362,6 +364,41 @@ func TestAStatusIsWrittenWhenItChanges(t *testing.T) {
 			t.Errorf("the status was written %d times while nothing changed", n)
 		}
 	})
+}
+
+// Requests come and go for as long as the process lives.
+func TestNothingIsKeptOfRequestsThatAreGone(t *testing.T) {
+	for name, refusal := range map[string]error{"their statuses were written": nil, "no status could be written": errors.New("no")} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(s *site) {
+				s.group()
+				s.mute = refusal
+				for i := range 30 {
+					s.request(transaction.ClassCheckCapacity, func(r *provreq.ProvisioningRequest) { r.UID = types.UID(fmt.Sprint("uid-", i)) })
+					s.pass(time.Minute)
+					for _, o := range []client.Object{
+						&provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gang"}},
+						&corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "workers"}},
+					} {
+						if err := s.Get(s.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+							t.Fatal(err)
+						}
+						if err := s.Delete(s.Context(), o); err != nil {
+							t.Fatal(err)
+						}
+						s.model.Delete(o)
+					}
+					s.pass(time.Minute)
+				}
+				c := s.controller
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				if kept := len(c.busy) + len(c.later) + len(c.reported); kept > 1 {
+					t.Errorf("%d busy, %d to be tried again, %d reported", len(c.busy), len(c.later), len(c.reported))
+				}
+			})
+		})
+	}
 }
 
 // A gang that has waited, booked nodes, and lost one of them to another pod waits again,

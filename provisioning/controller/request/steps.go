@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -67,7 +69,10 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step transactio
 	case transaction.Report:
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.reported[e.UID] = c.Clock.Now()
+		now := c.Clock.Now()
+		// One that is older keeps nothing from being written, and its request may be gone.
+		maps.DeleteFunc(c.reported, func(_ types.UID, at time.Time) bool { return !now.Before(at.Add(reportEvery)) })
+		c.reported[e.UID] = now
 		if step.Condition.Type == transaction.DryRun {
 			c.observed(ctx, e, step.Condition)
 		}
