@@ -68,6 +68,11 @@ type Config struct {
 	// kube-apiserver some time, so it is off in measurements.
 	Audit bool
 
+	// TypeChecking has kube-controller-manager check the expressions of ValidatingAdmissionPolicies against the schemas of
+	// their kinds and put what it finds into their status. That is a seventh of the CPU time of a start and changes nothing
+	// that a policy does, so it is off.
+	TypeChecking bool
+
 	// Binary is the muster-sandbox program that is run for each component; empty means the running program.
 	Binary string
 
