@@ -20,12 +20,7 @@ type upCommand struct {
 	ended chan error
 }
 
-func startCommand(t *testing.T) *upCommand {
-	t.Helper()
-	return startCommandIn(t, t.TempDir())
-}
-
-func startCommandIn(t *testing.T, home string) *upCommand {
+func startCommand(t *testing.T, home string, only ...string) *upCommand {
 	t.Helper()
 	up := &upCommand{t: t, home: home, log: filepath.Join(t.TempDir(), "up.log"), ended: make(chan error, 1)}
 	log, err := os.Create(up.log)
@@ -33,7 +28,7 @@ func startCommandIn(t *testing.T, home string) *upCommand {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	up.cmd = exec.Command(binary(t), "up", "--only", cluster.Etcd+","+cluster.APIServer)
+	up.cmd = exec.Command(binary(t), "up", "--only", strings.Join(only, ","))
 	up.cmd.Env = append(os.Environ(), cluster.HomeVariable+"="+home)
 	up.cmd.Stdout, up.cmd.Stderr = log, log
 	if err := up.cmd.Start(); err != nil {

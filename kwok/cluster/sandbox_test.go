@@ -114,32 +114,29 @@ func TestAnOperatorIsAComponent(t *testing.T) {
 }
 
 func TestPausedComponentStaysDown(t *testing.T) {
-	c := start(t, cluster.Config{Name: "pause", Only: []string{cluster.Etcd, cluster.APIServer}})
-	if err := c.Pause(cluster.APIServer); err != nil {
+	c := start(t, cluster.Config{Name: "pause", Only: []string{cluster.Etcd}})
+	if err := c.Pause(cluster.Etcd); err != nil {
 		t.Fatal(err)
 	}
-	if state := component(t, c, cluster.APIServer); state.Phase != cluster.Paused || state.PID != 0 {
+	if state := component(t, c, cluster.Etcd); state.Phase != cluster.Paused || state.PID != 0 {
 		t.Errorf("phase %s, process %d; want it paused without one", state.Phase, state.PID)
 	}
-	if err := c.Resume(cluster.APIServer); err != nil {
+	if err := c.Resume(cluster.Etcd); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
-	if err := c.WaitReady(ctx, cluster.APIServer); err != nil {
+	if err := c.WaitReady(ctx, cluster.Etcd); err != nil {
 		t.Fatal(err)
 	}
 }
 
+// That each has objects of its own is seen in TestASetIsOneSandboxOfSeveralClusters.
 func TestTwoSideBySideAndNothingLeft(t *testing.T) {
 	home := t.TempDir()
 	registry := cluster.NewRegistry(home)
-	first := start(t, cluster.Config{Name: "first", Only: []string{cluster.Etcd, cluster.APIServer}, Registry: registry})
-	second := start(t, cluster.Config{Name: "second", Only: []string{cluster.Etcd, cluster.APIServer}, Registry: registry})
-	createConfigMap(t, first, "only-in-the-first")
-	if _, err := kubernetes.NewForConfigOrDie(second.RESTConfig()).CoreV1().ConfigMaps("default").Get(t.Context(), "only-in-the-first", metav1.GetOptions{}); err == nil {
-		t.Error("the second sandbox sees what is in the first")
-	}
+	first := start(t, cluster.Config{Name: "first", Only: []string{cluster.Etcd}, Registry: registry})
+	second := start(t, cluster.Config{Name: "second", Only: []string{cluster.Etcd}, Registry: registry})
 	if states, err := registry.List(); err != nil || len(states) != 2 {
 		t.Errorf("%d sandboxes listed (%v), want 2", len(states), err)
 	}
@@ -284,20 +281,23 @@ func TestComponentThatCannotStartIsReportedWithItsLog(t *testing.T) {
 }
 
 func TestSignalsEndTheCommand(t *testing.T) {
+	// Whether there is a kube-apiserver changes only the order of the end.
+	both, alone := []string{cluster.Etcd, cluster.APIServer}, []string{cluster.Etcd}
 	cases := map[string]struct {
+		only    []string
 		at      string // the line at which the signals come
 		signals []os.Signal
 		orderly bool
 	}{
-		"SIGTERM":                  {at: "To reach it", signals: []os.Signal{syscall.SIGTERM}, orderly: true},
-		"SIGINT":                   {at: "To reach it", signals: []os.Signal{syscall.SIGINT}, orderly: true},
-		"SIGINT twice":             {at: "To reach it", signals: []os.Signal{syscall.SIGINT, syscall.SIGINT}, orderly: true},
-		"SIGINT during the start":  {at: "etcd serves", signals: []os.Signal{syscall.SIGINT}},
-		"SIGTERM during the start": {at: "folders, ports", signals: []os.Signal{syscall.SIGTERM}},
+		"SIGTERM":                  {only: both, at: "To reach it", signals: []os.Signal{syscall.SIGTERM}, orderly: true},
+		"SIGINT":                   {only: alone, at: "To reach it", signals: []os.Signal{syscall.SIGINT}, orderly: true},
+		"SIGINT twice":             {only: alone, at: "To reach it", signals: []os.Signal{syscall.SIGINT, syscall.SIGINT}, orderly: true},
+		"SIGINT during the start":  {only: both, at: "etcd serves", signals: []os.Signal{syscall.SIGINT}},
+		"SIGTERM during the start": {only: both, at: "folders, ports", signals: []os.Signal{syscall.SIGTERM}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			up := startCommand(t)
+			up := startCommand(t, t.TempDir(), c.only...)
 			up.awaitLine(c.at)
 			children := up.children()
 			for _, signal := range c.signals {
@@ -320,7 +320,7 @@ func TestSignalsEndTheCommand(t *testing.T) {
 }
 
 func TestKilledCommandLeavesNoProcessAndCanBeFollowedByAnother(t *testing.T) {
-	up := startCommand(t)
+	up := startCommand(t, t.TempDir(), cluster.Etcd, cluster.APIServer)
 	up.awaitLine("To reach it")
 	children := up.children()
 	if len(children) != 2 {
@@ -336,7 +336,7 @@ func TestKilledCommandLeavesNoProcessAndCanBeFollowedByAnother(t *testing.T) {
 	}
 	awaitGone(t, children)
 
-	again := startCommandIn(t, up.home)
+	again := startCommand(t, up.home, cluster.Etcd)
 	again.awaitLine("To reach it")
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
