@@ -23,6 +23,27 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
+// Tests that run side by side wait for their turn here: go test begins them in any order, and a long one that began last
+// would be waited for alone. The three that take minutes, and for most of them little CPU time, begin at once.
+var (
+	// sites is for tests in the cluster that they share.
+	sites = make(turns, 4)
+	// clusters is for tests that start one of their own.
+	clusters = make(turns, 2)
+)
+
+// turns has a place for each test that may go on.
+type turns chan struct{}
+
+// take waits for a place, which the test has until it is over.
+func (q turns) take(t *testing.T) {
+	t.Helper()
+	began := time.Now()
+	q <- struct{}{}
+	t.Cleanup(func() { <-q })
+	t.Logf("its turn came after %s", time.Since(began).Round(time.Second))
+}
+
 // site is a test's own part of a cluster.
 type site struct{ *testbed.Site }
 
@@ -31,6 +52,7 @@ type site struct{ *testbed.Site }
 // has a cluster of its own: see alone.
 func newSite(t *testing.T) *site {
 	t.Helper()
+	sites.take(t)
 	return &site{testbed.NewSite(t, clusterOf(t))}
 }
 
@@ -162,7 +184,7 @@ func (s *site) complete(j *batchv1.Job) {
 	s.Helper()
 	s.Eventually("completion of job "+j.Name, func() bool { return s.IsComplete(j) }, func() string {
 		if w := s.Workload(j); w != nil {
-			return fmt.Sprintf("workload: %v; checks: %v", w.Status.Conditions, w.Status.AdmissionChecks)
+			return fmt.Sprintf("workload: %v; checks: %v; pods: %v", w.Status.Conditions, w.Status.AdmissionChecks, s.pods())
 		}
 		return "it has no workload"
 	})

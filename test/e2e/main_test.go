@@ -25,8 +25,8 @@ var shared *testbed.Cluster
 
 func TestMain(m *testing.M) {
 	os.Exit(testbed.Suite{
-		// Three wait for minutes, in their own clusters: the storm, the stories without Muster, and the demo.
-		Parallel: 6,
+		// All of them, since they take turns.
+		Parallel: 100,
 		Programs: []string{testbed.SandboxVariable},
 		Start: func(ctx context.Context, _ string) (_ *testbed.Cluster, err error) {
 			config := withClouds()

@@ -136,6 +136,7 @@ func (s *site) events(o client.Object) (out []string) {
 // TestAPodWaitsForItsMachine: a plain pod is held until its machine is there, runs on it, and
 // ends.
 func TestAPodWaitsForItsMachine(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.Group("a", nil)
 	s.queue(g)
@@ -162,6 +163,7 @@ func TestAPodWaitsForItsMachine(t *testing.T) {
 // TestAPodGroupStartsAsAWhole: a group of two roles is held until all of its pods are there and
 // its machines too; an eviction deletes its pods; the next pods by its name run and end.
 func TestAPodGroupStartsAsAWhole(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.queue(s.Group("a", nil))
 	group := inGroup("ring", 3)
@@ -228,6 +230,7 @@ func TestNothingButMusterTakesTheGateOff(t *testing.T) {
 // pod is made when the first is ready, as a whole. An eviction deletes their pods, and they
 // come back gated.
 func TestServingKindsGoThroughTheQueue(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.queue(s.Group("a", nil))
 	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}, Spec: s.podSpec()}

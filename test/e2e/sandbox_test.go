@@ -19,6 +19,8 @@ func TestTheDemoTellsItsStories(t *testing.T) {
 	t.Parallel()
 	for _, cloud := range []string{"kwok", "aws", "gcp"} {
 		t.Run(cloud, func(t *testing.T) {
+			t.Parallel()
+			clusters.take(t)
 			name := fmt.Sprintf("demo-%s-%d", cloud, os.Getpid())
 			out, err := exec.CommandContext(t.Context(), os.Getenv(testbed.SandboxVariable), "demo", "--name", name, "--cloud", cloud).CombinedOutput()
 			if err != nil {

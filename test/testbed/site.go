@@ -20,7 +20,7 @@ const (
 	// Patience is how long a test waits for what should come.
 	Patience = 60 * time.Second
 	// pace is how often it looks.
-	pace = 50 * time.Millisecond
+	pace = 100 * time.Millisecond
 )
 
 // Site is a test's own part of a cluster: a namespace, and groups, flavors and queues of
