@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,7 +56,12 @@ var (
 	stock, dispatcher *managers.Manager
 )
 
+// TestMain has more tests go on at a time than there are cores, since they mostly wait.
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	flag.Parse()
 	os.Exit(run(m))
 }
@@ -128,21 +134,26 @@ func start(ctx context.Context, dir string) error {
 	if managedBy == byMuster {
 		begin = startMuster
 	}
-	flags, err := begin(ctx, dir)
+	workers = make([]*testbed.Cluster, *numberOfWorkers)
+	var flags []string
+	var all errgroup.Group
+	all.Go(func() (err error) {
+		flags, err = begin(ctx, dir)
+		return err
+	})
+	for i := range workers {
+		all.Go(func() (err error) {
+			c := cluster.Config{Progress: os.Stderr}
+			sandbox.Fill(&c)
+			if workers[i], err = testbed.Start(ctx, sandbox.Worker(i+1), c); err != nil {
+				return err
+			}
+			return watchSpending(ctx, i)
+		})
+	}
+	err := all.Wait()
 	if err != nil {
 		return err
-	}
-	for i := range *numberOfWorkers {
-		c := cluster.Config{Progress: os.Stderr}
-		sandbox.Fill(&c)
-		w, err := testbed.Start(ctx, sandbox.Worker(i+1), c)
-		if err != nil {
-			return err
-		}
-		workers = append(workers, w)
-		if err := watchSpending(ctx, i); err != nil {
-			return err
-		}
 	}
 	for i, w := range workers {
 		if err := introduce(ctx, sandbox.Worker(i+1), w); err != nil {
