@@ -132,16 +132,18 @@ unit: ## Run the tests that need no cluster.
 	go test -short $(ARGS) $$(go list ./... | grep -v -e /test/e2e -e /test/kueue -e /test/operators -e /test/kinds)
 
 .PHONY: simulate
-simulate: ## Play 10,000 seeded stories of the provisioner, as many in racks, 100,000 interleavings of the queues, and all random cases of other tests.
+simulate: twin ## Play 10,000 seeded stories of the provisioner, as many in racks, 100,000 interleavings of the queues, and all random cases of other tests.
 	go test ./test/simulation -run TestRandomStories -timeout 240m -runs 10000 $(ARGS)
 	go test ./queueing/controller/loop -run TestInterleavings -timeout 120m -interleavings 100000 $(ARGS)
-	go test -timeout 60m ./cloudprovider/... ./provisioning/... ./queueing/... ./test/bench/worth
+	$(PROGRAMS) go test -timeout 60m ./cloudprovider/... ./provisioning/... ./queueing/... ./cmd/view ./cmd/muster/externalgrpc \
+		./test/bench/worth ./test/kueue/topology
 
 .PHONY: e2e-all
 e2e-all: build ## Run all of test/e2e in full: ten minutes of storm, 20 changes of leader, 12 deaths a story, 1,000 races.
 	$(MAKE) --no-print-directory operators
 	MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) MUSTER_OPERATORS=all go test ./test/e2e -timeout 180m \
 		-storm 10m -leader-rounds 20 -kills 12 -races 1000 -pairs 2000 -garbage 200 $(ARGS)
+	$(PROGRAMS) go test -p 1 ./test/clusters ./test/multikueue ./test/bench -timeout 60m $(ARGS)
 
 .PHONY: operators
 operators: build ## Build the controllers of other projects that a sandbox can run, half an hour the first time, and test them.

@@ -19,9 +19,13 @@ func TestSharesFollowWeights(t *testing.T) {
 	const (
 		cpus = 35
 		// settles is when the first Workloads have made room for others.
-		settles, watched = 10 * time.Second, 30 * time.Second
-		tolerance        = 0.05
+		settles   = 10 * time.Second
+		tolerance = 0.05
 	)
+	watched := 30 * time.Second
+	if testing.Short() {
+		watched = 15 * time.Second
+	}
 	weights := []int{1, 2, 4}
 	// Long beside what the API server takes to let the next one in.
 	one := &class{name: "one", cpu: "1", runs: 5 * time.Second}

@@ -30,6 +30,7 @@ import (
 	"github.com/muster-dev/muster/cmd/muster/app"
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/kwok/cluster"
+	"github.com/muster-dev/muster/kwok/demo"
 	"github.com/muster-dev/muster/kwok/sandbox"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/queueing/jobs"
@@ -101,8 +102,12 @@ func asManager(t *testing.T, c *testbed.Clusters, worker string) (client.Client,
 	return out, config
 }
 
-// TestTheDemoTellsItsStory runs the demo of several clusters as a newcomer does.
+// TestTheDemoTellsItsStory runs the demo of several clusters as a newcomer does, in clusters of its own. With -short its story is told in those
+// of TestAManagerAndItsWorkers alone.
 func TestTheDemoTellsItsStory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make e2e-all runs the command")
+	}
 	binary := os.Getenv(testbed.SandboxVariable)
 	if binary == "" {
 		t.Skip("set " + testbed.SandboxVariable + " to a built muster-sandbox to run this test, as `make test` does")
@@ -180,7 +185,23 @@ func TestAManagerAndItsWorkers(t *testing.T) {
 		t.Run("the manager's rights in "+w.Name, func(t *testing.T) { testRights(t, c, w) })
 		t.Run("the gate of "+w.Name, func(t *testing.T) { testGate(t, c, w) })
 	}
+	t.Run("the demo tells its story", func(t *testing.T) { testDemo(t, c) })
 	t.Run("a gang of the manager's runs in a worker", func(t *testing.T) { testGang(t, c) })
+}
+
+// testDemo leaves the first worker without machines.
+func testDemo(t *testing.T, c *testbed.Clusters) {
+	scheme, err := app.NewScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := demo.ClustersOptions{Manager: c.Manager.RESTConfig(), Scheme: scheme, Out: t.Output()}
+	for i, w := range c.Workers {
+		o.Workers[i] = demo.Worker{Name: w.Name, Config: w.RESTConfig()}
+	}
+	if err := demo.RunClusters(t.Context(), o); err != nil {
+		t.Error(err)
+	}
 }
 
 // testRights asks the worker what the manager may do there.
@@ -304,11 +325,27 @@ func testGang(t *testing.T, c *testbed.Clusters) {
 		if worker.Name == chosen {
 			want = 2
 		}
-		var nodes corev1.NodeList
-		if err := worker.Kube.List(t.Context(), &nodes, client.MatchingLabels{v1alpha1.NodeGroupLabel: "gpu"}); err != nil || len(nodes.Items) != want {
-			t.Errorf("%s has %d nodes of the group (%v), want %d", worker.Name, len(nodes.Items), err, want)
+		if got := machinesOf(t, worker.Cluster, gang.Name); len(got) != want {
+			t.Errorf("in %s its pods ran on the nodes %v, want %d", worker.Name, got, want)
 		}
 	}
+}
+
+// machinesOf are the nodes of the group that pods of the job have run on.
+func machinesOf(t *testing.T, c *testbed.Cluster, job string) (out []string) {
+	t.Helper()
+	var pods corev1.PodList
+	if err := c.Kube.List(t.Context(), &pods, client.MatchingLabels{batchv1.JobNameLabel: job}); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pods.Items {
+		var node corev1.Node
+		if get(t, c, "", p.Spec.NodeName, &node); node.Labels[v1alpha1.NodeGroupLabel] == "gpu" {
+			out = append(out, node.Name)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // workload asks for no queue.
