@@ -24,9 +24,6 @@ const (
 	maxLines = 3500
 )
 
-// large are the packages that may have more lines, each with its why.
-var large = map[string]string{}
-
 func TestShape(t *testing.T) {
 	for _, dir := range slices.Concat(folders(t, "provisioning"), folders(t, "queueing")) {
 		p := resolve(t, dir)
@@ -38,7 +35,7 @@ func TestShape(t *testing.T) {
 		if knot := p.knot(); len(knot) > maxKnot {
 			t.Errorf("%s: %d files all reach each other; %d may: %s", dir, len(knot), maxKnot, strings.Join(knot, ", "))
 		}
-		if p.lines > maxLines && large[dir] == "" {
+		if p.lines > maxLines {
 			t.Errorf("%s has %d lines; %d are allowed: it is more than one package", dir, p.lines, maxLines)
 		}
 	}
