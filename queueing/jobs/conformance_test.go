@@ -46,7 +46,7 @@ func subject(gvk schema.GroupVersionKind) conformance.Subject {
 		Indexes: map[string]client.IndexerFunc{ControllerIndex: ControllerOf, PrebuiltIndex: PrebuiltOf, PodIndex: JobUIDOf},
 		New: func(cached client.Client, live client.Reader, recorder events.EventRecorder, now func() time.Time, podsReady bool) conformance.Controller {
 			r := NewReconciler(kind, cached, live, recorder, now)
-			*r.Owners(), *r.PodsReady() = OwnersAmong(all), podsReady
+			*r.Owners(), *r.PodsReady() = ByGroupKind(all), podsReady
 			return conformance.Controller{
 				Reconcile: func(ctx context.Context, key any) (reconcile.Result, error) {
 					return r.Reconcile(ctx, key.(reconcile.Request))

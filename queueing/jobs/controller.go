@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -65,7 +66,7 @@ func Add(mgr ctrl.Manager, c config.Config, m *metrics.Metrics, webhook bool, ki
 			now:          time.Now,
 			podsReady:    c.WaitForPodsReady != nil,
 			unqueued:     unqueued,
-			owners:       ownersAmong(kinds),
+			owners:       byGroupKind(kinds),
 			labelsToCopy: c.LabelKeysToCopy,
 			gangs:        gangs,
 		}
@@ -92,6 +93,9 @@ func (r *reconciler) add(mgr ctrl.Manager) error {
 	}
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), job, prebuiltIndex, prebuiltOf); err != nil {
 		return fmt.Errorf("indexing jobs by the Workload that they name: %w", err)
+	}
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), job, controllerIndex, controllerOf); err != nil {
+		return fmt.Errorf("indexing jobs by their controller: %w", err)
 	}
 	w := watches{r}
 	b := ctrl.NewControllerManagedBy(mgr).Named(strings.ToLower(r.kind.GroupVersionKind().GroupKind().String())).
@@ -135,6 +139,7 @@ func (r watches) all() []watch {
 		{object: &kueue.Workload{}, jobs: r.jobsOfPrebuilt},
 		{object: &kueue.WorkloadPriorityClass{}, jobs: r.jobsOfClass, passes: []predicate.Predicate{createdOrDeleted}},
 		{object: &schedulingv1.PriorityClass{}, jobs: r.jobsOfPriority},
+		{object: &batchv1.Job{}, jobs: r.jobsOf, passes: []predicate.Predicate{startsOrStops}},
 	}
 	if _, tracked := r.kind.(Tracker); !tracked {
 		out = append(out, watch{object: &corev1.Pod{}, jobs: r.jobOfPod, passes: []predicate.Predicate{podChanges}})

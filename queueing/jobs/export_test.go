@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -28,15 +27,15 @@ func NewReconciler(kind Kind, c client.Client, live client.Reader, recorder even
 	return &reconciler{kind: kind, client: c, live: live, recorder: recorder, now: now, metrics: metrics.New(metrics.Config{}), gangs: &atomic.Bool{}}
 }
 
-func (r *reconciler) Client() *client.Client              { return &r.client }
-func (r *reconciler) Live() *client.Reader                { return &r.live }
-func (r *reconciler) PodsReady() *bool                    { return &r.podsReady }
-func (r *reconciler) Unqueued() *labels.Selector          { return &r.unqueued }
-func (r *reconciler) LabelsToCopy() *[]string             { return &r.labelsToCopy }
-func (r *reconciler) Owners() *sets.Set[schema.GroupKind] { return &r.owners }
-func (r *reconciler) Gangs() *atomic.Bool                 { return r.gangs }
-func (r *reconciler) Remembered() int                     { return len(r.ofJob) }
-func (r *reconciler) ForgetAll()                          { r.ofJob = nil }
+func (r *reconciler) Client() *client.Client             { return &r.client }
+func (r *reconciler) Live() *client.Reader               { return &r.live }
+func (r *reconciler) PodsReady() *bool                   { return &r.podsReady }
+func (r *reconciler) Unqueued() *labels.Selector         { return &r.unqueued }
+func (r *reconciler) LabelsToCopy() *[]string            { return &r.labelsToCopy }
+func (r *reconciler) Owners() *map[schema.GroupKind]Kind { return &r.owners }
+func (r *reconciler) Gangs() *atomic.Bool                { return r.gangs }
+func (r *reconciler) Remembered() int                    { return len(r.ofJob) }
+func (r *reconciler) ForgetAll()                         { r.ofJob = nil }
 
 const (
 	Lag             = lag
@@ -50,7 +49,7 @@ var (
 	PrebuiltOf       = prebuiltOf
 	ControllerOf     = controllerOf
 	JobUIDOf         = jobUIDOf
-	OwnersAmong      = ownersAmong
+	ByGroupKind      = byGroupKind
 	UnqueuedSelector = unqueuedSelector
 	SlicesOf         = slicesOf
 	CurrentSlice     = currentSlice

@@ -32,6 +32,9 @@ const (
 	// StartedAnnotation on a job holds what starting it changed; only jobs that Muster
 	// has started have it.
 	StartedAnnotation = "muster.dev/started"
+	// AloneAnnotation on a job is the UID of an object that controls it and is in no queue, so
+	// that the job queues by itself.
+	AloneAnnotation = "muster.dev/alone"
 )
 
 // PrebuiltName is the name of the Workload that a job does not leave to Muster to create;

@@ -27,8 +27,11 @@ type memory struct {
 	startRefused time.Time
 	// missing is for a job whose pods have not come.
 	missing missingPods
-	// owner is what was found of the object that is said to control the job.
-	owner owner
+	// part is whether it was one at the version of the job that was looked at last.
+	part struct {
+		version string
+		is      bool
+	}
 }
 
 // remember changes what is known of a job.
@@ -66,10 +69,4 @@ type missingPods struct {
 	created int32
 	// since is when the lack was first seen, and next is when the Events are read.
 	since, next time.Time
-}
-
-// owner is an object that a job says to be controlled by.
-type owner struct {
-	uid    types.UID
-	exists bool
 }

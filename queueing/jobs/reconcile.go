@@ -35,14 +35,10 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	// Its owner's annotations may be on it, too, that of a start among them.
-	if part, err := r.isPartOfQueued(ctx, job); part || err != nil {
-		return reconcile.Result{}, errors.Join(err, r.dismiss(ctx, job, w))
-	}
 	if left := r.expected(job.GetUID(), w != nil); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	err = r.act(ctx, job, w, transitions[stateOf(r.kind, job)][workload.StateOf(w)])
+	err = r.advance(ctx, job, w)
 	var p *pause
 	switch {
 	case errors.As(err, &p):
@@ -52,6 +48,22 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{}, err
+}
+
+// advance does what a job needs next, up to the first write.
+func (r *reconciler) advance(ctx context.Context, job client.Object, w *kueue.Workload) error {
+	// The annotations of what it is part of may be on it, too, that of a start among them.
+	with, err := r.wholeOf(ctx, job)
+	if err != nil {
+		return err
+	}
+	if with != nil {
+		return r.join(ctx, job, w, with)
+	}
+	if wrote, err := r.standAlone(ctx, job); wrote || err != nil {
+		return err
+	}
+	return r.act(ctx, job, w, transitions[stateOf(r.kind, job)][workload.StateOf(w)])
 }
 
 // act carries out an action, up to its first write.

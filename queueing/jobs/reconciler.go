@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -50,7 +49,7 @@ type reconciler struct {
 	// none.
 	unqueued labels.Selector
 	// owners are the kinds whose objects queue with all that they control.
-	owners sets.Set[schema.GroupKind]
+	owners map[schema.GroupKind]Kind
 	// labelsToCopy are the keys of the labels that a job's Workload has, too.
 	labelsToCopy []string
 	// gangs: the cluster serves PodGroups.
@@ -110,9 +109,12 @@ func (r *reconciler) confirmNewest(ctx context.Context, job client.Object) error
 	return nil
 }
 
-// newJob is an empty job to read one into, of the scheme's type where it has one.
-func (r *reconciler) newJob() (client.Object, error) {
-	gvk := r.kind.GroupVersionKind()
+// newJob is an empty job to read one into.
+func (r *reconciler) newJob() (client.Object, error) { return r.newObject(r.kind) }
+
+// newObject is an empty object of a kind, of the scheme's type where it has one.
+func (r *reconciler) newObject(kind Kind) (client.Object, error) {
+	gvk := kind.GroupVersionKind()
 	if !r.client.Scheme().Recognizes(gvk) {
 		job := &unstructured.Unstructured{}
 		job.SetGroupVersionKind(gvk)

@@ -14,17 +14,20 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/queueing/config"
 	. "github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/jobs/batch"
 	"github.com/muster-dev/muster/queueing/jobs/bindings"
+	"github.com/muster-dev/muster/queueing/jobs/kinds"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -41,31 +44,67 @@ func everywhere(t *testing.T) labels.Selector {
 	return selector
 }
 
-// jobSet is a cluster of one kind and one object, a JobSet called real.
-type jobSet struct {
+// owners is a cluster of JobSets and Jobs that control jobs. One has its UID as its name, of which
+// the first word says whether it is queued, and the rest is that of the JobSet that controls it.
+type owners struct {
 	client.Reader
 	reads int
+	// queued, held and ended are of all that have an owner's name, whatever the name says.
+	queued, held, ended bool
 }
 
-func (r *jobSet) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+func (r *owners) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	r.reads++
-	kind := o.GetObjectKind().GroupVersionKind()
-	if kind.GroupVersion().String() != "jobset.x-k8s.io/v1alpha2" || kind.Kind != "JobSet" {
-		return &meta.NoKindMatchError{GroupKind: kind.GroupKind(), SearchedVersions: []string{kind.Version}}
+	if _, ok := o.(*unstructured.Unstructured); !ok && key.Name == "train" || isWorkload(o) {
+		return r.Reader.Get(context.Background(), key, o)
 	}
-	if key.Name != "real" {
-		return apierrors.NewNotFound(schema.GroupResource{Group: kind.Group, Resource: "jobsets"}, key.Name)
+	kind := "Job"
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		kind = u.GetKind()
 	}
-	o.SetUID("real")
+	if kind != "JobSet" && kind != "Job" {
+		return &meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: kind}}
+	}
+	if key.Namespace != "default" && key.Namespace != "blue" || key.Name == "invented" {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: kind}, key.Name)
+	}
+	own, above, _ := strings.Cut(key.Name, "-")
+	o.SetNamespace(key.Namespace)
+	o.SetName(key.Name)
+	o.SetUID(types.UID(key.Name))
+	if own == "queued" || r.queued {
+		o.SetLabels(map[string]string{QueueLabel: "main"})
+	}
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		u.Object["spec"] = map[string]any{"suspend": r.held || r.queued}
+	}
+	if j, ok := o.(*batchv1.Job); ok {
+		if j.Spec.Suspend = &r.held; r.ended {
+			j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+		}
+	}
+	if above != "" {
+		o.SetOwnerReferences(ownedBy("jobset.x-k8s.io/v1alpha2", "JobSet", above, types.UID(above)))
+	}
 	return nil
+}
+
+func isWorkload(o client.Object) bool { _, is := o.(*kueue.Workload); return is }
+
+func ownedBy(version, kind, name string, uid types.UID) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: name, UID: uid, Controller: new(true)}}
 }
 
 func TestIsQueued(t *testing.T) {
 	owned := func(version, kind, name string, uid types.UID) func(*batchv1.Job) {
 		return func(j *batchv1.Job) {
-			j.OwnerReferences = []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: name, UID: uid, Controller: new(true)}}
+			j.OwnerReferences = ownedBy(version, kind, name, uid)
 		}
 	}
+	jobSet := func(name string) func(*batchv1.Job) {
+		return owned("jobset.x-k8s.io/v1alpha2", "JobSet", name, types.UID(name))
+	}
+	launcher := func(name string) func(*batchv1.Job) { return owned("batch/v1", "Job", name, types.UID(name)) }
 	none := func(*batchv1.Job) {}
 	unlabelled := func(j *batchv1.Job) { j.Labels = nil }
 	all := config.Config{ManageJobsWithoutQueueName: true}
@@ -90,24 +129,34 @@ func TestIsQueued(t *testing.T) {
 			config: config.Config{ManageJobsWithoutQueueName: true, ManagedJobsNamespaceSelector: team}},
 		"a selector alone changes nothing": {job: unlabelled, namespace: "blue",
 			config: config.Config{ManagedJobsNamespaceSelector: team}},
-		"part of a JobSet, which is queued whole": {job: unlabelled, owned: owned("jobset.x-k8s.io/v1alpha2", "JobSet", "real", "real"),
-			config: all},
-		"part of a JobSet that is not there": {job: unlabelled, owned: owned("jobset.x-k8s.io/v1alpha2", "JobSet", "invented", "real"),
+		"part of a JobSet where all are to queue": {job: unlabelled, owned: jobSet("own"), config: all},
+		"part of a JobSet that is not there": {job: unlabelled, owned: owned("jobset.x-k8s.io/v1alpha2", "JobSet", "invented", "own"),
 			config: all, want: true},
-		"part of a namesake of a JobSet": {job: unlabelled, owned: owned("jobset.x-k8s.io/v1alpha2", "JobSet", "real", "invented"),
+		"part of a namesake of a JobSet": {job: unlabelled, owned: owned("jobset.x-k8s.io/v1alpha2", "JobSet", "own", "another"),
 			config: all, want: true},
-		"of a kind that the cluster has not": {job: unlabelled, owned: owned("ray.io/v1", "RayJob", "real", "real"), config: all,
+		"of a kind that the cluster has not": {job: unlabelled, owned: owned("ray.io/v1", "RayJob", "own", "own"), config: all,
 			want: true},
-		"of a version that the kind has not": {job: unlabelled, owned: owned("jobset.x-k8s.io/v99", "JobSet", "real", "real"),
-			config: all, want: true},
-		"of a Deployment, which makes no Jobs": {job: unlabelled, owned: owned("apps/v1", "Deployment", "real", "real"), config: all,
+		"of a version that the cluster has not": {job: unlabelled, owned: owned("jobset.x-k8s.io/v99", "JobSet", "own", "own"), config: all},
+		"of a Deployment, which makes no Jobs": {job: unlabelled, owned: owned("apps/v1", "Deployment", "queued", "queued"), config: all,
 			want: true},
-		"of a CronJob, which is not queued": {job: unlabelled, owned: owned("batch/v1", "CronJob", "real", "real"), config: all,
+		"of a CronJob, which is not queued": {job: unlabelled, owned: owned("batch/v1", "CronJob", "queued", "queued"), config: all,
 			want: true},
-		"of a kind that knows nothing of queues": {job: unlabelled, owned: owned("argoproj.io/v1alpha1", "Workflow", "real", "real"),
-			config: all, want: true},
-		"part of a JobSet, with the label that its operator has copied": {job: none, owned: owned("jobset.x-k8s.io/v1alpha2", "JobSet", "real", "real"),
-			want: false},
+		"of a kind that knows nothing of queues": {job: unlabelled, owned: owned("argoproj.io/v1alpha1", "Workflow", "queued", "queued"), config: all,
+			want: true},
+		"part of a queued JobSet, with the label that its operator has copied": {job: none, owned: jobSet("queued")},
+		"part of a JobSet that is in no queue, with a label of its own":        {job: none, owned: jobSet("own"), want: true},
+		"part of a JobSet that is in no queue":                                 {job: unlabelled, owned: jobSet("own")},
+		"part of a JobSet of another namespace":                                {job: none, namespace: "kube-system", owned: jobSet("queued"), want: true},
+		"what a JobSet that is in no queue has from a queued one":              {job: none, owned: jobSet("own-queued")},
+		"what a queued JobSet has from one that is in no queue":                {job: none, owned: jobSet("queued-own")},
+		"below ten owners of which the last is queued":                         {job: none, owned: jobSet(strings.Repeat("own-", 9) + "queued")},
+		"below eleven": {job: none, owned: jobSet(strings.Repeat("own-", 10) + "queued"), want: true},
+		"of a queued Job, which has no quota for it": {job: none, owned: launcher("queued")},
+		"of a Job that is in no queue":               {job: none, owned: launcher("own"), want: true},
+		"of a Job of a queued JobSet":                {job: none, owned: launcher("own-queued")},
+		"of a queued Job, where all have to queue":   {job: none, owned: launcher("queued"), config: all, want: true},
+		"of a queued Job, where others have to": {job: none, owned: launcher("queued"),
+			config: config.Config{ManageJobsWithoutQueueName: true, ManagedJobsNamespaceSelector: team}},
 	} {
 		var objects []client.Object
 		for _, n := range []string{"default", "kube-system", "muster-system"} {
@@ -122,22 +171,23 @@ func TestIsQueued(t *testing.T) {
 			t.Fatal(err)
 		}
 		job := suspendedJob(c.job)
+		job.ResourceVersion = "1"
 		if c.owned != nil {
 			c.owned(job)
 		}
 		if c.namespace != "" {
 			job.Namespace = c.namespace
 		}
-		owners := &jobSet{}
-		*g.r.Owners() = sets.New(schema.GroupKind{Group: "jobset.x-k8s.io", Kind: "JobSet"}, schema.GroupKind{Group: "ray.io", Kind: "RayJob"})
+		owners := &owners{}
+		*g.r.Owners() = ByGroupKind(kinds.All())
 		*g.r.Live() = owners
 		for range 3 {
 			if got, err := IsQueued(g.r, t.Context(), job); got != c.want || err != nil {
 				t.Errorf("%s: %v, error %v; want %v", name, got, err, c.want)
 			}
 		}
-		if owners.reads > 1 {
-			t.Errorf("%s: %d reads of its owner", name, owners.reads)
+		if owners.reads > 10 || owners.reads > 3 && !strings.HasPrefix(name, "below") {
+			t.Errorf("%s: %d reads of its owners", name, owners.reads)
 		}
 	}
 	if _, err := UnqueuedSelector(config.Config{ManageJobsWithoutQueueName: true, ManagedJobsNamespaceSelector: &metav1.LabelSelector{
@@ -282,16 +332,99 @@ func TestPoliciesAndControllerAgree(t *testing.T) {
 // TestWhatAnOwnerQueuesIsLeftAlone, also with what its operator has copied to it: the label of
 // the queue, and the record of the owner's start.
 func TestWhatAnOwnerQueuesIsLeftAlone(t *testing.T) {
-	job := suspendedJob(func(j *batchv1.Job) {
-		j.OwnerReferences = []metav1.OwnerReference{{APIVersion: "jobset.x-k8s.io/v1alpha2", Kind: "JobSet", Name: "real", UID: "real", Controller: new(true)}}
+	g := partOf(t, "jobset.x-k8s.io/v1alpha2", "JobSet", "queued", func(j *batchv1.Job) {
 		j.Annotations = map[string]string{StartedAnnotation: "{}"}
 		j.Spec.Suspend = new(false)
 	})
-	g := newRig(t, job)
-	*g.r.Live() = &jobSet{}
-	*g.r.Owners() = sets.New(schema.GroupKind{Group: "jobset.x-k8s.io", Kind: "JobSet"})
 	g.settle()
 	if g.writes != 0 || isSuspended(g.job()) {
 		t.Errorf("%d writes, suspended: %v", g.writes, isSuspended(g.job()))
+	}
+}
+
+// partOf is a Job that something controls.
+func partOf(t *testing.T, version, kind, name string, change func(*batchv1.Job)) *rig {
+	g := newRig(t, suspendedJob(func(j *batchv1.Job) {
+		j.OwnerReferences = ownedBy(version, kind, name, types.UID(name))
+		change(j)
+	}))
+	*g.r.Live() = &owners{Reader: g.c}
+	*g.r.Owners() = ByGroupKind(kinds.All())
+	return g
+}
+
+// TestAPartOfWhatIsInNoQueue queues by itself, and says so to the policies; when that is queued
+// after all, it goes with it.
+func TestAPartOfWhatIsInNoQueue(t *testing.T) {
+	g := partOf(t, "jobset.x-k8s.io/v1alpha2", "JobSet", "own", func(*batchv1.Job) {})
+	g.settle()
+	if w := g.workload(); w.Spec.QueueName != "main" || g.job().Annotations[AloneAnnotation] != "own" {
+		t.Errorf("queue %q, annotations %v", w.Spec.QueueName, g.job().Annotations)
+	}
+	if !strings.Contains(g.told(), "QueuesAlone JobSet own") {
+		t.Error("no event says so")
+	}
+	writes := g.writes
+	g.settle()
+	if g.writes != writes {
+		t.Errorf("%d more writes", g.writes-writes)
+	}
+	*g.r.Live() = &owners{Reader: g.c, queued: true}
+	g.settle()
+	if (len(g.names()) > 0) || g.job().Annotations[AloneAnnotation] != "" || !isSuspended(g.job()) {
+		t.Errorf("its Workload is there: %v, annotations %v", (len(g.names()) > 0), g.job().Annotations)
+	}
+}
+
+// TestAPartOfAQueuedJob has no Workload, and runs while that Job does, as in Kueue.
+func TestAPartOfAQueuedJob(t *testing.T) {
+	g := partOf(t, "batch/v1", "Job", "queued", func(*batchv1.Job) {})
+	parent := &owners{Reader: g.c}
+	*g.r.Live() = parent
+	for _, step := range []struct {
+		held, ended bool
+		want        string
+	}{{false, false, "Started"}, {true, false, "Stopped"}, {false, false, "Started"}, {false, true, "Stopped"}} {
+		parent.held, parent.ended = step.held, step.ended
+		for range 2 {
+			g.settle()
+			if (len(g.names()) > 0) || isSuspended(g.job()) != (step.held || step.ended) {
+				t.Errorf("%+v: its Workload is there: %v, suspended: %v", step, (len(g.names()) > 0), isSuspended(g.job()))
+			}
+		}
+		if told := g.told(); !strings.Contains(told, step.want+" Job queued") {
+			t.Errorf("%+v: told %q", step, told)
+		}
+	}
+}
+
+// TestPartsFollowTheirJob as it starts, stops and ends, and at nothing else.
+func TestPartsFollowTheirJob(t *testing.T) {
+	g := partOf(t, "batch/v1", "Job", "queued", func(*batchv1.Job) {})
+	parent := func(suspended bool, conditions int) *batchv1.Job {
+		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "queued", UID: "queued"}}
+		j.Spec.Suspend, j.Status.Conditions = &suspended, make([]batchv1.JobCondition, conditions)
+		return j
+	}
+	for _, c := range []struct {
+		before, after *batchv1.Job
+		want          int
+	}{
+		{parent(true, 0), parent(false, 0), 1}, {parent(false, 0), parent(true, 0), 1}, {parent(false, 0), parent(false, 1), 1},
+		{parent(false, 0), parent(false, 0), 0}, {nil, parent(true, 0), 1},
+	} {
+		var before client.Object
+		if c.before != nil {
+			before = c.before
+		}
+		asked := 0
+		for _, a := range Asks(g.r, before, c.after) {
+			if a.(reconcile.Request).Name == "train" {
+				asked++
+			}
+		}
+		if min(asked, 1) != c.want {
+			t.Errorf("from %v to %v it is asked for %d times, want %d", c.before, c.after, asked, c.want)
+		}
 	}
 }

@@ -77,8 +77,10 @@ func run(ctx context.Context, o Options) error {
 		return err
 	}
 	options := ctrl.Options{
-		Scheme:                 scheme,
-		Cache:                  cache.Options{DefaultTransform: trim},
+		Scheme: scheme,
+		Cache:  cache.Options{DefaultTransform: trim},
+		// Jobs of custom resources have no Go type, and are read as often as others.
+		Client:                 client.Options{Cache: &client.CacheOptions{Unstructured: true}},
 		Metrics:                metricsOptions(o),
 		HealthProbeBindAddress: o.HealthAddress,
 		NewClient:              stream.NewClient,

@@ -53,6 +53,9 @@ func badCases(op *operator) []badCase {
 			out = append(out, part(owner.key().GroupVersionKind))
 		}
 	}
+	if op.kind != "AppWrapper" {
+		out = append(out, partOfUnqueued(schema.GroupVersionKind{Group: "workload.codeflare.dev", Version: "v1beta2", Kind: "AppWrapper"}))
+	}
 	return append(out, badCase{name: "whose owner is deleted while it is held", steps: []step{
 		{"it waits", func(w *world) { w.pool = "" }, waits}, owned, orphaned}},
 		badCase{name: "whose owner is deleted amid its pods", steps: []step{
@@ -159,17 +162,34 @@ func moves(op *operator) []badCase {
 	}
 }
 
-// part is a job that an object of a kind controls which queues with all that it makes: its operator
-// has copied the label of the queue to it, and the record of the start.
-func part(kind schema.GroupVersionKind) badCase {
-	owner := &unstructured.Unstructured{}
+// ownerOf is an object of a kind, and what is written of it on what it controls.
+func ownerOf(kind schema.GroupVersionKind) (owner *unstructured.Unstructured, references []any) {
+	owner = &unstructured.Unstructured{}
 	owner.SetGroupVersionKind(kind)
 	owner.SetNamespace("default")
 	owner.SetName("whole")
 	owner.SetUID("whole-uid")
+	return owner, []any{map[string]any{"apiVersion": kind.GroupVersion().String(), "kind": kind.Kind, "name": "whole", "uid": "whole-uid", "controller": true}}
+}
+
+// partOfUnqueued is a job that an object of a kind controls which is in no queue.
+func partOfUnqueued(kind schema.GroupVersionKind) badCase {
+	owner, references := ownerOf(kind)
+	return badCase{name: "that is part of a " + kind.Kind + " in no queue", change: func(job map[string]any) {
+		set(job, references, "metadata", "ownerReferences")
+	}, steps: []step{
+		{"it runs by its own queue", func(w *world) { w.create(user, owner.DeepCopy()) }, allRun("a")},
+		{"it goes with what it is part of", func(w *world) { w.remove(user, owner) }, isGone},
+	}}
+}
+
+// part is a job that an object of a kind controls which queues with all that it makes: its operator
+// has copied the label of the queue to it, and the record of the start.
+func part(kind schema.GroupVersionKind) badCase {
+	owner, references := ownerOf(kind)
+	owner.SetLabels(map[string]string{jobs.QueueLabel: "main"})
 	return badCase{name: "that is part of a " + kind.Kind, change: func(job map[string]any) {
-		set(job, []any{map[string]any{"apiVersion": kind.GroupVersion().String(), "kind": kind.Kind, "name": "whole", "uid": "whole-uid", "controller": true}},
-			"metadata", "ownerReferences")
+		set(job, references, "metadata", "ownerReferences")
 		set(job, "{}", "metadata", "annotations", jobs.StartedAnnotation)
 	}, steps: []step{
 		{"it is left alone", func(w *world) { w.create(user, owner.DeepCopy()) }, func(w *world) bool {

@@ -160,10 +160,12 @@ func (w writer) owners() (out []string) {
 // Owners are those kinds in CEL.
 func (w writer) Owners() string { return list(w.owners()) }
 
-// NotPart reports in CEL whether the object of a request is on its own.
+// NotPart reports in CEL whether the object of a request queues by itself: nothing controls it that
+// could queue with all that it makes, or Muster has found that to be in no queue.
 func (w writer) NotPart() string {
 	return `!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller &&
-        o.apiVersion.split('/')[0] + '/' + o.kind in ` + w.Owners() + ")"
+        o.apiVersion.split('/')[0] + '/' + o.kind in ` + w.Owners() + ` &&
+        o.uid != object.metadata.?annotations[?'muster.dev/alone'].orValue(''))`
 }
 
 // Resource is the plural of an owner in CEL.

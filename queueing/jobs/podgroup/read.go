@@ -138,7 +138,8 @@ func parse(o *unstructured.Unstructured) (out leaderWorkerSet, err error) {
 // readLeaderWorkerSet reads the gang of one group; nil if its LeaderWorkerSet is not queued.
 func (r *reconciler) readLeaderWorkerSet(ctx context.Context, k key) (*gang, error) {
 	object := newLeaderWorkerSet()
-	if err := r.client.Get(ctx, client.ObjectKey{Namespace: k.namespace, Name: k.name}, object); err != nil {
+	// Any user's pod may name one, and a cache would wait for a kind that it may not watch.
+	if err := r.live.Get(ctx, client.ObjectKey{Namespace: k.namespace, Name: k.name}, object); err != nil {
 		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 			return nil, nil
 		}
