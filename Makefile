@@ -16,7 +16,9 @@ LDFLAGS := -s -w
 # The programs that tests run, those that could be built.
 PROGRAMS = MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) MUSTER_BIN=$(abspath $(BIN))/muster \
 	MUSTER_KUEUE_BIN=$$(ls $(abspath $(KUEUE)) 2>/dev/null) MUSTER_KUEUECTL_BIN=$$(ls $(abspath $(KUEUECTL)) 2>/dev/null) \
-	MUSTER_TOPOLOGY_TWIN_BIN=$$(ls $(abspath $(TWIN))/topology-twin 2>/dev/null) MUSTER_RUNNER_BIN=$$(ls $(abspath $(RUNNER))/runner 2>/dev/null) MUSTER_KUEUE_CORE_BIN=$$(ls $(abspath $(RUNNER))/minimalkueue 2>/dev/null)
+	MUSTER_TOPOLOGY_TWIN_BIN=$$(ls $(abspath $(TWIN))/topology-twin 2>/dev/null) \
+	MUSTER_PODSETS_TWIN_BIN=$$(ls $(abspath $(TWIN))/podsets-twin 2>/dev/null) \
+	MUSTER_RUNNER_BIN=$$(ls $(abspath $(RUNNER))/runner 2>/dev/null) MUSTER_KUEUE_CORE_BIN=$$(ls $(abspath $(RUNNER))/minimalkueue 2>/dev/null)
 
 .PHONY: help
 help: ## List the commands.
@@ -34,15 +36,22 @@ kueue: ## Build the stock Kueue and kueuectl that test/kueue runs, unmodified. T
 	go mod download sigs.k8s.io/kueue
 	go -C "$$(go list -m -f '{{.Dir}}' sigs.k8s.io/kueue)" build -o $(abspath $(BIN))/ -ldflags '$(LDFLAGS)' ./cmd/kueue ./cmd/kueuectl
 
-# Its placement is not exported, so the program that asks it is built in a copy of its module.
+# Its placement is not exported, so the program that asks it is built in a copy of its module. Its
+# integrations are, so theirs only requires the module, with the versions that Kueue has.
 .PHONY: twin
-twin: ## Build the program that answers as Kueue's topology-aware scheduling does, for test/kueue/topology.
+twin: ## Build the programs that answer as Kueue's topology-aware scheduling and its integrations do, for test/kueue.
 	go mod download sigs.k8s.io/kueue
 	rm -rf $(TWIN) && mkdir -p $(TWIN)/module/cmd
 	cp -R "$$(go list -m -f '{{.Dir}}' sigs.k8s.io/kueue)"/{go.mod,go.sum,apis,client-go,pkg} $(TWIN)/module && chmod -R u+w $(TWIN)/module
 	cp test/kueue/topology/testdata/tas_twin.go $(TWIN)/module/pkg/cache/scheduler/
 	cp -R test/kueue/topology/testdata/twin $(TWIN)/module/cmd/
 	go -C $(TWIN)/module build -o ../topology-twin -ldflags '$(LDFLAGS)' ./cmd/twin
+	rm -rf $(TWIN)/module && mkdir $(TWIN)/module
+	cp test/kueue/podsets/testdata/twin/*.go $(TWIN)/module
+	sed 's/^module .*/module twin/' "$$(go list -m -f '{{.Dir}}' sigs.k8s.io/kueue)"/go.mod > $(TWIN)/module/go.mod
+	{ cat "$$(go list -m -f '{{.Dir}}' sigs.k8s.io/kueue)"/go.sum; grep '^sigs.k8s.io/kueue ' go.sum; } > $(TWIN)/module/go.sum
+	go -C $(TWIN)/module mod edit -require "$$(go list -m sigs.k8s.io/kueue | tr ' ' @)"
+	go -C $(TWIN)/module build -o ../podsets-twin -ldflags '$(LDFLAGS)' .
 	rm -rf $(TWIN)/module
 
 # Its core bounds its clients to 50 requests a second, which would be all that is measured.
