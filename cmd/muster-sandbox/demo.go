@@ -22,7 +22,7 @@ import (
 )
 
 func newDemoCommand(o *options) *cobra.Command {
-	keep, clusters, cloud := false, false, ""
+	keep, clusters, jobset, cloud := false, false, false, ""
 	command := &cobra.Command{
 		Use:   "demo",
 		Short: "Show three short stories on a sandbox, and check Muster's promises",
@@ -32,6 +32,10 @@ machines, so none is kept, and the Job starts on another flavor.
 
 With --clusters it shows a fourth one on a manager with two workers: the cheap cluster has
 no machines, the next has them, and nothing is paid for in the first.
+
+With --jobset it shows a fifth one: the launcher of a JobSet needs a machine without GPUs, and its
+workers two with them, and no pod exists before all three are there. The operator of JobSets is
+built for it once, which takes minutes.
 
 Meanwhile Muster's promises are checked against every change in the cluster. The exit
 code is 0 only if all were kept.`,
@@ -54,13 +58,14 @@ code is 0 only if all were kept.`,
 			if clusters {
 				return runDemoOfClusters(command, o.name, keep)
 			}
-			return runDemo(command, o.name, v1alpha1.Provider(cloud), keep)
+			return runDemo(command, o.name, v1alpha1.Provider(cloud), jobset, keep)
 		},
 	}
 	command.Flags().BoolVar(&keep, "keep", false, "keep the sandbox running at the end, until Ctrl-C, and print how to reach it")
 	command.Flags().StringVar(&cloud, "cloud", demoClouds[0], "`provider` of the machines: "+strings.Join(demoClouds, ", "))
 	command.Flags().BoolVar(&clusters, "clusters", false, "show the story of several clusters instead")
-	command.MarkFlagsMutuallyExclusive("clusters", "cloud")
+	command.Flags().BoolVar(&jobset, "jobset", false, "show the story of a JobSet instead, with its operator")
+	command.MarkFlagsMutuallyExclusive("clusters", "cloud", "jobset")
 	_ = command.RegisterFlagCompletionFunc("cloud", cobra.FixedCompletions(demoClouds, cobra.ShellCompDirectiveNoFileComp))
 	return command
 }
@@ -68,7 +73,7 @@ code is 0 only if all were kept.`,
 // demoClouds are the clouds of the demo, the default first.
 var demoClouds = []string{string(v1alpha1.ProviderKwok), string(v1alpha1.ProviderAWS), string(v1alpha1.ProviderGCP)}
 
-func runDemo(command *cobra.Command, name string, cloud v1alpha1.Provider, keep bool) (err error) {
+func runDemo(command *cobra.Command, name string, cloud v1alpha1.Provider, jobset, keep bool) (err error) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
@@ -79,6 +84,11 @@ func runDemo(command *cobra.Command, name string, cloud v1alpha1.Provider, keep 
 	if cloud != v1alpha1.ProviderKwok {
 		sandbox.AddCloudsOf(&config, demo.Clouds)
 	}
+	if jobset {
+		if err := addOperators(command, &config, []string{"jobset"}); err != nil {
+			return err
+		}
+	}
 	fmt.Fprintf(command.ErrOrStderr(), "Starting the sandbox %q: a real cluster on this machine, without containers\n", name)
 	running, err := startUnlessSignalled(command.Context(), signals, startOne(config))
 	if err != nil {
@@ -88,7 +98,7 @@ func runDemo(command *cobra.Command, name string, cloud v1alpha1.Provider, keep 
 
 	err = tell(command, signals, func(ctx context.Context, scheme *runtime.Scheme) error {
 		return demo.Run(ctx, demo.Options{Config: running.RESTConfig(), Scheme: scheme, Out: command.OutOrStdout(), Cloud: cloud,
-			Live: isTerminal(command)})
+			JobSet: jobset, Live: isTerminal(command)})
 	})
 	if keep && !errors.Is(err, errInterrupted) {
 		printUsage(command, name, running)

@@ -1,7 +1,8 @@
 // Package demo shows three stories on a sandbox: a request grows a group, a queued gang
-// waits for all of its machines, and a pool that cannot provide them all keeps none; and
+// waits for all of its machines, and a pool that cannot provide them all keeps none;
 // a fourth on several clusters: where one has no machines the next is asked, and only
-// that one is paid for. It checks the promises meanwhile.
+// that one is paid for; and a fifth of a JobSet whose pods need machines of two groups. It
+// checks the promises meanwhile.
 package demo
 
 import (
@@ -37,6 +38,8 @@ type Options struct {
 	Out    io.Writer
 	// Cloud of the machines.
 	Cloud v1alpha1.Provider
+	// JobSet has the story of a JobSet shown instead, whose operator runs.
+	JobSet bool
 	// Live redraws a line of progress in place, as terminals can.
 	Live bool
 }
@@ -67,9 +70,13 @@ func Run(ctx context.Context, o Options) error {
 			return err
 		}
 	}
+	shown := stories
+	if o.JobSet {
+		shown = []story{ofJobSet}
+	}
 	var failed []error
 	var told []result
-	for _, s := range stories {
+	for _, s := range shown {
 		took, err := d.tell(ctx, s)
 		if err != nil {
 			err = fmt.Errorf("story (%s): %w", s.letter, err)
@@ -147,8 +154,13 @@ func (d *demo) tell(ctx context.Context, s story) (took time.Duration, err error
 	d.screen.title(s)
 	start := time.Now()
 	defer func() { took = time.Since(start) }()
-	if err := d.apply(ctx, s.manifest); err != nil {
-		return 0, err
+	for _, manifest := range []string{s.objects, s.manifest} {
+		if manifest == "" {
+			continue
+		}
+		if err := d.apply(ctx, manifest); err != nil {
+			return 0, err
+		}
 	}
 	if err := d.play(ctx, s, s.chapters, start); err != nil || len(s.afterwards) == 0 {
 		return 0, err

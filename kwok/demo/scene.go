@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -52,7 +53,7 @@ func (d *demo) look(ctx context.Context, s *scene, st story) error {
 	}
 	s.pods, s.running, s.finished = 0, 0, 0
 	for i := range pods.Items {
-		if p := &pods.Items[i]; p.Labels[batchv1.JobNameLabel] == st.name {
+		if p := &pods.Items[i]; p.Labels[cmp.Or(st.label, batchv1.JobNameLabel)] == st.name {
 			s.pods++
 			switch p.Status.Phase {
 			case corev1.PodRunning:
@@ -68,7 +69,8 @@ func (d *demo) look(ctx context.Context, s *scene, st story) error {
 		group := n.Labels[v1alpha1.NodeGroupLabel]
 		s.nodes[group]++
 		for _, c := range n.Status.Conditions {
-			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue && n.Status.Allocatable.Name("nvidia.com/gpu", "").Value() > 0 {
+			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue &&
+				(group == cpus || n.Status.Allocatable.Name("nvidia.com/gpu", "").Value() > 0) {
 				s.ready[group]++
 			}
 		}
@@ -89,7 +91,7 @@ func (d *demo) look(ctx context.Context, s *scene, st story) error {
 		}
 	}
 	for i := range workloads.Items {
-		if w := &workloads.Items[i]; strings.HasPrefix(w.Name, "job-"+st.name+"-") {
+		if w := &workloads.Items[i]; len(w.OwnerReferences) > 0 && w.OwnerReferences[0].Name == st.name {
 			s.workload = w
 		}
 	}
@@ -133,7 +135,9 @@ func (s *scene) flavor() string {
 		return ""
 	}
 	for _, a := range s.workload.Status.Admission.PodSetAssignments {
-		return string(a.Flavors["nvidia.com/gpu"])
+		if flavor := string(a.Flavors["nvidia.com/gpu"]); flavor != "" {
+			return flavor
+		}
 	}
 	return ""
 }

@@ -13,13 +13,16 @@ import (
 const (
 	onDemand = "gpu-on-demand"
 	spot     = "gpu-spot"
+	cpus     = "cpu"
 )
 
 // story is a manifest, what is expected to happen, and what must never happen.
 type story struct {
 	letter, title, manifest string
-	// name of the request or Job.
-	name string
+	// objects are a manifest of what only this story needs; empty is none.
+	objects string
+	// name of the request or job, and label of its pods with that value, of a Job by default.
+	name, label string
 	// group that the story's machines come from, and how many.
 	group    string
 	gang     int
@@ -90,6 +93,27 @@ var stories = []story{
 			}
 			return neverInPart(onDemand, 8)(s)
 		},
+	},
+}
+
+// ofJobSet is the story of a JobSet, whose operator has to be there.
+var ofJobSet = story{
+	letter: "e", title: "The launcher and the workers of a JobSet wait for machines of two groups", manifest: "jobset.yaml",
+	objects: "objects-jobset.yaml", name: "mpi", label: "jobset.sigs.k8s.io/jobset-name", group: onDemand, gang: 2,
+	chapters: []chapter{
+		when(func(s *scene) bool { return s.workload != nil && s.pods == 0 }, "the JobSet is held; it has no pod"),
+		when(func(s *scene) bool { return s.flavor() != "" }, "quota is reserved, of a flavor for each podSet; machines of both groups are requested"),
+		when(func(s *scene) bool { return s.workloadIs(kueue.WorkloadAdmitted) }, "a CPU node and 2 GPU nodes are Ready and booked: the JobSet is started"),
+		when(func(s *scene) bool { return s.running+s.finished == 3 }, "the launcher and both workers run"),
+		when(func(s *scene) bool { return s.workloadIs(kueue.WorkloadFinished) }, "the JobSet is complete"),
+		when(func(s *scene) bool { return s.machines[onDemand]+s.nodes[onDemand]+s.machines[cpus]+s.nodes[cpus] == 0 },
+			"the machines of both groups are terminated"),
+	},
+	watch: func(s *scene) error {
+		if s.pods > s.finished && s.ready[cpus] < 1 {
+			return fmt.Errorf("%d pods exist without a CPU node", s.pods)
+		}
+		return neverInPart(onDemand, 2)(s)
 	},
 }
 

@@ -120,15 +120,45 @@ func TestAKindOfOnesOwn(t *testing.T) {
 	s.Delete(s.run)
 	s.until("nothing is left of it", func() bool { return len(s.workloads()) == 0 })
 
+	s.losesItsKind()
 	s.startsWholeOrNotAtAll()
+}
+
+// losesItsKind: the CRD goes while a run has its pods, as an operator that is uninstalled takes it
+// along. Nothing of the run is left, and one is served as before when the CRD comes again.
+func (s *trainRuns) losesItsKind() {
+	s.again()
+	s.until("all pods run before the CRD goes", s.allRun)
+	crd := s.decode(example(s.T, "CustomResourceDefinition"))[0]
+	s.Delete(crd)
+	s.Eventually("the CRD and all of the run are gone", func() bool {
+		return !s.Get(crd.DeepCopy()) && len(s.pods()) == 0 && len(s.workloads()) == 0
+	}, func() string { return fmt.Sprint(s.pods(), s.workloads()) })
+	s.Empty("cpu", "h100")
+	s.Create(s.decode(example(s.T, "CustomResourceDefinition"))[0])
+	s.Eventually("a run can be created again", func() bool {
+		return s.Kube.Create(s.Context(), s.decode(example(s.T, "TrainRun"))[0], client.DryRunAll) == nil
+	}, func() string { return "it cannot" })
+	s.again()
+	s.until("all pods run after the CRD has come again", s.allRun)
+	s.deletes, s.done = true, true
+	s.until("it is over", func() bool { return apimeta.IsStatusConditionTrue(s.workload().Status.Conditions, kueue.WorkloadFinished) })
+	s.Empty("cpu", "h100")
+	s.Delete(s.run)
+	s.until("nothing is left of the second", func() bool { return len(s.workloads()) == 0 })
+}
+
+// again creates another run.
+func (s *trainRuns) again() {
+	s.run, s.done, s.deletes, s.said = s.decode(example(s.T, "TrainRun"))[0], false, false, ""
+	s.Create(s.run)
 }
 
 // startsWholeOrNotAtAll: there is a machine for the chief, and one of two for the workers.
 func (s *trainRuns) startsWholeOrNotAtAll() {
 	gpus := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "h100"}}
 	s.edit(gpus, func() { gpus.Spec.Kwok.Holds = new(int32(1)) })
-	s.run, s.done, s.deletes = s.decode(example(s.T, "TrainRun"))[0], false, false
-	s.Create(s.run)
+	s.again()
 	s.until("the attempt to have its machines fails", func() bool {
 		return s.Get(gpus) && slices.ContainsFunc(gpus.Status.Attempts, func(a v1alpha1.LaunchAttempt) bool { return a.Class == v1alpha1.Stockout })
 	})

@@ -3,6 +3,7 @@ package kinds
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -274,4 +275,13 @@ func (s *site) nodes() (out []string) {
 		}
 	}
 	return out
+}
+
+// TestTheDemoOfAJobSet tells its story, with the operator that the other tests have built.
+func TestTheDemoOfAJobSet(t *testing.T) {
+	testbed.NeedOperators(t, "jobset")
+	name := fmt.Sprintf("demo-jobset-%d", os.Getpid())
+	if out, err := exec.CommandContext(t.Context(), os.Getenv(testbed.SandboxVariable), "demo", "--name", name, "--jobset").CombinedOutput(); err != nil {
+		t.Errorf("the demo failed: %v\n%s", err, out)
+	}
 }
