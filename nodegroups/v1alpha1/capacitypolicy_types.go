@@ -104,8 +104,9 @@ type CapacityPolicySpec struct {
 	// onMachineLoss is the reaction if a machine is lost while the pods of a request run, or
 	// if a replacement pod has been unschedulable for a minute because the booking is smaller
 	// than the gang. Event only reports it; Revoke also restarts a queued job on other
-	// machines. A gang that must be within domains of a topology, such as a rack, is not
-	// restarted if up to 8 lost machines can be replaced there; its other pods run on. The default is Revoke for checks of muster.dev/capacity, and Event for all
+	// machines. A gang whose pods a topology places is not restarted if up to 8 lost machines
+	// can be replaced, in the same domains where these are required, such as a rack; its other
+	// pods run on. The default is Revoke for checks of muster.dev/capacity, and Event for all
 	// other requests, since a stock Kueue deactivates a job whose capacity is revoked. The
 	// parameter onMachineLoss of a ProvisioningRequest overrides it, unless it is Revoke.
 	// +optional

@@ -18,6 +18,23 @@ const (
 	topologyGroup         = "kueue.x-k8s.io/podset-group-name"
 )
 
+// Those that ask for a preference, or for no more than a node for each pod.
+const (
+	preferredTopology     = "kueue.x-k8s.io/podset-preferred-topology"
+	unconstrainedTopology = "kueue.x-k8s.io/podset-unconstrained-topology"
+)
+
+// IsPlaced reports whether pods of the template are placed by a topology, whether they are bound by it or not.
+func IsPlaced(t *corev1.PodTemplateSpec) bool {
+	for _, key := range []string{requiredTopology, preferredTopology, sliceRequiredTopology, sliceConstraints} {
+		if t.Annotations[key] != "" {
+			return true
+		}
+	}
+	placed, err := strconv.ParseBool(t.Annotations[unconstrainedTopology])
+	return placed && err == nil
+}
+
 // Layer says that so many pods at a time must be within one domain.
 type Layer struct {
 	// Level is the node label whose values are the domains.

@@ -35,6 +35,10 @@ type Attempt struct {
 	// Shares are the machines beside them that others are getting, and that leave room for
 	// the gang, by group.
 	Shares []planner.GroupCount `json:"shares,omitempty"`
+	// Level is the node label whose domain Domain the machines have to be in, where that is known
+	// before: the others of the gang run there.
+	Level  string `json:"level,omitempty"`
+	Domain string `json:"domain,omitempty"`
 	// Replacements are launches for machines that were lost before all had joined,
 	// in their order.
 	Replacements []Replacement `json:"replacements,omitempty"`
@@ -171,7 +175,9 @@ type Call struct {
 // Calls of the attempt in their order: first for the gang, then for what was lost.
 func (a Attempt) Calls(uid types.UID) (out []Call) {
 	for _, l := range a.Launches {
-		out = append(out, Call{Token: state.Token(uid, a.Number), GroupCount: l, Began: a.Started})
+		out = append(out, Call{
+			Token: state.Token(uid, a.Number), GroupCount: l, Began: a.Started, Together: cloudprovider.Domain{Level: a.Level, Value: a.Domain},
+		})
 	}
 	for i, r := range a.Replacements {
 		counts := map[string]int{}

@@ -30,12 +30,16 @@ func levelsIn(r *Request, v View, group string) []string {
 	return g.LevelsOf(r.Gang.Levels(&r.Policy))
 }
 
-// levelIn is the first of levelsIn; empty without.
-func levelIn(r *Request, v View, group string) string {
-	for _, level := range levelsIn(r, v, group) {
-		return level
+// levelIn is the one of levelsIn whose domain the attempt has to be in, else the first; empty without.
+func levelIn(r *Request, v View, group string) (level string) {
+	levels := levelsIn(r, v, group)
+	switch {
+	case len(levels) == 0:
+		return ""
+	case slices.Contains(levels, r.Attempt.Level):
+		return r.Attempt.Level
 	}
-	return ""
+	return levels[0]
 }
 
 // misplaced are the machines that are on record as such and are not taken back yet.
@@ -68,10 +72,8 @@ func gatherAgain(r *Request, v View) (s Step, apart bool) {
 			in[domain] = append(in[domain], m)
 		}
 	}
-	whole, wanted := isWhole(r, level), ""
-	if r.Repair != nil {
-		whole, wanted = true, r.Repair.domain(level)
-	}
+	wanted := r.Attempt.Domain
+	whole := wanted != "" || isWhole(r, level)
 	if elsewhere := wanted != "" && len(in) == 1 && in[wanted] == nil; len(in) < 2 && !elsewhere || !whole && r.Status == Provisioned {
 		return s, false
 	}

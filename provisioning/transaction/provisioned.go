@@ -255,7 +255,7 @@ func suffice(v View, own *nodeset.Set, rest state.Gang) bool {
 // is left of it serves others.
 func repair(r *Request, v View, own *nodeset.Set, rest state.Gang, until time.Time) Step {
 	v = v.counting(nil) // a gang whose pods may have come has no time to wait for others
-	plan := v.planFor(r, rest)
+	plan, in := v.planFor(r, rest)
 	switch plan.Outcome {
 	case planner.Fits, planner.Launch:
 		s := rebook(r, v, plan)
@@ -272,7 +272,7 @@ func repair(r *Request, v View, own *nodeset.Set, rest state.Gang, until time.Ti
 		}
 		if plan.Outcome == planner.Launch {
 			s := begin(r, v, plan)
-			s.Unbook = nil
+			s.Attempt.Level, s.Attempt.Domain, s.Unbook = in.Level, in.Value, nil
 			return s
 		}
 	case planner.Wait, planner.Never:

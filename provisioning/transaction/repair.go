@@ -11,16 +11,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
-	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/fit"
-	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
 )
 
-// A gang that is bound to domains, such as a rack, and that loses machines while it runs, is not
-// stopped if there is room for the lost pods where they were. Its booking is reopened for them alone:
+// A gang whose pods a topology places, and that loses machines while it runs, is not stopped if there is room for the lost pods: in
+// the domains where they were if it is bound to these, such as a rack, else anywhere. Its booking is reopened for them alone:
 //
 //	consumed ── a few machines lost, and there is room ─▶ reopened ── booked, launched, opened ─▶ consumed
 //	                                                         └─ no room any more, or no time ─▶ CapacityRevoked
@@ -86,17 +84,6 @@ func (p *RepairRecord) nodes() int {
 	return len(names)
 }
 
-// domain is the one of the level in which all pods were that were lost; empty where there is no such one.
-func (p *RepairRecord) domain(level string) (in string) {
-	for i, l := range p.Lost {
-		if i > 0 && l.Labels[level] != in {
-			return ""
-		}
-		in = l.Labels[level]
-	}
-	return in
-}
-
 // Repairing is the request as one for the pods that the repair makes up for; ok is false where that cannot
 // be asked for.
 func (r *Request) Repairing(p RepairRecord, objects fit.Objects) (out *Request, ok bool) {
@@ -156,7 +143,7 @@ func reopen(r *Request, v View, lost []LostNode) (s Step, ok bool) {
 	if !ok {
 		return s, false
 	}
-	switch plan := v.counting(nil).mend(again, again.Gang); plan.Outcome {
+	switch plan, _ := v.counting(nil).mend(again, again.Gang); plan.Outcome {
 	case planner.Fits, planner.Launch:
 	default:
 		return s, false
@@ -169,8 +156,7 @@ func reopen(r *Request, v View, lost []LostNode) (s Step, ok bool) {
 func repairFor(r *Request, v View, lost []LostNode) (p RepairRecord, ok bool) {
 	g := r.Gang
 	g.PodSets = r.whole()
-	levels := g.Levels(&r.Policy)
-	if !r.Consumed && r.Repair == nil || len(levels) == 0 || len(r.Missing) > 0 {
+	if !r.Consumed && r.Repair == nil || !isPlaced(r) || len(r.Missing) > 0 {
 		return p, false
 	}
 	if r.Repair != nil {
@@ -179,7 +165,7 @@ func repairFor(r *Request, v View, lost []LostNode) (p RepairRecord, ok bool) {
 	} else {
 		p = RepairRecord{Number: r.Repairs + 1, After: r.Attempt.Number, Started: v.Now}
 	}
-	keys := slices.Concat((&Request{Gang: g, Policy: r.Policy}).common(), levels)
+	keys := slices.Concat((&Request{Gang: g, Policy: r.Policy}).common(), g.Levels(&r.Policy))
 	for _, n := range lost {
 		labels := map[string]string{}
 		for _, key := range keys {
@@ -208,6 +194,12 @@ func repairFor(r *Request, v View, lost []LostNode) (p RepairRecord, ok bool) {
 	return p, len(p.Lost) > 0 && p.nodes() <= mostLostNodes && survives(r, v)
 }
 
+// isPlaced reports whether pods of the gang are placed by a topology: each has its node then, and one that is made again is sent
+// to another. Others run as a whole or not at all.
+func isPlaced(r *Request) bool {
+	return r.Policy.Topology != "" || slices.ContainsFunc(r.whole(), func(ps state.PodSet) bool { return fit.IsPlaced(ps.Template) })
+}
+
 // common are the node labels on which all nodes of the gang agree.
 func (r *Request) common() []string { return newTogether(r).all() }
 
@@ -221,52 +213,6 @@ func survives(r *Request, v View) bool {
 		}
 	}
 	return false
-}
-
-// planFor plans for the pods that are left of a gang, those that it has lost while it ran, maybe.
-func (v View) planFor(r *Request, rest state.Gang) planner.Verdict {
-	if r.Repair != nil {
-		return v.mend(r, rest)
-	}
-	return v.plan(r, rest)
-}
-
-// mend plans for lost pods of a gang that runs. Where the cloud alone chooses the domain of a machine, one is launched
-// in the hope that it is in theirs, and launched again if it is not: that is one attempt, and no more.
-func (v View) mend(r *Request, rest state.Gang) planner.Verdict {
-	plan := v.plan(r, rest)
-	hoped := r.Attempt.Number > r.Repair.After && r.Attempt.Failure != nil && r.Attempt.Failure.Class == v1alpha1.Scattered
-	if plan.Outcome == planner.Fits || plan.Outcome == planner.Launch || hoped {
-		return plan
-	}
-	levels := rest.Levels(&r.Policy)
-	s := *v.Snapshot
-	s.Nodes = nodeset.New()
-	s.Groups = slices.DeleteFunc(slices.Clone(s.Groups), func(g planner.Group) bool {
-		chosen := g.LevelsOf(levels)
-		return slices.ContainsFunc(levels, func(level string) bool {
-			return level != corev1.LabelHostname && !slices.Contains(chosen, level) || slices.Contains(chosen, level) && r.Repair.domain(level) == ""
-		})
-	})
-	if len(s.Groups) == 0 {
-		return plan
-	}
-	v.Snapshot = &s
-	p := *r.Repair
-	p.Lost = slices.Clone(p.Lost)
-	for i := range p.Lost {
-		labels := maps.Clone(p.Lost[i].Labels)
-		maps.DeleteFunc(labels, func(key, _ string) bool { return slices.Contains(levels, key) })
-		p.Lost[i].Labels = labels
-	}
-	anywhere, ok := r.Repairing(p, v.Objects)
-	if !ok {
-		return plan
-	}
-	if launch := v.plan(anywhere, anywhere.Gang); launch.Outcome == planner.Launch {
-		return launch
-	}
-	return plan
 }
 
 // giveUp stops a gang of which lost pods have no room.
@@ -291,18 +237,6 @@ func outOfTime(r *Request, v View, rest state.Gang, came int, after time.Duratio
 	}
 	return Step{Do: Consume, Attempt: r.Attempt, Unbook: bookedNodes(r, v), KeepLabels: true, Condition: over(ReasonBookingConsumed,
 		fmt.Sprintf("%d of %s were made again within %s", came, text.Pods(r.Pods), after))}
-}
-
-// together is the domain that machines of a call must be in.
-func (r *Request) together(c Call, level string) Call {
-	switch {
-	case level == "" || c.Together.Level != "":
-	case r.Repair != nil:
-		c.Together.Level, c.Together.Value = level, r.Repair.domain(level)
-	case isWhole(r, level):
-		c.Together.Level = level
-	}
-	return c
 }
 
 // isUnready reports whether what is needed to plan is not known yet.

@@ -125,8 +125,16 @@ func TestLostMachinesOfAGangInARackAreReplacedThere(t *testing.T) {
 			}},
 	})
 	launched := func(n *state.Node) { young(n); n.Launch = "uid-1" }
+	wantIn := func(rack string) func(*testing.T, Step) {
+		return func(t *testing.T, s Step) {
+			t.Helper()
+			if s.Attempt.Level != "rack" || s.Attempt.Domain != rack || len(s.Attempt.Launches) != 1 || s.Attempt.Launches[0].Count != 1 {
+				t.Errorf("the attempt is %+v, want a machine in %s", s.Attempt, rack)
+			}
+		}
+	}
 	attempt := func(s *story) {
-		s.request.Attempt = Attempt{Number: 1, Phase: Launching, Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}, Started: noon}
+		s.request.Attempt = Attempt{Number: 1, Phase: Launching, Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}, Level: "rack", Domain: "r1", Started: noon}
 		s.request.Gang.Launch = "uid-1"
 	}
 	fresh := func() *story { return repairing(t, inRackRunning().node("c", inRack("r1", free)).with(one)) }
@@ -150,7 +158,7 @@ func TestLostMachinesOfAGangInARackAreReplacedThere(t *testing.T) {
 				}
 			}},
 		{name: "it stops where that was taken and there is no other", story: fresh().node("c", inRack("r1", taken)), want: Tell, check: revoked, message: "they have no others"},
-		{name: "a machine is launched", story: made(), want: Begin, message: "launches 1 machine of NodeGroup gpu"},
+		{name: "a machine is launched", story: made(), want: Begin, message: "launches 1 machine of NodeGroup gpu", check: wantIn("r1")},
 		{name: "where the rest of the gang is", story: made().with(attempt), want: LaunchMachines, check: func(t *testing.T, s Step) {
 			if len(s.Launch) != 1 || s.Launch[0].Together != (cloudprovider.Domain{Level: "rack", Value: "r1"}) {
 				t.Errorf("launches %+v", s.Launch)
@@ -168,16 +176,67 @@ func TestLostMachinesOfAGangInARackAreReplacedThere(t *testing.T) {
 		{name: "one that joins there is the gang's", story: made().with(attempt).machinesOf("uid-1", running).node("b1", inRack("r1", launched), isMachineA), want: Provision},
 		{name: "the gang stops when that takes too long", story: made().with(attempt).at(10 * time.Minute), want: Tell, check: revoked},
 	})
+	sliced := boundBy("kueue.x-k8s.io/podset-slice-required-topology-constraints", `[{"topology":"rack","size":2}]`)
+	both := lose(lostNode("b", "r1", 1), lostNode("e", "r2", 1))
+	apart := func() *story { return inRackRunning().with(sliced).node("d", inRack("r2", runsOn)).with(chosen) }
+	second := func(s *story) { s.request.Attempt.Number, s.request.Attempt.Phase = 1, Done }
+	play(t, []expected{
+		{name: "in two racks at once, where the cloud chooses the rack", story: apart().with(both), want: Reopen, check: wantLost("b workers 1 r1, e workers 1 r2")},
+		{name: "not where one of them can have none", story: apart().with(both).with(func(s *story) { s.view.Groups[0].Max = 0 }), want: Tell, check: revoked},
+		{name: "nor where no cloud chooses it", story: inRackRunning().with(sliced).node("d", inRack("r2", runsOn)).with(both), want: Tell, check: revoked},
+		{name: "for one rack first", story: repairing(t, apart().with(both)), want: Begin, check: wantIn("r1")},
+		{name: "then for the other", story: repairing(t, apart().with(both)).with(attempt).with(second).node("c", inRack("r1", forRepair(booked))), want: Begin, check: wantIn("r2")},
+		{name: "with what there is in the one", story: repairing(t, apart().with(both).node("c", inRack("r1", free))), want: Repair, check: wantNodes("open whole c")},
+		{name: "nothing is launched for that", story: repairing(t, apart().with(both).node("c", inRack("r1", free))).node("c", inRack("r1", forRepair(booked))), want: Begin, check: wantIn("r2")},
+	})
+}
+
+// TestLostMachinesOfPlacedGangsAreReplacedAnywhere: gangs that no domain binds, and whose pods a topology sends to their nodes.
+func TestLostMachinesOfPlacedGangsAreReplacedAnywhere(t *testing.T) {
+	one := lose(lostNode("b", "r1", 1))
+	anywhere := func(key, value string) *story {
+		return inRackRunning().with(boundBy(key, value)).node("c", inRack("r2", func(*state.Node) {})).with(one)
+	}
+	loose := func(t *testing.T, s Step) {
+		t.Helper()
+		if l := s.Repair.Lost; len(l) != 1 || l[0].Count != 1 || l[0].Labels["rack"] != "" {
+			t.Errorf("the repair is %+v", s.Repair)
+		}
+	}
+	preferred := func() *story { return anywhere("kueue.x-k8s.io/podset-preferred-topology", "rack") }
+	play(t, []expected{
+		{name: "a rack is preferred", story: preferred(), want: Reopen, check: loose},
+		{name: "none is asked for", story: anywhere("kueue.x-k8s.io/podset-unconstrained-topology", "true"), want: Reopen, check: loose},
+		{name: "no topology places them", story: anywhere("kueue.x-k8s.io/podset-unconstrained-topology", "false"), want: Tell},
+		{name: "by the same rules as all machines of the gang", story: preferred().with(func(s *story) {
+			s.request.Policy.Split = v1alpha1.SingleGroup
+			s.view.Groups[0].Max = 0
+		}).node("c", inGroup("other")), want: Tell},
+		{name: "what is there is booked", story: repairing(t, preferred()), want: Repair, check: wantNodes("open whole c")},
+		{name: "or launched in any rack", story: repairing(t, preferred()).node("c", inRack("r2", taken)), want: Begin, check: func(t *testing.T, s Step) {
+			if s.Attempt.Level != "" || len(s.Attempt.Launches) != 1 || s.Attempt.Launches[0].Count != 1 {
+				t.Errorf("the attempt is %+v", s.Attempt)
+			}
+		}},
+	})
+}
+
+// boundBy has the gang be bound by an annotation of its template alone.
+func boundBy(key, value string) func(*story) {
+	return func(s *story) {
+		s.request.Policy.Topology = ""
+		ps := &s.request.Gang.PodSets[0]
+		template := ps.Template.DeepCopy()
+		template.Annotations = map[string]string{key: value}
+		*ps = state.NewPodSet("ns", ps.Name, ps.Count, template, fit.Objects{})
+	}
 }
 
 // TestARepairKeepsToTheDomainsOfEachSlice, and pods that shared a node to one.
 func TestARepairKeepsToTheDomainsOfEachSlice(t *testing.T) {
 	s := inRackRunning()
-	s.request.Policy.Topology = ""
-	ps := &s.request.Gang.PodSets[0]
-	template := ps.Template.DeepCopy()
-	template.Annotations = map[string]string{"kueue.x-k8s.io/podset-slice-required-topology-constraints": `[{"topology":"rack","size":4},{"topology":"` + corev1.LabelHostname + `","size":2}]`}
-	*ps = state.NewPodSet("ns", ps.Name, 16, template, fit.Objects{})
+	s.request.Gang.PodSets[0].Count = 16
+	boundBy("kueue.x-k8s.io/podset-slice-required-topology-constraints", `[{"topology":"rack","size":4},{"topology":"`+corev1.LabelHostname+`","size":2}]`)(s)
 	p, ok := repairFor(&s.request, s.view, []LostNode{lostNode("b", "r1", 2), lostNode("c", "r2", 2), lostNode("d", "r2", 2)})
 	again, asked := s.request.Repairing(p, fit.Objects{})
 	if !ok || !asked || again.Pods != 6 || len(again.Gang.PodSets) != 2 {

@@ -173,7 +173,7 @@ func (a *author) request(i int, rush time.Duration) {
 		g.podSets = append(g.podSets, ps)
 	}
 	if a.inRacks {
-		g.inOneRack(2+a.random.IntN(4), podSpec(4, 4))
+		a.bind(g)
 	}
 	switch a.random.IntN(6) {
 	case 0:

@@ -65,6 +65,11 @@ func (s *simulator) observeRequest(r *provreq.ProvisioningRequest, deleted bool)
 			s.feature("gang stopped after a repair began")
 		default:
 			s.feature("gang repaired")
+			for _, g := range s.world.gangs {
+				if g.slice == 0 && g.namespace == r.Namespace && g.request == r.Name {
+					s.feature("gang repaired in any rack")
+				}
+			}
 		}
 	}
 	a := attemptOf(r)

@@ -17,8 +17,10 @@ import (
 type gang struct {
 	namespace, request string
 	podSets            []podSet
-	// within is the node label of the domains that all pods must be in one of; empty without.
-	within string
+	// topology are the annotations of its templates that ask for racks; slice is how many pods each must be
+	// in one, zero for none.
+	topology map[string]string
+	slice    int
 	// held says that a queue owns the request, and makes sure that pods come soon.
 	held bool
 	// delay is from Provisioned to the first pod; absent pods never come.

@@ -124,9 +124,7 @@ func (g *gang) templateName(i int) string { return fmt.Sprintf("%s-%d", clipped(
 func (g *gang) newTemplate(i int) *corev1.PodTemplate {
 	t := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: g.templateName(i)}}
 	t.Template.Spec = *g.podSets[i].spec.DeepCopy()
-	if g.within != "" {
-		t.Template.Annotations = map[string]string{"kueue.x-k8s.io/podset-required-topology": g.within}
-	}
+	t.Template.Annotations = g.topology
 	return t
 }
 

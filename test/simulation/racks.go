@@ -52,10 +52,19 @@ func (a *author) racks(g *v1alpha1.NodeGroup) {
 	}
 }
 
-// inOneRack binds all pods of a gang to one rack.
-func (g *gang) inOneRack(pods int, spec corev1.PodSpec) {
-	g.podSets = []podSet{{spec: spec, count: pods}}
-	g.within = rackLabel
+// bind has all pods of a gang be in one rack, or each two of them, or prefer one.
+func (a *author) bind(g *gang) {
+	g.podSets = []podSet{{spec: podSpec(4, 4), count: 2 + a.random.IntN(4)}}
+	switch a.random.IntN(6) {
+	case 0:
+		g.topology = map[string]string{"kueue.x-k8s.io/podset-preferred-topology": rackLabel}
+	case 1:
+		g.podSets[0].count, g.slice = 4, 2
+		g.topology = map[string]string{"kueue.x-k8s.io/podset-slice-required-topology": rackLabel, "kueue.x-k8s.io/podset-slice-size": "2"}
+	default:
+		g.slice = g.pods()
+		g.topology = map[string]string{"kueue.x-k8s.io/podset-required-topology": rackLabel}
+	}
 }
 
 // losesWhileItRuns has the gang lose nodes, one or two at once, and wants it stopped for that if it cannot be repaired.
@@ -100,8 +109,8 @@ func (w *world) offerLabels(n *corev1.Node, offer func(option)) {
 	}})
 }
 
-// judgeRack: pods of a gang that must be in one rack are bound in one. Those on nodes that are gone do not count, nor those of an
-// earlier request of that name.
+// judgeRack: pods of a gang, or of a slice, that must be in one rack are bound in one. Those on nodes that are gone do not count, nor
+// those of an earlier request of that name, of one that was withdrawn, or of one whose booking key others have.
 func (w *world) judgeRack(o client.Object, deleted bool) {
 	p, ok := o.(*corev1.Pod)
 	if !ok || deleted || !isBound(p) {
@@ -109,20 +118,29 @@ func (w *world) judgeRack(o client.Object, deleted bool) {
 	}
 	name := p.Annotations[provreq.ProvisioningRequestPodAnnotationKey]
 	for _, g := range w.gangs {
-		if g.within == "" || g.namespace != p.Namespace || g.request != name {
+		if g.slice == 0 || g.namespace != p.Namespace || g.request != name {
 			continue
 		}
 		r := find[*provreq.ProvisioningRequest](w.store, g.namespace, g.request)
-		racks := map[string]string{}
+		if r == nil || slices.ContainsFunc(w.gangs, func(o *gang) bool {
+			return o != g && o.namespace == g.namespace && state.BookingKey(o.request) == state.BookingKey(g.request)
+		}) {
+			continue // nodes with its label may be booked for another one by now
+		}
+		racks := map[string]int{}
 		for _, o := range all[*corev1.Pod](w.store) {
 			n := find[*corev1.Node](w.store, "", o.Spec.NodeName)
 			if o.Namespace == p.Namespace && o.Annotations[provreq.ProvisioningRequestPodAnnotationKey] == name && isBound(o) && n != nil &&
-				(r == nil || !o.CreationTimestamp.Before(&r.CreationTimestamp)) {
-				racks[n.Labels[g.within]] = o.Name
+				!o.CreationTimestamp.Before(&r.CreationTimestamp) {
+				racks[n.Labels[rackLabel]]++
 			}
 		}
-		if _, none := racks[""]; none || len(racks) > 1 {
-			w.failure = fmt.Errorf("gang %s must be in one rack, and pods of it are in %v", g, racks)
+		needed := 0
+		for _, count := range racks {
+			needed += (count + g.slice - 1) / g.slice
+		}
+		if racks[""] > 0 || needed > max(1, g.pods()/g.slice) {
+			w.failure = fmt.Errorf("each %d pods of gang %s must be in one rack, and they are in %v", g.slice, g, racks)
 		}
 		w.feature("pod bound in one rack")
 	}

@@ -170,7 +170,7 @@ func TestRandomStoriesInRacks(t *testing.T) {
 	for _, f := range []string{
 		"request Provisioned in one rack", "pod bound in one rack", "machine of another rack taken back", "rollback because of Scattered", "rollback because of Timeout", "machine replaced",
 		"Provisioned=True CapacityIsProvisioned", "BookingExpired=True CapacityBookingConsumed", "crash", "crash in a call",
-		"gang under repair", "gang repaired", "gang stopped after a repair began", "CapacityRevoked=True MachineLost",
+		"gang under repair", "gang repaired", "gang repaired in any rack", "gang stopped after a repair began", "CapacityRevoked=True MachineLost",
 	} {
 		if shown[f] == 0 && *runs >= 500 {
 			t.Errorf("no story shows this feature: %s", f)
