@@ -3,62 +3,109 @@ package placement
 import (
 	"slices"
 
-	"k8s.io/utils/ptr"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
 // Repair finds new places for the pods that were on lost nodes, near those that stay: within the domain of the level that
 // is required, and those of a slice within the slice's. It returns all domains as they are then. Beside are
-// domains of the podSets that must be in the same one.
+// domains of the podSets that must be in the same one. For a single lost node it is Kueue's answer, where Kueue has one.
 func (t *Tree) Repair(r *Request, domains, beside []Domain, lost map[string]bool) (repaired []Domain, reason string) {
-	view := t.View()
-	kept, missing := split(domains, lost)
-	layers := layersOf(r.Topology)
-	if len(layers) > 1 {
-		return nil, "slices of several layers are placed as a whole only"
+	p := &repair{Request: r, view: t.View()}
+	p.kept, p.missing, p.single = split(domains, lost)
+	if reason = p.complete(); reason == "" {
+		reason = p.place(p.missing, p.anywhere(), p.anchor(beside))
 	}
-	place := func(count int32, topology *kueue.PodSetTopologyRequest, within []string) string {
-		if count == 0 {
-			return ""
-		}
-		next := *r
-		next.Count, next.Leader, next.Topology, next.Within = count, nil, topology, within
-		found := view.Place(&next)
-		if found.Reason != "" {
-			return found.Reason
-		}
-		view.Use(found.Pods, r.Pod, 1)
-		kept = append(kept, found.Pods...)
-		missing -= count
+	if reason != "" {
+		return nil, reason
+	}
+	return t.merged(p.kept), ""
+}
+
+// repair is of the pods of a request that have lost their nodes.
+type repair struct {
+	*Request
+	view *View
+	// kept are the domains of the pods that have a place.
+	kept []Domain
+	// missing pods have none yet.
+	missing int32
+	// single: they were on one node.
+	single bool
+}
+
+// place puts so many of the missing pods within a domain.
+func (p *repair) place(count int32, topology *kueue.PodSetTopologyRequest, within []string) (reason string) {
+	if count == 0 {
 		return ""
 	}
-	if len(layers) == 1 {
-		// A slice of which pods are left is completed where it is.
-		size, at := layers[0].Size, slices.Index(t.levels, layers[0].Topology)
-		for _, part := range t.parts(kept, at) {
-			lacks := min(missing, (size-part.Count%size)%size)
-			if reason := place(lacks, &kueue.PodSetTopologyRequest{Required: &layers[0].Topology}, part.Values); reason != "" {
-				return nil, reason
+	next := *p.Request
+	next.Count, next.Leader, next.Topology, next.Within = count, nil, topology, within
+	found := p.view.Place(&next)
+	if found.Reason != "" {
+		return found.Reason
+	}
+	p.view.Use(found.Pods, p.Pod, 1)
+	p.kept = append(p.kept, found.Pods...)
+	p.missing -= count
+	return ""
+}
+
+// complete puts as many pods as slices lack that have some left where these are, from the smallest slices to the largest.
+func (p *repair) complete() (reason string) {
+	layers := layersOf(p.Topology)
+	for i, layer := range slices.Backward(layers) {
+		for _, part := range p.view.tree.parts(p.kept, slices.Index(p.view.tree.levels, layer.Topology)) {
+			lacks := min(p.missing, (layer.Size-part.Count%layer.Size)%layer.Size)
+			if lacks > 0 && p.single && p.place(p.missing, p.together(layer, layers[i+1:]), part.Values) == "" {
+				return "" // all pods of the node are where they were, rather than whole slices elsewhere
+			}
+			finer := &kueue.PodSetTopologyRequest{Required: &layer.Topology, PodsetSliceRequiredTopologyConstraints: layers[i+1:]}
+			if reason := p.place(lacks, finer, part.Values); reason != "" {
+				return reason
 			}
 		}
 	}
-	topology, within := r.Topology, []string(nil)
-	switch {
-	case topology != nil && topology.Required != nil:
-		if anchor := t.parts(slices.Concat(kept, beside), slices.Index(t.levels, *topology.Required)); len(anchor) > 0 {
-			within = anchor[0].Values
-		}
-	case topology == nil || topology.Preferred == nil && len(layers) == 0:
-		topology = &kueue.PodSetTopologyRequest{Unconstrained: ptr.To(true)}
-	}
-	if reason := place(missing, topology, within); reason != "" {
-		return nil, reason
-	}
-	return t.merged(kept), ""
+	return ""
 }
 
-// split divides domains into those that stay and how many pods were on the others.
-func split(domains []Domain, lost map[string]bool) (kept []Domain, missing int32) {
+// together asks for the missing pods as what is asked for, in slices of the finest layer that they fill.
+func (p *repair) together(broken kueue.PodsetSliceRequiredTopologyConstraint, finer []kueue.PodsetSliceRequiredTopologyConstraint) *kueue.PodSetTopologyRequest {
+	out := p.Topology.DeepCopy()
+	out.PodSetSliceRequiredTopology, out.PodSetSliceSize, out.PodsetSliceRequiredTopologyConstraints = nil, nil, nil
+	for _, layer := range slices.Backward(finer) {
+		if p.missing%layer.Size == 0 {
+			out.PodSetSliceRequiredTopology, out.PodSetSliceSize = &layer.Topology, &layer.Size
+			break
+		}
+	}
+	if !Asks(out) {
+		out.Required = &broken.Topology // Kueue finds no place where slices are all that is asked for
+	}
+	return out
+}
+
+// anywhere asks for pods that complete no slice.
+func (p *repair) anywhere() *kueue.PodSetTopologyRequest {
+	if t := p.Topology; t != nil && (t.Required != nil || t.Preferred != nil || len(layersOf(t)) > 0) {
+		return t
+	}
+	return &kueue.PodSetTopologyRequest{Unconstrained: new(true)}
+}
+
+// anchor is the domain of the level that is required in which the others are; empty where none is.
+func (p *repair) anchor(beside []Domain) []string {
+	if p.Topology == nil || p.Topology.Required == nil {
+		return nil
+	}
+	tree := p.view.tree
+	for _, part := range tree.parts(slices.Concat(p.kept, beside), slices.Index(tree.levels, *p.Topology.Required)) {
+		return part.Values
+	}
+	return nil
+}
+
+// split divides domains into those that stay and how many pods were on the others; single is true for one other.
+func split(domains []Domain, lost map[string]bool) (kept []Domain, missing int32, single bool) {
 	for _, d := range domains {
 		if lost[d.Values[len(d.Values)-1]] {
 			missing += d.Count
@@ -66,7 +113,7 @@ func split(domains []Domain, lost map[string]bool) (kept []Domain, missing int32
 			kept = append(kept, d)
 		}
 	}
-	return kept, missing
+	return kept, missing, len(kept) == len(domains)-1
 }
 
 // path has the values of all levels of a leaf.

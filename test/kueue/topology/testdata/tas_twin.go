@@ -31,6 +31,9 @@ type TwinCase struct {
 	Empty bool
 	// Balanced turns the feature gate TASBalancedPlacement on.
 	Balanced bool
+	// Lost is a node that is not among Nodes, whose pods are to be placed again beside those of Assigned.
+	Lost     string
+	Assigned map[kueue.PodSetReference][]utiltas.TopologyDomainAssignment
 	// Decode is an assignment that is to be read only.
 	Decode *kueue.TopologyAssignment
 }
@@ -66,7 +69,16 @@ func Twin(line []byte) ([]byte, error) {
 			PodSet: p.PodSet, SinglePodRequests: resources.NewRequestsFromMap(p.Pod), Count: p.PodSet.Count, Implied: p.Implied, PodSetGroupName: p.Group,
 		})
 	}
-	result := s.FindTopologyAssignmentsForFlavor(logr.NewContext(context.Background(), logr.Discard()), requests, WithSimulateEmpty(c.Empty))
+	options := []FindTopologyAssignmentsOption{WithSimulateEmpty(c.Empty)}
+	if c.Lost != "" {
+		w := &kueue.Workload{Status: kueue.WorkloadStatus{UnhealthyNodes: []kueue.UnhealthyNode{{Name: c.Lost}}, Admission: &kueue.Admission{}}}
+		for name, domains := range c.Assigned {
+			w.Status.Admission.PodSetAssignments = append(w.Status.Admission.PodSetAssignments, kueue.PodSetAssignment{Name: name,
+				TopologyAssignment: utiltas.V1Beta2From(&utiltas.TopologyAssignment{Levels: c.Levels[len(c.Levels)-1:], Domains: domains})})
+		}
+		options = append(options, WithWorkload(w))
+	}
+	result := s.FindTopologyAssignmentsForFlavor(logr.NewContext(context.Background(), logr.Discard()), requests, options...)
 	answer := TwinAnswer{
 		Assignments: map[kueue.PodSetReference][]utiltas.TopologyDomainAssignment{}, Encoded: map[kueue.PodSetReference]*kueue.TopologyAssignment{},
 	}
