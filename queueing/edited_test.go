@@ -124,7 +124,7 @@ func (w *world) endure(t *testing.T, data []byte) {
 			t.Errorf("queue %s is not empty", q.Object.Name)
 		}
 	}
-	if len(w.s.PodsNotReady) > 0 || len(w.s.Unadmitted) > 0 || len(w.s.Due) > 0 {
+	if len(w.s.PodsNotReady) > 0 || len(w.s.Unadmitted) > 0 || len(w.s.Unhealthy) > 0 || len(w.s.Due) > 0 {
 		t.Error("the State is not empty")
 	}
 }

@@ -192,6 +192,9 @@ func describe(w *kueue.Workload) string {
 			fmt.Fprintf(&out, "admission: %d pods of %s\n", workload.CountOf(&a.PodSetAssignments[i]), a.PodSetAssignments[i].Name)
 		}
 	}
+	for _, n := range w.Status.UnhealthyNodes {
+		fmt.Fprintf(&out, "unhealthy node: %s\n", n.Name)
+	}
 	if r := w.Status.RequeueState; r != nil {
 		fmt.Fprintf(&out, "requeueState:")
 		if r.Count != nil {

@@ -317,7 +317,13 @@ func (w *world) apply(v *lifecycle.Verdict, out *strings.Builder) {
 		w.s.Delete(r)
 	}
 	if v.Create != nil {
-		tell("create request %s for %d pods", v.Create.Object.Name, v.Create.Object.Spec.PodSets[0].Count)
+		unasked := ""
+		for _, template := range v.Create.Templates {
+			if template.Template.Annotations[kueue.PodSetUnconstrainedTopologyAnnotation] != "" {
+				unasked = ", which a topology places"
+			}
+		}
+		tell("create request %s for %d pods%s", v.Create.Object.Name, v.Create.Object.Spec.PodSets[0].Count, unasked)
 		v.Create.Object.UID = types.UID(v.Create.Object.Name)
 		w.set(v.Create.Object)
 	}
@@ -791,9 +797,17 @@ func topologyRequest(text string) *kueue.PodSetTopologyRequest {
 	case "preferred":
 		return &kueue.PodSetTopologyRequest{Preferred: &level}
 	case "slice":
-		level, size, _ := strings.Cut(level, ":")
-		n, _ := strconv.Atoi(size)
-		return &kueue.PodSetTopologyRequest{PodSetSliceRequiredTopology: &level, PodSetSliceSize: new(int32(n))}
+		out := &kueue.PodSetTopologyRequest{}
+		for layer := range strings.SplitSeq(level, ",") {
+			level, size, _ := strings.Cut(layer, ":")
+			n, _ := strconv.Atoi(size)
+			out.PodsetSliceRequiredTopologyConstraints = append(out.PodsetSliceRequiredTopologyConstraints,
+				kueue.PodsetSliceRequiredTopologyConstraint{Topology: level, Size: int32(n)})
+		}
+		if l := out.PodsetSliceRequiredTopologyConstraints; len(l) == 1 {
+			return &kueue.PodSetTopologyRequest{PodSetSliceRequiredTopology: &l[0].Topology, PodSetSliceSize: &l[0].Size}
+		}
+		return out
 	}
 	return &kueue.PodSetTopologyRequest{Unconstrained: new(true)}
 }

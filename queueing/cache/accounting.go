@@ -24,6 +24,9 @@ func (s *Cache) add(w *Workload) {
 		if !workload.IsAdmitted(w.Object) {
 			s.Unadmitted[w.Object.UID] = w
 		}
+		if len(w.Object.Status.UnhealthyNodes) > 0 {
+			s.Unhealthy[w.Object.UID] = w
+		}
 		s.ExpectPods(w, w.Object.Status.Admission)
 	case workload.IsActive(w.Object):
 		w.Place = Pending
@@ -72,6 +75,7 @@ func (s *Cache) remove(w *Workload) {
 		}
 	}
 	delete(s.Unadmitted, w.Object.UID)
+	delete(s.Unhealthy, w.Object.UID)
 	s.count(w, -1)
 	w.Place, w.Queue, w.Local, w.admitted = untracked, nil, nil, false
 }

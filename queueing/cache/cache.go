@@ -51,6 +51,8 @@ type Cache struct {
 	Timers timers
 	// Unadmitted hold quota and wait for their checks.
 	Unadmitted map[types.UID]*Workload
+	// Unhealthy run, and wait for nodes in place of lost ones.
+	Unhealthy map[types.UID]*Workload
 	// PodsNotReady hold quota, and their pods are not ready.
 	PodsNotReady map[types.UID]*Workload
 	// selected counts the Workloads and flavors that select on a node label.
@@ -73,6 +75,7 @@ func New(c config.Config) *Cache {
 		Queues:       map[kueue.ClusterQueueReference]*ClusterQueue{},
 		Due:          map[types.UID]*Workload{},
 		Unadmitted:   map[types.UID]*Workload{},
+		Unhealthy:    map[types.UID]*Workload{},
 		PodsNotReady: map[types.UID]*Workload{},
 		selected:     map[string]int{},
 		Dirty:        NewDirtyStatuses(),

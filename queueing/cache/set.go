@@ -169,7 +169,7 @@ func (s *Cache) RequeueForCapacity() {
 }
 
 // RequeueForNodes has the Workloads judged again that found no room in the domains of a Topology, if
-// nodes have more by now, and looks at those that wait for the nodes that are booked for them.
+// nodes have more by now, and looks at those that wait for the nodes that are booked for them, before they start or in place of lost ones.
 func (s *Cache) RequeueForNodes() {
 	if s.Nodes.Changed() {
 		for uid, w := range s.Unadmitted {
@@ -177,6 +177,7 @@ func (s *Cache) RequeueForNodes() {
 				s.Due[uid] = w
 			}
 		}
+		maps.Copy(s.Due, s.Unhealthy)
 	}
 	if suspects := s.Nodes.Suspects(); len(suspects) > 0 {
 		for uid, w := range s.Workloads {

@@ -4,6 +4,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/placement"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -124,12 +126,27 @@ func (s Evaluator) NewRequest(w *cache.Workload, name, class string,
 func (s Evaluator) capacityRequest(w *cache.Workload, state *kueue.AdmissionCheckState, name string) *Request {
 	asked := allPods(w)
 	out := s.NewRequest(w, name, CapacityClass, s.Parameters(w, state.Name), asked)
+	for i, a := range asked {
+		s.tellPlaced(w, a.assignment, &out.Templates[i].Template)
+	}
 	if tried := workload.Retries(state); tried > 0 {
 		for _, a := range asked {
 			out.Superseded = append(out.Superseded, TemplateName(RequestName(w.Object.Name, state.Name, tried), a.podSets[0]))
 		}
 	}
 	return out
+}
+
+// tellPlaced says in the template of a podSet that asks for no topology, and that is placed by that of its flavor, what its pods
+// will say: those that are lost are placed again.
+func (s Evaluator) tellPlaced(w *cache.Workload, a *kueue.PodSetAssignment, template *corev1.PodTemplateSpec) {
+	if s.cache.HasTopology(a) && !placement.Asks(workload.FindPodSet(w.Object, a.Name).TopologyRequest) {
+		template.Annotations = maps.Clone(template.Annotations)
+		if template.Annotations == nil {
+			template.Annotations = map[string]string{}
+		}
+		template.Annotations[kueue.PodSetUnconstrainedTopologyAnnotation] = "true"
+	}
 }
 
 // annotated puts what the job's annotations say over the parameters.

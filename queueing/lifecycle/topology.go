@@ -112,7 +112,7 @@ func (s Rules) forestOf(w *cache.Workload, checks []kueue.AdmissionCheckState) *
 // mostUnhealthy is how many nodes the status of a Workload can name.
 const mostUnhealthy = 8
 
-// replaceNodes has pods whose nodes were lost go to others, in the same domain. The pods that run stay. Where Muster has
+// replaceNodes has pods whose nodes were lost go to others, in the same domain if one is required. The pods that run stay. Where Muster has
 // booked the machines it makes others, for which it is waited; else the Workload stops if there is no room.
 func (s Rules) replaceNodes(w *cache.Workload) *Verdict {
 	if !s.cache.Nodes.Known || len(w.Uses) == 0 {
@@ -137,7 +137,7 @@ func (s Rules) replaceNodes(w *cache.Workload) *Verdict {
 			e.Status.UnhealthyNodes = nil
 			s.cache.Nodes.Move(w, cache.Uses(placed))
 			return &Verdict{Workload: w, Action: Advance, Status: e.Status, Reason: reasonNodesReplaced,
-				Message: fmt.Sprintf("The pods of lost nodes have new places: %s were lost", strings.Join(names, ", "))}
+				Message: fmt.Sprintf("The pods of lost nodes have new places (%s)", strings.Join(names, ", "))}
 		}
 	}
 	if forest == s.cache.Nodes.Forest || len(lost) > mostUnhealthy {
@@ -152,7 +152,7 @@ func (s Rules) replaceNodes(w *cache.Workload) *Verdict {
 		e.Status.UnhealthyNodes = append(e.Status.UnhealthyNodes, kueue.UnhealthyNode{Name: name})
 	}
 	return &Verdict{Workload: w, Action: Advance, Status: e.Status, Reason: "NodesLost",
-		Message: fmt.Sprintf("Nodes %s are lost; their pods get new places once other machines are there: %s", strings.Join(names, ", "), reason)}
+		Message: fmt.Sprintf("Nodes were lost (%s); their pods get new places once other machines are there: %s", strings.Join(names, ", "), reason)}
 }
 
 // reasonNodesReplaced is told where pods have new places.
