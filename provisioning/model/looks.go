@@ -113,10 +113,15 @@ func (m *Model) entry(e *request) Entry {
 
 // View is what the next step of a request depends on.
 func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.View {
-	v := transaction.View{Snapshot: s}
+	v := transaction.View{Snapshot: s, Hosts: map[string]string{}}
 	m.look(m.now(), func() {
 		for _, token := range r.Attempt.Tokens(r.UID) {
 			v.Machines = append(v.Machines, m.machines.ofLaunch(token)...)
+		}
+		for i := range v.Machines {
+			if name := m.machines.nodes[v.Machines[i].ProviderID]; name != "" {
+				v.Hosts[v.Machines[i].ProviderID] = name
+			}
 		}
 		v.Active = m.consumers.active[state.ConsumerKey{Namespace: r.Namespace, Name: r.Name}]
 		v.KeyTaken = m.requests.keyTaken(r)
@@ -214,6 +219,22 @@ func (m *Model) BoundFor(name, namespace, key string) (out []types.UID) {
 		out = n.boundFor(namespace, key)
 	}
 	return out
+}
+
+// PodsOn are all pods that are known to be bound to the node with that provider ID, and its name; empty without a node.
+func (m *Model) PodsOn(providerID string) (node string, pods map[types.UID]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	node = m.machines.nodes[providerID]
+	pods = map[types.UID]bool{}
+	if n := m.nodes.byName[node]; n != nil {
+		for uid, p := range n.pods {
+			if p.Bound {
+				pods[uid] = true
+			}
+		}
+	}
+	return node, pods
 }
 
 // Group returns the newest version of a NodeGroup that the model knows, or nil.

@@ -95,6 +95,8 @@ type AttemptFailure struct {
 	Got    int    `json:"got,omitempty"`
 	// Squatted: others' pods had slipped onto the attempt's machines.
 	Squatted bool `json:"squatted,omitempty"`
+	// Kept is how many machines of the attempt stay, since they run pods.
+	Kept int `json:"kept,omitempty"`
 	// Level is the node label of the domains that the launch was bound to one of, where it
 	// failed for that: what needs no one domain may be launched.
 	Level string `json:"level,omitempty"`

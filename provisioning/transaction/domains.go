@@ -42,13 +42,15 @@ func levelIn(r *Request, v View, group string) (level string) {
 	return levels[0]
 }
 
-// misplaced are the machines that are on record as such and are not taken back yet.
+// misplaced are the machines that are on record as such and are not taken back yet. Those that run pods stay, and no pod of
+// the gang comes to them.
 func misplaced(r *Request, v View) (left []cloudprovider.Machine) {
 	for _, m := range v.Machines {
 		if m.State < cloudprovider.Terminated && r.Attempt.lost(m) {
 			left = append(left, m)
 		}
 	}
+	left, _ = parted(v, left)
 	return left
 }
 

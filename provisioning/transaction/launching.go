@@ -390,7 +390,8 @@ func Refused(r *Request, v View, c Call, refusal *cloudprovider.Error) Step {
 }
 
 // undo takes back by name what is left of an attempt that is rolled back, until
-// nothing is.
+// nothing is. Machines that run pods are handed over to scale-down, which gives them back once
+// they are idle.
 func undo(r *Request, v View) (s Step, undone bool) {
 	var left []cloudprovider.Machine
 	for _, m := range v.Machines {
@@ -398,15 +399,27 @@ func undo(r *Request, v View) (s Step, undone bool) {
 			left = append(left, m)
 		}
 	}
-	if len(left) > 0 {
-		return Step{Do: TakeBack, Attempt: r.Attempt, TakeBack: left}, false
+	vacant, kept := parted(v, left)
+	if len(vacant) > 0 {
+		return Step{Do: TakeBack, Attempt: r.Attempt, TakeBack: vacant}, false
 	}
 	for n := range v.Nodes.LaunchedBy(r.Gang.Launch) {
-		if !n.Ended && !n.Lost(v.Now) {
+		if !n.Ended && !n.Lost(v.Now) && !slices.Contains(kept, n) {
 			return Step{Do: Rest, Attempt: r.Attempt, At: n.LostAt()}, false // its deletion, or its machine's end, will be seen
 		}
 	}
+	if f := r.Attempt.Failure; f != nil && f.Kept < len(kept) {
+		return handOver(r, kept), false
+	}
 	return Step{}, true
+}
+
+// handOver puts on record that machines of an attempt that is rolled back stay.
+func handOver(r *Request, kept []*state.Node) Step {
+	a, f := r.Attempt, *r.Attempt.Failure
+	f.Kept = len(kept)
+	a.Failure = &f
+	return Step{Do: RollBack, Attempt: a, Condition: r.underway("Attempt %d was rolled back: %s; %s", a.Number, &f, sayKept(kept))}
 }
 
 // closed is the request once its attempt is undone.

@@ -85,6 +85,8 @@ type View struct {
 	*planner.Snapshot
 	// Machines that carry a token of the request's last attempt, in any state.
 	Machines []cloudprovider.Machine
+	// Hosts are the names of the nodes of those that have one, by provider ID.
+	Hosts map[string]string
 	// Active is how many of the request's pods have not finished, bound or not.
 	Active int
 	// KeyTaken names another live request with the same booking key, if any.

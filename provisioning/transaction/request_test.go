@@ -92,6 +92,10 @@ func (s *story) node(name string, changes ...func(*state.Node)) *story {
 		change(&n)
 	}
 	s.view.Nodes.Set(&n)
+	if s.view.Hosts == nil {
+		s.view.Hosts = map[string]string{}
+	}
+	s.view.Hosts[n.ProviderID] = n.Name
 	return s
 }
 
@@ -203,6 +207,27 @@ func (s *story) attempt(phase AttemptPhase) *story {
 	s.request.Attempt = Attempt{Number: 1, Phase: phase, Launches: []planner.GroupCount{{Group: "gpu", Count: 2}}, Started: noon}
 	s.request.Gang.Launch = token
 	return s
+}
+
+// failedWith is an attempt that is rolled back, and of which so many machines are known to stay.
+func failedWith(kept int) *story {
+	s := newStory().attempt(RollingBack)
+	s.request.Attempt.Failure = &AttemptFailure{Message: "too late", Kept: kept}
+	return s
+}
+
+// takesBack are the names of the machines that the step takes back.
+func takesBack(want ...string) func(*testing.T, Step) {
+	return func(t *testing.T, s Step) {
+		t.Helper()
+		var got []string
+		for _, m := range s.TakeBack {
+			got = append(got, m.Name)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("takes back %v, want %v", got, want)
+		}
+	}
 }
 
 // lost has the machine replaced at noon.
@@ -507,6 +532,22 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 					t.Errorf("takes back %v", s.TakeBack)
 				}
 			}},
+		{name: "but no machine that runs a pod, whoever made it", want: TakeBack, check: takesBack("a"),
+			story: failedWith(0).machines(running, running).node("a", young).node("b", young, taken, squatted2)},
+		{name: "nor one of which Muster's mark is not on the node yet", want: TakeBack, check: takesBack("a"),
+			story: failedWith(0).machines(running, running).node("a", young).node("b", taken)},
+		{name: "that one is handed over, and the request says so", want: RollBack, check: func(t *testing.T, s Step) {
+			if s.Attempt.Phase != RollingBack || s.Attempt.Failure.Kept != 1 || len(s.Lessons) > 0 {
+				t.Errorf("attempt is %+v with failure %+v and lessons %v", s.Attempt, s.Attempt.Failure, s.Lessons)
+			}
+		}, message: "too late; 1 machine of it will be given back once idle: pod theirs/squatter without a booking runs on the held node b",
+			story: failedWith(0).machines(terminated, running).node("b", young, taken, squatted2)},
+		{name: "and is not waited for", want: Begin, story: failedWith(1).machines(terminated, running).node("b", young, taken, squatted2)},
+		{name: "pods that wait in vain for a lost kubelet hold no machine", want: TakeBack, check: takesBack("b"),
+			story: failedWith(0).machines(terminated, running).node("b", notReady, taken, sinceUnready(noon.Add(-state.LostAfter)),
+				func(n *state.Node) { n.Terminating = 1 })},
+		{name: "others that stop do", want: RollBack,
+			story: failedWith(0).machines(terminated, running).node("b", young, taken, func(n *state.Node) { n.Terminating = 1 })},
 		{name: "and a hold like a machine", story: newStory().attempt(RollingBack).held("reservation", booting), want: TakeBack,
 			check: func(t *testing.T, s Step) {
 				if len(s.TakeBack) != 1 || s.TakeBack[0].Name != "reservation" {

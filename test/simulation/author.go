@@ -251,8 +251,11 @@ func (a *author) stranger(i int) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: strangers, Name: fmt.Sprintf("stranger-%d", i),
 		Annotations: map[string]string{runForAnnotation: (time.Second + a.within(time.Minute)).String()}}}
 	p.Spec = podSpec(1+a.random.Int64N(3), a.random.Int64N(3))
+	if a.oneIn(2) {
+		p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} // it lands on held machines, too
+	}
 	p.Status.Phase = corev1.PodPending
-	at := a.start.Add(a.within(storyTime))
+	at := a.start.Add(a.within(oneOf(a, storyTime, storyTime/4)))
 	if a.oneIn(2) {
 		a.services = append(a.services, &service{
 			name: p.Name, spec: podSpec(1+a.random.Int64N(3), 0), budget: a.oneIn(4), from: at, until: at.Add(10*time.Second + a.within(2*time.Minute)),

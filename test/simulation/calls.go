@@ -98,15 +98,15 @@ func (a *api) Get(ctx context.Context, key client.ObjectKey, o client.Object, _ 
 	return a.process.call(&call{key: a.key(ctx, "gets", o), kind: read, into: o, effect: func() (client.Object, error) { return a.store.get(o) }})
 }
 
-// List implements client.Reader: the pods of a namespace on a node, from the API server itself.
+// List implements client.Reader: the pods of a namespace, or of all, on a node, from the API server itself.
 func (a *api) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	o := (&client.ListOptions{}).ApplyOptions(opts)
 	node, _ := o.FieldSelector.RequiresExactMatch("spec.nodeName")
-	return a.process.call(&call{key: fmt.Sprintf("%s lists the pods of %s on %s", a.who, o.Namespace, node), kind: read,
+	return a.process.call(&call{key: fmt.Sprintf("%s lists the pods of namespace %q on %s", a.who, o.Namespace, node), kind: read,
 		effect: func() (client.Object, error) {
 			pods := list.(*corev1.PodList)
 			for _, p := range all[*corev1.Pod](a.store) {
-				if p.Namespace == o.Namespace && p.Spec.NodeName == node {
+				if (o.Namespace == "" || p.Namespace == o.Namespace) && p.Spec.NodeName == node {
 					pods.Items = append(pods.Items, *p.DeepCopy())
 				}
 			}

@@ -220,6 +220,31 @@ var found = []tale{
 		},
 	},
 	{
+		name: "a pod of others that has slipped onto a machine of a launch lives on when that is rolled back",
+		tell: func(w *world) {
+			never, join := seconds(3600), seconds(30)
+			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) {
+				g.Spec.JoinTimeout = &join
+				g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultLateDevices, After: &never, Machines: []int64{1}}}
+			}))
+			w.submit(w.began, workers("gang"), transaction.ClassAtomicScaleUp, nil)
+			w.plan(w.began.Add(10*time.Second), "a pod of others comes", func() { w.create(tolerant("slipped-in", 2*time.Minute)) })
+		},
+		shows: []string{"rollback because of Timeout", "rollback leaves a machine to pods of others", "second attempt", "machine taken back"},
+	},
+	{
+		name: "a pod has come to an idle machine, and caches do not show it when that is given back",
+		tell: func(w *world) {
+			w.create(newGroup("gpus", nil))
+			g := workers("gang")
+			g.podSets[0].count = 1
+			w.submit(w.began, g, transaction.ClassAtomicScaleUp, nil)
+			w.plan(w.began.Add(50*time.Second), "a pod comes", func() { w.create(tolerant("unseen", 30*time.Second)) })
+		},
+		weather: weather{staleness: 10 * time.Second, slow: []string{"tell of Pod"}},
+		shows:   []string{"cordon giving-back", "machine taken back"},
+	},
+	{
 		name: "seed 718: a gang for which a backoff keeps but the rest of its machines is served when that ends",
 		tell: func(w *world) {
 			w.create(newNode("node-0", gpuMachine))
@@ -231,6 +256,15 @@ var found = []tale{
 		},
 		shows: []string{"rollback because of Stockout", "second attempt", "Provisioned=True CapacityIsProvisioned"},
 	},
+}
+
+// tolerant is a pod of others that runs anywhere, for a time: an agent, say, that is no DaemonSet.
+func tolerant(name string, run time.Duration) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: strangers, Name: name, Annotations: map[string]string{runForAnnotation: run.String()}},
+		Spec: podSpec(1, 0)}
+	p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	p.Status.Phase = corev1.PodPending
+	return p
 }
 
 // devicesVanish has the first two machines offer no device for a while, soon after they did.

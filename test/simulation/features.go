@@ -94,6 +94,9 @@ func (s *simulator) observeRequest(r *provreq.ProvisioningRequest, deleted bool)
 	}
 	if a.Failure != nil {
 		s.feature("rollback because of " + cmp.Or(string(a.Failure.Class), "others"))
+		if a.Failure.Kept > 0 {
+			s.feature("rollback leaves a machine to pods of others")
+		}
 	}
 	if deleted && a.InFlight() {
 		s.feature("request deleted in flight")

@@ -98,7 +98,7 @@ func start(s *store, ahead *atomic.Int64) (*process, error) {
 			Events: &events.FakeRecorder{}, Clock: &timers{process: p, owner: "request"},
 		},
 		&giveback.Controller{
-			Client: &api{process: p, store: s, who: "giveback"}, Providers: clouds("giveback"),
+			Client: &api{process: p, store: s, who: "giveback"}, Live: &api{process: p, store: s, who: "giveback"}, Providers: clouds("giveback"),
 			Model: p.model, Synced: p.synced("giveback", feed), Changed: p.changed("giveback"),
 			Events: &events.FakeRecorder{}, Clock: &timers{process: p, owner: "giveback"},
 		},

@@ -99,7 +99,7 @@ var required = []string{
 	"BookingExpired=True CapacityBookingConsumed", "BookingExpired=True CapacityReservationTimeExpired",
 	"attempt Launching", "attempt RollingBack", "attempt Done", "attempt in several groups", "attempt shares machines", "second attempt", "machine replaced",
 	"rollback because of Stockout", "rollback because of Quota", "rollback because of Throttle", "rollback because of Auth",
-	"rollback because of Config", "rollback because of Timeout", "rollback because of Lost",
+	"rollback because of Config", "rollback because of Timeout", "rollback because of Lost", "rollback leaves a machine to pods of others",
 	"cordon joining", "cordon booked", "cordon giving-back", "node booked by several",
 	"machine BootFailed", "machine SpotReclaimed", "machine BrokenDown", "machine taken back",
 	"request deleted", "request deleted in flight", "request made again", "template deleted", "group deleted", "group limited",

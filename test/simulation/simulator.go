@@ -111,6 +111,7 @@ func newSimulator(seed uint64, w weather) *simulator {
 func expectations(w weather) promises.Config {
 	c := promises.DefaultConfig()
 	c.Race = w.staleness + 2*callTime
+	c.Unseen = lateTime + 4*callTime
 	c.Confirm = 0 // the order of events is known
 	slack := w.staleness + time.Duration(w.calls)*600*time.Millisecond
 	c.RollbackBound += slack + 10*time.Second

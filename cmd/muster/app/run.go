@@ -220,7 +220,7 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options, pulse *he
 		},
 		&request.Unserved{Informers: mgr.GetCache(), Served: served, Events: recorder},
 		&giveback.Controller{
-			Client: mgr.GetClient(), Providers: providers,
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Providers: providers,
 			Model: m, Synced: feed.Synced, Changed: m.Changed(), Events: recorder, Clock: clock.RealClock{},
 			DryRun: o.DryRun,
 		},

@@ -66,7 +66,9 @@ const (
 
 // Controller gives back what no request needs.
 type Controller struct {
-	Client    client.Client
+	Client client.Client
+	// Live reads from the API server itself.
+	Live      client.Reader
 	Providers map[v1alpha1.Provider]cloudprovider.Provider
 	Model     *model.Model
 	// Synced waits for the first full picture of the Model; false if the context
@@ -394,9 +396,10 @@ func (c *Controller) takeBack(ctx context.Context, w *work, machines []scaledown
 	for _, r := range machines {
 		groups[r.Group] = append(groups[r.Group], r.Machine)
 	}
+	taker := request.Taker{Model: c.Model, Providers: c.Providers, Live: c.Live}
 	for name, list := range groups {
 		w.do(func() error {
-			err := request.TakeBack(ctx, c.Model, c.Providers, list)
+			err := taker.TakeBack(ctx, list)
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if err == nil {

@@ -77,7 +77,8 @@ func newWorld(t *testing.T, clk clock.WithTicker, objects []client.Object) *worl
 		}
 	}
 	w := &world{T: t, began: time.Now(), known: map[types.UID]client.Object{}}
-	server := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&provreq.ProvisioningRequest{}).Build()
+	server := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&provreq.ProvisioningRequest{}).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).Build()
 	w.client = interceptor.NewClient(server, interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			err := c.Patch(ctx, o, p, opts...)
@@ -106,7 +107,7 @@ func newWorld(t *testing.T, clk clock.WithTicker, objects []client.Object) *worl
 	})
 	m := model.New(clk, transaction.KnownClasses)
 	w.controller = &Controller{
-		Client: w.client, Providers: map[v1alpha1.Provider]cloudprovider.Provider{v1alpha1.ProviderKwok: w},
+		Client: w.client, Live: w.client, Providers: map[v1alpha1.Provider]cloudprovider.Provider{v1alpha1.ProviderKwok: w},
 		Model: m, Synced: func(context.Context) bool { return true }, Changed: m.Changed(), Events: w, Clock: clk,
 	}
 	w.sync()
@@ -302,6 +303,29 @@ func TestAnIdleMachineIsGivenBack(t *testing.T) {
 			"10m0s node a cordoned: giving-back",
 			"10m1.2s machines a of group gpu taken back",
 			"10m1.2s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were terminated",
+		)
+	})
+}
+
+// TestAPodThatCachesDoNotShowKeepsItsMachine: the API server is asked once more before a machine goes.
+func TestAPodThatCachesDoNotShowKeepsItsMachine(t *testing.T) {
+	g := newGroup("gpu")
+	live(t, clock.RealClock{}, []client.Object{g, newNode("a", g)}, func(w *world) {
+		w.machines("gpu", "a")
+		w.pass(10*time.Minute + time.Second/2)
+		late := newReplica("late", "a")
+		late.OwnerReferences = nil
+		if err := w.client.Create(w.Context(), late); err != nil {
+			w.Fatal(err)
+		}
+		w.pass(time.Second)
+		w.sync()
+		w.pass(time.Hour)
+		w.tells(
+			"10m0s node a cordoned: giving-back",
+			"10m1.2s GiveBackFailed of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines could not be terminated; next attempt in 1s: "+
+				"node a: pod ns/late has come to it meanwhile",
+			"10m1.6s node a open",
 		)
 	})
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// nodeWrites is how many nodes one step writes at once.
-const nodeWrites = 16
+// nodeWrites and nodeReads are of how many nodes one step writes, or reads the pods, at once.
+const nodeWrites, nodeReads = 16, 16
 
 // nodeChange is a change of one node.
 type nodeChange struct {
@@ -44,7 +44,7 @@ func (c *Controller) changeNodes(ctx context.Context, changes []nodeChange) erro
 // the gang may have to stay.
 func (c *Controller) leave(ctx context.Context, e *model.Entry, nodes []string) error {
 	var g errgroup.Group
-	g.SetLimit(nodeWrites)
+	g.SetLimit(nodeReads)
 	for _, name := range nodes {
 		g.Go(func() error {
 			pods := &corev1.PodList{}
@@ -104,7 +104,7 @@ var (
 	errCordoned = errors.New("it has been cordoned by others meanwhile")
 	// errBooked: another request's booking stands under the same label.
 	errBooked = errors.New("another request of the same name has booked it meanwhile")
-	// errCame: the gang cannot leave the node as long as that pod is not reckoned with.
+	// errCame: the node cannot be left, or its machine terminated, as long as that pod is not reckoned with.
 	errCame = errors.New("has come to it meanwhile")
 )
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,7 +35,7 @@ func (c *Controller) do(ctx context.Context, e *model.Entry, step transaction.St
 	case transaction.LaunchMachines:
 		return c.launch(ctx, e, step)
 	case transaction.TakeBack:
-		return TakeBack(ctx, c.Model, c.Providers, step.TakeBack)
+		return c.Taker().TakeBack(ctx, step.TakeBack)
 	case transaction.Begin:
 		// The intent comes first: a process that finds it knows what may exist.
 		if err := c.record(ctx, e, step); err != nil {
@@ -190,57 +189,6 @@ func (c *Controller) call(ctx context.Context, e *model.Entry, call transaction.
 		c.Model.MachineLaunched(m)
 	}
 	return err
-}
-
-// TakeBack deletes machines by name, group after group, and tells the model.
-func TakeBack(ctx context.Context, m *model.Model, providers map[v1alpha1.Provider]cloudprovider.Provider,
-	machines []cloudprovider.Machine) error {
-	byGroup := map[string][]cloudprovider.Machine{}
-	var groups []string
-	for _, machine := range machines {
-		if byGroup[machine.Group] == nil {
-			groups = append(groups, machine.Group)
-		}
-		byGroup[machine.Group] = append(byGroup[machine.Group], machine)
-	}
-	var errs []error
-	for _, group := range groups {
-		names := make([]string, len(byGroup[group]))
-		for i, machine := range byGroup[group] {
-			names[i] = machine.Name
-		}
-		p, err := providerOf(m, providers, byGroup[group][0])
-		if err == nil {
-			err = p.TakeBack(ctx, group, names)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("terminating machines of group %s: %w", group, err))
-			continue
-		}
-		for _, machine := range byGroup[group] {
-			m.MachineTaken(machine)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// providerOf finds whose machine it is: its ID begins with the provider's name, so
-// that its NodeGroup may be gone.
-func providerOf(m *model.Model, providers map[v1alpha1.Provider]cloudprovider.Provider,
-	machine cloudprovider.Machine) (cloudprovider.Provider, error) {
-	scheme, _, _ := strings.Cut(machine.ProviderID, "://")
-	name := v1alpha1.Provider(scheme)
-	if scheme == "gce" {
-		name = v1alpha1.ProviderGCP
-	}
-	if g := m.Group(machine.Group); g != nil {
-		name = g.Spec.Provider
-	}
-	if p := providers[name]; p != nil {
-		return p, nil
-	}
-	return nil, fmt.Errorf("machine %s (%s) of group %s: provider %q is not available in this process", machine.Name, machine.ProviderID,
-		machine.Group, name)
 }
 
 // bookNodes books and unbooks the nodes of the step, many at once. Where the API

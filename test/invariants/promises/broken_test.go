@@ -485,6 +485,29 @@ func TestDoublePromisesAreSeen(t *testing.T) {
 	})
 }
 
+// runsOnMachine has a pod of others run on the first machine of the attempt, which has then failed.
+func (c *course) runsOnMachine(p *corev1.Pod, since time.Duration) {
+	c.upTo("nodes join")
+	c.bind(p, c.nodes[0])
+	c.pass(since)
+	record(c.request, 1, transaction.RollingBack, launches)
+	c.show(c.request)
+}
+
+func TestHarmIsSeen(t *testing.T) {
+	runBroken(t, []brokenCase{
+		{"a rollback terminates a machine on which a pod of others runs", func(c *course) {
+			c.runsOnMachine(newPod("stranger", 1), 5*time.Second)
+			c.remove(c.machines[0], c.nodes[0], c.machines[1], c.nodes[1])
+		}, []string{"P9 do no harm: Machine spot-0", "Pod team/stranger for 5"}},
+		{"a machine is given back on which a pod of its gang runs", func(c *course) {
+			c.upTo("pods are bound")
+			c.pass(5 * time.Second)
+			c.remove(c.machines[0], c.nodes[0])
+		}, []string{"P9 do no harm: Machine spot-0", "Pod team/"}},
+	})
+}
+
 func TestQuotaIsBroken(t *testing.T) {
 	second := func(gpus int) *kueue.Workload {
 		w := newWorkload("second", 1, gpus)

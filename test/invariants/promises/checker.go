@@ -31,6 +31,9 @@ type Config struct {
 	OverrunBound time.Duration
 	// Race is how long after a change others may still act as if it were not.
 	Race time.Duration
+	// Unseen is how long before the end of its machine a pod may have been bound that Muster
+	// could not know of: it looks a last time, and what it calls takes a while.
+	Unseen time.Duration
 	// LossBound is how long after its node a Machine may be seen to be Terminated.
 	LossBound time.Duration
 	// Confirm is how long a suspect is kept back.
@@ -53,6 +56,7 @@ func DefaultConfig() Config {
 		ExplainBound:  5 * time.Second,
 		OverrunBound:  30 * time.Second,
 		Race:          2 * time.Second,
+		Unseen:        2 * time.Second,
 		LossBound:     10 * time.Second,
 		Confirm:       2 * time.Second,
 	}

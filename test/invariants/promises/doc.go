@@ -1,4 +1,4 @@
-// Package promises asserts the promises P1-P4 and P7 of the design on the events
+// Package promises asserts the promises P1-P4, P7 and P9 of the design on the events
 // of a cluster. A Checker is told of every version of every object, in the order
 // of their resourceVersions, and of the passing of time; it answers with
 // Violations. It has no client, goroutine or clock: the live edge, package

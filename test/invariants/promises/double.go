@@ -160,6 +160,7 @@ func (c *Checker) judgeMachineGone(e Event, m *machine) {
 	if m.terminated || n == nil || n.owner != m.name {
 		return
 	}
+	c.judgeHarm(e, m, n)
 	if promised := c.promised(n, m.token); len(promised) > 0 {
 		c.suspect("gone|"+string(m.uid), e, NoDouble, "Machine "+m.name, scaledDown, strings.Join(promised, "; "))
 	}

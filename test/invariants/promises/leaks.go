@@ -1,6 +1,7 @@
 package promises
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -129,6 +130,8 @@ func (c *Checker) sweepMachines() {
 		}
 		r, a := c.attemptOf(u.token)
 		switch {
+		case a != nil && c.isLeftTo(u, cmp.Or(a.failed, r.deletedAt)):
+			c.judgeIdle(u, since)
 		case a != nil && r.deleted && (a.phase != transaction.Done || !a.failed.IsZero()) && !u.booked() && !u.opened():
 			c.judgeLeft(u, later(since, r.deletedAt), c.config.OrphanBound,
 				fmt.Sprintf("%s was deleted while that attempt was not complete", r))
@@ -156,6 +159,16 @@ func (c *Checker) needed(u unit) {
 // other, and stays until it has been idle for long enough.
 func (u unit) booked() bool {
 	return u.node != nil && u.node.booked || u.machine != nil && u.machine.booked
+}
+
+// isLeftTo reports whether the unit has run pods since that time, when Muster was to take it back: it is left to them, and then
+// is a machine like any other.
+func (c *Checker) isLeftTo(u unit, since time.Time) bool {
+	if since.IsZero() {
+		return false
+	}
+	from := since.Add(-c.config.Race) // what it knows may be as old
+	return u.node != nil && u.node.lastRan.After(from) || u.machine != nil && u.machine.ran.After(from)
 }
 
 // opened reports whether a person has opened the unit to all pods, with the same effect.

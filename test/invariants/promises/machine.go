@@ -19,10 +19,10 @@ type machine struct {
 	name, group, token string
 	uid                types.UID
 	seen               time.Time
-	// needed is when an attempt in flight was last seen to wait for it; busy and held
-	// are lastBusy and lastHeld of the node that it had.
-	needed, busy, held time.Time
-	terminated         bool
+	// needed is when an attempt in flight was last seen to wait for it; busy, held and ran
+	// are lastBusy, lastHeld and lastRan of the node that it had.
+	needed, busy, held, ran time.Time
+	terminated              bool
 	// booked is that of its node.
 	booked bool
 }

@@ -44,6 +44,8 @@ type node struct {
 	// lastBusy is when the node was last seen to be needed, lastHeld when by others
 	// than the request that launched it.
 	lastBusy, lastHeld time.Time
+	// lastRan is when it last ran pods but those of DaemonSets.
+	lastRan time.Time
 	// awaits is until when a pod of a gang that ran here may be made again.
 	awaits time.Time
 	// booked: a booking was written on it, then or now, be it of a request that was gone.
@@ -165,7 +167,7 @@ func (c *Checker) nodeGone(e Event, n *node) {
 	}
 	c.judgeNodeGone(e, n)
 	if m := c.machines[n.owner]; m != nil {
-		m.busy, m.held, m.booked = n.lastBusy, n.lastHeld, n.booked
+		m.busy, m.held, m.ran, m.booked = n.lastBusy, n.lastHeld, n.lastRan, n.booked
 	}
 	for _, b := range n.claims {
 		c.lapse(n, b, e.Time)
@@ -220,6 +222,9 @@ func (c *Checker) noteBusy(n *node) {
 		return
 	}
 	n.lastBusy = c.now
+	if n.hasPods() {
+		n.lastRan = c.now
+	}
 	if c.busy(n, state.TokenUID(n.token)) {
 		n.lastHeld = c.now
 	}

@@ -38,7 +38,8 @@ type pod struct {
 	leaving bool
 	// succeeded pods have used up their part of a booking.
 	succeeded bool
-	daemon    bool
+	// daemon pods come and go with their node: those of DaemonSets, and static ones.
+	daemon bool
 	// consumes is the request that the pod names; the name is empty without.
 	consumes types.NamespacedName
 	// class is the provisioning class that the pod names, if any.
@@ -71,7 +72,7 @@ func readPod(e Event, o *corev1.Pod) *pod {
 		}
 	}
 	if owner := metav1.GetControllerOf(o); owner != nil {
-		p.daemon = owner.Kind == "DaemonSet"
+		p.daemon = owner.Kind == "DaemonSet" || o.Annotations[corev1.MirrorPodAnnotationKey] != ""
 		p.madeAgain = !p.daemon
 		if owner.Kind == string(Jobs) {
 			p.job = owner.UID

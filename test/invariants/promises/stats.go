@@ -50,6 +50,8 @@ const (
 	// the sake of others.
 	Evictions   Check = "P7 evictions"
 	Preemptions Check = "P7 preemptions"
+	// TakenBack: machines that Muster terminated, held against the pods on their node.
+	TakenBack Check = "P9 machines taken back"
 )
 
 // Stats is what the Checker has had to look at.

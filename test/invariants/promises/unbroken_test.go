@@ -108,6 +108,26 @@ func TestNoFalseAlarm(t *testing.T) {
 			c.remove(c.machines[0], c.machines[1], c.nodes[0], c.nodes[1])
 			c.pass(time.Minute)
 		}},
+		{"a rollback leaves a machine to the pod of others that runs there, and it goes once it is idle", func(c *course) {
+			p := newPod("stranger", 1)
+			c.runsOnMachine(p, 5*time.Second)
+			c.remove(c.machines[1], c.nodes[1])
+			c.pass(time.Hour)
+			c.remove(p)
+			c.pass(65 * time.Second)
+			c.remove(c.machines[0], c.nodes[0])
+		}},
+		{"a rollback takes what has slipped in a moment before, or was told to stop, or comes and goes with its node", func(c *course) {
+			stopped, daemon := newPod("stopped", 0), newPod("daemon", 0)
+			controlledBy(daemon, "DaemonSet", &corev1.Pod{ObjectMeta: named("driver")})
+			c.runsOnMachine(stopped, 5*time.Second)
+			c.bind(daemon, c.nodes[0])
+			stopped.DeletionTimestamp = &metav1.Time{Time: c.now}
+			c.show(stopped)
+			c.pass(2 * time.Second)
+			c.bind(newPod("fresh", 1), c.nodes[0])
+			c.remove(c.machines[0], c.nodes[0], c.machines[1], c.nodes[1])
+		}},
 		{"the request goes when its nodes are booked: they stay as idle ones do", func(c *course) {
 			c.upTo("nodes are booked")
 			c.remove(c.request)

@@ -15,6 +15,7 @@ const (
 	NoDouble  Promise = "P3 no double promise"
 	Quota     Promise = "P4 quota"
 	Explained Promise = "P7 explained"
+	NoHarm    Promise = "P9 do no harm"
 )
 
 // Violation is a promise that was not kept.

@@ -1,0 +1,121 @@
+package request
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/state"
+)
+
+// Taker terminates machines that no request needs.
+type Taker struct {
+	Model     *model.Model
+	Providers map[v1alpha1.Provider]cloudprovider.Provider
+	// Live reads from the API server itself.
+	Live client.Reader
+}
+
+// Taker of the controller.
+func (c *Controller) Taker() *Taker {
+	return &Taker{Model: c.Model, Providers: c.Providers, Live: c.Live}
+}
+
+// TakeBack terminates machines by name, group after group, and tells the model. A machine stays, with an error, where a pod
+// has come to its node that the model has not heard of: that is decided again once it has.
+func (t *Taker) TakeBack(ctx context.Context, machines []cloudprovider.Machine) error {
+	machines, held := t.vacant(ctx, machines)
+	byGroup := map[string][]cloudprovider.Machine{}
+	var groups []string
+	for _, machine := range machines {
+		if byGroup[machine.Group] == nil {
+			groups = append(groups, machine.Group)
+		}
+		byGroup[machine.Group] = append(byGroup[machine.Group], machine)
+	}
+	errs := []error{held}
+	for _, group := range groups {
+		names := make([]string, len(byGroup[group]))
+		for i, machine := range byGroup[group] {
+			names[i] = machine.Name
+		}
+		p, err := t.providerOf(byGroup[group][0])
+		if err == nil {
+			err = p.TakeBack(ctx, group, names)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("terminating machines of group %s: %w", group, err))
+			continue
+		}
+		for _, machine := range byGroup[group] {
+			t.Model.MachineTaken(machine)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// vacant are the machines whose nodes run no pod but those that the decision has seen. Caches lag behind the API server, by
+// seconds where it is busy, and what a machine runs ends with it.
+func (t *Taker) vacant(ctx context.Context, machines []cloudprovider.Machine) ([]cloudprovider.Machine, error) {
+	errs := make([]error, len(machines))
+	var g errgroup.Group
+	g.SetLimit(nodeReads)
+	for i := range machines {
+		g.Go(func() error {
+			errs[i] = t.unseen(ctx, machines[i])
+			return nil
+		})
+	}
+	_ = g.Wait() // the errors are those of the machines
+	var out []cloudprovider.Machine
+	for i := range machines {
+		if errs[i] == nil {
+			out = append(out, machines[i])
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// unseen is the error about a pod on the machine's node that the model does not know.
+func (t *Taker) unseen(ctx context.Context, machine cloudprovider.Machine) error {
+	node, known := t.Model.PodsOn(machine.ProviderID)
+	if node == "" {
+		return nil
+	}
+	pods := &corev1.PodList{}
+	if err := t.Live.List(ctx, pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
+		return fmt.Errorf("listing the pods on node %s: %w", node, err)
+	}
+	for i := range pods.Items {
+		if p := &pods.Items[i]; !known[p.UID] && state.ReadPod(p).Counts() {
+			return fmt.Errorf("node %s: pod %s/%s %w", node, p.Namespace, p.Name, errCame)
+		}
+	}
+	return nil
+}
+
+// providerOf finds whose machine it is: its ID begins with the provider's name, so
+// that its NodeGroup may be gone.
+func (t *Taker) providerOf(machine cloudprovider.Machine) (cloudprovider.Provider, error) {
+	scheme, _, _ := strings.Cut(machine.ProviderID, "://")
+	name := v1alpha1.Provider(scheme)
+	if scheme == "gce" {
+		name = v1alpha1.ProviderGCP
+	}
+	if g := t.Model.Group(machine.Group); g != nil {
+		name = g.Spec.Provider
+	}
+	if p := t.Providers[name]; p != nil {
+		return p, nil
+	}
+	return nil, fmt.Errorf("machine %s (%s) of group %s: provider %q is not available in this process", machine.Name, machine.ProviderID,
+		machine.Group, name)
+}
