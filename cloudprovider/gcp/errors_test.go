@@ -35,6 +35,7 @@ func TestErrors(t *testing.T) {
 		{0, "REGIONAL_QUOTA_FAILURE", "x", v1alpha1.Quota, "REGIONAL_QUOTA_FAILURE (Quota): x"},
 		{0, "IP_SPACE_EXHAUSTED", "IP space of subnet is exhausted.", v1alpha1.Network, "IP_SPACE_EXHAUSTED (Network): IP space of subnet is exhausted."},
 		{0, "PERMISSIONS_ERROR", "x", v1alpha1.Auth, "PERMISSIONS_ERROR (Auth): x"},
+		{0, "SERVICE_ACCOUNT_ACCESS_DENIED", "x", v1alpha1.Auth, "SERVICE_ACCOUNT_ACCESS_DENIED (Auth): x"},
 		{0, "CONDITION_NOT_MET", "Constraint constraints/compute.vmExternalIpAccess violated.", v1alpha1.Auth, "CONDITION_NOT_MET (Auth): Constraint constraints/compute.vmExternalIpAccess violated."},
 		{0, "RATE_LIMIT_EXCEEDED", "x", v1alpha1.Throttle, "RATE_LIMIT_EXCEEDED (Throttle): x"},
 		{0, "RESOURCE_OPERATION_RATE_EXCEEDED", "Too frequent operations from the source resource.", v1alpha1.Throttle, "RESOURCE_OPERATION_RATE_EXCEEDED (Throttle): Too frequent operations from the source resource."},

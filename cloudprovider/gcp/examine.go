@@ -31,11 +31,11 @@ var Permissions = map[string][]string{
 	"regionInstanceGroupManagers.listManagedInstances": {"compute.instanceGroupManagers.get"},
 
 	"instanceGroupManagerResizeRequests.get":          {"compute.instanceGroupManagers.get"},
-	"instanceGroupManagerResizeRequests.list":         {"compute.instanceGroupManagers.list"},
+	"instanceGroupManagerResizeRequests.list":         {"compute.instanceGroupManagers.get"},
 	"instanceGroupManagerResizeRequests.insert":       {"compute.instanceGroupManagers.update"},
 	"instanceGroupManagerResizeRequests.cancel":       {"compute.instanceGroupManagers.update"},
 	"regionInstanceGroupManagerResizeRequests.get":    {"compute.instanceGroupManagers.get"},
-	"regionInstanceGroupManagerResizeRequests.list":   {"compute.instanceGroupManagers.list"},
+	"regionInstanceGroupManagerResizeRequests.list":   {"compute.instanceGroupManagers.get"},
 	"regionInstanceGroupManagerResizeRequests.insert": {"compute.instanceGroupManagers.update"},
 	"regionInstanceGroupManagerResizeRequests.cancel": {"compute.instanceGroupManagers.update"},
 

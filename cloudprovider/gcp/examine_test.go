@@ -9,17 +9,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/gcp"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	gcpsim "github.com/muster-dev/muster/kwok/cloudsim/gcp"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
 func TestMissingPermissions(t *testing.T) {
-	for name, denied := range map[string][]string{
+	tests := map[string][]string{
 		"none":     nil,
 		"a few":    {"compute.disks.create", "compute.instances.create", "iam.serviceAccounts.actAs"},
 		"a viewer": {"compute.instanceGroupManagers.update", "compute.instances.create", "compute.instances.delete"},
-	} {
+	}
+	for _, permission := range gcp.AllPermissions() {
+		tests[permission] = []string{permission}
+	}
+	for name, denied := range tests {
 		t.Run(name, func(t *testing.T) {
 			sim := simulated()
 			sim.Denied = denied
@@ -35,6 +40,35 @@ func TestMissingPermissions(t *testing.T) {
 				t.Errorf("it is to try nothing (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestLaunchWithoutAPermission: the lack of each permission that a launch needs is told by its name, as a lack of rights, and
+// nothing is left.
+func TestLaunchWithoutAPermission(t *testing.T) {
+	for method, action := range map[string]string{
+		"bulk": "instances.bulkInsert", "flex": "instanceGroupManagerResizeRequests.insert", "owned": "instanceGroupManagers.createInstances",
+		"flex-regional": "regionInstanceGroupManagerResizeRequests.insert", "owned-regional": "regionInstanceGroupManagers.createInstances",
+	} {
+		for _, permission := range gcp.Permissions[action] {
+			t.Run(method+" "+permission, func(t *testing.T) {
+				t.Parallel()
+				sim := simulated()
+				sim.Denied, sim.Templates[0].PlacementPolicy = []string{permission}, "compact"
+				l := newLab(t, cloudsim.Config{Pools: every(64)}, sim)
+				_, err := launch(t, l, l.provider(), launchOf(l.nodeGroup(method), 2))
+				told := permission
+				if permission == "iam.serviceAccounts.actAs" {
+					told = "iam.serviceAccountUser" // the role that has it
+				}
+				if refusal := cloudprovider.Refusal(err); refusal == nil || refusal.Class != v1alpha1.Auth || !strings.Contains(refusal.Message, told) {
+					t.Errorf("got %v, want a refusal of class Auth that names %s", err, told)
+				}
+				if len(l.open()) > 0 {
+					t.Errorf("%d machines are left", len(l.open()))
+				}
+			})
+		}
 	}
 }
 

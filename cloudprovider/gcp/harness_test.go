@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,14 +38,14 @@ const (
 
 var began = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// worlds of all tests, for what they have seen together.
-var worlds struct {
+// labs of all tests, for what they have seen together.
+var labs struct {
 	sync.Mutex
-	all []*cloudsim.World
+	all []*lab
 }
 
-// TestMain compares the calls that the tests have made with those that the package
-// says it makes, once all of the tests have run.
+// TestMain compares the calls that the tests have made, and the permissions that those have needed, with those that the package
+// tells of, once all of the tests have run.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	log.SetLogger(logr.Discard())
@@ -54,14 +55,27 @@ func TestMain(m *testing.M) {
 			fmt.Fprintf(os.Stderr, "gcp.Permissions: no test has made the calls %q; calls that are not listed: %q\n", missing, unknown)
 			code = 1
 		}
+		if diff := cmp.Diff(gcp.AllPermissions(), usedPermissions()); diff != "" {
+			fmt.Fprintf(os.Stderr, "permissions (-listed +needed by the cloud):\n%s\n", diff)
+			code = 1
+		}
 	}
 	os.Exit(code)
 }
 
+// usedPermissions are those that the cloud has asked for in any test, in order.
+func usedPermissions() (out []string) {
+	for _, l := range labs.all {
+		out = append(out, l.front.Used()...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 func compareCalls() (missing, unknown []string) {
 	seen := map[string]bool{}
-	for _, w := range worlds.all {
-		for action := range w.Calls(v1alpha1.ProviderGCP) {
+	for _, l := range labs.all {
+		for action := range l.world.Calls(v1alpha1.ProviderGCP) {
 			seen[action] = true
 			if _, ok := gcp.Permissions[action]; !ok && !slices.Contains(unknown, action) {
 				unknown = append(unknown, action)
@@ -100,9 +114,9 @@ func newLab(t *testing.T, world cloudsim.Config, project gcpsim.Config) *lab {
 	server := httptest.NewServer(l.world.Handler(l.front))
 	t.Cleanup(server.Close)
 	l.url = server.URL
-	worlds.Lock()
-	defer worlds.Unlock()
-	worlds.all = append(worlds.all, l.world)
+	labs.Lock()
+	defer labs.Unlock()
+	labs.all = append(labs.all, l)
 	return l
 }
 

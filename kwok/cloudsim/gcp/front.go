@@ -37,6 +37,8 @@ type Front struct {
 	ops      map[string]*operation
 	// requests are the operations by the requestId of the call.
 	requests map[string]*operation
+	// used are the permissions that calls have needed.
+	used map[string]bool
 }
 
 var _ cloudsim.Front = (*Front)(nil)
@@ -49,6 +51,7 @@ func New(config Config, world *cloudsim.World) (*Front, error) {
 	f := &Front{
 		world: world, config: config, began: world.Now(), mux: http.NewServeMux(), actions: map[string]string{},
 		vms: map[string]*vm{}, policies: map[string]*policy{}, names: map[string]int{}, ops: map[string]*operation{}, requests: map[string]*operation{},
+		used: map[string]bool{},
 	}
 	for i := range config.Groups {
 		f.groups = append(f.groups, newGroup(&f.config.Groups[i]))
@@ -104,7 +107,7 @@ func (c *call) read(into any) *cloudsim.Error {
 // method answers a call, with the lock held and the world settled.
 type method struct {
 	action string
-	// permission that the caller needs.
+	// permission that the caller needs, with those that stand beside it.
 	permission string
 	// query are the parameters that it knows.
 	query []string
@@ -147,11 +150,13 @@ func (f *Front) answer(m method, r *http.Request) (any, *cloudsim.Error) {
 	if project := r.PathValue("project"); project != "" && project != f.config.Project {
 		return nil, notFound("projects/" + project)
 	}
-	if m.permission != "" && slices.Contains(f.config.Denied, m.permission) {
-		return nil, refusal(http.StatusForbidden, "forbidden", "Required '%s' permission for 'projects/%s'", m.permission, f.config.Project)
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if m.permission != "" {
+		if refused := f.need("projects/"+f.config.Project, append([]string{m.permission}, beside[m.action]...)...); refused != nil {
+			return nil, refused
+		}
+	}
 	f.settle()
 	c := &call{Request: r, body: body}
 	if e := cloudsim.FailureOf(r.Context()); e != nil {

@@ -172,10 +172,10 @@ func (f *Front) apply(m *machine, policies []string, zone string, count int) *cl
 	}
 	members := f.membersOf(region, m.policy)
 	series, _, _ := strings.Cut(m.machineType, "-")
+	if refused := f.need(fmt.Sprintf("projects/%s/regions/%s/resourcePolicies/%s", f.config.Project, region, m.policy), usePolicy); refused != nil {
+		return refused
+	}
 	switch {
-	case slices.Contains(f.config.Denied, "compute.resourcePolicies.use"):
-		return refusal(http.StatusForbidden, "forbidden", "Required 'compute.resourcePolicies.use' permission for 'projects/%s/regions/%s/"+
-			"resourcePolicies/%s'", f.config.Project, region, m.policy)
 	case slices.Contains(uncollocated, series):
 		return invalid(field, m.policy, fmt.Sprintf("Machine type %s does not support compact placement policies.", m.machineType))
 	case f.onHostMaintenance(m.template) != maintenanceTerminate:

@@ -46,7 +46,7 @@ func (f *Front) routes() {
 		f.handle("POST "+group+"/createInstances", method{in.groups + ".createInstances", update, changes, f.createInstances})
 		f.handle("POST "+group+"/deleteInstances", method{in.groups + ".deleteInstances", update, deletions, f.deleteInstances})
 		f.handle("POST "+group+"/resizeRequests", method{in.requests + ".insert", update, changes, f.insertRequest})
-		f.handle("GET "+group+"/resizeRequests", method{in.requests + ".list", "compute.instanceGroupManagers.list", lists, f.listRequests})
+		f.handle("GET "+group+"/resizeRequests", method{in.requests + ".list", get, lists, f.listRequests})
 		f.handle("GET "+group+"/resizeRequests/{request}", method{in.requests + ".get", get, nil, f.getRequest})
 		f.handle("POST "+group+"/resizeRequests/{request}/cancel", method{in.requests + ".cancel", update, changes, f.cancelRequest})
 		f.handle("POST "+compute+in.scope+"/operations/{operation}/wait",

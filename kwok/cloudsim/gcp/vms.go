@@ -389,9 +389,13 @@ func (f *Front) bulkInsert(c *call) (any, *cloudsim.Error) {
 				f.config.Project, zone, name)
 		}
 	}
-	made, short := f.launch(m, zone, names, 0, nil)
 	op := f.begin("bulkInsert", scopeOf(c))
-	op.target, op.created = count, len(made)
+	op.target = count
+	if op.err = f.mayActAs(); op.err != nil {
+		return f.operation(op), nil
+	}
+	made, short := f.launch(m, zone, names, 0, nil)
+	op.created = len(made)
 	if short != nil && len(made) < least {
 		op.err = asOpError(short, zone)
 		for _, v := range made {
