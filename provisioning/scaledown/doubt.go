@@ -25,8 +25,8 @@ const (
 // restored, Nodes were deleted, or the network is down, and the pods run on; or a person has
 // stopped the machines for the night.
 type Doubt struct {
-	// Missing have lost their node, Unready have one that is not Ready, Stopped have had a node
-	// and are stopped; Of is how many machines the group has.
+	// Missing have lost their node, Unready have one that is not Ready, be it that their cloud does not know them any more,
+	// Stopped have had a node and are stopped; Of is how many machines the group has.
 	Missing, Unready, Stopped, Of int
 	// Denied have ended by word of their cloud, and their kubelets are heard of. It says so for
 	// less than a minute of machines that have really ended, and of all where it is asked with
@@ -52,22 +52,26 @@ type doubts map[string]Doubt
 
 // count adds what there is about a node.
 func (ds doubts) count(n *state.Node, now time.Time) {
-	if n.Machine == nil {
-		if n.Ended && n.UnreadySince.IsZero() {
-			d := ds[n.Group]
-			d.Of, d.Denied = d.Of+1, d.Denied+1
-			ds[n.Group] = d
-		}
+	group := n.Group
+	switch {
+	case n.Machine != nil:
+		group = n.Machine.Group
+	case n.Ended && n.UnreadySince.IsZero():
+		d := ds[group]
+		d.Of, d.Denied = d.Of+1, d.Denied+1
+		ds[group] = d
+		return
+	case n.Ended || n.Launch == "":
 		return
 	}
-	d := ds[n.Machine.Group]
+	d := ds[group]
 	d.Of++
 	if isInDoubt(n, now) {
 		d.Unready++
 	} else if !n.UnreadySince.IsZero() && !n.InFlight && n.Cordon != state.Joining {
 		d.At = when.Earliest(d.At, n.UnreadySince.Add(doubtfulAfter))
 	}
-	ds[n.Machine.Group] = d
+	ds[group] = d
 }
 
 // newDoubts are those before any node was counted.

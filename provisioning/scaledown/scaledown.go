@@ -324,6 +324,8 @@ func (t *scaleDown) adopt(n *state.Node) bool {
 
 func (t *scaleDown) node(n *state.Node) {
 	switch {
+	case t.vanished(n):
+		t.u.Delete = append(t.u.Delete, n.Name)
 	case n.Ended && n.Launch != "":
 		t.remains(n)
 	case n.Cordon == state.Open && n.Marked:
@@ -353,6 +355,19 @@ func (t *scaleDown) remains(n *state.Node) {
 		return
 	}
 	t.u.Delete = append(t.u.Delete, n.Name)
+}
+
+// vanished reports whether the node has outlived a machine that its cloud has forgotten: a process that was started since has
+// never heard of it. Only a long silence of the kubelet tells, and not of many at once.
+func (t *scaleDown) vanished(n *state.Node) bool {
+	if n.Machine != nil || n.Ended || n.Launch == "" || n.UnreadySince.IsZero() || t.FindGroup(n.Group) == nil {
+		return false
+	}
+	if at := n.LostAt(); t.Now.Before(at) {
+		t.again(at)
+		return false
+	}
+	return !t.doubts[n.Group].Braked()
 }
 
 // orphan is a young node whose attempt is over, or that others have launched

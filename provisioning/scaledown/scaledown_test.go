@@ -318,8 +318,6 @@ func TestTend(t *testing.T) {
 	}
 }
 
-// TestAMachineIsGivenBackStepByStep lets time pass, and the world do at once what
-// each look asks for.
 // TestNodesOfMachinesThatHaveEndedAreDeleted where nothing else does it.
 func TestNodesOfMachinesThatHaveEndedAreDeleted(t *testing.T) {
 	remains := state.Node{Launch: token, Ended: true, UnreadySince: noon.Add(-remainsFor)}
@@ -339,7 +337,10 @@ func TestNodesOfMachinesThatHaveEndedAreDeleted(t *testing.T) {
 		{"not sooner", change(func(n *state.Node) { n.UnreadySince = noon.Add(-20 * time.Second) }), Decision{At: noon.Add(40 * time.Second)}},
 		{"not while its kubelet is heard of", change(func(n *state.Node) { n.UnreadySince = time.Time{} }), Decision{}},
 		{"not one that Muster has not launched", change(func(n *state.Node) { n.Launch = "" }), Decision{}},
-		{"not one whose machine runs", change(func(n *state.Node) { n.Ended = false }), Decision{}},
+		{"not one of whose machine nothing is heard", change(func(n *state.Node) { n.Ended = false }), Decision{At: noon.Add(9 * time.Minute)}},
+		{"unless its kubelet has been silent for long", change(func(n *state.Node) {
+			n.Ended, n.UnreadySince = false, noon.Add(-state.LostAfter)
+		}), Decision{Delete: []string{"a"}}},
 	} {
 		f := fleet(tc.node)
 		f.loseMachine()
@@ -350,6 +351,32 @@ func TestNodesOfMachinesThatHaveEndedAreDeleted(t *testing.T) {
 	}
 }
 
+// TestNodesOfForgottenMachinesAreDeleted, if they are few: another account, too, knows none of the machines.
+func TestNodesOfForgottenMachinesAreDeleted(t *testing.T) {
+	for _, tc := range []struct {
+		nodes, approved int
+		group           string
+		want            int
+	}{
+		{nodes: 3, group: "gpu", want: 3},
+		{nodes: 4, group: "gpu"},
+		{nodes: 4, approved: 4, group: "gpu", want: 4},
+		{nodes: 1, group: "deleted"},
+	} {
+		f := fleet()
+		f.Groups[0].GiveBackAtOnce = tc.approved
+		for i := range tc.nodes {
+			f.Nodes.Set(&state.Node{Name: fmt.Sprint("node", i), Group: tc.group, Launch: token, UnreadySince: noon.Add(-state.LostAfter)})
+		}
+		got := Plan(f)
+		if braked := len(got.Doubts) > 0; len(got.Delete) != tc.want || braked != (tc.nodes > 3 && tc.approved == 0) {
+			t.Errorf("%+v: %d nodes are deleted, in doubt are %+v", tc, len(got.Delete), got.Doubts)
+		}
+	}
+}
+
+// TestAMachineIsGivenBackStepByStep lets time pass, and the world do at once what
+// each look asks for.
 func TestAMachineIsGivenBackStepByStep(t *testing.T) {
 	f := fleet(state.Node{IdleSince: noon, Pods: 1, Strays: strays("web")}).with(func(f *Fleet) { f.elsewhere(1) })
 	var story []string

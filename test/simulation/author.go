@@ -114,10 +114,23 @@ func (a *author) group(name string) *v1alpha1.NodeGroup {
 		for a.oneIn(2) && len(pool.Faults) < 3 {
 			pool.Faults = append(pool.Faults, a.fault())
 		}
+		a.surprise(g)
 		if a.inRacks {
 			a.racks(g)
 		}
 	})
+}
+
+// surprise has nodes of the group be what nothing tells of.
+func (a *author) surprise(g *v1alpha1.NodeGroup) {
+	if a.oneIn(8) {
+		a.undeclared[g.Name] = a.within(time.Minute)
+		if a.oneIn(2) {
+			a.undeclared[g.Name] = 0
+			*g.Spec.JoinTimeout = seconds(150) // longer than such a taint is waited for
+		}
+	}
+	a.outlive[g.Name] = a.oneIn(6)
 }
 
 func (a *author) fault() v1alpha1.KwokFault {
@@ -125,7 +138,7 @@ func (a *author) fault() v1alpha1.KwokFault {
 	until := from + a.within(storyTime*3/4)
 	f := v1alpha1.KwokFault{From: &metav1.Duration{Duration: from}, Until: &metav1.Duration{Duration: until}}
 	percent := 30 + a.random.Int32N(70)
-	switch a.random.IntN(7) {
+	switch a.random.IntN(8) {
 	case 0:
 		f.Type, f.Holds = v1alpha1.FaultDry, a.random.Int32N(4) // of the 1 to 4 that a group may have
 	case 1:
@@ -137,6 +150,9 @@ func (a *author) fault() v1alpha1.KwokFault {
 	case 4:
 		late := seconds(a.random.Int64N(60))
 		f.Type, f.Percent, f.After = v1alpha1.FaultLateDevices, &percent, &late
+	case 5:
+		after, pause := seconds(a.random.Int64N(40)), seconds(a.random.Int64N(150))
+		f.Type, f.Percent, f.After, f.For = v1alpha1.FaultDevicesVanish, &percent, &after, &pause
 	default:
 		after := seconds(a.random.Int64N(60))
 		f.Type, f.Percent, f.After = v1alpha1.FaultReclaim, &percent, &after
@@ -293,11 +309,15 @@ func (a *author) meddle(i int) {
 			n.Spec.Unschedulable = false
 		}))
 	case 1:
-		a.plan(at, fmt.Sprintf("a node is not ready %d", i), onNode("node not ready", func(n *corev1.Node) { setReady(n, corev1.ConditionFalse) }))
+		a.plan(at, fmt.Sprintf("a node is not ready %d", i), onNode("node not ready", func(n *corev1.Node) {
+			if !outlives(n) {
+				setReady(n, corev1.ConditionFalse)
+			}
+		}))
 		a.plan(at.Add(a.within(20*time.Second)), fmt.Sprintf("nodes are ready again %d", i), func() {
 			for _, n := range all[*corev1.Node](a.store) {
 				a.change(n, func(n *corev1.Node) {
-					if !ready(n) {
+					if !ready(n) && !outlives(n) {
 						setReady(n, corev1.ConditionTrue)
 					}
 				})

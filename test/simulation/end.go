@@ -111,6 +111,13 @@ func (r *remains) awaited(launch string) bool {
 func (r *remains) judgeNodes() map[string]int {
 	sizes := map[string]int{}
 	for _, n := range all[*corev1.Node](r.store) {
+		if outlives(n) {
+			listed := find[*v1alpha1.NodeGroup](r.store, "", n.Labels[v1alpha1.NodeGroupLabel]) != nil
+			if listed && time.Since(n.Status.Conditions[0].LastTransitionTime.Time) > state.LostAfter+2*time.Minute {
+				r.complain("node %s is left of a machine that has ended", n.Name)
+			}
+			continue
+		}
 		sizes[n.Labels[v1alpha1.NodeGroupLabel]]++
 		needed := r.busy[n.Name] || r.awaited(n.Annotations[v1alpha1.LaunchAnnotation])
 		for _, b := range state.BookingsOn(n.Labels, n.Annotations) {

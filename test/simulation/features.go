@@ -31,6 +31,12 @@ func (s *simulator) observe(o any, deleted bool) {
 			s.feature("machine taken back")
 		}
 	case *corev1.Node:
+		if o.Annotations[kwokv1alpha1.VanishedAnnotation] != "" {
+			s.feature("devices vanished")
+		}
+		if deleted && outlives(o) {
+			s.feature("node without a machine deleted")
+		}
 		if reason := o.Annotations[v1alpha1.CordonedAnnotation]; reason != "" {
 			s.feature("cordon " + reason)
 		}
@@ -43,6 +49,7 @@ func (s *simulator) observe(o any, deleted bool) {
 		}
 		if o.Namespace == strangers && o.Spec.NodeName != "" {
 			s.feature("stranger on a node")
+			s.squatted[o.Spec.NodeName] = true
 		}
 	case *corev1.PodTemplate:
 		if deleted {

@@ -46,10 +46,20 @@ func (w *world) offerMachine(m *kwokv1alpha1.Machine, offer func(option)) {
 			do: set(kwokv1alpha1.MachineTerminated, kwokv1alpha1.ReasonBootFailed)})
 	case find[*corev1.Node](w.store, "", m.Name) == nil:
 		offer(option{key: "machine " + m.Name + " registers", at: launched.Add(m.Spec.BootDelay.Duration), within: kubeletTime,
-			do: func() { w.create(nodeOf(m)) }})
+			do: func() { w.register(m) }})
 	default:
 		offer(option{key: "machine " + m.Name + " runs", within: kubeletTime, do: set(kwokv1alpha1.MachineRunning, "")})
 	}
+}
+
+// register has the machine's node join, with what nobody has told Muster of.
+func (w *world) register(m *kwokv1alpha1.Machine) {
+	n := nodeOf(m)
+	if _, tainted := w.undeclared[m.Spec.Group]; tainted {
+		n.Spec.Taints = append(n.Spec.Taints, undeclaredTaint)
+		w.feature("node with an undeclared taint")
+	}
+	w.create(n)
 }
 
 // nodeOf is what the machine registers.
@@ -92,14 +102,23 @@ func ready(n *corev1.Node) bool {
 
 // offerNode is what happens on a node, and to one.
 func (w *world) offerNode(n *corev1.Node, offer func(option)) {
+	end, what := func() { _ = w.store.delete(n) }, "the collector takes node "+n.Name
+	if w.outlive[n.Labels[v1alpha1.NodeGroupLabel]] {
+		end, what = func() { w.abandon(n) }, "the kubelet of node "+n.Name+" falls silent"
+	}
 	for _, owner := range n.OwnerReferences {
 		if find[*kwokv1alpha1.Machine](w.store, "", owner.Name) == nil {
-			offer(option{key: "the collector takes node " + n.Name, within: collectorTime, do: func() { _ = w.store.delete(n) }})
+			offer(option{key: what, within: collectorTime, do: end})
 			return
 		}
 	}
-	if at, err := time.Parse(time.RFC3339, n.Annotations[kwokv1alpha1.ReclaimAtAnnotation]); err == nil {
-		offer(option{key: "node " + n.Name + " is reclaimed", at: at, within: kubeletTime, do: func() { _ = w.store.delete(n) }})
+	if at, err := time.Parse(time.RFC3339, n.Annotations[kwokv1alpha1.ReclaimAtAnnotation]); err == nil && !outlives(n) {
+		offer(option{key: "node " + n.Name + " is reclaimed", at: at, within: kubeletTime, do: end})
+	}
+	if pause := w.undeclared[n.Labels[v1alpha1.NodeGroupLabel]]; pause > 0 && slices.Contains(n.Spec.Taints, undeclaredTaint) {
+		offer(option{key: "node " + n.Name + " loses its undeclared taint", at: n.CreationTimestamp.Add(pause), within: agentTime, do: func() {
+			change(w.store, n, func(n *corev1.Node) { n.Spec.Taints = without(n.Spec.Taints, undeclaredTaint.Key) })
+		}})
 	}
 	cordoned := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == unschedulable })
 	if cordoned != n.Spec.Unschedulable {
@@ -112,12 +131,29 @@ func (w *world) offerNode(n *corev1.Node, offer func(option)) {
 			change(w.store, n, func(n *corev1.Node) { n.Spec.Taints = without(n.Spec.Taints, startupTaint.Key) })
 		}})
 	}
+	if outlives(n) {
+		return
+	}
 	for _, d := range all[*appsv1.DaemonSet](w.store) {
 		w.offerDaemon(n, d, offer)
 	}
 	w.offerDevices(n, offer)
 	w.offerLabels(n, offer)
 }
+
+// abandon leaves a node behind that has outlived its machine: nothing but Muster deletes it.
+func (w *world) abandon(n *corev1.Node) {
+	w.feature("node outlives its machine")
+	change(w.store, n, func(n *corev1.Node) {
+		n.OwnerReferences = nil
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, kwokv1alpha1.MachineGoneAnnotation, "true")
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoSchedule})
+		setReady(n, corev1.ConditionUnknown)
+	})
+}
+
+// outlives reports whether the node has outlived its machine.
+func outlives(n *corev1.Node) bool { return n.Annotations[kwokv1alpha1.MachineGoneAnnotation] != "" }
 
 // judgeCordon: Muster neither lifts a human's cordon nor marks it as its own.
 func (w *world) judgeCordon(o client.Object, deleted bool) {

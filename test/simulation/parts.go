@@ -22,8 +22,11 @@ const gpu = corev1.ResourceName("nvidia.com/gpu")
 var (
 	gpuTaint     = corev1.Taint{Key: "nvidia.com/gpu", Effect: corev1.TaintEffectNoSchedule}
 	startupTaint = corev1.Taint{Key: "example.com/network", Effect: corev1.TaintEffectNoSchedule}
-	gpuMachine   = amounts(8, 4)
-	cpuMachine   = amounts(8, 0)
+	// undeclaredTaint is one that no NodeGroup tells of.
+	undeclaredTaint = corev1.Taint{Key: "example.com/undeclared", Effect: corev1.TaintEffectNoSchedule}
+
+	gpuMachine = amounts(8, 4)
+	cpuMachine = amounts(8, 0)
 )
 
 func amounts(cpus, gpus int64) corev1.ResourceList {

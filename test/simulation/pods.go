@@ -31,6 +31,12 @@ func (w *world) offerPod(p *corev1.Pod, offer func(option)) {
 		w.offerBinding(p, offer)
 	case node == nil:
 		offer(option{key: "the collector takes pod " + name, within: collectorTime, do: func() { _ = w.store.delete(p) }})
+	case outlives(node):
+		if p.DeletionTimestamp == nil && !finished(p) {
+			since := node.Status.Conditions[0].LastTransitionTime
+			offer(option{key: "pod " + name + " is evicted for its node", at: since.Add(evictTime), within: collectorTime,
+				do: func() { change(w.store, p, markDeleted) }})
+		}
 	case p.DeletionTimestamp != nil:
 		offer(option{key: "pod " + name + " goes", within: agentTime, do: func() { _ = w.store.delete(p) }})
 	case finished(p) || !ready(node):

@@ -183,6 +183,9 @@ func (s *simulator) noteScattered(m *kwokv1alpha1.Machine) {
 		billed := time.Since(known)
 		s.scatter.machines++
 		s.scatter.total += billed
+		if s.squatted[m.Name] { // it is left to them
+			continue
+		}
 		if s.up.After(known) { // nothing is given back while muster is down
 			billed = time.Since(s.up)
 		}

@@ -104,6 +104,7 @@ var required = []string{
 	"machine BootFailed", "machine SpotReclaimed", "machine BrokenDown", "machine taken back",
 	"request deleted", "request deleted in flight", "request made again", "template deleted", "group deleted", "group limited",
 	"human cordon", "human uncordon", "node not ready", "node lost", "node annotated", "pod failed", "pod made again", "stranger on a node",
+	"node with an undeclared taint", "devices vanished", "node outlives its machine", "node without a machine deleted",
 	"crash", "crash in a call", "watch broken", "conflict", "not found",
 	"object touched", "timeout", "throttled", "answer lost", "late effect",
 }

@@ -78,6 +78,8 @@ type simulator struct {
 	// scatter is of machines that were in another rack than the rest, ended those that were counted.
 	scatter scatter
 	ended   map[string]bool
+	// squatted nodes have run a pod of strangers.
+	squatted map[string]bool
 	// failure is what the simulation itself cannot go on with.
 	failure error
 	// unrest is what muster did that should have been at rest.
@@ -95,10 +97,12 @@ type simulator struct {
 func newSimulator(seed uint64, w weather) *simulator {
 	s := &simulator{
 		weather: w, random: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), store: newStore(),
-		checker: promises.New(expectations(w)), since: map[string]time.Time{}, features: map[string]bool{}, ended: map[string]bool{}, tried: map[string]int{}, up: time.Now(),
+		checker: promises.New(expectations(w)), since: map[string]time.Time{}, features: map[string]bool{}, ended: map[string]bool{}, squatted: map[string]bool{}, tried: map[string]int{}, up: time.Now(),
 	}
 	s.store.told = s.told
-	s.world = &world{simulator: s, assumed: map[types.UID]string{}, cordoned: map[string]bool{}}
+	s.world = &world{
+		simulator: s, assumed: map[types.UID]string{}, cordoned: map[string]bool{}, undeclared: map[string]time.Duration{}, outlive: map[string]bool{},
+	}
 	return s
 }
 

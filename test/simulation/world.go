@@ -7,11 +7,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
 // world is all that goes on beside muster: machines, kubelets, the controllers of
@@ -21,6 +23,10 @@ type world struct {
 	*simulator
 	// cordoned are the nodes that a human has cordoned.
 	cordoned map[string]bool
+	// undeclared is for how long nodes of a NodeGroup keep a taint that it does not tell of, zero being for ever; outlive
+	// are the NodeGroups whose Node objects outlive their machines.
+	undeclared map[string]time.Duration
+	outlive    map[string]bool
 	// assumed are the nodes that the scheduler has chosen and not bound pods to yet.
 	assumed map[types.UID]string
 	// plans are what people will do; planned counts all that there ever were.
@@ -49,6 +55,8 @@ const (
 	// collectorTime is how long what lacks its owner or its node is left.
 	collectorTime = 2 * time.Second
 	agentTime     = 3 * time.Second
+	// evictTime is how long pods are left on a node whose kubelet is silent.
+	evictTime = 5 * time.Minute
 )
 
 const unschedulable = corev1.TaintNodeUnschedulable
@@ -94,12 +102,29 @@ func (w *world) look(offer func(option)) {
 	for _, p := range all[*corev1.Pod](w.store) {
 		w.offerPod(p, offer)
 	}
+	for _, g := range all[*v1alpha1.NodeGroup](w.store) {
+		w.offerDecision(g, offer)
+	}
 	for _, g := range w.gangs {
 		g.offer(w, offer)
 	}
 	for _, r := range w.services {
 		r.offer(w, offer)
 	}
+}
+
+// offerDecision has a person look at a group of which many machines seem lost, and say that they are.
+func (w *world) offerDecision(g *v1alpha1.NodeGroup, offer func(option)) {
+	c := meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionNodesPresent)
+	if c == nil || c.Status != metav1.ConditionFalse || g.Annotations[v1alpha1.GiveBackAtOnceAnnotation] != "" {
+		return
+	}
+	offer(option{key: "a person decides about group " + g.Name, at: c.LastTransitionTime.Add(20 * time.Second), within: kubeletTime, do: func() {
+		w.feature("person decides about lost machines")
+		change(w.store, g, func(g *v1alpha1.NodeGroup) {
+			metav1.SetMetaDataAnnotation(&g.ObjectMeta, v1alpha1.GiveBackAtOnceAnnotation, "1000")
+		})
+	}})
 }
 
 // create stores an object of the world's own.

@@ -97,7 +97,7 @@ func (c *Checker) judgeSum(e Event, n *node, known time.Time, all bool, key, whe
 			total.Add(n.remaining(b), 1)
 		}
 	}
-	over := short(n.allocatable, total)
+	over := short(c.room(n), total)
 	if over == nil {
 		return
 	}

@@ -105,6 +105,18 @@ func (c *Checker) units() []unit {
 	return out
 }
 
+// remainsFor is how long a node that has outlived its machine is left to other controllers.
+const remainsFor = time.Minute
+
+// remains is until when such a node may be left. A process that was started since has not heard of the machine, and of many a
+// person has to decide.
+func (c *Checker) remains(n *node) time.Time {
+	if c.resumed.After(n.outlives) {
+		return n.outlives.Add(state.LostAfter + time.Minute)
+	}
+	return n.outlives.Add(remainsFor)
+}
+
 // sweepMachines: of a failed attempt nothing is left, and what is idle goes (P2).
 //
 // A machine without a node counts as idle from when it was last seen to be waited
@@ -113,7 +125,9 @@ func (c *Checker) sweepMachines() {
 	units := c.units()
 	sizes := map[string]int{}
 	for _, u := range units {
-		sizes[u.group]++
+		if u.node == nil || u.node.outlives.IsZero() {
+			sizes[u.group]++
+		}
 	}
 	for name, g := range c.groups {
 		switch {
@@ -127,6 +141,12 @@ func (c *Checker) sweepMachines() {
 		since := u.seen
 		if u.node != nil {
 			c.noteBusy(u.node)
+			if !u.node.outlives.IsZero() {
+				if c.groups[u.group] == nil {
+					continue // whether its machine runs on is not known
+				}
+				since = later(since, c.remains(u.node))
+			}
 		}
 		r, a := c.attemptOf(u.token)
 		switch {

@@ -34,7 +34,10 @@ type node struct {
 	// reclaimAt is when the simulated cloud takes the node away.
 	reclaimAt   time.Time
 	allocatable nodegroups.Resources
-	bookings    []booking
+	// had is what was allocatable until there were fewer devices, at gone.
+	had      nodegroups.Resources
+	gone     time.Time
+	bookings []booking
 	// claims are what requests count on here, see Checker.claim.
 	claims []booking
 	pods   map[types.UID]*pod
@@ -52,6 +55,8 @@ type node struct {
 	booked bool
 	// opened: others have lifted Muster's cordon, then or now.
 	opened bool
+	// outlives is since when the node has had no machine; zero where it has one.
+	outlives time.Time
 }
 
 // booking is the record of one. The namespace is that of its label, and empty until it is
@@ -93,13 +98,20 @@ func (c *Checker) applyNode(e Event, o *corev1.Node) {
 		n.read(o)
 		c.nodeSeen(e, n)
 	}
+	before := n.allocatable
 	n.read(o)
-	before := n.bookings
-	n.bookings = bookingsOf(e, o, before)
+	if short(n.allocatable, before) != nil {
+		n.had, n.gone = before, e.Time
+	}
+	if o.Annotations[kwokv1alpha1.MachineGoneAnnotation] != "" && n.outlives.IsZero() {
+		n.outlives = e.Time
+	}
+	booked := n.bookings
+	n.bookings = bookingsOf(e, o, booked)
 	c.claim(e, n)
 	c.noteBusy(n)
 	for _, b := range n.bookings {
-		if grown(before, b) {
+		if grown(booked, b) {
 			c.judgeBooking(e, n, b)
 		}
 	}
@@ -123,6 +135,23 @@ func (n *node) read(o *corev1.Node) {
 			n.owner = ref.Name
 		}
 	}
+}
+
+// devicesGrace is how long devices that are gone count as there: a device plugin that restarts takes them away for a while.
+const devicesGrace = 2 * time.Minute
+
+// room is what may be promised on the node.
+func (c *Checker) room(n *node) nodegroups.Resources {
+	if c.now.Sub(n.gone) > devicesGrace+c.config.Race {
+		return n.allocatable
+	}
+	out := n.allocatable.Clone()
+	for name, amount := range n.had {
+		if nodegroups.Extended(name) {
+			out[name] = max(out[name], amount)
+		}
+	}
+	return out
 }
 
 // bookingsOf reads the bookings of a node; those that it had before keep their
