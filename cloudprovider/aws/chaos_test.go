@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +45,8 @@ type chaos struct {
 	last string
 	// hook is how long a lifecycle hook holds machines on their way out.
 	hook time.Duration
+	// permitted is from when on the caller has all permissions that it needs: bounds count from then.
+	permitted time.Time
 }
 
 // No machine of a launch that was given up lives past the bound that the package
@@ -65,6 +69,34 @@ func TestChaos(t *testing.T) {
 		})
 	}
 }
+
+// changes are the calls that change something, chaosActions all but those about prices.
+var (
+	changes = []string{
+		"CancelCapacityReservation", "CreateCapacityReservation", "CreateFleet", "CreateOrUpdateTags", "CreatePlacementGroup", "CreateTags",
+		"DeletePlacementGroup", "DeleteTags", "LaunchInstances", "RunInstances", "TerminateInstanceInAutoScalingGroup", "TerminateInstances",
+	}
+	chaosActions = append([]string{
+		"DescribeAutoScalingGroups", "DescribeAutoScalingInstances", "DescribeCapacityReservations", "DescribeInstances", "DescribeLaunchTemplateVersions",
+		"DescribePlacementGroups",
+	}, changes...)
+)
+
+// deniedIn has the caller lack the permission for a call, for a while.
+func deniedIn(from, pause time.Duration, action string) cloudsim.CallFault {
+	code := "UnauthorizedOperation"
+	if strings.Contains(action, "AutoScaling") || slices.Contains([]string{"CreateOrUpdateTags", "DeleteTags", "LaunchInstances"}, action) {
+		code = "AccessDenied"
+	}
+	return cloudsim.CallFault{
+		Cloud: v1alpha1.ProviderAWS, Type: cloudsim.CallRefused, Action: action,
+		From: metav1.Duration{Duration: from}, Until: metav1.Duration{Duration: from + pause},
+		Error: &cloudsim.Error{Status: 403, Code: code, Message: "User: muster is not authorized to perform: " + action},
+	}
+}
+
+// stale is a machine of which an old list told, and that the cloud has forgotten: it refuses a batch for its sake.
+const stale = "i-0123456789abcdef0"
 
 func newChaos(t *testing.T, seed uint64) *chaos {
 	r := rand.New(rand.NewPCG(seed, 5))
@@ -99,12 +131,13 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 		{Cloud: v1alpha1.ProviderAWS, Type: cloudsim.CallRefused, Percent: 1 + r.IntN(14),
 			Error: &cloudsim.Error{Status: 503, Code: "RequestLimitExceeded", Message: "Request limit exceeded."}},
 	}
-	for _, action := range []string{
-		"CancelCapacityReservation", "CreateCapacityReservation", "CreateFleet", "CreateOrUpdateTags", "CreatePlacementGroup", "CreateTags",
-		"DeletePlacementGroup", "DeleteTags", "LaunchInstances", "RunInstances", "TerminateInstanceInAutoScalingGroup", "TerminateInstances",
-	} {
+	for _, action := range changes {
 		world.Calls = append(world.Calls, cloudsim.CallFault{Cloud: v1alpha1.ProviderAWS, Action: action, Type: cloudsim.CallLate,
 			Percent: 1 + r.IntN(29), Delay: metav1.Duration{Duration: time.Duration(1+r.IntN(60)) * time.Second}})
+	}
+	began, denied := time.Duration(r.IntN(600))*time.Second, time.Duration(r.IntN(300))*time.Second
+	for range r.IntN(3) {
+		world.Calls = slices.Insert(world.Calls, 0, deniedIn(began, denied, chaosActions[r.IntN(len(chaosActions))]))
 	}
 	hook := time.Duration(r.IntN(60)) * time.Second
 	s := newSim(t, world, account(func(a *simaws.Config) {
@@ -119,7 +152,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 		g.Spec.JoinTimeout = &metav1.Duration{Duration: joinTimeout}
 		s.groups = append(s.groups, g)
 	}
-	return &chaos{sim: s, Rand: r, p: s.provider(), hook: hook}
+	return &chaos{sim: s, Rand: r, p: s.provider(), hook: hook, permitted: s.clock.Now().Add(began + denied)}
 }
 
 // launch follows one launch until it is through or given up.
@@ -189,6 +222,9 @@ func (c *chaos) takeBack() (any bool) {
 	}
 	for _, g := range c.groups {
 		if len(byGroup[g.Name]) > 0 {
+			if c.IntN(3) == 0 {
+				byGroup[g.Name] = append(byGroup[g.Name], stale)
+			}
 			c.last = fmt.Sprint(byGroup[g.Name], c.p.TakeBack(context.Background(), g.Name, byGroup[g.Name])) // what is left is listed again
 		}
 	}
@@ -250,8 +286,10 @@ func (c *chaos) judge() {
 			c.t.Errorf("%s of launch %s by %s is still billed", line.ID, a.Token, a.Group.Name)
 		default:
 			from := line.From
-			if a.gaveUp.After(from) {
-				from = a.gaveUp
+			for _, at := range []time.Time{a.gaveUp, c.permitted} {
+				if at.After(from) {
+					from = at
+				}
 			}
 			if late := line.Until.Sub(from); late > bound+c.hook {
 				c.t.Errorf("%s of launch %s by %s was billed for %s after it was given up, the bound is %s", line.ID, a.Token, a.Group.Name, late, bound)

@@ -230,10 +230,11 @@ func (p *Provider) maybeMade(ctx context.Context, i *intent, g *asgtypes.AutoSca
 	if err != nil {
 		return false, err
 	}
-	for _, m := range g.Instances {
-		if in := members[deref(m.InstanceId)]; in == nil || in.alive() && i.mayHaveMade(in) {
+	// The group forgets what it has terminated, also while that goes on, or is stopped and may be started again.
+	for _, in := range members {
+		if (in.alive() || in.Kept) && i.mayHaveMade(in) {
 			return true, nil
 		}
 	}
-	return false, nil
+	return slices.ContainsFunc(g.Instances, func(m asgtypes.Instance) bool { return members[deref(m.InstanceId)] == nil }), nil
 }

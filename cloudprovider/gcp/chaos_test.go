@@ -3,7 +3,9 @@ package gcp_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,8 +95,21 @@ func misbehaving(r *rand.Rand) cloudsim.Config {
 		fault.Cloud, fault.Percent, fault.Until = v1alpha1.ProviderGCP, 1+r.IntN(8), until
 		config.Calls = append(config.Calls, fault)
 	}
+	actions := slices.DeleteFunc(slices.Sorted(maps.Keys(gcp.Permissions)), func(action string) bool {
+		// Without a list of instances nothing is known, and nothing goes on.
+		return action == "instances.aggregatedList" || len(gcp.Permissions[action]) == 0
+	})
+	for range r.IntN(3) {
+		config.Calls = slices.Insert(config.Calls, 0, cloudsim.CallFault{
+			Cloud: v1alpha1.ProviderGCP, Type: cloudsim.CallRefused, Action: actions[r.IntN(len(actions))], From: *seconds(int(mishaps / time.Second)), Until: until,
+			Error: &cloudsim.Error{Code: "forbidden", Message: "Required 'a' permission for 'projects/lab'"},
+		})
+	}
 	return config
 }
+
+// stale is a machine of which an old list told, and that the cloud has forgotten.
+const stale = "muster-6f9619ff-8b86-d011-b42d-00c04fc964f9-1-forgotten-0"
 
 func chaosRun(t *testing.T, seed uint64, outcomes map[string]int) {
 	r := rand.New(rand.NewPCG(seed, 5))
@@ -131,7 +146,7 @@ func chaosRun(t *testing.T, seed uint64, outcomes map[string]int) {
 				g.call(p, now, deadline, outcomes)
 			}
 		}
-		takeBackOrphans(l, p, gangs, outcomes)
+		takeBackOrphans(r, l, p, gangs, outcomes)
 		checkChaos(t, l, gangs)
 		step := round
 		if now.After(deadline.Add(time.Minute)) {
@@ -184,7 +199,7 @@ func (g *gang) call(p *gcp.Provider, now, deadline time.Time, outcomes map[strin
 }
 
 // takeBackOrphans takes back, by name, what no launch owns.
-func takeBackOrphans(l *lab, p *gcp.Provider, gangs []*gang, outcomes map[string]int) {
+func takeBackOrphans(r *rand.Rand, l *lab, p *gcp.Provider, gangs []*gang, outcomes map[string]int) {
 	owned := map[string]bool{}
 	for _, g := range gangs {
 		owned[g.Token] = g.whole || g.inFlight()
@@ -196,6 +211,9 @@ func takeBackOrphans(l *lab, p *gcp.Provider, gangs []*gang, outcomes map[string
 		}
 	}
 	for group, names := range orphans {
+		if r.IntN(3) == 0 {
+			names = append(names, stale)
+		}
 		if err := p.TakeBack(context.Background(), group, names); err != nil {
 			outcomes["call failed"]++
 		}
