@@ -247,6 +247,9 @@ func nodeOfPod(m *Model, from ref, mark func(ref)) {
 func requestOfPod(m *Model, from ref, mark func(ref)) {
 	if p := m.nodes.pods[types.UID(from.name)]; p != nil && p.Consumes.Name != "" {
 		m.requests.mark(m.requests.named[p.Consumes], mark)
+		if len(p.Consumes.Name) >= state.CutKey {
+			m.requests.markKey(state.BookingKey(p.Consumes.Name), mark)
+		}
 	}
 }
 

@@ -124,7 +124,7 @@ func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.Vi
 			}
 		}
 		v.Active = m.consumers.active[state.ConsumerKey{Namespace: r.Namespace, Name: r.Name}]
-		v.KeyTaken = m.requests.keyTaken(r)
+		v.KeyTaken = m.requests.keyTaken(r, m.consumers.active)
 		v.Lost, v.Held = m.losses.Untold(r.UID), m.losses.Held(r.UID)
 		if r.Policy.RevokeOnLoss && len(v.Lost)+len(v.Held) > 0 {
 			f := m.fleetAt(s.Now)

@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -458,6 +459,27 @@ func TestKeysThatMeet(t *testing.T) {
 	}
 	if got := m.View(nil, entries[1].Request).KeyTaken; got != "ns/"+first.Name {
 		t.Errorf("the second request waits for %q", got)
+	}
+
+	// One that is over keeps the key as long as pods of its gang are there.
+	over := first.DeepCopy()
+	apimeta.SetStatusCondition(&over.Status.Conditions, metav1.Condition{Type: provreq.BookingExpired, Status: metav1.ConditionTrue, Reason: "Consumed"})
+	over.ResourceVersion = v.next()
+	m.Set(over)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "pod", ResourceVersion: "1", Annotations: map[string]string{
+		provreq.ProvisioningRequestPodAnnotationKey: first.Name}}}
+	for _, want := range []string{"", "ns/" + first.Name, ""} {
+		if got := m.View(nil, entries[1].Request).KeyTaken; got != want {
+			t.Errorf("the second request waits for %q, want %q", got, want)
+		}
+		if want == "" {
+			m.Set(pod)
+		} else {
+			m.Delete(pod)
+		}
+		if due := m.Due(nil); !slices.ContainsFunc(due, func(e Entry) bool { return e.UID == second.UID }) {
+			t.Errorf("due are %v: not the second request, which may have the key now, or may not", due)
+		}
 	}
 
 	// In the same second, the one that is served already came first, whatever their

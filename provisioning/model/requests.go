@@ -242,14 +242,15 @@ func (rs *requests) owner(token string) (e *request, a transaction.Attempt, owne
 	return e, a, a.Owned(e.status) && slices.Contains(a.Tokens(e.object.UID), token)
 }
 
-// keyTaken names a request that came first and has the same booking key.
-func (rs *requests) keyTaken(r *transaction.Request) string {
+// keyTaken names a request that came first and has the same booking key. One that is over has it as long as pods of its gang are
+// there, which would come to what others book under it.
+func (rs *requests) keyTaken(r *transaction.Request, active map[state.ConsumerKey]int) string {
 	taken := ""
 	if len(r.Name) < state.CutKey {
 		return taken // only names that are cut, and those of the cut's length, can meet
 	}
 	begun := func(status transaction.Status, a transaction.Attempt) int {
-		if status == transaction.Provisioned || a.InFlight() {
+		if status != transaction.Pending || a.InFlight() {
 			return 0
 		}
 		return 1
@@ -257,7 +258,8 @@ func (rs *requests) keyTaken(r *transaction.Request) string {
 	for uid := range rs.keyed[state.BookingKey(r.Name)] {
 		other := rs.byUID[uid]
 		o := other.object
-		if o.UID == r.UID || o.Namespace != r.Namespace || other.status == transaction.Over {
+		over := other.status == transaction.Over && active[state.ConsumerKey{Namespace: o.Namespace, Name: o.Name}] == 0
+		if o.UID == r.UID || o.Namespace != r.Namespace || over {
 			continue
 		}
 		// Times of creation are whole seconds, so of two in the same second the one
