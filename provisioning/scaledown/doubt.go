@@ -106,16 +106,17 @@ func isInDoubt(n *state.Node, now time.Time) bool {
 	return !n.UnreadySince.IsZero() && !n.InFlight && n.Cordon != state.Joining && !now.Before(n.UnreadySince.Add(doubtfulAfter))
 }
 
+// few is how many machines of the group may go at once that no request has asked to go.
+func (d Doubt) few() int { return max(fewInDoubt, d.Of/10) }
+
 // Braked reports whether none of them may go until a person has decided.
-func (d Doubt) Braked() bool {
-	return d.Machines() > max(fewInDoubt, d.Of/10) && !d.lost()
-}
+func (d Doubt) Braked() bool { return d.Machines() > d.few() && !d.lost() }
 
 // Spares reports whether no gang is stopped for the loss of such machines until a person has
 // decided, or the kubelets of those that have ended are silent, too.
 func (d Doubt) Spares() bool {
 	many := d.Machines() + d.Denied
-	return many > max(fewInDoubt, d.Of/10) && many > d.Approved
+	return many > d.few() && many > d.Approved
 }
 
 // Machines is how many are in doubt.

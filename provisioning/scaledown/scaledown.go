@@ -57,7 +57,8 @@ const (
 	// be known that Muster has launched: lists of clouds are late. One that is none of
 	// Muster's is opened then.
 	strangerBound = 2 * time.Minute
-	// mostDrains is how many machines are drained at the same time.
+	// mostDrains is how many machines are drained at the same time; of one group, no more than
+	// may be in doubt at once.
 	mostDrains = 10
 	// drainBound is how long a machine is drained until that counts as held up. Then
 	// its cordon is lifted, and it is left alone for drainPause.
@@ -594,15 +595,20 @@ func (t *scaleDown) retire() {
 	if last := t.idle[len(t.idle)-1]; len(last.Strays) > 0 {
 		t.findShelter() // while all that may go still count as such
 	}
-	drains := len(t.draining)
+	drains, drained := len(t.draining), map[string]int{}
+	for _, n := range t.draining {
+		drained[n.Machine.Group]++
+	}
 	for _, n := range t.idle {
-		if t.spare[n.Machine.Group] <= 0 {
+		group := n.Machine.Group
+		if t.spare[group] <= 0 {
 			continue
 		}
 		if len(n.Strays) > 0 {
-			if drains++; drains > mostDrains {
+			if drains >= mostDrains || drained[group] >= t.doubts[group].few() {
 				continue
 			}
+			drains, drained[group] = drains+1, drained[group]+1
 			if !t.move(n) {
 				at := t.Now.Add(roomAgain)
 				t.u.Past.Cramped[n.Name] = at

@@ -51,6 +51,16 @@ func (f Fleet) with(change func(*Fleet)) Fleet {
 	return f
 }
 
+// withStrays adds idle machines with a stray each, and room for all of those elsewhere.
+func withStrays(machines int) func(*Fleet) {
+	return func(f *Fleet) {
+		f.elsewhere(int64(machines))
+		for i := range machines {
+			f.add(fmt.Sprintf("m%02d", i), state.Node{IdleSince: noon.Add(-time.Hour), Pods: 1, Strays: strays(fmt.Sprint("web-", i))})
+		}
+	}
+}
+
 // elsewhere adds a node of no node group with room for so many pods.
 func (f *Fleet) elsewhere(pods int64) {
 	room := nodegroups.Resources{"cpu": 1000 * pods, "memory": 1 << 30, "pods": pods}
@@ -217,12 +227,11 @@ func TestTend(t *testing.T) {
 			f.add("b", state.Node{IdleSince: longAgo, Pods: 1, Strays: strays("dns")})
 			f.add("c", state.Node{IdleSince: longAgo, Pods: 1, Strays: strays("log")})
 		}), Decision{Cordon: []string{"b"}, Evict: strays("web"), At: noon.Add(evictAgain)}},
-		{"only so many are drained at the same time", fleet().with(func(f *Fleet) {
-			f.elsewhere(mostDrains + 1)
-			for i := range mostDrains + 1 {
-				f.add(string(rune('a'+i)), state.Node{IdleSince: longAgo, Pods: 1, Strays: strays(fmt.Sprint("web-", i))})
-			}
-		}), toGo("a", "b", "c", "d", "e", "f", "g", "h", "i", "j")},
+		{"three of a group are drained at the same time", fleet().with(withStrays(11)), toGo("m00", "m01", "m02")},
+		{"of a large one a tenth", fleet().with(withStrays(41)), toGo("m00", "m01", "m02", "m03")},
+		{"and no more than ten in all", fleet().with(withStrays(200)), toGo("m00", "m01", "m02", "m03", "m04", "m05", "m06", "m07", "m08", "m09")},
+		{"those that are being drained count", leaving(stray(idle)).with(withStrays(5)),
+			Decision{Cordon: []string{"m00", "m01"}, Evict: strays("web"), At: noon.Add(evictAgain)}},
 		{"strays are evicted once the node has settled", leaving(stray(idle)).with(room), Decision{Evict: strays("web"), At: noon.Add(evictAgain)}},
 		{"not before", cordoned(stray(idle), transaction.Settle-1).with(room), at(1)},
 		{"nor if the room elsewhere is gone", leaving(stray(idle)), at(drainBound - transaction.Settle)},
