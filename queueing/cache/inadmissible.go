@@ -20,9 +20,16 @@ type Inadmissible struct {
 	since    time.Time
 }
 
+// spareAnswers is how many answers there may be beside two for each Workload that waits. The others are to
+// Workloads that are gone.
+const spareAnswers = 100
+
 // NoteInadmissible keeps the answer to a Workload for the others of its class, until quota
 // comes back.
 func (q *ClusterQueue) NoteInadmissible(class EquivalenceClass, w *Workload, answer Inadmissible) {
+	if len(q.Inadmissible) >= 2*q.Pending.Len()+spareAnswers {
+		clear(q.Inadmissible)
+	}
 	answer.priority, answer.since = w.Priority, w.Since
 	q.Inadmissible[class] = &answer
 }

@@ -19,8 +19,10 @@ func (s *Cache) setRange(o *corev1.LimitRange) {
 }
 
 func (s *Cache) deleteRange(o *corev1.LimitRange) {
-	delete(s.Namespaces.At(o.Namespace).ranges, o.Name)
-	s.rulesChanged(o.Namespace)
+	if ns := s.Namespaces[o.Namespace]; ns != nil {
+		delete(ns.ranges, o.Name)
+		s.rulesChanged(o.Namespace)
+	}
 }
 
 // rulesChanged works out what the LimitRanges of a namespace say, and has its Workloads
@@ -41,9 +43,10 @@ func (s *Cache) setQuota(o *corev1.ResourceQuota) {
 }
 
 func (s *Cache) deleteQuota(o *corev1.ResourceQuota) {
-	ns := s.Namespaces.At(o.Namespace)
-	delete(ns.Quotas, o.Name)
-	s.markShortDue(ns)
+	if ns := s.Namespaces[o.Namespace]; ns != nil {
+		delete(ns.Quotas, o.Name)
+		s.markShortDue(ns)
+	}
 }
 
 func (s *Cache) markShortDue(ns *Namespace) {
