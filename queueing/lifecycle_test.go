@@ -262,3 +262,18 @@ func TestAWorkloadWhoseJobIsGone(t *testing.T) {
 		})
 	}
 }
+
+// TestFewerPodsThanItsLeastAreLeft: what is left of a Workload is all that it asks for.
+func TestFewerPodsThanItsLeastAreLeft(t *testing.T) {
+	w := newWorld()
+	w.set(flavor("spot", nil))
+	w.set(localQueueTo("main", "queue", ""))
+	w.set(clusterQueue(t, "queue", nil, "spot cpu=0"))
+	object := w.workload(t, "one", map[string]string{"cpu": "1", "count": "5", "min": "3"})
+	object.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: object.Spec.PodSets[0].Name, Count: 4}}
+	w.set(object)
+	w.cycles(t)
+	if got := w.find(t, "one").Status.Conditions[0].Message; !strings.Contains(got, "current podset request (1)") {
+		t.Errorf("it waits for %q", got)
+	}
+}

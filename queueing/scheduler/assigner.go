@@ -56,6 +56,9 @@ func (s *Cycle) partly(q *cache.ClusterQueue, w *cache.Workload) *assigner {
 	}
 	counts := cache.PodCounts(w)
 	least, most := *w.Object.Spec.PodSets[i].MinCount, counts[i]-1
+	if least > most {
+		return nil
+	}
 	counts[i] = least
 	best := s.search(q, w, slices.Clone(counts))
 	if best.found == nil {
