@@ -75,6 +75,9 @@ func (l *Loop) release(now time.Time) (next time.Time) {
 func (l *Loop) inUse(object client.Object) bool {
 	switch o := object.(type) {
 	case *kueue.ClusterQueue:
+		if q := l.state.Queues[kueue.ClusterQueueReference(o.Name)]; q != nil && q.Unobserved > 0 {
+			return true // quota that is just being given
+		}
 		return l.known.some(func(x client.Object) bool {
 			w, ok := x.(*kueue.Workload)
 			return ok && workload.HasQuota(w) && string(w.Status.Admission.ClusterQueue) == o.Name

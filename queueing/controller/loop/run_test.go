@@ -20,6 +20,7 @@ import (
 
 	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -235,6 +236,39 @@ func TestFinalizersOfKueue(t *testing.T) {
 	w.run(2 * time.Second)
 	if exists(flavor) || exists(check) {
 		t.Error("the flavor or the check is still there, though no queue has it")
+	}
+}
+
+// TestAQueueStaysWhileItsQuotaIsGiven: else a job would run by the quota of a queue that is gone.
+func TestAQueueStaysWhileItsQuotaIsGiven(t *testing.T) {
+	objects := append(queueOf("1"), workloadOf("a", "1"))
+	queue := objects[0]
+	controllerutil.AddFinalizer(queue, kueue.ResourceInUseFinalizerName)
+	w := newWorld(t, nil, objects...)
+	var held []writes.Write
+	w.loop.start = func(u writes.Urgency, write writes.Write) {
+		if u == writes.Acting && len(held) == 0 {
+			held = append(held, write)
+			return
+		}
+		w.loop.inbox.done(write(context.Background()))
+	}
+	w.run(2 * time.Second)
+	if len(held) == 0 {
+		t.Fatal("no quota is given")
+	}
+	if err := w.api.Delete(context.Background(), queue); err != nil {
+		t.Fatal(err)
+	}
+	exists := func() bool {
+		return w.api.Get(context.Background(), client.ObjectKeyFromObject(queue), &kueue.ClusterQueue{}) == nil
+	}
+	if w.run(2 * time.Second); !exists() {
+		t.Error("the queue is gone before the write that gives its quota has ended")
+	}
+	w.loop.inbox.done(held[0](context.Background()))
+	if w.run(2 * time.Second); !exists() {
+		t.Error("the queue is gone while a workload has its quota")
 	}
 }
 
