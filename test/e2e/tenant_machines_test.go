@@ -177,6 +177,65 @@ func TestGatedPodsArePlacedWhenTheyLoseTheirGate(t *testing.T) {
 	}
 }
 
+// TestPodsThatWaitGetNoTolerationOfACordon, which the API server lets any pod get later, when no requirement of nodes can come
+// with it any more.
+func TestPodsThatWaitGetNoTolerationOfACordon(t *testing.T) {
+	s := newSite(t)
+	user := s.user()
+	gate := corev1.PodSchedulingGate{Name: "example.com/gate"}
+	for name, c := range map[string]struct {
+		has, gets corev1.Toleration
+		change    func(*corev1.Pod)
+		refused   bool
+	}{
+		"a pod":                            {gets: cordonToleration, refused: true},
+		"a pod, of all taints":             {gets: corev1.Toleration{Operator: corev1.TolerationOpExists}, refused: true},
+		"a pod, of what stands in for one": {gets: corev1.Toleration{Key: v1alpha1.BookedTaint, Operator: corev1.TolerationOpExists}, refused: true},
+		"a pod with a gate of others":      {gets: cordonToleration, change: func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{gate} }, refused: true},
+		"a pod with a gate of the queues": {gets: cordonToleration, change: func(p *corev1.Pod) {
+			p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: kueue.ElasticJobSchedulingGate}}
+		}},
+		"a pod with a booking": {gets: cordonToleration, change: func(p *corev1.Pod) {
+			p.Annotations = map[string]string{provreq.ProvisioningRequestPodAnnotationKey: "gang"}
+		}},
+		"a pod that is kept off by then":     {has: cordonToleration, gets: corev1.Toleration{Operator: corev1.TolerationOpExists}},
+		"a pod that keeps off by itself":     {gets: cordonToleration, change: keptOff},
+		"a pod that tolerates another taint": {gets: corev1.Toleration{Key: "nvidia.com/gpu", Operator: corev1.TolerationOpExists}},
+		"a pod on its node":                  {gets: cordonToleration, change: func(p *corev1.Pod) { p.Spec.NodeName = "n" }},
+	} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, GenerateName: "waits-"}, Spec: s.podSpec()}
+		// It waits for good.
+		p.Spec.NodeSelector = map[string]string{"example.com/none": "x"}
+		if c.has != (corev1.Toleration{}) {
+			p.Spec.Tolerations = []corev1.Toleration{c.has}
+		}
+		if c.change != nil {
+			c.change(p)
+		}
+		if err := user.Create(s.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		// The scheduler writes its status meanwhile.
+		p.ResourceVersion = ""
+		p.Spec.Tolerations = append(p.Spec.Tolerations, c.gets)
+		switch err := user.Update(s.Context(), p, client.DryRunAll); {
+		case apierrors.IsForbidden(err) && c.refused:
+			if !strings.Contains(err.Error(), "the nodes of a request") {
+				t.Errorf("%s gets a toleration: %v", name, err)
+			}
+		case err != nil || c.refused:
+			t.Errorf("%s gets a toleration: %v", name, err)
+		}
+	}
+}
+
+// keptOff has a pod require nodes that are not held.
+func keptOff(p *corev1.Pod) {
+	p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{notHeld}}},
+	}}}
+}
+
 // TestBookedNodesAreSelectedByTheirGangAlone: by the label of a booking that is another's,
 // or that the pod's own annotation does not name, no user selects nodes.
 func TestBookedNodesAreSelectedByTheirGangAlone(t *testing.T) {

@@ -584,6 +584,13 @@ var allQueueActs = []act{
 		}
 		return t.change(j, func() { owner("jobset.x-k8s.io/v1alpha2", "JobSet")(j) })
 	}, refused: []string{"metadata.ownerReferences", "JobSet owner", "leave the owner out"}},
+	{name: "what owns a waiting job turns into a jobset", does: func(t *tenant) error {
+		j := t.newPlainJob(t.job, 9, "1h", owner("apps/v1", "Deployment"))
+		if err := t.make(j); err != nil {
+			return err
+		}
+		return t.change(j, func() { owner("jobset.x-k8s.io/v1alpha2", "JobSet")(j) })
+	}, refused: []string{"metadata.ownerReferences", "JobSet owner", "leave the owner out"}},
 	{name: "the controller of jobsets makes a job", does: func(t *tenant) error {
 		j := t.newPlainJob(t.job, 1, "1h", claims("jobset.x-k8s.io/v1alpha2", "JobSet"))
 		return t.controller.Create(t.Context(), j, client.DryRunAll)

@@ -1,0 +1,140 @@
+package deploy
+
+import (
+	"testing"
+
+	celgo "github.com/google/cel-go/cel"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"sigs.k8s.io/yaml"
+)
+
+// judge is a validating policy by kube-apiserver's own CEL, without a cluster.
+type judge struct {
+	*testing.T
+	admissionv1.ValidatingAdmissionPolicySpec
+	env *celgo.Env
+}
+
+func newJudge(t *testing.T, name string) *judge {
+	t.Helper()
+	objects, err := Manifests(Halves...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env, err := expressions().Env(environment.StoredExpressions)
+	if err == nil {
+		env, err = env.Extend(celgo.Variable("object", celgo.DynType), celgo.Variable("oldObject", celgo.DynType))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objects {
+		if o.GetKind() == "ValidatingAdmissionPolicy" && o.GetName() == name {
+			var policy admissionv1.ValidatingAdmissionPolicy
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &policy); err != nil {
+				t.Fatal(err)
+			}
+			return &judge{t, policy.Spec, env}
+		}
+	}
+	t.Fatalf("there is no policy %s", name)
+	return nil
+}
+
+// holds reports whether an expression is true of a change, of objects in YAML.
+func (j *judge) holds(expression, old, object string) bool {
+	j.Helper()
+	ast, issues := j.env.Compile(expression)
+	if issues.Err() != nil {
+		j.Fatal(issues.Err())
+	}
+	program, err := j.env.Program(ast)
+	if err != nil {
+		j.Fatal(err)
+	}
+	read := func(text string) (out any) {
+		if err := yaml.Unmarshal([]byte(text), &out); err != nil {
+			j.Fatal(err)
+		}
+		return out
+	}
+	out, _, err := program.Eval(map[string]any{"object": read(object), "oldObject": read(old)})
+	if err != nil {
+		j.Fatal(err)
+	}
+	return out.Value() == true
+}
+
+// refuses reports whether a policy without variables refuses a change.
+func (j *judge) refuses(old, object string) bool {
+	j.Helper()
+	for _, c := range j.MatchConditions {
+		if !j.holds(c.Expression, old, object) {
+			return false
+		}
+	}
+	for _, v := range j.Validations {
+		if !j.holds(v.Expression, old, object) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestPodsThatWaitGetNoTolerationOfACordon, by which they would get onto machines that are held for others.
+func TestPodsThatWaitGetNoTolerationOfACordon(t *testing.T) {
+	j := newJudge(t, "muster-late-strangers")
+	const cordon = "tolerations: [{key: node.kubernetes.io/unschedulable, operator: Exists}]"
+	for name, tt := range map[string]struct {
+		old, now string
+		refused  bool
+	}{
+		"of a cordon":                        {"{spec: {}}", "{spec: {" + cordon + "}}", true},
+		"of a cordon, beside another one":    {"{spec: {tolerations: [{key: gpu}]}}", "{spec: {tolerations: [{key: gpu}, {operator: Exists}]}}", true},
+		"of what stands in for a cordon":     {"{spec: {}}", "{spec: {tolerations: [{key: muster.dev/booked, effect: NoSchedule}]}}", true},
+		"of all taints that evict":           {"{spec: {}}", "{spec: {tolerations: [{operator: Exists, effect: NoExecute}]}}", false},
+		"of another taint":                   {"{spec: {}}", "{spec: {tolerations: [{key: gpu}]}}", false},
+		"behind a gate of others":            {"{spec: {}}", "{spec: {schedulingGates: [{name: example.com/gate}], " + cordon + "}}", true},
+		"behind a gate of the queues":        {"{spec: {}}", "{spec: {schedulingGates: [{name: kueue.x-k8s.io/admission}], " + cordon + "}}", false},
+		"with a booking":                     {"{spec: {}}", "{spec: {nodeSelector: {booked.muster.dev/gang: team}, " + cordon + "}}", false},
+		"on its node":                        {"{spec: {}}", "{spec: {nodeName: n, " + cordon + "}}", false},
+		"of what it has tolerated all along": {"{spec: {" + cordon + "}}", "{spec: {tolerations: [{operator: Exists}]}}", false},
+		"where it is kept off": {"{spec: {}}", "{spec: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: " +
+			"[{matchExpressions: [{key: muster.node-restriction.kubernetes.io/held, operator: DoesNotExist}]}]}}}, " + cordon + "}}", false},
+		"where it is kept off by one of two terms": {"{spec: {}}", "{spec: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: " +
+			"{nodeSelectorTerms: [{matchExpressions: [{key: muster.node-restriction.kubernetes.io/held, operator: DoesNotExist}]}, " +
+			"{matchExpressions: [{key: zone, operator: Exists}]}]}}}, " + cordon + "}}", true},
+	} {
+		if got := j.refuses(tt.old, tt.now); got != tt.refused {
+			t.Errorf("%s: refused is %v", name, got)
+		}
+	}
+}
+
+// TestAnOwnerMayNotTurnIntoWhatQueuesAsAWhole, by its kind, while its UID stays: it is looked at as one that is new.
+func TestAnOwnerMayNotTurnIntoWhatQueuesAsAWhole(t *testing.T) {
+	j := newJudge(t, "muster-jobs-owners")
+	owned := func(version, kind, uid string) string {
+		return "{metadata: {ownerReferences: [{apiVersion: " + version + ", kind: " + kind + ", name: owner, uid: " + uid + ", controller: true}]}}"
+	}
+	jobset := owned("jobset.x-k8s.io/v1alpha2", "JobSet", "a")
+	for name, tt := range map[string]struct {
+		old, now string
+		judged   bool
+	}{
+		"a new Job":                             {"null", jobset, true},
+		"one that had no owner":                 {"{metadata: {}}", jobset, true},
+		"one of another JobSet":                 {owned("jobset.x-k8s.io/v1alpha2", "JobSet", "b"), jobset, true},
+		"one of a ConfigMap of the same UID":    {owned("v1", "ConfigMap", "a"), jobset, true},
+		"one of a JobSet of others":             {owned("example.com/v1", "JobSet", "a"), jobset, true},
+		"one of the JobSet":                     {jobset, jobset, false},
+		"one of the JobSet, by another version": {owned("jobset.x-k8s.io/v1", "JobSet", "a"), jobset, false},
+		"one of a Deployment":                   {"null", owned("apps/v1", "Deployment", "a"), false},
+	} {
+		if got := j.holds(j.MatchConditions[0].Expression, tt.old, tt.now); got != tt.judged {
+			t.Errorf("%s: judged is %v", name, got)
+		}
+	}
+}
