@@ -142,7 +142,9 @@ func (s *trainRuns) losesItsKind() {
 	s.again()
 	s.until("all pods run after the CRD has come again", s.allRun)
 	s.deletes, s.done = true, true
-	s.until("it is over", func() bool { return apimeta.IsStatusConditionTrue(s.workload().Status.Conditions, kueue.WorkloadFinished) })
+	s.until("it is over", func() bool {
+		return apimeta.IsStatusConditionTrue(s.workload().Status.Conditions, kueue.WorkloadFinished)
+	})
 	s.Empty("cpu", "h100")
 	s.Delete(s.run)
 	s.until("nothing is left of the second", func() bool { return len(s.workloads()) == 0 })
