@@ -24,6 +24,12 @@ import (
 //	               the difference; the gates of the new pods are removed, and the queues
 //	               finish the slice before it as WorkloadSliceReplaced
 
+// elasticOf is a kind whose jobs may change their number of pods.
+func elasticOf(kind Source) (Elastic, bool) {
+	elastic, ok := kind.(Elastic)
+	return elastic, ok && elastic.CanScale()
+}
+
 // sliceKey is how the annotations of slices name a Workload.
 func sliceKey(w *kueue.Workload) string { return w.Namespace + "/" + w.Name }
 
@@ -58,7 +64,7 @@ func (r *reconciler) withdraw(ctx context.Context, job client.Object, w *kueue.W
 // scale follows the number of pods of an elastic job that runs. It reports whether it
 // wrote.
 func (r *reconciler) scale(ctx context.Context, job client.Object, w *kueue.Workload) (bool, error) {
-	kind, ok := r.kind.(Elastic)
+	kind, ok := elasticOf(r.kind)
 	if !ok || !IsElastic(job) {
 		return false, nil
 	}
@@ -119,8 +125,8 @@ func (r *reconciler) grow(ctx context.Context, job client.Object, w, next *kueue
 // slice say. Quota that the slice has released since the cache saw it counts no more. It
 // reports whether it wrote.
 func (r *reconciler) ungate(ctx context.Context, kind Elastic, job client.Object, w *kueue.Workload) (bool, error) {
-	if !kind.MayHaveGated(job) {
-		return false, nil
+	if may, err := r.mayHaveGated(ctx, kind, job); !may || err != nil {
+		return false, err
 	}
 	room, gated, err := pods{r}.running(ctx, job, w)
 	if err != nil {
@@ -151,4 +157,20 @@ func (r *reconciler) ungate(ctx context.Context, kind Elastic, job client.Object
 		r.metrics.Ungated(kueue.ElasticJobSchedulingGate, w, r.now())
 	}
 	return true, nil
+}
+
+// mayHaveGated reports whether a pod of a job may have its gate. Of a job that has no status of its
+// pods they are in the cache.
+func (r *reconciler) mayHaveGated(ctx context.Context, kind Elastic, job client.Object) (bool, error) {
+	if _, tracked := r.kind.(Tracker); tracked || !kind.MayHaveGated(job) {
+		return kind.MayHaveGated(job), nil
+	}
+	var list corev1.PodList
+	ofJob := client.MatchingFields{podIndex: string(job.GetUID())}
+	if err := r.client.List(ctx, &list, client.InNamespace(job.GetNamespace()), ofJob, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("listing the pods of %s: %w", r.name(job), err)
+	}
+	return slices.ContainsFunc(list.Items, func(pod corev1.Pod) bool {
+		return slices.ContainsFunc(pod.Spec.SchedulingGates, templates.IsElasticGate)
+	}), nil
 }

@@ -152,9 +152,10 @@ type Counts struct {
 // are created with a scheduling gate, since their template must not change then.
 type Elastic interface {
 	Counted
-	Tracker
-	// MayHaveGated reports whether a pod of the job may still have its gate. No saves
-	// a look at the pods.
+	// CanScale reports whether the kind is one of them.
+	CanScale() bool
+	// MayHaveGated reports whether the status lets a pod of the job still have its gate. No
+	// saves a look at the pods.
 	MayHaveGated(job client.Object) bool
 	// Compare orders pods by how long the job keeps them when it shrinks, the longest
 	// first.

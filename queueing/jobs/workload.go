@@ -86,7 +86,7 @@ func NewWorkload(ctx context.Context, kube client.Reader, kind Source, job clien
 	if said := order.Text(orderOf(kind, job, w), w.Spec.PodSets); said != "" {
 		w.Annotations[workload.OrderAnnotation] = said
 	}
-	if _, can := kind.(Elastic); !can && asksElastic(job) {
+	if _, can := elasticOf(kind); !can && asksElastic(job) {
 		refusals = append(refusals, fmt.Sprintf("the annotation %s is on the job, but the number of pods of a %s cannot change while it runs; "+
 			"remove it", workload.ElasticAnnotation, gvk.Kind))
 	}

@@ -134,6 +134,9 @@ func (Kind) Counts(o client.Object) []jobs.Counts {
 	return []jobs.Counts{{Asked: asked(job), Needed: needed(job), Left: podsLeft(job), Created: created}}
 }
 
+// CanScale implements jobs.Elastic.
+func (Kind) CanScale() bool { return true }
+
 // MayHaveGated implements jobs.Elastic: a ready pod has no gate.
 func (Kind) MayHaveGated(o client.Object) bool {
 	job := o.(*batchv1.Job)

@@ -40,6 +40,9 @@ func Compile(s Stanza, path *field.Path) (*Kind, field.ErrorList) {
 			c.wrong = append(c.wrong, field.Required(path.Child("podSets"), "say where the pod templates are"))
 		}
 	}
+	if s.Elastic && s.Framework == "" {
+		c.refuse(path.Child("elastic"), s.Elastic, "only kinds that Muster knows by itself can be elastic; leave it out")
+	}
 	k.suspend = c.plain(path.Child("suspend", "path"), s.Suspend.Path)
 	c.values(path.Child("suspend"), &k.Stanza.Suspend)
 	for i, p := range s.Immutable {

@@ -43,6 +43,7 @@ type Kind struct {
 
 var (
 	_ jobs.Counted     = (*Kind)(nil)
+	_ jobs.Elastic     = (*Kind)(nil)
 	_ jobs.Ordered     = (*Kind)(nil)
 	_ jobs.Parent      = (*Kind)(nil)
 	_ jobs.Prioritized = (*Kind)(nil)
@@ -267,6 +268,18 @@ func (k *Kind) Counts(o client.Object) (out []jobs.Counts) {
 		out = append(out, jobs.Counts{Asked: f.count, Needed: f.count - f.final})
 	}
 	return out
+}
+
+// CanScale implements jobs.Elastic.
+func (k *Kind) CanScale() bool { return k.Elastic }
+
+// MayHaveGated implements jobs.Elastic: an object has no status of that.
+func (k *Kind) MayHaveGated(client.Object) bool { return true }
+
+// Compare implements jobs.Elastic. Operators delete any pods of an object that shrinks, so those that
+// have waited longest go first.
+func (k *Kind) Compare(a, b *corev1.Pod) int {
+	return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
 }
 
 // Order implements jobs.Ordered.

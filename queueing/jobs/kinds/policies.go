@@ -190,8 +190,33 @@ func (w writer) SameTemplates() string {
 		for _, p := range k.templates() {
 			same = append(same, p.optional("dyn(object)")+" == "+p.optional("dyn(oldObject)"))
 		}
-		return strings.Join(same, " && ")
+		out := strings.Join(same, " && ")
+		if k.Elastic {
+			return "(variables.elastic ? " + k.sameButCounts() + " : " + out + ")"
+		}
+		return out
 	}, "true")
+}
+
+// sameButCounts reports in CEL whether the pods of an elastic object are as they were, however many
+// it has. New ones have to come with their gate.
+func (k *Kind) sameButCounts() string {
+	const gated = "t.?spec.?schedulingGates.orValue([]).exists(g, g.name == '" + kueue.ElasticJobSchedulingGate + "')"
+	var out []string
+	for i := range k.podSets {
+		p := &k.podSets[i]
+		if p.each == nil {
+			whole := slices.Concat(p.path, p.template)
+			out = append(out, whole.optional("dyn(object)")+" == "+whole.optional("dyn(oldObject)"))
+			continue
+		}
+		of := func(object string) string {
+			return fmt.Sprintf("%s.orValue([]).map(self, [dyn(%s), %s.orValue({})])", p.each.optional("dyn("+object+")"), p.name.text, p.template.optional("self"))
+		}
+		out = append(out, of("object")+" == "+of("oldObject"),
+			fmt.Sprintf("%s.orValue([]).map(self, %s.orValue({})).all(t, %s)", p.each.optional("dyn(object)"), p.template.optional("self"), gated))
+	}
+	return strings.Join(out, " && ")
 }
 
 // templates are the fields of an object that have its pod templates, or lists of them.

@@ -24,6 +24,10 @@ type Stanza struct {
 	Suspend Suspend  `json:"suspend"`
 	PodSets []PodSet `json:"podSets"`
 
+	// Elastic objects may change the counts of their pod sets while they run, if they have Kueue's
+	// annotation for that. Their pod sets are lists.
+	Elastic bool `json:"elastic,omitempty"`
+
 	// ManagedBy is the field that names the controller of an object, where its kind has one.
 	ManagedBy *ManagedBy `json:"managedBy,omitempty"`
 

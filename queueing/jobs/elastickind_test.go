@@ -1,0 +1,241 @@
+package jobs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+	"sigs.k8s.io/yaml"
+
+	"github.com/muster-dev/muster/queueing/controller/writes"
+	. "github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/kinds"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+const rayCluster = `
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata: {name: ray, namespace: default, uid: ray-uid, generation: 1, labels: {kueue.x-k8s.io/queue-name: main}, annotations: {kueue.x-k8s.io/elastic-job: "true"}}
+spec:
+  suspend: true
+  enableInTreeAutoscaling: true
+  headGroupSpec: {template: {spec: {containers: [{name: head, image: ray, resources: {requests: {cpu: "1"}}}]}}}
+  workerGroupSpecs:
+  - {groupName: gpu, replicas: 2, minReplicas: 0, maxReplicas: 10, template: {spec: {containers: [{name: worker, image: ray, resources: {requests: {cpu: "4"}}}]}}}
+`
+
+// ray is an elastic RayCluster with its pods, which the test makes as KubeRay does.
+type ray struct {
+	*testing.T
+	c client.Client
+	r *Reconciler
+	// now goes on with each round.
+	now time.Time
+}
+
+// schemed has the scheme as it was: the fake client adds the kinds of unstructured objects to its own.
+type schemed struct {
+	client.Client
+	scheme *runtime.Scheme
+}
+
+func (s schemed) Scheme() *runtime.Scheme { return s.scheme }
+
+func newRay(t *testing.T) *ray {
+	s, clean := runtime.NewScheme(), runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, kueue.AddToScheme} {
+		if err := errors.Join(add(s), add(clean)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cluster := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(rayCluster), &cluster.Object); err != nil {
+		t.Fatal(err)
+	}
+	made := 0
+	c := fake.NewClientBuilder().WithScheme(s).WithObjects(cluster, &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "spot"}}).
+		WithStatusSubresource(&kueue.Workload{}).WithIndex(&kueue.Workload{}, ControllerIndex, ControllerOf).WithIndex(&corev1.Pod{}, PodIndex, JobUIDOf).
+		WithInterceptorFuncs(interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			made++ // as the API server does
+			o.SetUID(types.UID(fmt.Sprint("made-", made)))
+			o.SetCreationTimestamp(metav1.NewTime(now.Add(time.Duration(made) * time.Second)))
+			return c.Create(ctx, o, opts...)
+		}}).Build()
+	all := kinds.All()
+	i := slices.IndexFunc(all, func(k Kind) bool { return k.GroupVersionKind() == cluster.GroupVersionKind() })
+	g := &ray{T: t, c: c, now: now}
+	g.r = NewReconciler(all[i], schemed{c, clean}, c, events.NewFakeRecorder(100), func() time.Time { return g.now })
+	return g
+}
+
+func (g *ray) cluster() *unstructured.Unstructured {
+	g.Helper()
+	o := &unstructured.Unstructured{}
+	o.SetAPIVersion("ray.io/v1")
+	o.SetKind("RayCluster")
+	if err := g.c.Get(g.Context(), client.ObjectKey{Namespace: "default", Name: "ray"}, o); err != nil {
+		g.Fatal(err)
+	}
+	return o
+}
+
+// settle reconciles until nothing is left to do, with KubeRay's part before: as many pods as asked.
+func (g *ray) settle() {
+	g.Helper()
+	for range 10 {
+		g.operate()
+		g.now = g.now.Add(6 * time.Second)
+		if _, err := g.r.Reconcile(g.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "default", Name: "ray"}}); err != nil {
+			g.Fatal(err)
+		}
+	}
+}
+
+// workers is the group of the workers.
+func workers(cluster *unstructured.Unstructured) map[string]any {
+	groups, _, _ := unstructured.NestedSlice(cluster.Object, "spec", "workerGroupSpecs")
+	return groups[0].(map[string]any)
+}
+
+func (g *ray) operate() {
+	cluster := g.cluster()
+	held, _, _ := unstructured.NestedBool(cluster.Object, "spec", "suspend")
+	head, _, _ := unstructured.NestedMap(cluster.Object, "spec", "headGroupSpec")
+	for name, group := range map[string]map[string]any{"head": head, "gpu": workers(cluster)} {
+		count, ok := group["replicas"].(int64)
+		if !ok {
+			count = 1
+		}
+		for i := range int64(10) {
+			pod := &corev1.Pod{}
+			template := &corev1.PodTemplateSpec{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(group["template"].(map[string]any), template); err != nil {
+				g.Fatal(err)
+			}
+			pod.ObjectMeta, pod.Spec = template.ObjectMeta, template.Spec
+			pod.Namespace, pod.Name = "default", fmt.Sprintf("%s-%d", name, i)
+			if held || i >= count {
+				_ = g.c.Delete(g.Context(), pod)
+			} else {
+				_ = g.c.Create(g.Context(), pod) // it may be there already
+			}
+		}
+	}
+}
+
+// scale sets the replicas as Ray's autoscaler does.
+func (g *ray) scale(replicas int64) {
+	g.Helper()
+	cluster := g.cluster()
+	group := workers(cluster)
+	group["replicas"] = replicas
+	if err := unstructured.SetNestedSlice(cluster.Object, []any{group}, "spec", "workerGroupSpecs"); err != nil {
+		g.Fatal(err)
+	}
+	cluster.SetGeneration(cluster.GetGeneration() + 1)
+	if err := g.c.Update(g.Context(), cluster); err != nil {
+		g.Fatal(err)
+	}
+	g.settle()
+}
+
+func (g *ray) slices() []*kueue.Workload {
+	g.Helper()
+	all, err := SlicesOf(g.Context(), g.c, g.cluster())
+	if err != nil {
+		g.Fatal(err)
+	}
+	return all
+}
+
+// admit gives the newest slice its quota, and finishes the one before it.
+func (g *ray) admit() {
+	g.Helper()
+	all := g.slices()
+	w := all[len(all)-1]
+	status := w.Status.DeepCopy()
+	status.Admission = &kueue.Admission{ClusterQueue: "team"}
+	for _, p := range w.Spec.PodSets {
+		status.Admission.PodSetAssignments = append(status.Admission.PodSetAssignments, kueue.PodSetAssignment{
+			Name: p.Name, Count: new(p.Count), Flavors: map[corev1.ResourceName]kueue.ResourceFlavorReference{"cpu": "spot"}})
+	}
+	for _, c := range []string{kueue.WorkloadQuotaReserved, kueue.WorkloadAdmitted} {
+		apimeta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: c, Status: metav1.ConditionTrue, Reason: "Admitted"})
+	}
+	if _, err := writes.ApplyStatus(g.Context(), g.c, w, status); err != nil {
+		g.Fatal(err)
+	}
+	if len(all) > 1 {
+		if _, err := writes.ApplyStatus(g.Context(), g.c, all[len(all)-2], workload.Finished(all[len(all)-2], kueue.WorkloadSliceReplaced, "", g.now)); err != nil {
+			g.Fatal(err)
+		}
+	}
+	g.settle()
+}
+
+// want is what the slices that are not over have, by podSet, and which pods may be scheduled.
+func (g *ray) want(what, slicesWant, open string) {
+	g.Helper()
+	var have, free []string
+	for _, w := range g.slices() {
+		switch {
+		case workload.IsFinished(w):
+		case workload.HasQuota(w):
+			have = append(have, fmt.Sprint(Granted(w)))
+		default:
+			have = append(have, fmt.Sprint("waits for ", w.Spec.PodSets[0].Count, "+", w.Spec.PodSets[1].Count, w.Annotations[workload.RefusedAnnotation]))
+		}
+	}
+	var pods corev1.PodList
+	if err := g.c.List(g.Context(), &pods); err != nil {
+		g.Fatal(err)
+	}
+	for i := range pods.Items {
+		if !slices.ContainsFunc(pods.Items[i].Spec.SchedulingGates, IsElasticGate) {
+			free = append(free, pods.Items[i].Name)
+		}
+	}
+	if got := strings.Join(have, ", "); got != slicesWant || strings.Join(free, " ") != open {
+		g.Errorf("%s: the slices are %q and the pods that may run %q, want %q and %q", what, got, free, slicesWant, open)
+	}
+}
+
+// TestARayClusterGrowsAndShrinks with the quota that it has: as Kueue's elastic jobs do, by slices,
+// also by Ray's own autoscaler.
+func TestARayClusterGrowsAndShrinks(t *testing.T) {
+	g := newRay(t)
+	g.settle()
+	g.want("it waits", "waits for 1+2", "")
+	g.admit()
+	g.want("it runs", "[1 2]", "gpu-0 gpu-1 head-0")
+	g.scale(4)
+	g.want("two more are asked for", "[1 2], waits for 1+4", "gpu-0 gpu-1 head-0")
+	g.scale(5)
+	g.want("three more are", "[1 2], waits for 1+5", "gpu-0 gpu-1 head-0")
+	g.admit()
+	g.want("they have quota", "[1 5]", "gpu-0 gpu-1 gpu-2 gpu-3 gpu-4 head-0")
+	g.scale(1)
+	g.want("their quota goes back", "[1 1]", "gpu-0 head-0")
+	g.scale(3)
+	g.want("it grows again", "[1 1], waits for 1+3", "gpu-0 head-0")
+	g.scale(1)
+	g.want("it changes its mind", "[1 1]", "gpu-0 head-0")
+}

@@ -1,0 +1,91 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/muster-dev/muster/deploy"
+)
+
+// rayClusters is a CRD that takes all that KubeRay's does. Its operator does not run.
+const rayClusters = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: rayclusters.ray.io}
+spec:
+  group: ray.io
+  names: {kind: RayCluster, listKind: RayClusterList, plural: rayclusters, singular: raycluster}
+  scope: Namespaced
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema: {openAPIV3Schema: {type: object, properties: {
+      spec: {type: object, x-kubernetes-preserve-unknown-fields: true}, status: {type: object, x-kubernetes-preserve-unknown-fields: true}}}}
+`
+
+const rayCluster = `
+apiVersion: ray.io/v1
+kind: RayCluster
+spec:
+  headGroupSpec: {template: {spec: {containers: [{name: head, image: ray, resources: {requests: {cpu: "1"}}}]}}}
+  workerGroupSpecs: [{groupName: workers, replicas: 1, minReplicas: 0, maxReplicas: 5,
+    template: {spec: {containers: [{name: worker, image: ray, resources: {requests: {cpu: "1"}}}]}}}]
+`
+
+// TestOnlyAnElasticRayClusterGrowsWhileItRuns, and that only in the number of its pods.
+func TestOnlyAnElasticRayClusterGrowsWhileItRuns(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.plain(s.Name)
+	decode := func(text string) *unstructured.Unstructured {
+		all, err := deploy.Decode([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all[0]
+	}
+	crd := decode(rayClusters)
+	s.Create(crd)
+	t.Cleanup(func() { _ = s.Kube.Delete(s.cleanup(), crd) })
+	newCluster := func(name, elastic string) *unstructured.Unstructured {
+		o := decode(rayCluster)
+		o.SetNamespace(s.Name)
+		o.SetName(name)
+		o.SetLabels(map[string]string{"kueue.x-k8s.io/queue-name": s.Name})
+		o.SetAnnotations(map[string]string{"kueue.x-k8s.io/elastic-job": elastic})
+		s.Eventually("RayClusters are served", func() bool { return s.Kube.Create(s.Context(), o) == nil }, func() string { return "they are not" })
+		return o
+	}
+	replicas := func(count int, image string) client.Patch {
+		return client.RawPatch(types.JSONPatchType, fmt.Appendf(nil, `[{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": %d},
+			{"op": "replace", "path": "/spec/workerGroupSpecs/0/template/spec/containers/0/image", "value": %q}]`, count, image))
+	}
+	for _, elastic := range []string{"true", "false"} {
+		o := newCluster("elastic-"+elastic, elastic)
+		if held, _, _ := unstructured.NestedBool(o.Object, "spec", "suspend"); !held {
+			t.Fatalf("it is created as %v", o.Object["spec"])
+		}
+		s.Eventually("it is started", func() bool {
+			held, _, _ := unstructured.NestedBool(o.Object, "spec", "suspend")
+			return s.Get(o) && !held
+		}, func() string { return fmt.Sprint(s.workloads()) })
+		if err := s.Kube.Patch(s.Context(), o.DeepCopy(), replicas(3, "ray")); (err == nil) != (elastic == "true") {
+			t.Errorf("elastic: %s: it grows: %v", elastic, err)
+		}
+		if err := s.Kube.Patch(s.Context(), o.DeepCopy(), replicas(3, "other")); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "suspend it first") {
+			t.Errorf("elastic: %s: its template changes: %v", elastic, err)
+		}
+	}
+	s.Eventually("the other pods are asked for", func() bool {
+		all := s.workloads()
+		return len(all) == 3 && strings.Contains(strings.Join(all, "\n"), "head×1,workers×3")
+	}, func() string { return fmt.Sprint(s.workloads()) })
+}
