@@ -24,7 +24,7 @@ import (
 )
 
 // Tests that run side by side wait for their turn here: go test begins them in any order, and a long one that began last
-// would be waited for alone. The three that take minutes, and for most of them little CPU time, begin at once.
+// would be waited for alone. Those that take minutes, and little CPU time, begin at once.
 var (
 	// sites is for tests in the cluster that they share.
 	sites = make(turns, 4)
@@ -53,6 +53,12 @@ type site struct{ *testbed.Site }
 func newSite(t *testing.T) *site {
 	t.Helper()
 	sites.take(t)
+	return newSiteAtOnce(t)
+}
+
+// newSiteAtOnce is for a test that waits for a minute or more.
+func newSiteAtOnce(t *testing.T) *site {
+	t.Helper()
 	return &site{testbed.NewSite(t, clusterOf(t))}
 }
 

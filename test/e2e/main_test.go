@@ -25,7 +25,7 @@ var shared *testbed.Cluster
 
 func TestMain(m *testing.M) {
 	os.Exit(testbed.Suite{
-		// All of them, since they take turns.
+		// All of them, since they take turns: see sites.
 		Parallel: 100,
 		Programs: []string{testbed.SandboxVariable},
 		Start: func(ctx context.Context, _ string) (_ *testbed.Cluster, err error) {

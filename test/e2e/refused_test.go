@@ -50,7 +50,7 @@ func (s *site) refused(j *batchv1.Job, words string) {
 // from others what it cannot use, and comes in its turn once it is let in.
 func TestAJobWhosePodsAreRefusedMakesRoom(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newSiteAtOnce(t)
 	s.plain(s.Name)
 	noPods := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "no-pods"}}
 	noPods.Spec.Hard = corev1.ResourceList{"pods": resource.MustParse("0")}

@@ -53,7 +53,7 @@ type act struct {
 // whose rights end at one namespace. Each act leaves the namespace empty of Jobs.
 func TestTenants(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newSiteAtOnce(t)
 	s.plain(s.Name)
 	other := s.in(t)
 	other.Name += "-other"

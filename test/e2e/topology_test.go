@@ -287,7 +287,7 @@ func TestLostNodesAreReplacedInTheirRack(t *testing.T) {
 // replaced in its rack, and the other pod runs on.
 func TestAGangWhoseRackIsLostStartsInAnother(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newSiteAtOnce(t)
 	s.topology()
 	g := s.Group("", func(g *v1alpha1.NodeGroup) {
 		g.Spec.MaxNodes = 6
