@@ -39,20 +39,26 @@ kueue: ## Build the stock Kueue and kueuectl that test/kueue runs, unmodified. T
 # Its placement is not exported, so the program that asks it is built in a copy of its module. Its
 # integrations are, so theirs only requires the module, with the versions that Kueue has.
 .PHONY: twin
-twin: ## Build the programs that answer as Kueue's topology-aware scheduling and its integrations do, for test/kueue.
+twin: $(TWIN)/topology-twin $(TWIN)/podsets-twin ## Build the programs that answer as Kueue's topology-aware scheduling and its integrations do, for test/kueue.
+
+$(TWIN)/topology-twin: go.sum $(shell find test/kueue/topology/testdata -name '*.go')
 	go mod download sigs.k8s.io/kueue
-	rm -rf $(TWIN) && mkdir -p $(TWIN)/module/cmd
-	cp -R "$$(go list -m -f '{{.Dir}}' sigs.k8s.io/kueue)"/{go.mod,go.sum,apis,client-go,pkg} $(TWIN)/module && chmod -R u+w $(TWIN)/module
-	cp test/kueue/topology/testdata/tas_twin.go $(TWIN)/module/pkg/cache/scheduler/
-	cp -R test/kueue/topology/testdata/twin $(TWIN)/module/cmd/
-	go -C $(TWIN)/module build -o ../topology-twin -ldflags '$(LDFLAGS)' ./cmd/twin
-	rm -rf $(TWIN)/module && mkdir $(TWIN)/module
-	cp test/kueue/podsets/testdata/twin/*.go $(TWIN)/module
-	sed 's/^module .*/module twin/' "$$(go list -m -f '{{.Dir}}' sigs.k8s.io/kueue)"/go.mod > $(TWIN)/module/go.mod
-	{ cat "$$(go list -m -f '{{.Dir}}' sigs.k8s.io/kueue)"/go.sum; grep '^sigs.k8s.io/kueue ' go.sum; } > $(TWIN)/module/go.sum
-	go -C $(TWIN)/module mod edit -require "$$(go list -m sigs.k8s.io/kueue | tr ' ' @)"
-	go -C $(TWIN)/module build -o ../podsets-twin -ldflags '$(LDFLAGS)' .
-	rm -rf $(TWIN)/module
+	rm -rf $(TWIN)/topology && mkdir -p $(TWIN)/topology/cmd
+	cp -R "$$(go list -m -f '{{.Dir}}' sigs.k8s.io/kueue)"/{go.mod,go.sum,apis,client-go,pkg} $(TWIN)/topology && chmod -R u+w $(TWIN)/topology
+	cp test/kueue/topology/testdata/tas_twin.go $(TWIN)/topology/pkg/cache/scheduler/
+	cp -R test/kueue/topology/testdata/twin $(TWIN)/topology/cmd/
+	go -C $(TWIN)/topology build -o ../topology-twin -ldflags '$(LDFLAGS)' ./cmd/twin
+	rm -rf $(TWIN)/topology
+
+$(TWIN)/podsets-twin: go.sum $(shell find test/kueue/podsets/testdata -name '*.go')
+	go mod download sigs.k8s.io/kueue
+	rm -rf $(TWIN)/podsets && mkdir -p $(TWIN)/podsets
+	cp test/kueue/podsets/testdata/twin/*.go $(TWIN)/podsets
+	sed 's/^module .*/module twin/' "$$(go list -m -f '{{.Dir}}' sigs.k8s.io/kueue)"/go.mod > $(TWIN)/podsets/go.mod
+	{ cat "$$(go list -m -f '{{.Dir}}' sigs.k8s.io/kueue)"/go.sum; grep '^sigs.k8s.io/kueue ' go.sum; } > $(TWIN)/podsets/go.sum
+	go -C $(TWIN)/podsets mod edit -require "$$(go list -m sigs.k8s.io/kueue | tr ' ' @)"
+	go -C $(TWIN)/podsets build -o ../podsets-twin -ldflags '$(LDFLAGS)' .
+	rm -rf $(TWIN)/podsets
 
 # Its core bounds its clients to 50 requests a second, which would be all that is measured.
 .PHONY: runner
@@ -133,7 +139,8 @@ test: build ## Run all tests, those on a real cluster included.
 	@export $(PROGRAMS) GOGC=$${GOGC:-400}; status=0; \
 	go test -vet=off -short -timeout 60m $(ARGS) ./test/e2e || status=1; \
 	go test -vet=off -p 3 -short -timeout 60m $(ARGS) \
-		$$(go list ./test/multikueue ./kwok/scenario/runner ./test/kueue/... ./test/bench ./test/clusters ./kwok/cluster; go list ./... | grep -v '/test/e2e$$') || status=1; \
+		$$(go list ./test/multikueue ./kwok/scenario/runner ./test/kueue/... ./test/bench ./test/page ./test/clusters ./kwok/cluster \
+			./cmd/kubectl-muster/...; go list ./... | grep -v '/test/e2e$$') || status=1; \
 	exit $$status
 
 .PHONY: unit
