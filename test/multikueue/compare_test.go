@@ -14,6 +14,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -139,10 +140,10 @@ func (s *site) podsRunning(worker int, j *batchv1.Job) bool {
 	return running == int(*j.Spec.Parallelism)
 }
 
-// TestBurst measures how many jobs a second come to their clusters where many wait, and how many writes the manager makes in the workers
-// for each, as the metrics of its own client count them. One run for each:
+// TestBurst measures how many jobs a second come to their clusters where many wait, what API servers have to do for each, and how many
+// writes the manager makes in the workers, as the metrics of its own client count them. One run for each:
 //
-//	go test ./test/multikueue -run TestBurst -v -burst 200 -workers 3 -manager muster
+//	go test ./test/multikueue -run TestBurst -v -burst 200 -workers 3 -manager muster -bare
 func TestBurst(t *testing.T) {
 	if *burst == 0 {
 		t.Skip("-burst is 0")
@@ -152,7 +153,6 @@ func TestBurst(t *testing.T) {
 		holds = append(holds, 8)
 	}
 	s := newSite(t, holds...)
-	before := s.remoteWrites()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	seen, err := s.Kube.Watch(ctx, &kueue.WorkloadList{}, client.InNamespace(s.Name))
@@ -160,34 +160,55 @@ func TestBurst(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer seen.Stop()
-	began := time.Now()
+	s.hold(kueue.Hold)
 	for i := range *burst {
 		s.job(fmt.Sprint("small-", i), 1, func(j *batchv1.Job) {
 			j.Spec.Template.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("100m")}}
 		})
 	}
-	created := time.Since(began)
-	given, ended := sets.New[types.UID](), sets.New[types.UID]()
-	var took time.Duration
-	for len(ended) < *burst {
-		e, open := <-seen.ResultChan()
-		w, ok := e.Object.(*kueue.Workload)
-		if !open || !ok {
-			t.Fatalf("the watch ended (%v); %d of %d jobs have a cluster, %d have ended", e.Object, len(given), *burst, len(ended))
-		}
-		if w.Status.ClusterName != nil {
-			given.Insert(w.UID)
-		}
-		if workload.IsFinished(w) {
-			ended.Insert(w.UID)
-		}
-		if took == 0 && len(given) == *burst {
-			took = time.Since(began)
+	there, given, ended := sets.New[types.UID](), sets.New[types.UID](), sets.New[types.UID]()
+	await := func(all sets.Set[types.UID]) {
+		for len(all) < *burst {
+			e, open := <-seen.ResultChan()
+			w, ok := e.Object.(*kueue.Workload)
+			if !open || !ok {
+				t.Fatalf("the watch ended (%v); %d of %d jobs have a cluster, %d have ended", e.Object, len(given), *burst, len(ended))
+			}
+			there.Insert(w.UID)
+			if w.Status.ClusterName != nil {
+				given.Insert(w.UID)
+			}
+			if workload.IsFinished(w) {
+				ended.Insert(w.UID)
+			}
 		}
 	}
-	t.Logf("%s, %s: %d jobs were created in %s and given to clusters within %s, %.1f a second; %.1f remote writes a job", managedBy, *dispatcherName, *burst,
-		created.Round(10*time.Millisecond), took.Round(10*time.Millisecond), float64(*burst)/took.Seconds(),
-		float64(s.remoteWrites()-before)/float64(*burst))
+	await(there)
+	before, traffic, began := s.remoteWrites(), s.trafficOf(), time.Now()
+	s.hold(kueue.None)
+	await(given)
+	took := time.Since(began)
+	t.Logf("%s, %s: %d jobs were given to clusters within %s, %.1f a second", managedBy, *dispatcherName, *burst, took.Round(10*time.Millisecond),
+		float64(*burst)/took.Seconds())
+	s.reportTraffic(traffic, *burst)
+	if !*bare {
+		await(ended)
+		t.Logf("and all had run within %s:", time.Since(began).Round(10*time.Millisecond))
+		s.reportTraffic(traffic, *burst)
+	}
+	t.Logf("%.1f remote writes a job", float64(s.remoteWrites()-before)/float64(*burst))
+}
+
+// hold has the manager's queue give out quota, or not.
+func (s *site) hold(policy kueue.StopPolicy) {
+	s.Helper()
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	s.Get(cq)
+	patch := client.MergeFrom(cq.DeepCopy())
+	cq.Spec.StopPolicy = &policy
+	if err := s.Kube.Patch(s.Context(), cq, patch); err != nil {
+		s.Fatal(err)
+	}
 }
 
 // remoteWrites are those that the manager's processes have made in workers, which they reach by the wires.

@@ -59,6 +59,10 @@ func newSite(t *testing.T, machines ...int32) *site {
 		in := testbed.NewSite(t, w)
 		s.workers = append(s.workers, in)
 		in.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.Kwok.Holds = &machines[i] })
+		if *bare {
+			queues(in)
+			continue
+		}
 		capacity := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 		capacity.Spec.ControllerName = "muster.dev/capacity"
 		in.Create(capacity)
@@ -67,15 +71,18 @@ func newSite(t *testing.T, machines ...int32) *site {
 	return s
 }
 
-// queues creates a queue with one check, and quota for many machines.
-func queues(s *testbed.Site, check string) {
+// queues creates a queue with the checks, and quota for many machines.
+func queues(s *testbed.Site, checks ...string) {
 	s.Helper()
 	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	flavor.Spec.NodeLabels = map[string]string{testbed.SiteLabel: s.Name}
 	flavor.Spec.Tolerations = []corev1.Toleration{{Key: testbed.GPUTaint.Key, Operator: corev1.TolerationOpExists}}
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
-	cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: kueue.AdmissionCheckReference(check)}}}
+	for _, check := range checks {
+		rule := kueue.AdmissionCheckStrategyRule{Name: kueue.AdmissionCheckReference(check)}
+		cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{rule}}
+	}
 	cq.Spec.ResourceGroups = []kueue.ResourceGroup{{
 		CoveredResources: []corev1.ResourceName{"cpu", testbed.GPU},
 		Flavors: []kueue.FlavorQuotas{{Name: kueue.ResourceFlavorReference(s.Name), Resources: []kueue.ResourceQuota{

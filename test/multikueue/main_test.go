@@ -42,6 +42,7 @@ var (
 	dispatcherName  = flag.String("dispatcher", dispatch.Name, "dispatcherName in Kueue's configuration; with another one muster dispatcher does not run")
 	only            = flag.String("manager", "", "test with this manager alone: "+byKueue+" or "+byMuster)
 	numberOfWorkers = flag.Int("workers", 2, "how many clusters jobs run in")
+	bare            = flag.Bool("bare", false, "workers admit jobs and run none: TestBurst then measures what it takes to give jobs to clusters alone")
 )
 
 var (
@@ -145,6 +146,9 @@ func start(ctx context.Context, dir string) error {
 		all.Go(func() (err error) {
 			c := cluster.Config{Progress: os.Stderr}
 			sandbox.Fill(&c)
+			if *bare {
+				c.Only = []string{cluster.Etcd, cluster.APIServer, cluster.Muster}
+			}
 			if workers[i], err = testbed.Start(ctx, sandbox.Worker(i+1), c); err != nil {
 				return err
 			}
