@@ -29,7 +29,11 @@ func Manage(j *Job, clusters []Cluster, now time.Time) Step {
 			}
 		}
 	}
-	return Next(j, clusters, now)
+	s := Next(j, clusters, now)
+	if s.Do == Nominate {
+		s.Gone = nil // no cluster is on record any more, and a copy that arrives there late has a gate
+	}
+	return s
 }
 
 // keeps is the cluster whose copy the job needs; empty for none.
@@ -103,7 +107,7 @@ func advance(j *Job, c *Cluster) (s Step, found bool) {
 	s = Step{Cluster: c.Name, Record: j.Record.with(c.Name)}
 	switch w := c.Copy; {
 	case w == nil:
-		s.Do, s.Gone = Offer, []string{c.Name}
+		s.Do = Offer
 	case w.Foreign || w.Leaving || w.Changed != "":
 		return s, false
 	case w.Admitted || w.Finished:

@@ -36,8 +36,8 @@ func TestManage(t *testing.T) {
 		fence    string
 	}{
 		{name: "the first cluster is named as ever", job: &Job{Open: true}, clusters: []Cluster{cluster("a"), cluster("b")}, want: Nominate,
-			cluster: "a", gone: "a b", in: "a"},
-		{name: "it gets a copy, unless it has one", job: asked(), clusters: []Cluster{cluster("a"), cluster("b")}, want: Offer, cluster: "a", gone: "a", in: "a"},
+			cluster: "a", in: "a"},
+		{name: "it gets a copy, unless it has one", job: asked(), clusters: []Cluster{cluster("a"), cluster("b")}, want: Offer, cluster: "a", in: "a"},
 		{name: "not while it cannot be reached", job: asked(), clusters: []Cluster{cut(cluster("a")), cluster("b")}, want: Rest, in: "a",
 			message: "cluster a cannot be reached"},
 		{name: "nor if it lacks the queue", job: asked(), clusters: []Cluster{lacks(cluster("a"), "the queue"), cluster("b")}, want: Withdraw, in: "a",
@@ -78,7 +78,7 @@ func TestManage(t *testing.T) {
 		{name: "its cluster is declared gone", job: asked(runs), clusters: []Cluster{cluster("b")}, want: Retry, cluster: "a", gone: "a", in: "a"},
 
 		{name: "a copy gets the fence of its cluster", job: asked(withdrawn, func(j *Job) { j.Record.In = nil }), clusters: []Cluster{fenced(cluster("a"))},
-			want: Nominate, cluster: "a", gone: "a", in: "a", fence: "a 10m0s"},
+			want: Nominate, cluster: "a", in: "a", fence: "a 10m0s"},
 		{name: "one with it is awarded", job: asked(behind), clusters: []Cluster{fenced(cluster("a", Copy{Gated: true, Fence: 10 * time.Minute}))},
 			want: Award, cluster: "a", in: "a", fence: "a 10m0s"},
 		{name: "one without is not", job: asked(behind), clusters: []Cluster{fenced(cluster("a", Copy{Gated: true}))}, want: Clear, gone: "a", in: "a",
@@ -88,7 +88,7 @@ func TestManage(t *testing.T) {
 		{name: "nor one that has one where none is on record", job: asked(), clusters: []Cluster{cluster("a", Copy{Gated: true, Fence: time.Hour})},
 			want: Clear, gone: "a", in: "a"},
 		{name: "one that runs already keeps its own", job: asked(withdrawn, func(j *Job) { j.Record.In = nil }),
-			clusters: []Cluster{fenced(cluster("a", Copy{Admitted: true, Foreign: true})), fenced(cluster("b"))}, want: Nominate, cluster: "b", gone: "b", in: "b",
+			clusters: []Cluster{fenced(cluster("a", Copy{Admitted: true, Foreign: true})), fenced(cluster("b"))}, want: Nominate, cluster: "b", in: "b",
 			fence: "b 10m0s"},
 		{name: "a job that waits in a cluster that its fence has stopped is withdrawn", job: asked(behind), clusters: []Cluster{stopped("a"), cluster("b")},
 			want: Withdraw, in: "a", message: "by its fence has stopped what it had of the job", fence: "a 10m0s"},
@@ -97,7 +97,7 @@ func TestManage(t *testing.T) {
 		{name: "and the cluster is off the record", job: asked(behind, over), clusters: []Cluster{stopped("a"), cluster("b")}, want: Clear, fence: "a 10m0s"},
 		{name: "also of one that was withdrawn", job: asked(behind, withdrawn), clusters: []Cluster{stopped("a"), cluster("b")}, want: Clear, fence: "a 10m0s"},
 		{name: "then the next is named", job: asked(behind, withdrawn, func(j *Job) { j.Record.In = nil }), clusters: []Cluster{stopped("a"), cluster("b")},
-			want: Nominate, cluster: "b", gone: "b", in: "b"},
+			want: Nominate, cluster: "b", in: "b"},
 		{name: "what is left there is deleted when it is back", job: asked(func(j *Job) { j.Nominated, j.Record.In = []string{"b"}, []string{"b"} }),
 			clusters: []Cluster{cluster("a", Copy{Fence: 10 * time.Minute, Refused: Rejected}), cluster("b", Copy{Reserved: true})}, want: Clear, gone: "a", in: "b"},
 

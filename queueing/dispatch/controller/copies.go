@@ -34,6 +34,11 @@ const (
 	again = 300 * time.Millisecond
 	// leavingAgain is how soon a deletion in a worker that is under way is looked at again, if no event tells of it.
 	leavingAgain = 2 * time.Second
+	// showEvery is how often the status of a job that runs elsewhere is brought here at most: in its first and last moments it changes
+	// several times in a second.
+	showEvery = time.Second
+	// lag is how long a cache may take to show what was written. It is longer where a watch is broken, and then nothing is taken on trust.
+	lag = 5 * time.Second
 )
 
 // copies is a dispatcher that makes the copies itself.
@@ -41,13 +46,15 @@ type copies struct {
 	*dispatcher
 	scheme *runtime.Scheme
 	kinds  map[schema.GroupKind]Kind
+	// written are the versions of Workloads that were written here, which the cache may not show yet.
+	written expected
 
 	known sync.Mutex
 }
 
 // addCopies has a dispatcher make the copies, too.
 func addCopies(mgr ctrl.Manager, d *dispatcher, kinds []Kind) (*copies, error) {
-	c := &copies{dispatcher: d, scheme: mgr.GetScheme(), kinds: map[schema.GroupKind]Kind{}}
+	c := &copies{dispatcher: d, scheme: mgr.GetScheme(), kinds: map[schema.GroupKind]Kind{}, written: newExpected(d.clock)}
 	for _, k := range kinds {
 		c.kinds[k.GroupVersionKind().GroupKind()] = k
 	}
@@ -82,31 +89,54 @@ func (c *copies) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	} else if err != nil {
 		return reconcile.Result{}, err
 	}
+	if c.written.awaits(s.Workload) {
+		return reconcile.Result{}, nil // the version that was written comes as an event
+	}
+	version := s.ResourceVersion
+	defer func() {
+		if s.ResourceVersion != version {
+			c.written.add(s.Workload)
+		}
+	}()
+	for range mostSteps {
+		goesOn, result, err := c.goOn(ctx, s)
+		if !goesOn || err != nil {
+			return result, err
+		}
+	}
+	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// mostSteps is how many steps a Workload may be taken on at once: from its nomination to its award, and from its commitment to its job.
+const mostSteps = 4
+
+// goOn takes a Workload one step on. It reports whether what the step has written is known, so that the next need not wait for an event.
+func (c *copies) goOn(ctx context.Context, s *situation) (goesOn bool, _ reconcile.Result, _ error) {
 	if err := c.read(ctx, s); err != nil || s.job == nil {
-		return reconcile.Result{}, err
+		return false, reconcile.Result{}, err
 	}
 	if s.gone {
 		// Copies are deleted of what is gone, so a cache that is behind is no proof.
-		switch err := c.live.Get(ctx, request.NamespacedName, &kueue.Workload{}); {
+		switch err := c.live.Get(ctx, client.ObjectKeyFromObject(s.Workload), &kueue.Workload{}); {
 		case err == nil:
-			return reconcile.Result{RequeueAfter: again}, nil
+			return false, reconcile.Result{RequeueAfter: again}, nil
 		case !apierrors.IsNotFound(err):
-			return reconcile.Result{}, err
+			return false, reconcile.Result{}, err
 		}
 	}
 	step := c.decide(ctx, s.Workload, s.clusters, func() dispatch.Step { return dispatch.Manage(s.job, s.clusters, c.clock.Now()) })
-	done, err := c.carryOut(ctx, s, step)
+	done, err := c.carryOut(ctx, s, &step)
 	switch {
 	case err == nil && !done && step.Do == dispatch.Clear:
-		return reconcile.Result{RequeueAfter: leavingAgain}, nil
+		return false, reconcile.Result{RequeueAfter: leavingAgain}, nil
 	case apierrors.IsConflict(err), err == nil && !done:
-		return reconcile.Result{RequeueAfter: again}, nil // what was decided on is not how it is
+		return false, reconcile.Result{RequeueAfter: again}, nil // what was decided on is not how it is
 	case err != nil:
-		return reconcile.Result{}, err
+		return false, reconcile.Result{}, err
 	case !step.At.IsZero():
-		return reconcile.Result{RequeueAfter: max(time.Millisecond, step.At.Sub(c.clock.Now()))}, nil
+		return false, reconcile.Result{RequeueAfter: max(time.Millisecond, step.At.Sub(c.clock.Now()))}, nil
 	}
-	return reconcile.Result{}, nil
+	return step.Do == dispatch.Nominate || step.Do == dispatch.Offer || step.Do == dispatch.Commit, reconcile.Result{}, nil
 }
 
 // situation is a Workload with all that is known of it.
@@ -172,20 +202,20 @@ func isOver(w *kueue.Workload, check *kueue.AdmissionCheckState) bool {
 }
 
 // carryOut does the step.
-func (c *copies) carryOut(ctx context.Context, s *situation, step dispatch.Step) (done bool, err error) {
+func (c *copies) carryOut(ctx context.Context, s *situation, step *dispatch.Step) (done bool, err error) {
 	switch step.Do {
 	case dispatch.Nominate:
 		if rejected, err := c.reject(ctx, s); rejected || err != nil {
 			return true, err
 		}
-		return c.dispatcher.carryOut(ctx, s.Workload, s.job.Record, step)
+		return c.dispatcher.carryOut(ctx, s.Workload, s.job.Record, *step)
 	case dispatch.Rest:
 		if s.gone {
 			return true, nil
 		}
-		return c.dispatcher.carryOut(ctx, s.Workload, s.job.Record, step)
+		return c.dispatcher.carryOut(ctx, s.Workload, s.job.Record, *step)
 	case dispatch.Withdraw:
-		return c.dispatcher.carryOut(ctx, s.Workload, s.job.Record, step)
+		return c.dispatcher.carryOut(ctx, s.Workload, s.job.Record, *step)
 	case dispatch.Offer:
 		return c.offer(ctx, s, step)
 	case dispatch.Award:
@@ -193,9 +223,9 @@ func (c *copies) carryOut(ctx context.Context, s *situation, step dispatch.Step)
 	case dispatch.Commit:
 		return true, c.answer(ctx, s, kueue.CheckStateReady, step.Message, step.Cluster)
 	case dispatch.Follow:
-		return c.follow(ctx, s, step.Cluster, false)
+		return c.follow(ctx, s, step)
 	case dispatch.Finish:
-		return c.finish(ctx, s, step.Cluster)
+		return c.finish(ctx, s, step)
 	case dispatch.Retry:
 		for _, name := range step.Gone {
 			if what, err := c.workers.read(ctx, name, s.Workload); err != nil || what == isCopy {
@@ -292,11 +322,8 @@ func isRefusal(err error) bool {
 var errNotConnected = errors.New("the cluster is not connected")
 
 // offer makes the copy in the cluster, with a gate.
-func (c *copies) offer(ctx context.Context, s *situation, step dispatch.Step) (bool, error) {
-	switch what, err := c.workers.read(ctx, step.Cluster, s.Workload); {
-	case err != nil || what != isGone:
-		return false, err
-	case step.Record.Encode() != s.job.Record.Encode():
+func (c *copies) offer(ctx context.Context, s *situation, step *dispatch.Step) (bool, error) {
+	if step.Record.Encode() != s.job.Record.Encode() {
 		if err := c.record(ctx, s.Workload, step.Record); err != nil {
 			return false, err
 		}
@@ -307,12 +334,21 @@ func (c *copies) offer(ctx context.Context, s *situation, step dispatch.Step) (b
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	err := worker.client.Create(ctx, c.workers.self.copyFor(s.Workload, step.Record.FenceIn(step.Cluster)))
-	if isRefusal(err) {
+	theirs := c.workers.self.copyFor(s.Workload, step.Record.FenceIn(step.Cluster))
+	switch err := worker.client.Create(ctx, theirs); {
+	case err == nil:
+		worker.made.add(theirs)
+		return true, nil
+	case apierrors.IsAlreadyExists(err):
+		// It is the one that the cache does not show yet, or is not ours.
+		_, err := c.workers.read(ctx, step.Cluster, s.Workload)
+		return false, err
+	case isRefusal(err):
 		c.workers.refuse(step.Cluster, client.ObjectKeyFromObject(s.Workload), err)
 		return false, nil
+	default:
+		return false, err
 	}
-	return err == nil, client.IgnoreAlreadyExists(err)
 }
 
 // award takes the gate off the copy that was seen in the cluster: one of the same name that came since keeps its gate.
@@ -346,8 +382,8 @@ func (c *copies) local(ctx context.Context, s *situation, kind Kind) (*unstructu
 }
 
 // follow has the job run in the cluster, and its status here. A job that has ended there is shown as ended, however it stands here.
-func (c *copies) follow(ctx context.Context, s *situation, cluster string, ended bool) (bool, error) {
-	worker, owner := c.workers.connection(cluster), metav1.GetControllerOf(s)
+func (c *copies) follow(ctx context.Context, s *situation, step *dispatch.Step) (bool, error) {
+	worker, owner, ended := c.workers.connection(step.Cluster), metav1.GetControllerOf(s), step.Do == dispatch.Finish
 	if owner == nil {
 		return true, nil
 	}
@@ -357,6 +393,7 @@ func (c *copies) follow(ctx context.Context, s *situation, cluster string, ended
 	}
 	theirs := unstructuredOf(kind)
 	missing := worker.cache.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: owner.Name}, theirs)
+	now := c.clock.Now()
 	switch {
 	case client.IgnoreNotFound(missing) != nil:
 		return false, missing
@@ -364,52 +401,29 @@ func (c *copies) follow(ctx context.Context, s *situation, cluster string, ended
 		return true, nil
 	case missing == nil && worker.shown.has(s.Workload, theirs):
 		return true, nil
+	case !ended:
+		if next := worker.shown.next(s.Workload); now.Before(next) {
+			step.At = next
+			return true, nil
+		}
 	}
 	ours, job, err := c.local(ctx, s, kind)
+	worker.shown.looked(s.Workload, now)
 	switch {
 	case err != nil:
 		return false, client.IgnoreNotFound(err)
 	case missing != nil:
-		return c.run(ctx, s, worker, cluster, kind, ours)
+		return c.run(ctx, s, worker, step.Cluster, kind, ours)
 	// Its pod template may be corrected as long as it shows no start.
 	case kind.IsSuspended(job) && !ended:
-		return false, nil
+		step.At = now.Add(showEvery)
+		return true, nil
 	}
 	if err := c.mirror(ctx, ours, theirs.Object["status"]); err != nil {
 		return false, err
 	}
 	worker.shown.add(s.Workload, theirs)
 	return true, nil
-}
-
-// shown are the versions of jobs in a worker whose status the manager has: most of what changes there is not the status of a job, and to
-// read the job here for it would cost a call each time.
-type shown struct {
-	mu       sync.Mutex
-	versions map[types.NamespacedName]shownVersion
-}
-
-type shownVersion struct {
-	of      types.UID
-	version string
-}
-
-func (s *shown) has(w *kueue.Workload, job client.Object) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.versions[client.ObjectKeyFromObject(w)] == shownVersion{w.UID, job.GetResourceVersion()}
-}
-
-func (s *shown) add(w *kueue.Workload, job client.Object) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.versions[client.ObjectKeyFromObject(w)] = shownVersion{w.UID, job.GetResourceVersion()}
-}
-
-func (s *shown) forget(w *kueue.Workload) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.versions, client.ObjectKeyFromObject(w))
 }
 
 // mirror gives a job here the status that it has elsewhere.
@@ -449,11 +463,11 @@ func (c *copies) run(ctx context.Context, s *situation, worker *connection, clus
 }
 
 // finish takes over how the job ended.
-func (c *copies) finish(ctx context.Context, s *situation, cluster string) (bool, error) {
-	if done, err := c.follow(ctx, s, cluster, true); !done || err != nil {
+func (c *copies) finish(ctx context.Context, s *situation, step *dispatch.Step) (bool, error) {
+	if done, err := c.follow(ctx, s, step); !done || err != nil {
 		return done, err
 	}
-	worker, theirs := c.workers.connection(cluster), &kueue.Workload{}
+	worker, theirs := c.workers.connection(step.Cluster), &kueue.Workload{}
 	if worker == nil {
 		return false, errNotConnected
 	}
@@ -471,7 +485,7 @@ func (c *copies) finish(ctx context.Context, s *situation, cluster string) (bool
 
 // clear deletes what there is of the job in clusters, and has it on record once that is gone: first the job with its pods, which are
 // what the copy has quota and machines for.
-func (c *copies) clear(ctx context.Context, s *situation, step dispatch.Step) (bool, error) {
+func (c *copies) clear(ctx context.Context, s *situation, step *dispatch.Step) (bool, error) {
 	record, left := step.Record, false
 	var wrong []error
 	for _, name := range step.Gone {
@@ -526,45 +540,53 @@ func (c *copies) clearOne(ctx context.Context, s *situation, cluster string) (bo
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	for _, kind := range worker.jobs {
-		job, err := c.jobIn(ctx, worker, s, kind)
-		switch {
-		case err != nil:
-			return false, err
-		case job != nil:
-			return false, remove(ctx, worker.client, job)
+	// The caches spare most calls while a deletion takes its time. What they do not show may be there still.
+	for _, from := range []client.Reader{worker.cache, worker.client} {
+		for _, kind := range worker.jobs {
+			job, err := c.jobIn(ctx, from, s, kind)
+			switch {
+			case err != nil:
+				return false, err
+			case job != nil:
+				return false, remove(ctx, worker.client, job)
+			}
 		}
 	}
 	worker.shown.forget(s.Workload)
-	theirs := &kueue.Workload{}
-	if err := worker.client.Get(ctx, client.ObjectKeyFromObject(s.Workload), theirs); err != nil {
-		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
-	}
-	if !c.workers.self.owns(theirs) {
-		return true, nil
-	}
-	// With the job gone, nothing is left that the worker's queue would have to wait for.
-	if patch := client.MergeFrom(theirs.DeepCopy()); controllerutil.RemoveFinalizer(theirs, kueue.ResourceInUseFinalizerName) {
-		if err := worker.client.Patch(ctx, theirs, patch); err != nil {
-			return false, client.IgnoreNotFound(err)
+	for _, from := range []client.Reader{worker.cache, worker.client} {
+		theirs := &kueue.Workload{}
+		switch err := from.Get(ctx, client.ObjectKeyFromObject(s.Workload), theirs); {
+		case apierrors.IsNotFound(err):
+			continue
+		case err != nil:
+			return false, err
+		case !c.workers.self.owns(theirs):
+			return true, nil
 		}
+		// With the job gone, nothing is left that the worker's queue would have to wait for.
+		if patch := client.MergeFrom(theirs.DeepCopy()); controllerutil.RemoveFinalizer(theirs, kueue.ResourceInUseFinalizerName) {
+			if err := worker.client.Patch(ctx, theirs, patch); err != nil {
+				return false, client.IgnoreNotFound(err)
+			}
+		}
+		return false, remove(ctx, worker.client, theirs)
 	}
-	return false, remove(ctx, worker.client, theirs)
+	return true, nil
 }
 
-// jobIn reads live which job of the kind runs in the cluster by the copy of a Workload; nil for none.
-func (c *copies) jobIn(ctx context.Context, worker *connection, s *situation, kind Kind) (*unstructured.Unstructured, error) {
+// jobIn reads which job of the kind runs in a cluster by the copy of a Workload; nil for none.
+func (c *copies) jobIn(ctx context.Context, from client.Reader, s *situation, kind Kind) (*unstructured.Unstructured, error) {
 	gvk, list := kind.GroupVersionKind(), &unstructured.UnstructuredList{}
 	switch owner := metav1.GetControllerOf(s); {
 	case owner == nil: // it is gone, and its job may be any
 		list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
 		of := client.MatchingLabels{kueue.MultiKueueOriginLabel: c.workers.self.origin}
-		if err := worker.client.List(ctx, list, client.InNamespace(s.Namespace), of); err != nil {
+		if err := from.List(ctx, list, client.InNamespace(s.Namespace), of); err != nil {
 			return nil, err
 		}
 	case schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind() == gvk.GroupKind():
 		job := unstructuredOf(kind)
-		if err := worker.client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: owner.Name}, job); err != nil {
+		if err := from.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: owner.Name}, job); err != nil {
 			return nil, client.IgnoreNotFound(err)
 		}
 		list.Items = []unstructured.Unstructured{*job}

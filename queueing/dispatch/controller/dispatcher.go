@@ -234,24 +234,32 @@ func (d *dispatcher) record(ctx context.Context, w *kueue.Workload, r dispatch.R
 
 // nominate writes the clusters, if w is what the API server has.
 func (d *dispatcher) nominate(ctx context.Context, w *kueue.Workload, clusters []string) error {
-	live := &unstructured.Unstructured{}
-	live.SetGroupVersionKind(kueue.SchemeGroupVersion.WithKind("Workload"))
-	if err := d.live.Get(ctx, client.ObjectKeyFromObject(w), live); err != nil {
-		return err
-	}
-	if live.GetResourceVersion() != w.ResourceVersion {
-		return apierrors.NewConflict(kueue.Resource("workloads"), w.Name, errors.New("it has changed"))
-	}
-	apply, err := nomination(live, clusters)
-	if err != nil {
-		return err
-	}
-	if apply != nil {
-		return d.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(apply), client.FieldOwner(admissionOwner), client.ForceOwnership)
+	if d.workers.kinds == nil {
+		if applied, err := d.nominateAsKueue(ctx, w, clusters); applied || err != nil {
+			return err
+		}
 	}
 	patch := client.MergeFromWithOptions(w.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	w.Status.NominatedClusterNames = clusters
 	return d.client.Status().Patch(ctx, w, patch)
+}
+
+// nominateAsKueue does so for a stock Kueue, which takes away only what is its own; not where it owns nothing.
+func (d *dispatcher) nominateAsKueue(ctx context.Context, w *kueue.Workload, clusters []string) (applied bool, err error) {
+	live := &unstructured.Unstructured{}
+	live.SetGroupVersionKind(kueue.SchemeGroupVersion.WithKind("Workload"))
+	if err := d.live.Get(ctx, client.ObjectKeyFromObject(w), live); err != nil {
+		return false, err
+	}
+	if live.GetResourceVersion() != w.ResourceVersion {
+		return false, apierrors.NewConflict(kueue.Resource("workloads"), w.Name, errors.New("it has changed"))
+	}
+	apply, err := nomination(live, clusters)
+	if apply == nil || err != nil {
+		return false, err
+	}
+	named := client.ApplyConfigurationFromUnstructured(apply)
+	return true, d.client.Status().Apply(ctx, named, client.FieldOwner(admissionOwner), client.ForceOwnership)
 }
 
 func (d *dispatcher) event(w *kueue.Workload, kind, reason, message string) {

@@ -106,6 +106,8 @@ type connection struct {
 	// picture of what the worker would do with jobs.
 	picture *picture
 	shown   shown
+	// made are copies that the caches may not show yet.
+	made expected
 }
 
 // Start implements manager.Runnable.
@@ -285,7 +287,9 @@ func (s *workers) connect(name string, kubeconfig []byte) (*connection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--origin: %w", err)
 	}
-	c := &connection{kubeconfig: kubeconfig, client: kube, shown: shown{versions: map[types.NamespacedName]shownVersion{}}}
+	c := &connection{
+		kubeconfig: kubeconfig, client: kube, shown: shown{jobs: map[types.NamespacedName]shownJob{}}, made: newExpected(s.clock),
+	}
 	ours := cache.ByObject{Label: labels.NewSelector().Add(*copies)}
 	options := cache.Options{
 		Scheme: s.scheme, Mapper: kube.RESTMapper(), DefaultTransform: cache.TransformStripManagedFields(),
@@ -348,6 +352,7 @@ func (s *workers) watch(ctx context.Context, c *connection) error {
 			}
 			switch o := o.(type) {
 			case *kueue.Workload:
+				c.made.forget(client.ObjectKeyFromObject(o))
 				send(ctx, s.changed, o)
 			case *provreq.ProvisioningRequest:
 				for _, name := range ownerOf(o) {
@@ -394,12 +399,14 @@ func (s *workers) view(ctx context.Context, name string, w *kueue.Workload) disp
 		return out
 	}
 	out.Fence = fence
-	theirs := &kueue.Workload{}
-	switch err := c.cache.Get(ctx, client.ObjectKeyFromObject(w), theirs); {
+	theirs, made := &kueue.Workload{}, c.made.get(key)
+	switch err := c.cache.Get(ctx, key, theirs); {
 	case err == nil:
 		out.Copy = s.self.copyOf(theirs, w, c.requestsOf(ctx, theirs))
 	case !apierrors.IsNotFound(err):
 		out.Connected = false
+	case made != nil:
+		out.Copy = s.self.copyOf(made, w, nil)
 	case foreign:
 		out.Copy = &dispatch.Copy{Foreign: true}
 	case isRefused:

@@ -1,0 +1,127 @@
+package controller
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+// expected are objects as they were written, until a cache shows them: to decide by what is older would cost a call that fails.
+type expected struct {
+	clock clock.PassiveClock
+	mu    *sync.Mutex
+	as    map[types.NamespacedName]expectation
+}
+
+type expectation struct {
+	*kueue.Workload
+	at time.Time
+}
+
+func newExpected(c clock.PassiveClock) expected {
+	return expected{clock: c, mu: &sync.Mutex{}, as: map[types.NamespacedName]expectation{}}
+}
+
+func (e expected) add(w *kueue.Workload) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.as[client.ObjectKeyFromObject(w)] = expectation{w, e.clock.Now()}
+}
+
+func (e expected) forget(key types.NamespacedName) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.as, key)
+}
+
+// get is what is expected of that name; nil if nothing is, or it did not come in time.
+func (e expected) get(key types.NamespacedName) *kueue.Workload {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	found, ok := e.as[key]
+	if ok && e.clock.Since(found.at) > lag {
+		delete(e.as, key)
+		return nil
+	}
+	return found.Workload
+}
+
+// awaits reports whether the Workload, as the cache has it, is older than what was written.
+func (e expected) awaits(w *kueue.Workload) bool {
+	key := client.ObjectKeyFromObject(w)
+	written := e.get(key)
+	if written == nil {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(w.ResourceVersion, written.ResourceVersion)
+	if written.UID == w.UID && err == nil && order < 0 {
+		return true
+	}
+	e.forget(key)
+	return false
+}
+
+// shown are the jobs in a worker whose status the manager has: most of what changes there is not the status of a job, and to read the job
+// here for it would cost a call each time.
+type shown struct {
+	mu   sync.Mutex
+	jobs map[types.NamespacedName]shownJob
+}
+
+type shownJob struct {
+	of types.UID
+	// version of the job there that is shown here; empty for none.
+	version string
+	// looked is when the job here was last looked at.
+	looked time.Time
+}
+
+func (s *shown) get(w *kueue.Workload) shownJob {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j := s.jobs[client.ObjectKeyFromObject(w)]; j.of == w.UID {
+		return j
+	}
+	return shownJob{of: w.UID}
+}
+
+func (s *shown) set(w *kueue.Workload, j shownJob) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.jobs[client.ObjectKeyFromObject(w)] = j
+}
+
+func (s *shown) has(w *kueue.Workload, job client.Object) bool {
+	return s.get(w).version == job.GetResourceVersion()
+}
+
+// next is when the status may be brought here again.
+func (s *shown) next(w *kueue.Workload) time.Time {
+	if j := s.get(w); !j.looked.IsZero() {
+		return j.looked.Add(showEvery)
+	}
+	return time.Time{}
+}
+
+func (s *shown) looked(w *kueue.Workload, now time.Time) {
+	j := s.get(w)
+	j.looked = now
+	s.set(w, j)
+}
+
+func (s *shown) add(w *kueue.Workload, job client.Object) {
+	j := s.get(w)
+	j.version = job.GetResourceVersion()
+	s.set(w, j)
+}
+
+func (s *shown) forget(w *kueue.Workload) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.jobs, client.ObjectKeyFromObject(w))
+}
