@@ -26,6 +26,7 @@ import (
 	dispatchcontroller "github.com/muster-dev/muster/queueing/dispatch/controller"
 	"github.com/muster-dev/muster/queueing/jobs"
 	jobkinds "github.com/muster-dev/muster/queueing/jobs/kinds"
+	"github.com/muster-dev/muster/queueing/jobs/podgroup"
 )
 
 // dispatcherLease is the lease of the processes that dispatch.
@@ -125,6 +126,9 @@ func delegable() (out []dispatchcontroller.Kind) {
 		if k, ok := kind.(jobs.Delegable); ok && k.CanDelegate() {
 			out = append(out, k)
 		}
+	}
+	for _, kind := range podgroup.Delegated() {
+		out = append(out, kind)
 	}
 	return out
 }

@@ -57,6 +57,9 @@ func TestDispatcherMayHandleAllKinds(t *testing.T) {
 				gvk := kind.GroupVersionKind()
 				resource := strings.ToLower(gvk.Kind) + "s"
 				if name == "status" {
+					if gvk.Kind == "StatefulSet" {
+						continue // its own controller writes its status here, too
+					}
 					resource += "/status"
 				}
 				if !slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool {

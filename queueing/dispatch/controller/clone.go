@@ -28,6 +28,29 @@ type Kind interface {
 	Delegate(job client.Object)
 }
 
+// Held is a Kind whose jobs stay held here while they run elsewhere: none of them starts, and no controller but their own looks after
+// them.
+type Held interface {
+	Kind
+	// Shown is the status that a job has here while it has another in a worker; there is nil where it has none. It is nil where the
+	// controller of the kind has it be its own.
+	Shown(here, there *unstructured.Unstructured) (status any)
+	// IsOver reports whether a job has run, as far as it is shown here.
+	IsOver(here *unstructured.Unstructured) bool
+}
+
+// jobsOf are what a Workload is for: the object that controls it, or the pods that own it together.
+func jobsOf(w *kueue.Workload) []metav1.OwnerReference {
+	if owner := metav1.GetControllerOf(w); owner != nil {
+		return []metav1.OwnerReference{*owner}
+	}
+	return w.OwnerReferences
+}
+
+func kindOf(owner *metav1.OwnerReference) schema.GroupKind {
+	return schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind()
+}
+
 func unstructuredOf(kind Kind) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(kind.GroupVersionKind())
@@ -91,6 +114,7 @@ func (s self) jobFor(scheme *runtime.Scheme, kind Kind, job *unstructured.Unstru
 	s.mark(out, w)
 	annotations, labels := out.GetAnnotations(), out.GetLabels()
 	annotations[workload.PrebuiltLabel] = w.Name
+	annotations[kueue.MultiKueueOriginUIDAnnotation] = string(job.GetUID()) // by which a stock Kueue names the Workload of a StatefulSet
 	if len(w.Name) <= validation.LabelValueMaxLength {
 		labels[workload.PrebuiltLabel] = w.Name
 	}

@@ -240,22 +240,28 @@ func (c *copies) carryOut(ctx context.Context, s *situation, step *dispatch.Step
 
 // reject refuses a job for good that cannot run elsewhere.
 func (c *copies) reject(ctx context.Context, s *situation) (bool, error) {
-	owner := metav1.GetControllerOf(s)
-	if owner == nil {
-		return true, c.answer(ctx, s, kueue.CheckStateRejected, "No multikueue adapter found", "")
+	refuse := func(format string, args ...any) (bool, error) {
+		return true, c.answer(ctx, s, kueue.CheckStateRejected, fmt.Sprintf(format, args...), "")
 	}
-	gvk := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind)
+	owners := jobsOf(s.Workload)
+	if len(owners) == 0 {
+		return refuse("No multikueue adapter found")
+	}
+	gvk := schema.FromAPIVersionAndKind(owners[0].APIVersion, owners[0].Kind)
 	kind := c.kinds[gvk.GroupKind()]
 	if kind == nil {
-		return true, c.answer(ctx, s, kueue.CheckStateRejected, fmt.Sprintf("No multikueue adapter found for owner kind %q", gvk.String()), "")
+		return refuse("No multikueue adapter found for owner kind %q: it runs in this cluster alone; give it a queue without the AdmissionCheck %s",
+			gvk.String(), s.check.Name)
 	}
-	_, job, err := c.local(ctx, s, kind)
+	if _, held := kind.(Held); held {
+		return false, nil
+	}
+	_, job, err := c.local(ctx, s, kind, owners[0].Name)
 	if err != nil {
 		return false, err
 	}
 	if by := kind.ManagedBy(job); by != kueue.MultiKueueControllerName {
-		return true, c.answer(ctx, s, kueue.CheckStateRejected, fmt.Sprintf(
-			"The owner is not managed by Kueue: Expecting spec.managedBy to be %q not %q", kueue.MultiKueueControllerName, by), "")
+		return refuse("The owner is not managed by Kueue: Expecting spec.managedBy to be %q not %q", kueue.MultiKueueControllerName, by)
 	}
 	return false, nil
 }
@@ -370,11 +376,10 @@ func (c *copies) award(ctx context.Context, s *situation, cluster string) (bool,
 	return true, err
 }
 
-// local reads the job of a Workload here, as it is stored and as its kind takes it.
-func (c *copies) local(ctx context.Context, s *situation, kind Kind) (*unstructured.Unstructured, client.Object, error) {
+// local reads a job of a Workload here, as it is stored and as its kind takes it.
+func (c *copies) local(ctx context.Context, s *situation, kind Kind, name string) (*unstructured.Unstructured, client.Object, error) {
 	o := unstructuredOf(kind)
-	owner := metav1.GetControllerOf(s)
-	if err := c.client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: owner.Name}, o); err != nil {
+	if err := c.client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: name}, o); err != nil {
 		return nil, nil, err
 	}
 	job, err := typed(c.scheme, o)
@@ -382,53 +387,80 @@ func (c *copies) local(ctx context.Context, s *situation, kind Kind) (*unstructu
 }
 
 // follow has the job run in the cluster, and its status here. A job that has ended there is shown as ended, however it stands here.
-func (c *copies) follow(ctx context.Context, s *situation, step *dispatch.Step) (bool, error) {
-	worker, owner, ended := c.workers.connection(step.Cluster), metav1.GetControllerOf(s), step.Do == dispatch.Finish
-	if owner == nil {
-		return true, nil
-	}
-	kind := c.kinds[schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind()]
-	if worker == nil || kind == nil {
+func (c *copies) follow(ctx context.Context, s *situation, step *dispatch.Step) (done bool, err error) {
+	worker := c.workers.connection(step.Cluster)
+	if worker == nil {
 		return false, errNotConnected
 	}
-	theirs := unstructuredOf(kind)
-	missing := worker.cache.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: owner.Name}, theirs)
-	now := c.clock.Now()
+	for _, owner := range jobsOf(s.Workload) {
+		kind := c.kinds[kindOf(&owner)]
+		if kind == nil {
+			return false, errNotConnected // its Workload was edited, or the kind is not delegated any more
+		}
+		f := following{worker: worker, kind: kind, key: client.ObjectKey{Namespace: s.Namespace, Name: owner.Name}, uid: owner.UID}
+		if done, err := c.followOne(ctx, s, step, &f); !done || err != nil {
+			return done, err
+		}
+	}
+	return true, nil
+}
+
+// following is one of the jobs of a Workload, in the cluster that runs it.
+type following struct {
+	worker *connection
+	kind   Kind
+	key    types.NamespacedName
+	uid    types.UID
+}
+
+func (c *copies) followOne(ctx context.Context, s *situation, step *dispatch.Step, f *following) (done bool, err error) {
+	theirs, now, ended := unstructuredOf(f.kind), c.clock.Now(), step.Do == dispatch.Finish
+	missing := f.worker.cache.Get(ctx, f.key, theirs)
 	switch {
 	case client.IgnoreNotFound(missing) != nil:
 		return false, missing
-	case missing != nil && ended:
-		return true, nil
-	case missing == nil && worker.shown.has(s.Workload, theirs):
+	case missing != nil && ended, missing == nil && f.worker.shown.has(f, theirs):
 		return true, nil
 	case !ended:
-		if next := worker.shown.next(s.Workload); now.Before(next) {
+		if next := f.worker.shown.next(f); now.Before(next) {
 			step.At = next
 			return true, nil
 		}
 	}
-	ours, job, err := c.local(ctx, s, kind)
-	worker.shown.looked(s.Workload, now)
+	ours, job, err := c.local(ctx, s, f.kind, f.key.Name)
+	f.worker.shown.looked(f, now)
+	held, isHeld := f.kind.(Held)
 	switch {
+	case apierrors.IsNotFound(err) && isHeld:
+		return true, nil // one pod of several
 	case err != nil:
 		return false, client.IgnoreNotFound(err)
+	case missing != nil && isHeld && held.IsOver(ours):
+		return true, nil
 	case missing != nil:
-		return c.run(ctx, s, worker, step.Cluster, kind, ours)
+		return c.run(ctx, s, step.Cluster, f, ours)
 	// Its pod template may be corrected as long as it shows no start.
-	case kind.IsSuspended(job) && !ended:
+	case f.kind.IsSuspended(job) && !ended:
 		step.At = now.Add(showEvery)
 		return true, nil
 	}
-	if err := c.mirror(ctx, ours, theirs.Object["status"]); err != nil {
+	if err := c.mirror(ctx, f.kind, ours, theirs); err != nil {
 		return false, err
 	}
-	worker.shown.add(s.Workload, theirs)
+	f.worker.shown.add(f, theirs)
 	return true, nil
 }
 
-// mirror gives a job here the status that it has elsewhere.
-func (c *copies) mirror(ctx context.Context, ours *unstructured.Unstructured, status any) error {
-	if equality.Semantic.DeepEqual(ours.Object["status"], status) {
+// mirror gives a job here the status that it has elsewhere; nil is that of a job that is nowhere.
+func (c *copies) mirror(ctx context.Context, kind Kind, ours, theirs *unstructured.Unstructured) error {
+	status := any(map[string]any{})
+	if theirs != nil {
+		status = theirs.Object["status"]
+	}
+	if held, ok := kind.(Held); ok {
+		status = held.Shown(ours, theirs)
+	}
+	if status == nil || equality.Semantic.DeepEqual(ours.Object["status"], status) {
 		return nil
 	}
 	patch := client.MergeFrom(ours.DeepCopy())
@@ -437,24 +469,24 @@ func (c *copies) mirror(ctx context.Context, ours *unstructured.Unstructured, st
 }
 
 // run creates the job in the cluster.
-func (c *copies) run(ctx context.Context, s *situation, worker *connection, cluster string, kind Kind, ours *unstructured.Unstructured) (bool, error) {
-	job, err := c.workers.self.jobFor(c.scheme, kind, ours, s.Workload)
+func (c *copies) run(ctx context.Context, s *situation, cluster string, f *following, ours *unstructured.Unstructured) (bool, error) {
+	job, err := c.workers.self.jobFor(c.scheme, f.kind, ours, s.Workload)
 	if err != nil {
 		return false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	err = worker.client.Create(ctx, job)
+	err = f.worker.client.Create(ctx, job)
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		there := unstructuredOf(kind)
-		if err := worker.client.Get(ctx, client.ObjectKeyFromObject(job), there); err != nil {
+		there := unstructuredOf(f.kind)
+		if err := f.worker.client.Get(ctx, client.ObjectKeyFromObject(job), there); err != nil {
 			return false, client.IgnoreNotFound(err)
 		}
 		if c.workers.self.owns(there) {
 			return false, nil // the cache will show it, or it is about to go
 		}
-		err = fmt.Errorf("a %s of that name is there that is no copy; delete or rename it", kind.GroupVersionKind().Kind)
+		err = fmt.Errorf("a %s of that name is there that is no copy; delete or rename it", f.kind.GroupVersionKind().Kind)
 	case !isRefusal(err):
 		return err == nil, err
 	}
@@ -514,22 +546,26 @@ func (c *copies) clear(ctx context.Context, s *situation, step *dispatch.Step) (
 
 // blank takes the status of another cluster off a job that runs in none any more, once it is suspended here.
 func (c *copies) blank(ctx context.Context, s *situation) (suspended bool, err error) {
-	owner := metav1.GetControllerOf(s)
-	if owner == nil {
-		return true, nil
+	for _, owner := range jobsOf(s.Workload) {
+		kind := c.kinds[kindOf(&owner)]
+		if kind == nil {
+			continue
+		}
+		ours, job, err := c.local(ctx, s, kind, owner.Name)
+		_, held := kind.(Held)
+		switch {
+		case apierrors.IsNotFound(err):
+			continue
+		case err != nil:
+			return false, err
+		case !held && !kind.IsSuspended(job):
+			return false, nil
+		}
+		if err := c.mirror(ctx, kind, ours, nil); err != nil {
+			return false, err
+		}
 	}
-	kind := c.kinds[schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind()]
-	if kind == nil {
-		return true, nil
-	}
-	ours, job, err := c.local(ctx, s, kind)
-	switch {
-	case err != nil:
-		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
-	case !kind.IsSuspended(job):
-		return false, nil
-	}
-	return true, c.mirror(ctx, ours, map[string]any{})
+	return true, nil
 }
 
 // clearOne deletes what there is of the job in a cluster. It reports whether that is gone.
@@ -542,17 +578,22 @@ func (c *copies) clearOne(ctx context.Context, s *situation, cluster string) (bo
 	defer cancel()
 	// The caches spare most calls while a deletion takes its time. What they do not show may be there still.
 	for _, from := range []client.Reader{worker.cache, worker.client} {
-		for _, kind := range worker.jobs {
-			job, err := c.jobIn(ctx, from, s, kind)
-			switch {
-			case err != nil:
+		jobs, err := c.jobsIn(ctx, from, s, worker.jobs)
+		if err != nil {
+			return false, err
+		}
+		for _, job := range jobs {
+			if err := remove(ctx, worker.client, job); err != nil {
 				return false, err
-			case job != nil:
-				return false, remove(ctx, worker.client, job)
 			}
 		}
+		if len(jobs) > 0 {
+			return false, nil
+		}
 	}
-	worker.shown.forget(s.Workload)
+	for _, owner := range jobsOf(s.Workload) {
+		worker.shown.forget(kindOf(&owner), client.ObjectKey{Namespace: s.Namespace, Name: owner.Name})
+	}
 	for _, from := range []client.Reader{worker.cache, worker.client} {
 		theirs := &kueue.Workload{}
 		switch err := from.Get(ctx, client.ObjectKeyFromObject(s.Workload), theirs); {
@@ -562,41 +603,52 @@ func (c *copies) clearOne(ctx context.Context, s *situation, cluster string) (bo
 			return false, err
 		case !c.workers.self.owns(theirs):
 			return true, nil
+		case worker.left.awaits(theirs):
+			return false, nil
 		}
 		// With the job gone, nothing is left that the worker's queue would have to wait for.
 		if patch := client.MergeFrom(theirs.DeepCopy()); controllerutil.RemoveFinalizer(theirs, kueue.ResourceInUseFinalizerName) {
 			if err := worker.client.Patch(ctx, theirs, patch); err != nil {
 				return false, client.IgnoreNotFound(err)
 			}
+			worker.left.add(theirs)
 		}
 		return false, remove(ctx, worker.client, theirs)
 	}
 	return true, nil
 }
 
-// jobIn reads which job of the kind runs in a cluster by the copy of a Workload; nil for none.
-func (c *copies) jobIn(ctx context.Context, from client.Reader, s *situation, kind Kind) (*unstructured.Unstructured, error) {
-	gvk, list := kind.GroupVersionKind(), &unstructured.UnstructuredList{}
-	switch owner := metav1.GetControllerOf(s); {
-	case owner == nil: // it is gone, and its job may be any
-		list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
-		of := client.MatchingLabels{kueue.MultiKueueOriginLabel: c.workers.self.origin}
-		if err := from.List(ctx, list, client.InNamespace(s.Namespace), of); err != nil {
-			return nil, err
+// jobsIn reads which jobs run in a cluster by the copy of a Workload.
+func (c *copies) jobsIn(ctx context.Context, from client.Reader, s *situation, kinds []Kind) (out []*unstructured.Unstructured, err error) {
+	owners := jobsOf(s.Workload)
+	for _, kind := range kinds {
+		gvk, found := kind.GroupVersionKind(), &unstructured.UnstructuredList{}
+		if len(owners) == 0 { // it is gone, and its job may be any
+			found.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
+			of := client.MatchingLabels{kueue.MultiKueueOriginLabel: c.workers.self.origin}
+			if err := from.List(ctx, found, client.InNamespace(s.Namespace), of); err != nil {
+				return nil, err
+			}
 		}
-	case schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind() == gvk.GroupKind():
-		job := unstructuredOf(kind)
-		if err := from.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: owner.Name}, job); err != nil {
-			return nil, client.IgnoreNotFound(err)
+		for _, owner := range owners {
+			job := unstructuredOf(kind)
+			if kindOf(&owner) != gvk.GroupKind() {
+				continue
+			}
+			switch err := from.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: owner.Name}, job); {
+			case err == nil:
+				found.Items = append(found.Items, *job)
+			case !apierrors.IsNotFound(err):
+				return nil, err
+			}
 		}
-		list.Items = []unstructured.Unstructured{*job}
+		for i := range found.Items {
+			if job := &found.Items[i]; prebuiltOf(job) == s.Name && c.workers.self.owns(job) {
+				out = append(out, job)
+			}
+		}
 	}
-	for i := range list.Items {
-		if job := &list.Items[i]; prebuiltOf(job) == s.Name && c.workers.self.owns(job) {
-			return job, nil
-		}
-	}
-	return nil, nil
+	return out, nil
 }
 
 // remove deletes the object, not one that has got its name, and what it owns before it.

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/utils/clock"
@@ -70,7 +71,16 @@ func (e expected) awaits(w *kueue.Workload) bool {
 // here for it would cost a call each time.
 type shown struct {
 	mu   sync.Mutex
-	jobs map[types.NamespacedName]shownJob
+	jobs map[shownKey]shownJob
+}
+
+type shownKey struct {
+	kind schema.GroupKind
+	types.NamespacedName
+}
+
+func (f *following) shownKey() shownKey {
+	return shownKey{f.kind.GroupVersionKind().GroupKind(), f.key}
 }
 
 type shownJob struct {
@@ -81,47 +91,47 @@ type shownJob struct {
 	looked time.Time
 }
 
-func (s *shown) get(w *kueue.Workload) shownJob {
+func (s *shown) get(f *following) shownJob {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if j := s.jobs[client.ObjectKeyFromObject(w)]; j.of == w.UID {
+	if j := s.jobs[f.shownKey()]; j.of == f.uid {
 		return j
 	}
-	return shownJob{of: w.UID}
+	return shownJob{of: f.uid}
 }
 
-func (s *shown) set(w *kueue.Workload, j shownJob) {
+func (s *shown) set(f *following, j shownJob) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.jobs[client.ObjectKeyFromObject(w)] = j
+	s.jobs[f.shownKey()] = j
 }
 
-func (s *shown) has(w *kueue.Workload, job client.Object) bool {
-	return s.get(w).version == job.GetResourceVersion()
+func (s *shown) has(f *following, job client.Object) bool {
+	return s.get(f).version == job.GetResourceVersion()
 }
 
 // next is when the status may be brought here again.
-func (s *shown) next(w *kueue.Workload) time.Time {
-	if j := s.get(w); !j.looked.IsZero() {
+func (s *shown) next(f *following) time.Time {
+	if j := s.get(f); !j.looked.IsZero() {
 		return j.looked.Add(showEvery)
 	}
 	return time.Time{}
 }
 
-func (s *shown) looked(w *kueue.Workload, now time.Time) {
-	j := s.get(w)
+func (s *shown) looked(f *following, now time.Time) {
+	j := s.get(f)
 	j.looked = now
-	s.set(w, j)
+	s.set(f, j)
 }
 
-func (s *shown) add(w *kueue.Workload, job client.Object) {
-	j := s.get(w)
+func (s *shown) add(f *following, job client.Object) {
+	j := s.get(f)
 	j.version = job.GetResourceVersion()
-	s.set(w, j)
+	s.set(f, j)
 }
 
-func (s *shown) forget(w *kueue.Workload) {
+func (s *shown) forget(kind schema.GroupKind, key types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.jobs, client.ObjectKeyFromObject(w))
+	delete(s.jobs, shownKey{kind, key})
 }

@@ -101,13 +101,16 @@ type connection struct {
 	stop       context.CancelFunc
 	// requests: it serves ProvisioningRequests.
 	requests bool
-	// jobs are the kinds that it serves.
-	jobs []Kind
+	// jobs are the kinds that it serves. Those that may not be read there are forbidden, as was judged then: no cache would be filled that
+	// waited for them.
+	jobs      []Kind
+	forbidden map[schema.GroupKind]error
+	judged    time.Time
 	// picture of what the worker would do with jobs.
 	picture *picture
 	shown   shown
-	// made are copies that the caches may not show yet.
-	made expected
+	// made are copies that the caches may not show yet, left are those that nothing there holds any more.
+	made, left expected
 }
 
 // Start implements manager.Runnable.
@@ -212,8 +215,8 @@ func (s *workers) ask(ctx context.Context, w *worker) error {
 	if err != nil {
 		return err
 	}
-	if w.connection == nil || !bytes.Equal(w.connection.kubeconfig, kubeconfig) {
-		c, err := s.connect(w.name, kubeconfig)
+	if w.connection == nil || !bytes.Equal(w.connection.kubeconfig, kubeconfig) || s.hasMoreRights(ctx, w.connection) {
+		c, err := s.connect(ctx, w.name, kubeconfig)
 		if err != nil {
 			return err
 		}
@@ -229,6 +232,41 @@ func (s *workers) ask(ctx context.Context, w *worker) error {
 		return errors.New("its caches are not filled yet")
 	}
 	return nil
+}
+
+// served are the kinds that a worker serves. Those that may not be read there are forbidden.
+func served(ctx context.Context, kube client.Client, kinds []Kind) (jobs []Kind, forbidden map[schema.GroupKind]error, err error) {
+	said := make([]error, len(kinds))
+	var asked sync.WaitGroup
+	for i, kind := range kinds {
+		gvk, list := kind.GroupVersionKind(), &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
+		asked.Go(func() { said[i] = kube.List(ctx, list, client.Limit(1)) })
+	}
+	asked.Wait()
+	forbidden = map[schema.GroupKind]error{}
+	for i, kind := range kinds {
+		switch err := said[i]; {
+		case apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err):
+		case apierrors.IsForbidden(err):
+			forbidden[kind.GroupVersionKind().GroupKind()] = err
+		case err != nil:
+			return nil, nil, err
+		default:
+			jobs = append(jobs, kind)
+		}
+	}
+	return jobs, forbidden, nil
+}
+
+// hasMoreRights reports whether kinds may be read in a worker by now that were forbidden.
+func (s *workers) hasMoreRights(ctx context.Context, c *connection) bool {
+	if len(c.forbidden) == 0 || s.clock.Since(c.judged) < refusedAgain {
+		return false
+	}
+	c.judged = s.clock.Now()
+	_, forbidden, err := served(ctx, c.client, s.kinds)
+	return err == nil && len(forbidden) < len(c.forbidden)
 }
 
 // connect has another connection in place of the one before.
@@ -268,7 +306,7 @@ func (s *workers) kubeconfig(ctx context.Context, name string) ([]byte, error) {
 }
 
 // connect makes a client and caches of what is read of a worker.
-func (s *workers) connect(name string, kubeconfig []byte) (*connection, error) {
+func (s *workers) connect(ctx context.Context, name string, kubeconfig []byte) (*connection, error) {
 	if s.status != nil {
 		if err := validate(kubeconfig); err != nil {
 			return nil, err
@@ -288,29 +326,27 @@ func (s *workers) connect(name string, kubeconfig []byte) (*connection, error) {
 		return nil, fmt.Errorf("--origin: %w", err)
 	}
 	c := &connection{
-		kubeconfig: kubeconfig, client: kube, shown: shown{jobs: map[types.NamespacedName]shownJob{}}, made: newExpected(s.clock),
+		kubeconfig: kubeconfig, client: kube, shown: shown{jobs: map[shownKey]shownJob{}}, made: newExpected(s.clock),
+		left: newExpected(s.clock),
 	}
 	ours := cache.ByObject{Label: labels.NewSelector().Add(*copies)}
 	options := cache.Options{
 		Scheme: s.scheme, Mapper: kube.RESTMapper(), DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{&kueue.Workload{}: ours},
 	}
-	for _, kind := range s.kinds {
-		switch _, err := kube.RESTMapper().RESTMapping(kind.GroupVersionKind().GroupKind(), kind.GroupVersionKind().Version); {
-		case err == nil:
-			o := unstructuredOf(kind)
-			options.ByObject[o] = ours
-			c.jobs = append(c.jobs, kind)
-		case !apimeta.IsNoMatchError(err):
-			return nil, err
-		}
+	if c.jobs, c.forbidden, err = served(ctx, kube, s.kinds); err != nil {
+		return nil, err
+	}
+	c.judged = s.clock.Now()
+	for _, kind := range c.jobs {
+		options.ByObject[unstructuredOf(kind)] = ours
 	}
 	if c.cache, err = cache.New(config, options); err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	if err = s.watch(ctx, c); err == nil {
-		c.picture, err = newPicture(ctx, name, s, kube, config)
+	lasting, stop := context.WithCancel(context.Background())
+	if err = s.watch(lasting, c); err == nil {
+		c.picture, err = newPicture(lasting, name, s, kube, config)
 	}
 	if err != nil {
 		stop()
@@ -318,7 +354,7 @@ func (s *workers) connect(name string, kubeconfig []byte) (*connection, error) {
 	}
 	c.stop = stop
 	go func() {
-		if err := c.cache.Start(ctx); err != nil {
+		if err := c.cache.Start(lasting); err != nil {
 			ctrl.Log.WithName("workers").Error(err, "The caches of a cluster ended")
 		}
 	}()
@@ -365,7 +401,12 @@ func (s *workers) watch(ctx context.Context, c *connection) error {
 			}
 		}
 		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc: tell, DeleteFunc: tell, UpdateFunc: func(_, o any) { tell(o) },
+			AddFunc: tell, UpdateFunc: func(_, o any) { tell(o) }, DeleteFunc: func(o any) {
+				if key, err := toolscache.DeletionHandlingObjectToName(o); err == nil {
+					c.left.forget(types.NamespacedName{Namespace: key.Namespace, Name: key.Name})
+				}
+				tell(o)
+			},
 		})
 		if err != nil {
 			return err
@@ -436,10 +477,13 @@ func (c *connection) lacks(ctx context.Context, w *kueue.Workload) string {
 	if err := c.cache.Get(ctx, queue, &kueue.LocalQueue{}); apierrors.IsNotFound(err) {
 		return fmt.Sprintf("LocalQueue %s", queue)
 	}
-	if owner := metav1.GetControllerOf(w); owner != nil {
+	for _, owner := range jobsOf(w) {
 		kind := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind)
 		if _, err := c.client.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version); apimeta.IsNoMatchError(err) {
 			return fmt.Sprintf("the kind %s of %s", kind.Kind, kind.GroupVersion())
+		}
+		if why := c.forbidden[kind.GroupKind()]; why != nil {
+			return fmt.Sprintf("rights (apply there what muster dispatcher manifests --worker prints): %v", why)
 		}
 	}
 	return ""

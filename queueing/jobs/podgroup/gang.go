@@ -184,5 +184,5 @@ func (g *gang) workloadName() string {
 		named := &metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", g.name, g.index), UID: g.job.GetUID()}
 		return jobs.WorkloadName(g.kind, named)
 	}
-	return jobs.WorkloadName(g.kind, g.job)
+	return cmp.Or(copyOf(g.job), jobs.WorkloadName(g.kind, g.job))
 }

@@ -56,6 +56,10 @@ func (r *reconciler) trim(ctx context.Context, g *gang) error {
 
 // follow follows the priority of a gang, and has all of its pods own the Workload.
 func (r *reconciler) follow(ctx context.Context, g *gang, w *kueue.Workload) (bool, error) {
+	if isCopy(w) {
+		taken, err := r.take(ctx, g, w)
+		return !taken, err
+	}
 	want, err := r.wanted(ctx, g)
 	if err != nil {
 		return false, err
@@ -69,7 +73,7 @@ func (r *reconciler) follow(ctx context.Context, g *gang, w *kueue.Workload) (bo
 // open takes the gates off as many pods of each pod set as have quota. After a restart, the cache
 // may show a Workload from before its eviction.
 func (r *reconciler) open(ctx context.Context, g *gang, w *kueue.Workload) (bool, error) {
-	if len(g.gated) == 0 || !workload.HasQuota(w) {
+	if len(g.gated) == 0 || !workload.HasQuota(w) || isLent(w) {
 		return false, nil
 	}
 	if err := r.confirmNewest(ctx, g, w); err != nil {
@@ -235,6 +239,9 @@ func (r *reconciler) reportReady(ctx context.Context, g *gang, w *kueue.Workload
 	if !r.podsReady || w.Status.Admission == nil {
 		return false, nil
 	}
+	if isLent(w) {
+		return r.writeReady(ctx, w, true) // whether they come in time is for the cluster that has them
+	}
 	missing := make([]int32, len(w.Spec.PodSets))
 	for i := range missing {
 		missing[i] = w.Spec.PodSets[i].Count - g.doneOf(i)
@@ -247,7 +254,11 @@ func (r *reconciler) reportReady(ctx context.Context, g *gang, w *kueue.Workload
 			missing[i]--
 		}
 	}
-	status := workload.Readiness(w, !slices.ContainsFunc(missing, func(n int32) bool { return n > 0 }), r.now())
+	return r.writeReady(ctx, w, !slices.ContainsFunc(missing, func(n int32) bool { return n > 0 }))
+}
+
+func (r *reconciler) writeReady(ctx context.Context, w *kueue.Workload, ready bool) (bool, error) {
+	status := workload.Readiness(w, ready, r.now())
 	if status == nil {
 		return false, nil
 	}

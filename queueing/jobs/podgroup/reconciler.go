@@ -91,7 +91,7 @@ func (r *reconciler) workloadOf(ctx context.Context, g *gang, c client.Reader) (
 		}
 		return nil, fmt.Errorf("reading Workload %s: %w", name, err)
 	}
-	if own, ok := keyOfWorkload(w); !ok || own != g.key {
+	if own, ok := keyOfWorkload(w); (!ok || own != g.key) && (!isCopy(w) || metav1.GetControllerOf(w) != nil) {
 		if r.isNews(g.key, string(w.UID)) {
 			r.event(g.job, corev1.EventTypeWarning, "WorkloadNameConflict",
 				"The Workload %s has the name of that of the pods and belongs to something else; give the group another name", w.Name)
@@ -135,9 +135,15 @@ func (r *reconciler) act(ctx context.Context, g *gang, w *kueue.Workload, a acti
 		if err := r.confirmNoneRuns(ctx, g); err != nil {
 			return err
 		}
+		if elsewhere, err := isHeldElsewhere(w); elsewhere || err != nil {
+			return err // the dispatcher's next record is an event of the Workload
+		}
 		_, err := writes.ApplyStatus(ctx, r.client, w, workload.Released(w, r.now()))
 		return err
 	case drop:
+		if isCopy(w) {
+			return nil // its pods come after it, one by one, and it goes when its manager takes it back
+		}
 		if err := r.confirmNoneRuns(ctx, g); err != nil {
 			return err
 		}
@@ -219,6 +225,9 @@ func ownerOf(pod *corev1.Pod) metav1.OwnerReference {
 // queue makes the Workload of a held gang the one that it should have. It reports whether it
 // was already.
 func (r *reconciler) queue(ctx context.Context, g *gang, w *kueue.Workload) (ready bool, err error) {
+	if isCopy(w) || copyOf(g.job) != "" {
+		return r.take(ctx, g, w)
+	}
 	want, err := r.wanted(ctx, g)
 	switch {
 	case err != nil:

@@ -1,0 +1,59 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/dispatch"
+)
+
+// TestAKindThatMayNotBeReadInAWorkerIsNoReasonToLoseIt: rights that a new version needs come there later than that version here.
+func TestAKindThatMayNotBeReadInAWorkerIsNoReasonToLoseIt(t *testing.T) {
+	s := newShop(t, 1)
+	connection, allowed := s.copies.workers.byName[workerName(0)].connection, false
+	kube := interceptor.NewClient(s.workers[0].(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			if l.GetObjectKind().GroupVersionKind().Kind == "PodList" && !allowed {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no right to list"))
+			}
+			return c.List(ctx, l, opts...)
+		},
+	})
+	jobs, forbidden, err := served(t.Context(), kube, s.copies.workers.kinds)
+	if err != nil || len(jobs) != len(s.copies.workers.kinds)-1 || len(forbidden) != 1 {
+		t.Fatalf("%d kinds are served, and forbidden are %v: %v", len(jobs), forbidden, err)
+	}
+	connection.client, connection.jobs, connection.forbidden, connection.judged = kube, jobs, forbidden, s.clock.Now()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "alone"}}
+	s.queued("pod-alone", pod)
+	s.dispatch("pod-alone")
+	w := &kueue.Workload{}
+	if err := s.manager.Get(t.Context(), client.ObjectKey{Namespace: "team-a", Name: "pod-alone"}, w); err != nil {
+		t.Fatal(err)
+	}
+	if record, err := dispatch.DecodeRecord(w.Annotations[dispatch.Annotation]); err != nil || !strings.Contains(record.Waits, "worker-0 lacks rights") ||
+		!strings.Contains(record.Waits, "no right to list") {
+		t.Errorf("its record is %+v: %v", record, err)
+	}
+	for _, step := range []struct {
+		allowed, want bool
+		after         time.Duration
+	}{{false, false, refusedAgain}, {true, false, 0}, {true, true, refusedAgain}} {
+		allowed = step.allowed
+		s.clock.Step(step.after)
+		if got := s.copies.workers.hasMoreRights(t.Context(), connection); got != step.want {
+			t.Errorf("allowed %t, after %s: it is connected to again: %t", step.allowed, step.after, got)
+		}
+	}
+}
