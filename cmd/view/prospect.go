@@ -19,8 +19,10 @@ func (p *Picture) Prospects() func(given []*kueue.Workload, job *kueue.Workload)
 	if waiting > mostWaitedFor {
 		history = nil
 	}
+	// It is kept for a while, and needs nothing of how it was made.
+	kept := &Picture{Now: p.Now, Queues: p.Queues, Workloads: p.Workloads}
 	return func(given []*kueue.Workload, job *kueue.Workload) *dispatch.Prospect {
-		return p.prospect(history, given, job)
+		return kept.prospect(history, given, job)
 	}
 }
 

@@ -46,7 +46,7 @@ func Add(mgr ctrl.Manager, c Config, kinds []Kind) error {
 	w := &workers{
 		manager: mgr.GetClient(), live: mgr.GetAPIReader(), scheme: mgr.GetScheme(), self: self{origin: c.Origin}, namespace: c.Namespace,
 		clock: clock.RealClock{}, changed: make(chan event.GenericEvent, 1024), connections: make(chan event.GenericEvent, 64),
-		byName: map[string]*worker{}, foresight: c.Foresight,
+		byName: map[string]*worker{}, foresight: c.Foresight, kept: Kept(clock.RealClock{}, c.Foresight.Trim),
 	}
 	d := &dispatcher{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), workers: w, events: mgr.GetEventRecorder("muster-dispatcher"), clock: clock.RealClock{},

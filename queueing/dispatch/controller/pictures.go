@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
@@ -74,7 +75,7 @@ type given struct {
 // newPicture begins to read a worker.
 func newPicture(ctx context.Context, cluster string, of *workers, kube client.Client, config *rest.Config) (*picture, error) {
 	everything, err := cache.New(config, cache.Options{
-		Scheme: kube.Scheme(), Mapper: kube.RESTMapper(), DefaultTransform: of.foresight.Trim, DefaultUnsafeDisableDeepCopy: new(true),
+		Scheme: kube.Scheme(), Mapper: kube.RESTMapper(), DefaultTransform: of.kept, DefaultUnsafeDisableDeepCopy: new(true),
 	})
 	if err != nil {
 		return nil, err
@@ -97,7 +98,7 @@ func (p *picture) open(ctx context.Context, kube client.Client) {
 			p.refused[reflect.TypeOf(list)] = err
 			continue
 		}
-		if err := p.cache.List(ctx, list); err != nil {
+		if err := p.List(ctx, list); err != nil {
 			return // the connection has ended
 		}
 	}
@@ -110,7 +111,7 @@ func (p *picture) open(ctx context.Context, kube client.Client) {
 // look makes the picture if there is none, or it is old.
 func (p *picture) look(ctx context.Context) {
 	now := p.clock.Now()
-	if !p.made.IsZero() && now.Sub(p.made) <= max(freshFor, mostShare*p.took) {
+	if p.isFresh(now) {
 		return
 	}
 	before := p.err
@@ -126,6 +127,19 @@ func (p *picture) look(ctx context.Context) {
 	foreseenClusters.WithLabelValues(p.cluster).Set(known)
 }
 
+func (p *picture) isFresh(now time.Time) bool {
+	return !p.made.IsZero() && now.Sub(p.made) <= max(freshFor, mostShare*p.took)
+}
+
+// drop forgets a picture that is not fresh any more: the next job has another made, and it takes as much memory as what it is made of.
+func (p *picture) drop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.isFresh(p.clock.Now()) {
+		p.foresee, p.made = nil, time.Time{}
+	}
+}
+
 // Get implements client.Reader.
 func (p *picture) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	return p.cache.Get(ctx, key, o, opts...)
@@ -136,7 +150,24 @@ func (p *picture) List(ctx context.Context, list client.ObjectList, opts ...clie
 	if err := p.refused[reflect.TypeOf(list)]; err != nil {
 		return err
 	}
+	if pods, ok := list.(*corev1.PodList); ok {
+		return p.listPods(ctx, pods)
+	}
 	return p.cache.List(ctx, list, opts...)
+}
+
+// listPods lists all pods. They are not kept as such, so that the cache could not.
+func (p *picture) listPods(ctx context.Context, list *corev1.PodList) error {
+	informer, err := p.cache.GetInformer(ctx, &corev1.Pod{})
+	if err != nil {
+		return err
+	}
+	kept := informer.(toolscache.SharedInformer).GetStore().List()
+	list.Items = make([]corev1.Pod, len(kept))
+	for i, o := range kept {
+		list.Items[i] = *o.(*KeptPod).Whole()
+	}
+	return nil
 }
 
 // prospect of a job; nil if nothing can be said.

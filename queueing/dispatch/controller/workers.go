@@ -54,8 +54,9 @@ type workers struct {
 	self      self
 	namespace string
 	clock     clock.WithTicker
-	// foresight makes the pictures of workers.
+	// foresight makes the pictures of workers, of what is kept of their objects.
 	foresight Foresight
+	kept      toolscache.TransformFunc
 	// kinds are those of the jobs that Muster makes in workers; nil where Kueue does.
 	kinds []Kind
 	// status writes the conditions of MultiKueueClusters; nil where Kueue does.
@@ -222,6 +223,7 @@ func (s *workers) ask(ctx context.Context, w *worker) error {
 		}
 		w.connect(c)
 	}
+	w.connection.picture.drop()
 	if err := w.connection.client.List(ctx, &kueue.WorkloadList{}, client.Limit(1)); err != nil {
 		return err
 	}
