@@ -25,6 +25,7 @@ const (
 	reasonConnection = "ClientConnectionFailed"
 	reasonKubeconfig = "BadKubeConfig"
 	reasonInsecure   = "InsecureKubeConfig"
+	reasonProfile    = "MultiKueueClusterProfileFeatureDisabled"
 )
 
 // unusable is what is wrong with the kubeconfig of a worker.
@@ -179,14 +180,20 @@ func (c *checks) judge(ctx context.Context, ac *kueue.AdmissionCheck) (out metav
 	if len(inactive) > 0 {
 		words = append(words, fmt.Sprintf("Inactive clusters: %v", inactive))
 	}
+	note := ""
+	if mode := config.Spec.QuotaManagement; mode != nil && *mode != kueue.QuotaManagementManual {
+		note = fmt.Sprintf("; spec.quotaManagement of MultiKueueConfig %q is %s, which has no effect, as by default in Kueue: set the quota of "+
+			"the ClusterQueues here, and Manual there", config.Name, *mode)
+	}
 	switch {
 	case len(words) == 0:
+		out.Message += note
 		return out, nil
 	case len(missing)+len(inactive) == len(config.Spec.Clusters):
 		out.Status, out.Reason = metav1.ConditionFalse, "NoUsableClusters"
 	default:
 		out.Reason = "SomeActiveClusters"
 	}
-	out.Message = strings.Join(words, ", ")
+	out.Message = strings.Join(words, ", ") + note
 	return out, nil
 }

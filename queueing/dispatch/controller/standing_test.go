@@ -10,13 +10,48 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/dispatch"
 )
+
+// TestWhatKueueHasTurnedOffIsTold on the object that asks for it: its gates of ClusterProfiles and of automated quota are alpha.
+func TestWhatKueueHasTurnedOffIsTold(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := kueue.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	profile := &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: "west"}}
+	profile.Spec.ClusterSource.ClusterProfileRef = &kueue.ClusterProfileReference{Name: "fleet-west"}
+	profile.Status.Conditions = []metav1.Condition{{Type: kueue.MultiKueueClusterActive, Status: metav1.ConditionTrue}}
+	config := &kueue.MultiKueueConfig{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
+	config.Spec.Clusters = []string{"west"}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(profile, config).Build()
+	_, err := (&workers{manager: c, status: c}).kubeconfig(t.Context(), "west")
+	var u *unusable
+	if !errors.As(err, &u) || u.reason != "MultiKueueClusterProfileFeatureDisabled" ||
+		!strings.Contains(err.Error(), `clusterProfileRef is "fleet-west"`) {
+		t.Errorf("a MultiKueueCluster with a ClusterProfile says %v", err)
+	}
+	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}}
+	ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "MultiKueueConfig", Name: "all"}
+	for _, mode := range []kueue.MultiKueueConfigQuotaManagementMode{kueue.QuotaManagementManual, kueue.QuotaManagementAutomated} {
+		told := mode == kueue.QuotaManagementAutomated
+		config.Spec.QuotaManagement = &mode
+		if err := c.Update(t.Context(), config, &client.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		condition, err := (&checks{c}).judge(t.Context(), ac)
+		if err != nil || condition.Status != metav1.ConditionTrue || strings.Contains(condition.Message, "is Automated, which has no effect") != told {
+			t.Errorf("with %s the check says %+v: %v", mode, condition, err)
+		}
+	}
+}
 
 // TestAKindThatMayNotBeReadInAWorkerIsNoReasonToLoseIt: rights that a new version needs come there later than that version here.
 func TestAKindThatMayNotBeReadInAWorkerIsNoReasonToLoseIt(t *testing.T) {
@@ -42,8 +77,8 @@ func TestAKindThatMayNotBeReadInAWorkerIsNoReasonToLoseIt(t *testing.T) {
 	if err := s.manager.Get(t.Context(), client.ObjectKey{Namespace: "team-a", Name: "pod-alone"}, w); err != nil {
 		t.Fatal(err)
 	}
-	if record, err := dispatch.DecodeRecord(w.Annotations[dispatch.Annotation]); err != nil || !strings.Contains(record.Waits, "worker-0 lacks rights") ||
-		!strings.Contains(record.Waits, "no right to list") {
+	record, err := dispatch.DecodeRecord(w.Annotations[dispatch.Annotation])
+	if err != nil || !strings.Contains(record.Waits, "worker-0 lacks rights") || !strings.Contains(record.Waits, "no right to list") {
 		t.Errorf("its record is %+v: %v", record, err)
 	}
 	for _, step := range []struct {
