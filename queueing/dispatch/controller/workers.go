@@ -110,6 +110,7 @@ type connection struct {
 	// picture of what the worker would do with jobs.
 	picture *picture
 	shown   shown
+	watched watched
 	// made are copies that the caches may not show yet, left are those that nothing there holds any more.
 	made, left expected
 }
@@ -232,6 +233,10 @@ func (s *workers) ask(ctx context.Context, w *worker) error {
 	}
 	if !w.connection.cache.WaitForCacheSync(ctx) {
 		return errors.New("its caches are not filled yet")
+	}
+	if err := s.stalled(ctx, w.connection); err != nil {
+		w.connection.kubeconfig = nil // another connection is made the next time
+		return err
 	}
 	return nil
 }
