@@ -243,3 +243,21 @@ func TestTheSampleFileSaysWhatHoldsAnyway(t *testing.T) {
 		t.Errorf("with all of it the clouds are %+v", o.Clouds)
 	}
 }
+
+// TestMetricsOfOtherCommandsAreOpenOnLoopbackOnly, too.
+func TestMetricsOfOtherCommandsAreOpenOnLoopbackOnly(t *testing.T) {
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	const text = "{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], contexts: [{name: c, context: {cluster: c}}], current-context: c}"
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for address, secure := range map[string]bool{":8080": true, "10.0.0.1:8080": true, "127.0.0.1:8080": false, "[::1]:8080": false} {
+		b, err := newBeside(Options{Kubeconfig: kubeconfig, MetricsAddress: address}, "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := b.options.Metrics; m.BindAddress != address || m.SecureServing != secure || (m.FilterProvider != nil) != secure {
+			t.Errorf("at %s metrics are served as %+v, want secure: %v", address, m, secure)
+		}
+	}
+}

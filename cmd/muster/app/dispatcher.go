@@ -7,18 +7,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/klog/v2/textlogger"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/muster-dev/muster/cmd/muster/health"
 	"github.com/muster-dev/muster/cmd/muster/stream"
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/deploy"
@@ -77,7 +70,7 @@ Where a job has been is in the annotation ` + dispatch.Annotation + ` of its Wor
 	f.BoolVar(&o.LeaderElect, "leader-elect", true, "act only while holding the Lease "+dispatcherLease+" of --namespace; turn it off only if "+
 		"exactly one process runs")
 	f.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long a silent leader keeps the lease, in whole seconds")
-	f.StringVar(&o.MetricsAddress, "metrics-bind-address", "0", "address that serves /metrics; 0 serves none")
+	f.StringVar(&o.MetricsAddress, "metrics-bind-address", "0", "address that serves /metrics; 0 serves none. "+metricsBeyond)
 	f.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "address that serves /healthz and /readyz; 0 serves none")
 	if err := cmd.MarkFlagFilename("kubeconfig"); err != nil {
 		panic(err) // the flag is defined above
@@ -155,36 +148,15 @@ func foresight() dispatchcontroller.Foresight {
 
 // serveDispatcher dispatches until ctx is done.
 func serveDispatcher(ctx context.Context, o Options, d dispatchcontroller.Config) error {
-	ctrl.SetLogger(textlogger.NewLogger(textlogger.NewConfig()))
-	config, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
-	if err != nil {
-		return fmt.Errorf("finding the manager's cluster (set --kubeconfig if outside of it): %w", err)
-	}
-	config.QPS = -1
-	scheme, err := NewScheme()
+	b, err := newBeside(o, d.Namespace, dispatcherLease)
 	if err != nil {
 		return err
 	}
-	options := ctrl.Options{
-		Scheme: scheme, Cache: cache.Options{DefaultTransform: trim}, HealthProbeBindAddress: o.HealthAddress,
-		Metrics: metricsserver.Options{BindAddress: o.MetricsAddress},
-	}
-	ready := healthz.Ping
-	if o.LeaderElect {
-		lead, err := newLeader(rest.CopyConfig(config), d.Namespace, dispatcherLease, o.LeaseDuration)
-		if err != nil {
-			return err
-		}
-		config.Wrap(lead.guard)
-		config.Dial = lead.dial
-		ready = lead.ready
-		lead.lead(&options, o.LeaseDuration)
-	}
-	options.NewClient = stream.NewClient
-	if options.Cache.NewInformer, err = stream.Informers(config); err != nil {
+	b.options.NewClient = stream.NewClient
+	if b.options.Cache.NewInformer, err = stream.Informers(b.config); err != nil {
 		return err
 	}
-	mgr, err := ctrl.NewManager(config, options)
+	mgr, err := ctrl.NewManager(b.config, b.options)
 	if err != nil {
 		return err
 	}
@@ -193,12 +165,7 @@ func serveDispatcher(ctx context.Context, o Options, d dispatchcontroller.Config
 	if err := dispatchcontroller.Add(mgr, d, delegable()); err != nil {
 		return err
 	}
-	for name, check := range map[string]healthz.Checker{"leader": ready, "caches": health.Synced(mgr.GetCache().WaitForCacheSync)} {
-		if err := mgr.AddReadyzCheck(name, check); err != nil {
-			return err
-		}
-	}
-	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+	if err := b.addProbes(mgr); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)

@@ -6,18 +6,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/klog/v2/textlogger"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/muster-dev/muster/cmd/muster/configuration"
 	"github.com/muster-dev/muster/cmd/muster/externalgrpc"
-	"github.com/muster-dev/muster/cmd/muster/health"
 	"github.com/muster-dev/muster/deploy"
 )
 
@@ -62,7 +55,7 @@ launches and terminates no machine of these by itself.`,
 	f.BoolVar(&o.LeaderElect, "leader-elect", true, "serve only while holding the Lease "+externalLease+" of --namespace; turn it off only if "+
 		"exactly one process runs")
 	f.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long a silent leader keeps the lease, in whole seconds")
-	f.StringVar(&o.MetricsAddress, "metrics-bind-address", "0", "address that serves /metrics; 0 serves none")
+	f.StringVar(&o.MetricsAddress, "metrics-bind-address", "0", "address that serves /metrics; 0 serves none. "+metricsBeyond)
 	f.StringVar(&o.HealthAddress, "health-probe-bind-address", "127.0.0.1:8085", "address that serves /healthz and /readyz; 0 serves none")
 	f.StringVar(&e.Address, "address", "127.0.0.1:8086", "address that serves cluster-autoscalers; one that is no loopback address needs certificates")
 	f.StringVar(&e.Cert, "cert", "", "file of the server's certificate, reloaded on change")
@@ -75,32 +68,12 @@ launches and terminates no machine of these by itself.`,
 
 // serveAutoscalers serves until ctx is done.
 func serveAutoscalers(ctx context.Context, o Options, e externalgrpc.Options) error {
-	ctrl.SetLogger(textlogger.NewLogger(textlogger.NewConfig()))
-	config, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
-	if err != nil {
-		return fmt.Errorf("finding the cluster (set --kubeconfig if outside of it): %w", err)
-	}
-	config.QPS = -1
-	scheme, err := NewScheme()
+	b, err := newBeside(o, o.Namespace, externalLease)
 	if err != nil {
 		return err
 	}
-	options := ctrl.Options{
-		Scheme: scheme, Cache: cache.Options{DefaultTransform: trim}, HealthProbeBindAddress: o.HealthAddress,
-		Metrics: metricsserver.Options{BindAddress: o.MetricsAddress},
-	}
-	ready := healthz.Ping
-	if o.LeaderElect {
-		lead, err := newLeader(rest.CopyConfig(config), o.Namespace, externalLease, o.LeaseDuration)
-		if err != nil {
-			return err
-		}
-		config.Wrap(lead.guard)
-		config.Dial = lead.dial
-		o.mayAct, ready = lead.mayAct, lead.ready
-		lead.lead(&options, o.LeaseDuration)
-	}
-	mgr, err := ctrl.NewManager(config, options)
+	o.mayAct = b.mayAct
+	mgr, err := ctrl.NewManager(b.config, b.options)
 	if err != nil {
 		return err
 	}
@@ -114,12 +87,7 @@ func serveAutoscalers(ctx context.Context, o Options, e externalgrpc.Options) er
 			return err
 		}
 	}
-	for name, check := range map[string]healthz.Checker{"leader": ready, "caches": health.Synced(mgr.GetCache().WaitForCacheSync)} {
-		if err := mgr.AddReadyzCheck(name, check); err != nil {
-			return err
-		}
-	}
-	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+	if err := b.addProbes(mgr); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
