@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -25,7 +26,7 @@ the chance that a launch of one and of eight machines succeeds, the last failed 
 and the backoff after it, and problems that need a person.`,
 		Example: `  kubectl muster capacity -o wide
   kubectl muster capacity --watch`,
-		Args: cobra.NoArgs,
+		Args: arguments.None,
 		RunE: func(command *cobra.Command, _ []string) error { return o.answer(command, o.capacity) },
 	}
 	o.addOutput(command)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/cmd/view"
 )
 
@@ -24,7 +25,7 @@ kubectl muster explain tells.`,
 		Example: `  kubectl muster clusters
   kubectl muster clusters --watch
   kubectl muster clusters -o json | jq -r '.[] | select(.active | not) | .cluster'`,
-		Args: cobra.NoArgs,
+		Args: arguments.None,
 		RunE: func(command *cobra.Command, _ []string) error { return o.answer(command, o.clusters) },
 	}
 	o.addOutput(command)

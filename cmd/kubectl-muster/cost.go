@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/cmd/view"
 )
 
@@ -46,7 +47,7 @@ they have a budget of the same policy and name.`,
 		Example: `  kubectl muster cost
   kubectl muster cost --watch
   kubectl muster cost -o json | jq -r '.tenants[] | [.namespace, .queue, .usdPerHour] | @tsv'`,
-		Args: cobra.NoArgs,
+		Args: arguments.None,
 		RunE: func(command *cobra.Command, _ []string) error { return o.answer(command, o.cost) },
 	}
 	o.addOutput(command)

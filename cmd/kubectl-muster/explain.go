@@ -94,7 +94,7 @@ there.`,
   kubectl muster explain job/train -o json | jq .unblock`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || len(args) > 2 {
-				return fmt.Errorf("%d arguments do not name an object: use for example job/train", len(args))
+				return fmt.Errorf("name one object, for example job/train, and not %d", len(args))
 			}
 			return nil
 		},

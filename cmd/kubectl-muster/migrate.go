@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/cmd/kubectl-muster/removal"
 )
 
@@ -28,7 +29,7 @@ step looks at what there is. What going back needs is kept in a Secret in Muster
 
   # And back
   kubectl muster migrate --back`,
-		Args: cobra.NoArgs,
+		Args: arguments.None,
 		RunE: func(command *cobra.Command, _ []string) error {
 			kube, _, err := o.connect()
 			if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +13,47 @@ import (
 
 	"github.com/muster-dev/muster/cmd/view"
 )
+
+// queueAnswer is the queues, and what waits beside them.
+type queueAnswer struct {
+	queueLines
+	beside []string
+}
+
+// MarshalJSON writes the lines alone.
+func (a queueAnswer) MarshalJSON() ([]byte, error) { return json.Marshal(a.queueLines) }
+
+func (a queueAnswer) print(p *printer) error {
+	if err := a.queueLines.print(p); err != nil {
+		return err
+	}
+	for _, sentence := range a.beside {
+		fmt.Fprintln(p.out, sentence)
+	}
+	return nil
+}
+
+func besideQueues(checked, refused []string) (out []string) {
+	tell := func(names []string, one, several string) {
+		if n := len(names); n > 0 {
+			what := "1 workload " + one
+			if n > 1 {
+				what = fmt.Sprintf("%d workloads %s", n, several)
+			}
+			more := ""
+			if n > mostNamed {
+				names, more = names[:mostNamed], ", ..."
+			}
+			out = append(out, fmt.Sprintf("%s: %s%s", what, strings.Join(names, ", "), more))
+		}
+	}
+	tell(checked, "has quota and waits for admission checks, such as for machines", "have quota and wait for admission checks, such as for machines")
+	tell(refused, "is in no queue: kubectl muster explain says why", "are in no queue: kubectl muster explain says why")
+	return out
+}
+
+// mostNamed is how many workloads are named that are in no line.
+const mostNamed = 5
 
 // queueLines are the pending Workloads by ClusterQueue, in queue order.
 type queueLines []view.QueueLine
@@ -24,7 +66,8 @@ func newQueueCommand(o *options) *cobra.Command {
 considered, and what each waits for. A job without a position is next: nothing holds it
 but Muster's next step. Where jobs run in other clusters (MultiKueue), those that have their
 quota here and wait for a cluster come first, without a position; -o wide tells what each
-cluster has said.`,
+cluster has said. Below are the jobs that wait and are in no line: those that have quota and
+wait for machines or another admission check, and those that no queue takes as they are.`,
 		Example: `  kubectl muster queue
   kubectl muster queue research --watch
   kubectl muster queue -o json | jq -r '.[] | select(.reason == "WaitingForCapacity") | .name'`,
@@ -53,7 +96,7 @@ func (o *options) queue(ctx context.Context, names []string) (answer, error) {
 	if len(names) > 0 && !slices.Contains(p.QueueNames(), names[0]) {
 		return nil, fmt.Errorf("ClusterQueue %q does not exist; those that do: %s", names[0], cmp.Or(strings.Join(p.QueueNames(), ", "), "none"))
 	}
-	return queueLines(p.Lines(names...)), nil
+	return queueAnswer{p.Lines(names...), besideQueues(p.NotInLine(names...))}, nil
 }
 
 func (l queueLines) print(p *printer) error {

@@ -7,6 +7,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/utils/clock"
 
+	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/cmd/version"
 )
 
@@ -58,7 +59,7 @@ as fair sharing change the order.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		// A command that runs has its arguments checked: a mistyped name is an error, not a page of help.
-		Args: cobra.NoArgs,
+		Args: arguments.Of,
 		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },
 	}
 	o.config.AddFlags(root.PersistentFlags())

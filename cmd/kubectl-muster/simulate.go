@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/text"
@@ -84,7 +85,7 @@ after failed attempts are over, and pods in a lost zone keep running.`,
   # Which pending workloads would start with one more group, and which not without a zone?
   kubectl muster simulate --add-group spot.yaml
   kubectl muster simulate --without-zone us-east-1a`,
-		Args: cobra.NoArgs,
+		Args: arguments.None,
 		RunE: func(command *cobra.Command, _ []string) error { return o.simulate(command, q) },
 	}
 	flags := command.Flags()

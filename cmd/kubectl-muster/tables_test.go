@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,6 +40,33 @@ func TestQueuesAreListedInTheirOrder(t *testing.T) {
 		"team 2 default workload/paused 0 60m waits for machines at 2026-11-20T12:03:00Z (in 3m) dry\nteam 3 default workload/late 0 5m waits for quota")
 	if got := told(t, queueLines(p.Lines("aside"))); got != "No workload is pending.\n" {
 		t.Errorf("of the empty queue: %s", got)
+	}
+}
+
+// TestJobsBesideTheQueuesAreNamed: those that have quota and no machines yet are pending for their users.
+func TestJobsBesideTheQueuesAreNamed(t *testing.T) {
+	p := pictureOf(nil, flavor("h100"), team("team", nil, "h100=64"), team("other", nil, "h100=64"),
+		reserved("launching", "team", 2, func(w *kueue.Workload) {
+			w.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "machines", State: kueue.CheckStatePending}}
+		}),
+		running("runs", "team", 2, nil), waiting("lost", 1, func(w *kueue.Workload) { w.Spec.QueueName = "nowhere" }))
+	for name, want := range map[string]string{
+		"": "No workload is pending.\n1 workload has quota and waits for admission checks, such as for machines: default workload/launching\n" +
+			"1 workload is in no queue: kubectl muster explain says why: default workload/lost\n",
+		"team":  "No workload is pending.\n1 workload has quota and waits for admission checks, such as for machines: default workload/launching\n",
+		"other": "No workload is pending.\n",
+	} {
+		var names []string
+		if name != "" {
+			names = []string{name}
+		}
+		a := queueAnswer{p.Lines(names...), besideQueues(p.NotInLine(names...))}
+		if got := told(t, a); got != want {
+			t.Errorf("of queue %q: %s, want %s", name, got, want)
+		}
+		if text, err := json.Marshal(a); err != nil || string(text) != "[]" {
+			t.Errorf("as JSON: %s (%v)", text, err)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/cmd/kubectl-muster/removal"
 	"github.com/muster-dev/muster/cmd/muster/configuration"
 	"github.com/muster-dev/muster/deploy"
@@ -29,7 +30,7 @@ interrupted and run again. Machines stay; in a cloud they keep their tags.`,
   # Keep the queues in a file, then take Muster out, and start what waits
   kubectl get clusterqueues,cohorts,resourceflavors,localqueues -A -o yaml > queues.yaml
   kubectl muster uninstall --apply --waiting=release`,
-		Args: cobra.NoArgs,
+		Args: arguments.None,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if check == apply {
 				return errors.New("choose one of --check, which shows what would be done, and --apply, which does it")

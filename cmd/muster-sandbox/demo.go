@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/cmd/muster/app"
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/kwok/demo"
@@ -50,7 +51,7 @@ code is 0 only if all were kept.`,
 
   # Look around afterwards
   muster-sandbox demo --keep`,
-		Args: cobra.NoArgs,
+		Args: arguments.None,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if !slices.Contains(demoClouds, cloud) {
 				return fmt.Errorf("--cloud=%q: use one of %s", cloud, strings.Join(demoClouds, ", "))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/kwok/cluster"
 )
 
@@ -22,7 +23,7 @@ next start.`,
 
   # At once
   muster-sandbox down --timeout 0`,
-		Args: cobra.NoArgs,
+		Args: arguments.None,
 		RunE: func(command *cobra.Command, _ []string) error {
 			registry, err := cluster.DefaultRegistry()
 			if err != nil {

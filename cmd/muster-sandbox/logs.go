@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/kwok/cluster"
 )
 
@@ -24,7 +25,7 @@ func newLogsCommand(o *options) *cobra.Command {
 continues in the same log.`,
 		Example: `  muster-sandbox logs muster
   muster-sandbox logs -f kube-scheduler`,
-		Args: cobra.ExactArgs(1),
+		Args: arguments.These("the name of a component, as `muster-sandbox status` lists them,"),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/kwok/cluster"
 )
 
@@ -39,7 +40,7 @@ $` + cluster.HomeVariable + ` names.`,
 		// Lets --name stand before kubectl, whose own flags begin after its name.
 		TraverseChildren: true,
 		// A command that runs has its arguments checked: a mistyped name is an error, not a page of help.
-		Args: cobra.NoArgs,
+		Args: arguments.Of,
 		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },
 	}
 	name := os.Getenv(nameVariable)

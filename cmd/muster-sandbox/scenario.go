@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/cmd/muster/app"
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/kwok/scenario"
@@ -49,7 +50,7 @@ first look.`,
 
   # Run it, ten times as fast
   muster-sandbox scenario run mine.yaml --speed 10 --report out`,
-		Args: cobra.NoArgs,
+		Args: arguments.Of,
 		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },
 	}
 	command.AddCommand(newScenarioRunCommand(o), newScenarioCheckCommand(), newScenarioCompareCommand(), newScenarioListCommand(),
@@ -76,7 +77,7 @@ until then.`,
   muster-sandbox scenario run thousand-jobs-small --speed 10 --report with
   muster-sandbox scenario run thousand-jobs-small --speed 10 --report without --admitter none
   muster-sandbox scenario compare without/report.json with/report.json`,
-		Args:              cobra.ExactArgs(1),
+		Args:              arguments.These("a file, or the name of a scenario in the library"),
 		ValidArgsFunction: completeScenarios,
 		RunE:              func(command *cobra.Command, args []string) error { return r.run(command, args[0]) },
 	}
@@ -269,7 +270,7 @@ Errors that only the API server finds, such as in the fields of objects, are rep
 ` + "`muster-sandbox scenario run`" + ` before the first Job is submitted.`,
 		Example: `  muster-sandbox scenario check mine.yaml
   muster-sandbox scenario check thousand-jobs`,
-		Args:              cobra.ExactArgs(1),
+		Args:              arguments.These("a file, or the name of a scenario in the library"),
 		ValidArgsFunction: completeScenarios,
 		RunE: func(command *cobra.Command, args []string) error {
 			s, _, err := readScenario(args[0])
@@ -287,7 +288,7 @@ func newScenarioCompareCommand() *cobra.Command {
 		Use:     "compare A.json B.json",
 		Short:   "Compare two reports",
 		Example: `  muster-sandbox scenario compare without/report.json with/report.json`,
-		Args:    cobra.ExactArgs(2),
+		Args:    arguments.These("one report", "another"),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 1 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
@@ -315,7 +316,7 @@ func newScenarioListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the scenarios of the library",
-		Args:  cobra.NoArgs,
+		Args:  arguments.None,
 		RunE: func(command *cobra.Command, _ []string) error {
 			table := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 3, ' ', 0)
 			fmt.Fprintln(table, "NAME\tJOBS\tBOUND\tWHAT")
@@ -338,7 +339,7 @@ func newScenarioShowCommand() *cobra.Command {
 		Long:  `Print a scenario of the library, to start your own from.`,
 		Example: `  muster-sandbox scenario show thousand-jobs > mine.yaml
   muster-sandbox scenario run mine.yaml`,
-		Args: cobra.ExactArgs(1),
+		Args: arguments.These("the name of a scenario in the library"),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp

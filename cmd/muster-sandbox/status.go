@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/kwok/cluster"
 )
 
@@ -29,7 +30,7 @@ The exit code is 1 if the sandbox is not running or a component is not ready.`,
 		Example: `  muster-sandbox status
   muster-sandbox status --all
   muster-sandbox status --name lab --json`,
-		Args: cobra.NoArgs,
+		Args: arguments.None,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if all {
 				return listAll(command.OutOrStdout())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/cmd/muster/app"
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/kwok/cluster"
@@ -69,7 +70,7 @@ cache folder, or in the folder that $` + operators.HomeVariable + ` names.
 
   # Only an API server, for tests of controllers
   muster-sandbox up --only etcd,kube-apiserver --kubeconfig /tmp/lab.yaml`,
-		Args: cobra.NoArgs,
+		Args: arguments.None,
 		RunE: func(command *cobra.Command, _ []string) error {
 			config.Name = o.name
 			switch {

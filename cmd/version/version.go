@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/muster-dev/muster/cmd/arguments"
 )
 
 // release is set by the linker, to the tag that a release is built from:
@@ -71,7 +73,7 @@ func AddTo(cmd *cobra.Command) {
 	cmd.AddCommand(&cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Args:  arguments.None,
 		Run:   func(*cobra.Command, []string) { tell() },
 	})
 }

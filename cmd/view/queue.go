@@ -7,6 +7,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/lifecycle"
@@ -76,6 +77,30 @@ func (p *Picture) Lines(names ...string) []QueueLine {
 		}
 	}
 	return out
+}
+
+// NotInLine returns Workloads that wait and have no line: those with quota that wait for their admission checks, such as for
+// machines, and, of all ClusterQueues together, those that no queue takes as they are.
+func (p *Picture) NotInLine(names ...string) (checked, refused []string) {
+	inLine := map[types.NamespacedName]bool{}
+	for _, l := range p.Lines() {
+		inLine[types.NamespacedName{Namespace: l.Namespace, Name: l.Workload}] = true
+	}
+	for _, w := range p.Workloads {
+		name := w.Namespace + " " + nameOf(w)
+		switch {
+		case inLine[workload.KeyOf(w)] || workload.IsFinished(w) || !workload.IsActive(w):
+		case workload.HasQuota(w):
+			if cq := string(w.Status.Admission.ClusterQueue); !workload.IsAdmitted(w) && (len(names) == 0 || slices.Contains(names, cq)) {
+				checked = append(checked, name)
+			}
+		case len(names) == 0:
+			refused = append(refused, name)
+		}
+	}
+	slices.Sort(checked)
+	slices.Sort(refused)
+	return checked, refused
 }
 
 // haveTheirTurn returns the Workloads of a ClusterQueue that the next step reserves quota for.

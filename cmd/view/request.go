@@ -30,8 +30,10 @@ func (p *Picture) ExplainRequest(r *provreq.ProvisioningRequest) *Explanation {
 	e, ok := p.machines.Request(r.UID)
 	switch told := apimeta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned); {
 	case !p.served.Serves(r):
-		out.Summary = fmt.Sprintf("is not served by this Muster: its class is %s, its processorInstance %q", r.Spec.ProvisioningClassName,
-			r.Spec.Parameters[transaction.ParamProcessor])
+		out.Summary = "is not served by this Muster: its class is " + r.Spec.ProvisioningClassName
+		if instance := r.Spec.Parameters[transaction.ParamProcessor]; instance != "" {
+			out.Summary += fmt.Sprintf(", its parameter %s %q", transaction.ParamProcessor, instance)
+		}
 		out.Unblock = []string{fmt.Sprintf("run a provisioner for it, or create a request of one of the classes %s",
 			strings.Join(transaction.KnownClasses, ", "))}
 	case !ok:

@@ -35,7 +35,7 @@ var columns = map[string][]apiextensions.CustomResourceColumnDefinition{
 		condition("Accepted"),
 		condition("Provisioned"),
 		{Name: "Reason", Type: "string", JSONPath: `.status.conditions[?(@.type=="Provisioned")].reason`},
-		condition("Failed"),
+		{Name: "Failed", Type: "string", JSONPath: `.status.conditions[?(@.type=="Failed")].reason`},
 		{Name: "Booking-Over", Type: "string", JSONPath: `.status.conditions[?(@.type=="BookingExpired")].reason`},
 		{Name: "Message", Type: "string", JSONPath: `.status.conditions[?(@.type=="Provisioned")].message`, Priority: 1},
 	},

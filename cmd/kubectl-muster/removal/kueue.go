@@ -97,7 +97,7 @@ func (m *Migration) Check(ctx context.Context) error {
 	if err := m.survey(ctx); err != nil {
 		return err
 	}
-	return m.plan(ctx, m.away())
+	return m.plan(ctx, m.away(), "Nothing is left to do: there is no Kueue in the way of Muster's queues.")
 }
 
 // Apply takes Kueue out. It may be called again after an error, and after Back.

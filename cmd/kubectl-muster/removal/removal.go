@@ -88,14 +88,15 @@ func (r *Removal) Check(ctx context.Context) error {
 	if err := r.begin(ctx); err != nil {
 		return err
 	}
-	if err := r.plan(ctx, r.steps()); err != nil {
+	if err := r.plan(ctx, r.steps(), "Nothing is left to do: nothing of Muster is in the cluster."); err != nil {
 		return err
 	}
 	return r.remarks(ctx)
 }
 
-// plan prints what is left to do of steps.
-func (r *Removal) plan(ctx context.Context, steps []step) error {
+// plan prints what is left to do of steps, or that sentence if it is nothing.
+func (r *Removal) plan(ctx context.Context, steps []step, nothing string) error {
+	left := 0
 	for i, s := range steps {
 		items, err := s.find(ctx)
 		if err != nil {
@@ -105,6 +106,10 @@ func (r *Removal) plan(ctx context.Context, steps []step) error {
 		for _, it := range items {
 			fmt.Fprintln(r.Out, "   -", it.what)
 		}
+		left += len(items)
+	}
+	if left == 0 {
+		fmt.Fprintln(r.Out, nothing)
 	}
 	return nil
 }

@@ -23,6 +23,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/cmd/guard"
 	"github.com/muster-dev/muster/cmd/muster-dashboard/page"
 	"github.com/muster-dev/muster/cmd/muster-dashboard/watch"
@@ -70,7 +71,7 @@ Requests must name the host by IP address, as localhost, or by a name in --allow
 
   # In a cluster, behind a proxy that passes on the tokens of its users
   muster-dashboard --listen :8090 --allowed-hosts muster-dashboard.muster-system.svc,queues.example.com`,
-		Args:          cobra.NoArgs,
+		Args:          arguments.None,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {

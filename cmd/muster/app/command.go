@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/cmd/guard"
 	"github.com/muster-dev/muster/cmd/muster/configuration"
 	"github.com/muster-dev/muster/cmd/muster/webhook"
@@ -104,7 +105,7 @@ It manages the cluster of --kubeconfig, or the one it runs in. It has to authent
 
   # Only as a queue controller, on fixed nodes or beside a cluster-autoscaler; with Kueue's configuration file
   muster --provisioning=false --config controller_manager_config.yaml`,
-		Args:          cobra.NoArgs,
+		Args:          arguments.Of,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {

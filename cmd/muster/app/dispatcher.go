@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/cmd/muster/stream"
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/deploy"
@@ -57,7 +58,7 @@ Where a job has been is in the annotation ` + dispatch.Annotation + ` of its Wor
 
   # Rights in each worker, for the account of its kubeconfig
   muster dispatcher manifests --worker | kubectl --context worker apply --server-side -f -`,
-		Args: cobra.NoArgs,
+		Args: arguments.Of,
 		RunE: func(*cobra.Command, []string) error { return serveDispatcher(ctrl.SetupSignalHandler(), o, d) },
 	}
 	f := cmd.Flags()
@@ -91,7 +92,7 @@ func newDispatcherManifestsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "manifests",
 		Short: "Print what muster dispatcher needs in the manager's cluster, or in a worker: a service account and its rights",
-		Args:  cobra.NoArgs,
+		Args:  arguments.None,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text := deploy.Dispatcher
 			switch {

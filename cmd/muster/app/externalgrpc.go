@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/cmd/muster/configuration"
 	"github.com/muster-dev/muster/cmd/muster/externalgrpc"
 	"github.com/muster-dev/muster/deploy"
@@ -33,7 +34,7 @@ launches and terminates no machine of these by itself.`,
 
   # On the network, for an autoscaler with a certificate that ca.crt has signed
   muster externalgrpc --config muster.yaml --address :8086 --cert tls.crt --key-cert tls.key --ca-cert ca.crt`,
-		Args: cobra.NoArgs,
+		Args: arguments.None,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := e.Validate(); err != nil {
 				return err

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/cmd/muster/configuration"
 	"github.com/muster-dev/muster/deploy"
 	jobkinds "github.com/muster-dev/muster/queueing/jobs/kinds"
@@ -37,7 +38,7 @@ func newManifestsCommand() *cobra.Command {
 
   # For Kubernetes 1.33 to 1.35, which have no mutating admission policies: muster --webhook-bind-address=:9443 does what they would do
   muster manifests --kube-version 1.33 --webhook | kubectl apply --server-side -f -`,
-		Args: cobra.NoArgs,
+		Args: arguments.None,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.validate(); err != nil {
 				return err
