@@ -111,6 +111,16 @@ func (d *Domains) Levels() (keys []string) {
 	return keys
 }
 
+// Slice is the coarsest layer of which a podSet of count pods has several domains; ok is false without.
+func (d *Domains) Slice(count int) (l Layer, ok bool) {
+	for _, l := range d.Layers {
+		if l.Size < count {
+			return l, true
+		}
+	}
+	return l, false
+}
+
 // Common are the node labels on which all nodes of the podSet of count pods must agree.
 func (d *Domains) Common(count int) (keys []string) {
 	for _, l := range d.Layers {

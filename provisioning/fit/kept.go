@@ -22,6 +22,18 @@ func (p *Pod) Again(count int, labels map[string]string) *Pod {
 	return out
 }
 
+// Slices is the pod where count of them are left, which are whole slices: each is within a domain as before.
+func (p *Pod) Slices(count int, labels map[string]string) *Pod {
+	out := p.Kept(count, labels)
+	out.PerNode = min(p.PerNode, count)
+	for _, l := range p.Layers {
+		if l.Size <= count {
+			out.Layers = append(out.Layers, l)
+		}
+	}
+	return out
+}
+
 // IsBound reports whether annotations say within which domains the pods must be.
 func (p *Pod) IsBound() bool { return len(p.Layers) > 0 || p.PerNode > 1 }
 

@@ -174,6 +174,16 @@ func (ps PodSet) Again(namespace string, objects fit.Objects, count int, labels 
 	return ps
 }
 
+// Slices is the podSet with that many of its pods, which are whole slices.
+func (ps PodSet) Slices(namespace string, objects fit.Objects, count int, labels map[string]string) PodSet {
+	pod, refusal := ps.Read(namespace, objects)
+	ps.Count, ps.refusal = count, refusal
+	if pod != nil {
+		ps.Pod = pod.Slices(count, labels)
+	}
+	return ps
+}
+
 // Levels are the node labels of the domains that pods of the gang must be within.
 func (g *Gang) Levels(p *Policy) (levels []string) {
 	if p.Topology != "" {

@@ -42,7 +42,7 @@ func remaining(r *Request, s *planner.Snapshot) (rest state.Gang, came int) {
 	rest.PodSets = nil
 	for i := range r.Gang.PodSets {
 		if left[i] > 0 {
-			rest.PodSets = append(rest.PodSets, r.Gang.PodSets[i].Kept(r.Gang.Namespace, s.Objects, left[i], together.labels(i)))
+			rest.PodSets = append(rest.PodSets, together.left(&r.Gang.PodSets[i], i, left[i], r.Gang.Namespace, s.Objects)...)
 		}
 	}
 	return rest, came
@@ -88,6 +88,8 @@ type together struct {
 	domains  []fit.Domains
 	counts   []int
 	oneGroup bool
+	// came are how many pods of each podSet of slices have come to each domain of these.
+	came []map[string]int
 }
 
 func newTogether(r *Request) *together {
@@ -102,7 +104,7 @@ func newTogether(r *Request) *together {
 		ps := &r.Gang.PodSets[i]
 		domains, _ := fit.DomainsOf(ps.Template, ps.Count)
 		t.podSets, t.domains = append(t.podSets, map[string]string{}), append(t.domains, domains)
-		t.counts = append(t.counts, ps.Count)
+		t.counts, t.came = append(t.counts, ps.Count), append(t.came, map[string]int{})
 	}
 	return t
 }
@@ -128,6 +130,9 @@ func (t *together) add(n *state.Node, podSet int) {
 		agree(t.podSets[podSet], v1alpha1.NodeGroupLabel, n.Group)
 	}
 	d := &t.domains[podSet]
+	if slice, ok := d.Slice(t.counts[podSet]); ok {
+		t.came[podSet][n.Labels[slice.Level]]++
+	}
 	for i := range t.domains {
 		if i == podSet || d.Group != "" && t.domains[i].Group == d.Group {
 			for _, key := range d.Common(t.counts[podSet]) {
@@ -135,6 +140,27 @@ func (t *together) add(n *state.Node, podSet int) {
 			}
 		}
 	}
+}
+
+// left are the pods of a podSet that are left, so many. Those of slices of which some have come are kept to the domains of these.
+func (t *together) left(ps *state.PodSet, i, count int, namespace string, objects fit.Objects) (out []state.PodSet) {
+	labels := t.labels(i)
+	slice, ok := t.domains[i].Slice(t.counts[i])
+	if !ok {
+		return []state.PodSet{ps.Kept(namespace, objects, count, labels)}
+	}
+	for _, domain := range slices.Sorted(maps.Keys(t.came[i])) {
+		if lacks := min(count, (slice.Size-t.came[i][domain]%slice.Size)%slice.Size); lacks > 0 && domain != "" {
+			within := maps.Clone(labels)
+			within[slice.Level] = domain
+			out = append(out, ps.Again(namespace, objects, lacks, within))
+			count -= lacks
+		}
+	}
+	if count > 0 {
+		out = append(out, ps.Slices(namespace, objects, count, labels))
+	}
+	return out
 }
 
 func agree(labels map[string]string, key, value string) {

@@ -221,6 +221,24 @@ func TestLostMachinesOfPlacedGangsAreReplacedAnywhere(t *testing.T) {
 	})
 }
 
+// TestABookingThatIsShortKeepsToSlices: a booked node is lost before all pods have come, and one is booked in the rack of the slice
+// that it was for.
+func TestABookingThatIsShortKeepsToSlices(t *testing.T) {
+	sliced := func() *story {
+		s := newStory().provisioned()
+		s.request.Gang.PodSets[0].Count, s.request.Pods, s.view.Active = 4, 4, 4
+		return s.with(boundBy("kueue.x-k8s.io/podset-slice-required-topology-constraints", `[{"topology":"rack","size":2}]`)).
+			node("a", inRack("r1", used)).node("c", inRack("r3", func(*state.Node) {})).node("d", inRack("r3", taken))
+	}
+	free := func(*state.Node) {}
+	play(t, []expected{
+		{name: "a slice that has begun", story: sliced().node("b1", inRack("r2", used)).node("b2", inRack("r2", booked)).node("e", inRack("r1", free)), want: Repair, check: wantNodes("open whole e")},
+		{name: "and has no room there", story: sliced().node("b1", inRack("r2", used)).node("b2", inRack("r2", booked)), want: Report},
+		{name: "one that has not", story: sliced().node("e", inRack("r1", booked)).node("b2", inRack("r2", booked)).node("c2", inRack("r3", free)), want: Repair,
+			check: wantNodes("open whole c, open whole c2, unbook b2")},
+	})
+}
+
 // boundBy has the gang be bound by an annotation of its template alone.
 func boundBy(key, value string) func(*story) {
 	return func(s *story) {
