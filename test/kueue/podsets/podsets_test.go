@@ -2,6 +2,7 @@ package podsets
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/kubernetes/scheme"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -195,6 +197,39 @@ func TestSamplesHaveKueuesPodSets(t *testing.T) {
 		table += fmt.Sprintf("| %s | %s | %s |\n", kind, strings.Join(podSets, ", "), strings.Join(slices.Compact(slices.Sorted(slices.Values(beside))), "; "))
 	}
 	isInDocs(t, table)
+}
+
+// TestTheHeadHasRoomForCleaningUp: of a Ray cluster that keeps its state in Redis, Kueue raises what the
+// head asks for to what the Job needs that cleans up after it. Muster counts that Job.
+func TestTheHeadHasRoomForCleaningUp(t *testing.T) {
+	samples, kube := twin[map[string]any](t, nil, "samples"), newReader(t)
+	specs := map[string][]string{"RayCluster": {"spec"}, "RayJob": {"spec", "rayClusterSpec"}, "RayService": {"spec", "rayClusterConfig"}}
+	for _, cpu := range []string{"100m", "1"} {
+		for _, o := range samples {
+			path := specs[o["kind"].(string)]
+			if path == nil {
+				continue
+			}
+			head := slices.Concat(path, []string{"headGroupSpec", "template", "spec", "containers"})
+			containers, _, _ := unstructured.NestedSlice(o, head...)
+			containers[0].(map[string]any)["resources"] = map[string]any{"requests": map[string]any{"cpu": cpu}}
+			options := slices.Concat(path, []string{"gcsFaultToleranceOptions", "redisAddress"})
+			if err := errors.Join(unstructured.SetNestedSlice(o, containers, head...), unstructured.SetNestedField(o, "redis:6379", options...)); err != nil {
+				t.Fatal(err)
+			}
+			asks := func(a answer) corev1.ResourceList {
+				return resourcehelper.PodRequests(&corev1.Pod{Spec: a.PodSets[0].Template.Spec}, resourcehelper.PodResourcesOptions{})
+			}
+			theirs, mine := asks(asked(t, []map[string]any{o})[0]), asks(ours(t, kube, o))
+			// Kueue adds the sidecar that submits a job to what it has raised, though it ends before.
+			if mode := o["spec"].(map[string]any)["submissionMode"]; mode == "SidecarMode" {
+				continue
+			}
+			if diff := cmp.Diff(theirs, mine, same); diff != "" {
+				t.Errorf("a head of %s CPUs of a %s (-Kueue +Muster):\n%s", cpu, o["kind"], diff)
+			}
+		}
+	}
 }
 
 // isInDocs keeps the table in the docs true.
