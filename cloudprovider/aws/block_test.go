@@ -44,7 +44,8 @@ func TestACapacityBlock(t *testing.T) {
 	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: f.Name}, Spec: f.Spec}
 	s.groups = []*v1alpha1.NodeGroup{g}
 	p := s.provider()
-	if machines, err := p.Launch(context.Background(), request(g, 4, token)); err != nil || len(machines) != 4 || !machines[0].EndsAt.Equal(ends) {
+	if machines, err := p.Launch(context.Background(), request(g, 4, token)); err != nil || len(machines) != 4 ||
+		!machines[0].EndsAt.Equal(ends) {
 		t.Fatalf("launched %+v: %v", machines, err)
 	}
 	s.clock.Step(time.Minute)

@@ -109,7 +109,8 @@ func (d *discovery) describeReservations(ctx context.Context, ids []string) erro
 		return nil
 	}
 	pages := ec2.NewDescribeCapacityReservationsPaginator(d.ec2, &ec2.DescribeCapacityReservationsInput{
-		Filters: []ec2types.Filter{{Name: aws.String("state"), Values: []string{"active", "scheduled", "expired", "cancelled"}}}, MaxResults: aws.Int32(1000),
+		Filters:    []ec2types.Filter{{Name: aws.String("state"), Values: []string{"active", "scheduled", "expired", "cancelled"}}},
+		MaxResults: aws.Int32(1000),
 	})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)

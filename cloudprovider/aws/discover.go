@@ -188,7 +188,8 @@ func (c *candidate) choose() (refused string) {
 
 // protects tells why machines of a launch template may not be launched beside their group, which
 // would end them all the same.
-const protects = "its launch template protects machines from termination, and Muster has to end what it launches: turn off DisableApiTermination"
+const protects = "its launch template protects machines from termination, and Muster has to end what it launches: turn off " +
+	"DisableApiTermination"
 
 // readTemplate reads what the launch template and the group's policy allow.
 func (c *candidate) readTemplate(t *ec2types.ResponseLaunchTemplateData) (refused string) {

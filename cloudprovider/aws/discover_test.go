@@ -459,7 +459,8 @@ func TestLevels(t *testing.T) {
 		t.Errorf("levels (-want +got):\n%s", diff)
 	}
 	s = newSim(t, plenty(), account(func(c *simaws.Config) { c.Groups[0].Tags["muster.dev/topology/rack"] = "many" }))
-	if d = discover(t, s); len(d.Groups) > 0 || len(d.Refused) != 1 || !strings.Contains(fmt.Sprint(d.Refused), `tag muster.dev/topology/rack is "many"`) {
+	if d = discover(t, s); len(d.Groups) > 0 || len(d.Refused) != 1 ||
+		!strings.Contains(fmt.Sprint(d.Refused), `tag muster.dev/topology/rack is "many"`) {
 		t.Errorf("got %+v, want a refusal that names the tag", d)
 	}
 }

@@ -141,17 +141,21 @@ func TestBlame(t *testing.T) {
 		want cloudprovider.Error
 	}{
 		"the pointer hides the real error": {
-			[]cause{points, {"VcpuLimitExceeded", "too many"}}, cloudprovider.Error{Class: v1alpha1.Quota, Code: "VcpuLimitExceeded", Message: "too many"}},
+			[]cause{points, {"VcpuLimitExceeded", "too many"}}, cloudprovider.Error{Class: v1alpha1.Quota, Code: "VcpuLimitExceeded",
+				Message: "too many"}},
 		"throttling hides the rest": {
-			[]cause{{"InsufficientInstanceCapacity", "none"}, {"RequestLimitExceeded", "slow"}}, cloudprovider.Error{Class: v1alpha1.Throttle, Code: "RequestLimitExceeded", Message: "slow"}},
+			[]cause{{"InsufficientInstanceCapacity", "none"}, {"RequestLimitExceeded", "slow"}},
+			cloudprovider.Error{Class: v1alpha1.Throttle, Code: "RequestLimitExceeded", Message: "slow"}},
 		"the pointer alone": {
 			[]cause{points}, cloudprovider.Error{Class: v1alpha1.Stockout, Code: unfulfillable, Message: points.message}},
 		"an image that was deleted": {
-			[]cause{points, {"InvalidAMIID.NotFound", "gone"}}, cloudprovider.Error{Class: v1alpha1.Config, Code: "InvalidAMIID.NotFound", Message: "gone"}},
+			[]cause{points, {"InvalidAMIID.NotFound", "gone"}}, cloudprovider.Error{Class: v1alpha1.Config,
+				Code: "InvalidAMIID.NotFound", Message: "gone"}},
 		"a code that the adapter does not know": {
 			[]cause{points, {"Novel", "new"}}, cloudprovider.Error{Class: v1alpha1.Config, Code: "Novel", Message: "new"}},
 		"a lack of something new": {
-			[]cause{points, {"InsufficientNovelty", "new"}}, cloudprovider.Error{Class: v1alpha1.Stockout, Code: "InsufficientNovelty", Message: "new"}},
+			[]cause{points, {"InsufficientNovelty", "new"}}, cloudprovider.Error{Class: v1alpha1.Stockout,
+				Code: "InsufficientNovelty", Message: "new"}},
 		"an error of the cloud itself": {
 			[]cause{points, {"InternalError", "oops"}}, cloudprovider.Error{Class: v1alpha1.Stockout, Code: "InternalError", Message: "oops"}},
 		"nothing said": {

@@ -98,7 +98,8 @@ func TestPermissionsBehindALaunch(t *testing.T) {
 		if _, err := p.Launch(context.Background(), request(g, 1, token)); err != nil {
 			t.Fatal(err)
 		}
-		if list := s.listed(p); len(list) != 1 || list[0].State != cloudprovider.Terminated || list[0].Class != v1alpha1.Config || !strings.Contains(list[0].Reason, "rights on the key") {
+		if list := s.listed(p); len(list) != 1 || list[0].State != cloudprovider.Terminated || list[0].Class != v1alpha1.Config ||
+			!strings.Contains(list[0].Reason, "rights on the key") {
 			t.Errorf("listed is %+v, want a machine that has ended for its key", list)
 		}
 	})

@@ -248,7 +248,8 @@ func TestMaxSizeCountsAllOfTheGroup(t *testing.T) {
 		if refused == nil || refused.Class != v1alpha1.Quota || refused.Code != "MaxSize" {
 			t.Fatalf("got %v, want the group's MaxSize", err)
 		}
-		if want := "4 machines requested in addition to the 7 of Auto Scaling group gpu, which exceeds its MaxSize of 10"; !strings.Contains(err.Error(), want) {
+		if want := "4 machines requested in addition to the 7 of Auto Scaling group gpu, which exceeds its MaxSize of 10"; !strings.Contains(
+			err.Error(), want) {
 			t.Errorf("got %q, want it to say %q", err, want)
 		}
 		if _, err := p.Launch(context.Background(), request(g, 3, token+"0")); cloudprovider.Refusal(err) != nil {
@@ -264,7 +265,8 @@ func TestLostCallsAndReplies(t *testing.T) {
 		t.Run(string(kind), func(t *testing.T) {
 			eachWay(t, func(t *testing.T, i int) {
 				// The SDK itself tries three times.
-				actions := []string{ways[i].call, "CreateTags", "CreateOrUpdateTags", "DeleteTags", "CreateCapacityReservation", "CancelCapacityReservation"}
+				actions := []string{ways[i].call, "CreateTags", "CreateOrUpdateTags", "DeleteTags", "CreateCapacityReservation",
+					"CancelCapacityReservation"}
 				var faults []func(*cloudsim.Config)
 				for _, a := range actions {
 					faults = append(faults, fault(a, kind, 0, 1, 2, 3))
@@ -467,7 +469,8 @@ func TestAGroupThatRebalancesGetsNoGang(t *testing.T) {
 	s.groups = []*v1alpha1.NodeGroup{g}
 	_, err := s.provider().Launch(context.Background(), request(g, 8, token))
 	s.listed(s.provider()) // at each call the simulated group moves a machine
-	if refused := cloudprovider.Refusal(err); refused == nil || refused.Class != v1alpha1.Config || !strings.Contains(err.Error(), "suspend its process AZRebalance") {
+	if refused := cloudprovider.Refusal(err); refused == nil || refused.Class != v1alpha1.Config ||
+		!strings.Contains(err.Error(), "suspend its process AZRebalance") {
 		t.Errorf("the launch ends with %v and %d of 8 machines, want a refusal that names the fix", err, s.alive()[token])
 	}
 	s = twoZones("AZRebalance")

@@ -59,7 +59,8 @@ func TestPrices(t *testing.T) {
 		}
 		calls := s.world.Calls(v1alpha1.ProviderAWS)
 		if calls["GetProducts"] != step.products || calls["DescribeSpotPriceHistory"] != step.spot2 {
-			t.Errorf("%s: %d and %d calls, want %d and %d", step.name, calls["GetProducts"], calls["DescribeSpotPriceHistory"], step.products, step.spot2)
+			t.Errorf("%s: %d and %d calls, want %d and %d", step.name, calls["GetProducts"], calls["DescribeSpotPriceHistory"],
+				step.products, step.spot2)
 		}
 	}
 }
@@ -156,7 +157,8 @@ func TestTheTableOfPrices(t *testing.T) {
 }
 
 func TestPricingRegion(t *testing.T) {
-	for region, want := range map[string]string{"us-west-2": "us-east-1", "eu-west-3": "eu-central-1", "ap-east-1": "ap-south-1", "cn-north-1": "cn-northwest-1", "sa-east-1": "us-east-1"} {
+	for region, want := range map[string]string{"us-west-2": "us-east-1", "eu-west-3": "eu-central-1", "ap-east-1": "ap-south-1",
+		"cn-north-1": "cn-northwest-1", "sa-east-1": "us-east-1"} {
 		if got := pricingRegion(region); got != want {
 			t.Errorf("%s: got %s, want %s", region, got, want)
 		}

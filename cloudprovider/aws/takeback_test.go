@@ -23,7 +23,8 @@ func TestExactlyTheNamedMachinesAreTakenBack(t *testing.T) {
 		machines := s.launched(p, g, 64)
 		taken := names(machines)[:20]
 		// Bad IDs of all kinds are among the good ones.
-		mixed := append([]string{"i-0ffffffffffffffff", "i-nonsense", "cr-0ffffffffffffffff", "nonsense", holdPrefix + "gone/0", holdPrefix}, taken...)
+		mixed := append([]string{"i-0ffffffffffffffff", "i-nonsense", "cr-0ffffffffffffffff", "nonsense", holdPrefix + "gone/0",
+			holdPrefix}, taken...)
 		if err := s.provider().TakeBack(context.Background(), g.Name, mixed); err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +64,8 @@ func TestAGroupAtItsMinimumRefusesByName(t *testing.T) {
 	s.groups = []*v1alpha1.NodeGroup{nodeGroup(v1alpha1.AWSFleet, v1alpha1.OnDemand)}
 	p := s.provider()
 	err := p.TakeBack(context.Background(), "gpu-a", names(s.listed(p)))
-	if refused := cloudprovider.Refusal(err); refused == nil || refused.Class != v1alpha1.Config || !strings.Contains(err.Error(), "minSize (2)") {
+	if refused := cloudprovider.Refusal(err); refused == nil || refused.Class != v1alpha1.Config ||
+		!strings.Contains(err.Error(), "minSize (2)") {
 		t.Errorf("got %v, want AWS's own words", err)
 	}
 	if s.alive()[""] != 2 {
@@ -361,7 +363,8 @@ func (s *sim) live() (n int) {
 }
 
 func (s *sim) ended(id string) bool {
-	return slices.ContainsFunc(s.world.Instances(true), func(in cloudsim.Instance) bool { return in.ID == id && in.Phase == cloudsim.Terminated })
+	return slices.ContainsFunc(s.world.Instances(true),
+		func(in cloudsim.Instance) bool { return in.ID == id && in.Phase == cloudsim.Terminated })
 }
 
 // A try whose reply was lost may have made machines, whatever the tries after it say.

@@ -108,7 +108,8 @@ func TestARackThatIsTooSmallIsAStockout(t *testing.T) {
 	eachGathering(t, func(t *testing.T, i int) {
 		s, g := way(t, i, plenty(racked), account())
 		_, err := s.provider().Launch(t.Context(), together(g, 10, token, ""))
-		if refused := cloudprovider.Refusal(err); refused == nil || refused.Class != v1alpha1.Stockout || refused.Code != "InsufficientInstanceCapacity" {
+		if refused := cloudprovider.Refusal(err); refused == nil || refused.Class != v1alpha1.Stockout ||
+			refused.Code != "InsufficientInstanceCapacity" {
 			t.Errorf("got %v, want AWS's stockout", err)
 		}
 		if s.live() > 0 || s.ownReserved() > 0 {
@@ -207,7 +208,8 @@ func TestAReplacementWithoutAPlacementGroup(t *testing.T) {
 				}
 				c.Groups[0].PlacementGroup = ""
 				before := s.front.PlacementGroups()
-				if err := s.until(t, g, together(g, 2, token+"r1", s.world.Instances(true)[0].Domain())); err != nil && ways[i].method != v1alpha1.AWSReservation {
+				if err := s.until(t, g, together(g, 2, token+"r1", s.world.Instances(true)[0].Domain())); err != nil &&
+					ways[i].method != v1alpha1.AWSReservation {
 					t.Fatal(err)
 				}
 				if s.listFor(s.provider(), time.Hour); !slices.Equal(s.front.PlacementGroups(), before) {
@@ -257,7 +259,8 @@ func TestReserveLookLaunch(t *testing.T) {
 			}
 			if refused == nil || refused.Class != tc.refused {
 				t.Errorf("got %v, want a refusal of class %s", err, tc.refused)
-			} else if tc.refused == v1alpha1.Scattered && (!strings.Contains(refused.Message, "is in nn-b") || !strings.Contains(refused.Message, "in nn-c")) {
+			} else if tc.refused == v1alpha1.Scattered && (!strings.Contains(refused.Message, "is in nn-b") ||
+				!strings.Contains(refused.Message, "in nn-c")) {
 				t.Errorf("got %v, want it to tell both domains", err)
 			}
 			if n := len(s.world.Instances(true)); n != 7 || s.ownReserved() != 0 {
@@ -354,7 +357,8 @@ func TestLostCallsOfLaunchesTogether(t *testing.T) {
 		t.Run(string(kind), func(t *testing.T) {
 			eachGathering(t, func(t *testing.T, i int) {
 				var faults []func(*cloudsim.Config)
-				for _, a := range []string{"CreatePlacementGroup", "DescribePlacementGroups", "DescribeInstanceTypes", ways[i].call, "CreateCapacityReservation"} {
+				for _, a := range []string{"CreatePlacementGroup", "DescribePlacementGroups", "DescribeInstanceTypes", ways[i].call,
+					"CreateCapacityReservation"} {
 					faults = append(faults, fault(a, kind, 0, 1, 2, 3)) // the SDK itself tries three times
 				}
 				s, g := way(t, i, plenty(append(faults, racked, lag(15*time.Second))...), account())
@@ -373,7 +377,8 @@ func TestLostCallsOfLaunchesTogether(t *testing.T) {
 func TestPlacementGroupsThatCannotBeMade(t *testing.T) {
 	limit := func(c *cloudsim.Config) {
 		c.Calls = append(c.Calls, cloudsim.CallFault{Cloud: v1alpha1.ProviderAWS, Action: "CreatePlacementGroup", Type: cloudsim.CallRefused,
-			Calls: []int64{0}, Error: &cloudsim.Error{Status: 400, Code: "PlacementGroupLimitExceeded", Message: "The maximum number has been reached."}})
+			Calls: []int64{0}, Error: &cloudsim.Error{Status: 400, Code: "PlacementGroupLimitExceeded",
+				Message: "The maximum number has been reached."}})
 	}
 	for name, tc := range map[string]struct {
 		world  func(*cloudsim.Config)
@@ -422,7 +427,8 @@ func TestAPlacementGroupThatIsNotKnownYet(t *testing.T) {
 			Error: &cloudsim.Error{Status: 400, Code: "InvalidPlacementGroup.Unknown", Message: "The Placement Group is unknown."}}, 1)
 		_, err := s.provider().Launch(t.Context(), together(g, 4, token, ""))
 		if refused := cloudprovider.Refusal(err); refused == nil || refused.Class != v1alpha1.Throttle || s.live()+s.ownReserved() > 0 {
-			t.Errorf("%s: got %v, %d machines and %d places; want to come back soon, since no person needs to act", ways[i].name, err, s.live(), s.ownReserved())
+			t.Errorf("%s: got %v, %d machines and %d places; want to come back soon, since no person needs to act", ways[i].name, err,
+				s.live(), s.ownReserved())
 		}
 	}
 }

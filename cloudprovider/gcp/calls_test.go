@@ -21,7 +21,8 @@ func TestCallsOfAGang(t *testing.T) {
 	}{
 		{
 			method: "bulk",
-			launch: map[string]int64{"instanceGroupManagers.get": 1, "instanceTemplates.get": 1, "instances.aggregatedList": 1, "instances.bulkInsert": 1},
+			launch: map[string]int64{"instanceGroupManagers.get": 1, "instanceTemplates.get": 1, "instances.aggregatedList": 1,
+				"instances.bulkInsert": 1},
 			// The cloud has no call that deletes several instances of no group.
 			takeBack: map[string]int64{"instanceGroupManagers.listManagedInstances": 1, "instances.delete": 64},
 		},
@@ -94,7 +95,8 @@ func TestIdleWatch(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]int64{"instances.aggregatedList": 5, "instanceGroupManagers.listManagedInstances": 10, "resourcePolicies.aggregatedList": 1}
+	want := map[string]int64{"instances.aggregatedList": 5, "instanceGroupManagers.listManagedInstances": 10,
+		"resourcePolicies.aggregatedList": 1}
 	if diff := cmp.Diff(want, l.callsSince(before)); diff != "" {
 		t.Errorf("calls of an idle watch (-want +got):\n%s", diff)
 	}

@@ -67,7 +67,8 @@ func (m *muster) launchAll() {
 	for _, g := range m.groups {
 		m.made++
 		token := fmt.Sprintf("%s-%d", m.uid, m.made)
-		m.gangs[token] = &ownGang{LaunchRequest: cloudprovider.LaunchRequest{Group: g, Count: 2, Token: token, Request: "ns/" + token}, at: m.clock.Now()}
+		m.gangs[token] = &ownGang{LaunchRequest: cloudprovider.LaunchRequest{Group: g, Count: 2, Token: token,
+			Request: "ns/" + token}, at: m.clock.Now()}
 	}
 }
 

@@ -205,8 +205,9 @@ func (p *Provider) claim(t *template) (ours bool, err error) {
 	case said && cluster != p.Cluster:
 		return false, nil
 	case !t.isGKE() && !said:
-		return false, unusable("the instance template does not say which cluster its machines join: put %s=%s into its metadata, if it is this one",
-			keyCluster, p.Cluster)
+		return false,
+			unusable("the instance template does not say which cluster its machines join: put %s=%s into its metadata, if it is this one",
+				keyCluster, p.Cluster)
 	case !t.isGKE():
 		return true, nil
 	case t.keys[gkeCluster] != p.Cluster:
@@ -222,8 +223,8 @@ func (p *Provider) claim(t *template) (ours bool, err error) {
 // flexStart refuses a node pool on flex-start: what others ask for there, GKE's autoscaler
 // does not know, and cancels.
 func flexStart() error {
-	return unusable("GKE alone gets machines for its node pools on flex-start: let the ClusterQueue use a ProvisioningRequest of GKE's class " +
-		"queued-provisioning.gke.io for the pool, or pods that select cloud.google.com/gke-flex-start, and remove " + keyEnabled)
+	return unusable("GKE alone gets machines for its node pools on flex-start: let the ClusterQueue use a ProvisioningRequest of GKE's " +
+		"class queued-provisioning.gke.io for the pool, or pods that select cloud.google.com/gke-flex-start, and remove " + keyEnabled)
 }
 
 // limits of the group: as its template says, else those of its autoscaler, which
@@ -368,8 +369,8 @@ func (c *candidate) warnings(method v1alpha1.GCPLaunchMethod, shape *computepb.M
 			"are cordoned", c.id.name, cloudGroupLabel)
 	}
 	if _, known := c.template.devices(shape); !known {
-		warn(DevicesUnknown, "how many %s the nodes of %s offer is not known before there is one, since their GPUs are partitioned or shared: put "+
-			"extended_resources=%[1]s=<number> into AUTOSCALER_ENV_VARS of kube-env", gpu, c.id.name)
+		warn(DevicesUnknown, "how many %s the nodes of %s offer is not known before there is one, since their GPUs are partitioned or shared: "+
+			"put extended_resources=%[1]s=<number> into AUTOSCALER_ENV_VARS of kube-env", gpu, c.id.name)
 	}
 	if method == v1alpha1.GCPBulkInsert {
 		return out // its machines stand beside the group, whatever that does to its own

@@ -23,7 +23,8 @@ const cordonable = "kube-labels"
 
 // enabled is the metadata of a template whose group is Muster's.
 func enabled(more ...string) map[string]string {
-	out := map[string]string{"muster-dev-enabled": "", "muster-dev-cluster": cluster, "muster-dev-max-nodes": "16", cordonable: "muster.dev/cloud-group=x"}
+	out := map[string]string{"muster-dev-enabled": "", "muster-dev-cluster": cluster, "muster-dev-max-nodes": "16",
+		cordonable: "muster.dev/cloud-group=x"}
 	for i := 0; i < len(more); i += 2 {
 		out[more[i]] = more[i+1]
 		if more[i+1] == "-" {
@@ -50,7 +51,8 @@ func TestDiscoverOffering(t *testing.T) {
 		Templates: []gcpsim.Template{
 			{Name: "other", MachineType: h100},
 			{Name: "gpu", MachineType: h100, DiskGB: 200, Metadata: enabled("muster-dev-min-nodes", "2", "kube-env",
-				"NODE_LABELS: team=a,tier=gold\nNODE_TAINTS: nvidia.com/gpu=present:NoSchedule\nAUTOSCALER_ENV_VARS: node_labels=tier=platinum;os=linux;extended_resources=example.com/fpga=2,bad=x\n")},
+				"NODE_LABELS: team=a,tier=gold\nNODE_TAINTS: nvidia.com/gpu=present:NoSchedule\nAUTOSCALER_ENV_VARS: "+
+					"node_labels=tier=platinum;os=linux;extended_resources=example.com/fpga=2,bad=x\n")},
 		},
 		Groups: []gcpsim.Group{
 			{Name: "not-ours", Zone: zoneA, Template: "other"}, {Name: "pool", Zone: zoneA, Template: "gpu"},
@@ -70,7 +72,8 @@ func TestDiscoverOffering(t *testing.T) {
 			},
 			Taints: []corev1.Taint{{Key: "nvidia.com/gpu", Value: "present", Effect: corev1.TaintEffectNoSchedule}},
 		},
-		GCP: &v1alpha1.GCPGroup{Project: project, Location: zoneA, InstanceGroupManager: "pool", MachineType: h100, LaunchMethod: v1alpha1.GCPBulkInsert},
+		GCP: &v1alpha1.GCPGroup{Project: project, Location: zoneA, InstanceGroupManager: "pool", MachineType: h100,
+			LaunchMethod: v1alpha1.GCPBulkInsert},
 	}
 	got := found.Groups[0].Spec
 	capacity, allocatable := got.Template.Capacity, got.Template.Allocatable
@@ -88,7 +91,8 @@ func TestDiscoverOffering(t *testing.T) {
 		t.Errorf("got capacity %v, want 2 FPGAs and 5 resources in all", capacity)
 	}
 	nominal := resource.MustParse("1872Gi")
-	for name, most := range map[corev1.ResourceName]int64{"cpu": 208 * 1000, "memory": nominal.Value() * 1000, "ephemeral-storage": 200 << 30 * 1000} {
+	for name, most := range map[corev1.ResourceName]int64{"cpu": 208 * 1000, "memory": nominal.Value() * 1000,
+		"ephemeral-storage": 200 << 30 * 1000} {
 		q, c := allocatable[name], capacity[name]
 		if q.MilliValue() >= most || c.MilliValue() > most || q.MilliValue() < most/100*45 {
 			t.Errorf("%s: got %s of %s allocatable: want less than the machine type says, and not much less", name, q.String(), c.String())
@@ -99,7 +103,8 @@ func TestDiscoverOffering(t *testing.T) {
 func TestDiscoverOfferings(t *testing.T) {
 	offering := func(found cloudprovider.Found) string {
 		g := found.Spec.GCP
-		return strings.Join([]string{g.InstanceGroupManager, g.Location, found.Spec.Zone, g.MachineType, string(found.Spec.CapacityType), string(g.LaunchMethod)}, " ")
+		return strings.Join([]string{g.InstanceGroupManager, g.Location, found.Spec.Zone, g.MachineType, string(found.Spec.CapacityType),
+			string(g.LaunchMethod)}, " ")
 	}
 	for name, tc := range map[string]struct {
 		template gcpsim.Template
@@ -108,11 +113,13 @@ func TestDiscoverOfferings(t *testing.T) {
 	}{
 		"a regional group is one offering for each zone": {
 			group: gcpsim.Group{Region: region, Zones: []string{zoneB, zoneA}},
-			want:  []string{"g us-central1 us-central1-a a3-highgpu-8g OnDemand BulkInsert", "g us-central1 us-central1-b a3-highgpu-8g OnDemand BulkInsert"},
+			want: []string{"g us-central1 us-central1-a a3-highgpu-8g OnDemand BulkInsert",
+				"g us-central1 us-central1-b a3-highgpu-8g OnDemand BulkInsert"},
 		},
 		"a flexible group is one offering for each machine type": {
 			group: gcpsim.Group{Region: region, Zones: []string{zoneA}, MachineTypes: []string{h100, "g2-standard-96"}},
-			want:  []string{"g us-central1 us-central1-a a3-highgpu-8g OnDemand BulkInsert", "g us-central1 us-central1-a g2-standard-96 OnDemand BulkInsert"},
+			want: []string{"g us-central1 us-central1-a a3-highgpu-8g OnDemand BulkInsert",
+				"g us-central1 us-central1-a g2-standard-96 OnDemand BulkInsert"},
 		},
 		"Spot": {
 			template: gcpsim.Template{ProvisioningModel: "SPOT"},
@@ -131,16 +138,18 @@ func TestDiscoverOfferings(t *testing.T) {
 			want:     []string{"g us-central1-a us-central1-a a3-highgpu-8g Reserved BulkInsert"},
 		},
 		"a node pool of GKE owns its machines": {
-			template: gcpsim.Template{Metadata: enabled(cordonable, "cloud.google.com/gke-nodepool=gpu", "cluster-name", cluster, "cluster-location", region)},
-			want:     []string{"g us-central1-a us-central1-a a3-highgpu-8g OnDemand CreateInstances"},
+			template: gcpsim.Template{Metadata: enabled(cordonable, "cloud.google.com/gke-nodepool=gpu", "cluster-name", cluster,
+				"cluster-location", region)},
+			want: []string{"g us-central1-a us-central1-a a3-highgpu-8g OnDemand CreateInstances"},
 		},
 		"the template names the launch method": {
 			template: gcpsim.Template{Metadata: enabled("muster-dev-launch-method", "CreateInstances")},
 			want:     []string{"g us-central1-a us-central1-a a3-highgpu-8g OnDemand CreateInstances"},
 		},
 		"labels of the template count like its metadata": {
-			template: gcpsim.Template{Metadata: map[string]string{}, Labels: map[string]string{"muster-dev-enabled": "", "muster-dev-cluster": cluster, "muster-dev-max-nodes": "4"}},
-			want:     []string{"g us-central1-a us-central1-a a3-highgpu-8g OnDemand BulkInsert"},
+			template: gcpsim.Template{Metadata: map[string]string{}, Labels: map[string]string{"muster-dev-enabled": "",
+				"muster-dev-cluster": cluster, "muster-dev-max-nodes": "4"}},
+			want: []string{"g us-central1-a us-central1-a a3-highgpu-8g OnDemand BulkInsert"},
 		},
 		"a regional template": {
 			template: gcpsim.Template{Region: region},
@@ -155,10 +164,12 @@ func TestDiscoverOfferings(t *testing.T) {
 			template: gcpsim.Template{Metadata: enabled("muster-dev-cluster", "staging")},
 		},
 		"a node pool of another cluster of GKE": {
-			template: gcpsim.Template{Metadata: enabled("muster-dev-cluster", "-", cordonable, "cloud.google.com/gke-nodepool=gpu", "cluster-name", "staging", "cluster-location", region)},
+			template: gcpsim.Template{Metadata: enabled("muster-dev-cluster", "-", cordonable, "cloud.google.com/gke-nodepool=gpu", "cluster-name",
+				"staging", "cluster-location", region)},
 		},
 		"a node pool of a cluster of GKE that has this name elsewhere": {
-			template: gcpsim.Template{Metadata: enabled("muster-dev-cluster", "-", cordonable, "cloud.google.com/gke-nodepool=gpu", "cluster-name", cluster, "cluster-location", "us-east4")},
+			template: gcpsim.Template{Metadata: enabled("muster-dev-cluster", "-", cordonable, "cloud.google.com/gke-nodepool=gpu", "cluster-name",
+				cluster, "cluster-location", "us-east4")},
 		},
 		"a group that does not say that it is Muster's": {
 			template: gcpsim.Template{Metadata: map[string]string{"muster-dev-max-nodes": "4"}},
@@ -287,8 +298,8 @@ func TestDiscoverWarns(t *testing.T) {
 
 // gkePool is the template of a node pool of GKE, whose nodes have the labels.
 func gkePool(labels string, more ...string) gcpsim.Template {
-	return gcpsim.Template{Metadata: enabled(append([]string{"muster-dev-cluster", "-", cordonable, "muster.dev/cloud-group=x,cloud.google.com/gke-nodepool=p," + labels,
-		"cluster-name", cluster, "cluster-location", region}, more...)...)}
+	return gcpsim.Template{Metadata: enabled(append([]string{"muster-dev-cluster", "-", cordonable,
+		"muster.dev/cloud-group=x,cloud.google.com/gke-nodepool=p," + labels, "cluster-name", cluster, "cluster-location", region}, more...)...)}
 }
 
 func flexible(t gcpsim.Template) gcpsim.Template {
@@ -333,15 +344,18 @@ func TestSharedGPUs(t *testing.T) {
 func TestStartupTaints(t *testing.T) {
 	const known = "startup-taint.cluster-autoscaler.kubernetes.io/network"
 	found := discover(t, single(gcpsim.Template{Metadata: enabled("muster-dev-startup-taints", "node.cilium.io/agent-not-ready=true:NoExecute",
-		"kube-env", "NODE_TAINTS: nvidia.com/gpu=present:NoSchedule,node.cilium.io/agent-not-ready=true:NoExecute,"+known+"=:NoSchedule")}, gcpsim.Group{}))
+		"kube-env", "NODE_TAINTS: nvidia.com/gpu=present:NoSchedule,node.cilium.io/agent-not-ready=true:NoExecute,"+known+"=:NoSchedule")},
+		gcpsim.Group{}))
 	if len(found.Groups) != 1 {
 		t.Fatalf("got %+v, want one group", found)
 	}
 	got := found.Groups[0].Spec.Template
-	if diff := cmp.Diff([]corev1.Taint{{Key: "nvidia.com/gpu", Value: "present", Effect: corev1.TaintEffectNoSchedule}}, got.Taints); diff != "" {
+	if diff := cmp.Diff([]corev1.Taint{{Key: "nvidia.com/gpu", Value: "present", Effect: corev1.TaintEffectNoSchedule}},
+		got.Taints); diff != "" {
 		t.Errorf("taints (-want +got):\n%s", diff)
 	}
-	want := []corev1.Taint{{Key: "node.cilium.io/agent-not-ready", Value: "true", Effect: corev1.TaintEffectNoExecute}, {Key: known, Effect: corev1.TaintEffectNoSchedule}}
+	want := []corev1.Taint{{Key: "node.cilium.io/agent-not-ready", Value: "true", Effect: corev1.TaintEffectNoExecute},
+		{Key: known, Effect: corev1.TaintEffectNoSchedule}}
 	if diff := cmp.Diff(want, got.StartupTaints); diff != "" {
 		t.Errorf("startup taints (-want +got):\n%s", diff)
 	}
@@ -349,7 +363,8 @@ func TestStartupTaints(t *testing.T) {
 
 // TestQueueTimeout: how long a launch may wait in the cloud's queue is the template's to say.
 func TestQueueTimeout(t *testing.T) {
-	found := discover(t, single(gcpsim.Template{ProvisioningModel: "FLEX_START", Metadata: enabled("muster-dev-queue-timeout", "24h")}, gcpsim.Group{}))
+	found := discover(t, single(gcpsim.Template{ProvisioningModel: "FLEX_START",
+		Metadata: enabled("muster-dev-queue-timeout", "24h")}, gcpsim.Group{}))
 	if len(found.Groups) != 1 || found.Groups[0].Spec.QueueTimeout == nil || found.Groups[0].Spec.QueueTimeout.Duration != 24*time.Hour {
 		t.Errorf("got %+v, want a group with a queueTimeout of 24h", found)
 	}

@@ -182,7 +182,8 @@ func TestLaunchAgain(t *testing.T) {
 			t.Run(tc.name+"/"+method, func(t *testing.T) {
 				world := cloudsim.Config{Pools: every(64), Lag: metav1.Duration{Duration: 10 * time.Second}}
 				if tc.action != "" {
-					world.Calls = []cloudsim.CallFault{{Cloud: v1alpha1.ProviderGCP, Type: tc.fault, Action: actionOf(method, tc.action), Calls: []int64{0}}}
+					world.Calls = []cloudsim.CallFault{{Cloud: v1alpha1.ProviderGCP, Type: tc.fault,
+						Action: actionOf(method, tc.action), Calls: []int64{0}}}
 					if tc.fault == cloudsim.CallRefused {
 						world.Calls[0].Error = &cloudsim.Error{Code: "rateLimitExceeded"}
 					}
@@ -231,7 +232,8 @@ func TestLaunchWaits(t *testing.T) {
 			l := newLab(t, cloudsim.Config{Pools: every(64, v1alpha1.KwokFault{Type: v1alpha1.FaultDry, Until: &ten})}, simulated())
 			p, req := l.provider(), launchOf(l.nodeGroup(method), 3)
 			machines, err := p.Launch(context.Background(), req)
-			if err == nil || cloudprovider.Refusal(err) != nil || !strings.Contains(err.Error(), "waits in the cloud's queue; its last attempt failed: ZONE_RESOURCE_POOL_EXHAUSTED") {
+			if err == nil || cloudprovider.Refusal(err) != nil || !strings.Contains(err.Error(),
+				"waits in the cloud's queue; its last attempt failed: ZONE_RESOURCE_POOL_EXHAUSTED") {
 				t.Fatalf("got %v, want an error that says what is waited for", err)
 			}
 			if len(machines) != 1 || !machines[0].Hold || machines[0].Launch != token {
@@ -336,7 +338,8 @@ func TestLimitSeesFresh(t *testing.T) {
 	}
 	req.Token = "another-1"
 	_, err := launch(t, l, p, req)
-	if refusal := cloudprovider.Refusal(err); refusal == nil || refusal.Class != v1alpha1.Quota || !strings.Contains(refusal.Message, "has 3") {
+	if refusal := cloudprovider.Refusal(err); refusal == nil || refusal.Class != v1alpha1.Quota ||
+		!strings.Contains(refusal.Message, "has 3") {
 		t.Errorf("got %v, want a refusal of class Quota that counts 3", err)
 	}
 }

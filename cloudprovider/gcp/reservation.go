@@ -78,8 +78,8 @@ func (a availability) leavesMachines(t *template) bool {
 func (a availability) warnings(t *template) []cloudprovider.Warning {
 	switch {
 	case a.over:
-		return []cloudprovider.Warning{{Reason: ReservationOver, Message: a.refused + ": nothing is launched, and machines that have consumed it go " +
-			"on at the on-demand price; name another reservation in the template"}}
+		return []cloudprovider.Warning{{Reason: ReservationOver, Message: a.refused + ": nothing is launched, and machines that have consumed " +
+			"it go on at the on-demand price; name another reservation in the template"}}
 	case !a.unread:
 		return nil
 	}

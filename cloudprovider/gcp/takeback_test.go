@@ -342,8 +342,9 @@ func TestNoGracefulShutdown(t *testing.T) {
 				return
 			}
 			// What others delete runs on until its workload has ended.
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, fmt.Sprintf("%s/compute/v1/projects/%s/zones/%s/instances/%s", l.url,
-				req.Group.Spec.GCP.Project, req.Group.Spec.Zone, machines[0].Name), nil)
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodDelete,
+				fmt.Sprintf("%s/compute/v1/projects/%s/zones/%s/instances/%s", l.url,
+					req.Group.Spec.GCP.Project, req.Group.Spec.Zone, machines[0].Name), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -365,7 +366,8 @@ func TestDeadAreBuried(t *testing.T) {
 	after := metav1.Duration{Duration: 30 * time.Second}
 	for _, method := range []string{"bulk", "owned", "owned-regional"} {
 		t.Run(method, func(t *testing.T) {
-			l := newLab(t, cloudsim.Config{Pools: every(64, v1alpha1.KwokFault{Type: v1alpha1.FaultBootDeath, Machines: []int64{1}, After: &after})}, simulated())
+			l := newLab(t, cloudsim.Config{Pools: every(64, v1alpha1.KwokFault{Type: v1alpha1.FaultBootDeath, Machines: []int64{1}, After: &after})},
+				simulated())
 			p, req := l.provider(), launchOf(l.nodeGroup(method), 3)
 			machines, err := launch(t, l, p, req)
 			if err != nil {
@@ -397,7 +399,8 @@ func TestRepairUnderWay(t *testing.T) {
 	after := metav1.Duration{Duration: 30 * time.Second}
 	sim := simulated()
 	sim.OperationTime, sim.Groups[3].ActionOnFailure = metav1.Duration{Duration: 5 * time.Minute}, "REPAIR"
-	l := newLab(t, cloudsim.Config{Pools: every(64, v1alpha1.KwokFault{Type: v1alpha1.FaultBootDeath, Machines: []int64{0}, After: &after})}, sim)
+	l := newLab(t, cloudsim.Config{Pools: every(64, v1alpha1.KwokFault{Type: v1alpha1.FaultBootDeath, Machines: []int64{0}, After: &after})},
+		sim)
 	p, req := l.provider(), launchOf(l.nodeGroup("owned"), 1)
 	if _, err := p.Launch(context.Background(), req); cloudprovider.Refusal(err) != nil {
 		t.Fatal(err)

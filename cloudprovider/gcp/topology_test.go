@@ -12,7 +12,8 @@ import (
 // TestLevels: what GKE tells of nodes of a machine type, and what the instance template says.
 func TestLevels(t *testing.T) {
 	gke := map[string]string{"cloud.google.com/gke-nodepool": "pool"}
-	block, subblock := v1alpha1.TopologyLevel{NodeLabel: "cloud.google.com/gce-topology-block"}, v1alpha1.TopologyLevel{NodeLabel: "cloud.google.com/gce-topology-subblock"}
+	block, subblock := v1alpha1.TopologyLevel{NodeLabel: "cloud.google.com/gce-topology-block"},
+		v1alpha1.TopologyLevel{NodeLabel: "cloud.google.com/gce-topology-subblock"}
 	nvlink := subblock
 	nvlink.MachinesPerDomain = 18
 	for name, c := range map[string]struct {

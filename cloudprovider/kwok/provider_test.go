@@ -45,7 +45,8 @@ func TestLaunchMakesMachinesThatCarryEverythingTheNodeNeeds(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := machineName("h100", "uid/1", 0)
-	want := []cloudprovider.Machine{{Name: name, Group: "h100", Launch: "uid/1", ProviderID: "kwok://h100/" + name, State: cloudprovider.Booting}}
+	want := []cloudprovider.Machine{{Name: name, Group: "h100", Launch: "uid/1", ProviderID: "kwok://h100/" + name,
+		State: cloudprovider.Booting}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("returned machines (-want +got):\n%s", diff)
 	}
@@ -69,12 +70,12 @@ func TestLaunchMakesMachinesThatCarryEverythingTheNodeNeeds(t *testing.T) {
 			},
 			Annotations: map[string]string{"muster.dev/launch": "uid/1", "muster.dev/cordoned": "joining",
 				"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true", "muster.dev/kept-from-scale-down": "true"},
-			Taints:        []corev1.Taint{{Key: "nvidia.com/gpu", Effect: corev1.TaintEffectNoSchedule}, {Key: "example.com/network", Effect: corev1.TaintEffectNoSchedule}},
-			Unschedulable: true,
-			Capacity:      amounts("cpu", "192", "memory", "2Ti", "pods", "110"),
-			Allocatable:   amounts("cpu", "190", "memory", "2Ti", "pods", "110"),
-			Devices:       amounts("nvidia.com/gpu", "8"),
-			DeviceDelay:   seconds(5),
+			Taints: []corev1.Taint{{Key: "nvidia.com/gpu", Effect: corev1.TaintEffectNoSchedule},
+				{Key: "example.com/network", Effect: corev1.TaintEffectNoSchedule}}, Unschedulable: true,
+			Capacity:    amounts("cpu", "192", "memory", "2Ti", "pods", "110"),
+			Allocatable: amounts("cpu", "190", "memory", "2Ti", "pods", "110"),
+			Devices:     amounts("nvidia.com/gpu", "8"),
+			DeviceDelay: seconds(5),
 		},
 	}
 	if diff := cmp.Diff(wantSpec, machine.Spec); diff != "" {
@@ -372,7 +373,8 @@ func newWorld(t *testing.T, groups ...*v1alpha1.NodeGroup) *world {
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			return w.write(func() error { return c.Delete(ctx, o, opts...) })
 		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption) error {
 			return w.write(func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
 		},
 	})
