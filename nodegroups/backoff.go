@@ -139,7 +139,8 @@ func disproved(list []v1alpha1.Backoff, success v1alpha1.LaunchAttempt) []v1alph
 func (g *Group) BlockedUntil(n int, level string) (until time.Time, why string) {
 	var last *v1alpha1.Backoff
 	for i := range g.Backoffs {
-		if b := &g.Backoffs[i]; int(b.AtLeast) <= max(n, 1) && (b.Level == "" || b.Level == level) && (last == nil || b.Until.After(last.Until.Time)) {
+		if b := &g.Backoffs[i]; int(b.AtLeast) <= max(n, 1) && (b.Level == "" || b.Level == level) &&
+			(last == nil || b.Until.After(last.Until.Time)) {
 			last = b
 		}
 	}

@@ -15,7 +15,8 @@ import (
 const second = time.Second
 
 func TestBackoff(t *testing.T) {
-	const quota, throttle, auth, config, late, lost = v1alpha1.Quota, v1alpha1.Throttle, v1alpha1.Auth, v1alpha1.Config, v1alpha1.Timeout, v1alpha1.Lost
+	const quota, throttle, auth, config, late, lost = v1alpha1.Quota, v1alpha1.Throttle, v1alpha1.Auth, v1alpha1.Config,
+		v1alpha1.Timeout, v1alpha1.Lost
 	// backoff is one of those that are left, its end counted from noon.
 	type backoff struct {
 		class    v1alpha1.ErrorClass
@@ -112,7 +113,8 @@ func TestADryPoolIsNotHammered(t *testing.T) {
 		rounds++
 		for range 5 {
 			token++
-			status = Learn(status, v1alpha1.LaunchAttempt{Time: metav1.NewTime(now.Add(300 * time.Millisecond)), Token: string(rune(token)), Asked: 8, Class: stockout})
+			status = Learn(status, v1alpha1.LaunchAttempt{Time: metav1.NewTime(now.Add(300 * time.Millisecond)), Token: string(rune(token)),
+				Asked: 8, Class: stockout})
 		}
 	}
 	// After 30 s, 1, 2, 4 and 8 minutes, then every 10.
@@ -181,7 +183,8 @@ func TestNodesThatNeverBecomeReadyNeedAPerson(t *testing.T) {
 }
 
 func TestOrdinals(t *testing.T) {
-	for n, want := range map[int]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 10: "10th", 11: "11th", 12: "12th", 13: "13th", 21: "21st", 112: "112th", 123: "123rd"} {
+	for n, want := range map[int]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 10: "10th", 11: "11th", 12: "12th", 13: "13th", 21: "21st",
+		112: "112th", 123: "123rd"} {
 		if got := Ordinal(n); got != want {
 			t.Errorf("%d is the %s, want %s", n, got, want)
 		}
@@ -191,7 +194,8 @@ func TestOrdinals(t *testing.T) {
 // A rack that was not to be had keeps only those waiting that need one.
 func TestBackoffOfALevel(t *testing.T) {
 	at := func(class v1alpha1.ErrorClass, level string, after time.Duration) v1alpha1.LaunchAttempt {
-		return v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon.Add(after)), Token: string(class) + level + after.String(), Asked: 16, Class: class, Level: level}
+		return v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon.Add(after)), Token: string(class) + level + after.String(), Asked: 16,
+			Class: class, Level: level}
 	}
 	status := Learn(v1alpha1.NodeGroupStatus{}, at(v1alpha1.Scattered, "rack", 0))
 	waits := func(n int, level string) bool {

@@ -29,7 +29,8 @@ func TestPeriodsOfTheCalendar(t *testing.T) {
 				t.Fatal(err)
 			}
 			start, end := PeriodAt(tc.period, at)
-			if got := [2]string{start.Format(time.RFC3339), end.Format(time.RFC3339)}; got != [2]string{tc.start + "T00:00:00Z", tc.ends + "T00:00:00Z"} {
+			if got := [2]string{start.Format(time.RFC3339), end.Format(time.RFC3339)}; got != [2]string{tc.start + "T00:00:00Z",
+				tc.ends + "T00:00:00Z"} {
 				t.Errorf("%s lies in %v, want from %s until %s", tc.at, got, tc.start, tc.ends)
 			}
 		})

@@ -18,7 +18,8 @@ import (
 
 // randomAttempt is the i-th outcome of a random history.
 func randomAttempt(r *rand.Rand, i int, now time.Time) v1alpha1.LaunchAttempt {
-	classes := []v1alpha1.ErrorClass{all, all, stockout, stockout, v1alpha1.Quota, v1alpha1.Network, v1alpha1.Throttle, v1alpha1.Auth, v1alpha1.Config, v1alpha1.Timeout, v1alpha1.Lost}
+	classes := []v1alpha1.ErrorClass{all, all, stockout, stockout, v1alpha1.Quota, v1alpha1.Network, v1alpha1.Throttle, v1alpha1.Auth,
+		v1alpha1.Config, v1alpha1.Timeout, v1alpha1.Lost}
 	return v1alpha1.LaunchAttempt{
 		Time: metav1.NewTime(now), Request: "ns/gang", Token: fmt.Sprint("gang-", i),
 		Asked: 1 + r.Int32N(100), Class: classes[r.IntN(len(classes))], Message: "the cloud's words",
@@ -128,7 +129,8 @@ func TestAttemptsAreKeptNewestFirst(t *testing.T) {
 }
 
 func TestLongMessagesAreCut(t *testing.T) {
-	a := v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon), Token: "gang-1", Asked: 1, Class: stockout, Message: strings.Repeat("ü", keptMessage)}
+	a := v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon), Token: "gang-1", Asked: 1, Class: stockout,
+		Message: strings.Repeat("ü", keptMessage)}
 	status := Learn(v1alpha1.NodeGroupStatus{}, a)
 	want := strings.Repeat("ü", keptMessage/2)
 	if status.Attempts[0].Message != want || status.Backoffs[0].Message != want {

@@ -265,7 +265,8 @@ func TestDifferences(t *testing.T) {
 		{"less memory, on a young node, too", nil, []SeenNode{seen("a", young, offers("memory", 250*gib))},
 			[][]string{{"LessThanPromised", "250Gi memory", "6Gi less than the 256Gi", "spec.template.allocatable[memory]"}}, false},
 		{"half the GPUs and less cpu", nil, []SeenNode{seen("a", old, offers(gpu, 4), offers("cpu", 63_500))},
-			[][]string{{"LessThanPromised", "63500m cpu", "500m less than the 64"}, {"LessThanPromised", "4 nvidia.com/gpu", "4 less than the 8"}}, true},
+			[][]string{{"LessThanPromised", "63500m cpu", "500m less than the 64"},
+				{"LessThanPromised", "4 nvidia.com/gpu", "4 less than the 8"}}, true},
 		{"GPUs that are late", nil, []SeenNode{seen("a", young, offers(gpu, 0))}, nil, false},
 		{"GPUs that never came", nil, []SeenNode{seen("b", old, offers(gpu, 0)), seen("a", old)},
 			[][]string{{"LessThanPromised", "node b offers no nvidia.com/gpu", "promises 8", "device plugin"}}, true},
@@ -280,8 +281,8 @@ func TestDifferences(t *testing.T) {
 		{"a label that never came, on two nodes", nil, []SeenNode{seen("b", old, lacks("team")), seen("a", old, lacks("team"))},
 			[][]string{{"LabelsMissing", "node a lacks the label team=ml", "spec.template.labels"}}, true},
 		{"labels of other values", nil,
-			[]SeenNode{seen("a", old, labelled(corev1.LabelTopologyZone, "b"), labelled(v1alpha1.CapacityTypeLabel, "spot"), labelled(corev1.LabelArchStable, "arm64"))},
-			[][]string{
+			[]SeenNode{seen("a", old, labelled(corev1.LabelTopologyZone, "b"), labelled(v1alpha1.CapacityTypeLabel, "spot"),
+				labelled(corev1.LabelArchStable, "arm64"))}, [][]string{
 				{"LabelsMissing", "kubernetes.io/arch=arm64 instead of amd64", "spec.template.labels"},
 				{"LabelsMissing", "muster.dev/capacity-type=spot instead of on-demand", "spec.capacityType"},
 				{"LabelsMissing", "topology.kubernetes.io/zone=b instead of a", "spec.zone"},
@@ -336,7 +337,8 @@ func TestJoinTimeout(t *testing.T) {
 func TestNodesOfAnOlderTemplateAreNoDifference(t *testing.T) {
 	ng := gpuGroup()
 	shape := &v1alpha1.LearnedShape{TemplateHash: templateHash(ng.Spec.Template), Since: &metav1.Time{Time: noon.Add(-time.Hour)}}
-	if got, told := Differences(ng, shape, []SeenNode{seen("a", 2*time.Hour, func(n *SeenNode) { n.Labels = nil })}, noon); len(got) > 0 || told {
+	if got, told := Differences(ng, shape, []SeenNode{seen("a", 2*time.Hour, func(n *SeenNode) { n.Labels = nil })},
+		noon); len(got) > 0 || told {
 		t.Errorf("told %t of %+v", told, got)
 	}
 }
