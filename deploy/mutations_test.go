@@ -74,7 +74,8 @@ func TestPoliciesUseWhatAWebhookHas(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range policies {
-		if bound := p.Binding.Spec.MatchResources; bound != nil && (bound.ObjectSelector != nil || bound.ResourceRules != nil || bound.ExcludeResourceRules != nil) {
+		if bound := p.Binding.Spec.MatchResources; bound != nil &&
+			(bound.ObjectSelector != nil || bound.ResourceRules != nil || bound.ExcludeResourceRules != nil) {
 			t.Errorf("%s: the binding selects by more than the namespace", p.Name)
 		}
 		if m := p.Spec.MatchConstraints; m.NamespaceSelector != nil || m.ExcludeResourceRules != nil || slices.ContainsFunc(m.ResourceRules,
@@ -130,7 +131,8 @@ func TestOldVersionsGetAllButThePolicies(t *testing.T) {
 	if diff := cmp.Diff(want, names(ByControllers)); diff != "" {
 		t.Errorf("for controllers: (-want +got):\n%s", diff)
 	}
-	want = append(want, "Service muster-webhook", "ClusterRole muster-webhook", "ClusterRoleBinding muster-webhook", "MutatingWebhookConfiguration muster")
+	want = append(want, "Service muster-webhook", "ClusterRole muster-webhook", "ClusterRoleBinding muster-webhook",
+		"MutatingWebhookConfiguration muster")
 	if diff := cmp.Diff(want, names(ByWebhook)); diff != "" {
 		t.Errorf("for a webhook: (-want +got):\n%s", diff)
 	}

@@ -126,7 +126,8 @@ func TestTheOldestVersionKnowsTheExpressionsOfCRDs(t *testing.T) {
 		}
 		for _, v := range crd.Spec.Versions {
 			var internal apiextensions.JSONSchemaProps
-			if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.Schema.OpenAPIV3Schema, &internal, nil); err != nil {
+			if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.Schema.OpenAPIV3Schema,
+				&internal, nil); err != nil {
 				t.Fatal(err)
 			}
 			root, err := schema.NewStructural(&internal)

@@ -108,7 +108,8 @@ func (p *panel) build() (cog.Builder[dashboard.Panel], error) {
 		return statushistory.NewPanelBuilder().Title(p.title).Description(p.description).Datasource(source).Targets(p.targets()).
 			Span(p.width).Height(height).Unit(p.unit).Min(0).Max(1).ShowValue(common.VisibilityModeNever).
 			ColorScheme(dashboard.NewFieldColorBuilder().Mode(dashboard.FieldColorModeIdContinuousRdYlGr)).
-			Legend(common.NewVizLegendOptionsBuilder().ShowLegend(false).DisplayMode(common.LegendDisplayModeList).Placement(common.LegendPlacementBottom)), nil
+			Legend(common.NewVizLegendOptionsBuilder().ShowLegend(false).DisplayMode(common.LegendDisplayModeList).Placement(
+				common.LegendPlacementBottom)), nil
 	case ranking:
 		return bargauge.NewPanelBuilder().Title(p.title).Description(p.description).Datasource(source).Targets(p.targets()).
 			Span(p.width).Height(height).Unit(p.unit).Min(0).Orientation(common.VizOrientationHorizontal).
@@ -124,7 +125,8 @@ func (p *panel) build() (cog.Builder[dashboard.Panel], error) {
 func (p *panel) overTime() *timeseries.PanelBuilder {
 	return timeseries.NewPanelBuilder().Title(p.title).Description(p.description).Datasource(source).Targets(p.targets()).
 		Span(p.width).Height(height).Unit(p.unit).Min(0).
-		Legend(common.NewVizLegendOptionsBuilder().ShowLegend(true).DisplayMode(common.LegendDisplayModeList).Placement(common.LegendPlacementBottom)).
+		Legend(common.NewVizLegendOptionsBuilder().ShowLegend(true).DisplayMode(common.LegendDisplayModeList).Placement(
+			common.LegendPlacementBottom)).
 		Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeMulti).Sort(common.SortOrderDescending))
 }
 
