@@ -100,7 +100,8 @@ func TestNotices(t *testing.T) {
 		}}}
 	}
 	scheduled := map[string]string{"cloud.google.com/scheduled-maintenance-time": "1767276000"}
-	evicting := map[string]string{"cloud.google.com/scheduled-maintenance-time": "1767276000", "cloud.google.com/active-node-maintenance": "ONGOING"}
+	evicting := map[string]string{"cloud.google.com/scheduled-maintenance-time": "1767276000",
+		"cloud.google.com/active-node-maintenance": "ONGOING"}
 	for _, tc := range []struct {
 		cloud      v1alpha1.Provider
 		at         time.Duration

@@ -173,7 +173,8 @@ func (s story) in() map[string]int {
 }
 
 func (s story) together(name string, count int) (code string) {
-	_, refusal := s.Launch(Order{Pool: spot, Count: count, Min: count, Together: name, ID: func(n int64) string { return fmt.Sprintf("i-%d", n) }})
+	_, refusal := s.Launch(Order{Pool: spot, Count: count, Min: count, Together: name,
+		ID: func(n int64) string { return fmt.Sprintf("i-%d", n) }})
 	if refusal != nil {
 		return refusal.Code
 	}

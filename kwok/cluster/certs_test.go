@@ -73,7 +73,8 @@ func TestUserCertificateNamesUserAndGroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	subject := loaded.Leaf.Subject
-	if subject.CommonName != "jane" || !slices.Contains(subject.Organization, "system:masters") || !slices.Contains(subject.Organization, "staff") {
+	if subject.CommonName != "jane" || !slices.Contains(subject.Organization, "system:masters") ||
+		!slices.Contains(subject.Organization, "staff") {
 		t.Errorf("subject = %v, want user jane in system:masters and staff", subject)
 	}
 	if left := time.Until(loaded.Leaf.NotAfter); left < 300*24*time.Hour {

@@ -74,7 +74,8 @@ func TestPortsAreFreeDifferentAndBelowTheEphemeralRange(t *testing.T) {
 		seen[port] = name
 	}
 	if len(ports) != len(components)+8 {
-		t.Errorf("%d ports, want one for each component, one more for each muster and the dispatcher, one for the webhook, two for the clouds and two for the operator: %v", len(ports), ports)
+		t.Errorf("%d ports, want one for each component, one more for each muster and the dispatcher, one for the webhook, two for the clouds "+
+			"and two for the operator: %v", len(ports), ports)
 	}
 }
 

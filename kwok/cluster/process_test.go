@@ -109,8 +109,10 @@ func TestStopDoesNotWaitForTheNextStart(t *testing.T) {
 }
 
 func TestComponentsAreShieldedFromTheEnvironment(t *testing.T) {
-	got := childEnvironment([]string{"HOME=/root", "ETCD_DATA_DIR=/x", "KWOK_CONFIG=/x", "KUBECONFIG=/x", "AWS_PROFILE=mine", "GOOGLE_APPLICATION_CREDENTIALS=/x"}, "/data")
-	if want := []string{"HOME=/root", "KWOK_WORKDIR=/data"}; !slices.Equal(got[:len(want)], want) || slices.Contains(got, "AWS_PROFILE=mine") || !slices.Contains(got, "AWS_ACCESS_KEY_ID=sandbox") {
+	got := childEnvironment([]string{"HOME=/root", "ETCD_DATA_DIR=/x", "KWOK_CONFIG=/x", "KUBECONFIG=/x", "AWS_PROFILE=mine",
+		"GOOGLE_APPLICATION_CREDENTIALS=/x"}, "/data")
+	if want := []string{"HOME=/root", "KWOK_WORKDIR=/data"}; !slices.Equal(got[:len(want)], want) ||
+		slices.Contains(got, "AWS_PROFILE=mine") || !slices.Contains(got, "AWS_ACCESS_KEY_ID=sandbox") {
 		t.Errorf("environment %v, want %v and credentials for simulated clouds alone", got, want)
 	}
 }

@@ -18,7 +18,8 @@ func TestNameIsClaimedOnce(t *testing.T) {
 	if err := r.writeState(State{Name: "lab", PID: 4711}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.claim("lab"); err == nil || !strings.Contains(err.Error(), "process 4711") || !strings.Contains(err.Error(), "down --name lab") {
+	if _, err := r.claim("lab"); err == nil || !strings.Contains(err.Error(), "process 4711") ||
+		!strings.Contains(err.Error(), "down --name lab") {
 		t.Errorf("second claim: %v, want an error that names the owner and says what to do", err)
 	}
 	other, err := r.claim("other")

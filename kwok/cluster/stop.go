@@ -94,7 +94,8 @@ func (r Registry) StopRunning(ctx context.Context, name string) error {
 		return err
 	}
 	if state.Set != "" {
-		return fmt.Errorf("%q is one cluster of the sandbox %q, which stops as a whole: use `muster-sandbox down --name %s`", name, state.Set, state.Set)
+		return fmt.Errorf("%q is one cluster of the sandbox %q, which stops as a whole: use `muster-sandbox down --name %s`",
+			name, state.Set, state.Set)
 	}
 	if err := syscall.Kill(state.PID, syscall.SIGTERM); err != nil {
 		return fmt.Errorf("asking process %d to stop the sandbox %q: %w", state.PID, name, err)

@@ -103,7 +103,8 @@ type whole struct {
 
 func (d *clusters) tell(ctx context.Context) error {
 	const gang = 4
-	st := story{letter: "d", title: "The cheap cluster has no machines: the next is asked, and only that one is paid for", manifest: "job-anywhere.yaml"}
+	st := story{letter: "d", title: "The cheap cluster has no machines: the next is asked, and only that one is paid for",
+		manifest: "job-anywhere.yaml"}
 	if err := d.makeScarce(ctx); err != nil {
 		return err
 	}

@@ -85,8 +85,8 @@ func jobsAreSuspended(ctx context.Context, kube kubernetes.Interface) (bool, err
 }
 
 func flavorsAreFinalized(ctx context.Context, queues dynamic.Interface) (bool, error) {
-	made, err := queues.Resource(kueue.SchemeGroupVersion.WithResource("resourceflavors")).Create(ctx, queueObject("ResourceFlavor", probeName, nil),
-		dryRun)
+	made, err := queues.Resource(kueue.SchemeGroupVersion.WithResource("resourceflavors")).Create(ctx,
+		queueObject("ResourceFlavor", probeName, nil), dryRun)
 	return err == nil && slices.Contains(made.GetFinalizers(), kueue.ResourceInUseFinalizerName), err
 }
 

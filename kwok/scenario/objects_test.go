@@ -18,7 +18,8 @@ import (
 func TestAJobAsAnObject(t *testing.T) {
 	deadline, most := of(15*time.Minute), of(time.Minute+time.Millisecond)
 	const required = "kueue.x-k8s.io/podset-required-topology"
-	shape := Shape{Pods: 2, Requests: cpu(1), Priority: "urgent", Deadline: &deadline, MaximumExecution: &most, PodAnnotations: map[string]string{required: "rack"}}
+	shape := Shape{Pods: 2, Requests: cpu(1), Priority: "urgent", Deadline: &deadline, MaximumExecution: &most,
+		PodAnnotations: map[string]string{required: "rack"}}
 	s := Submission{Namespace: "team", Name: "job-1", Queue: "batch", RunFor: 10 * time.Minute, Shape: &shape}
 	for name, tc := range map[string]struct {
 		speed        int
@@ -30,11 +31,13 @@ func TestAJobAsAnObject(t *testing.T) {
 	}{
 		"at speed 1 it is as the file says": {
 			speed: 1, queues: true, wantRun: "10m0s", wantDeadline: 900,
-			wantLabels: map[string]string{"kueue.x-k8s.io/queue-name": "batch", "kueue.x-k8s.io/priority-class": "urgent", "kueue.x-k8s.io/max-exec-time-seconds": "61"},
+			wantLabels: map[string]string{"kueue.x-k8s.io/queue-name": "batch", "kueue.x-k8s.io/priority-class": "urgent",
+				"kueue.x-k8s.io/max-exec-time-seconds": "61"},
 		},
 		"at speed 40 times are divided, and whole seconds rounded up": {
 			speed: 40, queues: true, wantRun: "15s", wantDeadline: 23,
-			wantLabels: map[string]string{"kueue.x-k8s.io/queue-name": "batch", "kueue.x-k8s.io/priority-class": "urgent", "kueue.x-k8s.io/max-exec-time-seconds": "2"},
+			wantLabels: map[string]string{"kueue.x-k8s.io/queue-name": "batch", "kueue.x-k8s.io/priority-class": "urgent",
+				"kueue.x-k8s.io/max-exec-time-seconds": "2"},
 		},
 		"without queues it names none":                  {speed: 1, wantRun: "10m0s", wantDeadline: 900},
 		"a gang that runs together waits to be told so": {speed: 1, together: true, wantRun: untold, wantDeadline: 900},
@@ -178,7 +181,8 @@ func TestTheTimesOfParametersAreDivided(t *testing.T) {
 	if diff := cmp.Diff(prefixed(before), annotations); diff != "" {
 		t.Errorf("the scenario's own were changed (-want +got):\n%s", diff)
 	}
-	for kind, version := range map[string]string{"ProvisioningRequestConfig": "kueue.x-k8s.io/v1beta2", "ProvisioningRequest": "autoscaling.x-k8s.io/v1"} {
+	for kind, version := range map[string]string{"ProvisioningRequestConfig": "kueue.x-k8s.io/v1beta2",
+		"ProvisioningRequest": "autoscaling.x-k8s.io/v1"} {
 		object := func(parameters map[string]string) *unstructured.Unstructured {
 			o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": version, "kind": kind}}
 			_ = unstructured.SetNestedStringMap(o.Object, parameters, "spec", "parameters")

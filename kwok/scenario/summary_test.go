@@ -21,8 +21,8 @@ Bound     1m20s from the first Job's creation, first come, first served
 Ends      once all Jobs have ended, after 1h0m0s at the latest
 `},
 		"what will be left": {"  - pods: 2\n    requests: {cpu: 1}\n    runFor: {atLeast: 1m}\nends: {atMost: 1h}",
-			"  - pods: 12\n    requests: {cpu: 1}\n    runFor: {atLeast: 1h}\n  - {weight: 1, pods: 13, mayNotFit: true, requests: {cpu: 1}, runFor: {atLeast: 1m}}\n" +
-				"ends: {atMost: 40m}\nfaults: {faults: [{type: Kill, target: muster, every: 10m}]}", `
+			"  - pods: 12\n    requests: {cpu: 1}\n    runFor: {atLeast: 1h}\n  - {weight: 1, pods: 13, mayNotFit: true, requests: {cpu: 1}, " +
+				"runFor: {atLeast: 1m}}\nends: {atMost: 40m}\nfaults: {faults: [{type: Kill, target: muster, every: 10m}]}", `
 a Job on a node
 Jobs      3, the first after 0s, the last after 20s
 Pods      38

@@ -19,7 +19,8 @@ func denied(service, permission, resource string) *cloudsim.Error {
 		code = "AccessDeniedException"
 	}
 	return &cloudsim.Error{Status: http.StatusForbidden, Code: code, Message: fmt.Sprintf("User: arn:aws:iam::000000000000:user/muster "+
-		"is not authorized to perform: %s on resource: %s because no identity-based policy allows the %s action", permission, resource, permission)}
+		"is not authorized to perform: %s on resource: %s because no identity-based policy allows the %s action", permission,
+		resource, permission)}
 }
 
 // Deny takes permissions from the caller.

@@ -65,7 +65,8 @@ const (
 	ec2Call   = "Version=2016-11-15&Action="
 	groupCall = "Version=2011-01-01&Action="
 	run       = ec2Call + "RunInstances&LaunchTemplate.LaunchTemplateId=lt-1&SubnetId=subnet-a&MinCount=1&MaxCount=1&ClientToken=t"
-	grow      = groupCall + "LaunchInstances&AutoScalingGroupName=gpu&RequestedCapacity=2&AvailabilityZones.member.1=us-east-1a&RetryStrategy=none&ClientToken=t"
+	grow      = groupCall +
+		"LaunchInstances&AutoScalingGroupName=gpu&RequestedCapacity=2&AvailabilityZones.member.1=us-east-1a&RetryStrategy=none&ClientToken=t"
 )
 
 // What the front end does not know is no success, and changes nothing.

@@ -36,7 +36,8 @@ func TestPlacementGroups(t *testing.T) {
 		"of a type that it is for": {before: []string{makeGroup}, form: ec2Call + "DescribeInstanceTypes", want: "<item>cluster</item>"},
 		"launched by a type without clusters": {
 			change: func(c *Config) { c.Types[0].NotClustered = true }, before: []string{makeGroup}, form: runIn,
-			want: "<Code>InvalidParameterCombination</Code><Message>Cluster placement groups are not supported by the &#39;p5.48xlarge&#39; instance type.",
+			want: "<Code>InvalidParameterCombination</Code><Message>Cluster placement groups are not supported by the &#39;p5.48xlarge&#39; " +
+				"instance type.",
 		},
 		"deleted":                   {before: []string{makeGroup}, form: deleteGroup, want: "<return>true</return>"},
 		"deleted, and not there":    {form: deleteGroup, want: "<Code>InvalidPlacementGroup.Unknown</Code>"},
@@ -47,7 +48,8 @@ func TestPlacementGroups(t *testing.T) {
 		"in another zone": {
 			change: func(c *Config) { c.Subnets = append(c.Subnets, Subnet{ID: "subnet-b", Zone: "us-east-1b"}) },
 			before: []string{makeGroup, runIn}, form: strings.NewReplacer("subnet-a", "subnet-b", "ClientToken=t", "ClientToken=t2").Replace(runIn),
-			want: "<Code>InvalidPlacementGroup.InUse</Code><Message>The placement group &#39;gang&#39; is in use in another availability zone: us-east-1a",
+			want: "<Code>InvalidPlacementGroup.InUse</Code><Message>The placement group &#39;gang&#39; is in use in another availability zone: " +
+				"us-east-1a",
 		},
 		"looked at": {
 			before: []string{makeGroup, reserveIn}, form: topologyOf,
@@ -62,8 +64,9 @@ func TestPlacementGroups(t *testing.T) {
 			want: "<networkNodeSet><item>nn-us-east-1a-1</item><item>nn-us-east-1a-2</item></networkNodeSet>",
 		},
 		"looked at, and ended": {
-			before: []string{makeGroup, reserveIn, ec2Call + "CancelCapacityReservation&CapacityReservationId=cr-00000000000000001"}, form: topologyOf,
-			want: "<networkNodeSet></networkNodeSet>",
+			before: []string{makeGroup, reserveIn, ec2Call + "CancelCapacityReservation&CapacityReservationId=cr-00000000000000001"},
+			form:   topologyOf,
+			want:   "<networkNodeSet></networkNodeSet>",
 		},
 		"looked at, and not there": {form: topologyOf, want: "<Code>InvalidCapacityReservationId.NotFound</Code>"},
 	} {
@@ -109,7 +112,8 @@ func TestAPlacementGroupIsOneDomain(t *testing.T) {
 			t.Errorf("machine %s is in %s, want it with the others in nn-3a", in.ID, in.Domain())
 		}
 	}
-	if _, body := post(t, to, strings.Replace(runIn, "ClientToken=t", "ClientToken=t2", 1)); !strings.Contains(body, "<Code>InsufficientInstanceCapacity</Code>") {
+	if _, body := post(t, to, strings.Replace(runIn, "ClientToken=t", "ClientToken=t2", 1)); !strings.Contains(body,
+		"<Code>InsufficientInstanceCapacity</Code>") {
 		t.Errorf("4 more got %s, and there is room for 2", body)
 	}
 }

@@ -218,7 +218,8 @@ func TestRequestID(t *testing.T) {
 	if diff := cmp.Diff(first, second); diff != "" {
 		t.Errorf("the second answer differs (-first +second):\n%s", diff)
 	}
-	if status, _, reason := w.call("POST", path, strings.Replace(body, `"a"`, `"b"`, 1)); status != 400 || !strings.Contains(reason, "used for a different request") {
+	if status, _, reason := w.call("POST", path, strings.Replace(body, `"a"`, `"b"`, 1)); status != 400 ||
+		!strings.Contains(reason, "used for a different request") {
 		t.Errorf("other parameters: got %d %q", status, reason)
 	}
 	w.clock.Step(2 * time.Hour)

@@ -36,7 +36,8 @@ func (a asker) ask(method, path, body string) string {
 
 func (a asker) try(method, path, body string) (int, string) {
 	a.Helper()
-	request, err := http.NewRequestWithContext(a.Context(), method, "http://tune-head-svc.team.svc.cluster.local:8265"+path, strings.NewReader(body))
+	request, err := http.NewRequestWithContext(a.Context(), method, "http://tune-head-svc.team.svc.cluster.local:8265"+path,
+		strings.NewReader(body))
 	if err != nil {
 		a.Fatal(err)
 	}
@@ -73,7 +74,8 @@ func TestTheDashboardOfARayCluster(t *testing.T) {
 	}
 	a := asker{t, &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(address)}}}
 
-	if status, text := a.try(http.MethodGet, "/api/jobs/tune-abcde", ""); status != http.StatusBadGateway || !strings.Contains(text, "no head runs") {
+	if status, text := a.try(http.MethodGet, "/api/jobs/tune-abcde", ""); status != http.StatusBadGateway ||
+		!strings.Contains(text, "no head runs") {
 		t.Errorf("the dashboard of a head that does not run: %d %s", status, text)
 	}
 	head.Status.Phase = corev1.PodRunning
@@ -101,7 +103,8 @@ func TestTheDashboardOfARayCluster(t *testing.T) {
 		t.Errorf("a submitted job: %s", got)
 	}
 	a.ask(http.MethodPut, "/api/serve/applications/", `{"applications": [{"name": "chat"}]}`)
-	if got := a.ask(http.MethodGet, "/api/serve/applications/?api_type=declarative", ""); !strings.Contains(got, `"name":"chat","status":"RUNNING"`) {
+	if got := a.ask(http.MethodGet, "/api/serve/applications/?api_type=declarative", ""); !strings.Contains(got,
+		`"name":"chat","status":"RUNNING"`) {
 		t.Errorf("what is served: %s", got)
 	}
 }

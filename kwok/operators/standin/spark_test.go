@@ -46,7 +46,8 @@ spec:
 	d := &drivers{client: client, played: map[types.UID]corev1.PodPhase{}}
 	pod.UID = "0123456789"
 	workers := func() (names []string, requests corev1.ResourceList) {
-		list, err := client.CoreV1().Pods("team").List(t.Context(), metav1.ListOptions{LabelSelector: "spark-role=executor,spark-app-selector=spark-1"})
+		list, err := client.CoreV1().Pods("team").List(t.Context(),
+			metav1.ListOptions{LabelSelector: "spark-role=executor,spark-app-selector=spark-1"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -157,7 +157,8 @@ func podOf(role string, conf map[string]string) (*corev1.Pod, error) {
 		return nil, err
 	}
 	container.Resources.Requests = merged(container.Resources.Requests, requests)
-	container.Resources.Limits = merged(container.Resources.Limits, corev1.ResourceList{corev1.ResourceMemory: requests[corev1.ResourceMemory]})
+	container.Resources.Limits = merged(container.Resources.Limits,
+		corev1.ResourceList{corev1.ResourceMemory: requests[corev1.ResourceMemory]})
 	return pod, nil
 }
 
@@ -169,7 +170,8 @@ func requestsOf(role string, conf map[string]string) (corev1.ResourceList, error
 	)
 	cpu, err := resource.ParseQuantity(cmp.Or(conf["spark.kubernetes."+role+".request.cores"], conf["spark."+role+".cores"], "1"))
 	memory, memoryErr := bytes(cmp.Or(conf["spark."+role+".memory"], "1g"))
-	factor, factorErr := strconv.ParseFloat(cmp.Or(conf["spark."+role+".memoryOverheadFactor"], conf["spark.kubernetes.memoryOverheadFactor"], "0.1"), 64)
+	factor, factorErr := strconv.ParseFloat(cmp.Or(conf["spark."+role+".memoryOverheadFactor"],
+		conf["spark.kubernetes.memoryOverheadFactor"], "0.1"), 64)
 	overhead := max(minimalOverhead, int64(factor*float64(memory))/mebibyte*mebibyte)
 	var overheadErr error
 	if text := conf["spark."+role+".memoryOverhead"]; text != "" {

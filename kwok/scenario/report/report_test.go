@@ -31,7 +31,8 @@ func job(name string, pods int, each int64, ended time.Duration, outcome Outcome
 // pod of a job that was bound half a second after its creation, ran another half later,
 // and succeeded.
 func pod(job int, node string, created, ended float64) Pod {
-	return Pod{Job: job, Node: node, Created: at(created), Bound: at(created + 0.5), Running: at(created + 1), Ended: at(ended), Succeeded: true}
+	return Pod{Job: job, Node: node, Created: at(created), Bound: at(created + 0.5), Running: at(created + 1),
+		Ended: at(ended), Succeeded: true}
 }
 
 // sample is a run of four Jobs at speed 10 on a node of 4 CPUs, and on machines of 2
@@ -200,7 +201,8 @@ func TestFigures(t *testing.T) {
 	)
 	// machine of 2 CPUs at 1 USD a second, which is ready at once.
 	machine := func(name, group string, launched, gone float64) Machine {
-		return Machine{Name: name, Group: group, Amount: 2000, MilliUSDPerHour: 3_600_000, Launched: at(launched), Ready: at(launched), Gone: at(gone)}
+		return Machine{Name: name, Group: group, Amount: 2000, MilliUSDPerHour: 3_600_000, Launched: at(launched),
+			Ready: at(launched), Gone: at(gone)}
 	}
 	// plain is one Job of two pods on a node of two CPUs, at speed 1.
 	plain := func(change func(*Record)) Record {
@@ -373,7 +375,8 @@ func TestFigures(t *testing.T) {
 		"three pods of more than half a machine need three": {
 			record: plain(func(r *Record) {
 				r.Nodes = nil
-				r.Machines = []Machine{{Name: "node-0", Amount: 1900, Gone: Never}, {Name: "m-1", Amount: 1900, Gone: Never}, {Name: "m-2", Amount: 1900, Gone: Never}}
+				r.Machines = []Machine{{Name: "node-0", Amount: 1900, Gone: Never}, {Name: "m-1", Amount: 1900, Gone: Never},
+					{Name: "m-2", Amount: 1900, Gone: Never}}
 				r.Jobs = append(r.Jobs, job("b", 1, 1000, at(11), Succeeded))
 				r.Pods = append(r.Pods, pod(1, "m-1", 0, 11))
 			}),

@@ -49,9 +49,11 @@ func TestWhatIsCounted(t *testing.T) {
 	var got, none report.Record
 	now.minus(nothing).fill(&got, 10)
 	want := report.Record{
-		Writes: []report.Writer{{Who: "muster", Writes: 20}, {Who: "kube-scheduler", Writes: 30}, {Who: "kwok and others", Writes: 90}, {Who: "users", Writes: 10}, {Who: "all", Writes: 150}},
+		Writes: []report.Writer{{Who: "muster", Writes: 20}, {Who: "kube-scheduler", Writes: 30}, {Who: "kwok and others", Writes: 90},
+			{Who: "users", Writes: 10}, {Who: "all", Writes: 150}},
 		// What took longer than a minute is told as a minute.
-		Latency:   []report.Bucket{{AtMost: 5 * time.Millisecond, Count: 130}, {AtMost: time.Minute, Count: 149}, {AtMost: time.Minute, Count: 150}},
+		Latency: []report.Bucket{{AtMost: 5 * time.Millisecond, Count: 130}, {AtMost: time.Minute, Count: 149},
+			{AtMost: time.Minute, Count: 150}},
 		Scheduled: 25, Unschedulable: 3,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

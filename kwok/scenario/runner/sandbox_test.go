@@ -215,7 +215,8 @@ func TestAnInterruptedRunIsReported(t *testing.T) {
 	if err := json.Unmarshal(text, &r); err != nil {
 		t.Fatal(err)
 	}
-	if r.Jobs.Submitted != 20 || r.Jobs.Unfinished == 0 || !strings.HasPrefix(r.Description, "PARTIAL, cut short since the run was interrupted: 20 gangs") {
+	if r.Jobs.Submitted != 20 || r.Jobs.Unfinished == 0 || !strings.HasPrefix(r.Description,
+		"PARTIAL, cut short since the run was interrupted: 20 gangs") {
 		t.Errorf("%q, Jobs %+v", r.Description, r.Jobs)
 	}
 }
@@ -299,7 +300,8 @@ func TestShellsCompleteTheLibrary(t *testing.T) {
 
 func TestCheckStartsNothing(t *testing.T) {
 	out, err := sandbox(t, "scenario", "check", "thousand-jobs-small")
-	if err != nil || !strings.Contains(out, "Jobs      100, ") || !strings.Contains(out, "Pods      1000\n") || strings.Contains(out, "Starting") {
+	if err != nil || !strings.Contains(out, "Jobs      100, ") || !strings.Contains(out, "Pods      1000\n") ||
+		strings.Contains(out, "Starting") {
 		t.Errorf("error %v, told:\n%s", err, out)
 	}
 	text, err := scenario.Text("thousand-jobs-small")
@@ -310,7 +312,8 @@ func TestCheckStartsNothing(t *testing.T) {
 	if err := os.WriteFile(bad, []byte(strings.Replace(string(text), "queue: batch", "queue: btach", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want := bad + ":\n" + `line 33: arrivals[0].queue: there is no LocalQueue "btach" in namespace default; there are batch: choose one, or add it to objects`
+	want := bad + ":\n" +
+		`line 33: arrivals[0].queue: there is no LocalQueue "btach" in namespace default; there are batch: choose one, or add it to objects`
 	if out, err = sandbox(t, "scenario", "check", bad); err == nil || !strings.Contains(out, want) {
 		t.Errorf("error %v, told:\n%s\nwant %s", err, out, want)
 	}
