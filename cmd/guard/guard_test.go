@@ -19,7 +19,10 @@ func TestLoopback(t *testing.T) {
 
 // TestOnlyItsOwnHostsAreServed: a name that a browser was made to take for ours is none.
 func TestOnlyItsOwnHostsAreServed(t *testing.T) {
-	h := Hosts([]string{"muster-dashboard.muster-system.svc"}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("page")) }))
+	h := Hosts([]string{"muster-dashboard.muster-system.svc"}, http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		_, _ = w.Write([]byte("page"))
+	}))
 	for host, want := range map[string]int{
 		"127.0.0.1:8090": 200, "127.0.0.1": 200, "[::1]:8090": 200, "[::1]": 200, "localhost:8090": 200, "LOCALHOST": 200, "localhost.:8090": 200, "10.1.2.3:8090": 200,
 		"muster-dashboard.muster-system.svc": 200, "Muster-Dashboard.muster-system.svc:8090": 200,

@@ -39,7 +39,8 @@ func TestClustersAreListedWithTheirJobs(t *testing.T) {
 		}
 	}
 	const older = `{"refusals":[{"cluster":"west","reason":"NoQuota","message":"insufficient","at":"2026-11-20T11:50:00Z","times":3}]}`
-	const newer = `{"refusals":[{"cluster":"west","reason":"NoCapacity","message":"only 3 of 4 machines","at":"2026-11-20T11:58:00Z","times":1}]}`
+	const newer = `{"refusals":[{"cluster":"west","reason":"NoCapacity","message":"only 3 of 4 ` +
+		`machines","at":"2026-11-20T11:58:00Z","times":1}]}`
 	over := running("over", "team", 8, in("west"))
 	condition(over, kueue.WorkloadFinished, metav1.ConditionTrue, kueue.WorkloadFinishedReasonSucceeded, "")
 	objects := []client.Object{

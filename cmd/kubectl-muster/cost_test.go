@@ -37,11 +37,13 @@ func paying(name, workload string, launches int) *provreq.ProvisioningRequest {
 	out := &provreq.ProvisioningRequest{ObjectMeta: meta(name)}
 	out.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
 	if workload != "" {
-		out.OwnerReferences = []metav1.OwnerReference{{APIVersion: kueue.SchemeGroupVersion.String(), Kind: "Workload", Name: workload, UID: types.UID(workload), Controller: new(true)}}
+		out.OwnerReferences = []metav1.OwnerReference{{APIVersion: kueue.SchemeGroupVersion.String(), Kind: "Workload", Name: workload,
+			UID: types.UID(workload), Controller: new(true)}}
 	}
 	condition := metav1.Condition{Type: provreq.Provisioned, Status: metav1.ConditionTrue}
 	if launches > 0 {
-		a := transaction.Attempt{Number: 1, Phase: transaction.Launching, Started: noon.Add(-15 * time.Minute), Launches: []planner.GroupCount{{Group: "h100", Count: launches}}}
+		a := transaction.Attempt{Number: 1, Phase: transaction.Launching, Started: noon.Add(-15 * time.Minute),
+			Launches: []planner.GroupCount{{Group: "h100", Count: launches}}}
 		out.Status.ProvisioningClassDetails = map[string]provreq.Detail{transaction.AttemptDetail: provreq.Detail(a.Encode())}
 		condition = metav1.Condition{Type: provreq.Accepted, Status: metav1.ConditionTrue}
 	}
@@ -91,21 +93,24 @@ func TestCosts(t *testing.T) {
 		},
 		{
 			name: "who shares a machine shares its price",
-			objects: []client.Object{group("h100", 8, nil), owned("job", running("w", "team", 1, nil)), paying("train", "w", 0), paying("alone", "", 0),
+			objects: []client.Object{group("h100", 8, nil), owned("job", running("w", "team", 1, nil)), paying("train", "w", 0),
+				paying("alone", "", 0),
 				machineOf("h100", "a", "train", "alone"), runs("train", "a")},
 			want: []string{"Machines: 1, at 10.00 USD per hour", "default main 1 0 0 1 0 0 5.00 0.00", "default - 1 0 0 1 0 0 5.00 0.00",
 				"default job/job 2.50 1 0 0 1 0 0 5.00 0.00", "default provisioningrequest/alone 2.50 1 0 0 1 0 0 5.00 0.00"},
 		},
 		{
-			name:    "a job pays from its launch on, also before there is a node",
-			objects: []client.Object{group("h100", 8, func(g *v1alpha1.NodeGroup) { g.Status.Machines = 4 }), paying("boot", "", 2), launched, machineOf("h100", "idle")},
+			name: "a job pays from its launch on, also before there is a node",
+			objects: []client.Object{group("h100", 8, func(g *v1alpha1.NodeGroup) { g.Status.Machines = 4 }), paying("boot", "", 2), launched,
+				machineOf("h100", "idle")},
 			want: []string{"Machines: 4, at 40.00 USD per hour, 20.00 of it for idle or wasted machines.",
 				"default provisioningrequest/boot 5.00 2 2 0 0 0 0 20.00 0.00", "(none) - 2 0 0 0 1 1 20.00 20.00"},
 		},
 		{
-			name:    "a group without a price is named",
-			objects: []client.Object{group("h100", 8, func(g *v1alpha1.NodeGroup) { g.Spec.PricePerHour = nil }), machineOf("h100", "a"), machineOf("gone", "b")},
-			want:    []string{"Machines: 2, at 0.00 USD per hour", "NodeGroups without a price: gone, h100; set their spec.pricePerHour"},
+			name: "a group without a price is named",
+			objects: []client.Object{group("h100", 8, func(g *v1alpha1.NodeGroup) { g.Spec.PricePerHour = nil }), machineOf("h100", "a"),
+				machineOf("gone", "b")},
+			want: []string{"Machines: 2, at 0.00 USD per hour", "NodeGroups without a price: gone, h100; set their spec.pricePerHour"},
 		},
 	}
 	for _, tc := range tests {
@@ -154,23 +159,28 @@ func TestCostsAreOfAllClusters(t *testing.T) {
 	lacks(t, text, "Machines: 4, at 30.00 USD per hour, 0.00 of it for idle or wasted machines.",
 		"By cluster\nCLUSTER MACHINES JOINING BOOKED USED IDLE WASTED USD/H UNUSED USD/H\n"+
 			"east 1 0 1 0 0 0 10.00 0.00\nidle 0 0 0 0 0 0 0.00 0.00\nwest 3 0 1 1 1 0 20.00 0.00",
-		"By group\nCLUSTER GROUP MARKET USD/H EACH MACHINES", "west h100 OnDemand 10.00 2 0 1 1 0 0 20.00 0.00\neast h100 OnDemand 10.00 1 0 1 0 0 0 10.00 0.00",
+		"By group\nCLUSTER GROUP MARKET USD/H EACH MACHINES",
+		"west h100 OnDemand 10.00 2 0 1 1 0 0 20.00 0.00\neast h100 OnDemand 10.00 1 0 1 0 0 0 10.00 0.00",
 		"default main 3 0 2 1 0 0 30.00 0.00", // of the queue, in both
-		"NAMESPACE NAME CLUSTER USD SO FAR MACHINES", "default job/big west 10.00 2 0 1 1 0 0 20.00 0.00\ndefault workload/w east 5.00 1 0 1 0 0 0 10.00 0.00",
+		"NAMESPACE NAME CLUSTER USD SO FAR MACHINES",
+		"default job/big west 10.00 2 0 1 1 0 0 20.00 0.00\ndefault workload/w east 5.00 1 0 1 0 0 0 10.00 0.00",
 		"Budgets\nCAPACITYPOLICY BUDGET CLUSTER USD PER SPENT LEFT USD/H NOW PERIOD ENDS\n"+
 			"spending all (this one) 100.00 day 42.50 57.50 10.00 2026-11-21T00:00:00Z\n"+
 			"spending east-only east 70.00 day 0.00 70.00 0.00 2026-11-21T00:00:00Z",
 		"Not included\n- in budget all: what is spent in cluster idle, without a CapacityPolicy spending that has a budget all per day\n",
-		"- cluster north: your kubeconfig has no context north\n", "- NodeGroups without a price: spot in cluster west; set their spec.pricePerHour")
+		"- cluster north: your kubeconfig has no context north\n",
+		"- NodeGroups without a price: spot in cluster west; set their spec.pricePerHour")
 	if strings.Contains(text, "(this one) 0") {
 		t.Errorf("the manager has no machine:\n%s", text)
 	}
-	lacks(t, told(t, costs{manager.Costs(view.Worker{Unread: "they may not be listed"})}), "No NodeGroup has a machine", "- they may not be listed\n")
+	lacks(t, told(t, costs{manager.Costs(view.Worker{Unread: "they may not be listed"})}), "No NodeGroup has a machine",
+		"- they may not be listed\n")
 }
 
 // TestSharesAddUpToThePrice of the machines.
 func TestSharesAddUpToThePrice(t *testing.T) {
-	c := pictureOf(nil, group("h100", 8, nil), paying("a", "", 0), paying("b", "", 0), paying("c", "", 0), machineOf("h100", "n", "a", "b", "c")).Costs()
+	c := pictureOf(nil, group("h100", 8, nil), paying("a", "", 0), paying("b", "", 0), paying("c", "", 0),
+		machineOf("h100", "n", "a", "b", "c")).Costs()
 	var shares []string
 	for _, j := range c.Jobs {
 		shares = append(shares, j.USDPerHour)

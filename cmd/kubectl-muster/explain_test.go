@@ -25,7 +25,8 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 		want    []string
 	}{
 		"quota is short, and others have it": {
-			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("big", "team", 6, priority(10)), waiting("train", 4, nil)},
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("big", "team", 6, priority(10)),
+				waiting("train", 4, nil)},
 			want: []string{
 				"Workload default/train waits for quota.",
 				"1st of 1 in the queue, waiting for 60m",
@@ -35,9 +36,10 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			},
 		},
 		"who has the quota may run for half an hour more": {
-			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, nil), running("big", "team", 6, func(w *kueue.Workload) {
-				w.Spec.MaximumExecutionTimeSeconds = new(int32(3600))
-			})},
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, nil),
+				running("big", "team", 6, func(w *kueue.Workload) {
+					w.Spec.MaximumExecutionTimeSeconds = new(int32(3600))
+				})},
 			want: []string{
 				"Expected start",
 				"at 2026-11-20T12:30:",
@@ -85,26 +87,30 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			},
 		},
 		"another cluster is asked, and one has refused it": {
-			objects: []client.Object{flavor("h100"), check("capacity", kueue.MultiKueueControllerName, ""), team("team", checked, "h100=64"), reserved("train", "team", 4, func(w *kueue.Workload) {
-				w.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "capacity", State: kueue.CheckStatePending}}
-				w.Status.NominatedClusterNames = []string{"east"}
-				w.Annotations = map[string]string{dispatch.Annotation: `{"in":["east"],"at":"2026-11-20T11:59:00Z","waits":"cluster east cannot be reached, and may run the job",` +
-					`"refusals":[{"cluster":"west","reason":"NoCapacity","message":"only 3 of 4 machines","at":"2026-11-20T11:59:30Z","times":1}]}`}
-			})},
+			objects: []client.Object{flavor("h100"), check("capacity", kueue.MultiKueueControllerName, ""), team("team", checked, "h100=64"),
+				reserved("train", "team", 4, func(w *kueue.Workload) {
+					w.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "capacity", State: kueue.CheckStatePending}}
+					w.Status.NominatedClusterNames = []string{"east"}
+					w.Annotations = map[string]string{dispatch.Annotation: `{"in":["east"],"at":"2026-11-20T11:59:00Z","waits":"cluster east cannot be ` +
+						`reached, and may run the job",` +
+						`"refusals":[{"cluster":"west","reason":"NoCapacity","message":"only 3 of 4 machines","at":"2026-11-20T11:59:30Z","times":1}]}`}
+				})},
 			want: []string{
 				"has quota here and has been given to cluster east 60s ago.", "cluster east cannot be reached, and may run the job",
 				"cluster west did not run it 30s ago, NoCapacity: only 3 of 4 machines; it may be asked again",
 			},
 		},
 		"the queue is stopped": {
-			objects: []client.Object{flavor("h100"), team("team", func(s *kueue.ClusterQueueSpec) { s.StopPolicy = new(kueue.Hold) }, "h100=64"), waiting("train", 4, nil)},
+			objects: []client.Object{flavor("h100"), team("team", func(s *kueue.ClusterQueueSpec) { s.StopPolicy = new(kueue.Hold) }, "h100=64"),
+				waiting("train", 4, nil)},
 			want: []string{
 				"is held: its queue is stopped or inactive.",
 				"its stopPolicy is Hold; set it to None to resume",
 			},
 		},
 		"a check of the queue is not active": {
-			objects: []client.Object{flavor("h100"), check("capacity", cache.CapacityController, "cheap"), team("team", checked, "h100=64"), waiting("train", 4, nil)},
+			objects: []client.Object{flavor("h100"), check("capacity", cache.CapacityController, "cheap"), team("team", checked, "h100=64"),
+				waiting("train", 4, nil)},
 			want: []string{
 				"is held: its queue is stopped or inactive.",
 				"AdmissionCheck \"capacity\" is not active: CapacityPolicy \"cheap\" does not exist; create it or change parameters.name",
@@ -208,7 +214,8 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 		},
 		"it pauses after a failure": {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) {
-				condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, workload.ReasonWaitingForCapacity, "On flavors [h100] capacity could not be obtained: dry")
+				condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, workload.ReasonWaitingForCapacity,
+					"On flavors [h100] capacity could not be obtained: dry")
 				w.Status.RequeueState = &kueue.RequeueState{Count: new(int32(2)), RequeueAt: new(at(-3))}
 			})},
 			want: []string{
@@ -266,7 +273,8 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			want: []string{"Order of its pod sets", "node after the success of dataset", "quota and machines are for all of them from the start"},
 		},
 		"its LocalQueue does not exist": {
-			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) { w.Spec.QueueName = "mian" })},
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"),
+				waiting("train", 4, func(w *kueue.Workload) { w.Spec.QueueName = "mian" })},
 			want: []string{
 				"cannot be queued as specified.",
 				"LocalQueue mian doesn't exist: create it in namespace default, or change the job's label",
@@ -282,7 +290,8 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			},
 		},
 		"it is deactivated": {
-			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) { w.Spec.Active = new(false) })},
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"),
+				waiting("train", 4, func(w *kueue.Workload) { w.Spec.Active = new(false) })},
 			want: []string{
 				"is deactivated: set spec.active of its Workload to true",
 			},
@@ -306,10 +315,11 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			},
 		},
 		"nodes that exist have room for its pods": {
-			objects: []client.Object{flavor("h100"), capacity(), team("team", checked, "h100=64"), group("a100", 8, nil), node("node-1", "h100"), node("node-2", "h100"), node("node-3", "h100"), waiting("train", 1, func(w *kueue.Workload) {
-				// No group and no flavor tells nodes apart by this label.
-				w.Spec.PodSets[0].Template.Spec.NodeSelector = map[string]string{"name": "node-3"}
-			})},
+			objects: []client.Object{flavor("h100"), capacity(), team("team", checked, "h100=64"), group("a100", 8, nil), node("node-1", "h100"),
+				node("node-2", "h100"), node("node-3", "h100"), waiting("train", 1, func(w *kueue.Workload) {
+					// No group and no flavor tells nodes apart by this label.
+					w.Spec.PodSets[0].Template.Spec.NodeSelector = map[string]string{"name": "node-3"}
+				})},
 			want: []string{"is next: Muster is about to reserve its quota on flavor h100.", "its pods fit on existing machines: 1"},
 		},
 		"it has quota and waits for a person": {
@@ -355,11 +365,13 @@ func TestProvisioningRequestsAreExplained(t *testing.T) {
 		},
 		"its group had a stockout": {
 			objects: append(request(), group("h100", 8, dry)),
-			want:    []string{"waits for capacity.", "only 3 of 4 machines", "time: the backoff of NodeGroup h100 ends at 2026-11-20T12:05:00Z (in 5m)", "Stockout, 10m ago"},
+			want: []string{"waits for capacity.", "only 3 of 4 machines",
+				"time: the backoff of NodeGroup h100 ends at 2026-11-20T12:05:00Z (in 5m)", "Stockout, 10m ago"},
 		},
 		"no group could ever serve it": {
 			objects: append(request(), group("h100", 2, nil)),
-			want:    []string{"cannot be served as specified.", "it may have 2 (spec.maxNodes): 2 short", "raises spec.maxNodes of NodeGroup h100 by 2"},
+			want: []string{"cannot be served as specified.", "it may have 2 (spec.maxNodes): 2 short",
+				"raises spec.maxNodes of NodeGroup h100 by 2"},
 		},
 		"its PodTemplate is missing": {
 			objects: append(request()[:1], group("h100", 8, nil)),
@@ -387,7 +399,8 @@ func TestCommandsNameTheContext(t *testing.T) {
 		w.Status.ClusterName, w.OwnerReferences = new("west"), []metav1.OwnerReference{ownedBy("train")}
 	}))
 	p.Contexts = map[string]string{"west": "gke_project_us-west1_gpus"}
-	lacks(t, toldOf(t, p.ExplainWorkload(named(t, p, "train"))), "with a context gke_project_us-west1_gpus for cluster west in your kubeconfig:",
+	lacks(t, toldOf(t, p.ExplainWorkload(named(t, p, "train"))),
+		"with a context gke_project_us-west1_gpus for cluster west in your kubeconfig:",
 		"its logs: kubectl --context gke_project_us-west1_gpus -n default logs job/train --all-pods")
 }
 
@@ -398,22 +411,29 @@ func TestAJobIsExplainedByItsWorkload(t *testing.T) {
 	lacks(t, toldOf(t, p.ExplainJob(job("train", nil))), "Job default/train (Workload job-train-1a2b3) cannot start as specified")
 	lacks(t, toldOf(t, p.ExplainJob(job("other", map[string]string{"kueue.x-k8s.io/queue-name": "main"}))),
 		"Job default/other has no Workload yet.", "it names LocalQueue main", "kubectl get pods -A -l app.kubernetes.io/name=muster")
-	lacks(t, toldOf(t, p.ExplainJob(job("named", map[string]string{"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/prebuilt-workload-name": "mine"}))),
-		"Job default/named waits for its Workload.", "kueue.x-k8s.io/prebuilt-workload-name names Workload mine", "create a Workload with that name")
-	lacks(t, toldOf(t, p.ExplainJob(job("plain", nil))), "is not in a queue, so Muster ignores it.", "it has no label kueue.x-k8s.io/queue-name")
+	lacks(t,
+		toldOf(t, p.ExplainJob(job("named", map[string]string{"kueue.x-k8s.io/queue-name": "main",
+			"kueue.x-k8s.io/prebuilt-workload-name": "mine"}))),
+		"Job default/named waits for its Workload.", "kueue.x-k8s.io/prebuilt-workload-name names Workload mine",
+		"create a Workload with that name")
+	lacks(t, toldOf(t, p.ExplainJob(job("plain", nil))), "is not in a queue, so Muster ignores it.",
+		"it has no label kueue.x-k8s.io/queue-name")
 }
 
 func TestWithoutRightsWhatMusterWroteIsShown(t *testing.T) {
-	p := pictureOf([]view.Right{{Verb: "list", Resource: "nodes"}, {Verb: "list", Resource: "pods"}}, flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) {
-		condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, workload.ReasonWaitingForCapacity, "flavor h100: no machines: group h100 is dry")
-	}))
+	p := pictureOf([]view.Right{{Verb: "list", Resource: "nodes"}, {Verb: "list", Resource: "pods"}}, flavor("h100"),
+		team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) {
+			condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, workload.ReasonWaitingForCapacity,
+				"flavor h100: no machines: group h100 is dry")
+		}))
 	e := p.ExplainWorkload(named(t, p, "train"))
 	e.Record(noon, []corev1.Event{
 		{LastTimestamp: at(9), Reason: "Older", Message: "before"}, {LastTimestamp: at(1), Reason: "Pending", Message: "still dry"},
 	})
 	text := toldOf(t, e)
 	lacks(t, text, "waits for machines, as recorded 30m ago.", "group h100 is dry", "60s ago, Pending: still dry\n- 9m ago, Older: before",
-		"list nodes, list pods in all namespaces", "Ask an administrator for the ClusterRole muster-explain", "kubectl create clusterrole muster-explain-some --verb=list --resource=nodes,pods;")
+		"list nodes, list pods in all namespaces", "Ask an administrator for the ClusterRole muster-explain",
+		"kubectl create clusterrole muster-explain-some --verb=list --resource=nodes,pods;")
 	if strings.Contains(text, "is next") {
 		t.Errorf("something was decided without the nodes:\n%s", text)
 	}

@@ -37,7 +37,8 @@ func TestTheKrewManifestIsWhole(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(text.String()), &plugin); err != nil {
 		t.Fatalf("%v in\n%s", err, text.String())
 	}
-	if plugin.Metadata.Name != "muster" || plugin.Spec.Version != "v1.2.3" || plugin.Spec.ShortDescription == "" || len(plugin.Spec.Platforms) == 0 {
+	if plugin.Metadata.Name != "muster" || plugin.Spec.Version != "v1.2.3" || plugin.Spec.ShortDescription == "" ||
+		len(plugin.Spec.Platforms) == 0 {
 		t.Errorf("it lacks something: %+v", plugin)
 	}
 	for _, p := range plugin.Spec.Platforms {

@@ -127,9 +127,10 @@ func (m *manifest) try(ctx context.Context, kube client.Client) (out tried, err 
 	// All kinds that are tried have regular plurals.
 	guessed, _ := apimeta.UnsafeGuessKindToResource(o.GetObjectKind().GroupVersionKind())
 	resource := guessed.GroupResource()
-	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-		Namespace: o.GetNamespace(), Verb: "create", Group: resource.Group, Resource: resource.Resource,
-	}}}
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: o.GetNamespace(), Verb: "create", Group: resource.Group, Resource: resource.Resource,
+		}}}
 	if err := kube.Create(ctx, review); err != nil {
 		return out, fmt.Errorf("asking whether you may create %s: %w", resource, err)
 	}

@@ -62,7 +62,8 @@ const mostWorkloads = 3
 
 func (l rackLines) print(p *printer) error {
 	if len(l) == 0 {
-		fmt.Fprintln(p.out, "There are no racks: no ResourceFlavor has a Topology (spec.topologyName) with nodes that have the labels of all its levels.")
+		fmt.Fprintln(p.out,
+			"There are no racks: no ResourceFlavor has a Topology (spec.topologyName) with nodes that have the labels of all its levels.")
 		return nil
 	}
 	var rows [][]string

@@ -121,8 +121,8 @@ func TestWhatWouldMakeRoomInOneRack(t *testing.T) {
 			want:    []string{"all pods have room in r1 once default/small (1 pod there) has ended\n"},
 		},
 		"it takes two, and a third may stay": {
-			objects: append(racked(6), small("r1-n1"), running("first", "team", 2, onNodes("r1-n2", "r1-n3")), running("second", "team", 2, onNodes("r1-n4", "r1-n5")),
-				waiting("train", 5, inOneRack)),
+			objects: append(racked(6), small("r1-n1"), running("first", "team", 2, onNodes("r1-n2", "r1-n3")),
+				running("second", "team", 2, onNodes("r1-n4", "r1-n5")), waiting("train", 5, inOneRack)),
 			want: []string{
 				"r1 has most room, for 1 of 5 pods; the others request 32 nvidia.com/gpu",
 				"all pods have room in r1 once these have ended: default/first (2 pods there), default/second (2 pods there)",

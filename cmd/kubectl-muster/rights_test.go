@@ -36,7 +36,8 @@ func TestTheRoleIsWhatThePluginReads(t *testing.T) {
 	}
 	// What explain tells users with no more rights, and what a Job gets beside its own.
 	read = append(read, view.Right{Verb: "list", Resource: "events"},
-		view.Right{Verb: "get", Resource: "workloadpriorityclasses.kueue.x-k8s.io"}, view.Right{Verb: "get", Resource: "runtimeclasses.node.k8s.io"})
+		view.Right{Verb: "get", Resource: "workloadpriorityclasses.kueue.x-k8s.io"},
+		view.Right{Verb: "get", Resource: "runtimeclasses.node.k8s.io"})
 
 	if diff := cmp.Diff(inOrder(read), inOrder(granted(t, "muster-explain"))); diff != "" {
 		t.Errorf("deploy/rbac/explain.yaml grants other rights than are used (-used +granted):\n%s", diff)

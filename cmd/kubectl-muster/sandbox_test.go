@@ -119,20 +119,25 @@ func TestOnASandbox(t *testing.T) {
 	s.tells([]string{"capacity"}, "h100 OnDemand - 98.32 0 of 8 0 0", "Stockout")
 	s.tells([]string{"explain", "provreq/train"}, "is not served by this Muster: its class is queued-provisioning.gke.io")
 
-	s.refuses([]string{"explain", "train"}, "namespace default has 2 objects named train: choose one with job/train or provisioningrequest/train")
+	s.refuses([]string{"explain", "train"},
+		"namespace default has 2 objects named train: choose one with job/train or provisioningrequest/train")
 	s.refuses([]string{"explain", "job/none"}, "namespace default has no job named none")
-	s.refuses([]string{"explain", "job/train", "-n", "kube-system"}, "namespace kube-system has no job named train, but namespace default has one: add -n default")
+	s.refuses([]string{"explain", "job/train", "-n", "kube-system"},
+		"namespace kube-system has no job named train, but namespace default has one: add -n default")
 	s.refuses([]string{"explain", "pod/train"}, "namespace default has no pod named train")
-	s.refuses([]string{"explain", "thing/train"}, `kind "thing" cannot be explained: use job, workload, provisioningrequest, or a kind of jobs`)
+	s.refuses([]string{"explain", "thing/train"},
+		`kind "thing" cannot be explained: use job, workload, provisioningrequest, or a kind of jobs`)
 	s.refuses([]string{"queue", "reserch"}, `ClusterQueue "reserch" does not exist; those that do: research`)
 
-	s.refuses([]string{"explain", "job/train", "--as", "nobody"}, "you may not get jobs.batch in namespace default. Ask an administrator for the ClusterRole muster-explain")
+	s.refuses([]string{"explain", "job/train", "--as", "nobody"},
+		"you may not get jobs.batch in namespace default. Ask an administrator for the ClusterRole muster-explain")
 	s.refuses([]string{"queue", "--as", "nobody"}, "list workloads.kueue.x-k8s.io, list clusterqueues.kueue.x-k8s.io")
 	s.refuses([]string{"capacity", "--as", "nobody"}, "--verb=list --resource=nodegroups.muster.dev;")
 
 	tenant := []string{"--as", "system:serviceaccount:default:tenant"}
 	s.tells(append([]string{"explain", "job/train"}, tenant...), "waits for machines, as recorded", "3 of 4 machines were made",
-		"Recent events", "list nodes in all namespaces", "Ask an administrator for the ClusterRole muster-explain", "kubectl create clusterrole muster-explain-some --verb=list --resource=nodes;")
+		"Recent events", "list nodes in all namespaces", "Ask an administrator for the ClusterRole muster-explain",
+		"kubectl create clusterrole muster-explain-some --verb=list --resource=nodes;")
 
 	s.simulates()
 
@@ -150,8 +155,8 @@ func TestOnASandbox(t *testing.T) {
 	if err := kube.Update(t.Context(), group); err != nil {
 		t.Fatal(err)
 	}
-	s.tells([]string{"explain", "job/train"}, "cannot start as specified: no NodeGroup can provide its machines.", "4 machines needed, it may have 2",
-		"an administrator raises spec.maxNodes of NodeGroup h100 by 2")
+	s.tells([]string{"explain", "job/train"}, "cannot start as specified: no NodeGroup can provide its machines.",
+		"4 machines needed, it may have 2", "an administrator raises spec.maxNodes of NodeGroup h100 by 2")
 	if err := running.Resume(cluster.Muster); err != nil {
 		t.Fatal(err)
 	}
@@ -180,18 +185,24 @@ spec:
   template: {labels: {pool: h100}, capacity: {cpu: 192, memory: 2Ti, nvidia.com/gpu: 8}}
   kwok: {}
 `)
-	s.tells([]string{"simulate", "-f", two}, "Job default/new would start at 20", ", on flavor h100.", "machines to launch: 2 of NodeGroup h100, at 196.64 USD per hour")
-	s.tells([]string{"simulate", "-f", two, "--quota", "research/h100/nvidia.com/gpu=8"}, "would not start now: it cannot start as specified", "Without the changes it would start at 20",
+	s.tells([]string{"simulate", "-f", two}, "Job default/new would start at 20", ", on flavor h100.",
+		"machines to launch: 2 of NodeGroup h100, at 196.64 USD per hour")
+	s.tells([]string{"simulate", "-f", two, "--quota", "research/h100/nvidia.com/gpu=8"}, "would not start now: it cannot start as specified",
+		"Without the changes it would start at 20",
 		"flavor h100: request 8 nvidia.com/gpu less, or ask an administrator to raise nominalQuota of ClusterQueue research by that amount")
 	s.tells([]string{"simulate", "-f", two, "--at", "6h"}, "Job default/new would arrive at 20", "(in 6h) and is expected to start")
-	s.tells([]string{"simulate", "--add-group", more}, "Of the pending workloads, 1 would start only with the changes", "research default job/train 0 would start at 20", "4 of NodeGroup more, at 320.00 USD per hour")
-	s.refuses([]string{"simulate", "-f", written("named.yaml", strings.Replace(train, "name: new", "name: New", 1))}, "named.yaml, document 1: the API server would refuse it: ")
-	s.refuses([]string{"simulate", "--add-group", written("priced.yaml", "apiVersion: muster.dev/v1alpha1\nkind: NodeGroup\nmetadata: {name: p}\nspec: {provider: kwok, maxNodes: 1, kwok: {}, template: {capacity: {cpu: 1}}}\n")},
-		"capacity must name cpu and memory")
+	s.tells([]string{"simulate", "--add-group", more}, "Of the pending workloads, 1 would start only with the changes",
+		"research default job/train 0 would start at 20", "4 of NodeGroup more, at 320.00 USD per hour")
+	s.refuses([]string{"simulate", "-f", written("named.yaml", strings.Replace(train, "name: new", "name: New", 1))},
+		"named.yaml, document 1: the API server would refuse it: ")
+	s.refuses([]string{"simulate", "--add-group", written("priced.yaml",
+		"apiVersion: muster.dev/v1alpha1\nkind: NodeGroup\nmetadata: {name: p}\nspec: {provider: kwok, maxNodes: 1, kwok: {}, template: "+
+			"{capacity: {cpu: 1}}}\n")}, "capacity must name cpu and memory")
 	s.refuses([]string{"simulate", "-f", two, "--as", "system:serviceaccount:default:tenant"}, "list nodes in all namespaces")
 
 	auditor := []string{"--as", "system:serviceaccount:default:auditor"}
-	s.tells(append([]string{"simulate", "-f", two}, auditor...), "would start at 20", "you may not create jobs.batch, so it is taken from the file as is")
+	s.tells(append([]string{"simulate", "-f", two}, auditor...), "would start at 20",
+		"you may not create jobs.batch, so it is taken from the file as is")
 	s.tells(append([]string{"explain", "job/train"}, auditor...), "waits for machines.", "time: the backoff of NodeGroup h100 ends at")
 	s.tells(append([]string{"queue"}, auditor...), "research 1 default job/train")
 	s.tells(append([]string{"capacity"}, auditor...), "h100 OnDemand")
@@ -204,7 +215,8 @@ func TestAClusterWithoutMuster(t *testing.T) {
 	if binary == "" {
 		t.Skipf("%s does not name a sandbox's binary: run `make test`, which builds it", binaryVariable)
 	}
-	c := cluster.Config{Name: fmt.Sprintf("bare-%d", os.Getpid()), Binary: binary, Progress: os.Stderr, Only: []string{cluster.Etcd, cluster.APIServer}}
+	c := cluster.Config{Name: fmt.Sprintf("bare-%d", os.Getpid()), Binary: binary, Progress: os.Stderr,
+		Only: []string{cluster.Etcd, cluster.APIServer}}
 	running, err := cluster.Start(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)

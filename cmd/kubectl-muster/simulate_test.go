@@ -131,7 +131,8 @@ func TestSimulations(t *testing.T) {
 			objects: []client.Object{flavor("h100"), team("team", checked, "h100=64"), capacity(), group("h100", 8, nil),
 				node("a", "h100"), node("b", "h100"), node("c", "h100"), node("d", "h100")},
 			file: train,
-			want: []string{"Job default/new would start at once, on flavor h100.", "its pods fit on existing machines: 4", "NODE GROUP PODS\na - 1\nb - 1"},
+			want: []string{"Job default/new would start at once, on flavor h100.", "its pods fit on existing machines: 4",
+				"NODE GROUP PODS\na - 1\nb - 1"},
 		},
 		{
 			name:    "launches have a group, a price, a chance and a time",
@@ -144,21 +145,25 @@ func TestSimulations(t *testing.T) {
 			name:    "why not is told as explain would",
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("big", "team", 6, nil), waiting("other", 3, nil)},
 			file:    train,
-			want: []string{"Job default/new would not start now: it waits for quota.\nClusterQueue team, LocalQueue main, priority 0: 2nd of 2 in the queue",
+			want: []string{"Job default/new would not start now: it waits for quota.\nClusterQueue team, LocalQueue main, priority 0: 2nd of 2 " +
+				"in the queue",
 				"insufficient unused quota for nvidia.com/gpu in flavor h100, 16 more needed: 16 of 64 are free", "default/big team 0 48 nvidia.com/gpu of h100", "Expected start"},
 		},
 		{
 			name: "who would be preempted is named",
-			objects: []client.Object{flavor("h100"), team("team", preempting, "h100=64"), running("big", "team", 6, nil), running("small", "team", 2, nil),
+			objects: []client.Object{flavor("h100"), team("team", preempting, "h100=64"), running("big", "team", 6, nil),
+				running("small", "team", 2, nil),
 				urgent},
 			file: strings.Replace(train, "{spec: {", "{spec: {priorityClassName: urgent, ", 1),
-			want: []string{"would start at once, on flavor h100, after preempting 1.", "Workloads to preempt\nWORKLOAD CLUSTERQUEUE PRIORITY USES BORROWS\ndefault/big team 0 48 nvidia.com/gpu of h100 -"},
+			want: []string{"would start at once, on flavor h100, after preempting 1.",
+				"Workloads to preempt\nWORKLOAD CLUSTERQUEUE PRIORITY USES BORROWS\ndefault/big team 0 48 nvidia.com/gpu of h100 -"},
 		},
 		{
 			name:    "two of a file do not get the same",
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=48")},
 			file:    train + "---\n# nothing\n---\n" + strings.Replace(train, "name: new", "name: next", 1),
-			want:    []string{"Job default/new would start at once", "Job default/next would not start now: it waits for quota.", "16 more needed: 16 of 48 are free"},
+			want: []string{"Job default/new would start at once", "Job default/next would not start now: it waits for quota.",
+				"16 more needed: 16 of 48 are free"},
 		},
 		{
 			name:    "a Workload has no job",
@@ -178,18 +183,21 @@ func TestSimulations(t *testing.T) {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=16")},
 			file:    train,
 			changes: quotaOf("32"),
-			want:    []string{"would start at once, on flavor h100.\nWithout the changes it would not start now: it cannot start as specified: it requests more than the maximum quota."},
+			want: []string{"would start at once, on flavor h100.\nWithout the changes it would not start now: it cannot start as specified: " +
+				"it requests more than the maximum quota."},
 		},
 		{
 			name:    "a group more would give it machines",
 			objects: []client.Object{flavor("h100"), team("team", checked, "h100=64"), capacity(), group("other", 8, nil)},
 			file:    train,
 			changes: view.Changes{Groups: []*v1alpha1.NodeGroup{group("h100", 8, nil)}},
-			want:    []string{"would start at 2026-11-20T12:04:00Z (in 4m), on flavor h100.\nWithout the changes it would not start now: it waits for machines."},
+			want: []string{"would start at 2026-11-20T12:04:00Z (in 4m), on flavor h100.\nWithout the changes it would not start now: it " +
+				"waits for machines."},
 		},
 		{
-			name:    "a group may be larger",
-			objects: []client.Object{flavor("h100"), team("team", checked, "h100=64"), capacity(), group("h100", 4, func(g *v1alpha1.NodeGroup) { g.Status.Machines = 2 })},
+			name: "a group may be larger",
+			objects: []client.Object{flavor("h100"), team("team", checked, "h100=64"), capacity(),
+				group("h100", 4, func(g *v1alpha1.NodeGroup) { g.Status.Machines = 2 })},
 			file:    train,
 			changes: view.Changes{Groups: []*v1alpha1.NodeGroup{group("h100", 5, nil)}},
 			want:    []string{"would not start now", "an administrator raises spec.maxNodes of NodeGroup h100 by 1"},
@@ -199,11 +207,13 @@ func TestSimulations(t *testing.T) {
 			objects: []client.Object{flavor("h100"), team("team", checked, "h100=64"), capacity(), group("h100", 8, nil)},
 			file:    train,
 			changes: view.Changes{LostZones: []string{"zone-a"}},
-			want:    []string{"would not start now: it waits for machines.\nWithout the changes it would start at 2026-11-20T12:04:00Z (in 4m), on flavor h100."},
+			want: []string{"would not start now: it waits for machines.\nWithout the changes it would start at 2026-11-20T12:04:00Z (in 4m), " +
+				"on flavor h100."},
 		},
 		{
-			name:    "without a file it is about those that wait",
-			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("big", "team", 6, nil), waiting("first", 4, nil), waiting("huge", 12, nil)},
+			name: "without a file it is about those that wait",
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("big", "team", 6, nil), waiting("first", 4, nil),
+				waiting("huge", 12, nil)},
 			changes: quotaOf("80"),
 			want: []string{"Of the pending workloads, 1 would start only with the changes and 0 only without. 0 start and 1 wait in either case.",
 				"Would start with the changes\nCLUSTERQUEUE NAMESPACE NAME PRIORITY OUTCOME\nteam default workload/first 0 would start at once, on flavor h100"},
@@ -230,7 +240,8 @@ func TestSimulations(t *testing.T) {
 // TestSimulationTellsWhichClusterIsAsked: the manager has quota and no machine. Two jobs together do not fit in the first cluster.
 func TestSimulationTellsWhichClusterIsAsked(t *testing.T) {
 	in := func(name string, place int, objects ...client.Object) view.Worker {
-		return view.Worker{Name: name, Places: map[string]int{"fleet": place}, Picture: pictureOf(nil, append(objects, flavor("h100"), capacity())...)}
+		return view.Worker{Name: name, Places: map[string]int{"fleet": place},
+			Picture: pictureOf(nil, append(objects, flavor("h100"), capacity())...)}
 	}
 	dear := group("h100", 8, func(g *v1alpha1.NodeGroup) { g.Spec.PricePerHour = new(resource.MustParse("30")) })
 	elsewhere := view.New(clocktesting.NewFakePassiveClock(noon), view.DefaultSettings(), &view.Reading{})
@@ -245,7 +256,8 @@ func TestSimulationTellsWhichClusterIsAsked(t *testing.T) {
 		{Name: "north", Places: map[string]int{"fleet": 5}, Unread: "your kubeconfig has no context north"},
 	}
 	multiKueue := multiKueue()
-	multiKueue.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "MultiKueueConfig", Name: "fleet"}
+	multiKueue.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group,
+		Kind: "MultiKueueConfig", Name: "fleet"}
 	c := &fakeCluster{objects: []client.Object{flavor("h100"), multiKueue, team("team", delegated, "h100=128")}, workers: workers}
 	// As an API server answers a dry run, which makes an UID.
 	born := func(name string) string {
@@ -261,10 +273,13 @@ func TestSimulationTellsWhichClusterIsAsked(t *testing.T) {
 			"1 cheap would launch machines for it, at 40.00 USD per hour, with a chance of 95%\n"+
 			"2 dear would launch machines for it, at 120.00 USD per hour, with a chance of 95%\n"+
 			"3 full would start it at a time that is not known: couldn't assign flavors to pod set main: insufficient quota",
-		"- bare lacks LocalQueue default/main, and would not be asked\n- away is not connected to its manager, and would not be asked\n- north was not read\n",
-		"In cluster cheap:\nJob default/new would start at 2026-11-20T12:04:00Z (in 4m), on flavor h100.\n", "GROUP MARKET ZONE MACHINES USD/H CHANCE\nh100 OnDemand zone-a 4 40.00 95%",
+		"- bare lacks LocalQueue default/main, and would not be asked\n- away is not connected to its manager, and would not be asked\n- "+
+			"north was not read\n",
+		"In cluster cheap:\nJob default/new would start at 2026-11-20T12:04:00Z (in 4m), on flavor h100.\n",
+		"GROUP MARKET ZONE MACHINES USD/H CHANCE\nh100 OnDemand zone-a 4 40.00 95%",
 		"- cluster north: your kubeconfig has no context north; it may be asked first\n", "the dispatcher decides when the job is there")
-	lacks(t, second, "would get quota here at once, on flavor h100, and be given to cluster dear.\n", "In cluster dear:", "3 cheap would start it")
+	lacks(t, second, "would get quota here at once, on flavor h100, and be given to cluster dear.\n", "In cluster dear:",
+		"3 cheap would start it")
 	if strings.Contains(text, "unlisted") || strings.Contains(first, "kube-scheduler places its pods") {
 		t.Errorf("a cluster that is in no MultiKueueConfig is told of, or machines of the manager:\n%s", text)
 	}
@@ -273,7 +288,8 @@ func TestSimulationTellsWhichClusterIsAsked(t *testing.T) {
 	if text, err = c.simulate(t, train, view.Changes{}); err != nil {
 		t.Fatal(err)
 	}
-	lacks(t, text, "Job default/new would get quota here at once, on flavor h100; which cluster would run it is not known.\n", "- north was not read\n")
+	lacks(t, text, "Job default/new would get quota here at once, on flavor h100; which cluster would run it is not known.\n",
+		"- north was not read\n")
 }
 
 func TestJobsThatAreThere(t *testing.T) {
@@ -287,10 +303,12 @@ func TestJobsThatAreThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lacks(t, got, "Job default/new would start at once, on flavor h100.", "an object of its name exists", "it is already pending: this is the outcome in its place")
+	lacks(t, got, "Job default/new would start at once, on flavor h100.", "an object of its name exists",
+		"it is already pending: this is the outcome in its place")
 
 	c = &fakeCluster{objects: append(queue, owned(running("new", "team", 2, nil)))}
-	if _, err := c.simulate(t, train, view.Changes{}); err == nil || !strings.Contains(err.Error(), "Job new exists already and has quota: see `kubectl muster explain job/new -n default`") {
+	if _, err := c.simulate(t, train, view.Changes{}); err == nil ||
+		!strings.Contains(err.Error(), "Job new exists already and has quota: see `kubectl muster explain job/new -n default`") {
 		t.Errorf("of one that runs: %v", err)
 	}
 }
@@ -301,8 +319,10 @@ func TestWhatTheAPIServerSays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lacks(t, got, "would start at once", "you may not create jobs.batch, so it is taken from the file as is, without the cluster's defaults and admission policies")
-	if _, err := (&fakeCluster{objects: objects, refuses: true}).simulate(t, train, view.Changes{}); err == nil || !strings.Contains(err.Error(), "standard input, document 1: the API server would refuse it: ") {
+	lacks(t, got, "would start at once",
+		"you may not create jobs.batch, so it is taken from the file as is, without the cluster's defaults and admission policies")
+	if _, err := (&fakeCluster{objects: objects, refuses: true}).simulate(t, train, view.Changes{}); err == nil ||
+		!strings.Contains(err.Error(), "standard input, document 1: the API server would refuse it: ") {
 		t.Errorf("of a job that a policy refuses: %v", err)
 	}
 }
@@ -370,12 +390,14 @@ func TestJobsThatComeLater(t *testing.T) {
 		lacks(t, told(t, &simulated{Jobs: got}), "Job default/new "+c.want, "no other job arrives")
 	}
 	for _, at := range []time.Time{noon.Add(-time.Hour), noon.Add(8 * 24 * time.Hour)} {
-		if _, err := p.SimulateLater([]view.Newcomer{{Workload: newcomer}}, at); err == nil || !strings.Contains(err.Error(), "is not within the next 7 days") {
+		if _, err := p.SimulateLater([]view.Newcomer{{Workload: newcomer}}, at); err == nil ||
+			!strings.Contains(err.Error(), "is not within the next 7 days") {
 			t.Errorf("at %s: %v", at, err)
 		}
 	}
 	there := view.Newcomer{Kind: "Job", Name: "big", Workload: named(t, p, "big")}
-	if _, err := p.SimulateLater([]view.Newcomer{there}, noon.Add(time.Hour)); err == nil || !strings.Contains(err.Error(), "Job big is already pending") {
+	if _, err := p.SimulateLater([]view.Newcomer{there}, noon.Add(time.Hour)); err == nil ||
+		!strings.Contains(err.Error(), "Job big is already pending") {
 		t.Errorf("of one that is there: %v", err)
 	}
 }
@@ -394,7 +416,8 @@ func TestChangesToWhatIsNotThere(t *testing.T) {
 }
 
 func TestSimulationTellsTheRack(t *testing.T) {
-	p := pictureOf(nil, append(racked(2, 4), team("team", nil, "h100=512"), running("small", "team", 1, onNodes("r1-n1")), waiting("next", 1, inOneRack))...)
+	p := pictureOf(nil, append(racked(2, 4), team("team", nil, "h100=512"), running("small", "team", 1, onNodes("r1-n1")),
+		waiting("next", 1, inOneRack))...)
 	lacks(t, toldOf(t, p.ExplainWorkload(named(t, p, "next"))), "is next", "pod set main: 1 pod in r1")
 	train := waiting("train", 3, inOneRack)
 	train.UID = ""

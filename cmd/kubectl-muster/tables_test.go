@@ -36,8 +36,10 @@ func TestQueuesAreListedInTheirOrder(t *testing.T) {
 	lacks(t, told(t, queueLines(p.Lines())),
 		"CLUSTERQUEUE POSITION NAMESPACE NAME PRIORITY AGE WHY NEXT TRY MESSAGE\n"+
 			"team - default workload/small 0 60m is next - -\n"+
-			"team 1 default job/rush 9 60m waits for quota - couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor h100, 48 more needed: 16 of 64 are free",
-		"team 2 default workload/paused 0 60m waits for machines at 2026-11-20T12:03:00Z (in 3m) dry\nteam 3 default workload/late 0 5m waits for quota")
+			"team 1 default job/rush 9 60m waits for quota - couldn't assign flavors to pod set main: insufficient unused quota for "+
+			"nvidia.com/gpu in flavor h100, 48 more needed: 16 of 64 are free",
+		"team 2 default workload/paused 0 60m waits for machines at 2026-11-20T12:03:00Z (in 3m) dry\nteam 3 default workload/late 0 5m waits "+
+			"for quota")
 	if got := told(t, queueLines(p.Lines("aside"))); got != "No workload is pending.\n" {
 		t.Errorf("of the empty queue: %s", got)
 	}
@@ -80,29 +82,32 @@ func TestJobsThatWaitForAClusterAreListed(t *testing.T) {
 	}
 	p := pictureOf(nil, flavor("h100"), multiKueue(), team("team", delegated, "h100=64"),
 		reserved("asked", "team", 2, multikueue(kueue.CheckStatePending, `{"in":["west"],"at":"2026-11-20T11:59:00Z"}`, "west")),
-		reserved("refused", "team", 2, multikueue(kueue.CheckStatePending, `{"waits":"all clusters have refused the job; east is asked next","refusals":[`+
-			`{"cluster":"east","reason":"NoCapacity","message":"only 3 of 4 machines","at":"2026-11-20T11:58:30Z","times":2}]}`)),
+		reserved("refused", "team", 2, multikueue(kueue.CheckStatePending,
+			`{"waits":"all clusters have refused the job; east is asked next","refusals":[`+
+				`{"cluster":"east","reason":"NoCapacity","message":"only 3 of 4 machines","at":"2026-11-20T11:58:30Z","times":2}]}`)),
 		reserved("new", "team", 1, multikueue(kueue.CheckStatePending, "")),
 		reserved("rejected", "team", 1, multikueue(kueue.CheckStateRejected, "")),
 		running("runs", "team", 2, func(w *kueue.Workload) { w.Status.ClusterName = new("west") }),
 		waiting("behind", 4, nil))
 	lacks(t, told(t, queueLines(p.Lines())),
 		"team - default workload/asked 0 60m has quota here and has been given to cluster west 60s ago - -\n"+
-			"team - default workload/new 0 60m has quota here and waits for a cluster - no cluster has been asked yet: that takes moments, unless muster dispatcher does not run\n"+
-			"team - default workload/refused 0 60m has quota here and waits for a cluster - all clusters have refused the job; east is asked next; "+
-			"cluster east did not run it 90s ago, NoCapacity: only 3 of 4 machines; it may be asked again at 2026-11-20T12:00:30Z (in 30s)\n"+
-			"team 1 default workload/behind 0 60m waits for quota -")
-	if lines := p.Lines(); len(lines) != 4 || lines[0].Reason != view.ReasonWaitingForCluster || !slices.Equal(lines[0].Asked, []string{"west"}) {
+			"team - default workload/new 0 60m has quota here and waits for a cluster - no cluster has been asked yet: that takes moments, unless "+
+			"muster dispatcher does not run\nteam - default workload/refused 0 60m has quota here and waits for a cluster - all clusters have "+
+			"refused the job; east is asked next; cluster east did not run it 90s ago, NoCapacity: only 3 of 4 machines; it may be asked again at "+
+			"2026-11-20T12:00:30Z (in 30s)\nteam 1 default workload/behind 0 60m waits for quota -")
+	if lines := p.Lines(); len(lines) != 4 || lines[0].Reason != view.ReasonWaitingForCluster ||
+		!slices.Equal(lines[0].Asked, []string{"west"}) {
 		t.Errorf("the lines are %+v", lines)
 	}
 	lacks(t, toldOf(t, p.ExplainWorkload(named(t, p, "rejected"))), "AdmissionCheck elsewhere is Rejected: as its controller says")
 }
 
 func TestWithoutNodesQueuesAreListedAsMusterWrote(t *testing.T) {
-	p := pictureOf([]view.Right{{Verb: "list", Resource: "nodes"}}, flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) {
-		condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, workload.ReasonWaitingForCapacity, "dry")
-		w.Status.RequeueState = &kueue.RequeueState{RequeueAt: new(at(-3))}
-	}))
+	p := pictureOf([]view.Right{{Verb: "list", Resource: "nodes"}}, flavor("h100"), team("team", nil, "h100=64"),
+		waiting("train", 4, func(w *kueue.Workload) {
+			condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, workload.ReasonWaitingForCapacity, "dry")
+			w.Status.RequeueState = &kueue.RequeueState{RequeueAt: new(at(-3))}
+		}))
 	lacks(t, told(t, queueLines(p.Lines())), "team 1 default workload/train 0 60m waits for machines at 2026-11-20T12:03:00Z (in 3m) dry")
 	lacks(t, toldOf(t, p.ExplainWorkload(named(t, p, "train"))), "1st of 1 in the queue, waiting for 60m")
 }
@@ -111,7 +116,8 @@ func TestGroupsAreListedWithTheirTroubles(t *testing.T) {
 	unsound := group("spot", 4, func(g *v1alpha1.NodeGroup) {
 		g.Spec.CapacityType = v1alpha1.Spot
 		g.Status.Machines, g.Status.ReadyNodes, g.Status.BookedNodes = 3, 2, 1
-		g.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionSound, Status: metav1.ConditionFalse, Message: "an autoscaler changes it"}}
+		g.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionSound, Status: metav1.ConditionFalse,
+			Message: "an autoscaler changes it"}}
 	})
 	sized := group("h100", 8, func(g *v1alpha1.NodeGroup) {
 		dry(g)
@@ -124,7 +130,8 @@ func TestGroupsAreListedWithTheirTroubles(t *testing.T) {
 	block := group("block", 4, func(g *v1alpha1.NodeGroup) {
 		g.Spec.CapacityType, g.Spec.EndsAt = v1alpha1.Reserved, &metav1.Time{Time: noon.Add(time.Hour)}
 	})
-	lacks(t, told(t, groupLines{view.GroupLineOf(sized, noon), view.GroupLineOf(unsound, noon), view.GroupLineOf(block, noon), view.GroupLineOf(scattered, noon)}),
+	lacks(t, told(t, groupLines{view.GroupLineOf(sized, noon), view.GroupLineOf(unsound, noon), view.GroupLineOf(block, noon),
+		view.GroupLineOf(scattered, noon)}),
 		"2026-11-20T12:05:00Z (in 5m), for 4 or more machines within one domain of example.com/rack - kwok -",
 		"block Reserved until 2026-11-20T13:00:00Z zone-a",
 		"h100 OnDemand zone-a 10.00 0 of 8 0 0 95% 95% Stockout, 10m ago 2026-11-20T12:05:00Z (in 5m), for 4 or more machines - kwok -",
@@ -163,7 +170,8 @@ func TestAnswersAreWrittenAsYAML(t *testing.T) {
 }
 
 func TestLongAnswersAreCutUnlessAllIsAskedFor(t *testing.T) {
-	e := &view.Explanation{Kind: "Job", Namespace: "default", Name: "train", Summary: "waits", Causes: []string{strings.Repeat("x", 2*longest)}}
+	e := &view.Explanation{Kind: "Job", Namespace: "default", Name: "train", Summary: "waits",
+		Causes: []string{strings.Repeat("x", 2*longest)}}
 	for i := range 30 {
 		e.Holders = append(e.Holders, view.HolderLine{Workload: fmt.Sprintf("default/w%02d", i)})
 		e.Unblock = append(e.Unblock, fmt.Sprintf("way %02d", i))

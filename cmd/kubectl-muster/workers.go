@@ -52,7 +52,8 @@ func (o *options) workers(ctx context.Context, kube client.Reader) ([]view.Worke
 	out := make([]view.Worker, len(list.Items))
 	for i := range list.Items {
 		out[i].Name, out[i].Places = list.Items[i].Name, map[string]int{}
-		if c := apimeta.FindStatusCondition(list.Items[i].Status.Conditions, kueue.MultiKueueClusterActive); c == nil || c.Status != metav1.ConditionTrue {
+		if c := apimeta.FindStatusCondition(list.Items[i].Status.Conditions, kueue.MultiKueueClusterActive); c == nil ||
+			c.Status != metav1.ConditionTrue {
 			out[i].Inactive = "its manager is not connected to it"
 		}
 		for j := range configs.Items {
@@ -89,8 +90,8 @@ func (o *options) knownContexts(workers []view.Worker) error {
 	}
 	for _, cluster := range slices.Sorted(maps.Keys(o.contexts)) {
 		if !slices.Contains(names, cluster) {
-			return fmt.Errorf("--%s=%s=%s: there is no MultiKueueCluster %q; those that exist: %s", contextFlag, cluster, o.contexts[cluster], cluster,
-				cmp.Or(strings.Join(names, ", "), "none"))
+			return fmt.Errorf("--%s=%s=%s: there is no MultiKueueCluster %q; those that exist: %s", contextFlag, cluster,
+				o.contexts[cluster], cluster, cmp.Or(strings.Join(names, ", "), "none"))
 		}
 	}
 	return nil

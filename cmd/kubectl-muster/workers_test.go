@@ -33,8 +33,8 @@ func TestWorkersThatCannotBeReadAreNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kube := fake.NewClientBuilder().WithScheme(scheme).WithObjects(worker("east", metav1.ConditionTrue, ""), worker("south", metav1.ConditionTrue, ""),
-		worker("west", metav1.ConditionTrue, "")).Build()
+	kube := fake.NewClientBuilder().WithScheme(scheme).WithObjects(worker("east", metav1.ConditionTrue, ""),
+		worker("south", metav1.ConditionTrue, ""), worker("west", metav1.ConditionTrue, "")).Build()
 	workers, err := o.workers(t.Context(), kube)
 	if err != nil || len(workers) != 3 {
 		t.Fatalf("%+v, %v", workers, err)
@@ -43,7 +43,8 @@ func TestWorkersThatCannotBeReadAreNamed(t *testing.T) {
 		"east: your kubeconfig has no context east: add one, or name another with --cluster-context east=CONTEXT",
 		"south: with the context mine of your kubeconfig: ", "west: with the context west of your kubeconfig: ",
 	} {
-		if w := workers[i]; w.Picture != nil || !strings.HasPrefix(w.Name+": "+w.Unread, want) || i > 0 && !strings.Contains(w.Unread, "connection refused") {
+		if w := workers[i]; w.Picture != nil || !strings.HasPrefix(w.Name+": "+w.Unread, want) ||
+			i > 0 && !strings.Contains(w.Unread, "connection refused") {
 			t.Errorf("%s: %s; want %s", w.Name, w.Unread, want)
 		}
 	}
@@ -52,10 +53,12 @@ func TestWorkersThatCannotBeReadAreNamed(t *testing.T) {
 	if _, err := o.workers(t.Context(), kube); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
-	forbidden := interceptor.NewClient(kube, interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+	forbidden := interceptor.NewClient(kube, interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList,
+		...client.ListOption) error {
 		return apierrors.NewForbidden(kueue.Resource("multikueueclusters"), "", nil)
 	}})
-	if workers, err := o.workers(t.Context(), forbidden); err != nil || len(workers) != 1 || !strings.Contains(workers[0].Unread, "you may not list multikueueclusters") {
+	if workers, err := o.workers(t.Context(), forbidden); err != nil || len(workers) != 1 ||
+		!strings.Contains(workers[0].Unread, "you may not list multikueueclusters") {
 		t.Errorf("without the right to list them: %+v, %v", workers, err)
 	}
 }

@@ -91,7 +91,8 @@ func check(name, controller, policy string) *kueue.AdmissionCheck {
 	out := &kueue.AdmissionCheck{ObjectMeta: meta(name)}
 	out.Spec.ControllerName = controller
 	if policy != "" {
-		out.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: "CapacityPolicy", Name: policy}
+		out.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: v1alpha1.GroupVersion.Group,
+			Kind: "CapacityPolicy", Name: policy}
 	}
 	return out
 }
@@ -103,7 +104,8 @@ func capacity() *kueue.AdmissionCheck { return check("capacity", cache.CapacityC
 func group(name string, most int32, change func(*v1alpha1.NodeGroup)) *v1alpha1.NodeGroup {
 	out := &v1alpha1.NodeGroup{ObjectMeta: meta(name)}
 	out.Spec = v1alpha1.NodeGroupSpec{
-		Provider: v1alpha1.ProviderKwok, MaxNodes: most, CapacityType: v1alpha1.OnDemand, Zone: "zone-a", PricePerHour: new(resource.MustParse("10")),
+		Provider: v1alpha1.ProviderKwok, MaxNodes: most, CapacityType: v1alpha1.OnDemand, Zone: "zone-a",
+		PricePerHour: new(resource.MustParse("10")),
 		Template: v1alpha1.NodeTemplate{Labels: map[string]string{"pool": name}, Capacity: corev1.ResourceList{
 			"cpu": resource.MustParse("96"), "memory": resource.MustParse("1Ti"), gpu: resource.MustParse("8"),
 		}},
@@ -124,7 +126,8 @@ func dry(g *v1alpha1.NodeGroup) {
 func node(name, pool string) *corev1.Node {
 	out := &corev1.Node{ObjectMeta: meta(name)}
 	out.Namespace, out.Labels = "", map[string]string{"pool": pool, "name": name}
-	out.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("96"), gpu: resource.MustParse("8"), "pods": resource.MustParse("110")}
+	out.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("96"), gpu: resource.MustParse("8"),
+		"pods": resource.MustParse("110")}
 	out.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	return out
 }
@@ -181,7 +184,8 @@ func running(name, cq string, pods int32, change func(*kueue.Workload)) *kueue.W
 }
 
 func condition(w *kueue.Workload, kind string, status metav1.ConditionStatus, reason, message string) {
-	w.Status.Conditions = append(w.Status.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: at(30)})
+	w.Status.Conditions = append(w.Status.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message,
+		LastTransitionTime: at(30)})
 }
 
 func priority(p int32) func(*kueue.Workload) {

@@ -20,7 +20,8 @@ const ReasonWaitingForCluster = "WaitingForCluster"
 
 // waitsForACluster reports whether a Workload has quota here, and nothing else is missing but a cluster that runs it.
 func (p *Picture) waitsForACluster(w *kueue.Workload) bool {
-	return workload.HasQuota(w) && !workload.IsAdmitted(w) && !workload.IsEvicted(w) && !workload.IsFinished(w) && w.Status.ClusterName == nil &&
+	return workload.HasQuota(w) && !workload.IsAdmitted(w) && !workload.IsEvicted(w) && !workload.IsFinished(w) &&
+		w.Status.ClusterName == nil &&
 		(len(w.Status.NominatedClusterNames) > 0 || slices.ContainsFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool {
 			_, delegates := p.delegates[c.Name]
 			return delegates && c.State == kueue.CheckStatePending && workload.Unready(w.Status.AdmissionChecks, c.Name) == ""
@@ -57,7 +58,8 @@ func (p *Picture) explainClusters(out *Explanation, w *kueue.Workload) bool {
 	}
 	for i := range record.Refusals {
 		r := &record.Refusals[i]
-		line := fmt.Sprintf("cluster %s did not run it %s ago, %s: %s", r.Cluster, ago(p.Now, r.At), r.Reason, cmp.Or(r.Message, "it said no more"))
+		line := fmt.Sprintf("cluster %s did not run it %s ago, %s: %s", r.Cluster, ago(p.Now, r.At), r.Reason,
+			cmp.Or(r.Message, "it said no more"))
 		if again := r.PausedUntil(); p.Now.Before(again) {
 			line += "; it may be asked again " + in(p.Now, again)
 		}

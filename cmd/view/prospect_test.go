@@ -134,7 +134,8 @@ func (p *place) begins(last gang) (at time.Duration, cost int) {
 const never = 1000 * time.Hour
 
 func meta(name string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour)), Generation: 1}
+	return metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name),
+		CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour)), Generation: 1}
 }
 
 func workloadOf(name string, g gang) *kueue.Workload {
@@ -172,13 +173,15 @@ func (p *place) objects() (out []client.Object) {
 	}
 	group.Status.Machines = int32(p.machines())
 	if p.told {
-		group.Status.Backoffs = []v1alpha1.Backoff{{Class: v1alpha1.Stockout, AtLeast: 1, Failures: 1, Until: metav1.NewTime(noon.Add(10 * time.Minute))}}
+		group.Status.Backoffs = []v1alpha1.Backoff{{Class: v1alpha1.Stockout, AtLeast: 1, Failures: 1,
+			Until: metav1.NewTime(noon.Add(10 * time.Minute))}}
 	}
 	out = append(out, &corev1.Namespace{ObjectMeta: meta("default")}, flavor, check, cq, lq, group)
 	node := func(change func(*corev1.Node)) {
 		n := &corev1.Node{ObjectMeta: meta(fmt.Sprintf("node-%d", len(out)))}
 		n.Namespace, n.Labels = "", map[string]string{"pool": pool, v1alpha1.NodeGroupLabel: pool, corev1.LabelTopologyZone: group.Spec.Zone}
-		n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("96"), gpu: resource.MustParse("8"), "pods": resource.MustParse("110")}
+		n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("96"), gpu: resource.MustParse("8"),
+			"pods": resource.MustParse("110")}
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		change(n)
 		out = append(out, n)
@@ -220,7 +223,8 @@ func runs(name, pool string, g gang) []client.Object {
 	}}}
 	w.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "capacity", State: kueue.CheckStateReady}}
 	for _, kind := range []string{kueue.WorkloadQuotaReserved, kueue.WorkloadAdmitted, kueue.WorkloadPodsReady} {
-		w.Status.Conditions = append(w.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: kind, LastTransitionTime: metav1.NewTime(noon)})
+		w.Status.Conditions = append(w.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: kind,
+			LastTransitionTime: metav1.NewTime(noon)})
 	}
 	r := &provreq.ProvisioningRequest{ObjectMeta: meta(name + "-capacity-1")}
 	r.Labels = map[string]string{workload.ManagedLabel: "true"}
@@ -228,7 +232,8 @@ func runs(name, pool string, g gang) []client.Object {
 	r.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
 	r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: name}, Count: pods}}
 	for _, kind := range []string{provreq.Accepted, provreq.Provisioned} {
-		r.Status.Conditions = append(r.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: kind, LastTransitionTime: metav1.NewTime(noon)})
+		r.Status.Conditions = append(r.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: kind,
+			LastTransitionTime: metav1.NewTime(noon)})
 	}
 	t := &corev1.PodTemplate{ObjectMeta: meta(name), Template: w.Spec.PodSets[0].Template}
 	t.UID += "-template"
@@ -284,12 +289,14 @@ func TestTheRightClusterIsAskedFirst(t *testing.T) {
 		} else {
 			for i, p := range places {
 				at, cost := p.begins(job)
-				t.Logf("seed %d, %d machines: cluster %d: %s; truly after %s for %d USD/h; %+v", seed, job.machines, i, clusters[i].Prospect, at, cost, *p)
+				t.Logf("seed %d, %d machines: cluster %d: %s; truly after %s for %d USD/h; %+v", seed, job.machines, i,
+					clusters[i].Prospect, at, cost, *p)
 			}
 			t.Logf("seed %d: %s was asked", seed, step.Cluster)
 		}
 	}
-	t.Logf("in %d of %d worlds the right cluster was asked first; by their order it would have been in %d; %d worlds have a wrong one", right, worlds, first, decided)
+	t.Logf("in %d of %d worlds the right cluster was asked first; by their order it would have been in %d; %d worlds have a wrong one", right,
+		worlds, first, decided)
 	if right < worlds*9/10 {
 		t.Errorf("the right cluster was asked first in %d of %d worlds", right, worlds)
 	}

@@ -60,7 +60,8 @@ func (p *Picture) Lines(names ...string) []QueueLine {
 			l := p.lineOf(cq, w)
 			about := &Explanation{}
 			p.explainClusters(about, w)
-			l.Reason, l.Words, l.Message, l.Asked = ReasonWaitingForCluster, about.Summary, strings.Join(about.Causes, "; "), w.Status.NominatedClusterNames
+			l.Reason, l.Words, l.Message, l.Asked = ReasonWaitingForCluster, about.Summary, strings.Join(about.Causes, "; "),
+				w.Status.NominatedClusterNames
 			out = append(out, l)
 		}
 		for _, w := range p.haveTheirTurn(cq) {

@@ -63,12 +63,14 @@ func TestTheUserOfANamespaceAsksForNoOther(t *testing.T) {
 				}
 			}
 			p := New(clocktesting.NewFakePassiveClock(metav1.Now().Time), settings, r)
-			job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "train", Labels: map[string]string{"kueue.x-k8s.io/queue-name": "main"}}}
+			job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "train",
+				Labels: map[string]string{"kueue.x-k8s.io/queue-name": "main"}}}
 			e := p.ExplainJob(job)
 			if e.Summary != tc.summary || len(e.Missing) == 0 {
 				t.Errorf("it %s, missing %v", e.Summary, e.Missing)
 			}
-			if text := strings.Join(slices.Concat(e.Causes, e.Unblock), " "); strings.Contains(text, "down") || !tc.own && !strings.Contains(text, "--clusterrole=view") {
+			if text := strings.Join(slices.Concat(e.Causes, e.Unblock), " "); strings.Contains(text, "down") ||
+				!tc.own && !strings.Contains(text, "--clusterrole=view") {
 				t.Errorf("it says %s", text)
 			}
 		})

@@ -50,8 +50,8 @@ func (l *RoomLine) causes() []string {
 	for _, name := range slices.Sorted(maps.Keys(l.Short)) {
 		short = append(short, l.Short[name]+" "+name)
 	}
-	return []string{fmt.Sprintf("flavor %s: %s has most room, for %d of %d pods; the others request %s", l.Flavor, strings.Join(l.Domain, "/"), l.Fits, l.Pods,
-		strings.Join(short, ", "))}
+	return []string{fmt.Sprintf("flavor %s: %s has most room, for %d of %d pods; the others request %s", l.Flavor,
+		strings.Join(l.Domain, "/"), l.Fits, l.Pods, strings.Join(short, ", "))}
 }
 
 // unblock tells which Workloads would make room.

@@ -46,7 +46,8 @@ func TestSettingsAreThoseThatMusterRunsWith(t *testing.T) {
 		}
 	}
 	write("provisoning: {}\n")
-	if _, err := LoadSettings(file); err == nil || !strings.Contains(err.Error(), "--config: ") || !strings.Contains(err.Error(), "provisoning") {
+	if _, err := LoadSettings(file); err == nil || !strings.Contains(err.Error(), "--config: ") ||
+		!strings.Contains(err.Error(), "provisoning") {
 		t.Errorf("of a misspelt field: %v", err)
 	}
 }

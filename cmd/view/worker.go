@@ -38,7 +38,8 @@ type ClusterOutcome struct {
 
 // placedIn tells which of the workers would be asked to run the newcomers that get quota here for that, by what the dispatcher decides by:
 // the same code, on the same objects. Those before count in.
-func (p *Picture) placedIn(workers []Worker, newcomers []Newcomer, workloads []*kueue.Workload, outcomes []forecast.Outcome, out []Simulation) {
+func (p *Picture) placedIn(workers []Worker, newcomers []Newcomer, workloads []*kueue.Workload,
+	outcomes []forecast.Outcome, out []Simulation) {
 	given := map[string][]Newcomer{}
 	for i := range outcomes {
 		config, delegated := p.configOf(&outcomes[i])

@@ -39,13 +39,14 @@ func (p *Picture) ExplainJob(job client.Object) *Explanation {
 	}
 	if queue := job.GetLabels()[jobs.QueueLabel]; queue != "" {
 		out.Summary = "has no Workload yet"
-		out.Causes = []string{fmt.Sprintf("it names LocalQueue %s; its Workload is created within seconds, unless the job was never suspended", queue)}
-		out.Unblock = []string{"if it stays so: kubectl describe has the Events of the job, and kubectl get pods -A -l app.kubernetes.io/name=muster " +
-			"shows an administrator whether Muster runs"}
+		out.Causes = []string{fmt.Sprintf("it names LocalQueue %s; its Workload is created within seconds, unless the job was never suspended",
+			queue)}
+		out.Unblock = []string{"if it stays so: kubectl describe has the Events of the job, and kubectl get pods -A -l " +
+			"app.kubernetes.io/name=muster shows an administrator whether Muster runs"}
 		if workloads := QueueKinds[0].Resource; p.unread[workloads] {
 			out.Summary = "is in a queue, and your rights do not show its state"
-			out.Causes = []string{fmt.Sprintf("it names LocalQueue %s; whether it waits, and for what, is told by its Workload, and you may not list %s "+
-				"in namespace %s", queue, workloads, job.GetNamespace())}
+			out.Causes = []string{fmt.Sprintf("it names LocalQueue %s; whether it waits, and for what, is told by its Workload, and you may not "+
+				"list %s in namespace %s", queue, workloads, job.GetNamespace())}
 			out.Unblock = []string{fmt.Sprintf("ask an administrator for the role view in the namespace, which has that right: kubectl create "+
 				"rolebinding view-YOU --clusterrole=view --user=YOU -n %s", job.GetNamespace())}
 		}

@@ -137,7 +137,8 @@ func (m *Migration) kept(ctx context.Context, kinds ...string) (out []*unstructu
 }
 
 // records are Helm's of the release that Kueue's CRDs are of.
-func (m *Migration) records(ctx context.Context, label client.MatchingLabels, what string, change func(map[string]string)) (out []item, err error) {
+func (m *Migration) records(ctx context.Context, label client.MatchingLabels, what string,
+	change func(map[string]string)) (out []item, err error) {
 	kept, err := m.kept(ctx, "CustomResourceDefinition")
 	if err != nil {
 		return nil, err
@@ -280,7 +281,8 @@ func (m *Migration) closeWebhooks(ctx context.Context) (out []item, err error) {
 			return nil, err
 		}
 		if changed {
-			out = append(out, item{"restore failurePolicy in " + describe(live, live.GetKind()), func(ctx context.Context) error { return m.Kube.Update(ctx, live) }})
+			out = append(out, item{"restore failurePolicy in " + describe(live, live.GetKind()),
+				func(ctx context.Context) error { return m.Kube.Update(ctx, live) }})
 		}
 	}
 	return out, nil

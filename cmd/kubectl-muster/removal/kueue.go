@@ -128,8 +128,8 @@ func (m *Migration) Back(ctx context.Context) error {
 		return err
 	}
 	if len(kept) == 0 {
-		return fmt.Errorf("there is no Secret %s/%s, which `kubectl muster migrate --apply` keeps and going back deletes at its end: there is nothing to go back to",
-			m.names.Namespace, beforeMuster)
+		return fmt.Errorf("there is no Secret %s/%s, which `kubectl muster migrate --apply` keeps and going back deletes at its end: there is "+
+			"nothing to go back to", m.names.Namespace, beforeMuster)
 	}
 	return m.perform(ctx, m.back())
 }
@@ -297,7 +297,8 @@ func (m *Migration) isThere(ctx context.Context, want *unstructured.Unstructured
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("reading %s: %w", describe(want, want.GetKind()), err)
-	case want.GetKind() == "CustomResourceDefinition" && !slices.Contains([]string{"", "muster-crds"}, live.GetAnnotations()[releaseAnnotation]):
+	case want.GetKind() == "CustomResourceDefinition" && !slices.Contains([]string{"", "muster-crds"},
+		live.GetAnnotations()[releaseAnnotation]):
 		return false, nil
 	}
 	return health.Installed(m.Kube, []*unstructured.Unstructured{want})(ctx) == nil, nil

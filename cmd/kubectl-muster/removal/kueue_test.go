@@ -152,7 +152,8 @@ func (s *site) leads(does bool) {
 		}
 		return
 	}
-	lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: new("kueue-0"), LeaseDurationSeconds: new(int32(3600)), RenewTime: &metav1.MicroTime{Time: time.Now()}}
+	lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: new("kueue-0"), LeaseDurationSeconds: new(int32(3600)),
+		RenewTime: &metav1.MicroTime{Time: time.Now()}}
 	if err := s.kube.Create(s.Context(), lease); err != nil {
 		s.Fatal(err)
 	}
@@ -193,7 +194,8 @@ func TestAMigrationMayBeInterrupted(t *testing.T) {
 	if err := s.migration(0, &plan).Check(t.Context()); err != nil {
 		t.Fatalf("--check: %v", err)
 	}
-	for _, want := range []string{"43 in 2 configurations", "keep 14 objects", "hide from Helm Secret", "delete APIService v1beta2.visibility.kueue.x-k8s.io"} {
+	for _, want := range []string{"43 in 2 configurations", "keep 14 objects", "hide from Helm Secret",
+		"delete APIService v1beta2.visibility.kueue.x-k8s.io"} {
 		if !strings.Contains(plan.String(), want) {
 			t.Errorf("--check does not say %q:\n%s", want, &plan)
 		}
@@ -211,7 +213,8 @@ func TestAMigrationMayBeInterrupted(t *testing.T) {
 		t.Errorf("it is not as before (-before +after):\n%s", diff)
 	}
 	kept := &corev1.Secret{}
-	if err := s.kube.Get(t.Context(), client.ObjectKey{Namespace: "muster-system", Name: "kueue-before-muster"}, kept); !apierrors.IsNotFound(err) {
+	if err := s.kube.Get(t.Context(), client.ObjectKey{Namespace: "muster-system", Name: "kueue-before-muster"},
+		kept); !apierrors.IsNotFound(err) {
 		t.Errorf("what was kept is left (%v)", err)
 	}
 	s.leads(false)

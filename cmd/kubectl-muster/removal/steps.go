@@ -124,8 +124,8 @@ func (r *Removal) nothingInFlight(ctx context.Context) (bool, string, error) {
 		if err != nil || attempt.InFlight() {
 			why := describe(q, "ProvisioningRequest") + " has a launch in flight"
 			if leads, err := r.leads(ctx); leads == "" && err == nil {
-				return false, "", fmt.Errorf("%s, and no Muster runs that would undo it: start it and run the command again, or delete the request and "+
-					"look in the cloud for its machines", why)
+				return false, "", fmt.Errorf("%s, and no Muster runs that would undo it: start it and run the command again, or delete the request "+
+					"and look in the cloud for its machines", why)
 			}
 			return false, why, nil
 		}
@@ -370,7 +370,8 @@ func (r *Removal) nodes(ctx context.Context) (out []item, err error) {
 				delete(n.Labels, label)
 			}
 		}
-		if !slices.ContainsFunc(slices.Collect(maps.Keys(n.Labels)), func(l string) bool { return strings.HasPrefix(l, v1alpha1.BookedLabelPrefix) }) {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(n.Labels)),
+			func(l string) bool { return strings.HasPrefix(l, v1alpha1.BookedLabelPrefix) }) {
 			delete(n.Labels, v1alpha1.BookedByLabel)
 		}
 		for key := range n.Annotations {
@@ -435,7 +436,8 @@ func (r *Removal) noObjects(ctx context.Context) (bool, string, error) {
 	}
 	for i := range templates.Items {
 		for _, owner := range templates.Items[i].OwnerReferences {
-			if strings.HasPrefix(owner.APIVersion, kueue.SchemeGroupVersion.Group+"/") || strings.HasPrefix(owner.APIVersion, provreq.SchemeGroupVersion.Group+"/") {
+			if strings.HasPrefix(owner.APIVersion, kueue.SchemeGroupVersion.Group+"/") ||
+				strings.HasPrefix(owner.APIVersion, provreq.SchemeGroupVersion.Group+"/") {
 				return false, describe(&templates.Items[i], "PodTemplate") + " is left", nil
 			}
 		}

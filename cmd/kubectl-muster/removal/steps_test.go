@@ -101,10 +101,13 @@ func TestJobsOfAClustersOwnKindsAreAsTheyWere(t *testing.T) {
 	kind := c.Queueing.Kinds[0]
 	spec := `{"apiVersion": "acme.io/v1", "kind": "TrainRun", "metadata": {"namespace": "default", "name": "llm"}, "spec": {"workers":
 		{"replicas": 2, "template": {"spec": {"containers": [{"name": "main", "image": "main"}]}}}}}`
-	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: names.Namespace, Name: "release", Labels: map[string]string{nameLabel: "muster"}}}
-	deployment.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "tmp"}, {VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
-		LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}}}
-	in := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: names.Namespace, Name: "settings"}, Data: map[string]string{musterSettings: settings}}
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: names.Namespace, Name: "release",
+		Labels: map[string]string{nameLabel: "muster"}}}
+	deployment.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "tmp"},
+		{VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}}}
+	in := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: names.Namespace, Name: "settings"},
+		Data: map[string]string{musterSettings: settings}}
 	for name, tc := range map[string]struct {
 		there []client.Object
 		file  []*kinds.Kind
@@ -165,7 +168,8 @@ func started(t *testing.T, kind jobs.Kind, object client.Object) {
 	}
 	placements := make([]templates.Placement, len(podSets))
 	for i := range podSets {
-		placements[i] = templates.Placement{Count: podSets[i].Count, Updates: []kueue.PodSetUpdate{{NodeSelector: map[string]string{booked: "default"}}}}
+		placements[i] = templates.Placement{Count: podSets[i].Count,
+			Updates: []kueue.PodSetUpdate{{NodeSelector: map[string]string{booked: "default"}}}}
 	}
 	record, err := kind.Start(object, placements)
 	if err != nil {

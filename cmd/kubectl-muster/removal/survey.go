@@ -78,7 +78,8 @@ func (m *Migration) tellKueue(ctx context.Context) error {
 		if migration.IsConverted(crd) {
 			converted = ", converted by a webhook"
 		}
-		m.tell("CRD %s: stored as %s%s, of %s", crd.GetName(), strings.Join(stored, " and "), converted, strings.Join(slices.Sorted(maps.Keys(by)), ", "))
+		m.tell("CRD %s: stored as %s%s, of %s", crd.GetName(), strings.Join(stored, " and "), converted,
+			strings.Join(slices.Sorted(maps.Keys(by)), ", "))
 	}
 	return nil
 }
@@ -137,7 +138,8 @@ func (m *Migration) tellQueues(ctx context.Context) error {
 	}
 	for i := range all.Items {
 		if c := &all.Items[i]; c.Spec.ControllerName == kueue.MultiKueueControllerName {
-			m.tell("AdmissionCheck %s is of %s: what needs it waits until muster dispatcher --make-copies runs (docs/multikueue.md)", c.Name, c.Spec.ControllerName)
+			m.tell("AdmissionCheck %s is of %s: what needs it waits until muster dispatcher --make-copies runs (docs/multikueue.md)", c.Name,
+				c.Spec.ControllerName)
 		} else if c.Spec.ControllerName == cache.CapacityController {
 			m.tell("AdmissionCheck %s is Muster's own: after --back, what needs it waits", c.Name)
 		}

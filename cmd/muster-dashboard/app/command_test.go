@@ -27,7 +27,8 @@ func TestThePageIsGuarded(t *testing.T) {
 		{"to a probe", "/healthz", "10.0.0.1:8090", true, http.StatusOK},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h, err := guarded(page, options{hosts: []string{"page.example"}, authenticate: tc.authenticate}, &rest.Config{Host: "http://127.0.0.1:1"}, logr.Discard())
+			h, err := guarded(page, options{hosts: []string{"page.example"}, authenticate: tc.authenticate},
+				&rest.Config{Host: "http://127.0.0.1:1"}, logr.Discard())
 			if err != nil {
 				t.Fatal(err)
 			}

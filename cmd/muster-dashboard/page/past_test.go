@@ -85,7 +85,8 @@ func TestCurvesHaveFewPoints(t *testing.T) {
 }
 
 func TestRightsAreToldByWhatTheyAreFor(t *testing.T) {
-	got := fmt.Sprint(byPurpose([]view.Right{{Verb: "list", Resource: "nodes"}, {Verb: "list", Resource: "daemonsets.apps"}, {Verb: "list", Resource: "pods"}, {Verb: "watch", Resource: "nodes"}}))
+	got := fmt.Sprint(byPurpose([]view.Right{{Verb: "list", Resource: "nodes"}, {Verb: "list", Resource: "daemonsets.apps"},
+		{Verb: "list", Resource: "pods"}, {Verb: "watch", Resource: "nodes"}}))
 	want := "[{[list nodes list pods] free capacity and the use of machines are unknown} " +
 		"{[list daemonsets.apps] whether pods fit a machine is unknown} {[watch nodes] changes are shown late}]"
 	if got != want {

@@ -52,7 +52,8 @@ func TestAPrometheusThatFailsSaysWhy(t *testing.T) {
 	}
 	gone := answering(t, "", "")
 	gone.url = "http://127.0.0.1:1"
-	if _, err := gone.ask(context.Background(), noon, time.Hour); err == nil || !strings.Contains(err.Error(), "asking Prometheus (--prometheus)") {
+	if _, err := gone.ask(context.Background(), noon, time.Hour); err == nil ||
+		!strings.Contains(err.Error(), "asking Prometheus (--prometheus)") {
 		t.Errorf("where nobody listens: %v", err)
 	}
 }

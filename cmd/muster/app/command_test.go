@@ -77,7 +77,8 @@ func TestTheFileSaysWhatFlagsLeaveOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.Kubeconfig != "/etc/kubeconfig" || o.MetricsAddress != ":9090" || o.MetricsSecure || o.MetricsCertDir != "/etc/certs" || o.HealthAddress != "0" || o.LeaderElect || o.LeaseDuration != 4*time.Second ||
+	if o.Kubeconfig != "/etc/kubeconfig" || o.MetricsAddress != ":9090" || o.MetricsSecure || o.MetricsCertDir != "/etc/certs" ||
+		o.HealthAddress != "0" || o.LeaderElect || o.LeaseDuration != 4*time.Second ||
 		o.Provisioning || !o.Queueing || strings.Join(o.Classes, ",") != "check-capacity.muster.dev" || o.Instance != "blue" ||
 		!o.Queues.ManageJobsWithoutQueueName {
 		t.Errorf("the file was read as %+v", o)
@@ -117,7 +118,8 @@ func TestMetricsAreOpenOnLoopbackOnly(t *testing.T) {
 		if _, err := o.complete(c.Flags()); err != nil {
 			t.Fatal(err)
 		}
-		if served := metricsOptions(*o); o.MetricsSecure != tc.want || served.SecureServing != tc.want || (served.FilterProvider != nil) != tc.want {
+		if served := metricsOptions(*o); o.MetricsSecure != tc.want || served.SecureServing != tc.want ||
+			(served.FilterProvider != nil) != tc.want {
 			t.Errorf("muster %v: secure is %v, and is served as %+v; want %v", tc.args, o.MetricsSecure, served, tc.want)
 		}
 	}
@@ -229,14 +231,16 @@ func TestTheSampleFileSaysWhatHoldsAnyway(t *testing.T) {
 	if diff := cmp.Diff(*bare, o, cmpopts.IgnoreUnexported(Options{})); diff != "" {
 		t.Errorf("the file changes something (-without +with)\n%s", diff)
 	}
-	whole := strings.NewReplacer("  # clouds:", "  clouds:", "  # waitForPodsReady", "  waitForPodsReady", "  # featureGates", "  featureGates", "  # fairSharing", "  fairSharing",
-		"  # admissionFairSharing", "  admissionFairSharing", "  # resources", "  resources", "  # objectRetentionPolicies", "  objectRetentionPolicies",
-		"\n  #   ", "\n    ").Replace(string(text))
+	whole := strings.NewReplacer("  # clouds:", "  clouds:", "  # waitForPodsReady", "  waitForPodsReady", "  # featureGates",
+		"  featureGates", "  # fairSharing", "  fairSharing",
+		"  # admissionFairSharing", "  admissionFairSharing", "  # resources", "  resources", "  # objectRetentionPolicies",
+		"  objectRetentionPolicies", "\n  #   ", "\n    ").Replace(string(text))
 	o, err = options(t, whole)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if q := o.Queues; q.WaitForPodsReady == nil || q.FairSharing == nil || q.AdmissionFairSharing == nil || q.Resources == nil || q.ObjectRetentionPolicies == nil {
+	if q := o.Queues; q.WaitForPodsReady == nil || q.FairSharing == nil || q.AdmissionFairSharing == nil || q.Resources == nil ||
+		q.ObjectRetentionPolicies == nil {
 		t.Errorf("with all of it the queues are set to %+v", q)
 	}
 	if o.Clouds.AWS == nil || o.Clouds.GCP == nil {

@@ -20,7 +20,8 @@ func TestAHalfNeedsItsOwnKindsAlone(t *testing.T) {
 		{"the admitter, in a cluster of Kueue's kinds", []deploy.Half{deploy.Queueing}, []deploy.Half{deploy.Queueing}, ""},
 		{"the provisioner, in a cluster without them", []deploy.Half{deploy.Provisioning}, []deploy.Half{deploy.Provisioning}, ""},
 		{"both, without Kueue's kinds", []deploy.Half{deploy.Provisioning}, deploy.Halves,
-			"no kind ClusterQueue of kueue.x-k8s.io/v1beta2, which --queueing needs; install what `muster manifests` prints, or start muster with --queueing=false"},
+			"no kind ClusterQueue of kueue.x-k8s.io/v1beta2, which --queueing needs; install what `muster manifests` prints, or start muster " +
+				"with --queueing=false"},
 		{"both, without NodeGroups", []deploy.Half{deploy.Queueing}, deploy.Halves, "no kind ProvisioningRequest of autoscaling.x-k8s.io/v1, which --provisioning needs"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -20,8 +20,8 @@ import (
 const kueueLook = 5 * time.Second
 
 // errKueueCame ends a muster when a Kueue comes beside it.
-var errKueueCame = errors.New("both would admit against the same quota: take Kueue out with `kubectl muster migrate`, or start muster with " +
-	"--queueing=false; when muster restarts, it waits until nothing of Kueue is in the way")
+var errKueueCame = errors.New("both would admit against the same quota: take Kueue out with `kubectl muster migrate`, or start muster " +
+	"with --queueing=false; when muster restarts, it waits until nothing of Kueue is in the way")
 
 // afterKueue starts queueing once nothing of a Kueue is in the way, and ends the process if a
 // Kueue comes later. It waits rather than failing at once, so that a cluster migrates without a
@@ -58,7 +58,8 @@ func (a *afterKueue) Start(ctx context.Context) error {
 		case inTheWay != "" && begun:
 			return fmt.Errorf("%s: %w", inTheWay, errKueueCame)
 		case inTheWay != a.waitsFor:
-			log.Info("Queueing waits until Kueue is out of the way: run `kubectl muster migrate`, or start muster with --queueing=false", "reason", inTheWay)
+			log.Info("Queueing waits until Kueue is out of the way: run `kubectl muster migrate`, or start muster with --queueing=false", "reason",
+				inTheWay)
 		}
 		if err == nil {
 			a.mu.Lock()

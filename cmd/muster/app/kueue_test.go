@@ -114,7 +114,8 @@ func TestMusterEndsWhereKueueBeginsToLead(t *testing.T) {
 // TestQueueingWaitsUntilNothingOfKueueIsInTheWay: also a Kueue that is down keeps webhooks and CRDs.
 func TestQueueingWaitsUntilNothingOfKueueIsInTheWay(t *testing.T) {
 	webhook := func(name, path string) admissionregistration.WebhookClientConfig {
-		return admissionregistration.WebhookClientConfig{Service: &admissionregistration.ServiceReference{Namespace: "batch", Name: name, Path: &path}}
+		return admissionregistration.WebhookClientConfig{Service: &admissionregistration.ServiceReference{Namespace: "batch",
+			Name: name, Path: &path}}
 	}
 	crd := migration.NewCRD()
 	crd.SetName("workloads.kueue.x-k8s.io")
@@ -127,7 +128,8 @@ func TestQueueingWaitsUntilNothingOfKueueIsInTheWay(t *testing.T) {
 	}{
 		"webhooks for its kinds": {&admissionregistration.ValidatingWebhookConfiguration{
 			ObjectMeta: metav1.ObjectMeta{Name: "batch-kueue-validating-webhook-configuration"},
-			Webhooks:   []admissionregistration.ValidatingWebhook{{ClientConfig: webhook("batch-kueue", "/validate-kueue-x-k8s-io-v1beta2-workload")}},
+			Webhooks: []admissionregistration.ValidatingWebhook{{ClientConfig: webhook("batch-kueue",
+				"/validate-kueue-x-k8s-io-v1beta2-workload")}},
 		}, "1 webhooks of Kueue are installed (batch-kueue-validating-webhook-configuration)"},
 		"webhooks for jobs, beside those": {&admissionregistration.MutatingWebhookConfiguration{
 			ObjectMeta: metav1.ObjectMeta{Name: "kueue"},
@@ -153,7 +155,8 @@ func TestQueueingWaitsUntilNothingOfKueueIsInTheWay(t *testing.T) {
 				w.start()
 				time.Sleep(time.Minute) //nolint:forbidigo // time is free in the bubble
 				synctest.Wait()
-				if err := w.a.ready(nil); w.begun != (tc.want == "") || (err == nil) != w.begun || err != nil && !strings.Contains(err.Error(), tc.want) {
+				if err := w.a.ready(nil); w.begun != (tc.want == "") || (err == nil) != w.begun ||
+					err != nil && !strings.Contains(err.Error(), tc.want) {
 					t.Errorf("begun: %v, ready: %v, want %q", w.begun, err, tc.want)
 				}
 				if err := w.leases.Delete(t.Context(), tc.object); err != nil {

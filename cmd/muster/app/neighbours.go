@@ -52,9 +52,10 @@ func (n *neighbours) besideAutoscaler() string {
 	if len(shared) == 0 {
 		return groups
 	}
-	return fmt.Sprintf("Muster serves %s; if cluster-autoscaler runs with --enable-provisioning-requests, it does, too: then start Muster with "+
-		"--provisioning-classes=%s,%s; and %s", strings.Join(shared, " and "), transaction.ClassCheckCapacity, transaction.ClassAtomicScaleUp, groups)
+	return fmt.Sprintf("Muster serves %s; if cluster-autoscaler runs with --enable-provisioning-requests, it does, too: then start Muster "+
+		"with --provisioning-classes=%s,%s; and %s", strings.Join(shared, " and "), transaction.ClassCheckCapacity,
+		transaction.ClassAtomicScaleUp, groups)
 }
 
-const besideKarpenter = "Karpenter launches nodes for pods that are pending, also of jobs in no queue; keep its NodePools apart from Muster's node groups by " +
-	"a taint, and let only one of the two have a flavor's labels"
+const besideKarpenter = "Karpenter launches nodes for pods that are pending, also of jobs in no queue; keep its NodePools apart from " +
+	"Muster's node groups by a taint, and let only one of the two have a flavor's labels"

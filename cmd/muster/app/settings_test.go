@@ -25,8 +25,8 @@ func TestTheReferenceOfSettingsIsTrue(t *testing.T) {
 	NewCommand(nil).Flags().VisitAll(func(f *pflag.Flag) {
 		fmt.Fprintf(&out, "| `--%s` | %s | %s |\n", f.Name, code(f.DefValue), strings.ReplaceAll(f.Usage, "|", `\|`))
 	})
-	out.WriteString("\n## Fields of the file of --config\n\n[deploy/config/muster.yaml](../deploy/config/muster.yaml) has them with their defaults and " +
-		"meanings; a chart takes them as `settings`.\n\n| field | type |\n|---|---|\n")
+	out.WriteString("\n## Fields of the file of --config\n\n[deploy/config/muster.yaml](../deploy/config/muster.yaml) has them with their " +
+		"defaults and meanings; a chart takes them as `settings`.\n\n| field | type |\n|---|---|\n")
 	fields(&out, "", reflect.TypeFor[configuration.Configuration]())
 	const path = "../../../docs/settings.md"
 	if *update {

@@ -76,11 +76,14 @@ func node() *corev1.Node {
 		n.Labels[fmt.Sprintf("feature.node.kubernetes.io/cpu-cpuid.%d", i)] = "true"
 	}
 	n.Status.Capacity = corev1.ResourceList{
-		"cpu": resource.MustParse("192"), "memory": resource.MustParse("2Ti"), "nvidia.com/gpu": resource.MustParse("8"), "pods": resource.MustParse("110"),
+		"cpu": resource.MustParse("192"), "memory": resource.MustParse("2Ti"), "nvidia.com/gpu": resource.MustParse("8"),
+		"pods": resource.MustParse("110"),
 	}
 	n.Status.Allocatable = n.Status.Capacity
-	for _, c := range []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeDiskPressure, corev1.NodeMemoryPressure, corev1.NodePIDPressure} {
-		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: c, Reason: "KubeletReports", Message: "kubelet reports how it stands"})
+	for _, c := range []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeDiskPressure, corev1.NodeMemoryPressure,
+		corev1.NodePIDPressure} {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: c, Reason: "KubeletReports",
+			Message: "kubelet reports how it stands"})
 	}
 	for i := range 50 {
 		n.Status.Images = append(n.Status.Images, corev1.ContainerImage{

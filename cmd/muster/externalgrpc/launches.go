@@ -52,7 +52,8 @@ type Scaler struct {
 }
 
 // NewScaler returns a Scaler of those clouds.
-func NewScaler(kube client.Client, live client.Reader, providers map[v1alpha1.Provider]cloudprovider.Provider, clock clock.WithTicker) *Scaler {
+func NewScaler(kube client.Client, live client.Reader, providers map[v1alpha1.Provider]cloudprovider.Provider,
+	clock clock.WithTicker) *Scaler {
 	return &Scaler{
 		Client: kube, Live: live, Providers: providers, Clock: clock, machines: newMachines(),
 		asked: make(chan struct{}, 1), synced: make(chan struct{}), running: map[string]bool{},

@@ -66,7 +66,8 @@ func (s *server) PricingPodPrice(ctx context.Context, req *protos.PricingPodPric
 	}
 	price, ok := cheapest(groups, fit.TemplateRequests(&pod.Spec))
 	if !ok {
-		return nil, status.Errorf(codes.Unimplemented, "no NodeGroup whose price is known (spec.pricePerHour) has machines for pod %s/%s", pod.Namespace, pod.Name)
+		return nil, status.Errorf(codes.Unimplemented, "no NodeGroup whose price is known (spec.pricePerHour) has machines for pod %s/%s",
+			pod.Namespace, pod.Name)
 	}
 	hours := hoursOf(cmp.Or(req.GetStartTimestamp(), req.GetOldStart()), cmp.Or(req.GetEndTimestamp(), req.GetOldEnd()))
 	return &protos.PricingPodPriceResponse{Price: price * hours}, nil

@@ -50,8 +50,8 @@ type refusal struct {
 }
 
 // errUnreadable is about a record that something else has written to.
-var errUnreadable = errors.New("the annotation " + v1alpha1.AutoscalerLaunchesAnnotation + " cannot be read, and only a person may remove it, " +
-	"since it numbers the launches")
+var errUnreadable = errors.New("the annotation " + v1alpha1.AutoscalerLaunchesAnnotation + " cannot be read, and only a person may " +
+	"remove it, since it numbers the launches")
 
 // read returns the record of a NodeGroup.
 func read(group *v1alpha1.NodeGroup) (r record, err error) {

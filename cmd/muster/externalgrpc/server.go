@@ -142,7 +142,8 @@ func (r *record) pending() (n int) {
 }
 
 // NodeGroupTargetSize includes machines that are still to come.
-func (s *server) NodeGroupTargetSize(ctx context.Context, req *protos.NodeGroupTargetSizeRequest) (*protos.NodeGroupTargetSizeResponse, error) {
+func (s *server) NodeGroupTargetSize(ctx context.Context, req *protos.NodeGroupTargetSizeRequest) (*protos.NodeGroupTargetSizeResponse,
+	error) {
 	g, r, err := s.record(ctx, req.GetId())
 	if err != nil {
 		return nil, err
@@ -186,7 +187,8 @@ func (s *server) update(ctx context.Context, name string, change func(*v1alpha1.
 
 // NodeGroupIncreaseSize returns once the launch is on record; the cloud's answer shows in the
 // group's instances.
-func (s *server) NodeGroupIncreaseSize(ctx context.Context, req *protos.NodeGroupIncreaseSizeRequest) (*protos.NodeGroupIncreaseSizeResponse, error) {
+func (s *server) NodeGroupIncreaseSize(ctx context.Context, req *protos.NodeGroupIncreaseSizeRequest) (
+	*protos.NodeGroupIncreaseSizeResponse, error) {
 	delta := int(req.GetDelta())
 	if delta < 1 {
 		return nil, status.Errorf(codes.InvalidArgument, "delta is %d: a group grows by at least 1", delta)
@@ -212,7 +214,8 @@ func (s *server) NodeGroupIncreaseSize(ctx context.Context, req *protos.NodeGrou
 
 // NodeGroupDeleteNodes terminates exactly the machines of the named nodes, and gives up missing
 // ones. Where one cannot be deleted, none is.
-func (s *server) NodeGroupDeleteNodes(ctx context.Context, req *protos.NodeGroupDeleteNodesRequest) (*protos.NodeGroupDeleteNodesResponse, error) {
+func (s *server) NodeGroupDeleteNodes(ctx context.Context, req *protos.NodeGroupDeleteNodesRequest) (*protos.NodeGroupDeleteNodesResponse,
+	error) {
 	g, r, err := s.record(ctx, req.GetId())
 	if err != nil {
 		return nil, err
@@ -241,8 +244,9 @@ func (s *server) NodeGroupDeleteNodes(ctx context.Context, req *protos.NodeGroup
 		}
 	}
 	if left := there.size() - len(names); len(names) > 0 && left < int(g.Spec.MinNodes) {
-		return nil, status.Errorf(codes.FailedPrecondition, "NodeGroup %s would be left with %d machines and keeps %d (spec.minNodes): nothing is deleted",
-			g.Name, left, g.Spec.MinNodes)
+		return nil,
+			status.Errorf(codes.FailedPrecondition, "NodeGroup %s would be left with %d machines and keeps %d (spec.minNodes): nothing is deleted",
+				g.Name, left, g.Spec.MinNodes)
 	}
 	if err := s.giveUp(ctx, g.Name, missing); err != nil {
 		return nil, err
@@ -289,7 +293,8 @@ func (s *server) free(ctx context.Context, name string) error {
 		return status.Errorf(codes.Unavailable, "reading node %s: %v", name, err)
 	}
 	if b := state.BookingsOn(n.Labels, n.Annotations); len(b) > 0 {
-		return status.Errorf(codes.FailedPrecondition, "node %s is booked for the ProvisioningRequest of key %s: nothing is deleted", name, b[0].Key)
+		return status.Errorf(codes.FailedPrecondition, "node %s is booked for the ProvisioningRequest of key %s: nothing is deleted", name,
+			b[0].Key)
 	}
 	return nil
 }
@@ -419,7 +424,8 @@ func (s *server) GPULabel(context.Context, *protos.GPULabelRequest) (*protos.GPU
 }
 
 // GetAvailableGPUTypes lists the values of that label in the groups' templates.
-func (s *server) GetAvailableGPUTypes(ctx context.Context, _ *protos.GetAvailableGPUTypesRequest) (*protos.GetAvailableGPUTypesResponse, error) {
+func (s *server) GetAvailableGPUTypes(ctx context.Context, _ *protos.GetAvailableGPUTypesRequest) (*protos.GetAvailableGPUTypesResponse,
+	error) {
 	groups, err := s.groups(ctx)
 	if err != nil {
 		return nil, err

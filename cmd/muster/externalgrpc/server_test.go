@@ -150,7 +150,8 @@ func groupOf(name string, most int32) *v1alpha1.NodeGroup {
 				Labels:        map[string]string{"nvidia.com/gpu.product": "H100"},
 				Taints:        []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}},
 				StartupTaints: []corev1.Taint{{Key: "network", Effect: corev1.TaintEffectNoSchedule}},
-				Capacity:      corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("32Gi"), "nvidia.com/gpu": resource.MustParse("4")},
+				Capacity: corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("32Gi"),
+					"nvidia.com/gpu": resource.MustParse("4")},
 			},
 		},
 	}
@@ -281,7 +282,8 @@ func TestARefusalIsToldByInstancesUntilTheyAreDeleted(t *testing.T) {
 		w.sky.stock = 1
 		w.increase("gpu", 3)
 		refused := " Creating 1 InsufficientInstanceCapacity: none left"
-		w.want("instances", w.instances(), []string{"sky:///gpu-uid-1-0 Creating", "muster-launch://gpu/1/0" + refused, "muster-launch://gpu/1/1" + refused})
+		w.want("instances", w.instances(), []string{"sky:///gpu-uid-1-0 Creating", "muster-launch://gpu/1/0" + refused,
+			"muster-launch://gpu/1/1" + refused})
 		w.want("target size", w.target(), 3)
 		w.die()
 		w.want("what a new process tells", len(w.instances()), 3)
@@ -329,7 +331,8 @@ func TestALaunchUnderWayIsGivenUpAsAWhole(t *testing.T) {
 		w := newWorld(t, groupOf("gpu", 9))
 		w.sky.before = errors.New("busy")
 		w.increase("gpu", 3)
-		w.want("instances", w.instances(), []string{"muster-launch://gpu/1/0 Creating", "muster-launch://gpu/1/1 Creating", "muster-launch://gpu/1/2 Creating"})
+		w.want("instances", w.instances(), []string{"muster-launch://gpu/1/0 Creating", "muster-launch://gpu/1/1 Creating",
+			"muster-launch://gpu/1/2 Creating"})
 		w.want("deleting one", w.remove("gpu", "muster-launch://gpu/1/0"), codes.FailedPrecondition)
 		w.want("less by one", w.decrease(-1), codes.FailedPrecondition)
 		w.want("less by four", w.decrease(-4), codes.FailedPrecondition)

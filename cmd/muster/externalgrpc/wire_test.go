@@ -178,8 +178,8 @@ func TestOptionsAreTheGroupsOwnTimes(t *testing.T) {
 			return out.GetNodeGroupAutoscalingOptions()
 		}
 		ten := durationpb.New(10 * time.Minute)
-		o := ask(&protos.NodeGroupAutoscalingOptions{ScaleDownUtilizationThreshold: 0.5, ScaleDownUnneededDuration: ten, ScaleDownUnreadyDuration: ten,
-			MaxNodeProvisionDuration: ten})
+		o := ask(&protos.NodeGroupAutoscalingOptions{ScaleDownUtilizationThreshold: 0.5, ScaleDownUnneededDuration: ten,
+			ScaleDownUnreadyDuration: ten, MaxNodeProvisionDuration: ten})
 		w.want("unneeded", o.GetScaleDownUnneededDuration().AsDuration(), 3*time.Minute)
 		w.want("unready", o.GetScaleDownUnreadyDuration().AsDuration(), 10*time.Minute)
 		w.want("to join", o.GetMaxNodeProvisionDuration().AsDuration(), 90*time.Minute)
@@ -193,7 +193,8 @@ func TestOptionsAreTheGroupsOwnTimes(t *testing.T) {
 		for what, tc := range map[string]struct {
 			got  *protos.OldDuration
 			want time.Duration
-		}{"unneeded": {o.GetOldScaleDownUnneeded(), 3 * time.Minute}, "unready": {o.GetOldScaleDownUnready(), 10 * time.Minute}, "to join": {o.GetOldMaxNodeProvision(), 90 * time.Minute}} {
+		}{"unneeded": {o.GetOldScaleDownUnneeded(), 3 * time.Minute}, "unready": {o.GetOldScaleDownUnready(), 10 * time.Minute},
+			"to join": {o.GetOldMaxNodeProvision(), 90 * time.Minute}} {
 			bytes, err := proto.Marshal(tc.got)
 			if err != nil {
 				t.Fatal(err)
@@ -250,7 +251,8 @@ func (a *authority) sign(name string, use []x509.ExtKeyUsage) (*x509.Certificate
 		a.Fatal(err)
 	}
 	c := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter:    time.Now().Add(time.Hour),
 		ExtKeyUsage: use, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: use == nil, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 	}
@@ -266,7 +268,8 @@ func (a *authority) sign(name string, use []x509.ExtKeyUsage) (*x509.Certificate
 	if err != nil {
 		a.Fatal(err)
 	}
-	for file, block := range map[string]*pem.Block{".crt": {Type: "CERTIFICATE", Bytes: der}, ".key": {Type: "EC PRIVATE KEY", Bytes: private}} {
+	for file, block := range map[string]*pem.Block{".crt": {Type: "CERTIFICATE", Bytes: der},
+		".key": {Type: "EC PRIVATE KEY", Bytes: private}} {
 		if err := os.WriteFile(a.file(name+file), pem.EncodeToMemory(block), 0o600); err != nil {
 			a.Fatal(err)
 		}
@@ -313,8 +316,8 @@ func TestOnlyAutoscalersWithACertificateAreServed(t *testing.T) {
 	bad.sign("autoscaler", []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth})
 	scaler := NewScaler(nil, nil, nil, clock.RealClock{})
 	close(scaler.synced)
-	l := &Listener{Scaler: scaler, Options: Options{Address: "127.0.0.1:0", GPULabel: "gpu", Cert: good.file("server.crt"), Key: good.file("server.key"),
-		ClientCA: good.file("ca.crt")}}
+	l := &Listener{Scaler: scaler, Options: Options{Address: "127.0.0.1:0", GPULabel: "gpu", Cert: good.file("server.crt"),
+		Key: good.file("server.key"), ClientCA: good.file("ca.crt")}}
 	ctx, cancel := context.WithCancel(t.Context())
 	config, err := l.tls(ctx)
 	if err != nil {

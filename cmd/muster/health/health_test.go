@@ -33,7 +33,8 @@ func manifests(t *testing.T) []*unstructured.Unstructured {
 }
 
 // edit replaces a field of the object of that name in the cluster; nil deletes the object.
-func edit(t *testing.T, objects []*unstructured.Unstructured, kind, name string, change func(*unstructured.Unstructured)) (out []client.Object) {
+func edit(t *testing.T, objects []*unstructured.Unstructured, kind, name string,
+	change func(*unstructured.Unstructured)) (out []client.Object) {
 	t.Helper()
 	found := false
 	for _, o := range objects {
@@ -81,7 +82,8 @@ func TestWhatIsInstalledIsComparedWithWhatIsNeeded(t *testing.T) {
 		"a binding of other namespaces, which Muster writes": {binding, "muster-jobs-owners", set(map[string]any{}, "spec", "matchResources"), ""},
 		"a CRD of an older version": {crd, "nodegroups.muster.dev", func(o *unstructured.Unstructured) {
 			versions, _, _ := unstructured.NestedSlice(o.Object, "spec", "versions")
-			unstructured.RemoveNestedField(versions[0].(map[string]any), "schema", "openAPIV3Schema", "properties", "spec", "properties", "queueTimeout")
+			unstructured.RemoveNestedField(versions[0].(map[string]any), "schema", "openAPIV3Schema", "properties", "spec",
+				"properties", "queueTimeout")
 			set(versions, "spec", "versions")(o)
 		}, "properties.spec.properties.queueTimeout"},
 		"the CRD of a cluster-autoscaler": {crd, "provisioningrequests.autoscaling.x-k8s.io", func(o *unstructured.Unstructured) {

@@ -32,7 +32,8 @@ func Rights(kube client.Client, namespace, account string, objects []*unstructur
 				continue
 			}
 			// Authorizers other than RBAC need not list what they grant, so it is asked for.
-			ask := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &r.ResourceAttributes}}
+			ask := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+				ResourceAttributes: &r.ResourceAttributes}}
 			if err := kube.Create(ctx, ask); err != nil {
 				return fmt.Errorf("asking for the right to %s: %w", r, err)
 			}

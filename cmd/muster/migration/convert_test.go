@@ -29,7 +29,8 @@ func filler(seed int64) *randfill.Filler {
 			func(a *v1beta1.TopologyAssignment, c randfill.Continue) {
 				a.Levels = []string{"block", "kubernetes.io/hostname"}
 				for range 1 + c.Intn(4) {
-					a.Domains = append(a.Domains, v1beta1.TopologyDomainAssignment{Count: 1 + c.Int31n(9), Values: []string{"b" + c.String(3), "n" + c.String(3)}})
+					a.Domains = append(a.Domains, v1beta1.TopologyDomainAssignment{Count: 1 + c.Int31n(9),
+						Values: []string{"b" + c.String(3), "n" + c.String(3)}})
 				}
 			},
 			func(s *v1beta1.ClusterQueueSpec, c randfill.Continue) {
@@ -48,7 +49,8 @@ func filler(seed int64) *randfill.Filler {
 		}
 	}
 	scheme := runtime.NewScheme()
-	return fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, own), rand.NewSource(seed), serializer.NewCodecFactory(scheme)).NilChance(0.7).NumElements(1, 2)
+	return fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, own), rand.NewSource(seed),
+		serializer.NewCodecFactory(scheme)).NilChance(0.7).NumElements(1, 2)
 }
 
 func asObject(t *testing.T, o any) *unstructured.Unstructured {

@@ -82,7 +82,8 @@ func (m *Migration) Pending(ctx context.Context) (out []*apiextensions.CustomRes
 		if client.IgnoreNotFound(err) != nil {
 			return nil, fmt.Errorf("reading CRD %s: %w", target.Name, err)
 		}
-		if err == nil && slices.ContainsFunc(crd.Spec.Versions, func(v apiextensions.CustomResourceDefinitionVersion) bool { return v.Name != newVersion }) {
+		if err == nil &&
+			slices.ContainsFunc(crd.Spec.Versions, func(v apiextensions.CustomResourceDefinitionVersion) bool { return v.Name != newVersion }) {
 			out = append(out, target)
 		}
 	}

@@ -72,12 +72,13 @@ func (w *world) readCRDs() {
 			w.Fatal(err)
 		}
 		if renamed[crd.Spec.Names.Plural] != nil {
-			crd.Spec.Conversion = &apiextensions.CustomResourceConversion{Strategy: apiextensions.WebhookConverter, Webhook: &apiextensions.WebhookConversion{
-				ConversionReviewVersions: []string{"v1"},
-				ClientConfig: &apiextensions.WebhookClientConfig{Service: &apiextensions.ServiceReference{
-					Namespace: "kueue-system", Name: "kueue-webhook-service", Path: new("/convert"),
-				}},
-			}}
+			crd.Spec.Conversion = &apiextensions.CustomResourceConversion{Strategy: apiextensions.WebhookConverter,
+				Webhook: &apiextensions.WebhookConversion{
+					ConversionReviewVersions: []string{"v1"},
+					ClientConfig: &apiextensions.WebhookClientConfig{Service: &apiextensions.ServiceReference{
+						Namespace: "kueue-system", Name: "kueue-webhook-service", Path: new("/convert"),
+					}},
+				}}
 		}
 		w.crds = append(w.crds, crd)
 	}
@@ -128,7 +129,8 @@ func (w *world) raw(crd *apiextensions.CustomResourceDefinition) *unstructured.U
 
 func (w *world) definition(name string) *apiextensions.CustomResourceDefinition {
 	w.Helper()
-	crd, err := (&kind{Migration: &Migration{Client: w.client}, target: &apiextensions.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}}).definition(w.Context())
+	crd, err := (&kind{Migration: &Migration{Client: w.client},
+		target: &apiextensions.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}}).definition(w.Context())
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -322,7 +324,8 @@ func TestObjectsOfAnOlderKueueAreKept(t *testing.T) {
 		if now := w.definition(crd.Name); !slices.Equal(now.Status.StoredVersions, []string{newVersion}) || len(now.Spec.Versions) != 1 {
 			t.Errorf("%s is stored as %v and has %d versions", crd.Name, now.Status.StoredVersions, len(now.Spec.Versions))
 		}
-		_, err := w.client.Resource(schema.GroupVersionResource{Group: "kueue.x-k8s.io", Version: oldVersion, Resource: crd.Spec.Names.Plural}).List(t.Context(), metav1.ListOptions{})
+		_, err := w.client.Resource(schema.GroupVersionResource{Group: "kueue.x-k8s.io", Version: oldVersion,
+			Resource: crd.Spec.Names.Plural}).List(t.Context(), metav1.ListOptions{})
 		if !apierrors.IsNotFound(err) {
 			t.Errorf("%s is still served as %s (%v)", crd.Name, oldVersion, err)
 		}

@@ -125,7 +125,8 @@ func (m *mutation) apply(ctx context.Context, r *admissionv1.AdmissionRequest) (
 	kind, resource := schema.GroupVersionKind(r.Kind), schema.GroupVersionResource(r.Resource)
 	attributes := &admission.VersionedAttributes{
 		Attributes: admission.NewAttributesRecord(object, old, kind, r.Namespace, r.Name, resource, r.SubResource,
-			admission.Operation(r.Operation), nil, ptr.Deref(r.DryRun, false), &user.DefaultInfo{Name: r.UserInfo.Username, UID: r.UserInfo.UID, Groups: r.UserInfo.Groups}),
+			admission.Operation(r.Operation), nil, ptr.Deref(r.DryRun, false),
+			&user.DefaultInfo{Name: r.UserInfo.Username, UID: r.UserInfo.UID, Groups: r.UserInfo.Groups}),
 		VersionedObject: object, VersionedOldObject: old, VersionedKind: kind,
 	}
 	ctx = m.compiler.CreateContext(ctx)
@@ -180,7 +181,8 @@ func (m *mutation) paramsFor(ctx context.Context, namespace string) ([]runtime.O
 	return []runtime.Object{object}, nil
 }
 
-func (m *mutation) selected(ctx context.Context, gvk schema.GroupVersionKind, namespace string, by *metav1.LabelSelector) (out []runtime.Object, err error) {
+func (m *mutation) selected(ctx context.Context, gvk schema.GroupVersionKind, namespace string,
+	by *metav1.LabelSelector) (out []runtime.Object, err error) {
 	selector, err := metav1.LabelSelectorAsSelector(by)
 	if err != nil {
 		return nil, err

@@ -95,15 +95,21 @@ func TestMutationsAreThoseOfThePolicies(t *testing.T) {
 		Status: kueue.LocalQueueStatus{Conditions: []metav1.Condition{{Type: workload.ConditionDelegated, Status: metav1.ConditionTrue}}}}
 	defaultElsewhere := delegating.DeepCopy()
 	defaultElsewhere.Namespace, defaultElsewhere.Name = "far", "default"
-	launching := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.Namespace, Name: deploy.Launching}, Data: map[string]string{"asg-1": ""}}
-	moved := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.Namespace, Name: deploy.Moved}, Data: map[string]string{"moved.1": "team/w"}}
+	launching := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.Namespace, Name: deploy.Launching},
+		Data: map[string]string{"asg-1": ""}}
+	moved := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.Namespace, Name: deploy.Moved},
+		Data: map[string]string{"moved.1": "team/w"}}
 	all := mutations(t, params(t, queue, delegating, defaultElsewhere, launching, moved))
 	const job, pod, node = `{apiVersion: batch/v1, kind: Job, `, `{apiVersion: v1, kind: Pod, `, `{apiVersion: v1, kind: Node, `
 	covered := map[string]bool{}
 	for name, c := range map[string]struct{ policy, namespace, object, want string }{
 		"a queued Job is suspended": {"muster-jobs-suspend", "team",
-			job + `metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: main}}, spec: {suspend: false, parallelism: 3, template: {spec: {containers: [{name: c}]}}}}`,
-			job + `metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: main}}, spec: {suspend: true, parallelism: 3, template: {spec: {containers: [{name: c}]}}}}`},
+			job +
+				`metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: main}}, spec: {suspend: false, parallelism: 3, template: {spec: ` +
+				`{containers: [{name: c}]}}}}`,
+			job +
+				`metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: main}}, spec: {suspend: true, parallelism: 3, template: {spec: ` +
+				`{containers: [{name: c}]}}}}`},
 		"one without a queue, too": {"muster-jobs-unnamed", "team", job + `metadata: {name: j}, spec: {}}`, job + `metadata: {name: j}, spec: {suspend: true}}`},
 		"one goes to the default queue": {"muster-jobs-default-queue", "team", job + `metadata: {name: j, labels: {app: x}}, spec: {}}`,
 			job + `metadata: {name: j, labels: {app: x, kueue.x-k8s.io/queue-name: default}}, spec: {suspend: true}}`},
@@ -126,16 +132,16 @@ func TestMutationsAreThoseOfThePolicies(t *testing.T) {
 			`{apiVersion: kubeflow.org/v2beta1, kind: MPIJob, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: elsewhere}},
 				spec: {runPolicy: {managedBy: kueue.x-k8s.io/multikueue}}}`},
 		"a queued JobSet is suspended": {"muster-jobs-suspend", "team",
-			`{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: main}}, spec: {network: {}}}`,
-			`{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: main}},
+			`{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: main}}, spec: ` +
+				`{network: {}}}`, `{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: main}},
 				spec: {network: {}, suspend: true}}`},
 		"a queued PyTorchJob, elsewhere": {"muster-jobs-suspend", "team",
 			`{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: main}}, spec: {}}`,
 			`{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: main}},
 				spec: {runPolicy: {suspend: true}}}`},
 		"one cleans its pods up": {"muster-jobs-defaults", "team",
-			`{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: main}}, spec: {runPolicy: {ttl: 1}}}`,
-			`{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: main}},
+			`{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: main}}, spec: {runPolicy: ` +
+				`{ttl: 1}}}`, `{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: main}},
 				spec: {runPolicy: {ttl: 1, cleanPodPolicy: Running}}}`},
 		"where there is one": {"muster-jobs-default-queue", "other", job + `metadata: {name: j}, spec: {}}`, job + `metadata: {name: j}, spec: {}}`},
 		"a node of a launch is cordoned": {"muster-born-cordoned", "", node + `metadata: {name: n, labels: {muster.dev/cloud-group: asg-1}}, spec: {}}`,
@@ -176,7 +182,8 @@ func TestMutationsAreThoseOfThePolicies(t *testing.T) {
 			pod + `metadata: {name: p, annotations: {muster.dev/places: "a\nb"}}, spec: {schedulingGates: [{name: kueue.x-k8s.io/topology}]}}`,
 			pod + `metadata: {name: p, annotations: {}}, spec: {schedulingGates: [{name: kueue.x-k8s.io/topology}]}}`},
 		"a StatefulSet has its pods queued": {"muster-serving", "team",
-			`{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: s, labels: {kueue.x-k8s.io/queue-name: main, kueue.x-k8s.io/priority-class: high}}, spec: {template: {}}}`,
+			`{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: s, labels: {kueue.x-k8s.io/queue-name: main, ` +
+				`kueue.x-k8s.io/priority-class: high}}, spec: {template: {}}}`,
 			`{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: s, labels: {kueue.x-k8s.io/queue-name: main, kueue.x-k8s.io/priority-class: high}},
 				spec: {template: {metadata: {labels: {kueue.x-k8s.io/queue-name: main, kueue.x-k8s.io/priority-class: high},
 					annotations: {kueue.x-k8s.io/pod-suspending-parent: statefulset}}}}}`},
@@ -200,7 +207,8 @@ func TestMutationsAreThoseOfThePolicies(t *testing.T) {
 					t.Fatal(err)
 				}
 				r := ctrladmission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
-					Kind: metav1.GroupVersionKind(kind.GroupVersionKind()), Namespace: c.namespace, Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: object},
+					Kind: metav1.GroupVersionKind(kind.GroupVersionKind()), Namespace: c.namespace, Operation: admissionv1.Create,
+					Object: runtime.RawExtension{Raw: object},
 				}}
 				object = changed(t, all[c.policy].Handle(t.Context(), r), object)
 				var got, want any
@@ -231,9 +239,11 @@ func TestAMutationThatFailsDeniesNothing(t *testing.T) {
 		},
 	})
 	job := asJSON(t, `{apiVersion: batch/v1, kind: Job, metadata: {name: j}, spec: {}}`)
-	r := ctrladmission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Namespace: "team", Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: job}}}
+	r := ctrladmission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Namespace: "team", Operation: admissionv1.Create,
+		Object: runtime.RawExtension{Raw: job}}}
 	response := mutations(t, broken)["muster-jobs-default-queue"].Handle(t.Context(), r)
-	if !response.Allowed || len(response.Patches) > 0 || len(response.Warnings) != 1 || !strings.Contains(response.Warnings[0], "LocalQueue team/default") {
+	if !response.Allowed || len(response.Patches) > 0 || len(response.Warnings) != 1 ||
+		!strings.Contains(response.Warnings[0], "LocalQueue team/default") {
 		t.Errorf("the answer is %+v", response)
 	}
 }

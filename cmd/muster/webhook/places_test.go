@@ -52,7 +52,8 @@ func TestPodsAreBornWhereTheyWouldBeSent(t *testing.T) {
 				t.Fatalf("gang %d: pod %s has its plan still", n, pod.Name)
 			}
 			if slices.ContainsFunc(got.Spec.SchedulingGates, templates.IsTopologyGate) {
-				t.Fatalf("gang %d: pod %s with labels %v is not sent anywhere by the plan %q; it belongs to %v", n, pod.Name, pod.Labels, plan, want[pod.Name])
+				t.Fatalf("gang %d: pod %s with labels %v is not sent anywhere by the plan %q; it belongs to %v", n, pod.Name,
+					pod.Labels, plan, want[pod.Name])
 			}
 			if born++; !maps.Equal(got.Spec.NodeSelector, want[pod.Name]) {
 				t.Fatalf("gang %d: pod %s with labels %v is born at %v by the plan %q, and would be sent to %v",
@@ -84,7 +85,8 @@ func gang(random *rand.Rand) (*kueue.Workload, []*corev1.Pod) {
 	if random.IntN(3) == 0 {
 		leaders = 1
 		request.PodSetGroupName = new("both")
-		w.Spec.PodSets = append(w.Spec.PodSets, kueue.PodSet{Name: "leader", Count: 1, TopologyRequest: &kueue.PodSetTopologyRequest{PodSetGroupName: new("both")}})
+		w.Spec.PodSets = append(w.Spec.PodSets, kueue.PodSet{Name: "leader", Count: 1,
+			TopologyRequest: &kueue.PodSetTopologyRequest{PodSetGroupName: new("both")}})
 		if count == 1 { // the smaller one leads
 			domains[0].Count, count = 2, 2
 		}
@@ -121,7 +123,8 @@ func create(t *testing.T, policy *mutation, pod *corev1.Pod) *corev1.Pod {
 		t.Fatal(err)
 	}
 	r := ctrladmission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
-		Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, Namespace: "team", Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: object},
+		Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, Namespace: "team", Operation: admissionv1.Create,
+		Object: runtime.RawExtension{Raw: object},
 	}}
 	out := &corev1.Pod{}
 	if err := json.Unmarshal(changed(t, policy.Handle(t.Context(), r), object), out); err != nil {

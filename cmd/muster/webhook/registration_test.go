@@ -194,14 +194,16 @@ func TestWhatIsNoCertificateIsLeftOut(t *testing.T) {
 	}
 	old := pem.EncodeToMemory(&pem.Block{Type: certificateBlock, Bytes: ended.Leaf.Raw})
 	for _, trusted := range [][]byte{nil, []byte("\n"), []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), old} {
-		if want, got := pem.EncodeToMemory(&pem.Block{Type: certificateBlock, Bytes: own.Leaf.Raw}), bundle(trusted, own.Leaf, now); !bytes.Equal(want, got) {
+		if want, got := pem.EncodeToMemory(&pem.Block{Type: certificateBlock, Bytes: own.Leaf.Raw}),
+			bundle(trusted, own.Leaf, now); !bytes.Equal(want, got) {
 			t.Errorf("with %q the bundle is %q", trusted, got)
 		}
 	}
 }
 
 func TestAddresses(t *testing.T) {
-	for address, good := range map[string]bool{":9443": true, "127.0.0.1:1": true, "[::1]:9443": true, "": false, "9443": false, ":0": false, ":http": false, ":70000": false} {
+	for address, good := range map[string]bool{":9443": true, "127.0.0.1:1": true, "[::1]:9443": true, "": false, "9443": false, ":0": false,
+		":http": false, ":70000": false} {
 		if err := Validate(address); (err == nil) != good {
 			t.Errorf("%q: %v", address, err)
 		}
