@@ -34,7 +34,8 @@ func TestPayersOfAMachine(t *testing.T) {
 		{"the one that has booked it, also while more of its machines are in flight", booked("a"), true, []Share{{"a", state.Tenant{Namespace: "ns-a", Queue: "q-a"}, 1e6}}},
 		{"two that have booked it, in halves", booked("a", "b"), false, []Share{{"a", state.Tenant{Namespace: "ns-a", Queue: "q-a"}, 5e5}, {"b", state.Tenant{Namespace: "ns-b", Queue: "q-b"}, 5e5}}},
 		{"three that have booked it, to the last millionth", booked("a", "b", "c"), false,
-			[]Share{{"a", state.Tenant{Namespace: "ns-a", Queue: "q-a"}, 333334}, {"b", state.Tenant{Namespace: "ns-b", Queue: "q-b"}, 333333}, {"c", state.Tenant{Namespace: "ns-c", Queue: "q-c"}, 333333}}},
+			[]Share{{"a", state.Tenant{Namespace: "ns-a", Queue: "q-a"}, 333334}, {"b", state.Tenant{Namespace: "ns-b", Queue: "q-b"}, 333333},
+				{"c", state.Tenant{Namespace: "ns-c", Queue: "q-c"}, 333333}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, Shares("gang-2", tc.bookings, tc.inFlight, 1e6)); diff != "" {
@@ -68,9 +69,11 @@ func TestSpend(t *testing.T) {
 		Unregistered: []cloudprovider.Machine{*machine("boots", "launching-1", cloudprovider.Booting),
 			*machine("ended", "launching-1", cloudprovider.Terminated)},
 	}
-	known := map[types.UID]state.Tenant{"launching": {Namespace: "ns", Queue: "a"}, "left": {Namespace: "ns", Queue: "b"}, "right": {Namespace: "ns", Queue: ""}}
+	known := map[types.UID]state.Tenant{"launching": {Namespace: "ns", Queue: "a"}, "left": {Namespace: "ns", Queue: "b"},
+		"right": {Namespace: "ns", Queue: ""}}
 	got := Spend(f, func(string) int64 { return 36e6 }, func(uid types.UID) state.Tenant { return known[uid] })
-	want := map[state.Tenant]int64{{}: 36e6, {Namespace: "ns", Queue: "a"}: 72e6, {Namespace: "ns", Queue: "b"}: 18e6, {Namespace: "ns", Queue: ""}: 18e6, {Namespace: "other", Queue: ""}: 36e6}
+	want := map[state.Tenant]int64{{}: 36e6, {Namespace: "ns", Queue: "a"}: 72e6, {Namespace: "ns", Queue: "b"}: 18e6,
+		{Namespace: "ns", Queue: ""}: 18e6, {Namespace: "other", Queue: ""}: 36e6}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

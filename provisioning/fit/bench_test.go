@@ -29,7 +29,8 @@ containers:
 
 const usualLabels = "cloud.google.com/gke-accelerator=nvidia-h100-80gb kubernetes.io/os=linux kubernetes.io/arch=amd64 " +
 	"topology.kubernetes.io/zone=a " +
-	"topology.kubernetes.io/region=r node.kubernetes.io/instance-type=a3 karpenter.sh/capacity-type=on-demand kubernetes.io/hostname=n1 team=research"
+	"topology.kubernetes.io/region=r node.kubernetes.io/instance-type=a3 karpenter.sh/capacity-type=on-demand kubernetes.io/hostname=n1 " +
+	"team=research"
 
 // BenchmarkMatches is one pod against one node. Compare two runs by
 // go test -run '^$' -bench . -count 10 ./provisioning/fit | tee new; benchstat old new

@@ -167,7 +167,8 @@ func TestVolumesThatAreRefused(t *testing.T) {
 		field, message        string
 	}{
 		{"a disk in the pod", storage, "volumes: [{name: v, gcePersistentDisk: {pdName: d}}]", Unsupported, "spec.volumes[0].gcePersistentDisk",
-			"podSet w uses spec.volumes[0].gcePersistentDisk (a disk that is named in the pod spec), which Muster cannot judge: use a persistentVolumeClaim"},
+			"podSet w uses spec.volumes[0].gcePersistentDisk (a disk that is named in the pod spec), which Muster cannot judge: use a " +
+				"persistentVolumeClaim"},
 		{"a claim that does not exist", "", claim, Unready, claimField,
 			"podSet w waits for PersistentVolumeClaim data, which does not exist (" + claimField + ")"},
 		{"a claim that goes", claimed(", deletionTimestamp: '2026-01-01T00:00:00Z'", "", ""), claim, Unready, claimField,
@@ -179,7 +180,8 @@ func TestVolumesThatAreRefused(t *testing.T) {
 		{"a bound claim whose volume is not there", storage, claim, Unready, claimField,
 			"podSet w waits for PersistentVolume data of claim data, which does not exist (" + claimField + ")"},
 		{"a claim for one pod", claimed("", "accessModes: [ReadWriteOncePod], storageClassName: wait", ""), claim, Impossible, claimField,
-			"podSet w can never run: PersistentVolumeClaim data is for one pod at a time (accessModes ReadWriteOncePod), and there are 2 (" + claimField + ")"},
+			"podSet w can never run: PersistentVolumeClaim data is for one pod at a time (accessModes ReadWriteOncePod), and there are 2 (" +
+				claimField + ")"},
 		{"a claim without class", claimed("", "", ""), claim, Unready, claimField,
 			`podSet w waits for claim data to be bound, or a StorageClass "" that provides it (` + claimField + ")"},
 		{"a claim of a class that does not exist", claimed("", "storageClassName: gone", ""), claim, Unready, claimField,
@@ -189,23 +191,36 @@ func TestVolumesThatAreRefused(t *testing.T) {
 		{"a claim by annotation", claimed(", annotations: {volume.beta.kubernetes.io/storage-class: now}", "storageClassName: wait", ""), claim, Unready, claimField,
 			"podSet w waits for claim data to be bound (StorageClass now binds at once) (" + claimField + ")"},
 		{"a claim that the scheduler finds a volume for", claimed("", "storageClassName: static", ""), claim, Unsupported, claimField,
-			"podSet w uses " + claimField + " (StorageClass static has no provisioner, the scheduler looks for a volume), which Muster cannot judge: bind the claim to a volume first"},
+			"podSet w uses " + claimField +
+				" (StorageClass static has no provisioner, the scheduler looks for a volume), which Muster cannot judge: bind the claim to a volume " +
+				"first"},
 		{"a claim of a provisioner of old, whose driver has limits", claimed("", "storageClassName: old", ""), claim, Unsupported, claimField,
-			"podSet w uses " + claimField + " (nodes limit how many volumes of CSI driver pd.csi.storage.gke.io they take), which Muster cannot judge: use a driver without limits, or run these pods without a request"},
+			"podSet w uses " + claimField +
+				" (nodes limit how many volumes of CSI driver pd.csi.storage.gke.io they take), which Muster cannot judge: use a driver without " +
+				"limits, or run these pods without a request"},
 		{"a claim with limits", claimed("", "storageClassName: limited", ""), claim, Unsupported, claimField,
-			"podSet w uses " + claimField + " (nodes limit how many volumes of CSI driver limited.csi.example they take), which Muster cannot judge: use a driver without limits, or run these pods without a request"},
+			"podSet w uses " + claimField +
+				" (nodes limit how many volumes of CSI driver limited.csi.example they take), which Muster cannot judge: use a driver without " +
+				"limits, or run these pods without a request"},
 		{"a claim with tracked capacity", claimed("", "storageClassName: tracked, resources: {requests: {storage: 1Gi}}", ""), claim, Unsupported, claimField,
-			"podSet w uses " + claimField + " (CSIDriver tracked.csi.example tracks storage capacity), which Muster cannot judge: bind the claim first, or use another class"},
+			"podSet w uses " + claimField +
+				" (CSIDriver tracked.csi.example tracks storage capacity), which Muster cannot judge: bind the claim first, or use another class"},
 		{"a volume with limits", dataVolume("", "csi: {driver: limited.csi.example, volumeHandle: v}"), claim, Unsupported, claimField,
-			"podSet w uses " + claimField + " (nodes limit how many volumes of CSI driver limited.csi.example they take), which Muster cannot judge: use a driver without limits, or run these pods without a request"},
+			"podSet w uses " + claimField +
+				" (nodes limit how many volumes of CSI driver limited.csi.example they take), which Muster cannot judge: use a driver without " +
+				"limits, or run these pods without a request"},
 		{"a volume of old", dataVolume("", "awsElasticBlockStore: {volumeID: v}"), claim, Unsupported, claimField,
-			"podSet w uses " + claimField + " (PersistentVolume data has a removed in-tree driver), which Muster cannot judge: recreate the volume with the CSI driver"},
+			"podSet w uses " + claimField +
+				" (PersistentVolume data has a removed in-tree driver), which Muster cannot judge: recreate the volume with the CSI driver"},
 		{"own volumes without class", storage, own(""), Unsupported, ownField,
-			"podSet w uses " + ownField + " (its claims name no storage class), which Muster cannot judge: set storageClassName in the volumeClaimTemplate"},
+			"podSet w uses " + ownField +
+				" (its claims name no storage class), which Muster cannot judge: set storageClassName in the volumeClaimTemplate"},
 		{"own volumes by name", storage, own("volumeName: data"), Unsupported, ownField,
 			"podSet w uses " + ownField + " (its claims name PersistentVolume data), which Muster cannot judge: use a persistentVolumeClaim"},
 		{"own volumes that are provided anywhere", storage, own("storageClassName: now"), Unsupported, ownField,
-			"podSet w uses " + ownField + " (StorageClass now binds its volumes without regard to the node), which Muster cannot judge: use a class with volumeBindingMode WaitForFirstConsumer"},
+			"podSet w uses " + ownField +
+				" (StorageClass now binds its volumes without regard to the node), which Muster cannot judge: use a class with volumeBindingMode " +
+				"WaitForFirstConsumer"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, got := NewPod("team", "w", 2, template(t, "", tc.spec), cluster(t, tc.manifests))

@@ -318,7 +318,8 @@ func (c *InterPodState) Blocks(i int, node string) string {
 	case claimInUse:
 		return fmt.Sprintf("claim %s of podSet %s is for one pod at a time (ReadWriteOncePod), and one uses it", o.claim, p.Name)
 	case claimElsewhere:
-		return fmt.Sprintf("claim %s of podSet %s is not bound yet and will be bound to the node of its first pod, which is another one", o.claim, p.Name)
+		return fmt.Sprintf("claim %s of podSet %s is not bound yet and will be bound to the node of its first pod, which is another one", o.claim,
+			p.Name)
 	case noTopology:
 		return fmt.Sprintf("podSet %s has constraints over %s, a label that is missing there", p.Name, c.topologies[o.tally.topology].key)
 	case nobodyToJoin:

@@ -210,8 +210,9 @@ func TestCrowds(t *testing.T) {
 			steps:  []string{"+0 1", "0: 1 2"},
 		},
 		{
-			name:  "soft constraints do not count",
-			pods:  [][2]string{{"app=x", "topologySpreadConstraints: [{topologyKey: zone, maxSkew: 1, whenUnsatisfiable: ScheduleAnyway, " + own + "}]"}},
+			name: "soft constraints do not count",
+			pods: [][2]string{{"app=x", "topologySpreadConstraints: [{topologyKey: zone, maxSkew: 1, whenUnsatisfiable: ScheduleAnyway, " + own +
+				"}]"}},
 			nodes: nodes(zonesOfTwo),
 			steps: []string{"+0 1", "0: 1 2 3 4 5"},
 		},

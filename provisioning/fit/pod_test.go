@@ -39,8 +39,9 @@ func TestAPodMatchesNodes(t *testing.T) {
 			want:   "podSet w selects " + zone + "=a (spec.nodeSelector), the nodes have b",
 		},
 		{
-			name:   "one of several affinity terms is enough",
-			spec:   nodeAffinity(`{matchExpressions: [{key: gpus, operator: Gt, values: ["4"]}]}, {matchExpressions: [{key: disk, operator: Exists}]}`),
+			name: "one of several affinity terms is enough",
+			spec: nodeAffinity(`{matchExpressions: [{key: gpus, operator: Gt, values: ["4"]}]}, {matchExpressions: [{key: disk, operator: ` +
+				`Exists}]}`),
 			labels: "gpus=8",
 		},
 		{
@@ -150,7 +151,8 @@ func TestAPodSaysWhichLabelsAndNodesItIsAbout(t *testing.T) {
 		{name: "a plain pod is about none"},
 		{
 			name: "selector and affinity are about labels",
-			spec: "nodeSelector: {zone: a}\n" + nodeAffinity(`{matchExpressions: [{key: gpus, operator: Gt, values: ["4"]}, {key: zone, operator: Exists}]}`),
+			spec: "nodeSelector: {zone: a}\n" +
+				nodeAffinity(`{matchExpressions: [{key: gpus, operator: Gt, values: ["4"]}, {key: zone, operator: Exists}]}`),
 			keys: []string{"gpus", "zone"},
 		},
 		{
@@ -159,20 +161,21 @@ func TestAPodSaysWhichLabelsAndNodesItIsAbout(t *testing.T) {
 			names: []string{"n1"}, only: true,
 		},
 		{
-			name:  "host names or names in each term leave these nodes",
-			spec:  nodeAffinity(`{matchExpressions: [{key: ` + host + `, operator: In, values: [n2, n1]}]}, {matchFields: [{key: metadata.name, operator: In, values: [n3]}]}`),
+			name: "host names or names in each term leave these nodes",
+			spec: nodeAffinity(`{matchExpressions: [{key: ` + host +
+				`, operator: In, values: [n2, n1]}]}, {matchFields: [{key: metadata.name, operator: In, values: [n3]}]}`),
 			names: []string{"n1", "n2", "n3"}, only: true,
 		},
 		{
-			name:  "a term without names leaves all",
-			spec:  nodeAffinity(`{matchExpressions: [{key: ` + host + `, operator: In, values: [n1]}]}, {matchExpressions: [{key: zone, operator: Exists}]}`),
-			keys:  []string{"zone"},
+			name: "a term without names leaves all",
+			spec: nodeAffinity(`{matchExpressions: [{key: ` + host +
+				`, operator: In, values: [n1]}]}, {matchExpressions: [{key: zone, operator: Exists}]}`), keys: []string{"zone"},
 			names: []string{"n1"},
 		},
 		{
-			name:  "names that are left out are mentioned",
-			spec:  nodeAffinity(`{matchExpressions: [{key: ` + host + `, operator: NotIn, values: [n1]}], matchFields: [{key: metadata.name, operator: NotIn, values: [n2]}]}`),
-			names: []string{"n1", "n2"},
+			name: "names that are left out are mentioned",
+			spec: nodeAffinity(`{matchExpressions: [{key: ` + host +
+				`, operator: NotIn, values: [n1]}], matchFields: [{key: metadata.name, operator: NotIn, values: [n2]}]}`), names: []string{"n1", "n2"},
 		},
 		{
 			name: "a host name that cannot be listed is a label",
@@ -248,21 +251,28 @@ func TestWhatCannotBeJudgedIsRefusedByName(t *testing.T) {
 		{"a node name", "nodeName: n1", Refusal{Unsupported, "spec.nodeName",
 			"podSet w uses spec.nodeName (the pods bypass the scheduler), which Muster cannot judge: remove it, or select the node by its labels"}},
 		{"claims on devices", "resourceClaims: [{name: c}]", Refusal{Unsupported, "spec.resourceClaims",
-			"podSet w uses spec.resourceClaims (dynamic resource allocation), which Muster cannot judge: request devices by container resources, or run these pods without a request"}},
+			"podSet w uses spec.resourceClaims (dynamic resource allocation), which Muster cannot judge: request devices by container resources, " +
+				"or run these pods without a request"}},
 		{"the scheduler's own gang scheduling", "schedulingGroup: {podGroupName: g}", Refusal{Unsupported, "spec.schedulingGroup",
-			"podSet w uses spec.schedulingGroup (the scheduler's own gang scheduling), which Muster cannot judge: remove it: Muster holds the pods until all fit"}},
+			"podSet w uses spec.schedulingGroup (the scheduler's own gang scheduling), which Muster cannot judge: remove it: Muster holds the " +
+				"pods until all fit"}},
 		{"a device class as a resource", "initContainers: [{name: i, resources: {limits: {deviceclass.resource.kubernetes.io/gpu: 1}}}]", Refusal{Unsupported, "a resource of spec.containers",
-			"podSet w uses a resource of spec.containers (deviceclass.resource.kubernetes.io/gpu of i stands for a DeviceClass), which Muster cannot judge: request a resource that nodes advertise, or run these pods without a request"}},
+			"podSet w uses a resource of spec.containers (deviceclass.resource.kubernetes.io/gpu of i stands for a DeviceClass), which Muster " +
+				"cannot judge: request a resource that nodes advertise, or run these pods without a request"}},
 		{"a feature that nodes must declare", "{hostNetwork: true, hostUsers: false}", Refusal{Unsupported, "a feature that nodes must declare",
-			"podSet w uses a feature that nodes must declare (UserNamespacesHostNetworkSupport), which Muster cannot judge: remove it, or run these pods without a request"}},
+			"podSet w uses a feature that nodes must declare (UserNamespacesHostNetworkSupport), which Muster cannot judge: remove it, or run " +
+				"these pods without a request"}},
 		{"a runtime class that nobody looks up", "runtimeClassName: kata", Refusal{Unsupported, "spec.runtimeClassName",
 			"podSet w uses spec.runtimeClassName (kata), which Muster cannot judge: remove it, or run these pods without a request"}},
 		{"affinity to pods of selected namespaces", podAffinity1("{topologyKey: zone, labelSelector: {}, namespaceSelector: {matchLabels: {a: b}}}"), Refusal{Unsupported, "spec.affinity.podAffinity, required term 1",
-			"podSet w uses spec.affinity.podAffinity, required term 1 (its namespaceSelector), which Muster cannot judge: list the namespaces, or select all with {}"}},
+			"podSet w uses spec.affinity.podAffinity, required term 1 (its namespaceSelector), which Muster cannot judge: list the namespaces, " +
+				"or select all with {}"}},
 		{"a label key that the template does not have", "topologySpreadConstraints: [{topologyKey: zone, maxSkew: 1, whenUnsatisfiable: DoNotSchedule, labelSelector: {}, matchLabelKeys: [pod-template-hash]}]", Refusal{Unsupported, "spec.topologySpreadConstraints[0]",
-			"podSet w uses spec.topologySpreadConstraints[0] (it matches by the label pod-template-hash that the template does not have), which Muster cannot judge: leave the key out, or set the label in the template"}},
+			"podSet w uses spec.topologySpreadConstraints[0] (it matches by the label pod-template-hash that the template does not have), which " +
+				"Muster cannot judge: leave the key out, or set the label in the template"}},
 		{"a selector that cannot be read", podAffinity1("{topologyKey: zone, labelSelector: {matchExpressions: [{key: a, operator: Near}]}}"), Refusal{Impossible, "spec.affinity.podAffinity, required term 1",
-			`podSet w can never run: its selector cannot be read: "Near" is not a valid label selector operator (spec.affinity.podAffinity, required term 1)`}},
+			`podSet w can never run: its selector cannot be read: "Near" is not a valid label selector operator (spec.affinity.podAffinity, ` +
+				`required term 1)`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p, got := NewPod("team", "w", 2, template(t, "app=x", tc.spec), Objects{})

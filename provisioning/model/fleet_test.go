@@ -297,7 +297,8 @@ func TestNewsOfAMachineOfTheSameState(t *testing.T) {
 	m, v := newModel()
 	m.Set(v.node(ofGroup))
 	ends := func(in time.Duration) cloudprovider.Machine {
-		return cloudprovider.Machine{Name: "m", Group: "gpu", ProviderID: machineID, Launch: "uid-1", State: cloudprovider.Running, EndsAt: noon.Add(in)}
+		return cloudprovider.Machine{Name: "m", Group: "gpu", ProviderID: machineID, Launch: "uid-1",
+			State: cloudprovider.Running, EndsAt: noon.Add(in)}
 	}
 	for _, in := range []time.Duration{time.Hour, 2 * time.Hour} {
 		m.SetMachine(ends(in))

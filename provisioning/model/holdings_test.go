@@ -128,7 +128,9 @@ func TestLimitsHoldWhereTheirPolicySelectsTheNamespace(t *testing.T) {
 	policy("ml", &v1alpha1.CapacityLimits{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "ml"}}})
 	policy("but-one", &v1alpha1.CapacityLimits{NamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 		{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: []string{"free"}}}}})
-	policy("typo", &v1alpha1.CapacityLimits{NamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "team", Operator: "Is"}}}})
+	policy("typo",
+		&v1alpha1.CapacityLimits{NamespaceSelector: &metav1.LabelSelector{
+			MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "team", Operator: "Is"}}}})
 	namespace("research", "ml")
 	namespace("free", "infra")
 	for _, tc := range []struct {

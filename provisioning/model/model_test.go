@@ -52,7 +52,8 @@ func (v *version) pod(name, node string, gpus int64, change ...func(*corev1.Pod)
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: v.next(),
 		CreationTimestamp: metav1.NewTime(noon)}}
 	p.Spec.NodeName = node
-	p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{gpu: *resource.NewQuantity(gpus, resource.DecimalSI)}}}}
+	p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{gpu: *resource.NewQuantity(gpus, resource.DecimalSI)}}}}
 	for _, c := range change {
 		c(p)
 	}
@@ -343,7 +344,8 @@ func TestAMachineThatIsGoneStaysGone(t *testing.T) {
 func TestAMachineThatIsStartedAgainIsThere(t *testing.T) {
 	began := noon
 	m, _ := newModel()
-	machine := cloudprovider.Machine{Name: "a", Group: "gpu", ProviderID: "kwok://a", Launch: "gone-1", State: cloudprovider.Running, Started: began}
+	machine := cloudprovider.Machine{Name: "a", Group: "gpu", ProviderID: "kwok://a", Launch: "gone-1",
+		State: cloudprovider.Running, Started: began}
 	counted := func() int { return len(m.Fleet(noon).Unregistered) }
 	m.SetMachine(machine)
 	stopped := machine
@@ -379,7 +381,8 @@ func TestMachinesThatMissTheirNode(t *testing.T) {
 		}, true},
 	} {
 		m, v := newModel()
-		m.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", ProviderID: "kwok://a", Launch: "gone-1", State: cloudprovider.Running, Started: tc.started})
+		m.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", ProviderID: "kwok://a", Launch: "gone-1",
+			State: cloudprovider.Running, Started: tc.started})
 		tc.change(m, v)
 		f := m.Fleet(noon)
 		if got := len(f.Missing) == 1; len(f.Unregistered) != 1 || got != tc.want {

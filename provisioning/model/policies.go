@@ -119,5 +119,6 @@ func (ps *policies) sorted() []*v1alpha1.CapacityPolicy {
 
 // withBudgets are the policies that have budgets, or tell of some, by name.
 func (ps *policies) withBudgets() []*v1alpha1.CapacityPolicy {
-	return slices.DeleteFunc(ps.sorted(), func(p *v1alpha1.CapacityPolicy) bool { return len(p.Spec.Budgets) == 0 && len(p.Status.Budgets) == 0 })
+	return slices.DeleteFunc(ps.sorted(),
+		func(p *v1alpha1.CapacityPolicy) bool { return len(p.Spec.Budgets) == 0 && len(p.Status.Budgets) == 0 })
 }

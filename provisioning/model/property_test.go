@@ -330,7 +330,8 @@ func (w *events) pod() {
 		w.serial++
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(fmt.Sprint(name, w.serial)),
 			CreationTimestamp: metav1.NewTime(noon)}}
-		p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{gpu: *resource.NewQuantity(w.random.Int64N(3), resource.DecimalSI)}}}}
+		p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{gpu: *resource.NewQuantity(w.random.Int64N(3), resource.DecimalSI)}}}}
 		switch w.random.IntN(4) {
 		case 0:
 			if w.timed && w.one(2) {
@@ -392,7 +393,8 @@ func (w *events) come() {
 					CreationTimestamp: metav1.NewTime(noon),
 					Annotations:       map[string]string{provreq.ProvisioningRequestPodAnnotationKey: r.Name}}}
 				p.Spec.NodeName = n.Name
-				p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{gpu: resource.MustParse("1")}}}}
+				p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{
+					Requests: corev1.ResourceList{gpu: resource.MustParse("1")}}}}
 				w.set(p)
 			}
 		}
@@ -497,7 +499,8 @@ func (w *events) dropMachinesOf(uid types.UID) {
 
 func (w *events) template() {
 	t := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: pick(w, "a", "b"), Name: pick(w, "t0", "t1")}}
-	t.Template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{gpu: *resource.NewQuantity(1+w.random.Int64N(4), resource.DecimalSI)}}}}
+	t.Template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{gpu: *resource.NewQuantity(1+w.random.Int64N(4), resource.DecimalSI)}}}}
 	switch w.random.IntN(6) {
 	case 0:
 		t.Template.Spec.PriorityClassName = "urgent"
@@ -509,7 +512,8 @@ func (w *events) template() {
 		t.Template.Spec.NodeSelector = map[string]string{"disk": "fast"}
 	}
 	if w.one(8) {
-		t.Template.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+		t.Template.Spec.Volumes = []corev1.Volume{{Name: "v",
+			VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
 	}
 	if w.one(5) {
 		w.setOrRemove(t)
@@ -609,7 +613,8 @@ func (w *events) daemonSet() {
 	w.serial++
 	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "agents", UID: "agents", Generation: int64(w.serial),
 		CreationTimestamp: metav1.NewTime(noon)}}
-	d.Spec.Template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{gpu: *resource.NewQuantity(w.random.Int64N(2), resource.DecimalSI)}}}}
+	d.Spec.Template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{gpu: *resource.NewQuantity(w.random.Int64N(2), resource.DecimalSI)}}}}
 	w.setOrRemove(d)
 }
 

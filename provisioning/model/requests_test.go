@@ -34,7 +34,8 @@ func TestAnInstanceServesWhatIsMeantForIt(t *testing.T) {
 		r := &provreq.ProvisioningRequest{}
 		r.Spec.ProvisioningClassName = tc.class
 		r.Spec.Parameters = map[string]provreq.Parameter{transaction.ParamProcessor: provreq.Parameter(tc.asksFor)}
-		if got := (transaction.Instance{Classes: transaction.Classes{transaction.ClassAtomicScaleUp}, Name: tc.instance}).Serves(r); got != tc.want {
+		if got := (transaction.Instance{Classes: transaction.Classes{transaction.ClassAtomicScaleUp},
+			Name: tc.instance}).Serves(r); got != tc.want {
 			t.Errorf("instance %q serves a request of class %s for %q: %t", tc.instance, tc.class, tc.asksFor, got)
 		}
 	}
@@ -129,8 +130,9 @@ func TestRequestsOnlyTightenTheirPolicy(t *testing.T) {
 				BookingTimeout: &metav1.Duration{Duration: 5 * time.Minute}, MaxPricePerHour: new(resource.MustParse("20")),
 			})
 			policy("patient", v1alpha1.CapacityPolicySpec{
-				BookingTimeout: &metav1.Duration{Duration: time.Hour}, FallbackAfter: map[v1alpha1.CapacityType]metav1.Duration{v1alpha1.OnDemand: {Duration: time.Hour}},
-				Overrides: &v1alpha1.CapacityOverrides{BookingTimeout: &metav1.Duration{Duration: 2 * time.Hour}},
+				BookingTimeout: &metav1.Duration{Duration: time.Hour},
+				FallbackAfter:  map[v1alpha1.CapacityType]metav1.Duration{v1alpha1.OnDemand: {Duration: time.Hour}},
+				Overrides:      &v1alpha1.CapacityOverrides{BookingTimeout: &metav1.Duration{Duration: 2 * time.Hour}},
 			})
 			policy("theirs", v1alpha1.CapacityPolicySpec{NamespaceSelector: research, BookingTimeout: &metav1.Duration{Duration: 24 * time.Hour}})
 			r := v.request("gang", provreq.Provisioned)

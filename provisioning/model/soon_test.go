@@ -29,7 +29,8 @@ func newSharers() sharers {
 	g.Spec.Template.Capacity = corev1.ResourceList{gpu: resource.MustParse("8"), "pods": resource.MustParse("110")}
 	m.Set(g)
 	t := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "workers", ResourceVersion: v.next()}}
-	t.Template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{gpu: resource.MustParse("1")}}}}
+	t.Template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{
+		Limits: corev1.ResourceList{gpu: resource.MustParse("1")}}}}
 	m.Set(t)
 	return sharers{m, v}
 }

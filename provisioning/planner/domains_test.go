@@ -147,7 +147,8 @@ func randomRacks(r *rand.Rand) *Snapshot {
 	racks := 1 + r.IntN(5)
 	for i := range r.IntN(12) {
 		rack := r.IntN(racks)
-		n := &state.Node{Name: fmt.Sprintf("node-%d", i), Ready: true, Labels: map[string]string{"rack": fmt.Sprint("r", rack), "block": fmt.Sprint("b", rack/2)}}
+		n := &state.Node{Name: fmt.Sprintf("node-%d", i), Ready: true,
+			Labels: map[string]string{"rack": fmt.Sprint("r", rack), "block": fmt.Sprint("b", rack/2)}}
 		if r.IntN(8) == 0 {
 			delete(n.Labels, "rack")
 		}
@@ -200,7 +201,8 @@ func boundGang(r *rand.Rand) state.Gang {
 				t.Annotations["kueue.x-k8s.io/podset-slice-size"] = fmt.Sprint(slice * inner)
 			case kinds == 1:
 				t.Annotations["kueue.x-k8s.io/podset-slice-required-topology-constraints"] = fmt.Sprintf(
-					`[{"topology": "block", "size": %d}, {"topology": "%s", "size": %d}]`, slice*inner, []string{"rack", corev1.LabelHostname}[r.IntN(2)], inner)
+					`[{"topology": "block", "size": %d}, {"topology": "%s", "size": %d}]`, slice*inner,
+					[]string{"rack", corev1.LabelHostname}[r.IntN(2)], inner)
 			}
 		}
 		g.PodSets = append(g.PodSets, state.PodSet{Name: fmt.Sprint(i), Count: slice * inner * (1 + r.IntN(3)), Template: t})

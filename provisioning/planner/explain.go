@@ -37,8 +37,8 @@ func (q *query) explain(over *trial) []Reason {
 		}
 	}
 	if q.starts > 0 {
-		out = append(out, Reason{Code: CodeEnds, Message: fmt.Sprintf("nodes whose machine ends before %s are left out: the gang begins once its "+
-			"new machines have joined, and may run until then", q.Now.Add(q.starts+q.runs).UTC().Format(time.RFC3339))})
+		out = append(out, Reason{Code: CodeEnds, Message: fmt.Sprintf("nodes whose machine ends before %s are left out: the gang begins once "+
+			"its new machines have joined, and may run until then", q.Now.Add(q.starts+q.runs).UTC().Format(time.RFC3339))})
 	}
 	out = append(out, q.explainApart()...)
 	out = append(out, q.explainNodes()...)
@@ -133,7 +133,8 @@ func (q *query) splitMessage() string {
 		return "no domains have room for pods that the annotations kueue.x-k8s.io/podset-* of their templates keep together; without them " +
 			"there would be room"
 	case q.policy.Split == v1alpha1.SingleGroup:
-		return "no single NodeGroup has room for all pods of a podSet, but several together have: a CapacityPolicy with split SingleZone or AnyZone would allow it"
+		return "no single NodeGroup has room for all pods of a podSet, but several together have: a CapacityPolicy with split SingleZone or " +
+			"AnyZone would allow it"
 	default:
 		return "no single zone has room for the whole gang, but several together have: a CapacityPolicy with split AnyZone would allow it"
 	}
@@ -210,8 +211,8 @@ func (q *query) lacksLevel(g *Group, level string) string {
 	if _, promised := g.promises(level); level == "" || told || promised {
 		return ""
 	}
-	return "its machines lack the label " + level + ", %s: if all have the same value, it belongs in spec.template.labels, and if the cloud or an " +
-		"agent sets it on nodes, in spec.topology"
+	return "its machines lack the label " + level + ", %s: if all have the same value, it belongs in spec.template.labels, and if the cloud " +
+		"or an agent sets it on nodes, in spec.topology"
 }
 
 // explainDomain says that a domain of the level is too small for so many machines, where it is.

@@ -173,7 +173,8 @@ func (w *world) addNode() {
 	n := state.Node{
 		Name: w.name(), Group: w.arg("group", ""), Labels: w.labels(), Taints: w.taints(),
 		Ready: !w.has("unready"), Pods: w.number("busy", 0), Launch: w.arg("launch", ""), InFlight: w.has("in-flight"),
-		Cordon: map[string]state.Cordon{"": state.Open, "joining": state.Joining, "held": state.Held, "giving-back": state.GivingBack, "foreign": state.Foreign}[w.arg("cordon", "")],
+		Cordon: map[string]state.Cordon{"": state.Open, "joining": state.Joining, "held": state.Held, "giving-back": state.GivingBack,
+			"foreign": state.Foreign}[w.arg("cordon", "")],
 	}
 	n.Labels[corev1.LabelTopologyZone] = w.arg("zone", "a")
 	n.Labels[v1alpha1.NodeGroupLabel] = n.Group
@@ -191,7 +192,8 @@ func (w *world) addNode() {
 		n.Machine = &cloudprovider.Machine{EndsAt: noon.Add(left)}
 	}
 	if by := w.arg("booked-by", ""); by != "" {
-		n.Bookings = []state.Booking{{Key: by, UID: types.UID(by), Remaining: nodegroups.Resources{"nvidia.com/gpu": int64(w.number("booked-gpu", 0))}}}
+		n.Bookings = []state.Booking{{Key: by, UID: types.UID(by),
+			Remaining: nodegroups.Resources{"nvidia.com/gpu": int64(w.number("booked-gpu", 0))}}}
 		n.Labelled = n.Bookings
 	}
 	w.nodes = append(w.nodes, n)

@@ -45,7 +45,8 @@ func (s *Snapshot) Taking(owner types.UID, t state.Tenant, plan *Verdict) *Snaps
 	out.Nodes, out.Groups = s.Nodes.Clone(), slices.Clone(s.Groups)
 	for _, p := range plan.Placement {
 		n := *out.Nodes.Find(p.Node)
-		b := state.Booking{UID: owner, Namespace: t.Namespace, Queue: t.Queue, Booked: p.Requests, Remaining: p.Requests, Held: true, Since: s.Now}
+		b := state.Booking{UID: owner, Namespace: t.Namespace, Queue: t.Queue, Booked: p.Requests, Remaining: p.Requests,
+			Held: true, Since: s.Now}
 		n.Bookings, n.Labelled = append(slices.Clip(n.Bookings), b), append(slices.Clip(n.Labelled), b)
 		out.Nodes.Set(&n)
 	}

@@ -167,7 +167,8 @@ func (n *Node) OffersMoreThan(before *Node) bool {
 		return false
 	}
 	if before == nil || !before.OpenToAll() || len(before.Bookings) > 0 || len(before.Labelled) > len(n.Labelled) ||
-		!before.EndsAt().Equal(n.EndsAt()) || len(before.Running) > len(n.Running) || !maps.Equal(before.Labels, n.Labels) || !slices.Equal(before.Taints, n.Taints) {
+		!before.EndsAt().Equal(n.EndsAt()) || len(before.Running) > len(n.Running) || !maps.Equal(before.Labels, n.Labels) ||
+		!slices.Equal(before.Taints, n.Taints) {
 		return true
 	}
 	_, _, more := before.Free.Short(n.Free)

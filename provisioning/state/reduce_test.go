@@ -41,7 +41,8 @@ func TestAReducedPodIsReadAsTheWholeOne(t *testing.T) {
 			}}
 		},
 		"with resources of its own": func(p *corev1.Pod) {
-			p.Spec.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("16"), "memory": resource.MustParse("3Gi")}}
+			p.Spec.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("16"),
+				"memory": resource.MustParse("3Gi")}}
 		},
 		"that is being resized": func(p *corev1.Pod) {
 			p.Status.ContainerStatuses[0].AllocatedResources = corev1.ResourceList{"cpu": resource.MustParse("12")}

@@ -288,7 +288,8 @@ func TestBudgetsAreKept(t *testing.T) {
 				if v.MicroUSDPerHour > 0 {
 					last = now
 				}
-			} else if v.Outcome != planner.Wait || v.Reasons[0].Code != planner.CodeBudget || v.Until.After(ends) || !v.Until.After(now) && now.Before(ends) {
+			} else if v.Outcome != planner.Wait || v.Reasons[0].Code != planner.CodeBudget || v.Until.After(ends) ||
+				!v.Until.After(now) && now.Before(ends) {
 				t.Fatalf("seed %d: %s until %s: %s", seed, v.Outcome, v.Until, v.Message())
 			} else {
 				waited++
@@ -299,7 +300,8 @@ func TestBudgetsAreKept(t *testing.T) {
 			over = 0
 		}
 		if meter.MicroUSD > limit+over {
-			t.Errorf("seed %d: %s USD were spent of %s, with %s that nobody could know of", seed, text.USD(meter.MicroUSD), text.USD(limit), text.USD(over))
+			t.Errorf("seed %d: %s USD were spent of %s, with %s that nobody could know of", seed, text.USD(meter.MicroUSD),
+				text.USD(limit), text.USD(over))
 		}
 		if meter.MicroUSD > limit {
 			passed++

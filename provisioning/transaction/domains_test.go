@@ -81,7 +81,8 @@ func wantTogether(level string) func(*testing.T, Step) {
 func TestOneDomain(t *testing.T) {
 	play(t, []expected{
 		{name: "a booking in another rack, made beside room that has gone, is given up with the machine", want: Replace, message: "keeps r1 and launches 1 machine again",
-			story: rackwise().with(three).machines(running, running, running).node("a", inRack("r1", young)).node("b", inRack("r1", young)).node("c", inRack("r2", claimedYoung)),
+			story: rackwise().with(three).machines(running, running, running).node("a", inRack("r1", young)).node("b", inRack("r1", young)).node("c",
+				inRack("r2", claimedYoung)),
 			check: wantNodes("unbook c")},
 		{name: "machines in one rack are Provisioned", want: Provision,
 			story: rackwise().machines(running, running).node("a", inRack("r1", young)).node("b", inRack("r1", young)),
@@ -107,12 +108,14 @@ func TestOneDomain(t *testing.T) {
 			story: rackwise().machines(running, running).node("a", inRack("r2", young)).node("b", inRack("r1", young)),
 			check: func(t *testing.T, s Step) {
 				r := s.Attempt.Replacements
-				if len(r) != 1 || r[0].Level != "rack" || r[0].Domain != "r1" || len(r[0].Lost) != 1 || r[0].Lost[0].Name != "a" || len(s.Lessons) != 0 {
+				if len(r) != 1 || r[0].Level != "rack" || r[0].Domain != "r1" || len(r[0].Lost) != 1 ||
+					r[0].Lost[0].Name != "a" || len(s.Lessons) != 0 {
 					t.Errorf("replacements are %+v, lessons %+v", r, s.Lessons)
 				}
 			}},
 		{name: "the largest is kept", want: Replace, message: "keeps r2",
-			story: rackwise().with(three).machines(running, running, running).node("a", inRack("r1", young)).node("b", inRack("r2", young)).node("c", inRack("r2", young))},
+			story: rackwise().with(three).machines(running, running, running).node("a", inRack("r1", young)).node("b", inRack("r2", young)).node("c",
+				inRack("r2", young))},
 		{name: "what is on record is taken back first", want: TakeBack,
 			story: rackwise().machines(running, running).lost("a").with(keeps).node("a", inRack("r2", young)).node("b", inRack("r1", young)),
 			check: func(t *testing.T, s Step) {
@@ -123,7 +126,8 @@ func TestOneDomain(t *testing.T) {
 		{name: "then as many are launched", want: LaunchMachines,
 			story: rackwise().machines(terminated, running).lost("a").with(keeps).node("b", inRack("r1", young)),
 			check: func(t *testing.T, s Step) {
-				if len(s.Launch) != 1 || s.Launch[0].Token != "uid-1r1" || s.Launch[0].Count != 1 || s.Launch[0].Together != (cloudprovider.Domain{Level: "rack", Value: "r1"}) {
+				if len(s.Launch) != 1 || s.Launch[0].Token != "uid-1r1" || s.Launch[0].Count != 1 ||
+					s.Launch[0].Together != (cloudprovider.Domain{Level: "rack", Value: "r1"}) {
 					t.Errorf("launches %+v", s.Launch)
 				}
 			}},

@@ -51,7 +51,8 @@ func TestLimits(t *testing.T) {
 		{name: "a gang that can never be within it waits, too: it may be raised", story: newStory().with(limit("p", machines(1))), want: Report, message: "uses 0 of the 1 machines"},
 		{name: "noRetry does not", story: newStory().with(limit("p", machines(1))).with(noRetry), want: Fail, message: "1 too many"},
 		{name: "devices are limited by their name", story: newStory().with(limit("p", gpus(24))).with(has(2)), want: Report,
-			message: `uses 16 of the 24 nvidia.com/gpu in CapacityPolicy p (spec.limits.devices["nvidia.com/gpu"]) and the gang needs 16 more, 8 too many`},
+			message: `uses 16 of the 24 nvidia.com/gpu in CapacityPolicy p (spec.limits.devices["nvidia.com/gpu"]) and the gang needs 16 more, 8 ` +
+				`too many`},
 		{name: "and others are not", story: newStory().with(limit("p", func(l *Limit) { l.Devices = nodegroups.Resources{"example.com/tpu": 0} })), want: Begin},
 		{name: "so is their price", story: newStory().with(limit("p", usd(30))).with(has(2)), want: Report,
 			message: "uses 20.00 of the 30.00 USD per hour in CapacityPolicy p (spec.limits.pricePerHour) and the gang needs 20.00 " +

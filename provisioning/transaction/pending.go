@@ -34,7 +34,8 @@ func nextPending(r *Request, v View) Step {
 		return wait(r, v, ReasonFailedToCheck, "The request cannot be served yet: "+r.Lacking, time.Time{})
 	case v.KeyTaken != "":
 		return wait(r, v, ReasonCapacityIsNotFound, fmt.Sprintf(
-			"Request %s is booked under the same key %s; this request is served after it has ended", v.KeyTaken, state.BookingKey(r.Name)), time.Time{})
+			"Request %s is booked under the same key %s; this request is served after it has ended", v.KeyTaken,
+			state.BookingKey(r.Name)), time.Time{})
 	}
 	if old := leftovers(r, v); len(old) > 0 {
 		return Step{Do: Book, Unbook: old, Attempt: r.Attempt}

@@ -29,7 +29,8 @@ func at8(name string, most int) nodegroups.Group {
 
 // gangOf is a gang of pods of one GPU each.
 func gangOf(uid types.UID, gpus int) state.Gang {
-	return state.Gang{Namespace: "ns", Name: "ns/" + string(uid), UID: uid, Key: string(uid), PodSets: []state.PodSet{asking("workers", gpus, "1")}}
+	return state.Gang{Namespace: "ns", Name: "ns/" + string(uid), UID: uid, Key: string(uid),
+		PodSets: []state.PodSet{asking("workers", gpus, "1")}}
 }
 
 // market is a cluster of groups where gangs come one after another.
@@ -113,7 +114,8 @@ func TestTheRoomThatOthersLeave(t *testing.T) {
 		}
 	}
 	in := func(uid types.UID, gpus, count int, changes ...func(*planner.UpcomingAttempt)) planner.UpcomingAttempt {
-		u := planner.UpcomingAttempt{Gang: gangOf(uid, gpus), Policy: state.DefaultPolicy(state.AtomicScaleUp), Launches: []planner.GroupCount{{Group: "gpu", Count: count}}, Held: true}
+		u := planner.UpcomingAttempt{Gang: gangOf(uid, gpus), Policy: state.DefaultPolicy(state.AtomicScaleUp),
+			Launches: []planner.GroupCount{{Group: "gpu", Count: count}}, Held: true}
 		u.Gang.Launch = state.Token(uid, 1)
 		for _, change := range changes {
 			change(&u)
@@ -191,8 +193,8 @@ func shares(otherGPUs int) func(*story) {
 		s.request.Gang = gangOf(uid, 4)
 		s.request.Gang.Launch = token
 		s.request.Pods = 4
-		s.countOn(planner.UpcomingAttempt{Gang: gangOf("other", otherGPUs), Policy: state.DefaultPolicy(state.AtomicScaleUp), Launches: []planner.GroupCount{{Group: "gpu", Count: 1}},
-			Held: true})
+		s.countOn(planner.UpcomingAttempt{Gang: gangOf("other", otherGPUs), Policy: state.DefaultPolicy(state.AtomicScaleUp),
+			Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}, Held: true})
 	}
 }
 
@@ -233,17 +235,17 @@ func TestARequestThatSharesMachines(t *testing.T) {
 		{"the other's pods have come", newStory().node("a", half).with(shares(8)), Book, "", nil},
 		{"the other needs all of it", newStory().with(shares(8)), Begin, "Attempt 2 launches 1 machine of NodeGroup gpu for 10.00 USD per hour", begun(1, 0)},
 		{"there is another one to share with", newStory().with(shares(4)).with(func(s *story) {
-			s.countOn(planner.UpcomingAttempt{Gang: gangOf("other", 8), Policy: state.DefaultPolicy(state.AtomicScaleUp), Launches: []planner.GroupCount{{Group: "gpu", Count: 1}},
-				Held: true})
-			s.view.Upcoming = s.view.Upcoming.With(planner.UpcomingAttempt{Gang: gangOf("third", 2), Policy: state.DefaultPolicy(state.AtomicScaleUp),
+			s.countOn(planner.UpcomingAttempt{Gang: gangOf("other", 8), Policy: state.DefaultPolicy(state.AtomicScaleUp),
 				Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}, Held: true})
+			s.view.Upcoming = s.view.Upcoming.With(planner.UpcomingAttempt{Gang: gangOf("third", 2),
+				Policy: state.DefaultPolicy(state.AtomicScaleUp), Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}, Held: true})
 		}).at(shareAgain), Begin, "Attempt 2 launches nothing: the rest fits on 1 machine of group gpu launching for other requests",
 			begun(0, 1)},
 		{"there is another one to share with, but it has just begun to share", newStory().with(shares(4)).with(func(s *story) {
-			s.countOn(planner.UpcomingAttempt{Gang: gangOf("other", 8), Policy: state.DefaultPolicy(state.AtomicScaleUp), Launches: []planner.GroupCount{{Group: "gpu", Count: 1}},
-				Held: true})
-			s.view.Upcoming = s.view.Upcoming.With(planner.UpcomingAttempt{Gang: gangOf("third", 2), Policy: state.DefaultPolicy(state.AtomicScaleUp),
+			s.countOn(planner.UpcomingAttempt{Gang: gangOf("other", 8), Policy: state.DefaultPolicy(state.AtomicScaleUp),
 				Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}, Held: true})
+			s.view.Upcoming = s.view.Upcoming.With(planner.UpcomingAttempt{Gang: gangOf("third", 2),
+				Policy: state.DefaultPolicy(state.AtomicScaleUp), Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}, Held: true})
 		}), Rest, "", func(t *testing.T, got Step) {
 			if want := noon.Add(shareAgain); !got.At.Equal(want) {
 				t.Errorf("it looks again at %s, want %s", got.At, want)
@@ -254,8 +256,8 @@ func TestARequestThatSharesMachines(t *testing.T) {
 			s.request.Gang = gangOf(uid, 12)
 			s.request.Gang.Launch = token
 			s.request.Attempt.Launches = []planner.GroupCount{{Group: "gpu", Count: 1}}
-			s.countOn(planner.UpcomingAttempt{Gang: gangOf("other", 4), Policy: state.DefaultPolicy(state.AtomicScaleUp), Launches: []planner.GroupCount{{Group: "gpu", Count: 1}},
-				Held: true})
+			s.countOn(planner.UpcomingAttempt{Gang: gangOf("other", 4), Policy: state.DefaultPolicy(state.AtomicScaleUp),
+				Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}, Held: true})
 		}), Rest, "", nil},
 		{"its own machine has joined, and the other's will not", newStory().node("a", young).with(shares(4)).machines(booting).with(func(s *story) {
 			s.request.Gang = gangOf(uid, 12)
@@ -269,7 +271,8 @@ func TestARequestThatSharesMachines(t *testing.T) {
 // TestASharedBookingIsRepairedAtOnce: once pods may have come, no request waits for others.
 func TestASharedBookingIsRepairedAtOnce(t *testing.T) {
 	s := newStory().provisioned().node("a", booked).with(podsWaiting)
-	s.countOn(planner.UpcomingAttempt{Gang: gangOf("other", 1), Policy: state.DefaultPolicy(state.AtomicScaleUp), Launches: []planner.GroupCount{{Group: "gpu", Count: 3}}, Held: true})
+	s.countOn(planner.UpcomingAttempt{Gang: gangOf("other", 1), Policy: state.DefaultPolicy(state.AtomicScaleUp),
+		Launches: []planner.GroupCount{{Group: "gpu", Count: 3}}, Held: true})
 	got := Next(&s.request, s.view)
 	if got.Do != Begin || len(got.Attempt.Launches) == 0 || len(got.Attempt.Shares) > 0 {
 		t.Errorf("step is %s %+v (%s)", got.Do, got.Attempt, got.Condition.Message)
