@@ -25,7 +25,8 @@ func (w *world) account(t *testing.T, name string) string {
 	for _, o := range a.Options {
 		fmt.Fprintf(&out, "%s: %s", o.Flavor, o.Reason)
 		for _, q := range o.Quota {
-			fmt.Fprintf(&out, " %s asks %d of %d free, %d short; whole %d, %d to be borrowed", q.Resource, q.Asked, q.Free, q.Short(), q.Whole, q.Borrowable)
+			fmt.Fprintf(&out, " %s asks %d of %d free, %d short; whole %d, %d to be borrowed", q.Resource, q.Asked, q.Free, q.Short(),
+				q.Whole, q.Borrowable)
 		}
 		if o.Plan != nil {
 			fmt.Fprintf(&out, "; machines: %s", o.Plan.Outcome)

@@ -36,7 +36,8 @@ func TestBackfillDelaysNoReservation(t *testing.T) {
 			if created < 60 && (ends.Len() == 0 || next.Before((*ends)[0].at)) {
 				w.now = next
 				limit := 1 + r.IntN(300)
-				args := map[string]string{"cpu": fmt.Sprint(r.IntN(6)), "gpu": fmt.Sprint(r.IntN(3)), "count": fmt.Sprint(1 + r.IntN(2)), "max": fmt.Sprint(limit)}
+				args := map[string]string{"cpu": fmt.Sprint(r.IntN(6)), "gpu": fmt.Sprint(r.IntN(3)), "count": fmt.Sprint(1 + r.IntN(2)),
+					"max": fmt.Sprint(limit)}
 				name := fmt.Sprintf("w-%d", created)
 				if runs[name] = time.Duration(1+r.IntN(limit)) * time.Second; r.IntN(10) == 0 {
 					delete(args, "max")

@@ -66,7 +66,8 @@ func BenchmarkBusyCohorts(b *testing.B) {
 		w.set(flavor("spot", nil))
 		for i := range 30 {
 			name := fmt.Sprintf("queue-%d", i)
-			w.set(clusterQueue(t, name, map[string]string{"cohort": fmt.Sprintf("cohort-%d", i%5), "reclaim": "Any", "within": "LowerPriority"}, "spot cpu=20/100"))
+			w.set(clusterQueue(t, name, map[string]string{"cohort": fmt.Sprintf("cohort-%d", i%5), "reclaim": "Any",
+				"within": "LowerPriority"}, "spot cpu=20/100"))
 			w.set(localQueueTo(name, name, ""))
 		}
 		begin := w.now
@@ -89,7 +90,8 @@ func BenchmarkBusyCohorts(b *testing.B) {
 			}
 			for ends.Len() > 0 && !(*ends)[0].at.After(w.now) {
 				end := heap.Pop(ends).(ending)
-				if x := w.s.Workloads[types.UID(end.name)]; x != nil && workload.ReservedSince(x.Object).Equal(end.since) && workload.HasQuota(x.Object) {
+				if x := w.s.Workloads[types.UID(end.name)]; x != nil && workload.ReservedSince(x.Object).Equal(end.since) &&
+					workload.HasQuota(x.Object) {
 					object := x.Object.DeepCopy()
 					object.Status = *workload.Finished(object, "Succeeded", "done", w.now)
 					w.set(object)
@@ -130,14 +132,16 @@ func BenchmarkManyQueues(b *testing.B) {
 		queues := pending / 100
 		for i := range queues {
 			name := fmt.Sprintf("queue-%d", i)
-			w.set(clusterQueue(t, name, map[string]string{"cohort": fmt.Sprintf("cohort-%d", i/20), "reclaim": "Any", "within": "LowerPriority"}, "spot cpu=10"))
+			w.set(clusterQueue(t, name, map[string]string{"cohort": fmt.Sprintf("cohort-%d", i/20), "reclaim": "Any",
+				"within": "LowerPriority"}, "spot cpu=10"))
 			w.set(localQueueTo(name, name, ""))
 		}
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
 		for i := range pending + queues {
-			w.set(w.workload(t, fmt.Sprintf("w-%d", i), map[string]string{"lq": fmt.Sprintf("queue-%d", i%queues), "cpu": "10", "priority": fmt.Sprint(i % 3)}))
+			w.set(w.workload(t, fmt.Sprintf("w-%d", i), map[string]string{"lq": fmt.Sprintf("queue-%d", i%queues), "cpu": "10",
+				"priority": fmt.Sprint(i % 3)}))
 		}
 		runtime.GC()
 		runtime.ReadMemStats(&after)

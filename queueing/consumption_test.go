@@ -13,7 +13,8 @@ import (
 // TestAVerdictThatWasNotWrittenCostsNothing has the write of an admission fail: its
 // LocalQueue is not ordered behind others for it.
 func TestAVerdictThatWasNotWrittenCostsNothing(t *testing.T) {
-	w := newWorldWith(config.Config{AdmissionFairSharing: &kueueconfig.AdmissionFairSharing{UsageHalfLifeTime: metav1.Duration{Duration: time.Hour}}})
+	w := newWorldWith(config.Config{AdmissionFairSharing: &kueueconfig.AdmissionFairSharing{
+		UsageHalfLifeTime: metav1.Duration{Duration: time.Hour}}})
 	w.set(flavor("spot", nil))
 	w.set(clusterQueue(t, "team", map[string]string{"byusage": ""}, "spot cpu=1"))
 	w.set(localQueueTo("main", "team", ""))

@@ -50,7 +50,8 @@ func TestFiguresOfQueuesAndCohorts(t *testing.T) {
 	for _, x := range w.s.AllWorkloads() {
 		w.s.Settle(x.Object.UID, nil)
 		over := x.Object.DeepCopy()
-		apimeta.SetStatusCondition(&over.Status.Conditions, metav1.Condition{Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue, Reason: "Succeeded"})
+		apimeta.SetStatusCondition(&over.Status.Conditions, metav1.Condition{Type: kueue.WorkloadFinished,
+			Status: metav1.ConditionTrue, Reason: "Succeeded"})
 		w.set(over)
 	}
 	w.s.Cycle(w.now)

@@ -110,7 +110,8 @@ func TestAWorkloadThatGoesBeforeItsVerdictIsSettled(t *testing.T) {
 		"after its quota was seen, and a late answer": {seen: true, settled: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorldWith(config.Config{AdmissionFairSharing: &kueueconfig.AdmissionFairSharing{UsageHalfLifeTime: metav1.Duration{Duration: time.Hour}}})
+			w := newWorldWith(config.Config{AdmissionFairSharing: &kueueconfig.AdmissionFairSharing{
+				UsageHalfLifeTime: metav1.Duration{Duration: time.Hour}}})
 			w.set(flavor("spot", nil))
 			w.set(clusterQueue(t, "team", map[string]string{"byusage": ""}, "spot cpu=8"))
 			w.set(localQueueTo("main", "team", ""))

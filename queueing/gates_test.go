@@ -15,7 +15,8 @@ func TestAnEvictionClosesTheGates(t *testing.T) {
 	object.Status.PreemptionGates = []kueue.PreemptionGateState{{Name: "a", Position: kueue.PreemptionGatePositionOpen}}
 	object.Status.Conditions = append(object.Status.Conditions, conditionTrue(kueue.WorkloadBlockedOnPreemptionGates))
 	status := workload.Evicted(object, kueue.WorkloadEvictedByPreemption, "", newWorld().now)
-	if status.PreemptionGates[0].Position != kueue.PreemptionGatePositionClosed || apimeta.IsStatusConditionTrue(status.Conditions, kueue.WorkloadBlockedOnPreemptionGates) {
+	if status.PreemptionGates[0].Position != kueue.PreemptionGatePositionClosed ||
+		apimeta.IsStatusConditionTrue(status.Conditions, kueue.WorkloadBlockedOnPreemptionGates) {
 		t.Errorf("after the eviction: %+v", status)
 	}
 	// It waits for nothing but quota.

@@ -31,7 +31,8 @@ func oneQueue(t *testing.T) *world {
 	w.machines["spot"] = 8
 	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "capacity"}}
 	ac.Spec.ControllerName = cache.CapacityController
-	ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: cache.CapacityPolicyKind, Name: "cheap"}
+	ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: v1alpha1.GroupVersion.Group,
+		Kind: cache.CapacityPolicyKind, Name: "cheap"}
 	w.set(ac)
 	for name, price := range map[string]string{"cheap": "1", "dear": "100"} {
 		p := &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -90,7 +91,8 @@ func TestJobsOnlyTightenThePolicyOfTheirQueue(t *testing.T) {
 		},
 		"a higher price": {
 			annotations: map[string]string{"maxPricePerHour": "50"},
-			want:        prefix + `maxPricePerHour is "50": CapacityPolicy cheap lets it be 1 at most; give that, or have an admin change spec.overrides.maxPricePerHour`,
+			want: prefix +
+				`maxPricePerHour is "50": CapacityPolicy cheap lets it be 1 at most; give that, or have an admin change spec.overrides.maxPricePerHour`,
 		},
 		"a higher price that an admin lets be": {
 			annotations: map[string]string{"maxPricePerHour": "50"},
@@ -141,7 +143,8 @@ func TestJobsOnlyTightenThePolicyOfTheirQueue(t *testing.T) {
 			}
 			w.add(t, "train", annotations)
 			v := w.s.Cycle(w.now)[0]
-			if refused := v.Reason == kueue.WorkloadQuotaReservedReasonMisconfigured; refused != (c.want != "") || !strings.Contains(v.Message, c.want) {
+			if refused := v.Reason == kueue.WorkloadQuotaReservedReasonMisconfigured; refused != (c.want != "") ||
+				!strings.Contains(v.Message, c.want) {
 				t.Errorf("%v %s: %s; want %q", v.Action, v.Reason, v.Message, c.want)
 			}
 			if c.want != "" {
@@ -169,7 +172,8 @@ func TestChecksWithoutAPolicyHaveTheDefault(t *testing.T) {
 	w.add(t, "train", nil)
 	w.add(t, "dear", map[string]string{workload.ParameterPrefix + "maxPricePerHour": "50"})
 	got := outcomes(w.s.Cycle(w.now))
-	if got["dear"] != lifecycle.Wait || checks.NewEvaluator(w.s.Cache, w.now).Parameters(w.s.Workloads[w.find(t, "train").UID], "capacity")[checks.PolicyParameter] != v1alpha1.DefaultPolicy {
+	if got["dear"] != lifecycle.Wait || checks.NewEvaluator(w.s.Cache, w.now).Parameters(w.s.Workloads[w.find(t, "train").UID],
+		"capacity")[checks.PolicyParameter] != v1alpha1.DefaultPolicy {
 		t.Errorf("outcomes: %v", got)
 	}
 }
@@ -196,7 +200,8 @@ func TestParametersThatNoRequestCouldHave(t *testing.T) {
 			w := oneQueue(t)
 			w.add(t, "train", c.annotations)
 			v := w.s.Cycle(w.now)[0]
-			if refused := v.Reason == kueue.WorkloadQuotaReservedReasonMisconfigured; refused != (c.want != "") || !strings.Contains(v.Message, c.want) {
+			if refused := v.Reason == kueue.WorkloadQuotaReservedReasonMisconfigured; refused != (c.want != "") ||
+				!strings.Contains(v.Message, c.want) {
 				t.Errorf("%v %s: %s; want %q", v.Action, v.Reason, v.Message, c.want)
 			}
 		})

@@ -54,7 +54,8 @@ func TestPodsThatTheAPIServerWouldRefuse(t *testing.T) {
 		"a request above the default limit": {request: "3", rule: container(func(i *corev1.LimitRangeItem) { i.Default = cpus("2") }), want: "requests must not exceed its limits"},
 		"at the max":                        {limit: "4", rule: container(func(i *corev1.LimitRangeItem) { i.Max = cpus("4") }), want: "4"},
 		"above the max": {limit: "5", rule: container(func(i *corev1.LimitRangeItem) { i.Max = cpus("4") }),
-			want: `resources didn't satisfy LimitRange constraints: spec.podSets[0].template.spec.containers[0]: Invalid value: ["cpu"]: requests must not be above the limitRange max`},
+			want: `resources didn't satisfy LimitRange constraints: spec.podSets[0].template.spec.containers[0]: Invalid value: ["cpu"]: ` +
+				`requests must not be above the limitRange max`},
 		"no limit under a max":             {request: "1", rule: container(func(i *corev1.LimitRangeItem) { i.Max = cpus("4") }), want: "above the limitRange max"},
 		"the default limit is under a max": {request: "1", rule: container(func(i *corev1.LimitRangeItem) { i.Max, i.Default = cpus("4"), cpus("4") }), want: "1"},
 		"below the min":                    {request: "1", rule: container(func(i *corev1.LimitRangeItem) { i.Min = cpus("2") }), want: "requests must not be below the limitRange min"},

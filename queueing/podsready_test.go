@@ -50,7 +50,8 @@ func TestBackoffDoublesUpToItsLimit(t *testing.T) {
 // but not against the limit of waitForPodsReady.
 func TestCapacityIsNoReasonToDeactivate(t *testing.T) {
 	w := newWorld()
-	w.s.Config.WaitForPodsReady = &kueueconfig.WaitForPodsReady{RequeuingStrategy: &kueueconfig.RequeuingStrategy{BackoffLimitCount: new(int32(1))}}
+	w.s.Config.WaitForPodsReady = &kueueconfig.WaitForPodsReady{
+		RequeuingStrategy: &kueueconfig.RequeuingStrategy{BackoffLimitCount: new(int32(1))}}
 	w.set(flavor("f", nil))
 	w.set(clusterQueue(t, "team", nil, "f cpu=8"))
 	w.set(localQueueTo("main", "team", ""))

@@ -167,7 +167,8 @@ func TestTheTreeKeepsItsPromises(t *testing.T) {
 		}
 	}
 	if preempted < 1000 || borrowed < 1000 || ahead < 100 {
-		t.Errorf("%d preemptions, %d of them for launched machines, and %d borrowings seen: too few to prove anything", preempted, ahead, borrowed)
+		t.Errorf("%d preemptions, %d of them for launched machines, and %d borrowings seen: too few to prove anything",
+			preempted, ahead, borrowed)
 	}
 }
 
@@ -177,7 +178,8 @@ func (w *world) shakeRequests(t *testing.T, r *rand.Rand) {
 		if len(w.s.Requests[x.Object.UID]) != 1 || workload.IsAdmitted(x.Object) || r.IntN(3) > 0 {
 			continue
 		}
-		ends := []map[string]string{{"Provisioned": "True"}, {"Provisioned": "True"}, {"Provisioned": "True"}, {"Provisioned": "False"}, {"BookingExpired": "True"}}
+		ends := []map[string]string{{"Provisioned": "True"}, {"Provisioned": "True"}, {"Provisioned": "True"}, {"Provisioned": "False"},
+			{"BookingExpired": "True"}}
 		w.condition(t, x.Object.Name, ends[r.IntN(len(ends))], "so it went")
 	}
 }

@@ -46,7 +46,8 @@ func TestASliceWaitsForTheOneThatItReplaces(t *testing.T) {
 	w.now = w.now.Add(time.Second)
 	w.cycles(t)
 	c := w.find(t, "old").Status.Conditions
-	if !workload.IsAdmitted(w.find(t, "larger")) || !workload.IsFinished(w.find(t, "old")) || c[len(c)-1].Reason != kueue.WorkloadSliceReplaced {
+	if !workload.IsAdmitted(w.find(t, "larger")) || !workload.IsFinished(w.find(t, "old")) ||
+		c[len(c)-1].Reason != kueue.WorkloadSliceReplaced {
 		t.Errorf("the larger one does not take its place: %+v", c)
 	}
 }

@@ -35,7 +35,8 @@ func TestACapacityCheckNeedsAProvisioner(t *testing.T) {
 			if tt.check != nil {
 				w.set(requestConfig(t, "theirs", map[string]string{"class": "queued-provisioning.gke.io"}))
 				ac.Spec.ControllerName = cache.ProvisioningRequestController
-				ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "ProvisioningRequestConfig", Name: "theirs"}
+				ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group,
+					Kind: "ProvisioningRequestConfig", Name: "theirs"}
 			}
 			w.set(ac)
 			w.set(w.workload(t, "train", map[string]string{"gpu": "1"}))
@@ -70,7 +71,8 @@ func TestATopologyThatIsMissingIsTold(t *testing.T) {
 	expect := func(when string, status metav1.ConditionStatus, reason, tells string) {
 		t.Helper()
 		w.cycles(t)
-		if c := w.s.Report(w.now).ClusterQueues["team"].Conditions[0]; c.Status != status || c.Reason != reason || !strings.Contains(c.Message, tells) {
+		if c := w.s.Report(w.now).ClusterQueues["team"].Conditions[0]; c.Status != status || c.Reason != reason ||
+			!strings.Contains(c.Message, tells) {
 			t.Errorf("%s the queue is Active=%s, %s: %s", when, c.Status, c.Reason, c.Message)
 		}
 	}

@@ -183,7 +183,8 @@ func (w *racks) judge(t *testing.T, seed uint64, v *lifecycle.Verdict, before ma
 	}
 	for node, n := range now {
 		if free := w.free(node, object.Name); n > before[node] && n*cpusOf(object) > free {
-			t.Errorf("seed %d: %s has %d pods of %d cpu on %s, where %d of %d are free beside %d of strangers", seed, object.Name, n, cpusOf(object), node, free, w.cpus[node], w.strangers[node])
+			t.Errorf("seed %d: %s has %d pods of %d cpu on %s, where %d of %d are free beside %d of strangers", seed, object.Name, n, cpusOf(object),
+				node, free, w.cpus[node], w.strangers[node])
 		}
 		inRack[w.rack[node]] += n
 		sum += n
@@ -195,7 +196,8 @@ func (w *racks) judge(t *testing.T, seed uint64, v *lifecycle.Verdict, before ma
 	r := ps.TopologyRequest
 	switch {
 	case r == nil:
-	case r.Required != nil && len(inRack) != 1, r.Required != nil && *r.Required == corev1.LabelHostname && len(podsOn(v.Status.Admission)) != 1:
+	case r.Required != nil && len(inRack) != 1, r.Required != nil && *r.Required == corev1.LabelHostname &&
+		len(podsOn(v.Status.Admission)) != 1:
 		t.Errorf("seed %d: %s requires one %s and is in %v", seed, object.Name, *r.Required, podsOn(v.Status.Admission))
 	case r.PodSetSliceSize != nil:
 		for rack, n := range inRack {

@@ -59,7 +59,8 @@ func twoGroups(t *testing.T, r *rand.Rand) *world {
 			}
 			return g
 		}
-		return []kueue.ResourceGroup{group([]corev1.ResourceName{"cpu", "gpu"}, "spot", "ondemand", "reserved"), group([]corev1.ResourceName{"disk"}, "fast", "slow")}
+		return []kueue.ResourceGroup{group([]corev1.ResourceName{"cpu", "gpu"}, "spot", "ondemand", "reserved"),
+			group([]corev1.ResourceName{"disk"}, "fast", "slow")}
 	}
 	// What is borrowed may come from the own department or from another one.
 	w.set(&kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: "near"}, Spec: kueue.CohortSpec{ParentName: "far"}})

@@ -103,7 +103,8 @@ func stranger(gpus int64) state.Booking {
 // poolOf is a group of up to so many machines with so many GPUs each.
 func poolOf(gpus int64, most int) nodegroups.Group {
 	machine := nodegroups.Resources{"gpu": gpus, corev1.ResourcePods: 110}
-	return nodegroups.Group{Name: "pool", CapacityType: v1alpha1.OnDemand, Max: most, Labels: map[string]string{"pool": "spot"}, Promised: machine, Allocatable: machine}
+	return nodegroups.Group{Name: "pool", CapacityType: v1alpha1.OnDemand, Max: most, Labels: map[string]string{"pool": "spot"},
+		Promised: machine, Allocatable: machine}
 }
 
 // TestItsOwnLaunchIsNotInTheWay: once the last machine of a group is being launched for

@@ -114,7 +114,8 @@ func (s *Settings) capacityCheckStanding(ac *kueue.AdmissionCheck) Standing {
 	if s.withoutProvisioner {
 		return Standing{Reason: reasonNoProvisioner, Message: fmt.Sprintf(
 			"This cluster lacks the kinds of Muster's provisioner, so no machines can be booked for controllerName %s; "+
-				"install what `muster manifests` prints and run muster with --provisioning=true, or use a check of %s with a provisioningClassName of another provisioner",
+				"install what `muster manifests` prints and run muster with --provisioning=true, or use a check of %s with a provisioningClassName "+
+				"of another provisioner",
 			CapacityController, ProvisioningRequestController)}
 	}
 	if ref := ac.Spec.Parameters; ref != nil {

@@ -56,7 +56,8 @@ func Write(placed []Placed, admission *kueue.Admission) {
 
 // NewPlacing asks for the pods of an admission, with what its checks add to them, in a forest. It is
 // nil where no flavor has a Topology.
-func (s *Settings) NewPlacing(w *Workload, admission *kueue.Admission, checks []kueue.AdmissionCheckState, forest *placement.Forest) *Placing {
+func (s *Settings) NewPlacing(w *Workload, admission *kueue.Admission, checks []kueue.AdmissionCheckState,
+	forest *placement.Forest) *Placing {
 	out := &Placing{forest: forest}
 	led := map[string]int{} // the group's place among groups, by its name
 	for i := range admission.PodSetAssignments {
@@ -140,7 +141,8 @@ func (p *Placing) Place() (out []Placed, reason string, lack Lack) {
 		placed := []Placed{{g.pods, placement.Use{Flavor: g.flavor, Domains: found.Pods, Pod: g.request.Pod}, tree.Levels(),
 			found.Fills && len(p.groups) == 1}}
 		if g.leader >= 0 {
-			placed = append(placed, Placed{g.leader, placement.Use{Flavor: g.flavor, Domains: found.Leader, Pod: g.request.Leader}, tree.Levels(), false})
+			placed = append(placed, Placed{g.leader, placement.Use{Flavor: g.flavor, Domains: found.Leader, Pod: g.request.Leader},
+				tree.Levels(), false})
 		}
 		p.forest.Add(Uses(placed), 1)
 		out = append(out, placed...)

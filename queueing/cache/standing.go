@@ -87,7 +87,8 @@ func (s *Settings) judgeDelegation(cq *kueue.ClusterQueue, add func(string, stri
 		return
 	}
 	if len(delegating) > 1 {
-		add(kueue.ClusterQueueActiveReasonMultipleMultiKueueAdmissionChecks, "only one check of %s may be in a ClusterQueue, and these are: %q, %q",
+		add(kueue.ClusterQueueActiveReasonMultipleMultiKueueAdmissionChecks,
+			"only one check of %s may be in a ClusterQueue, and these are: %q, %q",
 			kueue.MultiKueueControllerName, delegating[0].Name, delegating[1].Name)
 	}
 	for _, rule := range delegating {
@@ -99,7 +100,8 @@ func (s *Settings) judgeDelegation(cq *kueue.ClusterQueue, add func(string, stri
 	for _, rule := range CheckRules(cq) {
 		if s.Books(rule.Name) {
 			add(kueue.ClusterQueueActiveReasonMultiKueueWithProvisioningRequest,
-				"AdmissionCheck %q books machines in this cluster, and the jobs of the queue run in others; remove it, and have it in the queues there", rule.Name)
+				"AdmissionCheck %q books machines in this cluster, and the jobs of the queue run in others; remove it, and have it in the queues there",
+				rule.Name)
 		}
 	}
 }

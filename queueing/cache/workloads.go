@@ -79,7 +79,8 @@ func (s *Cache) Replace(kept, equal *kueue.Workload) {
 // differsInReasonOnly reports whether two versions of a Workload without quota differ at most in
 // why it waits and in what it is told that it asks for.
 func differsInReasonOnly(a, b *kueue.Workload) bool {
-	if a.Generation != b.Generation || workload.HasQuota(a) || workload.HasQuota(b) || a.DeletionTimestamp.IsZero() != b.DeletionTimestamp.IsZero() ||
+	if a.Generation != b.Generation || workload.HasQuota(a) || workload.HasQuota(b) ||
+		a.DeletionTimestamp.IsZero() != b.DeletionTimestamp.IsZero() ||
 		!maps.Equal(a.Annotations, b.Annotations) || !maps.Equal(a.Labels, b.Labels) {
 		return false
 	}

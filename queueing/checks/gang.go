@@ -33,7 +33,8 @@ func (s Evaluator) templateOf(w *cache.Workload, assignment *kueue.PodSetAssignm
 	template := workload.TemplateOn(&workload.FindPodSet(w.Object, assignment.Name).Template, flavors)
 	template.Spec = *s.cache.CompletePodSpec(w.Object.Namespace, &template.Spec)
 	// Its pods end with the Workload's time, which budgets want to know.
-	if most, own := w.Object.Spec.MaximumExecutionTimeSeconds, template.Spec.ActiveDeadlineSeconds; most != nil && (own == nil || *own > int64(*most)) {
+	if most, own := w.Object.Spec.MaximumExecutionTimeSeconds, template.Spec.ActiveDeadlineSeconds; most != nil &&
+		(own == nil || *own > int64(*most)) {
 		template.Spec.ActiveDeadlineSeconds = new(int64(*most))
 	}
 	return template

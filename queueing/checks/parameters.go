@@ -64,7 +64,8 @@ func (s Evaluator) RefusedParameters(q *cache.ClusterQueue, w *cache.Workload) s
 		}
 	}
 	if count > maxParameters {
-		return fmt.Sprintf("the annotations %s… and the queue give %d parameters; a request may have %d", workload.ParameterPrefix, count, maxParameters)
+		return fmt.Sprintf("the annotations %s… and the queue give %d parameters; a request may have %d",
+			workload.ParameterPrefix, count, maxParameters)
 	}
 	// Others' provisioners have parameters of their own.
 	for _, rule := range cache.CheckRules(q.Object) {
@@ -84,16 +85,18 @@ func (s Evaluator) RefusedParameters(q *cache.ClusterQueue, w *cache.Workload) s
 func (s Evaluator) refusedTerms(w *cache.Workload, check kueue.AdmissionCheckReference) string {
 	const prefix = "the annotation " + workload.ParameterPrefix
 	if parameterOf(w.Object, processorParameter) != "" {
-		return prefix + processorParameter + " would pass the request to another provisioner, which books no machines for the queue; remove it from the job"
+		return prefix + processorParameter +
+			" would pass the request to another provisioner, which books no machines for the queue; remove it from the job"
 	}
 	policy, err := s.policyFor(w, check)
 	if err != nil {
 		return err.Error()
 	}
 	if only := policy.spec.NamespaceSelector; only != nil {
-		if selector, err := metav1.LabelSelectorAsSelector(only); err != nil || !selector.Matches(s.cache.Namespaces.LabelsOf(w.Object.Namespace)) {
-			return fmt.Sprintf("CapacityPolicy %s is not for namespace %s (spec.namespaceSelector); ask an administrator to add the labels that it selects to the namespace",
-				policy.name, w.Object.Namespace)
+		if selector, err := metav1.LabelSelectorAsSelector(only); err != nil ||
+			!selector.Matches(s.cache.Namespaces.LabelsOf(w.Object.Namespace)) {
+			return fmt.Sprintf("CapacityPolicy %s is not for namespace %s (spec.namespaceSelector); ask an administrator to add the labels that "+
+				"it selects to the namespace", policy.name, w.Object.Namespace)
 		}
 	}
 	by := parameterOf(w.Object, StartByParameter)
@@ -105,8 +108,8 @@ func (s Evaluator) refusedTerms(w *cache.Workload, check kueue.AdmissionCheckRef
 		return fmt.Sprintf("%s%s is %q: give a time such as 2026-01-31T18:00:00Z", prefix, StartByParameter, by)
 	}
 	if latest := policy.latestStart(w); !latest.IsZero() && start.After(latest) {
-		return fmt.Sprintf("%s%s is %q: CapacityPolicy %s allows %s at the latest; use that, or ask an administrator to change spec.overrides.startWithin of the CapacityPolicy",
-			prefix, StartByParameter, by, policy.bounds.Name, latest.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("%s%s is %q: CapacityPolicy %s allows %s at the latest; use that, or ask an administrator to change "+
+			"spec.overrides.startWithin of the CapacityPolicy", prefix, StartByParameter, by, policy.bounds.Name, latest.UTC().Format(time.RFC3339))
 	}
 	return ""
 }

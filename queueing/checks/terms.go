@@ -145,7 +145,8 @@ func (t *Terms) Hint() string {
 	if t.Fallback.IsZero() {
 		return ""
 	}
-	return fmt.Sprintf("; only %v capacity may be used until %s (fallbackAfter)", t.Policy.CapacityTypes, t.Fallback.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("; only %v capacity may be used until %s (fallbackAfter)", t.Policy.CapacityTypes,
+		t.Fallback.UTC().Format(time.RFC3339))
 }
 
 // LikeTerms is equal for Workloads of a queue that would get machines on the same

@@ -13,7 +13,8 @@ func TestParseFence(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"59s", "25h", "-10m", "ten", "10", "0"} {
-		if got, err := ParseFence(text); err == nil || got != 0 || !strings.Contains(err.Error(), "give a duration from 1m0s to 24h0m0s, such as 10m, or remove it") {
+		if got, err := ParseFence(text); err == nil || got != 0 ||
+			!strings.Contains(err.Error(), "give a duration from 1m0s to 24h0m0s, such as 10m, or remove it") {
 			t.Errorf("%q is %s, %v", text, got, err)
 		}
 	}

@@ -85,8 +85,8 @@ func Next(j *Job, clusters []Cluster, now time.Time) Step {
 		return Step{Do: Rest, Record: j.Record}
 	case len(j.Nominated) > 1:
 		// By another dispatcher, which would nominate them again.
-		return waits(Step{Do: Rest, Record: j.Record.with(j.Nominated...), Message: "several clusters are nominated, so Kueue asks them all: set " +
-			"multiKueue.dispatcherName of its configuration to " + Name})
+		return waits(Step{Do: Rest, Record: j.Record.with(j.Nominated...), Message: "several clusters are nominated, so Kueue asks them all: " +
+			"set multiKueue.dispatcherName of its configuration to " + Name})
 	case len(j.Nominated) == 1:
 		return asked(j, clusters, now)
 	default:

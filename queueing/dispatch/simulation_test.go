@@ -25,7 +25,8 @@ func TestOneClusterSpends(t *testing.T) {
 		simulate(t, false, "crash", "cut", "refused", "evicted", "by hand", "answer lost", "stale create", "stalled", "manager evicts")
 	})
 	t.Run("muster", func(t *testing.T) {
-		simulate(t, true, "crash", "cut", "refused", "evicted", "by hand", "answer lost", "late create", "late award", "stalled", "manager evicts")
+		simulate(t, true, "crash", "cut", "refused", "evicted", "by hand", "answer lost", "late create", "late award",
+			"stalled", "manager evicts")
 	})
 }
 
@@ -52,7 +53,8 @@ func simulate(t *testing.T, managed bool, mishaps ...string) {
 		w.managed, w.fenced = managed, fenced
 		w.run()
 		if w.wrong != "" {
-			t.Errorf("seed %d: %s\n%s\nReplay it: go test ./queueing/dispatch -run %s -v -world %d", seed, w.wrong, w.trace(*replay >= 0), t.Name(), seed)
+			t.Errorf("seed %d: %s\n%s\nReplay it: go test ./queueing/dispatch -run %s -v -world %d", seed, w.wrong,
+				w.trace(*replay >= 0), t.Name(), seed)
 			if t.Failed() && *replay < 0 {
 				return
 			}

@@ -49,7 +49,8 @@ func TestAccuracy(t *testing.T) {
 			d := newDay(tc.over)
 			d.unfold(noon.Add(time.Hour), 2*time.Hour)
 			got := d.account.Accuracy()
-			t.Logf("of %d starts the median error is %d ‰ of the wait, and %d ‰ lie in the range; %d preemptions", got.Starts, got.MedianError, got.Within, d.preemptions)
+			t.Logf("of %d starts the median error is %d ‰ of the wait, and %d ‰ lie in the range; %d preemptions", got.Starts, got.MedianError,
+				got.Within, d.preemptions)
 			if d.started != jobsADay {
 				t.Errorf("%d of %d jobs have started", d.started, jobsADay)
 			}
@@ -97,7 +98,8 @@ func newTeams() *day {
 	objects := []metav1.Object{flavor("spot")}
 	for i := range 3 {
 		name := fmt.Sprintf("team-%d", i)
-		objects = append(objects, queue(name, "spot=32", inCohort("all"), preempting(kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyNever)), localQueue(name, name))
+		objects = append(objects, queue(name, "spot=32", inCohort("all"),
+			preempting(kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyNever)), localQueue(name, name))
 	}
 	d.cluster = &cluster{state: stateOf(objects...), now: noon}
 	d.sees = d.see

@@ -156,7 +156,8 @@ func (h *History) streams(state *queueing.State, now time.Time) []*stream {
 			continue
 		}
 		s := &stream{
-			name: fmt.Sprintf("%s %x %d", from.queue, from.template, from.priority), gap: time.Duration(float64(time.Hour) / rate), count: len(a.times),
+			name: fmt.Sprintf("%s %x %d", from.queue, from.template, from.priority),
+			gap:  time.Duration(float64(time.Hour) / rate), count: len(a.times),
 			silent: now.Sub(a.last()), seen: now.Sub(a.began), length: h.lengthOf(a.like),
 		}
 		byUID[a.like.UID] = s

@@ -55,7 +55,8 @@ func TestHowOftenTheyCome(t *testing.T) {
 			r.Shuffle(len(tc.past), func(i, j int) { tc.past[i], tc.past[j] = tc.past[j], tc.past[i] })
 			other := seen(tc.past...).streams(stateOf(), noon)[i]
 			if other.gap != s[i].gap || other.like.Object.Name != s[i].like.Object.Name {
-				t.Errorf("in another order one like %s comes every %s, want %s and %s", other.like.Object.Name, other.gap, s[i].like.Object.Name, s[i].gap)
+				t.Errorf("in another order one like %s comes every %s, want %s and %s", other.like.Object.Name, other.gap,
+					s[i].like.Object.Name, s[i].gap)
 			}
 		})
 	}
@@ -151,7 +152,8 @@ func TestArrivalsFromManySourcesAreBounded(t *testing.T) {
 			return job(fmt.Sprint(name, i), 4, of(fmt.Sprint(i)), priority(1), atMost(time.Hour))
 		}, 4*time.Minute, 4*time.Hour, 0)...)
 	}
-	s := stateOf(queue("team", "spot=4"), flavor("spot"), localQueue("main", "team"), job("first", 4, atMost(time.Hour), running(noon)), job("next", 4))
+	s := stateOf(queue("team", "spot=4"), flavor("spot"), localQueue("main", "team"),
+		job("first", 4, atMost(time.Hour), running(noon)), job("next", 4))
 	h := seen(past...)
 	streams := h.streams(s, noon)
 	lengths := map[types.UID]*length{}

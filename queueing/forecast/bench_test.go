@@ -27,7 +27,8 @@ func BenchmarkForecast(b *testing.B) {
 			for i := range n.pending {
 				k := i % n.kinds
 				like := func(name string) *kueue.Workload {
-					return job(name, int32(1+k%16), inQueue(fmt.Sprintf("team-%d", k%3)), of(fmt.Sprintf("image-%d", k)), created(noon.Add(time.Duration(i-n.pending)*time.Second)))
+					return job(name, int32(1+k%16), inQueue(fmt.Sprintf("team-%d", k%3)), of(fmt.Sprintf("image-%d", k)),
+						created(noon.Add(time.Duration(i-n.pending)*time.Second)))
 				}
 				for j := range 10 {
 					if i < n.kinds {

@@ -141,7 +141,8 @@ func running(since time.Time) func(*kueue.Workload) {
 			ResourceUsage: corev1.ResourceList{"gpu": *resource.NewQuantity(int64(pods), resource.DecimalSI)},
 		}}}
 		for _, c := range []string{kueue.WorkloadQuotaReserved, kueue.WorkloadAdmitted} {
-			w.Status.Conditions = append(w.Status.Conditions, metav1.Condition{Type: c, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(since)})
+			w.Status.Conditions = append(w.Status.Conditions, metav1.Condition{Type: c, Status: metav1.ConditionTrue,
+				LastTransitionTime: metav1.NewTime(since)})
 		}
 	}
 }

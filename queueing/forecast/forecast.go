@@ -250,7 +250,10 @@ func newFuture(state *queueing.State, all []*cache.Workload, streams []*stream, 
 		}
 		f.lineOf[w.Object.UID] = f.laneOf(w.Object).add(w)
 	}
-	for _, q := range slices.SortedFunc(maps.Keys(f.lanes), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }) {
+	for _, q := range slices.SortedFunc(maps.Keys(f.lanes), func(a,
+		b types.NamespacedName) int {
+		return strings.Compare(a.String(), b.String())
+	}) {
 		f.lanes[q].order()
 		f.inOrder = append(f.inOrder, f.lanes[q])
 	}
@@ -341,8 +344,9 @@ func (f *future) tellBehind() {
 		}
 		head := slices.MinFunc(l.judged, func(a, b waiting) int { return compare(a.Workload, b.Workload) }).Object
 		for i, w := range l.unjudged() {
-			f.last[w.Object.UID] = told{f.last[head.UID].reason, fmt.Sprintf("%d workloads are ahead of it in LocalQueue %s, and the first, %s, waits: %s",
-				len(l.judged)+i, head.Spec.QueueName, head.Name, f.last[head.UID].message)}
+			f.last[w.Object.UID] = told{f.last[head.UID].reason,
+				fmt.Sprintf("%d workloads are ahead of it in LocalQueue %s, and the first, %s, waits: %s",
+					len(l.judged)+i, head.Spec.QueueName, head.Name, f.last[head.UID].message)}
 		}
 	}
 }

@@ -33,8 +33,9 @@ func TestForecast(t *testing.T) {
 			want:    "0s (0s to 0s)",
 		},
 		{
-			name:    "the maximum execution time of what runs counts from its start",
-			objects: []metav1.Object{queue("team", "spot=4"), job("first", 4, atMost(time.Hour), running(noon.Add(-20*time.Minute))), job("next", 4)},
+			name: "the maximum execution time of what runs counts from its start",
+			objects: []metav1.Object{queue("team", "spot=4"), job("first", 4, atMost(time.Hour),
+				running(noon.Add(-20*time.Minute))), job("next", 4)},
 			want:    "40m0s (40m0s to 40m0s)",
 			message: "4 more needed: 0 of 4 are free",
 		},
@@ -82,7 +83,8 @@ func TestForecast(t *testing.T) {
 		},
 		{
 			name: "a start behind one that waits for what is unknown is unknown, too",
-			objects: []metav1.Object{queue("team", "spot=4"), job("first", 4, running(noon)), job("second", 4, atMost(time.Hour), created(noon.Add(-2*time.Hour))),
+			objects: []metav1.Object{queue("team", "spot=4"), job("first", 4, running(noon)),
+				job("second", 4, atMost(time.Hour), created(noon.Add(-2*time.Hour))),
 				job("next", 4)},
 			want: "after first",
 		},
@@ -117,11 +119,11 @@ func TestForecast(t *testing.T) {
 			want:     "4m0s (2m0s to 7m0s)",
 		},
 		{
-			name:     "a group that failed is tried again when its backoff is over",
-			objects:  []metav1.Object{queue("team", "spot=8", checked("machines")), check("machines", cache.CapacityController), job("next", 8)},
-			capacity: groups(group("spot", 1, v1alpha1.Backoff{Class: v1alpha1.Stockout, AtLeast: 1, Failures: 3, Until: metav1.NewTime(noon.Add(time.Hour))})),
-			want:     "1h4m0s (1h2m0s to 1h7m0s)",
-			message:  "no machines",
+			name:    "a group that failed is tried again when its backoff is over",
+			objects: []metav1.Object{queue("team", "spot=8", checked("machines")), check("machines", cache.CapacityController), job("next", 8)},
+			capacity: groups(group("spot", 1, v1alpha1.Backoff{Class: v1alpha1.Stockout, AtLeast: 1, Failures: 3,
+				Until: metav1.NewTime(noon.Add(time.Hour))})), want: "1h4m0s (1h2m0s to 1h7m0s)",
+			message: "no machines",
 		},
 		{
 			name: "the Workload on the last machine frees it",

@@ -52,9 +52,11 @@ func TestAFreshCluster(t *testing.T) {
 		a := d.account.Accuracy()
 		starts += a.Starts
 		within += a.Starts * int(a.Within) / 1000
-		t.Logf("of %d starts that were told a time the median error is %d ‰ of the wait, and %d ‰ lie in the range", a.Starts, a.MedianError, a.Within)
+		t.Logf("of %d starts that were told a time the median error is %d ‰ of the wait, and %d ‰ lie in the range", a.Starts,
+			a.MedianError, a.Within)
 	}
-	t.Logf("%d of %d starts that were told a time lie in the range; %d of %d that were told after which ends they come do", within, starts, rightly, named)
+	t.Logf("%d of %d starts that were told a time lie in the range; %d of %d that were told after which ends they come do", within,
+		starts, rightly, named)
 	if never > 0 {
 		t.Errorf("%d Workloads that started were said not to start within the horizon", never)
 	}

@@ -25,7 +25,8 @@ func launched(name string, took time.Duration, groups ...string) *autoscaling.Pr
 	}
 	r := &autoscaling.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
 	r.Status.ProvisioningClassDetails = map[string]autoscaling.Detail{transaction.AttemptDetail: autoscaling.Detail(a.Encode())}
-	r.Status.Conditions = []metav1.Condition{{Type: autoscaling.Provisioned, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(noon)}}
+	r.Status.Conditions = []metav1.Condition{{Type: autoscaling.Provisioned, Status: metav1.ConditionTrue,
+		LastTransitionTime: metav1.NewTime(noon)}}
 	return r
 }
 
@@ -99,7 +100,8 @@ func TestLaunchesAreBounded(t *testing.T) {
 
 // TestALaunchUnderWay has begun before now, and is over when its kind is.
 func TestALaunchUnderWay(t *testing.T) {
-	s := stateOf(queue("team", "spot=16", checked("machines")), check("machines", cache.CapacityController), flavor("spot"), localQueue("main", "team"))
+	s := stateOf(queue("team", "spot=16", checked("machines")), check("machines", cache.CapacityController), flavor("spot"),
+		localQueue("main", "team"))
 	w := job("next", 8, running(noon.Add(-5*time.Minute)))
 	w.Status.Conditions = w.Status.Conditions[:1] // its quota alone
 	w.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "machines", State: kueue.CheckStatePending}}
@@ -110,7 +112,8 @@ func TestALaunchUnderWay(t *testing.T) {
 	r.Status.Conditions = []metav1.Condition{{Type: autoscaling.Accepted, Status: metav1.ConditionTrue}}
 	r.Namespace, r.CreationTimestamp = "default", metav1.NewTime(noon.Add(-5*time.Minute))
 	r.Labels = map[string]string{workload.ManagedLabel: "true"}
-	r.OwnerReferences = []metav1.OwnerReference{{APIVersion: "kueue.x-k8s.io/v1beta2", Kind: "Workload", Name: "next", UID: w.UID, Controller: new(true)}}
+	r.OwnerReferences = []metav1.OwnerReference{{APIVersion: "kueue.x-k8s.io/v1beta2", Kind: "Workload", Name: "next", UID: w.UID,
+		Controller: new(true)}}
 	s.Set(w)
 	s.Set(r)
 	s.SetCapacity(groups(group("spot", 1)))

@@ -28,13 +28,15 @@ func TestSimulateAll(t *testing.T) {
 			name:      "what the first has the second lacks",
 			objects:   []metav1.Object{queue("team", "spot=4")},
 			newcomers: []*kueue.Workload{unnamed("z", 3), unnamed("a", 2)},
-			want:      []string{"starts on spot at 0s", "waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor spot, 1 more needed: 1 of 4 are free"},
+			want: []string{"starts on spot at 0s",
+				"waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor spot, 1 more needed: 1 of 4 are free"},
 		},
 		{
 			name:      "the higher priority comes first whatever the order",
 			objects:   []metav1.Object{queue("team", "spot=4")},
 			newcomers: []*kueue.Workload{unnamed("a", 3), unnamed("z", 2, priority(1))},
-			want:      []string{"waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor spot, 1 more needed: 2 of 4 are free", "starts on spot at 0s"},
+			want: []string{"waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor " +
+				"spot, 1 more needed: 2 of 4 are free", "starts on spot at 0s"},
 		},
 		{
 			name:      "machines of a group are had once",
@@ -67,7 +69,8 @@ func TestProspects(t *testing.T) {
 	}{
 		{
 			name: "those that run or are stopped by hand do not wait",
-			objects: []metav1.Object{queue("team", "spot=8"), job("runs", 4, running(noon)), job("off", 1, func(w *kueue.Workload) { w.Spec.Active = new(false) }),
+			objects: []metav1.Object{queue("team", "spot=8"), job("runs", 4, running(noon)),
+				job("off", 1, func(w *kueue.Workload) { w.Spec.Active = new(false) }),
 				job("big", 5), job("small", 4)},
 			want: []string{"big waits (WaitingForQuota)", "small starts on spot at 0s"},
 		},
@@ -75,7 +78,8 @@ func TestProspects(t *testing.T) {
 			name:     "the launches of all succeed",
 			objects:  append(machines, queue("team", "spot=32", checked("machines")), job("a", 8), job("b", 8), job("c", 8)),
 			capacity: groups(group("spot", 2)),
-			want:     []string{"a starts on spot at 4m0s with [{spot 1}]", "b starts on spot at 4m0s with [{spot 1}]", "c waits (WaitingForCapacity)"},
+			want: []string{"a starts on spot at 4m0s with [{spot 1}]", "b starts on spot at 4m0s with [{spot 1}]",
+				"c waits (WaitingForCapacity)"},
 		},
 		{
 			name: "pauses are over",

@@ -46,7 +46,8 @@ func TestSimulate(t *testing.T) {
 			name:     "without quota it waits with the reason",
 			objects:  []metav1.Object{queue("team", "spot=4"), job("old", 4, running(noon))},
 			newcomer: job("new", 4),
-			want:     "waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor spot, 4 more needed: 0 of 4 are free",
+			want: "waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor spot, 4 " +
+				"more needed: 0 of 4 are free",
 		},
 		{
 			name: "a higher priority has others leave, and only as many as it takes",
@@ -59,7 +60,8 @@ func TestSimulate(t *testing.T) {
 			name:     "those ahead come first",
 			objects:  []metav1.Object{queue("team", "spot=4"), job("ahead", 3)},
 			newcomer: job("new", 2, created(noon)),
-			want:     "waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor spot, 1 more needed: 1 of 4 are free",
+			want: "waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor spot, 1 " +
+				"more needed: 1 of 4 are free",
 		},
 		{
 			name:     "a launch has a group, a price and a time",
@@ -77,7 +79,8 @@ func TestSimulate(t *testing.T) {
 		},
 		{
 			name: "machines are asked for before others leave, and are not theirs",
-			objects: append(machines, queue("team", "spot=8", checked("machines"), preempting(kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyNever)),
+			objects: append(machines, queue("team", "spot=8", checked("machines"),
+				preempting(kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyNever)),
 				job("old", 8, running(noon.Add(-time.Hour)))),
 			capacity: groups(group("spot", 1)),
 			newcomer: job("new", 8, priority(1)),
@@ -176,7 +179,8 @@ func TestSimulateIsWhatHappens(t *testing.T) {
 			preempted++
 		}
 	}
-	t.Logf("of %d cases %d agree; %d wait, %d preempt, %d launch; %d clusters never came to rest", cases, agreed, waited, preempted, launched, restless)
+	t.Logf("of %d cases %d agree; %d wait, %d preempt, %d launch; %d clusters never came to rest", cases, agreed, waited,
+		preempted, launched, restless)
 	if agreed < cases*99/100 {
 		t.Errorf("%d of %d cases agree, want 99 %%", agreed, cases)
 	}
@@ -224,7 +228,8 @@ func randomCluster(r *rand.Rand) *cluster {
 	for i := range 3 {
 		name := fmt.Sprintf("team-%d", i)
 		options := []func(*kueue.ClusterQueue){inCohort("all"), preempting(
-			pick(kueue.PreemptionPolicyNever, kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyLowerOrNewerEqualPriority),
+			pick(kueue.PreemptionPolicyNever, kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyLowerPriority,
+				kueue.PreemptionPolicyLowerOrNewerEqualPriority),
 			pick(kueue.PreemptionPolicyNever, kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyAny))}
 		if r.IntN(5) > 0 {
 			options = append(options, checked("machines"))
@@ -232,14 +237,16 @@ func randomCluster(r *rand.Rand) *cluster {
 		if r.IntN(4) == 0 {
 			options = append(options, strict)
 		}
-		objects = append(objects, queue(name, fmt.Sprintf("spot=%d/%d ondemand=%d/%d", r.IntN(20), r.IntN(10), r.IntN(20), r.IntN(10)), options...), localQueue(name, name))
+		objects = append(objects, queue(name, fmt.Sprintf("spot=%d/%d ondemand=%d/%d", r.IntN(20), r.IntN(10), r.IntN(20), r.IntN(10)),
+			options...), localQueue(name, name))
 	}
 	c := &cluster{state: stateOf(objects...), now: noon, sees: func(*lifecycle.Verdict) {}}
 	var list []nodegroups.Group
 	for _, pool := range []string{"ondemand", "spot"} {
 		var backoffs []v1alpha1.Backoff
 		if r.IntN(4) == 0 {
-			backoffs = append(backoffs, v1alpha1.Backoff{Class: v1alpha1.Stockout, AtLeast: 1, Failures: 1, Until: metav1.NewTime(noon.Add(10 * time.Hour))})
+			backoffs = append(backoffs, v1alpha1.Backoff{Class: v1alpha1.Stockout, AtLeast: 1, Failures: 1,
+				Until: metav1.NewTime(noon.Add(10 * time.Hour))})
 		}
 		list = append(list, group(pool, 1+r.IntN(8), backoffs...))
 	}
@@ -316,7 +323,8 @@ func (c *cluster) carryOut(v *lifecycle.Verdict) {
 
 // provision has nodes for the pods of a request, and the pods on them.
 func (c *cluster) provision(r *autoscaling.ProvisioningRequest, template *corev1.PodTemplate) {
-	gang := state.Gang{Namespace: r.Namespace, Name: r.Name, PodSets: []state.PodSet{{Count: int(r.Spec.PodSets[0].Count), Template: &template.Template}}}
+	gang := state.Gang{Namespace: r.Namespace, Name: r.Name, PodSets: []state.PodSet{{Count: int(r.Spec.PodSets[0].Count),
+		Template: &template.Template}}}
 	next := *c.capacity
 	next.Nodes, next.Groups = next.Nodes.Clone(), slices.Clone(next.Groups)
 	for _, l := range planner.Plan(&next, gang, state.DefaultPolicy(state.AtomicScaleUp)).Launches {

@@ -86,8 +86,8 @@ func TestNoQuotaToChange(t *testing.T) {
 // TestAskingChangesNothing asks all that can be asked of a State in which a job is
 // about to start, and looks what it decides then.
 func TestAskingChangesNothing(t *testing.T) {
-	objects := []metav1.Object{queue("team", "spot=4", preempting(kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyNever)), flavor("spot"), localQueue("main", "team"),
-		job("old", 2, running(noon)), job("next", 2), job("after", 2)}
+	objects := []metav1.Object{queue("team", "spot=4", preempting(kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyNever)),
+		flavor("spot"), localQueue("main", "team"), job("old", 2, running(noon)), job("next", 2), job("after", 2)}
 	decided := func(asked bool) string {
 		s := stateOf(objects...)
 		if asked {

@@ -37,8 +37,8 @@ func (r *reconciler) adopt(ctx context.Context, job client.Object, w *kueue.Work
 			return cmp.Or(err, writes.ErrBehind)
 		}
 		if r.isNews(job.GetUID(), vanishedReason) {
-			r.event(job, corev1.EventTypeWarning, vanishedReason, "The Workload by which the %s was started is gone; it keeps running, and its usage "+
-				"counts again once it has another", r.kind.GroupVersionKind().Kind)
+			r.event(job, corev1.EventTypeWarning, vanishedReason, "The Workload by which the %s was started is gone; it keeps running, and its "+
+				"usage counts again once it has another", r.kind.GroupVersionKind().Kind)
 		}
 	}
 	switch {
@@ -57,7 +57,8 @@ func (r *reconciler) adopt(ctx context.Context, job client.Object, w *kueue.Work
 	if _, err := writes.ApplyStatus(ctx, r.client, w, workload.Adopted(w, r.now())); err != nil {
 		return err
 	}
-	r.event(job, corev1.EventTypeNormal, "Adopted", "The job was running without a Workload; it keeps running, and its usage counts in its queue")
+	r.event(job, corev1.EventTypeNormal, "Adopted",
+		"The job was running without a Workload; it keeps running, and its usage counts in its queue")
 	return nil
 }
 

@@ -358,7 +358,8 @@ func TestARunningJobTakesNoWorkload(t *testing.T) {
 	running := func(j *batchv1.Job) {
 		j.Spec.Suspend, j.Status.Active, j.CreationTimestamp = new(false), 2, metav1.NewTime(now)
 	}
-	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: batch.Kind{}.StartPolicy(), CreationTimestamp: metav1.NewTime(now)}}
+	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: batch.Kind{}.StartPolicy(),
+		CreationTimestamp: metav1.NewTime(now)}}
 	g := newRig(t, suspendedJob(naming("mine"), running), prebuilt("mine", admittedAs(2)))
 	g.settle()
 	if isSuspended(g.job()) || g.writes > 0 {

@@ -44,7 +44,8 @@ func podPriorityClass(kind Source, job client.Object, podSets []kueue.PodSet) st
 
 // setPriority sets the Workload's priority to that of the job's class, or else of its
 // pods' class. It returns why the job cannot be queued if the class does not exist.
-func setPriority(ctx context.Context, kube client.Reader, kind Source, job client.Object, spec *kueue.WorkloadSpec) (why string, err error) {
+func setPriority(ctx context.Context, kube client.Reader, kind Source, job client.Object,
+	spec *kueue.WorkloadSpec) (why string, err error) {
 	if name := job.GetLabels()[PriorityClassLabel]; name != "" {
 		class := &kueue.WorkloadPriorityClass{}
 		if err := kube.Get(ctx, client.ObjectKey{Name: name}, class); err != nil {

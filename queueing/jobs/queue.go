@@ -22,8 +22,8 @@ func (r *reconciler) queue(ctx context.Context, job client.Object, w *kueue.Work
 		return false, err
 	case !queued:
 		if w != nil {
-			r.event(job, corev1.EventTypeNormal, "LeftQueue", "The label %s names no queue any more, so the job waits for none, and stays suspended; "+
-				"set the label to a LocalQueue to queue it again, or resume the job", QueueLabel)
+			r.event(job, corev1.EventTypeNormal, "LeftQueue", "The label %s names no queue any more, so the job waits for none, and stays "+
+				"suspended; set the label to a LocalQueue to queue it again, or resume the job", QueueLabel)
 		}
 		return false, r.dismiss(ctx, job, w)
 	case PrebuiltName(job) != "":

@@ -162,7 +162,8 @@ func TestATimeLimitFollowsTheJobUntilItRuns(t *testing.T) {
 // others are stopped and queue.
 func TestJobsThatRunWithoutAWorkload(t *testing.T) {
 	policy := func(at time.Time) client.Object {
-		return &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: batch.Kind{}.StartPolicy(), CreationTimestamp: metav1.NewTime(at)}}
+		return &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: batch.Kind{}.StartPolicy(),
+			CreationTimestamp: metav1.NewTime(at)}}
 	}
 	running := func(change ...func(*batchv1.Job)) *batchv1.Job {
 		return suspendedJob(append(change, func(j *batchv1.Job) {

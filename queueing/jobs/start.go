@@ -102,7 +102,8 @@ func isRefusal(err error) bool {
 // start of a job. One that goes on being refused makes room for others, and is tried again later.
 func (r *reconciler) reportRefusedStart(ctx context.Context, job client.Object, w *kueue.Workload, refused error) error {
 	if r.isNews(job.GetUID(), "StartRefused"+refused.Error()) {
-		r.event(job, corev1.EventTypeWarning, "StartRefused", "The job is admitted, but its start is refused; correct what the message names: %v", refused)
+		r.event(job, corev1.EventTypeWarning, "StartRefused", "The job is admitted, but its start is refused; correct what the message names: %v",
+			refused)
 	}
 	var since time.Time
 	r.remember(job.GetUID(), func(m *memory) {

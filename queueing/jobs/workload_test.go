@@ -154,7 +154,8 @@ func TestATopologyIsAskedForOnTheTemplate(t *testing.T) {
 		g.settle()
 	}
 	annotate(kueue.PodSetRequiredTopologyAnnotation, "example.com/rack")
-	if request = g.workload().Spec.PodSets[0].TopologyRequest; request == nil || request.Required == nil || *request.Required != "example.com/rack" {
+	if request = g.workload().Spec.PodSets[0].TopologyRequest; request == nil || request.Required == nil ||
+		*request.Required != "example.com/rack" {
 		t.Errorf("a Job that asks for a rack: %+v", request)
 	}
 	annotate(kueue.PodSetSliceSizeAnnotation, "4")

@@ -130,7 +130,8 @@ func Decode(a *kueue.TopologyAssignment) ([]Domain, error) {
 		n := int(s.DomainCount)
 		field := func(name string) string { return fmt.Sprintf("topologyAssignment.slices[%d].%s", i, name) }
 		if n < 0 || len(s.ValuesPerLevel) != len(a.Levels) {
-			return nil, fmt.Errorf("%s has %d levels for %d domains, want %d levels", field("valuesPerLevel"), len(s.ValuesPerLevel), n, len(a.Levels))
+			return nil, fmt.Errorf("%s has %d levels for %d domains, want %d levels", field("valuesPerLevel"),
+				len(s.ValuesPerLevel), n, len(a.Levels))
 		}
 		domains := make([]Domain, n)
 		for at := range s.ValuesPerLevel {

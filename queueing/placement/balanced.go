@@ -219,7 +219,8 @@ func (b *branch) entropy() (e float64) {
 }
 
 func (s *search) byEntropy(a, b *branch) int {
-	return cmp.Or(cmp.Compare(b.leaders, a.leaders), cmp.Compare(b.slicesLed, a.slicesLed), cmp.Compare(b.entropy(), a.entropy()), byValues(a, b))
+	return cmp.Or(cmp.Compare(b.leaders, a.leaders), cmp.Compare(b.slicesLed, a.slicesLed),
+		cmp.Compare(b.entropy(), a.entropy()), byValues(a, b))
 }
 
 // fewest are as few domains as hold all, with the least room together; the first in the order of equal ones.

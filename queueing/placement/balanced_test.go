@@ -35,7 +35,8 @@ func TestBalancedPlacementSpreadsEvenly(t *testing.T) {
 		{7, true, true, "in-a:4 in-c:3"},
 		{16, true, false, ""},
 	} {
-		r := &Request{Count: tc.count, Pod: nodegroups.Resources{"cpu": 1}, Topology: &kueue.PodSetTopologyRequest{Preferred: &rack}, Balanced: tc.balanced}
+		r := &Request{Count: tc.count, Pod: nodegroups.Resources{"cpu": 1}, Topology: &kueue.PodSetTopologyRequest{Preferred: &rack},
+			Balanced: tc.balanced}
 		if tc.led {
 			r.Leader = nodegroups.Resources{"cpu": 1}
 		}

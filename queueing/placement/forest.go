@@ -81,7 +81,8 @@ type resident struct {
 // NewForest returns one without trees.
 func NewForest() *Forest {
 	return &Forest{
-		trees: map[kueue.ResourceFlavorReference]*planted{}, nodes: map[string]*site{}, hosts: map[string]*site{}, pods: map[types.UID]*resident{},
+		trees: map[kueue.ResourceFlavorReference]*planted{}, nodes: map[string]*site{}, hosts: map[string]*site{},
+		pods:  map[types.UID]*resident{},
 		crews: map[types.NamespacedName]map[types.UID]*resident{},
 		held:  map[types.NamespacedName][]Use{}, outdated: map[string]bool{}, failed: map[string]bool{},
 	}
@@ -450,7 +451,8 @@ func (f *Forest) Among(chosen func(*corev1.Node) (reserved []nodegroups.Resource
 		}
 		n := *s.object
 		n.Spec.Unschedulable = false
-		n.Spec.Taints = slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnschedulable })
+		n.Spec.Taints = slices.DeleteFunc(slices.Clone(n.Spec.Taints),
+			func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnschedulable })
 		pods := maps.Clone(s.pods)
 		for i, r := range reserved {
 			pods[types.UID(strconv.Itoa(i))] = &resident{node: name, requests: r}

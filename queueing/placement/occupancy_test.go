@@ -17,7 +17,8 @@ const gpu = corev1.ResourceName("nvidia.com/gpu")
 
 // rackNode is in rack r1 of a block and has 8 GPUs; a closed one is cordoned.
 func rackNode(name, block string, closed bool) *corev1.Node {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "h100", "block": block, "rack": "r1", corev1.LabelHostname: name}}}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,
+		Labels: map[string]string{"pool": "h100", "block": block, "rack": "r1", corev1.LabelHostname: name}}}
 	n.Spec.Unschedulable = closed
 	n.Status.Allocatable = corev1.ResourceList{gpu: resource.MustParse("8")}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
@@ -31,7 +32,8 @@ func gpuPod(name, node, workload string, gpus int64) *corev1.Pod {
 		p.Annotations = map[string]string{kueue.WorkloadAnnotation: workload}
 	}
 	p.Spec.NodeName = node
-	p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{gpu: *resource.NewQuantity(gpus, resource.DecimalSI)}}}}
+	p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{gpu: *resource.NewQuantity(gpus, resource.DecimalSI)}}}}
 	return p
 }
 
@@ -54,7 +56,8 @@ func TestOccupancyTellsWhatDomainsHave(t *testing.T) {
 		{Name: "blocks", NodeLabels: map[string]string{"pool": "h100"}, Topology: "blocks", Levels: []string{"block"}},
 		{Name: "hosts", NodeLabels: map[string]string{"pool": "h100"}, Topology: "hosts", Levels: []string{corev1.LabelHostname}},
 	}, nil)
-	f.Hold(train, []Use{{Flavor: "h100", Pod: nodegroups.Resources{gpu: 2}, Domains: []Domain{{Values: []string{"n1"}, Count: 3}, {Values: []string{"n4"}, Count: 1}}}})
+	f.Hold(train, []Use{{Flavor: "h100", Pod: nodegroups.Resources{gpu: 2},
+		Domains: []Domain{{Values: []string{"n1"}, Count: 3}, {Values: []string{"n4"}, Count: 1}}}})
 	f.SetPod(gpuPod("train-0", "n1", "train", 2), requests)
 	f.SetPod(gpuPod("old-0", "n3", "old", 4), requests)
 	f.SetPod(gpuPod("daemon", "n2", "", 1), requests)

@@ -54,7 +54,8 @@ func (w *world) tree(levels []string) *Tree {
 
 func randomRequest(r *rand.Rand, levels []string) *Request {
 	level := levels[r.IntN(len(levels))]
-	request := &Request{Count: int32(1 + r.IntN(12)), Pod: nodegroups.Resources{"nvidia.com/gpu": int64(1 + r.IntN(4))}, Topology: &kueue.PodSetTopologyRequest{}}
+	request := &Request{Count: int32(1 + r.IntN(12)), Pod: nodegroups.Resources{"nvidia.com/gpu": int64(1 + r.IntN(4))},
+		Topology: &kueue.PodSetTopologyRequest{}}
 	switch r.IntN(3) {
 	case 0:
 		request.Topology.Required = &level
@@ -126,7 +127,8 @@ func TestATreeIsWhatItsEventsSay(t *testing.T) {
 			}
 			without := *w
 			gone := w.workloads[r.IntN(len(w.workloads))]
-			without.workloads = append(slices.Clone(w.workloads), admitted{gone.domains, nodegroups.Resources{"nvidia.com/gpu": -1, corev1.ResourcePods: -2}})
+			without.workloads = append(slices.Clone(w.workloads), admitted{gone.domains,
+				nodegroups.Resources{"nvidia.com/gpu": -1, corev1.ResourcePods: -2}})
 			view := tree.View()
 			view.Use(gone.domains, nodegroups.Resources{"nvidia.com/gpu": -1, corev1.ResourcePods: -2}, 1)
 			other := view.Clone()

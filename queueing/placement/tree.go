@@ -133,8 +133,8 @@ type domain struct {
 func NewTree(topology string, levels, keys []string) *Tree {
 	return &Tree{
 		topology: topology, levels: levels, hosts: levels[len(levels)-1] == corev1.LabelHostname, keys: slices.Sorted(slices.Values(keys)),
-		nodes: map[string]*node{}, leaves: map[string]*leaf{}, unlabelled: map[string]string{}, used: map[string]nodegroups.Resources{}, bottoms: map[string]*bottom{},
-		kinds: map[string]*kind{}, classes: classes{},
+		nodes: map[string]*node{}, leaves: map[string]*leaf{}, unlabelled: map[string]string{}, used: map[string]nodegroups.Resources{},
+		bottoms: map[string]*bottom{}, kinds: map[string]*kind{}, classes: classes{},
 	}
 }
 
@@ -150,7 +150,8 @@ func (t *Tree) SetNode(n *corev1.Node, free nodegroups.Resources) {
 	id := t.id(values)
 	l := t.leaves[id]
 	if l == nil {
-		l = &leaf{id: id, name: values[len(values)-1], bottom: t.bottom(values[:len(values)-1]), kind: t.kindOf(nil), free: nodegroups.Resources{}}
+		l = &leaf{id: id, name: values[len(values)-1], bottom: t.bottom(values[:len(values)-1]), kind: t.kindOf(nil),
+			free: nodegroups.Resources{}}
 		if t.hosts {
 			l.kind, l.labels = t.kindOf(n), n.Labels
 		}

@@ -23,7 +23,8 @@ func bigWorld(borrowing int) (lender *quota.Node, running map[*quota.Node][]*Wor
 	for i := range 50 {
 		cohort := quota.NewNode(fmt.Sprintf("cohort-%02d", i), 1000, nil)
 		for j := range 20 {
-			queue := quota.NewNode(fmt.Sprintf("queue-%02d-%02d", i, j), 1000, map[quota.FlavorResource]quota.Quota{fr: {Nominal: 400}, second: {Nominal: 4000}})
+			queue := quota.NewNode(fmt.Sprintf("queue-%02d-%02d", i, j), 1000,
+				map[quota.FlavorResource]quota.Quota{fr: {Nominal: 400}, second: {Nominal: 4000}})
 			queue.Join(cohort)
 			queues = append(queues, queue)
 		}

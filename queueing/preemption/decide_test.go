@@ -52,7 +52,8 @@ func TestDecideWithoutFairSharing(t *testing.T) {
 		},
 		"an equal that was queued before stays": {
 			"a gpu=2", "early a gpu=2 queued=1", "a gpu=2 queued=3", within(lowerOrNewer),
-			"preemption cannot help: no Workload that may be preempted uses gpu in flavor spot (withinClusterQueue is LowerOrNewerEqualPriority, the priority is 0)",
+			"preemption cannot help: no Workload that may be preempted uses gpu in flavor spot (withinClusterQueue is LowerOrNewerEqualPriority, " +
+				"the priority is 0)",
 		},
 		"without candidates that is the reason": {
 			"a gpu=2", "a1 a gpu=2", "a gpu=2 priority=9", within(never),
@@ -60,11 +61,13 @@ func TestDecideWithoutFairSharing(t *testing.T) {
 		},
 		"candidates that are too few are the reason": {
 			"a gpu=8", "low a gpu=2\nhigh a gpu=5 priority=9", "a gpu=8 priority=1", within(lower),
-			"preemption cannot help: only 3 of 8 gpu in flavor spot are free or used by Workloads that may be preempted (withinClusterQueue is LowerPriority, the priority is 1)",
+			"preemption cannot help: only 3 of 8 gpu in flavor spot are free or used by Workloads that may be preempted (withinClusterQueue is " +
+				"LowerPriority, the priority is 1)",
 		},
 		"nothing is preempted for what the ClusterQueue can never use": {
 			"a gpu=8", "low a gpu=2", "a gpu=9 priority=1", within(lower),
-			"preemption cannot help: the ClusterQueue may use at most 8 of 9 gpu in flavor spot (withinClusterQueue is LowerPriority, the priority is 1)",
+			"preemption cannot help: the ClusterQueue may use at most 8 of 9 gpu in flavor spot (withinClusterQueue is LowerPriority, the " +
+				"priority is 1)",
 		},
 		"a Workload that uses nothing of what is short stays": {
 			"a gpu=2 cpu=8", "cpu a cpu=4\ngpu a gpu=2", "a gpu=1 cpu=4 priority=1", within(lower),
@@ -117,11 +120,13 @@ func TestDecideWithoutFairSharing(t *testing.T) {
 		},
 		"a lender takes back from lower priority only, if it says so": {
 			"root\n\ta gpu=4\n\tb gpu=4", "b1 b gpu=4 priority=9\nb2 b gpu=4 priority=9", "a gpu=3", reclaim(lower),
-			"preemption cannot help: no Workload that may be preempted uses gpu in flavor spot (withinClusterQueue is Never, reclaimWithinCohort is LowerPriority, the priority is 0)",
+			"preemption cannot help: no Workload that may be preempted uses gpu in flavor spot (withinClusterQueue is Never, reclaimWithinCohort " +
+				"is LowerPriority, the priority is 0)",
 		},
 		"usage within nominal quota is not reclaimed": {
 			"root gpu=2\n\ta gpu=4\n\tb gpu=4", "b1 b gpu=4\na1 a gpu=6", "a gpu=1 priority=9", reclaim(anyPriority),
-			"preemption cannot help: no Workload that may be preempted uses gpu in flavor spot (withinClusterQueue is Never, reclaimWithinCohort is Any, the priority is 9)",
+			"preemption cannot help: no Workload that may be preempted uses gpu in flavor spot (withinClusterQueue is Never, reclaimWithinCohort " +
+				"is Any, the priority is 9)",
 		},
 		"a queue gives until it is within its own quota": {
 			"root\n\ta gpu=4\n\tb gpu=2\n\tc gpu=0", "b1 b gpu=2\nb2 b gpu=2\nc1 c gpu=2", "a gpu=4", reclaim(anyPriority),
@@ -150,8 +155,8 @@ func TestDecideWithoutFairSharing(t *testing.T) {
 		},
 		"its own go where others are above the threshold": {
 			"root\n\ta gpu=4\n\tb gpu=2", "b1 b gpu=1\nb2 b gpu=2\na2 a gpu=2 cost=100\na1 a gpu=1", "a gpu=2 priority=1",
-			kueue.ClusterQueuePreemption{WithinClusterQueue: lower, ReclaimWithinCohort: anyPriority, BorrowWithinCohort: borrowing(-1).BorrowWithinCohort},
-			"a2 InClusterQueue",
+			kueue.ClusterQueuePreemption{WithinClusterQueue: lower, ReclaimWithinCohort: anyPriority,
+				BorrowWithinCohort: borrowing(-1).BorrowWithinCohort}, "a2 InClusterQueue",
 		},
 		"a preemptor that would borrow preempts lower priority, if borrowWithinCohort says so": {
 			"root\n\ta gpu=2\n\tb gpu=2\n\tc gpu=4", "a1 a gpu=4 priority=9\nb1 b gpu=4", "a gpu=2 priority=1", borrowing(),
@@ -159,14 +164,17 @@ func TestDecideWithoutFairSharing(t *testing.T) {
 		},
 		"a preemptor that would borrow may not preempt equal priority": {
 			"root\n\ta gpu=2\n\tb gpu=2\n\tc gpu=4", "a1 a gpu=4 priority=9\nb1 b gpu=4 priority=1", "a gpu=2 priority=1", borrowing(),
-			"preemption cannot help: the ClusterQueue would have to borrow, and borrowWithinCohort does not let it preempt the Workloads that use gpu in flavor spot (withinClusterQueue is Never, reclaimWithinCohort is Any, the priority is 1)",
+			"preemption cannot help: the ClusterQueue would have to borrow, and borrowWithinCohort does not let it preempt the Workloads that " +
+				"use gpu in flavor spot (withinClusterQueue is Never, reclaimWithinCohort is Any, the priority is 1)",
 		},
 		"a preemptor that would borrow may not preempt above the threshold": {
-			"root\n\ta gpu=2\n\tb gpu=2\n\tc gpu=4", "a1 a gpu=4 priority=9\nb1 b gpu=2 priority=1\nb2 b gpu=2 priority=2", "a gpu=2 priority=5", borrowing(1),
+			"root\n\ta gpu=2\n\tb gpu=2\n\tc gpu=4", "a1 a gpu=4 priority=9\nb1 b gpu=2 priority=1\nb2 b gpu=2 priority=2",
+			"a gpu=2 priority=5", borrowing(1),
 			"b1 InCohortReclaimWhileBorrowing",
 		},
 		"one threshold more, and the younger goes": {
-			"root\n\ta gpu=2\n\tb gpu=2\n\tc gpu=4", "a1 a gpu=4 priority=9\nb1 b gpu=2 priority=2\nb2 b gpu=2 priority=2", "a gpu=2 priority=5", borrowing(2),
+			"root\n\ta gpu=2\n\tb gpu=2\n\tc gpu=4", "a1 a gpu=4 priority=9\nb1 b gpu=2 priority=2\nb2 b gpu=2 priority=2",
+			"a gpu=2 priority=5", borrowing(2),
 			"b2 InCohortReclaimWhileBorrowing",
 		},
 		"one small victim does not protect a big one": {
@@ -237,7 +245,8 @@ company
 		},
 		"quota that is not lent cannot be reclaimed by others": {
 			"root\n\ta gpu=0\n\tb gpu=4 gpu.lend=0", "b1 b gpu=4", "a gpu=1 priority=9", reclaim(anyPriority),
-			"preemption cannot help: the ClusterQueue may use at most 0 of 1 gpu in flavor spot (withinClusterQueue is Never, reclaimWithinCohort is Any, the priority is 9)",
+			"preemption cannot help: the ClusterQueue may use at most 0 of 1 gpu in flavor spot (withinClusterQueue is Never, " +
+				"reclaimWithinCohort is Any, the priority is 9)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -270,12 +279,14 @@ func TestDecideWithFairSharing(t *testing.T) {
 		"equal shares stay as they are": {
 			tree:    "root gpu=6\n\ta\n\tb\n\tc",
 			running: "a1 a gpu=2\nb1 b gpu=2\nc1 c gpu=2", preemptor: "a gpu=1",
-			want: "preemption cannot help: the ClusterQueues that use gpu in flavor spot have no larger share, or would be below their nominal quota (withinClusterQueue is LowerPriority, reclaimWithinCohort is Any, the priority is 0)",
+			want: "preemption cannot help: the ClusterQueues that use gpu in flavor spot have no larger share, or would be below their nominal " +
+				"quota (withinClusterQueue is LowerPriority, reclaimWithinCohort is Any, the priority is 0)",
 		},
 		"weights are shares: one of three parts is full at a third": {
 			tree:    "root gpu=6\n\ta weight=1\n\tb weight=2",
 			running: "a1 a gpu=1\na2 a gpu=1\nb1 b gpu=1\nb2 b gpu=1\nb3 b gpu=1\nb4 b gpu=1", preemptor: "a gpu=1",
-			want: "preemption cannot help: the ClusterQueues that use gpu in flavor spot have no larger share, or would be below their nominal quota (withinClusterQueue is LowerPriority, reclaimWithinCohort is Any, the priority is 0)",
+			want: "preemption cannot help: the ClusterQueues that use gpu in flavor spot have no larger share, or would be below their nominal " +
+				"quota (withinClusterQueue is LowerPriority, reclaimWithinCohort is Any, the priority is 0)",
 		},
 		"weights are shares: two of three parts are not full at a half": {
 			tree:    "root gpu=6\n\ta weight=1\n\tb weight=2",
@@ -290,7 +301,8 @@ func TestDecideWithFairSharing(t *testing.T) {
 		"by the final share a big one stays where its queue would have less than the preemptor": {
 			tree:    "root gpu=6\n\ta\n\tb",
 			running: "b1 b gpu=6", preemptor: "a gpu=1", strategies: []kueueconfig.PreemptionStrategy{final},
-			want: "preemption cannot help: the ClusterQueues that use gpu in flavor spot have no larger share, or would be below their nominal quota (withinClusterQueue is LowerPriority, reclaimWithinCohort is Any, the priority is 0)",
+			want: "preemption cannot help: the ClusterQueues that use gpu in flavor spot have no larger share, or would be below their nominal " +
+				"quota (withinClusterQueue is LowerPriority, reclaimWithinCohort is Any, the priority is 0)",
 		},
 		"an evicted Workload comes first, whatever the share": {
 			tree:    "root gpu=6\n\ta\n\tb\n\tc",
@@ -304,8 +316,8 @@ func TestDecideWithFairSharing(t *testing.T) {
 		},
 		"where the largest share is protected, the next largest gives": {
 			tree:    "root gpu=13\n\ta\n\tb\n\tc\n\td",
-			running: "b1 b gpu=6\nc1 c gpu=2\nc2 c gpu=2\nd1 d gpu=2\nd2 d gpu=1", preemptor: "a gpu=1", strategies: []kueueconfig.PreemptionStrategy{final},
-			want: "c2 InCohortFairSharing",
+			running: "b1 b gpu=6\nc1 c gpu=2\nc2 c gpu=2\nd1 d gpu=2\nd2 d gpu=1", preemptor: "a gpu=1",
+			strategies: []kueueconfig.PreemptionStrategy{final}, want: "c2 InCohortFairSharing",
 		},
 		"by the initial share the big one goes": {
 			tree:    "root gpu=6\n\ta\n\tb",
@@ -319,8 +331,8 @@ func TestDecideWithFairSharing(t *testing.T) {
 		},
 		"by the initial share alone the least important goes": {
 			tree:    "root gpu=8\n\ta\n\tb",
-			running: "a1 a gpu=2\nsmall b gpu=1 priority=1\nbig b gpu=5", preemptor: "a gpu=1", strategies: []kueueconfig.PreemptionStrategy{initial},
-			want: "big InCohortFairSharing",
+			running: "a1 a gpu=2\nsmall b gpu=1 priority=1\nbig b gpu=5", preemptor: "a gpu=1",
+			strategies: []kueueconfig.PreemptionStrategy{initial}, want: "big InCohortFairSharing",
 		},
 		"within its own quota the preemptor reclaims, whatever the shares": {
 			tree:    "root gpu=0\n\ta gpu=2 cpu=0\n\tb gpu=2 cpu=8",

@@ -107,10 +107,13 @@ func randomSmall(r *rand.Rand) *small {
 	w.preemptor.usage[0] += 1 + r.IntN(2)
 	w.preemptor.priority += r.IntN(2)
 	w.preemptor.evicted = false
-	w.policy.WithinClusterQueue = pick(r, "", kueue.PreemptionPolicyNever, kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyLowerOrNewerEqualPriority)
-	w.policy.ReclaimWithinCohort = pick(r, "", kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyAny, kueue.PreemptionPolicyAny, kueue.PreemptionPolicyAny)
+	w.policy.WithinClusterQueue = pick(r, "", kueue.PreemptionPolicyNever, kueue.PreemptionPolicyLowerPriority,
+		kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyLowerOrNewerEqualPriority)
+	w.policy.ReclaimWithinCohort = pick(r, "", kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyAny, kueue.PreemptionPolicyAny,
+		kueue.PreemptionPolicyAny)
 	if r.IntN(3) > 0 {
-		w.policy.BorrowWithinCohort = &kueue.BorrowWithinCohort{Policy: pick(r, kueue.BorrowWithinCohortPolicyNever, kueue.BorrowWithinCohortPolicyLowerPriority)}
+		w.policy.BorrowWithinCohort = &kueue.BorrowWithinCohort{Policy: pick(r, kueue.BorrowWithinCohortPolicyNever,
+			kueue.BorrowWithinCohortPolicyLowerPriority)}
 		if r.IntN(2) == 0 {
 			w.policy.BorrowWithinCohort.MaxPriorityThreshold = new(int32(r.IntN(3)))
 		}
@@ -298,7 +301,8 @@ func newTwin(w *small) *twin {
 		uses := slices.ContainsFunc(t.short, func(fr int) bool { return one.usage[fr] > 0 })
 		lower := one.priority < w.preemptor.priority
 		may := one.evicted || lower && policy == kueue.PreemptionPolicyLowerPriority || policy == kueue.PreemptionPolicyAny ||
-			policy == kueue.PreemptionPolicyLowerOrNewerEqualPriority && (lower || one.priority == w.preemptor.priority && one.queued > w.preemptor.queued)
+			policy == kueue.PreemptionPolicyLowerOrNewerEqualPriority &&
+				(lower || one.priority == w.preemptor.priority && one.queued > w.preemptor.queued)
 		enabled := policy != "" && policy != kueue.PreemptionPolicyNever
 		t.candidate = append(t.candidate, enabled && uses && may && t.overAll(u, one.queue, common))
 		b := w.policy.BorrowWithinCohort
@@ -392,7 +396,8 @@ func (t *twin) reason(i int, set uint) string {
 		return after[t.preemptor.queue][fr] > t.nodes[t.preemptor.queue].subtree[fr]
 	}):
 		return kueue.InCohortFairSharingReason
-	case t.fair == nil && b != nil && b.Policy == kueue.BorrowWithinCohortPolicyLowerPriority && !t.bound[i] && !t.entitled(t.usage(t.all), t.common[i]):
+	case t.fair == nil && b != nil && b.Policy == kueue.BorrowWithinCohortPolicyLowerPriority && !t.bound[i] &&
+		!t.entitled(t.usage(t.all), t.common[i]):
 		return kueue.InCohortReclaimWhileBorrowingReason
 	}
 	return kueue.InCohortReclamationReason
@@ -498,7 +503,8 @@ func TestDecideAgreesWithItsTwin(t *testing.T) {
 				outcomes[outcome]++
 			}
 			// A world that does not exercise something proves nothing about it.
-			for _, outcome := range []string{"fits", "none", kueue.InClusterQueueReason, kueue.InCohortReclamationReason, kueue.InCohortFairSharingReason, kueue.InCohortReclaimWhileBorrowingReason} {
+			for _, outcome := range []string{"fits", "none", kueue.InClusterQueueReason, kueue.InCohortReclamationReason,
+				kueue.InCohortFairSharingReason, kueue.InCohortReclaimWhileBorrowingReason} {
 				if outcomes[outcome] < 200 {
 					t.Errorf("only %d worlds end in %s: %v", outcomes[outcome], outcome, outcomes)
 				}

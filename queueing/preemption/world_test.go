@@ -118,7 +118,8 @@ func newWorld(t *testing.T, tree, running string) *world {
 func (w *world) question(t *testing.T, preemptor string, policy kueue.ClusterQueuePreemption) Question {
 	t.Helper()
 	words := strings.Fields(preemptor)
-	q := Question{Queue: w.nodes[words[0]], Policy: policy, Needs: quota.Amounts{}, Running: func(n *quota.Node) []*Workload { return w.running[n] }}
+	q := Question{Queue: w.nodes[words[0]], Policy: policy, Needs: quota.Amounts{},
+		Running: func(n *quota.Node) []*Workload { return w.running[n] }}
 	for _, word := range words[1:] {
 		key, value, _ := strings.Cut(word, "=")
 		switch key {

@@ -240,10 +240,12 @@ func randomTwin(r *rand.Rand, n int) (all, queues []*twin) {
 		return new(pick(r, int64(r.IntN(6)), int64(r.IntN(6)), endless))
 	}
 	for i := range 1 + r.IntN(n) {
-		w := &twin{name: fmt.Sprint("n", i), weight: pick[int64](r, 0, 500, 1000, 1000, 2000, 3000), quotas: map[FlavorResource]Quota{}, used: Amounts{}}
+		w := &twin{name: fmt.Sprint("n", i), weight: pick[int64](r, 0, 500, 1000, 1000, 2000, 3000),
+			quotas: map[FlavorResource]Quota{}, used: Amounts{}}
 		for _, fr := range testFRs[:1+r.IntN(3)] {
 			if r.IntN(4) > 0 {
-				w.quotas[fr] = Quota{Nominal: pick(r, int64(r.IntN(8)), int64(r.IntN(8)), int64(r.IntN(8)), endless), Borrowing: limit(), Lending: limit()}
+				w.quotas[fr] = Quota{Nominal: pick(r, int64(r.IntN(8)), int64(r.IntN(8)), int64(r.IntN(8)), endless),
+					Borrowing: limit(), Lending: limit()}
 			}
 		}
 		if i > 0 {

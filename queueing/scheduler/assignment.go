@@ -78,7 +78,8 @@ func (a *assigner) split() bool {
 				}
 				if need[name] == quota.Endless {
 					a.refuse(i, "", kueue.WorkloadQuotaReservedReasonExceedsMaxQuota,
-						"insufficient quota for %s: %s exceeds the largest amount that can be counted; request less", name, nodegroups.Quantity(name, quota.Endless))
+						"insufficient quota for %s: %s exceeds the largest amount that can be counted; request less", name,
+						nodegroups.Quantity(name, quota.Endless))
 					return false
 				}
 				delete(rest, name)

@@ -87,8 +87,8 @@ func (a *assigner) option(i int, name kueue.ResourceFlavorReference) (out option
 		fr, want, show := wanted(resourceName)
 		if most := node.Potential(fr); want > most {
 			a.refuse(s.podSet, name, kueue.WorkloadQuotaReservedReasonExceedsMaxQuota,
-				"insufficient quota for %s in flavor %s, previously considered podsets requests (%s) + current podset request (%s) > maximum capacity (%s)%s: "+
-					"request less, or ask an administrator to raise the quota",
+				"insufficient quota for %s in flavor %s, previously considered podsets requests (%s) + current podset request (%s) > maximum capacity "+
+					"(%s)%s: request less, or ask an administrator to raise the quota",
 				resourceName, name, show(a.assumed[fr]), show(s.need[resourceName]), show(most), borrowed(node, fr))
 			return out, false
 		}
@@ -102,7 +102,8 @@ func (a *assigner) option(i int, name kueue.ResourceFlavorReference) (out option
 		}
 		by, ok, why := a.couldPreempt(fr, want)
 		if !ok {
-			message := fmt.Sprintf("insufficient unused quota for %s in flavor %s, %s more needed: %s of %s are free%s; this changes when a running job ends or the quota is raised",
+			message := fmt.Sprintf("insufficient unused quota for %s in flavor %s, %s more needed: %s of %s are free%s; this changes when a "+
+				"running job ends or the quota is raised",
 				resourceName, name, show(want-free), show(free), show(node.Potential(fr)), borrowed(node, fr))
 			if why != "" {
 				message += "; " + why

@@ -32,8 +32,8 @@ func (s *Cycle) gate(w *cache.Workload) (*lifecycle.Verdict, *cache.ClusterQueue
 	name, lq := w.Object.Spec.QueueName, s.cache.LocalQueueOf(w)
 	if lq == nil {
 		return wait(kueue.WorkloadQuotaReservedReasonMisconfigured,
-			"LocalQueue %s doesn't exist: create it in namespace %s, or change the job's label kueue.x-k8s.io/queue-name; the job starts once there is one",
-			name, w.Object.Namespace)
+			"LocalQueue %s doesn't exist: create it in namespace %s, or change the job's label kueue.x-k8s.io/queue-name; the job starts once "+
+				"there is one", name, w.Object.Namespace)
 	}
 	q := s.cache.Queues[lq.Spec.ClusterQueue]
 	if q == nil {
@@ -55,7 +55,8 @@ func (s *Cycle) gate(w *cache.Workload) (*lifecycle.Verdict, *cache.ClusterQueue
 	}
 	if workload.AsksAdoption(w.Object) {
 		return wait(kueue.WorkloadQuotaReservedReasonPendingEvaluation,
-			"The annotation %s marks the job as running before Muster was installed, but it was not; remove it to queue the workload", workload.AdoptedAnnotation)
+			"The annotation %s marks the job as running before Muster was installed, but it was not; remove it to queue the workload",
+			workload.AdoptedAnnotation)
 	}
 	if by := w.Object.Annotations[workload.GatedByAnnotation]; by != "" {
 		return wait(kueue.WorkloadAdmissionGated, "Admission is gated by: %s", by)
@@ -82,8 +83,8 @@ func (s *Cycle) refused(w *cache.Workload, q *cache.ClusterQueue) string {
 		return fmt.Sprintf("the namespaceSelector of ClusterQueue %s is invalid: %v", q.Object.Name, err)
 	}
 	if !selector.Matches(s.cache.Namespaces.LabelsOf(w.Object.Namespace)) {
-		return fmt.Sprintf("ClusterQueue %s does not admit workloads of namespace %s: its namespaceSelector does not match the namespace's labels",
-			q.Object.Name, w.Object.Namespace)
+		return fmt.Sprintf("ClusterQueue %s does not admit workloads of namespace %s: its namespaceSelector does not match the namespace's "+
+			"labels", q.Object.Name, w.Object.Namespace)
 	}
 	if w.Object.Annotations[workload.DelegatedAnnotation] == "true" && !s.cache.Delegates(q.Object) {
 		return fmt.Sprintf("the job's managedBy is %q, so that another cluster is to run it, and ClusterQueue %s has no AdmissionCheck of that "+
@@ -91,7 +92,8 @@ func (s *Cycle) refused(w *cache.Workload, q *cache.ClusterQueue) string {
 	}
 	const unsupported = "Muster does not support yet: "
 	if rules := cache.CheckRules(q.Object); len(rules) > 0 && workload.ReplacedKey(w.Object).Name != "" {
-		return fmt.Sprintf("%sjobs that grow in a queue with admission checks, as ClusterQueue %s has with %s", unsupported, q.Object.Name, rules[0].Name)
+		return fmt.Sprintf("%sjobs that grow in a queue with admission checks, as ClusterQueue %s has with %s", unsupported,
+			q.Object.Name, rules[0].Name)
 	}
 	if why := s.checks.RefusedParameters(q, w); why != "" {
 		return why

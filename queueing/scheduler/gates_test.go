@@ -39,7 +39,8 @@ func TestPreemptionGates(t *testing.T) {
 				return
 			}
 			status := workload.Waiting(object, nil, h.reason, h.message, time.Now())
-			if blocked := apimeta.FindStatusCondition(status.Conditions, kueue.WorkloadBlockedOnPreemptionGates); blocked == nil || blocked.Reason != kueue.PreemptionGated {
+			if blocked := apimeta.FindStatusCondition(status.Conditions, kueue.WorkloadBlockedOnPreemptionGates); blocked == nil ||
+				blocked.Reason != kueue.PreemptionGated {
 				t.Errorf("the condition for those that open gates is missing: %+v", status.Conditions)
 			}
 		})

@@ -63,7 +63,8 @@ func (d *drainer) reserveForHead(q *cache.ClusterQueue, l *line) {
 	// What was found out about others is not true any more if there is more or less to
 	// borrow.
 	before := len(t.HeadReservations)
-	if t.HeadReservations = slices.DeleteFunc(t.HeadReservations, func(k cache.HeadReservation) bool { return k.Queue == q }); len(t.HeadReservations) < before {
+	if t.HeadReservations = slices.DeleteFunc(t.HeadReservations,
+		func(k cache.HeadReservation) bool { return k.Queue == q }); len(t.HeadReservations) < before {
 		d.version++
 	}
 	head, ok := q.Pending.Min()

@@ -44,14 +44,17 @@ func TestWhatAResourceQuotaCounts(t *testing.T) {
 }
 
 func TestScopesOfAResourceQuota(t *testing.T) {
-	burstable := corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}}}}
-	gpuOnly := corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}}}}}
+	burstable := corev1.PodSpec{Containers: []corev1.Container{
+		{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}}}}
+	gpuOnly := corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{
+		Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}}}}}
 	deadline := corev1.PodSpec{ActiveDeadlineSeconds: new(int64(60))}
 	high := corev1.PodSpec{PriorityClassName: "high"}
 	class := func(op corev1.ScopeSelectorOperator, values ...string) *corev1.ResourceQuota {
-		return &corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{ScopeSelector: &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
-			{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: op, Values: values},
-		}}}}
+		return &corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{
+			ScopeSelector: &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
+				{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: op, Values: values},
+			}}}}
 	}
 	scoped := func(scopes ...corev1.ResourceQuotaScope) *corev1.ResourceQuota {
 		return &corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{Scopes: scopes}}

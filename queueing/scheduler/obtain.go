@@ -118,8 +118,8 @@ func needsLaunch(victims []victim, plan *planner.Verdict) string {
 	for _, l := range plan.Shares {
 		machines = append(machines, fmt.Sprintf("a share of %d of NodeGroup %s", l.Count, l.Group))
 	}
-	return fmt.Sprintf("its quota would come from preempting %s, but it also needs a launch (%s), and workloads are preempted only for existing machines; "+
-		"it starts when existing machines have room, or when quota is released",
+	return fmt.Sprintf("its quota would come from preempting %s, but it also needs a launch (%s), and workloads are preempted only for "+
+		"existing machines; it starts when existing machines have room, or when quota is released",
 		strings.Join(namesOf(victims), ", "), strings.Join(machines, ", "))
 }
 

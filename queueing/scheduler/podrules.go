@@ -61,7 +61,8 @@ func (s *Cycle) refusedPods(w *cache.Workload) string {
 	case len(invalid) > 0:
 		return fmt.Sprintf("%s: %v; correct the requests or the limits", invalidResources, invalid.ToAggregate())
 	case len(outside) > 0:
-		return fmt.Sprintf("%s: %v; stay within the LimitRanges of namespace %s, or ask an administrator to change them", unsatisfiedRanges, outside.ToAggregate(), w.Object.Namespace)
+		return fmt.Sprintf("%s: %v; stay within the LimitRanges of namespace %s, or ask an administrator to change them", unsatisfiedRanges,
+			outside.ToAggregate(), w.Object.Namespace)
 	}
 	return ""
 }

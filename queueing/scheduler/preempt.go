@@ -103,7 +103,8 @@ func (s *Cycle) preempted(v victim, by *cache.Workload) *lifecycle.Verdict {
 		ObservedGeneration: v.Object.Generation, LastTransitionTime: metav1.NewTime(s.now),
 	})
 	out.PreemptedFor, out.PreemptedBy = kueue.ClusterQueueReference(by.Queue.Object.Name), by.Object.UID
-	out.Preemption = fmt.Sprintf("Preempted workload %s/%s (UID: %s) in ClusterQueue %s; preemptor effective priority: %d; preemptee effective priority: %d; due to %s",
+	out.Preemption = fmt.Sprintf("Preempted workload %s/%s (UID: %s) in ClusterQueue %s; preemptor effective priority: %d; preemptee "+
+		"effective priority: %d; due to %s",
 		v.Object.Namespace, v.Object.Name, v.Object.UID, v.Queue.Object.Name, by.Priority, v.Priority, humanReason[v.reason])
 	v.Busy = true
 	return out

@@ -69,7 +69,8 @@ func (a *assigner) roomOn(flavor kueue.ResourceFlavorReference) *Room {
 		return nil
 	}
 	ps := &a.w.Object.Spec.PodSets[lack.PodSet]
-	l := &lender{s: a.s, Trial: cache.Trial{Cache: a.s.cache, Placing: placing}, tree: forest.Tree(flavor), podSet: lack.PodSet, best: lack.Best.Values}
+	l := &lender{s: a.s, Trial: cache.Trial{Cache: a.s.cache, Placing: placing}, tree: forest.Tree(flavor), podSet: lack.PodSet,
+		best: lack.Best.Values}
 	out := &Room{PodSet: ps.Name, Pods: lack.Count, Domain: lack.Best}
 	if r := ps.TopologyRequest; r != nil && r.Required != nil {
 		l.depth = slices.Index(cache.Levels(a.s.cache.TopologyOf(flavor)), *r.Required) + 1

@@ -38,8 +38,8 @@ func (a *assigner) mismatchedTopology(i int, name kueue.ResourceFlavorReference)
 	for j := range i {
 		other := a.Chosen[j].Flavor
 		if a.slots[j].podSet == podSet && other != name && (has || a.s.cache.Flavors[other].Spec.TopologyName != nil) {
-			return fmt.Sprintf("flavors %s and %s would serve one podSet, which may have only one where one of them has a topology: put their resources "+
-				"into one resource group of ClusterQueue %s, or request only those of one", other, name, a.queue.Object.Name)
+			return fmt.Sprintf("flavors %s and %s would serve one podSet, which may have only one where one of them has a topology: put their "+
+				"resources into one resource group of ClusterQueue %s, or request only those of one", other, name, a.queue.Object.Name)
 		}
 	}
 	return ""
@@ -53,8 +53,8 @@ func refusedPlaces(w *kueue.Workload) string {
 		ps := &w.Spec.PodSets[i]
 		// Kueue admits these, and the pods in no slice stay gated for ever.
 		if size := placement.SliceSize(ps.TopologyRequest); size > 0 && ps.Count%size != 0 {
-			return fmt.Sprintf("podSet %s has %d pods, and slices of %d (annotation %s) leave %d of them without a place: make the number of pods a "+
-				"multiple of the size of a slice", ps.Name, ps.Count, size, kueue.PodSetSliceSizeAnnotation, ps.Count%size)
+			return fmt.Sprintf("podSet %s has %d pods, and slices of %d (annotation %s) leave %d of them without a place: make the number of pods "+
+				"a multiple of the size of a slice", ps.Name, ps.Count, size, kueue.PodSetSliceSizeAnnotation, ps.Count%size)
 		}
 		if ps.TopologyRequest == nil || ps.TopologyRequest.PodSetGroupName == nil {
 			continue
@@ -64,11 +64,11 @@ func refusedPlaces(w *kueue.Workload) string {
 		groups[name] = group
 		switch {
 		case len(group) > 2:
-			return fmt.Sprintf("podSets %s, %s and %s have the podSetGroupName %q (annotation %s), and a group is two podSets, one of them of a single "+
-				"pod: give it to two", group[0].Name, group[1].Name, ps.Name, name, kueue.PodSetGroupName)
+			return fmt.Sprintf("podSets %s, %s and %s have the podSetGroupName %q (annotation %s), and a group is two podSets, one of them of a "+
+				"single pod: give it to two", group[0].Name, group[1].Name, ps.Name, name, kueue.PodSetGroupName)
 		case len(group) == 2 && group[0].Count != 1 && ps.Count != 1:
-			return fmt.Sprintf("podSets %s of %d and %s of %d pods have the podSetGroupName %q (annotation %s), and one of a group must be of a single "+
-				"pod, the leader: make it one", group[0].Name, group[0].Count, ps.Name, ps.Count, name, kueue.PodSetGroupName)
+			return fmt.Sprintf("podSets %s of %d and %s of %d pods have the podSetGroupName %q (annotation %s), and one of a group must be of a "+
+				"single pod, the leader: make it one", group[0].Name, group[0].Count, ps.Name, ps.Count, name, kueue.PodSetGroupName)
 		}
 	}
 	return ""
@@ -106,7 +106,8 @@ func (a *assigner) place(p *Proposal) bool {
 		reason = "there is no room in one place once the Workloads have left that may be preempted"
 	}
 	if best := lack.Best; best.Count > 0 {
-		reason += fmt.Sprintf("; the most room is in %s, for %d pods: this changes when a job there ends, or nodes come", strings.Join(best.Values, "/"), best.Count)
+		reason += fmt.Sprintf("; the most room is in %s, for %d pods: this changes when a job there ends, or nodes come",
+			strings.Join(best.Values, "/"), best.Count)
 	}
 	a.note(reason, kueue.WorkloadQuotaReservedReasonTopologyPlacementFailed)
 	return false

@@ -34,7 +34,8 @@ func TestSample(t *testing.T) {
 			hourly, Amounts{"cpu": 8000}, Amounts{"cpu": 8000}, start, 7 * time.Minute, Record{Amounts{"cpu": 8000}, start.Add(7 * time.Minute)},
 		},
 		"each resource decays by itself": {
-			hourly, Amounts{"cpu": 8000, "gpu": 2000}, Amounts{"gpu": 4000}, start, time.Hour, Record{Amounts{"cpu": 4000, "gpu": 3000}, start.Add(time.Hour)},
+			hourly, Amounts{"cpu": 8000, "gpu": 2000}, Amounts{"gpu": 4000}, start, time.Hour,
+			Record{Amounts{"cpu": 4000, "gpu": 3000}, start.Add(time.Hour)},
 		},
 		"what has decayed to nothing is forgotten": {
 			hourly, Amounts{"cpu": 8000}, nil, start, 100 * time.Hour, Record{Amounts{}, start.Add(100 * time.Hour)},

@@ -55,6 +55,7 @@ func FindAssignment(w *kueue.Workload, podSet kueue.PodSetReference) *kueue.PodS
 // AwaitsTopology reports whether pods of an admission are to be placed once their machines are there.
 func AwaitsTopology(a *kueue.Admission) bool {
 	return slices.ContainsFunc(a.PodSetAssignments, func(a kueue.PodSetAssignment) bool {
-		return a.DelayedTopologyRequest != nil && *a.DelayedTopologyRequest == kueue.DelayedTopologyRequestStatePending && a.TopologyAssignment == nil
+		return a.DelayedTopologyRequest != nil && *a.DelayedTopologyRequest == kueue.DelayedTopologyRequestStatePending &&
+			a.TopologyAssignment == nil
 	})
 }

@@ -141,8 +141,8 @@ func (c *Controller) judge(ctx context.Context, w *kueue.Workload) error {
 	if !s.Over(after, now) {
 		return nil
 	}
-	why := fmt.Sprintf("its manager, origin %s, has not been heard of for %s (annotation %s), and may start it in another cluster", by.origin, after,
-		dispatch.FenceAnnotation)
+	why := fmt.Sprintf("its manager, origin %s, has not been heard of for %s (annotation %s), and may start it in another cluster", by.origin,
+		after, dispatch.FenceAnnotation)
 	e := workload.Edit(w, now)
 	e.Set(kueue.WorkloadDeactivationTarget, metav1.ConditionTrue, ManagerLost, why)
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

@@ -42,7 +42,8 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 			t.Fatal(err)
 		}
 	}
-	w.kube = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&kueue.Workload{}).WithInterceptorFuncs(interceptor.Funcs{
+	w.kube = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(
+		&kueue.Workload{}).WithInterceptorFuncs(interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			if _, ok := o.(*coordinationv1.Lease); ok && w.mute {
 				return errors.New("it may not")
@@ -125,8 +126,8 @@ func copyOf(name, manager, fence string, changes ...func(*kueue.Workload)) *kueu
 
 // TestCopiesOfALostManagerAreStopped, and no others.
 func TestCopiesOfALostManagerAreStopped(t *testing.T) {
-	w := newWorld(t, lease(), copyOf("fast", "m1", "1m"), copyOf("slow", "m1", "10m"), copyOf("never", "m1", ""), copyOf("nonsense", "m1", "soon"),
-		copyOf("finished", "m1", "1m", func(w *kueue.Workload) {
+	w := newWorld(t, lease(), copyOf("fast", "m1", "1m"), copyOf("slow", "m1", "10m"), copyOf("never", "m1", ""),
+		copyOf("nonsense", "m1", "soon"), copyOf("finished", "m1", "1m", func(w *kueue.Workload) {
 			w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue, Reason: "Succeeded"}}
 		}),
 		copyOf("of-a-user", "m1", "1m", func(w *kueue.Workload) { w.Labels = nil }),

@@ -87,9 +87,10 @@ func TestWhatAWorkloadInAWorkerIs(t *testing.T) {
 func TestWhatOfACopyWasChanged(t *testing.T) {
 	w := ours("job-train")
 	w.Spec.QueueName = "gpus"
-	w.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 2, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{
-		{Name: "main", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("2")}}},
-	}}}}}
+	w.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 2,
+		Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{
+			{Name: "main", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("2")}}},
+		}}}}}
 	for want, change := range map[string]func(*kueue.Workload){
 		"": func(w *kueue.Workload) {
 			w.Spec.Active, w.Spec.Priority = new(false), new(int32(3))
@@ -105,7 +106,8 @@ func TestWhatOfACopyWasChanged(t *testing.T) {
 			w.Spec.PodSets[0].Template.Spec.NodeSelector = map[string]string{"a": "b"}
 		},
 		"The prebuilt workload is out of sync": func(w *kueue.Workload) {
-			w.Status.Conditions = []metav1.Condition{{Type: "Finished", Status: "True", Reason: "OutOfSync", Message: "The prebuilt workload is out of sync"}}
+			w.Status.Conditions = []metav1.Condition{{Type: "Finished", Status: "True", Reason: "OutOfSync",
+				Message: "The prebuilt workload is out of sync"}}
 		},
 	} {
 		theirs := me.copyFor(w, "")
@@ -148,7 +150,8 @@ func TestAJobInAWorkerRunsByTheCopy(t *testing.T) {
 		if err := scheme.Scheme.Convert(got, typed, nil); err != nil {
 			t.Fatal(err)
 		}
-		if typed.Spec.ManagedBy != nil || !*typed.Spec.Suspend || *typed.Spec.Parallelism != 2 || typed.Labels["kueue.x-k8s.io/queue-name"] != "gpus" {
+		if typed.Spec.ManagedBy != nil || !*typed.Spec.Suspend || *typed.Spec.Parallelism != 2 ||
+			typed.Labels["kueue.x-k8s.io/queue-name"] != "gpus" {
 			t.Errorf("it is %+v", typed.Spec)
 		}
 	}

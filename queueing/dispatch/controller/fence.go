@@ -38,8 +38,8 @@ type fence struct {
 	after time.Duration
 }
 
-var errUnanswered = errors.New("no Muster there asks for the manager by it yet: it has to run with the same --namespace as here, and the fence " +
-	"holds only jobs that are given to the cluster from then on")
+var errUnanswered = errors.New("no Muster there asks for the manager by it yet: it has to run with the same --namespace as here, and the " +
+	"fence holds only jobs that are given to the cluster from then on")
 
 // renew shows the worker that the manager is there, if its MultiKueueCluster asks for a fence. It says why there is none; asked is false
 // if it asks for none.
@@ -75,8 +75,8 @@ func (s *workers) answer(ctx context.Context, w *worker) error {
 		return fmt.Errorf("reading the Lease %s in it: %w", client.ObjectKeyFromObject(lease), err)
 	}
 	if holder := lease.Spec.HolderIdentity; holder == nil || *holder != s.self.id {
-		return fmt.Errorf("the Lease %s in it is that of another manager with --origin %s: give one of them another --origin, or delete the Lease if "+
-			"that manager is gone", client.ObjectKeyFromObject(lease), s.self.origin)
+		return fmt.Errorf("the Lease %s in it is that of another manager with --origin %s: give one of them another --origin, or delete the "+
+			"Lease if that manager is gone", client.ObjectKeyFromObject(lease), s.self.origin)
 	}
 	question := lease.Annotations[dispatch.QuestionAnnotation]
 	w.mu.Lock()
@@ -104,7 +104,8 @@ func fenced(c *kueue.MultiKueueCluster, asked bool, why error) bool {
 		return apimeta.RemoveStatusCondition(&c.Status.Conditions, conditionFenced)
 	}
 	condition := metav1.Condition{Type: conditionFenced, Status: metav1.ConditionTrue, Reason: reasonFenced, ObservedGeneration: c.Generation,
-		Message: "Jobs that are given to the cluster are stopped there once it has not heard of this manager for " + c.Annotations[dispatch.FenceAnnotation]}
+		Message: "Jobs that are given to the cluster are stopped there once it has not heard of this manager for " +
+			c.Annotations[dispatch.FenceAnnotation]}
 	if why != nil {
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, reasonLease, text.Clip(why.Error(), text.NoteLimit)
 		if _, err := dispatch.ParseFence(c.Annotations[dispatch.FenceAnnotation]); err != nil {

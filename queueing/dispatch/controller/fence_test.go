@@ -108,7 +108,8 @@ func TestAClusterIsStoppedByItsFence(t *testing.T) {
 		return kueue.PodSet{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{TerminationGracePeriodSeconds: grace}}}
 	}
 	job.Spec.PodSets = []kueue.PodSet{pods(nil), pods(new(int64(120))), pods(new(int64(5)))}
-	record := &dispatch.Record{In: []string{"west"}, Fence: &dispatch.Fence{Cluster: "west", After: metav1.Duration{Duration: 10 * time.Minute}}}
+	record := &dispatch.Record{In: []string{"west"}, Fence: &dispatch.Fence{Cluster: "west",
+		After: metav1.Duration{Duration: 10 * time.Minute}}}
 	long := 15*time.Minute + 12*time.Second // the fence, 2 % of it, 3 min, and 2 min for the pods
 	clock.Step(long - time.Second)
 	if s.stopped("west", job, record) {
@@ -128,7 +129,8 @@ func TestAClusterIsStoppedByItsFence(t *testing.T) {
 
 // TestACopyHasTheFenceOnRecord, and is read with it.
 func TestACopyHasTheFenceOnRecord(t *testing.T) {
-	record := dispatch.Record{In: []string{"west"}, Fence: &dispatch.Fence{Cluster: "west", After: metav1.Duration{Duration: 10 * time.Minute}}}
+	record := dispatch.Record{In: []string{"west"}, Fence: &dispatch.Fence{Cluster: "west",
+		After: metav1.Duration{Duration: 10 * time.Minute}}}
 	again, err := dispatch.DecodeRecord(record.Encode())
 	if err != nil {
 		t.Fatal(err)

@@ -28,7 +28,8 @@ func TestANominationIsKueuesOwn(t *testing.T) {
 	w.SetManagedFields([]metav1.ManagedFieldsEntry{
 		{Manager: "kueue", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{}}`)},
 		{Manager: admissionOwner, Operation: metav1.ManagedFieldsOperationApply, Subresource: "status", FieldsV1: metav1.NewFieldsV1(
-			`{"f:status":{"f:admission":{"f:clusterQueue":{}},"f:conditions":{"k:{\"type\":\"QuotaReserved\"}":{".":{},"f:status":{}}},"f:nominatedClusterNames":{}}}`)},
+			`{"f:status":{"f:admission":{"f:clusterQueue":{}},"f:conditions":{"k:{\"type\":\"QuotaReserved\"}":` +
+				`{".":{},"f:status":{}}},"f:nominatedClusterNames":{}}}`)},
 	})
 	for _, clusters := range [][]string{{"b"}, nil} {
 		got, err := nomination(w, clusters)

@@ -203,7 +203,8 @@ func (g *gated) stories() []story {
 		{"they are deleted while they are held", []step{waiting, gone}},
 	}
 	if !g.returns {
-		return append(out, story{"they are evicted, and gone for good", []step{waiting, run, {"they are evicted", func(w *world) { w.evict("") }, isGone}}})
+		return append(out, story{"they are evicted, and gone for good",
+			[]step{waiting, run, {"they are evicted", func(w *world) { w.evict("") }, isGone}}})
 	}
 	return append(out,
 		story{"they are evicted amid their pods", append([]step{

@@ -266,7 +266,8 @@ const container = `{spec: {containers: [{name: c, image: i, resources: {requests
 func conditions(_ *world, p phase) map[string]any {
 	all := []any{}
 	for _, c := range []phase{suspended, runs, succeeded, failed} {
-		all = append(all, map[string]any{"type": string(c), "status": map[bool]string{true: "True", false: "False"}[c == p], "message": "it is " + string(p)})
+		all = append(all, map[string]any{"type": string(c), "status": map[bool]string{true: "True", false: "False"}[c == p],
+			"message": "it is " + string(p)})
 	}
 	return map[string]any{"conditions": all}
 }
@@ -396,7 +397,8 @@ func rayRoles(submitter bool, path ...string) func(*world, map[string]any) []rol
 	}
 }
 
-const rayCluster = `headGroupSpec: {template: ` + container + `}, workerGroupSpecs: [{groupName: small, replicas: 2, template: ` + container + `}]`
+const rayCluster = `headGroupSpec: {template: ` + container +
+	`}, workerGroupSpecs: [{groupName: small, replicas: 2, template: ` + container + `}]`
 
 // jobSets plays the JobSet controller for a JobSet: child Jobs exist while it is suspended,
 // and a resume adds to their templates and takes nothing off.
@@ -433,7 +435,8 @@ var jobKind = schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"
 func jobSetRoles(w *world, _ map[string]any) (out []role) {
 	for _, child := range w.of(jobKind) {
 		if count := get[int64](child.Object, "spec", "parallelism"); !get[bool](child.Object, "spec", "suspend") {
-			out = append(out, role{child.GetLabels()["jobset.sigs.k8s.io/replicatedjob-name"], int(count), get[map[string]any](child.Object, "spec", "template")})
+			out = append(out, role{child.GetLabels()["jobset.sigs.k8s.io/replicatedjob-name"], int(count),
+				get[map[string]any](child.Object, "spec", "template")})
 		}
 	}
 	return out
@@ -444,7 +447,8 @@ const replicatedJobs = `replicatedJobs: [{name: launcher, template: {spec: {temp
 
 // trainer plays Trainer: it makes a JobSet of the runtime and the patches of a TrainJob.
 func trainer(w *world, job *unstructured.Unstructured) bool {
-	want := read(`{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {namespace: default, name: job}, spec: {suspend: true, ` + replicatedJobs + `}}`)
+	want := read(`{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {namespace: default, name: job}, spec: {suspend: true, ` +
+		replicatedJobs + `}}`)
 	want.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(job, job.GroupVersionKind())})
 	set(want.Object, get[bool](job.Object, "spec", "suspend"), "spec", "suspend")
 	for _, p := range get[[]any](job.Object, "spec", "runtimePatches") {
@@ -469,7 +473,8 @@ func trainer(w *world, job *unstructured.Unstructured) bool {
 
 // trainRun plays the operator of a kind that a configuration names.
 var trainRun = &operator{
-	writes: usual, kind: "TrainRun", suspend: []string{"spec", "state"}, pending: "Pending", many: 3, labels: map[string]string{"acme.io/run": "job"},
+	writes: usual, kind: "TrainRun", suspend: []string{"spec", "state"}, pending: "Pending", many: 3,
+	labels: map[string]string{"acme.io/run": "job"},
 	object: `{apiVersion: acme.io/v1, kind: TrainRun, spec: {state: Pending, roles: {chief: {replicas: 1, template: ` + container + `},
 		worker: {replicas: 1, hosts: 2, template: ` + container + `}}}}`,
 	says: field("phase", map[phase]string{runs: "Running", succeeded: "Done", failed: "Broken"}),
@@ -506,7 +511,8 @@ func operators() []*operator {
 	const masterAndWorkers = `Master: {template: TEMPLATE}, Worker: {replicas: 2, template: TEMPLATE}`
 	trainJob := &operator{
 		writes: [2]int{4, 10}, // its pods are known later, and it has two child Jobs
-		kind:   "TrainJob", suspend: []string{"spec", "suspend"}, says: renamed(succeeded, "Complete"), many: 3, labels: ofJobSet, prepare: trainer, roles: jobSetRoles,
+		kind:   "TrainJob", suspend: []string{"spec", "suspend"}, says: renamed(succeeded, "Complete"), many: 3, labels: ofJobSet,
+		prepare: trainer, roles: jobSetRoles,
 		object: `{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, spec: {suspend: true, runtimeRef: {name: r}, trainer: {numNodes: 2},
 			runtimePatches: [{manager: kueue.x-k8s.io/manager}]}}`,
 		left: func(job map[string]any) {
@@ -518,8 +524,8 @@ func operators() []*operator {
 	rayJob := &operator{
 		writes: usual,
 		kind:   "RayJob", suspend: []string{"spec", "suspend"}, many: 4, labels: ofRay("RayJob"), roles: rayRoles(true, "spec", "rayClusterSpec"),
-		object: `{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: job}, spec: {suspend: true, shutdownAfterJobFinishes: true, rayClusterSpec: {` + rayCluster + `}}}`,
-		says: func(_ *world, p phase) map[string]any {
+		object: `{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: job}, spec: {suspend: true, shutdownAfterJobFinishes: true, ` +
+			`rayClusterSpec: {` + rayCluster + `}}}`, says: func(_ *world, p phase) map[string]any {
 			return map[string]any{
 				"jobDeploymentStatus": map[phase]any{suspended: "Suspended", runs: "Running", succeeded: "Complete", failed: "Failed"}[p],
 				"jobStatus":           map[phase]any{suspended: "STOPPED", runs: "RUNNING", succeeded: "SUCCEEDED", failed: "FAILED"}[p],
@@ -528,7 +534,8 @@ func operators() []*operator {
 	}
 	appWrapper := &operator{
 		writes: [2]int{4, 8}, // its pods are known later
-		kind:   "AppWrapper", suspend: []string{"spec", "suspend"}, many: 2, labels: map[string]string{"workload.codeflare.dev/appwrapper": "job"},
+		kind:   "AppWrapper", suspend: []string{"spec", "suspend"}, many: 2,
+		labels: map[string]string{"workload.codeflare.dev/appwrapper": "job"},
 		object: `{apiVersion: workload.codeflare.dev/v1beta2, kind: AppWrapper, metadata: {name: job}, spec: {suspend: true, components: [
 			{template: {apiVersion: batch/v1, kind: Job, spec: {template: ` + container + `}}}]}}`,
 		says: field("phase", map[phase]string{suspended: "Suspended", runs: "Running", succeeded: "Succeeded", failed: "Failed"}),
@@ -557,7 +564,8 @@ func operators() []*operator {
 	}
 	spark := &operator{
 		writes: usual,
-		kind:   "SparkApplication", suspend: []string{"spec", "suspend"}, many: 3, labels: map[string]string{"sparkoperator.k8s.io/app-name": "job"},
+		kind:   "SparkApplication", suspend: []string{"spec", "suspend"}, many: 3,
+		labels: map[string]string{"sparkoperator.k8s.io/app-name": "job"},
 		object: `{apiVersion: sparkoperator.k8s.io/v1beta2, kind: SparkApplication, spec: {suspend: true, type: Scala, mode: cluster,
 			driver: {cores: 1}, executor: {instances: 2, cores: 2}}}`,
 		says: func(_ *world, p phase) map[string]any {
@@ -583,7 +591,8 @@ func operators() []*operator {
 		jobController, partialJob, trainRun,
 		{
 			writes: [2]int{3, 9}, // it has two child Jobs
-			kind:   "JobSet", suspend: []string{"spec", "suspend"}, says: renamed(succeeded, "Completed"), many: 3, labels: ofJobSet, roles: jobSetRoles,
+			kind:   "JobSet", suspend: []string{"spec", "suspend"}, says: renamed(succeeded, "Completed"), many: 3,
+			labels: ofJobSet, roles: jobSetRoles,
 			object: `{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, spec: {suspend: true, ` + replicatedJobs + `}}`,
 			prepare: func(w *world, job *unstructured.Unstructured) bool {
 				jobSets(w, "jobset", job)
@@ -600,9 +609,9 @@ func operators() []*operator {
 		rayJob,
 		{
 			writes: [2]int{2, 6}, alike: true,
-			kind: "RayCluster", suspend: []string{"spec", "suspend"}, many: 3, endless: true, labels: map[string]string{"ray.io/cluster": "job"}, roles: rayRoles(false, "spec"),
-			object: `{apiVersion: ray.io/v1, kind: RayCluster, spec: {suspend: true, ` + rayCluster + `}}`,
-			says:   field("state", map[phase]string{suspended: "suspended", runs: "ready"}),
+			kind: "RayCluster", suspend: []string{"spec", "suspend"}, many: 3, endless: true, labels: map[string]string{"ray.io/cluster": "job"},
+			roles: rayRoles(false, "spec"), object: `{apiVersion: ray.io/v1, kind: RayCluster, spec: {suspend: true, ` + rayCluster + `}}`,
+			says: field("state", map[phase]string{suspended: "suspended", runs: "ready"}),
 		},
 		{
 			writes: [2]int{2, 6},

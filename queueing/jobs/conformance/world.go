@@ -307,7 +307,8 @@ func (w *world) admit() {
 		p := &own.Spec.PodSets[i]
 		count := ptr.Deref(p.MinCount, p.Count)
 		admission.PodSetAssignments = append(admission.PodSetAssignments, kueue.PodSetAssignment{
-			Name: p.Name, Count: &count, Flavors: map[corev1.ResourceName]kueue.ResourceFlavorReference{"cpu": kueue.ResourceFlavorReference(w.pool)},
+			Name: p.Name, Count: &count,
+			Flavors: map[corev1.ResourceName]kueue.ResourceFlavorReference{"cpu": kueue.ResourceFlavorReference(w.pool)},
 		})
 		check.PodSetUpdates = append(check.PodSetUpdates, kueue.PodSetUpdate{
 			Name: p.Name, NodeSelector: map[string]string{booked + w.pool: "default"}, Annotations: map[string]string{"booking": w.pool},
@@ -455,7 +456,8 @@ func (w *world) judgePod(c change) {
 	for i := range own.Spec.PodSets {
 		asked := get[map[string]any](c.after.Object, "spec")["containers"]
 		if p := &own.Spec.PodSets[i]; asked != nil && string(p.Name) == c.after.GetLabels()[jobs.PodSetLabel] {
-			want, got := p.Template.Spec.Containers[0].Resources.Requests.Cpu(), typed(c.after).(*corev1.Pod).Spec.Containers[0].Resources.Requests.Cpu()
+			want, got := p.Template.Spec.Containers[0].Resources.Requests.Cpu(),
+				typed(c.after).(*corev1.Pod).Spec.Containers[0].Resources.Requests.Cpu()
 			if got.Cmp(*want) != 0 {
 				w.fail("pod %s asks for %s CPUs and has quota for %s", c.after.GetName(), got, want)
 			}

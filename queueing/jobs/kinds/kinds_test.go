@@ -161,7 +161,8 @@ func TestBuiltInKinds(t *testing.T) {
 			"refused: spec.dynamicAllocation.enabled is true, so that Spark adds executors for which there is no quota; set it to false, and " +
 				"spec.executor.instances to what the application needs"},
 		"TrainJob without its JobSet": {`{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, spec: {suspend: true}}`,
-			"refused: its pods are not known yet: Trainer makes a JobSet of its name; see that its controller runs, and that spec.runtimeRef names a runtime"},
+			"refused: its pods are not known yet: Trainer makes a JobSet of its name; see that its controller runs, and that spec.runtimeRef " +
+				"names a runtime"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := object(t, c.object)
@@ -332,7 +333,8 @@ func TestATrainJob(t *testing.T) {
 	const started = `{name: %s, template: {spec: {template: {metadata: {labels: {kueue.x-k8s.io/job-uid: u}, annotations: {request: first}},
 		spec: {%s tolerations: [{key: booked, operator: Exists, tolerationSeconds: 300}]}}}}}`
 	patches := func(a, b string) any {
-		return object(t, fmt.Sprintf(`{kind: X, spec: {runtimePatches: [`+entry+`, {manager: example.com/other, trainingRuntimeSpec: {a: b}}]}}`, a, b)).Object["spec"].(map[string]any)["runtimePatches"]
+		return object(t, fmt.Sprintf(`{kind: X, spec: {runtimePatches: [`+entry+`, {manager: example.com/other, trainingRuntimeSpec: {a: b}}]}}`,
+			a, b)).Object["spec"].(map[string]any)["runtimePatches"]
 	}
 	got, _ := pointer{"spec", "runtimePatches"}.get(o.Object)
 	if diff := cmp.Diff(patches(fmt.Sprintf(started, "initializer", "nodeSelector: {booked/first: pool-0},"),
@@ -505,12 +507,14 @@ failed: self.?status.?phase.orValue('') == 'Broken'
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`apiGroups: ["acme.io"]`, `resources: ["trainruns"]`, `"/spec/state", value: "Pending"`, "dyn(object).?spec.?roles == dyn(oldObject).?spec.?roles"} {
+	for _, want := range []string{`apiGroups: ["acme.io"]`, `resources: ["trainruns"]`, `"/spec/state", value: "Pending"`,
+		"dyn(object).?spec.?roles == dyn(oldObject).?spec.?roles"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the policies lack %s", want)
 		}
 	}
-	if _, wrong := CompileAll([]Stanza{s, s, {Group: "jobset.x-k8s.io", Version: "v1alpha2", Kind: "JobSet"}}, field.NewPath("jobKinds")); wrong == nil ||
+	if _, wrong := CompileAll([]Stanza{s, s, {Group: "jobset.x-k8s.io", Version: "v1alpha2", Kind: "JobSet"}},
+		field.NewPath("jobKinds")); wrong == nil ||
 		!strings.Contains(wrong.ToAggregate().Error(), "jobKinds[1].kind") || !strings.Contains(wrong.ToAggregate().Error(), "jobKinds[2].kind") {
 		t.Errorf("two stanzas for one kind, and one for a known kind: %v", wrong)
 	}

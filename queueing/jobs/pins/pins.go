@@ -83,7 +83,8 @@ func Of(w *kueue.Workload) ([]*PodSet, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading the assignment of podSet %s of Workload %s/%s: %w", a.Name, w.Namespace, w.Name, err)
 		}
-		out[i] = &PodSet{Name: a.Name, levels: a.TopologyAssignment.Levels, domains: domains, lost: lost, count: countOf(w, i), first: firstOf(w, i)}
+		out[i] = &PodSet{Name: a.Name, levels: a.TopologyAssignment.Levels, domains: domains, lost: lost,
+			count: countOf(w, i), first: firstOf(w, i)}
 		if r := w.Spec.PodSets[i].TopologyRequest; r != nil && r.PodIndexLabel != nil {
 			out[i].index = r
 		}

@@ -178,7 +178,8 @@ func TestWorkersComeAfterTheirLeader(t *testing.T) {
 			at = 1
 		}
 		w.Spec.PodSets = slices.Insert(w.Spec.PodSets, 1-at, leader.Spec.PodSets[0])
-		w.Status.Admission.PodSetAssignments = slices.Insert(w.Status.Admission.PodSetAssignments, 1-at, leader.Status.Admission.PodSetAssignments[0])
+		w.Status.Admission.PodSetAssignments = slices.Insert(w.Status.Admission.PodSetAssignments, 1-at,
+			leader.Status.Admission.PodSetAssignments[0])
 		if got, want := placed(t, w, at, "p=3 q=1 r=2"), "p:b q:a r:b"; got != want {
 			t.Errorf("%s: placed %q, want %q", order, got, want)
 		}
@@ -190,7 +191,8 @@ func TestWorkersComeAfterTheirLeader(t *testing.T) {
 
 // TestTheFirstOfTwoLeads where two podSets of one pod are a group.
 func TestTheFirstOfTwoLeads(t *testing.T) {
-	w := workloadOf(t, []string{corev1.LabelHostname}, "a:1", &kueue.PodSetTopologyRequest{PodSetGroupName: new("g"), PodIndexLabel: new(indexLabel)})
+	w := workloadOf(t, []string{corev1.LabelHostname}, "a:1", &kueue.PodSetTopologyRequest{PodSetGroupName: new("g"),
+		PodIndexLabel: new(indexLabel)})
 	worker, assigned := w.Spec.PodSets[0].DeepCopy(), w.Status.Admission.PodSetAssignments[0].DeepCopy()
 	worker.Name, assigned.Name = "worker", "worker"
 	w.Spec.PodSets = append(w.Spec.PodSets, *worker)

@@ -22,7 +22,8 @@ import (
 func TestConformance(t *testing.T) {
 	conformance.RunGated(t, conformance.Subject{
 		Indexes: map[string]client.IndexerFunc{gangIndex: indexOf},
-		New: func(cached client.Client, live client.Reader, recorder events.EventRecorder, now func() time.Time, podsReady bool) conformance.Controller {
+		New: func(cached client.Client, live client.Reader, recorder events.EventRecorder, now func() time.Time,
+			podsReady bool) conformance.Controller {
 			r := &reconciler{client: cached, live: live, recorder: recorder, metrics: metrics.New(metrics.Config{}), now: now, podsReady: podsReady}
 			return conformance.Controller{
 				Reconcile: func(ctx context.Context, k any) (reconcile.Result, error) { return r.Reconcile(ctx, k.(key)) },

@@ -176,7 +176,8 @@ func Differs(have, was *corev1.PodTemplateSpec) bool {
 
 // PutBack makes that of a template what it was.
 func PutBack(have, was *corev1.PodTemplateSpec) {
-	have.Spec.NodeSelector, have.Spec.Tolerations, have.Spec.SchedulingGates = was.Spec.NodeSelector, was.Spec.Tolerations, was.Spec.SchedulingGates
+	have.Spec.NodeSelector, have.Spec.Tolerations, have.Spec.SchedulingGates = was.Spec.NodeSelector, was.Spec.Tolerations,
+		was.Spec.SchedulingGates
 }
 
 // Restore puts back what Apply has replaced.

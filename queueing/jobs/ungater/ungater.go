@@ -43,7 +43,8 @@ func Add(mgr ctrl.Manager, m *metrics.Metrics, starts types.NamespacedName) erro
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, workloadIndex, workloadOf); err != nil {
 		return fmt.Errorf("indexing pods by their Workload: %w", err)
 	}
-	r := &reconciler{client: mgr.GetClient(), metrics: m, now: time.Now, sent: map[types.NamespacedName]map[types.UID]map[string]string{}, moved: &moved{client: mgr.GetClient(), live: mgr.GetAPIReader(), in: starts}}
+	r := &reconciler{client: mgr.GetClient(), metrics: m, now: time.Now, sent: map[types.NamespacedName]map[types.UID]map[string]string{},
+		moved: &moved{client: mgr.GetClient(), live: mgr.GetAPIReader(), in: starts}}
 	err := ctrl.NewControllerManagedBy(mgr).Named("topology-ungater").
 		Watches(&kueue.Workload{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(placedWorkloads)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(requestsOf), builder.WithPredicates(gatedPods)).

@@ -123,7 +123,8 @@ func TestAPlaceIsGivenOnce(t *testing.T) {
 	if _, err := r.Reconcile(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := fmt.Sprint(read(t, kube, "u", "v", "x", "y")), fmt.Sprint(map[string]string{"u": "b", "v": "", "x": "a", "y": "a"}); got != want {
+	if got, want := fmt.Sprint(read(t, kube, "u", "v", "x", "y")),
+		fmt.Sprint(map[string]string{"u": "b", "v": "", "x": "a", "y": "a"}); got != want {
 		t.Errorf("pods are at %v, want %v", got, want)
 	}
 }
@@ -200,7 +201,8 @@ func world(t *testing.T, w *kueue.Workload, pods []*corev1.Pod, funcs intercepto
 	}
 	told := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: starts.Namespace, Name: starts.Name}}
 	told.Data = map[string]string{"gone.1": "ns/gone", "uid.1": "ns/gang"}
-	b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(w, told).WithInterceptorFuncs(funcs).WithIndex(&corev1.Pod{}, workloadIndex, workloadOf)
+	b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(w, told).WithInterceptorFuncs(funcs).WithIndex(&corev1.Pod{},
+		workloadIndex, workloadOf)
 	for _, p := range pods {
 		b = b.WithObjects(p)
 	}
