@@ -126,7 +126,8 @@ func TestImportsPointLeft(t *testing.T) {
 var ordered = map[string][]string{
 	"provisioning": {"text", "when", "fit", "state", "spend", "nodeset", "planner", "transaction", "scaledown", "cost", "", "model", "controller"},
 	"queueing": {
-		"quota", "usage", "config", "preemption", "placement", "workload", "cache", "checks", "lifecycle", "scheduler", "status", "", "forecast", "dispatch", "controller", "jobs",
+		"quota", "usage", "config", "preemption", "placement", "workload", "cache", "checks", "lifecycle", "scheduler", "status", "", "forecast",
+		"dispatch", "controller", "jobs",
 	},
 }
 

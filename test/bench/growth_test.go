@@ -117,7 +117,8 @@ func (g *growth) machines(n int) {
 				Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
 			}}
 			node.Status.Capacity = corev1.ResourceList{
-				corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourcePods: resource.MustParse("110"),
+				corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("8Gi"),
+				corev1.ResourcePods: resource.MustParse("110"),
 			}
 			node.Status.Allocatable = node.Status.Capacity
 			return g.kube.Create(g.Context(), node)

@@ -235,7 +235,8 @@ func finish(ctx context.Context, kube client.Client, w *kueue.Workload, seen str
 
 // condition that is true from now on.
 func condition(kind, reason string) metav1.Condition {
-	return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: "By the benchmark", LastTransitionTime: metav1.Now()}
+	return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: "By the benchmark",
+		LastTransitionTime: metav1.Now()}
 }
 
 // running is how many Workloads are admitted, by namespace.

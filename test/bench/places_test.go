@@ -27,7 +27,8 @@ func BenchmarkStartInRack(b *testing.B) {
 		b.Run(tc.name, func(b *testing.B) {
 			for n := 0; b.Loop(); n++ {
 				j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
-					Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("%s-%d", tc.name, n), Labels: map[string]string{"kueue.x-k8s.io/queue-name": "racks"},
+					Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("%s-%d", tc.name, n),
+					Labels: map[string]string{"kueue.x-k8s.io/queue-name": "racks"},
 				}}
 				j.Spec.Parallelism, j.Spec.Completions, j.Spec.CompletionMode = new(int32(pods)), new(int32(pods)), &tc.mode
 				j.Spec.Template.Annotations = map[string]string{kueue.PodSetRequiredTopologyAnnotation: "rack", "kwok.muster.dev/run-for": "1h"}
@@ -76,7 +77,8 @@ func (s *site) racks(nodes int) {
 			Name: fmt.Sprintf("ip-10-0-%d-%d.compute.internal", i/250, i%250), Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
 		}}
 		n.Labels = map[string]string{"rack": "one", corev1.LabelHostname: n.Name}
-		n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("1Ti"), "pods": resource.MustParse("110")}
+		n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("1Ti"),
+			"pods": resource.MustParse("110")}
 		n.Status.Allocatable = n.Status.Capacity
 		objects[i] = n
 	}
@@ -98,7 +100,8 @@ func (s *site) racks(nodes int) {
 
 func (s *site) podsOf(job string) []corev1.Pod {
 	var list corev1.PodList
-	if err := s.kube.List(s.Context(), &list, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{batchv1.JobNameLabel: job}); err != nil {
+	if err := s.kube.List(s.Context(), &list, client.InNamespace(metav1.NamespaceDefault),
+		client.MatchingLabels{batchv1.JobNameLabel: job}); err != nil {
 		s.Fatal(err)
 	}
 	return list.Items

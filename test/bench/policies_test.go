@@ -76,7 +76,8 @@ func (a *arena) judgedWrites() []judged {
 			RestartPolicy: corev1.RestartPolicyNever,
 			Containers: []corev1.Container{{
 				Name: "main", Image: "main", Env: []corev1.EnvVar{{Name: "A", Value: "b"}},
-				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")}},
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1"),
+					"memory": resource.MustParse("1Gi")}},
 			}},
 		},
 	}
@@ -97,7 +98,8 @@ func (a *arena) judgedWrites() []judged {
 	admitted := newWorkload(small, "policies", 3)
 	a.create(admitted)
 	admitted.Status.Admission = admissionOf(admitted)
-	admitted.Status.Conditions = []metav1.Condition{condition(kueue.WorkloadQuotaReserved, "QuotaReserved"), condition(kueue.WorkloadAdmitted, "Admitted")}
+	admitted.Status.Conditions = []metav1.Condition{condition(kueue.WorkloadQuotaReserved, "QuotaReserved"),
+		condition(kueue.WorkloadAdmitted, "Admitted")}
 	if err := a.kube.Status().Update(a.Context(), admitted); err != nil {
 		a.Fatal(err)
 	}

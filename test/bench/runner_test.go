@@ -86,18 +86,19 @@ func newKueueCore(flags ...string) contender {
 
 // kueueCRDs are those of Kueue's module.
 func (a *arena) kueueCRDs() (out []*unstructured.Unstructured, err error) {
-	err = filepath.WalkDir(filepath.Join(a.kueueModule(), "config", "components", "crd", "bases"), func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+	err = filepath.WalkDir(filepath.Join(a.kueueModule(), "config", "components", "crd", "bases"),
+		func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			objects, err := deploy.Decode(text)
+			out = append(out, objects...)
 			return err
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		objects, err := deploy.Decode(text)
-		out = append(out, objects...)
-		return err
-	})
+		})
 	return out, err
 }
 
@@ -117,7 +118,8 @@ func (a *arena) runner(name string, fewer int) {
 		a.Skipf("%s does not name a program: run `make bench`, which builds it", runnerVariable)
 	}
 	dir := a.TempDir()
-	load, want, err := generatorConfig(filepath.Join(a.kueueModule(), "test", "performance", "scheduler", "configs", name, "generator.yaml"), fewer)
+	load, want, err := generatorConfig(filepath.Join(a.kueueModule(), "test", "performance", "scheduler", "configs", name,
+		"generator.yaml"), fewer)
 	if err != nil {
 		a.Fatal(err)
 	}

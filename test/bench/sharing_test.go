@@ -78,6 +78,8 @@ func empty(flying []planner.UpcomingAttempt) *planner.Snapshot {
 // fifth is a gang of ten pods that take a fifth of a machine.
 func fifth(uid types.UID) state.Gang {
 	template := &corev1.PodTemplateSpec{}
-	template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("2")}}}}
-	return state.Gang{Namespace: "team", Name: "team/" + string(uid), UID: uid, Key: string(uid), PodSets: []state.PodSet{{Name: "main", Count: 10, Template: template}}}
+	template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{"cpu": resource.MustParse("2")}}}}
+	return state.Gang{Namespace: "team", Name: "team/" + string(uid), UID: uid, Key: string(uid),
+		PodSets: []state.PodSet{{Name: "main", Count: 10, Template: template}}}
 }

@@ -117,7 +117,8 @@ func TestNoPreemptionForMachinesThatCannotBeHad(t *testing.T) {
 	tried := 0
 	evicted := s.untilEvicted(low, 20*time.Second, func() {
 		var list provreq.ProvisioningRequestList
-		if w := s.Workload(high); w != nil && w.Status.SchedulingStats != nil && s.Kube.List(t.Context(), &list, client.InNamespace(s.Name)) == nil {
+		if w := s.Workload(high); w != nil && w.Status.SchedulingStats != nil &&
+			s.Kube.List(t.Context(), &list, client.InNamespace(s.Name)) == nil {
 			for _, e := range w.Status.SchedulingStats.Evictions {
 				tried = max(tried, int(e.Count))
 			}

@@ -103,8 +103,8 @@ func free(t *testing.T) string {
 // start returns when it answers, as an autoscaler waits for it.
 func (e *external) start() {
 	e.Helper()
-	e.process = e.run(e.log, os.Getenv(testbed.SandboxVariable), cluster.ComponentCommand, cluster.Muster, "externalgrpc", "--kubeconfig="+e.kubeconfig,
-		"--address="+e.address, "--health-probe-bind-address=0", "--leader-elect-lease-duration=2s")
+	e.process = e.run(e.log, os.Getenv(testbed.SandboxVariable), cluster.ComponentCommand, cluster.Muster, "externalgrpc",
+		"--kubeconfig="+e.kubeconfig, "--address="+e.address, "--health-probe-bind-address=0", "--leader-elect-lease-duration=2s")
 	e.Eventually("an answer of muster externalgrpc", func() bool {
 		_, err := e.Refresh(e.Context(), &protos.RefreshRequest{}, grpc.WaitForReady(false))
 		return err == nil
@@ -229,7 +229,8 @@ func TestAnAutoscalerScalesItsGroups(t *testing.T) {
 	}
 	s.Eventually("one group that is the autoscaler's", func() bool {
 		groups, err := e.NodeGroups(t.Context(), &protos.NodeGroupsRequest{})
-		return err == nil && slices.ContainsFunc(groups.GetNodeGroups(), func(l *protos.NodeGroup) bool { return l.GetId() == g.Name && l.GetMaxSize() == 8 }) &&
+		return err == nil && slices.ContainsFunc(groups.GetNodeGroups(),
+			func(l *protos.NodeGroup) bool { return l.GetId() == g.Name && l.GetMaxSize() == 8 }) &&
 			!slices.ContainsFunc(groups.GetNodeGroups(), func(l *protos.NodeGroup) bool { return l.GetId() == own.Name })
 	}, func() string { return "the groups are others" })
 
@@ -337,9 +338,10 @@ func TestAStockAutoscaler(t *testing.T) {
 	if err := managers.WriteKubeconfig(kubeconfig, s.account(s.Name, account.Name)); err != nil {
 		t.Fatal(err)
 	}
-	autoscaler := e.run(log, program, "--cloud-provider=externalgrpc", "--cloud-config="+config, "--kubeconfig="+kubeconfig, "--namespace="+s.Name,
-		"--leader-elect=false", "--scan-interval=1s", "--scale-down-delay-after-add=1s", "--scale-down-unneeded-time=1h", "--address=127.0.0.1:0", "--v=2",
-		"--skip-nodes-with-system-pods=false")
+	autoscaler := e.run(log, program, "--cloud-provider=externalgrpc", "--cloud-config="+config, "--kubeconfig="+kubeconfig,
+		"--namespace="+s.Name,
+		"--leader-elect=false", "--scan-interval=1s", "--scale-down-delay-after-add=1s", "--scale-down-unneeded-time=1h",
+		"--address=127.0.0.1:0", "--v=2", "--skip-nodes-with-system-pods=false")
 	t.Cleanup(func() {
 		_ = autoscaler.Process.Kill()
 		_ = autoscaler.Wait() // it was killed
@@ -361,6 +363,7 @@ func TestAStockAutoscaler(t *testing.T) {
 		t.Errorf("%d machines were launched for 3 pods", n)
 	}
 	began = time.Now()
-	s.Within(3*time.Minute, "the end of all machines", func() bool { return len(e.machines(g)) == 0 }, func() string { return fmt.Sprint(e.Left(g.Name)) })
+	s.Within(3*time.Minute, "the end of all machines", func() bool { return len(e.machines(g)) == 0 },
+		func() string { return fmt.Sprint(e.Left(g.Name)) })
 	t.Logf("the machines were gone %s later", time.Since(began).Round(time.Second))
 }

@@ -279,7 +279,8 @@ func (r *rubbish) labels() map[string]any {
 	if r.IntN(20) == 0 {
 		return pick(r, map[string]any{"a b": "c"}, map[string]any{"": ""})
 	}
-	return pick(r, map[string]any{}, map[string]any{"a": "b"}, map[string]any{"kubernetes.io/hostname": ""}, map[string]any{"muster.dev/node-group": r.site})
+	return pick(r, map[string]any{}, map[string]any{"a": "b"}, map[string]any{"kubernetes.io/hostname": ""},
+		map[string]any{"muster.dev/node-group": r.site})
 }
 
 func (r *rubbish) resource() string {
@@ -322,7 +323,8 @@ func (r *rubbish) podSets() []any {
 		spec := pick(r, map[string]any{"containers": []any{}}, map[string]any{"containers": []any{
 			map[string]any{"name": "a", "resources": map[string]any{"requests": map[string]any{r.resource(): r.amount()}, "limits": map[string]any{r.resource(): r.amount()}}},
 		}, "nodeSelector": r.labels(), "nodeName": pick(r, "", "nowhere"), "tolerations": []any{map[string]any{}}})
-		ps := map[string]any{"name": fmt.Sprintf("p-%d", i), "template": map[string]any{"spec": spec, "metadata": map[string]any{"labels": r.labels()}}}
+		ps := map[string]any{"name": fmt.Sprintf("p-%d", i), "template": map[string]any{"spec": spec,
+			"metadata": map[string]any{"labels": r.labels()}}}
 		sometimes(r, ps, "count", pick(r, int64(0), 1, 2147483647))
 		if r.IntN(4) == 0 {
 			ps["minCount"] = pick(r, int64(0), 1, 2147483647)
@@ -364,23 +366,29 @@ func (r *rubbish) objects(i int) (out []*unstructured.Unstructured) {
 		sometimes(r, s, "fairSharing", fairSharing)
 	}))
 	add("AdmissionCheck", spec(func(s map[string]any) {
-		s["controllerName"] = pick(r, "muster.dev/capacity", "kueue.x-k8s.io/provisioning-request", "kueue.x-k8s.io/multikueue", "example.com/nobody")
-		sometimes(r, s, "parameters", map[string]any{"apiGroup": pick(r, "muster.dev", "kueue.x-k8s.io"), "kind": pick(r, "CapacityPolicy", "ProvisioningRequestConfig", "Pod"), "name": r.name()})
+		s["controllerName"] = pick(r, "muster.dev/capacity", "kueue.x-k8s.io/provisioning-request",
+			"kueue.x-k8s.io/multikueue", "example.com/nobody")
+		sometimes(r, s, "parameters", map[string]any{"apiGroup": pick(r, "muster.dev", "kueue.x-k8s.io"),
+			"kind": pick(r, "CapacityPolicy", "ProvisioningRequestConfig", "Pod"), "name": r.name()})
 	}))
 	add("WorkloadPriorityClass", map[string]any{"value": pick(r, int64(-2147483648), 2147483647, 0)})
 	add("ProvisioningRequestConfig", spec(func(s map[string]any) {
 		s["provisioningClassName"] = pick(r, "check-capacity.autoscaling.x-k8s.io", "nobody.example.com")
-		sometimes(r, s, "retryStrategy", map[string]any{"backoffLimitCount": pick(r, int64(-1), 0, 2147483647), "backoffBaseSeconds": pick(r, int64(0), 2147483647)})
+		sometimes(r, s, "retryStrategy", map[string]any{"backoffLimitCount": pick(r, int64(-1), 0, 2147483647),
+			"backoffBaseSeconds": pick(r, int64(0), 2147483647)})
 		sometimes(r, s, "managedResources", []any{r.resource()})
 	}))
 	add("ClusterQueue", spec(func(s map[string]any) {
 		sometimes(r, s, "cohortName", r.name())
-		sometimes(r, s, "namespaceSelector", pick(r, map[string]any{}, map[string]any{"matchExpressions": []any{map[string]any{"key": "a", "operator": pick(r, "In", "Exists", "Near")}}}))
+		sometimes(r, s, "namespaceSelector", pick(r, map[string]any{},
+			map[string]any{"matchExpressions": []any{map[string]any{"key": "a", "operator": pick(r, "In", "Exists", "Near")}}}))
 		s["resourceGroups"] = r.resourceGroups()
-		sometimes(r, s, "preemption", map[string]any{"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": pick(r, "Any", "Never"), "borrowWithinCohort": map[string]any{"policy": "LowerPriority", "maxPriorityThreshold": int64(2147483647)}})
+		sometimes(r, s, "preemption", map[string]any{"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": pick(r, "Any", "Never"),
+			"borrowWithinCohort": map[string]any{"policy": "LowerPriority", "maxPriorityThreshold": int64(2147483647)}})
 		sometimes(r, s, "fairSharing", fairSharing)
 		sometimes(r, s, "stopPolicy", pick(r, "Hold", "HoldAndDrain", "None"))
-		sometimes(r, s, "admissionChecksStrategy", map[string]any{"admissionChecks": []any{map[string]any{"name": r.name(), "onFlavors": pick(r, []any{}, []any{r.name()})}}})
+		sometimes(r, s, "admissionChecksStrategy", map[string]any{"admissionChecks": []any{map[string]any{"name": r.name(),
+			"onFlavors": pick(r, []any{}, []any{r.name()})}}})
 	}))
 	add("LocalQueue", spec(func(s map[string]any) {
 		sometimes(r, s, "clusterQueue", r.name())
@@ -408,7 +416,8 @@ func (r *rubbish) scribble(s *site, o *unstructured.Unstructured) {
 		if kind == "Evicted" {
 			message = "written by hand" // the watch holds Muster to a word with each eviction
 		}
-		return map[string]any{"type": kind, "status": pick(r, "True", "False", "Unknown"), "reason": "Scribbled", "message": message, "lastTransitionTime": pick(r, "1970-01-01T00:00:00Z", "9999-12-31T23:59:59Z")}
+		return map[string]any{"type": kind, "status": pick(r, "True", "False", "Unknown"), "reason": "Scribbled", "message": message,
+			"lastTransitionTime": pick(r, "1970-01-01T00:00:00Z", "9999-12-31T23:59:59Z")}
 	}
 	o.Object["status"] = map[string]any{
 		"conditions":   []any{condition("Admitted"), condition("Evicted"), condition("Finished"), condition("PodsReady"), condition("Requeued"), condition("x")},

@@ -44,7 +44,8 @@ func TestAGangThatWouldPassTheBudgetWaits(t *testing.T) {
 		j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": "10m"}
 	}
 	first := s.job("first", 2, long)
-	s.Eventually("the first gang runs", func() bool { return s.Get(first) && first.Status.Active == 2 }, func() string { return fmt.Sprint(first.Status) })
+	s.Eventually("the first gang runs", func() bool { return s.Get(first) && first.Status.Active == 2 },
+		func() string { return fmt.Sprint(first.Status) })
 
 	second := s.job("second", 2, nil)
 	reason := ""
@@ -100,7 +101,8 @@ func TestQueuesOfANamespaceHaveBudgetsApart(t *testing.T) {
 	first := s.job("first", 2, func(j *batchv1.Job) {
 		j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": "10m"}
 	})
-	s.Eventually("the first gang runs", func() bool { return s.Get(first) && first.Status.Active == 2 }, func() string { return fmt.Sprint(first.Status) })
+	s.Eventually("the first gang runs", func() bool { return s.Get(first) && first.Status.Active == 2 },
+		func() string { return fmt.Sprint(first.Status) })
 
 	second := s.job("second", 2, nil)
 	reason := ""
@@ -110,14 +112,16 @@ func TestQueuesOfANamespaceHaveBudgetsApart(t *testing.T) {
 				reason = c.Message
 			}
 		}
-		return strings.Contains(reason, "CapacityPolicy "+s.Name+" has a budget for LocalQueue "+s.Name+" of its namespaces, with requests of no queue, of 250 USD in the month that ends at ")
+		return strings.Contains(reason, "CapacityPolicy "+s.Name+" has a budget for LocalQueue "+s.Name+
+			" of its namespaces, with requests of no queue, of 250 USD in the month that ends at ")
 	}, func() string { return "it says: " + reason })
 	t.Log("the second gang waits:", reason)
 	inQueue := func(r *provreq.ProvisioningRequest) {
 		r.Labels = map[string]string{"kueue.x-k8s.io/queue-name": s.Name}
 	}
 	direct := s.request("direct", 2, inQueue)
-	if c := s.condition(direct, provreq.Provisioned, metav1.ConditionFalse); !strings.Contains(c.Message, "a budget for LocalQueue "+s.Name+" of its namespaces, with requests of no queue") {
+	if c := s.condition(direct, provreq.Provisioned, metav1.ConditionFalse); !strings.Contains(c.Message,
+		"a budget for LocalQueue "+s.Name+" of its namespaces, with requests of no queue") {
 		t.Errorf("a request with the label of the queue waits: %s", c.Message)
 	}
 	s.Delete(direct)

@@ -19,7 +19,8 @@ import (
 const helmVariable = "MUSTER_HELM_BIN"
 
 // byChart has the shared cluster run on what the charts install.
-var byChart = flag.Bool("chart", false, "run the shared cluster, without clouds, on what the charts install and with their settings; needs "+helmVariable)
+var byChart = flag.Bool("chart", false,
+	"run the shared cluster, without clouds, on what the charts install and with their settings; needs "+helmVariable)
 
 // charted is a whole cluster of what the charts install, apart from the pods of Muster: those
 // would run as simulated ones.
@@ -29,8 +30,8 @@ func charted() (c cluster.Config, err error) {
 	namespace.SetName(deploy.Namespace)
 	objects, settings := []*unstructured.Unstructured{namespace}, ""
 	for chart, values := range map[string]string{"muster-crds": "kwok=true", "muster": "kwok.enabled=true,dashboard.enabled=true"} {
-		cmd := exec.Command(os.Getenv(helmVariable), "template", "muster", "../../deploy/charts/"+chart, "--namespace", deploy.Namespace, "--kube-version", "1.36",
-			"--set", values)
+		cmd := exec.Command(os.Getenv(helmVariable), "template", "muster", "../../deploy/charts/"+chart, "--namespace", deploy.Namespace,
+			"--kube-version", "1.36", "--set", values)
 		cmd.Stderr = os.Stderr
 		text, err := cmd.Output()
 		if err != nil {
@@ -47,7 +48,8 @@ func charted() (c cluster.Config, err error) {
 				}
 			}
 		}
-		objects = append(objects, slices.DeleteFunc(all, func(o *unstructured.Unstructured) bool { return o.GetLabels()["app.kubernetes.io/instance"] != "" })...)
+		objects = append(objects,
+			slices.DeleteFunc(all, func(o *unstructured.Unstructured) bool { return o.GetLabels()["app.kubernetes.io/instance"] != "" })...)
 	}
 	if settings == "" {
 		return c, fmt.Errorf("the chart has no settings")

@@ -42,9 +42,11 @@ func TestAGangIsInOneRackOrNowhere(t *testing.T) {
 			g := s.Group("", func(g *v1alpha1.NodeGroup) {
 				g.Spec.MaxNodes = 16
 				g.Spec.Topology = []v1alpha1.TopologyLevel{{NodeLabel: rack}}
-				g.Spec.Kwok.Domains = &v1alpha1.KwokDomains{NodeLabel: rack, Of: tc.racks, Placement: tc.placement, LabelDelay: metav1.Duration{Duration: time.Second}}
+				g.Spec.Kwok.Domains = &v1alpha1.KwokDomains{NodeLabel: rack, Of: tc.racks, Placement: tc.placement,
+					LabelDelay: metav1.Duration{Duration: time.Second}}
 			})
-			s.Create(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Spec: v1alpha1.CapacityPolicySpec{RequiredTopology: rack}})
+			s.Create(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.Name},
+				Spec: v1alpha1.CapacityPolicySpec{RequiredTopology: rack}})
 			r := s.request("gang", tc.count, func(r *provreq.ProvisioningRequest) {
 				r.Spec.Parameters = map[string]provreq.Parameter{transaction.ParamPolicy: provreq.Parameter(s.Name)}
 			})
@@ -97,7 +99,8 @@ func TestAGangIsInOneDomainOfACloud(t *testing.T) {
 				tc.at(g)
 				g.Spec.Topology = []v1alpha1.TopologyLevel{{NodeLabel: tc.level}}
 			})
-			s.Create(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Spec: v1alpha1.CapacityPolicySpec{RequiredTopology: tc.level}})
+			s.Create(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.Name},
+				Spec: v1alpha1.CapacityPolicySpec{RequiredTopology: tc.level}})
 			r := s.request("gang", 3, func(r *provreq.ProvisioningRequest) {
 				r.Spec.Parameters = map[string]provreq.Parameter{transaction.ParamPolicy: provreq.Parameter(s.Name)}
 			}, onto("methods"))

@@ -70,8 +70,9 @@ func TestEveryWaitingJobIsExplained(t *testing.T) {
 		spot.Spec.Kwok.Faults = append(spot.Spec.Kwok.Faults, v1alpha1.KwokFault{Type: v1alpha1.FaultDry})
 	})
 	// On a slow machine the group may have been tried again by then.
-	s.explained(reclaimed, []string{"waits for machines", "ended while starting: SpotReclaimed | InsufficientCapacity (Stockout): the pool holds 0 machines",
-		"time: the backoff of NodeGroup {site}-spot ends at"})
+	s.explained(reclaimed,
+		[]string{"waits for machines", "ended while starting: SpotReclaimed | InsufficientCapacity (Stockout): the pool holds 0 machines",
+			"time: the backoff of NodeGroup {site}-spot ends at"})
 	holder := s.queued(batch, "holder", 2, lasting("1h"))
 	s.runs(holder)
 	waiting := map[string]*batchv1.Job{
@@ -107,7 +108,8 @@ func TestEveryWaitingJobIsExplained(t *testing.T) {
 			t.Fatalf("job holder pays for nothing: %+v", p.Costs().Jobs)
 		}
 		if got := p.Costs().Jobs[i]; got.Used != 2 || got.USDPerHour != "60.00" || got.SoFar == "0.00" {
-			t.Errorf("job holder uses %d machines for %s USD per hour, and has cost %s so far; want 2 for 60.00, and something", got.Used, got.USDPerHour, got.SoFar)
+			t.Errorf("job holder uses %d machines for %s USD per hour, and has cost %s so far; want 2 for 60.00, and something", got.Used,
+				got.USDPerHour, got.SoFar)
 		}
 		if open := slices.DeleteFunc(s.bill(gcp.Name), func(l cloudsim.Line) bool { return !l.Open }); len(open) != 2 {
 			t.Errorf("the cloud bills %d machines, want 2: %+v", len(open), open)
@@ -144,9 +146,10 @@ func (s *site) feeds(name, gpus string, groups ...*v1alpha1.NodeGroup) {
 			f.Spec.NodeLabels = map[string]string{v1alpha1.NodeGroupLabel: g.Name}
 			s.Create(f)
 		}
-		covered.Flavors = append(covered.Flavors, kueue.FlavorQuotas{Name: kueue.ResourceFlavorReference(g.Name), Resources: []kueue.ResourceQuota{
-			{Name: "nvidia.com/gpu", NominalQuota: resource.MustParse(gpus)},
-		}})
+		covered.Flavors = append(covered.Flavors, kueue.FlavorQuotas{Name: kueue.ResourceFlavorReference(g.Name),
+			Resources: []kueue.ResourceQuota{
+				{Name: "nvidia.com/gpu", NominalQuota: resource.MustParse(gpus)},
+			}})
 	}
 	cq.Spec.ResourceGroups = []kueue.ResourceGroup{covered}
 	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name}}
@@ -191,11 +194,12 @@ func notOn(g *v1alpha1.NodeGroup) func(*batchv1.Job) { return selecting(g, corev
 
 func selecting(g *v1alpha1.NodeGroup, operator corev1.NodeSelectorOperator) func(*batchv1.Job) {
 	return func(j *batchv1.Job) {
-		j.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
-				{Key: v1alpha1.NodeGroupLabel, Operator: operator, Values: []string{g.Name}},
-			}}},
-		}}}
+		j.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+					{Key: v1alpha1.NodeGroupLabel, Operator: operator, Values: []string{g.Name}},
+				}}},
+			}}}
 	}
 }
 

@@ -33,7 +33,8 @@ func (s *site) plain(localQueue string) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: s.Name, Labels: map[string]string{testbed.SiteLabel: s.Name}, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
 	}}
-	node.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("64"), "memory": resource.MustParse("1Ti"), "pods": resource.MustParse("100")}
+	node.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("64"), "memory": resource.MustParse("1Ti"),
+		"pods": resource.MustParse("100")}
 	node.Status.Allocatable = node.Status.Capacity
 	s.Create(node)
 	s.Cleanup(func() { _ = s.Kube.Delete(s.cleanup(), node) })
@@ -57,7 +58,8 @@ func (s *site) cleanup() context.Context { return context.WithoutCancel(s.Contex
 
 // newPlainJob has count pods of one core that run for as long as is said.
 func (s *site) newPlainJob(name string, count int32, runFor string, change ...func(*batchv1.Job)) *batchv1.Job {
-	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.Name}}}
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name,
+		Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.Name}}}
 	j.Spec.Parallelism, j.Spec.Completions = &count, &count
 	j.Spec.Template.Annotations = map[string]string{kwokv1alpha1.RunForAnnotation: runFor}
 	j.Spec.Template.Spec = corev1.PodSpec{
@@ -121,7 +123,8 @@ func noQueue(j *batchv1.Job) { j.Labels = nil }
 func TestJobsWithoutAQueueGoToTheDefaultOne(t *testing.T) {
 	s := newSite(t)
 	if j := s.newPlainJob("before", 1, "1s", noQueue); s.tried(j) != nil || j.Labels["kueue.x-k8s.io/queue-name"] != "" || *j.Spec.Suspend {
-		t.Errorf("without a LocalQueue called default a Job is in queue %q, suspended: %v", j.Labels["kueue.x-k8s.io/queue-name"], *j.Spec.Suspend)
+		t.Errorf("without a LocalQueue called default a Job is in queue %q, suspended: %v",
+			j.Labels["kueue.x-k8s.io/queue-name"], *j.Spec.Suspend)
 	}
 	// A queue of this name in a namespace that managedJobsNamespaceSelector leaves out
 	// takes no Jobs.
@@ -146,10 +149,12 @@ func TestJobsWithoutAQueueGoToTheDefaultOne(t *testing.T) {
 	} {
 		j := s.newPlainJob("tried", 1, "1s", c.change)
 		if err := s.tried(j); err != nil || j.Labels["kueue.x-k8s.io/queue-name"] != c.want || *j.Spec.Suspend != (c.want != "") {
-			t.Errorf("%s: queue %q, suspended: %v, error %v; want queue %q", name, j.Labels["kueue.x-k8s.io/queue-name"], *j.Spec.Suspend, err, c.want)
+			t.Errorf("%s: queue %q, suspended: %v, error %v; want queue %q", name, j.Labels["kueue.x-k8s.io/queue-name"],
+				*j.Spec.Suspend, err, c.want)
 		}
 	}
-	if j := s.newPlainJob("tried", 1, "1s", noQueue, func(j *batchv1.Job) { j.Namespace = metav1.NamespaceSystem }); s.tried(j) != nil || j.Labels["kueue.x-k8s.io/queue-name"] != "" || *j.Spec.Suspend {
+	if j := s.newPlainJob("tried", 1, "1s", noQueue, func(j *batchv1.Job) { j.Namespace = metav1.NamespaceSystem }); s.tried(j) != nil ||
+		j.Labels["kueue.x-k8s.io/queue-name"] != "" || *j.Spec.Suspend {
 		t.Errorf("a Job of the cluster's own namespace is in queue %q, suspended: %v", j.Labels["kueue.x-k8s.io/queue-name"], *j.Spec.Suspend)
 	}
 	s.complete(s.plainJob("simple", 2, "1s", noQueue))
@@ -161,7 +166,8 @@ func TestAllJobsQueueWhereABindingSaysSo(t *testing.T) {
 	s := newSite(t)
 	binding := &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	binding.Spec.PolicyName = "muster-jobs-unnamed"
-	binding.Spec.MatchResources = &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.Name}}}
+	binding.Spec.MatchResources = &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{
+		MatchLabels: map[string]string{corev1.LabelMetadataName: s.Name}}}
 	s.Create(binding)
 	t.Cleanup(func() { _ = s.Kube.Delete(s.cleanup(), binding) })
 	s.Eventually("a Job without a queue is suspended", func() bool {
@@ -243,7 +249,8 @@ func TestAnEvictedJobIsAsItWas(t *testing.T) {
 	})
 	before := j.Spec.DeepCopy()
 	s.runs(j)
-	if got := j.Spec.Template.Labels; got["kueue.x-k8s.io/podset"] != "main" || got["kueue.x-k8s.io/local-queue-name"] != s.Name || got["kueue.x-k8s.io/cluster-queue-name"] != s.Name {
+	if got := j.Spec.Template.Labels; got["kueue.x-k8s.io/podset"] != "main" || got["kueue.x-k8s.io/local-queue-name"] != s.Name ||
+		got["kueue.x-k8s.io/cluster-queue-name"] != s.Name {
 		t.Errorf("its pods do not tell their queues: %v", got)
 	}
 	started := j.Status.StartTime.Time
@@ -261,7 +268,8 @@ func TestAnEvictedJobIsAsItWas(t *testing.T) {
 			t.Errorf("pod %s runs without quota", p.Name)
 		}
 	}
-	s.Eventually("its deadline from the first start has passed", func() bool { return time.Since(started) > 7*time.Second }, func() string { return "" })
+	s.Eventually("its deadline from the first start has passed", func() bool { return time.Since(started) > 7*time.Second },
+		func() string { return "" })
 	s.stopPolicy(kueue.None)
 	s.complete(j)
 	if !j.Status.StartTime.After(started) {
@@ -392,9 +400,11 @@ func TestAJobStartsWithTheQuotaThatThereIs(t *testing.T) {
 		t.Errorf("its Workload is of %d pods, of which %d have quota", w.Spec.PodSets[0].Count, *w.Status.Admission.PodSetAssignments[0].Count)
 	}
 	s.stopPolicy(kueue.HoldAndDrain)
-	s.Eventually("the Job is as it was", func() bool { return s.Get(j) && cmp.Equal(*before, j.Spec) }, func() string { return cmp.Diff(*before, j.Spec) })
+	s.Eventually("the Job is as it was", func() bool { return s.Get(j) && cmp.Equal(*before, j.Spec) },
+		func() string { return cmp.Diff(*before, j.Spec) })
 	s.Delete(first)
-	s.Eventually("the quota of the first Job is back", func() bool { return s.Workload(first) == nil }, func() string { return fmt.Sprint(s.Workload(first)) })
+	s.Eventually("the quota of the first Job is back", func() bool { return s.Workload(first) == nil },
+		func() string { return fmt.Sprint(s.Workload(first)) })
 	s.stopPolicy(kueue.None)
 	s.Eventually("with the quota of the first Job eight run", func() bool { return s.Get(j) && j.Status.Ready != nil && *j.Status.Ready == 8 },
 		func() string { return fmt.Sprintf("%+v; %v", j.Status, s.Workload(j)) })
@@ -421,12 +431,14 @@ func TestAJobThatRanBeforeMusterCame(t *testing.T) {
 	s := newSite(t)
 	s.plain(s.Name)
 	restore := s.without("muster-jobs-suspend", "muster-jobs-start")
-	j := s.plainJob("veteran", 3, "1h", func(j *batchv1.Job) { j.Spec.Template.Spec.NodeSelector = map[string]string{testbed.SiteLabel: s.Name} })
+	j := s.plainJob("veteran", 3, "1h",
+		func(j *batchv1.Job) { j.Spec.Template.Spec.NodeSelector = map[string]string{testbed.SiteLabel: s.Name} })
 	s.runs(j)
 	restore()
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	s.Eventually("its usage counts", func() bool {
-		return s.Get(cq) && cq.Status.AdmittedWorkloads == 1 && len(cq.Status.FlavorsUsage) > 0 && cq.Status.FlavorsUsage[0].Resources[0].Total.Value() == 3
+		return s.Get(cq) && cq.Status.AdmittedWorkloads == 1 && len(cq.Status.FlavorsUsage) > 0 &&
+			cq.Status.FlavorsUsage[0].Resources[0].Total.Value() == 3
 	}, func() string { return fmt.Sprintf("%+v; %v", cq.Status, s.Workload(j)) })
 	if w := s.Workload(j); !meta.IsStatusConditionTrue(w.Status.Conditions, "muster.dev/Adopted") {
 		t.Errorf("its Workload has the conditions %v", w.Status.Conditions)
@@ -446,7 +458,8 @@ func TestAJobThatSlipsThroughIsStopped(t *testing.T) {
 	j := s.plainJob("sly", 9, "1h")
 	s.Eventually("the Job is stopped, and waits", func() bool {
 		w := s.Workload(j)
-		return s.Get(j) && *j.Spec.Suspend && w != nil && w.Status.Admission == nil && meta.FindStatusCondition(w.Status.Conditions, "muster.dev/Adopted") == nil
+		return s.Get(j) && *j.Spec.Suspend && w != nil && w.Status.Admission == nil &&
+			meta.FindStatusCondition(w.Status.Conditions, "muster.dev/Adopted") == nil
 	}, func() string { return fmt.Sprintf("suspended: %v; %v", *j.Spec.Suspend, s.Workload(j)) })
 	restore()
 	s.Delete(j)
@@ -550,7 +563,8 @@ func TestAnElasticJobChangesWhileItRuns(t *testing.T) {
 	}
 	s.stopPolicy(kueue.HoldAndDrain)
 	before.Parallelism = new(int32(2))
-	s.Eventually("the Job is as it was", func() bool { return s.Get(j) && cmp.Equal(*before, j.Spec) }, func() string { return cmp.Diff(*before, j.Spec) })
+	s.Eventually("the Job is as it was", func() bool { return s.Get(j) && cmp.Equal(*before, j.Spec) },
+		func() string { return cmp.Diff(*before, j.Spec) })
 	are("1 WorkloadSliceReplaced; 2 waits")
 	s.stopPolicy(kueue.None)
 	s.runs(j)
@@ -570,7 +584,8 @@ func TestARunningJobMayNotBecomeElastic(t *testing.T) {
 	} {
 		edited := j.DeepCopy()
 		change(edited)
-		if err := s.Kube.Patch(t.Context(), edited, client.MergeFrom(j), client.DryRunAll); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), name) {
+		if err := s.Kube.Patch(t.Context(), edited, client.MergeFrom(j), client.DryRunAll); !apierrors.IsForbidden(err) ||
+			!strings.Contains(err.Error(), name) {
 			t.Errorf("error %v, want one that says %q", err, name)
 		}
 	}

@@ -30,7 +30,8 @@ func TestAJobWhosePodsComeTooLateIsTriedAgain(t *testing.T) {
 	noPods := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "no-pods"}}
 	noPods.Spec.Hard = corev1.ResourceList{"pods": resource.MustParse("0")}
 	s.Create(noPods)
-	s.Eventually("the namespace's quota is in force", func() bool { return s.Get(noPods) && len(noPods.Status.Hard) > 0 }, func() string { return "" })
+	s.Eventually("the namespace's quota is in force", func() bool { return s.Get(noPods) && len(noPods.Status.Hard) > 0 },
+		func() string { return "" })
 
 	j := s.job("late", 2, func(j *batchv1.Job) {
 		j.Annotations = map[string]string{"provreq.kueue.x-k8s.io/capacityPolicy": s.Name}

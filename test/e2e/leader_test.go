@@ -60,7 +60,8 @@ func TestALeaderThatLosesItsLeaseInTheMiddleOfALaunch(t *testing.T) {
 	config.Proxy = func(component string, next http.Handler) http.Handler {
 		return made.handler(gate.Handler(component, next), func() { hit <- struct{}{} })
 	}
-	s := &site{testbed.NewSite(t, alone(t, "leader", config, promises.Provisions, promises.Launches, promises.GivenBack, promises.Bookings, promises.Departures))}
+	s := &site{testbed.NewSite(t, alone(t, "leader", config, promises.Provisions, promises.Launches, promises.GivenBack, promises.Bookings,
+		promises.Departures))}
 	g := s.Group("", func(g *v1alpha1.NodeGroup) {
 		g.Spec.MaxNodes, g.Spec.Kwok.BootDelay.Duration, g.Spec.IdleTimeout.Duration = 64, 0, 100*time.Millisecond
 	})
@@ -118,7 +119,8 @@ func TestALeaderThatLosesItsLeaseInTheMiddleOfALaunch(t *testing.T) {
 		}
 		restarts := s.restarts(leader)
 		wake()
-		s.Eventually(leader+" ends, since it does not lead", func() bool { return s.restarts(leader) > restarts || trouble == cutOff }, func() string { return "it lives" })
+		s.Eventually(leader+" ends, since it does not lead", func() bool { return s.restarts(leader) > restarts || trouble == cutOff },
+			func() string { return "it lives" })
 		if !over {
 			s.madeOnce(requests)
 			s.withdraw(requests)

@@ -190,7 +190,8 @@ var objects = []object{
 		[]string{"spec.admissionChecksStrategy", `flavor "golden"`, "choose among spot, steady"}},
 	{"borrowing that reclaims from nobody",
 		clusterQueue(func(cq *kueue.ClusterQueue) {
-			cq.Spec.Preemption = &kueue.ClusterQueuePreemption{BorrowWithinCohort: &kueue.BorrowWithinCohort{Policy: kueue.BorrowWithinCohortPolicyLowerPriority}}
+			cq.Spec.Preemption = &kueue.ClusterQueuePreemption{BorrowWithinCohort: &kueue.BorrowWithinCohort{
+				Policy: kueue.BorrowWithinCohortPolicyLowerPriority}}
 		}),
 		clusterQueue(func(cq *kueue.ClusterQueue) {
 			cq.Spec.Preemption = &kueue.ClusterQueuePreemption{
@@ -292,7 +293,8 @@ var objects = []object{
 		flavor(func(f *kueue.ResourceFlavor) {
 			f.Spec.TopologyName, f.Spec.NodeLabels = new(kueue.TopologyReference("t")), nil
 		}),
-		flavor(func(f *kueue.ResourceFlavor) { f.Spec.TopologyName = new(kueue.TopologyReference("t")) }), []string{"spec", "a topology needs nodeLabels that select its nodes"}},
+		flavor(func(f *kueue.ResourceFlavor) { f.Spec.TopologyName = new(kueue.TopologyReference("t")) }),
+		[]string{"spec", "a topology needs nodeLabels that select its nodes"}},
 
 	{"a LocalQueue of a weight below nothing",
 		localQueue(func(lq *kueue.LocalQueue) { lq.Spec.FairSharing = weight("-1") }),
@@ -313,8 +315,8 @@ var objects = []object{
 
 	{"a check without a controller that can be",
 		&kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "objects"}},
-		&kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "objects"}, Spec: kueue.AdmissionCheckSpec{ControllerName: "example.com/budget"}},
-		[]string{"spec.controllerName"}},
+		&kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "objects"},
+			Spec: kueue.AdmissionCheckSpec{ControllerName: "example.com/budget"}}, []string{"spec.controllerName"}},
 	{"parameters of no kind",
 		&kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "objects"}, Spec: kueue.AdmissionCheckSpec{ControllerName: "example.com/budget",
 			Parameters: &kueue.AdmissionCheckParametersReference{APIGroup: "example.com", Name: "a"}}},
@@ -326,7 +328,8 @@ var objects = []object{
 		workload(func(w *kueue.Workload) { w.Spec.PodSets[1].Count = -1 }), workload(nil), []string{"spec.podSets[1].count", "-1"}},
 	{"more at least than at most",
 		workload(func(w *kueue.Workload) { w.Spec.PodSets[1].MinCount = new(int32(5)) }),
-		workload(func(w *kueue.Workload) { w.Spec.PodSets[1].MinCount = new(int32(4)) }), []string{"spec.podSets[1]", "minCount must be from 1 to count; lower it"}},
+		workload(func(w *kueue.Workload) { w.Spec.PodSets[1].MinCount = new(int32(4)) }),
+		[]string{"spec.podSets[1]", "minCount must be from 1 to count; lower it"}},
 	{"two podSets that may shrink",
 		workload(func(w *kueue.Workload) {
 			w.Spec.PodSets[0].MinCount, w.Spec.PodSets[1].MinCount = new(int32(1)), new(int32(1))
@@ -391,7 +394,8 @@ var objects = []object{
 }
 
 func checkOn(flavor kueue.ResourceFlavorReference) *kueue.AdmissionChecksStrategy {
-	return &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: "budget", OnFlavors: []kueue.ResourceFlavorReference{flavor}}}}
+	return &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: "budget",
+		OnFlavors: []kueue.ResourceFlavorReference{flavor}}}}
 }
 
 func fungibility(whenCanBorrow kueue.FlavorFungibilityPolicy) *kueue.FlavorFungibility {
@@ -488,7 +492,8 @@ func TestWhatNoProgramCanReadIsRefused(t *testing.T) {
 			if tc.sub == "" {
 				err = clusterOf(t).Kube.Patch(t.Context(), o, patch, client.DryRunAll)
 			} else {
-				err = clusterOf(t).Kube.SubResource(tc.sub).Patch(t.Context(), o, patch, &client.SubResourcePatchOptions{PatchOptions: client.PatchOptions{DryRun: []string{metav1.DryRunAll}}})
+				err = clusterOf(t).Kube.SubResource(tc.sub).Patch(t.Context(), o, patch,
+					&client.SubResourcePatchOptions{PatchOptions: client.PatchOptions{DryRun: []string{metav1.DryRunAll}}})
 			}
 			refused(t, err, []string{tc.want})
 		})
@@ -519,9 +524,10 @@ func TestPoliciesKnowTheFieldsOfTheirKinds(t *testing.T) {
 	s := newSite(t)
 	var list admissionv1.ValidatingAdmissionPolicyList
 	s.Eventually("all policies are compared", func() bool {
-		return clusterOf(t).Kube.List(t.Context(), &list) == nil && !slices.ContainsFunc(list.Items, func(p admissionv1.ValidatingAdmissionPolicy) bool {
-			return p.Status.TypeChecking == nil
-		})
+		return clusterOf(t).Kube.List(t.Context(), &list) == nil &&
+			!slices.ContainsFunc(list.Items, func(p admissionv1.ValidatingAdmissionPolicy) bool {
+				return p.Status.TypeChecking == nil
+			})
 	}, func() string { return "" })
 	for _, p := range list.Items {
 		for _, w := range p.Status.TypeChecking.ExpressionWarnings {
@@ -577,10 +583,12 @@ func TestWhatStaysAsItWasCreated(t *testing.T) {
 	s := newSite(t)
 	cq := clusterQueue(func(cq *kueue.ClusterQueue) {
 		cq.Name, cq.Spec.ResourceGroups = s.Name, nil
-		cq.Spec.ConcurrentAdmissionPolicy = &kueue.ConcurrentAdmissionPolicy{Migration: kueue.ConcurrentAdmissionMigration{Mode: kueue.ConcurrentAdmissionTryPreferredFlavors}}
+		cq.Spec.ConcurrentAdmissionPolicy = &kueue.ConcurrentAdmissionPolicy{
+			Migration: kueue.ConcurrentAdmissionMigration{Mode: kueue.ConcurrentAdmissionTryPreferredFlavors}}
 	})
 	lq := localQueue(func(lq *kueue.LocalQueue) { lq.Namespace = s.Name })
-	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Spec: kueue.AdmissionCheckSpec{ControllerName: "example.com/budget"}}
+	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.Name},
+		Spec: kueue.AdmissionCheckSpec{ControllerName: "example.com/budget"}}
 	rf := flavor(func(f *kueue.ResourceFlavor) { f.Name, f.Spec.TopologyName = s.Name, new(kueue.TopologyReference("t")) })
 	w := gated("example.com/a,example.com/b")
 	w.Namespace = s.Name
@@ -642,8 +650,8 @@ func TestAWorkloadWithQuotaMayNotBeEdited(t *testing.T) {
 			of(func(w *kueue.Workload) { w.Status.Admission.ClusterQueue = "another" }), of(func(w *kueue.Workload) { evicted(w) }),
 			[]string{"status.admission may be set or removed, but not edited"}},
 		{"another flavor",
-			of(func(w *kueue.Workload) { w.Status.Admission.PodSetAssignments[1].Flavors["cpu"] = "another" }), of(func(w *kueue.Workload) { evicted(w) }),
-			[]string{"status.admission", "not edited"}},
+			of(func(w *kueue.Workload) { w.Status.Admission.PodSetAssignments[1].Flavors["cpu"] = "another" }),
+			of(func(w *kueue.Workload) { evicted(w) }), []string{"status.admission", "not edited"}},
 		{"less use",
 			of(func(w *kueue.Workload) {
 				w.Status.Admission.PodSetAssignments[1].ResourceUsage["cpu"] = *amount("400m")
@@ -684,9 +692,11 @@ func TestAWorkloadWithQuotaMayNotBeEdited(t *testing.T) {
 		{"updates with a key that cannot be", updates(kueue.PodSetUpdate{Name: "driver", NodeSelector: map[string]string{"a b": "c"}}),
 			updates(kueue.PodSetUpdate{Name: "driver", NodeSelector: map[string]string{"a": "c"}}), []string{"status.admissionChecks", `key "a b"`}},
 		{"updates with a value that cannot be", updates(kueue.PodSetUpdate{Name: "driver", Labels: map[string]string{"a": "b c"}}),
-			updates(kueue.PodSetUpdate{Name: "driver", Annotations: map[string]string{"a": "b c"}}), []string{"status.admissionChecks", `value "b c"`}},
+			updates(kueue.PodSetUpdate{Name: "driver", Annotations: map[string]string{"a": "b c"}}),
+			[]string{"status.admissionChecks", `value "b c"`}},
 		{"updates that tolerate what cannot be", updates(kueue.PodSetUpdate{Name: "driver", Tolerations: []corev1.Toleration{{Key: "a b", Operator: corev1.TolerationOpExists}}}),
-			updates(kueue.PodSetUpdate{Name: "driver", Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}}), []string{"status.admissionChecks", `key "a b"`}},
+			updates(kueue.PodSetUpdate{Name: "driver", Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}}),
+			[]string{"status.admissionChecks", `key "a b"`}},
 		{"a cluster that nobody named",
 			of(func(w *kueue.Workload) { w.Status.ClusterName = new("far") }),
 			of(func(w *kueue.Workload) { w.Status.NominatedClusterNames = []string{"far"} }),
@@ -704,8 +714,10 @@ func updates(u ...kueue.PodSetUpdate) func(client.Object) {
 // evicted has lost its quota.
 func evicted(w *kueue.Workload) {
 	w.Status.Admission = nil
-	meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionFalse, Reason: "Pending"})
-	meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadAdmitted, Status: metav1.ConditionFalse, Reason: "NoReservation"})
+	meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadQuotaReserved,
+		Status: metav1.ConditionFalse, Reason: "Pending"})
+	meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadAdmitted, Status: metav1.ConditionFalse,
+		Reason: "NoReservation"})
 }
 
 // TestQuotaIsReservedAsItShouldBe by clients that do it in Muster's place.
@@ -715,7 +727,8 @@ func TestQuotaIsReservedAsItShouldBe(t *testing.T) {
 	s.Create(w)
 	reserve := func(edit func(*kueue.Admission)) func(client.Object) {
 		return of(func(w *kueue.Workload) {
-			meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionTrue, Reason: "QuotaReserved"})
+			meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionTrue,
+				Reason: "QuotaReserved"})
 			w.Status.Admission = &kueue.Admission{ClusterQueue: "objects"}
 			for _, ps := range w.Spec.PodSets {
 				used := resource.NewQuantity(int64(ps.Count), resource.DecimalSI)
@@ -746,11 +759,13 @@ func TestQuotaIsReservedAsItShouldBe(t *testing.T) {
 // Ready, and one pod given back.
 func (s *site) reserved() *kueue.Workload {
 	s.Helper()
-	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Spec: kueue.AdmissionCheckSpec{ControllerName: "example.com/budget"}}
+	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.Name},
+		Spec: kueue.AdmissionCheckSpec{ControllerName: "example.com/budget"}}
 	rf := flavor(func(f *kueue.ResourceFlavor) { *f = kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.Name}} })
 	cq := clusterQueue(func(cq *kueue.ClusterQueue) {
 		cq.Name, cq.Spec.CohortName, cq.Spec.NamespaceSelector = s.Name, "", &metav1.LabelSelector{}
-		cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: kueue.AdmissionCheckReference(s.Name)}}}
+		cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{
+			AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: kueue.AdmissionCheckReference(s.Name)}}}
 		cq.Spec.ResourceGroups = []kueue.ResourceGroup{{CoveredResources: []corev1.ResourceName{"cpu"}, Flavors: []kueue.FlavorQuotas{
 			{Name: kueue.ResourceFlavorReference(s.Name), Resources: []kueue.ResourceQuota{{Name: "cpu", NominalQuota: *amount("10")}}},
 		}}}
@@ -761,7 +776,8 @@ func (s *site) reserved() *kueue.Workload {
 	w := workload(func(w *kueue.Workload) { w.Namespace, w.Spec.QueueName = s.Name, kueue.LocalQueueName(s.Name) })
 	s.Create(ac)
 	patch := client.MergeFrom(ac.DeepCopy())
-	meta.SetStatusCondition(&ac.Status.Conditions, metav1.Condition{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue, Reason: "Active"})
+	meta.SetStatusCondition(&ac.Status.Conditions, metav1.Condition{Type: kueue.AdmissionCheckActive,
+		Status: metav1.ConditionTrue, Reason: "Active"})
 	if err := s.Kube.Status().Patch(s.Context(), ac, patch); err != nil {
 		s.Fatal(err)
 	}

@@ -95,7 +95,8 @@ func TestAMachineThatDiesWhileItBootsIsReplaced(t *testing.T) {
 	if note := s.event(r, "MachineReplaced"); !strings.Contains(note, "Attempt 1 launches 1 machine again") {
 		t.Errorf("the Event says: %s", note)
 	}
-	if a, err := transaction.DecodeAttempt(string(r.Status.ProvisioningClassDetails[transaction.AttemptDetail])); err != nil || a.Number != 1 || len(a.Replacements) != 1 {
+	if a, err := transaction.DecodeAttempt(string(r.Status.ProvisioningClassDetails[transaction.AttemptDetail])); err != nil ||
+		a.Number != 1 || len(a.Replacements) != 1 {
 		t.Errorf("attempt %+v (%v), want the first with one replacement", a, err)
 	}
 	s.Delete(r)
@@ -118,7 +119,8 @@ func TestAMachineReclaimedBeforeThePodsComeIsReplaced(t *testing.T) {
 		now := s.opened("two", 2)
 		return now[0].UID != first[0].UID || now[1].UID != first[1].UID
 	}, func() string { return "" })
-	if !s.Get(r) || meta.IsStatusConditionTrue(r.Status.Conditions, provreq.BookingExpired) || !meta.IsStatusConditionTrue(r.Status.Conditions, provreq.Provisioned) {
+	if !s.Get(r) || meta.IsStatusConditionTrue(r.Status.Conditions, provreq.BookingExpired) ||
+		!meta.IsStatusConditionTrue(r.Status.Conditions, provreq.Provisioned) {
 		t.Errorf("the request does not stay Provisioned: %v", r.Status.Conditions)
 	}
 	s.consumers("two", 2, nil)
@@ -189,8 +191,8 @@ func (s *site) losesAMachine(tells string, during func(func())) {
 	s.runs(j)
 	workload := s.Workload(j).Name
 	consumed := func(attempt int32) {
-		s.condition(&provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: checks.RequestName(workload, "capacity", attempt)}},
-			provreq.BookingExpired, metav1.ConditionTrue)
+		s.condition(&provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name,
+			Name: checks.RequestName(workload, "capacity", attempt)}}, provreq.BookingExpired, metav1.ConditionTrue)
 	}
 	consumed(1)
 	during(func() { s.reclaimed(g.Name) })
@@ -278,7 +280,8 @@ func TestANamespaceHasItsLimits(t *testing.T) {
 		r.Spec.Parameters = map[string]provreq.Parameter{transaction.ParamPolicy: provreq.Parameter(s.Name + "-generous")}
 	})
 	c := s.condition(second, provreq.Provisioned, metav1.ConditionFalse)
-	if want := fmt.Sprintf("uses 2 of the 3 machines in CapacityPolicy %s (spec.limits.machines) and the gang needs 2 more, 1 too many", s.Name); !strings.Contains(c.Message, want) {
+	if want := fmt.Sprintf("uses 2 of the 3 machines in CapacityPolicy %s (spec.limits.machines) and the gang needs 2 more, 1 too many",
+		s.Name); !strings.Contains(c.Message, want) {
 		t.Errorf("the request says %q, not %q", c.Message, want)
 	}
 	patch := client.MergeFrom(limits.DeepCopy())
@@ -399,7 +402,8 @@ func TestADeviceThatNoGroupDeclaresIsWaitedFor(t *testing.T) {
 		p.Containers[0].Resources.Limits["example.com/abacus"] = resource.MustParse("1")
 	})
 	c := s.condition(r, provreq.Provisioned, metav1.ConditionFalse)
-	if c.Reason != transaction.ReasonCapacityIsNotFound || !strings.Contains(c.Message, "no NodeGroup declares the resource example.com/abacus") {
+	if c.Reason != transaction.ReasonCapacityIsNotFound || !strings.Contains(c.Message,
+		"no NodeGroup declares the resource example.com/abacus") {
 		t.Errorf("%s: %s", c.Reason, c.Message)
 	}
 }
@@ -430,7 +434,8 @@ func TestGangsThatNoGroupCanServeFail(t *testing.T) {
 			r.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
 			r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: tc.name}, Count: tc.count}}
 			in.Create(template, r)
-			if c := in.condition(r, provreq.Failed, metav1.ConditionTrue); c.Reason != transaction.ReasonCapacityIsNotFound || !strings.Contains(c.Message, tc.want) {
+			if c := in.condition(r, provreq.Failed, metav1.ConditionTrue); c.Reason != transaction.ReasonCapacityIsNotFound ||
+				!strings.Contains(c.Message, tc.want) {
 				t.Errorf("%s: %s; want it to speak of %q", c.Reason, c.Message, tc.want)
 			}
 			in.Delete(r)

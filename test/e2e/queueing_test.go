@@ -202,7 +202,8 @@ func TestJobsThatCannotBeQueuedAreRefusedAtOnce(t *testing.T) {
 		"which no LocalQueue can be called":  func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/queue-name"] = "Not_A_Name" },
 		"muster.dev/started is Muster's own": func(j *batchv1.Job) { j.Annotations = map[string]string{"muster.dev/started": "{}"} },
 	} {
-		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "refused", Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.Name}}}
+		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "refused",
+			Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.Name}}}
 		j.Spec.Template.Spec = s.podSpec()
 		change(j)
 		if err := s.Kube.Create(t.Context(), j); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), name) {

@@ -92,8 +92,10 @@ func killedAdmitting(s *site) {
 			func() string { return s.Watcher.Stats().String() })
 	}
 	after := s.Watcher.Stats().Judged
-	s.Logf("%d reservations, %d of them borrowed; %d evictions, %d of them preemptions", after[promises.Reservations]-before[promises.Reservations],
-		after[promises.Borrowings]-before[promises.Borrowings], after[promises.Evictions]-before[promises.Evictions], after[promises.Preemptions]-before[promises.Preemptions])
+	s.Logf("%d reservations, %d of them borrowed; %d evictions, %d of them preemptions",
+		after[promises.Reservations]-before[promises.Reservations],
+		after[promises.Borrowings]-before[promises.Borrowings], after[promises.Evictions]-before[promises.Evictions],
+		after[promises.Preemptions]-before[promises.Preemptions])
 	for _, v := range s.Watcher.Violations()[known:] {
 		s.Errorf("broken promise: %s", v)
 	}
@@ -107,7 +109,8 @@ func (s *site) trees() (queues []string) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: s.Name, Labels: map[string]string{testbed.SiteLabel: s.Name}, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
 	}}
-	node.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("500"), "memory": resource.MustParse("1Ti"), "pods": resource.MustParse("1000")}
+	node.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("500"), "memory": resource.MustParse("1Ti"),
+		"pods": resource.MustParse("1000")}
 	node.Status.Allocatable = node.Status.Capacity
 	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	flavor.Spec.NodeLabels = map[string]string{testbed.SiteLabel: s.Name}
@@ -202,7 +205,8 @@ func (s *site) submit(random *rand.Rand, queues []string, round int) (jobs []*ba
 func (s *site) unfinished() (names []string) {
 	var list kueue.WorkloadList
 	var jobs batchv1.JobList
-	if s.Kube.List(s.Context(), &list, client.InNamespace(s.Name)) != nil || s.Kube.List(s.Context(), &jobs, client.InNamespace(s.Name)) != nil {
+	if s.Kube.List(s.Context(), &list, client.InNamespace(s.Name)) != nil ||
+		s.Kube.List(s.Context(), &jobs, client.InNamespace(s.Name)) != nil {
 		return []string{"(the API server does not answer)"}
 	}
 	known := map[types.UID]bool{}

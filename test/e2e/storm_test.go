@@ -84,7 +84,8 @@ func TestInAStormEveryPromiseIsKept(t *testing.T) {
 	gate, config := faults.NewGate(seed), whole()
 	config.Proxy = gate.Handler
 	s := newStorm(t, alone(t, "storm", config,
-		promises.BoundPods, promises.CreatedPods, promises.Provisions, promises.ProvisionsInDomain, promises.Launches, promises.GivenBack, promises.Bookings,
+		promises.BoundPods, promises.CreatedPods, promises.Provisions, promises.ProvisionsInDomain, promises.Launches,
+		promises.GivenBack, promises.Bookings,
 		promises.Consumed, promises.Departures, promises.Reservations, promises.PendingRequests, promises.ReservedWorkloads))
 	for range 6 {
 		s.spawn()
@@ -149,7 +150,8 @@ func TestInAStormEveryPromiseIsKept(t *testing.T) {
 
 func newStorm(t *testing.T, c *testbed.Cluster) *storm {
 	t.Helper()
-	s := &storm{site: &site{testbed.NewSite(t, c)}, random: rand.New(rand.NewPCG(seed, seed)), open: map[string]client.Object{}, done: map[string]int{}}
+	s := &storm{site: &site{testbed.NewSite(t, c)}, random: rand.New(rand.NewPCG(seed, seed)), open: map[string]client.Object{},
+		done: map[string]int{}}
 	s.spot = s.Group("-spot", func(g *v1alpha1.NodeGroup) {
 		g.Spec.CapacityType, g.Spec.MaxNodes, g.Spec.Kwok.Holds = v1alpha1.Spot, 16, new(int32(5))
 		g.Spec.PricePerHour = new(resource.MustParse("30"))
@@ -162,7 +164,8 @@ func newStorm(t *testing.T, c *testbed.Cluster) *storm {
 	s.steady = s.Group("-steady", func(g *v1alpha1.NodeGroup) {
 		g.Spec.MaxNodes = 64
 		g.Spec.Topology = []v1alpha1.TopologyLevel{{NodeLabel: rackLabel}}
-		racks := &v1alpha1.KwokDomains{NodeLabel: rackLabel, Placement: v1alpha1.PlacedOverflow, LabelDelay: metav1.Duration{Duration: time.Second}}
+		racks := &v1alpha1.KwokDomains{NodeLabel: rackLabel, Placement: v1alpha1.PlacedOverflow,
+			LabelDelay: metav1.Duration{Duration: time.Second}}
 		for i := range 16 {
 			racks.Of = append(racks.Of, v1alpha1.KwokDomain{Name: fmt.Sprint("rack-", i), Machines: 3 + int32(i%3)})
 		}
@@ -172,7 +175,8 @@ func newStorm(t *testing.T, c *testbed.Cluster) *storm {
 	s.node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: s.Name, Labels: map[string]string{testbed.SiteLabel: s.Name + "-own"}, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
 	}}
-	s.node.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("64"), "memory": resource.MustParse("1Ti"), "pods": resource.MustParse("100")}
+	s.node.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("64"), "memory": resource.MustParse("1Ti"),
+		"pods": resource.MustParse("100")}
 	s.node.Status.Allocatable = s.node.Status.Capacity
 	s.Create(s.node)
 	t.Cleanup(func() {
@@ -237,7 +241,8 @@ func (s *storm) spawn() {
 	name := fmt.Sprintf("gang-%d", s.came)
 	count := 1 + s.random.Int32N(4)
 	if s.random.IntN(2) == 0 {
-		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.Name}}}
+		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name,
+			Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.Name}}}
 		j.Spec.Parallelism, j.Spec.Completions, j.Spec.Template.Spec = &count, &count, s.podSpec()
 		s.insist(j)
 		s.open[name] = j

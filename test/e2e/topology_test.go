@@ -90,7 +90,8 @@ func (s *site) bornInPlace(j *batchv1.Job) {
 				writers = append(writers, f.Manager)
 			}
 		}
-		if fmt.Sprint(writers) != "[kube-controller-manager]" || pod.Annotations[pins.PlanAnnotation] != "" || pod.Spec.NodeSelector[corev1.LabelHostname] == "" {
+		if fmt.Sprint(writers) != "[kube-controller-manager]" || pod.Annotations[pins.PlanAnnotation] != "" ||
+			pod.Spec.NodeSelector[corev1.LabelHostname] == "" {
 			s.Errorf("pod %s was written by %v, selects %v and has the annotations %v", pod.Name, writers, pod.Spec.NodeSelector, pod.Annotations)
 		}
 	}
@@ -114,7 +115,8 @@ func TestAJobIsInOneRack(t *testing.T) {
 				Name: fmt.Sprintf("%s-%s-%d", s.Name, rack, i), Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
 			}}
 			n.Labels = map[string]string{testbed.SiteLabel: s.Name, rackLabel: rack, corev1.LabelHostname: "host-" + n.Name}
-			n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Ti"), "pods": resource.MustParse("100")}
+			n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Ti"),
+				"pods": resource.MustParse("100")}
 			n.Status.Allocatable = n.Status.Capacity
 			s.Create(n)
 			s.Cleanup(func() { _ = s.Kube.Delete(s.cleanup(), n) })
@@ -145,7 +147,8 @@ func TestAJobIsInOneRack(t *testing.T) {
 	late := s.plainJob("late", 2, "1h", requiresRack)
 	s.Eventually("it is told that no rack has room", func() bool {
 		w := s.Workload(late)
-		return w != nil && len(w.Status.Conditions) > 0 && strings.Contains(w.Status.Conditions[0].Message, "allows to fit only 1 out of 2 pod(s)")
+		return w != nil && len(w.Status.Conditions) > 0 && strings.Contains(w.Status.Conditions[0].Message,
+			"allows to fit only 1 out of 2 pod(s)")
 	}, func() string { return fmt.Sprint(s.Workload(late)) })
 	s.Delete(small, client.PropagationPolicy(metav1.DeletePropagationBackground))
 	s.runs(late)
@@ -181,7 +184,8 @@ func TestALaunchedGangIsPlacedInItsRack(t *testing.T) {
 	}, func() string { return fmt.Sprint(s.Workload(j)) })
 	s.inOneRack(j)
 	if w := s.Workload(j); w != nil && w.Status.Admission != nil {
-		if state := w.Status.Admission.PodSetAssignments[0].DelayedTopologyRequest; state == nil || *state != kueue.DelayedTopologyRequestStateReady {
+		if state := w.Status.Admission.PodSetAssignments[0].DelayedTopologyRequest; state == nil ||
+			*state != kueue.DelayedTopologyRequestStateReady {
 			t.Errorf("the delayed topology request is %v", state)
 		}
 	}
@@ -199,7 +203,8 @@ func TestLostNodesAreReplacedInTheirRack(t *testing.T) {
 		g.Spec.MaxNodes, g.Spec.IdleTimeout.Duration = 21, time.Hour
 		g.Spec.Topology = []v1alpha1.TopologyLevel{{NodeLabel: rackLabel}}
 		g.Spec.Kwok.Domains = &v1alpha1.KwokDomains{NodeLabel: rackLabel, Placement: v1alpha1.PlacedOverflow,
-			Of: []v1alpha1.KwokDomain{{Name: "three", Machines: 3}, {Name: "five", Machines: 5}, {Name: "six", Machines: 6}, {Name: "seven", Machines: 7}}}
+			Of: []v1alpha1.KwokDomain{{Name: "three", Machines: 3}, {Name: "five", Machines: 5}, {Name: "six", Machines: 6},
+				{Name: "seven", Machines: 7}}}
 	})
 	r := s.request("stock", g.Spec.MaxNodes, nil)
 	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
@@ -359,7 +364,8 @@ func (s *site) breaksDown(node string) {
 	if !s.Get(m) {
 		s.Fatalf("machine %s is gone", node)
 	}
-	m.Status.Phase, m.Status.Reason, m.Status.TerminatedAt = kwokv1alpha1.MachineTerminated, kwokv1alpha1.ReasonSpotReclaimed, new(metav1.Now())
+	m.Status.Phase, m.Status.Reason, m.Status.TerminatedAt = kwokv1alpha1.MachineTerminated,
+		kwokv1alpha1.ReasonSpotReclaimed, new(metav1.Now())
 	if err := s.Kube.Status().Update(s.Context(), m); err != nil {
 		s.Fatal(err)
 	}

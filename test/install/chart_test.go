@@ -94,7 +94,8 @@ func TestTheChartsAreTheManifests(t *testing.T) {
 	}{
 		{"as it is", "1.36", all, []string{"--set", "kwok=true"}, deploy.DefaultNames, deploy.Halves, deploy.ByPolicies, false},
 		{"other names", "1.36", slices.Concat(all, []string{"--set", "serviceAccount.name=holder,dashboard.serviceAccount.name=page"}),
-			[]string{"--set", "kwok=true"}, deploy.Names{Namespace: "batch", ServiceAccount: "holder", Dashboard: "page"}, deploy.Halves, deploy.ByPolicies, false},
+			[]string{"--set", "kwok=true"}, deploy.Names{Namespace: "batch", ServiceAccount: "holder", Dashboard: "page"}, deploy.Halves,
+			deploy.ByPolicies, false},
 		{"an older Kubernetes", "1.34", all, []string{"--set", "kwok=true"}, deploy.DefaultNames, deploy.Halves, deploy.ByWebhook, false},
 		{"an older one of another name", "1.33", all, []string{"--set", "kwok=true"},
 			deploy.Names{Namespace: "batch", ServiceAccount: "muster", Dashboard: "muster-dashboard"}, deploy.Halves, deploy.ByWebhook, false},
@@ -166,8 +167,10 @@ func TestWithoutRequestThereIsNoSimulation(t *testing.T) {
 }
 
 func TestTheChartsAreSound(t *testing.T) {
-	for _, args := range [][]string{{chart}, {crds}, {chart, "--set", "dashboard.enabled=true,dashboard.ingress.enabled=true,dashboard.ingress.host=queues.example.com," +
-		"networkPolicy.enabled=true,externalgrpc.enabled=true,externalgrpc.certificateSecret=tls,metrics.serviceMonitor.enabled=true,metrics.prometheusRule.enabled=true,metrics.grafanaDashboards.enabled=true"}} {
+	for _, args := range [][]string{{chart}, {crds}, {chart, "--set",
+		"dashboard.enabled=true,dashboard.ingress.enabled=true,dashboard.ingress.host=queues.example.com," +
+			"networkPolicy.enabled=true,externalgrpc.enabled=true,externalgrpc.certificateSecret=tls," +
+			"metrics.serviceMonitor.enabled=true,metrics.prometheusRule.enabled=true,metrics.grafanaDashboards.enabled=true"}} {
 		if out, err := helm(t, append([]string{"lint", "--strict", "--kube-version", "1.36"}, args...)...); err != nil {
 			t.Errorf("helm lint %v: %v\n%s", args, err, out)
 		}
@@ -214,7 +217,8 @@ func TestValuesThatCannotBeMeantAreRefused(t *testing.T) {
 		{"externalgrpc.enabled=true,externalgrpc.certificateSecret=tls,settings.provisioning.enabled=false", "set settings.provisioning.enabled to true"},
 		{"externalgrpc.certificate=tls", "certificate"},
 	} {
-		if out, err := helm(t, "template", "muster", chart, "--kube-version", "1.36", "--set", tc.set); err == nil || !strings.Contains(out, tc.want) {
+		if out, err := helm(t, "template", "muster", chart, "--kube-version", "1.36", "--set", tc.set); err == nil ||
+			!strings.Contains(out, tc.want) {
 			t.Errorf("%s: %v, want an error that says %q:\n%s", tc.set, err, tc.want, out)
 		}
 	}

@@ -279,7 +279,8 @@ func TestInstallUpgradeRollBackUninstall(t *testing.T) {
 	if b.get(deployment, "muster"); deployment.Status.Replicas != 2 {
 		t.Errorf("after rolling back: %+v", deployment.Status)
 	}
-	if err := b.Kube.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "muster-dashboard"}, &appsv1.Deployment{}); !apierrors.IsNotFound(err) {
+	if err := b.Kube.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "muster-dashboard"},
+		&appsv1.Deployment{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the dashboard of the upgrade is still there (%v)", err)
 	}
 	b.isReady(p, true, "")
@@ -354,7 +355,8 @@ func TestReadinessTellsTheTruth(t *testing.T) {
 
 // jobOf is a Job for the queue of queuedJob.
 func jobOf(name, cpu string) *batchv1.Job {
-	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": "main"}}}
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+		Labels: map[string]string{"kueue.x-k8s.io/queue-name": "main"}}}
 	job.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": "1h"}
 	job.Spec.Template.Spec = corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{
 		Name: "main", Image: "main", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": amount(cpu)}},
@@ -405,8 +407,9 @@ func TestTakingItOut(t *testing.T) {
 	b.isReady(p, true, "")
 	running := b.queuedJob()
 	waiting := jobOf("large", "10")
-	cordoned := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "held", Annotations: map[string]string{"muster.dev/cordoned": "booked", "kwok.x-k8s.io/node": "fake"},
-		Labels: map[string]string{"booked.muster.dev/gone": "default"}}}
+	cordoned := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "held",
+		Annotations: map[string]string{"muster.dev/cordoned": "booked", "kwok.x-k8s.io/node": "fake"},
+		Labels:      map[string]string{"booked.muster.dev/gone": "default"}}}
 	cordoned.Spec.Unschedulable = true
 	persons := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "persons", Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"}}}
 	persons.Spec.Unschedulable = true
@@ -432,8 +435,8 @@ func TestTakingItOut(t *testing.T) {
 		return string(out)
 	}
 	told := uninstall("--check")
-	for _, want := range []string{"1 jobs wait in a queue: they stay suspended", "Job default/large", "clean Node held and lift its cordon", "delete ClusterQueue all",
-		"delete ValidatingAdmissionPolicy muster-jobs-start", "scale Deployment " + namespace + "/muster to 0"} {
+	for _, want := range []string{"1 jobs wait in a queue: they stay suspended", "Job default/large", "clean Node held and lift its cordon",
+		"delete ClusterQueue all", "delete ValidatingAdmissionPolicy muster-jobs-start", "scale Deployment " + namespace + "/muster to 0"} {
 		if !strings.Contains(told, want) {
 			t.Errorf("--check does not say %q", want)
 		}
@@ -461,7 +464,8 @@ func TestTakingItOut(t *testing.T) {
 	if err := b.Kube.List(t.Context(), crds); err != nil || len(crds.Items) > 0 {
 		t.Errorf("%d CustomResourceDefinitions are left (%v)", len(crds.Items), err)
 	}
-	if err := b.Kube.Get(t.Context(), client.ObjectKeyFromObject(cordoned), cordoned); err != nil || cordoned.Spec.Unschedulable || len(cordoned.Labels) > 0 {
+	if err := b.Kube.Get(t.Context(), client.ObjectKeyFromObject(cordoned), cordoned); err != nil || cordoned.Spec.Unschedulable ||
+		len(cordoned.Labels) > 0 {
 		t.Errorf("the cordoned node is %v, %v (%v)", cordoned.Spec, cordoned.Labels, err)
 	}
 	if err := b.Kube.Get(t.Context(), client.ObjectKeyFromObject(persons), persons); err != nil || !persons.Spec.Unschedulable {

@@ -48,11 +48,13 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func item(name, revision string) string {
-	return fmt.Sprintf(`{"apiVersion":"muster.dev/v1alpha1","kind":"NodeGroup","metadata":{"name":%q,"uid":"uid-%[1]s","resourceVersion":%q}}`, name, revision)
+	return fmt.Sprintf(`{"apiVersion":"muster.dev/v1alpha1","kind":"NodeGroup","metadata":{"name":%q,"uid":"uid-%[1]s","resourceVersion":%q}}`,
+		name, revision)
 }
 
 func listOf(revision string, items ...string) string {
-	return fmt.Sprintf(`list|{"apiVersion":"muster.dev/v1alpha1","kind":"NodeGroupList","metadata":{"resourceVersion":%q},"items":[%s]}`, revision, strings.Join(items, ","))
+	return fmt.Sprintf(`list|{"apiVersion":"muster.dev/v1alpha1","kind":"NodeGroupList","metadata":{"resourceVersion":%q},"items":[%s]}`,
+		revision, strings.Join(items, ","))
 }
 
 func change(kind, object string) string {

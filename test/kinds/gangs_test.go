@@ -141,7 +141,8 @@ func (s *gangSite) inOneRack() {
 	topology.Spec.Levels = []kueue.TopologyLevel{{NodeLabel: rack}, {NodeLabel: corev1.LabelHostname}}
 	s.Create(topology)
 	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.Name + "-gpu"}}
-	if err := s.Kube.Patch(s.Context(), flavor, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"topologyName":"`+s.Name+`"}}`))); err != nil {
+	if err := s.Kube.Patch(s.Context(), flavor, client.RawPatch(types.MergePatchType,
+		[]byte(`{"spec":{"topologyName":"`+s.Name+`"}}`))); err != nil {
 		s.Fatal(err)
 	}
 	s.job(3, func(j *batchv1.Job) { j.Spec.Template.Annotations["kueue.x-k8s.io/podset-required-topology"] = rack })

@@ -47,10 +47,12 @@ func newSiteWith(t *testing.T, change func(*site, *kueue.ResourceFlavor, *kueue.
 	change(s, flavor, config)
 	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	check.Spec.ControllerName = kueue.ProvisioningRequestControllerName
-	check.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "ProvisioningRequestConfig", Name: s.Name}
+	check.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group,
+		Kind: "ProvisioningRequestConfig", Name: s.Name}
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
-	cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: kueue.AdmissionCheckReference(s.Name)}}}
+	cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{
+		AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: kueue.AdmissionCheckReference(s.Name)}}}
 	cq.Spec.ResourceGroups = []kueue.ResourceGroup{{
 		CoveredResources: []corev1.ResourceName{"cpu", testbed.GPU},
 		Flavors: []kueue.FlavorQuotas{{Name: kueue.ResourceFlavorReference(s.Name), Resources: []kueue.ResourceQuota{
@@ -78,7 +80,8 @@ func (s *site) newGroup(suffix string, most int32, faults ...v1alpha1.KwokFault)
 // of them run at once.
 func (s *site) job(name string, count int32, long time.Duration, change ...func(*batchv1.Job)) *batchv1.Job {
 	s.Helper()
-	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.Name}}}
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name,
+		Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.Name}}}
 	j.Spec.Suspend = new(true)
 	j.Spec.Parallelism, j.Spec.Completions = &count, &count
 	j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": long.String()}

@@ -77,7 +77,8 @@ func TestAMachineLostBeforeThePodsCome(t *testing.T) {
 	noPods := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "no-pods"}}
 	noPods.Spec.Hard = corev1.ResourceList{"pods": resource.MustParse("0")}
 	s.Create(noPods)
-	s.Eventually("the namespace's quota is in force", func() bool { return s.Get(noPods) && len(noPods.Status.Hard) > 0 }, func() string { return fmt.Sprint(noPods.Status) })
+	s.Eventually("the namespace's quota is in force", func() bool { return s.Get(noPods) && len(noPods.Status.Hard) > 0 },
+		func() string { return fmt.Sprint(noPods.Status) })
 	j := s.job("train", 3, time.Second)
 	s.Eventually("the job is started", func() bool { return s.Get(j) && !*j.Spec.Suspend }, func() string { return s.standing(j) })
 	s.lost()

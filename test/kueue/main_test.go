@@ -56,7 +56,8 @@ const settings = `waitForPodsReady:
 
 // start starts a cluster with Kueue, whose files are in dir.
 func start(ctx context.Context, dir string) (*testbed.Cluster, error) {
-	k, err := managers.NewKueue(managers.Kueue{Binary: os.Getenv(testbed.KueueVariable), Sandbox: os.Getenv(testbed.SandboxVariable), Dir: dir, Settings: settings})
+	k, err := managers.NewKueue(managers.Kueue{Binary: os.Getenv(testbed.KueueVariable), Sandbox: os.Getenv(testbed.SandboxVariable),
+		Dir: dir, Settings: settings})
 	if err != nil {
 		return nil, err
 	}

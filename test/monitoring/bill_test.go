@@ -121,7 +121,8 @@ func tell(t *testing.T, seed uint64) *story {
 		script.BootDelay.Duration, script.BootJitter.Duration = 90*time.Second, 2*time.Minute
 		script.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultBootDeath, Percent: percent(3), After: &metav1.Duration{Duration: time.Minute}}}
 		if m.pool.Market == v1alpha1.Spot {
-			script.Faults = append(script.Faults, v1alpha1.KwokFault{Type: v1alpha1.FaultReclaim, Percent: percent(20), After: &metav1.Duration{Duration: 40 * time.Minute}})
+			script.Faults = append(script.Faults, v1alpha1.KwokFault{Type: v1alpha1.FaultReclaim, Percent: percent(20),
+				After: &metav1.Duration{Duration: 40 * time.Minute}})
 		}
 		config.Pools = append(config.Pools, cloudsim.Pool{PoolKey: m.pool, Script: script, Prices: m.prices()})
 	}
@@ -217,7 +218,8 @@ func (s *story) submit() {
 	g := &gang{market: markets[s.random.IntN(len(markets))], number: s.versions, since: time.Now(), comes: s.random.IntN(5) > 0,
 		runs: time.Duration(10+s.random.IntN(180)) * time.Minute}
 	count := 1 + s.random.IntN(6)
-	g.attempt = transaction.Attempt{Number: 1, Phase: transaction.Launching, Started: time.Now(), Launches: []planner.GroupCount{{Group: g.group, Count: count}}}
+	g.attempt = transaction.Attempt{Number: 1, Phase: transaction.Launching, Started: time.Now(),
+		Launches: []planner.GroupCount{{Group: g.group, Count: count}}}
 	s.gangs = append(s.gangs, g)
 	s.put(g)
 	came, refusal := s.world.Launch(cloudsim.Order{Pool: g.pool, Count: count, ID: func(n int64) string { return fmt.Sprintf("i-%d", n) },
@@ -238,7 +240,8 @@ func (s *story) submit() {
 // put tells of the request as it is now.
 func (s *story) put(g *gang, conditions ...string) {
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{
-		Namespace: fmt.Sprintf("team-%d", g.number%3), Name: string(g.uid()), UID: g.uid(), ResourceVersion: s.version(), CreationTimestamp: metav1.NewTime(g.since),
+		Namespace: fmt.Sprintf("team-%d", g.number%3), Name: string(g.uid()), UID: g.uid(), ResourceVersion: s.version(),
+		CreationTimestamp: metav1.NewTime(g.since),
 	}}
 	r.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
 	r.Status.ProvisioningClassDetails = map[string]provreq.Detail{transaction.AttemptDetail: provreq.Detail(g.attempt.Encode())}
@@ -336,7 +339,8 @@ func (s *story) advance(g *gang) {
 	case booked:
 		if g.comes {
 			for _, in := range there {
-				p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: g.request.Namespace, Name: in.ID, UID: types.UID("pod-" + in.ID), ResourceVersion: s.version()}}
+				p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: g.request.Namespace, Name: in.ID, UID: types.UID("pod-" + in.ID),
+					ResourceVersion: s.version()}}
 				p.Spec.NodeName, p.Status.Phase = in.ID, corev1.PodRunning
 				s.model.Set(p)
 			}
@@ -432,7 +436,8 @@ func (s *story) compare() {
 		off := (shown[m.group] - billed[m.pool]) / billed[m.pool]
 		s.Logf("%s: %.2f USD by the metrics, %.2f by the bill: %+.3f %%", m.group, shown[m.group], billed[m.pool], 100*off)
 		if billed[m.pool] == 0 || math.Abs(off) > 0.01 {
-			s.Errorf("%s costs %.2f USD by the metrics and %.2f by the bill of the cloud, want them within 1 %%", m.group, shown[m.group], billed[m.pool])
+			s.Errorf("%s costs %.2f USD by the metrics and %.2f by the bill of the cloud, want them within 1 %%", m.group,
+				shown[m.group], billed[m.pool])
 		}
 	}
 	var all, paid float64

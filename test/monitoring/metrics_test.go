@@ -122,8 +122,8 @@ func TestTheTableOfMetricsIsTrue(t *testing.T) {
 		}
 		fmt.Fprintf(&out, "| `%s` | %s | %s |\n", name, strings.Join(labels, " "), m.help)
 	}
-	out.WriteString("\n## How many series\n\nA label of muster's own metrics has so many values; the labels of `kueue_*` are those of Kueue's metrics of the same name.\n\n" +
-		"| label | values |\n| --- | --- |\n")
+	out.WriteString("\n## How many series\n\nA label of muster's own metrics has so many values; the labels of `kueue_*` are those of " +
+		"Kueue's metrics of the same name.\n\n| label | values |\n| --- | --- |\n")
 	for _, label := range slices.Sorted(maps.Keys(bounds)) {
 		if !used[label] {
 			t.Errorf("no metric has the label %s any more: remove it from bounds", label)

@@ -75,7 +75,8 @@ func TestAFenceIsAskedFor(t *testing.T) {
 	s.workers[0].Get(w)
 	patch := client.MergeFrom(w.DeepCopy())
 	delete(w.Annotations, dispatch.FenceAnnotation)
-	if err := s.workers[0].Kube.Patch(t.Context(), w, patch); err == nil || !strings.Contains(err.Error(), "the annotation muster.dev/fence of a Workload may not change") {
+	if err := s.workers[0].Kube.Patch(t.Context(), w, patch); err == nil ||
+		!strings.Contains(err.Error(), "the annotation muster.dev/fence of a Workload may not change") {
 		t.Errorf("the fence of a copy was taken away: %v", err)
 	}
 	s.fence("")
@@ -111,7 +112,8 @@ func TestAJobGoesOnBehindItsFence(t *testing.T) {
 		t.Error("its pods ran on in the first cluster")
 	}
 	wires[0].set(false, false)
-	s.Within(time.Minute, "nothing is left in the first cluster", func() bool { return len(s.left()) == 0 }, func() string { return fmt.Sprint(s.left()) })
+	s.Within(time.Minute, "nothing is left in the first cluster", func() bool { return len(s.left()) == 0 },
+		func() string { return fmt.Sprint(s.left()) })
 	if w := s.Workload(j); ptr.Deref(w.Status.ClusterName, "") != "worker-2" || !s.podsRunning(1, j) {
 		t.Errorf("it does not run on in the second: %s", s.standing(j))
 	}

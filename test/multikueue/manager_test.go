@@ -112,10 +112,12 @@ func TestAClusterThatChangesCopiesIsPassedOver(t *testing.T) {
 	policy := &admissionv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	policy.Spec = admissionv1.MutatingAdmissionPolicySpec{
 		FailurePolicy: new(admissionv1.Fail), ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
-		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
-			Operations: []admissionv1.OperationType{admissionv1.Create},
-			Rule:       admissionv1.Rule{APIGroups: []string{kueue.SchemeGroupVersion.Group}, APIVersions: []string{"v1beta2"}, Resources: []string{"workloads"}},
-		}}}},
+		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{
+			{RuleWithOperations: admissionv1.RuleWithOperations{
+				Operations: []admissionv1.OperationType{admissionv1.Create},
+				Rule: admissionv1.Rule{APIGroups: []string{kueue.SchemeGroupVersion.Group}, APIVersions: []string{"v1beta2"},
+					Resources: []string{"workloads"}},
+			}}}},
 		MatchConditions: []admissionv1.MatchCondition{{Name: "of-this-test", Expression: fmt.Sprintf("request.namespace == '%s'", s.Name)}},
 		Mutations: []admissionv1.Mutation{{PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{
 			Expression: `[JSONPatch{op: "replace", path: "/spec/podSets/0/count", value: 1}]`,
@@ -135,7 +137,8 @@ func TestAClusterThatChangesCopiesIsPassedOver(t *testing.T) {
 	if in := s.complete(j); in != "worker-2" {
 		t.Errorf("it ran in %q", in)
 	}
-	if record := s.Workload(j).Annotations[dispatch.Annotation]; !strings.Contains(record, "spec.podSets[0].count of its copy is 1 there, and 2 here") {
+	if record := s.Workload(j).Annotations[dispatch.Annotation]; !strings.Contains(record,
+		"spec.podSets[0].count of its copy is 1 there, and 2 here") {
 		t.Errorf("the record does not say why the first cluster did not run it: %s", record)
 	}
 	s.wantLaunched(0, 2)
@@ -164,7 +167,8 @@ func TestAGangIsInOneRackOfItsCluster(t *testing.T) {
 		patch := client.MergeFrom(group.DeepCopy())
 		group.Spec.Topology = []v1alpha1.TopologyLevel{{NodeLabel: rack}}
 		group.Spec.Kwok.Domains = &v1alpha1.KwokDomains{
-			NodeLabel: rack, Of: []v1alpha1.KwokDomain{{Name: "small", Machines: 1}, {Name: "large", Machines: 7}}, Placement: v1alpha1.PlacedScattered,
+			NodeLabel: rack, Of: []v1alpha1.KwokDomain{{Name: "small", Machines: 1}, {Name: "large", Machines: 7}},
+			Placement: v1alpha1.PlacedScattered,
 		}
 		if err := in.Kube.Patch(t.Context(), group, patch); err != nil {
 			t.Fatal(err)
@@ -284,7 +288,8 @@ func TestAKubeconfigThatExpiresStopsNothing(t *testing.T) {
 		t.Errorf("it was stopped: suspended %t, %+v; its cluster has %v", *j.Spec.Suspend, before.Status, s.left())
 	}
 	give(good)
-	s.Eventually("the cluster is connected again", func() bool { return active().Status == metav1.ConditionTrue }, func() string { return fmt.Sprint(active()) })
+	s.Eventually("the cluster is connected again", func() bool { return active().Status == metav1.ConditionTrue },
+		func() string { return fmt.Sprint(active()) })
 	s.complete(j)
 	if after := s.Workload(j); after.UID != before.UID || meta.IsStatusConditionTrue(after.Status.Conditions, kueue.WorkloadEvicted) {
 		t.Errorf("it queued again: %+v", after.Status)
@@ -315,7 +320,8 @@ func TestKubeconfigsThatAreUnsafeOrBrokenAreRefused(t *testing.T) {
 			if s.Get(mkc) {
 				active = meta.FindStatusCondition(mkc.Status.Conditions, kueue.MultiKueueClusterActive)
 			}
-			return active != nil && active.Status == metav1.ConditionFalse && active.Reason == c.reason && strings.Contains(active.Message, c.message)
+			return active != nil && active.Status == metav1.ConditionFalse && active.Reason == c.reason &&
+				strings.Contains(active.Message, c.message)
 		}, func() string { return fmt.Sprint(mkc.Status) })
 		s.Delete(mkc)
 	}

@@ -69,7 +69,8 @@ func start(ctx context.Context, wanted []string) error {
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"}}}
 	node.Status.Capacity = corev1.ResourceList{
-		"cpu": resource.MustParse("1k"), "memory": resource.MustParse("10Ti"), "pods": resource.MustParse("1k"), testbed.GPU: resource.MustParse("512"),
+		"cpu": resource.MustParse("1k"), "memory": resource.MustParse("10Ti"), "pods": resource.MustParse("1k"),
+		testbed.GPU: resource.MustParse("512"),
 	}
 	node.Status.Allocatable = node.Status.Capacity
 	return shared.Kube.Create(ctx, node)

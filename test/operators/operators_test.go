@@ -69,11 +69,13 @@ var stories = map[string]story{
 	},
 	"RayJob": {
 		operator: "ray", file: "rayjob.yaml", kind: "RayJob",
-		suspend: "spec.suspend", held: field("Suspended", "status.jobDeploymentStatus"), pods: 4, gpus: 2, ended: field("SUCCEEDED", "status.jobStatus"),
+		suspend: "spec.suspend", held: field("Suspended", "status.jobDeploymentStatus"), pods: 4, gpus: 2,
+		ended: field("SUCCEEDED", "status.jobStatus"),
 	},
 	"RayService": {
 		operator: "ray", file: "rayservice.yaml", kind: "RayService",
-		suspend: "spec.rayClusterConfig.suspend", held: has("status.pendingServiceStatus.rayClusterName"), pods: 2, gpus: 1, ended: condition("Ready"),
+		suspend: "spec.rayClusterConfig.suspend", held: has("status.pendingServiceStatus.rayClusterName"), pods: 2, gpus: 1,
+		ended: condition("Ready"),
 	},
 }
 

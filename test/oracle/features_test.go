@@ -191,7 +191,8 @@ func nodeFeatures(judged judgedFunc) {
 	judged(plugin, "affinity to any host name", expr(corev1.LabelHostname, corev1.NodeSelectorOpExists, none))
 	field := func(op corev1.NodeSelectorOperator) func(choices, *corev1.PodTemplateSpec) {
 		return term(func(c choices, t *corev1.NodeSelectorTerm) {
-			t.MatchFields = append(t.MatchFields, corev1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: op, Values: []string{nodeName(c.pick(4))}})
+			t.MatchFields = append(t.MatchFields, corev1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: op,
+				Values: []string{nodeName(c.pick(4))}})
 		})
 	}
 	judged(plugin, "affinity off a name", field(corev1.NodeSelectorOpNotIn))
@@ -202,7 +203,8 @@ func nodeFeatures(judged judgedFunc) {
 		return func(c choices, t *corev1.PodTemplateSpec) { t.Spec.Tolerations = append(t.Spec.Tolerations, tol(c)) }
 	}
 	judged("TaintToleration", "toleration of a key", func(c choices, t *corev1.PodTemplateSpec) {
-		t.Spec.Tolerations = []corev1.Toleration{{Key: "gpu", Operator: corev1.TolerationOpExists, Effect: oneOf(c, "", corev1.TaintEffectNoSchedule)}}
+		t.Spec.Tolerations = []corev1.Toleration{{Key: "gpu", Operator: corev1.TolerationOpExists,
+			Effect: oneOf(c, "", corev1.TaintEffectNoSchedule)}}
 	})
 	judged("TaintToleration", "toleration of a value", func(c choices, t *corev1.PodTemplateSpec) {
 		t.Spec.Tolerations = []corev1.Toleration{{Key: "gpu", Operator: oneOf(c, corev1.TolerationOpEqual, ""), Value: oneOf(c, "", "h100")}}
@@ -301,10 +303,14 @@ func volumeFeatures(judged judgedFunc, refused refusedFunc) {
 			addVolume(t, corev1.Volume{Name: fmt.Sprintf("disk-%d", len(t.Spec.Volumes)), VolumeSource: source})
 		}
 	}
-	refused(fit.Unsupported, "spec.volumes[", "disk of AWS", disk(corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "v"}}))
-	refused(fit.Unsupported, "spec.volumes[", "disk of Google", disk(corev1.VolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "v"}}))
-	refused(fit.Unsupported, "spec.volumes[", "disk by iSCSI", disk(corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: "p", IQN: "iqn.2014-12.com.example:a", Lun: 1}}))
-	refused(fit.Unsupported, "spec.volumes[", "disk of Ceph", disk(corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{CephMonitors: []string{"m"}, RBDImage: "i"}}))
+	refused(fit.Unsupported, "spec.volumes[", "disk of AWS",
+		disk(corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "v"}}))
+	refused(fit.Unsupported, "spec.volumes[", "disk of Google",
+		disk(corev1.VolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "v"}}))
+	refused(fit.Unsupported, "spec.volumes[", "disk by iSCSI", disk(corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: "p",
+		IQN: "iqn.2014-12.com.example:a", Lun: 1}}))
+	refused(fit.Unsupported, "spec.volumes[", "disk of Ceph",
+		disk(corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{CephMonitors: []string{"m"}, RBDImage: "i"}}))
 }
 
 func addVolume(t *corev1.PodTemplateSpec, v corev1.Volume) {
@@ -340,7 +346,8 @@ func topologyKey(c choices) string { return oneOf(c, zoneKey, corev1.LabelHostna
 func podSelector(c choices) *metav1.LabelSelector {
 	switch c.pick(8) {
 	case 5:
-		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: revisionKey, Operator: oneOf(c, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist)}}}
+		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: revisionKey,
+			Operator: oneOf(c, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist)}}}
 	case 6:
 		return &metav1.LabelSelector{}
 	case 7:
@@ -375,7 +382,8 @@ func podFeatures(judged judgedFunc, refused refusedFunc) {
 	}
 	self := func(c choices, t *corev1.PodTemplateSpec) corev1.PodAffinityTerm {
 		t.Labels[appKey] = "x"
-		return corev1.PodAffinityTerm{TopologyKey: topologyKey(c), LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{appKey: "x"}}}
+		return corev1.PodAffinityTerm{TopologyKey: topologyKey(c),
+			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{appKey: "x"}}}
 	}
 	keys := func(c choices, t *corev1.PodTemplateSpec) corev1.PodAffinityTerm {
 		term := self(c, t)
@@ -399,16 +407,18 @@ func podFeatures(judged judgedFunc, refused refusedFunc) {
 	judged(plugin, "anti-affinity to pods", func(c choices, t *corev1.PodTemplateSpec) { repel(t, podAffinityTerm(c)) })
 	judged(plugin, "anti-affinity to its own", func(c choices, t *corev1.PodTemplateSpec) { repel(t, self(c, t)) })
 	judged(plugin, "anti-affinity by label keys", func(c choices, t *corev1.PodTemplateSpec) { repel(t, keys(c, t)) })
-	refused(fit.Unsupported, "spec.affinity.podAffinity", "affinity to pods of selected namespaces", func(c choices, t *corev1.PodTemplateSpec) {
-		term := self(c, t)
-		term.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "gold"}}
-		attract(t, term)
-	})
-	refused(fit.Unsupported, "spec.affinity.podAntiAffinity", "anti-affinity by a label that is missing", func(c choices, t *corev1.PodTemplateSpec) {
-		term := self(c, t)
-		term.MatchLabelKeys = []string{"controller-revision-hash"}
-		repel(t, term)
-	})
+	refused(fit.Unsupported, "spec.affinity.podAffinity", "affinity to pods of selected namespaces",
+		func(c choices, t *corev1.PodTemplateSpec) {
+			term := self(c, t)
+			term.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "gold"}}
+			attract(t, term)
+		})
+	refused(fit.Unsupported, "spec.affinity.podAntiAffinity", "anti-affinity by a label that is missing",
+		func(c choices, t *corev1.PodTemplateSpec) {
+			term := self(c, t)
+			term.MatchLabelKeys = []string{"controller-revision-hash"}
+			repel(t, term)
+		})
 }
 
 func spreadFeatures(judged judgedFunc, refused refusedFunc) {
@@ -428,7 +438,10 @@ func spreadFeatures(judged judgedFunc, refused refusedFunc) {
 		}
 	}
 	judged(plugin, "spread", spread(func(choices, *corev1.TopologySpreadConstraint) {}))
-	judged(plugin, "spread over domains", spread(func(c choices, s *corev1.TopologySpreadConstraint) { s.MinDomains = ptr.To(int32(1 + c.pick(4))) }))
+	judged(plugin, "spread over domains", spread(func(c choices,
+		s *corev1.TopologySpreadConstraint) {
+		s.MinDomains = ptr.To(int32(1 + c.pick(4)))
+	}))
 	judged(plugin, "spread with a node affinity policy", spread(func(c choices, s *corev1.TopologySpreadConstraint) {
 		s.NodeAffinityPolicy = ptr.To(oneOf(c, corev1.NodeInclusionPolicyIgnore, corev1.NodeInclusionPolicyHonor))
 	}))
@@ -448,12 +461,16 @@ func spreadFeatures(judged judgedFunc, refused refusedFunc) {
 		t.Spec.NodeSelector = map[string]string{rackKey: "1"}
 		spread(func(_ choices, s *corev1.TopologySpreadConstraint) { s.TopologyKey = zoneKey })(c, t)
 	})
-	judged("NodeResourcesFit", "soft spread", spread(func(_ choices, s *corev1.TopologySpreadConstraint) { s.WhenUnsatisfiable = corev1.ScheduleAnyway }))
-	refused(fit.Unsupported, "spec.topologySpreadConstraints[", "spread by a label that is missing", spread(func(_ choices, s *corev1.TopologySpreadConstraint) {
-		s.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{appKey: "x"}}
-		s.MatchLabelKeys = []string{"pod-template-hash"}
-		s.TopologyKey = "example.com/other"
+	judged("NodeResourcesFit", "soft spread", spread(func(_ choices,
+		s *corev1.TopologySpreadConstraint) {
+		s.WhenUnsatisfiable = corev1.ScheduleAnyway
 	}))
+	refused(fit.Unsupported, "spec.topologySpreadConstraints[", "spread by a label that is missing",
+		spread(func(_ choices, s *corev1.TopologySpreadConstraint) {
+			s.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{appKey: "x"}}
+			s.MatchLabelKeys = []string{"pod-template-hash"}
+			s.TopologyKey = "example.com/other"
+		}))
 }
 
 func otherFeatures(refused refusedFunc) {
@@ -475,5 +492,6 @@ func otherFeatures(refused refusedFunc) {
 		}}
 		t.Spec.Containers = append(t.Spec.Containers, r)
 	})
-	refused(fit.Unsupported, "spec.runtimeClassName", "runtime class", func(_ choices, t *corev1.PodTemplateSpec) { t.Spec.RuntimeClassName = ptr.To("kata") })
+	refused(fit.Unsupported, "spec.runtimeClassName", "runtime class",
+		func(_ choices, t *corev1.PodTemplateSpec) { t.Spec.RuntimeClassName = ptr.To("kata") })
 }

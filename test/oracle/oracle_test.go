@@ -28,7 +28,8 @@ func TestFitIsTheSchedulers(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d worlds (%d with features that exclude each other, %d refused), %d verdicts (%d cautious), no by plugin: %v", all.worlds, all.invalid, all.refused, all.verdicts, all.cautious, all.no)
+	t.Logf("%d worlds (%d with features that exclude each other, %d refused), %d verdicts (%d cautious), no by plugin: %v", all.worlds,
+		all.invalid, all.refused, all.verdicts, all.cautious, all.no)
 	if all.verdicts < 100_000 {
 		t.Errorf("%d verdicts were compared, fewer than 100,000", all.verdicts)
 	}

@@ -38,7 +38,8 @@ func TestPlansCanBeScheduled(t *testing.T) {
 			t.Fatalf("seed %d: %v\nplan %+v\n%s", seed, err, v.Placement, w)
 		}
 	}
-	t.Logf("%d plans fit, %d of them of pods with a say about others; %d wait, %d never", outcomes[planner.Fits], apart, outcomes[planner.Wait], outcomes[planner.Never])
+	t.Logf("%d plans fit, %d of them of pods with a say about others; %d wait, %d never", outcomes[planner.Fits], apart,
+		outcomes[planner.Wait], outcomes[planner.Never])
 	for what, n := range map[string]int{
 		"fit": outcomes[planner.Fits], "wait": outcomes[planner.Wait], "are refused": outcomes[planner.Never], "place pods apart": apart,
 	} {
@@ -70,7 +71,8 @@ func (w *world) gang() (g state.Gang, between bool) {
 func (w *world) snapshot() *planner.Snapshot {
 	nodes := nodeset.New()
 	for _, o := range w.nodes {
-		n := &state.Node{Name: o.Name, Labels: o.Labels, Taints: o.Spec.Taints, Ready: true, Allocatable: nodegroups.ResourcesFrom(o.Status.Allocatable)}
+		n := &state.Node{Name: o.Name, Labels: o.Labels, Taints: o.Spec.Taints, Ready: true,
+			Allocatable: nodegroups.ResourcesFrom(o.Status.Allocatable)}
 		if o.Spec.Unschedulable {
 			n.Cordon = state.Held // another's would rule the node out
 		}
@@ -156,7 +158,8 @@ func (w *world) schedule(s *kubeScheduler, v planner.Verdict) error {
 			pod, _ := create(team, podName(left[0].set, made[left[0].set]), w.sets[left[0].set].template)
 			pod.Spec.NodeSelector = map[string]string{bookedKey: team}
 			_, plugin := s.try(pod).verdict(left[0].node)
-			return fmt.Errorf("%d pods cannot be scheduled where they were planned, the first of them set%d on %s because of %s", len(left), left[0].set, left[0].node, plugin)
+			return fmt.Errorf("%d pods cannot be scheduled where they were planned, the first of them set%d on %s because of %s", len(left),
+				left[0].set, left[0].node, plugin)
 		}
 		left = append(left[:at], left[at+1:]...)
 	}

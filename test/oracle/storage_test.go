@@ -47,7 +47,8 @@ func newStore() *store {
 		namespaces: map[string]*corev1.Namespace{},
 	}
 	for name, tier := range map[string]string{team: "gold", "other": "gold", "third": "tin"} {
-		s.namespaces[name] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelMetadataName: name, "tier": tier}}}
+		s.namespaces[name] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name,
+			Labels: map[string]string{corev1.LabelMetadataName: name, "tier": tier}}}
 	}
 
 	wait, now := storagev1.VolumeBindingWaitForFirstConsumer, storagev1.VolumeBindingImmediate
@@ -63,10 +64,12 @@ func newStore() *store {
 	s.class("old-limited", "kubernetes.io/gce-pd", &wait)
 	s.class("limited", limitedDriver, &wait)
 	s.class("tracked", trackedDriver, &wait)
-	s.drivers[trackedDriver] = &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: trackedDriver}, Spec: storagev1.CSIDriverSpec{StorageCapacity: ptr.To(true)}}
+	s.drivers[trackedDriver] = &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: trackedDriver},
+		Spec: storagev1.CSIDriverSpec{StorageCapacity: ptr.To(true)}}
 	one := &storagev1.VolumeNodeResources{Count: ptr.To[int32](1)}
 	s.csiNodes = append(s.csiNodes, &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: nodeName(0)}, Spec: storagev1.CSINodeSpec{
-		Drivers: []storagev1.CSINodeDriver{{Name: limitedDriver, NodeID: "x", Allocatable: one}, {Name: oldLimitedDriver, NodeID: "x", Allocatable: one}, {Name: freeDriver, NodeID: "x"}},
+		Drivers: []storagev1.CSINodeDriver{{Name: limitedDriver, NodeID: "x", Allocatable: one},
+			{Name: oldLimitedDriver, NodeID: "x", Allocatable: one}, {Name: freeDriver, NodeID: "x"}},
 	}})
 
 	zoneIn := func(values ...string) corev1.NodeSelectorTerm { return labelIn(zoneKey, values...) }
@@ -74,7 +77,9 @@ func newStore() *store {
 	s.bound("bound-a", nil, []corev1.NodeSelectorTerm{zoneIn("a")})
 	s.bound("bound-terms", nil, []corev1.NodeSelectorTerm{zoneIn("b"), labelIn(rackKey, "1"), {}})
 	s.bound("bound-host", nil, []corev1.NodeSelectorTerm{labelIn(corev1.LabelHostname, nodeName(1), nodeName(2))})
-	s.bound("bound-fields", nil, []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"nobody"}}}}})
+	s.bound("bound-fields", nil,
+		[]corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn,
+			Values: []string{"nobody"}}}}})
 	s.bound("zone-label", map[string]string{zoneKey: "a"}, nil)
 	s.bound("zones-label", map[string]string{zoneKey: "a__ b"}, nil)
 	s.bound("beta-label", map[string]string{corev1.LabelFailureDomainBetaZone: "b__c", corev1.LabelFailureDomainBetaRegion: "r"}, nil)
@@ -83,7 +88,8 @@ func newStore() *store {
 	s.bound("limited-bound", nil, nil)
 	s.volumes["limited-bound"].Spec.CSI.Driver = limitedDriver
 	s.bound("old-bound", nil, nil)
-	s.volumes["old-bound"].Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "pd"}}
+	s.volumes["old-bound"].Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{
+		GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "pd"}}
 	s.bound("volume-gone", nil, nil)
 	delete(s.volumes, "volume-gone")
 	s.bound("half-bound", nil, nil).Annotations = nil
@@ -114,7 +120,8 @@ func newStore() *store {
 func uid(name string) types.UID { return types.UID("uid-" + name) }
 
 func (s *store) class(name, provisioner string, mode *storagev1.VolumeBindingMode, topologies ...corev1.TopologySelectorTerm) {
-	s.classes[name] = &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner, VolumeBindingMode: mode, AllowedTopologies: topologies}
+	s.classes[name] = &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner, VolumeBindingMode: mode,
+		AllowedTopologies: topologies}
 }
 
 func (s *store) claim(name, class string) *corev1.PersistentVolumeClaim {
@@ -151,7 +158,8 @@ func (s *store) bound(name string, labels map[string]string, terms []corev1.Node
 }
 
 func labelIn(key string, values ...string) corev1.NodeSelectorTerm {
-	return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}}}
+	return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key,
+		Operator: corev1.NodeSelectorOpIn, Values: values}}}
 }
 
 // objects for the scheduler's client.
@@ -176,7 +184,8 @@ func (s *store) objects() (out []runtime.Object) {
 	}
 	// GPUs may also be had through dynamic resource allocation, which has none: only
 	// what nodes advertise counts.
-	return append(out, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}, Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: ptr.To(string(gpu))}})
+	return append(out, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"},
+		Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: ptr.To(string(gpu))}})
 }
 
 // lookups for fit.

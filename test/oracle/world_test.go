@@ -158,7 +158,8 @@ func (w *world) newNode(c choices, i int) *corev1.Node {
 		w.meet("cordon")
 	}
 	if rarely(c, 4) {
-		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "gpu", Value: oneOf(c, "", "h100"), Effect: oneOf(c, corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute, corev1.TaintEffectPreferNoSchedule)})
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "gpu", Value: oneOf(c, "", "h100"),
+			Effect: oneOf(c, corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute, corev1.TaintEffectPreferNoSchedule)})
 	}
 	if rarely(c, 8) {
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "level", Value: "5", Effect: corev1.TaintEffectNoSchedule})
@@ -169,7 +170,8 @@ func (w *world) newNode(c choices, i int) *corev1.Node {
 // newRunning is a pod as the API server has it, on a node.
 func (w *world) newRunning(c choices, i int) *corev1.Pod {
 	name := fmt.Sprintf("running-%d", i)
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: oneOf(c, team, team, "other", "third"), Name: name, UID: uid(name), Labels: podLabels(c)}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: oneOf(c, team, team, "other", "third"), Name: name, UID: uid(name),
+		Labels: podLabels(c)}}
 	p.Spec.NodeName = w.nodes[c.pick(len(w.nodes))].Name
 	p.Spec.Containers = []corev1.Container{{Name: "main", Image: "i", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
 		corev1.ResourceCPU: *resource.NewMilliQuantity(int64(500*c.pick(3)), resource.DecimalSI),
@@ -189,10 +191,12 @@ func (w *world) newRunning(c choices, i int) *corev1.Pod {
 		t := podAffinityTerm(c)
 		if rarely(c, 6) {
 			t.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
-				Key: corev1.LabelMetadataName, Operator: oneOf(c, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn), Values: []string{oneOf(c, team, "other")},
+				Key: corev1.LabelMetadataName, Operator: oneOf(c, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn),
+				Values: []string{oneOf(c, team, "other")},
 			}}}
 		}
-		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{t}}}
+		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{t}}}
 		w.meet("anti-affinity of a running pod")
 		if t.NamespaceSelector != nil {
 			w.meet("namespaces of a running pod")
@@ -219,10 +223,12 @@ func resize(c choices, p *corev1.Pod) {
 		p.Status.Resources = &corev1.ResourceRequirements{Requests: cpu()}
 		p.Status.AllocatedResources = cpu()
 	} else {
-		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", AllocatedResources: cpu(), Resources: &corev1.ResourceRequirements{Requests: cpu()}}}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", AllocatedResources: cpu(),
+			Resources: &corev1.ResourceRequirements{Requests: cpu()}}}
 	}
 	if c.pick(2) > 0 {
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: oneOf(c, corev1.PodReasonInfeasible, corev1.PodReasonDeferred)}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue,
+			Reason: oneOf(c, corev1.PodReasonInfeasible, corev1.PodReasonDeferred)}}
 	}
 }
 
@@ -251,11 +257,13 @@ func plainTemplate(c choices) *corev1.PodTemplateSpec {
 }
 
 func newContainer(name string) corev1.Container {
-	return corev1.Container{Name: name, Image: "i", ImagePullPolicy: corev1.PullAlways, TerminationMessagePolicy: corev1.TerminationMessageReadFile}
+	return corev1.Container{Name: name, Image: "i", ImagePullPolicy: corev1.PullAlways,
+		TerminationMessagePolicy: corev1.TerminationMessageReadFile}
 }
 
 func claimVolume(claim string) corev1.Volume {
-	return corev1.Volume{Name: claim, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}
+	return corev1.Volume{Name: claim,
+		VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}
 }
 
 // String is the world as manifests.

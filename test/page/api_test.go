@@ -114,9 +114,11 @@ func TestBadQuestionsAreAnsweredWithASentence(t *testing.T) {
 func TestWhatIsServedIsKeptAndGuarded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := started(t, newWorld(small()...))
-		for _, path := range []string{"/", "/queue", "/obtainability", "/cost", "/assets/main.js", "/assets/uplot/uPlot.esm.js", "/healthz", "/api/queue"} {
+		for _, path := range []string{"/", "/queue", "/obtainability", "/cost", "/assets/main.js", "/assets/uplot/uPlot.esm.js",
+			"/healthz", "/api/queue"} {
 			r := asks(s, path)
-			if r.StatusCode != http.StatusOK || !strings.HasPrefix(r.Header.Get("Content-Security-Policy"), "default-src 'self'; ") || r.Header.Get("X-Content-Type-Options") != "nosniff" {
+			if r.StatusCode != http.StatusOK || !strings.HasPrefix(r.Header.Get("Content-Security-Policy"), "default-src 'self'; ") ||
+				r.Header.Get("X-Content-Type-Options") != "nosniff" {
 				t.Errorf("%s: %s with %v", path, r.Status, r.Header)
 			}
 			tag := r.Header.Get("ETag")

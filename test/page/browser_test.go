@@ -69,7 +69,8 @@ func newBrowser(t *testing.T) *browser {
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
 	ctx, end := context.WithCancel(context.Background())
 	command := exec.CommandContext(ctx, chromium(t), "--headless=new", "--remote-debugging-port=0", "--user-data-dir="+home,
-		"--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run", "--disable-background-networking", "about:blank")
+		"--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
+		"--disable-background-networking", "about:blank")
 	command.Env = append(os.Environ(), "HOME="+home)
 	if err := command.Start(); err != nil {
 		end()
@@ -222,8 +223,10 @@ func (t *tab) show(s screen) {
 	if s.dark {
 		theme = "dark"
 	}
-	t.must(t.call(t.session, "Emulation.setDeviceMetricsOverride", map[string]any{"width": s.width, "height": s.height, "deviceScaleFactor": scale, "mobile": s.phone}, nil))
-	t.must(t.call(t.session, "Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": theme}}}, nil))
+	t.must(t.call(t.session, "Emulation.setDeviceMetricsOverride",
+		map[string]any{"width": s.width, "height": s.height, "deviceScaleFactor": scale, "mobile": s.phone}, nil))
+	t.must(t.call(t.session, "Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme",
+		"value": theme}}}, nil))
 }
 
 // note keeps what a tab should never do.
@@ -270,7 +273,8 @@ func (t *tab) eval(script string, into any) error {
 			} `json:"exception"`
 		} `json:"exceptionDetails"`
 	}
-	if err := t.call(t.session, "Runtime.evaluate", map[string]any{"expression": script, "returnByValue": true, "awaitPromise": true}, &out); err != nil {
+	if err := t.call(t.session, "Runtime.evaluate", map[string]any{"expression": script, "returnByValue": true,
+		"awaitPromise": true}, &out); err != nil {
 		return err
 	}
 	if e := out.ExceptionDetails; e != nil {
@@ -326,7 +330,8 @@ var keys = map[string]int{"Enter": 13, "Escape": 27, "End": 35, "Home": 36, "Arr
 func (t *tab) press(key string) {
 	t.t.Helper()
 	for _, kind := range []string{"rawKeyDown", "keyUp"} {
-		t.must(t.call(t.session, "Input.dispatchKeyEvent", map[string]any{"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": keys[key]}, nil))
+		t.must(t.call(t.session, "Input.dispatchKeyEvent", map[string]any{"type": kind, "key": key, "code": key,
+			"windowsVirtualKeyCode": keys[key]}, nil))
 	}
 }
 

@@ -32,25 +32,29 @@ func busy(pending, offerings int) *world {
 		market := []v1alpha1.CapacityType{v1alpha1.OnDemand, v1alpha1.Spot, v1alpha1.Reserved}[i/3%3]
 		zone := fmt.Sprintf("us-%s-%d%c", []string{"east", "west", "central"}[i/9%3], 1+i/27%2, 'a'+rune(i/54%4))
 		usd := fmt.Sprintf("%.2f", []float64{98.32, 142.4, 32.77}[i%3]*[]float64{1, 0.38, 0.7}[i/3%3]*(0.92+0.16*draw.Float64()))
-		objects = append(objects, group(fmt.Sprintf("%s-%s-%s-%03d", pool, zone, market.LabelValue(), i), pool, zone, market, usd, 16, func(g *v1alpha1.NodeGroup) {
-			bad := draw.Float64() * draw.Float64() * 1.3
-			for n := range draw.IntN(9) {
-				asked := int32(1 << draw.IntN(6))
-				ago := time.Duration(float64(time.Hour) * (float64(n) + draw.Float64()) / 9)
-				if draw.Float64() < bad {
-					class := []v1alpha1.ErrorClass{v1alpha1.Stockout, v1alpha1.Stockout, v1alpha1.Stockout, v1alpha1.Timeout, v1alpha1.Quota}[draw.IntN(5)]
-					launched(g, ago, asked, asked*2/3, class)
-				} else {
-					launched(g, ago, asked, asked, "")
+		objects = append(objects, group(fmt.Sprintf("%s-%s-%s-%03d", pool, zone, market.LabelValue(), i), pool, zone, market, usd, 16,
+			func(g *v1alpha1.NodeGroup) {
+				bad := draw.Float64() * draw.Float64() * 1.3
+				for n := range draw.IntN(9) {
+					asked := int32(1 << draw.IntN(6))
+					ago := time.Duration(float64(time.Hour) * (float64(n) + draw.Float64()) / 9)
+					if draw.Float64() < bad {
+						class := []v1alpha1.ErrorClass{v1alpha1.Stockout, v1alpha1.Stockout, v1alpha1.Stockout, v1alpha1.Timeout,
+							v1alpha1.Quota}[draw.IntN(5)]
+						launched(g, ago, asked, asked*2/3, class)
+					} else {
+						launched(g, ago, asked, asked, "")
+					}
 				}
-			}
-			if bad > 0.8 {
-				g.Status.Backoffs = []v1alpha1.Backoff{{Class: v1alpha1.Stockout, AtLeast: 1, Failures: 3, Until: metav1.NewTime(time.Now().Add(7 * time.Minute))}}
-			}
-			if i == 11 {
-				g.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionSound, Status: metav1.ConditionFalse, Message: "another autoscaler changes the group: remove its tag k8s.io/cluster-autoscaler/enabled"}}
-			}
-		}))
+				if bad > 0.8 {
+					g.Status.Backoffs = []v1alpha1.Backoff{{Class: v1alpha1.Stockout, AtLeast: 1, Failures: 3,
+						Until: metav1.NewTime(time.Now().Add(7 * time.Minute))}}
+				}
+				if i == 11 {
+					g.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionSound, Status: metav1.ConditionFalse,
+						Message: "another autoscaler changes the group: remove its tag k8s.io/cluster-autoscaler/enabled"}}
+				}
+			}))
 	}
 	for i, name := range teams {
 		for j := range 3 {
@@ -62,7 +66,8 @@ func busy(pending, offerings int) *world {
 				}
 				count := int32(2 + 3*draw.IntN(3))
 				g.Status.Machines += count
-				objects = append(objects, running(name, fmt.Sprintf("train-%d", j), pool, g.Name, count, time.Duration(10+draw.IntN(300))*time.Minute)...)
+				objects = append(objects, running(name, fmt.Sprintf("train-%d", j), pool, g.Name, count,
+					time.Duration(10+draw.IntN(300))*time.Minute)...)
 				break
 			}
 		}
@@ -70,7 +75,8 @@ func busy(pending, offerings int) *world {
 	kinds := []string{"pretrain", "finetune", "eval", "sweep", "distill", "rlhf", "tokenize"}
 	for i := range pending {
 		team := teams[min(draw.IntN(len(teams)), draw.IntN(len(teams)))]
-		w := waiting(team, fmt.Sprintf("%s-%05d", kinds[draw.IntN(len(kinds))], i), int32(1<<draw.IntN(4)), time.Duration(draw.IntN(3*24*60))*time.Minute)
+		w := waiting(team, fmt.Sprintf("%s-%05d", kinds[draw.IntN(len(kinds))], i), int32(1<<draw.IntN(4)),
+			time.Duration(draw.IntN(3*24*60))*time.Minute)
 		switch draw.IntN(40) {
 		case 0:
 			w.Spec.Priority = new(int32(100))
@@ -79,7 +85,8 @@ func busy(pending, offerings int) *world {
 		case 2:
 			w.Spec.PodSets[0].Template.Spec.NodeSelector = map[string]string{"pool": "tpu"}
 		case 3:
-			w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionFalse, Reason: "WaitingForCapacity", Message: "h100: stockout", LastTransitionTime: metav1.NewTime(time.Now())}}
+			w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionFalse, Reason: "WaitingForCapacity",
+				Message: "h100: stockout", LastTransitionTime: metav1.NewTime(time.Now())}}
 			w.Status.RequeueState = &kueue.RequeueState{Count: new(int32(2)), RequeueAt: new(metav1.NewTime(time.Now().Add(9 * time.Minute)))}
 		}
 		objects = append(objects, w)

@@ -139,7 +139,8 @@ func TestClicksThroughTheViews(t *testing.T) {
 	tab.holds("document.querySelector('main input')?.value === 'whale' && document.querySelector('.chip[aria-pressed=true]')")
 	tab.reads(".rows .row", "whale")
 	tab.click(".chip[aria-pressed=true]")
-	tab.must(tab.eval("document.querySelector('main input').value = ''; document.querySelector('main input').dispatchEvent(new Event('input'))", nil))
+	tab.must(tab.eval("document.querySelector('main input').value = ''; document.querySelector('main input').dispatchEvent(new "+
+		"Event('input'))", nil))
 	tab.reads(".found", "3 jobs")
 
 	tab.must(tab.eval("document.querySelector('.rows .row').focus()", nil))
@@ -192,16 +193,19 @@ func TestClicksThroughTheViews(t *testing.T) {
 func small() []client.Object {
 	dry := group("dry", "h100", "zone-a", v1alpha1.Spot, "40", 8, func(g *v1alpha1.NodeGroup) {
 		launched(g, 5*time.Minute, 4, 3, v1alpha1.Stockout)
-		g.Status.Backoffs = []v1alpha1.Backoff{{Class: v1alpha1.Stockout, AtLeast: 1, Failures: 1, Until: metav1.NewTime(time.Now().Add(5 * time.Minute))}}
+		g.Status.Backoffs = []v1alpha1.Backoff{{Class: v1alpha1.Stockout, AtLeast: 1, Failures: 1,
+			Until: metav1.NewTime(time.Now().Add(5 * time.Minute))}}
 	})
 	spare := group("spare", "h100", "zone-b", v1alpha1.OnDemand, "100", 8, func(g *v1alpha1.NodeGroup) {
 		launched(g, 10*time.Minute, 4, 4, "")
 		g.Status.Machines = 4
-		g.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionSound, Status: metav1.ConditionFalse, Message: "another autoscaler changes it"}}
+		g.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionSound, Status: metav1.ConditionFalse,
+			Message: "another autoscaler changes it"}}
 	})
 	objects := append(team("vision", "", "h100=64"), flavor("h100"), check(), dry, spare)
 	objects = append(objects, running("vision", "steady", "h100", "spare", 4, time.Hour)...)
-	return append(objects, waiting("vision", "first", 4, 30*time.Minute), waiting("vision", "second", 4, 20*time.Minute), waiting("vision", "whale", 100, 10*time.Minute))
+	return append(objects, waiting("vision", "first", 4, 30*time.Minute), waiting("vision", "second", 4, 20*time.Minute),
+		waiting("vision", "whale", 100, 10*time.Minute))
 }
 
 // TestMapsRacks: uneven ones, of which one is in use, and more than are drawn at once.
@@ -221,7 +225,8 @@ func TestMapsRacks(t *testing.T) {
 	first := "document.querySelector('[data-rack=\"nvl rack-001\"]')"
 	tab.holds(first + ".title === 'rack-001: 48 of 64 nvidia.com/gpu free, 7 of 8 nodes open\\nnvl/job/steady: 1 pod'")
 	part := func(rack, class string) string {
-		return fmt.Sprintf("Math.round(100 * document.querySelector('[data-rack=\"nvl %s\"] .%s').clientWidth / %s.querySelector('.track').clientWidth)", rack, class, first)
+		return fmt.Sprintf("Math.round(100 * document.querySelector('[data-rack=\"nvl %s\"] .%s').clientWidth / "+
+			"%s.querySelector('.track').clientWidth)", rack, class, first)
 	}
 	// Of the first rack's 64 devices, 8 are used and 8 are on a cordoned node; the second is half as large.
 	for of, want := range map[string]int{
@@ -272,15 +277,18 @@ func TestListsClusters(t *testing.T) {
 	asked := running("vision", "asked", "h100", "", 1, time.Hour)[0].(*kueue.Workload)
 	asked.Status.Conditions, asked.Status.NominatedClusterNames = asked.Status.Conditions[:1], []string{"west"}
 	asked.Status.AdmissionChecks[0] = kueue.AdmissionCheckState{Name: "clusters", State: kueue.CheckStatePending}
-	asked.Annotations = map[string]string{dispatch.Annotation: fmt.Sprintf(`{"in":["west"],"refusals":[{"cluster":"east","reason":"NoCapacity",`+
-		`"message":"only 3 of 4 machines","at":%q,"times":1}]}`, time.Now().UTC().Format(time.RFC3339))}
-	w.add(worker("west", metav1.ConditionTrue, "Connected"), worker("east", metav1.ConditionFalse, "connection refused"), multiKueue, away, asked)
+	asked.Annotations = map[string]string{dispatch.Annotation: fmt.Sprintf(
+		`{"in":["west"],"refusals":[{"cluster":"east","reason":"NoCapacity",`+
+			`"message":"only 3 of 4 machines","at":%q,"times":1}]}`, time.Now().UTC().Format(time.RFC3339))}
+	w.add(worker("west", metav1.ConditionTrue, "Connected"), worker("east", metav1.ConditionFalse, "connection refused"),
+		multiKueue, away, asked)
 
 	tab.holds("!document.querySelector('nav [data-view=clusters]').hidden")
 	tab.reads(".rows", "has quota here and has been given to cluster west")
 	tab.click("nav [data-view=clusters]")
 	tab.reads("h1", "2 clusters")
-	for _, says := range []string{"connection refused", "16 nvidia.com/gpu", "NoCapacity", "only 3 of 4 machines", "2 jobs there", "was given to it, and does not run yet", "has run there since"} {
+	for _, says := range []string{"connection refused", "16 nvidia.com/gpu", "NoCapacity", "only 3 of 4 machines", "2 jobs there",
+		"was given to it, and does not run yet", "has run there since"} {
 		tab.reads("main", says)
 	}
 	tab.picture("clusters", true)

@@ -165,7 +165,8 @@ func listen(t *testing.T, c page.Cluster, prometheus, address string) served {
 const gpu = "nvidia.com/gpu"
 
 func meta(name string, age time.Duration) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1, CreationTimestamp: metav1.NewTime(time.Now().Add(-age).Truncate(time.Second))}
+	return metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1,
+		CreationTimestamp: metav1.NewTime(time.Now().Add(-age).Truncate(time.Second))}
 }
 
 func in(namespace string, m metav1.ObjectMeta) metav1.ObjectMeta {
@@ -206,13 +207,15 @@ func check() *kueue.AdmissionCheck {
 }
 
 // group is a NodeGroup of machines of 8 GPUs in a pool.
-func group(name, pool, zone string, market v1alpha1.CapacityType, usd string, most int32, change func(*v1alpha1.NodeGroup)) *v1alpha1.NodeGroup {
+func group(name, pool, zone string, market v1alpha1.CapacityType, usd string, most int32,
+	change func(*v1alpha1.NodeGroup)) *v1alpha1.NodeGroup {
 	out := &v1alpha1.NodeGroup{ObjectMeta: meta(name, 24*time.Hour)}
 	out.Spec = v1alpha1.NodeGroupSpec{
 		Provider: v1alpha1.ProviderKwok, MaxNodes: most, CapacityType: market, Zone: zone, PricePerHour: new(resource.MustParse(usd)),
-		Template: v1alpha1.NodeTemplate{Labels: map[string]string{"pool": pool, "node.kubernetes.io/instance-type": pool + ".8x"}, Capacity: corev1.ResourceList{
-			"cpu": resource.MustParse("96"), "memory": resource.MustParse("1Ti"), gpu: resource.MustParse("8"),
-		}},
+		Template: v1alpha1.NodeTemplate{Labels: map[string]string{"pool": pool, "node.kubernetes.io/instance-type": pool + ".8x"},
+			Capacity: corev1.ResourceList{
+				"cpu": resource.MustParse("96"), "memory": resource.MustParse("1Ti"), gpu: resource.MustParse("8"),
+			}},
 	}
 	if change != nil {
 		change(out)
@@ -223,7 +226,8 @@ func group(name, pool, zone string, market v1alpha1.CapacityType, usd string, mo
 // launched adds a launch to what a group remembers; an empty class is one that came whole.
 func launched(g *v1alpha1.NodeGroup, ago time.Duration, asked, got int32, class v1alpha1.ErrorClass) {
 	at := metav1.NewTime(time.Now().Add(-ago))
-	g.Status.Attempts = append(g.Status.Attempts, v1alpha1.LaunchAttempt{Time: at, Request: "default/train", Asked: asked, Got: got, Class: class})
+	g.Status.Attempts = append(g.Status.Attempts, v1alpha1.LaunchAttempt{Time: at, Request: "default/train", Asked: asked,
+		Got: got, Class: class})
 	l := g.Status.Ledger
 	if l == nil {
 		l = &v1alpha1.Ledger{At: at, Chance: 500, Sizes: []v1alpha1.Evidence{{AtLeast: 4}}}
@@ -248,7 +252,8 @@ func pods(gpus int64) corev1.PodTemplateSpec {
 // waiting is a Workload of a Job, of so many pods of 8 GPUs.
 func waiting(namespace, name string, count int32, age time.Duration) *kueue.Workload {
 	out := &kueue.Workload{ObjectMeta: in(namespace, meta("job-"+name, age))}
-	out.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: name, UID: types.UID(name), Controller: new(true)}}
+	out.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: name, UID: types.UID(name),
+		Controller: new(true)}}
 	out.Spec.QueueName, out.Spec.Active = "main", new(true)
 	out.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: count, Template: pods(8)}}
 	out.Spec.MaximumExecutionTimeSeconds = new(1200 + 600*count)
@@ -266,18 +271,23 @@ func running(namespace, name, flavor, group string, count int32, ago time.Durati
 	}}}
 	w.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "capacity", State: kueue.CheckStateReady, LastTransitionTime: at}}
 	for _, c := range []string{kueue.WorkloadQuotaReserved, kueue.WorkloadAdmitted} {
-		w.Status.Conditions = append(w.Status.Conditions, metav1.Condition{Type: c, Status: metav1.ConditionTrue, Reason: c, LastTransitionTime: at})
+		w.Status.Conditions = append(w.Status.Conditions, metav1.Condition{Type: c, Status: metav1.ConditionTrue, Reason: c,
+			LastTransitionTime: at})
 	}
 	r := &provreq.ProvisioningRequest{ObjectMeta: in(namespace, meta(name+"-request", ago))}
-	r.OwnerReferences = []metav1.OwnerReference{{APIVersion: kueue.SchemeGroupVersion.String(), Kind: "Workload", Name: w.Name, UID: w.UID, Controller: new(true)}}
+	r.OwnerReferences = []metav1.OwnerReference{{APIVersion: kueue.SchemeGroupVersion.String(), Kind: "Workload", Name: w.Name, UID: w.UID,
+		Controller: new(true)}}
 	r.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
-	r.Status.Conditions = []metav1.Condition{{Type: provreq.Provisioned, Status: metav1.ConditionTrue, Reason: "Booked", LastTransitionTime: at}}
+	r.Status.Conditions = []metav1.Condition{{Type: provreq.Provisioned, Status: metav1.ConditionTrue, Reason: "Booked",
+		LastTransitionTime: at}}
 	out := []client.Object{w, r}
 	for i := range count {
 		n := &corev1.Node{ObjectMeta: meta(fmt.Sprintf("%s-%s-%d", namespace, name, i), ago)}
 		n.Labels = map[string]string{"pool": flavor, v1alpha1.NodeGroupLabel: group, state.BookingLabel(r.Name): namespace}
-		n.Annotations = map[string]string{state.BookingLabel(r.Name): state.Booking{UID: r.UID, Since: at.Time, Booked: map[corev1.ResourceName]int64{gpu: 8}}.Encode()}
-		n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("96"), gpu: resource.MustParse("8"), "pods": resource.MustParse("110")}
+		n.Annotations = map[string]string{state.BookingLabel(r.Name): state.Booking{UID: r.UID, Since: at.Time,
+			Booked: map[corev1.ResourceName]int64{gpu: 8}}.Encode()}
+		n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("96"), gpu: resource.MustParse("8"),
+			"pods": resource.MustParse("110")}
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		out = append(out, n)
 		if i == count-1 {
@@ -305,7 +315,8 @@ func racks(nodes ...int) []client.Object {
 		for j := range n {
 			node := &corev1.Node{ObjectMeta: meta(fmt.Sprintf("rack-%03d-%02d", i+1, j+1), 24*time.Hour)}
 			node.Labels = map[string]string{"pool": name, rack: fmt.Sprintf("rack-%03d", i+1), corev1.LabelHostname: node.Name}
-			node.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("96"), gpu: resource.MustParse("8"), "pods": resource.MustParse("110")}
+			node.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("96"), gpu: resource.MustParse("8"),
+				"pods": resource.MustParse("110")}
 			node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 			node.Spec.Unschedulable = i == 0 && j == 1
 			if first == "" {
@@ -315,6 +326,7 @@ func racks(nodes ...int) []client.Object {
 		}
 	}
 	w := running(name, "steady", name, "", 1, time.Hour)[0].(*kueue.Workload)
-	w.Status.Admission.PodSetAssignments[0].TopologyAssignment = placement.Encode([]string{corev1.LabelHostname}, []placement.Domain{{Values: []string{first}, Count: 1}})
+	w.Status.Admission.PodSetAssignments[0].TopologyAssignment = placement.Encode([]string{corev1.LabelHostname},
+		[]placement.Domain{{Values: []string{first}, Count: 1}})
 	return append(out, w)
 }

@@ -49,7 +49,9 @@ func TestStore(t *testing.T) {
 			},
 		},
 		{
-			name: "lists are replaced as a whole", patch: `{"status":{"conditions":[{"type":"New","status":"True","reason":"R","message":"m","lastTransitionTime":"2000-01-01T00:00:00Z"}]}}`,
+			name: "lists are replaced as a whole",
+			patch: `{"status":{"conditions":[` +
+				`{"type":"New","status":"True","reason":"R","message":"m","lastTransitionTime":"2000-01-01T00:00:00Z"}]}}`,
 			part: status, written: true,
 			check: func(t *testing.T, _, after *v1alpha1.NodeGroup) {
 				if n := len(after.Status.Conditions); n != 1 || after.Status.Conditions[0].Type != "New" {

@@ -40,7 +40,8 @@ var tales = []tale{
 			w.create(newGroup("spot", nil))
 			w.submit(w.began, workers("gang"), transaction.ClassAtomicScaleUp, nil)
 		},
-		shows: []string{"Provisioned=True CapacityIsProvisioned", "BookingExpired=True CapacityBookingConsumed", "cordon giving-back", "machine taken back"},
+		shows: []string{"Provisioned=True CapacityIsProvisioned", "BookingExpired=True CapacityBookingConsumed", "cordon giving-back",
+			"machine taken back"},
 	},
 	{
 		name: "a gang over two groups and a node that is there",
@@ -97,7 +98,8 @@ var tales = []tale{
 			w.submit(w.began, workers("first"), transaction.ClassCheckCapacity, nil)
 			w.submit(w.began.Add(2*time.Second), workers("second"), transaction.ClassCheckCapacity, nil)
 		},
-		shows: []string{"Provisioned=True CapacityIsFound", "Provisioned=False CapacityIsNotFound", "BookingExpired=True CapacityBookingConsumed"},
+		shows: []string{"Provisioned=True CapacityIsFound", "Provisioned=False CapacityIsNotFound",
+			"BookingExpired=True CapacityBookingConsumed"},
 	},
 	{
 		name: "a request is withdrawn while its machines boot",

@@ -41,8 +41,9 @@ func After(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration:
 func (s *Site) NewGroup(suffix string, change func(*v1alpha1.NodeGroup)) *v1alpha1.NodeGroup {
 	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: s.Name + suffix}}
 	g.Spec = v1alpha1.NodeGroupSpec{
-		Provider: v1alpha1.ProviderKwok, MaxNodes: 8, CapacityType: v1alpha1.OnDemand, Zone: "zone-a", PricePerHour: new(resource.MustParse("98.32")),
-		JoinTimeout: After(30 * time.Second), IdleTimeout: After(time.Second),
+		Provider: v1alpha1.ProviderKwok, MaxNodes: 8, CapacityType: v1alpha1.OnDemand, Zone: "zone-a",
+		PricePerHour: new(resource.MustParse("98.32")),
+		JoinTimeout:  After(30 * time.Second), IdleTimeout: After(time.Second),
 		Template: v1alpha1.NodeTemplate{Labels: map[string]string{SiteLabel: s.Name}, Taints: []corev1.Taint{GPUTaint}, Capacity: Machine()},
 		Kwok:     &v1alpha1.KwokPool{BootDelay: metav1.Duration{Duration: 500 * time.Millisecond}},
 	}
@@ -64,7 +65,8 @@ func (s *Site) Group(suffix string, change func(*v1alpha1.NodeGroup)) *v1alpha1.
 func (s *Site) Left(group string) (names []string) {
 	var machines kwokv1alpha1.MachineList
 	var nodes corev1.NodeList
-	if s.Kube.List(s.Context(), &machines) != nil || s.Kube.List(s.Context(), &nodes, client.MatchingLabels{v1alpha1.NodeGroupLabel: group}) != nil {
+	if s.Kube.List(s.Context(), &machines) != nil || s.Kube.List(s.Context(), &nodes,
+		client.MatchingLabels{v1alpha1.NodeGroupLabel: group}) != nil {
 		return []string{"(the API server does not answer)"}
 	}
 	for _, m := range machines.Items {

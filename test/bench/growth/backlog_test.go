@@ -126,8 +126,10 @@ func (b *backlog) next() *kueue.Workload {
 	i := b.created
 	b.created++
 	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{
-		Namespace: corev1.NamespaceDefault, Name: fmt.Sprintf("job-workload-%07d", i), UID: types.UID(fmt.Sprintf("00000000-0000-0000-0000-%012d", i)),
-		Generation: 1, ResourceVersion: b.version(), CreationTimestamp: metav1.NewTime(noon.AddDate(-1, 0, 0).Add(time.Duration(i) * time.Second)),
+		Namespace: corev1.NamespaceDefault, Name: fmt.Sprintf("job-workload-%07d", i),
+		UID:        types.UID(fmt.Sprintf("00000000-0000-0000-0000-%012d", i)),
+		Generation: 1, ResourceVersion: b.version(), CreationTimestamp: metav1.NewTime(noon.AddDate(-1, 0,
+			0).Add(time.Duration(i) * time.Second)),
 	}}
 	w.Spec.QueueName = kueue.LocalQueueName(queueName(i % b.queues))
 	w.Spec.PodSets = []kueue.PodSet{{Name: kueue.DefaultPodSetName, Count: 1, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{

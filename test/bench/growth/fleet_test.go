@@ -69,16 +69,20 @@ func newFleet(nodes int, alike alike, most int32) *fleet {
 	}
 	for i := range nodes {
 		name := nodeName(i)
-		f.model.SetMachine(cloudprovider.Machine{Name: name, Group: groupName(i % groups), ProviderID: "kwok://" + name, State: cloudprovider.Running})
+		f.model.SetMachine(cloudprovider.Machine{Name: name, Group: groupName(i % groups), ProviderID: "kwok://" + name,
+			State: cloudprovider.Running})
 		f.model.Set(f.node(i))
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Namespace: corev1.NamespaceDefault, Name: "pod-" + name, UID: types.UID("pod-" + name), ResourceVersion: f.version(), CreationTimestamp: metav1.NewTime(noon),
+			Namespace: corev1.NamespaceDefault, Name: "pod-" + name, UID: types.UID("pod-" + name), ResourceVersion: f.version(),
+			CreationTimestamp: metav1.NewTime(noon),
 		}}
 		p.Spec.NodeName = name
-		p.Spec.Containers = []corev1.Container{{Name: "main", Image: "registry.example/team/train:1.0", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-			corev1.ResourceCPU: *resource.NewMilliQuantity(92_000+int64(i%ways)%3800, resource.DecimalSI), corev1.ResourceMemory: *resource.NewQuantity(1<<39+int64(i%ways), resource.BinarySI),
-			gpu: resource.MustParse("8"),
-		}}}}
+		p.Spec.Containers = []corev1.Container{{Name: "main", Image: "registry.example/team/train:1.0",
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+				corev1.ResourceCPU:    *resource.NewMilliQuantity(92_000+int64(i%ways)%3800, resource.DecimalSI),
+				corev1.ResourceMemory: *resource.NewQuantity(1<<39+int64(i%ways), resource.BinarySI),
+				gpu:                   resource.MustParse("8"),
+			}}}}
 		f.model.Set(p)
 	}
 	f.model.Snapshot(noon)
@@ -102,10 +106,11 @@ func (f *fleet) version() string {
 
 func (f *fleet) node(i int) *corev1.Node {
 	group := groupName(i % groups)
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(i), UID: types.UID(nodeName(i)), ResourceVersion: f.version(), Labels: map[string]string{
-		v1alpha1.NodeGroupLabel: group, corev1.LabelHostname: nodeName(i), corev1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%groups%3),
-		corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
-	}}}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(i), UID: types.UID(nodeName(i)), ResourceVersion: f.version(),
+		Labels: map[string]string{
+			v1alpha1.NodeGroupLabel: group, corev1.LabelHostname: nodeName(i), corev1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%groups%3),
+			corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
+		}}}
 	n.Spec.ProviderID = "kwok://" + n.Name
 	n.Status.Capacity, n.Status.Allocatable = machine(), machine()
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}

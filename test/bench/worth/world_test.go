@@ -293,7 +293,8 @@ func (w *world) giveBack(name string) {
 func (w *world) book() {
 	for name, m := range w.machines {
 		phase := transaction.Done
-		if a := m.gang.request.Attempt; m.gang.request.Status != transaction.Over && state.AttemptToken(m.Launch) == m.gang.token() && a.InFlight() {
+		if a := m.gang.request.Attempt; m.gang.request.Status != transaction.Over &&
+			state.AttemptToken(m.Launch) == m.gang.token() && a.InFlight() {
 			phase = a.Phase
 		}
 		n := w.nodes.Find(name)

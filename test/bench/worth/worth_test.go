@@ -147,7 +147,8 @@ func TestWorth(t *testing.T) {
 		_, whole, _ := spread(figures(days[nothing], c.m))
 		_, median, _ := spread(figures(days[c.off], c.m))
 		if same < 4 || c.sign*median <= c.sign*whole {
-			t.Errorf("without %s: %s has the sign that is wanted in %d of %d days, the median is %.0f instead of %.0f", c.off, c.m.name, same, seeds, median, whole)
+			t.Errorf("without %s: %s has the sign that is wanted in %d of %d days, the median is %.0f instead of %.0f", c.off, c.m.name,
+				same, seeds, median, whole)
 		}
 	}
 	var out strings.Builder

@@ -62,7 +62,8 @@ var steps = []step{
 	}},
 	{"quota is reserved", func(c *course) {
 		reserve(c.workload, 16)
-		c.workload.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "machines", State: kueue.CheckStatePending, Message: "Waiting for the machines"}}
+		c.workload.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "machines", State: kueue.CheckStatePending,
+			Message: "Waiting for the machines"}}
 		c.show(c.workload)
 	}},
 	{"request comes", func(c *course) { c.show(c.template, c.request) }},
@@ -131,7 +132,8 @@ var steps = []step{
 			delete(n.Annotations, v1alpha1.CordonedAnnotation)
 			c.show(n)
 		}
-		condition(&c.request.Status.Conditions, provreq.BookingExpired, metav1.ConditionTrue, "CapacityBookingConsumed", "All 2 pods have been bound")
+		condition(&c.request.Status.Conditions, provreq.BookingExpired, metav1.ConditionTrue, "CapacityBookingConsumed",
+			"All 2 pods have been bound")
 		c.show(c.request)
 		c.pass(time.Hour)
 	}},

@@ -49,7 +49,8 @@ func (c *Checker) judgeDomain(e Event, p *pod) {
 	c.judged(BoundInDomain)
 	domain := n.labels[p.crew.level]
 	if domain == "" {
-		c.suspect("domain|"+string(p.uid), e, Whole, p.String(), "was bound to node %s, which has no label %s, and requires one domain of it", p.node, p.crew.level)
+		c.suspect("domain|"+string(p.uid), e, Whole, p.String(), "was bound to node %s, which has no label %s, and requires one domain of it",
+			p.node, p.crew.level)
 		return
 	}
 	for _, o := range c.pods {
@@ -57,8 +58,8 @@ func (c *Checker) judgeDomain(e Event, p *pod) {
 			continue
 		}
 		if other := c.nodes[o.node].labels[p.crew.level]; other != domain {
-			c.suspect("domain|"+string(p.uid), e, Whole, p.String(), "was bound to node %s in %s %s, and %s is on node %s in %s: both require one domain",
-				p.node, p.crew.level, domain, o, o.node, other)
+			c.suspect("domain|"+string(p.uid), e, Whole, p.String(),
+				"was bound to node %s in %s %s, and %s is on node %s in %s: both require one domain", p.node, p.crew.level, domain, o, o.node, other)
 			return
 		}
 	}
@@ -131,8 +132,8 @@ func (c *Checker) judgeTogether(e Event, r *request, good map[string]*claim) {
 	for _, name := range slices.Sorted(maps.Keys(crews)) {
 		domains := c.domains(good, levels[name])
 		if !slices.ContainsFunc(slices.Collect(maps.Values(domains)), func(d map[string]*claim) bool { return c.holds(d, crews[name]) }) {
-			c.suspect("together|"+name+"|"+string(r.uid), e, Whole, r.String(), "became Provisioned, and %s, in one domain of %q with slices in one each, "+
-				"have no room in what it has booked: %s", name, levels[name], r.describeClaims())
+			c.suspect("together|"+name+"|"+string(r.uid), e, Whole, r.String(), "became Provisioned, and %s, in one domain of %q with slices in "+
+				"one each, have no room in what it has booked: %s", name, levels[name], r.describeClaims())
 		}
 	}
 }

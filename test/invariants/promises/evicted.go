@@ -31,7 +31,8 @@ func (c *Checker) judgeEvicted(e Event, w *workload, o *kueue.Workload) {
 		c.judged(Preemptions)
 		p := meta.FindStatusCondition(o.Status.Conditions, kueue.WorkloadPreempted)
 		if p == nil || p.Status != metav1.ConditionTrue || !preemptedReasons[p.Reason] || p.Message == "" {
-			c.suspect("evicted|"+string(w.uid), e, Explained, w.String(), "was preempted without a condition Preempted that has a known reason and a message")
+			c.suspect("evicted|"+string(w.uid), e, Explained, w.String(),
+				"was preempted without a condition Preempted that has a known reason and a message")
 		}
 	}
 }

@@ -40,7 +40,8 @@ func (c *Checker) sweepWaiting() {
 		blame("pending|"+string(uid), &w.pending, PendingWorkloads, w.String(),
 			"has been pending since %s without a condition QuotaReserved=False that has a known reason and a message (bound %s)")
 		blame("reserved|"+string(uid), &w.reserved, ReservedWorkloads, w.String(),
-			"has held quota without being Admitted since %s, and neither a check that is not Ready nor its conditions say what it waits for (bound %s)")
+			"has held quota without being Admitted since %s, and neither a check that is not Ready nor its conditions say what it waits for "+
+				"(bound %s)")
 	}
 	for uid, r := range c.requests {
 		blame("request|"+string(uid), &r.waiting, PendingRequests, r.String(),

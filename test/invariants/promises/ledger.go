@@ -54,7 +54,8 @@ func accountOf(cohort string, groups []kueue.ResourceGroup) account {
 			for i := range f.Resources {
 				r := &f.Resources[i]
 				a.quota[flavorResource{string(f.Name), string(r.Name)}] = quota{
-					nominal: nodegroups.Amount(r.Name, r.NominalQuota), borrowing: limitOf(r.Name, r.BorrowingLimit), lending: limitOf(r.Name, r.LendingLimit),
+					nominal: nodegroups.Amount(r.Name, r.NominalQuota), borrowing: limitOf(r.Name, r.BorrowingLimit),
+					lending: limitOf(r.Name, r.LendingLimit),
 				}
 			}
 		}

@@ -100,7 +100,8 @@ func TestNoMorePodsRunThanThereIsQuotaFor(t *testing.T) {
 			c.pass(31 * time.Second)
 			c.pass(time.Second)
 			got := c.verdict()
-			if tc.want == "" && got != "" || tc.want != "" && (!strings.HasPrefix(got, "P4 quota: Job team/train: ") || !strings.Contains(got, tc.want)) {
+			if tc.want == "" && got != "" || tc.want != "" && (!strings.HasPrefix(got, "P4 quota: Job team/train: ") ||
+				!strings.Contains(got, tc.want)) {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 			if c.Stats().Judged[RunningJobs] != 1 && tc.want != "" {

@@ -27,9 +27,10 @@ func (g gpus) groups() []kueue.ResourceGroup {
 		}
 		return resourceOf(int64(*n))
 	}
-	return []kueue.ResourceGroup{{CoveredResources: []corev1.ResourceName{gpu}, Flavors: []kueue.FlavorQuotas{{Name: "h100", Resources: []kueue.ResourceQuota{{
-		Name: gpu, NominalQuota: *resourceOf(int64(g.nominal)), BorrowingLimit: limit(g.borrowing), LendingLimit: limit(g.lending),
-	}}}}}}
+	return []kueue.ResourceGroup{{CoveredResources: []corev1.ResourceName{gpu},
+		Flavors: []kueue.FlavorQuotas{{Name: "h100", Resources: []kueue.ResourceQuota{{
+			Name: gpu, NominalQuota: *resourceOf(int64(g.nominal)), BorrowingLimit: limit(g.borrowing), LendingLimit: limit(g.lending),
+		}}}}}}
 }
 
 // member shows a ClusterQueue of a cohort; empty is none.
@@ -110,12 +111,16 @@ func TestBorrowedQuotaIsBroken(t *testing.T) {
 			c.member("a", "all", gpus{nominal: 4, borrowing: new(1)})
 			c.member("b", "all", gpus{nominal: 8})
 			c.admitted("one", "a", 6)
-		}, []string{"P4 quota: ClusterQueue a", "6 nvidia.com/gpu of flavor h100 is reserved, nominal quota is 4, borrowing limit 1, so 1 is too much"}},
+		},
+			[]string{"P4 quota: ClusterQueue a",
+				"6 nvidia.com/gpu of flavor h100 is reserved, nominal quota is 4, borrowing limit 1, so 1 is too much"}},
 		{"a queue borrows what another does not lend", func(c *course) {
 			c.member("a", "all", gpus{nominal: 4})
 			c.member("b", "all", gpus{nominal: 8, lending: new(3)})
 			c.admitted("one", "a", 8)
-		}, []string{"P4 quota: Cohort all", "8 nvidia.com/gpu", "nominal quota is 12, 5 of the quota is kept back by lending limits, so 1 is too much"}},
+		},
+			[]string{"P4 quota: Cohort all", "8 nvidia.com/gpu",
+				"nominal quota is 12, 5 of the quota is kept back by lending limits, so 1 is too much"}},
 		{"a queue without a cohort borrows", func(c *course) {
 			c.member("a", "", gpus{nominal: 4, borrowing: new(9)})
 			c.member("b", "", gpus{nominal: 8})
@@ -411,7 +416,8 @@ func TestBorrowedQuotaRaisesNoFalseAlarm(t *testing.T) {
 		{"a workload is evicted, waits for its time and is deactivated", func(c *course) {
 			c.member("a", "", gpus{nominal: 4})
 			w := c.admitted("one", "a", 4)
-			condition(&w.Status.Conditions, kueue.WorkloadEvicted, metav1.ConditionTrue, kueue.WorkloadEvictedByPodsReadyTimeout, "Not ready within 30m")
+			condition(&w.Status.Conditions, kueue.WorkloadEvicted, metav1.ConditionTrue, kueue.WorkloadEvictedByPodsReadyTimeout,
+				"Not ready within 30m")
 			c.show(w)
 			c.pass(time.Minute)
 			c.release(w)
@@ -464,7 +470,8 @@ func TestComingLateToBorrowedQuota(t *testing.T) {
 	c.member("b", "root", gpus{nominal: 1})
 	for i := range len(c.exists) {
 		t.Run(fmt.Sprint("lists from ", i), func(t *testing.T) {
-			late := &course{world: &world{T: t, now: c.now, revision: c.revision, exists: append(c.exists[i:len(c.exists):len(c.exists)], c.exists[:i]...)}}
+			late := &course{world: &world{T: t, now: c.now, revision: c.revision,
+				exists: append(c.exists[i:len(c.exists):len(c.exists)], c.exists[:i]...)}}
 			late.restart()
 			late.settled()
 			if v := late.Violations(); len(v) > 0 {

@@ -96,7 +96,8 @@ func (c *Checker) applyTemplate(e Event, o *corev1.PodTemplate) {
 	if e.Deleted {
 		return // what was asked for stays what it was
 	}
-	c.templates[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] = templateOf(fit.TemplateRequests(&o.Template.Spec), o.Template.Annotations)
+	c.templates[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] = templateOf(fit.TemplateRequests(&o.Template.Spec),
+		o.Template.Annotations)
 }
 
 func (c *Checker) applyRequest(e Event, o *provreq.ProvisioningRequest) {

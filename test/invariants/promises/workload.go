@@ -161,7 +161,8 @@ func saysWhyPending(o *kueue.Workload) bool {
 // check that is not Ready does, or its eviction, or an Admitted=False that names
 // such a check.
 func saysWhy(o *kueue.Workload) bool {
-	if c := meta.FindStatusCondition(o.Status.Conditions, kueue.WorkloadEvicted); c != nil && c.Status == metav1.ConditionTrue && c.Message != "" {
+	if c := meta.FindStatusCondition(o.Status.Conditions, kueue.WorkloadEvicted); c != nil &&
+		c.Status == metav1.ConditionTrue && c.Message != "" {
 		return true
 	}
 	admitted := meta.FindStatusCondition(o.Status.Conditions, kueue.WorkloadAdmitted)

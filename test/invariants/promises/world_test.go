@@ -206,9 +206,10 @@ func record(r *provreq.ProvisioningRequest, number int, phase transaction.Attemp
 
 // replace records that the first attempt launches a machine again that was lost.
 func replace(r *provreq.ProvisioningRequest, lost *kwokv1alpha1.Machine) {
-	a := transaction.Attempt{Number: 1, Phase: transaction.Launching, Launches: []planner.GroupCount{launches}, Replacements: []transaction.Replacement{
-		{Lost: []transaction.LostMachine{{Group: lost.Spec.Group, Name: lost.Name, Launch: lost.Spec.Launch}}},
-	}}
+	a := transaction.Attempt{Number: 1, Phase: transaction.Launching, Launches: []planner.GroupCount{launches},
+		Replacements: []transaction.Replacement{
+			{Lost: []transaction.LostMachine{{Group: lost.Spec.Group, Name: lost.Name, Launch: lost.Spec.Launch}}},
+		}}
 	r.Status.ProvisioningClassDetails[transaction.AttemptDetail] = provreq.Detail(a.Encode())
 }
 

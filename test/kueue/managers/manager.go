@@ -73,7 +73,8 @@ func (m *Manager) actAs(user *rest.Config) error {
 func WriteKubeconfig(path string, user *rest.Config) error {
 	config := clientcmdapi.NewConfig()
 	config.Clusters["sandbox"] = &clientcmdapi.Cluster{Server: user.Host, CertificateAuthorityData: user.CAData}
-	config.AuthInfos["user"] = &clientcmdapi.AuthInfo{Token: user.BearerToken, ClientCertificateData: user.CertData, ClientKeyData: user.KeyData}
+	config.AuthInfos["user"] = &clientcmdapi.AuthInfo{Token: user.BearerToken, ClientCertificateData: user.CertData,
+		ClientKeyData: user.KeyData}
 	config.Contexts["sandbox"] = &clientcmdapi.Context{Cluster: "sandbox", AuthInfo: "user"}
 	config.CurrentContext = "sandbox"
 	return clientcmd.WriteToFile(*config, path)

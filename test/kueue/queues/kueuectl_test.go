@@ -100,7 +100,8 @@ func TestKueuectl(t *testing.T) {
 // oneCPU creates a Job that takes one CPU for that long.
 func (s *site) oneCPU(namespace, queue, name string, long time.Duration) *batchv1.Job {
 	s.Helper()
-	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": queue}}}
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+		Labels: map[string]string{"kueue.x-k8s.io/queue-name": queue}}}
 	j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": long.String()}
 	j.Spec.Template.Spec = corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever,
@@ -119,7 +120,8 @@ func (s *site) stopped(j *batchv1.Job) {
 	s.condition(j, kueue.WorkloadQuotaReserved, metav1.ConditionFalse)
 	s.Eventually("Job "+j.Name+" has no pod left", func() bool {
 		var pods corev1.PodList
-		if err := s.Kube.List(s.Context(), &pods, client.InNamespace(j.Namespace), client.MatchingLabels{batchv1.JobNameLabel: j.Name}); err != nil {
+		if err := s.Kube.List(s.Context(), &pods, client.InNamespace(j.Namespace),
+			client.MatchingLabels{batchv1.JobNameLabel: j.Name}); err != nil {
 			s.Fatal(err)
 		}
 		return s.Get(j) && *j.Spec.Suspend && len(pods.Items) == 0

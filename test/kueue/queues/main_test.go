@@ -48,7 +48,8 @@ func start(ctx context.Context, _ string) (_ *testbed.Cluster, err error) {
 // machine has room for all that the queues let in at once: here quota alone
 // decides.
 func machine() *corev1.Node {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "machine", Labels: map[string]string{corev1.LabelOSStable: "linux"}, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"}}}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "machine", Labels: map[string]string{corev1.LabelOSStable: "linux"},
+		Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"}}}
 	n.Status.Capacity = corev1.ResourceList{
 		"cpu": resource.MustParse("10k"), "memory": resource.MustParse("100Ti"), "pods": resource.MustParse("10k"),
 	}

@@ -133,7 +133,8 @@ func TestSampleOfACheck(t *testing.T) {
 	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "approval"}}
 	s.Get(check)
 	patch := client.MergeFrom(check.DeepCopy())
-	meta.SetStatusCondition(&check.Status.Conditions, metav1.Condition{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue, Reason: "Active"})
+	meta.SetStatusCondition(&check.Status.Conditions, metav1.Condition{Type: kueue.AdmissionCheckActive,
+		Status: metav1.ConditionTrue, Reason: "Active"})
 	if err := s.Kube.Status().Patch(t.Context(), check, patch); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +187,8 @@ func (s *site) answer(j *batchv1.Job, state kueue.CheckState) {
 func (s *site) admitted(j *batchv1.Job) {
 	s.Helper()
 	w := s.Workload(j)
-	if w == nil || !meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadAdmitted) || meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted) != nil {
+	if w == nil || !meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadAdmitted) ||
+		meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted) != nil {
 		s.Errorf("Job %s was disturbed: %s", j.Name, s.standing(j))
 	}
 }
@@ -198,7 +200,8 @@ func (s *site) preempted(j *batchv1.Job, reason string) {
 	if evicted.Reason != kueue.WorkloadEvictedByPreemption {
 		s.Errorf("Job %s was evicted for %s: %s", j.Name, evicted.Reason, evicted.Message)
 	}
-	if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadPreempted); c == nil || c.Status != metav1.ConditionTrue || c.Reason != reason {
+	if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadPreempted); c == nil ||
+		c.Status != metav1.ConditionTrue || c.Reason != reason {
 		s.Errorf("Job %s: condition Preempted is %+v, want reason %s", j.Name, c, reason)
 	}
 	s.stopped(j)

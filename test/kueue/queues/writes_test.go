@@ -87,7 +87,8 @@ func (s *site) queue(cpu string) {
 	}}
 	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Name}}
 	lq.Spec.ClusterQueue = kueue.ClusterQueueReference(s.Name)
-	s.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}, &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}, cq, lq)
+	s.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Name}},
+		&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}, cq, lq)
 	s.active(s.Name)
 }
 
