@@ -14,7 +14,7 @@ TOOL := go tool -modfile=go.tools.mod
 LDFLAGS := -s -w
 
 # The programs that tests run, those that could be built.
-PROGRAMS = MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) MUSTER_BIN=$(abspath $(BIN))/muster \
+PROGRAMS = MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) MUSTER_BIN=$(abspath $(BIN))/muster MUSTER_PLUGIN_BIN=$(abspath $(BIN))/kubectl-muster \
 	MUSTER_KUEUE_BIN=$$(ls $(abspath $(KUEUE)) 2>/dev/null) MUSTER_KUEUECTL_BIN=$$(ls $(abspath $(KUEUECTL)) 2>/dev/null) \
 	MUSTER_TOPOLOGY_TWIN_BIN=$$(ls $(abspath $(TWIN))/topology-twin 2>/dev/null) \
 	MUSTER_PODSETS_TWIN_BIN=$$(ls $(abspath $(TWIN))/podsets-twin 2>/dev/null) \
@@ -122,7 +122,7 @@ release: binaries chart image ## Make all of a release of VERSION, a tag: binari
 	go run ./deploy/generate/krew $(VERSION) $(DIST)/checksums.txt < cmd/kubectl-muster/krew/muster.yaml > $(DIST)/muster.yaml
 
 # Its programs, and how they are named to the tests.
-INSTALL_PROGRAMS = MUSTER_HELM_BIN=$(abspath $(BIN))/helm MUSTER_KO_BIN=$(abspath $(BIN))/ko MUSTER_CRANE_BIN=$(abspath $(BIN))/crane MUSTER_PLUGIN_BIN=$(abspath $(BIN))/kubectl-muster
+INSTALL_PROGRAMS = MUSTER_HELM_BIN=$(abspath $(BIN))/helm MUSTER_KO_BIN=$(abspath $(BIN))/ko MUSTER_CRANE_BIN=$(abspath $(BIN))/crane
 
 .PHONY: install-test
 install-test: build tools kueue ## Test the charts with Helm on a sandbox, the probes, the image, taking Muster out, and the way from Kueue and back.
