@@ -77,8 +77,8 @@ var (
 		"DeletePlacementGroup", "DeleteTags", "LaunchInstances", "RunInstances", "TerminateInstanceInAutoScalingGroup", "TerminateInstances",
 	}
 	chaosActions = append([]string{
-		"DescribeAutoScalingGroups", "DescribeAutoScalingInstances", "DescribeCapacityReservations", "DescribeInstances", "DescribeLaunchTemplateVersions",
-		"DescribePlacementGroups",
+		"DescribeAutoScalingGroups", "DescribeAutoScalingInstances", "DescribeCapacityReservations", "DescribeInstances",
+		"DescribeLaunchTemplateVersions", "DescribePlacementGroups",
 	}, changes...)
 )
 

@@ -101,7 +101,8 @@ func misbehaving(r *rand.Rand) cloudsim.Config {
 	})
 	for range r.IntN(3) {
 		config.Calls = slices.Insert(config.Calls, 0, cloudsim.CallFault{
-			Cloud: v1alpha1.ProviderGCP, Type: cloudsim.CallRefused, Action: actions[r.IntN(len(actions))], From: *seconds(int(mishaps / time.Second)), Until: until,
+			Cloud: v1alpha1.ProviderGCP, Type: cloudsim.CallRefused, Action: actions[r.IntN(len(actions))],
+			From: *seconds(int(mishaps / time.Second)), Until: until,
 			Error: &cloudsim.Error{Code: "forbidden", Message: "Required 'a' permission for 'projects/lab'"},
 		})
 	}

@@ -119,9 +119,7 @@ func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.Vi
 			v.Machines = append(v.Machines, m.machines.ofLaunch(token)...)
 		}
 		for i := range v.Machines {
-			if name := m.machines.nodes[v.Machines[i].ProviderID]; name != "" {
-				v.Hosts[v.Machines[i].ProviderID] = name
-			}
+			v.Hosts[v.Machines[i].ProviderID] = m.machines.nodes[v.Machines[i].ProviderID]
 		}
 		v.Active = m.consumers.active[state.ConsumerKey{Namespace: r.Namespace, Name: r.Name}]
 		v.KeyTaken = m.requests.keyTaken(r, m.consumers.active)
@@ -211,7 +209,7 @@ func (m *Model) Node(name string) *corev1.Node {
 }
 
 // BoundFor are the pods bound to a node that consume the capacity of a request of that
-// key.
+// key; without one, all.
 func (m *Model) BoundFor(name, namespace, key string) (out []types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -219,22 +217,6 @@ func (m *Model) BoundFor(name, namespace, key string) (out []types.UID) {
 		out = n.boundFor(namespace, key)
 	}
 	return out
-}
-
-// PodsOn are all pods that are known to be bound to the node with that provider ID, and its name; empty without a node.
-func (m *Model) PodsOn(providerID string) (node string, pods map[types.UID]bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	node = m.machines.nodes[providerID]
-	pods = map[types.UID]bool{}
-	if n := m.nodes.byName[node]; n != nil {
-		for uid, p := range n.pods {
-			if p.Bound {
-				pods[uid] = true
-			}
-		}
-	}
-	return node, pods
 }
 
 // Group returns the newest version of a NodeGroup that the model knows, or nil.

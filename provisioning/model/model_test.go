@@ -466,11 +466,12 @@ func TestKeysThatMeet(t *testing.T) {
 
 	// One that is over keeps the key as long as pods of its gang are there.
 	over := first.DeepCopy()
-	apimeta.SetStatusCondition(&over.Status.Conditions, metav1.Condition{Type: provreq.BookingExpired, Status: metav1.ConditionTrue, Reason: "Consumed"})
+	apimeta.SetStatusCondition(&over.Status.Conditions, metav1.Condition{Type: provreq.BookingExpired, Status: metav1.ConditionTrue,
+		Reason: "Consumed"})
 	over.ResourceVersion = v.next()
 	m.Set(over)
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "pod", ResourceVersion: "1", Annotations: map[string]string{
-		provreq.ProvisioningRequestPodAnnotationKey: first.Name}}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "pod", ResourceVersion: "1",
+		Annotations: map[string]string{provreq.ProvisioningRequestPodAnnotationKey: first.Name}}}
 	for _, want := range []string{"", "ns/" + first.Name, ""} {
 		if got := m.View(nil, entries[1].Request).KeyTaken; got != want {
 			t.Errorf("the second request waits for %q, want %q", got, want)

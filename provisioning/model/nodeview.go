@@ -52,6 +52,7 @@ func (ns *nodes) read(name string, n *node, now time.Time) *state.Node {
 		Ready:        state.IsReady(o) && !ns.machines.ended[o.Spec.ProviderID],
 		Notice:       state.NoticeOf(o, now),
 		Ended:        ns.machines.over(o.Spec.ProviderID),
+		Forgotten:    o.Spec.ProviderID != "" && ns.machines.keys[o.Spec.ProviderID] == (machineKey{}) && !ns.machines.ended[o.Spec.ProviderID],
 		Cordon:       state.CordonOf(o),
 		Marked:       o.Annotations[v1alpha1.CordonedAnnotation] != "",
 		Kept:         state.IsKept(o),
@@ -208,9 +209,13 @@ func (n *node) consuming(namespace, key string) (out []types.UID) {
 	return out
 }
 
-// boundFor are those of them that are bound.
+// boundFor are those of them that are bound; without a key, all that are.
 func (n *node) boundFor(namespace, key string) []types.UID {
-	return slices.DeleteFunc(n.consuming(namespace, key), func(uid types.UID) bool { return !n.pods[uid].Bound })
+	pods := n.consuming(namespace, key)
+	if key == "" {
+		pods = slices.Collect(maps.Keys(n.pods))
+	}
+	return slices.DeleteFunc(pods, func(uid types.UID) bool { return !n.pods[uid].Bound })
 }
 
 // addStrays adds those of the node's pods that may be moved away from it.

@@ -61,7 +61,7 @@ func (ds doubts) count(n *state.Node, now time.Time) {
 		d.Of, d.Denied = d.Of+1, d.Denied+1
 		ds[group] = d
 		return
-	case n.Ended || n.Launch == "":
+	case !n.Forgotten || n.Launch == "":
 		return
 	}
 	d := ds[group]

@@ -361,7 +361,7 @@ func (t *scaleDown) remains(n *state.Node) {
 // vanished reports whether the node has outlived a machine that its cloud has forgotten: a process that was started since has
 // never heard of it. Only a long silence of the kubelet tells, and not of many at once.
 func (t *scaleDown) vanished(n *state.Node) bool {
-	if n.Machine != nil || n.Ended || n.Launch == "" || n.UnreadySince.IsZero() || t.FindGroup(n.Group) == nil {
+	if !n.Forgotten || n.Launch == "" || n.UnreadySince.IsZero() || t.FindGroup(n.Group) == nil {
 		return false
 	}
 	if at := n.LostAt(); t.Now.Before(at) {

@@ -229,7 +229,8 @@ func TestTend(t *testing.T) {
 		}), Decision{Cordon: []string{"b"}, Evict: strays("web"), At: noon.Add(evictAgain)}},
 		{"three of a group are drained at the same time", fleet().with(withStrays(11)), toGo("m00", "m01", "m02")},
 		{"of a large one a tenth", fleet().with(withStrays(41)), toGo("m00", "m01", "m02", "m03")},
-		{"and no more than ten in all", fleet().with(withStrays(200)), toGo("m00", "m01", "m02", "m03", "m04", "m05", "m06", "m07", "m08", "m09")},
+		{"and no more than ten in all", fleet().with(withStrays(200)),
+			toGo("m00", "m01", "m02", "m03", "m04", "m05", "m06", "m07", "m08", "m09")},
 		{"those that are being drained count", leaving(stray(idle)).with(withStrays(5)),
 			Decision{Cordon: []string{"m00", "m01"}, Evict: strays("web"), At: noon.Add(evictAgain)}},
 		{"strays are evicted once the node has settled", leaving(stray(idle)).with(room), Decision{Evict: strays("web"), At: noon.Add(evictAgain)}},
@@ -346,9 +347,13 @@ func TestNodesOfMachinesThatHaveEndedAreDeleted(t *testing.T) {
 		{"not sooner", change(func(n *state.Node) { n.UnreadySince = noon.Add(-20 * time.Second) }), Decision{At: noon.Add(40 * time.Second)}},
 		{"not while its kubelet is heard of", change(func(n *state.Node) { n.UnreadySince = time.Time{} }), Decision{}},
 		{"not one that Muster has not launched", change(func(n *state.Node) { n.Launch = "" }), Decision{}},
-		{"not one of whose machine nothing is heard", change(func(n *state.Node) { n.Ended = false }), Decision{At: noon.Add(9 * time.Minute)}},
-		{"unless its kubelet has been silent for long", change(func(n *state.Node) {
+		{"not one of whose machine nothing is heard", change(func(n *state.Node) { n.Ended, n.Forgotten = false, true }),
+			Decision{At: noon.Add(9 * time.Minute)}},
+		{"not one whose machine is stopped, or not known to run", change(func(n *state.Node) {
 			n.Ended, n.UnreadySince = false, noon.Add(-state.LostAfter)
+		}), Decision{}},
+		{"unless its kubelet has been silent for long", change(func(n *state.Node) {
+			n.Ended, n.Forgotten, n.UnreadySince = false, true, noon.Add(-state.LostAfter)
 		}), Decision{Delete: []string{"a"}}},
 	} {
 		f := fleet(tc.node)
@@ -375,7 +380,7 @@ func TestNodesOfForgottenMachinesAreDeleted(t *testing.T) {
 		f := fleet()
 		f.Groups[0].GiveBackAtOnce = tc.approved
 		for i := range tc.nodes {
-			f.Nodes.Set(&state.Node{Name: fmt.Sprint("node", i), Group: tc.group, Launch: token, UnreadySince: noon.Add(-state.LostAfter)})
+			f.Nodes.Set(&state.Node{Name: fmt.Sprint("node", i), Group: tc.group, Launch: token, Forgotten: true, UnreadySince: noon.Add(-state.LostAfter)})
 		}
 		got := Plan(f)
 		if braked := len(got.Doubts) > 0; len(got.Delete) != tc.want || braked != (tc.nodes > 3 && tc.approved == 0) {

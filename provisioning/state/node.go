@@ -28,6 +28,8 @@ type Node struct {
 	// Ended: the machine has ended for good, by word of its cloud. The Node object is what is
 	// left of it, until something deletes it.
 	Ended bool
+	// Forgotten: no cloud knows a machine of the node's provider ID, and none has told of its end.
+	Forgotten bool
 	// Notice is what the node tells of an interruption of its machine that is near, such as a
 	// reclaimed spot machine or the maintenance of its host; empty for none. It takes no new
 	// booking then.

@@ -422,6 +422,38 @@ func handOver(r *Request, kept []*state.Node) Step {
 	return Step{Do: RollBack, Attempt: a, Condition: r.underway("Attempt %d was rolled back: %s; %s", a.Number, &f, sayKept(kept))}
 }
 
+// occupied is the node of an attempt's machine where it runs pods of its gang or of others: the machine is not terminated for the
+// sake of the attempt. It is nil where there are none but pods of DaemonSets, static ones, and those that wait in vain for a
+// kubelet that is lost.
+func occupied(v View, m cloudprovider.Machine) *state.Node {
+	n := v.Nodes.Find(v.Hosts[m.ProviderID])
+	if n == nil || n.Pods == 0 || n.Lost(v.Now) && n.Pods == n.Terminating {
+		return nil
+	}
+	return n
+}
+
+// sayKept says that the machines of these nodes stay, and why.
+func sayKept(nodes []*state.Node) string {
+	why := stranger(slices.Values(nodes))
+	if why == "" {
+		why = fmt.Sprintf("%s run on node %s", text.Pods(nodes[0].Pods), nodes[0].Name)
+	}
+	return fmt.Sprintf("%s of it will be given back once idle: %s", text.Machines(len(nodes)), why)
+}
+
+// parted are those of the machines that may be terminated, and the nodes of those that run pods.
+func parted(v View, machines []cloudprovider.Machine) (vacant []cloudprovider.Machine, kept []*state.Node) {
+	for _, m := range machines {
+		if n := occupied(v, m); n != nil {
+			kept = append(kept, n)
+		} else {
+			vacant = append(vacant, m)
+		}
+	}
+	return vacant, kept
+}
+
 // closed is the request once its attempt is undone.
 func closed(r *Request) *Request {
 	out := *r

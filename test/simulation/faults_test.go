@@ -260,8 +260,8 @@ var found = []tale{
 
 // tolerant is a pod of others that runs anywhere, for a time: an agent, say, that is no DaemonSet.
 func tolerant(name string, run time.Duration) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: strangers, Name: name, Annotations: map[string]string{runForAnnotation: run.String()}},
-		Spec: podSpec(1, 0)}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: strangers, Name: name,
+		Annotations: map[string]string{runForAnnotation: run.String()}}, Spec: podSpec(1, 0)}
 	p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	p.Status.Phase = corev1.PodPending
 	return p

@@ -97,11 +97,13 @@ type simulator struct {
 func newSimulator(seed uint64, w weather) *simulator {
 	s := &simulator{
 		weather: w, random: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), store: newStore(),
-		checker: promises.New(expectations(w)), since: map[string]time.Time{}, features: map[string]bool{}, ended: map[string]bool{}, squatted: map[string]bool{}, tried: map[string]int{}, up: time.Now(),
+		checker: promises.New(expectations(w)), since: map[string]time.Time{}, features: map[string]bool{},
+		ended: map[string]bool{}, squatted: map[string]bool{}, tried: map[string]int{}, up: time.Now(),
 	}
 	s.store.told = s.told
 	s.world = &world{
-		simulator: s, assumed: map[types.UID]string{}, cordoned: map[string]bool{}, undeclared: map[string]time.Duration{}, outlive: map[string]bool{},
+		simulator: s, assumed: map[types.UID]string{}, cordoned: map[string]bool{}, undeclared: map[string]time.Duration{},
+		outlive: map[string]bool{},
 	}
 	return s
 }

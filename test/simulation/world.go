@@ -119,7 +119,8 @@ func (w *world) offerDecision(g *v1alpha1.NodeGroup, offer func(option)) {
 	if c == nil || c.Status != metav1.ConditionFalse || g.Annotations[v1alpha1.GiveBackAtOnceAnnotation] != "" {
 		return
 	}
-	offer(option{key: "a person decides about group " + g.Name, at: c.LastTransitionTime.Add(20 * time.Second), within: kubeletTime, do: func() {
+	at := c.LastTransitionTime.Add(20 * time.Second)
+	offer(option{key: "a person decides about group " + g.Name, at: at, within: kubeletTime, do: func() {
 		w.feature("person decides about lost machines")
 		change(w.store, g, func(g *v1alpha1.NodeGroup) {
 			metav1.SetMetaDataAnnotation(&g.ObjectMeta, v1alpha1.GiveBackAtOnceAnnotation, "1000")

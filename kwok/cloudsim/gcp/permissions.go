@@ -49,7 +49,7 @@ func (f *Front) may(permission string) bool {
 	return !slices.Contains(f.config.Denied, permission)
 }
 
-// need refuses the caller who lacks a permission to use the resource.
+// need refuses a caller without one of the permissions to use the resource.
 func (f *Front) need(resource string, permissions ...string) *cloudsim.Error {
 	for _, p := range permissions {
 		if !f.may(p) {

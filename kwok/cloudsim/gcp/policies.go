@@ -172,7 +172,8 @@ func (f *Front) apply(m *machine, policies []string, zone string, count int) *cl
 	}
 	members := f.membersOf(region, m.policy)
 	series, _, _ := strings.Cut(m.machineType, "-")
-	if refused := f.need(fmt.Sprintf("projects/%s/regions/%s/resourcePolicies/%s", f.config.Project, region, m.policy), usePolicy); refused != nil {
+	resource := fmt.Sprintf("projects/%s/regions/%s/resourcePolicies/%s", f.config.Project, region, m.policy)
+	if refused := f.need(resource, usePolicy); refused != nil {
 		return refused
 	}
 	switch {

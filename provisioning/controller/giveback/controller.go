@@ -392,14 +392,15 @@ func refusal(err error) string {
 
 // takeBack deletes machines, those of a group in one call.
 func (c *Controller) takeBack(ctx context.Context, w *work, machines []scaledown.Return) {
-	groups := map[string][]cloudprovider.Machine{}
+	groups, hosts := map[string][]cloudprovider.Machine{}, map[string]string{}
 	for _, r := range machines {
 		groups[r.Group] = append(groups[r.Group], r.Machine)
+		hosts[r.ProviderID] = r.Node
 	}
 	taker := request.Taker{Model: c.Model, Providers: c.Providers, Live: c.Live}
 	for name, list := range groups {
 		w.do(func() error {
-			err := taker.TakeBack(ctx, list)
+			err := taker.TakeBack(ctx, list, hosts)
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -30,9 +31,10 @@ func (c *Controller) Taker() *Taker {
 }
 
 // TakeBack terminates machines by name, group after group, and tells the model. A machine stays, with an error, where a pod
-// has come to its node that the model has not heard of: that is decided again once it has.
-func (t *Taker) TakeBack(ctx context.Context, machines []cloudprovider.Machine) error {
-	machines, held := t.vacant(ctx, machines)
+// has come to its node that the model has not heard of: that is decided again once it has. hosts are the names of their nodes, by
+// provider ID.
+func (t *Taker) TakeBack(ctx context.Context, machines []cloudprovider.Machine, hosts map[string]string) error {
+	machines, held := t.vacant(ctx, machines, hosts)
 	byGroup := map[string][]cloudprovider.Machine{}
 	var groups []string
 	for _, machine := range machines {
@@ -64,13 +66,15 @@ func (t *Taker) TakeBack(ctx context.Context, machines []cloudprovider.Machine) 
 
 // vacant are the machines whose nodes run no pod but those that the decision has seen. Caches lag behind the API server, by
 // seconds where it is busy, and what a machine runs ends with it.
-func (t *Taker) vacant(ctx context.Context, machines []cloudprovider.Machine) ([]cloudprovider.Machine, error) {
+func (t *Taker) vacant(ctx context.Context, machines []cloudprovider.Machine, hosts map[string]string) ([]cloudprovider.Machine, error) {
 	errs := make([]error, len(machines))
 	var g errgroup.Group
 	g.SetLimit(nodeReads)
 	for i := range machines {
 		g.Go(func() error {
-			errs[i] = t.unseen(ctx, machines[i])
+			if node := hosts[machines[i].ProviderID]; node != "" {
+				errs[i] = t.unseen(ctx, node)
+			}
 			return nil
 		})
 	}
@@ -84,18 +88,15 @@ func (t *Taker) vacant(ctx context.Context, machines []cloudprovider.Machine) ([
 	return out, errors.Join(errs...)
 }
 
-// unseen is the error about a pod on the machine's node that the model does not know.
-func (t *Taker) unseen(ctx context.Context, machine cloudprovider.Machine) error {
-	node, known := t.Model.PodsOn(machine.ProviderID)
-	if node == "" {
-		return nil
-	}
+// unseen is the error about a pod on the node that the model does not know.
+func (t *Taker) unseen(ctx context.Context, node string) error {
 	pods := &corev1.PodList{}
 	if err := t.Live.List(ctx, pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
 		return fmt.Errorf("listing the pods on node %s: %w", node, err)
 	}
+	known := t.Model.BoundFor(node, "", "")
 	for i := range pods.Items {
-		if p := &pods.Items[i]; !known[p.UID] && state.ReadPod(p).Counts() {
+		if p := &pods.Items[i]; !slices.Contains(known, p.UID) && state.ReadPod(p).Counts() {
 			return fmt.Errorf("node %s: pod %s/%s %w", node, p.Namespace, p.Name, errCame)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// judgeHarm: Muster terminates no machine on which a pod runs, whoever made that (P9). Pods of DaemonSets and static ones come
+// judgeHarm: Muster terminates no machine on which a pod runs, be it of a gang or of others (P9). Pods of DaemonSets and static ones come
 // and go with their node, and those that were told to stop have been given up by others.
 func (c *Checker) judgeHarm(e Event, m *machine, n *node) {
 	if c.unsure(e.Revision, Pods) {
@@ -23,7 +23,7 @@ func (c *Checker) judgeHarm(e Event, m *machine, n *node) {
 	}
 	if len(runs) > 0 {
 		slices.Sort(runs)
-		c.suspect("harm|"+string(m.uid), e, NoHarm, "Machine "+m.name, "was terminated, and not by its cloud, while pods were bound to its node: %s",
-			strings.Join(runs, "; "))
+		c.suspect("harm|"+string(m.uid), e, NoHarm, "Machine "+m.name,
+			"was terminated, and not by its cloud, while pods were bound to its node: %s", strings.Join(runs, "; "))
 	}
 }

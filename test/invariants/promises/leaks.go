@@ -108,10 +108,10 @@ func (c *Checker) units() []unit {
 // remainsFor is how long a node that has outlived its machine is left to other controllers.
 const remainsFor = time.Minute
 
-// remains is until when such a node may be left. A process that was started since has not heard of the machine, and of many a
-// person has to decide.
+// remains is until when such a node may be left. A process that was started since has not heard of the machine, nor has one that
+// saw its end before the node; and of many a person has to decide.
 func (c *Checker) remains(n *node) time.Time {
-	if c.resumed.After(n.outlives) {
+	if c.resumed.After(n.outlives) || n.outlives.Sub(n.seen) <= c.config.Race {
 		return n.outlives.Add(state.LostAfter + time.Minute)
 	}
 	return n.outlives.Add(remainsFor)
