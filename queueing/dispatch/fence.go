@@ -66,10 +66,9 @@ type Fence struct {
 	After metav1.Duration `json:"after"`
 }
 
-// Stopped reports whether all that the fence holds has stopped, if the last answer to the cluster was sent so long ago, and pods have
-// as long as grace to stop.
-func (f *Fence) Stopped(silent, grace time.Duration) bool {
-	return silent >= f.After.Duration+f.After.Duration/driftShare+fenceMargin+grace
+// Stops is how long after the last answer to the cluster all that the fence holds has stopped, if pods have as long as grace to stop.
+func (f *Fence) Stops(grace time.Duration) time.Duration {
+	return f.After.Duration + f.After.Duration/driftShare + fenceMargin + grace
 }
 
 // fence of the copy that the record lets be made in the cluster; zero for none.

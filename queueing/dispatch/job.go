@@ -29,8 +29,10 @@ type Cluster struct {
 	Lacks string
 	// Fence is how long the manager may be silent before the worker stops the copies that are made now; zero if it stops none.
 	Fence time.Duration
-	// Stopped: it is not connected, and by the fence on record nothing of the job runs there, or ever will by a copy that is there.
+	// Stopped: it is not connected, and by the fence on record nothing of the job runs there, or ever will by a copy that is there. StopsAt
+	// is when that is so, unless it is connected before; zero for never.
 	Stopped bool
+	StopsAt time.Time
 	// Copy is the job's Workload there; nil if there is none.
 	Copy *Copy
 	// Prospect is what would become of the job there; nil if it is not known.

@@ -59,7 +59,7 @@ func index(clusters []Cluster, name string) (int, bool) {
 func strays(j *Job, clusters []Cluster) (s Step, found bool) {
 	s = Step{Do: Clear, Record: j.Record}
 	s.Record.In = nil
-	kept, unreached, stopped := keeps(j), "", false
+	kept, cut, stopped := keeps(j), (*Cluster)(nil), false
 	if _, listed := index(clusters, kept); slices.Contains(j.Record.In, kept) && !listed {
 		s.Record.In = []string{kept}
 	}
@@ -79,7 +79,7 @@ func strays(j *Job, clusters []Cluster) (s Step, found bool) {
 			stopped = true
 		case !needed && held:
 			s.Record.In = append(s.Record.In, c.Name)
-			unreached = c.Name
+			cut = c
 		}
 	}
 	dead := func(name string) bool {
@@ -89,9 +89,9 @@ func strays(j *Job, clusters []Cluster) (s Step, found bool) {
 	if len(s.Gone) > 0 || stopped || slices.ContainsFunc(j.Record.In, dead) {
 		return s, true
 	}
-	if j.Over && unreached != "" {
-		s.Do, s.Record, s.Message = Rest, j.Record, fmt.Sprintf("cluster %s cannot be reached, and may still have a copy", unreached)
-		return waits(s), true
+	if j.Over && cut != nil {
+		s.Do, s.Record = Rest, j.Record
+		return unreached(s, cut, "cluster %s cannot be reached, and may still have a copy"), true
 	}
 	return s, false
 }
@@ -127,8 +127,7 @@ func follow(j *Job, c *Cluster) Step {
 	case c.Stopped:
 		s.Do, s.Message = Retry, lost(c.Name)
 	case !c.Connected:
-		s.Message = fmt.Sprintf("cluster %s cannot be reached, and runs the job", c.Name)
-		return waits(s)
+		return unreached(s, c, "cluster %s cannot be reached, and runs the job")
 	case w == nil || w.Foreign:
 		s.Do, s.Gone, s.Message = Retry, []string{c.Name}, "Admitting remote no longer exists"
 	case w.Changed != "":

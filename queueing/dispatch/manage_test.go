@@ -9,6 +9,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// TestAJobIsLookedAtOnceItsClusterHasStoppedIt: no event tells of that, since the cluster cannot be reached.
+func TestAJobIsLookedAtOnceItsClusterHasStoppedIt(t *testing.T) {
+	stops := noon.Add(5 * time.Minute)
+	for name, change := range map[string]func(*Job){
+		"it runs there":        func(j *Job) { j.Open, j.Nominated, j.Runs = false, nil, "a" },
+		"it waits there":       func(*Job) {},
+		"it was withdrawn":     func(j *Job) { j.Nominated = nil },
+		"it may not run":       func(j *Job) { j.Open, j.Over, j.Nominated = false, true, nil },
+		"it waits, for a name": func(j *Job) { j.Nominated, j.Record.In = nil, []string{"a"} },
+	} {
+		j := askedInA(time.Second)
+		change(j)
+		for _, at := range []time.Time{stops, {}} {
+			if s := Manage(j, []Cluster{{Name: "a", StopsAt: at}, cluster("b")}, noon); s.Do != Rest || !s.At.Equal(at) || s.Record.Waits == "" {
+				t.Errorf("%s: %s until %s, %q; want Rest until %s", name, s.Do, s.At, s.Record.Waits, at)
+			}
+		}
+	}
+}
+
 func TestManage(t *testing.T) {
 	asked := func(change ...func(*Job)) *Job {
 		j := askedInA(time.Second)

@@ -112,6 +112,12 @@ func waits(s Step) Step {
 	return s
 }
 
+// unreached is a job that waits for a cluster that cannot be reached: for ever, or until its fence has stopped what is there.
+func unreached(s Step, c *Cluster, format string) Step {
+	s.At, s.Message = c.StopsAt, fmt.Sprintf(format, c.Name)
+	return waits(s)
+}
+
 // asked is a job that waits for the answer of a cluster.
 func asked(j *Job, clusters []Cluster, now time.Time) Step {
 	c := find(clusters, j.Nominated[0])
@@ -122,8 +128,7 @@ func asked(j *Job, clusters []Cluster, now time.Time) Step {
 		record = at(record.refused(Refusal{Cluster: c.Name, Reason: Lost, Message: lost(c.Name), At: now}), now)
 		return Step{Do: Withdraw, Record: record, Message: lost(c.Name)}
 	case !c.Connected:
-		s.Message = fmt.Sprintf("cluster %s cannot be reached, and may run the job", c.Name)
-		return waits(s)
+		return unreached(s, c, "cluster %s cannot be reached, and may run the job")
 	}
 	refusal, bound := judge(j, c)
 	switch {
@@ -204,9 +209,8 @@ func choose(j *Job, clusters []Cluster, now time.Time) Step {
 	}
 	for _, name := range j.Record.In {
 		if c := find(clusters, name); !c.Connected {
-			s.Message = fmt.Sprintf("cluster %s cannot be reached, and may still have a copy: mend it, or delete its MultiKueueCluster if it is "+
-				"gone for good", name)
-			return waits(s)
+			return unreached(s, c, "cluster %s cannot be reached, and may still have a copy: mend it, or delete its MultiKueueCluster if it is gone "+
+				"for good")
 		}
 	}
 	next := pick(j.Record, clusters, "", now)

@@ -635,7 +635,7 @@ func (w *world) clusters(record *Record) (out []Cluster) {
 		if now := w.skewed(w.muster.skew); c.Connected && x.renewal.Listened(now) {
 			c.Fence = simulatedFence
 		} else if f := record.Fence; !c.Connected && f != nil && f.Cluster == c.Name {
-			c.Stopped = f.Stopped(x.renewal.Silent(now), time.Minute)
+			c.Stopped = x.renewal.Silent(now) >= f.Stops(time.Minute)
 		}
 		out = append(out, c)
 	}

@@ -166,9 +166,11 @@ func isOpen(w *kueue.Workload, check *kueue.AdmissionCheckState) bool {
 
 // view is what is known of the clusters, in the order of the configuration; those that may have a copy and were taken out of it last.
 func (d *dispatcher) view(ctx context.Context, w *kueue.Workload, config *kueue.MultiKueueConfig, record *dispatch.Record) (out []dispatch.Cluster) {
+	now := d.clock.Now()
 	see := func(name string) dispatch.Cluster {
 		c := d.workers.view(ctx, name, w)
-		c.Stopped = d.workers.stopped(name, w, record)
+		c.StopsAt = d.workers.stopsAt(name, w, record, now)
+		c.Stopped = !c.StopsAt.IsZero() && !now.Before(c.StopsAt)
 		return c
 	}
 	listed := map[string]bool{}

@@ -117,15 +117,18 @@ func fenced(c *kueue.MultiKueueCluster, asked bool, why error) bool {
 	return apimeta.SetStatusCondition(&c.Status.Conditions, condition)
 }
 
-// stopped reports whether the fence on record has stopped what a cluster has of the Workload, which cannot be reached.
-func (s *workers) stopped(name string, w *kueue.Workload, record *dispatch.Record) bool {
+// stopsAt is when the fence on record has stopped what a cluster has of the Workload, if that cannot be reached; zero for never.
+func (s *workers) stopsAt(name string, w *kueue.Workload, record *dispatch.Record, now time.Time) (at time.Time) {
 	k := s.find(name)
 	if k == nil || record.Fence == nil || record.Fence.Cluster != name {
-		return false
+		return at
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return !k.connected && record.Fence.Stopped(k.fence.renewal.Silent(s.clock.Now()), graceOf(w))
+	if k.connected {
+		return at
+	}
+	return now.Add(record.Fence.Stops(graceOf(w)) - k.fence.renewal.Silent(now))
 }
 
 // graceOf is how long the pods of a Workload have to stop.

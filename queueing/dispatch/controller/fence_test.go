@@ -112,17 +112,16 @@ func TestAClusterIsStoppedByItsFence(t *testing.T) {
 		After: metav1.Duration{Duration: 10 * time.Minute}}}
 	long := 15*time.Minute + 12*time.Second // the fence, 2 % of it, 3 min, and 2 min for the pods
 	clock.Step(long - time.Second)
-	if s.stopped("west", job, record) {
-		t.Error("it is stopped before its pods are")
+	for _, want := range []time.Duration{time.Second, 0} {
+		if left := s.stopsAt("west", job, record, clock.Now()).Sub(clock.Now()); left != want {
+			t.Errorf("it is stopped in %s, want %s", left, want)
+		}
+		clock.Step(time.Second)
 	}
-	clock.Step(time.Second)
-	if !s.stopped("west", job, record) {
-		t.Error("it is not stopped")
-	}
-	if s.stopped("west", job, &dispatch.Record{In: []string{"west"}}) || s.stopped("east", job, record) {
+	if !s.stopsAt("west", job, &dispatch.Record{In: []string{"west"}}, clock.Now()).IsZero() || !s.stopsAt("east", job, record, clock.Now()).IsZero() {
 		t.Error("it is stopped without a fence")
 	}
-	if w.connected = true; s.stopped("west", job, record) {
+	if w.connected = true; !s.stopsAt("west", job, record, clock.Now()).IsZero() {
 		t.Error("a cluster that is there is asked, not concluded about")
 	}
 }
