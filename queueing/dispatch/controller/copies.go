@@ -394,7 +394,10 @@ func (c *copies) follow(ctx context.Context, s *situation, step *dispatch.Step) 
 	}
 	for _, owner := range jobsOf(s.Workload) {
 		kind := c.kinds[kindOf(&owner)]
-		if kind == nil {
+		switch why := worker.forbidden[kindOf(&owner)]; {
+		case why != nil:
+			return false, why
+		case kind == nil:
 			return false, errNotConnected // its Workload was edited, or the kind is not delegated any more
 		}
 		f := following{worker: worker, kind: kind, key: client.ObjectKey{Namespace: s.Namespace, Name: owner.Name}, uid: owner.UID}
@@ -576,6 +579,11 @@ func (c *copies) clearOne(ctx context.Context, s *situation, cluster string) (bo
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	for _, owner := range jobsOf(s.Workload) {
+		if why := worker.forbidden[kindOf(&owner)]; why != nil {
+			return false, why // it may run
+		}
+	}
 	// The caches spare most calls while a deletion takes its time. What they do not show may be there still.
 	for _, from := range []client.Reader{worker.cache, worker.client} {
 		jobs, err := c.jobsIn(ctx, from, s, worker.jobs)

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -90,5 +91,26 @@ func TestAKindThatMayNotBeReadInAWorkerIsNoReasonToLoseIt(t *testing.T) {
 		if got := s.copies.workers.hasMoreRights(t.Context(), connection); got != step.want {
 			t.Errorf("allowed %t, after %s: it is connected to again: %t", step.allowed, step.after, got)
 		}
+	}
+}
+
+// TestAJobIsNotTakenForGoneWhereItMayNotBeRead any more: its rights were taken back while it ran.
+func TestAJobIsNotTakenForGoneWhereItMayNotBeRead(t *testing.T) {
+	s := newShop(t, 2)
+	s.queued("pod-alone", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "alone"}})
+	at := s.admitted("pod-alone")
+	connection, why := s.copies.workers.byName[workerName(at)].connection, errors.New("no right to list")
+	connection.jobs, connection.forbidden = nil, map[schema.GroupKind]error{{Kind: "Pod"}: why}
+	request := ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "team-a", Name: "pod-alone"}}
+	s.clock.Step(showEvery)
+	if _, err := s.copies.Reconcile(t.Context(), request); !errors.Is(err, why) {
+		t.Errorf("while it runs: %v", err)
+	}
+	s.status(s.manager, "pod-alone", func(w *kueue.Workload) {
+		is(w, kueue.WorkloadEvicted)
+		w.Status.ClusterName = nil
+	})
+	if _, err := s.copies.Reconcile(t.Context(), request); !errors.Is(err, why) || s.copyIn(at, "pod-alone") == nil {
+		t.Errorf("after its eviction: %v; its copy is there: %t", err, s.copyIn(at, "pod-alone") != nil)
 	}
 }
