@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -160,43 +162,73 @@ func TestBurst(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer seen.Stop()
+	progress := burstProgress{there: sets.New[types.UID](), given: sets.New[types.UID](), ended: sets.New[types.UID]()}
+	go progress.follow(seen)
 	s.hold(kueue.Hold)
 	for i := range *burst {
 		s.job(fmt.Sprint("small-", i), 1, func(j *batchv1.Job) {
 			j.Spec.Template.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("100m")}}
 		})
 	}
-	there, given, ended := sets.New[types.UID](), sets.New[types.UID](), sets.New[types.UID]()
-	await := func(all sets.Set[types.UID]) {
-		for len(all) < *burst {
-			e, open := <-seen.ResultChan()
-			w, ok := e.Object.(*kueue.Workload)
-			if !open || !ok {
-				t.Fatalf("the watch ended (%v); %d of %d jobs have a cluster, %d have ended", e.Object, len(given), *burst, len(ended))
-			}
-			there.Insert(w.UID)
-			if w.Status.ClusterName != nil {
-				given.Insert(w.UID)
-			}
-			if workload.IsFinished(w) {
-				ended.Insert(w.UID)
-			}
-		}
-	}
-	await(there)
+	await(s, &progress, func() int { return len(progress.there) })
 	before, traffic, began := s.remoteWrites(), s.trafficOf(), time.Now()
 	s.hold(kueue.None)
-	await(given)
+	await(s, &progress, func() int { return len(progress.given) })
 	took := time.Since(began)
 	t.Logf("%s, %s: %d jobs were given to clusters within %s, %.1f a second", managedBy, *dispatcherName, *burst, took.Round(10*time.Millisecond),
 		float64(*burst)/took.Seconds())
 	s.reportTraffic(traffic, *burst)
 	if !*bare {
-		await(ended)
+		await(s, &progress, func() int { return len(progress.ended) })
 		t.Logf("and all had run within %s:", time.Since(began).Round(10*time.Millisecond))
 		s.reportTraffic(traffic, *burst)
 	}
 	t.Logf("%.1f remote writes a job", float64(s.remoteWrites()-before)/float64(*burst))
+}
+
+// burstProgress are the Workloads of a burst that there are, that have a cluster, and that have run. They are read as they come: a watch that
+// is not read is ended.
+type burstProgress struct {
+	mu                  sync.Mutex
+	there, given, ended sets.Set[types.UID]
+	broken              string
+}
+
+func (p *burstProgress) follow(seen watch.Interface) {
+	for e := range seen.ResultChan() {
+		p.mu.Lock()
+		if w, ok := e.Object.(*kueue.Workload); ok {
+			p.there.Insert(w.UID)
+			if w.Status.ClusterName != nil {
+				p.given.Insert(w.UID)
+			}
+			if workload.IsFinished(w) {
+				p.ended.Insert(w.UID)
+			}
+		}
+		p.mu.Unlock()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.broken = "the watch ended"
+}
+
+// await waits until so many are all of the burst.
+func await(s *site, p *burstProgress, count func() int) {
+	s.Helper()
+	looks := time.NewTicker(20 * time.Millisecond)
+	defer looks.Stop()
+	for ; ; <-looks.C {
+		p.mu.Lock()
+		n, broken := count(), p.broken
+		p.mu.Unlock()
+		switch {
+		case n >= *burst:
+			return
+		case broken != "" || s.Context().Err() != nil:
+			s.Fatalf("%s with %d of %d jobs", broken, n, *burst)
+		}
+	}
 }
 
 // hold has the manager's queue give out quota, or not.
