@@ -29,6 +29,7 @@ import (
 	"github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/jobs/bindings"
 	"github.com/muster-dev/muster/queueing/jobs/newcomers"
+	"github.com/muster-dev/muster/queueing/jobs/owners"
 )
 
 // workers is how many jobs of a kind are reconciled at once; each mostly waits for the API
@@ -38,7 +39,7 @@ const workers = 8
 // Add adds a controller for the jobs of each kind to a manager, whose scheme must know
 // Kueue's v1beta2 types. That of a custom resource starts once the cluster serves it.
 func Add(mgr ctrl.Manager, c config.Config, m *metrics.Metrics, webhook bool, kinds ...Kind) error {
-	unqueued, err := unqueuedSelector(c)
+	unqueued, err := bindings.Selector(c)
 	if err != nil {
 		return err
 	}
@@ -139,7 +140,7 @@ func (r watches) all() []watch {
 		{object: &kueue.Workload{}, jobs: r.jobsOfPrebuilt},
 		{object: &kueue.WorkloadPriorityClass{}, jobs: r.jobsOfClass, passes: []predicate.Predicate{createdOrDeleted}},
 		{object: &schedulingv1.PriorityClass{}, jobs: r.jobsOfPriority},
-		{object: &batchv1.Job{}, jobs: r.jobsOf, passes: []predicate.Predicate{startsOrStops}},
+		{object: &batchv1.Job{}, jobs: r.jobsOf, passes: []predicate.Predicate{owners.StartsOrStops}},
 	}
 	if _, tracked := r.kind.(Tracker); !tracked {
 		out = append(out, watch{object: &corev1.Pod{}, jobs: r.jobOfPod, passes: []predicate.Predicate{podChanges}})
@@ -224,6 +225,12 @@ func (r watches) jobsOfPriority(ctx context.Context, class client.Object) []reco
 		name := podPriorityClass(r.kind, job, podSets)
 		return name == class.GetName() || name == ""
 	})
+}
+
+// jobsOf are those of its kind that a Job controls.
+func (r watches) jobsOf(ctx context.Context, owner client.Object) []reconcile.Request {
+	return r.jobs(ctx, func(client.Object) bool { return true },
+		client.InNamespace(owner.GetNamespace()), client.MatchingFields{controllerIndex: string(owner.GetUID())})
 }
 
 // queuedJobs are the queued jobs that match.

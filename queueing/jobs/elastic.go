@@ -125,7 +125,7 @@ func (r *reconciler) grow(ctx context.Context, job client.Object, w, next *kueue
 // slice say. Quota that the slice has released since the cache saw it counts no more. It
 // reports whether it wrote.
 func (r *reconciler) ungate(ctx context.Context, kind Elastic, job client.Object, w *kueue.Workload) (bool, error) {
-	if may, err := r.mayHaveGated(ctx, kind, job); !may || err != nil {
+	if may, err := (pods{r}).mayHaveGated(ctx, kind, job); !may || err != nil {
 		return false, err
 	}
 	room, gated, err := pods{r}.running(ctx, job, w)
@@ -157,20 +157,4 @@ func (r *reconciler) ungate(ctx context.Context, kind Elastic, job client.Object
 		r.metrics.Ungated(kueue.ElasticJobSchedulingGate, w, r.now())
 	}
 	return true, nil
-}
-
-// mayHaveGated reports whether a pod of a job may have its gate. Of a job that has no status of its
-// pods they are in the cache.
-func (r *reconciler) mayHaveGated(ctx context.Context, kind Elastic, job client.Object) (bool, error) {
-	if _, tracked := r.kind.(Tracker); tracked || !kind.MayHaveGated(job) {
-		return kind.MayHaveGated(job), nil
-	}
-	var list corev1.PodList
-	ofJob := client.MatchingFields{podIndex: string(job.GetUID())}
-	if err := r.client.List(ctx, &list, client.InNamespace(job.GetNamespace()), ofJob, client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("listing the pods of %s: %w", r.name(job), err)
-	}
-	return slices.ContainsFunc(list.Items, func(pod corev1.Pod) bool {
-		return slices.ContainsFunc(pod.Spec.SchedulingGates, templates.IsElasticGate)
-	}), nil
 }

@@ -46,18 +46,17 @@ const (
 )
 
 var (
-	PrebuiltOf       = prebuiltOf
-	ControllerOf     = controllerOf
-	JobUIDOf         = jobUIDOf
-	ByGroupKind      = byGroupKind
-	UnqueuedSelector = unqueuedSelector
-	SlicesOf         = slicesOf
-	CurrentSlice     = currentSlice
-	SliceKey         = sliceKey
-	Granted          = granted
-	Reclaimed        = reclaimed
-	IsElasticGate    = templates.IsElasticGate
-	IsReplaced       = isReplaced
+	PrebuiltOf    = prebuiltOf
+	ControllerOf  = controllerOf
+	JobUIDOf      = jobUIDOf
+	ByGroupKind   = byGroupKind
+	SlicesOf      = slicesOf
+	CurrentSlice  = currentSlice
+	SliceKey      = sliceKey
+	Granted       = granted
+	Reclaimed     = reclaimed
+	IsElasticGate = templates.IsElasticGate
+	IsReplaced    = isReplaced
 
 	WorkloadOf = (*reconciler).workloadOf
 	IsQueued   = (*reconciler).isQueued

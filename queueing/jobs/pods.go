@@ -77,14 +77,13 @@ func (r pods) areReady(ctx context.Context, job client.Object, w *kueue.Workload
 	if kind, ok := r.kind.(Tracker); ok {
 		return kind.IsReady(job, granted), nil
 	}
-	var list corev1.PodList
-	ofJob := client.MatchingFields{podIndex: string(job.GetUID())}
-	if err := r.client.List(ctx, &list, client.InNamespace(job.GetNamespace()), ofJob, client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("listing the pods of %s: %w", r.name(job), err)
+	cached, err := r.cached(ctx, job)
+	if err != nil {
+		return false, err
 	}
 	have, succeeded := make([]int32, len(granted)), make([]int32, len(granted))
-	for i := range list.Items {
-		pod := &list.Items[i]
+	for i := range cached {
+		pod := &cached[i]
 		at := podSetOf(w, pod)
 		if pod.Status.Phase == corev1.PodSucceeded {
 			succeeded[at]++
@@ -99,6 +98,27 @@ func (r pods) areReady(ctx context.Context, job client.Object, w *kueue.Workload
 		}
 	}
 	return true, nil
+}
+
+// cached returns the pods of a job that Muster has started, as the cache has them.
+func (r pods) cached(ctx context.Context, job client.Object) ([]corev1.Pod, error) {
+	var list corev1.PodList
+	ofJob := client.MatchingFields{podIndex: string(job.GetUID())}
+	if err := r.client.List(ctx, &list, client.InNamespace(job.GetNamespace()), ofJob, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing the pods of %s: %w", r.name(job), err)
+	}
+	return list.Items, nil
+}
+
+// mayHaveGated reports whether a pod of a job may have its gate.
+func (r pods) mayHaveGated(ctx context.Context, kind Elastic, job client.Object) (bool, error) {
+	if _, tracked := r.kind.(Tracker); tracked || !kind.MayHaveGated(job) {
+		return kind.MayHaveGated(job), nil
+	}
+	cached, err := r.cached(ctx, job)
+	return slices.ContainsFunc(cached, func(pod corev1.Pod) bool {
+		return slices.ContainsFunc(pod.Spec.SchedulingGates, templates.IsElasticGate)
+	}), err
 }
 
 // IsOver reports whether a pod has ended.

@@ -15,6 +15,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/controller/writes"
+	"github.com/muster-dev/muster/queueing/jobs/defaults"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -129,7 +130,7 @@ func (r *reconciler) differsFrom(ctx context.Context, w, want *kueue.Workload) (
 func (r *reconciler) podSetDiffers(ctx context.Context, namespace string, a, b *kueue.PodSet) (field string, err error) {
 	// What the API server adds to the job's pods may be in the Workload already. Why it
 	// cannot be known stands in want.
-	if _, err := fillIn(ctx, r.client, namespace, &a.Template.Spec); err != nil {
+	if _, err := defaults.FillIn(ctx, r.client, namespace, &a.Template.Spec); err != nil {
 		return "", err
 	}
 	x, y := &a.Template.Spec, &b.Template.Spec

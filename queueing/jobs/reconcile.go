@@ -53,14 +53,14 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // advance does what a job needs next, up to the first write.
 func (r *reconciler) advance(ctx context.Context, job client.Object, w *kueue.Workload) error {
 	// The annotations of what it is part of may be on it, too, that of a start among them.
-	with, err := r.wholeOf(ctx, job)
+	with, err := parts{r}.wholeOf(ctx, job)
 	if err != nil {
 		return err
 	}
 	if with != nil {
-		return r.join(ctx, job, w, with)
+		return parts{r}.join(ctx, job, w, with)
 	}
-	if wrote, err := r.standAlone(ctx, job); wrote || err != nil {
+	if wrote, err := (parts{r}).standAlone(ctx, job); wrote || err != nil {
 		return err
 	}
 	return r.act(ctx, job, w, transitions[stateOf(r.kind, job)][workload.StateOf(w)])

@@ -2,29 +2,32 @@ package jobs
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/jobs/owners"
 )
 
 // isQueued reports whether a job is to be queued: it is named for a queue, and nothing that
 // queues with all that it makes controls it. Some operators copy the labels of their objects to
 // what these control.
 func (r *reconciler) isQueued(ctx context.Context, job client.Object) (bool, error) {
-	if named, err := r.isNamed(ctx, job); !named || err != nil {
+	if named, err := (parts{r}).isNamed(ctx, job); !named || err != nil {
 		return false, err
 	}
-	part, err := r.isPart(ctx, job)
+	part, err := parts{r}.isPart(ctx, job)
 	return !part, err
 }
 
+// parts are jobs that queue with what controls them.
+type parts struct{ *reconciler }
+
 // isNamed reports whether an object names a queue, or all jobs of its namespace are to queue.
-func (r *reconciler) isNamed(ctx context.Context, o client.Object) (bool, error) {
+func (r parts) isNamed(ctx context.Context, o client.Object) (bool, error) {
 	if o.GetLabels()[QueueLabel] != "" {
 		return true, nil
 	}
@@ -32,7 +35,7 @@ func (r *reconciler) isNamed(ctx context.Context, o client.Object) (bool, error)
 }
 
 // allQueue reports whether the jobs of a namespace are queued even if they name no queue.
-func (r *reconciler) allQueue(ctx context.Context, name string) (bool, error) {
+func (r parts) allQueue(ctx context.Context, name string) (bool, error) {
 	if r.unqueued == nil {
 		return false, nil
 	}
@@ -43,14 +46,66 @@ func (r *reconciler) allQueue(ctx context.Context, name string) (bool, error) {
 	return r.unqueued.Matches(labels.Set(namespace.Labels)), nil
 }
 
-// unqueuedSelector is nil where only jobs that name a queue are queued.
-func unqueuedSelector(c config.Config) (labels.Selector, error) {
-	if !c.ManageJobsWithoutQueueName {
+// byGroupKind are the kinds that queue as a whole, with the jobs that their controllers make. A
+// CronJob is not one of them: its Jobs queue one by one.
+func byGroupKind(kinds []Kind) map[schema.GroupKind]Kind {
+	out := map[schema.GroupKind]Kind{}
+	for _, kind := range kinds {
+		out[kind.GroupVersionKind().GroupKind()] = kind
+	}
+	return out
+}
+
+// whole is an object that queues with all that it makes.
+type whole struct {
+	kind   Kind
+	object client.Object
+}
+
+// runs reports whether the parts of the object may run.
+func (o whole) runs() bool {
+	outcome, _ := o.kind.Outcome(o.object)
+	return outcome == Unfinished && !o.kind.IsSuspended(o.object)
+}
+
+// wholeOf is the object that a job queues with; nil if the job is on its own.
+//
+// Whatever makes Jobs for a Job does so beside the pods that the latter has quota for. As in
+// Kueue, such a Job has no quota of its own; but where all jobs have to queue it does, since any
+// user may say of a Job that another controls it.
+func (r parts) wholeOf(ctx context.Context, job client.Object) (*whole, error) {
+	if metav1.GetControllerOf(job) == nil {
 		return nil, nil
 	}
-	selector, err := metav1.LabelSelectorAsSelector(c.ManagedJobsNamespaceSelector)
+	strict, err := r.allQueue(ctx, job.GetNamespace())
 	if err != nil {
-		return nil, fmt.Errorf("managedJobsNamespaceSelector: %w; correct it", err)
+		return nil, err
 	}
-	return selector, nil
+	search := owners.Search{Live: r.live, IsNamed: r.isNamed, JobsAlone: strict, New: func(gk schema.GroupKind) (client.Object, error) {
+		if kind := r.owners[gk]; kind != nil {
+			return r.newObject(kind)
+		}
+		return nil, nil
+	}}
+	object, kind, err := search.Outermost(ctx, job)
+	if object == nil || err != nil {
+		return nil, err
+	}
+	return &whole{r.owners[kind], object}, nil
+}
+
+// isPart reports whether a job queues with another object. That is looked up once for each version
+// of the job, since a start or a stop of the other changes the job.
+func (r parts) isPart(ctx context.Context, job client.Object) (is bool, err error) {
+	known := false
+	r.remember(job.GetUID(), func(m *memory) { is, known = m.part.is, m.part.version == job.GetResourceVersion() })
+	if known || metav1.GetControllerOf(job) == nil {
+		return is, nil
+	}
+	with, err := r.wholeOf(ctx, job)
+	if err != nil {
+		return false, err
+	}
+	r.remember(job.GetUID(), func(m *memory) { m.part.version, m.part.is = job.GetResourceVersion(), with != nil })
+	return with != nil, nil
 }

@@ -37,7 +37,7 @@ func everywhere(t *testing.T) labels.Selector {
 	t.Helper()
 	c := config.Config{ManageJobsWithoutQueueName: true}
 	c.SetDefaults("muster-system")
-	selector, err := UnqueuedSelector(c)
+	selector, err := bindings.Selector(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestIsQueued(t *testing.T) {
 		g := newRig(t, objects...)
 		c.config.SetDefaults("muster-system")
 		var err error
-		if *g.r.Unqueued(), err = UnqueuedSelector(c.config); err != nil {
+		if *g.r.Unqueued(), err = bindings.Selector(c.config); err != nil {
 			t.Fatal(err)
 		}
 		job := suspendedJob(c.job)
@@ -190,7 +190,7 @@ func TestIsQueued(t *testing.T) {
 			t.Errorf("%s: %d reads of its owners", name, owners.reads)
 		}
 	}
-	if _, err := UnqueuedSelector(config.Config{ManageJobsWithoutQueueName: true, ManagedJobsNamespaceSelector: &metav1.LabelSelector{
+	if _, err := bindings.Selector(config.Config{ManageJobsWithoutQueueName: true, ManagedJobsNamespaceSelector: &metav1.LabelSelector{
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}},
 	}}); err == nil || !strings.Contains(err.Error(), "managedJobsNamespaceSelector") {
 		t.Errorf("a wrong selector: %v", err)

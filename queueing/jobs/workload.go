@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/queueing/jobs/defaults"
 	"github.com/muster-dev/muster/queueing/jobs/order"
 	"github.com/muster-dev/muster/queueing/jobs/topology"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -111,7 +112,7 @@ func NewWorkload(ctx context.Context, kube client.Reader, kind Source, job clien
 		refusals = append(refusals, why)
 	}
 	for i := range w.Spec.PodSets {
-		why, err := fillIn(ctx, kube, job.GetNamespace(), &w.Spec.PodSets[i].Template.Spec)
+		why, err := defaults.FillIn(ctx, kube, job.GetNamespace(), &w.Spec.PodSets[i].Template.Spec)
 		if err != nil {
 			return nil, err
 		}

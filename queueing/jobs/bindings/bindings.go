@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -46,6 +47,18 @@ func Namespaces(c config.Config) map[string]*metav1.LabelSelector {
 		unqueued = managed
 	}
 	return map[string]*metav1.LabelSelector{Default: managed, Unqueued: unqueued, Owners: unqueued}
+}
+
+// Selector is nil where only jobs that name a queue are queued.
+func Selector(c config.Config) (labels.Selector, error) {
+	if !c.ManageJobsWithoutQueueName {
+		return nil, nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(c.ManagedJobsNamespaceSelector)
+	if err != nil {
+		return nil, fmt.Errorf("managedJobsNamespaceSelector: %w; correct it", err)
+	}
+	return selector, nil
 }
 
 // Nowhere selects no namespace, since all have the label.

@@ -70,7 +70,9 @@ func TestFeaturesOfEveryKind(t *testing.T) {
 					t.Errorf("refused because %q, want something about %s", why, about)
 				}
 			}
-			elastic := func(o *unstructured.Unstructured) { o.SetAnnotations(map[string]string{workload.ElasticAnnotation: "true"}) }
+			elastic := func(o *unstructured.Unstructured) {
+				o.SetAnnotations(map[string]string{workload.ElasticAnnotation: "true"})
+			}
 			if k.Elastic {
 				if why := of(elastic).Annotations[workload.RefusedAnnotation]; why != "" {
 					t.Errorf("it cannot be elastic: %s", why)

@@ -1,4 +1,5 @@
-package jobs
+// Package defaults is what the API server will add to the pods of jobs.
+package defaults
 
 import (
 	"cmp"
@@ -12,10 +13,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// fillIn adds what the API server will add to the job's pods and what counts as theirs: the
+// FillIn adds what the API server will add to the job's pods and what counts as theirs: the
 // default requests of the namespace's LimitRanges and the overhead of the RuntimeClass. It
 // returns why the job cannot be queued if that cannot be known.
-func fillIn(ctx context.Context, kube client.Reader, namespace string, spec *corev1.PodSpec) (why string, err error) {
+func FillIn(ctx context.Context, kube client.Reader, namespace string, spec *corev1.PodSpec) (why string, err error) {
 	if err := defaultRequests(ctx, kube, namespace, spec); err != nil {
 		return "", err
 	}
