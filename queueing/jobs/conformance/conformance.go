@@ -309,12 +309,16 @@ func longest(all []story) story {
 // deletion of the job at each moment.
 func interrupt(t *testing.T, all []story, begin func() *world) {
 	long := longest(all)
-	for _, lag := range deaths {
+	for i, lag := range deaths {
 		whole := begin()
 		whole.lag = lag.before
 		whole.play(long)
 		for n := 1; n <= whole.writes; n++ {
 			for _, answered := range []bool{false, true} {
+				// Over all lags, each write is one that takes effect and one that does not.
+				if testing.Short() && answered == ((n+i)%2 == 0) {
+					continue
+				}
 				w := begin()
 				w.lag, w.later, w.dieAt, w.answered = lag.before, lag.after, n, answered
 				w.play(long)
