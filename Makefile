@@ -152,7 +152,7 @@ simulate: twin ## Play 10,000 seeded stories of the provisioner, as many in rack
 	go test ./test/simulation -run TestRandomStories -timeout 240m -runs 10000 $(ARGS)
 	go test ./queueing/controller/loop -run TestInterleavings -timeout 120m -interleavings 100000 $(ARGS)
 	$(PROGRAMS) go test -timeout 60m ./cloudprovider/... ./provisioning/... ./queueing/... ./cmd/view ./cmd/muster/externalgrpc \
-		./test/bench/worth ./test/kueue/topology
+		./test/bench/worth ./test/kueue/topology ./test/kueue/podsets
 
 .PHONY: e2e-all
 e2e-all: build ## Run all of test/e2e in full: ten minutes of storm, 20 changes of leader, 12 deaths a story, 1,000 races.
