@@ -118,7 +118,8 @@ func TestPodsThatWaitGetNoTolerationOfACordon(t *testing.T) {
 func TestAnOwnerMayNotTurnIntoWhatQueuesAsAWhole(t *testing.T) {
 	j := newJudge(t, "muster-jobs-owners")
 	owned := func(version, kind, uid string) string {
-		return "{metadata: {ownerReferences: [{apiVersion: " + version + ", kind: " + kind + ", name: owner, uid: " + uid + ", controller: true}]}}"
+		return "{metadata: {ownerReferences: [{apiVersion: " + version + ", kind: " + kind + ", name: owner, uid: " + uid +
+			", controller: true}]}}"
 	}
 	jobset := owned("jobset.x-k8s.io/v1alpha2", "JobSet", "a")
 	for name, tt := range map[string]struct {

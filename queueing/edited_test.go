@@ -198,7 +198,8 @@ func (w *world) edited(s *source) *kueue.Workload {
 	if s.yes() {
 		object.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "edited", Controller: new(true)}}
 	}
-	object.Annotations = choice(s, nil, nil, nil, map[string]string{workload.AdoptedAnnotation: "true"}, map[string]string{workload.ElasticAnnotation: "true"},
+	object.Annotations = choice(s, nil, nil, nil, map[string]string{workload.AdoptedAnnotation: "true"},
+		map[string]string{workload.ElasticAnnotation: "true"},
 		map[string]string{workload.ReplacementAnnotation: "edited"}, map[string]string{workload.GatedByAnnotation: "someone"})
 	object.Spec.QueueName = choice[kueue.LocalQueueName](s, "team", "team", "checked", "checked", "stopped", "missing", "nowhere")
 	object.Spec.Active = choice(s, nil, new(true), new(true), new(false))
@@ -207,7 +208,8 @@ func (w *world) edited(s *source) *kueue.Workload {
 		cpu := corev1.ResourceList{"cpu": *resource.NewQuantity(int64(s.below(4)), resource.DecimalSI)}
 		spec := corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: cpu}}}}
 		object.Spec.PodSets = append(object.Spec.PodSets, kueue.PodSet{
-			Name: kueue.PodSetReference(fmt.Sprint("ps", i)), Count: int32(s.below(4)), MinCount: choice(s, nil, new(int32(1))), Template: corev1.PodTemplateSpec{Spec: spec},
+			Name: kueue.PodSetReference(fmt.Sprint("ps", i)), Count: int32(s.below(4)), MinCount: choice(s, nil, new(int32(1))),
+			Template: corev1.PodTemplateSpec{Spec: spec},
 		})
 	}
 	w.editedStatus(s, &object.Status)
@@ -225,8 +227,10 @@ func (w *world) editedStatus(s *source, status *kueue.WorkloadStatus) {
 		kueue.WorkloadDeactivationTarget: {kueue.WorkloadRequeuingLimitExceeded, kueue.WorkloadEvictedByAdmissionCheck, ""},
 		kueue.WorkloadFinished:           {kueue.WorkloadFinishedReasonSucceeded, kueue.WorkloadSliceReplaced},
 	}
-	likely := []string{kueue.WorkloadQuotaReserved, kueue.WorkloadAdmitted, kueue.WorkloadEvicted, kueue.WorkloadRequeued, kueue.WorkloadPodsReady}
-	for _, t := range append(slices.Clone(likely), kueue.WorkloadPreempted, kueue.WorkloadDeactivationTarget, kueue.WorkloadFinished, kueue.WorkloadBlockedOnPreemptionGates) {
+	likely := []string{kueue.WorkloadQuotaReserved, kueue.WorkloadAdmitted, kueue.WorkloadEvicted, kueue.WorkloadRequeued,
+		kueue.WorkloadPodsReady}
+	for _, t := range append(slices.Clone(likely), kueue.WorkloadPreempted, kueue.WorkloadDeactivationTarget, kueue.WorkloadFinished,
+		kueue.WorkloadBlockedOnPreemptionGates) {
 		odds := 2
 		if !slices.Contains(likely, t) {
 			odds = 8
@@ -239,23 +243,28 @@ func (w *world) editedStatus(s *source, status *kueue.WorkloadStatus) {
 			reason = choice(s, list...)
 		}
 		status.Conditions = append(status.Conditions, metav1.Condition{
-			Type: t, Status: choice(s, metav1.ConditionTrue, metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown, ""), Reason: reason, LastTransitionTime: at(),
+			Type: t, Status: choice(s, metav1.ConditionTrue, metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown, ""),
+			Reason: reason, LastTransitionTime: at(),
 		})
 	}
 	if s.yes() {
-		status.Admission = &kueue.Admission{ClusterQueue: choice[kueue.ClusterQueueReference](s, "team", "team", "checked", "stopped", "nowhere", "")}
+		status.Admission = &kueue.Admission{ClusterQueue: choice[kueue.ClusterQueueReference](s, "team", "team", "checked",
+			"stopped", "nowhere", "")}
 		for i := range s.below(4) {
-			flavors := choice(s, nil, map[corev1.ResourceName]kueue.ResourceFlavorReference{"cpu": "f"}, map[corev1.ResourceName]kueue.ResourceFlavorReference{"cpu": "gone", "gpu": "f"})
+			flavors := choice(s, nil, map[corev1.ResourceName]kueue.ResourceFlavorReference{"cpu": "f"},
+				map[corev1.ResourceName]kueue.ResourceFlavorReference{"cpu": "gone", "gpu": "f"})
 			usage := choice(s, "1", "3", "-2", "9223372036854775807", "1m", "1e30")
 			status.Admission.PodSetAssignments = append(status.Admission.PodSetAssignments, kueue.PodSetAssignment{
-				Name: kueue.PodSetReference(fmt.Sprint("ps", choice(s, i, i, 0, 7))), Flavors: flavors, ResourceUsage: corev1.ResourceList{"cpu": resource.MustParse(usage)},
-				Count: choice(s, nil, new(int32(0)), new(int32(1)), new(int32(3)), new(int32(-1)), new(int32(1<<31-1))),
+				Name: kueue.PodSetReference(fmt.Sprint("ps", choice(s, i, i, 0, 7))), Flavors: flavors,
+				ResourceUsage: corev1.ResourceList{"cpu": resource.MustParse(usage)},
+				Count:         choice(s, nil, new(int32(0)), new(int32(1)), new(int32(3)), new(int32(-1)), new(int32(1<<31-1))),
 			})
 		}
 	}
 	for range s.below(3) {
 		status.AdmissionChecks = append(status.AdmissionChecks, kueue.AdmissionCheckState{
-			Name: choice[kueue.AdmissionCheckReference](s, "approve", "gone", ""), State: choice(s, kueue.CheckStatePending, kueue.CheckStateReady, kueue.CheckStateRetry, kueue.CheckStateRejected, ""),
+			Name:       choice[kueue.AdmissionCheckReference](s, "approve", "gone", ""),
+			State:      choice(s, kueue.CheckStatePending, kueue.CheckStateReady, kueue.CheckStateRetry, kueue.CheckStateRejected, ""),
 			RetryCount: choice(s, nil, new(int32(1<<31-1))), RequeueAfterSeconds: choice(s, nil, new(int32(-1)), new(int32(60))),
 		})
 	}
@@ -271,7 +280,8 @@ func (w *world) editedStatus(s *source, status *kueue.WorkloadStatus) {
 	status.AccumulatedPastExecutionTimeSeconds = choice(s, nil, new(int32(-1)), new(int32(1<<31-1)))
 	if s.yes() {
 		status.SchedulingStats = &kueue.SchedulingStats{Evictions: []kueue.WorkloadSchedulingStatsEviction{{
-			Reason: choice(s, kueue.WorkloadEvictedByPodsReadyTimeout, kueue.WorkloadDeactivated), UnderlyingCause: kueue.WorkloadRequeuingLimitExceeded, Count: choice[int32](s, 1, -1, 1<<31-1),
+			Reason:          choice(s, kueue.WorkloadEvictedByPodsReadyTimeout, kueue.WorkloadDeactivated),
+			UnderlyingCause: kueue.WorkloadRequeuingLimitExceeded, Count: choice[int32](s, 1, -1, 1<<31-1),
 		}}}
 	}
 }

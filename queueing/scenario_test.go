@@ -42,12 +42,18 @@ import (
 //	check NAME [controller=C] [config=PROVISIONINGREQUESTCONFIG] [policy=CAPACITYPOLICY]
 //	requestconfig NAME class=C [limit=N] [base=SECONDS] [managed=RESOURCE] [merge=POLICY] [selector=KEY:DETAIL] [set=NAME:VALUE]
 //	policy NAME FIELD=VALUE ...         (as a parameter of that name would say it)
-//	cq NAME [strict] [backfill] [byusage] [stop=Hold] [cohort=C] [weight=N] [within=P] [reclaim=P] [whenCanBorrow=F] [whenCanPreempt=F] [check=(NAME[@FLAVOR],...)]
+//	cq NAME [strict] [backfill] [byusage] [stop=Hold] [cohort=C] [weight=N] [within=P] [reclaim=P] [whenCanBorrow=F] [whenCanPreempt=F]
+//
+// [check=(NAME[@FLAVOR],...)]
+//
 //	FLAVOR RESOURCE=NOMINAL[/BORROWING[/LENDING]] ...   (one line a flavor, in order)
 //	cohort NAME [parent=C] [weight=N], and quotas as above
 //	lq NAME cq=NAME [stop=Hold] [weight=N]
 //	class NAME value=N                  (a WorkloadPriorityClass)
-//	workload NAME [lq=main] [priority=N] [class=NAME | podclass=NAME] [count=N] [min=N] [max=SECONDS] [select=K=V] [tolerate=K] [launcher=RESOURCE:QUANTITY] [PREFIX/ANNOTATION=V] RESOURCE=QUANTITY ...
+//	workload NAME [lq=main] [priority=N] [class=NAME | podclass=NAME] [count=N] [min=N] [max=SECONDS] [select=K=V] [tolerate=K]
+//
+// [launcher=RESOURCE:QUANTITY] [PREFIX/ANNOTATION=V] RESOURCE=QUANTITY ...
+//
 //	machines FLAVOR=N ...               (how many pods fit; the planner's answer)
 //	request NAME Provisioned=True|False|Failed|... [reason=R]  [message]
 //	active                              (all checks' controllers say that they are)
@@ -145,10 +151,12 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 		ac.Spec.ControllerName = orDefault(args["controller"], cache.CapacityController)
 		if name, ok := args["config"]; ok {
 			ac.Spec.ControllerName = cache.ProvisioningRequestController
-			ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "ProvisioningRequestConfig", Name: name}
+			ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group,
+				Kind: "ProvisioningRequestConfig", Name: name}
 		}
 		if name, ok := args["policy"]; ok {
-			ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: cache.CapacityPolicyKind, Name: name}
+			ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: v1alpha1.GroupVersion.Group,
+				Kind: cache.CapacityPolicyKind, Name: name}
 		}
 		w.set(ac)
 	case "topology":
@@ -398,7 +406,8 @@ func (w *world) condition(t *testing.T, name string, args map[string]string, mes
 	reason := args["reason"]
 	delete(args, "reason")
 	for k, v := range args {
-		for _, c := range []metav1.Condition{{Type: autoscaling.Accepted, Status: metav1.ConditionTrue}, {Type: k, Status: metav1.ConditionStatus(v)}} {
+		for _, c := range []metav1.Condition{{Type: autoscaling.Accepted, Status: metav1.ConditionTrue},
+			{Type: k, Status: metav1.ConditionStatus(v)}} {
 			c.Message, c.Reason, c.LastTransitionTime = message, reason, metav1.NewTime(w.now)
 			apimeta.SetStatusCondition(&r.Status.Conditions, c)
 		}
@@ -447,7 +456,8 @@ func (w *world) queues() string {
 	report := w.s.Report(w.now)
 	for _, q := range w.s.Order {
 		st := report.ClusterQueues[q.Object.Name]
-		fmt.Fprintf(&out, "%s: %s, %d pending, %d reserving, %d admitted", q.Object.Name, st.Conditions[0].Reason, st.PendingWorkloads, st.ReservingWorkloads, st.AdmittedWorkloads)
+		fmt.Fprintf(&out, "%s: %s, %d pending, %d reserving, %d admitted", q.Object.Name, st.Conditions[0].Reason, st.PendingWorkloads,
+			st.ReservingWorkloads, st.AdmittedWorkloads)
 		for _, f := range st.FlavorsReservation {
 			for _, r := range f.Resources {
 				fmt.Fprintf(&out, " %s/%s=%s", f.Name, r.Name, r.Total.String())
@@ -455,7 +465,8 @@ func (w *world) queues() string {
 		}
 		fmt.Fprintf(&out, "\n  %s\n", st.Conditions[0].Message)
 	}
-	for _, name := range slices.SortedFunc(maps.Keys(report.LocalQueues), func(a, b types.NamespacedName) int { return strings.Compare(a.Name, b.Name) }) {
+	for _, name := range slices.SortedFunc(maps.Keys(report.LocalQueues),
+		func(a, b types.NamespacedName) int { return strings.Compare(a.Name, b.Name) }) {
 		for _, c := range report.LocalQueues[name].Conditions {
 			fmt.Fprintf(&out, "%s: %s (%s)\n", name.Name, c.Reason, c.Message)
 		}
@@ -662,7 +673,8 @@ func resourceGroups(t *testing.T, input string) []kueue.ResourceGroup {
 				return new(resource.MustParse(s))
 			}
 			quotas.Resources = append(quotas.Resources, kueue.ResourceQuota{
-				Name: corev1.ResourceName(r), NominalQuota: resource.MustParse(amounts[0]), BorrowingLimit: limit(amounts[1]), LendingLimit: limit(amounts[2]),
+				Name: corev1.ResourceName(r), NominalQuota: resource.MustParse(amounts[0]), BorrowingLimit: limit(amounts[1]),
+				LendingLimit: limit(amounts[2]),
 			})
 		}
 		group := &groups[len(groups)-1]
@@ -907,7 +919,8 @@ func places(object *kueue.Workload) string {
 
 func podTemplate(name string, amount resource.Quantity) corev1.PodTemplateSpec {
 	requests := corev1.ResourceList{corev1.ResourceName(name): amount}
-	return corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: requests}}}}}
+	return corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c",
+		Resources: corev1.ResourceRequirements{Requests: requests}}}}}
 }
 
 func orEmpty(m map[string]string) map[string]string {

@@ -123,7 +123,8 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	}
 	world.Stops = []cloudsim.Stop{{
 		Cloud: v1alpha1.ProviderAWS, Share: cloudsim.Share{Percent: 1 + r.IntN(29)},
-		After: metav1.Duration{Duration: time.Duration(r.IntN(300)) * time.Second}, For: metav1.Duration{Duration: time.Duration(r.IntN(300)) * time.Second},
+		After: metav1.Duration{Duration: time.Duration(r.IntN(300)) * time.Second},
+		For:   metav1.Duration{Duration: time.Duration(r.IntN(300)) * time.Second},
 	}}
 	world.Calls = []cloudsim.CallFault{
 		{Cloud: v1alpha1.ProviderAWS, Type: cloudsim.ReplyLost, Percent: 1 + r.IntN(14)},
@@ -292,7 +293,8 @@ func (c *chaos) judge() {
 				}
 			}
 			if late := line.Until.Sub(from); late > bound+c.hook {
-				c.t.Errorf("%s of launch %s by %s was billed for %s after it was given up, the bound is %s", line.ID, a.Token, a.Group.Name, late, bound)
+				c.t.Errorf("%s of launch %s by %s was billed for %s after it was given up, the bound is %s", line.ID, a.Token,
+					a.Group.Name, late, bound)
 			}
 		}
 	}

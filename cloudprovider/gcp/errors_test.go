@@ -71,10 +71,12 @@ func TestErrors(t *testing.T) {
 		t.Run(tc.code+"/"+tc.message, func(t *testing.T) {
 			world := cloudsim.Config{Pools: every(64)}
 			if tc.status == 0 {
-				world.Pools = every(64, v1alpha1.KwokFault{Type: v1alpha1.FaultLaunchError, Error: &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: tc.code, Message: tc.message}})
+				world.Pools = every(64, v1alpha1.KwokFault{Type: v1alpha1.FaultLaunchError,
+					Error: &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: tc.code, Message: tc.message}})
 			} else {
 				world.Calls = []cloudsim.CallFault{{
-					Cloud: v1alpha1.ProviderGCP, Type: cloudsim.CallRefused, Action: "instances.bulkInsert", Error: &cloudsim.Error{Status: tc.status, Code: tc.code, Message: tc.message},
+					Cloud: v1alpha1.ProviderGCP, Type: cloudsim.CallRefused, Action: "instances.bulkInsert",
+					Error: &cloudsim.Error{Status: tc.status, Code: tc.code, Message: tc.message},
 				}}
 			}
 			l := newLab(t, world, simulated())
@@ -104,7 +106,8 @@ func TestErrors(t *testing.T) {
 // TestThrottledGroup: a group that was throttled while it made machines goes on by itself, so
 // those that it has made are kept.
 func TestThrottledGroup(t *testing.T) {
-	l := newLab(t, cloudsim.Config{Pools: every(64, v1alpha1.KwokFault{Type: v1alpha1.FaultLaunchError, Until: &metav1.Duration{Duration: 20 * time.Second},
+	l := newLab(t, cloudsim.Config{Pools: every(64, v1alpha1.KwokFault{Type: v1alpha1.FaultLaunchError,
+		Until: &metav1.Duration{Duration: 20 * time.Second},
 		Error: &v1alpha1.KwokError{Class: v1alpha1.Throttle, Code: "RESOURCE_OPERATION_RATE_EXCEEDED", Message: "x"}})}, simulated())
 	machines, err := launch(t, l, l.provider(), launchOf(l.nodeGroup("owned"), 3))
 	if err != nil || len(machines) != 3 {

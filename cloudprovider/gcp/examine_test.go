@@ -80,7 +80,8 @@ func TestPlacementPolicy(t *testing.T) {
 	sim.Denied, sim.Templates[0].PlacementPolicy = []string{permission}, "compact"
 	l := newLab(t, cloudsim.Config{Pools: every(64)}, sim)
 	_, err := l.provider().Launch(context.Background(), launchOf(l.nodeGroup("bulk"), 2))
-	if refusal := cloudprovider.Refusal(err); refusal == nil || refusal.Class != v1alpha1.Auth || !strings.Contains(refusal.Message, permission) {
+	if refusal := cloudprovider.Refusal(err); refusal == nil || refusal.Class != v1alpha1.Auth ||
+		!strings.Contains(refusal.Message, permission) {
 		t.Errorf("got %v, want a refusal that names %s", err, permission)
 	}
 	if missing, err := l.provider().MissingPermissions(context.Background()); err != nil || !slices.Equal(missing, sim.Denied) {

@@ -129,7 +129,8 @@ func (l *lab) providerOf(cluster string) *gcp.Provider { return l.providerThat(c
 func (l *lab) providerThat(cluster string, mayAct func() error) *gcp.Provider {
 	l.Helper()
 	p, err := gcp.New(context.Background(), gcp.Config{
-		Project: project, Cluster: cluster, ClusterUID: "uid-of-" + cluster, Location: region, Clock: l.clock, Endpoint: l.url, CallsPerSecond: 100_000, MayAct: mayAct,
+		Project: project, Cluster: cluster, ClusterUID: "uid-of-" + cluster, Location: region, Clock: l.clock, Endpoint: l.url,
+		CallsPerSecond: 100_000, MayAct: mayAct,
 		Groups: func(context.Context) ([]*v1alpha1.NodeGroup, error) { return l.groups, nil },
 	})
 	if err != nil {

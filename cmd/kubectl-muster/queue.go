@@ -47,7 +47,8 @@ func besideQueues(checked, refused []string) (out []string) {
 			out = append(out, fmt.Sprintf("%s: %s%s", what, strings.Join(names, ", "), more))
 		}
 	}
-	tell(checked, "has quota and waits for admission checks, such as for machines", "have quota and wait for admission checks, such as for machines")
+	tell(checked, "has quota and waits for admission checks, such as for machines",
+		"have quota and wait for admission checks, such as for machines")
 	tell(refused, "is in no queue: kubectl muster explain says why", "are in no queue: kubectl muster explain says why")
 	return out
 }

@@ -70,8 +70,8 @@ as fair sharing change the order.`,
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
 		return fmt.Errorf("%w\nSee `%s --help`", err, command.CommandPath())
 	})
-	root.AddCommand(newExplainCommand(o), newQueueCommand(o), newCapacityCommand(o), newRacksCommand(o), newClustersCommand(o), newCostCommand(o),
-		newSimulateCommand(o), newMigrateCommand(o), newUninstallCommand(o))
+	root.AddCommand(newExplainCommand(o), newQueueCommand(o), newCapacityCommand(o), newRacksCommand(o),
+		newClustersCommand(o), newCostCommand(o), newSimulateCommand(o), newMigrateCommand(o), newUninstallCommand(o))
 	version.AddTo(root)
 	return root
 }

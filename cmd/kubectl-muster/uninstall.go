@@ -56,15 +56,15 @@ interrupted and run again. Machines stay; in a cloud they keep their tags.`,
 	command.Flags().BoolVar(&check, "check", false, "print what would be done and what would be left, and change nothing")
 	command.Flags().BoolVar(&apply, "apply", false, "do it")
 	addSettings(command, &settings)
-	command.Flags().StringVar(&waiting, "waiting", waiting, "what becomes of Jobs that wait in a queue: keep leaves them suspended, release starts "+
-		"them without quota")
+	command.Flags().StringVar(&waiting, "waiting", waiting, "what becomes of Jobs that wait in a queue: keep leaves them suspended, release "+
+		"starts them without quota")
 	return command
 }
 
 // addSettings adds the flag of the file with a cluster's own kinds of jobs.
 func addSettings(command *cobra.Command, file *string) {
-	command.Flags().StringVar(file, "config", "", "`file` of muster's flag of that name, whose queueing.jobKinds are jobs, too; those in the ConfigMap of "+
-		"Muster's Deployment are known without it")
+	command.Flags().StringVar(file, "config", "", "`file` of muster's flag of that name, whose queueing.jobKinds are jobs, too; those in the "+
+		"ConfigMap of Muster's Deployment are known without it")
 }
 
 // jobKinds are those that a file of settings describes; none without a file.

@@ -117,7 +117,8 @@ func allReady(state cluster.State, clusters []measured) bool {
 
 func writeTables(out io.Writer, state cluster.State, clusters []measured) error {
 	if len(state.Clusters) > 0 {
-		fmt.Fprintf(out, "Sandbox %q of %d clusters, process %d, %s for %s\n", state.Name, len(state.Clusters), state.PID, stage(state), age(state))
+		fmt.Fprintf(out, "Sandbox %q of %d clusters, process %d, %s for %s\n", state.Name, len(state.Clusters), state.PID,
+			stage(state), age(state))
 	}
 	for _, c := range clusters {
 		if len(state.Clusters) > 0 {

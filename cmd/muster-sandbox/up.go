@@ -111,8 +111,8 @@ cache folder, or in the folder that $` + operators.HomeVariable + ` names.
 	flags.StringVar(&settings, "config", "", "`file` of muster's flag of that name; policies and rights are for its queueing.jobKinds, too")
 	flags.IntVar(&workers, "clusters", 0, "start a manager and `N` workers, each a cluster of its own")
 	flags.StringSliceVar(&beside, "operators", nil, "operators to run beside the control plane, of "+strings.Join(operators.Names(), ","))
-	flags.StringSliceVar(&gates, "feature-gates", nil, "feature gates of the control plane, as `NAME=true,...`; the alpha API of GenericWorkload "+
-		"is served with it")
+	flags.StringSliceVar(&gates, "feature-gates", nil, "feature gates of the control plane, as `NAME=true,...`; the alpha API of "+
+		"GenericWorkload is served with it")
 	_ = command.MarkFlagDirname("data-dir")
 	_ = command.MarkFlagFilename("kubeconfig")
 	_ = command.MarkFlagFilename("config")

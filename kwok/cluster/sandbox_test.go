@@ -55,7 +55,8 @@ func TestSandboxSurvivesTheDeathOfEachComponent(t *testing.T) {
 	}
 	for _, status := range c.Status(ctx) {
 		if !status.Ready || status.Restarts == 0 || status.MemoryBytes == 0 {
-			t.Errorf("%s: ready %v, %d restarts, %d bytes; want it ready after a restart, with some memory", status.Name, status.Ready, status.Restarts, status.MemoryBytes)
+			t.Errorf("%s: ready %v, %d restarts, %d bytes; want it ready after a restart, with some memory", status.Name, status.Ready,
+				status.Restarts, status.MemoryBytes)
 		}
 	}
 	createConfigMap(t, c, "after-the-deaths")
@@ -64,23 +65,24 @@ func TestSandboxSurvivesTheDeathOfEachComponent(t *testing.T) {
 // The program of the operator is one that needs no build: the sandbox binary, as a stand-in.
 func TestAnOperatorIsAComponent(t *testing.T) {
 	var place cluster.Place
-	c := start(t, cluster.Config{Name: "operator", Only: []string{cluster.Etcd, cluster.APIServer, cluster.ControllerManager}, Operators: []cluster.Operator{{
-		Name: "other", Program: binary(t), Namespace: "other-system",
-		Settings: func(p cluster.Place) (cluster.Settings, error) {
-			place = p
-			object := &unstructured.Unstructured{}
-			object.SetAPIVersion("v1")
-			object.SetKind("ConfigMap")
-			object.SetName("its-own")
-			object.SetNamespace("other-system")
-			return cluster.Settings{
-				Args:    []string{cluster.ComponentCommand, "ray-dashboard", "--kubeconfig=" + p.Kubeconfig, "--listen=" + p.Health},
-				Files:   map[string]string{"below/settings": "all"},
-				Objects: []*unstructured.Unstructured{object},
-				Probe:   "http://" + p.Health + "/healthz",
-			}, nil
-		},
-	}}})
+	c := start(t, cluster.Config{Name: "operator", Only: []string{cluster.Etcd, cluster.APIServer, cluster.ControllerManager},
+		Operators: []cluster.Operator{{
+			Name: "other", Program: binary(t), Namespace: "other-system",
+			Settings: func(p cluster.Place) (cluster.Settings, error) {
+				place = p
+				object := &unstructured.Unstructured{}
+				object.SetAPIVersion("v1")
+				object.SetKind("ConfigMap")
+				object.SetName("its-own")
+				object.SetNamespace("other-system")
+				return cluster.Settings{
+					Args:    []string{cluster.ComponentCommand, "ray-dashboard", "--kubeconfig=" + p.Kubeconfig, "--listen=" + p.Health},
+					Files:   map[string]string{"below/settings": "all"},
+					Objects: []*unstructured.Unstructured{object},
+					Probe:   "http://" + p.Health + "/healthz",
+				}, nil
+			},
+		}}})
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	before := component(t, c, "other")
@@ -96,7 +98,8 @@ func TestAnOperatorIsAComponent(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(place.Dir, "below", "settings")); err != nil || string(text) != "all" {
 		t.Errorf("its file says %q (%v)", text, err)
 	}
-	if _, err := tls.LoadX509KeyPair(filepath.Join(place.Certificates(), "tls.crt"), filepath.Join(place.Certificates(), "tls.key")); err != nil {
+	if _, err := tls.LoadX509KeyPair(filepath.Join(place.Certificates(), "tls.crt"),
+		filepath.Join(place.Certificates(), "tls.key")); err != nil {
 		t.Errorf("its webhooks have no certificate: %v", err)
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", place.Kubeconfig)
@@ -171,7 +174,8 @@ func TestASetIsOneSandboxOfSeveralClusters(t *testing.T) {
 	for _, file := range []string{set.State().Kubeconfig, copied} {
 		for name, want := range map[string]bool{"": false, "first": false, "second": true} {
 			rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: file}
-			client, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: name}).ClientConfig()
+			client, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+				&clientcmd.ConfigOverrides{CurrentContext: name}).ClientConfig()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -255,7 +259,8 @@ func TestDataIsKeptAndUsedByOneAtATime(t *testing.T) {
 	stopAndCheck(t, c)
 
 	c = start(t, config)
-	if _, err := kubernetes.NewForConfigOrDie(c.RESTConfig()).CoreV1().ConfigMaps("default").Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
+	if _, err := kubernetes.NewForConfigOrDie(c.RESTConfig()).CoreV1().ConfigMaps("default").Get(t.Context(), "kept",
+		metav1.GetOptions{}); err != nil {
 		t.Errorf("what was there before the stop: %v", err)
 	}
 }
@@ -270,7 +275,8 @@ func TestComponentThatCannotStartIsReportedWithItsLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry := cluster.NewRegistry(t.TempDir())
-	_, err := cluster.Start(t.Context(), cluster.Config{Name: "broken", Binary: binary(t), DataDir: data, Only: []string{cluster.Etcd}, Registry: registry})
+	_, err := cluster.Start(t.Context(), cluster.Config{Name: "broken", Binary: binary(t), DataDir: data,
+		Only: []string{cluster.Etcd}, Registry: registry})
 	log := filepath.Join(data, "logs", "etcd.log")
 	if err == nil || !strings.Contains(err.Error(), "etcd died") || !strings.Contains(err.Error(), log) {
 		t.Errorf("error %v, want one that names etcd and its log %s", err, log)
@@ -400,7 +406,8 @@ func component(t *testing.T, c *cluster.Cluster, name string) cluster.ComponentS
 func createConfigMap(t *testing.T, c *cluster.Cluster, name string) {
 	t.Helper()
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if _, err := kubernetes.NewForConfigOrDie(c.RESTConfig()).CoreV1().ConfigMaps("default").Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+	if _, err := kubernetes.NewForConfigOrDie(c.RESTConfig()).CoreV1().ConfigMaps("default").Create(t.Context(), object,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }

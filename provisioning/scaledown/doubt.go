@@ -126,7 +126,7 @@ func (d Doubt) Machines() int { return d.Missing + d.Unready + d.Stopped }
 func (d Doubt) lost() bool { return d.Machines() <= d.Approved }
 
 func (d Doubt) String() string {
-	return fmt.Sprintf("%d of %s of the group have lost their node, %d have one that is not Ready, and %d are stopped. Their pods may run on, "+
-		"or go on, so none of these machines is terminated. If they are lost, annotate the NodeGroup with %s=%d; if not, restart their "+
+	return fmt.Sprintf("%d of %s of the group have lost their node, %d have one that is not Ready, and %d are stopped. Their pods may run "+
+		"on, or go on, so none of these machines is terminated. If they are lost, annotate the NodeGroup with %s=%d; if not, restart their "+
 		"kubelets, or start them", d.Missing, text.Machines(d.Of), d.Unready, d.Stopped, v1alpha1.GiveBackAtOnceAnnotation, d.Machines())
 }

@@ -198,8 +198,8 @@ type HeldUp struct {
 func Plan(f Fleet) Decision {
 	t := scaleDown{Fleet: &f, doubts: newDoubts(&f), missing: map[string]bool{}, spare: map[string]int{}, strained: map[string]bool{}}
 	t.u.Doubts = map[string]Doubt{}
-	t.u.Past = Past{Leaving: map[string]time.Time{}, Spared: map[string]time.Time{}, Cramped: map[string]time.Time{}, Unregistered: map[string]time.Time{},
-		Halted: map[string]time.Time{}}
+	t.u.Past = Past{Leaving: map[string]time.Time{}, Spared: map[string]time.Time{}, Cramped: map[string]time.Time{},
+		Unregistered: map[string]time.Time{}, Halted: map[string]time.Time{}}
 	for _, m := range f.Missing {
 		t.missing[m.Group+"/"+m.Name] = true
 	}
@@ -652,7 +652,8 @@ func (t *scaleDown) findShelter() {
 
 // take puts the stray on one of the nodes, if one has room.
 func take(nodes *nodeset.Set, stray *state.Stray) bool {
-	v, ok := planner.Place(nodes, state.Gang{Namespace: stray.Namespace, Name: stray.String(), UID: stray.UID, PodSets: []state.PodSet{stray.Replica}})
+	v, ok := planner.Place(nodes, state.Gang{Namespace: stray.Namespace, Name: stray.String(), UID: stray.UID,
+		PodSets: []state.PodSet{stray.Replica}})
 	if !ok {
 		return false
 	}

@@ -95,7 +95,8 @@ func strays(names ...string) (out []state.Stray) {
 		Requests: corev1.ResourceList{"cpu": resource.MustParse("1")},
 	}}}
 	for _, name := range names {
-		out = append(out, state.Stray{Namespace: "ns", Name: name, UID: types.UID(name), Replica: state.PodSet{Name: name, Count: 1, Template: template}})
+		out = append(out, state.Stray{Namespace: "ns", Name: name, UID: types.UID(name),
+			Replica: state.PodSet{Name: name, Count: 1, Template: template}})
 	}
 	return out
 }
@@ -380,7 +381,8 @@ func TestNodesOfForgottenMachinesAreDeleted(t *testing.T) {
 		f := fleet()
 		f.Groups[0].GiveBackAtOnce = tc.approved
 		for i := range tc.nodes {
-			f.Nodes.Set(&state.Node{Name: fmt.Sprint("node", i), Group: tc.group, Launch: token, Forgotten: true, UnreadySince: noon.Add(-state.LostAfter)})
+			f.Nodes.Set(&state.Node{Name: fmt.Sprint("node", i), Group: tc.group, Launch: token, Forgotten: true,
+				UnreadySince: noon.Add(-state.LostAfter)})
 		}
 		got := Plan(f)
 		if braked := len(got.Doubts) > 0; len(got.Delete) != tc.want || braked != (tc.nodes > 3 && tc.approved == 0) {

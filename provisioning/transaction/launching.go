@@ -286,7 +286,8 @@ func blame(r *Request, v View) AttemptFailure {
 		// The offering is not to blame.
 		return AttemptFailure{Squatted: true, Message: s}
 	}
-	return failure(v, r.Attempt.Calls(r.UID)[0], v1alpha1.Lost, "the machines joined, but other pods use capacity that was planned for the gang")
+	return failure(v, r.Attempt.Calls(r.UID)[0], v1alpha1.Lost,
+		"the machines joined, but other pods use capacity that was planned for the gang")
 }
 
 // taintBound is how long a node that is Ready with its devices may keep a taint that its

@@ -33,8 +33,8 @@ func lose(lost ...LostNode) func(*story) { return func(s *story) { s.view.Lost =
 // runsOn is a node on which the gang runs.
 func runsOn(n *state.Node) {
 	n.Free, n.Pods = nodegroups.Resources{"cpu": 96000, "pods": 109}, 1
-	n.Labelled = []state.Booking{{Key: "gang", Namespace: "ns", UID: uid, Open: true, Booked: whole, Running: 1, Came: []nodegroups.Resources{onePod},
-		Ran: []nodegroups.Resources{onePod}, Remaining: nodegroups.Resources{}}}
+	n.Labelled = []state.Booking{{Key: "gang", Namespace: "ns", UID: uid, Open: true, Booked: whole, Running: 1,
+		Came: []nodegroups.Resources{onePod}, Ran: []nodegroups.Resources{onePod}, Remaining: nodegroups.Resources{}}}
 }
 
 // inRackRunning is a gang of four pods that run, and that must be in one rack.
@@ -56,7 +56,8 @@ func repairing(t *testing.T, s *story) *story {
 	p := RepairOf(&provreq.ProvisioningRequest{Status: provreq.ProvisioningRequestStatus{
 		ProvisioningClassDetails: map[string]provreq.Detail{RepairDetail: provreq.Detail(step.Repair.Encode())}}})
 	s.request.Status, s.request.Consumed, s.request.Repairs, s.view.Lost = Provisioned, false, p.Number, nil
-	s.request.Provisioned = metav1.Condition{Status: metav1.ConditionTrue, Reason: ReasonCapacityProvisioned, LastTransitionTime: metav1.NewTime(noon.Add(-time.Hour))}
+	s.request.Provisioned = metav1.Condition{Status: metav1.ConditionTrue, Reason: ReasonCapacityProvisioned,
+		LastTransitionTime: metav1.NewTime(noon.Add(-time.Hour))}
 	again, ok := s.request.Repairing(p, s.view.Objects)
 	if !ok {
 		t.Fatalf("what is lost cannot be asked for: %+v", p)
@@ -134,7 +135,8 @@ func TestLostMachinesOfAGangInARackAreReplacedThere(t *testing.T) {
 		}
 	}
 	attempt := func(s *story) {
-		s.request.Attempt = Attempt{Number: 1, Phase: Launching, Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}, Level: "rack", Domain: "r1", Started: noon}
+		s.request.Attempt = Attempt{Number: 1, Phase: Launching, Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}, Level: "rack",
+			Domain: "r1", Started: noon}
 		s.request.Gang.Launch = "uid-1"
 	}
 	fresh := func() *story { return repairing(t, inRackRunning().node("c", inRack("r1", free)).with(one)) }
@@ -254,7 +256,8 @@ func boundBy(key, value string) func(*story) {
 func TestARepairKeepsToTheDomainsOfEachSlice(t *testing.T) {
 	s := inRackRunning()
 	s.request.Gang.PodSets[0].Count = 16
-	boundBy("kueue.x-k8s.io/podset-slice-required-topology-constraints", `[{"topology":"rack","size":4},{"topology":"`+corev1.LabelHostname+`","size":2}]`)(s)
+	boundBy("kueue.x-k8s.io/podset-slice-required-topology-constraints",
+		`[{"topology":"rack","size":4},{"topology":"`+corev1.LabelHostname+`","size":2}]`)(s)
 	p, ok := repairFor(&s.request, s.view, []LostNode{lostNode("b", "r1", 2), lostNode("c", "r2", 2), lostNode("d", "r2", 2)})
 	again, asked := s.request.Repairing(p, fit.Objects{})
 	if !ok || !asked || again.Pods != 6 || len(again.Gang.PodSets) != 2 {

@@ -249,8 +249,9 @@ func LossMessage(lost []LostNode) string {
 }
 
 // HeldMessage says after a LossMessage why the gang is not stopped.
-const HeldMessage = ". So many machines of a NodeGroup seem lost at once that its records are more likely wrong than the machines: the gang is not " +
-	"stopped until their kubelets and their cloud agree, or until the NodeGroup is annotated with " + v1alpha1.GiveBackAtOnceAnnotation
+const HeldMessage = ". So many machines of a NodeGroup seem lost at once that its records are more likely wrong than the machines: the " +
+	"gang is not stopped until their kubelets and their cloud agree, or until the NodeGroup is annotated with " +
+	v1alpha1.GiveBackAtOnceAnnotation
 
 // Settle is how long a node that was cordoned to be booked is watched before it
 // counts: pods that the scheduler had assumed there may still land.

@@ -466,27 +466,33 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 		{name: "a node with a startup taint is waited for", story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", startupTaint), want: Rest},
 		{name: "a node that is Ready with its GPUs and keeps a taint that its group does not declare rolls it back", want: RollBack,
 			check: wantFailure(v1alpha1.Config), message: "spec.template.startupTaints",
-			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", readySince(noon.Add(-taintBound), startupTaint))},
+			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b",
+				readySince(noon.Add(-taintBound), startupTaint))},
 		{name: "not before it had time to lose it", want: Rest, check: wantAt(time.Second),
-			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", readySince(noon.Add(time.Second-taintBound), startupTaint))},
+			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b",
+				readySince(noon.Add(time.Second-taintBound), startupTaint))},
 		{name: "nor where the group declares it", want: Rest,
-			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", readySince(noon.Add(-taintBound), startupTaint)).
+			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b",
+				readySince(noon.Add(-taintBound), startupTaint)).
 				with(func(s *story) { s.view.Groups[0].StartupTaints = s.view.Nodes.Find("b").Taints })},
 		{name: "nor before it has its GPUs", want: Rest,
-			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", readySince(noon.Add(-taintBound), func(n *state.Node) {
-				startupTaint(n)
-				withoutGPU(n)
-			}))},
+			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b",
+				readySince(noon.Add(-taintBound), func(n *state.Node) {
+					startupTaint(n)
+					withoutGPU(n)
+				}))},
 		{name: "nor one of Kubernetes' own", want: Rest,
-			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", readySince(noon.Add(-taintBound), func(n *state.Node) {
-				startupTaint(n)
-				n.Taints[0].Key = "node.kubernetes.io/network-unavailable"
-			}))},
+			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b",
+				readySince(noon.Add(-taintBound), func(n *state.Node) {
+					startupTaint(n)
+					n.Taints[0].Key = "node.kubernetes.io/network-unavailable"
+				}))},
 		{name: "a node without the pod of a DaemonSet that belongs there is waited for", want: Rest, check: wantAt(daemonWait),
-			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", func(n *state.Node) { young(n); n.Created = noon }).
+			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b",
+				func(n *state.Node) { young(n); n.Created = noon }).
 				with(func(s *story) {
-					s.view.DaemonSets = []state.DaemonSet{state.NewDaemonSet(&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{UID: "ds", Namespace: "kube-system",
-						Name: "agent"}})}
+					s.view.DaemonSets = []state.DaemonSet{state.NewDaemonSet(&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{UID: "ds",
+						Namespace: "kube-system", Name: "agent"}})}
 				})},
 		{name: "when all have joined they are the gang's, and closed", want: Provision, check: both(wantNodes(""), func(t *testing.T, s Step) {
 			if s.Condition.Reason != ReasonCapacityProvisioned || s.Attempt.Phase != Done || len(s.Lessons) != 1 || s.Lessons[0].Class != "" ||
@@ -614,7 +620,8 @@ func TestMachinesLostWhileTheyLaunchAreReplaced(t *testing.T) {
 		{name: "but no more than were asked for in the first place", story: launching().machines(running, terminated).lost("b", "x").machinesOf("uid-1r1", terminated, running), want: RollBack,
 			check: wantFailure(v1alpha1.Lost), message: "as 2 machines did before"},
 		{name: "nor where another machine would end for the same reason", story: launching().machines(running, terminated).
-			with(func(s *story) { s.view.Machines[1].Class = v1alpha1.Config }), want: RollBack, check: wantFailure(v1alpha1.Config), message: "BootFailed"},
+			with(func(s *story) { s.view.Machines[1].Class = v1alpha1.Config }), want: RollBack, check: wantFailure(v1alpha1.Config),
+			message: "BootFailed"},
 		{name: "nor once the group has had its time", story: launching().machines(running, terminated).at(10 * time.Minute), want: RollBack, check: wantFailure(v1alpha1.Lost)},
 		{name: "a rollback takes the replacements back, too", story: launching().machines(running, terminated).lost("b").machinesOf("uid-1r1", booting).
 			with(func(s *story) { s.request.Attempt.Phase = RollingBack }), want: TakeBack,
@@ -773,7 +780,8 @@ func TestBookingsFollowTheScheduler(t *testing.T) {
 			story: newStory().provisioned().node("a", used, zone("z1")).node("c", zone("z2")).with(inZone).with(podsWaiting).with(dry)},
 		{name: "where that has room", story: newStory().provisioned().node("a", used, zone("z1")).node("c", zone("z1")).with(inZone).with(podsWaiting).with(dry), want: Repair, check: wantNodes("open whole c")},
 		{name: "before any pod runs the whole gang may move: its nodes are closed", want: Book,
-			story: newStory().provisioned().node("a", booked, zone("z1")).node("c", zone("z2")).node("d", zone("z2")).with(inZone).with(dry), check: wantNodes("close a")},
+			story: newStory().provisioned().node("a", booked, zone("z1")).node("c", zone("z2")).node("d", zone("z2")).with(inZone).with(dry),
+			check: wantNodes("close a")},
 		{name: "a pod that the scheduler has assumed there may still land", want: Rest, check: wantAt(Settle),
 			story: newStory().provisioned().node("a", closedAt(0), zone("z1")).node("c", zone("z2")).node("d", zone("z2")).with(inZone).with(dry)},
 		{name: "then it moves", story: newStory().provisioned().node("a", closedAt(-Settle), zone("z1")).node("c", zone("z2")).node("d", zone("z2")).with(inZone).with(dry), want: Repair,
@@ -993,7 +1001,8 @@ func TestARefusalOfMachinesTogetherIsOfTheirLevel(t *testing.T) {
 	s := rackwise()
 	call := s.request.Attempt.Calls(uid)[0]
 	call.Together.Level = "rack"
-	for class, want := range map[v1alpha1.ErrorClass]string{v1alpha1.Stockout: "rack", v1alpha1.Scattered: "rack", v1alpha1.Config: "", v1alpha1.Quota: ""} {
+	for class, want := range map[v1alpha1.ErrorClass]string{v1alpha1.Stockout: "rack", v1alpha1.Scattered: "rack",
+		v1alpha1.Config: "", v1alpha1.Quota: ""} {
 		step := Refused(&s.request, s.view, call, &cloudprovider.Error{Class: class, Code: "No"})
 		if got := step.Lessons[0].Level; got != want {
 			t.Errorf("the level of a %s is %q, want %q", class, got, want)

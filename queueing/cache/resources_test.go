@@ -42,12 +42,14 @@ func TestCountedResources(t *testing.T) {
 			pod:   nodegroups.Resources{"gpu": 2}, want: nodegroups.Resources{"gpu": 2, "credits": 6},
 		},
 		"outputs of several inputs are added, and to what is requested": {
-			rules: rules{{Input: "a", Strategy: replace, Outputs: outputs("gpu", "1")}, {Input: "gpu", Strategy: retain, Outputs: outputs("gpu", "5")}},
-			pod:   nodegroups.Resources{"a": 2, "gpu": 1}, want: nodegroups.Resources{"gpu": 8},
+			rules: rules{{Input: "a", Strategy: replace, Outputs: outputs("gpu", "1")},
+				{Input: "gpu", Strategy: retain, Outputs: outputs("gpu", "5")}},
+			pod: nodegroups.Resources{"a": 2, "gpu": 1}, want: nodegroups.Resources{"gpu": 8},
 		},
 		"parts of a unit are added before they are rounded up": {
-			rules: rules{{Input: "a", Strategy: replace, Outputs: outputs("credits", "500m")}, {Input: "b", Strategy: replace, Outputs: outputs("credits", "0.25")}},
-			pod:   nodegroups.Resources{"a": 3, "b": 1}, want: nodegroups.Resources{"credits": 2},
+			rules: rules{{Input: "a", Strategy: replace, Outputs: outputs("credits", "500m")},
+				{Input: "b", Strategy: replace, Outputs: outputs("credits", "0.25")}},
+			pod: nodegroups.Resources{"a": 3, "b": 1}, want: nodegroups.Resources{"credits": 2},
 		},
 		"a byte is worth little": {
 			rules: rules{{Input: "memory", Outputs: outputs("credits", "1n")}},
@@ -78,8 +80,9 @@ func TestCountedResources(t *testing.T) {
 		"an allowance gives no other": {rules: rules{{Input: "credit", Strategy: replace, Outputs: outputs("gpu", "-1")}}, pod: nodegroups.Resources{"gpu": 8, "credit": 3}, want: nodegroups.Resources{"gpu": 8}},
 		"what is excluded is not transformed, and multiplies nothing": {
 			exclude: []string{"networking.example.com/"},
-			rules:   rules{{Input: "networking.example.com/vpc", Outputs: outputs("credits", "1")}, {Input: "gpu", MultiplyBy: "networking.example.com/vpc", Outputs: outputs("total", "1")}},
-			pod:     nodegroups.Resources{"networking.example.com/vpc": 7, "gpu": 2}, want: nodegroups.Resources{"gpu": 2, "total": 2},
+			rules: rules{{Input: "networking.example.com/vpc", Outputs: outputs("credits", "1")},
+				{Input: "gpu", MultiplyBy: "networking.example.com/vpc", Outputs: outputs("total", "1")}},
+			pod: nodegroups.Resources{"networking.example.com/vpc": 7, "gpu": 2}, want: nodegroups.Resources{"gpu": 2, "total": 2},
 		},
 		"more than can be counted": {
 			rules: rules{{Input: "a", Strategy: replace, MultiplyBy: "a", Outputs: outputs("credits", "8E")}},

@@ -153,7 +153,8 @@ func existing[K comparable, T metav1.Object](objects map[K]T, name K) metav1.Obj
 // than its status means that all has to be worked out again.
 func (s *Cache) replaced(now, before metav1.Object) {
 	if before == nil || before.GetUID() != now.GetUID() || before.GetGeneration() != now.GetGeneration() ||
-		before.GetDeletionTimestamp().IsZero() != now.GetDeletionTimestamp().IsZero() || !maps.Equal(before.GetAnnotations(), now.GetAnnotations()) {
+		before.GetDeletionTimestamp().IsZero() != now.GetDeletionTimestamp().IsZero() ||
+		!maps.Equal(before.GetAnnotations(), now.GetAnnotations()) {
 		s.Outdated = true
 	}
 }

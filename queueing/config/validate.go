@@ -46,7 +46,8 @@ func validateSelector(s *metav1.LabelSelector, namespace string, path *field.Pat
 	for _, name := range []string{metav1.NamespaceSystem, namespace} {
 		if selector.Matches(labels.Set{corev1.LabelMetadataName: name}) {
 			errs = append(errs, field.Invalid(path, metav1.FormatLabelSelector(s), fmt.Sprintf(
-				"it matches namespace %s, whose Jobs must never wait for Muster; exclude it with a matchExpression of key %s, operator NotIn and value %s",
+				"it matches namespace %s, whose Jobs must never wait for Muster; exclude it with a matchExpression of key %s, operator NotIn and "+
+					"value %s",
 				name, corev1.LabelMetadataName, name)))
 		}
 	}
@@ -61,7 +62,8 @@ func validateLabelKeys(keys []string, path *field.Path) (errs field.ErrorList) {
 }
 
 func validateLocalQueueMetrics(m *kueueconfig.LocalQueueMetrics, path *field.Path) field.ErrorList {
-	return metav1validation.ValidateLabelSelector(m.LocalQueueSelector, metav1validation.LabelSelectorValidationOptions{}, path.Child("localQueueSelector"))
+	return metav1validation.ValidateLabelSelector(m.LocalQueueSelector, metav1validation.LabelSelectorValidationOptions{},
+		path.Child("localQueueSelector"))
 }
 
 func validateGates(gates map[string]bool, path *field.Path) (errs field.ErrorList) {
@@ -80,7 +82,8 @@ func validatePodsReady(w *kueueconfig.WaitForPodsReady, path *field.Path) field.
 	errs := notNegative(&w.Timeout, path.Child("timeout"))
 	errs = append(errs, notNegative(w.RecoveryTimeout, path.Child("recoveryTimeout"))...)
 	strategy, path := w.RequeuingStrategy, path.Child("requeuingStrategy")
-	if known := []kueueconfig.RequeuingTimestamp{kueueconfig.EvictionTimestamp, kueueconfig.CreationTimestamp}; !slices.Contains(known, *strategy.Timestamp) {
+	if known := []kueueconfig.RequeuingTimestamp{kueueconfig.EvictionTimestamp, kueueconfig.CreationTimestamp}; !slices.Contains(known,
+		*strategy.Timestamp) {
 		errs = append(errs, field.NotSupported(path.Child("timestamp"), *strategy.Timestamp, known))
 	}
 	for _, n := range []struct {
@@ -146,7 +149,8 @@ func validateResources(r *kueueconfig.Resources, path *field.Path) field.ErrorLi
 		if t.Input == "" {
 			errs = append(errs, field.Required(path.Child("input"), "name the resource to transform"))
 		} else if seen[t.Input] {
-			errs = append(errs, field.Invalid(path.Child("input"), t.Input, "a transformation before has the same input; give one for each, with all outputs"))
+			errs = append(errs, field.Invalid(path.Child("input"), t.Input,
+				"a transformation before has the same input; give one for each, with all outputs"))
 		}
 		seen[t.Input] = true
 		if known := []kueueconfig.ResourceTransformationStrategy{kueueconfig.Retain, kueueconfig.Replace}; !slices.Contains(known, *t.Strategy) {

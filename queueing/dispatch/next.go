@@ -209,8 +209,8 @@ func choose(j *Job, clusters []Cluster, now time.Time) Step {
 	}
 	for _, name := range j.Record.In {
 		if c := find(clusters, name); !c.Connected {
-			return unreached(s, c, "cluster %s cannot be reached, and may still have a copy: mend it, or delete its MultiKueueCluster if it is gone "+
-				"for good")
+			return unreached(s, c, "cluster %s cannot be reached, and may still have a copy: mend it, or delete its MultiKueueCluster if it is "+
+				"gone for good")
 		}
 	}
 	next := pick(j.Record, clusters, "", now)

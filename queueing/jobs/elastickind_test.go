@@ -72,8 +72,10 @@ func newRay(t *testing.T) *ray {
 	}
 	made := 0
 	c := fake.NewClientBuilder().WithScheme(s).WithObjects(cluster, &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "spot"}}).
-		WithStatusSubresource(&kueue.Workload{}).WithIndex(&kueue.Workload{}, ControllerIndex, ControllerOf).WithIndex(&corev1.Pod{}, PodIndex, JobUIDOf).
-		WithInterceptorFuncs(interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		WithStatusSubresource(&kueue.Workload{}).WithIndex(&kueue.Workload{}, ControllerIndex,
+		ControllerOf).WithIndex(&corev1.Pod{}, PodIndex, JobUIDOf).
+		WithInterceptorFuncs(interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object,
+			opts ...client.CreateOption) error {
 			made++ // as the API server does
 			o.SetUID(types.UID(fmt.Sprint("made-", made)))
 			o.SetCreationTimestamp(metav1.NewTime(now.Add(time.Duration(made) * time.Second)))
@@ -103,7 +105,8 @@ func (g *ray) settle() {
 	for range 10 {
 		g.operate()
 		g.now = g.now.Add(6 * time.Second)
-		if _, err := g.r.Reconcile(g.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "default", Name: "ray"}}); err != nil {
+		if _, err := g.r.Reconcile(g.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "default",
+			Name: "ray"}}); err != nil {
 			g.Fatal(err)
 		}
 	}
@@ -184,7 +187,8 @@ func (g *ray) admit() {
 		g.Fatal(err)
 	}
 	if len(all) > 1 {
-		if _, err := writes.ApplyStatus(g.Context(), g.c, all[len(all)-2], workload.Finished(all[len(all)-2], kueue.WorkloadSliceReplaced, "", g.now)); err != nil {
+		if _, err := writes.ApplyStatus(g.Context(), g.c, all[len(all)-2],
+			workload.Finished(all[len(all)-2], kueue.WorkloadSliceReplaced, "", g.now)); err != nil {
 			g.Fatal(err)
 		}
 	}
@@ -201,7 +205,8 @@ func (g *ray) want(what, slicesWant, open string) {
 		case workload.HasQuota(w):
 			have = append(have, fmt.Sprint(Granted(w)))
 		default:
-			have = append(have, fmt.Sprint("waits for ", w.Spec.PodSets[0].Count, "+", w.Spec.PodSets[1].Count, w.Annotations[workload.RefusedAnnotation]))
+			have = append(have, fmt.Sprint("waits for ", w.Spec.PodSets[0].Count, "+", w.Spec.PodSets[1].Count,
+				w.Annotations[workload.RefusedAnnotation]))
 		}
 	}
 	var pods corev1.PodList

@@ -24,7 +24,8 @@ import (
 type Reconciler = reconciler
 
 func NewReconciler(kind Kind, c client.Client, live client.Reader, recorder events.EventRecorder, now func() time.Time) *Reconciler {
-	return &reconciler{kind: kind, client: c, live: live, recorder: recorder, now: now, metrics: metrics.New(metrics.Config{}), gangs: &atomic.Bool{}}
+	return &reconciler{kind: kind, client: c, live: live, recorder: recorder, now: now, metrics: metrics.New(metrics.Config{}),
+		gangs: &atomic.Bool{}}
 }
 
 func (r *reconciler) Client() *client.Client             { return &r.client }

@@ -64,7 +64,8 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 	g := &rig{t: t, events: events.NewFakeRecorder(100), now: now}
 	inner := fake.NewClientBuilder().WithScheme(s).WithObjects(append(objects, flavor)...).
 		WithStatusSubresource(&kueue.Workload{}, &batchv1.Job{}).
-		WithIndex(&batchv1.Job{}, PrebuiltIndex, PrebuiltOf).WithIndex(&batchv1.Job{}, ControllerIndex, ControllerOf).WithIndex(&kueue.Workload{}, ControllerIndex, ControllerOf).
+		WithIndex(&batchv1.Job{}, PrebuiltIndex, PrebuiltOf).WithIndex(&batchv1.Job{}, ControllerIndex, ControllerOf).WithIndex(&kueue.Workload{},
+		ControllerIndex, ControllerOf).
 		WithIndex(&corev1.Event{}, "involvedObject.uid", eventField(func(e *corev1.Event) string { return string(e.InvolvedObject.UID) })).
 		WithIndex(&corev1.Event{}, "reason", eventField(func(e *corev1.Event) string { return e.Reason })).
 		WithIndex(&corev1.Event{}, "source", eventField(func(e *corev1.Event) string { return e.Source.Component })).
@@ -87,7 +88,8 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 			return g.write(func() error { return c.Delete(ctx, o, opts...) })
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			if j, ok := o.(*batchv1.Job); ok && !equality.Semantic.DeepEqual(g.job().Spec.Template, j.Spec.Template) && g.job().Status.StartTime != nil {
+			if j, ok := o.(*batchv1.Job); ok && !equality.Semantic.DeepEqual(g.job().Spec.Template, j.Spec.Template) &&
+				g.job().Status.StartTime != nil {
 				// As before Kubernetes 1.36.
 				return apierrors.NewInvalid(batchv1.SchemeGroupVersion.WithKind("Job").GroupKind(), j.Name, field.ErrorList{
 					field.Invalid(field.NewPath("spec", "template"), "", "field is immutable")})

@@ -21,7 +21,8 @@ func (r parts) join(ctx context.Context, job client.Object, w *kueue.Workload, w
 			return err
 		}
 	}
-	if outcome, _ := r.kind.Outcome(job); owners.IsJob(controller) && job.GetLabels()[QueueLabel] != "" && outcome == Unfinished && held == with.runs() {
+	if outcome, _ := r.kind.Outcome(job); owners.IsJob(controller) && job.GetLabels()[QueueLabel] != "" &&
+		outcome == Unfinished && held == with.runs() {
 		return r.follow(ctx, job, with)
 	}
 	if w != nil || !alone {
@@ -39,7 +40,8 @@ func (r parts) follow(ctx context.Context, job client.Object, with *whole) error
 	if err := r.patch(ctx, job, func(job client.Object) error { change(job); return nil }); err != nil {
 		return err
 	}
-	r.event(job, corev1.EventTypeNormal, reason, "%s %s, which it is part of, %s", with.kind.GroupVersionKind().Kind, with.object.GetName(), text)
+	r.event(job, corev1.EventTypeNormal, reason, "%s %s, which it is part of, %s", with.kind.GroupVersionKind().Kind,
+		with.object.GetName(), text)
 	return nil
 }
 
@@ -59,6 +61,7 @@ func (r parts) standAlone(ctx context.Context, job client.Object) (bool, error) 
 	if err != nil {
 		return false, err
 	}
-	r.event(job, corev1.EventTypeNormal, "QueuesAlone", "%s %s controls the job, and is in no queue, so that the job queues by itself", claimed.Kind, claimed.Name)
+	r.event(job, corev1.EventTypeNormal, "QueuesAlone", "%s %s controls the job, and is in no queue, so that the job queues by itself",
+		claimed.Kind, claimed.Name)
 	return true, nil
 }

@@ -238,7 +238,8 @@ func TestTheBindingsFollowTheConfiguration(t *testing.T) {
 	}
 	var bound []client.Object
 	for _, o := range objects {
-		if slices.Contains([]string{bindings.Default, bindings.Unqueued, bindings.Owners}, o.GetName()) && strings.HasSuffix(o.GetKind(), "Binding") {
+		if slices.Contains([]string{bindings.Default, bindings.Unqueued, bindings.Owners}, o.GetName()) &&
+			strings.HasSuffix(o.GetKind(), "Binding") {
 			bound = append(bound, o)
 		}
 	}
@@ -302,7 +303,8 @@ func TestBindingsThatAreMissing(t *testing.T) {
 		t.Error(err)
 	}
 	c.ManageJobsWithoutQueueName = true
-	if err := (&bindings.Binder{Client: g.c, Config: c}).Start(t.Context()); err == nil || !strings.Contains(err.Error(), "deploy/policies/jobs.yaml") {
+	if err := (&bindings.Binder{Client: g.c, Config: c}).Start(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "deploy/policies/jobs.yaml") {
 		t.Errorf("error %v", err)
 	}
 }

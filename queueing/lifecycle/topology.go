@@ -61,7 +61,8 @@ func fillNodes(w *cache.Workload, e *workload.Editor, placed []cache.Placed) {
 		name := w.Object.Spec.PodSets[p.PodSet].Name
 		for i := range e.Status.AdmissionChecks {
 			c := &e.Status.AdmissionChecks[i]
-			if before := workload.FindCheck(w.Object.Status.AdmissionChecks, c.Name); !p.Fills || before != nil && before.State == kueue.CheckStateReady {
+			if before := workload.FindCheck(w.Object.Status.AdmissionChecks, c.Name); !p.Fills ||
+				before != nil && before.State == kueue.CheckStateReady {
 				continue
 			}
 			for j := range c.PodSetUpdates {
@@ -126,7 +127,8 @@ func (s Rules) replaceNodes(w *cache.Workload) *Verdict {
 			return nil
 		}
 		e.Status.UnhealthyNodes = nil
-		return &Verdict{Workload: w, Action: Advance, Status: e.Status, Reason: reasonNodesReplaced, Message: "All nodes of the workload are there again"}
+		return &Verdict{Workload: w, Action: Advance, Status: e.Status, Reason: reasonNodesReplaced,
+			Message: "All nodes of the workload are there again"}
 	}
 	forest := s.forestOf(w, e.Status.AdmissionChecks)
 	reason := "no flavor of it has a Topology any more"
@@ -141,8 +143,9 @@ func (s Rules) replaceNodes(w *cache.Workload) *Verdict {
 		}
 	}
 	if forest == s.cache.Nodes.Forest || len(lost) > mostUnhealthy {
-		return s.Evict(w, kueue.WorkloadEvictedDueToNodeFailures, fmt.Sprintf("Workload was evicted as there was no replacement for the failed nodes %s: %s",
-			strings.Join(names, ", "), reason), kueue.WorkloadQuotaReservedReasonPendingEvaluation, time.Time{})
+		return s.Evict(w, kueue.WorkloadEvictedDueToNodeFailures,
+			fmt.Sprintf("Workload was evicted as there was no replacement for the failed nodes %s: %s",
+				strings.Join(names, ", "), reason), kueue.WorkloadQuotaReservedReasonPendingEvaluation, time.Time{})
 	}
 	if slices.EqualFunc(w.Object.Status.UnhealthyNodes, names, func(u kueue.UnhealthyNode, name string) bool { return u.Name == name }) {
 		return nil
@@ -152,7 +155,8 @@ func (s Rules) replaceNodes(w *cache.Workload) *Verdict {
 		e.Status.UnhealthyNodes = append(e.Status.UnhealthyNodes, kueue.UnhealthyNode{Name: name})
 	}
 	return &Verdict{Workload: w, Action: Advance, Status: e.Status, Reason: "NodesLost",
-		Message: fmt.Sprintf("Nodes were lost (%s); their pods get new places once other machines are there: %s", strings.Join(names, ", "), reason)}
+		Message: fmt.Sprintf("Nodes were lost (%s); their pods get new places once other machines are there: %s",
+			strings.Join(names, ", "), reason)}
 }
 
 // reasonNodesReplaced is told where pods have new places.

@@ -69,7 +69,8 @@ func (p *repair) complete() (reason string) {
 }
 
 // together asks for the missing pods as what is asked for, in slices of the finest layer that they fill.
-func (p *repair) together(broken kueue.PodsetSliceRequiredTopologyConstraint, finer []kueue.PodsetSliceRequiredTopologyConstraint) *kueue.PodSetTopologyRequest {
+func (p *repair) together(broken kueue.PodsetSliceRequiredTopologyConstraint,
+	finer []kueue.PodsetSliceRequiredTopologyConstraint) *kueue.PodSetTopologyRequest {
 	out := p.Topology.DeepCopy()
 	out.PodSetSliceRequiredTopology, out.PodSetSliceSize, out.PodsetSliceRequiredTopologyConstraints = nil, nil, nil
 	for _, layer := range slices.Backward(finer) {

@@ -102,7 +102,8 @@ func asManager(t *testing.T, c *testbed.Clusters, worker string) (client.Client,
 	return out, config
 }
 
-// TestTheDemoTellsItsStory runs the demo of several clusters as a newcomer does, in clusters of its own. With -short its story is told in those
+// TestTheDemoTellsItsStory runs the demo of several clusters as a newcomer does, in clusters of its own. With -short its story is told in
+// those
 // of TestAManagerAndItsWorkers alone.
 func TestTheDemoTellsItsStory(t *testing.T) {
 	if testing.Short() {
@@ -313,7 +314,8 @@ func testGang(t *testing.T, c *testbed.Clusters) {
 		return gang.Status.Succeeded == 2
 	}, func() string { return fmt.Sprint(gang.Status) })
 	w := &kueue.Workload{}
-	if err := manager.Get(t.Context(), client.ObjectKey{Namespace: gang.Namespace, Name: jobs.WorkloadName(batchv1.SchemeGroupVersion.WithKind("Job"), gang)}, w); err != nil {
+	if err := manager.Get(t.Context(), client.ObjectKey{Namespace: gang.Namespace,
+		Name: jobs.WorkloadName(batchv1.SchemeGroupVersion.WithKind("Job"), gang)}, w); err != nil {
 		t.Fatal(err)
 	}
 	chosen := ptr.Deref(w.Status.ClusterName, "")
@@ -352,12 +354,13 @@ func machinesOf(t *testing.T, c *testbed.Cluster, job string) (out []string) {
 func workload(name string) *kueue.Workload {
 	return &kueue.Workload{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault},
-		Spec: kueue.WorkloadSpec{PodSets: []kueue.PodSet{{Name: kueue.DefaultPodSetName, Count: 1, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever,
-			Containers: []corev1.Container{{Name: "worker", Image: "worker", Resources: corev1.ResourceRequirements{
-				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")},
-			}}},
-		}}}}},
+		Spec: kueue.WorkloadSpec{PodSets: []kueue.PodSet{{Name: kueue.DefaultPodSetName, Count: 1,
+			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+				RestartPolicy: corev1.RestartPolicyNever,
+				Containers: []corev1.Container{{Name: "worker", Image: "worker", Resources: corev1.ResourceRequirements{
+					Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")},
+				}}},
+			}}}}},
 	}
 }
 

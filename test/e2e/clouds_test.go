@@ -55,14 +55,16 @@ func (s *site) offering(name, label string, change func(*v1alpha1.NodeGroup)) *v
 func onAWS(zone, autoScalingGroup, instanceType string) func(*v1alpha1.NodeGroup) {
 	return func(g *v1alpha1.NodeGroup) {
 		g.Spec.Provider, g.Spec.Zone = v1alpha1.ProviderAWS, "us-east-1"+zone
-		g.Spec.AWS = &v1alpha1.AWSGroup{Region: "us-east-1", AutoScalingGroup: autoScalingGroup, InstanceType: instanceType, Subnet: "subnet-" + zone, LaunchMethod: v1alpha1.AWSFleet}
+		g.Spec.AWS = &v1alpha1.AWSGroup{Region: "us-east-1", AutoScalingGroup: autoScalingGroup, InstanceType: instanceType,
+			Subnet: "subnet-" + zone, LaunchMethod: v1alpha1.AWSFleet}
 	}
 }
 
 func onGCP(zone, manager, machineType string) func(*v1alpha1.NodeGroup) {
 	return func(g *v1alpha1.NodeGroup) {
 		g.Spec.Provider, g.Spec.Zone = v1alpha1.ProviderGCP, "us-central1-"+zone
-		g.Spec.GCP = &v1alpha1.GCPGroup{Project: "sandbox", Location: g.Spec.Zone, InstanceGroupManager: manager, MachineType: machineType, LaunchMethod: v1alpha1.GCPBulkInsert}
+		g.Spec.GCP = &v1alpha1.GCPGroup{Project: "sandbox", Location: g.Spec.Zone, InstanceGroupManager: manager, MachineType: machineType,
+			LaunchMethod: v1alpha1.GCPBulkInsert}
 	}
 }
 
@@ -145,7 +147,8 @@ func (s *site) births() func() map[string]bool {
 	if err != nil {
 		s.Fatal(err)
 	}
-	watch, err := nodes.CoreV1().Nodes().Watch(context.Background(), metav1.ListOptions{ResourceVersion: list.ResourceVersion, LabelSelector: cloudLabel})
+	watch, err := nodes.CoreV1().Nodes().Watch(context.Background(),
+		metav1.ListOptions{ResourceVersion: list.ResourceVersion, LabelSelector: cloudLabel})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -235,7 +238,8 @@ func killedLaunchingOnACloud(s *site) {
 		s.Run(method, func(t *testing.T) {
 			s := &site{testbed.NewSite(t, s.Cluster)}
 			g := s.offering("steady", "methods", func(g *v1alpha1.NodeGroup) {
-				if aws := v1alpha1.AWSLaunchMethod(method); slices.Contains([]v1alpha1.AWSLaunchMethod{v1alpha1.AWSFleet, v1alpha1.AWSReservation, v1alpha1.AWSLaunchInstances}, aws) {
+				if aws := v1alpha1.AWSLaunchMethod(method); slices.Contains([]v1alpha1.AWSLaunchMethod{v1alpha1.AWSFleet, v1alpha1.AWSReservation,
+					v1alpha1.AWSLaunchInstances}, aws) {
 					onAWS("c", "methods", "p5.48xlarge")(g)
 					g.Spec.AWS.LaunchMethod = aws
 					return
@@ -362,7 +366,8 @@ func TestGroupsOfCloudsAreFound(t *testing.T) {
 	}, func() string { return fmt.Sprintf("found: %+v", found()) })
 	for name, g := range found() {
 		gpus := g.Spec.Template.Capacity["nvidia.com/gpu"]
-		if gpus.Value() != 8 || g.Spec.PricePerHour == nil || g.Spec.PricePerHour.Sign() <= 0 || g.Spec.Template.Labels[v1alpha1.CloudGroupLabel] != "found" {
+		if gpus.Value() != 8 || g.Spec.PricePerHour == nil || g.Spec.PricePerHour.Sign() <= 0 ||
+			g.Spec.Template.Labels[v1alpha1.CloudGroupLabel] != "found" {
 			t.Errorf("%s has %s GPUs at %s USD per hour and labels %v", name, gpus.String(), g.Spec.PricePerHour, g.Spec.Template.Labels)
 		}
 	}

@@ -40,10 +40,12 @@ func TestADryRunTellsAndDoesNothing(t *testing.T) {
 	s.offering("aws", "methods", onAWS("c", "methods", "p5.48xlarge"))
 	s.offering("gcp", "truth", onGCP("c", "truth", "a2-highgpu-8g"))
 	s.Group("-kwok", func(*v1alpha1.NodeGroup) {})
-	for name, pods := range map[string]func(*corev1.PodSpec){"on-aws": onto("methods"), "on-gcp": onto("truth"), "on-kwok": func(*corev1.PodSpec) {}} {
+	for name, pods := range map[string]func(*corev1.PodSpec){"on-aws": onto("methods"), "on-gcp": onto("truth"),
+		"on-kwok": func(*corev1.PodSpec) {}} {
 		r := s.request(name, 2, nil, pods)
 		would := s.condition(r, transaction.DryRun, metav1.ConditionTrue)
-		if would.Reason != transaction.ReasonWouldLaunch || !strings.Contains(would.Message, "launches 2 machines") || !strings.Contains(would.Message, "USD per hour") {
+		if would.Reason != transaction.ReasonWouldLaunch || !strings.Contains(would.Message, "launches 2 machines") ||
+			!strings.Contains(would.Message, "USD per hour") {
 			t.Errorf("request %s says %q (%s), want the launch and its price", name, would.Message, would.Reason)
 		}
 		if len(r.Status.Conditions) != 1 || len(r.Status.ProvisioningClassDetails) > 0 {
@@ -52,7 +54,8 @@ func TestADryRunTellsAndDoesNothing(t *testing.T) {
 	}
 	for cloud, calls := range s.cloudCalls() {
 		for call := range calls {
-			if !slices.ContainsFunc([]string{"Describe", "Get", "get", "list", "aggregatedList", "List"}, func(read string) bool { return strings.Contains(call, read) }) {
+			if !slices.ContainsFunc([]string{"Describe", "Get", "get", "list", "aggregatedList", "List"},
+				func(read string) bool { return strings.Contains(call, read) }) {
 				t.Errorf("cloud %s got the call %s", cloud, call)
 			}
 		}
@@ -90,7 +93,8 @@ func writesOfMuster(t *testing.T, auditLog string) (out []string) {
 			User      struct{ Username string }
 			ObjectRef struct{ Resource, Subresource string }
 		}
-		if err := json.Unmarshal([]byte(line), &e); err != nil || e.User.Username != fmt.Sprintf("system:serviceaccount:%s:%s", deploy.Namespace, deploy.ServiceAccount) {
+		if err := json.Unmarshal([]byte(line), &e); err != nil || e.User.Username != fmt.Sprintf("system:serviceaccount:%s:%s", deploy.Namespace,
+			deploy.ServiceAccount) {
 			continue
 		}
 		written := e.ObjectRef.Resource

@@ -61,7 +61,8 @@ func TestOnlyAnElasticRayClusterGrowsWhileItRuns(t *testing.T) {
 		o.SetName(name)
 		o.SetLabels(map[string]string{"kueue.x-k8s.io/queue-name": s.Name})
 		o.SetAnnotations(map[string]string{"kueue.x-k8s.io/elastic-job": elastic})
-		s.Eventually("RayClusters are served", func() bool { return s.Kube.Create(s.Context(), o) == nil }, func() string { return "they are not" })
+		s.Eventually("RayClusters are served", func() bool { return s.Kube.Create(s.Context(), o) == nil },
+			func() string { return "they are not" })
 		return o
 	}
 	replicas := func(count int, image string) client.Patch {
@@ -80,7 +81,8 @@ func TestOnlyAnElasticRayClusterGrowsWhileItRuns(t *testing.T) {
 		if err := s.Kube.Patch(s.Context(), o.DeepCopy(), replicas(3, "ray")); (err == nil) != (elastic == "true") {
 			t.Errorf("elastic: %s: it grows: %v", elastic, err)
 		}
-		if err := s.Kube.Patch(s.Context(), o.DeepCopy(), replicas(3, "other")); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "suspend it first") {
+		if err := s.Kube.Patch(s.Context(), o.DeepCopy(), replicas(3, "other")); !apierrors.IsForbidden(err) ||
+			!strings.Contains(err.Error(), "suspend it first") {
 			t.Errorf("elastic: %s: its template changes: %v", elastic, err)
 		}
 	}

@@ -52,7 +52,8 @@ func TestTheAdmitterAlone(t *testing.T) {
 
 	seconds, holder := int32(3600), "kueue-controller-manager-0"
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "c1f6bfd2.kueue.x-k8s.io"}}
-	lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &metav1.MicroTime{Time: time.Now()}}
+	lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds,
+		RenewTime: &metav1.MicroTime{Time: time.Now()}}
 	s.Create(lease)
 	s.Eventually("muster gives way to Kueue", func() bool {
 		w := s.of5(fmt.Sprintf("probe-%d", time.Now().UnixMilli()))

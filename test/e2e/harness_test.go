@@ -114,7 +114,8 @@ func (s *site) podSpec() corev1.PodSpec {
 }
 
 // request asks for count whole machines, directly.
-func (s *site) request(name string, count int32, change func(*provreq.ProvisioningRequest), pods ...func(*corev1.PodSpec)) *provreq.ProvisioningRequest {
+func (s *site) request(name string, count int32, change func(*provreq.ProvisioningRequest),
+	pods ...func(*corev1.PodSpec)) *provreq.ProvisioningRequest {
 	s.Helper()
 	template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name}}
 	template.Template.Spec = s.podSpec()
@@ -176,7 +177,8 @@ func (s *site) capacityCheck() {
 // job is a queued Job of count pods, each of a whole machine for a second.
 func (s *site) job(name string, count int32, change func(*batchv1.Job)) *batchv1.Job {
 	s.Helper()
-	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.Name}}}
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name,
+		Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.Name}}}
 	j.Spec.Parallelism, j.Spec.Completions = &count, &count
 	j.Spec.Template.Spec = s.podSpec()
 	if change != nil {

@@ -170,7 +170,8 @@ func TestTheWebhookIsNotInTheWay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Eventually("muster knows of the Job that passed", func() bool { return s.Workload(passed) != nil }, func() string { return "it has no Workload" })
+		s.Eventually("muster knows of the Job that passed", func() bool { return s.Workload(passed) != nil },
+			func() string { return "it has no Workload" })
 	}
 }
 
@@ -187,7 +188,8 @@ func TestWithoutPoliciesOrWebhook(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := s.job("sly", 2, nil)
-	s.Eventually("the Job has pods", func() bool { return s.Get(j) && !*j.Spec.Suspend && j.Status.Active == 2 }, func() string { return fmt.Sprint(j.Status) })
+	s.Eventually("the Job has pods", func() bool { return s.Get(j) && !*j.Spec.Suspend && j.Status.Active == 2 },
+		func() string { return fmt.Sprint(j.Status) })
 	if err := s.Resume(cluster.Muster); err != nil {
 		t.Fatal(err)
 	}

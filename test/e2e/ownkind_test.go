@@ -162,7 +162,8 @@ func (s *trainRuns) startsWholeOrNotAtAll() {
 	s.edit(gpus, func() { gpus.Spec.Kwok.Holds = new(int32(1)) })
 	s.again()
 	s.until("the attempt to have its machines fails", func() bool {
-		return s.Get(gpus) && slices.ContainsFunc(gpus.Status.Attempts, func(a v1alpha1.LaunchAttempt) bool { return a.Class == v1alpha1.Stockout })
+		return s.Get(gpus) && slices.ContainsFunc(gpus.Status.Attempts,
+			func(a v1alpha1.LaunchAttempt) bool { return a.Class == v1alpha1.Stockout })
 	})
 	s.Empty("cpu", "h100")
 	if !s.isHeld() || len(s.pods()) > 0 {
@@ -324,7 +325,8 @@ func (s *trainRuns) allRun() bool {
 	for i := range list.Items {
 		p := &list.Items[i]
 		want := map[string]string{"chief": "cpu", "worker": "h100"}[p.Labels["kueue.x-k8s.io/podset"]]
-		if p.Status.Phase != corev1.PodRunning || p.Labels["kueue.x-k8s.io/job-uid"] != string(s.run.GetUID()) || p.Spec.NodeSelector[v1alpha1.NodeGroupLabel] != want {
+		if p.Status.Phase != corev1.PodRunning || p.Labels["kueue.x-k8s.io/job-uid"] != string(s.run.GetUID()) ||
+			p.Spec.NodeSelector[v1alpha1.NodeGroupLabel] != want {
 			return false
 		}
 		machines[p.Spec.NodeName] = want

@@ -144,7 +144,8 @@ func TestAPodWaitsForItsMachine(t *testing.T) {
 	if !isGatedPod(p) || p.Labels["kueue.x-k8s.io/managed"] != "true" {
 		t.Fatalf("it was created with the gates %v and the labels %v", p.Spec.SchedulingGates, p.Labels)
 	}
-	s.Eventually("it runs", func() bool { return s.Get(p) && p.Status.Phase == corev1.PodRunning }, func() string { return fmt.Sprint(s.pods(), s.workloads()) })
+	s.Eventually("it runs", func() bool { return s.Get(p) && p.Status.Phase == corev1.PodRunning },
+		func() string { return fmt.Sprint(s.pods(), s.workloads()) })
 	if p.Spec.NodeSelector[v1alpha1.NodeGroupLabel] != g.Name || p.Labels["kueue.x-k8s.io/podset"] != "main" {
 		t.Errorf("it was sent to %v, with the labels %v", p.Spec.NodeSelector, p.Labels)
 	}
@@ -170,7 +171,8 @@ func TestAPodGroupStartsAsAWhole(t *testing.T) {
 	s.pod("leader", "", group, small)
 	second := s.pod("worker-0", "", group)
 	s.Eventually("it says what it waits for", func() bool {
-		return slices.ContainsFunc(s.events(second), func(note string) bool { return strings.HasPrefix(note, "2 of 3 pods of group ring are there") })
+		return slices.ContainsFunc(s.events(second),
+			func(note string) bool { return strings.HasPrefix(note, "2 of 3 pods of group ring are there") })
 	}, func() string { return fmt.Sprint(s.events(second), s.workloads()) })
 	if w := s.workloads(); len(w) > 0 {
 		t.Fatalf("two of three pods are queued: %v", w)
@@ -183,12 +185,14 @@ func TestAPodGroupStartsAsAWhole(t *testing.T) {
 		t.Errorf("a pod too many runs: %v", p)
 	}
 	w := s.workload()
-	if w == nil || w.Name != "ring" || len(w.Spec.PodSets) != 2 || len(w.OwnerReferences) != 3 || w.Spec.PodSets[0].Count+w.Spec.PodSets[1].Count != 3 {
+	if w == nil || w.Name != "ring" || len(w.Spec.PodSets) != 2 || len(w.OwnerReferences) != 3 ||
+		w.Spec.PodSets[0].Count+w.Spec.PodSets[1].Count != 3 {
 		t.Fatalf("the Workload is %v", s.workloads())
 	}
 	s.edit(w, func() { w.Spec.Active = new(false) })
 	s.arePods(0, "deleted")
-	s.Eventually("its Workload goes with them", func() bool { return len(s.workloads()) == 0 }, func() string { return fmt.Sprint(s.workloads()) })
+	s.Eventually("its Workload goes with them", func() bool { return len(s.workloads()) == 0 },
+		func() string { return fmt.Sprint(s.workloads()) })
 	for _, name := range []string{"leader", "worker-0", "worker-1"} {
 		change := []func(*corev1.Pod){group}
 		if name == "leader" {

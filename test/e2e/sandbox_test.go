@@ -22,7 +22,8 @@ func TestTheDemoTellsItsStories(t *testing.T) {
 			t.Parallel()
 			clusters.take(t)
 			name := fmt.Sprintf("demo-%s-%d", cloud, os.Getpid())
-			out, err := exec.CommandContext(t.Context(), os.Getenv(testbed.SandboxVariable), "demo", "--name", name, "--cloud", cloud).CombinedOutput()
+			out, err := exec.CommandContext(t.Context(), os.Getenv(testbed.SandboxVariable), "demo", "--name", name, "--cloud",
+				cloud).CombinedOutput()
 			if err != nil {
 				t.Errorf("the demo failed: %v\n%s", err, out)
 			}

@@ -96,8 +96,10 @@ func TestPodsThatPassACordonAreKeptOffHeldMachines(t *testing.T) {
 				{MatchExpressions: []corev1.NodeSelectorRequirement{notHeld}, MatchFields: []corev1.NodeSelectorRequirement{byName}}},
 		},
 		"one that wants held machines": {
-			change: affine(corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: v1alpha1.HeldLabel, Operator: corev1.NodeSelectorOpExists}}}),
-			want:   []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: v1alpha1.HeldLabel, Operator: corev1.NodeSelectorOpExists}, notHeld}}},
+			change: affine(corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: v1alpha1.HeldLabel,
+				Operator: corev1.NodeSelectorOpExists}}}),
+			want: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: v1alpha1.HeldLabel,
+				Operator: corev1.NodeSelectorOpExists}, notHeld}}},
 		},
 		"one that is kept off already": {change: affine(one...), want: one},
 		"one with a booking":           {change: consumes("gang")},
@@ -254,9 +256,10 @@ func TestBookedNodesAreSelectedByTheirGangAlone(t *testing.T) {
 	}
 	affine := func(r corev1.NodeSelectorRequirement) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
-			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{r}}},
-			}}}
+			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+					NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{r}}},
+				}}}
 		}
 	}
 	long := strings.Repeat("gang-", 20) + "1"
@@ -279,7 +282,8 @@ func TestBookedNodesAreSelectedByTheirGangAlone(t *testing.T) {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "tried"}, Spec: s.podSpec()}
 		c.change(p)
 		err := user.Create(s.Context(), p, client.DryRunAll)
-		if refused := apierrors.IsForbidden(err) && strings.Contains(err.Error(), "which are booked for a ProvisioningRequest of another name or namespace"); refused != c.refused || !c.refused && err != nil {
+		if refused := apierrors.IsForbidden(err) && strings.Contains(err.Error(),
+			"which are booked for a ProvisioningRequest of another name or namespace"); refused != c.refused || !c.refused && err != nil {
 			t.Errorf("%s: refused %t: %v", name, refused, err)
 		}
 	}
@@ -305,7 +309,8 @@ func TestASquatterIsKeptOffAndAGangRuns(t *testing.T) {
 	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
 	late := squatter("late")
 	held := &corev1.NodeList{}
-	if err := s.Kube.List(s.Context(), held, client.MatchingLabels{testbed.SiteLabel: s.Name, v1alpha1.HeldLabel: "true"}); err != nil || len(held.Items) != 2 {
+	if err := s.Kube.List(s.Context(), held, client.MatchingLabels{testbed.SiteLabel: s.Name, v1alpha1.HeldLabel: "true"}); err != nil ||
+		len(held.Items) != 2 {
 		t.Fatalf("%d nodes are held, want 2 (%v)", len(held.Items), err)
 	}
 	var gang []*corev1.Pod
@@ -377,7 +382,8 @@ func TestMusterChangesNoMoreThanItNeeds(t *testing.T) {
 		"an image":             {of: pod, patch: `{"spec":{"containers":[{"name":"main","image":"theirs"}]}}`, refused: "only its scheduling gates"},
 		"an annotation of pod": {of: pod, patch: `{"metadata":{"annotations":{"x":"y"}}}`, refused: "only if it is in a queue and gated"},
 	} {
-		err := muster.Patch(s.Context(), c.of.DeepCopyObject().(client.Object), client.RawPatch(types.StrategicMergePatchType, []byte(c.patch)), client.DryRunAll)
+		err := muster.Patch(s.Context(), c.of.DeepCopyObject().(client.Object),
+			client.RawPatch(types.StrategicMergePatchType, []byte(c.patch)), client.DryRunAll)
 		if c.refused == "" && err != nil || c.refused != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.refused)) {
 			t.Errorf("%s: %v, want %q", name, err, c.refused)
 		}
@@ -399,7 +405,8 @@ func TestTenantsOnlyTightenTheirTerms(t *testing.T) {
 	if err := user.Create(s.Context(), greedy); err != nil {
 		t.Fatal(err)
 	}
-	if c := s.pending(greedy, `the annotation provreq.kueue.x-k8s.io/bookingTimeout is "87600h": without a CapacityPolicy it may be 10m0s at most`); c.Reason !=
+	if c := s.pending(greedy,
+		`the annotation provreq.kueue.x-k8s.io/bookingTimeout is "87600h": without a CapacityPolicy it may be 10m0s at most`); c.Reason !=
 		kueue.WorkloadQuotaReservedReasonMisconfigured {
 		t.Errorf("the job waits: %s: %s", c.Reason, c.Message)
 	}
@@ -408,7 +415,8 @@ func TestTenantsOnlyTightenTheirTerms(t *testing.T) {
 	long := s.request("long", 1, func(r *provreq.ProvisioningRequest) {
 		r.Spec.Parameters = map[string]provreq.Parameter{"bookingTimeout": "87600h"}
 	})
-	if c := s.condition(long, provreq.Provisioned, metav1.ConditionFalse); !strings.Contains(c.Message, `parameter bookingTimeout is "87600h": without a CapacityPolicy it may be 10m0s at most`) {
+	if c := s.condition(long, provreq.Provisioned, metav1.ConditionFalse); !strings.Contains(c.Message,
+		`parameter bookingTimeout is "87600h": without a CapacityPolicy it may be 10m0s at most`) {
 		t.Errorf("the request waits: %s", c.Message)
 	}
 	// With the rights that Kueue's users have on requests, none may say which queue pays.

@@ -68,7 +68,8 @@ func TestTenantsWhereAllJobsQueue(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.plain(s.Name)
-	here := &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.Name}}}
+	here := &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{
+		MatchLabels: map[string]string{corev1.LabelMetadataName: s.Name}}}
 	unnamed := &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	unnamed.Spec.PolicyName, unnamed.Spec.MatchResources = "muster-jobs-unnamed", here
 	owners := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
@@ -147,7 +148,8 @@ func (s *site) as(name string, roles ...rbacv1.RoleRef) client.Client {
 func (s *site) clear() {
 	s.Helper()
 	for _, o := range []client.Object{&batchv1.Job{}, &kueue.Workload{}, &corev1.Pod{}} {
-		err := s.Kube.DeleteAllOf(s.cleanup(), o, client.InNamespace(s.Name), client.PropagationPolicy(metav1.DeletePropagationBackground), client.GracePeriodSeconds(0))
+		err := s.Kube.DeleteAllOf(s.cleanup(), o, client.InNamespace(s.Name), client.PropagationPolicy(metav1.DeletePropagationBackground),
+			client.GracePeriodSeconds(0))
 		if err != nil {
 			s.Fatal(err)
 		}
@@ -379,7 +381,8 @@ var jobActs = []act{
 		return t.user.Create(t.Context(), w)
 	}, then: func(t *tenant) {
 		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: t.Name, Name: t.job}}
-		if c := t.workloadIs(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse); !strings.Contains(c.Message, "muster.dev/adopted") || !strings.Contains(c.Message, "remove it") {
+		if c := t.workloadIs(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse); !strings.Contains(c.Message, "muster.dev/adopted") ||
+			!strings.Contains(c.Message, "remove it") {
 			t.Errorf("it waits with %s: %s", c.Reason, c.Message)
 		}
 		if err := t.change(w, func() { w.Annotations = nil }); err != nil {
@@ -393,7 +396,8 @@ var jobActs = []act{
 	{name: "a workload gets quota by hand", does: func(t *tenant) error {
 		w := t.of5(t.job)
 		patch := client.MergeFrom(w.DeepCopy())
-		meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionTrue, Reason: "Mine", Message: "mine"})
+		meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionTrue,
+			Reason: "Mine", Message: "mine"})
 		return t.user.Status().Patch(t.Context(), w, patch)
 	}, refused: []string{"workloads/status"}},
 	{name: "a job keeps fewer pods of its quota than it runs", does: func(t *tenant) error {
@@ -409,8 +413,10 @@ var jobActs = []act{
 	}, refused: []string{"metadata.ownerReferences", "workloads.kueue.x-k8s.io/status", "leave that owner as it was"}},
 	{name: "a small workload takes the place of that of a running job", does: func(t *tenant) error {
 		w := t.Workload(t.begun(4, elastic))
-		small := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: t.Name, Name: "small", Labels: w.Labels, OwnerReferences: w.OwnerReferences}, Spec: w.Spec}
-		small.Annotations = map[string]string{"kueue.x-k8s.io/elastic-job": "true", "kueue.x-k8s.io/workload-slice-replacement-for": t.Name + "/" + w.Name}
+		small := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: t.Name, Name: "small", Labels: w.Labels,
+			OwnerReferences: w.OwnerReferences}, Spec: w.Spec}
+		small.Annotations = map[string]string{"kueue.x-k8s.io/elastic-job": "true",
+			"kueue.x-k8s.io/workload-slice-replacement-for": t.Name + "/" + w.Name}
 		small.Spec.PodSets[0].Count = 1
 		return t.user.Create(t.Context(), small)
 	}, refused: []string{"metadata.ownerReferences", "let the Job make its own Workload"}},
@@ -482,7 +488,8 @@ var jobActs = []act{
 	}, then: func(t *tenant) {
 		r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: t.Name, Name: t.job}}
 		t.Eventually("it says that there is no such template here", func() bool {
-			return t.Get(r) && slices.ContainsFunc(r.Status.Conditions, func(c metav1.Condition) bool { return strings.Contains(c.Message, "theirs") })
+			return t.Get(r) && slices.ContainsFunc(r.Status.Conditions,
+				func(c metav1.Condition) bool { return strings.Contains(c.Message, "theirs") })
 		}, func() string { return fmt.Sprint(r.Status.Conditions) })
 		if meta.IsStatusConditionTrue(r.Status.Conditions, provreq.Provisioned) {
 			t.Error("it was provisioned")
@@ -576,7 +583,8 @@ var allQueueActs = []act{
 	}, then: staysSuspended},
 	{name: "a job that says a jobset owns it", does: func(t *tenant) error {
 		return t.make(t.newPlainJob(t.job, 1, "1h", claims("jobset.x-k8s.io/v1alpha2", "JobSet")))
-	}, refused: []string{"metadata.ownerReferences", "JobSet owner", "jobsets.jobset.x-k8s.io/status", "leave the owner out", "kueue.x-k8s.io/queue-name"}},
+	}, refused: []string{"metadata.ownerReferences", "JobSet owner", "jobsets.jobset.x-k8s.io/status", "leave the owner out",
+		"kueue.x-k8s.io/queue-name"}},
 	{name: "a waiting job says that a jobset owns it", does: func(t *tenant) error {
 		j := t.newPlainJob(t.job, 9, "1h")
 		if err := t.make(j); err != nil {

@@ -47,7 +47,8 @@ type moving struct {
 func newMoving(t *testing.T) *moving {
 	m := &moving{plugin: program(t, "MUSTER_PLUGIN_BIN"), bare: newBare(t), pods: map[types.UID]string{}}
 	dir := t.TempDir()
-	k, err := managers.NewKueue(managers.Kueue{Binary: program(t, testbed.KueueVariable), Sandbox: program(t, testbed.SandboxVariable), Dir: dir})
+	k, err := managers.NewKueue(managers.Kueue{Binary: program(t, testbed.KueueVariable),
+		Sandbox: program(t, testbed.SandboxVariable), Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,8 +88,8 @@ func newMoving(t *testing.T) *moving {
 			t.Fatal(err)
 		}
 	}
-	m.eventually("Kueue's webhooks let its Deployment be created", func() bool { return m.Kube.Create(t.Context(), deploymentOfKueue()) == nil },
-		func() string { return "" })
+	m.eventually("Kueue's webhooks let its Deployment be created",
+		func() bool { return m.Kube.Create(t.Context(), deploymentOfKueue()) == nil }, func() string { return "" })
 	return m
 }
 
@@ -157,7 +158,8 @@ func (m *moving) queue() {
 	for _, o := range objects {
 		m.eventually("creating "+o.GetName(), func() bool { return m.Kube.Create(m.Context(), o) == nil }, func() string { return "" })
 	}
-	check.Status.Conditions = []metav1.Condition{{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue, Reason: "Active", LastTransitionTime: metav1.Now()}}
+	check.Status.Conditions = []metav1.Condition{{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue, Reason: "Active",
+		LastTransitionTime: metav1.Now()}}
 	m.eventually("the check is active", func() bool {
 		before := check.DeepCopy()
 		before.Status = kueue.AdmissionCheckStatus{}
@@ -356,7 +358,8 @@ func (m *moving) vanish(running ...*batchv1.Job) {
 		}, func() string { return m.standing(j) })
 	}
 	m.noneStopped()
-	m.Logf("without Workloads for %s; all count again %s later", gone.Round(10*time.Millisecond), (time.Since(began) - gone).Round(10*time.Millisecond))
+	m.Logf("without Workloads for %s; all count again %s later", gone.Round(10*time.Millisecond),
+		(time.Since(began) - gone).Round(10*time.Millisecond))
 }
 
 // TestFromKueueAndBack migrates a stock Kueue's running, waiting and half-started Jobs to Muster,
@@ -378,7 +381,8 @@ func TestFromKueueAndBack(t *testing.T) {
 	m.holds(half, true)
 
 	told := m.migrate("migrate", "--check")
-	for _, want := range []string{"v0.19.2", "webhooks", "Workloads: 2 admitted, 2 waiting", "the Helm release kueue", "hide from Helm Secret kueue-system/sh.helm.release.v1.kueue.v1",
+	for _, want := range []string{"v0.19.2", "webhooks", "Workloads: 2 admitted, 2 waiting", "the Helm release kueue",
+		"hide from Helm Secret kueue-system/sh.helm.release.v1.kueue.v1",
 		"scale Deployment kueue-system/kueue-controller-manager to 0", "workloads.kueue.x-k8s.io and serve them as v1beta2 alone"} {
 		if !strings.Contains(strings.ToLower(told), strings.ToLower(want)) {
 			t.Errorf("--check does not say %q", want)

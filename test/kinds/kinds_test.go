@@ -86,16 +86,19 @@ func (s *site) queue() {
 	gpu := s.NewGroup("-gpu", func(g *v1alpha1.NodeGroup) {
 		g.Spec.Template.Labels["machine"], g.Spec.Template.Labels[rack] = s.Name+"-gpu", "a"
 	})
-	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Spec: kueue.AdmissionCheckSpec{ControllerName: "muster.dev/capacity"}}
+	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.Name},
+		Spec: kueue.AdmissionCheckSpec{ControllerName: "muster.dev/capacity"}}
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
-	cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: kueue.AdmissionCheckReference(s.Name)}}}
+	cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{
+		AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: kueue.AdmissionCheckReference(s.Name)}}}
 	rg := kueue.ResourceGroup{CoveredResources: []corev1.ResourceName{"cpu", "memory", testbed.GPU}}
 	for suffix, gpus := range map[string]string{"-cpu": "0", "-gpu": "64"} {
 		flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.Name + suffix}}
 		flavor.Spec.NodeLabels = map[string]string{"machine": s.Name + suffix}
 		if suffix == "-gpu" {
-			flavor.Spec.Tolerations = []corev1.Toleration{{Key: testbed.GPUTaint.Key, Operator: corev1.TolerationOpExists, Effect: testbed.GPUTaint.Effect}}
+			flavor.Spec.Tolerations = []corev1.Toleration{{Key: testbed.GPUTaint.Key, Operator: corev1.TolerationOpExists,
+				Effect: testbed.GPUTaint.Effect}}
 		}
 		s.Create(flavor)
 		rg.Flavors = append(rg.Flavors, kueue.FlavorQuotas{Name: kueue.ResourceFlavorReference(flavor.Name), Resources: []kueue.ResourceQuota{
@@ -281,7 +284,8 @@ func (s *site) nodes() (out []string) {
 func TestTheDemoOfAJobSet(t *testing.T) {
 	testbed.NeedOperators(t, "jobset")
 	name := fmt.Sprintf("demo-jobset-%d", os.Getpid())
-	if out, err := exec.CommandContext(t.Context(), os.Getenv(testbed.SandboxVariable), "demo", "--name", name, "--jobset").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), os.Getenv(testbed.SandboxVariable), "demo", "--name", name,
+		"--jobset").CombinedOutput(); err != nil {
 		t.Errorf("the demo failed: %v\n%s", err, out)
 	}
 }

@@ -82,7 +82,8 @@ func scrapes(t *testing.T) (out []string) {
 		cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "research"}}
 		quota := kueue.ResourceQuota{Name: gpu, NominalQuota: resource.MustParse("64")}
 		cq.Spec.ResourceGroups = []kueue.ResourceGroup{{Flavors: []kueue.FlavorQuotas{{Name: "h100", Resources: []kueue.ResourceQuota{quota}}}}}
-		cq.Status.FlavorsReservation = []kueue.FlavorUsage{{Name: "h100", Resources: []kueue.ResourceUsage{{Name: gpu, Total: resource.MustParse("32")}}}}
+		cq.Status.FlavorsReservation = []kueue.FlavorUsage{{Name: "h100",
+			Resources: []kueue.ResourceUsage{{Name: gpu, Total: resource.MustParse("32")}}}}
 		q.Quotas(cq)
 		for range 2 {
 			for since := time.Now(); time.Since(since) < 30*time.Minute; <-time.After(look) {
@@ -102,7 +103,8 @@ func scrapes(t *testing.T) (out []string) {
 			q.Evicted(w, w, "Preempted", time.Now())
 			app.Collectors()[0].(*prometheus.CounterVec).WithLabelValues(http.MethodPatch, "nodes").Inc()
 			answer := httptest.NewRecorder()
-			promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{DisableCompression: true}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+			promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{DisableCompression: true}).ServeHTTP(answer,
+				httptest.NewRequest(http.MethodGet, "/metrics", nil))
 			out = append(out, answer.Body.String())
 		}
 	})
@@ -117,7 +119,9 @@ func relabelings(t *testing.T) string {
 		t.Fatal(err)
 	}
 	var values struct {
-		Metrics struct{ ServiceMonitor struct{ Relabelings []map[string]string } }
+		Metrics struct {
+			ServiceMonitor struct{ Relabelings []map[string]string }
+		}
 	}
 	if err := yaml.Unmarshal(text, &values); err != nil {
 		t.Fatal(err)
@@ -139,8 +143,8 @@ func run(t *testing.T, binary, target string) string {
 	}
 	folder := t.TempDir()
 	config := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\n"+
-		"scrape_configs: [{job_name: muster, relabel_configs: %s, static_configs: [{targets: [%q], labels: {namespace: muster-system, pod: muster-0, "+
-		"service: muster-metrics, endpoint: metrics, container: muster}}]}]\n", rules, relabelings(t), target)
+		"scrape_configs: [{job_name: muster, relabel_configs: %s, static_configs: [{targets: [%q], labels: {namespace: muster-system, pod: "+
+		"muster-0, service: muster-metrics, endpoint: metrics, container: muster}}]}]\n", rules, relabelings(t), target)
 	if err := os.WriteFile(filepath.Join(folder, "prometheus.yml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}

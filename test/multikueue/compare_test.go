@@ -34,7 +34,9 @@ var rounds = flag.Int("rounds", 0, "how many jobs TestCompareDispatchers runs, o
 // TestCompareDispatchers measures the dispatcher of -dispatcher: what is billed in clusters that a job does not run in, and how long
 // it takes to be admitted. One run for each:
 //
-//	go test ./test/multikueue -run TestCompareDispatchers -v -rounds 5 -workers 3 -dispatcher kueue.x-k8s.io/multikueue-dispatcher-all-at-once
+//	go test ./test/multikueue -run TestCompareDispatchers -v -rounds 5 -workers 3 -dispatcher
+//
+// kueue.x-k8s.io/multikueue-dispatcher-all-at-once
 func TestCompareDispatchers(t *testing.T) {
 	if *rounds == 0 {
 		t.Skip("-rounds is 0")
@@ -76,8 +78,8 @@ func TestCompareDispatchers(t *testing.T) {
 				spending.forget(s.Name)
 			}
 			n := time.Duration(*rounds)
-			t.Logf("%s, %s: admitted after %s, %s after a refusal the next cluster was asked, %s machine-seconds in other clusters, a job of 4 machines",
-				*dispatcherName, scene.name, (waited / n).Round(10*time.Millisecond), (moved / n).Round(10*time.Millisecond),
+			t.Logf("%s, %s: admitted after %s, %s after a refusal the next cluster was asked, %s machine-seconds in other clusters, a job of 4 "+
+				"machines", *dispatcherName, scene.name, (waited / n).Round(10*time.Millisecond), (moved / n).Round(10*time.Millisecond),
 				(billed / n).Round(10*time.Millisecond))
 		})
 	}
@@ -167,7 +169,8 @@ func TestBurst(t *testing.T) {
 	s.hold(kueue.Hold)
 	for i := range *burst {
 		s.job(fmt.Sprint("small-", i), 1, func(j *batchv1.Job) {
-			j.Spec.Template.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("100m")}}
+			j.Spec.Template.Spec.Containers[0].Resources = corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{"cpu": resource.MustParse("100m")}}
 		})
 	}
 	await(s, &progress, func() int { return len(progress.there) })
@@ -175,8 +178,8 @@ func TestBurst(t *testing.T) {
 	s.hold(kueue.None)
 	await(s, &progress, func() int { return len(progress.given) })
 	took := time.Since(began)
-	t.Logf("%s, %s: %d jobs were given to clusters within %s, %.1f a second", managedBy, *dispatcherName, *burst, took.Round(10*time.Millisecond),
-		float64(*burst)/took.Seconds())
+	t.Logf("%s, %s: %d jobs were given to clusters within %s, %.1f a second", managedBy, *dispatcherName, *burst,
+		took.Round(10*time.Millisecond), float64(*burst)/took.Seconds())
 	s.reportTraffic(traffic, *burst)
 	if !*bare {
 		await(s, &progress, func() int { return len(progress.ended) })
@@ -186,7 +189,8 @@ func TestBurst(t *testing.T) {
 	t.Logf("%.1f remote writes a job", float64(s.remoteWrites()-before)/float64(*burst))
 }
 
-// burstProgress are the Workloads of a burst that there are, that have a cluster, and that have run. They are read as they come: a watch that
+// burstProgress are the Workloads of a burst that there are, that have a cluster, and that have run. They are read as they come: a watch
+// that
 // is not read is ended.
 type burstProgress struct {
 	mu                  sync.Mutex

@@ -47,7 +47,8 @@ func newSite(t *testing.T, machines ...int32) *site {
 	config.Spec.Clusters = clusterNames()
 	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	check.Spec.ControllerName = kueue.MultiKueueControllerName
-	check.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "MultiKueueConfig", Name: s.Name}
+	check.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group,
+		Kind: "MultiKueueConfig", Name: s.Name}
 	s.Create(config, check)
 	queues(s.Site, s.Name)
 	s.Eventually("new jobs of the queue are given to other clusters", func() bool {
@@ -97,7 +98,8 @@ func queues(s *testbed.Site, checks ...string) {
 // job is a Job of so many whole machines that runs elsewhere: its queue has it say so.
 func (s *site) job(name string, count int32, changes ...func(*batchv1.Job)) *batchv1.Job {
 	s.Helper()
-	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.Name}}}
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name,
+		Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.Name}}}
 	j.Spec.Suspend = new(true)
 	j.Spec.Parallelism, j.Spec.Completions = &count, &count
 	j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": "3s"}

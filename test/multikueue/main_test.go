@@ -39,10 +39,12 @@ const (
 )
 
 var (
-	dispatcherName  = flag.String("dispatcher", dispatch.Name, "dispatcherName in Kueue's configuration; with another one muster dispatcher does not run")
+	dispatcherName = flag.String("dispatcher", dispatch.Name,
+		"dispatcherName in Kueue's configuration; with another one muster dispatcher does not run")
 	only            = flag.String("manager", "", "test with this manager alone: "+byKueue+" or "+byMuster)
 	numberOfWorkers = flag.Int("workers", 2, "how many clusters jobs run in")
-	bare            = flag.Bool("bare", false, "workers admit jobs and run none: TestBurst then measures what it takes to give jobs to clusters alone")
+	bare            = flag.Bool("bare", false,
+		"workers admit jobs and run none: TestBurst then measures what it takes to give jobs to clusters alone")
 )
 
 var (
@@ -239,7 +241,8 @@ func introduce(ctx context.Context, name string, w *testbed.Cluster) error {
 		return err
 	}
 	token := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64((2 * time.Hour).Seconds()))}}
-	if token, err = set.CoreV1().ServiceAccounts(deploy.Namespace).CreateToken(ctx, "muster-multikueue", token, metav1.CreateOptions{}); err != nil {
+	if token, err = set.CoreV1().ServiceAccounts(deploy.Namespace).CreateToken(ctx, "muster-multikueue", token,
+		metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	config := clientcmdapi.NewConfig()

@@ -201,7 +201,8 @@ func (a *author) request(i int, rush time.Duration) {
 	}
 	g.held = a.oneIn(2)
 	at := a.start.Add(a.within(rush))
-	class := oneOf(a, transaction.ClassAtomicScaleUp, transaction.ClassAtomicScaleUp, transaction.ClassAtomicScaleUp, transaction.ClassCheckCapacity)
+	class := oneOf(a, transaction.ClassAtomicScaleUp, transaction.ClassAtomicScaleUp, transaction.ClassAtomicScaleUp,
+		transaction.ClassCheckCapacity)
 	parameters := map[string]string{}
 	if a.oneIn(2) {
 		parameters[transaction.ParamPolicy] = "policy"
@@ -274,7 +275,8 @@ func (a *author) stranger(i int) {
 	at := a.start.Add(a.within(oneOf(a, storyTime, storyTime/4)))
 	if a.oneIn(2) {
 		a.services = append(a.services, &service{
-			name: p.Name, spec: podSpec(1+a.random.Int64N(3), 0), budget: a.oneIn(4), from: at, until: at.Add(10*time.Second + a.within(2*time.Minute)),
+			name: p.Name, spec: podSpec(1+a.random.Int64N(3), 0), budget: a.oneIn(4), from: at,
+			until: at.Add(10*time.Second + a.within(2*time.Minute)),
 		})
 		return
 	}

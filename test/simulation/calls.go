@@ -95,7 +95,8 @@ type duringKey struct{}
 func (a *api) Get(ctx context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	o.SetNamespace(key.Namespace)
 	o.SetName(key.Name)
-	return a.process.call(&call{key: a.key(ctx, "gets", o), kind: read, into: o, effect: func() (client.Object, error) { return a.store.get(o) }})
+	return a.process.call(&call{key: a.key(ctx, "gets", o), kind: read, into: o,
+		effect: func() (client.Object, error) { return a.store.get(o) }})
 }
 
 // List implements client.Reader: the pods of a namespace, or of all, on a node, from the API server itself.

@@ -149,7 +149,8 @@ func (r *remains) judgeMachines(sizes map[string]int) {
 		case g == nil:
 			r.complain("machine %s is left of NodeGroup %s, which was deleted", m.Name, m.Spec.Group)
 		case sizes[g.Name] > int(g.Spec.MinNodes):
-			r.complain("machine %s is idle, and its group %s has %d machines, more than its least of %d", m.Name, g.Name, sizes[g.Name], g.Spec.MinNodes)
+			r.complain("machine %s is idle, and its group %s has %d machines, more than its least of %d", m.Name, g.Name,
+				sizes[g.Name], g.Spec.MinNodes)
 		}
 	}
 }

@@ -93,7 +93,8 @@ func nodeOf(m *kwokv1alpha1.Machine) *corev1.Node {
 }
 
 func setReady(n *corev1.Node, status corev1.ConditionStatus) {
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.NewTime(moment(time.Now()))}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status,
+		LastTransitionTime: metav1.NewTime(moment(time.Now()))}}
 }
 
 func ready(n *corev1.Node) bool {
@@ -164,7 +165,8 @@ func (w *world) judgeCordon(o client.Object, deleted bool) {
 	if deleted {
 		delete(w.cordoned, n.Name)
 	} else if _, marked := n.Annotations[v1alpha1.CordonedAnnotation]; marked || !n.Spec.Unschedulable {
-		w.failure = fmt.Errorf("node %s was cordoned by a human, and now it is cordoned %t, with Muster's mark %t", n.Name, n.Spec.Unschedulable, marked)
+		w.failure = fmt.Errorf("node %s was cordoned by a human, and now it is cordoned %t, with Muster's mark %t", n.Name,
+			n.Spec.Unschedulable, marked)
 	}
 }
 

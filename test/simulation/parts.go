@@ -30,7 +30,8 @@ var (
 )
 
 func amounts(cpus, gpus int64) corev1.ResourceList {
-	list := corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(cpus, resource.DecimalSI), corev1.ResourceMemory: resource.MustParse("32Gi")}
+	list := corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(cpus, resource.DecimalSI),
+		corev1.ResourceMemory: resource.MustParse("32Gi")}
 	if gpus > 0 {
 		list[gpu] = *resource.NewQuantity(gpus, resource.DecimalSI)
 	}
@@ -40,7 +41,8 @@ func amounts(cpus, gpus int64) corev1.ResourceList {
 // podSpec asks for cpus and, if more than 0, for GPUs.
 func podSpec(cpus, gpus int64) corev1.PodSpec {
 	requests := corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(cpus, resource.DecimalSI)}
-	spec := corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "main", Resources: corev1.ResourceRequirements{Requests: requests}}}}
+	spec := corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "main",
+		Resources: corev1.ResourceRequirements{Requests: requests}}}}
 	if gpus > 0 {
 		requests[gpu] = *resource.NewQuantity(gpus, resource.DecimalSI)
 		spec.Tolerations = []corev1.Toleration{{Key: gpuTaint.Key, Operator: corev1.TolerationOpExists}}
@@ -108,10 +110,12 @@ func (g *gang) newRequest(class string, parameters map[string]string) *provreq.P
 	r.Spec.ProvisioningClassName = class
 	if g.held {
 		yes := true
-		r.OwnerReferences = []metav1.OwnerReference{{APIVersion: "kueue.x-k8s.io/v1beta2", Kind: "Workload", Name: g.request, UID: "workload", Controller: &yes}}
+		r.OwnerReferences = []metav1.OwnerReference{{APIVersion: "kueue.x-k8s.io/v1beta2", Kind: "Workload", Name: g.request,
+			UID: "workload", Controller: &yes}}
 	}
 	for i, ps := range g.podSets {
-		r.Spec.PodSets = append(r.Spec.PodSets, provreq.PodSet{PodTemplateRef: provreq.Reference{Name: g.templateName(i)}, Count: int32(ps.count)})
+		r.Spec.PodSets = append(r.Spec.PodSets, provreq.PodSet{PodTemplateRef: provreq.Reference{Name: g.templateName(i)},
+			Count: int32(ps.count)})
 	}
 	for key, value := range parameters {
 		if r.Spec.Parameters == nil {

@@ -76,7 +76,8 @@ func (a *author) losesWhileItRuns(g *gang, at time.Time, parameters map[string]s
 		a.plan(at.Add(10*time.Second+a.within(80*time.Second)), fmt.Sprintf("gang %s loses nodes %d", g, i), func() {
 			for _, p := range all[*corev1.Pod](a.store) {
 				n := find[*corev1.Node](a.store, "", p.Spec.NodeName)
-				if many > 0 && n != nil && isBound(p) && p.Namespace == g.namespace && p.Annotations[provreq.ProvisioningRequestPodAnnotationKey] == g.request {
+				if many > 0 && n != nil && isBound(p) && p.Namespace == g.namespace &&
+					p.Annotations[provreq.ProvisioningRequestPodAnnotationKey] == g.request {
 					many--
 					a.lose(n)
 				}
@@ -97,16 +98,17 @@ func (w *world) offerLabels(n *corev1.Node, offer func(option)) {
 			return
 		}
 	}
-	offer(option{key: "node " + n.Name + " gets its late labels", at: n.CreationTimestamp.Add(late.After.Duration), within: agentTime, do: func() {
-		change(w.store, n, func(n *corev1.Node) {
-			if n.Labels == nil {
-				n.Labels = map[string]string{}
-			}
-			for key, value := range late.Labels {
-				n.Labels[key] = value
-			}
-		})
-	}})
+	offer(option{key: "node " + n.Name + " gets its late labels", at: n.CreationTimestamp.Add(late.After.Duration),
+		within: agentTime, do: func() {
+			change(w.store, n, func(n *corev1.Node) {
+				if n.Labels == nil {
+					n.Labels = map[string]string{}
+				}
+				for key, value := range late.Labels {
+					n.Labels[key] = value
+				}
+			})
+		}})
 }
 
 // judgeRack: pods of a gang, or of a slice, that must be in one rack are bound in one. Those on nodes that are gone do not count, nor

@@ -83,8 +83,9 @@ func (s *simulator) end() result {
 		r.problems = append(r.problems, s.unrest)
 	}
 	if s.scatter.worst > mostScattered {
-		r.problems = append(r.problems, fmt.Sprintf("a machine in another rack was billed for %s after that was known, while muster was up; the bound is %s",
-			s.scatter.worst, mostScattered))
+		r.problems = append(r.problems,
+			fmt.Sprintf("a machine in another rack was billed for %s after that was known, while muster was up; the bound is %s",
+				s.scatter.worst, mostScattered))
 	}
 	return r
 }
@@ -177,10 +178,12 @@ func TestRandomStoriesInRacks(t *testing.T) {
 			t.Errorf("no story shows this feature: %s", f)
 		}
 	}
-	t.Logf("gangs under repair in %d stories, repaired in %d, stopped in %d, stopped at once in %d", shown["gang under repair"], shown["gang repaired"],
+	t.Logf("gangs under repair in %d stories, repaired in %d, stopped in %d, stopped at once in %d", shown["gang under repair"],
+		shown["gang repaired"],
 		shown["gang stopped after a repair began"], shown["CapacityRevoked=True MachineLost"]-shown["gang stopped after a repair began"])
 	if all.machines > 0 {
-		t.Logf("%d stories: %d machines were in another rack and taken back, after %s on average and %s at most; pods in one rack in %d, scattered for good in %d",
+		t.Logf("%d stories: %d machines were in another rack and taken back, after %s on average and %s at most; pods in one rack in %d, "+
+			"scattered for good in %d",
 			*runs, all.machines, (all.total / time.Duration(all.machines)).Round(time.Millisecond), all.worst.Round(time.Millisecond),
 			shown["pod bound in one rack"], shown["rollback because of Scattered"])
 	}
@@ -194,7 +197,8 @@ func TestRandomStoriesInWhichTheClockJumps(t *testing.T) {
 	for seed := range uint64(max(1, *runs/4)) {
 		r := simulateStory(t, seed, jumps, false)
 		if len(r.problems) > 0 {
-			t.Errorf("seed %d: %s\nThe end of its trace:\n%s", seed, strings.Join(r.problems, "\n"), strings.Join(r.trace[max(0, len(r.trace)-20):], "\n"))
+			t.Errorf("seed %d: %s\nThe end of its trace:\n%s", seed, strings.Join(r.problems, "\n"),
+				strings.Join(r.trace[max(0, len(r.trace)-20):], "\n"))
 		}
 		for f := range r.features {
 			shown[f]++

@@ -25,7 +25,8 @@ type beside struct {
 }
 
 // metricsBeyond says in the help of such a command how metrics are served.
-const metricsBeyond = "Where it is no loopback address, it serves by TLS, and only users of the cluster with the right to get the path /metrics"
+const metricsBeyond = "Where it is no loopback address, it serves by TLS, and only users of the cluster with the right to get the path " +
+	"/metrics"
 
 // newBeside finds the cluster. The lease in the namespace says which process leads.
 func newBeside(o Options, namespace, lease string) (*beside, error) {

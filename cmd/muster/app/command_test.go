@@ -251,7 +251,8 @@ func TestTheSampleFileSaysWhatHoldsAnyway(t *testing.T) {
 // TestMetricsOfOtherCommandsAreOpenOnLoopbackOnly, too.
 func TestMetricsOfOtherCommandsAreOpenOnLoopbackOnly(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	const text = "{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], contexts: [{name: c, context: {cluster: c}}], current-context: c}"
+	const text = "{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], contexts: [{name: c, " +
+		"context: {cluster: c}}], current-context: c}"
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -63,14 +63,15 @@ Where a job has been is in the annotation ` + dispatch.Annotation + ` of its Wor
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file of the manager's cluster; empty means the cluster that muster runs in")
-	f.BoolVar(&d.Copies, "make-copies", false, "make the copies of jobs in the workers and bring their status back, as Kueue's MultiKueue does; "+
-		"for a manager in which Muster queues, never beside a Kueue that does it")
+	f.BoolVar(&d.Copies, "make-copies", false, "make the copies of jobs in the workers and bring their status back, as Kueue's MultiKueue "+
+		"does; for a manager in which Muster queues, never beside a Kueue that does it")
 	f.StringVar(&d.Namespace, "namespace", kueueNamespace, "namespace of Kueue, or of Muster, with the Secrets of the kubeconfigs; the Lease "+
 		dispatcherLease+" is there, too")
 	f.StringVar(&d.Origin, "origin", kueueOrigin, "multiKueue.origin of Kueue's configuration")
-	f.BoolVar(&o.LeaderElect, "leader-elect", true, "act only while holding the Lease "+dispatcherLease+" of --namespace; turn it off only if "+
-		"exactly one process runs")
-	f.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long a silent leader keeps the lease, in whole seconds")
+	f.BoolVar(&o.LeaderElect, "leader-elect", true, "act only while holding the Lease "+dispatcherLease+" of --namespace; turn it off only "+
+		"if exactly one process runs")
+	f.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", 15*time.Second,
+		"how long a silent leader keeps the lease, in whole seconds")
 	f.StringVar(&o.MetricsAddress, "metrics-bind-address", "0", "address that serves /metrics; 0 serves none. "+metricsBeyond)
 	f.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "address that serves /healthz and /readyz; 0 serves none")
 	if err := cmd.MarkFlagFilename("kubeconfig"); err != nil {

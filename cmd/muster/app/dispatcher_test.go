@@ -35,7 +35,8 @@ func TestDispatcherMayHandleAllKinds(t *testing.T) {
 		for _, kind := range view.DefaultSettings().Kinds() {
 			for _, verb := range []string{"list", "watch"} {
 				if !slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool {
-					return slices.Contains(r.APIGroups, kind.Resource.Group) && slices.Contains(r.Resources, kind.Resource.Resource) && slices.Contains(r.Verbs, verb)
+					return slices.Contains(r.APIGroups, kind.Resource.Group) && slices.Contains(r.Resources, kind.Resource.Resource) &&
+						slices.Contains(r.Verbs, verb)
 				}) {
 					t.Errorf("no rule has %s of %s", verb, kind.Resource)
 				}
@@ -99,7 +100,8 @@ func TestAWorkerLetsAManagerHaveItsOwnLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, r := range role.Rules {
-			if !slices.Equal(r.Verbs, []string{"create"}) && !slices.Equal(r.ResourceNames, []string{dispatch.LeaseName("east")}) || role.Namespace != "ml" {
+			if !slices.Equal(r.Verbs, []string{"create"}) && !slices.Equal(r.ResourceNames, []string{dispatch.LeaseName("east")}) ||
+				role.Namespace != "ml" {
 				t.Errorf("in namespace %s it may %v %v named %v", role.Namespace, r.Verbs, r.Resources, r.ResourceNames)
 			}
 		}

@@ -53,17 +53,19 @@ launches and terminates no machine of these by itself.`,
 	f.StringVar(&o.ConfigFile, "config", "", "file of kind "+configuration.Kind+" of "+configuration.APIVersion+", with the clouds")
 	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster; empty means the cluster that muster runs in")
 	f.StringVar(&o.Namespace, "namespace", deploy.Namespace, "namespace that muster runs in, of the Lease "+externalLease)
-	f.BoolVar(&o.LeaderElect, "leader-elect", true, "serve only while holding the Lease "+externalLease+" of --namespace; turn it off only if "+
-		"exactly one process runs")
-	f.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long a silent leader keeps the lease, in whole seconds")
+	f.BoolVar(&o.LeaderElect, "leader-elect", true, "serve only while holding the Lease "+externalLease+" of --namespace; turn it off only "+
+		"if exactly one process runs")
+	f.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", 15*time.Second,
+		"how long a silent leader keeps the lease, in whole seconds")
 	f.StringVar(&o.MetricsAddress, "metrics-bind-address", "0", "address that serves /metrics; 0 serves none. "+metricsBeyond)
 	f.StringVar(&o.HealthAddress, "health-probe-bind-address", "127.0.0.1:8085", "address that serves /healthz and /readyz; 0 serves none")
-	f.StringVar(&e.Address, "address", "127.0.0.1:8086", "address that serves cluster-autoscalers; one that is no loopback address needs certificates")
+	f.StringVar(&e.Address, "address", "127.0.0.1:8086",
+		"address that serves cluster-autoscalers; one that is no loopback address needs certificates")
 	f.StringVar(&e.Cert, "cert", "", "file of the server's certificate, reloaded on change")
 	f.StringVar(&e.Key, "key-cert", "", "file of the certificate's key, reloaded on change")
 	f.StringVar(&e.ClientCA, "ca-cert", "", "file of the authority that signs the certificates of autoscalers; others are refused")
-	f.StringVar(&e.GPULabel, "gpu-label", "nvidia.com/gpu.product", "node label with the type of a node's GPUs, to be in the templates of NodeGroups "+
-		"with GPUs: a node that has it is not ready for the autoscaler until its GPUs are there")
+	f.StringVar(&e.GPULabel, "gpu-label", "nvidia.com/gpu.product", "node label with the type of a node's GPUs, to be in the templates of "+
+		"NodeGroups with GPUs: a node that has it is not ready for the autoscaler until its GPUs are there")
 	return cmd
 }
 

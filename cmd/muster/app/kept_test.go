@@ -35,7 +35,8 @@ func waiting(b *testing.B, i int) *kueue.Workload {
 	w.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: int32(1 + i%64), Template: corev1.PodTemplateSpec{Spec: p.Spec}}}
 	w.Status.Conditions = []metav1.Condition{{
 		Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionFalse, Reason: kueue.WorkloadQuotaReservedReasonWaitingForQuota,
-		Message: fmt.Sprintf("couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor h100, %d more needed", i),
+		Message: fmt.Sprintf("couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor h100, %d more "+
+			"needed", i),
 	}}
 	return w
 }
@@ -48,11 +49,12 @@ func queue(namespace, gpus string) (*kueue.ResourceFlavor, *kueue.ClusterQueue, 
 	flavor.Spec.NodeLabels = map[string]string{"pool": "h100"}
 	check := &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: "capacity"}}}
 	cq.Spec.NamespaceSelector, cq.Spec.AdmissionChecksStrategy = &metav1.LabelSelector{}, check
-	cq.Spec.ResourceGroups = []kueue.ResourceGroup{{CoveredResources: []corev1.ResourceName{"cpu", "nvidia.com/gpu"}, Flavors: []kueue.FlavorQuotas{{
-		Name: "h100", Resources: []kueue.ResourceQuota{
-			{Name: "cpu", NominalQuota: resource.MustParse("100")}, {Name: "nvidia.com/gpu", NominalQuota: resource.MustParse(gpus)},
-		},
-	}}}}
+	cq.Spec.ResourceGroups = []kueue.ResourceGroup{{CoveredResources: []corev1.ResourceName{"cpu", "nvidia.com/gpu"},
+		Flavors: []kueue.FlavorQuotas{{
+			Name: "h100", Resources: []kueue.ResourceQuota{
+				{Name: "cpu", NominalQuota: resource.MustParse("100")}, {Name: "nvidia.com/gpu", NominalQuota: resource.MustParse(gpus)},
+			},
+		}}}}
 	lq.Spec.ClusterQueue = "team"
 	return flavor, cq, lq
 }

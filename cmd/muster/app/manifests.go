@@ -78,7 +78,8 @@ func newManifestsCommand() *cobra.Command {
 		"that admission policies let start queued Jobs")
 	cmd.Flags().StringVar(&o.ConfigFile, "config", "", "file that muster gets by its flag of that name: policies and rights are for its "+
 		"queueing.jobKinds, too")
-	o.addDryRun(cmd.Flags(), "print what muster --dry-run needs: without admission policies, and without rights to write what it only observes")
+	o.addDryRun(cmd.Flags(),
+		"print what muster --dry-run needs: without admission policies, and without rights to write what it only observes")
 	cmd.Flags().StringVar(&kubeVersion, "kube-version", "", fmt.Sprintf("version of Kubernetes, 1.%d or later; what it lacks is left out: "+
 		"before 1.%d, mutating admission policies; empty means 1.%d or later", deploy.OldestMinor, deploy.MutatingMinor, deploy.MutatingMinor))
 	cmd.Flags().BoolVar(&webhook, "webhook", false, "print a webhook of muster in place of mutating admission policies; muster serves it "+

@@ -152,7 +152,8 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o Options, pulse *hea
 	if o.LeaderElect {
 		shown.Role = queuemetrics.Leader
 	}
-	queues := queuecontroller.Config{Settings: o.Queues, Registry: metrics.Registry, Metrics: queuemetrics.New(shown), Stepping: pulse.Of("queues")}
+	queues := queuecontroller.Config{Settings: o.Queues, Registry: metrics.Registry, Metrics: queuemetrics.New(shown),
+		Stepping: pulse.Of("queues")}
 	if o.Provisioning {
 		m, err := addProvisioning(ctx, mgr, o, pulse)
 		if err != nil {

@@ -138,7 +138,8 @@ queueing:
 	if a := got.AdmissionFairSharing; a.UsageSamplingInterval.Duration != 5*time.Minute {
 		t.Errorf("admissionFairSharing is %+v", a)
 	}
-	if r := got.Resources; *r.QuotaCheckStrategy != kueueconfig.QuotaCheckBlockUndeclared || *r.Transformations[0].Strategy != kueueconfig.Retain {
+	if r := got.Resources; *r.QuotaCheckStrategy != kueueconfig.QuotaCheckBlockUndeclared ||
+		*r.Transformations[0].Strategy != kueueconfig.Retain {
 		t.Errorf("resources are %+v", r)
 	}
 }
@@ -157,7 +158,8 @@ func TestWaitForPodsReadyIsOffUnlessAskedFor(t *testing.T) {
 }
 
 func TestMetricsOfLocalQueuesAreSwitchedAsInKueue(t *testing.T) {
-	selected := &kueueconfig.LocalQueueMetrics{Enable: true, LocalQueueSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"shown": "yes"}}}
+	selected := &kueueconfig.LocalQueueMetrics{Enable: true,
+		LocalQueueSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"shown": "yes"}}}
 	for _, tc := range []struct {
 		name, text string
 		want       *kueueconfig.LocalQueueMetrics
@@ -197,7 +199,8 @@ func TestBalancedPlacementIsBehindKueuesGate(t *testing.T) {
 		}
 	}
 	_, _, err := load(t, head+"queueing: {featureGates: {TASBalanced: true}}\n")
-	if err == nil || !strings.Contains(err.Error(), `queueing.featureGates[TASBalanced]`) || !strings.Contains(err.Error(), "TASBalancedPlacement") {
+	if err == nil || !strings.Contains(err.Error(), `queueing.featureGates[TASBalanced]`) ||
+		!strings.Contains(err.Error(), "TASBalancedPlacement") {
 		t.Errorf("a gate that there is not: %v", err)
 	}
 }
@@ -222,7 +225,8 @@ fairSharing: {preemptionStrategies: [LessThanInitialShare]}
 		t.Fatal(err)
 	}
 	q := c.Queueing
-	if !slices.Equal(q.LabelKeysToCopy, []string{"team", "example.com/cost"}) || !q.ManageJobsWithoutQueueName || q.WaitForPodsReady.Timeout.Duration != 10*time.Minute || len(q.FairSharing.PreemptionStrategies) != 1 ||
+	if !slices.Equal(q.LabelKeysToCopy, []string{"team", "example.com/cost"}) || !q.ManageJobsWithoutQueueName ||
+		q.WaitForPodsReady.Timeout.Duration != 10*time.Minute || len(q.FairSharing.PreemptionStrategies) != 1 ||
 		c.LeaderElect == nil || !*c.LeaderElect || c.HealthProbeBindAddress == nil || *c.HealthProbeBindAddress != ":8082" ||
 		c.MetricsBindAddress == nil || *c.MetricsBindAddress != ":8443" {
 		t.Errorf("it was read as %+v", c)

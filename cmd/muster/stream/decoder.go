@@ -34,7 +34,8 @@ type decoder struct {
 }
 
 func newDecoder(body io.ReadCloser, kind reflect.Type) *decoder {
-	return &decoder{body: body, json: jsontext.NewDecoder(body, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)), kind: kind}
+	return &decoder{body: body, json: jsontext.NewDecoder(body, jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true)), kind: kind}
 }
 
 // Decode returns the next event, or io.EOF once the watch has ended.

@@ -50,8 +50,8 @@ func New(config Config, world *cloudsim.World) (*Front, error) {
 	}
 	f := &Front{
 		world: world, config: config, began: world.Now(), mux: http.NewServeMux(), actions: map[string]string{},
-		vms: map[string]*vm{}, policies: map[string]*policy{}, names: map[string]int{}, ops: map[string]*operation{}, requests: map[string]*operation{},
-		used: map[string]bool{},
+		vms: map[string]*vm{}, policies: map[string]*policy{}, names: map[string]int{}, ops: map[string]*operation{},
+		requests: map[string]*operation{}, used: map[string]bool{},
 	}
 	for i := range config.Groups {
 		f.groups = append(f.groups, newGroup(&f.config.Groups[i]))

@@ -290,7 +290,8 @@ func newReplica(name, node string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
 	p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", Controller: new(true)}}
 	p.Spec.NodeName = node
-	p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}}}
+	p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}}}
 	return p
 }
 
@@ -334,7 +335,8 @@ func TestAPodThatCachesDoNotShowKeepsItsMachine(t *testing.T) {
 func TestAnInterruptionIsTold(t *testing.T) {
 	g := newGroup("gpu")
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gang", UID: "gang-uid"}}
-	r.OwnerReferences = []metav1.OwnerReference{{APIVersion: "kueue.x-k8s.io/v1beta2", Kind: "Workload", Name: "job-gang", Controller: new(true)}}
+	r.OwnerReferences = []metav1.OwnerReference{{APIVersion: "kueue.x-k8s.io/v1beta2", Kind: "Workload", Name: "job-gang",
+		Controller: new(true)}}
 	r.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
 	n := newNode("a", g)
 	n.Annotations["booked.muster.dev/gang"] = `{"uid":"gang-uid","since":"2000-01-01T00:00:00Z","requests":{"nvidia.com/gpu":"8"}}`
@@ -435,8 +437,10 @@ func TestStraysAreMovedFirst(t *testing.T) {
 			w.mu.Unlock()
 			w.tells(
 				"10m0s node a cordoned: giving-back",
-				"15m0.2s GiveBackHeldUp of *v1alpha1.NodeGroup gpu: Machine a is idle and could not be given back within 5m0s, since it runs pods that use none of its devices and could not be moved. "+
-					"pod ns/web-1: The disruption budget web needs 1 healthy pods and has 1 currently. It stays open and is tried again at 2000-01-01T00:45:00Z",
+				"15m0.2s GiveBackHeldUp of *v1alpha1.NodeGroup gpu: Machine a is idle and could not be given back within 5m0s, since it runs pods "+
+					"that use none of its devices and could not be moved. "+
+					"pod ns/web-1: The disruption budget web needs 1 healthy pods and has 1 currently. It stays open and is tried again at "+
+					"2000-01-01T00:45:00Z",
 				"15m0.2s node a open",
 				"45m0.2s node a cordoned: giving-back",
 			)

@@ -128,7 +128,8 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step transactio
 
 // observed tells of what would be done for a request.
 func (c *Controller) observed(ctx context.Context, e *model.Entry, would metav1.Condition) {
-	log.FromContext(ctx).Info("Dry run: nothing is done for a request", "request", e.String(), "decision", would.Reason, "message", would.Message)
+	log.FromContext(ctx).Info("Dry run: nothing is done for a request", "request", e.String(), "decision", would.Reason,
+		"message", would.Message)
 	observed.WithLabelValues(would.Reason).Inc()
 	c.event(e, corev1.EventTypeNormal, would.Reason, would.Message)
 }

@@ -136,7 +136,8 @@ func TestWhatIsShown(t *testing.T) {
 			happen: func(m *Metrics) {
 				m.Evicted(workload(condition(kueue.WorkloadPodsReady, 2*time.Second)), workload(), "Preempted", start.Add(7*time.Second))
 			},
-			want: []string{`kueue_pods_ready_to_evicted_time_seconds_sum{cluster_queue="team",reason="Preempted",replica_role="standalone",underlying_cause=""} 5`},
+			want: []string{
+				`kueue_pods_ready_to_evicted_time_seconds_sum{cluster_queue="team",reason="Preempted",replica_role="standalone",underlying_cause=""} 5`},
 		},
 		"quota that comes back after an eviction": {
 			happen: func(m *Metrics) {
@@ -186,7 +187,8 @@ func TestWhatIsShown(t *testing.T) {
 			happen: func(m *Metrics) {
 				m.Ungated(kueue.ElasticJobSchedulingGate, workload(condition(kueue.WorkloadAdmitted, time.Second)), start.Add(4*time.Second))
 			},
-			want: []string{`kueue_pod_scheduling_gate_removal_seconds_sum{cluster_queue="team",is_group="false",name="kueue.x-k8s.io/elastic-job",replica_role="standalone"} 3`},
+			want: []string{
+				`kueue_pod_scheduling_gate_removal_seconds_sum{cluster_queue="team",is_group="false",name="kueue.x-k8s.io/elastic-job",replica_role="standalone"} 3`},
 		},
 		"cohorts": {
 			happen: func(m *Metrics) {
@@ -218,7 +220,8 @@ func TestWhatIsShown(t *testing.T) {
 			happen: func(m *Metrics) {
 				m.Preempted(workload(metav1.Condition{Type: kueue.WorkloadPreempted, Status: "True", Reason: kueue.InCohortReclamationReason}), "other")
 			},
-			want: []string{`kueue_preempted_workloads_total{preempting_cluster_queue="other",reason="InCohortReclamation",replica_role="standalone"} 1`},
+			want: []string{
+				`kueue_preempted_workloads_total{preempting_cluster_queue="other",reason="InCohortReclamation",replica_role="standalone"} 1`},
 		},
 		"a slice whose place another one takes": {
 			config: Config{Role: Standalone},

@@ -152,7 +152,8 @@ func (m *Metrics) LocalQueue(lq *kueue.LocalQueue, f status.Figures) {
 
 // sameFlavor reports whether amounts are of the same resources of one flavor.
 func sameFlavor(a, b kueue.LocalQueueFlavorUsage) bool {
-	return a.Name == b.Name && slices.EqualFunc(a.Resources, b.Resources, func(x, y kueue.LocalQueueResourceUsage) bool { return x.Name == y.Name })
+	return a.Name == b.Name && slices.EqualFunc(a.Resources, b.Resources,
+		func(x, y kueue.LocalQueueResourceUsage) bool { return x.Name == y.Name })
 }
 
 // setPending shows how many Workloads wait in a queue.

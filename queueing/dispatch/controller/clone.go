@@ -92,7 +92,8 @@ func (s self) copyFor(w *kueue.Workload, fence string) *kueue.Workload {
 }
 
 // jobFor is the job to make of one here, which runs by the copy of its Workload.
-func (s self) jobFor(scheme *runtime.Scheme, kind Kind, job *unstructured.Unstructured, w *kueue.Workload) (*unstructured.Unstructured, error) {
+func (s self) jobFor(scheme *runtime.Scheme, kind Kind, job *unstructured.Unstructured,
+	w *kueue.Workload) (*unstructured.Unstructured, error) {
 	o, err := typed(scheme, job.DeepCopy())
 	if err != nil {
 		return nil, err

@@ -250,8 +250,8 @@ func (c *copies) reject(ctx context.Context, s *situation) (bool, error) {
 	gvk := schema.FromAPIVersionAndKind(owners[0].APIVersion, owners[0].Kind)
 	kind := c.kinds[gvk.GroupKind()]
 	if kind == nil {
-		return refuse("No multikueue adapter found for owner kind %q: it runs in this cluster alone; give it a queue without the AdmissionCheck %s",
-			gvk.String(), s.check.Name)
+		return refuse("No multikueue adapter found for owner kind %q: it runs in this cluster alone; give it a queue without the "+
+			"AdmissionCheck %s", gvk.String(), s.check.Name)
 	}
 	if _, held := kind.(Held); held {
 		return false, nil

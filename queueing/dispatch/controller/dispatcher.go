@@ -49,7 +49,8 @@ func Add(mgr ctrl.Manager, c Config, kinds []Kind) error {
 		byName: map[string]*worker{}, foresight: c.Foresight, kept: Kept(clock.RealClock{}, c.Foresight.Trim),
 	}
 	d := &dispatcher{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), workers: w, events: mgr.GetEventRecorder("muster-dispatcher"), clock: clock.RealClock{},
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), workers: w, events: mgr.GetEventRecorder("muster-dispatcher"),
+		clock: clock.RealClock{},
 	}
 	var r reconcile.Reconciler = d
 	if c.Copies {
@@ -165,7 +166,8 @@ func isOpen(w *kueue.Workload, check *kueue.AdmissionCheckState) bool {
 }
 
 // view is what is known of the clusters, in the order of the configuration; those that may have a copy and were taken out of it last.
-func (d *dispatcher) view(ctx context.Context, w *kueue.Workload, config *kueue.MultiKueueConfig, record *dispatch.Record) (out []dispatch.Cluster) {
+func (d *dispatcher) view(ctx context.Context, w *kueue.Workload, config *kueue.MultiKueueConfig,
+	record *dispatch.Record) (out []dispatch.Cluster) {
 	now := d.clock.Now()
 	see := func(name string) dispatch.Cluster {
 		c := d.workers.view(ctx, name, w)

@@ -118,7 +118,8 @@ func TestAClusterIsStoppedByItsFence(t *testing.T) {
 		}
 		clock.Step(time.Second)
 	}
-	if !s.stopsAt("west", job, &dispatch.Record{In: []string{"west"}}, clock.Now()).IsZero() || !s.stopsAt("east", job, record, clock.Now()).IsZero() {
+	if !s.stopsAt("west", job, &dispatch.Record{In: []string{"west"}}, clock.Now()).IsZero() ||
+		!s.stopsAt("east", job, record, clock.Now()).IsZero() {
 		t.Error("it is stopped without a fence")
 	}
 	if w.connected = true; !s.stopsAt("west", job, record, clock.Now()).IsZero() {

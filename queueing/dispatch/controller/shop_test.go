@@ -121,7 +121,8 @@ func newShop(t *testing.T, workersNumber int) *shop {
 	config := &kueue.MultiKueueConfig{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
 	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: check}}
 	ac.Spec.ControllerName = kueue.MultiKueueControllerName
-	ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "MultiKueueConfig", Name: "all"}
+	ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group,
+		Kind: "MultiKueueConfig", Name: "all"}
 	for i := range workersNumber {
 		config.Spec.Clusters = append(config.Spec.Clusters, workerName(i))
 	}
@@ -190,7 +191,8 @@ func (s *shop) queued(name string, objects ...client.Object) {
 }
 
 func is(w *kueue.Workload, condition string) {
-	apimeta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: condition, Status: metav1.ConditionTrue, Reason: "Test", Message: "test"})
+	apimeta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: condition, Status: metav1.ConditionTrue,
+		Reason: "Test", Message: "test"})
 }
 
 // status changes that of a Workload.
@@ -273,7 +275,8 @@ func (s *shop) admitted(name string) int {
 	})
 	s.dispatch(name)
 	s.status(s.manager, name, func(w *kueue.Workload) {
-		if cluster := ptr.Deref(w.Status.ClusterName, ""); cluster != workerName(at) || w.Status.AdmissionChecks[0].State != kueue.CheckStateReady {
+		if cluster := ptr.Deref(w.Status.ClusterName, ""); cluster != workerName(at) ||
+			w.Status.AdmissionChecks[0].State != kueue.CheckStateReady {
 			s.Fatalf("it has the cluster %q and the checks %v", cluster, w.Status.AdmissionChecks)
 		}
 		is(w, kueue.WorkloadAdmitted)
@@ -352,7 +355,8 @@ func TestPodsOfAGroupRunElsewhere(t *testing.T) {
 	s := newShop(t, 2)
 	var pods []client.Object
 	for _, name := range []string{"a", "b"} {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": "main"}}}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name,
+			Labels: map[string]string{"kueue.x-k8s.io/queue-name": "main"}}}
 		p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: podgroup.Gate}}
 		p.Spec.Containers = []corev1.Container{{Name: "main", Image: "main"}}
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "SchedulingGated"}}
@@ -372,7 +376,8 @@ func TestPodsOfAGroupRunElsewhere(t *testing.T) {
 		return out
 	}
 	for name, p := range there() {
-		if p.Annotations[workload.PrebuiltLabel] != "ring" || p.Labels[kueue.MultiKueueOriginLabel] != "multikueue" || len(p.Spec.SchedulingGates) != 1 ||
+		if p.Annotations[workload.PrebuiltLabel] != "ring" || p.Labels[kueue.MultiKueueOriginLabel] != "multikueue" ||
+			len(p.Spec.SchedulingGates) != 1 ||
 			p.Annotations[dispatch.ManagerAnnotation] != "m1" {
 			t.Errorf("pod %s is made as %+v %+v", name, p.ObjectMeta, p.Spec.SchedulingGates)
 		}

@@ -81,7 +81,8 @@ func (s *workers) report(ctx context.Context, w *worker, why error) {
 		return // it has been deleted, or is looked at again
 	}
 	condition := metav1.Condition{
-		Type: kueue.MultiKueueClusterActive, Status: metav1.ConditionTrue, Reason: reasonActive, Message: "Connected", ObservedGeneration: c.Generation,
+		Type: kueue.MultiKueueClusterActive, Status: metav1.ConditionTrue, Reason: reasonActive, Message: "Connected",
+		ObservedGeneration: c.Generation,
 	}
 	if why != nil {
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, reasonConnection, text.Clip(why.Error(), text.NoteLimit)
@@ -147,7 +148,8 @@ func (c *checks) judge(ctx context.Context, ac *kueue.AdmissionCheck) (out metav
 		ObservedGeneration: ac.Generation,
 	}
 	bad := func(format string, args ...any) (metav1.Condition, error) {
-		out.Status, out.Reason, out.Message = metav1.ConditionFalse, "BadConfig", "Cannot load the AdmissionChecks parameters: "+fmt.Sprintf(format, args...)
+		out.Status, out.Reason, out.Message = metav1.ConditionFalse, "BadConfig",
+			"Cannot load the AdmissionChecks parameters: "+fmt.Sprintf(format, args...)
 		return out, nil
 	}
 	ref := ac.Spec.Parameters

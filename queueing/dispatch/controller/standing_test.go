@@ -40,7 +40,8 @@ func TestWhatKueueHasTurnedOffIsTold(t *testing.T) {
 		t.Errorf("a MultiKueueCluster with a ClusterProfile says %v", err)
 	}
 	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}}
-	ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "MultiKueueConfig", Name: "all"}
+	ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group,
+		Kind: "MultiKueueConfig", Name: "all"}
 	for _, mode := range []kueue.MultiKueueConfigQuotaManagementMode{kueue.QuotaManagementManual, kueue.QuotaManagementAutomated} {
 		told := mode == kueue.QuotaManagementAutomated
 		config.Spec.QuotaManagement = &mode
@@ -48,7 +49,8 @@ func TestWhatKueueHasTurnedOffIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		condition, err := (&checks{c}).judge(t.Context(), ac)
-		if err != nil || condition.Status != metav1.ConditionTrue || strings.Contains(condition.Message, "is Automated, which has no effect") != told {
+		if err != nil || condition.Status != metav1.ConditionTrue ||
+			strings.Contains(condition.Message, "is Automated, which has no effect") != told {
 			t.Errorf("with %s the check says %+v: %v", mode, condition, err)
 		}
 	}

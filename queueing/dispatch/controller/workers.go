@@ -295,8 +295,8 @@ func (s *workers) kubeconfig(ctx context.Context, name string) ([]byte, error) {
 	source := c.Spec.ClusterSource.KubeConfig
 	switch {
 	case c.Spec.ClusterSource.ClusterProfileRef != nil:
-		return nil, &unusable{reasonProfile, fmt.Errorf("spec.clusterSource.clusterProfileRef is %q, and ClusterProfiles are not read, as by default in "+
-			"Kueue: give spec.clusterSource.kubeConfig", c.Spec.ClusterSource.ClusterProfileRef.Name)}
+		return nil, &unusable{reasonProfile, fmt.Errorf("spec.clusterSource.clusterProfileRef is %q, and ClusterProfiles are not read, as by "+
+			"default in Kueue: give spec.clusterSource.kubeConfig", c.Spec.ClusterSource.ClusterProfileRef.Name)}
 	case source == nil:
 		return nil, badKubeconfig("its spec.clusterSource has no kubeConfig")
 	case s.status == nil && !apimeta.IsStatusConditionTrue(c.Status.Conditions, kueue.MultiKueueClusterActive):

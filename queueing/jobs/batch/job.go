@@ -50,7 +50,8 @@ func (Kind) PodSets(o client.Object) ([]kueue.PodSet, []string) {
 	least, why := minCount(job)
 	podSet := kueue.PodSet{Name: kueue.DefaultPodSetName, Count: asked(job), MinCount: least, Template: template}
 	podSet.TopologyRequest = &kueue.PodSetTopologyRequest{PodIndexLabel: new(batchv1.JobCompletionIndexAnnotation)}
-	return []kueue.PodSet{podSet}, append(jobs.ManagedByOther("spec.managedBy", ptr.Deref(job.Spec.ManagedBy, ""), batchv1.JobControllerName), why, equalCompletions(job))
+	return []kueue.PodSet{podSet}, append(jobs.ManagedByOther("spec.managedBy", ptr.Deref(job.Spec.ManagedBy, ""), batchv1.JobControllerName),
+		why, equalCompletions(job))
 }
 
 // IsSuspended implements jobs.Kind.

@@ -73,7 +73,8 @@ func unfit(op *operator) (out []badCase) {
 	switch op.kind {
 	case "Job", "SparkApplication": // the API server refuses one without its templates
 	case "TrainJob":
-		out = append(out, badCase{name: "whose operator does not run", down: true, steps: []step{refusedFor("its pods are not known yet"), corrected}})
+		out = append(out, badCase{name: "whose operator does not run", down: true,
+			steps: []step{refusedFor("its pods are not known yet"), corrected}})
 	default:
 		out = append(out, badCase{name: "of which the stanza matches nothing", change: func(job map[string]any) {
 			job["spec"] = map[string]any{}
@@ -169,7 +170,8 @@ func ownerOf(kind schema.GroupVersionKind) (owner *unstructured.Unstructured, re
 	owner.SetNamespace("default")
 	owner.SetName("whole")
 	owner.SetUID("whole-uid")
-	return owner, []any{map[string]any{"apiVersion": kind.GroupVersion().String(), "kind": kind.Kind, "name": "whole", "uid": "whole-uid", "controller": true}}
+	return owner, []any{map[string]any{"apiVersion": kind.GroupVersion().String(), "kind": kind.Kind, "name": "whole",
+		"uid": "whole-uid", "controller": true}}
 }
 
 // partOfUnqueued is a job that an object of a kind controls which is in no queue.
@@ -205,8 +207,8 @@ var (
 	owned    = step{"it has an owner", func(w *world) {
 		w.create(user, pipeline.DeepCopy())
 		w.edit(user, w.actor.job(w), func(o map[string]any) {
-			set(o, []any{map[string]any{"apiVersion": "acme.io/v1", "kind": "Pipeline", "name": "pipeline", "uid": "pipeline-uid", "controller": true}},
-				"metadata", "ownerReferences")
+			set(o, []any{map[string]any{"apiVersion": "acme.io/v1", "kind": "Pipeline", "name": "pipeline",
+				"uid": "pipeline-uid", "controller": true}}, "metadata", "ownerReferences")
 		})
 	}, func(w *world) bool { return true }}
 	orphaned = step{"its owner is deleted, and nothing is left", func(w *world) { w.remove(user, pipeline) }, isGone}

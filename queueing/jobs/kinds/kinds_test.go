@@ -129,8 +129,9 @@ func TestBuiltInKinds(t *testing.T) {
 			"refused: spec.mpiReplicaSpecs has no Worker, and the mpi-operator runs no such job; add it"},
 		"RayCluster": {`{apiVersion: ray.io/v1, kind: RayCluster, spec: {suspend: true, ` + ray + `}}`, rayPods},
 		"RayCluster that scales itself": {`{apiVersion: ray.io/v1, kind: RayCluster, spec: {enableInTreeAutoscaling: true, headGroupSpec: {template: ` +
-			oneContainer + `}}}`, "refused: spec.enableInTreeAutoscaling is true, so that Ray adds workers for which there is no quota; set the annotation " +
-			`kueue.x-k8s.io/elastic-job to "true", so that they wait for it, or set the field to false`},
+			oneContainer + `}}}`,
+			"refused: spec.enableInTreeAutoscaling is true, so that Ray adds workers for which there is no quota; set the annotation " +
+				`kueue.x-k8s.io/elastic-job to "true", so that they wait for it, or set the field to false`},
 		"RayJob": {`{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: j}, spec: {shutdownAfterJobFinishes: true, rayClusterSpec: {` + ray + `}},
 			status: {jobDeploymentStatus: Complete, jobStatus: STOPPED}}`, rayPods + ", submitter×1, failed: RayJob failed, running"},
 		"RayJob that submits from its head": {`{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: j}, spec: {submissionMode: SidecarMode,

@@ -138,9 +138,11 @@ func (w writer) Defaults() string {
 // says that its jobs do, and the object does not name another controller.
 func (w writer) Delegate() string {
 	set := func(p pointer, own string) string {
-		return fmt.Sprintf("!(%s.orValue('') in ['', %s]) ? [] : %s", p.optional("dyn(object)"), literal(own), patch(p, literal(kueue.MultiKueueControllerName)))
+		return fmt.Sprintf("!(%s.orValue('') in ['', %s]) ? [] : %s", p.optional("dyn(object)"), literal(own),
+			patch(p, literal(kueue.MultiKueueControllerName)))
 	}
-	delegated := fmt.Sprintf("params.?status.?conditions.orValue([]).exists(c, c.type == '%s' && c.status == 'True')", workload.ConditionDelegated)
+	delegated := fmt.Sprintf("params.?status.?conditions.orValue([]).exists(c, c.type == '%s' && c.status == 'True')",
+		workload.ConditionDelegated)
 	return "!" + delegated + " ? [] : " + w.byKind(func(k *Kind) string {
 		if k.managedBy == nil {
 			return "[]"
@@ -211,7 +213,8 @@ func (k *Kind) sameButCounts() string {
 			continue
 		}
 		of := func(object string) string {
-			return fmt.Sprintf("%s.orValue([]).map(self, [dyn(%s), %s.orValue({})])", p.each.optional("dyn("+object+")"), p.name.text, p.template.optional("self"))
+			return fmt.Sprintf("%s.orValue([]).map(self, [dyn(%s), %s.orValue({})])", p.each.optional("dyn("+object+")"), p.name.text,
+				p.template.optional("self"))
 		}
 		out = append(out, of("object")+" == "+of("oldObject"),
 			fmt.Sprintf("%s.orValue([]).map(self, %s.orValue({})).all(t, %s)", p.each.optional("dyn(object)"), p.template.optional("self"), gated))

@@ -82,7 +82,8 @@ func (Lendable) ManagedBy(client.Object) string { return kueue.MultiKueueControl
 func (Lendable) Delegate(o client.Object) {
 	if pod, ok := o.(*corev1.Pod); ok {
 		pod.Spec.Priority, pod.Spec.PreemptionPolicy, pod.Spec.Overhead = nil, nil, nil
-		pod.Spec.SchedulingGates = slices.DeleteFunc(pod.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == topologyGate })
+		pod.Spec.SchedulingGates = slices.DeleteFunc(pod.Spec.SchedulingGates,
+			func(g corev1.PodSchedulingGate) bool { return g.Name == topologyGate })
 	}
 }
 

@@ -58,7 +58,8 @@ func TestPodsThatRunElsewhere(t *testing.T) {
 func TestPodsOfACopy(t *testing.T) {
 	theirs := func(name string, annotations map[string]string) *kueue.Workload {
 		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: name, UID: "copy", Labels: map[string]string{kueue.MultiKueueOriginLabel: "multikueue"}, Annotations: annotations,
+			Namespace: "default", Name: name, UID: "copy", Labels: map[string]string{kueue.MultiKueueOriginLabel: "multikueue"},
+			Annotations: annotations,
 		}}
 		w.Spec.QueueName = "main"
 		w.Spec.PodSets = []kueue.PodSet{{Name: kueue.DefaultPodSetName, Count: 1}}
@@ -117,7 +118,8 @@ func TestPodsOfACopy(t *testing.T) {
 	})
 	t.Run("StatefulSet", func(t *testing.T) {
 		set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: "db", UID: "uid-db", Labels: map[string]string{jobs.QueueLabel: "main", kueue.MultiKueueOriginLabel: "multikueue"},
+			Namespace: "default", Name: "db", UID: "uid-db", Labels: map[string]string{jobs.QueueLabel: "main",
+				kueue.MultiKueueOriginLabel: "multikueue"},
 			Annotations: map[string]string{workload.PrebuiltLabel: "statefulset-db-00000"},
 		}}
 		set.Spec.Replicas = new(int32(1))

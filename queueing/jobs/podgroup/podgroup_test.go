@@ -227,7 +227,8 @@ func (g *rig) is(step, want string) {
 		}
 		if got[p.Name] == "open" && (p.Spec.NodeSelector["pool"] != "spot" || len(p.Spec.Tolerations) != 1 || len(p.Spec.SchedulingGates) != 1 ||
 			p.Labels[jobs.ClusterQueueLabel] != "cluster") {
-			g.t.Errorf("%s: pod %s was opened with the selector %v, gates %v, labels %v", step, p.Name, p.Spec.NodeSelector, p.Spec.SchedulingGates, p.Labels)
+			g.t.Errorf("%s: pod %s was opened with the selector %v, gates %v, labels %v", step, p.Name, p.Spec.NodeSelector,
+				p.Spec.SchedulingGates, p.Labels)
 		}
 	}
 	var line []string
@@ -259,7 +260,8 @@ func TestAPodOnItsOwn(t *testing.T) {
 	k, _ := keyOf(p)
 	g.settle(k)
 	g.is("it is queued", "train held | 1")
-	if w := g.workload(); w.Name != jobs.WorkloadName(podKind, p) || !metav1.IsControlledBy(w, p) || w.Labels[jobs.JobUIDLabel] != "uid-train" {
+	if w := g.workload(); w.Name != jobs.WorkloadName(podKind, p) || !metav1.IsControlledBy(w, p) ||
+		w.Labels[jobs.JobUIDLabel] != "uid-train" {
 		t.Errorf("its Workload is %s, owned by %v, with the labels %v", w.Name, w.OwnerReferences, w.Labels)
 	}
 	g.admit()
@@ -296,7 +298,8 @@ func TestAGroup(t *testing.T) {
 	g.settle(ringKey())
 	g.is("one too many is deleted, the newest", "a held, b held, c held | 2 1")
 	w := g.workload()
-	if w.Name != "ring" || len(w.OwnerReferences) != 3 || metav1.GetControllerOf(w) != nil || !workload.IsGroup(w) || w.Labels[jobs.JobUIDLabel] != "" {
+	if w.Name != "ring" || len(w.OwnerReferences) != 3 || metav1.GetControllerOf(w) != nil || !workload.IsGroup(w) ||
+		w.Labels[jobs.JobUIDLabel] != "" {
 		t.Errorf("its Workload is %s, owned by %v, with the labels %v", w.Name, w.OwnerReferences, w.Labels)
 	}
 	g.admit()
@@ -365,7 +368,8 @@ func TestAGroupThatIsNotRetriedFails(t *testing.T) {
 	g.set(corev1.PodFailed, "c")
 	g.settle(ringKey())
 	g.is("it is over", "a Succeeded, b Succeeded, c Failed | 3 QuotaReserved Admitted Finished")
-	if c := g.workload().Status.Conditions; c[len(c)-1].Reason != kueue.WorkloadFinishedReasonFailed || c[len(c)-1].Message != "Pods succeeded: 2/3." {
+	if c := g.workload().Status.Conditions; c[len(c)-1].Reason != kueue.WorkloadFinishedReasonFailed ||
+		c[len(c)-1].Message != "Pods succeeded: 2/3." {
 		t.Errorf("it ended as %+v", c[len(c)-1])
 	}
 }
@@ -428,7 +432,8 @@ func TestFastAdmission(t *testing.T) {
 }
 
 func controlledBy(p *corev1.Pod, kind, name string) {
-	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, UID: "uid-" + types.UID(name), Controller: new(true)}}
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, UID: "uid-" + types.UID(name),
+		Controller: new(true)}}
 }
 
 func TestAStatefulSet(t *testing.T) {
@@ -564,8 +569,8 @@ func TestGangsOfKueuesWorkloads(t *testing.T) {
 		"of pods":                {[]metav1.OwnerReference{pod}, "", key{family: group, namespace: "default", name: "workload"}},
 		"of another StatefulSet": {[]metav1.OwnerReference{owner(statefulSetKind, "web")}, "uid-other", key{family: group, namespace: "default", name: "workload"}},
 	} {
-		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "workload", OwnerReferences: tt.owners, Labels: map[string]string{},
-			Annotations: map[string]string{workload.GroupAnnotation: "true", groupIndexAnnotation: "2"}}}
+		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "workload", OwnerReferences: tt.owners,
+			Labels: map[string]string{}, Annotations: map[string]string{workload.GroupAnnotation: "true", groupIndexAnnotation: "2"}}}
 		if tt.maker != "" {
 			w.Labels[jobs.JobUIDLabel] = tt.maker
 		}

@@ -145,7 +145,8 @@ func TestWholeIsBroken(t *testing.T) {
 			c.bookAll(r, c.rack("static-0", "r1"), c.rack("static-1", "r1"), c.rack("static-2", "r1"), c.rack("static-3", "r2"))
 		}, []string{"P1 whole: ProvisioningRequest team/four", "podSet 0"}},
 		{"a policy requires one rack and the room is in two", func(c *course) {
-			c.show(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.DefaultPolicy}, Spec: v1alpha1.CapacityPolicySpec{RequiredTopology: "rack"}})
+			c.show(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.DefaultPolicy},
+				Spec: v1alpha1.CapacityPolicySpec{RequiredTopology: "rack"}})
 			r := c.together("pair", nil, 2)
 			c.bookAll(r, c.rack("static-0", "r1"), c.rack("static-1", "r2"))
 		}, []string{"P1 whole: ProvisioningRequest team/pair", `all podSets, in one domain of "rack"`}},
@@ -156,7 +157,8 @@ func TestWholeIsBroken(t *testing.T) {
 			c.pass(3 * time.Second)
 			c.step("nodes are booked")
 			c.step("request is provisioned")
-		}, []string{"P1 whole: ProvisioningRequest team/gang", "room for 1 of 2 pods", "short of cpu 4, nvidia.com/gpu 8", "spot-1 (not Ready, "}},
+		}, []string{"P1 whole: ProvisioningRequest team/gang", "room for 1 of 2 pods", "short of cpu 4, nvidia.com/gpu 8",
+			"spot-1 (not Ready, "}},
 		{"a booked node stopped being Ready a while ago", func(c *course) {
 			c.upTo("nodes are booked")
 			ready(c.nodes[1], false)
@@ -621,7 +623,8 @@ func TestSilenceIsSeen(t *testing.T) {
 			c.upTo("workload waits")
 			reserve(c.workload, 16)
 			c.workload.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "machines", State: kueue.CheckStatePending}}
-			condition(&c.workload.Status.Conditions, kueue.WorkloadAdmitted, metav1.ConditionFalse, "Unsatisfied", "The workload has not all checks ready")
+			condition(&c.workload.Status.Conditions, kueue.WorkloadAdmitted, metav1.ConditionFalse, "Unsatisfied",
+				"The workload has not all checks ready")
 			c.show(c.workload)
 			c.pass(6 * time.Second)
 		}, []string{"P7 explained: Workload team/train", "has held quota without being Admitted"}},

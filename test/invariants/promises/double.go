@@ -111,7 +111,8 @@ func (c *Checker) judgeSum(e Event, n *node, known time.Time, all bool, key, whe
 		parts = append(parts, fmt.Sprintf("the booking of %s since resourceVersion %d still %s", b, b.revision, amounts(n.remaining(b))))
 	}
 	slices.Sort(parts)
-	c.suspect("sum|"+n.name+"|"+key, e, NoDouble, n.String(), "when %s, more was promised than the node has, by %s: it has %s; promised are: %s",
+	c.suspect("sum|"+n.name+"|"+key, e, NoDouble, n.String(),
+		"when %s, more was promised than the node has, by %s: it has %s; promised are: %s",
 		when, amounts(over), amounts(n.allocatable), strings.Join(parts, "; "))
 }
 
@@ -195,7 +196,8 @@ func (c *Checker) sweepLosses() {
 		if !c.overdue(l.Time, c.config.LossBound) {
 			return false
 		}
-		c.accuse("lost|"+string(l.Object.GetUID()), NoDouble, "Node "+l.node, scaledDown+"; its Machine is still there", strings.Join(l.promised, "; "))
+		c.accuse("lost|"+string(l.Object.GetUID()), NoDouble, "Node "+l.node, scaledDown+"; its Machine is still there",
+			strings.Join(l.promised, "; "))
 		return true
 	})
 }

@@ -202,7 +202,8 @@ func (c *Checker) judgeLeft(u unit, since time.Time, bound time.Duration, why st
 		since = later(since, u.machine.held)
 	}
 	if c.overdue(since, bound) {
-		c.accuse("left|"+string(u.uid), NoLeak, u.object, "is left of launch %q in group %s although %s; nobody else needs it, and %s have passed (bound %s)",
+		c.accuse("left|"+string(u.uid), NoLeak, u.object,
+			"is left of launch %q in group %s although %s; nobody else needs it, and %s have passed (bound %s)",
 			u.token, u.group, why, c.now.Sub(since).Round(time.Millisecond), bound)
 	}
 }
@@ -223,7 +224,8 @@ func (c *Checker) judgeIdle(u unit, since time.Time) {
 	}
 	since = later(since.Add(g.idle), later(g.spare, g.changed))
 	if c.overdueSince(since, c.resumed.Add(g.idle), c.config.IdleBound) {
-		c.accuse("idle|"+string(u.uid), NoLeak, u.object, "of group %s has been idle, without pods and without a booking, for %s longer than the group's idleTimeout of %s (bound %s), and the group has more than its %d machines",
-			u.group, c.now.Sub(since).Round(time.Millisecond), g.idle, c.config.IdleBound, g.min)
+		c.accuse("idle|"+string(u.uid), NoLeak, u.object,
+			"of group %s has been idle, without pods and without a booking, for %s longer than the group's idleTimeout of %s (bound %s), and the "+
+				"group has more than its %d machines", u.group, c.now.Sub(since).Round(time.Millisecond), g.idle, c.config.IdleBound, g.min)
 	}
 }

@@ -168,8 +168,8 @@ func bookingsOf(e Event, o *corev1.Node, before []booking) []booking {
 		if json.Unmarshal([]byte(text), &record) != nil {
 			continue
 		}
-		b := booking{key: key, namespace: o.Labels[name], uid: record.UID, amounts: nodegroups.ResourcesFrom(record.Requests), repair: record.Repair,
-			revision: e.Revision, since: e.Time}
+		b := booking{key: key, namespace: o.Labels[name], uid: record.UID, amounts: nodegroups.ResourcesFrom(record.Requests),
+			repair: record.Repair, revision: e.Revision, since: e.Time}
 		if e.Listed {
 			b.revision = 0
 		}

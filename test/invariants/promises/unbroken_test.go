@@ -333,7 +333,8 @@ func TestNoFalseAlarm(t *testing.T) {
 		}},
 		{"a deactivated workload says so by its eviction", func(c *course) {
 			c.workload.Spec.Active = new(false)
-			condition(&c.workload.Status.Conditions, kueue.WorkloadEvicted, metav1.ConditionTrue, "DeactivatedDueToRequeuingLimitExceeded", "Its pods were never ready")
+			condition(&c.workload.Status.Conditions, kueue.WorkloadEvicted, metav1.ConditionTrue, "DeactivatedDueToRequeuingLimitExceeded",
+				"Its pods were never ready")
 			c.show(c.workload)
 			c.pass(time.Minute)
 		}},
@@ -535,7 +536,8 @@ func TestRacksThatWereLeftDoNotCount(t *testing.T) {
 func TestRoomInOneRackIsJudged(t *testing.T) {
 	slices := map[string]string{sliceTopologyAnnotation: "rack", sliceSizeAnnotation: "2"}
 	newPolicy := func(level string) *v1alpha1.CapacityPolicy {
-		return &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.DefaultPolicy}, Spec: v1alpha1.CapacityPolicySpec{RequiredTopology: level}}
+		return &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.DefaultPolicy},
+			Spec: v1alpha1.CapacityPolicySpec{RequiredTopology: level}}
 	}
 	for name, tc := range map[string]struct {
 		annotations      map[string]string

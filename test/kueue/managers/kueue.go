@@ -129,7 +129,8 @@ func (k *Kueue) Manager(ctx context.Context, server *rest.Config) (*Manager, err
 	if err := os.Mkdir(certificates, 0o700); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(config, append(fmt.Appendf(nil, configuration, k.health, k.webhooks, certificates), k.Settings...), 0o600); err != nil {
+	if err := os.WriteFile(config, append(fmt.Appendf(nil, configuration, k.health, k.webhooks, certificates),
+		k.Settings...), 0o600); err != nil {
 		return nil, err
 	}
 	return newManager(ctx, server, Manager{

@@ -124,7 +124,8 @@ func compare(kind string, ours, theirs answer) (beside []string, diff string) {
 			undefault(own)
 			undefault(other)
 		}
-		for _, list := range []struct{ own, other *[]corev1.Container }{{&own.InitContainers, &other.InitContainers}, {&own.Containers, &other.Containers}} {
+		for _, list := range []struct{ own, other *[]corev1.Container }{{&own.InitContainers, &other.InitContainers},
+			{&own.Containers, &other.Containers}} {
 			*list.own = slices.DeleteFunc(*list.own, func(c corev1.Container) bool {
 				// The image of a container that is only counted is its name.
 				unknown := c.Image == c.Name && !slices.ContainsFunc(*list.other, func(other corev1.Container) bool { return other.Name == c.Name })
@@ -194,7 +195,8 @@ func TestSamplesHaveKueuesPodSets(t *testing.T) {
 		for _, p := range theirs.PodSets {
 			podSets = append(podSets, fmt.Sprintf("%s × %d", p.Name, p.Count))
 		}
-		table += fmt.Sprintf("| %s | %s | %s |\n", kind, strings.Join(podSets, ", "), strings.Join(slices.Compact(slices.Sorted(slices.Values(beside))), "; "))
+		table += fmt.Sprintf("| %s | %s | %s |\n", kind, strings.Join(podSets, ", "),
+			strings.Join(slices.Compact(slices.Sorted(slices.Values(beside))), "; "))
 	}
 	isInDocs(t, table)
 }
@@ -214,7 +216,8 @@ func TestTheHeadHasRoomForCleaningUp(t *testing.T) {
 			containers, _, _ := unstructured.NestedSlice(o, head...)
 			containers[0].(map[string]any)["resources"] = map[string]any{"requests": map[string]any{"cpu": cpu}}
 			options := slices.Concat(path, []string{"gcsFaultToleranceOptions", "redisAddress"})
-			if err := errors.Join(unstructured.SetNestedSlice(o, containers, head...), unstructured.SetNestedField(o, "redis:6379", options...)); err != nil {
+			if err := errors.Join(unstructured.SetNestedSlice(o, containers, head...),
+				unstructured.SetNestedField(o, "redis:6379", options...)); err != nil {
 				t.Fatal(err)
 			}
 			asks := func(a answer) corev1.ResourceList {
@@ -335,7 +338,8 @@ func sorted(m map[string]any) (keys []string) {
 // varyPod changes what a pod asks for.
 func varyPod(r *rand.Rand, spec map[string]any, containers []any) {
 	first := containers[0].(map[string]any)
-	first["resources"] = map[string]any{"requests": map[string]any{"cpu": fmt.Sprintf("%dm", 100*(1+r.IntN(30))), "memory": fmt.Sprintf("%dMi", 64*(1+r.IntN(30)))}}
+	first["resources"] = map[string]any{"requests": map[string]any{"cpu": fmt.Sprintf("%dm", 100*(1+r.IntN(30))),
+		"memory": fmt.Sprintf("%dMi", 64*(1+r.IntN(30)))}}
 	if r.IntN(3) == 0 {
 		spec["containers"] = append(containers, map[string]any{"name": "sidecar", "image": "sidecar:1",
 			"resources": map[string]any{"limits": map[string]any{"example.com/gpu": fmt.Sprint(1 + r.IntN(8))}}})

@@ -178,9 +178,11 @@ func TestReplacementIsKueues(t *testing.T) {
 			replaced++
 		}
 	}
-	t.Logf("%d nodes lost: pods of %d have the places that Kueue has for them, of %d none, of %d others; %d differ", len(questions), replaced, refused, more, differ)
+	t.Logf("%d nodes lost: pods of %d have the places that Kueue has for them, of %d none, of %d others; %d differ", len(questions), replaced,
+		refused, more, differ)
 	if differ > 0 || replaced < len(questions)/4 || refused < len(questions)/20 || more > len(questions)/10 {
-		t.Errorf("of %d cases %d are equal, %d placed by neither, %d by placement alone, %d differ", len(questions), replaced, refused, more, differ)
+		t.Errorf("of %d cases %d are equal, %d placed by neither, %d by placement alone, %d differ", len(questions), replaced,
+			refused, more, differ)
 	}
 }
 
@@ -250,7 +252,8 @@ func (q *question) tree() *placement.Tree {
 
 func (p *podSet) request(balanced bool) *placement.Request {
 	return &placement.Request{
-		Count: p.PodSet.Count, Pod: p.Pod, Topology: p.PodSet.TopologyRequest, Implied: p.Implied, Spec: &p.PodSet.Template.Spec, Balanced: balanced,
+		Count: p.PodSet.Count, Pod: p.Pod, Topology: p.PodSet.TopologyRequest, Implied: p.Implied,
+		Spec: &p.PodSet.Template.Spec, Balanced: balanced,
 	}
 }
 
@@ -358,7 +361,8 @@ func newQuestion(r *rand.Rand) (q question) {
 }
 
 func newPodSet(r *rand.Rand, i int, count int32) podSet {
-	p := podSet{PodSet: &kueue.PodSet{Name: kueue.PodSetReference(fmt.Sprintf("p%d", i)), Count: count}, Pod: nodegroups.Resources{"cpu": 1000 * int64(1+r.IntN(3))}}
+	p := podSet{PodSet: &kueue.PodSet{Name: kueue.PodSetReference(fmt.Sprintf("p%d", i)), Count: count},
+		Pod: nodegroups.Resources{"cpu": 1000 * int64(1+r.IntN(3))}}
 	spec := &p.PodSet.Template.Spec
 	switch r.IntN(8) {
 	case 0:
@@ -367,7 +371,8 @@ func newPodSet(r *rand.Rand, i int, count int32) podSet {
 		spec.NodeSelector = map[string]string{"generation": "1"} // no label by which nodes are told apart
 	case 2:
 		spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "disk", Operator: corev1.NodeSelectorOpExists}}}},
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "disk",
+				Operator: corev1.NodeSelectorOpExists}}}},
 		}}}
 	}
 	if r.IntN(2) == 0 {
@@ -436,7 +441,8 @@ func tell(q question) string {
 	}
 	for _, p := range q.PodSets {
 		text, _ := json.Marshal(p.PodSet.TopologyRequest)
-		fmt.Fprintln(&out, p.PodSet.Name, p.PodSet.Count, p.Pod, p.Implied, string(text), p.PodSet.Template.Spec.NodeSelector, p.PodSet.Template.Spec.Tolerations)
+		fmt.Fprintln(&out, p.PodSet.Name, p.PodSet.Count, p.Pod, p.Implied, string(text), p.PodSet.Template.Spec.NodeSelector,
+			p.PodSet.Template.Spec.Tolerations)
 	}
 	return out.String()
 }

@@ -55,7 +55,8 @@ func Twin(line []byte) ([]byte, error) {
 	if c.Decode != nil {
 		return json.Marshal(TwinAnswer{Decoded: utiltas.InternalFrom(c.Decode).Domains})
 	}
-	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{string(features.TASBalancedPlacement): c.Balanced}); err != nil {
+	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(
+		map[string]bool{string(features.TASBalancedPlacement): c.Balanced}); err != nil {
 		return nil, err
 	}
 	s := newTASFlavorSnapshot(logr.Discard(), "racks", newTopologyTree(c.Levels, c.Nodes, 1), nil, &defaultChecker{})
@@ -66,7 +67,8 @@ func Twin(line []byte) ([]byte, error) {
 	var requests FlavorTASRequests
 	for _, p := range c.PodSets {
 		requests = append(requests, TASPodSetRequests{
-			PodSet: p.PodSet, SinglePodRequests: resources.NewRequestsFromMap(p.Pod), Count: p.PodSet.Count, Implied: p.Implied, PodSetGroupName: p.Group,
+			PodSet: p.PodSet, SinglePodRequests: resources.NewRequestsFromMap(p.Pod), Count: p.PodSet.Count, Implied: p.Implied,
+			PodSetGroupName: p.Group,
 		})
 	}
 	options := []FindTopologyAssignmentsOption{WithSimulateEmpty(c.Empty)}
@@ -80,7 +82,8 @@ func Twin(line []byte) ([]byte, error) {
 	}
 	result := s.FindTopologyAssignmentsForFlavor(logr.NewContext(context.Background(), logr.Discard()), requests, options...)
 	answer := TwinAnswer{
-		Assignments: map[kueue.PodSetReference][]utiltas.TopologyDomainAssignment{}, Encoded: map[kueue.PodSetReference]*kueue.TopologyAssignment{},
+		Assignments: map[kueue.PodSetReference][]utiltas.TopologyDomainAssignment{},
+		Encoded:     map[kueue.PodSetReference]*kueue.TopologyAssignment{},
 	}
 	for name, a := range result {
 		if a.FailureReason != "" {

@@ -46,8 +46,10 @@ func samples() (out []client.Object) {
 	).Request("Driver", "cpu", "100m").RequestAndLimit("workers", "example.com/gpu", "8").Obj())
 	add("kubeflow.org/v1", "PyTorchJob", pytorchjob.MakePyTorchJob(name, namespace).Queue(queue).PyTorchReplicaSpecs(
 		pytorchjob.PyTorchReplicaSpecRequirement{ReplicaType: kftraining.PyTorchJobReplicaTypeMaster, ReplicaCount: 1, RestartPolicy: "Never"},
-		pytorchjob.PyTorchReplicaSpecRequirement{ReplicaType: kftraining.PyTorchJobReplicaTypeWorker, ReplicaCount: 4, RestartPolicy: "OnFailure"},
-	).Request(kftraining.PyTorchJobReplicaTypeMaster, "cpu", "1").Request(kftraining.PyTorchJobReplicaTypeWorker, "example.com/gpu", "2").Obj())
+		pytorchjob.PyTorchReplicaSpecRequirement{ReplicaType: kftraining.PyTorchJobReplicaTypeWorker, ReplicaCount: 4,
+			RestartPolicy: "OnFailure"},
+	).Request(kftraining.PyTorchJobReplicaTypeMaster, "cpu", "1").Request(kftraining.PyTorchJobReplicaTypeWorker,
+		"example.com/gpu", "2").Obj())
 	add("kubeflow.org/v1", "PyTorchJob", pytorchjob.MakePyTorchJob(name, namespace).Queue(queue).PyTorchReplicaSpecsOnlyMasterDefault().Obj())
 	add("kubeflow.org/v1", "TFJob", tfjob.MakeTFJob(name, namespace).Queue(queue).TFReplicaSpecsDefault().
 		Request(kftraining.TFJobReplicaTypeChief, "cpu", "1").Request(kftraining.TFJobReplicaTypePS, "cpu", "2").
@@ -60,7 +62,8 @@ func samples() (out []client.Object) {
 		Request(kftraining.JAXJobReplicaTypeWorker, "cpu", "3").Obj())
 	add("kubeflow.org/v2beta1", "MPIJob", mpijob.MakeMPIJob(name, namespace).Queue(queue).GenericLauncherAndWorker().Parallelism(4).
 		Request(kfmpi.MPIReplicaTypeLauncher, "cpu", "1").Request(kfmpi.MPIReplicaTypeWorker, "example.com/gpu", "8").Obj())
-	add("kubeflow.org/v2beta1", "MPIJob", mpijob.MakeMPIJob(name, namespace).Queue(queue).GenericLauncherAndWorker().RunLauncherAsWorker(true).Obj())
+	add("kubeflow.org/v2beta1", "MPIJob", mpijob.MakeMPIJob(name,
+		namespace).Queue(queue).GenericLauncherAndWorker().RunLauncherAsWorker(true).Obj())
 	add("ray.io/v1", "RayCluster", raycluster.MakeCluster(name, namespace).Queue(queue).RequestHead("cpu", "1").
 		RequestWorkerGroup("cpu", "4").ScaleFirstWorkerGroup(3).WithNumOfHosts("workers-group-0", 2).Obj())
 	add("ray.io/v1", "RayJob", rayjob.MakeJob(name, namespace).Queue(queue).RequestHead("cpu", "1").RequestWorkerGroup("cpu", "4").
@@ -77,7 +80,8 @@ func samples() (out []client.Object) {
 	wrapped := appwrapper.MakeAppWrapper(name, namespace).Queue(queue).Component(appwrapper.Component{
 		Template: job.MakeJob(name, namespace).SetTypeMeta().Parallelism(3).Request("cpu", "1").Obj(),
 	}).Component(appwrapper.Component{
-		Template:        jobset.MakeJobSet(name, namespace).ReplicatedJobs(jobset.ReplicatedJobRequirements{Name: "w", Replicas: 2, Parallelism: 2, Completions: 2}).SetTypeMeta().Obj(),
+		Template: jobset.MakeJobSet(name, namespace).ReplicatedJobs(jobset.ReplicatedJobRequirements{Name: "w", Replicas: 2,
+			Parallelism: 2, Completions: 2}).SetTypeMeta().Obj(),
 		DeclaredPodSets: []awv1beta2.AppWrapperPodSet{{Path: "template.spec.replicatedJobs[0].template.spec.template", Replicas: new(int32(4))}},
 	}).Obj()
 	// As its controller does.
