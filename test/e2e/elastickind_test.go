@@ -6,9 +6,12 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/deploy"
 )
@@ -45,6 +48,13 @@ func TestOnlyAnElasticRayClusterGrowsWhileItRuns(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.plain(s.Name)
+	// KubeRay adds a container to the workers, which asks for memory.
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	s.edit(cq, func() {
+		g := &cq.Spec.ResourceGroups[0]
+		g.CoveredResources = append(g.CoveredResources, "memory")
+		g.Flavors[0].Resources = append(g.Flavors[0].Resources, kueue.ResourceQuota{Name: "memory", NominalQuota: resource.MustParse("64Gi")})
+	})
 	decode := func(text string) *unstructured.Unstructured {
 		all, err := deploy.Decode([]byte(text))
 		if err != nil {

@@ -23,9 +23,9 @@ metadata:
   ownerReferences: [{apiVersion: argoproj.io/v1alpha1, kind: Workflow, name: train-and-score, uid: f2d4ac34-1495-48ba-8aab-25239880fef3, controller: true, blockOwnerDeletion: true}]
 spec:
   restartPolicy: Never
-  initContainers: [{name: init, image: argoexec, command: [argoexec, init], resources: {requests: {cpu: 100m, memory: 64Mi}}}]
+  initContainers: [{name: init, image: argoexec, command: [argoexec, init], resources: {requests: {cpu: 100m}}}]
   containers:
-  - {name: wait, image: argoexec, command: [argoexec, wait], resources: {requests: {cpu: 100m, memory: 64Mi}}}
+  - {name: wait, image: argoexec, command: [argoexec, wait], resources: {requests: {cpu: 100m}}}
   - {name: main, image: train, resources: {requests: {cpu: "5"}}}
 `
 	tektonPod = `
@@ -42,7 +42,7 @@ spec:
   - {name: prepare, image: entrypoint}
   - {name: place-scripts, image: shell}
   containers:
-  - {name: step-build, image: golang, resources: {requests: {cpu: "3", memory: 1Gi}}}
+  - {name: step-build, image: golang, resources: {requests: {cpu: "3"}}}
   - {name: sidecar-cache, image: cache, resources: {requests: {cpu: 500m}}}
 `
 )
