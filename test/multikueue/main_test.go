@@ -133,17 +133,13 @@ func stop(ctx context.Context) {
 }
 
 func start(ctx context.Context, dir string) error {
-	begin := startKueue
+	begin, flags := startKueue, []string(nil)
 	if managedBy == byMuster {
-		begin = startMuster
+		begin, flags = startMuster, []string{"--make-copies"}
 	}
 	workers = make([]*testbed.Cluster, *numberOfWorkers)
-	var flags []string
 	var all errgroup.Group
-	all.Go(func() (err error) {
-		flags, err = begin(ctx, dir)
-		return err
-	})
+	all.Go(func() error { return begin(ctx, dir) })
 	for i := range workers {
 		all.Go(func() (err error) {
 			c := cluster.Config{Progress: os.Stderr}
@@ -176,53 +172,53 @@ func start(ctx context.Context, dir string) error {
 }
 
 // startKueue starts the manager's cluster with a stock Kueue.
-func startKueue(ctx context.Context, dir string) (flags []string, err error) {
+func startKueue(ctx context.Context, dir string) (err error) {
 	k, err := managers.NewKueue(managers.Kueue{
 		Binary: os.Getenv(testbed.KueueVariable), Sandbox: os.Getenv(testbed.SandboxVariable), Dir: dir,
 		Settings: "multiKueue: {dispatcherName: " + *dispatcherName + ", workerLostTimeout: " + workerLostTimeout.String() + "}\n",
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	published, err := k.Manifests(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	ours, err := deploy.Decode([]byte(deploy.Dispatcher))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	manager, err = testbed.Start(ctx, "manager", cluster.Config{
 		Progress: os.Stderr, Only: []string{cluster.Etcd, cluster.APIServer, cluster.ControllerManager},
 		Manifests: func() ([]*unstructured.Unstructured, error) { return append(published, ours...), nil },
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if stock, err = k.Manager(ctx, manager.RESTConfig()); err != nil {
-		return nil, err
+		return err
 	}
-	return nil, stock.Start(ctx)
+	return stock.Start(ctx)
 }
 
 // startMuster starts the manager's cluster with Muster.
-func startMuster(ctx context.Context, _ string) (flags []string, err error) {
+func startMuster(ctx context.Context, _ string) (err error) {
 	c := cluster.Config{Progress: os.Stderr}
 	sandbox.Fill(&c)
 	c.Only = []string{cluster.Etcd, cluster.APIServer, cluster.ControllerManager, cluster.Muster}
 	if manager, err = testbed.Start(ctx, "manager", c); err != nil {
-		return nil, err
+		return err
 	}
 	rights, err := deploy.Decode([]byte(deploy.InNamespace(deploy.Dispatcher+deploy.DispatcherCopies, namespace)))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, o := range rights {
 		if err := manager.Kube.Create(ctx, o); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return []string{"--make-copies"}, nil
+	return nil
 }
 
 // introduce tells the manager of a worker.
