@@ -593,11 +593,21 @@ var allQueueActs = []act{
 		return t.change(j, func() { owner("jobset.x-k8s.io/v1alpha2", "JobSet")(j) })
 	}, refused: []string{"metadata.ownerReferences", "JobSet owner", "leave the owner out"}},
 	{name: "what owns a waiting job turns into a jobset", does: func(t *tenant) error {
-		j := t.newPlainJob(t.job, 9, "1h", owner("apps/v1", "Deployment"))
+		// One that does not exist would take the job along.
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: t.Name, Name: "default"}}
+		if !t.Get(account) {
+			t.Fatal("the namespace has no service account")
+		}
+		j := t.newPlainJob(t.job, 9, "1h", func(j *batchv1.Job) {
+			owner("v1", "ServiceAccount")(j)
+			j.OwnerReferences[0].Name, j.OwnerReferences[0].UID = account.Name, account.UID
+		})
 		if err := t.make(j); err != nil {
 			return err
 		}
-		return t.change(j, func() { owner("jobset.x-k8s.io/v1alpha2", "JobSet")(j) })
+		return t.change(j, func() {
+			j.OwnerReferences[0].APIVersion, j.OwnerReferences[0].Kind = "jobset.x-k8s.io/v1alpha2", "JobSet"
+		})
 	}, refused: []string{"metadata.ownerReferences", "JobSet owner", "leave the owner out"}},
 	{name: "the controller of jobsets makes a job", does: func(t *tenant) error {
 		j := t.newPlainJob(t.job, 1, "1h", claims("jobset.x-k8s.io/v1alpha2", "JobSet"))
