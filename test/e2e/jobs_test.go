@@ -102,7 +102,7 @@ func (s *site) runs(j *batchv1.Job) {
 	s.Helper()
 	s.Eventually("all pods of job "+j.Name+" run", func() bool {
 		return s.Get(j) && j.Status.Ready != nil && *j.Status.Ready == *j.Spec.Parallelism
-	}, func() string { return fmt.Sprintf("suspended: %v, %+v", *j.Spec.Suspend, j.Status) })
+	}, func() string { return fmt.Sprintf("suspended: %v, %+v; pods: %v", *j.Spec.Suspend, j.Status, s.pods()) })
 }
 
 // stopPolicy of the site's ClusterQueue.
