@@ -50,8 +50,6 @@ type Forest struct {
 	grown, changed bool
 	failed         map[string]bool
 	reread         bool
-	// vanished are the nodes that are gone while pods are still bound to them.
-	vanished int
 }
 
 // planted is the tree of a flavor.
@@ -95,7 +93,6 @@ func (f *Forest) Clone() *Forest {
 	for w, crew := range f.crews {
 		out.crews[w] = maps.Clone(crew)
 	}
-	out.vanished = f.vanished
 	for name, s := range f.nodes {
 		clone := &site{object: s.object, host: s.host, pods: maps.Clone(s.pods)}
 		out.nodes[name], out.outdated[name] = clone, true
@@ -167,7 +164,7 @@ func (f *Forest) Lost(w types.NamespacedName, uses []Use) map[string]bool {
 			continue
 		}
 		for _, d := range u.Domains {
-			if host := d.Values[0]; f.isLost(host, w) {
+			if host := d.Values[0]; f.isLost(f.hosts[host], w) {
 				out[host] = true
 			}
 		}
@@ -175,34 +172,19 @@ func (f *Forest) Lost(w types.NamespacedName, uses []Use) map[string]bool {
 	return out
 }
 
-func (f *Forest) isLost(host string, w types.NamespacedName) bool {
-	s := f.hosts[host]
-	switch gone := s == nil || s.object == nil; {
-	case gone && !f.manyVanished():
+func (f *Forest) isLost(s *site, w types.NamespacedName) bool {
+	if s == nil || s.object == nil {
 		return true
-	case !gone && isReady(s.object):
+	}
+	if isReady(s.object) {
 		return false
 	}
 	for _, r := range f.crews[w] {
-		if f.nodes[r.node].host == host {
+		if f.nodes[r.node] == s {
 			return false
 		}
 	}
 	return true
-}
-
-// fewVanished nodes, or a tenth of all, may vanish at once.
-const fewVanished = 3
-
-// manyVanished reports whether so many nodes are gone at once that the records of the cluster are more likely wrong than the
-// machines: Node objects were deleted, say. Their pods run on while the kubelets register again, and count until they are gone, too.
-func (f *Forest) manyVanished() bool { return f.vanished > max(fewVanished, len(f.nodes)/10) }
-
-// count adds what a site has to do with vanished nodes.
-func (f *Forest) count(s *site, by int) {
-	if s.object == nil && len(s.pods) > 0 {
-		f.vanished += by
-	}
 }
 
 // Changed reports whether a node has changed since the last call.
@@ -218,7 +200,6 @@ func (f *Forest) SetNode(n *corev1.Node) {
 	if s.object == nil || !SameNode(s.object, n) {
 		f.outdated[n.Name], f.changed = true, true
 	}
-	f.count(s, -1)
 	s.object = n
 	if host := n.Labels[corev1.LabelHostname]; host != s.host {
 		f.leave(s)
@@ -249,9 +230,7 @@ func (f *Forest) DeleteNode(name string) {
 	if s == nil {
 		return
 	}
-	f.count(s, -1)
 	s.object = nil
-	f.count(s, 1)
 	f.leave(s)
 	f.outdated[name], f.changed = true, true
 }
@@ -283,10 +262,7 @@ func (f *Forest) SetPod(p *corev1.Pod, requests func(*corev1.PodSpec) nodegroups
 		f.crews[r.workload][p.UID] = r
 	}
 	f.pods[p.UID] = r
-	s := f.site(r.node)
-	f.count(s, -1)
-	s.pods[p.UID] = r
-	f.count(s, 1)
+	f.site(r.node).pods[p.UID] = r
 	if !f.covers(r) {
 		f.outdated[r.node] = true
 	}
@@ -305,9 +281,7 @@ func (f *Forest) DeletePod(uid types.UID) {
 	}
 	delete(f.pods, uid)
 	s := f.nodes[r.node]
-	f.count(s, -1)
 	delete(s.pods, uid)
-	f.count(s, 1)
 	if s.object == nil || !isReady(s.object) {
 		f.failed[s.host] = true
 	}

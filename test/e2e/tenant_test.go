@@ -608,7 +608,7 @@ var allQueueActs = []act{
 		return t.change(j, func() {
 			j.OwnerReferences[0].APIVersion, j.OwnerReferences[0].Kind = "jobset.x-k8s.io/v1alpha2", "JobSet"
 		})
-	}, refused: []string{"metadata.ownerReferences", "JobSet owner", "leave the owner out"}},
+	}, refused: []string{"metadata.ownerReferences", "JobSet default", "leave the owner out"}},
 	{name: "the controller of jobsets makes a job", does: func(t *tenant) error {
 		j := t.newPlainJob(t.job, 1, "1h", claims("jobset.x-k8s.io/v1alpha2", "JobSet"))
 		return t.controller.Create(t.Context(), j, client.DryRunAll)

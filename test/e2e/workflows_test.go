@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,16 +71,18 @@ func TestPodsOfWorkflowsAndPipelines(t *testing.T) {
 		return pods["train-and-score-train-1846341"] == "Succeeded" && pods["build-and-test-build-pod"] == "Succeeded"
 	}, func() string { return fmt.Sprint(s.pods(), s.workloads()) })
 	var list kueue.WorkloadList
-	s.List(&list, client.InNamespace(s.Name))
+	s.Eventually("their Workloads are finished", func() bool {
+		s.List(&list, client.InNamespace(s.Name))
+		return !slices.ContainsFunc(list.Items, func(w kueue.Workload) bool {
+			return !apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished)
+		})
+	}, func() string { return fmt.Sprint(s.workloads()) })
 	asked := map[string]string{}
 	for i := range list.Items {
 		w := &list.Items[i]
 		name := strings.TrimPrefix(w.Name[:strings.LastIndex(w.Name, "-")], "pod-")
 		for _, a := range w.Status.Admission.PodSetAssignments {
 			asked[name] = a.ResourceUsage.Cpu().String()
-		}
-		if !apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished) {
-			t.Errorf("the Workload %s is not finished: %v", w.Name, w.Status.Conditions)
 		}
 	}
 	if asked["train-and-score-train-1846341"] != "5100m" || asked["build-and-test-build-pod"] != "3500m" || len(asked) != 2 {
