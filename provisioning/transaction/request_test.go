@@ -538,7 +538,7 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 					t.Errorf("takes back %v", s.TakeBack)
 				}
 			}},
-		{name: "but no machine that runs a pod, whoever made it", want: TakeBack, check: takesBack("a"),
+		{name: "but no machine that runs a pod, whatever made that", want: TakeBack, check: takesBack("a"),
 			story: failedWith(0).machines(running, running).node("a", young).node("b", young, taken, squatted2)},
 		{name: "nor one of which Muster's mark is not on the node yet", want: TakeBack, check: takesBack("a"),
 			story: failedWith(0).machines(running, running).node("a", young).node("b", taken)},

@@ -67,7 +67,7 @@ func (s statuses) Patch(ctx context.Context, o client.Object, patch client.Patch
 	if err != nil {
 		return err
 	}
-	// As what the answer lacks is not to be left from before.
+	// Fields that the answer lacks must not keep their values from before.
 	reflect.ValueOf(o).Elem().SetZero()
 	if err := json.Unmarshal(text, o, decoding); err != nil {
 		return fmt.Errorf("decoding the answer to a write of a %s's status: %w", kind.Name(), err)

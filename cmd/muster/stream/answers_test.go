@@ -14,11 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -51,15 +49,9 @@ func (s *answering) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // clientsAt are the client of controller-runtime and that of the package.
 func clientsAt(t *testing.T, url string) (theirs, ours client.Client) {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	mapper := meta.NewDefaultRESTMapper(nil)
+	scheme, mapper := schemeOf(t), meta.NewDefaultRESTMapper(nil)
 	for kind, resource := range streamed {
 		mapper.Add(resource.GroupVersion().WithKind(kind.Name()), meta.RESTScopeNamespace)
-	}
-	for _, add := range []func(*runtime.Scheme) error{kueue.AddToScheme, provreq.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
 	}
 	config := &rest.Config{Host: url, QPS: -1}
 	theirs, err := client.New(config, client.Options{Scheme: scheme, Mapper: mapper})

@@ -28,7 +28,7 @@ import (
 	"sigs.k8s.io/randfill"
 )
 
-func codecs(t testing.TB) serializer.CodecFactory {
+func schemeOf(t testing.TB) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{kueue.AddToScheme, provreq.AddToScheme} {
@@ -36,7 +36,12 @@ func codecs(t testing.TB) serializer.CodecFactory {
 			t.Fatal(err)
 		}
 	}
-	return serializer.NewCodecFactory(scheme)
+	return scheme
+}
+
+func codecs(t testing.TB) serializer.CodecFactory {
+	t.Helper()
+	return serializer.NewCodecFactory(schemeOf(t))
 }
 
 // clientGo is the decoder that a client of client-go has for a watch.
