@@ -128,19 +128,24 @@ INSTALL_PROGRAMS = MUSTER_HELM_BIN=$(abspath $(BIN))/helm MUSTER_KO_BIN=$(abspat
 install-test: build tools kueue ## Test the charts with Helm on a sandbox, the probes, the image, taking Muster out, and the way from Kueue and back.
 	$(PROGRAMS) $(INSTALL_PROGRAMS) go test -timeout 30m ./test/install $(ARGS)
 
-# The bounds of the promises hold for a machine of two cores that does nothing else, so test/e2e
-# runs alone. Of the others, those that wait for clusters come first, the longest ahead, so that
-# none of them is left over at the end. Vetting is the linter's. With -short, tests of many
-# random cases take few of them: all are in simulate, and those on clusters in e2e-all. Control
-# planes of small clusters spend a seventh of their CPU on collecting garbage by Go's default.
+# What starts clusters beside test/e2e. None of the longest, which come first, is left over at the end.
+CLUSTERS := ./test/multikueue ./kwok/scenario/runner ./test/kueue/... ./test/page ./test/bench ./test/install ./kwok/cluster \
+	./test/clusters ./test/invariants ./cmd/kubectl-muster/...
+
+# The bounds of the promises hold for a machine of two cores that does nothing else, so of the
+# tests on clusters those of test/e2e run alone. Tests without a cluster take what they leave of
+# the cores. Vetting is the linter's. With -short, tests of many random cases take few of them:
+# all are in simulate, and those on clusters in e2e-all. Control planes of small clusters spend
+# a seventh of their CPU on collecting garbage by Go's default.
 .PHONY: test
 test: build ## Run all tests, those on a real cluster included.
 	@$(MAKE) --no-print-directory kueue twin || { rm -rf $(KUEUE) $(KUEUECTL) $(TWIN); echo "SKIP: stock Kueue could not be built, so what needs it is left out"; }
-	@export $(PROGRAMS) GOGC=$${GOGC:-400}; status=0; \
-	go test -vet=off -short -timeout 60m $(ARGS) ./test/e2e || status=1; \
-	go test -vet=off -p 3 -short -timeout 60m $(ARGS) \
-		$$(go list ./test/multikueue ./kwok/scenario/runner ./test/kueue/... ./test/bench ./test/page ./test/clusters ./kwok/cluster \
-			./cmd/kubectl-muster/...; go list ./... | grep -v '/test/e2e$$') || status=1; \
+	@export $(PROGRAMS) GOGC=$${GOGC:-400}; status=0; test="go test -vet=off -short -timeout 60m"; \
+	nice -n 19 $$test -p 1 $(ARGS) $$(go list ./... | grep -vxF -e "$$(go list ./test/e2e $(CLUSTERS))") & rest=$$!; \
+	trap 'kill $$rest; exit 130' INT TERM; \
+	$$test $(ARGS) ./test/e2e || status=1; \
+	$$test -p 3 $(ARGS) $$(go list $(CLUSTERS)) || status=1; \
+	wait $$rest || status=1; \
 	exit $$status
 
 .PHONY: unit
