@@ -112,8 +112,9 @@ func TestMachinesLostAgainAndAgain(t *testing.T) {
 func TestAMachineLostWhileTheJobRuns(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.group("", 8, reclaim(6*time.Second))
-	j := s.job("train", 3, 8*time.Second)
+	// The pods run for a second longer than the machine that is lost, however late they start.
+	s.group("", 8, reclaim(10*time.Second))
+	j := s.job("train", 3, 11*time.Second)
 	s.loseWithPod(j)
 	s.complete(j)
 	if j.Status.Failed == 0 {

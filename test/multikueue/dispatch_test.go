@@ -43,19 +43,7 @@ func newSite(t *testing.T, machines ...int32) *site {
 		}
 		return true
 	}, func() string { return "" })
-	config := &kueue.MultiKueueConfig{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
-	config.Spec.Clusters = clusterNames()
-	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
-	check.Spec.ControllerName = kueue.MultiKueueControllerName
-	check.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group,
-		Kind: "MultiKueueConfig", Name: s.Name}
-	s.Create(config, check)
-	queues(s.Site, s.Name)
-	s.Eventually("new jobs of the queue are given to other clusters", func() bool {
-		lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Name}}
-		return s.Get(lq) && meta.IsStatusConditionTrue(lq.Status.Conditions, kueue.LocalQueueActive) &&
-			(managedBy == byKueue || meta.IsStatusConditionTrue(lq.Status.Conditions, workload.ConditionDelegated))
-	}, func() string { return "" })
+	// The workers come first: a job would leave out one whose queue the manager has not seen yet.
 	for i, w := range workers {
 		in := testbed.NewSite(t, w)
 		s.workers = append(s.workers, in)
@@ -69,6 +57,19 @@ func newSite(t *testing.T, machines ...int32) *site {
 		in.Create(capacity)
 		queues(in, s.Name)
 	}
+	config := &kueue.MultiKueueConfig{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	config.Spec.Clusters = clusterNames()
+	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	check.Spec.ControllerName = kueue.MultiKueueControllerName
+	check.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group,
+		Kind: "MultiKueueConfig", Name: s.Name}
+	s.Create(config, check)
+	queues(s.Site, s.Name)
+	s.Eventually("new jobs of the queue are given to other clusters", func() bool {
+		lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Name}}
+		return s.Get(lq) && meta.IsStatusConditionTrue(lq.Status.Conditions, kueue.LocalQueueActive) &&
+			(managedBy == byKueue || meta.IsStatusConditionTrue(lq.Status.Conditions, workload.ConditionDelegated))
+	}, func() string { return "" })
 	return s
 }
 
