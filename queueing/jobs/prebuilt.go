@@ -71,8 +71,9 @@ func (r *reconciler) queuePrebuilt(ctx context.Context, job client.Object, w *ku
 	return !wrote, err
 }
 
-// take makes the Workload that a suspended job names the job's own. One that was of
-// another job is not taken, even if that job is gone: its quota is about to go back.
+// take makes the Workload that a suspended job names the job's own, as Kueue does: one that no
+// object controls, also where a job that is gone had it before and its UID is left. Such a one the
+// queues finish if they come first, and the job is told so then.
 func (r *reconciler) take(ctx context.Context, job client.Object) error {
 	name := PrebuiltName(job)
 	w := &kueue.Workload{}
@@ -86,24 +87,20 @@ func (r *reconciler) take(ctx context.Context, job client.Object) error {
 		}
 		return nil
 	}
-	owner, uid := metav1.GetControllerOf(w), w.Labels[JobUIDLabel]
-	if owner == nil && uid == "" {
-		_, err := writes.Patch(ctx, r.client, w, func(w *kueue.Workload) bool {
-			w.OwnerReferences = append(w.OwnerReferences, *metav1.NewControllerRef(job, r.kind.GroupVersionKind()))
-			metav1.SetMetaDataLabel(&w.ObjectMeta, JobUIDLabel, string(job.GetUID()))
-			return true
-		})
-		return err
+	if owner := metav1.GetControllerOf(w); owner != nil {
+		whose := fmt.Sprintf("%s %s", owner.Kind, owner.Name)
+		if r.isNews(job.GetUID(), whose) {
+			r.event(job, corev1.EventTypeWarning, "ForeignWorkload",
+				"Workload %s, which %s names, belongs to %s; name one that belongs to no other job", name, PrebuiltLabel, whose)
+		}
+		return nil
 	}
-	whose := "belonged to a job that no longer uses it"
-	if owner != nil {
-		whose = fmt.Sprintf("belongs to %s %s", owner.Kind, owner.Name)
-	}
-	if r.isNews(job.GetUID(), whose) {
-		r.event(job, corev1.EventTypeWarning, "ForeignWorkload",
-			"Workload %s, which %s names, %s; name one that belongs to no other job", name, PrebuiltLabel, whose)
-	}
-	return nil
+	_, err := writes.Patch(ctx, r.client, w, func(w *kueue.Workload) bool {
+		w.OwnerReferences = append(w.OwnerReferences, *metav1.NewControllerRef(job, r.kind.GroupVersionKind()))
+		metav1.SetMetaDataLabel(&w.ObjectMeta, JobUIDLabel, string(job.GetUID()))
+		return true
+	})
+	return err
 }
 
 // differsFrom is the field in which a prebuilt Workload is not for the pods of its job;

@@ -211,13 +211,12 @@ func TestAPrebuiltWorkloadIsForItsJobsPods(t *testing.T) {
 	}
 }
 
-// TestAJobTakesNoWorkloadOfAnother, whether the other one is still there or not.
+// TestAJobTakesNoWorkloadOfAnother.
 func TestAJobTakesNoWorkloadOfAnother(t *testing.T) {
 	for name, change := range map[string]func(*kueue.Workload){
 		"of another Job":               controlledBy("Job", "other", "5678"),
 		"of a Job of the same name":    controlledBy("Job", "train", "5678"),
 		"of an object of another kind": controlledBy("JobSet", "train", "1234-"),
-		"of a Job that has left it":    func(w *kueue.Workload) { w.Labels[JobUIDLabel] = "5678" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newRig(t, suspendedJob(naming("mine")), prebuilt("mine", admittedAs(2), change))
@@ -229,6 +228,39 @@ func TestAJobTakesNoWorkloadOfAnother(t *testing.T) {
 			}
 			if told := g.told(); strings.Count(told, "Warning ForeignWorkload") != 1 || !strings.Contains(told, "mine") {
 				t.Errorf("its user is told %q", told)
+			}
+		})
+	}
+}
+
+// TestAJobTakesAWorkloadThatHasLostItsJob, as a deletion with --cascade=orphan leaves it.
+func TestAJobTakesAWorkloadThatHasLostItsJob(t *testing.T) {
+	lost := func(w *kueue.Workload) { w.Labels[JobUIDLabel] = "5678" }
+	finish := func(w *kueue.Workload) {
+		w.Status = *workload.Finished(w, kueue.WorkloadFinishedReasonOwnerNotFound, "The workload's owner no longer exists", now)
+	}
+	for name, tc := range map[string]struct {
+		stands func(*kueue.Workload)
+		runs   bool
+		told   string
+	}{
+		"that is admitted":      {stands: admittedAs(2), runs: true, told: "Started"},
+		"that waits":            {stands: func(*kueue.Workload) {}},
+		"that is finished":      {stands: finish, told: "FinishedWorkload"},
+		"that is for less pods": {stands: func(w *kueue.Workload) { w.Spec.PodSets[0].Count = 1 }, told: kueue.WorkloadFinishedReasonOutOfSync},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t, suspendedJob(naming("mine")), prebuilt("mine", tc.stands, lost))
+			g.settle()
+			w := g.named("mine")
+			if !metav1.IsControlledBy(w, g.job()) || w.Labels[JobUIDLabel] != "1234" {
+				t.Errorf("owners %v, labels %v", w.OwnerReferences, w.Labels)
+			}
+			if isSuspended(g.job()) == tc.runs {
+				t.Errorf("suspended: %v, want %v", isSuspended(g.job()), !tc.runs)
+			}
+			if told := g.told(); !strings.Contains(told, tc.told) || strings.Contains(told, "ForeignWorkload") {
+				t.Errorf("its user is told %q, want %q", told, tc.told)
 			}
 		})
 	}
