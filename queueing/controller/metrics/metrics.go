@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -80,6 +81,8 @@ type Metrics struct {
 	share, fairUsage                  *prometheus.GaugeVec
 
 	cohorts cohorts
+	// queues are the ClusterQueues that there are, which any goroutine may ask for.
+	queues sync.Map
 	// shown are the LocalQueues that the configuration selects.
 	shown map[types.NamespacedName]bool
 	// above are the cohorts of each ClusterQueue, its parent first.
@@ -200,6 +203,9 @@ func (m *Metrics) Cycle(took time.Duration, admitted bool) {
 // checks. Before and after are the versions on both sides of the write.
 func (m *Metrics) Reserved(before, after *kueue.Workload, now time.Time) {
 	at, class := m.whereOf(after), classOf(after)
+	if m.isGone(at.clusterQueue) {
+		return
+	}
 	m.reserved.inc(at, class)
 	m.reservedWait.observe(at, now.Sub(queued(before)), class)
 	if isTrue(after, kueue.WorkloadAdmitted) {
@@ -209,6 +215,9 @@ func (m *Metrics) Reserved(before, after *kueue.Workload, now time.Time) {
 
 // Admitted counts a Workload that had quota and was admitted.
 func (m *Metrics) Admitted(before, after *kueue.Workload, now time.Time) {
+	if m.isGone(m.whereOf(after).clusterQueue) {
+		return
+	}
 	var waited time.Duration
 	if c := apimeta.FindStatusCondition(before.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil {
 		waited = now.Sub(c.LastTransitionTime.Time)
@@ -232,6 +241,9 @@ func (m *Metrics) admit(before, after *kueue.Workload, forChecks time.Duration, 
 func (m *Metrics) Evicted(before, after *kueue.Workload, reason string, now time.Time) {
 	reason, cause, _ := strings.Cut(reason, "DueTo")
 	at, class := m.whereOf(before), classOf(before)
+	if m.isGone(at.clusterQueue) {
+		return
+	}
 	m.evicted.inc(at, reason, cause, class)
 	if stats := after.Status.SchedulingStats; stats != nil &&
 		slices.ContainsFunc(stats.Evictions, func(x kueue.WorkloadSchedulingStatsEviction) bool {
@@ -246,6 +258,9 @@ func (m *Metrics) Evicted(before, after *kueue.Workload, reason string, now time
 
 // Changed counts what two versions of a Workload show, whichever process wrote them.
 func (m *Metrics) Changed(before, after *kueue.Workload) {
+	if m.isGone(m.whereOf(before).clusterQueue) || m.isGone(m.whereOf(after).clusterQueue) {
+		return
+	}
 	if isTrue(after, kueue.WorkloadFinished) && !isTrue(before, kueue.WorkloadFinished) {
 		m.finished.inc(m.whereOf(after), classOf(after))
 		if c := apimeta.FindStatusCondition(after.Status.Conditions, kueue.WorkloadFinished); c.Reason == kueue.WorkloadSliceReplaced {
@@ -280,14 +295,15 @@ func (m *Metrics) Created(kind string, job metav1.Object, w *kueue.Workload) {
 // Ungated shows how long it took until a gate of a pod was removed once its Workload was
 // admitted. It may be called by any goroutine.
 func (m *Metrics) Ungated(gate string, w *kueue.Workload, now time.Time) {
-	if admitted := trueSince(w, kueue.WorkloadAdmitted); !admitted.IsZero() && w.Status.Admission != nil {
+	if admitted := trueSince(w, kueue.WorkloadAdmitted); !admitted.IsZero() && w.Status.Admission != nil &&
+		!m.isGone(string(w.Status.Admission.ClusterQueue)) {
 		m.ungated.WithLabelValues(gate, string(w.Status.Admission.ClusterQueue), "false").Observe(seconds(now.Sub(admitted)))
 	}
 }
 
 // Preempted counts a Workload that is preempted. After is the version that says why.
 func (m *Metrics) Preempted(after *kueue.Workload, by kueue.ClusterQueueReference) {
-	if c := apimeta.FindStatusCondition(after.Status.Conditions, kueue.WorkloadPreempted); c != nil {
+	if c := apimeta.FindStatusCondition(after.Status.Conditions, kueue.WorkloadPreempted); c != nil && !m.isGone(string(by)) {
 		m.preempted.WithLabelValues(string(by), c.Reason).Inc()
 	}
 }
@@ -296,6 +312,7 @@ func (m *Metrics) Preempted(after *kueue.Workload, by kueue.ClusterQueueReferenc
 func (m *Metrics) Forget(object metav1.Object) {
 	switch object.(type) {
 	case *kueue.ClusterQueue:
+		m.queues.Delete(object.GetName())
 		delete(m.above, object.GetName())
 		delete(m.waitFor, object.GetName())
 		m.forget(prometheus.Labels{"cluster_queue": object.GetName()}, m.vectors()...)
@@ -310,6 +327,13 @@ func (m *Metrics) Forget(object metav1.Object) {
 	case *kueue.Cohort:
 		m.forget(prometheus.Labels{"cohort": object.GetName()}, m.cohorts.share)
 	}
+}
+
+// isGone reports whether a ClusterQueue is not there. Events of its Workloads may come after it has been deleted, and would bring its
+// metrics back for good. No name is that of no queue.
+func (m *Metrics) isGone(queue string) bool {
+	_, ok := m.queues.Load(queue)
+	return !ok && queue != ""
 }
 
 // vector is what all kinds of metrics with labels have in common.

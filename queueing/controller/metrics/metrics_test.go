@@ -71,6 +71,15 @@ func finished(reason string) *kueue.Workload {
 	return workload(c)
 }
 
+// readyAndEvicted are two versions of a Workload, which loses its quota in between.
+func readyAndEvicted() (before, after *kueue.Workload) {
+	lost := condition(kueue.WorkloadQuotaReserved, time.Minute)
+	lost.Status = metav1.ConditionFalse
+	after = workload(condition(kueue.WorkloadEvicted, time.Second), lost)
+	after.Status.Admission = nil
+	return workload(condition(kueue.WorkloadQuotaReserved, 0)), after
+}
+
 func localQueue() *kueue.LocalQueue {
 	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Name: "main", Namespace: "team-a"}}
 	lq.Status.PendingWorkloads = 7
@@ -278,9 +287,19 @@ func TestWhatIsShown(t *testing.T) {
 				m.Preempted(workload(metav1.Condition{Type: kueue.WorkloadPreempted, Reason: kueue.InClusterQueueReason}), "team")
 				m.Forget(clusterQueue("True"))
 				m.Forget(localQueue())
+				// What comes after it brings nothing back.
+				m.ClusterQueue(clusterQueue("False"), figures)
+				m.Changed(workload(), finished(kueue.WorkloadSliceReplaced))
+				m.Changed(readyAndEvicted())
+				m.Preempted(workload(metav1.Condition{Type: kueue.WorkloadPreempted, Reason: kueue.InClusterQueueReason}), "team")
+				m.Reserved(workload(), workload(condition(kueue.WorkloadAdmitted, time.Minute)), start)
+				m.Admitted(workload(), checked(workload()), start)
+				m.Evicted(workload(condition(kueue.WorkloadPodsReady, 0)), evictions(workload(), 1), "DeactivatedDueToAdmissionCheck", start)
+				m.Ungated("kueue.x-k8s.io/admission", workload(condition(kueue.WorkloadAdmitted, 0)), start)
 			},
 			never: []string{"kueue_cluster_queue", "kueue_pending", "kueue_finished", "kueue_local_queue", "kueue_reserving", "kueue_preempted",
-				"kueue_replaced"},
+				"kueue_replaced", "kueue_quota", "kueue_admitted", "kueue_admission_wait", "kueue_admission_checks", "kueue_evicted",
+				"kueue_pods_ready", "kueue_workload_eviction", "kueue_pod_scheduling"},
 		},
 		"LocalQueues, where they are asked for": {
 			config: Config{Role: Standalone, LocalQueues: labels.Everything()},
@@ -393,6 +412,9 @@ func TestWhatIsShown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := New(tt.config)
+			for _, name := range []string{"team", "other"} {
+				m.Quotas(&kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			}
 			tt.happen(m)
 			lines := shown(t, m)
 			for _, want := range tt.want {

@@ -17,6 +17,9 @@ import (
 
 // ClusterQueue shows a ClusterQueue with the status that it should have.
 func (m *Metrics) ClusterQueue(cq *kueue.ClusterQueue, f status.Figures) {
+	if m.isGone(cq.Name) {
+		return
+	}
 	status := "pending"
 	switch {
 	case !cq.DeletionTimestamp.IsZero():
@@ -76,8 +79,9 @@ func (m *Metrics) stands(queue string, cohorts []string) {
 	m.info.WithLabelValues(queue, parent, root).Set(1)
 }
 
-// Quotas shows the quotas of a ClusterQueue, and forgets those that it had.
+// Quotas shows the quotas of a ClusterQueue, and forgets those that it had. With them it begins to be there.
 func (m *Metrics) Quotas(cq *kueue.ClusterQueue) {
+	m.queues.Store(cq.Name, true)
 	m.forget(prometheus.Labels{"cluster_queue": cq.Name},
 		m.nominal, m.borrowing, m.lending, m.reservation.queue, m.usage.queue, m.share, m.asked)
 	for _, group := range cq.Spec.ResourceGroups {
