@@ -14,7 +14,11 @@ import (
 )
 
 // costs prints itself as text.
-type costs struct{ *view.Costs }
+type costs struct {
+	*view.Costs
+	// namespace that they are of; empty for all.
+	namespace string
+}
 
 func newCostCommand(o *options) *cobra.Command {
 	command := &cobra.Command{
@@ -37,6 +41,9 @@ A machine is
 The cost so far covers the machines that a job has now, at current prices. The metric
 muster_machine_cost_usd_total has the accumulated cost.
 
+With --namespace it is the part that the jobs of a namespace pay: a machine that they share with
+others counts with their part of its price. Idle machines belong to no namespace.
+
 Budgets are those of CapacityPolicies, with what was spent in their period, and what machines
 that Muster has launched add to that per hour now.
 
@@ -46,6 +53,7 @@ the budget of a CapacityPolicy of this cluster counts is then spent in all of th
 they have a budget of the same policy and name.`,
 		Example: `  kubectl muster cost
   kubectl muster cost --watch
+  kubectl muster cost --namespace research
   kubectl muster cost -o json | jq -r '.tenants[] | [.namespace, .queue, .usdPerHour] | @tsv'`,
 		Args: arguments.None,
 		RunE: func(command *cobra.Command, _ []string) error { return o.answer(command, o.cost) },
@@ -72,12 +80,13 @@ func (o *options) cost(ctx context.Context) (answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return costs{p.Costs(workers...)}, nil
+	of := *o.config.Namespace
+	return costs{p.CostsIn(of, workers...), of}, nil
 }
 
 func (c costs) print(p *printer) error {
 	if c.Total.Machines == 0 {
-		fmt.Fprintln(p.out, "No NodeGroup has a machine, so there is no cost.")
+		fmt.Fprintln(p.out, c.none())
 	} else if err := c.printMachines(p); err != nil {
 		return err
 	}
@@ -109,6 +118,14 @@ func (c costs) print(p *printer) error {
 	return nil
 }
 
+// none says that nothing is paid.
+func (c costs) none() string {
+	if c.namespace != "" {
+		return fmt.Sprintf("No job of namespace %s has a machine of a NodeGroup, so there is no cost.", c.namespace)
+	}
+	return "No NodeGroup has a machine, so there is no cost."
+}
+
 // isUnread reports whether a cluster was not read, for which there is a line of its own.
 func (c costs) isUnread(cluster string) bool {
 	return slices.ContainsFunc(c.Clusters, func(x view.ClusterCost) bool { return x.Cluster == cluster && x.Unread != "" })
@@ -122,8 +139,12 @@ func (c costs) nameOf(cluster string) string { return cmp.Or(cluster, "(this one
 
 // printMachines writes what machines cost.
 func (c costs) printMachines(p *printer) error {
-	p.heading(fmt.Sprintf("Machines: %d, at %s USD per hour, %s of it for idle or wasted machines.", c.Total.Machines, c.Total.USDPerHour,
-		c.Total.Unused))
+	of := ""
+	if c.namespace != "" {
+		of = " of namespace " + c.namespace
+	}
+	p.heading(fmt.Sprintf("Machines%s: %d, at %s USD per hour, %s of it for idle or wasted machines.", of, c.Total.Machines,
+		c.Total.USDPerHour, c.Total.Unused))
 	var clusters, groups, tenants, jobs [][]string
 	for i := range c.Clusters {
 		if x := &c.Clusters[i]; x.Unread == "" {

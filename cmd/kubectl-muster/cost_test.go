@@ -115,7 +115,7 @@ func TestCosts(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			lacks(t, told(t, costs{pictureOf(nil, append(tc.objects, flavor("h100"), team("team", nil, "h100=64"))...).Costs()}), tc.want...)
+			lacks(t, told(t, costs{Costs: pictureOf(nil, append(tc.objects, flavor("h100"), team("team", nil, "h100=64"))...).Costs()}), tc.want...)
 		})
 	}
 }
@@ -132,6 +132,38 @@ func spending(usd string, spent string, names ...string) *v1alpha1.CapacityPolic
 			PeriodStart: metav1.NewTime(noon.Add(-12 * time.Hour)), PeriodEnd: metav1.NewTime(noon.Add(12 * time.Hour))}}
 	}
 	return out
+}
+
+// TestCostsOfANamespace are the part that its jobs pay, and the budgets that have a say there.
+func TestCostsOfANamespace(t *testing.T) {
+	in := func(namespace string, o client.Object) client.Object {
+		o.SetNamespace(namespace)
+		return o
+	}
+	// A machine of the namespace, one that it shares with another, one of another and one of none.
+	shared, foreign := machineOf("h100", "b", "mine"), machineOf("h100", "c")
+	for _, n := range []*corev1.Node{shared, foreign} {
+		label := state.BookingLabel("theirs")
+		n.Labels[label], n.Annotations[label] = "other", state.Booking{UID: "theirs", Since: noon.Add(-30 * time.Minute)}.Encode()
+	}
+	of := func(name, queue string) *v1alpha1.CapacityPolicy {
+		out := spending("100", "", name)
+		out.Name, out.UID = name, types.UID(name)
+		out.Spec.Budgets[0].Queues, out.Spec.Budgets[0].QueuedOnly = []string{queue}, true
+		return out
+	}
+	p := pictureOf(nil, group("h100", 8, nil), group("cpu", 8, nil), paying("mine", "", 0), in("other", paying("theirs", "", 0)),
+		machineOf("h100", "a", "mine"), shared, foreign, machineOf("cpu", "d"), of("my", "main"), of("their", "elsewhere"),
+		flavor("h100"), team("team", nil, "h100=64"))
+	text := told(t, costs{p.CostsIn("default"), "default"})
+	lacks(t, text, "Machines of namespace default: 2, at 15.00 USD per hour, 0.00 of it for idle or wasted machines.",
+		"h100 OnDemand 10.00 2 0 2 0 0 0 15.00 0.00", "default - 2 0 2 0 0 0 15.00 0.00", "my my 100.00")
+	for _, foreign := range []string{"other", "cpu", "(none)", "their"} {
+		if strings.Contains(text, foreign) {
+			t.Errorf("it tells of %s:\n%s", foreign, text)
+		}
+	}
+	lacks(t, told(t, costs{p.CostsIn("empty"), "empty"}), "No job of namespace empty has a machine of a NodeGroup, so there is no cost.")
 }
 
 // TestCostsAreOfAllClusters: the manager has no machine, a job of it is named as it is there, and its queue pays for all clusters. The
@@ -155,7 +187,7 @@ func TestCostsAreOfAllClusters(t *testing.T) {
 		in("west", group("h100", 8, nil), copied, paying("train", copied.Name, 0), launched, runs("train", "a"), machineOf("h100", "b", "train"),
 			machineOf("spot", "c"), spending("100", "30", "all")),
 	}
-	text := told(t, costs{manager.Costs(workers...)})
+	text := told(t, costs{Costs: manager.Costs(workers...)})
 	lacks(t, text, "Machines: 4, at 30.00 USD per hour, 0.00 of it for idle or wasted machines.",
 		"By cluster\nCLUSTER MACHINES JOINING BOOKED USED IDLE WASTED USD/H UNUSED USD/H\n"+
 			"east 1 0 1 0 0 0 10.00 0.00\nidle 0 0 0 0 0 0 0.00 0.00\nwest 3 0 1 1 1 0 20.00 0.00",
@@ -173,7 +205,7 @@ func TestCostsAreOfAllClusters(t *testing.T) {
 	if strings.Contains(text, "(this one) 0") {
 		t.Errorf("the manager has no machine:\n%s", text)
 	}
-	lacks(t, told(t, costs{manager.Costs(view.Worker{Unread: "they may not be listed"})}), "No NodeGroup has a machine",
+	lacks(t, told(t, costs{Costs: manager.Costs(view.Worker{Unread: "they may not be listed"})}), "No NodeGroup has a machine",
 		"- they may not be listed\n")
 }
 

@@ -33,6 +33,9 @@ type BudgetCost struct {
 func (b *bill) budgetCosts(p *Picture, workers []Worker) (out []BudgetCost) {
 	for i := range p.Snapshot.Budgets {
 		budget := &p.Snapshot.Budgets[i]
+		if !b.concerns(budget, p) {
+			continue
+		}
 		spent, perHour := budget.Spent.Until(p.Now).MicroUSD, b.rate("", budget)
 		var uncounted []string
 		for j := range workers {
@@ -53,12 +56,26 @@ func (b *bill) budgetCosts(p *Picture, workers []Worker) (out []BudgetCost) {
 		}
 		for j := range w.Picture.Snapshot.Budgets {
 			budget := &w.Picture.Snapshot.Budgets[j]
-			if !slices.ContainsFunc(p.Snapshot.Budgets, func(o spend.Budget) bool { return isSame(&o, budget) }) {
+			if b.concerns(budget, w.Picture) &&
+				!slices.ContainsFunc(p.Snapshot.Budgets, func(o spend.Budget) bool { return isSame(&o, budget) }) {
 				out = append(out, budgetCost(w.Name, budget, budget.Spent.Until(w.Picture.Now).MicroUSD, b.rate(w.Name, budget), nil))
 			}
 		}
 	}
 	return out
+}
+
+// concerns reports whether requests of the namespace count in a budget of a cluster.
+func (b *bill) concerns(budget *spend.Budget, p *Picture) bool {
+	if b.namespace == "" || budget.Covers(state.Tenant{Namespace: b.namespace}) {
+		return true
+	}
+	for queue := range p.localQueues {
+		if queue.Namespace == b.namespace && budget.Covers(state.Tenant{Namespace: queue.Namespace, Queue: queue.Name}) {
+			return true
+		}
+	}
+	return false
 }
 
 // rate is what machines of a cluster that Muster has launched take of a budget there, in millionths of a USD per hour.

@@ -115,8 +115,12 @@ func (l *CostLine) add(purpose cost.Purpose, microUSDPerHour int64) {
 
 // Costs returns the costs of all groups' machines, those of the workers that were read included. The clouds are not called: a machine
 // is a node with the label of its group, or one that the group's status counts and that has no node yet.
-func (p *Picture) Costs(workers ...Worker) *Costs {
-	b := &bill{
+func (p *Picture) Costs(workers ...Worker) *Costs { return p.CostsIn("", workers...) }
+
+// CostsIn returns the part of the costs that the requests of a namespace pay, and the budgets that have a say there; all of them if
+// the namespace is empty. A machine counts if one of its bookings is of the namespace.
+func (p *Picture) CostsIn(namespace string, workers ...Worker) *Costs {
+	b := &bill{namespace: namespace,
 		clusters: map[string]*ClusterCost{}, groups: map[groupName]*GroupCost{}, tenants: map[payer]*TenantCost{}, jobs: map[payer]*JobCost{},
 		priced: map[groupName]bool{}, launched: map[payer]int64{},
 	}
@@ -154,9 +158,11 @@ type groupName struct{ cluster, group string }
 
 // bill adds up costs.
 type bill struct {
-	total    CostLine
-	clusters map[string]*ClusterCost
-	groups   map[groupName]*GroupCost
+	// namespace whose part is added up; empty for all.
+	namespace string
+	total     CostLine
+	clusters  map[string]*ClusterCost
+	groups    map[groupName]*GroupCost
 	// priced are the groups with a price.
 	priced map[groupName]bool
 	// tenants have no job.
@@ -204,41 +210,33 @@ func (b *bill) add(cluster string, of *Picture, originals map[types.NamespacedNa
 // charge adds a machine of a group. The node is nil if it has none yet.
 func (c *charges) charge(group, launch string, n *state.Node) {
 	var price int64
-	name := groupName{c.cluster, group}
-	g := c.groups[name]
-	if g == nil {
-		g = &GroupCost{Cluster: c.cluster, Group: group}
-		c.groups[name] = g
-	}
 	if ng := c.Groups[group]; ng != nil {
-		g.Market, price, c.priced[name] = string(ng.Spec.CapacityType), nodegroups.MicroUSD(ng.Spec.PricePerHour), ng.Spec.PricePerHour != nil
+		price = nodegroups.MicroUSD(ng.Spec.PricePerHour)
 	}
-	g.Each = text.USD(price)
 	at := cloudprovider.Running
 	if n == nil {
 		at = cloudprovider.Booting
 	}
 	purpose := cost.PurposeOf(cloudprovider.Machine{Group: group, Launch: launch, State: at}, c.phaseOf(launch), n)
-	if c.clusters[c.cluster] == nil {
-		c.clusters[c.cluster] = &ClusterCost{Cluster: c.cluster}
-	}
-	for _, line := range []*CostLine{&c.total, &c.clusters[c.cluster].CostLine, &g.CostLine} {
-		line.add(purpose, price)
-	}
 	inFlight, bookings := c.fleet.InFlight[launch], []state.Booking(nil)
 	if n != nil {
 		inFlight, bookings = inFlight || n.InFlight, n.Labelled
 	}
-	for i, s := range cost.Shares(launch, bookings, inFlight, price) {
+	shares := cost.Shares(launch, bookings, inFlight, price)
+	c.chargeMachine(group, purpose, price, shares)
+	for i, s := range shares {
 		who := c.payerOf(s)
 		t := payer{namespace: who.namespace, queue: who.queue}
+		if launch != "" {
+			c.launched[payer{namespace: who.namespace, queue: who.queue, cluster: c.cluster}] += s.MicroUSDPerHour
+		}
+		if c.namespace != "" && who.namespace != c.namespace {
+			continue
+		}
 		if c.tenants[t] == nil {
 			c.tenants[t] = &TenantCost{Namespace: t.namespace, Queue: t.queue}
 		}
 		c.tenants[t].add(purpose, s.MicroUSDPerHour)
-		if launch != "" {
-			c.launched[payer{namespace: who.namespace, queue: who.queue, cluster: c.cluster}] += s.MicroUSDPerHour
-		}
 		if who.job == "" {
 			continue
 		}
@@ -251,6 +249,37 @@ func (c *charges) charge(group, launch string, n *state.Node) {
 			since = bookings[i].Since
 		}
 		c.jobs[who].soFar += s.Over(c.Now.Sub(c.since(s.Request, launch, since)))
+	}
+}
+
+// chargeMachine adds a machine of that price to the lines that count machines, as far as it is of the namespace.
+func (c *charges) chargeMachine(group string, purpose cost.Purpose, price int64, shares []cost.Share) {
+	paid := price
+	if c.namespace != "" {
+		paid = 0
+		shares = slices.DeleteFunc(slices.Clone(shares), func(s cost.Share) bool { return c.payerOf(s).namespace != c.namespace })
+		if len(shares) == 0 {
+			return
+		}
+		for _, s := range shares {
+			paid += s.MicroUSDPerHour
+		}
+	}
+	name := groupName{c.cluster, group}
+	g := c.groups[name]
+	if g == nil {
+		g = &GroupCost{Cluster: c.cluster, Group: group}
+		c.groups[name] = g
+	}
+	if ng := c.Groups[group]; ng != nil {
+		g.Market, c.priced[name] = string(ng.Spec.CapacityType), ng.Spec.PricePerHour != nil
+	}
+	g.Each = text.USD(price)
+	if c.clusters[c.cluster] == nil {
+		c.clusters[c.cluster] = &ClusterCost{Cluster: c.cluster}
+	}
+	for _, line := range []*CostLine{&c.total, &c.clusters[c.cluster].CostLine, &g.CostLine} {
+		line.add(purpose, paid)
 	}
 }
 
