@@ -57,9 +57,11 @@ Nothing in the cluster is changed.
 jobs; without, it lists the pending workloads that would start only with the changes,
 and those that would start only without.
 
-A FILE contains Jobs (batch/v1) or Workloads (kueue.x-k8s.io/v1beta2) as YAML or JSON, in
-one or more documents or in a List. They arrive together and compete for capacity. If
-you may create them, a server-side dry run applies defaults and admission policies.
+A FILE contains jobs of any kind that Muster queues or Workloads (kueue.x-k8s.io/v1beta2) as
+YAML or JSON, in one or more documents or in a List. They arrive together and compete for
+capacity. What else decides about jobs, such as queues, flavors, NodeGroups, priority classes
+and namespaces, is taken to be in the cluster as the file has it; other objects are left out.
+If you may create them, a server-side dry run applies defaults and admission policies.
 
 With --at the jobs arrive later: the queues are run forward until then, as for the
 expected start in explain. The answer is the expected start, without machines.
@@ -124,11 +126,11 @@ func (o *options) simulate(command *cobra.Command, q *question) error {
 	}
 	// The standard input can be read once only, so files are read before anything is
 	// asked.
-	newcomers, groups, err := q.read(command.InOrStdin())
+	read, err := q.read(command.InOrStdin())
 	if err != nil {
 		return err
 	}
-	return o.answer(command, func(ctx context.Context) (answer, error) { return o.simulateOnce(ctx, q, changes, newcomers, groups) })
+	return o.answer(command, func(ctx context.Context) (answer, error) { return o.simulateOnce(ctx, q, changes, read) })
 }
 
 // at is when the jobs arrive; zero is now.
@@ -187,53 +189,88 @@ func quotaFrom(text string) (out view.QuotaChange, err error) {
 	}, nil
 }
 
+// files is what the files of a question contain.
+type files struct {
+	jobs, groups []manifest
+	// surroundings of the jobs, such as their queues, are taken to be in the cluster; others do not matter to a job.
+	surroundings, others []manifest
+}
+
 // read reads the files.
-func (q *question) read(in io.Reader) (newcomers, groups []manifest, err error) {
+func (q *question) read(in io.Reader) (out files, err error) {
 	scheme, err := view.NewScheme()
 	if err != nil {
-		return nil, nil, err
+		return out, err
 	}
 	if q.file == stdin && slices.Contains(q.groups, stdin) {
-		return nil, nil, fmt.Errorf("-f and --add-group are both %q: standard input can be read only once", stdin)
+		return out, fmt.Errorf("-f and --add-group are both %q: standard input can be read only once", stdin)
 	}
 	if q.file != "" {
-		if newcomers, err = readManifests(q.file, in, scheme); err != nil {
-			return nil, nil, err
+		found, err := readManifests(q.file, in, scheme)
+		if err != nil {
+			return out, err
 		}
-	}
-	for _, m := range newcomers {
-		switch x := m.object.(type) {
-		case *kueue.Workload:
-		default:
-			if kindOfJob(x) == nil {
-				return nil, nil, m.errorf("kind %s cannot be simulated: give a job of a kind that Muster queues, such as Job or JobSet, or a Workload "+
-					"of %s", kindOf(x), kueue.SchemeGroupVersion)
-			}
-			if x.GetLabels()[jobs.QueueLabel] == "" {
-				return nil, nil, m.errorf("%s %s lacks the label %s: set it to a LocalQueue of its namespace",
-					x.GetObjectKind().GroupVersionKind().Kind, x.GetName(), jobs.QueueLabel)
-			}
+		if err := out.sort(found); err != nil {
+			return out, err
 		}
 	}
 	for _, file := range q.groups {
 		found, err := readManifests(file, in, scheme)
 		if err != nil {
-			return nil, nil, err
+			return out, err
 		}
 		for _, m := range found {
 			if _, ok := m.object.(*v1alpha1.NodeGroup); !ok {
-				return nil, nil, m.errorf("kind %s is not a NodeGroup of %s", kindOf(m.object), v1alpha1.GroupVersion)
+				return out, m.errorf("kind %s is not a NodeGroup of %s", kindOf(m.object), v1alpha1.GroupVersion)
 			}
 		}
-		groups = append(groups, found...)
+		out.groups = append(out.groups, found...)
 	}
-	return newcomers, groups, nil
+	return out, nil
+}
+
+// sort tells jobs from what is around them. There has to be a job.
+func (f *files) sort(found []manifest) error {
+	for _, m := range found {
+		_, isWorkload := m.object.(*kueue.Workload)
+		isQueued := m.object.GetLabels()[jobs.QueueLabel] != ""
+		switch isJob := kindOfJob(m.object) != nil; {
+		case isWorkload || isJob && isQueued:
+			f.jobs = append(f.jobs, m)
+		case isJob:
+			return m.errorf("%s %s lacks the label %s: set it to a LocalQueue of its namespace", kindOf(m.object), m.object.GetName(),
+				jobs.QueueLabel)
+		case isSurrounding(m.object):
+			f.surroundings = append(f.surroundings, m)
+		case isQueued:
+			return m.cannotBeSimulated()
+		default:
+			f.others = append(f.others, m)
+		}
+	}
+	switch {
+	case len(f.jobs) > 0:
+	case len(f.others) > 0:
+		return f.others[0].cannotBeSimulated()
+	default:
+		return found[0].errorf("there is no job in the file, only what is around jobs: add the job that the question is about")
+	}
+	return nil
+}
+
+func (m manifest) cannotBeSimulated() error {
+	return m.errorf("kind %s cannot be simulated: give a job of a kind that Muster queues, such as Job or JobSet, or a Workload of %s",
+		kindOf(m.object), kueue.SchemeGroupVersion)
 }
 
 func kindOf(o client.Object) string { return o.GetObjectKind().GroupVersionKind().Kind }
 
-func (o *options) simulateOnce(ctx context.Context, q *question, changes view.Changes, files, groups []manifest) (answer, error) {
-	kube, namespace, err := o.connect()
+func (o *options) simulateOnce(ctx context.Context, q *question, changes view.Changes, read files) (answer, error) {
+	cluster, namespace, err := o.connect()
+	if err != nil {
+		return nil, err
+	}
+	kube, notes, err := laidOver(ctx, cluster, read.surroundings, namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -245,8 +282,8 @@ func (o *options) simulateOnce(ctx context.Context, q *question, changes view.Ch
 		return nil, fmt.Errorf("you lack the rights to read what a simulation needs. Missing:\n  - %s",
 			strings.Join(lacking(p.Missing), "\n  - "))
 	}
-	out := &simulated{}
-	for _, m := range groups {
+	out := &simulated{Notes: append(notes, leftOut(read.others)...)}
+	for _, m := range read.groups {
 		g, note, err := groupOf(ctx, kube, m)
 		if err != nil {
 			return nil, err
@@ -256,8 +293,8 @@ func (o *options) simulateOnce(ctx context.Context, q *question, changes view.Ch
 			out.Notes = append(out.Notes, fmt.Sprintf("NodeGroup %s: %s", g.Name, note))
 		}
 	}
-	newcomers := make([]view.Newcomer, len(files))
-	for i, m := range files {
+	newcomers := make([]view.Newcomer, len(read.jobs))
+	for i, m := range read.jobs {
 		if newcomers[i], err = newcomerOf(ctx, kube, p, m, namespace); err != nil {
 			return nil, err
 		}
@@ -294,18 +331,35 @@ func (o *options) simulateOnce(ctx context.Context, q *question, changes view.Ch
 	return out, nil
 }
 
+// leftOut names what does not matter to a simulation.
+func leftOut(others []manifest) []string {
+	if len(others) == 0 {
+		return nil
+	}
+	names := make([]string, len(others))
+	for i, m := range others {
+		names[i] = kindOf(m.object) + " " + m.object.GetName()
+	}
+	return []string{"not looked at: " + strings.Join(names, ", ")}
+}
+
 // groupOf is the NodeGroup as it would be in the cluster.
 func groupOf(ctx context.Context, kube client.Client, m manifest) (g *v1alpha1.NodeGroup, note string, err error) {
 	done, err := m.try(ctx, kube)
 	if err != nil {
 		return nil, "", err
 	}
-	g = m.object.(*v1alpha1.NodeGroup)
-	if g.Spec.CapacityType == "" { // not defaulted: the object comes from a file
-		g = g.DeepCopy()
-		g.Spec.CapacityType = v1alpha1.OnDemand
+	return defaulted(m.object.(*v1alpha1.NodeGroup)), done.note, nil
+}
+
+// defaulted is a NodeGroup as the API server would store it, which it has not where it comes from a file as is.
+func defaulted(g *v1alpha1.NodeGroup) *v1alpha1.NodeGroup {
+	if g.Spec.CapacityType != "" {
+		return g
 	}
-	return g, done.note, nil
+	out := g.DeepCopy()
+	out.Spec.CapacityType = v1alpha1.OnDemand
+	return out
 }
 
 // kindOfJob is the kind of jobs of an object; nil if it is no job.

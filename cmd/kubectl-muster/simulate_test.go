@@ -51,7 +51,7 @@ func (c *fakeCluster) client(t *testing.T) client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(c.objects...).WithInterceptorFuncs(interceptor.Funcs{
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(slices.Concat(everywhere(), c.objects)...).WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(ctx context.Context, kube client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			if review, ok := o.(*authorizationv1.SelfSubjectAccessReview); ok {
 				review.Status.Allowed = !c.mayNot
@@ -72,10 +72,23 @@ func (c *fakeCluster) client(t *testing.T) client.Client {
 // simulate answers for the file, if there is one, and the changes.
 func (c *fakeCluster) simulate(t *testing.T, file string, changes view.Changes) (string, error) {
 	t.Helper()
-	unchanged := pictureOf(nil, c.objects...)
-	p, out := unchanged, &simulated{}
+	var read files
+	var err error
+	if file != "" {
+		if read, err = (&question{file: stdin}).read(strings.NewReader(file)); err != nil {
+			return "", err
+		}
+	}
+	kube, notes, err := laidOver(t.Context(), c.client(t), read.surroundings, "default")
+	if err != nil {
+		return "", err
+	}
+	unchanged, err := view.Look(t.Context(), clocktesting.NewFakePassiveClock(noon), view.DefaultSettings(), kube, "default", view.QueueKinds)
+	if err != nil {
+		return "", err
+	}
+	p, out := unchanged, &simulated{Notes: append(notes, leftOut(read.others)...)}
 	if changes.Any() {
-		var err error
 		if p, err = unchanged.Changed(&changes); err != nil {
 			return "", err
 		}
@@ -86,14 +99,8 @@ func (c *fakeCluster) simulate(t *testing.T, file string, changes view.Changes) 
 		out.Others = unchanged.Compare(p)
 		return told(t, out), nil
 	}
-	q := &question{file: stdin}
-	files, _, err := q.read(strings.NewReader(file))
-	if err != nil {
-		return "", err
-	}
-	kube := c.client(t)
 	var newcomers []view.Newcomer
-	for _, m := range files {
+	for _, m := range read.jobs {
 		n, err := newcomerOf(t.Context(), kube, p, m, "default")
 		if err != nil {
 			return "", err
@@ -292,6 +299,49 @@ func TestSimulationTellsWhichClusterIsAsked(t *testing.T) {
 		"- north was not read\n")
 }
 
+// TestAFileMayHaveWhatIsAroundItsJobs: a sample, of which the cluster has nothing, or an older quota.
+func TestAFileMayHaveWhatIsAroundItsJobs(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/samples/gpu-queue.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample := string(text)
+	inTeam := strings.ReplaceAll(sample, "namespace: default", "namespace: team") +
+		"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: code, namespace: team}\n"
+	older := team("research", nil, "h100=8")
+	older.Namespace = ""
+	large := group("h100", 8, func(g *v1alpha1.NodeGroup) { g.Status.Machines = 6 })
+	large.Namespace = ""
+	for _, tc := range []struct {
+		name    string
+		objects []client.Object
+		mayNot  bool
+		file    string
+		want    []string
+	}{
+		{name: "nothing is there", file: sample, want: []string{"Job default/gang would start at 20", ", on flavor h100.",
+			"machines to launch: 4 of NodeGroup h100, at 393.28 USD per hour"}},
+		{name: "and may be created", file: sample, mayNot: true, want: []string{"Job default/gang would start at 20",
+			"machines to launch: 4 of NodeGroup h100", "ClusterQueue research: you may not create clusterqueues.kueue.x-k8s.io"}},
+		{name: "a part is there, and is changed", objects: []client.Object{older, large}, file: sample, want: []string{
+			"Job default/gang would start at 20", "ClusterQueue research: it exists already, and is taken as the file changes it",
+			"NodeGroup h100: it exists already"}},
+		{name: "other objects do not matter", file: inTeam, want: []string{"Job team/gang would start at 20", "not looked at: ConfigMap code"}},
+		{name: "a class of priorities", objects: []client.Object{flavor("h100"), team("team", nil, "h100=64")},
+			file: strings.Replace(train, "{kueue.x-k8s.io/queue-name: main", "{kueue.x-k8s.io/queue-name: main, kueue.x-k8s.io/priority-class: high", 1) +
+				"---\napiVersion: kueue.x-k8s.io/v1beta2\nkind: WorkloadPriorityClass\nmetadata: {name: high}\nvalue: 100\n",
+			want: []string{"Job default/new would start at once, on flavor h100."}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := (&fakeCluster{objects: tc.objects, mayNot: tc.mayNot}).simulate(t, tc.file, view.Changes{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lacks(t, got, tc.want...)
+		})
+	}
+}
+
 func TestJobsThatAreThere(t *testing.T) {
 	owned := func(w *kueue.Workload) *kueue.Workload {
 		w.OwnerReferences = []metav1.OwnerReference{ownedBy("new")}
@@ -336,7 +386,7 @@ func TestWhatCannotBeSimulated(t *testing.T) {
 		}
 		return file
 	}
-	pod := written("pod.yaml", train+"---\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\n")
+	pod := written("pod.yaml", train+"---\napiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: {kueue.x-k8s.io/queue-name: main}}\n")
 	tests := []struct {
 		name string
 		args []string
@@ -349,6 +399,7 @@ func TestWhatCannotBeSimulated(t *testing.T) {
 		{"a value is of another type", []string{"-f", written("type.yaml", strings.Replace(train, "parallelism: 4", "parallelism: four", 1))}, "type.yaml, document 1: "},
 		{"an object of another kind", []string{"-f", pod}, "pod.yaml, document 2: kind Pod cannot be simulated: give a job of a kind that Muster queues, such as Job or JobSet, or a Workload of kueue.x-k8s.io/v1beta2"},
 		{"an unknown kind", []string{"-f", written("cron.yaml", "apiVersion: example.com/v1\nkind: Thing\n")}, `cron.yaml, document 1: kind Thing cannot be simulated`},
+		{"only what is around jobs", []string{"-f", written("queue.yaml", "apiVersion: kueue.x-k8s.io/v1beta2\nkind: LocalQueue\nmetadata: {name: main}\nspec: {clusterQueue: a}\n")}, "queue.yaml, document 1: there is no job in the file"},
 		{"a list of one kind", []string{"-f", written("list.yaml", "apiVersion: batch/v1\nkind: JobList\n")}, "list.yaml, document 1: kind JobList is not supported"},
 		{"a Job in no queue", []string{"-f", written("unqueued.yaml", strings.Replace(train, ", labels: {kueue.x-k8s.io/queue-name: main}", "", 1))}, "unqueued.yaml, document 1: Job new lacks the label kueue.x-k8s.io/queue-name"},
 		{"a group that is none", []string{"--add-group", pod}, "pod.yaml, document 1: kind Job is not a NodeGroup of muster.dev/v1alpha1"},

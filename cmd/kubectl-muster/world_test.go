@@ -44,11 +44,12 @@ func pictureOf(missing []view.Right, objects ...client.Object) *view.Picture {
 	if err != nil {
 		panic(err) // without a file there is nothing to go wrong
 	}
-	base := []client.Object{
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "ns"}},
-		localQueue("main", "team"),
-	}
-	return view.New(clocktesting.NewFakePassiveClock(noon), defaults, &view.Reading{Objects: slices.Concat(base, objects), Missing: missing})
+	return view.New(clocktesting.NewFakePassiveClock(noon), defaults, &view.Reading{Objects: slices.Concat(everywhere(), objects), Missing: missing})
+}
+
+// everywhere are the objects that all clusters have.
+func everywhere() []client.Object {
+	return []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "ns"}}, localQueue("main", "team")}
 }
 
 func localQueue(name, cq string) *kueue.LocalQueue {
