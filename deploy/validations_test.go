@@ -1,6 +1,8 @@
 package deploy
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	celgo "github.com/google/cel-go/cel"
@@ -10,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// judge is a validating policy by kube-apiserver's own CEL, without a cluster.
+// judge is a policy by kube-apiserver's own CEL, without a cluster.
 type judge struct {
 	*testing.T
 	admissionv1.ValidatingAdmissionPolicySpec
@@ -25,13 +27,14 @@ func newJudge(t *testing.T, name string) *judge {
 	}
 	env, err := expressions().Env(environment.StoredExpressions)
 	if err == nil {
-		env, err = env.Extend(celgo.Variable("object", celgo.DynType), celgo.Variable("oldObject", celgo.DynType))
+		env, err = env.Extend(celgo.Variable("object", celgo.DynType), celgo.Variable("oldObject", celgo.DynType),
+			celgo.Variable("request", celgo.DynType))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, o := range objects {
-		if o.GetKind() == "ValidatingAdmissionPolicy" && o.GetName() == name {
+		if strings.HasSuffix(o.GetKind(), "AdmissionPolicy") && o.GetName() == name {
 			var policy admissionv1.ValidatingAdmissionPolicy
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &policy); err != nil {
 				t.Fatal(err)
@@ -60,20 +63,28 @@ func (j *judge) holds(expression, old, object string) bool {
 		}
 		return out
 	}
-	out, _, err := program.Eval(map[string]any{"object": read(object), "oldObject": read(old)})
+	request := map[string]any{"operation": "UPDATE", "userInfo": map[string]any{"username": "someone"}}
+	if old == "null" {
+		request["operation"] = "CREATE"
+	}
+	out, _, err := program.Eval(map[string]any{"object": read(object), "oldObject": read(old), "request": request})
 	if err != nil {
 		j.Fatal(err)
 	}
 	return out.Value() == true
 }
 
+// looksAt reports whether a policy looks at a change.
+func (j *judge) looksAt(old, object string) bool {
+	j.Helper()
+	return !slices.ContainsFunc(j.MatchConditions, func(c admissionv1.MatchCondition) bool { return !j.holds(c.Expression, old, object) })
+}
+
 // refuses reports whether a policy without variables refuses a change.
 func (j *judge) refuses(old, object string) bool {
 	j.Helper()
-	for _, c := range j.MatchConditions {
-		if !j.holds(c.Expression, old, object) {
-			return false
-		}
+	if !j.looksAt(old, object) {
+		return false
 	}
 	for _, v := range j.Validations {
 		if !j.holds(v.Expression, old, object) {
@@ -137,6 +148,48 @@ func TestAnOwnerMayNotTurnIntoWhatQueuesAsAWhole(t *testing.T) {
 	} {
 		if got := j.holds(j.MatchConditions[0].Expression, tt.old, tt.now); got != tt.judged {
 			t.Errorf("%s: judged is %v", name, got)
+		}
+	}
+}
+
+// TestPodsOfAQueueAreGatedButThoseThatAStartHasMarked: what makes them may be in no queue, which no policy can read.
+func TestPodsOfAQueueAreGatedButThoseThatAStartHasMarked(t *testing.T) {
+	gate, guard := newJudge(t, "muster-pods-gate"), newJudge(t, "muster-pods-gates")
+	pod := func(labels, owner string) string {
+		group, kind, _ := strings.Cut(owner, "/")
+		out := "{metadata: {labels: {kueue.x-k8s.io/queue-name: main" + labels + "}"
+		if owner != "" {
+			out += ", ownerReferences: [{apiVersion: " + group + "/v1, kind: " + kind + ", name: o, uid: u, controller: true}]"
+		}
+		return out + "}, spec: {}}"
+	}
+	const podSet, uid = ", kueue.x-k8s.io/podset: main", ", kueue.x-k8s.io/job-uid: u"
+	for name, tt := range map[string]struct {
+		old, now string
+		// gated: it is created with the gate, and guarded: only Muster may make this change.
+		gated, guarded bool
+	}{
+		"a pod":                                               {"null", pod("", ""), true, true},
+		"one of a ReplicaSet":                                 {"null", pod("", "apps/ReplicaSet"), true, true},
+		"one of a Job that nothing has marked":                {"null", pod("", "batch/Job"), true, false},
+		"one of a Job that was started":                       {"null", pod(podSet, "batch/Job"), false, false},
+		"one of a PyTorchJob":                                 {"null", pod("", "kubeflow.org/PyTorchJob"), true, false},
+		"one of a PyTorchJob that was started":                {"null", pod(podSet+uid, "kubeflow.org/PyTorchJob"), false, false},
+		"one of a driver that was started":                    {"null", pod(podSet+uid, "core/Pod"), false, false},
+		"one that takes Kueue's mark itself":                  {"null", pod(podSet, ""), true, true},
+		"a change of a pod":                                   {pod("", ""), pod("", ""), true, true},
+		"a change of one of a Job that nothing has marked":    {pod("", "batch/Job"), pod("", "batch/Job"), true, true},
+		"a mark of its own on one that waits":                 {pod("", "batch/Job"), pod(podSet, "batch/Job"), false, true},
+		"a mark of a start on one that waits":                 {pod("", ""), pod(uid, ""), false, true},
+		"a change of one of a Job that was started":           {pod(podSet, "batch/Job"), pod(podSet, "batch/Job"), false, false},
+		"one of a started Job loses its mark":                 {pod(podSet, "batch/Job"), pod("", "batch/Job"), true, true},
+		"a change of one of a group, which Muster has let go": {pod(podSet, ""), pod(podSet, ""), true, true},
+	} {
+		if got := gate.looksAt("null", tt.now); got != tt.gated {
+			t.Errorf("%s: gated is %v", name, got)
+		}
+		if got := guard.looksAt(tt.old, tt.now); got != tt.guarded {
+			t.Errorf("%s: guarded is %v", name, got)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 const (
 	// QueueLabel on a job names its LocalQueue.
-	QueueLabel = "kueue.x-k8s.io/queue-name"
+	QueueLabel = workload.QueueLabel
 	// PriorityClassLabel on a job names its WorkloadPriorityClass.
 	PriorityClassLabel = "kueue.x-k8s.io/priority-class"
 	// JobUIDLabel on a Workload is the UID of its job.

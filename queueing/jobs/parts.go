@@ -54,7 +54,7 @@ func (r parts) standAlone(ctx context.Context, job client.Object) (bool, error) 
 		r.owners[owners.KindOf(claimed)] == nil {
 		return false, nil
 	}
-	if named, err := r.isNamed(ctx, job); !named || err != nil {
+	if named, err := r.naming().IsNamed(ctx, job); !named || err != nil {
 		return false, err
 	}
 	err := r.patch(ctx, job, func(job client.Object) error { annotate(job, AloneAnnotation, string(claimed.UID)); return nil })

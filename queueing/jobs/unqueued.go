@@ -3,9 +3,7 @@ package jobs
 import (
 	"context"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -16,7 +14,7 @@ import (
 // queues with all that it makes controls it. Some operators copy the labels of their objects to
 // what these control.
 func (r *reconciler) isQueued(ctx context.Context, job client.Object) (bool, error) {
-	if named, err := (parts{r}).isNamed(ctx, job); !named || err != nil {
+	if named, err := r.naming().IsNamed(ctx, job); !named || err != nil {
 		return false, err
 	}
 	part, err := parts{r}.isPart(ctx, job)
@@ -26,24 +24,9 @@ func (r *reconciler) isQueued(ctx context.Context, job client.Object) (bool, err
 // parts are jobs that queue with what controls them.
 type parts struct{ *reconciler }
 
-// isNamed reports whether an object names a queue, or all jobs of its namespace are to queue.
-func (r parts) isNamed(ctx context.Context, o client.Object) (bool, error) {
-	if o.GetLabels()[QueueLabel] != "" {
-		return true, nil
-	}
-	return r.allQueue(ctx, o.GetNamespace())
-}
-
-// allQueue reports whether the jobs of a namespace are queued even if they name no queue.
-func (r parts) allQueue(ctx context.Context, name string) (bool, error) {
-	if r.unqueued == nil {
-		return false, nil
-	}
-	namespace := &corev1.Namespace{}
-	if err := r.client.Get(ctx, client.ObjectKey{Name: name}, namespace); err != nil {
-		return false, client.IgnoreNotFound(err)
-	}
-	return r.unqueued.Matches(labels.Set(namespace.Labels)), nil
+// naming says which objects are to queue.
+func (r *reconciler) naming() owners.Naming {
+	return owners.Naming{Client: r.client, Everywhere: r.unqueued}
 }
 
 // byGroupKind are the kinds that queue as a whole, with the jobs that their controllers make. A
@@ -77,11 +60,11 @@ func (r parts) wholeOf(ctx context.Context, job client.Object) (*whole, error) {
 	if metav1.GetControllerOf(job) == nil {
 		return nil, nil
 	}
-	strict, err := r.allQueue(ctx, job.GetNamespace())
+	strict, err := r.naming().AllQueue(ctx, job.GetNamespace())
 	if err != nil {
 		return nil, err
 	}
-	search := owners.Search{Live: r.live, IsNamed: r.isNamed, JobsAlone: strict, New: func(gk schema.GroupKind) (client.Object, error) {
+	search := owners.Search{Live: r.live, IsNamed: r.naming().IsNamed, JobsAlone: strict, New: func(gk schema.GroupKind) (client.Object, error) {
 		if kind := r.owners[gk]; kind != nil {
 			return r.newObject(kind)
 		}

@@ -20,6 +20,8 @@ const (
 	GatedByAnnotation = "kueue.x-k8s.io/admission-gated-by"
 	// GroupAnnotation, "true" on a Workload, says that it is of a group of pods.
 	GroupAnnotation = "kueue.x-k8s.io/is-group-workload"
+	// QueueLabel on a job or a pod names its LocalQueue.
+	QueueLabel = "kueue.x-k8s.io/queue-name"
 	// JobUIDLabel on a Workload is the UID of its job.
 	JobUIDLabel = "kueue.x-k8s.io/job-uid"
 	// PrebuiltLabel on a job, or the annotation of that key, names a Workload that something else has

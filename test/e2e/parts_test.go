@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -59,4 +60,39 @@ func TestAnOwnerInNoQueueExcusesNothing(t *testing.T) {
 	if err := s.Kube.Patch(s.Context(), j, patch); err != nil || !*j.Spec.Suspend {
 		t.Errorf("its owner's controller starts it: suspended %v, error %v", *j.Spec.Suspend, err)
 	}
+}
+
+// TestPodsOfAJobInNoQueueQueueOneByOne where its pod template has the label of a queue, as in Kueue. Those of a Job that is in a queue
+// go with it, also where an administrator lets it run outside of that.
+func TestPodsOfAJobInNoQueueQueueOneByOne(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.plain(s.Name)
+	labelled := func(j *batchv1.Job) {
+		metav1.SetMetaDataLabel(&j.Spec.Template.ObjectMeta, "kueue.x-k8s.io/queue-name", s.Name)
+	}
+	queued := s.plainJob("queued", 7, "1h", labelled)
+	s.runs(queued)
+	if all := s.workloads(); len(all) != 1 {
+		t.Errorf("the Workloads of a queued Job with its pods are %v", all)
+	}
+	s.plainJob("free", 2, "1h", labelled, noQueue)
+	count := func(phase string) (n int) {
+		for name, p := range s.pods() {
+			if p == phase && strings.HasPrefix(name, "free-") {
+				n++
+			}
+		}
+		return n
+	}
+	state := func() string { return fmt.Sprint(s.pods(), s.workloads()) }
+	s.Eventually("one has quota, and the other waits behind its gate", func() bool {
+		return count("Running") == 1 && count("Gated") == 1 && len(s.workloads()) == 3
+	}, state)
+	exempt := s.newPlainJob("exempt", 1, "1h", labelled)
+	exempt.Annotations = map[string]string{"muster.dev/break-glass": "a test"}
+	s.Create(exempt)
+	s.runs(exempt)
+	s.Delete(queued, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	s.Eventually("both have quota, and run", func() bool { return count("Running") == 2 && len(s.workloads()) == 2 }, state)
 }

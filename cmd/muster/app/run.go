@@ -171,13 +171,14 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o Options, pulse *hea
 			if err := queuecontroller.Add(mgr, queues); err != nil {
 				return err
 			}
-			if err := jobs.Add(mgr, o.Queues, queues.Metrics, o.WebhookAddress != noWebhook, jobkinds.All(o.JobKinds...)...); err != nil {
+			kinds := jobkinds.All(o.JobKinds...)
+			if err := jobs.Add(mgr, o.Queues, queues.Metrics, o.WebhookAddress != noWebhook, kinds...); err != nil {
 				return err
 			}
 			if err := ungater.Add(mgr, queues.Metrics, types.NamespacedName{Namespace: o.Namespace, Name: deploy.Moved}); err != nil {
 				return err
 			}
-			if err := podgroup.Add(mgr, o.Queues, queues.Metrics); err != nil || o.DryRun {
+			if err := podgroup.Add(mgr, o.Queues, queues.Metrics, kinds...); err != nil || o.DryRun {
 				return err
 			}
 			return mgr.Add(&fence.Controller{

@@ -2,6 +2,7 @@ package kinds
 
 import (
 	_ "embed"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -21,13 +22,25 @@ func PodPolicies(kinds []*Kind) ([]byte, error) {
 	return execute("gated-pods.yaml", podPolicies, kinds)
 }
 
-// PodAlone reports in CEL whether the pod of a request queues by itself: nothing controls it
-// that queues as a whole, and it is not of a job that has started.
-func (w writer) PodAlone() string {
-	whole := append([]string{"batch/Job"}, w.owners()...)
-	return `!(has(object.metadata.labels) && 'kueue.x-k8s.io/job-uid' in object.metadata.labels) &&
-        (!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller &&
-        o.apiVersion.split('/')[0] + '/' + o.kind in ` + list(slices.Sorted(slices.Values(whole))) + "))"
+// PodAlone reports in CEL whether a pod queues by itself: no start has marked it. A mark of Kueue's counts on what a queued job
+// makes; on others it is of a group of pods.
+func (w writer) PodAlone(pod string) string {
+	return fmt.Sprintf(`!('kueue.x-k8s.io/job-uid' in %[1]s.metadata.?labels.orValue({})) &&
+        !('kueue.x-k8s.io/podset' in %[1]s.metadata.?labels.orValue({}) && %[2]s)`, pod, w.ofWhole(pod))
+}
+
+// PodGuarded reports in CEL whether the pod of a request, or what it was, is one that only Muster lets run. Where no policy gates
+// pods, those of Jobs are created all the same.
+func (w writer) PodGuarded() string {
+	return `[object, oldObject].exists(o, o != null && ` + w.PodAlone("o") + `) &&
+        !(request.operation == 'CREATE' && ` + w.ofWhole("object") + `)`
+}
+
+// ofWhole reports in CEL whether something controls a pod that queues with all that it makes.
+func (w writer) ofWhole(pod string) string {
+	whole := slices.Sorted(slices.Values(append([]string{"batch/Job"}, w.owners()...)))
+	return pod + `.metadata.?ownerReferences.orValue([]).exists(r, r.?controller.orValue(false) &&
+        r.apiVersion.split('/')[0] + '/' + r.kind in ` + list(whole) + ")"
 }
 
 // Write is the patch of a key of a field of metadata, with what is missing above it.

@@ -6,17 +6,48 @@ import (
 	"fmt"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // most bounds how many owners above a job are looked at, as in Kueue.
 const most = 10
+
+// Naming says which objects are to queue.
+type Naming struct {
+	Client client.Reader
+	// Everywhere are the namespaces whose objects queue even if they name no queue; nil is none.
+	Everywhere labels.Selector
+}
+
+// IsNamed reports whether an object names a queue, or all of its namespace are to queue.
+func (n Naming) IsNamed(ctx context.Context, o client.Object) (bool, error) {
+	if o.GetLabels()[workload.QueueLabel] != "" {
+		return true, nil
+	}
+	return n.AllQueue(ctx, o.GetNamespace())
+}
+
+// AllQueue reports whether the objects of a namespace are queued even if they name no queue.
+func (n Naming) AllQueue(ctx context.Context, name string) (bool, error) {
+	if n.Everywhere == nil {
+		return false, nil
+	}
+	namespace := &corev1.Namespace{}
+	if err := n.Client.Get(ctx, client.ObjectKey{Name: name}, namespace); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return n.Everywhere.Matches(labels.Set(namespace.Labels)), nil
+}
 
 // Search is for the objects above jobs.
 type Search struct {

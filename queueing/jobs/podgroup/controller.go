@@ -23,20 +23,28 @@ import (
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/bindings"
 	"github.com/muster-dev/muster/queueing/jobs/newcomers"
+	"github.com/muster-dev/muster/queueing/jobs/owners"
 )
 
 // workers is how many gangs are reconciled at once; each mostly waits for the API server.
 const workers = 8
 
-// Add adds the controller of gangs to a manager, whose scheme must know Kueue's v1beta2 types.
-func Add(mgr ctrl.Manager, settings config.Config, m *metrics.Metrics) error {
+// Add adds the controller of gangs to a manager, whose scheme must know Kueue's v1beta2 types. The kinds are those whose objects
+// queue with all their pods.
+func Add(mgr ctrl.Manager, settings config.Config, m *metrics.Metrics, kinds ...jobs.Kind) error {
+	everywhere, err := bindings.Selector(settings)
+	if err != nil {
+		return err
+	}
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, gangIndex, indexOf); err != nil {
 		return fmt.Errorf("indexing pods by their gang: %w", err)
 	}
 	r := &reconciler{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), recorder: mgr.GetEventRecorder("muster-pods"), metrics: m, now: time.Now,
 		podsReady: settings.WaitForPodsReady != nil, labelsToCopy: settings.LabelKeysToCopy,
+		makers: makersOf(kinds), naming: owners.Naming{Client: mgr.GetClient(), Everywhere: everywhere},
 	}
 	c, err := builder.TypedControllerManagedBy[key](mgr).Named("pods").
 		Watches(&corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(gangOf), builder.WithPredicates(podChanges)).

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,7 @@ import (
 	"github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/kinds"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -603,4 +605,67 @@ func TestAnOldAdmissionStartsNothing(t *testing.T) {
 	g.r.live = g.c
 	g.settle(k)
 	g.is("the admission is the newest", "train open | 1 QuotaReserved Admitted")
+}
+
+// TestPodsOfWhatQueuesAsAWhole queue with that if it is in a queue, and by themselves if it is in none: its pod template alone
+// has the label then.
+func TestPodsOfWhatQueuesAsAWhole(t *testing.T) {
+	queued := map[string]string{jobs.QueueLabel: "main"}
+	for name, tt := range map[string]struct {
+		// labels are those of the Job, and above those of the JobSet that controls it; nil is none.
+		labels, above map[string]string
+		// gone: there is no such Job. late: it comes when the pod has a Workload.
+		gone, late bool
+		want       string
+	}{
+		"of a Job in a queue":                         {labels: queued, want: "free"},
+		"of a Job in a queue, seen late":              {labels: queued, late: true, want: "free"},
+		"of a Job in no queue":                        {want: "held"},
+		"of a Job that is gone":                       {labels: queued, gone: true, want: "held"},
+		"of a Job of a JobSet in a queue":             {above: queued, want: "free"},
+		"of a Job of a JobSet, neither is in a queue": {above: map[string]string{}, want: "held"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job", UID: "uid-job"}}
+			set := &unstructured.Unstructured{}
+			set.SetAPIVersion("jobset.x-k8s.io/v1alpha2")
+			set.SetKind("JobSet")
+			set.SetNamespace("default")
+			set.SetName("set")
+			set.SetUID("uid-set")
+			set.SetLabels(tt.above)
+			if tt.above != nil {
+				job.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, set.GroupVersionKind())}
+			}
+			g := newRig(t, set)
+			g.r.makers = makersOf(kinds.All())
+			g.r.naming.Client = g.c
+			p := g.pod("worker", "1")
+			p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job"))}
+			if err := g.c.Update(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+			k, _ := keyOf(p)
+			if tt.late {
+				g.settle(k)
+			}
+			job.Labels = tt.labels
+			if !tt.gone {
+				if err := g.c.Create(t.Context(), job); err != nil {
+					t.Fatal(err)
+				}
+			}
+			g.settle(k)
+			if err := g.c.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil {
+				t.Fatal(err)
+			}
+			got := "free"
+			if isGated(p) {
+				got = "held"
+			}
+			if _, queues := keyOf(p); got != tt.want || queues != (got == "held") || (g.workload() != nil) != queues {
+				t.Errorf("the pod is %s, queues by itself: %v, with the Workload %v; want %s", got, queues, g.workload(), tt.want)
+			}
+		})
+	}
 }

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -21,6 +22,7 @@ import (
 	"github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/owners"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -43,6 +45,9 @@ type reconciler struct {
 	podsReady bool
 	// labelsToCopy are the keys of labels that a Workload has, too.
 	labelsToCopy []string
+	// makers are the kinds whose objects queue with all their pods, and naming says which of the objects queue.
+	makers map[schema.GroupKind]schema.GroupVersionKind
+	naming owners.Naming
 
 	memories
 }
@@ -64,8 +69,12 @@ func (r *reconciler) Reconcile(ctx context.Context, k key) (reconcile.Result, er
 	if left := r.expected(k, w != nil, r.now()); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
+	released, err := parts{r}.release(ctx, g, w)
 	r.tally(g, w)
-	if err = r.trim(ctx, g); err == nil {
+	if err == nil && !released {
+		err = r.trim(ctx, g)
+	}
+	if err == nil && !released {
 		err = r.act(ctx, g, w, transitions[g.state()][workload.StateOf(w)])
 	}
 	if g.state() == gone && w == nil {
