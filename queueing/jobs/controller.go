@@ -53,7 +53,7 @@ func Add(mgr ctrl.Manager, c config.Config, m *metrics.Metrics, webhook bool, ki
 	if err := indexer.IndexField(context.Background(), &corev1.Pod{}, podIndex, jobUIDOf); err != nil {
 		return fmt.Errorf("indexing pods by their job: %w", err)
 	}
-	later, gangs := &newcomers.Runnable{Manager: mgr}, &atomic.Bool{}
+	later, gangs := &newcomers.Runnable{Manager: mgr, Report: m.KindServed}, &atomic.Bool{}
 	if !webhook {
 		later.Waiting = append(later.Waiting, begin(gangs))
 	}

@@ -1,6 +1,6 @@
 // Package metrics are the Prometheus metrics of the queues, under the names, labels and types
 // of Kueue's own metrics, so that existing dashboards and alerts keep working. Forecasts, which
-// Kueue does not have, are muster_*.
+// Kueue does not have, are muster_*, as is which kinds of jobs are served.
 //
 // Counters count from when the process began to lead. Gauges show what the status of queues
 // says, or is about to say.
@@ -19,6 +19,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -57,7 +58,7 @@ func ConfigFrom(c *kueueconfig.LocalQueueMetrics) (Config, error) {
 	return Config{LocalQueues: selector}, err
 }
 
-// Metrics are those of the queues. One goroutine uses them, but for Created and Ungated.
+// Metrics are those of the queues. One goroutine uses them, but for Created, Ungated and KindServed.
 type Metrics struct {
 	config Config
 	all    []prometheus.Collector
@@ -72,6 +73,7 @@ type Metrics struct {
 	evictedOnce, preempted, replaced      *prometheus.CounterVec
 	ranReady, evictionTook                *prometheus.HistogramVec
 	created, ungated                      *prometheus.HistogramVec
+	kindServed                            *prometheus.GaugeVec
 
 	pending, over, reserving, running gauges
 	status                            gauges
@@ -135,6 +137,9 @@ func New(c Config) *Metrics {
 	m.ungated = m.histogram("pod_scheduling_gate_removal_seconds",
 		"Time from the admission of a Workload to the removal of the scheduling gate of one of its pods.",
 		prometheus.DefBuckets, "name", "cluster_queue", "is_group")
+	m.kindServed = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "muster_job_kind_served",
+		Help: "Whether the cluster serves a kind of jobs that is a custom resource; only those that it has served since the start."}, []string{"kind"})
+	m.all = append(m.all, m.kindServed)
 	m.preempted = m.counter("preempted_workloads_total",
 		"Workloads that were preempted, by the ClusterQueue of the preemptor and by reason.", "preempting_cluster_queue", "reason")
 	m.replaced = m.counter("replaced_workload_slices_total", "Workload slices that another slice has replaced.", "cluster_queue")
@@ -299,6 +304,15 @@ func (m *Metrics) Ungated(gate string, w *kueue.Workload, now time.Time) {
 		!m.isGone(string(w.Status.Admission.ClusterQueue)) {
 		m.ungated.WithLabelValues(gate, string(w.Status.Admission.ClusterQueue), "false").Observe(seconds(now.Sub(admitted)))
 	}
+}
+
+// KindServed shows whether the cluster serves a kind of jobs. It may be called by any goroutine.
+func (m *Metrics) KindServed(kind schema.GroupKind, served bool) {
+	value := 0.0
+	if served {
+		value = 1
+	}
+	m.kindServed.WithLabelValues(kind.String()).Set(value)
 }
 
 // Preempted counts a Workload that is preempted. After is the version that says why.

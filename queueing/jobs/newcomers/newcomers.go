@@ -1,4 +1,4 @@
-// Package newcomers begins what queues kinds of custom resources once the cluster serves these.
+// Package newcomers begins what queues kinds of custom resources once the cluster serves these, and tells when it does so no more.
 package newcomers
 
 import (
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// servedAgain is how often the API server is asked for kinds that it does not serve yet.
+// servedAgain is how often the API server is asked which kinds it serves.
 const servedAgain = 20 * time.Second
 
 // Newcomer is what begins once the cluster serves kinds that it may not have. The first of them
@@ -29,6 +30,16 @@ type Newcomer struct {
 type Runnable struct {
 	Manager ctrl.Manager
 	Waiting []Newcomer
+	// Report is told whether the cluster serves a kind, once it has begun.
+	Report func(kind schema.GroupKind, served bool)
+
+	begun []*begun
+}
+
+// begun is a kind that is used. Its objects go with its CRD; if that comes again, its informer goes on by itself.
+type begun struct {
+	Newcomer
+	served bool
 }
 
 // Start implements manager.Runnable.
@@ -36,29 +47,54 @@ func (n *Runnable) Start(ctx context.Context) error {
 	log := ctrl.LoggerFrom(ctx).WithName("jobs")
 	reported := map[string]string{}
 	for {
-		var failed error
-		n.Waiting = slices.DeleteFunc(n.Waiting, func(x Newcomer) bool {
-			kind := x.Kinds[0].GroupKind().String()
-			served, err := n.isServed(ctx, x.Kinds)
-			switch {
-			case err != nil && ctx.Err() == nil && reported[kind] != err.Error():
-				reported[kind] = err.Error()
-				log.Error(err, "A kind cannot be used yet", "kind", kind)
-			case served && failed == nil:
-				if failed = x.Begin(); failed == nil {
-					log.Info("A kind is used from now on", "kind", kind)
-				}
-			}
-			return served
-		})
-		if failed != nil || len(n.Waiting) == 0 {
-			return failed
+		if err := n.begin(ctx, log, reported); err != nil {
+			return err
+		}
+		n.look(ctx, log)
+		if len(n.Waiting)+len(n.begun) == 0 {
+			return nil
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(servedAgain):
 		}
+	}
+}
+
+// begin begins what waits and is served. What was reported is not reported again.
+func (n *Runnable) begin(ctx context.Context, log logr.Logger, reported map[string]string) (failed error) {
+	n.Waiting = slices.DeleteFunc(n.Waiting, func(x Newcomer) bool {
+		kind := x.Kinds[0].GroupKind().String()
+		served, err := n.isServed(ctx, x.Kinds)
+		switch {
+		case err != nil && ctx.Err() == nil && reported[kind] != err.Error():
+			reported[kind] = err.Error()
+			log.Error(err, "A kind cannot be used yet", "kind", kind)
+		case served && failed == nil:
+			if failed = x.Begin(); failed == nil {
+				log.Info("A kind is used from now on", "kind", kind)
+				n.begun = append(n.begun, &begun{Newcomer: x})
+			}
+		}
+		return served
+	})
+	return failed
+}
+
+// look tells of kinds that are not served any more, and of those that are again.
+func (n *Runnable) look(ctx context.Context, log logr.Logger) {
+	for _, x := range n.begun {
+		kind := x.Kinds[0].GroupKind()
+		served, err := n.isServed(ctx, x.Kinds)
+		if err != nil || served == x.served {
+			continue // where the API server does not answer, the kind may be served
+		}
+		if x.served = served; !served {
+			log.Info("A kind is no longer served: without its CRD there are no objects of it, and none can be queued; install its operator again",
+				"kind", kind.String())
+		}
+		n.Report(kind, served)
 	}
 }
 
@@ -77,6 +113,9 @@ func (n *Runnable) isServed(ctx context.Context, kinds []schema.GroupVersionKind
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(queued.GroupVersion().WithKind(queued.Kind + "List"))
 	if err := n.Manager.GetAPIReader().List(ctx, list, client.Limit(1)); err != nil {
+		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+			return false, nil // what the mapper knows may be from before
+		}
 		if apierrors.IsForbidden(err) {
 			err = fmt.Errorf("%w; apply the manifests that `muster manifests` prints with the same settings", err)
 		}

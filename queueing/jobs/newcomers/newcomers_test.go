@@ -3,9 +3,14 @@ package newcomers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -18,6 +23,8 @@ type cluster struct {
 	client.Reader
 	meta.RESTMapper
 	serves []string
+	// gone are served no more, which the mapper does not know.
+	gone *[]string
 }
 
 func (c cluster) GetRESTMapper() meta.RESTMapper { return c }
@@ -30,7 +37,13 @@ func (c cluster) RESTMapping(kind schema.GroupKind, _ ...string) (*meta.RESTMapp
 	return &meta.RESTMapping{}, nil
 }
 
-func (cluster) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
+func (c cluster) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	kind := strings.TrimSuffix(list.GetObjectKind().GroupVersionKind().Kind, "List")
+	if c.gone != nil && slices.Contains(*c.gone, kind) {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: kind}, "")
+	}
+	return nil
+}
 
 // TestTheFirstErrorEndsTheProcess, whatever begins after it; kinds without a CRD are waited for.
 func TestTheFirstErrorEndsTheProcess(t *testing.T) {
@@ -42,7 +55,7 @@ func TestTheFirstErrorEndsTheProcess(t *testing.T) {
 		}}
 	}
 	broken := errors.New("broken")
-	r := &Runnable{Manager: cluster{serves: []string{"First", "Second", "Third"}},
+	r := &Runnable{Manager: cluster{serves: []string{"First", "Second", "Third"}}, Report: func(schema.GroupKind, bool) {},
 		Waiting: []Newcomer{of("Absent", nil), of("First", nil), of("Second", broken), of("Third", nil)}}
 	if err := r.Start(t.Context()); !errors.Is(err, broken) {
 		t.Errorf("error %v, want that of the second", err)
@@ -60,4 +73,38 @@ func TestKindsWithoutACRDAreWaitedFor(t *testing.T) {
 	if err := r.Start(ctx); err != nil || len(r.Waiting) != 1 {
 		t.Errorf("error %v, and %d wait", err, len(r.Waiting))
 	}
+}
+
+// TestItIsToldThatAKindIsNoLongerServed, and that it is again.
+func TestItIsToldThatAKindIsNoLongerServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		gone := []string{}
+		ctx, cancel := context.WithCancel(t.Context())
+		r := &Runnable{Manager: cluster{serves: []string{"JobSet", "Other"}, gone: &gone}, Report: func(kind schema.GroupKind, served bool) {
+			told = append(told, fmt.Sprint(kind.Kind, " ", served))
+		}}
+		for _, kind := range []string{"JobSet", "Other", "Absent"} {
+			r.Waiting = append(r.Waiting, Newcomer{Kinds: []schema.GroupVersionKind{{Group: "acme.io", Version: "v1", Kind: kind}},
+				Begin: func() error { return nil }})
+		}
+		ended := make(chan error)
+		go func() { ended <- r.Start(ctx) }()
+		for _, step := range []struct{ gone, want []string }{
+			{nil, []string{"JobSet true", "Other true"}}, {[]string{"JobSet"}, []string{"JobSet false"}}, {[]string{"JobSet"}, nil},
+			{nil, []string{"JobSet true"}},
+		} {
+			gone = step.gone
+			time.Sleep(servedAgain)
+			synctest.Wait()
+			if !slices.Equal(told, step.want) {
+				t.Errorf("without %v it is told %v, want %v", step.gone, told, step.want)
+			}
+			told = nil
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }

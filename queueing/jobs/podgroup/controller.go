@@ -55,7 +55,7 @@ func Add(mgr ctrl.Manager, settings config.Config, m *metrics.Metrics, kinds ...
 	if err != nil {
 		return fmt.Errorf("adding the controller of gated pods: %w", err)
 	}
-	return mgr.Add(&newcomers.Runnable{Manager: mgr, Waiting: []newcomers.Newcomer{{
+	return mgr.Add(&newcomers.Runnable{Manager: mgr, Report: m.KindServed, Waiting: []newcomers.Newcomer{{
 		Kinds: []schema.GroupVersionKind{leaderWorkerSetKind},
 		Begin: func() error {
 			return c.Watch(source.TypedKind(mgr.GetCache(), newLeaderWorkerSet(), handler.TypedEnqueueRequestsFromMapFunc(gangsOfLeaderWorkerSet)))
