@@ -42,11 +42,66 @@ spec:
   - {groupName: gpu, replicas: 2, minReplicas: 0, maxReplicas: 10, template: {spec: {containers: [{name: worker, image: ray, resources: {requests: {cpu: "4"}}}]}}}
 `
 
-// ray is an elastic RayCluster with its pods, which the test makes as KubeRay does.
+// rayJob is one whose RayCluster KubeRay makes.
+const rayJob = `
+apiVersion: ray.io/v1
+kind: RayJob
+metadata: {name: ray, namespace: default, uid: ray-uid, generation: 1, labels: {kueue.x-k8s.io/queue-name: main}, annotations: {kueue.x-k8s.io/elastic-job: "true"}}
+spec:
+  suspend: true
+  shutdownAfterJobFinishes: true
+  submissionMode: HTTPMode
+`
+
+// rayService is one of the same cluster.
+const rayService = `
+apiVersion: ray.io/v1
+kind: RayService
+metadata: {name: ray, namespace: default, uid: ray-uid, generation: 1, labels: {kueue.x-k8s.io/queue-name: main}, annotations: {kueue.x-k8s.io/elastic-job: "true"}}
+spec: {}
+`
+
+// whole is the object that holds a RayCluster's spec, and says by which name KubeRay has made that.
+type whole struct {
+	text          string
+	spec, held    []string
+	made, pending []string
+}
+
+var wholes = map[string]whole{
+	"RayCluster": {text: rayCluster, spec: []string{"spec"}, held: []string{"spec", "suspend"}},
+	"RayJob": {text: rayJob, spec: []string{"spec", "rayClusterSpec"}, held: []string{"spec", "suspend"},
+		made: []string{"status", "rayClusterName"}},
+	"RayService": {text: rayService, spec: []string{"spec", "rayClusterConfig"}, held: []string{"spec", "rayClusterConfig", "suspend"},
+		made: []string{"status", "activeServiceStatus", "rayClusterName"}, pending: []string{"status", "pendingServiceStatus", "rayClusterName"}},
+}
+
+// object is what the user submits.
+func (w whole) object(t *testing.T) *unstructured.Unstructured {
+	t.Helper()
+	out, cluster := &unstructured.Unstructured{}, map[string]any{}
+	if err := errors.Join(yaml.Unmarshal([]byte(w.text), &out.Object),
+		yaml.Unmarshal([]byte(rayCluster), &cluster)); err != nil {
+		t.Fatal(err)
+	}
+	if w.made != nil {
+		spec := cluster["spec"].(map[string]any)
+		delete(spec, "suspend")
+		if err := errors.Join(unstructured.SetNestedMap(out.Object, spec, w.spec...),
+			unstructured.SetNestedField(out.Object, true, w.held...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// ray is an elastic job of Ray with its pods, which the test makes as KubeRay does.
 type ray struct {
 	*testing.T
-	c client.Client
-	r *Reconciler
+	whole
+	kind string
+	c    client.Client
+	r    *Reconciler
 	// now goes on with each round.
 	now time.Time
 }
@@ -59,19 +114,16 @@ type schemed struct {
 
 func (s schemed) Scheme() *runtime.Scheme { return s.scheme }
 
-func newRay(t *testing.T) *ray {
+func newRay(t *testing.T, kind string) *ray {
 	s, clean := runtime.NewScheme(), runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, kueue.AddToScheme} {
 		if err := errors.Join(add(s), add(clean)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	cluster := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(rayCluster), &cluster.Object); err != nil {
-		t.Fatal(err)
-	}
+	job := wholes[kind].object(t)
 	made := 0
-	c := fake.NewClientBuilder().WithScheme(s).WithObjects(cluster, &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "spot"}}).
+	c := fake.NewClientBuilder().WithScheme(s).WithObjects(job, &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "spot"}}).
 		WithStatusSubresource(&kueue.Workload{}).WithIndex(&kueue.Workload{}, ControllerIndex,
 		ControllerOf).WithIndex(&corev1.Pod{}, PodIndex, JobUIDOf).
 		WithInterceptorFuncs(interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object,
@@ -82,21 +134,81 @@ func newRay(t *testing.T) *ray {
 			return c.Create(ctx, o, opts...)
 		}}).Build()
 	all := kinds.All()
-	i := slices.IndexFunc(all, func(k Kind) bool { return k.GroupVersionKind() == cluster.GroupVersionKind() })
-	g := &ray{T: t, c: c, now: now}
+	i := slices.IndexFunc(all, func(k Kind) bool { return k.GroupVersionKind() == job.GroupVersionKind() })
+	g := &ray{T: t, whole: wholes[kind], kind: kind, c: c, now: now}
 	g.r = NewReconciler(all[i], schemed{c, clean}, c, events.NewFakeRecorder(100), func() time.Time { return g.now })
 	return g
 }
 
-func (g *ray) cluster() *unstructured.Unstructured {
+// read reads an object of Ray; nil if there is none.
+func (g *ray) read(kind, name string) *unstructured.Unstructured {
 	g.Helper()
 	o := &unstructured.Unstructured{}
 	o.SetAPIVersion("ray.io/v1")
-	o.SetKind("RayCluster")
-	if err := g.c.Get(g.Context(), client.ObjectKey{Namespace: "default", Name: "ray"}, o); err != nil {
-		g.Fatal(err)
+	o.SetKind(kind)
+	if err := g.c.Get(g.Context(), client.ObjectKey{Namespace: "default", Name: name}, o); err != nil {
+		if client.IgnoreNotFound(err) != nil {
+			g.Fatal(err)
+		}
+		return nil
 	}
 	return o
+}
+
+// job is the object that queues.
+func (g *ray) job() *unstructured.Unstructured { return g.read(g.kind, "ray") }
+
+// cluster is the RayCluster; nil if KubeRay has made none.
+func (g *ray) cluster() *unstructured.Unstructured {
+	if g.made == nil {
+		return g.job()
+	}
+	return g.read("RayCluster", "ray-made")
+}
+
+// makeCluster makes the RayCluster of a job that runs, and takes it from one that is held, which then says that it has stopped.
+func (g *ray) makeCluster() {
+	g.Helper()
+	job, cluster := g.job(), g.cluster()
+	held, _, _ := unstructured.NestedBool(job.Object, g.held...)
+	_, stopped, _ := unstructured.NestedString(job.Object, "status", "state")
+	said := g.made
+	switch {
+	case held == stopped && (g.made == nil || (cluster == nil) == held):
+		return
+	case held:
+		if g.made != nil && cluster != nil {
+			if err := g.c.Delete(g.Context(), cluster); err != nil {
+				g.Fatal(err)
+			}
+		}
+		job.Object["status"] = map[string]any{"state": "suspended", "jobDeploymentStatus": "Suspended"}
+	case g.made == nil:
+		unstructured.RemoveNestedField(job.Object, "status")
+	default:
+		unstructured.RemoveNestedField(job.Object, "status")
+		cluster = &unstructured.Unstructured{}
+		cluster.SetAPIVersion("ray.io/v1")
+		cluster.SetKind("RayCluster")
+		cluster.SetNamespace("default")
+		cluster.SetName("ray-made")
+		cluster.SetGeneration(1)
+		cluster.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(job, job.GroupVersionKind())})
+		spec, _, _ := unstructured.NestedMap(job.Object, g.spec...)
+		cluster.Object["spec"] = spec
+		if err := g.c.Create(g.Context(), cluster); err != nil {
+			g.Fatal(err)
+		}
+		if g.pending != nil {
+			said = g.pending
+		}
+		if err := unstructured.SetNestedField(job.Object, cluster.GetName(), said...); err != nil {
+			g.Fatal(err)
+		}
+	}
+	if err := g.c.Update(g.Context(), job); err != nil {
+		g.Fatal(err)
+	}
 }
 
 // settle reconciles until nothing is left to do, with KubeRay's part before: as many pods as asked.
@@ -119,8 +231,12 @@ func workers(cluster *unstructured.Unstructured) map[string]any {
 }
 
 func (g *ray) operate() {
+	g.makeCluster()
 	cluster := g.cluster()
-	held, _, _ := unstructured.NestedBool(cluster.Object, "spec", "suspend")
+	held, _, _ := unstructured.NestedBool(g.job().Object, g.held...)
+	if cluster == nil {
+		held, cluster = true, wholes["RayCluster"].object(g.T)
+	}
 	head, _, _ := unstructured.NestedMap(cluster.Object, "spec", "headGroupSpec")
 	for name, group := range map[string]map[string]any{"head": head, "gpu": workers(cluster)} {
 		count, ok := group["replicas"].(int64)
@@ -162,7 +278,7 @@ func (g *ray) scale(replicas int64) {
 
 func (g *ray) slices() []*kueue.Workload {
 	g.Helper()
-	all, err := SlicesOf(g.Context(), g.c, g.cluster())
+	all, err := SlicesOf(g.Context(), g.c, g.job())
 	if err != nil {
 		g.Fatal(err)
 	}
@@ -223,24 +339,52 @@ func (g *ray) want(what, slicesWant, open string) {
 	}
 }
 
-// TestARayClusterGrowsAndShrinks with the quota that it has: as Kueue's elastic jobs do, by slices,
-// also by Ray's own autoscaler.
-func TestARayClusterGrowsAndShrinks(t *testing.T) {
-	g := newRay(t)
+// TestJobsOfRayGrowAndShrink with the quota that they have: as Kueue's elastic jobs do, by slices, also by Ray's own autoscaler,
+// which scales the RayCluster that KubeRay makes of a RayJob or a RayService.
+func TestJobsOfRayGrowAndShrink(t *testing.T) {
+	for kind := range wholes {
+		t.Run(kind, func(t *testing.T) {
+			g := newRay(t, kind)
+			g.settle()
+			g.want("it waits", "waits for 1+2", "")
+			g.admit()
+			g.want("it runs", "[1 2]", "gpu-0 gpu-1 head-0")
+			g.scale(4)
+			g.want("two more are asked for", "[1 2], waits for 1+4", "gpu-0 gpu-1 head-0")
+			g.scale(5)
+			g.want("three more are", "[1 2], waits for 1+5", "gpu-0 gpu-1 head-0")
+			g.admit()
+			g.want("they have quota", "[1 5]", "gpu-0 gpu-1 gpu-2 gpu-3 gpu-4 head-0")
+			g.scale(1)
+			g.want("their quota goes back", "[1 1]", "gpu-0 head-0")
+			g.scale(3)
+			g.want("it grows again", "[1 1], waits for 1+3", "gpu-0 head-0")
+			g.scale(1)
+			g.want("it changes its mind", "[1 1]", "gpu-0 head-0")
+			g.evict()
+			g.want("it is evicted, and waits for what its user wrote", g.afterEviction(), "")
+		})
+	}
+}
+
+// afterEviction is what a job waits for: what KubeRay has made of it is gone, with what its autoscaler wanted.
+func (g *ray) afterEviction() string {
+	if g.made == nil {
+		return "waits for 1+1"
+	}
+	return "waits for 1+2"
+}
+
+// evict takes the quota away.
+func (g *ray) evict() {
+	g.Helper()
+	for _, w := range g.slices() {
+		if workload.HasQuota(w) && !workload.IsFinished(w) {
+			if _, err := writes.ApplyStatus(g.Context(), g.c, w,
+				workload.Evicted(w, kueue.WorkloadEvictedByPreemption, "preempted", g.now)); err != nil {
+				g.Fatal(err)
+			}
+		}
+	}
 	g.settle()
-	g.want("it waits", "waits for 1+2", "")
-	g.admit()
-	g.want("it runs", "[1 2]", "gpu-0 gpu-1 head-0")
-	g.scale(4)
-	g.want("two more are asked for", "[1 2], waits for 1+4", "gpu-0 gpu-1 head-0")
-	g.scale(5)
-	g.want("three more are", "[1 2], waits for 1+5", "gpu-0 gpu-1 head-0")
-	g.admit()
-	g.want("they have quota", "[1 5]", "gpu-0 gpu-1 gpu-2 gpu-3 gpu-4 head-0")
-	g.scale(1)
-	g.want("their quota goes back", "[1 1]", "gpu-0 head-0")
-	g.scale(3)
-	g.want("it grows again", "[1 1], waits for 1+3", "gpu-0 head-0")
-	g.scale(1)
-	g.want("it changes its mind", "[1 1]", "gpu-0 head-0")
 }

@@ -95,13 +95,14 @@ type Parent interface {
 	Children(job client.Object) []children.Kind
 }
 
-// Resolver is a Kind whose jobs may have their pods from another object, which their
+// Resolver is a Kind whose jobs may have their pods, or how many, from another object, which their
 // controller makes.
 type Resolver interface {
 	Kind
-	// Source is the type of that object, which has the name of the job and is controlled by
-	// it; empty for a kind without.
+	// Source is the type of that object, which the job controls; empty for a kind without.
 	Source() schema.GroupVersionKind
+	// SourceName is its name; empty for a job that needs none.
+	SourceName(job client.Object) string
 	// Resolve gives a job what its source says, to be read by the methods above; nil if there
 	// is none. It reports whether that follows from the job as it is now.
 	Resolve(job, source client.Object) (current bool)

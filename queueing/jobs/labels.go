@@ -35,6 +35,9 @@ const (
 	// AloneAnnotation on a job is the UID of an object that controls it and is in no queue, so
 	// that the job queues by itself.
 	AloneAnnotation = "muster.dev/alone"
+	// ScaledGenerationAnnotation on an elastic job is the generation of the object which is scaled in its place. Kueue
+	// writes it on the job; here, it is part of what was read of that object.
+	ScaledGenerationAnnotation = "kueue.x-k8s.io/raycluster-generation"
 )
 
 // PrebuiltName is the name of the Workload that a job does not leave to Muster to create;

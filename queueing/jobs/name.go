@@ -20,11 +20,15 @@ const (
 // WorkloadName is the name of a job's Workload. It is Kueue's, so that a cluster that
 // has used Kueue keeps its Workloads: the kind and name of the owner, and a hash of
 // these, its group and its UID. An elastic job may have several Workloads, so its
-// generation is part of the hash.
+// generation is part of the hash, and that of the object which is scaled in its place.
 func WorkloadName(kind schema.GroupVersionKind, job metav1.Object) string {
 	parts := []string{kind.Kind, kind.Group, job.GetName(), string(job.GetUID())}
 	if IsElastic(job) {
-		parts = append(parts, strconv.FormatInt(job.GetGeneration(), 10))
+		extra := strconv.FormatInt(job.GetGeneration(), 10)
+		if scaled := job.GetAnnotations()[ScaledGenerationAnnotation]; scaled != "" {
+			extra += "_" + scaled
+		}
+		parts = append(parts, extra)
 	}
 	sum := sha1.Sum([]byte(strings.Join(parts, "\n")))
 	prefix := strings.ToLower(kind.Kind) + "-" + job.GetName()

@@ -18,7 +18,11 @@ func (r *reconciler) resolve(ctx context.Context, job client.Object) (current bo
 	}
 	source := &unstructured.Unstructured{}
 	source.SetGroupVersionKind(kind.Source())
-	if err := r.client.Get(ctx, client.ObjectKeyFromObject(job), source); client.IgnoreNotFound(err) != nil {
+	name := client.ObjectKey{Namespace: job.GetNamespace(), Name: kind.SourceName(job)}
+	if name.Name == "" {
+		return kind.Resolve(job, nil), nil
+	}
+	if err := r.client.Get(ctx, name, source); client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("reading the %s of %s: %w", kind.Source().Kind, r.name(job), err)
 	}
 	if !metav1.IsControlledBy(source, job) {

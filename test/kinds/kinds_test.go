@@ -20,6 +20,7 @@ import (
 
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/queueing/workload"
 	"github.com/muster-dev/muster/test/testbed"
 )
 
@@ -42,6 +43,8 @@ type story struct {
 	keeps string
 	// change changes the spec of the sample.
 	change func(spec map[string]any)
+	// elastic: it may have other numbers of pods while it runs, which is for as long as the test.
+	elastic bool
 }
 
 var stories = []story{
@@ -192,6 +195,9 @@ func (x story) create(s *site) (job *unstructured.Unstructured) {
 		if o.GetKind() == x.kind {
 			job = o
 			o.SetLabels(map[string]string{"kueue.x-k8s.io/queue-name": "two-groups"})
+			if x.elastic {
+				o.SetAnnotations(map[string]string{workload.ElasticAnnotation: "true", "kwok.muster.dev/run-for": "1h"})
+			}
 			if x.change != nil {
 				x.change(o.Object["spec"].(map[string]any))
 			}

@@ -16,7 +16,11 @@ import (
 // finders find the pod sets of kinds whose objects have no pod templates.
 var finders = map[string]func(map[string]any) ([]found, []string){}
 
+// rescaled finds the pod sets of kinds that are scaled in another object.
+var rescaled func(*Kind, map[string]any) ([]found, []string)
+
 func init() {
+	rescaled = (*Kind).rescaled
 	finders["workload.codeflare.dev/AppWrapper"] = findAppWrapper
 	finders["sparkoperator.k8s.io/SparkApplication"] = findSpark
 	finders["trainer.kubeflow.org/TrainJob"] = findTrainJob
@@ -40,8 +44,18 @@ func Compile(s Stanza, path *field.Path) (*Kind, field.ErrorList) {
 			c.wrong = append(c.wrong, field.Required(path.Child("podSets"), "say where the pod templates are"))
 		}
 	}
-	if s.Elastic && s.Framework == "" {
-		c.refuse(path.Child("elastic"), s.Elastic, "only kinds that Muster knows by itself can be elastic; leave it out")
+	for _, own := range []struct {
+		field string
+		value any
+		set   bool
+	}{{"elastic", s.Elastic, s.Elastic}, {"source", s.Source, s.Source != nil}, {"scaled", s.Scaled, s.Scaled != nil}} {
+		if own.set && s.Framework == "" {
+			c.refuse(path.Child(own.field), own.value, "it is for kinds that Muster knows by itself; leave it out")
+		}
+	}
+	if x := s.Scaled; x != nil {
+		k.find = func(object map[string]any) ([]found, []string) { return rescaled(k, object) }
+		k.scaled = needed[string](c, path.Child("scaled", "name"), x.Name)
 	}
 	k.suspend = c.plain(path.Child("suspend", "path"), s.Suspend.Path)
 	c.values(path.Child("suspend"), &k.Stanza.Suspend)

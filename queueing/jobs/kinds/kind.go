@@ -38,7 +38,9 @@ type Kind struct {
 
 	succeeded, failed, stopped expression[bool]
 	message, priorityClass     expression[string]
-	podLabels                  map[string]expression[string]
+	// scaled is the name of the object that is scaled in place of this one.
+	scaled    expression[string]
+	podLabels map[string]expression[string]
 }
 
 var (

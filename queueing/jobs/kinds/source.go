@@ -2,6 +2,7 @@ package kinds
 
 import (
 	"slices"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,10 +17,24 @@ const resolved = "muster.dev/resolved"
 
 // Source implements jobs.Resolver.
 func (k *Kind) Source() (out schema.GroupVersionKind) {
-	if k.Stanza.Source != nil {
+	switch {
+	case k.Stanza.Source != nil:
 		out = kindNamed(*k.Stanza.Source).GroupVersionKind()
+	case k.Stanza.Scaled != nil:
+		out = kindNamed(k.Stanza.Scaled.Kind).GroupVersionKind()
 	}
 	return out
+}
+
+// SourceName implements jobs.Resolver. What is scaled is there while an elastic object runs.
+func (k *Kind) SourceName(job client.Object) (name string) {
+	switch {
+	case k.Stanza.Source != nil:
+		name = job.GetName()
+	case jobs.IsElastic(job) && !k.IsSuspended(job):
+		name, _ = k.scaled.of(scopeOf(job.(*unstructured.Unstructured).Object), "")
+	}
+	return name
 }
 
 // Resolve implements jobs.Resolver. While an object has no start of its own, a source with the
@@ -31,6 +46,11 @@ func (k *Kind) Resolve(job, source client.Object) (current bool) {
 		return true
 	}
 	object[resolved] = source.(*unstructured.Unstructured).Object
+	if k.Stanza.Scaled != nil {
+		annotations := job.GetAnnotations()
+		annotations[jobs.ScaledGenerationAnnotation] = strconv.FormatInt(source.GetGeneration(), 10)
+		job.SetAnnotations(annotations)
+	}
 	if jobs.WasStarted(job) {
 		return true
 	}
@@ -39,6 +59,22 @@ func (k *Kind) Resolve(job, source client.Object) (current bool) {
 		_, started := pointer{"metadata", "labels", jobs.JobUIDLabel}.get(f.raw)
 		return started
 	})
+}
+
+// rescaled finds the pod sets of an object whose numbers of pods change in another, once that is there.
+func (k *Kind) rescaled(object map[string]any) (out []found, refusals []string) {
+	out, refusals = k.declared(object)
+	source, ok := object[resolved].(map[string]any)
+	if !ok {
+		return out, refusals
+	}
+	all, _ := kindNamed(k.Stanza.Scaled.Kind).find(source)
+	for i := range out {
+		if j := slices.IndexFunc(all, func(f found) bool { return f.name == out[i].name }); j >= 0 {
+			out[i].count = all[j].count
+		}
+	}
+	return out, refusals
 }
 
 // kindNamed returns the built-in kind of a group and name.

@@ -27,6 +27,8 @@ type Stanza struct {
 	// Elastic objects may change the counts of their pod sets while they run, if they have Kueue's
 	// annotation for that. Their pod sets are lists.
 	Elastic bool `json:"elastic,omitempty"`
+	// Scaled is where the counts of an elastic object change once it runs, if not in itself.
+	Scaled *Scaled `json:"scaled,omitempty"`
 
 	// ManagedBy is the field that names the controller of an object, where its kind has one.
 	ManagedBy *ManagedBy `json:"managedBy,omitempty"`
@@ -77,6 +79,13 @@ type ManagedBy struct {
 	// Own is how the kind's own controller is called. Objects of MultiKueue's run in another cluster;
 	// those of others are not queued.
 	Own string `json:"own"`
+}
+
+// Scaled is an object that an operator makes, and that is scaled in place of the queued one. Its pod sets have the same names.
+type Scaled struct {
+	// Kind is a built-in one, as group/Kind.
+	Kind string `json:"kind"`
+	Name string `json:"name"`
 }
 
 // PodSet is one or several pod sets of an object, in the order of Kueue.
