@@ -27,9 +27,8 @@ func TestSamplesOfKueue(t *testing.T) {
 		"appwrapper/pytorch-sample.yaml": "refused: the pods of spec.components[0] are not known yet: the AppWrapper's controller reports them in " +
 			"status.componentStatus; see that it runs, or give the component podSets",
 		"jobs/ray-cluster-sample.yaml": "head×1, small-group×1 after wait-gcs-ready",
-		// It is elastic, which Kueue serves by slices.
-		"jobs/ray-job-autoscaling-sample.yaml": "refused: spec.rayClusterSpec.enableInTreeAutoscaling is true, so that Ray adds workers for which " +
-			"there is no quota; set it to false, and the replicas of the worker groups to what the job needs",
+		// It is elastic.
+		"jobs/ray-job-autoscaling-sample.yaml": "head×1 with autoscaler, small-group×1 after wait-gcs-ready, submitter×1",
 		"jobs/ray-job-sample.yaml":             "head×1, small-group×1 after wait-gcs-ready, submitter×1",
 		"jobs/ray-service-sample.yaml":         "head×1, small-group×1 after wait-gcs-ready",
 		"jobs/sample-jaxjob.yaml":              "worker×2",
