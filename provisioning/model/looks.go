@@ -208,6 +208,13 @@ func (m *Model) Node(name string) *corev1.Node {
 	return m.nodes.object(name)
 }
 
+// HostOf is the name of the machine's node; empty where it has none.
+func (m *Model) HostOf(machine cloudprovider.Machine) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.machines.nodes[machine.ProviderID]
+}
+
 // BoundFor are the pods bound to a node that consume the capacity of a request of that
 // key; without one, all.
 func (m *Model) BoundFor(name, namespace, key string) (out []types.UID) {

@@ -392,15 +392,14 @@ func refusal(err error) string {
 
 // takeBack deletes machines, those of a group in one call.
 func (c *Controller) takeBack(ctx context.Context, w *work, machines []scaledown.Return) {
-	groups, hosts := map[string][]cloudprovider.Machine{}, map[string]string{}
+	groups := map[string][]cloudprovider.Machine{}
 	for _, r := range machines {
 		groups[r.Group] = append(groups[r.Group], r.Machine)
-		hosts[r.ProviderID] = r.Node
 	}
 	taker := request.Taker{Model: c.Model, Providers: c.Providers, Live: c.Live}
 	for name, list := range groups {
 		w.do(func() error {
-			err := taker.TakeBack(ctx, list, hosts)
+			err := taker.TakeBack(ctx, list)
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if err == nil {

@@ -469,14 +469,14 @@ func TestMachinesAreTakenBackWithoutTheirGroup(t *testing.T) {
 	})
 	taker := Taker{Model: model.New(clock.RealClock{}, transaction.KnownClasses)}
 	err := taker.TakeBack(t.Context(),
-		[]cloudprovider.Machine{{Name: "a", Group: "gone", ProviderID: "moon://a"}}, nil)
+		[]cloudprovider.Machine{{Name: "a", Group: "gone", ProviderID: "moon://a"}})
 	if err == nil || !strings.Contains(err.Error(), `provider "moon" is not available`) {
 		t.Errorf("a machine of an unknown cloud: %v", err)
 	}
 	google := &site{}
 	taker.Providers = map[v1alpha1.Provider]cloudprovider.Provider{v1alpha1.ProviderGCP: google}
 	err = taker.TakeBack(t.Context(),
-		[]cloudprovider.Machine{{Name: "a", Group: "gone", ProviderID: "gce://project/zone/a"}}, nil)
+		[]cloudprovider.Machine{{Name: "a", Group: "gone", ProviderID: "gce://project/zone/a"}})
 	if err != nil || len(google.taken) != 1 {
 		t.Errorf("a machine whose ID does not name its cloud as Muster does: %v, taken back: %v", err, google.taken)
 	}

@@ -35,8 +35,7 @@ func (c *Controller) do(ctx context.Context, e *model.Entry, step transaction.St
 	case transaction.LaunchMachines:
 		return c.launch(ctx, e, step)
 	case transaction.TakeBack:
-		hosts := c.Model.View(c.Model.Snapshot(c.Clock.Now()), e.Request).Hosts
-		return c.Taker().TakeBack(ctx, step.TakeBack, hosts)
+		return c.Taker().TakeBack(ctx, step.TakeBack)
 	case transaction.Begin:
 		// The intent comes first: a process that finds it knows what may exist.
 		if err := c.record(ctx, e, step); err != nil {

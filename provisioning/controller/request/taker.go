@@ -31,10 +31,9 @@ func (c *Controller) Taker() *Taker {
 }
 
 // TakeBack terminates machines by name, group after group, and tells the model. A machine stays, with an error, where a pod
-// has come to its node that the model has not heard of: that is decided again once it has. hosts are the names of their nodes, by
-// provider ID.
-func (t *Taker) TakeBack(ctx context.Context, machines []cloudprovider.Machine, hosts map[string]string) error {
-	machines, held := t.vacant(ctx, machines, hosts)
+// has come to its node that the model has not heard of: that is decided again once it has.
+func (t *Taker) TakeBack(ctx context.Context, machines []cloudprovider.Machine) error {
+	machines, held := t.vacant(ctx, machines)
 	byGroup := map[string][]cloudprovider.Machine{}
 	var groups []string
 	for _, machine := range machines {
@@ -66,13 +65,13 @@ func (t *Taker) TakeBack(ctx context.Context, machines []cloudprovider.Machine, 
 
 // vacant are the machines whose nodes run no pod but those that the decision has seen. Caches lag behind the API server, by
 // seconds where it is busy, and what a machine runs ends with it.
-func (t *Taker) vacant(ctx context.Context, machines []cloudprovider.Machine, hosts map[string]string) ([]cloudprovider.Machine, error) {
+func (t *Taker) vacant(ctx context.Context, machines []cloudprovider.Machine) ([]cloudprovider.Machine, error) {
 	errs := make([]error, len(machines))
 	var g errgroup.Group
 	g.SetLimit(nodeReads)
 	for i := range machines {
 		g.Go(func() error {
-			if node := hosts[machines[i].ProviderID]; node != "" {
+			if node := t.Model.HostOf(machines[i]); node != "" {
 				errs[i] = t.unseen(ctx, node)
 			}
 			return nil

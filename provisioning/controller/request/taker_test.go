@@ -1,0 +1,29 @@
+package request
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/muster-dev/muster/cloudprovider"
+)
+
+// TestAMachineWhoseNodeHasJustCome stays for a pod on that node, whoever decided that it is to go, and by which look.
+func TestAMachineWhoseNodeHasJustCome(t *testing.T) {
+	play(t, func(s *site) {
+		s.group()
+		s.node("late", "")
+		s.node("empty", "")
+		s.create(podOn("late", "of-others"))
+		var machines []cloudprovider.Machine
+		for _, name := range []string{"late", "empty", "never-joined"} {
+			machines = append(machines, cloudprovider.Machine{Name: name, Group: "gpu", ProviderID: "kwok://gpu/" + name})
+		}
+		err := s.controller.Taker().TakeBack(t.Context(), machines)
+		if err == nil || !strings.Contains(err.Error(), "node late: pod ns/came") {
+			t.Errorf("got %v, want an error that names the pod", err)
+		}
+		if got := strings.Join(s.taken, " "); got != "empty never-joined" {
+			t.Errorf("taken back are %q", got)
+		}
+	})
+}
