@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
@@ -261,7 +262,7 @@ func (p *Provider) MissingPermissions(ctx context.Context) (missing []string, er
 			continue
 		}
 		if hasCode(err, "UnauthorizedOperation", "AccessDenied", "AccessDeniedException") {
-			missing = append(missing, need.name)
+			missing = append(missing, lacks(err, need.name))
 			continue
 		}
 		// With invalid credentials nothing is permitted, and one bad answer tells it for all.
@@ -271,7 +272,22 @@ func (p *Provider) MissingPermissions(ctx context.Context) (missing []string, er
 		}
 	}
 	slices.Sort(missing)
-	return missing, nil
+	return slices.Compact(missing), nil
+}
+
+// lacks is the permission that a denied call lacks: a call may need others beside its own, and AWS names the one that is missing,
+// unless it has encoded its message.
+func lacks(err error, own string) string {
+	var reply smithy.APIError
+	if !errors.As(err, &reply) {
+		return own
+	}
+	for _, name := range Permissions() {
+		if strings.Contains(reply.ErrorMessage(), "not authorized to perform: "+name+" ") {
+			return name
+		}
+	}
+	return own
 }
 
 // target finds something to try permissions on. What cannot be listed is not there: the

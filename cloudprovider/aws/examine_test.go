@@ -80,6 +80,11 @@ func TestPermissionsBehindALaunch(t *testing.T) {
 		{"iam:PassRole", 0, "UnauthorizedOperation"},
 		{"iam:PassRole", 3, "UnauthorizedOperation"},
 		{"iam:CreateServiceLinkedRole", 1, "AuthFailure.ServiceLinkedRoleCreationNotPermitted"},
+		{"ec2:CreateFleet", 4, "AccessDenied"},
+		{"ec2:DescribeLaunchTemplateVersions", 4, "AccessDenied"},
+		{"ec2:RunInstances", 0, "UnauthorizedOperation"},
+		{"ec2:CreateTags", 0, "UnauthorizedOperation"},
+		{"ec2:CreateTags", 3, "UnauthorizedOperation"},
 	} {
 		t.Run(tc.denied+" "+ways[tc.way].name, func(t *testing.T) {
 			s, g := way(t, tc.way, plenty(), account(func(c *simaws.Config) { c.Denied = []string{tc.denied} }))

@@ -36,10 +36,26 @@ func (f *Front) use(permission string) bool {
 	return !slices.Contains(f.config.Denied, permission)
 }
 
+// beside are the permissions that calls need beside their own: LaunchInstances those that the user guide of Auto Scaling lists under
+// its prerequisites, and a fleet the right to run what it launches.
+var beside = map[string][]string{
+	"autoscaling:LaunchInstances": {"ec2:CreateFleet", "ec2:DescribeLaunchTemplateVersions"},
+	"ec2:CreateFleet":             {"ec2:RunInstances"},
+}
+
 // authorize panics with the error of a call about what the caller may not change. What does not
 // exist has no tags.
 func (f *Front) authorize(service, action string, p *params) {
 	permission := service + ":" + action
+	needs := beside[permission]
+	if service == "ec2" && len(p.each("TagSpecification")) > 0 {
+		needs = append(slices.Clone(needs), "ec2:CreateTags") // what is born with tags is tagged
+	}
+	for _, also := range needs {
+		if slices.Contains(f.config.Denied, also) {
+			panic(denied(service, also, "*"))
+		}
+	}
 	if id := p.text("LaunchTemplate.LaunchTemplateId"); permission == "ec2:RunInstances" && id != "" {
 		if t := f.config.template(id); t != nil && t.Profile != "" && slices.Contains(f.config.Denied, "iam:PassRole") {
 			panic(denied(service, "iam:PassRole", t.Profile))
