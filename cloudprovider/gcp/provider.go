@@ -131,7 +131,7 @@ type clients struct {
 	reservationSubBlocks *compute.ReservationSubBlocksClient
 	futureReservations   *compute.FutureReservationsClient
 	resourcePolicies     *compute.ResourcePoliciesClient
-	advice               *compute.AdviceClient
+	advice               *advice
 	billing              *cloudbilling.APIService
 	projects             *cloudresourcemanager.Service
 }
@@ -141,13 +141,18 @@ func New(ctx context.Context, config Config) (*Provider, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	options, err := clientOptions(ctx, &config)
+	client, err := newClient(ctx, &config)
 	if err != nil {
 		return nil, fmt.Errorf("finding credentials for Google Cloud: %w", err)
 	}
 	p := &Provider{
 		Config: config, names: names{cluster: hash(config.ClusterUID, clusterHash)}, seen: map[string]seenGroup{},
 		listed: map[string][]cloudprovider.Machine{}, fresh: map[managerID]map[string]time.Time{}, starts: map[managerID]map[string]start{},
+	}
+	p.advice = newAdvice(client, config.Endpoint)
+	options := []option.ClientOption{option.WithHTTPClient(client)}
+	if config.Endpoint != "" {
+		options = append(options, option.WithEndpoint(config.Endpoint))
 	}
 	if err := p.dial(ctx, options); err != nil {
 		return nil, fmt.Errorf("making a client for Google Cloud: %w", err)
@@ -157,13 +162,11 @@ func New(ctx context.Context, config Config) (*Provider, error) {
 	return p, nil
 }
 
-// clientOptions are those of all clients: one transport that holds calls back.
-func clientOptions(ctx context.Context, c *Config) ([]option.ClientOption, error) {
+// newClient returns the one of all services: its transport holds calls back.
+func newClient(ctx context.Context, c *Config) (*http.Client, error) {
 	auth := []option.ClientOption{option.WithScopes("https://www.googleapis.com/auth/cloud-platform")}
-	var out []option.ClientOption
 	if c.Endpoint != "" {
 		auth = []option.ClientOption{option.WithoutAuthentication()}
-		out = append(out, option.WithEndpoint(c.Endpoint))
 	}
 	perSecond := c.CallsPerSecond
 	if perSecond == 0 {
@@ -174,7 +177,7 @@ func clientOptions(ctx context.Context, c *Config) ([]option.ClientOption, error
 		return nil, err
 	}
 	limited := &limited{transport, rate.NewLimiter(rate.Limit(perSecond), max(burst, perSecond)), c.MayAct}
-	return append(out, option.WithHTTPClient(&http.Client{Transport: limited})), nil
+	return &http.Client{Transport: limited}, nil
 }
 
 // limited holds calls back that come too fast, and refuses those that may not go out
@@ -220,7 +223,6 @@ func (p *Provider) dial(ctx context.Context, o []option.ClientOption) error {
 		func() { p.machineTypes, err = compute.NewMachineTypesRESTClient(ctx, o...) },
 		func() { p.autoscalers, err = compute.NewAutoscalersRESTClient(ctx, o...) },
 		func() { p.resourcePolicies, err = compute.NewResourcePoliciesRESTClient(ctx, o...) },
-		func() { p.advice, err = compute.NewAdviceRESTClient(ctx, o...) },
 		func() { p.billing, err = cloudbilling.NewService(ctx, o...) },
 		func() { p.projects, err = cloudresourcemanager.NewService(ctx, o...) },
 	} {

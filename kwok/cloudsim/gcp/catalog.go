@@ -87,8 +87,8 @@ func (f *Front) listAutoscalers(c *call) (any, *cloudsim.Error) {
 	return map[string]any{"kind": "compute#autoscalerAggregatedList", "items": items, "nextPageToken": next}, nil
 }
 
-// advise answers how likely Spot VMs can be had. Of other VMs it knows nothing.
-func (f *Front) advise(c *call) (any, *cloudsim.Error) {
+// advise answers how likely Spot VMs can be had. Of other VMs it knows nothing, and only the beta of the API takes Spot.
+func (f *Front) advise(c *call, version string) (any, *cloudsim.Error) {
 	var in struct {
 		Size         int              `json:"size"`
 		Distribution distributionJSON `json:"distributionPolicy"`
@@ -105,6 +105,8 @@ func (f *Front) advise(c *call) (any, *cloudsim.Error) {
 	switch {
 	case in.Size < 1:
 		return nil, invalid("size", fmt.Sprint(in.Size), "Must be greater than 0.")
+	case in.Properties.Scheduling.ProvisioningModel == modelSpot && version != "beta":
+		return nil, invalid("instanceProperties.scheduling.provisioningModel", modelSpot, "SPOT is not supported.")
 	case in.Properties.Scheduling.ProvisioningModel != modelSpot:
 		return nil, invalid("instanceProperties.scheduling.provisioningModel", in.Properties.Scheduling.ProvisioningModel,
 			"Only SPOT is supported.")

@@ -1,5 +1,7 @@
 package gcp
 
+import "github.com/muster-dev/muster/kwok/cloudsim"
+
 // routes are the methods that the front end knows.
 func (f *Front) routes() {
 	const compute = "/compute/v1/projects/{project}/"
@@ -33,8 +35,10 @@ func (f *Front) routes() {
 		method{"resourcePolicies.insert", "compute.resourcePolicies.create", changes, f.insertPolicy})
 	f.handle("DELETE "+compute+"regions/{region}/resourcePolicies/{policy}",
 		method{"resourcePolicies.delete", "compute.resourcePolicies.delete", changes, f.deletePolicy})
-	f.handle("POST "+compute+"regions/{region}/advice/capacity",
-		method{"advice.capacity", "compute.advice.capacity", nil, f.advise})
+	for _, version := range []string{"v1", "beta"} {
+		f.handle("POST /compute/"+version+"/projects/{project}/regions/{region}/advice/capacity",
+			method{"advice.capacity", "compute.advice.capacity", nil, func(c *call) (any, *cloudsim.Error) { return f.advise(c, version) }})
+	}
 	for _, in := range []struct{ scope, groups, requests, operations string }{
 		{"zones/{zone}", "instanceGroupManagers", "instanceGroupManagerResizeRequests", "zoneOperations"},
 		{"regions/{region}", "regionInstanceGroupManagers", "regionInstanceGroupManagerResizeRequests", "regionOperations"},
