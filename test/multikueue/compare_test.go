@@ -29,6 +29,8 @@ import (
 
 var burst = flag.Int("burst", 0, "how many jobs TestBurst creates at once; 0 skips it")
 
+var cutFor = flag.Duration("cut", 45*time.Second, "for how long TestComparePartitions cuts a cluster off, at most")
+
 var rounds = flag.Int("rounds", 0, "how many jobs TestCompareDispatchers runs, one after another, in each of its scenes; 0 skips it")
 
 // TestCompareDispatchers measures the dispatcher of -dispatcher: what is billed in clusters that a job does not run in, and how long
@@ -85,13 +87,11 @@ func TestCompareDispatchers(t *testing.T) {
 	}
 }
 
-// cutFor is for how long TestComparePartitions cuts a cluster off: several times the workerLostTimeout.
-const cutFor = 45 * time.Second
-
-// TestComparePartitions counts the jobs that run in two clusters at once because the manager cannot reach the one that runs them. It is
-// the 15 minutes of workerLostTimeout in small. One run for each:
+// TestComparePartitions counts the jobs that run in two clusters at once because the manager cannot reach the one that runs them. By
+// default it is Kueue's 15 minutes of workerLostTimeout in small. One run for each, and one in full:
 //
 //	go test ./test/multikueue -run TestComparePartitions -v -rounds 3 -dispatcher kueue.x-k8s.io/multikueue-dispatcher-all-at-once
+//	go test ./test/multikueue -run TestComparePartitions -v -rounds 1 -lost 15m -cut 16m -manager muster -timeout 1h
 func TestComparePartitions(t *testing.T) {
 	if *rounds == 0 {
 		t.Skip("-rounds is 0")
@@ -109,7 +109,7 @@ func TestComparePartitions(t *testing.T) {
 		}, func() string { return s.standing(j) })
 		wires[at].set(true, false)
 		began, looks := time.Now(), time.NewTicker(200*time.Millisecond)
-		for found := false; !found && time.Since(began) < cutFor; <-looks.C {
+		for found := false; !found && time.Since(began) < *cutFor; <-looks.C {
 			for other := range workers {
 				if found = found || other != at && s.podsRunning(other, j) && s.podsRunning(at, j); found {
 					twice, sum = twice+1, sum+time.Since(began)
@@ -124,7 +124,7 @@ func TestComparePartitions(t *testing.T) {
 		spending.forget(s.Name)
 	}
 	t.Logf("%s, %s: %d of %d jobs ran in two clusters at once, %s after theirs was cut off for %s; workerLostTimeout is %s",
-		managedBy, *dispatcherName, twice, *rounds, (sum / time.Duration(max(1, twice))).Round(100*time.Millisecond), cutFor, workerLostTimeout)
+		managedBy, *dispatcherName, twice, *rounds, (sum / time.Duration(max(1, twice))).Round(100*time.Millisecond), *cutFor, *workerLostTimeout)
 	if twice > 0 && *dispatcherName == dispatch.Name {
 		t.Errorf("%d jobs ran twice", twice)
 	}

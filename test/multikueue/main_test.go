@@ -34,16 +34,16 @@ const (
 	kueueNamespace = "kueue-system"
 	byKueue        = "kueue"
 	byMuster       = "muster"
-	// workerLostTimeout is after how long Kueue tries a job again whose worker it does not reach; 15 minutes by default.
-	workerLostTimeout = 5 * time.Second
 )
 
 var (
 	dispatcherName = flag.String("dispatcher", dispatch.Name,
 		"dispatcherName in Kueue's configuration; with another one muster dispatcher does not run")
-	only            = flag.String("manager", "", "test with this manager alone: "+byKueue+" or "+byMuster)
-	numberOfWorkers = flag.Int("workers", 2, "how many clusters jobs run in")
-	bare            = flag.Bool("bare", false,
+	only              = flag.String("manager", "", "test with this manager alone: "+byKueue+" or "+byMuster)
+	numberOfWorkers   = flag.Int("workers", 2, "how many clusters jobs run in")
+	workerLostTimeout = flag.Duration("lost", 5*time.Second,
+		"after how long Kueue tries a job again whose worker it does not reach; 15 minutes by default")
+	bare = flag.Bool("bare", false,
 		"workers admit jobs and run none: TestBurst then measures what it takes to give jobs to clusters alone")
 )
 
