@@ -100,6 +100,17 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				"cluster west did not run it 30s ago, NoCapacity: only 3 of 4 machines; it may be asked again",
 			},
 		},
+		"several clusters are asked at once": {
+			objects: []client.Object{flavor("h100"), check("capacity", kueue.MultiKueueControllerName, ""), team("team", checked, "h100=64"),
+				reserved("train", "team", 4, func(w *kueue.Workload) {
+					w.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "capacity", State: kueue.CheckStatePending}}
+					w.Status.NominatedClusterNames = []string{"east", "west"}
+					w.Annotations = map[string]string{dispatch.Annotation: `{"in":["east","west"],"hedge":2,"at":"2026-11-20T11:59:00Z"}`}
+				})},
+			want: []string{
+				"has been given to cluster east and cluster west: up to 2 are asked at once, each of which may launch machines for it (muster.dev/hedge)",
+			},
+		},
 		"the queue is stopped": {
 			objects: []client.Object{flavor("h100"), team("team", func(s *kueue.ClusterQueueSpec) { s.StopPolicy = new(kueue.Hold) }, "h100=64"),
 				waiting("train", 4, nil)},

@@ -48,6 +48,9 @@ func (p *Picture) explainClusters(out *Explanation, w *kueue.Workload) bool {
 		if !record.At.IsZero() && len(asked) == 1 {
 			out.Summary += fmt.Sprintf(" %s ago", ago(p.Now, record.At))
 		}
+		if n := record.Hedge; n > 1 {
+			out.Summary += fmt.Sprintf(": up to %d are asked at once, each of which may launch machines for it (%s)", n, dispatch.HedgeAnnotation)
+		}
 	}
 	out.Causes = nil
 	if err != nil {

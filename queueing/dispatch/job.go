@@ -16,9 +16,14 @@ type Job struct {
 	Runs string
 	// Nominated are the clusters that were named.
 	Nominated []string
+	// Hedge is how many clusters may be asked at once, each of which may launch machines for it; zero and one are the same.
+	Hedge int
 	// Record is what earlier steps have left.
 	Record Record
 }
+
+// mostAsked is how many clusters may be nominated; its hedge may have been another one when they were.
+func (j *Job) mostAsked() int { return max(1, j.Hedge, j.Record.Hedge) }
 
 // Cluster is a worker as the manager sees it, in the order of preference.
 type Cluster struct {
@@ -27,6 +32,8 @@ type Cluster struct {
 	Connected bool
 	// Lacks is what the job needs and the cluster does not have, such as its namespace; empty for nothing.
 	Lacks string
+	// Again is when it is looked at again whether it still lacks that, or has a Copy that is Foreign; zero where an event tells.
+	Again time.Time
 	// Fence is how long the manager may be silent before the worker stops the copies that are made now; zero if it stops none.
 	Fence time.Duration
 	// Stopped: it is not connected, and by the fence on record nothing of the job runs there, or ever will by a copy that is there. StopsAt

@@ -22,11 +22,9 @@ func Manage(j *Job, clusters []Cluster, now time.Time) Step {
 		return Step{Do: Rest, Record: j.Record}
 	case j.Runs != "":
 		return follow(j, find(clusters, j.Runs))
-	case j.Open && len(j.Nominated) == 1:
-		if c := find(clusters, j.Nominated[0]); c.Connected && c.Lacks == "" {
-			if s, found := advance(j, c); found {
-				return s
-			}
+	case j.Open && len(j.Nominated) <= j.mostAsked():
+		if s, found := advance(j, clusters); found {
+			return s
 		}
 	}
 	s := Next(j, clusters, now)
@@ -36,17 +34,17 @@ func Manage(j *Job, clusters []Cluster, now time.Time) Step {
 	return s
 }
 
-// keeps is the cluster whose copy the job needs; empty for none.
-func keeps(j *Job) string {
+// keeps are the clusters whose copies the job needs.
+func keeps(j *Job) []string {
 	switch {
 	case j.Over:
-		return ""
+		return nil
 	case j.Runs != "":
-		return j.Runs
-	case len(j.Nominated) == 1:
-		return j.Nominated[0]
+		return []string{j.Runs}
+	case len(j.Nominated) <= j.mostAsked():
+		return j.Nominated
 	default:
-		return ""
+		return nil
 	}
 }
 
@@ -60,19 +58,22 @@ func strays(j *Job, clusters []Cluster) (s Step, found bool) {
 	s = Step{Do: Clear, Record: j.Record}
 	s.Record.In = nil
 	kept, cut, stopped := keeps(j), (*Cluster)(nil), false
-	if _, listed := index(clusters, kept); slices.Contains(j.Record.In, kept) && !listed {
-		s.Record.In = []string{kept}
+	for _, name := range kept {
+		if _, listed := index(clusters, name); slices.Contains(j.Record.In, name) && !listed {
+			s.Record.In = append(s.Record.In, name)
+		}
 	}
 	for i := range clusters {
 		c := &clusters[i]
 		held := slices.Contains(j.Record.In, c.Name)
 		has := c.Copy != nil && !c.Copy.Foreign
-		switch needed := c.Name == kept && (!has || !j.replaces(c)); {
+		isKept := slices.Contains(kept, c.Name)
+		switch needed := isKept && (!has || !j.replaces(c)); {
 		case needed && held:
 			s.Record.In = append(s.Record.In, c.Name)
 		case !needed && c.Connected && (held || has):
 			s.Gone = append(s.Gone, c.Name)
-			if c.Name == kept {
+			if isKept {
 				s.Record.In = append(s.Record.In, c.Name) // the next copy goes there
 			}
 		case !needed && held && c.Stopped:
@@ -84,7 +85,7 @@ func strays(j *Job, clusters []Cluster) (s Step, found bool) {
 	}
 	dead := func(name string) bool {
 		_, listed := index(clusters, name)
-		return name != kept && !listed
+		return !slices.Contains(kept, name) && !listed
 	}
 	if len(s.Gone) > 0 || stopped || slices.ContainsFunc(j.Record.In, dead) {
 		return s, true
@@ -102,8 +103,25 @@ func (j *Job) replaces(c *Cluster) bool {
 	return c.Copy.Stale || c.Copy.Gated && c.Copy.Fence != j.Record.fence(c.Name)
 }
 
-// advance takes a copy on that was nominated, unless it is for its worker to do something.
-func advance(j *Job, c *Cluster) (s Step, found bool) {
+// advance takes on a copy that was nominated, unless it is for the workers to do something: one that may run before all others.
+func advance(j *Job, clusters []Cluster) (s Step, found bool) {
+	for _, name := range j.Nominated {
+		c := find(clusters, name)
+		if !c.Connected || c.Lacks != "" {
+			continue
+		}
+		next, has := advanceOne(j, c)
+		if has && next.Do == Commit {
+			return next, true
+		}
+		if has && !found {
+			s, found = next, true
+		}
+	}
+	return s, found
+}
+
+func advanceOne(j *Job, c *Cluster) (s Step, found bool) {
 	s = Step{Cluster: c.Name, Record: j.Record.with(c.Name)}
 	switch w := c.Copy; {
 	case w == nil:

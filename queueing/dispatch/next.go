@@ -68,6 +68,8 @@ type Step struct {
 	Cluster string
 	// Record as it is to be before the step is done, or after a Clear.
 	Record Record
+	// Nominated are the clusters that are nominated once the step is done.
+	Nominated []string
 	// Gone are the clusters that must not have a copy, by a live read of each, for the step to be done.
 	Gone []string
 	// At is when to look again even if nothing changes; zero for never.
@@ -83,15 +85,53 @@ func Next(j *Job, clusters []Cluster, now time.Time) Step {
 	switch {
 	case !j.Open:
 		return Step{Do: Rest, Record: j.Record}
-	case len(j.Nominated) > 1:
+	case len(j.Nominated) > j.mostAsked():
 		// By another dispatcher, which would nominate them again.
 		return waits(Step{Do: Rest, Record: j.Record.with(j.Nominated...), Message: "several clusters are nominated, so Kueue asks them all: " +
 			"set multiKueue.dispatcherName of its configuration to " + Name})
-	case len(j.Nominated) == 1:
-		return asked(j, clusters, now)
+	case len(j.Nominated) > 0:
+		return await(j, clusters, now)
 	default:
 		return choose(j, clusters, now)
 	}
+}
+
+// await is a job that waits for the answers of the clusters that were asked: one, or as many as its hedge allows.
+func await(j *Job, clusters []Cluster, now time.Time) Step {
+	var s Step
+	for i, name := range j.Nominated {
+		one := *j
+		if len(j.Nominated) > 1 {
+			one.Record.Waits = "" // which is that of all
+		}
+		of := asked(&one, name, clusters, now)
+		if of.Do == Withdraw {
+			of.Nominated = slices.Delete(slices.Clone(j.Nominated), i, i+1)
+			return of
+		}
+		if i > 0 {
+			of.At, of.Weigh = sooner(s.At, of.At), s.Weigh || of.Weigh
+			of.Message = strings.Trim(s.Message+"; "+of.Message, "; ")
+			of.Record.Waits = strings.Trim(s.Record.Waits+"; "+of.Record.Waits, "; ")
+		}
+		s = of
+	}
+	if len(j.Nominated) < j.Hedge {
+		more := choose(j, clusters, now)
+		if more.Do == Nominate {
+			return more
+		}
+		s.At, s.Weigh = sooner(s.At, more.At), s.Weigh || more.Weigh
+	}
+	return s
+}
+
+// sooner is the earlier of two times, of which zero is never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func at(r Record, now time.Time) Record {
@@ -119,9 +159,9 @@ func unreached(s Step, c *Cluster, format string) Step {
 }
 
 // asked is a job that waits for the answer of a cluster.
-func asked(j *Job, clusters []Cluster, now time.Time) Step {
-	c := find(clusters, j.Nominated[0])
-	record := j.Record.with(c.Name)
+func asked(j *Job, name string, clusters []Cluster, now time.Time) Step {
+	c := find(clusters, name)
+	record := j.Record.with(j.Nominated...)
 	s := Step{Do: Rest, Record: record}
 	switch {
 	case c.Stopped:
@@ -137,7 +177,7 @@ func asked(j *Job, clusters []Cluster, now time.Time) Step {
 	case refusal.Reason == "":
 		return waits(s)
 	}
-	other := pick(record, clusters, c.Name, now)
+	other := pick(record, clusters, j.Nominated, now)
 	askable := other.best != "" && !now.Before(other.until)
 	if refusal.Reason == NoQuota && askable {
 		s.Weigh = true
@@ -160,7 +200,7 @@ func asked(j *Job, clusters []Cluster, now time.Time) Step {
 	why := fmt.Sprintf("cluster %s does not run the job: %s", c.Name, refusal)
 	if c.Lacks == "" && c.Copy != nil && !c.Copy.Foreign && c.Copy.Changed == "" && !askable {
 		// It may come to it there sooner than anywhere else.
-		s.At, s.Message = other.until, why+"; no other cluster can be asked now"
+		s.At, s.Message = other.again(), why+"; no other cluster can be asked now"
 		return waits(s)
 	}
 	return Step{Do: Withdraw, Record: at(record.refused(refusal), now), Message: why, Weigh: s.Weigh}
@@ -197,45 +237,45 @@ func (r Refusal) String() string {
 	return fmt.Sprintf("%s: %s", r.Reason, cmp.Or(r.Message, "it says no more"))
 }
 
-// choose names the next cluster, once no copy is anywhere.
+// choose names the next cluster, once no copy is anywhere but where it was asked.
 func choose(j *Job, clusters []Cluster, now time.Time) Step {
 	s := Step{Do: Rest, Record: j.Record}
 	there := map[string]bool{}
 	for i := range clusters {
-		if c := &clusters[i]; c.Connected && c.Copy != nil && !c.Copy.Foreign {
+		if c := &clusters[i]; c.Connected && c.Copy != nil && !c.Copy.Foreign && !slices.Contains(j.Nominated, c.Name) {
 			there[c.Name] = true
 			s.Message = fmt.Sprintf("cluster %s still has a copy", c.Name)
 		}
 	}
-	for _, name := range j.Record.In {
+	left := slices.DeleteFunc(slices.Clone(j.Record.In), func(name string) bool { return slices.Contains(j.Nominated, name) })
+	for _, name := range left {
 		if c := find(clusters, name); !c.Connected {
 			return unreached(s, c, "cluster %s cannot be reached, and may still have a copy: mend it, or delete its MultiKueueCluster if it is "+
 				"gone for good")
 		}
 	}
-	next := pick(j.Record, clusters, "", now)
-	if len(there) == 1 {
+	next := pick(j.Record, clusters, j.Nominated, now)
+	if len(there) == 1 && len(j.Nominated) == 0 {
 		// The manager lost sight of it, and cannot take it back unless it is named.
 		for i := range clusters {
 			if c := &clusters[i]; there[c.Name] && c.Copy.Admitted && !c.Copy.Leaving {
-				gone := slices.DeleteFunc(next.reached, func(name string) bool { return name == c.Name })
-				return nominate(j, c, gone, now, "runs the job already")
+				return nominate(j, c, next.reached, now, "runs the job already")
 			}
 		}
 	}
 	if len(there) > 0 {
 		return s
 	}
-	if ready := j.Record.At.Add(settle); len(j.Record.In) > 0 && now.Before(ready) {
+	if ready := j.Record.At.Add(settle); len(left) > 0 && now.Before(ready) {
 		s.At = ready
 		return s
 	}
 	switch {
 	case next.best == "":
-		s.Message = "no cluster can run the job: " + strings.Join(next.lacking, "; ")
+		s.At, s.Message = next.again(), "no cluster can run the job: "+strings.Join(next.lacking, "; ")
 		return waits(s)
 	case now.Before(next.until):
-		s.At, s.Message = next.until, fmt.Sprintf("all clusters have refused the job; %s is asked next", next.best)
+		s.At, s.Message = next.again(), fmt.Sprintf("all clusters have refused the job; %s is asked next", next.best)
 		return waits(s)
 	}
 	why := "is asked"
@@ -247,17 +287,38 @@ func choose(j *Job, clusters []Cluster, now time.Time) Step {
 	return s
 }
 
-func nominate(j *Job, c *Cluster, gone []string, now time.Time, why string) Step {
-	record := j.Record
-	record.In, record.Fence = []string{c.Name}, nil
-	fence := c.Fence
+// nominate asks a cluster, besides those that were asked. None but them, and the one, may have a copy.
+func nominate(j *Job, c *Cluster, reached []string, now time.Time, why string) Step {
+	s := Step{Do: Nominate, Cluster: c.Name, Record: j.Record, Nominated: append(slices.Clone(j.Nominated), c.Name),
+		Message: "cluster " + c.Name + " " + why}
+	s.Record.In, s.Record.Hedge = s.Nominated, 0
+	if n := len(s.Nominated); n > 1 {
+		s.Record.Hedge = j.Hedge
+		s.Message += fmt.Sprintf(", the %d. at once: %s of the job is %d, so that so many clusters may hold machines for it", n, HedgeAnnotation,
+			j.Hedge)
+	} else {
+		s.Record.Fence = fenceOf(c)
+	}
+	adopted := c.Copy != nil && !c.Copy.Foreign
+	for _, name := range reached {
+		if !slices.Contains(j.Nominated, name) && !(adopted && name == c.Name) {
+			s.Gone = append(s.Gone, name)
+		}
+	}
+	s.Record = at(s.Record, now)
+	return s
+}
+
+// fenceOf is that of the copy in a cluster, or of the next one there; nil if it has none.
+func fenceOf(c *Cluster) *Fence {
+	after := c.Fence
 	if c.Copy != nil && !c.Copy.Foreign {
-		fence = c.Copy.Fence
+		after = c.Copy.Fence
 	}
-	if fence > 0 {
-		record.Fence = &Fence{Cluster: c.Name, After: metav1.Duration{Duration: fence}}
+	if after == 0 {
+		return nil
 	}
-	return Step{Do: Nominate, Cluster: c.Name, Record: at(record, now), Gone: gone, Message: "cluster " + c.Name + " " + why}
+	return &Fence{Cluster: c.Name, After: metav1.Duration{Duration: after}}
 }
 
 // choice is which cluster to ask, and from when on; best is empty if there is none.
@@ -267,20 +328,28 @@ type choice struct {
 	prospect *Prospect
 	// several: another could be asked now as well.
 	several bool
+	// look is when one that cannot be asked is looked at again; zero if events tell of all.
+	look time.Time
 	// reached are the clusters that a copy of the job could be in; lacking says why others cannot be asked.
 	reached, lacking []string
 }
 
-// pick chooses among the clusters other than the one.
-func pick(r Record, clusters []Cluster, but string, now time.Time) (out choice) {
+// again is when there may be another choice; zero if only an event brings one.
+func (o *choice) again() time.Time { return sooner(o.until, o.look) }
+
+// pick chooses among the clusters other than those.
+func pick(r Record, clusters []Cluster, but []string, now time.Time) (out choice) {
 	for i := range clusters {
 		c := &clusters[i]
-		foreign := c.Copy != nil && c.Copy.Foreign
+		foreign, excluded := c.Copy != nil && c.Copy.Foreign, slices.Contains(but, c.Name)
+		if !excluded {
+			out.look = sooner(out.look, c.Again)
+		}
 		if c.Connected && !foreign {
 			out.reached = append(out.reached, c.Name)
 		}
 		switch {
-		case c.Name == but:
+		case excluded:
 			continue
 		case !c.Connected:
 			out.lacking = append(out.lacking, c.Name+" cannot be reached")

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -21,6 +22,26 @@ const (
 	Gate = "muster.dev/award"
 )
 
+// HedgeAnnotation of a job, and of its Workload, is how many clusters may be asked for it at once. Each of them may launch machines for
+// it, and the first that has them runs it.
+const HedgeAnnotation = "muster.dev/hedge"
+
+// mostHedged bounds what a typing error can cost.
+const mostHedged = 5
+
+// ParseHedge reads how many clusters may be asked at once.
+func ParseHedge(text string) (int, error) {
+	if text == "" {
+		return 1, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > mostHedged {
+		return 1, fmt.Errorf("annotation %s is %q: give a number of clusters from 1 to %d, each of which may launch machines for the job, or "+
+			"remove it", HedgeAnnotation, text, mostHedged)
+	}
+	return n, nil
+}
+
 // Name is that of the dispatcher in Kueue's configuration.
 const Name = "muster.dev/dispatcher"
 
@@ -28,6 +49,8 @@ const Name = "muster.dev/dispatcher"
 type Record struct {
 	// In are the clusters where a copy may be.
 	In []string `json:"in,omitempty"`
+	// Hedge is how many clusters might be asked at once when the last was named; zero for one.
+	Hedge int `json:"hedge,omitempty"`
 	// Fence of the copy in the cluster that was named last; nil where it has none.
 	Fence *Fence `json:"fence,omitempty"`
 	// At is when the last cluster was named or withdrawn.

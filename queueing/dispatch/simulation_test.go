@@ -19,15 +19,26 @@ var (
 
 // TestOneClusterSpends: workers that provision, refuse, evict and finish, a manager, which is a stock Kueue or Muster itself, and a
 // dispatcher that crashes between any two of its writes, behind caches that lag and networks that break one way and come back. No two
-// workers ever have machines for the job, and it runs in the end if any of them is whole.
+// workers ever have machines for the job, and it runs in the end if any of them is whole. The dispatcher looks at the job only where an
+// event or a time of its own has it do so, and never sleeps while the job could go on.
 func TestOneClusterSpends(t *testing.T) {
 	t.Run("kueue", func(t *testing.T) {
-		simulate(t, false, "crash", "cut", "refused", "evicted", "by hand", "answer lost", "stale create", "stalled", "manager evicts")
+		simulate(t, false, "crash", "cut", "refused", "evicted", "by hand", "answer lost", "stale create", "stalled", "manager evicts",
+			"foreign", "without queue", "declared dead")
 	})
 	t.Run("muster", func(t *testing.T) {
 		simulate(t, true, "crash", "cut", "refused", "evicted", "by hand", "answer lost", "late create", "late award",
-			"stalled", "manager evicts")
+			"stalled", "manager evicts", "foreign", "without queue", "refuses copies", "declared dead")
 	})
+}
+
+// TestHedgedClustersSpend: where a job asks for two clusters at once, they may both have machines for it, and never three.
+func TestHedgedClustersSpend(t *testing.T) {
+	for name, managed := range map[string]bool{"kueue": false, "muster": true} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, managed, "hedged", "the second was sooner", "crash", "cut", "refused", "evicted", "stalled", "manager evicts")
+		})
+	}
 }
 
 // TestOneClusterSpendsBehindFences: workers are cut off for longer than their fence, their processes and the manager's end and begin
@@ -38,7 +49,7 @@ func TestOneClusterSpendsBehindFences(t *testing.T) {
 }
 
 func simulate(t *testing.T, managed bool, mishaps ...string) {
-	fenced := slices.Contains(mishaps, "cut for long")
+	fenced, hedged := slices.Contains(mishaps, "cut for long"), slices.Contains(mishaps, "hedged")
 	var moved, ran int
 	seen := map[string]int{}
 	first, n := uint64(0), uint64(*worlds)
@@ -50,7 +61,9 @@ func simulate(t *testing.T, managed bool, mishaps ...string) {
 	}
 	for seed := first; seed < first+n; seed++ {
 		w := newWorld(seed)
-		w.managed, w.fenced = managed, fenced
+		if w.managed, w.fenced = managed, fenced; hedged {
+			w.hedge = 2
+		}
 		w.run()
 		if w.wrong != "" {
 			t.Errorf("seed %d: %s\n%s\nReplay it: go test ./queueing/dispatch -run %s -v -world %d", seed, w.wrong,
@@ -88,6 +101,8 @@ type world struct {
 	managed bool
 	// fenced: the workers stop the copies of a manager that is silent.
 	fenced bool
+	// hedge is how many clusters the job asks for at once; zero for one.
+	hedge int
 	// manager is the Workload as the manager's API server has it; history has its versions with their times, for caches that lag.
 	manager  version
 	history  []version
@@ -113,6 +128,8 @@ type version struct {
 	nominated []string
 	cluster   string
 	record    string
+	// shown is when the dispatcher's cache has it.
+	shown time.Time
 }
 
 // worker is a cluster with at most one copy.
@@ -123,8 +140,16 @@ type worker struct {
 	lossy    bool
 	// quiet: nothing else happens to its copy meanwhile.
 	quiet bool
-	// noticed is when a dispatcher that makes the copies knows of the cut.
-	noticed time.Time
+	// connected: it answered when the dispatcher asked last, which it does again then.
+	connected bool
+	asks      time.Time
+	// In its API server there is no LocalQueue, a Workload of the job's name that is no copy, or a webhook that refuses copies, until then.
+	queueless, foreignUntil, refusesUntil time.Time
+	// foreign and refused are when the dispatcher found out by a call.
+	foreign, refused time.Time
+	// made is what the dispatcher has made and not seen yet, since then.
+	made   *Copy
+	madeAt time.Time
 	// has no machines, or no quota, until then.
 	dryUntil, fullUntil time.Time
 	copy                *remote
@@ -136,8 +161,8 @@ type worker struct {
 	listener listener
 	renewal  Renewal
 	asked    time.Time
-	// stalled is since when nothing is heard of its copies, until then.
-	stalled, stalledUntil time.Time
+	// stalledUntil is until when nothing is heard of its copies.
+	stalledUntil time.Time
 	// told is the copy as caches see it, at its time.
 	told []toldCopy
 }
@@ -240,11 +265,25 @@ func (w *world) crash() {
 	w.note("muster crashes")
 	w.muster.again = w.now.Add(w.within(20 * time.Second))
 	w.muster.begins = w.muster.again
+	// The next process lists all Workloads, here and there.
+	w.muster.wakes, w.muster.failed, w.muster.wrote = []time.Time{w.muster.again}, 0, 0
+	for i := range w.history {
+		w.history[i].shown = sooner(w.history[i].shown, w.muster.again)
+	}
+	for _, x := range w.workers {
+		x.made, x.foreign, x.refused = nil, time.Time{}, time.Time{}
+		x.stalledUntil = sooner(x.stalledUntil, w.muster.again)
+		for i := range x.told {
+			x.told[i].at = sooner(x.told[i].at, w.muster.again)
+		}
+	}
 }
 
 type arrival struct {
 	at    time.Time
 	fence time.Duration
+	// answered: the dispatcher waits for it.
+	answered bool
 }
 
 type award struct {
@@ -252,6 +291,7 @@ type award struct {
 	uid types.UID
 }
 
+// toldCopy is what the dispatcher's cache has of a copy from then on.
 type toldCopy struct {
 	at   time.Time
 	copy *Copy
@@ -268,10 +308,17 @@ type remote struct {
 	stops    time.Time
 }
 
-// actor is a process that acts now and then, on what it saw some time ago.
+// actor is a process that acts on what it saw some time ago: Kueue now and then, the dispatcher where something wakes it.
 type actor struct {
 	again time.Time
-	lag   time.Duration
+	// wakes are when events that have come and times that it has set have it look at the job.
+	wakes []time.Time
+	// failed counts the calls in a row that have: the longer, the more of them there are, it waits for the next.
+	failed int
+	// wrote is the version that it has written last.
+	wrote int
+	// could is since when it sleeps though the job could go on, as was judged last.
+	could, judged time.Time
 	// skew is by how much its clock is wrong, and changes with each process.
 	skew time.Duration
 	// begins is when its next process does; zero while one runs.
@@ -280,11 +327,11 @@ type actor struct {
 
 func newWorld(seed uint64) *world {
 	w := &world{random: rand.New(rand.NewPCG(seed, 21)), now: noon, seen: map[string]int{}}
-	w.muster.begins = noon
+	w.muster.begins, w.muster.wakes = noon, []time.Time{noon}
 	w.manager = version{quota: true, at: noon}
 	w.history = []version{w.manager}
 	for i := range 2 + w.random.IntN(3) {
-		w.workers = append(w.workers, &worker{name: string(rune('a' + i))})
+		w.workers = append(w.workers, &worker{name: string(rune('a' + i)), connected: true})
 	}
 	return w
 }
@@ -320,11 +367,13 @@ func (w *world) run() {
 			w.note("the world is calm")
 			for _, x := range w.workers {
 				x.cutUntil, x.dryUntil, x.fullUntil = w.now, w.now, w.now
+				x.foreignUntil, x.refusesUntil, x.queueless = w.now, w.now, w.now
 			}
 		}
 		w.mishap()
 		for _, x := range w.workers {
 			w.work(x)
+			w.connect(x)
 			if w.fenced {
 				w.listen(x)
 			}
@@ -333,10 +382,10 @@ func (w *world) run() {
 			w.renew()
 		}
 		if w.managed {
-			w.act(&w.muster, 300*time.Millisecond, w.manage)
+			w.wakeful(w.manage, Manage)
 		} else {
 			w.act(&w.kueue, 300*time.Millisecond, w.reconcile)
-			w.act(&w.muster, 300*time.Millisecond, w.dispatch)
+			w.wakeful(w.dispatch, Next)
 		}
 		w.judge()
 	}
@@ -345,7 +394,7 @@ func (w *world) run() {
 	}
 }
 
-// judge: machines for the job are in one worker at most.
+// judge: machines for the job are in one worker at most, or in as many as it asks for.
 func (w *world) judge() {
 	var spend []string
 	for _, x := range w.workers {
@@ -354,6 +403,9 @@ func (w *world) judge() {
 		}
 	}
 	if len(spend) > 1 {
+		w.seen["hedged"]++
+	}
+	if len(spend) > max(1, w.hedge) {
 		w.wrong = fmt.Sprintf("machines are there for the job in %q", spend)
 	}
 }
@@ -364,18 +416,15 @@ func (w *world) mishap() {
 		switch {
 		case (!x.quiet || !w.now.Before(x.cutUntil)) && w.chance(4000):
 			x.cutUntil, x.lossy, x.quiet = w.now.Add(w.within(3*time.Minute)), w.random.IntN(2) == 0, false
-			if w.managed {
-				x.noticed = w.now.Add(w.within(3 * time.Second))
-			}
 			w.seen["cut"]++
 			w.note("%s is cut off until %.2fs, lossy %t", x.name, x.cutUntil.Sub(noon).Seconds(), x.lossy)
 		case w.fenced && w.chance(15000):
 			x.cutUntil, x.lossy = w.now.Add(5*time.Minute+w.within(15*time.Minute)), w.random.IntN(2) == 0
-			x.noticed, x.quiet = w.now.Add(w.within(3*time.Second)), w.random.IntN(4) > 0
+			x.quiet = w.random.IntN(4) > 0
 			w.seen["cut for long"]++
 			w.note("%s is cut off until %.2fs, lossy %t", x.name, x.cutUntil.Sub(noon).Seconds(), x.lossy)
 		case w.chance(4000):
-			x.stalled, x.stalledUntil = w.now, w.now.Add(w.within(2*time.Minute))
+			x.stalledUntil = later(x.stalledUntil, w.now.Add(w.within(2*time.Minute)))
 			w.seen["stalled"]++
 			w.note("the watch of %s stalls", x.name)
 		case w.chance(2000):
@@ -384,6 +433,19 @@ func (w *world) mishap() {
 		case w.chance(4000):
 			x.fullUntil = w.now.Add(w.within(2 * time.Minute))
 			w.note("%s has no quota", x.name)
+		case x.copy == nil && w.chance(6000):
+			x.queueless = w.now.Add(w.within(5 * time.Minute))
+			w.seen["without queue"]++
+			w.note("%s has no LocalQueue", x.name)
+		case x.copy == nil && w.chance(6000):
+			x.foreignUntil = w.now.Add(w.within(5 * time.Minute))
+			w.note("%s has a Workload of that name until %.2fs", x.name, x.foreignUntil.Sub(noon).Seconds())
+		case w.managed && w.chance(3000):
+			x.refusesUntil = w.now.Add(w.within(5 * time.Minute))
+			w.note("%s refuses copies until %.2fs", x.name, x.refusesUntil.Sub(noon).Seconds())
+		case len(w.workers) > 2 && w.chance(40000):
+			w.bury(x)
+			return
 		case x.quiet && w.now.Before(x.cutUntil):
 		case w.chance(3000) && x.copy != nil && !x.copy.Leaving:
 			w.seen["by hand"]++
@@ -400,9 +462,41 @@ func (w *world) mishap() {
 		w.note("the manager evicts the job")
 		w.write(func(v *version) { v.quota, v.ready, v.nominated, v.cluster = false, false, nil, "" })
 	}
-	record, _ := DecodeRecord(w.manager.record)
-	if !w.manager.quota && w.now.Sub(w.manager.at) > 3*time.Second && (!w.managed || len(record.In) == 0) {
-		w.write(func(v *version) { v.quota = true })
+	if !w.manager.quota && w.now.Sub(w.manager.at) > 3*time.Second {
+		if record, _ := DecodeRecord(w.manager.record); !w.managed || len(record.In) == 0 {
+			w.write(func(v *version) { v.quota = true })
+		}
+	}
+}
+
+// bury has a worker be gone for good, with all that it ran, and its MultiKueueCluster deleted.
+func (w *world) bury(x *worker) {
+	w.seen["declared dead"]++
+	w.note("%s is gone, and declared dead", x.name)
+	w.workers = slices.DeleteFunc(w.workers, func(o *worker) bool { return o == x })
+	w.connectionChanged()
+}
+
+// connect is how the dispatcher asks a worker now and then whether it is there.
+func (w *world) connect(x *worker) {
+	if !x.queueless.IsZero() && !w.now.Before(x.queueless) {
+		x.queueless = time.Time{}
+		w.connectionChanged()
+	}
+	if w.now.Before(x.asks) {
+		return
+	}
+	x.asks = w.now.Add(3 * time.Second)
+	if up := !w.now.Before(x.cutUntil); x.connected != up {
+		x.connected = up
+		w.connectionChanged()
+	}
+}
+
+// connectionChanged wakes the dispatcher, if the job is one that waits for a cluster.
+func (w *world) connectionChanged() {
+	if v := w.cached(); v.quota && v.cluster == "" || w.managed && (v.quota || v.record != "") {
+		w.wake(w.now)
 	}
 }
 
@@ -412,9 +506,12 @@ func (w *world) work(x *worker) {
 		if w.now.Before(a.at) {
 			return false
 		}
-		if x.copy == nil {
+		if x.copy == nil && !w.now.Before(x.foreignUntil) {
 			w.next++
 			x.copy = &remote{Copy: Copy{UID: types.UID(fmt.Sprint(w.next)), Gated: w.managed, Fence: a.fence}, since: w.now}
+			if a.answered {
+				x.made, x.madeAt = new(x.copy.Copy), w.now
+			}
 			w.note("a copy is made in %s", x.name)
 			w.tell(x)
 		}
@@ -494,7 +591,16 @@ func (w *world) tell(x *worker) {
 	if x.copy != nil {
 		c = new(x.copy.Copy)
 	}
-	x.told = append(x.told, toldCopy{w.now, c})
+	at := w.now
+	if at.Before(x.stalledUntil) {
+		at = x.stalledUntil // it is connected to again
+	}
+	at = at.Add(w.within(300 * time.Millisecond))
+	if n := len(x.told); n > 0 && at.Before(x.told[n-1].at) {
+		at = x.told[n-1].at
+	}
+	x.told = append(x.told, toldCopy{at, c})
+	w.wake(at)
 }
 
 // write makes a version of the manager's Workload.
@@ -503,27 +609,148 @@ func (w *world) write(change func(*version)) {
 	v.nominated = slices.Clone(v.nominated)
 	change(&v)
 	v.number, v.at = v.number+1, w.now
+	if v.shown = w.now.Add(w.within(300 * time.Millisecond)); v.shown.Before(w.manager.shown) {
+		v.shown = w.manager.shown
+	}
+	w.wake(v.shown)
 	w.manager = v
 	w.history = append(w.history, v)
 	w.note("manager: quota %t, nominated %q, cluster %q, record %s", v.quota, v.nominated, v.cluster, v.record)
 }
 
-// act lets an actor have its turn, on a picture that is late by its lag.
+// act lets an actor have its turn, on a picture that is late by up to the lag.
 func (w *world) act(a *actor, lag time.Duration, turn func(seen version)) {
 	if w.now.Before(a.again) {
 		return
 	}
 	a.again = w.now.Add(tick + w.within(200*time.Millisecond))
-	a.lag = w.within(lag)
-	turn(w.seenAt(w.now.Add(-a.lag)))
+	seen := w.now.Add(-w.within(lag))
+	turn(w.lastOf(func(v version) bool { return !v.at.After(seen) }))
 }
 
-func (w *world) seenAt(at time.Time) version {
+// cached is the manager's Workload as the dispatcher's cache has it.
+func (w *world) cached() version {
+	return w.lastOf(func(v version) bool { return !v.shown.After(w.now) })
+}
+
+func (w *world) lastOf(is func(version) bool) version {
 	for i := len(w.history) - 1; ; i-- {
-		if i == 0 || !w.history[i].at.After(at) {
+		if i == 0 || is(w.history[i]) {
 			return w.history[i]
 		}
 	}
+}
+
+// wake has the dispatcher look at the job at that time.
+func (w *world) wake(at time.Time) { w.muster.wakes = append(w.muster.wakes, at) }
+
+// outcome is what became of a step of the dispatcher, as its controller tells its queue.
+type outcome int
+
+const (
+	// done: it looks again at the step's time, or once something happens.
+	done outcome = iota
+	// goesOn: what it has written is known, so that it takes the next step at once.
+	goesOn
+	// notAsSeen: what was decided on is not how it is; leaving: it waits for a deletion.
+	notAsSeen
+	leaving
+	// failed: a call has, and the more often the longer it waits.
+	failed
+)
+
+// wakeful lets the dispatcher have its turn if something has woken it. Otherwise it must have a reason to sleep.
+func (w *world) wakeful(turn func(version) (Step, outcome), decide func(*Job, []Cluster, time.Time) Step) {
+	a := &w.muster
+	if w.now.Before(a.again) {
+		return
+	}
+	n := len(a.wakes)
+	if a.wakes = slices.DeleteFunc(a.wakes, func(at time.Time) bool { return !at.After(w.now) }); len(a.wakes) == n {
+		w.sleeps(decide)
+		return
+	}
+	a.again, a.could = w.now.Add(tick+w.within(200*time.Millisecond)), time.Time{}
+	begins := a.begins
+	s, is := turn(w.cached())
+	if a.begins != begins {
+		return // it has crashed
+	}
+	if is != failed {
+		a.failed = 0
+	}
+	switch is {
+	case done:
+		if !s.At.IsZero() {
+			w.wake(later(s.At, w.now.Add(tick)))
+		}
+	case goesOn:
+		w.wake(w.now)
+	case notAsSeen:
+		w.wake(w.now.Add(300 * time.Millisecond))
+	case leaving:
+		w.wake(w.now.Add(2 * time.Second))
+	case failed:
+		w.wake(w.now.Add(min(5*time.Millisecond<<a.failed, 1000*time.Second)))
+		a.failed = min(a.failed+1, 20)
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// oversleeps is for how long the dispatcher may sleep though the job could go on: what is known of prospects comes without an event.
+const oversleeps = weighAgain + 2*time.Second
+
+// sleeps judges whether the dispatcher may: unless what it knows is not true any more, there is nothing to do for the job.
+func (w *world) sleeps(decide func(*Job, []Cluster, time.Time) Step) {
+	step := func(v version, as look) Step {
+		j, err := w.job(v)
+		if err != nil {
+			w.wrong = err.Error()
+			return Step{}
+		}
+		return decide(j, w.clusters(&j.Record, as), w.now)
+	}
+	a := &w.muster
+	if w.now.Before(a.judged.Add(time.Second)) {
+		return
+	}
+	a.judged = w.now
+	s := step(w.cached(), asCached)
+	if s.Do == Rest || s.Do == Follow || a.failed > 0 || w.hearsNothing(&s) {
+		a.could = time.Time{}
+		return
+	}
+	switch truly := step(w.manager, asIs); {
+	case truly.Do != s.Do || truly.Cluster != s.Cluster:
+		a.could = time.Time{}
+	case a.could.IsZero():
+		a.could = w.now
+	case w.now.Sub(a.could) > oversleeps:
+		w.wrong = fmt.Sprintf("the dispatcher sleeps, and since %.2fs could: %s %s %s", a.could.Sub(noon).Seconds(), s.Do, s.Cluster, s.Message)
+	}
+}
+
+// hearsNothing reports whether the watch of a cluster stalls that the step is about.
+func (w *world) hearsNothing(s *Step) bool {
+	return slices.ContainsFunc(w.workers, func(x *worker) bool {
+		about := x.name == s.Cluster || slices.Contains(s.Gone, x.name) || slices.Contains(w.manager.nominated, x.name)
+		return about && w.now.Before(x.stalledUntil.Add(time.Second))
+	})
+}
+
+// job is what a version of the Workload says.
+func (w *world) job(v version) (*Job, error) {
+	record, err := DecodeRecord(v.record)
+	return &Job{
+		Open: v.quota && !v.ready && v.cluster == "", Over: w.managed && !v.quota, Runs: v.cluster, Nominated: v.nominated, Hedge: w.hedge,
+		Record: record,
+	}, err
 }
 
 // reconcile is Kueue's reconciler of a Workload with a MultiKueue check, as its source has it: it sees its own API server through a
@@ -554,7 +781,7 @@ func (w *world) reconcile(v version) {
 		}
 	}
 	if runs == nil && v.ready {
-		if i := slices.IndexFunc(w.workers, func(x *worker) bool { return x.name == v.cluster }); reached(w.workers[i]) {
+		if x := w.worker(v.cluster); x == nil || reached(x) {
 			w.retry(v, "the copy has gone from "+v.cluster)
 		}
 		return
@@ -569,8 +796,15 @@ func (w *world) reconcile(v version) {
 		}
 	}
 	if !v.ready && v.number == w.manager.number && slices.Contains(v.nominated, runs.name) {
-		w.write(func(v *version) { v.ready, v.cluster, v.nominated = true, runs.name, nil })
+		w.commit(runs.name)
 	}
+}
+
+func (w *world) commit(cluster string) {
+	if slices.Index(w.manager.nominated, cluster) > 0 {
+		w.seen["the second was sooner"]++
+	}
+	w.patch(func(v *version) { v.ready, v.cluster, v.nominated = true, cluster, nil })
 }
 
 func (w *world) retry(v version, why string) {
@@ -588,6 +822,8 @@ func (w *world) synchronize(v version) {
 			continue
 		}
 		switch named := slices.Contains(v.nominated, x.name); {
+		case named && x.copy == nil && w.now.Before(x.foreignUntil):
+			w.seen["foreign"]++
 		case named && x.copy == nil:
 			at := w.now.Add(w.within(500 * time.Millisecond))
 			x.arrives = append(x.arrives, arrival{at: at})
@@ -606,36 +842,84 @@ func (w *world) synchronize(v version) {
 
 // dispatch is the dispatcher: Next decides, on what caches show; reads of the workers before a nomination are live; each write may
 // be the last before a crash.
-func (w *world) dispatch(v version) {
-	record, err := DecodeRecord(v.record)
+func (w *world) dispatch(v version) (s Step, is outcome) {
+	j, err := w.job(v)
 	if err != nil {
 		w.wrong = err.Error()
-		return
+		return s, done
 	}
-	j := &Job{Open: v.quota && !v.ready && v.cluster == "", Nominated: v.nominated, Record: record}
-	clusters := w.clusters(&record)
-	if s := Next(j, clusters, w.now); s.Do != Rest {
-		w.name(v, s)
+	if s = Next(j, w.clusters(&j.Record, weighed), w.now); s.Do != Rest {
+		return s, w.name(v, s)
+	}
+	w.rests(v, s)
+	return s, done
+}
+
+// patch is a write of the dispatcher.
+func (w *world) patch(change func(*version)) {
+	w.write(change)
+	w.muster.wrote = w.manager.number
+}
+
+// rests has it on record why the job waits.
+func (w *world) rests(v version, s Step) {
+	if record, _ := DecodeRecord(v.record); record.Waits != s.Record.Waits && v.number == w.manager.number {
+		w.patch(func(v *version) { v.record = s.Record.Encode() })
 	}
 }
 
-// clusters are as caches show them.
-func (w *world) clusters(record *Record) (out []Cluster) {
+// How clusters are looked at.
+type look int
+
+const (
+	// weighed: as caches show them, with their prospects.
+	weighed look = iota
+	// asCached: as caches show them; asIs: as they are.
+	asCached
+	asIs
+)
+
+// clusters are those of the dispatcher, by how they are looked at.
+func (w *world) clusters(record *Record, as look) (out []Cluster) {
 	for _, x := range w.workers {
-		c := Cluster{Name: x.name, Connected: !w.now.Before(x.cutUntil) || w.now.Before(x.noticed)}
-		for i := len(x.told) - 1; i >= 0 && c.Copy == nil; i-- {
-			at := x.told[i].at
-			stalled := w.now.Before(x.stalledUntil) && at.After(x.stalled)
-			if !at.After(w.now.Add(-w.muster.lag)) && !stalled {
-				c.Copy = x.told[i].copy
+		c := Cluster{Name: x.name, Connected: x.connected}
+		now := w.skewed(w.muster.skew)
+		if f := record.Fence; !c.Connected {
+			if f != nil && f.Cluster == c.Name && w.fenced {
+				c.StopsAt = w.now.Add(f.Stops(time.Minute) - x.renewal.Silent(now))
+				c.Stopped = !w.now.Before(c.StopsAt)
+			}
+			out = append(out, c)
+			continue
+		}
+		for i := len(x.told) - 1; i >= 0; i-- {
+			if at := x.told[i].at; !at.After(w.now) {
+				if c.Copy = x.told[i].copy; !at.Before(x.madeAt) {
+					x.made = nil
+				}
 				break
 			}
 		}
-		c.Prospect = w.prospect(x)
-		if now := w.skewed(w.muster.skew); c.Connected && x.renewal.Listened(now) {
+		switch {
+		case as == asIs && x.copy != nil:
+			c.Copy = &x.copy.Copy
+		case as == asIs:
+			c.Copy = nil
+		case c.Copy != nil:
+		case x.made != nil && w.now.Sub(x.madeAt) < 5*time.Second:
+			c.Copy = x.made
+		case w.now.Sub(x.foreign) < time.Minute:
+			c.Copy, c.Again = &Copy{Foreign: true}, x.foreign.Add(time.Minute)
+		case w.now.Sub(x.refused) < time.Minute:
+			c.Lacks, c.Again = "what it takes to accept the job", x.refused.Add(time.Minute)
+		case w.now.Before(x.queueless):
+			c.Lacks = "LocalQueue"
+		}
+		if as == weighed {
+			c.Prospect = w.prospect(x)
+		}
+		if w.fenced && x.renewal.Listened(now) {
 			c.Fence = simulatedFence
-		} else if f := record.Fence; !c.Connected && f != nil && f.Cluster == c.Name {
-			c.Stopped = x.renewal.Silent(now) >= f.Stops(time.Minute)
 		}
 		out = append(out, c)
 	}
@@ -660,81 +944,89 @@ func (w *world) prospect(x *worker) *Prospect {
 	}
 }
 
+// worker of that name; nil if it was declared dead.
 func (w *world) worker(name string) *worker {
-	return w.workers[slices.IndexFunc(w.workers, func(x *worker) bool { return x.name == name })]
+	if i := slices.IndexFunc(w.workers, func(x *worker) bool { return x.name == name }); i >= 0 {
+		return w.workers[i]
+	}
+	return nil
 }
 
 // name carries out the naming and withdrawing of clusters.
-func (w *world) name(v version, s Step) {
+func (w *world) name(v version, s Step) outcome {
 	for _, name := range s.Gone {
-		if x := w.worker(name); w.now.Before(x.cutUntil) || x.copy != nil {
-			return // the live read fails, or finds one
+		switch x := w.worker(name); {
+		case w.now.Before(x.cutUntil):
+			return failed
+		case x.copy != nil:
+			return notAsSeen
+		case w.now.Before(x.foreignUntil):
+			if x.foreign = w.now; name == s.Cluster {
+				w.seen["foreign"]++
+				return notAsSeen
+			}
 		}
 	}
 	if v.number != w.manager.number {
-		return // a conflict
+		return notAsSeen // a conflict
 	}
 	w.note("muster: %s", s.Message)
-	w.write(func(v *version) { v.record = s.Record.Encode() })
+	w.patch(func(v *version) { v.record = s.Record.Encode() })
 	if w.chance(20) {
 		w.crash()
-		return
+		return done
 	}
-	w.write(func(v *version) {
-		v.nominated = nil
-		if s.Do == Nominate {
-			v.nominated = []string{s.Cluster}
-		}
-	})
+	w.patch(func(v *version) { v.nominated = s.Nominated })
 	if s.Do == Withdraw {
 		w.moves++
 		if n := len(s.Record.Refusals); n > 0 && s.Record.Refusals[n-1].Reason == Lost {
 			w.seen["moved behind a fence"]++
 		}
+		return done
 	}
+	return goesOn
 }
 
 // manage is Muster as the manager: Manage decides, on what caches show. What is sent to a worker may arrive much later, also when the
 // process that has sent it is dead.
-func (w *world) manage(v version) {
-	record, err := DecodeRecord(v.record)
+func (w *world) manage(v version) (s Step, is outcome) {
+	if v.number < w.muster.wrote {
+		return s, done // what it has written comes as an event
+	}
+	j, err := w.job(v)
 	if err != nil {
 		w.wrong = err.Error()
-		return
+		return s, done
 	}
-	j := &Job{
-		Open: v.quota && !v.ready && v.cluster == "", Over: !v.quota, Runs: v.cluster, Nominated: v.nominated, Record: record,
-	}
-	clusters := w.clusters(&record)
-	s := Manage(j, clusters, w.now)
-	var x *worker
-	if s.Cluster != "" {
-		x = w.worker(s.Cluster)
-	}
+	clusters := w.clusters(&j.Record, weighed)
+	s = Manage(j, clusters, w.now)
+	x := w.worker(s.Cluster)
 	reached := func(x *worker) bool { return !w.now.Before(x.cutUntil) }
 	switch s.Do {
 	case Rest:
+		w.rests(v, s)
 	case Nominate, Withdraw:
-		w.name(v, s)
+		return s, w.name(v, s)
 	case Offer:
-		if reached(x) && x.copy == nil { // as a live read has found
-			x.arrives = append(x.arrives, arrival{w.now.Add(w.late("late create")), s.Record.fence(x.name)})
-			if w.chance(20) {
-				w.seen["answer lost"]++ // and it is offered again
-				w.muster.again = w.now
-			}
-		}
+		return s, w.offer(x, s)
 	case Award:
-		if reached(x) || x.lossy {
-			x.awards = append(x.awards, award{w.now.Add(w.late("late award")), find(clusters, s.Cluster).Copy.UID})
-			if !reached(x) {
-				w.seen["answer lost"]++
-			}
+		if !reached(x) && !x.lossy {
+			return s, failed
+		}
+		takes := w.late("late award")
+		x.awards = append(x.awards, award{w.now.Add(takes), find(clusters, s.Cluster).Copy.UID})
+		if !reached(x) {
+			w.seen["answer lost"]++
+		}
+		if !reached(x) || takes > callTimeout {
+			return s, failed
 		}
 	case Commit:
-		if v.number == w.manager.number {
-			w.write(func(v *version) { v.ready, v.cluster, v.nominated = true, s.Cluster, nil })
+		if v.number != w.manager.number {
+			return s, notAsSeen
 		}
+		w.commit(s.Cluster)
+		return s, goesOn
 	case Finish:
 		w.finished = true
 		w.note("the job has finished in %s", s.Cluster)
@@ -743,14 +1035,55 @@ func (w *world) manage(v version) {
 			w.seen["moved behind a fence"]++
 		}
 		for _, name := range s.Gone {
-			if x := w.worker(name); !reached(x) || x.copy != nil {
-				return
+			switch x := w.worker(name); {
+			case x == nil:
+			case !reached(x):
+				return s, failed
+			case x.copy != nil:
+				return s, notAsSeen
 			}
+		}
+		if v.number != w.manager.number {
+			return s, notAsSeen
 		}
 		w.retry(v, s.Message)
 	case Clear:
-		w.clear(v, s, reached)
+		return s, w.clear(v, s, clusters, reached)
 	}
+	return s, done
+}
+
+// callTimeout is after how long a call to a worker is given up.
+const callTimeout = 5 * time.Second
+
+// offer creates the copy.
+func (w *world) offer(x *worker, s Step) outcome {
+	switch {
+	case w.now.Before(x.cutUntil):
+		return failed
+	case x.copy != nil:
+		return notAsSeen // as a live read finds
+	case w.now.Before(x.foreignUntil):
+		w.seen["foreign"]++
+		x.foreign = w.now
+		return notAsSeen
+	case w.now.Before(x.refusesUntil):
+		w.seen["refuses copies"]++
+		x.refused = w.now
+		return notAsSeen
+	}
+	process := w.muster.begins
+	takes := w.late("late create")
+	lost := w.chance(20)
+	if lost {
+		w.seen["answer lost"]++ // and it is offered again
+	}
+	answered := !lost && takes <= callTimeout && w.muster.begins.Equal(process)
+	x.arrives = append(x.arrives, arrival{w.now.Add(takes), s.Record.fence(x.name), answered})
+	if !answered {
+		return failed
+	}
+	return goesOn
 }
 
 // late is how long something takes to arrive. Some take long, and some of these outlive the process that has sent them.
@@ -767,22 +1100,27 @@ func (w *world) late(what string) time.Duration {
 	return takes
 }
 
-func (w *world) clear(v version, s Step, reached func(*worker) bool) {
+func (w *world) clear(v version, s Step, clusters []Cluster, reached func(*worker) bool) (is outcome) {
 	record := s.Record
 	for _, name := range s.Gone {
 		switch x := w.worker(name); {
 		case !reached(x):
-			record.In = append(record.In, name)
+			return failed
 		case x.copy != nil:
-			record.In = append(record.In, name)
+			record.In, is = append(record.In, name), leaving
 			if !x.copy.Leaving {
 				w.moves++
 				w.delete(x)
 			}
+		case find(clusters, name).Copy != nil:
+			record.In, is = append(record.In, name), leaving // for all that its cache shows
 		}
 	}
-	before, _ := DecodeRecord(v.record)
-	if len(record.In) != len(before.In) && v.number == w.manager.number {
-		w.write(func(v *version) { v.record = record.Encode() })
+	if before, _ := DecodeRecord(v.record); len(record.In) != len(before.In) {
+		if v.number != w.manager.number {
+			return notAsSeen
+		}
+		w.patch(func(v *version) { v.record = record.Encode() })
 	}
+	return is
 }

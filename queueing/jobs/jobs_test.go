@@ -28,6 +28,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/controller/writes"
+	"github.com/muster-dev/muster/queueing/dispatch"
 	. "github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/jobs/batch"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -451,6 +452,10 @@ func TestUnusualJobs(t *testing.T) {
 		"a malformed execution time is told": {
 			job:           suspendedJob(func(j *batchv1.Job) { j.Labels[MaxExecTimeLabel] = "1h" }),
 			wantSuspended: true, wantWorkload: true, wantRefused: "not a number of seconds",
+		},
+		"a malformed number of clusters is told": {
+			job:           suspendedJob(func(j *batchv1.Job) { j.Annotations = map[string]string{dispatch.HedgeAnnotation: "all"} }),
+			wantSuspended: true, wantWorkload: true, wantRefused: "give a number of clusters from 1 to 5",
 		},
 		"an execution time of nothing is told": {
 			job:           suspendedJob(func(j *batchv1.Job) { j.Labels[MaxExecTimeLabel] = "0" }),

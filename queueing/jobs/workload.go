@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/queueing/dispatch"
 	"github.com/muster-dev/muster/queueing/jobs/defaults"
 	"github.com/muster-dev/muster/queueing/jobs/order"
 	"github.com/muster-dev/muster/queueing/jobs/topology"
@@ -95,6 +96,9 @@ func NewWorkload(ctx context.Context, kube client.Reader, kind Source, job clien
 		refusals = append(refusals, fmt.Sprintf("the annotation %s and %s are both on the job, "+
 			"but Muster creates the Workloads of an elastic job; remove one", workload.ElasticAnnotation, PrebuiltLabel))
 	}
+	if _, err := dispatch.ParseHedge(w.Annotations[dispatch.HedgeAnnotation]); err != nil {
+		refusals = append(refusals, err.Error())
+	}
 	if IsDelegated(kind, job) {
 		w.Annotations[workload.DelegatedAnnotation] = "true"
 		if IsElastic(job) {
@@ -160,7 +164,8 @@ func ManagedByOther(field, name, own string) []string {
 
 // isCopied reports whether an annotation of the job belongs on its Workload, too.
 func isCopied(annotation string) bool {
-	return strings.HasPrefix(annotation, workload.ParameterPrefix) || annotation == workload.GatedByAnnotation
+	return strings.HasPrefix(annotation, workload.ParameterPrefix) || annotation == workload.GatedByAnnotation ||
+		annotation == dispatch.HedgeAnnotation
 }
 
 // ownAnnotations on a Workload are the controller's, which removes them again.

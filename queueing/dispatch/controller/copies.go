@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -170,6 +171,9 @@ func (c *copies) read(ctx context.Context, s *situation) (err error) {
 		Open: s.check != nil && isOpen(s.Workload, s.check), Over: s.gone || isOver(s.Workload, s.check),
 		Runs: ptr.Deref(s.Status.ClusterName, ""), Nominated: s.Status.NominatedClusterNames, Record: record,
 	}
+	if j.Open {
+		j.Hedge = c.hedge(s.Workload)
+	}
 	s.clusters = c.view(ctx, s.Workload, config, &record)
 	has := s.check != nil || j.Runs != "" || len(record.In) > 0
 	for _, name := range c.workers.names() {
@@ -315,7 +319,9 @@ func (s *workers) refuse(name string, key types.NamespacedName, why error) {
 	if k := s.find(name); k != nil {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		k.refused[key] = refusal{why.Error(), s.clock.Now()}
+		now := s.clock.Now()
+		maps.DeleteFunc(k.refused, func(_ types.NamespacedName, r refusal) bool { return now.Sub(r.at) > refusedAgain })
+		k.refused[key] = refusal{why.Error(), now}
 	}
 }
 
@@ -575,7 +581,7 @@ func (c *copies) blank(ctx context.Context, s *situation) (suspended bool, err e
 func (c *copies) clearOne(ctx context.Context, s *situation, cluster string) (bool, error) {
 	worker := c.workers.connection(cluster)
 	if worker == nil {
-		return c.workers.find(cluster) == nil, nil
+		return c.workers.isDead(ctx, cluster), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -13,10 +13,12 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -66,6 +68,8 @@ func Add(mgr ctrl.Manager, c Config, kinds []Kind) error {
 	err := ctrl.NewControllerManagedBy(mgr).Named("dispatcher").
 		For(&kueue.Workload{}).
 		Watches(&kueue.MultiKueueConfig{}, handler.EnqueueRequestsFromMapFunc(d.open)).
+		Watches(&kueue.AdmissionCheck{}, handler.EnqueueRequestsFromMapFunc(d.open),
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(source.Channel(w.changed, &handler.EnqueueRequestForObject{})).
 		WatchesRawSource(source.Channel(w.connections, handler.EnqueueRequestsFromMapFunc(d.open))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
@@ -87,14 +91,22 @@ type dispatcher struct {
 	weighing sync.Mutex
 }
 
-// open lists the Workloads that wait for a cluster.
-func (d *dispatcher) open(ctx context.Context, _ client.Object) (out []reconcile.Request) {
-	list := &kueue.WorkloadList{}
-	if err := d.client.List(ctx, list); err != nil {
+// open lists the Workloads that wait for a cluster; of the queue, where it is a LocalQueue that has changed in one.
+func (d *dispatcher) open(ctx context.Context, what client.Object) (out []reconcile.Request) {
+	list, among := &kueue.WorkloadList{}, []client.ListOption{client.UnsafeDisableDeepCopy}
+	queue, isQueue := what.(*kueue.LocalQueue)
+	if isQueue {
+		among = append(among, client.InNamespace(queue.Namespace))
+	}
+	if err := d.client.List(ctx, list, among...); err != nil {
 		return nil // the caches are being filled, and each Workload comes by itself
 	}
 	for i := range list.Items {
-		if w := &list.Items[i]; workload.HasQuota(w) && (w.Status.ClusterName == nil || d.workers.kinds != nil) ||
+		w := &list.Items[i]
+		if isQueue && string(w.Spec.QueueName) != queue.Name {
+			continue
+		}
+		if workload.HasQuota(w) && (w.Status.ClusterName == nil || d.workers.kinds != nil) ||
 			d.workers.kinds != nil && w.Annotations[dispatch.Annotation] != "" {
 			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(w)})
 		}
@@ -117,7 +129,7 @@ func (d *dispatcher) Reconcile(ctx context.Context, request reconcile.Request) (
 		d.event(w, corev1.EventTypeWarning, "BadRecord", err.Error())
 		return reconcile.Result{}, nil // until it is edited
 	}
-	job := &dispatch.Job{Open: isOpen(w, check), Nominated: w.Status.NominatedClusterNames, Record: record}
+	job := &dispatch.Job{Open: isOpen(w, check), Nominated: w.Status.NominatedClusterNames, Hedge: d.hedge(w), Record: record}
 	if !job.Open {
 		return reconcile.Result{}, nil
 	}
@@ -133,6 +145,15 @@ func (d *dispatcher) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{RequeueAfter: max(time.Millisecond, step.At.Sub(d.clock.Now()))}, nil
 	}
 	return reconcile.Result{}, nil
+}
+
+// hedge is how many clusters may be asked at once for a Workload.
+func (d *dispatcher) hedge(w *kueue.Workload) int {
+	n, err := dispatch.ParseHedge(w.Annotations[dispatch.HedgeAnnotation])
+	if err != nil && len(w.Status.NominatedClusterNames) == 0 {
+		d.event(w, corev1.EventTypeWarning, "BadHedge", err.Error()+"; one is asked at a time")
+	}
+	return n
 }
 
 // checkOf is the state of the Workload's check of MultiKueue, with its configuration; nil if it has none.
@@ -178,10 +199,12 @@ func (d *dispatcher) view(ctx context.Context, w *kueue.Workload, config *kueue.
 	listed := map[string]bool{}
 	for _, name := range config.Spec.Clusters {
 		listed[name] = true
-		out = append(out, see(name))
+		if !d.workers.isDead(ctx, name) {
+			out = append(out, see(name))
+		}
 	}
 	for _, name := range record.In {
-		if !listed[name] && d.workers.find(name) != nil {
+		if !listed[name] && !d.workers.isDead(ctx, name) {
 			c := see(name)
 			c.Lacks = "its place in MultiKueueConfig " + config.Name
 			out = append(out, c)
@@ -208,15 +231,12 @@ func (d *dispatcher) carryOut(ctx context.Context, w *kueue.Workload, before dis
 	if err := d.record(ctx, w, step.Record); err != nil {
 		return false, err
 	}
-	var clusters []string
-	reason := "ClusterWithdrawn"
-	if step.Do == dispatch.Nominate {
-		clusters, reason = []string{step.Cluster}, "ClusterNominated"
-	}
-	if err := d.nominate(ctx, w, clusters); err != nil {
+	if err := d.nominate(ctx, w, step.Nominated); err != nil {
 		return false, err
 	}
+	reason := "ClusterWithdrawn"
 	if step.Do == dispatch.Nominate {
+		reason = "ClusterNominated"
 		nominations.WithLabelValues(step.Cluster).Inc()
 	} else if n := len(step.Record.Refusals); n > 0 {
 		last := step.Record.Refusals[n-1]

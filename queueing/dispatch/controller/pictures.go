@@ -224,7 +224,7 @@ func (d *dispatcher) decide(ctx context.Context, w *kueue.Workload, clusters []d
 		step = next()
 	}
 	if step.Do == dispatch.Nominate || step.Do == dispatch.Withdraw {
-		d.workers.expect(w, step.Cluster)
+		d.workers.expect(w, step.Nominated)
 	}
 	return step
 }
@@ -243,12 +243,12 @@ func (d *dispatcher) weigh(ctx context.Context, w *kueue.Workload, clusters []di
 	}
 }
 
-// expect has a job counted in the cluster that is to be nominated for it, and in no other. Where that fails it is decided on again soon.
-func (s *workers) expect(w *kueue.Workload, cluster string) {
+// expect has a job counted in the clusters that are to be nominated for it, and in no others. Where that fails it is decided on again soon.
+func (s *workers) expect(w *kueue.Workload, clusters []string) {
 	for _, name := range s.names() {
 		if c := s.connection(name); c != nil {
 			c.picture.take(w.UID)
-			if name == cluster {
+			if slices.Contains(clusters, name) {
 				c.picture.give(s.self.ungated(w))
 			}
 		}

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -56,43 +57,56 @@ func TestWhatKueueHasTurnedOffIsTold(t *testing.T) {
 	}
 }
 
-// TestAKindThatMayNotBeReadInAWorkerIsNoReasonToLoseIt: rights that a new version needs come there later than that version here.
-func TestAKindThatMayNotBeReadInAWorkerIsNoReasonToLoseIt(t *testing.T) {
-	s := newShop(t, 1)
-	connection, allowed := s.copies.workers.byName[workerName(0)].connection, false
-	kube := interceptor.NewClient(s.workers[0].(client.WithWatch), interceptor.Funcs{
-		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
-			if l.GetObjectKind().GroupVersionKind().Kind == "PodList" && !allowed {
-				return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no right to list"))
+// TestAKindThatAWorkerLacksIsNoReasonToLoseIt: rights that a new version needs come there later than that version here, and kinds are
+// installed.
+func TestAKindThatAWorkerLacksIsNoReasonToLoseIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		why       error
+		forbidden int
+		waits     string
+	}{
+		"it may not be read": {apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no right to list")), 1,
+			"worker-0 lacks rights (apply there what muster dispatcher manifests --worker prints): pods is forbidden: no right to list"},
+		"it is not installed": {&apimeta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: "Pod"}}, 0, "worker-0 lacks the kind Pod of v1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t, 1)
+			connection, there := s.copies.workers.byName[workerName(0)].connection, false
+			kube := interceptor.NewClient(s.workers[0].(client.WithWatch), interceptor.Funcs{
+				List: func(ctx context.Context, kube client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+					if l.GetObjectKind().GroupVersionKind().Kind == "PodList" && !there {
+						return c.why
+					}
+					return kube.List(ctx, l, opts...)
+				},
+			})
+			jobs, forbidden, err := served(t.Context(), kube, s.copies.workers.kinds)
+			if err != nil || len(jobs) != len(s.copies.workers.kinds)-1 || len(forbidden) != c.forbidden {
+				t.Fatalf("%d kinds are served, and forbidden are %v: %v", len(jobs), forbidden, err)
 			}
-			return c.List(ctx, l, opts...)
-		},
-	})
-	jobs, forbidden, err := served(t.Context(), kube, s.copies.workers.kinds)
-	if err != nil || len(jobs) != len(s.copies.workers.kinds)-1 || len(forbidden) != 1 {
-		t.Fatalf("%d kinds are served, and forbidden are %v: %v", len(jobs), forbidden, err)
-	}
-	connection.client, connection.jobs, connection.forbidden, connection.judged = kube, jobs, forbidden, s.clock.Now()
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "alone"}}
-	s.queued("pod-alone", pod)
-	s.dispatch("pod-alone")
-	w := &kueue.Workload{}
-	if err := s.manager.Get(t.Context(), client.ObjectKey{Namespace: "team-a", Name: "pod-alone"}, w); err != nil {
-		t.Fatal(err)
-	}
-	record, err := dispatch.DecodeRecord(w.Annotations[dispatch.Annotation])
-	if err != nil || !strings.Contains(record.Waits, "worker-0 lacks rights") || !strings.Contains(record.Waits, "no right to list") {
-		t.Errorf("its record is %+v: %v", record, err)
-	}
-	for _, step := range []struct {
-		allowed, want bool
-		after         time.Duration
-	}{{false, false, refusedAgain}, {true, false, 0}, {true, true, refusedAgain}} {
-		allowed = step.allowed
-		s.clock.Step(step.after)
-		if got := s.copies.workers.hasMoreRights(t.Context(), connection); got != step.want {
-			t.Errorf("allowed %t, after %s: it is connected to again: %t", step.allowed, step.after, got)
-		}
+			connection.client, connection.jobs, connection.forbidden, connection.judged = kube, jobs, forbidden, s.clock.Now()
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "alone"}}
+			s.queued("pod-alone", pod)
+			s.dispatch("pod-alone")
+			w := &kueue.Workload{}
+			if err := s.manager.Get(t.Context(), client.ObjectKey{Namespace: "team-a", Name: "pod-alone"}, w); err != nil {
+				t.Fatal(err)
+			}
+			record, err := dispatch.DecodeRecord(w.Annotations[dispatch.Annotation])
+			if err != nil || !strings.Contains(record.Waits, c.waits) {
+				t.Errorf("its record is %+v: %v", record, err)
+			}
+			for _, step := range []struct {
+				there, want bool
+				after       time.Duration
+			}{{false, false, lacksAgain}, {true, false, 0}, {true, true, lacksAgain}} {
+				there = step.there
+				s.clock.Step(step.after)
+				if got := s.copies.workers.hasMoreKinds(t.Context(), connection); got != step.want {
+					t.Errorf("there %t, after %s: it is connected to again: %t", step.there, step.after, got)
+				}
+			}
+		})
 	}
 }
 

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,6 +43,8 @@ const (
 	foreignAgain = time.Minute
 	// refusedAgain is how soon a job is offered again to a worker whose API server would not have it.
 	refusedAgain = time.Minute
+	// lacksAgain is how soon it is looked at again whether a worker still lacks what no event tells of, and which kinds it serves.
+	lacksAgain = time.Minute
 	// ownerIndex finds ProvisioningRequests by the Workload that owns them.
 	ownerIndex = "owner"
 )
@@ -103,7 +107,7 @@ type connection struct {
 	// requests: it serves ProvisioningRequests.
 	requests bool
 	// jobs are the kinds that it serves. Those that may not be read there are forbidden, as was judged then: no cache would be filled that
-	// waited for them.
+	// waited for them. When there are more, another connection is made.
 	jobs      []Kind
 	forbidden map[schema.GroupKind]error
 	judged    time.Time
@@ -136,6 +140,12 @@ func (s *workers) Start(ctx context.Context) error {
 
 // keep begins to look after clusters that are new, and ends it for those that are gone.
 func (s *workers) keep(ctx context.Context, clusters []kueue.MultiKueueCluster) {
+	var gone []string
+	defer func() {
+		for _, name := range gone { // jobs that it had go on elsewhere
+			send(ctx, s.connections, &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		}
+	}()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	exist := map[string]bool{}
@@ -156,6 +166,7 @@ func (s *workers) keep(ctx context.Context, clusters []kueue.MultiKueueCluster) 
 		if !exist[name] {
 			w.stop()
 			delete(s.byName, name)
+			gone = append(gone, name)
 			connectedClusters.DeleteLabelValues(name)
 			foreseenClusters.DeleteLabelValues(name)
 		}
@@ -168,15 +179,22 @@ func (s *workers) find(name string) *worker {
 	return s.byName[name]
 }
 
+// isDead reports whether a cluster was declared dead: its MultiKueueCluster was deleted. One that is not looked after yet may exist.
+func (s *workers) isDead(ctx context.Context, name string) bool {
+	return s.find(name) == nil && apierrors.IsNotFound(s.manager.Get(ctx, client.ObjectKey{Name: name}, &kueue.MultiKueueCluster{}))
+}
+
 // look keeps the connection to one worker, and asks now and then whether it is there.
 func (s *workers) look(ctx context.Context, w *worker) {
 	log := ctrl.Log.WithName("workers").WithValues("cluster", w.name)
 	ticker := s.clock.NewTicker(lookAgain)
 	defer ticker.Stop()
 	for {
+		before := w.connection
 		err := s.ask(ctx, w)
 		w.mu.Lock()
-		changed := w.connected != (err == nil)
+		// Another connection has caches of its own: they tell of no copy that had gone before they were filled.
+		changed := w.connected != (err == nil) || w.connection != before
 		w.connected = err == nil
 		w.mu.Unlock()
 		up := 0.0
@@ -191,7 +209,7 @@ func (s *workers) look(ctx context.Context, w *worker) {
 			log.Info("The cluster cannot be reached", "error", err.Error())
 		}
 		if changed {
-			send(ctx, s.connections, &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: w.name}})
+			s.tell(ctx, w)
 		}
 		select {
 		case <-ctx.Done():
@@ -199,6 +217,22 @@ func (s *workers) look(ctx context.Context, w *worker) {
 			return
 		case <-ticker.C():
 		}
+	}
+}
+
+// tell has the Workloads looked at that wait for a cluster, and those that had copies in the worker when it was reached last: some of
+// them may be gone here.
+func (s *workers) tell(ctx context.Context, w *worker) {
+	send(ctx, s.connections, &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: w.name}})
+	if s.kinds == nil || w.connection == nil {
+		return
+	}
+	copies := &kueue.WorkloadList{}
+	if err := w.connection.cache.List(ctx, copies, client.UnsafeDisableDeepCopy); err != nil {
+		return // it is filled later, and tells of each
+	}
+	for i := range copies.Items {
+		send(ctx, s.changed, &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: copies.Items[i].Namespace, Name: copies.Items[i].Name}})
 	}
 }
 
@@ -217,7 +251,7 @@ func (s *workers) ask(ctx context.Context, w *worker) error {
 	if err != nil {
 		return err
 	}
-	if w.connection == nil || !bytes.Equal(w.connection.kubeconfig, kubeconfig) || s.hasMoreRights(ctx, w.connection) {
+	if w.connection == nil || !bytes.Equal(w.connection.kubeconfig, kubeconfig) || s.hasMoreKinds(ctx, w.connection) {
 		c, err := s.connect(ctx, w.name, kubeconfig)
 		if err != nil {
 			return err
@@ -266,14 +300,14 @@ func served(ctx context.Context, kube client.Client, kinds []Kind) (jobs []Kind,
 	return jobs, forbidden, nil
 }
 
-// hasMoreRights reports whether kinds may be read in a worker by now that were forbidden.
-func (s *workers) hasMoreRights(ctx context.Context, c *connection) bool {
-	if len(c.forbidden) == 0 || s.clock.Since(c.judged) < refusedAgain {
+// hasMoreKinds reports whether kinds may be read in a worker by now that were missing or forbidden.
+func (s *workers) hasMoreKinds(ctx context.Context, c *connection) bool {
+	if len(c.jobs) == len(s.kinds) || s.clock.Since(c.judged) < lacksAgain {
 		return false
 	}
 	c.judged = s.clock.Now()
-	_, forbidden, err := served(ctx, c.client, s.kinds)
-	return err == nil && len(forbidden) < len(c.forbidden)
+	jobs, _, err := served(ctx, c.client, s.kinds)
+	return err == nil && len(jobs) > len(c.jobs)
 }
 
 // connect has another connection in place of the one before.
@@ -410,8 +444,14 @@ func (s *workers) watch(ctx context.Context, c *connection) error {
 				}
 			}
 		}
-		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc: tell, UpdateFunc: func(_, o any) { tell(o) }, DeleteFunc: func(o any) {
+		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerDetailedFuncs{
+			AddFunc: func(o any, initial bool) {
+				if queue, ok := o.(*kueue.LocalQueue); ok && !initial { // jobs may wait for it
+					send(ctx, s.connections, queue)
+				}
+				tell(o)
+			},
+			UpdateFunc: func(_, o any) { tell(o) }, DeleteFunc: func(o any) {
 				if key, err := toolscache.DeletionHandlingObjectToName(o); err == nil {
 					c.left.forget(types.NamespacedName{Namespace: key.Namespace, Name: key.Name})
 				}
@@ -441,10 +481,9 @@ func (s *workers) view(ctx context.Context, name string, w *kueue.Workload) disp
 	}
 	k.mu.Lock()
 	c, connected, fence := k.connection, k.connected, k.fence.after
-	key := client.ObjectKeyFromObject(w)
-	foreign := s.clock.Since(k.foreign[key]) < foreignAgain
-	refused, isRefused := k.refused[key]
-	isRefused = isRefused && s.clock.Since(refused.at) < refusedAgain
+	key, now := client.ObjectKeyFromObject(w), s.clock.Now()
+	foreign := k.foreign[key].Add(foreignAgain)
+	refused := k.refused[key]
 	k.mu.Unlock()
 	if out.Connected = connected; !connected {
 		return out
@@ -458,12 +497,15 @@ func (s *workers) view(ctx context.Context, name string, w *kueue.Workload) disp
 		out.Connected = false
 	case made != nil:
 		out.Copy = s.self.copyOf(made, w, nil)
-	case foreign:
-		out.Copy = &dispatch.Copy{Foreign: true}
-	case isRefused:
-		out.Lacks = "what it takes to accept the job: " + refused.why
+	case now.Before(foreign):
+		out.Copy, out.Again = &dispatch.Copy{Foreign: true}, foreign
+	case now.Before(refused.at.Add(refusedAgain)):
+		out.Lacks, out.Again = "what it takes to accept the job: "+refused.why, refused.at.Add(refusedAgain)
 	default:
-		out.Lacks = c.lacks(ctx, w)
+		var told bool
+		if out.Lacks, told = s.lacks(ctx, c, w); !told {
+			out.Again = now.Add(lacksAgain)
+		}
 	}
 	return out
 }
@@ -481,22 +523,29 @@ func (c *connection) requestsOf(ctx context.Context, w *kueue.Workload) (out []*
 	return out
 }
 
-// lacks is what a Workload needs that is not in the worker, though it should be there before.
-func (c *connection) lacks(ctx context.Context, w *kueue.Workload) string {
+// lacks is what a Workload needs that is not in the worker, though it should be there before. It is told of where an event or another
+// connection comes with it.
+func (s *workers) lacks(ctx context.Context, c *connection, w *kueue.Workload) (what string, told bool) {
 	queue := client.ObjectKey{Namespace: w.Namespace, Name: string(w.Spec.QueueName)}
 	if err := c.cache.Get(ctx, queue, &kueue.LocalQueue{}); apierrors.IsNotFound(err) {
-		return fmt.Sprintf("LocalQueue %s", queue)
+		return fmt.Sprintf("LocalQueue %s", queue), true
 	}
 	for _, owner := range jobsOf(w) {
-		kind := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind)
-		if _, err := c.client.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version); apimeta.IsNoMatchError(err) {
-			return fmt.Sprintf("the kind %s of %s", kind.Kind, kind.GroupVersion())
+		gvk := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind)
+		of := func(k Kind) bool { return k.GroupVersionKind().GroupKind() == gvk.GroupKind() }
+		if why := c.forbidden[gvk.GroupKind()]; why != nil {
+			return fmt.Sprintf("rights (apply there what muster dispatcher manifests --worker prints): %v", why), true
 		}
-		if why := c.forbidden[kind.GroupKind()]; why != nil {
-			return fmt.Sprintf("rights (apply there what muster dispatcher manifests --worker prints): %v", why)
+		missing := slices.ContainsFunc(s.kinds, of) && !slices.ContainsFunc(c.jobs, of)
+		if s.kinds == nil { // Kueue makes the jobs, of kinds that it knows
+			_, err := c.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
+			missing = apimeta.IsNoMatchError(err)
+		}
+		if missing {
+			return fmt.Sprintf("the kind %s of %s", gvk.Kind, gvk.GroupVersion()), s.kinds != nil
 		}
 	}
-	return ""
+	return "", true
 }
 
 // found is what a live read finds.
@@ -511,8 +560,11 @@ const (
 // read reads live what Workload of that name the cluster has.
 func (s *workers) read(ctx context.Context, name string, w *kueue.Workload) (found, error) {
 	k := s.find(name)
-	if k == nil {
-		return isGone, nil // its MultiKueueCluster has just been deleted
+	switch {
+	case k == nil && s.isDead(ctx, name):
+		return isGone, nil
+	case k == nil:
+		return isGone, fmt.Errorf("cluster %s is not looked after yet", name)
 	}
 	k.mu.Lock()
 	c := k.connection
@@ -533,6 +585,8 @@ func (s *workers) read(ctx context.Context, name string, w *kueue.Workload) (fou
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.foreign[key] = s.clock.Now()
+	now := s.clock.Now()
+	maps.DeleteFunc(k.foreign, func(_ types.NamespacedName, at time.Time) bool { return now.Sub(at) > foreignAgain })
+	k.foreign[key] = now
 	return isForeign, nil
 }
