@@ -2,6 +2,7 @@ package app
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"runtime"
 	"testing"
@@ -147,13 +148,17 @@ func TestAPictureIsTheSameOfWhatIsKept(t *testing.T) {
 	}
 }
 
+var (
+	workersKept  = flag.Int("workers", 1, "how many workers BenchmarkWorker keeps")
+	picturesKept = flag.Int("pictures", 1, "of how many of them BenchmarkWorker has a picture")
+)
+
 // BenchmarkWorker is the memory that a manager takes for one worker: what it keeps of 5,000 nodes with 20,000 pods, half of which are of
 // DaemonSets, and of 10,000 jobs that wait, and a picture of them beside that.
 //
 //	go test ./cmd/muster/app -run '^$' -bench Worker -benchtime 1x
+//	go test ./cmd/muster/app -run '^$' -bench Worker/kept -benchtime 1x -workers 20 -pictures 8
 func BenchmarkWorker(b *testing.B) {
-	const nodes, podsEach, jobs = 5000, 4, 10_000
-	ofNode, ofPod := encoded(b, node()), encoded(b, pod(b))
 	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
 	for _, how := range []struct {
 		name string
@@ -162,47 +167,62 @@ func BenchmarkWorker(b *testing.B) {
 		b.Run(how.name, func(b *testing.B) {
 			for b.Loop() {
 				before := heap()
-				var all []client.Object
-				keep := func(text []byte, o client.Object, name string, change func()) {
-					if err := json.Unmarshal(text, o); err != nil {
-						b.Fatal(err)
-					}
-					o.SetName(name)
-					o.SetUID(types.UID(fmt.Sprintf("%08x-0000-0000-0000-%012x", len(all), len(all))))
-					change()
-					out, err := how.keep(o)
-					if err != nil {
-						b.Fatal(err)
-					}
-					all = append(all, out.(client.Object))
-				}
-				for i := range nodes {
-					n := &corev1.Node{}
-					keep(ofNode, n, fmt.Sprint("node-", i), func() {
-						n.Labels[corev1.LabelHostname], n.Labels["pool"], n.Labels[v1alpha1.NodeGroupLabel] = n.Name, "h100", "h100"
-					})
-					for j := range podsEach {
-						p := &corev1.Pod{}
-						keep(ofPod, p, fmt.Sprintf("pod-%d-%d", i, j), func() {
-							p.Spec.NodeName = n.Name
-							if p.Labels["app"] = fmt.Sprint("gang-", i%100); j < podsEach/2 {
-								p.Labels["app"], p.OwnerReferences[0].Kind = fmt.Sprint("daemon-", j), "DaemonSet"
-							}
-						})
-					}
-				}
-				for i := range jobs {
-					w := &kueue.Workload{}
-					keep(encoded(b, waiting(b, i)), w, fmt.Sprint("job-", i), func() {})
+				var workers [][]client.Object
+				for range *workersKept {
+					workers = append(workers, busyWorker(b, how.keep))
 				}
 				stored := heap() - before
 				b.ReportMetric(float64(stored)/1e6, "MB")
-				flavor, cq, lq := queue(all[len(all)-1].GetNamespace(), "0")
-				foresee := view.New(clock, view.DefaultSettings(), &view.Reading{Objects: append(whole(all), flavor, cq, lq)}).Prospects()
+				var pictures []dispatchcontroller.Foresee
+				for _, all := range workers[:*picturesKept] {
+					flavor, cq, lq := queue(all[len(all)-1].GetNamespace(), "0")
+					reading := &view.Reading{Objects: append(whole(all), flavor, cq, lq)}
+					pictures = append(pictures, view.New(clock, view.DefaultSettings(), reading).Prospects())
+				}
 				b.ReportMetric(float64(heap()-before-stored)/1e6, "picture-MB")
-				runtime.KeepAlive(foresee)
-				runtime.KeepAlive(all)
+				runtime.KeepAlive(pictures)
+				runtime.KeepAlive(workers)
 			}
 		})
 	}
+}
+
+// busyWorker are the objects of one, as they are kept.
+func busyWorker(b *testing.B, keep func(any) (any, error)) (all []client.Object) {
+	b.Helper()
+	const nodes, podsEach, jobs = 5000, 4, 10_000
+	ofNode, ofPod := encoded(b, node()), encoded(b, pod(b))
+	add := func(text []byte, o client.Object, name string, change func()) {
+		if err := json.Unmarshal(text, o); err != nil {
+			b.Fatal(err)
+		}
+		o.SetName(name)
+		o.SetUID(types.UID(fmt.Sprintf("%08x-0000-0000-0000-%012x", len(all), len(all))))
+		change()
+		out, err := keep(o)
+		if err != nil {
+			b.Fatal(err)
+		}
+		all = append(all, out.(client.Object))
+	}
+	for i := range nodes {
+		n := &corev1.Node{}
+		add(ofNode, n, fmt.Sprint("node-", i), func() {
+			n.Labels[corev1.LabelHostname], n.Labels["pool"], n.Labels[v1alpha1.NodeGroupLabel] = n.Name, "h100", "h100"
+		})
+		for j := range podsEach {
+			p := &corev1.Pod{}
+			add(ofPod, p, fmt.Sprintf("pod-%d-%d", i, j), func() {
+				p.Spec.NodeName = n.Name
+				if p.Labels["app"] = fmt.Sprint("gang-", i%100); j < podsEach/2 {
+					p.Labels["app"], p.OwnerReferences[0].Kind = fmt.Sprint("daemon-", j), "DaemonSet"
+				}
+			})
+		}
+	}
+	for i := range jobs {
+		w := &kueue.Workload{}
+		add(encoded(b, waiting(b, i)), w, fmt.Sprint("job-", i), func() {})
+	}
+	return all
 }

@@ -126,7 +126,12 @@ func (c *copies) goOn(ctx context.Context, s *situation) (goesOn bool, _ reconci
 		}
 	}
 	step := c.decide(ctx, s.Workload, s.clusters, func() dispatch.Step { return dispatch.Manage(s.job, s.clusters, c.clock.Now()) })
+	leave, may := c.workers.enter(calls(&step))
+	if !may {
+		return false, reconcile.Result{RequeueAfter: again}, nil
+	}
 	done, err := c.carryOut(ctx, s, &step)
+	leave()
 	switch {
 	case err == nil && !done && step.Do == dispatch.Clear:
 		return false, reconcile.Result{RequeueAfter: leavingAgain}, nil
@@ -138,6 +143,16 @@ func (c *copies) goOn(ctx context.Context, s *situation) (goesOn bool, _ reconci
 		return false, reconcile.Result{RequeueAfter: max(time.Millisecond, step.At.Sub(c.clock.Now()))}, nil
 	}
 	return step.Do == dispatch.Nominate || step.Do == dispatch.Offer || step.Do == dispatch.Commit, reconcile.Result{}, nil
+}
+
+// calls are the clusters that a step calls.
+func calls(step *dispatch.Step) []string {
+	switch step.Do {
+	case dispatch.Offer, dispatch.Award, dispatch.Follow, dispatch.Finish:
+		return []string{step.Cluster}
+	default:
+		return step.Gone
+	}
 }
 
 // situation is a Workload with all that is known of it.

@@ -49,6 +49,7 @@ func Add(mgr ctrl.Manager, c Config, kinds []Kind) error {
 		manager: mgr.GetClient(), live: mgr.GetAPIReader(), scheme: mgr.GetScheme(), self: self{origin: c.Origin}, namespace: c.Namespace,
 		clock: clock.RealClock{}, changed: make(chan event.GenericEvent, 1024), connections: make(chan event.GenericEvent, 64),
 		byName: map[string]*worker{}, foresight: c.Foresight, kept: Kept(clock.RealClock{}, c.Foresight.Trim),
+		gallery: &gallery{room: mostPictures},
 	}
 	d := &dispatcher{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), workers: w, events: mgr.GetEventRecorder("muster-dispatcher"),
@@ -135,7 +136,12 @@ func (d *dispatcher) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	clusters := d.view(ctx, w, config, &record)
 	step := d.decide(ctx, w, clusters, func() dispatch.Step { return dispatch.Next(job, clusters, d.clock.Now()) })
+	leave, may := d.workers.enter(step.Gone)
+	if !may {
+		return reconcile.Result{RequeueAfter: again}, nil
+	}
 	done, err := d.carryOut(ctx, w, record, step)
+	leave()
 	switch {
 	case apierrors.IsConflict(err), err == nil && !done:
 		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil // what was decided on is not how it is

@@ -29,6 +29,9 @@ const (
 	// freshFor is for how long a picture is taken for true at least; and it is not made more often than a share of the time that it takes.
 	freshFor  = 100 * time.Millisecond
 	mostShare = 20
+	// mostPictures is how many are kept at once. One of 5,000 nodes takes 57 MB, as much again as what is kept of the worker itself; of more
+	// workers each has one for as long as it is looked at.
+	mostPictures = 8
 	// givenFor is how long a job may take to show in the cluster that was nominated for it.
 	givenFor = time.Minute
 )
@@ -46,6 +49,32 @@ type Foresight struct {
 // Foresee tells what would become of a job, after those that the cluster has been given and does not show yet.
 type Foresee func(given []*kueue.Workload, job *kueue.Workload) *dispatch.Prospect
 
+// gallery is the room for pictures.
+type gallery struct {
+	// making is held while one is made, which takes several times the memory.
+	making sync.Mutex
+
+	mu   sync.Mutex
+	room int
+}
+
+// take reports whether there is room for one more, and takes it; give gives it back.
+func (g *gallery) take() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.room == 0 {
+		return false
+	}
+	g.room--
+	return true
+}
+
+func (g *gallery) give() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.room++
+}
+
 // picture of a worker.
 type picture struct {
 	cluster   string
@@ -53,6 +82,7 @@ type picture struct {
 	clock     clock.PassiveClock
 	log       logr.Logger
 	cache     cache.Cache
+	gallery   *gallery
 	// opened is closed once it is known what may be read, and that is there; refused is what was said of lists that may not.
 	opened  chan struct{}
 	refused map[reflect.Type]error
@@ -63,6 +93,8 @@ type picture struct {
 	made    time.Time
 	took    time.Duration
 	err     error
+	// kept: it has its room in the gallery.
+	kept bool
 	// given are jobs for which the worker was nominated, the oldest first.
 	given []given
 }
@@ -82,8 +114,9 @@ func newPicture(ctx context.Context, cluster string, of *workers, kube client.Cl
 	}
 	p := &picture{
 		cluster: cluster, foresight: of.foresight, clock: of.clock, log: ctrl.Log.WithName("pictures").WithValues("cluster", cluster),
-		cache: everything, opened: make(chan struct{}), refused: map[reflect.Type]error{},
+		cache: everything, gallery: of.gallery, opened: make(chan struct{}), refused: map[reflect.Type]error{},
 	}
+	context.AfterFunc(ctx, p.forget)
 	go func() { _ = everything.Start(ctx) }() // it ends with ctx, and says what goes wrong before
 	go p.open(ctx, kube)
 	return p, nil
@@ -106,6 +139,7 @@ func (p *picture) open(ctx context.Context, kube client.Client) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.look(ctx)
+	p.tidy()
 }
 
 // look makes the picture if there is none, or it is old.
@@ -115,8 +149,12 @@ func (p *picture) look(ctx context.Context) {
 		return
 	}
 	before := p.err
+	p.gallery.making.Lock()
+	now = p.clock.Now()
 	p.foresee, p.err = p.foresight.See(ctx, p.clock, p)
 	p.made, p.took = now, p.clock.Since(now)
+	p.gallery.making.Unlock()
+	p.kept = p.kept || p.err == nil && p.gallery.take()
 	known := 1.0
 	if p.err != nil {
 		known = 0
@@ -131,13 +169,31 @@ func (p *picture) isFresh(now time.Time) bool {
 	return !p.made.IsZero() && now.Sub(p.made) <= max(freshFor, mostShare*p.took)
 }
 
+// tidy forgets a picture that there is no room for.
+func (p *picture) tidy() {
+	if !p.kept {
+		p.foresee, p.made = nil, time.Time{}
+	}
+}
+
 // drop forgets a picture that is not fresh any more: the next job has another made, and it takes as much memory as what it is made of.
 func (p *picture) drop() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.isFresh(p.clock.Now()) {
-		p.foresee, p.made = nil, time.Time{}
+	fresh := p.isFresh(p.clock.Now())
+	p.mu.Unlock()
+	if !fresh {
+		p.forget()
 	}
+}
+
+// forget gives its room to others.
+func (p *picture) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.kept {
+		p.gallery.give()
+	}
+	p.kept, p.foresee, p.made = false, nil, time.Time{}
 }
 
 // Get implements client.Reader.
@@ -179,6 +235,7 @@ func (p *picture) prospect(ctx context.Context, job *kueue.Workload) *dispatch.P
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	defer p.tidy()
 	if p.look(ctx); p.err != nil {
 		return nil
 	}

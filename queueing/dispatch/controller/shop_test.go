@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,9 +41,11 @@ type shop struct {
 	clock   *clocktesting.FakeClock
 	manager client.Client
 	workers []client.Client
-	// calls are those of the dispatcher, by server and verb.
-	calls map[string]int
-	born  int
+	mu      sync.Mutex
+	// calls are those of the dispatcher, by server and verb. created is called before each of its creations.
+	calls   map[string]int
+	created func(server string)
+	born    int
 }
 
 // asIs is a cache that is never behind.
@@ -74,7 +77,11 @@ func (s *shop) server(name string, scheme *runtime.Scheme, objects ...client.Obj
 				return c.Create(ctx, o, opts...)
 			},
 		}).Build()
-	count := func(verb string) { s.calls[name+" "+verb]++ }
+	count := func(verb string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.calls[name+" "+verb]++
+	}
 	return all, interceptor.NewClient(all, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			count("read")
@@ -85,7 +92,9 @@ func (s *shop) server(name string, scheme *runtime.Scheme, objects ...client.Obj
 			return c.List(ctx, l, opts...)
 		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			count("write")
+			if count("write"); s.created != nil {
+				s.created(name)
+			}
 			return c.Create(ctx, o, opts...)
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {

@@ -45,6 +45,9 @@ const (
 	refusedAgain = time.Minute
 	// lacksAgain is how soon it is looked at again whether a worker still lacks what no event tells of, and which kinds it serves.
 	lacksAgain = time.Minute
+	// slowCall is how long a call takes to a worker that is slow. Only a few Workloads at a time then wait for it, of the concurrent ones.
+	slowCall  = 500 * time.Millisecond
+	mostCalls = concurrent / 8
 	// ownerIndex finds ProvisioningRequests by the Workload that owns them.
 	ownerIndex = "owner"
 )
@@ -61,6 +64,7 @@ type workers struct {
 	// foresight makes the pictures of workers, of what is kept of their objects.
 	foresight Foresight
 	kept      toolscache.TransformFunc
+	gallery   *gallery
 	// kinds are those of the jobs that Muster makes in workers; nil where Kueue does.
 	kinds []Kind
 	// status writes the conditions of MultiKueueClusters; nil where Kueue does.
@@ -87,6 +91,9 @@ type worker struct {
 	// connected: it answered when it was last asked, and its caches are filled.
 	connected bool
 	fence     fence
+	// slow: it took its time to answer when it was last asked. calling counts the Workloads whose steps call it now.
+	slow    bool
+	calling int
 	// foreign are the Workloads that are no copies, which caches do not hold, and when they were read.
 	foreign map[types.NamespacedName]time.Time
 	// refused are the Workloads whose copies or jobs the worker's API server would not have.
@@ -259,7 +266,12 @@ func (s *workers) ask(ctx context.Context, w *worker) error {
 		w.connect(c)
 	}
 	w.connection.picture.drop()
-	if err := w.connection.client.List(ctx, &kueue.WorkloadList{}, client.Limit(1)); err != nil {
+	began := s.clock.Now()
+	err = w.connection.client.List(ctx, &kueue.WorkloadList{}, client.Limit(1))
+	w.mu.Lock()
+	w.slow = s.clock.Since(began) >= slowCall
+	w.mu.Unlock()
+	if err != nil {
 		return err
 	}
 	if s.status != nil {
@@ -470,6 +482,37 @@ func ownerOf(o client.Object) []string {
 		return []string{owner.Name}
 	}
 	return nil
+}
+
+// enter reports whether a step may call the clusters now; leave is to be called after it. A worker that is slow would hold up the jobs of
+// all others if enough of its own waited for it.
+func (s *workers) enter(names []string) (leave func(), may bool) {
+	var entered []*worker
+	leave = func() {
+		for _, w := range entered {
+			w.mu.Lock()
+			w.calling--
+			w.mu.Unlock()
+		}
+	}
+	for _, name := range names {
+		w := s.find(name)
+		if w == nil {
+			continue
+		}
+		w.mu.Lock()
+		may = !w.slow || w.calling < mostCalls
+		if may {
+			w.calling++
+			entered = append(entered, w)
+		}
+		w.mu.Unlock()
+		if !may {
+			leave()
+			return nil, false
+		}
+	}
+	return leave, true
 }
 
 // view is the cluster as decisions see it, by its caches.

@@ -1,0 +1,60 @@
+package controller
+
+import (
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// TestAJobThatEndsWhileItsClusterIsCutOffHasEnded: it is not started again, and its status is caught up with.
+func TestAJobThatEndsWhileItsClusterIsCutOffHasEnded(t *testing.T) {
+	s := newShop(t, 2)
+	s.train("train")
+	at := s.admitted("train")
+	key := client.ObjectKey{Namespace: "team-a", Name: "train"}
+	job := &batchv1.Job{}
+	if err := s.manager.Get(t.Context(), key, job); err != nil {
+		t.Fatal(err)
+	}
+	job.Spec.Suspend = new(false)
+	if err := s.manager.Update(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	there := s.copies.workers.byName[workerName(at)]
+	there.connected = false
+	theirs := &batchv1.Job{}
+	if err := s.workers[at].Get(t.Context(), key, theirs); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Status.Succeeded = 1
+	if err := s.workers[at].Status().Update(t.Context(), theirs); err != nil {
+		t.Fatal(err)
+	}
+	s.status(s.workers[at], "train", func(w *kueue.Workload) { is(w, kueue.WorkloadFinished) })
+	s.dispatch("train")
+	standing := func() *kueue.Workload {
+		w := &kueue.Workload{}
+		if err := s.manager.Get(t.Context(), key, w); err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	if w := standing(); workload.IsFinished(w) || ptr.Deref(w.Status.ClusterName, "") != workerName(at) {
+		t.Errorf("while it is cut off: %+v", w.Status)
+	}
+	there.connected = true
+	s.clock.Step(showEvery)
+	s.dispatch("train")
+	s.dispatch("train")
+	if err := s.manager.Get(t.Context(), key, job); err != nil || job.Status.Succeeded != 1 || !workload.IsFinished(standing()) {
+		t.Errorf("once it is back: %+v, %+v, %v", job.Status, standing().Status, err)
+	}
+	if s.copyIn(0, "train") != nil || s.copyIn(1, "train") != nil {
+		t.Error("a copy is left, or another was made")
+	}
+}
