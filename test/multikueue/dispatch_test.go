@@ -289,9 +289,10 @@ func TestAJobStaysInAClusterThatIsCutOff(t *testing.T) {
 	}
 }
 
+// TestAJobThatNoClusterCanRunSaysWhy, and runs in one that has what was missing by then.
 func TestAJobThatNoClusterCanRunSaysWhy(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, 0, 0)
+	s := newSite(t, 8, 8)
 	for _, w := range s.workers {
 		w.Delete(&kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Name}})
 	}
@@ -305,4 +306,10 @@ func TestAJobThatNoClusterCanRunSaysWhy(t *testing.T) {
 		r, err := dispatch.DecodeRecord(w.Annotations[dispatch.Annotation])
 		return err == nil && r.Waits != "" && len(r.In) == 0
 	}, func() string { return s.standing(j) })
+	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Name}}
+	lq.Spec.ClusterQueue = kueue.ClusterQueueReference(s.Name)
+	s.workers[1].Create(lq)
+	if got := s.complete(j); got != "worker-2" {
+		t.Errorf("once the second cluster has the queue, it ran in %q", got)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -12,10 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/queueing/dispatch"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -91,18 +94,76 @@ func TestAJobLeavesItsClusterBeforeItsQuotaIsFree(t *testing.T) {
 	}
 }
 
-// TestACopyThatIsDeletedByHandIsMadeAgain, after its cluster has nothing of the job any more.
-func TestACopyThatIsDeletedByHandIsMadeAgain(t *testing.T) {
-	t.Parallel()
+// TestWhatIsDeletedByHandInAClusterIsMadeAgain, after its cluster has nothing of the job any more.
+func TestWhatIsDeletedByHandInAClusterIsMadeAgain(t *testing.T) {
+	for name, of := range map[string]func(*site, *batchv1.Job) client.Object{
+		"copy": func(s *site, j *batchv1.Job) client.Object {
+			return &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Workload(j).Name}}
+		},
+		"job": func(s *site, j *batchv1.Job) client.Object {
+			return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: j.Name}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newOwnSite(t, 8, 8)
+			j := s.job("train", 2, func(j *batchv1.Job) { j.Spec.Template.Annotations["kwok.muster.dev/run-for"] = "8s" })
+			s.running(j)
+			first := of(s, j)
+			s.workers[0].Get(first)
+			if err := s.workers[0].Kube.Delete(t.Context(), first, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+				t.Fatal(err)
+			}
+			s.complete(j)
+		})
+	}
+}
+
+// TestAManagerThatIsAwayStopsNothing: without its API server and its dispatcher a job runs on in its cluster, and to its end. The manager
+// catches up with that.
+func TestAManagerThatIsAwayStopsNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("all other tests wait for half a minute")
+	}
 	s := newOwnSite(t, 8, 8)
-	j := s.job("train", 2, func(j *batchv1.Job) { j.Spec.Template.Annotations["kwok.muster.dev/run-for"] = "8s" })
+	j := s.job("train", 2, func(j *batchv1.Job) { j.Spec.Template.Annotations["kwok.muster.dev/run-for"] = "15s" })
 	s.running(j)
-	first := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Workload(j).Name}}
-	s.workers[0].Get(first)
-	if err := s.workers[0].Kube.Delete(t.Context(), first); err != nil {
+	copyOf := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Workload(j).Name}}
+	dispatcher.Kill()
+	if err := manager.Pause(cluster.APIServer); err != nil {
+		t.Fatal(err)
+	}
+	s.Within(time.Minute, "the job ends in its cluster", func() bool {
+		return s.workers[0].Get(copyOf) && workload.IsFinished(copyOf)
+	}, func() string { return fmt.Sprint(copyOf.Status) })
+	if err := manager.Resume(cluster.APIServer); err != nil {
+		t.Fatal(err)
+	}
+	if err := manager.WaitReady(t.Context(), cluster.APIServer); err != nil {
+		t.Fatal(err)
+	}
+	if err := dispatcher.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	s.complete(j)
+	s.wantLaunched(2, 0)
+}
+
+// TestTwoClustersAreAskedWhereAJobSaysSo: both launch machines for it, and it runs once.
+func TestTwoClustersAreAskedWhereAJobSaysSo(t *testing.T) {
+	t.Parallel()
+	s := newOwnSite(t, 8, 8)
+	spending.hedge(s.Name)
+	j := s.job("train", 2, func(j *batchv1.Job) { j.Annotations = map[string]string{dispatch.HedgeAnnotation: "2"} })
+	s.complete(j)
+	if got := spending.launched(s.Name); got[0] != 2 || got[1] != 2 {
+		t.Errorf("the workers launched %d machines", got)
+	}
+	s.Eventually("nothing of it is left in the clusters", func() bool {
+		var copies kueue.WorkloadList
+		s.workers[1].List(&copies, client.InNamespace(s.Name))
+		return len(s.left()) == 0 && len(copies.Items) == 0
+	}, func() string { return s.standing(j) })
 }
 
 // TestAClusterThatChangesCopiesIsPassedOver: what would run there is not the job.
@@ -297,7 +358,23 @@ func TestAKubeconfigThatExpiresStopsNothing(t *testing.T) {
 	s.wantLaunched(2, 0)
 }
 
-// TestKubeconfigsThatAreUnsafeOrBrokenAreRefused, each by its own condition; the other clusters go on.
+// adminOf is a kubeconfig whose account may do everything in a worker.
+func adminOf(t *testing.T, in *testbed.Cluster) string {
+	t.Helper()
+	rest, config := in.RESTConfig(), clientcmdapi.NewConfig()
+	config.Clusters["w"] = &clientcmdapi.Cluster{Server: rest.Host, CertificateAuthorityData: rest.CAData}
+	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{ClientCertificateData: rest.CertData, ClientKeyData: rest.KeyData, Token: rest.BearerToken}
+	config.Contexts["w"] = &clientcmdapi.Context{Cluster: "w", AuthInfo: "u"}
+	config.CurrentContext = "w"
+	text, err := clientcmd.Write(*config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestKubeconfigsThatAreUnsafeOrBrokenAreRefused, each by its own condition; the other clusters go on. One that may do everything is warned
+// of.
 func TestKubeconfigsThatAreUnsafeOrBrokenAreRefused(t *testing.T) {
 	t.Parallel()
 	s := newOwnSite(t, 8, 8)
@@ -309,6 +386,7 @@ func TestKubeconfigsThatAreUnsafeOrBrokenAreRefused(t *testing.T) {
 		"garbage": {"{", "BadKubeConfig", "its kubeconfig cannot be read"},
 		"refused": {`{clusters: [{name: w, cluster: {server: "https://127.0.0.1:1"}}], contexts: [{name: w, context: {cluster: w}}], current-context: w}`,
 			"ClientConnectionFailed", "refused"},
+		"admin": {adminOf(t, workers[1]), "Active", "the account in its kubeconfig may do everything in the cluster"},
 	} {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: s.Name + "-" + name}}
 		secret.Data = map[string][]byte{kueue.MultiKueueConfigSecretKey: []byte(c.text)}
@@ -320,7 +398,7 @@ func TestKubeconfigsThatAreUnsafeOrBrokenAreRefused(t *testing.T) {
 			if s.Get(mkc) {
 				active = meta.FindStatusCondition(mkc.Status.Conditions, kueue.MultiKueueClusterActive)
 			}
-			return active != nil && active.Status == metav1.ConditionFalse && active.Reason == c.reason &&
+			return active != nil && (active.Status == metav1.ConditionTrue) == (c.reason == "Active") && active.Reason == c.reason &&
 				strings.Contains(active.Message, c.message)
 		}, func() string { return fmt.Sprint(mkc.Status) })
 		s.Delete(mkc)

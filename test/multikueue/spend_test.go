@@ -19,6 +19,8 @@ var spending = ledger{sites: map[string][]machines{}}
 type ledger struct {
 	mu    sync.Mutex
 	sites map[string][]machines
+	// hedged are sites whose job may have machines of several workers.
+	hedged []string
 	// twice are sites that two workers have had machines of at the same time.
 	twice []string
 }
@@ -66,9 +68,16 @@ func (l *ledger) note(worker int, m *kwokv1alpha1.Machine, gone bool) {
 	}
 	w.now[m.Name], w.ever[m.Name] = time.Now(), time.Now()
 	spend := slices.DeleteFunc(slices.Clone(site), func(w machines) bool { return len(w.now) == 0 })
-	if len(spend) > 1 && !slices.Contains(l.twice, m.Spec.Group) {
+	if len(spend) > 1 && !slices.Contains(l.twice, m.Spec.Group) && !slices.Contains(l.hedged, m.Spec.Group) {
 		l.twice = append(l.twice, m.Spec.Group)
 	}
+}
+
+// hedge lets several workers have machines of the site.
+func (l *ledger) hedge(site string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hedged = append(l.hedged, site)
 }
 
 // launched are the machines that each worker has ever had for the site.

@@ -69,7 +69,7 @@ func (s *shop) server(name string, scheme *runtime.Scheme, objects ...client.Obj
 		kinds.Add(gvk, apimeta.RESTScopeNamespace)
 	}
 	all = fake.NewClientBuilder().WithScheme(scheme).WithRESTMapper(kinds).WithObjects(objects...).
-		WithStatusSubresource(&kueue.Workload{}, &batchv1.Job{}, &corev1.Pod{}).
+		WithStatusSubresource(&kueue.Workload{}, &kueue.MultiKueueCluster{}, &batchv1.Job{}, &corev1.Pod{}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 				s.born++

@@ -84,6 +84,10 @@ func (s *workers) report(ctx context.Context, w *worker, why error) {
 		Type: kueue.MultiKueueClusterActive, Status: metav1.ConditionTrue, Reason: reasonActive, Message: "Connected",
 		ObservedGeneration: c.Generation,
 	}
+	if why == nil && w.connection.mayAll {
+		condition.Message += "; the account in its kubeconfig may do everything in the cluster, Secrets included: give it the rights that " +
+			"muster dispatcher manifests --worker prints, and no others"
+	}
 	if why != nil {
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, reasonConnection, text.Clip(why.Error(), text.NoteLimit)
 		var u *unusable

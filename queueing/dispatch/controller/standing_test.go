@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -128,5 +129,50 @@ func TestAJobIsNotTakenForGoneWhereItMayNotBeRead(t *testing.T) {
 	})
 	if _, err := s.copies.Reconcile(t.Context(), request); !errors.Is(err, why) || s.copyIn(at, "pod-alone") == nil {
 		t.Errorf("after its eviction: %v; its copy is there: %t", err, s.copyIn(at, "pod-alone") != nil)
+	}
+}
+
+// TestAnAccountThatMayDoEverythingIsWarnedOf, as one that its worker's administrator has lent.
+func TestAnAccountThatMayDoEverythingIsWarnedOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		allowed bool
+		err     error
+		want    string
+	}{
+		"a narrow one":              {false, nil, "Connected"},
+		"cluster-admin":             {true, nil, "Connected; the account in its kubeconfig may do everything in the cluster, Secrets included"},
+		"one that may not even ask": {false, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no")), "Connected"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t, 1)
+			kube := interceptor.NewClient(s.workers[0].(client.WithWatch), interceptor.Funcs{
+				Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+					ask := o.(*authorizationv1.SelfSubjectAccessReview)
+					of := ask.Spec.ResourceAttributes
+					ask.Status.Allowed = c.allowed && of.Verb == "*" && of.Group == "*" && of.Resource == "*"
+					return c.err
+				},
+			})
+			all, err := mayAll(t.Context(), kube)
+			if err != nil || all != c.allowed {
+				t.Fatalf("it may do everything: %t, %v", all, err)
+			}
+			worker := s.copies.workers.byName[workerName(0)]
+			worker.connection.mayAll = all
+			mkc := &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: workerName(0)}}
+			if err := s.manager.Create(t.Context(), mkc); err != nil {
+				t.Fatal(err)
+			}
+			s.copies.workers.status = s.manager
+			s.copies.workers.report(t.Context(), worker, nil)
+			if err := s.manager.Get(t.Context(), client.ObjectKeyFromObject(mkc), mkc); err != nil {
+				t.Fatal(err)
+			}
+			active := apimeta.FindStatusCondition(mkc.Status.Conditions, kueue.MultiKueueClusterActive)
+			if active == nil || active.Status != metav1.ConditionTrue || !strings.HasPrefix(active.Message, c.want) ||
+				strings.Contains(active.Message, "everything") != c.allowed {
+				t.Errorf("its condition is %+v", active)
+			}
+		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -118,6 +119,8 @@ type connection struct {
 	jobs      []Kind
 	forbidden map[schema.GroupKind]error
 	judged    time.Time
+	// mayAll: its account may do everything in the worker.
+	mayAll bool
 	// picture of what the worker would do with jobs.
 	picture *picture
 	shown   shown
@@ -400,6 +403,13 @@ func (s *workers) connect(ctx context.Context, name string, kubeconfig []byte) (
 	if c.cache, err = cache.New(config, options); err != nil {
 		return nil, err
 	}
+	if c.mayAll, err = mayAll(ctx, kube); err != nil {
+		return nil, err
+	}
+	if c.mayAll {
+		ctrl.Log.WithName("workers").Info("The account of a kubeconfig may do everything in its cluster, Secrets included: give it the rights "+
+			"that muster dispatcher manifests --worker prints, and no others", "cluster", name)
+	}
 	lasting, stop := context.WithCancel(context.Background())
 	if err = s.watch(lasting, c); err == nil {
 		c.picture, err = newPicture(lasting, name, s, kube, config)
@@ -415,6 +425,18 @@ func (s *workers) connect(ctx context.Context, name string, kubeconfig []byte) (
 		}
 	}()
 	return c, nil
+}
+
+// mayAll reports whether an account may do everything in a worker, as one with the ClusterRole cluster-admin.
+func mayAll(ctx context.Context, kube client.Client) (bool, error) {
+	ask := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "*", Group: "*", Resource: "*"},
+	}}
+	err := kube.Create(ctx, ask)
+	if apierrors.IsForbidden(err) { // then it may not do that
+		return false, nil
+	}
+	return ask.Status.Allowed, err
 }
 
 // watch has the caches of a worker hold what decisions need, and tell of it.
