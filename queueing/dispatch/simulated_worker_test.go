@@ -1,0 +1,258 @@
+package dispatch
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// listener is the process of a worker that stops copies, and the manager's Lease.
+type listener struct {
+	process          int
+	silence          *Silence
+	skew             time.Duration
+	down, again      time.Time
+	question, answer string
+	late             []lateAnswer
+}
+
+type lateAnswer struct {
+	at   time.Time
+	text string
+}
+
+// skewed is a time as a clock that is wrong has it.
+func (w *world) skewed(by time.Duration) time.Time { return w.now.Add(by) }
+
+func (w *world) skew() time.Duration { return w.within(10*time.Minute) - 5*time.Minute }
+
+const simulatedFence = 2 * time.Minute
+
+// listen is the worker's side of the fence.
+func (w *world) listen(x *worker) {
+	l := &x.listener
+	l.late = slices.DeleteFunc(l.late, func(a lateAnswer) bool {
+		if w.now.Before(a.at) {
+			return false
+		}
+		l.answer = a.text
+		return true
+	})
+	if w.chance(5000) {
+		w.seen["worker restarts"]++
+		w.note("the process of %s ends", x.name)
+		l.silence, l.down = nil, w.now.Add(w.within(20*time.Second))
+	}
+	if w.now.Before(l.down) || w.now.Before(l.again) {
+		return
+	}
+	l.again = w.now.Add(w.within(4 * time.Second))
+	if l.silence == nil {
+		l.process++
+		l.skew = w.skew()
+		l.silence = NewSilence(fmt.Sprint(l.process), l.question, l.answer, w.skewed(l.skew))
+	}
+	now := w.skewed(l.skew)
+	before := l.silence.lasts(now)
+	l.silence.Hear(l.answer)
+	if before > simulatedFence*2/3 && l.silence.lasts(now) < before && x.copy != nil && !x.copy.inactive {
+		w.seen["forgiven"]++
+	}
+	if q := l.silence.Ask(now); q != "" {
+		l.question = q
+		l.silence.Asked(now)
+	}
+	if c := x.copy; c != nil && !c.inactive && !c.Finished && c.Fence > 0 && l.silence.Over(c.Fence, now) {
+		w.seen["stopped by its fence"]++
+		w.note("%s stops the copy by its fence", x.name)
+		c.inactive, c.stops = true, w.now.Add(w.within(time.Minute))
+		c.Reserved, c.Admitted, c.Refused = false, false, Rejected
+		w.tell(x)
+	}
+}
+
+// renew is the manager's side of the fence: it reads the questions live, and what it answers may arrive late. A process that begins does
+// so on a machine with another clock.
+func (w *world) renew() {
+	switch {
+	case w.now.Before(w.muster.begins):
+		return
+	case !w.muster.begins.IsZero():
+		w.muster.begins, w.muster.skew = time.Time{}, w.skew()
+		for _, x := range w.workers {
+			x.renewal = NewRenewal(w.skewed(w.muster.skew))
+		}
+	}
+	for _, x := range w.workers {
+		if w.now.Before(x.asked) || w.now.Before(x.cutUntil) {
+			continue
+		}
+		x.asked = w.now.Add(3 * time.Second)
+		if l := &x.listener; x.renewal.Answer(l.question, w.skewed(w.muster.skew)) {
+			at := w.now.Add(w.within(300 * time.Millisecond))
+			if w.chance(10) {
+				w.seen["late answer"]++
+				at = w.now.Add(w.within(10 * time.Minute))
+			}
+			l.late = append(l.late, lateAnswer{at, l.question})
+		}
+	}
+}
+
+type arrival struct {
+	at    time.Time
+	fence time.Duration
+	// answered: the dispatcher waits for it.
+	answered bool
+}
+
+type award struct {
+	at  time.Time
+	uid types.UID
+}
+
+// toldCopy is what the dispatcher's cache has of a copy from then on.
+type toldCopy struct {
+	at   time.Time
+	copy *Copy
+}
+
+// remote is a copy with the machines behind it.
+type remote struct {
+	Copy
+	// since is when it came to its state; goesAt is when it is gone once it is leaving.
+	since, goesAt time.Time
+	spends        bool
+	// inactive: the fence has stopped it, and its pods have stopped by then.
+	inactive bool
+	stops    time.Time
+}
+
+// bury has a worker be gone for good, with all that it ran, and its MultiKueueCluster deleted.
+func (w *world) bury(x *worker) {
+	w.seen["declared dead"]++
+	w.note("%s is gone, and declared dead", x.name)
+	w.workers = slices.DeleteFunc(w.workers, func(o *worker) bool { return o == x })
+	w.connectionChanged()
+}
+
+// connect is how the dispatcher asks a worker now and then whether it is there.
+func (w *world) connect(x *worker) {
+	if !x.queueless.IsZero() && !w.now.Before(x.queueless) {
+		x.queueless = time.Time{}
+		w.connectionChanged()
+	}
+	if w.now.Before(x.asks) {
+		return
+	}
+	x.asks = w.now.Add(3 * time.Second)
+	if up := !w.now.Before(x.cutUntil); x.connected != up {
+		x.connected = up
+		w.connectionChanged()
+	}
+}
+
+// work is what a worker does with its copy.
+func (w *world) work(x *worker) {
+	x.arrives = slices.DeleteFunc(x.arrives, func(a arrival) bool {
+		if w.now.Before(a.at) {
+			return false
+		}
+		if x.copy == nil && !w.now.Before(x.foreignUntil) {
+			w.next++
+			x.copy = &remote{Copy: Copy{UID: types.UID(fmt.Sprint(w.next)), Gated: w.managed, Fence: a.fence}, since: w.now}
+			if a.answered {
+				x.made, x.madeAt = new(x.copy.Copy), w.now
+			}
+			w.note("a copy is made in %s", x.name)
+			w.tell(x)
+		}
+		return true
+	})
+	c := x.copy
+	x.awards = slices.DeleteFunc(x.awards, func(a award) bool {
+		if w.now.Before(a.at) {
+			return false
+		}
+		if c != nil && c.UID == a.uid && c.Gated {
+			c.Gated, c.since = false, w.now
+			w.note("the copy in %s is awarded", x.name)
+			w.tell(x)
+		}
+		return true
+	})
+	if c == nil || c.Gated && !c.Leaving {
+		return
+	}
+	age := w.now.Sub(c.since)
+	before := *c
+	switch {
+	case c.Leaving && !w.now.Before(c.goesAt):
+		w.note("the copy in %s is gone", x.name)
+		x.copy = nil
+		w.tell(x)
+		return
+	case c.Leaving || c.Finished:
+		return
+	case c.inactive:
+		c.spends = c.spends && w.now.Before(c.stops)
+		return
+	case c.Refused == Evicted || c.Refused == NoCapacity:
+		if c.spends && age > time.Second {
+			c.spends = false // it has been rolled back
+		}
+		if c.Refused == NoCapacity && !c.Reserved && age > time.Minute {
+			c.Refused, c.since = "", w.now // its worker tries again
+		}
+		return
+	case !c.Reserved && w.now.Before(x.fullUntil):
+		c.Refused = NoQuota
+	case !c.Reserved && age > 200*time.Millisecond:
+		c.Reserved, c.spends, c.since, c.Refused = true, true, w.now, ""
+	case c.Reserved && !c.Admitted && w.now.Before(x.dryUntil) && age > 2*time.Second:
+		w.seen["refused"]++
+		w.stop(x, NoCapacity)
+		return
+	case c.Reserved && !c.Admitted && age > 5*time.Second:
+		c.Admitted, c.since = true, w.now
+	case c.Admitted && age > 30*time.Second:
+		if (w.calm || w.random.IntN(10000) == 0) && x.name == w.manager.cluster {
+			c.Finished, c.spends = true, false
+		}
+	}
+	if *c != before {
+		w.note("%s: reserved %t, admitted %t, finished %t, refused %q", x.name, c.Reserved, c.Admitted, c.Finished, c.Refused)
+		w.tell(x)
+	}
+}
+
+func (w *world) stop(x *worker, why Reason) {
+	x.copy.Reserved, x.copy.Admitted, x.copy.Refused, x.copy.since = false, false, why, w.now
+	w.note("%s: refused %q", x.name, why)
+	w.tell(x)
+}
+
+func (w *world) delete(x *worker) {
+	x.copy.Leaving, x.copy.goesAt = true, w.now.Add(w.within(3*time.Second))
+	w.tell(x)
+}
+
+// tell has caches learn of the copy some time later.
+func (w *world) tell(x *worker) {
+	var c *Copy
+	if x.copy != nil {
+		c = new(x.copy.Copy)
+	}
+	at := w.now
+	if at.Before(x.stalledUntil) {
+		at = x.stalledUntil // it is connected to again
+	}
+	at = at.Add(w.within(300 * time.Millisecond))
+	if n := len(x.told); n > 0 && at.Before(x.told[n-1].at) {
+		at = x.told[n-1].at
+	}
+	x.told = append(x.told, toldCopy{at, c})
+	w.wake(at)
+}
