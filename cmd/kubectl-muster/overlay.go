@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -40,6 +41,7 @@ func isSurrounding(o client.Object) bool {
 // laidOver is the cluster with the objects of a file, each as the API server would have it, and what the answer rests on therefore.
 func laidOver(ctx context.Context, kube client.Client, surroundings []manifest, namespace string) (out overlay, notes []string, err error) {
 	out.Client = kube
+	var changes []string
 	for _, m := range surroundings {
 		m.object = inNamespace(m.object, namespace)
 		name := fmt.Sprintf("%s %s", kindOf(m.object), m.object.GetName())
@@ -51,7 +53,7 @@ func laidOver(ctx context.Context, kube client.Client, surroundings []manifest, 
 			if m.object, err = changed(ctx, kube, m.object); err != nil {
 				return out, nil, m.errorf("changing %s, which exists: %w", name, err)
 			}
-			done.note = "it exists already, and is taken as the file changes it"
+			changes, done.note = append(changes, name), ""
 		}
 		if g, ok := m.object.(*v1alpha1.NodeGroup); ok {
 			m.object = defaulted(g)
@@ -60,6 +62,9 @@ func laidOver(ctx context.Context, kube client.Client, surroundings []manifest, 
 			notes = append(notes, name+": "+done.note)
 		}
 		out.objects = append(out.objects, m.object)
+	}
+	if len(changes) > 0 {
+		notes = append(notes, "taken as the file changes them: "+strings.Join(changes, ", "))
 	}
 	return out, notes, nil
 }

@@ -474,7 +474,7 @@ func (s *simulated) print(p *printer) error {
 			return err
 		}
 	}
-	p.list("Assumptions", s.Notes)
+	p.list("Assumptions about the cluster", s.Notes)
 	return nil
 }
 

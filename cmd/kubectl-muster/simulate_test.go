@@ -146,7 +146,8 @@ func TestSimulations(t *testing.T) {
 			objects: []client.Object{flavor("h100"), team("team", checked, "h100=64"), capacity(), group("h100", 8, nil)},
 			file:    train,
 			want: []string{"Job default/new would start at 2026-11-20T12:04:00Z (in 4m), on flavor h100.",
-				"machines to launch: 4 of NodeGroup h100, at 40.00 USD per hour, with a 95% chance of success", "h100 OnDemand zone-a 4 40.00 95%"},
+				"machines to launch: 4 of NodeGroup h100, at 40.00 USD per hour, with a 95% chance of success", "h100 OnDemand zone-a 4 40.00 95%",
+				"machines are taken to be ready 4m after their launch: too few past launches are known"},
 		},
 		{
 			name:    "why not is told as explain would",
@@ -324,8 +325,7 @@ func TestAFileMayHaveWhatIsAroundItsJobs(t *testing.T) {
 		{name: "and may be created", file: sample, mayNot: true, want: []string{"Job default/gang would start at 20",
 			"machines to launch: 4 of NodeGroup h100", "ClusterQueue research: you may not create clusterqueues.kueue.x-k8s.io"}},
 		{name: "a part is there, and is changed", objects: []client.Object{older, large}, file: sample, want: []string{
-			"Job default/gang would start at 20", "ClusterQueue research: it exists already, and is taken as the file changes it",
-			"NodeGroup h100: it exists already"}},
+			"Job default/gang would start at 20", "taken as the file changes them: NodeGroup h100, ClusterQueue research"}},
 		{name: "other objects do not matter", file: inTeam, want: []string{"Job team/gang would start at 20", "not looked at: ConfigMap code"}},
 		{name: "a class of priorities", objects: []client.Object{flavor("h100"), team("team", nil, "h100=64")},
 			file: strings.Replace(train, "{kueue.x-k8s.io/queue-name: main", "{kueue.x-k8s.io/queue-name: main, kueue.x-k8s.io/priority-class: high", 1) +

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/duration"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
@@ -113,7 +114,12 @@ func (p *Picture) Simulate(newcomers []Newcomer, unchanged *Picture, workers ...
 	}
 	out := make([]Simulation, len(newcomers))
 	outcomes := forecast.SimulateAll(p.Queues, workloads, p.Now)
+	history, _ := p.History()
 	for i, o := range outcomes {
+		note := timeLaunch(&o, history, p.Now)
+		if unchanged != nil {
+			timeLaunch(&before[i], history, p.Now)
+		}
 		n, w := &newcomers[i], workloads[i]
 		s := &out[i]
 		*s = Simulation{Kind: n.Kind, Namespace: w.Namespace, Name: n.Name, Starts: o.Starts, Notes: n.Notes, Preempts: with.victims(o.Victims)}
@@ -127,6 +133,9 @@ func (p *Picture) Simulate(newcomers []Newcomer, unchanged *Picture, workers ...
 			s.Summary = p.inShort(&o)
 			s.admitted(&o)
 			s.placed(p, &o)
+			if note != "" {
+				s.Notes = append(slices.Clip(s.Notes), note)
+			}
 			continue
 		}
 		s.Reason, s.Waits = o.Reason, with.ExplainWorkload(w)
@@ -135,6 +144,18 @@ func (p *Picture) Simulate(newcomers []Newcomer, unchanged *Picture, workers ...
 	}
 	p.placedIn(workers, newcomers, workloads, outcomes, out)
 	return out
+}
+
+// timeLaunch has launched machines be ready when those of past launches were, and says so; empty where nothing is launched.
+func timeLaunch(o *forecast.Outcome, history *forecast.History, now time.Time) string {
+	if !o.Starts || o.Plan == nil || o.Plan.Outcome != planner.Launch {
+		return ""
+	}
+	took, known := history.LaunchTime(o.Plan.Launches)
+	if o.At = now.Add(took); known {
+		return fmt.Sprintf("machines are expected %s after their launch, as in half of the past launches", duration.HumanDuration(took))
+	}
+	return fmt.Sprintf("machines are taken to be ready %s after their launch: too few past launches are known", duration.HumanDuration(took))
 }
 
 // SimulateLater estimates when newcomers that arrive together at a later time would start,

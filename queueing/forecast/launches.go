@@ -77,6 +77,19 @@ func (h *History) launchTimes() map[string][]time.Duration {
 	return out
 }
 
+// LaunchTime is how long half of the past launches of the groups took, the longest of them; known is false, and it is what is taken for
+// any group, where too few were seen of one.
+func (h *History) LaunchTime(groups []planner.GroupCount) (took time.Duration, known bool) {
+	const half = 0.5
+	b := &belief{launches: h.launchTimes()}
+	for _, g := range groups {
+		if len(b.launches[g.Group]) == 0 {
+			return LaunchTime, false
+		}
+	}
+	return b.launch(groups, half), len(groups) > 0
+}
+
 // launch is how long one takes until the machines of all groups are there, with that much
 // luck.
 func (b *belief) launch(groups []planner.GroupCount, luck float64) time.Duration {

@@ -88,6 +88,28 @@ func TestTheSlowestGroupCounts(t *testing.T) {
 	}
 }
 
+// TestTheLaunchTimeIsThatOfHalfOfThePast of all groups, where enough launches of each were seen.
+func TestTheLaunchTimeIsThatOfHalfOfThePast(t *testing.T) {
+	h := &History{}
+	for i, minutes := range []int{10, 2, 6} {
+		h.Launched(launched(fmt.Sprint(i), time.Duration(minutes)*time.Minute, "spot"))
+	}
+	h.Launched(launched("one", time.Minute, "new"))
+	for _, tc := range []struct {
+		groups []planner.GroupCount
+		want   time.Duration
+		known  bool
+	}{
+		{[]planner.GroupCount{{Group: "spot", Count: 2}}, 6 * time.Minute, true},
+		{[]planner.GroupCount{{Group: "spot", Count: 2}, {Group: "new", Count: 1}}, LaunchTime, false},
+		{nil, LaunchTime, false},
+	} {
+		if took, known := h.LaunchTime(tc.groups); took != tc.want || known != tc.known {
+			t.Errorf("a launch in %v takes %s, known %v; want %s, %v", tc.groups, took, known, tc.want, tc.known)
+		}
+	}
+}
+
 func TestLaunchesAreBounded(t *testing.T) {
 	h := &History{}
 	for i := range 2 * mostRuns {
