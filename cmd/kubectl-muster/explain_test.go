@@ -44,7 +44,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				"Expected start",
 				"at 2026-11-20T12:30:",
 				"(in 30m); most likely from 2026-11-20T12:30:",
-				"run times are from past jobs for 0 workloads and from the maximum execution time for 1; for 1 they are unknown",
+				"of 2 workloads, run times are the maximum execution time for 1, unknown for 1; jobs that are still to come are left out",
 			},
 		},
 		"nobody says how long who has the quota runs": {

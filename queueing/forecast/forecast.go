@@ -82,10 +82,24 @@ type Report struct {
 
 // Basis tells people what the forecast rests on.
 func (r *Report) Basis() string {
-	out := fmt.Sprintf("run times are from past jobs for %d workloads and from the maximum execution time for %d; for %d they are unknown",
-		r.Known, r.Limited, r.Unknown)
+	var parts []string
+	for _, part := range []struct {
+		count int
+		words string
+	}{{r.Known, "known from past jobs for %d"}, {r.Limited, "the maximum execution time for %d"}, {r.Unknown, "unknown for %d"}} {
+		if part.count > 0 {
+			parts = append(parts, fmt.Sprintf(part.words, part.count))
+		}
+	}
+	out := fmt.Sprintf("of %d workloads, run times are %s", r.Known+r.Limited+r.Unknown, strings.Join(parts, ", "))
+	switch {
+	case len(parts) == 0:
+		out = "no workload has a run time to wait for"
+	case len(parts) == 1 && r.Unknown > 0:
+		out = fmt.Sprintf("the run times of all %d workloads are unknown: past jobs like them or a maximum execution time would tell", r.Unknown)
+	}
 	if r.Daily == 0 {
-		return out + "; future jobs are unknown and left out"
+		return out + "; jobs that are still to come are left out, since it is not known how many come"
 	}
 	return out + fmt.Sprintf("; %d jobs a day were created, and the same rate is expected", r.Daily)
 }
