@@ -20,6 +20,44 @@ type queueAnswer struct {
 	beside []string
 }
 
+// recordedAnswer is what a caller is told that may not read the queues.
+type recordedAnswer struct {
+	queueLines
+	namespace string
+	missing   []view.Right
+}
+
+// MarshalJSON writes the lines alone.
+func (a recordedAnswer) MarshalJSON() ([]byte, error) { return json.Marshal(a.queueLines) }
+
+func (a recordedAnswer) print(p *printer) error {
+	p.list("Missing rights, without which there is no order of the queues", lacking(a.missing))
+	if len(a.queueLines) == 0 {
+		fmt.Fprintf(p.out, "\nNo workload of namespace %s waits.\n", a.namespace)
+		return nil
+	}
+	columns := []string{"QUEUE", "NAME", "PRIORITY", "AGE", "WHY"}
+	if p.wide {
+		columns = append(columns, "MESSAGE")
+	}
+	rows := make([][]string, len(a.queueLines))
+	for i, x := range a.queueLines {
+		rows[i] = []string{x.LocalQueue, x.Name, fmt.Sprint(x.Priority), x.Age, x.Words}
+		if p.wide {
+			rows[i] = append(rows[i], x.Message)
+		}
+	}
+	return p.part(fmt.Sprintf("Waiting in namespace %s, as Muster recorded", a.namespace), columns, rows)
+}
+
+// of is what of the answer is about a namespace; all of it if that is empty.
+func (a queueAnswer) of(namespace string) queueAnswer {
+	if namespace != "" {
+		a.queueLines = slices.DeleteFunc(a.queueLines, func(l view.QueueLine) bool { return l.Namespace != namespace })
+	}
+	return a
+}
+
 // MarshalJSON writes the lines alone.
 func (a queueAnswer) MarshalJSON() ([]byte, error) { return json.Marshal(a.queueLines) }
 
@@ -53,6 +91,11 @@ func besideQueues(checked, refused []string) (out []string) {
 	return out
 }
 
+// inNamespaceOnly are those of names with their namespace that are of one; all if that is empty.
+func inNamespaceOnly(names []string, namespace string) []string {
+	return slices.DeleteFunc(names, func(name string) bool { return namespace != "" && !strings.HasPrefix(name, namespace+" ") })
+}
+
 // mostNamed is how many workloads are named that are in no line.
 const mostNamed = 5
 
@@ -68,9 +111,13 @@ considered, and what each waits for. A job without a position is next: nothing h
 but Muster's next step. Where jobs run in other clusters (MultiKueue), those that have their
 quota here and wait for a cluster come first, without a position; -o wide tells what each
 cluster has said. Below are the jobs that wait and are in no line: those that have quota and
-wait for machines or another admission check, and those that no queue takes as they are.`,
+wait for machines or another admission check, and those that no queue takes as they are.
+
+With --namespace only jobs of that namespace are listed, with their positions among all. If you
+may not read the queues, the jobs of your namespace are listed as Muster recorded them.`,
 		Example: `  kubectl muster queue
   kubectl muster queue research --watch
+  kubectl muster queue --namespace team-a
   kubectl muster queue -o json | jq -r '.[] | select(.reason == "WaitingForCapacity") | .name'`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -92,12 +139,17 @@ func (o *options) queue(ctx context.Context, names []string) (answer, error) {
 		return nil, err
 	}
 	if !p.KnowsQueues() {
+		if lines, ok := p.Recorded(); ok && len(names) == 0 {
+			return recordedAnswer{lines, namespace, p.Missing}, nil
+		}
 		return nil, fmt.Errorf("you lack the rights to read the queues. Missing:\n  - %s", strings.Join(lacking(p.Missing), "\n  - "))
 	}
 	if len(names) > 0 && !slices.Contains(p.QueueNames(), names[0]) {
 		return nil, fmt.Errorf("ClusterQueue %q does not exist; those that do: %s", names[0], cmp.Or(strings.Join(p.QueueNames(), ", "), "none"))
 	}
-	return queueAnswer{p.Lines(names...), besideQueues(p.NotInLine(names...))}, nil
+	of := *o.config.Namespace
+	checked, refused := p.NotInLine(names...)
+	return queueAnswer{p.Lines(names...), besideQueues(inNamespaceOnly(checked, of), inNamespaceOnly(refused, of))}.of(of), nil
 }
 
 func (l queueLines) print(p *printer) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/cmd/view"
@@ -20,6 +21,41 @@ import (
 	"github.com/muster-dev/muster/queueing/dispatch"
 	"github.com/muster-dev/muster/queueing/workload"
 )
+
+// TestTheQueueOfANamespace has the positions among all; a caller that may not read the queues gets what Muster recorded there.
+func TestTheQueueOfANamespace(t *testing.T) {
+	in := func(namespace string, w *kueue.Workload) *kueue.Workload {
+		w.Namespace = namespace
+		return w
+	}
+	base := []client.Object{flavor("h100"), team("team", nil, "h100=8"), waiting("first", 2, nil), waiting("second", 2, nil)}
+	p := pictureOf(nil, base...)
+	for _, tc := range []struct {
+		namespace, want string
+	}{{"", "team 1 default workload/first"}, {"default", "team 2 default workload/second"}, {"other", "No workload is pending."}} {
+		lacks(t, told(t, queueAnswer{queueLines: p.Lines()}.of(tc.namespace)), tc.want)
+	}
+	if left := inNamespaceOnly([]string{"a job/x", "ab job/y"}, "a"); len(left) != 1 || left[0] != "a job/x" {
+		t.Errorf("of namespace a are %v", left)
+	}
+
+	recorded := waiting("short", 2, func(w *kueue.Workload) {
+		w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionFalse,
+			Reason: kueue.WorkloadQuotaReservedReasonWaitingForQuota, Message: "16 more needed"}}
+	})
+	missing := []view.Right{{Verb: "list", Resource: "clusterqueues.kueue.x-k8s.io"}}
+	p = pictureOf(missing, in("default", recorded), in("default", waiting("new", 1, nil)), in("default", running("runs", "team", 1, nil)))
+	lines, ok := p.Recorded()
+	if !ok {
+		t.Fatal("Workloads were read")
+	}
+	text := told(t, recordedAnswer{lines, "default", missing})
+	lacks(t, text, "- list clusterqueues.kueue.x-k8s.io in all namespaces", "Waiting in namespace default, as Muster recorded",
+		"main workload/short 0 60m waits for quota", "main workload/new 0 60m nothing is recorded yet")
+	if strings.Contains(text, "runs") {
+		t.Errorf("one that runs is listed:\n%s", text)
+	}
+}
 
 func TestQueuesAreListedInTheirOrder(t *testing.T) {
 	p := pictureOf(nil, flavor("h100"), team("team", nil, "h100=64"), running("big", "team", 6, nil),

@@ -138,7 +138,7 @@ func (e explanation) print(p *printer) error {
 
 // reasons writes everything after the sentence.
 func (p *printer) reasons(e *view.Explanation) error {
-	p.list("Missing rights", lacking(e.Missing))
+	p.list("Missing rights, without which this is what Muster recorded on the object", lacking(e.Missing))
 	if at := e.Place; at != nil {
 		where := fmt.Sprintf("ClusterQueue %s, LocalQueue %s, priority %d", at.ClusterQueue, at.LocalQueue, at.Priority)
 		if at.Position > 0 {
@@ -232,7 +232,7 @@ func lacking(missing []view.Right) []string {
 		names[i], resources[i] = m.String(), m.Resource
 	}
 	return []string{
-		fmt.Sprintf("%s in all namespaces: without them the answer is what Muster recorded on the object", strings.Join(names, ", ")),
+		fmt.Sprintf("%s in all namespaces", strings.Join(names, ", ")),
 		askFor,
 		fmt.Sprintf("or for the missing rights alone: kubectl create clusterrole muster-explain-some --verb=list --resource=%s; "+
 			"kubectl create clusterrolebinding muster-explain-YOU --clusterrole=muster-explain-some --user=YOU", strings.Join(resources, ",")),

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -16,7 +17,9 @@ import (
 
 // QueueLine is a Workload without quota, or one that waits for another cluster to run it.
 type QueueLine struct {
-	ClusterQueue string `json:"clusterQueue"`
+	// ClusterQueue is empty where the caller may not read the queues.
+	ClusterQueue string `json:"clusterQueue,omitempty"`
+	LocalQueue   string `json:"localQueue,omitempty"`
 	// Position counts from 1; 0 means that it has quota here, or that Muster is about to act on it.
 	Position  int    `json:"position"`
 	Namespace string `json:"namespace"`
@@ -104,6 +107,31 @@ func (p *Picture) NotInLine(names ...string) (checked, refused []string) {
 	return checked, refused
 }
 
+// Recorded lists the Workloads that wait, of those that the caller may read, in the order in which they came, as Muster recorded them. It
+// is for callers that may not read what a decision needs. ok reports whether any may be read.
+func (p *Picture) Recorded() (lines []QueueLine, ok bool) {
+	if p.unread[QueueKinds[0].Resource] {
+		return nil, false
+	}
+	lines = []QueueLine{}
+	for _, w := range slices.SortedFunc(slices.Values(p.Workloads), inOrder) {
+		if workload.IsFinished(w) || workload.IsAdmitted(w) || !workload.IsActive(w) {
+			continue
+		}
+		l := p.lineOf("", w)
+		switch c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); {
+		case workload.HasQuota(w):
+			l.ClusterQueue, l.Words = string(w.Status.Admission.ClusterQueue), "has quota and waits for admission checks"
+		case c == nil:
+			l.Words = "nothing is recorded yet"
+		default:
+			l.Reason, l.Words, l.Message = c.Reason, inWords(c.Reason), c.Message
+		}
+		lines = append(lines, l)
+	}
+	return lines, true
+}
+
 // haveTheirTurn returns the Workloads of a ClusterQueue that the next step reserves quota for.
 func (p *Picture) haveTheirTurn(cq string) (out []*kueue.Workload) {
 	for _, w := range p.Workloads {
@@ -133,7 +161,7 @@ func (p *Picture) waitForACluster(cq string) (out []*kueue.Workload) {
 
 func (p *Picture) lineOf(cq string, w *kueue.Workload) QueueLine {
 	out := QueueLine{
-		ClusterQueue: cq, Namespace: w.Namespace, Name: nameOf(w), Workload: w.Name, Priority: priorityOf(w),
+		ClusterQueue: cq, LocalQueue: string(w.Spec.QueueName), Namespace: w.Namespace, Name: nameOf(w), Workload: w.Name, Priority: priorityOf(w),
 		Created: w.CreationTimestamp.Time, Age: ago(p.Now, w.CreationTimestamp.Time),
 	}
 	if next := p.next(w); !next.IsZero() {
