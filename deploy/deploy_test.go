@@ -187,6 +187,34 @@ func TestUsersHaveRightsForAllKinds(t *testing.T) {
 			}
 		}
 	}
+	// The manager's role for kinds of jobs is generated from them.
+	kinds := 0
+	for _, o := range objects {
+		if o.GetKind() != "ClusterRole" || o.GetName() != "muster-job-kinds" {
+			continue
+		}
+		role := &rbacv1.ClusterRole{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, role); err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range role.Rules {
+			for _, resource := range rule.Resources {
+				kind := resource + "." + rule.APIGroups[0]
+				if strings.Contains(resource, "/") {
+					continue
+				}
+				kinds++
+				for label, verb := range map[string]string{view: "list", edit: "create", admin: "delete", batchUser: "patch", batchAdmin: "update"} {
+					if !granted[label][verb+" "+kind] || label == view && granted[label]["create "+kind] {
+						t.Errorf("%s does not %s %s, or creates them by view", label, verb, kind)
+					}
+				}
+			}
+		}
+	}
+	if kinds < 14 {
+		t.Errorf("%d kinds of jobs were looked at", kinds)
+	}
 	if !granted[batchUser]["create jobs.batch"] || !granted[edit]["create jobsets.jobset.x-k8s.io"] || granted[view]["create jobs.batch"] {
 		t.Error("those that run jobs may not, or others may")
 	}

@@ -33,8 +33,8 @@ func TestWhatIsForQueueingAloneIsLeftOut(t *testing.T) {
 	for _, o := range all {
 		name := o.GetKind() + " " + o.GetName()
 		switch name {
-		case "ClusterRole muster-explain", "ClusterRole muster-viewer", "ClusterRole muster-queue-viewer", "ClusterRole muster-job-editor",
-			"ClusterRole muster-queue-editor", "ClusterRole muster-batch-user", "ClusterRole muster-batch-admin":
+		case "ClusterRole muster-explain", "ClusterRole muster-viewer", "ClusterRole muster-queue-viewer", "ClusterRole muster-job-viewer",
+			"ClusterRole muster-job-editor", "ClusterRole muster-queue-editor", "ClusterRole muster-batch-user", "ClusterRole muster-batch-admin":
 			continue // of users, whatever there is
 		case "ClusterRole muster-health":
 			continue // what is installed is compared with what should be, for all that may be
