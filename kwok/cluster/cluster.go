@@ -301,6 +301,14 @@ func (c *Cluster) DashboardURL() string {
 	return "http://" + c.plan.address(Dashboard)
 }
 
+// MusterConfig is the file of muster's settings; empty where it has none beside its flags.
+func (c *Cluster) MusterConfig() string {
+	if !c.plan.settings {
+		return ""
+	}
+	return c.plan.musterConfig()
+}
+
 // CloudsURL is where the simulated clouds tell of themselves.
 func (c *Cluster) CloudsURL() string { return "http://" + c.plan.address(Clouds) }
 

@@ -20,6 +20,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"k8s.io/client-go/rest"
@@ -104,7 +105,8 @@ func free(t *testing.T) string {
 func (e *external) start() {
 	e.Helper()
 	e.process = e.run(e.log, os.Getenv(testbed.SandboxVariable), cluster.ComponentCommand, cluster.Muster, "externalgrpc",
-		"--kubeconfig="+e.kubeconfig, "--address="+e.address, "--health-probe-bind-address=0", "--leader-elect-lease-duration=2s")
+		"--kubeconfig="+e.kubeconfig, "--config="+e.MusterConfig(), "--address="+e.address, "--health-probe-bind-address=0",
+		"--leader-elect-lease-duration=2s")
 	e.Eventually("an answer of muster externalgrpc", func() bool {
 		_, err := e.Refresh(e.Context(), &protos.RefreshRequest{}, grpc.WaitForReady(false))
 		return err == nil
@@ -120,6 +122,9 @@ func (e *external) run(log string, args ...string) *exec.Cmd {
 	}
 	defer out.Close()
 	cmd := exec.Command(args[0], args[1:]...)
+	// Credentials of the simulated clouds.
+	cmd.Env = append(os.Environ(), "AWS_ACCESS_KEY_ID=sandbox", "AWS_SECRET_ACCESS_KEY=sandbox", "AWS_EC2_METADATA_DISABLED=true",
+		"AWS_CONFIG_FILE="+os.DevNull, "AWS_SHARED_CREDENTIALS_FILE="+os.DevNull)
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		e.Fatal(err)
@@ -172,6 +177,24 @@ func (e *external) joined(g *v1alpha1.NodeGroup, count int) []corev1.Node {
 	e.Eventually(fmt.Sprintf("%d nodes of group %s", count, g.Name), func() bool { return len(e.nodes(g)) == count },
 		func() string { return fmt.Sprint(e.Left(g.Name)) })
 	return e.nodes(g)
+}
+
+// seen waits until so many of the instances that the autoscaler is told of are Ready nodes, and returns these.
+func (e *external) seen(g *v1alpha1.NodeGroup, count int) (out []corev1.Node) {
+	e.Helper()
+	e.Eventually(fmt.Sprintf("%d instances of group %s that are nodes", count, g.Name), func() bool {
+		instances := e.instances(g)
+		var list corev1.NodeList
+		e.List(&list)
+		out = slices.DeleteFunc(list.Items, func(n corev1.Node) bool {
+			return !slices.ContainsFunc(instances, func(i *protos.Instance) bool { return i.GetId() == n.Spec.ProviderID }) ||
+				!slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+					return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+				})
+		})
+		return len(out) == count
+	}, func() string { return fmt.Sprint(e.instances(g)) })
+	return out
 }
 
 // remove has the autoscaler delete nodes, as it knows them.
@@ -310,6 +333,109 @@ func TestALaunchForAnAutoscalerOutlivesItsProcess(t *testing.T) {
 		t.Errorf("the target size is %d, want 14", n)
 	}
 	e.joined(g, 14)
+}
+
+// TestAnAutoscalerScalesGroupsOnClouds by each way to launch: a launch outlives the process that has promised it, a stockout is told,
+// exactly the machine goes that is named, and in the end nothing is billed.
+func TestAnAutoscalerScalesGroupsOnClouds(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	e := newExternal(s)
+	byFleet := func(method v1alpha1.AWSLaunchMethod) func(*v1alpha1.NodeGroup) {
+		return func(g *v1alpha1.NodeGroup) {
+			onAWS("c", "methods", "p5.48xlarge")(g)
+			g.Spec.AWS.LaunchMethod = method
+		}
+	}
+	byManager := func(method v1alpha1.GCPLaunchMethod, manager string) func(*v1alpha1.NodeGroup) {
+		return func(g *v1alpha1.NodeGroup) {
+			onGCP("c", manager, "a3-highgpu-8g")(g)
+			g.Spec.GCP.LaunchMethod = method
+		}
+	}
+	onDryAWS, onDryGCP := onAWS("b", "fifth", "p5.48xlarge"), onGCP("b", "fifth-b", "a3-highgpu-8g")
+	for _, tc := range []struct {
+		name    string
+		at, dry func(*v1alpha1.NodeGroup)
+		// inFull: test/e2e with -short leaves it out.
+		inFull bool
+	}{
+		{"aws-fleet", byFleet(v1alpha1.AWSFleet), onDryAWS, false},
+		{"gcp-bulk", byManager(v1alpha1.GCPBulkInsert, "methods"), onDryGCP, false},
+		{"aws-reservation", byFleet(v1alpha1.AWSReservation), onDryAWS, true},
+		{"aws-instances", byFleet(v1alpha1.AWSLaunchInstances), onDryAWS, true},
+		{"gcp-instances", byManager(v1alpha1.GCPCreateInstances, "methods"), onDryGCP, true},
+		{"gcp-resize", byManager(v1alpha1.GCPResizeRequest, "flex"), onDryGCP, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if tc.inFull && testing.Short() {
+				t.Skip("one way for each cloud is enough with -short")
+			}
+			defer func(outer *site) { e.site = outer }(e.site)
+			s := &site{testbed.NewSite(t, e.Cluster)}
+			e.site = s
+			scaled := func(at func(*v1alpha1.NodeGroup)) func(*v1alpha1.NodeGroup) {
+				return func(g *v1alpha1.NodeGroup) {
+					at(g)
+					g.Spec.ScaledBy = v1alpha1.ScaledByClusterAutoscaler
+				}
+			}
+			g, dry := s.offering("made", "methods", scaled(tc.at)), s.offering("dry", "fifth", scaled(tc.dry))
+			began := time.Now()
+			tell := func(what string) { t.Logf("%s after %s", what, time.Since(began).Round(100*time.Millisecond)) }
+			if err := e.increase(g, 3); err != nil {
+				t.Fatal(err)
+			}
+			e.kill()
+			e.start()
+			if n := e.target(g); n != 3 {
+				t.Errorf("the target size is %d, want 3", n)
+			}
+			tell("it has been killed and answers again")
+			nodes := e.seen(g, 3)
+			tell("3 nodes are there")
+			for i := range nodes {
+				of, err := e.NodeGroupForNode(t.Context(), &protos.NodeGroupForNodeRequest{Node: known(&nodes[i])})
+				if err != nil || of.GetNodeGroup().GetId() != g.Name || nodes[i].Spec.Unschedulable {
+					t.Errorf("node %s is of group %q (%v), cordoned: %t", nodes[i].Name, of.GetNodeGroup().GetId(), err, nodes[i].Spec.Unschedulable)
+				}
+			}
+
+			if err := e.increase(dry, 2); err != nil {
+				t.Fatal(err)
+			}
+			var failed []*protos.ExternalGrpcNode
+			s.Eventually("the stockout is told", func() bool {
+				failed = nil
+				for _, i := range e.instances(dry) {
+					if i.GetStatus().GetErrorInfo().GetInstanceErrorClass() == 1 {
+						failed = append(failed, &protos.ExternalGrpcNode{ProviderID: i.GetId(), Name: i.GetId()})
+					}
+				}
+				return len(failed) == 2
+			}, func() string { return fmt.Sprint(e.instances(dry)) })
+			tell("a stockout has been told")
+			if err := e.remove(dry, failed...); err != nil || e.target(dry) != 0 {
+				t.Errorf("the target size is %d after the failed ones were deleted (%v)", e.target(dry), err)
+			}
+
+			if err := e.remove(g, known(&nodes[1])); err != nil || e.target(g) != 2 {
+				t.Errorf("the target size is %d after a deletion, want 2 (%v)", e.target(g), err)
+			}
+			s.Eventually("the node goes", func() bool {
+				return apierrors.IsNotFound(s.Kube.Get(t.Context(), client.ObjectKeyFromObject(&nodes[1]), &corev1.Node{}))
+			}, func() string { return nodes[1].Name })
+			if !s.Get(&nodes[0]) || !s.Get(&nodes[2]) || len(e.instances(g)) != 2 {
+				t.Errorf("others went, too: %v are left", e.instances(g))
+			}
+			tell("one node has gone")
+			if err := e.remove(g, known(&nodes[0]), known(&nodes[2])); err != nil {
+				t.Error(err)
+			}
+			s.paidOff(g, dry)
+			tell("nothing is left")
+		})
+	}
 }
 
 // TestAStockAutoscaler runs one for pods that are pending, until they are gone.
