@@ -74,6 +74,7 @@ func (m *Migration) back() []step {
 		{"Muster is stopped", m.stopMuster, m.nothingLeads},
 		{"Muster's admission policies for queues are deleted", m.policies, nil},
 		{"Suspended Jobs are as they were before Muster", m.jobs, nil},
+		{"Workloads of pods that Kueue queued are as Kueue makes them", m.groups, nil},
 		{"Kueue's CRDs are back", m.restoreCRDs, nil},
 		{"Kueue's webhooks, admission policies and aggregated APIs are back; webhooks fail open", m.restoreWebhooks, nil},
 		{"Kueue runs", m.startKueue, m.kueueRuns},
