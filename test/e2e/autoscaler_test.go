@@ -448,6 +448,11 @@ func TestAStockAutoscaler(t *testing.T) {
 	s := newSite(t)
 	g := s.Group("", func(g *v1alpha1.NodeGroup) {
 		g.Spec.ScaledBy, g.Spec.IdleTimeout.Duration = v1alpha1.ScaledByClusterAutoscaler, 3*time.Second
+		// Without the label the autoscaler takes nodes for ready that have no GPUs yet, and launches others for the pods.
+		if g.Spec.Template.Labels == nil {
+			g.Spec.Template.Labels = map[string]string{}
+		}
+		g.Spec.Template.Labels["nvidia.com/gpu.product"] = "H100"
 	})
 	e := newExternal(s)
 	dir := t.TempDir()
