@@ -35,6 +35,9 @@ const (
 	kueueDeployment = "kueue-controller-manager"
 )
 
+// frameworks are those that Kueue integrates, and Muster after it.
+var frameworks = []string{"batch/job", "pod", "statefulset"}
+
 // moving is a cluster whose jobs Kueue queues, later Muster, and Kueue again.
 type moving struct {
 	*bare
@@ -48,7 +51,7 @@ func newMoving(t *testing.T) *moving {
 	m := &moving{plugin: program(t, "MUSTER_PLUGIN_BIN"), bare: newBare(t), pods: map[types.UID]string{}}
 	dir := t.TempDir()
 	k, err := managers.NewKueue(managers.Kueue{Binary: program(t, testbed.KueueVariable),
-		Sandbox: program(t, testbed.SandboxVariable), Dir: dir})
+		Sandbox: program(t, testbed.SandboxVariable), Dir: dir, Frameworks: frameworks})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,14 +138,14 @@ func (m *moving) migrate(args ...string) string {
 	return string(out)
 }
 
-// queue creates what Jobs need: a queue of 4 CPUs, and one of 8 with a check that the test answers.
+// queue creates what Jobs need: a queue of 4 CPUs, and one of 10 with a check that the test answers.
 func (m *moving) queue() {
 	m.Helper()
 	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "any"}}
 	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "slow"}}
 	check.Spec.ControllerName = "example.com/test"
 	objects := []client.Object{flavor, check}
-	for name, cpus := range map[string]string{"main": "4", "checked": "8"} {
+	for name, cpus := range map[string]string{"main": "4", "checked": "10"} {
 		cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
 		cq.Spec.ResourceGroups = []kueue.ResourceGroup{{CoveredResources: []corev1.ResourceName{"cpu"}, Flavors: []kueue.FlavorQuotas{{
@@ -178,14 +181,15 @@ func (m *moving) job(name, queue, cpu string) *batchv1.Job {
 	return j
 }
 
-// workload is that of a Job; nil while there is none.
-func (m *moving) workload(j *batchv1.Job) *kueue.Workload {
+// workload is that of a Job or StatefulSet; nil while there is none. That of a StatefulSet is one of a group of pods, which
+// name it as their owner beside themselves.
+func (m *moving) workload(j client.Object) *kueue.Workload {
 	var list kueue.WorkloadList
-	if err := m.Kube.List(m.Context(), &list, client.InNamespace(j.Namespace)); err != nil {
+	if err := m.Kube.List(m.Context(), &list, client.InNamespace(j.GetNamespace())); err != nil {
 		return nil
 	}
 	for i := range list.Items {
-		if metav1.IsControlledBy(&list.Items[i], j) {
+		if slices.ContainsFunc(list.Items[i].OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == j.GetUID() }) {
 			return &list.Items[i]
 		}
 	}
@@ -201,14 +205,46 @@ func (m *moving) standing(j *batchv1.Job) string {
 	return out
 }
 
+// serve creates a StatefulSet of two pods of a CPU each in the queue with the check.
+func (m *moving) serve() *appsv1.StatefulSet {
+	m.Helper()
+	labels := map[string]string{"app": "serve"}
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "serve",
+		Labels: map[string]string{"kueue.x-k8s.io/queue-name": "checked"}}}
+	set.Spec.Replicas, set.Spec.PodManagementPolicy = new(int32(2)), appsv1.ParallelPodManagement
+	set.Spec.Selector, set.Spec.Template = &metav1.LabelSelector{MatchLabels: labels}, jobOf("", "1").Spec.Template
+	set.Spec.Template.Labels, set.Spec.Template.Spec.RestartPolicy = labels, corev1.RestartPolicyAlways
+	m.eventually("creating StatefulSet serve", func() bool { return m.Kube.Create(m.Context(), set) == nil }, func() string { return "" })
+	return set
+}
+
+// serves waits until the StatefulSet's pods run by a Workload that has quota, and remembers them.
+func (m *moving) serves(set *appsv1.StatefulSet) {
+	m.Helper()
+	var w *kueue.Workload
+	m.eventually("StatefulSet serve runs by its Workload", func() bool {
+		w = m.workload(set)
+		return m.Kube.Get(m.Context(), client.ObjectKeyFromObject(set), set) == nil && set.Status.ReadyReplicas == 2 && w != nil &&
+			apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadAdmitted) &&
+			!apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished)
+	}, func() string { return fmt.Sprintf("%+v\n%+v", set.Status, w) })
+	m.remember(client.MatchingLabels{"app": "serve"})
+}
+
 // runs waits until both pods of a Job run, and remembers them.
 func (m *moving) runs(j *batchv1.Job) {
 	m.Helper()
 	m.eventually("Job "+j.Name+" runs", func() bool {
 		return m.Kube.Get(m.Context(), client.ObjectKeyFromObject(j), j) == nil && j.Status.Ready != nil && *j.Status.Ready == 2
 	}, func() string { return m.standing(j) })
+	m.remember(client.MatchingLabels{"job-name": j.Name})
+}
+
+// remember pods that are not to be stopped.
+func (m *moving) remember(labels client.MatchingLabels) {
+	m.Helper()
 	var list corev1.PodList
-	if err := m.Kube.List(m.Context(), &list, client.MatchingLabels{"job-name": j.Name}); err != nil {
+	if err := m.Kube.List(m.Context(), &list, labels); err != nil {
 		m.Fatal(err)
 	}
 	for _, p := range list.Items {
@@ -228,9 +264,9 @@ func (m *moving) holds(j *batchv1.Job, quota bool) {
 }
 
 // pass answers the check of a Job's Workload.
-func (m *moving) pass(j *batchv1.Job) {
+func (m *moving) pass(j client.Object) {
 	m.Helper()
-	m.eventually("the check of "+j.Name+" is answered", func() bool {
+	m.eventually("the check of "+j.GetName()+" is answered", func() bool {
 		w := m.workload(j)
 		if w == nil || len(w.Status.AdmissionChecks) == 0 {
 			return false
@@ -238,7 +274,7 @@ func (m *moving) pass(j *batchv1.Job) {
 		before := w.DeepCopy()
 		w.Status.AdmissionChecks[0].State = kueue.CheckStateReady
 		return m.Kube.Status().Patch(m.Context(), w, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})) == nil
-	}, func() string { return m.standing(j) })
+	}, func() string { return fmt.Sprintf("%+v", m.workload(j)) })
 }
 
 // noneStopped checks that every pod that ran is the same and runs, on the same attempt.
@@ -300,7 +336,8 @@ func (m *moving) failing() map[admissionregistration.FailurePolicyType]int {
 func (m *moving) startMuster(dir string) *managers.Manager {
 	m.Helper()
 	p, err := managers.NewMuster(m.Context(), m.RESTConfig(), program(m.T, "MUSTER_BIN"), dir,
-		"apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n")
+		fmt.Sprintf("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nintegrations: {frameworks: [%s]}\n",
+			strings.Join(frameworks, ", ")))
 	if err != nil {
 		m.Fatal(err)
 	}
@@ -377,11 +414,14 @@ func TestFromKueueAndBack(t *testing.T) {
 	steady, half := m.job("steady", "checked", "1"), m.job("half", "checked", "1")
 	m.pass(steady)
 	m.runs(steady)
+	set := m.serve()
+	m.pass(set)
+	m.serves(set)
 	m.holds(waiting, false)
 	m.holds(half, true)
 
 	told := m.migrate("migrate", "--check")
-	for _, want := range []string{"v0.19.2", "webhooks", "Workloads: 2 admitted, 2 waiting", "the Helm release kueue",
+	for _, want := range []string{"v0.19.2", "webhooks", "Workloads: 3 admitted, 2 waiting", "the Helm release kueue",
 		"hide from Helm Secret kueue-system/sh.helm.release.v1.kueue.v1",
 		"scale Deployment kueue-system/kueue-controller-manager to 0", "workloads.kueue.x-k8s.io and serve them as v1beta2 alone"} {
 		if !strings.Contains(strings.ToLower(told), strings.ToLower(want)) {
@@ -410,6 +450,7 @@ func TestFromKueueAndBack(t *testing.T) {
 	}
 	m.noneStopped()
 	muster := m.startMuster(t.TempDir())
+	m.serves(set)
 	m.pass(half)
 	m.runs(half)
 	m.end(blocker)
@@ -428,6 +469,7 @@ func TestFromKueueAndBack(t *testing.T) {
 		t.Errorf("webhooks are %v, were %v", got, before)
 	}
 	m.noneStopped()
+	m.serves(set)
 	m.end(waiting)
 	m.runs(later)
 	m.noneStopped()

@@ -37,6 +37,8 @@ type Kueue struct {
 	Sandbox string
 	// Dir holds its files.
 	Dir string
+	// Frameworks are its integrations, as its configuration names them; that of Jobs alone by default.
+	Frameworks []string
 	// Settings are lines of its configuration beside those that it needs to run on
 	// this machine and not in a pod.
 	Settings string
@@ -51,6 +53,9 @@ func NewKueue(k Kueue) (*Kueue, error) {
 		return nil, err
 	}
 	k.webhooks, k.health = ports[0], ports[1]
+	if k.Frameworks == nil {
+		k.Frameworks = []string{"batch/job"}
+	}
 	return &k, nil
 }
 
@@ -105,7 +110,7 @@ func setPort(in any, port int64) {
 }
 
 // configuration is Kueue's, where it differs from the defaults: it runs on this
-// machine and not in a pod, and of its integrations it needs that of Jobs alone.
+// machine and not in a pod.
 const configuration = `apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 namespace: ` + namespace + `
@@ -114,7 +119,7 @@ health: {healthProbeBindAddress: "127.0.0.1:%d"}
 metrics: {bindAddress: "0"}
 webhook: {host: 127.0.0.1, port: %d, certDir: %q}
 featureGates: {VisibilityOnDemand: false}
-integrations: {frameworks: [batch/job]}
+integrations: {frameworks: [%s]}
 `
 
 // Manager is Kueue's, on a cluster that has its manifests. It makes its
@@ -129,7 +134,7 @@ func (k *Kueue) Manager(ctx context.Context, server *rest.Config) (*Manager, err
 	if err := os.Mkdir(certificates, 0o700); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(config, append(fmt.Appendf(nil, configuration, k.health, k.webhooks, certificates),
+	if err := os.WriteFile(config, append(fmt.Appendf(nil, configuration, k.health, k.webhooks, certificates, strings.Join(k.Frameworks, ", ")),
 		k.Settings...), 0o600); err != nil {
 		return nil, err
 	}
