@@ -97,16 +97,16 @@ image: ## Build the images for PLATFORMS and push them to REGISTRY, with an SBOM
 
 .PHONY: chart
 chart: ## Package the charts into dist/.
-	@mkdir -p $(DIST)
+	@mkdir -p $(DIST) && rm -f $(DIST)/*.tgz
 	$(RELEASE) helm package deploy/charts/muster deploy/charts/muster-crds --destination $(DIST) \
 		--version $(CHART_VERSION) --app-version $(VERSION)
 
 # The platforms of krew's manifest, as os-arch.
-PLUGIN_PLATFORMS ?= linux-amd64 linux-arm64 darwin-arm64 windows-amd64
+PLUGIN_PLATFORMS ?= linux-amd64 linux-arm64 darwin-amd64 darwin-arm64 windows-amd64
 
 .PHONY: binaries
 binaries:
-	@rm -rf $(DIST)/plugin && mkdir -p $(DIST)/plugin
+	@rm -rf $(DIST)/plugin $(DIST)/*.tar.gz $(DIST)/muster-linux-* && mkdir -p $(DIST)/plugin
 	@set -e; for p in $(PLUGIN_PLATFORMS); do os=$${p%-*} arch=$${p#*-} exe=; [ $$os != windows ] || exe=.exe; \
 		echo kubectl-muster for $$p; \
 		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build $(STATIC) -o $(DIST)/plugin/kubectl-muster$$exe ./cmd/kubectl-muster; \

@@ -91,9 +91,12 @@ func (b *bare) helm(args ...string) {
 // values are the arguments for the names.
 var values = []string{"--set", "serviceAccount.name=" + account + ",kwok.enabled=true"}
 
-func (b *bare) install() {
+func (b *bare) install() { b.installFrom("../../deploy/charts") }
+
+// installFrom installs the charts of a folder.
+func (b *bare) installFrom(charts string) {
 	b.Helper()
-	b.helm("install", "muster-crds", crds, "--create-namespace")
+	b.helm("install", "muster-crds", filepath.Join(charts, "muster-crds"), "--create-namespace")
 	// A machine for Muster's own pods.
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "system", Labels: map[string]string{"kubernetes.io/os": "linux"}}}
 	node.Annotations = map[string]string{"kwok.x-k8s.io/node": "fake"}
@@ -102,7 +105,20 @@ func (b *bare) install() {
 	if err := b.Kube.Create(b.Context(), node); err != nil {
 		b.Fatal(err)
 	}
-	b.helm(slices.Concat([]string{"install", "muster", chart, "--wait", "--timeout", "2m"}, values)...)
+	b.helm(slices.Concat([]string{"install", "muster", filepath.Join(charts, "muster"), "--wait", "--timeout", "2m"}, values)...)
+}
+
+// previous is a folder with the charts as they were before their last change; empty where the history does not have it.
+func previous(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	out, err := exec.Command("bash", "-euo", "pipefail", "-c",
+		`cd ../.. && git archive "$(git log -1 --format=%H -- deploy/charts)^" deploy/charts | tar -x -C "$0"`, dir).CombinedOutput()
+	if err != nil {
+		t.Logf("the charts before their last change are not known: %v: %s", err, out)
+		return ""
+	}
+	return filepath.Join(dir, "deploy", "charts")
 }
 
 // process is Muster, run as the pods of the Deployment would run it: with the token of their
@@ -250,22 +266,29 @@ func (b *bare) left() (out []string) {
 }
 
 // TestInstallUpgradeRollBackUninstall with the real Helm, under other names than the usual ones,
-// while a Job runs under the rights that the chart gives.
+// while a Job runs under the rights that the chart gives. What is installed first are the charts before their last change, under
+// which a Job is started.
 func TestInstallUpgradeRollBackUninstall(t *testing.T) {
 	b := newBare(t)
-	b.install()
-	p := b.muster()
-	b.isReady(p, true, "")
-	if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid)); err == nil {
-		_, memory, _ := strings.Cut(string(status), "VmRSS:")
-		memory, _, _ = strings.Cut(memory, "\n")
-		t.Log("idle, muster takes", strings.TrimSpace(memory))
+	if old := previous(t); old != "" {
+		b.installFrom(old)
+	} else {
+		b.install()
 	}
+	p := b.muster()
 	job := b.queuedJob()
 	b.eventually("the Job runs", func() bool {
 		return b.Kube.Get(b.Context(), client.ObjectKeyFromObject(job), job) == nil && job.Status.Active == 1
 	}, func() string { return fmt.Sprint(job.Spec.Suspend, job.Status) })
 	uid := b.podOf(job)
+	b.helm("upgrade", "muster-crds", crds)
+	b.helm(slices.Concat([]string{"upgrade", "muster", chart, "--wait", "--timeout", "2m"}, values)...)
+	b.isReady(p, true, "")
+	if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid)); err == nil {
+		_, memory, _ := strings.Cut(string(status), "VmRSS:")
+		memory, _, _ = strings.Cut(memory, "\n")
+		t.Log("with one Job, muster takes", strings.TrimSpace(memory))
+	}
 
 	b.helm(slices.Concat([]string{"upgrade", "muster", chart, "--wait", "--timeout", "2m"}, values, []string{"--set",
 		"replicas=3,dashboard.enabled=true,networkPolicy.enabled=true,metrics.grafanaDashboards.enabled=true,settings.verbosity=2"})...)
@@ -275,7 +298,7 @@ func TestInstallUpgradeRollBackUninstall(t *testing.T) {
 	}
 	b.get(&appsv1.Deployment{}, "muster-dashboard")
 	b.isReady(p, true, "")
-	b.helm("rollback", "muster", "1", "--wait", "--timeout", "2m")
+	b.helm("rollback", "muster", "2", "--wait", "--timeout", "2m")
 	if b.get(deployment, "muster"); deployment.Status.Replicas != 2 {
 		t.Errorf("after rolling back: %+v", deployment.Status)
 	}

@@ -28,7 +28,7 @@ func run(t *testing.T, env []string, name string, args ...string) string {
 	return string(out)
 }
 
-// registry serves one of this machine until the end of the test, with an empty base image.
+// registry serves one of this machine until the end of the test, with an empty base image for both architectures.
 func registry(t *testing.T, crane string) (address, base string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -69,7 +69,13 @@ func registry(t *testing.T, crane string) (address, base string) {
 	}
 	base = address + "/base:empty"
 	run(t, nil, crane, "append", "--oci-empty-base", "-f", layer, "-t", address+"/base:raw")
-	run(t, nil, crane, "mutate", address+"/base:raw", "--set-platform", "linux/amd64", "--user", "65532", "-t", base)
+	index := []string{"index", "append", "-t", base}
+	for _, arch := range []string{"amd64", "arm64"} {
+		one := address + "/base:" + arch
+		run(t, nil, crane, "mutate", address+"/base:raw", "--set-platform", "linux/"+arch, "--user", "65532", "-t", one)
+		index = append(index, "-m", one)
+	}
+	run(t, nil, crane, index...)
 	return address, base
 }
 
