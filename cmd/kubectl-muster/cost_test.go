@@ -115,7 +115,8 @@ func TestCosts(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			lacks(t, told(t, costs{Costs: pictureOf(nil, append(tc.objects, flavor("h100"), team("team", nil, "h100=64"))...).Costs()}), tc.want...)
+			p := pictureOf(nil, append(tc.objects, flavor("h100"), team("team", nil, "h100=64"))...)
+			lacks(t, told(t, costs{Costs: p.Costs()}), tc.want...)
 		})
 	}
 }

@@ -145,7 +145,8 @@ func (m *manifest) try(ctx context.Context, kube client.Client) (out tried, err 
 		return tried{exists: true, note: "an object of its name exists, " + unasked}, nil
 	case apimeta.IsNoMatchError(err):
 		return out, view.NotInstalled(resource)
-	case apierrors.IsNotFound(err) && o.GetNamespace() != "" && kube.Get(ctx, client.ObjectKey{Name: o.GetNamespace()}, &corev1.Namespace{}) == nil:
+	case apierrors.IsNotFound(err) && o.GetNamespace() != "" &&
+		kube.Get(ctx, client.ObjectKey{Name: o.GetNamespace()}, &corev1.Namespace{}) == nil:
 		return tried{note: "its namespace is in the file alone, " + unasked}, nil
 	case err != nil:
 		return out, m.errorf("the API server would refuse it: %w", err)

@@ -51,7 +51,8 @@ func (c *fakeCluster) client(t *testing.T) client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(slices.Concat(everywhere(), c.objects)...).WithInterceptorFuncs(interceptor.Funcs{
+	objects := slices.Concat(everywhere(), c.objects)
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(ctx context.Context, kube client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			if review, ok := o.(*authorizationv1.SelfSubjectAccessReview); ok {
 				review.Status.Allowed = !c.mayNot
@@ -328,7 +329,8 @@ func TestAFileMayHaveWhatIsAroundItsJobs(t *testing.T) {
 			"Job default/gang would start at 20", "taken as the file changes them: NodeGroup h100, ClusterQueue research"}},
 		{name: "other objects do not matter", file: inTeam, want: []string{"Job team/gang would start at 20", "not looked at: ConfigMap code"}},
 		{name: "a class of priorities", objects: []client.Object{flavor("h100"), team("team", nil, "h100=64")},
-			file: strings.Replace(train, "{kueue.x-k8s.io/queue-name: main", "{kueue.x-k8s.io/queue-name: main, kueue.x-k8s.io/priority-class: high", 1) +
+			file: strings.Replace(train, "kueue.x-k8s.io/queue-name: main",
+				"kueue.x-k8s.io/queue-name: main, kueue.x-k8s.io/priority-class: high", 1) +
 				"---\napiVersion: kueue.x-k8s.io/v1beta2\nkind: WorkloadPriorityClass\nmetadata: {name: high}\nvalue: 100\n",
 			want: []string{"Job default/new would start at once, on flavor h100."}},
 	} {

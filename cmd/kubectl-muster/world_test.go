@@ -44,7 +44,8 @@ func pictureOf(missing []view.Right, objects ...client.Object) *view.Picture {
 	if err != nil {
 		panic(err) // without a file there is nothing to go wrong
 	}
-	return view.New(clocktesting.NewFakePassiveClock(noon), defaults, &view.Reading{Objects: slices.Concat(everywhere(), objects), Missing: missing})
+	return view.New(clocktesting.NewFakePassiveClock(noon), defaults,
+		&view.Reading{Objects: slices.Concat(everywhere(), objects), Missing: missing})
 }
 
 // everywhere are the objects that all clusters have.

@@ -161,8 +161,8 @@ func (p *Picture) waitForACluster(cq string) (out []*kueue.Workload) {
 
 func (p *Picture) lineOf(cq string, w *kueue.Workload) QueueLine {
 	out := QueueLine{
-		ClusterQueue: cq, LocalQueue: string(w.Spec.QueueName), Namespace: w.Namespace, Name: nameOf(w), Workload: w.Name, Priority: priorityOf(w),
-		Created: w.CreationTimestamp.Time, Age: ago(p.Now, w.CreationTimestamp.Time),
+		ClusterQueue: cq, LocalQueue: string(w.Spec.QueueName), Namespace: w.Namespace, Name: nameOf(w), Workload: w.Name,
+		Priority: priorityOf(w), Created: w.CreationTimestamp.Time, Age: ago(p.Now, w.CreationTimestamp.Time),
 	}
 	if next := p.next(w); !next.IsZero() {
 		out.Next, out.NextTry = &next, in(p.Now, next)

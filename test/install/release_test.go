@@ -32,7 +32,8 @@ func TestTheRelease(t *testing.T) {
 	if len(platforms) < 5 {
 		t.Errorf("the plugin is there for %v", platforms)
 	}
-	want := []string{"checksums.txt", "muster.yaml", "muster-0.0.0-test.tgz", "muster-crds-0.0.0-test.tgz", "muster-linux-amd64", "muster-linux-arm64"}
+	want := []string{"checksums.txt", "muster.yaml", "muster-0.0.0-test.tgz", "muster-crds-0.0.0-test.tgz", "muster-linux-amd64",
+		"muster-linux-arm64"}
 	for _, p := range platforms {
 		want = append(want, "kubectl-muster-"+p+".tar.gz")
 	}

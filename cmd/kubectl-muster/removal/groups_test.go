@@ -19,7 +19,8 @@ import (
 func TestWorkloadsOfGroupsAreAsKueueMakesThem(t *testing.T) {
 	controlled := func(name, kind string) *kueue.Workload {
 		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
-		w.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: "serve", UID: types.UID(name), Controller: new(true)}}
+		w.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: "serve", UID: types.UID(name),
+			Controller: new(true)}}
 		return w
 	}
 	pod := func(name, group string) *corev1.Pod {

@@ -134,8 +134,8 @@ func (k *Kueue) Manager(ctx context.Context, server *rest.Config) (*Manager, err
 	if err := os.Mkdir(certificates, 0o700); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(config, append(fmt.Appendf(nil, configuration, k.health, k.webhooks, certificates, strings.Join(k.Frameworks, ", ")),
-		k.Settings...), 0o600); err != nil {
+	text := fmt.Appendf(nil, configuration, k.health, k.webhooks, certificates, strings.Join(k.Frameworks, ", "))
+	if err := os.WriteFile(config, append(text, k.Settings...), 0o600); err != nil {
 		return nil, err
 	}
 	return newManager(ctx, server, Manager{
