@@ -22,6 +22,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/jobs/kinds"
+	"github.com/muster-dev/muster/queueing/jobs/podgroup"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -57,11 +58,12 @@ Nothing in the cluster is changed.
 jobs; without, it lists the pending workloads that would start only with the changes,
 and those that would start only without.
 
-A FILE contains jobs of any kind that Muster queues or Workloads (kueue.x-k8s.io/v1beta2) as
-YAML or JSON, in one or more documents or in a List. They arrive together and compete for
-capacity. What else decides about jobs, such as queues, flavors, NodeGroups, priority classes
-and namespaces, is taken to be in the cluster as the file has it; other objects are left out.
-If you may create them, a server-side dry run applies defaults and admission policies.
+A FILE contains what Muster queues (jobs of any kind, pods, StatefulSets, LeaderWorkerSets) or
+Workloads (kueue.x-k8s.io/v1beta2) as YAML or JSON, in one or more documents or in a List.
+They arrive together and compete for capacity. What else decides about jobs, such as queues,
+flavors, NodeGroups, priority classes and namespaces, is taken to be in the cluster as the file
+has it; other objects are left out. If you may create them, a server-side dry run applies
+defaults and admission policies.
 
 With --at the jobs arrive later: the queues are run forward until then, as for the
 expected start in explain. The answer is the expected start, without machines.
@@ -234,7 +236,7 @@ func (f *files) sort(found []manifest) error {
 	for _, m := range found {
 		_, isWorkload := m.object.(*kueue.Workload)
 		isQueued := m.object.GetLabels()[jobs.QueueLabel] != ""
-		switch isJob := kindOfJob(m.object) != nil; {
+		switch isJob := kindOfJob(m.object) != nil || podgroup.Queues(m.object.GetObjectKind().GroupVersionKind()); {
 		case isWorkload || isJob && isQueued:
 			f.jobs = append(f.jobs, m)
 		case isJob:
@@ -259,8 +261,8 @@ func (f *files) sort(found []manifest) error {
 }
 
 func (m manifest) cannotBeSimulated() error {
-	return m.errorf("kind %s cannot be simulated: give a job of a kind that Muster queues, such as Job or JobSet, or a Workload of %s",
-		kindOf(m.object), kueue.SchemeGroupVersion)
+	return m.errorf("kind %s cannot be simulated: give a job of a kind that Muster queues, such as Job or JobSet, the pods of a Deployment one "+
+		"by one, or a Workload of %s", kindOf(m.object), kueue.SchemeGroupVersion)
 }
 
 func kindOf(o client.Object) string { return o.GetObjectKind().GroupVersionKind().Kind }
@@ -293,11 +295,9 @@ func (o *options) simulateOnce(ctx context.Context, q *question, changes view.Ch
 			out.Notes = append(out.Notes, fmt.Sprintf("NodeGroup %s: %s", g.Name, note))
 		}
 	}
-	newcomers := make([]view.Newcomer, len(read.jobs))
-	for i, m := range read.jobs {
-		if newcomers[i], err = newcomerOf(ctx, kube, p, m, namespace); err != nil {
-			return nil, err
-		}
+	newcomers, err := newcomersOf(ctx, kube, p, read.jobs, namespace)
+	if err != nil {
+		return nil, err
 	}
 	var unchanged *view.Picture
 	if changes.Any() {
@@ -372,12 +372,63 @@ func kindOfJob(o client.Object) jobs.Kind {
 	return nil
 }
 
-// newcomerOf is the Workload that an object of a file would be or have.
-func newcomerOf(ctx context.Context, kube client.Client, p *view.Picture, m manifest, namespace string) (out view.Newcomer, err error) {
-	m.object = m.object.DeepCopyObject().(client.Object)
-	if m.object.GetNamespace() == "" {
-		m.object.SetNamespace(namespace)
+// newcomersOf are the Workloads that the objects of a file would be or have. Those of pods come last: some have one together.
+func newcomersOf(ctx context.Context, kube client.Client, p *view.Picture, files []manifest, namespace string) (out []view.Newcomer, err error) {
+	var gated []manifest
+	for _, m := range files {
+		m.object = m.object.DeepCopyObject().(client.Object)
+		if m.object.GetNamespace() == "" {
+			m.object.SetNamespace(namespace)
+		}
+		if podgroup.Queues(m.object.GetObjectKind().GroupVersionKind()) {
+			gated = append(gated, m)
+			continue
+		}
+		one, err := newcomerOf(ctx, kube, p, m)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, one)
 	}
+	more, err := gatedNewcomers(ctx, kube, p, gated)
+	return append(out, more...), err
+}
+
+// gatedNewcomers are the Workloads of pods, and of what makes them and cannot be suspended.
+func gatedNewcomers(ctx context.Context, kube client.Client, p *view.Picture, files []manifest) (out []view.Newcomer, err error) {
+	var objects []client.Object
+	var notes []string
+	for _, m := range files {
+		kind := m.object.GetObjectKind().GroupVersionKind() // of what the API server returns, the Go type alone says it
+		done, err := m.try(ctx, kube)
+		if err != nil {
+			return nil, err
+		}
+		m.object.GetObjectKind().SetGroupVersionKind(kind)
+		if done.exists {
+			return nil, m.errorf("%s %s exists already: see `kubectl muster explain`, or simulate it under another metadata.name", kind.Kind,
+				m.object.GetName())
+		}
+		if done.note != "" && !slices.Contains(notes, done.note) {
+			notes = append(notes, done.note)
+		}
+		objects = append(objects, m.object)
+	}
+	workloads, err := podgroup.Workloads(ctx, kube, objects...)
+	if apierrors.IsForbidden(err) {
+		return nil, fmt.Errorf("%w. %s", err, askFor)
+	}
+	for _, w := range workloads {
+		if p.WorkloadNamed(w.Namespace, w.Name) != nil {
+			return nil, fmt.Errorf("the Workload %s exists already: see `kubectl muster explain workload/%s -n %s`", w.Name, w.Name, w.Namespace)
+		}
+		out = append(out, view.Newcomer{Kind: "Workload", Name: w.Name, Workload: w, Notes: notes})
+	}
+	return out, err
+}
+
+// newcomerOf is the Workload that an object of a file would be or have.
+func newcomerOf(ctx context.Context, kube client.Client, p *view.Picture, m manifest) (out view.Newcomer, err error) {
 	kind := kindOfJob(m.object) // of what the API server returns, the Go type alone says it
 	done, err := m.try(ctx, kube)
 	if err != nil {

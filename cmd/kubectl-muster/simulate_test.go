@@ -100,16 +100,22 @@ func (c *fakeCluster) simulate(t *testing.T, file string, changes view.Changes) 
 		out.Others = unchanged.Compare(p)
 		return told(t, out), nil
 	}
-	var newcomers []view.Newcomer
-	for _, m := range read.jobs {
-		n, err := newcomerOf(t.Context(), kube, p, m, "default")
-		if err != nil {
-			return "", err
-		}
-		newcomers = append(newcomers, n)
+	newcomers, err := newcomersOf(t.Context(), kube, p, read.jobs, "default")
+	if err != nil {
+		return "", err
 	}
 	out.Jobs = p.Simulate(newcomers, unchanged, c.workers...)
 	return told(t, out), nil
+}
+
+// podOf is a pod in queue main, of a machine.
+func podOf(name, annotations string) string {
+	return `apiVersion: v1
+kind: Pod
+metadata: {name: ` + name + `, labels: {kueue.x-k8s.io/queue-name: main}, annotations: ` + annotations + `}
+spec: {containers: [{name: main, image: main, resources: {limits: {nvidia.com/gpu: 8}}}]}
+---
+`
 }
 
 func preempting(spec *kueue.ClusterQueueSpec) {
@@ -133,6 +139,38 @@ func TestSimulations(t *testing.T) {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64")},
 			file:    train,
 			want:    []string{"Job default/new would start at once, on flavor h100.\n", "its ClusterQueue has no capacity check"},
+		},
+		{
+			name:    "a StatefulSet queues as a whole",
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64")},
+			file: `apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: serve, labels: {kueue.x-k8s.io/queue-name: main}}
+spec: {replicas: 9, template: {spec: {containers: [{name: main, image: main, resources: {limits: {nvidia.com/gpu: 8}}}]}}}
+`,
+			want: []string{"Workload default/statefulset-serve-", "would not start now", "nvidia.com/gpu"},
+		},
+		{
+			name:    "the pods of a group queue together, another one alone",
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=24")},
+			file: podOf("a", "{kueue.x-k8s.io/pod-group-name: ring, kueue.x-k8s.io/pod-group-total-count: '2'}") +
+				podOf("b", "{kueue.x-k8s.io/pod-group-name: ring, kueue.x-k8s.io/pod-group-total-count: '2'}") + podOf("alone", "{}"),
+			want: []string{"Workload default/ring would start at once", "Workload default/pod-alone-", "would start at once"},
+		},
+		{
+			name:    "a LeaderWorkerSet queues group by group",
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=16")},
+			file: `apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+metadata: {name: serve, labels: {kueue.x-k8s.io/queue-name: main}}
+spec:
+  replicas: 2
+  leaderWorkerTemplate:
+    size: 2
+    workerTemplate: {spec: {containers: [{name: main, image: main, resources: {limits: {nvidia.com/gpu: 8}}}]}}
+`,
+			want: []string{"Workload default/leaderworkerset-serve-0-", "would start at once", "Workload default/leaderworkerset-serve-1-",
+				"would not start now"},
 		},
 		{
 			name: "machines that exist are named",

@@ -90,13 +90,18 @@ func (r *reconciler) readStatefulSet(ctx context.Context, k key) (*gang, error) 
 	if err := r.client.Get(ctx, client.ObjectKey{Namespace: k.namespace, Name: k.name}, set); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
+	return setOf(k, set), nil
+}
+
+// setOf is the gang of a StatefulSet; nil if that is not queued.
+func setOf(k key, set *appsv1.StatefulSet) *gang {
 	if !isQueued(set, &set.Spec.Template, statefulSetParent) {
-		return nil, nil
+		return nil
 	}
 	g := serving(k, set)
 	g.kind = statefulSetKind
 	g.addPodSet(kueue.DefaultPodSetName, ptr.Deref(set.Spec.Replicas, 1), &set.Spec.Template, appsv1.PodIndexLabel)
-	return g, nil
+	return g
 }
 
 // leaderWorkerSet is what is read of one.
@@ -145,6 +150,11 @@ func (r *reconciler) readLeaderWorkerSet(ctx context.Context, k key) (*gang, err
 		}
 		return nil, fmt.Errorf("reading LeaderWorkerSet %s/%s: %w", k.namespace, k.name, err)
 	}
+	return leaderWorkerGroupOf(k, object)
+}
+
+// leaderWorkerGroupOf is the gang of one group; nil if its LeaderWorkerSet is not queued.
+func leaderWorkerGroupOf(k key, object *unstructured.Unstructured) (*gang, error) {
 	set, err := parse(object)
 	if err != nil {
 		return nil, err

@@ -206,7 +206,11 @@ func (r *reconciler) confirmNewest(ctx context.Context, g *gang, w *kueue.Worklo
 
 // wanted is the Workload that a gang should have.
 func (r *reconciler) wanted(ctx context.Context, g *gang) (*kueue.Workload, error) {
-	w, err := jobs.NewWorkload(ctx, r.client, g, g.job)
+	return wanted(ctx, r.client, g)
+}
+
+func wanted(ctx context.Context, kube client.Reader, g *gang) (*kueue.Workload, error) {
+	w, err := jobs.NewWorkload(ctx, kube, g, g.job)
 	if err != nil {
 		return nil, err
 	}
