@@ -32,7 +32,7 @@ func roleOf(pod *corev1.Pod) string {
 	if s.Resources != nil {
 		shape["resources"] = s.Resources.Requests
 	}
-	text, err := json.Marshal(shape)
+	text, err := json.Marshal(map[string]any{"spec": shape})
 	if err != nil {
 		panic(err) // it was read from JSON
 	}

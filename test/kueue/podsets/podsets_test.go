@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -14,9 +15,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/json"
@@ -28,15 +31,37 @@ import (
 
 	"github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/jobs/kinds"
+	"github.com/muster-dev/muster/queueing/jobs/podgroup"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-var update = flag.Bool("update", false, "write the table of docs/migration.md again")
+var update = flag.Bool("update", false, "write the tables of docs/migration.md and docs/benchmarks.md again")
 
-// answer is what is said of an object.
+// answer is what is said of an object, or of a List of them.
 type answer struct {
-	PodSets []kueue.PodSet
-	Error   string
+	// PodSets are those of all its Workloads, which are named where pods are not of a job.
+	PodSets   []kueue.PodSet
+	Workloads []string
+	// JobSet is what Trainer makes of a TrainJob.
+	JobSet map[string]any
+	Error  string
+}
+
+// kindOf is the kind of an object; of a List, that of the job in it.
+func kindOf(object map[string]any) string {
+	items, _ := object["items"].([]any)
+	if len(items) == 0 {
+		return object["kind"].(string)
+	}
+	if kind := items[len(items)-1].(map[string]any)["kind"].(string); kind != "Pod" {
+		return kind
+	}
+	return "pod group"
+}
+
+// isGated reports whether pods of a kind are held one by one.
+func isGated(kind string) bool {
+	return slices.Contains([]string{"Pod", "pod group", "StatefulSet", "LeaderWorkerSet"}, kind)
 }
 
 // twin runs the program of Kueue's packages, and reads its lines.
@@ -80,24 +105,60 @@ func asked(t *testing.T, objects []map[string]any) []answer {
 	return out
 }
 
-// ours is what Muster says of an object.
-func ours(t *testing.T, kube client.Reader, object map[string]any) answer {
+// ours is what Muster says of an object, of which Trainer may have made a JobSet.
+func ours(t *testing.T, kube client.Reader, object, jobSet map[string]any) (out answer) {
 	t.Helper()
-	o := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(object)}
-	var job client.Object = o
-	if o.GetKind() == "Job" {
-		job = &batchv1.Job{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, job); err != nil {
+	items, isList := object["items"].([]any)
+	if !isList {
+		items = []any{object}
+	}
+	var objects []client.Object
+	for _, item := range items {
+		objects = append(objects, typed(t, runtime.DeepCopyJSON(item.(map[string]any))))
+	}
+	if isGated(kindOf(object)) {
+		all, err := podgroup.Workloads(t.Context(), kube, objects...)
+		if err != nil {
 			t.Fatal(err)
 		}
+		for _, w := range all {
+			out.PodSets, out.Workloads = append(out.PodSets, w.Spec.PodSets...), append(out.Workloads, w.Name)
+			out.Error += w.Annotations[workload.RefusedAnnotation]
+		}
+		return out
 	}
+	job := objects[len(objects)-1]
 	all := kinds.All()
-	i := slices.IndexFunc(all, func(k jobs.Kind) bool { return k.GroupVersionKind() == o.GroupVersionKind() })
-	w, err := jobs.NewWorkload(t.Context(), kube, all[i], job)
+	kind := all[slices.IndexFunc(all, func(k jobs.Kind) bool { return k.GroupVersionKind() == job.GetObjectKind().GroupVersionKind() })]
+	if resolver, ok := kind.(jobs.Resolver); ok && jobSet != nil {
+		resolver.Resolve(job, &unstructured.Unstructured{Object: jobSet})
+	}
+	w, err := jobs.NewWorkload(t.Context(), kube, kind, job)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answer{w.Spec.PodSets, w.Annotations[workload.RefusedAnnotation]}
+	return answer{PodSets: w.Spec.PodSets, Error: w.Annotations[workload.RefusedAnnotation]}
+}
+
+// typed has the Go type of an object where Muster reads it by that.
+func typed(t *testing.T, object map[string]any) client.Object {
+	t.Helper()
+	o := &unstructured.Unstructured{Object: object}
+	var out client.Object
+	switch o.GetKind() {
+	case "Job":
+		out = &batchv1.Job{}
+	case "Pod":
+		out = &corev1.Pod{}
+	case "StatefulSet":
+		out = &appsv1.StatefulSet{}
+	default:
+		return o
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, out); err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 func newReader(t *testing.T) client.Reader {
@@ -120,6 +181,10 @@ var same = cmp.Options{
 func compare(kind string, ours, theirs answer) (beside []string, diff string) {
 	for i := range min(len(ours.PodSets), len(theirs.PodSets)) {
 		own, other := &ours.PodSets[i].Template.Spec, &theirs.PodSets[i].Template.Spec
+		if isGated(kind) {
+			// Kueue leaves it out of most of them, and Muster has there what a policy adds.
+			ours.PodSets[i].Template.ObjectMeta, theirs.PodSets[i].Template.ObjectMeta = metav1.ObjectMeta{}, metav1.ObjectMeta{}
+		}
 		if kind == "AppWrapper" {
 			undefault(own)
 			undefault(other)
@@ -145,7 +210,7 @@ func compare(kind string, ours, theirs answer) (beside []string, diff string) {
 			}
 		}
 	}
-	return beside, cmp.Diff(theirs.PodSets, ours.PodSets, same)
+	return beside, cmp.Diff(theirs.Workloads, ours.Workloads) + cmp.Diff(theirs.PodSets, ours.PodSets, same)
 }
 
 // undefault takes out of the pods of an AppWrapper what the API server would add to them: Kueue
@@ -183,11 +248,11 @@ func TestSamplesHaveKueuesPodSets(t *testing.T) {
 	samples, kube := twin[map[string]any](t, nil, "samples"), newReader(t)
 	table := "| kind | pod sets of Kueue's sample, the same in Muster | Muster counts beside |\n| --- | --- | --- |\n"
 	for i, theirs := range asked(t, samples) {
-		kind := samples[i]["kind"].(string)
+		kind := kindOf(samples[i])
 		if theirs.Error != "" {
 			t.Errorf("%s: Kueue does not take its own sample: %s", kind, theirs.Error)
 		}
-		beside, diff := compare(kind, ours(t, kube, samples[i]), theirs)
+		beside, diff := compare(kind, ours(t, kube, samples[i], theirs.JobSet), theirs)
 		if diff != "" {
 			t.Errorf("%s, sample %d (-Kueue +Muster):\n%s", kind, i, diff)
 		}
@@ -198,7 +263,7 @@ func TestSamplesHaveKueuesPodSets(t *testing.T) {
 		table += fmt.Sprintf("| %s | %s | %s |\n", kind, strings.Join(podSets, ", "),
 			strings.Join(slices.Compact(slices.Sorted(slices.Values(beside))), "; "))
 	}
-	isInDocs(t, table)
+	isInDocs(t, "../../../docs/migration.md", "table of test/kueue/podsets", table)
 }
 
 // TestTheHeadHasRoomForCleaningUp: of a Ray cluster that keeps its state in Redis, Kueue raises what the
@@ -208,7 +273,7 @@ func TestTheHeadHasRoomForCleaningUp(t *testing.T) {
 	specs := map[string][]string{"RayCluster": {"spec"}, "RayJob": {"spec", "rayClusterSpec"}, "RayService": {"spec", "rayClusterConfig"}}
 	for _, cpu := range []string{"100m", "1"} {
 		for _, o := range samples {
-			path := specs[o["kind"].(string)]
+			path := specs[kindOf(o)]
 			if path == nil {
 				continue
 			}
@@ -223,7 +288,7 @@ func TestTheHeadHasRoomForCleaningUp(t *testing.T) {
 			asks := func(a answer) corev1.ResourceList {
 				return resourcehelper.PodRequests(&corev1.Pod{Spec: a.PodSets[0].Template.Spec}, resourcehelper.PodResourcesOptions{})
 			}
-			theirs, mine := asks(asked(t, []map[string]any{o})[0]), asks(ours(t, kube, o))
+			theirs, mine := asks(asked(t, []map[string]any{o})[0]), asks(ours(t, kube, o, nil))
 			// Kueue adds the sidecar that submits a job to what it has raised, though it ends before.
 			if mode := o["spec"].(map[string]any)["submissionMode"]; mode == "SidecarMode" {
 				continue
@@ -235,10 +300,10 @@ func TestTheHeadHasRoomForCleaningUp(t *testing.T) {
 	}
 }
 
-// isInDocs keeps the table in the docs true.
-func isInDocs(t *testing.T, table string) {
+// isInDocs keeps a table in the docs true.
+func isInDocs(t *testing.T, file, name, table string) {
 	t.Helper()
-	const file, begin, end = "../../../docs/migration.md", "<!-- the table of test/kueue/podsets -->\n", "<!-- its end -->\n"
+	begin, end := "<!-- the "+name+" -->\n", "<!-- its end -->\n"
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -267,15 +332,15 @@ func TestRandomObjectsHaveKueuesPodSets(t *testing.T) {
 	objects := make([]map[string]any, cases)
 	for i := range objects {
 		objects[i] = runtime.DeepCopyJSON(samples[i%len(samples)])
-		vary(r, objects[i]["kind"].(string), objects[i]["spec"])
+		vary(r, kindOf(objects[i]), objects[i])
 	}
 	differ := map[string]int{}
 	for i, theirs := range asked(t, objects) {
-		kind := objects[i]["kind"].(string)
+		kind := kindOf(objects[i])
 		if theirs.Error != "" {
 			t.Fatalf("case %d: Kueue does not take the %s: %s", i, kind, theirs.Error)
 		}
-		mine := ours(t, kube, objects[i])
+		mine := ours(t, kube, objects[i], theirs.JobSet)
 		if len(mine.PodSets) == 0 && total(theirs) == 0 {
 			continue
 		}
@@ -364,5 +429,10 @@ func near(r *rand.Rand, template map[string]any) {
 		metadata = map[string]any{}
 		template["metadata"] = metadata
 	}
-	metadata["annotations"] = asks[r.IntN(len(asks))]
+	annotations, _ := metadata["annotations"].(map[string]any)
+	if annotations == nil {
+		annotations = map[string]any{}
+		metadata["annotations"] = annotations
+	}
+	maps.Copy(annotations, asks[r.IntN(len(asks))])
 }

@@ -19,8 +19,12 @@ import (
 )
 
 type answer struct {
-	PodSets []kueue.PodSet
-	Error   string
+	// PodSets are those of all Workloads of the object, which are named where an integration makes them itself.
+	PodSets   []kueue.PodSet
+	Workloads []string `json:",omitempty"`
+	// JobSet is what Trainer makes of a TrainJob.
+	JobSet any `json:",omitempty"`
+	Error  string
 }
 
 func main() {
@@ -35,8 +39,7 @@ func main() {
 	in := bufio.NewScanner(os.Stdin)
 	in.Buffer(nil, 64<<20)
 	for in.Scan() {
-		podSets, err := podSetsOf(in.Bytes())
-		a := answer{PodSets: podSets}
+		a, err := answerFor(in.Bytes())
 		if err != nil {
 			a.Error = err.Error()
 		}
@@ -52,19 +55,30 @@ func must(err error) {
 	}
 }
 
-func podSetsOf(text []byte) ([]kueue.PodSet, error) {
-	var kind struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"`
+// object is one of a line; a List has several.
+type object struct {
+	APIVersion string            `json:"apiVersion"`
+	Kind       string            `json:"kind"`
+	Items      []json.RawMessage `json:"items"`
+}
+
+func answerFor(text []byte) (answer, error) {
+	var o object
+	must(json.Unmarshal(text, &o))
+	switch o.Kind {
+	case "List":
+		return answerForList(o.Items)
+	case "Pod", "StatefulSet", "LeaderWorkerSet":
+		return made(o.Kind, text)
 	}
-	must(json.Unmarshal(text, &kind))
-	integration, known := jobframework.GetIntegrationByGVK(schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind))
+	integration, known := jobframework.GetIntegrationByGVK(schema.FromAPIVersionAndKind(o.APIVersion, o.Kind))
 	if !known {
-		return nil, fmt.Errorf("no integration has the kind %s", kind.Kind)
+		return answer{}, fmt.Errorf("no integration has the kind %s", o.Kind)
 	}
 	job := integration.NewJob()
 	if err := json.Unmarshal(text, job.Object()); err != nil {
-		return nil, err
+		return answer{}, err
 	}
-	return job.PodSets(context.Background(), nil)
+	podSets, err := job.PodSets(context.Background(), nil)
+	return answer{PodSets: podSets}, err
 }

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"fmt"
+
 	kfmpi "github.com/kubeflow/mpi-operator/pkg/apis/kubeflow/v2beta1"
+	kftrainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	kftraining "github.com/kubeflow/training-operator/pkg/apis/kubeflow.org/v1"
 	awv1beta2 "github.com/project-codeflare/appwrapper/api/v1beta2"
 	awutils "github.com/project-codeflare/appwrapper/pkg/utils"
@@ -9,19 +12,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/kueue/pkg/util/testingjobs/appwrapper"
 	"sigs.k8s.io/kueue/pkg/util/testingjobs/jaxjob"
 	"sigs.k8s.io/kueue/pkg/util/testingjobs/job"
 	"sigs.k8s.io/kueue/pkg/util/testingjobs/jobset"
+	"sigs.k8s.io/kueue/pkg/util/testingjobs/leaderworkerset"
 	"sigs.k8s.io/kueue/pkg/util/testingjobs/mpijob"
 	"sigs.k8s.io/kueue/pkg/util/testingjobs/paddlejob"
+	"sigs.k8s.io/kueue/pkg/util/testingjobs/pod"
 	"sigs.k8s.io/kueue/pkg/util/testingjobs/pytorchjob"
 	"sigs.k8s.io/kueue/pkg/util/testingjobs/raycluster"
 	"sigs.k8s.io/kueue/pkg/util/testingjobs/rayjob"
 	"sigs.k8s.io/kueue/pkg/util/testingjobs/rayservice"
 	"sigs.k8s.io/kueue/pkg/util/testingjobs/sparkapplication"
+	"sigs.k8s.io/kueue/pkg/util/testingjobs/statefulset"
 	"sigs.k8s.io/kueue/pkg/util/testingjobs/tfjob"
+	"sigs.k8s.io/kueue/pkg/util/testingjobs/trainjob"
 	"sigs.k8s.io/kueue/pkg/util/testingjobs/xgboostjob"
 )
 
@@ -31,8 +39,8 @@ const (
 	queue     = "main"
 )
 
-// samples are objects of each kind.
-func samples() (out []client.Object) {
+// samples are objects of each kind; some are lists of them.
+func samples() (out []any) {
 	add := func(apiVersion, kind string, o client.Object) {
 		o.GetObjectKind().SetGroupVersionKind(schema.FromAPIVersionAndKind(apiVersion, kind))
 		out = append(out, o)
@@ -89,5 +97,32 @@ func samples() (out []client.Object) {
 	add("workload.codeflare.dev/v1beta2", "AppWrapper", wrapped)
 	add("sparkoperator.k8s.io/v1beta2", "SparkApplication", sparkapplication.MakeSparkApplication(name, namespace).Queue(queue).Image("spark").
 		ExecutorInstances(3).DriverCoreRequest("1").ExecutorCoreRequest("2").Obj())
-	return out
+	add("v1", "Pod", pod.MakePod(name, namespace).UID("uid").Queue(queue).Request("cpu", "2").Obj())
+	out = append(out, list("v1", "Pod", append(pod.MakePod("ring", namespace).Queue(queue).Request("cpu", "1").MakeGroup(3)[:2],
+		pod.MakePod("ring-worker", namespace).Queue(queue).RequestAndLimit("example.com/gpu", "8").GroupNameLabel("ring").GroupTotalCount("3").Obj())))
+	add("apps/v1", "StatefulSet", statefulset.MakeStatefulSet(name, namespace).UID("uid").Queue(queue).Replicas(3).Request("cpu", "1").Obj())
+	add("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", leaderworkerset.MakeLeaderWorkerSet(name, namespace).UID("uid").Queue(queue).
+		Replicas(2).Size(3).Request("cpu", "1").Obj())
+	add("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", leaderworkerset.MakeLeaderWorkerSet(name, namespace).UID("uid").Queue(queue).
+		Size(4).Request("example.com/gpu", "1").LeaderTemplate(corev1.PodTemplateSpec{Spec: pod.MakePod("", "").Request("cpu", "1").Obj().Spec}).Obj())
+	set := jobset.MakeJobSet("", "").ReplicatedJobs(
+		jobset.ReplicatedJobRequirements{Name: "dataset-initializer", Replicas: 1, Parallelism: 1, Completions: 1},
+		jobset.ReplicatedJobRequirements{Name: "node", Replicas: 1, Parallelism: 1, Completions: 1}).Obj()
+	set.Spec.ReplicatedJobs[1].Template.Labels = map[string]string{"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+	runtime := trainjob.MakeClusterTrainingRuntime("torch", set.Spec)
+	runtime.Spec.MLPolicy = &kftrainer.MLPolicy{NumNodes: new(int32(2))}
+	runtime.SetGroupVersionKind(kftrainer.GroupVersion.WithKind("ClusterTrainingRuntime"))
+	job := trainjob.MakeTrainJob(name, namespace).Queue(queue).RuntimeRef(kftrainer.RuntimeRef{Name: "torch",
+		APIGroup: new(kftrainer.GroupVersion.Group), Kind: new("ClusterTrainingRuntime")}).TrainerNumNodes(4).TrainerRequest("cpu", "2").Obj()
+	job.SetGroupVersionKind(kftrainer.GroupVersion.WithKind("TrainJob"))
+	return append(out, map[string]any{"kind": "List", "items": []any{runtime, job}})
+}
+
+// list is one of several objects.
+func list[T client.Object](apiVersion, kind string, objects []T) any {
+	for i, o := range objects {
+		o.SetUID(types.UID(fmt.Sprint("uid-", i)))
+		o.GetObjectKind().SetGroupVersionKind(schema.FromAPIVersionAndKind(apiVersion, kind))
+	}
+	return map[string]any{"kind": "List", "items": objects}
 }
