@@ -631,3 +631,14 @@ func orEmpty(value any) map[string]any {
 	}
 	return runtime.DeepCopyJSON(out)
 }
+
+// Writes are those that Muster needs for a job of each kind: for one that runs and ends, and for one that is evicted once and runs again.
+func Writes() map[string][2]int {
+	out := map[string][2]int{}
+	for _, op := range operators() {
+		if op.what == "" {
+			out[op.kind] = op.writes
+		}
+	}
+	return out
+}
