@@ -3,9 +3,12 @@ package transaction
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -76,7 +79,7 @@ func gatherAgain(r *Request, v View) (s Step, apart bool) {
 	}
 	wanted := r.Attempt.Domain
 	whole := wanted != "" || isWhole(r, level)
-	if elsewhere := wanted != "" && len(in) == 1 && in[wanted] == nil; len(in) < 2 && !elsewhere || !whole && r.Status == Provisioned {
+	if elsewhere := wanted != "" && len(in) == 1 && in[wanted] == nil; len(in) < 2 && !elsewhere {
 		return s, false
 	}
 	rank := func(domain string) int {
@@ -128,6 +131,24 @@ func isWhole(r *Request, level string) bool {
 		domains, _ := fit.DomainsOf(ps.Template, ps.Count)
 		return slices.Contains(domains.Common(ps.Count), level)
 	})
+}
+
+// sayDomains says in which domains the gang is, of the levels of which it must be in one.
+func sayDomains(r *Request, v View) (said string) {
+	for _, level := range r.Gang.Levels(&r.Policy) {
+		var values []string
+		for _, nodes := range []iter.Seq[*state.Node]{v.Nodes.BookedBy(r.UID), v.Nodes.LaunchedBy(r.Gang.Launch)} {
+			for n := range nodes {
+				if lost := n.Machine != nil && r.Attempt.lost(*n.Machine); !lost && !slices.Contains(values, n.Labels[level]) {
+					values = append(values, n.Labels[level])
+				}
+			}
+		}
+		if level != corev1.LabelHostname && len(values) == 1 && values[0] != "" && isWhole(r, level) {
+			said += fmt.Sprintf(", in %s=%s", level, values[0])
+		}
+	}
+	return said
 }
 
 // inTime reports whether the groups of the machines still have time to join in this attempt.

@@ -84,7 +84,7 @@ func TestOneDomain(t *testing.T) {
 			story: rackwise().with(three).machines(running, running, running).node("a", inRack("r1", young)).node("b", inRack("r1", young)).node("c",
 				inRack("r2", claimedYoung)),
 			check: wantNodes("unbook c")},
-		{name: "machines in one rack are Provisioned", want: Provision,
+		{name: "machines in one rack are Provisioned", want: Provision, message: "Capacity is booked for 2 pods until 2026-01-01T12:10:00Z, in rack=r1",
 			story: rackwise().machines(running, running).node("a", inRack("r1", young)).node("b", inRack("r1", young)),
 			check: func(t *testing.T, s Step) {
 				if len(s.Lessons) != 1 || s.Lessons[0].Level != "rack" || s.Lessons[0].Class != "" {
@@ -148,7 +148,7 @@ func TestOneDomain(t *testing.T) {
 		{name: "an annotation of the pods binds them, too", want: Replace, message: "keeps r1 and launches 1 machine again",
 			story: rackwise().with(annotated(map[string]string{"kueue.x-k8s.io/podset-required-topology": "rack"})).
 				machines(running, running).node("a", inRack("r2", young)).node("b", inRack("r1", young))},
-		{name: "slices may be in several racks", want: Provision,
+		{name: "slices may be in several racks", want: Provision, message: "until 2026-01-01T12:10:00Z",
 			story: rackwise().with(annotated(slicesOf("1"))).
 				machines(running, running).node("a", inRack("r1", young)).node("b", inRack("r2", young))},
 		{name: "but a slice that is torn apart is given up", want: RollBack, check: wantLevel(v1alpha1.Scattered),

@@ -455,6 +455,13 @@ func parted(v View, machines []cloudprovider.Machine) (vacant []cloudprovider.Ma
 	return vacant, kept
 }
 
+// joined is the request once the machines of its attempt are its own.
+func (r *Request) joined() *Request {
+	out := *r
+	out.Attempt.Phase = Done
+	return &out
+}
+
 // closed is the request once its attempt is undone.
 func closed(r *Request) *Request {
 	out := *r

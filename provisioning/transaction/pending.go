@@ -186,7 +186,7 @@ func provision(r *Request, v View, reason string) Step {
 		since = r.bookingSince()
 	}
 	return Step{Do: Provision, Attempt: a, Lessons: successes(r, v), Condition: provisioned(reason, fmt.Sprintf(
-		"Capacity is booked for %s until %s", text.Pods(r.Pods), r.bookedUntil(since).UTC().Format(time.RFC3339)))}
+		"Capacity is booked for %s until %s%s", text.Pods(r.Pods), r.bookedUntil(since).UTC().Format(time.RFC3339), sayDomains(r, v)))}
 }
 
 // difference is what is to be booked and unbooked so that the plan, which is about

@@ -68,14 +68,16 @@ func nextProvisioned(r *Request, v View) Step {
 	}
 	if r.Attempt.Phase == Launching {
 		s, joined := launching(r, v)
-		if joined {
+		if !joined {
+			s.At = when.Earliest(s.At, until)
+			return s
+		}
+		if all, _ := ownNodes(r.joined(), v); !suffice(v, all, rest) {
 			if s, apart := gatherAgain(r, v); apart {
 				return s
 			}
-			return provision(r, v, r.provisionedBy())
 		}
-		s.At = when.Earliest(s.At, until)
-		return s
+		return provision(r, v, r.provisionedBy())
 	}
 	switch {
 	case !suffice(v, own, rest):
@@ -255,7 +257,7 @@ func suffice(v View, own *nodeset.Set, rest state.Gang) bool {
 // is left of it serves others.
 func repair(r *Request, v View, own *nodeset.Set, rest state.Gang, until time.Time) Step {
 	v = v.counting(nil) // a gang whose pods may have come has no time to wait for others
-	plan, in := v.planFor(r, rest)
+	plan, in := v.mend(r, rest)
 	switch plan.Outcome {
 	case planner.Fits, planner.Launch:
 		s := rebook(r, v, plan)

@@ -3,6 +3,7 @@ package transaction
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -12,6 +13,7 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/nodeset"
@@ -52,15 +54,6 @@ type RepairRecord struct {
 	Lost []LostPods `json:"lost"`
 }
 
-// LostPods are pods of one podSet that ran on a node that was lost.
-type LostPods struct {
-	Node   string `json:"node"`
-	PodSet string `json:"podSet"`
-	Count  int    `json:"count"`
-	// Labels of the node on which those that replace it must agree with it.
-	Labels map[string]string `json:"labels,omitempty"`
-}
-
 // RepairOf reads the record. One that was edited and cannot be read counts as none.
 func RepairOf(r *provreq.ProvisioningRequest) (out RepairRecord) {
 	if json.Unmarshal([]byte(r.Status.ProvisioningClassDetails[RepairDetail]), &out) != nil {
@@ -96,28 +89,52 @@ func (r *Request) Repairing(p RepairRecord, objects fit.Objects) (out *Request, 
 	if r.Attempt.Number > p.After {
 		again.Gang.Launch = r.Gang.Launch
 	}
-	type part struct {
-		podSet int
-		labels map[string]string
-		count  int
-	}
-	var parts []part
-	for _, l := range p.Lost {
-		again.Pods += l.Count
-		at := slices.IndexFunc(again.Whole, func(ps state.PodSet) bool { return ps.Name == l.PodSet })
-		if at < 0 {
-			return &again, false
+	parts, ok := p.parts(again.Whole)
+	for _, l := range parts {
+		again.Pods += l.count
+		remake := state.PodSet.Again
+		if l.slices {
+			remake = state.PodSet.Slices
 		}
-		if i := slices.IndexFunc(parts, func(o part) bool { return o.podSet == at && maps.Equal(o.labels, l.Labels) }); i >= 0 {
+		again.Gang.PodSets = append(again.Gang.PodSets, remake(again.Whole[l.podSet], r.Namespace, objects, l.count, l.labels))
+	}
+	return &again, ok && len(parts) > 0 && len(parts) <= mostPodSets
+}
+
+// lostPart are lost pods of a podSet that are kept to nodes with the labels. They are whole slices, or a part of some.
+type lostPart struct {
+	podSet int
+	labels map[string]string
+	slices bool
+	count  int
+}
+
+// parts of what was lost; ok is false where the gang has no such podSet.
+func (p *RepairRecord) parts(whole []state.PodSet) (parts []lostPart, ok bool) {
+	for _, l := range p.Lost {
+		at := slices.IndexFunc(whole, func(ps state.PodSet) bool { return ps.Name == l.PodSet })
+		if at < 0 {
+			return parts, false
+		}
+		labels := maps.Clone(l.Labels)
+		for _, layer := range slices.Backward(sliceLayers(&whole[at])) {
+			if l.Elsewhere == "" {
+				break
+			}
+			if delete(labels, layer.Level); layer.Level == l.Elsewhere {
+				break
+			}
+		}
+		part := lostPart{at, labels, l.Elsewhere != "", l.Count}
+		if i := slices.IndexFunc(parts, func(o lostPart) bool {
+			return o.podSet == at && maps.Equal(o.labels, labels) && o.slices == part.slices
+		}); i >= 0 {
 			parts[i].count += l.Count
 		} else {
-			parts = append(parts, part{at, l.Labels, l.Count})
+			parts = append(parts, part)
 		}
 	}
-	for _, l := range parts {
-		again.Gang.PodSets = append(again.Gang.PodSets, again.Whole[l.podSet].Again(r.Namespace, objects, l.count, l.labels))
-	}
-	return &again, len(parts) > 0 && len(parts) <= mostPodSets
+	return parts, true
 }
 
 // whole are the podSets of the request, also while a part of them is repaired.
@@ -169,32 +186,63 @@ func repairFor(r *Request, v View, lost []LostNode) (p RepairRecord, ok bool) {
 		p = RepairRecord{Number: r.Repairs + 1, After: r.Attempt.Number, Started: v.Now}
 	}
 	keys := slices.Concat((&Request{Gang: g, Policy: r.Policy}).common(), g.Levels(&r.Policy))
-	for _, n := range lost {
+	pods := func(n *state.Node, ran []nodegroups.Resources) (out []LostPods) {
 		labels := map[string]string{}
 		for _, key := range keys {
 			if value := n.Labels[key]; value != "" && key != corev1.LabelHostname {
 				labels[key] = value
 			}
 		}
-		left := make([]int, len(g.PodSets))
-		for i := range left {
-			left[i] = g.PodSets[i].Count
-		}
-		was := &state.Node{Name: n.Name, Labels: n.Labels, Taints: n.Taints}
-		counts := make([]int, len(g.PodSets))
-		for _, requests := range n.Ran {
-			if i := podSetOf(&g, v.Objects, left, was, requests); i >= 0 {
-				left[i]--
-				counts[i]++
+		for i, count := range podsOf(&g, v.Objects, n, ran) {
+			if count > 0 {
+				out = append(out, LostPods{Node: n.Name, PodSet: g.PodSets[i].Name, Count: count, Labels: labels})
 			}
 		}
-		for i, count := range counts {
-			if count > 0 {
-				p.Lost = append(p.Lost, LostPods{Node: n.Name, PodSet: g.PodSets[i].Name, Count: count, Labels: labels})
+		return out
+	}
+	for _, n := range lost {
+		if slices.ContainsFunc(p.Lost, func(l LostPods) bool { return l.Node == n.Name }) {
+			continue // it was told before: the answer to that write was lost
+		}
+		p.Lost = append(p.Lost, pods(&state.Node{Name: n.Name, Labels: n.Labels, Taints: n.Taints}, n.Ran)...)
+	}
+	var running []LostPods
+	survives := false
+	for n, b := range runningOn(r, v) {
+		if survives = true; b.Repair != p.Number { // those that this repair has made up for already are among what was lost
+			running = append(running, pods(n, b.Ran)...)
+		}
+	}
+	p.Lost = divided(&g, p.Lost, running)
+	return p, survives && len(p.Lost) > 0 && p.nodes() <= mostLostNodes
+}
+
+// podsOf is how many pods of each podSet those are that took these amounts on the node.
+func podsOf(g *state.Gang, objects fit.Objects, n *state.Node, took []nodegroups.Resources) []int {
+	left, counts := make([]int, len(g.PodSets)), make([]int, len(g.PodSets))
+	for i := range left {
+		left[i] = g.PodSets[i].Count
+	}
+	for _, requests := range took {
+		if i := podSetOf(g, objects, left, n, requests); i >= 0 {
+			left[i]--
+			counts[i]++
+		}
+	}
+	return counts
+}
+
+// runningOn are the nodes on which pods of the gang run on, and their bookings.
+func runningOn(r *Request, v View) iter.Seq2[*state.Node, *state.Booking] {
+	return func(yield func(*state.Node, *state.Booking) bool) {
+		for n := range v.Nodes.BookedBy(r.UID) {
+			for i := range n.Labelled {
+				if b := &n.Labelled[i]; b.UID == r.UID && b.Running > 0 && n.Ready && !yield(n, b) {
+					return
+				}
 			}
 		}
 	}
-	return p, len(p.Lost) > 0 && p.nodes() <= mostLostNodes && survives(r, v)
 }
 
 // isPlaced reports whether pods of the gang are placed by a topology: each has its node then, and one that is made again is sent
@@ -206,64 +254,52 @@ func isPlaced(r *Request) bool {
 // common are the node labels on which all nodes of the gang agree.
 func (r *Request) common() []string { return newTogether(r).all() }
 
-// survives reports whether pods of the gang run on.
-func survives(r *Request, v View) bool {
-	for n := range v.Nodes.BookedBy(r.UID) {
-		for i := range n.Labelled {
-			if b := &n.Labelled[i]; b.UID == r.UID && b.Running > 0 && n.Ready {
-				return true
-			}
-		}
-	}
-	return false
+// missed reports whether a machine was launched in the hope for a domain since the booking was made, and came in another one.
+func (r *Request) missed() bool {
+	f := r.Attempt.Failure
+	return f != nil && f.Class == v1alpha1.Scattered && !r.Attempt.Started.Before(r.bookingSince())
 }
 
-// planFor plans for the pods that are left of a gang, those that it has lost while it ran, maybe. Machines that are launched must
-// come in the domain; it has no level where the plan says all.
-func (v View) planFor(r *Request, rest state.Gang) (plan planner.Verdict, in cloudprovider.Domain) {
-	if r.Repair != nil {
-		return v.mend(r, rest)
-	}
-	return v.plan(r, rest), in
-}
-
-// mend plans for lost pods of a gang that runs. Where the cloud alone chooses the domain of a machine, one is launched
-// in the hope that it is in theirs, and launched again if it is not: that is one attempt for a domain, and no more. Pods of
-// several domains are made up for one domain after another.
+// mend plans for the pods that are left of a gang, others of which have come, and for those that it has lost while it ran. Where
+// the cloud alone chooses the domain of a machine, one is launched in the hope that it is in theirs, and launched again if it is
+// not: that is one attempt for a domain, and no more. Pods of several domains are made up for one domain after another. Machines
+// that are launched must come in the domain; it has no level where they may come in any.
 func (v View) mend(r *Request, rest state.Gang) (plan planner.Verdict, in cloudprovider.Domain) {
 	plan = v.plan(r, rest)
-	hoped := r.Attempt.Number > r.Repair.After && r.Attempt.Failure != nil && r.Attempt.Failure.Class == v1alpha1.Scattered
-	if plan.Outcome == planner.Fits || plan.Outcome == planner.Launch || hoped {
+	if plan.Outcome == planner.Fits || plan.Outcome == planner.Launch || r.missed() {
 		return plan, in
 	}
 	levels := slices.DeleteFunc(rest.Levels(&r.Policy), func(level string) bool { return level == corev1.LabelHostname })
 	if len(levels) == 0 {
 		return plan, in
 	}
-	level := levels[len(levels)-1]
+	part := *r
+	part.EquivalenceClass = "" // what holds for a part of a gang does not for those that are like all of it
+	r, level := &part, levels[len(levels)-1]
 	var there []planner.Placement // the pods of other domains have room
-	var launch planner.Verdict
+	var launch *planner.Verdict
 	for domain, part := range byDomain(rest, level) {
 		own := v.plan(r, part)
-		if own.Outcome == planner.Fits {
-			there = append(there, own.Placement...)
-			continue
-		}
-		if own.Outcome != planner.Launch && domain != "" {
+		hoped := own.Outcome != planner.Fits && own.Outcome != planner.Launch && domain != ""
+		if hoped {
 			own = v.hope(r, part, levels)
 		}
 		switch {
+		case own.Outcome == planner.Fits:
+			there = append(there, own.Placement...)
 		case own.Outcome != planner.Launch:
 			return plan, cloudprovider.Domain{}
-		case in.Level == "":
-			launch, in = own, cloudprovider.Domain{Level: level, Value: domain}
+		case launch == nil && hoped:
+			launch, in = &own, cloudprovider.Domain{Level: level, Value: domain}
+		case launch == nil:
+			launch = &own
 		}
 	}
-	if in.Level == "" {
+	if launch == nil {
 		return plan, in
 	}
 	launch.Placement = append(launch.Placement, there...)
-	return launch, in
+	return *launch, in
 }
 
 // byDomain are the pods by the domain of the level that they are kept to, in order.
@@ -300,28 +336,17 @@ func (v View) hope(r *Request, part state.Gang, levels []string) planner.Verdict
 	podSets := part.PodSets
 	part.PodSets = nil
 	for _, ps := range podSets {
-		labels := map[string]string{}
-		for _, l := range r.Repair.Lost {
-			if l.PodSet == ps.Name && isKeptTo(ps, l.Labels) {
-				labels = maps.Clone(l.Labels)
-			}
+		whole := r.whole()
+		of := whole[slices.IndexFunc(whole, func(o state.PodSet) bool { return o.Name == ps.Name })]
+		own := map[string]string{}
+		if p, _ := of.Read(r.Namespace, v.Objects); p != nil {
+			own = p.Selects()
 		}
-		maps.DeleteFunc(labels, func(key, _ string) bool { return slices.Contains(levels, key) })
-		at := slices.IndexFunc(r.Whole, func(o state.PodSet) bool { return o.Name == ps.Name })
-		part.PodSets = append(part.PodSets, r.Whole[at].Again(r.Namespace, v.Objects, ps.Count, labels))
+		labels := ps.Pod.Selects()
+		maps.DeleteFunc(labels, func(key, _ string) bool { return own[key] != "" || slices.Contains(levels, key) })
+		part.PodSets = append(part.PodSets, of.Again(r.Namespace, v.Objects, ps.Count, labels))
 	}
 	return v.plan(r, part)
-}
-
-// isKeptTo reports whether pods of the podSet select all these labels.
-func isKeptTo(ps state.PodSet, labels map[string]string) bool {
-	selected := ps.Pod.Selects()
-	for key, value := range labels {
-		if selected[key] != value {
-			return false
-		}
-	}
-	return true
 }
 
 // together is the domain that machines of a call must be in.

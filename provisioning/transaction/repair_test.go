@@ -2,6 +2,7 @@ package transaction
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,6 +65,15 @@ func repairing(t *testing.T, s *story) *story {
 	}
 	s.request = *again
 	return s
+}
+
+// notThere is a node that nothing is known of but its name.
+func notThere(n *state.Node) { n.Ready = false }
+
+// ran is a node whose pod runs.
+func ran(n *state.Node) {
+	used(n)
+	n.Bookings[0].Ran = []nodegroups.Resources{onePod}
 }
 
 // isMachineA has the node be that of machine a.
@@ -152,6 +162,7 @@ func TestLostMachinesOfAGangInARackAreReplacedThere(t *testing.T) {
 					t.Errorf("the repair is %+v", s.Repair)
 				}
 			}},
+		{name: "one that is told twice is lost once", story: fresh().with(one), want: Reopen, check: wantLost("b workers 1 r1")},
 		{name: "the gang stops where there is no room for that", story: fresh().with(lose(lostNode("a2", "r1", 1))), want: Tell, check: revoked},
 		{name: "a stand-in that is lost is told", story: fresh().with(lose(func() LostNode { l := lostNode("c", "r1", 0); l.Repair = 1; return l }())), want: Tell,
 			check: func(t *testing.T, s Step) {
@@ -182,6 +193,36 @@ func TestLostMachinesOfAGangInARackAreReplacedThere(t *testing.T) {
 	both := lose(lostNode("b", "r1", 1), lostNode("e", "r2", 1))
 	apart := func() *story { return inRackRunning().with(sliced).node("d", inRack("r2", runsOn)).with(chosen) }
 	second := func(s *story) { s.request.Attempt.Number, s.request.Attempt.Phase = 1, Done }
+	elsewhere := func(want ...string) func(*testing.T, Step) {
+		return func(t *testing.T, s Step) {
+			t.Helper()
+			var got []string
+			for _, l := range s.Repair.Lost {
+				got = append(got, l.Elsewhere)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("the repair is %+v, want them elsewhere by %q", s.Repair, want)
+			}
+		}
+	}
+	wantAny := func(count int) func(*testing.T, Step) {
+		return func(t *testing.T, s Step) {
+			t.Helper()
+			if s.Attempt.Level != "" || len(s.Attempt.Launches) != 1 || s.Attempt.Launches[0].Count != count {
+				t.Errorf("the attempt is %+v, want %d machines in any rack", s.Attempt, count)
+			}
+		}
+	}
+	partly := func(t *testing.T, s *story) *story {
+		return repairing(t, s.node("e2", inRack("r3", runsOn)).with(lose(lostNode("e1", "r3", 1)))).node("e2", notThere)
+	}
+	torn := func(t *testing.T) *story {
+		return repairing(t, apart().with(lose(lostNode("e1", "r3", 1), lostNode("e2", "r3", 1))))
+	}
+	two := func(s *story) {
+		attempt(s)
+		s.request.Attempt.Launches[0].Count, s.request.Attempt.Level, s.request.Attempt.Domain = 2, "", ""
+	}
 	play(t, []expected{
 		{name: "in two racks at once, where the cloud chooses the rack", story: apart().with(both), want: Reopen, check: wantLost("b workers 1 r1, e workers 1 r2")},
 		{name: "not where one of them can have none", story: apart().with(both).with(func(s *story) { s.view.Groups[0].Max = 0 }), want: Tell, check: revoked},
@@ -189,6 +230,25 @@ func TestLostMachinesOfAGangInARackAreReplacedThere(t *testing.T) {
 		{name: "for one rack first", story: repairing(t, apart().with(both)), want: Begin, check: wantIn("r1")},
 		{name: "then for the other", story: repairing(t, apart().with(both)).with(attempt).with(second).node("c", inRack("r1", forRepair(booked))), want: Begin, check: wantIn("r2")},
 		{name: "with what there is in the one", story: repairing(t, apart().with(both).node("c", inRack("r1", free))), want: Repair, check: wantNodes("open whole c")},
+		{name: "one slice as a whole may be in any rack", story: apart().with(lose(lostNode("e1", "r3", 1), lostNode("e2", "r3", 1))), want: Reopen,
+			check: elsewhere("rack", "rack")},
+		{name: "also if its parts are lost one after another", story: partly(t, apart()).with(lose(lostNode("e2", "r3", 1))), want: Reopen,
+			check: elsewhere("rack", "rack")},
+		{name: "but what is left of it is not torn from it", story: apart().node("e2", inRack("r3", runsOn)).with(lose(lostNode("e1", "r3", 1))),
+			want: Reopen, check: elsewhere("")},
+		{name: "one that is made up for keeps its slice to its rack", want: Repair, check: wantNodes("open whole g"),
+			story: repairing(t, repairing(t, apart().with(lose(lostNode("b", "r1", 1)))).node("c", inRack("r1", forRepair(ran))).node("a", notThere).
+				with(lose(lostNode("a", "r1", 1)))).node("f", inRack("r5", free)).node("g", inRack("r1", free))},
+		{name: "it is booked where there is room", story: torn(t).node("f1", inRack("r5", free)).node("f2", inRack("r5", free)), want: Repair,
+			check: wantNodes("open whole f1, open whole f2")},
+		{name: "not in two racks", story: torn(t).node("f1", inRack("r5", free)).node("f2", inRack("r6", free)), want: Begin, check: wantAny(2)},
+		{name: "or launched in one rack", story: torn(t), want: Begin, check: wantAny(2)},
+		{name: "which the cloud is told", story: torn(t).with(two), want: LaunchMachines, check: wantTogether("rack")},
+		{name: "and if that is two", story: torn(t).with(two).machinesOf("uid-1", running, running).node("b1", inRack("r5", launched), isMachineA).
+			node("b2", inRack("r6", launched), func(n *state.Node) { n.ProviderID = "id-b" }), want: Replace,
+			message: "keeps r5 and launches 1 machine again"},
+		{name: "one is", story: torn(t).with(two).machinesOf("uid-1", running, running).node("b1", inRack("r5", launched), isMachineA).
+			node("b2", inRack("r5", launched), func(n *state.Node) { n.ProviderID = "id-b" }), want: Provision},
 		{name: "nothing is launched for that", story: repairing(t, apart().with(both).node("c", inRack("r1", free))).node("c", inRack("r1", forRepair(booked))), want: Begin, check: wantIn("r2")},
 	})
 }
@@ -241,6 +301,57 @@ func TestABookingThatIsShortKeepsToSlices(t *testing.T) {
 	})
 }
 
+// TestAMachineLostBeforeAllPodsHaveComeIsReplacedInTheirRack: where some of a gang have come the others belong to them.
+func TestAMachineLostBeforeAllPodsHaveComeIsReplacedInTheirRack(t *testing.T) {
+	begun := func() *story {
+		s := newStory().provisioned()
+		s.request.Policy.Topology, s.view.Active = "rack", 2
+		s.view.Groups[0].Levels = map[string]int{"rack": 0}
+		return s.node("a1", inRack("r1", used))
+	}
+	launched := func(s *story) {
+		s.attempt(Launching)
+		s.request.Attempt.Launches[0].Count, s.request.Attempt.Level, s.request.Attempt.Domain = 1, "rack", "r1"
+	}
+	missed := func(s *story) {
+		launched(s)
+		s.request.Attempt.Phase, s.request.Attempt.Failure = Done, &AttemptFailure{Group: "gpu", Class: v1alpha1.Scattered, Time: noon}
+	}
+	play(t, []expected{
+		{name: "by one there", story: begun().node("c", inRack("r1", func(*state.Node) {})), want: Repair, check: wantNodes("open whole c")},
+		{name: "or one that the cloud may make there", story: begun(), want: Begin, check: func(t *testing.T, s Step) {
+			if a := s.Attempt; a.Level != "rack" || a.Domain != "r1" || len(a.Launches) != 1 || a.Launches[0].Count != 1 {
+				t.Errorf("the attempt is %+v", a)
+			}
+		}},
+		{name: "not where no cloud chooses the rack", story: begun().with(func(s *story) { s.view.Groups[0].Levels = nil }), want: Report},
+		{name: "one that comes there is the gang's", story: begun().with(launched).machines(running).node("a", inRack("r1", young)), want: Provision},
+		{name: "one that comes elsewhere is launched again", want: Replace, message: "keeps r1 and launches 1 machine again",
+			story: begun().with(launched).machines(running).node("a", inRack("r2", young))},
+		{name: "and not for ever", want: RollBack, check: wantLevel(v1alpha1.Scattered),
+			story: begun().with(launched).machines(terminated).lost("a").with(keeps).machinesOf("uid-1r1", running).
+				node("b", inRack("r2", replaced))},
+		{name: "what was missed is told", story: begun().with(missed), want: Report, message: "The booking no longer fits"},
+		{name: "a miss before the booking does not count", story: begun().with(missed).with(func(s *story) { s.request.Attempt.Started = noon.Add(-time.Minute) }),
+			want: Begin},
+	})
+	sliced := func() *story {
+		s := begun().with(boundBy("kueue.x-k8s.io/podset-slice-required-topology-constraints", `[{"topology":"rack","size":2}]`))
+		s.request.Gang.PodSets[0].Count, s.request.Pods = 4, 4
+		s.attempt(Launching)
+		return s.node("a2", inRack("r1", used)).machines(running, running)
+	}
+	play(t, []expected{
+		{name: "a slice in one rack is the gang's", story: sliced().node("a", inRack("r2", young)).node("b", inRack("r2", young)), want: Provision},
+		{name: "slices in two racks are the gang's, too", want: Provision, story: sliced().with(func(s *story) {
+			s.request.Gang.PodSets[0].Count, s.request.Pods, s.request.Attempt.Launches[0].Count = 6, 6, 4
+		}).machines(running, running).node("a", inRack("r2", young)).node("b", inRack("r2", young)).node("c", inRack("r3", young)).
+			node("d", inRack("r3", young))},
+		{name: "one in two racks is given up", story: sliced().node("a", inRack("r2", young)).node("b", inRack("r3", young)), want: RollBack,
+			check: wantLevel(v1alpha1.Scattered)},
+	})
+}
+
 // boundBy has the gang be bound by an annotation of its template alone.
 func boundBy(key, value string) func(*story) {
 	return func(s *story) {
@@ -264,12 +375,49 @@ func TestARepairKeepsToTheDomainsOfEachSlice(t *testing.T) {
 		t.Fatalf("the repair is %+v, %t, the gang %+v", p, ok, again.Gang)
 	}
 	for i, want := range []struct {
-		rack  string
-		count int
-	}{{"r1", 2}, {"r2", 4}} {
+		rack   string
+		count  int
+		layers int
+	}{{"r1", 2, 0}, {"", 4, 1}} {
 		ps := again.Gang.PodSets[i]
-		if ps.Count != want.count || ps.Pod.Selects()["rack"] != want.rack || ps.Pod.PerNode != 2 || len(ps.Pod.Layers) != 0 {
-			t.Errorf("podSet %d has %d pods that select %v, %d a node", i, ps.Count, ps.Pod.Selects(), ps.Pod.PerNode)
+		if ps.Count != want.count || ps.Pod.Selects()["rack"] != want.rack || ps.Pod.PerNode != 2 || len(ps.Pod.Layers) != want.layers {
+			t.Errorf("podSet %d has %d pods that select %v, %d a node, %v", i, ps.Count, ps.Pod.Selects(), ps.Pod.PerNode, ps.Pod.Layers)
+		}
+	}
+}
+
+// TestSlicesThatAreLostAsAWholeMayBeElsewhere, layer by layer: what is left of a slice is not torn from it.
+func TestSlicesThatAreLostAsAWholeMayBeElsewhere(t *testing.T) {
+	at := func(block, rack string, count int) LostPods {
+		return LostPods{Node: block + rack, PodSet: "w", Count: count, Labels: map[string]string{"block": block, "rack": rack}}
+	}
+	racks := []fit.Layer{{Level: "rack", Size: 4}}
+	both := []fit.Layer{{Level: "block", Size: 8}, {Level: "rack", Size: 4}}
+	for name, tc := range map[string]struct {
+		lost, running []LostPods
+		layers        []fit.Layer
+		want          string
+	}{
+		"no slices":                            {[]LostPods{at("x", "1", 2)}, nil, nil, "x1 2"},
+		"a part of one":                        {[]LostPods{at("x", "1", 1)}, []LostPods{at("x", "1", 3)}, racks, "x1 1"},
+		"less than one, of which none run":     {[]LostPods{at("x", "1", 3)}, []LostPods{at("x", "2", 4)}, racks, "x1 3"},
+		"some more than one lacks":             {[]LostPods{at("x", "1", 3)}, []LostPods{at("x", "1", 2)}, racks, "x1 3"},
+		"all of one":                           {[]LostPods{at("x", "1", 4)}, []LostPods{at("x", "2", 4)}, racks, "x1 4 rack"},
+		"all of one, node by node":             {[]LostPods{at("x", "1", 2), at("x", "1", 2)}, nil, racks, "x1 2 rack, x1 2 rack"},
+		"more than one in a rack":              {[]LostPods{at("x", "1", 6)}, []LostPods{at("x", "1", 2)}, racks, "x1 2, x1 4 rack"},
+		"parts of several racks":               {[]LostPods{at("x", "1", 2), at("x", "2", 4)}, []LostPods{at("x", "1", 2)}, racks, "x1 2, x2 4 rack"},
+		"a rack whose block runs on":           {[]LostPods{at("x", "1", 4)}, []LostPods{at("x", "2", 4)}, both, "x1 4 rack"},
+		"a block":                              {[]LostPods{at("x", "1", 4), at("x", "2", 4)}, []LostPods{at("y", "1", 4), at("y", "2", 4)}, both, "x1 4 block, x2 4 block"},
+		"parts of racks, and one, of a block":  {[]LostPods{at("x", "1", 3), at("x", "2", 4)}, []LostPods{at("x", "1", 1)}, both, "x1 3, x2 4 rack"},
+		"racks of one name in two blocks":      {[]LostPods{at("x", "1", 4)}, []LostPods{at("y", "1", 4), at("x", "2", 4)}, both, "x1 4 rack"},
+		"a part where another rack runs whole": {[]LostPods{at("x", "1", 2)}, []LostPods{at("x", "1", 2), at("x", "2", 4)}, both, "x1 2"},
+	} {
+		var got []string
+		for _, l := range divide(tc.lost, tc.running, tc.layers) {
+			got = append(got, strings.TrimSpace(fmt.Sprint(l.Node, " ", l.Count, " ", l.Elsewhere)))
+		}
+		if text := strings.Join(got, ", "); text != tc.want {
+			t.Errorf("%s: %s, want %s", name, text, tc.want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"cmp"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,6 +73,9 @@ func (s *simulator) observeRequest(r *provreq.ProvisioningRequest, deleted bool)
 			s.feature("gang stopped after a repair began")
 		default:
 			s.feature("gang repaired")
+			if slices.ContainsFunc(p.Lost, func(l transaction.LostPods) bool { return l.Elsewhere != "" }) {
+				s.feature("slice lost as a whole, and gang repaired")
+			}
 			for _, g := range s.world.gangs {
 				if g.slice == 0 && g.namespace == r.Namespace && g.request == r.Name {
 					s.feature("gang repaired in any rack")
@@ -82,6 +86,9 @@ func (s *simulator) observeRequest(r *provreq.ProvisioningRequest, deleted bool)
 	a := attemptOf(r)
 	if a.Number == 0 {
 		return
+	}
+	if a.Domain != "" && transaction.RepairOf(r).Number == 0 {
+		s.feature("machine for a gang that has begun")
 	}
 	s.feature("attempt " + string(a.Phase))
 	if len(a.Launches) > 1 {

@@ -18,6 +18,7 @@ import (
 
 var (
 	runs   = flag.Int("runs", 100, "how many random stories are simulated")
+	from   = flag.Uint64("from", 0, "the seed of the first random story, where many are simulated in parts")
 	replay = flag.Int64("seed", -1, "simulate the random story of this seed alone, and print its trace with -v")
 )
 
@@ -119,7 +120,7 @@ func TestRandomStories(t *testing.T) {
 	}
 	shown := map[string]int{}
 	tail := 60
-	for seed := range uint64(*runs) {
+	for seed := *from; seed < *from+uint64(*runs); seed++ {
 		r := simulate(t, seed)
 		r.report(t, seed, tail)
 		if len(r.problems) > 0 {
@@ -161,7 +162,7 @@ func TestRandomStoriesInRacks(t *testing.T) {
 	}
 	shown := map[string]int{}
 	var all scatter
-	for seed := range uint64(max(1, *runs)) {
+	for seed := *from; seed < *from+uint64(max(1, *runs)); seed++ {
 		r := simulateStory(t, seed, 0, true)
 		r.report(t, seed, 40)
 		for f := range r.features {
@@ -172,7 +173,7 @@ func TestRandomStoriesInRacks(t *testing.T) {
 	for _, f := range []string{
 		"request Provisioned in one rack", "pod bound in one rack", "machine of another rack taken back", "rollback because of Scattered", "rollback because of Timeout", "machine replaced",
 		"Provisioned=True CapacityIsProvisioned", "BookingExpired=True CapacityBookingConsumed", "crash", "crash in a call",
-		"gang under repair", "gang repaired", "gang repaired in any rack", "gang stopped after a repair began", "CapacityRevoked=True MachineLost",
+		"gang under repair", "gang repaired", "gang repaired in any rack", "slice lost as a whole, and gang repaired", "machine for a gang that has begun", "gang stopped after a repair began", "CapacityRevoked=True MachineLost",
 	} {
 		if shown[f] == 0 && *runs >= 500 {
 			t.Errorf("no story shows this feature: %s", f)
