@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -74,7 +75,7 @@ func (m *Machine) loseDomain(fault v1alpha1.KwokFault, created, now time.Time) {
 	}
 }
 
-// Label notes the domain on the Machine, whose node tells it by its label.
+// Label notes the domain on the Machine, whose node tells it by its labels.
 func (m *Machine) Label(o *kwokv1alpha1.Machine) {
 	if m.Domain == "" {
 		return
@@ -82,9 +83,9 @@ func (m *Machine) Label(o *kwokv1alpha1.Machine) {
 	o.Spec.Domain = m.Domain
 	if m.LabelDelay > 0 {
 		o.Spec.Node.LateLabels = &kwokv1alpha1.LateLabels{
-			Labels: map[string]string{m.DomainLabel: m.Domain}, After: metav1.Duration{Duration: m.LabelDelay},
+			Labels: maps.Clone(m.DomainLabels), After: metav1.Duration{Duration: m.LabelDelay},
 		}
 		return
 	}
-	o.Spec.Node.Labels[m.DomainLabel] = m.Domain
+	maps.Copy(o.Spec.Node.Labels, m.DomainLabels)
 }

@@ -21,8 +21,11 @@ func (p Pool) machine(ordinal int64, domain string, now time.Time) Machine {
 		BootDelay:   script.BootDelay.Duration + p.draw(ordinal, wholePool, "boot jitter").upTo(script.BootJitter.Duration),
 		DeviceDelay: script.DeviceDelay.Duration,
 	}
-	if script.Domains != nil {
-		m.DomainLabel, m.LabelDelay = script.Domains.NodeLabel, script.Domains.LabelDelay.Duration
+	if all := script.Domains; all != nil {
+		m.LabelDelay = all.LabelDelay.Duration
+		if i := slices.IndexFunc(all.Of, func(d v1alpha1.KwokDomain) bool { return d.Name == domain }); i >= 0 {
+			m.DomainLabels = all.Of[i].Telling(all.NodeLabel)
+		}
 	}
 	for i, fault := range script.Faults {
 		if fault.Type == v1alpha1.FaultDomainLoss {

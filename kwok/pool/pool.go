@@ -40,10 +40,11 @@ type State struct {
 // Machine is what a launch gets, with its fate.
 type Machine struct {
 	Ordinal int64
-	// Domain that the machine is in, told by the DomainLabel of its node; empty where the pool
+	// Domain that the machine is in, told by the DomainLabels of its node; empty where the pool
 	// has none.
-	Domain, DomainLabel string
-	// LabelDelay is the time from the registration of its node to the label of its domain.
+	Domain       string
+	DomainLabels map[string]string
+	// LabelDelay is the time from the registration of its node to the labels of its domain.
 	LabelDelay time.Duration
 	// BootDelay is the time from the launch to the registration of its node.
 	BootDelay time.Duration

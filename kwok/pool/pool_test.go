@@ -425,7 +425,9 @@ func TestADomainIsLost(t *testing.T) {
 		"that boots": {at: 45 * time.Second, want: Machine{DieAfter: new(15 * time.Second)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tc.want.Domain, tc.want.DomainLabel, tc.want.LabelDelay = "r1", "example.com/rack", 5*time.Second
+			script.Domains.Of[0].Labels = map[string]string{"example.com/block": "b1"}
+			tc.want.Domain, tc.want.LabelDelay = "r1", 5*time.Second
+			tc.want.DomainLabels = map[string]string{"example.com/rack": "r1", "example.com/block": "b1"}
 			tc.want.BootDelay = 20 * time.Second
 			got, refusal := Pool{Script: script, Created: created, MaxMachines: 100}.Launch(State{}, 1, created.Add(tc.at))
 			if diff := cmp.Diff([]Machine{tc.want}, got); diff != "" || refusal != nil {

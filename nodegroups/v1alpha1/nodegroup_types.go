@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"maps"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -445,6 +447,18 @@ type KwokDomain struct {
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Machines int32 `json:"machines"`
+
+	// labels that its nodes have beside nodeLabel, such as that of the block which a rack is in. They come with it.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	Labels map[string]string `json:"labels,omitempty"`
+}
+
+// Telling are the labels by which the nodes of the domain tell where they are.
+func (d *KwokDomain) Telling(nodeLabel string) map[string]string {
+	out := map[string]string{nodeLabel: d.Name}
+	maps.Copy(out, d.Labels)
+	return out
 }
 
 // KwokPlacement is how a simulated cloud deals the machines of a launch to domains.

@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -199,11 +200,17 @@ func (f *Front) networkNodes(r cloudsim.Reservation) (out []string) {
 	if !ok || err != nil {
 		return nil
 	}
-	for above := 1; above < layer; above++ {
-		out = append(out, fmt.Sprintf("nn-%s-%d", r.Pool.Zone, above))
-	}
-	if len(slices.Compact(slices.Sorted(slices.Values(r.Domains)))) == 1 {
-		out = append(out, r.Domains[0])
+	for at := 1; at <= layer; at++ {
+		nodes := map[string]bool{}
+		for _, d := range domains.Of {
+			if slices.Contains(r.Domains, d.Name) {
+				nodes[cmp.Or(d.Telling(domains.NodeLabel)[networkLayer+strconv.Itoa(at)], fmt.Sprintf("nn-%s-%d", r.Pool.Zone, at))] = true
+			}
+		}
+		if len(nodes) > 1 {
+			break
+		}
+		out = slices.AppendSeq(out, maps.Keys(nodes))
 	}
 	if most := f.config.NetworkNodes; most > 0 && most < len(out) {
 		out = out[:most]
