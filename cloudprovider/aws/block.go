@@ -2,11 +2,14 @@ package aws
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
 // AWS begins to terminate the machines of a Capacity Block so long before its end, and those of
@@ -35,6 +38,31 @@ func blockEndsAt(r *ec2types.CapacityReservation) *metav1.Time {
 		}
 	}
 	return &metav1.Time{Time: r.EndDate.Add(-before)}
+}
+
+// usageClass is what AWS calls the way in which machines of the market are bought.
+func usageClass(c *candidate, market v1alpha1.CapacityType) ec2types.UsageClassType {
+	switch {
+	case c.block:
+		return ec2types.UsageClassTypeCapacityBlock
+	case market == v1alpha1.Spot:
+		return ec2types.UsageClassTypeSpot
+	default:
+		return ec2types.UsageClassTypeOnDemand // what is reserved is on demand, too
+	}
+}
+
+// sells reports whether machines of the type can be bought so. UltraServers, for example, come in Capacity Blocks only.
+func sells(t *ec2types.InstanceTypeInfo, class ec2types.UsageClassType) bool {
+	return len(t.SupportedUsageClasses) == 0 || slices.Contains(t.SupportedUsageClasses, class)
+}
+
+func saySold(t *ec2types.InstanceTypeInfo) string {
+	var classes []string
+	for _, c := range t.SupportedUsageClasses {
+		classes = append(classes, string(c))
+	}
+	return strings.Join(classes, " or ")
 }
 
 // isOver reports whether a reservation has ended. Machines that consumed it go on without.

@@ -72,6 +72,12 @@ func TestCapacityBlocksThatCannotBeUsed(t *testing.T) {
 		"a block without the market":     {func(c *simaws.Config) { c.Templates[0].Market = "" }, "set its market type to capacity-block"},
 		"a market without a block": {func(c *simaws.Config) { c.Templates[0].Reservation = "cr-bought" },
 			"reservation cr-bought is no Capacity Block: remove the market options"},
+		"a type that is sold in blocks only, on demand": {func(c *simaws.Config) {
+			c.Templates[0].Reservation, c.Templates[0].Market, c.Types[0].Sold = "", "", []string{"capacity-block"}
+		}, "AWS does not sell " + kind + " as on-demand, only as capacity-block: change its market, or have its launch template target a " +
+			"Capacity Block"},
+		"a type that is not sold in blocks": {func(c *simaws.Config) { c.Types[0].Sold = []string{"on-demand", "spot"} },
+			"AWS does not sell " + kind + " as capacity-block, only as on-demand or spot"},
 		"a group that launches itself": {func(c *simaws.Config) { c.Groups[0].Tags[methodTag] = "LaunchInstances" }, "remove the tag " + methodTag},
 	} {
 		t.Run(name, func(t *testing.T) {

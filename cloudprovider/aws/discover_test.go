@@ -438,7 +438,7 @@ func TestLevels(t *testing.T) {
 	}
 	for kind, want := range map[string][]v1alpha1.TopologyLevel{
 		"p5.48xlarge": layers(3), "p6-b200.48xlarge": layers(4), "m7i.large": nil, "g5.48xlarge": nil,
-		"p6e-gb200.36xlarge": append(layers(3), v1alpha1.TopologyLevel{NodeLabel: "topology.k8s.aws/ultraserver-id", MachinesPerDomain: 18}),
+		"p6e-gb200.36xlarge": layers(3), "trn2u.48xlarge": layers(3),
 	} {
 		got, err := levelsOf(kind, nil)
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
@@ -447,6 +447,7 @@ func TestLevels(t *testing.T) {
 	}
 	s := newSim(t, plenty(), account(func(c *simaws.Config) {
 		c.Groups[0].Tags["muster.dev/topology/example.com/rack"] = "16"
+		c.Groups[0].Tags["muster.dev/topology/nvidia.com/gpu.clique"] = "18"
 		c.Groups[0].Tags["muster.dev/topology/topology.k8s.aws/network-node-layer-3"] = "64"
 	}))
 	d := discover(t, s)
@@ -454,6 +455,7 @@ func TestLevels(t *testing.T) {
 		t.Fatalf("got %+v", d)
 	}
 	want := append(layers(2), v1alpha1.TopologyLevel{NodeLabel: "example.com/rack", MachinesPerDomain: 16},
+		v1alpha1.TopologyLevel{NodeLabel: "nvidia.com/gpu.clique", MachinesPerDomain: 18},
 		v1alpha1.TopologyLevel{NodeLabel: "topology.k8s.aws/network-node-layer-3", MachinesPerDomain: 64})
 	if diff := cmp.Diff(want, d.Groups[0].Spec.Topology); diff != "" {
 		t.Errorf("levels (-want +got):\n%s", diff)

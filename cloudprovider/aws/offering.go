@@ -30,7 +30,7 @@ func (d *discovery) offerings(c *candidate) (out []cloudprovider.Found, refused 
 		return nil, refused
 	}
 	warnings := d.disturbed.warnings(c)
-	var missing []string
+	var missing, unsold []string
 	for _, kind := range c.kinds {
 		if d.types[kind] == nil {
 			missing = append(missing, kind)
@@ -50,13 +50,20 @@ func (d *discovery) offerings(c *candidate) (out []cloudprovider.Found, refused 
 				continue
 			}
 			for _, market := range c.markets {
-				out = append(out, d.found(c, kind, subnet, market, template, levels, warnings))
+				if class := usageClass(c, market); sells(d.types[kind], class) {
+					out = append(out, d.found(c, kind, subnet, market, template, levels, warnings))
+				} else {
+					unsold = append(unsold, fmt.Sprintf("%s as %s, only as %s", kind, class, saySold(d.types[kind])))
+				}
 			}
 		}
 	}
 	switch {
 	case len(out) == 0 && len(missing) > 0:
 		return nil, fmt.Sprintf("AWS has no instance type %s in %s", strings.Join(missing, ", "), d.config.Region)
+	case len(out) == 0 && len(unsold) > 0:
+		return nil, fmt.Sprintf("AWS does not sell %s: change its market, or have its launch template target a Capacity Block",
+			strings.Join(slices.Compact(unsold), ", "))
 	case len(out) == 0 && c.reservation != "":
 		return nil, fmt.Sprintf("its reservation %s is not for its types in its zones", c.reservation)
 	case len(out) == 0:

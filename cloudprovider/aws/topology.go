@@ -14,14 +14,10 @@ import (
 // a machine is. The value is how many machines a domain takes, or empty.
 const topologyTag = "muster.dev/topology/"
 
-// Labels by which the cloud controller manager of AWS tells where an instance is: layers of the network from the top, and
-// the UltraServer.
-const (
-	networkLayerLabel = "topology.k8s.aws/network-node-layer-"
-	ultraServerLabel  = "topology.k8s.aws/ultraserver-id"
-	// mostInUltraServer is how many instances the largest UltraServer has, u-p6e-gb200x72.
-	mostInUltraServer = 18
-)
+// networkLayerLabel begins the labels by which the cloud controller manager of AWS tells where an instance is: layers of the
+// network from the top. It tells of no UltraServer: topology.k8s.aws/ultraserver-id is set by SageMaker HyperPod alone, whose
+// machines are in no Auto Scaling group of the account, so that a gang would wait for it in vain.
+const networkLayerLabel = "topology.k8s.aws/network-node-layer-"
 
 // networkLayers are how many network nodes DescribeInstanceTopology returns for instances of a family, as the EC2 User Guide
 // has it ("Prerequisites for Amazon EC2 topology").
@@ -37,9 +33,6 @@ func levelsOf(kind string, tags map[string]string) (out []v1alpha1.TopologyLevel
 	family, _, _ := strings.Cut(kind, ".")
 	for layer := 1; layer <= networkLayers[family]; layer++ {
 		out = append(out, v1alpha1.TopologyLevel{NodeLabel: fmt.Sprint(networkLayerLabel, layer)})
-	}
-	if family == "p6e-gb200" {
-		out = append(out, v1alpha1.TopologyLevel{NodeLabel: ultraServerLabel, MachinesPerDomain: mostInUltraServer})
 	}
 	for _, tag := range slices.Sorted(maps.Keys(tags)) {
 		label, ok := strings.CutPrefix(tag, topologyTag)

@@ -3,6 +3,7 @@ package aws
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -175,6 +176,8 @@ type Type struct {
 	Neurons  int    `json:"neurons,omitempty"`
 	// EFAs is how many Elastic Fabric Adapters a machine may have.
 	EFAs int `json:"efas,omitempty"`
+	// Sold are the ways in which the type is sold: on-demand, spot and capacity-block; empty for all of them.
+	Sold []string `json:"sold,omitempty"`
 	// NotClustered types cannot be in a placement group of the strategy cluster.
 	NotClustered bool `json:"notClustered,omitempty"`
 	// Interfaces and AddressesPerInterface bound the pods.
@@ -235,6 +238,11 @@ func (c *Config) Validate() error {
 		if t.Name == "" || t.VCPUs < 1 || t.MemoryMiB < 1 {
 			return fmt.Errorf("types[%d]: name is %q, vCPUs %d and memoryMiB %d: give all three", i, t.Name, t.VCPUs, t.MemoryMiB)
 		}
+		for _, class := range t.Sold {
+			if !slices.Contains(usageClasses, class) {
+				return fmt.Errorf("types[%d].sold has %q: it must be of %s", i, class, strings.Join(usageClasses, ", "))
+			}
+		}
 	}
 	for i, b := range c.Blocks {
 		if b.ID == "" || b.Count < 1 || b.Until.Duration <= b.From.Duration || c.typeOf(b.Type) == nil {
@@ -290,6 +298,23 @@ func (c *Config) block(id string) *Block {
 
 func (c *Config) typeOf(name string) *Type {
 	return find(c.Types, func(t *Type) bool { return t.Name == name })
+}
+
+// Usage classes, as AWS calls the ways in which machines are sold.
+const (
+	onDemandClass = "on-demand"
+	spotClass     = "spot"
+	blockClass    = "capacity-block"
+)
+
+var usageClasses = []string{onDemandClass, spotClass, blockClass}
+
+// soldAs are the ways in which the type is sold.
+func (t *Type) soldAs() []string {
+	if len(t.Sold) > 0 {
+		return t.Sold
+	}
+	return usageClasses
 }
 
 // types of the group, and its market; mixed groups have none.

@@ -240,6 +240,7 @@ func describeType(t Type) []element {
 		strategies = append(strategies, "cluster")
 	}
 	out := []element{
+		el("supportedUsageClasses", texts("item", t.soldAs())),
 		el("placementGroupInfo", el("supportedStrategies", texts("item", strategies))),
 		el("instanceType", t.Name), el("vCpuInfo", el("defaultVCpus", t.VCPUs)), el("memoryInfo", el("sizeInMiB", t.MemoryMiB)),
 		el("processorInfo", el("supportedArchitectures", el("item", arch))),

@@ -169,6 +169,7 @@ func TestValidate(t *testing.T) {
 		`templates[0].market is "cheap": it must be spot, capacity-block or empty`:       func(c *Config) { c.Templates[0].Market = "cheap" },
 		`templates[0].type is "p9": it must be the name of one of types`:                 func(c *Config) { c.Templates[0].Type = "p9" },
 		`types[0]: name is "p5.48xlarge", vCPUs 0 and memoryMiB 2097152: give all three`: func(c *Config) { c.Types[0].VCPUs = 0 },
+		`types[0].sold has "cheaply": it must be of on-demand, spot, capacity-block`:     func(c *Config) { c.Types[0].Sold = []string{"cheaply"} },
 		`groups[1].name is "gpu": each group needs a name of its own`:                    func(c *Config) { c.Groups = append(c.Groups, c.Groups[0]) },
 		`groups[0]: min is 9 and max 8: min must not be negative, nor max less than min`: func(c *Config) { c.Groups[0].Min = 9 },
 		`groups[0].template is "old": it must be the name of one of templates`:           func(c *Config) { c.Groups[0].Template = "old" },

@@ -32,8 +32,12 @@ type machines struct {
 }
 
 func (f *Front) launch(m machines) ([]cloudsim.Instance, *cloudsim.Error) {
-	if f.config.typeOf(m.kind) == nil {
+	kind := f.config.typeOf(m.kind)
+	if kind == nil {
 		return nil, invalid("The instance type '%s' does not exist", m.kind)
+	}
+	if class := f.usageClass(&m); !slices.Contains(kind.soldAs(), class) {
+		return nil, unsold(kind, class)
 	}
 	if refused := f.mayUse(&m); refused != nil {
 		return nil, refused
@@ -74,6 +78,23 @@ func (f *Front) launch(m machines) ([]cloudsim.Instance, *cloudsim.Error) {
 		return got, refusal(refused, m.market)
 	}
 	return got, nil
+}
+
+// usageClass is how machines are bought.
+func (f *Front) usageClass(m *machines) string {
+	switch {
+	case f.config.block(m.reservation) != nil:
+		return blockClass
+	case m.market == v1alpha1.Spot:
+		return spotClass
+	default:
+		return onDemandClass
+	}
+}
+
+func unsold(t *Type, class string) *cloudsim.Error {
+	return &cloudsim.Error{Code: "Unsupported", Message: fmt.Sprintf("The requested configuration is currently not supported: %s is not sold "+
+		"as %s. Please check the documentation for supported configurations.", t.Name, class)}
 }
 
 // reasonNoKey is why machines end whose volumes the caller may not encrypt.

@@ -19,6 +19,7 @@ const (
 // What a placement group forbids, by the codes of the EC2 API reference.
 func TestPlacementGroups(t *testing.T) {
 	runIn := run + "&Placement.GroupName=gang"
+	blocksOnly := func(c *Config) { c.Types[0].Sold = []string{"capacity-block"} }
 	for name, c := range map[string]struct {
 		change func(*Config)
 		before []string
@@ -34,6 +35,11 @@ func TestPlacementGroups(t *testing.T) {
 		"launched into":            {before: []string{makeGroup}, form: runIn, want: "<groupName>gang</groupName>"},
 		"launched, and not there":  {form: runIn, want: "<Code>InvalidPlacementGroup.Unknown</Code>"},
 		"of a type that it is for": {before: []string{makeGroup}, form: ec2Call + "DescribeInstanceTypes", want: "<item>cluster</item>"},
+		"what a type is sold as": {form: ec2Call + "DescribeInstanceTypes",
+			want: "<supportedUsageClasses><item>on-demand</item><item>spot</item><item>capacity-block</item></supportedUsageClasses>"},
+		"launched by a type that is sold in blocks only": {change: blocksOnly, form: run, want: "<Code>Unsupported</Code>"},
+		"reserved for a type that is sold in blocks only": {change: blocksOnly, form: strings.Split(reserveIn, "&PlacementGroupArn")[0],
+			want: "<Code>Unsupported</Code>"},
 		"launched by a type without clusters": {
 			change: func(c *Config) { c.Types[0].NotClustered = true }, before: []string{makeGroup}, form: runIn,
 			want: "<Code>InvalidParameterCombination</Code><Message>Cluster placement groups are not supported by the &#39;p5.48xlarge&#39; " +
@@ -53,15 +59,15 @@ func TestPlacementGroups(t *testing.T) {
 		},
 		"looked at": {
 			before: []string{makeGroup, reserveIn}, form: topologyOf,
-			want: "<networkNodeSet><item>nn-us-east-1a-1</item><item>nn-us-east-1a-2</item><item>nn-3a</item></networkNodeSet>",
+			want: "<networkNodeSet><item>nn-us-east-1a-1</item><item>nn-2a</item><item>nn-3a</item></networkNodeSet>",
 		},
 		"looked at, and less is told": {
 			change: func(c *Config) { c.NetworkNodes = 2 }, before: []string{makeGroup, reserveIn}, form: topologyOf,
-			want: "<networkNodeSet><item>nn-us-east-1a-1</item><item>nn-us-east-1a-2</item></networkNodeSet>",
+			want: "<networkNodeSet><item>nn-us-east-1a-1</item><item>nn-2a</item></networkNodeSet>",
 		},
 		"looked at, and scattered": {
 			before: []string{strings.Split(reserveIn, "&PlacementGroupArn")[0]}, form: topologyOf,
-			want: "<networkNodeSet><item>nn-us-east-1a-1</item><item>nn-us-east-1a-2</item></networkNodeSet>",
+			want: "<networkNodeSet><item>nn-us-east-1a-1</item></networkNodeSet>",
 		},
 		"looked at, and ended": {
 			before: []string{makeGroup, reserveIn, ec2Call + "CancelCapacityReservation&CapacityReservationId=cr-00000000000000001"},
@@ -121,5 +127,8 @@ func TestAPlacementGroupIsOneDomain(t *testing.T) {
 // racks are the domains of the pool of the tests.
 var racks = v1alpha1.KwokDomains{
 	NodeLabel: networkLayer + "3", Placement: v1alpha1.PlacedScattered,
-	Of: []v1alpha1.KwokDomain{{Name: "nn-3a", Machines: 6}, {Name: "nn-3b", Machines: 600}},
+	Of: []v1alpha1.KwokDomain{
+		{Name: "nn-3a", Machines: 6, Labels: map[string]string{networkLayer + "2": "nn-2a"}},
+		{Name: "nn-3b", Machines: 600, Labels: map[string]string{networkLayer + "2": "nn-2b"}},
+	},
 }

@@ -2,6 +2,7 @@ package aws
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,6 +44,9 @@ func (f *Front) createCapacityReservation(p *params) []element {
 		}
 	}
 	p.checkRead()
+	if t := f.config.typeOf(key.Type); t != nil && !slices.Contains(t.soldAs(), onDemandClass) {
+		panic(unsold(t, onDemandClass))
+	}
 	r, refused := f.world.Reserve(fmt.Sprintf("cr-%017x", len(f.world.Reservations())+1), o, ends)
 	if refused != nil {
 		panic(refusal(refused, v1alpha1.OnDemand))
