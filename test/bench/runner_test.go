@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,7 +65,8 @@ func BenchmarkRunner(b *testing.B) {
 // BenchmarkTopologyRunner has the load that Kueue's runner has for topology-aware scheduling: as many Workloads, of 2, 4
 // and 8 pods on 640 nodes in 10 racks; a third each require a rack, prefer one, and have slices.
 //
-// The bound: Muster as shipped takes at most 1.25 times the 3 writes that a Workload needs at least.
+// The bound: Muster as shipped takes at most 1.25 times the 3 writes that a Workload needs at least, and its queues use as much of
+// their quota as Kueue's.
 func BenchmarkTopologyRunner(b *testing.B) {
 	for _, c := range []contender{newKueueCore("--enableTAS"), musterWith("", "--provisioning=true")} {
 		b.Run(c.name, func(b *testing.B) {
@@ -161,8 +164,36 @@ func (a *arena) runner(name string, fewer int) {
 	took := time.Since(began)
 	a.allFinished(want)
 	a.report(before, took, want)
+	a.summary(filepath.Join(dir, "summary.yaml"))
 	_ = runner.Process.Kill() // what it would clean up goes with the cluster
 	a.Log("the runner ended:", <-ended)
+}
+
+// summary reports how much of their quota the queues have used on average, and how long Workloads waited, as the runner itself
+// has measured it.
+func (a *arena) summary(path string) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		a.Fatal(err)
+	}
+	var s struct {
+		ClusterQueueClasses map[string]struct{ CPUAverageUsage, NominalQuota int64 }
+		WorkloadClasses     map[string]struct{ AverageTimeToAdmissionMs int64 }
+	}
+	if err := yaml.Unmarshal(text, &s); err != nil {
+		a.Fatalf("%s: %v", path, err)
+	}
+	var used, quota int64
+	for _, c := range s.ClusterQueueClasses {
+		used, quota = used+c.CPUAverageUsage, quota+c.NominalQuota
+	}
+	if quota == 0 {
+		a.Fatalf("%s tells of no quota:\n%s", path, text)
+	}
+	a.measured(100*float64(used)/float64(quota), "quota-%")
+	for _, name := range slices.Sorted(maps.Keys(s.WorkloadClasses)) {
+		a.Logf("%s were admitted after %s on average", name, time.Duration(s.WorkloadClasses[name].AverageTimeToAdmissionMs)*time.Millisecond)
+	}
 }
 
 // allFinished fails unless so many Workloads have finished: the runner takes it from the status of the ClusterQueues, which
