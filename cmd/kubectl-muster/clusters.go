@@ -19,9 +19,10 @@ func newClustersCommand(o *options) *cobra.Command {
 		Use:   "clusters",
 		Short: "List the clusters that jobs are given to: how many run and wait there, what they hold, refusals",
 		Long: `List the worker clusters of a manager of MultiKueue: whether it is connected to them, how many
-jobs run there and what they hold of the quota here, how many were given to each and do not run
-yet, and how many jobs that wait were refused there, with the newest reason. Where one job is,
-kubectl muster explain tells.`,
+jobs run there and what they hold of the quota here, what the machines cost that were to be launched
+for them when they were given there, as far as that was known, how many were given to each and do
+not run yet, and how many jobs that wait were refused there, with the newest reason. Where one job
+is, kubectl muster explain tells; what machines of all clusters cost, kubectl muster cost.`,
 		Example: `  kubectl muster clusters
   kubectl muster clusters --watch
   kubectl muster clusters -o json | jq -r '.[] | select(.active | not) | .cluster'`,
@@ -56,7 +57,7 @@ func (l clusterLines) print(p *printer) error {
 		fmt.Fprintln(p.out, "There is no MultiKueueCluster: jobs run in this cluster only.")
 		return nil
 	}
-	columns := []string{"CLUSTER", "ACTIVE", "RUNNING", "USES", "ASKED", "REFUSED", "LAST REFUSAL", "PROBLEM"}
+	columns := []string{"CLUSTER", "ACTIVE", "RUNNING", "USES", "USD/H", "ASKED", "REFUSED", "LAST REFUSAL", "PROBLEM"}
 	if p.wide {
 		columns = append(columns, "MESSAGE OF THE LAST REFUSAL")
 	}
@@ -71,7 +72,7 @@ func (l clusterLines) print(p *printer) error {
 			held = held[:min(1, len(held))]
 		}
 		rows[i] = []string{
-			x.Cluster, active, fmt.Sprint(x.Running), strings.Join(held, ", "), fmt.Sprint(x.Asked), fmt.Sprint(x.Refused), x.Last, x.Message,
+			x.Cluster, active, fmt.Sprint(x.Running), strings.Join(held, ", "), x.USDPerHour, fmt.Sprint(x.Asked), fmt.Sprint(x.Refused), x.Last, x.Message,
 		}
 		if p.wide {
 			message := ""

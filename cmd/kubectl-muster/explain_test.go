@@ -79,12 +79,14 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 		"it runs in another cluster": {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("train", "team", 4, func(w *kueue.Workload) {
 				w.Status.ClusterName, w.OwnerReferences = new("west"), []metav1.OwnerReference{ownedBy("train")}
+				w.Annotations = map[string]string{dispatch.Annotation: `{"in":["west"],"prices":{"west":98320000}}`}
 			})},
 			want: []string{
 				"runs in cluster west since 2026-11-20T11:30:00Z (30m ago).",
 				"with a context west for cluster west in your kubeconfig: kubectl --context west -n default describe job/train",
 				"its pods: kubectl --context west -n default get pods -l batch.kubernetes.io/job-name=train",
 				"its logs: kubectl --context west -n default logs job/train --all-pods",
+				"machines that were to be launched for it there: 98.32 USD per hour, when it was given there",
 			},
 		},
 		"another cluster is asked, and one has refused it": {

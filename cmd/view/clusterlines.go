@@ -13,6 +13,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/dispatch"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -33,6 +34,10 @@ type ClusterLine struct {
 	// Running are the jobs that run there, Uses what they hold of the quota here.
 	Running int                 `json:"running"`
 	Uses    corev1.ResourceList `json:"uses,omitempty"`
+	// USDPerHour is what the machines cost that it was to launch for the jobs that run there or were given to it, as far as that was known
+	// when it was asked; empty where it is known of none. Priced is how many jobs it is of.
+	USDPerHour string `json:"usdPerHour,omitempty"`
+	Priced     int    `json:"priced,omitempty"`
 	// Asked are the jobs that were given to it and do not run yet.
 	Asked int `json:"asked"`
 	// Refused are the jobs that wait and that it has refused.
@@ -47,7 +52,7 @@ type ClusterLine struct {
 
 // ClusterLines lists the clusters by their names. The objects are of the ClusterKinds.
 func ClusterLines(now time.Time, objects []client.Object) []ClusterLine {
-	byName, uses := map[string]*ClusterLine{}, map[string]nodegroups.Resources{}
+	byName, uses, prices := map[string]*ClusterLine{}, map[string]nodegroups.Resources{}, map[string]int64{}
 	line := func(name string) *ClusterLine {
 		if byName[name] == nil {
 			byName[name] = &ClusterLine{Cluster: name, Message: "it has no MultiKueueCluster, and jobs that were given to it"}
@@ -73,11 +78,19 @@ func ClusterLines(now time.Time, objects []client.Object) []ClusterLine {
 			case o.Status.ClusterName != nil:
 				l := line(*o.Status.ClusterName)
 				l.Running++
+				if price := PriceIn(o, l.Cluster); price > 0 {
+					l.Priced, prices[l.Cluster] = l.Priced+1, prices[l.Cluster]+price
+				}
 				for fr, v := range workload.UsageOf(o) {
 					u := uses[l.Cluster]
 					u[fr.Resource] = nodegroups.Plus(u[fr.Resource], v)
 				}
 			default:
+				for _, name := range o.Status.NominatedClusterNames {
+					if price := PriceIn(o, name); price > 0 {
+						line(name).Priced, prices[name] = line(name).Priced+1, prices[name]+price
+					}
+				}
 				waitsFor(o, line)
 			}
 		}
@@ -88,6 +101,9 @@ func ClusterLines(now time.Time, objects []client.Object) []ClusterLine {
 		if r := l.LastRefusal; r != nil {
 			l.Last = fmt.Sprintf("%s ago, %s", ago(now, r.At), r.Reason)
 		}
+		if l.Priced > 0 {
+			l.USDPerHour = text.USD(prices[name])
+		}
 		if len(uses[name]) > 0 {
 			l.Uses = uses[name].List()
 		}
@@ -97,6 +113,16 @@ func ClusterLines(now time.Time, objects []client.Object) []ClusterLine {
 		out = append(out, *l)
 	}
 	return out
+}
+
+// PriceIn is what the machines cost that a cluster was to launch for a Workload, in millionths of a USD per hour; zero where that was not
+// known when it was asked.
+func PriceIn(w *kueue.Workload, cluster string) int64 {
+	record, err := dispatch.DecodeRecord(w.Annotations[dispatch.Annotation])
+	if err != nil {
+		return 0 // explain says so
+	}
+	return record.Prices[cluster]
 }
 
 // waitsFor counts a Workload that runs nowhere where it has been given to, and where it was refused.

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/dispatch"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -36,6 +37,10 @@ func (p *Picture) explainClusters(out *Explanation, w *kueue.Workload) bool {
 			out.Summary += fmt.Sprintf(" since %s (%s ago)", stamp(admitted.LastTransitionTime.Time), ago(p.Now, admitted.LastTransitionTime.Time))
 		}
 		out.Causes = elsewhere(w, *runs, cmp.Or(p.Contexts[*runs], *runs))
+		if price := PriceIn(w, *runs); price > 0 {
+			out.Causes = append(out.Causes, fmt.Sprintf("machines that were to be launched for it there: %s USD per hour, when it was given there",
+				text.USD(price)))
+		}
 		return true
 	}
 	if !p.waitsForACluster(w) {

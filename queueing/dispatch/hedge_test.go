@@ -67,3 +67,29 @@ func TestTheFirstOfSeveralClustersRunsTheJob(t *testing.T) {
 		t.Errorf("%s of %v, on record are %v", s.Do, s.Gone, s.Record.In)
 	}
 }
+
+// TestARecordHasThePricesOfTheClustersThatWereAsked, as far as they are known.
+func TestARecordHasThePricesOfTheClustersThatWereAsked(t *testing.T) {
+	a, b := foreseen(cluster("a"), Launches, priced(3, 1000)), foreseen(cluster("b"), Launches, priced(4, 1000))
+	c := foreseen(cluster("c"), Fits)
+	j := &Job{Open: true, Hedge: 2, Record: Record{Prices: map[string]int64{"old": 1}}}
+	for _, want := range []struct {
+		clusters  []Cluster
+		nominated string
+		prices    string
+	}{
+		{[]Cluster{a, b}, "[a]", "map[a:3000000]"},
+		{[]Cluster{a, b}, "[a b]", "map[a:3000000 b:4000000]"},
+	} {
+		s := Next(j, want.clusters, noon)
+		if got := fmt.Sprint(s.Nominated, s.Record.Prices); got != want.nominated+" "+want.prices {
+			t.Errorf("%s, want %s %s", got, want.nominated, want.prices)
+		}
+		j.Nominated, j.Record = s.Nominated, s.Record
+	}
+	for _, none := range []Cluster{c, foreseen(cluster("d"), Launches, priced(3, 1000), unpriced), cluster("e")} {
+		if s := Next(&Job{Open: true}, []Cluster{none}, noon); s.Record.Prices != nil || strings.Contains(s.Record.Encode(), "prices") {
+			t.Errorf("%s: %v", none.Name, s.Record.Prices)
+		}
+	}
+}

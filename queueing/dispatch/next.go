@@ -301,11 +301,12 @@ func nominate(j *Job, c *Cluster, reached []string, now time.Time, why string) S
 	}
 	adopted := c.Copy != nil && !c.Copy.Foreign
 	for _, name := range reached {
-		if !slices.Contains(j.Nominated, name) && !(adopted && name == c.Name) {
-			s.Gone = append(s.Gone, name)
+		if slices.Contains(j.Nominated, name) || adopted && name == c.Name {
+			continue
 		}
+		s.Gone = append(s.Gone, name)
 	}
-	s.Record = at(s.Record, now)
+	s.Record = at(s.Record.priced(c.Name, c.Prospect, j.Nominated), now)
 	return s
 }
 

@@ -23,7 +23,8 @@ const (
 )
 
 // HedgeAnnotation of a job, and of its Workload, is how many clusters may be asked for it at once. Each of them may launch machines for
-// it, and the first that has them runs it.
+// it, and the first that has them runs it. It is for a manager that Muster is itself: a stock Kueue that loses sight of the cluster that
+// runs a job has the job run in another one that has admitted it as well.
 const HedgeAnnotation = "muster.dev/hedge"
 
 // mostHedged bounds what a typing error can cost.
@@ -49,6 +50,9 @@ const Name = "muster.dev/dispatcher"
 type Record struct {
 	// In are the clusters where a copy may be.
 	In []string `json:"in,omitempty"`
+	// Prices of the machines that clusters would have launched for the job when they were asked, in millionths of a USD per hour, as far as
+	// they were known. They are of the clusters alone that were named last.
+	Prices map[string]int64 `json:"prices,omitempty"`
 	// Hedge is how many clusters might be asked at once when the last was named; zero for one.
 	Hedge int `json:"hedge,omitempty"`
 	// Fence of the copy in the cluster that was named last; nil where it has none.
@@ -91,6 +95,23 @@ func DecodeRecord(text string) (r Record, err error) {
 		return r, fmt.Errorf("annotation %s: %w; remove it once no cluster has a copy of the Workload", Annotation, err)
 	}
 	return r, nil
+}
+
+// priced is the record with the price by a prospect of a cluster, and those of the others that were named.
+func (r Record) priced(cluster string, p *Prospect, others []string) Record {
+	prices := map[string]int64{}
+	for _, name := range others {
+		if price, known := r.Prices[name]; known {
+			prices[name] = price
+		}
+	}
+	if p != nil && p.MicroUSDPerHour > 0 && !p.Unpriced {
+		prices[cluster] = p.MicroUSDPerHour
+	}
+	if r.Prices = nil; len(prices) > 0 {
+		r.Prices = prices
+	}
+	return r
 }
 
 // refusal is the last of the cluster; its Times is zero without.

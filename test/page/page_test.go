@@ -274,6 +274,7 @@ func TestListsClusters(t *testing.T) {
 	multiKueue.Spec.ControllerName = kueue.MultiKueueControllerName
 	away := running("vision", "away", "h100", "", 2, time.Hour)[0].(*kueue.Workload)
 	away.Status.ClusterName = new("west")
+	away.Annotations = map[string]string{dispatch.Annotation: `{"in":["west"],"prices":{"west":98320000}}`}
 	asked := running("vision", "asked", "h100", "", 1, time.Hour)[0].(*kueue.Workload)
 	asked.Status.Conditions, asked.Status.NominatedClusterNames = asked.Status.Conditions[:1], []string{"west"}
 	asked.Status.AdmissionChecks[0] = kueue.AdmissionCheckState{Name: "clusters", State: kueue.CheckStatePending}
@@ -288,7 +289,7 @@ func TestListsClusters(t *testing.T) {
 	tab.click("nav [data-view=clusters]")
 	tab.reads("h1", "2 clusters")
 	for _, says := range []string{"connection refused", "16 nvidia.com/gpu", "NoCapacity", "only 3 of 4 machines", "2 jobs there",
-		"was given to it, and does not run yet", "has run there since"} {
+		"was given to it, and does not run yet", "has run there since", "98.32"} {
 		tab.reads("main", says)
 	}
 	tab.picture("clusters", true)

@@ -9,8 +9,10 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/cmd/view"
+	"github.com/muster-dev/muster/provisioning/text"
 	workloads "github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -39,6 +41,17 @@ type clusterJob struct {
 	Running   bool   `json:"running"`
 	// Since is when it began to run there.
 	Since int64 `json:"since,omitempty"`
+	// USDPerHour is what the machines cost that were to be launched for it there, when it was given there; empty where that is not known.
+	USDPerHour string `json:"usdPerHour,omitempty"`
+}
+
+// in is the job in a cluster.
+func (j clusterJob) in(cluster string, w *kueue.Workload) clusterJob {
+	j.Cluster = cluster
+	if price := view.PriceIn(w, cluster); price > 0 {
+		j.USDPerHour = text.USD(price)
+	}
+	return j
 }
 
 // mostClusterJobs are sent at once.
@@ -59,12 +72,12 @@ func (s *Server) clusters(_ context.Context, d *decision, _ *http.Request) (clus
 			job.Name = strings.ToLower(owner.Kind) + "/" + owner.Name
 		}
 		if w.Status.ClusterName != nil {
-			job.Cluster, job.Running, job.Since = *w.Status.ClusterName, true, millis(workloads.AdmittedSince(w))
-			out.Jobs = append(out.Jobs, job)
+			job.Running, job.Since = true, millis(workloads.AdmittedSince(w))
+			out.Jobs = append(out.Jobs, job.in(*w.Status.ClusterName, w))
 			continue
 		}
-		for _, job.Cluster = range w.Status.NominatedClusterNames {
-			out.Jobs = append(out.Jobs, job)
+		for _, name := range w.Status.NominatedClusterNames {
+			out.Jobs = append(out.Jobs, job.in(name, w))
 		}
 	}
 	slices.SortFunc(out.Jobs, func(a, b clusterJob) int {

@@ -20,19 +20,19 @@ export function mount(root, app) {
     if (data.clusters.length === 0) {
       clusters.replaceChildren(el('p', { class: 'nothing' }, 'There is no MultiKueueCluster: jobs run in this cluster only.'));
     } else {
-      clusters.replaceChildren(table(['Cluster', 'Connected', 'Running', 'Holds of the quota here', 'Given to it', 'Refused', 'Last refusal'], [2, 4, 5],
+      clusters.replaceChildren(table(['Cluster', 'Connected', 'Running', 'Holds of the quota here', 'Launches, USD per hour', 'Given to it', 'Refused', 'Last refusal'], [2, 4, 5, 6],
         data.clusters.map((c) => [
           c.cluster, el('span', {}, c.active ? 'yes' : 'no', c.message ? el('span', { class: 'sub' }, c.message) : null),
-          count(c.running), c.held.join(', ') || '–', count(c.asked), count(c.refused),
+          count(c.running), c.held.join(', ') || '–', c.usdPerHour ?? '–', count(c.asked), count(c.refused),
           el('span', {}, c.last ?? '–', c.lastRefusal?.message ? el('span', { class: 'sub' }, c.lastRefusal.message) : null),
         ])));
     }
     heading.textContent = data.total > data.jobs.length ? `${count(data.jobs.length)} of ${plural(data.total, 'job')} there` : `${plural(data.total, 'job')} there`;
     jobs.replaceChildren(data.jobs.length === 0 ? el('p', { class: 'nothing' }, 'No job runs in another cluster.') :
-      table(['Job', 'Cluster', 'State'], [], data.jobs.map((j) => [
+      table(['Job', 'Cluster', 'State', 'Launches, USD per hour'], [3], data.jobs.map((j) => [
         el('span', {}, el('button', { class: 'link', type: 'button', onclick: () => app.set({ job: `${j.namespace}/${j.workload}` }, { push: true }) },
           j.name.replace(/^job\//, '')), el('span', { class: 'sub' }, j.namespace)),
-        j.cluster, j.running ? `has run there since ${at(j.since)}` : 'was given to it, and does not run yet',
+        j.cluster, j.running ? `has run there since ${at(j.since)}` : 'was given to it, and does not run yet', j.usdPerHour ?? '–',
       ])));
   }
 
