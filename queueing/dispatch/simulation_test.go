@@ -32,11 +32,7 @@ func TestOneClusterSpends(t *testing.T) {
 
 // TestHedgedClustersSpend: where a job asks for two clusters at once, they may both have machines for it, and never three.
 func TestHedgedClustersSpend(t *testing.T) {
-	for name, managed := range map[string]bool{"kueue": false, "muster": true} {
-		t.Run(name, func(t *testing.T) {
-			simulate(t, managed, "hedged", "the second was sooner", "crash", "cut", "refused", "evicted", "stalled", "manager evicts")
-		})
-	}
+	simulate(t, true, "hedged", "the second was sooner", "crash", "cut", "refused", "evicted", "stalled", "manager evicts")
 }
 
 // TestOneClusterSpendsBehindFences: workers are cut off for longer than their fence, their processes and the manager's end and begin

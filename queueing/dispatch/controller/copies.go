@@ -186,8 +186,8 @@ func (c *copies) read(ctx context.Context, s *situation) (err error) {
 		Open: s.check != nil && isOpen(s.Workload, s.check), Over: s.gone || isOver(s.Workload, s.check),
 		Runs: ptr.Deref(s.Status.ClusterName, ""), Nominated: s.Status.NominatedClusterNames, Record: record,
 	}
-	if j.Open {
-		j.Hedge = c.hedge(s.Workload)
+	if j.Hedge, err = dispatch.ParseHedge(s.Annotations[dispatch.HedgeAnnotation]); err != nil {
+		c.event(s.Workload, corev1.EventTypeWarning, "BadHedge", err.Error()+"; one is asked at a time")
 	}
 	s.clusters = c.view(ctx, s.Workload, config, &record)
 	has := s.check != nil || j.Runs != "" || len(record.In) > 0

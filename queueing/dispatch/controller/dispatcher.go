@@ -130,7 +130,7 @@ func (d *dispatcher) Reconcile(ctx context.Context, request reconcile.Request) (
 		d.event(w, corev1.EventTypeWarning, "BadRecord", err.Error())
 		return reconcile.Result{}, nil // until it is edited
 	}
-	job := &dispatch.Job{Open: isOpen(w, check), Nominated: w.Status.NominatedClusterNames, Hedge: d.hedge(w), Record: record}
+	job := &dispatch.Job{Open: isOpen(w, check), Nominated: w.Status.NominatedClusterNames, Record: record}
 	if !job.Open {
 		return reconcile.Result{}, nil
 	}
@@ -151,15 +151,6 @@ func (d *dispatcher) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{RequeueAfter: max(time.Millisecond, step.At.Sub(d.clock.Now()))}, nil
 	}
 	return reconcile.Result{}, nil
-}
-
-// hedge is how many clusters may be asked at once for a Workload.
-func (d *dispatcher) hedge(w *kueue.Workload) int {
-	n, err := dispatch.ParseHedge(w.Annotations[dispatch.HedgeAnnotation])
-	if err != nil && len(w.Status.NominatedClusterNames) == 0 {
-		d.event(w, corev1.EventTypeWarning, "BadHedge", err.Error()+"; one is asked at a time")
-	}
-	return n
 }
 
 // checkOf is the state of the Workload's check of MultiKueue, with its configuration; nil if it has none.
