@@ -104,8 +104,9 @@ func runManaged(m *testing.M) (code int) {
 		return 1
 	}
 	code = m.Run()
-	if len(spending.twice) > 0 && *dispatcherName == dispatch.Name {
-		fmt.Fprintf(os.Stderr, "P8 one spend: two clusters had machines for the job of %q at the same time\n", spending.twice)
+	if len(spending.twice)+len(running.twice) > 0 && *dispatcherName == dispatch.Name {
+		fmt.Fprintf(os.Stderr, "P8 one spend: two clusters had machines for the job of %q, or ran %q, at the same time\n", spending.twice,
+			running.twice)
 		code = 1
 	}
 	if code != 0 {
@@ -129,7 +130,8 @@ func stop(ctx context.Context) {
 			_ = c.Stop(ctx)
 		}
 	}
-	manager, stock, dispatcher, workers, wires, spending.sites = nil, nil, nil, nil, nil, map[string][]machines{}
+	manager, stock, dispatcher, workers, wires, spending.sites, running.sites = nil, nil, nil, nil, nil,
+		map[string][]machines{}, map[string][]machines{}
 }
 
 func start(ctx context.Context, dir string) error {

@@ -7,7 +7,10 @@ import (
 	"sync"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 )
@@ -16,12 +19,15 @@ import (
 // have machines of one site that has one job (P8).
 var spending = ledger{sites: map[string][]machines{}}
 
+// running are the pods of jobs that run in the workers, by namespace and name of the job. No two workers may run one (P8).
+var running = ledger{sites: map[string][]machines{}}
+
 type ledger struct {
 	mu    sync.Mutex
 	sites map[string][]machines
 	// hedged are sites whose job may have machines of several workers.
 	hedged []string
-	// twice are sites that two workers have had machines of at the same time.
+	// twice are sites, or jobs, that two workers have had machines, or pods, of at the same time.
 	twice []string
 }
 
@@ -41,35 +47,48 @@ func watchSpending(ctx context.Context, worker int) error {
 	go func() {
 		for e := range events.ResultChan() {
 			if m, ok := e.Object.(*kwokv1alpha1.Machine); ok {
-				spending.note(worker, m, e.Type == watch.Deleted || m.Status.Phase == kwokv1alpha1.MachineTerminated)
+				spending.note(worker, m.Spec.Group, m.Name, e.Type == watch.Deleted || m.Status.Phase == kwokv1alpha1.MachineTerminated)
+			}
+		}
+	}()
+	pods, err := workers[worker].Kube.Watch(ctx, &corev1.PodList{}, client.HasLabels{batchv1.JobNameLabel})
+	if err != nil {
+		return fmt.Errorf("watching pods of worker %d: %w", worker, err)
+	}
+	go func() {
+		for e := range pods.ResultChan() {
+			if p, ok := e.Object.(*corev1.Pod); ok {
+				running.note(worker, p.Namespace+"/"+p.Labels[batchv1.JobNameLabel], p.Name,
+					e.Type == watch.Deleted || p.Status.Phase != corev1.PodRunning)
 			}
 		}
 	}()
 	return nil
 }
 
-func (l *ledger) note(worker int, m *kwokv1alpha1.Machine, gone bool) {
+// note what a worker has of a site.
+func (l *ledger) note(worker int, of, name string, gone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	site := l.sites[m.Spec.Group]
+	site := l.sites[of]
 	for len(site) < *numberOfWorkers {
 		site = append(site, machines{now: map[string]time.Time{}, ever: map[string]time.Time{}})
 	}
-	l.sites[m.Spec.Group] = site
+	l.sites[of] = site
 	w := &site[worker]
-	since, there := w.now[m.Name]
+	since, there := w.now[name]
 	switch {
 	case gone && there:
 		w.billed += time.Since(since)
-		delete(w.now, m.Name)
+		delete(w.now, name)
 		return
 	case gone || there:
 		return
 	}
-	w.now[m.Name], w.ever[m.Name] = time.Now(), time.Now()
+	w.now[name], w.ever[name] = time.Now(), time.Now()
 	spend := slices.DeleteFunc(slices.Clone(site), func(w machines) bool { return len(w.now) == 0 })
-	if len(spend) > 1 && !slices.Contains(l.twice, m.Spec.Group) && !slices.Contains(l.hedged, m.Spec.Group) {
-		l.twice = append(l.twice, m.Spec.Group)
+	if len(spend) > 1 && !slices.Contains(l.twice, of) && !slices.Contains(l.hedged, of) {
+		l.twice = append(l.twice, of)
 	}
 }
 
