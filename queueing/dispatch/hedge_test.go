@@ -32,7 +32,7 @@ func TestSeveralClustersAreAskedAtOnce(t *testing.T) {
 	}{
 		{"the first", &Job{Open: true, Hedge: 2}, []Cluster{cluster("a"), cluster("b"), cluster("c")}, Nominate, "a", "cluster a is asked"},
 		{"the second at once", asked("a"), []Cluster{cluster("a", reserved), cluster("b"), cluster("c")}, Nominate, "a b",
-			"cluster b is asked, the 2. at once: muster.dev/hedge of the job is 2, so that so many clusters may hold machines for it"},
+			"cluster b is asked, as 2 of 2 at once, each of which may launch machines for the job (muster.dev/hedge)"},
 		{"no third", asked("a", "b"), []Cluster{cluster("a", reserved), cluster("b", reserved), cluster("c")}, Rest, "", ""},
 		{"one that cannot be reached holds up no other", asked("a"), []Cluster{cut(cluster("a")), cluster("b")}, Nominate, "a b", "b is asked"},
 		{"one that has refused is left", asked("a", "b"), []Cluster{cluster("a", refused), cluster("b", reserved), cluster("c")}, Withdraw, "b", "NoCapacity"},

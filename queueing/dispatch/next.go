@@ -294,8 +294,7 @@ func nominate(j *Job, c *Cluster, reached []string, now time.Time, why string) S
 	s.Record.In, s.Record.Hedge = s.Nominated, 0
 	if n := len(s.Nominated); n > 1 {
 		s.Record.Hedge = j.Hedge
-		s.Message += fmt.Sprintf(", the %d. at once: %s of the job is %d, so that so many clusters may hold machines for it", n, HedgeAnnotation,
-			j.Hedge)
+		s.Message += fmt.Sprintf(", as %d of %d at once, each of which may launch machines for the job (%s)", n, j.Hedge, HedgeAnnotation)
 	} else {
 		s.Record.Fence = fenceOf(c)
 	}
