@@ -128,7 +128,7 @@ func (c *copies) goOn(ctx context.Context, s *situation) (goesOn bool, _ reconci
 	step := c.decide(ctx, s.Workload, s.clusters, func() dispatch.Step { return dispatch.Manage(s.job, s.clusters, c.clock.Now()) })
 	leave, may := c.workers.enter(calls(&step))
 	if !may {
-		return false, reconcile.Result{RequeueAfter: again}, nil
+		return false, reconcile.Result{RequeueAfter: slowAgain}, nil
 	}
 	done, err := c.carryOut(ctx, s, &step)
 	leave()

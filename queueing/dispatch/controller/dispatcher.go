@@ -138,7 +138,7 @@ func (d *dispatcher) Reconcile(ctx context.Context, request reconcile.Request) (
 	step := d.decide(ctx, w, clusters, func() dispatch.Step { return dispatch.Next(job, clusters, d.clock.Now()) })
 	leave, may := d.workers.enter(step.Gone)
 	if !may {
-		return reconcile.Result{RequeueAfter: again}, nil
+		return reconcile.Result{RequeueAfter: slowAgain}, nil
 	}
 	done, err := d.carryOut(ctx, w, record, step)
 	leave()

@@ -47,8 +47,10 @@ const (
 	// lacksAgain is how soon it is looked at again whether a worker still lacks what no event tells of, and which kinds it serves.
 	lacksAgain = time.Minute
 	// slowCall is how long a call takes to a worker that is slow. Only a few Workloads at a time then wait for it, of the concurrent ones.
+	// The others come again soon after.
 	slowCall  = 500 * time.Millisecond
 	mostCalls = concurrent / 8
+	slowAgain = 2 * time.Second
 	// ownerIndex finds ProvisioningRequests by the Workload that owns them.
 	ownerIndex = "owner"
 )
