@@ -135,6 +135,11 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	for _, action := range changes {
 		world.Calls = append(world.Calls, cloudsim.CallFault{Cloud: v1alpha1.ProviderAWS, Action: action, Type: cloudsim.CallLate,
 			Percent: 1 + r.IntN(29), Delay: metav1.Duration{Duration: time.Duration(1+r.IntN(60)) * time.Second}})
+		if action == "DeletePlacementGroup" {
+			continue // what others do while a call is slow is to come to its end
+		}
+		world.Calls = append(world.Calls, cloudsim.CallFault{Cloud: v1alpha1.ProviderAWS, Action: action, Type: cloudsim.CallSlow,
+			Percent: 1 + r.IntN(29), Delay: metav1.Duration{Duration: time.Duration(1+r.IntN(90)) * time.Second}})
 	}
 	began, denied := time.Duration(r.IntN(600))*time.Second, time.Duration(r.IntN(300))*time.Second
 	for range r.IntN(3) {
@@ -172,7 +177,9 @@ func (c *chaos) launch() {
 		patience = time.Duration(c.IntN(20)) * time.Second
 	}
 	for {
-		machines, err := c.p.Launch(context.Background(), a.LaunchRequest)
+		var machines []cloudprovider.Machine
+		var err error
+		c.during(func() { machines, err = c.p.Launch(context.Background(), a.LaunchRequest) })
 		if cloudprovider.Refusal(err) != nil {
 			break
 		}
@@ -195,6 +202,26 @@ func (c *chaos) launch() {
 	}
 }
 
+// during makes a call. While the cloud takes its time over it, the watch and another process look.
+func (c *chaos) during(call func()) {
+	other := c.provider()
+	c.slow.During(call, func() {
+		for _, p := range []*Provider{c.p, other} {
+			list, _ := p.list(context.Background()) // what fails is looked at later
+			c.attributed(list)
+		}
+	}, refresh)
+}
+
+// attributed judges that each machine is listed under a launch.
+func (c *chaos) attributed(list []cloudprovider.Machine) {
+	for _, m := range list {
+		if m.Launch == "" {
+			c.t.Errorf("machine %s is listed without a launch", m.Name)
+		}
+	}
+}
+
 // pause lets time go by, and now and then the process ends.
 func (c *chaos) pause() {
 	c.clock.Step(refresh)
@@ -212,12 +239,10 @@ func (c *chaos) takeBack() (any bool) {
 		c.last = err.Error()
 		return true
 	}
+	c.attributed(list)
 	byGroup := map[string][]string{}
 	for _, m := range list {
 		if (m.State < cloudprovider.Terminated || m.Kept) && !c.succeeded(m.Launch) {
-			if m.Launch == "" {
-				c.t.Errorf("machine %s is listed without a launch", m.Name)
-			}
 			byGroup[m.Group] = append(byGroup[m.Group], m.Name)
 		}
 	}
@@ -226,7 +251,8 @@ func (c *chaos) takeBack() (any bool) {
 			if c.IntN(3) == 0 {
 				byGroup[g.Name] = append(byGroup[g.Name], stale)
 			}
-			c.last = fmt.Sprint(byGroup[g.Name], c.p.TakeBack(context.Background(), g.Name, byGroup[g.Name])) // what is left is listed again
+			c.during(func() { err = c.p.TakeBack(context.Background(), g.Name, byGroup[g.Name]) })
+			c.last = fmt.Sprint(byGroup[g.Name], err) // what is left is listed again
 		}
 	}
 	return len(byGroup) > 0

@@ -83,6 +83,7 @@ func conformingCloud(t *testing.T, method v1alpha1.AWSLaunchMethod, market v1alp
 		Stop: s.world.Stop, IgnoreTakeBacks: s.world.IgnoreTakeBacks,
 		LoseReply: func() { hit(cloudsim.ReplyLost, 0, 1) },
 		Delay:     func(d time.Duration) { hit(cloudsim.CallLate, d, 3) }, // the client tries three times
+		Slow:      func(d time.Duration) { hit(cloudsim.CallSlow, d, 1) },
 		Pass:      func(d time.Duration) { s.clock.Step(d) },
 	}
 }

@@ -16,6 +16,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/conformance"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -73,8 +74,10 @@ func TestMain(m *testing.M) {
 
 // sim is a simulated AWS with clients.
 type sim struct {
-	t      *testing.T
-	clock  *clocktesting.FakeClock
+	t     *testing.T
+	clock *clocktesting.FakeClock
+	// slow is the clock of the world.
+	slow   *conformance.SlowClock
 	world  *cloudsim.World
 	front  *simaws.Front
 	server *httptest.Server
@@ -84,8 +87,9 @@ type sim struct {
 func newSim(t *testing.T, world cloudsim.Config, account simaws.Config) *sim {
 	t.Helper()
 	s := &sim{t: t, clock: clocktesting.NewFakeClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))}
+	s.slow = conformance.NewSlowClock(s.clock)
 	var err error
-	if s.world, err = cloudsim.New(world, s.clock); err != nil {
+	if s.world, err = cloudsim.New(world, s.slow); err != nil {
 		t.Fatal(err)
 	}
 	if s.front, err = simaws.New(account, s.world); err != nil {

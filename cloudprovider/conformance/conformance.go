@@ -44,6 +44,8 @@ type Cloud struct {
 	// Delay makes the next launch call take effect so much later, although its caller no longer
 	// waits; nil if the cloud's calls cannot.
 	Delay func(time.Duration)
+	// Slow makes the next launch call take so long, while its caller waits; nil if the cloud's calls cannot.
+	Slow func(time.Duration)
 	// Pass lets time pass in the cloud and in its adapters.
 	Pass func(time.Duration)
 }
@@ -97,6 +99,7 @@ func Run(t *testing.T, newCloud func(t *testing.T) *Cloud) {
 		{"a take-back that the cloud does not carry out is repeated", ignored},
 		{"a launch whose reply was lost is made once", lostReply},
 		{"a launch that takes longer than its caller waits is made once, or leaves nothing", late},
+		{"while a launch takes long, others see no machine that is not its own", slow},
 		{"machines that must be together are", together},
 		{"a machine that joins others is where they are", joined},
 		{"a launch that no domain has room for is refused and leaves nothing", roomless},

@@ -95,6 +95,10 @@ func misbehaving(r *rand.Rand) cloudsim.Config {
 		fault.Cloud, fault.Percent, fault.Until = v1alpha1.ProviderGCP, 1+r.IntN(8), until
 		config.Calls = append(config.Calls, fault)
 	}
+	for _, action := range launches {
+		config.Calls = append(config.Calls, cloudsim.CallFault{Cloud: v1alpha1.ProviderGCP, Type: cloudsim.CallSlow, Action: action,
+			Percent: 1 + r.IntN(29), Until: until, Delay: metav1.Duration{Duration: time.Second + seconds(60).Duration}})
+	}
 	actions := slices.DeleteFunc(slices.Sorted(maps.Keys(gcp.Permissions)), func(action string) bool {
 		// Without a list of instances nothing is known, and nothing goes on.
 		return action == "instances.aggregatedList" || len(gcp.Permissions[action]) == 0
@@ -107,6 +111,15 @@ func misbehaving(r *rand.Rand) cloudsim.Config {
 		})
 	}
 	return config
+}
+
+// launches and take-backs are the calls that may be slow.
+var launches = []string{
+	"instances.bulkInsert", "instances.delete", "resourcePolicies.insert",
+	"instanceGroupManagers.createInstances", "instanceGroupManagers.deleteInstances",
+	"regionInstanceGroupManagers.createInstances", "regionInstanceGroupManagers.deleteInstances",
+	"instanceGroupManagerResizeRequests.insert", "instanceGroupManagerResizeRequests.cancel",
+	"regionInstanceGroupManagerResizeRequests.insert", "regionInstanceGroupManagerResizeRequests.cancel",
 }
 
 // stale is a machine of which an old list told, and that the cloud has forgotten.
@@ -144,7 +157,7 @@ func chaosRun(t *testing.T, seed uint64, outcomes map[string]int) {
 		}
 		for _, g := range gangs {
 			if g.inFlight() {
-				g.call(p, now, deadline, outcomes)
+				l.during(p, func() { g.call(l, p, deadline, outcomes) })
 			}
 		}
 		takeBackOrphans(r, l, p, gangs, outcomes)
@@ -182,8 +195,9 @@ func (l *lab) sweepAll(p *gcp.Provider) {
 }
 
 // call launches once more, and decides the fate of the launch.
-func (g *gang) call(p *gcp.Provider, now, deadline time.Time, outcomes map[string]int) {
+func (g *gang) call(l *lab, p *gcp.Provider, deadline time.Time, outcomes map[string]int) {
 	machines, err := p.Launch(context.Background(), g.LaunchRequest)
+	now := l.clock.Now()
 	switch {
 	case err == nil && len(machines) == g.Count && g.fickle:
 		g.givenUp = now
@@ -199,14 +213,31 @@ func (g *gang) call(p *gcp.Provider, now, deadline time.Time, outcomes map[strin
 	}
 }
 
+// during makes a call. While the cloud takes its time over it, the watch and another process look: what they see has a group, and
+// is of a launch.
+func (l *lab) during(p *gcp.Provider, call func()) {
+	other := l.provider()
+	l.slow.During(call, func() {
+		for _, looks := range []*gcp.Provider{p, other} {
+			for _, m := range l.list(looks) {
+				if m.Launch == "" || m.Group == "" {
+					l.Errorf("while a call lasts, machine %s is listed without a launch or a group", m.Name)
+				}
+			}
+		}
+	}, round)
+}
+
 // takeBackOrphans takes back, by name, what no launch owns.
 func takeBackOrphans(r *rand.Rand, l *lab, p *gcp.Provider, gangs []*gang, outcomes map[string]int) {
 	owned := map[string]bool{}
 	for _, g := range gangs {
 		owned[g.Token] = g.whole || g.inFlight()
 	}
+	var list []cloudprovider.Machine
+	l.during(p, func() { list = l.list(p) })
 	orphans := map[string][]string{}
-	for _, m := range l.list(p) {
+	for _, m := range list {
 		if m.Launch != "" && !owned[m.Launch] && (m.State < cloudprovider.Terminated || m.Kept) {
 			orphans[m.Group] = append(orphans[m.Group], m.Name)
 		}
@@ -215,7 +246,9 @@ func takeBackOrphans(r *rand.Rand, l *lab, p *gcp.Provider, gangs []*gang, outco
 		if r.IntN(3) == 0 {
 			names = append(names, stale)
 		}
-		if err := p.TakeBack(context.Background(), group, names); err != nil {
+		var err error
+		l.during(p, func() { err = p.TakeBack(context.Background(), group, names) })
+		if err != nil {
 			outcomes["call failed"]++
 		}
 	}

@@ -72,6 +72,7 @@ func conformingCloud(t *testing.T, method string) *conformance.Cloud {
 		Stop: l.world.Stop, IgnoreTakeBacks: l.world.IgnoreTakeBacks,
 		LoseReply: func() { hit(cloudsim.ReplyLost, 0) },
 		Delay:     func(d time.Duration) { hit(cloudsim.CallLate, d) },
+		Slow:      func(d time.Duration) { hit(cloudsim.CallSlow, d) },
 		Pass:      func(d time.Duration) { l.clock.Step(d) },
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/conformance"
 	"github.com/muster-dev/muster/cloudprovider/gcp"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	gcpsim "github.com/muster-dev/muster/kwok/cloudsim/gcp"
@@ -93,10 +94,12 @@ func compareCalls() (missing, unknown []string) {
 // lab is a simulated cloud and what a cluster knows of it.
 type lab struct {
 	*testing.T
-	world  *cloudsim.World
-	front  *gcpsim.Front
-	url    string
-	clock  *clocktesting.FakeClock
+	world *cloudsim.World
+	front *gcpsim.Front
+	url   string
+	clock *clocktesting.FakeClock
+	// slow is the clock of the world.
+	slow   *conformance.SlowClock
 	groups []*v1alpha1.NodeGroup
 }
 
@@ -104,8 +107,9 @@ type lab struct {
 func newLab(t *testing.T, world cloudsim.Config, project gcpsim.Config) *lab {
 	t.Helper()
 	l := &lab{T: t, clock: clocktesting.NewFakeClock(began)}
+	l.slow = conformance.NewSlowClock(l.clock)
 	var err error
-	if l.world, err = cloudsim.New(world, l.clock); err != nil {
+	if l.world, err = cloudsim.New(world, l.slow); err != nil {
 		t.Fatal(err)
 	}
 	if l.front, err = gcpsim.New(project, l.world); err != nil {

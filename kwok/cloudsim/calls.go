@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -55,6 +56,8 @@ func (w *World) Handler(f Front) http.Handler {
 		case fault.Type == CallLate:
 			w.postpone(f, r, fault.Delay.Duration)
 			panic(http.ErrAbortHandler)
+		case fault.Type == CallSlow:
+			w.takeTime(f, rw, r, fault.Delay.Duration)
 		case fault.Type == ReplyLost:
 			f.ServeHTTP(httptest.NewRecorder(), r)
 			panic(http.ErrAbortHandler)
@@ -70,17 +73,39 @@ type lateCall struct {
 	serve func()
 }
 
-// postpone keeps a call until it has its effect.
-func (w *World) postpone(f Front, r *http.Request, delay time.Duration) {
+// postpone keeps a call until it has its effect, and then tells its answer.
+func (w *World) postpone(f Front, r *http.Request, delay time.Duration) (answer <-chan *httptest.ResponseRecorder) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // it has not arrived
+		panic(http.ErrAbortHandler) // it has not arrived
 	}
 	late := r.Clone(context.Background())
 	late.Body = io.NopCloser(bytes.NewReader(body))
+	answers := make(chan *httptest.ResponseRecorder, 1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.late = append(w.late, lateCall{w.clock.Now().Add(delay), func() { f.ServeHTTP(httptest.NewRecorder(), late) }})
+	w.late = append(w.late, lateCall{w.clock.Now().Add(delay), func() {
+		recorder := httptest.NewRecorder()
+		f.ServeHTTP(recorder, late)
+		answers <- recorder
+	}})
+	return answers
+}
+
+// takeTime answers a call when the delay has passed. The call has its effect half-way, so that lists may show what it makes
+// before its caller knows, and has it all the same where the caller gives up.
+func (w *World) takeTime(f Front, rw http.ResponseWriter, r *http.Request, delay time.Duration) {
+	answer := w.postpone(f, r, delay/2)
+	select {
+	case <-w.clock.After(delay):
+	case <-r.Context().Done():
+		panic(http.ErrAbortHandler)
+	}
+	w.serveLate()
+	recorder := <-answer
+	maps.Copy(rw.Header(), recorder.Header())
+	rw.WriteHeader(recorder.Code)
+	_, _ = rw.Write(recorder.Body.Bytes()) // an error says that the caller has gone
 }
 
 // serveLate lets the late calls that are due have their effect.

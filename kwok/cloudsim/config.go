@@ -96,12 +96,15 @@ const (
 	// CallLate: the connection breaks, and the call has its effect when the delay has passed, as one
 	// that takes longer than its caller waits.
 	CallLate CallFaultType = "Late"
+	// CallSlow: the call is answered when the delay has passed, and has its effect half-way, so that others may see it before
+	// its caller.
+	CallSlow CallFaultType = "Slow"
 	// OperationFailed: the call is accepted, and its operation ends with the given error and
 	// without effect. Only for Google Cloud, whose changes are operations.
 	OperationFailed CallFaultType = "OperationFailed"
 )
 
-var callFaults = []CallFaultType{CallRefused, ReplyLost, CallLost, CallUnanswered, CallLate, OperationFailed}
+var callFaults = []CallFaultType{CallRefused, ReplyLost, CallLost, CallUnanswered, CallLate, CallSlow, OperationFailed}
 
 // CallFault is a mishap of calls.
 type CallFault struct {
@@ -119,7 +122,7 @@ type CallFault struct {
 	Percent int     `json:"percent,omitempty"`
 	// Error of calls that are refused, and of operations that fail.
 	Error *Error `json:"error,omitempty"`
-	// Delay of calls that are late.
+	// Delay of calls that are late or slow.
 	Delay metav1.Duration `json:"delay,omitempty"`
 }
 
@@ -222,13 +225,13 @@ func (c *Config) Validate() error {
 		at := fmt.Sprintf("calls[%d]", i)
 		switch {
 		case !slices.Contains(callFaults, f.Type):
-			return fmt.Errorf("%s.type is %q: it must be Refused, ReplyLost, CallLost, Unanswered, Late or OperationFailed", at, f.Type)
+			return fmt.Errorf("%s.type is %q: it must be Refused, ReplyLost, CallLost, Unanswered, Late, Slow or OperationFailed", at, f.Type)
 		case (f.Type == CallRefused || f.Type == OperationFailed) != (f.Error != nil):
 			return fmt.Errorf("%s.error belongs to faults of types Refused and OperationFailed, and only to them", at)
 		case f.Type == OperationFailed && f.Cloud != v1alpha1.ProviderGCP:
 			return fmt.Errorf("%s.type is OperationFailed, and cloud %s has no operations: use it for gcp", at, f.Cloud)
-		case (f.Type == CallLate) != (f.Delay.Duration > 0):
-			return fmt.Errorf("%s.delay belongs to faults of type Late, and they need it", at)
+		case (f.Type == CallLate || f.Type == CallSlow) != (f.Delay.Duration > 0):
+			return fmt.Errorf("%s.delay belongs to faults of types Late and Slow, and they need it", at)
 		case f.Percent < 0 || f.Percent > 100:
 			return fmt.Errorf("%s.percent is %d: it must be between 0 and 100", at, f.Percent)
 		}

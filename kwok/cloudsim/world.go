@@ -19,7 +19,7 @@ import (
 // World is the clouds' pools, and the instances and reservations in them.
 type World struct {
 	config Config
-	clock  clock.PassiveClock
+	clock  clock.Clock
 	began  time.Time
 
 	mu           sync.Mutex
@@ -39,7 +39,7 @@ type World struct {
 }
 
 // New returns a World that begins now.
-func New(config Config, clock clock.PassiveClock) (*World, error) {
+func New(config Config, clock clock.Clock) (*World, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}

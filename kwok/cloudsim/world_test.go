@@ -1,16 +1,20 @@
 package cloudsim
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -314,6 +318,45 @@ func TestCallsGoWrongAsScripted(t *testing.T) {
 	s.want("all are counted", s.Calls(v1alpha1.ProviderAWS), map[string]int64{"Launch": 5, "List": 4, "Later": 3})
 }
 
+// TestASlowCallIsSeenBeforeItIsAnswered: others see half-way what it has done, also where its caller has given up by then.
+func TestASlowCallIsSeenBeforeItIsAnswered(t *testing.T) {
+	for name, patience := range map[string]time.Duration{"answered": time.Hour, "given up": 10 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, err := New(Config{Calls: []CallFault{{Cloud: v1alpha1.ProviderAWS, Action: "Launch", Type: CallSlow, Delay: d("1m")}}}, clock.RealClock{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				f := &front{}
+				call := func(ctx context.Context, action string) (code int) {
+					defer func() { _ = recover() }() // the connection breaks
+					rec := httptest.NewRecorder()
+					w.Handler(f).ServeHTTP(rec, httptest.NewRequestWithContext(ctx, http.MethodPost, "/"+action, nil))
+					return rec.Code
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				began, answered, code := time.Now(), time.Duration(0), 0
+				go func() { code = call(ctx, "Launch"); answered = time.Since(began) }()
+				var served []int
+				for range 2 {
+					time.Sleep(20 * time.Second)
+					call(t.Context(), "List")
+					served = append(served, f.served)
+				}
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if want := []int{1, 3}; !slices.Equal(served, want) || f.served != 3 {
+					t.Errorf("after 20 and 40 s %v calls had their effect, in the end %d: want %v and 3", served, f.served, want)
+				}
+				if want := min(patience, time.Minute); answered != want || (code == http.StatusOK) != (patience > time.Minute) {
+					t.Errorf("the caller had code %d after %s, want %s", code, answered, want)
+				}
+			})
+		})
+	}
+}
+
 func TestAShareOfCallsIsDrawnFromTheSeed(t *testing.T) {
 	hit := func(seed int64) (out []bool) {
 		s := tell(t, Config{Seed: seed, Calls: []CallFault{{Cloud: v1alpha1.ProviderAWS, Type: CallLost, Percent: 30}}})
@@ -353,8 +396,9 @@ func TestConfigurationsThatAreWrong(t *testing.T) {
 		{"a pool twice", Config{Pools: []Pool{holding(1), holding(2)}}, "pools[1] is the pool aws/p5.48xlarge/us-east-1a/spot once more"},
 		{"prices out of order", Config{Pools: []Pool{{PoolKey: spot, Prices: []Price{{From: d("1h")}, {From: d("1h")}}}}}, "pools[0].prices[1].from is 1h0m0s"},
 		{"a negative price", Config{Pools: []Pool{{PoolKey: spot, Prices: []Price{{PerHour: resource.MustParse("-1")}}}}}, "pools[0].prices[0].perHour is -1"},
-		{"an unknown fault", Config{Calls: []CallFault{{Type: "Lost"}}}, `calls[0].type is "Lost": it must be Refused, ReplyLost, CallLost, Unanswered, Late or OperationFailed`},
+		{"an unknown fault", Config{Calls: []CallFault{{Type: "Lost"}}}, `calls[0].type is "Lost": it must be Refused, ReplyLost, CallLost, Unanswered, Late, Slow or OperationFailed`},
 		{"a refusal without error", Config{Calls: []CallFault{{Type: CallRefused}}}, "calls[0].error belongs to"},
+		{"a slow call without delay", Config{Calls: []CallFault{{Type: CallSlow}}}, "calls[0].delay belongs to"},
 		{"more than all", Config{Calls: []CallFault{{Type: CallLost, Percent: 101}}}, "calls[0].percent is 101"},
 		{"a bucket without a bottom", Config{Throttles: []Throttle{{}}}, "throttles[0]: burst is 0 and perSecond 0"},
 	} {

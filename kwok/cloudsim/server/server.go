@@ -70,7 +70,7 @@ type Clouds struct {
 }
 
 // New makes the clouds, from now on.
-func New(c Config, clock clock.PassiveClock) (*Clouds, error) {
+func New(c Config, clock clock.Clock) (*Clouds, error) {
 	world, err := cloudsim.New(c.Config, clock)
 	if err != nil {
 		return nil, err
