@@ -47,7 +47,8 @@ const (
 	KeptAnnotation              = "muster.dev/kept-from-scale-down"
 
 	// GiveBackAtOnceAnnotation on a NodeGroup is how many machines may be terminated though
-	// their node has gone or is not Ready, where they are so many at once that Muster asks.
+	// their node has gone or is not Ready, or though no request has launched them, where they are so many at once
+	// that Muster asks.
 	GiveBackAtOnceAnnotation = "muster.dev/give-back-at-once"
 
 	// AutoscalerLaunchesAnnotation on a NodeGroup is the record of the launches that a

@@ -673,7 +673,7 @@ type NodeGroupStatus struct {
 
 	// conditions: Obtainable tells whether launches may be tried, TemplateMatches whether the
 	// nodes match spec.template, Sound whether nothing interferes with Muster, NodesPresent
-	// whether machines that seem lost may be terminated.
+	// whether machines that seem lost may be terminated, GivesBack whether idle ones that others have launched may be.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -695,6 +695,9 @@ const (
 	// have one that is not Ready, or are stopped, that none of them is terminated until a person
 	// decides.
 	ConditionNodesPresent = "NodesPresent"
+	// ConditionGivesBack is False while so many idle machines of the group that no request has launched would be
+	// terminated at once that none of them is until a person decides.
+	ConditionGivesBack = "GivesBack"
 )
 
 // Advice is a cloud's own estimate of the next launch. It weighs as much as four launches,

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/provisioning/when"
@@ -20,8 +21,8 @@ const (
 	doubtfulAfter = time.Minute
 )
 
-// Doubt is about the machines of a group whose node has gone or is not Ready, and about those
-// that are stopped. What is true of one machine is hardly true of many at once: etcd was
+// Doubt is about the machines of a group whose node has gone or is not Ready, about those
+// that are stopped, and about those that Muster would give back without having launched them. What is true of one machine is hardly true of many at once: etcd was
 // restored, Nodes were deleted, or the network is down, and the pods run on; or a person has
 // stopped the machines for the night.
 type Doubt struct {
@@ -32,6 +33,11 @@ type Doubt struct {
 	// less than a minute of machines that have really ended, and of all where it is asked with
 	// the credentials of another account.
 	Denied int
+	// Idle are empty machines whose time has come and that no request has launched: they were there before Muster, say, or a person
+	// has made the group larger.
+	Idle int
+	// Spare is by how many machines the group is above its minimum, without those that leave.
+	Spare int
 	// Approved is how many may go by the word of a person.
 	Approved int
 	// At is when one more will be in doubt if its node stays as it is; zero for never.
@@ -42,7 +48,7 @@ type Doubt struct {
 func InDoubt(f *Fleet) map[string]Doubt {
 	out := newDoubts(f)
 	for n := range f.Nodes.All() {
-		out.count(n, f.Now)
+		out.count(f, n)
 	}
 	return out
 }
@@ -51,8 +57,8 @@ func InDoubt(f *Fleet) map[string]Doubt {
 type doubts map[string]Doubt
 
 // count adds what there is about a node.
-func (ds doubts) count(n *state.Node, now time.Time) {
-	group := n.Group
+func (ds doubts) count(f *Fleet, n *state.Node) {
+	now, group := f.Now, n.Group
 	switch {
 	case n.Machine != nil:
 		group = n.Machine.Group
@@ -71,14 +77,51 @@ func (ds doubts) count(n *state.Node, now time.Time) {
 	} else if !n.UnreadySince.IsZero() && !n.InFlight && n.Cordon != state.Joining {
 		d.At = when.Earliest(d.At, n.UnreadySince.Add(doubtfulAfter))
 	}
+	if n.Machine != nil && !n.InFlight && !n.Leaves(now) {
+		d.Spare++
+	}
+	switch at := f.unrequestedAt(n); {
+	case at.IsZero():
+	case now.Before(at):
+		d.At = when.Earliest(d.At, at)
+	default:
+		d.Idle++
+	}
 	ds[group] = d
+}
+
+// unrequestedAt is when an empty machine that no request has launched may be given back for standing idle; zero where it may not be, or
+// was launched.
+func (f *Fleet) unrequestedAt(n *state.Node) time.Time {
+	stays := n.Marked || n.Kept || len(n.Bookings) > 0 || n.InFlight || !n.UnreadySince.IsZero()
+	if n.Machine == nil || n.Machine.Launch != "" || n.Pods > 0 || n.Cordon != state.Open || stays {
+		return time.Time{}
+	}
+	g := f.FindGroup(n.Machine.Group)
+	if g == nil || g.Foreign || isPaid(g) {
+		return time.Time{}
+	}
+	return idleAt(n, g.IdleTimeout)
+}
+
+// isPaid reports whether nothing is saved by giving machines of a group back, unless their reservation is over: no more are launched
+// then.
+func isPaid(g *planner.Group) bool { return g.CapacityType == v1alpha1.Reserved && g.Max > 0 }
+
+// idleAt is when a machine without pods may be given back.
+func idleAt(n *state.Node, timeout time.Duration) time.Time {
+	at := n.IdleSince.Add(max(timeout, onOffer))
+	for i := range n.Labelled {
+		at = when.Latest(at, n.Labelled[i].KeptUntil)
+	}
+	return at
 }
 
 // newDoubts are those before any node was counted.
 func newDoubts(f *Fleet) doubts {
 	out := doubts{}
 	for i := range f.Groups {
-		out[f.Groups[i].Name] = Doubt{Approved: f.Groups[i].GiveBackAtOnce}
+		out[f.Groups[i].Name] = Doubt{Approved: f.Groups[i].GiveBackAtOnce, Spare: -f.Groups[i].Min}
 	}
 	for _, m := range f.Missing {
 		d := out[m.Group]
@@ -117,6 +160,17 @@ func (d Doubt) Braked() bool { return d.Machines() > d.few() && !d.lost() }
 func (d Doubt) Spares() bool {
 	many := d.Machines() + d.Denied
 	return many > d.few() && many > d.Approved
+}
+
+// KeepsIdle reports whether none of the idle machines that no request has launched may go until a person has decided.
+func (d Doubt) KeepsIdle() bool { return min(d.Idle, d.Spare) > d.few() && d.Idle > d.Approved }
+
+// SayIdle tells of them.
+func (d Doubt) SayIdle() string {
+	return fmt.Sprintf("%d of %s of the group are idle, and no request has launched them: they were there before Muster, or others made "+
+		"the group larger. So many are not terminated at once by themselves. If they are to go, annotate the NodeGroup with %s=%d; "+
+		"if they are to stay, raise spec.minNodes, or annotate their nodes with %s=true", d.Idle, text.Machines(d.Of),
+		v1alpha1.GiveBackAtOnceAnnotation, d.Idle, v1alpha1.ScaleDownDisabledAnnotation)
 }
 
 // Machines is how many are in doubt.

@@ -104,6 +104,64 @@ func TestStoppedMachines(t *testing.T) {
 	}
 }
 
+// Idle machines that no request has launched go by themselves while they are few. Many at once are kept until a person decides, but for
+// those that a minimum keeps anyway.
+func TestIdleMachinesOfOthers(t *testing.T) {
+	idle := state.Node{IdleSince: noon.Add(-time.Hour)}
+	launched := idle
+	launched.Launch = token
+	for _, tc := range []struct {
+		name              string
+		others, ours, min int
+		change            func(*Fleet)
+		going, kept       int
+	}{
+		{name: "a few", others: 3, going: 3},
+		{name: "many", others: 4, kept: 4},
+		{name: "a tenth", others: 4, ours: 36, going: 40},
+		{name: "more than a tenth", others: 5, ours: 40, going: 40, kept: 5},
+		{name: "a gang's, all at once", ours: 20, going: 20},
+		{name: "many, of which few are above the minimum", others: 8, min: 5, going: 3},
+		{name: "many above it", others: 9, min: 5, kept: 9},
+		{name: "by the word of a person", others: 8, change: func(f *Fleet) { f.Groups[0].GiveBackAtOnce = 8 }, going: 8},
+		{name: "by the word of a person about fewer", others: 8, change: func(f *Fleet) { f.Groups[0].GiveBackAtOnce = 7 }, kept: 8},
+		{name: "kept by their nodes", others: 8, change: func(f *Fleet) {
+			for n := range f.Nodes.All() {
+				kept := *n
+				kept.Kept = true
+				f.Nodes.Set(&kept)
+			}
+		}},
+		{name: "of a cluster-autoscaler", others: 8, change: func(f *Fleet) { f.Groups[0].Foreign = true }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := fleet()
+			f.Groups[0].Min = tc.min
+			for i := range tc.others {
+				f.add(fmt.Sprint("other", i), idle)
+			}
+			for i := range tc.ours {
+				f.add(fmt.Sprint("ours", i), launched)
+			}
+			if tc.change != nil {
+				tc.change(&f)
+			}
+			got := Plan(f)
+			if len(got.Cordon) != tc.going || got.Doubts["gpu"].Idle != tc.kept || (len(got.Doubts) > 0) != (tc.kept > 0) {
+				t.Errorf("%d machines go, in doubt are %+v: want %d to go and %d to be kept", len(got.Cordon), got.Doubts, tc.going, tc.kept)
+			}
+		})
+	}
+}
+
+// The group is looked at again when the time of one more has come.
+func TestIdleMachinesOfOthersHaveTheirTime(t *testing.T) {
+	f := fleet(state.Node{IdleSince: noon.Add(-time.Minute)}, state.Node{IdleSince: noon.Add(-time.Minute), Launch: token})
+	if d := InDoubt(&f)["gpu"]; d.Idle != 0 || !d.At.Equal(noon.Add(9*time.Minute)) {
+		t.Errorf("in doubt: %+v", d)
+	}
+}
+
 // Machines in doubt do not keep the others of their group from going.
 func TestTheBrakeIsOfAGroupAndOfDoubt(t *testing.T) {
 	long := noon.Add(-time.Hour)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
-	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
@@ -216,7 +215,7 @@ func Plan(f Fleet) Decision {
 		if !d.At.IsZero() {
 			t.again(d.At)
 		}
-		if d.Braked() && !t.isForeign(group) {
+		if (d.Braked() || d.KeepsIdle()) && !t.isForeign(group) {
 			t.u.Doubts[group] = d
 		}
 	}
@@ -256,7 +255,7 @@ func (t *scaleDown) walk() (out []*state.Node) {
 		t.spare[t.Groups[i].Name] = -t.Groups[i].Min
 	}
 	for n := range t.Nodes.All() {
-		t.doubts.count(n, t.Now)
+		t.doubts.count(t.Fleet, n)
 		if n.Notice != "" && n.Ready {
 			t.u.Noticed = append(t.u.Noticed, n)
 		}
@@ -434,11 +433,10 @@ func (t *scaleDown) open(n *state.Node) {
 	}
 	timeout, paid := nodegroups.DefaultIdleTimeout, false
 	if g := t.FindGroup(n.Machine.Group); g != nil {
-		// Nothing is saved by giving those back, unless their reservation is over: no more are launched then.
 		if g.Foreign {
 			return
 		}
-		timeout, paid = g.IdleTimeout, g.CapacityType == v1alpha1.Reserved && g.Max > 0
+		timeout, paid = g.IdleTimeout, isPaid(g)
 	} else if n.Machine.Launch == "" {
 		return
 	}
@@ -454,12 +452,7 @@ func (t *scaleDown) open(n *state.Node) {
 	}
 	var at time.Time
 	if n.Pods == len(n.Strays) && !paid {
-		at = n.IdleSince.Add(max(timeout, onOffer))
-		for i := range n.Labelled {
-			if until := n.Labelled[i].KeptUntil; until.After(at) {
-				at = until
-			}
-		}
+		at = idleAt(n, timeout)
 	}
 	if lost := n.UnreadySince.Add(state.LostAfter); !n.UnreadySince.IsZero() && n.Pods == n.Terminating && (at.IsZero() || lost.Before(at)) {
 		at = lost
@@ -469,6 +462,7 @@ func (t *scaleDown) open(n *state.Node) {
 	case at.IsZero() || !mayGo:
 	case t.Now.Before(at):
 		t.again(at)
+	case !t.unrequestedAt(n).IsZero() && t.doubts[n.Machine.Group].KeepsIdle():
 	default:
 		t.idle = append(t.idle, n)
 	}

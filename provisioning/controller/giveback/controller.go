@@ -165,8 +165,11 @@ func (c *Controller) look(ctx context.Context) (next time.Time, took time.Durati
 	}()
 	c.past = u.Past
 	for group, d := range u.Doubts {
-		if _, told := c.doubted[group]; !told {
+		if d.Braked() && !c.doubted[group].Braked() {
 			c.tell(corev1.EventTypeWarning, group, "GiveBackBraked", d.String())
+		}
+		if d.KeepsIdle() && !c.doubted[group].KeepsIdle() {
+			c.tell(corev1.EventTypeWarning, group, "GiveBackBraked", d.SayIdle())
 		}
 	}
 	c.doubted = u.Doubts

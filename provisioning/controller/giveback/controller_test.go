@@ -615,6 +615,42 @@ func TestManyMachinesThatSeemLostAreKept(t *testing.T) {
 	}
 }
 
+// Idle machines that no request has launched are kept where they are many, which is told once, and go by the word of a person.
+func TestManyIdleMachinesOfOthersAreKept(t *testing.T) {
+	g := newGroup("gpu")
+	objects := []client.Object{g}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		n := newNode(name, g)
+		n.Annotations = nil
+		objects = append(objects, n)
+	}
+	live(t, clock.RealClock{}, objects, func(w *world) {
+		for _, o := range objects[1:] {
+			w.controller.Model.SetMachine(cloudprovider.Machine{Name: o.GetName(), Group: "gpu", ProviderID: "kwok://gpu/" + o.GetName(),
+				State: cloudprovider.Running})
+		}
+		w.pass(time.Hour)
+		w.mu.Lock()
+		story := slices.Clone(w.story)
+		w.story = nil
+		w.mu.Unlock()
+		const want = "10m0s GiveBackBraked of *v1alpha1.NodeGroup gpu: 4 of 4 machines of the group are idle, and no request has launched them"
+		if len(story) != 1 || !strings.HasPrefix(story[0], want) {
+			t.Errorf("the story is %q, want %q alone", story, want)
+		}
+		approved := g.DeepCopy()
+		approved.Annotations = map[string]string{v1alpha1.GiveBackAtOnceAnnotation: "4"}
+		if err := w.client.Patch(t.Context(), approved, client.MergeFrom(g)); err != nil {
+			t.Fatal(err)
+		}
+		w.sync()
+		w.pass(time.Minute)
+		if !strings.Contains(strings.Join(w.story, "\n"), "4 idle or orphaned machines were terminated") {
+			t.Errorf("once a person has approved it, the story is %q", w.story)
+		}
+	})
+}
+
 // slow is a clock by which each look takes a second.
 type slow struct{ clock.RealClock }
 

@@ -66,6 +66,7 @@ func renew(g *v1alpha1.NodeGroup, nodes nodeCount, now time.Time) (again time.Ti
 		setObtainable(g, now),
 		setTemplateMatches(g, nodes.ready, now),
 		setNodesPresent(g, nodes.doubt, now),
+		setGivesBack(g, nodes.doubt, now),
 		nodegroups.ForgottenAt(g.Status.Shape),
 		nodegroups.LearnsAt(g, nodes.ready, now),
 	)
@@ -158,19 +159,31 @@ func setTemplateMatches(g *v1alpha1.NodeGroup, ready []nodegroups.SeenNode, now 
 	return again
 }
 
-// setNodesPresent says whether machines that seem lost are terminated. A group that never
-// had many of them has no such condition.
-// It returns when there may be more of them.
+// setNodesPresent says whether machines that seem lost are terminated.
 func setNodesPresent(g *v1alpha1.NodeGroup, d scaledown.Doubt, now time.Time) (again time.Time) {
-	condition := metav1.Condition{
-		Type: v1alpha1.ConditionNodesPresent, Status: metav1.ConditionTrue, Reason: "FewMissing",
-		Message: "Few machines of the group seem lost", ObservedGeneration: g.Generation, LastTransitionTime: metav1.NewTime(now),
-	}
-	if d.Braked() {
-		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, "ManyMissing", d.String()
-	} else if meta.FindStatusCondition(g.Status.Conditions, condition.Type) == nil {
-		return d.At
-	}
-	meta.SetStatusCondition(&g.Status.Conditions, condition)
+	setBrake(g, d.Braked(), metav1.Condition{
+		Type: v1alpha1.ConditionNodesPresent, Reason: "ManyMissing", Message: d.String(), LastTransitionTime: metav1.NewTime(now),
+	}, "FewMissing", "Few machines of the group seem lost")
 	return d.At
+}
+
+// setGivesBack says whether idle machines are given back that no request has launched.
+func setGivesBack(g *v1alpha1.NodeGroup, d scaledown.Doubt, now time.Time) (again time.Time) {
+	setBrake(g, d.KeepsIdle(), metav1.Condition{
+		Type: v1alpha1.ConditionGivesBack, Reason: "ManyUnrequested", Message: d.SayIdle(), LastTransitionTime: metav1.NewTime(now),
+	}, "FewUnrequested", "Few idle machines of the group were launched by others")
+	return d.At
+}
+
+// setBrake sets a condition that is False while a person has to decide, and returns to the good reason then. A group that never had a
+// cause for it has no such condition.
+func setBrake(g *v1alpha1.NodeGroup, braked bool, c metav1.Condition, good, message string) {
+	c.Status, c.ObservedGeneration = metav1.ConditionFalse, g.Generation
+	if !braked {
+		if meta.FindStatusCondition(g.Status.Conditions, c.Type) == nil {
+			return
+		}
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, good, message
+	}
+	meta.SetStatusCondition(&g.Status.Conditions, c)
 }

@@ -82,6 +82,10 @@ var (
 		"Machines that are not terminated though they have lost their node, have one that is not Ready, or are stopped, because they are too "+
 			"many of the group: a person has to decide. 0 where there are few.",
 		[]string{"group"}, nil)
+	kept = prometheus.NewDesc("muster_group_idle_machines_kept",
+		"Idle machines that are not terminated because no request has launched them and they are too many of the group to go at once: a "+
+			"person has to decide. 0 where there are few.",
+		[]string{"group"}, nil)
 	budgetLimit = prometheus.NewDesc("muster_budget_limit_usd",
 		"What may be spent of a budget in its period in USD, by CapacityPolicy and by the name of the budget in it.",
 		[]string{"policy", "budget"}, nil)
@@ -101,7 +105,7 @@ var (
 // Describe implements prometheus.Collector.
 func (s *snapshot) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		groups, prices, chance, evidence, evidenceAt, machines, lived, paid, unused, unusedCost, spend, spent, requests, doubted,
+		groups, prices, chance, evidence, evidenceAt, machines, lived, paid, unused, unusedCost, spend, spent, requests, doubted, kept,
 		budgetLimit, budgetSpent, budgetCommitted,
 	} {
 		to <- d
@@ -127,11 +131,15 @@ func (s *snapshot) Collect(to chan<- prometheus.Metric) {
 		gauge(to, prices, usd(g.MicroUSDPerHour), g.Name)
 		gauge(to, chance, float64(g.Chance(1, now))/1000, g.Name)
 		collectEvidence(to, g.Name, g.Ledger)
-		inDoubt := 0
+		inDoubt, idle := 0, 0
 		if d := doubts[g.Name]; d.Braked() {
 			inDoubt = d.Machines()
 		}
+		if d := doubts[g.Name]; d.KeepsIdle() {
+			idle = d.Idle
+		}
 		gauge(to, doubted, float64(inDoubt), g.Name)
+		gauge(to, kept, float64(idle), g.Name)
 		for _, p := range cost.Purposes { // a series that comes and goes is hard to read
 			if post := (cost.Post{Group: g.Name, Purpose: p}); amounts[post] == (cost.Amount{}) {
 				amounts[post] = cost.Amount{}

@@ -1,0 +1,45 @@
+package group
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/scaledown"
+)
+
+// TestBrakesAreConditions while a person has to decide, and are told to be over once nothing is left of them. A group without a cause has
+// no such condition.
+func TestBrakesAreConditions(t *testing.T) {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for kind, braked := range map[string]scaledown.Doubt{
+		v1alpha1.ConditionNodesPresent: {Missing: 4, Of: 4},
+		v1alpha1.ConditionGivesBack:    {Idle: 4, Spare: 4, Of: 4},
+	} {
+		g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Generation: 2}}
+		for i, tc := range []struct {
+			doubt scaledown.Doubt
+			want  metav1.ConditionStatus
+		}{{scaledown.Doubt{Of: 4}, ""}, {braked, metav1.ConditionFalse}, {scaledown.Doubt{Of: 4}, metav1.ConditionTrue}} {
+			renew(g, nodeCount{doubt: tc.doubt}, now)
+			got := metav1.Condition{}
+			for _, c := range g.Status.Conditions {
+				switch c.Type {
+				case kind:
+					got = c
+				case v1alpha1.ConditionNodesPresent, v1alpha1.ConditionGivesBack:
+					t.Errorf("%s is told for a cause of %s", c.Type, kind)
+				}
+			}
+			if got.Status != tc.want || tc.want != "" && (got.Reason == "" || got.Message == "") {
+				t.Errorf("%s in step %d is %+v, want %q", kind, i, got, tc.want)
+			}
+		}
+		if c := meta.FindStatusCondition(g.Status.Conditions, kind); c == nil || c.ObservedGeneration != g.Generation {
+			t.Errorf("%s is %+v in the end", kind, c)
+		}
+	}
+}
