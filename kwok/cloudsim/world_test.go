@@ -323,7 +323,8 @@ func TestASlowCallIsSeenBeforeItIsAnswered(t *testing.T) {
 	for name, patience := range map[string]time.Duration{"answered": time.Hour, "given up": 10 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w, err := New(Config{Calls: []CallFault{{Cloud: v1alpha1.ProviderAWS, Action: "Launch", Type: CallSlow, Delay: d("1m")}}}, clock.RealClock{})
+				slow := CallFault{Cloud: v1alpha1.ProviderAWS, Action: "Launch", Type: CallSlow, Delay: d("1m")}
+				w, err := New(Config{Calls: []CallFault{slow}}, clock.RealClock{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -340,11 +341,11 @@ func TestASlowCallIsSeenBeforeItIsAnswered(t *testing.T) {
 				go func() { code = call(ctx, "Launch"); answered = time.Since(began) }()
 				var served []int
 				for range 2 {
-					time.Sleep(20 * time.Second)
+					<-time.After(20 * time.Second)
 					call(t.Context(), "List")
 					served = append(served, f.served)
 				}
-				time.Sleep(time.Minute)
+				<-time.After(time.Minute)
 				synctest.Wait()
 				if want := []int{1, 3}; !slices.Equal(served, want) || f.served != 3 {
 					t.Errorf("after 20 and 40 s %v calls had their effect, in the end %d: want %v and 3", served, f.served, want)

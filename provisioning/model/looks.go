@@ -21,8 +21,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// Snapshot is the model as decisions see it. It is the caller's own, for one goroutine at a
-// time.
+// Snapshot is the model as decisions see it. It is the caller's own, for one goroutine at a time.
 func (m *Model) Snapshot(now time.Time) *planner.Snapshot {
 	var s planner.Snapshot
 	m.look(now, func() { s = m.snapshotAt(now) })
@@ -41,9 +40,8 @@ func (m *Model) snapshotAt(now time.Time) planner.Snapshot {
 	return s
 }
 
-// Due returns, once, the requests for which there may be something to decide
-// since it was last called, in the order in which they are served: the highest
-// priority first, then the oldest, then by UID. Those that are given are due, too.
+// Due returns, once, the requests for which there may be something to decide since it was last called, in the order in which they are
+// served: the highest priority first, then the oldest, then by UID. Those that are given are due, too.
 func (m *Model) Due(more []types.UID) (out []Entry) {
 	m.look(m.now(), func() {
 		due := map[types.UID]bool{}
@@ -193,8 +191,7 @@ func (m *Model) Launching() (names []string) {
 	return names
 }
 
-// MadeAt is when the last machine of those launches was first known; zero where none
-// is.
+// MadeAt is when the last machine of those launches was first known; zero where none is.
 func (m *Model) MadeAt(tokens []string) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -209,10 +206,9 @@ func (m *Model) Node(name string) *corev1.Node {
 }
 
 // HostOf is the name of the machine's node; empty where it has none.
-func (m *Model) HostOf(machine cloudprovider.Machine) string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.machines.nodes[machine.ProviderID]
+func (m *Model) HostOf(machine cloudprovider.Machine) (name string) {
+	m.look(m.now(), func() { name = m.machines.nodes[machine.ProviderID] })
+	return name
 }
 
 // BoundFor are the pods bound to a node that consume the capacity of a request of that

@@ -25,7 +25,7 @@ import (
 
 // Model is safe for use by many goroutines.
 type Model struct {
-	clock  clock.PassiveClock
+	now    func() time.Time
 	served transaction.Server
 
 	// deciding serialises decisions, see Decide.
@@ -56,7 +56,7 @@ type Model struct {
 // New returns an empty model of the requests that are served.
 func New(c clock.PassiveClock, served transaction.Server) *Model {
 	m := &Model{
-		clock: c, served: served, policies: newPolicies(), requests: newRequests(), consumers: newConsumers(c.Now()), losses: losses.Losses{},
+		now: c.Now, served: served, policies: newPolicies(), requests: newRequests(), consumers: newConsumers(c.Now()), losses: losses.Losses{},
 		machines: newMachines(), groups: newGroups(),
 	}
 	m.specs = newSpecs(&m.objects, &m.policies)
@@ -67,9 +67,8 @@ func New(c clock.PassiveClock, served transaction.Server) *Model {
 	return m
 }
 
-// Changed returns a channel that gets a value soon after each change; changes
-// that have not been read of yet are told as one. Each call is a subscription of
-// its own.
+// Changed returns a channel that gets a value soon after each change; changes that have not been read of yet are told as one. Each
+// call is a subscription of its own.
 func (m *Model) Changed() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -114,9 +113,6 @@ func (m *Model) assume(uid types.UID, a *Assumption) {
 		return changed
 	})
 }
-
-// now is the model's time.
-func (m *Model) now() time.Time { return m.clock.Now() }
 
 // look runs f on views that are up to date.
 func (m *Model) look(now time.Time, f func()) {

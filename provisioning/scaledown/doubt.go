@@ -21,10 +21,9 @@ const (
 	doubtfulAfter = time.Minute
 )
 
-// Doubt is about the machines of a group whose node has gone or is not Ready, about those
-// that are stopped, and about those that Muster would give back without having launched them. What is true of one machine is hardly true of many at once: etcd was
-// restored, Nodes were deleted, or the network is down, and the pods run on; or a person has
-// stopped the machines for the night.
+// Doubt is about the machines of a group whose node has gone or is not Ready, about those that are stopped, and about those that
+// Muster would give back without having launched them. What is true of one machine is hardly true of many at once: etcd was
+// restored, Nodes were deleted, or the network is down, and the pods run on; or a person has stopped the machines for the night.
 type Doubt struct {
 	// Missing have lost their node, Unready have one that is not Ready, be it that their cloud does not know them any more,
 	// Stopped have had a node and are stopped; Of is how many machines the group has.

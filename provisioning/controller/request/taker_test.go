@@ -7,7 +7,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 )
 
-// TestAMachineWhoseNodeHasJustCome stays for a pod on that node, whoever decided that it is to go, and by which look.
+// TestAMachineWhoseNodeHasJustCome stays for a pod on that node, though it had none when it was decided that it goes.
 func TestAMachineWhoseNodeHasJustCome(t *testing.T) {
 	play(t, func(s *site) {
 		s.group()
