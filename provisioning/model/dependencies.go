@@ -94,7 +94,7 @@ func (m *Model) change(of ref, apply func() effect) {
 
 // store is change for callers that hold the lock.
 func (m *Model) store(of ref, apply func() effect) {
-	now := m.now()
+	now := m.clock.Now()
 	if m.derive(of, span{now, now}, apply) != unchanged {
 		m.notify()
 	}
@@ -167,7 +167,7 @@ func (m *Model) pass(now time.Time) {
 
 // refresh derives a view again.
 func (m *Model) refresh(r ref, when span) effect {
-	now := m.now()
+	now := m.clock.Now()
 	switch r.kind {
 	case requestView:
 		return m.requests.refresh(types.UID(r.name))

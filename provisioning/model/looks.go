@@ -43,7 +43,7 @@ func (m *Model) snapshotAt(now time.Time) planner.Snapshot {
 // Due returns, once, the requests for which there may be something to decide since it was last called, in the order in which they are
 // served: the highest priority first, then the oldest, then by UID. Those that are given are due, too.
 func (m *Model) Due(more []types.UID) (out []Entry) {
-	m.look(m.now(), func() {
+	m.look(m.clock.Now(), func() {
 		due := map[types.UID]bool{}
 		for _, uid := range more {
 			due[uid] = true
@@ -92,7 +92,7 @@ func (m *Model) undecided() bool {
 
 // Request returns the request of that UID, if it is there.
 func (m *Model) Request(uid types.UID) (e Entry, ok bool) {
-	m.look(m.now(), func() {
+	m.look(m.clock.Now(), func() {
 		if r := m.requests.byUID[uid]; r != nil {
 			e, ok = m.entry(r), true
 		}
@@ -112,7 +112,7 @@ func (m *Model) entry(e *request) Entry {
 // View is what the next step of a request depends on.
 func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.View {
 	v := transaction.View{Snapshot: s, Hosts: map[string]string{}}
-	m.look(m.now(), func() {
+	m.look(m.clock.Now(), func() {
 		for _, token := range r.Attempt.Tokens(r.UID) {
 			v.Machines = append(v.Machines, m.machines.ofLaunch(token)...)
 		}
@@ -166,7 +166,7 @@ func (m *Model) fleetAt(now time.Time) scaledown.Fleet {
 // Tidy forgets what is not needed any more. What decides does most of it by the way; a
 // process that only stands by decides nothing, and its leader tells of losses.
 func (m *Model) Tidy() {
-	now := m.now()
+	now := m.clock.Now()
 	m.Fleet(now)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -179,7 +179,7 @@ func (m *Model) Tidy() {
 
 // Launching are the groups in which attempts in flight launch machines, by name.
 func (m *Model) Launching() (names []string) {
-	m.look(m.now(), func() {
+	m.look(m.clock.Now(), func() {
 		groups := map[string]bool{}
 		for uid := range m.requests.phases[launching] {
 			for _, l := range m.requests.courses[uid].attempt.Launches {
@@ -207,7 +207,7 @@ func (m *Model) Node(name string) *corev1.Node {
 
 // HostOf is the name of the machine's node; empty where it has none.
 func (m *Model) HostOf(machine cloudprovider.Machine) (name string) {
-	m.look(m.now(), func() { name = m.machines.nodes[machine.ProviderID] })
+	m.look(m.clock.Now(), func() { name = m.machines.nodes[machine.ProviderID] })
 	return name
 }
 
@@ -245,14 +245,14 @@ func (m *Model) Policies() []*v1alpha1.CapacityPolicy {
 
 // Reports are what is to be told of the policy's budgets, in their order.
 func (m *Model) Reports(p *v1alpha1.CapacityPolicy, now time.Time) (out []spend.Report) {
-	m.look(m.now(), func() { out = m.budgets.Reports(p, now) })
+	m.look(m.clock.Now(), func() { out = m.budgets.Reports(p, now) })
 	return out
 }
 
 // OpenAccount begins to add up what machines cost, from nothing. The process that decides
 // keeps it: two that add up the same machines would tell twice what they cost.
 func (m *Model) OpenAccount() {
-	now := m.now()
+	now := m.clock.Now()
 	m.look(now, func() { m.ledger.Open(now) })
 }
 
@@ -265,13 +265,13 @@ func (m *Model) CloseAccount() {
 
 // Amounts are those of the account, if it is open.
 func (m *Model) Amounts(now time.Time) (out map[cost.Post]cost.Amount) {
-	m.look(m.now(), func() { out = m.ledger.Amounts(now) })
+	m.look(m.clock.Now(), func() { out = m.ledger.Amounts(now) })
 	return out
 }
 
 // TakeSpent tells, once, what was spent while the account is open.
 func (m *Model) TakeSpent(now time.Time) (out []cost.Spent) {
-	m.look(m.now(), func() { out = m.ledger.TakeSpent(now) })
+	m.look(m.clock.Now(), func() { out = m.ledger.TakeSpent(now) })
 	return out
 }
 

@@ -25,7 +25,7 @@ import (
 
 // Model is safe for use by many goroutines.
 type Model struct {
-	now    func() time.Time
+	clock  clock.PassiveClock
 	served transaction.Server
 
 	// deciding serialises decisions, see Decide.
@@ -56,7 +56,7 @@ type Model struct {
 // New returns an empty model of the requests that are served.
 func New(c clock.PassiveClock, served transaction.Server) *Model {
 	m := &Model{
-		now: c.Now, served: served, policies: newPolicies(), requests: newRequests(), consumers: newConsumers(c.Now()), losses: losses.Losses{},
+		clock: c, served: served, policies: newPolicies(), requests: newRequests(), consumers: newConsumers(c.Now()), losses: losses.Losses{},
 		machines: newMachines(), groups: newGroups(),
 	}
 	m.specs = newSpecs(&m.objects, &m.policies)
@@ -105,10 +105,10 @@ func (m *Model) assume(uid types.UID, a *Assumption) {
 		before := m.requests.assumed[uid].Bookings
 		if a == nil {
 			delete(m.requests.assumed, uid)
-			m.nodes.assume(uid, before, nil, m.now())
+			m.nodes.assume(uid, before, nil, m.clock.Now())
 		} else {
 			m.requests.assumed[uid] = *a
-			m.nodes.assume(uid, before, a.Bookings, m.now())
+			m.nodes.assume(uid, before, a.Bookings, m.clock.Now())
 		}
 		return changed
 	})

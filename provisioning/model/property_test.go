@@ -764,7 +764,9 @@ func (w *events) carryOut(u *underway) {
 func (m *Model) deriveAll() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	mark := func(k kind, group, name string) { m.dirty.mark(ref{k, group, name}, span{m.now(), m.now()}) }
+	mark := func(k kind, group, name string) {
+		m.dirty.mark(ref{k, group, name}, span{m.clock.Now(), m.clock.Now()})
+	}
 	for uid := range m.requests.byUID {
 		mark(requestView, "", string(uid))
 		mark(specView, "", string(uid))

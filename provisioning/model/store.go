@@ -121,7 +121,7 @@ func refOf(o metav1.Object) ref {
 
 // set stores an object, unless it is known to be old.
 func (m *Model) set(o metav1.Object) effect {
-	now := m.now()
+	now := m.clock.Now()
 	switch o := o.(type) {
 	case *corev1.Node:
 		return m.setNode(o, now)
@@ -146,7 +146,7 @@ func (m *Model) set(o metav1.Object) effect {
 }
 
 func (m *Model) remove(o metav1.Object) effect {
-	now := m.now()
+	now := m.clock.Now()
 	switch o := o.(type) {
 	case *corev1.Node:
 		m.machines.setNode(o.Name, nil, m.listed)
@@ -247,14 +247,14 @@ func (m *Model) Learn(group string, a v1alpha1.LaunchAttempt) {
 // SetMachine tells of a machine. Old news changes nothing.
 func (m *Model) SetMachine(c cloudprovider.Machine) {
 	key := machineKey{c.Group, c.Name}
-	m.change(ref{machineObject, c.Group, c.Name}, func() effect { return m.machines.set(c, m.listed(key), m.now()) })
+	m.change(ref{machineObject, c.Group, c.Name}, func() effect { return m.machines.set(c, m.listed(key), m.clock.Now()) })
 }
 
 // MachineLaunched tells of a machine that a launch has returned. The watch of its cloud has told
 // of it already, or will soon.
 func (m *Model) MachineLaunched(c cloudprovider.Machine) {
 	key := machineKey{c.Group, c.Name}
-	m.change(ref{machineObject, c.Group, c.Name}, func() effect { return m.machines.answered(c, m.listed(key), m.now()) })
+	m.change(ref{machineObject, c.Group, c.Name}, func() effect { return m.machines.answered(c, m.listed(key), m.clock.Now()) })
 }
 
 // MachineTaken tells that a machine is being deleted, unless it is gone already.
