@@ -373,7 +373,8 @@ func kindOfJob(o client.Object) jobs.Kind {
 }
 
 // newcomersOf are the Workloads that the objects of a file would be or have. Those of pods come last: some have one together.
-func newcomersOf(ctx context.Context, kube client.Client, p *view.Picture, files []manifest, namespace string) (out []view.Newcomer, err error) {
+func newcomersOf(ctx context.Context, kube client.Client, p *view.Picture, files []manifest, namespace string) ([]view.Newcomer, error) {
+	var out []view.Newcomer
 	var gated []manifest
 	for _, m := range files {
 		m.object = m.object.DeepCopyObject().(client.Object)

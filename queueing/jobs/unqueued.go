@@ -64,12 +64,13 @@ func (r parts) wholeOf(ctx context.Context, job client.Object) (*whole, error) {
 	if err != nil {
 		return nil, err
 	}
-	search := owners.Search{Live: r.live, IsNamed: r.naming().IsNamed, JobsAlone: strict, New: func(gk schema.GroupKind) (client.Object, error) {
+	search := owners.Search{Live: r.live, IsNamed: r.naming().IsNamed, JobsAlone: strict}
+	search.New = func(gk schema.GroupKind) (client.Object, error) {
 		if kind := r.owners[gk]; kind != nil {
 			return r.newObject(kind)
 		}
 		return nil, nil
-	}}
+	}
 	object, kind, err := search.Outermost(ctx, job)
 	if object == nil || err != nil {
 		return nil, err

@@ -137,8 +137,10 @@ func New(c Config) *Metrics {
 	m.ungated = m.histogram("pod_scheduling_gate_removal_seconds",
 		"Time from the admission of a Workload to the removal of the scheduling gate of one of its pods.",
 		prometheus.DefBuckets, "name", "cluster_queue", "is_group")
-	m.kindServed = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "muster_job_kind_served",
-		Help: "Whether the cluster serves a kind of jobs that is a custom resource; only those that it has served since the start."}, []string{"kind"})
+	m.kindServed = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "muster_job_kind_served",
+		Help: "Whether the cluster serves a kind of jobs that is a custom resource; only those that it has served since the start.",
+	}, []string{"kind"})
 	m.all = append(m.all, m.kindServed)
 	m.preempted = m.counter("preempted_workloads_total",
 		"Workloads that were preempted, by the ClusterQueue of the preemptor and by reason.", "preempting_cluster_queue", "reason")

@@ -655,13 +655,24 @@ func TestPodsOfWhatQueuesAsAWhole(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			g.settle(k)
-			if err := g.c.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil {
-				t.Fatal(err)
+			// Once it is free, nothing asks to reconcile it again.
+			for range 6 {
+				if _, err := g.r.Reconcile(t.Context(), k); err != nil {
+					t.Fatal(err)
+				}
+				if err := g.c.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil {
+					t.Fatal(err)
+				}
+				if !isGated(p) {
+					break
+				}
 			}
 			got := "free"
 			if isGated(p) {
 				got = "held"
+			}
+			if len(g.r.ofGang) > 0 != (tt.want == "held") {
+				t.Errorf("%d gangs are remembered", len(g.r.ofGang))
 			}
 			if _, queues := keyOf(p); got != tt.want || queues != (got == "held") || (g.workload() != nil) != queues {
 				t.Errorf("the pod is %s, queues by itself: %v, with the Workload %v; want %s", got, queues, g.workload(), tt.want)

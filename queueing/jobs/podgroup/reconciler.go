@@ -77,7 +77,7 @@ func (r *reconciler) Reconcile(ctx context.Context, k key) (reconcile.Result, er
 	if err == nil && !released {
 		err = r.act(ctx, g, w, transitions[g.state()][workload.StateOf(w)])
 	}
-	if g.state() == gone && w == nil {
+	if released || g.state() == gone && w == nil {
 		r.forget(k)
 	}
 	if writes.IsBehind(err) {

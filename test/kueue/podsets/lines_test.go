@@ -31,7 +31,8 @@ func TestTheLinesOfEachKindAreInTheDocs(t *testing.T) {
 	theirs := filepath.Join(strings.TrimSpace(string(module)), "pkg/controller/jobs")
 	const own = "../../../queueing/jobs/kinds"
 	stanzas, writes := stanzaLines(t, filepath.Join(own, "builtin")), conformance.Writes()
-	table := "| kind | stanza | functions | Kueue's integration | writes of a job, of one that is evicted once |\n| --- | --- | --- | --- | --- |\n"
+	table := "| kind | stanza | functions | Kueue's integration | writes of a job, of one that is evicted once |\n" +
+		"| --- | --- | --- | --- | --- |\n"
 	for _, k := range kinds.BuiltIn() {
 		inGo := 0
 		if file := functions[k.Kind]; file != "" {
@@ -45,7 +46,8 @@ func TestTheLinesOfEachKindAreInTheDocs(t *testing.T) {
 		if !ok || stanzas[k.Kind] == 0 {
 			t.Errorf("%s has %d lines of a stanza, and the writes %v", k.Kind, stanzas[k.Kind], need)
 		}
-		table += fmt.Sprintf("| %s | %d | %d | %d | %d, %d |\n", k.Kind, stanzas[k.Kind], inGo, linesOf(t, filepath.Join(theirs, folder)), need[0], need[1])
+		table += fmt.Sprintf("| %s | %d | %d | %d | %d, %d |\n", k.Kind, stanzas[k.Kind], inGo, linesOf(t, filepath.Join(theirs, folder)),
+			need[0], need[1])
 	}
 	isInDocs(t, "../../../docs/benchmarks.md", "lines of kinds", table)
 }

@@ -99,12 +99,14 @@ func samples() (out []any) {
 		ExecutorInstances(3).DriverCoreRequest("1").ExecutorCoreRequest("2").Obj())
 	add("v1", "Pod", pod.MakePod(name, namespace).UID("uid").Queue(queue).Request("cpu", "2").Obj())
 	out = append(out, list("v1", "Pod", append(pod.MakePod("ring", namespace).Queue(queue).Request("cpu", "1").MakeGroup(3)[:2],
-		pod.MakePod("ring-worker", namespace).Queue(queue).RequestAndLimit("example.com/gpu", "8").GroupNameLabel("ring").GroupTotalCount("3").Obj())))
+		pod.MakePod("ring-worker", namespace).Queue(queue).RequestAndLimit("example.com/gpu", "8").GroupNameLabel("ring").
+			GroupTotalCount("3").Obj())))
 	add("apps/v1", "StatefulSet", statefulset.MakeStatefulSet(name, namespace).UID("uid").Queue(queue).Replicas(3).Request("cpu", "1").Obj())
 	add("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", leaderworkerset.MakeLeaderWorkerSet(name, namespace).UID("uid").Queue(queue).
 		Replicas(2).Size(3).Request("cpu", "1").Obj())
 	add("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", leaderworkerset.MakeLeaderWorkerSet(name, namespace).UID("uid").Queue(queue).
-		Size(4).Request("example.com/gpu", "1").LeaderTemplate(corev1.PodTemplateSpec{Spec: pod.MakePod("", "").Request("cpu", "1").Obj().Spec}).Obj())
+		Size(4).Request("example.com/gpu", "1").
+		LeaderTemplate(corev1.PodTemplateSpec{Spec: pod.MakePod("", "").Request("cpu", "1").Obj().Spec}).Obj())
 	set := jobset.MakeJobSet("", "").ReplicatedJobs(
 		jobset.ReplicatedJobRequirements{Name: "dataset-initializer", Replicas: 1, Parallelism: 1, Completions: 1},
 		jobset.ReplicatedJobRequirements{Name: "node", Replicas: 1, Parallelism: 1, Completions: 1}).Obj()
