@@ -76,7 +76,8 @@ func TestPodsOfAJobInNoQueueQueueOneByOne(t *testing.T) {
 	if all := s.workloads(); len(all) != 1 {
 		t.Errorf("the Workloads of a queued Job with its pods are %v", all)
 	}
-	s.plainJob("free", 2, "1h", labelled, noQueue)
+	// A Job without labels gets those of its pod template, by the API server.
+	s.plainJob("free", 2, "1h", labelled, func(j *batchv1.Job) { j.Labels = map[string]string{"app": "free"} })
 	count := func(phase string) (n int) {
 		for name, p := range s.pods() {
 			if p == phase && strings.HasPrefix(name, "free-") {

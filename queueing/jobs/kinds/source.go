@@ -20,8 +20,8 @@ func (k *Kind) Source() (out schema.GroupVersionKind) {
 	switch {
 	case k.Stanza.Source != nil:
 		out = kindNamed(*k.Stanza.Source).GroupVersionKind()
-	case k.Stanza.Scaled != nil:
-		out = kindNamed(k.Stanza.Scaled.Kind).GroupVersionKind()
+	case k.Scaled != nil:
+		out = kindNamed(k.Scaled.Kind).GroupVersionKind()
 	}
 	return out
 }
@@ -46,7 +46,7 @@ func (k *Kind) Resolve(job, source client.Object) (current bool) {
 		return true
 	}
 	object[resolved] = source.(*unstructured.Unstructured).Object
-	if k.Stanza.Scaled != nil {
+	if k.Scaled != nil {
 		annotations := job.GetAnnotations()
 		annotations[jobs.ScaledGenerationAnnotation] = strconv.FormatInt(source.GetGeneration(), 10)
 		job.SetAnnotations(annotations)
@@ -68,7 +68,7 @@ func (k *Kind) rescaled(object map[string]any) (out []found, refusals []string) 
 	if !ok {
 		return out, refusals
 	}
-	all, _ := kindNamed(k.Stanza.Scaled.Kind).find(source)
+	all, _ := kindNamed(k.Scaled.Kind).find(source)
 	for i := range out {
 		if j := slices.IndexFunc(all, func(f found) bool { return f.name == out[i].name }); j >= 0 {
 			out[i].count = all[j].count

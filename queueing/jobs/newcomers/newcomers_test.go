@@ -95,7 +95,7 @@ func TestItIsToldThatAKindIsNoLongerServed(t *testing.T) {
 			{nil, []string{"JobSet true"}},
 		} {
 			gone = step.gone
-			time.Sleep(servedAgain)
+			<-time.After(servedAgain)
 			synctest.Wait()
 			if !slices.Equal(told, step.want) {
 				t.Errorf("without %v it is told %v, want %v", step.gone, told, step.want)
