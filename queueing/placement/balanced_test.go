@@ -52,3 +52,23 @@ func TestBalancedPlacementSpreadsEvenly(t *testing.T) {
 		}
 	}
 }
+
+// TestALeaderLowersTheThreshold: with the most that each of the domains can get there is no rack left for the leader, so one below is
+// tried. It is Kueue's answer (test/kueue/topology).
+func TestALeaderLowersTheThreshold(t *testing.T) {
+	tree := NewTree("racks", []string{"rack", corev1.LabelHostname}, nil)
+	for i, h := range []struct {
+		rack     string
+		cpu, gpu int64
+	}{{"b", 3, 5}, {"a", 7, 3}, {"a", 1, 4}, {"b", 6, 5}, {"c", 4, 2}, {"c", 4, 3}} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}}
+		n.Labels = map[string]string{"rack": h.rack, corev1.LabelHostname: n.Name}
+		tree.SetNode(n, nodegroups.Resources{"cpu": h.cpu, "gpu": h.gpu, "pods": 100})
+	}
+	rack := "rack"
+	p := tree.View().Place(&Request{Count: 13, Pod: nodegroups.Resources{"cpu": 1, "gpu": 1}, Leader: nodegroups.Resources{"cpu": 3},
+		Topology: &kueue.PodSetTopologyRequest{Preferred: &rack}, Balanced: true})
+	if got := fmt.Sprint(p.Leader, p.Pods); got != "[{[n1] 1}] [{[n1] 3} {[n0] 3} {[n3] 5} {[n4] 2}]" {
+		t.Errorf("leader and workers are on %s", got)
+	}
+}

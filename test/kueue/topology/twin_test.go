@@ -429,6 +429,55 @@ func newRequest(r *rand.Rand, levels []string, count *int32) (out *kueue.PodSetT
 	return out, false
 }
 
+// TestBalancedPlacementWithLeadersIsKueues: small trees of uneven nodes, and leaders that need CPU beside workers that need GPUs, too, so
+// that a leader costs room for workers on some nodes and none on others. Then a threshold that is best for workers may leave no
+// room for the leader, and one below is tried: without that 5 of the cases differ, one of the first 4,000 among them.
+func TestBalancedPlacementWithLeadersIsKueues(t *testing.T) {
+	cases := 20_000
+	if testing.Short() {
+		cases = 4_000
+	}
+	r := rand.New(rand.NewPCG(5, 6))
+	questions := make([]question, cases)
+	for i := range questions {
+		questions[i] = newLed(r)
+	}
+	placed, differ := 0, 0
+	for i, want := range asked(t, questions) {
+		want.Encoded = nil
+		if want.Reason == "" {
+			placed++
+		}
+		if diff := cmp.Diff(want, place(questions[i])); diff != "" {
+			if differ++; differ <= 3 {
+				t.Errorf("case %d (-Kueue +placement):\n%s%s", i, diff, tell(questions[i]))
+			}
+		}
+	}
+	if differ > 0 || placed < cases/4 {
+		t.Errorf("of %d cases %d differ, %d were placed", cases, differ, placed)
+	}
+}
+
+func newLed(r *rand.Rand) (q question) {
+	q.Levels, q.Balanced = []string{"block", "rack", corev1.LabelHostname}[r.IntN(2):], true
+	for i := range 2 + r.IntN(5) {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i)}}
+		n.Labels = map[string]string{corev1.LabelHostname: n.Name,
+			"block": fmt.Sprint("block-", r.IntN(2)), "rack": fmt.Sprint("rack-", r.IntN(3))}
+		n.Status.Allocatable = nodegroups.Resources{"cpu": int64(1+r.IntN(8)) * 1000, "nvidia.com/gpu": int64(1 + r.IntN(6)), "pods": 100}.List()
+		q.Nodes = append(q.Nodes, n)
+	}
+	group, level := "g", q.Levels[r.IntN(len(q.Levels)-1)]
+	for i, pod := range []nodegroups.Resources{{"cpu": int64(1+r.IntN(4)) * 1000}, {"cpu": 1000, "nvidia.com/gpu": 1}} {
+		count := int32(1 + i*(1+r.IntN(14)))
+		p := podSet{PodSet: &kueue.PodSet{Name: kueue.PodSetReference(fmt.Sprint("p", i)), Count: count}, Pod: pod, Group: &group}
+		p.PodSet.TopologyRequest = &kueue.PodSetTopologyRequest{PodSetGroupName: &group, Preferred: &level}
+		q.PodSets = append(q.PodSets, p)
+	}
+	return q
+}
+
 // tell is the question, for a person.
 func tell(q question) string {
 	var out bytes.Buffer
