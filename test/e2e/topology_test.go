@@ -27,11 +27,15 @@ import (
 
 const rackLabel = "example.com/rack"
 
-// topology is one of racks and nodes, of the site's name.
-func (s *site) topology() {
+const blockLabel = "example.com/block"
+
+// topology is one of racks and nodes, of the site's name, and of levels above them.
+func (s *site) topology(above ...string) {
 	s.Helper()
 	t := &kueue.Topology{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
-	t.Spec.Levels = []kueue.TopologyLevel{{NodeLabel: rackLabel}, {NodeLabel: corev1.LabelHostname}}
+	for _, label := range append(above, rackLabel, corev1.LabelHostname) {
+		t.Spec.Levels = append(t.Spec.Levels, kueue.TopologyLevel{NodeLabel: label})
+	}
 	s.Create(t)
 }
 
@@ -162,12 +166,14 @@ func TestAJobIsInOneRack(t *testing.T) {
 func TestALaunchedGangIsPlacedInItsRack(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.topology()
+	s.topology(blockLabel)
+	in := func(block string) map[string]string { return map[string]string{blockLabel: block} }
 	g := s.Group("", func(g *v1alpha1.NodeGroup) {
 		g.Spec.MaxNodes = 16
-		g.Spec.Topology = []v1alpha1.TopologyLevel{{NodeLabel: rackLabel}}
+		g.Spec.Topology = []v1alpha1.TopologyLevel{{NodeLabel: blockLabel}, {NodeLabel: rackLabel}}
 		g.Spec.Kwok.Domains = &v1alpha1.KwokDomains{
-			NodeLabel: rackLabel, Of: []v1alpha1.KwokDomain{{Name: "small", Machines: 1}, {Name: "large", Machines: 8}},
+			NodeLabel: rackLabel,
+			Of:        []v1alpha1.KwokDomain{{Name: "small", Machines: 1, Labels: in("x")}, {Name: "large", Machines: 8, Labels: in("y")}},
 			Placement: v1alpha1.PlacedScattered, LabelDelay: metav1.Duration{Duration: time.Second},
 		}
 	})
