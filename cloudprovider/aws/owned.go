@@ -42,6 +42,8 @@ const (
 	skew = time.Minute
 	// settled is how long a call of another process, now dead, may still be at work.
 	settled = 2 * time.Minute
+	// repeated is how long after its intent another process may have made the call last.
+	repeated = 3 * time.Minute
 	// holdPrefix begins the name of an intent as a hold.
 	holdPrefix = "launch-instances/"
 )
@@ -131,6 +133,7 @@ func (p *Provider) launchOwned(ctx context.Context, l *launch, known *intent) ([
 
 // call makes the call of an intent, or repeats it.
 func (p *Provider) call(ctx context.Context, i *intent) ([]string, error) {
+	defer func() { p.called.Store(i.call, p.config.Clock.Now()) }()
 	out, err := p.autoscaling.LaunchInstances(ctx, &autoscaling.LaunchInstancesInput{
 		AutoScalingGroupName: aws.String(i.autoScalingGroup), ClientToken: aws.String(i.call),
 		RequestedCapacity: aws.Int32(int32(i.count)), AvailabilityZones: []string{i.zone},
@@ -180,6 +183,7 @@ func (p *Provider) drop(ctx context.Context, i *intent) error {
 	if _, err := p.autoscaling.DeleteTags(ctx, &autoscaling.DeleteTagsInput{Tags: []asgtypes.Tag{i.tag()}}); err != nil {
 		return fmt.Errorf("the launch is over, but its tag on Auto Scaling group %s remains: DeleteTags: %w", i.autoScalingGroup, err)
 	}
+	p.called.Delete(i.call)
 	return nil
 }
 
@@ -223,7 +227,12 @@ func (p *Provider) takeBackIntent(ctx context.Context, name string) error {
 // maybeMade says whether the call of the intent may have made something: otherwise to
 // repeat it would make machines only to take them back.
 func (p *Provider) maybeMade(ctx context.Context, i *intent, g *asgtypes.AutoScalingGroup) (bool, error) {
-	if p.config.Clock.Since(i.at) < settled {
+	// A call may be made, and repeated, long after the intent: this process knows when it did so last, and not when others did.
+	quiet, bound := p.config.Clock.Since(i.at), settled+repeated
+	if last, known := p.called.Load(i.call); known {
+		quiet, bound = p.config.Clock.Since(last.(time.Time)), settled
+	}
+	if quiet < bound {
 		return true, nil
 	}
 	members, err := p.instances(ctx, tagFilter(ownerTag, i.autoScalingGroup))
