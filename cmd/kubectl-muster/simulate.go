@@ -261,8 +261,8 @@ func (f *files) sort(found []manifest) error {
 }
 
 func (m manifest) cannotBeSimulated() error {
-	return m.errorf("kind %s cannot be simulated: give a job of a kind that Muster queues, such as Job or JobSet, the pods of a Deployment one "+
-		"by one, or a Workload of %s", kindOf(m.object), kueue.SchemeGroupVersion)
+	return m.errorf("kind %s cannot be simulated: give a job of a kind that Muster queues, such as Job or JobSet, the pods of a Deployment "+
+		"one by one, or a Workload of %s", kindOf(m.object), kueue.SchemeGroupVersion)
 }
 
 func kindOf(o client.Object) string { return o.GetObjectKind().GroupVersionKind().Kind }

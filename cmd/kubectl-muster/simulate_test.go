@@ -426,7 +426,8 @@ func TestWhatCannotBeSimulated(t *testing.T) {
 		}
 		return file
 	}
-	pod := written("pod.yaml", train+"---\napiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: {kueue.x-k8s.io/queue-name: main}}\n")
+	pod := written("pod.yaml", train+"---\napiVersion: apps/v1\nkind: Deployment\n"+
+		"metadata: {name: p, labels: {kueue.x-k8s.io/queue-name: main}}\n")
 	tests := []struct {
 		name string
 		args []string
@@ -437,7 +438,7 @@ func TestWhatCannotBeSimulated(t *testing.T) {
 		{"the file is empty", []string{"-f", written("empty.yaml", "# nothing\n")}, "empty.yaml contains no object"},
 		{"a field is misspelt", []string{"-f", written("misspelt.yaml", strings.Replace(train, "parallelism", "paralelism", 1))}, `misspelt.yaml, document 1: strict decoding error: unknown field "spec.paralelism"`},
 		{"a value is of another type", []string{"-f", written("type.yaml", strings.Replace(train, "parallelism: 4", "parallelism: four", 1))}, "type.yaml, document 1: "},
-		{"an object of another kind", []string{"-f", pod}, "pod.yaml, document 2: kind Pod cannot be simulated: give a job of a kind that Muster queues, such as Job or JobSet, or a Workload of kueue.x-k8s.io/v1beta2"},
+		{"an object of another kind", []string{"-f", pod}, "pod.yaml, document 2: kind Deployment cannot be simulated: give a job of a kind that Muster queues, such as Job or JobSet, the pods of a Deployment one by one, or a Workload of kueue.x-k8s.io/v1beta2"},
 		{"an unknown kind", []string{"-f", written("cron.yaml", "apiVersion: example.com/v1\nkind: Thing\n")}, `cron.yaml, document 1: kind Thing cannot be simulated`},
 		{"only what is around jobs", []string{"-f", written("queue.yaml", "apiVersion: kueue.x-k8s.io/v1beta2\nkind: LocalQueue\nmetadata: {name: main}\nspec: {clusterQueue: a}\n")}, "queue.yaml, document 1: there is no job in the file"},
 		{"a list of one kind", []string{"-f", written("list.yaml", "apiVersion: batch/v1\nkind: JobList\n")}, "list.yaml, document 1: kind JobList is not supported"},

@@ -39,7 +39,7 @@ func (r *reconciler) queuePrebuilt(ctx context.Context, job client.Object, w *ku
 	if err != nil {
 		return false, err
 	}
-	if field, err := r.differsFrom(ctx, w, want); field != "" || err != nil {
+	if field, err := differsFrom(ctx, r.client, w, want); field != "" || err != nil {
 		if err != nil {
 			return false, err
 		}
@@ -107,7 +107,7 @@ func (r *reconciler) take(ctx context.Context, job client.Object) error {
 // empty where it is. Beyond what Kueue compares, it compares all that decides what a pod
 // takes and where it may go: quota and machines are for the pods of the Workload, and
 // those of the job are to run on them.
-func (r *reconciler) differsFrom(ctx context.Context, w, want *kueue.Workload) (field string, err error) {
+func differsFrom(ctx context.Context, kube client.Reader, w, want *kueue.Workload) (field string, err error) {
 	if len(w.Spec.PodSets) != len(want.Spec.PodSets) {
 		return "spec.podSets", nil
 	}
@@ -115,7 +115,7 @@ func (r *reconciler) differsFrom(ctx context.Context, w, want *kueue.Workload) (
 		return "spec.maximumExecutionTimeSeconds", nil
 	}
 	for i := range want.Spec.PodSets {
-		if field, err := r.podSetDiffers(ctx, w.Namespace, w.Spec.PodSets[i].DeepCopy(), &want.Spec.PodSets[i]); field != "" || err != nil {
+		if field, err := podSetDiffers(ctx, kube, w.Namespace, w.Spec.PodSets[i].DeepCopy(), &want.Spec.PodSets[i]); field != "" || err != nil {
 			return fmt.Sprintf("spec.podSets[%d].%s", i, field), err
 		}
 	}
@@ -124,10 +124,10 @@ func (r *reconciler) differsFrom(ctx context.Context, w, want *kueue.Workload) (
 
 // podSetDiffers is the field in which a pod set, a copy, differs from the wanted one; empty
 // if it does not.
-func (r *reconciler) podSetDiffers(ctx context.Context, namespace string, a, b *kueue.PodSet) (field string, err error) {
+func podSetDiffers(ctx context.Context, kube client.Reader, namespace string, a, b *kueue.PodSet) (field string, err error) {
 	// What the API server adds to the job's pods may be in the Workload already. Why it
 	// cannot be known stands in want.
-	if _, err := defaults.FillIn(ctx, r.client, namespace, &a.Template.Spec); err != nil {
+	if _, err := defaults.FillIn(ctx, kube, namespace, &a.Template.Spec); err != nil {
 		return "", err
 	}
 	x, y := &a.Template.Spec, &b.Template.Spec

@@ -3,7 +3,6 @@ package removal
 import (
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,27 +22,23 @@ func TestWorkloadsOfGroupsAreAsKueueMakesThem(t *testing.T) {
 			Controller: new(true)}}
 		return w
 	}
-	pod := func(name, group string) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
-			Labels: map[string]string{workload.ManagedLabel: "true", groupNameLabel: group}}}
-	}
-	alone := pod("alone", "")
-	delete(alone.Labels, groupNameLabel)
 	scheme, err := view.NewScheme()
 	if err != nil {
 		t.Fatal(err)
 	}
-	kube := fake.NewClientBuilder().WithScheme(scheme).WithObjects(controlled("set", "StatefulSet"), controlled("job", "Job"),
-		pod("serve-0", "set"), pod("serve-1", "set"), alone).Build()
+	kube := fake.NewClientBuilder().WithScheme(scheme).WithObjects(controlled("set", "StatefulSet"),
+		controlled("group", "LeaderWorkerSet"), controlled("job", "Job")).Build()
 	m := &Migration{Removal: Removal{Kube: kube}}
 	items, err := m.groups(t.Context())
-	if err != nil || len(items) != 1 || items[0].what != "make Workload default/set one of a group of pods" {
+	if err != nil || len(items) != 2 || items[1].what != "make Workload default/set one of a group of pods" {
 		t.Fatalf("%d items: %+v (%v)", len(items), items, err)
 	}
-	if err := items[0].do(t.Context()); err != nil {
-		t.Fatal(err)
+	for _, i := range items {
+		if err := i.do(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
-	for name, isGroup := range map[string]bool{"set": true, "job": false} {
+	for name, isGroup := range map[string]bool{"set": true, "group": true, "job": false} {
 		w := &kueue.Workload{}
 		if err := kube.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: name}, w); err != nil {
 			t.Fatal(err)

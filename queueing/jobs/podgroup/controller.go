@@ -44,7 +44,10 @@ func Add(mgr ctrl.Manager, settings config.Config, m *metrics.Metrics, kinds ...
 	r := &reconciler{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), recorder: mgr.GetEventRecorder("muster-pods"), metrics: m, now: time.Now,
 		podsReady: settings.WaitForPodsReady != nil, labelsToCopy: settings.LabelKeysToCopy,
-		makers: makersOf(kinds), naming: owners.Naming{Client: mgr.GetClient(), Everywhere: everywhere},
+		parts: parts{
+			client: mgr.GetClient(), live: mgr.GetAPIReader(), makers: makersOf(kinds),
+			naming: owners.Naming{Client: mgr.GetClient(), Everywhere: everywhere},
+		},
 	}
 	c, err := builder.TypedControllerManagedBy[key](mgr).Named("pods").
 		Watches(&corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(gangOf), builder.WithPredicates(podChanges)).

@@ -3,6 +3,7 @@ package podgroup
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -138,4 +139,10 @@ func makerOf(w *kueue.Workload) *metav1.OwnerReference {
 		}
 	}
 	return nil
+}
+
+func isGate(g corev1.PodSchedulingGate) bool { return g.Name == Gate || g.Name == topologyGate }
+
+func isGated(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == Gate })
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/jobs/kinds"
+	"github.com/muster-dev/muster/queueing/jobs/owners"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -638,8 +639,7 @@ func TestPodsOfWhatQueuesAsAWhole(t *testing.T) {
 				job.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, set.GroupVersionKind())}
 			}
 			g := newRig(t, set)
-			g.r.makers = makersOf(kinds.All())
-			g.r.naming.Client = g.c
+			g.r.parts = parts{client: g.c, live: g.c, makers: makersOf(kinds.All()), naming: owners.Naming{Client: g.c}}
 			p := g.pod("worker", "1")
 			p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job"))}
 			if err := g.c.Update(t.Context(), p); err != nil {

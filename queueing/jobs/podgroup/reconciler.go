@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -22,7 +21,6 @@ import (
 	"github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/jobs"
-	"github.com/muster-dev/muster/queueing/jobs/owners"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -45,9 +43,7 @@ type reconciler struct {
 	podsReady bool
 	// labelsToCopy are the keys of labels that a Workload has, too.
 	labelsToCopy []string
-	// makers are the kinds whose objects queue with all their pods, and naming says which of the objects queue.
-	makers map[schema.GroupKind]schema.GroupVersionKind
-	naming owners.Naming
+	parts        parts
 
 	memories
 }
@@ -69,7 +65,7 @@ func (r *reconciler) Reconcile(ctx context.Context, k key) (reconcile.Result, er
 	if left := r.expected(k, w != nil, r.now()); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	released, err := parts{r}.release(ctx, g, w)
+	released, err := r.release(ctx, g, w)
 	r.tally(g, w)
 	if err == nil && !released {
 		err = r.trim(ctx, g)
@@ -85,6 +81,26 @@ func (r *reconciler) Reconcile(ctx context.Context, k key) (reconcile.Result, er
 		return reconcile.Result{RequeueAfter: lag}, nil
 	}
 	return reconcile.Result{}, err
+}
+
+// release lets the gated pods of a gang run that queue with what makes them. It reports whether there were any.
+func (r *reconciler) release(ctx context.Context, g *gang, w *kueue.Workload) (released bool, _ error) {
+	for _, pod := range g.gated {
+		isPart, err := r.parts.has(ctx, pod)
+		switch {
+		case err != nil:
+			return false, err
+		case !isPart:
+			continue
+		case w != nil && g.family == single:
+			return true, writes.Delete(ctx, r.client, w) // its event asks again
+		}
+		if err := r.parts.pass(ctx, pod); err != nil {
+			return false, err
+		}
+		released = true
+	}
+	return released, nil
 }
 
 // workloadOf reads the Workload of a gang; nil if there is none.

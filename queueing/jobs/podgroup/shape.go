@@ -57,12 +57,6 @@ func templateOf(pod *corev1.Pod) corev1.PodTemplateSpec {
 	return out
 }
 
-func isGate(g corev1.PodSchedulingGate) bool { return g.Name == Gate || g.Name == topologyGate }
-
-func isGated(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == Gate })
-}
-
 // podSetOf is the index of the pod set of a Workload that a pod belongs to; -1 if it has none
 // for it.
 func podSetOf(w *kueue.Workload, g *gang, pod *corev1.Pod) int {
