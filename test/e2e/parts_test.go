@@ -93,6 +93,11 @@ func TestPodsOfAJobInNoQueueQueueOneByOne(t *testing.T) {
 	exempt := s.newPlainJob("exempt", 1, "1h", labelled)
 	exempt.Annotations = map[string]string{"muster.dev/break-glass": "a test"}
 	s.Create(exempt)
+	patch := client.MergeFrom(exempt.DeepCopy())
+	exempt.Spec.Suspend = new(false) // it was created suspended
+	if err := s.Kube.Patch(t.Context(), exempt, patch); err != nil {
+		t.Fatal(err)
+	}
 	s.runs(exempt)
 	s.Delete(queued, client.PropagationPolicy(metav1.DeletePropagationBackground))
 	s.Eventually("both have quota, and run", func() bool { return count("Running") == 2 && len(s.workloads()) == 2 }, state)
