@@ -28,6 +28,9 @@ const (
 	joinTimeout = 3 * time.Minute
 )
 
+// telling are seeds that have found defects: a call that began long after its intent, and a machine that two calls took out.
+var telling = []uint64{64, 81, 145}
+
 // attempt is a launch as the core follows it.
 type attempt struct {
 	cloudprovider.LaunchRequest
@@ -53,11 +56,10 @@ type chaos struct {
 // comment states, and no token makes more machines than it asks for, however calls,
 // machines and processes end.
 func TestChaos(t *testing.T) {
-	runs := chaosRuns
-	if testing.Short() {
-		runs = 20
-	}
-	for seed := range uint64(runs) {
+	for seed := range uint64(chaosRuns) {
+		if testing.Short() && seed >= 20 && !slices.Contains(telling, seed) {
+			continue
+		}
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			c := newChaos(t, seed)

@@ -141,11 +141,40 @@ const shrink = true
 // takeOut ends machines of a group.
 func (p *Provider) takeOut(ctx context.Context, group string, ids []string, shrink bool) error {
 	return sift(ids, mostTakenOut, func(ids []string) error {
-		_, err := p.autoscaling.TerminateInstanceInAutoScalingGroup(ctx, &autoscaling.TerminateInstanceInAutoScalingGroupInput{
-			AutoScalingGroupName: aws.String(group), InstanceIds: ids, ShouldDecrementDesiredCapacity: aws.Bool(shrink),
-		})
-		return wrapped("TerminateInstanceInAutoScalingGroup "+group, err)
+		err := p.takeOutOnce(ctx, group, ids, shrink)
+		refused := cloudprovider.Refusal(err)
+		if !shrink || len(ids) > 1 || refused == nil || refused.Class != v1alpha1.Config {
+			return err
+		}
+		// Where calls take long, a machine may be taken out by two of them, and counted twice: the group then wants fewer than it
+		// has, down to its minimum, below which it refuses to shrink.
+		if over, asking := p.hasTooMany(ctx, group); asking != nil || !over {
+			return err
+		}
+		return p.takeOutOnce(ctx, group, ids, !shrink)
 	})
+}
+
+func (p *Provider) takeOutOnce(ctx context.Context, group string, ids []string, shrink bool) error {
+	_, err := p.autoscaling.TerminateInstanceInAutoScalingGroup(ctx, &autoscaling.TerminateInstanceInAutoScalingGroupInput{
+		AutoScalingGroupName: aws.String(group), InstanceIds: ids, ShouldDecrementDesiredCapacity: aws.Bool(shrink),
+	})
+	return wrapped("TerminateInstanceInAutoScalingGroup "+group, err)
+}
+
+// hasTooMany reports whether more machines stay in a group than it wants.
+func (p *Provider) hasTooMany(ctx context.Context, group string) (bool, error) {
+	groups, err := p.groups(ctx, group)
+	if err != nil || len(groups) == 0 {
+		return false, err
+	}
+	staying := int32(0)
+	for _, in := range groups[0].Instances {
+		if !strings.HasPrefix(string(in.LifecycleState), terminating) {
+			staying++
+		}
+	}
+	return staying > deref(groups[0].DesiredCapacity), nil
 }
 
 func wrapped(call string, err error) error {
