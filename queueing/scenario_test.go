@@ -865,7 +865,7 @@ func (w *world) nodes(t *testing.T, name string, args map[string]string) {
 // nodeOf is the node of the host of that name: the two differ in many clusters, and domains are known by the host.
 func nodeOf(host string) string { return "node-of-" + host }
 
-// pod makes a pod on a node, of the workload that it names, or of none.
+// pod makes a pod on a node that no Workload has.
 func (w *world) pod(name string, args map[string]string) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("pod " + name)}}
 	if _, done := args["done"]; done {
@@ -874,12 +874,9 @@ func (w *world) pod(name string, args map[string]string) {
 	}
 	requests := corev1.ResourceList{}
 	for k, v := range args {
-		switch k {
-		case "node":
+		if k == "node" {
 			p.Spec.NodeName = nodeOf(v)
-		case "of":
-			p.Annotations = map[string]string{kueue.WorkloadAnnotation: v}
-		default:
+		} else {
 			requests[corev1.ResourceName(k)] = resource.MustParse(v)
 		}
 	}

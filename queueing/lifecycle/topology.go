@@ -130,10 +130,6 @@ func (s Rules) replaceNodes(w *cache.Workload) *Verdict {
 		return &Verdict{Workload: w, Action: Advance, Status: e.Status, Reason: reasonNodesReplaced,
 			Message: "All nodes of the workload are there again"}
 	}
-	if s.cache.Nodes.MayReturn(workload.KeyOf(w.Object), lost) {
-		return unhealthy(w, e, names, "NodesVanished", "Many nodes have gone at once, and pods are still bound to them. The workload goes "+
-			"on until its own pods are gone, too, and sends none to these nodes")
-	}
 	forest := s.forestOf(w, e.Status.AdmissionChecks)
 	reason := "no flavor of it has a Topology any more"
 	if placing := s.cache.NewPlacing(w, e.Status.Admission, e.Status.AdmissionChecks, forest); placing != nil {
@@ -151,21 +147,16 @@ func (s Rules) replaceNodes(w *cache.Workload) *Verdict {
 			fmt.Sprintf("Workload was evicted as there was no replacement for the failed nodes %s: %s",
 				strings.Join(names, ", "), reason), kueue.WorkloadQuotaReservedReasonPendingEvaluation, time.Time{})
 	}
-	return unhealthy(w, e, names, "NodesLost", "Their pods get new places once other machines are there: "+reason)
-}
-
-// unhealthy has no pod go to lost nodes until more is known of them; nil where that was told before.
-func unhealthy(w *cache.Workload, e *workload.Editor, names []string, reason, why string) *Verdict {
-	shown := names[:min(len(names), mostUnhealthy)]
-	if slices.EqualFunc(w.Object.Status.UnhealthyNodes, shown, func(u kueue.UnhealthyNode, name string) bool { return u.Name == name }) {
+	if slices.EqualFunc(w.Object.Status.UnhealthyNodes, names, func(u kueue.UnhealthyNode, name string) bool { return u.Name == name }) {
 		return nil
 	}
 	e.Status.UnhealthyNodes = nil
-	for _, name := range shown {
+	for _, name := range names {
 		e.Status.UnhealthyNodes = append(e.Status.UnhealthyNodes, kueue.UnhealthyNode{Name: name})
 	}
-	return &Verdict{Workload: w, Action: Advance, Status: e.Status, Reason: reason,
-		Message: fmt.Sprintf("Nodes were lost (%s). %s", strings.Join(names, ", "), why)}
+	return &Verdict{Workload: w, Action: Advance, Status: e.Status, Reason: "NodesLost",
+		Message: fmt.Sprintf("Nodes were lost (%s); their pods get new places once other machines are there: %s",
+			strings.Join(names, ", "), reason)}
 }
 
 // reasonNodesReplaced is told where pods have new places.

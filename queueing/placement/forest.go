@@ -187,30 +187,6 @@ func (f *Forest) isLost(s *site, w types.NamespacedName) bool {
 	return true
 }
 
-// fewVanished nodes, or a tenth of all, may vanish at once.
-const fewVanished = 3
-
-// MayReturn reports whether lost hosts of a Workload may come back with its pods: so many nodes have gone at once, with pods that are
-// still bound to them, that the records of the cluster are more likely wrong than the machines. Nodes were deleted, say, and their
-// kubelets register them again.
-func (f *Forest) MayReturn(w types.NamespacedName, lost map[string]bool) bool {
-	own := false
-	for _, r := range f.crews[w] {
-		s := f.nodes[r.node]
-		own = own || s.object == nil && lost[s.host]
-	}
-	if !own {
-		return false
-	}
-	vanished := 0
-	for _, s := range f.nodes {
-		if s.object == nil && len(s.pods) > 0 {
-			vanished++
-		}
-	}
-	return vanished > max(fewVanished, len(f.nodes)/10)
-}
-
 // Changed reports whether a node has changed since the last call.
 func (f *Forest) Changed() bool {
 	out := f.changed
