@@ -83,6 +83,7 @@ var bounds = map[string]string{
 	"go":            "1",
 	"group":         "one for each NodeGroup that existed since the process began to lead",
 	"instance_type": "one for each group: it occurs with `group` only",
+	"kind":          "the kinds of custom resources that are queued, some 20",
 	"machines":      "17 powers of two, and 0",
 	"namespace":     "the namespaces that have had machines since the process began to lead",
 	"outcome":       "10 of attempts and launches, 2 of evidence",

@@ -248,8 +248,11 @@ func (s *Scaler) call(ctx context.Context, name string, number int, token string
 		return nil
 	})
 	if err == nil {
-		log.FromContext(ctx).Info("The cloud has answered a launch for a cluster-autoscaler", "group", name, "launch", token,
-			"asked", l.Count, "made", count, "refusal", refusal)
+		said := []any{"group", name, "launch", token, "asked", l.Count, "made", count}
+		if refusal != nil {
+			said = append(said, "refusal", refusal.Error())
+		}
+		log.FromContext(ctx).Info("The cloud has answered a launch for a cluster-autoscaler", said...)
 	}
 	return err == nil, err
 }
