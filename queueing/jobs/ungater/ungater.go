@@ -47,7 +47,7 @@ func Add(mgr ctrl.Manager, m *metrics.Metrics, starts types.NamespacedName) erro
 		moved: &moved{client: mgr.GetClient(), live: mgr.GetAPIReader(), in: starts}}
 	err := ctrl.NewControllerManagedBy(mgr).Named("topology-ungater").
 		Watches(&kueue.Workload{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(placedWorkloads)).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(requestsOf), builder.WithPredicates(gatedPods)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(requestsOf), builder.WithPredicates(podChanges)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
 	if err != nil {
@@ -78,9 +78,12 @@ func isPlaced(w *kueue.Workload) bool {
 		slices.ContainsFunc(w.Status.Admission.PodSetAssignments, func(a kueue.PodSetAssignment) bool { return a.TopologyAssignment != nil })
 }
 
-// gatedPods passes pods that come gated, and those that give up their place.
-var gatedPods = predicate.Funcs{
-	CreateFunc:  func(e event.CreateEvent) bool { return isGated(e.Object.(*corev1.Pod)) },
+// podChanges passes pods that come gated, or were sent by the places that the gang had when it started, which it may have left since,
+// and those that give up their place.
+var podChanges = predicate.Funcs{
+	CreateFunc: func(e event.CreateEvent) bool {
+		return workloadOf(e.Object) != nil && e.Object.(*corev1.Pod).Spec.NodeName == ""
+	},
 	DeleteFunc:  func(e event.DeleteEvent) bool { return workloadOf(e.Object) != nil },
 	GenericFunc: func(event.GenericEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool {

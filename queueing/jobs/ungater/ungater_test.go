@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -91,6 +92,21 @@ func unhealthy(node string) func(*kueue.Workload) {
 func labelled(p *corev1.Pod, podSet string) *corev1.Pod {
 	p.Labels[workload.PodSetLabel] = podSet
 	return p
+}
+
+// TestPodsThatComeAreLookedAt where they may wait for ever: behind their gate, or by places that their gang has left.
+func TestPodsThatComeAreLookedAt(t *testing.T) {
+	bound, foreign := pod("bound", "a"), pod("foreign", "a")
+	bound.Spec.NodeName = "a"
+	foreign.Annotations = nil
+	for _, tc := range []struct {
+		pod  *corev1.Pod
+		want bool
+	}{{pod("gated", ""), true}, {pod("born", "lost"), true}, {bound, false}, {foreign, false}} {
+		if got := podChanges.Create(event.CreateEvent{Object: tc.pod}); got != tc.want {
+			t.Errorf("pod %s is looked at: %t, want %t", tc.pod.Name, got, tc.want)
+		}
+	}
 }
 
 // TestAPlaceIsGivenOnce though the cache does not show yet which pods were sent there.
