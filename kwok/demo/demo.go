@@ -13,8 +13,10 @@ import (
 	"io"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -115,11 +117,21 @@ func (d *demo) apply(ctx context.Context, name string) error {
 		return err
 	}
 	for _, o := range objects {
-		if err := d.client.Create(ctx, o); client.IgnoreAlreadyExists(err) != nil {
+		if err := d.create(ctx, o); client.IgnoreAlreadyExists(err) != nil {
 			return fmt.Errorf("creating %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 	}
 	return nil
+}
+
+// create waits while the API server does not know the kind in its admission policies: it learns new ones every 5 s.
+func (d *demo) create(ctx context.Context, o client.Object) error {
+	var err error
+	_ = wait.PollUntilContextTimeout(ctx, pace, patience, true, func(ctx context.Context) (bool, error) {
+		err = d.client.Create(ctx, o)
+		return !apierrors.IsServiceUnavailable(err), nil
+	})
+	return err
 }
 
 // remove deletes the objects of a manifest.
