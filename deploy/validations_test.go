@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	celgo "github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types/ref"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/cel/environment"
@@ -17,6 +18,8 @@ type judge struct {
 	*testing.T
 	admissionv1.ValidatingAdmissionPolicySpec
 	env *celgo.Env
+	// user makes the requests.
+	user string
 }
 
 func newJudge(t *testing.T, name string) *judge {
@@ -28,7 +31,7 @@ func newJudge(t *testing.T, name string) *judge {
 	env, err := expressions().Env(environment.StoredExpressions)
 	if err == nil {
 		env, err = env.Extend(celgo.Variable("object", celgo.DynType), celgo.Variable("oldObject", celgo.DynType),
-			celgo.Variable("request", celgo.DynType))
+			celgo.Variable("request", celgo.DynType), celgo.Variable("variables", celgo.DynType))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +42,7 @@ func newJudge(t *testing.T, name string) *judge {
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &policy); err != nil {
 				t.Fatal(err)
 			}
-			return &judge{t, policy.Spec, env}
+			return &judge{t, policy.Spec, env, "someone"}
 		}
 	}
 	t.Fatalf("there is no policy %s", name)
@@ -49,6 +52,28 @@ func newJudge(t *testing.T, name string) *judge {
 // holds reports whether an expression is true of a change, of objects in YAML.
 func (j *judge) holds(expression, old, object string) bool {
 	j.Helper()
+	read := func(text string) (out any) {
+		if err := yaml.Unmarshal([]byte(text), &out); err != nil {
+			j.Fatal(err)
+		}
+		return out
+	}
+	request := map[string]any{"operation": "UPDATE", "userInfo": map[string]any{"username": j.user}}
+	if old == "null" {
+		request["operation"] = "CREATE"
+	}
+	variables := map[string]any{}
+	of := map[string]any{"object": read(object), "oldObject": read(old), "request": request, "variables": variables}
+	if strings.Contains(expression, "variables.") { // match conditions have none
+		for _, v := range j.Variables {
+			variables[v.Name] = j.value(v.Expression, of)
+		}
+	}
+	return j.value(expression, of).Value() == true
+}
+
+func (j *judge) value(expression string, of map[string]any) ref.Val {
+	j.Helper()
 	ast, issues := j.env.Compile(expression)
 	if issues.Err() != nil {
 		j.Fatal(issues.Err())
@@ -57,21 +82,11 @@ func (j *judge) holds(expression, old, object string) bool {
 	if err != nil {
 		j.Fatal(err)
 	}
-	read := func(text string) (out any) {
-		if err := yaml.Unmarshal([]byte(text), &out); err != nil {
-			j.Fatal(err)
-		}
-		return out
-	}
-	request := map[string]any{"operation": "UPDATE", "userInfo": map[string]any{"username": "someone"}}
-	if old == "null" {
-		request["operation"] = "CREATE"
-	}
-	out, _, err := program.Eval(map[string]any{"object": read(object), "oldObject": read(old), "request": request})
+	out, _, err := program.Eval(of)
 	if err != nil {
 		j.Fatal(err)
 	}
-	return out.Value() == true
+	return out
 }
 
 // looksAt reports whether a policy looks at a change.
@@ -80,7 +95,7 @@ func (j *judge) looksAt(old, object string) bool {
 	return !slices.ContainsFunc(j.MatchConditions, func(c admissionv1.MatchCondition) bool { return !j.holds(c.Expression, old, object) })
 }
 
-// refuses reports whether a policy without variables refuses a change.
+// refuses reports whether a policy refuses a change.
 func (j *judge) refuses(old, object string) bool {
 	j.Helper()
 	if !j.looksAt(old, object) {
@@ -190,6 +205,41 @@ func TestPodsOfAQueueAreGatedButThoseThatAStartHasMarked(t *testing.T) {
 		}
 		if got := guard.looksAt(tt.old, tt.now); got != tt.guarded {
 			t.Errorf("%s: guarded is %v", name, got)
+		}
+	}
+}
+
+// TestWhatMusterMayChangeOfPods: as it takes their gate off, what they were admitted as, and nothing without.
+func TestWhatMusterMayChangeOfPods(t *testing.T) {
+	j := newJudge(t, "muster-rights-pods")
+	j.user = "system:serviceaccount:muster-system:muster"
+	pod := func(metadata, gate, more string) string {
+		out := "{metadata: {name: p, " + metadata + "}, spec: {containers: [], " + more
+		if gate != "" {
+			out += "schedulingGates: [{name: " + gate + "}, {name: example.com/other}]"
+		} else {
+			out += "schedulingGates: [{name: example.com/other}]"
+		}
+		return out + "}}"
+	}
+	const (
+		elastic, admission = "kueue.x-k8s.io/elastic-job", "kueue.x-k8s.io/admission"
+		queued             = "labels: {kueue.x-k8s.io/queue-name: main, kueue.x-k8s.io/managed: 'true'}"
+		booked             = "nodeSelector: {booked.muster.dev/gang: team}, tolerations: [{key: gpu}], "
+	)
+	for name, tt := range map[string]struct {
+		old, now string
+		refused  bool
+	}{
+		"the gate of an elastic job":                      {pod("", elastic, ""), pod("", "", ""), false},
+		"the gate of an elastic job, for its booking":     {pod("", elastic, ""), pod("annotations: {a: b}", "", booked), false},
+		"the booking alone, behind that gate":             {pod("", elastic, ""), pod("", elastic, booked), true},
+		"the gate of a pod in a queue, for its booking":   {pod(queued, admission, ""), pod(queued, "", booked), false},
+		"that gate of a pod in no queue":                  {pod("", admission, ""), pod("", "", ""), true},
+		"the booking of a pod that has no gate of queues": {pod("", "", ""), pod("", "", booked), true},
+	} {
+		if got := j.refuses(tt.old, tt.now); got != tt.refused {
+			t.Errorf("%s: refused is %v", name, got)
 		}
 	}
 }

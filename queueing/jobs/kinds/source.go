@@ -51,7 +51,7 @@ func (k *Kind) Resolve(job, source client.Object) (current bool) {
 		annotations[jobs.ScaledGenerationAnnotation] = strconv.FormatInt(source.GetGeneration(), 10)
 		job.SetAnnotations(annotations)
 	}
-	if jobs.WasStarted(job) {
+	if k.Stanza.Source == nil || jobs.WasStarted(job) {
 		return true
 	}
 	all, _ := kindNamed(*k.Stanza.Source).find(source.(*unstructured.Unstructured).Object)
