@@ -128,9 +128,10 @@ INSTALL_PROGRAMS = MUSTER_HELM_BIN=$(abspath $(BIN))/helm MUSTER_KO_BIN=$(abspat
 install-test: build tools kueue ## Test the charts with Helm on a sandbox, the probes, the image, taking Muster out, and the way from Kueue and back.
 	$(PROGRAMS) $(INSTALL_PROGRAMS) go test -timeout 30m ./test/install $(ARGS)
 
-# What starts clusters beside test/e2e. None of the longest, which come first, is left over at the end.
+# What starts clusters beside test/e2e, and what has real connections to simulated clouds, whose clocks go on without them where
+# they get no processor. None of the longest, which come first, is left over at the end.
 CLUSTERS := ./test/multikueue ./kwok/scenario/runner ./test/kueue/... ./test/page ./test/bench ./test/install ./kwok/cluster \
-	./test/clusters ./test/invariants ./cmd/kubectl-muster/...
+	./test/clusters ./test/invariants ./cloudprovider/... ./cmd/kubectl-muster/...
 
 # The bounds of the promises hold for a machine of two cores that does nothing else, so of the
 # tests on clusters those of test/e2e run alone. Tests without a cluster take what they leave of
