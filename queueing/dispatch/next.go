@@ -8,6 +8,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/provisioning/when"
 )
 
 const (
@@ -110,7 +112,7 @@ func await(j *Job, clusters []Cluster, now time.Time) Step {
 			return of
 		}
 		if i > 0 {
-			of.At, of.Weigh = sooner(s.At, of.At), s.Weigh || of.Weigh
+			of.At, of.Weigh = when.Earliest(s.At, of.At), s.Weigh || of.Weigh
 			of.Message = strings.Trim(s.Message+"; "+of.Message, "; ")
 			of.Record.Waits = strings.Trim(s.Record.Waits+"; "+of.Record.Waits, "; ")
 		}
@@ -121,17 +123,9 @@ func await(j *Job, clusters []Cluster, now time.Time) Step {
 		if more.Do == Nominate {
 			return more
 		}
-		s.At, s.Weigh = sooner(s.At, more.At), s.Weigh || more.Weigh
+		s.At, s.Weigh = when.Earliest(s.At, more.At), s.Weigh || more.Weigh
 	}
 	return s
-}
-
-// sooner is the earlier of two times, of which zero is never.
-func sooner(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 func at(r Record, now time.Time) Record {
@@ -335,7 +329,7 @@ type choice struct {
 }
 
 // again is when there may be another choice; zero if only an event brings one.
-func (o *choice) again() time.Time { return sooner(o.until, o.look) }
+func (o *choice) again() time.Time { return when.Earliest(o.until, o.look) }
 
 // pick chooses among the clusters other than those.
 func pick(r Record, clusters []Cluster, but []string, now time.Time) (out choice) {
@@ -343,7 +337,7 @@ func pick(r Record, clusters []Cluster, but []string, now time.Time) (out choice
 		c := &clusters[i]
 		foreign, excluded := c.Copy != nil && c.Copy.Foreign, slices.Contains(but, c.Name)
 		if !excluded {
-			out.look = sooner(out.look, c.Again)
+			out.look = when.Earliest(out.look, c.Again)
 		}
 		if c.Connected && !foreign {
 			out.reached = append(out.reached, c.Name)

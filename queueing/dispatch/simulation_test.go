@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/provisioning/when"
 )
 
 var (
@@ -169,13 +171,13 @@ func (w *world) crash() {
 	// The next process lists all Workloads, here and there.
 	w.muster.wakes, w.muster.failed, w.muster.wrote = []time.Time{w.muster.again}, 0, 0
 	for i := range w.history {
-		w.history[i].shown = sooner(w.history[i].shown, w.muster.again)
+		w.history[i].shown = when.Earliest(w.history[i].shown, w.muster.again)
 	}
 	for _, x := range w.workers {
 		x.made, x.foreign, x.refused = nil, time.Time{}, time.Time{}
-		x.stalledUntil = sooner(x.stalledUntil, w.muster.again)
+		x.stalledUntil = when.Earliest(x.stalledUntil, w.muster.again)
 		for i := range x.told {
-			x.told[i].at = sooner(x.told[i].at, w.muster.again)
+			x.told[i].at = when.Earliest(x.told[i].at, w.muster.again)
 		}
 	}
 }
