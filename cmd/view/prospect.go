@@ -1,6 +1,8 @@
 package view
 
 import (
+	"slices"
+
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/provisioning/planner"
@@ -31,13 +33,7 @@ func (p *Picture) prospect(history *forecast.History, given []*kueue.Workload, j
 	if job = p.known(job); workload.HasQuota(job) {
 		return &dispatch.Prospect{Outlook: dispatch.Fits}
 	}
-	var newcomers []*kueue.Workload
-	for _, w := range given {
-		if w = p.known(w); !workload.HasQuota(w) {
-			newcomers = append(newcomers, w)
-		}
-	}
-	newcomers = append(newcomers, job)
+	newcomers := append(p.pending(given, job), job)
 	outcomes := forecast.SimulateAll(p.Queues, newcomers, p.Now)
 	o := &outcomes[len(outcomes)-1]
 	if !o.Starts {
@@ -60,6 +56,20 @@ func (p *Picture) prospect(history *forecast.History, given []*kueue.Workload, j
 		out.Outlook = dispatch.Awaits
 	case len(o.Victims) > 0:
 		out.Outlook = dispatch.Preempts
+	}
+	return out
+}
+
+// pending are those of the Workloads given before the job that wait for quota here: the last of each name, since a cluster has one.
+func (p *Picture) pending(given []*kueue.Workload, job *kueue.Workload) (out []*kueue.Workload) {
+	for i, w := range given {
+		same := func(o *kueue.Workload) bool { return o.Namespace == w.Namespace && o.Name == w.Name }
+		if same(job) || slices.ContainsFunc(given[i+1:], same) {
+			continue
+		}
+		if w = p.known(w); !workload.HasQuota(w) && !workload.IsFinished(w) {
+			out = append(out, w)
+		}
 	}
 	return out
 }

@@ -302,6 +302,40 @@ func TestTheRightClusterIsAskedFirst(t *testing.T) {
 	}
 }
 
+// TestProspectsAfterJobsThatWereGiven to the cluster a moment ago: some of them have ended in it since, or were made anew under their name,
+// and count no more, or once. The job has to wait in either case.
+func TestProspectsAfterJobsThatWereGiven(t *testing.T) {
+	p := &place{idle: 2, running: []gang{{machines: 2, limit: time.Hour}}, quota: 4}
+	job := func(name string, machines int) *kueue.Workload { return workloadOf(name, gang{machines: machines}) }
+	jobs := func(all ...*kueue.Workload) []*kueue.Workload { return all }
+	ended := job("ended", 2)
+	ended.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue,
+		Reason: kueue.WorkloadFinishedReasonSucceeded, LastTransitionTime: metav1.NewTime(noon)}}
+	first, again := job("again", 1), job("again", 1)
+	again.UID = "another"
+	for name, c := range map[string]struct {
+		given []*kueue.Workload
+		job   *kueue.Workload
+		want  dispatch.Outlook
+	}{
+		"none":                         {job: job("job", 2), want: dispatch.Fits},
+		"one that has ended":           {given: jobs(job("ended", 2)), job: job("job", 2), want: dispatch.Fits},
+		"one that has ended, no room":  {given: jobs(job("ended", 2)), job: job("job", 3), want: dispatch.Waits},
+		"one that waits":               {given: jobs(first), job: job("job", 2), want: dispatch.Soon},
+		"the same, made anew":          {given: jobs(first, again), job: job("job", 1), want: dispatch.Fits},
+		"the same, made anew, no room": {given: jobs(first, again), job: job("job", 2), want: dispatch.Soon},
+		"itself, made anew":            {given: jobs(again), job: job("again", 2), want: dispatch.Fits},
+		"itself ended":                 {job: job("ended", 2), want: dispatch.Waits},
+	} {
+		t.Run(name, func(t *testing.T) {
+			picture := New(clocktesting.NewFakePassiveClock(noon), DefaultSettings(), &Reading{Objects: append(p.objects(), ended)})
+			if got := picture.Prospects()(c.given, c.job); got.Outlook != c.want {
+				t.Errorf("%+v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
 // BenchmarkProspect is what a manager does for a job in one worker: the picture, which serves for some jobs, and the prospect.
 func BenchmarkProspect(b *testing.B) {
 	for _, size := range []struct{ machines, waiting int }{{100, 50}, {1000, 1000}, {5000, 10_000}} {

@@ -1,6 +1,7 @@
 package forecast
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -13,7 +14,8 @@ import (
 )
 
 // Arrivals tells when Workloads are expected to start that come together at a later
-// time, up to the horizon from then. The State is not changed.
+// time, up to the horizon from then; nothing of those that are finished. The State is not
+// changed.
 func Arrivals(state *queueing.State, history *History, newcomers []*kueue.Workload, at, now time.Time, horizon time.Duration) []Estimate {
 	newcomers = Arriving(newcomers, at)
 	together := Copy(state)
@@ -23,15 +25,14 @@ func Arrivals(state *queueing.State, history *History, newcomers []*kueue.Worklo
 		indexes[w.UID] = i
 	}
 	lengths := map[types.UID]*length{}
-	var there, waiting []*cache.Workload
-	coming := make([]*cache.Workload, len(newcomers))
+	var there, waiting, coming []*cache.Workload
 	for _, w := range together.AllWorkloads() {
 		if workload.IsFinished(w.Object) {
 			continue
 		}
 		lengths[w.Object.UID] = history.lengthOf(w.Object)
-		if i, ok := indexes[w.Object.UID]; ok {
-			coming[i] = w
+		if _, ok := indexes[w.Object.UID]; ok {
+			coming = append(coming, w)
 			continue
 		}
 		there = append(there, w)
@@ -39,6 +40,7 @@ func Arrivals(state *queueing.State, history *History, newcomers []*kueue.Worklo
 			waiting = append(waiting, w)
 		}
 	}
+	slices.SortFunc(coming, func(a, b *cache.Workload) int { return cmp.Compare(indexes[a.Object.UID], indexes[b.Object.UID]) })
 	streams, launches := history.streams(state, now), history.launchTimes()
 	runs := make([]*future, draws)
 	for i := range runs {
@@ -51,9 +53,9 @@ func Arrivals(state *queueing.State, history *History, newcomers []*kueue.Worklo
 		f.unfold(slices.Concat(waiting, coming), at.Add(horizon))
 		runs[i] = f
 	}
-	out := make([]Estimate, len(coming))
-	for i, w := range coming {
-		out[i] = estimate(w, runs)
+	out := make([]Estimate, len(newcomers))
+	for _, w := range coming {
+		out[indexes[w.Object.UID]] = estimate(w, runs)
 	}
 	return out
 }

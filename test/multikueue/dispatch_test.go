@@ -153,8 +153,23 @@ func (s *site) standing(j *batchv1.Job) string {
 func (s *site) wantLaunched(want ...int) {
 	s.Helper()
 	if got := spending.launched(s.Name); !slices.Equal(got, want) {
-		s.Errorf("the workers launched %d machines, want %d", got, want)
+		s.Errorf("the workers launched %d machines, want %d%s", got, want, s.told())
 	}
+}
+
+// told is what the workers say of their objects of the site, and when they did.
+func (s *site) told() (out string) {
+	for i, w := range s.workers {
+		var list eventsv1.EventList
+		w.List(&list)
+		for _, e := range list.Items {
+			if e.Namespace == s.Name || e.Regarding.Name == s.Name {
+				out += fmt.Sprintf("\n%s %s %s %s %s: %s", e.EventTime.Format(time.TimeOnly), sandbox.Worker(i+1), e.Regarding.Kind, e.Regarding.Name,
+					e.Reason, e.Note)
+			}
+		}
+	}
+	return out
 }
 
 // wantEvent is about the manager's Workloads.

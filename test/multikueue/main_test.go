@@ -4,6 +4,7 @@ package multikueue
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"net/url"
@@ -98,7 +99,12 @@ func runManaged(m *testing.M) (code int) {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	ctx := context.Background()
-	defer stop(ctx)
+	defer func() {
+		if err := stop(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}()
 	if err := start(ctx, dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -119,7 +125,10 @@ func runManaged(m *testing.M) (code int) {
 	return code
 }
 
-func stop(ctx context.Context) {
+func stop(ctx context.Context) (err error) {
+	if dispatcher != nil {
+		err = testbed.Panic(dispatcher.Log())
+	}
 	for _, m := range []*managers.Manager{dispatcher, stock} {
 		if m != nil {
 			m.Stop()
@@ -127,11 +136,12 @@ func stop(ctx context.Context) {
 	}
 	for _, c := range append(workers, manager) {
 		if c != nil {
-			_ = c.Stop(ctx)
+			err = errors.Join(err, c.Stop(ctx))
 		}
 	}
 	manager, stock, dispatcher, workers, wires, spending.sites, running.sites = nil, nil, nil, nil, nil,
 		map[string][]machines{}, map[string][]machines{}
+	return err
 }
 
 func start(ctx context.Context, dir string) error {

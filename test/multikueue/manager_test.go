@@ -156,9 +156,7 @@ func TestTwoClustersAreAskedWhereAJobSaysSo(t *testing.T) {
 	spending.hedge(s.Name)
 	j := s.job("train", 2, func(j *batchv1.Job) { j.Annotations = map[string]string{dispatch.HedgeAnnotation: "2"} })
 	s.complete(j)
-	if got := spending.launched(s.Name); got[0] != 2 || got[1] != 2 {
-		t.Errorf("the workers launched %d machines", got)
-	}
+	s.wantLaunched(2, 2)
 	s.Eventually("nothing of it is left in the clusters", func() bool {
 		var copies kueue.WorkloadList
 		s.workers[1].List(&copies, client.InNamespace(s.Name))

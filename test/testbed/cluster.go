@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -60,6 +61,27 @@ func (c *Cluster) As(user *rest.ImpersonationConfig) (client.WithWatch, error) {
 func (c *Cluster) Watch(ctx context.Context, changes ...func(*invariants.Options)) (err error) {
 	c.Watcher, err = invariants.Watch(ctx, c.RESTConfig(), changes...)
 	return err
+}
+
+// Stop ends the sandbox. That Muster has panicked in it is an error: a reconciler goes on after that, and the object that it was
+// about stays as it is.
+func (c *Cluster) Stop(ctx context.Context) error {
+	return errors.Join(Panic(c.Logs(cluster.Muster), c.Logs(cluster.Standby)), c.Cluster.Stop(ctx))
+}
+
+// Panic is an error that has the first panic in one of the logs, nil if there is none. A log that does not exist has none.
+func Panic(logs ...string) error {
+	const most = 4 << 10
+	for _, path := range logs {
+		text, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if at := bytes.Index(text, []byte("Observed a panic")); at >= 0 {
+			return fmt.Errorf("%s tells of a panic:\n%s", path, text[at:min(len(text), at+most)])
+		}
+	}
+	return nil
 }
 
 // Tail prints the end of each log.
