@@ -18,6 +18,8 @@ const (
 	OriginAnnotation = "muster.dev/origin-uid"
 	// ManagerAnnotation of a copy is the UID of the namespace kube-system of its manager.
 	ManagerAnnotation = "muster.dev/origin-manager"
+	// ClusterAnnotation of a copy is the MultiKueueCluster that it was made through.
+	ClusterAnnotation = "muster.dev/origin-cluster"
 	// Gate holds a copy back until it is awarded.
 	Gate = "muster.dev/award"
 )

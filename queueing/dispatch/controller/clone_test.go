@@ -32,12 +32,13 @@ func ours(name string) *kueue.Workload {
 }
 
 func TestACopySaysWhatItIsOf(t *testing.T) {
-	c := me.copyFor(ours("job-train"), "")
+	c := me.copyFor(ours("job-train"), "a", "")
 	want := metav1.ObjectMeta{
 		Namespace: "team-a", Name: "job-train", Labels: map[string]string{"team": "a", "kueue.x-k8s.io/multikueue-origin": "multikueue"},
 		Annotations: map[string]string{
 			"provreq.kueue.x-k8s.io/maxPrice": "3", "muster.dev/origin-uid": "w1", "muster.dev/origin-manager": "m1",
-			"kueue.x-k8s.io/admission-gated-by": "muster.dev/award", "muster.dev/queued-since": "2026-11-20T12:00:00Z",
+			"muster.dev/origin-cluster": "a", "kueue.x-k8s.io/admission-gated-by": "muster.dev/award",
+			"muster.dev/queued-since": "2026-11-20T12:00:00Z",
 		},
 	}
 	if diff := cmp.Diff(want, c.ObjectMeta); diff != "" {
@@ -50,7 +51,7 @@ func TestOnlyWhatAWorkerHasJudgedIsARefusal(t *testing.T) {
 	for reason, want := range map[string]dispatch.Reason{
 		"": "", "AdmissionGated": "", "WaitingForPreemptedWorkloads": "", "WaitingForQuota": dispatch.NoQuota, "NoMatchingFlavor": dispatch.NoQuota,
 	} {
-		theirs := me.copyFor(ours("job-train"), "")
+		theirs := me.copyFor(ours("job-train"), "a", "")
 		delete(theirs.Annotations, "kueue.x-k8s.io/admission-gated-by")
 		if reason != "" {
 			theirs.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionFalse, Reason: reason}}
@@ -75,7 +76,7 @@ func TestWhatAWorkloadInAWorkerIs(t *testing.T) {
 		"of another origin":                 {func(w *kueue.Workload) { w.Labels["kueue.x-k8s.io/multikueue-origin"] = "other" }, true, false, true},
 		"of a user there":                   {func(w *kueue.Workload) { w.Labels, w.Annotations = nil, nil }, true, false, false},
 	} {
-		theirs := me.copyFor(ours("job-train"), "")
+		theirs := me.copyFor(ours("job-train"), "a", "")
 		c.change(theirs)
 		if got := me.copyOf(theirs, ours("job-train"), nil); got.Foreign != c.foreign || got.Stale != c.stale || got.Gated != c.gated {
 			t.Errorf("%s: foreign %t, stale %t, gated %t; want %t, %t, %t", name, got.Foreign, got.Stale, got.Gated, c.foreign, c.stale, c.gated)
@@ -110,7 +111,7 @@ func TestWhatOfACopyWasChanged(t *testing.T) {
 				Message: "The prebuilt workload is out of sync"}}
 		},
 	} {
-		theirs := me.copyFor(w, "")
+		theirs := me.copyFor(w, "a", "")
 		change(theirs)
 		if got := me.copyOf(theirs, w, nil).Changed; got != want {
 			t.Errorf("changed: %q, want %q", got, want)
@@ -136,7 +137,7 @@ func TestAJobInAWorkerRunsByTheCopy(t *testing.T) {
 		"status": map[string]any{"active": int64(2)},
 	}}
 	for _, name := range []string{"job-train", strings.Repeat("x", 64)} {
-		got, err := me.jobFor(scheme.Scheme, batch.Kind{}, job, ours(name))
+		got, err := me.jobFor(scheme.Scheme, batch.Kind{}, job, ours(name), "a")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -240,6 +240,10 @@ func (c *copies) carryOut(ctx context.Context, s *situation, step *dispatch.Step
 	case dispatch.Award:
 		return c.award(ctx, s, step.Cluster)
 	case dispatch.Commit:
+		// A Job that is not suspended keeps the start that it shows.
+		if blank, err := c.blank(ctx, s); err != nil || !blank {
+			return false, err
+		}
 		return true, c.answer(ctx, s, kueue.CheckStateReady, step.Message, step.Cluster)
 	case dispatch.Follow:
 		return c.follow(ctx, s, step)
@@ -361,7 +365,7 @@ func (c *copies) offer(ctx context.Context, s *situation, step *dispatch.Step) (
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	theirs := c.workers.self.copyFor(s.Workload, step.Record.FenceIn(step.Cluster))
+	theirs := c.workers.self.copyFor(s.Workload, step.Cluster, step.Record.FenceIn(step.Cluster))
 	switch err := worker.client.Create(ctx, theirs); {
 	case err == nil:
 		worker.made.add(theirs)
@@ -494,7 +498,7 @@ func (c *copies) mirror(ctx context.Context, kind Kind, ours, theirs *unstructur
 
 // run creates the job in the cluster.
 func (c *copies) run(ctx context.Context, s *situation, cluster string, f *following, ours *unstructured.Unstructured) (bool, error) {
-	job, err := c.workers.self.jobFor(c.scheme, f.kind, ours, s.Workload)
+	job, err := c.workers.self.jobFor(c.scheme, f.kind, ours, s.Workload, cluster)
 	if err != nil {
 		return false, err
 	}
@@ -507,7 +511,7 @@ func (c *copies) run(ctx context.Context, s *situation, cluster string, f *follo
 		if err := f.worker.client.Get(ctx, client.ObjectKeyFromObject(job), there); err != nil {
 			return false, client.IgnoreNotFound(err)
 		}
-		if c.workers.self.owns(there) {
+		if c.workers.owns(ctx, cluster, there) {
 			return false, nil // the cache will show it, or it is about to go
 		}
 		err = fmt.Errorf("a %s of that name is there that is no copy; delete or rename it", f.kind.GroupVersionKind().Kind)
@@ -561,15 +565,15 @@ func (c *copies) clear(ctx context.Context, s *situation, step *dispatch.Step) (
 		return !left, nil
 	}
 	if s.job.Over && !workload.IsFinished(s.Workload) && len(record.In) == 0 {
-		if suspended, err := c.blank(ctx, s); err != nil || !suspended && len(step.Gone) == 0 {
+		if blank, err := c.blank(ctx, s); err != nil || !blank && len(step.Gone) == 0 {
 			return false, err
 		}
 	}
 	return !left, c.record(ctx, s.Workload, record)
 }
 
-// blank takes the status of another cluster off a job that runs in none any more, once it is suspended here.
-func (c *copies) blank(ctx context.Context, s *situation) (suspended bool, err error) {
+// blank takes the status of another cluster off a job that has left it, once it is suspended here. It reports whether that is done.
+func (c *copies) blank(ctx context.Context, s *situation) (done bool, err error) {
 	for _, owner := range jobsOf(s.Workload) {
 		kind := c.kinds[kindOf(&owner)]
 		if kind == nil {
@@ -607,7 +611,7 @@ func (c *copies) clearOne(ctx context.Context, s *situation, cluster string) (bo
 	}
 	// The caches spare most calls while a deletion takes its time. What they do not show may be there still.
 	for _, from := range []client.Reader{worker.cache, worker.client} {
-		jobs, err := c.jobsIn(ctx, from, s, worker.jobs)
+		jobs, err := c.jobsIn(ctx, cluster, from, s, worker.jobs)
 		if err != nil {
 			return false, err
 		}
@@ -630,7 +634,7 @@ func (c *copies) clearOne(ctx context.Context, s *situation, cluster string) (bo
 			continue
 		case err != nil:
 			return false, err
-		case !c.workers.self.owns(theirs):
+		case !c.workers.owns(ctx, cluster, theirs):
 			return true, nil
 		case worker.left.awaits(theirs):
 			return false, nil
@@ -648,7 +652,9 @@ func (c *copies) clearOne(ctx context.Context, s *situation, cluster string) (bo
 }
 
 // jobsIn reads which jobs run in a cluster by the copy of a Workload.
-func (c *copies) jobsIn(ctx context.Context, from client.Reader, s *situation, kinds []Kind) (out []*unstructured.Unstructured, err error) {
+func (c *copies) jobsIn(
+	ctx context.Context, cluster string, from client.Reader, s *situation, kinds []Kind,
+) (out []*unstructured.Unstructured, err error) {
 	owners := jobsOf(s.Workload)
 	for _, kind := range kinds {
 		gvk, found := kind.GroupVersionKind(), &unstructured.UnstructuredList{}
@@ -672,7 +678,7 @@ func (c *copies) jobsIn(ctx context.Context, from client.Reader, s *situation, k
 			}
 		}
 		for i := range found.Items {
-			if job := &found.Items[i]; prebuiltOf(job) == s.Name && c.workers.self.owns(job) {
+			if job := &found.Items[i]; prebuiltOf(job) == s.Name && c.workers.owns(ctx, cluster, job) {
 				out = append(out, job)
 			}
 		}

@@ -27,7 +27,7 @@ type self struct {
 	id string
 }
 
-// owns reports whether the object in a worker is the manager's.
+// owns reports whether the object in a worker is the manager's, made through whichever MultiKueueCluster.
 func (s self) owns(o client.Object) bool {
 	by := o.GetAnnotations()[dispatch.ManagerAnnotation]
 	return o.GetLabels()[kueue.MultiKueueOriginLabel] == s.origin && (s.id == "" || by == "" || by == s.id)

@@ -264,7 +264,7 @@ func (p *picture) take(job types.UID) {
 
 // ungated is the copy of a Workload as it is once it may take quota.
 func (s self) ungated(w *kueue.Workload) *kueue.Workload {
-	out := s.copyFor(w, "")
+	out := s.copyFor(w, "", "")
 	out.UID = w.UID
 	delete(out.Annotations, workload.GatedByAnnotation)
 	return out

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/dispatch"
 )
 
 // compareEvery is how often what the cache of a worker has of the copies there is compared with what its API server says. A watch may be
@@ -25,7 +28,7 @@ type watched struct {
 }
 
 // stalled says what the cache of a worker still lacks of what its API server had when they were compared before; nil if it lacks nothing.
-func (s *workers) stalled(ctx context.Context, c *connection) error {
+func (s *workers) stalled(ctx context.Context, cluster string, c *connection) error {
 	now := s.clock.Now()
 	if now.Sub(c.watched.at) < compareEvery {
 		return nil
@@ -38,41 +41,48 @@ func (s *workers) stalled(ctx context.Context, c *connection) error {
 		return err
 	}
 	has := map[types.NamespacedName]string{}
+	c.alsoNamed = ""
 	for i := range cached.Items {
+		if o := &cached.Items[i]; c.alsoNamed == "" && s.self.owns(o) && !s.owns(ctx, cluster, o) {
+			c.alsoNamed = o.Annotations[dispatch.ClusterAnnotation]
+		}
 		has[client.ObjectKeyFromObject(&cached.Items[i])] = cached.Items[i].ResourceVersion
-	}
-	nothing := func(key types.NamespacedName) error {
-		return fmt.Errorf("its watch is open and told nothing of Workload %s for %s; it is connected to again", key,
-			now.Sub(c.watched.at).Round(time.Second))
-	}
-	for key, version := range c.watched.lacks {
-		if isBehind(has[key], version) {
-			return nothing(key)
-		}
-	}
-	for key, version := range c.watched.gone {
-		if has[key] == version {
-			return nothing(key)
-		}
 	}
 	if err := c.client.List(ctx, live, ours); err != nil {
 		c.watched = watched{at: now}
 		return nil //nolint:nilerr // it is slow with many copies, or gone: a smaller call tells of that
 	}
-	c.watched = watched{at: now, lacks: map[types.NamespacedName]string{}, gone: map[types.NamespacedName]string{}}
-	there := map[types.NamespacedName]bool{}
-	for i := range live.Items {
-		key, version := client.ObjectKeyFromObject(&live.Items[i]), live.Items[i].ResourceVersion
-		if there[key] = true; isBehind(has[key], version) {
-			c.watched.lacks[key] = version
+	before := c.watched
+	c.watched = compare(has, live, now)
+	nothing := func(key types.NamespacedName) error {
+		return fmt.Errorf("its watch is open and told nothing of Workload %s for %s; it is connected to again", key,
+			now.Sub(before.at).Round(time.Second))
+	}
+	for key, version := range before.lacks {
+		// It may have gone in the meantime, so that the cache is right.
+		if c.watched.lacks[key] != "" && isBehind(has[key], version) {
+			return nothing(key)
 		}
 	}
-	for key, version := range has {
-		if !there[key] {
-			c.watched.gone[key] = version
+	for key, version := range before.gone {
+		if has[key] == version {
+			return nothing(key)
 		}
 	}
 	return nil
+}
+
+// compare finds what a cache with these versions lacks of what its API server has.
+func compare(has map[types.NamespacedName]string, live *metav1.PartialObjectMetadataList, now time.Time) watched {
+	out := watched{at: now, lacks: map[types.NamespacedName]string{}, gone: maps.Clone(has)}
+	for i := range live.Items {
+		key, version := client.ObjectKeyFromObject(&live.Items[i]), live.Items[i].ResourceVersion
+		delete(out.gone, key)
+		if isBehind(has[key], version) {
+			out.lacks[key] = version
+		}
+	}
+	return out
 }
 
 // isBehind reports whether a cache with the one version of an object, empty for none, has not yet come to the other.

@@ -16,21 +16,24 @@ import (
 func TestAWatchThatTellsNothingIsFound(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		// happens in the worker before the first comparison, catches has the cache learn of it before the second.
-		happens func(s *shop, live client.Client)
-		catches bool
-		// again: it is made once more.
-		again bool
-		found bool
+		// happens in the worker before the first comparison, and then something there, or that the cache learns of it.
+		happens func(s *shop, in client.Client)
+		then    func(s *shop, live, cached client.Client)
+		found   bool
 	}{
-		{"nothing happens", func(*shop, client.Client) {}, false, false, false},
-		{"a copy is made, and seen late", makeCopy, true, false, false},
-		{"a copy is made, and never seen", makeCopy, false, false, true},
-		{"a copy changes, and that is never seen", changeCopy, false, false, true},
-		{"a copy changes, and that is seen late", changeCopy, true, false, false},
-		{"a copy is gone, and never leaves", deleteCopy, false, false, true},
-		{"a copy is gone, and leaves late", deleteCopy, true, false, false},
-		{"a copy is gone, and another comes", deleteCopy, true, true, false},
+		{"nothing happens", nil, nil, false},
+		{"a copy is made, and seen late", makeCopy, late(makeCopy), false},
+		{"a copy is made, and never seen", makeCopy, nil, true},
+		{"a copy is made, and gone before it is seen", makeCopy, func(s *shop, live, _ client.Client) { deleteCopy(s, live, "new") }, false},
+		{"a copy changes, and that is never seen", changeCopy, nil, true},
+		{"a copy changes, and that is seen late", changeCopy, late(changeCopy), false},
+		{"a copy is gone, and never leaves", deleteKnown, nil, true},
+		{"a copy is gone, and leaves late", deleteKnown, late(deleteKnown), false},
+		{"a copy is gone, and another comes", deleteKnown, func(s *shop, live, cached client.Client) {
+			deleteKnown(s, cached)
+			createCopy(s, live, "known")
+			createCopy(s, cached, "known")
+		}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newShop(t, 2)
@@ -43,20 +46,18 @@ func TestAWatchThatTellsNothingIsFound(t *testing.T) {
 			connection.cache = asIs{client: stale}
 			look := func() error {
 				s.clock.Step(compareEvery)
-				return s.copies.workers.stalled(t.Context(), connection)
+				return s.copies.workers.stalled(t.Context(), workerName(0), connection)
 			}
-			c.happens(s, live)
+			if c.happens != nil {
+				c.happens(s, live)
+			}
 			if err := look(); err != nil {
 				t.Fatalf("the first time it says %v", err)
 			}
-			if c.catches {
-				c.happens(s, stale)
+			if c.then != nil {
+				c.then(s, live, stale)
 			}
-			if c.again {
-				createCopy(s, live, "known")
-				createCopy(s, stale, "known")
-			}
-			if err := s.copies.workers.stalled(t.Context(), connection); err != nil {
+			if err := s.copies.workers.stalled(t.Context(), workerName(0), connection); err != nil {
 				t.Errorf("too soon, it says %v", err)
 			}
 			if err := look(); (err != nil) != c.found || err != nil && !strings.Contains(err.Error(), "told nothing of Workload team-a/") {
@@ -64,6 +65,11 @@ func TestAWatchThatTellsNothingIsFound(t *testing.T) {
 			}
 		})
 	}
+}
+
+// late has the cache learn of it after the first comparison.
+func late(of func(s *shop, in client.Client)) func(s *shop, live, cached client.Client) {
+	return func(s *shop, _, cached client.Client) { of(s, cached) }
 }
 
 func createCopy(s *shop, in client.Client, name string) {
@@ -84,9 +90,11 @@ func changeCopy(s *shop, in client.Client) {
 	})
 }
 
-func deleteCopy(s *shop, in client.Client) {
+func deleteKnown(s *shop, in client.Client) { deleteCopy(s, in, "known") }
+
+func deleteCopy(s *shop, in client.Client, name string) {
 	s.Helper()
-	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "known"}}
+	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name}}
 	if err := in.Delete(s.Context(), w); err != nil {
 		s.Fatal(err)
 	}
@@ -97,7 +105,7 @@ func TestACacheIsComparedNowAndThen(t *testing.T) {
 	s := newShop(t, 1)
 	connection := s.copies.workers.byName[workerName(0)].connection
 	for range 20 {
-		if err := s.copies.workers.stalled(t.Context(), connection); err != nil {
+		if err := s.copies.workers.stalled(t.Context(), workerName(0), connection); err != nil {
 			t.Fatal(err)
 		}
 		s.clock.Step(3 * time.Second)

@@ -88,6 +88,10 @@ func (s *workers) report(ctx context.Context, w *worker, why error) {
 		condition.Message += "; the account in its kubeconfig may do everything in the cluster, Secrets included: give it the rights that " +
 			"muster dispatcher manifests --worker prints, and no others"
 	}
+	if why == nil && w.connection.alsoNamed != "" {
+		condition.Message += fmt.Sprintf("; it is the same cluster as that of MultiKueueCluster %s, through which jobs run there: delete one of "+
+			"the two", w.connection.alsoNamed)
+	}
 	if why != nil {
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, reasonConnection, text.Clip(why.Error(), text.NoteLimit)
 		var u *unusable

@@ -123,6 +123,8 @@ type connection struct {
 	judged    time.Time
 	// mayAll: its account may do everything in the worker.
 	mayAll bool
+	// alsoNamed is another MultiKueueCluster of the same cluster, as far as copies there tell of one.
+	alsoNamed string
 	// picture of what the worker would do with jobs.
 	picture *picture
 	shown   shown
@@ -285,7 +287,7 @@ func (s *workers) ask(ctx context.Context, w *worker) error {
 	if !w.connection.cache.WaitForCacheSync(ctx) {
 		return errors.New("its caches are not filled yet")
 	}
-	if err := s.stalled(ctx, w.connection); err != nil {
+	if err := s.stalled(ctx, w.name, w.connection); err != nil {
 		w.connection.kubeconfig = nil // another connection is made the next time
 		return err
 	}
@@ -560,6 +562,7 @@ func (s *workers) view(ctx context.Context, name string, w *kueue.Workload) disp
 	switch err := c.cache.Get(ctx, key, theirs); {
 	case err == nil:
 		out.Copy = s.self.copyOf(theirs, w, c.requestsOf(ctx, theirs))
+		out.Copy.Foreign = !s.owns(ctx, name, theirs)
 	case !apierrors.IsNotFound(err):
 		out.Connected = false
 	case made != nil:
@@ -647,7 +650,7 @@ func (s *workers) read(ctx context.Context, name string, w *kueue.Workload) (fou
 	if err := c.client.Get(ctx, key, theirs); err != nil {
 		return isGone, client.IgnoreNotFound(err)
 	}
-	if s.self.owns(theirs) {
+	if s.owns(ctx, name, theirs) {
 		return isCopy, nil
 	}
 	k.mu.Lock()
@@ -656,4 +659,11 @@ func (s *workers) read(ctx context.Context, name string, w *kueue.Workload) (fou
 	maps.DeleteFunc(k.foreign, func(_ types.NamespacedName, at time.Time) bool { return now.Sub(at) > foreignAgain })
 	k.foreign[key] = now
 	return isForeign, nil
+}
+
+// owns reports whether an object in a worker is the manager's to change through this MultiKueueCluster. Another one may name the same
+// cluster: what was made through it is its own, as long as it is there.
+func (s *workers) owns(ctx context.Context, cluster string, o client.Object) bool {
+	through := o.GetAnnotations()[dispatch.ClusterAnnotation]
+	return s.self.owns(o) && (through == "" || through == cluster || s.isDead(ctx, through))
 }
