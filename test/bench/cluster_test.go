@@ -26,6 +26,7 @@ import (
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/kwok/sandbox"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/test/kueue/managers"
 )
 
 // binaryVariable names the sandbox's binary; the benchmarks on a cluster are
@@ -41,16 +42,44 @@ var gpuMachine = corev1.ResourceList{
 }
 
 // BenchmarkCheckCapacity creates 1,000 requests for 8 pods of one GPU each at once,
-// on 1,000 empty nodes, and waits until all are Provisioned.
+// on 1,000 empty nodes, and waits until all are Provisioned: by a stock cluster-autoscaler,
+// which books nothing on nodes, and by Muster, whose line has the ratio of the walls.
 func BenchmarkCheckCapacity(b *testing.B) {
 	const requests = 1000
-	s := newSite(b)
-	s.group(requests)
-	s.nodes(requests)
-	for b.Loop() {
-		s.request(requests, 8, provreq.ProvisioningClassCheckCapacity, 1)
-		s.report(requests, requests)
-	}
+	var stock time.Duration
+	b.Run("cluster-autoscaler", func(b *testing.B) {
+		binary := os.Getenv(managers.AutoscalerVariable)
+		if binary == "" {
+			b.Skipf("%s does not name a cluster-autoscaler that was built with -tags externalgrpc", managers.AutoscalerVariable)
+		}
+		s := newSite(b, cluster.Etcd, cluster.APIServer, cluster.ControllerManager, cluster.Scheduler, cluster.Kwok)
+		s.nodes(requests, nil, gpuMachine)
+		for b.Loop() {
+			m, err := managers.NewAutoscaler(b.Context(), s.running.RESTConfig(), binary, b.TempDir())
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := m.Start(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			s.request(requests, 8, provreq.ProvisioningClassCheckCapacity, 1)
+			stock = s.await(requests)
+			s.report(requests, requests)
+			b.ReportMetric(m.Stop().CPU.Seconds(), "own-CPU-s")
+		}
+	})
+	b.Run("muster", func(b *testing.B) {
+		s := newSite(b)
+		s.nodes(requests, nil, gpuMachine)
+		for b.Loop() {
+			s.request(requests, 8, provreq.ProvisioningClassCheckCapacity, 1)
+			took := s.await(requests)
+			s.report(requests, requests)
+			if stock > 0 {
+				b.ReportMetric(took.Seconds()/stock.Seconds(), "x-cluster-autoscaler")
+			}
+		}
+	})
 }
 
 // BenchmarkAtomicScaleUp creates 200 requests for 8 machines each at once, which
@@ -61,6 +90,7 @@ func BenchmarkAtomicScaleUp(b *testing.B) {
 	s.group(requests * machines)
 	for b.Loop() {
 		s.request(requests, machines, provreq.ProvisioningClassBestEffortAtomicScaleUp, 8)
+		s.await(requests)
 		s.report(requests, requests*machines)
 	}
 }
@@ -71,6 +101,8 @@ type site struct {
 	running *cluster.Cluster
 	kube    client.WithWatch
 	set     kubernetes.Interface
+	// withoutMuster: another program serves requests.
+	withoutMuster bool
 	// before is what the counters said when the requests were created, and began
 	// when that was.
 	before counters
@@ -80,13 +112,15 @@ type site struct {
 	took  []time.Duration
 }
 
-func newSite(b *testing.B) *site {
+// newSite has these components, or all.
+func newSite(b *testing.B, only ...string) *site {
 	binary := os.Getenv(binaryVariable)
 	if binary == "" {
 		b.Skipf("%s does not name a sandbox's binary: run `make bench`, which builds it", binaryVariable)
 	}
 	config := cluster.Config{Name: fmt.Sprintf("bench-%d", os.Getpid()), Binary: binary, Progress: io.Discard}
 	sandbox.Fill(&config)
+	config.Only = only
 	running, err := cluster.Start(b.Context(), config)
 	if err != nil {
 		b.Fatalf("starting the sandbox: %v", err)
@@ -102,7 +136,7 @@ func newSite(b *testing.B) *site {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s := &site{B: b, running: running}
+	s := &site{B: b, running: running, withoutMuster: only != nil && !slices.Contains(only, cluster.Muster)}
 	if s.kube, err = client.NewWithWatch(rest, client.Options{Scheme: scheme}); err != nil {
 		b.Fatal(err)
 	}
@@ -138,24 +172,6 @@ func (s *site) group(machines int) {
 	})
 }
 
-// nodes has the group launch so many machines, by requests whose bookings stay unused
-// and expire soon. The machines stay for the group's idle timeout.
-func (s *site) nodes(n int) {
-	const requests = 10
-	s.request(requests, n/requests, provreq.ProvisioningClassBestEffortAtomicScaleUp, 8, func(r *provreq.ProvisioningRequest) {
-		r.Name = "nodes-" + r.Name
-		r.Spec.Parameters = map[string]provreq.Parameter{"bookingTimeout": "1s"}
-	})
-	s.await(requests)
-	s.poll("all nodes are open again", func() bool {
-		var nodes corev1.NodeList
-		if err := s.kube.List(s.Context(), &nodes); err != nil {
-			s.Fatal(err)
-		}
-		return len(nodes.Items) == n && !slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool { return n.Spec.Unschedulable })
-	})
-}
-
 // request creates n requests for count pods with so many GPUs each.
 func (s *site) request(n, count int, class string, gpus int64, changes ...func(*provreq.ProvisioningRequest)) {
 	template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("gpus-%d", gpus), Namespace: metav1.NamespaceDefault}}
@@ -186,8 +202,9 @@ func (s *site) request(n, count int, class string, gpus int64, changes ...func(*
 	}()
 }
 
-// await waits until n requests are Provisioned and notes how long each took.
-func (s *site) await(n int) {
+// await waits until n requests are Provisioned, notes how long each took, and returns
+// what all did.
+func (s *site) await(n int) time.Duration {
 	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()
 	s.took = nil
@@ -217,22 +234,25 @@ func (s *site) await(n int) {
 		}
 		events.Stop()
 	}
+	return time.Since(s.began)
 }
 
-// report waits for the requests and reports what they took. Writes are Muster's own:
+// report reports what the requests took that were awaited. Writes are Muster's own:
 // those of the simulator and of Kubernetes' controllers are apart.
 func (s *site) report(requests, nodes int) {
-	s.await(requests)
-	took := time.Since(s.began)
+	took := s.took[len(s.took)-1]
 	after := s.count()
 	slices.Sort(s.took)
 	s.ReportMetric(float64(requests)/took.Seconds(), "requests/s")
 	s.ReportMetric(s.took[len(s.took)*99/100].Seconds(), "p99-s")
+	s.ReportMetric(after.apiserverCPU-s.before.apiserverCPU, "apiserver-CPU-s")
+	if s.withoutMuster {
+		return
+	}
 	s.ReportMetric((after.statusWrites-s.before.statusWrites)/float64(requests), "status-writes/request")
 	s.ReportMetric((after.nodeWrites-s.before.nodeWrites)/float64(nodes), "node-writes/node")
 	s.ReportMetric((after.events-s.before.events)/float64(requests), "event-writes/request")
 	s.ReportMetric(after.musterCPU-s.before.musterCPU, "muster-CPU-s")
-	s.ReportMetric(after.apiserverCPU-s.before.apiserverCPU, "apiserver-CPU-s")
 }
 
 func (s *site) poll(what string, holds func() bool) {
@@ -270,8 +290,11 @@ func (s *site) count() counters {
 	}
 }
 
-// scrape reads Muster's metrics.
+// scrape reads Muster's metrics; all are zero without it.
 func (s *site) scrape() func(name string, labels ...string) float64 {
+	if s.withoutMuster {
+		return func(string, ...string) float64 { return 0 }
+	}
 	resp, err := http.Get(s.running.MusterMetrics()) //nolint:noctx // a local read
 	if err != nil {
 		s.Fatal(err)

@@ -2,6 +2,8 @@ package bench
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -71,14 +73,20 @@ func (s *site) racks(nodes int) {
 	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "racks"}}
 	lq.Spec.ClusterQueue = "racks"
 	s.create(topology, flavor, cq, lq)
-	objects := make([]client.Object, nodes)
+	s.nodes(nodes, map[string]string{"rack": "one"}, corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("1Ti")})
+}
+
+// nodes creates nodes that no group has, and waits until they are Ready.
+func (s *site) nodes(count int, labels map[string]string, has corev1.ResourceList) {
+	objects := make([]client.Object, count)
 	for i := range objects {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 			Name: fmt.Sprintf("ip-10-0-%d-%d.compute.internal", i/250, i%250), Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
 		}}
-		n.Labels = map[string]string{"rack": "one", corev1.LabelHostname: n.Name}
-		n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("1Ti"),
-			"pods": resource.MustParse("110")}
+		n.Labels = map[string]string{corev1.LabelHostname: n.Name}
+		maps.Copy(n.Labels, labels)
+		n.Status.Capacity = maps.Clone(has)
+		n.Status.Capacity["pods"] = resource.MustParse("110")
 		n.Status.Allocatable = n.Status.Capacity
 		objects[i] = n
 	}
@@ -88,13 +96,12 @@ func (s *site) racks(nodes int) {
 		if err := s.kube.List(s.Context(), &list); err != nil {
 			s.Fatal(err)
 		}
-		ready := 0
-		for _, n := range list.Items {
-			if len(n.Spec.Taints) == 0 && n.Labels["rack"] != "" {
-				ready++
-			}
-		}
-		return ready == nodes
+		ready := slices.DeleteFunc(list.Items, func(n corev1.Node) bool {
+			return len(n.Spec.Taints) > 0 || !slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+				return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+			})
+		})
+		return len(ready) == count
 	})
 }
 

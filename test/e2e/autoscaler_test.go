@@ -35,9 +35,6 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-// autoscalerVariable names a stock cluster-autoscaler that was built with the tag externalgrpc.
-const autoscalerVariable = "MUSTER_AUTOSCALER_BIN"
-
 // serving is held while an external runs: one serves all groups of a cluster.
 var serving sync.Mutex
 
@@ -443,9 +440,9 @@ func TestAnAutoscalerScalesGroupsOnClouds(t *testing.T) {
 
 // TestAStockAutoscaler runs one for pods that are pending, until they are gone.
 func TestAStockAutoscaler(t *testing.T) {
-	program := os.Getenv(autoscalerVariable)
+	program := os.Getenv(managers.AutoscalerVariable)
 	if program == "" {
-		t.Skip(autoscalerVariable + " is not set: build a cluster-autoscaler with -tags externalgrpc to run this test")
+		t.Skip(managers.AutoscalerVariable + " is not set: build a cluster-autoscaler with -tags externalgrpc to run this test")
 	}
 	t.Parallel()
 	s := newSite(t)
