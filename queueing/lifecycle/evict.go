@@ -1,8 +1,10 @@
 package lifecycle
 
 import (
+	"fmt"
 	"time"
 
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/cache"
@@ -22,6 +24,30 @@ func (s Rules) Release(w *cache.Workload, reason, message string) *Verdict {
 // judged again from requeueAt on; zero is at once.
 func (s Rules) Evict(w *cache.Workload, reason, message, pending string, requeueAt time.Time) *Verdict {
 	return s.evictDueTo(w, reason, "", message, pending, requeueAt)
+}
+
+const (
+	// soon is how long a Workload has quota at most before its preemption counts as one more turn of a circle, and
+	// turns are how many there are before it pauses.
+	soon  = 5 * time.Minute
+	turns = 3
+	// circlePause doubles with each further turn, up to maxCirclePause.
+	circlePause    = 10 * time.Second
+	maxCirclePause = 30 * time.Minute
+)
+
+// Preempt evicts a Workload for another one. With fair sharing the rules of preemption may lead in a circle: the
+// share of a queue has one stop for another, which has a third stop, whose priority has the first stop. So a Workload
+// that was preempted several times, and again soon after it had quota, pauses longer and longer.
+func (s Rules) Preempt(w *cache.Workload, message string) *Verdict {
+	var again time.Time
+	since := apimeta.FindStatusCondition(w.Object.Status.Conditions, kueue.WorkloadQuotaReserved)
+	before := workload.Evictions(w.Object, kueue.WorkloadEvictedByPreemption, "")
+	if before >= turns && since != nil && s.now.Sub(since.LastTransitionTime.Time) < soon {
+		again = s.now.Add(workload.Backoff(circlePause, before-turns, maxCirclePause))
+		message += fmt.Sprintf("; it was preempted %d times before, and is judged again at %s", before, again.UTC().Format(time.RFC3339))
+	}
+	return s.Evict(w, kueue.WorkloadEvictedByPreemption, message, kueue.WorkloadQuotaReservedReasonPendingEvaluation, again)
 }
 
 // evictDueTo is evict for reasons that have causes.

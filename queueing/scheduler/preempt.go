@@ -96,8 +96,7 @@ func (s *Cycle) preempted(v victim, by *cache.Workload) *lifecycle.Verdict {
 	message := fmt.Sprintf("Preempted to accommodate a workload (UID: %s, JobUID: %s) due to %s; preemptor path: %s; preemptee path: %s; "+
 		"the preemptor is %s/%s of priority %d", by.Object.UID, cmp.Or(by.Object.Labels[workload.JobUIDLabel], "UNKNOWN"), humanReason[v.reason],
 		pathOf(by.Queue), pathOf(v.Queue), by.Object.Namespace, by.Object.Name, by.Priority)
-	out := s.rules.Evict(v.Workload, kueue.WorkloadEvictedByPreemption, message,
-		kueue.WorkloadQuotaReservedReasonPendingEvaluation, time.Time{})
+	out := s.rules.Preempt(v.Workload, message)
 	apimeta.SetStatusCondition(&out.Status.Conditions, metav1.Condition{
 		Type: kueue.WorkloadPreempted, Status: metav1.ConditionTrue, Reason: v.reason, Message: out.Message,
 		ObservedGeneration: v.Object.Generation, LastTransitionTime: metav1.NewTime(s.now),

@@ -12,8 +12,11 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 )
 
-// Pause keeps the Workload from being judged until a time.
+// Pause keeps a Workload that is evicted from being judged until a time.
 func (e *Editor) Pause(until time.Time) {
+	if c := apimeta.FindStatusCondition(e.Status.Conditions, kueue.WorkloadEvicted); c != nil {
+		e.Set(kueue.WorkloadRequeued, metav1.ConditionFalse, c.Reason, c.Message)
+	}
 	if e.Status.RequeueState == nil {
 		e.Status.RequeueState = &kueue.RequeueState{}
 	}
@@ -107,7 +110,7 @@ func (e *Editor) requeue() {
 			"The ClusterQueue was restarted after being stopped")
 	case kueue.WorkloadEvictedByLocalQueueStopped:
 		e.Set(kueue.WorkloadRequeued, metav1.ConditionTrue, kueue.WorkloadLocalQueueRestarted, "The LocalQueue was restarted after being stopped")
-	case kueue.WorkloadEvictedByAdmissionCheck, kueue.WorkloadEvictedByPodsReadyTimeout, ReasonPodsRefused:
+	case kueue.WorkloadEvictedByAdmissionCheck, kueue.WorkloadEvictedByPodsReadyTimeout, kueue.WorkloadEvictedByPreemption, ReasonPodsRefused:
 		e.Set(kueue.WorkloadRequeued, metav1.ConditionTrue, kueue.WorkloadBackoffFinished, "The workload backoff was finished")
 	default:
 		e.Set(kueue.WorkloadRequeued, metav1.ConditionTrue, kueue.WorkloadReactivated, "The workload was reactivated")
