@@ -58,7 +58,7 @@ const (
 	// machines back is left alone for longer with each failure in a row, up to
 	// longestPause.
 	retry        = time.Second
-	longestPause = 30 * time.Second
+	longestPause = 15 * time.Second
 	// forgotten is how long after it an eviction is remembered: longer than a machine
 	// is drained.
 	forgotten = 10 * time.Minute
