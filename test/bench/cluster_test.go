@@ -45,7 +45,7 @@ var gpuMachine = corev1.ResourceList{
 // on 1,000 empty nodes, and waits until all are Provisioned: by a stock cluster-autoscaler,
 // which books nothing on nodes, and by Muster, whose line has the ratio of the walls.
 func BenchmarkCheckCapacity(b *testing.B) {
-	const requests = 1000
+	requests := 1000 / *scale
 	var stock time.Duration
 	b.Run("cluster-autoscaler", func(b *testing.B) {
 		binary := os.Getenv(managers.AutoscalerVariable)

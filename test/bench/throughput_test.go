@@ -43,7 +43,7 @@ const (
 	kueueVariable  = "MUSTER_KUEUE_BIN"
 )
 
-var scale = flag.Int("scale", 1, "by how much the Workloads of the admission benchmarks are fewer")
+var scale = flag.Int("scale", 1, "by how much the Workloads of the admission benchmarks, and the requests of CheckCapacity, are fewer")
 
 // The queues that share the load: cohorts of equal queues, each of which may use
 // what the others leave.
