@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -205,6 +206,34 @@ func TestPodsOfAQueueAreGatedButThoseThatAStartHasMarked(t *testing.T) {
 		}
 		if got := guard.looksAt(tt.old, tt.now); got != tt.guarded {
 			t.Errorf("%s: guarded is %v", name, got)
+		}
+	}
+}
+
+// TestWhatMusterMayChangeOfNodes: a cordon and its taint, and the taint of bookings.
+func TestWhatMusterMayChangeOfNodes(t *testing.T) {
+	j := newJudge(t, "muster-rights-nodes")
+	j.user = "system:serviceaccount:muster-system:muster"
+	node := func(unschedulable bool, taints ...string) string {
+		out := fmt.Sprintf("{metadata: {name: n}, spec: {unschedulable: %t, taints: [{key: theirs, effect: NoExecute}", unschedulable)
+		for _, key := range taints {
+			out += ", {key: " + key + ", effect: NoSchedule}"
+		}
+		return out + "]}}"
+	}
+	const cordon, booked = "node.kubernetes.io/unschedulable", "muster.dev/booked"
+	for name, tt := range map[string]struct {
+		old, now string
+		refused  bool
+	}{
+		"a cordon":                     {node(false), node(true, cordon), false},
+		"its end":                      {node(true, cordon), node(false), false},
+		"the taint of bookings for it": {node(true, cordon), node(false, booked), false},
+		"another taint":                {node(false), node(true, cordon, "x"), true},
+		"a taint of others taken off":  {node(true, cordon), "{metadata: {name: n}, spec: {unschedulable: true}}", true},
+	} {
+		if got := j.refuses(tt.old, tt.now); got != tt.refused {
+			t.Errorf("%s: refused is %v", name, got)
 		}
 	}
 }

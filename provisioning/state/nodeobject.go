@@ -60,9 +60,29 @@ func IsTainted(o *corev1.Node) bool {
 	return slices.ContainsFunc(o.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&bookedTaint) })
 }
 
+// cordonTaint is what Kubernetes' controller of nodes puts on one that is cordoned. As part of the same write it spares that controller
+// one of its own.
+var cordonTaint = corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
+
+func isCordonTaint(t corev1.Taint) bool { return t.MatchTaint(&cordonTaint) }
+
+// MakeUnschedulable cordons a node.
+func MakeUnschedulable(o *corev1.Node) {
+	o.Spec.Unschedulable = true
+	if !slices.ContainsFunc(o.Spec.Taints, isCordonTaint) {
+		o.Spec.Taints = append(o.Spec.Taints, cordonTaint)
+	}
+}
+
+// MakeSchedulable takes a cordon off a node.
+func MakeSchedulable(o *corev1.Node) {
+	o.Spec.Unschedulable = false
+	o.Spec.Taints = slices.DeleteFunc(o.Spec.Taints, isCordonTaint)
+}
+
 // Taint puts the taint of bookings on a node, and takes its cordon off.
 func Taint(o *corev1.Node) {
-	o.Spec.Unschedulable = false
+	MakeSchedulable(o)
 	if !IsTainted(o) {
 		o.Spec.Taints = append(o.Spec.Taints, bookedTaint)
 	}

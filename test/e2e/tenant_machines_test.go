@@ -371,7 +371,8 @@ func TestMusterChangesNoMoreThanItNeeds(t *testing.T) {
 		refused string
 	}{
 		"a cordon of its own": {of: node, patch: `{"metadata":{"labels":{"muster.node-restriction.kubernetes.io/held":"true","booked.muster.dev/gang":"ns"},
-			"annotations":{"muster.dev/cordoned":"booked","cluster-autoscaler.kubernetes.io/scale-down-disabled":"true"}},"spec":{"unschedulable":true}}`},
+			"annotations":{"muster.dev/cordoned":"booked","cluster-autoscaler.kubernetes.io/scale-down-disabled":"true"}},"spec":{"unschedulable":true,
+			"taints":[{"key":"node.kubernetes.io/unschedulable","effect":"NoSchedule"}]}}`},
 		"another's label":      {of: node, patch: `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`, refused: "node-role.kubernetes.io/control-plane"},
 		"a label taken off":    {of: node, patch: `{"metadata":{"labels":{"theirs":null}}}`, refused: "the label or annotation theirs"},
 		"an annotation":        {of: node, patch: `{"metadata":{"annotations":{"theirs":"x"}}}`, refused: "the label or annotation theirs"},

@@ -193,7 +193,7 @@ func uncordon(n *corev1.Node) error {
 // have the node again unless its owner does not want that.
 func LiftCordon(n *corev1.Node) error {
 	if _, ours := n.Annotations[v1alpha1.CordonedAnnotation]; ours && !state.IsTainted(n) && n.Annotations[v1alpha1.RebootAnnotation] == "" {
-		n.Spec.Unschedulable = false
+		state.MakeSchedulable(n)
 	}
 	return DisownCordon(n)
 }
@@ -240,7 +240,7 @@ func Cordon(n *corev1.Node, why string) error {
 	}
 	state.Untaint(n)
 	delete(n.Labels, v1alpha1.BookedByLabel)
-	n.Spec.Unschedulable = true
+	state.MakeUnschedulable(n)
 	set(&n.Annotations, v1alpha1.CordonedAnnotation, why)
 	set(&n.Labels, v1alpha1.HeldLabel, "true")
 	if _, told := n.Annotations[v1alpha1.ScaleDownDisabledAnnotation]; !told {

@@ -80,6 +80,24 @@ func TestBookingAndUnbookingLeaveNothing(t *testing.T) {
 	}
 }
 
+// TestACordonHasItsTaint, so that Kubernetes' controller of nodes has nothing to write.
+func TestACordonHasItsTaint(t *testing.T) {
+	n := &corev1.Node{}
+	n.Spec.Taints = []corev1.Taint{{Key: "theirs", Effect: corev1.TaintEffectNoSchedule}}
+	for range 2 {
+		if err := Cordon(n, v1alpha1.CordonBooked); err != nil {
+			t.Fatal(err)
+		}
+		if len(n.Spec.Taints) != 2 || n.Spec.Taints[1].Key != "node.kubernetes.io/unschedulable" ||
+			n.Spec.Taints[1].Effect != corev1.TaintEffectNoSchedule {
+			t.Errorf("cordoned: %+v", n.Spec)
+		}
+	}
+	if err := LiftCordon(n); err != nil || len(n.Spec.Taints) != 1 || n.Spec.Taints[0].Key != "theirs" {
+		t.Errorf("after that: %+v, %v", n.Spec, err)
+	}
+}
+
 func TestAnotherRequestsLabelIsNotOverwritten(t *testing.T) {
 	n := &corev1.Node{}
 	first := entry("first")
