@@ -59,6 +59,7 @@ func BenchmarkCheckCapacity(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
+			b.Cleanup(func() { m.Stop() })
 			if err := m.Start(b.Context()); err != nil {
 				b.Fatal(err)
 			}
