@@ -371,6 +371,36 @@ func adminOf(t *testing.T, in *testbed.Cluster) string {
 	return string(text)
 }
 
+// TestASecondNameOfAClusterHarmsNoJob: what runs there was made through the first.
+func TestASecondNameOfAClusterHarmsNoJob(t *testing.T) {
+	t.Parallel()
+	s := newOwnSite(t, 8, 8)
+	j := s.job("train", 2, func(j *batchv1.Job) { j.Spec.Template.Annotations["kwok.muster.dev/run-for"] = "8s" })
+	s.running(j)
+	first := s.Workload(j)
+	mkc := s.cluster("second", adminOf(t, workers[0]))
+	s.Eventually("the second MultiKueueCluster is active", func() bool {
+		return s.Get(mkc) && meta.IsStatusConditionTrue(mkc.Status.Conditions, kueue.MultiKueueClusterActive)
+	}, func() string { return fmt.Sprint(mkc.Status) })
+	s.complete(j)
+	if w := s.Workload(j); w.UID != first.UID || meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted) != nil {
+		t.Errorf("it queued again: %+v", w.Status)
+	}
+	s.wantLaunched(2, 0)
+}
+
+// cluster is one more MultiKueueCluster, by that kubeconfig.
+func (s *site) cluster(name, kubeconfig string) *kueue.MultiKueueCluster {
+	s.Helper()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: s.Name + "-" + name}}
+	secret.Data = map[string][]byte{kueue.MultiKueueConfigSecretKey: []byte(kubeconfig)}
+	mkc := &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: secret.Name}}
+	mkc.Spec.ClusterSource.KubeConfig = &kueue.KubeConfig{Location: secret.Name, LocationType: kueue.SecretLocationType}
+	s.Create(secret, mkc)
+	s.Cleanup(func() { _ = s.Kube.Delete(context.Background(), mkc) })
+	return mkc
+}
+
 // TestKubeconfigsThatAreUnsafeOrBrokenAreRefused, each by its own condition; the other clusters go on. One that may do everything is warned
 // of.
 func TestKubeconfigsThatAreUnsafeOrBrokenAreRefused(t *testing.T) {
@@ -386,11 +416,7 @@ func TestKubeconfigsThatAreUnsafeOrBrokenAreRefused(t *testing.T) {
 			"ClientConnectionFailed", "refused"},
 		"admin": {adminOf(t, workers[1]), "Active", "the account in its kubeconfig may do everything in the cluster"},
 	} {
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: s.Name + "-" + name}}
-		secret.Data = map[string][]byte{kueue.MultiKueueConfigSecretKey: []byte(c.text)}
-		mkc := &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: s.Name + "-" + name}}
-		mkc.Spec.ClusterSource.KubeConfig = &kueue.KubeConfig{Location: secret.Name, LocationType: kueue.SecretLocationType}
-		s.Create(secret, mkc)
+		mkc := s.cluster(name, c.text)
 		s.Eventually("the condition of "+name, func() bool {
 			active := (*metav1.Condition)(nil)
 			if s.Get(mkc) {
