@@ -229,6 +229,32 @@ func TestAMachineThatNoWatchTellsOfIsForgotten(t *testing.T) {
 	}
 }
 
+// TestANodeThatIsHeardOfAfterTheEndOfItsMachine has outlived it: watches of nodes and of machines do not wait for each other.
+func TestANodeThatIsHeardOfAfterTheEndOfItsMachine(t *testing.T) {
+	for name, tc := range map[string]struct {
+		between func(*Model)
+		want    bool
+	}{
+		"at once":                     {func(*Model) {}, true},
+		"its machine came again":      {func(m *Model) { m.SetMachine(machine(cloudprovider.Running)) }, false},
+		"its group was deleted first": {nil, false},
+	} {
+		m, v := newModel()
+		if tc.between != nil {
+			m.Set(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
+		}
+		m.SetMachine(machine(cloudprovider.Booting))
+		m.SetMachine(machine(cloudprovider.Gone))
+		if tc.between != nil {
+			tc.between(m)
+		}
+		m.Set(v.node(ofGroup))
+		if n := only(t, m); n.Ended != tc.want {
+			t.Errorf("%s: ended %t, want %t", name, n.Ended, tc.want)
+		}
+	}
+}
+
 // TestANodeOutlivesItsMachine: it has ended once its cloud says so, but not while the machine is
 // only stopped, since it may be started again.
 func TestANodeOutlivesItsMachine(t *testing.T) {

@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -38,6 +39,8 @@ type machines struct {
 	// ended are the IDs of nodes whose machine has ended, or was taken back: that counts before
 	// the node itself is seen to be unready.
 	ended map[string]bool
+	// wentEarly are the IDs of machines that went before their node was heard of, which is told apart, and when.
+	wentEarly map[string]time.Time
 	// unregistered are the machines that have not ended and have no node, by the request
 	// that they were launched for.
 	unregistered index[types.UID, machineKey]
@@ -56,7 +59,7 @@ func newMachines() machines {
 		byKey: map[machineKey]cloudprovider.Machine{}, launched: index[string, machineKey]{},
 		made: map[machineKey]time.Time{}, served: map[machineKey]bool{}, taken: map[machineKey]bool{},
 		unwatched: map[machineKey]time.Time{}, alive: map[string]int{}, nodes: map[string]string{}, keys: map[string]machineKey{},
-		ended: map[string]bool{}, unregistered: index[types.UID, machineKey]{}, halted: map[machineKey]bool{}, providerIDs: map[string]string{},
+		ended: map[string]bool{}, wentEarly: map[string]time.Time{}, unregistered: index[types.UID, machineKey]{}, halted: map[machineKey]bool{}, providerIDs: map[string]string{},
 	}
 }
 
@@ -70,6 +73,7 @@ func (ms *machines) set(c cloudprovider.Machine, listed bool, now time.Time) eff
 		delete(ms.made, key)
 		delete(ms.served, key)
 		delete(ms.taken, key)
+		ms.expectNode(key, listed, now)
 		return ms.remove(key, listed)
 	}
 	old, known := ms.byKey[key]
@@ -92,6 +96,15 @@ func (ms *machines) set(c cloudprovider.Machine, listed bool, now time.Time) eff
 	}
 	ms.put(key, c, listed)
 	return changed
+}
+
+// expectNode remembers a machine that has gone and has no node yet.
+func (ms *machines) expectNode(key machineKey, listed bool, now time.Time) {
+	maps.DeleteFunc(ms.wentEarly, func(_ string, at time.Time) bool { return now.Sub(at) > state.LostAfter })
+	id := ms.byKey[key].ProviderID
+	if _, hasNode := ms.nodes[id]; id != "" && !hasNode && listed {
+		ms.wentEarly[id] = now
+	}
 }
 
 // answered stores a machine that a launch has returned.
@@ -143,6 +156,7 @@ func (ms *machines) put(key machineKey, c cloudprovider.Machine, listed bool) {
 	}
 	if c.ProviderID != "" {
 		ms.keys[c.ProviderID] = key
+		delete(ms.wentEarly, c.ProviderID)
 	}
 	ms.relink(key, c, listed)
 }
@@ -188,7 +202,13 @@ func (ms *machines) setNode(name string, n *corev1.Node, listed func(machineKey)
 func (ms *machines) relinkNode(id string, listed func(machineKey) bool) {
 	if key, ok := ms.keys[id]; ok {
 		ms.relink(key, ms.byKey[key], listed(key))
-	} else if _, ok := ms.nodes[id]; !ok {
+		return
+	}
+	_, hasNode := ms.nodes[id]
+	if _, early := ms.wentEarly[id]; hasNode && early {
+		ms.ended[id] = true
+	}
+	if !hasNode {
 		delete(ms.ended, id)
 	}
 }

@@ -796,6 +796,7 @@ func (w *events) rebuilt() *Model {
 			m.Delete(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: name}})
 		}
 	}
+	m.machines.wentEarly = maps.Clone(w.model.machines.wentEarly) // no object tells of it
 	var tells []func()
 	for _, key := range slices.Sorted(maps.Keys(w.objects)) {
 		tells = append(tells, func() { m.Set(w.objects[key]) })
