@@ -20,11 +20,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/cmd/view"
+	"github.com/muster-dev/muster/queueing/jobs"
 )
 
 // manifest is an object that a file describes.
 type manifest struct {
 	object client.Object
+	// kind of job that it is; nil for others.
+	kind jobs.Kind
 	// at names the file and the document in it, for errors.
 	at string
 }
@@ -101,7 +104,7 @@ func decode(text []byte, at string, scheme *runtime.Scheme) ([]manifest, error) 
 		return nil, fmt.Errorf("%s: kind %s is not supported: give single objects, or a List of them", at,
 			object.GetObjectKind().GroupVersionKind().Kind)
 	}
-	return []manifest{{one, at}}, nil
+	return []manifest{{object: one, at: at}}, nil
 }
 
 // errorf is an error about a field of the manifest.

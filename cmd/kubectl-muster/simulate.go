@@ -59,7 +59,8 @@ jobs; without, it lists the pending workloads that would start only with the cha
 and those that would start only without.
 
 A FILE contains what Muster queues (jobs of any kind, pods, StatefulSets, LeaderWorkerSets) or
-Workloads (kueue.x-k8s.io/v1beta2) as YAML or JSON, in one or more documents or in a List.
+Workloads (kueue.x-k8s.io/v1beta2) as YAML or JSON, in one or more documents or in a List. Kinds
+of jobs that the settings of Muster describe are known with its configuration file as --config.
 They arrive together and compete for capacity. What else decides about jobs, such as queues,
 flavors, NodeGroups, priority classes and namespaces, is taken to be in the cluster as the file
 has it; other objects are left out. If you may create them, a server-side dry run applies
@@ -128,7 +129,11 @@ func (o *options) simulate(command *cobra.Command, q *question) error {
 	}
 	// The standard input can be read once only, so files are read before anything is
 	// asked.
-	read, err := q.read(command.InOrStdin())
+	own, err := jobKinds(o.file)
+	if err != nil {
+		return err
+	}
+	read, err := q.read(command.InOrStdin(), kinds.All(own...))
 	if err != nil {
 		return err
 	}
@@ -198,8 +203,8 @@ type files struct {
 	surroundings, others []manifest
 }
 
-// read reads the files.
-func (q *question) read(in io.Reader) (out files, err error) {
+// read reads the files, with jobs of these kinds.
+func (q *question) read(in io.Reader, all []jobs.Kind) (out files, err error) {
 	scheme, err := view.NewScheme()
 	if err != nil {
 		return out, err
@@ -212,7 +217,7 @@ func (q *question) read(in io.Reader) (out files, err error) {
 		if err != nil {
 			return out, err
 		}
-		if err := out.sort(found); err != nil {
+		if err := out.sort(found, all); err != nil {
 			return out, err
 		}
 	}
@@ -231,12 +236,13 @@ func (q *question) read(in io.Reader) (out files, err error) {
 	return out, nil
 }
 
-// sort tells jobs from what is around them. There has to be a job.
-func (f *files) sort(found []manifest) error {
+// sort tells jobs, which are of these kinds, from what is around them. There has to be a job.
+func (f *files) sort(found []manifest, all []jobs.Kind) error {
 	for _, m := range found {
+		m.kind = kindOfJob(m.object, all)
 		_, isWorkload := m.object.(*kueue.Workload)
 		isQueued := m.object.GetLabels()[jobs.QueueLabel] != ""
-		switch isJob := kindOfJob(m.object) != nil || podgroup.Queues(m.object.GetObjectKind().GroupVersionKind()); {
+		switch isJob := m.kind != nil || podgroup.Queues(m.object.GetObjectKind().GroupVersionKind()); {
 		case isWorkload || isJob && isQueued:
 			f.jobs = append(f.jobs, m)
 		case isJob:
@@ -262,7 +268,8 @@ func (f *files) sort(found []manifest) error {
 
 func (m manifest) cannotBeSimulated() error {
 	return m.errorf("kind %s cannot be simulated: give a job of a kind that Muster queues, such as Job or JobSet, the pods of a Deployment "+
-		"one by one, or a Workload of %s", kindOf(m.object), kueue.SchemeGroupVersion)
+		"one by one, or a Workload of %s; kinds of the settings of Muster are known with its configuration file as --config",
+		kindOf(m.object), kueue.SchemeGroupVersion)
 }
 
 func kindOf(o client.Object) string { return o.GetObjectKind().GroupVersionKind().Kind }
@@ -363,8 +370,8 @@ func defaulted(g *v1alpha1.NodeGroup) *v1alpha1.NodeGroup {
 }
 
 // kindOfJob is the kind of jobs of an object; nil if it is no job.
-func kindOfJob(o client.Object) jobs.Kind {
-	for _, k := range kinds.All() {
+func kindOfJob(o client.Object, all []jobs.Kind) jobs.Kind {
+	for _, k := range all {
 		if k.GroupVersionKind() == o.GetObjectKind().GroupVersionKind() {
 			return k
 		}
@@ -430,7 +437,6 @@ func gatedNewcomers(ctx context.Context, kube client.Client, p *view.Picture, fi
 
 // newcomerOf is the Workload that an object of a file would be or have.
 func newcomerOf(ctx context.Context, kube client.Client, p *view.Picture, m manifest) (out view.Newcomer, err error) {
-	kind := kindOfJob(m.object) // of what the API server returns, the Go type alone says it
 	done, err := m.try(ctx, kube)
 	if err != nil {
 		return out, err
@@ -446,17 +452,17 @@ func newcomerOf(ctx context.Context, kube client.Client, p *view.Picture, m mani
 		out.Workload.UID = ""
 		there = p.WorkloadNamed(x.Namespace, x.Name)
 	default:
-		out.Kind = kind.GroupVersionKind().Kind
+		out.Kind = m.kind.GroupVersionKind().Kind
 		if done.exists {
 			had := &metav1.PartialObjectMetadata{}
-			had.SetGroupVersionKind(kind.GroupVersionKind())
+			had.SetGroupVersionKind(m.kind.GroupVersionKind())
 			if err := kube.Get(ctx, client.ObjectKeyFromObject(x), had); err != nil {
 				return out, m.errorf("reading the %s of its name: %w", out.Kind, err)
 			}
 			x.SetUID(had.UID)
 			there = p.WorkloadOf(had.UID)
 		}
-		w, err := jobs.WorkloadFor(ctx, kube, kind, x)
+		w, err := jobs.WorkloadFor(ctx, kube, m.kind, x)
 		if apierrors.IsForbidden(err) {
 			return out, fmt.Errorf("%w. %s", err, askFor)
 		}

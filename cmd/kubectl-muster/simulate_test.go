@@ -24,6 +24,7 @@ import (
 
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/queueing/jobs/kinds"
 )
 
 // of four pods of a machine each, in queue main.
@@ -42,6 +43,8 @@ type fakeCluster struct {
 	mayNot, refuses bool
 	// workers run the jobs of its queues.
 	workers []view.Worker
+	// own kinds of jobs of its settings.
+	own []*kinds.Kind
 }
 
 // client reads the objects and tries to create others.
@@ -76,7 +79,7 @@ func (c *fakeCluster) simulate(t *testing.T, file string, changes view.Changes) 
 	var read files
 	var err error
 	if file != "" {
-		if read, err = (&question{file: stdin}).read(strings.NewReader(file)); err != nil {
+		if read, err = (&question{file: stdin}).read(strings.NewReader(file), kinds.All(c.own...)); err != nil {
 			return "", err
 		}
 	}
@@ -120,6 +123,50 @@ spec: {containers: [{name: main, image: main, resources: {limits: {nvidia.com/gp
 
 func preempting(spec *kueue.ClusterQueueSpec) {
 	spec.Preemption = &kueue.ClusterQueuePreemption{WithinClusterQueue: kueue.PreemptionPolicyLowerPriority}
+}
+
+// TestASimulationOfAKindOfTheSettings: the settings alone say what its pods are.
+func TestASimulationOfAKindOfTheSettings(t *testing.T) {
+	const run = `apiVersion: acme.io/v1
+kind: TrainRun
+metadata: {name: nightly, labels: {kueue.x-k8s.io/queue-name: main}}
+spec:
+  roles:
+    worker: {replicas: 9, template: {spec: {containers: [{name: main, image: main, resources: {limits: {nvidia.com/gpu: 8}}}]}}}
+`
+	settings := filepath.Join(t.TempDir(), "muster.yaml")
+	if err := os.WriteFile(settings, []byte(`apiVersion: config.muster.dev/v1alpha1
+kind: Configuration
+queueing:
+  jobKinds:
+  - group: acme.io
+    version: v1
+    kind: TrainRun
+    suspend: {path: /spec/state, held: Pending, running: null}
+    podSets: [{each: /spec/roles, name: key, count: self.replicas, template: /template}]
+    succeeded: self.status.phase == 'Done'
+    failed: self.status.phase == 'Broken'
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	own, err := jobKinds(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &fakeCluster{objects: []client.Object{flavor("h100"), team("team", nil, "h100=64")}, own: own}
+	out, err := c.simulate(t, run, view.Changes{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"TrainRun default/nightly would not start", "current podset request (72)"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in:\n%s", want, out)
+		}
+	}
+	c.own = nil
+	if _, err := c.simulate(t, run, view.Changes{}); err == nil || !strings.Contains(err.Error(), "--config") {
+		t.Errorf("without the settings, the error is %v", err)
+	}
 }
 
 func TestSimulations(t *testing.T) {
