@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +11,10 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/apiserver/pkg/cel/library"
 	"sigs.k8s.io/yaml"
 )
 
@@ -19,8 +23,17 @@ type judge struct {
 	*testing.T
 	admissionv1.ValidatingAdmissionPolicySpec
 	env *celgo.Env
-	// user makes the requests.
+	// user makes the requests, and may do all that is named so: verb, resource and subresource.
 	user string
+	may  []string
+}
+
+// Authorize implements authorizer.Authorizer.
+func (j *judge) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if slices.Contains(j.may, strings.Join([]string{a.GetVerb(), a.GetResource(), a.GetSubresource()}, " ")) {
+		return authorizer.DecisionAllow, "", nil
+	}
+	return authorizer.DecisionNoOpinion, "", nil
 }
 
 func newJudge(t *testing.T, name string) *judge {
@@ -32,7 +45,8 @@ func newJudge(t *testing.T, name string) *judge {
 	env, err := expressions().Env(environment.StoredExpressions)
 	if err == nil {
 		env, err = env.Extend(celgo.Variable("object", celgo.DynType), celgo.Variable("oldObject", celgo.DynType),
-			celgo.Variable("request", celgo.DynType), celgo.Variable("variables", celgo.DynType))
+			celgo.Variable("request", celgo.DynType), celgo.Variable("variables", celgo.DynType),
+			celgo.Variable("authorizer", library.AuthorizerType))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +57,7 @@ func newJudge(t *testing.T, name string) *judge {
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &policy); err != nil {
 				t.Fatal(err)
 			}
-			return &judge{t, policy.Spec, env, "someone"}
+			return &judge{T: t, ValidatingAdmissionPolicySpec: policy.Spec, env: env, user: "someone"}
 		}
 	}
 	t.Fatalf("there is no policy %s", name)
@@ -59,12 +73,17 @@ func (j *judge) holds(expression, old, object string) bool {
 		}
 		return out
 	}
-	request := map[string]any{"operation": "UPDATE", "userInfo": map[string]any{"username": j.user}}
+	request := map[string]any{"operation": "UPDATE", "userInfo": map[string]any{"username": j.user}, "namespace": "default"}
+	if x, ok := read(object).(map[string]any); ok && x["kind"] != nil {
+		group, _, _ := strings.Cut(x["apiVersion"].(string), "/")
+		request["kind"] = map[string]any{"group": group, "kind": x["kind"]}
+	}
 	if old == "null" {
 		request["operation"] = "CREATE"
 	}
 	variables := map[string]any{}
-	of := map[string]any{"object": read(object), "oldObject": read(old), "request": request, "variables": variables}
+	of := map[string]any{"object": read(object), "oldObject": read(old), "request": request, "variables": variables,
+		"authorizer": library.NewAuthorizerVal(&user.DefaultInfo{Name: j.user}, j)}
 	if strings.Contains(expression, "variables.") { // match conditions have none
 		for _, v := range j.Variables {
 			variables[v.Name] = j.value(v.Expression, of)
@@ -270,5 +289,78 @@ func TestWhatMusterMayChangeOfPods(t *testing.T) {
 		if got := j.refuses(tt.old, tt.now); got != tt.refused {
 			t.Errorf("%s: refused is %v", name, got)
 		}
+	}
+}
+
+// TestWhatAStartedJobIsMadeOfStaysAsItWasAdmitted, but for its controllers: its pods have no other gate. Ray's autoscaler
+// may change how many workers a cluster has, if they are made with theirs.
+func TestWhatAStartedJobIsMadeOfStaysAsItWasAdmitted(t *testing.T) {
+	const podSet = "kueue.x-k8s.io/podset: gpu"
+	cluster := func(owner, label, gate string, groups ...string) string {
+		out := "{apiVersion: ray.io/v1, kind: RayCluster, metadata: {name: c, ownerReferences: [{apiVersion: " + owner +
+			", name: j, uid: u, controller: true}]}, spec: {headGroupSpec: {template: {metadata: {labels: {" + label +
+			"}}, spec: {}}}, workerGroupSpecs: ["
+		for _, g := range groups {
+			out += "{" + g + ", template: {metadata: {labels: {" + label + "}}, spec: {schedulingGates: [" + gate + "]}}}, "
+		}
+		return out + "]}}"
+	}
+	const rayJob, elastic = "ray.io/v1, kind: RayJob", "{name: kueue.x-k8s.io/elastic-job}"
+	two, four := "groupName: gpu, replicas: 2", "groupName: gpu, replicas: 4"
+	job := func(owner, label, spec string) string {
+		return "{apiVersion: batch/v1, kind: Job, metadata: {name: c, ownerReferences: [{apiVersion: " + owner +
+			", name: j, uid: u, controller: true}]}, spec: {" + spec + ", template: {metadata: {labels: {" + label + "}}}}}"
+	}
+	const jobSet = "jobset.x-k8s.io/v1alpha2, kind: JobSet"
+	jobs := func(label, replicas string) string {
+		return "{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: c, ownerReferences: [{apiVersion: " +
+			"trainer.kubeflow.org/v1alpha1, kind: TrainJob, name: c, uid: u, controller: true}]}, spec: {replicatedJobs: [{name: node, replicas: " +
+			replicas +
+			", template: {spec: {template: {metadata: {labels: {" + label + "}}}}}}]}}"
+	}
+	appWrapper := "workload.codeflare.dev/v1beta2, kind: AppWrapper"
+	torch := func(workers string) string {
+		return "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: c, ownerReferences: [{apiVersion: " + appWrapper +
+			", name: j, uid: u, controller: true}]}, spec: {pytorchReplicaSpecs: {Worker: {replicas: " + workers +
+			", template: {metadata: {labels: {" + podSet + "}}}}}}}"
+	}
+	for name, tt := range map[string]struct {
+		old, now string
+		may      []string
+		refused  bool
+	}{
+		"more workers of a RayJob": {cluster(rayJob, podSet, "", two), cluster(rayJob, podSet, "", four), nil, true},
+		"more workers, by KubeRay": {cluster(rayJob, podSet, "", two), cluster(rayJob, podSet, "", four), []string{"update rayjobs status"}, false},
+		"more workers, by an administrator": {cluster(rayJob, podSet, "", two), cluster(rayJob, podSet, "", four), []string{"break-glass jobs "},
+			false},
+		"more workers behind their gate, by Ray's autoscaler": {cluster(rayJob, podSet, elastic, two), cluster(rayJob, podSet, elastic, four), nil,
+			false},
+		"fewer workers of one that is not elastic": {cluster(rayJob, podSet, "", four), cluster(rayJob, podSet, "", two), nil, true},
+		"their gate goes":                          {cluster(rayJob, podSet, elastic, two), cluster(rayJob, podSet, "", two), nil, true},
+		"another gated group":                      {cluster(rayJob, podSet, elastic, two), cluster(rayJob, podSet, elastic, two, "groupName: more, replicas: 1"), nil, true},
+		"other pods behind their gate":             {cluster(rayJob, podSet, elastic, two), cluster(rayJob, podSet+", a: b", elastic, two), nil, true},
+		"another annotation": {cluster(rayJob, podSet, "", two),
+			strings.Replace(cluster(rayJob, podSet, "", two), "name: c", "name: c, annotations: {a: b}", 1), nil, false},
+		"more workers of a RayService":            {cluster("ray.io/v1, kind: RayService", podSet, "", two), cluster("ray.io/v1, kind: RayService", podSet, "", four), nil, true},
+		"more workers of a RayJob in no queue":    {cluster(rayJob, "", "", two), cluster(rayJob, "", "", four), nil, false},
+		"more workers of what queues by itself":   {cluster("v1, kind: ConfigMap", podSet, "", two), cluster("v1, kind: ConfigMap", podSet, "", four), nil, false},
+		"more pods of a Job of a JobSet":          {job(jobSet, podSet, "parallelism: 2"), job(jobSet, podSet, "parallelism: 3"), nil, true},
+		"more pods of a Job, by JobSet":           {job(jobSet, podSet, "parallelism: 2"), job(jobSet, podSet, "parallelism: 3"), []string{"update jobsets status"}, false},
+		"a Job of a JobSet is suspended":          {job(jobSet, podSet, "suspend: false"), job(jobSet, podSet, "suspend: true"), nil, false},
+		"more pods of a Job of one in no queue":   {job(jobSet, "", "parallelism: 2"), job(jobSet, "", "parallelism: 3"), nil, false},
+		"more Jobs of the JobSet of a TrainJob":   {jobs(podSet, "1"), jobs(podSet, "2"), nil, true},
+		"more workers of a PyTorchJob in another": {torch("1"), torch("2"), nil, true},
+		"the workers of a PyTorchJob in another":  {torch("2"), torch("2"), nil, false},
+	} {
+		j := newJudge(t, "muster-jobs-parts")
+		j.may = tt.may
+		if got := j.refuses(tt.old, tt.now); got != tt.refused {
+			t.Errorf("%s: refused is %v", name, got)
+		}
+	}
+	j := newJudge(t, "muster-jobs-parts")
+	j.user = "system:serviceaccount:muster-system:muster"
+	if j.refuses(cluster(rayJob, podSet, "", two), cluster(rayJob, podSet, "", four)) {
+		t.Error("Muster is refused")
 	}
 }

@@ -200,6 +200,56 @@ func (w writer) SameTemplates() string {
 	}, "true")
 }
 
+// IsPart reports in CEL the contrary of NotPart.
+func (w writer) IsPart() string { return "!(" + w.NotPart() + ")" }
+
+// Marked reports in CEL whether an object had pod templates of a start, so that all of its owner's queue knows of its pods.
+func (w writer) Marked() string {
+	const mark = "?metadata.?labels[?'" + workload.PodSetLabel + "'].hasValue()"
+	return w.byKind(func(k *Kind) string {
+		var out []string
+		for i := range k.podSets {
+			p := &k.podSets[i]
+			whole := slices.Concat(p.path, p.template)
+			switch {
+			case p.each != nil:
+				out = append(out, fmt.Sprintf("%s.exists(self, %s.%s)", p.elements("oldObject"), p.template.optional("self"), mark))
+			default:
+				out = append(out, whole.optional("dyn(oldObject)")+"."+mark)
+			}
+		}
+		if len(out) == 0 {
+			return "false"
+		}
+		return "(" + strings.Join(out, " || ") + ")"
+	}, "oldObject.spec.template."+mark)
+}
+
+// elements are those of the list or map in an object, as a list in CEL.
+func (p *podSet) elements(object string) string {
+	all := p.each.optional("dyn(" + object + ")")
+	return fmt.Sprintf("(type(%s.orValue([])) == list ? %s.orValue([]) : %s.orValue({}).map(k, %s.orValue({})[k]))", all, all, all, all)
+}
+
+// SameParts reports in CEL whether the pods of an object that another controls are as they were, or as many as one likes of those
+// that come with their gate.
+func (w writer) SameParts() string {
+	same := func(p pointer) string { return p.optional("dyn(object)") + " == " + p.optional("dyn(oldObject)") }
+	return w.byKind(func(k *Kind) string {
+		var all []string
+		for _, p := range k.templates() {
+			all = append(all, same(p))
+		}
+		if len(all) == 0 {
+			return same(pointer{"spec"})
+		}
+		if out := strings.Join(all, " && "); !k.Elastic || k.Scaled != nil {
+			return "(" + out + ")"
+		}
+		return "(" + strings.Join(all, " && ") + " || " + k.sameButCounts() + ")"
+	}, "("+same(pointer{"spec", "parallelism"})+" && "+same(pointer{"spec", "completions"})+" && "+same(pointer{"spec", "template"})+")")
+}
+
 // sameButCounts reports in CEL whether the pods of an elastic object are as they were, however many
 // it has. New ones have to come with their gate.
 func (k *Kind) sameButCounts() string {
