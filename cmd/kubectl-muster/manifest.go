@@ -21,6 +21,7 @@ import (
 
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/kinds"
 )
 
 // manifest is an object that a file describes.
@@ -127,9 +128,11 @@ func (m *manifest) try(ctx context.Context, kube client.Client) (out tried, err 
 	if o.GetName() == "" && o.GetGenerateName() == "" {
 		return out, m.errorf("metadata.name is empty")
 	}
-	// All kinds that are tried have regular plurals.
 	guessed, _ := apimeta.UnsafeGuessKindToResource(o.GetObjectKind().GroupVersionKind())
 	resource := guessed.GroupResource()
+	if k, ok := m.kind.(*kinds.Kind); ok { // the others have regular plurals
+		resource.Resource = k.Resource
+	}
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Namespace: o.GetNamespace(), Verb: "create", Group: resource.Group, Resource: resource.Resource,

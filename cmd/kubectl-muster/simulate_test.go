@@ -45,6 +45,8 @@ type fakeCluster struct {
 	workers []view.Worker
 	// own kinds of jobs of its settings.
 	own []*kinds.Kind
+	// asked is of which resource the caller has asked last whether it may create it.
+	asked string
 }
 
 // client reads the objects and tries to create others.
@@ -58,7 +60,7 @@ func (c *fakeCluster) client(t *testing.T) client.Client {
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(ctx context.Context, kube client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			if review, ok := o.(*authorizationv1.SelfSubjectAccessReview); ok {
-				review.Status.Allowed = !c.mayNot
+				review.Status.Allowed, c.asked = !c.mayNot, review.Spec.ResourceAttributes.Resource
 				return nil
 			}
 			if c.refuses {
@@ -142,6 +144,7 @@ queueing:
   - group: acme.io
     version: v1
     kind: TrainRun
+    resource: trainingruns
     suspend: {path: /spec/state, held: Pending, running: null}
     podSets: [{each: /spec/roles, name: key, count: self.replicas, template: /template}]
     succeeded: self.status.phase == 'Done'
@@ -162,6 +165,9 @@ queueing:
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in:\n%s", want, out)
 		}
+	}
+	if c.asked != "trainingruns" {
+		t.Errorf("it is asked whether its caller may create %s", c.asked)
 	}
 	c.own = nil
 	if _, err := c.simulate(t, run, view.Changes{}); err == nil || !strings.Contains(err.Error(), "--config") {
