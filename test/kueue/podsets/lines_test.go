@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -46,7 +47,7 @@ func TestTheLinesOfEachKindAreInTheDocs(t *testing.T) {
 		if !ok || stanzas[k.Kind] == 0 {
 			t.Errorf("%s has %d lines of a stanza, and the writes %v", k.Kind, stanzas[k.Kind], need)
 		}
-		table += fmt.Sprintf("| %s | %d | %d | %d | %d, %d |\n", k.Kind, stanzas[k.Kind], inGo, linesOf(t, filepath.Join(theirs, folder)),
+		table += fmt.Sprintf("| %s | %d | %d | %s | %d, %d |\n", k.Kind, stanzas[k.Kind], inGo, linesOf(t, filepath.Join(theirs, folder)),
 			need[0], need[1])
 	}
 	isInDocs(t, "../../../docs/benchmarks.md", "lines of kinds", table)
@@ -77,19 +78,23 @@ func stanzaLines(t *testing.T, folder string) map[string]int {
 	return out
 }
 
-// linesOf are those of the Go files of a folder, without tests.
-func linesOf(t *testing.T, folder string) (n int) {
+// linesOf are those of the Go files of a folder, without tests; Kueue has none for a kind that it does not know.
+func linesOf(t *testing.T, folder string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%s has no Go files (%v)", folder, err)
+	if err != nil {
+		t.Fatal(err)
 	}
+	if len(files) == 0 {
+		return "none"
+	}
+	n := 0
 	for _, file := range files {
 		if !strings.HasSuffix(file, "_test.go") {
 			n += lines(t, file)
 		}
 	}
-	return n
+	return strconv.Itoa(n)
 }
 
 func lines(t *testing.T, file string) int {
