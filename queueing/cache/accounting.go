@@ -19,6 +19,7 @@ func (s *Cache) add(w *Workload) {
 		}
 	case s.ReplacementOf(w) != nil:
 		// Its quota is part of what the slice has that took its place.
+		s.ReplacementOf(w).Replaces = w.Object.UID
 	case workload.HasQuota(w.Object):
 		w.Place, w.Queue = Reserving, s.Queues[w.Object.Status.Admission.ClusterQueue]
 		if !workload.IsAdmitted(w.Object) {

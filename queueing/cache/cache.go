@@ -30,8 +30,10 @@ type Cache struct {
 	// Replacements are the slices that have quota in the place of another Workload, by
 	// that one's name.
 	Replacements map[types.NamespacedName]*Workload
-	Requests     Requests
-	Nodes        Nodes
+	// Slices say which of them follow which.
+	Slices   *Slices
+	Requests Requests
+	Nodes    Nodes
 
 	// Queues and trees are worked out of the objects above; outdated says that they
 	// have to be again.
@@ -63,7 +65,7 @@ type Cache struct {
 
 // New returns a Cache without objects.
 func New(c config.Config) *Cache {
-	return &Cache{
+	out := &Cache{
 		Settings: newSettings(c), Outdated: true,
 		Namespaces:   Namespaces{},
 		runtimes:     map[string]*nodev1.RuntimeClass{},
@@ -80,6 +82,8 @@ func New(c config.Config) *Cache {
 		selected:     map[string]int{},
 		Dirty:        NewDirtyStatuses(),
 	}
+	out.Slices = &Slices{cache: out, awaited: map[types.NamespacedName][]types.UID{}}
+	return out
 }
 
 // localQueueKey is that of the LocalQueue that a Workload names.

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // Bare returns a Cache of the same objects but for the Workloads, which Join adds. The
@@ -46,6 +48,7 @@ func (s *Cache) Join(w *Workload) *Workload {
 	s.Workloads[w.Object.UID] = joined
 	s.selects(joined.Keys, +1)
 	s.add(joined)
+	s.UpdateReplacement(joined, workload.HasQuota(w.Object))
 	s.Due[w.Object.UID] = joined
 	return joined
 }

@@ -51,6 +51,9 @@ func (s *Cache) setWorkload(object *kueue.Workload) {
 		return
 	}
 	before := w.held()
+	if workload.HasQuota(old) && !workload.IsFinished(old) && (!workload.HasQuota(object) || workload.IsFinished(object)) {
+		defer s.Slices.disinherit(w)
+	}
 	w.PriorityUnchecked = w.PriorityUnchecked || ClassOf(old) != ClassOf(object)
 	s.remove(w)
 	s.selects(w.Keys, -1)
@@ -62,6 +65,7 @@ func (s *Cache) setWorkload(object *kueue.Workload) {
 	}
 	s.add(w)
 	s.UpdateReplacement(w, w.Assumed != nil || workload.HasQuota(object))
+	s.Slices.wake(w)
 	s.Due[object.UID] = w
 	if before.queue != nil && before != w.held() {
 		// Those that were refused may be able to preempt or replace it now.
@@ -104,6 +108,8 @@ func (s *Cache) forget(w *Workload) {
 	s.remove(w)
 	s.charge(w)
 	s.selects(w.Keys, -1)
+	s.Slices.disinherit(w)
+	s.Slices.wake(w)
 	uid := w.Object.UID
 	delete(s.Workloads, uid)
 	delete(s.Due, uid)

@@ -75,6 +75,8 @@ func (s Evaluator) capacityStep(w *cache.Workload, checks []kueue.AdmissionCheck
 		return pending
 	case current == nil && workload.PodsIn(w.Object.Status.Admission) == 0:
 		return step{State: kueue.CheckStateReady, message: "The workload has no pods, so no machines are needed"}
+	case current == nil && len(s.missingPods(w)) == 0:
+		return step{State: kueue.CheckStateReady, message: "The machines of the job's pods are there"}
 	case current == nil:
 		if other := workload.Unready(checks, state.Name); other != "" {
 			// A booking lasts minutes, the answer of a person may take days.

@@ -9,14 +9,19 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// GangOf is the Workload's pods as they would be on the flavors of an admission.
+// GangOf is the Workload's pods that have no machines, as they would be on the flavors of an admission.
 func (s Evaluator) GangOf(w *cache.Workload, admission *kueue.Admission) state.Gang {
 	t := w.Tenant()
 	gang := state.Gang{Namespace: t.Namespace, Queue: t.Queue, Name: w.Object.Namespace + "/" + w.Object.Name}
+	grows := s.cache.Slices.RunsBy(w) != nil
 	for i := range admission.PodSetAssignments {
 		assignment := &admission.PodSetAssignments[i]
+		count := s.missing(w, assignment)
+		if grows && count == 0 {
+			continue
+		}
 		gang.PodSets = append(gang.PodSets, state.PodSet{
-			Name: string(assignment.Name), Count: int(workload.CountOf(assignment)), Template: s.templateOf(w, assignment),
+			Name: string(assignment.Name), Count: int(count), Template: s.templateOf(w, assignment),
 		})
 	}
 	return gang

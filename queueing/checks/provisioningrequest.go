@@ -48,7 +48,7 @@ func (s Evaluator) RequestStep(w *cache.Workload, checks []kueue.AdmissionCheckS
 	if config == nil {
 		return step{State: kueue.CheckStatePending, message: checkInactive}
 	}
-	asked := podRequestsOf(w, config)
+	asked := s.podRequestsOf(w, config)
 	if len(asked) == 0 {
 		return step{State: kueue.CheckStateReady, message: requestUnneeded}
 	}
@@ -150,9 +150,9 @@ func configured(w *cache.Workload, config *kueue.ProvisioningRequestConfigSpec) 
 
 // podRequestsOf lists the pods that a check's config wants a request for: those of the
 // podSets that use a managed resource, like ones merged where it says so.
-func podRequestsOf(w *cache.Workload, config *kueue.ProvisioningRequestConfigSpec) []podRequest {
+func (s Evaluator) podRequestsOf(w *cache.Workload, config *kueue.ProvisioningRequestConfigSpec) []podRequest {
 	var out []podRequest
-	for _, a := range allPods(w) {
+	for _, a := range s.missingPods(w) {
 		template := &workload.FindPodSet(w.Object, a.podSets[0]).Template
 		if len(config.ManagedResources) > 0 && !uses(&template.Spec, config.ManagedResources) {
 			continue

@@ -79,12 +79,22 @@ type podRequest struct {
 	count      int32
 }
 
-// allPods asks for all of a Workload's pods, each podSet by itself.
-func allPods(w *cache.Workload) []podRequest {
+// missing is how many pods of a podSet have no machines: all, but for a slice of a job that runs,
+// whose other pods have some.
+func (s Evaluator) missing(w *cache.Workload, a *kueue.PodSetAssignment) int32 {
+	n := workload.CountOf(a)
+	if old := s.cache.Slices.RunsBy(w); old != nil {
+		n = max(0, n-workload.PodsLeft(old.Object, workload.FindAssignment(old.Object, a.Name)))
+	}
+	return n
+}
+
+// missingPods asks for all pods of a Workload that have no machines, each podSet by itself.
+func (s Evaluator) missingPods(w *cache.Workload) []podRequest {
 	var out []podRequest
 	for i := range w.Object.Status.Admission.PodSetAssignments {
 		a := &w.Object.Status.Admission.PodSetAssignments[i]
-		if n := workload.CountOf(a); n > 0 {
+		if n := s.missing(w, a); n > 0 {
 			out = append(out, podRequest{podSets: []kueue.PodSetReference{a.Name}, assignment: a, count: n})
 		}
 	}
@@ -122,9 +132,9 @@ func (s Evaluator) NewRequest(w *cache.Workload, name, class string,
 	return out
 }
 
-// capacityRequest asks for all of the Workload's pods at once.
+// capacityRequest asks for all of the Workload's pods that have no machines at once.
 func (s Evaluator) capacityRequest(w *cache.Workload, state *kueue.AdmissionCheckState, name string) *Request {
-	asked := allPods(w)
+	asked := s.missingPods(w)
 	out := s.NewRequest(w, name, CapacityClass, s.Parameters(w, state.Name), asked)
 	for i, a := range asked {
 		s.tellPlaced(w, a.assignment, &out.Templates[i].Template)

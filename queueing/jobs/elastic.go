@@ -11,6 +11,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/controller/writes"
+	"github.com/muster-dev/muster/queueing/jobs/growth"
 	"github.com/muster-dev/muster/queueing/jobs/templates"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -110,7 +111,7 @@ func (r *reconciler) grow(ctx context.Context, job client.Object, w, next *kueue
 	want.Spec.PodSets = podSets
 	want.Annotations[workload.ReplacementAnnotation] = sliceKey(w)
 	switch {
-	case next != nil && workload.HasQuota(next) && !SamePods(next, want):
+	case next != nil && (workload.HasQuota(next) || !workload.IsActive(next)) && !SamePods(next, want):
 		return true, writes.Delete(ctx, r.client, next)
 	case next != nil && workload.HasQuota(next):
 		return writes.Patch(ctx, r.client, next, func(next *kueue.Workload) bool { return FollowReserved(next, want) })
@@ -128,12 +129,13 @@ func (r *reconciler) ungate(ctx context.Context, kind Elastic, job client.Object
 	if may, err := (pods{r}).mayHaveGated(ctx, kind, job); !may || err != nil {
 		return false, err
 	}
-	room, gated, err := pods{r}.running(ctx, job, w)
+	open, gated, err := pods{r}.running(ctx, job)
 	if err != nil {
 		return false, err
 	}
-	for i, n := range granted(w) {
-		room[i] = n - room[i]
+	room, have := granted(w), perPodSet(w, open)
+	for i := range room {
+		room[i] -= have[i]
 	}
 	// The pods that the job deletes first when it shrinks are ungated last.
 	slices.SortFunc(gated, func(a, b *corev1.Pod) int { return cmp.Or(kind.Compare(a, b), cmp.Compare(a.Name, b.Name)) })
@@ -147,10 +149,15 @@ func (r *reconciler) ungate(ctx context.Context, kind Elastic, job client.Object
 	if behind, err := r.isBehind(ctx, job, w); behind || err != nil {
 		return behind, err
 	}
+	all, err := slicesOf(ctx, r.client, job)
+	if err != nil {
+		return false, err
+	}
+	to := growth.New(growth.Chain(w, all, granted), open, func(pod *corev1.Pod) int { return podSetOf(w, pod) })
 	for _, pod := range gated {
 		ungated := pod.DeepCopy()
 		ungated.Spec.SchedulingGates = slices.DeleteFunc(ungated.Spec.SchedulingGates, templates.IsElasticGate)
-		templates.Send(ungated, templates.UpdatesOf(w, w.Spec.PodSets[podSetOf(w, pod)].Name))
+		templates.Send(ungated, to.Take(podSetOf(w, pod)))
 		if err := r.client.Patch(ctx, ungated, client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{})); err != nil {
 			return false, fmt.Errorf("removing the gate of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}

@@ -238,12 +238,57 @@ func TestAnElasticJobGrowsTwice(t *testing.T) {
 	}
 }
 
+// TestLostPodsOfAJobThatHasGrown are made again where the lost ones had machines, which the job still has.
+func TestLostPodsOfAJobThatHasGrown(t *testing.T) {
+	g := grown(t, 0, false)
+	g.replace("b2")
+	for _, lost := range []string{"train-00", "train-03"} {
+		if err := g.c.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: lost, Namespace: "default"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.makePods()
+	g.settle()
+	g.want("2 WorkloadSliceReplaced, 4 has 4", "b2 b1 b2 b1")
+	if err := g.c.Delete(t.Context(), g.all()[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.c.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "train-01", Namespace: "default"}}); err != nil {
+		t.Fatal(err)
+	}
+	g.makePods()
+	g.settle()
+	g.want("4 has 4", "b2 b2 b2 b1") // of what the first slice had nothing is known
+}
+
+// TestAGrowthThatIsTurnedOff does not outlive the number of pods that it was for.
+func TestAGrowthThatIsTurnedOff(t *testing.T) {
+	g := grown(t, 0, false)
+	next := g.all()[1]
+	next.Spec.Active = new(false)
+	if err := g.c.Update(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+	g.settle()
+	if g.want("2 has 2, 4 waits", "b1 b1 - -"); workload.IsActive(g.all()[1]) {
+		t.Error("it is asked for again")
+	}
+	g.scaleTo(5)
+	if g.want("2 has 2, 5 waits", "b1 b1 - - -"); !workload.IsActive(g.all()[1]) {
+		t.Error("another number of pods is not asked for")
+	}
+}
+
 // TestAnElasticJobThatStopsWhileItGrows queues as one again, for all its pods.
 func TestAnElasticJobThatStopsWhileItGrows(t *testing.T) {
 	before := suspendedJob(elastic).Spec
 	before.Parallelism = new(int32(4))
 	for name, stop := range map[string]func(*rig){
-		"evicted":           func(g *rig) { g.statusOf(g.all()[0], evict) },
+		"evicted": func(g *rig) { g.statusOf(g.all()[0], evict) },
+		"evicted while its growth waits for machines": func(g *rig) {
+			g.statusOf(g.all()[1], func(s *kueue.WorkloadStatus) { admitWith(4)(s); set(s, kueue.WorkloadAdmitted, "False") })
+			g.statusOf(g.all()[0], evict)
+		},
 		"suspended by hand": func(g *rig) { g.updateJob(func(j *batchv1.Job) { j.Spec.Suspend = new(true) }) },
 	} {
 		for _, after := range []bool{false, true} {
@@ -331,8 +376,8 @@ func TestCurrent(t *testing.T) {
 	want := map[string]string{
 		"over":     "new new new new new",
 		"waits":    "old old new new new",
-		"evicted":  "old old new new new",
-		"reserved": "old old old new new",
+		"evicted":  "old old new old new",
+		"reserved": "old old new new new",
 		"admitted": "old old old old new",
 	}
 	for _, first := range states {

@@ -104,6 +104,10 @@ type ray struct {
 	r    *Reconciler
 	// now goes on with each round.
 	now time.Time
+	// oldestGo first when it shrinks: KubeRay deletes any, where no autoscaler names them.
+	oldestGo bool
+	// created is how many pods there have been of each group.
+	created map[string]int
 }
 
 // schemed has the scheme as it was: the fake client adds the kinds of unstructured objects to its own.
@@ -135,7 +139,7 @@ func newRay(t *testing.T, kind string) *ray {
 		}}).Build()
 	all := kinds.All()
 	i := slices.IndexFunc(all, func(k Kind) bool { return k.GroupVersionKind() == job.GroupVersionKind() })
-	g := &ray{T: t, whole: wholes[kind], kind: kind, c: c, now: now}
+	g := &ray{T: t, whole: wholes[kind], kind: kind, c: c, now: now, created: map[string]int{}}
 	g.r = NewReconciler(all[i], schemed{c, clean}, c, events.NewFakeRecorder(100), func() time.Time { return g.now })
 	return g
 }
@@ -230,6 +234,7 @@ func workers(cluster *unstructured.Unstructured) map[string]any {
 	return groups[0].(map[string]any)
 }
 
+// operate is KubeRay's part.
 func (g *ray) operate() {
 	g.makeCluster()
 	cluster := g.cluster()
@@ -243,19 +248,40 @@ func (g *ray) operate() {
 		if !ok {
 			count = 1
 		}
-		for i := range int64(10) {
-			pod := &corev1.Pod{}
-			template := &corev1.PodTemplateSpec{}
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(group["template"].(map[string]any), template); err != nil {
-				g.Fatal(err)
-			}
-			pod.ObjectMeta, pod.Spec = template.ObjectMeta, template.Spec
-			pod.Namespace, pod.Name = "default", fmt.Sprintf("%s-%d", name, i)
-			if held || i >= count {
-				_ = g.c.Delete(g.Context(), pod)
-			} else {
-				_ = g.c.Create(g.Context(), pod) // it may be there already
-			}
+		if held {
+			count = 0
+		}
+		g.makePods(name, int(count), group["template"].(map[string]any))
+	}
+}
+
+// makePods makes so many pods of a group, or deletes those that are too many: the last ones, or else any.
+func (g *ray) makePods(name string, count int, of map[string]any) {
+	g.Helper()
+	var all corev1.PodList
+	if err := g.c.List(g.Context(), &all); err != nil {
+		g.Fatal(err)
+	}
+	have := slices.DeleteFunc(all.Items, func(p corev1.Pod) bool { return !strings.HasPrefix(p.Name, name) })
+	if g.oldestGo {
+		slices.Reverse(have)
+	}
+	for len(have) > count {
+		if err := g.c.Delete(g.Context(), &have[len(have)-1]); err != nil {
+			g.Fatal(err)
+		}
+		have = have[:len(have)-1]
+	}
+	for n := len(have); n < count; n++ {
+		template := &corev1.PodTemplateSpec{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(of, template); err != nil {
+			g.Fatal(err)
+		}
+		pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+		pod.Namespace, pod.Name = "default", fmt.Sprintf("%s-%d", name, g.created[name])
+		g.created[name]++
+		if err := g.c.Create(g.Context(), pod); err != nil {
+			g.Fatal(err)
 		}
 	}
 }
@@ -387,4 +413,24 @@ func (g *ray) evict() {
 		}
 	}
 	g.settle()
+}
+
+// TestAJobOfRayShrinksAfterARefusedGrowth, whichever of its pods KubeRay deletes: those that are left run, and the rest of
+// the quota goes back.
+func TestAJobOfRayShrinksAfterARefusedGrowth(t *testing.T) {
+	for kind := range wholes {
+		t.Run(kind, func(t *testing.T) {
+			g := newRay(t, kind)
+			g.settle()
+			g.admit()
+			g.oldestGo = true
+			g.scale(4)
+			g.want("two more are asked for", "[1 2], waits for 1+4", "gpu-0 gpu-1 head-0")
+			g.scale(2)
+			g.want("those that waited take the place of those that are gone", "[1 2]", "gpu-2 gpu-3 head-0")
+			g.scale(4)
+			g.scale(1)
+			g.want("one that waited is left", "[1 1]", "gpu-5 head-0")
+		})
+	}
 }

@@ -101,7 +101,8 @@ func slicesOf(ctx context.Context, c client.Reader, job client.Object) ([]*kueue
 }
 
 // currentSlice is the slice that the job runs by, or is to: the newest that is admitted,
-// else the newest that has quota, else the oldest that waits. Only if all are finished is
+// else the newest that is evicted and whose pods may run yet, else the newest that has quota,
+// else the oldest that waits. Only if all are finished is
 // it one of those, the newest. A slice that was replaced is never it: if the one in its
 // place is gone, the job has no Workload.
 func currentSlice(slices []*kueue.Workload) (out *kueue.Workload) {
@@ -114,9 +115,9 @@ func currentSlice(slices []*kueue.Workload) (out *kueue.Workload) {
 			return 1
 		case !workload.HasQuota(w):
 			return waits
-		case workload.IsEvicted(w):
+		case !workload.IsEvicted(w) && !workload.IsAdmitted(w):
 			return 3
-		case !workload.IsAdmitted(w):
+		case workload.IsEvicted(w):
 			return 4
 		}
 		return 5

@@ -133,22 +133,30 @@ func IsReady(pod *corev1.Pod) bool {
 	})
 }
 
-// running are the pods of a job that are not over: how many of each pod set may be
-// scheduled, and those that may not, of an elastic job.
-func (r pods) running(ctx context.Context, job client.Object, w *kueue.Workload) (open []int32, gated []*corev1.Pod, err error) {
+// running are the pods of a job that are not over: those that may be scheduled, and those that
+// may not, of an elastic job.
+func (r pods) running(ctx context.Context, job client.Object) (open, gated []*corev1.Pod, err error) {
 	all, err := r.of(ctx, job)
 	if err != nil {
 		return nil, nil, err
 	}
-	open = make([]int32, len(w.Spec.PodSets))
 	for i := range all {
 		switch pod := &all[i]; {
 		case IsOver(pod):
 		case !slices.ContainsFunc(pod.Spec.SchedulingGates, templates.IsElasticGate):
-			open[podSetOf(w, pod)]++
+			open = append(open, pod)
 		case pod.DeletionTimestamp.IsZero():
 			gated = append(gated, pod)
 		}
 	}
 	return open, gated, nil
+}
+
+// perPodSet is how many of the pods there are of each pod set of a Workload.
+func perPodSet(w *kueue.Workload, pods []*corev1.Pod) []int32 {
+	out := make([]int32, len(w.Spec.PodSets))
+	for _, pod := range pods {
+		out[podSetOf(w, pod)]++
+	}
+	return out
 }

@@ -54,10 +54,11 @@ func (r *reconciler) reclaim(ctx context.Context, job client.Object, w *kueue.Wo
 	}
 	if _, tracked := r.kind.(Tracker); !tracked || IsElastic(job) {
 		// The job's status may not know of pods that are left, or whose gates were removed.
-		open, _, err := pods{r}.running(ctx, job, w)
+		running, _, err := pods{r}.running(ctx, job)
 		if err != nil {
 			return false, err
 		}
+		open := perPodSet(w, running)
 		more = false
 		for i := range over {
 			over[i] = max(before[i], min(over[i], total[i]-open[i]))

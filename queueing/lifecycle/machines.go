@@ -22,6 +22,11 @@ import (
 // leaves it then. Nothing else that becomes of a request is a running job's business,
 // least of all that all its pods have come.
 func (s Rules) evictOnLostBooking(w *cache.Workload) *Verdict {
+	for _, r := range s.cache.Slices.Inherited(w) {
+		if c := apimeta.FindStatusCondition(r.Status.Conditions, autoscaling.CapacityRevoked); c != nil && c.Status == metav1.ConditionTrue {
+			return s.evictOnLostMachines(w, c.Message)
+		}
+	}
 	for i := range w.Object.Status.AdmissionChecks {
 		state := &w.Object.Status.AdmissionChecks[i]
 		if !s.cache.IsCapacity(state.Name) {

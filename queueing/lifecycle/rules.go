@@ -57,6 +57,9 @@ func (s Rules) advanceEvicted(w *cache.Workload) *Verdict {
 // Workload: its requests but those to keep, then itself.
 func (s Rules) DeleteStale(w *cache.Workload, v *Verdict, keep ...*autoscaling.ProvisioningRequest) *Verdict {
 	removal := s.retention(w)
+	if removal == nil && workload.IsFinished(w.Object) && len(s.cache.Requests[w.Object.UID]) > 0 && s.cache.Slices.HasHeir(w) {
+		return v
+	}
 	var stale []*autoscaling.ProvisioningRequest
 	for _, r := range s.cache.Requests[w.Object.UID] {
 		if r.DeletionTimestamp.IsZero() && !slices.Contains(keep, r) {

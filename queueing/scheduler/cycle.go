@@ -59,7 +59,10 @@ func (s *Cycle) next(w *cache.Workload) *lifecycle.Verdict {
 		return v
 	}
 	if by := s.cache.ReplacementOf(w); by != nil {
-		return s.rules.FinishReplaced(w, by)
+		if v := s.rules.FinishReplaced(w, by); v != nil || !workload.HasQuota(w.Object) {
+			return v
+		}
+		// The job runs by it until then.
 	}
 	if workload.HasQuota(w.Object) {
 		return s.rules.Advance(w)

@@ -91,10 +91,6 @@ func (s *Cycle) refused(w *cache.Workload, q *cache.ClusterQueue) string {
 			"controller; add one, or create the job again without managedBy", kueue.MultiKueueControllerName, q.Object.Name)
 	}
 	const unsupported = "Muster does not support yet: "
-	if rules := cache.CheckRules(q.Object); len(rules) > 0 && workload.ReplacedKey(w.Object).Name != "" {
-		return fmt.Sprintf("%sjobs that grow in a queue with admission checks, as ClusterQueue %s has with %s", unsupported,
-			q.Object.Name, rules[0].Name)
-	}
 	if why := s.checks.RefusedParameters(q, w); why != "" {
 		return why
 	}

@@ -127,7 +127,7 @@ func needsLaunch(victims []victim, plan *planner.Verdict) string {
 func (s *Cycle) requestsOf(victims []victim) []types.UID {
 	var out []types.UID
 	for _, v := range victims {
-		for _, r := range s.cache.Requests[v.Object.UID] {
+		for _, r := range slices.Concat(s.cache.Requests[v.Object.UID], s.cache.Slices.Inherited(v.Workload)) {
 			out = append(out, r.UID)
 		}
 	}

@@ -2,8 +2,6 @@ package scheduler
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -12,29 +10,30 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// replacedIsChanging holds a slice back while a verdict on the Workload that it replaces is
-// being carried out, or another slice takes its place. Judged without it, the slice
-// would get quota beside that one's.
+// replacedIsChanging holds a slice back while the Workload that it replaces has quota and cannot
+// be replaced yet: a verdict on it is being carried out, it is not admitted, its pods are to go, or
+// another slice takes its place. Judged without it, the slice would get quota beside that one's.
 func (s *Cycle) replacedIsChanging(w *cache.Workload, p *Proposal) *blocker {
 	key := workload.ReplacedKey(w.Object)
 	if key.Name == "" || p.replaces != nil {
 		return nil
 	}
-	changes := slices.ContainsFunc(slices.Collect(maps.Values(w.Queue.WithQuota)), func(old *cache.Workload) bool {
-		return workload.KeyOf(old.Object) == key && old.Busy && workload.SameJob(old.Object, w.Object)
-	})
-	if by := s.cache.Replacements[key]; by != nil && by != w {
-		old := s.cache.Workloads[by.Replaces]
-		changes = changes || old != nil && workload.HasQuota(old.Object) && workload.SameJob(old.Object, w.Object)
+	for _, old := range s.cache.Workloads {
+		if workload.KeyOf(old.Object) != key || !workload.SameJob(old.Object, w.Object) || workload.IsFinished(old.Object) ||
+			!workload.HasQuota(old.Object) && old.Assumed == nil {
+			continue
+		}
+		out := &blocker{reason: kueue.WorkloadQuotaReservedReasonPendingEvaluation, stepsAside: true,
+			message: fmt.Sprintf("Workload %s, which this one replaces, is being changed", key.Name)}
+		if s.cache.Slices.Await(w); old.Busy {
+			out.until = s.now.Add(lookAgain)
+		}
+		return out
 	}
-	if !changes {
-		return nil
-	}
-	return &blocker{reason: kueue.WorkloadQuotaReservedReasonPendingEvaluation, until: s.now.Add(lookAgain), stepsAside: true,
-		message: fmt.Sprintf("Workload %s, which this one replaces, is being changed", key.Name)}
+	return nil
 }
 
-// lookAgain is how long a slice waits for the one that it replaces. A write takes
+// lookAgain is how long a slice waits for a write to the one that it replaces, which takes
 // milliseconds.
 const lookAgain = 100 * time.Millisecond
 

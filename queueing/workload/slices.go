@@ -14,8 +14,12 @@ import (
 // the second is admitted. A job that shrinks keeps its Workload, and its quota shrinks
 // with it.
 //
+// Where its queue has admission checks, the job runs on by the first until those of the second
+// are Ready, and capacity is asked for the pods that are added:
+//
 //	first:  admitted ────────────────▶ counts no more ─────▶ Finished, WorkloadSliceReplaced
 //	second: waits ──quota assumed──▶ reserved ──▶ admitted
+//	           ◀── capacity not obtained ──┘          the requests of both are kept until the job stops
 const (
 	// ReplacementAnnotation names the Workload that a slice replaces, with or
 	// without its namespace.

@@ -203,6 +203,21 @@ func Send(pod *corev1.Pod, updates []kueue.PodSetUpdate) {
 	}
 }
 
+// IsSent reports whether Send has sent a pod so before.
+func IsSent(pod *corev1.Pod, updates []kueue.PodSetUpdate) bool {
+	has := func(have, want map[string]string) bool {
+		for k, v := range want {
+			if have[k] != v {
+				return false
+			}
+		}
+		return true
+	}
+	return len(updates) > 0 && !slices.ContainsFunc(updates, func(u kueue.PodSetUpdate) bool {
+		return !has(pod.Annotations, u.Annotations) || !has(pod.Labels, u.Labels) || !has(pod.Spec.NodeSelector, u.NodeSelector)
+	})
+}
+
 // conflict returns an ErrConflict if updates contradict each other or the template,
 // which is on its flavors already.
 func conflict(template *corev1.PodTemplateSpec, updates []kueue.PodSetUpdate) error {
