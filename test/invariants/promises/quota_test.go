@@ -74,15 +74,21 @@ func (c *course) admit(w *kueue.Workload, queue string, pods int) {
 // slices are two of a Job: the small one has quota for 4 pods, and then the grown one for
 // so many. It returns the small one.
 func (c *course) slices(pods int) *kueue.Workload {
+	small, _ := c.bothSlices(pods)
+	return small
+}
+
+// bothSlices returns them both.
+func (c *course) bothSlices(pods int) (small, grown *kueue.Workload) {
 	job := newJob("accordion")
-	small, grown := newWorkload("small", 4, 1), newWorkload("grown", pods, 1)
+	small, grown = newWorkload("small", 4, 1), newWorkload("grown", pods, 1)
 	controlledBy(small, "Job", job)
 	controlledBy(grown, "Job", job)
 	grown.Annotations = map[string]string{workloads.ReplacementAnnotation: namespace + "/small"}
 	c.admit(small, "a", 4)
 	c.show(grown)
 	c.admit(grown, "a", pods)
-	return small
+	return small, grown
 }
 
 // release takes the quota of a workload back.
@@ -276,6 +282,12 @@ func TestBorrowedQuotaIsBroken(t *testing.T) {
 			w.Annotations = map[string]string{workloads.ReplacementAnnotation: namespace + "/small"}
 			c.admit(w, "a", 6)
 		}, []string{"P4 quota: ClusterQueue a", "team/grown 6, team/small 4"}},
+		{"a workload slice that gave its quota back still counts in the one that it was to replace", func(c *course) {
+			c.member("a", "", gpus{nominal: 6})
+			_, grown := c.bothSlices(6)
+			c.release(grown)
+			c.admitted("other", "a", 4)
+		}, []string{"P4 quota: ClusterQueue a", "team/other 4, team/small 4"}},
 		{"a workload slice is larger than the quota", func(c *course) {
 			c.member("a", "", gpus{nominal: 6})
 			c.slices(7)
@@ -294,6 +306,17 @@ func TestBorrowedQuotaRaisesNoFalseAlarm(t *testing.T) {
 			c.show(small)
 			condition(&small.Status.Conditions, kueue.WorkloadFinished, metav1.ConditionTrue, kueue.WorkloadSliceReplaced, "Replaced")
 			c.show(small)
+		}},
+		{"a workload slice comes in the place of one that gave its quota back", func(c *course) {
+			c.member("a", "", gpus{nominal: 6})
+			small, grown := c.bothSlices(6)
+			c.release(grown)
+			c.remove(grown)
+			again := newWorkload("again", 5, 1)
+			again.OwnerReferences = small.OwnerReferences
+			again.Annotations = map[string]string{workloads.ReplacementAnnotation: namespace + "/small"}
+			c.show(again)
+			c.admit(again, "a", 5)
 		}},
 		{"a queue borrows all that its cohort has", func(c *course) {
 			c.member("a", "all", gpus{nominal: 4})

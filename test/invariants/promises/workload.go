@@ -37,8 +37,9 @@ type workload struct {
 	evicted  bool
 	// replaces is the Workload slice of the same Job whose place it takes.
 	replaces *workload
-	// successor has taken its place, and with it its quota.
+	// successor has taken its place, and with it its quota; yielded is what it had of that.
 	successor *workload
+	yielded   map[flavorResource]int64
 	checks    []string
 	deleted   bool
 	deletedAt time.Time
@@ -63,10 +64,14 @@ func (c *Checker) applyWorkload(e Event, o *kueue.Workload) {
 	before := *w
 	if e.Deleted {
 		w.holds, w.usage, w.granted = false, nil, 0
-		w.deleted, w.deletedAt = true, e.Time
+		w.deleted, w.deletedAt, w.yielded = true, e.Time, nil
 		w.pending, w.reserved = waiting{}, waiting{}
 		delete(c.workloads, w.uid)
+		if c.queued[w.job] == w && !before.admitted && w.replaces != nil && !w.replaces.deleted {
+			c.queued[w.job] = w.replaces
+		}
 		c.applyUsage(e, &before, w, o)
+		c.recede(&before, w)
 		return
 	}
 	is := func(t string) bool { return meta.IsStatusConditionTrue(o.Status.Conditions, t) }
@@ -78,8 +83,11 @@ func (c *Checker) applyWorkload(e Event, o *kueue.Workload) {
 		w.checks = append(w.checks, string(s.Name))
 	}
 	w.holds = reserved && !finished && o.Status.Admission != nil && (w.successor == nil || !w.successor.holds)
-	w.clusterQueue, w.usage, w.granted = "", nil, 0
+	w.clusterQueue, w.usage, w.yielded, w.granted = "", nil, nil, 0
 	if reserved && !finished && o.Status.Admission != nil {
+		if !w.holds {
+			w.clusterQueue, w.yielded = string(o.Status.Admission.ClusterQueue), usageOf(o, w.reclaimed)
+		}
 		for i := range o.Status.Admission.PodSetAssignments {
 			w.granted += int(countOf(o, &o.Status.Admission.PodSetAssignments[i]))
 		}
@@ -94,6 +102,7 @@ func (c *Checker) applyWorkload(e Event, o *kueue.Workload) {
 	evicted := meta.FindStatusCondition(o.Status.Conditions, kueue.WorkloadEvicted)
 	w.adopted = workloads.IsAdopted(o)
 	c.applyUsage(e, &before, w, o)
+	c.recede(&before, w)
 	w.evicted = evicted != nil && evicted.Status == metav1.ConditionTrue
 	if w.evicted && !before.evicted {
 		c.judgeEvicted(e, w, o)
@@ -109,7 +118,15 @@ func (c *Checker) applyWorkload(e Event, o *kueue.Workload) {
 func (c *Checker) succeed(w *workload) {
 	if old := w.replaces; old != nil && old.holds {
 		c.used.sub(old.clusterQueue, old.usage)
-		old.holds, old.usage, old.successor = false, nil, w
+		old.holds, old.yielded, old.usage, old.successor = false, old.usage, nil, w
+	}
+}
+
+// recede gives its quota back to the Workload in whose place one had it, once that has none.
+func (c *Checker) recede(before, w *workload) {
+	if old := w.replaces; before.holds && !w.holds && old != nil && old.successor == w && old.yielded != nil {
+		old.holds, old.usage, old.yielded, old.successor = true, old.yielded, nil, nil
+		c.used.add(old.clusterQueue, old.usage)
 	}
 }
 
