@@ -37,6 +37,12 @@ func (s *Cache) add(w *Workload) {
 	}
 	if w.Place != untracked {
 		w.admitted = w.Place == Reserving && workload.IsAdmitted(w.Object)
+		switch old := s.Slices.RunsBy(w); {
+		case w.admitted:
+			w.running = w.Usage
+		case w.Place == Reserving && old != nil:
+			w.running = old.Usage
+		}
 		w.Local = lq
 		s.count(w, +1)
 	}
@@ -78,7 +84,7 @@ func (s *Cache) remove(w *Workload) {
 	delete(s.Unadmitted, w.Object.UID)
 	delete(s.Unhealthy, w.Object.UID)
 	s.count(w, -1)
-	w.Place, w.Queue, w.Local, w.admitted = untracked, nil, nil, false
+	w.Place, w.Queue, w.Local, w.admitted, w.running = untracked, nil, nil, false, nil
 }
 
 // charge charges the queue with what the Workload has of its quota, once: what its object
@@ -134,9 +140,9 @@ func (s *Cache) count(w *Workload, by int32) {
 		case Reserving:
 			c.Reserving += by
 			c.Reserved.change(w.Usage, by)
-			if w.admitted {
+			if w.running != nil {
 				c.Running += by
-				c.Admitted.change(w.Usage, by)
+				c.Admitted.change(w.running, by)
 			}
 		}
 	}

@@ -94,6 +94,9 @@ type Workload struct {
 	Queue    *ClusterQueue
 	Local    *LocalQueue
 	admitted bool
+	// running is what its job uses by it, or by the slice that it is to replace, once that is
+	// admitted; else nil.
+	running quota.Amounts
 	// Busy: a verdict on it is being carried out.
 	Busy bool
 	// PriorityUnchecked: its priority may not be that of its WorkloadPriorityClass. pricing: a
