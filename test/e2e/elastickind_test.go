@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -95,6 +96,26 @@ func TestOnlyAnElasticRayClusterGrowsWhileItRuns(t *testing.T) {
 			!strings.Contains(err.Error(), "suspend it first") {
 			t.Errorf("elastic: %s: its template changes: %v", elastic, err)
 		}
+	}
+	// One that KubeRay has made of something else has no Workload of its own.
+	part := decode(strings.ReplaceAll(rayCluster, "{spec: {containers", "{metadata: {labels: {kueue.x-k8s.io/podset: x}}, spec: {containers"))
+	part.SetNamespace(s.Name)
+	part.SetName("part")
+	whole := decode(rayCluster)
+	whole.SetNamespace(s.Name)
+	whole.SetName("elastic-false")
+	if !s.Get(whole) {
+		t.Fatal("it is gone")
+	}
+	part.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(whole, whole.GroupVersionKind())})
+	s.Create(part)
+	tenant := s.as("tenant-of-a-part", rbacv1.RoleRef{Kind: "ClusterRole", Name: "edit"})
+	if err := tenant.Patch(s.Context(), part.DeepCopy(), replicas(3, "ray")); !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), "is part of RayCluster elastic-false") {
+		t.Errorf("a tenant adds workers to what a started job is made of: %v", err)
+	}
+	if err := s.Kube.Patch(s.Context(), part.DeepCopy(), replicas(3, "ray")); err != nil {
+		t.Errorf("what may update the status of its owner adds workers: %v", err)
 	}
 	s.Eventually("the other pods are asked for", func() bool {
 		all := s.workloads()

@@ -571,6 +571,65 @@ func TestAnElasticJobChangesWhileItRuns(t *testing.T) {
 	s.Delete(j)
 }
 
+// TestAnElasticJobGrowsWithItsMachines: one is launched for each pod that is added, while those that run stay where they are, and
+// given back when the Job shrinks. Where the quota for more is missing, it stays as large as it is.
+func TestAnElasticJobGrowsWithItsMachines(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	g := s.NewGroup("", nil)
+	s.Create(g)
+	s.queue(g)
+	j := s.job("accordion", 2, func(j *batchv1.Job) {
+		elastic(j)
+		j.Spec.Template.Annotations = map[string]string{kwokv1alpha1.RunForAnnotation: "1h"}
+	})
+	s.runs(j)
+	// places are the nodes of the pods that run, by their names.
+	places := func() map[string]string {
+		var pods corev1.PodList
+		s.List(&pods, client.InNamespace(s.Name))
+		out := map[string]string{}
+		for _, p := range pods.Items {
+			if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
+				out[p.Name] = p.Spec.NodeName
+			}
+		}
+		return out
+	}
+	first := places()
+	// The room of a pod that was stopped is kept for a minute, since another may come in its place.
+	has := func(machines int) {
+		t.Helper()
+		s.Within(3*time.Minute, fmt.Sprintf("%d machines", machines), func() bool { return len(s.Left(g.Name)) == 2*machines }, // and their nodes
+			func() string { return fmt.Sprint(s.Left(g.Name), s.workloads(), s.pods()) })
+	}
+	has(2)
+	s.edit(j, func() { j.Spec.Parallelism = new(int32(4)) })
+	s.runs(j)
+	has(4)
+	s.edit(j, func() { j.Spec.Parallelism = new(int32(20)) })
+	s.Eventually("it is told that there is no quota", func() bool {
+		var list kueue.WorkloadList
+		s.List(&list, client.InNamespace(s.Name))
+		return slices.ContainsFunc(list.Items, func(w kueue.Workload) bool {
+			c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
+			return c != nil && c.Reason == kueue.WorkloadQuotaReservedReasonExceedsMaxQuota
+		})
+	}, func() string { return fmt.Sprint(s.workloads()) })
+	has(4)
+	now := places()
+	for pod, node := range first {
+		if now[pod] != node {
+			t.Errorf("pod %s, which ran on %s, runs on %q", pod, node, now[pod])
+		}
+	}
+	s.edit(j, func() { j.Spec.Parallelism = new(int32(1)) })
+	s.runs(j)
+	has(1)
+	s.Delete(j)
+	has(0)
+}
+
 // TestARunningJobMayNotBecomeElastic, since its pods have no gate.
 func TestARunningJobMayNotBecomeElastic(t *testing.T) {
 	t.Parallel()
