@@ -117,6 +117,13 @@ type Watcher interface {
 	Watch(ctx context.Context, observe func(Machine), synced func()) error
 }
 
+// Expecter is a Watcher of a cloud that tells of nothing by itself, so that it is listed now and then.
+type Expecter interface {
+	// Expect tells that another process launches machines: they are to be observed as soon as if
+	// this one had.
+	Expect()
+}
+
 // Provider is a cloud with all capabilities that Muster requires.
 type Provider interface {
 	Launcher

@@ -81,6 +81,7 @@ var (
 	_ cloudprovider.Discoverer = (*Provider)(nil)
 	_ cloudprovider.Examiner   = (*Provider)(nil)
 	_ cloudprovider.Advisor    = (*Provider)(nil)
+	_ cloudprovider.Expecter   = (*Provider)(nil)
 )
 
 // New returns a Provider.

@@ -260,3 +260,6 @@ func endsAt(timestamp string) time.Time {
 func (p *Provider) Watch(ctx context.Context, observe func(cloudprovider.Machine), synced func()) error {
 	return p.poller.Watch(ctx, observe, synced)
 }
+
+// Expect implements cloudprovider.Expecter.
+func (p *Provider) Expect() { p.poller.Expect() }

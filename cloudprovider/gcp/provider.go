@@ -105,6 +105,7 @@ var (
 	_ cloudprovider.Discoverer = (*Provider)(nil)
 	_ cloudprovider.Examiner   = (*Provider)(nil)
 	_ cloudprovider.Advisor    = (*Provider)(nil)
+	_ cloudprovider.Expecter   = (*Provider)(nil)
 )
 
 // seenGroup is a group as it was last seen, and when that was.

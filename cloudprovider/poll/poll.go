@@ -18,7 +18,7 @@ import (
 const (
 	// Calm is how long after a list the next one comes while nothing is on its way,
 	// and Busy while something is: a machine boots, a hold is there, or a call was
-	// made a short while ago.
+	// made a short while ago, by this process or another.
 	Calm = time.Minute
 	Busy = 5 * time.Second
 	// Grace is how long a machine that a call has returned may be missing from lists:
@@ -45,6 +45,8 @@ type Poller struct {
 	// taken are the machines that the cloud has accepted to take back, and when it did, until
 	// lists show it.
 	taken map[key]time.Time
+	// expected is when another process was last known to launch machines.
+	expected time.Time
 	// hurry wakes the watch.
 	hurry chan struct{}
 }
@@ -86,6 +88,25 @@ func (p *Poller) Note(machines ...cloudprovider.Machine) {
 	for _, m := range machines {
 		p.noted[key{m.Group, m.Name}] = note{m, p.Clock.Now()}
 	}
+	p.wake()
+}
+
+// Expect implements cloudprovider.Expecter.
+func (p *Poller) Expect() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expected = p.Clock.Now()
+	p.wake()
+}
+
+// expects reports whether machines of another process may be missing from lists.
+func (p *Poller) expects() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.Clock.Since(p.expected) <= Grace
+}
+
+func (p *Poller) wake() {
 	select {
 	case p.hurry <- struct{}{}:
 	default:
@@ -165,7 +186,7 @@ func (p *Poller) look(ctx context.Context, known map[key]cloudprovider.Machine, 
 			delete(known, k)
 		}
 	}
-	return p.takeAgain(ctx, listed) || busy
+	return p.takeAgain(ctx, listed) || p.expects() || busy
 }
 
 // takeAgain repeats the take-backs that lists do not show in time. It reports whether it waits

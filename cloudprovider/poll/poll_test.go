@@ -151,6 +151,25 @@ func TestListsMayBeLate(t *testing.T) {
 	})
 }
 
+// What another process launches is looked for as often as what this one has launched, also where lists show it late.
+func TestALaunchOfAnotherProcess(t *testing.T) {
+	c := &cloud{}
+	watch(t, c, func(t *testing.T, p *Poller) {
+		pass(Calm / 2)
+		lists := c.looks()
+		p.Expect()
+		pass(time.Second)
+		want(t, "lists soon after", c.looks()-lists, 1)
+		c.set(nil, machine("a", cloudprovider.Running))
+		pass(Busy)
+		want(t, "a list shows it", c.news(), []string{"a 1 uid-1"})
+		pass(Grace)
+		lists = c.looks()
+		pass(Calm)
+		want(t, "lists in a calm minute after that", c.looks()-lists, 1)
+	})
+}
+
 func TestALaunchThatIsToldLater(t *testing.T) {
 	c := &cloud{}
 	early := machine("a", cloudprovider.Booting)

@@ -199,9 +199,9 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options, pulse *he
 	if err != nil {
 		return nil, err
 	}
-	var watchers []cloudprovider.Watcher
-	for _, p := range providers {
-		watchers = append(watchers, p)
+	watchers := map[v1alpha1.Provider]cloudprovider.Watcher{}
+	for name, p := range providers {
+		watchers[name] = p
 	}
 	recorder := mgr.GetEventRecorder("muster")
 	discovery := group.NewDiscovery(mgr.GetClient(), providers, recorder, clock.RealClock{})

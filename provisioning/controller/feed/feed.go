@@ -25,16 +25,17 @@ import (
 // now until ctx is done. Wait for Synced before deciding anything.
 type Feed struct {
 	model     *model.Model
-	providers []cloudprovider.Watcher
+	providers map[v1alpha1.Provider]cloudprovider.Watcher
 	handlers  []toolscache.ResourceEventHandlerRegistration
 	// machines is closed once all clouds have given their first full picture.
 	machines chan struct{}
 }
 
 // New registers with the informers.
-func New(ctx context.Context, m *model.Model, informers cache.Informers, providers []cloudprovider.Watcher) (*Feed, error) {
+func New(ctx context.Context, m *model.Model, informers cache.Informers,
+	providers map[v1alpha1.Provider]cloudprovider.Watcher) (*Feed, error) {
 	f := &Feed{model: m, providers: providers, machines: make(chan struct{})}
-	handler := handle(m)
+	handler := handle(m, providers)
 	for _, object := range []client.Object{
 		&corev1.Node{}, &corev1.Pod{}, &corev1.PodTemplate{}, &corev1.Namespace{}, &appsv1.DaemonSet{}, &provreq.ProvisioningRequest{},
 		&corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}, &storagev1.StorageClass{}, &storagev1.CSIDriver{}, &storagev1.CSINode{},
@@ -115,7 +116,7 @@ func (f *Feed) Synced(ctx context.Context) bool {
 
 // handle tells the model of what informers see. An object that was deleted and created again
 // while a watch was broken comes to it as a change.
-func handle(m *model.Model) toolscache.ResourceEventHandler {
+func handle(m *model.Model, providers map[v1alpha1.Provider]cloudprovider.Watcher) toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) { m.Set(o.(client.Object)) },
 		UpdateFunc: func(old, o any) {
@@ -123,6 +124,11 @@ func handle(m *model.Model) toolscache.ResourceEventHandler {
 				m.Delete(before)
 			}
 			m.Set(o.(client.Object))
+			if group, ok := o.(*v1alpha1.NodeGroup); ok && launches(group) != launches(old.(*v1alpha1.NodeGroup)) {
+				if e, ok := providers[group.Spec.Provider].(cloudprovider.Expecter); ok {
+					e.Expect()
+				}
+			}
 		},
 		DeleteFunc: func(o any) {
 			if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
@@ -133,4 +139,9 @@ func handle(m *model.Model) toolscache.ResourceEventHandler {
 			}
 		},
 	}
+}
+
+// launches is the record of those that `muster externalgrpc` makes in a group, which it writes before it calls the cloud and after.
+func launches(g *v1alpha1.NodeGroup) string {
+	return g.Annotations[v1alpha1.AutoscalerLaunchesAnnotation]
 }

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -9,6 +10,8 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	testingclock "k8s.io/utils/clock/testing"
 
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
@@ -22,10 +25,38 @@ func TestARequestThatWasMadeAgainWhileAWatchWasBroken(t *testing.T) {
 		}
 	}
 	first, second := request("first", "1"), request("second", "2")
-	h := handle(m)
+	h := handle(m, nil)
 	h.OnAdd(first, true)
 	h.OnUpdate(first, second)
 	if due := m.Due(nil); len(due) != 1 || due[0].UID != "second" {
 		t.Errorf("%d requests are there, want the second alone", len(due))
+	}
+}
+
+// expecting is a cloud that counts how often machines are expected in it.
+type expecting struct{ times int }
+
+func (*expecting) Watch(context.Context, func(cloudprovider.Machine), func()) error { return nil }
+func (e *expecting) Expect()                                                        { e.times++ }
+
+// TestALaunchForAnAutoscalerIsLookedForAtOnce: another process makes it, and writes it down before its call and after.
+func TestALaunchForAnAutoscalerIsLookedForAtOnce(t *testing.T) {
+	m := model.New(testingclock.NewFakePassiveClock(time.Now()), transaction.KnownClasses)
+	aws, gcp := &expecting{}, &expecting{}
+	h := handle(m, map[v1alpha1.Provider]cloudprovider.Watcher{v1alpha1.ProviderAWS: aws, v1alpha1.ProviderGCP: gcp})
+	group := func(version, record string) *v1alpha1.NodeGroup {
+		g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "uid", ResourceVersion: version}}
+		g.Spec.Provider, g.Annotations = v1alpha1.ProviderAWS, map[string]string{v1alpha1.AutoscalerLaunchesAnnotation: record}
+		return g
+	}
+	h.OnAdd(group("1", ""), true)
+	h.OnUpdate(group("1", ""), group("2", ""))
+	if aws.times != 0 {
+		t.Error("machines are expected without a launch")
+	}
+	h.OnUpdate(group("2", ""), group("3", `{"last":1,"open":[{"number":1,"count":2}]}`))
+	h.OnUpdate(group("3", `{"last":1,"open":[{"number":1,"count":2}]}`), group("4", `{"last":1}`))
+	if aws.times != 2 || gcp.times != 0 {
+		t.Errorf("machines are expected %d times in the cloud of the group and %d in the other, want 2 and 0", aws.times, gcp.times)
 	}
 }
