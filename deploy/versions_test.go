@@ -85,8 +85,8 @@ func TestTheOldestVersionKnowsTheExpressionsOfPolicies(t *testing.T) {
 	}
 }
 
-// TestColumnsShowNoQuantities that Muster writes: 6.53 is stored as 6530m.
-func TestColumnsShowNoQuantities(t *testing.T) {
+// TestColumnsAreReadable: of what Muster writes they show no quantity, since 6.53 is stored as 6530m, and no parts per thousand.
+func TestColumnsAreReadable(t *testing.T) {
 	var crd apiextensionsv1.CustomResourceDefinition
 	file, err := files.ReadFile("crds/muster.dev_nodegroups.yaml")
 	if err != nil {
@@ -105,6 +105,9 @@ func TestColumnsShowNoQuantities(t *testing.T) {
 		}
 		if field.XIntOrString || field.Type == "" && !strings.HasPrefix(c.JSONPath, ".metadata.") {
 			t.Errorf("column %s shows %s, of type %q: want a string or a number", c.Name, c.JSONPath, field.Type)
+		}
+		if strings.Contains(field.Description, "parts per thousand") {
+			t.Errorf("column %s shows %s, which is in parts per thousand", c.Name, c.JSONPath)
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 // +kubebuilder:resource:scope=Cluster,shortName=cpol
 // +kubebuilder:printcolumn:name="Split",type=string,JSONPath=`.spec.split`
 // +kubebuilder:printcolumn:name="Markets",type=string,JSONPath=`.spec.capacityTypes`
-// +kubebuilder:printcolumn:name="Max USD/h",type=string,JSONPath=`.spec.maxPricePerHour`
+// +kubebuilder:printcolumn:name="Max USD/h per Gang",type=string,JSONPath=`.spec.maxPricePerHour`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type CapacityPolicy struct {
 	metav1.TypeMeta   `json:",inline"`

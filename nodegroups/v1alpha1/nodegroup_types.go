@@ -22,8 +22,7 @@ import (
 // +kubebuilder:printcolumn:name="Booked",type=integer,JSONPath=`.status.bookedNodes`
 // +kubebuilder:printcolumn:name="Max",type=integer,JSONPath=`.spec.maxNodes`
 // +kubebuilder:printcolumn:name="Obtainable",type=string,JSONPath=`.status.conditions[?(@.type=="Obtainable")].status`
-// +kubebuilder:printcolumn:name="Chance‰",type=integer,JSONPath=`.status.ledger.chance`
-// +kubebuilder:printcolumn:name="Health",type=string,JSONPath=`.status.conditions[?(@.type=="Obtainable")].reason`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Obtainable")].reason`
 // +kubebuilder:printcolumn:name="Template-Matches",type=string,JSONPath=`.status.conditions[?(@.type=="TemplateMatches")].status`,priority=1
 // +kubebuilder:printcolumn:name="Ends",type=string,JSONPath=`.spec.endsAt`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
