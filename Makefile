@@ -124,9 +124,13 @@ release: binaries chart image ## Make all of a release of VERSION, a tag: binari
 # Its programs, and how they are named to the tests.
 INSTALL_PROGRAMS = MUSTER_HELM_BIN=$(abspath $(BIN))/helm MUSTER_KO_BIN=$(abspath $(BIN))/ko MUSTER_CRANE_BIN=$(abspath $(BIN))/crane
 
+# The tests of what a hostile tenant tries: they run on what the charts install, too.
+ATTACKS := TestTenants|TestPodsThat|TestGatedPods|TestBookedNodes|TestASquatter|TestMusterChangesNoMore|TestOnlyThoseWithTheRight|TestGarbage
+
 .PHONY: install-test
-install-test: build tools kueue ## Test the charts with Helm on a sandbox, the probes, the image, taking Muster out, and the way from Kueue and back.
+install-test: build tools kueue ## Test the charts with Helm on a sandbox, attacks on what they install, the image, taking Muster out, and the way from Kueue and back.
 	$(PROGRAMS) $(INSTALL_PROGRAMS) go test -timeout 30m ./test/install $(ARGS)
+	$(PROGRAMS) $(INSTALL_PROGRAMS) go test -short ./test/e2e -chart -run '$(ATTACKS)'
 
 # What starts clusters beside test/e2e, and what has real connections to simulated clouds, whose clocks go on without them where
 # they get no processor. None of the longest, which come first, is left over at the end.
