@@ -38,38 +38,57 @@ const (
 // frameworks are those that Kueue integrates, and Muster after it.
 var frameworks = []string{"batch/job", "pod", "statefulset"}
 
+// tool is what has installed Kueue, by the name of its field manager.
+type tool string
+
+const (
+	byHelm    tool = "helm"
+	byKubectl tool = "kubectl" // apply --server-side, as Kueue's documents say
+)
+
 // moving is a cluster whose jobs Kueue queues, later Muster, and Kueue again.
 type moving struct {
 	*bare
 	plugin string
-	stock  *managers.Manager
+	tool   tool
+	// published are Kueue's manifests.
+	published []*unstructured.Unstructured
+	stock     *managers.Manager
 	// pods are those that run, by their UIDs, which are not to be stopped.
 	pods map[types.UID]string
 }
 
-func newMoving(t *testing.T) *moving {
-	m := &moving{plugin: program(t, "MUSTER_PLUGIN_BIN"), bare: newBare(t), pods: map[types.UID]string{}}
+func newMoving(t *testing.T, by tool) *moving {
+	m := &moving{plugin: program(t, "MUSTER_PLUGIN_BIN"), bare: newBare(t), tool: by, pods: map[types.UID]string{}}
 	dir := t.TempDir()
 	k, err := managers.NewKueue(managers.Kueue{Binary: program(t, testbed.KueueVariable),
-		Sandbox: program(t, testbed.SandboxVariable), Dir: dir, Frameworks: frameworks})
+		Sandbox: program(t, testbed.SandboxVariable), Dir: dir, Frameworks: frameworks, Deployment: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	published, err := k.Manifests(t.Context())
-	if err != nil {
+	if m.published, err = k.Manifests(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// As its chart would have it: objects of a release, of which Helm has a record.
-	for _, o := range published {
-		if o.GetKind() == "CustomResourceDefinition" {
+	for _, o := range m.published {
+		if o.GetKind() == "Deployment" {
+			container := o.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any)[0]
+			container.(map[string]any)["image"] = "registry.k8s.io/kueue/kueue:v0.19.2" // as in the release
+		}
+	}
+	if by == byHelm { // objects of a release, of which Helm has a record
+		for _, o := range m.published {
 			o.SetAnnotations(map[string]string{"meta.helm.sh/release-name": "kueue", "meta.helm.sh/release-namespace": kueueNamespace})
 		}
-		if err := m.Kube.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("helm")); err != nil {
-			t.Fatalf("%s: %v", key(o), err)
-		}
+		record := &unstructured.Unstructured{}
+		record.SetAPIVersion("v1")
+		record.SetKind("Secret")
+		record.SetNamespace(kueueNamespace)
+		record.SetName("sh.helm.release.v1.kueue.v1")
+		record.SetLabels(map[string]string{"owner": "helm", "name": "kueue", "status": "deployed", "version": "1"})
+		record.Object["type"] = "helm.sh/release.v1"
+		m.published = append(m.published, record)
 	}
-	record := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: kueueNamespace, Name: "sh.helm.release.v1.kueue.v1",
-		Labels: map[string]string{"owner": "helm", "name": "kueue", "status": "deployed", "version": "1"}}, Type: "helm.sh/release.v1"}
+	m.publish(m.published)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "system", Labels: map[string]string{"kubernetes.io/os": "linux"}}}
 	node.Annotations = map[string]string{"kwok.x-k8s.io/node": "fake"}
 	node.Status.Allocatable = corev1.ResourceList{"cpu": amount("64"), "memory": amount("64Gi"), "pods": amount("110")}
@@ -86,24 +105,42 @@ func newMoving(t *testing.T) *moving {
 			testbed.Tail(m.stock.Log())
 		}
 	})
-	for _, o := range []client.Object{record, node} {
-		if err := m.Kube.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+	if err := m.Kube.Create(t.Context(), node); err != nil {
+		t.Fatal(err)
 	}
-	m.eventually("Kueue's webhooks let its Deployment be created",
-		func() bool { return m.Kube.Create(t.Context(), deploymentOfKueue()) == nil }, func() string { return "" })
 	return m
 }
 
-// deploymentOfKueue has pods of KWOK, which do nothing: the test runs the process.
-func deploymentOfKueue() *appsv1.Deployment {
-	labels := map[string]string{"app.kubernetes.io/name": "kueue", "control-plane": "controller-manager"}
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: kueueNamespace, Name: kueueDeployment, Labels: labels}}
-	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
-	d.Spec.Template.Labels = labels
-	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "manager", Image: "registry.k8s.io/kueue/kueue:v0.19.2"}}
-	return d
+// publish applies manifests as the tool does that has installed Kueue.
+func (m *moving) publish(objects []*unstructured.Unstructured) {
+	m.Helper()
+	for _, o := range objects {
+		if err := m.Kube.Apply(m.Context(), client.ApplyConfigurationFromUnstructured(o.DeepCopy()), client.FieldOwner(m.tool)); err != nil {
+			m.Errorf("%s: %v", key(o), err)
+		}
+	}
+}
+
+// nextRelease are Kueue's manifests with a change in each object that a migration changes, too.
+func (m *moving) nextRelease() (out []*unstructured.Unstructured) {
+	for _, o := range m.published {
+		o := o.DeepCopy()
+		switch kind := o.GetKind(); {
+		case kind == "CustomResourceDefinition":
+			versions := o.Object["spec"].(map[string]any)["versions"].([]any)
+			versions[0].(map[string]any)["deprecationWarning"], versions[0].(map[string]any)["deprecated"] = "use another", true
+		case strings.HasSuffix(kind, "WebhookConfiguration"):
+			for _, w := range o.Object["webhooks"].([]any) {
+				w.(map[string]any)["timeoutSeconds"], w.(map[string]any)["failurePolicy"] = int64(7), "Ignore"
+			}
+		case kind == "Deployment":
+			o.Object["spec"].(map[string]any)["replicas"] = int64(2)
+		default:
+			continue
+		}
+		out = append(out, o)
+	}
+	return out
 }
 
 // process runs and stops Kueue as its Deployment says, for as long as the test.
@@ -401,8 +438,15 @@ func (m *moving) vanish(running ...*batchv1.Job) {
 
 // TestFromKueueAndBack migrates a stock Kueue's running, waiting and half-started Jobs to Muster,
 // back to Kueue, and takes Muster out: no pod that runs is stopped, and what waits starts in its turn.
+// What has installed Kueue can upgrade it then.
 func TestFromKueueAndBack(t *testing.T) {
-	m := newMoving(t)
+	for _, by := range []tool{byHelm, byKubectl} {
+		t.Run(string(by), func(t *testing.T) { fromKueueAndBack(t, by) })
+	}
+}
+
+func fromKueueAndBack(t *testing.T, by tool) {
+	m := newMoving(t, by)
 	ctx, cancel := context.WithCancel(t.Context())
 	followed := make(chan struct{})
 	go func() { defer close(followed); m.followDeployment(ctx, true) }()
@@ -421,9 +465,12 @@ func TestFromKueueAndBack(t *testing.T) {
 	m.holds(half, true)
 
 	told := m.migrate("migrate", "--check")
-	for _, want := range []string{"v0.19.2", "webhooks", "Workloads: 3 admitted, 2 waiting", "the Helm release kueue",
-		"hide from Helm Secret kueue-system/sh.helm.release.v1.kueue.v1",
-		"scale Deployment kueue-system/kueue-controller-manager to 0", "workloads.kueue.x-k8s.io and serve them as v1beta2 alone"} {
+	owner := map[tool][]string{
+		byHelm:    {", the Helm release kueue\n", "hide from Helm Secret kueue-system/sh.helm.release.v1.kueue.v1"},
+		byKubectl: {", of kubectl\n", "would delete all queues: 0 to do"},
+	}
+	for _, want := range append(owner[by], "v0.19.2", "webhooks", "Workloads: 3 admitted, 2 waiting",
+		"scale Deployment kueue-system/kueue-controller-manager to 0", "workloads.kueue.x-k8s.io and serve them as v1beta2 alone") {
 		if !strings.Contains(strings.ToLower(told), strings.ToLower(want)) {
 			t.Errorf("--check does not say %q", want)
 		}
@@ -473,6 +520,8 @@ func TestFromKueueAndBack(t *testing.T) {
 	m.end(waiting)
 	m.runs(later)
 	m.noneStopped()
+	m.publish(m.nextRelease())
+	m.publish(m.published)
 
 	m.migrate("uninstall", "--apply")
 	m.noneStopped()

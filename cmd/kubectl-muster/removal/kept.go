@@ -92,9 +92,10 @@ func (m *Migration) present(ctx context.Context) (out []*unstructured.Unstructur
 	leader, err := migration.Leader(ctx, m.Kube, m.Clock.Now(), migration.Lease)
 	for _, o := range found {
 		o := o.DeepCopy()
-		for _, field := range []string{"resourceVersion", "uid", "creationTimestamp", "generation", "managedFields"} {
+		for _, field := range []string{"resourceVersion", "uid", "creationTimestamp", "generation"} {
 			unstructured.RemoveNestedField(o.Object, "metadata", field)
 		}
+		o.SetManagedFields(managers(o))
 		delete(o.Object, "status")
 		out = append(out, o)
 	}
@@ -237,6 +238,7 @@ func (m *Migration) restoreWebhooks(ctx context.Context) (out []item, err error)
 		if _, err := setFailure(o, func(string) any { return string(admissionregistration.Ignore) }); err != nil {
 			return nil, err
 		}
+		o.SetManagedFields(nil)
 		out = append(out, item{"create " + describe(o, o.GetKind()), func(ctx context.Context) error { return m.Kube.Create(ctx, o) }})
 	}
 	return out, nil
@@ -284,6 +286,40 @@ func (m *Migration) closeWebhooks(ctx context.Context) (out []item, err error) {
 			out = append(out, item{"restore failurePolicy in " + describe(live, live.GetKind()),
 				func(ctx context.Context) error { return m.Kube.Update(ctx, live) }})
 		}
+	}
+	return out, nil
+}
+
+// managers are those of an object's fields, but for its status.
+func managers(o *unstructured.Unstructured) []metav1.ManagedFieldsEntry {
+	return slices.DeleteFunc(o.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return e.Subresource != "" })
+}
+
+func isSameManager(a, b metav1.ManagedFieldsEntry) bool { return a.Manager == b.Manager && a.Operation == b.Operation }
+
+// handOver makes the fields of Kueue's objects those of their managers again. Otherwise `kubectl apply --server-side` of Kueue's
+// manifests, of the same or another release, would be in conflict with this command.
+func (m *Migration) handOver(ctx context.Context) (out []item, err error) {
+	kept, err := m.kept(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, was := range kept {
+		live := &unstructured.Unstructured{}
+		live.SetGroupVersionKind(was.GroupVersionKind())
+		if err := m.Kube.Get(ctx, client.ObjectKeyFromObject(was), live); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", describe(was, was.GetKind()), err)
+		}
+		before := managers(was)
+		if len(before) == 0 || slices.EqualFunc(before, managers(live), isSameManager) {
+			continue
+		}
+		out = append(out, item{"hand over the fields of " + describe(was, was.GetKind()), func(ctx context.Context) error {
+			after := live.DeepCopy()
+			status := slices.DeleteFunc(live.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return e.Subresource == "" })
+			after.SetManagedFields(append(before, status...))
+			return m.Kube.Patch(ctx, after, client.MergeFrom(live))
+		}})
 	}
 	return out, nil
 }

@@ -79,6 +79,7 @@ func (m *Migration) back() []step {
 		{"Kueue's webhooks, admission policies and aggregated APIs are back; webhooks fail open", m.restoreWebhooks, nil},
 		{"Kueue runs", m.startKueue, m.kueueRuns},
 		{"Kueue's webhooks fail as they did", m.closeWebhooks, nil},
+		{"What has installed Kueue may change it again", m.handOver, nil},
 		{"Helm knows Kueue's release again", m.remember, nil},
 		{"What was kept is deleted", m.dropKept, nil},
 	}
@@ -298,11 +299,21 @@ func (m *Migration) isThere(ctx context.Context, want *unstructured.Unstructured
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("reading %s: %w", describe(want, want.GetKind()), err)
-	case want.GetKind() == "CustomResourceDefinition" && !slices.Contains([]string{"", "muster-crds"},
-		live.GetAnnotations()[releaseAnnotation]):
+	case want.GetKind() == "CustomResourceDefinition" && isOfKueue(live):
 		return false, nil
 	}
 	return health.Installed(m.Kube, []*unstructured.Unstructured{want})(ctx) == nil, nil
+}
+
+// isOfKueue reports whether a CRD is still marked as one of Kueue's: as one of its release by Helm, or by the label in its manifests.
+func isOfKueue(crd *unstructured.Unstructured) bool {
+	switch crd.GetAnnotations()[releaseAnnotation] {
+	case "muster-crds":
+		return false
+	case "":
+		return crd.GetLabels()[nameLabel] == "kueue"
+	}
+	return true
 }
 
 func (m *Migration) convert(ctx context.Context) (out []item, err error) {

@@ -61,7 +61,7 @@ func newSite(t *testing.T) *site {
 		if o.GetKind() == "CustomResourceDefinition" {
 			o.SetAnnotations(map[string]string{"meta.helm.sh/release-name": "kueue", "meta.helm.sh/release-namespace": "kueue-system"})
 		}
-		if err := s.kube.Create(t.Context(), o.DeepCopy()); err != nil {
+		if err := s.kube.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o.DeepCopy()), client.FieldOwner("helm")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -159,7 +159,7 @@ func (s *site) leads(does bool) {
 	}
 }
 
-// standing are Kueue's CRDs, webhooks and APIServices as they are, and whether Helm knows its release.
+// standing are Kueue's CRDs, webhooks and APIServices as they are, and what manages their fields, and whether Helm knows its release.
 func (s *site) standing() map[string]any {
 	s.Helper()
 	out := map[string]any{}
@@ -172,7 +172,14 @@ func (s *site) standing() map[string]any {
 		case s.kube.Get(s.Context(), client.ObjectKeyFromObject(o), live) != nil:
 			out[kind+" "+o.GetName()] = "none"
 		default:
-			out[kind+" "+o.GetName()] = []any{live.Object["spec"], live.Object["webhooks"], live.GetAnnotations()["meta.helm.sh/release-name"]}
+			managers := map[string]string{}
+			for _, e := range live.GetManagedFields() {
+				if e.Subresource == "" {
+					managers[e.Manager+" "+string(e.Operation)] = e.FieldsV1.GetRawString()
+				}
+			}
+			out[kind+" "+o.GetName()] = []any{live.Object["spec"], live.Object["webhooks"], live.GetAnnotations()["meta.helm.sh/release-name"],
+				managers}
 		}
 	}
 	var records corev1.SecretList

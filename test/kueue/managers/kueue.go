@@ -42,6 +42,8 @@ type Kueue struct {
 	// Settings are lines of its configuration beside those that it needs to run on
 	// this machine and not in a pod.
 	Settings string
+	// Deployment has its manifests include that of the release. Nothing runs in the pods of a sandbox.
+	Deployment bool
 
 	webhooks, health int
 }
@@ -62,8 +64,8 @@ func NewKueue(k Kueue) (*Kueue, error) {
 // Manifests are those that Kueue's release consists of, put together by kustomize
 // from its module: CRDs with their conversions, rights, webhooks. Only what
 // assumes that Kueue runs as a pod of the cluster is changed: its Deployment is
-// left out, its visibility API as well, and its webhooks are reached on the port
-// of this machine.
+// left out unless asked for, its visibility API always, and its webhooks are reached
+// on the port of this machine.
 func (k *Kueue) Manifests(ctx context.Context) ([]*unstructured.Unstructured, error) {
 	module, err := output(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kueue")
 	if err != nil {
@@ -79,7 +81,7 @@ func (k *Kueue) Manifests(ctx context.Context) ([]*unstructured.Unstructured, er
 		return nil, fmt.Errorf("reading Kueue's manifests: %w", err)
 	}
 	objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
-		return o.GetKind() == "Deployment" || o.GetKind() == "APIService"
+		return o.GetKind() == "Deployment" && !k.Deployment || o.GetKind() == "APIService"
 	})
 	for _, o := range objects {
 		switch {
