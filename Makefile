@@ -116,8 +116,12 @@ binaries:
 	@set -e; for arch in amd64 arm64; do echo muster for linux-$$arch; \
 		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build $(STATIC) -o $(DIST)/muster-linux-$$arch ./cmd/muster; done
 
+# A registry of this machine has no certificate.
+PLAIN_HTTP = $(if $(filter 127.0.0.1:%,$(REGISTRY)),--plain-http)
+
 .PHONY: release
 release: binaries chart image ## Make all of a release of VERSION, a tag: binaries, charts, images, checksums, krew's manifest.
+	for c in $(DIST)/*.tgz; do $(RELEASE) helm push $$c oci://$(REGISTRY)/charts $(PLAIN_HTTP) || exit 1; done
 	cd $(DIST) && sha256sum *.tgz *.tar.gz muster-linux-* > checksums.txt
 	go run ./deploy/generate/krew $(VERSION) $(DIST)/checksums.txt < cmd/kubectl-muster/krew/muster.yaml > $(DIST)/muster.yaml
 

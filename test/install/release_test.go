@@ -65,7 +65,11 @@ func TestTheRelease(t *testing.T) {
 		}
 	}
 
-	out, err := helm(t, "template", "muster", filepath.Join(dist, "muster-0.0.0-test.tgz"), "--kube-version", "1.36", "--set",
+	charts := "oci://" + address + "/charts/"
+	if out, err := helm(t, "template", "muster-crds", charts+"muster-crds", "--version", "0.0.0-test", "--plain-http"); err != nil {
+		t.Error(out)
+	}
+	out, err := helm(t, "template", "muster", charts+"muster", "--version", "0.0.0-test", "--plain-http", "--kube-version", "1.36", "--set",
 		fmt.Sprintf("dashboard.enabled=true,image.repository=%[1]s/muster,dashboard.image.repository=%[1]s/muster-dashboard", address))
 	if err != nil {
 		t.Fatal(out)
