@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/cmd/muster/externalgrpc/protos"
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/kwok/cluster"
@@ -391,6 +392,12 @@ func TestAnAutoscalerScalesGroupsOnClouds(t *testing.T) {
 			tell("it has been killed and answers again")
 			nodes := e.seen(g, 3)
 			tell("3 nodes are there")
+			ready := time.Now()
+			e.joined(g, 3)
+			if late := time.Since(ready); late > poll.Calm/4 {
+				t.Errorf("the nodes bear the label of their group %s after they are Ready: for pods that select it an autoscaler launches again", late)
+			}
+			tell("they bear the label of their group")
 			for i := range nodes {
 				of, err := e.NodeGroupForNode(t.Context(), &protos.NodeGroupForNodeRequest{Node: known(&nodes[i])})
 				if err != nil || of.GetNodeGroup().GetId() != g.Name || nodes[i].Spec.Unschedulable {
