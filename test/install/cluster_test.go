@@ -400,7 +400,12 @@ func (b *bare) queuedJob() *batchv1.Job {
 	local := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "main"}}
 	local.Spec.ClusterQueue = "all"
 	for _, o := range []client.Object{flavor, all, local, job} {
-		if err := b.Kube.Create(b.Context(), o); err != nil {
+		var err error
+		b.eventually("admission policies know the kind of "+o.GetName(), func() bool {
+			err = b.Kube.Create(b.Context(), o)
+			return !apierrors.IsServiceUnavailable(err)
+		}, func() string { return fmt.Sprint(err) })
+		if err != nil {
 			b.Fatal(err)
 		}
 	}
