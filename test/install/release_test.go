@@ -66,7 +66,8 @@ func TestTheRelease(t *testing.T) {
 	}
 
 	charts := "oci://" + address + "/charts/"
-	if out, err := helm(t, "template", "muster-crds", charts+"muster-crds", "--version", "0.0.0-test", "--plain-http"); err != nil {
+	if out, err := helm(t, "template", "muster-crds", charts+"muster-crds", "--version", "0.0.0-test", "--plain-http", "--kube-version",
+		"1.36"); err != nil {
 		t.Error(out)
 	}
 	out, err := helm(t, "template", "muster", charts+"muster", "--version", "0.0.0-test", "--plain-http", "--kube-version", "1.36", "--set",
