@@ -295,7 +295,9 @@ func managers(o *unstructured.Unstructured) []metav1.ManagedFieldsEntry {
 	return slices.DeleteFunc(o.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return e.Subresource != "" })
 }
 
-func isSameManager(a, b metav1.ManagedFieldsEntry) bool { return a.Manager == b.Manager && a.Operation == b.Operation }
+func isSameManager(a, b metav1.ManagedFieldsEntry) bool {
+	return a.Manager == b.Manager && a.Operation == b.Operation
+}
 
 // handOver makes the fields of Kueue's objects those of their managers again. Otherwise `kubectl apply --server-side` of Kueue's
 // manifests, of the same or another release, would be in conflict with this command.
