@@ -24,8 +24,8 @@ const (
 	refresh = 10 * time.Second
 	// bound is P2 of all ways to launch, as the package comment states it.
 	bound = 5 * time.Minute
-	// joinTimeout of the groups: after it a launch is given up.
-	joinTimeout = 3 * time.Minute
+	// joinTimeout of the groups: after it a launch is given up. Each third run has patient ones.
+	joinTimeout, patientTimeout = 3 * time.Minute, 10 * time.Minute
 )
 
 // telling are seeds that have found defects: a call that began long after its intent, and a machine that two calls took out.
@@ -48,6 +48,8 @@ type chaos struct {
 	last string
 	// hook is how long a lifecycle hook holds machines on their way out.
 	hook time.Duration
+	// joinTimeout of its groups.
+	joinTimeout time.Duration
 	// permitted is from when on the caller has all permissions that it needs: bounds count from then.
 	permitted time.Time
 }
@@ -154,13 +156,17 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 		a.Groups[0].TerminatingWait.Duration, a.Groups[0].Retains = hook, r.IntN(2) == 0
 		a.ReservationDelay.Duration = time.Duration(r.IntN(30)) * time.Second
 	}))
+	timeout := joinTimeout
+	if seed%3 == 2 {
+		timeout = patientTimeout
+	}
 	for _, method := range []v1alpha1.AWSLaunchMethod{v1alpha1.AWSFleet, v1alpha1.AWSReservation, v1alpha1.AWSLaunchInstances} {
 		g := nodeGroup(method, v1alpha1.OnDemand)
 		g.Name = "gpu-" + string(method)
-		g.Spec.JoinTimeout = &metav1.Duration{Duration: joinTimeout}
+		g.Spec.JoinTimeout = &metav1.Duration{Duration: timeout}
 		s.groups = append(s.groups, g)
 	}
-	return &chaos{sim: s, Rand: r, p: s.provider(), hook: hook, permitted: s.clock.Now().Add(began + denied)}
+	return &chaos{sim: s, Rand: r, p: s.provider(), hook: hook, joinTimeout: timeout, permitted: s.clock.Now().Add(began + denied)}
 }
 
 // launch follows one launch until it is through or given up.
@@ -174,7 +180,7 @@ func (c *chaos) launch() {
 	}
 	c.attempts = append(c.attempts, a)
 	// Some are deleted by their users, or forgotten by a crash, after a call or two.
-	patience := joinTimeout
+	patience := c.joinTimeout
 	if c.IntN(4) == 0 {
 		patience = time.Duration(c.IntN(20)) * time.Second
 	}

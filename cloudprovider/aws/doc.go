@@ -27,7 +27,8 @@
 //
 // The intent of LaunchInstances is a tag on the group, since that call has no tags for
 // machines. It is there from before the call until the machines carry their own, and
-// is listed as a hold. Taking it back repeats the call with its token, which makes
+// is listed as a hold. It says until when the call may begin, and is written again before a try
+// after that, so every process knows how long one may still be at work. Taking it back repeats the call with its token, which makes
 // nothing twice and names what there is. This works for as long as AWS remembers the
 // token, for which it states no time: machines of a call that has been repeated only
 // after that stay as the group's own.

@@ -23,10 +23,12 @@ import (
 type intent struct {
 	autoScalingGroup string
 	// call is the client token of the call.
-	call   string
-	count  int
-	zone   string
-	at     time.Time
+	call  string
+	count int
+	zone  string
+	at    time.Time
+	// until is when calls end to begin, unless the tag says a later time by then.
+	until  time.Time
 	group  string
 	launch string
 	// request is the ProvisioningRequest behind the launch, where that is known: the tag of an
@@ -42,8 +44,8 @@ const (
 	skew = time.Minute
 	// settled is how long a call of another process, now dead, may still be at work.
 	settled = 2 * time.Minute
-	// repeated is how long after its intent another process may have made the call last.
-	repeated = 3 * time.Minute
+	// announced is for how long a tag allows calls to begin: one write for the tries of some minutes.
+	announced = 3 * time.Minute
 	// holdPrefix begins the name of an intent as a hold.
 	holdPrefix = "launch-instances/"
 )
@@ -52,8 +54,9 @@ func (i *intent) name() string { return holdPrefix + i.autoScalingGroup + "/" + 
 
 func (i *intent) tag() asgtypes.Tag {
 	return asgtypes.Tag{
-		Key:        aws.String(intentTag + i.call),
-		Value:      aws.String(fmt.Sprintf("%d %d %s %s %s %s", i.at.Unix(), i.count, i.zone, i.group, i.launch, i.cluster)),
+		Key: aws.String(intentTag + i.call),
+		Value: aws.String(fmt.Sprintf("%d %d %s %s %s %s %d", i.at.Unix(), i.count, i.zone, i.group, i.launch, i.cluster,
+			int(i.until.Sub(i.at).Seconds()))),
 		ResourceId: aws.String(i.autoScalingGroup), ResourceType: aws.String("auto-scaling-group"), PropagateAtLaunch: aws.Bool(false),
 	}
 }
@@ -70,11 +73,13 @@ func intents(g *asgtypes.AutoScalingGroup) (out []intent) {
 			continue
 		}
 		i := intent{autoScalingGroup: deref(g.AutoScalingGroupName), call: call}
-		var at int64
-		if _, err := fmt.Sscanf(deref(t.Value), "%d %d %s %s %s %s", &at, &i.count, &i.zone, &i.group, &i.launch, &i.cluster); err != nil {
+		var at, until int64
+		read, _ := fmt.Sscanf(deref(t.Value), "%d %d %s %s %s %s %d", &at, &i.count, &i.zone, &i.group, &i.launch, &i.cluster, &until)
+		if read < 7 {
 			continue // not of Muster's writing
 		}
 		i.at = time.Unix(at, 0)
+		i.until = i.at.Add(time.Duration(until) * time.Second)
 		out = append(out, i)
 	}
 	slices.SortFunc(out, func(a, b intent) int { return strings.Compare(a.call, b.call) })
@@ -112,9 +117,6 @@ func (p *Provider) launchOwned(ctx context.Context, l *launch, known *intent) ([
 			autoScalingGroup: l.spec.AutoScalingGroup, call: *l.clientToken("launch"), count: l.Count, zone: l.Group.Spec.Zone,
 			at: p.config.Clock.Now(), group: l.Group.Name, launch: l.Token, cluster: p.config.ClusterUID,
 		}
-		if _, err := p.autoscaling.CreateOrUpdateTags(ctx, &autoscaling.CreateOrUpdateTagsInput{Tags: []asgtypes.Tag{i.tag()}}); err != nil {
-			return nil, fmt.Errorf("CreateOrUpdateTags: %w", refusal(err))
-		}
 	}
 	i.request = l.Request
 	ids, err := p.call(ctx, i)
@@ -131,9 +133,30 @@ func (p *Provider) launchOwned(ctx context.Context, l *launch, known *intent) ([
 	return ids, err
 }
 
+// announce has the intent's tag say that a call may begin now.
+func (p *Provider) announce(ctx context.Context, i *intent) error {
+	if p.mayBegin(i) {
+		return nil
+	}
+	i.until = p.config.Clock.Now().Add(announced)
+	if _, err := p.autoscaling.CreateOrUpdateTags(ctx, &autoscaling.CreateOrUpdateTagsInput{Tags: []asgtypes.Tag{i.tag()}}); err != nil {
+		return fmt.Errorf("CreateOrUpdateTags: %w", refusal(err))
+	}
+	if !p.mayBegin(i) {
+		return fmt.Errorf("the tag of the launch on Auto Scaling group %s took so long to write that the launch is tried again",
+			i.autoScalingGroup)
+	}
+	return nil
+}
+
+// mayBegin reports whether the tag allows a call to begin, on all clocks.
+func (p *Provider) mayBegin(i *intent) bool { return p.config.Clock.Now().Before(i.until.Add(-skew)) }
+
 // call makes the call of an intent, or repeats it.
 func (p *Provider) call(ctx context.Context, i *intent) ([]string, error) {
-	defer func() { p.called.Store(i.call, p.config.Clock.Now()) }()
+	if err := p.announce(ctx, i); err != nil {
+		return nil, err
+	}
 	out, err := p.autoscaling.LaunchInstances(ctx, &autoscaling.LaunchInstancesInput{
 		AutoScalingGroupName: aws.String(i.autoScalingGroup), ClientToken: aws.String(i.call),
 		RequestedCapacity: aws.Int32(int32(i.count)), AvailabilityZones: []string{i.zone},
@@ -183,7 +206,6 @@ func (p *Provider) drop(ctx context.Context, i *intent) error {
 	if _, err := p.autoscaling.DeleteTags(ctx, &autoscaling.DeleteTagsInput{Tags: []asgtypes.Tag{i.tag()}}); err != nil {
 		return fmt.Errorf("the launch is over, but its tag on Auto Scaling group %s remains: DeleteTags: %w", i.autoScalingGroup, err)
 	}
-	p.called.Delete(i.call)
 	return nil
 }
 
@@ -227,12 +249,7 @@ func (p *Provider) takeBackIntent(ctx context.Context, name string) error {
 // maybeMade says whether the call of the intent may have made something: otherwise to
 // repeat it would make machines only to take them back.
 func (p *Provider) maybeMade(ctx context.Context, i *intent, g *asgtypes.AutoScalingGroup) (bool, error) {
-	// A call may be made, and repeated, long after the intent: this process knows when it did so last, and not when others did.
-	quiet, bound := p.config.Clock.Since(i.at), settled+repeated
-	if last, known := p.called.Load(i.call); known {
-		quiet, bound = p.config.Clock.Since(last.(time.Time)), settled
-	}
-	if quiet < bound {
+	if p.config.Clock.Now().Before(i.until.Add(settled)) {
 		return true, nil
 	}
 	members, err := p.instances(ctx, tagFilter(ownerTag, i.autoScalingGroup))

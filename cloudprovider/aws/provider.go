@@ -58,8 +58,6 @@ type Provider struct {
 	// locks of the Auto Scaling groups, of *sync.Mutex by name: while one is held,
 	// no other launch of this process counts what the group has.
 	locks sync.Map
-	// called is when this process has last made the calls of intents, a time.Time by client token.
-	called sync.Map
 
 	mu sync.Mutex
 	// made are the machines and reservations that calls have returned a short while ago, by ID:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/kwok/cloudsim"
@@ -350,6 +351,50 @@ func TestHoldsAreTakenBackByName(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A call that a process makes long after its intent, and that is still at work when another process takes that back, leaves no machine
+// that no launch owns: whatever comes late of it is listed under its launch, or is what the take-back has ended.
+func TestACallLongAfterItsIntentIsTakenBack(t *testing.T) {
+	for _, after := range []time.Duration{time.Minute, 4 * time.Minute, 6 * time.Minute, 20 * time.Minute} {
+		t.Run(after.String(), func(t *testing.T) {
+			s := newSim(t, plenty(), account())
+			g := nodeGroup(v1alpha1.AWSLaunchInstances, v1alpha1.OnDemand)
+			s.groups = []*v1alpha1.NodeGroup{g}
+			first := s.provider()
+			hit := func(kind cloudsim.CallFaultType, delay time.Duration) {
+				s.world.HitNext(cloudsim.CallFault{
+					Cloud: v1alpha1.ProviderAWS, Action: "LaunchInstances", Type: kind, Delay: metav1.Duration{Duration: delay},
+				}, 3)
+				if _, err := first.Launch(t.Context(), request(g, 2, token)); err == nil {
+					t.Fatal("the launch is through")
+				}
+			}
+			for began := s.clock.Now(); s.clock.Since(began) < after; s.clock.Step(20 * time.Second) {
+				hit(cloudsim.CallLost, 0)
+			}
+			hit(cloudsim.CallLate, 90*time.Second)
+			next := s.provider()
+			for range 30 {
+				var ours []string
+				for _, m := range s.listed(next) {
+					if m.Launch != token {
+						t.Fatalf("machine %s is listed without a launch", m.Name)
+					}
+					if m.State < cloudprovider.Terminated {
+						ours = append(ours, m.Name)
+					}
+				}
+				if err := next.TakeBack(t.Context(), g.Name, ours); err != nil {
+					t.Fatal(err)
+				}
+				s.clock.Step(10 * time.Second)
+			}
+			if s.live() > 0 {
+				t.Errorf("%d machines are alive", s.live())
+			}
+		})
 	}
 }
 
