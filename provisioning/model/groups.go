@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/model/objects"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 )
@@ -38,13 +39,15 @@ func newGroups() groups {
 	}
 }
 
-func (gs *groups) set(g *v1alpha1.NodeGroup) effect { return effectOf(put(gs.objects, g.Name, g)) }
+func (gs *groups) set(g *v1alpha1.NodeGroup) effect {
+	return effectOf(objects.Put(gs.objects, g.Name, g))
+}
 
 func (gs *groups) remove(name string) effect { return removed(gs.objects, name) }
 
 func (gs *groups) setDaemonSet(d *appsv1.DaemonSet) effect {
 	old := gs.daemonSets[d.UID]
-	if !put(gs.daemonSets, d.UID, d) || old != nil && old.Generation == d.Generation {
+	if !objects.Put(gs.daemonSets, d.UID, d) || old != nil && old.Generation == d.Generation {
 		return unchanged
 	}
 	gs.daemons = nil

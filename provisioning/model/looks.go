@@ -36,7 +36,7 @@ func (m *Model) snapshotAt(now time.Time) planner.Snapshot {
 		}
 	}
 	s := *m.snapshot
-	s.Now, s.Nodes, s.Objects, s.Memo = now, s.Nodes.Clone(), m.objects.copy(), planner.NewMemo()
+	s.Now, s.Nodes, s.Objects, s.Memo = now, s.Nodes.Clone(), m.objects.Copy(), planner.NewMemo()
 	return s
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/muster-dev/muster/provisioning/cost"
 	"github.com/muster-dev/muster/provisioning/model/losses"
+	"github.com/muster-dev/muster/provisioning/model/objects"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
@@ -33,7 +34,7 @@ type Model struct {
 
 	mu sync.Mutex
 	// What is stored, and the views of it.
-	objects   objects
+	objects   objects.Objects
 	policies  policies
 	specs     specs
 	requests  requests

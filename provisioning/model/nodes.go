@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/model/objects"
 	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
@@ -34,10 +35,10 @@ type nodes struct {
 	// What reading a node depends on beside.
 	requests *requests
 	machines *machines
-	objects  *objects
+	objects  *objects.Objects
 }
 
-func newNodes(r *requests, m *machines, o *objects) nodes {
+func newNodes(r *requests, m *machines, o *objects.Objects) nodes {
 	return nodes{
 		byName: map[string]*node{}, pods: map[types.UID]*state.Pod{}, assumed: map[string]map[types.UID]assumedBooking{},
 		leaving: map[string]bool{}, gone: map[string]types.UID{}, lapses: map[string]time.Time{}, endedOn: map[state.ConsumerKey]map[string]int{},
@@ -88,7 +89,7 @@ func (ns *nodes) object(name string) *corev1.Node {
 
 // put stores a version of a node, unless it is known to be old.
 func (ns *nodes) put(o *corev1.Node, now time.Time) effect {
-	if old := ns.object(o.Name); old != nil && !newer(o, old) {
+	if old := ns.object(o.Name); old != nil && !objects.Newer(o, old) {
 		return unchanged
 	}
 	n := ns.get(o.Name)

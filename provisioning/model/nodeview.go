@@ -225,7 +225,7 @@ func (ns *nodes) addStrays(out *state.Node, n *node) {
 	}
 	for _, p := range n.pods {
 		if p.Counts() && p.Movable != nil {
-			out.Strays = append(out.Strays, state.NewStray(p.Movable, ns.objects.lookup()))
+			out.Strays = append(out.Strays, state.NewStray(p.Movable, ns.objects.Lookup()))
 		}
 	}
 	slices.SortFunc(out.Strays, func(a, b state.Stray) int {

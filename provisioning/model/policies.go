@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/model/objects"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
@@ -35,7 +36,7 @@ func (ps *policies) sameSpec(p *v1alpha1.CapacityPolicy) bool {
 
 func (ps *policies) set(p *v1alpha1.CapacityPolicy) effect {
 	clear(ps.limits)
-	return effectOf(put(ps.byName, p.Name, p))
+	return effectOf(objects.Put(ps.byName, p.Name, p))
 }
 
 func (ps *policies) remove(name string) effect {
@@ -45,7 +46,7 @@ func (ps *policies) remove(name string) effect {
 
 func (ps *policies) setNamespace(n *corev1.Namespace) effect {
 	old := ps.namespaces[n.Name]
-	if !put(ps.namespaces, n.Name, n) || old != nil && maps.Equal(old.Labels, n.Labels) {
+	if !objects.Put(ps.namespaces, n.Name, n) || old != nil && maps.Equal(old.Labels, n.Labels) {
 		return unchanged
 	}
 	delete(ps.limits, n.Name)

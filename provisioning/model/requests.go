@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
+	"github.com/muster-dev/muster/provisioning/model/objects"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
@@ -125,7 +126,7 @@ func (rs *requests) runs(b *state.Booking) bool {
 // set stores a version of a request, unless it is known to be old.
 func (rs *requests) set(r *provreq.ProvisioningRequest, now time.Time) effect {
 	old := rs.byUID[r.UID]
-	if old != nil && !newer(r, old.object) {
+	if old != nil && !objects.Newer(r, old.object) {
 		return unchanged
 	}
 	e := &request{object: r, status: transaction.StatusOf(r), attempt: transaction.AttemptOf(r), repair: transaction.RepairOf(r), seen: now}

@@ -9,6 +9,7 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/model/objects"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
@@ -23,11 +24,11 @@ type Entry struct {
 // specs read what requests ask for.
 type specs struct {
 	templates map[types.NamespacedName]*corev1.PodTemplate
-	objects   *objects
+	objects   *objects.Objects
 	policies  *policies
 }
 
-func newSpecs(o *objects, p *policies) specs {
+func newSpecs(o *objects.Objects, p *policies) specs {
 	return specs{templates: map[types.NamespacedName]*corev1.PodTemplate{}, objects: o, policies: p}
 }
 
@@ -68,8 +69,8 @@ func (s *specs) read(e *request) (out *transaction.Request, labels []string) {
 			continue
 		}
 		e.looksUp = e.looksUp || fit.Refers(&t.Template.Spec)
-		out.Priority = max(out.Priority, s.objects.priority(&t.Template.Spec))
-		set := state.NewPodSet(r.Namespace, name, int(ps.Count), &t.Template, s.objects.lookup())
+		out.Priority = max(out.Priority, s.objects.Priority(&t.Template.Spec))
+		set := state.NewPodSet(r.Namespace, name, int(ps.Count), &t.Template, s.objects.Lookup())
 		labels = append(labels, set.Keys()...)
 		out.Gang.PodSets = append(out.Gang.PodSets, set)
 	}
@@ -81,7 +82,7 @@ func (s *specs) read(e *request) (out *transaction.Request, labels []string) {
 	out.EquivalenceClass = planner.EquivalenceClass(&out.Gang, &out.Policy)
 	out.Consumed, out.Repairs = transaction.IsConsumed(r), e.repair.Number
 	if e.status == transaction.Provisioned && e.repair.Number > 0 {
-		out, _ = out.Repairing(e.repair, s.objects.lookup())
+		out, _ = out.Repairing(e.repair, s.objects.Lookup())
 		for i := range out.Gang.PodSets {
 			labels = append(labels, out.Gang.PodSets[i].Keys()...)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/model/objects"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
@@ -130,7 +131,7 @@ func (m *Model) set(o metav1.Object) effect {
 	case *provreq.ProvisioningRequest:
 		return m.setRequest(o, now)
 	case *corev1.PodTemplate:
-		return effectOf(put(m.specs.templates, types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, o))
+		return effectOf(objects.Put(m.specs.templates, types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, o))
 	case *v1alpha1.NodeGroup:
 		m.distinguish(labelsOf(o))
 		return m.groups.set(o)
@@ -141,7 +142,7 @@ func (m *Model) set(o metav1.Object) effect {
 	case *corev1.Namespace:
 		return m.policies.setNamespace(o)
 	default:
-		return m.objects.set(o)
+		return effectOf(m.objects.Set(o))
 	}
 }
 
@@ -174,7 +175,7 @@ func (m *Model) remove(o metav1.Object) effect {
 	case *corev1.Namespace:
 		return m.policies.removeNamespace(o.Name)
 	default:
-		return m.objects.remove(o)
+		return effectOf(m.objects.Remove(o))
 	}
 }
 
@@ -192,7 +193,7 @@ func (m *Model) setNode(o *corev1.Node, now time.Time) effect {
 
 func (m *Model) setPod(o *corev1.Pod, now time.Time) effect {
 	old := m.nodes.pods[o.UID]
-	if old != nil && !newer(o, old.Version) {
+	if old != nil && !objects.Newer(o, old.Version) {
 		return unchanged
 	}
 	p := state.ReadPod(o)

@@ -1,10 +1,5 @@
 package model
 
-import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
-)
-
 // index finds things by what they have in common.
 type index[K, V comparable] map[K]map[V]bool
 
@@ -28,21 +23,6 @@ func (i index[K, V]) set(key K, value V, in bool) {
 	} else {
 		i.remove(key, value)
 	}
-}
-
-// newer reports whether the version of an object is at least as new as another's.
-func newer(obj, than metav1.Object) bool {
-	c, err := resourceversion.CompareResourceVersion(obj.GetResourceVersion(), than.GetResourceVersion())
-	return err != nil || c >= 0
-}
-
-// put stores obj under key unless the model has a newer one.
-func put[K comparable, T metav1.Object](into map[K]T, key K, obj T) bool {
-	if old, ok := into[key]; ok && !newer(obj, old) {
-		return false
-	}
-	into[key] = obj
-	return true
 }
 
 func removed[K comparable, T any](from map[K]T, key K) effect {

@@ -47,7 +47,7 @@ func (m *Model) refreshUpcoming() effect {
 		}
 	} else {
 		s := planner.Snapshot{
-			Now: m.clock.Now(), Nodes: m.nodes.set.Clone(), Groups: m.groups.list, DaemonSets: m.groups.daemons, Objects: m.objects.copy(),
+			Now: m.clock.Now(), Nodes: m.nodes.set.Clone(), Groups: m.groups.list, DaemonSets: m.groups.daemons, Objects: m.objects.Copy(),
 		}
 		u.list = planner.NewUpcoming(&s, m.upcomingAttempts(flights))
 	}

@@ -1,4 +1,5 @@
-package model
+// Package objects keeps what pod templates refer to, such as PersistentVolumeClaims, and hands out copies for snapshots.
+package objects
 
 import (
 	"maps"
@@ -9,12 +10,13 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/muster-dev/muster/provisioning/fit"
 )
 
-// objects are what pod templates refer to.
-type objects struct {
+// Objects are what pod templates refer to.
+type Objects struct {
 	claims          table[types.NamespacedName, *corev1.PersistentVolumeClaim]
 	volumes         table[string, *corev1.PersistentVolume]
 	storageClasses  table[string, *storagev1.StorageClass]
@@ -41,19 +43,24 @@ func (t *table[K, T]) own() map[K]T {
 	return t.of
 }
 
-func (t *table[K, T]) set(key K, obj T) effect { return effectOf(put(t.own(), key, obj)) }
+func (t *table[K, T]) set(key K, obj T) bool { return Put(t.own(), key, obj) }
 
-func (t *table[K, T]) remove(key K) effect { return removed(t.own(), key) }
-
-// copy is the objects as they are, for a snapshot.
-func (o *objects) copy() fit.Objects {
-	o.claims.shared, o.volumes.shared, o.storageClasses.shared = true, true, true
-	o.csiDrivers.shared, o.csiNodes.shared, o.runtimeClasses.shared = true, true, true
-	return o.lookup()
+func (t *table[K, T]) remove(key K) bool {
+	of := t.own()
+	_, known := of[key]
+	delete(of, key)
+	return known
 }
 
-// lookup is for use before the objects change.
-func (o *objects) lookup() fit.Objects {
+// Copy is the objects as they are, for a snapshot.
+func (o *Objects) Copy() fit.Objects {
+	o.claims.shared, o.volumes.shared, o.storageClasses.shared = true, true, true
+	o.csiDrivers.shared, o.csiNodes.shared, o.runtimeClasses.shared = true, true, true
+	return o.Lookup()
+}
+
+// Lookup is for use before the objects change.
+func (o *Objects) Lookup() fit.Objects {
 	claims, volumes, storageClasses := o.claims.of, o.volumes.of, o.storageClasses.of
 	csiDrivers, csiNodes, runtimeClasses := o.csiDrivers.of, o.csiNodes.of, o.runtimeClasses.of
 	return fit.Objects{
@@ -77,51 +84,52 @@ func (o *objects) lookup() fit.Objects {
 	}
 }
 
-// set stores an object that templates may refer to.
-func (o *objects) set(obj metav1.Object) (e effect) {
+// Set stores an object that templates may refer to, and reports whether it is news.
+func (o *Objects) Set(obj metav1.Object) (news bool) {
 	switch obj := obj.(type) {
 	case *corev1.PersistentVolumeClaim:
-		e = o.claims.set(types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}, obj)
+		news = o.claims.set(types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}, obj)
 	case *corev1.PersistentVolume:
-		e = o.volumes.set(obj.Name, obj)
+		news = o.volumes.set(obj.Name, obj)
 	case *storagev1.StorageClass:
-		e = o.storageClasses.set(obj.Name, obj)
+		news = o.storageClasses.set(obj.Name, obj)
 	case *storagev1.CSIDriver:
-		e = o.csiDrivers.set(obj.Name, obj)
+		news = o.csiDrivers.set(obj.Name, obj)
 	case *storagev1.CSINode:
-		e = o.csiNodes.set(obj.Name, obj)
+		news = o.csiNodes.set(obj.Name, obj)
 	case *nodev1.RuntimeClass:
-		e = o.runtimeClasses.set(obj.Name, obj)
+		news = o.runtimeClasses.set(obj.Name, obj)
 	case *schedulingv1.PriorityClass:
-		e = o.priorityClasses.set(obj.Name, obj)
+		news = o.priorityClasses.set(obj.Name, obj)
 	}
-	return e
+	return news
 }
 
-func (o *objects) remove(obj metav1.Object) (e effect) {
+// Remove takes an object out, and reports whether it was there.
+func (o *Objects) Remove(obj metav1.Object) (known bool) {
 	name := obj.GetName()
 	switch obj.(type) {
 	case *corev1.PersistentVolumeClaim:
-		e = o.claims.remove(types.NamespacedName{Namespace: obj.GetNamespace(), Name: name})
+		known = o.claims.remove(types.NamespacedName{Namespace: obj.GetNamespace(), Name: name})
 	case *corev1.PersistentVolume:
-		e = o.volumes.remove(name)
+		known = o.volumes.remove(name)
 	case *storagev1.StorageClass:
-		e = o.storageClasses.remove(name)
+		known = o.storageClasses.remove(name)
 	case *storagev1.CSIDriver:
-		e = o.csiDrivers.remove(name)
+		known = o.csiDrivers.remove(name)
 	case *storagev1.CSINode:
-		e = o.csiNodes.remove(name)
+		known = o.csiNodes.remove(name)
 	case *nodev1.RuntimeClass:
-		e = o.runtimeClasses.remove(name)
+		known = o.runtimeClasses.remove(name)
 	case *schedulingv1.PriorityClass:
-		e = o.priorityClasses.remove(name)
+		known = o.priorityClasses.remove(name)
 	}
-	return e
+	return known
 }
 
-// priority of pods: the API server fills it in when pods are created, not in their
+// Priority of pods: the API server fills it in when pods are created, not in their
 // templates.
-func (o *objects) priority(spec *corev1.PodSpec) int32 {
+func (o *Objects) Priority(spec *corev1.PodSpec) int32 {
 	if spec.Priority != nil {
 		return *spec.Priority
 	}
@@ -136,4 +144,19 @@ func (o *objects) priority(spec *corev1.PodSpec) int32 {
 		}
 	}
 	return 0
+}
+
+// Newer reports whether the version of an object is at least as new as another's.
+func Newer(obj, than metav1.Object) bool {
+	c, err := resourceversion.CompareResourceVersion(obj.GetResourceVersion(), than.GetResourceVersion())
+	return err != nil || c >= 0
+}
+
+// Put stores an object under a key unless a newer one is there, and reports whether it did.
+func Put[K comparable, T metav1.Object](into map[K]T, key K, obj T) bool {
+	if old, ok := into[key]; ok && !Newer(obj, old) {
+		return false
+	}
+	into[key] = obj
+	return true
 }
