@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -59,6 +60,10 @@ type Group struct {
 	Backoffs []v1alpha1.Backoff
 	// GiveBackAtOnce is how many machines that seem lost a person lets go at once.
 	GiveBackAtOnce int
+	// Doubted says that so many machines seem lost that a person has to decide, by the condition of the group; DoubtEnded is when that
+	// was last over.
+	Doubted    bool
+	DoubtEnded time.Time
 }
 
 // DefaultPods is how many pods a machine takes whose template does not say.
@@ -97,6 +102,11 @@ func GroupFrom(ng *v1alpha1.NodeGroup, status v1alpha1.NodeGroupStatus, machines
 	}
 	// What is no number approves nothing.
 	g.GiveBackAtOnce, _ = strconv.Atoi(ng.Annotations[v1alpha1.GiveBackAtOnceAnnotation])
+	if c := meta.FindStatusCondition(ng.Status.Conditions, v1alpha1.ConditionNodesPresent); c != nil {
+		if g.Doubted = c.Status == metav1.ConditionFalse; !g.Doubted {
+			g.DoubtEnded = c.LastTransitionTime.Time
+		}
+	}
 	g.Allocatable = shown(g.Promised, status.Shape, ng.Spec.Template)
 	return g
 }

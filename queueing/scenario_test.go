@@ -21,6 +21,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/scaledown"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/config"
@@ -37,6 +38,7 @@ import (
 //	topology NAME levels=(LABEL,...)
 //	node NAME [pool=FLAVOR] [count=N] [LABEL=V] RESOURCE=QUANTITY ...     (N of them, numbered; label rack and those with a slash)
 //	gone NAME [topology]                (a node, or a Topology, is deleted)
+//	vanished [soon=(NODE,...)] [many=(NODE,...)]   (which of those that are gone the provisioner thinks may come back; none)
 //	places NAME                         (where the pods of a workload go)
 //	pod NAME node=NODE RESOURCE=QUANTITY ...                              (which no Workload has; done takes it away)
 //	check NAME [controller=C] [config=PROVISIONINGREQUESTCONFIG] [policy=CAPACITYPOLICY]
@@ -173,6 +175,14 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 			break
 		}
 		w.s.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeOf(name)}})
+	case "vanished":
+		v := scaledown.Vanished{Machines: map[string]bool{}, Many: args["many"] != ""}
+		for kind, hosts := range args {
+			for host := range strings.SplitSeq(hosts, ",") {
+				v.Machines[idOf(host)] = kind == "many"
+			}
+		}
+		w.s.Nodes.Vanished = v
 	case "pod":
 		w.pod(name, args)
 	case "places":
@@ -857,13 +867,15 @@ func (w *world) nodes(t *testing.T, name string, args map[string]string) {
 			host = fmt.Sprintf("%s-%d", name, i+1)
 		}
 		one.Name, one.UID = nodeOf(host), types.UID("node "+host)
-		one.Labels[corev1.LabelHostname] = host
+		one.Labels[corev1.LabelHostname], one.Spec.ProviderID = host, idOf(host)
 		w.set(one)
 	}
 }
 
 // nodeOf is the node of the host of that name: the two differ in many clusters, and domains are known by the host.
 func nodeOf(host string) string { return "node-of-" + host }
+
+func idOf(host string) string { return "cloud://" + host }
 
 // pod makes a pod on a node that no Workload has.
 func (w *world) pod(name string, args map[string]string) {

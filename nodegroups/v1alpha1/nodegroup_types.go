@@ -691,8 +691,8 @@ const (
 	// discovered groups have it.
 	ConditionSound = "Sound"
 	// ConditionNodesPresent is False while so many machines of the group have lost their node,
-	// have one that is not Ready, or are stopped, that none of them is terminated until a person
-	// decides.
+	// have one that is not Ready, or are stopped, that none of them is terminated, and no gang stopped
+	// for them, until a person decides.
 	ConditionNodesPresent = "NodesPresent"
 	// ConditionGivesBack is False while so many idle machines of the group that no request has launched would be
 	// terminated at once that none of them is until a person decides.

@@ -166,6 +166,63 @@ func TestGangsAreSparedWhereManyMachinesSeemLostAtOnce(t *testing.T) {
 	}
 }
 
+// TestVanishedNodes are those that go while their machines run, as the clouds' lists say, and that Muster does not take back.
+func TestVanishedNodes(t *testing.T) {
+	clock := testingclock.NewFakeClock(noon)
+	m, v := New(clock, transaction.KnownClasses), new(version)
+	m.Set(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
+	id := func(i int) string { return fmt.Sprint("cloud://gpu/n", i) }
+	node := func(i int) *corev1.Node {
+		return v.node(func(n *corev1.Node) {
+			n.Name, n.UID, n.Spec.ProviderID = fmt.Sprint("n", i), types.UID(fmt.Sprint("n", i)), id(i)
+			n.Labels = map[string]string{v1alpha1.NodeGroupLabel: "gpu"}
+		})
+	}
+	others := func(i int, state cloudprovider.State) cloudprovider.Machine {
+		out := manyMachine(i, id(i), state)
+		out.Launch = ""
+		return out
+	}
+	for i := range 8 {
+		m.SetMachine(others(i, cloudprovider.Running))
+		m.Set(node(i))
+	}
+	expect := func(what string, want scaledown.Vanished, gone ...string) {
+		t.Helper()
+		f := m.Fleet(clock.Now())
+		if diff := cmp.Diff(want, scaledown.VanishedOf(&f, gone), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	expect("nothing", scaledown.Vanished{})
+	expect("the caller hears of it first", scaledown.Vanished{Machines: map[string]bool{id(0): false}}, id(0))
+	m.Delete(node(0))
+	expect("one", scaledown.Vanished{Machines: map[string]bool{id(0): false}}, id(0))
+	clock.Step(10 * time.Second)
+	expect("one, for a while", scaledown.Vanished{}, id(0))
+	for i := range 4 {
+		m.Delete(node(i))
+	}
+	all := map[string]bool{id(0): true, id(1): true, id(2): true, id(3): true}
+	clock.Step(time.Hour)
+	expect("many", scaledown.Vanished{Machines: all, Many: true}, id(0))
+	m.Set(node(0))
+	m.Delete(node(4))
+	m.Delete(node(5))
+	delete(all, id(0))
+	all[id(4)], all[id(5)] = true, true
+	expect("one is back, and others follow", scaledown.Vanished{Machines: all, Many: true})
+	for i := range 3 {
+		m.SetMachine(others(i+1, cloudprovider.Terminated))
+	}
+	expect("their machines have ended, but for a few", scaledown.Vanished{Machines: map[string]bool{id(4): false, id(5): false}}, id(1), id(4))
+	clock.Step(10 * time.Second)
+	expect("for a while", scaledown.Vanished{}, id(1), id(4))
+	m.Set(node(6))
+	m.MachineTaken(others(6, cloudprovider.Running))
+	expect("one that is taken back", scaledown.Vanished{}, id(6))
+}
+
 func manyMachine(i int, id string, state cloudprovider.State) cloudprovider.Machine {
 	return cloudprovider.Machine{Name: fmt.Sprint("n", i), Group: "gpu", ProviderID: id, Launch: "gone-1", State: state}
 }

@@ -122,14 +122,17 @@ func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.Vi
 		v.Active = m.consumers.active[state.ConsumerKey{Namespace: r.Namespace, Name: r.Name}]
 		v.KeyTaken = m.requests.keyTaken(r, m.consumers.active)
 		v.Lost, v.Held = m.losses.Untold(r.UID), m.losses.Held(r.UID)
-		if r.Policy.RevokeOnLoss && len(v.Lost)+len(v.Held) > 0 {
+		v.Stranded = m.consumers.strandedOf(m.requests.byUID[r.UID])
+		for i := range v.Lost {
+			v.Lost[i].Settled = m.machines.settledAt(v.Lost[i].ProviderID)
+		}
+		if r.Policy.RevokeOnLoss && len(v.Lost)+len(v.Held)+v.Stranded.Pods > 0 {
 			f := m.fleetAt(s.Now)
 			v.Spared = map[string]bool{}
 			for group, doubt := range scaledown.InDoubt(&f) {
 				v.Spared[group] = doubt.Spares()
 			}
 		}
-		v.Stranded = m.consumers.strandedOf(m.requests.byUID[r.UID])
 		if v.Limits = m.policies.limitsOf(r.Namespace); len(v.Limits) > 0 {
 			v.Has = m.ledger.has(r.Namespace)
 		}

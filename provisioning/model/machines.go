@@ -24,6 +24,8 @@ type machines struct {
 	// made is since when each of them is known; served are those that have had a node since.
 	made   map[machineKey]time.Time
 	served map[machineKey]bool
+	// left is when those that have lost a node last did.
+	left map[machineKey]time.Time
 	// taken are those that their cloud has accepted to terminate, and still lists as they were:
 	// nothing is done with them any more, but they count until lists show their end.
 	taken map[machineKey]bool
@@ -57,7 +59,7 @@ func (r ref) machine() machineKey { return machineKey{r.group, r.name} }
 func newMachines() machines {
 	return machines{
 		byKey: map[machineKey]cloudprovider.Machine{}, launched: index[string, machineKey]{},
-		made: map[machineKey]time.Time{}, served: map[machineKey]bool{}, taken: map[machineKey]bool{},
+		made: map[machineKey]time.Time{}, served: map[machineKey]bool{}, left: map[machineKey]time.Time{}, taken: map[machineKey]bool{},
 		unwatched: map[machineKey]time.Time{}, alive: map[string]int{}, nodes: map[string]string{}, keys: map[string]machineKey{},
 		ended: map[string]bool{}, wentEarly: map[string]time.Time{}, unregistered: index[types.UID, machineKey]{}, halted: map[machineKey]bool{}, providerIDs: map[string]string{},
 	}
@@ -72,6 +74,7 @@ func (ms *machines) set(c cloudprovider.Machine, listed bool, now time.Time) eff
 	if c.State == cloudprovider.Gone {
 		delete(ms.made, key)
 		delete(ms.served, key)
+		delete(ms.left, key)
 		delete(ms.taken, key)
 		ms.expectNode(key, listed, now)
 		return ms.remove(key, listed)
@@ -176,6 +179,14 @@ func (ms *machines) remove(key machineKey, listed bool) effect {
 	}
 	ms.relink(key, c, listed)
 	return changed
+}
+
+// leave follows a node that is gone.
+func (ms *machines) leave(name string, listed func(machineKey) bool, now time.Time) {
+	if key, ok := ms.ofNode(name); ok {
+		ms.left[key] = now
+	}
+	ms.setNode(name, nil, listed)
 }
 
 // setNode follows a node that has changed; nil is one that is gone. Listed reports whether
@@ -319,16 +330,26 @@ func (ms *machines) stopped() (out []scaledown.Halted) {
 const joinsWithin = 10 * time.Minute
 
 // missingNode are those of the machines without a node that have had one, or may have, and
-// that no attempt in flight waits for.
-func (ms *machines) missingNode(list []cloudprovider.Machine, inFlight map[string]bool) (out []cloudprovider.Machine) {
+// that no attempt in flight waits for. What others have launched may never have been meant to have one.
+func (ms *machines) missingNode(list []cloudprovider.Machine, inFlight map[string]bool) (out []scaledown.Missing) {
 	for _, m := range list {
 		key := machineKey{m.Group, m.Name}
-		old := !ms.made[key].Before(m.Started.Add(joinsWithin))
-		if m.State == cloudprovider.Running && m.Launch != "" && !inFlight[m.Launch] && (ms.served[key] || old) {
-			out = append(out, m)
+		old := m.Launch != "" && !ms.made[key].Before(m.Started.Add(joinsWithin))
+		if m.State == cloudprovider.Running && !inFlight[m.Launch] && (ms.served[key] || old) {
+			out = append(out, scaledown.Missing{Machine: m, Since: ms.left[key]})
 		}
 	}
 	return out
+}
+
+// settledAt is from when on the loss of a node counts whose machine runs; zero where that has ended.
+func (ms *machines) settledAt(providerID string) time.Time {
+	key, ok := ms.keys[providerID]
+	since, left := ms.left[key]
+	if m := ms.byKey[key]; !ok || !left || m.State != cloudprovider.Running || ms.taken[key] {
+		return time.Time{}
+	}
+	return scaledown.Missing{Since: since}.SettledAt()
 }
 
 func sortMachines(list []cloudprovider.Machine) {

@@ -150,7 +150,7 @@ func (m *Model) remove(o metav1.Object) effect {
 	now := m.clock.Now()
 	switch o := o.(type) {
 	case *corev1.Node:
-		m.machines.setNode(o.Name, nil, m.listed)
+		m.machines.leave(o.Name, m.listed, now)
 		return m.nodes.remove(o.Name)
 	case *corev1.Pod:
 		old := m.nodes.pods[o.UID]

@@ -2,8 +2,10 @@ package scaledown
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
@@ -19,7 +21,57 @@ const (
 	// doubtfulAfter is how long a node is unready until its machine is in doubt: less than
 	// state.LostAfter, so that all that fail together are counted before the first may go.
 	doubtfulAfter = time.Minute
+	// settleFor is how long no gang is stopped, or sent elsewhere, for a node that has gone while its machine runs: where many are
+	// deleted, one after another, so many have gone by then that they are in doubt.
+	settleFor = 10 * time.Second
 )
+
+// easedFor is for how long the last few machines are still in doubt once so many have come back that they are few.
+const easedFor = 10 * time.Minute
+
+// Missing is a machine that runs, by word of its cloud, and has lost its node.
+type Missing struct {
+	cloudprovider.Machine
+	// Since is when its node went; zero where this was not seen.
+	Since time.Time
+}
+
+// SettledAt is from when on the loss of its node counts, unless many have gone.
+func (m Missing) SettledAt() time.Time { return m.Since.Add(settleFor) }
+
+// Vanished are nodes that have gone while their machines run, by word of the cloud: their kubelets may register them again, and their
+// pods may run on. No gang is stopped, or sent elsewhere, for such a node for now.
+type Vanished struct {
+	// Machines by provider ID. False are those for which it is too soon to tell; true those of a group of which so many are in
+	// doubt that a person has to decide.
+	Machines map[string]bool
+	// Many: there are some of the latter. A node that went before this process began may be one of them.
+	Many bool
+}
+
+// VanishedOf is what has vanished of a fleet. Gone are the provider IDs of nodes that the caller knows to have gone: the fleet may still
+// show them.
+func VanishedOf(f *Fleet, gone []string) Vanished {
+	out := Vanished{Machines: map[string]bool{}}
+	if len(f.Missing) == 0 && len(gone) == 0 {
+		return out
+	}
+	for n := range f.Nodes.All() {
+		if n.Machine != nil && slices.Contains(gone, n.ProviderID) {
+			out.Machines[n.ProviderID] = false
+		}
+	}
+	doubts := InDoubt(f)
+	for _, m := range f.Missing {
+		switch {
+		case doubts[m.Group].Spares():
+			out.Machines[m.ProviderID], out.Many = true, true
+		case f.Now.Before(m.SettledAt()):
+			out.Machines[m.ProviderID] = false
+		}
+	}
+	return out
+}
 
 // Doubt is about the machines of a group whose node has gone or is not Ready, about those that are stopped, and about those that
 // Muster would give back without having launched them. What is true of one machine is hardly true of many at once: etcd was
@@ -39,6 +91,9 @@ type Doubt struct {
 	Spare int
 	// Approved is how many may go by the word of a person.
 	Approved int
+	// Until is for how long the last few are treated as the many that there were: machines come back one by one. Zero where there were
+	// not many.
+	Until time.Time
 	// At is when one more will be in doubt if its node stays as it is; zero for never.
 	At time.Time
 }
@@ -120,7 +175,14 @@ func idleAt(n *state.Node, timeout time.Duration) time.Time {
 func newDoubts(f *Fleet) doubts {
 	out := doubts{}
 	for i := range f.Groups {
-		out[f.Groups[i].Name] = Doubt{Approved: f.Groups[i].GiveBackAtOnce, Spare: -f.Groups[i].Min}
+		g := &f.Groups[i]
+		d := Doubt{Approved: g.GiveBackAtOnce, Spare: -g.Min}
+		if g.Doubted {
+			d.Until = f.Now.Add(easedFor)
+		} else if at := g.DoubtEnded.Add(easedFor); !g.DoubtEnded.IsZero() && f.Now.Before(at) {
+			d.Until = at
+		}
+		out[g.Name] = d
 	}
 	for _, m := range f.Missing {
 		d := out[m.Group]
@@ -154,11 +216,14 @@ func (d Doubt) few() int { return max(fewInDoubt, d.Of/10) }
 // Braked reports whether none of them may go until a person has decided.
 func (d Doubt) Braked() bool { return d.Machines() > d.few() && !d.lost() }
 
+// Keeps reports whether none of them goes for now: many are braked, and the last few of many have time to come back.
+func (d Doubt) Keeps() bool { return d.Braked() || !d.Until.IsZero() && d.Machines() > 0 && !d.lost() }
+
 // Spares reports whether no gang is stopped for the loss of such machines until a person has
-// decided, or the kubelets of those that have ended are silent, too.
+// decided, or the kubelets of those that have ended are silent, too. The last few of many have time to come back.
 func (d Doubt) Spares() bool {
 	many := d.Machines() + d.Denied
-	return many > d.few() && many > d.Approved
+	return (many > d.few() || !d.Until.IsZero() && many > 0) && many > d.Approved
 }
 
 // KeepsIdle reports whether none of the idle machines that no request has launched may go until a person has decided.
@@ -180,6 +245,7 @@ func (d Doubt) lost() bool { return d.Machines() <= d.Approved }
 
 func (d Doubt) String() string {
 	return fmt.Sprintf("%d of %s of the group have lost their node, %d have one that is not Ready, and %d are stopped. Their pods may run "+
-		"on, or go on, so none of these machines is terminated. If they are lost, annotate the NodeGroup with %s=%d; if not, restart their "+
-		"kubelets, or start them", d.Missing, text.Machines(d.Of), d.Unready, d.Stopped, v1alpha1.GiveBackAtOnceAnnotation, d.Machines())
+		"on, or go on, so none of these machines is terminated, and no gang is stopped for them. If they are lost, annotate the NodeGroup "+
+		"with %s=%d; if not, restart their kubelets, or start them", d.Missing, text.Machines(d.Of), d.Unready, d.Stopped,
+		v1alpha1.GiveBackAtOnceAnnotation, d.Machines())
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
@@ -25,6 +26,78 @@ func TestDoubt(t *testing.T) {
 	} {
 		if got := tc.doubt.Braked(); got != tc.want {
 			t.Errorf("%+v: braked is %t, want %t", tc.doubt, got, tc.want)
+		}
+	}
+}
+
+// Nodes that have gone while their machines run stop no gang for a moment, in which more may follow, nor once they are many. The last few
+// of many have time to come back, and a person decides about all.
+func TestVanished(t *testing.T) {
+	const soon, many, lost = "soon", "many", "lost"
+	for _, tc := range []struct {
+		name    string
+		missing int
+		gone    time.Duration
+		there   int
+		change  func(*planner.Group)
+		want    string
+	}{
+		{name: "a few, a moment ago", missing: 3, gone: 9 * time.Second, want: soon},
+		{name: "a few", missing: 3, gone: 10 * time.Second, want: lost},
+		{name: "a few that went before this process began", missing: 3, gone: 1000 * time.Hour, want: lost},
+		{name: "many, a moment ago", missing: 4, want: many},
+		{name: "many", missing: 4, gone: time.Hour, want: many},
+		{name: "a tenth", missing: 5, there: 45, gone: time.Minute, want: lost},
+		{name: "more than a tenth", missing: 5, there: 44, gone: time.Minute, want: many},
+		{name: "many, by the word of a person", missing: 4, gone: time.Minute, want: lost, change: func(g *planner.Group) { g.GiveBackAtOnce = 4 }},
+		{name: "many, by the word of a person about fewer", missing: 4, gone: time.Minute, want: many,
+			change: func(g *planner.Group) { g.GiveBackAtOnce = 3 }},
+		{name: "the last of many", missing: 1, gone: time.Minute, want: many, change: func(g *planner.Group) { g.Doubted = true }},
+		{name: "the last of many, a while after", missing: 1, gone: time.Hour, want: many,
+			change: func(g *planner.Group) { g.DoubtEnded = noon.Add(-9 * time.Minute) }},
+		{name: "the last of many, long after", missing: 1, gone: time.Hour, want: lost,
+			change: func(g *planner.Group) { g.DoubtEnded = noon.Add(-10 * time.Minute) }},
+		{name: "the last of many, by the word of a person", missing: 1, gone: time.Minute, want: lost,
+			change: func(g *planner.Group) { g.Doubted, g.GiveBackAtOnce = true, 1 }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := fleet()
+			if tc.change != nil {
+				tc.change(&f.Groups[0])
+			}
+			for i := range tc.there {
+				f.add(fmt.Sprint("there", i), state.Node{Launch: token})
+			}
+			for i := range tc.missing {
+				m := machineOf(fmt.Sprint("gone", i), token)[0]
+				m.ProviderID = m.Name
+				f.Missing = append(f.Missing, Missing{Machine: m, Since: noon.Add(-tc.gone)})
+			}
+			got := VanishedOf(&f, nil)
+			doubted, vanished := got.Machines["gone0"]
+			is := lost
+			if doubted {
+				is = many
+			} else if vanished {
+				is = soon
+			}
+			if is != tc.want || got.Many != (tc.want == many) {
+				t.Errorf("it is %s: %+v, want %s", is, got, tc.want)
+			}
+		})
+	}
+}
+
+// The last few machines of many that seemed lost are not given back before they had time to come back.
+func TestTheLastOfManyHaveTimeToComeBack(t *testing.T) {
+	for ended, want := range map[time.Duration]int{9 * time.Minute: 0, 10 * time.Minute: 1} {
+		f := fleet()
+		f.Unregistered = machineOf("last", token)
+		f.Missing = []Missing{{Machine: f.Unregistered[0]}}
+		f.Past.Unregistered = map[string]time.Time{"gpu/last": noon.Add(-time.Hour)}
+		f.Groups[0].DoubtEnded = noon.Add(-ended)
+		if got := Plan(f); len(got.TakeBack) != want || want == 0 && !got.At.Equal(noon.Add(time.Minute)) {
+			t.Errorf("%s after they were many %d go, and the next look is at %s; want %d", ended, len(got.TakeBack), got.At, want)
 		}
 	}
 }
@@ -172,7 +245,7 @@ func TestTheBrakeIsOfAGroupAndOfDoubt(t *testing.T) {
 	}
 	f.Unregistered[3].State = cloudprovider.Booting
 	f.Past.Unregistered = map[string]time.Time{"gpu/orphan0": long, "gpu/orphan1": long, "gpu/orphan2": long}
-	f.Missing = f.Unregistered[:1]
+	f.Missing = []Missing{{Machine: f.Unregistered[0]}}
 	got := Plan(f)
 	if d := got.Doubts["gpu"]; d.Unready != 4 || d.Missing != 1 || d.Of != 7 || !d.At.Equal(noon.Add(50*time.Second)) {
 		t.Errorf("in doubt: %+v", d)

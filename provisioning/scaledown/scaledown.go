@@ -83,9 +83,9 @@ type Fleet struct {
 	InFlight map[string]bool
 	// Unregistered machines have not ended and have no node, by group and name.
 	Unregistered []cloudprovider.Machine
-	// Missing are those of them that have had a node, as far as is known, and that no
+	// Missing are the running ones of them that have had a node, as far as is known, and that no
 	// attempt in flight waits for.
-	Missing []cloudprovider.Machine
+	Missing []Missing
 	// Halted machines of launches are stopped, by group and name.
 	Halted []Halted
 	// Undecided reports whether some request that waits for capacity is about to be
@@ -214,6 +214,9 @@ func Plan(f Fleet) Decision {
 	for group, d := range t.doubts {
 		if !d.At.IsZero() {
 			t.again(d.At)
+		}
+		if d.Keeps() && !d.Until.IsZero() {
+			t.again(d.Until)
 		}
 		if (d.Braked() || d.KeepsIdle()) && !t.isForeign(group) {
 			t.u.Doubts[group] = d
@@ -367,7 +370,7 @@ func (t *scaleDown) vanished(n *state.Node) bool {
 		t.again(at)
 		return false
 	}
-	return !t.doubts[n.Group].Braked()
+	return !t.doubts[n.Group].Keeps()
 }
 
 // orphan is a young node whose attempt is over, or that others have launched
@@ -408,7 +411,7 @@ func (t *scaleDown) leaving(n *state.Node) {
 	switch bound := since.Add(drainBound); {
 	case n.Machine == nil:
 		// It goes by itself.
-	case isInDoubt(n, t.Now) && t.doubts[n.Machine.Group].Braked():
+	case isInDoubt(n, t.Now) && t.doubts[n.Machine.Group].Keeps():
 	case !n.Vacant(t.Now) || n.Kept || t.spare[n.Machine.Group] < 0 || t.isForeign(n.Machine.Group):
 		t.keep(n)
 	case t.Now.Before(settled):
@@ -428,7 +431,7 @@ func (t *scaleDown) leaving(n *state.Node) {
 // open is a node that any pod may use. Machines of a NodeGroup that has been
 // deleted are Muster's to give back only if it has launched them.
 func (t *scaleDown) open(n *state.Node) {
-	if isInDoubt(n, t.Now) && t.doubts[n.Machine.Group].Braked() {
+	if isInDoubt(n, t.Now) && t.doubts[n.Machine.Group].Keeps() {
 		return
 	}
 	timeout, paid := nodegroups.DefaultIdleTimeout, false
@@ -490,7 +493,7 @@ func (t *scaleDown) unregistered(m cloudprovider.Machine) {
 			t.again(at)
 			return
 		}
-		if missing && t.doubts[m.Group].Braked() {
+		if missing && t.doubts[m.Group].Keeps() {
 			return
 		}
 	}
@@ -513,7 +516,7 @@ func (t *scaleDown) halted(m Halted) {
 	switch at := since.Add(haltedBound); {
 	case t.Now.Before(at):
 		t.again(at)
-	case t.mayBeStarted(m) && doubt.Braked():
+	case t.mayBeStarted(m) && doubt.Keeps():
 	default:
 		t.u.TakeBack = append(t.u.TakeBack, Return{Machine: m.Machine})
 	}

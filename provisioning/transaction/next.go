@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
+	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
@@ -75,7 +76,24 @@ func tell(r *Request, v View) Step {
 		s.Hold = true
 		return s
 	}
-	return stop(r, v, v.Lost)
+	var settled time.Time
+	for _, l := range v.Lost {
+		settled = when.Latest(settled, l.Settled)
+	}
+	if v.Now.Before(settled) {
+		return Step{Do: Rest, At: settled}
+	}
+	lost := slices.DeleteFunc(slices.Clone(v.Lost), func(l LostNode) bool { return !l.Settled.IsZero() && v.isBack(l) })
+	if len(lost) == 0 {
+		return s
+	}
+	return stop(r, v, lost)
+}
+
+// isBack reports whether a lost node is there again. Pods that did not live through it will be stranded.
+func (v View) isBack(l LostNode) bool {
+	n := v.Nodes.Find(l.Name)
+	return n != nil && (n.Ready || n.Machine != nil)
 }
 
 // stop the gang for the loss of nodes, unless others can stand in for them.
@@ -91,16 +109,19 @@ func stop(r *Request, v View, lost []LostNode) Step {
 // spares reports whether the gang is not stopped, for now, for the loss of that node.
 func (v View) spares(l LostNode) bool { return l.Pods > 0 && v.Spared[l.Group] }
 
-// nextHeld stops a gang that was spared once it is certain that it has lost machines. One whose
-// node is there again is none: pods that did not live through it will be stranded.
+// mayReturn reports whether nodes of the request's machines may come back, which went before this process could see it.
+func (v View) mayReturn() bool {
+	return slices.ContainsFunc(v.Machines, func(m cloudprovider.Machine) bool {
+		return m.State == cloudprovider.Running && v.Spared[m.Group] && v.Hosts[m.ProviderID] == ""
+	})
+}
+
+// nextHeld stops a gang that was spared once it is certain that it has lost machines.
 func nextHeld(r *Request, v View) (s Step, decided bool) {
 	if slices.ContainsFunc(v.Held, v.spares) {
 		return Step{Do: Rest, At: v.Now.Add(sparedAgain)}, true
 	}
-	gone := slices.DeleteFunc(slices.Clone(v.Held), func(l LostNode) bool {
-		n := v.Nodes.Find(l.Name)
-		return l.Pods == 0 || n != nil && (n.Ready || n.Machine != nil)
-	})
+	gone := slices.DeleteFunc(slices.Clone(v.Held), func(l LostNode) bool { return l.Pods == 0 || v.isBack(l) })
 	if len(gone) == 0 {
 		return Step{}, false
 	}
@@ -120,6 +141,9 @@ func nextOver(r *Request, v View) Step {
 	}
 	if at := v.Stranded.Since.Add(strandedFor); v.Now.Before(at) {
 		return Step{Do: Rest, At: at}
+	}
+	if v.mayReturn() {
+		return Step{Do: Rest, At: v.Now.Add(sparedAgain)}
 	}
 	room, again := nodegroups.Resources{}, v.Now.Add(strandedFor)
 	for n := range v.Nodes.BookedBy(r.UID) {

@@ -849,6 +849,26 @@ func TestAGangIsSparedWhileItIsInDoubtWhetherItHasLostMachines(t *testing.T) {
 		{name: "not where the node is there again", story: running().node("b", runs).with(held), want: Rest},
 		{name: "nor while that one is not Ready for a moment", story: running().node("b", runs, func(n *state.Node) { n.Ready, n.UnreadySince = false, noon.Add(-10*time.Second) }).with(held),
 			want: Rest},
+		{name: "too soon to tell whether many follow", story: running().with(func(s *story) {
+			s.view.Lost = []LostNode{{Name: "b", Group: "gpu", Pods: 1, Settled: noon.Add(time.Second)}}
+		}), want: Rest, check: func(t *testing.T, s Step) {
+			if !s.At.Equal(noon.Add(time.Second)) {
+				t.Errorf("it is looked at again at %s", s.At)
+			}
+		}},
+		{name: "many have followed", story: running().with(doubt).with(func(s *story) {
+			s.view.Lost = []LostNode{{Name: "b", Group: "gpu", Pods: 1, Settled: noon.Add(time.Second)}}
+		}), want: Tell, check: isHeld(true)},
+		{name: "none has followed", story: running().with(func(s *story) {
+			s.view.Lost = []LostNode{{Name: "b", Group: "gpu", Pods: 1, Settled: noon}}
+		}), want: Tell, check: isHeld(false)},
+		{name: "it is back in time", story: running().node("b", runs).with(func(s *story) {
+			s.view.Lost = []LostNode{{Name: "b", Group: "gpu", Pods: 1, Settled: noon}}
+		}), want: Tell, check: func(t *testing.T, s Step) {
+			if s.Hold || s.Condition.Type != "" || len(s.Lost) != 1 {
+				t.Errorf("the step is %+v, want it told", s)
+			}
+		}},
 		{name: "doubt about another group does not matter", story: running().with(fresh).with(func(s *story) { s.view.Spared = map[string]bool{"cpu": true} }),
 			want: Tell, check: isHeld(false)},
 	})
@@ -882,10 +902,24 @@ func TestAGangWithoutRoomForItsPodsIsRevoked(t *testing.T) {
 		return func(n *state.Node) { n.Ready, n.UnreadySince = false, noon.Add(-since) }
 	}
 	cordoned := func(n *state.Node) { n.Cordon = state.Foreign }
+	vanished := func(group, host string) func(*story) {
+		return func(s *story) {
+			s.view.Machines = []cloudprovider.Machine{{Name: "b", Group: "gpu", ProviderID: "cloud://b", State: cloudprovider.Running}}
+			s.view.Spared = map[string]bool{group: true}
+			if host != "" {
+				s.view.Hosts["cloud://b"] = host
+			}
+		}
+	}
 	const message = "1 pod of the gang could not be scheduled for 1m0s, and its booking has less "
 	play(t, []expected{
 		{name: "not at once", story: after(59*time.Second, runs, gone), want: Rest, check: again(time.Second)},
 		{name: "after a minute", story: after(time.Minute, runs, gone), want: Tell, message: message},
+		{name: "not while many nodes have vanished, its own among them", story: after(time.Hour, runs, gone).with(vanished("gpu", "")), want: Rest,
+			check: again(sparedAgain)},
+		{name: "whose machine has its node, though many of others have vanished", story: after(time.Hour, runs, gone).with(vanished("gpu", "b")),
+			want: Tell, message: message},
+		{name: "whose group has not lost many", story: after(time.Hour, runs, gone).with(vanished("cpu", "")), want: Tell, message: message},
 		{name: "whose node is not ready", story: after(time.Minute, runs, unready(time.Minute)), want: Tell, message: message},
 		{name: "whose node may be ready soon", story: after(time.Hour, runs, unready(10*time.Second)), want: Rest, check: again(50 * time.Second)},
 		{name: "whose node's machine has ended", story: after(time.Minute, runs, func(n *state.Node) { n.Ready = false }), want: Tell, message: message},

@@ -38,7 +38,9 @@ type View struct {
 
 // LostNode is a node that went, or whose machine ended, while it was booked or used.
 type LostNode struct {
-	Name string
+	Name, ProviderID string
+	// Settled is from when on the loss of a node counts whose machine runs, by word of its cloud; zero for at once.
+	Settled time.Time
 	// Group of its machine; empty where it was of none.
 	Group string
 	// Pods of the gang that ran there, and what each of those takes that were bound.

@@ -6,6 +6,7 @@ import (
 
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/provisioning/scaledown"
 	"github.com/muster-dev/muster/queueing/placement"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -93,6 +94,26 @@ type Nodes struct {
 	Known bool
 	// BookedUnseen: nodes that are booked are not shown, as in a forecast, so they are taken to be as asked for.
 	BookedUnseen bool
+	// Vanished are nodes that have gone while their machines run; none where the provisioner is another process.
+	Vanished scaledown.Vanished
+}
+
+// MayReturn reports whether some of these hosts, which a Workload has lost, may come back: for a moment it is too soon to tell, or so
+// many have vanished that a person has to decide.
+func (n *Nodes) MayReturn(lost map[string]bool) (soon, many bool) {
+	left := n.Gone()
+	for host := range lost {
+		id, seen := left[host]
+		doubted, vanished := n.Vanished.Machines[id]
+		switch {
+		case n.Shows(host):
+		case !seen:
+			many = many || n.Vanished.Many
+		case vanished:
+			soon, many = true, many || doubted
+		}
+	}
+	return soon, many
 }
 
 func newNodes() Nodes { return Nodes{Forest: placement.NewForest()} }

@@ -110,6 +110,9 @@ func (s Rules) forestOf(w *cache.Workload, checks []kueue.AdmissionCheckState) *
 	})
 }
 
+// vanishedLookAgain is how soon it is looked again whether nodes that have vanished are lost for certain.
+const vanishedLookAgain = 10 * time.Second
+
 // mostUnhealthy is how many nodes the status of a Workload can name.
 const mostUnhealthy = 8
 
@@ -130,6 +133,16 @@ func (s Rules) replaceNodes(w *cache.Workload) *Verdict {
 		return &Verdict{Workload: w, Action: Advance, Status: e.Status, Reason: reasonNodesReplaced,
 			Message: "All nodes of the workload are there again"}
 	}
+	switch soon, many := s.cache.Nodes.MayReturn(lost); {
+	case many:
+		s.cache.Wake(w, s.now.Add(vanishedLookAgain))
+		return unhealthy(w, e, names, "NodesVanished", fmt.Sprintf("Nodes have gone (%s), and so many with them whose machines run, by word of "+
+			"the cloud, that the workload goes on until they are back, their machines have ended, or a person decides: the condition %s of "+
+			"their NodeGroup says how", strings.Join(names, ", "), v1alpha1.ConditionNodesPresent))
+	case soon:
+		s.cache.Wake(w, s.now.Add(nodesLookAgain))
+		return nil
+	}
 	forest := s.forestOf(w, e.Status.AdmissionChecks)
 	reason := "no flavor of it has a Topology any more"
 	if placing := s.cache.NewPlacing(w, e.Status.Admission, e.Status.AdmissionChecks, forest); placing != nil {
@@ -147,16 +160,21 @@ func (s Rules) replaceNodes(w *cache.Workload) *Verdict {
 			fmt.Sprintf("Workload was evicted as there was no replacement for the failed nodes %s: %s",
 				strings.Join(names, ", "), reason), kueue.WorkloadQuotaReservedReasonPendingEvaluation, time.Time{})
 	}
-	if slices.EqualFunc(w.Object.Status.UnhealthyNodes, names, func(u kueue.UnhealthyNode, name string) bool { return u.Name == name }) {
+	return unhealthy(w, e, names, "NodesLost", fmt.Sprintf("Nodes were lost (%s); their pods get new places once other machines are there: %s",
+		strings.Join(names, ", "), reason))
+}
+
+// unhealthy has no pod sent to lost nodes until more is known of them; nil where that was told before.
+func unhealthy(w *cache.Workload, e *workload.Editor, names []string, reason, message string) *Verdict {
+	shown := names[:min(len(names), mostUnhealthy)]
+	if slices.EqualFunc(w.Object.Status.UnhealthyNodes, shown, func(u kueue.UnhealthyNode, name string) bool { return u.Name == name }) {
 		return nil
 	}
 	e.Status.UnhealthyNodes = nil
-	for _, name := range names {
+	for _, name := range shown {
 		e.Status.UnhealthyNodes = append(e.Status.UnhealthyNodes, kueue.UnhealthyNode{Name: name})
 	}
-	return &Verdict{Workload: w, Action: Advance, Status: e.Status, Reason: "NodesLost",
-		Message: fmt.Sprintf("Nodes were lost (%s); their pods get new places once other machines are there: %s",
-			strings.Join(names, ", "), reason)}
+	return &Verdict{Workload: w, Action: Advance, Status: e.Status, Reason: reason, Message: message}
 }
 
 // reasonNodesReplaced is told where pods have new places.

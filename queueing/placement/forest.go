@@ -37,7 +37,9 @@ type Forest struct {
 	// hosts are the nodes by their label kubernetes.io/hostname, by which domains name them. It may differ from
 	// the name of the node.
 	hosts map[string]*site
-	pods  map[types.UID]*resident
+	// left are the provider IDs of nodes that have gone, by host; see Gone.
+	left map[string]string
+	pods map[types.UID]*resident
 	// crews are the pods of each Workload that pods name.
 	crews map[types.NamespacedName]map[types.UID]*resident
 	// held are the uses of Workloads that have an assignment. Their pods count by it, wherever they
@@ -80,6 +82,7 @@ type resident struct {
 func NewForest() *Forest {
 	return &Forest{
 		trees: map[kueue.ResourceFlavorReference]*planted{}, nodes: map[string]*site{}, hosts: map[string]*site{},
+		left:  map[string]string{},
 		pods:  map[types.UID]*resident{},
 		crews: map[types.NamespacedName]map[types.UID]*resident{},
 		held:  map[types.NamespacedName][]Use{}, outdated: map[string]bool{}, failed: map[string]bool{},
@@ -89,7 +92,7 @@ func NewForest() *Forest {
 // Clone returns a forest of the same nodes and pods, without trees and Workloads.
 func (f *Forest) Clone() *Forest {
 	out := NewForest()
-	out.pods = maps.Clone(f.pods)
+	out.pods, out.left = maps.Clone(f.pods), maps.Clone(f.left)
 	for w, crew := range f.crews {
 		out.crews[w] = maps.Clone(crew)
 	}
@@ -187,6 +190,26 @@ func (f *Forest) isLost(s *site, w types.NamespacedName) bool {
 	return true
 }
 
+// Gone are the provider IDs of nodes that have gone and to which pods are assigned, by host.
+func (f *Forest) Gone() map[string]string {
+	if len(f.left) == 0 {
+		return nil
+	}
+	assigned := map[string]bool{}
+	for _, uses := range f.held {
+		for _, u := range uses {
+			for _, d := range u.Domains {
+				assigned[d.Values[len(d.Values)-1]] = true
+			}
+		}
+	}
+	maps.DeleteFunc(f.left, func(host, _ string) bool { return !assigned[host] })
+	return f.left
+}
+
+// Shows reports whether the node of a host is there.
+func (f *Forest) Shows(host string) bool { return f.hosts[host] != nil }
+
 // Changed reports whether a node has changed since the last call.
 func (f *Forest) Changed() bool {
 	out := f.changed
@@ -207,6 +230,7 @@ func (f *Forest) SetNode(n *corev1.Node) {
 	}
 	if s.host != "" {
 		f.hosts[s.host] = s
+		delete(f.left, s.host)
 	}
 }
 
@@ -229,6 +253,9 @@ func (f *Forest) DeleteNode(name string) {
 	s := f.nodes[name]
 	if s == nil {
 		return
+	}
+	if s.object != nil && f.hosts[s.host] == s {
+		f.left[s.host] = s.object.Spec.ProviderID
 	}
 	s.object = nil
 	f.leave(s)

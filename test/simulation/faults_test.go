@@ -6,7 +6,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -256,6 +258,68 @@ var found = []tale{
 		},
 		shows: []string{"rollback because of Stockout", "second attempt", "Provisioned=True CapacityIsProvisioned"},
 	},
+	{
+		name: "a few nodes that are deleted are lost, and their gangs stop soon",
+		tell: func(w *world) {
+			w.fourGangs()
+			w.vanish(w.began.Add(time.Minute), 3)
+			w.expectRevoked(w.began.Add(65*time.Second), 0)
+		},
+		shows: []string{"CapacityRevoked=True MachineLost"},
+	},
+	{
+		name: "many nodes that are deleted one by one stop no gang until a person decides",
+		tell: func(w *world) {
+			w.fourGangs()
+			w.vanish(w.began.Add(time.Minute), 8)
+			w.expectRevoked(w.began.Add(8*time.Minute), 0)
+			w.plan(w.began.Add(8*time.Minute), "a person decides", func() {
+				g := find[*v1alpha1.NodeGroup](w.store, "", "gpus")
+				if c := meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionNodesPresent); c == nil || c.Status != metav1.ConditionFalse {
+					w.failure = fmt.Errorf("the group says %+v", g.Status.Conditions)
+				}
+				change(w.store, g, func(g *v1alpha1.NodeGroup) { g.Annotations[v1alpha1.GiveBackAtOnceAnnotation] = "8" })
+			})
+		},
+		shows: []string{"CapacityRevoked=True MachineLost"},
+	},
+}
+
+// vanish has so many nodes deleted, a second after each other, while their machines run.
+func (w *world) vanish(at time.Time, many int) {
+	for i := range many {
+		w.plan(at.Add(time.Duration(i)*time.Second), fmt.Sprint("somebody deletes node ", i), func() {
+			_ = w.store.delete(all[*corev1.Node](w.store)[0])
+		})
+	}
+}
+
+// expectRevoked fails where another number of gangs has been stopped at that time.
+func (w *world) expectRevoked(at time.Time, want int) {
+	w.plan(at, "the gangs are counted", func() {
+		stopped := 0
+		for _, r := range all[*provreq.ProvisioningRequest](w.store) {
+			if isTrue(r, provreq.CapacityRevoked) {
+				stopped++
+			}
+		}
+		if stopped != want {
+			w.failure = fmt.Errorf("%d gangs are stopped, want %d", stopped, want)
+		}
+	})
+}
+
+// fourGangs of three machines each run for long in one group, and are to be stopped where machines are lost.
+func (w *world) fourGangs() {
+	w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) {
+		// No person decides by herself.
+		g.Spec.MaxNodes, g.Annotations = 12, map[string]string{v1alpha1.GiveBackAtOnceAnnotation: "0"}
+	}))
+	for i := range 4 {
+		g := workers(fmt.Sprint("gang-", i))
+		g.podSets[0].count, g.runFor, g.patience = 3, 20*time.Minute, 25*time.Minute
+		w.submit(w.began, g, transaction.ClassAtomicScaleUp, map[string]string{v1alpha1.ParamOnMachineLoss: string(v1alpha1.LossRevoke)})
+	}
 }
 
 // tolerant is a pod of others that runs anywhere, for a time: an agent, say, that is no DaemonSet.

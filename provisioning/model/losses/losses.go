@@ -36,7 +36,8 @@ func (ls Losses) Lost(n *state.Node, concerns func(request types.UID, pods int) 
 		}
 		if ls[b.UID][n.Name] == nil {
 			ls[b.UID][n.Name] = &loss{at: now, LostNode: transaction.LostNode{
-				Name: n.Name, Group: n.Group, Pods: b.Running, Ran: b.Ran, Labels: n.Labels, Taints: n.Taints, Repair: b.Repair,
+				Name: n.Name, ProviderID: n.ProviderID, Group: n.Group, Pods: b.Running, Ran: b.Ran, Labels: n.Labels, Taints: n.Taints,
+				Repair: b.Repair,
 			}}
 		}
 	}

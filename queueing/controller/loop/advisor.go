@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/provisioning/scaledown"
 	"github.com/muster-dev/muster/queueing/cache"
 )
 
@@ -22,6 +24,9 @@ type advisor struct {
 	stale bool
 	taken time.Time
 	keys  []string
+	// gone are the provider IDs of nodes that had gone when it was last looked for vanished ones.
+	gone   []string
+	looked time.Time
 	// checks are those that book nodes.
 	checks map[types.UID]bool
 }
@@ -49,6 +54,9 @@ func (l *Loop) advise(now time.Time, news bool) {
 		a.keys = keys
 		a.source.Distinguish(keys...)
 	}
+	if l.state.UsesTopologies() {
+		a.lookForVanished(&l.state.Nodes, now, news)
+	}
 	if len(a.checks) == 0 {
 		return
 	}
@@ -57,4 +65,15 @@ func (l *Loop) advise(now time.Time, news bool) {
 		a.stale, a.taken = false, now
 		l.state.SetCapacity(a.source.Snapshot(now))
 	}
+}
+
+// lookForVanished finds out which nodes may come back that have gone: at once where one has that pods are assigned to, else now and then.
+func (a *advisor) lookForVanished(nodes *cache.Nodes, now time.Time, news bool) {
+	gone := slices.Sorted(maps.Values(nodes.Gone()))
+	if slices.Equal(gone, a.gone) && (now.Sub(a.looked) < adviceAge || len(gone) == 0 && !news) {
+		return
+	}
+	a.looked, a.gone = now, gone
+	f := a.source.Fleet(now)
+	nodes.Vanished = scaledown.VanishedOf(&f, gone)
 }

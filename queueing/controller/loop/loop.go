@@ -18,6 +18,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/scaledown"
 	"github.com/muster-dev/muster/provisioning/when"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/config"
@@ -36,6 +37,8 @@ type Capacity interface {
 	// Distinguish says that something selects on these node labels, so that plans for them
 	// stay cheap.
 	Distinguish(labels ...string)
+	// Fleet is what machines there are by word of the clouds, with nodes and without. It costs more than a Snapshot.
+	Fleet(now time.Time) scaledown.Fleet
 	// Changed subscribes to changes: a value comes soon after each.
 	Changed() <-chan struct{}
 }

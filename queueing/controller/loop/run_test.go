@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,9 +20,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/scaledown"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing/controller/writes"
+	"github.com/muster-dev/muster/queueing/placement"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -277,11 +283,45 @@ type machines struct {
 	asked int
 	free  *planner.Snapshot
 	keys  []string
+	fleet scaledown.Fleet
 }
 
 func (m *machines) Distinguish(keys ...string)           { m.keys = keys }
 func (m *machines) Changed() <-chan struct{}             { return nil }
 func (m *machines) Snapshot(time.Time) *planner.Snapshot { m.asked++; return m.free }
+func (m *machines) Fleet(time.Time) scaledown.Fleet      { return m.fleet }
+
+// TestTheProvisionerIsAskedAboutNodesThatHaveGone with what the queues know of them, before anything is decided.
+func TestTheProvisionerIsAskedAboutNodesThatHaveGone(t *testing.T) {
+	w := newWorld(t, nil, &kueue.Topology{ObjectMeta: metav1.ObjectMeta{Name: "racks", UID: "t"},
+		Spec: kueue.TopologySpec{Levels: []kueue.TopologyLevel{{NodeLabel: corev1.LabelHostname}}}},
+		&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "gpu", UID: "f"},
+			Spec: kueue.ResourceFlavorSpec{NodeLabels: map[string]string{"pool": "gpu"}, TopologyName: new(kueue.TopologyReference("racks"))}})
+	m := &machines{fleet: scaledown.Fleet{Snapshot: planner.NewSnapshot(start, nodeset.New(), nil, nil)}}
+	w.loop.capacity = &advisor{source: m}
+	w.run(time.Second)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{corev1.LabelHostname: "a"}}}
+	node.Spec.ProviderID = "cloud://a"
+	nodes := &w.loop.state.Nodes
+	nodes.SetNode(node)
+	use := placement.Use{Flavor: "gpu", Domains: []placement.Domain{{Values: []string{"a"}, Count: 1}}}
+	nodes.Hold(types.NamespacedName{Name: "train"}, []placement.Use{use})
+	nodes.DeleteNode("a")
+	expect := func(what string, want map[string]bool, many bool) {
+		t.Helper()
+		if w.run(time.Second); !maps.Equal(nodes.Vanished.Machines, want) || nodes.Vanished.Many != many {
+			t.Errorf("%s the queues know of %+v", what, nodes.Vanished)
+		}
+	}
+	expect("where its machine has ended", nil, false)
+	m.fleet.Nodes.Set(&state.Node{Name: "a", ProviderID: "cloud://a", Machine: &cloudprovider.Machine{ProviderID: "cloud://a"}})
+	expect("before the provisioner hears of it", map[string]bool{"cloud://a": false}, false)
+	m.fleet.Nodes.Delete("a")
+	for _, name := range []string{"a", "b", "c", "d"} {
+		m.fleet.Missing = append(m.fleet.Missing, scaledown.Missing{Machine: cloudprovider.Machine{ProviderID: "cloud://" + name}})
+	}
+	expect("with others", map[string]bool{"cloud://a": true, "cloud://b": true, "cloud://c": true, "cloud://d": true}, true)
+}
 
 // TestAdviceIsAskedForWhenItMatters: not without a check that books machines; with one, the
 // Workloads that wait are judged again when the machines change.

@@ -27,6 +27,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/scaledown"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/controller/writes"
@@ -136,6 +137,7 @@ type advice struct{ machines *planner.Snapshot }
 
 func (a advice) Snapshot(time.Time) *planner.Snapshot { return a.machines }
 func (a advice) Distinguish(...string)                {}
+func (a advice) Fleet(now time.Time) scaledown.Fleet  { return scaledown.Fleet{Snapshot: a.machines} }
 func (a advice) Changed() <-chan struct{}             { return nil }
 
 // recorder writes down which Events users get.
