@@ -168,8 +168,14 @@ func (s *PodSet) Plan(start string) string {
 // Moved reports whether a pod is where the podSet has no place: places have changed since pods were sent there.
 func (s *PodSet) Moved(open []*corev1.Pod) bool {
 	return slices.ContainsFunc(open, func(pod *corev1.Pod) bool {
-		return !slices.ContainsFunc(s.domains, func(d placement.Domain) bool { return key(d.Values) == s.at(pod) })
+		return s.wasSent(pod) && !slices.ContainsFunc(s.domains, func(d placement.Domain) bool { return key(d.Values) == s.at(pod) })
 	})
+}
+
+// wasSent reports whether a pod was sent to a domain: those that fill the nodes which are booked for them are sent to none.
+func (s *PodSet) wasSent(pod *corev1.Pod) bool {
+	_, sent := pod.Spec.NodeSelector[s.levels[len(s.levels)-1]]
+	return sent
 }
 
 // Domains is how many domains the podSet is in.
@@ -223,7 +229,7 @@ func (s *PodSet) Stranded(open []*corev1.Pod) (out []*corev1.Pod) {
 	for _, d := range s.domains {
 		free[key(d.Values)] += d.Count
 	}
-	open = slices.DeleteFunc(slices.Clone(open), func(pod *corev1.Pod) bool { return isOver(pod) || terminates(pod) })
+	open = slices.DeleteFunc(slices.Clone(open), func(pod *corev1.Pod) bool { return isOver(pod) || terminates(pod) || !s.wasSent(pod) })
 	// Those that are bound have their place, whenever they came.
 	slices.SortFunc(open, func(a, b *corev1.Pod) int {
 		return cmp.Or(cmp.Compare(b.Spec.NodeName, a.Spec.NodeName), cmp.Compare(a.Name, b.Name))

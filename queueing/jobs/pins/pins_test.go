@@ -360,9 +360,10 @@ func TestPlan(t *testing.T) {
 func TestStranded(t *testing.T) {
 	hosts := []string{corev1.LabelHostname}
 	for name, tc := range map[string]struct {
-		pods, bound, want string
-		moved             bool
+		pods, bound, unsent, want string
+		moved                     bool
 	}{
+		"they fill their nodes, and were sent to none": {pods: "p@a q@a r@b", unsent: "p q r", bound: "p"},
 		"all have a place":                      {pods: "p@a q@a r@b"},
 		"one went to a node that is lost":       {pods: "p@a q@c", want: "q", moved: true},
 		"it runs there still":                   {pods: "p@a q@c", bound: "q", moved: true},
@@ -381,6 +382,9 @@ func TestStranded(t *testing.T) {
 			for _, pod := range open {
 				if slices.Contains(strings.Fields(tc.bound), pod.Name) {
 					pod.Spec.NodeName = pod.Spec.NodeSelector[corev1.LabelHostname]
+				}
+				if slices.Contains(strings.Fields(tc.unsent), pod.Name) {
+					delete(pod.Spec.NodeSelector, corev1.LabelHostname)
 				}
 			}
 			var got []string
