@@ -200,7 +200,7 @@ func (c *Checker) claim(e Event, n *node) {
 	before := n.claims
 	n.claims = n.bookings
 	if r, a := c.attemptOf(n.token); r != nil && a != nil && a.failed.IsZero() && len(n.bookings) == 0 {
-		n.claims = []booking{{key: r.key, namespace: r.namespace, uid: r.uid, amounts: n.allocatable}}
+		n.claims = []booking{{key: r.key, namespace: r.namespace, uid: r.uid, amounts: c.room(n)}}
 	}
 	for _, b := range before {
 		if r := c.requests[b.uid]; r != nil && !slices.ContainsFunc(n.claims, func(o booking) bool { return o.uid == b.uid }) {
