@@ -302,7 +302,7 @@ func TestTheRightClusterIsAskedFirst(t *testing.T) {
 	}
 }
 
-// TestProspectsAfterJobsThatWereGiven to the cluster a moment ago: some of them have ended in it since, or were made anew under their name,
+// TestProspectsAfterJobsThatWereGiven to the cluster a moment ago: some of them have ended in it since, or were made again under their name,
 // and count no more, or once. The job has to wait in either case.
 func TestProspectsAfterJobsThatWereGiven(t *testing.T) {
 	p := &place{idle: 2, running: []gang{{machines: 2, limit: time.Hour}}, quota: 4}
@@ -318,14 +318,14 @@ func TestProspectsAfterJobsThatWereGiven(t *testing.T) {
 		job   *kueue.Workload
 		want  dispatch.Outlook
 	}{
-		"none":                         {job: job("job", 2), want: dispatch.Fits},
-		"one that has ended":           {given: jobs(job("ended", 2)), job: job("job", 2), want: dispatch.Fits},
-		"one that has ended, no room":  {given: jobs(job("ended", 2)), job: job("job", 3), want: dispatch.Waits},
-		"one that waits":               {given: jobs(first), job: job("job", 2), want: dispatch.Soon},
-		"the same, made anew":          {given: jobs(first, again), job: job("job", 1), want: dispatch.Fits},
-		"the same, made anew, no room": {given: jobs(first, again), job: job("job", 2), want: dispatch.Soon},
-		"itself, made anew":            {given: jobs(again), job: job("again", 2), want: dispatch.Fits},
-		"itself ended":                 {job: job("ended", 2), want: dispatch.Waits},
+		"none":                          {job: job("job", 2), want: dispatch.Fits},
+		"one that has ended":            {given: jobs(job("ended", 2)), job: job("job", 2), want: dispatch.Fits},
+		"one that has ended, no room":   {given: jobs(job("ended", 2)), job: job("job", 3), want: dispatch.Waits},
+		"one that waits":                {given: jobs(first), job: job("job", 2), want: dispatch.Soon},
+		"the same, made again":          {given: jobs(first, again), job: job("job", 1), want: dispatch.Fits},
+		"the same, made again, no room": {given: jobs(first, again), job: job("job", 2), want: dispatch.Soon},
+		"itself, made again":            {given: jobs(again), job: job("again", 2), want: dispatch.Fits},
+		"itself ended":                  {job: job("ended", 2), want: dispatch.Waits},
 	} {
 		t.Run(name, func(t *testing.T) {
 			picture := New(clocktesting.NewFakePassiveClock(noon), DefaultSettings(), &Reading{Objects: append(p.objects(), ended)})

@@ -61,7 +61,8 @@ func newMachines() machines {
 		byKey: map[machineKey]cloudprovider.Machine{}, launched: index[string, machineKey]{},
 		made: map[machineKey]time.Time{}, served: map[machineKey]bool{}, left: map[machineKey]time.Time{}, taken: map[machineKey]bool{},
 		unwatched: map[machineKey]time.Time{}, alive: map[string]int{}, nodes: map[string]string{}, keys: map[string]machineKey{},
-		ended: map[string]bool{}, wentEarly: map[string]time.Time{}, unregistered: index[types.UID, machineKey]{}, halted: map[machineKey]bool{}, providerIDs: map[string]string{},
+		ended: map[string]bool{}, wentEarly: map[string]time.Time{}, unregistered: index[types.UID, machineKey]{},
+		halted: map[machineKey]bool{}, providerIDs: map[string]string{},
 	}
 }
 
