@@ -302,8 +302,8 @@ func TestTheRightClusterIsAskedFirst(t *testing.T) {
 	}
 }
 
-// TestProspectsAfterJobsThatWereGiven to the cluster a moment ago: some of them have ended in it since, or were made again under their name,
-// and count no more, or once. The job has to wait in either case.
+// TestProspectsAfterJobsThatWereGiven to the cluster a moment ago: some of them have ended in it since, or were made again under their
+// name, and count no more, or once.
 func TestProspectsAfterJobsThatWereGiven(t *testing.T) {
 	p := &place{idle: 2, running: []gang{{machines: 2, limit: time.Hour}}, quota: 4}
 	job := func(name string, machines int) *kueue.Workload { return workloadOf(name, gang{machines: machines}) }
