@@ -443,7 +443,11 @@ type following struct {
 
 func (c *copies) followOne(ctx context.Context, s *situation, step *dispatch.Step, f *following) (done bool, err error) {
 	theirs, now, ended := unstructuredOf(f.kind), c.clock.Now(), step.Do == dispatch.Finish
-	missing := f.worker.cache.Get(ctx, f.key, theirs)
+	from := client.Reader(f.worker.cache)
+	if ended { // the cache may not have come to that yet, and nothing is left later
+		from = f.worker.client
+	}
+	missing := from.Get(ctx, f.key, theirs)
 	switch {
 	case client.IgnoreNotFound(missing) != nil:
 		return false, missing
@@ -524,6 +528,8 @@ func (c *copies) run(ctx context.Context, s *situation, cluster string, f *follo
 
 // finish takes over how the job ended.
 func (c *copies) finish(ctx context.Context, s *situation, step *dispatch.Step) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	if done, err := c.follow(ctx, s, step); !done || err != nil {
 		return done, err
 	}

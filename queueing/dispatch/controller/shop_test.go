@@ -500,3 +500,32 @@ func TestAJobThatStartsAgainShowsNothingOfBefore(t *testing.T) {
 		t.Errorf("it is admitted and shows %+v: %v", job.Status, err)
 	}
 }
+
+// TestAJobIsShownAsItHasEnded, though the cache of its cluster has heard of the end of its Workload alone: nothing is left there to look at
+// later.
+func TestAJobIsShownAsItHasEnded(t *testing.T) {
+	s := newShop(t, 1)
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "train"}}
+	job.Spec.ManagedBy, job.Spec.Suspend = new(string(kueue.MultiKueueControllerName)), new(true)
+	s.queued("job-train", job)
+	s.admitted("job-train")
+	job.Spec.Suspend = new(false)
+	if err := s.manager.Update(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	s.status(s.workers[0], "job-train", func(w *kueue.Workload) { is(w, kueue.WorkloadFinished) })
+	running := &batchv1.Job{}
+	if err := s.workers[0].Get(t.Context(), client.ObjectKeyFromObject(job), running); err != nil {
+		t.Fatal(err)
+	}
+	late, _ := s.server("late", s.copies.scheme, s.copyIn(0, "job-train"), running.DeepCopy())
+	s.copies.workers.byName[workerName(0)].connection.cache = asIs{client: late}
+	running.Status.Succeeded = 1
+	if err := s.workers[0].Status().Update(t.Context(), running); err != nil {
+		t.Fatal(err)
+	}
+	s.dispatch("job-train")
+	if err := s.manager.Get(t.Context(), client.ObjectKeyFromObject(job), job); err != nil || job.Status.Succeeded != 1 {
+		t.Errorf("it shows %+v: %v", job.Status, err)
+	}
+}
