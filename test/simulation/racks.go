@@ -111,8 +111,8 @@ func (w *world) offerLabels(n *corev1.Node, offer func(option)) {
 		}})
 }
 
-// judgeRack: pods of a gang, or of a slice, that must be in one rack are bound in one. Those on nodes that are gone, or whose machine is, do
-// not count, nor those of an earlier request of that name, of one that was withdrawn, or of one whose booking key others have.
+// judgeRack: pods of a gang, or of a slice, that must be in one rack are bound in one. Those on nodes that are gone, or whose machine is,
+// do not count, nor those of an earlier request of that name, of one that was withdrawn, or of one whose booking key others have.
 func (w *world) judgeRack(o client.Object, deleted bool) {
 	p, ok := o.(*corev1.Pod)
 	if !ok || deleted || !isBound(p) {
