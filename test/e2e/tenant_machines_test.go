@@ -19,6 +19,7 @@ import (
 
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/test/testbed"
 )
 
@@ -371,8 +372,7 @@ func TestMusterChangesNoMoreThanItNeeds(t *testing.T) {
 		refused string
 	}{
 		"a cordon of its own": {of: node, patch: `{"metadata":{"labels":{"muster.node-restriction.kubernetes.io/held":"true","booked.muster.dev/gang":"ns"},
-			"annotations":{"muster.dev/cordoned":"booked","cluster-autoscaler.kubernetes.io/scale-down-disabled":"true"}},"spec":{"unschedulable":true,
-			"taints":[{"key":"node.kubernetes.io/unschedulable","effect":"NoSchedule"}]}}`},
+			"annotations":{"muster.dev/cordoned":"booked","cluster-autoscaler.kubernetes.io/scale-down-disabled":"true"}},"spec":{"unschedulable":true}}`},
 		"another's label":      {of: node, patch: `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`, refused: "node-role.kubernetes.io/control-plane"},
 		"a label taken off":    {of: node, patch: `{"metadata":{"labels":{"theirs":null}}}`, refused: "the label or annotation theirs"},
 		"an annotation":        {of: node, patch: `{"metadata":{"annotations":{"theirs":"x"}}}`, refused: "the label or annotation theirs"},
@@ -389,6 +389,16 @@ func TestMusterChangesNoMoreThanItNeeds(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.refused)
 		}
 	}
+	s.Eventually("a cordon with its taint is let through", func() bool {
+		s.Get(node)
+		cordoned := node.DeepCopy()
+		state.MakeUnschedulable(cordoned)
+		err := muster.Patch(s.Context(), cordoned, client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{}), client.DryRunAll)
+		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) { // other controllers taint it, too
+			t.Fatal(err)
+		}
+		return err == nil
+	}, func() string { return fmt.Sprint(node.Spec) })
 }
 
 // TestTenantsOnlyTightenTheirTerms: a job's annotations and a request's parameters that
