@@ -41,7 +41,7 @@ spec:
 // that is written of them is the admitter's.
 func BenchmarkJobSets(b *testing.B) {
 	n := 1_000 / *scale
-	for _, c := range contenders[stock:] {
+	for _, c := range []contender{stockWith("batch/job", "jobset.x-k8s.io/jobset"), contenders[muster]} {
 		b.Run(fmt.Sprintf("%s/jobsets=%d", c.name, n), func(b *testing.B) {
 			for b.Loop() {
 				newArena(b, c).jobSets(n)

@@ -125,10 +125,16 @@ const (
 )
 
 var contenders = []contender{
-	floor: {"floor", "", floorOf},
-	stock: {"kueue", kueueVariable, func(a *arena, binary string) (cluster.Config, starter) {
+	floor:  {"floor", "", floorOf},
+	stock:  stockWith(),
+	muster: musterWith(""),
+}
+
+// stockWith is a stock Kueue with these integrations, that of Jobs by default.
+func stockWith(frameworks ...string) contender {
+	return contender{"kueue", kueueVariable, func(a *arena, binary string) (cluster.Config, starter) {
 		k, err := managers.NewKueue(managers.Kueue{
-			Binary: binary, Sandbox: os.Getenv(binaryVariable), Dir: a.TempDir(),
+			Binary: binary, Sandbox: os.Getenv(binaryVariable), Dir: a.TempDir(), Frameworks: frameworks,
 			// What its own limits hold back would not be the API server's.
 			Settings: "clientConnection: {qps: 1000, burst: 1000}\n",
 		})
@@ -137,8 +143,7 @@ var contenders = []contender{
 		}
 		config := cluster.Config{Manifests: func() ([]*unstructured.Unstructured, error) { return k.Manifests(a.Context()) }}
 		return config, func() (*managers.Manager, error) { return k.Manager(a.Context(), a.rest) }
-	}},
-	muster: musterWith(""),
+	}}
 }
 
 // musterWith is Muster with these lines of its configuration's section for queues, and
