@@ -13,11 +13,11 @@ import (
 func (s Evaluator) GangOf(w *cache.Workload, admission *kueue.Admission) state.Gang {
 	t := w.Tenant()
 	gang := state.Gang{Namespace: t.Namespace, Queue: t.Queue, Name: w.Object.Namespace + "/" + w.Object.Name}
-	grows := s.cache.Slices.RunsBy(w) != nil
+	runsBy := s.cache.Slices.RunsBy(w)
 	for i := range admission.PodSetAssignments {
 		assignment := &admission.PodSetAssignments[i]
-		count := s.missing(w, assignment)
-		if grows && count == 0 {
+		count := missing(runsBy, assignment)
+		if runsBy != nil && count == 0 {
 			continue
 		}
 		gang.PodSets = append(gang.PodSets, state.PodSet{

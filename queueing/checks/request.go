@@ -79,12 +79,12 @@ type podRequest struct {
 	count      int32
 }
 
-// missing is how many pods of a podSet have no machines: all, but for a slice of a job that runs,
-// whose other pods have some.
-func (s Evaluator) missing(w *cache.Workload, a *kueue.PodSetAssignment) int32 {
+// missing is how many pods of a podSet have no machines: all, but for a job that runs by another
+// slice, whose other pods have some.
+func missing(runsBy *cache.Workload, a *kueue.PodSetAssignment) int32 {
 	n := workload.CountOf(a)
-	if old := s.cache.Slices.RunsBy(w); old != nil {
-		n = max(0, n-workload.PodsLeft(old.Object, workload.FindAssignment(old.Object, a.Name)))
+	if runsBy != nil {
+		n = max(0, n-workload.PodsLeft(runsBy.Object, workload.FindAssignment(runsBy.Object, a.Name)))
 	}
 	return n
 }
@@ -92,9 +92,10 @@ func (s Evaluator) missing(w *cache.Workload, a *kueue.PodSetAssignment) int32 {
 // missingPods asks for all pods of a Workload that have no machines, each podSet by itself.
 func (s Evaluator) missingPods(w *cache.Workload) []podRequest {
 	var out []podRequest
+	runsBy := s.cache.Slices.RunsBy(w)
 	for i := range w.Object.Status.Admission.PodSetAssignments {
 		a := &w.Object.Status.Admission.PodSetAssignments[i]
-		if n := s.missing(w, a); n > 0 {
+		if n := missing(runsBy, a); n > 0 {
 			out = append(out, podRequest{podSets: []kueue.PodSetReference{a.Name}, assignment: a, count: n})
 		}
 	}
