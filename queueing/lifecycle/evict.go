@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/cache"
@@ -41,9 +40,8 @@ const (
 // that was preempted several times, and again soon after it had quota, pauses longer and longer.
 func (s Rules) Preempt(w *cache.Workload, message string) *Verdict {
 	var again time.Time
-	since := apimeta.FindStatusCondition(w.Object.Status.Conditions, kueue.WorkloadQuotaReserved)
 	before := workload.Evictions(w.Object, kueue.WorkloadEvictedByPreemption, "")
-	if before >= turns && since != nil && s.now.Sub(since.LastTransitionTime.Time) < soon {
+	if before >= turns && s.now.Sub(workload.ReservedSince(w.Object)) < soon {
 		again = s.now.Add(workload.Backoff(circlePause, before-turns, maxCirclePause))
 		message += fmt.Sprintf("; it was preempted %d times before, and is judged again at %s", before, again.UTC().Format(time.RFC3339))
 	}
