@@ -216,12 +216,11 @@ func (ms *machines) relinkNode(id string, listed func(machineKey) bool) {
 		ms.relink(key, ms.byKey[key], listed(key))
 		return
 	}
-	_, hasNode := ms.nodes[id]
-	if _, early := ms.wentEarly[id]; hasNode && early {
-		ms.ended[id] = true
-	}
-	if !hasNode {
+	switch _, hasNode := ms.nodes[id]; {
+	case !hasNode:
 		delete(ms.ended, id)
+	case !ms.wentEarly[id].IsZero():
+		ms.ended[id] = true
 	}
 }
 
