@@ -13,12 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/kwok/sandbox"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/state"
 )
 
 // BenchmarkPolicies measures what the admission policies take of kube-apiserver, by
@@ -104,6 +107,20 @@ func (a *arena) judgedWrites() []judged {
 		a.Fatal(err)
 	}
 	queued := map[string]string{"kueue.x-k8s.io/queue-name": "policies"}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "policies", Labels: map[string]string{"a": "b"}}, Status: corev1.NodeStatus{
+		Allocatable: gpuMachine, Capacity: gpuMachine}}
+	a.create(node)
+	as := rest.CopyConfig(a.rest)
+	as.Impersonate.UserName = "system:serviceaccount:muster-system:muster"
+	as.Impersonate.Groups = []string{"system:masters"}
+	muster, err := client.New(as, client.Options{Scheme: a.kube.Scheme()})
+	if err != nil {
+		a.Fatal(err)
+	}
+	booked := node.DeepCopy()
+	state.MakeUnschedulable(booked)
+	booked.Labels[v1alpha1.HeldLabel] = "true"
+	booked.Annotations = map[string]string{v1alpha1.CordonedAnnotation: v1alpha1.CordonBooked, v1alpha1.BookedLabelPrefix + "r": "{}"}
 	create := func(o client.Object) func() error {
 		return func() error { return a.kube.Create(a.Context(), o.DeepCopyObject().(client.Object), client.DryRunAll) }
 	}
@@ -114,6 +131,10 @@ func (a *arena) judgedWrites() []judged {
 			w := admitted.DeepCopy()
 			w.Status.Conditions = append(w.Status.Conditions, condition(kueue.WorkloadFinished, kueue.WorkloadFinishedReasonSucceeded))
 			return a.kube.Status().Update(a.Context(), w, client.DryRunAll)
+		}},
+		{"node-booked-by-muster", "nodes", func() error {
+			return muster.Patch(a.Context(), booked.DeepCopy(), client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{}),
+				client.DryRunAll)
 		}},
 		{"job-created-without-queue", "jobs", create(job(nil))},
 		{"job-created-in-queue", "jobs", create(job(queued))},
