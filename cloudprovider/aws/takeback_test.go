@@ -197,6 +197,31 @@ func TestRetainedMachinesAreTerminated(t *testing.T) {
 	}
 }
 
+// Where calls take long, two of them may take the same machines out, and the group then wants fewer than it has, down to its minimum.
+// The others go all the same.
+func TestAGroupThatHasTooManyLetsThemGo(t *testing.T) {
+	s := newSim(t, plenty(), account(func(c *simaws.Config) { c.Groups[0].TerminatingWait.Duration, c.Groups[0].Retains = time.Second, true }))
+	g := nodeGroup(v1alpha1.AWSLaunchInstances, v1alpha1.OnDemand)
+	s.groups = []*v1alpha1.NodeGroup{g}
+	p := s.provider()
+	machines := names(s.launched(p, g, 4))
+	for range 2 {
+		if err := p.takeOutOnce(context.Background(), group, machines[:2], shrink); err != nil {
+			t.Fatal(err)
+		}
+		s.clock.Step(2 * time.Second)
+	}
+	for range 2 {
+		if err := p.TakeBack(context.Background(), g.Name, machines); err != nil {
+			t.Fatal(err)
+		}
+		s.clock.Step(2 * time.Second)
+	}
+	if s.live() > 0 {
+		t.Errorf("%d machines are alive", s.live())
+	}
+}
+
 // A launch makes room by what has ended in the group, and leaves alone what AWS has only stopped:
 // it starts it again, and a gang is on it.
 func TestALaunchSparesStoppedMachines(t *testing.T) {

@@ -268,7 +268,7 @@ func (r *restoring) condition() *metav1.Condition {
 }
 
 // TestAnEtcdRestoreLosesNoMachine: etcd is restored to before two hundred nodes of a gang that runs, be it that muster starts on what is
-// left or goes on. No machine is terminated for hours, and it is told once, by an event and a condition, until a person decides, or the
+// left or goes on. No machine is terminated, and it is told once, by an event and a condition, until a person decides, or the
 // kubelets have registered their nodes again.
 func TestAnEtcdRestoreLosesNoMachine(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "test")
@@ -297,12 +297,12 @@ func (r *restoring) tale(t *testing.T, restore func(), end func(*testing.T)) {
 	r.launch()
 	r.start()
 	defer func() { r.stop() }()
-	r.passes(15 * time.Minute)
+	r.passes(11 * time.Minute)
 	if n, told := r.runsOn(), r.told("GiveBackBraked"); n != fleet || len(told) > 0 {
 		t.Fatalf("%d machines run before the restore, want %d; told was %v", n, fleet, told)
 	}
 	restore()
-	r.passes(time.Hour)
+	r.passes(30 * time.Minute)
 	if n := r.runsOn(); n != fleet {
 		t.Errorf("%d machines run after the restore, want all %d", n, fleet)
 	}
@@ -344,7 +344,7 @@ func (r *restoring) register(t *testing.T) {
 		}
 	}
 	r.sync()
-	r.passes(30 * time.Minute)
+	r.passes(12 * time.Minute)
 	if n := r.runsOn(); n != fleet {
 		t.Errorf("%d machines run once all have a node again, want all %d", n, fleet)
 	}
