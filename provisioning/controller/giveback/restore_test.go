@@ -43,11 +43,14 @@ const (
 	step = 20 * time.Second
 )
 
+// listGroups are the NodeGroups of a cluster.
+type listGroups = func(context.Context) ([]*v1alpha1.NodeGroup, error)
+
 // simulatedCloud is one with a group of machines.
 type simulatedCloud struct {
 	group *v1alpha1.NodeGroup
 	front func(*cloudsim.World) (cloudsim.Front, error)
-	adapt func(ctx context.Context, url string, groups func(context.Context) ([]*v1alpha1.NodeGroup, error)) (cloudprovider.Provider, error)
+	adapt func(ctx context.Context, url string, groups listGroups) (cloudprovider.Provider, error)
 }
 
 func ofCloud(name string, cloud v1alpha1.Provider, edit func(*v1alpha1.NodeGroupSpec)) *v1alpha1.NodeGroup {
@@ -80,7 +83,7 @@ func onAWS(method v1alpha1.AWSLaunchMethod) simulatedCloud {
 						"muster.dev/cluster-uid": clusterUID}}},
 			}, w)
 		},
-		adapt: func(ctx context.Context, url string, groups func(context.Context) ([]*v1alpha1.NodeGroup, error)) (cloudprovider.Provider, error) {
+		adapt: func(ctx context.Context, url string, groups listGroups) (cloudprovider.Provider, error) {
 			return aws.New(ctx, aws.Config{Region: "us-east-1", Cluster: "prod", ClusterUID: clusterUID, Endpoint: url, Groups: groups,
 				Clock: clock.RealClock{}})
 		},
@@ -100,7 +103,7 @@ func onGCP(method v1alpha1.GCPLaunchMethod) simulatedCloud {
 				Groups:       []simgcp.Group{{Name: "mig", Zone: zone, Template: "gpu", ActionOnFailure: "DO_NOTHING"}},
 			}, w)
 		},
-		adapt: func(ctx context.Context, url string, groups func(context.Context) ([]*v1alpha1.NodeGroup, error)) (cloudprovider.Provider, error) {
+		adapt: func(ctx context.Context, url string, groups listGroups) (cloudprovider.Provider, error) {
 			return gcp.New(ctx, gcp.Config{Project: "lab", Cluster: "prod", ClusterUID: clusterUID, Location: zone, Endpoint: url,
 				Groups: groups, Clock: clock.RealClock{}, CallsPerSecond: 1000})
 		},
