@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -114,30 +115,147 @@ func refusedAs(err error) string {
 	return ""
 }
 
-// For a day one cluster launches and takes back all that it lists, and the machines of another
-// one of its name run on.
-func TestADayOfTwoClustersOfOneName(t *testing.T) {
-	eachWay(t, func(t *testing.T, i int) {
-		s, groups := twins(t, i)
-		ours, theirs := s.provider(), s.providerOf(twinUID, nil)
-		running := 0
-		for round := range 48 {
-			if round < 20 {
-				if _, err := theirs.Launch(context.Background(), request(groups[1], 2, fmt.Sprint("their-", round))); err != nil {
-					t.Fatal(err)
-				}
-				running += 2
-			}
-			if _, err := ours.Launch(context.Background(), request(groups[0], 3, fmt.Sprint("our-", round))); err != nil {
-				t.Fatal(err)
-			}
-			s.clock.Step(30 * time.Minute)
-			if err := ours.TakeBack(context.Background(), groups[0].Name, names(s.listed(ours))); err != nil {
-				t.Fatal(err)
-			}
-			if alive := s.live(); alive != running {
-				t.Fatalf("after %d rounds %d machines are alive, want the other cluster's %d", round+1, alive, running)
-			}
+// tenant is the Muster of one of several clusters of an account, as far as it is seen in the cloud: it launches a gang in each of its
+// groups every four hours, gives it back after three, and takes back by name what is listed under a token that it does not know.
+type tenant struct {
+	*sim
+	uid    string
+	groups []*v1alpha1.NodeGroup
+	gangs  map[string]*tenantGang
+	made   int
+}
+
+type tenantGang struct {
+	cloudprovider.LaunchRequest
+	at time.Time
+	// whole tells that all of its machines came; over is when it was given back, zero while it runs.
+	whole bool
+	over  time.Time
+}
+
+// provider is a new adapter. The NodeGroups that it is told of are those of all clusters, as after a restore of another's backup.
+func (c *tenant) provider() *Provider { return c.providerOf(c.uid, nil) }
+
+func (c *tenant) launchAll() {
+	for _, g := range c.groups {
+		c.made++
+		token := fmt.Sprintf("%s-%d", c.uid, c.made)
+		c.gangs[token] = &tenantGang{LaunchRequest: request(g, 2, token), at: c.clock.Now()}
+	}
+}
+
+// look calls what is in flight, and takes back what is not to be there.
+func (c *tenant) look(p *Provider) {
+	c.t.Helper()
+	for _, g := range c.gangs {
+		if g.over.IsZero() && c.clock.Since(g.at) > 3*time.Hour {
+			g.over = c.clock.Now()
 		}
-	})
+		if g.whole || !g.over.IsZero() {
+			continue
+		}
+		machines, err := p.Launch(c.t.Context(), g.LaunchRequest)
+		if err == nil && len(machines) != g.Count || cloudprovider.Refusal(err) != nil {
+			c.t.Errorf("launch %s by %s has %d machines and the error %v: want %d", g.Token, g.Group.Name, len(machines), err, g.Count)
+		}
+		g.whole = err == nil
+	}
+	orphans := map[string][]string{}
+	for _, m := range c.listed(p) {
+		if m.Launch == "" || m.State >= cloudprovider.Terminated {
+			continue
+		}
+		if g := c.gangs[m.Launch]; g == nil || !g.over.IsZero() {
+			orphans[m.Group] = append(orphans[m.Group], m.Name)
+		}
+	}
+	for group, names := range orphans {
+		if err := p.TakeBack(c.t.Context(), group, names); err != nil {
+			c.t.Errorf("cluster %s takes back %v: %v", c.uid, names, err)
+		}
+	}
+}
+
+// TestTwoClustersForADay: two clusters of one name in one account, each with every way to launch, and both with the NodeGroups of both.
+// Neither touches a machine of the other, nor one that no Muster has launched.
+func TestTwoClustersForADay(t *testing.T) {
+	hours := 24
+	if testing.Short() {
+		hours = 6
+	}
+	config := account()
+	config.Groups = nil
+	clusters := []*tenant{{uid: clusterUID}, {uid: twinUID}}
+	for _, c := range clusters {
+		c.gangs = map[string]*tenantGang{}
+		for i, w := range ways {
+			asg := account().Groups[0]
+			asg.Name, asg.Tags = fmt.Sprintf("gpu-%d-%s", i, c.uid[:4]), maps.Clone(asg.Tags)
+			asg.Tags[clusterUIDTag] = c.uid
+			config.Groups = append(config.Groups, asg)
+			g := nodeGroup(w.method, w.market)
+			g.Name, g.Spec.AWS.AutoScalingGroup = asg.Name, asg.Name
+			if w.market == v1alpha1.Reserved {
+				g.Spec.AWS.CapacityReservation = "cr-" + c.uid[:4]
+			}
+			c.groups = append(c.groups, g)
+		}
+	}
+	s := newSim(t, plenty(lag(5*time.Second), func(c *cloudsim.Config) {
+		c.Pools = append(c.Pools, cloudsim.Pool{PoolKey: reservedPool})
+	}), config)
+	var providers []*Provider
+	strangers := 0
+	for _, c := range clusters {
+		c.sim = s
+		if _, refused := s.world.Reserve("cr-"+c.uid[:4], cloudsim.Order{Pool: reservedPool, Count: 8}, time.Time{}); refused != nil {
+			t.Fatal(refused)
+		}
+		for _, g := range c.groups {
+			s.groups = append(s.groups, g)
+			s.front.Grow(g.Spec.AWS.AutoScalingGroup, 1)
+			strangers++
+		}
+		providers = append(providers, c.provider())
+	}
+	s.clock.Step(time.Hour)
+	for step := range hours * 6 {
+		for i, c := range clusters {
+			if step%(5*6) == i*6 { // a restart
+				providers[i] = c.provider()
+			}
+			if step%(4*6) == 0 {
+				c.launchAll()
+			}
+			c.look(providers[i])
+		}
+		s.clock.Step(10 * time.Minute)
+	}
+	s.checkTenants(clusters, strangers)
+}
+
+// checkTenants looks whose machines were taken back, and whether they were given up.
+func (s *sim) checkTenants(clusters []*tenant, strangers int) {
+	s.t.Helper()
+	made, gangs := map[string]int{}, map[string]*tenantGang{}
+	for _, c := range clusters {
+		maps.Copy(gangs, c.gangs)
+	}
+	for _, in := range s.world.Instances(true) {
+		g := gangs[in.Tags[launchTag]]
+		made[in.Tags[clusterUIDTag]]++
+		switch {
+		case g == nil && in.Phase == cloudsim.Terminated:
+			s.t.Errorf("%s, which no Muster has launched, was terminated", in.ID)
+		case g == nil:
+			made["none"]++
+		case in.Phase != cloudsim.Terminated && !g.over.IsZero():
+			s.t.Errorf("%s of launch %s is left over", in.ID, g.Token)
+		case in.Phase == cloudsim.Terminated && (g.over.IsZero() || in.TerminatedAt.Before(g.over)):
+			s.t.Errorf("%s of launch %s was terminated while its gang was running", in.ID, g.Token)
+		}
+	}
+	if made["none"] != strangers || made[clusterUID] < 2*len(ways) || made[twinUID] < 2*len(ways) {
+		s.t.Errorf("machines by the cluster that launched them: %v, want %d of none and many of each", made, strangers)
+	}
 }

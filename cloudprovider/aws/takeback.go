@@ -51,6 +51,11 @@ func (p *Provider) takeMachines(ctx context.Context, ids []string) error {
 	if err != nil {
 		return err
 	}
+	return p.takeFrom(ctx, owners, ids)
+}
+
+// takeFrom terminates machines, each in the way that its owner asks for.
+func (p *Provider) takeFrom(ctx context.Context, owners map[string]owner, ids []string) error {
 	byOwner := map[owner][]string{}
 	for _, id := range ids {
 		byOwner[owners[id]] = append(byOwner[owners[id]], id)
@@ -143,7 +148,15 @@ func (p *Provider) takeOut(ctx context.Context, group string, ids []string, shri
 	return sift(ids, mostTakenOut, func(ids []string) error {
 		err := p.takeOutOnce(ctx, group, ids, shrink)
 		refused := cloudprovider.Refusal(err)
-		if !shrink || len(ids) > 1 || refused == nil || refused.Class != v1alpha1.Config {
+		if !shrink || refused == nil || refused.Class != v1alpha1.Config {
+			return err
+		}
+		// A try whose reply was lost may have taken some out already: AWS would name them one at a time.
+		owners, asking := p.owners(ctx, ids)
+		if asking == nil && slices.ContainsFunc(ids, func(id string) bool { return owners[id] != owner{group: group} }) {
+			return p.takeFrom(ctx, owners, ids)
+		}
+		if len(ids) > 1 {
 			return err
 		}
 		// Where calls take long, a machine may be taken out by two of them, and counted twice: the group then wants fewer than it

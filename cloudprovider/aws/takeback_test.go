@@ -123,6 +123,35 @@ func TestADenialIsForAll(t *testing.T) {
 	}
 }
 
+// A call whose reply was lost has taken machines out that a lifecycle hook holds. AWS refuses to take them out once more and names one
+// of them each time: what there is to do is asked for, not found by a call for each.
+func TestALostReplyIsNotFoundOutOneByOne(t *testing.T) {
+	for name, retains := range map[string]bool{"held": false, "retained": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newSim(t, plenty(fault("TerminateInstanceInAutoScalingGroup", cloudsim.ReplyLost, 0)), account(func(c *simaws.Config) {
+				c.Groups[0].TerminatingWait.Duration, c.Groups[0].Retains, c.Groups[0].Min = time.Second, retains, 2
+			}))
+			g := nodeGroup(v1alpha1.AWSLaunchInstances, v1alpha1.OnDemand)
+			s.groups = []*v1alpha1.NodeGroup{g}
+			p := s.provider()
+			machines := s.launched(p, g, 8)
+			for range 3 {
+				if err := p.TakeBack(context.Background(), g.Name, names(machines)); err != nil {
+					t.Fatal(err)
+				}
+				s.clock.Step(2 * time.Second)
+			}
+			s.listed(p)
+			if s.alive()[token] != 0 || s.alive()[""] != 2 {
+				t.Errorf("alive are %v, want the minimum of the group alone", s.alive())
+			}
+			if n := s.world.Calls(v1alpha1.ProviderAWS)["TerminateInstanceInAutoScalingGroup"]; n > 3 {
+				t.Errorf("machines were taken out by %d calls, want at most 3", n)
+			}
+		})
+	}
+}
+
 // A machine that a lifecycle hook holds is on its way out: its group shrinks by it once.
 func TestALifecycleHookIsWaitedFor(t *testing.T) {
 	s := newSim(t, plenty(), account(func(c *simaws.Config) { c.Groups[0].TerminatingWait.Duration = 10 * time.Minute }))
@@ -165,6 +194,31 @@ func TestRetainedMachinesAreTerminated(t *testing.T) {
 	s.listed(p)
 	if s.alive()[token] != 0 || s.alive()[""] != 2 {
 		t.Errorf("alive are %v, want the minimum of the group alone", s.alive())
+	}
+}
+
+// Where calls take long, two of them may take the same machines out, and the group then wants fewer than it has, down to its minimum.
+// The others go all the same.
+func TestAGroupThatHasTooManyLetsThemGo(t *testing.T) {
+	s := newSim(t, plenty(), account(func(c *simaws.Config) { c.Groups[0].TerminatingWait.Duration, c.Groups[0].Retains = time.Second, true }))
+	g := nodeGroup(v1alpha1.AWSLaunchInstances, v1alpha1.OnDemand)
+	s.groups = []*v1alpha1.NodeGroup{g}
+	p := s.provider()
+	machines := names(s.launched(p, g, 4))
+	for range 2 {
+		if err := p.takeOutOnce(context.Background(), group, machines[:2], shrink); err != nil {
+			t.Fatal(err)
+		}
+		s.clock.Step(2 * time.Second)
+	}
+	for range 2 {
+		if err := p.TakeBack(context.Background(), g.Name, machines); err != nil {
+			t.Fatal(err)
+		}
+		s.clock.Step(2 * time.Second)
+	}
+	if s.live() > 0 {
+		t.Errorf("%d machines are alive", s.live())
 	}
 }
 

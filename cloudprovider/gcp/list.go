@@ -150,7 +150,7 @@ func (p *Provider) listManaged(ctx context.Context, id managerID, groups []*v1al
 		return nil, err
 	}
 	var out []cloudprovider.Machine
-	started := p.started(id, all)
+	started := p.started(ctx, id, all)
 	queued := slices.ContainsFunc(groups, func(g *v1alpha1.NodeGroup) bool { return g.Spec.GCP.LaunchMethod == v1alpha1.GCPResizeRequest })
 	for _, in := range all {
 		machine := p.managedMachine(id, in)
@@ -178,27 +178,56 @@ type start struct {
 	ended bool
 }
 
-// started is when the members of a managed instance group were started last. The cloud tells
-// that of instances, but not of members, so it is the time of the list that showed it first.
-func (p *Provider) started(id managerID, all []*computepb.ManagedInstance) map[string]time.Time {
+// started is when the members of a managed instance group were started last. The cloud tells that of instances, but not of
+// members, so it is the time of the list that showed it first. What the first list of this process shows may have run for long: that
+// is asked for, and where it cannot be told it stays open.
+func (p *Provider) started(ctx context.Context, id managerID, all []*computepb.ManagedInstance) map[string]time.Time {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	old := p.starts[id]
+	p.mu.Unlock()
+	ours := func(in *computepb.ManagedInstance) bool {
+		return in.GetInstanceStatus() != "" && p.names.token(base(in.GetInstance())) != ""
+	}
+	if old == nil && slices.ContainsFunc(all, ours) {
+		var err error
+		if old, err = p.startsOf(ctx, id); err != nil {
+			log.FromContext(ctx).Error(err, "It cannot be told for how long machines of a managed instance group have run; it will be retried",
+				"managedInstanceGroup", id.String())
+			return nil
+		}
+	}
 	now, out := map[string]start{}, map[string]time.Time{}
 	for _, in := range all {
 		if in.GetInstanceStatus() == "" {
 			continue
 		}
-		link, ended := in.GetInstance(), stateOf(in.GetInstanceStatus()) == cloudprovider.Terminated
+		link, ended := pathOf(in.GetInstance()), stateOf(in.GetInstanceStatus()) == cloudprovider.Terminated
 		s, known := old[link]
 		if !known || s.id != in.GetId() || s.ended && !ended {
 			s = start{id: in.GetId(), at: p.Clock.Now()}
 		}
 		s.ended = ended
-		now[link], out[link] = s, s.at
+		now[link], out[in.GetInstance()] = s, s.at
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.starts[id] = now
 	return out
+}
+
+// startsOf the instances of the project that Muster may have launched, by their paths.
+func (p *Provider) startsOf(ctx context.Context, id managerID) (map[string]start, error) {
+	all, err := p.labelled(ctx, id.project, "name eq "+namePrefix+".*")
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]start{}
+	for _, in := range all {
+		if at, err := time.Parse(time.RFC3339Nano, in.GetLastStartTimestamp()); err == nil {
+			out[pathOf(in.GetSelfLink())] = start{id: in.GetId(), at: at}
+		}
+	}
+	return out, nil
 }
 
 // withRequests adds the resize requests that wait, in place of their instances.

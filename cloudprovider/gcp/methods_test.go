@@ -134,3 +134,36 @@ func TestLabels(t *testing.T) {
 		}
 	}
 }
+
+// TestMembersTellWhenTheyStarted: lists of a managed instance group do not say when its members were started, and a process that starts
+// must not take machines that have run for long for new ones: those that seem to have lost their node would go at once, as what a crash
+// has left.
+func TestMembersTellWhenTheyStarted(t *testing.T) {
+	for _, method := range []string{"owned", "owned-regional", "flex"} {
+		t.Run(method, func(t *testing.T) {
+			l := newLab(t, cloudsim.Config{Pools: every(4)}, simulated())
+			req, p := launchOf(l.nodeGroup(method), 2), l.provider()
+			for range 5 {
+				if machines, err := p.Launch(context.Background(), req); err == nil && len(machines) == 2 {
+					break
+				}
+				l.clock.Step(10 * time.Second)
+			}
+			made := l.clock.Now()
+			l.clock.Step(time.Hour)
+			p = l.provider()
+			for range 2 {
+				listed := l.list(p)
+				for _, m := range listed {
+					if m.Started.IsZero() || m.Started.After(made) {
+						t.Errorf("machine %s is said to be started at %s, want before %s", m.Name, m.Started, made)
+					}
+				}
+				if len(listed) != 2 {
+					t.Fatalf("%d machines are listed, want 2", len(listed))
+				}
+				l.clock.Step(time.Hour)
+			}
+		})
+	}
+}

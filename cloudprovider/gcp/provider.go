@@ -87,7 +87,7 @@ type Provider struct {
 	fresh map[managerID]map[string]time.Time
 
 	// starts are those of the members of managed instance groups, of which the cloud tells no
-	// time, by the links of the members.
+	// time, by the paths of the members.
 	starts map[managerID]map[string]start
 
 	// locks of managed instance groups, *sync.Mutex by managerID: no other launch runs between

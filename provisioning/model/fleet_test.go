@@ -563,6 +563,18 @@ func TestFleetKnowsAttemptsInFlight(t *testing.T) {
 	if diff := cmp.Diff(map[string]bool{"launches-2": true}, f.InFlight); diff != "" {
 		t.Errorf("in flight (-want +got):\n%s", diff)
 	}
+	// Machines that the attempt waits for are none that miss their node, unless they are far older than it: etcd was restored.
+	launching = v.request("launches")
+	launching.Status.ProvisioningClassDetails = map[string]provreq.Detail{transaction.AttemptDetail: provreq.Detail(transaction.Attempt{
+		Number: 2, Phase: transaction.Launching, Started: noon, Launches: []planner.GroupCount{{Group: "gpu", Count: 2}}}.Encode())}
+	m.Set(launching)
+	for name, started := range map[string]time.Time{"young": noon.Add(-time.Minute), "old": noon.Add(-time.Hour)} {
+		m.SetMachine(cloudprovider.Machine{Name: name, Group: "gpu", ProviderID: "kwok://" + name, Launch: "launches-2",
+			State: cloudprovider.Running, Started: started})
+	}
+	if f := m.Fleet(noon); len(f.Missing) != 1 || f.Missing[0].Name != "old" {
+		t.Errorf("machines that miss their node are %v, want the old one", f.Missing)
+	}
 	m.Set(v.request("launches", provreq.Failed))
 	if f := m.Fleet(noon); len(f.InFlight) != 0 {
 		t.Errorf("%v are in flight, and their request is over", f.InFlight)

@@ -126,7 +126,7 @@ func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.Vi
 		for i := range v.Lost {
 			v.Lost[i].Settled = m.machines.settledAt(v.Lost[i].ProviderID)
 		}
-		if r.Policy.RevokeOnLoss && len(v.Lost)+len(v.Held)+v.Stranded.Pods > 0 {
+		if r.Policy.RevokeOnLoss && len(v.Lost)+len(v.Held)+v.Stranded.Pods > 0 || lags(r.Attempt.Calls(r.UID), v.Machines) {
 			f := m.fleetAt(s.Now)
 			v.Spared = map[string]bool{}
 			for group, doubt := range scaledown.InDoubt(&f) {
@@ -138,6 +138,13 @@ func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.Vi
 		}
 	})
 	return v
+}
+
+// lags reports whether some of the machines are older than the calls on record that made them.
+func lags(calls []transaction.Call, machines []cloudprovider.Machine) bool {
+	return slices.ContainsFunc(calls, func(c transaction.Call) bool {
+		return slices.ContainsFunc(machines, func(m cloudprovider.Machine) bool { return m.Launch == c.Token && c.Lags(m) })
+	})
 }
 
 // Fleet is what scale-down depends on. It costs by the number of requests, and of
@@ -154,15 +161,19 @@ func (m *Model) fleetAt(now time.Time) scaledown.Fleet {
 	f := scaledown.Fleet{Requests: map[types.UID]bool{}, InFlight: map[string]bool{}}
 	s := m.snapshotAt(now)
 	f.Snapshot, f.Undecided, f.Unregistered, f.Consumers = &s, m.undecided(), m.machines.withoutNode(), m.consumers.lookup()
+	calls := map[string]transaction.Call{}
 	for uid, e := range m.requests.byUID {
 		f.Requests[uid] = true
 		if a := m.requests.attempt(e); e.status != transaction.Over && a.InFlight() {
 			for _, token := range a.Tokens(uid) {
-				f.InFlight[token] = true
+				f.InFlight[token], calls[token] = true, transaction.Call{}
+			}
+			for _, c := range a.Calls(uid) {
+				calls[c.Token] = c
 			}
 		}
 	}
-	f.Missing, f.Halted = m.machines.missingNode(f.Unregistered, f.InFlight), m.machines.stopped()
+	f.Missing, f.Halted = m.machines.missingNode(f.Unregistered, calls), m.machines.stopped()
 	return f
 }
 

@@ -329,13 +329,14 @@ func (ms *machines) stopped() (out []scaledown.Halted) {
 // without having seen it: one that was older when it became known may have had one.
 const joinsWithin = 10 * time.Minute
 
-// missingNode are those of the machines without a node that have had one, or may have, and
-// that no attempt in flight waits for. What others have launched may never have been meant to have one.
-func (ms *machines) missingNode(list []cloudprovider.Machine, inFlight map[string]bool) (out []scaledown.Missing) {
+// missingNode are those of the machines without a node that have had one, or may have. What an attempt in flight waits for, by its
+// calls, is none, unless it is older than them. What others have launched may never have been meant to have one.
+func (ms *machines) missingNode(list []cloudprovider.Machine, inFlight map[string]transaction.Call) (out []scaledown.Missing) {
 	for _, m := range list {
 		key := machineKey{m.Group, m.Name}
 		old := m.Launch != "" && !ms.made[key].Before(m.Started.Add(joinsWithin))
-		if m.State == cloudprovider.Running && !inFlight[m.Launch] && (ms.served[key] || old) {
+		c, waited := inFlight[m.Launch]
+		if m.State == cloudprovider.Running && (waited && c.Lags(m) || !waited && (ms.served[key] || old)) {
 			out = append(out, scaledown.Missing{Machine: m, Since: ms.left[key]})
 		}
 	}

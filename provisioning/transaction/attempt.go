@@ -174,6 +174,16 @@ type Call struct {
 	Together cloudprovider.Domain
 }
 
+// recordsLag is by how much a machine has to be older than the call that made it, by two clocks, until the record of the call is
+// known to be wrong.
+const recordsLag = 10 * time.Minute
+
+// Lags reports whether the machine, which bears the token of the call, is older than it: etcd was restored to before the gang was
+// launched, and its request has asked for the same machines again. They may run pods that the cluster does not know.
+func (c Call) Lags(m cloudprovider.Machine) bool {
+	return !m.Started.IsZero() && m.Started.Add(recordsLag).Before(c.Began)
+}
+
 // Calls of the attempt in their order: first for the gang, then for what was lost.
 func (a Attempt) Calls(uid types.UID) (out []Call) {
 	for _, l := range a.Launches {

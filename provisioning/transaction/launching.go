@@ -100,6 +100,10 @@ func launching(r *Request, v View) (s Step, joined bool) {
 		}
 		began, timeout, field := p.patience(c, g)
 		deadline := began.Add(timeout)
+		if !v.Now.Before(deadline) && v.records(c) {
+			s.At = when.Earliest(s.At, v.Now.Add(sparedAgain))
+			continue
+		}
 		if !v.Now.Before(deadline) {
 			class := v1alpha1.Timeout
 			if p.queued && p.made < c.Count {
@@ -114,6 +118,14 @@ func launching(r *Request, v View) (s Step, joined bool) {
 		s.At = when.Earliest(s.At, deadline, p.again)
 	}
 	return s, joined && s.Do == Rest
+}
+
+// records reports whether the records of the cluster are more likely wrong than the machines of the call, which run, have no node and
+// are many: a person decides.
+func (v View) records(c Call) bool {
+	return v.Spared[c.Group] && slices.ContainsFunc(v.Machines, func(m cloudprovider.Machine) bool {
+		return m.Launch == c.Token && m.Group == c.Group && m.State == cloudprovider.Running && v.Hosts[m.ProviderID] == "" && c.Lags(m)
+	})
 }
 
 // callKey names a call.

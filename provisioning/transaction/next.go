@@ -19,9 +19,6 @@ import (
 // again.
 const strandedFor = time.Minute
 
-// sparedAgain is how soon it is looked again whether a gang is still spared.
-const sparedAgain = 10 * time.Second
-
 // Next says what to do for a request now. It is called again after every change
 // until it answers Rest, so each step is small and may be repeated.
 //

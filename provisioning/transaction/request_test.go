@@ -79,6 +79,9 @@ func startedAt(after time.Duration) func(*story) {
 	}
 }
 
+// doubted: many machines of the group seem lost.
+func doubted(s *story) { s.view.Spared = map[string]bool{"gpu": true} }
+
 func stockout(until time.Time) []v1alpha1.Backoff {
 	return []v1alpha1.Backoff{{Class: v1alpha1.Stockout, AtLeast: 1, Failures: 1, Until: metav1.NewTime(until)}}
 }
@@ -453,6 +456,14 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 		{name: "no longer than the request's own time", story: newStory().attempt(Launching).machines(booting, booting).with(func(s *story) { s.request.ValidFor = time.Minute }), want: Rest, check: wantAt(time.Minute)},
 		{name: "machines that do not join in time roll the attempt back", want: RollBack, check: wantFailure(v1alpha1.Timeout), message: "1 of 2 machines were ready within 10m0s (spec.joinTimeout); node b is not Ready",
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", notReady).at(10 * time.Minute)},
+		{name: "machines that are far older than their call are kept while so many seem lost: etcd was restored", want: Rest, check: wantAt(10*time.Minute + sparedAgain),
+			story: newStory().attempt(Launching).machines(running, running).with(startedAt(-time.Hour)).with(doubted).at(10 * time.Minute)},
+		{name: "not where they are few, or a person has decided", want: RollBack, check: wantFailure(v1alpha1.Timeout),
+			story: newStory().attempt(Launching).machines(running, running).with(startedAt(-time.Hour)).at(10 * time.Minute)},
+		{name: "nor where they are of the call, whatever is in doubt beside", want: RollBack, check: wantFailure(v1alpha1.Timeout),
+			story: newStory().attempt(Launching).machines(running, running).with(startedAt(-5 * time.Minute)).with(doubted).at(10 * time.Minute)},
+		{name: "nor where it is not known when they were started", want: RollBack, check: wantFailure(v1alpha1.Timeout),
+			story: newStory().attempt(Launching).machines(running, running).with(doubted).at(10 * time.Minute)},
 		{name: "a launch in the cloud's queue is waited for as long as its group says", want: LaunchMachines, check: wantAt(24 * time.Hour),
 			story: newStory().attempt(Launching).held("queued", booting).with(queued).at(5 * time.Hour)},
 		{name: "and no longer", want: RollBack, check: wantFailure(v1alpha1.Stockout), message: "0 of 2 machines were ready within 24h0m0s (spec.queueTimeout)",
@@ -827,7 +838,6 @@ func TestAGangIsSparedWhileItIsInDoubtWhetherItHasLostMachines(t *testing.T) {
 	}
 	fresh := func(s *story) { s.view.Lost = []LostNode{{Name: "b", Group: "gpu", Pods: 1}} }
 	held := func(s *story) { s.view.Held = []LostNode{{Name: "b", Group: "gpu", Pods: 1}} }
-	doubt := func(s *story) { s.view.Spared = map[string]bool{"gpu": true} }
 	ended := func(n *state.Node) { n.Ready, n.Machine, n.Ended = false, nil, true }
 	runs := func(n *state.Node) { n.Machine = &cloudprovider.Machine{Name: "b", Group: "gpu"} }
 	isHeld := func(want bool) func(*testing.T, Step) {
@@ -838,8 +848,8 @@ func TestAGangIsSparedWhileItIsInDoubtWhetherItHasLostMachines(t *testing.T) {
 		}
 	}
 	play(t, []expected{
-		{name: "it is told", story: running().with(fresh).with(doubt), want: Tell, check: isHeld(true)},
-		{name: "it goes on while there is doubt", story: running().with(held).with(doubt), want: Rest, check: func(t *testing.T, s Step) {
+		{name: "it is told", story: running().with(fresh).with(doubted), want: Tell, check: isHeld(true)},
+		{name: "it goes on while there is doubt", story: running().with(held).with(doubted), want: Rest, check: func(t *testing.T, s Step) {
 			if got := s.At.Sub(noon); got != sparedAgain {
 				t.Errorf("it is looked at again in %s, want %s", got, sparedAgain)
 			}
@@ -856,7 +866,7 @@ func TestAGangIsSparedWhileItIsInDoubtWhetherItHasLostMachines(t *testing.T) {
 				t.Errorf("it is looked at again at %s", s.At)
 			}
 		}},
-		{name: "many have followed", story: running().with(doubt).with(func(s *story) {
+		{name: "many have followed", story: running().with(doubted).with(func(s *story) {
 			s.view.Lost = []LostNode{{Name: "b", Group: "gpu", Pods: 1, Settled: noon.Add(time.Second)}}
 		}), want: Tell, check: isHeld(true)},
 		{name: "none has followed", story: running().with(func(s *story) {

@@ -10,6 +10,9 @@ import (
 	"github.com/muster-dev/muster/provisioning/planner"
 )
 
+// sparedAgain is how soon it is looked again whether a gang is still spared.
+const sparedAgain = 10 * time.Second
+
 // View is what a request's next step depends on, beside the request.
 type View struct {
 	*planner.Snapshot

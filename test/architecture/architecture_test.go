@@ -296,8 +296,14 @@ var users = map[string]map[string]string{
 		"cloudprovider/aws": "is the adapter",
 		"cloudprovider/gcp": "is the adapter",
 	},
-	"cloudprovider/aws": {"cmd/muster/clouds": "connects it", "deploy/generate/clouds": "writes the permissions that it needs"},
-	"cloudprovider/gcp": {"cmd/muster/clouds": "connects it", "deploy/generate/clouds": "writes the permissions that it needs"},
+	"cloudprovider/aws": {
+		"cmd/muster/clouds": "connects it", "deploy/generate/clouds": "writes the permissions that it needs",
+		"provisioning/controller/giveback": "its test restores etcd on the simulated cloud",
+	},
+	"cloudprovider/gcp": {
+		"cmd/muster/clouds": "connects it", "deploy/generate/clouds": "writes the permissions that it needs",
+		"provisioning/controller/giveback": "its test restores etcd on the simulated cloud",
+	},
 	"cmd/muster/clouds": {"cmd/muster": "talks to clouds", "cmd/muster-sandbox": "has muster in it"},
 }
 

@@ -341,6 +341,58 @@ func TestAGangWhoseRackIsLostStartsInAnother(t *testing.T) {
 	s.Empty(g.Name)
 }
 
+// TestManyDeletedNodesStopNoGang while their machines run, by word of the cloud, until a person decides: then it starts elsewhere, and
+// no pod that was made again meanwhile waits for a node that is gone.
+func TestManyDeletedNodesStopNoGang(t *testing.T) {
+	t.Parallel()
+	s := newSiteAtOnce(t)
+	s.topology()
+	g := s.Group("", func(g *v1alpha1.NodeGroup) {
+		g.Spec.MaxNodes = 10
+		g.Spec.Topology = []v1alpha1.TopologyLevel{{NodeLabel: rackLabel}}
+		g.Spec.Kwok.Domains = &v1alpha1.KwokDomains{NodeLabel: rackLabel, Placement: v1alpha1.PlacedTogether,
+			Of: []v1alpha1.KwokDomain{{Name: "a", Machines: 5}, {Name: "b", Machines: 5}}}
+	})
+	s.queue(g)
+	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: g.Name}}
+	s.edit(flavor, func() { flavor.Spec.TopologyName = new(kueue.TopologyReference(s.Name)) })
+	j := s.job("gang", 5, func(j *batchv1.Job) {
+		runsInOneRack(j)
+		indexed(j)
+		// Without it the Job controller makes pods again only minutes later, since five have failed.
+		j.Spec.BackoffLimitPerIndex = new(int32(3))
+	})
+	s.runs(j)
+	gone := map[string]bool{}
+	for _, node := range s.nodesOfPods(j) {
+		gone[node] = true
+		s.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
+	}
+	s.Eventually("a person is asked, and the gang told", func() bool {
+		s.orphansGo()
+		s.Get(g)
+		return meta.IsStatusConditionFalse(g.Status.Conditions, v1alpha1.ConditionNodesPresent) && len(s.Workload(j).Status.UnhealthyNodes) == 5
+	}, func() string { return fmt.Sprint(g.Status.Conditions, s.Workload(j).Status.UnhealthyNodes) })
+	<-time.After(25 * time.Second) // longer than a few are waited for, and than the Job waits before it makes pods again
+	if c := meta.FindStatusCondition(s.Workload(j).Status.Conditions, kueue.WorkloadEvicted); c != nil {
+		t.Fatalf("the gang was evicted: %s", c.Message)
+	}
+	patch := client.MergeFrom(g.DeepCopy())
+	g.Annotations = map[string]string{v1alpha1.GiveBackAtOnceAnnotation: "5"}
+	if err := s.Kube.Patch(s.Context(), g, patch); err != nil {
+		t.Fatal(err)
+	}
+	s.Eventually("the gang runs on other machines", func() bool {
+		s.orphansGo()
+		on := slices.Collect(maps.Values(s.nodesOfPods(j)))
+		return len(on) == 5 && !slices.ContainsFunc(on, func(node string) bool { return gone[node] })
+	}, func() string { return fmt.Sprint(s.nodesOfPods(j), s.Workload(j).Status.Conditions) })
+	s.runs(j)
+	s.inOneRack(j)
+	s.Delete(j)
+	s.Empty(g.Name)
+}
+
 // runsInOneRack for an hour.
 func runsInOneRack(j *batchv1.Job) {
 	j.Spec.Template.Annotations = map[string]string{kwokv1alpha1.RunForAnnotation: "1h"}

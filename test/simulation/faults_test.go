@@ -283,6 +283,42 @@ var found = []tale{
 		},
 		shows: []string{"CapacityRevoked=True MachineLost"},
 	},
+	{
+		name: "etcd restored to before a gang was launched: its request asks for the machines that run, and gives none back in vain",
+		tell: func(w *world) {
+			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) {
+				g.Spec.MaxNodes, g.Annotations = 12, map[string]string{v1alpha1.GiveBackAtOnceAnnotation: "0"}
+			}))
+			g := workers("gang")
+			g.podSets[0].count, g.runFor, g.patience = 5, time.Hour, time.Hour
+			w.submit(w.began, g, transaction.ClassAtomicScaleUp, nil)
+			w.restore(w.began.Add(15*time.Minute), g)
+			w.plan(w.began.Add(25*time.Minute), "a person decides", func() {
+				g := find[*v1alpha1.NodeGroup](w.store, "", "gpus")
+				c := meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionNodesPresent)
+				if w.features["machine taken back"] || c == nil || c.Status != metav1.ConditionFalse {
+					w.failure = fmt.Errorf("machines that run were taken back, or nobody was told: the group says %+v", g.Status.Conditions)
+				}
+				change(w.store, g, func(g *v1alpha1.NodeGroup) { g.Annotations[v1alpha1.GiveBackAtOnceAnnotation] = "5" })
+			})
+		},
+		shows: []string{"machine taken back", "second attempt"},
+	},
+}
+
+// restore has the API server know what it knew before the gang was launched.
+func (w *world) restore(at time.Time, g *gang) {
+	w.plan(at, "etcd is restored", func() {
+		for _, p := range all[*corev1.Pod](w.store) {
+			_ = w.store.delete(p)
+		}
+		for _, n := range all[*corev1.Node](w.store) {
+			_ = w.store.delete(n)
+		}
+		change(w.store, find[*provreq.ProvisioningRequest](w.store, g.namespace, g.request), func(r *provreq.ProvisioningRequest) {
+			r.Status = provreq.ProvisioningRequestStatus{}
+		})
+	})
 }
 
 // vanish has so many nodes deleted, a second after each other, while their machines run.

@@ -159,7 +159,7 @@ func (f *Front) answer(m method, r *http.Request) (any, *cloudsim.Error) {
 	}
 	f.settle()
 	c := &call{Request: r, body: body}
-	if e := cloudsim.FailureOf(r.Context()); e != nil {
+	if e := cloudsim.FailureOf(r.Context()); e != nil && slices.Contains(m.query, "requestId") { // others make no operation
 		m.serve = func(c *call) (any, *cloudsim.Error) {
 			op := f.begin(m.action, scopeOf(c))
 			op.err = &opError{e.Code, e.Message}

@@ -175,7 +175,7 @@ func TestRefusals(t *testing.T) {
 		"sub-blocks of no block":           {"GET", root + "zones/z-a/reservations/r/reservationBlocks/b/reservationSubBlocks", "", 404, "notFound: The resource 'projects/lab/zones/z-a/reservations/r/reservationBlocks/b' was not found"},
 		"machines of no reservation":       {"POST", root + "zones/z-a/instances/bulkInsert", bulk(`,"instanceProperties":{"reservationAffinity":{"consumeReservationType":"SPECIFIC_RESERVATION","key":"compute.googleapis.com/reservation-name","values":["r"]}}`), 400, "invalid: Invalid value for field 'resource.instanceProperties.reservationAffinity': 'r'"},
 		"a query that is not known":        {"GET", root + "aggregated/instances?colour=red", "", 400, `invalid: Invalid JSON payload received. Unknown name "colour"`},
-		"a filter that is not known":       {"GET", root + "aggregated/instances?filter=name%20eq%20x", "", 400, "invalid: Invalid value for field 'filter'"},
+		"a filter that is not known":       {"GET", root + "aggregated/instances?filter=colour%20eq%20x", "", 400, "invalid: Invalid value for field 'filter'"},
 		"a page that is too large":         {"GET", root + "aggregated/instances?maxResults=501", "", 400, "invalid: Invalid value for field 'maxResults'"},
 		"a page token of somebody's own":   {"GET", root + "aggregated/instances?pageToken=x", "", 400, "invalid: Invalid value for field 'pageToken'"},
 		"a field that is not known":        {"POST", root + "zones/z-a/instances/bulkInsert", bulk(`,"colour":"red"`), 400, `invalid: Invalid JSON payload received. json: unknown field "colour"`},

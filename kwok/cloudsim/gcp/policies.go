@@ -116,17 +116,26 @@ func (f *Front) membersOf(region, name string) (out []*vm) {
 
 var nameTerm = regexp.MustCompile(`^name eq (\S+)$`)
 
+// namesLike is the regular expression of a filter by name.
+func namesLike(filter string) (*regexp.Regexp, *cloudsim.Error) {
+	term := nameTerm.FindStringSubmatch(filter)
+	if term == nil {
+		return nil, invalid("filter", filter, "Only a term like name eq prefix-.* is simulated.")
+	}
+	names, err := regexp.Compile("^(?:" + term[1] + ")$")
+	if err != nil {
+		return nil, invalid("filter", filter, "Invalid list filter expression.")
+	}
+	return names, nil
+}
+
 // listPolicies answers for all regions together.
 func (f *Front) listPolicies(c *call) (any, *cloudsim.Error) {
 	match := regexp.MustCompile("")
 	if filter := c.URL.Query().Get("filter"); filter != "" {
-		term := nameTerm.FindStringSubmatch(filter)
-		if term == nil {
-			return nil, invalid("filter", filter, "Only a term like name eq prefix-.* is simulated.")
-		}
-		var err error
-		if match, err = regexp.Compile("^(?:" + term[1] + ")$"); err != nil {
-			return nil, invalid("filter", filter, "Invalid list filter expression.")
+		var refused *cloudsim.Error
+		if match, refused = namesLike(filter); refused != nil {
+			return nil, refused
 		}
 	}
 	var all []*policy

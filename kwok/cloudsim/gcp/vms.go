@@ -252,7 +252,7 @@ func (f *Front) listInstances(c *call) (any, *cloudsim.Error) {
 	var all []instanceJSON
 	for _, key := range slices.Sorted(maps.Keys(f.vms)) {
 		v := f.vms[key]
-		if in := known[v.inWorld]; in != nil && match(v.labels) && !slices.Contains(f.config.Unreachable, v.zone) {
+		if in := known[v.inWorld]; in != nil && match(v) && !slices.Contains(f.config.Unreachable, v.zone) {
 			all = append(all, f.instance(v, in))
 		}
 	}
@@ -276,8 +276,12 @@ func (f *Front) listInstances(c *call) (any, *cloudsim.Error) {
 
 var labelTerm = regexp.MustCompile(`^labels\.([a-z][a-z0-9_-]*)\s*=\s*"?([a-z0-9_-]*)"?$`)
 
-// parseFilter understands labels that must have values, joined by AND.
-func parseFilter(filter string) (func(map[string]string) bool, *cloudsim.Error) {
+// parseFilter understands labels that must have values, joined by AND, or a regular expression for names.
+func parseFilter(filter string) (func(*vm) bool, *cloudsim.Error) {
+	if nameTerm.MatchString(filter) {
+		names, refused := namesLike(filter)
+		return func(v *vm) bool { return names.MatchString(v.name) }, refused
+	}
 	want := map[string]string{}
 	if filter != "" {
 		for term := range strings.SplitSeq(filter, " AND ") {
@@ -288,9 +292,9 @@ func parseFilter(filter string) (func(map[string]string) bool, *cloudsim.Error) 
 			want[m[1]] = m[2]
 		}
 	}
-	return func(labels map[string]string) bool {
-		for k, v := range want {
-			if got, ok := labels[k]; !ok || got != v {
+	return func(v *vm) bool {
+		for k, value := range want {
+			if got, ok := v.labels[k]; !ok || got != value {
 				return false
 			}
 		}

@@ -77,7 +77,8 @@ func newWorld(t *testing.T, clk clock.WithTicker, objects []client.Object) *worl
 		}
 	}
 	w := &world{T: t, began: time.Now(), known: map[types.UID]client.Object{}}
-	server := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&provreq.ProvisioningRequest{}).
+	server := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithStatusSubresource(&provreq.ProvisioningRequest{}, &v1alpha1.NodeGroup{}).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).Build()
 	w.client = interceptor.NewClient(server, interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
