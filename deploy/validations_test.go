@@ -292,6 +292,37 @@ func TestWhatMusterMayChangeOfPods(t *testing.T) {
 	}
 }
 
+// TestPodsGoToTheirBookingAsTheirGateGoes, and not before: those in a queue or of an elastic job get the annotation only then.
+func TestPodsGoToTheirBookingAsTheirGateGoes(t *testing.T) {
+	j := newJudge(t, "muster-consuming-pods")
+	pod := func(annotations, gates string) string {
+		return "{metadata: {annotations: {" + annotations + "}}, spec: {schedulingGates: [" + gates + "]}}"
+	}
+	const (
+		elastic  = "{name: kueue.x-k8s.io/elastic-job}, "
+		queued   = "{name: kueue.x-k8s.io/admission}, "
+		other    = "{name: kueue.x-k8s.io/topology}"
+		consumes = "autoscaling.x-k8s.io/consume-provisioning-request: gang"
+	)
+	for name, tt := range map[string]struct {
+		old, now string
+		booked   bool
+	}{
+		"a pod that is created":             {"null", pod(consumes, ""), true},
+		"one of an elastic job":             {pod("", elastic), pod(consumes, ""), true},
+		"one in a queue":                    {pod("", queued), pod(consumes, ""), true},
+		"one that has its place to wait":    {pod("", queued+other), pod(consumes, other), true},
+		"one that is sent to its place":     {pod(consumes, other), pod(consumes, ""), false},
+		"one that keeps its gate":           {pod("", queued), pod(consumes, queued), false},
+		"one that never had any":            {"{metadata: {}, spec: {}}", "{metadata: {annotations: {" + consumes + "}}, spec: {}}", false},
+		"one that is to consume no request": {pod("", queued), pod("", ""), false},
+	} {
+		if got := j.looksAt(tt.old, tt.now); got != tt.booked {
+			t.Errorf("%s: it is sent to its booking: %v", name, got)
+		}
+	}
+}
+
 // TestWhatAStartedJobIsMadeOfStaysAsItWasAdmitted, but for its controllers: its pods have no other gate. Ray's autoscaler
 // may change how many workers a cluster has, if they are made with theirs. Of what is held, before the start of what it is part of,
 // it is so in namespaces with queues, whose objects may start any time.

@@ -50,7 +50,8 @@ func (r *reconciler) otherSlices(ctx context.Context, job client.Object, w *kueu
 	}), err
 }
 
-// withdraw deletes the slices beside w. It reports whether it wrote.
+// withdraw deletes the slices beside w. It reports whether it wrote. The job of a first list may be from before its start: a slice
+// with quota may be the one that it runs by.
 func (r *reconciler) withdraw(ctx context.Context, job client.Object, w *kueue.Workload) (bool, error) {
 	if !IsElastic(job) || w == nil {
 		return false, nil
@@ -58,6 +59,11 @@ func (r *reconciler) withdraw(ctx context.Context, job client.Object, w *kueue.W
 	others, err := r.otherSlices(ctx, job, w)
 	if len(others) == 0 || err != nil {
 		return false, err
+	}
+	if workload.HasQuota(others[0]) {
+		if err := r.confirmNewest(ctx, job); err != nil {
+			return false, err
+		}
 	}
 	return true, writes.Delete(ctx, r.client, others[0])
 }
