@@ -50,8 +50,7 @@ func (r *reconciler) otherSlices(ctx context.Context, job client.Object, w *kueu
 	}), err
 }
 
-// withdraw deletes the slices beside w. It reports whether it wrote. The job of a first list may be from before its start: a slice
-// with quota may be the one that it runs by.
+// withdraw deletes the slices beside w. It reports whether it wrote.
 func (r *reconciler) withdraw(ctx context.Context, job client.Object, w *kueue.Workload) (bool, error) {
 	if !IsElastic(job) || w == nil {
 		return false, nil
@@ -60,12 +59,7 @@ func (r *reconciler) withdraw(ctx context.Context, job client.Object, w *kueue.W
 	if len(others) == 0 || err != nil {
 		return false, err
 	}
-	if workload.HasQuota(others[0]) {
-		if err := r.confirmNewest(ctx, job); err != nil {
-			return false, err
-		}
-	}
-	return true, writes.Delete(ctx, r.client, others[0])
+	return true, r.discard(ctx, job, others[0])
 }
 
 // scale follows the number of pods of an elastic job that runs. It reports whether it
@@ -91,7 +85,7 @@ func (r *reconciler) scale(ctx context.Context, job client.Object, w *kueue.Work
 		case grows && next == nil && o.Annotations[workload.ReplacementAnnotation] == sliceKey(w):
 			next = o
 		default:
-			return true, writes.Delete(ctx, r.client, o)
+			return true, r.discard(ctx, job, o)
 		}
 	}
 	if grows {
@@ -118,7 +112,7 @@ func (r *reconciler) grow(ctx context.Context, job client.Object, w, next *kueue
 	want.Annotations[workload.ReplacementAnnotation] = sliceKey(w)
 	switch {
 	case next != nil && (workload.HasQuota(next) || !workload.IsActive(next)) && !SamePods(next, want):
-		return true, writes.Delete(ctx, r.client, next)
+		return true, r.discard(ctx, job, next)
 	case next != nil && workload.HasQuota(next):
 		return writes.Patch(ctx, r.client, next, func(next *kueue.Workload) bool { return FollowReserved(next, want) })
 	case next != nil:

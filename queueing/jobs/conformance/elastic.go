@@ -23,7 +23,7 @@ var (
 	}()
 	elasticCluster = func() *operator {
 		out := *rayClusters
-		out.what, out.alike, out.writes = " that is elastic", false, [2]int{5, 23}
+		out.what, out.alike, out.writes = " that is elastic", true, [2]int{5, 23}
 		out.object = strings.Replace(out.object, "kind: RayCluster,", "kind: RayCluster, "+elastic+",", 1)
 		out.scale = func(job map[string]any, n int64) {
 			get[[]any](job, "spec", "workerGroupSpecs")[0].(map[string]any)["replicas"] = n
