@@ -111,14 +111,19 @@ func ofElastic(endless bool) (toInterrupt, others []story) {
 	return toInterrupt, others
 }
 
-// slices are the Workloads of the job that are not over, the oldest first.
-func (w *world) slices() (out []*kueue.Workload) {
+// slices are the Workloads of the job that are not over, the oldest first; not to be changed.
+func (w *world) slices() []*kueue.Workload {
+	if w.readAt == w.revision {
+		return w.read
+	}
+	var out []*kueue.Workload
 	for _, o := range w.of(workloadKind) {
 		if own := typed(o).(*kueue.Workload); !workload.IsFinished(own) {
 			out = append(out, own)
 		}
 	}
 	slices.SortStableFunc(out, func(a, b *kueue.Workload) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	w.read, w.readAt = out, w.revision
 	return out
 }
 

@@ -77,6 +77,9 @@ type world struct {
 	// full: they have no quota for more pods of a job that runs, and scaled is how many its user has given it last.
 	full   bool
 	scaled int64
+	// read are the slices as of a revision of the cluster.
+	read   []*kueue.Workload
+	readAt int
 	// lag is how late the cache is told, and later is the same in the next life of Muster.
 	lag, later lag
 	// kind is that of the job.
@@ -285,7 +288,7 @@ func (w *world) workload() (out *kueue.Workload) {
 // write writes the status of a Workload as the queues do.
 func (w *world) write(own *kueue.Workload, status *kueue.WorkloadStatus) {
 	v := &view{cluster: w.cluster, by: queues, reads: w.objects, write: func(do func() error) error { return do() }}
-	if _, err := writes.ApplyStatus(context.Background(), v, own, status); err != nil {
+	if _, err := writes.ApplyStatus(context.Background(), v, own.DeepCopy(), status); err != nil {
 		panic(err) // nothing else writes meanwhile
 	}
 }
