@@ -126,7 +126,9 @@ func TestWhatCannotBeDownloadedIsLeftOut(t *testing.T) {
 			if c.change != nil {
 				c.change(&d)
 			}
-			definitions = []definition{d, {name: "other", module: d.module, version: d.version, sum: d.sum, command: d.command, needs: []string{"operator"}}}
+			other := d
+			other.name, other.manifests, other.needs = "other", nil, []string{"operator"}
+			definitions = []definition{d, other}
 			t.Setenv(HomeVariable, t.TempDir())
 			var progress strings.Builder
 			built, err := Build(t.Context(), &progress, Names()...)

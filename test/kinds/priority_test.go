@@ -37,8 +37,8 @@ func TestEveryOperatorsJobsAreEvictedByPriority(t *testing.T) {
 	}
 }
 
-// rivalPods are those of the job of a higher priority, each of which has a machine to itself. With those of a sample there are as
-// many as the group of the site has.
+// rivalPods are those of the job of a higher priority, each of which has a machine to itself. With those of a sample they need no
+// more machines than the group of the site has.
 const rivalPods = 4
 
 // yields has a sample run, and makes room for a job of a higher priority.
@@ -101,7 +101,8 @@ func (x story) yields(s *site) {
 				preempted++
 			}
 		}
-		return s.Get(rival) && rival.Status.Ready != nil && *rival.Status.Ready == rivalPods && preempted == len(list.Items)-1 && x.isHeld(s, own())
+		return s.Get(rival) && rival.Status.Ready != nil && *rival.Status.Ready == rivalPods &&
+			preempted == len(list.Items)-1 && x.isHeld(s, own())
 	})
 	s.Delete(rival, client.PropagationPolicy(metav1.DeletePropagationForeground))
 	until("all of its pods run again", runs)
