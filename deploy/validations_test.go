@@ -292,8 +292,40 @@ func TestWhatMusterMayChangeOfPods(t *testing.T) {
 	}
 }
 
+// TestPodsGoToTheirBookingAsTheirGateGoes, and not before: those in a queue or of an elastic job get the annotation only then.
+func TestPodsGoToTheirBookingAsTheirGateGoes(t *testing.T) {
+	j := newJudge(t, "muster-consuming-pods")
+	pod := func(annotations, gates string) string {
+		return "{metadata: {annotations: {" + annotations + "}}, spec: {schedulingGates: [" + gates + "]}}"
+	}
+	const (
+		elastic  = "{name: kueue.x-k8s.io/elastic-job}, "
+		queued   = "{name: kueue.x-k8s.io/admission}, "
+		other    = "{name: kueue.x-k8s.io/topology}"
+		consumes = "autoscaling.x-k8s.io/consume-provisioning-request: gang"
+	)
+	for name, tt := range map[string]struct {
+		old, now string
+		booked   bool
+	}{
+		"a pod that is created":             {"null", pod(consumes, ""), true},
+		"one of an elastic job":             {pod("", elastic), pod(consumes, ""), true},
+		"one in a queue":                    {pod("", queued), pod(consumes, ""), true},
+		"one that has its place to wait":    {pod("", queued+other), pod(consumes, other), true},
+		"one that is sent to its place":     {pod(consumes, other), pod(consumes, ""), false},
+		"one that keeps its gate":           {pod("", queued), pod(consumes, queued), false},
+		"one that never had any":            {"{metadata: {}, spec: {}}", "{metadata: {annotations: {" + consumes + "}}, spec: {}}", false},
+		"one that is to consume no request": {pod("", queued), pod("", ""), false},
+	} {
+		if got := j.looksAt(tt.old, tt.now); got != tt.booked {
+			t.Errorf("%s: it is sent to its booking: %v", name, got)
+		}
+	}
+}
+
 // TestWhatAStartedJobIsMadeOfStaysAsItWasAdmitted, but for its controllers: its pods have no other gate. Ray's autoscaler
-// may change how many workers a cluster has, if they are made with theirs.
+// may change how many workers a cluster has, if they are made with theirs. Of what is held, before the start of what it is part of,
+// it is so in namespaces with queues, whose objects may start any time.
 func TestWhatAStartedJobIsMadeOfStaysAsItWasAdmitted(t *testing.T) {
 	const podSet = "kueue.x-k8s.io/podset: gpu"
 	cluster := func(owner, label, gate string, groups ...string) string {
@@ -318,6 +350,7 @@ func TestWhatAStartedJobIsMadeOfStaysAsItWasAdmitted(t *testing.T) {
 			replicas +
 			", template: {spec: {template: {metadata: {labels: {" + label + "}}}}}}]}}"
 	}
+	held := func(jobSet string) string { return strings.Replace(jobSet, "spec: {", "spec: {suspend: true, ", 1) }
 	appWrapper := "workload.codeflare.dev/v1beta2, kind: AppWrapper"
 	torch := func(workers string) string {
 		return "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: c, ownerReferences: [{apiVersion: " + appWrapper +
@@ -353,6 +386,29 @@ func TestWhatAStartedJobIsMadeOfStaysAsItWasAdmitted(t *testing.T) {
 		"the workers of a PyTorchJob in another":  {torch("2"), torch("2"), nil, false},
 	} {
 		j := newJudge(t, "muster-jobs-parts")
+		j.may = tt.may
+		if got := j.refuses(tt.old, tt.now); got != tt.refused {
+			t.Errorf("%s: refused is %v", name, got)
+		}
+	}
+	for name, tt := range map[string]struct {
+		old, now string
+		may      []string
+		refused  bool
+	}{
+		"more pods of a held Job":                  {job(jobSet, "", "suspend: true, parallelism: 2"), job(jobSet, "", "suspend: true, parallelism: 3"), nil, true},
+		"other pods of a held Job":                 {job(jobSet, "", "suspend: true"), job(jobSet, "a: b", "suspend: true"), nil, true},
+		"a held Job is started":                    {job(jobSet, "", "suspend: true"), job(jobSet, "", "suspend: false"), nil, true},
+		"it is by the controller of JobSets":       {job(jobSet, "", "suspend: true"), job(jobSet, podSet, "suspend: false"), []string{"update jobsets status"}, false},
+		"it is by an administrator":                {job(jobSet, "", "suspend: true"), job(jobSet, "", "suspend: false"), []string{"break-glass jobs "}, false},
+		"a held launcher is started":               {job("kubeflow.org/v2beta1, kind: MPIJob", "", "suspend: true"), job("kubeflow.org/v2beta1, kind: MPIJob", "", "completions: 1"), nil, true},
+		"another annotation of a held Job":         {job(jobSet, "", "suspend: true"), strings.Replace(job(jobSet, "", "suspend: true"), "name: c", "name: c, annotations: {a: b}", 1), nil, false},
+		"more pods of a Job that runs":             {job(jobSet, "", "suspend: false, parallelism: 2"), job(jobSet, "", "suspend: false, parallelism: 3"), nil, false},
+		"more pods of a held Job of a CronJob":     {job("batch/v1, kind: CronJob", "", "suspend: true, parallelism: 2"), job("batch/v1, kind: CronJob", "", "suspend: true, parallelism: 3"), nil, false},
+		"more Jobs of the held JobSet of another":  {held(jobs("", "1")), held(jobs("", "2")), nil, true},
+		"the held JobSet of a TrainJob is started": {held(jobs("", "1")), jobs("", "1"), nil, true},
+	} {
+		j := newJudge(t, "muster-jobs-parts-held")
 		j.may = tt.may
 		if got := j.refuses(tt.old, tt.now); got != tt.refused {
 			t.Errorf("%s: refused is %v", name, got)

@@ -22,6 +22,9 @@ const HomeVariable = "MUSTER_SANDBOX_OPERATORS"
 // reportPeriod is the time between two lines about a build that goes on.
 const reportPeriod = 15 * time.Second
 
+// errNotDownloaded: the network, or the proxy of modules, has not given what an operator is built of.
+var errNotDownloaded = errors.New("not downloaded")
+
 // store is the folder of built operators, one folder below it for each version of each.
 type store string
 
@@ -111,16 +114,29 @@ func download(ctx context.Context, dir string, d definition) (string, error) {
 		if errors.As(err, &exit) {
 			err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(exit.Stderr))
 		}
-		return "", fmt.Errorf("downloading %s@%s: %w", d.module, d.version, errors.Join(err, jsonErr))
+		return "", failure(d, errors.Join(err, jsonErr).Error())
 	}
 	if answer.Error != "" {
-		return "", fmt.Errorf("downloading %s@%s: %s", d.module, d.version, answer.Error)
+		return "", failure(d, answer.Error)
 	}
 	if answer.Sum != d.sum {
 		return "", fmt.Errorf("the module %s@%s has the sum %s and not %s, which is pinned: it is not what its project published", d.module,
 			d.version, answer.Sum, d.sum)
 	}
 	return answer.Dir, nil
+}
+
+// failure is the error of a download. A sum that differs from the published one is no fault of the network.
+func failure(d definition, why string) error {
+	if strings.Contains(why, "SECURITY ERROR") || strings.Contains(why, "checksum mismatch") {
+		return fmt.Errorf("downloading %s@%s: %s", d.module, d.version, why)
+	}
+	return fmt.Errorf("downloading %s@%s: %w: %s", d.module, d.version, errNotDownloaded, why)
+}
+
+// isOfProxy reports whether go says that it could not read a file of a module proxy, of which each address has this part.
+func isOfProxy(why string) bool {
+	return strings.Contains(why, "/@v/") || strings.Contains(why, "GOPROXY=off")
 }
 
 // compile builds the program in its module's own folder, so with the dependencies that its project has chosen, and at a
@@ -161,8 +177,12 @@ func compile(ctx context.Context, module, program string, d definition, progress
 	if ctx.Err() != nil {
 		return fmt.Errorf("building the operator %s: %w", d.name, context.Cause(ctx))
 	}
-	if err != nil {
-		return fmt.Errorf("building the operator %s: %w\n%s", d.name, err, strings.Join(problems, "\n"))
+	why := strings.Join(problems, "\n")
+	switch {
+	case err != nil && isOfProxy(why):
+		return failure(d, why)
+	case err != nil:
+		return fmt.Errorf("building the operator %s: %w\n%s", d.name, err, why)
 	}
 	fmt.Fprintf(progress, "Built the operator %s in %s\n", d.name, time.Since(began).Round(time.Second))
 	return nil

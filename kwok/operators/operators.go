@@ -2,6 +2,7 @@ package operators
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -88,6 +89,33 @@ func Add(ctx context.Context, config *cluster.Config, progress io.Writer, names 
 		}
 	}
 	return nil
+}
+
+// Build builds the operators of these names, and those that they need, as far as what they are built of can be
+// downloaded. It returns the names of those that are built, and tells of each other one on progress; an error is
+// that of the operators which could be downloaded and not built.
+func Build(ctx context.Context, progress io.Writer, names ...string) (built []string, err error) {
+	store, err := defaultStore()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		chosen, failure := choose([]string{name})
+		for _, d := range chosen {
+			if failure == nil {
+				_, failure = store.build(ctx, d, progress)
+			}
+		}
+		switch {
+		case failure == nil:
+			built = append(built, name)
+		case errors.Is(failure, errNotDownloaded):
+			fmt.Fprintf(progress, "SKIP: the operator %s cannot be downloaded, so what needs it is left out: %v\n", name, failure)
+		default:
+			err = errors.Join(err, failure)
+		}
+	}
+	return built, err
 }
 
 // choose returns the definitions of the names and of what they need, each once, what is needed first.

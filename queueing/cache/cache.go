@@ -82,7 +82,7 @@ func New(c config.Config) *Cache {
 		selected:     map[string]int{},
 		Dirty:        NewDirtyStatuses(),
 	}
-	out.Slices = &Slices{cache: out, awaited: map[types.NamespacedName][]types.UID{}}
+	out.Slices = newSlices(out)
 	return out
 }
 

@@ -46,6 +46,7 @@ func (s *Cache) Join(w *Workload) *Workload {
 	joined := &Workload{Object: w.Object, Pod: w.Pod, Requests: w.Requests, Keys: w.Keys, Shape: w.Shape, Unobtained: w.Unobtained}
 	s.read(joined, w.Object)
 	s.Workloads[w.Object.UID] = joined
+	s.Slices.join(joined)
 	s.selects(joined.Keys, +1)
 	s.add(joined)
 	s.UpdateReplacement(joined, workload.HasQuota(w.Object))

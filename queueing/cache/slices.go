@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -16,6 +17,44 @@ type Slices struct {
 	cache *Cache
 	// awaited are the Workloads that slices wait for to replace them, by namespace and name.
 	awaited map[types.NamespacedName][]types.UID
+	// ofJob are all Workloads by the UID of what controls them, those of one job together.
+	ofJob map[types.UID][]*Workload
+}
+
+func newSlices(cache *Cache) *Slices {
+	return &Slices{cache: cache, awaited: map[types.NamespacedName][]types.UID{}, ofJob: map[types.UID][]*Workload{}}
+}
+
+// join and leave keep ofJob. A Workload leaves before its object is another one.
+func (s *Slices) join(w *Workload) {
+	if job := metav1.GetControllerOfNoCopy(w.Object); job != nil {
+		s.ofJob[job.UID] = append(s.ofJob[job.UID], w)
+	}
+}
+
+func (s *Slices) leave(w *Workload) {
+	job := metav1.GetControllerOfNoCopy(w.Object)
+	if job == nil {
+		return
+	}
+	left := slices.DeleteFunc(s.ofJob[job.UID], func(other *Workload) bool { return other == w })
+	if s.ofJob[job.UID] = left; len(left) == 0 {
+		delete(s.ofJob, job.UID)
+	}
+}
+
+// Beside are the other Workloads of the job of a slice.
+func (s *Slices) Beside(w *Workload) (out []*Workload) {
+	job := metav1.GetControllerOfNoCopy(w.Object)
+	if job == nil {
+		return nil
+	}
+	for _, other := range s.ofJob[job.UID] {
+		if other != w && workload.SameJob(other.Object, w.Object) {
+			out = append(out, other)
+		}
+	}
+	return out
 }
 
 // ReplacedBy is the Workload whose place a slice takes; nil if there is none that
@@ -71,12 +110,9 @@ func (s *Slices) HasHeir(w *Workload) bool {
 	if !workload.IsElastic(w.Object) {
 		return false
 	}
-	for _, other := range s.cache.Workloads {
-		if other != w && workload.HasQuota(other.Object) && !workload.IsFinished(other.Object) && workload.SameJob(other.Object, w.Object) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Beside(w), func(other *Workload) bool {
+		return workload.HasQuota(other.Object) && !workload.IsFinished(other.Object)
+	})
 }
 
 // disinherit has the requests of earlier slices looked at, now that the job of a slice may have
@@ -122,12 +158,12 @@ func (s *Cache) UpdateReplacement(w *Workload, has bool) {
 		s.MarkDue(w.Replaces)
 		return
 	}
-	for uid, old := range s.Workloads {
-		if workload.KeyOf(old.Object) == key && workload.SameJob(old.Object, w.Object) {
-			w.Replaces = uid
+	for _, old := range s.Slices.Beside(w) {
+		if workload.KeyOf(old.Object) == key {
+			w.Replaces = old.Object.UID
 			s.remove(old)
 			s.add(old)
-			s.Due[uid] = old
+			s.Due[old.Object.UID] = old
 		}
 	}
 }

@@ -39,6 +39,7 @@ func (s *Cache) setWorkload(object *kueue.Workload) {
 		w = s.NewWorkload(object)
 		w.PriorityUnchecked = true
 		s.Workloads[object.UID] = w
+		s.Slices.join(w)
 		s.selects(w.Keys, +1)
 		s.add(w)
 		s.UpdateReplacement(w, workload.HasQuota(object))
@@ -57,7 +58,9 @@ func (s *Cache) setWorkload(object *kueue.Workload) {
 	w.PriorityUnchecked = w.PriorityUnchecked || ClassOf(old) != ClassOf(object)
 	s.remove(w)
 	s.selects(w.Keys, -1)
+	s.Slices.leave(w)
 	s.read(w, object)
+	s.Slices.join(w)
 	s.selects(w.Keys, +1)
 	if workload.HasQuota(object) {
 		// What a verdict gave is in the object by now.
@@ -85,7 +88,8 @@ func (s *Cache) Replace(kept, equal *kueue.Workload) {
 func differsInReasonOnly(a, b *kueue.Workload) bool {
 	if a.Generation != b.Generation || workload.HasQuota(a) || workload.HasQuota(b) ||
 		a.DeletionTimestamp.IsZero() != b.DeletionTimestamp.IsZero() ||
-		!maps.Equal(a.Annotations, b.Annotations) || !maps.Equal(a.Labels, b.Labels) {
+		!maps.Equal(a.Annotations, b.Annotations) || !maps.Equal(a.Labels, b.Labels) ||
+		!equality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences) {
 		return false
 	}
 	rest := func(w *kueue.Workload) *kueue.WorkloadStatus {
@@ -114,6 +118,7 @@ func (s *Cache) forget(w *Workload) {
 	delete(s.Workloads, uid)
 	delete(s.Due, uid)
 	s.UpdateReplacement(w, false)
+	s.Slices.leave(w)
 	w.wakeAt = time.Time{}
 }
 

@@ -59,7 +59,7 @@ func (r *reconciler) withdraw(ctx context.Context, job client.Object, w *kueue.W
 	if len(others) == 0 || err != nil {
 		return false, err
 	}
-	return true, writes.Delete(ctx, r.client, others[0])
+	return true, r.discard(ctx, job, others[0])
 }
 
 // scale follows the number of pods of an elastic job that runs. It reports whether it
@@ -85,7 +85,7 @@ func (r *reconciler) scale(ctx context.Context, job client.Object, w *kueue.Work
 		case grows && next == nil && o.Annotations[workload.ReplacementAnnotation] == sliceKey(w):
 			next = o
 		default:
-			return true, writes.Delete(ctx, r.client, o)
+			return true, r.discard(ctx, job, o)
 		}
 	}
 	if grows {
@@ -112,7 +112,7 @@ func (r *reconciler) grow(ctx context.Context, job client.Object, w, next *kueue
 	want.Annotations[workload.ReplacementAnnotation] = sliceKey(w)
 	switch {
 	case next != nil && (workload.HasQuota(next) || !workload.IsActive(next)) && !SamePods(next, want):
-		return true, writes.Delete(ctx, r.client, next)
+		return true, r.discard(ctx, job, next)
 	case next != nil && workload.HasQuota(next):
 		return writes.Patch(ctx, r.client, next, func(next *kueue.Workload) bool { return FollowReserved(next, want) })
 	case next != nil:

@@ -42,7 +42,7 @@ func (r *reconciler) queue(ctx context.Context, job client.Object, w *kueue.Work
 		if !SamePods(w, want) || w.Spec.QueueName != want.Spec.QueueName ||
 			want.Spec.Priority != nil && !sameKind(w.Spec.PriorityClassRef, want.Spec.PriorityClassRef) {
 			// What was reserved is not what the job asks for now: it queues again.
-			return false, writes.Delete(ctx, r.client, w)
+			return false, r.discard(ctx, job, w)
 		}
 		wrote, err := writes.Patch(ctx, r.client, w, func(w *kueue.Workload) bool { return FollowReserved(w, want) })
 		return !wrote, err
@@ -130,6 +130,17 @@ func (r *reconciler) leave(ctx context.Context, job client.Object, keep *kueue.W
 		return true, r.dismiss(ctx, job, w)
 	}
 	return false, nil
+}
+
+// discard deletes a Workload that does not fit its job. The job in the cache may be one from before its start or before its
+// user changed it, as a first list has it; then the pods that are there may run by the quota of this one.
+func (r *reconciler) discard(ctx context.Context, job client.Object, w *kueue.Workload) error {
+	if workload.HasQuota(w) {
+		if err := r.confirmNewest(ctx, job); err != nil {
+			return err
+		}
+	}
+	return writes.Delete(ctx, r.client, w)
 }
 
 // dismiss ends a Workload by which a job is not to run; nil is none. It is deleted only if

@@ -68,6 +68,12 @@ func (r *reconciler) reclaim(ctx context.Context, job client.Object, w *kueue.Wo
 			return false, errPodsLeft
 		}
 	}
+	// A job of a first list may be from before it grew. The slice that asked again for what goes back would have the name of this one.
+	if shrunk {
+		if err := r.confirmNewest(ctx, job); err != nil {
+			return false, err
+		}
+	}
 	// What comes next has to settle again.
 	r.remember(job.GetUID(), func(m *memory) { m.reclaimable = time.Time{} })
 	for i, n := range notAdmitted(w) {

@@ -18,8 +18,8 @@ func (s *Cycle) replacedIsChanging(w *cache.Workload, p *Proposal) *blocker {
 	if key.Name == "" || p.replaces != nil {
 		return nil
 	}
-	for _, old := range s.cache.Workloads {
-		if workload.KeyOf(old.Object) != key || !workload.SameJob(old.Object, w.Object) || workload.IsFinished(old.Object) ||
+	for _, old := range s.cache.Slices.Beside(w) {
+		if workload.KeyOf(old.Object) != key || workload.IsFinished(old.Object) ||
 			!workload.HasQuota(old.Object) && old.Assumed == nil {
 			continue
 		}

@@ -29,8 +29,8 @@ var (
 	// declared is one or more names with the file that declares them: `A`, `B` in [x.go](x.go).
 	declared = regexp.MustCompile("((?:`[\\w.]+`(?:,|,? and)?\\s+)+)in\\s+(?:\\[[^\\]]*\\]\\(|`)([\\w./-]+\\.go)")
 	testName = regexp.MustCompile(`^(?:Test|Benchmark|Fuzz)[A-Z]\w*$`)
-	command  = regexp.MustCompile(`^make ([a-z-]+)`)
-	target   = regexp.MustCompile(`(?m)^([a-z-]+):`)
+	command  = regexp.MustCompile(`^make ([a-z0-9-]+)`)
+	target   = regexp.MustCompile(`(?m)^([a-z0-9-]+):`)
 	tested   = regexp.MustCompile(`go test \./([\w/-]+)`)
 )
 

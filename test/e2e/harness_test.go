@@ -174,6 +174,22 @@ func (s *site) capacityCheck() {
 	}
 }
 
+// checkOfKueue has the queue of the site ask by Kueue's own check in the place of ours.
+func (s *site) checkOfKueue() {
+	s.Helper()
+	config := &kueue.ProvisioningRequestConfig{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	config.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
+	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	check.Spec.ControllerName = kueue.ProvisioningRequestControllerName
+	check.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group,
+		Kind: "ProvisioningRequestConfig", Name: s.Name}
+	s.Create(config, check)
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	s.edit(cq, func() {
+		cq.Spec.AdmissionChecksStrategy.AdmissionChecks[0].Name = kueue.AdmissionCheckReference(s.Name)
+	})
+}
+
 // job is a queued Job of count pods, each of a whole machine for a second.
 func (s *site) job(name string, count int32, change func(*batchv1.Job)) *batchv1.Job {
 	s.Helper()

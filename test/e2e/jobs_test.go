@@ -572,13 +572,23 @@ func TestAnElasticJobChangesWhileItRuns(t *testing.T) {
 }
 
 // TestAnElasticJobGrowsWithItsMachines: one is launched for each pod that is added, while those that run stay where they are, and
-// given back when the Job shrinks. Where the quota for more is missing, it stays as large as it is.
+// given back when the Job shrinks. Where the quota for more is missing, it stays as large as it is. So it is with Muster's own
+// check and with Kueue's.
 func TestAnElasticJobGrowsWithItsMachines(t *testing.T) {
-	t.Parallel()
+	for name, check := range map[string]func(*site){"capacity": func(*site) {}, "provisioning-request": (*site).checkOfKueue} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			growWithMachines(t, check)
+		})
+	}
+}
+
+func growWithMachines(t *testing.T, check func(*site)) {
 	s := newSite(t)
 	g := s.NewGroup("", nil)
 	s.Create(g)
 	s.queue(g)
+	check(s)
 	j := s.job("accordion", 2, func(j *batchv1.Job) {
 		elastic(j)
 		j.Spec.Template.Annotations = map[string]string{kwokv1alpha1.RunForAnnotation: "1h"}

@@ -204,6 +204,19 @@ func TestAPodGroupStartsAsAWhole(t *testing.T) {
 	s.arePods(3, "Succeeded")
 }
 
+// TestPodsComeOntoTheMachinesOfKueuesCheck, which sends them there by an annotation alone.
+func TestPodsComeOntoTheMachinesOfKueuesCheck(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.queue(s.Group("a", nil))
+	s.checkOfKueue()
+	s.pod("alone", "2s")
+	for _, name := range []string{"worker-0", "worker-1"} {
+		s.pod(name, "2s", inGroup("ring", 2))
+	}
+	s.arePods(3, "Succeeded")
+}
+
 // TestNothingButMusterTakesTheGateOff, unless an administrator may break glass.
 func TestNothingButMusterTakesTheGateOff(t *testing.T) {
 	s := newSite(t)

@@ -154,7 +154,7 @@ func TestGatedPodsArePlacedWhenTheyLoseTheirGate(t *testing.T) {
 		}},
 		"with the annotation alone": {change: func(p *corev1.Pod) {
 			p.Annotations = map[string]string{provreq.ProvisioningRequestPodAnnotationKey: "gang"}
-		}, want: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{notHeld}}}},
+		}},
 		"with the booking of others": {change: func(p *corev1.Pod) {
 			p.Spec.NodeSelector[v1alpha1.BookedLabelPrefix+"gang"] = "theirs"
 		}, refused: true},
@@ -176,6 +176,8 @@ func TestGatedPodsArePlacedWhenTheyLoseTheirGate(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		case fmt.Sprint(terms(p)) != fmt.Sprint(c.want):
 			t.Errorf("%s it has the required terms %v, want %v", name, terms(p), c.want)
+		case p.Annotations[provreq.ProvisioningRequestPodAnnotationKey] != "" && p.Spec.NodeSelector[v1alpha1.BookedLabelPrefix+"gang"] != s.Name:
+			t.Errorf("%s it goes to the nodes %v, want those of its request", name, p.Spec.NodeSelector)
 		}
 	}
 }

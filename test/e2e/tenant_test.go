@@ -188,6 +188,16 @@ func (t *tenant) aside(key, value string) *batchv1.Job {
 	return j
 }
 
+// part is a Job that the controller of JobSets has made for one that is suspended.
+func (t *tenant) part() *batchv1.Job {
+	t.Helper()
+	j := t.newPlainJob(t.job, 1, "1h", suspended, claims("jobset.x-k8s.io/v1alpha2", "JobSet"))
+	if err := t.controller.Create(t.Context(), j); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
 // begun is a Job of the site that runs in its turn.
 func (t *tenant) begun(count int32, change ...func(*batchv1.Job)) *batchv1.Job {
 	t.Helper()
@@ -474,6 +484,18 @@ var jobActs = []act{
 	{name: "a job names the queue of another namespace", does: func(t *tenant) error {
 		return t.make(t.newPlainJob(t.job, 1, "1h", func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/queue-name"] = t.other.Name }))
 	}, then: waitsFor("Misconfigured", "LocalQueue", "doesn't exist", "kueue.x-k8s.io/queue-name")},
+	{name: "a held part of a jobset gets more pods", does: func(t *tenant) error {
+		j := t.part()
+		return t.change(j, func() { j.Spec.Parallelism = new(int32(9)) })
+	}, refused: []string{"Job act", "held with JobSet owner", "change JobSet owner"}},
+	{name: "a held part of a jobset is started", does: func(t *tenant) error {
+		j := t.part()
+		return t.change(j, func() { j.Spec.Suspend = new(false) })
+	}, refused: []string{"Job act", "held with JobSet owner", "change JobSet owner"}, then: staysSuspended},
+	{name: "a held part of a jobset is started by its controller", does: func(t *tenant) error {
+		j := t.part()
+		return t.changeAs(t.controller, j, func() { j.Spec.Suspend = new(false) })
+	}},
 	{name: "a job goes to another namespace", does: func(t *tenant) error {
 		return t.make(t.other.newPlainJob(t.job, 1, "1h"))
 	}, refused: []string{"cannot create resource"}},

@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -43,8 +44,10 @@ type story struct {
 	keeps string
 	// change changes the spec of the sample.
 	change func(spec map[string]any)
-	// elastic: it may have other numbers of pods while it runs, which is for as long as the test.
+	// elastic: it may have other numbers of pods while it runs.
 	elastic bool
+	// runFor is how long its pods run; empty is runFor of all.
+	runFor string
 }
 
 var stories = []story{
@@ -148,7 +151,7 @@ func (x story) tell(s *site) {
 		w := x.workload(s, job)
 		return len(s.pods(corev1.PodPending, corev1.PodRunning)) == 0 && w != nil && w.Status.Admission == nil
 	})
-	if diff := cmp.Diff(spec, x.spec(s, job)); diff != "" {
+	if diff := gocmp.Diff(spec, x.spec(s, job)); diff != "" {
 		s.Errorf("evicted, its spec is not as its user wrote it (-want +got):\n%s", diff)
 	}
 	until("its machines are given back", func() bool { return len(s.Left(s.Name+"-cpu"))+len(s.Left(s.Name+"-gpu")) == 0 })
@@ -182,7 +185,7 @@ func (x story) create(s *site) (job *unstructured.Unstructured) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	objects, err := deploy.Decode([]byte(strings.ReplaceAll(string(text), "run-for: 30s", "run-for: "+runFor)))
+	objects, err := deploy.Decode([]byte(strings.ReplaceAll(string(text), "run-for: 30s", "run-for: "+cmp.Or(x.runFor, runFor))))
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -91,7 +91,7 @@ type cluster struct {
 	revision, made int
 	// written is called with each change and the name of its writer.
 	written func(by string, c change)
-	// refuses is an admission webhook for what Muster changes; nil if there is none.
+	// refuses is an admission webhook for what Muster changes but statuses; nil if there is none.
 	refuses func(*unstructured.Unstructured) error
 	// indexes are the fields by which objects are selected.
 	indexes map[string]client.IndexerFunc
@@ -323,7 +323,7 @@ func (v *view) Delete(_ context.Context, o client.Object, opts ...client.DeleteO
 
 // Patch implements client.Writer.
 func (v *view) Patch(_ context.Context, o client.Object, p client.Patch, _ ...client.PatchOption) error {
-	return v.patch(o, p, func(after, patched map[string]any) {
+	return v.patch(o, p, v.refuses, func(after, patched map[string]any) {
 		status := after["status"]
 		maps.Copy(after, patched)
 		if delete(after, "status"); status != nil {
@@ -344,7 +344,7 @@ type statusView struct {
 func (s statusView) Patch(_ context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 	var options client.SubResourcePatchOptions
 	options.ApplyOptions(opts)
-	return s.view.patch(o, p, func(after, patched map[string]any) {
+	return s.view.patch(o, p, nil, func(after, patched map[string]any) {
 		if p.Type() != types.ApplyPatchType {
 			after["status"] = patched["status"]
 			return
@@ -364,8 +364,9 @@ func (s statusView) Patch(_ context.Context, o client.Object, p client.Patch, op
 	})
 }
 
-// patch changes an object by what an apply or a merge patch makes of it.
-func (v *view) patch(o client.Object, p client.Patch, change func(after, patched map[string]any)) error {
+// patch changes an object by what an apply or a merge patch makes of it, if no webhook refuses that.
+func (v *view) patch(o client.Object, p client.Patch, refuses func(*unstructured.Unstructured) error,
+	change func(after, patched map[string]any)) error {
 	return v.write(func() error {
 		have, err := v.find(v.objects, o)
 		if err != nil {
@@ -387,8 +388,8 @@ func (v *view) patch(o client.Object, p client.Patch, change func(after, patched
 		if p.Type() == types.MergePatchType {
 			patched = merge(have.DeepCopy().Object, content)
 		}
-		if v.by == muster && v.refuses != nil {
-			if err := v.refuses(have); err != nil {
+		if v.by == muster && refuses != nil {
+			if err := refuses(have); err != nil {
 				return err
 			}
 		}

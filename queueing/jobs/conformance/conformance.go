@@ -44,14 +44,14 @@ func allRun(pool string) func(*world) bool {
 				return false
 			}
 		}
-		return len(all) == w.actor.pods()
+		return len(all) == w.actor.pods(w)
 	}
 }
 
 // waits reports whether a job queues again, as its user wrote it.
 func waits(w *world) bool {
 	own := w.workload()
-	return own != nil && !workload.HasQuota(own) && len(w.running()) == 0 && w.actor.held(w) == ""
+	return own != nil && !workload.HasQuota(own) && len(w.slices()) == 1 && len(w.running()) == 0 && w.actor.held(w) == ""
 }
 
 // isOver reports whether the Workload says what became of the job.
@@ -59,7 +59,7 @@ func isOver(reason string) func(*world) bool {
 	return func(w *world) bool {
 		for _, o := range w.of(workloadKind) {
 			for _, c := range typed(o).(*kueue.Workload).Status.Conditions {
-				if c.Type == kueue.WorkloadFinished {
+				if c.Type == kueue.WorkloadFinished && c.Reason != kueue.WorkloadSliceReplaced {
 					return c.Reason == reason && len(w.running()) == 0
 				}
 			}
@@ -266,12 +266,20 @@ func Run(t *testing.T, subject func(schema.GroupVersionKind) Subject) {
 	for _, op := range operators() {
 		t.Run(op.kind+op.what, func(t *testing.T) {
 			all := slices.Concat(stories(op.endless), withOperator(op.endless))
+			toInterrupt := []story{longest(all)}
+			if op.scale != nil {
+				first, others := ofElastic(op.endless)
+				toInterrupt = append(toInterrupt, first...)
+				all = slices.Concat(all, first, others)
+			}
 			begin := func() *world { return newWorld(subject(op.key().GroupVersionKind), op) }
 			tell(t, all, begin)
 			tell(t, []story{readiness}, func() *world { return begin().reportingPods() })
 			count(t, all, op.writes, begin)
 			if !t.Failed() && (!op.alike || !testing.Short()) {
-				interrupt(t, all, begin)
+				for _, s := range toInterrupt {
+					interrupt(t, s, begin)
+				}
 			}
 		})
 	}
@@ -305,10 +313,9 @@ func longest(all []story) story {
 	return slices.MaxFunc(all, func(a, b story) int { return cmp.Compare(len(a.steps), len(b.steps)) })
 }
 
-// interrupt plays the longest story with a death of Muster at each of its writes, and with a
+// interrupt plays a story with a death of Muster at each of its writes, and with a
 // deletion of the job at each moment.
-func interrupt(t *testing.T, all []story, begin func() *world) {
-	long := longest(all)
+func interrupt(t *testing.T, long story, begin func() *world) {
 	for i, lag := range deaths {
 		whole := begin()
 		whole.lag = lag.before

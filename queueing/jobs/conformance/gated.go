@@ -153,7 +153,7 @@ func (g *gated) job(w *world) *unstructured.Unstructured {
 func (g *gated) ended(w *world) bool { return g.object == "" && len(w.alive()) == 0 }
 
 // pods implements actor.
-func (g *gated) pods() int { return g.many }
+func (g *gated) pods(*world) int { return g.many }
 
 // queued implements actor.
 func (g *gated) queued(*world) bool { return true }
@@ -219,7 +219,7 @@ func RunGated(t *testing.T, s Subject) {
 			begin := func() *world { return newWorld(s, gangs()[i]) }
 			tell(t, g.stories(), begin)
 			if !t.Failed() {
-				interrupt(t, g.stories(), begin)
+				interrupt(t, longest(g.stories()), begin)
 			}
 		})
 	}

@@ -62,8 +62,9 @@ type operator struct {
 	labels map[string]string
 	// left takes off a held job what Muster leaves on it.
 	left func(job map[string]any)
-	// many is how many pods there are.
-	many int
+	// many is how many pods there are, and scale has an elastic job have another number in the pod set that scales.
+	many  int
+	scale func(job map[string]any, n int64)
 	// endless jobs run until they are deleted.
 	endless bool
 	// alike: another kind is the same, but for names.
@@ -118,7 +119,17 @@ func (op *operator) submit(w *world) { w.create(user, op.submitted()) }
 
 func (op *operator) job(w *world) *unstructured.Unstructured { return w.objects[op.key()] }
 
-func (op *operator) pods() int { return op.many }
+// pods implements actor.
+func (op *operator) pods(w *world) int {
+	if op.scale == nil {
+		return op.many
+	}
+	many := 0
+	for _, r := range op.roles(w, op.job(w).Object) {
+		many += r.count
+	}
+	return many
+}
 
 // ended implements actor.
 func (*operator) ended(w *world) bool { return w.said == succeeded || w.said == failed }
@@ -160,6 +171,9 @@ func (op *operator) held(w *world) string {
 	have := runtime.DeepCopyJSON(job.Object)
 	if op.left != nil {
 		op.left(have)
+	}
+	if w.scaled != 0 {
+		op.scale(want.Object, w.scaled)
 	}
 	return cmp.Diff(want.Object["spec"], have["spec"]) +
 		cmp.Diff([]any{want.GetAnnotations(), want.GetLabels()}, []any{job.GetAnnotations(), job.GetLabels()}, cmpopts.EquateEmpty())
@@ -213,7 +227,7 @@ func (op *operator) run(w *world, job *unstructured.Unstructured) {
 	made, all := 0, w.of(podKind)
 	for _, r := range op.roles(w, job.Object) {
 		for i := range r.count {
-			name := fmt.Sprintf("%s-%s-%d", job.GetName(), r.name, i)
+			name := podName(job, r.name, i)
 			if slices.ContainsFunc(all, func(pod *unstructured.Unstructured) bool {
 				return pod.GetName() == name && (pod.GetDeletionTimestamp() != nil || phaseOf(pod) != "Failed")
 			}) {
@@ -228,13 +242,17 @@ func (op *operator) run(w *world, job *unstructured.Unstructured) {
 			}
 		}
 	}
-	if made > 0 {
+	if made > 0 || op.scale != nil && op.shrink(w, job) {
 		return
 	}
 	alive := w.alive()
 	ready := slices.DeleteFunc(slices.Clone(alive), func(pod *unstructured.Unstructured) bool { return phaseOf(pod) != "Running" })
 	op.say(w, runs)
-	if w.outcome == "" || len(ready) < op.many || op.endless {
+	enough := op.many
+	if op.scale != nil {
+		enough = 1 // others may wait for quota
+	}
+	if w.outcome == "" || len(ready) < enough || op.endless {
 		return
 	}
 	// The first pod ends, and the job with it; others run on.
@@ -242,6 +260,10 @@ func (op *operator) run(w *world, job *unstructured.Unstructured) {
 		set(o, map[outcome]any{succeeds: "Succeeded", fails: "Failed"}[w.outcome], "status", "phase")
 	})
 	op.say(w, map[outcome]phase{succeeds: succeeded, fails: failed}[w.outcome])
+}
+
+func podName(job *unstructured.Unstructured, role string, i int) string {
+	return fmt.Sprintf("%s-%s-%d", job.GetName(), role, i)
 }
 
 // podOf is a pod of a template.
@@ -399,6 +421,14 @@ func rayRoles(submitter bool, path ...string) func(*world, map[string]any) []rol
 
 const rayCluster = `headGroupSpec: {template: ` + container +
 	`}, workerGroupSpecs: [{groupName: small, replicas: 2, template: ` + container + `}]`
+
+// rayClusters plays KubeRay for a RayCluster.
+var rayClusters = &operator{
+	writes: [2]int{2, 6}, alike: true,
+	kind: "RayCluster", suspend: []string{"spec", "suspend"}, many: 3, endless: true, labels: map[string]string{"ray.io/cluster": "job"},
+	roles: rayRoles(false, "spec"), object: `{apiVersion: ray.io/v1, kind: RayCluster, spec: {suspend: true, ` + rayCluster + `}}`,
+	says: field("state", map[phase]string{suspended: "suspended", runs: "ready"}),
+}
 
 // jobSets plays the JobSet controller for a JobSet: child Jobs exist while it is suspended,
 // and a resume adds to their templates and takes nothing off.
@@ -588,7 +618,7 @@ func operators() []*operator {
 		},
 	}
 	return []*operator{
-		jobController, partialJob, trainRun,
+		jobController, partialJob, elasticJob, trainRun,
 		{
 			writes: [2]int{3, 9}, // it has two child Jobs
 			kind:   "JobSet", suspend: []string{"spec", "suspend"}, says: renamed(succeeded, "Completed"), many: 3,
@@ -607,12 +637,7 @@ func operators() []*operator {
 		kubeflow("JAXJob", "v1", "jaxReplicaSpecs", `Worker: {replicas: 2, template: TEMPLATE}`, 2),
 		kubeflow("MPIJob", "v2beta1", "mpiReplicaSpecs", `Launcher: {template: TEMPLATE}, Worker: {replicas: 2, template: TEMPLATE}`, 3),
 		rayJob,
-		{
-			writes: [2]int{2, 6}, alike: true,
-			kind: "RayCluster", suspend: []string{"spec", "suspend"}, many: 3, endless: true, labels: map[string]string{"ray.io/cluster": "job"},
-			roles: rayRoles(false, "spec"), object: `{apiVersion: ray.io/v1, kind: RayCluster, spec: {suspend: true, ` + rayCluster + `}}`,
-			says: field("state", map[phase]string{suspended: "suspended", runs: "ready"}),
-		},
+		rayClusters, elasticCluster,
 		{
 			writes: [2]int{2, 6},
 			kind:   "RayService", suspend: []string{"spec", "rayClusterConfig", "suspend"}, many: 3, endless: true, labels: ofRay("RayService"),

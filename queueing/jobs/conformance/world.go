@@ -74,6 +74,12 @@ type world struct {
 
 	// pool is where the queues admit; empty is nowhere.
 	pool string
+	// full: they have no quota for more pods of a job that runs, and scaled is how many its user has given it last.
+	full   bool
+	scaled int64
+	// read are the slices as of a revision of the cluster.
+	read   []*kueue.Workload
+	readAt int
 	// lag is how late the cache is told, and later is the same in the next life of Muster.
 	lag, later lag
 	// kind is that of the job.
@@ -129,7 +135,7 @@ type actor interface {
 	// ended reports whether it says that the job has ended.
 	ended(w *world) bool
 	// pods is how many it has when all of them run.
-	pods() int
+	pods(w *world) int
 	// queued reports whether the job names a queue.
 	queued(w *world) bool
 	// runs reports whether the job may have pods, and has not ended.
@@ -269,20 +275,20 @@ func (w *world) reconcile() {
 	}
 }
 
-// workload is that of the job; nil if there is none.
-func (w *world) workload() *kueue.Workload {
-	for _, o := range w.of(workloadKind) {
-		if own := typed(o).(*kueue.Workload); !workload.IsFinished(own) {
-			return own
+// workload is that of the job; nil if there is none. Of slices it is the newest that has quota, or else the oldest.
+func (w *world) workload() (out *kueue.Workload) {
+	for _, own := range w.slices() {
+		if out == nil || workload.HasQuota(own) {
+			out = own
 		}
 	}
-	return nil
+	return out
 }
 
 // write writes the status of a Workload as the queues do.
 func (w *world) write(own *kueue.Workload, status *kueue.WorkloadStatus) {
 	v := &view{cluster: w.cluster, by: queues, reads: w.objects, write: func(do func() error) error { return do() }}
-	if _, err := writes.ApplyStatus(context.Background(), v, own, status); err != nil {
+	if _, err := writes.ApplyStatus(context.Background(), v, own.DeepCopy(), status); err != nil {
 		panic(err) // nothing else writes meanwhile
 	}
 }
@@ -296,10 +302,15 @@ func (w *world) admit() {
 	}) {
 		w.evict("")
 	}
-	if own == nil || w.pool == "" || workload.HasQuota(own) || own.Annotations[workload.RefusedAnnotation] != "" ||
-		len(own.OwnerReferences) == 0 || workload.AsksAdoption(own) {
-		return
+	w.finishReplaced()
+	all := w.slices()
+	if i := slices.IndexFunc(all, w.mayBeAdmitted); i >= 0 && w.pool != "" {
+		w.reserve(all[i])
 	}
+}
+
+// reserve is the queues: they admit a Workload on the nodes of the pool.
+func (w *world) reserve(own *kueue.Workload) {
 	e := workload.Edit(own, w.now)
 	admission := &kueue.Admission{ClusterQueue: "team"}
 	check := kueue.AdmissionCheckState{Name: "capacity", State: kueue.CheckStateReady}
@@ -398,13 +409,13 @@ func (w *world) judgeWorkload(by string, before, after *kueue.Workload) {
 	holds := func(own *kueue.Workload) bool {
 		return own != nil && workload.HasQuota(own) && !workload.IsFinished(own)
 	}
-	if left := len(w.running()); holds(before) && !holds(after) && left > 0 && by != collector && by != user {
-		w.fail("%s gives the quota back while %d pods are left", by, left)
+	if left := len(w.running()); holds(before) && int32(left) > w.room() && by != collector && by != user {
+		w.fail("%s leaves quota for %d of %d pods that are left", by, w.room(), left)
 	}
 	if by != muster || after == nil {
 		return
 	}
-	if holds(before) && !holds(after) && w.actor.runs(w) {
+	if holds(before) && !holds(after) && w.actor.runs(w) && w.room() == 0 {
 		w.fail("Muster gives the quota back of a job that may have pods")
 	}
 	if (before == nil || !workload.IsEvicted(before)) && workload.IsEvicted(after) && w.actor.runs(w) {
@@ -422,14 +433,6 @@ func (w *world) judgeWorkload(by string, before, after *kueue.Workload) {
 	}
 }
 
-// sum is how many pods have quota.
-func sum(granted []kueue.PodSetAssignment) (pods int32) {
-	for i := range granted {
-		pods += ptr.Deref(granted[i].Count, 0)
-	}
-	return pods
-}
-
 // judgePod judges a pod that may take a node from now on.
 func (w *world) judgePod(c change) {
 	gated := func(pod *unstructured.Unstructured) bool {
@@ -444,8 +447,8 @@ func (w *world) judgePod(c change) {
 		return
 	}
 	pool := string(own.Status.Admission.PodSetAssignments[0].Flavors["cpu"])
-	if have, granted := len(w.running()), own.Status.Admission.PodSetAssignments; int32(have) > sum(granted) {
-		w.fail("%d pods run, with quota for %d", have, sum(granted))
+	if have := len(w.running()); int32(have) > w.room() {
+		w.fail("%d pods run, with quota for %d", have, w.room())
 	}
 	selected := get[map[string]any](c.after.Object, "spec", "nodeSelector")
 	for key := range selected {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/jobs/templates"
@@ -18,19 +19,27 @@ type Slice struct {
 	Granted []int32
 }
 
-// Chain is a slice with those that it has replaced, one by the other, the newest first.
+// Chain is a slice with those that it has replaced since the job was started, one by the other, the newest first. What was prepared
+// for a slice that was over when the next one was admitted is from an earlier start.
 func Chain(w *kueue.Workload, all []*kueue.Workload, granted func(*kueue.Workload) []int32) (out []Slice) {
 	for next := w; next != nil && len(out) <= len(all); {
 		out = append(out, Slice{next, granted(next)})
-		replaced := workload.ReplacedKey(next)
+		by, replaced := next, workload.ReplacedKey(next)
 		next = nil
 		for _, o := range all {
-			if workload.KeyOf(o) == replaced && o.Status.Admission != nil && len(o.Spec.PodSets) == len(w.Spec.PodSets) {
+			if workload.KeyOf(o) == replaced && o.Status.Admission != nil && len(o.Spec.PodSets) == len(w.Spec.PodSets) && ranUntil(o, by) {
 				next = o
 			}
 		}
 	}
 	return out
+}
+
+// ranUntil reports whether a job ran by a slice until the next one was admitted.
+func ranUntil(w, by *kueue.Workload) bool {
+	over := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished)
+	admitted := apimeta.FindStatusCondition(by.Status.Conditions, kueue.WorkloadAdmitted)
+	return over == nil || admitted == nil || !over.LastTransitionTime.Before(&admitted.LastTransitionTime)
 }
 
 // Room is where the pods of a job can be sent yet. A pod that is made in the place of a lost one
