@@ -161,6 +161,8 @@ func asked(j *Job, name string, clusters []Cluster, now time.Time) Step {
 	case c.Stopped:
 		record = at(record.refused(Refusal{Cluster: c.Name, Reason: Lost, Message: lost(c.Name), At: now}), now)
 		return Step{Do: Withdraw, Record: record, Message: lost(c.Name)}
+	case c.Unawarded:
+		return leave(record, c, now)
 	case !c.Connected:
 		return unreached(s, c, "cluster %s cannot be reached, and may run the job")
 	}
@@ -198,6 +200,15 @@ func asked(j *Job, name string, clusters []Cluster, now time.Time) Step {
 		return waits(s)
 	}
 	return Step{Do: Withdraw, Record: at(record.refused(refusal), now), Message: why, Weigh: s.Weigh}
+}
+
+// leave withdraws a cluster that was not awarded the job, and takes it off the record: a copy that is there, or comes late, has its gate, and
+// is deleted when the cluster is seen again.
+func leave(record Record, c *Cluster, now time.Time) Step {
+	why := fmt.Sprintf("cluster %s cannot be reached, and was not awarded the job", c.Name)
+	record = at(record.refused(Refusal{Cluster: c.Name, Reason: Unreached, Message: why, At: now}), now)
+	record.In = slices.DeleteFunc(slices.Clone(record.In), func(name string) bool { return name == c.Name })
+	return Step{Do: Withdraw, Record: record, Message: why}
 }
 
 // lost tells of a cluster whose fence has stopped the job.

@@ -28,7 +28,7 @@ func TestOneClusterSpends(t *testing.T) {
 	})
 	t.Run("muster", func(t *testing.T) {
 		simulate(t, true, "crash", "cut", "refused", "evicted", "by hand", "answer lost", "late create", "late award",
-			"stalled", "manager evicts", "foreign", "without queue", "refuses copies", "declared dead")
+			"stalled", "manager evicts", "foreign", "without queue", "refuses copies", "declared dead", "moved before its award")
 	})
 }
 
@@ -169,7 +169,7 @@ func (w *world) crash() {
 	w.muster.again = w.now.Add(w.within(20 * time.Second))
 	w.muster.begins = w.muster.again
 	// The next process lists all Workloads, here and there.
-	w.muster.wakes, w.muster.failed, w.muster.wrote = []time.Time{w.muster.again}, 0, 0
+	w.muster.wakes, w.muster.failed, w.muster.wrote, w.muster.named = []time.Time{w.muster.again}, 0, 0, map[string]bool{}
 	for i := range w.history {
 		w.history[i].shown = when.Earliest(w.history[i].shown, w.muster.again)
 	}
@@ -197,11 +197,13 @@ type actor struct {
 	skew time.Duration
 	// begins is when its next process does; zero while one runs.
 	begins time.Time
+	// named are the clusters that its process has named, and not awarded since.
+	named map[string]bool
 }
 
 func newWorld(seed uint64) *world {
 	w := &world{random: rand.New(rand.NewPCG(seed, 21)), now: noon, seen: map[string]int{}}
-	w.muster.begins, w.muster.wakes = noon, []time.Time{noon}
+	w.muster.begins, w.muster.wakes, w.muster.named = noon, []time.Time{noon}, map[string]bool{}
 	w.manager = version{quota: true, at: noon}
 	w.history = []version{w.manager}
 	for i := range 2 + w.random.IntN(3) {

@@ -49,13 +49,15 @@ type copies struct {
 	kinds  map[schema.GroupKind]Kind
 	// written are the versions of Workloads that were written here, which the cache may not show yet.
 	written expected
+	// named are the clusters that this process has named for Workloads, and not awarded since.
+	named named
 
 	known sync.Mutex
 }
 
 // addCopies has a dispatcher make the copies, too.
 func addCopies(mgr ctrl.Manager, d *dispatcher, kinds []Kind) (*copies, error) {
-	c := &copies{dispatcher: d, scheme: mgr.GetScheme(), kinds: map[schema.GroupKind]Kind{}, written: newExpected(d.clock)}
+	c := &copies{dispatcher: d, scheme: mgr.GetScheme(), kinds: map[schema.GroupKind]Kind{}, written: newExpected(d.clock), named: newNamed()}
 	for _, k := range kinds {
 		c.kinds[k.GroupVersionKind().GroupKind()] = k
 	}
@@ -190,6 +192,13 @@ func (c *copies) read(ctx context.Context, s *situation) (err error) {
 		c.event(s.Workload, corev1.EventTypeWarning, "BadHedge", err.Error()+"; one is asked at a time")
 	}
 	s.clusters = c.view(ctx, s.Workload, config, &record)
+	if j.Over {
+		c.named.forget(s.UID)
+	}
+	for i := range s.clusters {
+		x := &s.clusters[i]
+		x.Unawarded = !x.Connected && c.named.has(s.UID, x.Name)
+	}
 	has := s.check != nil || j.Runs != "" || len(record.In) > 0
 	for _, name := range c.workers.names() {
 		if slices.ContainsFunc(s.clusters, func(x dispatch.Cluster) bool { return x.Name == name }) {
@@ -227,7 +236,11 @@ func (c *copies) carryOut(ctx context.Context, s *situation, step *dispatch.Step
 		if rejected, err := c.reject(ctx, s); rejected || err != nil {
 			return true, err
 		}
-		return c.dispatcher.carryOut(ctx, s.Workload, s.job.Record, *step)
+		done, err = c.dispatcher.carryOut(ctx, s.Workload, s.job.Record, *step)
+		if done && err == nil {
+			c.named.add(s.UID, step.Cluster)
+		}
+		return done, err
 	case dispatch.Rest:
 		if s.gone {
 			return true, nil
@@ -388,6 +401,7 @@ func (c *copies) award(ctx context.Context, s *situation, cluster string) (bool,
 	if worker == nil {
 		return false, errNotConnected
 	}
+	c.named.remove(s.UID, cluster) // it may arrive, whatever is heard of it
 	i := slices.IndexFunc(s.clusters, func(x dispatch.Cluster) bool { return x.Name == cluster })
 	patch := fmt.Appendf(nil, `[{"op":"test","path":"/metadata/uid","value":%q},{"op":"remove","path":"/metadata/annotations/%s"}]`,
 		s.clusters[i].Copy.UID, strings.ReplaceAll(workload.GatedByAnnotation, "/", "~1"))

@@ -58,3 +58,44 @@ func TestAJobThatEndsWhileItsClusterIsCutOffHasEnded(t *testing.T) {
 		t.Error("a copy is left, or another was made")
 	}
 }
+
+// TestAJobLeavesAClusterThatIsCutOffBeforeItsAward for another one at once: what was made there has a gate, and goes once it is seen. One
+// that was awarded stays, and so does one of which a new process cannot tell.
+func TestAJobLeavesAClusterThatIsCutOffBeforeItsAward(t *testing.T) {
+	for name, c := range map[string]struct {
+		awarded, restarted, moves bool
+	}{
+		"before":                    {moves: true},
+		"after":                     {awarded: true},
+		"before, and a new process": {restarted: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t, 2)
+			s.train("train")
+			first := s.copies.workers.byName[workerName(0)]
+			s.created = func(server string) {
+				if server != workerName(0) {
+					return
+				}
+				if first.connected = c.awarded; c.restarted {
+					s.copies.named = newNamed()
+				}
+			}
+			s.dispatch("train")
+			first.connected = false
+			s.dispatch("train")
+			if moved := s.copyIn(1, "train") != nil; moved != c.moves {
+				t.Fatalf("the other cluster has a copy: %t, want %t", moved, c.moves)
+			}
+			if gated := s.copyIn(0, "train").Annotations[workload.GatedByAnnotation] != ""; gated == c.awarded {
+				t.Errorf("the copy in the first has a gate: %t", gated)
+			}
+			s.created, first.connected = nil, true
+			s.dispatch("train")
+			s.dispatch("train")
+			if at := s.asked("train"); at == 1 != c.moves {
+				t.Errorf("worker %d has the copy once all are connected", at)
+			}
+		})
+	}
+}

@@ -152,7 +152,7 @@ func newShop(t *testing.T, workersNumber int) *shop {
 		},
 	})
 	d := &dispatcher{client: cached, live: all, workers: w, events: events.NewFakeRecorder(1000), clock: s.clock}
-	s.copies = &copies{dispatcher: d, scheme: scheme, kinds: map[schema.GroupKind]Kind{}, written: newExpected(s.clock)}
+	s.copies = &copies{dispatcher: d, scheme: scheme, kinds: map[schema.GroupKind]Kind{}, written: newExpected(s.clock), named: newNamed()}
 	for _, k := range kinds {
 		s.copies.kinds[k.GroupVersionKind().GroupKind()] = k
 	}
