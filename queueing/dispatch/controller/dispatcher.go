@@ -92,12 +92,13 @@ type dispatcher struct {
 	weighing sync.Mutex
 }
 
-// open lists the Workloads that wait for a cluster; of the queue, where it is a LocalQueue that has changed in one.
+// open lists the Workloads that wait for a cluster; of the namespace, where what has come in one is in one, and of the queue, where it is a
+// LocalQueue.
 func (d *dispatcher) open(ctx context.Context, what client.Object) (out []reconcile.Request) {
 	list, among := &kueue.WorkloadList{}, []client.ListOption{client.UnsafeDisableDeepCopy}
 	queue, isQueue := what.(*kueue.LocalQueue)
-	if isQueue {
-		among = append(among, client.InNamespace(queue.Namespace))
+	if what.GetNamespace() != "" {
+		among = append(among, client.InNamespace(what.GetNamespace()))
 	}
 	if err := d.client.List(ctx, list, among...); err != nil {
 		return nil // the caches are being filled, and each Workload comes by itself

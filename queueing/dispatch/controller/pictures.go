@@ -201,6 +201,23 @@ func (p *picture) Get(ctx context.Context, key client.ObjectKey, o client.Object
 	return p.cache.Get(ctx, key, o, opts...)
 }
 
+// whyInactive says why a LocalQueue is, in the words of its ClusterQueue where that may be read: those name what is missing.
+func (p *picture) whyInactive(ctx context.Context, lq *kueue.LocalQueue, message string) string {
+	select {
+	case <-p.opened:
+	default:
+		return message
+	}
+	cq := &kueue.ClusterQueue{}
+	if p.refused[reflect.TypeFor[*kueue.ClusterQueueList]()] == nil &&
+		p.cache.Get(ctx, client.ObjectKey{Name: string(lq.Spec.ClusterQueue)}, cq) == nil {
+		if active := apimeta.FindStatusCondition(cq.Status.Conditions, kueue.ClusterQueueActive); isFalse(active) {
+			return active.Message
+		}
+	}
+	return message
+}
+
 // List implements client.Reader.
 func (p *picture) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	if err := p.refused[reflect.TypeOf(list)]; err != nil {

@@ -13,6 +13,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -121,6 +122,8 @@ type connection struct {
 	jobs      []Kind
 	forbidden map[schema.GroupKind]error
 	judged    time.Time
+	// claims is the kind of the templates of claims there; empty where there are none, or they may not be read.
+	claims schema.GroupVersionKind
 	// mayAll: its account may do everything in the worker.
 	mayAll bool
 	// alsoNamed is another MultiKueueCluster of the same cluster, as far as copies there tell of one.
@@ -444,7 +447,7 @@ func mayAll(ctx context.Context, kube client.Client) (bool, error) {
 }
 
 // watch has the caches of a worker hold what decisions need, and tell of it.
-func (s *workers) watch(ctx context.Context, c *connection) error {
+func (s *workers) watch(ctx context.Context, c *connection) (err error) {
 	kinds := []client.Object{&kueue.Workload{}, &kueue.LocalQueue{}}
 	for _, kind := range c.jobs {
 		kinds = append(kinds, unstructuredOf(kind))
@@ -458,6 +461,14 @@ func (s *workers) watch(ctx context.Context, c *connection) error {
 		}
 	case !apimeta.IsNoMatchError(err):
 		return err
+	}
+	if c.claims, err = claimTemplates(ctx, c.client); err != nil {
+		return err
+	}
+	if !c.claims.Empty() {
+		templates := &metav1.PartialObjectMetadata{}
+		templates.SetGroupVersionKind(c.claims)
+		kinds = append(kinds, templates)
 	}
 	for _, kind := range kinds {
 		informer, err := c.cache.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
@@ -484,12 +495,18 @@ func (s *workers) watch(ctx context.Context, c *connection) error {
 		}
 		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerDetailedFuncs{
 			AddFunc: func(o any, initial bool) {
-				if queue, ok := o.(*kueue.LocalQueue); ok && !initial { // jobs may wait for it
-					send(ctx, s.connections, queue)
+				if !initial {
+					s.came(ctx, o)
 				}
 				tell(o)
 			},
-			UpdateFunc: func(_, o any) { tell(o) }, DeleteFunc: func(o any) {
+			UpdateFunc: func(before, o any) {
+				if was, ok := before.(*kueue.LocalQueue); ok && isInactive(was) && !isInactive(o.(*kueue.LocalQueue)) {
+					s.came(ctx, o)
+				}
+				tell(o)
+			},
+			DeleteFunc: func(o any) {
 				if key, err := toolscache.DeletionHandlingObjectToName(o); err == nil {
 					c.left.forget(types.NamespacedName{Namespace: key.Namespace, Name: key.Name})
 				}
@@ -501,6 +518,39 @@ func (s *workers) watch(ctx context.Context, c *connection) error {
 		}
 	}
 	return nil
+}
+
+// came has the jobs looked at that may wait for a queue, or for a template of claims, in a worker.
+func (s *workers) came(ctx context.Context, what any) {
+	switch o := what.(type) {
+	case *kueue.LocalQueue:
+		send(ctx, s.connections, o)
+	case *metav1.PartialObjectMetadata:
+		send(ctx, s.connections, o)
+	}
+}
+
+func isInactive(lq *kueue.LocalQueue) bool {
+	return isFalse(apimeta.FindStatusCondition(lq.Status.Conditions, kueue.LocalQueueActive))
+}
+
+// claimTemplates is the kind of the templates of claims in a worker; empty where it has none, or they may not be read.
+func claimTemplates(ctx context.Context, kube client.Client) (kind schema.GroupVersionKind, err error) {
+	mapping, err := kube.RESTMapper().RESTMapping(schema.GroupKind{Group: resourcev1.GroupName, Kind: "ResourceClaimTemplate"})
+	if apimeta.IsNoMatchError(err) {
+		return kind, nil
+	} else if err != nil {
+		return kind, err
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(mapping.GroupVersionKind.GroupVersion().WithKind("ResourceClaimTemplateList"))
+	switch err := kube.List(ctx, list, client.Limit(1)); {
+	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
+		return kind, nil
+	case err != nil:
+		return kind, err
+	}
+	return mapping.GroupVersionKind, nil
 }
 
 func ownerOf(o client.Object) []string {
@@ -596,9 +646,19 @@ func (c *connection) requestsOf(ctx context.Context, w *kueue.Workload) (out []*
 // lacks is what a Workload needs that is not in the worker, though it should be there before. It is told of where an event or another
 // connection comes with it.
 func (s *workers) lacks(ctx context.Context, c *connection, w *kueue.Workload) (what string, told bool) {
-	queue := client.ObjectKey{Namespace: w.Namespace, Name: string(w.Spec.QueueName)}
-	if err := c.cache.Get(ctx, queue, &kueue.LocalQueue{}); apierrors.IsNotFound(err) {
+	queue, lq := client.ObjectKey{Namespace: w.Namespace, Name: string(w.Spec.QueueName)}, &kueue.LocalQueue{}
+	if err := c.cache.Get(ctx, queue, lq); apierrors.IsNotFound(err) {
 		return fmt.Sprintf("LocalQueue %s", queue), true
+	} else if active := apimeta.FindStatusCondition(lq.Status.Conditions, kueue.LocalQueueActive); err == nil && isFalse(active) {
+		return fmt.Sprintf("an active LocalQueue %s: %s", queue, c.picture.whyInactive(ctx, lq, active.Message)), true
+	}
+	for _, name := range templatesOf(w) {
+		template := &metav1.PartialObjectMetadata{}
+		template.SetGroupVersionKind(c.claims)
+		key := client.ObjectKey{Namespace: w.Namespace, Name: name}
+		if !c.claims.Empty() && apierrors.IsNotFound(c.cache.Get(ctx, key, template)) {
+			return fmt.Sprintf("%s %s", c.claims.Kind, key), true
+		}
 	}
 	for _, owner := range jobsOf(w) {
 		gvk := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind)
@@ -616,6 +676,20 @@ func (s *workers) lacks(ctx context.Context, c *connection, w *kueue.Workload) (
 		}
 	}
 	return "", true
+}
+
+func isFalse(c *metav1.Condition) bool { return c != nil && c.Status == metav1.ConditionFalse }
+
+// templatesOf are the names of the templates by which claims are made for the pods of a Workload.
+func templatesOf(w *kueue.Workload) (out []string) {
+	for i := range w.Spec.PodSets {
+		for _, claim := range w.Spec.PodSets[i].Template.Spec.ResourceClaims {
+			if claim.ResourceClaimTemplateName != nil {
+				out = append(out, *claim.ResourceClaimTemplateName)
+			}
+		}
+	}
+	return out
 }
 
 // found is what a live read finds.
