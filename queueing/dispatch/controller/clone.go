@@ -88,6 +88,9 @@ func (s self) copyFor(w *kueue.Workload, cluster, fence string) *kueue.Workload 
 	if fence != "" {
 		out.Annotations[dispatch.FenceAnnotation] = fence
 	}
+	if owner := metav1.GetControllerOf(w); owner != nil && (owner.Kind == "StatefulSet" || owner.Kind == "LeaderWorkerSet") {
+		out.Annotations[workload.GroupAnnotation] = "true" // a stock Kueue has no pods run by others
+	}
 	out.Annotations[workload.QueuedSinceAnnotation] = workload.WaitsSince(w).UTC().Format(time.RFC3339)
 	return out
 }
@@ -115,10 +118,12 @@ func (s self) jobFor(scheme *runtime.Scheme, kind Kind, job *unstructured.Unstru
 	out.SetAnnotations(job.GetAnnotations())
 	s.mark(out, w, cluster)
 	annotations, labels := out.GetAnnotations(), out.GetLabels()
-	annotations[workload.PrebuiltLabel] = w.Name
-	annotations[kueue.MultiKueueOriginUIDAnnotation] = string(job.GetUID()) // by which a stock Kueue names the Workload of a StatefulSet
-	if len(w.Name) <= validation.LabelValueMaxLength {
-		labels[workload.PrebuiltLabel] = w.Name
+	annotations[kueue.MultiKueueOriginUIDAnnotation] = string(job.GetUID()) // by which the Workloads of some kinds are named
+	if !isShared(kind) {
+		annotations[workload.PrebuiltLabel] = w.Name
+		if len(w.Name) <= validation.LabelValueMaxLength {
+			labels[workload.PrebuiltLabel] = w.Name
+		}
 	}
 	out.SetAnnotations(annotations)
 	out.SetLabels(labels)

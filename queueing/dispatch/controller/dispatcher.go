@@ -66,8 +66,13 @@ func Add(mgr ctrl.Manager, c Config, kinds []Kind) error {
 	if err := mgr.Add(w); err != nil {
 		return err
 	}
+	partners := func(context.Context, client.Object) []reconcile.Request { return nil }
+	if m, makes := r.(*copies); makes {
+		partners = m.partnersAsked
+	}
 	err := ctrl.NewControllerManagedBy(mgr).Named("dispatcher").
 		For(&kueue.Workload{}).
+		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(partners)).
 		Watches(&kueue.MultiKueueConfig{}, handler.EnqueueRequestsFromMapFunc(d.open)).
 		Watches(&kueue.AdmissionCheck{}, handler.EnqueueRequestsFromMapFunc(d.open),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).

@@ -65,7 +65,9 @@ func (c asIs) List(ctx context.Context, l client.ObjectList, opts ...client.List
 // server is an API server, and the dispatcher's client of it.
 func (s *shop) server(name string, scheme *runtime.Scheme, objects ...client.Object) (all, counted client.WithWatch) {
 	kinds := apimeta.NewDefaultRESTMapper(nil)
-	for _, gvk := range []schema.GroupVersionKind{batchv1.SchemeGroupVersion.WithKind("Job"), corev1.SchemeGroupVersion.WithKind("Pod")} {
+	for _, gvk := range []schema.GroupVersionKind{
+		batchv1.SchemeGroupVersion.WithKind("Job"), corev1.SchemeGroupVersion.WithKind("Pod"), leaderWorkerSets,
+	} {
 		kinds.Add(gvk, apimeta.RESTScopeNamespace)
 	}
 	all = fake.NewClientBuilder().WithScheme(scheme).WithRESTMapper(kinds).WithObjects(objects...).

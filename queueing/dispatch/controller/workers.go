@@ -490,6 +490,11 @@ func (s *workers) watch(ctx context.Context, c *connection) (err error) {
 			case *unstructured.Unstructured:
 				if name := prebuiltOf(o); name != "" {
 					send(ctx, s.changed, &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: name}})
+				} else if all, err := parts(ctx, s.manager, o.GetNamespace(),
+					types.UID(o.GetAnnotations()[kueue.MultiKueueOriginUIDAnnotation])); err == nil {
+					for i := range all {
+						send(ctx, s.changed, &all[i])
+					}
 				}
 			}
 		}
