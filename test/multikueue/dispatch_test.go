@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -269,6 +270,42 @@ func TestAClusterThatLacksTheQueueIsPassedOver(t *testing.T) {
 		t.Errorf("it ran in %q", got)
 	}
 	s.wantLaunched(0, 1)
+}
+
+// TestAClusterThatLacksAFlavorIsPassedOver without a try, and asked once it has it.
+func TestAClusterThatLacksAFlavorIsPassedOver(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 8, 8)
+	flavor := func(name string, active bool) {
+		cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+		lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Name}}
+		change := fmt.Appendf(nil, `[{"op":"replace","path":"/spec/resourceGroups/0/flavors/0/name","value":%q}]`, name)
+		if err := s.workers[0].Kube.Patch(t.Context(), cq, client.RawPatch(types.JSONPatchType, change)); err != nil {
+			t.Fatal(err)
+		}
+		s.workers[0].Eventually("its queue says so", func() bool {
+			return s.workers[0].Get(lq) && meta.IsStatusConditionTrue(lq.Status.Conditions, kueue.LocalQueueActive) == active
+		}, func() string { return "" })
+	}
+	flavor(s.Name+"-missing", false)
+	if got := s.complete(s.job("train", 1)); got != "worker-2" {
+		t.Errorf("it ran in %q", got)
+	}
+	s.wantLaunched(0, 1)
+	s.workers[1].Delete(&kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Name}})
+	j := s.job("later", 1)
+	s.Eventually("a record with what is missing", func() bool {
+		w := s.Workload(j)
+		if w == nil {
+			return false
+		}
+		r, err := dispatch.DecodeRecord(w.Annotations[dispatch.Annotation])
+		return err == nil && strings.Contains(r.Waits, "worker-1 lacks an active LocalQueue") && strings.Contains(r.Waits, s.Name+"-missing")
+	}, func() string { return s.standing(j) })
+	flavor(s.Name, true)
+	if got := s.complete(j); got != "worker-1" {
+		t.Errorf("once the first has the flavor, it ran in %q", got)
+	}
 }
 
 // TestAJobStaysInAClusterThatIsCutOff: Kueue gives its worker up, and evicts the job; it may run on there, so no other is asked. When
