@@ -292,6 +292,7 @@ func TestAClusterThatLacksAFlavorIsPassedOver(t *testing.T) {
 		t.Errorf("it ran in %q", got)
 	}
 	s.wantLaunched(0, 1)
+	s.Eventually("its machines are gone", func() bool { return spending.idle(s.Name) }, func() string { return "" })
 	s.workers[1].Delete(&kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Name}})
 	j := s.job("later", 1)
 	s.Eventually("a record with what is missing", func() bool {

@@ -2,14 +2,19 @@ package controller
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -95,6 +100,10 @@ type picture struct {
 	err     error
 	// kept: it has its room in the gallery.
 	kept bool
+	// told are the prospects of jobs since then, by what they have in common with others: those of a queue are often alike, and a picture
+	// that there is no room for would be made for each of them.
+	told   map[likeness]*dispatch.Prospect
+	toldAt time.Time
 	// given are jobs for which the worker was nominated, the oldest first.
 	given []given
 }
@@ -165,8 +174,10 @@ func (p *picture) look(ctx context.Context) {
 	foreseenClusters.WithLabelValues(p.cluster).Set(known)
 }
 
-func (p *picture) isFresh(now time.Time) bool {
-	return !p.made.IsZero() && now.Sub(p.made) <= max(freshFor, mostShare*p.took)
+func (p *picture) isFresh(now time.Time) bool { return !p.made.IsZero() && p.isFreshSince(p.made, now) }
+
+func (p *picture) isFreshSince(at, now time.Time) bool {
+	return now.Sub(at) <= max(freshFor, mostShare*p.took)
 }
 
 // tidy forgets a picture that there is no room for.
@@ -179,7 +190,8 @@ func (p *picture) tidy() {
 // drop forgets a picture that is not fresh any more: the next job has another made, and it takes as much memory as what it is made of.
 func (p *picture) drop() {
 	p.mu.Lock()
-	fresh := p.isFresh(p.clock.Now())
+	now := p.clock.Now()
+	fresh := p.isFresh(now) || !p.toldAt.IsZero() && p.isFreshSince(p.toldAt, now)
 	p.mu.Unlock()
 	if !fresh {
 		p.forget()
@@ -193,7 +205,7 @@ func (p *picture) forget() {
 	if p.kept {
 		p.gallery.give()
 	}
-	p.kept, p.foresee, p.made = false, nil, time.Time{}
+	p.kept, p.foresee, p.made, p.told, p.toldAt = false, nil, time.Time{}, nil, time.Time{}
 }
 
 // Get implements client.Reader.
@@ -243,8 +255,27 @@ func (p *picture) listPods(ctx context.Context, list *corev1.PodList) error {
 	return nil
 }
 
-// prospect of a job; nil if nothing can be said.
-func (p *picture) prospect(ctx context.Context, job *kueue.Workload) *dispatch.Prospect {
+// likeness is what the prospect of a job depends on that is not in the worker yet.
+type likeness [sha256.Size]byte
+
+// likenessOf leaves out what tells a job from all others; ok is false if that cannot be told.
+func likenessOf(job *kueue.Workload) (out likeness, ok bool) {
+	like := kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Labels: job.Labels, Annotations: maps.Clone(job.Annotations)}}
+	delete(like.Annotations, dispatch.OriginAnnotation)
+	delete(like.Annotations, workload.QueuedSinceAnnotation)
+	job.Spec.DeepCopyInto(&like.Spec)
+	for i := range like.Spec.PodSets {
+		maps.DeleteFunc(like.Spec.PodSets[i].Template.Labels, func(key, _ string) bool { return slices.Contains(ofOneJob, key) })
+	}
+	text, err := json.Marshal(&like)
+	return sha256.Sum256(text), err == nil
+}
+
+// ofOneJob are labels of the pods of one job.
+var ofOneJob = []string{batchv1.JobNameLabel, batchv1.ControllerUidLabel, "job-name", "controller-uid"}
+
+// prospect of a job, which the worker may have already; nil if nothing can be said.
+func (p *picture) prospect(ctx context.Context, job *kueue.Workload, there bool) *dispatch.Prospect {
 	select {
 	case <-p.opened:
 	default:
@@ -252,6 +283,22 @@ func (p *picture) prospect(ctx context.Context, job *kueue.Workload) *dispatch.P
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	like, alike := likenessOf(job)
+	alike = alike && !there && !slices.ContainsFunc(p.given, func(g given) bool { return g.job.UID == job.UID })
+	if now := p.clock.Now(); p.toldAt.IsZero() || !p.isFreshSince(p.toldAt, now) {
+		p.told, p.toldAt = map[likeness]*dispatch.Prospect{}, now
+	} else if out := p.told[like]; alike && out != nil {
+		return out
+	}
+	out := p.foretell(ctx, job)
+	if alike {
+		p.told[like] = out
+	}
+	return out
+}
+
+// foretell makes the prospect of a job.
+func (p *picture) foretell(ctx context.Context, job *kueue.Workload) *dispatch.Prospect {
 	defer p.tidy()
 	if p.look(ctx); p.err != nil {
 		return nil
@@ -270,13 +317,16 @@ func (p *picture) prospect(ctx context.Context, job *kueue.Workload) *dispatch.P
 func (p *picture) give(job *kueue.Workload) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.given = append(p.given, given{job, p.clock.Now()})
+	p.given, p.toldAt = append(p.given, given{job, p.clock.Now()}), time.Time{}
 }
 
 func (p *picture) take(job types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.given = slices.DeleteFunc(p.given, func(g given) bool { return g.job.UID == job })
+	before := len(p.given)
+	if p.given = slices.DeleteFunc(p.given, func(g given) bool { return g.job.UID == job }); len(p.given) < before {
+		p.toldAt = time.Time{}
+	}
 }
 
 // ungated is the copy of a Workload as it is once it may take quota.
@@ -312,7 +362,7 @@ func (d *dispatcher) weigh(ctx context.Context, w *kueue.Workload, clusters []di
 			continue
 		}
 		if connection := d.workers.connection(c.Name); connection != nil {
-			c.Prospect = connection.picture.prospect(ctx, job)
+			c.Prospect = connection.picture.prospect(ctx, job, c.Copy != nil)
 		}
 	}
 }

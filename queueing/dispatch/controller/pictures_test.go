@@ -6,9 +6,10 @@ import (
 	"testing"
 	"time"
 
-	clocktesting "k8s.io/utils/clock/testing"
-
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -32,11 +33,14 @@ func TestOnlySoManyPicturesAreKept(t *testing.T) {
 		close(p.opened)
 		all = append(all, p)
 	}
+	asked := int32(0)
 	ask := func() (kept int) {
 		t.Helper()
-		made = 0
+		made, asked = 0, asked+1
+		job := &kueue.Workload{}
+		job.Spec.Priority = &asked // it is like none before
 		for _, p := range all {
-			if got := p.prospect(t.Context(), &kueue.Workload{}); got == nil || got.Outlook != dispatch.Launches {
+			if got := p.prospect(t.Context(), job, false); got == nil || got.Outlook != dispatch.Launches {
 				t.Errorf("worker %s has the prospect %v", p.cluster, got)
 			}
 		}
@@ -65,4 +69,49 @@ func TestOnlySoManyPicturesAreKept(t *testing.T) {
 	if room.room != 3 {
 		t.Errorf("there is room for %d once all are old", room.room)
 	}
+}
+
+// TestJobsThatAreAlikeHaveOneProspect in a worker, for as long as what it was told by is fresh, and nothing was given to the worker since.
+func TestJobsThatAreAlikeHaveOneProspect(t *testing.T) {
+	now := clocktesting.NewFakeClock(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
+	pictures, prospects := 0, 0
+	see := func(context.Context, clock.PassiveClock, client.Reader) (Foresee, error) {
+		pictures++
+		return func([]*kueue.Workload, *kueue.Workload) *dispatch.Prospect {
+			prospects++
+			return &dispatch.Prospect{Outlook: dispatch.Launches}
+		}, nil
+	}
+	p := &picture{clock: now, gallery: &gallery{}, foresight: Foresight{See: see}, opened: make(chan struct{})} // there is no room for it
+	close(p.opened)
+	job := func(name string, count int32) *kueue.Workload {
+		w := ours(name)
+		w.UID = types.UID(name)
+		w.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: count}}
+		w.Spec.PodSets[0].Template.Labels = map[string]string{batchv1.JobNameLabel: name, batchv1.ControllerUidLabel: name}
+		return me.ungated(w)
+	}
+	want := func(when string, job *kueue.Workload, there bool, wantPictures, wantProspects int) {
+		t.Helper()
+		if got := p.prospect(t.Context(), job, there); got == nil || got.Outlook != dispatch.Launches {
+			t.Errorf("%s: the prospect is %v", when, got)
+		}
+		if pictures != wantPictures || prospects != wantProspects {
+			t.Errorf("%s: %d pictures and %d prospects were made, want %d and %d", when, pictures, prospects, wantPictures, wantProspects)
+		}
+	}
+	want("the first", job("a", 1), false, 1, 1)
+	want("one that is alike", job("b", 1), false, 1, 1)
+	want("one that is not", job("c", 2), false, 2, 2)
+	want("the first still", job("d", 1), false, 2, 2)
+	want("one that is in the worker already", job("e", 1), true, 3, 3)
+	p.give(job("b", 1))
+	want("once one was given to the worker", job("f", 1), false, 4, 4)
+	want("that one itself", job("b", 1), false, 5, 5)
+	p.take("other")
+	want("another was taken, which it did not have", job("g", 1), false, 5, 5)
+	p.take("b")
+	want("once it was taken", job("h", 1), false, 6, 6)
+	now.Step(2 * freshFor)
+	want("later", job("i", 1), false, 7, 7)
 }
