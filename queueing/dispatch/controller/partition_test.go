@@ -2,6 +2,7 @@ package controller
 
 import (
 	"testing"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/utils/ptr"
@@ -97,5 +98,41 @@ func TestAJobLeavesAClusterThatIsCutOffBeforeItsAward(t *testing.T) {
 				t.Errorf("worker %d has the copy once all are connected", at)
 			}
 		})
+	}
+}
+
+// TestAJobThatItsWorkerEvictsKeepsItsPlace: it queues here again, may go to another cluster, and its next copy has waited there for as long
+// as it has here.
+func TestAJobThatItsWorkerEvictsKeepsItsPlace(t *testing.T) {
+	s := newShop(t, 2)
+	s.train("train")
+	since := s.clock.Now()
+	at := s.admitted("train")
+	s.clock.Step(time.Hour)
+	s.status(s.workers[at], "train", func(w *kueue.Workload) {
+		w.Status.Admission = nil
+		w.Status.Conditions = nil
+		is(w, kueue.WorkloadEvicted)
+	})
+	s.dispatch("train")
+	w := s.workload("train")
+	if state := w.Status.AdmissionChecks[0]; state.State != kueue.CheckStateRetry ||
+		state.Message != `Workload evicted on worker cluster: "worker-0", resetting for re-admission` {
+		t.Errorf("its check is %+v", state)
+	}
+	s.status(s.manager, "train", func(w *kueue.Workload) { w.Status.ClusterName = nil }) // as the queues do
+	s.dispatch("train")
+	if s.copyIn(at, "train") != nil || len(s.record("train").In) > 0 {
+		t.Errorf("its copy is left, or is on record: %+v", s.record("train"))
+	}
+	s.status(s.manager, "train", func(w *kueue.Workload) {
+		w.Status.AdmissionChecks[0].State, w.Status.Conditions = kueue.CheckStatePending, nil
+		is(w, kueue.WorkloadQuotaReserved)
+	})
+	s.copies.workers.byName[workerName(at)].connected = false
+	s.dispatch("train")
+	next := s.copyIn(1-at, "train")
+	if next == nil || next.Annotations[workload.QueuedSinceAnnotation] != since.UTC().Format(time.RFC3339) {
+		t.Errorf("the copy in the other cluster is %+v, want one that waits since %s", next, since)
 	}
 }
