@@ -202,8 +202,8 @@ func asked(j *Job, name string, clusters []Cluster, now time.Time) Step {
 	return Step{Do: Withdraw, Record: at(record.refused(refusal), now), Message: why, Weigh: s.Weigh}
 }
 
-// leave withdraws a cluster that was not awarded the job, and takes it off the record: a copy that is there, or comes late, has its gate, and
-// is deleted when the cluster is seen again.
+// leave withdraws a cluster that was not awarded the job, and takes it off the record: a copy that is there, or comes late, has its gate,
+// and is deleted when the cluster is seen again.
 func leave(record Record, c *Cluster, now time.Time) Step {
 	why := fmt.Sprintf("cluster %s cannot be reached, and was not awarded the job", c.Name)
 	record = at(record.refused(Refusal{Cluster: c.Name, Reason: Unreached, Message: why, At: now}), now)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/muster-dev/muster/kwok/sandbox"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/dispatch"
 	"github.com/muster-dev/muster/queueing/workload"
 	"github.com/muster-dev/muster/test/testbed"
@@ -55,6 +56,15 @@ func newSite(t *testing.T, machines ...int32) *site {
 		}
 		capacity := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 		capacity.Spec.ControllerName = "muster.dev/capacity"
+		if *inWorkers == byKueue {
+			capacity.Spec.ControllerName = kueue.ProvisioningRequestControllerName
+			capacity.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group,
+				Kind: "ProvisioningRequestConfig", Name: s.Name}
+			requests := &kueue.ProvisioningRequestConfig{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+			requests.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
+			requests.Spec.ManagedResources = []corev1.ResourceName{testbed.GPU}
+			in.Create(requests)
+		}
 		in.Create(capacity)
 		queues(in, s.Name)
 	}
@@ -66,6 +76,12 @@ func newSite(t *testing.T, machines ...int32) *site {
 		Kind: "MultiKueueConfig", Name: s.Name}
 	s.Create(config, check)
 	queues(s.Site, s.Name)
+	for _, in := range s.workers {
+		in.Eventually("its queue is active", func() bool {
+			lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Name}}
+			return in.Get(lq) && meta.IsStatusConditionTrue(lq.Status.Conditions, kueue.LocalQueueActive)
+		}, func() string { return "" })
+	}
 	s.Eventually("new jobs of the queue are given to other clusters", func() bool {
 		lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Name}}
 		return s.Get(lq) && meta.IsStatusConditionTrue(lq.Status.Conditions, kueue.LocalQueueActive) &&

@@ -16,6 +16,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/dispatch"
+	"github.com/muster-dev/muster/queueing/dispatch/controller/pictures"
 )
 
 // record is that of a Workload here.
@@ -93,12 +94,12 @@ func TestAWorkerThatLacksWhatAJobNeedsIsNeverAsked(t *testing.T) {
 				connection := s.copies.workers.byName[workerName(i)].connection
 				connection.claims = resourcev1.SchemeGroupVersion.WithKind("ResourceClaimTemplate")
 				if c.sees {
-					connection.picture.cache = asIs{client: s.workers[i]}
-					connection.picture.gallery = &gallery{}
-					connection.picture.foresight.See = func(context.Context, clock.PassiveClock, client.Reader) (Foresee, error) {
+					see := func(context.Context, clock.PassiveClock, client.Reader) (pictures.Foresee, error) {
 						return nil, errors.New("nothing else may be read")
 					}
-					close(connection.picture.opened)
+					connection.picture = pictures.New(pictures.Config{Clock: s.clock, Gallery: pictures.NewGallery(0),
+						Foresight: pictures.Foresight{See: see}, Cache: asIs{client: s.workers[i]}})
+					connection.picture.Open(t.Context(), s.workers[i])
 				}
 				cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "cq"}}
 				if err := s.workers[i].Create(t.Context(), cq); err != nil {

@@ -25,17 +25,6 @@ import (
 // partIndex numbers the Workloads of one object.
 const partIndex = "kueue.x-k8s.io/component-workload-index"
 
-// Shared is a Held kind of which one object may have several Workloads, each for a part of it.
-type Shared interface {
-	Held
-	IsShared() bool
-}
-
-func isShared(kind Kind) bool {
-	k, ok := kind.(Shared)
-	return ok && k.IsShared()
-}
-
 // sharedOwner is the object of which a Workload is for a part; nil for others.
 func (c *copies) sharedOwner(w *kueue.Workload) *metav1.OwnerReference {
 	if owner := metav1.GetControllerOf(w); owner != nil && isShared(c.kinds[kindOf(owner)]) {

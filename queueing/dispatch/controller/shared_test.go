@@ -98,7 +98,8 @@ func TestGroupsOfALeaderWorkerSetRunInOneCluster(t *testing.T) {
 	}
 	byName[workerName(1)].connected = false
 	s.dispatch("llm-1")
-	if got := s.record("llm-1"); !strings.Contains(got.Waits, "worker-0 lacks the other groups of LeaderWorkerSet llm, which run in worker-1") {
+	if got := s.record("llm-1"); !strings.Contains(got.Waits,
+		"worker-0 lacks the other groups of LeaderWorkerSet llm, which run in worker-1") {
 		t.Errorf("while that cluster cannot be reached, the record of the second is %+v", got)
 	}
 	byName[workerName(1)].connected = true

@@ -34,6 +34,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/dispatch"
+	"github.com/muster-dev/muster/queueing/dispatch/controller/pictures"
 )
 
 const (
@@ -66,9 +67,9 @@ type workers struct {
 	namespace string
 	clock     clock.WithTicker
 	// foresight makes the pictures of workers, of what is kept of their objects.
-	foresight Foresight
+	foresight pictures.Foresight
 	kept      toolscache.TransformFunc
-	gallery   *gallery
+	gallery   *pictures.Gallery
 	// kinds are those of the jobs that Muster makes in workers; nil where Kueue does.
 	kinds []Kind
 	// status writes the conditions of MultiKueueClusters; nil where Kueue does.
@@ -129,7 +130,7 @@ type connection struct {
 	// alsoNamed is another MultiKueueCluster of the same cluster, as far as copies there tell of one.
 	alsoNamed string
 	// picture of what the worker would do with jobs.
-	picture *picture
+	picture *pictures.Picture
 	shown   shown
 	watched watched
 	// made are copies that the caches may not show yet, left are those that nothing there holds any more.
@@ -185,7 +186,7 @@ func (s *workers) keep(ctx context.Context, clusters []kueue.MultiKueueCluster) 
 			delete(s.byName, name)
 			gone = append(gone, name)
 			connectedClusters.DeleteLabelValues(name)
-			foreseenClusters.DeleteLabelValues(name)
+			pictures.Foreseen.DeleteLabelValues(name)
 		}
 	}
 }
@@ -275,7 +276,7 @@ func (s *workers) ask(ctx context.Context, w *worker) error {
 		}
 		w.connect(c)
 	}
-	w.connection.picture.drop()
+	w.connection.picture.Drop()
 	began := s.clock.Now()
 	err = w.connection.client.List(ctx, &kueue.WorkloadList{}, client.Limit(1))
 	w.mu.Lock()
@@ -419,7 +420,8 @@ func (s *workers) connect(ctx context.Context, name string, kubeconfig []byte) (
 	}
 	lasting, stop := context.WithCancel(context.Background())
 	if err = s.watch(lasting, c); err == nil {
-		c.picture, err = newPicture(lasting, name, s, kube, config)
+		of := pictures.Config{Cluster: name, Foresight: s.foresight, Clock: s.clock, Gallery: s.gallery}
+		c.picture, err = pictures.Begin(lasting, of, kube, config, s.kept)
 	}
 	if err != nil {
 		stop()
@@ -655,7 +657,7 @@ func (s *workers) lacks(ctx context.Context, c *connection, w *kueue.Workload) (
 	if err := c.cache.Get(ctx, queue, lq); apierrors.IsNotFound(err) {
 		return fmt.Sprintf("LocalQueue %s", queue), true
 	} else if active := apimeta.FindStatusCondition(lq.Status.Conditions, kueue.LocalQueueActive); err == nil && isFalse(active) {
-		return fmt.Sprintf("an active LocalQueue %s: %s", queue, c.picture.whyInactive(ctx, lq, active.Message)), true
+		return fmt.Sprintf("an active LocalQueue %s: %s", queue, c.picture.WhyInactive(ctx, lq, active.Message)), true
 	}
 	for _, name := range templatesOf(w) {
 		template := &metav1.PartialObjectMetadata{}
