@@ -115,7 +115,7 @@ func (w *world) patch(change func(*version)) {
 
 // rests has it on record why the job waits.
 func (w *world) rests(v version, s Step) {
-	if record, _ := DecodeRecord(v.record); record.Waits != s.Record.Waits && v.number == w.manager.number {
+	if record, _ := w.decode(v.record); record.Waits != s.Record.Waits && v.number == w.manager.number {
 		w.patch(func(v *version) { v.record = s.Record.Encode() })
 	}
 }
@@ -366,7 +366,7 @@ func (w *world) clear(v version, s Step, clusters []Cluster, reached func(*worke
 			record.In, is = append(record.In, name), leaving // for all that its cache shows
 		}
 	}
-	if before, _ := DecodeRecord(v.record); len(record.In) != len(before.In) {
+	if before, _ := w.decode(v.record); len(record.In) != len(before.In) {
 		if v.number != w.manager.number {
 			return notAsSeen
 		}

@@ -109,6 +109,10 @@ type world struct {
 	moves    int
 	calm     bool
 
+	// record is what the text was decoded to last.
+	record Record
+	text   string
+
 	seen  map[string]int
 	lines []string
 	wrong string
@@ -339,7 +343,7 @@ func (w *world) mishap() {
 		w.write(func(v *version) { v.quota, v.ready, v.nominated, v.cluster = false, false, nil, "" })
 	}
 	if !w.manager.quota && w.now.Sub(w.manager.at) > 3*time.Second {
-		if record, _ := DecodeRecord(w.manager.record); !w.managed || len(record.In) == 0 {
+		if record, _ := w.decode(w.manager.record); !w.managed || len(record.In) == 0 {
 			w.write(func(v *version) { v.quota = true })
 		}
 	}
@@ -358,6 +362,18 @@ func (w *world) write(change func(*version)) {
 	w.manager = v
 	w.history = append(w.history, v)
 	w.note("manager: quota %t, nominated %q, cluster %q, record %s", v.quota, v.nominated, v.cluster, v.record)
+}
+
+// decode reads a record; mostly it is the one of before.
+func (w *world) decode(text string) (Record, error) {
+	if text == w.text {
+		return w.record, nil
+	}
+	record, err := DecodeRecord(text)
+	if err == nil {
+		w.record, w.text = record, text
+	}
+	return record, err
 }
 
 // worker of that name; nil if it was declared dead.
