@@ -110,6 +110,10 @@ func TestWhatOfACopyWasChanged(t *testing.T) {
 			w.Status.Conditions = []metav1.Condition{{Type: "Finished", Status: "True", Reason: "OutOfSync",
 				Message: "The prebuilt workload is out of sync"}}
 		},
+		"The workload's owner no longer exists": func(w *kueue.Workload) { // its job was deleted by hand
+			w.Status.Conditions = []metav1.Condition{{Type: "Finished", Status: "True", Reason: "OwnerNotFound",
+				Message: "The workload's owner no longer exists"}}
+		},
 	} {
 		theirs := me.copyFor(w, "a", "")
 		change(theirs)

@@ -61,7 +61,7 @@ func (s self) copyOf(theirs, ours *kueue.Workload, requests []*provreq.Provision
 func changed(theirs, ours *kueue.Workload) string {
 	end := apimeta.FindStatusCondition(theirs.Status.Conditions, kueue.WorkloadFinished)
 	switch {
-	case end != nil && end.Reason == kueue.WorkloadFinishedReasonOutOfSync:
+	case end != nil && slices.Contains(notByItself, end.Reason):
 		return end.Message
 	case theirs.Spec.QueueName != ours.Spec.QueueName:
 		return fmt.Sprintf("spec.queueName of its copy is %q there, and %q here", theirs.Spec.QueueName, ours.Spec.QueueName)
@@ -79,6 +79,9 @@ func changed(theirs, ours *kueue.Workload) string {
 	}
 	return fmt.Sprintf("%s of its copy is %v there, and %v here", at, there, here)
 }
+
+// notByItself are the reasons of a copy that has ended though its job has not: that is another one, or was deleted by hand.
+var notByItself = []string{kueue.WorkloadFinishedReasonOutOfSync, kueue.WorkloadFinishedReasonOwnerNotFound}
 
 // difference finds the first field in which two values differ, and what it is in each.
 func difference(at string, a, b any) (path string, inA, inB any) {
