@@ -69,6 +69,8 @@ type Copy struct {
 	Changed string
 	// Refused is why the worker gives it nothing, in the code of a condition; empty while it may still come.
 	Refused Reason
+	// Unclear: its worker says the same of one that it has not judged yet.
+	Unclear bool
 	// Message is what the worker says of it.
 	Message string
 }

@@ -20,6 +20,8 @@ const (
 	// quotaPatience is how long a copy may wait for quota at first, and longestPatience at most: it doubles with every try.
 	quotaPatience   = 5 * time.Second
 	longestPatience = 10 * time.Minute
+	// judgedBy is how long a worker takes to judge a copy, where what it says does not tell whether it has.
+	judgedBy = 3 * time.Second
 	// startBound is how long a copy with quota may take to be admitted. Its worker's own bounds are shorter.
 	startBound = 2 * time.Hour
 	// capacityPause is how long a cluster without machines is left alone at first; it doubles with every try.
@@ -179,7 +181,9 @@ func asked(j *Job, name string, clusters []Cluster, now time.Time) Step {
 		s.Weigh = true
 		switch there := other.prospect; {
 		case there.starts() && record.refusal(other.best).Times == 0:
-			bound = time.Time{} // others have the quota here, and nothing is in its way there
+			if bound = (time.Time{}); c.Copy.Unclear { // others have the quota here, and nothing is in its way there
+				bound = j.Record.At.Add(judgedBy)
+			}
 		case !now.Before(bound) && there.outlook() == Waits && c.Prospect.compare(there) <= 0:
 			s.At, s.Message = now.Add(weighAgain), fmt.Sprintf("cluster %s was asked, and no other would start the job sooner", c.Name)
 			return waits(s)

@@ -53,6 +53,8 @@ func (s self) copyOf(theirs, ours *kueue.Workload, requests []*provreq.Provision
 		return c
 	}
 	c.Refused, c.Message = refusalOf(theirs, requests)
+	said := apimeta.FindStatusCondition(theirs.Status.Conditions, kueue.WorkloadQuotaReserved)
+	c.Unclear = c.Refused == dispatch.NoQuota && said.Reason == anyReason
 	return c
 }
 
@@ -159,4 +161,10 @@ func refusalOf(w *kueue.Workload, requests []*provreq.ProvisioningRequest) (disp
 
 // undecided are the reasons of a Workload without quota that its worker has not refused: one that has not been judged since it was
 // awarded, and one for which others are being stopped.
-var undecided = []string{kueue.WorkloadAdmissionGated, kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads}
+var undecided = []string{
+	kueue.WorkloadAdmissionGated, kueue.WorkloadQuotaReservedReasonPendingEvaluation,
+	kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads,
+}
+
+// anyReason is that of a stock Kueue for all Workloads without quota, unless its gate UnadmittedWorkloadsObservability is on.
+const anyReason = "Pending"
