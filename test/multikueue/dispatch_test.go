@@ -63,12 +63,6 @@ func newSite(t *testing.T, machines ...int32) *site {
 			requests := &kueue.ProvisioningRequestConfig{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 			requests.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
 			requests.Spec.ManagedResources = []corev1.ResourceName{testbed.GPU}
-			// Pods that wait behind a gate are sent to their machines by these alone.
-			requests.Spec.PodSetUpdates = &kueue.ProvisioningRequestPodSetUpdates{
-				NodeSelector: []kueue.ProvisioningRequestPodSetUpdatesNodeSelector{
-					{Key: v1alpha1.BookedByLabel, ValueFromProvisioningClassDetail: v1alpha1.BookedByLabel},
-				},
-			}
 			in.Create(requests)
 		}
 		in.Create(capacity)
@@ -102,10 +96,6 @@ func queues(s *testbed.Site, checks ...string) {
 	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	flavor.Spec.NodeLabels = map[string]string{testbed.SiteLabel: s.Name}
 	flavor.Spec.Tolerations = []corev1.Toleration{{Key: testbed.GPUTaint.Key, Operator: corev1.TolerationOpExists}}
-	if *inWorkers == byKueue {
-		booked := corev1.Toleration{Key: v1alpha1.BookedTaint, Operator: corev1.TolerationOpExists}
-		flavor.Spec.Tolerations = append(flavor.Spec.Tolerations, booked)
-	}
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
 	for _, check := range checks {
