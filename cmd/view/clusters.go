@@ -3,16 +3,21 @@ package view
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/dispatch"
+	jobkinds "github.com/muster-dev/muster/queueing/jobs/kinds"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -79,18 +84,81 @@ func (p *Picture) explainClusters(out *Explanation, w *kueue.Workload) bool {
 	return true
 }
 
-// elsewhere tells how to find the pods of a job that runs in another cluster.
+// elsewhere tells how to find the pods of a job that runs in another cluster, and their logs.
 func elsewhere(w *kueue.Workload, cluster, context string) []string {
+	if len(w.OwnerReferences) == 0 {
+		return nil
+	}
 	owner := metav1.GetControllerOf(w)
 	if owner == nil {
-		return nil
+		owner = &w.OwnerReferences[0] // of a group
 	}
 	there := fmt.Sprintf("kubectl --context %s -n %s", context, w.Namespace)
 	lines := []string{fmt.Sprintf("with a context %s for cluster %s in your kubeconfig: %s describe %s/%s", context, cluster, there,
 		strings.ToLower(owner.Kind), owner.Name)}
-	if owner.Kind == "Job" && owner.APIVersion == batchv1.SchemeGroupVersion.String() {
-		lines = append(lines, fmt.Sprintf("its pods: %s get pods -l %s=%s", there, batchv1.JobNameLabel, owner.Name),
-			fmt.Sprintf("its logs: %s logs job/%s --all-pods", there, owner.Name))
+	if pods, logs := commandsFor(w, owner); pods != "" {
+		lines = append(lines, fmt.Sprintf("its pods: %s get pods %s", there, pods), fmt.Sprintf("its logs: %s logs %s", there, logs))
 	}
 	return lines
+}
+
+// Labels of the pods of a LeaderWorkerSet, and the annotation of the Workload of one of its groups.
+const (
+	leaderWorkerSetLabel = "leaderworkerset.sigs.k8s.io/name"
+	groupIndexLabel      = "leaderworkerset.sigs.k8s.io/group-index"
+	groupIndexAnnotation = "kueue.x-k8s.io/component-workload-index"
+)
+
+// commandsFor are the arguments of kubectl get pods and kubectl logs for the pods of a Workload; empty if it is not known which they are.
+func commandsFor(w *kueue.Workload, owner *metav1.OwnerReference) (pods, logs string) {
+	switch gv, _ := schema.ParseGroupVersion(owner.APIVersion); gv.WithKind(owner.Kind).GroupKind() {
+	case schema.GroupKind{Group: batchv1.GroupName, Kind: "Job"}:
+		return fmt.Sprintf("-l %s=%s", batchv1.JobNameLabel, owner.Name), fmt.Sprintf("job/%s --all-pods", owner.Name)
+	case schema.GroupKind{Kind: "Pod"}:
+		var names []string
+		for _, o := range w.OwnerReferences {
+			if o.Kind == owner.Kind {
+				names = append(names, o.Name)
+			}
+		}
+		return strings.Join(names, " "), owner.Name + " --all-containers"
+	case schema.GroupKind{Group: appsv1.GroupName, Kind: "StatefulSet"}:
+		var names []string
+		for i := range w.Spec.PodSets[0].Count {
+			names = append(names, fmt.Sprintf("%s-%d", owner.Name, i))
+		}
+		return strings.Join(names, " "), fmt.Sprintf("statefulset/%s --all-pods", owner.Name)
+	case schema.GroupKind{Group: "leaderworkerset.x-k8s.io", Kind: "LeaderWorkerSet"}:
+		return byLabels(map[string]string{leaderWorkerSetLabel: owner.Name, groupIndexLabel: w.Annotations[groupIndexAnnotation]})
+	default:
+		return byLabels(podLabels(owner))
+	}
+}
+
+// byLabels are the arguments for all pods with the labels.
+func byLabels(labels map[string]string) (pods, logs string) {
+	if len(labels) == 0 {
+		return "", ""
+	}
+	var pairs []string
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		pairs = append(pairs, key+"="+labels[key])
+	}
+	selector := strings.Join(pairs, ",")
+	return "-l " + selector, "-l " + selector + " --all-containers --prefix --tail=-1"
+}
+
+// podLabels are those by which the kind of an owner knows its pods; nil if it is not known to have any.
+func podLabels(owner *metav1.OwnerReference) map[string]string {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind))
+	o.SetName(owner.Name)
+	for _, kind := range jobkinds.BuiltIn() {
+		if kind.GroupVersionKind().GroupKind() == o.GroupVersionKind().GroupKind() {
+			if all := kind.PodLabels(o); len(all) > 1 { // the first is that of its UID here
+				return all[1]
+			}
+		}
+	}
+	return nil
 }

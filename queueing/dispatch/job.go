@@ -40,6 +40,8 @@ type Cluster struct {
 	// is when that is so, unless it is connected before; zero for never.
 	Stopped bool
 	StopsAt time.Time
+	// Unawarded: it is not connected, and nothing was sent there since it was named by which a copy could take anything.
+	Unawarded bool
 	// Copy is the job's Workload there; nil if there is none.
 	Copy *Copy
 	// Prospect is what would become of the job there; nil if it is not known.
@@ -67,6 +69,8 @@ type Copy struct {
 	Changed string
 	// Refused is why the worker gives it nothing, in the code of a condition; empty while it may still come.
 	Refused Reason
+	// Unclear: its worker says the same of one that it has not judged yet.
+	Unclear bool
 	// Message is what the worker says of it.
 	Message string
 }
@@ -87,6 +91,8 @@ const (
 	Late Reason = "Late"
 	// Lost: the cluster cannot be reached, and has stopped the job.
 	Lost Reason = "Lost"
+	// Unreached: the cluster cannot be reached, and was not awarded the job.
+	Unreached Reason = "Unreached"
 	// NoCopy: no copy of it came to the worker.
 	NoCopy Reason = "NoCopy"
 )

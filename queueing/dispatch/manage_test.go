@@ -44,6 +44,7 @@ func TestManage(t *testing.T) {
 		j.Record.Fence = &Fence{Cluster: "a", After: metav1.Duration{Duration: 10 * time.Minute}}
 	}
 	fenced := func(c Cluster) Cluster { c.Fence = 10 * time.Minute; return c }
+	unawarded := func(c Cluster) Cluster { c = cut(c); c.Unawarded = true; return c }
 	stopped := func(name string) Cluster { return Cluster{Name: name, Stopped: true} }
 	for _, c := range []struct {
 		name     string
@@ -60,6 +61,15 @@ func TestManage(t *testing.T) {
 		{name: "it gets a copy, unless it has one", job: asked(), clusters: []Cluster{cluster("a"), cluster("b")}, want: Offer, cluster: "a", in: "a"},
 		{name: "not while it cannot be reached", job: asked(), clusters: []Cluster{cut(cluster("a")), cluster("b")}, want: Rest, in: "a",
 			message: "cluster a cannot be reached"},
+		{name: "unless nothing was awarded there: it leaves at once", job: asked(), clusters: []Cluster{unawarded(cluster("a")), cluster("b")},
+			want: Withdraw, message: "cluster a cannot be reached, and was not awarded the job"},
+		{name: "then the next is named", job: asked(withdrawn, func(j *Job) { j.Record.In = nil }),
+			clusters: []Cluster{unawarded(cluster("a")), cluster("b")}, want: Nominate, cluster: "b", in: "b"},
+		{name: "and a copy that came there after all is deleted", job: asked(func(j *Job) { j.Nominated, j.Record.In = []string{"b"}, []string{"b"} }),
+			clusters: []Cluster{cluster("a", Copy{Gated: true}), cluster("b", Copy{Reserved: true})}, want: Clear, gone: "a", in: "b"},
+		{name: "a job that asks for several leaves that one alone", job: asked(func(j *Job) {
+			j.Hedge, j.Nominated, j.Record.In = 2, []string{"a", "b"}, []string{"a", "b"}
+		}), clusters: []Cluster{unawarded(cluster("a")), cluster("b", Copy{Reserved: true})}, want: Withdraw, in: "b"},
 		{name: "nor if it lacks the queue", job: asked(), clusters: []Cluster{lacks(cluster("a"), "the queue"), cluster("b")}, want: Withdraw, in: "a",
 			message: "it lacks the queue"},
 		{name: "a copy with a gate is awarded", job: asked(), clusters: []Cluster{cluster("a", Copy{UID: "1", Gated: true})}, want: Award, cluster: "a", in: "a"},

@@ -20,6 +20,8 @@ const (
 	// quotaPatience is how long a copy may wait for quota at first, and longestPatience at most: it doubles with every try.
 	quotaPatience   = 5 * time.Second
 	longestPatience = 10 * time.Minute
+	// judgedBy is how long a worker takes to judge a copy, where what it says does not tell whether it has.
+	judgedBy = 3 * time.Second
 	// startBound is how long a copy with quota may take to be admitted. Its worker's own bounds are shorter.
 	startBound = 2 * time.Hour
 	// capacityPause is how long a cluster without machines is left alone at first; it doubles with every try.
@@ -161,6 +163,8 @@ func asked(j *Job, name string, clusters []Cluster, now time.Time) Step {
 	case c.Stopped:
 		record = at(record.refused(Refusal{Cluster: c.Name, Reason: Lost, Message: lost(c.Name), At: now}), now)
 		return Step{Do: Withdraw, Record: record, Message: lost(c.Name)}
+	case c.Unawarded:
+		return leave(record, c, now)
 	case !c.Connected:
 		return unreached(s, c, "cluster %s cannot be reached, and may run the job")
 	}
@@ -177,7 +181,9 @@ func asked(j *Job, name string, clusters []Cluster, now time.Time) Step {
 		s.Weigh = true
 		switch there := other.prospect; {
 		case there.starts() && record.refusal(other.best).Times == 0:
-			bound = time.Time{} // others have the quota here, and nothing is in its way there
+			if bound = (time.Time{}); c.Copy.Unclear { // others have the quota here, and nothing is in its way there
+				bound = j.Record.At.Add(judgedBy)
+			}
 		case !now.Before(bound) && there.outlook() == Waits && c.Prospect.compare(there) <= 0:
 			s.At, s.Message = now.Add(weighAgain), fmt.Sprintf("cluster %s was asked, and no other would start the job sooner", c.Name)
 			return waits(s)
@@ -198,6 +204,15 @@ func asked(j *Job, name string, clusters []Cluster, now time.Time) Step {
 		return waits(s)
 	}
 	return Step{Do: Withdraw, Record: at(record.refused(refusal), now), Message: why, Weigh: s.Weigh}
+}
+
+// leave withdraws a cluster that was not awarded the job, and takes it off the record: a copy that is there, or comes late, has its gate,
+// and is deleted when the cluster is seen again.
+func leave(record Record, c *Cluster, now time.Time) Step {
+	why := fmt.Sprintf("cluster %s cannot be reached, and was not awarded the job", c.Name)
+	record = at(record.refused(Refusal{Cluster: c.Name, Reason: Unreached, Message: why, At: now}), now)
+	record.In = slices.DeleteFunc(slices.Clone(record.In), func(name string) bool { return name == c.Name })
+	return Step{Do: Withdraw, Record: record, Message: why}
 }
 
 // lost tells of a cluster whose fence has stopped the job.

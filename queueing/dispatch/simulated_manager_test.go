@@ -115,7 +115,7 @@ func (w *world) patch(change func(*version)) {
 
 // rests has it on record why the job waits.
 func (w *world) rests(v version, s Step) {
-	if record, _ := DecodeRecord(v.record); record.Waits != s.Record.Waits && v.number == w.manager.number {
+	if record, _ := w.decode(v.record); record.Waits != s.Record.Waits && v.number == w.manager.number {
 		w.patch(func(v *version) { v.record = s.Record.Encode() })
 	}
 }
@@ -137,6 +137,7 @@ func (w *world) clusters(record *Record, as look) (out []Cluster) {
 		c := Cluster{Name: x.name, Connected: x.connected}
 		now := w.skewed(w.muster.skew)
 		if f := record.Fence; !c.Connected {
+			c.Unawarded = w.managed && w.muster.named[c.Name]
 			if f != nil && f.Cluster == c.Name && w.fenced {
 				c.StopsAt = w.now.Add(f.Stops(time.Minute) - x.renewal.Silent(now))
 				c.Stopped = !w.now.Before(c.StopsAt)
@@ -223,11 +224,15 @@ func (w *world) name(v version, s Step) outcome {
 	w.patch(func(v *version) { v.nominated = s.Nominated })
 	if s.Do == Withdraw {
 		w.moves++
+		if n := len(s.Record.Refusals); n > 0 && s.Record.Refusals[n-1].Reason == Unreached {
+			w.seen["moved before its award"]++
+		}
 		if n := len(s.Record.Refusals); n > 0 && s.Record.Refusals[n-1].Reason == Lost {
 			w.seen["moved behind a fence"]++
 		}
 		return done
 	}
+	w.muster.named[s.Cluster] = true
 	return goesOn
 }
 
@@ -254,6 +259,7 @@ func (w *world) manage(v version) (s Step, is outcome) {
 	case Offer:
 		return s, w.offer(x, s)
 	case Award:
+		delete(w.muster.named, x.name)
 		if !reached(x) && !x.lossy {
 			return s, failed
 		}
@@ -360,7 +366,7 @@ func (w *world) clear(v version, s Step, clusters []Cluster, reached func(*worke
 			record.In, is = append(record.In, name), leaving // for all that its cache shows
 		}
 	}
-	if before, _ := DecodeRecord(v.record); len(record.In) != len(before.In) {
+	if before, _ := w.decode(v.record); len(record.In) != len(before.In) {
 		if v.number != w.manager.number {
 			return notAsSeen
 		}

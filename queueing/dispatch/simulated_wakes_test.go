@@ -141,7 +141,7 @@ func (w *world) hearsNothing(s *Step) bool {
 
 // job is what a version of the Workload says.
 func (w *world) job(v version) (*Job, error) {
-	record, err := DecodeRecord(v.record)
+	record, err := w.decode(v.record)
 	return &Job{
 		Open: v.quota && !v.ready && v.cluster == "", Over: w.managed && !v.quota, Runs: v.cluster, Nominated: v.nominated, Hedge: w.hedge,
 		Record: record,

@@ -28,7 +28,7 @@ func TestOneClusterSpends(t *testing.T) {
 	})
 	t.Run("muster", func(t *testing.T) {
 		simulate(t, true, "crash", "cut", "refused", "evicted", "by hand", "answer lost", "late create", "late award",
-			"stalled", "manager evicts", "foreign", "without queue", "refuses copies", "declared dead")
+			"stalled", "manager evicts", "foreign", "without queue", "refuses copies", "declared dead", "moved before its award")
 	})
 }
 
@@ -109,6 +109,10 @@ type world struct {
 	moves    int
 	calm     bool
 
+	// record is what the text was decoded to last.
+	record Record
+	text   string
+
 	seen  map[string]int
 	lines []string
 	wrong string
@@ -169,7 +173,7 @@ func (w *world) crash() {
 	w.muster.again = w.now.Add(w.within(20 * time.Second))
 	w.muster.begins = w.muster.again
 	// The next process lists all Workloads, here and there.
-	w.muster.wakes, w.muster.failed, w.muster.wrote = []time.Time{w.muster.again}, 0, 0
+	w.muster.wakes, w.muster.failed, w.muster.wrote, w.muster.named = []time.Time{w.muster.again}, 0, 0, map[string]bool{}
 	for i := range w.history {
 		w.history[i].shown = when.Earliest(w.history[i].shown, w.muster.again)
 	}
@@ -197,11 +201,13 @@ type actor struct {
 	skew time.Duration
 	// begins is when its next process does; zero while one runs.
 	begins time.Time
+	// named are the clusters that its process has named, and not awarded since.
+	named map[string]bool
 }
 
 func newWorld(seed uint64) *world {
 	w := &world{random: rand.New(rand.NewPCG(seed, 21)), now: noon, seen: map[string]int{}}
-	w.muster.begins, w.muster.wakes = noon, []time.Time{noon}
+	w.muster.begins, w.muster.wakes, w.muster.named = noon, []time.Time{noon}, map[string]bool{}
 	w.manager = version{quota: true, at: noon}
 	w.history = []version{w.manager}
 	for i := range 2 + w.random.IntN(3) {
@@ -337,7 +343,7 @@ func (w *world) mishap() {
 		w.write(func(v *version) { v.quota, v.ready, v.nominated, v.cluster = false, false, nil, "" })
 	}
 	if !w.manager.quota && w.now.Sub(w.manager.at) > 3*time.Second {
-		if record, _ := DecodeRecord(w.manager.record); !w.managed || len(record.In) == 0 {
+		if record, _ := w.decode(w.manager.record); !w.managed || len(record.In) == 0 {
 			w.write(func(v *version) { v.quota = true })
 		}
 	}
@@ -356,6 +362,18 @@ func (w *world) write(change func(*version)) {
 	w.manager = v
 	w.history = append(w.history, v)
 	w.note("manager: quota %t, nominated %q, cluster %q, record %s", v.quota, v.nominated, v.cluster, v.record)
+}
+
+// decode reads a record; mostly it is the one of before.
+func (w *world) decode(text string) (Record, error) {
+	if text == w.text {
+		return w.record, nil
+	}
+	record, err := DecodeRecord(text)
+	if err == nil {
+		w.record, w.text = record, text
+	}
+	return record, err
 }
 
 // worker of that name; nil if it was declared dead.

@@ -13,11 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/kwok/sandbox"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/dispatch"
 	"github.com/muster-dev/muster/queueing/workload"
 	"github.com/muster-dev/muster/test/testbed"
@@ -54,6 +56,15 @@ func newSite(t *testing.T, machines ...int32) *site {
 		}
 		capacity := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 		capacity.Spec.ControllerName = "muster.dev/capacity"
+		if *inWorkers == byKueue {
+			capacity.Spec.ControllerName = kueue.ProvisioningRequestControllerName
+			capacity.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group,
+				Kind: "ProvisioningRequestConfig", Name: s.Name}
+			requests := &kueue.ProvisioningRequestConfig{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+			requests.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
+			requests.Spec.ManagedResources = []corev1.ResourceName{testbed.GPU}
+			in.Create(requests)
+		}
 		in.Create(capacity)
 		queues(in, s.Name)
 	}
@@ -65,6 +76,12 @@ func newSite(t *testing.T, machines ...int32) *site {
 		Kind: "MultiKueueConfig", Name: s.Name}
 	s.Create(config, check)
 	queues(s.Site, s.Name)
+	for _, in := range s.workers {
+		in.Eventually("its queue is active", func() bool {
+			lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Name}}
+			return in.Get(lq) && meta.IsStatusConditionTrue(lq.Status.Conditions, kueue.LocalQueueActive)
+		}, func() string { return "" })
+	}
 	s.Eventually("new jobs of the queue are given to other clusters", func() bool {
 		lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Name}}
 		return s.Get(lq) && meta.IsStatusConditionTrue(lq.Status.Conditions, kueue.LocalQueueActive) &&
@@ -269,6 +286,43 @@ func TestAClusterThatLacksTheQueueIsPassedOver(t *testing.T) {
 		t.Errorf("it ran in %q", got)
 	}
 	s.wantLaunched(0, 1)
+}
+
+// TestAClusterThatLacksAFlavorIsPassedOver without a try, and asked once it has it.
+func TestAClusterThatLacksAFlavorIsPassedOver(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 8, 8)
+	flavor := func(name string, active bool) {
+		cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+		lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Name}}
+		change := fmt.Appendf(nil, `[{"op":"replace","path":"/spec/resourceGroups/0/flavors/0/name","value":%q}]`, name)
+		if err := s.workers[0].Kube.Patch(t.Context(), cq, client.RawPatch(types.JSONPatchType, change)); err != nil {
+			t.Fatal(err)
+		}
+		s.workers[0].Eventually("its queue says so", func() bool {
+			return s.workers[0].Get(lq) && meta.IsStatusConditionTrue(lq.Status.Conditions, kueue.LocalQueueActive) == active
+		}, func() string { return "" })
+	}
+	flavor(s.Name+"-missing", false)
+	if got := s.complete(s.job("train", 1)); got != "worker-2" {
+		t.Errorf("it ran in %q", got)
+	}
+	s.wantLaunched(0, 1)
+	s.Eventually("its machines are gone", func() bool { return spending.idle(s.Name) }, func() string { return "" })
+	s.workers[1].Delete(&kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Name}})
+	j := s.job("later", 1)
+	s.Eventually("a record with what is missing", func() bool {
+		w := s.Workload(j)
+		if w == nil {
+			return false
+		}
+		r, err := dispatch.DecodeRecord(w.Annotations[dispatch.Annotation])
+		return err == nil && strings.Contains(r.Waits, "worker-1 lacks an active LocalQueue") && strings.Contains(r.Waits, s.Name+"-missing")
+	}, func() string { return s.standing(j) })
+	flavor(s.Name, true)
+	if got := s.complete(j); got != "worker-1" {
+		t.Errorf("once the first has the flavor, it ran in %q", got)
+	}
 }
 
 // TestAJobStaysInAClusterThatIsCutOff: Kueue gives its worker up, and evicts the job; it may run on there, so no other is asked. When

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -44,6 +45,8 @@ var (
 	numberOfWorkers   = flag.Int("workers", 2, "how many clusters jobs run in")
 	workerLostTimeout = flag.Duration("lost", 5*time.Second,
 		"after how long Kueue tries a job again whose worker it does not reach; 15 minutes by default")
+	inWorkers = flag.String("queues", byMuster,
+		"what queues in the workers: "+byMuster+", or "+byKueue+", for which Muster only provisions there")
 	bare = flag.Bool("bare", false,
 		"workers admit jobs and run none: TestBurst then measures what it takes to give jobs to clusters alone")
 )
@@ -56,8 +59,9 @@ var (
 	workers []*testbed.Cluster
 	// wires lead from the manager to each worker.
 	wires []*wire
-	// stock is Kueue's manager, dispatcher that of Muster; nil if there is none.
+	// stock is Kueue's manager, dispatcher that of Muster; nil if there is none. stocks are those of Kueue in the workers.
 	stock, dispatcher *managers.Manager
+	stocks            []*managers.Manager
 )
 
 // TestMain has more tests go on at a time than there are cores, since they mostly wait.
@@ -116,7 +120,7 @@ func runManaged(m *testing.M) (code int) {
 		code = 1
 	}
 	if code != 0 {
-		for _, m := range []*managers.Manager{stock, dispatcher} {
+		for _, m := range append(stocks, stock, dispatcher) {
 			if m != nil {
 				testbed.Tail(m.Log())
 			}
@@ -129,7 +133,7 @@ func stop(ctx context.Context) (err error) {
 	if dispatcher != nil {
 		err = testbed.Panic(dispatcher.Log())
 	}
-	for _, m := range []*managers.Manager{dispatcher, stock} {
+	for _, m := range append(stocks, dispatcher, stock) {
 		if m != nil {
 			m.Stop()
 		}
@@ -139,7 +143,7 @@ func stop(ctx context.Context) (err error) {
 			err = errors.Join(err, c.Stop(ctx))
 		}
 	}
-	manager, stock, dispatcher, workers, wires, spending.sites, running.sites = nil, nil, nil, nil, nil,
+	manager, stock, stocks, dispatcher, workers, wires, spending.sites, running.sites = nil, nil, nil, nil, nil, nil,
 		map[string][]machines{}, map[string][]machines{}
 	return err
 }
@@ -149,7 +153,7 @@ func start(ctx context.Context, dir string) error {
 	if managedBy == byMuster {
 		begin, flags = startMuster, []string{"--make-copies"}
 	}
-	workers = make([]*testbed.Cluster, *numberOfWorkers)
+	workers, stocks = make([]*testbed.Cluster, *numberOfWorkers), make([]*managers.Manager, *numberOfWorkers)
 	var all errgroup.Group
 	all.Go(func() error { return begin(ctx, dir) })
 	for i := range workers {
@@ -159,7 +163,12 @@ func start(ctx context.Context, dir string) error {
 			if *bare {
 				c.Only = []string{cluster.Etcd, cluster.APIServer, cluster.Muster}
 			}
-			if workers[i], err = testbed.Start(ctx, sandbox.Worker(i+1), c); err != nil {
+			if *inWorkers == byKueue {
+				err = startStock(ctx, dir, i)
+			} else {
+				workers[i], err = testbed.Start(ctx, sandbox.Worker(i+1), c)
+			}
+			if err != nil {
 				return err
 			}
 			return watchSpending(ctx, i)
@@ -211,6 +220,39 @@ func startKueue(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	return stock.Start(ctx)
+}
+
+// startStock starts a worker in which Kueue queues, and Muster provisions.
+func startStock(ctx context.Context, dir string, i int) (err error) {
+	dir = filepath.Join(dir, sandbox.Worker(i+1))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	k, err := managers.NewKueue(managers.Kueue{
+		Binary: os.Getenv(testbed.KueueVariable), Sandbox: os.Getenv(testbed.SandboxVariable), Dir: dir,
+		Frameworks: []string{"batch/job", "pod", "statefulset"},
+	})
+	if err != nil {
+		return err
+	}
+	published, err := k.Manifests(ctx)
+	if err != nil {
+		return err
+	}
+	c := cluster.Config{Progress: os.Stderr}
+	sandbox.FillHalf(&c, deploy.Provisioning)
+	ours := c.Manifests
+	c.Manifests = func() ([]*unstructured.Unstructured, error) {
+		objects, err := ours()
+		return append(objects, published...), err
+	}
+	if workers[i], err = testbed.Start(ctx, sandbox.Worker(i+1), c); err != nil {
+		return err
+	}
+	if stocks[i], err = k.Manager(ctx, workers[i].RESTConfig()); err != nil {
+		return err
+	}
+	return stocks[i].Start(ctx)
 }
 
 // startMuster starts the manager's cluster with Muster.

@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/queueing/dispatch"
 	dispatchcontroller "github.com/muster-dev/muster/queueing/dispatch/controller"
+	"github.com/muster-dev/muster/queueing/dispatch/controller/pictures"
 	"github.com/muster-dev/muster/queueing/jobs"
 	jobkinds "github.com/muster-dev/muster/queueing/jobs/kinds"
 	"github.com/muster-dev/muster/queueing/jobs/podgroup"
@@ -129,13 +130,13 @@ func delegable() (out []dispatchcontroller.Kind) {
 }
 
 // foresight decides for a worker as Muster would there, with its defaults.
-func foresight() dispatchcontroller.Foresight {
+func foresight() pictures.Foresight {
 	settings := view.DefaultSettings()
 	var lists []client.ObjectList
 	for _, kind := range settings.Kinds() {
 		lists = append(lists, kind.NewList())
 	}
-	see := func(ctx context.Context, c clock.PassiveClock, kube client.Reader) (dispatchcontroller.Foresee, error) {
+	see := func(ctx context.Context, c clock.PassiveClock, kube client.Reader) (pictures.Foresee, error) {
 		p, err := view.Look(ctx, c, settings, kube, "", view.QueueKinds)
 		if err != nil {
 			return nil, err
@@ -145,7 +146,7 @@ func foresight() dispatchcontroller.Foresight {
 		}
 		return p.Prospects(), nil
 	}
-	return dispatchcontroller.Foresight{Lists: lists, Trim: trim, See: see}
+	return pictures.Foresight{Lists: lists, Trim: trim, See: see}
 }
 
 // serveDispatcher dispatches until ctx is done.

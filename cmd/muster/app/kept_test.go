@@ -21,7 +21,7 @@ import (
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/queueing/dispatch"
-	dispatchcontroller "github.com/muster-dev/muster/queueing/dispatch/controller"
+	"github.com/muster-dev/muster/queueing/dispatch/controller/pictures"
 )
 
 // waiting is a Workload as Muster keeps it for a Job that waits: its template has what users write in theirs.
@@ -63,7 +63,7 @@ func queue(namespace, gpus string) (*kueue.ResourceFlavor, *kueue.ClusterQueue, 
 // whole are objects as pictures are made of them.
 func whole(kept []client.Object) (out []client.Object) {
 	for _, o := range kept {
-		if p, ok := o.(*dispatchcontroller.KeptPod); ok {
+		if p, ok := o.(*pictures.KeptPod); ok {
 			o = p.Whole()
 		}
 		out = append(out, o)
@@ -74,7 +74,7 @@ func whole(kept []client.Object) (out []client.Object) {
 // TestAPictureIsTheSameOfWhatIsKept as of the objects themselves: for jobs that fit beside pods, between them, and nowhere.
 func TestAPictureIsTheSameOfWhatIsKept(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
-	keep := dispatchcontroller.Kept(clock, trim)
+	keep := pictures.Kept(clock, trim)
 	var objects, kept []client.Object
 	add := func(o client.Object) {
 		objects = append(objects, o)
@@ -163,7 +163,7 @@ func BenchmarkWorker(b *testing.B) {
 	for _, how := range []struct {
 		name string
 		keep func(any) (any, error)
-	}{{"trimmed", trim}, {"kept", dispatchcontroller.Kept(clock, trim)}} {
+	}{{"trimmed", trim}, {"kept", pictures.Kept(clock, trim)}} {
 		b.Run(how.name, func(b *testing.B) {
 			for b.Loop() {
 				before := heap()
@@ -173,14 +173,14 @@ func BenchmarkWorker(b *testing.B) {
 				}
 				stored := heap() - before
 				b.ReportMetric(float64(stored)/1e6, "MB")
-				var pictures []dispatchcontroller.Foresee
+				var made []pictures.Foresee
 				for _, all := range workers[:*picturesKept] {
 					flavor, cq, lq := queue(all[len(all)-1].GetNamespace(), "0")
 					reading := &view.Reading{Objects: append(whole(all), flavor, cq, lq)}
-					pictures = append(pictures, view.New(clock, view.DefaultSettings(), reading).Prospects())
+					made = append(made, view.New(clock, view.DefaultSettings(), reading).Prospects())
 				}
 				b.ReportMetric(float64(heap()-before-stored)/1e6, "picture-MB")
-				runtime.KeepAlive(pictures)
+				runtime.KeepAlive(made)
 				runtime.KeepAlive(workers)
 			}
 		})

@@ -39,6 +39,17 @@ type Held interface {
 	IsOver(here *unstructured.Unstructured) bool
 }
 
+// Shared is a Held kind of which one object may have several Workloads, each for a part of it.
+type Shared interface {
+	Held
+	IsShared() bool
+}
+
+func isShared(kind Kind) bool {
+	k, ok := kind.(Shared)
+	return ok && k.IsShared()
+}
+
 // jobsOf are what a Workload is for: the object that controls it, or the pods that own it together.
 func jobsOf(w *kueue.Workload) []metav1.OwnerReference {
 	if owner := metav1.GetControllerOf(w); owner != nil {
@@ -88,7 +99,18 @@ func (s self) copyFor(w *kueue.Workload, cluster, fence string) *kueue.Workload 
 	if fence != "" {
 		out.Annotations[dispatch.FenceAnnotation] = fence
 	}
+	if owner := metav1.GetControllerOf(w); owner != nil && (owner.Kind == "StatefulSet" || owner.Kind == "LeaderWorkerSet") {
+		out.Annotations[workload.GroupAnnotation] = "true" // a stock Kueue has no pods run by others
+	}
 	out.Annotations[workload.QueuedSinceAnnotation] = workload.WaitsSince(w).UTC().Format(time.RFC3339)
+	return out
+}
+
+// ungated is the copy of a Workload as it is once it may take quota.
+func (s self) ungated(w *kueue.Workload) *kueue.Workload {
+	out := s.copyFor(w, "", "")
+	out.UID = w.UID
+	delete(out.Annotations, workload.GatedByAnnotation)
 	return out
 }
 
@@ -115,10 +137,12 @@ func (s self) jobFor(scheme *runtime.Scheme, kind Kind, job *unstructured.Unstru
 	out.SetAnnotations(job.GetAnnotations())
 	s.mark(out, w, cluster)
 	annotations, labels := out.GetAnnotations(), out.GetLabels()
-	annotations[workload.PrebuiltLabel] = w.Name
-	annotations[kueue.MultiKueueOriginUIDAnnotation] = string(job.GetUID()) // by which a stock Kueue names the Workload of a StatefulSet
-	if len(w.Name) <= validation.LabelValueMaxLength {
-		labels[workload.PrebuiltLabel] = w.Name
+	annotations[kueue.MultiKueueOriginUIDAnnotation] = string(job.GetUID()) // by which the Workloads of some kinds are named
+	if !isShared(kind) {
+		annotations[workload.PrebuiltLabel] = w.Name
+		if len(w.Name) <= validation.LabelValueMaxLength {
+			labels[workload.PrebuiltLabel] = w.Name
+		}
 	}
 	out.SetAnnotations(annotations)
 	out.SetLabels(labels)

@@ -49,15 +49,16 @@ func TestACopySaysWhatItIsOf(t *testing.T) {
 // TestOnlyWhatAWorkerHasJudgedIsARefusal: a copy shows for a moment that it was held back by the gate, after that is off.
 func TestOnlyWhatAWorkerHasJudgedIsARefusal(t *testing.T) {
 	for reason, want := range map[string]dispatch.Reason{
-		"": "", "AdmissionGated": "", "WaitingForPreemptedWorkloads": "", "WaitingForQuota": dispatch.NoQuota, "NoMatchingFlavor": dispatch.NoQuota,
+		"": "", "AdmissionGated": "", "PendingEvaluation": "", "WaitingForPreemptedWorkloads": "", "WaitingForQuota": dispatch.NoQuota,
+		"NoMatchingFlavor": dispatch.NoQuota, "Pending": dispatch.NoQuota,
 	} {
 		theirs := me.copyFor(ours("job-train"), "a", "")
 		delete(theirs.Annotations, "kueue.x-k8s.io/admission-gated-by")
 		if reason != "" {
 			theirs.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionFalse, Reason: reason}}
 		}
-		if got := me.copyOf(theirs, ours("job-train"), nil).Refused; got != want {
-			t.Errorf("a copy that says %q counts as %q, want %q", reason, got, want)
+		if got := me.copyOf(theirs, ours("job-train"), nil); got.Refused != want || got.Unclear != (reason == "Pending") {
+			t.Errorf("a copy that says %q counts as %q, unclear %t, want %q", reason, got.Refused, got.Unclear, want)
 		}
 	}
 }
@@ -109,6 +110,10 @@ func TestWhatOfACopyWasChanged(t *testing.T) {
 		"The prebuilt workload is out of sync": func(w *kueue.Workload) {
 			w.Status.Conditions = []metav1.Condition{{Type: "Finished", Status: "True", Reason: "OutOfSync",
 				Message: "The prebuilt workload is out of sync"}}
+		},
+		"The workload's owner no longer exists": func(w *kueue.Workload) { // its job was deleted by hand
+			w.Status.Conditions = []metav1.Condition{{Type: "Finished", Status: "True", Reason: "OwnerNotFound",
+				Message: "The workload's owner no longer exists"}}
 		},
 	} {
 		theirs := me.copyFor(w, "a", "")

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,13 +50,17 @@ type copies struct {
 	kinds  map[schema.GroupKind]Kind
 	// written are the versions of Workloads that were written here, which the cache may not show yet.
 	written expected
+	// named are the clusters that this process has named for Workloads, and not awarded since.
+	named named
+	// sharing is held while a Workload comes to a cluster, or leaves it, whose object others share.
+	sharing sync.Mutex
 
 	known sync.Mutex
 }
 
 // addCopies has a dispatcher make the copies, too.
 func addCopies(mgr ctrl.Manager, d *dispatcher, kinds []Kind) (*copies, error) {
-	c := &copies{dispatcher: d, scheme: mgr.GetScheme(), kinds: map[schema.GroupKind]Kind{}, written: newExpected(d.clock)}
+	c := &copies{dispatcher: d, scheme: mgr.GetScheme(), kinds: map[schema.GroupKind]Kind{}, written: newExpected(d.clock), named: newNamed()}
 	for _, k := range kinds {
 		c.kinds[k.GroupVersionKind().GroupKind()] = k
 	}
@@ -190,6 +195,18 @@ func (c *copies) read(ctx context.Context, s *situation) (err error) {
 		c.event(s.Workload, corev1.EventTypeWarning, "BadHedge", err.Error()+"; one is asked at a time")
 	}
 	s.clusters = c.view(ctx, s.Workload, config, &record)
+	if j.Over {
+		c.named.forget(s.UID)
+	}
+	with, err := c.partnersOf(ctx, c.client, s.Workload)
+	if err != nil {
+		return err
+	}
+	for i := range s.clusters {
+		x := &s.clusters[i]
+		x.Unawarded = !x.Connected && c.named.has(s.UID, x.Name)
+		x.Lacks = cmp.Or(x.Lacks, with.lacks(x.Name))
+	}
 	has := s.check != nil || j.Runs != "" || len(record.In) > 0
 	for _, name := range c.workers.names() {
 		if slices.ContainsFunc(s.clusters, func(x dispatch.Cluster) bool { return x.Name == name }) {
@@ -222,12 +239,23 @@ func isOver(w *kueue.Workload, check *kueue.AdmissionCheckState) bool {
 
 // carryOut does the step.
 func (c *copies) carryOut(ctx context.Context, s *situation, step *dispatch.Step) (done bool, err error) {
+	if c.sharedOwner(s.Workload) != nil {
+		c.sharing.Lock()
+		defer c.sharing.Unlock()
+	}
 	switch step.Do {
 	case dispatch.Nominate:
+		if may, err := c.mayShare(ctx, s.Workload, step.Cluster); !may || err != nil {
+			return false, err
+		}
 		if rejected, err := c.reject(ctx, s); rejected || err != nil {
 			return true, err
 		}
-		return c.dispatcher.carryOut(ctx, s.Workload, s.job.Record, *step)
+		done, err = c.dispatcher.carryOut(ctx, s.Workload, s.job.Record, *step)
+		if done && err == nil {
+			c.named.add(s.UID, step.Cluster)
+		}
+		return done, err
 	case dispatch.Rest:
 		if s.gone {
 			return true, nil
@@ -388,6 +416,7 @@ func (c *copies) award(ctx context.Context, s *situation, cluster string) (bool,
 	if worker == nil {
 		return false, errNotConnected
 	}
+	c.named.remove(s.UID, cluster) // it may arrive, whatever is heard of it
 	i := slices.IndexFunc(s.clusters, func(x dispatch.Cluster) bool { return x.Name == cluster })
 	patch := fmt.Appendf(nil, `[{"op":"test","path":"/metadata/uid","value":%q},{"op":"remove","path":"/metadata/annotations/%s"}]`,
 		s.clusters[i].Copy.UID, strings.ReplaceAll(workload.GatedByAnnotation, "/", "~1"))
@@ -451,6 +480,8 @@ func (c *copies) followOne(ctx context.Context, s *situation, step *dispatch.Ste
 	switch {
 	case client.IgnoreNotFound(missing) != nil:
 		return false, missing
+	case missing == nil && isShared(f.kind):
+		return c.scale(ctx, f, theirs)
 	case missing != nil && ended, missing == nil && f.worker.shown.has(f, theirs):
 		return true, nil
 	case !ended:
@@ -615,12 +646,14 @@ func (c *copies) clearOne(ctx context.Context, s *situation, cluster string) (bo
 			return false, why // it may run
 		}
 	}
+	shared := false
 	// The caches spare most calls while a deletion takes its time. What they do not show may be there still.
 	for _, from := range []client.Reader{worker.cache, worker.client} {
-		jobs, err := c.jobsIn(ctx, cluster, from, s, worker.jobs)
+		jobs, stays, err := c.jobsIn(ctx, cluster, from, s, worker.jobs)
 		if err != nil {
 			return false, err
 		}
+		shared = stays
 		for _, job := range jobs {
 			if err := remove(ctx, worker.client, job); err != nil {
 				return false, err
@@ -645,6 +678,11 @@ func (c *copies) clearOne(ctx context.Context, s *situation, cluster string) (bo
 		case worker.left.awaits(theirs):
 			return false, nil
 		}
+		if shared {
+			if stopped, err := stop(ctx, worker.client, theirs); !stopped || err != nil {
+				return false, err
+			}
+		}
 		// With the job gone, nothing is left that the worker's queue would have to wait for.
 		if patch := client.MergeFrom(theirs.DeepCopy()); controllerutil.RemoveFinalizer(theirs, kueue.ResourceInUseFinalizerName) {
 			if err := worker.client.Patch(ctx, theirs, patch); err != nil {
@@ -657,10 +695,10 @@ func (c *copies) clearOne(ctx context.Context, s *situation, cluster string) (bo
 	return true, nil
 }
 
-// jobsIn reads which jobs run in a cluster by the copy of a Workload.
+// jobsIn reads which jobs run in a cluster by the copy of a Workload, and by no other one. It reports whether one stays that others share.
 func (c *copies) jobsIn(
 	ctx context.Context, cluster string, from client.Reader, s *situation, kinds []Kind,
-) (out []*unstructured.Unstructured, err error) {
+) (out []*unstructured.Unstructured, stays bool, err error) {
 	owners := jobsOf(s.Workload)
 	for _, kind := range kinds {
 		gvk, found := kind.GroupVersionKind(), &unstructured.UnstructuredList{}
@@ -668,7 +706,7 @@ func (c *copies) jobsIn(
 			found.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
 			of := client.MatchingLabels{kueue.MultiKueueOriginLabel: c.workers.self.origin}
 			if err := from.List(ctx, found, client.InNamespace(s.Namespace), of); err != nil {
-				return nil, err
+				return nil, false, err
 			}
 		}
 		for _, owner := range owners {
@@ -680,16 +718,24 @@ func (c *copies) jobsIn(
 			case err == nil:
 				found.Items = append(found.Items, *job)
 			case !apierrors.IsNotFound(err):
-				return nil, err
+				return nil, false, err
 			}
 		}
 		for i := range found.Items {
-			if job := &found.Items[i]; prebuiltOf(job) == s.Name && c.workers.owns(ctx, cluster, job) {
+			job := &found.Items[i]
+			if !isShared(kind) && prebuiltOf(job) != s.Name || !c.workers.owns(ctx, cluster, job) {
+				continue
+			}
+			needed, err := c.isNeeded(ctx, s, cluster, kind, job)
+			if err != nil {
+				return nil, false, err
+			}
+			if stays = stays || needed; !needed {
 				out = append(out, job)
 			}
 		}
 	}
-	return out, nil
+	return out, stays, nil
 }
 
 // remove deletes the object, not one that has got its name, and what it owns before it.

@@ -53,6 +53,8 @@ func (s self) copyOf(theirs, ours *kueue.Workload, requests []*provreq.Provision
 		return c
 	}
 	c.Refused, c.Message = refusalOf(theirs, requests)
+	said := apimeta.FindStatusCondition(theirs.Status.Conditions, kueue.WorkloadQuotaReserved)
+	c.Unclear = c.Refused == dispatch.NoQuota && said.Reason == anyReason
 	return c
 }
 
@@ -61,7 +63,7 @@ func (s self) copyOf(theirs, ours *kueue.Workload, requests []*provreq.Provision
 func changed(theirs, ours *kueue.Workload) string {
 	end := apimeta.FindStatusCondition(theirs.Status.Conditions, kueue.WorkloadFinished)
 	switch {
-	case end != nil && end.Reason == kueue.WorkloadFinishedReasonOutOfSync:
+	case end != nil && slices.Contains(notByItself, end.Reason):
 		return end.Message
 	case theirs.Spec.QueueName != ours.Spec.QueueName:
 		return fmt.Sprintf("spec.queueName of its copy is %q there, and %q here", theirs.Spec.QueueName, ours.Spec.QueueName)
@@ -79,6 +81,9 @@ func changed(theirs, ours *kueue.Workload) string {
 	}
 	return fmt.Sprintf("%s of its copy is %v there, and %v here", at, there, here)
 }
+
+// notByItself are the reasons of a copy that has ended though its job has not: that is another one, or was deleted by hand.
+var notByItself = []string{kueue.WorkloadFinishedReasonOutOfSync, kueue.WorkloadFinishedReasonOwnerNotFound}
 
 // difference finds the first field in which two values differ, and what it is in each.
 func difference(at string, a, b any) (path string, inA, inB any) {
@@ -156,4 +161,10 @@ func refusalOf(w *kueue.Workload, requests []*provreq.ProvisioningRequest) (disp
 
 // undecided are the reasons of a Workload without quota that its worker has not refused: one that has not been judged since it was
 // awarded, and one for which others are being stopped.
-var undecided = []string{kueue.WorkloadAdmissionGated, kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads}
+var undecided = []string{
+	kueue.WorkloadAdmissionGated, kueue.WorkloadQuotaReservedReasonPendingEvaluation,
+	kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads,
+}
+
+// anyReason is that of a stock Kueue for all Workloads without quota, unless its gate UnadmittedWorkloadsObservability is on.
+const anyReason = "Pending"

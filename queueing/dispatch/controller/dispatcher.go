@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 
 	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/dispatch"
+	"github.com/muster-dev/muster/queueing/dispatch/controller/pictures"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -40,7 +42,7 @@ type Config struct {
 	// Copies: Muster makes the copies of jobs in the workers, and brings their status back; else Kueue does.
 	Copies bool
 	// Foresight tells which cluster is the best for a job.
-	Foresight Foresight
+	Foresight pictures.Foresight
 }
 
 // Add adds the dispatcher to a manager. The kinds are those of jobs that may run in other clusters.
@@ -48,8 +50,8 @@ func Add(mgr ctrl.Manager, c Config, kinds []Kind) error {
 	w := &workers{
 		manager: mgr.GetClient(), live: mgr.GetAPIReader(), scheme: mgr.GetScheme(), self: self{origin: c.Origin}, namespace: c.Namespace,
 		clock: clock.RealClock{}, changed: make(chan event.GenericEvent, 1024), connections: make(chan event.GenericEvent, 64),
-		byName: map[string]*worker{}, foresight: c.Foresight, kept: Kept(clock.RealClock{}, c.Foresight.Trim),
-		gallery: &gallery{room: mostPictures},
+		byName: map[string]*worker{}, foresight: c.Foresight, kept: pictures.Kept(clock.RealClock{}, c.Foresight.Trim),
+		gallery: pictures.NewGallery(pictures.Room),
 	}
 	d := &dispatcher{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), workers: w, events: mgr.GetEventRecorder("muster-dispatcher"),
@@ -66,8 +68,13 @@ func Add(mgr ctrl.Manager, c Config, kinds []Kind) error {
 	if err := mgr.Add(w); err != nil {
 		return err
 	}
+	partners := func(context.Context, client.Object) []reconcile.Request { return nil }
+	if m, makes := r.(*copies); makes {
+		partners = m.partnersAsked
+	}
 	err := ctrl.NewControllerManagedBy(mgr).Named("dispatcher").
 		For(&kueue.Workload{}).
+		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(partners)).
 		Watches(&kueue.MultiKueueConfig{}, handler.EnqueueRequestsFromMapFunc(d.open)).
 		Watches(&kueue.AdmissionCheck{}, handler.EnqueueRequestsFromMapFunc(d.open),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
@@ -92,12 +99,13 @@ type dispatcher struct {
 	weighing sync.Mutex
 }
 
-// open lists the Workloads that wait for a cluster; of the queue, where it is a LocalQueue that has changed in one.
+// open lists the Workloads that wait for a cluster; of the namespace, where what has come in one is in one, and of the queue, where it is a
+// LocalQueue.
 func (d *dispatcher) open(ctx context.Context, what client.Object) (out []reconcile.Request) {
 	list, among := &kueue.WorkloadList{}, []client.ListOption{client.UnsafeDisableDeepCopy}
 	queue, isQueue := what.(*kueue.LocalQueue)
-	if isQueue {
-		among = append(among, client.InNamespace(queue.Namespace))
+	if what.GetNamespace() != "" {
+		among = append(among, client.InNamespace(what.GetNamespace()))
 	}
 	if err := d.client.List(ctx, list, among...); err != nil {
 		return nil // the caches are being filled, and each Workload comes by itself
@@ -208,6 +216,48 @@ func (d *dispatcher) view(ctx context.Context, w *kueue.Workload, config *kueue.
 		}
 	}
 	return out
+}
+
+// decide returns the next step, by the prospects of the Workload where they matter. One decision at a time: what one job is given is
+// counted in for the next.
+func (d *dispatcher) decide(ctx context.Context, w *kueue.Workload, clusters []dispatch.Cluster, next func() dispatch.Step) dispatch.Step {
+	step := next()
+	if step.Weigh {
+		d.weighing.Lock()
+		defer d.weighing.Unlock()
+		d.weigh(ctx, w, clusters)
+		step = next()
+	}
+	if step.Do == dispatch.Nominate || step.Do == dispatch.Withdraw {
+		d.workers.expect(w, step.Nominated)
+	}
+	return step
+}
+
+// weigh adds what is known of the prospects of a Workload in the clusters.
+func (d *dispatcher) weigh(ctx context.Context, w *kueue.Workload, clusters []dispatch.Cluster) {
+	job := d.workers.self.ungated(w)
+	for i := range clusters {
+		c := &clusters[i]
+		if !c.Connected || c.Lacks != "" || c.Copy != nil && c.Copy.Foreign {
+			continue
+		}
+		if connection := d.workers.connection(c.Name); connection != nil {
+			c.Prospect = connection.picture.Prospect(ctx, job, c.Copy != nil)
+		}
+	}
+}
+
+// expect has a job counted in the clusters that are to be nominated for it, and in no others. Where that fails it is decided on again soon.
+func (s *workers) expect(w *kueue.Workload, clusters []string) {
+	for _, name := range s.names() {
+		if c := s.connection(name); c != nil {
+			c.picture.Take(w.UID)
+			if slices.Contains(clusters, name) {
+				c.picture.Give(s.self.ungated(w))
+			}
+		}
+	}
 }
 
 // carryOut does the step, unless a live read shows something else than what was decided on. The record is written before what it is

@@ -67,6 +67,43 @@ func (e expected) awaits(w *kueue.Workload) bool {
 	return false
 }
 
+// named are clusters by the Workloads that they were named for.
+type named struct {
+	mu *sync.Mutex
+	in map[types.UID]map[string]bool
+}
+
+func newNamed() named { return named{mu: &sync.Mutex{}, in: map[types.UID]map[string]bool{}} }
+
+func (n named) add(of types.UID, cluster string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.in[of] == nil {
+		n.in[of] = map[string]bool{}
+	}
+	n.in[of][cluster] = true
+}
+
+func (n named) remove(of types.UID, cluster string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if delete(n.in[of], cluster); len(n.in[of]) == 0 {
+		delete(n.in, of)
+	}
+}
+
+func (n named) forget(of types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.in, of)
+}
+
+func (n named) has(of types.UID, cluster string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.in[of][cluster]
+}
+
 // shown are the jobs in a worker whose status the manager has: most of what changes there is not the status of a job, and to read the job
 // here for it would cost a call each time.
 type shown struct {

@@ -1,15 +1,15 @@
 package controller
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/muster-dev/muster/queueing/dispatch/controller/pictures"
+)
 
 var (
 	connectedClusters = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "muster_dispatch_connected",
 		Help: "Whether muster dispatcher reaches a worker: 1 if it answered when it was last asked, else 0.",
-	}, []string{"cluster"})
-	foreseenClusters = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "muster_dispatch_foreseen",
-		Help: "Whether muster dispatcher can tell what would become of a job in a worker: 1 if it may read what decides there, else 0.",
 	}, []string{"cluster"})
 	nominations = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "muster_dispatch_nominations_total",
@@ -23,5 +23,5 @@ var (
 
 // Collectors are the metrics of the dispatcher.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{connectedClusters, foreseenClusters, nominations, refusals}
+	return []prometheus.Collector{connectedClusters, pictures.Foreseen, nominations, refusals}
 }

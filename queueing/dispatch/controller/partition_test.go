@@ -2,6 +2,7 @@ package controller
 
 import (
 	"testing"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/utils/ptr"
@@ -56,5 +57,82 @@ func TestAJobThatEndsWhileItsClusterIsCutOffHasEnded(t *testing.T) {
 	}
 	if s.copyIn(0, "train") != nil || s.copyIn(1, "train") != nil {
 		t.Error("a copy is left, or another was made")
+	}
+}
+
+// TestAJobLeavesAClusterThatIsCutOffBeforeItsAward for another one at once: what was made there has a gate, and goes once it is seen. One
+// that was awarded stays, and so does one of which a new process cannot tell.
+func TestAJobLeavesAClusterThatIsCutOffBeforeItsAward(t *testing.T) {
+	for name, c := range map[string]struct {
+		awarded, restarted, moves bool
+	}{
+		"before":                    {moves: true},
+		"after":                     {awarded: true},
+		"before, and a new process": {restarted: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t, 2)
+			s.train("train")
+			first := s.copies.workers.byName[workerName(0)]
+			s.created = func(server string) {
+				if server != workerName(0) {
+					return
+				}
+				if first.connected = c.awarded; c.restarted {
+					s.copies.named = newNamed()
+				}
+			}
+			s.dispatch("train")
+			first.connected = false
+			s.dispatch("train")
+			if moved := s.copyIn(1, "train") != nil; moved != c.moves {
+				t.Fatalf("the other cluster has a copy: %t, want %t", moved, c.moves)
+			}
+			if gated := s.copyIn(0, "train").Annotations[workload.GatedByAnnotation] != ""; gated == c.awarded {
+				t.Errorf("the copy in the first has a gate: %t", gated)
+			}
+			s.created, first.connected = nil, true
+			s.dispatch("train")
+			s.dispatch("train")
+			if at := s.asked("train"); at == 1 != c.moves {
+				t.Errorf("worker %d has the copy once all are connected", at)
+			}
+		})
+	}
+}
+
+// TestAJobThatItsWorkerEvictsKeepsItsPlace: it queues here again, may go to another cluster, and its next copy has waited there for as long
+// as it has here.
+func TestAJobThatItsWorkerEvictsKeepsItsPlace(t *testing.T) {
+	s := newShop(t, 2)
+	s.train("train")
+	since := s.clock.Now()
+	at := s.admitted("train")
+	s.clock.Step(time.Hour)
+	s.status(s.workers[at], "train", func(w *kueue.Workload) {
+		w.Status.Admission = nil
+		w.Status.Conditions = nil
+		is(w, kueue.WorkloadEvicted)
+	})
+	s.dispatch("train")
+	w := s.workload("train")
+	if state := w.Status.AdmissionChecks[0]; state.State != kueue.CheckStateRetry ||
+		state.Message != `Workload evicted on worker cluster: "worker-0", resetting for re-admission` {
+		t.Errorf("its check is %+v", state)
+	}
+	s.status(s.manager, "train", func(w *kueue.Workload) { w.Status.ClusterName = nil }) // as the queues do
+	s.dispatch("train")
+	if s.copyIn(at, "train") != nil || len(s.record("train").In) > 0 {
+		t.Errorf("its copy is left, or is on record: %+v", s.record("train"))
+	}
+	s.status(s.manager, "train", func(w *kueue.Workload) {
+		w.Status.AdmissionChecks[0].State, w.Status.Conditions = kueue.CheckStatePending, nil
+		is(w, kueue.WorkloadQuotaReserved)
+	})
+	s.copies.workers.byName[workerName(at)].connected = false
+	s.dispatch("train")
+	next := s.copyIn(1-at, "train")
+	if next == nil || next.Annotations[workload.QueuedSinceAnnotation] != since.UTC().Format(time.RFC3339) {
+		t.Errorf("the copy in the other cluster is %+v, want one that waits since %s", next, since)
 	}
 }

@@ -29,6 +29,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/dispatch"
+	"github.com/muster-dev/muster/queueing/dispatch/controller/pictures"
 	"github.com/muster-dev/muster/queueing/jobs/batch"
 	"github.com/muster-dev/muster/queueing/jobs/podgroup"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -65,7 +66,9 @@ func (c asIs) List(ctx context.Context, l client.ObjectList, opts ...client.List
 // server is an API server, and the dispatcher's client of it.
 func (s *shop) server(name string, scheme *runtime.Scheme, objects ...client.Object) (all, counted client.WithWatch) {
 	kinds := apimeta.NewDefaultRESTMapper(nil)
-	for _, gvk := range []schema.GroupVersionKind{batchv1.SchemeGroupVersion.WithKind("Job"), corev1.SchemeGroupVersion.WithKind("Pod")} {
+	for _, gvk := range []schema.GroupVersionKind{
+		batchv1.SchemeGroupVersion.WithKind("Job"), corev1.SchemeGroupVersion.WithKind("Pod"), leaderWorkerSets,
+	} {
 		kinds.Add(gvk, apimeta.RESTScopeNamespace)
 	}
 	all = fake.NewClientBuilder().WithScheme(scheme).WithRESTMapper(kinds).WithObjects(objects...).
@@ -152,7 +155,7 @@ func newShop(t *testing.T, workersNumber int) *shop {
 		},
 	})
 	d := &dispatcher{client: cached, live: all, workers: w, events: events.NewFakeRecorder(1000), clock: s.clock}
-	s.copies = &copies{dispatcher: d, scheme: scheme, kinds: map[schema.GroupKind]Kind{}, written: newExpected(s.clock)}
+	s.copies = &copies{dispatcher: d, scheme: scheme, kinds: map[schema.GroupKind]Kind{}, written: newExpected(s.clock), named: newNamed()}
 	for _, k := range kinds {
 		s.copies.kinds[k.GroupVersionKind().GroupKind()] = k
 	}
@@ -163,7 +166,7 @@ func newShop(t *testing.T, workersNumber int) *shop {
 		w.byName[workerName(i)] = &worker{
 			name: workerName(i), connected: true, foreign: map[types.NamespacedName]time.Time{}, refused: map[types.NamespacedName]refusal{},
 			connection: &connection{
-				client: counted, cache: asIs{client: there}, jobs: kinds, picture: &picture{opened: make(chan struct{}), clock: s.clock},
+				client: counted, cache: asIs{client: there}, jobs: kinds, picture: pictures.New(pictures.Config{Clock: s.clock}),
 				shown: shown{jobs: map[shownKey]shownJob{}}, made: newExpected(s.clock), left: newExpected(s.clock),
 			},
 		}

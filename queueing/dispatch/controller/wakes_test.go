@@ -114,6 +114,10 @@ func TestWhatComesOfWorkersIsLookedAt(t *testing.T) {
 	want("once a cluster is connected", "gone", "other", "waits")
 	send(t.Context(), w.connections, &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "main"}})
 	want("once it has a queue", "waits")
+	w.came(t.Context(), &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "gpus"}})
+	want("once it has a template of claims", "other", "waits")
+	w.came(t.Context(), &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "team-b", Name: "gpus"}})
+	want("once it has one of another namespace")
 	for _, name := range []string{workerName(0), workerName(1)} {
 		w.find(name).stop = func() {}
 	}

@@ -13,6 +13,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,6 +34,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/dispatch"
+	"github.com/muster-dev/muster/queueing/dispatch/controller/pictures"
 )
 
 const (
@@ -65,9 +67,9 @@ type workers struct {
 	namespace string
 	clock     clock.WithTicker
 	// foresight makes the pictures of workers, of what is kept of their objects.
-	foresight Foresight
+	foresight pictures.Foresight
 	kept      toolscache.TransformFunc
-	gallery   *gallery
+	gallery   *pictures.Gallery
 	// kinds are those of the jobs that Muster makes in workers; nil where Kueue does.
 	kinds []Kind
 	// status writes the conditions of MultiKueueClusters; nil where Kueue does.
@@ -121,12 +123,14 @@ type connection struct {
 	jobs      []Kind
 	forbidden map[schema.GroupKind]error
 	judged    time.Time
+	// claims is the kind of the templates of claims there; empty where there are none, or they may not be read.
+	claims schema.GroupVersionKind
 	// mayAll: its account may do everything in the worker.
 	mayAll bool
 	// alsoNamed is another MultiKueueCluster of the same cluster, as far as copies there tell of one.
 	alsoNamed string
 	// picture of what the worker would do with jobs.
-	picture *picture
+	picture *pictures.Picture
 	shown   shown
 	watched watched
 	// made are copies that the caches may not show yet, left are those that nothing there holds any more.
@@ -182,7 +186,7 @@ func (s *workers) keep(ctx context.Context, clusters []kueue.MultiKueueCluster) 
 			delete(s.byName, name)
 			gone = append(gone, name)
 			connectedClusters.DeleteLabelValues(name)
-			foreseenClusters.DeleteLabelValues(name)
+			pictures.Foreseen.DeleteLabelValues(name)
 		}
 	}
 }
@@ -272,7 +276,7 @@ func (s *workers) ask(ctx context.Context, w *worker) error {
 		}
 		w.connect(c)
 	}
-	w.connection.picture.drop()
+	w.connection.picture.Drop()
 	began := s.clock.Now()
 	err = w.connection.client.List(ctx, &kueue.WorkloadList{}, client.Limit(1))
 	w.mu.Lock()
@@ -416,7 +420,8 @@ func (s *workers) connect(ctx context.Context, name string, kubeconfig []byte) (
 	}
 	lasting, stop := context.WithCancel(context.Background())
 	if err = s.watch(lasting, c); err == nil {
-		c.picture, err = newPicture(lasting, name, s, kube, config)
+		of := pictures.Config{Cluster: name, Foresight: s.foresight, Clock: s.clock, Gallery: s.gallery}
+		c.picture, err = pictures.Begin(lasting, of, kube, config, s.kept)
 	}
 	if err != nil {
 		stop()
@@ -444,7 +449,7 @@ func mayAll(ctx context.Context, kube client.Client) (bool, error) {
 }
 
 // watch has the caches of a worker hold what decisions need, and tell of it.
-func (s *workers) watch(ctx context.Context, c *connection) error {
+func (s *workers) watch(ctx context.Context, c *connection) (err error) {
 	kinds := []client.Object{&kueue.Workload{}, &kueue.LocalQueue{}}
 	for _, kind := range c.jobs {
 		kinds = append(kinds, unstructuredOf(kind))
@@ -458,6 +463,14 @@ func (s *workers) watch(ctx context.Context, c *connection) error {
 		}
 	case !apimeta.IsNoMatchError(err):
 		return err
+	}
+	if c.claims, err = claimTemplates(ctx, c.client); err != nil {
+		return err
+	}
+	if !c.claims.Empty() {
+		templates := &metav1.PartialObjectMetadata{}
+		templates.SetGroupVersionKind(c.claims)
+		kinds = append(kinds, templates)
 	}
 	for _, kind := range kinds {
 		informer, err := c.cache.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
@@ -479,17 +492,28 @@ func (s *workers) watch(ctx context.Context, c *connection) error {
 			case *unstructured.Unstructured:
 				if name := prebuiltOf(o); name != "" {
 					send(ctx, s.changed, &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: name}})
+				} else if all, err := parts(ctx, s.manager, o.GetNamespace(),
+					types.UID(o.GetAnnotations()[kueue.MultiKueueOriginUIDAnnotation])); err == nil {
+					for i := range all {
+						send(ctx, s.changed, &all[i])
+					}
 				}
 			}
 		}
 		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerDetailedFuncs{
 			AddFunc: func(o any, initial bool) {
-				if queue, ok := o.(*kueue.LocalQueue); ok && !initial { // jobs may wait for it
-					send(ctx, s.connections, queue)
+				if !initial {
+					s.came(ctx, o)
 				}
 				tell(o)
 			},
-			UpdateFunc: func(_, o any) { tell(o) }, DeleteFunc: func(o any) {
+			UpdateFunc: func(before, o any) {
+				if was, ok := before.(*kueue.LocalQueue); ok && isInactive(was) && !isInactive(o.(*kueue.LocalQueue)) {
+					s.came(ctx, o)
+				}
+				tell(o)
+			},
+			DeleteFunc: func(o any) {
 				if key, err := toolscache.DeletionHandlingObjectToName(o); err == nil {
 					c.left.forget(types.NamespacedName{Namespace: key.Namespace, Name: key.Name})
 				}
@@ -501,6 +525,39 @@ func (s *workers) watch(ctx context.Context, c *connection) error {
 		}
 	}
 	return nil
+}
+
+// came has the jobs looked at that may wait for a queue, or for a template of claims, in a worker.
+func (s *workers) came(ctx context.Context, what any) {
+	switch o := what.(type) {
+	case *kueue.LocalQueue:
+		send(ctx, s.connections, o)
+	case *metav1.PartialObjectMetadata:
+		send(ctx, s.connections, o)
+	}
+}
+
+func isInactive(lq *kueue.LocalQueue) bool {
+	return isFalse(apimeta.FindStatusCondition(lq.Status.Conditions, kueue.LocalQueueActive))
+}
+
+// claimTemplates is the kind of the templates of claims in a worker; empty where it has none, or they may not be read.
+func claimTemplates(ctx context.Context, kube client.Client) (kind schema.GroupVersionKind, err error) {
+	mapping, err := kube.RESTMapper().RESTMapping(schema.GroupKind{Group: resourcev1.GroupName, Kind: "ResourceClaimTemplate"})
+	if apimeta.IsNoMatchError(err) {
+		return kind, nil
+	} else if err != nil {
+		return kind, err
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(mapping.GroupVersionKind.GroupVersion().WithKind("ResourceClaimTemplateList"))
+	switch err := kube.List(ctx, list, client.Limit(1)); {
+	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
+		return kind, nil
+	case err != nil:
+		return kind, err
+	}
+	return mapping.GroupVersionKind, nil
 }
 
 func ownerOf(o client.Object) []string {
@@ -596,9 +653,19 @@ func (c *connection) requestsOf(ctx context.Context, w *kueue.Workload) (out []*
 // lacks is what a Workload needs that is not in the worker, though it should be there before. It is told of where an event or another
 // connection comes with it.
 func (s *workers) lacks(ctx context.Context, c *connection, w *kueue.Workload) (what string, told bool) {
-	queue := client.ObjectKey{Namespace: w.Namespace, Name: string(w.Spec.QueueName)}
-	if err := c.cache.Get(ctx, queue, &kueue.LocalQueue{}); apierrors.IsNotFound(err) {
+	queue, lq := client.ObjectKey{Namespace: w.Namespace, Name: string(w.Spec.QueueName)}, &kueue.LocalQueue{}
+	if err := c.cache.Get(ctx, queue, lq); apierrors.IsNotFound(err) {
 		return fmt.Sprintf("LocalQueue %s", queue), true
+	} else if active := apimeta.FindStatusCondition(lq.Status.Conditions, kueue.LocalQueueActive); err == nil && isFalse(active) {
+		return fmt.Sprintf("an active LocalQueue %s: %s", queue, c.picture.WhyInactive(ctx, lq, active.Message)), true
+	}
+	for _, name := range templatesOf(w) {
+		template := &metav1.PartialObjectMetadata{}
+		template.SetGroupVersionKind(c.claims)
+		key := client.ObjectKey{Namespace: w.Namespace, Name: name}
+		if !c.claims.Empty() && apierrors.IsNotFound(c.cache.Get(ctx, key, template)) {
+			return fmt.Sprintf("%s %s", c.claims.Kind, key), true
+		}
 	}
 	for _, owner := range jobsOf(w) {
 		gvk := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind)
@@ -616,6 +683,20 @@ func (s *workers) lacks(ctx context.Context, c *connection, w *kueue.Workload) (
 		}
 	}
 	return "", true
+}
+
+func isFalse(c *metav1.Condition) bool { return c != nil && c.Status == metav1.ConditionFalse }
+
+// templatesOf are the names of the templates by which claims are made for the pods of a Workload.
+func templatesOf(w *kueue.Workload) (out []string) {
+	for i := range w.Spec.PodSets {
+		for _, claim := range w.Spec.PodSets[i].Template.Spec.ResourceClaims {
+			if claim.ResourceClaimTemplateName != nil {
+				out = append(out, *claim.ResourceClaimTemplateName)
+			}
+		}
+	}
+	return out
 }
 
 // found is what a live read finds.

@@ -181,7 +181,7 @@ func (g *gang) workloadName() string {
 	case group:
 		return g.name
 	case ofLeaderWorkerSet:
-		named := &metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", g.name, g.index), UID: g.job.GetUID()}
+		named := &metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", g.name, g.index), UID: originOf(g.job)}
 		return jobs.WorkloadName(g.kind, named)
 	}
 	return cmp.Or(copyOf(g.job), jobs.WorkloadName(g.kind, g.job))

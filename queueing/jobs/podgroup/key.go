@@ -105,7 +105,7 @@ func groupOf(pod client.Object) string {
 // keyOfWorkload is the gang of a Workload; false if it is of something else.
 func keyOfWorkload(w *kueue.Workload) (k key, ok bool) {
 	owner := metav1.GetControllerOf(w)
-	if workload.IsGroup(w) {
+	if owner == nil && workload.IsGroup(w) {
 		owner = makerOf(w)
 	}
 	switch {

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -36,10 +37,26 @@ func isCopy(w *kueue.Workload) bool { return w != nil && w.Labels[kueue.MultiKue
 
 // copyOf is the name of the copy by which pods run that a manager of another cluster has made; empty for others.
 func copyOf(job client.Object) string {
-	if job.GetLabels()[kueue.MultiKueueOriginLabel] == "" {
+	if !isFromManager(job) {
 		return ""
 	}
 	return jobs.PrebuiltName(job)
+}
+
+// runsByCopy reports whether a gang runs by a copy that a manager of another cluster has made. A LeaderWorkerSet has several, which go by
+// their names.
+func (g *gang) runsByCopy() bool {
+	return copyOf(g.job) != "" || g.family == ofLeaderWorkerSet && isFromManager(g.job)
+}
+
+func isFromManager(job client.Object) bool { return job.GetLabels()[kueue.MultiKueueOriginLabel] != "" }
+
+// originOf is the UID of the object of which the job is, in the cluster of its manager, where it is from one.
+func originOf(job client.Object) types.UID {
+	if uid := job.GetAnnotations()[kueue.MultiKueueOriginUIDAnnotation]; uid != "" && isFromManager(job) {
+		return types.UID(uid)
+	}
+	return job.GetUID()
 }
 
 // take has the pods of a gang own the copy that was made for them. It reports whether they did already.
@@ -61,13 +78,16 @@ func (r *reconciler) take(ctx context.Context, g *gang, w *kueue.Workload) (take
 }
 
 // Delegated are the kinds that may run in other clusters.
-func Delegated() []Lendable { return []Lendable{{podKind}, {statefulSetKind}} }
+func Delegated() []Lendable { return []Lendable{{podKind}, {statefulSetKind}, {leaderWorkerSetKind}} }
 
 // Lendable is a kind whose pods stay gated here while others run in another cluster.
 type Lendable struct{ kind schema.GroupVersionKind }
 
 // GroupVersionKind is that of the objects that are made there.
 func (l Lendable) GroupVersionKind() schema.GroupVersionKind { return l.kind }
+
+// IsShared reports whether several Workloads are for parts of one object.
+func (l Lendable) IsShared() bool { return l.kind == leaderWorkerSetKind }
 
 // IsSuspended does not matter: what they show here is not what their pods do.
 func (Lendable) IsSuspended(client.Object) bool { return false }

@@ -141,6 +141,53 @@ func TestPodsOfACopy(t *testing.T) {
 	})
 }
 
+// TestGroupsOfACopy: those of a LeaderWorkerSet of another cluster's manager run by copies that are named after the one there, and there
+// are no others. One that loses its copy is stopped.
+func TestGroupsOfACopy(t *testing.T) {
+	object := aLeaderWorkerSet()
+	object.SetLabels(map[string]string{jobs.QueueLabel: "main", kueue.MultiKueueOriginLabel: "multikueue"})
+	object.SetAnnotations(map[string]string{kueue.MultiKueueOriginUIDAnnotation: "uid-there"})
+	named := &unstructured.Unstructured{}
+	named.SetName("llm-1")
+	named.SetUID("uid-there")
+	k := gangsOfLeaderWorkerSet(t.Context(), object)[1]
+	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: jobs.WorkloadName(leaderWorkerSetKind, named), UID: "copy",
+		Labels: map[string]string{kueue.MultiKueueOriginLabel: "multikueue"},
+		// As a stock Kueue marks it.
+		Annotations: map[string]string{groupIndexAnnotation: "1", workload.GroupAnnotation: "true"},
+	}}
+	w.Spec.QueueName = "main"
+	set, err := leaderWorkerGroupOf(k, object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Spec.PodSets = set.podSets
+	t.Run("no copy", func(t *testing.T) {
+		g := newRig(t, object.DeepCopy())
+		g.settle(k)
+		g.is("it makes none", " |")
+	})
+	g := newRig(t, object.DeepCopy(), w)
+	g.settle(k)
+	g.is("it queues by the copy", " | 1 2")
+	if owner := metav1.GetControllerOf(g.workload()); owner == nil || owner.UID != "uid-llm" {
+		t.Errorf("the copy is owned by %v", g.workload().OwnerReferences)
+	}
+	if got, ok := keyOfWorkload(g.workload()); got != k || !ok {
+		t.Errorf("the copy is that of %v", got)
+	}
+	g.admit()
+	g.leaderWorkerPods("1", 3)
+	g.settle(k)
+	g.is("it starts", "llm-1-0 open, llm-1-1 open, llm-1-2 open | 1 2 QuotaReserved Admitted")
+	if err := g.c.Delete(t.Context(), g.workload()); err != nil {
+		t.Fatal(err)
+	}
+	g.settle(k)
+	g.is("its copy is gone", " |")
+}
+
 // TestAPodShowsWhatAnotherDoes but for whether that has a node, as long as it has none.
 func TestAPodShowsWhatAnotherDoes(t *testing.T) {
 	pod := func(phase, scheduled, reason string) *unstructured.Unstructured {

@@ -507,7 +507,8 @@ func TestPodsAreNumberedByTheLabelThatTheyName(t *testing.T) {
 	}
 }
 
-func TestALeaderWorkerSet(t *testing.T) {
+// aLeaderWorkerSet has two groups of three, whose leaders have a template of their own.
+func aLeaderWorkerSet() *unstructured.Unstructured {
 	template := map[string]any{
 		"metadata": map[string]any{"annotations": map[string]any{parentAnnotation: leaderWorkerSetParent}},
 		"spec": map[string]any{"containers": []any{map[string]any{
@@ -522,6 +523,23 @@ func TestALeaderWorkerSet(t *testing.T) {
 	object.Object["spec"] = map[string]any{"replicas": int64(2), "leaderWorkerTemplate": map[string]any{
 		"size": int64(3), "leaderTemplate": template, "workerTemplate": template,
 	}}
+	return object
+}
+
+// leaderWorkerPods creates the pods of a group.
+func (g *rig) leaderWorkerPods(index string, count int) {
+	g.t.Helper()
+	for i := range count {
+		p := g.pod(fmt.Sprintf("llm-%s-%d", index, i), "1", parentAnnotation, leaderWorkerSetParent)
+		p.Labels[leaderWorkerSetLabel], p.Labels[groupIndexLabel], p.Labels[workerIndexLabel] = "llm", index, fmt.Sprint(i)
+		if err := g.c.Update(g.t.Context(), p); err != nil {
+			g.t.Fatal(err)
+		}
+	}
+}
+
+func TestALeaderWorkerSet(t *testing.T) {
+	object := aLeaderWorkerSet()
 	g := newRig(t, object)
 	keys := gangsOfLeaderWorkerSet(t.Context(), object)
 	if len(keys) != 2 {
@@ -541,13 +559,7 @@ func TestALeaderWorkerSet(t *testing.T) {
 		t.Errorf("its Workload is %s, of %v", w.Name, got)
 	}
 	g.admit()
-	for i := range 3 {
-		p := g.pod(fmt.Sprint("llm-1-", i), "1", parentAnnotation, leaderWorkerSetParent)
-		p.Labels[leaderWorkerSetLabel], p.Labels[groupIndexLabel], p.Labels[workerIndexLabel] = "llm", "1", fmt.Sprint(i)
-		if err := g.c.Update(t.Context(), p); err != nil {
-			t.Fatal(err)
-		}
-	}
+	g.leaderWorkerPods("1", 3)
 	g.settle(keys[1])
 	g.is("it starts", "llm-1-0 open, llm-1-1 open, llm-1-2 open | 1 2 QuotaReserved Admitted")
 	g.evict()

@@ -254,7 +254,7 @@ func ownerOf(pod *corev1.Pod) metav1.OwnerReference {
 // queue makes the Workload of a held gang the one that it should have. It reports whether it
 // was already.
 func (r *reconciler) queue(ctx context.Context, g *gang, w *kueue.Workload) (ready bool, err error) {
-	if isCopy(w) || copyOf(g.job) != "" {
+	if isCopy(w) || g.runsByCopy() {
 		return r.take(ctx, g, w)
 	}
 	want, err := r.wanted(ctx, g)
@@ -329,6 +329,10 @@ func (r *reconciler) adopt(ctx context.Context, g *gang, w *kueue.Workload) erro
 		if err := r.confirmNoneRuns(ctx, g); !errors.Is(err, writes.ErrBehind) {
 			return cmp.Or(err, writes.ErrBehind)
 		}
+		if g.family == ofLeaderWorkerSet && g.runsByCopy() {
+			// Its manager has taken the copy back, and the other groups run on.
+			return r.deletePods(ctx, g, "its Workload is gone")
+		}
 		want, err := r.wanted(ctx, g)
 		if err != nil {
 			return err
@@ -352,6 +356,11 @@ func (r *reconciler) stop(ctx context.Context, g *gang, w *kueue.Workload) error
 	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted); c != nil && c.Status == metav1.ConditionTrue {
 		why = c.Message
 	}
+	return r.deletePods(ctx, g, why)
+}
+
+// deletePods deletes those that run.
+func (r *reconciler) deletePods(ctx context.Context, g *gang, why string) error {
 	for _, pod := range g.open {
 		if !pod.DeletionTimestamp.IsZero() {
 			continue

@@ -1,4 +1,4 @@
-package controller
+package pictures
 
 import (
 	"crypto/sha256"

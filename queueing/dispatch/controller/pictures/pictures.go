@@ -1,0 +1,355 @@
+package pictures
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/muster-dev/muster/queueing/dispatch"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+const (
+	// freshFor is for how long a picture is taken for true at least; and it is not made more often than a share of the time that it takes.
+	freshFor  = 100 * time.Millisecond
+	mostShare = 20
+	// Room is for how many of them at once there is room in a Gallery. One of 5,000 nodes takes 57 MB, as much again as what is kept of
+	// the worker itself; of more workers each has one for as long as it is looked at.
+	Room = 8
+	// givenFor is how long a job may take to show in the cluster that was nominated for it.
+	givenFor = time.Minute
+)
+
+// Foreseen is the metric of which workers have one.
+var Foreseen = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	Name: "muster_dispatch_foreseen",
+	Help: "Whether muster dispatcher can tell what would become of a job in a worker: 1 if it may read what decides there, else 0.",
+}, []string{"cluster"})
+
+// Foresight tells what would become of jobs in a cluster by what may be read of it.
+type Foresight struct {
+	// Lists are empty lists of all kinds that are read.
+	Lists []client.ObjectList
+	// Trim removes what is never read of objects before they are kept.
+	Trim toolscache.TransformFunc
+	// See makes a picture of the cluster; an error where too little may be read.
+	See func(ctx context.Context, c clock.PassiveClock, kube client.Reader) (Foresee, error)
+}
+
+// Foresee tells what would become of a job, after those that the cluster has been given and does not show yet.
+type Foresee func(given []*kueue.Workload, job *kueue.Workload) *dispatch.Prospect
+
+// Gallery is the room for pictures.
+type Gallery struct {
+	// making is held while one is made, which takes several times the memory.
+	making sync.Mutex
+
+	mu   sync.Mutex
+	room int
+}
+
+// NewGallery has room for so many.
+func NewGallery(room int) *Gallery { return &Gallery{room: room} }
+
+// take reports whether there is room for one more, and takes it; give gives it back.
+func (g *Gallery) take() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.room == 0 {
+		return false
+	}
+	g.room--
+	return true
+}
+
+func (g *Gallery) give() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.room++
+}
+
+// Config of a Picture.
+type Config struct {
+	// Cluster is the name of the worker.
+	Cluster   string
+	Foresight Foresight
+	Clock     clock.PassiveClock
+	Gallery   *Gallery
+	// Cache has what Foresight lists, once it may be read.
+	Cache cache.Cache
+}
+
+// Picture of a worker.
+type Picture struct {
+	Config
+
+	log logr.Logger
+	// opened is closed once it is known what may be read, and that is there; refused is what was said of lists that may not.
+	opened  chan struct{}
+	refused map[reflect.Type]error
+
+	mu sync.Mutex
+	// foresee was made at that time, and took so long; err is why there is none, as was logged.
+	foresee Foresee
+	made    time.Time
+	took    time.Duration
+	err     error
+	// kept: it has its room in the gallery.
+	kept bool
+	// told are the prospects of jobs since then, by what they have in common with others: those of a queue are often alike, and a picture
+	// that there is no room for would be made for each of them.
+	told   map[likeness]*dispatch.Prospect
+	toldAt time.Time
+	// given are jobs for which the worker was nominated, the oldest first.
+	given []given
+}
+
+type given struct {
+	job *kueue.Workload
+	at  time.Time
+}
+
+// New is one of a worker that is not read yet.
+func New(c Config) *Picture {
+	return &Picture{
+		Config: c, log: ctrl.Log.WithName("pictures").WithValues("cluster", c.Cluster), opened: make(chan struct{}),
+		refused: map[reflect.Type]error{},
+	}
+}
+
+// Begin is one of a worker that is read until ctx ends. What is kept of its objects is that of Kept.
+func Begin(ctx context.Context, c Config, kube client.Client, config *rest.Config, kept toolscache.TransformFunc) (p *Picture, err error) {
+	c.Cache, err = cache.New(config, cache.Options{
+		Scheme: kube.Scheme(), Mapper: kube.RESTMapper(), DefaultTransform: kept, DefaultUnsafeDisableDeepCopy: new(true),
+	})
+	if err != nil {
+		return nil, err
+	}
+	p = New(c)
+	context.AfterFunc(ctx, p.forget)
+	go func() { _ = c.Cache.Start(ctx) }() // it ends with ctx, and says what goes wrong before
+	go p.Open(ctx, kube)
+	return p, nil
+}
+
+// Open finds out which kinds may be read, for a cache waits for ever for those that may not, and reads them.
+func (p *Picture) Open(ctx context.Context, kube client.Client) {
+	for _, list := range p.Foresight.Lists {
+		list = list.DeepCopyObject().(client.ObjectList)
+		err := kube.List(ctx, list, client.Limit(1))
+		if apierrors.IsForbidden(err) || apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+			p.refused[reflect.TypeOf(list)] = err
+			continue
+		}
+		if err := p.List(ctx, list); err != nil {
+			return // the connection has ended
+		}
+	}
+	close(p.opened)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.look(ctx)
+	p.tidy()
+}
+
+// look makes the picture if there is none, or it is old.
+func (p *Picture) look(ctx context.Context) {
+	now := p.Clock.Now()
+	if p.isFresh(now) {
+		return
+	}
+	before := p.err
+	p.Gallery.making.Lock()
+	now = p.Clock.Now()
+	p.foresee, p.err = p.Foresight.See(ctx, p.Clock, p)
+	p.made, p.took = now, p.Clock.Since(now)
+	p.Gallery.making.Unlock()
+	p.kept = p.kept || p.err == nil && p.Gallery.take()
+	known := 1.0
+	if p.err != nil {
+		known = 0
+		if before == nil || before.Error() != p.err.Error() {
+			p.log.Info("Jobs come to the cluster by its place in the MultiKueueConfig only", "reason", p.err.Error())
+		}
+	}
+	Foreseen.WithLabelValues(p.Cluster).Set(known)
+}
+
+func (p *Picture) isFresh(now time.Time) bool { return !p.made.IsZero() && p.isFreshSince(p.made, now) }
+
+func (p *Picture) isFreshSince(at, now time.Time) bool {
+	return now.Sub(at) <= max(freshFor, mostShare*p.took)
+}
+
+// tidy forgets a picture that there is no room for.
+func (p *Picture) tidy() {
+	if !p.kept {
+		p.foresee, p.made = nil, time.Time{}
+	}
+}
+
+// Drop forgets a picture that is not fresh any more: the next job has another made, and it takes as much memory as what it is made of.
+func (p *Picture) Drop() {
+	p.mu.Lock()
+	now := p.Clock.Now()
+	fresh := p.isFresh(now) || !p.toldAt.IsZero() && p.isFreshSince(p.toldAt, now)
+	p.mu.Unlock()
+	if !fresh {
+		p.forget()
+	}
+}
+
+// forget gives its room to others.
+func (p *Picture) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.kept {
+		p.Gallery.give()
+	}
+	p.kept, p.foresee, p.made, p.told, p.toldAt = false, nil, time.Time{}, nil, time.Time{}
+}
+
+// Get implements client.Reader.
+func (p *Picture) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	return p.Cache.Get(ctx, key, o, opts...)
+}
+
+// WhyInactive says why a LocalQueue is, in the words of its ClusterQueue where that may be read: those name what is missing.
+func (p *Picture) WhyInactive(ctx context.Context, lq *kueue.LocalQueue, message string) string {
+	select {
+	case <-p.opened:
+	default:
+		return message
+	}
+	cq := &kueue.ClusterQueue{}
+	if p.refused[reflect.TypeFor[*kueue.ClusterQueueList]()] == nil &&
+		p.Cache.Get(ctx, client.ObjectKey{Name: string(lq.Spec.ClusterQueue)}, cq) == nil {
+		if active := apimeta.FindStatusCondition(cq.Status.Conditions, kueue.ClusterQueueActive); active != nil &&
+			active.Status == metav1.ConditionFalse {
+			return active.Message
+		}
+	}
+	return message
+}
+
+// List implements client.Reader.
+func (p *Picture) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if err := p.refused[reflect.TypeOf(list)]; err != nil {
+		return err
+	}
+	if pods, ok := list.(*corev1.PodList); ok {
+		return p.listPods(ctx, pods)
+	}
+	return p.Cache.List(ctx, list, opts...)
+}
+
+// listPods lists all pods. They are not kept as such, so that the cache could not.
+func (p *Picture) listPods(ctx context.Context, list *corev1.PodList) error {
+	informer, err := p.Cache.GetInformer(ctx, &corev1.Pod{})
+	if err != nil {
+		return err
+	}
+	kept := informer.(toolscache.SharedInformer).GetStore().List()
+	list.Items = make([]corev1.Pod, len(kept))
+	for i, o := range kept {
+		list.Items[i] = *o.(*KeptPod).Whole()
+	}
+	return nil
+}
+
+// likeness is what the prospect of a job depends on that is not in the worker yet.
+type likeness [sha256.Size]byte
+
+// likenessOf leaves out what tells a job from all others; ok is false if that cannot be told.
+func likenessOf(job *kueue.Workload) (out likeness, ok bool) {
+	like := kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Labels: job.Labels,
+		Annotations: maps.Clone(job.Annotations)}}
+	delete(like.Annotations, dispatch.OriginAnnotation)
+	delete(like.Annotations, workload.QueuedSinceAnnotation)
+	job.Spec.DeepCopyInto(&like.Spec)
+	for i := range like.Spec.PodSets {
+		maps.DeleteFunc(like.Spec.PodSets[i].Template.Labels, func(key, _ string) bool { return slices.Contains(ofOneJob, key) })
+	}
+	text, err := json.Marshal(&like)
+	return sha256.Sum256(text), err == nil
+}
+
+// ofOneJob are labels of the pods of one job.
+var ofOneJob = []string{batchv1.JobNameLabel, batchv1.ControllerUidLabel, "job-name", "controller-uid"}
+
+// Prospect of a job, which the worker may have already; nil if nothing can be said.
+func (p *Picture) Prospect(ctx context.Context, job *kueue.Workload, there bool) *dispatch.Prospect {
+	select {
+	case <-p.opened:
+	default:
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	like, alike := likenessOf(job)
+	alike = alike && !there && !slices.ContainsFunc(p.given, func(g given) bool { return g.job.UID == job.UID })
+	if now := p.Clock.Now(); p.toldAt.IsZero() || !p.isFreshSince(p.toldAt, now) {
+		p.told, p.toldAt = map[likeness]*dispatch.Prospect{}, now
+	} else if out := p.told[like]; alike && out != nil {
+		return out
+	}
+	out := p.foretell(ctx, job)
+	if alike {
+		p.told[like] = out
+	}
+	return out
+}
+
+// foretell makes the prospect of a job.
+func (p *Picture) foretell(ctx context.Context, job *kueue.Workload) *dispatch.Prospect {
+	defer p.tidy()
+	if p.look(ctx); p.err != nil {
+		return nil
+	}
+	p.given = slices.DeleteFunc(p.given, func(g given) bool { return p.Clock.Since(g.at) > givenFor })
+	others := make([]*kueue.Workload, 0, len(p.given))
+	for _, g := range p.given {
+		if g.job.UID != job.UID {
+			others = append(others, g.job)
+		}
+	}
+	return p.foresee(others, job)
+}
+
+// Give has a job counted in the worker from now on; Take does not any more.
+func (p *Picture) Give(job *kueue.Workload) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.given, p.toldAt = append(p.given, given{job, p.Clock.Now()}), time.Time{}
+}
+
+func (p *Picture) Take(job types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := len(p.given)
+	if p.given = slices.DeleteFunc(p.given, func(g given) bool { return g.job.UID == job }); len(p.given) < before {
+		p.toldAt = time.Time{}
+	}
+}
