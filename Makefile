@@ -180,6 +180,7 @@ e2e-all: build ## Run all of test/e2e in full: ten minutes of storm, 20 changes 
 .PHONY: operators
 operators: build ## Build the controllers of other projects that a sandbox can run, half an hour the first time, and test them.
 	$(PROGRAMS) MUSTER_OPERATORS=$${MUSTER_OPERATORS:-all} go test -p 1 ./test/operators ./test/kinds -v -timeout 180m $(ARGS)
+	$(PROGRAMS) MUSTER_OPERATORS=$${MUSTER_OPERATORS:-all} go test ./kwok/scenario/runner -v -run TestJobsOfOtherKindsArrive $(ARGS)
 
 # What could not be built fails after the others have told their stories.
 .PHONY: e2e-operators

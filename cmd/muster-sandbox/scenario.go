@@ -163,6 +163,9 @@ func (r scenarioRun) play(command *cobra.Command, s *scenario.Scenario, name str
 
 	config := cluster.Config{Name: r.sandboxName(name), Progress: command.ErrOrStderr()}
 	gate := runner.Configure(&config, s, admitter)
+	if err := addOperators(command, &config, s.Operators); err != nil {
+		return out, err
+	}
 	fmt.Fprintf(command.ErrOrStderr(), "Starting the sandbox %q\n", config.Name)
 	running, err := startUnlessSignalled(command.Context(), signals, startOne(config))
 	if err != nil {

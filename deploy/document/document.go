@@ -273,6 +273,8 @@ func wanted(t reflect.Type, err error) string {
 		return "duration; write one such as 90s, 5m or 1h30m"
 	case t.Name() == "Quantity":
 		return "quantity; write one such as 500m, 4 or 16Gi"
+	case t.Name() == "Unstructured":
+		return "Kubernetes object; give it apiVersion and kind"
 	}
 	return fmt.Sprintf("%s: %v", strings.ToLower(t.Name()), err)
 }

@@ -17,7 +17,8 @@ const appwrapperPort = "9443"
 
 var appwrapper = definition{
 	name:       "appwrapper",
-	kinds:      "AppWrapper; takes port " + appwrapperPort,
+	kinds:      []string{"AppWrapper"},
+	note:       "; takes port " + appwrapperPort,
 	module:     "github.com/project-codeflare/appwrapper",
 	version:    "v1.2.2",
 	sum:        "h1:W5Dm0J8cOUPnb+Jo9rkHcvAzY+GkECy/vdGmozvGKHI=",

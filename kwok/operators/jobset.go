@@ -16,7 +16,7 @@ const (
 // The webhooks set the defaults of a JobSet, on which its controller relies.
 var jobset = definition{
 	name:      "jobset",
-	kinds:     "JobSet",
+	kinds:     []string{"JobSet"},
 	module:    "sigs.k8s.io/jobset",
 	version:   "v0.12.0",
 	sum:       "h1:YYPuV0px8Ongq/RXmJg6V0w2UC67aiR+rCMD06vhQQQ=",

@@ -22,7 +22,8 @@ var kubeflowKinds = []string{"PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "
 
 var kubeflow = definition{
 	name:       "kubeflow",
-	kinds:      strings.Join(kubeflowKinds, ", ") + "; for MPIJob see mpi",
+	kinds:      kubeflowKinds,
+	note:       "; for MPIJob see mpi",
 	module:     "github.com/kubeflow/training-operator",
 	version:    "v1.9.3",
 	sum:        "h1:aaSHqskOtCY8Dn8sVd+l9p5XAczW6O0nYMPjVLAw/lc=",

@@ -14,7 +14,7 @@ const (
 // The webhook for pods tells each its group and its place in it.
 var lws = definition{
 	name:      "lws",
-	kinds:     "LeaderWorkerSet",
+	kinds:     []string{"LeaderWorkerSet"},
 	module:    "sigs.k8s.io/lws",
 	version:   "v0.9.0",
 	sum:       "h1:DcJCgxjjoGOx//QHZkeKpyiblxYq70aCRZNYSfykWyI=",

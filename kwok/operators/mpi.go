@@ -14,7 +14,8 @@ const mpiHealth = "8080"
 
 var mpi = definition{
 	name:      "mpi",
-	kinds:     "MPIJob of kubeflow.org/v2beta1; takes port " + mpiHealth,
+	kinds:     []string{"MPIJob"},
+	note:      " of kubeflow.org/v2beta1; takes port " + mpiHealth,
 	module:    "github.com/kubeflow/mpi-operator",
 	version:   "v0.8.2",
 	sum:       "h1:7PVtV31iX3LSVW0BqRQ64w/NYNfAgP86Bmua2OEi5lg=",

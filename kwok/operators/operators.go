@@ -13,8 +13,10 @@ import (
 
 // definition is one operator.
 type definition struct {
-	// name is what it is asked for by, and kinds is what it serves, for people.
-	name, kinds string
+	// name is what it is asked for by, kinds are what it serves, and note is said after them, for people.
+	name  string
+	kinds []string
+	note  string
 
 	// module, version and sum, as in go.sum, pin what is built; command is the package of its program.
 	module, version, sum, command string
@@ -56,9 +58,21 @@ func Names() []string {
 func Describe() string {
 	var lines strings.Builder
 	for _, d := range definitions {
-		fmt.Fprintf(&lines, "  %-11s %s (%s)\n", d.name, d.kinds, d.version)
+		fmt.Fprintf(&lines, "  %-11s %s (%s)\n", d.name, strings.Join(d.kinds, ", ")+d.note, d.version)
 	}
 	return lines.String()
+}
+
+// Lacking returns the name of the operator that serves a kind of jobs, unless it is one of these or they need it. It is empty
+// for kinds of no operator, too.
+func Lacking(kind string, names []string) string {
+	chosen, _ := choose(names) // a name that is unknown serves nothing
+	serves := func(d definition) bool { return slices.Contains(d.kinds, kind) }
+	i := slices.IndexFunc(definitions, serves)
+	if i < 0 || slices.ContainsFunc(chosen, serves) {
+		return ""
+	}
+	return definitions[i].name
 }
 
 // Add has the operators of these names run in a cluster, and those that they need. What is not built yet on this machine

@@ -46,6 +46,27 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+func TestAKindLacksItsOperator(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind string
+		with []string
+		want string
+	}{
+		"it runs":                      {"JobSet", []string{"jobset"}, ""},
+		"another needs it":             {"JobSet", []string{"trainer"}, ""},
+		"another runs":                 {"MPIJob", []string{"kubeflow"}, "mpi"},
+		"none runs":                    {"RayJob", nil, "ray"},
+		"a name that there is not":     {"RayJob", []string{"rai"}, "ray"},
+		"a kind that has no operators": {"Job", nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := Lacking(c.kind, c.with); got != c.want {
+				t.Errorf("%q is lacking, want %q", got, c.want)
+			}
+		})
+	}
+}
+
 func TestWhatIsNeededIsThere(t *testing.T) {
 	if _, err := choose(Names()); err != nil {
 		t.Error(err)

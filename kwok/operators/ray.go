@@ -11,7 +11,7 @@ const rayCRDs = "config/crd/bases"
 // answers for all clusters.
 var ray = definition{
 	name:      "ray",
-	kinds:     "RayCluster, RayJob, RayService",
+	kinds:     []string{"RayCluster", "RayJob", "RayService"},
 	module:    "github.com/ray-project/kuberay/ray-operator",
 	version:   "v1.6.2",
 	sum:       "h1:XUckRswLMyk71D00L62d2Vanh0fVkNqu56+IF/rr+O0=",

@@ -20,7 +20,7 @@ const (
 // and GPUs.
 var spark = definition{
 	name:      "spark",
-	kinds:     "SparkApplication",
+	kinds:     []string{"SparkApplication"},
 	module:    "github.com/kubeflow/spark-operator/v2",
 	version:   "v2.5.1",
 	sum:       "h1:7E1iz79b5p8fEcn2zr/yJ/T3kuZtJJqj+DPvvGV3WjA=",

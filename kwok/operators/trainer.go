@@ -10,7 +10,8 @@ const (
 // A TrainJob becomes a JobSet.
 var trainer = definition{
 	name:      "trainer",
-	kinds:     "TrainJob; brings jobset",
+	kinds:     []string{"TrainJob"},
+	note:      "; brings jobset",
 	module:    "github.com/kubeflow/trainer/v2",
 	version:   "v2.2.1",
 	sum:       "h1:GsM80cgxnLnd8j8+lrX/Dpcvw7DYqpxkL0ni4XA/U7Y=",

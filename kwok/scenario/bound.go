@@ -102,15 +102,17 @@ func newWork(jobs []Submission, capacity corev1.ResourceList) *work {
 	}
 	for i, j := range jobs {
 		asks := make([]int64, len(w.resources))
-		known := 0
-		for k, r := range w.resources {
-			if q, ok := j.Shape.Requests[r]; ok {
-				asks[k] = amount(q, r) * int64(j.Shape.Pods)
-				known++
+		isOffered := true
+		for _, p := range j.Shape.podSets() {
+			for r, q := range p.requests {
+				k, ok := slices.BinarySearch(w.resources, r)
+				if isOffered = isOffered && ok; ok {
+					asks[k] += amount(q, r) * int64(p.pods)
+				}
 			}
 		}
 		w.asks = append(w.asks, asks)
-		if known == len(j.Shape.Requests) && w.fits(i, w.capacity) {
+		if isOffered && w.fits(i, w.capacity) {
 			w.possible = append(w.possible, i)
 		}
 	}
@@ -128,7 +130,7 @@ func (s *Scenario) roomless() map[*Shape]bool {
 	for i := range s.Arrivals {
 		for k := range s.Arrivals[i].Shapes {
 			shape := &s.Arrivals[i].Shapes[k]
-			out[shape] = room(shape, usable(all, shape.NodeSelector)) < int64(shape.Pods)
+			out[shape] = slices.ContainsFunc(shape.podSets(), func(p podSet) bool { return p.room(usable(all, p.nodeSelector)) < int64(p.pods) })
 		}
 	}
 	return out
@@ -191,7 +193,7 @@ func (w *work) schedule() (makespan time.Duration, firstWave int, firstWaveIn ti
 				free[k] -= ask
 			}
 			if !ended {
-				firstWave += int(shape.Pods)
+				firstWave += shape.AllPods()
 				firstWaveIn = now
 			}
 			heap.Push(&running, end{now + w.jobs[job].RunFor, job})

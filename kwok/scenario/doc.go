@@ -5,6 +5,8 @@
 // of such files. It is pure; package report beside it says how a run went, and
 // package runner runs one on a sandbox.
 //
+// Jobs of other kinds are meant by "Job", too; a shape has them as an object.
+//
 // The words: an arrival is a stream of Jobs of like kind; a shape is what one of them
 // looks like; a team is a namespace with objects of its own, one of many alike; a
 // submission is one Job that was drawn, with its time and how long it runs. The bound

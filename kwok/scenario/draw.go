@@ -33,7 +33,7 @@ func (s *Scenario) draw(i int) (out []Submission) {
 	for n := range int(a.Count) {
 		shape := a.shape(random)
 		out = append(out, Submission{
-			Namespace: s.namespace(a, n), Name: fmt.Sprintf("%s-%d", a.Name, n), Queue: a.Queue,
+			Namespace: s.namespace(a, n), Name: a.job(n), Queue: a.Queue,
 			At: at, RunFor: shape.RunFor.draw(random), Shape: shape,
 		})
 		at = a.When.next(at, random)
@@ -48,7 +48,7 @@ func (s *Scenario) Examples() iter.Seq2[*field.Path, Submission] {
 			a := &s.Arrivals[i]
 			for k := range a.Shapes {
 				shape := &a.Shapes[k]
-				job := Submission{Namespace: s.namespace(a, 0), Name: a.Name + "-0", Queue: a.Queue, RunFor: shape.RunFor.AtLeast.Duration,
+				job := Submission{Namespace: s.namespace(a, 0), Name: a.job(0), Queue: a.Queue, RunFor: shape.RunFor.AtLeast.Duration,
 					Shape: shape}
 				if !yield(field.NewPath("arrivals").Index(i).Child("shapes").Index(k), job) {
 					return
@@ -57,6 +57,9 @@ func (s *Scenario) Examples() iter.Seq2[*field.Path, Submission] {
 		}
 	}
 }
+
+// job is the name of the n-th.
+func (a *Arrival) job(n int) string { return fmt.Sprintf("%s-%d", a.Name, n) }
 
 // namespace of an arrival's n-th Job.
 func (s *Scenario) namespace(a *Arrival, n int) string {

@@ -39,13 +39,7 @@ func (s Submission) Job(speed int, queues bool) *batchv1.Job {
 	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name,
 		Annotations: fasterAnnotations(shape.Annotations, speed)}}
 	if queues && s.Queue != "" {
-		j.Labels = map[string]string{queueLabel: s.Queue}
-		if shape.Priority != "" {
-			j.Labels[priorityLabel] = shape.Priority
-		}
-		if shape.MaximumExecution != nil {
-			j.Labels[maxExecutionLabel] = strconv.FormatInt(seconds(shape.MaximumExecution.Duration, speed), 10)
-		}
+		j.Labels = s.labels(speed)
 	}
 	annotations := map[string]string{kwokv1alpha1.RunForAnnotation: untold}
 	if !shape.Together {
@@ -75,6 +69,26 @@ func (s Submission) Job(speed int, queues bool) *batchv1.Job {
 		j.Spec.ActiveDeadlineSeconds = &deadline
 	}
 	return j
+}
+
+// labels by which a queue takes it.
+func (s Submission) labels(speed int) map[string]string {
+	labels := map[string]string{queueLabel: s.Queue}
+	if s.Shape.Priority != "" {
+		labels[priorityLabel] = s.Shape.Priority
+	}
+	if most := s.Shape.MaximumExecution; most != nil {
+		labels[maxExecutionLabel] = strconv.FormatInt(seconds(most.Duration, speed), 10)
+	}
+	return labels
+}
+
+// merged is a map with more in it.
+func merged(of, more map[string]string) map[string]string {
+	out := map[string]string{}
+	maps.Copy(out, of)
+	maps.Copy(out, more)
+	return out
 }
 
 // Runs is how long the pods run at a speed.
@@ -161,9 +175,11 @@ func ForQueues(o *unstructured.Unstructured) bool {
 func (s *Scenario) Resource() corev1.ResourceName {
 	const gpu = "nvidia.com/gpu"
 	for _, a := range s.Arrivals {
-		for _, shape := range a.Shapes {
-			if _, ok := shape.Requests[gpu]; ok {
-				return gpu
+		for i := range a.Shapes {
+			for _, p := range a.Shapes[i].podSets() {
+				if _, ok := p.requests[gpu]; ok {
+					return gpu
+				}
 			}
 		}
 	}

@@ -84,8 +84,9 @@ func (s *Scenario) judge(d *document.Document) {
 	if len(s.Arrivals) == 0 {
 		d.Refuse(field.NewPath("arrivals"), "no Jobs arrive; add some")
 	}
+	j.operators(s.Operators)
 	for i := range s.Arrivals {
-		j.arrival(&s.Arrivals[i], s.Teams, field.NewPath("arrivals").Index(i))
+		j.arrival(&s.Arrivals[i], s, field.NewPath("arrivals").Index(i))
 	}
 	if s.Faults != nil {
 		d.Take(s.Faults.Validate(field.NewPath("faults"), reach()))
@@ -133,10 +134,10 @@ func (j *judge) group(g *v1alpha1.NodeGroup, path *field.Path) {
 	j.amounts(g.Spec.Template.Allocatable, path.Child("spec", "template", "allocatable"))
 }
 
-func (j *judge) arrival(a *Arrival, teams *Teams, path *field.Path) {
+func (j *judge) arrival(a *Arrival, s *Scenario, path *field.Path) {
 	j.unique(a.Name, path.Child("name"))
 	j.between(a.Count, 1, mostJobs, path.Child("count"))
-	if a.Namespace == TeamWord && teams == nil {
+	if a.Namespace == TeamWord && s.Teams == nil {
 		j.Refuse(path.Child("namespace"), "it is %s, but there are no teams; add them, or name a namespace", TeamWord)
 	} else if a.Namespace != "" && a.Namespace != TeamWord {
 		j.name(a.Namespace, path.Child("namespace"))
@@ -160,7 +161,10 @@ func (j *judge) arrival(a *Arrival, teams *Teams, path *field.Path) {
 	}
 	var weights int64
 	for i := range a.Shapes {
-		j.shape(&a.Shapes[i], path.Child("shapes").Index(i))
+		shape := path.Child("shapes").Index(i)
+		if j.shape(a, &a.Shapes[i], s.Operators, shape); a.Shapes[i].Object != nil && a.Queue == "" {
+			j.Refuse(path.Child("queue"), "it is missing, and only objects of a queue have a Workload, which tells when they end; name a LocalQueue")
+		}
 		weights += int64(a.Shapes[i].Weight)
 	}
 	if weights > mostWeight {
@@ -171,14 +175,14 @@ func (j *judge) arrival(a *Arrival, teams *Teams, path *field.Path) {
 // mostWeight leaves room in 32 bits for the shapes of weight 0, which count as 1.
 const mostWeight = 1_000_000_000
 
-func (j *judge) shape(s *Shape, path *field.Path) {
+func (j *judge) shape(a *Arrival, s *Shape, operators []string, path *field.Path) {
 	j.between(s.Weight, 0, 1_000_000, path.Child("weight"))
-	j.between(s.Pods, 1, mostPods, path.Child("pods"))
-	j.between(s.Retries, 0, mostRetries, path.Child("retries"))
-	if len(s.Requests) == 0 {
-		j.Refuse(path.Child("requests"), "a pod that asks for nothing needs no machine; give amounts, such as {cpu: 2}")
+	if s.Object != nil {
+		j.jobOfAKind(a, s, operators, path)
+	} else {
+		j.pods(s, path)
 	}
-	j.amounts(s.Requests, path.Child("requests"))
+	j.between(s.Retries, 0, mostRetries, path.Child("retries"))
 	run := path.Child("runFor")
 	j.notNegative(s.RunFor.AtLeast, run.Child("atLeast"))
 	j.notNegative(s.RunFor.Jitter, run.Child("jitter"))
@@ -199,6 +203,15 @@ func (j *judge) shape(s *Shape, path *field.Path) {
 				s.RunFor.AtLeast.Duration)
 		}
 	}
+}
+
+// pods judges those that the shape says itself.
+func (j *judge) pods(s *Shape, path *field.Path) {
+	j.between(s.Pods, 1, mostPods, path.Child("pods"))
+	if len(s.Requests) == 0 {
+		j.Refuse(path.Child("requests"), "a pod that asks for nothing needs no machine; give amounts, such as {cpu: 2}")
+	}
+	j.amounts(s.Requests, path.Child("requests"))
 }
 
 // unique judges a name that nothing else of the file may have.

@@ -65,13 +65,13 @@ func usable(all []machines, selector map[string]string) (out []machines) {
 	return out
 }
 
-// room is how many pods of the shape run at once on the machines that it may use, if they are
-// empty. Pods of a Job are identical, so each machine has a whole number of them.
-func room(s *Shape, usable []machines) (pods int64) {
+// room is how many of the pods run at once on the machines that they may use, if these are
+// empty. The pods are identical, so each machine has a whole number of them.
+func (p podSet) room(usable []machines) (pods int64) {
 	for _, m := range usable {
 		offer := m.offer[corev1.ResourcePods]
 		each := offer.Value()
-		for r, ask := range s.Requests {
+		for r, ask := range p.requests {
 			each = min(each, amount(m.offer[r], r)/amount(ask, r))
 		}
 		pods += each * m.count
@@ -86,25 +86,51 @@ func (a *Arrival) gang(s *Shape) bool {
 	return (s.Together || a.Queue != "") && !partial
 }
 
-// fits rejects a shape whose Jobs never fit on the machines.
-func (j *judge) fits(a *Arrival, s *Shape, all []machines, path *field.Path) {
+// place of what is wrong with pods in the file, and what is said before it.
+type place struct {
+	path *field.Path
+	of   string
+}
+
+// at is the place of a field of the shape, or of a key in it. An object is one place, so its pod
+// set and the field are named in the message.
+func (p podSet) at(shape *field.Path, name string, key ...string) place {
+	within := func(path *field.Path) *field.Path {
+		for _, k := range key {
+			path = path.Key(k)
+		}
+		return path
+	}
+	if p.name == "" {
+		return place{path: within(shape.Child(name))}
+	}
+	return place{shape.Child("object"), fmt.Sprintf("pod set %s, %s: ", p.name, within(field.NewPath(name)))}
+}
+
+func (j *judge) refuseAt(at place, format string, args ...any) {
+	j.Refuse(at.path, "%s", at.of+fmt.Sprintf(format, args...))
+}
+
+// fits rejects pods of a shape that never fit on the machines.
+func (j *judge) fits(a *Arrival, s *Shape, p podSet, all []machines, path *field.Path) {
 	if s.MayNotFit {
 		return
 	}
-	selected := usable(all, s.NodeSelector)
+	selected := usable(all, p.nodeSelector)
 	if len(selected) == 0 {
-		j.selectsNothing(s.NodeSelector, all, path.Child("nodeSelector"))
+		j.selectsNothing(p, all, path)
 		return
 	}
-	requests, fits := path.Child("requests"), true
-	for _, r := range slices.Sorted(maps.Keys(s.Requests)) {
-		ask, most := s.Requests[r], largest(selected, r)
+	fits := true
+	for _, r := range slices.Sorted(maps.Keys(p.requests)) {
+		ask, most := p.requests[r], largest(selected, r)
+		at := p.at(path, "requests", string(r))
 		switch {
 		case most.IsZero():
-			j.Refuse(requests.Key(string(r)), "no machine %shas any; they have %s", among(s.NodeSelector), strings.Join(resources(selected), ", "))
+			j.refuseAt(at, "no machine %shas any; they have %s", among(p.nodeSelector), strings.Join(resources(selected), ", "))
 		case ask.Cmp(most) > 0:
-			j.Refuse(requests.Key(string(r)), "it is %s, but the largest machine %shas %s; ask for less, or give larger machines", ask.String(),
-				among(s.NodeSelector), most.String())
+			j.refuseAt(at, "it is %s, but the largest machine %shas %s; ask for less, or give larger machines", ask.String(),
+				among(p.nodeSelector), most.String())
 		default:
 			continue
 		}
@@ -113,12 +139,13 @@ func (j *judge) fits(a *Arrival, s *Shape, all []machines, path *field.Path) {
 	if !fits {
 		return
 	}
-	switch pods := room(s, selected); {
+	switch pods := p.room(selected); {
 	case pods == 0:
-		j.Refuse(requests, "no machine %shas room for all of it in one pod; ask for less, or give larger machines", among(s.NodeSelector))
-	case pods < int64(s.Pods) && a.gang(s):
-		j.Refuse(path.Child("pods"), "it is %d, but all machines %shave room for %d at once; give fewer pods or more machines, or mayNotFit: "+
-			"true if that is what the scenario shows", s.Pods, among(s.NodeSelector), pods)
+		j.refuseAt(p.at(path, "requests"), "no machine %shas room for all of it in one pod; ask for less, or give larger machines",
+			among(p.nodeSelector))
+	case pods < int64(p.pods) && a.gang(s):
+		j.refuseAt(p.at(path, "pods"), "it is %d, but all machines %shave room for %d at once; give fewer pods or more machines, "+
+			"or mayNotFit: true if that is what the scenario shows", p.pods, among(p.nodeSelector), pods)
 	}
 }
 
@@ -130,8 +157,8 @@ func among(selector map[string]string) string {
 	return "that nodeSelector selects "
 }
 
-func (j *judge) selectsNothing(selector map[string]string, all []machines, path *field.Path) {
-	told := false
+func (j *judge) selectsNothing(p podSet, all []machines, shape *field.Path) {
+	told, selector := false, p.nodeSelector
 	for _, key := range slices.Sorted(maps.Keys(selector)) {
 		if slices.ContainsFunc(all, func(m machines) bool { return m.has(key, selector[key]) }) {
 			continue
@@ -142,11 +169,11 @@ func (j *judge) selectsNothing(selector map[string]string, all []machines, path 
 				values = append(values, v)
 			}
 		}
-		j.Refuse(path.Key(key), "no node or group has the value %q; there %s", selector[key], choices(values))
+		j.refuseAt(p.at(shape, "nodeSelector", key), "no node or group has the value %q; there %s", selector[key], choices(values))
 		told = true
 	}
 	if !told {
-		j.Refuse(path, "no node or group has all of these labels; select one that there is")
+		j.refuseAt(p.at(shape, "nodeSelector"), "no node or group has all of these labels; select one that there is")
 	}
 }
 

@@ -32,12 +32,14 @@ type Scenario struct {
 	// Groups of machines that may be bought. Their pool scripts, spec.kwok, say how
 	// long machines boot, when there are none, and when they are taken away.
 	Groups []v1alpha1.NodeGroup `json:"groups,omitempty"`
+	// Operators of other projects that run beside the control plane, for Jobs of their kinds.
+	Operators []string `json:"operators,omitempty"`
 	// Objects that are created before the first Job, in this order: queues, flavors,
 	// policies, whatever the cluster's API takes.
 	Objects []unstructured.Unstructured `json:"objects,omitempty"`
 	// Teams are namespaces that are all alike.
 	Teams *Teams `json:"teams,omitempty"`
-	// Arrivals of Jobs.
+	// Arrivals of Jobs, and of jobs of other kinds, which are meant by the word as well.
 	Arrivals []Arrival `json:"arrivals"`
 	// Ends says when the run is over.
 	Ends Ends `json:"ends"`
@@ -105,14 +107,18 @@ type When struct {
 	BusiestAt *metav1.Duration `json:"busiestAt,omitempty"`
 }
 
-// Shape of a Job. All pods of a Job are alike.
+// Shape of a Job. All pods of a Job are alike; those of an object are as it says.
 type Shape struct {
 	// Weight is how many of the Jobs have this shape, beside the weights of others;
 	// 0 means 1.
 	Weight int32 `json:"weight,omitempty"`
-	Pods   int32 `json:"pods"`
+	// Object is a job of another kind, without a name: those of the arrival are named as
+	// its Jobs are. RunForWord and NameWord in any text of it are replaced.
+	Object *unstructured.Unstructured `json:"object,omitempty"`
+	// Pods of the Job. They and Requests are missing where an Object has pods of its own.
+	Pods int32 `json:"pods,omitempty"`
 	// Requests of each pod.
-	Requests corev1.ResourceList `json:"requests"`
+	Requests corev1.ResourceList `json:"requests,omitempty"`
 	RunFor   RunTime             `json:"runFor"`
 	// Together has the run of all pods begin once all of them run, as that of a gang
 	// whose members need each other. It costs one write a pod.
@@ -136,7 +142,17 @@ type Shape struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 	// PodAnnotations are those of its pods, for example those that ask for one domain of a Topology.
 	PodAnnotations map[string]string `json:"podAnnotations,omitempty"`
+
+	// sets are the pods of the Object, where they can be read from it.
+	sets []podSet
 }
+
+// Words in the texts of an object: RunForWord stands for how long it runs, as a duration, and
+// NameWord for its name, from which those of the objects in an AppWrapper are made.
+const (
+	RunForWord = "$(runFor)"
+	NameWord   = "$(name)"
+)
 
 // RunTime is how long a Job's pods run, drawn once for each Job: AtLeast, and a share
 // of Jitter between none and all, and an exponential time of the mean Mean; AtMost in

@@ -13,7 +13,7 @@ func (s *Scenario) Summary() string {
 	jobs, b := s.Submissions(), s.Bound()
 	var pods, nodes, bought int64
 	for _, j := range jobs {
-		pods += int64(j.Shape.Pods)
+		pods += int64(j.Shape.AllPods())
 	}
 	for _, n := range s.Nodes {
 		nodes += int64(n.Count)
@@ -31,6 +31,9 @@ func (s *Scenario) Summary() string {
 	row("Jobs", "%d, the first after %s, the last after %s", len(jobs), short(jobs[0].At), short(jobs[len(jobs)-1].At))
 	row("Pods", "%d", pods)
 	row("Machines", "%d fixed, up to %d launched", nodes, bought)
+	if len(s.Operators) > 0 {
+		row("Operators", "%s, each of which is built the first time, in a few minutes", strings.Join(s.Operators, ", "))
+	}
 	row("Bound", "%s from the first Job's creation, first come, first served", short(b.FIFO.Duration))
 	row("", "%s at least in any order: the time for which all %s is in use", short(b.Area.Duration), b.Binding)
 	if b.Boot.Duration > 0 {

@@ -30,7 +30,9 @@ func (j *judge) whole(s *Scenario) {
 	for i := range s.Arrivals {
 		a := &s.Arrivals[i]
 		for k := range a.Shapes {
-			j.fits(a, &a.Shapes[k], all, field.NewPath("arrivals").Index(i).Child("shapes").Index(k))
+			for _, p := range a.Shapes[k].podSets() {
+				j.fits(a, &a.Shapes[k], p, all, field.NewPath("arrivals").Index(i).Child("shapes").Index(k))
+			}
 		}
 	}
 }
@@ -52,7 +54,7 @@ func (j *judge) arrivals(s *Scenario) {
 			continue
 		}
 		for _, job := range s.draw(i) {
-			pods += int64(job.Shape.Pods) * int64(1+job.Shape.Retries)
+			pods += int64(job.Shape.AllPods()) * int64(1+job.Shape.Retries)
 			runs += float64(job.RunFor)
 		}
 	}

@@ -325,7 +325,7 @@ func runs(r Record) map[string][]span {
 		j := r.Jobs[p.Job]
 		// What still runs at the end may yet come to something.
 		lost := j.Outcome == Failed || p.Ended != Never && !p.Succeeded
-		out[p.Node] = append(out[p.Node], span{p.Running, to, j.Each, lost})
+		out[p.Node] = append(out[p.Node], span{p.Running, to, p.Amount, lost})
 	}
 	return out
 }

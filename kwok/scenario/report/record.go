@@ -52,10 +52,8 @@ type Record struct {
 
 // Job that was submitted.
 type Job struct {
-	Name string
-	Pods int
-	// Each is what one pod asks for.
-	Each      int64
+	Name      string
+	Pods      int
 	Submitted time.Duration
 	// Reserved is when its Workload first had quota, Admitted when all of its checks were
 	// ready. Never for Jobs of no queue.
@@ -78,10 +76,12 @@ const (
 type Pod struct {
 	// Job is an index into those of the record.
 	Job int
+	// Amount that it asks for.
+	Amount int64
 	// Node that it was bound to; empty where it never was.
 	Node                           string
 	Created, Bound, Running, Ended time.Duration
-	// Succeeded says that it ended so.
+	// Succeeded says that it ended so, or was deleted since its Job had.
 	Succeeded bool
 }
 

@@ -24,15 +24,20 @@ func of(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }
 func at(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
 
 // job that was submitted at once.
-func job(name string, pods int, each int64, ended time.Duration, outcome Outcome) Job {
-	return Job{Name: name, Pods: pods, Each: each, Reserved: Never, Admitted: Never, Ended: ended, Outcome: outcome}
+func job(name string, pods int, ended time.Duration, outcome Outcome) Job {
+	return Job{Name: name, Pods: pods, Reserved: Never, Admitted: Never, Ended: ended, Outcome: outcome}
 }
 
-// pod of a job that was bound half a second after its creation, ran another half later,
+// pod of a job that asks for a CPU, was bound half a second after its creation, ran another half later,
 // and succeeded.
 func pod(job int, node string, created, ended float64) Pod {
-	return Pod{Job: job, Node: node, Created: at(created), Bound: at(created + 0.5), Running: at(created + 1),
+	return Pod{Job: job, Amount: 1000, Node: node, Created: at(created), Bound: at(created + 0.5), Running: at(created + 1),
 		Ended: at(ended), Succeeded: true}
+}
+
+func asking(amount int64, p Pod) Pod {
+	p.Amount = amount
+	return p
 }
 
 // sample is a run of four Jobs at speed 10 on a node of 4 CPUs, and on machines of 2
@@ -43,8 +48,8 @@ func sample() Record {
 		Bound: scenario.Bound{Area: of(60 * time.Second), FIFO: of(100 * time.Second), FirstWave: 2, Binding: "cpu"},
 		End:   at(20),
 		Jobs: []Job{
-			job("default/a", 2, 1000, at(11), Succeeded), job("default/b", 2, 1000, at(16), Succeeded),
-			job("default/c", 1, 1000, at(12), Failed), job("default/d", 4, 2000, Never, Unfinished),
+			job("default/a", 2, at(11), Succeeded), job("default/b", 2, at(16), Succeeded),
+			job("default/c", 1, at(12), Failed), job("default/d", 4, Never, Unfinished),
 		},
 		Nodes: []Node{{"node-0", 4000}},
 		Machines: []Machine{
@@ -207,7 +212,7 @@ func TestFigures(t *testing.T) {
 	// plain is one Job of two pods on a node of two CPUs, at speed 1.
 	plain := func(change func(*Record)) Record {
 		r := Record{Speed: 1, Bound: scenario.Bound{FIFO: of(9 * time.Second), FirstWave: 2}, End: at(30), Resource: "cpu",
-			Jobs:  []Job{job("a", 2, 1000, at(11), Succeeded)},
+			Jobs:  []Job{job("a", 2, at(11), Succeeded)},
 			Nodes: []Node{{"node-0", 2000}},
 			Pods:  []Pod{pod(0, "node-0", 0, 11), pod(0, "node-0", 0.5, 11)},
 		}
@@ -237,7 +242,7 @@ func TestFigures(t *testing.T) {
 					r.Pods[i].Created, r.Pods[i].Bound, r.Pods[i].Running = at(5), at(5.5), at(6)
 				}
 				r.Jobs[0].Submitted = at(5)
-				r.Jobs = append(r.Jobs, job("never came", 1, 1000, at(5), Failed))
+				r.Jobs = append(r.Jobs, job("never came", 1, at(5), Failed))
 				r.Jobs[1].Submitted = Never
 			}),
 			want: map[*figure]any{&makespan: at(6), &fixed: 0.833},
@@ -253,25 +258,25 @@ func TestFigures(t *testing.T) {
 		"a Job whose pods never ran together has waited until its end at most": {
 			record: plain(func(r *Record) {
 				r.Pods[1].Created, r.Pods[1].Running = at(10.8), at(11.5)
-				r.Jobs = append(r.Jobs, job("late", 1, 1000, at(20), Failed))
+				r.Jobs = append(r.Jobs, job("late", 1, at(20), Failed))
 				r.Jobs[1].Submitted = Never
 			}),
 			want: map[*figure]any{&waited: 0, &waiting: 1, &wait: at(11)},
 		},
 		"one that never ran has waited until the end at least": {
 			record: plain(func(r *Record) {
-				r.Jobs = append(r.Jobs, job("b", 2, 1000, Never, Unfinished))
+				r.Jobs = append(r.Jobs, job("b", 2, Never, Unfinished))
 				r.Jobs[1].Submitted = at(10)
 			}),
 			want: map[*figure]any{&waited: 1, &waiting: 2, &wait: at(20)},
 		},
 		"so has one that failed before it ran": {
-			record: plain(func(r *Record) { r.Jobs = append(r.Jobs, job("b", 2, 1000, at(3), Failed)) }),
+			record: plain(func(r *Record) { r.Jobs = append(r.Jobs, job("b", 2, at(3), Failed)) }),
 			want:   map[*figure]any{&waited: 1, &waiting: 2, &wait: at(11)},
 		},
 		"one that was never submitted has not": {
 			record: plain(func(r *Record) {
-				r.Jobs = append(r.Jobs, job("b", 2, 1000, Never, Unfinished))
+				r.Jobs = append(r.Jobs, job("b", 2, Never, Unfinished))
 				r.Jobs[1].Submitted = Never
 			}),
 			want: map[*figure]any{&waited: 1, &waiting: 1, &wait: at(1.5)},
@@ -287,7 +292,7 @@ func TestFigures(t *testing.T) {
 			record: plain(func(r *Record) {
 				r.Nodes = nil
 				r.Machines = []Machine{{Name: "node-0", Amount: 2000, MilliUSDPerHour: 3_600_000, Launched: at(-5), Ready: at(0), Gone: at(21)}}
-				r.Jobs = append(r.Jobs, job("late", 1, 1000, at(31), Succeeded))
+				r.Jobs = append(r.Jobs, job("late", 1, at(31), Succeeded))
 			}),
 			want: map[*figure]any{&bought: 1, &needed: 1, &wasted: int64(16), &idle: 0.423, &cost: int64(26_000)},
 		},
@@ -348,8 +353,8 @@ func TestFigures(t *testing.T) {
 		"machines of one group that are needed once those of another are not": {
 			record: plain(func(r *Record) {
 				r.Nodes, r.Machines = nil, []Machine{machine("node-0", "a", 0, 11), machine("m-1", "b", 0, 30), machine("m-2", "b", 0, 30)}
-				r.Jobs = append(r.Jobs, job("b", 2, 2000, at(25), Succeeded))
-				r.Pods = append(r.Pods, pod(1, "m-1", 11, 25), pod(1, "m-2", 11, 25))
+				r.Jobs = append(r.Jobs, job("b", 2, at(25), Succeeded))
+				r.Pods = append(r.Pods, asking(2000, pod(1, "m-1", 11, 25)), asking(2000, pod(1, "m-2", 11, 25)))
 			}),
 			want: map[*figure]any{&bought: 3, &needed: 2},
 		},
@@ -357,8 +362,8 @@ func TestFigures(t *testing.T) {
 			record: plain(func(r *Record) {
 				r.Nodes = nil
 				r.Machines = []Machine{{Name: "node-0", Amount: 3000, Gone: Never}, {Name: "m-1", Amount: 3000, Gone: Never}}
-				r.Jobs = append(r.Jobs, job("b", 1, 2000, at(11), Succeeded), job("c", 1, 2000, at(25), Succeeded))
-				r.Pods = append(r.Pods, pod(1, "m-1", 0, 11), pod(2, "m-1", 11, 25))
+				r.Jobs = append(r.Jobs, job("b", 1, at(11), Succeeded), job("c", 1, at(25), Succeeded))
+				r.Pods = append(r.Pods, asking(2000, pod(1, "m-1", 0, 11)), asking(2000, pod(2, "m-1", 11, 25)))
 			}),
 			want: map[*figure]any{&bought: 2, &needed: 2},
 		},
@@ -366,8 +371,8 @@ func TestFigures(t *testing.T) {
 			record: plain(func(r *Record) {
 				r.Nodes = nil
 				r.Machines = []Machine{{Name: "node-0", Amount: 1900, Gone: Never}, {Name: "m-1", Amount: 1900, Gone: Never}}
-				r.Jobs = append(r.Jobs, job("b", 1, 900, at(11), Succeeded))
-				r.Pods = append(r.Pods, pod(1, "m-1", 0, 11))
+				r.Jobs = append(r.Jobs, job("b", 1, at(11), Succeeded))
+				r.Pods = append(r.Pods, asking(900, pod(1, "m-1", 0, 11)))
 				r.Jobs[0].Pods, r.Pods = 1, r.Pods[1:]
 			}),
 			want: map[*figure]any{&needed: 1},
@@ -377,7 +382,7 @@ func TestFigures(t *testing.T) {
 				r.Nodes = nil
 				r.Machines = []Machine{{Name: "node-0", Amount: 1900, Gone: Never}, {Name: "m-1", Amount: 1900, Gone: Never},
 					{Name: "m-2", Amount: 1900, Gone: Never}}
-				r.Jobs = append(r.Jobs, job("b", 1, 1000, at(11), Succeeded))
+				r.Jobs = append(r.Jobs, job("b", 1, at(11), Succeeded))
 				r.Pods = append(r.Pods, pod(1, "m-1", 0, 11))
 			}),
 			want: map[*figure]any{&needed: 3},

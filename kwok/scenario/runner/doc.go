@@ -4,4 +4,6 @@
 //
 // Pods that start together get a run time of a year; once all pods of their Job run, one
 // write for each sets its end. This is the same for every admitter.
+//
+// A job of another kind has its run time in its object, and is over when its Workload is.
 package runner

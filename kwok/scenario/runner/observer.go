@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -22,6 +23,7 @@ import (
 	"github.com/muster-dev/muster/kwok/scenario"
 	"github.com/muster-dev/muster/kwok/scenario/report"
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // observer makes a record of what the watches tell.
@@ -41,9 +43,10 @@ type observer struct {
 	begun  time.Time
 	record report.Record
 	ended  int
-	// byName are the Jobs, byUID the pods, machines by their names: indices into the
-	// record's.
+	// byName are the Jobs, byOwner those of other kinds once they have a Workload, byUID the
+	// pods, machines by their names: indices into the record's.
 	byName   map[types.NamespacedName]int
+	byOwner  map[types.UID]int
 	byUID    map[types.UID]int
 	machines map[string]int
 	// gangs are the pods of each Job that run and have not ended.
@@ -83,16 +86,15 @@ func newObserver(s *scenario.Scenario, jobs []scenario.Submission, speed int) *o
 	o := &observer{
 		speed: speed, resource: s.Resource(), jobs: jobs,
 		allEnded: make(chan struct{}), changed: make(chan struct{}, 1),
-		byName: map[types.NamespacedName]int{}, byUID: map[types.UID]int{}, machines: map[string]int{},
+		byName: map[types.NamespacedName]int{}, byOwner: map[types.UID]int{}, byUID: map[types.UID]int{}, machines: map[string]int{},
 		ready: map[string]time.Duration{}, taken: map[string]bool{}, prices: map[string]int64{}, keeps: map[string]int{},
 	}
 	pods := 0
 	for i, j := range jobs {
-		pods += int(j.Shape.Pods) * (1 + int(j.Shape.Retries))
+		pods += j.Shape.AllPods() * (1 + int(j.Shape.Retries))
 		o.byName[types.NamespacedName{Namespace: j.Namespace, Name: j.Name}] = i
-		each := j.Shape.Requests[o.resource]
 		o.record.Jobs = append(o.record.Jobs, report.Job{
-			Name: j.Namespace + "/" + j.Name, Pods: int(j.Shape.Pods), Each: each.MilliValue(),
+			Name: j.Namespace + "/" + j.Name, Pods: j.Shape.AllPods(),
 			Submitted: report.Never, Reserved: report.Never, Admitted: report.Never, Ended: report.Never,
 		})
 		o.gangs, o.done = append(o.gangs, map[types.UID]*member{}), append(o.done, 0)
@@ -172,8 +174,18 @@ func (o *observer) observe(x any, deleted bool, now time.Time) {
 	}
 }
 
+// jobOf finds the Job of a pod. Pods of other kinds bear the UID of their object, which its Workload
+// tells before they come.
+func (o *observer) jobOf(p *corev1.Pod) (job int, ok bool) {
+	if job, ok = o.byOwner[types.UID(p.Labels[workload.JobUIDLabel])]; ok {
+		return job, true
+	}
+	job, ok = o.byName[types.NamespacedName{Namespace: p.Namespace, Name: p.Labels[batchv1.JobNameLabel]}]
+	return job, ok
+}
+
 func (o *observer) observePod(p *corev1.Pod, deleted bool, at time.Duration, now time.Time) {
-	job, ok := o.byName[types.NamespacedName{Namespace: p.Namespace, Name: p.Labels[batchv1.JobNameLabel]}]
+	job, ok := o.jobOf(p)
 	if !ok {
 		return
 	}
@@ -181,8 +193,9 @@ func (o *observer) observePod(p *corev1.Pod, deleted bool, at time.Duration, now
 	if !known {
 		i = len(o.record.Pods)
 		o.byUID[p.UID] = i
+		asks := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})[o.resource]
 		o.record.Pods = append(o.record.Pods, report.Pod{
-			Job: job, Created: at, Bound: report.Never, Running: report.Never, Ended: report.Never,
+			Job: job, Amount: asks.MilliValue(), Created: at, Bound: report.Never, Running: report.Never, Ended: report.Never,
 		})
 	}
 	pod := &o.record.Pods[i]
@@ -215,7 +228,7 @@ func (o *observer) runs(job, pods int) bool {
 // tell has the pods of a Job told how long they run, once all of them run.
 func (o *observer) tell(job int, now time.Time) {
 	j := o.jobs[job]
-	if !j.Shape.Together || !o.runs(job, int(j.Shape.Pods)) {
+	if !j.Shape.Together || !o.runs(job, j.Shape.AllPods()) {
 		return
 	}
 	for _, m := range o.gangs[job] {
@@ -228,7 +241,7 @@ func (o *observer) tell(job int, now time.Time) {
 
 func (o *observer) observeJob(j *batchv1.Job, at time.Duration) {
 	i, ok := o.byName[client.ObjectKeyFromObject(j)]
-	if !ok {
+	if !ok || o.jobs[i].Shape.Object != nil { // a RayJob has a Job of its own name
 		return
 	}
 	for _, c := range j.Status.Conditions {
@@ -295,6 +308,16 @@ func (o *observer) observeWorkload(w *kueue.Workload, at time.Duration) {
 	i, ok := o.byName[types.NamespacedName{Namespace: w.Namespace, Name: owner.Name}]
 	if !ok {
 		return
+	}
+	if o.jobs[i].Shape.Object != nil {
+		o.byOwner[owner.UID] = i
+		if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished); c != nil && c.Status == metav1.ConditionTrue {
+			outcome := report.Failed
+			if c.Reason == kueue.WorkloadFinishedReasonSucceeded {
+				outcome = report.Succeeded
+			}
+			o.end(i, outcome, at)
+		}
 	}
 	if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil && c.Status == metav1.ConditionFalse &&
 		w.Spec.Active != nil && !*w.Spec.Active {
@@ -406,5 +429,20 @@ func (o *observer) finish(now time.Time) report.Record {
 		}
 	}
 	o.record.Left = o.left()
+	o.credit()
 	return o.record
+}
+
+// credit counts the last pods of objects that have succeeded as such: operators delete pods that
+// would run on, such as those of a Ray cluster. Those that others came after were lost.
+func (o *observer) credit() {
+	last := make([]time.Duration, len(o.jobs))
+	for _, p := range o.record.Pods {
+		last[p.Job] = max(last[p.Job], p.Created)
+	}
+	for i := range o.record.Pods {
+		p := &o.record.Pods[i]
+		isLast := o.jobs[p.Job].Shape.Object != nil && o.record.Jobs[p.Job].Outcome == report.Succeeded && p.Ended > last[p.Job]
+		p.Succeeded = p.Succeeded || isLast
+	}
 }

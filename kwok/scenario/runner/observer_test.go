@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -257,6 +258,104 @@ func TestAJobThatItsQueueGaveUpHasFailed(t *testing.T) {
 	}
 	if got := s.finish(s.now()).Jobs[0]; got.Outcome != report.Failed || got.Ended != 2*time.Second {
 		t.Errorf("outcome %q at %s, want that it failed when its quota was given back", got.Outcome, got.Ended)
+	}
+}
+
+// withObject has the arrival be of another kind.
+func withObject(t *testing.T) *stage {
+	s := newStage(t, false)
+	s.jobs[0].Shape.Object = &unstructured.Unstructured{}
+	return s
+}
+
+func TestTheEndOfAnObjectIsThatOfItsWorkload(t *testing.T) {
+	for reason, want := range map[string]report.Outcome{
+		kueue.WorkloadFinishedReasonSucceeded: report.Succeeded, kueue.WorkloadFinishedReasonFailed: report.Failed, "": report.Unfinished,
+	} {
+		t.Run(reason, func(t *testing.T) {
+			s := withObject(t)
+			// A RayJob has a Job of its own name, which submits it.
+			submitter := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job-0"}}
+			submitter.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+			s.see(submitter)
+			w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "rayjob-job-0-12345",
+				OwnerReferences: []metav1.OwnerReference{{Kind: "RayJob", Name: "job-0", UID: "object", Controller: new(true)}}}}
+			w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadAdmitted, Status: metav1.ConditionTrue}}
+			s.see(w)
+			if reason != "" {
+				w = w.DeepCopy()
+				w.Status.Conditions = append(w.Status.Conditions,
+					metav1.Condition{Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue, Reason: reason})
+				s.see(w)
+			}
+			got := s.finish(s.now()).Jobs[0]
+			if got.Admitted != 2*time.Second || got.Outcome != want || want != report.Unfinished && got.Ended != 3*time.Second {
+				t.Errorf("admitted at %s, outcome %q at %s; want 2s, and %q at 3s", got.Admitted, got.Outcome, got.Ended, want)
+			}
+		})
+	}
+}
+
+func TestThePodsOfAnObjectBearItsUID(t *testing.T) {
+	s := withObject(t)
+	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "jobset-job-0-12345",
+		OwnerReferences: []metav1.OwnerReference{{Kind: "JobSet", Name: "job-0", UID: "object", Controller: new(true)}}}}
+	s.see(w)
+	launcher, worker := pod(0, "fixed-0", corev1.PodRunning), pod(1, "fixed-0", corev1.PodRunning)
+	for p, cpus := range map[*corev1.Pod]string{launcher: "1", worker: "2"} {
+		p.Labels = map[string]string{batchv1.JobNameLabel: "job-0-workers-0", "kueue.x-k8s.io/job-uid": "object"}
+		p.Spec.Containers = make([]corev1.Container, 1)
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse(cpus)}
+	}
+	s.see(launcher)
+	s.see(worker)
+	stranger := pod(2, "fixed-0", corev1.PodRunning)
+	stranger.Labels = map[string]string{"kueue.x-k8s.io/job-uid": "another"}
+	s.see(stranger)
+	var amounts []int64
+	for _, p := range s.finish(s.now()).Pods {
+		amounts = append(amounts, p.Amount)
+	}
+	if diff := cmp.Diff([]int64{1000, 2000}, amounts); diff != "" {
+		t.Errorf("what its pods ask for (-want +got):\n%s", diff)
+	}
+	if got := s.progress().running; got != 1 {
+		t.Errorf("%d run, want the one", got)
+	}
+}
+
+// A RayJob's cluster is deleted when it has succeeded; what was lost before came to nothing.
+func TestThePodsOfAnObjectThatHasSucceeded(t *testing.T) {
+	for reason, want := range map[string][]bool{
+		kueue.WorkloadFinishedReasonSucceeded: {false, true, true}, kueue.WorkloadFinishedReasonFailed: {false, false, false},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			s := withObject(t)
+			w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "rayjob-job-0-12345",
+				OwnerReferences: []metav1.OwnerReference{{Kind: "RayJob", Name: "job-0", UID: "object", Controller: new(true)}}}}
+			s.see(w)
+			of := func(n int) *corev1.Pod {
+				p := pod(n, "fixed-0", corev1.PodRunning)
+				p.Labels = map[string]string{"kueue.x-k8s.io/job-uid": "object"}
+				return p
+			}
+			s.see(of(0))
+			s.see(of(1))
+			s.miss(of(0))
+			s.see(of(2))
+			s.miss(of(1))
+			s.miss(of(2))
+			w = w.DeepCopy()
+			w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue, Reason: reason}}
+			s.see(w)
+			var got []bool
+			for _, p := range s.finish(s.now()).Pods {
+				got = append(got, p.Succeeded)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("which pods came to something (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

@@ -69,6 +69,10 @@ func Check(s *scenario.Scenario, a Admitter) error {
 	if a == None && s.Faults != nil {
 		return errors.New("this scenario has faults, which are for Muster to bear: choose one without, or --admitter muster")
 	}
+	if a == None && slices.ContainsFunc(s.Submissions(), func(j scenario.Submission) bool { return j.Shape.Object != nil }) {
+		return errors.New("without Muster no Workload tells when objects of other kinds end, and some arrive in this scenario: use one of " +
+			"Jobs alone, or --admitter muster")
+	}
 	if a == None && len(s.Groups) > 0 {
 		return errors.New("without Muster no machines are launched, and this scenario has node groups: use a scenario with fixed nodes only, " +
 			"or --admitter muster")
@@ -248,7 +252,7 @@ func (r *run) at(path *field.Path, err error) error {
 func (r *run) try(ctx context.Context) error {
 	var wrong []error
 	for path, job := range r.Scenario.Examples() {
-		wrong = append(wrong, r.at(path, r.create(ctx, job.Job(r.Speed, r.Admitter == Muster), client.DryRunAll)))
+		wrong = append(wrong, r.at(path, r.create(ctx, r.object(job), client.DryRunAll)))
 	}
 	for i, nodes := range r.Scenario.Nodes {
 		wrong = append(wrong, r.at(field.NewPath("nodes").Index(i), r.create(ctx, nodes.Objects()[0], client.DryRunAll)))
@@ -387,12 +391,20 @@ func (r *run) submit(ctx context.Context, begun time.Time) error {
 				return nil
 			}
 			r.observer.submitted(i, time.Now())
-			job := s.Job(r.Speed, r.Admitter == Muster)
+			job := r.object(s)
 			// What was created without an answer is there.
 			return insist(ctx, func() error { return client.IgnoreAlreadyExists(r.create(ctx, job)) })
 		})
 	}
 	return group.Wait()
+}
+
+// object is what a submission creates.
+func (r *run) object(s scenario.Submission) client.Object {
+	if o := s.Object(r.Speed); o != nil {
+		return o
+	}
+	return s.Job(r.Speed, r.Admitter == Muster)
 }
 
 // tell writes to the pods of Jobs that all run by now until when they do.

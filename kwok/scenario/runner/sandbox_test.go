@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster/kwok/scenario"
 	"github.com/muster-dev/muster/kwok/scenario/report"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 // sandbox runs the command as a user does.
@@ -136,6 +137,26 @@ func TestTheReferenceArchitectureIsPlacedAsItSays(t *testing.T) {
 	}
 	if r.Bought.BoughtPerNeeded > 1.05 || len(r.Promises.Broken) > 0 {
 		t.Errorf("launched ÷ needed %.2f, scheduling %+v, broken promises %v", r.Bought.BoughtPerNeeded, r.Scheduling, r.Promises.Broken)
+	}
+}
+
+// JobSets and RayJobs wait with Jobs in one queue, and run on machines of two groups.
+func TestJobsOfOtherKindsArrive(t *testing.T) {
+	testbed.NeedOperators(t, "jobset", "ray")
+	r, _ := run(t, "kinds-small")
+	if want := (report.Jobs{Submitted: 10, Succeeded: 10}); r.Jobs != want {
+		t.Errorf("Jobs %+v, want %+v", r.Jobs, want)
+	}
+	for _, g := range r.Bought.Groups {
+		if g.Machines == 0 {
+			t.Errorf("no machine of %s was bought", g.Name)
+		}
+	}
+	if got := r.Promises.Judged["P4 reservations"]; got < 10 || len(r.Promises.Broken) > 0 {
+		t.Errorf("quota was reserved %d times, want once for each; broken promises %v", got, r.Promises.Broken)
+	}
+	if r.Wait.Count != 10 {
+		t.Errorf("the pods of %d were seen to run together, want all 10", r.Wait.Count)
 	}
 }
 
