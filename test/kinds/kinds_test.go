@@ -232,7 +232,36 @@ func (x story) spec(s *site, job *unstructured.Unstructured) map[string]any {
 		s.Fatal(err)
 	}
 	delete(spec, x.keeps)
-	return spec
+	return asRead(spec).(map[string]any)
+}
+
+// asRead is a part of an object without what an operator adds to it that writes back what it has read into Go's types: objects
+// without fields, and amounts as texts.
+func asRead(part any) any {
+	switch part := part.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for k, v := range part {
+			if v = asRead(v); k == "requests" || k == "limits" {
+				amounts, _ := v.(map[string]any)
+				for name, amount := range amounts {
+					amounts[name] = fmt.Sprint(amount)
+				}
+			}
+			if m, ok := v.(map[string]any); !ok || len(m) > 0 {
+				out[k] = v
+			}
+		}
+		return out
+	case []any:
+		out := make([]any, len(part))
+		for i, v := range part {
+			out[i] = asRead(v)
+		}
+		return out
+	default:
+		return part
+	}
 }
 
 // workload is that of the job; nil if there is none.
