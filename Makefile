@@ -175,7 +175,7 @@ e2e-all: build ## Run all of test/e2e in full: ten minutes of storm, 20 changes 
 		-storm 10m -leader-rounds 20 -kills 12 -races 1000 -pairs 2000 -garbage 200 $(ARGS)
 	$(PROGRAMS) go test -p 1 ./test/clusters ./test/multikueue ./test/bench -timeout 60m $(ARGS)
 	$(PROGRAMS) go test ./test/multikueue -manager muster -queues kueue -timeout 30m \
-		-run 'TestTheFirst|TestTheNext|TestAJobLeavesItsCluster|TestWhatIsDeleted|TestAClusterThatLacks'
+		-run 'TestTheFirst|TestTheNext|TestAJobLeavesItsCluster|TestWhatIsDeleted|TestAClusterThatLacks|TestPodsRunInOtherClusters'
 
 .PHONY: operators
 operators: build ## Build the controllers of other projects that a sandbox can run, half an hour the first time, and test them.
