@@ -102,13 +102,6 @@ func elsewhere(w *kueue.Workload, cluster, context string) []string {
 	return lines
 }
 
-// Labels of the pods of a LeaderWorkerSet, and the annotation of the Workload of one of its groups.
-const (
-	leaderWorkerSetLabel = "leaderworkerset.sigs.k8s.io/name"
-	groupIndexLabel      = "leaderworkerset.sigs.k8s.io/group-index"
-	groupIndexAnnotation = "kueue.x-k8s.io/component-workload-index"
-)
-
 // commandsFor are the arguments of kubectl get pods and kubectl logs for the pods of a Workload; empty if it is not known which they are.
 func commandsFor(w *kueue.Workload, owner *metav1.OwnerReference) (pods, logs string) {
 	switch gv, _ := schema.ParseGroupVersion(owner.APIVersion); gv.WithKind(owner.Kind).GroupKind() {
@@ -129,7 +122,8 @@ func commandsFor(w *kueue.Workload, owner *metav1.OwnerReference) (pods, logs st
 		}
 		return strings.Join(names, " "), fmt.Sprintf("statefulset/%s --all-pods", owner.Name)
 	case schema.GroupKind{Group: "leaderworkerset.x-k8s.io", Kind: "LeaderWorkerSet"}:
-		return byLabels(map[string]string{leaderWorkerSetLabel: owner.Name, groupIndexLabel: w.Annotations[groupIndexAnnotation]})
+		return byLabels(map[string]string{workload.LeaderWorkerSetLabel: owner.Name,
+			workload.GroupIndexLabel: w.Annotations[workload.GroupIndexAnnotation]})
 	default:
 		return byLabels(podLabels(owner))
 	}

@@ -20,6 +20,11 @@ const (
 	GatedByAnnotation = "kueue.x-k8s.io/admission-gated-by"
 	// GroupAnnotation, "true" on a Workload, says that it is of a group of pods.
 	GroupAnnotation = "kueue.x-k8s.io/is-group-workload"
+	// GroupIndexAnnotation numbers the Workloads of one object, such as those of the groups of a LeaderWorkerSet.
+	GroupIndexAnnotation = "kueue.x-k8s.io/component-workload-index"
+	// LeaderWorkerSetLabel on a pod names its LeaderWorkerSet, and GroupIndexLabel numbers its group.
+	LeaderWorkerSetLabel = "leaderworkerset.sigs.k8s.io/name"
+	GroupIndexLabel      = "leaderworkerset.sigs.k8s.io/group-index"
 	// QueueLabel on a job or a pod names its LocalQueue.
 	QueueLabel = "kueue.x-k8s.io/queue-name"
 	// JobUIDLabel on a Workload is the UID of its job.

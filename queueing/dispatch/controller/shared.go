@@ -22,9 +22,6 @@ import (
 // A LeaderWorkerSet has a Workload for each of its groups, and is one object in one worker. So its groups go together: the first chooses,
 // the others go where one of them runs. It is made with the first group that a worker admits, and deleted with the last that leaves.
 
-// partIndex numbers the Workloads of one object.
-const partIndex = "kueue.x-k8s.io/component-workload-index"
-
 // sharedOwner is the object of which a Workload is for a part; nil for others.
 func (c *copies) sharedOwner(w *kueue.Workload) *metav1.OwnerReference {
 	if owner := metav1.GetControllerOf(w); owner != nil && isShared(c.kinds[kindOf(owner)]) {
@@ -92,7 +89,7 @@ func parts(ctx context.Context, from client.Reader, namespace string, of types.U
 }
 
 func indexOf(w *kueue.Workload) int {
-	i, _ := strconv.Atoi(w.Annotations[partIndex])
+	i, _ := strconv.Atoi(w.Annotations[workload.GroupIndexAnnotation])
 	return i
 }
 

@@ -33,7 +33,7 @@ func (s *shop) serving(groups int) *unstructured.Unstructured {
 		s.queued(name)
 		w := s.workload(name)
 		w.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, leaderWorkerSets)}
-		metav1.SetMetaDataAnnotation(&w.ObjectMeta, partIndex, fmt.Sprint(i))
+		metav1.SetMetaDataAnnotation(&w.ObjectMeta, workload.GroupIndexAnnotation, fmt.Sprint(i))
 		if err := s.manager.Update(s.Context(), w); err != nil {
 			s.Fatal(err)
 		}

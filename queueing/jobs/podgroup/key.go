@@ -32,13 +32,10 @@ const (
 	retriableAnnotation   = "kueue.x-k8s.io/retriable-in-group"
 	roleHashAnnotation    = "kueue.x-k8s.io/role-hash"
 	parentAnnotation      = "kueue.x-k8s.io/pod-suspending-parent"
-	groupIndexAnnotation  = "kueue.x-k8s.io/component-workload-index"
 	statefulSetParent     = "statefulset"
 	leaderWorkerSetParent = "leaderworkerset.x-k8s.io/leaderworkerset"
 
-	leaderWorkerSetLabel = "leaderworkerset.sigs.k8s.io/name"
-	groupIndexLabel      = "leaderworkerset.sigs.k8s.io/group-index"
-	workerIndexLabel     = "leaderworkerset.sigs.k8s.io/worker-index"
+	workerIndexLabel = "leaderworkerset.sigs.k8s.io/worker-index"
 )
 
 var (
@@ -84,12 +81,12 @@ func keyOf(pod client.Object) (k key, ok bool) {
 	switch {
 	case annotations[parentAnnotation] == statefulSetParent && controller != nil && controller.Kind == statefulSetKind.Kind:
 		k.family, k.name = ofStatefulSet, controller.Name
-	case annotations[parentAnnotation] == leaderWorkerSetParent && labels[leaderWorkerSetLabel] != "":
-		index, err := strconv.Atoi(labels[groupIndexLabel])
+	case annotations[parentAnnotation] == leaderWorkerSetParent && labels[workload.LeaderWorkerSetLabel] != "":
+		index, err := strconv.Atoi(labels[workload.GroupIndexLabel])
 		if err != nil {
 			return k, false
 		}
-		k.family, k.name, k.index = ofLeaderWorkerSet, labels[leaderWorkerSetLabel], index
+		k.family, k.name, k.index = ofLeaderWorkerSet, labels[workload.LeaderWorkerSetLabel], index
 	case groupOf(pod) != "":
 		k.family, k.name = group, groupOf(pod)
 	default:
@@ -121,7 +118,7 @@ func keyOfWorkload(w *kueue.Workload) (k key, ok bool) {
 	case owner.Kind == statefulSetKind.Kind && group == statefulSetKind.Group:
 		k.family = ofStatefulSet
 	case owner.Kind == leaderWorkerSetKind.Kind && group == leaderWorkerSetKind.Group:
-		index, err := strconv.Atoi(w.Annotations[groupIndexAnnotation])
+		index, err := strconv.Atoi(w.Annotations[workload.GroupIndexAnnotation])
 		k.family, k.index = ofLeaderWorkerSet, index
 		return k, err == nil
 	default:

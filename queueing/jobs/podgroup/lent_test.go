@@ -155,7 +155,7 @@ func TestGroupsOfACopy(t *testing.T) {
 		Namespace: "default", Name: jobs.WorkloadName(leaderWorkerSetKind, named), UID: "copy",
 		Labels: map[string]string{kueue.MultiKueueOriginLabel: "multikueue"},
 		// As a stock Kueue marks it.
-		Annotations: map[string]string{groupIndexAnnotation: "1", workload.GroupAnnotation: "true"},
+		Annotations: map[string]string{workload.GroupIndexAnnotation: "1", workload.GroupAnnotation: "true"},
 	}}
 	w.Spec.QueueName = "main"
 	set, err := leaderWorkerGroupOf(k, object)

@@ -531,7 +531,7 @@ func (g *rig) leaderWorkerPods(index string, count int) {
 	g.t.Helper()
 	for i := range count {
 		p := g.pod(fmt.Sprintf("llm-%s-%d", index, i), "1", parentAnnotation, leaderWorkerSetParent)
-		p.Labels[leaderWorkerSetLabel], p.Labels[groupIndexLabel], p.Labels[workerIndexLabel] = "llm", index, fmt.Sprint(i)
+		p.Labels[workload.LeaderWorkerSetLabel], p.Labels[workload.GroupIndexLabel], p.Labels[workerIndexLabel] = "llm", index, fmt.Sprint(i)
 		if err := g.c.Update(g.t.Context(), p); err != nil {
 			g.t.Fatal(err)
 		}
@@ -585,7 +585,7 @@ func TestGangsOfKueuesWorkloads(t *testing.T) {
 		"of another StatefulSet": {[]metav1.OwnerReference{owner(statefulSetKind, "web")}, "uid-other", key{family: group, namespace: "default", name: "workload"}},
 	} {
 		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "workload", OwnerReferences: tt.owners,
-			Labels: map[string]string{}, Annotations: map[string]string{workload.GroupAnnotation: "true", groupIndexAnnotation: "2"}}}
+			Labels: map[string]string{}, Annotations: map[string]string{workload.GroupAnnotation: "true", workload.GroupIndexAnnotation: "2"}}}
 		if tt.maker != "" {
 			w.Labels[jobs.JobUIDLabel] = tt.maker
 		}

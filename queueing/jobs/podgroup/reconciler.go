@@ -242,7 +242,7 @@ func wanted(ctx context.Context, kube client.Reader, g *gang) (*kueue.Workload, 
 			w.OwnerReferences = append(w.OwnerReferences, ownerOf(pod))
 		}
 	case ofLeaderWorkerSet:
-		w.Annotations[groupIndexAnnotation] = fmt.Sprint(g.index)
+		w.Annotations[workload.GroupIndexAnnotation] = fmt.Sprint(g.index)
 	}
 	return w, nil
 }
