@@ -120,6 +120,11 @@ func owner(version, kind string) func(*batchv1.Job) {
 
 func noQueue(j *batchv1.Job) { j.Labels = nil }
 
+// here keeps the pods of a Job that no flavor sends anywhere on the site's own nodes: those of others go when their tests end.
+func (s *site) here(j *batchv1.Job) {
+	j.Spec.Template.Spec.NodeSelector = map[string]string{testbed.SiteLabel: s.Name}
+}
+
 func TestJobsWithoutAQueueGoToTheDefaultOne(t *testing.T) {
 	s := newSite(t)
 	if j := s.newPlainJob("before", 1, "1s", noQueue); s.tried(j) != nil || j.Labels["kueue.x-k8s.io/queue-name"] != "" || *j.Spec.Suspend {
@@ -244,7 +249,7 @@ func TestAnEvictedJobIsAsItWas(t *testing.T) {
 	j := s.plainJob("paused", 3, "4s", func(j *batchv1.Job) {
 		j.Spec.ActiveDeadlineSeconds = new(int64(7))
 		j.Spec.Template.Labels = map[string]string{"app": "x"}
-		j.Spec.Template.Spec.NodeSelector = map[string]string{testbed.SiteLabel: s.Name}
+		s.here(j)
 		j.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Key: "mine", Operator: corev1.TolerationOpExists}}
 	})
 	before := j.Spec.DeepCopy()
@@ -388,7 +393,7 @@ func TestAJobStartsWithTheQuotaThatThereIs(t *testing.T) {
 	s.runs(first)
 	j := s.plainJob("wide", 20, "1h", func(j *batchv1.Job) {
 		j.Annotations = map[string]string{"kueue.x-k8s.io/job-min-parallelism": "4"}
-		j.Spec.Template.Spec.NodeSelector = map[string]string{testbed.SiteLabel: s.Name}
+		s.here(j)
 	})
 	before := j.Spec.DeepCopy()
 	s.Eventually("the five pods that have quota run", func() bool {
@@ -431,8 +436,7 @@ func TestAJobThatRanBeforeMusterCame(t *testing.T) {
 	s := newSite(t)
 	s.plain(s.Name)
 	restore := s.without("muster-jobs-suspend", "muster-jobs-start")
-	j := s.plainJob("veteran", 3, "1h",
-		func(j *batchv1.Job) { j.Spec.Template.Spec.NodeSelector = map[string]string{testbed.SiteLabel: s.Name} })
+	j := s.plainJob("veteran", 3, "1h", s.here)
 	s.runs(j)
 	restore()
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
@@ -508,7 +512,7 @@ func TestAnElasticJobChangesWhileItRuns(t *testing.T) {
 	j := s.plainJob("accordion", 1, "1h", func(j *batchv1.Job) {
 		j.Annotations = map[string]string{"kueue.x-k8s.io/elastic-job": "true"}
 		j.Spec.Completions = nil
-		j.Spec.Template.Spec.NodeSelector = map[string]string{testbed.SiteLabel: s.Name}
+		s.here(j)
 	})
 	before := j.Spec.DeepCopy()
 	s.runs(j)

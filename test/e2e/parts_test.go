@@ -24,14 +24,14 @@ func TestAJobOfAQueuedJobGoesWithIt(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.plain(s.Name)
-	free := s.plainJob("free", 1, "1h", noQueue)
+	free := s.plainJob("free", 1, "1h", noQueue, s.here)
 	own := s.plainJob("of-free", 3, "1h", ownedByJob(free))
 	s.runs(own)
 	if s.Workload(own) == nil {
 		t.Error("a Job of one in no queue runs without quota")
 	}
 	launcher := s.plainJob("launcher", 1, "1h")
-	part := s.plainJob("part", 6, "1h", ownedByJob(launcher))
+	part := s.plainJob("part", 6, "1h", ownedByJob(launcher), s.here)
 	s.runs(part)
 	if w := s.Workload(part); w != nil {
 		t.Errorf("a Job of a queued Job has the Workload %s", w.Name)

@@ -303,7 +303,7 @@ var honestActs = []act{
 		return t.change(j, func() { j.Spec.Parallelism = new(int32(2)) })
 	}, then: func(t *tenant) { t.runs(t.theJob()) }},
 	{name: "a holder of the right breaks the glass", does: func(t *tenant) error {
-		return t.holder.Create(t.Context(), t.newPlainJob(t.job, 9, "1h", suspended, annotated(breakGlass, "the queue is broken")))
+		return t.holder.Create(t.Context(), t.newPlainJob(t.job, 9, "1h", t.here, suspended, annotated(breakGlass, "the queue is broken")))
 	}, then: func(t *tenant) {
 		j := t.theJob()
 		if err := t.changeAs(t.holder, j, func() { j.Spec.Suspend = new(false) }); err != nil {
