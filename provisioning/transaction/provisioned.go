@@ -157,8 +157,11 @@ func open(r *Request, v View, own *nodeset.Set, rest state.Gang) Step {
 		b := n.BookingOf(r.UID)
 		opened = opened && b != nil && b.Open
 	}
-	plan, ok := planner.Verdict{}, false
-	if !opened {
+	if opened {
+		return Step{Do: Rest}
+	}
+	plan, ok := planner.Place(staying(own, r), rest)
+	if !ok {
 		plan, ok = planner.Place(own, rest)
 	}
 	if !ok {
@@ -168,6 +171,18 @@ func open(r *Request, v View, own *nodeset.Set, rest state.Gang) Step {
 		return s
 	}
 	return release(r, own)
+}
+
+// staying are the nodes without those that were closed for the gang to leave them: the write by which it leaves one may be lost
+// when the others are opened already.
+func staying(own *nodeset.Set, r *Request) *nodeset.Set {
+	out := nodeset.New()
+	for n := range own.All() {
+		if b := n.BookingOf(r.UID); b == nil || b.Closed.IsZero() {
+			out.Set(n)
+		}
+	}
+	return out
 }
 
 // release takes machines back that were launched for the gang and that it has found
@@ -183,8 +198,8 @@ func release(r *Request, own *nodeset.Set) Step {
 	return s
 }
 
-// rebook has the nodes booked that the plan uses, if they are not. A gang that must be together leaves the nodes of another
-// domain first: they are closed, and the others opened once no pod that the scheduler had assumed there can land any more, nor
+// rebook has the nodes booked that the plan uses, if they are not. A gang that must be together, as a whole or in slices, leaves
+// the nodes of another domain first: they are closed, and the others opened once no pod that the scheduler had assumed there can land any more, nor
 // has one landed that caches do not show yet.
 func rebook(r *Request, v View, plan planner.Verdict) Step {
 	s := Step{Do: Book, Open: true, Attempt: r.Attempt}
@@ -203,26 +218,24 @@ func rebook(r *Request, v View, plan planner.Verdict) Step {
 	return s
 }
 
-// leaves are those of the nodes to unbook that are in another domain than a node to book: open ones, and those that were closed
-// for it; settled is when these may be left for good.
+// leaves are those of the nodes to unbook that were closed for it, and those that are open and in another domain than a node to
+// book; settled is when the former may be left for good.
 func leaves(r *Request, v View, book []planner.Placement, unbook []string) (open, closed []string, settled time.Time) {
-	keys := newTogether(r).all()
+	keys := slices.Concat(r.common(), r.Gang.Levels(&r.Policy))
 	for _, name := range unbook {
 		n := v.Nodes.Find(name)
-		b := n.BookingOf(r.UID)
-		if b == nil || !slices.ContainsFunc(book, func(p planner.Placement) bool {
-			to := v.Nodes.Find(p.Node)
-			return slices.ContainsFunc(keys, func(key string) bool { return n.Labels[key] != to.Labels[key] })
-		}) {
-			continue
-		}
-		if b.Open {
-			open = append(open, name)
-		} else if !b.Closed.IsZero() {
+		switch b := n.BookingOf(r.UID); {
+		case b == nil:
+		case !b.Closed.IsZero():
 			closed = append(closed, name)
 			if at := b.Closed.Add(Settle); at.After(settled) {
 				settled = at
 			}
+		case b.Open && slices.ContainsFunc(book, func(p planner.Placement) bool {
+			to := v.Nodes.Find(p.Node)
+			return slices.ContainsFunc(keys, func(key string) bool { return n.Labels[key] != to.Labels[key] })
+		}):
+			open = append(open, name)
 		}
 	}
 	return open, closed, settled

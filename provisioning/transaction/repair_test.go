@@ -296,8 +296,13 @@ func TestABookingThatIsShortKeepsToSlices(t *testing.T) {
 	play(t, []expected{
 		{name: "a slice that has begun", story: sliced().node("b1", inRack("r2", used)).node("b2", inRack("r2", booked)).node("e", inRack("r1", free)), want: Repair, check: wantNodes("open whole e")},
 		{name: "and has no room there", story: sliced().node("b1", inRack("r2", used)).node("b2", inRack("r2", booked)), want: Report},
-		{name: "one that has not", story: sliced().node("e", inRack("r1", booked)).node("b2", inRack("r2", booked)).node("c2", inRack("r3", free)), want: Repair,
-			check: wantNodes("open whole c, open whole c2, unbook b2")},
+		{name: "one that has not is left for another rack when its nodes are closed", want: Book, check: wantNodes("close b2"),
+			story: sliced().node("e", inRack("r1", booked)).node("b2", inRack("r2", booked)).node("c2", inRack("r3", free))},
+		{name: "and no pod can land there any more", want: Repair, check: wantNodes("open whole c, open whole c2, leave b2"),
+			story: sliced().node("e", inRack("r1", booked)).node("b2", inRack("r2", closedAt(-Settle))).node("c2", inRack("r3", free))},
+		{name: "it is left where only the others were opened", want: Book, check: wantNodes("leave b2"),
+			story: sliced().node("e", inRack("r1", booked)).node("b2", inRack("r2", closedAt(-Settle))).node("c2", inRack("r2", booked)).
+				node("c3", inRack("r2", booked))},
 	})
 }
 

@@ -83,6 +83,22 @@ func (c *course) provision(r *provreq.ProvisioningRequest) {
 	c.show(r)
 }
 
+// late has a pod of a gang bound where another has booked, so long before the time is over for which its own gang had.
+func late(c *course, before time.Duration) {
+	n := c.static("shared")
+	a, b := c.other("a", 1, 8), c.other("b", 1, 8)
+	c.book(n, a, 8)
+	c.show(n)
+	condition(&a.Status.Conditions, provreq.Provisioned, metav1.ConditionTrue, "CapacityIsFound",
+		"Capacity is booked for 1 pod until "+c.now.Add(time.Minute).UTC().Format(time.RFC3339))
+	c.show(a)
+	c.pass(time.Minute - before)
+	unbook(n, a)
+	c.book(n, b, 8)
+	c.show(n)
+	c.bind(consuming(newPod("a-0", 8), "a"), n)
+}
+
 // static is a node that was there before.
 func (c *course) static(name string) *corev1.Node {
 	n := newNode(name)
@@ -444,6 +460,9 @@ func TestDoublePromisesAreSeen(t *testing.T) {
 			c.bind(consuming(newPod("a-0", 4), "a"), n)
 			c.bind(consuming(newPod("a-1", 4), "a"), n)
 		}, []string{"P3 no double promise: Node shared", "Pod team/a-1 was bound", "the booking of team/b since"}},
+		{"what a gang may still use is promised to another", func(c *course) {
+			late(c, time.Minute)
+		}, []string{"P3 no double promise: Node shared", "Pod team/a-0 was bound", "the booking of team/b since"}},
 		{"the pods of an earlier gang of the same name use up nothing", func(c *course) {
 			n := c.static("static")
 			old := c.other("a", 1, 4)

@@ -69,7 +69,7 @@ const (
 
 // servedPod says that the pod consumes a booking of a request that Muster serves.
 func (c *Checker) servedPod(p *pod) bool {
-	return slices.ContainsFunc(c.named[p.consumes], (*request).live)
+	return slices.ContainsFunc(c.named[p.consumes], func(r *request) bool { return r.awaits(c.now) })
 }
 
 // judgeSum adds up what is promised on a node: the pods of gangs, the pods that

@@ -1,6 +1,7 @@
 package promises
 
 import (
+	"regexp"
 	"slices"
 	"time"
 
@@ -40,7 +41,9 @@ type request struct {
 	// provisionedAt is the revision that was first Provisioned; 0 if that was
 	// listed, so that it may have been so long before.
 	provisionedAt uint64
-	over          bool
+	// until is how long its user was told that its capacity is booked; zero where it was not told.
+	until time.Time
+	over  bool
 	// repair is the number of the last repair of its gang: only bookings for it are promises.
 	repair    int
 	deleted   bool
@@ -85,6 +88,14 @@ type claim struct {
 // and so no namespace.
 func (r *request) is(b booking) bool {
 	return r.key == b.key && (b.namespace == "" || r.namespace == b.namespace)
+}
+
+// bookedUntil finds the time in the message of the condition Provisioned.
+var bookedUntil = regexp.MustCompile(`booked for .* until ([0-9TZ:-]+)`)
+
+// awaits says that its pods may come: not those that come when their booking is over, before that is told.
+func (r *request) awaits(now time.Time) bool {
+	return r.live() && (r.until.IsZero() || now.Before(r.until))
 }
 
 // live says that what is booked for it is a promise.
@@ -132,6 +143,12 @@ func (c *Checker) applyRequest(e Event, o *provreq.ProvisioningRequest) {
 	}
 	waits := r.served && !r.provisioned && !r.over
 	reason := meta.FindStatusCondition(o.Status.Conditions, provreq.Provisioned)
+	r.until = time.Time{}
+	if reason != nil && r.provisioned {
+		if found := bookedUntil.FindStringSubmatch(reason.Message); found != nil {
+			r.until, _ = time.Parse(time.RFC3339, found[1])
+		}
+	}
 	c.noteWaiting(&r.waiting, waits, reason != nil && reason.Reason != "" && reason.Message != "", PendingRequests)
 }
 

@@ -248,6 +248,9 @@ func TestNoFalseAlarm(t *testing.T) {
 			c.book(n, b, 8)
 			c.show(n)
 		}},
+		{"a pod that was on its way when the time of its gang was over comes where another has booked", func(c *course) {
+			late(c, 0)
+		}},
 		{"a booking is not promised again after its pods have succeeded and are gone", func(c *course) {
 			n, m := c.static("static"), c.static("another")
 			a, b := c.other("a", 2, 8), c.other("b", 1, 8)
