@@ -98,8 +98,11 @@ func (c *Checker) applyNode(e Event, o *corev1.Node) {
 		n.read(o)
 		c.nodeSeen(e, n)
 	}
-	before := n.allocatable
+	before, owner := n.allocatable, n.owner
 	n.read(o)
+	if n.owner != owner {
+		c.part(n, owner)
+	}
 	if short(n.allocatable, before) != nil {
 		n.had, n.gone = before, e.Time
 	}
@@ -195,9 +198,7 @@ func (c *Checker) nodeGone(e Event, n *node) {
 		return
 	}
 	c.judgeNodeGone(e, n)
-	if m := c.machines[n.owner]; m != nil {
-		m.busy, m.held, m.ran, m.booked = n.lastBusy, n.lastHeld, n.lastRan, n.booked
-	}
+	c.part(n, n.owner)
 	for _, b := range n.claims {
 		c.lapse(n, b, e.Time)
 	}
@@ -209,6 +210,13 @@ func (c *Checker) nodeGone(e Event, n *node) {
 		return
 	}
 	*n = node{name: n.name, pods: n.pods}
+}
+
+// part notes on a machine what its node, which it has no more, was needed for.
+func (c *Checker) part(n *node, owner string) {
+	if m := c.machines[owner]; m != nil {
+		m.busy, m.held, m.ran, m.booked = n.lastBusy, n.lastHeld, n.lastRan, n.booked
+	}
 }
 
 // live says whether the booking is a promise: its request exists and is not over.

@@ -248,6 +248,16 @@ func TestNoFalseAlarm(t *testing.T) {
 			c.book(n, b, 8)
 			c.show(n)
 		}},
+		{"a node is told to have outlived its machine before that is gone", func(c *course) {
+			c.upTo("pods succeed")
+			for i, n := range c.nodes {
+				n.OwnerReferences = nil
+				n.Annotations[kwokv1alpha1.MachineGoneAnnotation] = "true"
+				c.show(n)
+				c.pass(time.Second)
+				c.remove(c.machines[i])
+			}
+		}},
 		{"a pod that was on its way when the time of its gang was over comes where another has booked", func(c *course) {
 			late(c, 0)
 		}},
