@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
+	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
@@ -170,7 +171,7 @@ func open(r *Request, v View, own *nodeset.Set, rest state.Gang) Step {
 	if s := rebook(r, v, plan); s.Do != Rest || !s.At.IsZero() {
 		return s
 	}
-	return release(r, own)
+	return release(r, own, func(*state.Node) bool { return true })
 }
 
 // staying are the nodes without those that were closed for the gang to leave them: the write by which it leaves one may be lost
@@ -185,17 +186,35 @@ func staying(own *nodeset.Set, r *Request) *nodeset.Set {
 	return out
 }
 
-// release takes machines back that were launched for the gang and that it has found
-// room without: some came free on its other nodes meanwhile.
-func release(r *Request, own *nodeset.Set) Step {
+// release takes such machines back that were launched for the gang, if it does not use them: it has found room on its other
+// nodes meanwhile.
+func release(r *Request, own *nodeset.Set, such func(*state.Node) bool) Step {
 	s := Step{Do: Rest, Attempt: r.Attempt}
 	for n := range own.All() {
-		if n.Machine != nil && n.Cordon == state.Joining && n.Pods == 0 && n.BookingOf(r.UID) == nil {
+		if n.Machine != nil && n.Machine.State < cloudprovider.Terminated && n.Cordon == state.Joining && n.Pods == 0 &&
+			n.BookingOf(r.UID) == nil && such(n) {
 			s.Do = TakeBack
 			s.TakeBack = append(s.TakeBack, *n.Machine)
 		}
 	}
 	return s
+}
+
+// elsewhere reports whether the node is in another domain than all pods that are left must be in: others came there while it was
+// launched.
+func elsewhere(rest *state.Gang, v View, n *state.Node) bool {
+	return !slices.ContainsFunc(rest.PodSets, func(ps state.PodSet) bool {
+		p, _ := ps.Read(rest.Namespace, v.Objects)
+		if p == nil {
+			return true
+		}
+		for key, value := range p.Selects() {
+			if is := n.Labels[key]; is != "" && is != value {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // rebook has the nodes booked that the plan uses, if they are not. A gang that must be together, as a whole or in slices, leaves
@@ -269,6 +288,9 @@ func suffice(v View, own *nodeset.Set, rest state.Gang) bool {
 // has lost machines, and that no pod has begun to use, ends at once, so that what
 // is left of it serves others.
 func repair(r *Request, v View, own *nodeset.Set, rest state.Gang, until time.Time) Step {
+	if s := release(r, own, func(n *state.Node) bool { return elsewhere(&rest, v, n) }); s.Do != Rest {
+		return s
+	}
 	v = v.counting(nil) // a gang whose pods may have come has no time to wait for others
 	plan, in := v.mend(r, rest)
 	switch plan.Outcome {

@@ -322,6 +322,13 @@ func TestAMachineLostBeforeAllPodsHaveComeIsReplacedInTheirRack(t *testing.T) {
 		launched(s)
 		s.request.Attempt.Phase, s.request.Attempt.Failure = Done, &AttemptFailure{Group: "gpu", Class: v1alpha1.Scattered, Time: noon}
 	}
+	elsewhere := func(is cloudprovider.State) *story {
+		s := begun().attempt(Done)
+		s.view.Groups[0].Levels = nil
+		return s.node("b", inRack("r2", young), func(n *state.Node) {
+			n.Machine = &cloudprovider.Machine{Name: "b", Group: "gpu", State: is}
+		})
+	}
 	play(t, []expected{
 		{name: "by one there", story: begun().node("c", inRack("r1", func(*state.Node) {})), want: Repair, check: wantNodes("open whole c")},
 		{name: "or one that the cloud may make there", story: begun(), want: Begin, check: func(t *testing.T, s Step) {
@@ -337,6 +344,13 @@ func TestAMachineLostBeforeAllPodsHaveComeIsReplacedInTheirRack(t *testing.T) {
 			story: begun().with(launched).machines(terminated).lost("a").with(keeps).machinesOf("uid-1r1", running).
 				node("b", inRack("r2", replaced))},
 		{name: "what was missed is told", story: begun().with(missed), want: Report, message: "The booking no longer fits"},
+		{name: "one that came elsewhere before the others were here goes back", want: TakeBack, story: elsewhere(cloudprovider.Running),
+			check: func(t *testing.T, s Step) {
+				if len(s.TakeBack) != 1 || s.TakeBack[0].Name != "b" {
+					t.Errorf("takes back %+v", s.TakeBack)
+				}
+			}},
+		{name: "once", want: Report, story: elsewhere(cloudprovider.Terminated)},
 		{name: "a miss before the booking does not count", story: begun().with(missed).with(func(s *story) { s.request.Attempt.Started = noon.Add(-time.Minute) }),
 			want: Begin},
 	})
