@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 	"sigs.k8s.io/yaml"
@@ -121,13 +122,13 @@ func (a *arena) runner(name string, fewer int) {
 		a.Skipf("%s does not name a program: run `make bench`, which builds it", runnerVariable)
 	}
 	dir := a.TempDir()
-	load, want, err := generatorConfig(filepath.Join(a.kueueModule(), "test", "performance", "scheduler", "configs", name,
+	load, err := generatorConfig(filepath.Join(a.kueueModule(), "test", "performance", "scheduler", "configs", name,
 		"generator.yaml"), fewer)
 	if err != nil {
 		a.Fatal(err)
 	}
 	file, kubeconfig := filepath.Join(dir, "generator.yaml"), filepath.Join(dir, "kubeconfig")
-	if err := os.WriteFile(file, load, 0o600); err != nil {
+	if err := os.WriteFile(file, load.text, 0o600); err != nil {
 		a.Fatal(err)
 	}
 	if err := managers.WriteKubeconfig(kubeconfig, a.rest); err != nil {
@@ -162,15 +163,16 @@ func (a *arena) runner(name string, fewer int) {
 		}
 	}
 	took := time.Since(began)
-	a.allFinished(want)
-	a.report(before, took, want)
+	a.allFinished(load.workloads)
+	a.report(before, took, load.workloads)
+	a.measured(100*load.work/took.Seconds()/load.quota, "worked-%")
 	a.summary(filepath.Join(dir, "summary.yaml"))
 	_ = runner.Process.Kill() // what it would clean up goes with the cluster
 	a.Log("the runner ended:", <-ended)
 }
 
 // summary reports how much of their quota the queues have used on average, and how long Workloads waited, as the runner itself
-// has measured it.
+// has measured it: what is in use there is also what has ended and is not told yet, so that who is slow uses more.
 func (a *arena) summary(path string) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -214,34 +216,54 @@ func (a *arena) allFinished(want int) {
 	}
 }
 
-// generatorConfig is the runner's load with so many times fewer Workloads, and how many
-// those are.
-func generatorConfig(path string, fewer int) (load []byte, want int, err error) {
+// runnerLoad is one of those that the runner has.
+type runnerLoad struct {
+	text      []byte
+	workloads int
+	// work is what its Workloads ask for and for how long, in CPU-seconds; quota is of all its queues, in CPUs.
+	work, quota float64
+}
+
+// generatorConfig is the runner's load with so many times fewer Workloads.
+func generatorConfig(path string, fewer int) (runnerLoad, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, 0, err
+		return runnerLoad{}, err
 	}
 	var config map[string]any
 	if err := yaml.UnmarshalStrict(text, &config); err != nil {
-		return nil, 0, fmt.Errorf("%s: %w", path, err)
+		return runnerLoad{}, fmt.Errorf("%s: %w", path, err)
 	}
-	cohorts, _, err := unstructured.NestedSlice(config, "cohorts")
-	if err != nil {
-		return nil, 0, fmt.Errorf("%s: %w", path, err)
-	}
-	for _, c := range cohorts {
+	var out runnerLoad
+	for _, c := range config["cohorts"].([]any) {
 		cohort := c.(map[string]any)
 		for _, set := range cohort["queuesSets"].([]any) {
 			queues := set.(map[string]any)
+			number := queues["count"].(float64) * cohort["count"].(float64)
+			out.quota += number * cpus(queues["nominalQuota"])
 			for _, workloads := range queues["workloadsSets"].([]any) {
 				w := workloads.(map[string]any)
-				count := int64(w["count"].(float64)) / int64(fewer)
+				count := float64(int(w["count"].(float64)) / fewer)
 				w["count"] = count
-				want += int(count * int64(queues["count"].(float64)) * int64(cohort["count"].(float64)))
+				for _, one := range w["workloads"].([]any) {
+					each := one.(map[string]any)
+					pods, many := each["podCount"].(float64)
+					if !many {
+						pods = 1
+					}
+					seconds := each["runtimeMs"].(float64) / 1000
+					out.workloads += int(count * number)
+					out.work += count * number * pods * cpus(each["request"]) * seconds
+				}
 			}
 		}
 	}
-	config["cohorts"] = cohorts
-	load, err = yaml.Marshal(config)
-	return load, want, err
+	out.text, err = yaml.Marshal(config)
+	return out, err
+}
+
+// cpus are those of a quantity, which YAML may take for a number.
+func cpus(quantity any) float64 {
+	q := resource.MustParse(fmt.Sprint(quantity))
+	return q.AsApproximateFloat64()
 }
