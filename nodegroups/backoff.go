@@ -43,7 +43,7 @@ var handlings = map[v1alpha1.ErrorClass]handling{
 		remedy: "an admin must find out why nodes of the group do not become ready, and correct the image, the network or the spec of " +
 			"the NodeGroup, which lets the next launch try at once"},
 	// Where the cloud puts machines changes as others come and go, and each try costs their price.
-	v1alpha1.Scattered: {first: time.Minute, most: 30 * time.Minute, sized: true},
+	v1alpha1.Scattered: {first: time.Minute, most: 30 * time.Minute, sized: true, tells: true},
 	v1alpha1.Throttle:  {first: 5 * time.Second, most: time.Minute},
 	v1alpha1.Quota: {first: 5 * time.Minute, most: 30 * time.Minute, sized: true,
 		remedy: "the owner of the cloud account must ask for a higher quota, or an admin lower spec.maxNodes to what the quota allows"},

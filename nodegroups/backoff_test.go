@@ -206,8 +206,8 @@ func TestBackoffOfALevel(t *testing.T) {
 	if !waits(16, "rack") || waits(8, "rack") || waits(16, "") || waits(16, "block") {
 		t.Errorf("backoffs are %+v", status.Backoffs)
 	}
-	if status.Ledger != nil {
-		t.Errorf("scattered machines were to be had: ledger %+v", status.Ledger)
+	if g := (Group{Ledger: status.Ledger}); g.Chance(16, "", noon) != 950 || g.Chance(16, "rack", noon) >= 950 {
+		t.Errorf("scattered machines were to be had, but not in one rack: ledger %+v", status.Ledger)
 	}
 	later := 10 * time.Minute
 	if status = Learn(status, at("", "", later)); !waits(16, "rack") {

@@ -45,12 +45,12 @@ func Learn(status v1alpha1.NodeGroupStatus, a v1alpha1.LaunchAttempt) v1alpha1.N
 
 	list := remembered(status.Backoffs, a.Time.Time)
 	if a.Class == "" {
-		status.Ledger = observe(status.Ledger, int(a.Asked), observation, 0, a.Time.Time)
+		status.Ledger = observe(status.Ledger, int(a.Asked), a.Level, observation, 0, a.Time.Time)
 		return withBackoffs(status, disproved(list, a))
 	}
 	list, news := backOff(list, a)
-	if news && handlingOf(a.Class).tells && a.Level == "" {
-		status.Ledger = observe(status.Ledger, int(a.Asked), 0, observation, a.Time.Time)
+	if news && handlingOf(a.Class).tells {
+		status.Ledger = observe(status.Ledger, int(a.Asked), a.Level, 0, observation, a.Time.Time)
 	}
 	return withBackoffs(status, list)
 }

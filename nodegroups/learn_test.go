@@ -157,7 +157,7 @@ func TestGroupFromReadsWhatWasLearned(t *testing.T) {
 	ng.Spec.Template.Capacity = corev1.ResourceList{"cpu": *quantity("cpu", 8000)}
 	status := learn(launch{0, 8, stockout})
 	g := GroupFrom(ng, status, 3)
-	if g.Chance(8, noon) != 633 || len(g.Backoffs) != 1 || g.Machines != 3 {
+	if g.Chance(8, "", noon) != 633 || len(g.Backoffs) != 1 || g.Machines != 3 {
 		t.Errorf("the group is %+v", g)
 	}
 }

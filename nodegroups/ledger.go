@@ -1,6 +1,7 @@
 package nodegroups
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"slices"
@@ -40,21 +41,31 @@ const (
 // unknownChance is the chance of a launch in a group of which nothing is known.
 const unknownChance = 1000 * priorGot / (priorGot + priorFailed)
 
-// Chance that a launch of n machines comes whole now, in parts per thousand: from
-// 1 to 1000, since the prior leaves nothing impossible.
-func (g *Group) Chance(n int, now time.Time) int { return chance(g.Ledger, n, now) }
+// Chance that a launch of n machines comes whole now, within one domain of the level if there is one, in parts per
+// thousand: from 1 to 1000, since the prior leaves nothing impossible.
+func (g *Group) Chance(n int, level string, now time.Time) int {
+	return chance(g.Ledger, n, level, now)
+}
 
 // chance weighs the evidence of every size for a launch of n machines. What came
 // for more machines comes for n, and what failed for fewer fails for n: such
 // evidence counts in full. In the other direction it counts half for each doubling
-// between the sizes. So the chance never rises with n.
-func chance(l *v1alpha1.Ledger, n int, now time.Time) int {
+// between the sizes. So the chance never rises with n. What came within one domain could
+// have come anywhere, and what did not come at all did not come within one; the converse is
+// not known.
+func chance(l *v1alpha1.Ledger, n int, level string, now time.Time) int {
 	if l == nil {
 		return unknownChance
 	}
 	size := sizeClass(n)
 	var got, failed int64
 	for _, e := range l.Sizes {
+		if level != "" && e.Level != level {
+			e.Got = 0
+		}
+		if e.Level != "" && e.Level != level {
+			e.Failed = 0
+		}
 		if larger := sizeClass(int(e.AtLeast)) - size; larger >= 0 {
 			got += e.Got
 			failed += e.Failed >> larger
@@ -93,11 +104,14 @@ func withAdvice(l *v1alpha1.Ledger, a *v1alpha1.Advice) *v1alpha1.Ledger {
 		return l
 	}
 	got := adviceWeight / 1000 * int64(min(max(a.Chance, 0), 1000))
-	return observe(l, int(a.Machines), got, adviceWeight-got, a.At.Time)
+	return observe(l, int(a.Machines), "", got, adviceWeight-got, a.At.Time)
 }
 
-// observe returns the ledger with one more observation of launches of n machines.
-func observe(l *v1alpha1.Ledger, n int, got, failed int64, at time.Time) *v1alpha1.Ledger {
+// mostEvidence bounds the entries of a ledger.
+const mostEvidence = 64
+
+// observe returns the ledger with one more observation of launches of n machines, within one domain of the level if there is one.
+func observe(l *v1alpha1.Ledger, n int, level string, got, failed int64, at time.Time) *v1alpha1.Ledger {
 	next := &v1alpha1.Ledger{At: metav1.NewTime(at)}
 	if l != nil {
 		if next.At.Before(&l.At) {
@@ -110,19 +124,22 @@ func observe(l *v1alpha1.Ledger, n int, got, failed int64, at time.Time) *v1alph
 		}
 	}
 	left := remaining(next.At.Sub(at))
-	atLeast := smallest(n)
-	i := slices.IndexFunc(next.Sizes, func(e v1alpha1.Evidence) bool { return e.AtLeast >= atLeast })
-	if i < 0 {
-		i = len(next.Sizes)
-	}
-	if i == len(next.Sizes) || next.Sizes[i].AtLeast != atLeast {
-		next.Sizes = slices.Insert(next.Sizes, i, v1alpha1.Evidence{AtLeast: atLeast})
+	of := v1alpha1.Evidence{AtLeast: smallest(n), Level: level}
+	i, known := slices.BinarySearchFunc(next.Sizes, of, func(a, b v1alpha1.Evidence) int {
+		return cmp.Or(cmp.Compare(a.AtLeast, b.AtLeast), cmp.Compare(a.Level, b.Level))
+	})
+	if !known {
+		next.Sizes = slices.Insert(next.Sizes, i, of)
 	}
 	e := &next.Sizes[i]
 	e.Got = min(e.Got+part(got, left), mostObserved)
 	e.Failed = min(e.Failed+part(failed, left), mostObserved)
 	next.Sizes = slices.DeleteFunc(next.Sizes, func(e v1alpha1.Evidence) bool { return e.Got == 0 && e.Failed == 0 })
-	next.Chance = int32(chance(next, n, next.At.Time))
+	if len(next.Sizes) > mostEvidence { // of more levels than a group can have
+		i := slices.IndexFunc(next.Sizes, func(e v1alpha1.Evidence) bool { return e.Level != "" && e.Level != level })
+		next.Sizes = slices.Delete(next.Sizes, max(i, 0), max(i, 0)+1)
+	}
+	next.Chance = int32(chance(next, n, level, next.At.Time))
 	return next
 }
 

@@ -23,10 +23,16 @@ type launch struct {
 }
 
 // learn is the status of a group with such a history, oldest first.
-func learn(history ...launch) (status v1alpha1.NodeGroupStatus) {
+func learn(history ...launch) v1alpha1.NodeGroupStatus {
+	return learnMore(v1alpha1.NodeGroupStatus{}, "", history...)
+}
+
+// learnMore adds launches that had to be within one domain of the level, if there is one.
+func learnMore(status v1alpha1.NodeGroupStatus, level string, history ...launch) v1alpha1.NodeGroupStatus {
 	for i, l := range history {
 		status = Learn(status, v1alpha1.LaunchAttempt{
-			Time: metav1.NewTime(noon.Add(l.after)), Token: fmt.Sprint("gang-", i), Asked: int32(l.n), Class: l.class, Message: "the cloud's words",
+			Time: metav1.NewTime(noon.Add(l.after)), Token: fmt.Sprint("gang-", level, i), Asked: int32(l.n), Class: l.class, Level: level,
+			Message: "the cloud's words",
 		})
 	}
 	return status
@@ -34,7 +40,7 @@ func learn(history ...launch) (status v1alpha1.NodeGroupStatus) {
 
 // chanceOf is the chance of n machines in such a group.
 func chanceOf(status v1alpha1.NodeGroupStatus, n int, after time.Duration) int {
-	return (&Group{Ledger: status.Ledger}).Chance(n, noon.Add(after))
+	return (&Group{Ledger: status.Ledger}).Chance(n, "", noon.Add(after))
 }
 
 const (
@@ -83,6 +89,44 @@ func TestChance(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestChanceWithinADomain: what comes within one rack comes, and what does not come does not come within one; no more follows.
+func TestChanceWithinADomain(t *testing.T) {
+	scattered := launch{0, 8, v1alpha1.Scattered}
+	for _, tc := range []struct {
+		name                      string
+		status                    v1alpha1.NodeGroupStatus
+		anywhere, inRack, inBlock int
+	}{
+		{"nothing is known", learn(), 950, 950, 950},
+		{"scattered over racks", learnMore(learn(), "rack", scattered), 950, 633, 950},
+		{"no room in one rack", learnMore(learn(), "rack", launch{0, 8, stockout}), 950, 633, 950},
+		{"none at all", learn(launch{0, 8, stockout}), 633, 633, 633},
+		{"came in one rack", learnMore(learn(), "rack", launch{0, 8, all}), 967, 967, 950},
+		{"came somewhere", learn(launch{0, 8, all}), 967, 950, 950},
+		{"came somewhere, and was scattered over racks", learnMore(learn(launch{0, 8, all}), "rack", scattered), 967, 633, 950},
+	} {
+		for level, want := range map[string]int{"": tc.anywhere, "rack": tc.inRack, "block": tc.inBlock} {
+			if got := (&Group{Ledger: tc.status.Ledger}).Chance(8, level, noon); got != want {
+				t.Errorf("%s: the chance within one %q is %d in 1000, want %d", tc.name, level, got, want)
+			}
+		}
+	}
+}
+
+// TestALedgerIsBounded by what its NodeGroup may hold, and the newest evidence is in it.
+func TestALedgerIsBounded(t *testing.T) {
+	var l *v1alpha1.Ledger
+	for i := range 500 {
+		l = observe(l, 1<<(i%17), fmt.Sprint("level-", i/17), observation, 0, noon)
+		if len(l.Sizes) > mostEvidence {
+			t.Fatalf("after %d observations the ledger has %d entries", i+1, len(l.Sizes))
+		}
+		if got := l.Chance; got < 967 {
+			t.Fatalf("the chance of what came last is %d in 1000, want 967 at least", got)
+		}
 	}
 }
 
@@ -136,32 +180,32 @@ func TestChancesMoveTheRightWay(t *testing.T) {
 			now = now.Add(time.Duration(r.Int64N(int64(40 * minute))))
 			switch r.IntN(3) {
 			case 0:
-				l = observe(l, pick(), observation, 0, now)
+				l = observe(l, pick(), "", observation, 0, now)
 			case 1:
-				l = observe(l, pick(), 0, observation, now)
+				l = observe(l, pick(), "", 0, observation, now)
 			default:
 				l = withAdvice(l, &v1alpha1.Advice{Machines: int32(pick()), Chance: r.Int32N(1001), At: metav1.NewTime(now)})
 			}
 		}
 		at, next := pick(), now.Add(time.Duration(r.Int64N(int64(time.Hour))))
-		better, worse := observe(l, at, observation, 0, next), observe(l, at, 0, observation, next)
+		better, worse := observe(l, at, "", observation, 0, next), observe(l, at, "", 0, observation, next)
 		last := 1000
 		for _, n := range sizes {
-			c := chance(l, n, next)
+			c := chance(l, n, "", next)
 			if c < 1 || c > last {
 				t.Errorf("seed %d: the chance of %d machines is %d, of fewer it is %d", seed, n, c, last)
 			}
 			last = c
 			// One unit of the thousandths may be lost where old evidence is rounded.
-			if b := chance(better, n, next); b < c-1 {
+			if b := chance(better, n, "", next); b < c-1 {
 				t.Errorf("seed %d: a success at %d lowers the chance of %d machines from %d to %d", seed, at, n, c, b)
 			}
-			if w := chance(worse, n, next); w > c+1 {
+			if w := chance(worse, n, "", next); w > c+1 {
 				t.Errorf("seed %d: a stockout at %d raises the chance of %d machines from %d to %d", seed, at, n, c, w)
 			}
 			before := c
 			for later := next; later.Before(next.Add(24 * time.Hour)); later = later.Add(time.Duration(1 + r.Int64N(int64(time.Hour)))) {
-				c := chance(l, n, later)
+				c := chance(l, n, "", later)
 				if c < min(before, unknownChance) || c > max(before, unknownChance) {
 					t.Errorf("seed %d: time moves the chance of %d machines from %d to %d, away from %d", seed, n, before, c, unknownChance)
 				}
@@ -194,7 +238,7 @@ func TestAdviceIsMixedIn(t *testing.T) {
 			before := learn(tc.history...)
 			ledger := before.Ledger.DeepCopy()
 			g := Group{Ledger: withAdvice(ledger, tc.advice)}
-			if got := g.Chance(tc.n, noon); got != tc.want {
+			if got := g.Chance(tc.n, "", noon); got != tc.want {
 				t.Errorf("the chance is %d, want %d", got, tc.want)
 			}
 			if diff := cmp.Diff(before.Ledger, ledger); diff != "" {
@@ -272,11 +316,11 @@ func BenchmarkChance(b *testing.B) {
 		b.Run(fmt.Sprintf("sizes=%d", sizes), func(b *testing.B) {
 			var g Group
 			for i := range sizes {
-				g.Ledger = observe(g.Ledger, 1<<i, observation, observation, noon)
+				g.Ledger = observe(g.Ledger, 1<<i, "", observation, observation, noon)
 			}
 			now := noon.Add(17 * minute)
 			for b.Loop() {
-				g.Chance(16, now)
+				g.Chance(16, "", now)
 			}
 		})
 	}

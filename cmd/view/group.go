@@ -48,7 +48,7 @@ func GroupLineOf(ng *v1alpha1.NodeGroup, now time.Time) GroupLine {
 	out := GroupLine{
 		Name: ng.Name, Provider: string(ng.Spec.Provider), Market: string(ng.Spec.CapacityType), Zone: ng.Spec.Zone,
 		USDPerHour: priceOf(&g), Machines: ng.Status.Machines, Ready: ng.Status.ReadyNodes,
-		Booked: ng.Status.BookedNodes, Max: ng.Spec.MaxNodes, ChanceOfOne: g.Chance(1, now) / 10, ChanceOfEight: g.Chance(8, now) / 10,
+		Booked: ng.Status.BookedNodes, Max: ng.Spec.MaxNodes, ChanceOfOne: g.Chance(1, "", now) / 10, ChanceOfEight: g.Chance(8, "", now) / 10,
 	}
 	if !g.EndsAt.IsZero() {
 		out.EndsAt = &g.EndsAt

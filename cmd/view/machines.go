@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
@@ -19,12 +20,19 @@ import (
 type podsLike struct {
 	count    int
 	requests nodegroups.Resources
+	// levels are the node labels of the domains that they must be within.
+	levels []string
+}
+
+func podsOf(template *corev1.PodTemplateSpec, count int) podsLike {
+	domains, _ := fit.DomainsOf(template, count)
+	return podsLike{count, fit.TemplateRequests(&template.Spec), domains.Levels()}
 }
 
 func podSetsOf(w *kueue.Workload) (out []podsLike) {
 	for i := range w.Spec.PodSets {
 		ps := &w.Spec.PodSets[i]
-		out = append(out, podsLike{int(ps.Count), fit.TemplateRequests(&ps.Template.Spec)})
+		out = append(out, podsOf(&ps.Template, int(ps.Count)))
 	}
 	return out
 }
@@ -120,14 +128,19 @@ func orLess(g *planner.Group) string {
 // capacityOf describes a group for these pods.
 func (p *Picture) capacityOf(g *planner.Group, pods []podsLike) CapacityLine {
 	n := needed(g, pods)
+	var levels []string
+	for i := range pods {
+		levels = append(levels, pods[i].levels...)
+	}
+	level := g.LevelOf(levels)
 	out := CapacityLine{
 		Group: g.Name, Market: string(g.CapacityType), USDPerHour: priceOf(&g.Group),
-		Machines: g.Machines, MaxMachines: g.Max, Needed: n, Chance: g.Chance(max(1, n), p.Now) / 10,
+		Machines: g.Machines, MaxMachines: g.Max, Needed: n, Chance: g.Chance(max(1, n), level, p.Now) / 10,
 	}
 	if failure := lastFailure(p.Groups[g.Name]); failure != nil {
 		out.LastFailure = fmt.Sprintf("%s, %s ago", failure.Class, ago(p.Now, failure.Time.Time))
 	}
-	if until, _ := g.BlockedUntil(n, ""); p.Now.Before(until) {
+	if until, _ := g.BlockedUntil(n, level); p.Now.Before(until) {
 		out.Backoff = until.UTC().Format(time.RFC3339)
 	}
 	return out

@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
-	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
@@ -76,7 +75,7 @@ func (p *Picture) explainPending(out *Explanation, r *transaction.Request) {
 	for i := range r.Gang.PodSets {
 		ps := &r.Gang.PodSets[i]
 		if ps.Template != nil {
-			pods = append(pods, podsLike{ps.Count, fit.TemplateRequests(&ps.Template.Spec)})
+			pods = append(pods, podsOf(ps.Template, ps.Count))
 		}
 	}
 	plan := planner.Plan(p.Snapshot, r.Gang, r.Policy)

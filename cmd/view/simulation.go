@@ -241,9 +241,10 @@ func (s *Simulation) placed(p *Picture, o *forecast.Outcome) {
 	for _, l := range plan.Launches {
 		for i := range p.Snapshot.Groups {
 			if g := &p.Snapshot.Groups[i]; g.Name == l.Group {
+				level := g.LevelOf(plan.Gang.Levels(plan.Policy))
 				s.Launches = append(s.Launches, LaunchLine{
 					Group: g.Name, Market: string(g.CapacityType), Zone: g.Zone, Machines: l.Count,
-					USDPerHour: text.USD(g.MicroUSDPerHour * int64(l.Count)), Chance: g.Chance(l.Count, p.Now) / 10,
+					USDPerHour: text.USD(g.MicroUSDPerHour * int64(l.Count)), Chance: g.Chance(l.Count, level, p.Now) / 10,
 				})
 			}
 		}

@@ -727,11 +727,13 @@ type Ledger struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	Chance int32 `json:"chance"`
-	// sizes are the evidence by size of the launch, the smallest first.
+	// sizes are the evidence by size of the launch, the smallest first, and by the level that it was within one
+	// domain of.
 	// +optional
 	// +listType=map
 	// +listMapKey=atLeast
-	// +kubebuilder:validation:MaxItems=17
+	// +listMapKey=level
+	// +kubebuilder:validation:MaxItems=64
 	Sizes []Evidence `json:"sizes,omitempty"`
 }
 
@@ -741,13 +743,19 @@ type Evidence struct {
 	// atLeast is the smallest launch of this size, a power of two.
 	// +kubebuilder:validation:Minimum=1
 	AtLeast int32 `json:"atLeast"`
+	// level is the node label of the domains that all machines of the launch had to be within one
+	// of; empty where they could be anywhere.
+	// +optional
+	// +kubebuilder:default=""
+	// +kubebuilder:validation:MaxLength=316
+	Level string `json:"level"`
 	// got counts launches that succeeded as a whole, in millionths of a launch.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000000
 	Got int64 `json:"got,omitempty"`
 	// failed counts launches that failed for lack of machines (classes Stockout, Timeout and
-	// Lost), in millionths of a launch.
+	// Lost), or of machines in one domain (class Scattered), in millionths of a launch.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000000

@@ -155,13 +155,16 @@ func (g *Group) LevelsOf(levels []string) (out []string) {
 	return out
 }
 
-// level is the first of the gang's whose domain the cloud chooses for machines of the group; empty without.
-func (q *query) level(g *Group) string {
-	if levels := g.LevelsOf(q.levels()); len(levels) > 0 {
+// LevelOf is the first of them; empty without.
+func (g *Group) LevelOf(levels []string) string {
+	if levels = g.LevelsOf(levels); len(levels) > 0 {
 		return levels[0]
 	}
 	return ""
 }
+
+// level is the first of the gang's whose domain the cloud chooses for machines of the group; empty without.
+func (q *query) level(g *Group) string { return g.LevelOf(q.levels()) }
 
 // within places pods, n of the podSet among them, in the best domain of the level.
 func (t *trial) within(in *domain, level string, i, n int, place func(*trial, *domain) bool) bool {

@@ -102,7 +102,12 @@ type offer struct {
 	rank  int
 	room  vector
 	takes podSets
+	// level is the one that the cloud chooses a domain of for the gang; empty without.
+	level string
 }
+
+// chance that n machines of the offer come as the gang needs them.
+func (o *offer) chance(n int, now time.Time) int { return o.Chance(n, o.level, now) }
 
 // podSets is a set of podSets by their index: those that may run on a node, for
 // example. A request has at most 32.
@@ -354,7 +359,7 @@ func (q *query) addOffers(in func(string) *region, within []string) {
 		if !ok || !inRegion || g.Foreign && !q.ideal || q.ends(q.launchedEnd(g), q.launchedUntil(g)) {
 			continue
 		}
-		o := offer{Group: g, rank: rank, room: q.vector(q.usable(g))}
+		o := offer{Group: g, rank: rank, room: q.vector(q.usable(g)), level: q.level(g)}
 		for i, p := range q.pods {
 			if p.Matches("", g.Labels, g.Taints) && o.room.times(q.needs[i], 1) > 0 {
 				o.takes |= 1 << i

@@ -157,6 +157,10 @@ func (w *world) addGroup() {
 		status.Backoffs = []v1alpha1.Backoff{{Class: v1alpha1.Stockout, AtLeast: int32(w.number("at-least", 1)), Failures: 1,
 			Until: metav1.NewTime(noon.Add(wait)), Message: "7 of 8 machines were made: InsufficientInstanceCapacity (Stockout)"}}
 	}
+	if level := w.arg("scatters", ""); level != "" { // its last launch of 8, whose backoff is over
+		status = nodegroups.Learn(status, v1alpha1.LaunchAttempt{Class: v1alpha1.Scattered, Level: level, Asked: 8, Token: "earlier",
+			Time: metav1.NewTime(noon.Add(-2 * time.Minute))})
+	}
 	if v := w.arg("chance", ""); v != "" { // the cloud's own, in parts per thousand
 		status.Advice = &v1alpha1.Advice{Machines: 1, Chance: int32(w.number("chance", 0)), At: metav1.NewTime(noon)}
 	}

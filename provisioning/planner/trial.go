@@ -400,7 +400,7 @@ func (t *trial) expect(k int, cost int64, n int) int64 {
 	if t.pref == byPrice {
 		return cost
 	}
-	return nodegroups.ExpectedCost(cost, t.offers[k].Chance(t.launched[k]+n, t.Now))
+	return nodegroups.ExpectedCost(cost, t.offers[k].chance(t.launched[k]+n, t.Now))
 }
 
 // launchOver spreads n pods over the offers up to the given market: the most
@@ -487,7 +487,7 @@ func (t *trial) expectAll() int64 {
 	cost := t.cost
 	for k, n := range t.launched {
 		if n > 0 {
-			cost = nodegroups.ExpectedCost(cost, t.offers[k].Chance(n, t.Now))
+			cost = nodegroups.ExpectedCost(cost, t.offers[k].chance(n, t.Now))
 		}
 	}
 	return cost
@@ -548,7 +548,7 @@ func (t *trial) verdict() Verdict {
 			if t.offers[k].PriceUnknown {
 				v.Unpriced = append(v.Unpriced, t.offers[k].Name)
 			}
-			chance = chance * int64(t.offers[k].Chance(n, t.Now)) / full
+			chance = chance * int64(t.offers[k].chance(n, t.Now)) / full
 		}
 	}
 	v.Chance = int(max(1, chance))

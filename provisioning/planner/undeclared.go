@@ -19,7 +19,7 @@ const plenty = 1 << 50
 // what device plugins and feature discovery find. ok is false where it is hopeless anyway.
 // What one group declares the others are believed not to have.
 func (q *query) undeclared() (r Reason, ok bool) {
-	labels, resources := map[string]string{}, nodegroups.Resources{}
+	labels, resources, levels := map[string]string{}, nodegroups.Resources{}, []string(nil)
 	for _, p := range q.pods {
 		maps.Copy(labels, p.Selects())
 		for name, v := range p.Requests {
@@ -31,6 +31,7 @@ func (q *query) undeclared() (r Reason, ok bool) {
 	for _, level := range q.levels() {
 		if !slices.ContainsFunc(q.Groups, func(g Group) bool { _, ok := g.promises(level); return ok }) {
 			labels[level] = level
+			levels = append(levels, level)
 		}
 	}
 	for i := range q.Groups {
@@ -56,11 +57,12 @@ func (q *query) undeclared() (r Reason, ok bool) {
 	if newQuery(&again, q.gang, q.pods, q.policy, bestOfDays).hopeless() {
 		return r, false
 	}
-	return Reason{Code: CodeUndeclared, Message: undeclaredMessage(resources, labels)}, true
+	return Reason{Code: CodeUndeclared, Message: undeclaredMessage(resources, labels, levels)}, true
 }
 
-func undeclaredMessage(resources nodegroups.Resources, labels map[string]string) string {
+func undeclaredMessage(resources nodegroups.Resources, labels map[string]string, levels []string) string {
 	var what, where []string
+	chosen := ""
 	for _, name := range resources.Names() {
 		what = append(what, "the resource "+string(name))
 	}
@@ -69,13 +71,16 @@ func undeclaredMessage(resources nodegroups.Resources, labels map[string]string)
 	}
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		what = append(what, "the label "+key)
+		if slices.Contains(levels, key) {
+			chosen = "if the cloud chooses the value of " + key + " for each machine, declare it in spec.topology; "
+		}
 	}
 	if len(labels) > 0 {
 		where = append(where, "spec.template.labels")
 	}
-	return fmt.Sprintf("no NodeGroup declares %s: if nodes get it from an agent, declare it in %s, for discovered groups by the tag "+
+	return fmt.Sprintf("no NodeGroup declares %s: %sif nodes get it from an agent, declare it in %s, for discovered groups by the tag "+
 		"k8s.io/cluster-autoscaler/node-template/%s of the Auto Scaling group, or in kube-labels and kube-env of the instance template",
-		strings.Join(what, " and "), strings.Join(where, " and "), tagOf(resources, labels))
+		strings.Join(what, " and "), chosen, strings.Join(where, " and "), tagOf(resources, labels))
 }
 
 // tagOf is the end of the tag that declares the first of them on AWS.

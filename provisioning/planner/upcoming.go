@@ -233,7 +233,7 @@ func (q *query) sharing(best *trial) (v Verdict, ok bool) {
 	v.Placement, v.Shares = there, GroupCounts(shares)
 	for _, l := range v.Shares {
 		if g := q.FindGroup(l.Group); g != nil {
-			v.Chance = max(1, v.Chance*g.Chance(l.Count, q.Now)/full)
+			v.Chance = max(1, v.Chance*g.Chance(l.Count, q.level(g), q.Now)/full)
 		}
 	}
 	return v, len(v.Shares) > 0

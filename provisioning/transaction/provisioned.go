@@ -218,8 +218,8 @@ func elsewhere(rest *state.Gang, v View, n *state.Node) bool {
 }
 
 // rebook has the nodes booked that the plan uses, if they are not. A gang that must be together, as a whole or in slices, leaves
-// the nodes of another domain first: they are closed, and the others opened once no pod that the scheduler had assumed there can land any more, nor
-// has one landed that caches do not show yet.
+// the nodes of another domain first: they are closed, and the others opened once no pod that the scheduler had assumed there can
+// land any more, nor has one landed that caches do not show yet.
 func rebook(r *Request, v View, plan planner.Verdict) Step {
 	s := Step{Do: Book, Open: true, Attempt: r.Attempt}
 	if s.Book, s.Unbook = r.difference(v, plan, s.Open); len(s.Book)+len(s.Unbook) == 0 {

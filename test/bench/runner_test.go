@@ -172,7 +172,7 @@ func (a *arena) runner(name string, fewer int) {
 }
 
 // summary reports how much of their quota the queues have used on average, and how long Workloads waited, as the runner itself
-// has measured it: what is in use there is also what has ended and is not told yet, so that who is slow uses more.
+// has measured it: in use there is also what has ended and is not told yet, of which a slow admitter has more.
 func (a *arena) summary(path string) {
 	text, err := os.ReadFile(path)
 	if err != nil {

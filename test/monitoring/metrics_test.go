@@ -82,6 +82,7 @@ var bounds = map[string]string{
 	"event":         "4",
 	"go":            "1",
 	"group":         "one for each NodeGroup that existed since the process began to lead",
+	"level":         "the levels of a Topology that its NodeGroup can launch within: it occurs with `group` only, at most 64 times with `machines`",
 	"instance_type": "one for each group: it occurs with `group` only",
 	"kind":          "the kinds of custom resources that are queued, some 20",
 	"machines":      "17 powers of two, and 0",

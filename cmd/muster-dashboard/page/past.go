@@ -56,7 +56,7 @@ func (p *past) add(now time.Time, d *decision) {
 
 func groupSampleOf(g *v1alpha1.NodeGroup, now time.Time, price float64) groupSample {
 	read := nodegroups.GroupFrom(g, g.Status, int(g.Status.Machines))
-	return groupSample{chance: int8(read.Chance(1, now) / 10), evidence: float32(evidenceOf(read.Ledger, now)), price: price}
+	return groupSample{chance: int8(read.Chance(1, "", now) / 10), evidence: float32(evidenceOf(read.Ledger, now)), price: price}
 }
 
 // halfLife of evidence is what NodeGroup.status.ledger promises.

@@ -308,7 +308,7 @@ func TestTimeAloneIsNotWritten(t *testing.T) {
 	w.clock.Step(time.Hour)
 	w.controller.pass(t.Context())
 	before := w.group().ResourceVersion
-	chance := w.controller.Model.Snapshot(w.clock.Now()).Groups[0].Chance(16, w.clock.Now())
+	chance := w.controller.Model.Snapshot(w.clock.Now()).Groups[0].Chance(16, "", w.clock.Now())
 	for range 10 {
 		w.clock.Step(10 * time.Minute)
 		w.controller.pass(t.Context())
@@ -316,7 +316,7 @@ func TestTimeAloneIsNotWritten(t *testing.T) {
 	if after := w.group().ResourceVersion; after != before {
 		t.Errorf("the status was written while nothing happened: version %s, then %s", before, after)
 	}
-	if later := w.controller.Model.Snapshot(w.clock.Now()).Groups[0].Chance(16, w.clock.Now()); later <= chance {
+	if later := w.controller.Model.Snapshot(w.clock.Now()).Groups[0].Chance(16, "", w.clock.Now()); later <= chance {
 		t.Errorf("plans see a chance of %d, and 100 minutes later of %d", chance, later)
 	}
 }
@@ -335,8 +335,8 @@ func TestARestartKnowsWhatWasLearned(t *testing.T) {
 	for _, n := range []int{1, 4, 16, 64} {
 		x, why := before.BlockedUntil(n, "")
 		y, whyAfter := after.BlockedUntil(n, "")
-		if !x.Equal(y) || why != whyAfter || before.Chance(n, now) != after.Chance(n, now) {
-			t.Errorf("%d machines: %s %q %d before, %s %q %d after", n, x, why, before.Chance(n, now), y, whyAfter, after.Chance(n, now))
+		if !x.Equal(y) || why != whyAfter || before.Chance(n, "", now) != after.Chance(n, "", now) {
+			t.Errorf("%d machines: %s %q %d before, %s %q %d after", n, x, why, before.Chance(n, "", now), y, whyAfter, after.Chance(n, "", now))
 		}
 	}
 	if after.Allocatable["memory"] != 250<<30 {

@@ -43,10 +43,11 @@ var (
 		"Estimated chance that a launch of one machine of the group succeeds now, from 0 to 1.",
 		[]string{"group"}, nil)
 	evidence = prometheus.NewDesc("muster_group_evidence_launches",
-		"Launches that the chance is estimated from, by their size (1, 2 to 3 machines as 2, 4 to 7 as 4 and so on) and by whether all "+
-			"machines came (got) or not (failed). Each counts half after 30 minutes: the figure is that of "+
-			"muster_group_evidence_timestamp_seconds. The cloud's own advice counts as up to 4.",
-		[]string{"group", "machines", "outcome"}, nil)
+		"Launches that the chance is estimated from, by their size (1, 2 to 3 machines as 2, 4 to 7 as 4 and so on), by the level "+
+			"that they had to be within one domain of (empty where they could be anywhere), and by whether all machines came (got) "+
+			"or not (failed). Each counts half after 30 minutes: the figure is that of muster_group_evidence_timestamp_seconds. "+
+			"The cloud's own advice counts as up to 4.",
+		[]string{"group", "machines", "level", "outcome"}, nil)
 	evidenceAt = prometheus.NewDesc("muster_group_evidence_timestamp_seconds",
 		"When something was last learned about the chance, in seconds since 1970.",
 		[]string{"group"}, nil)
@@ -129,7 +130,7 @@ func (s *snapshot) Collect(to chan<- prometheus.Metric) {
 			s.offerings[g.Name] = offeringOf(&g.Group, &ng.Spec)
 		}
 		gauge(to, prices, usd(g.MicroUSDPerHour), g.Name)
-		gauge(to, chance, float64(g.Chance(1, now))/1000, g.Name)
+		gauge(to, chance, float64(g.Chance(1, "", now))/1000, g.Name)
 		collectEvidence(to, g.Name, g.Ledger)
 		inDoubt, idle := 0, 0
 		if d := doubts[g.Name]; d.Braked() {
@@ -186,8 +187,8 @@ func collectEvidence(to chan<- prometheus.Metric, group string, l *v1alpha1.Ledg
 	const launch = 1e6 // the ledger counts in millionths
 	gauge(to, evidenceAt, float64(l.At.Unix()), group)
 	for _, e := range l.Sizes {
-		gauge(to, evidence, float64(e.Got)/launch, group, strconv.Itoa(int(e.AtLeast)), "got")
-		gauge(to, evidence, float64(e.Failed)/launch, group, strconv.Itoa(int(e.AtLeast)), "failed")
+		gauge(to, evidence, float64(e.Got)/launch, group, strconv.Itoa(int(e.AtLeast)), e.Level, "got")
+		gauge(to, evidence, float64(e.Failed)/launch, group, strconv.Itoa(int(e.AtLeast)), e.Level, "failed")
 	}
 }
 

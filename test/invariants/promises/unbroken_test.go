@@ -344,6 +344,14 @@ func TestNoFalseAlarm(t *testing.T) {
 			condition(&w.Status.Conditions, kueue.WorkloadAdmitted, metav1.ConditionTrue, "Admitted", "Admitted")
 			c.show(w)
 		}},
+		{"a workload whose machines are there says what its pods' places wait for", func(c *course) {
+			c.upTo("request is provisioned")
+			c.workload.Status.AdmissionChecks[0].State = kueue.CheckStateReady
+			condition(&c.workload.Status.Conditions, kueue.WorkloadAdmitted, metav1.ConditionFalse,
+				kueue.WorkloadAdmittedReasonPendingDelayedTopologyRequests, "No place on the nodes that are booked: they have no rack yet")
+			c.show(c.workload)
+			c.pass(time.Minute)
+		}},
 		{"a deactivated workload says so by its eviction", func(c *course) {
 			c.workload.Spec.Active = new(false)
 			condition(&c.workload.Status.Conditions, kueue.WorkloadEvicted, metav1.ConditionTrue, "DeactivatedDueToRequeuingLimitExceeded",

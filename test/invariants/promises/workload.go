@@ -183,6 +183,10 @@ func saysWhy(o *kueue.Workload) bool {
 		return true
 	}
 	admitted := meta.FindStatusCondition(o.Status.Conditions, kueue.WorkloadAdmitted)
+	if admitted != nil && admitted.Status == metav1.ConditionFalse && admitted.Message != "" &&
+		admitted.Reason == kueue.WorkloadAdmittedReasonPendingDelayedTopologyRequests {
+		return true
+	}
 	return slices.ContainsFunc(o.Status.AdmissionChecks, func(s kueue.AdmissionCheckState) bool {
 		return s.State != kueue.CheckStateReady &&
 			(s.Message != "" || admitted != nil && strings.Contains(admitted.Message, string(s.Name)))
