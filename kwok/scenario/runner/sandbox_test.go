@@ -152,6 +152,9 @@ func TestJobsOfOtherKindsArrive(t *testing.T) {
 			t.Errorf("no machine of %s was bought", g.Name)
 		}
 	}
+	if got := r.Promises.Judged["P2 machines rolled back"]; got > 0 {
+		t.Errorf("%d machines were rolled back though none failed: launchers share machines with other gangs", got)
+	}
 	if got := r.Promises.Judged["P4 reservations"]; got < 10 || len(r.Promises.Broken) > 0 {
 		t.Errorf("quota was reserved %d times, want once for each; broken promises %v", got, r.Promises.Broken)
 	}
