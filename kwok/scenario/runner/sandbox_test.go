@@ -163,6 +163,21 @@ func TestJobsOfOtherKindsArrive(t *testing.T) {
 	}
 }
 
+// Pods that are gated arrive, alone and in groups, and end; what serves is deleted after its time.
+func TestGatedPodsArrive(t *testing.T) {
+	r, _ := run(t, "pods-small")
+	if want := (report.Jobs{Submitted: 10, Succeeded: 10}); r.Jobs != want {
+		t.Errorf("Jobs %+v, want %+v", r.Jobs, want)
+	}
+	if r.Wait.Count != 10 || r.Bought.Left > 0 || len(r.Promises.Broken) > 0 {
+		t.Errorf("the pods of %d were seen to run together, want all 10; %d machines are left; broken promises %v", r.Wait.Count, r.Bought.Left,
+			r.Promises.Broken)
+	}
+	if got := r.Promises.Judged["P4 reservations"]; got < 12 {
+		t.Errorf("quota was reserved %d times, want at least once for 3 groups, 4 pods, a StatefulSet and 4 pods of Deployments", got)
+	}
+}
+
 // What goes wrong costs time, and no Job, machine or promise.
 func TestTroubleCostsTimeAlone(t *testing.T) {
 	r, _ := run(t, "trouble.yaml")
