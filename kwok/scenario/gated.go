@@ -94,7 +94,8 @@ func (j *judge) gated(a *Arrival, s *Shape, kind *gatedKind, path *field.Path) {
 		s.Pods = max(s.Pods, 1)
 		j.between(s.Pods, 1, mostPods, path.Child("pods"))
 		counts = []int64{int64(s.Pods)}
-		if policy, _, _ := unstructured.NestedString(s.Object.Object, "spec", "restartPolicy"); policy == "" || policy == string(corev1.RestartPolicyAlways) {
+		policy, _, _ := unstructured.NestedString(s.Object.Object, "spec", "restartPolicy")
+		if policy == "" || policy == string(corev1.RestartPolicyAlways) {
 			j.Refuse(object.Child("spec", "restartPolicy"), "it is Always, which is the default, so such a pod never succeeds; write Never")
 		}
 	case kind.Kind == "LeaderWorkerSet":

@@ -98,8 +98,8 @@ func (j *judge) jobOfAKind(a *Arrival, s *Shape, with []string, path *field.Path
 func (j *judge) runTime(s *Shape, path *field.Path) {
 	switch says := says(s.Object.Object, RunForWord); {
 	case s.Serves() && says:
-		j.Refuse(path, "it says %s, so its pods would end and be made again: a %s serves until it is deleted, which it is after runFor; remove the "+
-			"annotation", RunForWord, s.Object.GetKind())
+		j.Refuse(path, "it says %s, so its pods would end and be made again: a %s serves until it is deleted, which it is after runFor; "+
+			"remove the annotation", RunForWord, s.Object.GetKind())
 	case !s.Serves() && !says:
 		j.Refuse(path, "nothing in it says %s, so it would not run for runFor; write kwok.muster.dev/run-for: %s into the annotations of its "+
 			"pod templates, or into those of a RayJob itself", RunForWord, RunForWord)

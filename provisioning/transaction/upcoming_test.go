@@ -3,6 +3,7 @@ package transaction
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -311,6 +312,11 @@ func TestWhatIsCountedOnIsKept(t *testing.T) {
 			plan := planner.Plan(s.view.Snapshot, gang, state.DefaultPolicy(state.AtomicScaleUp))
 			if got := said(&plan); got != tc.want {
 				t.Errorf("plan is %q (%s), want %q", got, plan.Message(), tc.want)
+			}
+			check := planner.Plan(s.view.Snapshot, gang, state.DefaultPolicy(state.CheckCapacity))
+			told := strings.Contains(check.Message(), "beside what is kept for requests whose machines are on their way")
+			if shares := len(tc.flying) > 0 && tc.flying[0].Shares; check.Outcome == planner.Wait && told != shares {
+				t.Errorf("why it does not fit now is told as %q", check.Message())
 			}
 			if without, _ := planner.Place(s.view.Without().Nodes, gang); tc.gpus == 4 && (without.Outcome == planner.Fits) != (tc.want == "Fits") {
 				t.Errorf("without any pods it is %s (%s)", without.Outcome, without.Message())

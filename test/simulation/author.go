@@ -38,7 +38,8 @@ func (a *author) tellOfSharers() {
 		g.Spec.MaxNodes, g.Spec.Kwok.BootDelay = 20, seconds(1+a.random.Int64N(50))
 	}))
 	for i := range 2 + a.random.IntN(7) {
-		g := &gang{namespace: "team", request: fmt.Sprint("gang-", i), held: true, runFor: time.Second + a.within(time.Minute), patience: 5 * time.Minute}
+		g := &gang{namespace: "team", request: fmt.Sprint("gang-", i), held: true, runFor: time.Second + a.within(time.Minute),
+			patience: 5 * time.Minute}
 		if !a.oneIn(4) {
 			g.podSets = append(g.podSets, podSet{spec: podSpec(1+a.random.Int64N(4), 0), count: 1 + a.random.IntN(2)})
 		}

@@ -190,7 +190,8 @@ func TestRandomStoriesInRacks(t *testing.T) {
 	}
 }
 
-// TestRandomStoriesOfSharers: where nothing goes wrong, no attempt is given up, however gangs share machines.
+// TestRandomStoriesOfSharers: where nothing goes wrong, no attempt is given up, however gangs share machines. But one may be where a gang
+// has found room without a machine that it launched: it takes that back, also if others count on it.
 func TestRandomStoriesOfSharers(t *testing.T) {
 	tell := func(seed uint64) (r result) {
 		synctest.Test(t, func(*testing.T) {
@@ -200,7 +201,7 @@ func TestRandomStoriesOfSharers(t *testing.T) {
 			s.run(time.Now().Add(storyTime + calm))
 			r = s.end()
 		})
-		if r.features["attempt RollingBack"] {
+		if r.features["attempt RollingBack"] && !r.features["machine of a gang that has found room without"] {
 			r.problems = append(r.problems, "nothing has gone wrong, and an attempt was rolled back")
 		}
 		return r
@@ -219,7 +220,9 @@ func TestRandomStoriesOfSharers(t *testing.T) {
 			shown[f]++
 		}
 	}
-	for _, f := range []string{"attempt shares machines", "attempt launches and shares machines", "node booked by several", "machine taken back"} {
+	for _, f := range []string{
+		"attempt shares machines", "attempt launches and shares machines", "node booked by several", "machine taken back",
+	} {
 		if shown[f] == 0 {
 			t.Errorf("no story shows this feature: %s", f)
 		}

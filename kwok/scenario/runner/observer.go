@@ -259,7 +259,8 @@ func (o *observer) served(job int, now time.Time) {
 
 // leave ends a Job that is deleted once none of its pods is left.
 func (o *observer) leave(job int, at time.Duration) {
-	if o.stays[job] == leaving && !slices.ContainsFunc(o.record.Pods, func(p report.Pod) bool { return p.Job == job && p.Ended == report.Never }) {
+	isLeft := func(p report.Pod) bool { return p.Job == job && p.Ended == report.Never }
+	if o.stays[job] == leaving && !slices.ContainsFunc(o.record.Pods, isLeft) {
 		o.end(job, report.Succeeded, at)
 	}
 }

@@ -353,7 +353,7 @@ func TestWhatServesIsDeleted(t *testing.T) {
 	if got := s.finish(s.now()).Jobs[0].Admitted; got != 4*time.Second {
 		t.Errorf("it is admitted at %s, want 4s, with its second Workload", got)
 	}
-	// A pod that is made again does not have it serve anew.
+	// A pod that is made again does not have the Deployment serve once more.
 	s.miss(gatedPod(1, corev1.PodRunning))
 	s.see(gatedPod(2, corev1.PodRunning))
 	if got := len(s.serving); got != 1 {
@@ -377,7 +377,8 @@ func TestAGroupOfPods(t *testing.T) {
 	s.jobs[0].Shape.Object.SetKind("Pod")
 	s.see(gatedPod(0, corev1.PodRunning))
 	s.see(gatedPod(1, corev1.PodRunning))
-	w := admittedWorkload("job-0", metav1.OwnerReference{Kind: "Pod", Name: "pod-0", UID: "uid-0"}, metav1.OwnerReference{Kind: "Pod", Name: "pod-1", UID: "uid-1"})
+	w := admittedWorkload("job-0", metav1.OwnerReference{Kind: "Pod", Name: "pod-0", UID: "uid-0"},
+		metav1.OwnerReference{Kind: "Pod", Name: "pod-1", UID: "uid-1"})
 	s.see(w)
 	if len(s.serving) > 0 {
 		t.Error("it is to be deleted, and ends by itself")
