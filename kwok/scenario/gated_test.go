@@ -118,7 +118,7 @@ func TestGatedPodsSayWhatTheyAreOf(t *testing.T) {
 	}
 	group := objects("    pods: 2\n" + aPod)[1]
 	set := objects(aLeaderWorkerSet)[0]
-	got := []string{label(group), group.GetLabels()["kueue.x-k8s.io/pod-group-name"], group.GetAnnotations()["kueue.x-k8s.io/pod-group-total-count"],
+	got := []string{label(group), group.GetLabels()[groupLabel], group.GetAnnotations()[groupCountAnnotation],
 		label(objects(aDeployment)[0], "spec", "template"), label(set, "spec", "leaderWorkerTemplate", "leaderTemplate"),
 		label(set, "spec", "leaderWorkerTemplate", "workerTemplate")}
 	if diff := cmp.Diff([]string{"job-0", "job-0", "2", "job-0", "job-0", "job-0"}, got); diff != "" {
