@@ -147,9 +147,9 @@ func machinesOf(plan *planner.Verdict) string {
 		said(plan.Launches), text.USD(plan.MicroUSDPerHour), plan.Chance/10)
 	switch {
 	case len(plan.Shares) > 0 && len(plan.Launches) > 0:
-		return launch + "; it also shares machines that are launching for other requests: " + said(plan.Shares)
+		return launch + "; it also shares machines with other requests: " + said(plan.Shares)
 	case len(plan.Shares) > 0:
-		return "its pods fit on machines that are launching for other requests: " + said(plan.Shares)
+		return "its pods fit on machines shared with other requests: " + said(plan.Shares)
 	case len(plan.Launches) > 0:
 		return launch
 	default:

@@ -13,7 +13,6 @@ import (
 
 	"github.com/muster-dev/muster/kwok/operators"
 	"github.com/muster-dev/muster/queueing/jobs/kinds"
-	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // podSet is pods of a Job that are alike.
@@ -56,21 +55,19 @@ func (j *judge) operators(names []string) {
 
 // jobOfAKind judges an object that arrives, and reads its pods.
 func (j *judge) jobOfAKind(a *Arrival, s *Shape, with []string, path *field.Path) {
-	kind, object := kindOf(s.Object.GroupVersionKind()), path.Child("object")
+	gvk, object := s.Object.GroupVersionKind(), path.Child("object")
+	kind, gated := kindOf(gvk), gatedKindOf(gvk)
 	switch {
-	case s.Object.GroupVersionKind() == batchv1.SchemeGroupVersion.WithKind("Job"):
+	case gvk == batchv1.SchemeGroupVersion.WithKind("Job"):
 		j.Refuse(object, "a Job is what a shape without an object is; write its pods, requests and the like into the shape")
 		return
-	case kind == nil:
+	case kind == nil && gated == nil:
 		j.Refuse(object, "%s of %s is no kind of jobs that can arrive; there %s: choose one, or move it to the objects of the scenario",
 			s.Object.GetKind(), s.Object.GetAPIVersion(), choices(known()))
 		return
-	case kind.Succeeded == "":
-		j.Refuse(object, "a %s serves until it is deleted, so it would never end; move it to the objects of the scenario", kind.Kind)
-		return
 	}
-	if name := operators.Lacking(kind.Kind, with); name != "" {
-		j.Refuse(object, "nothing runs a %s without the operator %s; add it to operators", kind.Kind, name)
+	if name := operators.Lacking(gvk.Kind, with); name != "" {
+		j.Refuse(object, "nothing runs a %s without the operator %s; add it to operators", gvk.Kind, name)
 	}
 	for name, value := range map[string]string{"name": s.Object.GetName(), "generateName": s.Object.GetGenerateName(),
 		"namespace": s.Object.GetNamespace()} {
@@ -78,11 +75,12 @@ func (j *judge) jobOfAKind(a *Arrival, s *Shape, with []string, path *field.Path
 			j.Refuse(object.Child("metadata", name), "it is %q, but the arrival says how its objects are named and where they are; remove it", value)
 		}
 	}
-	if !says(s.Object.Object, RunForWord) {
-		j.Refuse(object, "nothing in it says %s, so it would not run for runFor; write kwok.muster.dev/run-for: %s into the annotations of its "+
-			"pod templates, or into those of a RayJob itself", RunForWord, RunForWord)
-	}
+	j.runTime(s, object)
 	j.ofJobsAlone(s, path)
+	if gated != nil {
+		j.gated(a, s, gated, path)
+		return
+	}
 	if kind.Stanza.Source != nil {
 		// Its pods are those of another object, which its operator makes.
 		j.pods(s, path)
@@ -94,6 +92,18 @@ func (j *judge) jobOfAKind(a *Arrival, s *Shape, with []string, path *field.Path
 	last := s.Object.DeepCopy()
 	last.SetName(a.job(int(a.Count) - 1))
 	j.read(s, kind, last, object)
+}
+
+// runTime judges whether the object runs for its time: pods end by themselves, or it is deleted.
+func (j *judge) runTime(s *Shape, path *field.Path) {
+	switch says := says(s.Object.Object, RunForWord); {
+	case s.Serves() && says:
+		j.Refuse(path, "it says %s, so its pods would end and be made again: a %s serves until it is deleted, which it is after runFor; "+
+			"remove the annotation", RunForWord, s.Object.GetKind())
+	case !s.Serves() && !says:
+		j.Refuse(path, "nothing in it says %s, so it would not run for runFor; write kwok.muster.dev/run-for: %s into the annotations of its "+
+			"pod templates, or into those of a RayJob itself", RunForWord, RunForWord)
+	}
 }
 
 // ofJobsAlone rejects fields that an object has itself.
@@ -119,15 +129,7 @@ func (j *judge) read(s *Shape, kind *kinds.Kind, o *unstructured.Unstructured, p
 	}
 	s.sets = []podSet{}
 	for i := range sets {
-		template := &sets[i].Template
-		p := podSet{name: string(sets[i].Name), pods: sets[i].Count, requests: corev1.ResourceList{}, nodeSelector: template.Spec.NodeSelector}
-		for name, amount := range workload.PodRequests(&template.Spec).List() {
-			if !amount.IsZero() {
-				p.requests[name] = amount
-			}
-		}
-		j.amounts(p.requests, path)
-		s.sets = append(s.sets, p)
+		j.podSet(s, string(sets[i].Name), sets[i].Count, &sets[i].Template, path)
 	}
 	if pods := s.AllPods(); len(refusals) == 0 && (pods < 1 || pods > mostPods) {
 		j.Refuse(path, "it has %d pods; give it from 1 to %d", pods, mostPods)
@@ -146,16 +148,20 @@ func kindOf(gvk schema.GroupVersionKind) *kinds.Kind {
 
 // known are the kinds that can arrive.
 func known() (out []string) {
+	add := func(gvk schema.GroupVersionKind) {
+		out = append(out, fmt.Sprintf("%s (%s)", gvk.Kind, gvk.GroupVersion()))
+	}
 	for _, k := range kinds.BuiltIn() {
-		if k.Succeeded != "" {
-			out = append(out, fmt.Sprintf("%s (%s)", k.Kind, k.GroupVersionKind().GroupVersion()))
-		}
+		add(k.GroupVersionKind())
+	}
+	for _, k := range gatedKinds {
+		add(k.GroupVersionKind)
 	}
 	return out
 }
 
-// Object is the submission where it is of another kind, named and labelled as a Job would be; nil for a Job.
-func (s Submission) Object(speed int) *unstructured.Unstructured {
+// Objects are those of the submission where it is of another kind, named and labelled as a Job would be; none for a Job.
+func (s Submission) Objects(speed int) []*unstructured.Unstructured {
 	if s.Shape.Object == nil {
 		return nil
 	}
@@ -165,7 +171,11 @@ func (s Submission) Object(speed int) *unstructured.Unstructured {
 	o.SetName(s.Name)
 	o.SetLabels(merged(o.GetLabels(), s.labels(speed)))
 	o.SetAnnotations(fasterAnnotations(merged(o.GetAnnotations(), s.Shape.Annotations), speed))
-	return o
+	labelled(o)
+	if s.Shape.IsGroup() {
+		return group(o, s.Shape.Pods)
+	}
+	return []*unstructured.Unstructured{o}
 }
 
 // says reports whether a text stands in any other of a value.

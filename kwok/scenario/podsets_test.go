@@ -75,7 +75,7 @@ func TestAnObjectAtASpeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	submission := s.Submissions()[1]
-	o := submission.Object(10)
+	o := submission.Objects(10)[0]
 	if o.GetName() != "job-1" || o.GetNamespace() != "default" || o.GetKind() != "JobSet" {
 		t.Errorf("it is the %s %s/%s, want the JobSet default/job-1", o.GetKind(), o.GetNamespace(), o.GetName())
 	}
@@ -92,7 +92,7 @@ func TestAnObjectAtASpeed(t *testing.T) {
 	if !says(submission.Shape.Object.Object, RunForWord) {
 		t.Error("the template was changed, so the next runs as long as this one")
 	}
-	if o := (Submission{Shape: &Shape{Pods: 1}}).Object(1); o != nil {
+	if o := (Submission{Shape: &Shape{Pods: 1}}).Objects(1); o != nil {
 		t.Errorf("a Job is %v", o)
 	}
 }
@@ -101,11 +101,9 @@ func TestWhatIsRefusedOfObjects(t *testing.T) {
 	const shape, path = "arrivals[0].shapes[0]", "arrivals[0].shapes[0].object"
 	arriving := func() (out []string) {
 		for _, k := range kinds.BuiltIn() {
-			if k.Succeeded != "" {
-				out = append(out, k.Kind+" ("+k.GroupVersionKind().GroupVersion().String()+")")
-			}
+			out = append(out, k.Kind+" ("+k.GroupVersionKind().GroupVersion().String()+")")
 		}
-		return out
+		return append(out, "Pod (v1)", "Deployment (apps/v1)", "StatefulSet (apps/v1)", "LeaderWorkerSet (leaderworkerset.x-k8s.io/v1)")
 	}
 	for name, tc := range map[string]struct{ old, new, path, want string }{
 		"a kind that there is not": {"kind: JobSet", "kind: JobList", path, "JobList of jobset.x-k8s.io/v1alpha2 is no kind of jobs that can " +
@@ -114,8 +112,8 @@ func TestWhatIsRefusedOfObjects(t *testing.T) {
 			"a Job is what a shape without an object is; write its pods, requests and the like into the shape"},
 		"another version": {"jobset.x-k8s.io/v1alpha2", "jobset.x-k8s.io/v1", path, "JobSet of jobset.x-k8s.io/v1 is no kind of jobs"},
 		"no kind":         {"      kind: JobSet\n", "", path, "a mapping is not a Kubernetes object; give it apiVersion and kind"},
-		"one that never ends": {"apiVersion: jobset.x-k8s.io/v1alpha2\n      kind: JobSet", "apiVersion: ray.io/v1\n      kind: RayCluster", path,
-			"a RayCluster serves until it is deleted, so it would never end; move it to the objects of the scenario"},
+		"pods that end of what serves": {"apiVersion: jobset.x-k8s.io/v1alpha2\n      kind: JobSet", "apiVersion: ray.io/v1\n      kind: RayCluster", path,
+			"it says $(runFor), so its pods would end and be made again: a RayCluster serves until it is deleted, which it is after runFor; remove"},
 		"no operator": {"operators: [jobset]\n", "", path, "nothing runs a JobSet without the operator jobset; add it to operators"},
 		"an operator that there is not": {"[jobset]", "[jobset, rai]", "operators[1]",
 			`there is no operator "rai"; there ` + choices(operators.Names()) + ": choose one"},

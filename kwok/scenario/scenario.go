@@ -113,9 +113,11 @@ type Shape struct {
 	// 0 means 1.
 	Weight int32 `json:"weight,omitempty"`
 	// Object is a job of another kind, without a name: those of the arrival are named as
-	// its Jobs are. RunForWord and NameWord in any text of it are replaced.
+	// its Jobs are. RunForWord and NameWord in any text of it are replaced. One that serves until it is deleted is
+	// deleted RunFor after all its pods run.
 	Object *unstructured.Unstructured `json:"object,omitempty"`
-	// Pods of the Job. They and Requests are missing where an Object has pods of its own.
+	// Pods of the Job. They and Requests are missing where an Object has pods of its own; where that is a Pod, so many
+	// like it are a group.
 	Pods int32 `json:"pods,omitempty"`
 	// Requests of each pod.
 	Requests corev1.ResourceList `json:"requests,omitempty"`

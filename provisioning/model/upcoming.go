@@ -58,9 +58,8 @@ func (m *Model) refreshUpcoming() effect {
 func (m *Model) upcomingAttempts(flights []flight) []planner.UpcomingAttempt {
 	out := make([]planner.UpcomingAttempt, len(flights))
 	for i, f := range flights {
-		r := m.entry(m.requests.byUID[f.uid])
-		out[i] = planner.UpcomingAttempt{Gang: r.Gang, Policy: r.Policy, Launches: m.requests.courses[f.uid].flight.Launches,
-			Held: r.PodsHeld}
+		r, a := m.entry(m.requests.byUID[f.uid]), m.requests.courses[f.uid].flight
+		out[i] = planner.UpcomingAttempt{Gang: r.Gang, Policy: r.Policy, Launches: a.Launches, Shares: len(a.Shares) > 0, Held: r.PodsHeld}
 		out[i].Gang.Launch = state.Token(f.uid, f.number)
 	}
 	return out

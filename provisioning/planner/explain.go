@@ -240,6 +240,10 @@ func has(n int) string {
 // explainNodes says how many pods the existing nodes have room for.
 func (q *query) explainNodes() []Reason {
 	var out []Reason
+	beside := ""
+	if q.Upcoming != nil && len(q.Upcoming.Forecast(q.Memo).kept) > 0 {
+		beside = " beside what is kept for requests whose machines are on their way"
+	}
 	for i, p := range q.pods {
 		fits, in := 0, ""
 		for _, r := range q.regions {
@@ -257,8 +261,8 @@ func (q *query) explainNodes() []Reason {
 		// To a gang that may launch, nodes without any room are no news.
 		if fits < p.Count && (fits > 0 || q.policy.Class == state.CheckCapacity) {
 			out = append(out, Reason{Code: CodeNoRoom, Message: fmt.Sprintf(
-				"existing nodes have room for %d of the %d pods of podSet %s%s, %d short; this changes when pods end or nodes join",
-				fits, p.Count, p.Name, where, p.Count-fits)})
+				"existing nodes have room for %d of the %d pods of podSet %s%s%s, %d short; this changes when pods end or nodes join",
+				fits, p.Count, p.Name, where, beside, p.Count-fits)})
 		}
 	}
 	return out

@@ -10,7 +10,8 @@ import (
 // Plan says where a gang could run now, what to launch for it, or why not.
 //
 // Existing room comes before launches, and so does room that others leave on machines that
-// are being launched for them, see Upcoming. Options are compared by the least wanted
+// are being launched for them, see Upcoming. What is counted on that way is kept: no other gang is
+// given it. Options are compared by the least wanted
 // market they need, then price ÷ chance, then price, then number of machines, then
 // region; so the order is total and the same input gives the same plan. Where the best
 // would pass a budget it is the best of those that cost no more than budgets allow.
@@ -28,12 +29,17 @@ func Unbudgeted(s *Snapshot, gang state.Gang, policy state.Policy) Verdict {
 	if refusal != nil {
 		return *refusal
 	}
+	s = s.unkept()
 	q, best := newQuery(s, &gang, pods, policy, asItIs).inTime()
 	if shared, ok := q.sharing(best); ok {
 		return shared
 	}
 	if best != nil && !best.overPrice() {
-		return best.verdict()
+		v := best.verdict()
+		if v.Outcome == Launch && q.Upcoming != nil && q.Upcoming.shares {
+			q.share(&v, q.Nodes)
+		}
+		return v
 	}
 	if policy.Class == state.CheckCapacity {
 		return Verdict{Outcome: Wait, Reasons: q.explain(nil)}

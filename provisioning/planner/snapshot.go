@@ -109,6 +109,8 @@ type UpcomingAttempt struct {
 	Gang     state.Gang
 	Policy   state.Policy
 	Launches []GroupCount
+	// Shares: the gang counts on room that others leave. It is kept for it from when it is there.
+	Shares bool
 	// Held: the gang's pods are created as soon as its machines are there. When those of
 	// others come is not known, so no other gang may count on what they leave.
 	Held bool
@@ -126,6 +128,8 @@ type Upcoming struct {
 	// before is the list without its last attempt; nil where there is none.
 	before  *Upcoming
 	attempt UpcomingAttempt
+	// shares reports whether any attempt of the list does.
+	shares bool
 	*root
 }
 
@@ -133,8 +137,13 @@ type Upcoming struct {
 type forecast struct {
 	// nodes with the room that is left.
 	nodes *nodeset.Set
-	// Fits reports whether the gang of the last attempt has room once all this is there.
-	Fits bool
+	// Fits reports whether the gang of the last attempt has room once all this is there; placement is where.
+	Fits      bool
+	placement []Placement
+	// kept is what attempts that share machines will take of nodes that are there, by node. They
+	// have not booked it: others could book nothing there until the machines of such an attempt have
+	// joined, too, and its pods have come.
+	kept map[string]nodegroups.Resources
 }
 
 // root is what the attempts of a list have in common.

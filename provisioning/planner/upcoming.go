@@ -2,12 +2,14 @@ package planner
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
@@ -52,7 +54,7 @@ func NewUpcoming(s *Snapshot, attempts []UpcomingAttempt) *Upcoming {
 
 // With is the list with one more attempt, which begins after all others.
 func (s *Upcoming) With(a UpcomingAttempt) *Upcoming {
-	return &Upcoming{before: s, attempt: a, root: s.root}
+	return &Upcoming{before: s, attempt: a, root: s.root, shares: s.shares || a.Shares}
 }
 
 // Until is how long the list holds if nothing changes; zero is for ever.
@@ -72,7 +74,7 @@ func (s *Upcoming) attempts() (out []UpcomingAttempt) {
 func (s *Upcoming) after(uid types.UID, plan *Verdict, nodes *nodeset.Set) *Upcoming {
 	var begins []UpcomingAttempt
 	if plan.Outcome == Launch {
-		a := UpcomingAttempt{Gang: *plan.Gang, Policy: *plan.Policy, Launches: plan.Launches, Held: true}
+		a := UpcomingAttempt{Gang: *plan.Gang, Policy: *plan.Policy, Launches: plan.Launches, Shares: len(plan.Shares) > 0, Held: true}
 		a.Gang.UID, a.Gang.Launch = uid, state.Token(uid, 1)
 		begins = append(begins, a)
 	}
@@ -112,6 +114,14 @@ func (s *Upcoming) Of(uid types.UID) *Upcoming {
 	return nil
 }
 
+// Before is the list up to the attempt of that request, without it; all of it where it has none.
+func (s *Upcoming) Before(uid types.UID) *Upcoming {
+	if of := s.Of(uid); of != nil {
+		return of.before
+	}
+	return s
+}
+
 // Forecast works out what the list comes to, unless the memo has it.
 func (s *Upcoming) Forecast(m *Memo) forecast {
 	if f, known := m.forecastOf(s); known {
@@ -121,9 +131,13 @@ func (s *Upcoming) Forecast(m *Memo) forecast {
 	if s.before == nil {
 		f.nodes = s.consumed()
 	} else {
-		f.nodes = s.before.Forecast(m).nodes.Clone()
-		if nodes := s.served(f.nodes.Clone()); nodes != nil {
-			f = forecast{nodes: nodes, Fits: true}
+		before := s.before.Forecast(m)
+		f = forecast{nodes: before.nodes.Clone(), kept: before.kept}
+		if nodes, placement := s.served(before.nodes.Clone()); nodes != nil {
+			f = forecast{nodes: nodes, Fits: true, kept: before.kept, placement: placement}
+			if s.attempt.Shares {
+				f.kept = s.keeps(before.kept, placement)
+			}
 		}
 	}
 	m.keep(s, f)
@@ -148,16 +162,68 @@ func (s *Upcoming) consumed() *nodeset.Set {
 	return out
 }
 
+// keeps is what is kept for the attempts before the last one, and for that.
+func (s *Upcoming) keeps(before map[string]nodegroups.Resources, placement []Placement) map[string]nodegroups.Resources {
+	out := map[string]nodegroups.Resources{}
+	maps.Copy(out, before)
+	for _, p := range placement {
+		if n := s.now.Nodes.Find(p.Node); n != nil && !s.has(n) {
+			room := p.Requests.Clone()
+			room.Add(out[p.Node], 1)
+			out[p.Node] = room
+		}
+	}
+	return out
+}
+
+// has reports whether the last attempt has the node already.
+func (s *Upcoming) has(n *state.Node) bool {
+	return n.BookingOf(s.attempt.Gang.UID) != nil || state.IsLaunchOf(n, &s.attempt.Gang)
+}
+
+// Idle are those of the nodes on which the last attempt counts that it may book and that will be given back if it does not, since
+// they stand idle. Those that an attempt before it counts on, too, are left to that first.
+func (s *Upcoming) Idle(m *Memo) (out []Placement) {
+	for _, p := range s.Forecast(m).placement {
+		n := s.now.Nodes.Find(p.Node)
+		if n == nil || s.has(n) || n.Machine == nil || n.IdleSince.IsZero() || s.before.Forecast(m).kept[p.Node] != nil {
+			continue
+		}
+		if mayBook(n, &s.attempt.Gang, &p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// unkept is the snapshot without the room that is kept for attempts in flight.
+func (s *Snapshot) unkept() *Snapshot {
+	if s.Upcoming == nil || !s.Upcoming.shares {
+		return s
+	}
+	out := *s
+	out.Nodes = s.Nodes.Clone()
+	for name, room := range s.Upcoming.Forecast(s.Memo).kept {
+		if n := s.Nodes.Find(name); n != nil {
+			later := *n
+			later.Free = n.Free.Clone()
+			later.Free.Sub(room, 1)
+			out.Nodes.Set(&later)
+		}
+	}
+	return &out
+}
+
 // served are the nodes, which it changes, when the attempt has got its machines and its
-// pods have come; nil if they would not fit, and where that depends on other pods: those
-// that have not come yet cannot be asked.
-func (s *Upcoming) served(nodes *nodeset.Set) *nodeset.Set {
+// pods have come, and where these are then; nil if they would not fit, and where that depends on
+// other pods: those that have not come yet cannot be asked.
+func (s *Upcoming) served(nodes *nodeset.Set) (*nodeset.Set, []Placement) {
 	a := &s.attempt
 	look := *s.now
 	look.Nodes = nodes
 	pods, refusal := look.read(&a.Gang)
 	if refusal != nil {
-		return nil
+		return nil, nil
 	}
 	// Those of its machines that are nodes already are among those that it launches.
 	for _, n := range slices.Collect(nodes.LaunchedBy(a.Gang.Launch)) {
@@ -166,7 +232,7 @@ func (s *Upcoming) served(nodes *nodeset.Set) *nodeset.Set {
 	for _, l := range a.Launches {
 		g := s.now.FindGroup(l.Group)
 		if g == nil {
-			return nil
+			return nil, nil
 		}
 		for i := range l.Count {
 			nodes.Set(g.comes(a.Gang.Launch, i))
@@ -176,13 +242,14 @@ func (s *Upcoming) served(nodes *nodeset.Set) *nodeset.Set {
 	policy.Class = state.CheckCapacity
 	q := newQuery(&look, &a.Gang, pods, policy, asItIs)
 	if q.apart {
-		return nil
+		return nil, nil
 	}
 	best := q.search()
 	if best == nil {
-		return nil
+		return nil, nil
 	}
-	for _, p := range best.placement() {
+	placement := best.placement()
+	for _, p := range placement {
 		if !a.Held {
 			nodes.Delete(p.Node)
 			continue
@@ -193,7 +260,7 @@ func (s *Upcoming) served(nodes *nodeset.Set) *nodeset.Set {
 		n.Bookings = slices.DeleteFunc(slices.Clone(n.Bookings), func(b state.Booking) bool { return b.UID == a.Gang.UID })
 		nodes.Set(&n)
 	}
-	return nodes
+	return nodes, placement
 }
 
 // comes is the i-th machine that a launch makes in the group, as a node.
@@ -221,22 +288,29 @@ func (q *query) sharing(best *trial) (v Verdict, ok bool) {
 	}
 	v = with.verdict()
 	v.Outcome = Launch
-	shares := map[string]int{}
-	there := v.Placement[:0:0]
-	for _, p := range v.Placement {
-		if n := q.Nodes.Find(p.Node); n != nil && mayBook(n, q.gang, &p) {
-			there = append(there, p)
-		} else {
-			shares[later.Nodes.Find(p.Node).Group]++
-		}
-	}
-	v.Placement, v.Shares = there, GroupCounts(shares)
+	q.share(&v, later.Nodes)
 	for _, l := range v.Shares {
 		if g := q.FindGroup(l.Group); g != nil {
 			v.Chance = max(1, v.Chance*g.Chance(l.Count, q.level(g), q.Now)/full)
 		}
 	}
 	return v, len(v.Shares) > 0
+}
+
+// share has a gang that waits for machines share those of its nodes that it cannot book now, and those on which room is kept for
+// others: these could book nothing there until its pods have come.
+func (q *query) share(v *Verdict, nodes *nodeset.Set) {
+	kept := q.Upcoming.Forecast(q.Memo).kept
+	shares := map[string]int{}
+	there := v.Placement[:0:0]
+	for _, p := range v.Placement {
+		if n := q.Nodes.Find(p.Node); n != nil && kept[p.Node] == nil && mayBook(n, q.gang, &p) {
+			there = append(there, p)
+		} else {
+			shares[nodes.Find(p.Node).Group]++
+		}
+	}
+	v.Placement, v.Shares = there, GroupCounts(shares)
 }
 
 // mayBook reports whether the gang may book the placement on the node now.
@@ -258,5 +332,5 @@ func SayShares(shares []GroupCount) (out string) {
 		}
 		out += fmt.Sprintf("%s %s", text.Machines(s.Count), of)
 	}
-	return out + " launching for other requests"
+	return out + " shared with other requests"
 }

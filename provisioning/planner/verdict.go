@@ -42,7 +42,7 @@ type Verdict struct {
 	// Launch.
 	Launches []GroupCount
 	// Shares says of how many machines of which groups, by name, the gang will use what those leave
-	// that are getting them now; Group is empty for machines of no group. For Launch.
+	// that are getting them now, or have them and wait for more; Group is empty for machines of no group. For Launch.
 	Shares []GroupCount
 	// MicroUSDPerHour is the price of Launches, in millionths of a USD per hour, as far as it
 	// is known. Unpriced are their groups whose price is not.

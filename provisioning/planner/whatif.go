@@ -15,7 +15,7 @@ import (
 // does whatever they mean to others.
 func (s *Snapshot) Without(requests ...types.UID) *Snapshot {
 	out := *s
-	out.Nodes, out.Upcoming = s.Nodes.Clone(), nil
+	out.Nodes, out.Upcoming = s.unkept().Nodes.Clone(), nil
 	for _, uid := range requests {
 		for _, node := range slices.Collect(out.Nodes.BookedBy(uid)) {
 			n := *node

@@ -36,12 +36,13 @@ func nextLaunching(r *Request, v View) Step {
 	}
 	s, joined := launching(r, v)
 	if !joined {
-		return s
+		return claimIdle(r, v, s)
 	}
 	look := r.Policy
 	look.Class = state.CheckCapacity
 	rest, _ := remaining(r, v.Snapshot)
-	plan := planner.Unbudgeted(v.Snapshot, rest, look) // what has been launched is paid for
+	// What has been launched is paid for, and what is kept for those that began later may be had.
+	plan := planner.Unbudgeted(v.counting(v.Upcoming.Before(r.UID)).Snapshot, rest, look)
 	if plan.Outcome == planner.Fits {
 		return claim(r, v, plan, ReasonCapacityProvisioned)
 	}
@@ -492,7 +493,7 @@ const shareAgain = time.Second
 func nextShared(r *Request, v View, rest Step) (s Step, ok bool) {
 	if in := v.Upcoming.Of(r.UID); in != nil && in.Forecast(v.Memo).Fits {
 		rest.At = when.Earliest(rest.At, in.Until())
-		return rest, true
+		return claimIdle(r, v, rest), true
 	}
 	if len(r.Attempt.Launches) > 0 {
 		return s, false
@@ -503,6 +504,16 @@ func nextShared(r *Request, v View, rest Step) (s Step, ok bool) {
 		return rest, true
 	}
 	return s, true
+}
+
+// claimIdle has the nodes booked, in place of a rest, that the gang counts on and that would be given back meanwhile.
+func claimIdle(r *Request, v View, rest Step) Step {
+	if in := v.Upcoming.Of(r.UID); in != nil && rest.Do == Rest && len(r.Attempt.Shares) > 0 {
+		if idle := in.Idle(v.Memo); len(idle) > 0 {
+			return Step{Do: Book, Attempt: r.Attempt, Book: idle, Open: r.opens()}
+		}
+	}
+	return rest
 }
 
 // counting is the view where the gang counts on that room, nil being none.

@@ -3,6 +3,7 @@ package transaction
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/nodeset"
@@ -239,7 +241,7 @@ func TestARequestThatSharesMachines(t *testing.T) {
 				Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}, Held: true})
 			s.view.Upcoming = s.view.Upcoming.With(planner.UpcomingAttempt{Gang: gangOf("third", 2),
 				Policy: state.DefaultPolicy(state.AtomicScaleUp), Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}, Held: true})
-		}).at(shareAgain), Begin, "Attempt 2 launches nothing: the rest fits on 1 machine of group gpu launching for other requests",
+		}).at(shareAgain), Begin, "Attempt 2 launches nothing: the rest fits on 1 machine of group gpu shared with other requests",
 			begun(0, 1)},
 		{"there is another one to share with, but it has just begun to share", newStory().with(shares(4)).with(func(s *story) {
 			s.countOn(planner.UpcomingAttempt{Gang: gangOf("other", 8), Policy: state.DefaultPolicy(state.AtomicScaleUp),
@@ -265,6 +267,95 @@ func TestARequestThatSharesMachines(t *testing.T) {
 			s.request.Attempt.Launches = []planner.GroupCount{{Group: "gpu", Count: 1}}
 			s.countOn()
 		}), RollBack, "machines launched for other gangs do not leave the capacity", nil},
+	})
+}
+
+// sharer is a gang that gets one machine of 8 GPUs for 12 pods, and counts on a half of another.
+func sharer(uid types.UID) planner.UpcomingAttempt {
+	u := planner.UpcomingAttempt{Gang: gangOf(uid, 12), Policy: state.DefaultPolicy(state.AtomicScaleUp),
+		Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}, Shares: true, Held: true}
+	u.Gang.Launch = state.Token(uid, 1)
+	return u
+}
+
+// TestWhatIsCountedOnIsKept: from when the room is there that a gang counts on until its own machines are, no other is given it.
+func TestWhatIsCountedOnIsKept(t *testing.T) {
+	free := func(gpus int64) func(*state.Node) {
+		return func(n *state.Node) {
+			n.Free, n.Pods = nodegroups.Resources{"nvidia.com/gpu": gpus, "pods": gpus}, 8-int(gpus)
+		}
+	}
+	alone := sharer("a")
+	alone.Shares = false
+	for _, tc := range []struct {
+		name   string
+		free   int64
+		flying []planner.UpcomingAttempt
+		gpus   int
+		want   string
+	}{
+		{"nobody counts on it", 4, nil, 4, "Fits"},
+		{"a gang counts on all of it", 4, []planner.UpcomingAttempt{sharer("a")}, 4, "gpu: 1"},
+		{"a gang counts on a half of it", 8, []planner.UpcomingAttempt{sharer("a")}, 4, "Fits"},
+		{"two gangs count on a half each", 8, []planner.UpcomingAttempt{sharer("a"), sharer("b")}, 4, "gpu: 1"},
+		{"a gang that launches enough counts on nothing", 4, []planner.UpcomingAttempt{alone}, 4, "Fits"},
+		{"what lacks a machine beside it shares it, and does not keep the others off", 8, []planner.UpcomingAttempt{sharer("a")}, 12,
+			"gpu: 1, shares gpu: 1"},
+		{"what lacks a machine beside it books it where nobody counts on it", 4, nil, 12, "gpu: 1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newStory().node("node", free(tc.free))
+			look := *s.view.Snapshot
+			look.Nodes = s.view.Nodes.Clone()
+			s.view.Upcoming = planner.NewUpcoming(&look, tc.flying)
+			gang := gangOf(uid, tc.gpus)
+			plan := planner.Plan(s.view.Snapshot, gang, state.DefaultPolicy(state.AtomicScaleUp))
+			if got := said(&plan); got != tc.want {
+				t.Errorf("plan is %q (%s), want %q", got, plan.Message(), tc.want)
+			}
+			check := planner.Plan(s.view.Snapshot, gang, state.DefaultPolicy(state.CheckCapacity))
+			told := strings.Contains(check.Message(), "beside what is kept for requests whose machines are on their way")
+			if shares := len(tc.flying) > 0 && tc.flying[0].Shares; check.Outcome == planner.Wait && told != shares {
+				t.Errorf("why it does not fit now is told as %q", check.Message())
+			}
+			if without, _ := planner.Place(s.view.Without().Nodes, gang); tc.gpus == 4 && (without.Outcome == planner.Fits) != (tc.want == "Fits") {
+				t.Errorf("without any pods it is %s (%s)", without.Outcome, without.Message())
+			}
+		})
+	}
+}
+
+// TestAGangThatSharesAndLaunches has the room that it counts on while its own machine boots: it comes first in time, and books what
+// would be given back.
+func TestAGangThatSharesAndLaunches(t *testing.T) {
+	of := func(began ...planner.UpcomingAttempt) func(*story) {
+		return func(s *story) {
+			own := sharer(uid)
+			s.request.Gang, s.request.Pods, s.request.PodsHeld = own.Gang, 12, true
+			s.request.Attempt = Attempt{Number: 1, Phase: Launching, Launches: own.Launches, Shares: own.Launches, Started: noon}
+			look := *s.view.Snapshot
+			look.Nodes = s.view.Nodes.Clone()
+			s.view.Upcoming = planner.NewUpcoming(&look, append(began, own)).With(sharer("later"))
+		}
+	}
+	half := func(n *state.Node) { n.Free, n.Pods = nodegroups.Resources{"nvidia.com/gpu": 4, "pods": 4}, 4 }
+	idle := func(n *state.Node) {
+		n.IdleSince, n.Machine = noon, &cloudprovider.Machine{Name: n.Name, ProviderID: n.ProviderID, Group: "gpu"}
+	}
+	booksB := func(t *testing.T, got Step) {
+		if len(got.Book) != 1 || got.Book[0].Node != "b" || !got.Open || got.Attempt.Phase != Launching {
+			t.Errorf("it books %+v, open %t, in attempt %+v", got.Book, got.Open, got.Attempt)
+		}
+	}
+	earlier := sharer("earlier")
+	play(t, []expected{
+		{"its machine boots, and others use the node", newStory().node("b", half).with(of()).machines(booting), Rest, "", nil},
+		{"its machine boots, and the node is idle", newStory().node("b", idle).with(of()).machines(booting), Book, "", booksB},
+		{"an earlier gang counts on a part of the idle node", newStory().node("b", idle).with(of(earlier)).machines(booting), Rest, "", nil},
+		{"the node is no machine of a cloud", newStory().node("b", func(n *state.Node) { n.IdleSince = noon }).with(of()).machines(booting), Rest, "", nil},
+		{"its machine has joined", newStory().node("a", young).node("b", half).with(of()).machines(booting), Book, "", nil},
+		{"its machine has joined, and an earlier gang counts on the node", newStory().node("a", young).node("b", half).with(of(earlier)).
+			machines(booting), RollBack, "machines launched for other gangs do not leave the capacity", nil},
 	})
 }
 

@@ -26,6 +26,30 @@ type author struct {
 	inRacks bool
 }
 
+// tellOfSharers makes up a story in which nothing goes wrong: gangs with and without GPUs come one after another, and share
+// machines of two groups of which one takes long to boot.
+func (a *author) tellOfSharers() {
+	a.create(devicePlugin())
+	a.create(newGroup("cpus", func(g *v1alpha1.NodeGroup) {
+		g.Spec.Template.Capacity, g.Spec.Template.Taints, g.Spec.MaxNodes = cpuMachine, nil, 20
+		g.Spec.Kwok.BootDelay, *g.Spec.IdleTimeout = seconds(1+a.random.Int64N(10)), seconds(a.random.Int64N(30))
+	}))
+	a.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) {
+		g.Spec.MaxNodes, g.Spec.Kwok.BootDelay = 20, seconds(1+a.random.Int64N(50))
+	}))
+	for i := range 2 + a.random.IntN(7) {
+		g := &gang{namespace: "team", request: fmt.Sprint("gang-", i), held: true, runFor: time.Second + a.within(time.Minute),
+			patience: 5 * time.Minute}
+		if !a.oneIn(4) {
+			g.podSets = append(g.podSets, podSet{spec: podSpec(1+a.random.Int64N(4), 0), count: 1 + a.random.IntN(2)})
+		}
+		if len(g.podSets) == 0 || a.oneIn(2) {
+			g.podSets = append(g.podSets, podSet{spec: podSpec(4, 1+a.random.Int64N(4)), count: 1 + a.random.IntN(2)})
+		}
+		a.submit(a.start.Add(a.within(40*time.Second)), g, transaction.ClassAtomicScaleUp, nil)
+	}
+}
+
 // oneIn says yes to one of n.
 func (a *author) oneIn(n int) bool { return a.random.IntN(n) == 0 }
 

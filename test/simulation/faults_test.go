@@ -304,6 +304,24 @@ var found = []tale{
 		},
 		shows: []string{"machine taken back", "second attempt"},
 	},
+	{
+		name: "a gang that comes later leaves the room alone that a launcher counts on while its workers boot",
+		tell: func(w *world) {
+			w.create(newGroup("cpus", func(g *v1alpha1.NodeGroup) { g.Spec.Template.Capacity, g.Spec.Template.Taints = cpuMachine, nil }))
+			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) { g.Spec.Kwok.BootDelay = seconds(30) }))
+			come := func(after int, podSets ...podSet) {
+				w.submit(w.began.Add(time.Duration(after)*time.Second), &gang{namespace: "team", request: fmt.Sprint("gang-", after), podSets: podSets,
+					held: true, runFor: 2 * time.Minute, patience: 3 * time.Minute}, transaction.ClassAtomicScaleUp, nil)
+			}
+			half := podSet{spec: podSpec(4, 0), count: 1}
+			come(0, half)
+			come(1, podSet{spec: podSpec(3, 0), count: 1}, podSet{spec: podSpec(4, 4), count: 1})
+			come(12, half)
+			w.expectMachines(w.began.Add(time.Minute), 3)
+		},
+		shows:  []string{"attempt launches and shares machines"},
+		avoids: []string{"attempt RollingBack"},
+	},
 }
 
 // restore has the API server know what it knew before the gang was launched.

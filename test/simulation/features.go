@@ -30,6 +30,11 @@ func (s *simulator) observe(o any, deleted bool) {
 			s.feature("machine " + o.Status.Reason)
 		} else if deleted {
 			s.feature("machine taken back")
+			if slices.ContainsFunc(all[*provreq.ProvisioningRequest](s.store), func(r *provreq.ProvisioningRequest) bool {
+				return r.UID == state.TokenUID(o.Spec.Launch) && isTrue(r, provreq.Provisioned) && !over(r)
+			}) {
+				s.feature("machine of a gang that has found room without")
+			}
 		}
 	case *corev1.Node:
 		if o.Annotations[kwokv1alpha1.VanishedAnnotation] != "" {

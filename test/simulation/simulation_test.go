@@ -190,6 +190,47 @@ func TestRandomStoriesInRacks(t *testing.T) {
 	}
 }
 
+// TestRandomStoriesOfSharers: where nothing goes wrong, no attempt is given up, however gangs share machines. But one may be where a gang
+// has found room without a machine that it launched: it takes that back, also if others count on it.
+func TestRandomStoriesOfSharers(t *testing.T) {
+	tell := func(seed uint64) (r result) {
+		synctest.Test(t, func(*testing.T) {
+			random := rand.New(rand.NewPCG(seed, 1))
+			s := newSimulator(seed, weather{staleness: 200 * time.Millisecond})
+			(&author{world: s.world, random: random, start: time.Now()}).tellOfSharers()
+			s.run(time.Now().Add(storyTime + calm))
+			r = s.end()
+		})
+		if r.features["attempt RollingBack"] && !r.features["machine of a gang that has found room without"] {
+			r.problems = append(r.problems, "nothing has gone wrong, and an attempt was rolled back")
+		}
+		return r
+	}
+	if *replay >= 0 {
+		r := tell(uint64(*replay))
+		t.Log("The trace:\n" + strings.Join(r.trace, "\n"))
+		r.report(t, uint64(*replay), 0)
+		return
+	}
+	shown := map[string]int{}
+	for seed := *from; seed < *from+uint64(*runs); seed++ {
+		r := tell(seed)
+		r.report(t, seed, 40)
+		for f := range r.features {
+			shown[f]++
+		}
+	}
+	for _, f := range []string{
+		"attempt shares machines", "attempt launches and shares machines", "node booked by several", "machine taken back",
+	} {
+		if shown[f] == 0 {
+			t.Errorf("no story shows this feature: %s", f)
+		}
+	}
+	t.Logf("of %d stories %d show gangs that share machines, %d those that launch some beside", *runs, shown["attempt shares machines"],
+		shown["attempt launches and shares machines"])
+}
+
 // TestRandomStoriesInWhichTheClockJumps: the clock of muster's machine is set forwards
 // and back by minutes, at any moment of launches, bookings and rollbacks.
 func TestRandomStoriesInWhichTheClockJumps(t *testing.T) {

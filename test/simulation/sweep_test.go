@@ -20,8 +20,8 @@ type tale struct {
 	tell func(*world)
 	// weather is fair, if nothing else is said.
 	weather weather
-	// shows are features that it is about.
-	shows []string
+	// shows are features that it is about, avoids those that it must not have.
+	shows, avoids []string
 }
 
 // workers is a gang of three pods of a whole machine each, which run for ten
@@ -154,6 +154,11 @@ func (tale tale) check(t *testing.T, r result) {
 	for _, f := range tale.shows {
 		if !r.features[f] {
 			t.Errorf("the tale does not show what it is about: %s", f)
+		}
+	}
+	for _, f := range tale.avoids {
+		if r.features[f] {
+			t.Errorf("the tale has what it must not have: %s\nThe trace:\n%s", f, strings.Join(r.trace, "\n"))
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -34,6 +35,8 @@ type observer struct {
 	// told are pods that are to be told until when they run. It has room for all, so
 	// that no watch ever waits for a write.
 	told chan telling
+	// serving are Jobs of kinds that serve, once all of their pods run. It has room for all, too.
+	serving chan int
 	// allEnded is closed once all Jobs have.
 	allEnded chan struct{}
 	// changed has a token whenever something may have come true that is awaited.
@@ -51,6 +54,10 @@ type observer struct {
 	machines map[string]int
 	// gangs are the pods of each Job that run and have not ended.
 	gangs []map[types.UID]*member
+	// stays is how far each Job is that serves until it is deleted.
+	stays []stay
+	// admitted are the Workloads of each Job that have been.
+	admitted []map[types.UID]bool
 	// done is how many pods of each Job have succeeded.
 	done []int
 	// ready is when a node was first Ready with its devices; taken whether it takes pods.
@@ -60,6 +67,18 @@ type observer struct {
 	prices map[string]int64
 	keeps  map[string]int
 }
+
+// stay of what serves until it is deleted.
+type stay int
+
+const (
+	// coming: not all of its pods have run at a time.
+	coming stay = iota
+	// there: all have.
+	there
+	// leaving: it has served for its time, and is deleted.
+	leaving
+)
 
 // member is a pod that runs.
 type member struct {
@@ -85,7 +104,8 @@ func (t telling) patch() (types.PatchType, []byte) {
 func newObserver(s *scenario.Scenario, jobs []scenario.Submission, speed int) *observer {
 	o := &observer{
 		speed: speed, resource: s.Resource(), jobs: jobs,
-		allEnded: make(chan struct{}), changed: make(chan struct{}, 1),
+		allEnded: make(chan struct{}), changed: make(chan struct{}, 1), serving: make(chan int, len(jobs)),
+		stays: make([]stay, len(jobs)), admitted: make([]map[types.UID]bool, len(jobs)),
 		byName: map[types.NamespacedName]int{}, byOwner: map[types.UID]int{}, byUID: map[types.UID]int{}, machines: map[string]int{},
 		ready: map[string]time.Duration{}, taken: map[string]bool{}, prices: map[string]int64{}, keeps: map[string]int{},
 	}
@@ -180,6 +200,10 @@ func (o *observer) jobOf(p *corev1.Pod) (job int, ok bool) {
 	if job, ok = o.byOwner[types.UID(p.Labels[workload.JobUIDLabel])]; ok {
 		return job, true
 	}
+	if name := p.Labels[scenario.JobLabel]; name != "" {
+		job, ok = o.byName[types.NamespacedName{Namespace: p.Namespace, Name: name}]
+		return job, ok
+	}
 	job, ok = o.byName[types.NamespacedName{Namespace: p.Namespace, Name: p.Labels[batchv1.JobNameLabel]}]
 	return job, ok
 }
@@ -213,10 +237,31 @@ func (o *observer) observePod(p *corev1.Pod, deleted bool, at time.Duration, now
 			pod.Succeeded = true
 			o.done[job]++
 		}
+		o.leave(job, at)
 	case p.Status.Phase == corev1.PodRunning && pod.Running == report.Never:
 		pod.Running = at
 		o.gangs[job][p.UID] = &member{namespace: p.Namespace, name: p.Name}
 		o.tell(job, now)
+		if shape := o.jobs[job].Shape; o.stays[job] == coming && shape.Serves() && o.runs(job, shape.AllPods()) {
+			o.stays[job] = there
+			o.serving <- job
+		}
+	}
+}
+
+// served notes that a Job is about to be deleted, since it has served for its time.
+func (o *observer) served(job int, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stays[job] = leaving
+	o.leave(job, now.Sub(o.begun))
+}
+
+// leave ends a Job that is deleted once none of its pods is left.
+func (o *observer) leave(job int, at time.Duration) {
+	isLeft := func(p report.Pod) bool { return p.Job == job && p.Ended == report.Never }
+	if o.stays[job] == leaving && !slices.ContainsFunc(o.record.Pods, isLeft) {
+		o.end(job, report.Succeeded, at)
 	}
 }
 
@@ -301,23 +346,18 @@ func (o *observer) observeMachine(m *kwokv1alpha1.Machine, deleted bool, at time
 }
 
 func (o *observer) observeWorkload(w *kueue.Workload, at time.Duration) {
-	owner := metav1.GetControllerOf(w)
-	if owner == nil {
-		return
-	}
-	i, ok := o.byName[types.NamespacedName{Namespace: w.Namespace, Name: owner.Name}]
+	i, ok := o.jobOfWorkload(w)
 	if !ok {
 		return
 	}
-	if o.jobs[i].Shape.Object != nil {
-		o.byOwner[owner.UID] = i
-		if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished); c != nil && c.Status == metav1.ConditionTrue {
-			outcome := report.Failed
-			if c.Reason == kueue.WorkloadFinishedReasonSucceeded {
-				outcome = report.Succeeded
-			}
-			o.end(i, outcome, at)
+	shape := o.jobs[i].Shape
+	if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished); shape.Object != nil && !shape.Serves() && c != nil &&
+		c.Status == metav1.ConditionTrue {
+		outcome := report.Failed
+		if c.Reason == kueue.WorkloadFinishedReasonSucceeded {
+			outcome = report.Succeeded
 		}
+		o.end(i, outcome, at)
 	}
 	if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil && c.Status == metav1.ConditionFalse &&
 		w.Spec.Active != nil && !*w.Spec.Active {
@@ -332,8 +372,29 @@ func (o *observer) observeWorkload(w *kueue.Workload, at time.Duration) {
 		j.Reserved = at
 	}
 	if meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadAdmitted) {
-		j.Admitted = at
+		if o.admitted[i] == nil {
+			o.admitted[i] = map[types.UID]bool{}
+		}
+		if o.admitted[i][w.UID] = true; len(o.admitted[i]) >= shape.Workloads() {
+			j.Admitted = at
+		}
 	}
+}
+
+// jobOfWorkload finds the Job of a Workload: by what owns it, by the name of its group, or by its pod.
+func (o *observer) jobOfWorkload(w *kueue.Workload) (job int, ok bool) {
+	for _, owner := range w.OwnerReferences {
+		if i, ok := o.byName[types.NamespacedName{Namespace: w.Namespace, Name: owner.Name}]; ok {
+			if o.jobs[i].Shape.Object != nil && ptr.Deref(owner.Controller, false) {
+				o.byOwner[owner.UID] = i
+			}
+			return i, true
+		}
+		if i, ok := o.byUID[owner.UID]; ok {
+			return o.record.Pods[i].Job, true
+		}
+	}
+	return 0, false
 }
 
 // begin has all times count from now.

@@ -324,6 +324,74 @@ func TestThePodsOfAnObjectBearItsUID(t *testing.T) {
 	}
 }
 
+// gatedPod is a pod of job-0, whose pods are gated, that runs.
+func gatedPod(n int) *corev1.Pod {
+	p := pod(n, "fixed-0", corev1.PodRunning)
+	p.Labels = map[string]string{scenario.JobLabel: "job-0"}
+	return p
+}
+
+// admittedWorkload is that of an owner.
+func admittedWorkload(name string, owners ...metav1.OwnerReference) *kueue.Workload {
+	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), OwnerReferences: owners}}
+	w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadAdmitted, Status: metav1.ConditionTrue}}
+	return w
+}
+
+// What serves until it is deleted is deleted once all of its pods have run for its time, and has ended when they are gone.
+func TestWhatServesIsDeleted(t *testing.T) {
+	s := withObject(t)
+	s.jobs[0].Shape.Object.SetAPIVersion("apps/v1")
+	s.jobs[0].Shape.Object.SetKind("Deployment")
+	s.see(gatedPod(0))
+	s.see(admittedWorkload("pod-0", metav1.OwnerReference{Kind: "Pod", Name: "pod-0", UID: "uid-0", Controller: new(true)}))
+	if len(s.serving) > 0 || s.finish(s.now()).Jobs[0].Admitted != report.Never {
+		t.Error("one of its two pods runs, and it counts as admitted or serves")
+	}
+	s.see(gatedPod(1))
+	s.see(admittedWorkload("pod-1", metav1.OwnerReference{Kind: "Pod", Name: "pod-1", UID: "uid-1", Controller: new(true)}))
+	if got := s.finish(s.now()).Jobs[0].Admitted; got != 4*time.Second {
+		t.Errorf("it is admitted at %s, want 4s, with its second Workload", got)
+	}
+	// A pod that is made again does not have the Deployment serve once more.
+	s.miss(gatedPod(1))
+	s.see(gatedPod(2))
+	if got := len(s.serving); got != 1 {
+		t.Errorf("it serves %d times, want once", got)
+	}
+	s.served(0, s.now())
+	s.miss(gatedPod(0))
+	if got := s.finish(s.now()).Jobs[0].Outcome; got != report.Unfinished {
+		t.Errorf("a pod of it is left, and it has %s", got)
+	}
+	s.miss(gatedPod(2))
+	if got := s.finish(s.now()).Jobs[0]; got.Outcome != report.Succeeded || got.Ended != 8*time.Second {
+		t.Errorf("it has %s at %s, want succeeded at 8s", got.Outcome, got.Ended)
+	}
+}
+
+// All pods of a group own its Workload, which tells its end.
+func TestAGroupOfPods(t *testing.T) {
+	s := withObject(t)
+	s.jobs[0].Shape.Object.SetAPIVersion("v1")
+	s.jobs[0].Shape.Object.SetKind("Pod")
+	s.see(gatedPod(0))
+	s.see(gatedPod(1))
+	w := admittedWorkload("job-0", metav1.OwnerReference{Kind: "Pod", Name: "pod-0", UID: "uid-0"},
+		metav1.OwnerReference{Kind: "Pod", Name: "pod-1", UID: "uid-1"})
+	s.see(w)
+	if len(s.serving) > 0 {
+		t.Error("it is to be deleted, and ends by itself")
+	}
+	w = w.DeepCopy()
+	w.Status.Conditions = append(w.Status.Conditions,
+		metav1.Condition{Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue, Reason: kueue.WorkloadFinishedReasonSucceeded})
+	s.see(w)
+	if got := s.finish(s.now()).Jobs[0]; got.Admitted != 3*time.Second || got.Outcome != report.Succeeded || got.Ended != 4*time.Second {
+		t.Errorf("admitted at %s, %s at %s; want 3s, and succeeded at 4s", got.Admitted, got.Outcome, got.Ended)
+	}
+}
+
 // A RayJob's cluster is deleted when it has succeeded; what was lost before came to nothing.
 func TestThePodsOfAnObjectThatHasSucceeded(t *testing.T) {
 	for reason, want := range map[string][]bool{

@@ -252,7 +252,7 @@ func (r *run) at(path *field.Path, err error) error {
 func (r *run) try(ctx context.Context) error {
 	var wrong []error
 	for path, job := range r.Scenario.Examples() {
-		wrong = append(wrong, r.at(path, r.create(ctx, r.object(job), client.DryRunAll)))
+		wrong = append(wrong, r.at(path, r.create(ctx, r.objects(job)[0], client.DryRunAll)))
 	}
 	for i, nodes := range r.Scenario.Nodes {
 		wrong = append(wrong, r.at(field.NewPath("nodes").Index(i), r.create(ctx, nodes.Objects()[0], client.DryRunAll)))
@@ -309,6 +309,7 @@ func (r *run) play(parent context.Context, screen *screen, begun time.Time) erro
 	var interrupted error
 	group.Go(func() error { return r.submit(ctx, begun) })
 	group.Go(func() error { return r.tell(ctx) })
+	group.Go(func() error { return r.serve(ctx) })
 	group.Go(func() error { return r.letGoWrong(ctx) })
 	group.Go(func() error {
 		defer cancel()
@@ -391,20 +392,52 @@ func (r *run) submit(ctx context.Context, begun time.Time) error {
 				return nil
 			}
 			r.observer.submitted(i, time.Now())
-			job := r.object(s)
-			// What was created without an answer is there.
-			return insist(ctx, func() error { return client.IgnoreAlreadyExists(r.create(ctx, job)) })
+			for _, o := range r.objects(s) {
+				// What was created without an answer is there.
+				if err := insist(ctx, func() error { return client.IgnoreAlreadyExists(r.create(ctx, o)) }); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 	}
 	return group.Wait()
 }
 
-// object is what a submission creates.
-func (r *run) object(s scenario.Submission) client.Object {
-	if o := s.Object(r.Speed); o != nil {
-		return o
+// objects are what a submission creates.
+func (r *run) objects(s scenario.Submission) (out []client.Object) {
+	if s.Shape.Object == nil {
+		return []client.Object{s.Job(r.Speed, r.Admitter == Muster)}
 	}
-	return s.Job(r.Speed, r.Admitter == Muster)
+	for _, o := range s.Objects(r.Speed) {
+		out = append(out, o)
+	}
+	return out
+}
+
+// serve deletes what serves until it is deleted, once it has done so for its time.
+func (r *run) serve(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return group.Wait()
+		case i := <-r.observer.serving:
+			group.Go(func() error {
+				job := r.jobs[i]
+				select {
+				case <-ctx.Done():
+					return nil
+				case <-time.After(job.Runs(r.Speed)):
+				}
+				r.observer.served(i, time.Now())
+				o := r.objects(job)[0]
+				return insist(ctx, func() error {
+					return client.IgnoreNotFound(r.kube.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground)))
+				})
+			})
+		}
+	}
 }
 
 // tell writes to the pods of Jobs that all run by now until when they do.

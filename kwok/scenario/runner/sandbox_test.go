@@ -152,11 +152,29 @@ func TestJobsOfOtherKindsArrive(t *testing.T) {
 			t.Errorf("no machine of %s was bought", g.Name)
 		}
 	}
+	if got := r.Promises.Judged["P2 machines rolled back"]; got > 0 {
+		t.Errorf("%d machines were rolled back though none failed: launchers share machines with other gangs", got)
+	}
 	if got := r.Promises.Judged["P4 reservations"]; got < 10 || len(r.Promises.Broken) > 0 {
 		t.Errorf("quota was reserved %d times, want once for each; broken promises %v", got, r.Promises.Broken)
 	}
 	if r.Wait.Count != 10 {
 		t.Errorf("the pods of %d were seen to run together, want all 10", r.Wait.Count)
+	}
+}
+
+// Pods that are gated arrive, alone and in groups, and end; what serves is deleted after its time.
+func TestGatedPodsArrive(t *testing.T) {
+	r, _ := run(t, "pods-small")
+	if want := (report.Jobs{Submitted: 10, Succeeded: 10}); r.Jobs != want {
+		t.Errorf("Jobs %+v, want %+v", r.Jobs, want)
+	}
+	if r.Wait.Count != 10 || r.Bought.Left > 0 || len(r.Promises.Broken) > 0 {
+		t.Errorf("the pods of %d were seen to run together, want all 10; %d machines are left; broken promises %v", r.Wait.Count, r.Bought.Left,
+			r.Promises.Broken)
+	}
+	if got := r.Promises.Judged["P4 reservations"]; got < 12 {
+		t.Errorf("quota was reserved %d times, want at least once for 3 groups, 4 pods, a StatefulSet and 4 pods of Deployments", got)
 	}
 }
 

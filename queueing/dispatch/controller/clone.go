@@ -37,6 +37,8 @@ type Held interface {
 	Shown(here, there *unstructured.Unstructured) (status any)
 	// IsOver reports whether a job has run, as far as it is shown here.
 	IsOver(here *unstructured.Unstructured) bool
+	// IsGroup reports whether a job of the kind makes pods that start together.
+	IsGroup() bool
 }
 
 // Shared is a Held kind of which one object may have several Workloads, each for a part of it.
@@ -99,7 +101,7 @@ func (s self) copyFor(w *kueue.Workload, cluster, fence string) *kueue.Workload 
 	if fence != "" {
 		out.Annotations[dispatch.FenceAnnotation] = fence
 	}
-	if owner := metav1.GetControllerOf(w); owner != nil && (owner.Kind == "StatefulSet" || owner.Kind == "LeaderWorkerSet") {
+	if owner := metav1.GetControllerOf(w); owner != nil && s.groups[kindOf(owner)] {
 		out.Annotations[workload.GroupAnnotation] = "true" // a stock Kueue has no pods run by others
 	}
 	out.Annotations[workload.QueuedSinceAnnotation] = workload.WaitsSince(w).UTC().Format(time.RFC3339)

@@ -60,12 +60,19 @@ type copies struct {
 
 // addCopies has a dispatcher make the copies, too.
 func addCopies(mgr ctrl.Manager, d *dispatcher, kinds []Kind) (*copies, error) {
-	c := &copies{dispatcher: d, scheme: mgr.GetScheme(), kinds: map[schema.GroupKind]Kind{}, written: newExpected(d.clock), named: newNamed()}
+	d.workers.status = mgr.GetClient()
+	return newCopies(d, mgr.GetScheme(), kinds), addChecks(mgr)
+}
+
+func newCopies(d *dispatcher, scheme *runtime.Scheme, kinds []Kind) *copies {
+	c := &copies{dispatcher: d, scheme: scheme, kinds: map[schema.GroupKind]Kind{}, written: newExpected(d.clock), named: newNamed()}
+	d.workers.kinds, d.workers.self.groups = kinds, map[schema.GroupKind]bool{}
 	for _, k := range kinds {
-		c.kinds[k.GroupVersionKind().GroupKind()] = k
+		kind := k.GroupVersionKind().GroupKind()
+		held, ok := k.(Held)
+		c.kinds[kind], d.workers.self.groups[kind] = k, ok && held.IsGroup()
 	}
-	d.workers.kinds, d.workers.status = kinds, mgr.GetClient()
-	return c, addChecks(mgr)
+	return c
 }
 
 // identify finds out how the manager is known in its workers.

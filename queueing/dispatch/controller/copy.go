@@ -10,6 +10,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -25,6 +26,8 @@ type self struct {
 	origin string
 	// id tells it from others of that origin; empty where Kueue makes the copies, which does not.
 	id string
+	// groups are the kinds of jobs that make pods which start together.
+	groups map[schema.GroupKind]bool
 }
 
 // owns reports whether the object in a worker is the manager's, made through whichever MultiKueueCluster.

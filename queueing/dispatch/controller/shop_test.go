@@ -143,7 +143,7 @@ func newShop(t *testing.T, workersNumber int) *shop {
 	for _, k := range podgroup.Delegated() {
 		kinds = append(kinds, k)
 	}
-	w := &workers{manager: all, live: all, scheme: scheme, clock: s.clock, self: me, byName: map[string]*worker{}, kinds: kinds}
+	w := &workers{manager: all, live: all, scheme: scheme, clock: s.clock, self: me, byName: map[string]*worker{}}
 	s.manager = all
 	// What it reads of Workloads and checks is in its cache.
 	cached := interceptor.NewClient(counted, interceptor.Funcs{
@@ -155,10 +155,7 @@ func newShop(t *testing.T, workersNumber int) *shop {
 		},
 	})
 	d := &dispatcher{client: cached, live: all, workers: w, events: events.NewFakeRecorder(1000), clock: s.clock}
-	s.copies = &copies{dispatcher: d, scheme: scheme, kinds: map[schema.GroupKind]Kind{}, written: newExpected(s.clock), named: newNamed()}
-	for _, k := range kinds {
-		s.copies.kinds[k.GroupVersionKind().GroupKind()] = k
-	}
+	s.copies = newCopies(d, scheme, kinds)
 	for i := range workersNumber {
 		lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "main"}}
 		there, counted := s.server(workerName(i), scheme, lq)

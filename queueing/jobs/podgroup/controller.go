@@ -3,6 +3,7 @@ package podgroup
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -111,14 +112,15 @@ func gangsOfLeaderWorkerSet(ctx context.Context, o *unstructured.Unstructured) (
 }
 
 // podChanges passes what a gang may depend on: what is admitted of a pod, whether it is ready,
-// has ended, or is gone.
+// has ended, is gone, or has left the gang while it waits.
 var podChanges = predicate.Funcs{
 	CreateFunc:  func(e event.CreateEvent) bool { return indexOf(e.Object) != nil },
 	DeleteFunc:  func(e event.DeleteEvent) bool { return indexOf(e.Object) != nil },
 	GenericFunc: func(event.GenericEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
-		return indexOf(after) != nil && (isGated(after) || isGated(before) || jobs.IsOver(before) != jobs.IsOver(after) ||
+		left := isGated(after) && !slices.Equal(indexOf(before), indexOf(after)) // both gangs are asked for
+		return left || indexOf(after) != nil && (isGated(after) || isGated(before) || jobs.IsOver(before) != jobs.IsOver(after) ||
 			jobs.IsReady(before) != jobs.IsReady(after) || before.Labels[jobs.PriorityClassLabel] != after.Labels[jobs.PriorityClassLabel])
 	},
 }

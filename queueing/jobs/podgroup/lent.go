@@ -89,6 +89,9 @@ func (l Lendable) GroupVersionKind() schema.GroupVersionKind { return l.kind }
 // IsShared reports whether several Workloads are for parts of one object.
 func (l Lendable) IsShared() bool { return l.kind == leaderWorkerSetKind }
 
+// IsGroup reports whether an object of the kind makes pods that start together.
+func (l Lendable) IsGroup() bool { return l.kind != podKind }
+
 // IsSuspended does not matter: what they show here is not what their pods do.
 func (Lendable) IsSuspended(client.Object) bool { return false }
 

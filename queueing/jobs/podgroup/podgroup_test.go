@@ -278,6 +278,53 @@ func TestAPodOnItsOwn(t *testing.T) {
 	g.is("it has ended", "train Succeeded | 1 QuotaReserved Admitted PodsReady Finished")
 }
 
+// A queue label that is taken off a pod that waits takes its Workload with it, also once that is admitted: nothing would use its machines.
+func TestAPodThatLeavesItsQueue(t *testing.T) {
+	leave := func(g *rig, p *corev1.Pod) {
+		t.Helper()
+		before := &corev1.Pod{}
+		if err := g.c.Get(t.Context(), client.ObjectKeyFromObject(p), before); err != nil {
+			t.Fatal(err)
+		}
+		after := before.DeepCopy()
+		delete(after.Labels, jobs.QueueLabel)
+		if err := g.c.Update(t.Context(), after); err != nil {
+			t.Fatal(err)
+		}
+		if !passes(before, after) {
+			t.Error("nothing looks at it")
+		}
+	}
+	for name, annotations := range map[string][]string{"alone": nil, "of a group": {groupName, "ring", totalCountAnnotation, "1"}} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			p := g.pod("train", "1", annotations...)
+			k, _ := keyOf(p)
+			g.settle(k)
+			g.admit()
+			leave(g, p)
+			g.settle(k)
+			if w := g.workload(); w != nil {
+				t.Errorf("its Workload %s is left", w.Name)
+			}
+			told := false
+			for len(g.events.Events) > 0 {
+				told = strings.Contains(<-g.events.Events, "NotQueued It is in no queue any more and stays gated") || told
+			}
+			if told != (annotations == nil) {
+				t.Errorf("that it stays gated is told: %t", told)
+			}
+		})
+	}
+	running := newRig(t).pod("train", "1")
+	running.Spec.SchedulingGates = nil
+	unqueued := running.DeepCopy()
+	delete(unqueued.Labels, jobs.QueueLabel)
+	if passes(running, unqueued) {
+		t.Error("quota is released of a pod that runs")
+	}
+}
+
 func TestAnEvictedPodIsDeleted(t *testing.T) {
 	g := newRig(t)
 	k, _ := keyOf(g.pod("train", "1"))

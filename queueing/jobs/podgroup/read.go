@@ -32,7 +32,7 @@ func (r *reconciler) read(ctx context.Context, k key) (g *gang, err error) {
 		g, err = r.readLeaderWorkerSet(ctx, k)
 	default:
 		if len(pods) == 0 {
-			return nil, nil
+			return r.readUnqueued(ctx, k)
 		}
 		return singleOf(k, pods[0]), nil
 	}
@@ -41,6 +41,18 @@ func (r *reconciler) read(ctx context.Context, k key) (g *gang, err error) {
 	}
 	g.add(pods)
 	return g, nil
+}
+
+// readUnqueued reads the gang of a pod that has been taken out of its queue while it waited, so that its Workload goes; nil for others.
+func (r *reconciler) readUnqueued(ctx context.Context, k key) (*gang, error) {
+	pod := &corev1.Pod{}
+	if err := r.client.Get(ctx, client.ObjectKey{Namespace: k.namespace, Name: k.name}, pod); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	if !isGated(pod) {
+		return nil, nil
+	}
+	return &gang{key: k, job: pod, kind: podKind}, nil
 }
 
 // podsOf reads the pods of a gang.

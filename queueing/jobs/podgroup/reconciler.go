@@ -172,6 +172,10 @@ func (r *reconciler) act(ctx context.Context, g *gang, w *kueue.Workload, a acti
 		if err := r.confirmNoneRuns(ctx, g); err != nil {
 			return err
 		}
+		if g.family == single {
+			r.event(g.job, corev1.EventTypeWarning, "NotQueued",
+				"It is in no queue any more and stays gated; give it the label %s again, or delete it", jobs.QueueLabel)
+		}
 		return writes.Delete(ctx, r.client, w)
 	case finish:
 		if err := r.confirmNoneRuns(ctx, g); err != nil {
