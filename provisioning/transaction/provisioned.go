@@ -165,6 +165,7 @@ func open(r *Request, v View, own *nodeset.Set, rest state.Gang) Step {
 		return Step{Do: Rest}
 	}
 	if s := rebook(r, v, plan); s.Do != Rest || !s.At.IsZero() {
+		s.Early = v.Active == 0
 		return s
 	}
 	return release(r, own)
