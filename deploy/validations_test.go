@@ -246,10 +246,22 @@ func TestWhatMusterMayChangeOfNodes(t *testing.T) {
 		refused  bool
 	}{
 		"a cordon":                     {node(false), node(true, cordon), false},
-		"its end":                      {node(true, cordon), node(false), false},
+		"an end of the cordon":         {node(true, cordon), node(false), false},
 		"the taint of bookings for it": {node(true, cordon), node(false, booked), false},
 		"another taint":                {node(false), node(true, cordon, "x"), true},
 		"a taint of others taken off":  {node(true, cordon), "{metadata: {name: n}, spec: {unschedulable: true}}", true},
+		"a booking, with what it brings": {"{metadata: {labels: {theirs: a}}, spec: {}}", `{metadata: {labels: {theirs: a, booked.muster.dev/r: ns,
+			muster.node-restriction.kubernetes.io/held: "true"}, annotations: {booked.muster.dev/r: x,
+			cluster-autoscaler.kubernetes.io/scale-down-disabled: "true", muster.dev/cordoned: booked}}, spec: {unschedulable: true}}`, false},
+		"its end":                     {"{metadata: {labels: {booked.muster.dev/r: ns, theirs: a}}, spec: {}}", "{metadata: {labels: {theirs: a}}, spec: {}}", false},
+		"another label":               {"{metadata: {}, spec: {}}", "{metadata: {labels: {theirs: a}}, spec: {}}", true},
+		"another value of one":        {"{metadata: {labels: {theirs: a}}, spec: {}}", "{metadata: {labels: {theirs: b}}, spec: {}}", true},
+		"a label of others taken off": {"{metadata: {labels: {theirs: a}}, spec: {}}", "{metadata: {}, spec: {}}", true},
+		"another annotation":          {"{metadata: {}, spec: {}}", "{metadata: {annotations: {theirs: a}}, spec: {}}", true},
+		"another machine":             {"{metadata: {}, spec: {providerID: a}}", "{metadata: {}, spec: {providerID: b}}", true},
+		"another network":             {"{metadata: {}, spec: {podCIDRs: [a]}}", "{metadata: {}, spec: {podCIDRs: [b]}}", true},
+		"a finalizer":                 {"{metadata: {}, spec: {}}", "{metadata: {finalizers: [a]}, spec: {}}", true},
+		"an owner taken off":          {"{metadata: {ownerReferences: [{name: a}]}, spec: {}}", "{metadata: {}, spec: {}}", true},
 	} {
 		if got := j.refuses(tt.old, tt.now); got != tt.refused {
 			t.Errorf("%s: refused is %v", name, got)

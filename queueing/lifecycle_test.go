@@ -277,3 +277,20 @@ func TestFewerPodsThanItsLeastAreLeft(t *testing.T) {
 		t.Errorf("it waits for %q", got)
 	}
 }
+
+// TestOneOfWhichPodsAreOverIsNoneOfItsKind: what is too much for a Workload of the same podSets may be there for it.
+func TestOneOfWhichPodsAreOverIsNoneOfItsKind(t *testing.T) {
+	w := newWorld()
+	w.set(flavor("spot", nil))
+	w.set(localQueueTo("main", "queue", ""))
+	w.set(clusterQueue(t, "queue", nil, "spot cpu=2"))
+	args := map[string]string{"cpu": "1", "count": "4"}
+	w.set(w.workload(t, "whole", args))
+	over := w.workload(t, "over", args)
+	over.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: over.Spec.PodSets[0].Name, Count: 3}}
+	w.set(over)
+	w.cycles(t)
+	if whole, over := workload.HasQuota(w.find(t, "whole")), workload.HasQuota(w.find(t, "over")); whole || !over {
+		t.Errorf("the whole one has quota: %v, that of which one pod is left: %v", whole, over)
+	}
+}

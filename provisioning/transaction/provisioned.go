@@ -169,6 +169,7 @@ func open(r *Request, v View, own *nodeset.Set, rest state.Gang) Step {
 		return Step{Do: Rest}
 	}
 	if s := rebook(r, v, plan); s.Do != Rest || !s.At.IsZero() {
+		s.Early = v.Active == 0
 		return s
 	}
 	return release(r, own, func(*state.Node) bool { return true })

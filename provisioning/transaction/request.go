@@ -142,6 +142,8 @@ type Step struct {
 	Close []string
 	// Open the placements for the gang's pods, too.
 	Open bool
+	// Early: no pod waits for the step yet, so steps that are waited for go first.
+	Early bool
 	// KeepLabels: of the nodes to unbook only the cordon goes, since pods of the
 	// gang are there or select them.
 	KeepLabels bool

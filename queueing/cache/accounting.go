@@ -4,6 +4,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/placement"
+	"github.com/muster-dev/muster/queueing/preemption"
 	"github.com/muster-dev/muster/queueing/quota"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -77,6 +78,7 @@ func (s *Cache) remove(w *Workload) {
 		switch w.Place {
 		case Reserving:
 			delete(q.WithQuota, w.Object.UID)
+			w.Candidate = preemption.Workload{}
 		case Pending:
 			q.Remove(w)
 		}

@@ -55,7 +55,7 @@ func (s *Cache) read(w *Workload, object *kueue.Workload) {
 	old := w.Object
 	w.Object = object
 	w.Priority, w.Since = workload.Priority(object), s.queuedSince(object)
-	w.HasTerms = false
+	w.HasTerms, w.Plain = false, isPlain(object)
 	for name := range object.Annotations {
 		w.HasTerms = w.HasTerms || strings.HasPrefix(name, workload.ParameterPrefix)
 	}

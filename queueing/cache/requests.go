@@ -14,9 +14,17 @@ import (
 // order.
 type Requests map[types.UID][]*autoscaling.ProvisioningRequest
 
+// Of are the requests of a Workload.
+func (r Requests) Of(w *Workload) []*autoscaling.ProvisioningRequest {
+	if len(r) == 0 {
+		return nil // without a look at the object
+	}
+	return r[w.Object.UID]
+}
+
 // AheadOfQuota are the requests that a Workload has made ahead of its quota.
 func (r Requests) AheadOfQuota(w *Workload) []*autoscaling.ProvisioningRequest {
-	return slices.DeleteFunc(slices.Clone(r[w.Object.UID]), func(r *autoscaling.ProvisioningRequest) bool {
+	return slices.DeleteFunc(slices.Clone(r.Of(w)), func(r *autoscaling.ProvisioningRequest) bool {
 		return r.Annotations[workload.AheadAnnotation] == ""
 	})
 }

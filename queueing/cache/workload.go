@@ -83,6 +83,8 @@ type Workload struct {
 	Candidate preemption.Workload
 	// Shape is the same for Workloads whose podSets are the same.
 	Shape uint64
+	// Plain: nothing that its object says beside its podSets, its queue and the terms of its machines gives it an answer of its own.
+	Plain bool
 	// HasTerms: annotations of its job say on what terms it is to have machines.
 	HasTerms bool
 	// Priority and since are where it stands in its queue.
@@ -145,7 +147,7 @@ func (w *Workload) places() []placement.Use {
 // not know.
 func (w *Workload) WithObject(object *kueue.Workload) *Workload {
 	view := *w
-	view.Object = object
+	view.Object, view.Plain = object, isPlain(object)
 	return &view
 }
 
@@ -161,6 +163,11 @@ const (
 	// over: it is finished, and there until it is deleted.
 	finished
 )
+
+// isPlain reports whether Workloads of the same podSets get the same answers, as far as the object tells.
+func isPlain(w *kueue.Workload) bool {
+	return w.Status.RequeueState == nil && len(w.Status.ReclaimablePods) == 0 && workload.ReplacedKey(w).Name == ""
+}
 
 func shapeOf(podSets []kueue.PodSet, pods []nodegroups.Resources) uint64 {
 	h := fnv.New64a()

@@ -56,12 +56,12 @@ func (s Rules) advanceEvicted(w *cache.Workload) *Verdict {
 // DeleteStale deletes what is no longer needed, on top of what else is decided about a
 // Workload: its requests but those to keep, then itself.
 func (s Rules) DeleteStale(w *cache.Workload, v *Verdict, keep ...*autoscaling.ProvisioningRequest) *Verdict {
-	removal := s.retention(w)
-	if removal == nil && workload.IsFinished(w.Object) && len(s.cache.Requests[w.Object.UID]) > 0 && s.cache.Slices.HasHeir(w) {
+	removal, requests := s.retention(w), s.cache.Requests.Of(w)
+	if removal == nil && len(requests) > 0 && workload.IsFinished(w.Object) && s.cache.Slices.HasHeir(w) {
 		return v
 	}
 	var stale []*autoscaling.ProvisioningRequest
-	for _, r := range s.cache.Requests[w.Object.UID] {
+	for _, r := range requests {
 		if r.DeletionTimestamp.IsZero() && !slices.Contains(keep, r) {
 			stale = append(stale, r)
 		}

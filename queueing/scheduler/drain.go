@@ -86,7 +86,7 @@ func (d *drainer) nominate(l *line) {
 			l.next()
 			continue
 		}
-		r := q.Inadmissible[d.s.equivalenceClass(q, w)]
+		r := l.answer(d.s.equivalenceClass(q, w))
 		if !r.Holds(w, d.s.now) || q.Object.Spec.QueueingStrategy == kueue.StrictFIFO {
 			break
 		}
@@ -121,6 +121,7 @@ func (d *drainer) settleHead(l *line) {
 			r = d.backfill(l, r)
 		} else {
 			l.queue.NoteInadmissible(d.s.equivalenceClass(l.queue, w), w, r.Inadmissible)
+			l.known = nil
 		}
 		d.refuse(l, r)
 		d.reserveForRefused(l, w)

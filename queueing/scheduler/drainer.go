@@ -81,6 +81,17 @@ type line struct {
 	// what they have used; the rest above is that of the lot whose turn it is.
 	locals []*localLine
 	turn   int
+	// known is the answer to the last equivalence class that was looked up: those of one class stand together.
+	class cache.EquivalenceClass
+	known *cache.Inadmissible
+}
+
+// answer is that to an equivalence class; nil if there is none.
+func (l *line) answer(class cache.EquivalenceClass) *cache.Inadmissible {
+	if l.known == nil || l.class != class {
+		l.class, l.known = class, l.queue.Inadmissible[class]
+	}
+	return l.known
 }
 
 // next takes the first out of the line.

@@ -45,19 +45,24 @@ func (d *drainer) refuse(l *line, r *refusal) {
 	l.rest, l.locals = ahead, nil
 }
 
+// equivalenceClass is asked of all Workloads that wait, as often as quota comes back: of most it looks at no object.
 func (s *Cycle) equivalenceClass(q *cache.ClusterQueue, w *cache.Workload) cache.EquivalenceClass {
-	out := cache.EquivalenceClass{Shape: w.Shape, Skip: s.flavorOffset(q, w), Terms: s.checks.LikeTerms(q, w)}
+	out := cache.EquivalenceClass{Shape: w.Shape, Terms: s.checks.LikeTerms(q, w)}
 	if s.capacity != nil && len(s.capacity.Budgets) > 0 {
 		out.Tenant = w.Tenant()
 	}
 	if w.Unobtained.Lasts(s.now) {
 		out.Refused = fmt.Sprint(w.Unobtained.Flavors)
 	}
-	if old := s.cache.ReplacedBy(q, w); old != nil {
-		out.Replaces = old.Object.UID
-	}
 	for _, r := range s.cache.Requests.AheadOfQuota(w) {
 		out.Asked = r.UID
+	}
+	if w.Plain {
+		return out
+	}
+	out.Skip = s.flavorOffset(q, w)
+	if old := s.cache.ReplacedBy(q, w); old != nil {
+		out.Replaces = old.Object.UID
 	}
 	for _, r := range w.Object.Status.ReclaimablePods {
 		out.Finished += r.Count

@@ -22,15 +22,21 @@ import (
 )
 
 func TestWhatIsKeptOfObjects(t *testing.T) {
-	over := workload(kueue.WorkloadAdmitted, kueue.WorkloadFinished)
-	over.Spec.PodSets = nil
+	admitted := func(conditions ...string) *kueue.Workload {
+		w := workload(conditions...)
+		w.Status.Admission = &kueue.Admission{ClusterQueue: "gpus", PodSetAssignments: []kueue.PodSetAssignment{{Name: kueue.DefaultPodSetName}}}
+		return w
+	}
+	over := admitted(kueue.WorkloadAdmitted, kueue.WorkloadFinished)
+	over.Spec.PodSets, over.Status.Admission.PodSetAssignments = nil, nil
 	job, reduced := pod(t), pod(t)
 	job.Labels = map[string]string{workloads.ManagedLabel: "true"}
 	state.Reduce(reduced)
 	for name, tt := range map[string]struct{ object, want any }{
 		"a Workload that waits, whole":              {workload(), workload()},
-		"a Workload that runs, whole":               {workload(kueue.WorkloadAdmitted), workload(kueue.WorkloadAdmitted)},
-		"a Workload that is over, without its pods": {workload(kueue.WorkloadAdmitted, kueue.WorkloadFinished), over},
+		"a Workload that runs, whole":               {admitted(kueue.WorkloadAdmitted), admitted(kueue.WorkloadAdmitted)},
+		"a Workload that is over, without its pods": {admitted(kueue.WorkloadAdmitted, kueue.WorkloadFinished), over},
+		"one that never ran":                        {workload(kueue.WorkloadFinished), func() any { w := workload(kueue.WorkloadFinished); w.Spec.PodSets = nil; return w }()},
 		"nothing of who wrote what": {
 			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}}},
 			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}},

@@ -7,6 +7,7 @@ package request
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,8 +27,9 @@ import (
 )
 
 const (
-	// parallel is how many steps are carried out at once.
-	parallel = 32
+	// parallel is how many steps are carried out at once. An early one is begun while fewer than spare are under way: the API
+	// server answers slowly where there are more.
+	parallel, spare = 32, 8
 	// firstRetry and lastRetry bound how soon a step that failed is tried again.
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 30 * time.Second
@@ -61,7 +63,9 @@ type Controller struct {
 	reported map[types.UID]time.Time
 	// wake is when requests are decided on even if nothing changes; only the loop
 	// looks at it.
-	wake     map[types.UID]time.Time
+	wake map[types.UID]time.Time
+	// early are requests whose step was put off, since nothing waits for it yet.
+	early    []types.UID
 	slots    chan struct{}
 	finished chan struct{}
 	running  sync.WaitGroup
@@ -113,7 +117,7 @@ func (c *Controller) pass(ctx context.Context) (next time.Time) {
 		// First which requests are busy, then what is on record: a step that ends in between is
 		// left to the next pass, instead of being decided again from an old record.
 		busy := c.busyRequests()
-		for _, e := range c.Model.Due(c.woken()) {
+		for _, e := range c.Model.Due(c.woken(busy)) {
 			now := c.Clock.Now()
 			if busy[e.UID] {
 				c.wakeAt(e.UID, now) // its end brings the next pass
@@ -138,10 +142,17 @@ func (c *Controller) pass(ctx context.Context) (next time.Time) {
 				c.wakeAt(e.UID, at)
 				continue
 			}
+			if step.Early && len(busy) >= spare {
+				c.putOff(e.UID)
+				continue
+			}
+			busy[e.UID] = true
 			c.Model.Assume(e.UID, model.Assumption{Bookings: step.Book, Attempt: step.Attempt})
 			c.carryOut(ctx, &e, step)
 		}
-		busy = c.busyRequests()
+		if len(c.early) > 0 && len(busy) < spare {
+			next = c.Clock.Now()
+		}
 		for uid, at := range c.wake {
 			if !busy[uid] && (next.IsZero() || at.Before(next)) {
 				next = at
@@ -161,15 +172,26 @@ func (c *Controller) wakeAt(uid types.UID, at time.Time) {
 	}
 }
 
-// woken are the requests whose time has come.
-func (c *Controller) woken() (out []types.UID) {
+// putOff has the request decided on again when fewer steps are under way; the end of one brings the next pass.
+func (c *Controller) putOff(uid types.UID) {
+	if !slices.Contains(c.early, uid) {
+		c.early = append(c.early, uid)
+	}
+}
+
+// woken are the requests whose time has come, but for those with a step under way, and as many of
+// those that were put off as there is room for.
+func (c *Controller) woken(busy map[types.UID]bool) (out []types.UID) {
 	now := c.Clock.Now()
 	for uid, at := range c.wake {
-		if !now.Before(at) {
+		if !now.Before(at) && !busy[uid] {
 			out = append(out, uid)
 			delete(c.wake, uid)
 		}
 	}
+	n := min(max(0, spare-len(busy)), len(c.early))
+	out = append(out, c.early[:n]...)
+	c.early = c.early[n:]
 	return out
 }
 
@@ -213,12 +235,11 @@ func (c *Controller) carryOut(ctx context.Context, e *model.Entry, step transact
 func (c *Controller) done(ctx context.Context, e *model.Entry, step transaction.Step, err error) {
 	c.mu.Lock()
 	delete(c.busy, e.UID)
-	_, exists := c.Model.Request(e.UID)
 	now := c.Clock.Now()
 	// Requests of which nothing was tried when it was time are gone.
 	maps.DeleteFunc(c.later, func(uid types.UID, r retry) bool { return !c.busy[uid] && now.Sub(r.at) > lastRetry })
 	switch {
-	case err == nil || !exists:
+	case err == nil:
 		delete(c.later, e.UID)
 	case apierrors.IsConflict(err): // another write was faster, and is on its way here
 		c.later[e.UID] = retry{at: now.Add(firstRetry)}

@@ -311,6 +311,50 @@ func TestWritesOfABookingOfOpenNodes(t *testing.T) {
 	}
 }
 
+// Nodes are opened for pods that have not come yet when few steps are under way, or when the pods come.
+func TestNodesAreOpenedEarlyWhereThereIsRoomForIt(t *testing.T) {
+	for name, tc := range map[string]struct {
+		then func(s *site)
+		open bool
+	}{
+		"many steps are under way": {func(*site) {}, false},
+		"but pods come": {func(s *site) {
+			pod := podOn("", "gang")
+			pod.Spec.Containers = s.templateOf("").Template.Spec.Containers
+			s.model.Set(pod)
+		}, true},
+		"but one of them ends": {func(s *site) {
+			s.controller.done(s.Context(), &model.Entry{Request: &transaction.Request{UID: "other-0"}}, transaction.Step{}, nil)
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(s *site) {
+				s.group()
+				s.node("a", "")
+				s.node("b", "")
+				s.request(transaction.ClassCheckCapacity, nil)
+				s.pass(settling / 2)
+				s.controller.mu.Lock()
+				for i := range spare {
+					s.controller.busy[types.UID(fmt.Sprint("other-", i))] = true
+				}
+				s.controller.mu.Unlock()
+				s.pass(time.Minute)
+				if !s.is(provreq.Provisioned) {
+					t.Fatalf("conditions: %v", s.conditions())
+				}
+				tc.then(s)
+				s.pass(time.Second)
+				for _, node := range []string{"a", "b"} {
+					if open := s.model.Node(node).Labels[state.BookingLabel("gang")] != ""; open != tc.open {
+						t.Errorf("node %s is open: %t, want %t", node, open, tc.open)
+					}
+				}
+			})
+		})
+	}
+}
+
 // A gang that must be in one zone goes to another one only while no pod of it has come that caches do not show yet.
 func TestAGangIsNotSentAwayFromItsPods(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -3,6 +3,7 @@ package writes
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -66,9 +67,15 @@ func remaining(want, have *kueue.WorkloadStatus) (out []string) {
 	return out
 }
 
+// errFinished: caches keep finished Workloads without what they were assigned, which an apply would remove from the API server, too.
+var errFinished = errors.New("it is finished, so its status is final")
+
 // ApplyStatus makes status the status of w and returns the Workload as the API
-// server has it then. w stays as it is.
+// server has it then. w stays as it is, and must not be finished.
 func ApplyStatus(ctx context.Context, c client.Client, w *kueue.Workload, status *kueue.WorkloadStatus) (*kueue.Workload, error) {
+	if workload.IsFinished(w) {
+		return nil, fmt.Errorf("applying the status of Workload %s/%s: %w", w.Namespace, w.Name, errFinished)
+	}
 	conf := configuration{
 		TypeMeta: metav1.TypeMeta{APIVersion: kueue.SchemeGroupVersion.String(), Kind: "Workload"},
 		Metadata: identity{w.Name, w.Namespace, w.UID, w.ResourceVersion},

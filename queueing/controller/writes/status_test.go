@@ -2,6 +2,7 @@ package writes
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -39,5 +40,14 @@ func TestARequeueStateOfOthersGoes(t *testing.T) {
 	if out.Status.RequeueState != nil || have.Status.RequeueState != nil || out.ResourceVersion != have.ResourceVersion {
 		t.Errorf("it is said to be %+v of version %s, and is %+v of %s", out.Status.RequeueState, out.ResourceVersion, have.Status.RequeueState,
 			have.ResourceVersion)
+	}
+}
+
+// TestTheStatusOfAFinishedWorkloadIsFinal: what caches keep of it is less than it has.
+func TestTheStatusOfAFinishedWorkloadIsFinal(t *testing.T) {
+	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: "train", Namespace: "team"}}
+	w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue}}
+	if _, err := ApplyStatus(t.Context(), nil, w, &kueue.WorkloadStatus{}); !errors.Is(err, errFinished) {
+		t.Errorf("an apply ends with %v, want that it is finished", err)
 	}
 }
