@@ -52,7 +52,7 @@ func (r *reconciler) gang(ctx context.Context, job client.Object, w *kueue.Workl
 		placements[i].Labels[PodGroupLabel] = ""
 	}
 	first, together := firstOf(r.kind, job, w, placements)
-	if together < 2 || IsElastic(job) || !areAlike(w, first) {
+	if together < 2 || IsElastic(job) || !canBeGang(w, first) {
 		return nil
 	}
 	// What a Job controls is for the Job controller.
@@ -71,13 +71,14 @@ func (r *reconciler) gang(ctx context.Context, job client.Object, w *kueue.Workl
 	return nil
 }
 
-// areAlike reports whether pod sets have one scheduler and one priority, without which kube-scheduler binds nothing of a group.
-func areAlike(w *kueue.Workload, podSets []int) bool {
+// canBeGang reports whether the pods of these pod sets may be in one group: kube-scheduler binds none of a group whose pods have
+// several priorities or schedulers, and kube-apiserver refuses pods of a group that have responders to evictions.
+func canBeGang(w *kueue.Workload, podSets []int) bool {
 	schedulerOf := func(s *corev1.PodSpec) string { return cmp.Or(s.SchedulerName, corev1.DefaultSchedulerName) }
 	a := &w.Spec.PodSets[podSets[0]].Template.Spec
 	return !slices.ContainsFunc(podSets, func(i int) bool {
 		b := &w.Spec.PodSets[i].Template.Spec
-		return b.PriorityClassName != a.PriorityClassName || schedulerOf(a) != schedulerOf(b)
+		return b.PriorityClassName != a.PriorityClassName || schedulerOf(b) != schedulerOf(a) || len(b.EvictionResponders) > 0
 	})
 }
 
