@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 )
@@ -253,7 +254,7 @@ func (c Config) gates() []string {
 // gatedAPIs are those that the feature gates need; kube-apiserver serves no beta API unasked.
 func (c Config) gatedAPIs() []string {
 	if c.FeatureGates["GenericWorkload"] {
-		return []string{"scheduling.k8s.io/v1beta1"}
+		return []string{schedulingv1beta1.SchemeGroupVersion.String()}
 	}
 	return nil
 }
