@@ -7,6 +7,7 @@ import (
 
 	celgo "github.com/google/cel-go/cel"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
@@ -82,6 +83,22 @@ func TestTheOldestVersionKnowsTheExpressionsOfPolicies(t *testing.T) {
 	}
 	if compiled < 100 {
 		t.Errorf("only %d expressions were compiled", compiled)
+	}
+}
+
+// TestGangsAreKnownAsKubernetesKnowsThem: another version of the API has another condition for what has been bound.
+func TestGangsAreKnownAsKubernetesKnowsThem(t *testing.T) {
+	text, err := files.ReadFile("policies/gangs.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"    apiVersion: " + schedulingv1beta1.SchemeGroupVersion.String() + "\n    kind: PodGroup",
+		"c.type == '" + schedulingv1beta1.PodGroupInitiallyScheduled + "'",
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the policies lack %q", want)
+		}
 	}
 }
 

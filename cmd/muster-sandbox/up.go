@@ -66,7 +66,7 @@ cache folder, or in the folder that $` + operators.HomeVariable + ` names.
   muster-sandbox up --operators jobset,kubeflow
 
   # With gang scheduling by Kubernetes itself
-  muster-sandbox up --feature-gates GenericWorkload=true,GangScheduling=true
+  muster-sandbox up --feature-gates GenericWorkload=true
 
   # Only an API server, for tests of controllers
   muster-sandbox up --only etcd,kube-apiserver --kubeconfig /tmp/lab.yaml`,
@@ -111,7 +111,7 @@ cache folder, or in the folder that $` + operators.HomeVariable + ` names.
 	flags.StringVar(&settings, "config", "", "`file` of muster's flag of that name; policies and rights are for its queueing.jobKinds, too")
 	flags.IntVar(&workers, "clusters", 0, "start a manager and `N` workers, each a cluster of its own")
 	flags.StringSliceVar(&beside, "operators", nil, "operators to run beside the control plane, of "+strings.Join(operators.Names(), ","))
-	flags.StringSliceVar(&gates, "feature-gates", nil, "feature gates of the control plane, as `NAME=true,...`; the alpha API of "+
+	flags.StringSliceVar(&gates, "feature-gates", nil, "feature gates of the control plane, as `NAME=true,...`; the beta API of "+
 		"GenericWorkload is served with it")
 	_ = command.MarkFlagDirname("data-dir")
 	_ = command.MarkFlagFilename("kubeconfig")

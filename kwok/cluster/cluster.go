@@ -80,7 +80,7 @@ func (c *Cluster) prepare() error {
 	}
 	c.plan.selected, c.plan.audit, c.plan.webhook = c.config.Only, c.config.Audit, c.config.Webhook
 	c.plan.controlPlaneFlags, c.plan.musterFlags = slices.Concat(c.config.ControlPlaneFlags, c.config.gates()), c.config.MusterFlags
-	c.plan.alphaAPIs = c.config.alphaAPIs()
+	c.plan.gatedAPIs = c.config.gatedAPIs()
 	c.plan.settings, c.plan.typeChecking = len(c.config.Settings) > 0 || c.plan.runs(Clouds), c.config.TypeChecking
 	ports, lock, err := c.config.Registry.assignPorts(c.config.ports(), c.config.Port)
 	if err != nil {

@@ -106,8 +106,8 @@ type plan struct {
 
 	// controlPlaneFlags and musterFlags are those that the user of the sandbox wants.
 	controlPlaneFlags, musterFlags []string
-	// alphaAPIs are those that kube-apiserver serves.
-	alphaAPIs []string
+	// gatedAPIs are those that kube-apiserver serves.
+	gatedAPIs []string
 
 	// audit: kube-apiserver records the writes. webhook: it calls muster's. settings: muster has a file of them.
 	// typeChecking: kube-controller-manager checks the policies.
@@ -200,7 +200,7 @@ func apiServerArgs(p plan) []string {
 		// It is what makes the default service account of each namespace; without it no pod would be let in.
 		args = append(args, "--disable-admission-plugins=ServiceAccount")
 	}
-	for _, api := range p.alphaAPIs {
+	for _, api := range p.gatedAPIs {
 		args = append(args, "--runtime-config="+api+"=true")
 	}
 	return append(args, p.controlPlaneFlags...)

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 )
@@ -39,10 +40,10 @@ type Config struct {
 	Only []string
 
 	// ControlPlaneFlags are flags that kube-apiserver, kube-controller-manager and kube-scheduler all get, beside those that
-	// their places in the sandbox need: --emulated-version=1.33 makes them behave as that version.
+	// their places in the sandbox need: --emulated-version=1.34 makes them behave as that version.
 	ControlPlaneFlags []string
 
-	// FeatureGates of Kubernetes that the control plane has other than by default. An alpha API that one of them needs is
+	// FeatureGates of Kubernetes that the control plane has other than by default. A beta API that one of them needs is
 	// served.
 	FeatureGates map[string]bool
 
@@ -250,10 +251,10 @@ func (c Config) gates() []string {
 	return []string{"--feature-gates=" + strings.Join(all, ",")}
 }
 
-// alphaAPIs are those that the feature gates need.
-func (c Config) alphaAPIs() []string {
+// gatedAPIs are those that the feature gates need; kube-apiserver serves no beta API unasked.
+func (c Config) gatedAPIs() []string {
 	if c.FeatureGates["GenericWorkload"] {
-		return []string{"scheduling.k8s.io/v1alpha2"}
+		return []string{schedulingv1beta1.SchemeGroupVersion.String()}
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-// Package fit answers whether a pod may run on a node, as kube-scheduler v1.36 would
+// Package fit answers whether a pod may run on a node, as kube-scheduler v1.37 would
 // judge it with its default plugins and feature gates. It is pure: an answer depends
 // on what is handed in, and the oracle (test/oracle) compares it with the scheduler's
 // own code.

@@ -107,7 +107,7 @@ func unjudged(spec *corev1.PodSpec) Refusal {
 }
 
 // schedulerVersion is that of the scheduler whose judgement is followed.
-var schedulerVersion = version.MustParse("1.36")
+var schedulerVersion = version.MustParse("1.37")
 
 // deviceClass returns the first resource, by name, that is no amount on a node but a
 // device that the scheduler would pick from a DeviceClass. Limits have them all: such

@@ -1,10 +1,13 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
+	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -29,9 +32,10 @@ func begin(served *atomic.Bool) newcomers.Newcomer {
 
 // gang makes a PodGroup of the pods that an admitted job creates at its start, where the cluster
 // serves those: kube-scheduler binds none of them before all fit. Each start has a group of its
-// own, since the number of pods in it cannot change. Pods of an elastic job, and those that come
-// later, are in none. A lost pod of a gang that has been bound is replaced outside of the group,
-// by the policy muster-gangs-bound: it would wait there for pods that have ended.
+// own, since a group that was bound once is said to be so for good. Pods of an elastic job, those
+// that come later, and those that kube-scheduler would not bind as one group are in none. A lost
+// pod of a gang that has been bound is replaced outside of the group, by the policy
+// muster-gangs-bound: it would wait there for pods that have ended.
 func (r *reconciler) gang(ctx context.Context, job client.Object, w *kueue.Workload, placements []templates.Placement) error {
 	if !r.gangs.Load() {
 		return nil
@@ -48,22 +52,34 @@ func (r *reconciler) gang(ctx context.Context, job client.Object, w *kueue.Workl
 		placements[i].Labels[PodGroupLabel] = ""
 	}
 	first, together := firstOf(r.kind, job, w, placements)
-	if together < 2 || IsElastic(job) {
+	if together < 2 || IsElastic(job) || !canBeGang(w, first) {
 		return nil
 	}
-	// The API server lets no Job that controls a PodGroup change its parallelism.
+	// What a Job controls is for the Job controller.
 	owner := *metav1.NewControllerRef(job, r.kind.GroupVersionKind())
 	owner.Controller, owner.BlockOwnerDeletion = nil, nil
+	class := w.Spec.PodSets[first[0]].Template.Spec.PriorityClassName
 	if err := gangs.Create(ctx, r.client, metav1.ObjectMeta{
 		Name: name, Namespace: job.GetNamespace(), Labels: map[string]string{JobUIDLabel: string(job.GetUID())},
 		OwnerReferences: []metav1.OwnerReference{owner},
-	}, together, levelOf(w, first)); err != nil {
+	}, gangs.Gang{Pods: together, PriorityClass: class, Level: levelOf(w, first)}); err != nil {
 		return err
 	}
 	for _, i := range first {
 		placements[i].Labels[PodGroupLabel] = name
 	}
 	return nil
+}
+
+// canBeGang reports whether the pods of these pod sets may be in one group: kube-scheduler binds none of a group whose pods have
+// several priorities or schedulers, and kube-apiserver refuses pods of a group that have responders to evictions.
+func canBeGang(w *kueue.Workload, podSets []int) bool {
+	schedulerOf := func(s *corev1.PodSpec) string { return cmp.Or(s.SchedulerName, corev1.DefaultSchedulerName) }
+	a := &w.Spec.PodSets[podSets[0]].Template.Spec
+	return !slices.ContainsFunc(podSets, func(i int) bool {
+		b := &w.Spec.PodSets[i].Template.Spec
+		return b.PriorityClassName != a.PriorityClassName || schedulerOf(b) != schedulerOf(a) || len(b.EvictionResponders) > 0
+	})
 }
 
 // levelOf is the node label of the one domain that all of these pod sets must be in; empty without one. Pod sets that are bound

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	batchv1 "k8s.io/api/batch/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -17,13 +17,16 @@ import (
 
 // groups are the PodGroups of the rig, with what each waits for.
 func (g *rig) groups() string {
-	var list schedulingv1alpha2.PodGroupList
+	var list schedulingv1beta1.PodGroupList
 	if err := g.c.List(context.Background(), &list); err != nil {
 		g.t.Fatal(err)
 	}
 	var out []string
 	for _, p := range list.Items {
 		text := fmt.Sprintf("%s of %d", p.Name, p.Spec.SchedulingPolicy.Gang.MinCount)
+		if p.Spec.PriorityClassName != "" {
+			text += " with priority " + p.Spec.PriorityClassName
+		}
 		if c := p.Spec.SchedulingConstraints; c != nil {
 			text += " in one " + c.Topology[0].Key
 		}
@@ -42,13 +45,11 @@ func inOneRack(j *batchv1.Job) {
 // TestGangs: each start has a PodGroup of its own, and those that it has no use for are gone. The
 // Job controller has made one, too.
 func TestGangs(t *testing.T) {
-	foreign := &schedulingv1alpha2.Workload{ObjectMeta: metav1.ObjectMeta{Name: "train-1", Namespace: "default"}}
+	foreign := &schedulingv1beta1.Workload{ObjectMeta: metav1.ObjectMeta{Name: "train-1", Namespace: "default"}}
 	owner := []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "train", UID: "1234", Controller: new(true)}}
-	frozen := &schedulingv1alpha2.PodGroup{ObjectMeta: metav1.ObjectMeta{Name: "train-1-main", Namespace: "default", OwnerReferences: owner}}
-	frozen.Spec.SchedulingPolicy.Gang = &schedulingv1alpha2.GangSchedulingPolicy{MinCount: 2}
-	frozen.Spec.PodGroupTemplateRef = &schedulingv1alpha2.PodGroupTemplateReference{
-		Workload: &schedulingv1alpha2.WorkloadPodGroupTemplateReference{WorkloadName: foreign.Name},
-	}
+	frozen := &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Name: "train-1-main", Namespace: "default", OwnerReferences: owner}}
+	frozen.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: 2}
+	frozen.Spec.WorkloadRef = &schedulingv1beta1.WorkloadReference{WorkloadName: foreign.Name, TemplateName: "main"}
 	const frozenGroup = "train-1-main of 2, controlled"
 	start := fmt.Sprint("1234-", now.Unix())
 	for name, c := range map[string]struct {
@@ -61,6 +62,8 @@ func TestGangs(t *testing.T) {
 		"a gang":             {groups: start + " of 2", label: start},
 		"a part of a gang":   {change: of(4, 4), groups: start + " of 2", label: start},
 		"a gang in one rack": {change: inOneRack, groups: start + " of 2 in one rack", label: start},
+		"a gang of a priority": {change: func(j *batchv1.Job) { j.Spec.Template.Spec.PriorityClassName = "high" },
+			groups: start + " of 2 with priority high", label: start},
 		"one pod":            {change: of(1, 1), label: ""},
 		"an elastic Job":     {change: func(j *batchv1.Job) { j.Annotations = map[string]string{workload.ElasticAnnotation: "true"} }},
 		"without PodGroups":  {off: true, groups: frozenGroup, unlabelled: true},

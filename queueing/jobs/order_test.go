@@ -94,3 +94,26 @@ func TestReadinessOfWhatComesLater(t *testing.T) {
 		}
 	}
 }
+
+func TestPodsThatCanBeAGang(t *testing.T) {
+	w := &kueue.Workload{}
+	for _, spec := range []corev1.PodSpec{
+		{}, {SchedulerName: corev1.DefaultSchedulerName}, {SchedulerName: "own"}, {PriorityClassName: "high"}, {PriorityClassName: "high"},
+		{EvictionResponders: []corev1.EvictionResponder{{Name: "example.com/drain"}}},
+	} {
+		w.Spec.PodSets = append(w.Spec.PodSets, kueue.PodSet{Template: corev1.PodTemplateSpec{Spec: spec}})
+	}
+	const unnamed, named, own, high, alsoHigh, evicted = 0, 1, 2, 3, 4, 5
+	for _, c := range []struct {
+		podSets []int
+		want    bool
+	}{
+		{[]int{own}, true}, {[]int{unnamed, named}, true}, {[]int{named, own}, false}, {[]int{unnamed, own}, false},
+		{[]int{high, alsoHigh}, true}, {[]int{unnamed, high}, false}, {[]int{high, named, alsoHigh}, false},
+		{[]int{evicted}, false}, {[]int{named, evicted}, false},
+	} {
+		if got := canBeGang(w, c.podSets); got != c.want {
+			t.Errorf("pod sets %v can be a gang: %v, want %v", c.podSets, got, c.want)
+		}
+	}
+}

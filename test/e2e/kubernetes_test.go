@@ -21,10 +21,10 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-// The control planes without mutating admission policies: the oldest that Muster supports, and
-// the newest with the policies turned off.
+// The control planes without mutating admission policies: the oldest that this version of Kubernetes
+// can emulate, which is three minors back, and the newest with the policies turned off.
 var (
-	oldest   = []string{fmt.Sprintf("--emulated-version=1.%d", deploy.OldestMinor)}
+	oldest   = []string{"--emulated-version=1.34"}
 	disabled = []string{"--feature-gates=MutatingAdmissionPolicy=false"}
 )
 

@@ -9,8 +9,10 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -27,7 +29,7 @@ import (
 func TestGangsOfKubernetes(t *testing.T) {
 	t.Parallel()
 	c := cluster.Config{Progress: os.Stderr, FeatureGates: map[string]bool{
-		"GenericWorkload": true, "GangScheduling": true, "WorkloadWithJob": true, "TopologyAwareWorkloadScheduling": true,
+		"GenericWorkload": true, "WorkloadWithJob": true, "TopologyAwareWorkloadScheduling": true,
 	}}
 	sandbox.Fill(&c)
 	testbed.AddOperators(t, &c, "jobset")
@@ -43,6 +45,8 @@ func TestGangsOfKubernetes(t *testing.T) {
 		"pods of one JobSet are in one gang": (*gangSite).ofAJobSet,
 		"pods that come later are in none":   (*gangSite).inOrder,
 		"a gang is in one rack":              (*gangSite).inOneRack,
+		"a gang has the priority of its Job": (*gangSite).ofAPriority,
+		"pods of two priorities are in none": (*gangSite).ofTwoPriorities,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -72,7 +76,7 @@ func (s *gangSite) job(pods int32, change ...func(*batchv1.Job)) *batchv1.Job {
 
 // gangs are the PodGroups of the site that Muster has made, with the pods that each waits for.
 func (s *gangSite) gangs() (names, counts []string) {
-	var list schedulingv1alpha2.PodGroupList
+	var list schedulingv1beta1.PodGroupList
 	s.List(&list, client.InNamespace(s.Name), client.HasLabels{"kueue.x-k8s.io/job-uid"})
 	for _, g := range list.Items {
 		names, counts = append(names, g.Name), append(counts, fmt.Sprint(g.Spec.SchedulingPolicy.Gang.MinCount))
@@ -147,11 +151,38 @@ func (s *gangSite) inOneRack() {
 	}
 	s.job(3, func(j *batchv1.Job) { j.Spec.Template.Annotations["kueue.x-k8s.io/podset-required-topology"] = rack })
 	s.together(3)
-	var list schedulingv1alpha2.PodGroupList
+	var list schedulingv1beta1.PodGroupList
 	s.List(&list, client.InNamespace(s.Name), client.HasLabels{"kueue.x-k8s.io/job-uid"})
 	if c := list.Items[0].Spec.SchedulingConstraints; c == nil || len(c.Topology) != 1 || c.Topology[0].Key != rack {
 		s.Errorf("the PodGroup is constrained to %v, want one domain of %s", c, rack)
 	}
+}
+
+// priority creates a class of that value, and returns its name.
+func (s *gangSite) priority(value int32) string {
+	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(s.Name, "-", value)}, Value: value}
+	s.Create(class)
+	return class.Name
+}
+
+// ofAPriority has a priority that is not that of pods without a class.
+func (s *gangSite) ofAPriority() {
+	class := s.priority(7)
+	s.job(3, func(j *batchv1.Job) { j.Spec.Template.Spec.PriorityClassName = class })
+	s.together(3)
+}
+
+// ofTwoPriorities has pods that kube-scheduler would bind in no group together.
+func (s *gangSite) ofTwoPriorities() {
+	class := s.priority(8)
+	x := story{file: "jobset.yaml", kind: "JobSet", change: func(spec map[string]any) {
+		first := spec["replicatedJobs"].([]any)[0].(map[string]any)
+		if err := unstructured.SetNestedField(first, class, "template", "spec", "template", "spec", "priorityClassName"); err != nil {
+			s.Fatal(err)
+		}
+	}}
+	x.create(s.site)
+	s.until("all pods run, in no gang", func() bool { names, _ := s.gangs(); return len(names) == 0 && len(s.running()[""]) == 3 })
 }
 
 func (s *gangSite) losesPods() {

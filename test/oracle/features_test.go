@@ -324,7 +324,7 @@ func addVolume(t *corev1.PodTemplateSpec, v corev1.Volume) {
 
 // podAffinityTerm is about pods by their labels; its namespaces vary. No selector of
 // them says only which labels there may not be: in a new pod's own terms the scheduler
-// v1.36.3 takes such a one to select all namespaces.
+// v1.37.2 takes such a one to select all namespaces.
 func podAffinityTerm(c choices) corev1.PodAffinityTerm {
 	t := corev1.PodAffinityTerm{TopologyKey: topologyKey(c), LabelSelector: podSelector(c)}
 	switch c.pick(6) {

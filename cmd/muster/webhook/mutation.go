@@ -127,12 +127,12 @@ func (m *mutation) apply(ctx context.Context, r *admissionv1.AdmissionRequest) (
 		Attributes: admission.NewAttributesRecord(object, old, kind, r.Namespace, r.Name, resource, r.SubResource,
 			admission.Operation(r.Operation), nil, ptr.Deref(r.DryRun, false),
 			&user.DefaultInfo{Name: r.UserInfo.Username, UID: r.UserInfo.UID, Groups: r.UserInfo.Groups}),
-		VersionedObject: object, VersionedOldObject: old, VersionedKind: kind,
+		VersionedObject: admission.NewLazyObject(object), VersionedOldObject: admission.NewLazyObject(old), VersionedKind: kind,
 	}
 	ctx = m.compiler.CreateContext(ctx)
 	for _, param := range params {
 		for i, p := range m.patchers {
-			attributes.VersionedObject, err = p.Patch(ctx, patch.Request{
+			object, err = p.Patch(ctx, patch.Request{
 				MatchedResource: resource, VersionedAttributes: attributes, ObjectInterfaces: interfaces,
 				OptionalVariables: policycel.OptionalVariableBindings{VersionedParams: param},
 				// Lists are atomic to it. The policies apply none, see TestAppliedConfigurationsHaveNoLists.
@@ -141,9 +141,10 @@ func (m *mutation) apply(ctx context.Context, r *admissionv1.AdmissionRequest) (
 			if err != nil {
 				return nil, fmt.Errorf("mutations[%d]: %w", i, err)
 			}
+			attributes.UpdateObject(object)
 		}
 	}
-	return runtime.Encode(unstructured.UnstructuredJSONScheme, attributes.VersionedObject)
+	return runtime.Encode(unstructured.UnstructuredJSONScheme, object)
 }
 
 // decode reads an object; nil where there is none.

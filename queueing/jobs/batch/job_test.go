@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	batchv1 "k8s.io/api/batch/v1"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
@@ -35,9 +36,13 @@ func TestMinCount(t *testing.T) {
 	for name, c := range map[string]struct {
 		value       string
 		parallelism int32
+		gang        int32 // 0 is none
 		want        int32 // 0 is none
 		wantWhy     string
 	}{
+		"a gang of more":           {value: "4", parallelism: 8, gang: 6, want: 6},
+		"a gang of fewer":          {value: "4", parallelism: 8, gang: 2, want: 4},
+		"a gang of all":            {value: "4", parallelism: 8, gang: 8},
 		"at least half":            {value: "4", parallelism: 8, want: 4},
 		"all but one":              {value: "7", parallelism: 8, want: 7},
 		"all":                      {value: "8", parallelism: 8, wantWhy: "from 1 to 7"},
@@ -50,6 +55,11 @@ func TestMinCount(t *testing.T) {
 	} {
 		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{MinParallelismAnnotation: c.value}}}
 		job.Spec.Parallelism, job.Spec.Completions = &c.parallelism, &c.parallelism
+		if c.gang > 0 {
+			job.Spec.Scheduling = &batchv1.JobSchedulingConfiguration{SchedulingPolicy: &schedulingv1alpha3.WorkloadPodGroupSchedulingPolicy{
+				Gang: &schedulingv1alpha3.WorkloadPodGroupGangSchedulingPolicy{MinCount: &c.gang},
+			}}
+		}
 		got, why := minCount(job)
 		if ptr.Deref(got, 0) != c.want || (why == "") != (c.wantWhy == "") || !strings.Contains(why, c.wantWhy) {
 			t.Errorf("%s: %d because %q, want %d because %q", name, ptr.Deref(got, 0), why, c.want, c.wantWhy)

@@ -105,13 +105,24 @@ func minCount(job *batchv1.Job) (least *int32, why string) {
 	n, err := strconv.ParseInt(value, 10, 32)
 	switch {
 	case err == nil && n >= 1 && int32(n) < all:
-		return new(int32(n)), ""
+		if n := max(int32(n), ofGang(job)); n < all {
+			return &n, ""
+		}
+		return nil, ""
 	case all < 2:
 		return nil, fmt.Sprintf("the annotation %s is %q, but the Job runs %d pods at once, so it cannot start with fewer; remove it",
 			MinParallelismAnnotation, value, all)
 	}
 	return nil, fmt.Sprintf("the annotation %s is %q, which is not a number from 1 to %d, fewer than the Job's %d pods at once; "+
 		"correct or remove it", MinParallelismAnnotation, value, all-1, all)
+}
+
+// ofGang is how many pods the Job's own scheduling policy wants together; 0 without one. kube-apiserver takes no parallelism below.
+func ofGang(job *batchv1.Job) int32 {
+	if s := job.Spec.Scheduling; s != nil && s.SchedulingPolicy != nil && s.SchedulingPolicy.Gang != nil {
+		return ptr.Deref(s.SchedulingPolicy.Gang.MinCount, 0)
+	}
+	return 0
 }
 
 // equalCompletions is why the annotation that ties the Job's completions to its parallelism

@@ -7,25 +7,35 @@ import (
 	"fmt"
 	"slices"
 
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Kind is the version of the API in Kubernetes 1.36, the only one that is used.
-var Kind = schedulingv1alpha2.SchemeGroupVersion.WithKind("PodGroup")
+// Kind is the version of the API in Kubernetes 1.37, the only one that is used.
+var Kind = schedulingv1beta1.SchemeGroupVersion.WithKind("PodGroup")
 
-// Create creates a PodGroup of as many pods, unless it is there. They are in one domain of the node label
-// level, unless that is empty. API servers without the feature TopologyAwareWorkloadScheduling drop it.
-func Create(ctx context.Context, kube client.Client, meta metav1.ObjectMeta, pods int32, level string) error {
-	group := &schedulingv1alpha2.PodGroup{ObjectMeta: meta}
-	if level != "" {
-		group.Spec.SchedulingConstraints = &schedulingv1alpha2.PodGroupSchedulingConstraints{
-			Topology: []schedulingv1alpha2.TopologyConstraint{{Key: level}},
+// Gang is what a PodGroup is made of.
+type Gang struct {
+	Pods int32
+	// PriorityClass is that of all its pods: kube-scheduler binds none whose priority differs from that of its group.
+	PriorityClass string
+	// Level is the node label of the one domain that its pods are in, or empty. API servers without the feature
+	// TopologyAwareWorkloadScheduling drop it.
+	Level string
+}
+
+// Create creates a PodGroup, unless it is there.
+func Create(ctx context.Context, kube client.Client, meta metav1.ObjectMeta, gang Gang) error {
+	group := &schedulingv1beta1.PodGroup{ObjectMeta: meta}
+	if gang.Level != "" {
+		group.Spec.SchedulingConstraints = &schedulingv1beta1.PodGroupSchedulingConstraints{
+			Topology: []schedulingv1beta1.TopologyConstraint{{Key: gang.Level}},
 		}
 	}
-	group.Spec.SchedulingPolicy.Gang = &schedulingv1alpha2.GangSchedulingPolicy{MinCount: pods}
+	group.Spec.PriorityClassName = gang.PriorityClass
+	group.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: gang.Pods}
 	if err := kube.Create(ctx, group); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating PodGroup %s/%s: %w", group.Namespace, group.Name, err)
 	}
@@ -33,11 +43,11 @@ func Create(ctx context.Context, kube client.Client, meta metav1.ObjectMeta, pod
 }
 
 // Leave deletes the PodGroups of a job but one, and reports whether there were any: those of
-// earlier starts, and that which the Job controller makes for each Indexed Job where the feature
-// WorkloadWithJob is on. That one counts the pods of the whole Job for good, so that one that
-// starts again for less, or with fewer pods, would never run.
+// earlier starts, and that which the Job controller makes for each Job where the feature
+// WorkloadWithJob is on. No pod of a queued Job is in that one, whose condition would say for good
+// that nothing has been bound.
 func Leave(ctx context.Context, kube client.Client, live client.Reader, job client.Object, but string) (left bool, err error) {
-	var list schedulingv1alpha2.PodGroupList
+	var list schedulingv1beta1.PodGroupList
 	if err := live.List(ctx, &list, client.InNamespace(job.GetNamespace())); err != nil {
 		return false, fmt.Errorf("listing the PodGroups of namespace %s: %w", job.GetNamespace(), err)
 	}
@@ -48,8 +58,8 @@ func Leave(ctx context.Context, kube client.Client, live client.Reader, job clie
 		}
 		left = true
 		// It would be made again as long as there is the object that it comes from.
-		if from := group.Spec.PodGroupTemplateRef; metav1.IsControlledBy(group, job) && from != nil && from.Workload != nil {
-			w := &schedulingv1alpha2.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: group.Namespace, Name: from.Workload.WorkloadName}}
+		if from := group.Spec.WorkloadRef; metav1.IsControlledBy(group, job) && from != nil {
+			w := &schedulingv1beta1.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: group.Namespace, Name: from.WorkloadName}}
 			if err := kube.Delete(ctx, w); client.IgnoreNotFound(err) != nil {
 				return left, fmt.Errorf("deleting Workload %s/%s of scheduling.k8s.io: %w", w.Namespace, w.Name, err)
 			}
