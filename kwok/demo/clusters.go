@@ -8,9 +8,11 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -105,6 +107,9 @@ func (d *clusters) tell(ctx context.Context) error {
 	const gang = 4
 	st := story{letter: "d", title: "The cheap cluster has no machines: the next is asked, and only that one is paid for",
 		manifest: "job-anywhere.yaml"}
+	if err := d.connect(ctx); err != nil {
+		return err
+	}
 	if err := d.makeScarce(ctx); err != nil {
 		return err
 	}
@@ -168,7 +173,7 @@ func (d *clusters) tell(ctx context.Context) error {
 			}
 		}
 		if time.Since(last) > patience {
-			return fmt.Errorf("no progress for %s until %s: %s", patience, chapters[i].text, w.record.Waits)
+			return fmt.Errorf("no progress for %s until %s: %s", patience, chapters[i].text, w.standing())
 		}
 		select {
 		case <-ctx.Done():
@@ -177,6 +182,41 @@ func (d *clusters) tell(ctx context.Context) error {
 		}
 	}
 	return d.manager.remove(ctx, st.manifest)
+}
+
+// standing is how far the Job has come, for a story that has stopped.
+func (w *whole) standing() string {
+	switch {
+	case w.workload == nil:
+		return "the Job has no Workload"
+	case w.record.Waits != "":
+		return w.record.Waits
+	case w.workload.Status.ClusterName != nil:
+		return "the Job is in " + *w.workload.Status.ClusterName
+	}
+	return fmt.Sprintf("its Workload is nominated for %q", w.workload.Status.NominatedClusterNames)
+}
+
+// connect waits until the manager is connected to its workers: before, it asks only those that it reaches.
+func (d *clusters) connect(ctx context.Context) error {
+	var cut string
+	err := wait.PollUntilContextTimeout(ctx, pace, patience, true, func(ctx context.Context) (bool, error) {
+		for _, name := range d.names {
+			var c kueue.MultiKueueCluster
+			if err := d.manager.client.Get(ctx, client.ObjectKey{Name: name}, &c); err != nil {
+				return false, err
+			}
+			if !apimeta.IsStatusConditionTrue(c.Status.Conditions, kueue.MultiKueueClusterActive) {
+				cut = name
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		return fmt.Errorf("the manager has not reached %s for %s: see the conditions of MultiKueueCluster %s", cut, patience, cut)
+	}
+	return err
 }
 
 // makeScarce has the first worker cost half, and have no machines.

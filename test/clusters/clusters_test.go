@@ -54,7 +54,14 @@ func start(t *testing.T, purpose string, workers int) *testbed.Clusters {
 	t.Cleanup(func() {
 		var states []cluster.ComponentState
 		for _, one := range c.Set.Contexts() {
-			states = append(states, c.Set.Cluster(one).State().Components...)
+			of := c.Set.Cluster(one)
+			states = append(states, of.State().Components...)
+			if t.Failed() {
+				testbed.Tail(of.Logs(cluster.Muster))
+				if one == sandbox.Manager {
+					testbed.Tail(of.Logs(cluster.Dispatcher))
+				}
+			}
 		}
 		if err := c.Set.Stop(context.Background()); err != nil {
 			t.Errorf("stopping the clusters: %v", err)
