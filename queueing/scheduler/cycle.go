@@ -36,27 +36,14 @@ func (s *Cycle) Run() (out []lifecycle.Verdict) {
 			out = s.emit(out, v)
 		}
 	}
-	var drained [][]lifecycle.Verdict
 	for _, t := range s.cache.Trees {
 		t.ScheduleRejudge(s.now)
 		t.Released = t.Released || !t.RejudgeAt.IsZero() && !s.now.Before(t.RejudgeAt)
 		if t.Released || slices.ContainsFunc(t.Queues, (*cache.ClusterQueue).HasUnjudged) {
 			t.Released = t.Released || t.Claimed
-			drained = append(drained, s.drain(t))
+			out = append(out, s.drain(t)...)
 		}
 		t.ScheduleRejudge(s.now)
-	}
-	return append(out, inTurn(drained)...)
-}
-
-// inTurn has the first of each list, then the second of each, and so on: verdicts are written in their order, which takes seconds
-// where there are many, and no cohort is to wait for all of another.
-func inTurn(lists [][]lifecycle.Verdict) (out []lifecycle.Verdict) {
-	for i := 0; len(lists) > 0; i++ {
-		lists = slices.DeleteFunc(lists, func(list []lifecycle.Verdict) bool { return i >= len(list) })
-		for _, list := range lists {
-			out = append(out, list[i])
-		}
 	}
 	return out
 }
