@@ -152,12 +152,6 @@ func (j *judge) selects(a *Arrival, o *unstructured.Unstructured, path *field.Pa
 	}
 }
 
-// Words of Kueue's API for groups of pods.
-const (
-	groupLabel           = "kueue.x-k8s.io/pod-group-name"
-	groupCountAnnotation = "kueue.x-k8s.io/pod-group-total-count"
-)
-
 // labelled has the pods of an object of a gated kind say which they are.
 func labelled(o *unstructured.Unstructured) {
 	kind := gatedKindOf(o.GroupVersionKind())
@@ -176,8 +170,8 @@ func group(pod *unstructured.Unstructured, count int32) (out []*unstructured.Uns
 	for i := range count {
 		p := pod.DeepCopy()
 		p.SetName(fmt.Sprintf("%s-%d", pod.GetName(), i))
-		p.SetLabels(merged(p.GetLabels(), map[string]string{groupLabel: pod.GetName()}))
-		p.SetAnnotations(merged(p.GetAnnotations(), map[string]string{groupCountAnnotation: strconv.Itoa(int(count))}))
+		p.SetLabels(merged(p.GetLabels(), map[string]string{workload.GroupName: pod.GetName()}))
+		p.SetAnnotations(merged(p.GetAnnotations(), map[string]string{workload.GroupCountAnnotation: strconv.Itoa(int(count))}))
 		out = append(out, p)
 	}
 	return out

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/muster-dev/muster/deploy/document"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // gated is sound with objects of a kind whose pods are gated in its place of Jobs.
@@ -118,7 +119,7 @@ func TestGatedPodsSayWhatTheyAreOf(t *testing.T) {
 	}
 	group := objects("    pods: 2\n" + aPod)[1]
 	set := objects(aLeaderWorkerSet)[0]
-	got := []string{label(group), group.GetLabels()[groupLabel], group.GetAnnotations()[groupCountAnnotation],
+	got := []string{label(group), group.GetLabels()[workload.GroupName], group.GetAnnotations()[workload.GroupCountAnnotation],
 		label(objects(aDeployment)[0], "spec", "template"), label(set, "spec", "leaderWorkerTemplate", "leaderTemplate"),
 		label(set, "spec", "leaderWorkerTemplate", "workerTemplate")}
 	if diff := cmp.Diff([]string{"job-0", "job-0", "2", "job-0", "job-0", "job-0"}, got); diff != "" {

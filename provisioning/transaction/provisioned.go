@@ -161,8 +161,9 @@ func open(r *Request, v View, own *nodeset.Set, rest state.Gang) Step {
 	if opened {
 		return Step{Do: Rest}
 	}
-	plan, ok := planner.Place(staying(own, r), rest)
-	if !ok {
+	stay := staying(own, r)
+	plan, ok := planner.Place(stay, rest)
+	if !ok && stay != own {
 		plan, ok = planner.Place(own, rest)
 	}
 	if !ok {
@@ -178,11 +179,16 @@ func open(r *Request, v View, own *nodeset.Set, rest state.Gang) Step {
 // staying are the nodes without those that were closed for the gang to leave them: the write by which it leaves one may be lost
 // when the others are opened already.
 func staying(own *nodeset.Set, r *Request) *nodeset.Set {
-	out := nodeset.New()
+	out, left := nodeset.New(), false
 	for n := range own.All() {
 		if b := n.BookingOf(r.UID); b == nil || b.Closed.IsZero() {
 			out.Set(n)
+		} else {
+			left = true
 		}
+	}
+	if !left {
+		return own
 	}
 	return out
 }

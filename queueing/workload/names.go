@@ -20,6 +20,9 @@ const (
 	GatedByAnnotation = "kueue.x-k8s.io/admission-gated-by"
 	// GroupAnnotation, "true" on a Workload, says that it is of a group of pods.
 	GroupAnnotation = "kueue.x-k8s.io/is-group-workload"
+	// GroupName is an annotation or a label of a pod of a group, and GroupCountAnnotation says of how many.
+	GroupName            = "kueue.x-k8s.io/pod-group-name"
+	GroupCountAnnotation = "kueue.x-k8s.io/pod-group-total-count"
 	// GroupIndexAnnotation numbers the Workloads of one object, such as those of the groups of a LeaderWorkerSet.
 	GroupIndexAnnotation = "kueue.x-k8s.io/component-workload-index"
 	// LeaderWorkerSetLabel on a pod names its LeaderWorkerSet, and GroupIndexLabel numbers its group.

@@ -13,6 +13,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // gang is pods that queue together.
@@ -133,17 +134,17 @@ func groupOfPods(k key, pods []*corev1.Pod) *gang {
 	g.job = first
 	g.serves = first.Annotations[servingAnnotation] == "true"
 	g.awaited = first.Annotations[fastAnnotation] == "true"
-	text := first.Annotations[totalCountAnnotation]
+	text := first.Annotations[workload.GroupCountAnnotation]
 	total, err := strconv.ParseInt(text, 10, 32)
 	if g.total = int(total); err != nil || total < 1 {
 		g.total = len(pods)
 		g.refusals = append(g.refusals, fmt.Sprintf("the annotation %s of pod %s is %q, which is not a number of pods of at least 1; "+
-			"create the pods with it", totalCountAnnotation, first.Name, text))
+			"create the pods with it", workload.GroupCountAnnotation, first.Name, text))
 	}
 	for _, pod := range g.all() {
 		for _, what := range []struct{ name, of, first string }{
 			{"label " + jobs.QueueLabel, pod.Labels[jobs.QueueLabel], first.Labels[jobs.QueueLabel]},
-			{"annotation " + totalCountAnnotation, pod.Annotations[totalCountAnnotation], text},
+			{"annotation " + workload.GroupCountAnnotation, pod.Annotations[workload.GroupCountAnnotation], text},
 		} {
 			if what.of != what.first {
 				g.refusals = append(g.refusals, fmt.Sprintf("the %s is %q on pod %s and %q on pod %s of the group; give all pods the same",

@@ -24,9 +24,6 @@ const (
 	Gate         = "kueue.x-k8s.io/admission"
 	topologyGate = "kueue.x-k8s.io/topology"
 
-	// groupName is an annotation, or a label.
-	groupName             = "kueue.x-k8s.io/pod-group-name"
-	totalCountAnnotation  = "kueue.x-k8s.io/pod-group-total-count"
 	fastAnnotation        = "kueue.x-k8s.io/pod-group-fast-admission"
 	servingAnnotation     = "kueue.x-k8s.io/pod-group-serving"
 	retriableAnnotation   = "kueue.x-k8s.io/retriable-in-group"
@@ -96,7 +93,7 @@ func keyOf(pod client.Object) (k key, ok bool) {
 }
 
 func groupOf(pod client.Object) string {
-	return cmp.Or(pod.GetAnnotations()[groupName], pod.GetLabels()[groupName])
+	return cmp.Or(pod.GetAnnotations()[workload.GroupName], pod.GetLabels()[workload.GroupName])
 }
 
 // keyOfWorkload is the gang of a Workload; false if it is of something else.

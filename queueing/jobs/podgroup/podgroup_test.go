@@ -119,7 +119,7 @@ func (g *rig) pod(name, cpus string, annotations ...string) *corev1.Pod {
 }
 
 // inGroup are the annotations of a group of three.
-var inGroup = []string{groupName, "ring", totalCountAnnotation, "3"}
+var inGroup = []string{workload.GroupName, "ring", workload.GroupCountAnnotation, "3"}
 
 func ringKey() key { return key{family: group, namespace: "default", name: "ring"} }
 
@@ -295,7 +295,10 @@ func TestAPodThatLeavesItsQueue(t *testing.T) {
 			t.Error("nothing looks at it")
 		}
 	}
-	for name, annotations := range map[string][]string{"alone": nil, "of a group": {groupName, "ring", totalCountAnnotation, "1"}} {
+	for name, annotations := range map[string][]string{
+		"alone":      nil,
+		"of a group": {workload.GroupName, "ring", workload.GroupCountAnnotation, "1"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			g := newRig(t)
 			p := g.pod("train", "1", annotations...)
@@ -445,8 +448,8 @@ func TestGroupsThatAreRefused(t *testing.T) {
 		second []string
 		want   string
 	}{
-		"no number":       {[]string{groupName, "ring"}, "the annotation kueue.x-k8s.io/pod-group-total-count is"},
-		"another number":  {[]string{groupName, "ring", totalCountAnnotation, "2"}, `is "2" on pod b and "3" on pod a`},
+		"no number":       {[]string{workload.GroupName, "ring"}, "the annotation kueue.x-k8s.io/pod-group-total-count is"},
+		"another number":  {[]string{workload.GroupName, "ring", workload.GroupCountAnnotation, "2"}, `is "2" on pod b and "3" on pod a`},
 		"fast, two roles": {append(inGroup, fastAnnotation, "true"), "remove it"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -544,7 +547,7 @@ func TestPodsAreNumberedByTheLabelThatTheyName(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pod := newRig(t).pod("a", "1", tc.annotations...)
 			g := singleOf(key{}, pod)
-			if pod.Annotations[groupName] != "" {
+			if pod.Annotations[workload.GroupName] != "" {
 				g = groupOfPods(ringKey(), []*corev1.Pod{pod})
 			}
 			if got := *g.podSets[0].TopologyRequest.PodIndexLabel; got != tc.want {
