@@ -12,6 +12,9 @@ TWIN := $(BIN)/kueue-topology
 TOOL := go tool -modfile=go.tools.mod
 
 LDFLAGS := -s -w
+# gRPC's traces look for methods by name, so that the linker would keep all of all types, and the program would be twice as large.
+# Kubernetes, most of muster-sandbox, does that in any case.
+TAGS := -tags grpcnotrace
 
 # The programs that tests run, those that could be built.
 PROGRAMS = MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) MUSTER_BIN=$(abspath $(BIN))/muster MUSTER_PLUGIN_BIN=$(abspath $(BIN))/kubectl-muster \
@@ -28,7 +31,8 @@ help: ## List the commands.
 build: ## Build muster and muster-sandbox into bin/. The first time takes minutes: Kubernetes is compiled.
 	@mkdir -p $(BIN)
 	@[ -e $(SANDBOX) ] || echo "The first build compiles Kubernetes: about 6 minutes on 2 cores, seconds from then on."
-	go build -o $(BIN)/ -ldflags '$(LDFLAGS)' ./cmd/...
+	go build -o $(BIN)/ -ldflags '$(LDFLAGS)' ./cmd/muster-sandbox ./cmd/kubectl-muster
+	go build -o $(BIN)/ -ldflags '$(LDFLAGS)' $(TAGS) ./cmd/muster ./cmd/muster-dashboard
 
 .PHONY: kueue
 kueue: ## Build the stock Kueue and kueuectl that test/kueue runs, unmodified. The first time takes minutes.
@@ -114,7 +118,7 @@ binaries:
 		tar -C $(DIST)/plugin -czf $(DIST)/kubectl-muster-$$p.tar.gz .; rm $(DIST)/plugin/kubectl-muster$$exe; done
 	@rm -r $(DIST)/plugin
 	@set -e; for arch in amd64 arm64; do echo muster for linux-$$arch; \
-		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build $(STATIC) -o $(DIST)/muster-linux-$$arch ./cmd/muster; done
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build $(STATIC) $(TAGS) -o $(DIST)/muster-linux-$$arch ./cmd/muster; done
 
 # A registry of this machine has no certificate.
 PLAIN_HTTP = $(if $(filter 127.0.0.1:%,$(REGISTRY)),--plain-http)

@@ -3,7 +3,6 @@ package checks
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -152,16 +151,16 @@ func (t *Terms) Hint() string {
 // LikeTerms is equal for Workloads of a queue that would get machines on the same
 // terms now. It leaves out what is the same for all.
 func (s Evaluator) LikeTerms(q *cache.ClusterQueue, w *cache.Workload) string {
-	var out strings.Builder
+	out := ""
 	for _, rule := range cache.CheckRules(q.Object) {
 		if !s.cache.IsCapacity(rule.Name) || !s.hasOwnTerms(w, rule.Name) {
 			continue
 		}
 		t := s.TermsOf(w, rule.Name)
 		policy, _ := s.policyFor(w, rule.Name)
-		fmt.Fprintln(&out, policy.name, t.Policy.CapacityTypes, t.Policy.MaxPricePerHour)
+		out += fmt.Sprintln(policy.name, t.Policy.CapacityTypes, t.Policy.MaxPricePerHour)
 	}
-	return out.String()
+	return out
 }
 
 func TooLate(by time.Time) string {

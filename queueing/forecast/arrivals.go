@@ -78,8 +78,11 @@ func (h *History) Arrived(w *kueue.Workload) {
 	if at.Before(next.began) {
 		next.began = at
 	}
-	i, _ := slices.BinarySearchFunc(next.times, at, time.Time.Compare)
-	next.times = slices.Insert(slices.Clone(next.times), i, at)
+	if i, _ := slices.BinarySearchFunc(next.times, at, time.Time.Compare); i == len(next.times) {
+		next.times = append(next.times, at)
+	} else {
+		next.times = slices.Insert(slices.Clone(next.times), i, at)
+	}
 	next.times = next.times[max(0, len(next.times)-mostArrivals):]
 	h.sources[from] = &next
 }

@@ -108,8 +108,8 @@ func (h *History) Observe(w *kueue.Workload) {
 	}
 }
 
-// Copy returns a copy for a forecast that runs while the original goes on observing. It is
-// cheap: the values of the maps are shared, since they are replaced and never changed.
+// Copy returns a copy for a forecast that runs while the original goes on observing; the copy itself must not observe. It is cheap:
+// the values of the maps are shared, since they are replaced, and lists only grow behind what the copy has of them.
 func (h *History) Copy() *History {
 	out := *h
 	out.kinds, out.sources, out.launches = maps.Clone(h.kinds), maps.Clone(h.sources), maps.Clone(h.launches)
@@ -130,7 +130,7 @@ func (h *History) add(k kind, r run) {
 		before = before[1:]
 	}
 	h.seen++
-	h.kinds[k] = &runs{list: append(slices.Clone(before), r), last: h.seen}
+	h.kinds[k] = &runs{list: append(before, r), last: h.seen}
 }
 
 // forget drops the kind of which a run ended least lately.

@@ -31,7 +31,7 @@ func (h *History) Launched(r *autoscaling.ProvisioningRequest) {
 		if h.launches == nil {
 			h.launches = map[string][]run{}
 		}
-		after := append(slices.Clone(before), run{r.UID, max(0, c.LastTransitionTime.Sub(attempt.Started))})
+		after := append(before, run{r.UID, max(0, c.LastTransitionTime.Sub(attempt.Started))})
 		h.launches[l.Group] = after[max(0, len(after)-mostRuns):]
 	}
 }

@@ -92,7 +92,7 @@ func (r *reconciler) add(mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), job, prebuiltIndex, prebuiltOf); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), job, prebuiltIndex, watches{r}.prebuiltOf); err != nil {
 		return fmt.Errorf("indexing jobs by the Workload that they name: %w", err)
 	}
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), job, controllerIndex, controllerOf); err != nil {
@@ -108,8 +108,9 @@ func (r *reconciler) add(mgr ctrl.Manager) error {
 	return b.Complete(r)
 }
 
-func prebuiltOf(o client.Object) []string {
+func (r watches) prebuiltOf(o client.Object) []string {
 	if name := PrebuiltName(o); name != "" {
+		r.someNamePrebuilt.Store(true)
 		return []string{name}
 	}
 	return nil
@@ -200,9 +201,9 @@ func (r watches) jobOfPod(ctx context.Context, pod client.Object) (out []reconci
 // createdOrDeleted passes what decides whether a class exists.
 var createdOrDeleted = predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
 
-// jobsOfPrebuilt are the jobs that wait for a Workload that nothing owns.
+// jobsOfPrebuilt are the jobs that wait for a Workload that nothing owns. A look costs more than all else at such an event.
 func (r watches) jobsOfPrebuilt(ctx context.Context, w client.Object) []reconcile.Request {
-	if metav1.GetControllerOf(w) != nil {
+	if !r.someNamePrebuilt.Load() || metav1.GetControllerOf(w) != nil {
 		return nil
 	}
 	return r.jobs(ctx, func(client.Object) bool { return true },

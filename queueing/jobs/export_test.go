@@ -24,19 +24,24 @@ import (
 type Reconciler = reconciler
 
 func NewReconciler(kind Kind, c client.Client, live client.Reader, recorder events.EventRecorder, now func() time.Time) *Reconciler {
-	return &reconciler{kind: kind, client: c, live: live, recorder: recorder, now: now, metrics: metrics.New(metrics.Config{}),
+	r := &reconciler{kind: kind, client: c, live: live, recorder: recorder, now: now, metrics: metrics.New(metrics.Config{}),
 		gangs: &atomic.Bool{}}
+	// The index of a fake client is no cache's: it is asked only at a look.
+	r.someNamePrebuilt.Store(true)
+	return r
 }
 
-func (r *reconciler) Client() *client.Client             { return &r.client }
-func (r *reconciler) Live() *client.Reader               { return &r.live }
-func (r *reconciler) PodsReady() *bool                   { return &r.podsReady }
-func (r *reconciler) Unqueued() *labels.Selector         { return &r.unqueued }
-func (r *reconciler) LabelsToCopy() *[]string            { return &r.labelsToCopy }
-func (r *reconciler) Owners() *map[schema.GroupKind]Kind { return &r.owners }
-func (r *reconciler) Gangs() *atomic.Bool                { return r.gangs }
-func (r *reconciler) Remembered() int                    { return len(r.ofJob) }
-func (r *reconciler) ForgetAll()                         { r.ofJob = nil }
+func (r *reconciler) Client() *client.Client              { return &r.client }
+func (r *reconciler) Live() *client.Reader                { return &r.live }
+func (r *reconciler) PodsReady() *bool                    { return &r.podsReady }
+func (r *reconciler) Unqueued() *labels.Selector          { return &r.unqueued }
+func (r *reconciler) LabelsToCopy() *[]string             { return &r.labelsToCopy }
+func (r *reconciler) Owners() *map[schema.GroupKind]Kind  { return &r.owners }
+func (r *reconciler) Gangs() *atomic.Bool                 { return r.gangs }
+func (r *reconciler) SomeNamePrebuilt() *atomic.Bool      { return &r.someNamePrebuilt }
+func (r *reconciler) PrebuiltOf(o client.Object) []string { return watches{r}.prebuiltOf(o) }
+func (r *reconciler) Remembered() int                     { return len(r.ofJob) }
+func (r *reconciler) ForgetAll()                          { r.ofJob = nil }
 
 const (
 	Lag             = lag
@@ -47,7 +52,6 @@ const (
 )
 
 var (
-	PrebuiltOf    = prebuiltOf
 	ControllerOf  = controllerOf
 	JobUIDOf      = jobUIDOf
 	ByGroupKind   = byGroupKind
@@ -62,6 +66,9 @@ var (
 	WorkloadOf = (*reconciler).workloadOf
 	IsQueued   = (*reconciler).isQueued
 )
+
+// PrebuiltOf is the index of a controller that has seen nothing yet.
+func PrebuiltOf(o client.Object) []string { return watches{&reconciler{}}.prebuiltOf(o) }
 
 func JobsOfPrebuilt(r *Reconciler, ctx context.Context, o client.Object) []reconcile.Request {
 	return watches{r}.jobsOfPrebuilt(ctx, o)

@@ -433,3 +433,17 @@ func TestAWorkloadThatAppearsBetweenTwoReads(t *testing.T) {
 		})
 	}
 }
+
+// TestALookForJobsOfAWorkloadIsSpared until a job is indexed that names one.
+func TestALookForJobsOfAWorkloadIsSpared(t *testing.T) {
+	g := newRig(t, suspendedJob(naming("mine")))
+	g.r.SomeNamePrebuilt().Store(false)
+	w := prebuilt("mine")
+	if g.r.PrebuiltOf(suspendedJob()); JobsOfPrebuilt(g.r, t.Context(), w) != nil {
+		t.Error("it looks for jobs where none names a Workload")
+	}
+	g.r.PrebuiltOf(suspendedJob(naming("other")))
+	if got := JobsOfPrebuilt(g.r, t.Context(), w); len(got) != 1 || got[0].Name != "train" {
+		t.Errorf("woken by the Workload: %v", got)
+	}
+}

@@ -54,6 +54,8 @@ type reconciler struct {
 	labelsToCopy []string
 	// gangs: the cluster serves PodGroups.
 	gangs *atomic.Bool
+	// someNamePrebuilt: the index of jobs by their prebuilt Workload has had some.
+	someNamePrebuilt atomic.Bool
 
 	memories
 }

@@ -60,6 +60,7 @@ func (d *drainer) addLine(q *cache.ClusterQueue) []lifecycle.Verdict {
 		}
 		return out
 	case strict, q.AllUnjudged, len(q.Unjudged) == q.Pending.Len():
+		l.rest = make([]*cache.Workload, 0, q.Pending.Len())
 		q.Pending.Ascend(func(w *cache.Workload) bool { l.rest = append(l.rest, w); return true })
 	default:
 		for _, w := range q.Unjudged {

@@ -12,13 +12,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// decoding are the options by which objects are decoded as client-go does it, without managed fields, which no cache of Muster keeps.
-var decoding = json.JoinOptions(
-	jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true),
-	json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Decoder, _ *[]metav1.ManagedFieldsEntry) error { return d.SkipValue() })),
-)
+// plain are the options by which client-go decodes objects.
+var plain = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+
+// decoding are those for whole objects: what a Workload runs, and where, is shared with others, and no cache of Muster keeps managed
+// fields.
+var decoding = json.JoinOptions(plain, json.WithUnmarshalers(json.JoinUnmarshalers(
+	json.UnmarshalFromFunc(newShared[kueue.PodSet]().decode),
+	json.UnmarshalFromFunc(newShared[kueue.PodSetAssignment]().decode),
+	json.UnmarshalFromFunc(func(d *jsontext.Decoder, _ *[]metav1.ManagedFieldsEntry) error { return d.SkipValue() }),
+)))
 
 // decoder decodes the events of a watch.
 type decoder struct {
@@ -34,8 +40,7 @@ type decoder struct {
 }
 
 func newDecoder(body io.ReadCloser, kind reflect.Type) *decoder {
-	return &decoder{body: body, json: jsontext.NewDecoder(body, jsontext.AllowDuplicateNames(true),
-		jsontext.AllowInvalidUTF8(true)), kind: kind}
+	return &decoder{body: body, json: jsontext.NewDecoder(body, plain), kind: kind}
 }
 
 // Decode returns the next event, or io.EOF once the watch has ended.

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
-	"text/template"
 
 	batchv1 "k8s.io/api/batch/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -24,16 +24,68 @@ var policies string
 // Policies returns the admission policies for batch/v1 Jobs and the kinds, as YAML.
 func Policies(kinds []*Kind) ([]byte, error) { return execute("jobs.yaml", policies, kinds) }
 
+// execute fills in a template: << .Rules "argument" >> stands for what that method of a writer returns. text/template would do it,
+// but looks for methods by name, so that the linker would keep all of all types: the program would be twice as large.
 func execute(name, text string, kinds []*Kind) ([]byte, error) {
-	t, err := template.New(name).Delims("<<", ">>").Parse(text)
-	if err != nil {
-		return nil, fmt.Errorf("parsing the template of the policies: %w", err)
+	w := writer{kinds}
+	methods := map[string]any{
+		"Held": w.Held, "NotHeld": w.NotHeld, "Hold": w.Hold, "Defaults": w.Defaults, "Delegate": w.Delegate, "Owners": w.Owners,
+		"NotPart": w.NotPart, "IsPart": w.IsPart, "Resource": w.Resource, "SameTemplates": w.SameTemplates, "SameParts": w.SameParts,
+		"Marked": w.Marked, "Rules": w.Rules, "DefaultRules": w.DefaultRules, "DelegateRules": w.DelegateRules,
+		"PodAlone": w.PodAlone, "PodGuarded": w.PodGuarded, "Write": w.Write,
 	}
 	var out strings.Builder
-	if err := t.Execute(&out, writer{kinds}); err != nil {
-		return nil, fmt.Errorf("writing the policies: %w", err)
+	for {
+		before, rest, found := strings.Cut(text, "<< .")
+		out.WriteString(before)
+		if !found {
+			return []byte(out.String()), nil
+		}
+		call, after, ended := strings.Cut(rest, " >>")
+		if !ended {
+			return nil, fmt.Errorf("writing the policies %s: there is no >> after << .%s", name, call)
+		}
+		value, err := callOf(methods, call)
+		if err != nil {
+			return nil, fmt.Errorf("writing the policies %s: << .%s >>: %w", name, call, err)
+		}
+		out.WriteString(value)
+		text = after
 	}
-	return []byte(out.String()), nil
+}
+
+// callOf returns the value of a call, such as Rules "CREATE".
+func callOf(methods map[string]any, call string) (string, error) {
+	name, rest, _ := strings.Cut(call, " ")
+	var arguments []string
+	for rest = strings.TrimSpace(rest); rest != ""; rest = strings.TrimSpace(rest) {
+		quoted, err := strconv.QuotedPrefix(rest)
+		if err != nil {
+			return "", fmt.Errorf("its argument %s is not in quotes", rest)
+		}
+		argument, err := strconv.Unquote(quoted)
+		if err != nil {
+			return "", fmt.Errorf("its argument %s: %w", quoted, err)
+		}
+		arguments, rest = append(arguments, argument), rest[len(quoted):]
+	}
+	switch f := methods[name].(type) {
+	case func() string:
+		if len(arguments) == 0 {
+			return f(), nil
+		}
+	case func(string) string:
+		if len(arguments) == 1 {
+			return f(arguments[0]), nil
+		}
+	case func(metadata, field, key, value string) string:
+		if len(arguments) == 4 {
+			return f(arguments[0], arguments[1], arguments[2], arguments[3]), nil
+		}
+	default:
+		return "", fmt.Errorf("there is no %s", name)
+	}
+	return "", fmt.Errorf("%d arguments are too few or too many", len(arguments))
 }
 
 // writer writes the parts of policies that depend on the kinds. What most kinds have in
