@@ -18,9 +18,9 @@ const (
 	// forecastEvery is how often a forecast is made at most.
 	forecastEvery = time.Minute
 	// restShare is how many times as long as it worked a forecast rests, again and again until
-	// it is done: forecasts cost a hundredth of a core at any time, also where one for thousands
+	// it is done: forecasts cost a two-hundredth of a core at any time, also where one for thousands
 	// of Workloads takes many seconds of work.
-	restShare = 99
+	restShare = 199
 	// leastWork is how long a forecast works at least until it rests.
 	leastWork = 2 * time.Millisecond
 	// atOnce is how long a Workload takes to start that has what it needs: those that do not

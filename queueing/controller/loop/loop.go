@@ -74,10 +74,13 @@ const (
 // load events gather and steps cost at most a twentieth of a core. Every step goes through all
 // that wait where quota was released, so a step too many costs more than it brings;
 // shortestRest bounds how many there are. An event that comes to a loop at rest is seen at
-// once, and longestRest bounds what that adds to the latency.
+// once, and longestRest bounds what that adds to the latency. Where rest after rest ends with
+// events, for half a second or more, what takes long is the API server: the shortest grows to
+// busyRest until one ends without.
 const (
 	idleShare    = 19
 	shortestRest = 20 * time.Millisecond
+	busyRest     = 100 * time.Millisecond
 	longestRest  = 250 * time.Millisecond
 )
 
@@ -186,14 +189,16 @@ func (l *Loop) Run(ctx context.Context) {
 	}()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	rests := rests{shortest: shortestRest}
 	for {
 		began := l.now()
 		var next time.Time
 		l.stepping(func() { next = l.step(began) })
 		took := l.now().Sub(began)
-		if !wait(ctx, timer, min(max(idleShare*took, shortestRest), longestRest)) {
+		if !wait(ctx, timer, rests.after(took)) {
 			return
 		}
+		rests.ended(len(l.inbox.wake) > 0)
 		// An hour is as good as never, and needs no case of its own.
 		rest := time.Hour
 		if !next.IsZero() {
@@ -211,6 +216,23 @@ func (l *Loop) Run(ctx context.Context) {
 		case <-timer.C:
 		}
 	}
+}
+
+// rests are how long the loop rests.
+type rests struct{ shortest time.Duration }
+
+// after is how long it rests after a step that took so long.
+func (r *rests) after(took time.Duration) time.Duration {
+	return min(max(idleShare*took, r.shortest), longestRest)
+}
+
+// ended takes in whether events had gathered at the end of a rest.
+func (r *rests) ended(gathered bool) {
+	if !gathered {
+		r.shortest = shortestRest
+		return
+	}
+	r.shortest = min(r.shortest+r.shortest/16, busyRest)
 }
 
 // wait lets events gather. It reports whether ctx is still alive.
