@@ -24,7 +24,9 @@ func decodedBy(t *testing.T, s *shared[kueue.PodSet], text string) []kueue.PodSe
 
 func TestEqualListsAreKeptOnce(t *testing.T) {
 	s := newShared[kueue.PodSet]()
-	text := func(count int) string { return fmt.Sprintf(`[{"name":"a","count":%d},{"name":"b","count":2},{"name":"c","count":2}]`, count) }
+	text := func(count int) string {
+		return fmt.Sprintf(`[{"name":"a","count":%d},{"name":"b","count":2},{"name":"c","count":2}]`, count)
+	}
 	first, second, other := decodedBy(t, s, text(1)), decodedBy(t, s, text(1)), decodedBy(t, s, text(3))
 	if &first[0] != &second[0] || len(second) != 3 || second[1].Name != "b" {
 		t.Errorf("one text makes two lists: %v and %v", first, second)
