@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -143,12 +142,11 @@ func (b *bare) muster() *process {
 	if err := managers.WriteKubeconfig(kubeconfig, b.as(deployment.Spec.Template.Spec.ServiceAccountName)); err != nil {
 		b.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	health, err := testbed.FreeAddress()
 	if err != nil {
 		b.Fatal(err)
 	}
-	p := &process{health: listener.Addr().String(), log: filepath.Join(dir, "log")}
-	_ = listener.Close() // muster takes the port
+	p := &process{health: health, log: filepath.Join(dir, "log")}
 	log, err := os.Create(p.log)
 	if err != nil {
 		b.Fatal(err)

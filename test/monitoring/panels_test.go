@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -31,6 +30,7 @@ import (
 	queuemetrics "github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/forecast"
 	"github.com/muster-dev/muster/queueing/status"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 // TestEveryPanelHasData lives through an hour with gangs on simulated clouds and a
@@ -148,12 +148,10 @@ func run(t *testing.T, binary, target string) string {
 	if err := os.WriteFile(filepath.Join(folder, "prometheus.yml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := testbed.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := free.Addr().String()
-	free.Close()
 	var log bytes.Buffer
 	p := exec.CommandContext(t.Context(), binary, "--config.file="+filepath.Join(folder, "prometheus.yml"),
 		"--storage.tsdb.path="+filepath.Join(folder, "data"), "--web.listen-address="+address)

@@ -18,17 +18,16 @@ func TestRestsGrowUnderLoad(t *testing.T) {
 	if under < 500*time.Millisecond || under > 3*time.Second {
 		t.Errorf("rests are %s after %s of load, in %d", busyRest, under, n)
 	}
-	for took, want := range map[time.Duration]time.Duration{0: busyRest, 10 * time.Millisecond: 190 * time.Millisecond, time.Second: longestRest} {
-		if got := r.after(took); got != want {
-			t.Errorf("after a step of %s under load it rests %s, want %s", took, got, want)
+	rests := func(when string, after map[time.Duration]time.Duration) {
+		for took, want := range after {
+			if got := r.after(took); got != want {
+				t.Errorf("after a step of %s %s it rests %s, want %s", took, when, got, want)
+			}
 		}
 	}
+	rests("under load", map[time.Duration]time.Duration{0: busyRest, 10 * time.Millisecond: 190 * time.Millisecond, time.Second: longestRest})
 	r.ended(false)
-	for took, want := range map[time.Duration]time.Duration{0: shortestRest, 2 * time.Millisecond: 38 * time.Millisecond, time.Second: longestRest} {
-		if got := r.after(took); got != want {
-			t.Errorf("after a step of %s it rests %s, want %s", took, got, want)
-		}
-	}
+	rests("without", map[time.Duration]time.Duration{0: shortestRest, 2 * time.Millisecond: 38 * time.Millisecond, time.Second: longestRest})
 	// The start of one job is a handful of events in a row.
 	for range 5 {
 		r.ended(true)

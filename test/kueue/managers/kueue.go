@@ -50,7 +50,7 @@ type Kueue struct {
 
 // NewKueue completes what it is given by ports of its own.
 func NewKueue(k Kueue) (*Kueue, error) {
-	ports, err := freePorts(2)
+	ports, err := testbed.FreePorts(2)
 	if err != nil {
 		return nil, err
 	}

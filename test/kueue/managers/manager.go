@@ -5,10 +5,8 @@ package managers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -163,18 +161,4 @@ type Usage struct {
 	// PeakBytes is the most memory that was resident; 0 where the system does not
 	// tell.
 	PeakBytes int64
-}
-
-// freePorts of 127.0.0.1.
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, errors.Join(errors.New("finding a free port of 127.0.0.1"), err)
-		}
-		defer l.Close() // all stay taken until the last is chosen
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }

@@ -9,13 +9,14 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/muster-dev/muster/deploy"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 // NewMuster is Muster's admitter alone, as Kueue's manager is one, with the text of
 // its configuration and with these flags, which come last. Its binary is Muster's own and not the sandbox's, in which
 // all of Kubernetes is linked.
 func NewMuster(ctx context.Context, server *rest.Config, binary, dir, settings string, flags ...string) (*Manager, error) {
-	ports, err := freePorts(1)
+	ports, err := testbed.FreePorts(1)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +35,7 @@ func NewMuster(ctx context.Context, server *rest.Config, binary, dir, settings s
 
 // NewDispatcher is muster dispatcher, with its account and what it reads in the namespace.
 func NewDispatcher(ctx context.Context, server *rest.Config, binary, dir, namespace string, flags ...string) (*Manager, error) {
-	ports, err := freePorts(2)
+	ports, err := testbed.FreePorts(2)
 	if err != nil {
 		return nil, err
 	}
