@@ -34,7 +34,7 @@ func TestEqualListsAreKeptOnce(t *testing.T) {
 	if &first[0] == &other[0] || other[0].Count != 3 {
 		t.Errorf("another text makes the same list: %v", other)
 	}
-	if longer := append(second, kueue.PodSet{Name: "x"}); &longer[0] == &second[0] {
+	if longer := append(first, kueue.PodSet{Name: "x"}); &longer[0] == &first[0] {
 		t.Error("an append to one list writes behind that of another object")
 	}
 	for _, none := range []string{`[]`, `null`} {
