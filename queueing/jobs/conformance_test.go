@@ -43,7 +43,7 @@ func subject(gvk schema.GroupVersionKind) conformance.Subject {
 	all := kinds.All(own())
 	kind := all[slices.IndexFunc(all, func(k Kind) bool { return k.GroupVersionKind() == gvk })]
 	return conformance.Subject{
-		Indexes: map[string]client.IndexerFunc{ControllerIndex: ControllerOf, PrebuiltIndex: PrebuiltOf, PodIndex: JobUIDOf},
+		Indexes: map[string]client.IndexerFunc{ControllerIndex: ControllerOf, PrebuiltIndex: new(Reconciler).PrebuiltOf, PodIndex: JobUIDOf},
 		New: func(cached client.Client, live client.Reader, recorder events.EventRecorder, now func() time.Time,
 			podsReady bool) conformance.Controller {
 			r := NewReconciler(kind, cached, live, recorder, now)

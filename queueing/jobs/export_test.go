@@ -67,9 +67,6 @@ var (
 	IsQueued   = (*reconciler).isQueued
 )
 
-// PrebuiltOf is the index of a controller that has seen nothing yet.
-func PrebuiltOf(o client.Object) []string { return watches{&reconciler{}}.prebuiltOf(o) }
-
 func JobsOfPrebuilt(r *Reconciler, ctx context.Context, o client.Object) []reconcile.Request {
 	return watches{r}.jobsOfPrebuilt(ctx, o)
 }

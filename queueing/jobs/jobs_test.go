@@ -65,8 +65,8 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 	g := &rig{t: t, events: events.NewFakeRecorder(100), now: now}
 	inner := fake.NewClientBuilder().WithScheme(s).WithObjects(append(objects, flavor)...).
 		WithStatusSubresource(&kueue.Workload{}, &batchv1.Job{}).
-		WithIndex(&batchv1.Job{}, PrebuiltIndex, PrebuiltOf).WithIndex(&batchv1.Job{}, ControllerIndex, ControllerOf).WithIndex(&kueue.Workload{},
-		ControllerIndex, ControllerOf).
+		WithIndex(&batchv1.Job{}, PrebuiltIndex, new(Reconciler).PrebuiltOf).WithIndex(&batchv1.Job{}, ControllerIndex, ControllerOf).
+		WithIndex(&kueue.Workload{}, ControllerIndex, ControllerOf).
 		WithIndex(&corev1.Event{}, "involvedObject.uid", eventField(func(e *corev1.Event) string { return string(e.InvolvedObject.UID) })).
 		WithIndex(&corev1.Event{}, "reason", eventField(func(e *corev1.Event) string { return e.Reason })).
 		WithIndex(&corev1.Event{}, "source", eventField(func(e *corev1.Event) string { return e.Source.Component })).

@@ -54,7 +54,7 @@ func newExternal(s *site) *external {
 	serving.Lock()
 	s.Cleanup(serving.Unlock)
 	dir := s.TempDir()
-	e := &external{site: s, address: free(s.T), kubeconfig: filepath.Join(dir, "kubeconfig"), log: filepath.Join(dir, "log")}
+	e := &external{site: s, address: testbed.FreeAddress(s.T), kubeconfig: filepath.Join(dir, "kubeconfig"), log: filepath.Join(dir, "log")}
 	if err := managers.WriteKubeconfig(e.kubeconfig, s.account(deploy.Namespace, deploy.DefaultNames.ServiceAccount)); err != nil {
 		s.Fatal(err)
 	}
@@ -85,16 +85,6 @@ func (s *site) account(namespace, name string) *rest.Config {
 	out := rest.AnonymousClientConfig(s.RESTConfig())
 	out.BearerToken = token.Status.Token
 	return out
-}
-
-// free is an address that nothing listens on.
-func free(t *testing.T) string {
-	t.Helper()
-	address, err := testbed.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return address
 }
 
 // start returns when it answers, as an autoscaler waits for it.

@@ -142,11 +142,7 @@ func (b *bare) muster() *process {
 	if err := managers.WriteKubeconfig(kubeconfig, b.as(deployment.Spec.Template.Spec.ServiceAccountName)); err != nil {
 		b.Fatal(err)
 	}
-	health, err := testbed.FreeAddress()
-	if err != nil {
-		b.Fatal(err)
-	}
-	p := &process{health: health, log: filepath.Join(dir, "log")}
+	p := &process{health: testbed.FreeAddress(b), log: filepath.Join(dir, "log")}
 	log, err := os.Create(p.log)
 	if err != nil {
 		b.Fatal(err)

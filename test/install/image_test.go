@@ -31,10 +31,7 @@ func run(t *testing.T, env []string, name string, args ...string) string {
 // registry serves one of this machine until the end of the test, with an empty base image for both architectures.
 func registry(t *testing.T, crane string) (address, base string) {
 	t.Helper()
-	address, err := testbed.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	address = testbed.FreeAddress(t)
 	server := exec.Command(crane, "registry", "serve", "--address", address, "--disk", t.TempDir())
 	if err := server.Start(); err != nil {
 		t.Fatal(err)

@@ -148,10 +148,7 @@ func run(t *testing.T, binary, target string) string {
 	if err := os.WriteFile(filepath.Join(folder, "prometheus.yml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	address, err := testbed.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := testbed.FreeAddress(t)
 	var log bytes.Buffer
 	p := exec.CommandContext(t.Context(), binary, "--config.file="+filepath.Join(folder, "prometheus.yml"),
 		"--storage.tsdb.path="+filepath.Join(folder, "data"), "--web.listen-address="+address)

@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"testing"
 )
 
 // Ports for the programs of tests are below those of sandboxes, and far below the range from which systems take the local ports of
@@ -18,9 +19,9 @@ const (
 // FreePorts are ports of 127.0.0.1 that nothing listens on.
 func FreePorts(n int) ([]int, error) {
 	var out []int
-	for range 1000 {
-		if len(out) == n {
-			return out, nil
+	for tries := 0; len(out) < n; tries++ {
+		if tries == 1000 {
+			return nil, fmt.Errorf("there are no %d free ports of 127.0.0.1 between %d and %d", n, lowestPort, highestPort)
 		}
 		port := lowestPort + rand.IntN(highestPort-lowestPort+1)
 		if slices.Contains(out, port) {
@@ -35,14 +36,15 @@ func FreePorts(n int) ([]int, error) {
 		}
 		out = append(out, port)
 	}
-	return nil, fmt.Errorf("there are no %d free ports of 127.0.0.1 between %d and %d", n, lowestPort, highestPort)
+	return out, nil
 }
 
 // FreeAddress is 127.0.0.1 with a port that nothing listens on.
-func FreeAddress() (string, error) {
+func FreeAddress(t testing.TB) string {
+	t.Helper()
 	ports, err := FreePorts(1)
 	if err != nil {
-		return "", err
+		t.Fatal(err)
 	}
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0])), nil
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
 }

@@ -189,16 +189,16 @@ func (l *Loop) Run(ctx context.Context) {
 	}()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	rests := rests{shortest: shortestRest}
+	r := resting{shortest: shortestRest}
 	for {
 		began := l.now()
 		var next time.Time
 		l.stepping(func() { next = l.step(began) })
 		took := l.now().Sub(began)
-		if !wait(ctx, timer, rests.after(took)) {
+		if !wait(ctx, timer, r.after(took)) {
 			return
 		}
-		rests.ended(len(l.inbox.wake) > 0)
+		r.ended(len(l.inbox.wake) > 0)
 		// An hour is as good as never, and needs no case of its own.
 		rest := time.Hour
 		if !next.IsZero() {
@@ -218,16 +218,16 @@ func (l *Loop) Run(ctx context.Context) {
 	}
 }
 
-// rests are how long the loop rests.
-type rests struct{ shortest time.Duration }
+// resting is how long the loop rests.
+type resting struct{ shortest time.Duration }
 
 // after is how long it rests after a step that took so long.
-func (r *rests) after(took time.Duration) time.Duration {
+func (r *resting) after(took time.Duration) time.Duration {
 	return min(max(idleShare*took, r.shortest), longestRest)
 }
 
 // ended takes in whether events had gathered at the end of a rest.
-func (r *rests) ended(gathered bool) {
+func (r *resting) ended(gathered bool) {
 	if !gathered {
 		r.shortest = shortestRest
 		return

@@ -6,7 +6,7 @@ import (
 )
 
 func TestRestsGrowUnderLoad(t *testing.T) {
-	r := rests{shortest: shortestRest}
+	r := resting{shortest: shortestRest}
 	var under time.Duration
 	n := 0
 	for ; r.after(0) < busyRest; n++ {
