@@ -86,7 +86,7 @@ func (s *site) back() {
 // paused does what it is given while muster is down.
 func (s *site) paused(do func()) {
 	s.Helper()
-	s.Watcher.StandStill(time.Now().Add(testbed.Patience))
+	s.Watcher.StandStill(time.Now().Add(time.Minute))
 	if err := s.Pause(cluster.Muster); err != nil {
 		s.Fatal(err)
 	}

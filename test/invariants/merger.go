@@ -69,8 +69,9 @@ func (m *merger) take(msg message) {
 }
 
 // release feeds the events that have been held for long enough, and all that were
-// written before them.
-func (m *merger) release(now time.Time) {
+// written before them. The cluster is behind by so much in all.
+func (m *merger) release(now time.Time, behind time.Duration) {
+	m.checker.Behind(now, behind)
 	if len(m.blind) > 0 {
 		return
 	}

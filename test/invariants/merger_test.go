@@ -18,7 +18,7 @@ func at(d time.Duration) time.Time { return start.Add(d) }
 // desk is a merger whose streams all have a connection.
 func desk() *merger {
 	m := newMerger(promises.New(promises.DefaultConfig()), 300*time.Millisecond, 15*time.Second)
-	m.release(start)
+	m.release(start, 0)
 	return m
 }
 
@@ -46,15 +46,15 @@ func TestEventsAreReleasedInOrder(t *testing.T) {
 	m.take(group("second", 12, 0))
 	m.take(group("third", 13, 100*time.Millisecond))
 	m.take(stray(11, 250*time.Millisecond))
-	m.release(at(200 * time.Millisecond))
+	m.release(at(200*time.Millisecond), 0)
 	if n := m.seen(); n != 0 {
 		t.Errorf("%d events were released before their time", n)
 	}
-	m.release(at(350 * time.Millisecond))
+	m.release(at(350*time.Millisecond), 0)
 	if n := m.seen(); n != 2 {
 		t.Errorf("%d events were released, want the ripe one and the one written before it", n)
 	}
-	m.release(at(450 * time.Millisecond))
+	m.release(at(450*time.Millisecond), 0)
 	if n, late := m.seen(), m.checker.Stats().Late; n != 3 || late != 0 {
 		t.Errorf("%d events were released, %d of them late", n, late)
 	}
@@ -64,13 +64,13 @@ func TestNothingIsReleasedWhileAStreamIsBlind(t *testing.T) {
 	m := desk()
 	m.take(stray(11, 0))
 	m.take(message{kind: promises.ProvisioningRequests, lost: true, time: at(100 * time.Millisecond)})
-	m.release(at(10 * time.Second))
+	m.release(at(10*time.Second), 0)
 	if n := m.seen(); n != 0 {
 		t.Errorf("%d events were released although some may be missing before them", n)
 	}
 	m.take(message{kind: promises.ProvisioningRequests, gap: &gap{5, 20}, time: at(10 * time.Second)})
 	m.take(message{kind: promises.ProvisioningRequests, back: true, time: at(10 * time.Second)})
-	m.release(at(10 * time.Second))
+	m.release(at(10*time.Second), 0)
 	m.finish(at(20 * time.Second))
 	stats := m.checker.Stats()
 	if n := m.seen(); n != 1 || stats.Unjudged[promises.Launches] != 1 || stats.Gaps[promises.ProvisioningRequests] != 1 {

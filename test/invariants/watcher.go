@@ -42,6 +42,8 @@ type Watcher struct {
 	once    sync.Once
 	stopped chan struct{}
 
+	pulse pulse
+
 	mu    sync.Mutex
 	merge *merger
 }
@@ -71,6 +73,7 @@ func Watch(ctx context.Context, config *rest.Config, changes ...func(*Options)) 
 		w.merge.lost(s.kind, time.Now())
 		running.Go(func() { s.run(ctx, messages, func(err error) { first <- err }) })
 	}
+	running.Go(func() { w.pulse.run(ctx, streams[0].client) })
 	go func() {
 		running.Wait()
 		close(messages)
@@ -100,7 +103,8 @@ func (w *Watcher) run(messages <-chan message, hold time.Duration) {
 			}
 			w.locked(func() { w.merge.take(m) })
 		case <-ticker.C:
-			w.locked(func() { w.merge.release(time.Now()) })
+			now := time.Now()
+			w.locked(func() { w.merge.release(now, w.pulse.behind(now)) })
 		case <-stop:
 			// What has been written by now is still on its way.
 			stop = nil

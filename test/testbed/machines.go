@@ -43,7 +43,7 @@ func (s *Site) NewGroup(suffix string, change func(*v1alpha1.NodeGroup)) *v1alph
 	g.Spec = v1alpha1.NodeGroupSpec{
 		Provider: v1alpha1.ProviderKwok, MaxNodes: 8, CapacityType: v1alpha1.OnDemand, Zone: "zone-a",
 		PricePerHour: new(resource.MustParse("98.32")),
-		JoinTimeout:  After(30 * time.Second), IdleTimeout: After(time.Second),
+		JoinTimeout:  After(90 * time.Second), IdleTimeout: After(time.Second),
 		Template: v1alpha1.NodeTemplate{Labels: map[string]string{SiteLabel: s.Name}, Taints: []corev1.Taint{GPUTaint}, Capacity: Machine()},
 		Kwok:     &v1alpha1.KwokPool{BootDelay: metav1.Duration{Duration: 500 * time.Millisecond}},
 	}

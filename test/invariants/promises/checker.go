@@ -72,7 +72,9 @@ type Checker struct {
 
 	now, swept time.Time
 	// resumed is when bounds restart, see StandStill.
-	resumed  time.Time
+	resumed time.Time
+	// behind has every time at which the cluster fell behind, see Behind.
+	behind   []behind
 	revision uint64
 	gaps     map[Kind][]span
 
@@ -254,8 +256,9 @@ func (c *Checker) overdue(since time.Time, bound time.Duration) bool {
 
 // overdueSince is overdue for a bound that restarted at resumed, if that is later.
 func (c *Checker) overdueSince(since, resumed time.Time, bound time.Duration) bool {
-	most := since.Add(bound + c.config.PutOff)
-	return c.now.After(later(since, resumed).Add(bound)) || c.config.PutOff > 0 && c.now.After(most)
+	from := later(since, resumed)
+	most := since.Add(bound + c.config.PutOff + c.behindSince(since))
+	return c.now.After(from.Add(bound+c.behindSince(from))) || c.config.PutOff > 0 && c.now.After(most)
 }
 
 func (c *Checker) judged(check Check) { c.stats.Judged[check]++ }

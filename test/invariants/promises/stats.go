@@ -65,6 +65,8 @@ type Stats struct {
 	Dropped int
 	// Bounded is for how long bounds were looked at, the time of outages left out.
 	Bounded time.Duration
+	// Behind is how much of it the cluster did not have.
+	Behind time.Duration
 	// Judged counts what was checked, Unjudged what could not be, for example
 	// because of a gap.
 	Judged, Unjudged map[Check]int
@@ -87,6 +89,9 @@ func (s Stats) String() string {
 		events += n
 	}
 	out := fmt.Sprintf("%d events; bounds held for %s", events, s.Bounded.Round(time.Second))
+	if s.Behind > 0 {
+		out += fmt.Sprintf(", less %s that it was behind", s.Behind.Round(time.Second))
+	}
 	if len(s.Judged) > 0 {
 		out += "; judged " + list(s.Judged)
 	}

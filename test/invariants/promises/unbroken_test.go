@@ -496,6 +496,26 @@ func TestOutagesPutBoundsOff(t *testing.T) {
 	}
 }
 
+// TestAClusterThatIsBehindHasLongerBounds by the time that it did not have, and no longer.
+func TestAClusterThatIsBehindHasLongerBounds(t *testing.T) {
+	c := newCourse(t)
+	began := c.now
+	c.Behind(c.now, time.Minute) // of before
+	c.show(newWorkload("silent", 1, 1))
+	for range 8 {
+		c.pass(time.Second)
+		c.Behind(c.now, time.Minute+c.now.Sub(began)/2)
+	}
+	c.pass(time.Second - sweepEvery)
+	if v := c.Violations(); len(v) > 0 {
+		t.Fatalf("after %s, of which the cluster did not have 4s: %v", c.now.Sub(began), v)
+	}
+	c.pass(2 * sweepEvery)
+	if v := c.Violations(); len(v) != 1 || !strings.Contains(v[0].String(), "Workload team/silent") {
+		t.Errorf("after %s, of which the cluster did not have 4s, violations are %v, want that of the silent Workload", c.now.Sub(began), v)
+	}
+}
+
 // TestTimeInWhichBoundsHold leaves out what outages take.
 func TestTimeInWhichBoundsHold(t *testing.T) {
 	c := newCourse(t)
