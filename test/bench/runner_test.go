@@ -36,8 +36,10 @@ const (
 // BenchmarkRunner has a load made by others: Kueue's own performance runner, an
 // unmodified program with its own default load of 15,000 Workloads in 30 queues that
 // borrow and preempt, or of -scale times fewer. It is put on Kueue's core; on Muster as
-// it is shipped, both halves of it; and on that without its admission policies. All
-// clients may send 1,000 requests a second.
+// it is shipped, both halves of it; on that without its admission policies; and on the
+// same with quota for all Workloads at once, so that none waits, is preempted or admitted
+// twice: what the load and its three writes a Workload take whoever admits. All clients
+// may send 1,000 requests a second.
 //
 // The bounds: Muster as shipped takes at most 0.6 times as long as Kueue's core, 20 s of
 // CPU and 200 MB.
@@ -45,11 +47,12 @@ func BenchmarkRunner(b *testing.B) {
 	shipped := musterWith("", "--provisioning=true")
 	for _, c := range []struct {
 		contender
-		policies bool
+		policies, ample bool
 	}{
-		{newKueueCore(), true}, // it has none
-		{shipped, true},
-		{contender{name: "muster-without-policies", variable: shipped.variable, start: shipped.start}, false},
+		{newKueueCore(), true, false}, // it has none
+		{shipped, true, false},
+		{contender{name: "muster-without-policies", variable: shipped.variable, start: shipped.start}, false, false},
+		{contender{name: "ample-quota", variable: shipped.variable, start: shipped.start}, false, true},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			for b.Loop() {
@@ -57,7 +60,7 @@ func BenchmarkRunner(b *testing.B) {
 				if !c.policies {
 					newPolicies(a).only(b, nil)
 				}
-				a.runner("baseline", *scale)
+				a.runner("baseline", *scale, c.ample)
 			}
 		})
 	}
@@ -72,7 +75,7 @@ func BenchmarkTopologyRunner(b *testing.B) {
 	for _, c := range []contender{newKueueCore("--enableTAS"), musterWith("", "--provisioning=true")} {
 		b.Run(c.name, func(b *testing.B) {
 			for b.Loop() {
-				newArena(b, c).runner("tas", *scale)
+				newArena(b, c).runner("tas", *scale, false)
 			}
 		})
 	}
@@ -115,15 +118,15 @@ func (a *arena) kueueModule() string {
 	return strings.TrimSpace(string(out))
 }
 
-// runner has the runner play one of its loads, or one of so many times fewer Workloads.
-func (a *arena) runner(name string, fewer int) {
+// runner has the runner play one of its loads, or one of so many times fewer Workloads, maybe with ample quota.
+func (a *arena) runner(name string, fewer int, ample bool) {
 	binary := os.Getenv(runnerVariable)
 	if binary == "" {
 		a.Skipf("%s does not name a program: run `make bench`, which builds it", runnerVariable)
 	}
 	dir := a.TempDir()
 	load, err := generatorConfig(filepath.Join(a.kueueModule(), "test", "performance", "scheduler", "configs", name,
-		"generator.yaml"), fewer)
+		"generator.yaml"), fewer, ample)
 	if err != nil {
 		a.Fatal(err)
 	}
@@ -224,8 +227,8 @@ type runnerLoad struct {
 	work, quota float64
 }
 
-// generatorConfig is the runner's load with so many times fewer Workloads.
-func generatorConfig(path string, fewer int) (runnerLoad, error) {
+// generatorConfig is the runner's load with so many times fewer Workloads, and with quota for all of them if it is to be ample.
+func generatorConfig(path string, fewer int, ample bool) (runnerLoad, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return runnerLoad{}, err
@@ -239,6 +242,9 @@ func generatorConfig(path string, fewer int) (runnerLoad, error) {
 		cohort := c.(map[string]any)
 		for _, set := range cohort["queuesSets"].([]any) {
 			queues := set.(map[string]any)
+			if ample {
+				queues["nominalQuota"] = 1_000_000
+			}
 			number := queues["count"].(float64) * cohort["count"].(float64)
 			out.quota += number * cpus(queues["nominalQuota"])
 			for _, workloads := range queues["workloadsSets"].([]any) {
