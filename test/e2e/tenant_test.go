@@ -198,6 +198,18 @@ func (t *tenant) part() *batchv1.Job {
 	return j
 }
 
+// startedPart is a Job that the controller of JobSets has made for one that Muster has started.
+func (t *tenant) startedPart() *batchv1.Job {
+	t.Helper()
+	j := t.newPlainJob(t.job, 1, "1h", t.here, claims("jobset.x-k8s.io/v1alpha2", "JobSet"), func(j *batchv1.Job) {
+		j.Spec.Template.Labels = map[string]string{"kueue.x-k8s.io/podset": "node"}
+	})
+	if err := t.controller.Create(t.Context(), j); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
 // begun is a Job of the site that runs in its turn.
 func (t *tenant) begun(count int32, change ...func(*batchv1.Job)) *batchv1.Job {
 	t.Helper()
@@ -207,6 +219,17 @@ func (t *tenant) begun(count int32, change ...func(*batchv1.Job)) *batchv1.Job {
 	}
 	t.runs(j)
 	return j
+}
+
+// podOf is one of the pods of a Job that runs.
+func (t *tenant) podOf(j *batchv1.Job) *corev1.Pod {
+	t.Helper()
+	var pods corev1.PodList
+	t.List(&pods, client.InNamespace(t.Name), client.MatchingLabels{batchv1.ControllerUidLabel: string(j.UID)})
+	if len(pods.Items) == 0 {
+		t.Fatalf("Job %s has no pods", j.Name)
+	}
+	return &pods.Items[0]
 }
 
 // theJob is the one that the act has made.
@@ -293,6 +316,21 @@ var honestActs = []act{
 	}},
 	{name: "a running job is deleted", does: func(t *tenant) error {
 		return t.user.Delete(t.Context(), t.begun(2), client.PropagationPolicy(metav1.DeletePropagationBackground))
+	}},
+	{name: "a job that has ended is deleted without its pods", does: func(t *tenant) error {
+		j := t.newPlainJob(t.job, 1, "1s")
+		if err := t.make(j); err != nil {
+			return err
+		}
+		t.complete(j)
+		return t.user.Delete(t.Context(), j, client.PropagationPolicy(metav1.DeletePropagationOrphan))
+	}},
+	{name: "a pod of a running job gets labels", does: func(t *tenant) error {
+		p := t.podOf(t.begun(1))
+		if err := t.change(p, func() { p.Labels["mine"], p.Labels["example.com/mine"] = "a", "a" }); err != nil {
+			return err
+		}
+		return t.change(p, func() { delete(p.Labels, "mine"); p.Labels["example.com/mine"] = "b" })
 	}},
 	{name: "an elastic job grows and shrinks", does: func(t *tenant) error {
 		j := t.begun(1, elastic)
@@ -496,6 +534,39 @@ var jobActs = []act{
 		j := t.part()
 		return t.changeAs(t.controller, j, func() { j.Spec.Suspend = new(false) })
 	}},
+	{name: "a started part of a jobset says that it queues alone", does: func(t *tenant) error {
+		j := t.startedPart()
+		return t.change(j, func() {
+			annotated("muster.dev/alone", string(j.OwnerReferences[0].UID))(j)
+			j.Spec.Parallelism = new(int32(9))
+		})
+	}, refused: []string{"the annotation muster.dev/alone of Job act", "part of JobSet owner"}},
+	{name: "a started part of a jobset leaves it, and gets more pods", does: func(t *tenant) error {
+		j := t.startedPart()
+		return t.change(j, func() { j.OwnerReferences, j.Spec.Parallelism = nil, new(int32(9)) })
+	}, refused: []string{"the owner", "of Job act", "part of JobSet owner"}},
+	{name: "a held part of a jobset leaves it, and is started", does: func(t *tenant) error {
+		j := t.part()
+		return t.change(j, func() { j.OwnerReferences, j.Spec.Suspend = nil, new(false) })
+	}, refused: []string{"Job act", "held with JobSet owner", "its owner", "change JobSet owner"}, then: staysSuspended},
+	{name: "a running job is deleted without its pods", does: func(t *tenant) error {
+		return t.user.Delete(t.Context(), t.begun(2), client.PropagationPolicy(metav1.DeletePropagationOrphan))
+	}, refused: []string{"the pods of Job act", "run by its quota", "delete it with its pods"}},
+	{name: "a running job is deleted without its pods by a finalizer", does: func(t *tenant) error {
+		j := t.begun(2)
+		if err := t.change(j, func() { j.Finalizers = append(j.Finalizers, metav1.FinalizerOrphanDependents) }); err != nil {
+			return err
+		}
+		return t.user.Delete(t.Context(), j)
+	}, refused: []string{"the pods of Job act", "run by its quota", "delete it with its pods"}},
+	{name: "a pod leaves the job by whose quota it runs", does: func(t *tenant) error {
+		p := t.podOf(t.begun(2))
+		return t.change(p, func() { delete(p.Labels, batchv1.ControllerUidLabel) })
+	}, refused: []string{"Pod act", "by the quota of Job act", "delete the pod"}},
+	{name: "a pod leaves its job and the policy at once", does: func(t *tenant) error {
+		p := t.podOf(t.begun(2))
+		return t.change(p, func() { p.Labels, p.OwnerReferences = nil, nil })
+	}, refused: []string{"Pod act", "by the quota of Job act", "delete the pod"}},
 	{name: "a job goes to another namespace", does: func(t *tenant) error {
 		return t.make(t.other.newPlainJob(t.job, 1, "1h"))
 	}, refused: []string{"cannot create resource"}},

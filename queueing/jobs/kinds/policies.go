@@ -215,11 +215,24 @@ func (w writer) owners() (out []string) {
 func (w writer) Owners() string { return list(w.owners()) }
 
 // NotPart reports in CEL whether the object of a request queues by itself: nothing controls it that
-// could queue with all that it makes, or Muster has found that to be in no queue.
+// could queue with all that it makes, or Muster has found that to be in no queue. A request that changes
+// what Muster found is judged by how that was.
 func (w writer) NotPart() string {
-	return `!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller &&
+	return w.notControlled("object", "o.uid != (oldObject == null ? object : oldObject).metadata.?annotations[?'muster.dev/alone'].orValue('')")
+}
+
+// IsPart reports in CEL whether the object of an update was none that queues by itself. Muster has found only those
+// to do so that name a queue; an operator may have copied its annotation from what it made them of.
+func (w writer) IsPart() string {
+	return "!(" + w.notControlled("oldObject", "(oldObject.metadata.?labels[?'"+workload.QueueLabel+"'].orValue('') == '' ||\n        "+
+		"o.uid != oldObject.metadata.?annotations[?'muster.dev/alone'].orValue(''))") + ")"
+}
+
+// notControlled reports in CEL whether no controller of an object is of a kind that queues as a whole, of which the condition is true.
+func (w writer) notControlled(object, condition string) string {
+	return "!has(" + object + ".metadata.ownerReferences) || !" + object + `.metadata.ownerReferences.exists(o, has(o.controller) && o.controller &&
         o.apiVersion.split('/')[0] + '/' + o.kind in ` + w.Owners() + ` &&
-        o.uid != object.metadata.?annotations[?'muster.dev/alone'].orValue(''))`
+        ` + condition + ")"
 }
 
 // Resource is the plural of an owner in CEL.
@@ -251,9 +264,6 @@ func (w writer) SameTemplates() string {
 		return out
 	}, "true")
 }
-
-// IsPart reports in CEL the contrary of NotPart.
-func (w writer) IsPart() string { return "!(" + w.NotPart() + ")" }
 
 // Marked reports in CEL whether an object had pod templates of a start, so that all of its owner's queue knows of its pods.
 func (w writer) Marked() string {
