@@ -462,7 +462,8 @@ func TestWhatAStartedJobIsMadeOfStaysAsItWasAdmitted(t *testing.T) {
 
 // TestAStartedJobGoesWithItsPods, which would run on by no quota.
 func TestAStartedJobGoesWithItsPods(t *testing.T) {
-	const started = "{apiVersion: batch/v1, kind: Job, metadata: {name: c}, spec: {template: {metadata: {labels: {kueue.x-k8s.io/podset: main}}}}}"
+	const started = "{apiVersion: batch/v1, kind: Job, metadata: {name: c}, " +
+		"spec: {template: {metadata: {labels: {kueue.x-k8s.io/podset: main}}}}}"
 	with := func(metadata, more string) string {
 		return strings.Replace(strings.Replace(started, "name: c", "name: c, "+metadata, 1), "spec: {", more+"spec: {", 1)
 	}
@@ -490,11 +491,22 @@ func TestAStartedJobGoesWithItsPods(t *testing.T) {
 	}
 }
 
+// TestALeaderWorkerSetGoesWithItsPods, as a started job does.
+func TestALeaderWorkerSetGoesWithItsPods(t *testing.T) {
+	const set = "{apiVersion: leaderworkerset.x-k8s.io/v1, kind: LeaderWorkerSet, metadata: {name: c}, spec: {}}"
+	j := newJudge(t, "muster-serving-orphans")
+	for options, refused := range map[string]bool{"{propagationPolicy: Orphan}": true, "{}": false, "{propagationPolicy: Foreground}": false} {
+		if j.options = options; j.refuses(set, "null") != refused {
+			t.Errorf("with %s: refused is %v", options, !refused)
+		}
+	}
+}
+
 // TestPodsStayWithTheirJob as long as they run by its quota.
 func TestPodsStayWithTheirJob(t *testing.T) {
 	pod := func(owner, label, value string) string {
-		return "{metadata: {name: p, labels: {kueue.x-k8s.io/podset: main, batch.kubernetes.io/controller-uid: u, example.com/mine: a, " + label + ": " + value +
-			"}, ownerReferences: [{apiVersion: " + owner + ", name: c, uid: u, controller: true}]}, spec: {}}"
+		return "{metadata: {name: p, labels: {kueue.x-k8s.io/podset: main, batch.kubernetes.io/controller-uid: u, example.com/mine: a, " +
+			label + ": " + value + "}, ownerReferences: [{apiVersion: " + owner + ", name: c, uid: u, controller: true}]}, spec: {}}"
 	}
 	const job = "batch/v1, kind: Job"
 	now := pod(job, "more", "x")
@@ -521,6 +533,35 @@ func TestPodsStayWithTheirJob(t *testing.T) {
 		j := newJudge(t, "muster-jobs-gates")
 		j.may = tt.may
 		if got := j.refuses(tt.old, tt.now); got != tt.refused {
+			t.Errorf("%s: refused is %v", name, got)
+		}
+	}
+}
+
+// TestPodsThatHaveStartedAskForNoMore than their quota is for, as they are resized where they run.
+func TestPodsThatHaveStartedAskForNoMore(t *testing.T) {
+	pod := func(whole, container, sidecar string) string {
+		return "{metadata: {name: p}, spec: {" + whole + "containers: [{name: a, resources: {" + container + "}}], " +
+			"initContainers: [{name: b, resources: {" + sidecar + "}}]}}"
+	}
+	now := pod("", "requests: {cpu: '1', memory: 1Gi}", "requests: {cpu: 100m}")
+	for name, tt := range map[string]struct {
+		now     string
+		may     []string
+		refused bool
+	}{
+		"more cpu":               {pod("", "requests: {cpu: 1001m, memory: 1Gi}", "requests: {cpu: 100m}"), nil, true},
+		"more of a sidecar":      {pod("", "requests: {cpu: '1', memory: 1Gi}", "requests: {cpu: '1'}"), nil, true},
+		"more of the whole":      {pod("resources: {requests: {cpu: '8'}}, ", "requests: {cpu: '1', memory: 1Gi}", "requests: {cpu: 100m}"), nil, true},
+		"one more resource":      {pod("", "requests: {cpu: '1', memory: 1Gi}", "requests: {cpu: 100m, memory: 1Gi}"), nil, true},
+		"more, by an admin":      {pod("", "requests: {cpu: '8', memory: 1Gi}", "requests: {cpu: 100m}"), []string{"break-glass jobs "}, false},
+		"the same, written else": {pod("", "requests: {cpu: 1000m, memory: 1024Mi}", "requests: {cpu: 0.1}"), nil, false},
+		"less":                   {pod("", "requests: {cpu: 500m, memory: 1Gi}", ""), nil, false},
+		"higher limits":          {pod("", "requests: {cpu: '1', memory: 1Gi}, limits: {cpu: '8'}", "requests: {cpu: 100m}"), nil, false},
+	} {
+		j := newJudge(t, "muster-pods-resize")
+		j.may = tt.may
+		if got := j.refuses(now, tt.now); got != tt.refused {
 			t.Errorf("%s: refused is %v", name, got)
 		}
 	}

@@ -121,7 +121,8 @@ func TestPodsThatPassACordonAreKeptOffHeldMachines(t *testing.T) {
 			p.Spec.Tolerations = []corev1.Toleration{cordonToleration}
 		}, want: one},
 		"one of a DaemonSet": {by: as("system:serviceaccount:kube-system:daemon-set-controller", "system:serviceaccounts", "system:authenticated"),
-			change: func(p *corev1.Pod) { ofOneNode(p); small(p) }, want: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{byName}}}},
+			change: func(p *corev1.Pod) { ofOneNode(p); small(p) },
+			want:   []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{byName}}}},
 		"one of a DaemonSet that wants devices": {by: as("system:serviceaccount:kube-system:daemon-set-controller", "system:serviceaccounts", "system:authenticated"),
 			change: ofOneNode, want: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{notHeld},
 				MatchFields: []corev1.NodeSelectorRequirement{byName}}}},

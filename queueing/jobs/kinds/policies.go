@@ -31,7 +31,7 @@ func execute(name, text string, kinds []*Kind) ([]byte, error) {
 	methods := map[string]any{
 		"Held": w.Held, "NotHeld": w.NotHeld, "Hold": w.Hold, "Defaults": w.Defaults, "Delegate": w.Delegate, "Owners": w.Owners,
 		"NotPart": w.NotPart, "IsPart": w.IsPart, "Resource": w.Resource, "SameTemplates": w.SameTemplates, "SameParts": w.SameParts,
-		"Marked": w.Marked, "Rules": w.Rules, "DefaultRules": w.DefaultRules, "DelegateRules": w.DelegateRules,
+		"Marked": w.Marked, "Orphans": w.Orphans, "Rules": w.Rules, "DefaultRules": w.DefaultRules, "DelegateRules": w.DelegateRules,
 		"PodAlone": w.PodAlone, "PodGuarded": w.PodGuarded, "Write": w.Write,
 	}
 	var out strings.Builder
@@ -218,7 +218,8 @@ func (w writer) Owners() string { return list(w.owners()) }
 // could queue with all that it makes, or Muster has found that to be in no queue. A request that changes
 // what Muster found is judged by how that was.
 func (w writer) NotPart() string {
-	return w.notControlled("object", "o.uid != (oldObject == null ? object : oldObject).metadata.?annotations[?'muster.dev/alone'].orValue('')")
+	return w.notControlled("object",
+		"o.uid != (oldObject == null ? object : oldObject).metadata.?annotations[?'muster.dev/alone'].orValue('')")
 }
 
 // IsPart reports in CEL whether the object of an update was none that queues by itself. Muster has found only those
@@ -263,6 +264,12 @@ func (w writer) SameTemplates() string {
 		}
 		return out
 	}, "true")
+}
+
+// Orphans reports in CEL whether a deletion leaves what the object has made.
+func (writer) Orphans() string {
+	return "request.?options.?propagationPolicy.orValue('') == 'Orphan' || request.?options.?orphanDependents.orValue(false) ||\n        " +
+		"!request.?options.?propagationPolicy.hasValue() && has(oldObject.metadata.finalizers) && 'orphan' in oldObject.metadata.finalizers"
 }
 
 // Marked reports in CEL whether an object had pod templates of a start, so that all of its owner's queue knows of its pods.
