@@ -26,6 +26,8 @@ type judge struct {
 	// user makes the requests, and may do all that is named so: verb, resource and subresource.
 	user string
 	may  []string
+	// options are those of a deletion, in YAML.
+	options string
 }
 
 // Authorize implements authorizer.Authorizer.
@@ -78,8 +80,15 @@ func (j *judge) holds(expression, old, object string) bool {
 		group, _, _ := strings.Cut(x["apiVersion"].(string), "/")
 		request["kind"] = map[string]any{"group": group, "kind": x["kind"]}
 	}
-	if old == "null" {
+	switch {
+	case old == "null":
 		request["operation"] = "CREATE"
+	case object == "null":
+		request["operation"], request["options"] = "DELETE", read(j.options)
+		if x, ok := read(old).(map[string]any); ok {
+			group, _, _ := strings.Cut(x["apiVersion"].(string), "/")
+			request["kind"] = map[string]any{"group": group, "kind": x["kind"]}
+		}
 	}
 	variables := map[string]any{}
 	of := map[string]any{"object": read(object), "oldObject": read(old), "request": request, "variables": variables,
@@ -369,6 +378,12 @@ func TestWhatAStartedJobIsMadeOfStaysAsItWasAdmitted(t *testing.T) {
 			", name: j, uid: u, controller: true}]}, spec: {pytorchReplicaSpecs: {Worker: {replicas: " + workers +
 			", template: {metadata: {labels: {" + podSet + "}}}}}}}"
 	}
+	isAlone := func(job string) string {
+		return strings.Replace(job, "metadata: {name: c", "metadata: {name: c, annotations: {muster.dev/alone: u}", 1)
+	}
+	inQueue := func(job string) string {
+		return strings.Replace(job, "metadata: {name: c", "metadata: {name: c, labels: {kueue.x-k8s.io/queue-name: q}", 1)
+	}
 	for name, tt := range map[string]struct {
 		old, now string
 		may      []string
@@ -386,11 +401,20 @@ func TestWhatAStartedJobIsMadeOfStaysAsItWasAdmitted(t *testing.T) {
 		"other pods behind their gate":             {cluster(rayJob, podSet, elastic, two), cluster(rayJob, podSet+", a: b", elastic, two), nil, true},
 		"another annotation": {cluster(rayJob, podSet, "", two),
 			strings.Replace(cluster(rayJob, podSet, "", two), "name: c", "name: c, annotations: {a: b}", 1), nil, false},
-		"more workers of a RayService":            {cluster("ray.io/v1, kind: RayService", podSet, "", two), cluster("ray.io/v1, kind: RayService", podSet, "", four), nil, true},
-		"more workers of a RayJob in no queue":    {cluster(rayJob, "", "", two), cluster(rayJob, "", "", four), nil, false},
-		"more workers of what queues by itself":   {cluster("v1, kind: ConfigMap", podSet, "", two), cluster("v1, kind: ConfigMap", podSet, "", four), nil, false},
-		"more pods of a Job of a JobSet":          {job(jobSet, podSet, "parallelism: 2"), job(jobSet, podSet, "parallelism: 3"), nil, true},
-		"more pods of a Job, by JobSet":           {job(jobSet, podSet, "parallelism: 2"), job(jobSet, podSet, "parallelism: 3"), []string{"update jobsets status"}, false},
+		"more workers of a RayService":              {cluster("ray.io/v1, kind: RayService", podSet, "", two), cluster("ray.io/v1, kind: RayService", podSet, "", four), nil, true},
+		"more workers of a RayJob in no queue":      {cluster(rayJob, "", "", two), cluster(rayJob, "", "", four), nil, false},
+		"more workers of what queues by itself":     {cluster("v1, kind: ConfigMap", podSet, "", two), cluster("v1, kind: ConfigMap", podSet, "", four), nil, false},
+		"more pods of a Job of a JobSet":            {job(jobSet, podSet, "parallelism: 2"), job(jobSet, podSet, "parallelism: 3"), nil, true},
+		"more pods of a Job, by JobSet":             {job(jobSet, podSet, "parallelism: 2"), job(jobSet, podSet, "parallelism: 3"), []string{"update jobsets status"}, false},
+		"more pods of a Job that leaves its JobSet": {job(jobSet, podSet, "parallelism: 2"), job("v1, kind: ConfigMap", podSet, "parallelism: 3"), nil, true},
+		"a Job leaves its JobSet":                   {job(jobSet, podSet, "suspend: false"), job("v1, kind: ConfigMap", podSet, "suspend: false"), nil, true},
+		"a Job leaves its JobSet, by JobSet":        {job(jobSet, podSet, "suspend: false"), job("v1, kind: ConfigMap", podSet, "suspend: false"), []string{"update jobsets status"}, false},
+		"more pods of a Job that says it is alone":  {job(jobSet, podSet, "parallelism: 2"), isAlone(job(jobSet, podSet, "parallelism: 3")), nil, true},
+		"a Job says that it is alone":               {job(jobSet, podSet, "suspend: false"), isAlone(job(jobSet, podSet, "suspend: false")), nil, true},
+		"more pods of a Job that was born saying so": {isAlone(job(jobSet, podSet, "parallelism: 2")), isAlone(job(jobSet, podSet, "parallelism: 3")), nil,
+			true},
+		"more pods of one that is alone in a queue": {isAlone(inQueue(job(jobSet, podSet, "parallelism: 2"))), isAlone(inQueue(job(jobSet, podSet, "parallelism: 3"))),
+			nil, false},
 		"a Job of a JobSet is suspended":          {job(jobSet, podSet, "suspend: false"), job(jobSet, podSet, "suspend: true"), nil, false},
 		"more pods of a Job of one in no queue":   {job(jobSet, "", "parallelism: 2"), job(jobSet, "", "parallelism: 3"), nil, false},
 		"more Jobs of the JobSet of a TrainJob":   {jobs(podSet, "1"), jobs(podSet, "2"), nil, true},
@@ -411,6 +435,9 @@ func TestWhatAStartedJobIsMadeOfStaysAsItWasAdmitted(t *testing.T) {
 		"more pods of a held Job":                  {job(jobSet, "", "suspend: true, parallelism: 2"), job(jobSet, "", "suspend: true, parallelism: 3"), nil, true},
 		"other pods of a held Job":                 {job(jobSet, "", "suspend: true"), job(jobSet, "a: b", "suspend: true"), nil, true},
 		"a held Job is started":                    {job(jobSet, "", "suspend: true"), job(jobSet, "", "suspend: false"), nil, true},
+		"a held Job that leaves its JobSet starts": {job(jobSet, "", "suspend: true"), job("v1, kind: ConfigMap", "", "suspend: false"), nil, true},
+		"a held Job leaves its JobSet":             {job(jobSet, "", "suspend: true"), job("v1, kind: ConfigMap", "", "suspend: true"), nil, true},
+		"a held Job says that it is alone":         {job(jobSet, "", "suspend: true"), isAlone(job(jobSet, "", "suspend: true")), nil, true},
 		"it is by the controller of JobSets":       {job(jobSet, "", "suspend: true"), job(jobSet, podSet, "suspend: false"), []string{"update jobsets status"}, false},
 		"it is by an administrator":                {job(jobSet, "", "suspend: true"), job(jobSet, "", "suspend: false"), []string{"break-glass jobs "}, false},
 		"a held launcher is started":               {job("kubeflow.org/v2beta1, kind: MPIJob", "", "suspend: true"), job("kubeflow.org/v2beta1, kind: MPIJob", "", "completions: 1"), nil, true},
@@ -430,5 +457,112 @@ func TestWhatAStartedJobIsMadeOfStaysAsItWasAdmitted(t *testing.T) {
 	j.user = "system:serviceaccount:muster-system:muster"
 	if j.refuses(cluster(rayJob, podSet, "", two), cluster(rayJob, podSet, "", four)) {
 		t.Error("Muster is refused")
+	}
+}
+
+// TestAStartedJobGoesWithItsPods, which would run on by no quota.
+func TestAStartedJobGoesWithItsPods(t *testing.T) {
+	const started = "{apiVersion: batch/v1, kind: Job, metadata: {name: c}, " +
+		"spec: {template: {metadata: {labels: {kueue.x-k8s.io/podset: main}}}}}"
+	with := func(metadata, more string) string {
+		return strings.Replace(strings.Replace(started, "name: c", "name: c, "+metadata, 1), "spec: {", more+"spec: {", 1)
+	}
+	for name, tt := range map[string]struct {
+		job, options string
+		may          []string
+		refused      bool
+	}{
+		"without them":                   {started, "{propagationPolicy: Orphan}", nil, true},
+		"without them, as of old":        {started, "{orphanDependents: true}", nil, true},
+		"without them, by its finalizer": {with("finalizers: [orphan]", ""), "{}", nil, true},
+		"with them, in spite of it":      {with("finalizers: [orphan]", ""), "{propagationPolicy: Background}", nil, false},
+		"with them":                      {started, "{propagationPolicy: Foreground}", nil, false},
+		"as by default":                  {started, "{}", nil, false},
+		"by an administrator":            {started, "{propagationPolicy: Orphan}", []string{"break-glass jobs "}, false},
+		"once it has ended": {with("", "status: {conditions: [{type: Complete, status: 'True'}]}, "), "{propagationPolicy: Orphan}", nil,
+			false},
+		"that no queue has started": {strings.Replace(started, "kueue.x-k8s.io/podset: main", "a: b", 1), "{propagationPolicy: Orphan}", nil, false},
+	} {
+		j := newJudge(t, "muster-jobs-orphans")
+		j.may, j.options = tt.may, tt.options
+		if got := j.refuses(tt.job, "null"); got != tt.refused {
+			t.Errorf("%s: refused is %v", name, got)
+		}
+	}
+}
+
+// TestALeaderWorkerSetGoesWithItsPods, as a started job does.
+func TestALeaderWorkerSetGoesWithItsPods(t *testing.T) {
+	const set = "{apiVersion: leaderworkerset.x-k8s.io/v1, kind: LeaderWorkerSet, metadata: {name: c}, spec: {}}"
+	j := newJudge(t, "muster-serving-orphans")
+	for options, refused := range map[string]bool{"{propagationPolicy: Orphan}": true, "{}": false, "{propagationPolicy: Foreground}": false} {
+		if j.options = options; j.refuses(set, "null") != refused {
+			t.Errorf("with %s: refused is %v", options, !refused)
+		}
+	}
+}
+
+// TestPodsStayWithTheirJob as long as they run by its quota.
+func TestPodsStayWithTheirJob(t *testing.T) {
+	pod := func(owner, label, value string) string {
+		return "{metadata: {name: p, labels: {kueue.x-k8s.io/podset: main, batch.kubernetes.io/controller-uid: u, example.com/mine: a, " +
+			label + ": " + value + "}, ownerReferences: [{apiVersion: " + owner + ", name: c, uid: u, controller: true}]}, spec: {}}"
+	}
+	const job = "batch/v1, kind: Job"
+	now := pod(job, "more", "x")
+	for name, tt := range map[string]struct {
+		old, now string
+		may      []string
+		refused  bool
+	}{
+		"without the label of its Job":    {now, strings.Replace(now, "batch.kubernetes.io/controller-uid: u, ", "", 1), nil, true},
+		"with that of another":            {now, strings.Replace(now, "controller-uid: u", "controller-uid: v", 1), nil, true},
+		"without that of its podSet":      {now, strings.Replace(now, "kueue.x-k8s.io/podset: main, ", "", 1), nil, true},
+		"without any":                     {now, "{metadata: {name: p}, spec: {}}", nil, true},
+		"without its owner":               {now, strings.Replace(now, "ownerReferences", "others", 1), nil, true},
+		"with another owner":              {now, pod("v1, kind: ConfigMap", "more", "x"), nil, true},
+		"by the controller of Jobs":       {now, strings.Replace(now, "ownerReferences", "others", 1), []string{"update jobs status"}, false},
+		"by an administrator":             {now, strings.Replace(now, "ownerReferences", "others", 1), []string{"break-glass jobs "}, false},
+		"with another label of its user":  {now, pod(job, "more", "y"), nil, false},
+		"with another of a domain":        {now, strings.Replace(now, "mine: a", "mine: b", 1), nil, false},
+		"without a finalizer":             {strings.Replace(now, "name: p", "name: p, finalizers: [batch.kubernetes.io/job-tracking]", 1), now, nil, false},
+		"of a Deployment":                 {pod("apps/v1, kind: ReplicaSet", "app", "x"), pod("apps/v1, kind: ReplicaSet", "app", "y"), nil, false},
+		"that nothing controls":           {"{metadata: {name: p, labels: {kueue.x-k8s.io/podset: main, a: b}}, spec: {}}", "{metadata: {name: p, labels: {kueue.x-k8s.io/podset: main}}, spec: {}}", nil, false},
+		"that gets the label of a podSet": {"{metadata: {name: p}, spec: {}}", "{metadata: {name: p, labels: {kueue.x-k8s.io/podset: main}}, spec: {}}", nil, false},
+	} {
+		j := newJudge(t, "muster-jobs-gates")
+		j.may = tt.may
+		if got := j.refuses(tt.old, tt.now); got != tt.refused {
+			t.Errorf("%s: refused is %v", name, got)
+		}
+	}
+}
+
+// TestPodsThatHaveStartedAskForNoMore than their quota is for, as they are resized where they run.
+func TestPodsThatHaveStartedAskForNoMore(t *testing.T) {
+	pod := func(whole, container, sidecar string) string {
+		return "{metadata: {name: p}, spec: {" + whole + "containers: [{name: a, resources: {" + container + "}}], " +
+			"initContainers: [{name: b, resources: {" + sidecar + "}}]}}"
+	}
+	now := pod("", "requests: {cpu: '1', memory: 1Gi}", "requests: {cpu: 100m}")
+	for name, tt := range map[string]struct {
+		now     string
+		may     []string
+		refused bool
+	}{
+		"more cpu":               {pod("", "requests: {cpu: 1001m, memory: 1Gi}", "requests: {cpu: 100m}"), nil, true},
+		"more of a sidecar":      {pod("", "requests: {cpu: '1', memory: 1Gi}", "requests: {cpu: '1'}"), nil, true},
+		"more of the whole":      {pod("resources: {requests: {cpu: '8'}}, ", "requests: {cpu: '1', memory: 1Gi}", "requests: {cpu: 100m}"), nil, true},
+		"one more resource":      {pod("", "requests: {cpu: '1', memory: 1Gi}", "requests: {cpu: 100m, memory: 1Gi}"), nil, true},
+		"more, by an admin":      {pod("", "requests: {cpu: '8', memory: 1Gi}", "requests: {cpu: 100m}"), []string{"break-glass jobs "}, false},
+		"the same, written else": {pod("", "requests: {cpu: 1000m, memory: 1024Mi}", "requests: {cpu: 0.1}"), nil, false},
+		"less":                   {pod("", "requests: {cpu: 500m, memory: 1Gi}", ""), nil, false},
+		"higher limits":          {pod("", "requests: {cpu: '1', memory: 1Gi}, limits: {cpu: '8'}", "requests: {cpu: 100m}"), nil, false},
+	} {
+		j := newJudge(t, "muster-pods-resize")
+		j.may = tt.may
+		if got := j.refuses(now, tt.now); got != tt.refused {
+			t.Errorf("%s: refused is %v", name, got)
+		}
 	}
 }

@@ -106,7 +106,9 @@ func (gs *groups) readDaemons() {
 	}
 	gs.daemons = []state.DaemonSet{}
 	for _, uid := range slices.Sorted(maps.Keys(gs.daemonSets)) {
-		gs.daemons = append(gs.daemons, state.NewDaemonSet(gs.daemonSets[uid]))
+		if d := state.NewDaemonSet(gs.daemonSets[uid]); !d.TakesDevices() {
+			gs.daemons = append(gs.daemons, d)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -115,6 +116,43 @@ func TestPodsTakeRoom(t *testing.T) {
 	}
 	if n := only(t, m); n.Free[gpu] != 8 || n.Pods != 0 || n.IdleSince != noon {
 		t.Errorf("after all left: free %d, pods %d, idle since %s", n.Free[gpu], n.Pods, n.IdleSince)
+	}
+}
+
+// TestDaemonSetsThatTakeDevices take no room of machines that are launched, since their pods are kept off those that are held. One of
+// their pods that has slipped onto such a machine is told.
+func TestDaemonSetsThatTakeDevices(t *testing.T) {
+	m, v := newModel()
+	asks := func(name corev1.ResourceName, amount string) *appsv1.DaemonSet {
+		d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(name), UID: types.UID(name)}}
+		d.Spec.Template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{name: resource.MustParse(amount)}}}}
+		return d
+	}
+	for _, d := range []*appsv1.DaemonSet{asks(gpu, "1"), asks("cpu", "1"), asks("none.example.com/x", "0")} {
+		m.Set(d)
+	}
+	var counted []string
+	for _, d := range m.Snapshot(noon).DaemonSets {
+		counted = append(counted, d.Name)
+	}
+	if want := []string{"ns/cpu", "ns/none.example.com/x"}; !slices.Equal(counted, want) {
+		t.Errorf("%v take room, want %v", counted, want)
+	}
+	m.Set(v.request("gang", provreq.Provisioned))
+	m.Set(v.node(booked, func(n *corev1.Node) {
+		n.Spec.Unschedulable = true
+		n.Annotations[v1alpha1.CordonedAnnotation] = v1alpha1.CordonBooked
+	}))
+	of := func(d *appsv1.DaemonSet) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", UID: d.UID, Controller: new(true)}}
+		}
+	}
+	m.Set(v.pod("greedy", "n", 1, of(asks(gpu, "1"))))
+	m.Set(v.pod("helper", "n", 0, of(asks("cpu", "1"))))
+	if n := only(t, m); !slices.Equal(n.Strangers, []string{"ns/greedy"}) {
+		t.Errorf("the strangers are %v", n.Strangers)
 	}
 }
 

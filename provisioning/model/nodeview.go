@@ -242,7 +242,7 @@ func (n *node) addStrangers(out *state.Node) {
 		return
 	}
 	for _, p := range n.pods {
-		if !p.Counts() || !p.Bound || p.Terminating || slices.ContainsFunc(out.Labelled, func(b state.Booking) bool {
+		if !p.MayBeStranger() || slices.ContainsFunc(out.Labelled, func(b state.Booking) bool {
 			return b.Namespace == p.Consumes.Namespace && b.Key == state.BookingKey(p.Consumes.Name)
 		}) {
 			continue

@@ -613,8 +613,12 @@ func (w *events) daemonSet() {
 	w.serial++
 	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "agents", UID: "agents", Generation: int64(w.serial),
 		CreationTimestamp: metav1.NewTime(noon)}}
-	d.Spec.Template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{
-		Requests: corev1.ResourceList{gpu: *resource.NewQuantity(w.random.Int64N(2), resource.DecimalSI)}}}}
+	amount := *resource.NewQuantity(w.random.Int64N(2), resource.DecimalSI)
+	name := corev1.ResourceCPU
+	if w.serial%4 == 0 { // it takes no room where machines are held
+		name = gpu
+	}
+	d.Spec.Template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{name: amount}}}}
 	w.setOrRemove(d)
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/fit"
@@ -140,6 +142,26 @@ func (q *query) splitMessage() string {
 	}
 }
 
+// takenByDaemons says what DaemonSets take of a resource of the group's machines, and which takes most; empty if none does.
+func (q *query) takenByDaemons(g *Group, name corev1.ResourceName) string {
+	var most *state.DaemonSet
+	var sum int64
+	for i := range q.DaemonSets {
+		d := &q.DaemonSets[i]
+		if d.Requests[name] == 0 || !d.RunsOn("", g.Labels, g.Taints) {
+			continue
+		}
+		sum = nodegroups.Plus(sum, d.Requests[name])
+		if most == nil || d.Requests[name] > most.Requests[name] {
+			most = d
+		}
+	}
+	if most == nil {
+		return ""
+	}
+	return fmt.Sprintf(" beside %s of DaemonSets, of which %s takes most", nodegroups.Quantity(name, sum), most.Name)
+}
+
 // explainGroup gives for each podSet the first thing that keeps it off the group,
 // if any. A cause that all podSets share is given once.
 func (q *query) explainGroup(g *Group) []Reason {
@@ -165,9 +187,9 @@ func (q *query) explainGroup(g *Group) []Reason {
 		}
 		if name, by, short := usable.Short(p.Requests); short {
 			out = append(out, Reason{Code: CodeTooSmall, Group: g.Name, Message: fmt.Sprintf(
-				"a pod of podSet %s requests %s %s, a machine has %s for pods (%s short)",
+				"a pod of podSet %s requests %s %s, a machine has %s for pods (%s short)%s",
 				p.Name, nodegroups.Quantity(name, p.Requests[name]), name,
-				nodegroups.Quantity(name, max(0, usable[name])), nodegroups.Quantity(name, by))})
+				nodegroups.Quantity(name, max(0, usable[name])), nodegroups.Quantity(name, by), q.takenByDaemons(g, name))})
 			continue
 		}
 		per := q.perMachine(q.vector(usable), i, p.Count)

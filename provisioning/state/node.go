@@ -142,6 +142,14 @@ func NewDaemonSet(d *appsv1.DaemonSet) DaemonSet {
 	return DaemonSet{UID: d.UID, Name: name, Requests: fit.TemplateRequests(spec), pod: pod}
 }
 
+// TakesDevices reports whether pods of a DaemonSet ask for devices. Such a pod prepares no machine for others: it is kept off
+// machines that are held (deploy/policies/pods.yaml), and takes no room there.
+func (d *DaemonSet) TakesDevices() bool { return takesDevices(d.Requests) }
+
+func takesDevices(r nodegroups.Resources) bool {
+	return slices.ContainsFunc(r.Names(), func(name corev1.ResourceName) bool { return nodegroups.Extended(name) && r[name] > 0 })
+}
+
 // RunsOn reports whether the DaemonSet puts a pod on a node of these labels and
 // taints.
 func (d *DaemonSet) RunsOn(name string, labels map[string]string, taints []corev1.Taint) bool {

@@ -120,6 +120,12 @@ func isMadeAgain(p *corev1.Pod) bool {
 // Counts reports whether the pod has not finished and does not come and go with its node.
 func (p *Pod) Counts() bool { return !p.Finished && !p.Static && p.Daemon == "" }
 
+// MayBeStranger reports whether the pod runs, and is neither static nor of a DaemonSet that prepares machines: only with a booking does it
+// belong on a machine that is held.
+func (p *Pod) MayBeStranger() bool {
+	return p.Bound && !p.Finished && !p.Terminating && !p.Static && (p.Daemon == "" || takesDevices(p.Requests))
+}
+
 // ConsumerKey is a request as pods name it, or its booking key.
 type ConsumerKey struct{ Namespace, Name string }
 

@@ -3,6 +3,7 @@ package transaction
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -299,8 +300,26 @@ func blame(r *Request, v View) AttemptFailure {
 		// The offering is not to blame.
 		return AttemptFailure{Squatted: true, Message: s}
 	}
+	if hasUsable(v.Nodes.LaunchedBy(r.Gang.Launch), v) {
+		return AttemptFailure{Squatted: true, Message: "DaemonSets take capacity of its machines that was free when they were planned"}
+	}
 	return failure(v, r.Attempt.Calls(r.UID)[0], v1alpha1.Lost,
 		"the machines joined, but other pods use capacity that was planned for the gang")
+}
+
+// hasUsable reports whether nodes have all that pods can use of a machine of their groups beside DaemonSets as they are now. If a gang
+// does not fit all the same, they were others when it was planned.
+func hasUsable(nodes iter.Seq[*state.Node], v View) bool {
+	for n := range nodes {
+		g := v.FindGroup(n.Group)
+		if g == nil {
+			return false
+		}
+		if _, _, short := n.Free.Short(g.Usable); short {
+			return false
+		}
+	}
+	return true
 }
 
 // taintBound is how long a node that is Ready with its devices may keep a taint that its

@@ -124,6 +124,11 @@ func readySince(at time.Time, change func(*state.Node)) func(*state.Node) {
 
 func replaced(n *state.Node) { young(n); n.Launch = token + "r1" }
 
+// besideDaemons nodes have what DaemonSets leave.
+func besideDaemons(n *state.Node) {
+	n.Free = nodegroups.Resources{"cpu": 96000, "nvidia.com/gpu": 4, "pods": 109}
+}
+
 // squatted2 nodes have two pods that have booked nothing.
 func squatted2(n *state.Node) { n.Strangers = []string{"theirs/squatter", "theirs/squatter-2"} }
 
@@ -526,6 +531,9 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 		{name: "room that others took meanwhile is not the template's fault", want: RollBack, check: wantFailure(v1alpha1.Lost), message: "other pods use capacity",
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).
 				node("b", func(n *state.Node) { young(n); n.Free = nodegroups.Resources{"nvidia.com/gpu": 8} })},
+		{name: "a DaemonSet that has come since the plan is no fault of the offering", want: RollBack, check: wantFailure(""), message: "DaemonSets take capacity",
+			story: newStory().attempt(Launching).machines(running, running).node("a", young, besideDaemons).node("b", young, besideDaemons).
+				with(func(s *story) { s.view.Groups[0].Usable = nodegroups.Resources{"cpu": 96000, "nvidia.com/gpu": 4} })},
 		{name: "a pod that has slipped onto a machine is named, and no offering is blamed", want: RollBack, check: wantFailure(""),
 			message: "pod theirs/squatter without a booking runs on the held node b, and so do 1 more",
 			story:   newStory().attempt(Launching).machines(running, running).node("a", young).node("b", young, taken, squatted2)},

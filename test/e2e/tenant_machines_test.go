@@ -6,10 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
@@ -71,6 +73,8 @@ func TestPodsThatPassACordonAreKeptOffHeldMachines(t *testing.T) {
 		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "x", UID: "x", Controller: new(true)}}
 		p.Spec.Tolerations = []corev1.Toleration{cordonToleration}
 	}
+	// The controller of DaemonSets sends each pod to its node by such a term.
+	ofOneNode := affine(corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{byName}})
 	one := []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{notHeld}}}
 	for name, c := range map[string]struct {
 		by     client.Client
@@ -117,9 +121,14 @@ func TestPodsThatPassACordonAreKeptOffHeldMachines(t *testing.T) {
 			p.Spec.Tolerations = []corev1.Toleration{cordonToleration}
 		}, want: one},
 		"one of a DaemonSet": {by: as("system:serviceaccount:kube-system:daemon-set-controller", "system:serviceaccounts", "system:authenticated"),
-			change: tolerates(cordonToleration)},
-		"one of a DaemonSet where controllers have one name": {by: as("system:kube-controller-manager", "system:authenticated", "system:masters"), change: forged},
-		"one of a Deployment where they do":                  {by: as("system:kube-controller-manager", "system:authenticated", "system:masters"), change: tolerates(cordonToleration), want: one},
+			change: func(p *corev1.Pod) { ofOneNode(p); small(p) },
+			want:   []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{byName}}}},
+		"one of a DaemonSet that wants devices": {by: as("system:serviceaccount:kube-system:daemon-set-controller", "system:serviceaccounts", "system:authenticated"),
+			change: ofOneNode, want: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{notHeld},
+				MatchFields: []corev1.NodeSelectorRequirement{byName}}}},
+		"one of a DaemonSet where controllers have one name":  {by: as("system:kube-controller-manager", "system:authenticated", "system:masters"), change: func(p *corev1.Pod) { forged(p); small(p) }},
+		"one of a DaemonSet that wants devices where they do": {by: as("system:kube-controller-manager", "system:authenticated", "system:masters"), change: forged, want: one},
+		"one of a Deployment where they do":                   {by: as("system:kube-controller-manager", "system:authenticated", "system:masters"), change: tolerates(cordonToleration), want: one},
 		"one of a Deployment": {by: as("system:serviceaccount:kube-system:replicaset-controller", "system:serviceaccounts", "system:authenticated"),
 			change: tolerates(cordonToleration), want: one},
 	} {
@@ -354,6 +363,62 @@ func TestASquatterIsKeptOffAndAGangRuns(t *testing.T) {
 	s.Delete(late)
 	s.Delete(r)
 	s.Empty(g.Name)
+}
+
+// TestADaemonSetThatWantsDevicesTakesNoneOfAGang: each of its pods asks for a GPU, and its controller makes one for each node. The
+// machines that another has launched for it have all of theirs, and the pods wait until one is free.
+func TestADaemonSetThatWantsDevicesTakesNoneOfAGang(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	user := s.user()
+	g := s.Group("", nil)
+	greedy := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "greedy"}}
+	greedy.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "greedy"}}
+	greedy.Spec.Template = corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: greedy.Spec.Selector.MatchLabels}, Spec: s.podSpec()}
+	greedy.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	greedy.Spec.Template.Spec.Containers[0].Resources = corev1.ResourceRequirements{
+		Limits: corev1.ResourceList{testbed.GPU: resource.MustParse("1")},
+	}
+	if err := user.Create(s.Context(), greedy); err != nil {
+		t.Fatal(err)
+	}
+	s.Eventually("its controller has seen it", func() bool { return s.Get(greedy) && greedy.Status.ObservedGeneration == 1 },
+		func() string { return fmt.Sprint(greedy.Status) })
+	r := s.request("gang", 2, nil)
+	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
+	s.Eventually("a pod is made for each machine", func() bool { return s.Get(greedy) && greedy.Status.DesiredNumberScheduled == 2 },
+		func() string { return fmt.Sprint(greedy.Status) })
+	gang := s.consume(user, r, 2)
+	s.Eventually("the gang runs", func() bool {
+		return !slices.ContainsFunc(gang, func(p *corev1.Pod) bool { return !s.Get(p) || p.Status.Phase != corev1.PodRunning })
+	}, func() string { return fmt.Sprint(s.pods(), r.Status.Conditions) })
+	var pods corev1.PodList
+	s.List(&pods, client.InNamespace(s.Name), client.MatchingLabels(greedy.Spec.Selector.MatchLabels))
+	for i := range pods.Items {
+		if p := &pods.Items[i]; p.Spec.NodeName != "" {
+			t.Errorf("pod %s has taken a GPU of node %s", p.Name, p.Spec.NodeName)
+		}
+	}
+	s.Delete(greedy)
+	for _, p := range gang {
+		s.Delete(p, client.GracePeriodSeconds(0))
+	}
+	s.Delete(r)
+	s.Empty(g.Name)
+}
+
+// consume creates the pods of a request.
+func (s *site) consume(user client.Client, r *provreq.ProvisioningRequest, count int) (out []*corev1.Pod) {
+	s.Helper()
+	for i := range count {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: fmt.Sprint(r.Name, "-", i), Annotations: map[string]string{
+			provreq.ProvisioningRequestPodAnnotationKey: r.Name}}, Spec: s.podSpec()}
+		if err := user.Create(s.Context(), p); err != nil {
+			s.Fatal(err)
+		}
+		out = append(out, p)
+	}
+	return out
 }
 
 // TestMusterChangesNoMoreThanItNeeds: with its own identity, of nodes and pods.

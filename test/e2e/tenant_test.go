@@ -8,12 +8,14 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,7 +26,7 @@ import (
 
 // tenant is a user with the ClusterRole edit in one namespace, that of the site, and
 // with what Kueue and cluster-autoscaler let users do there: edit Workloads and
-// ProvisioningRequests. Its queue has eight CPUs.
+// ProvisioningRequests. It may resize pods, too. Its queue has eight CPUs.
 type tenant struct {
 	*site
 	// job is the name of the Job that is acted on.
@@ -91,7 +93,7 @@ func (s *site) playActs(other *site, acts []act) {
 	s.Create(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "queues"}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"kueue.x-k8s.io"}, Resources: []string{"workloads"}, Verbs: []string{"*"}},
 		{APIGroups: []string{"autoscaling.x-k8s.io"}, Resources: []string{"provisioningrequests"}, Verbs: []string{"*"}},
-		{APIGroups: []string{""}, Resources: []string{"podtemplates"}, Verbs: []string{"*"}},
+		{APIGroups: []string{""}, Resources: []string{"podtemplates", "pods/resize"}, Verbs: []string{"*"}},
 	}}, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "jobset-controller"}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"jobset.x-k8s.io"}, Resources: []string{"jobsets/status"}, Verbs: []string{"update"}},
 	}})
@@ -198,6 +200,18 @@ func (t *tenant) part() *batchv1.Job {
 	return j
 }
 
+// startedPart is a Job that the controller of JobSets has made for one that Muster has started.
+func (t *tenant) startedPart() *batchv1.Job {
+	t.Helper()
+	j := t.newPlainJob(t.job, 1, "1h", t.here, claims("jobset.x-k8s.io/v1alpha2", "JobSet"), func(j *batchv1.Job) {
+		j.Spec.Template.Labels = map[string]string{"kueue.x-k8s.io/podset": "node"}
+	})
+	if err := t.controller.Create(t.Context(), j); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
 // begun is a Job of the site that runs in its turn.
 func (t *tenant) begun(count int32, change ...func(*batchv1.Job)) *batchv1.Job {
 	t.Helper()
@@ -207,6 +221,29 @@ func (t *tenant) begun(count int32, change ...func(*batchv1.Job)) *batchv1.Job {
 	}
 	t.runs(j)
 	return j
+}
+
+// podOf is one of the pods of a Job that runs.
+func (t *tenant) podOf(j *batchv1.Job) *corev1.Pod {
+	t.Helper()
+	var pods corev1.PodList
+	t.List(&pods, client.InNamespace(t.Name), client.MatchingLabels{batchv1.ControllerUidLabel: string(j.UID)})
+	if len(pods.Items) == 0 {
+		t.Fatalf("Job %s has no pods", j.Name)
+	}
+	return &pods.Items[0]
+}
+
+// resize has a pod that runs ask for so much of cpu.
+func (t *tenant) resize(p *corev1.Pod, cpu string) error {
+	t.Helper()
+	status := client.MergeFrom(p.DeepCopy())
+	p.Status.ContainerStatuses[0].Resources = &p.Spec.Containers[0].Resources // KWOK does not tell
+	if err := t.Kube.Status().Patch(t.Context(), p, status); err != nil {
+		t.Fatal(err)
+	}
+	patch := fmt.Appendf(nil, `{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":%[1]q},"limits":{"cpu":%[1]q}}}]}}`, cpu)
+	return t.user.SubResource("resize").Patch(t.Context(), p, client.RawPatch(types.StrategicMergePatchType, patch))
 }
 
 // theJob is the one that the act has made.
@@ -293,6 +330,32 @@ var honestActs = []act{
 	}},
 	{name: "a running job is deleted", does: func(t *tenant) error {
 		return t.user.Delete(t.Context(), t.begun(2), client.PropagationPolicy(metav1.DeletePropagationBackground))
+	}},
+	{name: "a job that has ended is deleted without its pods", does: func(t *tenant) error {
+		j := t.newPlainJob(t.job, 1, "1s")
+		if err := t.make(j); err != nil {
+			return err
+		}
+		t.complete(j)
+		return t.user.Delete(t.Context(), j, client.PropagationPolicy(metav1.DeletePropagationOrphan))
+	}},
+	{name: "a pod of a running job gets labels", does: func(t *tenant) error {
+		p := t.podOf(t.begun(1))
+		if err := t.change(p, func() { p.Labels["mine"], p.Labels["example.com/mine"] = "a", "a" }); err != nil {
+			return err
+		}
+		return t.change(p, func() { delete(p.Labels, "mine"); p.Labels["example.com/mine"] = "b" })
+	}},
+	{name: "a pod of a running job asks for less where it runs", does: func(t *tenant) error {
+		return t.resize(t.podOf(t.begun(1)), "500m")
+	}},
+	{name: "a pod in no queue asks for more where it runs", does: func(t *tenant) error {
+		j := t.newPlainJob(t.job, 1, "1h", noQueue, t.here)
+		if err := t.make(j); err != nil {
+			return err
+		}
+		t.runs(j)
+		return t.resize(t.podOf(j), "2")
 	}},
 	{name: "an elastic job grows and shrinks", does: func(t *tenant) error {
 		j := t.begun(1, elastic)
@@ -496,6 +559,62 @@ var jobActs = []act{
 		j := t.part()
 		return t.changeAs(t.controller, j, func() { j.Spec.Suspend = new(false) })
 	}},
+	{name: "a started part of a jobset says that it queues alone", does: func(t *tenant) error {
+		j := t.startedPart()
+		return t.change(j, func() {
+			annotated("muster.dev/alone", string(j.OwnerReferences[0].UID))(j)
+			j.Spec.Parallelism = new(int32(9))
+		})
+	}, refused: []string{"the annotation muster.dev/alone of Job act", "part of JobSet owner"}},
+	{name: "a started part of a jobset leaves it, and gets more pods", does: func(t *tenant) error {
+		j := t.startedPart()
+		return t.change(j, func() { j.OwnerReferences, j.Spec.Parallelism = nil, new(int32(9)) })
+	}, refused: []string{"the owner", "of Job act", "part of JobSet owner"}},
+	{name: "a held part of a jobset leaves it, and is started", does: func(t *tenant) error {
+		j := t.part()
+		return t.change(j, func() { j.OwnerReferences, j.Spec.Suspend = nil, new(false) })
+	}, refused: []string{"Job act", "held with JobSet owner", "its owner", "change JobSet owner"}, then: staysSuspended},
+	{name: "a running job is deleted without its pods", does: func(t *tenant) error {
+		return t.user.Delete(t.Context(), t.begun(2), client.PropagationPolicy(metav1.DeletePropagationOrphan))
+	}, refused: []string{"the pods of Job act", "run by its quota", "delete it with its pods"}},
+	{name: "a running job is deleted without its pods by a finalizer", does: func(t *tenant) error {
+		j := t.begun(2)
+		if err := t.change(j, func() { j.Finalizers = append(j.Finalizers, metav1.FinalizerOrphanDependents) }); err != nil {
+			return err
+		}
+		return t.user.Delete(t.Context(), j)
+	}, refused: []string{"the pods of Job act", "run by its quota", "delete it with its pods"}},
+	{name: "a statefulset is deleted without its pods", does: func(t *tenant) error {
+		set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: t.Name, Name: t.job,
+			Labels: map[string]string{"kueue.x-k8s.io/queue-name": t.Name}}}
+		set.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": t.job}}
+		set.Spec.Replicas = new(int32(5))
+		set.Spec.Template = t.newPlainJob("", 1, "").Spec.Template
+		set.Spec.Template.Labels, set.Spec.Template.Annotations = set.Spec.Selector.MatchLabels, nil
+		set.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyAlways
+		if err := t.user.Create(t.Context(), set); err != nil {
+			return err
+		}
+		t.arePods(5, "Running")
+		return t.user.Delete(t.Context(), set, client.PropagationPolicy(metav1.DeletePropagationOrphan))
+	}, then: func(t *tenant) {
+		t.Eventually("each of its pods has quota", func() bool {
+			cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: t.Name}}
+			return t.Get(cq) && cq.Status.ReservingWorkloads == 5 && cq.Status.FlavorsUsage[0].Resources[0].Total.Value() == 5
+		}, func() string { return fmt.Sprint(t.workloads(), t.pods()) })
+		t.arePods(5, "Running")
+	}},
+	{name: "a pod of a running job asks for more where it runs", does: func(t *tenant) error {
+		return t.resize(t.podOf(t.begun(2)), "8")
+	}, refused: []string{"Pod act", "may not ask for 8 of cpu", "more than it was admitted with", "create its job again"}},
+	{name: "a pod leaves the job by whose quota it runs", does: func(t *tenant) error {
+		p := t.podOf(t.begun(2))
+		return t.change(p, func() { delete(p.Labels, batchv1.ControllerUidLabel) })
+	}, refused: []string{"Pod act", "by the quota of Job act", "delete the pod"}},
+	{name: "a pod leaves its job and the policy at once", does: func(t *tenant) error {
+		p := t.podOf(t.begun(2))
+		return t.change(p, func() { p.Labels, p.OwnerReferences = nil, nil })
+	}, refused: []string{"Pod act", "by the quota of Job act", "delete the pod"}},
 	{name: "a job goes to another namespace", does: func(t *tenant) error {
 		return t.make(t.other.newPlainJob(t.job, 1, "1h"))
 	}, refused: []string{"cannot create resource"}},

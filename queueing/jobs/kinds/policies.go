@@ -31,7 +31,7 @@ func execute(name, text string, kinds []*Kind) ([]byte, error) {
 	methods := map[string]any{
 		"Held": w.Held, "NotHeld": w.NotHeld, "Hold": w.Hold, "Defaults": w.Defaults, "Delegate": w.Delegate, "Owners": w.Owners,
 		"NotPart": w.NotPart, "IsPart": w.IsPart, "Resource": w.Resource, "SameTemplates": w.SameTemplates, "SameParts": w.SameParts,
-		"Marked": w.Marked, "Rules": w.Rules, "DefaultRules": w.DefaultRules, "DelegateRules": w.DelegateRules,
+		"Marked": w.Marked, "Orphans": w.Orphans, "Rules": w.Rules, "DefaultRules": w.DefaultRules, "DelegateRules": w.DelegateRules,
 		"PodAlone": w.PodAlone, "PodGuarded": w.PodGuarded, "Write": w.Write,
 	}
 	var out strings.Builder
@@ -215,11 +215,25 @@ func (w writer) owners() (out []string) {
 func (w writer) Owners() string { return list(w.owners()) }
 
 // NotPart reports in CEL whether the object of a request queues by itself: nothing controls it that
-// could queue with all that it makes, or Muster has found that to be in no queue.
+// could queue with all that it makes, or Muster has found that to be in no queue. A request that changes
+// what Muster found is judged by how that was.
 func (w writer) NotPart() string {
-	return `!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller &&
+	return w.notControlled("object",
+		"o.uid != (oldObject == null ? object : oldObject).metadata.?annotations[?'muster.dev/alone'].orValue('')")
+}
+
+// IsPart reports in CEL whether the object of an update was none that queues by itself. Muster has found only those
+// to do so that name a queue; an operator may have copied its annotation from what it made them of.
+func (w writer) IsPart() string {
+	return "!(" + w.notControlled("oldObject", "(oldObject.metadata.?labels[?'"+workload.QueueLabel+"'].orValue('') == '' ||\n        "+
+		"o.uid != oldObject.metadata.?annotations[?'muster.dev/alone'].orValue(''))") + ")"
+}
+
+// notControlled reports in CEL whether no controller of an object is of a kind that queues as a whole, of which the condition is true.
+func (w writer) notControlled(object, condition string) string {
+	return "!has(" + object + ".metadata.ownerReferences) || !" + object + `.metadata.ownerReferences.exists(o, has(o.controller) && o.controller &&
         o.apiVersion.split('/')[0] + '/' + o.kind in ` + w.Owners() + ` &&
-        o.uid != object.metadata.?annotations[?'muster.dev/alone'].orValue(''))`
+        ` + condition + ")"
 }
 
 // Resource is the plural of an owner in CEL.
@@ -252,8 +266,11 @@ func (w writer) SameTemplates() string {
 	}, "true")
 }
 
-// IsPart reports in CEL the contrary of NotPart.
-func (w writer) IsPart() string { return "!(" + w.NotPart() + ")" }
+// Orphans reports in CEL whether a deletion leaves what the object has made.
+func (writer) Orphans() string {
+	return "request.?options.?propagationPolicy.orValue('') == 'Orphan' || request.?options.?orphanDependents.orValue(false) ||\n        " +
+		"!request.?options.?propagationPolicy.hasValue() && has(oldObject.metadata.finalizers) && 'orphan' in oldObject.metadata.finalizers"
+}
 
 // Marked reports in CEL whether an object had pod templates of a start, so that all of its owner's queue knows of its pods.
 func (w writer) Marked() string {

@@ -112,14 +112,14 @@ func gangsOfLeaderWorkerSet(ctx context.Context, o *unstructured.Unstructured) (
 }
 
 // podChanges passes what a gang may depend on: what is admitted of a pod, whether it is ready,
-// has ended, is gone, or has left the gang while it waits.
+// has ended, is gone, has left the gang while it waits, or has gone to another one, as when its StatefulSet is deleted without it.
 var podChanges = predicate.Funcs{
 	CreateFunc:  func(e event.CreateEvent) bool { return indexOf(e.Object) != nil },
 	DeleteFunc:  func(e event.DeleteEvent) bool { return indexOf(e.Object) != nil },
 	GenericFunc: func(event.GenericEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
-		left := isGated(after) && !slices.Equal(indexOf(before), indexOf(after)) // both gangs are asked for
+		left := (isGated(after) || indexOf(after) != nil) && !slices.Equal(indexOf(before), indexOf(after)) // both gangs are asked for
 		return left || indexOf(after) != nil && (isGated(after) || isGated(before) || jobs.IsOver(before) != jobs.IsOver(after) ||
 			jobs.IsReady(before) != jobs.IsReady(after) || before.Labels[jobs.PriorityClassLabel] != after.Labels[jobs.PriorityClassLabel])
 	},

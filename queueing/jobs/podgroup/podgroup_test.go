@@ -533,6 +533,45 @@ func TestAStatefulSet(t *testing.T) {
 	g.is("with no replicas it is on hold", " |")
 }
 
+// TestPodsOfAStatefulSetThatIsDeletedWithoutThem run on by a Workload each, until another one has them.
+func TestPodsOfAStatefulSetThatIsDeletedWithoutThem(t *testing.T) {
+	g := newRig(t)
+	p := g.pod("db-0", "1", parentAnnotation, statefulSetParent)
+	p.Spec.SchedulingGates = nil
+	p.Spec.NodeSelector = map[string]string{"pool": "spot"}
+	change := func(owner string) {
+		t.Helper()
+		before := p.DeepCopy()
+		p.OwnerReferences = nil
+		if owner != "" {
+			controlledBy(p, "StatefulSet", owner)
+		}
+		if err := g.c.Update(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		if !passes(before, p) {
+			t.Error("nothing looks at it")
+		}
+	}
+	change("db")
+	change("")
+	alone, _ := keyOf(p)
+	g.settle(alone)
+	if w := g.workload(); w == nil || !workload.IsAdopted(w) {
+		t.Fatalf("it runs by the Workload %v", w)
+	}
+	change("db")
+	g.settle(alone)
+	if w := g.workload(); w != nil {
+		t.Errorf("its Workload %s is left", w.Name)
+	}
+	for len(g.events.Events) > 0 {
+		if e := <-g.events.Events; strings.Contains(e, "stays gated") {
+			t.Errorf("it is told: %s", e)
+		}
+	}
+}
+
 func TestPodsAreNumberedByTheLabelThatTheyName(t *testing.T) {
 	const own = "apps.kubernetes.io/pod-index"
 	for name, tc := range map[string]struct {

@@ -43,13 +43,14 @@ func (r *reconciler) read(ctx context.Context, k key) (g *gang, err error) {
 	return g, nil
 }
 
-// readUnqueued reads the gang of a pod that has been taken out of its queue while it waited, so that its Workload goes; nil for others.
+// readUnqueued reads the gang of a pod that has been taken out of its queue while it waited, or has gone to another gang, so that its
+// Workload goes; nil for others.
 func (r *reconciler) readUnqueued(ctx context.Context, k key) (*gang, error) {
 	pod := &corev1.Pod{}
 	if err := r.client.Get(ctx, client.ObjectKey{Namespace: k.namespace, Name: k.name}, pod); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
-	if !isGated(pod) {
+	if _, queued := keyOf(pod); !isGated(pod) && !queued {
 		return nil, nil
 	}
 	return &gang{key: k, job: pod, kind: podKind}, nil

@@ -172,7 +172,7 @@ func (r *reconciler) act(ctx context.Context, g *gang, w *kueue.Workload, a acti
 		if err := r.confirmNoneRuns(ctx, g); err != nil {
 			return err
 		}
-		if g.family == single {
+		if pod, ok := g.job.(*corev1.Pod); ok && g.family == single && isGated(pod) {
 			r.event(g.job, corev1.EventTypeWarning, "NotQueued",
 				"It is in no queue any more and stays gated; give it the label %s again, or delete it", jobs.QueueLabel)
 		}
