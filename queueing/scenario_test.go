@@ -44,9 +44,9 @@ import (
 //	check NAME [controller=C] [config=PROVISIONINGREQUESTCONFIG] [policy=CAPACITYPOLICY]
 //	requestconfig NAME class=C [limit=N] [base=SECONDS] [managed=RESOURCE] [merge=POLICY] [selector=KEY:DETAIL] [set=NAME:VALUE]
 //	policy NAME FIELD=VALUE ...         (as a parameter of that name would say it)
-//	cq NAME [strict] [backfill] [byusage] [stop=Hold] [cohort=C] [weight=N] [within=P] [reclaim=P] [whenCanBorrow=F] [whenCanPreempt=F]
+//	cq NAME [strict] [backfill] [byusage] [stop=Hold] [cohort=C] [weight=N] [within=P] [reclaim=P] [borrow=P] [whenCanBorrow=F]
 //
-// [check=(NAME[@FLAVOR],...)]
+// [whenCanPreempt=F] [prefers=P] [check=(NAME[@FLAVOR],...)]
 //
 //	FLAVOR RESOURCE=NOMINAL[/BORROWING[/LENDING]] ...   (one line a flavor, in order)
 //	cohort NAME [parent=C] [weight=N], and quotas as above
@@ -651,6 +651,7 @@ func preemptionPolicy(args map[string]string) *kueue.ClusterQueuePreemption {
 	return &kueue.ClusterQueuePreemption{
 		WithinClusterQueue:  kueue.PreemptionPolicy(orDefault(args["within"], "Never")),
 		ReclaimWithinCohort: kueue.PreemptionPolicy(orDefault(args["reclaim"], "Never")),
+		BorrowWithinCohort:  &kueue.BorrowWithinCohort{Policy: kueue.BorrowWithinCohortPolicy(orDefault(args["borrow"], "Never"))},
 	}
 }
 
@@ -658,6 +659,7 @@ func fungibilityOf(args map[string]string) *kueue.FlavorFungibility {
 	return &kueue.FlavorFungibility{
 		WhenCanBorrow:  kueue.FlavorFungibilityPolicy(orDefault(args["whenCanBorrow"], string(kueue.MayStopSearch))),
 		WhenCanPreempt: kueue.FlavorFungibilityPolicy(orDefault(args["whenCanPreempt"], string(kueue.TryNextFlavor))),
+		Preference:     new(kueue.FlavorFungibilityPreference(orDefault(args["prefers"], string(kueue.BorrowingOverPreemption)))),
 	}
 }
 

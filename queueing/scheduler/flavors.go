@@ -95,22 +95,23 @@ func (a *assigner) option(i int, name kueue.ResourceFlavorReference) (out option
 	}
 	for _, resourceName := range names {
 		fr, want, show := wanted(resourceName)
-		out.distance = max(out.distance, node.Distance(fr, want))
 		free := max(0, node.Available(fr))
 		if want <= free {
+			out.distance = max(out.distance, node.Distance(fr, want))
 			continue
 		}
-		by, ok, why := a.couldPreempt(fr, want)
-		if !ok {
+		by, answer := a.couldPreempt(fr, want)
+		if len(answer.Targets) == 0 {
 			message := fmt.Sprintf("insufficient unused quota for %s in flavor %s, %s more needed: %s of %s are free%s; this changes when a "+
 				"running job ends or the quota is raised",
 				resourceName, name, show(want-free), show(free), show(node.Potential(fr)), borrowed(node, fr))
-			if why != "" {
-				message += "; " + why
+			if answer.Why != "" {
+				message += "; " + answer.Why
 			}
 			a.refuse(s.podSet, name, kueue.WorkloadQuotaReservedReasonWaitingForQuota, "%s", message)
 			return out, false
 		}
+		out.distance = max(out.distance, answer.Distance)
 		out.mode = min(out.mode, by)
 	}
 	f := fungibility(a.queue.Object)
