@@ -34,7 +34,7 @@ import (
 // TestScenarios runs the texts in testdata: objects and events go in, a cycle
 // prints what it decides and carries it out. Run with -rewrite to accept changes.
 //
-//	flavor NAME [label=K=V] [taint=K=V] [tolerate=K] [topology=NAME]
+//	flavor NAME [unlabelled] [taint=K=V] [topology=NAME]     (else its nodes have the label pool=NAME)
 //	topology NAME levels=(LABEL,...)
 //	node NAME [pool=FLAVOR] [count=N] [LABEL=V] RESOURCE=QUANTITY ...     (N of them, numbered; label rack and those with a slash)
 //	gone NAME [topology]                (a node, or a Topology, is deleted)
@@ -534,7 +534,9 @@ func checkQuota(t *testing.T, s *State) {
 
 func flavor(name string, args map[string]string) *kueue.ResourceFlavor {
 	f := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	f.Spec.NodeLabels = map[string]string{"pool": name}
+	if _, ok := args["unlabelled"]; !ok {
+		f.Spec.NodeLabels = map[string]string{"pool": name}
+	}
 	if topology, ok := args["topology"]; ok {
 		f.Spec.TopologyName = new(kueue.TopologyReference(topology))
 	}
