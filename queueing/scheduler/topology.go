@@ -40,9 +40,16 @@ func (a *assigner) mismatchedTopology(i int, name kueue.ResourceFlavorReference)
 	}
 	for j := range i {
 		other := a.Chosen[j].Flavor
-		if a.slots[j].podSet == podSet && other != name && !a.quotaOnly(j) && (has || a.s.cache.Flavors[other].Spec.TopologyName != nil) {
+		if other == name || a.quotaOnly(j) || !has && a.s.cache.Flavors[other].Spec.TopologyName == nil {
+			continue
+		}
+		switch of := a.slots[j].podSet; {
+		case of == podSet:
 			return fmt.Sprintf("flavors %s and %s would serve one podSet, which may have only one where one of them has a topology: put their "+
 				"resources into one resource group of ClusterQueue %s, or request only those of one", other, name, a.queue.Object.Name)
+		case placement.SameGroup(a.w.Object.Spec.PodSets[of].TopologyRequest, ps.TopologyRequest):
+			return fmt.Sprintf("flavor %s would serve podSet %s, and flavor %s podSet %s, which is placed together with it", name, ps.Name, other,
+				a.w.Object.Spec.PodSets[of].Name)
 		}
 	}
 	return ""
