@@ -34,7 +34,7 @@ import (
 // TestScenarios runs the texts in testdata: objects and events go in, a cycle
 // prints what it decides and carries it out. Run with -rewrite to accept changes.
 //
-//	flavor NAME [label=K=V] [taint=K=V] [tolerate=K] [topology=NAME]
+//	flavor NAME [unlabelled] [taint=K=V] [topology=NAME]     (else its nodes have the label pool=NAME)
 //	topology NAME levels=(LABEL,...)
 //	node NAME [pool=FLAVOR] [count=N] [LABEL=V] RESOURCE=QUANTITY ...     (N of them, numbered; label rack and those with a slash)
 //	gone NAME [topology]                (a node, or a Topology, is deleted)
@@ -44,9 +44,9 @@ import (
 //	check NAME [controller=C] [config=PROVISIONINGREQUESTCONFIG] [policy=CAPACITYPOLICY]
 //	requestconfig NAME class=C [limit=N] [base=SECONDS] [managed=RESOURCE] [merge=POLICY] [selector=KEY:DETAIL] [set=NAME:VALUE]
 //	policy NAME FIELD=VALUE ...         (as a parameter of that name would say it)
-//	cq NAME [strict] [backfill] [byusage] [stop=Hold] [cohort=C] [weight=N] [within=P] [reclaim=P] [whenCanBorrow=F] [whenCanPreempt=F]
+//	cq NAME [strict] [backfill] [byusage] [stop=Hold] [cohort=C] [weight=N] [within=P] [reclaim=P] [borrow=P] [whenCanBorrow=F]
 //
-// [check=(NAME[@FLAVOR],...)]
+// [whenCanPreempt=F] [prefers=P] [check=(NAME[@FLAVOR],...)]
 //
 //	FLAVOR RESOURCE=NOMINAL[/BORROWING[/LENDING]] ...   (one line a flavor, in order)
 //	cohort NAME [parent=C] [weight=N], and quotas as above
@@ -534,7 +534,9 @@ func checkQuota(t *testing.T, s *State) {
 
 func flavor(name string, args map[string]string) *kueue.ResourceFlavor {
 	f := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	f.Spec.NodeLabels = map[string]string{"pool": name}
+	if _, ok := args["unlabelled"]; !ok {
+		f.Spec.NodeLabels = map[string]string{"pool": name}
+	}
 	if topology, ok := args["topology"]; ok {
 		f.Spec.TopologyName = new(kueue.TopologyReference(topology))
 	}
@@ -651,6 +653,7 @@ func preemptionPolicy(args map[string]string) *kueue.ClusterQueuePreemption {
 	return &kueue.ClusterQueuePreemption{
 		WithinClusterQueue:  kueue.PreemptionPolicy(orDefault(args["within"], "Never")),
 		ReclaimWithinCohort: kueue.PreemptionPolicy(orDefault(args["reclaim"], "Never")),
+		BorrowWithinCohort:  &kueue.BorrowWithinCohort{Policy: kueue.BorrowWithinCohortPolicy(orDefault(args["borrow"], "Never"))},
 	}
 }
 
@@ -658,6 +661,7 @@ func fungibilityOf(args map[string]string) *kueue.FlavorFungibility {
 	return &kueue.FlavorFungibility{
 		WhenCanBorrow:  kueue.FlavorFungibilityPolicy(orDefault(args["whenCanBorrow"], string(kueue.MayStopSearch))),
 		WhenCanPreempt: kueue.FlavorFungibilityPolicy(orDefault(args["whenCanPreempt"], string(kueue.TryNextFlavor))),
+		Preference:     new(kueue.FlavorFungibilityPreference(orDefault(args["prefers"], string(kueue.BorrowingOverPreemption)))),
 	}
 }
 

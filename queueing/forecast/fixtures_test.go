@@ -68,6 +68,10 @@ func preempting(within, reclaim kueue.PreemptionPolicy) func(*kueue.ClusterQueue
 	}
 }
 
+func preemptingWhileBorrowing(cq *kueue.ClusterQueue) {
+	cq.Spec.Preemption.BorrowWithinCohort = &kueue.BorrowWithinCohort{Policy: kueue.BorrowWithinCohortPolicyLowerPriority}
+}
+
 func inCohort(name string) func(*kueue.ClusterQueue) {
 	return func(cq *kueue.ClusterQueue) { cq.Spec.CohortName = kueue.CohortReference(name) }
 }

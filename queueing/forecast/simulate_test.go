@@ -231,6 +231,9 @@ func randomCluster(r *rand.Rand) *cluster {
 			pick(kueue.PreemptionPolicyNever, kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyLowerPriority,
 				kueue.PreemptionPolicyLowerOrNewerEqualPriority),
 			pick(kueue.PreemptionPolicyNever, kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyAny))}
+		if r.IntN(2) == 0 {
+			options = append(options, preemptingWhileBorrowing)
+		}
 		if r.IntN(5) > 0 {
 			options = append(options, checked("machines"))
 		}

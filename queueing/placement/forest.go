@@ -505,3 +505,8 @@ func within(a, b nodegroups.Resources) bool {
 func Asks(r *kueue.PodSetTopologyRequest) bool {
 	return r != nil && (r.Required != nil || r.Preferred != nil || r.Unconstrained != nil && *r.Unconstrained || len(layersOf(r)) > 0)
 }
+
+// SameGroup reports whether two podSets are to be placed together.
+func SameGroup(a, b *kueue.PodSetTopologyRequest) bool {
+	return a != nil && b != nil && a.PodSetGroupName != nil && b.PodSetGroupName != nil && *a.PodSetGroupName == *b.PodSetGroupName
+}

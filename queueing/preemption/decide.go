@@ -54,14 +54,15 @@ type trial struct {
 
 func newTrial(q *Question) *trial {
 	t := &trial{Question: q, path: q.Queue.Path(), shares: map[*quota.Node]quota.Share{}}
+	if q.Room != nil && !q.Room.Fits() {
+		// The nodes are short, of whatever it needs.
+		t.short = q.Needs.Keys()
+		return t
+	}
 	for _, fr := range q.Needs.Keys() {
 		if q.Needs[fr] > max(0, q.Queue.Available(fr)) {
 			t.short = append(t.short, fr)
 		}
-	}
-	if len(t.short) == 0 && q.Room != nil && !q.Room.Fits() {
-		// The nodes are short, of whatever it needs.
-		t.short = q.Needs.Keys()
 	}
 	return t
 }

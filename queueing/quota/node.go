@@ -272,3 +272,6 @@ func (n *Node) Distance(fr FlavorResource, v int64) int {
 	}
 	return at.height
 }
+
+// Within reports whether v more is within the quota of the node or of a cohort around it that has others to reclaim it from.
+func (n *Node) Within(fr FlavorResource, v int64) bool { return n.Distance(fr, v) < n.Root().height }

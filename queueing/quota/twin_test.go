@@ -191,6 +191,18 @@ func (w *twin) distance(fr FlavorResource, v int64) int {
 	return at.height()
 }
 
+// within reports whether a subtree around it that is not the whole tree stays within its quota when v is added.
+func (w *twin) within(fr FlavorResource, v int64) bool {
+	w.used[fr] += v
+	defer func() { w.used[fr] -= v }()
+	for at := w; at.parent != nil; at = at.parent {
+		if at.usage(fr) <= at.subtree(fr) {
+			return true
+		}
+	}
+	return false
+}
+
 // share is the largest of the resources' ratios as an exact fraction; nil stands
 // for one that has no bound.
 func (w *twin) share(more Amounts) (share *big.Rat, resource corev1.ResourceName) {
@@ -311,6 +323,7 @@ func TestTreeAgreesWithItsTwin(t *testing.T) {
 			"potential": {at.node.Potential(fr), told(at.potential(fr))},
 			"borrows":   {at.node.Borrows(fr, v), at.usage(fr)+v > at.subtree(fr)},
 			"distance":  {queue.node.Distance(fr, v), queue.distance(fr, v)},
+			"within":    {queue.node.Within(fr, v), queue.within(fr, v)},
 			"resource":  {got.Resource, resource},
 			"borrowing": {got.Borrowing(), resource != ""},
 			"rounded":   {got.Rounded(), rounded(share)},

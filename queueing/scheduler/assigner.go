@@ -40,7 +40,9 @@ func (s *Cycle) search(q *cache.ClusterQueue, w *cache.Workload, counts []int32)
 	if a.split() {
 		defer a.withoutReplaced()()
 		a.Chosen = make([]option, len(a.slots))
-		a.choose(0)
+		if !a.choose(0) {
+			a.tellNever()
+		}
 	}
 	a.Notes.sort(cache.FlavorsOf(q.Object))
 	return a
@@ -73,6 +75,22 @@ func (s *Cycle) partly(q *cache.ClusterQueue, w *cache.Workload) *assigner {
 		}
 	}
 	return best
+}
+
+// tellNever has a slot that asks for more than there ever is on any flavor explained by itself: what others lack comes in time.
+func (a *assigner) tellNever() {
+	if len(a.slots) < 2 {
+		return
+	}
+	for i := range a.slots {
+		alone := &assigner{s: a.s, queue: a.queue, w: a.w, counts: a.counts, assumed: quota.Amounts{}, slots: a.slots[i : i+1],
+			Chosen: make([]option, 1)}
+		could := slices.ContainsFunc(alone.slots[0].flavors, func(f kueue.FlavorQuotas) bool { return alone.couldServe(0, f.Name) })
+		if !could && alone.Notes.reason() == kueue.WorkloadQuotaReservedReasonExceedsMaxQuota {
+			a.Notes = alone.Notes
+			return
+		}
+	}
 }
 
 // choose tries the options of slot i and of all after it, in their order.

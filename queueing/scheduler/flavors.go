@@ -22,8 +22,7 @@ func (a *assigner) options(i int) []option {
 	for k := range s.flavors {
 		a.tries++
 		name := s.flavors[(k+a.skip)%len(s.flavors)].Name
-		if why := a.unsuitable(i, name); why != "" {
-			a.refuse(s.podSet, name, kueue.WorkloadQuotaReservedReasonNoMatchingFlavor, "%s", why)
+		if !a.couldServe(i, name) {
 			continue
 		}
 		if o, ok := a.option(i, name); ok {
@@ -71,46 +70,58 @@ func (a *assigner) unsuitable(i int, name kueue.ResourceFlavorReference) string 
 	return ""
 }
 
-// option says what it takes to have the quota of slot i on a flavor; ok is false
-// with a note if nothing helps.
-func (a *assigner) option(i int, name kueue.ResourceFlavorReference) (out option, ok bool) {
-	s := a.slots[i]
-	node := a.queue.Node
-	out = option{Flavor: name, mode: fits}
-	names := s.need.Names()
-	wanted := func(resourceName corev1.ResourceName) (quota.FlavorResource, int64, func(int64) string) {
-		fr := quota.FlavorResource{Flavor: name, Resource: resourceName}
-		return fr, nodegroups.Plus(s.need[resourceName], a.assumed[fr]), func(v int64) string { return nodegroups.Quantity(resourceName, v) }
+// couldServe reports whether slot i could have its quota on a flavor if nothing else used it, and notes why not.
+func (a *assigner) couldServe(i int, name kueue.ResourceFlavorReference) bool {
+	s, node := a.slots[i], a.queue.Node
+	if why := a.unsuitable(i, name); why != "" {
+		a.refuse(s.podSet, name, kueue.WorkloadQuotaReservedReasonNoMatchingFlavor, "%s", why)
+		return false
 	}
-	// What can never be comes first: a Workload that waited for the rest would wait for ever.
-	for _, resourceName := range names {
-		fr, want, show := wanted(resourceName)
+	for _, resourceName := range s.need.Names() {
+		fr, want := a.wants(i, name, resourceName)
 		if most := node.Potential(fr); want > most {
+			show := func(v int64) string { return nodegroups.Quantity(resourceName, v) }
 			a.refuse(s.podSet, name, kueue.WorkloadQuotaReservedReasonExceedsMaxQuota,
 				"insufficient quota for %s in flavor %s, previously considered podsets requests (%s) + current podset request (%s) > maximum capacity "+
 					"(%s)%s: request less, or ask an administrator to raise the quota",
 				resourceName, name, show(a.assumed[fr]), show(s.need[resourceName]), show(most), borrowed(node, fr))
-			return out, false
+			return false
 		}
 	}
-	for _, resourceName := range names {
-		fr, want, show := wanted(resourceName)
-		out.distance = max(out.distance, node.Distance(fr, want))
+	return true
+}
+
+// wants is what slot i would use of a resource of a flavor, with what the slots before it take.
+func (a *assigner) wants(i int, flavor kueue.ResourceFlavorReference, resourceName corev1.ResourceName) (quota.FlavorResource, int64) {
+	fr := quota.FlavorResource{Flavor: flavor, Resource: resourceName}
+	return fr, nodegroups.Plus(a.slots[i].need[resourceName], a.assumed[fr])
+}
+
+// option says what it takes to have the quota of slot i on a flavor that could serve it; ok is false
+// with a note if nothing helps.
+func (a *assigner) option(i int, name kueue.ResourceFlavorReference) (out option, ok bool) {
+	s, node := a.slots[i], a.queue.Node
+	out = option{Flavor: name, mode: fits}
+	for _, resourceName := range s.need.Names() {
+		fr, want := a.wants(i, name, resourceName)
+		show := func(v int64) string { return nodegroups.Quantity(resourceName, v) }
 		free := max(0, node.Available(fr))
 		if want <= free {
+			out.distance = max(out.distance, node.Distance(fr, want))
 			continue
 		}
-		by, ok, why := a.couldPreempt(fr, want)
-		if !ok {
+		by, answer := a.couldPreempt(fr, want)
+		if len(answer.Targets) == 0 {
 			message := fmt.Sprintf("insufficient unused quota for %s in flavor %s, %s more needed: %s of %s are free%s; this changes when a "+
 				"running job ends or the quota is raised",
 				resourceName, name, show(want-free), show(free), show(node.Potential(fr)), borrowed(node, fr))
-			if why != "" {
-				message += "; " + why
+			if answer.Why != "" {
+				message += "; " + answer.Why
 			}
 			a.refuse(s.podSet, name, kueue.WorkloadQuotaReservedReasonWaitingForQuota, "%s", message)
 			return out, false
 		}
+		out.distance = max(out.distance, answer.Distance)
 		out.mode = min(out.mode, by)
 	}
 	f := fungibility(a.queue.Object)

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"container/heap"
 
 	"github.com/muster-dev/muster/queueing/cache"
@@ -27,10 +28,10 @@ func (d *drainer) borrow() {
 	}
 }
 
-// share takes those first whose part of the tree would have the smallest share
-// with them, looked at from the root down; but before all others those that victims
-// have been asked to leave for. A smaller share would take what they leave, only to be
-// preempted in its turn.
+// share takes those first whose part of the tree would borrow nothing of what they ask
+// for, then by the smallest share with them, looked at from the root down; but before all
+// others those that victims have been asked to leave for. A smaller share would take what
+// they leave, only to be preempted in its turn.
 func (d *drainer) share() {
 	lines := map[*quota.Node]*line{}
 	for _, l := range d.lines {
@@ -77,15 +78,15 @@ func least(n *quota.Node, lines map[*quota.Node]*line) *line {
 		return l
 	}
 	var best *line
-	var share quota.Share
+	var smallest stake
 	for _, child := range n.Children() {
 		l := least(child, lines)
 		if l == nil {
 			continue
 		}
-		own := shareAfter(child, l)
-		if c := own.Compare(share); best == nil || c < 0 || c == 0 && cache.Less(l.rest[0], best.rest[0]) {
-			best, share = l, own
+		own := stakeOf(child, l)
+		if c := own.compare(smallest); best == nil || c < 0 || c == 0 && cache.Less(l.rest[0], best.rest[0]) {
+			best, smallest = l, own
 		}
 	}
 	return best
@@ -122,10 +123,26 @@ func (d *drainer) Less(i, j int) bool {
 	return cache.Less(a.rest[0], b.rest[0])
 }
 
-// shareAfter is the share that a node would have with the first of a line below it.
-func shareAfter(n *quota.Node, l *line) quota.Share {
+// stake is what a part of the tree would have with the first of a line below it.
+type stake struct {
+	// borrows: some of what that one asks for would be borrowed.
+	borrows bool
+	share   quota.Share
+}
+
+// stakeOf a node with the first of a line below it.
+func stakeOf(n *quota.Node, l *line) (out stake) {
 	growth := l.first.growth()
 	l.queue.Node.Add(growth)
 	defer l.queue.Node.Sub(growth)
-	return n.Share()
+	for fr, v := range growth {
+		out.borrows = out.borrows || v > 0 && n.Borrows(fr, 0)
+	}
+	out.share = n.Share()
+	return out
+}
+
+// compare orders stakes: one within nominal quota comes first, however much is borrowed of other flavors, then the smaller share.
+func (s stake) compare(o stake) int {
+	return cmp.Or(cmp.Compare(btoi(s.borrows), btoi(o.borrows)), s.share.Compare(o.share))
 }

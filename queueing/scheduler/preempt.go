@@ -57,20 +57,31 @@ func (s *Cycle) running(n *quota.Node) []*preemption.Workload {
 }
 
 // couldPreempt says how preemption could make room for so much of one flavor and
-// resource; where it cannot, why says what keeps it from that, if the queue has a
-// policy at all.
-func (a *assigner) couldPreempt(fr quota.FlavorResource, want int64) (by mode, ok bool, why string) {
-	if !preempts(a.queue.Object) {
-		return 0, false, ""
-	}
-	answer := a.decide(quota.Amounts{fr: want}, nil)
+// resource. Where it cannot, the answer has no targets; its Why says what keeps it from
+// that, if the queue has a policy at all.
+func (a *assigner) couldPreempt(fr quota.FlavorResource, want int64) (by mode, answer preemption.Answer) {
 	switch {
-	case len(answer.Targets) == 0:
-		return 0, false, answer.Why
-	case slices.ContainsFunc(answer.Targets, func(t preemption.Target) bool { return t.Queue == a.queue.Node }):
-		return preempt, true, ""
+	case !preempts(a.queue.Object):
+		return 0, answer
+	case !a.entitled(fr, want):
+		answer.Why = "preemption cannot help: the ClusterQueue would have to borrow, and borrowWithinCohort does not let it preempt for that"
+		return 0, answer
 	}
-	return reclaim, true, ""
+	answer = a.decide(quota.Amounts{fr: want}, nil)
+	if slices.ContainsFunc(answer.Targets, func(t preemption.Target) bool { return t.Queue == a.queue.Node }) {
+		return preempt, answer
+	}
+	return reclaim, answer
+}
+
+// entitled reports whether the ClusterQueue may preempt at all for so much of a flavor: for its nominal quota, for that of a cohort
+// around it, and for what it would borrow only as borrowWithinCohort says, or where shares decide.
+func (a *assigner) entitled(fr quota.FlavorResource, want int64) bool {
+	node, p := a.queue.Node, a.queue.Object.Spec.Preemption
+	byShare := a.s.cache.Config.FairSharing != nil && cmp.Or(p.ReclaimWithinCohort, kueue.PreemptionPolicyNever) != kueue.PreemptionPolicyNever
+	whileBorrowing := p.BorrowWithinCohort != nil &&
+		cmp.Or(p.BorrowWithinCohort.Policy, kueue.BorrowWithinCohortPolicyNever) != kueue.BorrowWithinCohortPolicyNever
+	return want <= node.Quota(fr).Nominal || node.Within(fr, want) || byShare || whileBorrowing
 }
 
 // preempts says that the policy of a ClusterQueue allows preemption.

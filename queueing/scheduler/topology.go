@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/cache"
@@ -20,6 +21,8 @@ func (a *assigner) mismatchedTopology(i int, name kueue.ResourceFlavorReference)
 	ps := &a.w.Object.Spec.PodSets[podSet]
 	asks, has := placement.Asks(ps.TopologyRequest), a.s.cache.Flavors[name].Spec.TopologyName != nil
 	switch {
+	case !has && a.quotaOnly(i):
+		return ""
 	case asks && !has:
 		return fmt.Sprintf("Flavor %q does not support TopologyAwareScheduling", name)
 	case asks:
@@ -37,12 +40,31 @@ func (a *assigner) mismatchedTopology(i int, name kueue.ResourceFlavorReference)
 	}
 	for j := range i {
 		other := a.Chosen[j].Flavor
-		if a.slots[j].podSet == podSet && other != name && (has || a.s.cache.Flavors[other].Spec.TopologyName != nil) {
+		if other == name || a.quotaOnly(j) || !has && a.s.cache.Flavors[other].Spec.TopologyName == nil {
+			continue
+		}
+		switch of := a.slots[j].podSet; {
+		case of == podSet:
 			return fmt.Sprintf("flavors %s and %s would serve one podSet, which may have only one where one of them has a topology: put their "+
 				"resources into one resource group of ClusterQueue %s, or request only those of one", other, name, a.queue.Object.Name)
+		case placement.SameGroup(a.w.Object.Spec.PodSets[of].TopologyRequest, ps.TopologyRequest):
+			return fmt.Sprintf("flavor %s would serve podSet %s, and flavor %s podSet %s, which is placed together with it", name, ps.Name, other,
+				a.w.Object.Spec.PodSets[of].Name)
 		}
 	}
 	return ""
+}
+
+// quotaOnly reports whether the pods of slot i request nothing of what they need quota for, as of what a transformation makes: then
+// its flavor says nothing about nodes.
+func (a *assigner) quotaOnly(i int) bool {
+	s := a.slots[i]
+	for name := range s.need {
+		if name != corev1.ResourcePods && a.w.Requests[s.podSet][name] > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // refusedPlaces says which pods of a Workload would have no place by what it asks of a Topology; empty for none. Its job may be of a

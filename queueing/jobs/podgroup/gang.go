@@ -127,8 +127,8 @@ func singleOf(k key, pod *corev1.Pod) *gang {
 func groupOfPods(k key, pods []*corev1.Pod) *gang {
 	g := &gang{key: k, kind: podKind, podSet: func(pod *corev1.Pod) kueue.PodSetReference { return kueue.PodSetReference(roleOf(pod)) }}
 	g.add(pods)
-	if len(pods) == 0 {
-		return g
+	if len(g.all()) == 0 {
+		return g // there is none, or all that wait are on their way out
 	}
 	first := g.all()[0]
 	g.job = first

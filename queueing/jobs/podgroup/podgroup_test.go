@@ -378,6 +378,23 @@ func TestAGroup(t *testing.T) {
 	g.is("all have succeeded", "a Succeeded, c Failed, e Succeeded | 2-1 1 QuotaReserved Admitted Finished")
 }
 
+// TestAGroupThatIsBeingDeleted: what keeps its held pods for a while, such as the finalizer by which a Job counts them, keeps no quota.
+func TestAGroupThatIsBeingDeleted(t *testing.T) {
+	g := newRig(t)
+	for _, name := range []string{"a", "b", "c"} {
+		p := g.pod(name, "1", inGroup...)
+		p.Finalizers = []string{batchv1.JobTrackingFinalizer}
+		if err := g.c.Update(context.Background(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.settle(ringKey())
+	g.is("it queues", "a held, b held, c held | 3")
+	g.set("", "a", "b", "c")
+	g.settle(ringKey())
+	g.is("it goes", "a held, b held, c held |")
+}
+
 func TestAnEvictedGroup(t *testing.T) {
 	g := newRig(t)
 	for _, name := range []string{"a", "b", "c"} {
