@@ -21,6 +21,7 @@ type dependency struct {
 // dependencies are all that there are, beside that the snapshot depends on all views.
 var dependencies = []dependency{
 	{nodeObject, nodeView, itself},
+	{nodeObject, nodeView, nodesOfItsMachine},
 	{nodeObject, machineView, machineOfNode},
 	{podObject, nodeView, nodeOfPod},
 	{podObject, dueView, requestOfPod},
@@ -34,7 +35,7 @@ var dependencies = []dependency{
 	{daemonSetObject, groupsView, all},
 	{daemonSetObject, dueView, launchingRequests},
 	{machineObject, machineView, itself},
-	{machineObject, nodeView, nodeOfMachine},
+	{machineObject, nodeView, nodesOfMachine},
 	{machineObject, groupsView, all},
 	{machineObject, dueView, requestOfMachine},
 	{policyObject, specView, allRequests},
@@ -226,8 +227,17 @@ func machineOfNode(m *Model, from ref, mark func(ref)) {
 	}
 }
 
-func nodeOfMachine(m *Model, from ref, mark func(ref)) {
-	if name, ok := m.machines.nodeOf(from.machine()); ok {
+func nodesOfMachine(m *Model, from ref, mark func(ref)) {
+	m.machines.markNodes(m.machines.byKey[from.machine()].ProviderID, mark)
+}
+
+// nodesOfItsMachine are those that bear the same provider ID as a node.
+func nodesOfItsMachine(m *Model, from ref, mark func(ref)) {
+	m.machines.markNodes(m.machines.borne[from.name].id, mark)
+}
+
+func (ms *machines) markNodes(providerID string, mark func(ref)) {
+	for name := range ms.bearers[providerID] {
 		mark(ref{name: name})
 	}
 }

@@ -100,6 +100,37 @@ func TestANodeAndItsMachineFindEachOther(t *testing.T) {
 	}
 }
 
+// TestAMachineJoinsByAnotherName, and its Node of before stays a while: the machine has the other one from then on, whichever is heard of
+// last, and its end is that of both.
+func TestAMachineJoinsByAnotherName(t *testing.T) {
+	joined := func(name string, after time.Duration) func(*corev1.Node) {
+		return func(n *corev1.Node) {
+			ofGroup(n)
+			n.Name, n.CreationTimestamp = name, metav1.NewTime(noon.Add(after))
+		}
+	}
+	for _, goes := range []bool{true, false} {
+		m, v := newModel()
+		m.Set(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
+		m.SetMachine(machine(cloudprovider.Running))
+		m.Set(v.node(joined("before", 0)))
+		m.Set(v.node(joined("after", time.Minute)))
+		m.Set(v.node(joined("before", 0), unready(noon)))
+		if goes {
+			m.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "before"}})
+		}
+		if f := m.Fleet(noon); len(f.Unregistered) > 0 {
+			t.Errorf("the node of before goes: %t; without a node are %v", goes, f.Unregistered)
+		}
+		m.SetMachine(machine(cloudprovider.Terminated))
+		for n := range m.Snapshot(noon).Nodes.All() {
+			if n.Ready || n.Machine != nil {
+				t.Errorf("the node of before goes: %t; node %s is ready %t and has the machine %+v, which has ended", goes, n.Name, n.Ready, n.Machine)
+			}
+		}
+	}
+}
+
 // TestANodeWhoseMachineEndedIsLostAtOnce, before the node's heartbeat is missed.
 func TestANodeWhoseMachineEndedIsLostAtOnce(t *testing.T) {
 	for _, end := range []cloudprovider.State{cloudprovider.Terminated, cloudprovider.Gone} {

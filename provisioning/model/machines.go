@@ -35,7 +35,8 @@ type machines struct {
 	// alive counts the machines of each group that have not ended.
 	alive map[string]int
 
-	// nodes and keys of machines, by provider ID.
+	// nodes and keys of machines, by provider ID. Of several nodes that bear one, the node is the youngest: a machine that has
+	// joined by another name leaves the Node of before for a while.
 	nodes map[string]string
 	keys  map[string]machineKey
 	// ended are the IDs of nodes whose machine has ended, or was taken back: that counts before
@@ -48,8 +49,15 @@ type machines struct {
 	unregistered index[types.UID, machineKey]
 	// halted are the machines of launches that their cloud has only stopped.
 	halted map[machineKey]bool
-	// providerIDs of nodes.
-	providerIDs map[string]string
+	// borne is what each node bears; bearers are the nodes by the ID that they bear.
+	borne   map[string]identity
+	bearers index[string, string]
+}
+
+// identity is the provider ID that a node bears, and since when the node is there.
+type identity struct {
+	id      string
+	created time.Time
 }
 
 type machineKey struct{ group, name string }
@@ -62,7 +70,7 @@ func newMachines() machines {
 		made: map[machineKey]time.Time{}, served: map[machineKey]bool{}, left: map[machineKey]time.Time{}, taken: map[machineKey]bool{},
 		unwatched: map[machineKey]time.Time{}, alive: map[string]int{}, nodes: map[string]string{}, keys: map[string]machineKey{},
 		ended: map[string]bool{}, wentEarly: map[string]time.Time{}, unregistered: index[types.UID, machineKey]{},
-		halted: map[machineKey]bool{}, providerIDs: map[string]string{},
+		halted: map[machineKey]bool{}, borne: map[string]identity{}, bearers: index[string, string]{},
 	}
 }
 
@@ -193,22 +201,38 @@ func (ms *machines) leave(name string, listed func(machineKey) bool, now time.Ti
 // setNode follows a node that has changed; nil is one that is gone. Listed reports whether
 // the NodeGroup of a machine is there.
 func (ms *machines) setNode(name string, n *corev1.Node, listed func(machineKey) bool) {
-	id := ""
-	if n != nil {
-		id = n.Spec.ProviderID
+	old, is := ms.borne[name], identity{}
+	if n != nil && n.Spec.ProviderID != "" {
+		is = identity{n.Spec.ProviderID, n.CreationTimestamp.Time}
 	}
-	if old := ms.providerIDs[name]; old != "" && old != id && ms.nodes[old] == name {
-		delete(ms.nodes, old)
-		ms.relinkNode(old, listed)
-	}
-	delete(ms.providerIDs, name)
-	if id == "" {
+	if is == old {
 		return
 	}
-	if ms.providerIDs[name] = id; ms.nodes[id] != name {
-		ms.nodes[id] = name
-		ms.relinkNode(id, listed)
+	delete(ms.borne, name)
+	ms.bearers.remove(old.id, name)
+	if is.id != "" {
+		ms.borne[name] = is
+		ms.bearers.add(is.id, name)
 	}
+	ms.choose(old.id, listed)
+	ms.choose(is.id, listed)
+}
+
+// choose says which node is that of the machine with the ID.
+func (ms *machines) choose(id string, listed func(machineKey) bool) {
+	youngest := ""
+	for name := range ms.bearers[id] {
+		if youngest == "" || cmp.Or(ms.borne[name].created.Compare(ms.borne[youngest].created), cmp.Compare(name, youngest)) > 0 {
+			youngest = name
+		}
+	}
+	if youngest == ms.nodes[id] {
+		return
+	}
+	if ms.nodes[id] = youngest; youngest == "" {
+		delete(ms.nodes, id)
+	}
+	ms.relinkNode(id, listed)
 }
 
 func (ms *machines) relinkNode(id string, listed func(machineKey) bool) {
@@ -248,7 +272,7 @@ func (ms *machines) relink(key machineKey, c cloudprovider.Machine, listed bool)
 
 // ofNode is the machine of the node.
 func (ms *machines) ofNode(name string) (machineKey, bool) {
-	key, ok := ms.keys[ms.providerIDs[name]]
+	key, ok := ms.keys[ms.borne[name].id]
 	return key, ok
 }
 

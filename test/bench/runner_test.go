@@ -38,7 +38,7 @@ const (
 // borrow and preempt, or of -scale times fewer. It is put on Kueue's core; on Muster as
 // it is shipped, both halves of it; on that without its admission policies; and on the
 // same with quota for all Workloads at once, so that none waits, is preempted or admitted
-// twice: what the load and its three writes a Workload take whoever admits. All clients
+// twice: what the load and its three writes a Workload take with any admitter. All clients
 // may send 1,000 requests a second.
 //
 // The bounds: Muster as shipped takes at most 0.6 times as long as Kueue's core, 20 s of
