@@ -205,6 +205,19 @@ func TestRequestsOfNoQueueEvadeNoBudget(t *testing.T) {
 }
 
 // The label of a request tells its queue, also for bookings that are not observed yet.
+// TestAMachineIsPaidByTheQueueOfItsRequest, also if that changes, and if its node does not name the launch.
+func TestAMachineIsPaidByTheQueueOfItsRequest(t *testing.T) {
+	p := newPurse(t)
+	p.Set(launches(p.of("first", p.request("gang")), 1))
+	p.machine("a", "gang-1", noon)
+	for _, queue := range []string{"first", "second"} {
+		p.Set(launches(p.of(queue, p.request("gang")), 1))
+		if c := p.Snapshot(noon).Charges; len(c) != 1 || c[0].Tenant.Queue != queue {
+			t.Errorf("charges are %+v, want one of queue %s", c, queue)
+		}
+	}
+}
+
 func TestARequestIsOfTheQueueOfItsLabel(t *testing.T) {
 	p := newPurse(t)
 	p.ofQueues("train")

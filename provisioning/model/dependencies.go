@@ -75,6 +75,7 @@ var dependencies = []dependency{
 	{budgetListView, budgetsView, all},
 	{chargesView, budgetsView, all},
 	{upcomingBaseView, upcomingView, all},
+	{upcomingView, dueView, sharingRequests},
 }
 
 // dependents are the dependencies by what they are from.
@@ -281,6 +282,15 @@ func launchingRequests(m *Model, _ ref, mark func(ref)) {
 	}
 }
 
+// sharingRequests are those that count on room that others are to leave.
+func sharingRequests(m *Model, _ ref, mark func(ref)) {
+	for uid := range m.requests.phases[launching] {
+		if len(m.requests.courses[uid].flight.Shares) > 0 {
+			m.requests.mark(uid, mark)
+		}
+	}
+}
+
 func allRequests(m *Model, _ ref, mark func(ref)) {
 	for uid := range m.requests.byUID {
 		mark(ref{name: string(uid)})
@@ -321,10 +331,9 @@ func nodesOfRequest(m *Model, from ref, mark func(ref)) {
 	}
 }
 
-// machinesOfRequest are those that it has launched and that have no node: the others follow
-// their nodes.
+// machinesOfRequest are those that it has launched. Their nodes need not say so.
 func machinesOfRequest(m *Model, from ref, mark func(ref)) {
-	for key := range m.machines.unregistered[types.UID(from.name)] {
+	for key := range m.machines.launchedFor[types.UID(from.name)] {
 		mark(ref{group: key.group, name: key.name})
 	}
 }

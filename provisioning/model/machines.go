@@ -21,6 +21,8 @@ type machines struct {
 	byKey map[machineKey]cloudprovider.Machine
 	// launched finds the machines of a launch, by its token.
 	launched index[string, machineKey]
+	// launchedFor finds those of all launches of a request.
+	launchedFor index[types.UID, machineKey]
 	// made is since when each of them is known; served are those that have had a node since.
 	made   map[machineKey]time.Time
 	served map[machineKey]bool
@@ -66,7 +68,7 @@ func (r ref) machine() machineKey { return machineKey{r.group, r.name} }
 
 func newMachines() machines {
 	return machines{
-		byKey: map[machineKey]cloudprovider.Machine{}, launched: index[string, machineKey]{},
+		byKey: map[machineKey]cloudprovider.Machine{}, launched: index[string, machineKey]{}, launchedFor: index[types.UID, machineKey]{},
 		made: map[machineKey]time.Time{}, served: map[machineKey]bool{}, left: map[machineKey]time.Time{}, taken: map[machineKey]bool{},
 		unwatched: map[machineKey]time.Time{}, alive: map[string]int{}, nodes: map[string]string{}, keys: map[string]machineKey{},
 		ended: map[string]bool{}, wentEarly: map[string]time.Time{}, unregistered: index[types.UID, machineKey]{},
@@ -165,6 +167,7 @@ func (ms *machines) put(key machineKey, c cloudprovider.Machine, listed bool) {
 	}
 	if c.Launch != "" {
 		ms.launched.add(c.Launch, key)
+		ms.launchedFor.add(state.TokenUID(c.Launch), key)
 	}
 	if c.ProviderID != "" {
 		ms.keys[c.ProviderID] = key
@@ -183,6 +186,7 @@ func (ms *machines) remove(key machineKey, listed bool) effect {
 		ms.alive[key.group]--
 	}
 	ms.launched.remove(c.Launch, key)
+	ms.launchedFor.remove(state.TokenUID(c.Launch), key)
 	if ms.keys[c.ProviderID] == key {
 		delete(ms.keys, c.ProviderID)
 	}

@@ -148,4 +148,8 @@ func TestGangsThatShareAreWoken(t *testing.T) {
 	if got, want := due(), []string{"shares", "waits"}; !slices.Equal(got, want) {
 		t.Errorf("a free node wakes %v, want %v", got, want)
 	}
+	s.Set(s.node(func(n *corev1.Node) { n.Spec.Unschedulable = true }))
+	if got, want := due(), []string{"shares"}; !slices.Equal(got, want) {
+		t.Errorf("a node that is free no more wakes %v, want %v", got, want)
+	}
 }
