@@ -112,9 +112,9 @@ func TestMachinesLostAgainAndAgain(t *testing.T) {
 func TestAMachineLostWhileTheJobRuns(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	// The pods run for a second longer than the machine that is lost, however late they start.
+	// The pods run for a little longer than the machine that is lost, and end before Kueue's recoveryTimeout is over.
 	s.group("", 8, reclaim(10*time.Second))
-	j := s.job("train", 3, 11*time.Second)
+	j := s.job("train", 3, 14*time.Second)
 	s.loseWithPod(j)
 	s.complete(j)
 	if j.Status.Failed == 0 {

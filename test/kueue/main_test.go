@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 // where the default is half an hour.
 const settings = `waitForPodsReady:
   timeout: 12s
-  recoveryTimeout: 6s
+  recoveryTimeout: 8s
   requeuingStrategy: {backoffBaseSeconds: 1}
 `
 
