@@ -212,7 +212,7 @@ func TestAMachineIsPaidByTheQueueOfItsRequest(t *testing.T) {
 	p.machine("a", "gang-1", noon)
 	for _, queue := range []string{"first", "second"} {
 		p.Set(launches(p.of(queue, p.request("gang")), 1))
-		if c := p.Snapshot(noon).Charges; len(c) != 1 || c[0].Tenant.Queue != queue {
+		if c := p.Snapshot(noon).Charges; len(c) != 1 || c[0].Queue != queue {
 			t.Errorf("charges are %+v, want one of queue %s", c, queue)
 		}
 	}
