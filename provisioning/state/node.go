@@ -147,7 +147,12 @@ func NewDaemonSet(d *appsv1.DaemonSet) DaemonSet {
 func (d *DaemonSet) TakesDevices() bool { return takesDevices(d.Requests) }
 
 func takesDevices(r nodegroups.Resources) bool {
-	return slices.ContainsFunc(r.Names(), func(name corev1.ResourceName) bool { return nodegroups.Extended(name) && r[name] > 0 })
+	for name, amount := range r {
+		if amount > 0 && nodegroups.Extended(name) {
+			return true
+		}
+	}
+	return false
 }
 
 // RunsOn reports whether the DaemonSet puts a pod on a node of these labels and

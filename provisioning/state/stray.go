@@ -7,7 +7,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/fit"
 )
 
@@ -73,12 +72,7 @@ func Movable(p *corev1.Pod) bool {
 }
 
 func usesDevices(p *corev1.Pod) bool {
-	for name, amount := range fit.PodRequests(p) {
-		if amount > 0 && nodegroups.Extended(name) {
-			return true
-		}
-	}
-	return len(p.Spec.ResourceClaims) > 0
+	return takesDevices(fit.PodRequests(p)) || len(p.Spec.ResourceClaims) > 0
 }
 
 // keepsData reports whether the pod has volumes on its node's disk that its owner has not

@@ -38,10 +38,10 @@ type candidate struct {
 // collect finds the candidates. Parts of the tree that are within their nominal quota
 // are skipped.
 func (t *trial) collect() {
-	if policyOf(t.Policy.WithinClusterQueue) != kueue.PreemptionPolicyNever {
+	if PolicyOf(t.Policy.WithinClusterQueue) != kueue.PreemptionPolicyNever {
 		t.sources = append(t.sources, &source{queue: t.Queue})
 	}
-	if policyOf(t.Policy.ReclaimWithinCohort) != kueue.PreemptionPolicyNever {
+	if PolicyOf(t.Policy.ReclaimWithinCohort) != kueue.PreemptionPolicyNever {
 		entitled, rest := false, t.Needs
 		for i, n := range t.path[:len(t.path)-1] {
 			var within bool
@@ -126,17 +126,17 @@ func (t *trial) isBound(s *source, w *Workload) bool {
 		return false
 	}
 	b := t.Policy.BorrowWithinCohort
-	return !t.mayBorrow() || w.Priority >= t.Priority ||
+	return !MayBorrow(b) || w.Priority >= t.Priority ||
 		b.MaxPriorityThreshold != nil && w.Priority > *b.MaxPriorityThreshold
 }
 
-func (t *trial) mayBorrow() bool {
-	b := t.Policy.BorrowWithinCohort
+// MayBorrow reports whether a ClusterQueue may preempt others for quota that it borrows.
+func MayBorrow(b *kueue.BorrowWithinCohort) bool {
 	return b != nil && b.Policy == kueue.BorrowWithinCohortPolicyLowerPriority
 }
 
-// policyOf returns the policy or its default.
-func policyOf(p kueue.PreemptionPolicy) kueue.PreemptionPolicy {
+// PolicyOf returns the policy or its default.
+func PolicyOf(p kueue.PreemptionPolicy) kueue.PreemptionPolicy {
 	return cmp.Or(p, kueue.PreemptionPolicyNever)
 }
 

@@ -31,7 +31,7 @@ func (t *trial) boundFirst() bool {
 			return false
 		}
 	}
-	return !t.mayBorrow() && !slices.ContainsFunc(t.candidates, func(c *candidate) bool { return c.rank() == 0 })
+	return !MayBorrow(t.Policy.BorrowWithinCohort) && !slices.ContainsFunc(t.candidates, func(c *candidate) bool { return c.rank() == 0 })
 }
 
 func (t *trial) askAll(which func(*candidate) bool) bool {

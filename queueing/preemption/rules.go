@@ -28,7 +28,7 @@ func (t *trial) reason(c *candidate) string {
 		return kueue.InClusterQueueReason
 	case t.FairSharing != nil && !t.within():
 		return kueue.InCohortFairSharingReason
-	case t.FairSharing != nil || c.entitled || c.bound || !t.mayBorrow():
+	case t.FairSharing != nil || c.entitled || c.bound || !MayBorrow(t.Policy.BorrowWithinCohort):
 		return kueue.InCohortReclamationReason
 	}
 	return kueue.InCohortReclaimWhileBorrowingReason

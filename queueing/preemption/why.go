@@ -59,12 +59,12 @@ func (t *trial) protected() string {
 
 // explain adds the fields that decide which Workloads are candidates.
 func (t *trial) explain(format string, args ...any) string {
-	fields := []string{fmt.Sprintf("withinClusterQueue is %s", policyOf(t.Policy.WithinClusterQueue))}
+	fields := []string{fmt.Sprintf("withinClusterQueue is %s", PolicyOf(t.Policy.WithinClusterQueue))}
 	if len(t.path) > 1 {
-		fields = append(fields, fmt.Sprintf("reclaimWithinCohort is %s", policyOf(t.Policy.ReclaimWithinCohort)))
+		fields = append(fields, fmt.Sprintf("reclaimWithinCohort is %s", PolicyOf(t.Policy.ReclaimWithinCohort)))
 	}
-	if policyOf(t.Policy.WithinClusterQueue) != kueue.PreemptionPolicyNever ||
-		len(t.path) > 1 && policyOf(t.Policy.ReclaimWithinCohort) != kueue.PreemptionPolicyNever {
+	if PolicyOf(t.Policy.WithinClusterQueue) != kueue.PreemptionPolicyNever ||
+		len(t.path) > 1 && PolicyOf(t.Policy.ReclaimWithinCohort) != kueue.PreemptionPolicyNever {
 		fields = append(fields, fmt.Sprintf("the priority is %d", t.Priority))
 	}
 	return fmt.Sprintf("preemption cannot help: %s (%s)", fmt.Sprintf(format, args...), strings.Join(fields, ", "))

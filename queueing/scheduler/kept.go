@@ -8,13 +8,14 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/preemption"
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
 // reservesForHead reports whether the queue keeps quota for its head.
 func reservesForHead(q *cache.ClusterQueue) bool {
 	p := q.Object.Spec.Preemption
-	return q.Node.Parent() != nil && (p == nil || cmp.Or(p.ReclaimWithinCohort, kueue.PreemptionPolicyNever) != kueue.PreemptionPolicyAny)
+	return q.Node.Parent() != nil && (p == nil || preemption.PolicyOf(p.ReclaimWithinCohort) != kueue.PreemptionPolicyAny)
 }
 
 // headReservationOf is what is free of the nominal quota that a Workload waits for: on the first

@@ -78,17 +78,15 @@ func (a *assigner) couldPreempt(fr quota.FlavorResource, want int64) (by mode, a
 // around it, and for what it would borrow only as borrowWithinCohort says, or where shares decide.
 func (a *assigner) entitled(fr quota.FlavorResource, want int64) bool {
 	node, p := a.queue.Node, a.queue.Object.Spec.Preemption
-	byShare := a.s.cache.Config.FairSharing != nil && cmp.Or(p.ReclaimWithinCohort, kueue.PreemptionPolicyNever) != kueue.PreemptionPolicyNever
-	whileBorrowing := p.BorrowWithinCohort != nil &&
-		cmp.Or(p.BorrowWithinCohort.Policy, kueue.BorrowWithinCohortPolicyNever) != kueue.BorrowWithinCohortPolicyNever
-	return want <= node.Quota(fr).Nominal || node.Within(fr, want) || byShare || whileBorrowing
+	byShare := a.s.cache.Config.FairSharing != nil && preemption.PolicyOf(p.ReclaimWithinCohort) != kueue.PreemptionPolicyNever
+	return want <= node.Quota(fr).Nominal || node.Within(fr, want) || byShare || preemption.MayBorrow(p.BorrowWithinCohort)
 }
 
 // preempts says that the policy of a ClusterQueue allows preemption.
 func preempts(cq *kueue.ClusterQueue) bool {
 	p := cq.Spec.Preemption
-	return p != nil && (cmp.Or(p.WithinClusterQueue, kueue.PreemptionPolicyNever) != kueue.PreemptionPolicyNever ||
-		cmp.Or(p.ReclaimWithinCohort, kueue.PreemptionPolicyNever) != kueue.PreemptionPolicyNever)
+	return p != nil && (preemption.PolicyOf(p.WithinClusterQueue) != kueue.PreemptionPolicyNever ||
+		preemption.PolicyOf(p.ReclaimWithinCohort) != kueue.PreemptionPolicyNever)
 }
 
 // victims are those that have to leave for a Workload to have its quota, and room for its pods

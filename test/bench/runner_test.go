@@ -51,8 +51,8 @@ func BenchmarkRunner(b *testing.B) {
 	}{
 		{newKueueCore(), true, false}, // it has none
 		{shipped, true, false},
-		{contender{name: "muster-without-policies", variable: shipped.variable, start: shipped.start}, false, false},
-		{contender{name: "ample-quota", variable: shipped.variable, start: shipped.start}, false, true},
+		{shipped.named("muster-without-policies"), false, false},
+		{shipped.named("ample-quota"), false, true},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			for b.Loop() {

@@ -114,6 +114,12 @@ type contender struct {
 	start    func(a *arena, binary string) (cluster.Config, starter)
 }
 
+// named is the same program by another name.
+func (c contender) named(name string) contender {
+	c.name = name
+	return c
+}
+
 // starter makes a contender's process; nil where it has none.
 type starter func() (*managers.Manager, error)
 
