@@ -163,13 +163,16 @@ func (r watches) jobInControl(_ context.Context, o client.Object) []reconcile.Re
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: o.GetNamespace(), Name: owner.Name}}}
 }
 
-// concernsQueues passes jobs that are queued, or were until this change, and those that
-// still have something of a queue: a record to restore, or a Workload with quota to
-// release.
+// concernsQueues passes jobs that are queued, or were until this change, those that follow a Job,
+// which may have started before them, and those that still have something of a queue: a record to
+// restore, or a Workload with quota to release.
 func (r watches) concernsQueues() predicate.Predicate {
 	passes := func(job client.Object) bool {
 		ctx := context.Background()
-		if queued, err := r.isQueued(ctx, job); queued || err != nil || WasStarted(job) {
+		if WasStarted(job) || follows(job) {
+			return true
+		}
+		if queued, err := r.isQueued(ctx, job); queued || err != nil {
 			return true
 		}
 		w, err := r.workloadOf(ctx, job)
@@ -228,10 +231,27 @@ func (r watches) jobsOfPriority(ctx context.Context, class client.Object) []reco
 	})
 }
 
-// jobsOf are those of its kind that a Job controls.
+// jobsOf are those of its kind that a Job controls, also by way of other Jobs: one of these that is
+// in no queue does not change when the first starts or stops.
 func (r watches) jobsOf(ctx context.Context, owner client.Object) []reconcile.Request {
-	return r.jobs(ctx, func(client.Object) bool { return true },
-		client.InNamespace(owner.GetNamespace()), client.MatchingFields{controllerIndex: string(owner.GetUID())})
+	return r.below(ctx, owner, owners.Most)
+}
+
+func (r watches) below(ctx context.Context, owner client.Object, levels int) []reconcile.Request {
+	controlled := []client.ListOption{client.InNamespace(owner.GetNamespace()),
+		client.MatchingFields{controllerIndex: string(owner.GetUID())}, client.UnsafeDisableDeepCopy}
+	out := r.jobs(ctx, func(client.Object) bool { return true }, controlled...)
+	if levels == 1 {
+		return out
+	}
+	var between batchv1.JobList
+	if err := r.client.List(ctx, &between, controlled...); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing Jobs failed")
+	}
+	for i := range between.Items {
+		out = append(out, r.below(ctx, &between.Items[i], levels-1)...)
+	}
+	return out
 }
 
 // queuedJobs are the queued jobs that match.

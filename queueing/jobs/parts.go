@@ -21,14 +21,19 @@ func (r parts) join(ctx context.Context, job client.Object, w *kueue.Workload, w
 			return err
 		}
 	}
-	if outcome, _ := r.kind.Outcome(job); owners.IsJob(controller) && job.GetLabels()[QueueLabel] != "" &&
-		outcome == Unfinished && held == with.runs() {
+	if outcome, _ := r.kind.Outcome(job); follows(job) && outcome == Unfinished && held == with.runs() {
 		return r.follow(ctx, job, with)
 	}
 	if w != nil || !alone {
 		return r.dismiss(ctx, job, w)
 	}
 	return r.patch(ctx, job, func(job client.Object) error { annotate(job, AloneAnnotation, ""); return nil })
+}
+
+// follows reports whether a job starts and stops with what it is part of. What an operator makes is
+// started and stopped by that.
+func follows(job client.Object) bool {
+	return job.GetLabels()[QueueLabel] != "" && owners.IsJob(metav1.GetControllerOf(job))
 }
 
 // follow starts or stops a job with what it is part of, as an operator does with what it has made.

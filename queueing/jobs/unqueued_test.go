@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -397,6 +398,32 @@ func TestAPartOfAQueuedJob(t *testing.T) {
 		if told := g.told(); !strings.Contains(told, step.want+" Job queued") {
 			t.Errorf("%+v: told %q", step, told)
 		}
+	}
+}
+
+// TestAPartComesAfterTheStart of its Job, of which no event is left to come.
+func TestAPartComesAfterTheStart(t *testing.T) {
+	g := partOf(t, "batch/v1", "Job", "queued", func(*batchv1.Job) {})
+	if !ConcernsQueues(g.r).Create(event.CreateEvent{Object: g.job()}) {
+		t.Error("nobody asks for it")
+	}
+}
+
+// TestPartsOfPartsFollow the Job at the top, also where the one between is in no queue, and changes with none.
+func TestPartsOfPartsFollow(t *testing.T) {
+	g := partOf(t, "batch/v1", "Job", "between", func(*batchv1.Job) {})
+	between := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "between", UID: "between"}}
+	between.OwnerReferences = ownedBy("batch/v1", "Job", "queued", "queued")
+	if err := g.c.Create(t.Context(), between); err != nil {
+		t.Fatal(err)
+	}
+	before := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "queued", UID: "queued"}}
+	before.Spec.Suspend = new(true)
+	after := before.DeepCopy()
+	after.Spec.Suspend = new(false)
+	want := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(g.job())}
+	if asked := Asks(g.r, before, after); !slices.Contains(asked, any(want)) {
+		t.Errorf("asked for %v", asked)
 	}
 }
 

@@ -31,8 +31,10 @@ func TestAJobOfAQueuedJobGoesWithIt(t *testing.T) {
 		t.Error("a Job of one in no queue runs without quota")
 	}
 	launcher := s.plainJob("launcher", 1, "1h")
-	part := s.plainJob("part", 6, "1h", ownedByJob(launcher), s.here)
+	part := s.plainJob("part", 3, "1h", ownedByJob(launcher), s.here)
 	s.runs(part)
+	late := s.plainJob("late", 3, "1h", ownedByJob(launcher), s.here)
+	s.runs(late)
 	if w := s.Workload(part); w != nil {
 		t.Errorf("a Job of a queued Job has the Workload %s", w.Name)
 	}

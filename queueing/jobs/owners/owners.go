@@ -19,8 +19,8 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// most bounds how many owners above a job are looked at, as in Kueue.
-const most = 10
+// Most bounds how many owners above a job are looked at, as in Kueue.
+const Most = 10
 
 // Naming says which objects are to queue.
 type Naming struct {
@@ -66,7 +66,7 @@ type Search struct {
 // nothing.
 func (s Search) Outermost(ctx context.Context, job client.Object) (out client.Object, kind schema.GroupKind, err error) {
 	o := job
-	for range most {
+	for range Most {
 		claimed := metav1.GetControllerOf(o)
 		if claimed == nil || s.JobsAlone && IsJob(claimed) {
 			return out, kind, nil
