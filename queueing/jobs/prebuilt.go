@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/jobs/defaults"
 	"github.com/muster-dev/muster/queueing/workload"
+	"github.com/muster-dev/muster/queueing/workload/podcounts"
 )
 
 // A job may name a Workload that something else has created for it:
@@ -59,7 +60,7 @@ func (r *reconciler) queuePrebuilt(ctx context.Context, job client.Object, w *ku
 		for i, c := range counts {
 			over[i] = w.Spec.PodSets[i].Count - c.Needed
 		}
-		if !slices.Equal(over, reclaimable(w)) {
+		if !slices.Equal(over, podcounts.Reclaimable(w)) {
 			return false, SetReclaimable(ctx, r.client, w, over)
 		}
 	}

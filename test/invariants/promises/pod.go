@@ -179,7 +179,7 @@ type job struct {
 	gone bool
 	// held: it is suspended, and has neither ended nor to go. over: it has ended.
 	held, over bool
-	// prebuilt: it waits for a Workload that somebody else makes.
+	// prebuilt: it waits for a Workload that its user makes.
 	prebuilt bool
 	// waits is for its Workload, or for the Job that it is part of.
 	waits waiting
