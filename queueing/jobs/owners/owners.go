@@ -113,13 +113,14 @@ func IsJob(owner *metav1.OwnerReference) bool {
 	return owner != nil && KindOf(owner) == batchv1.SchemeGroupVersion.WithKind("Job").GroupKind()
 }
 
-// StartsOrStops passes what the parts of a Job follow.
-var StartsOrStops = predicate.Funcs{
+// ConcernsParts passes what the parts of a Job follow, and that it joins a queue or leaves it.
+var ConcernsParts = predicate.Funcs{
 	DeleteFunc:  func(event.DeleteEvent) bool { return false },
 	GenericFunc: func(event.GenericEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*batchv1.Job), e.ObjectNew.(*batchv1.Job)
-		return isSuspended(before) != isSuspended(after) || len(before.Status.Conditions) != len(after.Status.Conditions)
+		return isSuspended(before) != isSuspended(after) || len(before.Status.Conditions) != len(after.Status.Conditions) ||
+			before.Labels[workload.QueueLabel] != after.Labels[workload.QueueLabel]
 	},
 }
 
