@@ -251,7 +251,8 @@ func wait(ctx context.Context, timer *time.Timer, d time.Duration) bool {
 func (l *Loop) step(now time.Time) time.Time {
 	changes, done := l.inbox.take()
 	l.receive(changes)
-	for _, f := range append(done, l.retries.due(now)...) {
+	done = append(done, l.retries.due(now)...)
+	for _, f := range done {
 		f(now)
 	}
 	var nodes time.Time
@@ -261,7 +262,8 @@ func (l *Loop) step(now time.Time) time.Time {
 	} else if again > 0 {
 		nodes = now.Add(again)
 	}
-	l.advise(now, len(changes)+len(done) > 0)
+	at := l.state.WakeAt()
+	l.advise(now, len(changes)+len(done) > 0 || !at.IsZero() && !now.Before(at))
 	for _, v := range l.cycle(now) {
 		l.dispatch(&v, now)
 	}
