@@ -134,7 +134,8 @@ func (s *Cache) Delete(object metav1.Object) {
 	case *kueue.ProvisioningRequestConfig:
 		delete(s.RequestConfig, o.Name)
 	case *corev1.Namespace:
-		delete(s.Namespaces, o.Name)
+		s.Namespaces.At(o.Name).Labels = nil
+		s.Namespaces.forgetEmpty(o.Name)
 	default:
 		return
 	}
