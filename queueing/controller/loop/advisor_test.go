@@ -52,3 +52,18 @@ func TestMachinesThatTimeBrings(t *testing.T) {
 		t.Errorf("advice was taken %d more times", more)
 	}
 }
+
+// TestAProvisionerThatComesLater serves the checks that could not be before.
+func TestAProvisionerThatComesLater(t *testing.T) {
+	w := newWorld(t, nil, append(queueOf("4", capacityRule), workloadOf("train", "4"))...)
+	w.loop.state.WithoutProvisioner()
+	w.run(5 * time.Second)
+	if workload.HasQuota(w.workload("train")) {
+		t.Fatal("it has quota, and nothing serves its check")
+	}
+	w.loop.Join()
+	w.run(5 * time.Second)
+	if !workload.HasQuota(w.workload("train")) {
+		t.Errorf("it waits: %v", w.workload("train").Status.Conditions)
+	}
+}

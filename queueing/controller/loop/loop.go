@@ -165,6 +165,9 @@ func (l *Loop) Inbox() toolscache.ResourceEventHandler { return l.inbox }
 // Metrics are what the loop shows.
 func (l *Loop) Metrics() *metrics.Metrics { return l.metrics }
 
+// Join says that a provisioner of Muster's may run in the cluster by now.
+func (l *Loop) Join() { l.inbox.done(func(time.Time) { l.state.WithProvisioner() }) }
+
 // Run steps until ctx is done.
 func (l *Loop) Run(ctx context.Context) {
 	l.log = log.FromContext(ctx).WithName("queues")
