@@ -61,6 +61,7 @@ func Add(mgr ctrl.Manager, c config.Config, m *metrics.Metrics, webhook bool, ki
 	if !webhook {
 		later.Waiting = append(later.Waiting, begin(gangs))
 	}
+	family := &kin{}
 	for _, kind := range kinds {
 		r := &reconciler{
 			kind:         kind,
@@ -74,6 +75,7 @@ func Add(mgr ctrl.Manager, c config.Config, m *metrics.Metrics, webhook bool, ki
 			owners:       byGroupKind(kinds),
 			labelsToCopy: c.LabelKeysToCopy,
 			gangs:        gangs,
+			kin:          family,
 		}
 		if !mgr.GetScheme().Recognizes(kind.GroupVersionKind()) {
 			needed := []schema.GroupVersionKind{kind.GroupVersionKind()}
@@ -109,7 +111,11 @@ func (r *reconciler) add(mgr ctrl.Manager) error {
 	for _, x := range w.all() {
 		b = b.Watches(x.object, handler.EnqueueRequestsFromMapFunc(x.jobs), builder.WithPredicates(x.passes...))
 	}
-	return b.Complete(r)
+	c, err := b.Build(r)
+	if err != nil {
+		return err
+	}
+	return r.kin.add(mgr.GetCache(), member{r, c})
 }
 
 func (r watches) prebuiltOf(o client.Object) []string {
@@ -270,22 +276,28 @@ var relabelled = predicate.Funcs{
 // jobsOf are those of its kind that a Job controls, also by way of other Jobs: one of these that is
 // in no queue does not change when the first starts or stops.
 func (r watches) jobsOf(ctx context.Context, owner client.Object) []reconcile.Request {
-	return r.below(ctx, owner, owners.Most)
+	return r.below(ctx, owner, func() []client.ObjectList { return []client.ObjectList{&batchv1.JobList{}} }, owners.Most)
 }
 
-func (r watches) below(ctx context.Context, owner client.Object, levels int) []reconcile.Request {
+// below are those of its kind that an object controls, also by way of objects in these lists.
+func (r watches) below(ctx context.Context, owner client.Object, between func() []client.ObjectList, levels int) []reconcile.Request {
 	controlled := []client.ListOption{client.InNamespace(owner.GetNamespace()),
 		client.MatchingFields{controllerIndex: string(owner.GetUID())}, client.UnsafeDisableDeepCopy}
 	out := r.jobs(ctx, func(client.Object) bool { return true }, controlled...)
 	if levels == 1 {
 		return out
 	}
-	var between batchv1.JobList
-	if err := r.client.List(ctx, &between, controlled...); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing Jobs failed")
-	}
-	for i := range between.Items {
-		out = append(out, r.below(ctx, &between.Items[i], levels-1)...)
+	for _, list := range between() {
+		err := r.client.List(ctx, list, controlled...)
+		if err == nil {
+			err = meta.EachListItem(list, func(item runtime.Object) error {
+				out = append(out, r.below(ctx, item.(client.Object), between, levels-1)...)
+				return nil
+			})
+		}
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Listing objects that may control jobs failed")
+		}
 	}
 	return out
 }

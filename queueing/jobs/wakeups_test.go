@@ -10,12 +10,15 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	. "github.com/muster-dev/muster/queueing/jobs"
+	ownerpredicates "github.com/muster-dev/muster/queueing/jobs/owners"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -75,6 +78,36 @@ func TestAJobThatLeavesItsQueueWakesItsParts(t *testing.T) {
 		if queued, err := IsQueued(g.r, t.Context(), g.job()); queued != (step.want == 1) || err != nil { // and is remembered
 			t.Errorf("labels %v: queued: %v, error %v", step.after.Labels, queued, err)
 		}
+	}
+}
+
+// TestWhatLeavesItsQueueWakesWhatItMade, also what is made of that, and whatever its kind; so does what joins one.
+func TestWhatLeavesItsQueueWakesWhatItMade(t *testing.T) {
+	set := &unstructured.Unstructured{}
+	set.SetGroupVersionKind(schema.GroupVersionKind{Group: "jobset.x-k8s.io", Version: "v1alpha2", Kind: "JobSet"})
+	set.SetNamespace("default")
+	set.SetUID("own")
+	for _, above := range []string{"own", "between"} {
+		version, kind := "jobset.x-k8s.io/v1alpha2", "JobSet"
+		if above == "between" {
+			version, kind = "batch/v1", "Job"
+		}
+		g := partOf(t, version, kind, above, func(*batchv1.Job) {})
+		between := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "between", UID: "between"}}
+		between.OwnerReferences = ownedBy("jobset.x-k8s.io/v1alpha2", "JobSet", "own", "own")
+		if err := g.c.Create(t.Context(), between); err != nil {
+			t.Fatal(err)
+		}
+		if asked := JobsUnder(g.r, t.Context(), set); !slices.Contains(asked, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(g.job())}) {
+			t.Errorf("below %s, asked for are %v", above, asked)
+		}
+	}
+	queued := set.DeepCopy()
+	queued.SetLabels(map[string]string{QueueLabel: "main"})
+	passes := ownerpredicates.Requeued
+	if !passes.Update(event.UpdateEvent{ObjectOld: set, ObjectNew: queued}) || !passes.Update(event.UpdateEvent{ObjectOld: queued, ObjectNew: set}) ||
+		passes.Update(event.UpdateEvent{ObjectOld: queued, ObjectNew: queued}) || passes.Create(event.CreateEvent{Object: queued}) {
+		t.Error("it is asked for at other changes")
 	}
 }
 
