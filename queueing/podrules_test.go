@@ -127,3 +127,28 @@ func TestPodsThatTheAPIServerWouldRefuse(t *testing.T) {
 		})
 	}
 }
+
+// TestANamespaceThatComesAgain may be known to have gone after what is in the next one of its name: each kind has its own watch.
+func TestANamespaceThatComesAgain(t *testing.T) {
+	w := newWorld()
+	namespace := &corev1.Namespace{}
+	namespace.Name, namespace.Labels = "default", map[string]string{"team": "a"}
+	w.set(limitRange("range", corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: cpus("1")}))
+	quota := &corev1.ResourceQuota{}
+	quota.Namespace, quota.Name = "default", "quota"
+	w.set(quota)
+	w.s.Delete(namespace)
+	if labels := w.s.Namespaces.LabelsOf("default"); len(labels) > 0 {
+		t.Errorf("it is gone, and has the labels %v", labels)
+	}
+	w.set(namespace)
+	if ns := w.s.Namespaces["default"]; len(ns.Rules.Pod.Max) == 0 || len(ns.Quotas) == 0 {
+		t.Errorf("its LimitRange and its ResourceQuota are forgotten: %+v", ns)
+	}
+	w.s.Delete(namespace)
+	w.s.Delete(limitRange("range"))
+	w.s.Delete(quota)
+	if ns := w.s.Namespaces["default"]; ns != nil {
+		t.Errorf("all is gone, and it is kept: %+v", ns)
+	}
+}

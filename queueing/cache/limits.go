@@ -22,6 +22,7 @@ func (s *Cache) deleteRange(o *corev1.LimitRange) {
 	if ns := s.Namespaces[o.Namespace]; ns != nil {
 		delete(ns.ranges, o.Name)
 		s.rulesChanged(o.Namespace)
+		s.Namespaces.forgetEmpty(o.Namespace)
 	}
 }
 
@@ -46,6 +47,7 @@ func (s *Cache) deleteQuota(o *corev1.ResourceQuota) {
 	if ns := s.Namespaces[o.Namespace]; ns != nil {
 		delete(ns.Quotas, o.Name)
 		s.markShortDue(ns)
+		s.Namespaces.forgetEmpty(o.Namespace)
 	}
 }
 

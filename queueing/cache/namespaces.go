@@ -33,6 +33,13 @@ func (n Namespaces) At(name string) *Namespace {
 	return ns
 }
 
+// forgetEmpty forgets a namespace of which nothing is known. What was told of the next one of its name stays.
+func (n Namespaces) forgetEmpty(name string) {
+	if ns := n[name]; ns != nil && len(ns.Labels)+len(ns.ranges)+len(ns.Quotas) == 0 {
+		delete(n, name)
+	}
+}
+
 // LabelsOf are those of a namespace; none if it is not known.
 func (n Namespaces) LabelsOf(name string) labels.Set {
 	if ns := n[name]; ns != nil {

@@ -134,7 +134,8 @@ func (s *Cache) Delete(object metav1.Object) {
 	case *kueue.ProvisioningRequestConfig:
 		delete(s.RequestConfig, o.Name)
 	case *corev1.Namespace:
-		delete(s.Namespaces, o.Name)
+		s.Namespaces.At(o.Name).Labels = nil
+		s.Namespaces.forgetEmpty(o.Name)
 	default:
 		return
 	}
@@ -229,7 +230,17 @@ func (s *Cache) setRequest(r *autoscaling.ProvisioningRequest) {
 	} else {
 		s.Requests[owner] = append(list, r)
 	}
+	s.requestChanged(owner)
+}
+
+// requestChanged has the Workload of a request looked at, and the slices of its job that have inherited the request.
+func (s *Cache) requestChanged(owner types.UID) {
 	s.MarkDue(owner)
+	if w := s.Workloads[owner]; w != nil && workload.IsFinished(w.Object) {
+		for _, heir := range s.Slices.Beside(w) {
+			s.Due[heir.Object.UID] = heir
+		}
+	}
 }
 
 func (s *Cache) deleteRequest(r *autoscaling.ProvisioningRequest) {
@@ -240,7 +251,7 @@ func (s *Cache) deleteRequest(r *autoscaling.ProvisioningRequest) {
 	} else {
 		s.Requests[owner] = list
 	}
-	s.MarkDue(owner)
+	s.requestChanged(owner)
 }
 
 // Deleted says that the caller has deleted a request, whatever later views of it

@@ -48,3 +48,6 @@ func newSettings(c config.Config) Settings {
 // WithoutProvisioner says that nothing in the cluster serves requests for machines:
 // capacity checks are inactive.
 func (s *Settings) WithoutProvisioner() { s.withoutProvisioner = true }
+
+// WithProvisioner says that something does by now.
+func (s *Cache) WithProvisioner() { s.withoutProvisioner, s.Outdated = false, true }

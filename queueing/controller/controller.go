@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -52,11 +53,15 @@ var optional = []client.Object{
 	&v1alpha1.CapacityPolicy{}, &autoscaling.ProvisioningRequest{},
 }
 
+// servedAgain is how often it is looked which kinds the cluster serves, as long as it lacks some.
+const servedAgain = 20 * time.Second
+
 // Add adds the loop to a manager. Its scheme must know Kueue's v1beta2, the
 // ProvisioningRequest v1 and muster.dev types. Of the kinds that only some clusters
-// have, those are watched whose CRD is there now.
+// have, those are watched whose CRD is there, be it later.
 func Add(mgr ctrl.Manager, c Config) error {
-	kinds, err := kindsOf(mgr.GetScheme(), mgr.GetRESTMapper(), c.Settings)
+	served := func() ([]client.Object, error) { return kindsOf(mgr.GetScheme(), mgr.GetRESTMapper(), c.Settings) }
+	kinds, err := served()
 	if err != nil {
 		return err
 	}
@@ -68,14 +73,16 @@ func Add(mgr ctrl.Manager, c Config) error {
 		Metrics:  c.Metrics,
 		Recorder: mgr.GetEventRecorder("muster-queue"),
 		Stepping: c.Stepping,
-		Alone:    !slices.ContainsFunc(kinds, func(o client.Object) bool { _, ok := o.(*v1alpha1.CapacityPolicy); return ok }),
+		Alone:    !slices.ContainsFunc(kinds, isPolicy),
 	})
-	r := &runner{loop: l, informers: mgr.GetCache(), nodes: nodes, kinds: kinds, registry: c.Registry}
+	r := &runner{loop: l, informers: mgr.GetCache(), nodes: nodes, kinds: kinds, served: served, registry: c.Registry}
 	if err := mgr.Add(r); err != nil {
 		return fmt.Errorf("adding the loop of the queues: %w", err)
 	}
 	return nil
 }
+
+func isPolicy(o client.Object) bool { _, is := o.(*v1alpha1.CapacityPolicy); return is }
 
 // kindsOf are the kinds to watch in a cluster.
 func kindsOf(scheme *runtime.Scheme, mapper meta.RESTMapper, settings config.Config) ([]client.Object, error) {
@@ -103,8 +110,10 @@ type runner struct {
 	loop      *loop.Loop
 	informers cache.Informers
 	nodes     *nodes
-	kinds     []client.Object
-	registry  prometheus.Registerer
+	// kinds are those to watch from the start, and served those as the cluster is now.
+	kinds    []client.Object
+	served   func() ([]client.Object, error)
+	registry prometheus.Registerer
 }
 
 // NeedLeaderElection reports true, since two loops would give out the same quota.
@@ -115,15 +124,10 @@ func (r *runner) Start(ctx context.Context) error {
 	r.nodes.ctx = ctx
 	synced := make([]toolscache.InformerSynced, 0, len(r.kinds))
 	for _, kind := range r.kinds {
-		informer, err := r.informers.GetInformer(ctx, kind)
+		handler, err := r.watch(ctx, kind)
 		if err != nil {
-			return fmt.Errorf("watching %s: %w", reflect.TypeOf(kind).Elem().Name(), err)
+			return err
 		}
-		handler, err := informer.AddEventHandler(r.loop.Inbox())
-		if err != nil {
-			return fmt.Errorf("watching %s: %w", reflect.TypeOf(kind).Elem().Name(), err)
-		}
-		defer func() { _ = informer.RemoveEventHandler(handler) }()
 		synced = append(synced, handler.HasSynced)
 	}
 	// Every Workload with quota has to be known before more is given out.
@@ -136,8 +140,60 @@ func (r *runner) Start(ctx context.Context) error {
 		}
 		defer r.registry.Unregister(r.loop.Metrics())
 	}
+	go r.watchNew(ctx)
 	r.loop.Run(ctx)
 	return nil
+}
+
+// watch has the loop told of the objects of a kind, until ctx is done.
+func (r *runner) watch(ctx context.Context, kind client.Object, options ...cache.InformerGetOption) (
+	toolscache.ResourceEventHandlerRegistration, error) {
+	informer, err := r.informers.GetInformer(ctx, kind, options...)
+	if err != nil {
+		return nil, fmt.Errorf("watching %s: %w", nameOf(kind), err)
+	}
+	handler, err := informer.AddEventHandler(r.loop.Inbox())
+	if err != nil {
+		return nil, fmt.Errorf("watching %s: %w", nameOf(kind), err)
+	}
+	context.AfterFunc(ctx, func() { _ = informer.RemoveEventHandler(handler) })
+	return handler, nil
+}
+
+func nameOf(kind client.Object) string { return reflect.TypeOf(kind).Elem().Name() }
+
+// isWatched reports whether a kind is.
+func (r *runner) isWatched(kind client.Object) bool {
+	return slices.ContainsFunc(r.kinds, func(o client.Object) bool { return nameOf(o) == nameOf(kind) })
+}
+
+// watchNew watches the kinds that the cluster lacked once it serves them: another provisioner may be installed after Muster, say.
+func (r *runner) watchNew(ctx context.Context) {
+	log := ctrl.LoggerFrom(ctx).WithName("queues")
+	ticker := time.NewTicker(servedAgain)
+	defer ticker.Stop()
+	for slices.ContainsFunc(optional, func(o client.Object) bool { return !r.isWatched(o) }) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		kinds, err := r.served()
+		if err != nil {
+			log.Error(err, "Looking for kinds that are new in the cluster failed, and is tried again")
+			continue
+		}
+		for _, kind := range slices.DeleteFunc(slices.Clone(kinds), r.isWatched) {
+			if _, err := r.watch(ctx, kind, cache.BlockUntilSynced(false)); err != nil {
+				log.Error(err, "A kind that is new in the cluster cannot be watched, which is tried again")
+				continue
+			}
+			log.Info("A kind is used from now on", "kind", nameOf(kind))
+			if r.kinds = append(slices.Clip(r.kinds), kind); isPolicy(kind) {
+				r.loop.Join()
+			}
+		}
+	}
 }
 
 // nodes are the informers of nodes and pods, while the loop runs.

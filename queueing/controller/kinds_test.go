@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -12,10 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/controller/loop"
 )
 
 // TestWhichKindsAreWatched: those without which there are no queues, and of the
@@ -68,4 +72,30 @@ func TestWhichKindsAreWatched(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestKindsThatComeLater are watched once the cluster serves them.
+func TestKindsThatComeLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		known := runtime.NewScheme()
+		for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, kueue.AddToScheme, autoscaling.AddToScheme, v1alpha1.AddToScheme} {
+			if err := add(known); err != nil {
+				t.Fatal(err)
+			}
+		}
+		informers := &informertest.FakeInformers{Scheme: known}
+		answers := [][]client.Object{needed, slices.Concat(needed, []client.Object{&autoscaling.ProvisioningRequest{}}), slices.Concat(needed, optional)}
+		r := &runner{loop: loop.New(nil, nil, loop.Config{}), informers: informers, kinds: needed}
+		r.served = func() (kinds []client.Object, err error) {
+			if len(answers) == 2 && len(informers.InformersByGVK) > 0 {
+				t.Errorf("watched are %v, and none has come", informers.InformersByGVK)
+			}
+			kinds, answers = answers[0], answers[1:]
+			return kinds, nil
+		}
+		r.watchNew(t.Context())
+		if len(answers) > 0 || len(informers.InformersByGVK) != len(optional) {
+			t.Errorf("watched are %v", informers.InformersByGVK)
+		}
+	})
 }

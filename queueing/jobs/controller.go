@@ -3,18 +3,22 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -57,6 +61,7 @@ func Add(mgr ctrl.Manager, c config.Config, m *metrics.Metrics, webhook bool, ki
 	if !webhook {
 		later.Waiting = append(later.Waiting, begin(gangs))
 	}
+	family := &kin{}
 	for _, kind := range kinds {
 		r := &reconciler{
 			kind:         kind,
@@ -70,6 +75,7 @@ func Add(mgr ctrl.Manager, c config.Config, m *metrics.Metrics, webhook bool, ki
 			owners:       byGroupKind(kinds),
 			labelsToCopy: c.LabelKeysToCopy,
 			gangs:        gangs,
+			kin:          family,
 		}
 		if !mgr.GetScheme().Recognizes(kind.GroupVersionKind()) {
 			needed := []schema.GroupVersionKind{kind.GroupVersionKind()}
@@ -105,7 +111,11 @@ func (r *reconciler) add(mgr ctrl.Manager) error {
 	for _, x := range w.all() {
 		b = b.Watches(x.object, handler.EnqueueRequestsFromMapFunc(x.jobs), builder.WithPredicates(x.passes...))
 	}
-	return b.Complete(r)
+	c, err := b.Build(r)
+	if err != nil {
+		return err
+	}
+	return r.kin.add(mgr.GetCache(), member{r, c})
 }
 
 func (r watches) prebuiltOf(o client.Object) []string {
@@ -141,7 +151,12 @@ func (r watches) all() []watch {
 		{object: &kueue.Workload{}, jobs: r.jobsOfPrebuilt},
 		{object: &kueue.WorkloadPriorityClass{}, jobs: r.jobsOfClass, passes: []predicate.Predicate{createdOrDeleted}},
 		{object: &schedulingv1.PriorityClass{}, jobs: r.jobsOfPriority},
-		{object: &batchv1.Job{}, jobs: r.jobsOf, passes: []predicate.Predicate{owners.StartsOrStops}},
+		{object: &corev1.LimitRange{}, jobs: r.jobsBeside},
+		{object: &nodev1.RuntimeClass{}, jobs: r.jobsOfRuntime},
+		{object: &batchv1.Job{}, jobs: r.jobsOf, passes: []predicate.Predicate{owners.ConcernsParts}},
+	}
+	if r.unqueued != nil {
+		out = append(out, watch{object: &corev1.Namespace{}, jobs: r.jobsIn, passes: []predicate.Predicate{relabelled}})
 	}
 	if _, tracked := r.kind.(Tracker); !tracked {
 		out = append(out, watch{object: &corev1.Pod{}, jobs: r.jobOfPod, passes: []predicate.Predicate{podChanges}})
@@ -231,32 +246,64 @@ func (r watches) jobsOfPriority(ctx context.Context, class client.Object) []reco
 	})
 }
 
+// jobsBeside are the queued jobs in the namespace of an object.
+func (r watches) jobsBeside(ctx context.Context, o client.Object) []reconcile.Request {
+	return r.queuedJobs(ctx, func(client.Object) bool { return true }, client.InNamespace(o.GetNamespace()))
+}
+
+// jobsOfRuntime are the queued jobs whose pods run by a RuntimeClass.
+func (r watches) jobsOfRuntime(ctx context.Context, class client.Object) []reconcile.Request {
+	return r.queuedJobs(ctx, func(job client.Object) bool {
+		podSets, _ := r.kind.PodSets(job)
+		return slices.ContainsFunc(podSets, func(s kueue.PodSet) bool {
+			return ptr.Deref(s.Template.Spec.RuntimeClassName, "") == class.GetName()
+		})
+	})
+}
+
+// jobsIn are all jobs in a namespace, whose labels say whether they queue though they name no queue.
+func (r watches) jobsIn(ctx context.Context, namespace client.Object) []reconcile.Request {
+	return r.jobs(ctx, func(client.Object) bool { return true }, client.InNamespace(namespace.GetName()))
+}
+
+// relabelled passes what has other labels than before, and what comes: a job in a namespace may be known before that is.
+var relabelled = predicate.Funcs{
+	DeleteFunc:  func(event.DeleteEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+	UpdateFunc:  func(e event.UpdateEvent) bool { return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) },
+}
+
 // jobsOf are those of its kind that a Job controls, also by way of other Jobs: one of these that is
 // in no queue does not change when the first starts or stops.
 func (r watches) jobsOf(ctx context.Context, owner client.Object) []reconcile.Request {
-	return r.below(ctx, owner, owners.Most)
+	return r.below(ctx, owner, func() []client.ObjectList { return []client.ObjectList{&batchv1.JobList{}} }, owners.Most)
 }
 
-func (r watches) below(ctx context.Context, owner client.Object, levels int) []reconcile.Request {
+// below are those of its kind that an object controls, also by way of objects in these lists.
+func (r watches) below(ctx context.Context, owner client.Object, between func() []client.ObjectList, levels int) []reconcile.Request {
 	controlled := []client.ListOption{client.InNamespace(owner.GetNamespace()),
 		client.MatchingFields{controllerIndex: string(owner.GetUID())}, client.UnsafeDisableDeepCopy}
 	out := r.jobs(ctx, func(client.Object) bool { return true }, controlled...)
 	if levels == 1 {
 		return out
 	}
-	var between batchv1.JobList
-	if err := r.client.List(ctx, &between, controlled...); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing Jobs failed")
-	}
-	for i := range between.Items {
-		out = append(out, r.below(ctx, &between.Items[i], levels-1)...)
+	for _, list := range between() {
+		err := r.client.List(ctx, list, controlled...)
+		if err == nil {
+			err = meta.EachListItem(list, func(item runtime.Object) error {
+				out = append(out, r.below(ctx, item.(client.Object), between, levels-1)...)
+				return nil
+			})
+		}
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Listing objects that may control jobs failed")
+		}
 	}
 	return out
 }
 
 // queuedJobs are the queued jobs that match.
-func (r watches) queuedJobs(ctx context.Context, matches func(client.Object) bool) []reconcile.Request {
-	var options []client.ListOption
+func (r watches) queuedJobs(ctx context.Context, matches func(client.Object) bool, options ...client.ListOption) []reconcile.Request {
 	if r.unqueued == nil {
 		options = append(options, client.HasLabels{QueueLabel})
 	}

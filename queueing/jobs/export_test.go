@@ -26,7 +26,8 @@ type Reconciler = reconciler
 
 func NewReconciler(kind Kind, c client.Client, live client.Reader, recorder events.EventRecorder, now func() time.Time) *Reconciler {
 	r := &reconciler{kind: kind, client: c, live: live, recorder: recorder, now: now, metrics: metrics.New(metrics.Config{}),
-		gangs: &atomic.Bool{}}
+		gangs: &atomic.Bool{}, kin: &kin{}}
+	r.kin.all = append(r.kin.all, member{reconciler: r})
 	// The index of a fake client is no cache's: it is asked only at a look.
 	r.someNamePrebuilt.Store(true)
 	return r
@@ -78,6 +79,10 @@ func JobsOfClass(r *Reconciler, ctx context.Context, o client.Object) []reconcil
 
 func JobsOfPriority(r *Reconciler, ctx context.Context, o client.Object) []reconcile.Request {
 	return watches{r}.jobsOfPriority(ctx, o)
+}
+
+func JobsUnder(r *Reconciler, ctx context.Context, o client.Object) []reconcile.Request {
+	return watches{r}.jobsUnder(ctx, o)
 }
 
 func ConcernsQueues(r *Reconciler) predicate.Predicate { return watches{r}.concernsQueues() }

@@ -44,8 +44,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	case errors.As(err, &p):
 		return reconcile.Result{RequeueAfter: p.Duration}, nil
 	case writes.IsBehind(err):
-		// The cache was behind; what it lacks comes as an event.
-		return reconcile.Result{}, nil
+		// What the cache lacks comes as an event, mostly of the job or of its Workload.
+		return reconcile.Result{RequeueAfter: lag}, nil
 	}
 	return reconcile.Result{}, err
 }

@@ -52,6 +52,8 @@ type reconciler struct {
 	owners map[schema.GroupKind]Kind
 	// labelsToCopy are the keys of the labels that a job's Workload has, too.
 	labelsToCopy []string
+	// kin are the reconcilers of all kinds that the cluster serves.
+	kin *kin
 	// gangs: the cluster serves PodGroups.
 	gangs *atomic.Bool
 	// someNamePrebuilt: the index of jobs by their prebuilt Workload has had some.

@@ -72,14 +72,18 @@ func (r parts) wholeOf(ctx context.Context, job client.Object) (*whole, error) {
 		return nil, nil
 	}
 	object, kind, err := search.Outermost(ctx, job)
-	if object == nil || err != nil {
+	if err != nil {
 		return nil, err
+	}
+	r.remember(job.GetUID(), func(m *memory) { m.part.version, m.part.is = job.GetResourceVersion(), object != nil })
+	if object == nil {
+		return nil, nil
 	}
 	return &whole{r.owners[kind], object}, nil
 }
 
 // isPart reports whether a job queues with another object. That is looked up once for each version
-// of the job, since a start or a stop of the other changes the job.
+// of the job, and at each reconciliation.
 func (r parts) isPart(ctx context.Context, job client.Object) (is bool, err error) {
 	known := false
 	r.remember(job.GetUID(), func(m *memory) { is, known = m.part.is, m.part.version == job.GetResourceVersion() })
@@ -87,9 +91,5 @@ func (r parts) isPart(ctx context.Context, job client.Object) (is bool, err erro
 		return is, nil
 	}
 	with, err := r.wholeOf(ctx, job)
-	if err != nil {
-		return false, err
-	}
-	r.remember(job.GetUID(), func(m *memory) { m.part.version, m.part.is = job.GetResourceVersion(), with != nil })
-	return with != nil, nil
+	return with != nil, err
 }

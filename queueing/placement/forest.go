@@ -222,6 +222,7 @@ func (f *Forest) SetNode(n *corev1.Node) {
 	s := f.site(n.Name)
 	if s.object == nil || !SameNode(s.object, n) {
 		f.outdated[n.Name], f.changed = true, true
+		f.grown = f.grown || s.object != nil && schedulable(n) && !sameToPods(s.object, n)
 	}
 	s.object = n
 	if host := n.Labels[corev1.LabelHostname]; host != s.host {
@@ -244,8 +245,13 @@ func (f *Forest) leave(s *site) {
 
 // SameNode reports whether two versions of a node are the same to a forest.
 func SameNode(a, b *corev1.Node) bool {
-	return schedulable(a) == schedulable(b) && maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations) &&
-		equality.Semantic.DeepEqual(a.Spec.Taints, b.Spec.Taints) && equality.Semantic.DeepEqual(a.Status.Allocatable, b.Status.Allocatable)
+	return schedulable(a) == schedulable(b) && sameToPods(a, b) && maps.Equal(a.Annotations, b.Annotations) &&
+		equality.Semantic.DeepEqual(a.Status.Allocatable, b.Status.Allocatable)
+}
+
+// sameToPods reports whether the same pods may go to two versions of a node, as far as they fit.
+func sameToPods(a, b *corev1.Node) bool {
+	return maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec.Taints, b.Spec.Taints)
 }
 
 // DeleteNode takes a node out.

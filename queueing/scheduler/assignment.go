@@ -48,6 +48,8 @@ type assigner struct {
 	plans, tries int
 	// skipped: the last search for victims found only what others have claimed.
 	skipped bool
+	// lacksNodes: on some flavor, its pods have no room in the domains of the Topology.
+	lacksNodes bool
 	// found is the combination that was taken.
 	found *Proposal
 	until time.Time

@@ -116,6 +116,7 @@ func (d *drainer) settleHead(l *line) {
 	w, p := l.rest[0], l.first
 	w.AwaitsVictims = false
 	if p == nil {
+		l.queue.WantsNodes = l.queue.WantsNodes || l.notes.lacksNodes
 		r := refusalOf(l.notes.Notes.reason(), l.notes.Notes.Message())
 		r.Until = l.notes.until
 		if backfills(l.queue.Object) {

@@ -26,7 +26,6 @@ func (d *drainer) refuse(l *line, r *refusal) {
 	if r.Reason == workload.ReasonWaitingForCapacity {
 		l.queue.WantsMachines = true
 	}
-	l.queue.WantsNodes = l.queue.WantsNodes || r.Reason == kueue.WorkloadQuotaReservedReasonTopologyPlacementFailed
 	d.out = d.s.appendWaiting(d.out, w, r)
 	if strict := l.queue.Object.Spec.QueueingStrategy == kueue.StrictFIFO && !backfills(l.queue.Object); !strict && !l.blocked {
 		return

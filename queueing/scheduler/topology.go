@@ -114,6 +114,7 @@ func (a *assigner) place(p *Proposal) bool {
 	}
 	a.plans++
 	if !a.s.cache.Nodes.Known {
+		a.lacksNodes = true
 		a.note("the nodes of the cluster are being read", kueue.WorkloadQuotaReservedReasonTopologyPlacementFailed)
 		return false
 	}
@@ -131,6 +132,7 @@ func (a *assigner) place(p *Proposal) bool {
 		reason += fmt.Sprintf("; the most room is in %s, for %d pods: this changes when a job there ends, or nodes come",
 			strings.Join(best.Values, "/"), best.Count)
 	}
+	a.lacksNodes = true
 	a.note(reason, kueue.WorkloadQuotaReservedReasonTopologyPlacementFailed)
 	return false
 }

@@ -11,9 +11,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -169,7 +171,22 @@ func (s *trainRuns) startsWholeOrNotAtAll() {
 	if !s.isHeld() || len(s.pods()) > 0 {
 		s.Errorf("it has pods %v, and its spec is %v", s.pods(), s.run.Object["spec"])
 	}
+	s.leavesItsQueue()
 	s.Delete(s.run)
+}
+
+// leavesItsQueue: a Job that the run controls queues by itself from then on.
+func (s *trainRuns) leavesItsQueue() {
+	part := s.newPlainJob("part", 1, "1h", func(j *batchv1.Job) {
+		j.Labels, j.Spec.Suspend = s.run.GetLabels(), new(true)
+		j.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.run, s.run.GroupVersionKind())}
+		j.Spec.Template.Spec.Containers[0].Resources.Limits["cpu"] = resource.MustParse("1000")
+	})
+	s.Create(part)
+	s.Eventually("it is left alone", func() bool { return s.Get(part) && *part.Spec.Suspend && s.Workload(part) == nil },
+		func() string { return fmt.Sprint(s.workloads()) })
+	s.edit(s.run, func() { s.run.SetLabels(nil) })
+	s.until("the part queues by itself", func() bool { return s.Workload(part) != nil })
 }
 
 // trainRuns is the site of one TrainRun, and plays its operator.

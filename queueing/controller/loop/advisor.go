@@ -44,7 +44,7 @@ func (a *advisor) follow(object client.Object) {
 func (a *advisor) forget(object client.Object) { delete(a.checks, object.GetUID()) }
 
 // advise renews the advice where it could matter: a Workload waits for nodes that have
-// changed, or may ask for some now.
+// changed, or may ask for some now, since there is news of it or its time has come.
 func (l *Loop) advise(now time.Time, news bool) {
 	a := l.capacity
 	if a == nil {

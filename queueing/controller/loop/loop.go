@@ -165,6 +165,9 @@ func (l *Loop) Inbox() toolscache.ResourceEventHandler { return l.inbox }
 // Metrics are what the loop shows.
 func (l *Loop) Metrics() *metrics.Metrics { return l.metrics }
 
+// Join says that a provisioner of Muster's may run in the cluster by now.
+func (l *Loop) Join() { l.inbox.done(func(time.Time) { l.state.WithProvisioner() }) }
+
 // Run steps until ctx is done.
 func (l *Loop) Run(ctx context.Context) {
 	l.log = log.FromContext(ctx).WithName("queues")
@@ -251,7 +254,8 @@ func wait(ctx context.Context, timer *time.Timer, d time.Duration) bool {
 func (l *Loop) step(now time.Time) time.Time {
 	changes, done := l.inbox.take()
 	l.receive(changes)
-	for _, f := range append(done, l.retries.due(now)...) {
+	done = append(done, l.retries.due(now)...)
+	for _, f := range done {
 		f(now)
 	}
 	var nodes time.Time
@@ -261,7 +265,8 @@ func (l *Loop) step(now time.Time) time.Time {
 	} else if again > 0 {
 		nodes = now.Add(again)
 	}
-	l.advise(now, len(changes)+len(done) > 0)
+	at := l.state.WakeAt()
+	l.advise(now, len(changes)+len(done) > 0 || !at.IsZero() && !now.Before(at))
 	for _, v := range l.cycle(now) {
 		l.dispatch(&v, now)
 	}

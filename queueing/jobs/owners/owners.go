@@ -113,13 +113,24 @@ func IsJob(owner *metav1.OwnerReference) bool {
 	return owner != nil && KindOf(owner) == batchv1.SchemeGroupVersion.WithKind("Job").GroupKind()
 }
 
-// StartsOrStops passes what the parts of a Job follow.
-var StartsOrStops = predicate.Funcs{
+// Requeued passes that an object joins a queue or leaves it.
+var Requeued = predicate.Funcs{
+	CreateFunc:  func(event.CreateEvent) bool { return false },
+	DeleteFunc:  func(event.DeleteEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return e.ObjectOld.GetLabels()[workload.QueueLabel] != e.ObjectNew.GetLabels()[workload.QueueLabel]
+	},
+}
+
+// ConcernsParts passes what the parts of a Job follow, and that it joins a queue or leaves it.
+var ConcernsParts = predicate.Funcs{
 	DeleteFunc:  func(event.DeleteEvent) bool { return false },
 	GenericFunc: func(event.GenericEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*batchv1.Job), e.ObjectNew.(*batchv1.Job)
-		return isSuspended(before) != isSuspended(after) || len(before.Status.Conditions) != len(after.Status.Conditions)
+		return isSuspended(before) != isSuspended(after) || len(before.Status.Conditions) != len(after.Status.Conditions) ||
+			Requeued.Update(e)
 	},
 }
 

@@ -8,6 +8,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
@@ -27,6 +29,7 @@ import (
 	"github.com/muster-dev/muster/queueing/jobs/bindings"
 	"github.com/muster-dev/muster/queueing/jobs/newcomers"
 	"github.com/muster-dev/muster/queueing/jobs/owners"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // workers is how many gangs are reconciled at once; each mostly waits for the API server.
@@ -54,6 +57,10 @@ func Add(mgr ctrl.Manager, settings config.Config, m *metrics.Metrics, kinds ...
 		Watches(&corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(gangOf), builder.WithPredicates(podChanges)).
 		Watches(&kueue.Workload{}, handler.TypedEnqueueRequestsFromMapFunc(gangOfWorkload)).
 		Watches(&appsv1.StatefulSet{}, handler.TypedEnqueueRequestsFromMapFunc(gangOfStatefulSet)).
+		Watches(&kueue.WorkloadPriorityClass{}, handler.TypedEnqueueRequestsFromMapFunc(r.gangsBeside)).
+		Watches(&schedulingv1.PriorityClass{}, handler.TypedEnqueueRequestsFromMapFunc(r.gangsBeside)).
+		Watches(&corev1.LimitRange{}, handler.TypedEnqueueRequestsFromMapFunc(r.gangsBeside)).
+		Watches(&nodev1.RuntimeClass{}, handler.TypedEnqueueRequestsFromMapFunc(r.gangsBeside)).
 		WithOptions(controller.TypedOptions[key]{MaxConcurrentReconciles: workers}).
 		Build(r)
 	if err != nil {
@@ -107,6 +114,21 @@ func gangsOfLeaderWorkerSet(ctx context.Context, o *unstructured.Unstructured) (
 	}
 	for i := range int(ptr.Deref(set.Spec.Replicas, 1)) {
 		out = append(out, key{family: ofLeaderWorkerSet, namespace: o.GetNamespace(), name: o.GetName(), index: i})
+	}
+	return out
+}
+
+// gangsBeside are the gangs whose Workloads may have something from an object: a priority, or the requests or overhead of their pods. Of
+// what is in a namespace, it is those there.
+func (r *reconciler) gangsBeside(ctx context.Context, o client.Object) (out []key) {
+	var list kueue.WorkloadList
+	if err := r.client.List(ctx, &list, client.InNamespace(o.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing Workloads failed")
+	}
+	for i := range list.Items {
+		if k, ok := keyOfWorkload(&list.Items[i]); ok && !workload.IsFinished(&list.Items[i]) {
+			out = append(out, k)
+		}
 	}
 	return out
 }
