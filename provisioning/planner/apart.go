@@ -10,30 +10,13 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/fit"
-	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/text"
 )
 
-// Where pods have a say about other pods (host ports, pod affinity, hard spreading),
+// Where pods of the gang have a say about other pods (host ports, pod affinity, hard spreading),
 // nodes of one class are no longer alike: the gang is placed pod after pod, on
 // single nodes, and a state judges each step as the scheduler will. It is the rare
 // case, and costs by pods × nodes.
-
-// isApart reports whether the gang must be placed so: its pods ask something about other
-// pods, or some running pod asks for distance from them.
-func (q *query) isApart() bool {
-	if slices.ContainsFunc(q.pods, (*fit.Pod).Between) {
-		return true
-	}
-	for n := range q.Nodes.OwnedBy(nodeset.Repelling) {
-		for _, r := range n.Running {
-			if r.HasAntiAffinity() && slices.ContainsFunc(q.pods, r.Repels) {
-				return true
-			}
-		}
-	}
-	return false
-}
 
 // spot is a node, or a machine that may be launched, for pods placed one by one: a bin of one.
 type spot struct {
@@ -322,12 +305,12 @@ func (q *query) readTopologies() {
 // explainApart says what the pods ask of one another that cannot be had.
 func (q *query) explainApart() []Reason {
 	if !q.apart {
-		return nil
+		return q.withheld
 	}
 	for _, r := range q.regions {
 		if t := newTrial(q, r, byMarket); !t.placeAll() && t.between != "" {
 			return []Reason{{Code: CodeApart, Message: t.between}}
 		}
 	}
-	return nil
+	return q.withheld
 }
