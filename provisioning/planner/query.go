@@ -198,6 +198,7 @@ func (q *query) collect() {
 	singles := q.singles()
 	q.single, q.withheld = singles.is, nil
 	for _, within := range q.bounds() {
+		clear(regions) // one without a zone, or of an empty value, has the name of another way's
 		for _, n := range singles.own {
 			q.addNode(in, within, n, own)
 		}
@@ -218,7 +219,7 @@ func (q *query) collect() {
 			q.addOffers(in, within)
 		}
 	}
-	slices.SortFunc(q.regions, func(a, b *region) int { return strings.Compare(a.name, b.name) })
+	slices.SortStableFunc(q.regions, func(a, b *region) int { return strings.Compare(a.name, b.name) })
 }
 
 // singles are the nodes that a gang has to do with by name, so that they are not
