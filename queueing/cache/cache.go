@@ -126,10 +126,17 @@ func (s *Cache) Wake(w *Workload, at time.Time) {
 	}
 }
 
-// MarkDue has a Workload looked at in the next cycle.
+// MarkDue has a Workload looked at in the next cycle; where it has finished, the slices of its job that have inherited its requests.
 func (s *Cache) MarkDue(uid types.UID) {
-	if w := s.Workloads[uid]; w != nil {
-		s.Due[uid] = w
+	w := s.Workloads[uid]
+	if w == nil {
+		return
+	}
+	s.Due[uid] = w
+	if workload.IsFinished(w.Object) {
+		for _, heir := range s.Slices.Beside(w) {
+			s.Due[heir.Object.UID] = heir
+		}
 	}
 }
 

@@ -49,5 +49,5 @@ func newSettings(c config.Config) Settings {
 // capacity checks are inactive.
 func (s *Settings) WithoutProvisioner() { s.withoutProvisioner = true }
 
-// WithProvisioner says that something does by now.
-func (s *Cache) WithProvisioner() { s.withoutProvisioner, s.Outdated = false, true }
+// WithProvisioner says that something does by now. What is derived from the settings is outdated then.
+func (s *Settings) WithProvisioner() { s.withoutProvisioner = false }

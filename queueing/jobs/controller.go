@@ -13,10 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -32,6 +30,7 @@ import (
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/jobs/bindings"
+	"github.com/muster-dev/muster/queueing/jobs/kin"
 	"github.com/muster-dev/muster/queueing/jobs/newcomers"
 	"github.com/muster-dev/muster/queueing/jobs/owners"
 )
@@ -51,7 +50,7 @@ func Add(mgr ctrl.Manager, c config.Config, m *metrics.Metrics, webhook bool, ki
 		return fmt.Errorf("adding the binder of policy %s: %w", bindings.Unqueued, err)
 	}
 	indexer := mgr.GetFieldIndexer()
-	if err := indexer.IndexField(context.Background(), &kueue.Workload{}, controllerIndex, controllerOf); err != nil {
+	if err := indexer.IndexField(context.Background(), &kueue.Workload{}, kin.Index, kin.IndexBy); err != nil {
 		return fmt.Errorf("indexing Workloads by their controller: %w", err)
 	}
 	if err := indexer.IndexField(context.Background(), &corev1.Pod{}, podIndex, jobUIDOf); err != nil {
@@ -61,7 +60,7 @@ func Add(mgr ctrl.Manager, c config.Config, m *metrics.Metrics, webhook bool, ki
 	if !webhook {
 		later.Waiting = append(later.Waiting, begin(gangs))
 	}
-	family := &kin{}
+	family := &kin.Kin{}
 	for _, kind := range kinds {
 		r := &reconciler{
 			kind:         kind,
@@ -101,7 +100,7 @@ func (r *reconciler) add(mgr ctrl.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), job, prebuiltIndex, watches{r}.prebuiltOf); err != nil {
 		return fmt.Errorf("indexing jobs by the Workload that they name: %w", err)
 	}
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), job, controllerIndex, controllerOf); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), job, kin.Index, kin.IndexBy); err != nil {
 		return fmt.Errorf("indexing jobs by their controller: %w", err)
 	}
 	w := watches{r}
@@ -115,20 +114,13 @@ func (r *reconciler) add(mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	return r.kin.add(mgr.GetCache(), member{r, c})
+	return r.kin.Add(mgr.GetCache(), w.jobs(), c)
 }
 
 func (r watches) prebuiltOf(o client.Object) []string {
 	if name := PrebuiltName(o); name != "" {
 		r.someNamePrebuilt.Store(true)
 		return []string{name}
-	}
-	return nil
-}
-
-func controllerOf(o client.Object) []string {
-	if owner := metav1.GetControllerOf(o); owner != nil {
-		return []string{string(owner.UID)}
 	}
 	return nil
 }
@@ -143,6 +135,9 @@ type watch struct {
 	jobs   handler.MapFunc
 	passes []predicate.Predicate
 }
+
+// jobs finds those of its kind.
+func (r watches) jobs() kin.Kind { return kin.Kind{Client: r.client, Empty: r.newJob, List: r.newList} }
 
 // all are those of a controller, beside that of its jobs.
 func (r watches) all() []watch {
@@ -204,7 +199,7 @@ func (r watches) concernsQueues() predicate.Predicate {
 // jobOfPod is the job of a pod that a start has labelled, by its Workload.
 func (r watches) jobOfPod(ctx context.Context, pod client.Object) (out []reconcile.Request) {
 	var list kueue.WorkloadList
-	owned := client.MatchingFields{controllerIndex: pod.GetLabels()[JobUIDLabel]}
+	owned := client.MatchingFields{kin.Index: pod.GetLabels()[JobUIDLabel]}
 	if err := r.client.List(ctx, &list, client.InNamespace(pod.GetNamespace()), owned, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing Workloads failed")
 	}
@@ -224,7 +219,7 @@ func (r watches) jobsOfPrebuilt(ctx context.Context, w client.Object) []reconcil
 	if !r.someNamePrebuilt.Load() || metav1.GetControllerOf(w) != nil {
 		return nil
 	}
-	return r.jobs(ctx, func(client.Object) bool { return true },
+	return r.jobs().Find(ctx, kin.All,
 		client.InNamespace(w.GetNamespace()), client.MatchingFields{prebuiltIndex: w.GetName()})
 }
 
@@ -248,7 +243,7 @@ func (r watches) jobsOfPriority(ctx context.Context, class client.Object) []reco
 
 // jobsBeside are the queued jobs in the namespace of an object.
 func (r watches) jobsBeside(ctx context.Context, o client.Object) []reconcile.Request {
-	return r.queuedJobs(ctx, func(client.Object) bool { return true }, client.InNamespace(o.GetNamespace()))
+	return r.queuedJobs(ctx, kin.All, client.InNamespace(o.GetNamespace()))
 }
 
 // jobsOfRuntime are the queued jobs whose pods run by a RuntimeClass.
@@ -263,7 +258,7 @@ func (r watches) jobsOfRuntime(ctx context.Context, class client.Object) []recon
 
 // jobsIn are all jobs in a namespace, whose labels say whether they queue though they name no queue.
 func (r watches) jobsIn(ctx context.Context, namespace client.Object) []reconcile.Request {
-	return r.jobs(ctx, func(client.Object) bool { return true }, client.InNamespace(namespace.GetName()))
+	return r.jobs().Find(ctx, kin.All, client.InNamespace(namespace.GetName()))
 }
 
 // relabelled passes what has other labels than before, and what comes: a job in a namespace may be known before that is.
@@ -273,33 +268,9 @@ var relabelled = predicate.Funcs{
 	UpdateFunc:  func(e event.UpdateEvent) bool { return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) },
 }
 
-// jobsOf are those of its kind that a Job controls, also by way of other Jobs: one of these that is
-// in no queue does not change when the first starts or stops.
+// jobsOf are those of its kind that a Job controls, also by way of other Jobs.
 func (r watches) jobsOf(ctx context.Context, owner client.Object) []reconcile.Request {
-	return r.below(ctx, owner, func() []client.ObjectList { return []client.ObjectList{&batchv1.JobList{}} }, owners.Most)
-}
-
-// below are those of its kind that an object controls, also by way of objects in these lists.
-func (r watches) below(ctx context.Context, owner client.Object, between func() []client.ObjectList, levels int) []reconcile.Request {
-	controlled := []client.ListOption{client.InNamespace(owner.GetNamespace()),
-		client.MatchingFields{controllerIndex: string(owner.GetUID())}, client.UnsafeDisableDeepCopy}
-	out := r.jobs(ctx, func(client.Object) bool { return true }, controlled...)
-	if levels == 1 {
-		return out
-	}
-	for _, list := range between() {
-		err := r.client.List(ctx, list, controlled...)
-		if err == nil {
-			err = meta.EachListItem(list, func(item runtime.Object) error {
-				out = append(out, r.below(ctx, item.(client.Object), between, levels-1)...)
-				return nil
-			})
-		}
-		if err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Listing objects that may control jobs failed")
-		}
-	}
-	return out
+	return r.jobs().Under(ctx, owner, func() []client.ObjectList { return []client.ObjectList{&batchv1.JobList{}} })
 }
 
 // queuedJobs are the queued jobs that match.
@@ -307,28 +278,8 @@ func (r watches) queuedJobs(ctx context.Context, matches func(client.Object) boo
 	if r.unqueued == nil {
 		options = append(options, client.HasLabels{QueueLabel})
 	}
-	return r.jobs(ctx, func(job client.Object) bool {
+	return r.jobs().Find(ctx, func(job client.Object) bool {
 		queued, err := r.isQueued(ctx, job)
 		return (queued || err != nil) && matches(job)
 	}, options...)
-}
-
-// jobs are those in the cache that match. They are not to be changed.
-func (r watches) jobs(ctx context.Context, matches func(client.Object) bool, options ...client.ListOption) (out []reconcile.Request) {
-	list, err := r.newList()
-	if err == nil {
-		err = r.client.List(ctx, list, append(options, client.UnsafeDisableDeepCopy)...)
-	}
-	if err == nil {
-		err = meta.EachListItem(list, func(item runtime.Object) error {
-			if job := item.(client.Object); matches(job) {
-				out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(job)})
-			}
-			return nil
-		})
-	}
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing jobs failed")
-	}
-	return out
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/muster-dev/muster/queueing/controller/metrics"
+	"github.com/muster-dev/muster/queueing/jobs/kin"
 	"github.com/muster-dev/muster/queueing/jobs/templates"
 	"github.com/muster-dev/muster/queueing/workload/podcounts"
 )
@@ -26,8 +28,7 @@ type Reconciler = reconciler
 
 func NewReconciler(kind Kind, c client.Client, live client.Reader, recorder events.EventRecorder, now func() time.Time) *Reconciler {
 	r := &reconciler{kind: kind, client: c, live: live, recorder: recorder, now: now, metrics: metrics.New(metrics.Config{}),
-		gangs: &atomic.Bool{}, kin: &kin{}}
-	r.kin.all = append(r.kin.all, member{reconciler: r})
+		gangs: &atomic.Bool{}, kin: &kin.Kin{}}
 	// The index of a fake client is no cache's: it is asked only at a look.
 	r.someNamePrebuilt.Store(true)
 	return r
@@ -49,12 +50,12 @@ const (
 	Lag             = lag
 	Settling        = settling
 	PrebuiltIndex   = prebuiltIndex
-	ControllerIndex = controllerIndex
+	ControllerIndex = kin.Index
 	PodIndex        = podIndex
 )
 
 var (
-	ControllerOf  = controllerOf
+	ControllerOf  = kin.IndexBy
 	JobUIDOf      = jobUIDOf
 	ByGroupKind   = byGroupKind
 	SlicesOf      = slicesOf
@@ -82,7 +83,7 @@ func JobsOfPriority(r *Reconciler, ctx context.Context, o client.Object) []recon
 }
 
 func JobsUnder(r *Reconciler, ctx context.Context, o client.Object) []reconcile.Request {
-	return watches{r}.jobsUnder(ctx, o)
+	return watches{r}.jobs().Under(ctx, o, func() []client.ObjectList { return []client.ObjectList{&batchv1.JobList{}} })
 }
 
 func ConcernsQueues(r *Reconciler) predicate.Predicate { return watches{r}.concernsQueues() }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -77,27 +76,4 @@ func setPriority(ctx context.Context, kube client.Reader, kind Source, job clien
 	}
 	spec.Priority = new(int32(0))
 	return "", nil
-}
-
-// samePriority reports whether priorities come from the same class. The queues follow the
-// value of a WorkloadPriorityClass, also for Workloads that others have created.
-func samePriority(a, b *kueue.WorkloadSpec) bool {
-	if !equality.Semantic.DeepEqual(a.PriorityClassRef, b.PriorityClassRef) {
-		return false
-	}
-	ref := a.PriorityClassRef
-	return ref != nil && ref.Kind == kueue.WorkloadPriorityClassKind || equality.Semantic.DeepEqual(a.Priority, b.Priority)
-}
-
-func copyPriority(to, from *kueue.WorkloadSpec) {
-	to.Priority, to.PriorityClassRef = from.Priority, from.PriorityClassRef
-}
-
-// sameKind reports whether the API lets a Workload with quota go from one class to the
-// other: a PriorityClass is for good, a WorkloadPriorityClass is not.
-func sameKind(a, b *kueue.PriorityClassRef) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Group == b.Group && a.Kind == b.Kind && (a.Kind == kueue.WorkloadPriorityClassKind || a.Name == b.Name)
 }

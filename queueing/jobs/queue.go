@@ -10,6 +10,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/controller/writes"
+	"github.com/muster-dev/muster/queueing/jobs/kin"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -40,7 +41,7 @@ func (r *reconciler) queue(ctx context.Context, job client.Object, w *kueue.Work
 		return false, r.create(ctx, job, want)
 	case workload.HasQuota(w):
 		if !SamePods(w, want) || w.Spec.QueueName != want.Spec.QueueName ||
-			want.Spec.Priority != nil && !sameKind(w.Spec.PriorityClassRef, want.Spec.PriorityClassRef) {
+			want.Spec.Priority != nil && !workload.SameClassKind(w.Spec.PriorityClassRef, want.Spec.PriorityClassRef) {
 			// What was reserved is not what the job asks for now: it queues again.
 			return false, r.discard(ctx, job, w)
 		}
@@ -114,7 +115,7 @@ func (r *reconciler) reportRefusal(job client.Object, why string) {
 // keep before. It reports whether it wrote.
 func (r *reconciler) leave(ctx context.Context, job client.Object, keep *kueue.Workload) (bool, error) {
 	var list kueue.WorkloadList
-	owned := client.MatchingFields{controllerIndex: string(job.GetUID())}
+	owned := client.MatchingFields{kin.Index: string(job.GetUID())}
 	err := r.client.List(ctx, &list, client.InNamespace(job.GetNamespace()), owned, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return false, fmt.Errorf("listing the Workloads of %s: %w", r.name(job), err)

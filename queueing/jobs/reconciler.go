@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/controller/writes"
+	"github.com/muster-dev/muster/queueing/jobs/kin"
 )
 
 const (
@@ -27,12 +28,8 @@ const (
 	settling = 10 * time.Second
 )
 
-const (
-	// prebuiltIndex finds jobs by the prebuilt Workload that they name, and controllerIndex
-	// finds Workloads by the UID of their controller.
-	prebuiltIndex   = "prebuilt"
-	controllerIndex = "controller"
-)
+// prebuiltIndex finds jobs by the prebuilt Workload that they name.
+const prebuiltIndex = "prebuilt"
 
 // reconciler keeps the jobs of a kind and their Workloads in step.
 type reconciler struct {
@@ -52,8 +49,8 @@ type reconciler struct {
 	owners map[schema.GroupKind]Kind
 	// labelsToCopy are the keys of the labels that a job's Workload has, too.
 	labelsToCopy []string
-	// kin are the reconcilers of all kinds that the cluster serves.
-	kin *kin
+	// kin are the kinds that the cluster serves.
+	kin *kin.Kin
 	// gangs: the cluster serves PodGroups.
 	gangs *atomic.Bool
 	// someNamePrebuilt: the index of jobs by their prebuilt Workload has had some.

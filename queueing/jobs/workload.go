@@ -184,7 +184,7 @@ func Follow(w, want *kueue.Workload) bool {
 	}
 	set(SamePods(w, want), func() { w.Spec.PodSets = want.Spec.PodSets })
 	set(w.Spec.QueueName == want.Spec.QueueName, func() { w.Spec.QueueName = want.Spec.QueueName })
-	set(samePriority(&w.Spec, &want.Spec), func() { copyPriority(&w.Spec, &want.Spec) })
+	set(workload.SamePriority(&w.Spec, &want.Spec), func() { workload.CopyPriority(&w.Spec, &want.Spec) })
 	set(equality.Semantic.DeepEqual(w.Spec.MaximumExecutionTimeSeconds, want.Spec.MaximumExecutionTimeSeconds), func() {
 		w.Spec.MaximumExecutionTimeSeconds = want.Spec.MaximumExecutionTimeSeconds
 	})
@@ -204,8 +204,9 @@ func Follow(w, want *kueue.Workload) bool {
 func FollowReserved(w, want *kueue.Workload) bool {
 	changed := false
 	// Without a priority, the class that has it does not exist.
-	if want.Spec.Priority != nil && sameKind(w.Spec.PriorityClassRef, want.Spec.PriorityClassRef) && !samePriority(&w.Spec, &want.Spec) {
-		copyPriority(&w.Spec, &want.Spec)
+	if want.Spec.Priority != nil && workload.SameClassKind(w.Spec.PriorityClassRef, want.Spec.PriorityClassRef) &&
+		!workload.SamePriority(&w.Spec, &want.Spec) {
+		workload.CopyPriority(&w.Spec, &want.Spec)
 		changed = true
 	}
 	if !workload.IsAdmitted(w) && !equality.Semantic.DeepEqual(w.Spec.MaximumExecutionTimeSeconds, want.Spec.MaximumExecutionTimeSeconds) {
