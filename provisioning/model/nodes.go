@@ -2,6 +2,7 @@ package model
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +32,10 @@ type nodes struct {
 	lapses  map[string]time.Time
 	endedOn map[state.ConsumerKey]map[string]int
 	set     *nodeset.Set
+	// asked are the labels by which nodes are to be told apart, judged how many nodes there were when
+	// it was last decided of all whether they are.
+	asked  map[string]bool
+	judged int
 
 	// What reading a node depends on beside.
 	requests *requests
@@ -42,7 +47,7 @@ func newNodes(r *requests, m *machines, o *objects.Objects) nodes {
 	return nodes{
 		byName: map[string]*node{}, pods: map[types.UID]*state.Pod{}, assumed: map[string]map[types.UID]assumedBooking{},
 		leaving: map[string]bool{}, gone: map[string]types.UID{}, lapses: map[string]time.Time{}, endedOn: map[state.ConsumerKey]map[string]int{},
-		set: nodeset.New(), requests: r, machines: m, objects: o,
+		set: nodeset.New(), asked: map[string]bool{}, requests: r, machines: m, objects: o,
 	}
 }
 
@@ -209,13 +214,33 @@ func (ns *nodes) leave(name string, leaving bool) effect {
 	return changed
 }
 
-// distinguish tells nodes apart by these labels, too, and reports whether it did not yet.
+// distinguish tells nodes apart by these labels, too, and reports whether it did not yet. Those that would leave few nodes alike make
+// the plans slower of all that do not select on them, and are left to the plans that do.
 func (ns *nodes) distinguish(labels []string) bool {
-	more := ns.set.Lacks(labels)
+	more := slices.DeleteFunc(ns.set.Lacks(labels), func(key string) bool {
+		known := ns.asked[key]
+		ns.asked[key] = true
+		return known || ns.set.Scatters(key)
+	})
 	if len(more) > 0 {
 		ns.set = ns.set.WithKeys(more)
 	}
 	return len(more) > 0
+}
+
+// judgeLabels decides again by which labels nodes are told apart, each time that they have become twice as many.
+func (ns *nodes) judgeLabels() {
+	if ns.set.Len() < 2*ns.judged {
+		return
+	}
+	ns.judged = max(1, ns.set.Len())
+	keys := slices.DeleteFunc(slices.Collect(maps.Keys(ns.asked)), ns.set.Scatters)
+	if told := nodeset.New(keys...); !slices.Equal(told.Keys(), ns.set.Keys()) {
+		for n := range ns.set.All() {
+			told.Set(n)
+		}
+		ns.set = told
+	}
 }
 
 // noteIdle keeps idleSince after a change of the node's pods.

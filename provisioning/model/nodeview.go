@@ -23,6 +23,7 @@ func (ns *nodes) refresh(name string, lost losses.Losses, now time.Time) effect 
 	if n := ns.byName[name]; n != nil && n.object != nil {
 		read = ns.read(name, n, now)
 		ns.set.Set(read)
+		ns.judgeLabels()
 	} else {
 		ns.set.Delete(name)
 		delete(ns.lapses, name)

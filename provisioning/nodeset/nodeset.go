@@ -36,6 +36,8 @@ type Set struct {
 	dims *dims
 	// kinds by their text; only changes look them up.
 	kinds map[string]*Kind
+	// changes is how many there have been.
+	changes int
 }
 
 // filed is a node with where it is filed; a class is nil where it is in none.
@@ -230,6 +232,30 @@ func (s *Set) WithKeys(keys []string) *Set {
 	return out
 }
 
+// Keys are the labels by which nodes are told apart, in order.
+func (s *Set) Keys() []string { return slices.Clone(s.keys) }
+
+// scattered is how many more kinds than twice those that there would be otherwise a label may make.
+const scattered = 128
+
+// Scatters reports whether few nodes would be alike if they were told apart by the label, as by a serial number: each plan would
+// cost by the number of nodes. Nodes of a kind have the same group and default keys.
+func (s *Set) Scatters(key string) bool {
+	if s.Len() <= scattered {
+		return false
+	}
+	type kind struct{ of, value string }
+	kinds, split := map[string]bool{}, map[kind]bool{}
+	for n := range s.All() {
+		of := n.Group
+		for _, k := range DefaultKeys {
+			of += "\n" + n.Labels[k]
+		}
+		kinds[of], split[kind{of, n.Labels[key]}] = true, true
+	}
+	return len(split) > 2*len(kinds)+scattered
+}
+
 // Lacks are those of the labels by which nodes are not told apart.
 func (s *Set) Lacks(keys []string) (out []string) {
 	for _, k := range keys {
@@ -239,6 +265,9 @@ func (s *Set) Lacks(keys []string) (out []string) {
 	}
 	return out
 }
+
+// Changes is how many there have been: what was derived from the set before the last one is old.
+func (s *Set) Changes() int { return s.changes }
 
 // Len is the number of nodes.
 func (s *Set) Len() int { return s.byName.Len() }
@@ -358,6 +387,7 @@ func (c *Class) Room(k int) int64 {
 // change the node any more.
 func (s *Set) Set(n *state.Node) {
 	s.Delete(n.Name)
+	s.changes++
 	f := &filed{node: n}
 	s.byName.ReplaceOrInsert(f)
 	for _, owner := range owners(n) {
@@ -375,6 +405,7 @@ func (s *Set) Delete(name string) {
 	if !ok {
 		return
 	}
+	s.changes++
 	for _, owner := range owners(f.node) {
 		s.owned.Delete(ownership{owner, f.node})
 	}

@@ -136,7 +136,7 @@ func newQuery(s *Snapshot, gang *state.Gang, pods []*fit.Pod, policy state.Polic
 	}
 	if keys := s.Nodes.Lacks(q.keys()); len(keys) > 0 {
 		again := *s
-		again.Nodes = s.Nodes.WithKeys(keys)
+		again.Nodes = s.Memo.withKeys(s.Nodes, keys)
 		q.Snapshot = &again
 	}
 	if q.apart = slices.ContainsFunc(pods, (*fit.Pod).Between); q.apart {

@@ -102,6 +102,14 @@ func NewGroup(g nodegroups.Group, daemonSets []state.DaemonSet) Group {
 type Memo struct {
 	inadmissible map[string]Verdict
 	forecasts    map[*Upcoming]forecast
+	told         map[toldApart]*nodeset.Set
+}
+
+// toldApart are nodes that are told apart by more labels: few gangs select on such, and each that does would tell them again.
+type toldApart struct {
+	nodes   *nodeset.Set
+	changes int
+	keys    string
 }
 
 // UpcomingAttempt is an attempt in flight, or one that is about to begin.
@@ -160,7 +168,19 @@ type root struct {
 
 // NewMemo knows nothing yet.
 func NewMemo() *Memo {
-	return &Memo{inadmissible: map[string]Verdict{}, forecasts: map[*Upcoming]forecast{}}
+	return &Memo{inadmissible: map[string]Verdict{}, forecasts: map[*Upcoming]forecast{}, told: map[toldApart]*nodeset.Set{}}
+}
+
+// withKeys are the nodes told apart by more labels.
+func (m *Memo) withKeys(nodes *nodeset.Set, keys []string) *nodeset.Set {
+	if m == nil {
+		return nodes.WithKeys(keys)
+	}
+	k := toldApart{nodes, nodes.Changes(), strings.Join(keys, "\n")}
+	if m.told[k] == nil {
+		m.told[k] = nodes.WithKeys(keys)
+	}
+	return m.told[k]
 }
 
 func (m *Memo) forecastOf(u *Upcoming) (f forecast, known bool) {
