@@ -8,8 +8,8 @@
 //
 //   - Amounts: Pod.Requests against what is free on a node.
 //   - The node alone: Pod.Matches, with Pod.Mismatch to say why not.
-//   - Other pods, those that run and those of the gang: an InterPodState, needed where
-//     Pod.Between says so or a running pod keeps the Pod away (Running.Repels).
+//   - Other pods, those that run and those of the gang: Running.AntiAffinity, and where
+//     Pod.Between says so an InterPodState.
 //
 // What cannot be judged is a Refusal that names the field and what to do about it;
 // never a yes. Each filter plugin of the scheduler is treated so:

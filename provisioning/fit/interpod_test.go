@@ -387,12 +387,41 @@ func TestPodsThatNeedInterPodState(t *testing.T) {
 	if plain.Between() {
 		t.Error("a plain pod does")
 	}
-	hermit := running(t, "team", "", required("podAntiAffinity", "{topologyKey: zone, "+own+"}"))
-	if !hermit.HasAntiAffinity() || !hermit.Repels(plain) {
-		t.Error("a running pod does not repel those that it is against")
-	}
-	if hermit.Repels(newPod(t, "app=y", "", Objects{})) || running(t, "team", "app=x", "").HasAntiAffinity() {
-		t.Error("a running pod repels those that it is not against")
+}
+
+func TestAntiAffinity(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		// against is what a running pod of the namespace is against, pod the labels of the one that is judged.
+		namespace, against, pod string
+		// topologies are those in whose domains it is kept away, where whose pods may be.
+		topologies, where string
+		repels            bool
+	}{
+		{"nothing", "team", "", "app=x", "", "team", false},
+		{"its own", "team", required("podAntiAffinity", "{topologyKey: zone, "+own+"}"), "app=x", "zone", "team", true},
+		{"others", "team", required("podAntiAffinity", "{topologyKey: zone, "+own+"}"), "app=y", "", "team", true},
+		{"those of another namespace", "else", required("podAntiAffinity", "{topologyKey: zone, "+own+"}"), "app=x", "", "else", true},
+		{"those of a named namespace", "else", required("podAntiAffinity", "{topologyKey: host, namespaces: [team], "+own+"}"), "app=x",
+			"host", "", true},
+		{"those of any", "else", required("podAntiAffinity", "{topologyKey: zone, namespaceSelector: {}, "+own+"}, {topologyKey: rack, "+
+			"namespaceSelector: {}, "+own+"}"), "app=x", "zone rack", "", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p, r := newPod(t, tc.pod, "", Objects{}), running(t, tc.namespace, "", tc.against)
+			var topologies []string
+			for topology, matches := range r.AntiAffinity() {
+				if matches(p) {
+					topologies = append(topologies, topology)
+				}
+			}
+			if got := strings.Join(topologies, " "); got != tc.topologies {
+				t.Errorf("it is kept away in %q, want %q", got, tc.topologies)
+			}
+			if where, repels := r.Repels(); where != tc.where || repels != tc.repels {
+				t.Errorf("Repels is %q, %t, want %q, %t", where, repels, tc.where, tc.repels)
+			}
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"iter"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,14 +43,29 @@ func ReadRunning(pod *corev1.Pod) *Running {
 	return r
 }
 
-// Repels reports whether the running pod's required anti-affinity is against p: then
-// the question needs an InterPodState even where p itself asks nothing of other pods.
-func (r *Running) Repels(p *Pod) bool {
-	return slices.ContainsFunc(r.repels, func(t podTerm) bool { return t.matches(&p.Running) })
+// AntiAffinity are the terms of the pod's required anti-affinity: the topology in whose domains it keeps others away, and which.
+// The pods of a gang that are not Between change nothing of that, so such a gang needs no InterPodState.
+func (r *Running) AntiAffinity() iter.Seq2[string, func(*Pod) bool] {
+	return func(yield func(string, func(*Pod) bool) bool) {
+		for i := range r.repels {
+			t := &r.repels[i]
+			if !yield(t.topology, func(p *Pod) bool { return t.matches(&p.Running) }) {
+				return
+			}
+		}
+	}
 }
 
-// HasAntiAffinity reports whether the pod may repel any others at all.
-func (r *Running) HasAntiAffinity() bool { return len(r.repels) > 0 }
+// Repels reports whether the pod's required anti-affinity may be against others: those of its own namespace, or of any, which is
+// empty.
+func (r *Running) Repels() (namespace string, repels bool) {
+	for i := range r.repels {
+		if t := &r.repels[i]; t.anyNamespace || len(t.namespaces) > 1 || t.namespaces[0] != r.Namespace {
+			return "", true
+		}
+	}
+	return r.Namespace, len(r.repels) > 0
+}
 
 func claimNames(spec *corev1.PodSpec) (out []string) {
 	for i := range spec.Volumes {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
@@ -54,11 +53,11 @@ type ownership struct {
 // Awaiting owns the nodes that are booked for pods that have not all come.
 const Awaiting = "Awaiting"
 
-// Repelling owns the nodes with pods that keep others away.
-const Repelling = "Repelling"
-
 // Squatted owns the nodes that Muster holds and that others' pods have slipped onto.
 const Squatted = "squatted"
+
+// repelling owns the nodes with pods that may keep away others of the namespace; empty is of any.
+func repelling(namespace string) string { return "repelling/" + namespace }
 
 func bookedBy(uid types.UID) string { return "booked/" + string(uid) }
 
@@ -89,8 +88,10 @@ func owners(n *state.Node) (out []string) {
 	if len(n.Strangers) > 0 {
 		out = append(out, Squatted)
 	}
-	if slices.ContainsFunc(n.Running, (*fit.Running).HasAntiAffinity) {
-		out = append(out, Repelling)
+	for _, r := range n.Running {
+		if namespace, repels := r.Repels(); repels && !slices.Contains(out, repelling(namespace)) {
+			out = append(out, repelling(namespace))
+		}
 	}
 	out = append(out, HostNamed(n.Name))
 	if host := n.Labels[corev1.LabelHostname]; host != "" && host != n.Name {
@@ -278,6 +279,19 @@ func (s *Set) LaunchedBy(token string) iter.Seq[*state.Node] { return s.OwnedBy(
 
 // LaunchedFor are the nodes that any launch for the request made, by name.
 func (s *Set) LaunchedFor(uid types.UID) iter.Seq[*state.Node] { return s.OwnedBy(launchedFor(uid)) }
+
+// Repelling are the nodes with pods that may keep away those of the namespace: by name, some of them twice.
+func (s *Set) Repelling(namespace string) iter.Seq[*state.Node] {
+	return func(yield func(*state.Node) bool) {
+		for _, of := range []string{"", namespace} {
+			for n := range s.OwnedBy(repelling(of)) {
+				if !yield(n) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // OwnedBy are the nodes that concern the owner, by name.
 func (s *Set) OwnedBy(owner string) iter.Seq[*state.Node] {

@@ -10,30 +10,13 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/fit"
-	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/text"
 )
 
-// Where pods have a say about other pods (host ports, pod affinity, hard spreading),
+// Where pods of the gang have a say about other pods (host ports, pod affinity, hard spreading),
 // nodes of one class are no longer alike: the gang is placed pod after pod, on
 // single nodes, and a state judges each step as the scheduler will. It is the rare
 // case, and costs by pods × nodes.
-
-// isApart reports whether the gang must be placed so: its pods ask something about other
-// pods, or some running pod asks for distance from them.
-func (q *query) isApart() bool {
-	if slices.ContainsFunc(q.pods, (*fit.Pod).Between) {
-		return true
-	}
-	for n := range q.Nodes.OwnedBy(nodeset.Repelling) {
-		for _, r := range n.Running {
-			if r.HasAntiAffinity() && slices.ContainsFunc(q.pods, r.Repels) {
-				return true
-			}
-		}
-	}
-	return false
-}
 
 // spot is a node, or a machine that may be launched, for pods placed one by one: a bin of one.
 type spot struct {
@@ -161,7 +144,38 @@ func (t *trial) placeAgain(spots []*spot, podSets []int) bool {
 	if _, ok := t.placeOn(state, spots, podSets, !mayLaunch); !ok {
 		return false
 	}
-	return !slices.ContainsFunc(spots, func(s *spot) bool { return s.taken == 0 }) && t.anyMayBeLast(state, spots)
+	return !slices.ContainsFunc(spots, func(s *spot) bool { return s.taken == 0 }) && t.anyMayBeLast(state, spots) &&
+		t.anyMayBeFirst(state, spots)
+}
+
+// anyMayBeFirst reports whether pods that must be near others suit their places where the first of them comes after all other
+// podSets: as long as no pod is there that they must be near, it would have gone anywhere.
+func (t *trial) anyMayBeFirst(state *fit.InterPodState, spots []*spot) bool {
+	for i, p := range t.pods {
+		if len(p.Gathers()) == 0 {
+			continue
+		}
+		all := func(do func(int, string)) {
+			for _, s := range spots {
+				for range s.pods[i] {
+					do(i, s.name)
+				}
+			}
+		}
+		all(state.Remove)
+		for _, s := range spots {
+			if s.pods[i] > 0 && !state.Allows(i, s.name) {
+				t.between = t.onlyInOrder("an early", i, state.Blocks(i, s.name))
+				return false
+			}
+		}
+		all(state.Place)
+	}
+	return true
+}
+
+func (t *trial) onlyInOrder(when string, i int, why string) string {
+	return fmt.Sprintf("the pods fit only in a certain order, and %s pod of podSet %s would not fit: %s", when, t.pods[i].Name, why)
 }
 
 // anyMayBeLast reports whether each pod suits its place beside all others: the scheduler
@@ -174,8 +188,7 @@ func (t *trial) anyMayBeLast(state *fit.InterPodState, spots []*spot) bool {
 			}
 			state.Remove(i, s.name)
 			if !state.Allows(i, s.name) {
-				t.between = fmt.Sprintf("the pods fit only in a certain order, and a late pod of podSet %s would not fit: %s",
-					t.pods[i].Name, state.Blocks(i, s.name))
+				t.between = t.onlyInOrder("a late", i, state.Blocks(i, s.name))
 				return false
 			}
 			state.Place(i, s.name)
@@ -322,12 +335,12 @@ func (q *query) readTopologies() {
 // explainApart says what the pods ask of one another that cannot be had.
 func (q *query) explainApart() []Reason {
 	if !q.apart {
-		return nil
+		return q.withheld
 	}
 	for _, r := range q.regions {
 		if t := newTrial(q, r, byMarket); !t.placeAll() && t.between != "" {
 			return []Reason{{Code: CodeApart, Message: t.between}}
 		}
 	}
-	return nil
+	return q.withheld
 }

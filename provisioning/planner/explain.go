@@ -185,6 +185,10 @@ func (q *query) explainGroup(g *Group) []Reason {
 			out = append(out, Reason{Code: CodeConstraint, Group: g.Name, Message: why})
 			continue
 		}
+		if q.repelled.from(g.Labels).has(i) {
+			out = append(out, Reason{Code: CodeApart, Group: g.Name, Message: q.explainRepelled(i, g.Labels)})
+			continue
+		}
 		if name, by, short := usable.Short(p.Requests); short {
 			out = append(out, Reason{Code: CodeTooSmall, Group: g.Name, Message: fmt.Sprintf(
 				"a pod of podSet %s requests %s %s, a machine has %s for pods (%s short)%s",

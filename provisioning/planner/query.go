@@ -39,10 +39,13 @@ type query struct {
 	regions []*region
 	// single nodes are not looked at by class.
 	single map[string]bool
-	// apart reports whether all nodes are single, see isApart; gather are the topologies
-	// within a domain of which some pods must stay together.
-	apart  bool
-	gather []string
+	// apart reports whether all nodes are single, since pods of the gang are Between; gather are the
+	// topologies within a domain of which some pods must stay together.
+	apart    bool
+	gather   []string
+	repelled repelled
+	// withheld says what keeps pods off the first nodes that have room for them; nil where nothing does.
+	withheld []Reason
 }
 
 // vector is an amount of each resource that the gang asks for.
@@ -81,9 +84,11 @@ type region struct {
 
 // source is a number of like nodes.
 type source struct {
-	// class that the nodes are of, or else the one node.
+	// class that the nodes are of, or else the one node. nodes are those of them that are meant; nil
+	// stands for all that are not looked at otherwise.
 	class *nodeset.Class
 	node  *state.Node
+	nodes []*state.Node
 	group string
 	count int
 	room  vector
@@ -134,8 +139,11 @@ func newQuery(s *Snapshot, gang *state.Gang, pods []*fit.Pod, policy state.Polic
 		again.Nodes = s.Nodes.WithKeys(keys)
 		q.Snapshot = &again
 	}
-	if q.apart = q.isApart(); q.apart {
+	if q.apart = slices.ContainsFunc(pods, (*fit.Pod).Between); q.apart {
 		q.readTopologies()
+	}
+	if !ideal {
+		q.repelled = readRepelled(q.Nodes, gang.Namespace, pods)
 	}
 	q.collect()
 	return q
@@ -188,8 +196,9 @@ func (q *query) collect() {
 		return r
 	}
 	singles := q.singles()
-	q.single = singles.is
+	q.single, q.withheld = singles.is, nil
 	for _, within := range q.bounds() {
+		clear(regions) // one without a zone, or of an empty value, has the name of another way's
 		for _, n := range singles.own {
 			q.addNode(in, within, n, own)
 		}
@@ -210,7 +219,7 @@ func (q *query) collect() {
 			q.addOffers(in, within)
 		}
 	}
-	slices.SortFunc(q.regions, func(a, b *region) int { return strings.Compare(a.name, b.name) })
+	slices.SortStableFunc(q.regions, func(a, b *region) int { return strings.Compare(a.name, b.name) })
 }
 
 // singles are the nodes that a gang has to do with by name, so that they are not
@@ -221,9 +230,10 @@ type singles struct {
 	// named nodes are those that a podSet asks for, and those that bear the label
 	// of another request by the same key.
 	named []*state.Node
-	// of is how many of them each class has.
-	of map[*nodeset.Class]int
-	is map[string]bool
+	// of is how many of them each class has, exceptions what else of a class is not like the rest.
+	of         map[*nodeset.Class]int
+	exceptions map[*nodeset.Class][]exception
+	is         map[string]bool
 }
 
 func (q *query) singles() *singles {
@@ -259,6 +269,9 @@ func (q *query) singles() *singles {
 	}
 	slices.SortFunc(out.own, func(a, b *state.Node) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(out.named, func(a, b *state.Node) int { return strings.Compare(a.Name, b.Name) })
+	if !q.apart {
+		out.exceptions = q.exceptions(out.is)
+	}
 	return out
 }
 
@@ -280,9 +293,8 @@ func (q *query) addNode(in func(string) *region, within []string, n *state.Node,
 			src.takes |= 1 << i
 		}
 	}
-	if src.takes != 0 {
-		r := in(name)
-		r.sources = append(r.sources, src)
+	if src.takes = q.allowed(src.takes, q.repelled.from(n.Labels), n.Labels); src.takes != 0 {
+		in(name).add(src)
 	}
 }
 
@@ -291,8 +303,8 @@ func (q *query) addNode(in func(string) *region, within []string, n *state.Node,
 func (q *query) addClasses(in func(string) *region, within []string, singles *singles) {
 	// What holds for a kind holds for all classes of it.
 	type judged struct {
-		takes  podSets
-		region *region
+		takes, off podSets
+		region     *region
 	}
 	kinds := make(map[*nodeset.Kind]judged, len(q.Groups))
 	judge := func(k *nodeset.Kind) (j judged) {
@@ -305,6 +317,7 @@ func (q *query) addClasses(in func(string) *region, within []string, singles *si
 				j.takes |= 1 << i
 			}
 		}
+		j.off = q.repelled.from(k.Labels)
 		if j.takes != 0 {
 			j.region = in(name)
 		}
@@ -343,11 +356,25 @@ func (q *query) addClasses(in func(string) *region, within []string, singles *si
 				src.takes |= 1 << i
 			}
 		}
-		if src.takes != 0 && src.count > 0 {
-			j.region.sources = append(j.region.sources, src)
-		} else {
+		if src.takes == 0 {
 			amounts = amounts[:start]
+			continue
 		}
+		for _, e := range singles.exceptions[c] {
+			src.count -= len(e.nodes)
+			other := src
+			other.nodes, other.count, other.takes = e.nodes, len(e.nodes), q.allowed(src.takes, e.off, e.nodes[0].Labels)
+			j.region.add(other)
+		}
+		src.takes = q.allowed(src.takes, j.off, c.Labels)
+		j.region.add(src)
+	}
+}
+
+// add adds nodes, if any of them may have pods.
+func (r *region) add(src source) {
+	if src.takes != 0 && src.count > 0 {
+		r.sources = append(r.sources, src)
 	}
 }
 
@@ -365,7 +392,7 @@ func (q *query) addOffers(in func(string) *region, within []string) {
 				o.takes |= 1 << i
 			}
 		}
-		if o.takes != 0 {
+		if o.takes &^= q.repelled.from(g.Labels); o.takes != 0 {
 			r := in(name)
 			r.offers = append(r.offers, o)
 		}

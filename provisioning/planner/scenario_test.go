@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
@@ -28,7 +29,8 @@ import (
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // TestPlan plays the scenarios of testdata/plan. A scenario builds a snapshot
-// with the commands group, node and daemonset, and asks with plan. Run with
+// with the commands group, node and daemonset, and asks with plan. On a node that repels=
+// a topology key, a pod keeps those of gangs out of its domain. Run with
 // -rewrite to accept what the planner says now.
 func TestPlan(t *testing.T) {
 	datadriven.Walk(t, "testdata/plan", func(t *testing.T, path string) {
@@ -191,6 +193,10 @@ func (w *world) addNode() {
 	n.Free = n.Allocatable.Clone()
 	if v := w.arg("used-gpu", ""); v != "" {
 		n.Free["nvidia.com/gpu"] -= int64(w.number("used-gpu", 0))
+	}
+	if key := w.arg("repels", ""); key != "" {
+		pod := &corev1.Pod{Spec: w.template([]datadriven.CmdArg{{Key: "anti", Vals: []string{key}}}).Spec}
+		n.Running = []*fit.Running{fit.ReadRunning(pod)}
 	}
 	if left := w.duration("ends"); left > 0 {
 		n.Machine = &cloudprovider.Machine{EndsAt: noon.Add(left)}

@@ -588,8 +588,11 @@ func (t *trial) placement() (out []Placement) {
 // nodesOf are the first nodes of the source, as many as are used.
 func (t *trial) nodesOf(k int) []*state.Node {
 	src := &t.sources[k]
-	if src.node != nil {
+	switch {
+	case src.node != nil:
 		return []*state.Node{src.node}
+	case src.nodes != nil:
+		return src.nodes[:t.used[k]]
 	}
 	out := make([]*state.Node, 0, t.used[k])
 	for n := range t.Nodes.Members(src.class, t.ideal) {

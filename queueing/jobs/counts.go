@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -23,68 +22,6 @@ func countsOf(kind Kind, job client.Object, w *kueue.Workload) []Counts {
 		return nil
 	}
 	return counts
-}
-
-// assignments are those of each pod set of an admitted Workload.
-func assignments(w *kueue.Workload) []kueue.PodSetAssignment {
-	out := make([]kueue.PodSetAssignment, len(w.Spec.PodSets))
-	copy(out, w.Status.Admission.PodSetAssignments)
-	return out
-}
-
-// assigned is how many pods of each pod set of an admitted Workload got quota.
-func assigned(w *kueue.Workload) []int32 {
-	out := make([]int32, len(w.Spec.PodSets))
-	for i, a := range assignments(w) {
-		out[i] = ptr.Deref(a.Count, w.Spec.PodSets[i].Count)
-	}
-	return out
-}
-
-// reclaimable is how many pods of each pod set are, as the API counts them: from all of
-// the spec, those that were not admitted included.
-func reclaimable(w *kueue.Workload) []int32 {
-	out := make([]int32, len(w.Spec.PodSets))
-	for _, p := range w.Status.ReclaimablePods {
-		if i := slices.IndexFunc(w.Spec.PodSets, func(s kueue.PodSet) bool { return s.Name == p.Name }); i >= 0 {
-			out[i] = p.Count
-		}
-	}
-	return out
-}
-
-// notAdmitted is how many pods of each pod set of the spec got no quota.
-func notAdmitted(w *kueue.Workload) []int32 {
-	out := assigned(w)
-	for i := range out {
-		out[i] = max(0, w.Spec.PodSets[i].Count-out[i])
-	}
-	return out
-}
-
-// reclaimed is how many of the pods that got quota have released it.
-func reclaimed(w *kueue.Workload) []int32 {
-	out, without := reclaimable(w), notAdmitted(w)
-	for i := range out {
-		out[i] = max(0, out[i]-without[i])
-	}
-	return out
-}
-
-// granted is how many pods of each pod set have quota now.
-func granted(w *kueue.Workload) []int32 {
-	out, gone := assigned(w), reclaimed(w)
-	for i := range out {
-		out[i] -= gone[i]
-	}
-	return out
-}
-
-func sum(counts []int32) (n int32) {
-	for _, c := range counts {
-		n += c
-	}
-	return n
 }
 
 // left is how many pods of a job its status knows to exist.

@@ -14,6 +14,7 @@ import (
 	"github.com/muster-dev/muster/queueing/jobs/growth"
 	"github.com/muster-dev/muster/queueing/jobs/templates"
 	"github.com/muster-dev/muster/queueing/workload"
+	"github.com/muster-dev/muster/queueing/workload/podcounts"
 )
 
 // The pods of an elastic job are created with a scheduling gate, which is removed from as
@@ -73,7 +74,7 @@ func (r *reconciler) scale(ctx context.Context, job client.Object, w *kueue.Work
 	if err != nil {
 		return false, err
 	}
-	grows, have := false, granted(w)
+	grows, have := false, podcounts.Granted(w)
 	for i, c := range countsOf(kind, job, w) {
 		grows = grows || c.Needed > have[i]
 	}
@@ -133,7 +134,7 @@ func (r *reconciler) ungate(ctx context.Context, kind Elastic, job client.Object
 	if err != nil {
 		return false, err
 	}
-	room, have := granted(w), perPodSet(w, open)
+	room, have := podcounts.Granted(w), perPodSet(w, open)
 	for i := range room {
 		room[i] -= have[i]
 	}
@@ -153,7 +154,7 @@ func (r *reconciler) ungate(ctx context.Context, kind Elastic, job client.Object
 	if err != nil {
 		return false, err
 	}
-	to := growth.New(growth.Chain(w, all, granted), open, func(pod *corev1.Pod) int { return podSetOf(w, pod) })
+	to := growth.New(growth.Chain(w, all, podcounts.Granted), open, func(pod *corev1.Pod) int { return podSetOf(w, pod) })
 	for _, pod := range gated {
 		ungated := pod.DeepCopy()
 		ungated.Spec.SchedulingGates = slices.DeleteFunc(ungated.Spec.SchedulingGates, templates.IsElasticGate)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/jobs/templates"
+	"github.com/muster-dev/muster/queueing/workload/podcounts"
 )
 
 // Reconciler and what follows are for tests, which are outside of the package because the
@@ -59,8 +60,8 @@ var (
 	SlicesOf      = slicesOf
 	CurrentSlice  = currentSlice
 	SliceKey      = sliceKey
-	Granted       = granted
-	Reclaimed     = reclaimed
+	Granted       = podcounts.Granted
+	Reclaimed     = podcounts.Reclaimed
 	IsElasticGate = templates.IsElasticGate
 	IsReplaced    = isReplaced
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -17,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/jobs/defaults"
 	"github.com/muster-dev/muster/queueing/workload"
+	"github.com/muster-dev/muster/queueing/workload/podcounts"
 )
 
 // A job may name a Workload that something else has created for it:
@@ -39,7 +41,7 @@ func (r *reconciler) queuePrebuilt(ctx context.Context, job client.Object, w *ku
 	if err != nil {
 		return false, err
 	}
-	if field, err := differsFrom(ctx, r.client, w, want); field != "" || err != nil {
+	if field, err := DiffersFrom(ctx, r.client, w, want); field != "" || err != nil {
 		if err != nil {
 			return false, err
 		}
@@ -59,12 +61,12 @@ func (r *reconciler) queuePrebuilt(ctx context.Context, job client.Object, w *ku
 		for i, c := range counts {
 			over[i] = w.Spec.PodSets[i].Count - c.Needed
 		}
-		if !slices.Equal(over, reclaimable(w)) {
+		if !slices.Equal(over, podcounts.Reclaimable(w)) {
 			return false, SetReclaimable(ctx, r.client, w, over)
 		}
 	}
 	before := w.Annotations[workload.RefusedAnnotation]
-	wrote, err := writes.Patch(ctx, r.client, w, func(w *kueue.Workload) bool { return followPrebuilt(w, want) })
+	wrote, err := writes.Patch(ctx, r.client, w, func(w *kueue.Workload) bool { return FollowPrebuilt(w, want) })
 	if wrote && err == nil && refused != before {
 		r.reportRefusal(job, refused)
 	}
@@ -103,11 +105,11 @@ func (r *reconciler) take(ctx context.Context, job client.Object) error {
 	return err
 }
 
-// differsFrom is the field in which a prebuilt Workload is not for the pods of its job;
+// DiffersFrom is the field in which a prebuilt Workload is not for the pods of its job;
 // empty where it is. Beyond what Kueue compares, it compares all that decides what a pod
 // takes and where it may go: quota and machines are for the pods of the Workload, and
 // those of the job are to run on them.
-func differsFrom(ctx context.Context, kube client.Reader, w, want *kueue.Workload) (field string, err error) {
+func DiffersFrom(ctx context.Context, kube client.Reader, w, want *kueue.Workload) (field string, err error) {
 	if len(w.Spec.PodSets) != len(want.Spec.PodSets) {
 		return "spec.podSets", nil
 	}
@@ -155,9 +157,9 @@ func podSetDiffers(ctx context.Context, kube client.Reader, namespace string, a,
 	return "", nil
 }
 
-// followPrebuilt changes a prebuilt Workload without quota in what its job may change of
+// FollowPrebuilt changes a prebuilt Workload without quota in what its job may change of
 // it, and reports whether that differs.
-func followPrebuilt(w, want *kueue.Workload) bool {
+func FollowPrebuilt(w, want *kueue.Workload) bool {
 	queue, refused := cmp.Or(want.Spec.QueueName, w.Spec.QueueName), want.Annotations[workload.RefusedAnnotation]
 	if w.Spec.QueueName == queue && w.Annotations[workload.RefusedAnnotation] == refused {
 		return false
@@ -175,15 +177,20 @@ func (r *reconciler) outOfSync(ctx context.Context, job client.Object, w *kueue.
 	if workload.IsFinished(w) {
 		return nil
 	}
-	// The first words are Kueue's.
-	message := "The prebuilt workload is out of sync with its user job: " + why
-	if err := writes.Finish(ctx, r.client, w, kueue.WorkloadFinishedReasonOutOfSync, message, r.now()); err != nil {
+	message, err := FinishOutOfSync(ctx, r.client, w, why, r.now())
+	if err != nil {
 		return err
 	}
 	r.remember(job.GetUID(), func(m *memory) { m.reported = string(w.UID) })
 	r.event(job, corev1.EventTypeWarning, kueue.WorkloadFinishedReasonOutOfSync,
 		"Workload %s is finished: %s; name a Workload that matches the job", w.Name, message)
 	return nil
+}
+
+// FinishOutOfSync finishes a prebuilt Workload that is not for its pods, with the message that it returns.
+func FinishOutOfSync(ctx context.Context, kube client.Client, w *kueue.Workload, why string, now time.Time) (message string, err error) {
+	message = "The prebuilt workload is out of sync with its user job: " + why // the first words are Kueue's
+	return message, writes.Finish(ctx, kube, w, kueue.WorkloadFinishedReasonOutOfSync, message, now)
 }
 
 // tell reports on a job that waits that its prebuilt Workload is over for good.

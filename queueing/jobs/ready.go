@@ -8,6 +8,7 @@ import (
 
 	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/workload"
+	"github.com/muster-dev/muster/queueing/workload/podcounts"
 )
 
 // reportReady keeps the condition PodsReady of the Workload of a running job, if the
@@ -23,7 +24,7 @@ func (r *reconciler) reportReady(ctx context.Context, job client.Object, w *kueu
 	if !r.podsReady {
 		return false, nil
 	}
-	ready, err := pods{r}.areReady(ctx, job, w, granted(w))
+	ready, err := pods{r}.areReady(ctx, job, w, podcounts.Granted(w))
 	if err != nil {
 		return false, err
 	}

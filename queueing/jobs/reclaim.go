@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/workload/podcounts"
 )
 
 const (
@@ -28,7 +30,7 @@ const (
 // could use their quota: three writes a job at most, and none for one whose pods all end
 // within ten seconds or while nothing waits.
 func (r *reconciler) reclaim(ctx context.Context, job client.Object, w *kueue.Workload) (bool, error) {
-	total, before := assigned(w), reclaimed(w)
+	total, before := podcounts.Assigned(w), podcounts.Reclaimed(w)
 	over, shrunk, more := make([]int32, len(total)), false, false
 	for i, c := range countsOf(r.kind, job, w) {
 		over[i] = max(before[i], min(total[i], w.Spec.PodSets[i].Count)-max(c.Needed, c.Left))
@@ -76,7 +78,7 @@ func (r *reconciler) reclaim(ctx context.Context, job client.Object, w *kueue.Wo
 	}
 	// What comes next has to settle again.
 	r.remember(job.GetUID(), func(m *memory) { m.reclaimable = time.Time{} })
-	for i, n := range notAdmitted(w) {
+	for i, n := range podcounts.NotAdmitted(w) {
 		if over[i] > 0 {
 			over[i] += n
 		}
@@ -136,4 +138,11 @@ func SetReclaimable(ctx context.Context, c client.Client, w *kueue.Workload, cou
 		return fmt.Errorf("applying the reclaimable pods of Workload %s/%s: %w", w.Namespace, w.Name, err)
 	}
 	return nil
+}
+
+func sum(counts []int32) (n int32) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
 }

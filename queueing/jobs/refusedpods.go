@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/workload"
+	"github.com/muster-dev/muster/queueing/workload/podcounts"
 )
 
 const (
@@ -63,7 +64,7 @@ func (r *reconciler) lacksPods(kind Refusable, job client.Object, w *kueue.Workl
 		return false
 	}
 	var needed, created, expected int32
-	for i, n := range granted(w) {
+	for i, n := range podcounts.Granted(w) {
 		needed += counts[i].Needed
 		created += counts[i].Created
 		expected += min(counts[i].Asked, n)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -91,8 +93,7 @@ func (s *site) account(namespace, name string) *rest.Config {
 func (e *external) start() {
 	e.Helper()
 	e.process = e.run(e.log, os.Getenv(testbed.SandboxVariable), cluster.ComponentCommand, cluster.Muster, "externalgrpc",
-		"--kubeconfig="+e.kubeconfig, "--config="+e.MusterConfig(), "--address="+e.address, "--health-probe-bind-address=0",
-		"--leader-elect-lease-duration=2s")
+		"--kubeconfig="+e.kubeconfig, "--config="+e.MusterConfig(), "--address="+e.address, "--health-probe-bind-address=0")
 	e.Eventually("an answer of muster externalgrpc", func() bool {
 		_, err := e.Refresh(e.Context(), &protos.RefreshRequest{}, grpc.WaitForReady(false))
 		return err == nil
@@ -118,9 +119,15 @@ func (e *external) run(log string, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// kill ends it at once. Its lease would keep the next one waiting, and a shorter one is lost where the
+// API server stands still for a moment.
 func (e *external) kill() {
 	_ = e.process.Process.Kill()
 	_ = e.process.Wait() // it was killed
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.Namespace, Name: "muster-externalgrpc"}}
+	if err := e.Kube.Delete(context.Background(), lease); client.IgnoreNotFound(err) != nil {
+		e.Error(err)
+	}
 }
 
 func (e *external) increase(g *v1alpha1.NodeGroup, delta int32) error {

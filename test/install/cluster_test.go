@@ -149,7 +149,7 @@ func (b *bare) muster() *process {
 	}
 	defer log.Close()
 	p.cmd = exec.Command(program(b.T, "MUSTER_BIN"), "--config="+config, "--kubeconfig="+kubeconfig, "--metrics-bind-address=0",
-		"--health-probe-bind-address="+p.health, "--leader-elect-lease-duration=3s")
+		"--health-probe-bind-address="+p.health)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	if err := p.cmd.Start(); err != nil {
 		b.Fatal(err)

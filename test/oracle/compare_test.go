@@ -402,26 +402,28 @@ func (k *contest) verdict(i int, n *corev1.Node, state *fit.InterPodState) (yes 
 	return free.Times(p.Requests, 1) == 1 && p.Matches(n.Name, n.Labels, n.Spec.Taints) && state.Allows(i, n.Name), why
 }
 
-// checkAlone: where neither the pod nor those around it ask about each other, the
-// state allows all.
+// checkAlone: where no pod of the gang asks about others, the state allows all but the repelled
+// domains.
 func (k *contest) checkAlone(i int) error {
-	p := k.pods[i]
-	if p.Between() {
+	if slices.ContainsFunc(k.pods, (*fit.Pod).Between) {
 		return nil
 	}
+	repelled := map[[2]string]bool{}
 	for _, o := range k.running {
-		if fit.ReadRunning(o).Repels(p) {
-			return nil
-		}
-	}
-	for _, q := range k.pods {
-		if q.Repels(p) {
-			return nil
+		at := slices.IndexFunc(k.present, func(n *corev1.Node) bool { return n.Name == o.Spec.NodeName })
+		for topology, matches := range fit.ReadRunning(o).AntiAffinity() {
+			if at >= 0 && matches(k.pods[i]) {
+				repelled[[2]string{topology, k.present[at].Labels[topology]}] = true
+			}
 		}
 	}
 	for _, n := range k.present {
-		if why := k.state.Blocks(i, n.Name); why != "" {
-			return fmt.Errorf("set%d on %s needs no state, but is blocked: %s", i, n.Name, why)
+		off := false
+		for topology, value := range n.Labels {
+			off = off || repelled[[2]string{topology, value}]
+		}
+		if why := k.state.Blocks(i, n.Name); (why != "") != off {
+			return fmt.Errorf("set%d on %s needs no state, and is blocked (%q) where its repelled domains are %v", i, n.Name, why, repelled)
 		}
 	}
 	return nil

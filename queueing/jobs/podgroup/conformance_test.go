@@ -43,7 +43,7 @@ func asks(before, after client.Object) (out []any) {
 				keys = gangOf(context.Background(), o)
 			}
 		case *kueue.Workload:
-			keys = gangOfWorkload(context.Background(), o)
+			keys = (&reconciler{}).gangOfWorkload(context.Background(), o)
 		case *appsv1.StatefulSet:
 			keys = gangOfStatefulSet(context.Background(), o)
 		case *unstructured.Unstructured:

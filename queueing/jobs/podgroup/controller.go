@@ -55,7 +55,7 @@ func Add(mgr ctrl.Manager, settings config.Config, m *metrics.Metrics, kinds ...
 	}
 	c, err := builder.TypedControllerManagedBy[key](mgr).Named("pods").
 		Watches(&corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(gangOf), builder.WithPredicates(podChanges)).
-		Watches(&kueue.Workload{}, handler.TypedEnqueueRequestsFromMapFunc(gangOfWorkload)).
+		Watches(&kueue.Workload{}, handler.TypedEnqueueRequestsFromMapFunc(r.gangOfWorkload)).
 		Watches(&appsv1.StatefulSet{}, handler.TypedEnqueueRequestsFromMapFunc(gangOfStatefulSet)).
 		Watches(&kueue.WorkloadPriorityClass{}, handler.TypedEnqueueRequestsFromMapFunc(r.gangsBeside)).
 		Watches(&schedulingv1.PriorityClass{}, handler.TypedEnqueueRequestsFromMapFunc(r.gangsBeside)).
@@ -88,9 +88,14 @@ func gangOf(_ context.Context, pod client.Object) []key {
 	return nil
 }
 
-func gangOfWorkload(_ context.Context, w client.Object) []key {
-	if k, ok := keyOfWorkload(w.(*kueue.Workload)); ok {
+// gangOfWorkload is the gang of a Workload, or the group that may name it.
+func (r *reconciler) gangOfWorkload(_ context.Context, o client.Object) []key {
+	w := o.(*kueue.Workload)
+	if k, ok := keyOfWorkload(w); ok {
 		return []key{k}
+	}
+	if r.someNamePrebuilt.Load() && len(w.OwnerReferences) == 0 {
+		return []key{{family: group, namespace: w.Namespace, name: w.Name}}
 	}
 	return nil
 }

@@ -142,6 +142,9 @@ func groupOfPods(k key, pods []*corev1.Pod) *gang {
 			"create the pods with it", workload.GroupCountAnnotation, first.Name, text))
 	}
 	for _, pod := range g.all() {
+		if why := g.refusePrebuilt(pod); why != "" && !isFromManager(pod) {
+			g.refusals = append(g.refusals, why)
+		}
 		for _, what := range []struct{ name, of, first string }{
 			{"label " + jobs.QueueLabel, pod.Labels[jobs.QueueLabel], first.Labels[jobs.QueueLabel]},
 			{"annotation " + workload.GroupCountAnnotation, pod.Annotations[workload.GroupCountAnnotation], text},

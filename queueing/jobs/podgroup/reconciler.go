@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,6 +45,8 @@ type reconciler struct {
 	// labelsToCopy are the keys of labels that a Workload has, too.
 	labelsToCopy []string
 	parts        parts
+	// someNamePrebuilt: some group has named its Workload.
+	someNamePrebuilt atomic.Bool
 
 	memories
 }
@@ -57,6 +60,9 @@ func (r *reconciler) Reconcile(ctx context.Context, k key) (reconcile.Result, er
 	if g == nil {
 		r.forget(k)
 		return reconcile.Result{}, nil
+	}
+	if g.namesPrebuilt() {
+		r.someNamePrebuilt.Store(true)
 	}
 	w, err := r.workloadOf(ctx, g, r.client)
 	if err != nil {
@@ -116,25 +122,26 @@ func (r *reconciler) workloadOf(ctx context.Context, g *gang, c client.Reader) (
 		}
 		return nil, fmt.Errorf("reading Workload %s: %w", name, err)
 	}
-	if own, ok := keyOfWorkload(w); (!ok || own != g.key) && (!isCopy(w) || metav1.GetControllerOf(w) != nil) {
+	of, ok := keyOfWorkload(w)
+	switch mayBeTaken := metav1.GetControllerOf(w) == nil && (isCopy(w) || g.namesPrebuilt()); {
+	case ok && of == g.key || mayBeTaken:
+		return w, nil
+	case g.job == nil:
+		return nil, nil // it is of something else, or of pods that may name it yet
+	default:
 		if r.isNews(g.key, string(w.UID)) {
 			r.event(g.job, corev1.EventTypeWarning, "WorkloadNameConflict",
 				"The Workload %s has the name of that of the pods and belongs to something else; give the group another name", w.Name)
 		}
 		return nil, fmt.Errorf("the Workload %s has the name of that of pods, but another owner; delete it", name)
 	}
-	return w, nil
 }
 
 // act carries out an action.
 func (r *reconciler) act(ctx context.Context, g *gang, w *kueue.Workload, a action) error {
 	switch a {
 	case wait:
-		if missing := fmt.Sprintf("%d of %d", len(g.gated)+len(g.open)+g.succeeded, g.total); r.isNews(g.key, missing) {
-			// A second Event on one pod would only count the first again.
-			newest := g.all()[len(g.all())-1]
-			r.event(newest, corev1.EventTypeNormal, "WaitingForPods", "%s pods of group %s are there; it queues once all are", missing, g.name)
-		}
+		r.reportMissing(g)
 	case queue:
 		_, err := r.queue(ctx, g, w)
 		return err
@@ -166,8 +173,14 @@ func (r *reconciler) act(ctx context.Context, g *gang, w *kueue.Workload, a acti
 		_, err := writes.ApplyStatus(ctx, r.client, w, workload.Released(w, r.now()))
 		return err
 	case drop:
-		if isCopy(w) {
-			return nil // its pods come after it, one by one, and it goes when its manager takes it back
+		switch {
+		case isCopy(w): // its pods come after it, one by one, and it goes when its manager takes it back
+			return nil
+		case g.namesPrebuilt():
+			r.reportMissing(g)
+			return nil
+		case g.job == nil && awaitsPods(w):
+			return nil
 		}
 		if err := r.confirmNoneRuns(ctx, g); err != nil {
 			return err
@@ -194,6 +207,14 @@ func (r *reconciler) act(ctx context.Context, g *gang, w *kueue.Workload, a acti
 		}
 	}
 	return nil
+}
+
+// reportMissing tells on the newest pod how many of the group are there: a second Event on one pod would only count the first again.
+func (r *reconciler) reportMissing(g *gang) {
+	if missing := fmt.Sprintf("%d of %d", len(g.gated)+len(g.open)+g.succeeded, g.total); r.isNews(g.key, missing) {
+		newest := g.all()[len(g.all())-1]
+		r.event(newest, corev1.EventTypeNormal, "WaitingForPods", "%s pods of group %s are there; it queues once all are", missing, g.name)
+	}
 }
 
 // confirmNoneRuns fails while pods of a gang run, as the API server has them: quota and
@@ -241,6 +262,7 @@ func wanted(ctx context.Context, kube client.Reader, g *gang) (*kueue.Workload, 
 		// lost its owner when the first of them is deleted.
 		delete(w.Labels, jobs.JobUIDLabel)
 		w.Annotations[workload.GroupAnnotation] = "true"
+		w.Labels[workload.ManagedLabel] = "true"
 		w.OwnerReferences = nil
 		for _, pod := range g.all() {
 			w.OwnerReferences = append(w.OwnerReferences, ownerOf(pod))
@@ -260,6 +282,9 @@ func ownerOf(pod *corev1.Pod) metav1.OwnerReference {
 func (r *reconciler) queue(ctx context.Context, g *gang, w *kueue.Workload) (ready bool, err error) {
 	if isCopy(w) || g.runsByCopy() {
 		return r.take(ctx, g, w)
+	}
+	if g.namesPrebuilt() {
+		return r.queuePrebuilt(ctx, g, w)
 	}
 	want, err := r.wanted(ctx, g)
 	switch {

@@ -579,6 +579,15 @@ func TestQuotaIsBroken(t *testing.T) {
 	})
 }
 
+// heldJob is one of a queue, of which no Workload is known.
+func heldJob(owner *batchv1.Job) *batchv1.Job {
+	j := newJob("part")
+	if owner != nil {
+		controlledBy(j, "Job", owner)
+	}
+	return j
+}
+
 func TestSilenceIsSeen(t *testing.T) {
 	runBroken(t, []brokenCase{
 		{"a workload is pending without a word", func(c *course) {
@@ -634,6 +643,24 @@ func TestSilenceIsSeen(t *testing.T) {
 			condition(&c.workload.Status.Conditions, kueue.WorkloadPreempted, metav1.ConditionTrue, "Because", "It is Friday")
 			c.show(c.workload)
 		}, []string{"P7 explained: Workload team/train", "without a condition Preempted that has a known reason"}},
+		{"a Job is held, and has no Workload", func(c *course) {
+			c.upTo("admin sets up")
+			c.show(heldJob(nil))
+			c.pass(6 * time.Second)
+		}, []string{"P7 explained: Job team/part", "suspended since 12:00:00.300 without a Workload", "bound 5s"}},
+		{"a Job is held, and its Workload goes", func(c *course) {
+			j, w := heldJob(nil), replacing(c, "of-part")
+			controlledBy(w, "Job", j)
+			c.show(j, w)
+			c.pass(time.Minute)
+			c.remove(w)
+			c.pass(6 * time.Second)
+		}, []string{"P7 explained: Job team/part", "without a Workload"}},
+		{"a part stays held while its Job runs", func(c *course) {
+			c.upTo("booking is consumed")
+			c.show(heldJob(c.job))
+			c.pass(6 * time.Second)
+		}, []string{"P7 explained: Job team/part", "not part of a Job that is held"}},
 		{"a request waits without a word", func(c *course) {
 			c.upTo("request comes")
 			c.pass(6 * time.Second)

@@ -229,6 +229,7 @@ func TestAGoodCourseBreaksNoPromise(t *testing.T) {
 	want := map[Check]int{
 		BoundPods: 2, CreatedPods: 2, Provisions: 1, Launches: 2, GivenBack: 2, Bookings: 2, Consumed: 2, Departures: 2,
 		Reservations: 1, PendingWorkloads: 1, PendingRequests: 1, ReservedWorkloads: 1,
+		HeldJobs: 1,
 	}
 	got := c.Stats()
 	for check, n := range want {

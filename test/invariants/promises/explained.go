@@ -1,6 +1,10 @@
 package promises
 
-import "time"
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // waiting is how something that waits explains itself.
 type waiting struct {
@@ -43,8 +47,23 @@ func (c *Checker) sweepWaiting() {
 			"has held quota without being Admitted since %s, and neither a check that is not Ready nor its conditions say what it waits for "+
 				"(bound %s)")
 	}
+	for uid, j := range c.jobs {
+		c.noteWaiting(&j.waits, j.held && j.queue != "" && !j.prebuilt, c.isQueued(uid, j), HeldJobs)
+		blame("held|"+string(uid), &j.waits, HeldJobs, "Job "+j.namespace+"/"+j.name,
+			"has been suspended since %s without a Workload, and is not part of a Job that is held (bound %s)")
+	}
 	for uid, r := range c.requests {
 		blame("request|"+string(uid), &r.waiting, PendingRequests, r.String(),
 			"has waited since %s without a condition Provisioned that has a reason and a message (bound %s)")
 	}
+}
+
+// isQueued says that something is there which a held Job of a queue may wait for. What an operator
+// has made is held and started by that.
+func (c *Checker) isQueued(uid types.UID, j *job) bool {
+	if w := c.queued[uid]; w != nil && !w.deleted || j.controller == nil {
+		return w != nil && !w.deleted
+	}
+	owner := c.jobs[j.controller.UID]
+	return j.controller.Kind != string(Jobs) || owner == nil || owner.controller != nil || owner.gone || owner.over || owner.held
 }

@@ -1,6 +1,7 @@
 package promises
 
 import (
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/fit"
+	workloads "github.com/muster-dev/muster/queueing/workload"
 )
 
 // Those of package queueing/jobs, which is no pure package.
@@ -167,12 +169,20 @@ func (p *pod) String() string { return "Pod " + p.namespace + "/" + p.name }
 // job is what counts of a Job.
 type job struct {
 	namespace, name string
+	// controller is what made it; nil for none.
+	controller *metav1.OwnerReference
 	// queue is the LocalQueue that its label names; empty without.
 	queue string
 	// free: an admin lets it run outside its queue, or it ran before the Checker
 	// came.
 	free bool
 	gone bool
+	// held: it is suspended, and has neither ended nor to go. over: it has ended.
+	held, over bool
+	// prebuilt: it waits for a Workload that its user makes.
+	prebuilt bool
+	// waits is for its Workload, or for the Job that it is part of.
+	waits waiting
 	// overruns is since when more of its pods run than it has quota for; zero if no
 	// more do. judged: that has been looked at.
 	overruns time.Time
@@ -189,5 +199,11 @@ func (c *Checker) applyJob(e Event, o *batchv1.Job) {
 	}
 	j.queue = o.Labels[queueLabel]
 	j.free = j.free || o.Annotations[breakGlassAnnotation] != ""
+	j.prebuilt = o.Labels[workloads.PrebuiltLabel] != ""
 	j.gone = e.Deleted
+	j.controller = metav1.GetControllerOf(o)
+	j.over = slices.ContainsFunc(o.Status.Conditions, func(cond batchv1.JobCondition) bool {
+		return (cond.Type == batchv1.JobComplete || cond.Type == batchv1.JobFailed) && cond.Status == corev1.ConditionTrue
+	})
+	j.held = o.Spec.Suspend != nil && *o.Spec.Suspend && !j.over && !e.Deleted && o.DeletionTimestamp == nil
 }

@@ -46,6 +46,8 @@ const (
 	PendingWorkloads  Check = "P7 pending workloads"
 	PendingRequests   Check = "P7 pending requests"
 	ReservedWorkloads Check = "P7 reserved workloads"
+	// HeldJobs are suspended in a queue, with a Workload or another Job that they go with.
+	HeldJobs Check = "P7 held jobs"
 	// Evictions and Preemptions: Workloads that were stopped, and those of them for
 	// the sake of others.
 	Evictions   Check = "P7 evictions"

@@ -221,6 +221,28 @@ func TestNoFalseAlarm(t *testing.T) {
 			condition(&w.Status.Conditions, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, "Pending", "Now it says why")
 			c.show(w)
 		}},
+		{"parts are held with their Job, by an operator, or after the end", func(c *course) {
+			c.upTo("workload waits")
+			part := heldJob(c.job)
+			c.show(part)
+			c.pass(time.Hour)
+			c.job.Spec.Suspend, part.Spec.Suspend = new(false), new(false)
+			c.show(c.job)
+			c.pass(time.Second)
+			c.show(part)
+			made := newJob("made")
+			made.OwnerReferences = []metav1.OwnerReference{{Kind: "JobSet", Name: "set", UID: "set", Controller: new(true)}}
+			over := newJob("over")
+			over.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+			going := newJob("going")
+			going.DeletionTimestamp = &metav1.Time{Time: c.now}
+			free := newJob("free")
+			free.Labels = nil
+			early := newJob("early")
+			early.Labels[jobs.PrebuiltLabel] = "later"
+			c.show(made, over, going, free, early)
+			c.pass(time.Hour)
+		}},
 		{"other pods slip onto a node that is booked in part", func(c *course) {
 			n := c.static("static")
 			a := c.other("a", 1, 4)
@@ -540,7 +562,7 @@ func TestLinesForPeople(t *testing.T) {
 		t.Errorf("violations are %v, want %s", got, want)
 	}
 	want = "23 events; bounds held for 1m21s; judged P1 provisioned requests 1, P2 launched machines 4, P3 bookings 2, P4 reservations 1, " +
-		"P7 pending requests 1, P7 pending workloads 1, P7 reserved workloads 1; gaps Job 1; 1 suspects dropped"
+		"P7 held jobs 1, P7 pending requests 1, P7 pending workloads 1, P7 reserved workloads 1; gaps Job 1; 1 suspects dropped"
 	if got := c.Stats().String(); got != want {
 		t.Errorf("stats are\n%s, want\n%s", got, want)
 	}
