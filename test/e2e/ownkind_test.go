@@ -183,7 +183,9 @@ func (s *trainRuns) leavesItsQueue() {
 		j.Spec.Template.Spec.Containers[0].Resources.Limits["cpu"] = resource.MustParse("1000")
 	})
 	s.Create(part)
-	s.Eventually("it is left alone", func() bool { return s.Get(part) && *part.Spec.Suspend && s.Workload(part) == nil },
+	s.Eventually("it is suspended, as its status says, and waits for none", func() bool {
+		return s.Get(part) && *part.Spec.Suspend && len(part.Status.Conditions) > 0 && s.Workload(part) == nil
+	},
 		func() string { return fmt.Sprint(s.workloads()) })
 	s.edit(s.run, func() { s.run.SetLabels(nil) })
 	s.until("the part queues by itself", func() bool { return s.Workload(part) != nil })

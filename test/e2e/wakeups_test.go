@@ -32,20 +32,18 @@ func TestWhatComesLaterWakesWhatWaits(t *testing.T) {
 		p.Labels["kueue.x-k8s.io/priority-class"] = s.Name
 		p.Spec = s.newPlainJob("like", 1, "1h").Spec.Template.Spec
 	})
-	s.Eventually("both are told that their class does not exist", func() bool {
-		return strings.Count(fmt.Sprint(s.workloads()), "doesn't exist; create it") == 2
+	small := s.plainJob("small", 1, "1h", func(j *batchv1.Job) { j.Spec.Template.Spec.Containers[0].Resources.Limits = nil })
+	s.Eventually("all are told what they wait for", func() bool {
+		told := fmt.Sprint(s.workloads())
+		return strings.Count(told, "doesn't exist; create it") == 2 && strings.Contains(told, "> maximum capacity")
 	}, func() string { return fmt.Sprint(s.workloads()) })
+	s.runs(s.plainJob("meanwhile", 1, "1h")) // no event of what they have been told is left to come
+
 	class := &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Value: 10}
 	runtime := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Handler: "runc"}
 	s.Create(class, runtime)
 	s.Cleanup(func() { _, _ = s.Kube.Delete(s.cleanup(), class), s.Kube.Delete(s.cleanup(), runtime) })
-	s.arePods(2, "Running")
-
-	small := s.plainJob("small", 1, "1h", func(j *batchv1.Job) { j.Spec.Template.Spec.Containers[0].Resources.Limits = nil })
-	s.Eventually("it asks for too much", func() bool {
-		w := s.Workload(small)
-		return w != nil && len(w.Status.Conditions) > 0
-	}, func() string { return fmt.Sprint(s.workloads()) })
+	s.arePods(3, "Running")
 	s.edit(ranges, func() { requests("1") })
 	s.runs(small)
 }
