@@ -853,6 +853,8 @@ func (w *world) nodes(t *testing.T, name string, args map[string]string) {
 			}
 		case "cordoned":
 			n.Spec.Unschedulable = true
+		case "taint":
+			n.Spec.Taints = []corev1.Taint{{Key: v, Effect: corev1.TaintEffectNoSchedule}}
 		case "booked":
 			// By the only request of a workload, as the provisioner books it.
 			r := w.s.Requests[w.find(t, v).UID][0]

@@ -24,8 +24,10 @@ type racks struct {
 	// cpus of each node, and of the pods on it that no Workload has.
 	cpus, strangers map[string]int
 	rack            map[string]string
-	nodes, pods     int
-	placed          int
+	// bare are the nodes that have no label of their rack yet, with their CPUs.
+	bare        map[string]int
+	nodes, pods int
+	placed      int
 }
 
 // TestRacksHoldTheirGangs runs random gangs on random racks, while nodes and other pods come and go. A gang that gets
@@ -35,7 +37,7 @@ func TestRacksHoldTheirGangs(t *testing.T) {
 	placed, preempted, repaired := 0, 0, 0
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 20))
-		w := &racks{world: newWorld(), cpus: map[string]int{}, strangers: map[string]int{}, rack: map[string]string{}}
+		w := &racks{world: newWorld(), cpus: map[string]int{}, strangers: map[string]int{}, rack: map[string]string{}, bare: map[string]int{}}
 		topology := &kueue.Topology{ObjectMeta: metav1.ObjectMeta{Name: "racks"}}
 		topology.Spec.Levels = []kueue.TopologyLevel{{NodeLabel: "rack"}, {NodeLabel: corev1.LabelHostname}}
 		w.set(topology)
@@ -89,6 +91,13 @@ func (w *racks) copied() *State {
 	return out
 }
 
+// label puts a node into a rack.
+func (w *racks) label(t *testing.T, r *rand.Rand, name string, cpus int) {
+	rack := string(rune('a' + r.IntN(3)))
+	w.cpus[name], w.rack[name] = cpus, rack
+	w.world.nodes(t, name, map[string]string{"pool": "gpu", "rack": rack, "cpu": strconv.Itoa(cpus)})
+}
+
 // shake has something happen.
 func (w *racks) shake(t *testing.T, r *rand.Rand) {
 	running := func() *kueue.Workload {
@@ -99,14 +108,22 @@ func (w *racks) shake(t *testing.T, r *rand.Rand) {
 		}
 		return nil
 	}
-	switch r.IntN(8) {
+	switch r.IntN(9) {
 	case 0, 1:
 		w.nodes++
-		name, rack, cpus := fmt.Sprintf("node-%d", w.nodes), string(rune('a'+r.IntN(3))), 1+r.IntN(4)
-		w.cpus[name], w.rack[name] = cpus, rack
-		w.world.nodes(t, name, map[string]string{"pool": "gpu", "rack": rack, "cpu": strconv.Itoa(cpus)})
+		w.label(t, r, fmt.Sprintf("node-%d", w.nodes), 1+r.IntN(4))
+	case 8:
+		w.nodes++
+		name, cpus := fmt.Sprintf("node-%d", w.nodes), 1+r.IntN(4)
+		w.bare[name] = cpus
+		w.world.nodes(t, name, map[string]string{"pool": "gpu", "cpu": strconv.Itoa(cpus)})
 	case 2:
 		name := fmt.Sprintf("node-%d", 1+r.IntN(w.nodes+1))
+		if cpus, is := w.bare[name]; is {
+			delete(w.bare, name)
+			w.label(t, r, name, cpus)
+			break
+		}
 		delete(w.cpus, name)
 		w.s.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeOf(name)}})
 	case 3:

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -11,6 +12,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
 // Flavor is a ResourceFlavor with the levels of its Topology.
@@ -47,7 +49,7 @@ type Forest struct {
 	held map[types.NamespacedName][]Use
 	// outdated are the nodes that the trees do not show as they are.
 	outdated map[string]bool
-	// grown: something was freed. changed: a node has changed. failed are hosts that may be lost to the pods that are
+	// grown: something was freed, or suits others now. changed: a node has changed. failed are hosts that may be lost to the pods that are
 	// assigned to them; reread says that any may be.
 	grown, changed bool
 	failed         map[string]bool
@@ -130,7 +132,7 @@ func (f *Forest) Tree(flavor kueue.ResourceFlavorReference) *Tree {
 	return p.Tree
 }
 
-// Grown reports whether something was freed since the last call.
+// Grown reports whether something was freed since the last call, or suits pods that it did not suit before.
 func (f *Forest) Grown() bool {
 	f.refresh()
 	out := f.grown
@@ -222,7 +224,7 @@ func (f *Forest) SetNode(n *corev1.Node) {
 	s := f.site(n.Name)
 	if s.object == nil || !SameNode(s.object, n) {
 		f.outdated[n.Name], f.changed = true, true
-		f.grown = f.grown || s.object != nil && schedulable(n) && !sameToPods(s.object, n)
+		f.grown = f.grown || s.object != nil && suitsOthers(s.object, n)
 	}
 	s.object = n
 	if host := n.Labels[corev1.LabelHostname]; host != s.host {
@@ -245,13 +247,22 @@ func (f *Forest) leave(s *site) {
 
 // SameNode reports whether two versions of a node are the same to a forest.
 func SameNode(a, b *corev1.Node) bool {
-	return schedulable(a) == schedulable(b) && sameToPods(a, b) && maps.Equal(a.Annotations, b.Annotations) &&
-		equality.Semantic.DeepEqual(a.Status.Allocatable, b.Status.Allocatable)
+	return schedulable(a) == schedulable(b) && maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations) &&
+		equality.Semantic.DeepEqual(a.Spec.Taints, b.Spec.Taints) && equality.Semantic.DeepEqual(a.Status.Allocatable, b.Status.Allocatable)
 }
 
-// sameToPods reports whether the same pods may go to two versions of a node, as far as they fit.
-func sameToPods(a, b *corev1.Node) bool {
-	return maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec.Taints, b.Spec.Taints)
+// suitsOthers reports whether a node may suit pods that it did not suit before, though it has no more room: its labels, other than those
+// by which Muster books it, have changed, or a taint has gone.
+func suitsOthers(before, now *corev1.Node) bool {
+	labels := func(n *corev1.Node) map[string]string {
+		out := maps.Clone(n.Labels)
+		maps.DeleteFunc(out, func(key, _ string) bool { return key == v1alpha1.HeldLabel || strings.HasPrefix(key, v1alpha1.BookedLabelPrefix) })
+		return out
+	}
+	return !maps.Equal(labels(before), labels(now)) || slices.ContainsFunc(before.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key != corev1.TaintNodeUnschedulable &&
+			!slices.ContainsFunc(now.Spec.Taints, func(o corev1.Taint) bool { return o.ToString() == t.ToString() })
+	})
 }
 
 // DeleteNode takes a node out.

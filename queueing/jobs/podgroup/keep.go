@@ -226,7 +226,8 @@ func (r *reconciler) reportReplacements(ctx context.Context, g *gang, w *kueue.W
 	}
 	if missing > 0 {
 		want.Status, want.Reason = metav1.ConditionTrue, "PodsFailed"
-		want.Message = fmt.Sprintf("%d of %d pods have failed or are gone; create others in their place", missing, g.total)
+		want.Message = fmt.Sprintf("Some Failed pods need replacement: %d of %d pods have failed or are gone; create others in their place",
+			missing, g.total)
 	}
 	status := w.Status.DeepCopy()
 	apimeta.SetStatusCondition(&status.Conditions, want)

@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -396,6 +397,10 @@ func TestAGroup(t *testing.T) {
 	g.set(corev1.PodFailed, "c")
 	g.settle(ringKey())
 	g.is("it is gone, and another has failed", "a Running, c Failed | 2-1 1 QuotaReserved Admitted WaitingForReplacementPods")
+	c := meta.FindStatusCondition(g.workload().Status.Conditions, kueue.WorkloadWaitingForReplacementPods)
+	if want := "Some Failed pods need replacement: 1 of 3 "; c.Reason != "PodsFailed" || !strings.HasPrefix(c.Message, want) {
+		t.Errorf("the condition says %s %q, not as Kueue %q", c.Reason, c.Message, want)
+	}
 	g.r.ofGang = nil // Muster starts again
 	g.pod("e", "2", inGroup...)
 	g.settle(ringKey())
@@ -406,6 +411,25 @@ func TestAGroup(t *testing.T) {
 	g.set(corev1.PodSucceeded, "a", "e")
 	g.settle(ringKey())
 	g.is("all have succeeded", "a Succeeded, c Failed, e Succeeded | 2-1 1 QuotaReserved Admitted Finished")
+}
+
+// TestAGroupByTheNameOfAnotherWorkload: that one is left alone, and the event of the pods begins as Kueue's does.
+func TestAGroupByTheNameOfAnotherWorkload(t *testing.T) {
+	other := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "ring", UID: "other"}}
+	g := newRig(t, other)
+	for _, name := range []string{"a", "b", "c"} {
+		g.pod(name, "1", inGroup...)
+	}
+	if _, err := g.r.Reconcile(context.Background(), ringKey()); err == nil {
+		t.Error("the Workload of another is theirs")
+	}
+	if w := g.workload(); workload.IsGroup(w) || len(w.OwnerReferences) > 0 {
+		t.Errorf("it has become that of the pods: %v", w.ObjectMeta)
+	}
+	const want = `Warning WorkloadNameConflict A Workload named "ring" already exists but is not a pod group workload; this pod group cannot be admitted`
+	if got := <-g.events.Events; !strings.HasPrefix(got, want) {
+		t.Errorf("the pods have the event %q, not %q", got, want)
+	}
 }
 
 // TestAGroupThatIsBeingDeleted: what keeps its held pods for a while, such as the finalizer by which a Job counts them, keeps no quota.

@@ -131,7 +131,7 @@ func (r *reconciler) workloadOf(ctx context.Context, g *gang, c client.Reader) (
 	default:
 		if r.isNews(g.key, string(w.UID)) {
 			r.event(g.job, corev1.EventTypeWarning, "WorkloadNameConflict",
-				"The Workload %s has the name of that of the pods and belongs to something else; give the group another name", w.Name)
+				"A Workload named %q already exists but is not a pod group workload; this pod group cannot be admitted: give it another name", w.Name)
 		}
 		return nil, fmt.Errorf("the Workload %s has the name of that of pods, but another owner; delete it", name)
 	}
