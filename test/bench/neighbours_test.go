@@ -74,7 +74,8 @@ func BenchmarkNeighbours(b *testing.B) {
 	})
 	own("tolerations", func(t *corev1.PodTemplateSpec) {
 		for i := range 5000 {
-			t.Spec.Tolerations = append(t.Spec.Tolerations, corev1.Toleration{Key: fmt.Sprintf("taint-%d", i), Operator: corev1.TolerationOpExists})
+			one := corev1.Toleration{Key: fmt.Sprintf("taint-%d", i), Operator: corev1.TolerationOpExists}
+			t.Spec.Tolerations = append(t.Spec.Tolerations, one)
 		}
 	})
 	own("serial", func(t *corev1.PodTemplateSpec) {
