@@ -79,9 +79,9 @@ func BenchmarkNeighbours(b *testing.B) {
 		}
 	})
 	own("serial", func(t *corev1.PodTemplateSpec) {
-		t.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
-				{Key: "serial", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"x"}}}}}}}}
+		required := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: "serial", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"x"}}}}}}
+		t.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}
 	})
 }
 
