@@ -21,8 +21,8 @@ import (
 // from as many nodes (3 µs for each); 35 to 90 where pods of the gang have a say, which are placed one by one; 10 to 30 where
 // they select on a label of which each node has its own value, or by 100 terms of 100 values; 1 with 5,000 tolerations.
 func BenchmarkNeighbours(b *testing.B) {
-	const nodes, groups, many = 5000, 200, 1000
-	plain := crowded(nodes, groups)
+	const many = 1000
+	plain := crowded(populatedNodes, populatedGroups)
 	measure := func(name string, s *planner.Snapshot, gang state.Gang) {
 		b.Run(name, func(b *testing.B) {
 			var without, with []time.Duration
@@ -42,16 +42,16 @@ func BenchmarkNeighbours(b *testing.B) {
 			a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector.MatchLabels = map[string]string{"app": "other"}
 			return a
 		}
-		measure("one-repels/"+key, populated(nodes, groups, 1, toAll), gangOf64())
-		measure("many-repel/"+key, populated(nodes, groups, many, toAll), gangOf64())
-		measure("many-repel-others/"+key, populated(nodes, groups, many, toOthers), gangOf64())
-		measure("many-attract/"+key, populated(nodes, groups, many, func(i int) *corev1.Affinity { return attracts(key, i) }), gangOf64())
+		measure("one-repels/"+key, populated(1, toAll), gangOf64())
+		measure("many-repel/"+key, populated(many, toAll), gangOf64())
+		measure("many-repel-others/"+key, populated(many, toOthers), gangOf64())
+		measure("many-attract/"+key, populated(many, func(i int) *corev1.Affinity { return attracts(key, i) }), gangOf64())
 	}
 	own := func(name string, change func(*corev1.PodTemplateSpec)) {
 		gang := gangOf64()
 		gang.PodSets[2].Template.Labels = map[string]string{"rev": "0"}
 		change(gang.PodSets[2].Template)
-		measure("own-"+name, populated(nodes, groups, 0, nil), gang)
+		measure("own-"+name, populated(0, nil), gang)
 	}
 	own("attract/hostname", func(t *corev1.PodTemplateSpec) { t.Spec.Affinity = attracts(corev1.LabelHostname, 0) })
 	own("attract/zone", func(t *corev1.PodTemplateSpec) { t.Spec.Affinity = attracts(corev1.LabelTopologyZone, 0) })
@@ -124,11 +124,13 @@ func anyNamespace(key string, i int) corev1.PodAffinityTerm {
 	}
 }
 
+const populatedNodes, populatedGroups = 5000, 200
+
 // populated is the crowded cluster, racks of 16 nodes, where each of many pods runs on the next node of a zone in which the gang
 // does not have to be.
-func populated(nodes, groups, many int, affinity func(i int) *corev1.Affinity) *planner.Snapshot {
-	s := crowded(nodes, groups)
-	for i := range nodes {
+func populated(many int, affinity func(i int) *corev1.Affinity) *planner.Snapshot {
+	s := crowded(populatedNodes, populatedGroups)
+	for i := range populatedNodes {
 		n := *s.Nodes.Find(fmt.Sprintf("node-%06d", i))
 		n.Labels["rack"], n.Labels["serial"] = fmt.Sprintf("rack-%d", i/16), fmt.Sprint(i)
 		if n.Labels[corev1.LabelTopologyZone] == "zone-2" && i >= 16 && many > 0 {
