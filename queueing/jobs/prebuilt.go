@@ -1,14 +1,11 @@
 package jobs
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,7 +13,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/controller/writes"
-	"github.com/muster-dev/muster/queueing/jobs/defaults"
+	"github.com/muster-dev/muster/queueing/jobs/prebuilt"
 	"github.com/muster-dev/muster/queueing/workload"
 	"github.com/muster-dev/muster/queueing/workload/podcounts"
 )
@@ -41,7 +38,7 @@ func (r *reconciler) queuePrebuilt(ctx context.Context, job client.Object, w *ku
 	if err != nil {
 		return false, err
 	}
-	if field, err := DiffersFrom(ctx, r.client, w, want); field != "" || err != nil {
+	if field, err := prebuilt.Differs(ctx, r.client, w, want); field != "" || err != nil {
 		if err != nil {
 			return false, err
 		}
@@ -66,7 +63,7 @@ func (r *reconciler) queuePrebuilt(ctx context.Context, job client.Object, w *ku
 		}
 	}
 	before := w.Annotations[workload.RefusedAnnotation]
-	wrote, err := writes.Patch(ctx, r.client, w, func(w *kueue.Workload) bool { return FollowPrebuilt(w, want) })
+	wrote, err := writes.Patch(ctx, r.client, w, func(w *kueue.Workload) bool { return prebuilt.Follow(w, want) })
 	if wrote && err == nil && refused != before {
 		r.reportRefusal(job, refused)
 	}
@@ -105,79 +102,12 @@ func (r *reconciler) take(ctx context.Context, job client.Object) error {
 	return err
 }
 
-// DiffersFrom is the field in which a prebuilt Workload is not for the pods of its job;
-// empty where it is. Beyond what Kueue compares, it compares all that decides what a pod
-// takes and where it may go: quota and machines are for the pods of the Workload, and
-// those of the job are to run on them.
-func DiffersFrom(ctx context.Context, kube client.Reader, w, want *kueue.Workload) (field string, err error) {
-	if len(w.Spec.PodSets) != len(want.Spec.PodSets) {
-		return "spec.podSets", nil
-	}
-	if !equality.Semantic.DeepEqual(w.Spec.MaximumExecutionTimeSeconds, want.Spec.MaximumExecutionTimeSeconds) {
-		return "spec.maximumExecutionTimeSeconds", nil
-	}
-	for i := range want.Spec.PodSets {
-		if field, err := podSetDiffers(ctx, kube, w.Namespace, w.Spec.PodSets[i].DeepCopy(), &want.Spec.PodSets[i]); field != "" || err != nil {
-			return fmt.Sprintf("spec.podSets[%d].%s", i, field), err
-		}
-	}
-	return "", nil
-}
-
-// podSetDiffers is the field in which a pod set, a copy, differs from the wanted one; empty
-// if it does not.
-func podSetDiffers(ctx context.Context, kube client.Reader, namespace string, a, b *kueue.PodSet) (field string, err error) {
-	// What the API server adds to the job's pods may be in the Workload already. Why it
-	// cannot be known stands in want.
-	if _, err := defaults.FillIn(ctx, kube, namespace, &a.Template.Spec); err != nil {
-		return "", err
-	}
-	x, y := &a.Template.Spec, &b.Template.Spec
-	for _, part := range []struct {
-		field string
-		a, b  any
-	}{
-		{"count", a.Count, b.Count},
-		{"minCount", a.MinCount, b.MinCount},
-		{"template.spec.containers", x.Containers, y.Containers},
-		{"template.spec.initContainers", x.InitContainers, y.InitContainers},
-		{"template.spec.resources", x.Resources, y.Resources},
-		{"template.spec.overhead", x.Overhead, y.Overhead},
-		{"template.spec.runtimeClassName", x.RuntimeClassName, y.RuntimeClassName},
-		{"template.spec.nodeSelector", x.NodeSelector, y.NodeSelector},
-		{"template.spec.affinity", x.Affinity, y.Affinity},
-		{"template.spec.tolerations", x.Tolerations, y.Tolerations},
-		{"template.spec.topologySpreadConstraints", x.TopologySpreadConstraints, y.TopologySpreadConstraints},
-		{"template.spec.resourceClaims", x.ResourceClaims, y.ResourceClaims},
-	} {
-		if !equality.Semantic.DeepEqual(part.a, part.b) {
-			return part.field, nil
-		}
-	}
-	return "", nil
-}
-
-// FollowPrebuilt changes a prebuilt Workload without quota in what its job may change of
-// it, and reports whether that differs.
-func FollowPrebuilt(w, want *kueue.Workload) bool {
-	queue, refused := cmp.Or(want.Spec.QueueName, w.Spec.QueueName), want.Annotations[workload.RefusedAnnotation]
-	if w.Spec.QueueName == queue && w.Annotations[workload.RefusedAnnotation] == refused {
-		return false
-	}
-	w.Spec.QueueName = queue
-	delete(w.Annotations, workload.RefusedAnnotation)
-	if refused != "" {
-		metav1.SetMetaDataAnnotation(&w.ObjectMeta, workload.RefusedAnnotation, refused)
-	}
-	return true
-}
-
 // outOfSync finishes a Workload that is of a job and not for it, and reports so once.
 func (r *reconciler) outOfSync(ctx context.Context, job client.Object, w *kueue.Workload, why string) error {
 	if workload.IsFinished(w) {
 		return nil
 	}
-	message, err := FinishOutOfSync(ctx, r.client, w, why, r.now())
+	message, err := prebuilt.Finish(ctx, r.client, w, why, r.now())
 	if err != nil {
 		return err
 	}
@@ -185,12 +115,6 @@ func (r *reconciler) outOfSync(ctx context.Context, job client.Object, w *kueue.
 	r.event(job, corev1.EventTypeWarning, kueue.WorkloadFinishedReasonOutOfSync,
 		"Workload %s is finished: %s; name a Workload that matches the job", w.Name, message)
 	return nil
-}
-
-// FinishOutOfSync finishes a prebuilt Workload that is not for its pods, with the message that it returns.
-func FinishOutOfSync(ctx context.Context, kube client.Client, w *kueue.Workload, why string, now time.Time) (message string, err error) {
-	message = "The prebuilt workload is out of sync with its user job: " + why // the first words are Kueue's
-	return message, writes.Finish(ctx, kube, w, kueue.WorkloadFinishedReasonOutOfSync, message, now)
 }
 
 // tell reports on a job that waits that its prebuilt Workload is over for good.

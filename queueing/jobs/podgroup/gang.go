@@ -179,6 +179,21 @@ func groupOfPods(k key, pods []*corev1.Pod) *gang {
 	return g
 }
 
+// namesPrebuilt reports whether the pods of a gang are a group that names its Workload.
+func (g *gang) namesPrebuilt() bool {
+	return g.family == group && g.job != nil && jobs.PrebuiltName(g.job) == g.name
+}
+
+// refusePrebuilt says why a pod of a group names a Workload that cannot be that of the group; empty if it does not.
+func (g *gang) refusePrebuilt(pod *corev1.Pod) string {
+	name := jobs.PrebuiltName(pod)
+	if name == "" || name == g.name {
+		return ""
+	}
+	return fmt.Sprintf("%s names the Workload %q on pod %s of the group %s, and that of a group has its name; give both the same",
+		jobs.PrebuiltLabel, name, pod.Name, g.name)
+}
+
 // name is that of the Workload.
 func (g *gang) workloadName() string {
 	switch g.family {

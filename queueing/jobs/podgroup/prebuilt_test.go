@@ -11,8 +11,8 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// prebuilt is the Workload of three pods that a user creates for a group.
-func prebuilt(g *rig, annotations map[string]string) *kueue.Workload {
+// prebuild creates a Workload of three pods for a group, as a user may.
+func prebuild(g *rig, annotations map[string]string) *kueue.Workload {
 	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "ring", UID: "prebuilt", Annotations: annotations}}
 	w.Spec.QueueName, w.Spec.Priority = "main", new(int32(7))
 	like := &corev1.Pod{}
@@ -37,7 +37,7 @@ func TestAPrebuiltGroup(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newRig(t)
-			prebuilt(g, annotations)
+			prebuild(g, annotations)
 			g.settle(ringKey())
 			g.is("none is there", " | 3")
 			g.pod("a", "1", byPrebuilt...)
@@ -61,7 +61,7 @@ func TestAPrebuiltGroup(t *testing.T) {
 // TestAPrebuiltGroupThatIsAdmittedFirst starts its pods as soon as all are there.
 func TestAPrebuiltGroupThatIsAdmittedFirst(t *testing.T) {
 	g := newRig(t)
-	prebuilt(g, nil)
+	prebuild(g, nil)
 	g.admit()
 	g.settle(ringKey())
 	g.is("none is there", " | 3 QuotaReserved Admitted")
@@ -80,7 +80,7 @@ func TestAPrebuiltGroupIsAwaited(t *testing.T) {
 	}
 	g.settle(ringKey())
 	g.is("it is not there", "a held, b held, c held |")
-	w := prebuilt(g, nil)
+	w := prebuild(g, nil)
 	if keys := g.r.gangOfWorkload(t.Context(), w); len(keys) != 1 || keys[0] != ringKey() {
 		t.Errorf("its event asks for %v", keys)
 	}
@@ -93,7 +93,7 @@ func TestAPrebuiltGroupIsAwaited(t *testing.T) {
 // TestAPrebuiltGroupForOtherPods is finished.
 func TestAPrebuiltGroupForOtherPods(t *testing.T) {
 	g := newRig(t)
-	prebuilt(g, nil)
+	prebuild(g, nil)
 	g.pod("a", "1", byPrebuilt...)
 	g.pod("b", "1", byPrebuilt...)
 	g.pod("c", "2", byPrebuilt...)
@@ -127,7 +127,7 @@ func TestAGroupLosesItsPods(t *testing.T) {
 // TestAWorkloadOfNoPods that has the name of a group is left alone, and its pods are told.
 func TestAWorkloadOfNoPods(t *testing.T) {
 	g := newRig(t)
-	prebuilt(g, nil)
+	prebuild(g, nil)
 	g.pod("a", "1", inGroup...)
 	if _, err := g.r.Reconcile(t.Context(), ringKey()); err == nil {
 		t.Error("pods that do not name it take it")
