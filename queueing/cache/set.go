@@ -230,17 +230,8 @@ func (s *Cache) setRequest(r *autoscaling.ProvisioningRequest) {
 	} else {
 		s.Requests[owner] = append(list, r)
 	}
-	s.requestChanged(owner)
-}
-
-// requestChanged has the Workload of a request looked at, and the slices of its job that have inherited the request.
-func (s *Cache) requestChanged(owner types.UID) {
 	s.MarkDue(owner)
-	if w := s.Workloads[owner]; w != nil && workload.IsFinished(w.Object) {
-		for _, heir := range s.Slices.Beside(w) {
-			s.Due[heir.Object.UID] = heir
-		}
-	}
+	s.Slices.wakeHeirs(owner)
 }
 
 func (s *Cache) deleteRequest(r *autoscaling.ProvisioningRequest) {
@@ -251,7 +242,8 @@ func (s *Cache) deleteRequest(r *autoscaling.ProvisioningRequest) {
 	} else {
 		s.Requests[owner] = list
 	}
-	s.requestChanged(owner)
+	s.MarkDue(owner)
+	s.Slices.wakeHeirs(owner)
 }
 
 // Deleted says that the caller has deleted a request, whatever later views of it

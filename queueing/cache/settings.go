@@ -50,4 +50,4 @@ func newSettings(c config.Config) Settings {
 func (s *Settings) WithoutProvisioner() { s.withoutProvisioner = true }
 
 // WithProvisioner says that something does by now.
-func (s *Cache) WithProvisioner() { s.withoutProvisioner, s.Outdated = false, true }
+func (s *Settings) WithProvisioner() { s.withoutProvisioner = false }

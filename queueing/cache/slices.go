@@ -115,6 +115,15 @@ func (s *Slices) HasHeir(w *Workload) bool {
 	})
 }
 
+// wakeHeirs has the slices looked at that may have inherited the requests of a Workload.
+func (s *Slices) wakeHeirs(of types.UID) {
+	if w := s.cache.Workloads[of]; w != nil && workload.IsFinished(w.Object) {
+		for _, heir := range s.Beside(w) {
+			s.cache.MarkDue(heir.Object.UID)
+		}
+	}
+}
+
 // disinherit has the requests of earlier slices looked at, now that the job of a slice may have
 // none with quota.
 func (s *Slices) disinherit(w *Workload) {

@@ -84,7 +84,9 @@ func TestKindsThatComeLater(t *testing.T) {
 			}
 		}
 		informers := &informertest.FakeInformers{Scheme: known}
-		answers := [][]client.Object{needed, slices.Concat(needed, []client.Object{&autoscaling.ProvisioningRequest{}}), slices.Concat(needed, optional)}
+		answers := [][]client.Object{
+			needed, slices.Concat(needed, []client.Object{&autoscaling.ProvisioningRequest{}}), slices.Concat(needed, optional),
+		}
 		r := &runner{loop: loop.New(nil, nil, loop.Config{}), informers: informers, kinds: needed}
 		r.served = func() (kinds []client.Object, err error) {
 			if len(answers) == 2 && len(informers.InformersByGVK) > 0 {

@@ -3,8 +3,6 @@ package jobs
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -18,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -51,7 +48,7 @@ func Add(mgr ctrl.Manager, c config.Config, m *metrics.Metrics, webhook bool, ki
 		return fmt.Errorf("adding the binder of policy %s: %w", bindings.Unqueued, err)
 	}
 	indexer := mgr.GetFieldIndexer()
-	if err := indexer.IndexField(context.Background(), &kueue.Workload{}, controllerIndex, controllerOf); err != nil {
+	if err := indexer.IndexField(context.Background(), &kueue.Workload{}, controllerIndex, owners.ControllerOf); err != nil {
 		return fmt.Errorf("indexing Workloads by their controller: %w", err)
 	}
 	if err := indexer.IndexField(context.Background(), &corev1.Pod{}, podIndex, jobUIDOf); err != nil {
@@ -61,7 +58,7 @@ func Add(mgr ctrl.Manager, c config.Config, m *metrics.Metrics, webhook bool, ki
 	if !webhook {
 		later.Waiting = append(later.Waiting, begin(gangs))
 	}
-	family := &kin{}
+	kin := &owners.Kin{}
 	for _, kind := range kinds {
 		r := &reconciler{
 			kind:         kind,
@@ -75,7 +72,7 @@ func Add(mgr ctrl.Manager, c config.Config, m *metrics.Metrics, webhook bool, ki
 			owners:       byGroupKind(kinds),
 			labelsToCopy: c.LabelKeysToCopy,
 			gangs:        gangs,
-			kin:          family,
+			kin:          kin,
 		}
 		if !mgr.GetScheme().Recognizes(kind.GroupVersionKind()) {
 			needed := []schema.GroupVersionKind{kind.GroupVersionKind()}
@@ -101,7 +98,7 @@ func (r *reconciler) add(mgr ctrl.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), job, prebuiltIndex, watches{r}.prebuiltOf); err != nil {
 		return fmt.Errorf("indexing jobs by the Workload that they name: %w", err)
 	}
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), job, controllerIndex, controllerOf); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), job, controllerIndex, owners.ControllerOf); err != nil {
 		return fmt.Errorf("indexing jobs by their controller: %w", err)
 	}
 	w := watches{r}
@@ -115,20 +112,17 @@ func (r *reconciler) add(mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	return r.kin.add(mgr.GetCache(), member{r, c})
+	list, err := r.newList()
+	if err != nil {
+		return err
+	}
+	return r.kin.Add(mgr.GetCache(), owners.Member{Controller: c, Object: job, List: list, Under: w.jobsUnder})
 }
 
 func (r watches) prebuiltOf(o client.Object) []string {
 	if name := PrebuiltName(o); name != "" {
 		r.someNamePrebuilt.Store(true)
 		return []string{name}
-	}
-	return nil
-}
-
-func controllerOf(o client.Object) []string {
-	if owner := metav1.GetControllerOf(o); owner != nil {
-		return []string{string(owner.UID)}
 	}
 	return nil
 }
@@ -152,11 +146,11 @@ func (r watches) all() []watch {
 		{object: &kueue.WorkloadPriorityClass{}, jobs: r.jobsOfClass, passes: []predicate.Predicate{createdOrDeleted}},
 		{object: &schedulingv1.PriorityClass{}, jobs: r.jobsOfPriority},
 		{object: &corev1.LimitRange{}, jobs: r.jobsBeside},
-		{object: &nodev1.RuntimeClass{}, jobs: r.jobsOfRuntime},
+		{object: &nodev1.RuntimeClass{}, jobs: r.jobsBeside},
 		{object: &batchv1.Job{}, jobs: r.jobsOf, passes: []predicate.Predicate{owners.ConcernsParts}},
 	}
 	if r.unqueued != nil {
-		out = append(out, watch{object: &corev1.Namespace{}, jobs: r.jobsIn, passes: []predicate.Predicate{relabelled}})
+		out = append(out, watch{object: &corev1.Namespace{}, jobs: r.jobsIn, passes: []predicate.Predicate{owners.Relabelled}})
 	}
 	if _, tracked := r.kind.(Tracker); !tracked {
 		out = append(out, watch{object: &corev1.Pod{}, jobs: r.jobOfPod, passes: []predicate.Predicate{podChanges}})
@@ -246,19 +240,9 @@ func (r watches) jobsOfPriority(ctx context.Context, class client.Object) []reco
 	})
 }
 
-// jobsBeside are the queued jobs in the namespace of an object.
+// jobsBeside are the queued jobs in the namespace of an object, or all where it is in none.
 func (r watches) jobsBeside(ctx context.Context, o client.Object) []reconcile.Request {
 	return r.queuedJobs(ctx, func(client.Object) bool { return true }, client.InNamespace(o.GetNamespace()))
-}
-
-// jobsOfRuntime are the queued jobs whose pods run by a RuntimeClass.
-func (r watches) jobsOfRuntime(ctx context.Context, class client.Object) []reconcile.Request {
-	return r.queuedJobs(ctx, func(job client.Object) bool {
-		podSets, _ := r.kind.PodSets(job)
-		return slices.ContainsFunc(podSets, func(s kueue.PodSet) bool {
-			return ptr.Deref(s.Template.Spec.RuntimeClassName, "") == class.GetName()
-		})
-	})
 }
 
 // jobsIn are all jobs in a namespace, whose labels say whether they queue though they name no queue.
@@ -266,40 +250,23 @@ func (r watches) jobsIn(ctx context.Context, namespace client.Object) []reconcil
 	return r.jobs(ctx, func(client.Object) bool { return true }, client.InNamespace(namespace.GetName()))
 }
 
-// relabelled passes what has other labels than before, and what comes: a job in a namespace may be known before that is.
-var relabelled = predicate.Funcs{
-	DeleteFunc:  func(event.DeleteEvent) bool { return false },
-	GenericFunc: func(event.GenericEvent) bool { return false },
-	UpdateFunc:  func(e event.UpdateEvent) bool { return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) },
-}
-
 // jobsOf are those of its kind that a Job controls, also by way of other Jobs: one of these that is
 // in no queue does not change when the first starts or stops.
 func (r watches) jobsOf(ctx context.Context, owner client.Object) []reconcile.Request {
-	return r.below(ctx, owner, func() []client.ObjectList { return []client.ObjectList{&batchv1.JobList{}} }, owners.Most)
+	return r.below(ctx, owner, &batchv1.JobList{})
 }
 
-// below are those of its kind that an object controls, also by way of objects in these lists.
-func (r watches) below(ctx context.Context, owner client.Object, between func() []client.ObjectList, levels int) []reconcile.Request {
-	controlled := []client.ListOption{client.InNamespace(owner.GetNamespace()),
-		client.MatchingFields{controllerIndex: string(owner.GetUID())}, client.UnsafeDisableDeepCopy}
-	out := r.jobs(ctx, func(client.Object) bool { return true }, controlled...)
-	if levels == 1 {
-		return out
+// jobsUnder are those of its kind that an object controls, also by way of objects of other kinds.
+func (r watches) jobsUnder(ctx context.Context, owner client.Object) []reconcile.Request {
+	return r.below(ctx, owner, r.kin.Lists()...)
+}
+
+func (r watches) below(ctx context.Context, owner client.Object, between ...client.ObjectList) []reconcile.Request {
+	list, err := r.newList()
+	if err != nil {
+		return nil // as when its controller was made
 	}
-	for _, list := range between() {
-		err := r.client.List(ctx, list, controlled...)
-		if err == nil {
-			err = meta.EachListItem(list, func(item runtime.Object) error {
-				out = append(out, r.below(ctx, item.(client.Object), between, levels-1)...)
-				return nil
-			})
-		}
-		if err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Listing objects that may control jobs failed")
-		}
-	}
-	return out
+	return owners.Below(ctx, r.client, controllerIndex, owner, list, between)
 }
 
 // queuedJobs are the queued jobs that match.

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/muster-dev/muster/queueing/controller/metrics"
+	"github.com/muster-dev/muster/queueing/jobs/owners"
 	"github.com/muster-dev/muster/queueing/jobs/templates"
 	"github.com/muster-dev/muster/queueing/workload/podcounts"
 )
@@ -26,8 +27,10 @@ type Reconciler = reconciler
 
 func NewReconciler(kind Kind, c client.Client, live client.Reader, recorder events.EventRecorder, now func() time.Time) *Reconciler {
 	r := &reconciler{kind: kind, client: c, live: live, recorder: recorder, now: now, metrics: metrics.New(metrics.Config{}),
-		gangs: &atomic.Bool{}, kin: &kin{}}
-	r.kin.all = append(r.kin.all, member{reconciler: r})
+		gangs: &atomic.Bool{}, kin: &owners.Kin{}}
+	if list, err := r.newList(); err != nil || r.kin.Add(nil, owners.Member{List: list}) != nil {
+		panic(err) // it is of a kind that has lists, and the first
+	}
 	// The index of a fake client is no cache's: it is asked only at a look.
 	r.someNamePrebuilt.Store(true)
 	return r
@@ -54,7 +57,7 @@ const (
 )
 
 var (
-	ControllerOf  = controllerOf
+	ControllerOf  = owners.ControllerOf
 	JobUIDOf      = jobUIDOf
 	ByGroupKind   = byGroupKind
 	SlicesOf      = slicesOf

@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/controller/writes"
+	"github.com/muster-dev/muster/queueing/jobs/owners"
 )
 
 const (
@@ -52,8 +53,8 @@ type reconciler struct {
 	owners map[schema.GroupKind]Kind
 	// labelsToCopy are the keys of the labels that a job's Workload has, too.
 	labelsToCopy []string
-	// kin are the reconcilers of all kinds that the cluster serves.
-	kin *kin
+	// kin are the controllers of all kinds that the cluster serves.
+	kin *owners.Kin
 	// gangs: the cluster serves PodGroups.
 	gangs *atomic.Bool
 	// someNamePrebuilt: the index of jobs by their prebuilt Workload has had some.

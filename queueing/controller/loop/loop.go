@@ -166,7 +166,12 @@ func (l *Loop) Inbox() toolscache.ResourceEventHandler { return l.inbox }
 func (l *Loop) Metrics() *metrics.Metrics { return l.metrics }
 
 // Join says that a provisioner of Muster's may run in the cluster by now.
-func (l *Loop) Join() { l.inbox.done(func(time.Time) { l.state.WithProvisioner() }) }
+func (l *Loop) Join() {
+	l.inbox.done(func(time.Time) {
+		l.state.WithProvisioner()
+		l.state.Outdated = true
+	})
+}
 
 // Run steps until ctx is done.
 func (l *Loop) Run(ctx context.Context) {

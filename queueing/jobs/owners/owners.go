@@ -4,6 +4,7 @@ package owners
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -121,6 +122,13 @@ var Requeued = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		return e.ObjectOld.GetLabels()[workload.QueueLabel] != e.ObjectNew.GetLabels()[workload.QueueLabel]
 	},
+}
+
+// Relabelled passes what has other labels than before, and what comes: what is in a namespace may be known before that is.
+var Relabelled = predicate.Funcs{
+	DeleteFunc:  func(event.DeleteEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+	UpdateFunc:  func(e event.UpdateEvent) bool { return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) },
 }
 
 // ConcernsParts passes what the parts of a Job follow, and that it joins a queue or leaves it.
