@@ -32,7 +32,8 @@ func (s *Cache) clusterQueueStanding(q *ClusterQueue) Standing {
 		}
 	}
 	if len(missing) > 0 {
-		add(kueue.ClusterQueueActiveReasonFlavorNotFound, "references missing ResourceFlavor(s): %s; create what is missing", strings.Join(missing, ","))
+		add(kueue.ClusterQueueActiveReasonFlavorNotFound, "references missing ResourceFlavor(s): %s; create what is missing",
+			strings.Join(missing, ","))
 	}
 	for _, name := range FlavorsOf(cq) {
 		if f := s.Flavors[name]; f != nil && f.Spec.TopologyName != nil && s.Topologies[*f.Spec.TopologyName] == nil {

@@ -396,7 +396,8 @@ func TestAGroupByTheNameOfAnotherWorkload(t *testing.T) {
 	if w := g.workload(); workload.IsGroup(w) || len(w.OwnerReferences) > 0 {
 		t.Errorf("it has become that of the pods: %v", w.ObjectMeta)
 	}
-	const want = `Warning WorkloadNameConflict A Workload named "ring" already exists but is not a pod group workload; this pod group cannot be admitted`
+	const want = `Warning WorkloadNameConflict A Workload named "ring" already exists but is not a pod group workload; ` +
+		"this pod group cannot be admitted"
 	if got := <-g.events.Events; !strings.HasPrefix(got, want) {
 		t.Errorf("the pods have the event %q, not %q", got, want)
 	}
