@@ -142,5 +142,5 @@ func (s *Cache) LocalQueueStanding(lq *kueue.LocalQueue) Standing {
 			Message: fmt.Sprintf("Can't submit new workloads to clusterQueue: ClusterQueue %q is not active: %s", lq.Spec.ClusterQueue,
 				q.Standing.Message)}
 	}
-	return Standing{Active: true, Reason: reasonReady, Message: "Can submit new workloads to ClusterQueue"}
+	return Standing{Active: true, Reason: reasonReady, Message: "Can submit new workloads to localQueue"}
 }
