@@ -256,7 +256,9 @@ func SameNode(a, b *corev1.Node) bool {
 func suitsOthers(before, now *corev1.Node) bool {
 	labels := func(n *corev1.Node) map[string]string {
 		out := maps.Clone(n.Labels)
-		maps.DeleteFunc(out, func(key, _ string) bool { return key == v1alpha1.HeldLabel || strings.HasPrefix(key, v1alpha1.BookedLabelPrefix) })
+		maps.DeleteFunc(out, func(key, _ string) bool {
+			return key == v1alpha1.HeldLabel || strings.HasPrefix(key, v1alpha1.BookedLabelPrefix)
+		})
 		return out
 	}
 	return !maps.Equal(labels(before), labels(now)) || slices.ContainsFunc(before.Spec.Taints, func(t corev1.Taint) bool {
