@@ -127,7 +127,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				waiting("train", 4, nil)},
 			want: []string{
 				"is held: its queue is stopped or inactive.",
-				"AdmissionCheck \"capacity\" is not active: CapacityPolicy \"cheap\" does not exist; create it or change parameters.name",
+				"references inactive AdmissionCheck(s): capacity: CapacityPolicy \"cheap\" does not exist; create it or change parameters.name",
 			},
 		},
 		"the group had a stockout": {

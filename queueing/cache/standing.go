@@ -23,18 +23,21 @@ func (s *Cache) clusterQueueStanding(q *ClusterQueue) Standing {
 		add(kueue.ClusterQueueActiveReasonTerminating, "the ClusterQueue is being deleted")
 	}
 	if IsStopped(cq.Spec.StopPolicy) {
-		add(kueue.ClusterQueueActiveReasonStopped, "its stopPolicy is %s; set it to None to resume", *cq.Spec.StopPolicy)
+		add(kueue.ClusterQueueActiveReasonStopped, "is stopped: its stopPolicy is %s; set it to None to resume", *cq.Spec.StopPolicy)
 	}
-	for _, group := range cq.Spec.ResourceGroups {
-		for _, f := range group.Flavors {
-			switch flavor := s.Flavors[f.Name]; {
-			case flavor == nil:
-				add(kueue.ClusterQueueActiveReasonFlavorNotFound, "ResourceFlavor %q does not exist", f.Name)
-			case flavor.Spec.TopologyName == nil:
-			case s.Topologies[*flavor.Spec.TopologyName] == nil:
-				add(kueue.ClusterQueueActiveReasonTopologyNotFound, "Topology %q of ResourceFlavor %q does not exist; create it",
-					*flavor.Spec.TopologyName, f.Name)
-			}
+	var missing []string
+	for _, name := range FlavorsOf(cq) {
+		if s.Flavors[name] == nil {
+			missing = append(missing, string(name))
+		}
+	}
+	if len(missing) > 0 {
+		add(kueue.ClusterQueueActiveReasonFlavorNotFound, "references missing ResourceFlavor(s): %s; create what is missing",
+			strings.Join(missing, ","))
+	}
+	for _, name := range FlavorsOf(cq) {
+		if f := s.Flavors[name]; f != nil && f.Spec.TopologyName != nil && s.Topologies[*f.Spec.TopologyName] == nil {
+			add(kueue.ClusterQueueActiveReasonTopologyNotFound, "there is no Topology %q for TAS flavor %q; create it", *f.Spec.TopologyName, name)
 		}
 	}
 	s.judgeChecks(cq, add)
@@ -56,11 +59,11 @@ func (s *Settings) judgeChecks(cq *kueue.ClusterQueue, add func(string, string, 
 	for _, rule := range CheckRules(cq) {
 		ac := s.Checks[rule.Name]
 		if ac == nil {
-			add(kueue.ClusterQueueActiveReasonAdmissionCheckNotFound, "AdmissionCheck %q does not exist", rule.Name)
+			add(kueue.ClusterQueueActiveReasonAdmissionCheckNotFound, "references missing AdmissionCheck(s): %s; create what is missing", rule.Name)
 			continue
 		}
 		if standing := s.CheckStanding(ac); !standing.Active {
-			add(kueue.ClusterQueueActiveReasonAdmissionCheckInactive, "AdmissionCheck %q is not active: %s", rule.Name, standing.Message)
+			add(kueue.ClusterQueueActiveReasonAdmissionCheckInactive, "references inactive AdmissionCheck(s): %s: %s", rule.Name, standing.Message)
 		}
 		if !s.Books(rule.Name) {
 			continue
@@ -129,12 +132,15 @@ func (s *Cache) LocalQueueStanding(lq *kueue.LocalQueue) Standing {
 	q := s.Queues[lq.Spec.ClusterQueue]
 	switch {
 	case IsStopped(lq.Spec.StopPolicy):
-		return Standing{Reason: reasonStopped, Message: fmt.Sprintf("Its stopPolicy is %s; set it to None to resume", *lq.Spec.StopPolicy)}
+		return Standing{Reason: reasonStopped,
+			Message: fmt.Sprintf("LocalQueue is stopped: its stopPolicy is %s; set it to None to resume", *lq.Spec.StopPolicy)}
 	case q == nil:
-		return Standing{Reason: reasonNoClusterQueue, Message: fmt.Sprintf("ClusterQueue %q does not exist; create it", lq.Spec.ClusterQueue)}
+		return Standing{Reason: reasonNoClusterQueue,
+			Message: fmt.Sprintf("Can't submit new workloads to clusterQueue: ClusterQueue %q does not exist; create it", lq.Spec.ClusterQueue)}
 	case !q.Standing.Active:
 		return Standing{Reason: reasonInactiveQueue,
-			Message: fmt.Sprintf("ClusterQueue %q is not active: %s", lq.Spec.ClusterQueue, q.Standing.Message)}
+			Message: fmt.Sprintf("Can't submit new workloads to clusterQueue: ClusterQueue %q is not active: %s", lq.Spec.ClusterQueue,
+				q.Standing.Message)}
 	}
-	return Standing{Active: true, Reason: reasonReady, Message: "Can submit new workloads to ClusterQueue"}
+	return Standing{Active: true, Reason: reasonReady, Message: "Can submit new workloads to localQueue"}
 }

@@ -93,7 +93,7 @@ func TestEveryWaitingJobIsExplained(t *testing.T) {
 			{"huge", []string{"cannot start as specified: no NodeGroup can provide its machines", "group {site}-aws: a pod of podSet main requests 16 nvidia.com/gpu, a machine has 8 for pods (8 short)"}},
 			{"short", []string{"waits for quota", "insufficient unused quota for nvidia.com/gpu in flavor {site}-gcp, 8 more needed: 8 of 24 are free",
 				"the workloads listed below release 8 nvidia.com/gpu, or an administrator raises nominalQuota of ClusterQueue {site}-batch by that amount", "/job-holder-", " has 16 nvidia.com/gpu of {site}-gcp"}},
-			{"held", []string{"is held: its queue is stopped or inactive", "ClusterQueue {site}-stopped is inactive: Can't admit new workloads: its stopPolicy is Hold; set it to None to resume"}},
+			{"held", []string{"is held: its queue is stopped or inactive", "ClusterQueue {site}-stopped is inactive: Can't admit new workloads: is stopped: its stopPolicy is Hold; set it to None to resume"}},
 		} {
 			s.explained(waiting[tc.job], tc.want)
 		}

@@ -279,36 +279,6 @@ func TestAPodOnItsOwn(t *testing.T) {
 	g.is("it has ended", "train Succeeded | 1 QuotaReserved Admitted PodsReady Finished")
 }
 
-// TestAClassThatComesLater gives its priority to the pods that name it.
-func TestAClassThatComesLater(t *testing.T) {
-	g := newRig(t)
-	p := g.pod("train", "1")
-	p.Labels[jobs.PriorityClassLabel] = "high"
-	if err := g.c.Update(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
-	k, _ := keyOf(p)
-	g.settle(k)
-	if g.workload().Annotations[workload.RefusedAnnotation] == "" {
-		t.Fatal("its class does not exist, and the Workload is not refused")
-	}
-	class := &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 10}
-	if err := g.c.Create(t.Context(), class); err != nil {
-		t.Fatal(err)
-	}
-	if asked := g.r.gangsBeside(t.Context(), class); !slices.Equal(asked, []key{k}) {
-		t.Errorf("asked for are %v", asked)
-	}
-	g.settle(k)
-	if w := g.workload(); w.Annotations[workload.RefusedAnnotation] != "" || w.Spec.Priority == nil || *w.Spec.Priority != 10 {
-		t.Errorf("its Workload has the annotations %v, the priority %v", w.Annotations, w.Spec.Priority)
-	}
-	ranges := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "range"}}
-	if asked := g.r.gangsBeside(t.Context(), ranges); len(asked) > 0 {
-		t.Errorf("asked for are %v by a LimitRange of another namespace", asked)
-	}
-}
-
 // A queue label that is taken off a pod that waits takes its Workload with it, also once that is admitted: nothing would use its machines.
 func TestAPodThatLeavesItsQueue(t *testing.T) {
 	leave := func(g *rig, p *corev1.Pod) {
@@ -427,7 +397,7 @@ func TestAGroupByTheNameOfAnotherWorkload(t *testing.T) {
 		t.Errorf("it has become that of the pods: %v", w.ObjectMeta)
 	}
 	const want = `Warning WorkloadNameConflict A Workload named "ring" already exists but is not a pod group workload; ` +
-		`this pod group cannot be admitted`
+		"this pod group cannot be admitted"
 	if got := <-g.events.Events; !strings.HasPrefix(got, want) {
 		t.Errorf("the pods have the event %q, not %q", got, want)
 	}
