@@ -76,7 +76,7 @@ func TestATopologyThatIsMissingIsTold(t *testing.T) {
 			t.Errorf("%s the queue is Active=%s, %s: %s", when, c.Status, c.Reason, c.Message)
 		}
 	}
-	const missing = `Topology "racks" of ResourceFlavor`
+	const missing = `there is no Topology "racks" for TAS flavor`
 	expect("without the Topology", metav1.ConditionFalse, kueue.ClusterQueueActiveReasonTopologyNotFound, missing)
 	w.set(topology)
 	expect("with the Topology", metav1.ConditionTrue, kueue.ClusterQueueActiveReasonReady, "Can admit")
