@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -246,8 +248,10 @@ func (k *Kind) PodSets(o client.Object) (podSets []kueue.PodSet, refusals []stri
 	return podSets, refusals
 }
 
-// addHidden adds the containers to a template that the operator adds to its pods.
+// addHidden adds the containers to a template that the operator adds to its pods. They count for what the pods ask for themselves, so
+// that a queue which covers that is enough, as in Kueue.
 func addHidden(template *corev1.PodTemplateSpec, all []hidden, s scope) {
+	asked := askedBy(&template.Spec)
 	for i := range all {
 		if is, err := all[i].is.of(s, true); err != nil || !is {
 			continue
@@ -257,9 +261,26 @@ func addHidden(template *corev1.PodTemplateSpec, all []hidden, s scope) {
 			list = &template.Spec.InitContainers
 		}
 		if !slices.ContainsFunc(*list, func(c corev1.Container) bool { return c.Name == all[i].container.Name }) {
-			*list = append(*list, *all[i].container.DeepCopy())
+			added := all[i].container.DeepCopy()
+			maps.DeleteFunc(added.Resources.Requests, func(name corev1.ResourceName, _ resource.Quantity) bool { return !asked[name] })
+			*list = append(*list, *added)
 		}
 	}
+}
+
+// askedBy are the resources that some container of a pod asks for.
+func askedBy(spec *corev1.PodSpec) map[corev1.ResourceName]bool {
+	out := map[corev1.ResourceName]bool{}
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			for _, of := range []corev1.ResourceList{list[i].Resources.Requests, list[i].Resources.Limits} {
+				for name := range of {
+					out[name] = true
+				}
+			}
+		}
+	}
+	return out
 }
 
 // Counts implements jobs.Counted. Of pods that are over the object says only which are so

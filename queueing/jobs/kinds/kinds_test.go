@@ -82,6 +82,29 @@ func said(k jobs.Kind, o *unstructured.Unstructured) string {
 // The pod templates of most cases, and one that names its container.
 const oneContainer = `{spec: {containers: [{name: c, image: i}]}}`
 
+// TestWhatAnOperatorAddsCountsForWhatThePodsAsk themselves: a queue that covers no memory may have RayClusters whose pods ask for none.
+func TestWhatAnOperatorAddsCountsForWhatThePodsAsk(t *testing.T) {
+	for asked, want := range map[string]string{
+		"":                                  "",
+		"requests: {cpu: 1}":                "cpu=200m",
+		"limits: {memory: 1Gi}":             "memory=256Mi",
+		"requests: {cpu: 50m, memory: 1Gi}": "cpu=200m memory=256Mi",
+	} {
+		o := object(t, `{apiVersion: ray.io/v1, kind: RayCluster, spec: {headGroupSpec: {template: `+oneContainer+`}, workerGroupSpecs: [
+			{groupName: small, replicas: 1, template: {spec: {containers: [{name: c, image: i, resources: {`+asked+`}}]}}}]}}`)
+		podSets, _ := kindOf(t, o).PodSets(o)
+		added := podSets[1].Template.Spec.InitContainers[0].Resources.Requests
+		var got []string
+		for _, name := range slices.Sorted(maps.Keys(added)) {
+			amount := added[name]
+			got = append(got, fmt.Sprintf("%s=%s", name, amount.String()))
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("pods that ask for {%s} have a container that asks for %q, want %q", asked, got, want)
+		}
+	}
+}
+
 // TestBuiltInKinds read pod sets as Kueue 0.19 does, with the counts of the operators.
 func TestBuiltInKinds(t *testing.T) {
 	const ray = `headGroupSpec: {template: ` + oneContainer + `}, workerGroupSpecs: [

@@ -77,6 +77,19 @@ func (g *gang) add(pods []*corev1.Pod) {
 // all are the pods, in the order of their creation as far as it counts.
 func (g *gang) all() []*corev1.Pod { return slices.Concat(g.over, g.open, g.gated) }
 
+// labelOf is a label of what the Workload is made from, or else of the first pod that has it.
+func (g *gang) labelOf(key string) (value string, has bool) {
+	if value, has = g.job.GetLabels()[key]; has {
+		return value, true
+	}
+	for _, pod := range g.all() {
+		if value, has = pod.Labels[key]; has {
+			return value, true
+		}
+	}
+	return "", false
+}
+
 // isComplete reports whether the pods are there that are to run.
 func (g *gang) isComplete() bool {
 	return g.awaited || len(g.gated)+len(g.open)+g.succeeded >= g.total

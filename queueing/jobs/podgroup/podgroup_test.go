@@ -258,6 +258,24 @@ func (g *rig) is(step, want string) {
 	}
 }
 
+// TestLabelsThatTheWorkloadOfAGroupHas are those of any of its pods, as in Kueue.
+func TestLabelsThatTheWorkloadOfAGroupHas(t *testing.T) {
+	g := newRig(t)
+	g.r.labelsToCopy = []string{"team", "stage", "none"}
+	for i, labels := range []map[string]string{{"team": "blue", "other": "x"}, {"team": "red"}, {"stage": "test"}} {
+		p := g.pod(fmt.Sprint("a", i), "1", inGroup...)
+		maps.Copy(p.Labels, labels)
+		if err := g.c.Update(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.settle(ringKey())
+	got := g.workload().Labels
+	if _, has := got["none"]; got["team"] != "blue" || got["stage"] != "test" || got["other"] != "" || has {
+		t.Errorf("the Workload has the labels %v", got)
+	}
+}
+
 func TestAPodOnItsOwn(t *testing.T) {
 	g := newRig(t)
 	p := g.pod("train", "1")

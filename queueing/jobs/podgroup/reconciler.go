@@ -325,7 +325,7 @@ func own(w, want *kueue.Workload) (added bool) {
 // create creates the Workload of a gang.
 func (r *reconciler) create(ctx context.Context, g *gang, w *kueue.Workload) error {
 	for _, label := range r.labelsToCopy {
-		if value, ok := g.job.GetLabels()[label]; ok && label != jobs.JobUIDLabel {
+		if value, ok := g.labelOf(label); ok && label != jobs.JobUIDLabel {
 			w.Labels[label] = value
 		}
 	}
