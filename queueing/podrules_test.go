@@ -19,9 +19,9 @@ func cpus(v string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(v)}
 }
 
-func limitRange(name string, items ...corev1.LimitRangeItem) *corev1.LimitRange {
+func limitRange(items ...corev1.LimitRangeItem) *corev1.LimitRange {
 	out := &corev1.LimitRange{}
-	out.Namespace, out.Name, out.Spec.Limits = "default", name, items
+	out.Namespace, out.Name, out.Spec.Limits = "default", "range", items
 	return out
 }
 
@@ -31,10 +31,10 @@ func TestPodsThatTheAPIServerWouldRefuse(t *testing.T) {
 	container := func(change func(*corev1.LimitRangeItem)) *corev1.LimitRange {
 		item := corev1.LimitRangeItem{Type: corev1.LimitTypeContainer}
 		change(&item)
-		return limitRange("range", item)
+		return limitRange(item)
 	}
 	pod := func(most, least string) *corev1.LimitRange {
-		return limitRange("range", corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: cpus(most), Min: cpus(least)})
+		return limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: cpus(most), Min: cpus(least)})
 	}
 	for name, tt := range map[string]struct {
 		request, limit string
@@ -68,7 +68,7 @@ func TestPodsThatTheAPIServerWouldRefuse(t *testing.T) {
 		"a pod without a limit":            {request: "1", rule: pod("4", ""), want: "above the limitRange max"},
 		"a pod below its min":              {limit: "1", rule: pod("", "2"), want: "below the limitRange min"},
 		"overhead is no part of the bound": {limit: "4", overhead: "1", rule: pod("4", ""), want: "5"},
-		"the strictest of several": {limit: "4", rule: limitRange("range", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: cpus("5")},
+		"the strictest of several": {limit: "4", rule: limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: cpus("5")},
 			corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: cpus("3")}), want: "above the limitRange max"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestANamespaceThatComesAgain(t *testing.T) {
 	w := newWorld()
 	namespace := &corev1.Namespace{}
 	namespace.Name, namespace.Labels = "default", map[string]string{"team": "a"}
-	w.set(limitRange("range", corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: cpus("1")}))
+	w.set(limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: cpus("1")}))
 	quota := &corev1.ResourceQuota{}
 	quota.Namespace, quota.Name = "default", "quota"
 	w.set(quota)
@@ -146,7 +146,7 @@ func TestANamespaceThatComesAgain(t *testing.T) {
 		t.Errorf("its LimitRange and its ResourceQuota are forgotten: %+v", ns)
 	}
 	w.s.Delete(namespace)
-	w.s.Delete(limitRange("range"))
+	w.s.Delete(limitRange())
 	w.s.Delete(quota)
 	if ns := w.s.Namespaces["default"]; ns != nil {
 		t.Errorf("all is gone, and it is kept: %+v", ns)

@@ -25,7 +25,7 @@ type Cluster struct {
 	processes []*process // in start order
 	spawn     *spawner
 	progress  *progress
-	locks     []*fileLock
+	locks     []lock
 	proxies   []*http.Server
 
 	// background is ended by endBackground at the stop; working counts what runs under it.
@@ -82,7 +82,7 @@ func (c *Cluster) prepare() error {
 	c.plan.controlPlaneFlags, c.plan.musterFlags = slices.Concat(c.config.ControlPlaneFlags, c.config.gates()), c.config.MusterFlags
 	c.plan.gatedAPIs = c.config.gatedAPIs()
 	c.plan.settings, c.plan.typeChecking = len(c.config.Settings) > 0 || c.plan.runs(Clouds), c.config.TypeChecking
-	ports, lock, err := c.config.Registry.assignPorts(c.config.ports(), c.config.Port)
+	ports, lock, err := assignPorts(c.config.ports(), c.config.Port)
 	if err != nil {
 		return err
 	}

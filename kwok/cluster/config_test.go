@@ -59,10 +59,11 @@ func TestConfigIsCompletedOrRefused(t *testing.T) {
 
 func TestPortsAreFreeDifferentAndBelowTheEphemeralRange(t *testing.T) {
 	config := Config{Only: ComponentNames(), Operators: []Operator{{Name: "jobset"}}}
-	ports, _, err := NewRegistry(t.TempDir()).assignPorts(config.ports(), 0)
+	ports, lock, err := assignPorts(config.ports(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer lock.release()
 	seen := map[int]string{}
 	for name, port := range ports {
 		if port < lowestPort || port > highestPort {
@@ -81,10 +82,10 @@ func TestPortsAreFreeDifferentAndBelowTheEphemeralRange(t *testing.T) {
 
 // None of them listens yet, so all of these ports look free.
 func TestSandboxesThatStartAtOnceHaveDifferentPorts(t *testing.T) {
-	registry, names := NewRegistry(t.TempDir()), Config{Only: ComponentNames()}.ports()
+	names := Config{Only: ComponentNames()}.ports()
 	owner := map[int]int{}
 	for sandbox := range 60 {
-		ports, lock, err := registry.assignPorts(names, 0)
+		ports, lock, err := assignPorts(names, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +105,7 @@ func TestTakenPortSaysWhatToDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	_, _, err = NewRegistry(t.TempDir()).assignPorts([]string{Etcd, APIServer}, listener.Addr().(*net.TCPAddr).Port)
+	_, _, err = assignPorts([]string{Etcd, APIServer}, listener.Addr().(*net.TCPAddr).Port)
 	if err == nil || !strings.Contains(err.Error(), "--port 0") {
 		t.Errorf("error %v, want one that offers --port 0", err)
 	}

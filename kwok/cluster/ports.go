@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
-	"path/filepath"
 	"strconv"
 	"syscall"
 )
@@ -34,34 +32,32 @@ func checkPort(port int) error {
 	return listener.Close()
 }
 
-// portBlock is how many ports a sandbox has to choose from. It holds the block's lock for its life: of
-// two sandboxes that start at once, both would find the same port free.
+// portBlock is how many ports a sandbox has to choose from. It listens on the last of them for its life, as a lock of the block: of
+// two sandboxes that start at once, be they recorded in different folders, both would find the same port free.
 const portBlock = 64
+
+type portLock struct{ net.Listener }
+
+func (l portLock) release() error { return l.Close() }
 
 // assignPorts gives every name of a port a number, from a block that no other sandbox has while the
 // lock is held.
-func (r Registry) assignPorts(names []string, apiServerPort int) (map[string]int, *fileLock, error) {
+func assignPorts(names []string, apiServerPort int) (map[string]int, lock, error) {
 	if apiServerPort != 0 {
 		if err := checkPort(apiServerPort); err != nil {
 			return nil, nil, err
 		}
 	}
-	if err := os.MkdirAll(r.dir, 0o700); err != nil {
-		return nil, nil, fmt.Errorf("making a folder to record the ports in (set $%s to one you may write to): %w", HomeVariable, err)
-	}
 	for _, block := range rand.Perm((highestPort - lowestPort + 1) / portBlock) {
 		first := lowestPort + block*portBlock
-		lock, err := tryLockFile(filepath.Join(r.dir, fmt.Sprintf("ports-%d.lock", first)))
-		if errors.Is(err, errLocked) {
-			continue
-		}
+		held, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(first+portBlock-1)))
 		if err != nil {
-			return nil, nil, err
+			continue // another sandbox has the block
 		}
 		if ports := portsFrom(first, names, apiServerPort); ports != nil {
-			return ports, lock, nil
+			return ports, portLock{held}, nil
 		}
-		if err := lock.release(); err != nil {
+		if err := held.Close(); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -78,10 +74,10 @@ func portsFrom(first int, names []string, apiServerPort int) map[string]int {
 			ports[name] = apiServerPort
 			continue
 		}
-		for next < first+portBlock && (next == apiServerPort || checkPort(next) != nil) {
+		for next < first+portBlock-1 && (next == apiServerPort || checkPort(next) != nil) {
 			next++
 		}
-		if next == first+portBlock {
+		if next == first+portBlock-1 {
 			return nil
 		}
 		ports[name] = next

@@ -215,7 +215,7 @@ func (s *Set) Stop(ctx context.Context) error {
 			group.Go(func() { failures[i] = c.Stop(ctx) })
 		}
 		group.Wait()
-		s.stopErr = errors.Join(append(failures, s.config.Registry.leave(s.state, []*fileLock{s.lock}))...)
+		s.stopErr = errors.Join(append(failures, s.config.Registry.leave(s.state, []lock{s.lock}))...)
 	})
 	return s.stopErr
 }

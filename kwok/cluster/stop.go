@@ -66,8 +66,11 @@ func (c *Cluster) cleanUp(more ...string) error {
 	return c.config.Registry.leave(c.state, c.locks, more...)
 }
 
+// lock is what a sandbox holds for its life.
+type lock interface{ release() error }
+
 // leave removes what the registry and others hold of a sandbox that has ended, and more, and releases its locks.
-func (r Registry) leave(state State, locks []*fileLock, more ...string) error {
+func (r Registry) leave(state State, locks []lock, more ...string) error {
 	if state.Copy != "" {
 		removeKubeconfigCopy(state.Copy, state.Server)
 	}
@@ -77,8 +80,8 @@ func (r Registry) leave(state State, locks []*fileLock, more ...string) error {
 			failures = append(failures, fmt.Errorf("removing the sandbox's files: %w", err))
 		}
 	}
-	for _, lock := range locks {
-		if err := lock.release(); err != nil && !errors.Is(err, os.ErrNotExist) {
+	for _, l := range locks {
+		if err := l.release(); err != nil && !errors.Is(err, os.ErrNotExist) {
 			failures = append(failures, fmt.Errorf("releasing a lock: %w", err))
 		}
 	}

@@ -68,9 +68,9 @@ type podSet struct {
 }
 
 type hidden struct {
-	is        expression[bool]
-	init      bool
-	container corev1.Container
+	is              expression[bool]
+	init, onlyAsked bool
+	container       corev1.Container
 }
 
 // defaulted is a field with its value in CEL.
@@ -248,8 +248,7 @@ func (k *Kind) PodSets(o client.Object) (podSets []kueue.PodSet, refusals []stri
 	return podSets, refusals
 }
 
-// addHidden adds the containers to a template that the operator adds to its pods. They count for what the pods ask for themselves, so
-// that a queue which covers that is enough, as in Kueue.
+// addHidden adds the containers to a template that the operator adds to its pods.
 func addHidden(template *corev1.PodTemplateSpec, all []hidden, s scope) {
 	asked := askedBy(&template.Spec)
 	for i := range all {
@@ -262,7 +261,9 @@ func addHidden(template *corev1.PodTemplateSpec, all []hidden, s scope) {
 		}
 		if !slices.ContainsFunc(*list, func(c corev1.Container) bool { return c.Name == all[i].container.Name }) {
 			added := all[i].container.DeepCopy()
-			maps.DeleteFunc(added.Resources.Requests, func(name corev1.ResourceName, _ resource.Quantity) bool { return !asked[name] })
+			maps.DeleteFunc(added.Resources.Requests, func(name corev1.ResourceName, _ resource.Quantity) bool {
+				return all[i].onlyAsked && !asked[name]
+			})
 			*list = append(*list, *added)
 		}
 	}

@@ -131,8 +131,11 @@ type Hidden struct {
 	// If says to which it is added; empty is to all.
 	If string `json:"if,omitempty"`
 	// Init containers end before the others start.
-	Init     bool              `json:"init,omitempty"`
-	Requests map[string]string `json:"requests"`
+	Init bool `json:"init,omitempty"`
+	// OnlyAsked: its requests count for the resources that the pods ask for themselves, so that a queue need cover no others. It is
+	// for containers that Kueue does not count.
+	OnlyAsked bool              `json:"onlyAsked,omitempty"`
+	Requests  map[string]string `json:"requests"`
 }
 
 // Refusal is why an object cannot be queued.

@@ -195,7 +195,7 @@ func compare(kind string, ours, theirs answer) (beside []string, diff string) {
 				// The image of a container that is only counted is its name.
 				unknown := c.Image == c.Name && !slices.ContainsFunc(*list.other, func(other corev1.Container) bool { return other.Name == c.Name })
 				if unknown {
-					beside = append(beside, fmt.Sprintf("container `%s`, %s", c.Name, said(c.Resources.Requests)))
+					beside = append(beside, fmt.Sprintf("container `%s`%s", c.Name, said(c.Resources.Requests)))
 				}
 				return unknown
 			})
@@ -238,7 +238,17 @@ func sparkOverhead(own, other *corev1.Container) []string {
 }
 
 func said(resources corev1.ResourceList) string {
-	return fmt.Sprintf("%s CPU and %s", resources.Cpu(), resources.Memory())
+	var out []string
+	if n := resources.Cpu(); !n.IsZero() {
+		out = append(out, n.String()+" CPU")
+	}
+	if n := resources.Memory(); !n.IsZero() {
+		out = append(out, n.String())
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return ", " + strings.Join(out, " and ")
 }
 
 // TestSamplesHaveKueuesPodSets: objects as Kueue's own tests make them have the same pod sets, in
