@@ -63,7 +63,7 @@ func TestPortsAreFreeDifferentAndBelowTheEphemeralRange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer lock.release()
+	releaseAtEnd(t, lock)
 	seen := map[int]string{}
 	for name, port := range ports {
 		if port < lowestPort || port > highestPort {
@@ -80,6 +80,14 @@ func TestPortsAreFreeDifferentAndBelowTheEphemeralRange(t *testing.T) {
 	}
 }
 
+func releaseAtEnd(t *testing.T, l lock) {
+	t.Cleanup(func() {
+		if err := l.release(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // None of them listens yet, so all of these ports look free.
 func TestSandboxesThatStartAtOnceHaveDifferentPorts(t *testing.T) {
 	names := Config{Only: ComponentNames()}.ports()
@@ -89,7 +97,7 @@ func TestSandboxesThatStartAtOnceHaveDifferentPorts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer lock.release()
+		releaseAtEnd(t, lock)
 		for _, port := range ports {
 			if other, taken := owner[port]; taken {
 				t.Fatalf("sandboxes %d and %d have port %d", other, sandbox, port)
