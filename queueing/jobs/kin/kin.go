@@ -35,7 +35,7 @@ func IndexBy(o client.Object) []string {
 // Kind is one kind of jobs.
 type Kind struct {
 	Client client.Reader
-	// Empty returns an empty object to read a job into, and Lists an empty list to read some into.
+	// Empty returns an empty object to read a job into, and List an empty list to read some into.
 	Empty func() (client.Object, error)
 	List  func() (client.ObjectList, error)
 }

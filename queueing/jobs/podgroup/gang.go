@@ -192,6 +192,13 @@ func groupOfPods(k key, pods []*corev1.Pod) *gang {
 	return g
 }
 
+// The pods of a group may name a Workload that something else has created for them, which has the name of the group. Kueue tells such
+// a one by its pods, and so does Muster; as long as there are none, it has no owner and no mark of Muster's:
+//
+//	no such Workload ──created──▶ it waits for its pods ──all are there──▶ owned by them ──admitted──▶ start
+//	                                                                            │
+//	                                                                            └─ for other pods ──▶ Finished, OutOfSync
+
 // namesPrebuilt reports whether the pods of a gang are a group that names its Workload.
 func (g *gang) namesPrebuilt() bool {
 	return g.family == group && g.job != nil && jobs.PrebuiltName(g.job) == g.name
@@ -205,6 +212,12 @@ func (g *gang) refusePrebuilt(pod *corev1.Pod) string {
 	}
 	return fmt.Sprintf("%s names the Workload %q on pod %s of the group %s, and that of a group has its name; give both the same",
 		jobs.PrebuiltLabel, name, pod.Name, g.name)
+}
+
+// awaitsPods reports whether something else has created the Workload for a group none of whose pods has been there. Those that Muster
+// makes are marked as its own, since pods that are deleted with --cascade=orphan leave it without owners, too.
+func awaitsPods(w *kueue.Workload) bool {
+	return len(w.OwnerReferences) == 0 && w.Labels[workload.ManagedLabel] != "true"
 }
 
 // name is that of the Workload.

@@ -22,6 +22,7 @@ import (
 	"github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/prebuilt"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -309,6 +310,49 @@ func (r *reconciler) queue(ctx context.Context, g *gang, w *kueue.Workload) (rea
 		r.reportRefusal(g, why)
 	}
 	return !wrote, err
+}
+
+// queuePrebuilt does as queue for a group that names its Workload; w is nil until that exists.
+func (r *reconciler) queuePrebuilt(ctx context.Context, g *gang, w *kueue.Workload) (ready bool, err error) {
+	if w == nil {
+		if r.isNews(g.key, g.name) {
+			r.event(g.job, corev1.EventTypeNormal, "WaitingForWorkload",
+				"Workload %s, which %s names, doesn't exist; the pods start once it is created and admitted", g.name, jobs.PrebuiltLabel)
+		}
+		return false, nil
+	}
+	want, err := r.wanted(ctx, g)
+	if err != nil {
+		return false, err
+	}
+	field := "spec.podSets"
+	if orderAs(want.Spec.PodSets, w.Spec.PodSets) {
+		if field, err = prebuilt.Differs(ctx, r.client, w, want); err != nil {
+			return false, err
+		}
+	}
+	if field != "" {
+		message, err := prebuilt.Finish(ctx, r.client, w, "they differ in "+field, r.now())
+		if err == nil {
+			r.event(g.job, corev1.EventTypeWarning, kueue.WorkloadFinishedReasonOutOfSync,
+				"Workload %s is finished: %s; create one that matches the pods, and these again", w.Name, message)
+		}
+		return false, err
+	}
+	refused := want.Annotations[workload.RefusedAnnotation]
+	before := w.Annotations[workload.RefusedAnnotation]
+	wrote, err := writes.Patch(ctx, r.client, w, func(w *kueue.Workload) bool {
+		changed := own(w, want)
+		if !workload.IsGroup(w) {
+			metav1.SetMetaDataAnnotation(&w.ObjectMeta, workload.GroupAnnotation, "true")
+			changed = true
+		}
+		return !workload.HasQuota(w) && prebuilt.Follow(w, want) || changed
+	})
+	if err == nil && refused != before && (wrote || r.isNews(g.key, refused)) {
+		r.reportRefusal(g, refused)
+	}
+	return !wrote && refused == "", err
 }
 
 // own adds the owners that a Workload lacks. It reports whether there were any.

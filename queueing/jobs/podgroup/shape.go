@@ -77,3 +77,18 @@ func exceeds(pod *corev1.Pod, s *kueue.PodSet) (resource corev1.ResourceName, do
 	resource, _, does = counted.Short(asked)
 	return resource, does
 }
+
+// orderAs puts pod sets in the order of others, by name. It reports whether they have the same names.
+func orderAs(podSets, others []kueue.PodSet) bool {
+	if len(podSets) != len(others) {
+		return false
+	}
+	for i := range others {
+		k := slices.IndexFunc(podSets[i:], func(s kueue.PodSet) bool { return s.Name == others[i].Name })
+		if k < 0 {
+			return false
+		}
+		podSets[i], podSets[i+k] = podSets[i+k], podSets[i]
+	}
+	return true
+}
