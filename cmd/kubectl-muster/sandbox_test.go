@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/kwok/sandbox"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/test/pressure"
 )
 
 //go:embed testdata/stockout.yaml
@@ -45,7 +46,7 @@ func (s *onSandbox) run(args ...string) (string, error) {
 // tells checks the whole answer, which may take Muster a moment to bring about.
 func (s *onSandbox) tells(args []string, sentences ...string) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
+	ctx, cancel := pressure.WithTimeout(s.Context(), time.Minute)
 	defer cancel()
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// startTimeout bounds the start on a slow machine whose disk must first read the program.
+	// startTimeout is how long the start may make no progress: on a slow machine the disk must first read the program.
 	startTimeout = 2 * time.Minute
 
 	// deathsAtStart is how often a component may die before it serves for the first time, until the start is given up.
@@ -28,7 +28,7 @@ const (
 
 // launch starts everything in the order of its needs, and what does not need each other at the same time.
 func (c *Cluster) launch(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready within %s", startTimeout))
+	ctx, cancel := c.progress.watch(ctx, startTimeout)
 	defer cancel()
 	for _, name := range []string{Etcd, APIServer} {
 		if err := c.bringUp(ctx, name); err != nil {
@@ -136,7 +136,7 @@ func (c *Cluster) awaitReady(ctx context.Context, p *process) error {
 		case <-time.After(pollPeriod):
 		case <-ctx.Done():
 			err := fmt.Errorf("waiting for %s: %w", p.name, context.Cause(ctx))
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errStalled) {
 				return c.componentError(p, fmt.Errorf("%w (%w)", err, failure))
 			}
 			return err // cancelled, or another component failed

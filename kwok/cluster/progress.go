@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,12 +17,33 @@ type progress struct {
 
 	mu  sync.Mutex
 	out io.Writer
+	// watchdog, if set, runs for bound from the last step on.
+	watchdog *time.Timer
+	bound    time.Duration
+}
+
+// errStalled says that a start makes no progress.
+var errStalled = errors.New("no progress")
+
+// watch returns a context that ends once there was no step for that long, with errStalled as its cause.
+func (p *progress) watch(ctx context.Context, bound time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.bound, p.watchdog = bound, time.AfterFunc(bound, func() { cancel(fmt.Errorf("%w for %s", errStalled, bound)) })
+	return ctx, func() {
+		p.watchdog.Stop()
+		cancel(context.Canceled)
+	}
 }
 
 // step writes a line that begins with the seconds since the start. Writing it is a courtesy, so errors are ignored.
 func (p *progress) step(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.watchdog != nil {
+		p.watchdog.Reset(p.bound)
+	}
 	fmt.Fprintf(p.out, "%6.1fs  %s\n", time.Since(p.started).Seconds(), fmt.Sprintf(format, args...))
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/queueing/dispatch"
 	"github.com/muster-dev/muster/test/invariants"
+	"github.com/muster-dev/muster/test/pressure"
 )
 
 // ClustersOptions are of a demo on a manager with two workers.
@@ -155,8 +156,19 @@ func (d *clusters) tell(ctx context.Context) error {
 			return ""
 		}},
 	}
-	last := time.Now()
-	for i := 0; i < len(chapters); {
+	for _, c := range chapters {
+		if err := d.await(ctx, c.text, c.reached, start); err != nil {
+			return err
+		}
+	}
+	return d.manager.remove(ctx, st.manifest)
+}
+
+// await returns when the chapter is reached.
+func (d *clusters) await(ctx context.Context, chapter string, reached func(*whole) string, start time.Time) error {
+	bounded, cancel := pressure.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
 		w, err := d.look(ctx)
 		if err != nil {
 			return err
@@ -165,23 +177,19 @@ func (d *clusters) tell(ctx context.Context) error {
 			return fmt.Errorf("%d machines were launched in %s, which cannot give them all", w.machines[0], d.names[0])
 		}
 		if w.workload != nil {
-			if text := chapters[i].reached(w); text != "" {
+			if text := reached(w); text != "" {
 				d.screen.chapter(time.Since(start), text)
-				last = time.Now()
-				i++
-				continue
+				return nil
 			}
-		}
-		if time.Since(last) > patience {
-			return fmt.Errorf("no progress for %s until %s: %s", patience, chapters[i].text, w.standing())
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-bounded.Done():
+			return fmt.Errorf("no progress until %s: %w: %s", chapter, context.Cause(bounded), w.standing())
 		case <-time.After(pace):
 		}
 	}
-	return d.manager.remove(ctx, st.manifest)
 }
 
 // standing is how far the Job has come, for a story that has stopped.
@@ -200,7 +208,9 @@ func (w *whole) standing() string {
 // connect waits until the manager is connected to its workers: before, it asks only those that it reaches.
 func (d *clusters) connect(ctx context.Context) error {
 	var cut string
-	err := wait.PollUntilContextTimeout(ctx, pace, patience, true, func(ctx context.Context) (bool, error) {
+	bounded, cancel := pressure.WithTimeout(ctx, patience)
+	defer cancel()
+	err := wait.PollUntilContextCancel(bounded, pace, true, func(ctx context.Context) (bool, error) {
 		for _, name := range d.names {
 			var c kueue.MultiKueueCluster
 			if err := d.manager.client.Get(ctx, client.ObjectKey{Name: name}, &c); err != nil {
@@ -214,7 +224,7 @@ func (d *clusters) connect(ctx context.Context) error {
 		return true, nil
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {
-		return fmt.Errorf("the manager has not reached %s for %s: see the conditions of MultiKueueCluster %s", cut, patience, cut)
+		return fmt.Errorf("the manager has not reached %[1]s: %[2]w: see the conditions of MultiKueueCluster %[1]s", cut, context.Cause(bounded))
 	}
 	return err
 }

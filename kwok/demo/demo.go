@@ -23,6 +23,7 @@ import (
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/test/invariants"
+	"github.com/muster-dev/muster/test/pressure"
 )
 
 //go:embed *.yaml
@@ -49,10 +50,9 @@ type Options struct {
 const (
 	// pace is how often the cluster is read.
 	pace = 100 * time.Millisecond
-	// patience is how long a story waits for its next chapter.
+	// patience is how much time the cluster has for the next chapter of a story. What it loses while it waits for a processor does
+	// not count.
 	patience = time.Minute
-	// dryBound is how long machines of a failed launch may exist.
-	dryBound = 5 * time.Second
 )
 
 // Run shows the stories. The error names a promise that was broken.
@@ -187,9 +187,20 @@ func (d *demo) tell(ctx context.Context, s story) (took time.Duration, err error
 // play waits for one chapter after the other, while the story's own promises are
 // checked at every look.
 func (d *demo) play(ctx context.Context, s story, chapters []chapter, start time.Time) error {
-	last := time.Now()
 	scene := &scene{}
-	for i := 0; i < len(chapters); {
+	for _, reached := range chapters {
+		if err := d.await(ctx, s, scene, reached, start); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// await returns when the chapter is reached.
+func (d *demo) await(ctx context.Context, s story, scene *scene, reached chapter, start time.Time) error {
+	bounded, cancel := pressure.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
 		if err := d.look(ctx, scene, s); err != nil {
 			return err
 		}
@@ -198,20 +209,16 @@ func (d *demo) play(ctx context.Context, s story, chapters []chapter, start time
 			return err
 		}
 		d.screen.progress(scene, s)
-		if text := chapters[i](scene); text != "" {
+		if text := reached(scene); text != "" {
 			d.screen.chapter(scene.at, text)
-			last = time.Now()
-			i++
-			continue // the next chapter may have come with this look
-		}
-		if time.Since(last) > patience {
-			return fmt.Errorf("no progress for %s; %s", patience, scene.reason())
+			return nil
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-bounded.Done():
+			return fmt.Errorf("no progress: %w; %s", context.Cause(bounded), scene.reason())
 		case <-time.After(pace):
 		}
 	}
-	return nil
 }

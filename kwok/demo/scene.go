@@ -29,9 +29,6 @@ type scene struct {
 	request                 *provreq.ProvisioningRequest
 	workload                *kueue.Workload
 	job                     *batchv1.Job
-
-	// refusedAt is when the spot pool was seen to have refused.
-	refusedAt time.Duration
 }
 
 // look fills the scene. Pods come first: a node that a pod needs is then in the

@@ -27,6 +27,7 @@ import (
 	"github.com/muster-dev/muster/kwok/sandbox"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/test/kueue/managers"
+	"github.com/muster-dev/muster/test/pressure"
 )
 
 // binaryVariable names the sandbox's binary; the benchmarks on a cluster are
@@ -206,7 +207,7 @@ func (s *site) request(n, count int, class string, gpus int64, changes ...func(*
 // await waits until n requests are Provisioned, notes how long each took, and returns
 // what all did.
 func (s *site) await(n int) time.Duration {
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	ctx, cancel := pressure.WithTimeout(s.Context(), patience)
 	defer cancel()
 	s.took = nil
 	done := map[string]bool{}

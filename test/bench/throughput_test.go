@@ -34,6 +34,7 @@ import (
 	"github.com/muster-dev/muster/kwok/sandbox"
 	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/test/kueue/managers"
+	"github.com/muster-dev/muster/test/pressure"
 	"github.com/muster-dev/muster/test/testbed"
 )
 
@@ -429,7 +430,7 @@ func (a *arena) get(o client.Object) bool {
 
 func (a *arena) poll(what string, holds func() bool) {
 	a.Helper()
-	ctx, cancel := context.WithTimeout(a.Context(), patience)
+	ctx, cancel := pressure.WithTimeout(a.Context(), patience)
 	defer cancel()
 	if err := testbed.Poll(ctx, holds); err != nil {
 		a.Fatalf("%s: %v", what, err)

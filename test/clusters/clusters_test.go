@@ -56,12 +56,6 @@ func start(t *testing.T, purpose string, workers int) *testbed.Clusters {
 		for _, one := range c.Set.Contexts() {
 			of := c.Set.Cluster(one)
 			states = append(states, of.State().Components...)
-			if t.Failed() {
-				testbed.Tail(of.Logs(cluster.Muster))
-				if one == sandbox.Manager {
-					testbed.Tail(of.Logs(cluster.Dispatcher))
-				}
-			}
 		}
 		if err := c.Set.Stop(context.Background()); err != nil {
 			t.Errorf("stopping the clusters: %v", err)
@@ -76,6 +70,13 @@ func start(t *testing.T, purpose string, workers int) *testbed.Clusters {
 			t.Errorf("left behind: %v (%v)", left, err)
 		}
 	})
+	for _, w := range append([]*testbed.Worker{{Cluster: c.Manager, Name: sandbox.Manager}}, c.Workers...) {
+		t.Cleanup(func() {
+			if t.Failed() {
+				w.Keep(t, t.Name()+"/"+w.Name, metav1.NamespaceDefault)
+			}
+		})
+	}
 	return c
 }
 

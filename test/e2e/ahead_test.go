@@ -17,6 +17,7 @@ import (
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	workloads "github.com/muster-dev/muster/queueing/workload"
+	"github.com/muster-dev/muster/test/pressure"
 	"github.com/muster-dev/muster/test/testbed"
 )
 
@@ -58,7 +59,9 @@ func (s *site) contested(wanted func(*v1alpha1.NodeGroup)) (low, high *batchv1.J
 func (s *site) untilEvicted(j *batchv1.Job, most time.Duration, each func()) bool {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
-	for end := time.Now().Add(most); time.Now().Before(end); <-ticker.C {
+	ctx, cancel := pressure.WithTimeout(s.Context(), most)
+	defer cancel()
+	for ; ctx.Err() == nil; <-ticker.C {
 		if w := s.Workload(j); w != nil && meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadEvicted) {
 			return true
 		}

@@ -87,16 +87,11 @@ func started(t *testing.T, purpose string, config cluster.Config) *testbed.Clust
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if t.Failed() {
-			testbed.Tail(c.Logs(cluster.Muster))
-			if config.Standby {
-				testbed.Tail(c.Logs(cluster.Standby))
-			}
-		}
 		if err := c.Stop(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
 		}
 	})
+	c.KeepIfFailed(t)
 	return c
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/transaction"
+	"github.com/muster-dev/muster/test/pressure"
 	"github.com/muster-dev/muster/test/testbed"
 )
 
@@ -108,12 +109,9 @@ func (s *site) free(name string) {
 
 // soon is eventually for goroutines beside the test's own, which may not end it.
 func (s *site) soon(wish string, holds func() bool) {
-	deadline := time.Now().Add(testbed.Patience)
-	for !holds() {
-		if time.Now().After(deadline) {
-			s.Errorf("not within %s: %s", testbed.Patience, wish)
-			return
-		}
-		time.Sleep(50 * time.Millisecond) //nolint:forbidigo // as eventually does
+	ctx, cancel := pressure.WithTimeout(s.Context(), testbed.Patience)
+	defer cancel()
+	if err := testbed.Poll(ctx, holds); err != nil {
+		s.Errorf("%v: %s", err, wish)
 	}
 }

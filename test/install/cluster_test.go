@@ -32,6 +32,7 @@ import (
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/kwok/stages"
 	"github.com/muster-dev/muster/test/kueue/managers"
+	"github.com/muster-dev/muster/test/pressure"
 	"github.com/muster-dev/muster/test/testbed"
 )
 
@@ -210,7 +211,7 @@ func (b *bare) get(o client.Object, name string) {
 // eventually waits for up to a minute.
 func (b *bare) eventually(wish string, holds func() bool, state func() string) {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
+	ctx, cancel := pressure.WithTimeout(b.Context(), time.Minute)
 	defer cancel()
 	if err := testbed.Poll(ctx, holds); err != nil {
 		b.Fatalf("%s: not within a minute: %s", wish, state())

@@ -2,7 +2,6 @@ package install
 
 import (
 	"archive/tar"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -13,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-dev/muster/test/pressure"
 	"github.com/muster-dev/muster/test/testbed"
 )
 
@@ -40,7 +40,7 @@ func registry(t *testing.T, crane string) (address, base string) {
 		_ = server.Process.Kill() // nothing is written any more
 		_ = server.Wait()
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := pressure.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if err := testbed.Poll(ctx, func() bool {
 		c, err := net.Dial("tcp", address)

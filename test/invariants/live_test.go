@@ -18,6 +18,7 @@ import (
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/test/invariants"
 	"github.com/muster-dev/muster/test/invariants/promises"
+	"github.com/muster-dev/muster/test/pressure"
 )
 
 // The watch of a real API server, over its death. What breaks a promise before
@@ -27,7 +28,7 @@ func TestWatchOutlivesTheAPIServer(t *testing.T) {
 	if binary == "" {
 		t.Skip("MUSTER_SANDBOX_BIN does not name a sandbox's binary: run `make test`, which builds it")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := pressure.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	config := cluster.Config{Name: fmt.Sprintf("invariants-%d", os.Getpid()), Binary: binary}
 	sandbox.Fill(&config)

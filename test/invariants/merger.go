@@ -36,7 +36,8 @@ type merger struct {
 	// one nothing is released: what it has not told yet may come first.
 	blind map[promises.Kind]time.Time
 	// last is the time of the last release.
-	last time.Time
+	last  time.Time
+	trace trace
 }
 
 func newMerger(c *promises.Checker, hold, recovery time.Duration) *merger {
@@ -90,6 +91,7 @@ func (m *merger) release(now time.Time, behind time.Duration) {
 func (m *merger) feed(n int) {
 	for _, e := range m.held[:n] {
 		m.checker.Apply(e)
+		m.trace.add(e)
 	}
 	m.held = slices.Delete(m.held, 0, n)
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/muster-dev/muster/test/invariants/promises"
+	"github.com/muster-dev/muster/test/pressure"
 )
 
 // Violation is a promise that was not kept.
@@ -42,8 +43,6 @@ type Watcher struct {
 	once    sync.Once
 	stopped chan struct{}
 
-	pulse pulse
-
 	mu    sync.Mutex
 	merge *merger
 }
@@ -73,7 +72,6 @@ func Watch(ctx context.Context, config *rest.Config, changes ...func(*Options)) 
 		w.merge.lost(s.kind, time.Now())
 		running.Go(func() { s.run(ctx, messages, func(err error) { first <- err }) })
 	}
-	running.Go(func() { w.pulse.run(ctx, streams[0].client) })
 	go func() {
 		running.Wait()
 		close(messages)
@@ -93,7 +91,7 @@ func (w *Watcher) run(messages <-chan message, hold time.Duration) {
 	defer close(w.stopped)
 	ticker := time.NewTicker(step)
 	defer ticker.Stop()
-	stop := w.stop
+	stop, lost := w.stop, pressure.Shared().Lost()
 	for {
 		select {
 		case m, more := <-messages:
@@ -104,7 +102,7 @@ func (w *Watcher) run(messages <-chan message, hold time.Duration) {
 			w.locked(func() { w.merge.take(m) })
 		case <-ticker.C:
 			now := time.Now()
-			w.locked(func() { w.merge.release(now, w.pulse.behind(now)) })
+			w.locked(func() { w.merge.release(now, pressure.Shared().Lost()-lost) })
 		case <-stop:
 			// What has been written by now is still on its way.
 			stop = nil
@@ -141,6 +139,17 @@ func (w *Watcher) Violations() (out []Violation) {
 // Stats is what was looked at so far.
 func (w *Watcher) Stats() (out Stats) {
 	w.locked(func() { out = w.merge.checker.Stats() })
+	return out
+}
+
+// Trace has a line for each of the last versions that were looked at, the oldest first, and for each broken promise.
+func (w *Watcher) Trace() (out []string) {
+	w.locked(func() {
+		out = w.merge.trace.lines()
+		for _, v := range w.merge.checker.Violations() {
+			out = append(out, "broken promise: "+v.String())
+		}
+	})
 	return out
 }
 

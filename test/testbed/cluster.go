@@ -83,16 +83,3 @@ func Panic(logs ...string) error {
 	}
 	return nil
 }
-
-// Tail prints the end of each log.
-func Tail(logs ...string) {
-	const most = 16 << 10
-	for _, path := range logs {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			continue
-		}
-		fmt.Fprintf(os.Stderr, "The end of %s:\n%s\n", path, text[max(0, len(text)-most):])
-	}
-}

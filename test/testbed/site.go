@@ -14,10 +14,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/test/pressure"
 )
 
 const (
-	// Patience is how long a test waits for what should come, on a machine that is busy with others, too.
+	// Patience is how much time the cluster has for what a test waits for. What it loses while it waits for a processor does not
+	// count: see package pressure.
 	Patience = 2 * time.Minute
 	// pace is how often it looks.
 	pace = 100 * time.Millisecond
@@ -35,6 +38,7 @@ type Site struct {
 func NewSite(t *testing.T, c *Cluster) *Site {
 	t.Helper()
 	s := &Site{T: t, Cluster: c, Name: SiteName(t)}
+	c.KeepIfFailed(t, s.Name)
 	s.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Name}})
 	return s
 }
@@ -94,10 +98,10 @@ func (s *Site) Eventually(wish string, holds func() bool, state func() string) {
 // Within is Eventually for what takes so long.
 func (s *Site) Within(most time.Duration, wish string, holds func() bool, state func() string) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), most)
+	ctx, cancel := pressure.WithTimeout(s.Context(), most)
 	defer cancel()
-	if Poll(ctx, holds) != nil {
-		s.Fatalf("not within %s: %s. %s", most, wish, state())
+	if err := Poll(ctx, holds); err != nil {
+		s.Fatalf("%v: %s. %s", err, wish, state())
 	}
 }
 

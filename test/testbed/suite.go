@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/test/invariants/promises"
+	"github.com/muster-dev/muster/test/pressure"
 )
 
 // The variables that name the programs that tests run; `make test` builds and sets them.
@@ -35,8 +35,7 @@ type Suite struct {
 	Needed []promises.Check
 }
 
-// Run is for a TestMain: it runs the tests, judges the promises, and prints the ends of
-// the logs where anything failed.
+// Run is for a TestMain: it runs the tests, judges the promises, and keeps the logs where anything failed.
 func (s Suite) Run(m *testing.M) (code int) {
 	for _, v := range s.Programs {
 		if os.Getenv(v) == "" {
@@ -70,7 +69,7 @@ func (s Suite) Run(m *testing.M) (code int) {
 		return code
 	}
 	code = m.Run()
-	logs := []string{c.Logs(cluster.Muster)}
+	var logs []string
 	if s.Stop != nil {
 		logs = append(logs, s.Stop())
 	}
@@ -80,8 +79,10 @@ func (s Suite) Run(m *testing.M) (code int) {
 	}
 	c.Watcher.Check(findings{&code}, s.Needed...)
 	fmt.Fprintln(os.Stderr, "Promises watched:", c.Watcher.Stats())
+	fmt.Fprintln(os.Stderr, "Machine:", pressure.Shared())
 	if code != 0 {
 		Tail(logs...)
+		c.Keep(findings{&code}, "suite")
 	}
 	return code
 }
@@ -90,6 +91,8 @@ func (s Suite) Run(m *testing.M) (code int) {
 type findings struct{ code *int }
 
 func (findings) Helper() {}
+
+func (findings) Logf(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
 func (f findings) Errorf(format string, args ...any) {
 	*f.code = 1

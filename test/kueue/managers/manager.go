@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/muster-dev/muster/test/pressure"
 	"github.com/muster-dev/muster/test/testbed"
 )
 
@@ -109,7 +110,7 @@ func (m *Manager) Start(ctx context.Context) error {
 		m.running = nil
 		return fmt.Errorf("starting %s: %w", m.name, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := pressure.WithTimeout(ctx, patience)
 	defer cancel()
 	if m.prepare != nil {
 		if err := m.prepare(ctx); err != nil {

@@ -1,7 +1,6 @@
 package queues
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/test/pressure"
 	"github.com/muster-dev/muster/test/testbed"
 )
 
@@ -160,7 +160,7 @@ func (k *kueuectl) prints(words string, args ...string) {
 	var out []byte
 	var err error
 	run := func() bool {
-		ctx, cancel := context.WithTimeout(k.Context(), testbed.Patience)
+		ctx, cancel := pressure.WithTimeout(k.Context(), testbed.Patience)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, k.binary, args...)
 		cmd.Env = append(os.Environ(), "PATH="+k.path)
