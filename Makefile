@@ -21,7 +21,7 @@ PROGRAMS = MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) MUSTER_BIN=$(abspath $(BIN))
 	MUSTER_KUEUE_BIN=$$(ls $(abspath $(KUEUE)) 2>/dev/null) MUSTER_KUEUECTL_BIN=$$(ls $(abspath $(KUEUECTL)) 2>/dev/null) \
 	MUSTER_TOPOLOGY_TWIN_BIN=$$(ls $(abspath $(TWIN))/topology-twin 2>/dev/null) \
 	MUSTER_PODSETS_TWIN_BIN=$$(ls $(abspath $(TWIN))/podsets-twin 2>/dev/null) \
-	MUSTER_RUNNER_BIN=$$(ls $(abspath $(RUNNER))/runner 2>/dev/null) MUSTER_KUEUE_CORE_BIN=$$(ls $(abspath $(RUNNER))/minimalkueue 2>/dev/null)
+	MUSTER_HELM_BIN=$$(ls $(abspath $(BIN))/helm 2>/dev/null) MUSTER_RUNNER_BIN=$$(ls $(abspath $(RUNNER))/runner 2>/dev/null) MUSTER_KUEUE_CORE_BIN=$$(ls $(abspath $(RUNNER))/minimalkueue 2>/dev/null)
 
 .PHONY: help
 help: ## List the commands.
@@ -88,11 +88,13 @@ DIST ?= dist
 RELEASE := go tool -modfile=go.release.mod
 STATIC = -trimpath -ldflags '$(LDFLAGS) -X github.com/muster-dev/muster/cmd/version.release=$(VERSION)'
 
-.PHONY: tools
-tools: ## Build Helm, ko and crane into bin/, which the charts and the image are made and tested with. The first time takes minutes.
+$(BIN)/helm: go.release.sum
 	@mkdir -p $(BIN)
-	go build -modfile=go.release.mod -o $(BIN)/ -ldflags '$(LDFLAGS)' helm.sh/helm/v3/cmd/helm github.com/google/ko \
-		github.com/google/go-containerregistry/cmd/crane
+	go build -modfile=go.release.mod -o $@ -ldflags '$(LDFLAGS)' helm.sh/helm/v3/cmd/helm
+
+.PHONY: tools
+tools: $(BIN)/helm ## Build Helm, ko and crane into bin/, which the charts and the image are made and tested with. The first time takes minutes.
+	go build -modfile=go.release.mod -o $(BIN)/ -ldflags '$(LDFLAGS)' github.com/google/ko github.com/google/go-containerregistry/cmd/crane
 
 .PHONY: image
 image: ## Build the images for PLATFORMS and push them to REGISTRY, with an SBOM each. KO_DEFAULTBASEIMAGE replaces the base.
@@ -130,7 +132,7 @@ release: binaries chart image ## Make all of a release of VERSION, a tag: binari
 	go run ./deploy/generate/krew $(VERSION) $(DIST)/checksums.txt < cmd/kubectl-muster/krew/muster.yaml > $(DIST)/muster.yaml
 
 # Its programs, and how they are named to the tests.
-INSTALL_PROGRAMS = MUSTER_HELM_BIN=$(abspath $(BIN))/helm MUSTER_KO_BIN=$(abspath $(BIN))/ko MUSTER_CRANE_BIN=$(abspath $(BIN))/crane
+INSTALL_PROGRAMS = MUSTER_KO_BIN=$(abspath $(BIN))/ko MUSTER_CRANE_BIN=$(abspath $(BIN))/crane
 
 # The tests of what a hostile tenant tries: they run on what the charts install, too.
 ATTACKS := TestTenants|TestPodsThat|TestGatedPods|TestBookedNodes|TestASquatter|TestMusterChangesNoMore|TestOnlyThoseWithTheRight|TestGarbage
@@ -140,26 +142,48 @@ install-test: build tools kueue ## Test the charts with Helm on a sandbox, attac
 	$(PROGRAMS) $(INSTALL_PROGRAMS) go test -timeout 30m ./test/install $(ARGS)
 	$(PROGRAMS) $(INSTALL_PROGRAMS) go test -short ./test/e2e -chart -run '$(ATTACKS)'
 
-# What starts clusters beside test/e2e, and what has real connections to simulated clouds, whose clocks go on without them where
-# they get no processor. None of the longest, which come first, is left over at the end.
-CLUSTERS := ./test/multikueue ./kwok/scenario/runner ./test/kueue/... ./test/page ./test/bench ./test/install ./kwok/cluster \
-	./test/clusters ./test/invariants ./cloudprovider/... ./cmd/kubectl-muster/...
+# What starts clusters, the longest first. The rest needs neither a cluster nor a program that is built for it.
+CLUSTERS := ./test/e2e ./test/multikueue ./kwok/scenario/runner ./test/kueue/... ./test/page ./test/bench ./test/install ./kwok/cluster \
+	./test/clusters ./test/invariants ./cmd/kubectl-muster/...
 
-# The bounds of the promises hold for a machine of two cores that does nothing else, so of the
-# tests on clusters those of test/e2e run alone. Tests without a cluster take what they leave of
-# the cores. Vetting is the linter's. With -short, tests of many random cases take few of them:
-# all are in simulate, and those on clusters in e2e-all. Control planes of small clusters spend
-# a seventh of their CPU on collecting garbage by Go's default.
+# Tests whose names begin with this are the stories of make test.
+STORIES := ^TestStory
+
+# Each failed test keeps what explains it in a folder of its own here.
+FAILED := $(abspath $(DIST))/failed
+
+# Vetting is the linter's. With -short, tests of many random cases take few of them: all are in simulate, and those on clusters in
+# e2e-all. Control planes of small clusters spend a seventh of their CPU on collecting garbage by Go's default.
+TEST = $(PROGRAMS) MUSTER_FAILED_DIR=$(FAILED) GOGC=$${GOGC:-400} go test -vet=off -short -timeout 60m
+
+# What ends the output of a failure: where that is kept which explains it.
+KEPT = { [ ! -d $(FAILED) ] || find $(FAILED) -mindepth 2 -maxdepth 2 -type d -printf 'Kept of a failed test: %p\n' >&2; exit 1; }
+
+# The packages that have a test of the name after -run in ARGS, so that nothing else is built.
+RUN = $(shell sed -nE "s/.*-run[ =]'?\"?([^ '\"]+).*/\1/p" <<< "$(subst ",,$(ARGS))")
+RUN_IN = $(shell grep -rhlE --include='*_test.go' "^func ($$(sed -E 's:/.*::; s:^\^?(.*[^$$])\$$?$$:Test\1|\1:' <<< '$(RUN)'))" . | xargs -rn1 dirname | sort -u)
+
 .PHONY: test
-test: build ## Run all tests, those on a real cluster included.
+test: build $(BIN)/helm ## Run the tests without a cluster, and the stories of each part on real clusters. ARGS='-run TestName' runs that test alone.
+	@rm -rf $(FAILED)
+ifneq ($(RUN),)
+	@[ -n "$(RUN_IN)" ] || { echo "No test has a name that begins as $(RUN) does"; exit 1; }
+	@$(TEST) $(ARGS) $(RUN_IN) || $(KEPT)
+else
+	@status=0; \
+	$(TEST) $(ARGS) -p 1 -run '$(STORIES)' ./test/e2e -chart || status=1; \
+	$(TEST) $(ARGS) -p 1 -run '$(STORIES)' ./test/clusters || status=1; \
+	MUSTER_FAILED_DIR=$(FAILED) go test -vet=off -short -timeout 60m $(ARGS) $$(go list ./... | grep -vxF -e "$$(go list $(CLUSTERS))") || status=1; \
+	[ $$status = 0 ] || $(KEPT)
+endif
+
+# The bounds of the promises hold for a cluster that has a machine of two processors for itself, and tests of test/e2e wait for
+# each other's clusters, so two packages at a time are as many as two processors serve.
+.PHONY: test-more
+test-more: build ## Run all other tests on real clusters, beside a stock Kueue, too: half an hour.
+	@rm -rf $(FAILED)
 	@$(MAKE) --no-print-directory kueue twin || { rm -rf $(KUEUE) $(KUEUECTL) $(TWIN); echo "SKIP: stock Kueue could not be built, so what needs it is left out"; }
-	@export $(PROGRAMS) GOGC=$${GOGC:-400}; status=0; test="go test -vet=off -short -timeout 60m"; \
-	nice -n 19 $$test -p 1 $(ARGS) $$(go list ./... | grep -vxF -e "$$(go list ./test/e2e $(CLUSTERS))") & rest=$$!; \
-	trap 'kill $$rest; exit 130' INT TERM; \
-	$$test $(ARGS) ./test/e2e || status=1; \
-	$$test -p 3 $(ARGS) $$(go list $(CLUSTERS)) || status=1; \
-	wait $$rest || status=1; \
-	exit $$status
+	@$(TEST) $(ARGS) -p 2 -skip '$(STORIES)' $$(go list $(CLUSTERS)) || $(KEPT)
 
 .PHONY: unit
 unit: ## Run the tests that need no cluster.

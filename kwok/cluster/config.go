@@ -47,8 +47,7 @@ type Config struct {
 	// served.
 	FeatureGates map[string]bool
 
-	// Settings is the file of --config of muster and of its page; empty is none. Clouds have settings of their own in that
-	// file, so there are these or Clouds.
+	// Settings is the file of --config of muster and of its page; empty is none. Clouds are added to it.
 	Settings []byte
 
 	// MusterFlags are flags of muster beside those that its place in the sandbox needs.
@@ -130,9 +129,6 @@ func (c Config) complete() (Config, error) {
 	}
 	if c.Progress == nil {
 		c.Progress = io.Discard
-	}
-	if len(c.Settings) > 0 && c.Clouds != nil {
-		return c, errors.New("a sandbox has settings of yours or simulated clouds, which have settings of their own: leave one out")
 	}
 	var err error
 	if c.Only, err = c.selectComponents(); err != nil {

@@ -27,7 +27,6 @@ func TestConfigIsCompletedOrRefused(t *testing.T) {
 		"no muster without its rights":                  {config: Config{Stages: stages}, want: []string{Etcd, APIServer, ControllerManager, Scheduler, Kwok}},
 		"no kwok without stages":                        {config: Config{Manifests: manifests}, want: []string{Etcd, APIServer, ControllerManager, Scheduler, Muster}},
 		"some, put in start order":                      {config: Config{Only: []string{APIServer, Etcd}}, want: []string{Etcd, APIServer}},
-		"settings beside simulated clouds":              {config: Config{Settings: []byte("a: b"), Clouds: &SimulatedClouds{}}, refuse: "leave one out"},
 		"an unknown component":                          {config: Config{Only: []string{"kubelet"}}, refuse: "the components are etcd, kube-apiserver"},
 		"a component without what it needs":             {config: Config{Only: []string{Etcd, Scheduler}}, refuse: "kube-scheduler cannot run without kube-apiserver"},
 		"muster asked for without its rights":           {config: Config{Only: []string{Etcd, APIServer, Muster}}, refuse: "manifests"},

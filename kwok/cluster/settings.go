@@ -1,6 +1,10 @@
 package cluster
 
-import "fmt"
+import (
+	"fmt"
+
+	"sigs.k8s.io/yaml"
+)
 
 // writeSettings writes the configuration files of the components that have settings beyond their flags.
 func writeSettings(p plan, c Config) error {
@@ -14,7 +18,10 @@ func writeSettings(p plan, c Config) error {
 		if err := writeFile(p.cloudsConfig(), c.Clouds.World); err != nil {
 			return err
 		}
-		muster = fmt.Appendf(nil, musterSettings, c.Clouds.Region, p.address(cloudsAWS), c.Clouds.Project, p.address(cloudsGCP))
+		var err error
+		if muster, err = withClouds(muster, p, c.Clouds); err != nil {
+			return err
+		}
 	}
 	if p.settings {
 		if err := writeFile(p.musterConfig(), muster); err != nil {
@@ -29,6 +36,24 @@ func writeSettings(p plan, c Config) error {
 	return writeFile(p.schedulerConfig(), fmt.Appendf(nil, schedulerSettings, p.kubeconfig(Scheduler)))
 }
 
+// withClouds adds the simulated clouds, which know one cluster, this one, to the settings of muster.
+func withClouds(settings []byte, p plan, clouds *SimulatedClouds) ([]byte, error) {
+	out := map[string]any{"apiVersion": "config.muster.dev/v1alpha1", "kind": "Configuration"}
+	if err := yaml.Unmarshal(settings, &out); err != nil {
+		return nil, fmt.Errorf("reading the settings of muster: %w", err)
+	}
+	provisioning, _ := out["provisioning"].(map[string]any)
+	if provisioning == nil {
+		provisioning = map[string]any{}
+	}
+	provisioning["clouds"] = map[string]any{
+		"aws": map[string]any{"region": clouds.Region, "cluster": "sandbox", "endpoint": "http://" + p.address(cloudsAWS)},
+		"gcp": map[string]any{"project": clouds.Project, "cluster": "sandbox", "endpoint": "http://" + p.address(cloudsGCP)},
+	}
+	out["provisioning"] = provisioning
+	return yaml.Marshal(out)
+}
+
 // The scheduler's rate of 50 requests a second is raised, or it would be what every measurement measures.
 const schedulerSettings = `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -38,21 +63,6 @@ clientConnection:
   burst: 4000
 leaderElection:
   leaderElect: false
-`
-
-// The simulated clouds know one cluster, this one.
-const musterSettings = `apiVersion: config.muster.dev/v1alpha1
-kind: Configuration
-provisioning:
-  clouds:
-    aws:
-      region: %q
-      cluster: sandbox
-      endpoint: "http://%s"
-    gcp:
-      project: %q
-      cluster: sandbox
-      endpoint: "http://%s"
 `
 
 // What is read is not recorded, and of what is written not the text.

@@ -113,7 +113,7 @@ func asManager(t *testing.T, c *testbed.Clusters, worker string) (client.Client,
 
 // TestTheDemoTellsItsStory runs the demo of several clusters as a newcomer does, in clusters of its own. With -short its story is told in
 // those
-// of TestAManagerAndItsWorkers alone.
+// of TestStoryAManagerAndItsWorkers alone.
 func TestTheDemoTellsItsStory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("make e2e-all runs the command")
@@ -128,7 +128,7 @@ func TestTheDemoTellsItsStory(t *testing.T) {
 	}
 }
 
-func TestAManagerAndItsWorkers(t *testing.T) {
+func TestStoryAManagerAndItsWorkers(t *testing.T) {
 	c := start(t, "clusters", 2)
 	ctx := t.Context()
 

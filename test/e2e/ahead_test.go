@@ -70,10 +70,10 @@ func (s *site) untilEvicted(j *batchv1.Job, most time.Duration, each func()) boo
 	return false
 }
 
-// TestVictimsRunUntilTheMachinesOfTheNewcomerAreBooked: a gang that runs has to leave
+// TestStoryVictimsRunUntilTheMachinesOfTheNewcomerAreBooked: a gang that runs has to leave
 // its quota to one of higher priority, but not before the machines of that one are
 // there, which takes three seconds.
-func TestVictimsRunUntilTheMachinesOfTheNewcomerAreBooked(t *testing.T) {
+func TestStoryVictimsRunUntilTheMachinesOfTheNewcomerAreBooked(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	low, high := s.contested(func(g *v1alpha1.NodeGroup) { g.Spec.Kwok.BootDelay = metav1.Duration{Duration: 3 * time.Second} })

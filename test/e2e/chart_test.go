@@ -20,7 +20,7 @@ const helmVariable = "MUSTER_HELM_BIN"
 
 // byChart has the shared cluster run on what the charts install.
 var byChart = flag.Bool("chart", false,
-	"run the shared cluster, without clouds, on what the charts install and with their settings; needs "+helmVariable)
+	"run the shared cluster on what the charts install and with their settings; needs "+helmVariable)
 
 // charted is a whole cluster of what the charts install, apart from the pods of Muster: those
 // would run as simulated ones.
@@ -56,5 +56,6 @@ func charted() (c cluster.Config, err error) {
 	}
 	c.Progress = os.Stderr
 	sandbox.FillBy(&c, []byte(settings), objects)
+	sandbox.AddCloudsOf(&c, clouds)
 	return c, nil
 }

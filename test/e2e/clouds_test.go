@@ -75,7 +75,7 @@ func onto(label string) func(*corev1.PodSpec) {
 
 // A gang that cannot be had in two zones and two markets starts on the fifth offering,
 // and nothing of the four is ever billed.
-func TestAGangStartsOnTheFifthOffering(t *testing.T) {
+func TestStoryAGangStartsOnTheFifthOffering(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		cloud string

@@ -54,11 +54,11 @@ var mutated = []struct {
 	name string
 	run  func(*testing.T)
 }{
-	{"jobs", TestQueuedJobStartsWhenItsMachinesAreThere},
+	{"jobs", TestStoryQueuedJobStartsWhenItsMachinesAreThere},
 	{"stay", TestOnlyMusterStartsAQueuedJob},
 	{"default", TestJobsWithoutAQueueGoToTheDefaultOne},
 	{"finalizers", TestQueuesAndFlavorsAreBornWithTheirFinalizer},
-	{"nodes", TestAGangStartsOnTheFifthOffering},
+	{"nodes", TestStoryAGangStartsOnTheFifthOffering},
 	{"pods", TestPodsThatComeEarlyWaitForTheWholeGang},
 	{"strangers", TestPodsThatPassACordonAreKeptOffHeldMachines},
 	{"squatter", TestASquatterIsKeptOffAndAGangRuns},

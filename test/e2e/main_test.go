@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 					return nil, err
 				}
 			}
-			config.TypeChecking = true
+			config.TypeChecking, config.Dashboard = true, true
 			if shared, err = testbed.Start(ctx, "e2e", config); err != nil {
 				return nil, err
 			}

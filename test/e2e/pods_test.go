@@ -161,9 +161,9 @@ func TestAPodWaitsForItsMachine(t *testing.T) {
 	}
 }
 
-// TestAPodGroupStartsAsAWhole: a group of two roles is held until all of its pods are there and
+// TestStoryAPodGroupStartsAsAWhole: a group of two roles is held until all of its pods are there and
 // its machines too; an eviction deletes its pods; the next pods by its name run and end.
-func TestAPodGroupStartsAsAWhole(t *testing.T) {
+func TestStoryAPodGroupStartsAsAWhole(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.queue(s.Group("a", nil))

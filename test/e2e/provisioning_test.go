@@ -20,7 +20,7 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-func TestRequestGrowsAGroupAndDeletionGivesItBack(t *testing.T) {
+func TestStoryRequestGrowsAGroupAndDeletionGivesItBack(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	g := s.Group("", nil)
@@ -39,7 +39,7 @@ func TestRequestGrowsAGroupAndDeletionGivesItBack(t *testing.T) {
 	s.Empty(g.Name)
 }
 
-func TestCheckCapacityBooksWhatIsThereAndLaunchesNothing(t *testing.T) {
+func TestStoryCheckCapacityBooksWhatIsThereAndLaunchesNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.IdleTimeout.Duration = time.Hour })

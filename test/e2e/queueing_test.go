@@ -20,7 +20,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-func TestQueuedJobStartsWhenItsMachinesAreThere(t *testing.T) {
+func TestStoryQueuedJobStartsWhenItsMachinesAreThere(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	g := s.Group("", nil)
@@ -56,7 +56,7 @@ func TestQueuedJobStartsWhenItsMachinesAreThere(t *testing.T) {
 	})
 }
 
-func TestAfterAStockoutTheNextFlavorIsTried(t *testing.T) {
+func TestStoryAfterAStockoutTheNextFlavorIsTried(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	holds := int32(7)
@@ -112,7 +112,7 @@ func TestAJobThatAUserSuspendsGoesOnInItsTurn(t *testing.T) {
 	s.Empty(g.Name)
 }
 
-func TestQuotaIsAWallAndAQueue(t *testing.T) {
+func TestStoryQuotaIsAWallAndAQueue(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes = 20 })

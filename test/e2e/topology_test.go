@@ -161,9 +161,9 @@ func TestAJobIsInOneRack(t *testing.T) {
 	}
 }
 
-// TestALaunchedGangIsPlacedInItsRack: the annotation of its pods has the machines gathered in one rack, though the cloud
+// TestStoryALaunchedGangIsPlacedInItsRack: the annotation of its pods has the machines gathered in one rack, though the cloud
 // scatters them; then the pods are told where to go.
-func TestALaunchedGangIsPlacedInItsRack(t *testing.T) {
+func TestStoryALaunchedGangIsPlacedInItsRack(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.topology(blockLabel)

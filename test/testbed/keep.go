@@ -156,9 +156,6 @@ func (c *Cluster) objects(ctx context.Context, kind schema.GroupVersionKind, nam
 func Tail(logs ...string) {
 	const most = 2 << 10
 	dir := failedDir("logs")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
 	for _, path := range logs {
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -166,7 +163,7 @@ func Tail(logs ...string) {
 			continue
 		}
 		kept := filepath.Join(dir, filepath.Base(path))
-		if err := os.WriteFile(kept, text, 0o600); err != nil {
+		if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(kept, text, 0o600)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
 		fmt.Fprintf(os.Stderr, "The end of %s, kept as %s:\n%s\n", filepath.Base(path), kept, text[max(0, len(text)-most):])
