@@ -173,7 +173,7 @@ else
 	@status=0; \
 	$(TEST) $(ARGS) -p 1 -run '$(STORIES)' ./test/e2e -chart || status=1; \
 	$(TEST) $(ARGS) -p 1 -run '$(STORIES)' ./test/clusters || status=1; \
-	MUSTER_FAILED_DIR=$(FAILED) go test -vet=off -short -timeout 60m $(ARGS) $$(go list ./... | grep -vxF -e "$$(go list $(CLUSTERS))") || status=1; \
+	$(TEST) $(ARGS) $$(go list ./... | grep -vxF -e "$$(go list $(CLUSTERS))") || status=1; \
 	[ $$status = 0 ] || $(KEPT)
 endif
 
@@ -184,6 +184,12 @@ test-more: build ## Run all other tests on real clusters, beside a stock Kueue, 
 	@rm -rf $(FAILED)
 	@$(MAKE) --no-print-directory kueue twin || { rm -rf $(KUEUE) $(KUEUECTL) $(TWIN); echo "SKIP: stock Kueue could not be built, so what needs it is left out"; }
 	@$(TEST) $(ARGS) -p 2 -skip '$(STORIES)' $$(go list $(CLUSTERS)) || $(KEPT)
+
+.PHONY: test-slowly
+test-slowly: ## Run make test with half of the processors' time, as CI does: PERCENT=25 is a quarter, TARGET=test-more the rest.
+	.ci/slowly $(PERCENT) $(MAKE) --no-print-directory $(TARGET)
+test-slowly: PERCENT ?= 50
+test-slowly: TARGET ?= test
 
 .PHONY: unit
 unit: ## Run the tests that need no cluster.
@@ -220,7 +226,7 @@ e2e-operators: build ## Build those of them that can be downloaded, a quarter of
 	exit $$status
 
 .PHONY: soak
-soak: build ## Let everything go wrong for an hour while gangs come and go, change leaders 100 times, kill muster 12 times a story; make test does a minute, 4 and 4.
+soak: build ## Let everything go wrong for an hour while gangs come and go, change leaders 100 times, kill muster 12 times a story; make test-more does a minute, 4 and 4.
 	MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) go test ./test/e2e -run 'InAStorm|LosesItsLease|MusterIsAway/killed' -timeout 180m -storm 1h -leader-rounds 100 -kills 12 $(ARGS)
 
 .PHONY: bench

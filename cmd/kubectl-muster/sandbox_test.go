@@ -81,7 +81,7 @@ func (s *onSandbox) refuses(args []string, why string) {
 func TestOnASandbox(t *testing.T) {
 	binary := os.Getenv(binaryVariable)
 	if binary == "" {
-		t.Skipf("%s does not name a sandbox's binary: run `make test`, which builds it", binaryVariable)
+		t.Skipf("%s does not name a sandbox's binary: run `make test-more`, which builds it", binaryVariable)
 	}
 	c := cluster.Config{Name: fmt.Sprintf("plugin-%d", os.Getpid()), Binary: binary, Progress: os.Stderr}
 	sandbox.Fill(&c)
@@ -214,7 +214,7 @@ spec:
 func TestAClusterWithoutMuster(t *testing.T) {
 	binary := os.Getenv(binaryVariable)
 	if binary == "" {
-		t.Skipf("%s does not name a sandbox's binary: run `make test`, which builds it", binaryVariable)
+		t.Skipf("%s does not name a sandbox's binary: run `make test-more`, which builds it", binaryVariable)
 	}
 	c := cluster.Config{Name: fmt.Sprintf("bare-%d", os.Getpid()), Binary: binary, Progress: os.Stderr,
 		Only: []string{cluster.Etcd, cluster.APIServer}}

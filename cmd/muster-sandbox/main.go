@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/kwok/cluster"
 )
@@ -18,6 +20,7 @@ func main() {
 	}
 	// The Kubernetes components leave flags of theirs here, which every command would offer as its own.
 	pflag.CommandLine = pflag.NewFlagSet(os.Args[0], pflag.ExitOnError)
+	log.SetLogger(logr.Discard()) // the commands report by what they print
 	err := newRootCommand().Execute()
 	var code exitCode
 	switch {

@@ -15,9 +15,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
-	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/cmd/muster/app"
@@ -176,7 +174,6 @@ func (r scenarioRun) play(command *cobra.Command, s *scenario.Scenario, name str
 	if err != nil {
 		return out, err
 	}
-	ctrllog.SetLogger(logr.Discard()) // the watches of a run tell by its report
 	ctx, cancel := context.WithCancel(command.Context())
 	defer cancel()
 	interrupt := make(chan struct{})

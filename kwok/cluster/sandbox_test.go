@@ -361,7 +361,7 @@ func binary(t *testing.T) string {
 	t.Helper()
 	path := os.Getenv("MUSTER_SANDBOX_BIN")
 	if path == "" {
-		t.Skip("set MUSTER_SANDBOX_BIN to a built muster-sandbox to run this test, as `make test` does")
+		t.Skip("set MUSTER_SANDBOX_BIN to a built muster-sandbox to run this test, as `make test-more` does")
 	}
 	return path
 }

@@ -8,13 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/cache"
@@ -63,7 +61,6 @@ type growth struct {
 }
 
 func newGrowth(b *testing.B, nodes, pending int) *growth {
-	ctrl.SetLogger(logr.Discard()) // the harness's informers have nothing to say
 	s := newSite(b)
 	g := &growth{
 		site: s, admitted: make(chan *kueue.Workload, slots+starts),

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -24,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -184,7 +182,6 @@ func newArena(tb testing.TB, c contender) *arena {
 			tb.Skipf("%s does not name a program: run `make bench`, which builds it", variable)
 		}
 	}
-	ctrl.SetLogger(logr.Discard()) // the harness's informers have nothing to say
 	a := &arena{TB: tb}
 	config, manager := c.start(a, binaries[c.variable])
 	config.Name = fmt.Sprintf("bench-%s-%d", c.name, os.Getpid())
@@ -235,6 +232,7 @@ type spent struct {
 	// writes by resource and subresource, and evictions, by Workload.
 	writes    map[string]float64
 	evictions float64
+	workloads float64
 }
 
 // mixed runs the mixed load, or one of so many times fewer Workloads.
@@ -276,7 +274,7 @@ func (a *arena) mixed(fewer int) spent {
 	for name, wait := range out.wait {
 		a.measured(wait.Seconds(), "s-to-admit-"+name)
 	}
-	return spent{took: took, writes: writes, evictions: float64(out.evictions) / float64(want)}
+	return spent{took: took, writes: writes, evictions: float64(out.evictions) / float64(want), workloads: float64(want)}
 }
 
 // floorWriters is how many Workloads are written at once: enough to keep the API

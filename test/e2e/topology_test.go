@@ -305,7 +305,6 @@ func TestAGangWhoseRackIsLostStartsInAnother(t *testing.T) {
 		g.Spec.Topology = []v1alpha1.TopologyLevel{{NodeLabel: rackLabel}}
 		g.Spec.Kwok.Domains = &v1alpha1.KwokDomains{NodeLabel: rackLabel, Placement: v1alpha1.PlacedTogether,
 			Of: []v1alpha1.KwokDomain{{Name: "a", Machines: 3}, {Name: "b", Machines: 3}}}
-		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultDomainLoss, Domains: []string{"a"}, From: testbed.After(time.Minute)}}
 	})
 	s.queue(g)
 	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: g.Name}}
@@ -335,6 +334,13 @@ func TestAGangWhoseRackIsLostStartsInAnother(t *testing.T) {
 	}
 	if c := meta.FindStatusCondition(s.Workload(j).Status.Conditions, kueue.WorkloadEvicted); c != nil {
 		t.Errorf("the gang was evicted: %s", c.Message)
+	}
+	s.edit(g, func() {
+		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultDomainLoss, Domains: []string{"a"},
+			From: testbed.After(time.Since(g.CreationTimestamp.Time))}}
+	})
+	for _, n := range s.nodes(g.Name) {
+		s.breaksDown(n.Name)
 	}
 	s.startsAgain(j, "machines with its pods were lost", "b")
 	s.Delete(j)

@@ -26,7 +26,7 @@ import (
 func TestWatchOutlivesTheAPIServer(t *testing.T) {
 	binary := os.Getenv("MUSTER_SANDBOX_BIN")
 	if binary == "" {
-		t.Skip("MUSTER_SANDBOX_BIN does not name a sandbox's binary: run `make test`, which builds it")
+		t.Skip("MUSTER_SANDBOX_BIN does not name a sandbox's binary: run `make test-more`, which builds it")
 	}
 	ctx, cancel := pressure.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

@@ -43,7 +43,8 @@ func (t *trace) lines() (out []string) {
 		if e.deleted {
 			change = "deleted"
 		}
-		out = append(out, fmt.Sprintf("%s revision %d: %s %s/%s %s", e.time.UTC().Format("15:04:05.000"), e.revision, e.kind, e.namespace, e.name, change))
+		out = append(out, fmt.Sprintf("%s revision %d: %s %s/%s %s", e.time.UTC().Format("15:04:05.000"), e.revision, e.kind, e.namespace,
+			e.name, change))
 	}
 	return out
 }

@@ -4,7 +4,7 @@
 // machines; Muster runs its provisioning half alone and knows of Kueue only what
 // a ProvisioningRequest says.
 //
-// `make test` builds both programs; MUSTER_SANDBOX_BIN and MUSTER_KUEUE_BIN name
+// `make test-more` builds both programs; MUSTER_SANDBOX_BIN and MUSTER_KUEUE_BIN name
 // them. Every test runs under the watch of test/invariants.
 package kueue
 

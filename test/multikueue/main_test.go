@@ -77,7 +77,7 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) (code int) {
 	for _, v := range []string{testbed.SandboxVariable, testbed.KueueVariable, musterVariable} {
 		if os.Getenv(v) == "" {
-			fmt.Printf("SKIP: %s does not name a program: run `make test`, which builds it\n", v) //nolint:forbidigo // a test's own output
+			fmt.Printf("SKIP: %s does not name a program: run `make test-more`, which builds it\n", v) //nolint:forbidigo // a test's own output
 			return 0
 		}
 	}

@@ -29,7 +29,7 @@ var stockedOut = filepath.Join("..", "..", "cmd", "kubectl-muster", "testdata", 
 func TestOnASandbox(t *testing.T) {
 	binary := os.Getenv(binaryVariable)
 	if binary == "" {
-		t.Skipf("%s does not name a sandbox's binary: run `make test`, which builds it", binaryVariable)
+		t.Skipf("%s does not name a sandbox's binary: run `make test-more`, which builds it", binaryVariable)
 	}
 	b := newBrowser(t)
 	c := cluster.Config{Name: fmt.Sprintf("page-%d", os.Getpid()), Binary: binary, Progress: os.Stderr, Dashboard: true}

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cmd/muster/app"
 	"github.com/muster-dev/muster/kwok/cluster"
@@ -43,6 +45,9 @@ func reach(running *cluster.Cluster) (_ *Cluster, err error) {
 	out.Kube, err = out.As(nil)
 	return out, err
 }
+
+// The clients of controller-runtime complain after half a minute where no logger is set.
+func init() { log.SetLogger(logr.Discard()) }
 
 // As is a client of the cluster that acts as another user; nil means the administrator.
 func (c *Cluster) As(user *rest.ImpersonationConfig) (client.WithWatch, error) {

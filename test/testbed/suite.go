@@ -39,7 +39,7 @@ type Suite struct {
 func (s Suite) Run(m *testing.M) (code int) {
 	for _, v := range s.Programs {
 		if os.Getenv(v) == "" {
-			fmt.Printf("SKIP: %s does not name a program: run `make test`, which builds it\n", v) //nolint:forbidigo // a test's own output
+			fmt.Printf("SKIP: %s does not name a program: run `make test` or `make test-more`, which build it\n", v) //nolint:forbidigo // a test's own output
 			return 0
 		}
 	}

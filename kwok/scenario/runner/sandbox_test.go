@@ -23,7 +23,7 @@ func sandbox(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	binary := os.Getenv("MUSTER_SANDBOX_BIN")
 	if binary == "" {
-		t.Skip("MUSTER_SANDBOX_BIN does not name a sandbox's binary: run `make test`, which builds it")
+		t.Skip("MUSTER_SANDBOX_BIN does not name a sandbox's binary: run `make test-more`, which builds it")
 	}
 	out, err := exec.CommandContext(t.Context(), binary, args...).CombinedOutput()
 	return string(out), err
@@ -217,7 +217,7 @@ func TestWithoutMusterPodsComeBeforeTheirRoom(t *testing.T) {
 func TestAnInterruptedRunIsReported(t *testing.T) {
 	binary := os.Getenv("MUSTER_SANDBOX_BIN")
 	if binary == "" {
-		t.Skip("MUSTER_SANDBOX_BIN does not name a sandbox's binary: run `make test`, which builds it")
+		t.Skip("MUSTER_SANDBOX_BIN does not name a sandbox's binary: run `make test-more`, which builds it")
 	}
 	t.Parallel()
 	dir := t.TempDir()

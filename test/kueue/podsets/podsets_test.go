@@ -69,7 +69,7 @@ func twin[T any](t *testing.T, in []byte, arguments ...string) (out []T) {
 	t.Helper()
 	program := os.Getenv("MUSTER_PODSETS_TWIN_BIN")
 	if program == "" {
-		t.Skip("MUSTER_PODSETS_TWIN_BIN does not name the twin: run `make test`, which builds it")
+		t.Skip("MUSTER_PODSETS_TWIN_BIN does not name the twin: run `make test-more`, which builds it")
 	}
 	command := exec.CommandContext(t.Context(), program, arguments...)
 	command.Stdin, command.Stderr = bytes.NewReader(in), os.Stderr

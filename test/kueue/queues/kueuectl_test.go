@@ -140,7 +140,7 @@ func newKueuectl(s *site) *kueuectl {
 	s.Helper()
 	binary := os.Getenv(kueuectlVariable)
 	if binary == "" {
-		s.Skipf("%s does not name a program: run `make test`, which builds a stock kueuectl", kueuectlVariable)
+		s.Skipf("%s does not name a program: run `make test-more`, which builds a stock kueuectl", kueuectlVariable)
 	}
 	dir := s.TempDir()
 	script := fmt.Sprintf("#!/bin/sh\nexec %q kubectl \"$@\"\n", os.Getenv(testbed.SandboxVariable))

@@ -1,7 +1,7 @@
 // Package queues tests Muster in Kueue's place: users of Kueue go on with the same
 // kueuectl, the same YAML and the same outcome, at no more cost to the API server.
 //
-// `make test` builds the programs, which MUSTER_SANDBOX_BIN and
+// `make test-more` builds the programs, which MUSTER_SANDBOX_BIN and
 // MUSTER_KUEUECTL_BIN name. Every test runs under the watch of test/invariants.
 package queues
 

@@ -61,7 +61,7 @@ func asked(t *testing.T, questions []question) (out []answer) {
 	t.Helper()
 	twin := os.Getenv("MUSTER_TOPOLOGY_TWIN_BIN")
 	if twin == "" {
-		t.Skip("MUSTER_TOPOLOGY_TWIN_BIN does not name the twin: run `make test`, which builds it")
+		t.Skip("MUSTER_TOPOLOGY_TWIN_BIN does not name the twin: run `make test-more`, which builds it")
 	}
 	var in bytes.Buffer
 	for _, q := range questions {
