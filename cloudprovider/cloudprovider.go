@@ -53,6 +53,9 @@ type Machine struct {
 	// token of its launch, so that a rollback ends it by name like a machine. One that is used
 	// up is Gone.
 	Hold bool
+	// Unattributed reports whether a launch under way may have made the machine, which bears no
+	// launch yet. Nothing is done with it until that launch has ended.
+	Unattributed bool
 	// Reason why the machine is Terminated, in the cloud's words.
 	Reason string
 	// Class of the reason, where another machine in its place would end for it, too; empty for a
@@ -99,12 +102,15 @@ type Launcher interface {
 	// returns the machines that exist under the token, also with an error: a caller that gets
 	// fewer than Count has to terminate them. After an error other than *Error the call is to
 	// be repeated. It may block for as long as the cloud's call takes, not until nodes join.
+	// Machines that exist and do not bear the token yet are not returned: a hold stands for them,
+	// and the watch reports them as Unattributed.
 	Launch(ctx context.Context, req LaunchRequest) ([]Machine, error)
 }
 
 // Taker terminates machines.
 type Taker interface {
-	// TakeBack terminates the named machines of a group, and deletes their nodes. Names that
+	// TakeBack terminates the named machines of a group, and deletes their nodes. To end a hold
+	// terminates what has come of it, unless it is in use, see Cluster.InUse. Names that
 	// do not exist are not an error. It returns once the cloud has accepted it; until lists
 	// show that a machine has ended, the adapter repeats it now and then.
 	TakeBack(ctx context.Context, group string, names []string) error
@@ -142,6 +148,30 @@ type Cluster struct {
 	// MayAct returns an error while another process may act in place of this one: nothing is
 	// changed then. nil means that there is no other.
 	MayAct func() error
+	// InUse is consulted before machines are terminated that were not named to the adapter.
+	InUse InUse
+}
+
+// InUse returns the names of those of the machines that run pods or that a request has booked. nil means that none is.
+type InUse func(ctx context.Context, machines []Machine) (map[string]bool, error)
+
+// Part returns the machines that are in use, and the others.
+func (f InUse) Part(ctx context.Context, machines []Machine) (used, free []Machine, err error) {
+	if f == nil {
+		return nil, machines, nil
+	}
+	names, err := f(ctx, machines)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, m := range machines {
+		if names[m.Name] {
+			used = append(used, m)
+		} else {
+			free = append(free, m)
+		}
+	}
+	return used, free, nil
 }
 
 // Error is an error of a cloud.

@@ -9,6 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/middleware"
 	"golang.org/x/time/rate"
@@ -28,7 +29,7 @@ const (
 
 // newRetryer returns a retryer that leaves refusals alone: AWS counts a lack of
 // capacity among its own errors (5xx), which the SDK would try again and again.
-func newRetryer(unpaced bool) aws.Retryer {
+func newRetryer(unpaced bool, change ...func(*retry.StandardOptions)) aws.Retryer {
 	return retry.NewStandard(func(o *retry.StandardOptions) {
 		o.MaxBackoff = longestBackoff
 		if unpaced {
@@ -44,6 +45,36 @@ func newRetryer(unpaced bool) aws.Retryer {
 			return aws.UnknownTernary
 		})
 		o.Retryables = append([]retry.IsErrorRetryable{final}, o.Retryables...)
+		for _, f := range change {
+			f(o)
+		}
+	})
+}
+
+const (
+	// tagTries is how often a call that tags machines is tried: over a quarter of a minute, if it fails at once. The launch is
+	// repeated after that.
+	tagTries = 8
+	// firstTagBackoff and longestTagBackoff are the first and the longest pause between two tries.
+	firstTagBackoff, longestTagBackoff = 250 * time.Millisecond, 4 * time.Second
+)
+
+// untilKnown has a call about machines that were made a moment ago tried again until AWS knows them everywhere.
+func (p *Provider) untilKnown(o *ec2.Options) {
+	o.Retryer = newRetryer(p.config.unpaced, func(o *retry.StandardOptions) {
+		o.MaxAttempts = tagTries
+		if !p.config.unpaced {
+			o.Backoff = retry.BackoffDelayerFunc(func(attempt int, _ error) (time.Duration, error) {
+				return min(firstTagBackoff<<max(0, attempt-1), longestTagBackoff), nil
+			})
+		}
+		unknown := retry.IsErrorRetryableFunc(func(err error) aws.Ternary {
+			if hasCode(err, "InvalidInstanceID.NotFound") {
+				return aws.TrueTernary
+			}
+			return aws.UnknownTernary
+		})
+		o.Retryables = append([]retry.IsErrorRetryable{unknown}, o.Retryables...)
 	})
 }
 

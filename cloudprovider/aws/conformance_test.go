@@ -44,7 +44,9 @@ func TestConformance(t *testing.T) {
 
 // conformingCloud has a group of its own and lists that lag.
 func conformingCloud(t *testing.T, method v1alpha1.AWSLaunchMethod, market v1alpha1.CapacityType, action string) *conformance.Cloud {
-	s := newSim(t, plenty(lag(3*time.Second), racksOf(3, 5, 5)), account(func(c *simaws.Config) { c.Groups[0].Max = conformance.MaxNodes }))
+	s := newSim(t, plenty(lag(3*time.Second), tagLag(8*time.Second), racksOf(3, 5, 5)), account(func(c *simaws.Config) {
+		c.Groups[0].Max = conformance.MaxNodes
+	}))
 	g := nodeGroup(method, market)
 	g.Spec.MaxNodes = conformance.MaxNodes
 	s.groups = []*v1alpha1.NodeGroup{g}
@@ -57,8 +59,12 @@ func conformingCloud(t *testing.T, method v1alpha1.AWSLaunchMethod, market v1alp
 	if method != v1alpha1.AWSLaunchInstances && market == v1alpha1.OnDemand {
 		gathers = &conformance.Gathering{Level: rack, Strict: true, Where: s.racks, Made: s.front.PlacementGroups}
 	}
+	var refuseTags func()
+	if method == v1alpha1.AWSLaunchInstances {
+		refuseTags = func() { s.refuseTags("InvalidInstanceID.NotFound", tagTries) }
+	}
 	return &conformance.Cloud{
-		Group: g, Gathers: gathers,
+		Group: g, Gathers: gathers, RefuseTags: refuseTags,
 		Connect: func() cloudprovider.Provider { return s.provider() },
 		Hold: func(n int) {
 			for _, p := range s.world.Pools() {

@@ -26,12 +26,15 @@
 //	                                        ends by itself
 //
 // The intent of LaunchInstances is a tag on the group, since that call has no tags for
-// machines. It is there from before the call until the machines carry their own, and
+// machines. It is there from before the call until lists show the machines with their own, and
 // is listed as a hold. It says until when the call may begin, and is written again before a try
 // after that, so every process knows how long one may still be at work. Taking it back repeats the call with its token, which makes
-// nothing twice and names what there is. This works for as long as AWS remembers the
-// token, for which it states no time: machines of a call that has been repeated only
+// nothing twice and names what there is: that is terminated, unless it runs pods or is booked, and tagged. This works for as long as
+// AWS remembers the token, for which it states no time: machines of a call that has been repeated only
 // after that stay as the group's own.
+//
+// Machines of the group without tags that were launched since the intent was written, or since shortly before a list began, are listed
+// as unattributed. Tags are tried again inside the call for a quarter of a minute, and the launch is repeated after that.
 //
 // Machines that must be together, see LaunchRequest.Together, are put near each other so:
 //

@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
 	asgtypes "github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -18,8 +19,9 @@ import (
 
 // intent is a tag on an Auto Scaling group that says what LaunchInstances is about
 // to make, since that call has no tags for its machines. It is there from before the
-// call until they carry their own tags; meanwhile it is listed as a hold. Taking it
-// back repeats the call, which makes nothing twice and names what there is.
+// call until lists show them with their own tags; meanwhile it is listed as a hold, and machines of the
+// group that may be of the call as unattributed. Taking it back repeats the call, which makes nothing
+// twice and names what there is.
 type intent struct {
 	autoScalingGroup string
 	// call is the client token of the call.
@@ -61,8 +63,8 @@ func (i *intent) tag() asgtypes.Tag {
 	}
 }
 
-func (i *intent) hold(zone string) cloudprovider.Machine {
-	return cloudprovider.Machine{Name: i.name(), Group: i.group, Launch: i.launch, Hold: true, ProviderID: providerID(zone, i.call)}
+func (i *intent) hold() cloudprovider.Machine {
+	return cloudprovider.Machine{Name: i.name(), Group: i.group, Launch: i.launch, Hold: true, ProviderID: providerID(i.zone, i.call)}
 }
 
 // intents of a group, by their calls.
@@ -100,7 +102,8 @@ func (i *intent) mayHaveMade(in *instance) bool {
 	return in.Launch == "" && in.zone == i.zone && in.launched.After(i.at.Add(-skew))
 }
 
-// launchOwned has the group launch machines: intent, call, tags, and the intent goes.
+// launchOwned has the group launch machines: intent, call, tags, and the intent goes once lists show them.
+// Machines that could not be tagged are not returned, so that the call is repeated: the hold stands for them.
 func (p *Provider) launchOwned(ctx context.Context, l *launch, known *intent) ([]string, error) {
 	i := known
 	switch {
@@ -121,14 +124,14 @@ func (p *Provider) launchOwned(ctx context.Context, l *launch, known *intent) ([
 	i.request = l.Request
 	ids, err := p.call(ctx, i)
 	if !isAnswer(err) {
-		return ids, err
+		return nil, err
 	}
 	if err := p.adopt(ctx, i, ids); err != nil {
-		return ids, err
+		return nil, err
 	}
-	if dropped := p.drop(ctx, i); dropped != nil {
+	if settled := p.settle(ctx, i, ids); settled != nil {
 		// Unknown beside a refusal, too: the repeated call gets the same refusal.
-		return ids, dropped
+		return ids, settled
 	}
 	return ids, err
 }
@@ -194,11 +197,28 @@ func (p *Provider) adopt(ctx context.Context, i *intent, ids []string) error {
 		return nil
 	}
 	tags := tagList(p.tags(i.launch, i.request, i.group, i.autoScalingGroup))
-	if _, err := p.ec2.CreateTags(ctx, &ec2.CreateTagsInput{Resources: ids, Tags: tags}); err != nil {
+	if _, err := p.ec2.CreateTags(ctx, &ec2.CreateTagsInput{Resources: ids, Tags: tags}, p.untilKnown); err != nil {
 		// No refusal, whatever AWS says: the machines are there, the call is to be repeated.
 		return fmt.Errorf("the machines exist, but are not tagged yet: CreateTags: %w", err)
 	}
 	return nil
+}
+
+// settle ends the intent of a call that has made these machines, if lists show all of them under its launch. Otherwise it stays,
+// since a process that begins now would take them for the group's own: a later list ends it, or its take-back.
+func (p *Provider) settle(ctx context.Context, i *intent, ids []string) error {
+	if len(ids) > 0 {
+		named, err := p.named(ctx, i)
+		if err != nil || slices.ContainsFunc(ids, func(id string) bool { return named[id] == nil }) {
+			return err
+		}
+	}
+	return p.drop(ctx, i)
+}
+
+// named are the machines that lists show under the launch of the intent, also those that have ended.
+func (p *Provider) named(ctx context.Context, i *intent) (map[string]*instance, error) {
+	return p.instances(ctx, append(p.ours(), tagFilter(launchTag, i.launch), tagFilter(nodeGroupTag, i.group))...)
 }
 
 // drop takes the intent's tag off the group.
@@ -209,7 +229,7 @@ func (p *Provider) drop(ctx context.Context, i *intent) error {
 	return nil
 }
 
-// takeBackIntent ends a hold of that name, and with it whatever its call has made.
+// takeBackIntent ends a hold of that name, and with it whatever its call has made and is not in use.
 func (p *Provider) takeBackIntent(ctx context.Context, name string) error {
 	group, call, ok := strings.Cut(strings.TrimPrefix(name, holdPrefix), "/")
 	if !ok {
@@ -226,24 +246,70 @@ func (p *Provider) takeBackIntent(ctx context.Context, name string) error {
 	if i == nil {
 		return nil
 	}
+	named, err := p.named(ctx, i)
+	if err != nil {
+		return err
+	}
+	if len(named) >= i.count {
+		return p.drop(ctx, i) // they are taken back by name, or stay
+	}
 	made, err := p.maybeMade(ctx, i, &groups[0])
 	if err != nil {
 		return err
 	}
-	if made {
-		ids, err := p.call(ctx, i)
-		if !isAnswer(err) {
-			return err
-		}
-		if err := p.takeMachines(ctx, ids); err != nil {
-			return err
-		}
-		// What goes on all the same is listed under its launch.
-		if err := p.adopt(ctx, i, ids); err != nil {
-			return err
-		}
+	if !made {
+		return p.drop(ctx, i)
 	}
-	return p.drop(ctx, i)
+	ids, err := p.call(ctx, i)
+	if !isAnswer(err) {
+		return err
+	}
+	return p.end(ctx, i, ids)
+}
+
+// end takes back what the call of an intent has made, but for what is in use, and then the intent.
+func (p *Provider) end(ctx context.Context, i *intent, ids []string) error {
+	used, free, err := p.config.InUse.Part(ctx, i.machines(ids))
+	if err != nil {
+		return err
+	}
+	var going []string
+	for _, m := range free {
+		going = append(going, m.Name)
+	}
+	if err := p.takeMachines(ctx, going); err != nil {
+		return err
+	}
+	// What stays, or goes on all the same, is listed under its launch.
+	p.note(i.autoScalingGroup, used)
+	left, err := p.notEnded(ctx, ids)
+	if err != nil {
+		return err
+	}
+	if err := p.adopt(ctx, i, ids); err != nil && len(left) > 0 {
+		return err // those that have ended are tagged for the bill alone
+	}
+	return p.settle(ctx, i, left)
+}
+
+// machines of the intent's call.
+func (i *intent) machines(ids []string) (out []cloudprovider.Machine) {
+	for _, id := range ids {
+		out = append(out, cloudprovider.Machine{Name: id, Group: i.group, Launch: i.launch, ProviderID: providerID(i.zone, id)})
+	}
+	return out
+}
+
+// notEnded are those of the machines that have not ended, as far as lists know.
+func (p *Provider) notEnded(ctx context.Context, ids []string) (left []string, err error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	found, err := p.instances(ctx, ec2types.Filter{Name: aws.String("instance-id"), Values: ids})
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return found[id] != nil && !found[id].alive() }), nil
 }
 
 // maybeMade says whether the call of the intent may have made something: otherwise to

@@ -37,6 +37,9 @@ type Config struct {
 	// MayAct returns an error while another process may act in place of this one:
 	// nothing is changed then. nil means that there is no other.
 	MayAct func() error
+	// InUse is consulted before machines are terminated that were not named, see
+	// cloudprovider.Cluster.
+	InUse cloudprovider.InUse
 
 	// unpaced leaves out what waits by the machine's own clock: the backoff between
 	// tries of a call, and the limiter.

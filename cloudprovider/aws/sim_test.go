@@ -176,8 +176,21 @@ func fault(action string, kind cloudsim.CallFaultType, calls ...int64) func(*clo
 	}
 }
 
+// tagsFail has the calls lost that tag the machines of one launch.
+func tagsFail() func(*cloudsim.Config) {
+	var calls []int64
+	for i := range tagTries {
+		calls = append(calls, int64(i))
+	}
+	return fault("CreateTags", cloudsim.CallLost, calls...)
+}
+
 func lag(d time.Duration) func(*cloudsim.Config) {
 	return func(c *cloudsim.Config) { c.Lag.Duration = d }
+}
+
+func tagLag(d time.Duration) func(*cloudsim.Config) {
+	return func(c *cloudsim.Config) { c.TagLag.Duration = d }
 }
 
 // nodeGroup is the offering that the tests launch.
@@ -234,6 +247,11 @@ func (s *sim) listed(p *Provider) []cloudprovider.Machine {
 		s.t.Fatalf("list: %v", err)
 	}
 	return list
+}
+
+// known are the machines and holds that are not unattributed.
+func known(list []cloudprovider.Machine) []cloudprovider.Machine {
+	return slices.DeleteFunc(list, func(m cloudprovider.Machine) bool { return m.Unattributed })
 }
 
 func names(list []cloudprovider.Machine) (out []string) {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	asgtypes "github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
@@ -24,6 +24,7 @@ func (p *Provider) list(ctx context.Context) ([]cloudprovider.Machine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list NodeGroups: %w", err)
 	}
+	began := p.config.Clock.Now()
 	byOwner, ends := map[string][]*v1alpha1.NodeGroup{}, map[string]time.Time{}
 	for _, g := range nodeGroups {
 		if g.Spec.AWS == nil || g.Spec.AWS.Region != p.config.Region {
@@ -34,7 +35,6 @@ func (p *Provider) list(ctx context.Context) ([]cloudprovider.Machine, error) {
 	}
 	// The intents come before the machines: one that has gone meanwhile has left
 	// machines with tags.
-	var out []cloudprovider.Machine
 	pending := map[string][]intent{}
 	var claimed []string
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(byOwner)), mostNames) {
@@ -48,9 +48,6 @@ func (p *Provider) list(ctx context.Context) ([]cloudprovider.Machine, error) {
 			}
 			for _, in := range intents(&groups[i]) {
 				pending[in.autoScalingGroup] = append(pending[in.autoScalingGroup], in)
-				if in.cluster == p.config.ClusterUID {
-					out = append(out, in.hold(zoneOf(&groups[i])))
-				}
 			}
 		}
 	}
@@ -58,6 +55,7 @@ func (p *Provider) list(ctx context.Context) ([]cloudprovider.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
+	out := p.holds(ctx, pending, machines)
 	for names := range slices.Chunk(claimed, mostNames) {
 		members, err := p.instances(ctx, tagFilter(ownerTag, names...))
 		if err != nil {
@@ -68,9 +66,10 @@ func (p *Provider) list(ctx context.Context) ([]cloudprovider.Machine, error) {
 				continue // Muster's, of this cluster or another
 			}
 			owner := in.tags[ownerTag]
-			unclear := slices.ContainsFunc(pending[owner], func(i intent) bool { return i.mayHaveMade(in) })
-			if g := offering(byOwner[owner], in); g != nil && !unclear {
+			if g := offering(byOwner[owner], in); g != nil {
 				in.Group = g.Name
+				in.Unattributed = slices.ContainsFunc(pending[owner], func(i intent) bool { return i.mayHaveMade(in) }) ||
+					launchesItself(byOwner[owner]) && in.launched.After(began.Add(-skew))
 				machines[id] = in
 			}
 		}
@@ -92,6 +91,41 @@ func (p *Provider) list(ctx context.Context) ([]cloudprovider.Machine, error) {
 	return out, nil
 }
 
+// launchesItself reports whether LaunchInstances is called for the Auto Scaling group of the NodeGroups. A machine that is younger than
+// the list of intents may be of one that was written since.
+func launchesItself(groups []*v1alpha1.NodeGroup) bool {
+	return slices.ContainsFunc(groups, func(g *v1alpha1.NodeGroup) bool { return g.Spec.AWS.LaunchMethod == v1alpha1.AWSLaunchInstances })
+}
+
+// holds are those of the intents that stand for machines which lists do not show under their launch yet. The others are ended, and
+// leave pending.
+func (p *Provider) holds(ctx context.Context, pending map[string][]intent, machines map[string]*instance) (out []cloudprovider.Machine) {
+	for group, list := range pending {
+		pending[group] = slices.DeleteFunc(list, func(i intent) bool {
+			if i.cluster != p.config.ClusterUID {
+				return false
+			}
+			named := 0
+			for _, in := range machines {
+				if in.Launch == i.launch && in.Group == i.group {
+					named++
+				}
+			}
+			if named < i.count {
+				out = append(out, i.hold())
+				return false
+			}
+			if p.config.MayAct == nil || p.config.MayAct() == nil {
+				if err := p.drop(ctx, &i); err != nil {
+					log.FromContext(ctx).Error(err, "The tag of a launch that is over is still there; it will be retried")
+				}
+			}
+			return true
+		})
+	}
+	return out
+}
+
 // offering is the NodeGroup whose machines are like that one.
 func offering(groups []*v1alpha1.NodeGroup, in *instance) *v1alpha1.NodeGroup {
 	for _, g := range groups {
@@ -105,12 +139,4 @@ func offering(groups []*v1alpha1.NodeGroup, in *instance) *v1alpha1.NodeGroup {
 		}
 	}
 	return nil
-}
-
-// zoneOf is a zone of the group.
-func zoneOf(g *asgtypes.AutoScalingGroup) string {
-	if len(g.AvailabilityZones) == 0 {
-		return ""
-	}
-	return slices.Min(g.AvailabilityZones)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -46,6 +47,9 @@ type Cloud struct {
 	Delay func(time.Duration)
 	// Slow makes the next launch call take so long, while its caller waits; nil if the cloud's calls cannot.
 	Slow func(time.Duration)
+	// RefuseTags makes the cloud refuse to tag the machines of the next launch for as long as its call lasts; nil if machines are
+	// born with their launch.
+	RefuseTags func()
 	// Pass lets time pass in the cloud and in its adapters.
 	Pass func(time.Duration)
 }
@@ -75,6 +79,8 @@ const (
 	patience = 5 * time.Minute
 	step     = time.Second
 	leisure  = 5 * time.Second
+	// holdsFor is how long a hold may be left over.
+	holdsFor = 20 * step
 )
 
 // Run tests an adapter.
@@ -100,6 +106,7 @@ func Run(t *testing.T, newCloud func(t *testing.T) *Cloud) {
 		{"a launch whose reply was lost is made once", lostReply},
 		{"a launch that takes longer than its caller waits is made once, or leaves nothing", late},
 		{"while a launch takes long, others see no machine that is not its own", slow},
+		{"a machine whose launch is not known yet is held, and its launch goes on", unattributed},
 		{"machines that must be together are", together},
 		{"a machine that joins others is where they are", joined},
 		{"a launch that no domain has room for is refused and leaves nothing", roomless},
@@ -241,9 +248,16 @@ func names(machines []cloudprovider.Machine) []string {
 	return out
 }
 
+// wantAlive judges what the cloud bills. A hold may stay until lists show what has come of it.
 func (s *suite) wantAlive(what string, want []string) {
 	s.Helper()
-	got := append([]string{}, s.Alive()...)
+	var got []string
+	for passed := time.Duration(0); passed <= holdsFor; passed += step {
+		if got = append([]string{}, s.Alive()...); len(got) == len(want) {
+			break
+		}
+		s.Pass(step)
+	}
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
 		s.Errorf("alive are %s (-want +got):\n%s", what, diff)
@@ -255,10 +269,14 @@ func (s *suite) wantAlive(what string, want []string) {
 func (s *suite) giveUp(token string, came []cloudprovider.Machine) {
 	s.Helper()
 	s.takeBack(names(came)...)
-	s.await("nothing of the launch is left", func() bool {
+	calm := time.Duration(0)
+	s.await("nothing of the launch is left, nor turns up", func() bool {
 		left := s.left(token)
 		s.takeBack(left...)
-		return len(left) == 0
+		if calm += step; len(left) > 0 {
+			calm = 0
+		}
+		return calm > poll.Calm
 	})
 }
 
@@ -400,6 +418,33 @@ func attributed(s *suite) {
 	if diff := cmp.Diff(map[string][]string{"uid-1": first, "uid-2": second}, got); diff != "" {
 		s.Errorf("machines by their launch (-want +got):\n%s", diff)
 	}
+}
+
+// unattributed follows a launch whose machines are tagged, or shown with their tags, late, from one process to the next.
+func unattributed(s *suite) {
+	if s.RefuseTags != nil {
+		s.RefuseTags()
+	}
+	_, err := s.provider.Launch(context.Background(), s.request("uid-1", 4))
+	if cloudprovider.Refusal(err) != nil {
+		s.Fatalf("a launch whose machines cannot be tagged is refused: %v", err)
+	}
+	for range 2 {
+		s.restart()
+		for range 20 {
+			s.mu.Lock()
+			for _, m := range s.seen {
+				if m.State < cloudprovider.Terminated && (m.Launch != "uid-1" && !m.Unattributed || m.Group != s.Group.Name) {
+					s.Errorf("the watch reports a machine that is neither the launch's nor held: %+v", m)
+				}
+			}
+			s.mu.Unlock()
+			s.Pass(step)
+		}
+	}
+	all := s.mustLaunch("uid-1", 4)
+	s.wantAlive("those of the one launch", all)
+	s.await("all are told under it", func() bool { return slices.Equal(all, s.left("uid-1")) && len(s.seen) == len(all) })
 }
 
 func ended(s *suite) {

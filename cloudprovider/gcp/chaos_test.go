@@ -79,7 +79,7 @@ func misbehaving(r *rand.Rand) cloudsim.Config {
 		{Type: v1alpha1.FaultBootDeath, Percent: percent(20), After: seconds(50)},
 		{Type: v1alpha1.FaultReclaim, Percent: percent(20), After: seconds(90)},
 	}
-	config := cloudsim.Config{Seed: r.Int64(), Pools: racked(every(int32(3+r.IntN(8)), faults...)), Lag: *seconds(20)}
+	config := cloudsim.Config{Seed: r.Int64(), Pools: racked(every(int32(3+r.IntN(8)), faults...)), Lag: *seconds(20), TagLag: *seconds(40)}
 	config.TakeBacks = []cloudsim.TakeBackFault{
 		{Cloud: v1alpha1.ProviderGCP, Share: cloudsim.Share{Percent: 1 + r.IntN(9)}},
 		{Cloud: v1alpha1.ProviderGCP, Share: cloudsim.Share{Percent: 1 + r.IntN(29)}, Delay: seconds(60)},

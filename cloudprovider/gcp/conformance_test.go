@@ -28,7 +28,8 @@ func TestConformance(t *testing.T) {
 func conformingCloud(t *testing.T, method string) *conformance.Cloud {
 	sim := simulated()
 	sim.OperationTime = metav1.Duration{Duration: 2 * time.Second}
-	l := newLab(t, cloudsim.Config{Pools: blocksOf(every(0), 3, 5, 5), Lag: metav1.Duration{Duration: 3 * time.Second}}, sim)
+	l := newLab(t, cloudsim.Config{Pools: blocksOf(every(0), 3, 5, 5), Lag: metav1.Duration{Duration: 3 * time.Second},
+		TagLag: metav1.Duration{Duration: 8 * time.Second}}, sim)
 	g := l.nodeGroup(method)
 	g.Spec.MaxNodes = conformance.MaxNodes
 	hit := func(kind cloudsim.CallFaultType, delay time.Duration) {

@@ -46,6 +46,9 @@ type Config struct {
 	// MayAct returns an error while another process may act in place of this one:
 	// nothing but plain reads is sent then. nil means that there is no other.
 	MayAct func() error
+	// InUse is consulted before machines are terminated that were not named, see
+	// cloudprovider.Cluster.
+	InUse cloudprovider.InUse
 }
 
 // burst is how many calls may come at once: those that take a gang of 64 back.

@@ -197,7 +197,7 @@ func pathOf(link string) string {
 }
 
 // cancel takes a resize request out of the queue. One that has its machines already
-// loses them.
+// loses them, except those in use: a list that shows the request may be older than its machines.
 func (t *taking) cancel(ctx context.Context, name string) error {
 	m := t.manager(t.id)
 	r, err := m.request(ctx, name)
@@ -209,7 +209,15 @@ func (t *taking) cancel(ctx context.Context, name string) error {
 	}
 	switch {
 	case r.GetState() == requestSucceeded:
-		_, err := t.remove(ctx, namesOf(r))
+		_, free, err := t.InUse.Part(ctx, t.machinesOf(r))
+		if err != nil {
+			return err
+		}
+		var names []string
+		for _, m := range free {
+			names = append(names, m.Name)
+		}
+		_, err = t.remove(ctx, names)
 		return err
 	case over(r):
 		return nil
@@ -220,10 +228,13 @@ func (t *taking) cancel(ctx context.Context, name string) error {
 	return nil
 }
 
-// namesOf the instances of a resize request.
-func namesOf(r *computepb.InstanceGroupManagerResizeRequest) (out []string) {
+// machinesOf a resize request.
+func (t *taking) machinesOf(r *computepb.InstanceGroupManagerResizeRequest) (out []cloudprovider.Machine) {
 	for _, in := range r.GetInstances() {
-		out = append(out, in.GetName())
+		at := t.places([]string{in.GetName()})[0]
+		out = append(out, cloudprovider.Machine{
+			Name: at.name, Group: t.group.Name, Launch: t.names.token(at.name), ProviderID: providerID(at.project, at.zone, at.name),
+		})
 	}
 	return out
 }

@@ -418,3 +418,41 @@ func TestRepairUnderWay(t *testing.T) {
 		t.Errorf("got %+v, want nothing", left)
 	}
 }
+
+// TestAResizeRequestLeavesMachinesInUse: the list by which it is taken back may be older than its machines, whose gang runs on them.
+func TestAResizeRequestLeavesMachinesInUse(t *testing.T) {
+	for used := range 3 {
+		l := newLab(t, cloudsim.Config{Pools: every(64)}, simulated())
+		g := l.nodeGroup("flex")
+		p := l.provider()
+		machines, err := p.Launch(t.Context(), cloudprovider.LaunchRequest{Group: g, Count: 2, Token: "uid-1"})
+		for range 20 {
+			if err == nil || cloudprovider.Refusal(err) != nil {
+				break
+			}
+			l.clock.Step(10 * time.Second)
+			machines, err = p.Launch(t.Context(), cloudprovider.LaunchRequest{Group: g, Count: 2, Token: "uid-1"})
+		}
+		if err != nil || len(machines) != 2 {
+			t.Fatalf("got %v and %v, want 2 machines", machines, err)
+		}
+		hold := strings.TrimSuffix(machines[0].Name, "0") + "all"
+		p.InUse = func(_ context.Context, list []cloudprovider.Machine) (map[string]bool, error) {
+			out := map[string]bool{}
+			for i, m := range list[:used] {
+				if m.ProviderID != machines[i].ProviderID || m.Launch != "uid-1" || m.Group != g.Name {
+					t.Errorf("the machine in question is %+v, want that of %+v", m, machines[i])
+				}
+				out[m.Name] = true
+			}
+			return out, nil
+		}
+		if err := p.TakeBack(t.Context(), g.Name, []string{hold}); err != nil {
+			t.Fatal(err)
+		}
+		l.clock.Step(time.Minute)
+		if got := len(l.open()); got != used {
+			t.Errorf("%d machines are billed, want the %d in use", got, used)
+		}
+	}
+}

@@ -172,8 +172,8 @@ func (p *Poller) look(ctx context.Context, known map[key]cloudprovider.Machine, 
 		if ok && m.State < old.State && !m.Restarted(old) {
 			m.State, m.Kept = old.State, old.Kept
 		}
-		if !ok || m.State != old.State || m.Kept != old.Kept || m.Launch != old.Launch || m.Hold != old.Hold || m.Started.After(old.Started) ||
-			!m.EndsAt.Equal(old.EndsAt) {
+		if !ok || m.State != old.State || m.Kept != old.Kept || m.Launch != old.Launch || m.Hold != old.Hold ||
+			m.Unattributed != old.Unattributed || m.Started.After(old.Started) || !m.EndsAt.Equal(old.EndsAt) {
 			observe(m)
 			known[k] = m
 		}

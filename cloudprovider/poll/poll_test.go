@@ -92,7 +92,11 @@ func watch(t *testing.T, c *cloud, test func(*testing.T, *Poller)) {
 			err := p.Watch(ctx, func(m cloudprovider.Machine) {
 				c.mu.Lock()
 				defer c.mu.Unlock()
-				c.told = append(c.told, fmt.Sprintf("%s %d %s", m.Name, m.State, m.Launch))
+				told := fmt.Sprintf("%s %d %s", m.Name, m.State, m.Launch)
+				if m.Unattributed {
+					told += " unattributed"
+				}
+				c.told = append(c.told, told)
 			}, func() { c.synced = true })
 			if err != nil {
 				t.Error(err)
@@ -180,6 +184,20 @@ func TestALaunchThatIsToldLater(t *testing.T) {
 		c.set(nil, machine("a", cloudprovider.Booting))
 		pass(Busy)
 		want(t, "after", c.news(), []string{"a 0 uid-1"})
+	})
+}
+
+func TestAMachineWhoseLaunchIsNotKnownYet(t *testing.T) {
+	c := &cloud{}
+	early := machine("a", cloudprovider.Running)
+	early.Launch, early.Unattributed = "", true
+	c.set(nil, early)
+	watch(t, c, func(t *testing.T, _ *Poller) {
+		want(t, "while it may be of one", c.news(), []string{"a 1  unattributed"})
+		early.Unattributed = false
+		c.set(nil, early)
+		pass(Calm)
+		want(t, "once it is of none", c.news(), []string{"a 1 "})
 	})
 }
 

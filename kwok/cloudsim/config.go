@@ -38,6 +38,9 @@ type Config struct {
 	// Lag is how long lists and lookups do not know yet of a new instance, as in
 	// clouds that are eventually consistent.
 	Lag metav1.Duration `json:"lag,omitempty"`
+	// TagLag is how long lists do not show the tags and labels that an instance was given, whether they were given with the launch or
+	// later: clouds keep them apart from their instances.
+	TagLag metav1.Duration `json:"tagLag,omitempty"`
 }
 
 // PoolKey names a pool: machines of one type, in one zone, bought in one market.

@@ -72,9 +72,6 @@ func (j *joining) join(ctx context.Context) error {
 		there := in.Phase != Terminated && in.Phase != Stopped
 		switch {
 		case there && !j.joined[in.ID]:
-			if in.Phase == Pending && in.Pool.Cloud == v1alpha1.ProviderAWS && in.launch() == "" {
-				continue // a machine that an Auto Scaling group has launched is tagged a moment later
-			}
 			if err := j.kube.Create(ctx, m); err != nil && !apierrors.IsAlreadyExists(err) {
 				errs = append(errs, fmt.Errorf("have instance %s join: %w", in.ID, err))
 				continue

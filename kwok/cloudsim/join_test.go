@@ -65,6 +65,19 @@ func node(t *testing.T, j *joining) *corev1.Node {
 	return n
 }
 
+// A kubelet joins whether the machine is tagged or not.
+func TestAnUntaggedMachineJoins(t *testing.T) {
+	w, j, _ := joined(t, v1alpha1.ProviderAWS, Config{})
+	if _, refused := w.Launch(Order{Pool: w.Pools()[0].PoolKey, Count: 1, Min: 1, IDs: []string{"untagged"}, Group: "asg",
+		Node: func(string) *kwokv1alpha1.MachineNode { return &kwokv1alpha1.MachineNode{} }}); refused != nil {
+		t.Fatal(refused)
+	}
+	look(t, j)
+	if err := j.kube.Get(t.Context(), client.ObjectKey{Name: "untagged"}, &kwokv1alpha1.Machine{}); err != nil {
+		t.Errorf("the machine has not joined: %v", err)
+	}
+}
+
 func TestANodeOutlivesItsMachine(t *testing.T) {
 	w, j, _ := joined(t, v1alpha1.ProviderGCP, Config{NodesStay: []NodeFault{{Cloud: v1alpha1.ProviderGCP}}})
 	w.Terminate("m")

@@ -95,6 +95,9 @@ type Instance struct {
 	// Reason why it was terminated: one of the constants below.
 	Reason string
 
+	// tagged are the tags by when they were given, the latest last.
+	tagged []tagging
+
 	fate pool.Machine
 	// halt is the next time that it is stopped, told so long before, and off those before.
 	halt   *span
@@ -102,6 +105,12 @@ type Instance struct {
 	off    []span
 	// nodeStays: its Node object outlives it.
 	nodeStays bool
+}
+
+// tagging is that an instance was given tags.
+type tagging struct {
+	at   time.Time
+	tags map[string]string
 }
 
 // Domain of its pool that it is in; empty where the pool has none.
@@ -172,6 +181,7 @@ func (w *World) Launch(o Order) ([]Instance, *v1alpha1.KwokError) {
 			Pool: o.Pool, Group: o.Group, Tags: maps.Clone(o.Tags), Reservation: o.Reservation,
 			Together: o.Together, Phase: Pending, LaunchedAt: now, StartedAt: now, fate: fate,
 		}
+		in.tagged = []tagging{{now, maps.Clone(o.Tags)}}
 		in.halt, in.notice = w.haltOf(in)
 		in.nodeStays = w.nodeStays(in)
 		if w.made++; i < len(o.IDs) {
@@ -504,10 +514,11 @@ func (w *World) Hold(k PoolKey, machines int32) bool {
 func (w *World) Tag(id string, tags map[string]string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.settle()
+	now := w.settle()
 	var on *map[string]string
 	if in := w.instances[id]; in != nil {
 		on = &in.Tags
+		in.tagged = append(in.tagged, tagging{now, maps.Clone(tags)})
 	} else if r := w.reservations[id]; r != nil {
 		on = &r.Tags
 	} else {
@@ -521,16 +532,19 @@ func (w *World) Tag(id string, tags map[string]string) bool {
 	return true
 }
 
-// Instances are all that ever were, by launch and ID; those that lists do not know
-// of yet are left out unless all is set.
+// Instances are all that ever were, by launch and ID. Unless all is set they are as lists show them: those that are too new for
+// lists are left out, and so are tags that are.
 func (w *World) Instances(all bool) []Instance {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.settle()
 	var out []Instance
 	for _, in := range w.instances {
-		if all || now.Sub(in.LaunchedAt) >= w.config.Lag.Duration {
+		switch {
+		case all:
 			out = append(out, in.copy())
+		case now.Sub(in.LaunchedAt) >= w.config.Lag.Duration:
+			out = append(out, in.listed(now.Add(-w.config.TagLag.Duration)))
 		}
 	}
 	slices.SortFunc(out, func(a, b Instance) int {
@@ -681,6 +695,18 @@ func (i *Instance) live(now time.Time) {
 func (i *Instance) copy() Instance {
 	out := *i
 	out.Tags = maps.Clone(i.Tags)
+	return out
+}
+
+// listed is the instance with the tags that it was given until then.
+func (i *Instance) listed(until time.Time) Instance {
+	out := *i
+	out.Tags = map[string]string{}
+	for _, t := range i.tagged {
+		if !t.at.After(until) {
+			maps.Copy(out.Tags, t.tags)
+		}
+	}
 	return out
 }
 

@@ -123,6 +123,38 @@ func TestInstancesLiveAndEndByTheClock(t *testing.T) {
 	}
 }
 
+func TestTagsLag(t *testing.T) {
+	s := tell(t, Config{Pools: []Pool{holding(9)}, Lag: d("1s"), TagLag: d("3s")})
+	in, refused := s.Launch(Order{Pool: holding(9).PoolKey, Count: 1, Min: 1, IDs: []string{"m"}, Tags: map[string]string{"born": "yes"}})
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	for _, step := range []struct {
+		after time.Duration
+		tag   map[string]string
+		want  map[string]string
+	}{
+		{time.Second, map[string]string{"late": "yes"}, map[string]string{}},
+		{2 * time.Second, nil, map[string]string{"born": "yes"}},
+		{time.Second, nil, map[string]string{"born": "yes", "late": "yes"}},
+	} {
+		s.clock.Step(step.after)
+		if step.tag != nil {
+			s.Tag(in[0].ID, step.tag)
+		}
+		list := s.Instances(false)
+		if len(list) != 1 {
+			t.Fatalf("%d instances are listed, want one", len(list))
+		}
+		if diff := cmp.Diff(step.want, list[0].Tags); diff != "" {
+			t.Errorf("%s later: tags (-want +got):\n%s", step.after, diff)
+		}
+	}
+	if all := s.Instances(true); len(all[0].Tags) != 2 {
+		t.Errorf("the instance has the tags %v, want both", all[0].Tags)
+	}
+}
+
 func TestListsLag(t *testing.T) {
 	s := tell(t, Config{Pools: []Pool{holding(9)}, Lag: d("2s")})
 	s.launch(spot, 2, 2, "")

@@ -370,6 +370,34 @@ func TestANodeOutlivesItsMachine(t *testing.T) {
 	}
 }
 
+// TestAMachineThatALaunchUnderWayMayHaveMade: no other request may book its node, unless one has already, and it counts as one of those
+// that the attempt has asked for. A machine whose launch is known stays one of it, whatever an old list says.
+func TestAMachineThatALaunchUnderWayMayHaveMade(t *testing.T) {
+	unattributed := machine(cloudprovider.Running)
+	unattributed.Launch, unattributed.Unattributed = "", true
+	booked := func(n *corev1.Node) { n.Labels[state.BookingLabel("gang")] = "ns" }
+	for name, tc := range map[string]struct {
+		told     []cloudprovider.Machine
+		node     []func(*corev1.Node)
+		inFlight bool
+	}{
+		"it may be":               {[]cloudprovider.Machine{unattributed}, []func(*corev1.Node){ofGroup}, true},
+		"a gang has booked it":    {[]cloudprovider.Machine{unattributed}, []func(*corev1.Node){ofGroup, booked}, false},
+		"it is of another launch": {[]cloudprovider.Machine{machine(cloudprovider.Running), unattributed}, []func(*corev1.Node){ofGroup}, false},
+		"it was not": {[]cloudprovider.Machine{unattributed, {Name: "n", Group: "gpu", ProviderID: machineID, State: cloudprovider.Running}},
+			[]func(*corev1.Node){ofGroup}, false},
+	} {
+		m, v := newModel()
+		m.Set(v.node(tc.node...))
+		for _, c := range tc.told {
+			m.SetMachine(c)
+		}
+		if got := only(t, m).InFlight; got != tc.inFlight {
+			t.Errorf("%s: the node is in flight: %t, want %t", name, got, tc.inFlight)
+		}
+	}
+}
+
 // TestACordonOfOthersIsTheirs, also on a node that bears Muster's mark: one that was lifted and
 // put again, and one that kured counts on.
 func TestACordonOfOthersIsTheirs(t *testing.T) {

@@ -124,8 +124,8 @@ func (gs *groups) refreshPrice(name string) effect {
 }
 
 // refreshList counts the machines of all groups: those that have not ended, and those that
-// are promised by attempts in flight. Where one has fewer, others may grow.
-func (gs *groups) refreshList(alive, promised map[string]int) effect {
+// are promised by attempts in flight, some of which may be among the unattributed. Where one has fewer, others may grow.
+func (gs *groups) refreshList(alive, unattributed, promised map[string]int) effect {
 	gs.readDaemons()
 	before := map[string]int{}
 	for i := range gs.list {
@@ -135,7 +135,7 @@ func (gs *groups) refreshList(alive, promised map[string]int) effect {
 	gs.list = make([]planner.Group, 0, len(gs.read))
 	for _, name := range slices.Sorted(maps.Keys(gs.read)) {
 		g := gs.read[name]
-		if g.Machines = alive[name] + promised[name]; g.Machines < before[name] {
+		if g.Machines = alive[name] + max(unattributed[name], promised[name]); g.Machines < before[name] {
 			out = frees
 		}
 		gs.list = append(gs.list, g)

@@ -219,10 +219,16 @@ func (m *Model) Node(name string) *corev1.Node {
 	return m.nodes.object(name)
 }
 
-// HostOf is the name of the machine's node; empty where it has none.
-func (m *Model) HostOf(machine cloudprovider.Machine) (name string) {
-	m.look(m.clock.Now(), func() { name = m.machines.nodes[machine.ProviderID] })
-	return name
+// HostOf is the name of the machine's node, empty where it has none, and whether that runs pods which must not end with the machine, or
+// a request has booked it.
+func (m *Model) HostOf(machine cloudprovider.Machine) (name string, inUse bool) {
+	m.look(m.clock.Now(), func() {
+		name = m.machines.nodes[machine.ProviderID]
+		if n := m.nodes.set.Find(name); n != nil {
+			inUse = n.InUse()
+		}
+	})
+	return name, inUse
 }
 
 // BoundFor are the pods bound to a node that consume the capacity of a request of that

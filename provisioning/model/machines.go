@@ -34,8 +34,9 @@ type machines struct {
 	// unwatched are those that only the answer of a launch has told of, and since when. One that went
 	// before its cloud's watch looked will never be told of, nor one that the watch told of before the answer came.
 	unwatched map[machineKey]time.Time
-	// alive counts the machines of each group that have not ended.
-	alive map[string]int
+	// alive counts the machines of each group that have not ended, without those that launches under way may have made;
+	// unattributed counts the latter.
+	alive, unattributed map[string]int
 
 	// nodes and keys of machines, by provider ID. Of several nodes that bear one, the node is the youngest: a machine that has
 	// joined by another name leaves the Node of before for a while.
@@ -70,8 +71,8 @@ func newMachines() machines {
 	return machines{
 		byKey: map[machineKey]cloudprovider.Machine{}, launched: index[string, machineKey]{}, launchedFor: index[types.UID, machineKey]{},
 		made: map[machineKey]time.Time{}, served: map[machineKey]bool{}, left: map[machineKey]time.Time{}, taken: map[machineKey]bool{},
-		unwatched: map[machineKey]time.Time{}, alive: map[string]int{}, nodes: map[string]string{}, keys: map[string]machineKey{},
-		ended: map[string]bool{}, wentEarly: map[string]time.Time{}, unregistered: index[types.UID, machineKey]{},
+		unwatched: map[machineKey]time.Time{}, alive: map[string]int{}, unattributed: map[string]int{}, nodes: map[string]string{},
+		keys: map[string]machineKey{}, ended: map[string]bool{}, wentEarly: map[string]time.Time{}, unregistered: index[types.UID, machineKey]{},
 		halted: map[machineKey]bool{}, borne: map[string]identity{}, bearers: index[string, string]{},
 	}
 }
@@ -96,12 +97,13 @@ func (ms *machines) set(c cloudprovider.Machine, listed bool, now time.Time) eff
 	}
 	if known {
 		c.Launch, c.Hold = cmp.Or(c.Launch, old.Launch), c.Hold && old.Hold
+		c.Unattributed = c.Unattributed && c.Launch == ""
 		if !c.Restarted(old) {
 			if c.State < old.State {
 				c.State, c.Kept = old.State, old.Kept
 			}
-			if c.State == old.State && c.Kept == old.Kept && c.Launch == old.Launch && c.Hold == old.Hold && c.EndsAt.Equal(old.EndsAt) &&
-				!c.Started.After(old.Started) {
+			if c.State == old.State && c.Kept == old.Kept && c.Launch == old.Launch && c.Hold == old.Hold &&
+				c.Unattributed == old.Unattributed && c.EndsAt.Equal(old.EndsAt) && !c.Started.After(old.Started) {
 				return unchanged
 			}
 		} else {
@@ -162,9 +164,7 @@ func (ms *machines) take(key machineKey, listed bool) effect {
 func (ms *machines) put(key machineKey, c cloudprovider.Machine, listed bool) {
 	ms.remove(key, listed)
 	ms.byKey[key] = c
-	if c.Counts() {
-		ms.alive[key.group]++
-	}
+	ms.count(c, 1)
 	if c.Launch != "" {
 		ms.launched.add(c.Launch, key)
 		ms.launchedFor.add(state.TokenUID(c.Launch), key)
@@ -176,15 +176,24 @@ func (ms *machines) put(key machineKey, c cloudprovider.Machine, listed bool) {
 	ms.relink(key, c, listed)
 }
 
+// count adds a machine to those of its group, or takes it off.
+func (ms *machines) count(c cloudprovider.Machine, by int) {
+	switch {
+	case !c.Counts():
+	case c.Unattributed:
+		ms.unattributed[c.Group] += by
+	default:
+		ms.alive[c.Group] += by
+	}
+}
+
 func (ms *machines) remove(key machineKey, listed bool) effect {
 	c, known := ms.byKey[key]
 	if !known {
 		return unchanged
 	}
 	delete(ms.byKey, key)
-	if c.Counts() {
-		ms.alive[key.group]--
-	}
+	ms.count(c, -1)
 	ms.launched.remove(c.Launch, key)
 	ms.launchedFor.remove(state.TokenUID(c.Launch), key)
 	if ms.keys[c.ProviderID] == key {

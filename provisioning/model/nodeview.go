@@ -86,6 +86,9 @@ func (ns *nodes) read(name string, n *node, now time.Time) *state.Node {
 		joining := a.InFlight() || o.Annotations[v1alpha1.CordonedAnnotation] == v1alpha1.CordonJoining
 		out.InFlight = owner.status == transaction.Pending || !booked && joining // else it has left the node
 	}
+	if out.IsUnattributed() && len(out.Labelled) == 0 {
+		out.InFlight = true
+	}
 	for _, b := range out.Labelled {
 		if ns.requests.waits(&b) {
 			b.Held = transaction.IsHeld(ns.requests.byUID[b.UID].object)

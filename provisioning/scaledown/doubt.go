@@ -131,7 +131,7 @@ func (ds doubts) count(f *Fleet, n *state.Node) {
 	} else if !n.UnreadySince.IsZero() && !n.InFlight && n.Cordon != state.Joining {
 		d.At = when.Earliest(d.At, n.UnreadySince.Add(doubtfulAfter))
 	}
-	if n.Machine != nil && !n.InFlight && !n.Leaves(now) {
+	if n.Machine != nil && !isLaunching(n) && !n.Leaves(now) {
 		d.Spare++
 	}
 	switch at := f.unrequestedAt(n); {
@@ -147,7 +147,7 @@ func (ds doubts) count(f *Fleet, n *state.Node) {
 // unrequestedAt is when an empty machine that no request has launched may be given back for standing idle; zero where it may not be, or
 // was launched.
 func (f *Fleet) unrequestedAt(n *state.Node) time.Time {
-	stays := n.Marked || n.Kept || len(n.Bookings) > 0 || n.InFlight || !n.UnreadySince.IsZero()
+	stays := n.Marked || n.Kept || len(n.Bookings) > 0 || isLaunching(n) || !n.UnreadySince.IsZero()
 	if n.Machine == nil || n.Machine.Launch != "" || n.Pods > 0 || n.Cordon != state.Open || stays {
 		return time.Time{}
 	}

@@ -25,7 +25,7 @@ import (
 //	 ▲                                │ a pod that must stay came    │
 //	 └────────────────────────────────┴──── held up for drainBound ──┘
 //
-// Idle is a machine that no request has booked, that runs no pod but those of
+// Idle is a machine that no request has booked, that no launch under way may have made, that runs no pod but those of
 // DaemonSets, static ones and strays, and that keeps no room for pods to come again.
 // No cordon but Muster's own is touched, no group goes below its minimum, and no
 // machine goes whose node is annotated to be kept. An empty machine goes
@@ -249,8 +249,11 @@ type scaleDown struct {
 	shelter *nodeset.Set
 }
 
+// isLaunching reports whether the node's machine is, or may be, of a launch under way, which looks after it.
+func isLaunching(n *state.Node) bool { return n.InFlight || n.IsUnattributed() }
+
 // walk looks at every node once. It counts the machines of each group that have
-// joined and are not leaving; those of attempts in flight do not count, since they
+// joined and are not leaving; those of launches under way do not count, since they
 // may be rolled back. It returns the nodes that there may be something to do about:
 // in most fleets the most are in use.
 func (t *scaleDown) walk() (out []*state.Node) {
@@ -271,7 +274,7 @@ func (t *scaleDown) walk() (out []*state.Node) {
 		}
 		switch leaves := n.Leaves(t.Now); {
 		case n.Machine == nil:
-		case !n.InFlight && !leaves:
+		case !isLaunching(n) && !leaves:
 			t.spare[n.Machine.Group]++
 		case leaves && n.Pods > 0:
 			t.strained[n.Machine.Group] = true
@@ -335,7 +338,7 @@ func (t *scaleDown) node(n *state.Node) {
 		t.u.Lift = append(t.u.Lift, n.Name)
 	case n.Cordon == state.Foreign && n.Marked:
 		t.u.Disown = append(t.u.Disown, n.Name)
-	case n.Cordon == state.Foreign || len(n.Bookings) > 0 || n.InFlight:
+	case n.Cordon == state.Foreign || len(n.Bookings) > 0 || isLaunching(n):
 	case n.Cordon == state.Held:
 		t.u.Lift = append(t.u.Lift, n.Name)
 	case n.Cordon == state.Joining:

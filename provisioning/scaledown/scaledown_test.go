@@ -148,6 +148,11 @@ func TestTend(t *testing.T) {
 		return fleet().with(func(f *Fleet) { f.Unregistered = m })
 	}
 
+	// A node whose machine a launch under way may have made.
+	unattributed := func(n state.Node) Fleet {
+		return fleet(n).with(func(f *Fleet) { f.Nodes.Find("a").Machine.Unattributed = true })
+	}
+
 	// A node of a real cloud, which does not know yet what it is.
 	unmarked := func() Fleet {
 		return fleet(state.Node{Pods: 1}).with(func(f *Fleet) {
@@ -271,6 +276,15 @@ func TestTend(t *testing.T) {
 		{"a node that was born cordoned may be somebody else's: that shows in a while", fleet(state.Node{Cordon: state.Joining, Created: noon}), at(strangerBound)},
 		{"and opens it", fleet(state.Node{Cordon: state.Joining, Created: noon.Add(-strangerBound)}), open},
 		{"also if no cloud knows its machine", fleet(state.Node{Cordon: state.Joining, Created: noon.Add(-strangerBound)}).with(func(f *Fleet) { f.loseMachine() }), open},
+		{"a machine that a launch under way may have made is not idle", unattributed(idle), Decision{}},
+		{"nor beside strays", unattributed(stray(idle)).with(room), Decision{}},
+		{"its node is not opened, however long the launch takes", unattributed(state.Node{Cordon: state.Joining, Created: longAgo}), Decision{}},
+		{"nor for a pod that has slipped in", unattributed(state.Node{Cordon: state.Joining, Created: longAgo, Pods: 1}), Decision{}},
+		{"it does not go where it was to go", unattributed(state.Node{Cordon: state.GivingBack}).with(func(f *Fleet) {
+			f.Past.Leaving = map[string]time.Time{"a": longAgo}
+		}), Decision{}},
+		{"nor where it has no node", unregistered(cloudprovider.Running, "").with(func(f *Fleet) { f.Unregistered[0].Unattributed = true }), Decision{}},
+		{"and it does not make up for the minimum", unattributed(idle).with(atLeastOne).with(func(f *Fleet) { f.add("b", idle) }), Decision{}},
 		{"those of an attempt that is over are taken back", fleet(state.Node{Cordon: state.Joining, Launch: token}), gone(token)},
 		{"unless somebody runs there", fleet(state.Node{Cordon: state.Joining, Launch: token, Pods: 1}), open},
 		{"a machine that has never had a node and that no attempt waits for is taken back", unregistered(cloudprovider.Booting, token),

@@ -43,7 +43,8 @@ type Node struct {
 	// Launch is the token of the launch that made the node, if Muster did.
 	Launch string
 	// InFlight reports whether the request of that launch has the machine without having
-	// booked it, or may still take it back: no other request may book it.
+	// booked it, or may still take it back, or whether a launch under way may have made the
+	// machine: no other request may book it.
 	InFlight bool
 
 	Allocatable nodegroups.Resources
@@ -166,6 +167,14 @@ func (d *DaemonSet) RunsOn(name string, labels map[string]string, taints []corev
 func (n *Node) OpenToAll() bool {
 	return n.Ready && n.Notice == "" && (n.Cordon == Open || n.Cordon == Held) && !n.InFlight
 }
+
+// IsUnattributed reports whether a launch under way may have made the node's machine, by word of its cloud.
+func (n *Node) IsUnattributed() bool {
+	return n.Machine != nil && n.Machine.Unattributed && n.Launch == ""
+}
+
+// InUse reports whether the node runs pods that must not end with its machine, or a request has booked it.
+func (n *Node) InUse() bool { return n.Pods > 0 || len(n.Bookings) > 0 }
 
 // EndsAt is when the cloud ends the node's machine by itself; zero where it is not known to.
 func (n *Node) EndsAt() (at time.Time) {

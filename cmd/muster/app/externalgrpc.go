@@ -80,7 +80,7 @@ func serveAutoscalers(ctx context.Context, o Options, e externalgrpc.Options) er
 	if err != nil {
 		return err
 	}
-	providers, err := clouds(ctx, mgr, o)
+	providers, err := clouds(ctx, mgr, o, nil)
 	if err != nil {
 		return err
 	}

@@ -195,7 +195,9 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o Options, pulse *hea
 
 // addProvisioning adds the provisioner and returns its model of the cluster.
 func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options, pulse *health.Pulse) (*model.Model, error) {
-	providers, err := clouds(ctx, mgr, o)
+	served := transaction.Instance{Classes: o.Classes, Name: o.Instance}
+	m := model.New(clock.RealClock{}, served)
+	providers, err := clouds(ctx, mgr, o, (&request.Taker{Model: m, Live: mgr.GetAPIReader()}).InUse)
 	if err != nil {
 		return nil, err
 	}
@@ -205,8 +207,6 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options, pulse *he
 	}
 	recorder := mgr.GetEventRecorder("muster")
 	discovery := group.NewDiscovery(mgr.GetClient(), providers, recorder, clock.RealClock{})
-	served := transaction.Instance{Classes: o.Classes, Name: o.Instance}
-	m := model.New(clock.RealClock{}, served)
 	feed, err := feed.New(ctx, m, mgr.GetCache(), watchers)
 	if err != nil {
 		return nil, err
@@ -270,14 +270,15 @@ func queued(kube client.Reader, o Options) func(context.Context, *provreq.Provis
 
 // clouds returns the clouds of the configuration, and the simulated one if its CRD is
 // installed.
-func clouds(ctx context.Context, mgr ctrl.Manager, o Options) (map[v1alpha1.Provider]cloudprovider.Provider, error) {
+func clouds(ctx context.Context, mgr ctrl.Manager, o Options, inUse cloudprovider.InUse) (map[v1alpha1.Provider]cloudprovider.Provider,
+	error) {
 	out := map[v1alpha1.Provider]cloudprovider.Provider{}
 	if o.connect != nil && o.Clouds != (configuration.Clouds{}) {
 		uid, err := clusterUID(ctx, mgr.GetAPIReader())
 		if err != nil {
 			return nil, err
 		}
-		out, err = o.connect(ctx, o.Clouds, cloudprovider.Cluster{UID: uid, Groups: groups(mgr.GetClient()), MayAct: o.mayAct})
+		out, err = o.connect(ctx, o.Clouds, cloudprovider.Cluster{UID: uid, Groups: groups(mgr.GetClient()), MayAct: o.mayAct, InUse: inUse})
 		if err != nil {
 			return nil, fmt.Errorf("provisioning.clouds: %w", err)
 		}

@@ -22,7 +22,7 @@ func Connect(ctx context.Context, c configuration.Clouds, cluster cloudprovider.
 	if c.AWS != nil {
 		p, err := aws.New(ctx, aws.Config{
 			Region: c.AWS.Region, Cluster: c.AWS.Cluster, ClusterUID: cluster.UID, Endpoint: c.AWS.Endpoint,
-			Groups: cluster.Groups, MayAct: cluster.MayAct, Clock: clock.RealClock{},
+			Groups: cluster.Groups, MayAct: cluster.MayAct, InUse: cluster.InUse, Clock: clock.RealClock{},
 		})
 		if err != nil {
 			return nil, fmt.Errorf("aws: %w", err)
@@ -32,7 +32,7 @@ func Connect(ctx context.Context, c configuration.Clouds, cluster cloudprovider.
 	if c.GCP != nil {
 		p, err := gcp.New(ctx, gcp.Config{
 			Project: c.GCP.Project, Cluster: c.GCP.Cluster, Location: c.GCP.Location, ClusterUID: cluster.UID, Endpoint: c.GCP.Endpoint,
-			Groups: cluster.Groups, MayAct: cluster.MayAct, Clock: clock.RealClock{},
+			Groups: cluster.Groups, MayAct: cluster.MayAct, InUse: cluster.InUse, Clock: clock.RealClock{},
 		})
 		if err != nil {
 			return nil, fmt.Errorf("gcp: %w", err)

@@ -89,7 +89,7 @@ func (ms *machines) in(group string) picture {
 	p := picture{taken: map[string]bool{}, made: map[string][]string{}}
 	for k, m := range ms.known {
 		switch {
-		case k.group != group:
+		case k.group != group, m.Unattributed: // the record of its launch counts it
 		case m.Hold && m.State < cloudprovider.Terminated:
 			p.holds = append(p.holds, m)
 		case !m.Hold:
@@ -121,5 +121,6 @@ func (ms *machines) byID(providerID string) (m cloudprovider.Machine, ok bool) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	k, ok := ms.ids[providerID]
-	return ms.known[k], ok
+	m = ms.known[k]
+	return m, ok && !m.Unattributed
 }

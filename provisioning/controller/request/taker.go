@@ -71,7 +71,7 @@ func (t *Taker) vacant(ctx context.Context, machines []cloudprovider.Machine) ([
 	g.SetLimit(nodeReads)
 	for i := range machines {
 		g.Go(func() error {
-			if node := t.Model.HostOf(machines[i]); node != "" {
+			if node, _ := t.Model.HostOf(machines[i]); node != "" {
 				errs[i] = t.unseen(ctx, node)
 			}
 			return nil
@@ -85,6 +85,24 @@ func (t *Taker) vacant(ctx context.Context, machines []cloudprovider.Machine) ([
 		}
 	}
 	return out, errors.Join(errs...)
+}
+
+// InUse returns the names of those of the machines whose nodes run pods, also pods that the model does not know yet, or are booked.
+func (t *Taker) InUse(ctx context.Context, machines []cloudprovider.Machine) (map[string]bool, error) {
+	out := map[string]bool{}
+	for _, m := range machines {
+		node, used := t.Model.HostOf(m)
+		if node != "" && !used {
+			err := t.unseen(ctx, node)
+			if used = errors.Is(err, errCame); err != nil && !used {
+				return nil, err
+			}
+		}
+		if used {
+			out[m.Name] = true
+		}
+	}
+	return out, nil
 }
 
 // unseen is the error about a pod on the node that the model does not know.

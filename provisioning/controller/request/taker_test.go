@@ -7,6 +7,24 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 )
 
+// TestMachinesInUse are those that a hold must not take with it.
+func TestMachinesInUse(t *testing.T) {
+	play(t, func(s *site) {
+		s.group()
+		s.node("late", "")
+		s.node("empty", "")
+		s.create(podOn("late", "of-others"))
+		var machines []cloudprovider.Machine
+		for _, name := range []string{"late", "empty", "never-joined"} {
+			machines = append(machines, cloudprovider.Machine{Name: name, Group: "gpu", ProviderID: "kwok://gpu/" + name})
+		}
+		used, err := s.controller.Taker().InUse(t.Context(), machines)
+		if err != nil || len(used) != 1 || !used["late"] {
+			t.Errorf("in use are %v (%v), want the machine whose node runs a pod that the model does not know yet", used, err)
+		}
+	})
+}
+
 // TestAMachineWhoseNodeHasJustCome stays for a pod on that node, though it had none when it was decided that it goes.
 func TestAMachineWhoseNodeHasJustCome(t *testing.T) {
 	play(t, func(s *site) {
