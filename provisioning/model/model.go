@@ -11,6 +11,7 @@
 package model
 
 import (
+	"strconv"
 	"sync"
 	"time"
 
@@ -26,9 +27,9 @@ import (
 
 // Model is safe for use by many goroutines.
 type Model struct {
-	clock  clock.PassiveClock
-	served transaction.Server
-
+	clock   clock.PassiveClock
+	served  transaction.Server
+	process string // identified by when it began
 	// deciding serialises decisions, see Decide.
 	deciding sync.Mutex
 
@@ -57,7 +58,8 @@ type Model struct {
 // New returns an empty model of the requests that are served.
 func New(c clock.PassiveClock, served transaction.Server) *Model {
 	m := &Model{
-		clock: c, served: served, policies: newPolicies(), requests: newRequests(), consumers: newConsumers(c.Now()), losses: losses.Losses{},
+		clock: c, served: served, process: strconv.FormatInt(c.Now().UnixNano(), 36),
+		policies: newPolicies(), requests: newRequests(), consumers: newConsumers(c.Now()), losses: losses.Losses{},
 		machines: newMachines(), groups: newGroups(),
 	}
 	m.specs = newSpecs(&m.objects, &m.policies)

@@ -39,7 +39,9 @@ const strandedFor = time.Minute
 // That is two writes of an existing node until its pods come, and one of a machine
 // that was launched. Where the request's owner holds the pods back anyway, a claim opens
 // the node at once, and saves the second write. A cordon is lifted by one more.
-func Next(r *Request, v View) Step {
+func Next(r *Request, v View) Step { return next(r, v).tallied(r, v) }
+
+func next(r *Request, v View) Step {
 	switch {
 	case len(v.Lost) > 0 && r.Status != Pending:
 		return tell(r, v)

@@ -25,6 +25,14 @@ func IsHeld(r *provreq.ProvisioningRequest) bool {
 	return owner != nil && owner.Kind == "Workload"
 }
 
+// WorkloadOf is the UID of the Workload that a request was made for; empty for none.
+func WorkloadOf(r *provreq.ProvisioningRequest) types.UID {
+	if !IsHeld(r) {
+		return ""
+	}
+	return metav1.GetControllerOf(r).UID
+}
+
 // IsConsumed reports whether all pods of a request have come, and have not been told since
 // to stop.
 func IsConsumed(r *provreq.ProvisioningRequest) bool {

@@ -316,7 +316,10 @@ func repair(r *Request, v View, own *nodeset.Set, rest state.Gang, until time.Ti
 		}
 		if plan.Outcome == planner.Launch {
 			s := begin(r, v, plan)
-			s.Attempt.Level, s.Attempt.Domain, s.Unbook = in.Level, in.Value, nil
+			if s.Unbook = nil; s.Do == Begin {
+				s.Attempt.Level, s.Attempt.Domain = in.Level, in.Value
+			}
+			s.At = when.Earliest(s.At, until)
 			return s
 		}
 	case planner.Wait, planner.Never:

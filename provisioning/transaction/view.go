@@ -8,6 +8,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/purchases"
 )
 
 // sparedAgain is how soon it is looked again whether a gang is still spared.
@@ -18,6 +19,12 @@ type View struct {
 	*planner.Snapshot
 	// Machines that carry a token of the request's last attempt, in any state.
 	Machines []cloudprovider.Machine
+	// Process identifies the process that decides: another one does not know which calls were made before.
+	Process string
+	// Made are the marks of all machines that this process has seen of the request, whether they still exist or not.
+	Made []string
+	// Carried is what was bought for earlier requests of the request's Workload: it counts until the request has a record of its own.
+	Carried purchases.Record
 	// Hosts are the names of the nodes of those that have one, by provider ID.
 	Hosts map[string]string
 	// Active is how many of the request's pods have not finished, bound or not.

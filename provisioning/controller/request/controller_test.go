@@ -53,6 +53,9 @@ type site struct {
 	calls map[string]int
 	// taken machines, by name.
 	taken []string
+	// sold machines of a cloud that loses what it sells: each call makes others.
+	loses bool
+	sold  int
 }
 
 // play runs the story in virtual time.
@@ -222,6 +225,10 @@ func (s *site) Launch(_ context.Context, r cloudprovider.LaunchRequest) (out []c
 	s.calls[r.Token]++
 	for i := range r.Count {
 		name := fmt.Sprintf("%s-%d", r.Token, i)
+		if s.loses {
+			name = fmt.Sprint("lost-", s.sold)
+			s.sold++
+		}
 		out = append(out, cloudprovider.Machine{Name: name, Group: r.Group.Name, Launch: r.Token, ProviderID: "kwok://gpu/" + name})
 	}
 	return out, nil

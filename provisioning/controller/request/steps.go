@@ -64,6 +64,10 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step transactio
 		c.Model.Learn(l.Group, l.LaunchAttempt)
 	}
 	message := step.Condition.Message
+	if p := step.Purchases; p != nil && p.Stops > e.Purchases.Stops {
+		stopped.Inc()
+		c.event(e, corev1.EventTypeWarning, transaction.ReasonPurchasesStopped, p.String())
+	}
 	switch step.Do {
 	case transaction.Report:
 		c.mu.Lock()
