@@ -7,9 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
-	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -292,9 +290,6 @@ type Standing struct {
 	Condition string
 }
 
-// course is the order of conditions, the last first.
-var conditions = []string{provreq.Failed, provreq.CapacityRevoked, provreq.BookingExpired, provreq.Provisioned, provreq.Accepted}
-
 // Census counts the requests, and those that buy nothing for now since they have bought too much.
 func (m *Model) Census(now time.Time) (out map[Standing]int, stopped int) {
 	m.mu.Lock()
@@ -304,14 +299,7 @@ func (m *Model) Census(now time.Time) (out map[Standing]int, stopped int) {
 		if e.status != transaction.Over && now.Before(e.purchases.Until) {
 			stopped++
 		}
-		s := Standing{Class: e.object.Spec.ProvisioningClassName, Condition: "None"}
-		for _, c := range conditions {
-			if meta.IsStatusConditionTrue(e.object.Status.Conditions, c) {
-				s.Condition = c
-				break
-			}
-		}
-		out[s]++
+		out[Standing{Class: e.object.Spec.ProvisioningClassName, Condition: transaction.LastCondition(e.object)}]++
 	}
 	return out, stopped
 }

@@ -71,3 +71,16 @@ func AttemptOf(r *provreq.ProvisioningRequest) Attempt {
 	}
 	return a
 }
+
+// course is the order of conditions, the last first.
+var course = []string{provreq.Failed, provreq.CapacityRevoked, provreq.BookingExpired, provreq.Provisioned, provreq.Accepted}
+
+// LastCondition is the last condition in the course of the request that is true, or None.
+func LastCondition(r *provreq.ProvisioningRequest) string {
+	for _, c := range course {
+		if meta.IsStatusConditionTrue(r.Status.Conditions, c) {
+			return c
+		}
+	}
+	return "None"
+}

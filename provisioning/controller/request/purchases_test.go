@@ -20,14 +20,7 @@ func TestACloudThatLosesWhatItSells(t *testing.T) {
 		s.loses = true
 		s.pricedGroup("10")
 		s.request(transaction.ClassAtomicScaleUp, nil)
-		for range 9 * 60 { // its lists lack the machines a moment after they were made
-			s.pass(time.Second)
-			e, _ := s.model.Request("uid")
-			for _, m := range s.model.View(s.model.Snapshot(time.Now()), e.Request).Machines {
-				m.State = cloudprovider.Gone
-				s.model.SetMachine(m)
-			}
-		}
+		s.loseAll(9 * time.Minute)
 		c := meta.FindStatusCondition(s.conditions(), provreq.Provisioned)
 		if s.sold != 4 || c == nil || c.Reason != transaction.ReasonPurchasesStopped {
 			t.Errorf("%d machines were sold for a gang of 2, and the condition is %+v", s.sold, c)
@@ -48,4 +41,16 @@ func TestACloudThatLosesWhatItSells(t *testing.T) {
 			t.Errorf("the status was written %d times", n)
 		}
 	})
+}
+
+// loseAll has the machines of the request go from the lists of their cloud for so long, a moment after they were made.
+func (s *site) loseAll(d time.Duration) {
+	for range int(d / time.Second) {
+		s.pass(time.Second)
+		e, _ := s.model.Request("uid")
+		for _, m := range s.model.View(s.model.Snapshot(time.Now()), e.Request).Machines {
+			m.State = cloudprovider.Gone
+			s.model.SetMachine(m)
+		}
+	}
 }
