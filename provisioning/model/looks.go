@@ -34,6 +34,7 @@ func (m *Model) snapshotAt(now time.Time) planner.Snapshot {
 		}
 	}
 	s := *m.snapshot
+	s.Answering = m.Pulse.Since(now)
 	s.Now, s.Nodes, s.Objects, s.Memo = now, s.Nodes.Clone(), m.objects.Copy(), planner.NewMemo()
 	return s
 }

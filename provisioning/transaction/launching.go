@@ -101,7 +101,7 @@ func launching(r *Request, v View) (s Step, joined bool) {
 			return rollBack(r, v, failure(v, c, v1alpha1.Config, "%s", p.undeclared)), false
 		}
 		began, timeout, field := p.patience(c, g)
-		deadline := began.Add(timeout)
+		deadline := v.countingOnce(began, timeout).Add(timeout)
 		if !v.Now.Before(deadline) && v.records(c) {
 			s.At = when.Earliest(s.At, v.Now.Add(sparedAgain))
 			continue

@@ -35,6 +35,7 @@ func nextProvisioned(r *Request, v View) Step {
 	rest, came := remaining(r, v.Snapshot)
 	since := r.bookingSince()
 	until := r.bookedUntil(since)
+	until = r.bookedUntil(v.countingOnce(since, until.Sub(since)))
 	isShort := r.Provisioned.Reason == ReasonBookingIsShort
 	switch {
 	case came >= r.Pods:
@@ -97,13 +98,13 @@ func nextProvisioned(r *Request, v View) Step {
 func ownNodes(r *Request, v View) (own *nodeset.Set, again time.Time) {
 	own = nodeset.New()
 	add := func(n *state.Node) {
-		if grace := n.UnreadySince.Add(unreadyGrace); !n.Ready && !n.UnreadySince.IsZero() && v.Now.Before(grace) {
+		if grace := v.Counting(n.UnreadySince).Add(unreadyGrace); !n.Ready && !n.UnreadySince.IsZero() && v.Now.Before(grace) {
 			again = when.Earliest(again, grace)
 			patient := *n
 			patient.Ready = true
 			n = &patient
 		}
-		if grace := n.DevicesSince.Add(devicesGrace); v.Now.Before(grace) {
+		if grace := v.Counting(n.DevicesSince).Add(devicesGrace); !n.DevicesSince.IsZero() && v.Now.Before(grace) {
 			if back := withDevices(n, r, v); back != nil {
 				again = when.Earliest(again, grace)
 				n = back

@@ -9,6 +9,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/purchases"
+	"github.com/muster-dev/muster/provisioning/when"
 )
 
 // sparedAgain is how soon it is looked again whether a gang is still spared.
@@ -44,6 +45,14 @@ type View struct {
 	Spared map[string]bool
 	// Stranded pods of a gang that ran have found no room.
 	Stranded Stranded
+}
+
+// countingOnce is Counting for a bound that costs money while it lasts: whatever the control plane does, it is at most twice as long.
+func (v View) countingOnce(from time.Time, bound time.Duration) time.Time {
+	if from.IsZero() || !v.Answering.After(from) {
+		return from
+	}
+	return when.Earliest(v.Answering, from.Add(bound))
 }
 
 // LostNode is a node that went, or whose machine ended, while it was booked or used.
