@@ -51,6 +51,10 @@ const (
 	// that Muster asks.
 	GiveBackAtOnceAnnotation = "muster.dev/give-back-at-once"
 
+	// AcceptedPurchasesAnnotation on a ProvisioningRequest that buys nothing more, since it has bought too much, is up to how many
+	// machines an administrator accepts what was bought: from there it may buy twice what it needs again.
+	AcceptedPurchasesAnnotation = "muster.dev/accepted-purchases"
+
 	// AutoscalerLaunchesAnnotation on a NodeGroup is the record of the launches that a
 	// cluster-autoscaler has asked for, from before the cloud is called.
 	AutoscalerLaunchesAnnotation = "muster.dev/autoscaler-launches"

@@ -7,9 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
-	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -36,6 +34,7 @@ func (m *Model) snapshotAt(now time.Time) planner.Snapshot {
 		}
 	}
 	s := *m.snapshot
+	s.Answering = m.Pulse.Since(now)
 	s.Now, s.Nodes, s.Objects, s.Memo = now, s.Nodes.Clone(), m.objects.Copy(), planner.NewMemo()
 	return s
 }
@@ -111,7 +110,7 @@ func (m *Model) entry(e *request) Entry {
 
 // View is what the next step of a request depends on.
 func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.View {
-	v := transaction.View{Snapshot: s, Hosts: map[string]string{}}
+	v := transaction.View{Snapshot: s, Hosts: map[string]string{}, Process: m.process}
 	m.look(m.clock.Now(), func() {
 		for _, token := range r.Attempt.Tokens(r.UID) {
 			v.Machines = append(v.Machines, m.machines.ofLaunch(token)...)
@@ -119,6 +118,7 @@ func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.Vi
 		for i := range v.Machines {
 			v.Hosts[v.Machines[i].ProviderID] = m.machines.nodes[v.Machines[i].ProviderID]
 		}
+		v.Made, v.Carried = m.machines.bought.Marks(r.UID), m.requests.carried.Of(r.Workload)
 		v.Active = m.consumers.active[state.ConsumerKey{Namespace: r.Namespace, Name: r.Name}]
 		v.KeyTaken = m.requests.keyTaken(r, m.consumers.active)
 		v.Lost, v.Held = m.losses.Untold(r.UID), m.losses.Held(r.UID)
@@ -126,7 +126,7 @@ func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.Vi
 		for i := range v.Lost {
 			v.Lost[i].Settled = m.machines.settledAt(v.Lost[i].ProviderID)
 		}
-		if r.Policy.RevokeOnLoss && len(v.Lost)+len(v.Held)+v.Stranded.Pods > 0 || lags(r.Attempt.Calls(r.UID), v.Machines) {
+		if r.Policy.RevokeOnLoss && len(v.Lost)+len(v.Held)+v.Stranded.Pods > 0 || r.Lags(v.Machines) {
 			f := m.fleetAt(s.Now)
 			v.Spared = map[string]bool{}
 			for group, doubt := range scaledown.InDoubt(&f) {
@@ -138,13 +138,6 @@ func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.Vi
 		}
 	})
 	return v
-}
-
-// lags reports whether some of the machines are older than the calls on record that made them.
-func lags(calls []transaction.Call, machines []cloudprovider.Machine) bool {
-	return slices.ContainsFunc(calls, func(c transaction.Call) bool {
-		return slices.ContainsFunc(machines, func(m cloudprovider.Machine) bool { return m.Launch == c.Token && c.Lags(m) })
-	})
 }
 
 // Fleet is what scale-down depends on. It costs by the number of requests, and of
@@ -185,6 +178,8 @@ func (m *Model) Tidy() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.losses.Forget(now)
+	m.requests.carried.Forget(now)
+	m.machines.bought.Forget(func(uid types.UID) bool { return m.requests.byUID[uid] == nil && len(m.machines.launchedFor[uid]) == 0 })
 	for _, key := range m.machines.vanished(now) {
 		gone := cloudprovider.Machine{Group: key.group, Name: key.name, State: cloudprovider.Gone}
 		m.store(ref{machineObject, key.group, key.name}, func() effect { return m.machines.set(gone, m.listed(key), now) })
@@ -302,23 +297,16 @@ type Standing struct {
 	Condition string
 }
 
-// course is the order of conditions, the last first.
-var conditions = []string{provreq.Failed, provreq.CapacityRevoked, provreq.BookingExpired, provreq.Provisioned, provreq.Accepted}
-
-// Census counts the requests.
-func (m *Model) Census() map[Standing]int {
+// Census counts the requests, and those that buy nothing for now since they have bought too much.
+func (m *Model) Census(now time.Time) (out map[Standing]int, stopped int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := map[Standing]int{}
+	out = map[Standing]int{}
 	for _, e := range m.requests.byUID {
-		s := Standing{Class: e.object.Spec.ProvisioningClassName, Condition: "None"}
-		for _, c := range conditions {
-			if meta.IsStatusConditionTrue(e.object.Status.Conditions, c) {
-				s.Condition = c
-				break
-			}
+		if e.status != transaction.Over && now.Before(e.purchases.Until) {
+			stopped++
 		}
-		out[s]++
+		out[Standing{Class: e.object.Spec.ProvisioningClassName, Condition: transaction.LastCondition(e.object)}]++
 	}
-	return out
+	return out, stopped
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/provisioning/purchases"
 	"github.com/muster-dev/muster/provisioning/scaledown"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
@@ -23,6 +24,8 @@ type machines struct {
 	launched index[string, machineKey]
 	// launchedFor finds those of all launches of a request.
 	launchedFor index[types.UID, machineKey]
+	// bought are those that were ever seen of a request: also those that are listed no more.
+	bought purchases.Seen
 	// made is since when each of them is known; served are those that have had a node since.
 	made   map[machineKey]time.Time
 	served map[machineKey]bool
@@ -70,10 +73,11 @@ func (r ref) machine() machineKey { return machineKey{r.group, r.name} }
 func newMachines() machines {
 	return machines{
 		byKey: map[machineKey]cloudprovider.Machine{}, launched: index[string, machineKey]{}, launchedFor: index[types.UID, machineKey]{},
-		made: map[machineKey]time.Time{}, served: map[machineKey]bool{}, left: map[machineKey]time.Time{}, taken: map[machineKey]bool{},
-		unwatched: map[machineKey]time.Time{}, alive: map[string]int{}, unattributed: map[string]int{}, nodes: map[string]string{},
-		keys: map[string]machineKey{}, ended: map[string]bool{}, wentEarly: map[string]time.Time{}, unregistered: index[types.UID, machineKey]{},
-		halted: map[machineKey]bool{}, borne: map[string]identity{}, bearers: index[string, string]{},
+		bought: purchases.Seen{}, made: map[machineKey]time.Time{}, served: map[machineKey]bool{}, left: map[machineKey]time.Time{},
+		taken: map[machineKey]bool{}, unwatched: map[machineKey]time.Time{}, alive: map[string]int{}, unattributed: map[string]int{},
+		nodes: map[string]string{}, keys: map[string]machineKey{}, ended: map[string]bool{}, wentEarly: map[string]time.Time{},
+		unregistered: index[types.UID, machineKey]{},
+		halted:       map[machineKey]bool{}, borne: map[string]identity{}, bearers: index[string, string]{},
 	}
 }
 
@@ -89,6 +93,7 @@ func (ms *machines) set(c cloudprovider.Machine, listed bool, now time.Time) eff
 		delete(ms.left, key)
 		delete(ms.taken, key)
 		ms.expectNode(key, listed, now)
+		ms.bought.Gone(state.TokenUID(ms.byKey[key].Launch), c.Group, c.Name)
 		return ms.remove(key, listed)
 	}
 	old, known := ms.byKey[key]
@@ -168,6 +173,9 @@ func (ms *machines) put(key machineKey, c cloudprovider.Machine, listed bool) {
 	if c.Launch != "" {
 		ms.launched.add(c.Launch, key)
 		ms.launchedFor.add(state.TokenUID(c.Launch), key)
+		if !c.Hold {
+			ms.bought.Add(state.TokenUID(c.Launch), c.Group, c.Name, c.Started)
+		}
 	}
 	if c.ProviderID != "" {
 		ms.keys[c.ProviderID] = key

@@ -11,6 +11,7 @@
 package model
 
 import (
+	"strconv"
 	"sync"
 	"time"
 
@@ -20,14 +21,18 @@ import (
 	"github.com/muster-dev/muster/provisioning/cost"
 	"github.com/muster-dev/muster/provisioning/model/losses"
 	"github.com/muster-dev/muster/provisioning/model/objects"
+	"github.com/muster-dev/muster/provisioning/model/pulse"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // Model is safe for use by many goroutines.
 type Model struct {
-	clock  clock.PassiveClock
-	served transaction.Server
+	clock   clock.PassiveClock
+	served  transaction.Server
+	process string // identified by when it began
+	// Pulse is that of the control plane.
+	Pulse *pulse.Pulse
 
 	// deciding serialises decisions, see Decide.
 	deciding sync.Mutex
@@ -57,8 +62,9 @@ type Model struct {
 // New returns an empty model of the requests that are served.
 func New(c clock.PassiveClock, served transaction.Server) *Model {
 	m := &Model{
-		clock: c, served: served, policies: newPolicies(), requests: newRequests(), consumers: newConsumers(c.Now()), losses: losses.Losses{},
-		machines: newMachines(), groups: newGroups(),
+		clock: c, served: served, process: strconv.FormatInt(c.Now().UnixNano(), 36),
+		policies: newPolicies(), requests: newRequests(), consumers: newConsumers(c.Now()), losses: losses.Losses{},
+		machines: newMachines(), groups: newGroups(), Pulse: pulse.New(c),
 	}
 	m.specs = newSpecs(&m.objects, &m.policies)
 	m.nodes = newNodes(&m.requests, &m.machines, &m.objects)

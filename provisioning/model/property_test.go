@@ -24,6 +24,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/purchases"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
@@ -759,7 +760,13 @@ func (w *events) carryOut(u *underway) {
 		if a.Failure != nil {
 			a.Failure = &transaction.AttemptFailure{Message: a.Failure.Message} // what it teaches would be known to a rebuilt model alone
 		}
-		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{transaction.AttemptDetail: provreq.Detail(a.Encode())}
+		if r.Status.ProvisioningClassDetails == nil {
+			r.Status.ProvisioningClassDetails = map[string]provreq.Detail{}
+		}
+		r.Status.ProvisioningClassDetails[transaction.AttemptDetail] = provreq.Detail(a.Encode())
+		if u.Purchases != nil {
+			r.Status.ProvisioningClassDetails[purchases.Detail] = provreq.Detail(u.Purchases.Encode())
+		}
 	}
 	w.set(r)
 }
@@ -801,6 +808,7 @@ func (w *events) rebuilt() *Model {
 		}
 	}
 	m.machines.wentEarly = maps.Clone(w.model.machines.wentEarly) // no object tells of it
+	m.requests.carried = maps.Clone(w.model.requests.carried)
 	var tells []func()
 	for _, key := range slices.Sorted(maps.Keys(w.objects)) {
 		tells = append(tells, func() { m.Set(w.objects[key]) })
@@ -813,6 +821,7 @@ func (w *events) rebuilt() *Model {
 	for _, tell := range tells {
 		tell()
 	}
+	m.machines.bought = maps.Clone(w.model.machines.bought) // no object tells of those that have gone
 	for uid, u := range w.underway {
 		m.Assume(uid, u.assumption())
 	}
@@ -855,7 +864,7 @@ func picture(m *Model) map[string]string {
 	out["in flight"] = fmt.Sprint(slices.Sorted(maps.Keys(f.InFlight)))
 	out["unregistered"] = fmt.Sprintf("%+v", f.Unregistered)
 	out["launching"] = fmt.Sprint(m.Launching())
-	out["census"] = fmt.Sprint(m.Census())
+	out["census"] = fmt.Sprint(m.Census(noon))
 	for uid := range f.Requests {
 		e, _ := m.Request(uid)
 		v := m.View(s, e.Request)

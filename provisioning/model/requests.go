@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster/provisioning/model/objects"
 	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/purchases"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
@@ -26,6 +27,8 @@ type requests struct {
 	// gone requests were not found when they were to be written. Until informers know, what
 	// they tell of them is old.
 	gone map[state.ConsumerKey]types.UID
+	// carried is what was bought for earlier requests of Workloads.
+	carried purchases.Carried
 	// assumed is what has been decided for requests and is being written.
 	assumed map[types.UID]Assumption
 
@@ -59,6 +62,8 @@ type request struct {
 	attempt transaction.Attempt
 	// repair is the last one, under way unless the request is over.
 	repair transaction.RepairRecord
+	// purchases are those on record.
+	purchases purchases.Record
 	// seen is when the model first heard of it.
 	seen time.Time
 	// read is the request as decisions see it; nil where it has to be read again.
@@ -92,7 +97,7 @@ func newRequests() requests {
 	return requests{
 		byUID: map[types.UID]*request{}, named: map[state.ConsumerKey]types.UID{},
 		keyed: index[string, types.UID]{}, using: index[types.NamespacedName, types.UID]{},
-		gone: map[state.ConsumerKey]types.UID{}, assumed: map[types.UID]Assumption{},
+		gone: map[state.ConsumerKey]types.UID{}, carried: purchases.Carried{}, assumed: map[types.UID]Assumption{},
 		courses: map[types.UID]course{}, phases: index[phase, types.UID]{},
 	}
 }
@@ -129,7 +134,8 @@ func (rs *requests) set(r *provreq.ProvisioningRequest, now time.Time) effect {
 	if old != nil && !objects.Newer(r, old.object) {
 		return unchanged
 	}
-	e := &request{object: r, status: transaction.StatusOf(r), attempt: transaction.AttemptOf(r), repair: transaction.RepairOf(r), seen: now}
+	e := &request{object: r, status: transaction.StatusOf(r), attempt: transaction.AttemptOf(r), repair: transaction.RepairOf(r), seen: now,
+		purchases: purchases.Of(r)}
 	if old != nil {
 		e.seen = old.seen
 	}
@@ -142,11 +148,13 @@ func (rs *requests) set(r *provreq.ProvisioningRequest, now time.Time) effect {
 	return changed
 }
 
-func (rs *requests) remove(uid types.UID) effect {
+// remove forgets a request, of which those machines were seen.
+func (rs *requests) remove(uid types.UID, made []string, now time.Time) effect {
 	e := rs.byUID[uid]
 	if e == nil {
 		return unchanged
 	}
+	rs.carried.End(transaction.WorkloadOf(e.object), e.purchases, made, transaction.IsConsumed(e.object), now)
 	delete(rs.byUID, uid)
 	if rs.named[e.key()] == uid {
 		delete(rs.named, e.key())

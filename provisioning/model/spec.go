@@ -11,6 +11,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/model/objects"
 	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/purchases"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
@@ -46,9 +47,12 @@ func (s *specs) read(e *request) (out *transaction.Request, labels []string) {
 		Created:   r.CreationTimestamp.Time,
 		Seen:      e.seen,
 		PodsHeld:  transaction.IsHeld(r),
+		Workload:  transaction.WorkloadOf(r),
 		Policy:    state.DefaultPolicy(class),
 		Attempt:   e.attempt,
 		Status:    e.status,
+		Purchases: e.purchases,
+		Accepts:   purchases.AcceptedBy(r),
 		Gang: state.Gang{
 			Namespace: r.Namespace, Queue: e.tenant().Queue, Name: r.Namespace + "/" + r.Name, UID: r.UID, Key: state.BookingKey(r.Name),
 		},

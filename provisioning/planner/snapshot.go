@@ -17,8 +17,10 @@ import (
 
 // Snapshot is all that a plan sees. It is read-only: a plan works on copies.
 type Snapshot struct {
-	Now   time.Time
-	Nodes *nodeset.Set
+	Now time.Time
+	// Answering is since when the control plane answers; zero where it was never silent. It is Now while it is silent.
+	Answering time.Time
+	Nodes     *nodeset.Set
 	// Groups in the order of their names.
 	Groups []Group
 	// DaemonSets whose pods will take room on new nodes.
@@ -45,6 +47,10 @@ func NewSnapshot(now time.Time, nodes *nodeset.Set, groups []nodegroups.Group, d
 	}
 	return s
 }
+
+// Counting is from when on a bound counts that began at that time: not before the control plane answers, since it could not say what has
+// become of pods, nodes and machines.
+func (s *Snapshot) Counting(from time.Time) time.Time { return when.Latest(from, s.Answering) }
 
 // FindGroup is the group of that name; nil if there is none.
 func (s *Snapshot) FindGroup(name string) *Group {

@@ -356,7 +356,7 @@ func (t *scaleDown) remains(n *state.Node) {
 	if n.UnreadySince.IsZero() {
 		return
 	}
-	if at := n.UnreadySince.Add(remainsFor); t.Now.Before(at) {
+	if at := t.Counting(n.UnreadySince).Add(remainsFor); t.Now.Before(at) {
 		t.again(at)
 		return
 	}
@@ -369,7 +369,7 @@ func (t *scaleDown) vanished(n *state.Node) bool {
 	if !n.Forgotten || n.Launch == "" || n.UnreadySince.IsZero() || t.FindGroup(n.Group) == nil {
 		return false
 	}
-	if at := n.LostAt(); t.Now.Before(at) {
+	if at := t.Counting(n.UnreadySince).Add(state.LostAfter); t.Now.Before(at) {
 		t.again(at)
 		return false
 	}
@@ -419,7 +419,7 @@ func (t *scaleDown) leaving(n *state.Node) {
 		t.keep(n)
 	case t.Now.Before(settled):
 		t.again(settled) // pods that the scheduler had assumed there may still land
-	case n.Pods == 0 || n.Lost(t.Now) && n.Pods == n.Terminating:
+	case n.Pods == 0 || t.isLost(n) && n.Pods == n.Terminating:
 		t.takeBack(n)
 	case !t.Now.Before(bound):
 		t.u.HeldUp = append(t.u.HeldUp, HeldUp{*n.Machine, t.heldUp(n)})
@@ -429,6 +429,11 @@ func (t *scaleDown) leaving(n *state.Node) {
 		t.again(bound)
 		t.draining = append(t.draining, n)
 	}
+}
+
+// isLost reports whether the kubelet has been silent for so long, while the control plane heard it, that the node counts as lost.
+func (t *scaleDown) isLost(n *state.Node) bool {
+	return n.Lost(t.Now) && !t.Now.Before(t.Counting(n.UnreadySince).Add(state.LostAfter))
 }
 
 // open is a node that any pod may use. Machines of a NodeGroup that has been
@@ -460,7 +465,8 @@ func (t *scaleDown) open(n *state.Node) {
 	if n.Pods == len(n.Strays) && !paid {
 		at = idleAt(n, timeout)
 	}
-	if lost := n.UnreadySince.Add(state.LostAfter); !n.UnreadySince.IsZero() && n.Pods == n.Terminating && (at.IsZero() || lost.Before(at)) {
+	lost := t.Counting(n.UnreadySince).Add(state.LostAfter)
+	if !n.UnreadySince.IsZero() && n.Pods == n.Terminating && (at.IsZero() || lost.Before(at)) {
 		at = lost
 	}
 	mayGo := t.spare[n.Machine.Group] > 0 || len(n.Strays) == 0 && t.strained[n.Machine.Group]
@@ -492,7 +498,7 @@ func (t *scaleDown) unregistered(m cloudprovider.Machine) {
 		if missing && !t.doubts[m.Group].lost() {
 			bound = MissingBound
 		}
-		if at := since.Add(bound); t.Now.Before(at) {
+		if at := t.Counting(since).Add(bound); t.Now.Before(at) {
 			t.again(at)
 			return
 		}
@@ -516,7 +522,7 @@ func (t *scaleDown) halted(m Halted) {
 	}
 	t.u.Past.Halted[key] = since
 	doubt := t.doubts[m.Group]
-	switch at := since.Add(haltedBound); {
+	switch at := t.Counting(since).Add(haltedBound); {
 	case t.Now.Before(at):
 		t.again(at)
 	case t.mayBeStarted(m) && doubt.Keeps():

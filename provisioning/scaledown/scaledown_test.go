@@ -298,6 +298,9 @@ func TestTend(t *testing.T) {
 		{"one that an attempt waits for is not", unregistered(cloudprovider.Booting, token).with(inFlight), Decision{}},
 		{"nor one that Muster did not launch", unregistered(cloudprovider.Running, ""), Decision{}},
 		{"one whose node was deleted may get it back", unregistered(cloudprovider.Running, token), Decision{At: noon.Add(unregisteredBound), Past: Past{Unregistered: spared("gpu/a", 0)}}},
+		{"not while the API server cannot say that it has one", unregistered(cloudprovider.Running, token).with(func(f *Fleet) {
+			f.Past.Unregistered, f.Answering = spared("gpu/a", -unregisteredBound), noon.Add(-time.Second)
+		}), Decision{At: noon.Add(unregisteredBound - time.Second), Past: Past{Unregistered: spared("gpu/a", -unregisteredBound)}}},
 		{"for a while", unregistered(cloudprovider.Running, token).with(func(f *Fleet) { f.Past.Unregistered = spared("gpu/a", -unregisteredBound) }),
 			Decision{TakeBack: []Return{{Machine: machineOf("a", token)[0]}}, Past: Past{Unregistered: spared("gpu/a", -unregisteredBound)}}},
 

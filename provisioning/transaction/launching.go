@@ -101,7 +101,7 @@ func launching(r *Request, v View) (s Step, joined bool) {
 			return rollBack(r, v, failure(v, c, v1alpha1.Config, "%s", p.undeclared)), false
 		}
 		began, timeout, field := p.patience(c, g)
-		deadline := began.Add(timeout)
+		deadline := v.countingOnce(began, timeout).Add(timeout)
 		if !v.Now.Before(deadline) && v.records(c) {
 			s.At = when.Earliest(s.At, v.Now.Add(sparedAgain))
 			continue
@@ -119,7 +119,31 @@ func launching(r *Request, v View) (s Step, joined bool) {
 		}
 		s.At = when.Earliest(s.At, deadline, p.again)
 	}
+	if s.Do == LaunchMachines {
+		return buy(r, v, s, progress), false
+	}
 	return s, joined && s.Do == Rest
+}
+
+// buy is the step that launches machines, once those that were made before are on record, and unless the request has bought too much:
+// then the machines of the attempt vanish as they are made.
+func buy(r *Request, v View, s Step, progress map[callKey]*progress) Step {
+	missing, made := 0, 0
+	for _, c := range s.Launch {
+		missing += c.Count - progress[callKey{c.Token, c.Group}].made
+	}
+	for _, p := range progress {
+		made += p.made
+	}
+	p := r.announce(v, missing, made)
+	switch {
+	case p.Bought()+missing > p.Most(v.Now):
+		s = rollBack(r, v, failure(v, s.Launch[0], v1alpha1.Lost, "machines of the attempt vanished after they had been made"))
+		s.Purchases = new(afterFailure(p, r, v, s.Attempt.Failure))
+	case p.Marks != r.Purchases.Marks || p.By != r.Purchases.By:
+		s = Step{Do: Count, Attempt: r.Attempt, Purchases: &p}
+	}
+	return s
 }
 
 // records reports whether the records of the cluster are more likely wrong than the machines of the call, which run, have no node and
@@ -252,7 +276,8 @@ func replace(r *Request, v View, lost []cloudprovider.Machine) Step {
 	}
 	why := fmt.Sprintf("machine %s ended while starting: %s", m.Name, m.Reason)
 	total := len(lost) + len(r.Attempt.losses())
-	if total > min(r.Attempt.machines(), mostLost) || !inTime(r, v, lost) || m.Class != "" {
+	_, may := r.mayBuy(v, r.Attempt.machines(), len(lost))
+	if total > min(r.Attempt.machines(), mostLost) || !inTime(r, v, lost) || m.Class != "" || !may {
 		if total > len(lost) {
 			why += fmt.Sprintf(", as %s did before", text.Machines(total-len(lost)))
 		}
@@ -419,7 +444,7 @@ func Refused(r *Request, v View, c Call, refusal *cloudprovider.Error) Step {
 	if refusal.Class == v1alpha1.Stockout || refusal.Class == v1alpha1.Scattered {
 		f.Level = c.Together.Level // machines that need not be together may be had
 	}
-	return rollBack(r, v, f)
+	return rollBack(r, v, f).tallied(r, v)
 }
 
 // undo takes back by name what is left of an attempt that is rolled back, until

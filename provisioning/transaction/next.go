@@ -39,7 +39,9 @@ const strandedFor = time.Minute
 // That is two writes of an existing node until its pods come, and one of a machine
 // that was launched. Where the request's owner holds the pods back anyway, a claim opens
 // the node at once, and saves the second write. A cordon is lifted by one more.
-func Next(r *Request, v View) Step {
+func Next(r *Request, v View) Step { return next(r, v).tallied(r, v) }
+
+func next(r *Request, v View) Step {
 	switch {
 	case len(v.Lost) > 0 && r.Status != Pending:
 		return tell(r, v)
@@ -136,7 +138,8 @@ func nextOver(r *Request, v View) Step {
 	if v.Stranded.Pods == 0 || !r.Policy.RevokeOnLoss {
 		return Step{Do: Rest}
 	}
-	if at := v.Stranded.Since.Add(strandedFor); v.Now.Before(at) {
+	since := v.Counting(v.Stranded.Since)
+	if at := since.Add(strandedFor); v.Now.Before(at) {
 		return Step{Do: Rest, At: at}
 	}
 	if v.mayReturn() {
@@ -144,9 +147,9 @@ func nextOver(r *Request, v View) Step {
 	}
 	room, again := nodegroups.Resources{}, v.Now.Add(strandedFor)
 	for n := range v.Nodes.BookedBy(r.UID) {
-		back := n.UnreadySince.Add(strandedFor)
+		back := v.Counting(n.UnreadySince).Add(strandedFor)
 		switch cordoned := n.Cordon != state.Open && n.Cordon != state.Held; {
-		case !n.Ready && !v.Now.Before(back), cordoned && !v.Now.Before(v.Stranded.Since.Add(state.LostAfter)):
+		case !n.Ready && !v.Now.Before(back), cordoned && !v.Now.Before(since.Add(state.LostAfter)):
 			continue
 		case !n.Ready:
 			again = when.Earliest(again, back)

@@ -25,6 +25,14 @@ func IsHeld(r *provreq.ProvisioningRequest) bool {
 	return owner != nil && owner.Kind == "Workload"
 }
 
+// WorkloadOf is the UID of the Workload that a request was made for; empty for none.
+func WorkloadOf(r *provreq.ProvisioningRequest) types.UID {
+	if !IsHeld(r) {
+		return ""
+	}
+	return metav1.GetControllerOf(r).UID
+}
+
 // IsConsumed reports whether all pods of a request have come, and have not been told since
 // to stop.
 func IsConsumed(r *provreq.ProvisioningRequest) bool {
@@ -62,4 +70,17 @@ func AttemptOf(r *provreq.ProvisioningRequest) Attempt {
 		return Attempt{Phase: Done}
 	}
 	return a
+}
+
+// course is the order of conditions, the last first.
+var course = []string{provreq.Failed, provreq.CapacityRevoked, provreq.BookingExpired, provreq.Provisioned, provreq.Accepted}
+
+// LastCondition is the last condition in the course of the request that is true, or None.
+func LastCondition(r *provreq.ProvisioningRequest) string {
+	for _, c := range course {
+		if meta.IsStatusConditionTrue(r.Status.Conditions, c) {
+			return c
+		}
+	}
+	return "None"
 }

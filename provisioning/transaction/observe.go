@@ -8,10 +8,6 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 )
 
-// DryRun is the type of the condition by which a Muster that only observes says what it would
-// do for a request. No other condition is touched: what serves the request reads those.
-const DryRun = "muster.dev/DryRun"
-
 // Reasons of the condition DryRun.
 const (
 	ReasonWouldBook   = "WouldBook"

@@ -8,6 +8,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/purchases"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/provisioning/when"
@@ -127,6 +128,11 @@ func end(r *Request, v View, s Step) Step {
 // beside.
 func begin(r *Request, v View, plan planner.Verdict) Step {
 	a := Attempt{Number: r.Attempt.Number + 1, Phase: Launching, Launches: plan.Launches, Shares: plan.Shares, Started: v.Now}
+	if n := a.machines(); n > 0 {
+		if stopped, ok := r.mayBuy(v, n, n); !ok {
+			return stopBuying(r, v, stopped)
+		}
+	}
 	what := "launches nothing"
 	if len(a.Launches) > 0 {
 		what = fmt.Sprintf("launches %s for %s USD per hour", sayLaunches(a.Launches), text.USD(plan.MicroUSDPerHour))
@@ -139,6 +145,17 @@ func begin(r *Request, v View, plan planner.Verdict) Step {
 	}
 	s := Step{Do: Begin, Attempt: a, Open: r.opens(), Condition: r.underway("Attempt %d %s", a.Number, what)}
 	s.Book, s.Unbook = r.difference(v, plan, s.Open)
+	return s
+}
+
+// stopBuying reports that the request has bought too much, and until when it buys nothing.
+func stopBuying(r *Request, v View, stopped purchases.Record) Step {
+	s := Step{Do: Report, Attempt: r.Attempt, At: stopped.Until,
+		Condition: provisioned(ReasonBookingIsShort, "The booking no longer fits: "+stopped.String())}
+	if r.Status == Pending {
+		s = wait(r, v, ReasonPurchasesStopped, stopped.String(), stopped.Until)
+	}
+	s.Purchases = &stopped
 	return s
 }
 

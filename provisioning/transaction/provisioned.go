@@ -35,6 +35,7 @@ func nextProvisioned(r *Request, v View) Step {
 	rest, came := remaining(r, v.Snapshot)
 	since := r.bookingSince()
 	until := r.bookedUntil(since)
+	until = r.bookedUntil(v.countingOnce(since, until.Sub(since)))
 	isShort := r.Provisioned.Reason == ReasonBookingIsShort
 	switch {
 	case came >= r.Pods:
@@ -97,13 +98,13 @@ func nextProvisioned(r *Request, v View) Step {
 func ownNodes(r *Request, v View) (own *nodeset.Set, again time.Time) {
 	own = nodeset.New()
 	add := func(n *state.Node) {
-		if grace := n.UnreadySince.Add(unreadyGrace); !n.Ready && !n.UnreadySince.IsZero() && v.Now.Before(grace) {
+		if grace := v.Counting(n.UnreadySince).Add(unreadyGrace); !n.Ready && !n.UnreadySince.IsZero() && v.Now.Before(grace) {
 			again = when.Earliest(again, grace)
 			patient := *n
 			patient.Ready = true
 			n = &patient
 		}
-		if grace := n.DevicesSince.Add(devicesGrace); v.Now.Before(grace) {
+		if grace := v.Counting(n.DevicesSince).Add(devicesGrace); !n.DevicesSince.IsZero() && v.Now.Before(grace) {
 			if back := withDevices(n, r, v); back != nil {
 				again = when.Earliest(again, grace)
 				n = back
@@ -316,7 +317,10 @@ func repair(r *Request, v View, own *nodeset.Set, rest state.Gang, until time.Ti
 		}
 		if plan.Outcome == planner.Launch {
 			s := begin(r, v, plan)
-			s.Attempt.Level, s.Attempt.Domain, s.Unbook = in.Level, in.Value, nil
+			if s.Unbook = nil; s.Do == Begin {
+				s.Attempt.Level, s.Attempt.Domain = in.Level, in.Value
+			}
+			s.At = when.Earliest(s.At, until)
 			return s
 		}
 	case planner.Wait, planner.Never:

@@ -2,6 +2,7 @@ package transaction
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +12,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/purchases"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
 )
@@ -33,6 +35,8 @@ type Request struct {
 	// PodsHeld: the request's owner, such as a Workload, lets no pod of the gang be
 	// created before the request is Provisioned: its nodes may be opened at once.
 	PodsHeld bool
+	// Workload is the UID of that owner; empty for none.
+	Workload types.UID
 	Gang     state.Gang
 	// EquivalenceClass of the gang under its policy; empty where that is not known.
 	EquivalenceClass string
@@ -48,7 +52,10 @@ type Request struct {
 	Lacking string
 	Policy  state.Policy
 	Attempt Attempt
-	Status  Status
+	// Purchases are on record for the request, and Accepts is up to how many machines an administrator has accepted them.
+	Purchases purchases.Record
+	Accepts   int
+	Status    Status
 	// Provisioned is the condition of that type as it stands.
 	Provisioned metav1.Condition
 	// Consumed: all pods have come, and have not been told since to stop.
@@ -66,6 +73,13 @@ func (r *Request) String() string { return r.Namespace + "/" + r.Name }
 
 // deadline is when the request fails if it has no capacity by then.
 func (r *Request) deadline() time.Time { return r.Created.Add(r.ValidFor) }
+
+// Lags reports whether some of the machines are older than the calls on record that made them.
+func (r *Request) Lags(machines []cloudprovider.Machine) bool {
+	return slices.ContainsFunc(r.Attempt.Calls(r.UID), func(c Call) bool {
+		return slices.ContainsFunc(machines, func(m cloudprovider.Machine) bool { return m.Launch == c.Token && c.Lags(m) })
+	})
+}
 
 // schedulingRate is how many pods a second kube-scheduler binds at least: a fifth
 // of the 50 calls a second that it allows itself by default.
@@ -112,6 +126,8 @@ const (
 	Tell
 	// Reopen the booking of a gang that runs for pods whose machines were lost: record the intent.
 	Reopen
+	// Count: record the machines that were made, before more are.
+	Count
 	// Consume: all pods run; lift the cordons and end the booking.
 	Consume
 	// Expire: the booking was not used in time or is broken; undo it.
@@ -120,7 +136,7 @@ const (
 
 func (a Action) String() string {
 	return [...]string{"Rest", "LookUp", "Report", "Fail", "Book", "Provision", "Begin", "Replace", "LaunchMachines",
-		"RollBack", "TakeBack", "Repair", "Tell", "Reopen", "Consume", "Expire"}[a]
+		"RollBack", "TakeBack", "Repair", "Tell", "Reopen", "Count", "Consume", "Expire"}[a]
 }
 
 // Step is the next thing to do for a request.
@@ -132,6 +148,8 @@ type Step struct {
 	Attempt Attempt
 	// Repair as it will be recorded; nil where there is no new one.
 	Repair *RepairRecord
+	// Purchases as they will be recorded; nil where nothing was bought since the last record.
+	Purchases *purchases.Record
 	// Book these placements and Unbook these nodes, before the condition is set.
 	Book   []planner.Placement
 	Unbook []string
@@ -162,7 +180,7 @@ type Step struct {
 
 // Reasons of conditions, as the API's contract has them. It names none for
 // CapacityRevoked, nor for what is under way, nor for a request that stays Provisioned while
-// its booking is short of room.
+// its booking is short of room, nor for one that has bought too much.
 const (
 	ReasonAccepted             = "Accepted"
 	ReasonCapacityIsFound      = "CapacityIsFound"
@@ -171,6 +189,7 @@ const (
 	ReasonCapacityIsNotFound   = "CapacityIsNotFound"
 	ReasonFailedToCheck        = "FailedToCheckCapacity"
 	ReasonFailedToBook         = "FailedToBookCapacity"
+	ReasonPurchasesStopped     = "PurchasesStopped"
 	ReasonExpired              = "Expired"
 	ReasonFailedToCreatePods   = "FailedToCreatePods"
 	ReasonReservationExpired   = "CapacityReservationTimeExpired"
@@ -179,6 +198,10 @@ const (
 	ReasonPodsStranded         = "PodsStranded"
 	ReasonProvisioningUnderway = "ProvisioningInProgress"
 )
+
+// DryRun is the type of the condition by which a Muster that only observes says what it would
+// do for a request. No other condition is touched: what serves the request reads those.
+const DryRun = "muster.dev/DryRun"
 
 // Conditions are those that the status will have after the step. A request that
 // fails at once was never accepted.

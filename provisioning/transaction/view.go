@@ -8,6 +8,8 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/purchases"
+	"github.com/muster-dev/muster/provisioning/when"
 )
 
 // sparedAgain is how soon it is looked again whether a gang is still spared.
@@ -18,6 +20,12 @@ type View struct {
 	*planner.Snapshot
 	// Machines that carry a token of the request's last attempt, in any state.
 	Machines []cloudprovider.Machine
+	// Process identifies the process that decides: another one does not know which calls were made before.
+	Process string
+	// Made are the marks of all machines that this process has seen of the request, whether they still exist or not.
+	Made []string
+	// Carried is what was bought for earlier requests of the request's Workload: it counts until the request has a record of its own.
+	Carried purchases.Record
 	// Hosts are the names of the nodes of those that have one, by provider ID.
 	Hosts map[string]string
 	// Active is how many of the request's pods have not finished, bound or not.
@@ -37,6 +45,14 @@ type View struct {
 	Spared map[string]bool
 	// Stranded pods of a gang that ran have found no room.
 	Stranded Stranded
+}
+
+// countingOnce is Counting for a bound that costs money while it lasts: whatever the control plane does, it is at most twice as long.
+func (v View) countingOnce(from time.Time, bound time.Duration) time.Time {
+	if from.IsZero() || !v.Answering.After(from) {
+		return from
+	}
+	return when.Earliest(v.Answering, from.Add(bound))
 }
 
 // LostNode is a node that went, or whose machine ended, while it was booked or used.

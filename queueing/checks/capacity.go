@@ -11,6 +11,7 @@ import (
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/provisioning/purchases"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/cache"
@@ -58,6 +59,8 @@ type AttemptEnd struct {
 	// StartBy is when the Workload was to start at the latest, if it is too late for
 	// that; zero for other causes.
 	StartBy time.Time
+	// NotBefore is when machines may be bought again, where too many were bought; zero for other causes.
+	NotBefore time.Time
 }
 
 // capacityStep looks at the request of the current attempt. Checks are all of the
@@ -113,7 +116,11 @@ func (s Evaluator) answer(w *cache.Workload, r *autoscaling.ProvisioningRequest)
 		return step{State: kueue.CheckStateReady, message: "All machines are ready and booked by ProvisioningRequest " + r.Name,
 			updates: podSetUpdates(w, r)}
 	case isTrue(autoscaling.Accepted) && provisioned != nil && provisioned.Status == metav1.ConditionFalse:
-		return step{Ended: &AttemptEnd{Condition: autoscaling.Provisioned, Why: provisioned.Message}}
+		end := &AttemptEnd{Condition: autoscaling.Provisioned, Why: provisioned.Message}
+		if provisioned.Reason == transaction.ReasonPurchasesStopped {
+			end.NotBefore = purchases.Of(r).Until
+		}
+		return step{Ended: end}
 	}
 	return step{State: kueue.CheckStatePending, message: WaitingFor(r.Name)}
 }

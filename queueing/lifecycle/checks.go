@@ -81,7 +81,7 @@ func (s Rules) AdvanceChecks(w *cache.Workload) (v *Verdict, again time.Time) {
 // endAttempt ends an attempt at machines.
 func (s Rules) endAttempt(w *cache.Workload, over *checks.AttemptEnd) *Verdict {
 	if over.StartBy.IsZero() {
-		return s.attemptFailed(w, over.Condition, over.Why)
+		return s.attemptFailed(w, over.Condition, over.Why, over.NotBefore)
 	}
 	v := s.Evict(w, kueue.WorkloadEvictedByAdmissionCheck, checks.TooLate(over.StartBy), checks.ReasonStartByPassed, time.Time{})
 	v.Delete = cache.Existing(s.cache.Requests[w.Object.UID])

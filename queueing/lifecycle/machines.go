@@ -42,7 +42,7 @@ func (s Rules) evictOnLostBooking(w *cache.Workload) *Verdict {
 			}
 			c := apimeta.FindStatusCondition(r.Status.Conditions, autoscaling.BookingExpired)
 			if c != nil && c.Status == metav1.ConditionTrue && c.Reason == transaction.ReasonReservationExpired {
-				return s.attemptFailed(w, autoscaling.BookingExpired, c.Message)
+				return s.attemptFailed(w, autoscaling.BookingExpired, c.Message, time.Time{})
 			}
 		}
 	}
@@ -65,8 +65,8 @@ func WithoutQuota(w *cache.Workload, v *Verdict) *Verdict {
 	return v
 }
 
-// attemptFailed ends an attempt and says when the next one may be.
-func (s Rules) attemptFailed(w *cache.Workload, condition, why string) *Verdict {
+// attemptFailed ends an attempt and says when the next one may be, at that time at the earliest.
+func (s Rules) attemptFailed(w *cache.Workload, condition, why string, notBefore time.Time) *Verdict {
 	var count int32
 	if s := w.Object.Status.RequeueState; s != nil && s.Count != nil {
 		count = *s.Count
@@ -89,6 +89,7 @@ func (s Rules) attemptFailed(w *cache.Workload, condition, why string) *Verdict 
 	if rounds := count / s.choices(w); pause == 0 && rounds*s.choices(w) == count {
 		pause = workload.Backoff(checks.StockoutPause, rounds-1, checks.MaxStockoutPause)
 	}
+	pause = max(pause, notBefore.Sub(s.now))
 	message := fmt.Sprintf("%s: %s", outcome(workload.AssignedFlavors(w.Object.Status.Admission), what), why)
 	var at time.Time
 	if pause > 0 {
@@ -128,10 +129,10 @@ func (s Rules) RefusedRequest(w *cache.Workload, why string) *Verdict {
 	switch {
 	case w.Place == cache.Reserving:
 		w.Busy = true
-		return s.attemptFailed(w, checks.NotCreated, why)
+		return s.attemptFailed(w, checks.NotCreated, why, time.Time{})
 	case w.Place == cache.Pending && w.AheadOfQuota != nil:
 		w.Busy = true
-		return WithoutQuota(w, s.attemptFailed(w.WithObject(w.AheadOfQuota), checks.NotCreated, why))
+		return WithoutQuota(w, s.attemptFailed(w.WithObject(w.AheadOfQuota), checks.NotCreated, why, time.Time{}))
 	}
 	return nil
 }

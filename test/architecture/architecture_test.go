@@ -124,7 +124,7 @@ func TestImportsPointLeft(t *testing.T) {
 // ordered has the rooms of provisioning and of queueing in the order in which they may
 // import each other.
 var ordered = map[string][]string{
-	"provisioning": {"text", "when", "fit", "state", "spend", "nodeset", "planner", "transaction", "scaledown", "cost", "", "model", "controller"},
+	"provisioning": {"text", "when", "fit", "state", "spend", "nodeset", "planner", "purchases", "transaction", "scaledown", "cost", "", "model", "controller"},
 	"queueing": {
 		"quota", "usage", "config", "preemption", "placement", "workload", "cache", "checks", "lifecycle", "scheduler", "status", "", "forecast",
 		"dispatch", "controller", "jobs",

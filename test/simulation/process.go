@@ -83,7 +83,8 @@ func start(s *store, ahead *atomic.Int64) (*process, error) {
 	clouds := func(caller string) map[v1alpha1.Provider]cloudprovider.Provider {
 		return map[v1alpha1.Provider]cloudprovider.Provider{v1alpha1.ProviderKwok: &cloud{Provider: kwok, process: p, caller: caller}}
 	}
-	feed, err := feed.New(ctx, p.model, p.informers, map[v1alpha1.Provider]cloudprovider.Watcher{v1alpha1.ProviderKwok: kwok})
+	live := &storeReader{store: s}
+	feed, err := feed.New(ctx, p.model, p.informers, live, map[v1alpha1.Provider]cloudprovider.Watcher{v1alpha1.ProviderKwok: kwok})
 	if err != nil {
 		return nil, err
 	}

@@ -207,7 +207,7 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options, pulse *he
 	}
 	recorder := mgr.GetEventRecorder("muster")
 	discovery := group.NewDiscovery(mgr.GetClient(), providers, recorder, clock.RealClock{})
-	feed, err := feed.New(ctx, m, mgr.GetCache(), watchers)
+	feed, err := feed.New(ctx, m, mgr.GetCache(), mgr.GetAPIReader(), watchers)
 	if err != nil {
 		return nil, err
 	}

@@ -101,6 +101,10 @@ var obtainabilityBoard = board{
 			{title: "Machines lost", width: 12, unit: "short", kind: bars,
 				description: "Machines that ended without Muster terminating them, including spot reclaims.",
 				queries:     []query{{`sum by (group, stage) (increase(muster_machines_lost_total[$__rate_interval]))`, "{{group}} while {{stage}}"}}},
+			{title: "Requests stopped from buying", width: 24, unit: "short", kind: lines,
+				description: "Requests that have bought twice the machines that they need and buy nothing for now, and how often that began.",
+				queries: []query{{`max(muster_requests_stopped)`, "stopped"},
+					{`sum(increase(muster_purchases_stopped_total[$__rate_interval]))`, "stops"}}},
 		}},
 		{"Prices", []panel{
 			{title: "Price per machine and hour", width: 16, unit: "currencyUSD", kind: lines,

@@ -11,6 +11,8 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -18,23 +20,26 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/controller/journal"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/model/pulse"
 )
 
 // Feed tells the model of everything that the informers and the clouds know, from
 // now until ctx is done. Wait for Synced before deciding anything.
 type Feed struct {
 	model     *model.Model
+	live      client.Reader
 	providers map[v1alpha1.Provider]cloudprovider.Watcher
 	handlers  []toolscache.ResourceEventHandlerRegistration
 	// machines is closed once all clouds have given their first full picture.
 	machines chan struct{}
 }
 
-// New registers with the informers.
-func New(ctx context.Context, m *model.Model, informers cache.Informers,
+// New registers with the informers. Live reads from the API server itself.
+func New(ctx context.Context, m *model.Model, informers cache.Informers, live client.Reader,
 	providers map[v1alpha1.Provider]cloudprovider.Watcher) (*Feed, error) {
-	f := &Feed{model: m, providers: providers, machines: make(chan struct{})}
+	f := &Feed{model: m, live: live, providers: providers, machines: make(chan struct{})}
 	handler := handle(m, providers)
 	for _, object := range []client.Object{
 		&corev1.Node{}, &corev1.Pod{}, &corev1.PodTemplate{}, &corev1.Namespace{}, &appsv1.DaemonSet{}, &provreq.ProvisioningRequest{},
@@ -70,6 +75,7 @@ func (f *Feed) Start(ctx context.Context) error {
 	}
 	close(f.machines)
 	go f.tidy(ctx)
+	go f.listen(ctx)
 	for range f.providers {
 		if err := <-failed; err != nil {
 			return err
@@ -90,6 +96,32 @@ func (f *Feed) tidy(ctx context.Context) {
 			return
 		case <-ticker.C:
 			f.model.Tidy()
+		}
+	}
+}
+
+// listen asks the API server now and then whether it answers: from its store, so that a slow etcd counts.
+func (f *Feed) listen(ctx context.Context) {
+	ticker := time.NewTicker(pulse.Every)
+	defer ticker.Stop()
+	for {
+		f.ask(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// ask notes an answer, also one that the object is not there or may not be read.
+func (f *Feed) ask(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, pulse.Every)
+	defer cancel()
+	err := f.live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &corev1.Namespace{})
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		if f.model.Pulse.Answered() {
+			journal.Write(ctx, "The API server answers again: bounds of time count from now", "pulse")
 		}
 	}
 }

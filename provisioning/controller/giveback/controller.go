@@ -33,6 +33,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/controller/journal"
 	"github.com/muster-dev/muster/provisioning/controller/request"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/scaledown"
@@ -167,9 +168,13 @@ func (c *Controller) look(ctx context.Context) (next time.Time, took time.Durati
 	for group, d := range u.Doubts {
 		if d.Braked() && !c.doubted[group].Braked() {
 			c.tell(corev1.EventTypeWarning, group, "GiveBackBraked", d.String())
+			journal.Write(ctx, "Scale-down of a group is stopped", group, journal.Group, group, journal.Count, d.Machines(),
+				journal.Cause, d.String())
 		}
 		if d.KeepsIdle() && !c.doubted[group].KeepsIdle() {
 			c.tell(corev1.EventTypeWarning, group, "GiveBackBraked", d.SayIdle())
+			journal.Write(ctx, "Idle machines of a group are kept", group, journal.Group, group, journal.Count, d.Idle,
+				journal.Cause, d.SayIdle())
 		}
 	}
 	c.doubted = u.Doubts
@@ -339,6 +344,8 @@ func (c *Controller) deleteNodes(ctx context.Context, w *work, names []string) {
 			err := c.Client.Delete(ctx, n, client.Preconditions{UID: &n.UID, ResourceVersion: &n.ResourceVersion})
 			switch {
 			case err == nil:
+				journal.Write(ctx, "Deleting the node of a machine that has ended", name, "node", name,
+					journal.Group, n.Labels[v1alpha1.NodeGroupLabel])
 				c.tell(corev1.EventTypeNormal, n.Labels[v1alpha1.NodeGroupLabel], "NodeDeleted",
 					fmt.Sprintf("Node %s was deleted: its machine has ended, and nothing else deleted it", name))
 			case apierrors.IsConflict(err):
@@ -369,6 +376,7 @@ func (c *Controller) evict(ctx context.Context, w *work, strays []state.Stray) {
 			w.mu.Lock()
 			c.evictions[s.UID] = scaledown.Eviction{At: now, Refusal: refusal(err)}
 			w.mu.Unlock()
+			journal.Write(ctx, "Evicting a pod from an idle machine", s.String(), "pod", s.String(), journal.Cause, refusal(err))
 			if err == nil || apierrors.IsTooManyRequests(err) {
 				return nil // a PodDisruptionBudget says no, for now
 			}
@@ -399,7 +407,7 @@ func (c *Controller) takeBack(ctx context.Context, w *work, machines []scaledown
 	for _, r := range machines {
 		groups[r.Group] = append(groups[r.Group], r.Machine)
 	}
-	taker := request.Taker{Model: c.Model, Providers: c.Providers, Live: c.Live}
+	taker := request.Taker{Model: c.Model, Providers: c.Providers, Live: c.Live, Cause: "they are idle, or no request owns them"}
 	for name, list := range groups {
 		w.do(func() error {
 			err := taker.TakeBack(ctx, list)

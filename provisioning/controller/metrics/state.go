@@ -97,6 +97,8 @@ var (
 		"What is set aside of a budget in USD for machines that are in use or asked for, beside what was spent. A gang begins if its own "+
 			"price is within what is left.",
 		[]string{"policy", "budget"}, nil)
+	stopped = prometheus.NewDesc("muster_requests_stopped",
+		"ProvisioningRequests that buy nothing for now, since they have bought twice what their gang needs.", nil, nil)
 	requests = prometheus.NewDesc("muster_requests",
 		"ProvisioningRequests that exist, by provisioning class and by the last condition that became true: None, Accepted, Provisioned, "+
 			"BookingExpired, CapacityRevoked or Failed.",
@@ -106,7 +108,7 @@ var (
 // Describe implements prometheus.Collector.
 func (s *snapshot) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		groups, prices, chance, evidence, evidenceAt, machines, lived, paid, unused, unusedCost, spend, spent, requests, doubted, kept,
+		groups, prices, chance, evidence, evidenceAt, machines, lived, paid, unused, unusedCost, spend, spent, requests, stopped, doubted, kept,
 		budgetLimit, budgetSpent, budgetCommitted,
 	} {
 		to <- d
@@ -175,7 +177,9 @@ func (s *snapshot) Collect(to chan<- prometheus.Metric) {
 	for t, perHour := range s.tenants.spend(fleet, func(group string) int64 { return s.offerings[group].microUSDPerHour }) {
 		gauge(to, spend, usd(perHour), t.Namespace, t.Queue)
 	}
-	for standing, n := range s.model.Census() {
+	standings, halted := s.model.Census(now)
+	gauge(to, stopped, float64(halted))
+	for standing, n := range standings {
 		gauge(to, requests, float64(n), standing.Class, standing.Condition)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
@@ -53,6 +55,11 @@ type site struct {
 	calls map[string]int
 	// taken machines, by name.
 	taken []string
+	// sold machines of a cloud that loses what it sells: each call makes others.
+	loses bool
+	sold  int
+	// logged lines.
+	logged []string
 }
 
 // play runs the story in virtual time.
@@ -96,7 +103,11 @@ func play(t *testing.T, story func(*site)) {
 			Clock: clock.RealClock{},
 		}
 		s.controller = c
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancel(log.IntoContext(t.Context(), funcr.New(func(_, line string) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.logged = append(s.logged, line)
+		}, funcr.Options{})))
 		ended := make(chan error)
 		go func() { ended <- c.Start(ctx) }()
 		story(s)
@@ -222,6 +233,10 @@ func (s *site) Launch(_ context.Context, r cloudprovider.LaunchRequest) (out []c
 	s.calls[r.Token]++
 	for i := range r.Count {
 		name := fmt.Sprintf("%s-%d", r.Token, i)
+		if s.loses {
+			name = fmt.Sprint("lost-", s.sold)
+			s.sold++
+		}
 		out = append(out, cloudprovider.Machine{Name: name, Group: r.Group.Name, Launch: r.Token, ProviderID: "kwok://gpu/" + name})
 	}
 	return out, nil

@@ -15,6 +15,10 @@ var (
 		Name: "muster_dry_run_decisions_total",
 		Help: "Decisions for requests that a muster with --dry-run has told and not carried out, by what it would have done.",
 	}, []string{"decision"})
+	stopped = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "muster_purchases_stopped_total",
+		Help: "How often a request was stopped from buying machines, since it had bought twice what its gang needs.",
+	})
 	repaired = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "muster_bookings_repaired_total",
 		Help: "Bookings of Provisioned requests that were short of room and were booked again.",
@@ -39,4 +43,6 @@ func showLosses(group string) {
 }
 
 // Collectors are all that the controller shows.
-func Collectors() []prometheus.Collector { return []prometheus.Collector{lost, observed, repaired} }
+func Collectors() []prometheus.Collector {
+	return []prometheus.Collector{lost, observed, stopped, repaired}
+}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/purchases"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
@@ -50,17 +51,20 @@ func withStep(r *provreq.ProvisioningRequest, step transaction.Step, now time.Ti
 		c.ObservedGeneration, c.LastTransitionTime = r.Generation, metav1.NewTime(now)
 		meta.SetStatusCondition(&out.Status.Conditions, c)
 	}
-	if step.Attempt.Number > 0 {
+	detail := func(key, record string) {
 		if out.Status.ProvisioningClassDetails == nil {
 			out.Status.ProvisioningClassDetails = map[string]provreq.Detail{}
 		}
-		out.Status.ProvisioningClassDetails[transaction.AttemptDetail] = provreq.Detail(step.Attempt.Encode())
+		out.Status.ProvisioningClassDetails[key] = provreq.Detail(record)
+	}
+	if step.Attempt.Number > 0 {
+		detail(transaction.AttemptDetail, step.Attempt.Encode())
 	}
 	if step.Repair != nil {
-		if out.Status.ProvisioningClassDetails == nil {
-			out.Status.ProvisioningClassDetails = map[string]provreq.Detail{}
-		}
-		out.Status.ProvisioningClassDetails[transaction.RepairDetail] = provreq.Detail(step.Repair.Encode())
+		detail(transaction.RepairDetail, step.Repair.Encode())
+	}
+	if step.Purchases != nil {
+		detail(purchases.Detail, step.Purchases.Encode())
 	}
 	return out
 }

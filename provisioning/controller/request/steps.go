@@ -16,7 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/controller/journal"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
@@ -35,7 +37,12 @@ func (c *Controller) do(ctx context.Context, e *model.Entry, step transaction.St
 	case transaction.LaunchMachines:
 		return c.launch(ctx, e, step)
 	case transaction.TakeBack:
-		return c.Taker().TakeBack(ctx, step.TakeBack)
+		taker := c.Taker()
+		taker.Request, taker.Cause = e.String(), "the gang does not need them"
+		if f := step.Attempt.Failure; f != nil {
+			taker.Cause = f.String()
+		}
+		return taker.TakeBack(ctx, step.TakeBack)
 	case transaction.Begin:
 		// The intent comes first: a process that finds it knows what may exist.
 		if err := c.record(ctx, e, step); err != nil {
@@ -64,6 +71,13 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step transactio
 		c.Model.Learn(l.Group, l.LaunchAttempt)
 	}
 	message := step.Condition.Message
+	logStep(ctx, e, step)
+	if p := step.Purchases; p != nil && p.Stops > e.Purchases.Stops {
+		stopped.Inc()
+		c.event(e, corev1.EventTypeWarning, transaction.ReasonPurchasesStopped, p.String())
+		journal.Write(ctx, "A request is stopped from buying machines", e.String(), journal.Request, e.String(), journal.Count, p.Bought(),
+			journal.Cause, p.String())
+	}
 	switch step.Do {
 	case transaction.Report:
 		c.mu.Lock()
@@ -160,10 +174,14 @@ func (c *Controller) launch(ctx context.Context, e *model.Entry, step transactio
 	for _, call := range step.Launch {
 		err := c.call(ctx, e, call)
 		if refusal := cloudprovider.Refusal(err); refusal != nil {
+			journal.Write(ctx, "The cloud refused a launch", e.String(), journal.Request, e.String(), journal.Group, call.Group,
+				journal.Count, call.Count, journal.Reason, string(refusal.Class), journal.Cause, refusal.Error())
 			view := c.Model.View(c.Model.Snapshot(c.Clock.Now()), e.Request)
 			return c.record(ctx, e, transaction.Refused(e.Request, view, call, refusal))
 		}
 		if err != nil {
+			journal.Write(ctx, "A launch has no answer and is repeated", e.String(), journal.Request, e.String(), journal.Group, call.Group,
+				journal.Count, call.Count, journal.Cause, err.Error())
 			c.event(e, corev1.EventTypeWarning, "LaunchFailed", fmt.Sprintf("Group %s: %v; the call is retried until spec.joinTimeout", call.Group,
 				err))
 			return fmt.Errorf("launching in group %s: %w", call.Group, err)
@@ -183,13 +201,32 @@ func (c *Controller) call(ctx context.Context, e *model.Entry, call transaction.
 		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "ProviderNotAvailable",
 			Message: fmt.Sprintf("this muster cannot reach provider %q: is its CRD or its configuration missing?", group.Spec.Provider)}
 	}
+	journal.Write(ctx, "Launching machines", e.String(), journal.Request, e.String(), journal.Group, call.Group, journal.Count, call.Count,
+		"launch", call.Token, journal.Price, c.price(call))
 	machines, err := provider.Launch(ctx, cloudprovider.LaunchRequest{
 		Group: group, Count: call.Count, Token: call.Token, Request: e.String(), Together: call.Together,
 	})
+	var names []string
 	for _, m := range machines {
 		c.Model.MachineLaunched(m)
+		if !m.Hold {
+			names = append(names, m.Name)
+		}
+	}
+	if err == nil {
+		journal.Write(ctx, "The cloud accepted a launch", e.String(), journal.Request, e.String(), journal.Group, call.Group,
+			journal.Count, len(names), journal.Machines, names)
 	}
 	return err
+}
+
+// price of the machines of a call, in USD per hour; empty where it is not known.
+func (c *Controller) price(call transaction.Call) string {
+	g := c.Model.Snapshot(c.Clock.Now()).FindGroup(call.Group)
+	if g == nil || g.PriceUnknown {
+		return ""
+	}
+	return text.USD(nodegroups.Times(int64(call.Count), g.MicroUSDPerHour))
 }
 
 // bookNodes books and unbooks the nodes of the step, many at once. Where the API

@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/controller/journal"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/state"
 )
@@ -23,6 +24,8 @@ type Taker struct {
 	Providers map[v1alpha1.Provider]cloudprovider.Provider
 	// Live reads from the API server itself.
 	Live client.Reader
+	// Request that the machines were launched for, where it is known, and Cause why they go: for the log.
+	Request, Cause string
 }
 
 // Taker of the controller.
@@ -48,6 +51,8 @@ func (t *Taker) TakeBack(ctx context.Context, machines []cloudprovider.Machine) 
 		for i, machine := range byGroup[group] {
 			names[i] = machine.Name
 		}
+		journal.Write(ctx, "Terminating machines", t.Request+"/"+group, journal.Request, t.Request, journal.Group, group,
+			journal.Count, len(names), journal.Machines, names, journal.Cause, t.Cause)
 		p, err := t.providerOf(byGroup[group][0])
 		if err == nil {
 			err = p.TakeBack(ctx, group, names)

@@ -79,7 +79,7 @@ func (w *Writer) CarryOut(ctx context.Context, v *lifecycle.Verdict, on Judged) 
 		o.Unknown = !isDefinite(o.Err)
 		return o
 	}
-	w.announce(v, object)
+	w.announce(ctx, v, object)
 	if on.Preemptor != nil {
 		w.Event(on.Preemptor, corev1.EventTypeNormal, "PreemptedWorkload", v.Preemption)
 	}
@@ -165,7 +165,8 @@ func isDefinite(err error) bool {
 func IsStale(err error) bool { return apierrors.IsConflict(err) || apierrors.IsNotFound(err) }
 
 // announce records the Events of the steps that users wait for.
-func (w *Writer) announce(v *lifecycle.Verdict, object *kueue.Workload) {
+func (w *Writer) announce(ctx context.Context, v *lifecycle.Verdict, object *kueue.Workload) {
+	logVerdict(ctx, v, object)
 	switch v.Action {
 	case lifecycle.Reserve:
 		w.Event(object, corev1.EventTypeNormal, v.Reason, v.Message)

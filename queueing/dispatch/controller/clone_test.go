@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -59,6 +60,21 @@ func TestOnlyWhatAWorkerHasJudgedIsARefusal(t *testing.T) {
 		}
 		if got := me.copyOf(theirs, ours("job-train"), nil); got.Refused != want || got.Unclear != (reason == "Pending") {
 			t.Errorf("a copy that says %q counts as %q, unclear %t, want %q", reason, got.Refused, got.Unclear, want)
+		}
+	}
+}
+
+// TestAClusterThatBuysNothingMoreIsLeft for another one, like one without capacity.
+func TestAClusterThatBuysNothingMoreIsLeft(t *testing.T) {
+	for reason, want := range map[string]dispatch.Reason{
+		"CapacityIsNotFound": dispatch.NoCapacity, "PurchasesStopped": dispatch.NoCapacity, "FailedToCheckCapacity": "",
+	} {
+		theirs := me.copyFor(ours("job-train"), "a", "")
+		delete(theirs.Annotations, "kueue.x-k8s.io/admission-gated-by")
+		r := &provreq.ProvisioningRequest{}
+		r.Status.Conditions = []metav1.Condition{{Type: provreq.Provisioned, Status: metav1.ConditionFalse, Reason: reason}}
+		if got := me.copyOf(theirs, ours("job-train"), []*provreq.ProvisioningRequest{r}); got.Refused != want {
+			t.Errorf("a copy whose request says %s counts as %q, want %q", reason, got.Refused, want)
 		}
 	}
 }

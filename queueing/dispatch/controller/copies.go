@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/provisioning/controller/journal"
 	"github.com/muster-dev/muster/queueing/dispatch"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -343,6 +344,9 @@ func (c *copies) answer(ctx context.Context, s *situation, state kueue.CheckStat
 		kind = corev1.EventTypeWarning
 	}
 	c.event(s.Workload, kind, "MultiKueue", message)
+	name := client.ObjectKeyFromObject(s.Workload).String()
+	journal.Write(ctx, "The cluster of a job has answered", name, journal.Workload, name, "cluster", cluster, journal.Reason, string(state),
+		journal.Cause, message)
 	return nil
 }
 

@@ -151,7 +151,7 @@ func refusalOf(w *kueue.Workload, requests []*provreq.ProvisioningRequest) (disp
 			}
 		}
 		if c := apimeta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned); c != nil && c.Status == metav1.ConditionFalse &&
-			c.Reason == transaction.ReasonCapacityIsNotFound {
+			(c.Reason == transaction.ReasonCapacityIsNotFound || c.Reason == transaction.ReasonPurchasesStopped) {
 			return dispatch.NoCapacity, c.Message
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/provisioning/controller/journal"
 	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/dispatch"
 	"github.com/muster-dev/muster/queueing/dispatch/controller/pictures"
@@ -290,6 +291,9 @@ func (d *dispatcher) carryOut(ctx context.Context, w *kueue.Workload, before dis
 		refusals.WithLabelValues(last.Cluster, string(last.Reason)).Inc()
 	}
 	d.event(w, corev1.EventTypeNormal, reason, step.Message)
+	name := client.ObjectKeyFromObject(w).String()
+	journal.Write(ctx, "A cluster is chosen or left for a job", name, journal.Workload, name, "cluster", step.Cluster, journal.Reason, reason,
+		journal.Cause, step.Message)
 	return true, nil
 }
 

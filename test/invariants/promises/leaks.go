@@ -22,6 +22,9 @@ func (c *Checker) judgeLaunch(e Event, object string, uid types.UID, token, grou
 		c.made[key] = map[types.UID]bool{}
 	}
 	c.made[key][uid] = true
+	if r, number := c.boughtBy(token); r != nil {
+		c.judgeBought(e, object, uid, r, number)
+	}
 	if e.Listed {
 		return
 	}

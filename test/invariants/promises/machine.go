@@ -141,14 +141,19 @@ func (c *Checker) nodeSeen(e Event, n *node) {
 
 // attemptOf finds the attempt that made a call of that token; what is unknown is nil.
 func (c *Checker) attemptOf(token string) (*request, *attempt) {
-	uid := state.TokenUID(token)
-	r := c.requests[uid]
+	r, number := c.boughtBy(token)
 	if r == nil {
 		return nil, nil
 	}
+	return r, r.attempts[number]
+}
+
+// boughtBy is the request that made a call of that token, and the number of its attempt; nil and 0 where that is unknown.
+func (c *Checker) boughtBy(token string) (r *request, attempt int) {
+	uid := state.TokenUID(token)
 	number, err := strconv.Atoi(strings.TrimPrefix(state.AttemptToken(token), string(uid)+"-"))
 	if err != nil {
-		return r, nil
+		number = 0
 	}
-	return r, r.attempts[number]
+	return c.requests[uid], number
 }

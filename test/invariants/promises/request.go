@@ -50,6 +50,7 @@ type request struct {
 	deletedAt time.Time
 
 	attempts map[int]*attempt
+	bought   bought
 	// claims are the nodes that are booked for it, by name.
 	claims  map[string]*claim
 	waiting waiting
@@ -126,8 +127,9 @@ func (c *Checker) applyRequest(e Event, o *provreq.ProvisioningRequest) {
 		return
 	}
 	is := func(t string) bool { return meta.IsStatusConditionTrue(o.Status.Conditions, t) }
-	failed := is(provreq.Failed)
+	failed, reopened := is(provreq.Failed), false
 	if c := meta.FindStatusCondition(o.Status.Conditions, provreq.BookingExpired); c != nil && c.Status == metav1.ConditionFalse {
+		reopened = r.over
 		r.over = false
 	}
 	r.repair = transaction.RepairOf(o).Number
@@ -135,6 +137,7 @@ func (c *Checker) applyRequest(e Event, o *provreq.ProvisioningRequest) {
 	first := !r.provisioned && is(provreq.Provisioned)
 	r.provisioned = r.provisioned || first
 	c.record(e, r, o, failed)
+	c.notePurchases(e, r, o, transaction.AttemptOf(o), reopened)
 	if first && !e.Listed {
 		r.provisionedAt = e.Revision
 		if r.served {
@@ -159,7 +162,9 @@ func (c *Checker) newRequest(e Event, o *provreq.ProvisioningRequest) *request {
 		policy:   string(o.Spec.Parameters[policyParameter]),
 		since:    e.Revision,
 		attempts: map[int]*attempt{},
-		claims:   map[string]*claim{},
+		bought: bought{machines: map[int]map[types.UID]bool{}, explained: map[int]bool{},
+			misplaced: map[transaction.LostMachine]bool{}},
+		claims: map[string]*claim{},
 	}
 	for _, ps := range o.Spec.PodSets {
 		r.podSets = append(r.podSets, podSet{types.NamespacedName{Namespace: o.Namespace, Name: ps.PodTemplateRef.Name}, int(ps.Count)})

@@ -25,6 +25,8 @@ const (
 	ProvisionsInDomain Check = "P1 requests in one domain"
 	// Launches: machines that were seen to appear.
 	Launches Check = "P2 launched machines"
+	// Bought: machines that were held against what their request needs.
+	Bought Check = "P2 machines bought"
 	// RollBacks: machines of failed attempts and deleted requests that went.
 	RollBacks Check = "P2 machines rolled back"
 	// GivenBack: idle machines that went.

@@ -561,8 +561,9 @@ func TestLinesForPeople(t *testing.T) {
 	if got := c.Violations(); len(got) != 1 || got[0].String() != want {
 		t.Errorf("violations are %v, want %s", got, want)
 	}
-	want = "23 events; bounds held for 1m21s; judged P1 provisioned requests 1, P2 launched machines 4, P3 bookings 2, P4 reservations 1, " +
-		"P7 held jobs 1, P7 pending requests 1, P7 pending workloads 1, P7 reserved workloads 1; gaps Job 1; 1 suspects dropped"
+	want = "23 events; bounds held for 1m21s; judged P1 provisioned requests 1, P2 launched machines 4, P2 machines bought 2, " +
+		"P3 bookings 2, P4 reservations 1, P7 held jobs 1, P7 pending requests 1, P7 pending workloads 1, " +
+		"P7 reserved workloads 1; gaps Job 1; 1 suspects dropped"
 	if got := c.Stats().String(); got != want {
 		t.Errorf("stats are\n%s, want\n%s", got, want)
 	}

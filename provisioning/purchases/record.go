@@ -1,0 +1,153 @@
+// Package purchases counts the machines that are bought for a request, so that no loop buys without end, whatever its cause: machines
+// that vanish, that others terminate, that never join, or that are launched again by a fault of Muster's own. Every machine that was seen
+// under a launch of the request is counted once, by name. A request that has bought twice what it needs stops, for a pause that doubles
+// each time:
+//
+//	buying ── 2 × needed ─▶ stopped ── the pause is over ─▶ once more as many as are needed ─▶ stopped ─▶ …
+//	                           └─ an administrator accepts what was bought ─▶ buying
+//
+// Machines that a refusal of the cloud explains are not counted against the request: they came with a launch that the cloud granted in
+// part, or in other domains than the gang requires. The backoff of their NodeGroup bounds those.
+package purchases
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/text"
+)
+
+// Detail is the key of the record in status.provisioningClassDetails.
+const Detail = "muster.dev/purchases"
+
+const (
+	// firstPause and longestPause bound the time for which a request that has bought too much buys nothing.
+	firstPause   = 10 * time.Minute
+	longestPause = 6 * time.Hour
+	// excess is how many times the machines that it needs a request may buy.
+	excess = 2
+	// markLength is the length of what stands for a machine in the record, and mostMarks how many machines the record names:
+	// a value of provisioningClassDetails has at most 32,768 characters. More are only counted.
+	markLength = 4
+	mostMarks  = 7000
+)
+
+// Record is what has been bought for a request, as its status records it with every other change. The zero value is that nothing was.
+type Record struct {
+	// Needed is the number of machines of the request's largest attempt.
+	Needed int `json:"needed,omitempty"`
+	// Marks are the machines, each of them markLength characters, in order. Earlier are others before them.
+	Marks   string `json:"machines,omitempty"`
+	Earlier int    `json:"earlier,omitempty"`
+	// Unseen machines may have been made by calls that never got an answer, or whose answer was lost with a process.
+	Unseen int `json:"unseen,omitempty"`
+	// By is the process that makes the calls of the attempt in flight, and Before how many machines had been seen when that began.
+	By     string `json:"by,omitempty"`
+	Before int    `json:"before,omitempty"`
+	// Explained machines came with a refusal of the cloud.
+	Explained int `json:"explained,omitempty"`
+	// Accepted is how many of those that are not explained do not count any more: the gang has run with them.
+	Accepted int `json:"accepted,omitempty"`
+	// Stops is how often the request was stopped, Until the end of the last pause, and Spent how many machines were bought then.
+	Stops int       `json:"stops,omitempty"`
+	Until time.Time `json:"until,omitzero"`
+	Spent int       `json:"spent,omitempty"`
+}
+
+// Of reads the record. One that was edited and cannot be read counts as none.
+func Of(r *provreq.ProvisioningRequest) (out Record) {
+	if json.Unmarshal([]byte(r.Status.ProvisioningClassDetails[Detail]), &out) != nil {
+		return Record{}
+	}
+	return out
+}
+
+// AcceptedBy is up to how many machines an administrator has accepted what was bought, by annotation.
+func AcceptedBy(r *provreq.ProvisioningRequest) int {
+	n, err := strconv.Atoi(r.Annotations[v1alpha1.AcceptedPurchasesAnnotation])
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// Encode renders the record.
+func (p *Record) Encode() string {
+	out, err := json.Marshal(p)
+	if err != nil {
+		panic(fmt.Sprintf("purchases cannot be marshalled: %v", err)) // plain values: cannot happen
+	}
+	return string(out)
+}
+
+// Mark stands for a machine in the record. A machine whose name was given again to one that was started later is another machine.
+func Mark(group, name string, again time.Time) string {
+	id := group + "/" + name
+	if !again.IsZero() {
+		id += "@" + strconv.FormatInt(again.Unix(), 10)
+	}
+	sum := sha256.Sum256([]byte(id))
+	return base64.RawURLEncoding.EncodeToString(sum[:])[:markLength]
+}
+
+// Bought is how many machines were bought that nothing explains.
+func (p *Record) Bought() int { return p.Seen() + p.Unseen - p.Explained }
+
+// Seen is how many machines were seen.
+func (p *Record) Seen() int { return p.Earlier + len(p.Marks)/markLength }
+
+// With counts the machines of these marks as well.
+func (p Record) With(marks []string) Record {
+	known := map[string]bool{}
+	for i := 0; i+markLength <= len(p.Marks); i += markLength {
+		known[p.Marks[i:i+markLength]] = true
+	}
+	for _, mark := range marks {
+		if !known[mark] {
+			known[mark] = true
+			p.Marks += mark
+		}
+	}
+	if more := len(p.Marks)/markLength - mostMarks; more > 0 {
+		p.Marks, p.Earlier = p.Marks[more*markLength:], p.Earlier+more
+	}
+	return p
+}
+
+// Most is how many machines that nothing explains the request may have bought at that time.
+func (p *Record) Most(now time.Time) int {
+	most := p.Accepted + excess*p.Needed
+	if p.Stops > 0 && !now.Before(p.Until) {
+		most = max(most, p.Spent+p.Needed)
+	}
+	return most
+}
+
+// StopAt is the record once the request is stopped at that time; it is the same while a pause lasts.
+func (p Record) StopAt(now time.Time) Record {
+	if p.Stops > 0 && now.Before(p.Until) && p.Bought() <= p.Spent {
+		return p
+	}
+	pause := firstPause
+	for range min(p.Stops, 10) {
+		pause *= 2
+	}
+	p.Stops++
+	p.Until, p.Spent = now.Add(min(pause, longestPause)+time.Second).UTC().Truncate(time.Second), p.Bought()
+	return p
+}
+
+// String says why the request is stopped, and what ends that.
+func (p *Record) String() string {
+	return fmt.Sprintf("%s were bought for a gang that needs %d, so nothing is bought before %s, and then at most %d more. Machines are "+
+		"bought again if they vanish, are terminated by others or do not join: the events of the request and of its NodeGroups show which. To "+
+		"continue now, correct the cause and set the annotation %s=%d on the request", text.Machines(p.Bought()), p.Needed,
+		p.Until.UTC().Format(time.RFC3339), p.Needed, v1alpha1.AcceptedPurchasesAnnotation, p.Bought())
+}

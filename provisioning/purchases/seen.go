@@ -1,0 +1,92 @@
+package purchases
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/provisioning/when"
+)
+
+// Seen are the machines that a process has seen of each request, by its UID: also those that are listed no more.
+type Seen map[types.UID]map[machine]*purchase
+
+type machine struct{ group, name string }
+
+// purchase is what stands for the machines that had one name: a mark for each.
+type purchase struct {
+	started time.Time
+	marks   []string
+	gone    bool
+}
+
+// Add counts a machine for a request, unless it is counted. A machine that takes the name of one that has gone, and was started after
+// that, is another one: one that lists lacked for a while is not.
+func (s Seen) Add(request types.UID, group, name string, started time.Time) {
+	if s[request] == nil {
+		s[request] = map[machine]*purchase{}
+	}
+	key := machine{group, name}
+	p := s[request][key]
+	switch {
+	case p == nil:
+		p = &purchase{marks: []string{Mark(group, name, time.Time{})}}
+		s[request][key] = p
+	case p.gone && !p.started.IsZero() && started.After(p.started):
+		p.marks = append(p.marks, Mark(group, name, started))
+	}
+	p.gone, p.started = false, when.Latest(p.started, started)
+}
+
+// Gone notes that a machine is listed no more.
+func (s Seen) Gone(request types.UID, group, name string) {
+	if p := s[request][machine{group, name}]; p != nil {
+		p.gone = true
+	}
+}
+
+// Marks of all machines that were seen of the request, in order.
+func (s Seen) Marks(request types.UID) (marks []string) {
+	for _, p := range s[request] {
+		marks = append(marks, p.marks...)
+	}
+	slices.Sort(marks)
+	return marks
+}
+
+// Forget forgets the machines of requests that are over.
+func (s Seen) Forget(over func(types.UID) bool) {
+	maps.DeleteFunc(s, func(request types.UID, _ map[machine]*purchase) bool { return over(request) })
+}
+
+// Carried is what was bought for the requests of a Workload that were deleted, by the UID of the Workload: each of its attempts at
+// capacity has a request of its own.
+type Carried map[types.UID]carried
+
+type carried struct {
+	record Record
+	at     time.Time
+}
+
+// carriedFor is how long the purchases of a deleted request count for the next one of its Workload.
+const carriedFor = 24 * time.Hour
+
+// Of is what was bought for a Workload.
+func (c Carried) Of(workload types.UID) Record { return c[workload].record }
+
+// End takes over the record of a request that is deleted, with the machines that were seen of it. Where its gang ran nothing is carried.
+func (c Carried) End(workload types.UID, record Record, made []string, ran bool, now time.Time) {
+	record = cmp.Or(record, c.Of(workload)).With(made)
+	delete(c, workload)
+	if record.Bought() > 0 && !ran && workload != "" {
+		c[workload] = carried{record, now}
+	}
+}
+
+// Forget forgets the purchases that no request was made after.
+func (c Carried) Forget(now time.Time) {
+	maps.DeleteFunc(c, func(_ types.UID, o carried) bool { return now.Sub(o.at) > carriedFor })
+}

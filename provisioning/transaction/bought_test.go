@@ -1,0 +1,236 @@
+package transaction
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/purchases"
+	"github.com/muster-dev/muster/provisioning/state"
+)
+
+// seller sells machines to a request, and does to them what the test says.
+type seller struct {
+	*story
+	*testing.T
+	// befalls is what becomes of the machines that were sold, before the request is decided again.
+	befalls func(*seller)
+	// refuses is the class with which a call is refused, after the machines were made; empty for none.
+	refuses v1alpha1.ErrorClass
+	sold    int
+	// stops are when the request was stopped, explained how many machines refusals explain.
+	stops     []time.Time
+	explained int
+	status    v1alpha1.NodeGroupStatus
+}
+
+// vanish has all machines go from the lists of their cloud.
+func vanish(m *seller) { m.view.Machines = nil }
+
+// endByOthers has all machines terminated by others.
+func endByOthers(m *seller) {
+	for i := range m.view.Machines {
+		m.view.Machines[i].State = cloudprovider.Terminated
+	}
+}
+
+// neverJoin leaves them as they are.
+func neverJoin(*seller) {}
+
+// trade decides and acts until the time is over.
+func (m *seller) trade(until time.Time) {
+	m.Helper()
+	for steps := 0; m.view.Now.Before(until); steps++ {
+		if steps > 10_000 {
+			m.Fatalf("the request is decided without end at %s", m.view.Now)
+		}
+		m.befalls(m)
+		m.act(Next(&m.request, m.view))
+	}
+}
+
+// act does what the step says.
+func (m *seller) act(s Step) {
+	m.Helper()
+	if s.Purchases != nil {
+		if s.Purchases.Stops > m.request.Purchases.Stops {
+			m.stops = append(m.stops, m.view.Now)
+		}
+		var kept purchases.Record
+		if err := json.Unmarshal([]byte(s.Purchases.Encode()), &kept); err != nil {
+			m.Fatal(err)
+		}
+		m.request.Purchases = kept
+	}
+	for _, l := range s.Lessons {
+		m.status = nodegroups.Learn(m.status, l.LaunchAttempt)
+		m.view.Groups[0].Backoffs, m.view.Groups[0].Ledger = m.status.Backoffs, m.status.Ledger
+	}
+	switch s.Do {
+	case Begin, Replace, RollBack:
+		m.record(s.Attempt)
+	case LaunchMachines:
+		for _, c := range s.Launch {
+			m.sell(c)
+		}
+	case TakeBack:
+		gone := slices.Clone(s.TakeBack)
+		m.view.Machines = slices.DeleteFunc(m.view.Machines, func(o cloudprovider.Machine) bool { return slices.Contains(gone, o) })
+	case Rest, Report:
+		next := m.view.Now.Add(time.Minute)
+		if !s.At.IsZero() && s.At.After(m.view.Now) && s.At.Before(next) {
+			next = s.At
+		}
+		m.view.Now = next
+	case Count:
+	default:
+		m.Fatalf("step %s (%s)", s.Do, s.Condition.Message)
+	}
+}
+
+func (m *seller) record(a Attempt) {
+	m.request.Attempt, m.request.Gang.Launch = a, state.Token(uid, a.Number)
+	m.view.Machines = slices.DeleteFunc(m.view.Machines, func(o cloudprovider.Machine) bool {
+		return !slices.Contains(a.Tokens(uid), o.Launch)
+	})
+}
+
+// sell makes what is missing of a call, as an adapter does that finds nothing of it.
+func (m *seller) sell(c Call) {
+	m.Helper()
+	made := 0
+	for _, o := range m.view.Machines {
+		if o.Launch == c.Token && o.Group == c.Group {
+			made++
+		}
+	}
+	refused := m.refuses != ""
+	for range c.Count - made {
+		if refused && made == c.Count-1 {
+			break
+		}
+		made++
+		m.sold++
+		name := fmt.Sprint("i-", m.sold)
+		m.view.Machines = append(m.view.Machines, cloudprovider.Machine{Name: name, ProviderID: "id-" + name, Group: c.Group, Launch: c.Token})
+		m.view.Made = append(m.view.Made, purchases.Mark(c.Group, name, time.Time{}))
+		if refused {
+			m.explained++
+		}
+	}
+	if refused {
+		m.act(Refused(&m.request, m.view, c, &cloudprovider.Error{Class: m.refuses, Code: "none-left"}))
+	}
+}
+
+func newSeller(t *testing.T, befalls func(*seller)) *seller {
+	m := &seller{story: newStory(), T: t, befalls: befalls}
+	m.request.ValidFor = 30 * 24 * time.Hour
+	m.view.Groups[0].Max = 100
+	return m
+}
+
+// TestNoLoopBuys: whatever becomes of its machines, a request for two buys four, and then two more after each pause.
+func TestNoLoopBuys(t *testing.T) {
+	for name, befalls := range map[string]func(*seller){
+		"machines vanish":                   vanish,
+		"machines are terminated by others": endByOthers,
+		"machines never join":               neverJoin,
+		"now one and now the other": func(m *seller) {
+			[]func(*seller){vanish, endByOthers, neverJoin}[m.sold%3](m)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newSeller(t, befalls)
+			m.trade(noon.Add(3 * 24 * time.Hour))
+			if len(m.stops) == 0 {
+				t.Fatalf("%d machines were sold, and the request was never stopped", m.sold)
+			}
+			if most := 2*2 + 2*len(m.stops); m.sold > most {
+				t.Errorf("%d machines were sold with %d stops, want at most %d", m.sold, len(m.stops), most)
+			}
+			if got := m.request.Purchases.Bought(); got < m.sold {
+				t.Errorf("%d of %d machines are on record", got, m.sold)
+			}
+			for i, pause := 1, 10*time.Minute; i < len(m.stops); i, pause = i+1, min(2*pause, 6*time.Hour) {
+				if got := m.stops[i].Sub(m.stops[i-1]); got < pause-time.Second {
+					t.Errorf("stop %d came %s after the one before, want at least %s", i+1, got, pause)
+				}
+			}
+		})
+	}
+}
+
+// TestAProcessThatStartsAgainKnowsWhatWasBought: what it has seen itself is nothing. One that is killed after each call, before the
+// answer is on record, counts what may have been made.
+func TestAProcessThatStartsAgainKnowsWhatWasBought(t *testing.T) {
+	recorded := 0
+	for name, after := range map[string]func(m *seller) bool{
+		"killed after each record": func(m *seller) bool {
+			before := recorded
+			recorded = m.request.Purchases.Seen()
+			return recorded > before
+		},
+		"killed after each call": func(m *seller) bool { return len(m.view.Made) > 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			lives := 0
+			recorded = 0
+			m := newSeller(t, func(m *seller) {
+				vanish(m)
+				if after(m) {
+					lives++
+					m.view.Made, m.view.Process = nil, fmt.Sprint(lives)
+				}
+			})
+			m.trade(noon.Add(9 * time.Minute))
+			if m.sold != 4 || len(m.stops) != 1 {
+				t.Errorf("%d machines were sold with %d stops, want 4 and 1", m.sold, len(m.stops))
+			}
+		})
+	}
+}
+
+// TestRefusalsExplainWhatCame: launches that the cloud grants in part are tried for as long as the backoff of the group allows.
+func TestRefusalsExplainWhatCame(t *testing.T) {
+	for class, stops := range map[v1alpha1.ErrorClass]bool{v1alpha1.Stockout: false, v1alpha1.Quota: false, v1alpha1.Config: true} {
+		t.Run(string(class), func(t *testing.T) {
+			m := newSeller(t, neverJoin)
+			m.refuses = class
+			m.trade(noon.Add(24 * time.Hour))
+			if got := len(m.stops) > 0; got != stops || m.sold < 5 {
+				t.Errorf("%d machines were sold, and the request was stopped %d times; stopped is to be %t", m.sold, len(m.stops), stops)
+			}
+		})
+	}
+}
+
+// TestAStoppedRequestSaysSo once, how to release it, and goes on when it is.
+func TestAStoppedRequestSaysSo(t *testing.T) {
+	m := newSeller(t, vanish)
+	m.trade(noon.Add(5 * time.Minute))
+	got := Next(&m.request, m.view)
+	if got.Do != Report || got.Condition.Reason != ReasonPurchasesStopped || string(got.Condition.Status) != "False" || got.Purchases != nil {
+		t.Fatalf("step %s with condition %+v", got.Do, got.Condition)
+	}
+	for _, want := range []string{"4 machines were bought for a gang that needs 2", "before 2026-01-01T12:1",
+		v1alpha1.AcceptedPurchasesAnnotation + "=4"} {
+		if !strings.Contains(got.Condition.Message, want) {
+			t.Errorf("the message does not say %q: %s", want, got.Condition.Message)
+		}
+	}
+	if !got.At.Equal(m.request.Purchases.Until) {
+		t.Errorf("it is decided again at %s, want %s", got.At, m.request.Purchases.Until)
+	}
+	m.request.Accepts = 4
+	m.trade(m.view.Now.Add(5 * time.Minute))
+	if m.sold != 8 || len(m.stops) != 2 {
+		t.Errorf("after the release %d machines were sold with %d stops, want 8 and 2", m.sold, len(m.stops))
+	}
+}
