@@ -16,14 +16,14 @@ func TestAStartIsGivenUpWithoutProgress(t *testing.T) {
 		ctx, cancel := p.watch(t.Context(), time.Minute)
 		defer cancel()
 		for range 5 {
-			time.Sleep(59 * time.Second)
+			<-time.After(59 * time.Second)
 			p.step("something serves")
 		}
 		synctest.Wait()
 		if ctx.Err() != nil {
 			t.Fatalf("a start that makes progress is given up: %v", context.Cause(ctx))
 		}
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		synctest.Wait()
 		if err := context.Cause(ctx); !errors.Is(err, errStalled) {
 			t.Errorf("the start ends with %v, want %v", err, errStalled)

@@ -72,12 +72,12 @@ func TestWithTimeout(t *testing.T) {
 		ctx, cancel := m.withTimeout(t.Context(), time.Minute)
 		defer cancel()
 		m.lost = 90 * time.Second
-		time.Sleep(149 * time.Second)
+		<-time.After(149 * time.Second)
 		synctest.Wait()
 		if ctx.Err() != nil {
 			t.Fatalf("it has ended: %v", context.Cause(ctx))
 		}
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		synctest.Wait()
 		want := "not within 1m0s (2m30s by the clock, 1m30s of it lost waiting for a processor)"
 		if err := context.Cause(ctx); !errors.Is(err, context.DeadlineExceeded) || err.Error() != want {
