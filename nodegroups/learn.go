@@ -55,14 +55,6 @@ func Learn(status v1alpha1.NodeGroupStatus, a v1alpha1.LaunchAttempt) v1alpha1.N
 	return withBackoffs(status, list)
 }
 
-// Amended returns the status after a change of the NodeGroup's spec, which may have fixed
-// errors of class Config, and what keeps nodes from becoming ready: their backoffs end.
-func Amended(status v1alpha1.NodeGroupStatus) v1alpha1.NodeGroupStatus {
-	return withBackoffs(status, slices.DeleteFunc(slices.Clone(status.Backoffs), func(b v1alpha1.Backoff) bool {
-		return b.Class == v1alpha1.Config || b.Class == v1alpha1.Timeout && NeedsPerson(&b)
-	}))
-}
-
 // withBackoffs sets the backoffs and what is summed up of them.
 func withBackoffs(status v1alpha1.NodeGroupStatus, list []v1alpha1.Backoff) v1alpha1.NodeGroupStatus {
 	status.Backoffs, status.Failures, status.BackoffUntil = list, 0, nil

@@ -2,12 +2,9 @@ package nodegroups
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -214,15 +211,10 @@ func shown(promised Resources, s *v1alpha1.LearnedShape, t v1alpha1.NodeTemplate
 	return out
 }
 
-// templateHash tells one template from another.
+// templateHash tells one template from another, whatever the version of the cloud's template.
 func templateHash(t v1alpha1.NodeTemplate) string {
-	text, err := json.Marshal(t)
-	if err != nil {
-		panic(fmt.Sprintf("a NodeTemplate cannot be marshalled: %v", err)) // plain values: cannot happen
-	}
-	h := fnv.New64a()
-	h.Write(text)
-	return strconv.FormatUint(h.Sum64(), 36)
+	t.Source = ""
+	return hashOf(t)
 }
 
 // Difference is something in which nodes are not what their NodeGroup says.

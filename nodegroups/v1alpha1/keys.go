@@ -51,6 +51,10 @@ const (
 	// that Muster asks.
 	GiveBackAtOnceAnnotation = "muster.dev/give-back-at-once"
 
+	// RepairedAnnotation on a NodeGroup lets the next launch try at once after an admin has repaired what the group refers to in the
+	// cloud, such as its image or its network. Each new value counts once; the time is a good one.
+	RepairedAnnotation = "muster.dev/repaired"
+
 	// AutoscalerLaunchesAnnotation on a NodeGroup is the record of the launches that a
 	// cluster-autoscaler has asked for, from before the cloud is called.
 	AutoscalerLaunchesAnnotation = "muster.dev/autoscaler-launches"

@@ -328,6 +328,13 @@ func (c CapacityType) LabelValue() string {
 
 // NodeTemplate describes a node of a group after it has joined.
 type NodeTemplate struct {
+	// source names what the cloud makes the machines from, with its version, for example
+	// lt-0123456789abcdef0/7. What one group learns of its nodes' taints holds for all groups of the same source, and is
+	// forgotten when the source changes. Discovery sets it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Source string `json:"source,omitempty"`
+
 	// labels of the node, beside those that Muster adds: the group, the zone
 	// and the capacity type.
 	// +optional
@@ -656,6 +663,13 @@ type NodeGroupStatus struct {
 	// failures is the largest number of consecutive failures among backoffs.
 	// +optional
 	Failures int32 `json:"failures,omitempty"`
+
+	// configurationHash identifies what of the NodeGroup decides whether machines can be launched and join: the template, its
+	// source, the cloud's group, network and launch method, the timeouts, and the annotation muster.dev/repaired. When it
+	// changes, backoffs of class Config end, and those of class Timeout that need a person. Prices and limits are not part of it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	ConfigurationHash string `json:"configurationHash,omitempty"`
 
 	// backoffUntil is the end of the last of backoffs.
 	// +optional

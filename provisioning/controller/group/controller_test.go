@@ -82,9 +82,17 @@ func (w *world) group() *v1alpha1.NodeGroup {
 // edit changes the spec, which is a new generation, as an API server says.
 func (w *world) edit(change func(*v1alpha1.NodeGroupSpec)) {
 	w.Helper()
+	w.change(func(g *v1alpha1.NodeGroup) { change(&g.Spec) })
+}
+
+// change changes the object; of the metadata as well.
+func (w *world) change(change func(*v1alpha1.NodeGroup)) {
+	w.Helper()
 	g := w.group()
-	change(&g.Spec)
-	g.Generation++
+	before := g.Spec.DeepCopy()
+	if change(g); !equality.Semantic.DeepEqual(before, &g.Spec) {
+		g.Generation++
+	}
 	if err := w.client.Update(w.Context(), g); err != nil {
 		w.Fatal(err)
 	}
@@ -227,10 +235,61 @@ func TestWhatIsCorrectedIsTriedAtOnce(t *testing.T) {
 	w.learn(8, v1alpha1.Config)
 	w.expect(obtainable, no, "Config", "an admin must correct the spec of the NodeGroup")
 	w.learn(8, v1alpha1.Auth)
-	w.edit(func(s *v1alpha1.NodeGroupSpec) { s.MaxNodes++ })
+	w.edit(func(s *v1alpha1.NodeGroupSpec) { s.Template.Labels["team"] = "web" })
 	w.expect(obtainable, no, "Auth", "the owner of the cloud account")
 	if g := w.group(); len(g.Status.Backoffs) != 1 {
 		t.Errorf("backoffs %+v, want that of the credentials alone", g.Status.Backoffs)
+	}
+}
+
+// TestOnlyWhatCouldMendAGroupEndsItsStop: each try of a broken group costs the price of its machines, and discovery writes prices
+// and limits by the hour.
+func TestOnlyWhatCouldMendAGroupEndsItsStop(t *testing.T) {
+	type group = v1alpha1.NodeGroup
+	for name, tc := range map[string]struct {
+		edit func(*group)
+		ends bool
+	}{
+		"a price":            {edit: func(g *group) { g.Spec.PricePerHour = new(resource.MustParse("12")) }},
+		"the limits":         {edit: func(g *group) { g.Spec.MinNodes, g.Spec.MaxNodes = 1, 9 }},
+		"an end":             {edit: func(g *group) { g.Spec.EndsAt = &metav1.Time{Time: noon.Add(time.Hour)} }},
+		"an idle timeout":    {edit: func(g *group) { g.Spec.IdleTimeout = &metav1.Duration{Duration: time.Hour} }},
+		"another annotation": {edit: func(g *group) { g.Annotations = map[string]string{v1alpha1.GiveBackAtOnceAnnotation: "9"} }},
+		"the template": {ends: true, edit: func(g *group) {
+			g.Spec.Template.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+		}},
+		"its version":         {ends: true, edit: func(g *group) { g.Spec.Template.Source = "lt-1/8" }},
+		"the network":         {ends: true, edit: func(g *group) { g.Spec.AWS.Subnet = "subnet-2" }},
+		"the launch method":   {ends: true, edit: func(g *group) { g.Spec.AWS.LaunchMethod = v1alpha1.AWSReservation }},
+		"a longer time":       {ends: true, edit: func(g *group) { g.Spec.JoinTimeout = &metav1.Duration{Duration: time.Hour} }},
+		"a person's word":     {ends: true, edit: func(g *group) { g.Annotations = map[string]string{v1alpha1.RepairedAnnotation: "2026-01-01"} }},
+		"a simulated pool":    {ends: true, edit: func(g *group) { g.Spec.Kwok = &v1alpha1.KwokPool{Seed: 2} }},
+		"the topology labels": {ends: true, edit: func(g *group) { g.Spec.Topology = []v1alpha1.TopologyLevel{{NodeLabel: "rack"}} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.change(func(g *group) { g.Spec.AWS = &v1alpha1.AWSGroup{AutoScalingGroup: "asg", Subnet: "subnet-1"} })
+			w.controller.pass(t.Context())
+			for range 3 {
+				w.learn(8, v1alpha1.Timeout)
+				w.clock.Step(10 * time.Minute)
+			}
+			w.learn(8, v1alpha1.Config)
+			w.expect(obtainable, no, "Timeout", "an admin must find out")
+			w.restart(w.clock) // what counts is on record
+			w.change(tc.edit)
+			w.controller.pass(t.Context())
+			if left := len(w.group().Status.Backoffs); tc.ends && left != 0 || !tc.ends && left != 2 {
+				t.Errorf("%d of 2 backoffs are left", left)
+			}
+			w.controller.pass(t.Context())
+			w.learn(8, v1alpha1.Config)
+			w.controller.pass(t.Context())
+			w.controller.pass(t.Context())
+			if len(w.group().Status.Backoffs) == 0 {
+				t.Error("the same change ends what was learned after it")
+			}
+		})
 	}
 }
 
