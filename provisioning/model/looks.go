@@ -74,7 +74,7 @@ func (m *Model) Due(more []types.UID) (out []Entry) {
 // where something of it is lost or stranded.
 func (m *Model) mayProceed(e *request) bool {
 	return e != nil && (e.status != transaction.Over || len(m.losses.Untold(e.object.UID)) > 0 || len(m.losses.Held(e.object.UID)) > 0 ||
-		m.consumers.strandedOf(e).Pods > 0)
+		e.stranded(&m.consumers).Pods > 0)
 }
 
 // undecided reports whether a request that waits for capacity is about to be decided:
@@ -119,10 +119,10 @@ func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.Vi
 		for i := range v.Machines {
 			v.Hosts[v.Machines[i].ProviderID] = m.machines.nodes[v.Machines[i].ProviderID]
 		}
-		v.Active = m.consumers.active[state.ConsumerKey{Namespace: r.Namespace, Name: r.Name}]
-		v.KeyTaken = m.requests.keyTaken(r, m.consumers.active)
+		v.Active = m.consumers.Active[state.ConsumerKey{Namespace: r.Namespace, Name: r.Name}]
+		v.KeyTaken = m.requests.keyTaken(r, m.consumers.Active)
 		v.Lost, v.Held = m.losses.Untold(r.UID), m.losses.Held(r.UID)
-		v.Stranded = m.consumers.strandedOf(m.requests.byUID[r.UID])
+		v.Stranded = m.requests.byUID[r.UID].stranded(&m.consumers)
 		for i := range v.Lost {
 			v.Lost[i].Settled = m.machines.settledAt(v.Lost[i].ProviderID)
 		}
@@ -152,7 +152,7 @@ func lags(calls []transaction.Call, machines []cloudprovider.Machine) bool {
 func (m *Model) Fleet(now time.Time) (f scaledown.Fleet) {
 	m.look(now, func() {
 		f = m.fleetAt(now)
-		m.consumers.forget(now)
+		m.consumers.Forget(now)
 	})
 	return f
 }
@@ -160,7 +160,7 @@ func (m *Model) Fleet(now time.Time) (f scaledown.Fleet) {
 func (m *Model) fleetAt(now time.Time) scaledown.Fleet {
 	f := scaledown.Fleet{Requests: map[types.UID]bool{}, InFlight: map[string]bool{}}
 	s := m.snapshotAt(now)
-	f.Snapshot, f.Undecided, f.Unregistered, f.Consumers = &s, m.undecided(), m.machines.withoutNode(), m.consumers.lookup()
+	f.Snapshot, f.Undecided, f.Unregistered, f.Consumers = &s, m.undecided(), m.machines.withoutNode(), m.consumers.Lookup()
 	calls := map[string]transaction.Call{}
 	for uid, e := range m.requests.byUID {
 		f.Requests[uid] = true
@@ -173,7 +173,11 @@ func (m *Model) fleetAt(now time.Time) scaledown.Fleet {
 			}
 		}
 	}
-	f.Missing, f.Halted = m.machines.missingNode(f.Unregistered, calls), m.machines.stopped()
+	doubted := func(group string) bool {
+		g := s.FindGroup(group)
+		return g != nil && scaledown.IsDoubted(g, now)
+	}
+	f.Missing, f.Halted = m.machines.missingNode(f.Unregistered, calls, doubted), m.machines.stopped(doubted)
 	return f
 }
 
@@ -187,7 +191,7 @@ func (m *Model) Tidy() {
 	m.losses.Forget(now)
 	for _, key := range m.machines.vanished(now) {
 		gone := cloudprovider.Machine{Group: key.group, Name: key.name, State: cloudprovider.Gone}
-		m.store(ref{machineObject, key.group, key.name}, func() effect { return m.machines.set(gone, m.listed(key), now) })
+		m.store(ref{machineObject, key.group, key.name}, func() effect { return m.machines.set(gone, m.groups.listed(key), now) })
 	}
 }
 

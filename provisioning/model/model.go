@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/muster-dev/muster/provisioning/cost"
+	"github.com/muster-dev/muster/provisioning/model/consumers"
 	"github.com/muster-dev/muster/provisioning/model/losses"
 	"github.com/muster-dev/muster/provisioning/model/objects"
 	"github.com/muster-dev/muster/provisioning/planner"
@@ -38,7 +39,7 @@ type Model struct {
 	policies  policies
 	specs     specs
 	requests  requests
-	consumers consumers
+	consumers consumers.Consumers
 	losses    losses.Losses
 	machines  machines
 	nodes     nodes
@@ -57,7 +58,7 @@ type Model struct {
 // New returns an empty model of the requests that are served.
 func New(c clock.PassiveClock, served transaction.Server) *Model {
 	m := &Model{
-		clock: c, served: served, policies: newPolicies(), requests: newRequests(), consumers: newConsumers(c.Now()), losses: losses.Losses{},
+		clock: c, served: served, policies: newPolicies(), requests: newRequests(), consumers: consumers.New(c.Now()), losses: losses.Losses{},
 		machines: newMachines(), groups: newGroups(),
 	}
 	m.specs = newSpecs(&m.objects, &m.policies)

@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +21,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
@@ -65,7 +68,8 @@ func newWorld(t *testing.T) *world {
 // restart begins with a new model, which knows what the API server has.
 func (w *world) restart(c clock.WithTicker) {
 	m := model.New(c, transaction.KnownClasses)
-	w.controller = &Controller{Client: w.client, Model: m, Synced: func(context.Context) bool { return true }, Changed: m.Changed(), Clock: c}
+	w.controller = &Controller{Client: w.client, Live: w.client, Model: m, Synced: func(context.Context) bool { return true },
+		Changed: m.Changed(), Clock: c}
 	m.Set(w.group())
 }
 
@@ -331,6 +335,46 @@ func TestTemplateMatches(t *testing.T) {
 	w.expect(matches, no, "LabelsMissing")
 	w.clock.Step(nodegroups.DefaultJoinTimeoutDevices)
 	w.expect(matches, yes, "NodesMatch")
+}
+
+// TestAStatusThatWasRestoredIsWrittenWhole: etcd was restored to before a shape was learned, and no informer has said so yet. A patch of
+// what has changed since makes no valid status there.
+func TestAStatusThatWasRestoredIsWrittenWhole(t *testing.T) {
+	w := newWorld(t)
+	w.node("a", offers("memory", "250Gi"))
+	w.controller.pass(t.Context())
+	before := w.group()
+	before.Status = v1alpha1.NodeGroupStatus{Launched: 7}
+	if err := w.client.Status().Update(t.Context(), before); err != nil {
+		t.Fatal(err)
+	}
+	refusals := 0
+	w.controller.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption) error {
+			data, err := p.Data(o)
+			if err != nil {
+				return err
+			}
+			g := &v1alpha1.NodeGroup{}
+			if err := json.Unmarshal(data, g); err != nil {
+				return err
+			}
+			if shape := g.Status.Shape; shape != nil && shape.TemplateHash == "" && w.group().Status.Shape == nil {
+				refusals++
+				return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("NodeGroup").GroupKind(), o.GetName(), nil)
+			}
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		},
+	})
+	w.controller.Model.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+	for range 3 {
+		w.controller.pass(t.Context())
+	}
+	s := w.group().Status
+	if refusals != 1 || s.Shape == nil || s.Shape.UnseenSince == nil || s.Shape.TemplateHash == "" || s.Launched != 7 {
+		t.Errorf("%d patches were refused, want one, and the status is %+v", refusals, s)
+	}
 }
 
 func TestAPassSaysWhenItsWorkChangesByItself(t *testing.T) {
