@@ -47,12 +47,16 @@ func hashOf(value any) string {
 
 // Amended returns the status for the configuration of the group as it is now. Where it differs from that of the past
 // launches, it may have corrected what made them fail with class Config, and what keeps nodes from becoming ready: those backoffs
-// end.
+// end, and what taints its nodes keep is not known any more.
 func Amended(status v1alpha1.NodeGroupStatus, ng *v1alpha1.NodeGroup) v1alpha1.NodeGroupStatus {
 	before := status.ConfigurationHash
 	status.ConfigurationHash = ConfigurationHash(ng)
 	if before == "" || before == status.ConfigurationHash {
 		return status
+	}
+	if status.Shape != nil && len(status.Shape.Taints) > 0 {
+		status.Shape = status.Shape.DeepCopy()
+		status.Shape.Taints, status.Shape.TaintsSeen = nil, nil
 	}
 	return withBackoffs(status, slices.DeleteFunc(slices.Clone(status.Backoffs), func(b v1alpha1.Backoff) bool {
 		return b.Class == v1alpha1.Config || b.Class == v1alpha1.Timeout && NeedsPerson(&b)

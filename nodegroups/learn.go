@@ -48,6 +48,10 @@ func Learn(status v1alpha1.NodeGroupStatus, a v1alpha1.LaunchAttempt) v1alpha1.N
 		status.Ledger = observe(status.Ledger, int(a.Asked), a.Level, observation, 0, a.Time.Time)
 		return withBackoffs(status, disproved(list, a))
 	}
+	if len(a.Taints) > 0 {
+		// It failed for what gangs have to tolerate there, which WithTaints remembers: the next that does need not wait.
+		return withBackoffs(status, list)
+	}
 	list, news := backOff(list, a)
 	if news && handlingOf(a.Class).tells {
 		status.Ledger = observe(status.Ledger, int(a.Asked), a.Level, 0, observation, a.Time.Time)

@@ -809,6 +809,15 @@ type LearnedShape struct {
 	// Unset until a node was seen.
 	// +optional
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
+	// taints that nodes of the group, or of another of the same spec.template.source, keep though spec.template does not declare
+	// them. Plans count on them for a day after they were last seen, and until a node of the group lacks them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Taints []corev1.Taint `json:"taints,omitempty"`
+	// taintsSeen is when nodes were last seen to keep them, to the hour.
+	// +optional
+	TaintsSeen *metav1.Time `json:"taintsSeen,omitempty"`
 	// templateHash identifies the spec.template of the nodes. For another template, nothing is
 	// known.
 	// +kubebuilder:validation:MaxLength=32
@@ -843,6 +852,12 @@ type LaunchAttempt struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=317
 	Level string `json:"level,omitempty"`
+	// taints that the nodes of the launch keep and that spec.template does not declare. They are in the way of gangs that do not
+	// tolerate them, and of no others.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Taints []corev1.Taint `json:"taints,omitempty"`
 	// message of the failure, from the cloud.
 	// +optional
 	Message string `json:"message,omitempty"`

@@ -227,6 +227,11 @@ func successes(r *Request, v View) (out []Lesson) {
 	}
 	for _, c := range r.Attempt.Calls(r.UID) {
 		f := AttemptFailure{Group: c.Group, Launch: c.Token, Asked: c.Count, Got: c.Count, Time: v.Now, Level: levelIn(r, v, c.Group)}
+		for n := range v.Nodes.LaunchedBy(r.Gang.Launch) {
+			if n.Group == c.Group && len(f.Taints) == 0 {
+				f.Taints = undeclared(n, v.Snapshot) // the gang tolerates them, and others may not
+			}
+		}
 		out = append(out, f.Lesson(r.String()))
 	}
 	return out

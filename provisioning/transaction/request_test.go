@@ -20,6 +20,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
@@ -484,6 +485,22 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 			check: wantFailure(v1alpha1.Config), message: "spec.template.startupTaints",
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b",
 				readySince(noon.Add(-taintBound), startupTaint))},
+		{name: "what the taint is is learned with it", want: RollBack, message: "let the pods tolerate it", check: func(t *testing.T, s Step) {
+			if len(s.Lessons) != 1 || len(s.Lessons[0].Taints) != 1 || s.Lessons[0].Taints[0].Key != "network-is-not-there" {
+				t.Errorf("the lessons are %+v, want one with the taint", s.Lessons)
+			}
+		},
+			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b",
+				readySince(noon.Add(-taintBound), startupTaint))},
+		{name: "a gang that tolerates the taint runs there, once it had time to go", want: Provision,
+			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b",
+				readySince(noon.Add(-taintBound), startupTaint)).with(func(s *story) {
+				for i, ps := range s.request.Gang.PodSets {
+					template := ps.Template.DeepCopy()
+					template.Spec.Tolerations = append(template.Spec.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists})
+					s.request.Gang.PodSets[i] = state.NewPodSet("ns", ps.Name, ps.Count, template, fit.Objects{})
+				}
+			})},
 		{name: "not before it had time to lose it", want: Rest, check: wantAt(time.Second),
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b",
 				readySince(noon.Add(time.Second-taintBound), startupTaint))},
