@@ -72,6 +72,9 @@ func NeedsPerson(b *v1alpha1.Backoff) bool {
 	return h.remedy != "" && b.Failures >= h.patience
 }
 
+// isBroken reports whether what the backoff is for does not pass by itself, nor when fewer machines are in use.
+func isBroken(b *v1alpha1.Backoff) bool { return NeedsPerson(b) && !handlingOf(b.Class).sized }
+
 // pause is how long launches wait after so many failures in a row.
 func (h handling) pause(failures int32) time.Duration {
 	if h.patience > 0 && failures >= h.patience {

@@ -65,7 +65,7 @@ func TestTheFirstJobOnEveryOffering(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	real := map[v1alpha1.Provider][]corev1.Taint{
+	tainted := map[v1alpha1.Provider][]corev1.Taint{
 		v1alpha1.ProviderAWS: c.AWS.Templates[0].Taints, v1alpha1.ProviderGCP: c.GCP.Templates[0].Node.Taints,
 	}
 	offerings := 0
@@ -77,8 +77,8 @@ func TestTheFirstJobOnEveryOffering(t *testing.T) {
 		for _, f := range found.Groups {
 			offerings++
 			t.Run(f.Name, func(t *testing.T) {
-				if diff := cmp.Diff(real[name], f.Spec.Template.Taints); diff != "" {
-					t.Errorf("taints of nodes (-real +discovered):\n%s", diff)
+				if diff := cmp.Diff(tainted[name], f.Spec.Template.Taints); diff != "" {
+					t.Errorf("taints (-of nodes +discovered):\n%s", diff)
 				}
 				m := model.New(clock.RealClock{}, transaction.KnownClasses)
 				m.Set(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: f.Name, UID: "uid", ResourceVersion: "1"}, Spec: f.Spec})

@@ -38,7 +38,10 @@ func nextLaunching(r *Request, v View) Step {
 	}
 	s, joined := launching(r, v)
 	if !joined {
-		return claimIdle(r, v, s)
+		if s = claimIdle(r, v, s); s.Do == Rest && s.Condition.Type != "" {
+			s.Do = Report
+		}
+		return s
 	}
 	look := r.Policy
 	look.Class = state.CheckCapacity
@@ -62,7 +65,7 @@ func nextLaunching(r *Request, v View) Step {
 }
 
 // launching says what the attempt in flight does next, until all of its machines
-// have joined.
+// have joined. The condition of a rest says what keeps a node that is Ready from being used.
 func launching(r *Request, v View) (s Step, joined bool) {
 	if len(r.Missing) > 0 {
 		return rollBack(r, v, AttemptFailure{Message: fmt.Sprintf("the PodTemplates %q were deleted", r.Missing)}), false
@@ -121,6 +124,9 @@ func launching(r *Request, v View) (s Step, joined bool) {
 			return rollBack(r, v, f), false
 		}
 		s.At = when.Earliest(s.At, deadline, p.again)
+		if p.blocked != "" && s.Condition.Type == "" && r.Status != Provisioned {
+			s.Condition = r.underway("Attempt %d waits for %s of group %s: %s", r.Attempt.Number, text.Machines(want), c.Group, p.blocked)
+		}
 	}
 	return s, joined && s.Do == Rest
 }
@@ -144,6 +150,8 @@ type progress struct {
 	again    time.Time
 	// unplaced: what the nodes that have not joined wait for is the label of their domain.
 	unplaced bool
+	// blocked says what keeps a node from being used that has been Ready for a while.
+	blocked string
 	// undeclared says which node keeps taints that its NodeGroup does not declare and the gang does not tolerate; empty for none.
 	// taints are those of that node.
 	undeclared string
@@ -227,6 +235,11 @@ func progressOf(r *Request, v View) map[callKey]*progress {
 		}
 		if p.waitsFor == "" {
 			p.waitsFor = fmt.Sprintf("node %s %s", n.Name, why)
+		}
+		if at := n.ReadySince.Add(readyGrace); n.Ready && !n.ReadySince.IsZero() && v.Now.Before(at) {
+			again = when.Earliest(again, at)
+		} else if n.Ready && !n.ReadySince.IsZero() && p.blocked == "" {
+			p.blocked = sayBlocked(n, why, taints, r)
 		}
 		switch {
 		case waits:
@@ -337,6 +350,22 @@ func hasUsable(nodes iter.Seq[*state.Node], v View) bool {
 // NodeGroup does not declare. No pod of the gang tolerates it, and the machines are paid for.
 // Kubernetes' own taints say what state a node is in, and go with it.
 const taintBound = 2 * time.Minute
+
+// readyGrace is how long a node may be Ready until it is reported what else it waits for: most have it by then.
+const readyGrace = 5 * time.Second
+
+// sayBlocked says what keeps a node that is Ready from being used, and what follows.
+func sayBlocked(n *state.Node, why string, taints []corev1.Taint, r *Request) string {
+	out := fmt.Sprintf("node %s is Ready and %s", n.Name, why)
+	if len(taints) == 0 {
+		return out
+	}
+	out += ", which its NodeGroup does not declare; unless it is removed by " + n.ReadySince.Add(taintBound).UTC().Format(time.RFC3339)
+	if r.tolerates(taints) {
+		return out + " the node is used with it"
+	}
+	return out + " the launch is rolled back, since the gang does not tolerate it"
+}
 
 // tolerates reports whether all pods of the gang do.
 func (r *Request) tolerates(taints []corev1.Taint) bool {

@@ -163,6 +163,9 @@ func (c *Controller) launch(ctx context.Context, e *model.Entry, step transactio
 			view := c.Model.View(c.Model.Snapshot(c.Clock.Now()), e.Request)
 			return c.record(ctx, e, transaction.Refused(e.Request, view, call, refusal))
 		}
+		if errors.Is(err, cloudprovider.ErrUnderWay) {
+			return fmt.Errorf("launching in group %s: %w", call.Group, err) // the same call learns how it ends
+		}
 		if err != nil {
 			c.event(e, corev1.EventTypeWarning, "LaunchFailed", fmt.Sprintf("Group %s: %v; the call is retried until spec.joinTimeout", call.Group,
 				err))
