@@ -190,6 +190,9 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s (%s): %s", e.Code, e.Class, e.Message)
 }
 
+// ErrUnderWay is the error of a launch whose call the cloud has accepted and not finished yet: nothing has failed.
+var ErrUnderWay = errors.New("the operation is still running")
+
 // Refusal returns the cloud's error in err, or nil if there is none.
 func Refusal(err error) *Error {
 	var e *Error

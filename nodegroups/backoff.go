@@ -41,7 +41,7 @@ var handlings = map[v1alpha1.ErrorClass]handling{
 	v1alpha1.Lost:     {first: 30 * time.Second, most: 10 * time.Minute, sized: true, tells: true},
 	v1alpha1.Timeout: {first: 30 * time.Second, most: 10 * time.Minute, tells: true, patience: 3,
 		remedy: "an admin must find out why nodes of the group do not become ready, and correct the image, the network or the spec of " +
-			"the NodeGroup, which lets the next launch try at once"},
+			"the NodeGroup, " + triesAgain},
 	// Where the cloud puts machines changes as others come and go, and each try costs their price.
 	v1alpha1.Scattered: {first: time.Minute, most: 30 * time.Minute, sized: true, tells: true},
 	v1alpha1.Throttle:  {first: 5 * time.Second, most: time.Minute},
@@ -52,8 +52,12 @@ var handlings = map[v1alpha1.ErrorClass]handling{
 	v1alpha1.Auth: {first: 5 * time.Minute, most: 30 * time.Minute,
 		remedy: "the owner of the cloud account must renew Muster's credentials or allow it this call"},
 	v1alpha1.Config: {first: 5 * time.Minute, most: 30 * time.Minute,
-		remedy: "an admin must correct the spec of the NodeGroup, which lets the next launch try at once, or what it refers to in the cloud"},
+		remedy: "an admin must correct the spec of the NodeGroup, or what it refers to in the cloud, " + triesAgain},
 }
+
+// triesAgain is how an admin ends the backoff of a group: what is corrected in the cloud alone does not show in every spec.
+const triesAgain = "and annotate the NodeGroup with a new value of " + v1alpha1.RepairedAnnotation + " unless its template or network " +
+	"has changed: then the next launch tries at once"
 
 func handlingOf(class v1alpha1.ErrorClass) handling {
 	if h, ok := handlings[class]; ok {
@@ -67,6 +71,9 @@ func NeedsPerson(b *v1alpha1.Backoff) bool {
 	h := handlingOf(b.Class)
 	return h.remedy != "" && b.Failures >= h.patience
 }
+
+// isBroken reports whether what the backoff is for does not pass by itself, nor when fewer machines are in use.
+func isBroken(b *v1alpha1.Backoff) bool { return NeedsPerson(b) && !handlingOf(b.Class).sized }
 
 // pause is how long launches wait after so many failures in a row.
 func (h handling) pause(failures int32) time.Duration {

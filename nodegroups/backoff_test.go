@@ -172,12 +172,13 @@ func TestNodesThatNeverBecomeReadyNeedAPerson(t *testing.T) {
 	if NeedsPerson(&b) || strings.Contains(WhyBackoff(&b), "admin") {
 		t.Errorf("a person is asked after two failures: %s", WhyBackoff(&b))
 	}
-	kept := Amended(v1alpha1.NodeGroupStatus{Backoffs: []v1alpha1.Backoff{b}}).Backoffs
+	kept := Amended(v1alpha1.NodeGroupStatus{Backoffs: []v1alpha1.Backoff{b}, ConfigurationHash: "before"}, &v1alpha1.NodeGroup{}).Backoffs
 	b.Failures = 3
 	if !NeedsPerson(&b) || !strings.Contains(WhyBackoff(&b), "image") {
 		t.Errorf("no person is asked after three failures: %s", WhyBackoff(&b))
 	}
-	if left := Amended(v1alpha1.NodeGroupStatus{Backoffs: []v1alpha1.Backoff{b}}).Backoffs; len(kept) != 1 || len(left) != 0 {
+	left := Amended(v1alpha1.NodeGroupStatus{Backoffs: []v1alpha1.Backoff{b}, ConfigurationHash: "before"}, &v1alpha1.NodeGroup{}).Backoffs
+	if len(kept) != 1 || len(left) != 0 {
 		t.Errorf("a change of the spec leaves %v of two failures and %v of three", kept, left)
 	}
 }

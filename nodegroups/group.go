@@ -5,6 +5,7 @@ package nodegroups
 
 import (
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -37,6 +38,8 @@ type Group struct {
 	Taints        []corev1.Taint
 	StartupTaints []corev1.Taint
 	Allocatable   Resources
+	// KeptTaints are those of Taints that the template does not declare and nodes were seen to keep.
+	KeptTaints []corev1.Taint
 	// Levels are the node labels that tell in which domain, such as a rack, the cloud has put
 	// a machine, with the maximum number of machines that a launch can have in one domain; 0
 	// where that is unknown.
@@ -106,6 +109,9 @@ func GroupFrom(ng *v1alpha1.NodeGroup, status v1alpha1.NodeGroupStatus, machines
 		if g.Doubted = c.Status == metav1.ConditionFalse; !g.Doubted {
 			g.DoubtEnded = c.LastTransitionTime.Time
 		}
+	}
+	if g.KeptTaints, _ = KeptTaints(ng, &status); len(g.KeptTaints) > 0 {
+		g.Taints = slices.Concat(g.Taints, g.KeptTaints)
 	}
 	g.Allocatable = shown(g.Promised, status.Shape, ng.Spec.Template)
 	return g

@@ -48,19 +48,15 @@ func Learn(status v1alpha1.NodeGroupStatus, a v1alpha1.LaunchAttempt) v1alpha1.N
 		status.Ledger = observe(status.Ledger, int(a.Asked), a.Level, observation, 0, a.Time.Time)
 		return withBackoffs(status, disproved(list, a))
 	}
+	if len(a.Taints) > 0 {
+		// It failed for what gangs have to tolerate there, which WithTaints remembers: the next that does need not wait.
+		return withBackoffs(status, list)
+	}
 	list, news := backOff(list, a)
 	if news && handlingOf(a.Class).tells {
 		status.Ledger = observe(status.Ledger, int(a.Asked), a.Level, 0, observation, a.Time.Time)
 	}
 	return withBackoffs(status, list)
-}
-
-// Amended returns the status after a change of the NodeGroup's spec, which may have fixed
-// errors of class Config, and what keeps nodes from becoming ready: their backoffs end.
-func Amended(status v1alpha1.NodeGroupStatus) v1alpha1.NodeGroupStatus {
-	return withBackoffs(status, slices.DeleteFunc(slices.Clone(status.Backoffs), func(b v1alpha1.Backoff) bool {
-		return b.Class == v1alpha1.Config || b.Class == v1alpha1.Timeout && NeedsPerson(&b)
-	}))
 }
 
 // withBackoffs sets the backoffs and what is summed up of them.

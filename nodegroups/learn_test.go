@@ -107,7 +107,7 @@ func TestLearningLeavesTheGivenStatusAlone(t *testing.T) {
 		for i := range 30 {
 			before := *status.DeepCopy()
 			next := Learn(status, randomAttempt(r, i, noon.Add(time.Duration(i)*minute)))
-			Amended(next)
+			Amended(next, &v1alpha1.NodeGroup{})
 			withAdvice(next.Ledger, &v1alpha1.Advice{Machines: 4, At: metav1.NewTime(noon)})
 			if !equality.Semantic.DeepEqual(before, status) {
 				t.Fatalf("seed %d (-before +after):\n%s", seed, cmp.Diff(before, status))
@@ -141,8 +141,13 @@ func TestLongMessagesAreCut(t *testing.T) {
 	}
 }
 
-func TestAChangedSpecIsTriedAtOnce(t *testing.T) {
-	status := Amended(learn(launch{0, 8, v1alpha1.Config}, launch{second, 8, v1alpha1.Auth}))
+func TestAChangedConfigurationIsTriedAtOnce(t *testing.T) {
+	status := Amended(learn(launch{0, 8, v1alpha1.Config}, launch{second, 8, v1alpha1.Auth}), &v1alpha1.NodeGroup{})
+	if len(status.Backoffs) != 2 {
+		t.Errorf("a status of before configurations were compared keeps %+v, want both backoffs", status.Backoffs)
+	}
+	changed := &v1alpha1.NodeGroup{Spec: v1alpha1.NodeGroupSpec{Zone: "z2"}}
+	status = Amended(status, changed)
 	g := GroupFrom(&v1alpha1.NodeGroup{}, status, 0)
 	if until, _ := g.BlockedUntil(8, ""); until.Sub(noon) != 5*minute+second {
 		t.Errorf("blocked until %s after noon, want 5m1s for the credentials", until.Sub(noon))

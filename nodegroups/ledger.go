@@ -38,12 +38,21 @@ const (
 	adviceWeight = 4 * observation
 )
 
+// NoChance is that of a launch in a group that failed for what only a person can mend: no forecast counts on it.
+const NoChance = 1
+
 // unknownChance is the chance of a launch in a group of which nothing is known.
 const unknownChance = 1000 * priorGot / (priorGot + priorFailed)
 
 // Chance that a launch of n machines comes whole now, within one domain of the level if there is one, in parts per
-// thousand: from 1 to 1000, since the prior leaves nothing impossible.
+// thousand: from 1 to 1000, since the prior leaves nothing impossible. It is NoChance where the last launch failed for what only a
+// person can mend, until one succeeds or the person has acted.
 func (g *Group) Chance(n int, level string, now time.Time) int {
+	if slices.ContainsFunc(g.Backoffs, func(b v1alpha1.Backoff) bool {
+		return isBroken(&b) && int(b.AtLeast) <= max(n, 1) && (b.Level == "" || b.Level == level)
+	}) {
+		return NoChance
+	}
 	return chance(g.Ledger, n, level, now)
 }
 

@@ -49,6 +49,28 @@ const (
 	minute                       = time.Minute
 )
 
+// TestWhatOnlyAPersonMendsLeavesNoChance, also once the next launch may try again. Quota comes back with machines that end.
+func TestWhatOnlyAPersonMendsLeavesNoChance(t *testing.T) {
+	broken := []launch{{0, 4, v1alpha1.Timeout}, {10 * minute, 4, v1alpha1.Timeout}, {20 * minute, 4, v1alpha1.Timeout}}
+	for name, tc := range map[string]struct {
+		history []launch
+		none    bool
+	}{
+		"configuration":            {[]launch{{0, 4, v1alpha1.Config}}, true},
+		"credentials":              {[]launch{{0, 4, v1alpha1.Auth}}, true},
+		"an image that never runs": {broken, true},
+		"two timeouts":             {broken[:2], false},
+		"quota":                    {[]launch{{0, 4, v1alpha1.Quota}}, false},
+		"a stockout":               {[]launch{{0, 4, stockout}}, false},
+		"a success after it":       {[]launch{{0, 4, v1alpha1.Config}, {10 * minute, 4, all}}, false},
+	} {
+		g := GroupFrom(&v1alpha1.NodeGroup{}, learn(tc.history...), 0)
+		if got := g.Chance(1, "", noon.Add(time.Hour)); (got == 1) != tc.none {
+			t.Errorf("%s: the chance is %d in a thousand, want none: %t", name, got, tc.none)
+		}
+	}
+}
+
 func TestChance(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

@@ -2,12 +2,9 @@ package nodegroups
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -40,7 +37,9 @@ func LearnShape(old *v1alpha1.LearnedShape, t v1alpha1.NodeTemplate, nodes []See
 	default:
 		next.Since = &metav1.Time{Time: now.Truncate(time.Second)}
 	}
-	switch least := offered(t, next, madeFrom(next, nodes), now); {
+	made := madeFrom(next, nodes)
+	reviewTaints(next, made, now)
+	switch least := offered(t, next, made, now); {
 	case least != nil:
 		next.Allocatable, next.UnseenSince = least.List(), nil
 	case len(next.Allocatable) == 0:
@@ -57,11 +56,19 @@ func LearnShape(old *v1alpha1.LearnedShape, t v1alpha1.NodeTemplate, nodes []See
 
 // ForgottenAt is when the shape will be forgotten if no node is seen; zero if it
 // will not.
-func ForgottenAt(s *v1alpha1.LearnedShape) time.Time {
-	if s == nil || s.UnseenSince == nil {
-		return time.Time{}
+func ForgottenAt(s *v1alpha1.LearnedShape) (at time.Time) {
+	if s == nil {
+		return at
 	}
-	return s.UnseenSince.Add(unseenFor)
+	if s.UnseenSince != nil {
+		at = s.UnseenSince.Add(unseenFor)
+	}
+	if s.TaintsSeen != nil {
+		if t := s.TaintsSeen.Add(unseenFor); at.IsZero() || t.Before(at) {
+			at = t
+		}
+	}
+	return at
 }
 
 // madeFrom are the nodes that were made from the shape's template.
@@ -214,15 +221,10 @@ func shown(promised Resources, s *v1alpha1.LearnedShape, t v1alpha1.NodeTemplate
 	return out
 }
 
-// templateHash tells one template from another.
+// templateHash tells one template from another, whatever the version of the cloud's template.
 func templateHash(t v1alpha1.NodeTemplate) string {
-	text, err := json.Marshal(t)
-	if err != nil {
-		panic(fmt.Sprintf("a NodeTemplate cannot be marshalled: %v", err)) // plain values: cannot happen
-	}
-	h := fnv.New64a()
-	h.Write(text)
-	return strconv.FormatUint(h.Sum64(), 36)
+	t.Source = ""
+	return hashOf(t)
 }
 
 // Difference is something in which nodes are not what their NodeGroup says.
@@ -243,6 +245,8 @@ const (
 	OtherDevices DifferenceKind = "OtherDevices"
 	// LabelsMissing: a node lacks a label, or has another value of it.
 	LabelsMissing DifferenceKind = "LabelsMissing"
+	// TaintsUndeclared: nodes keep taints that the template does not declare.
+	TaintsUndeclared DifferenceKind = "TaintsUndeclared"
 	// TaintsMissing: a node lacks a taint.
 	TaintsMissing DifferenceKind = "TaintsMissing"
 )
@@ -257,7 +261,8 @@ func Differences(ng *v1alpha1.NodeGroup, s *v1alpha1.LearnedShape, nodes []SeenN
 		return now.Before(SettledAt(ng, n.Registered))
 	})
 	slices.SortFunc(nodes, func(a, b SeenNode) int { return strings.Compare(a.Name, b.Name) })
-	out = slices.Concat(lessThanPromised(ng, s, nodes), otherDevices(ng, s), labelsMissing(ng, nodes), taintsMissing(ng, nodes))
+	out = slices.Concat(lessThanPromised(ng, s, nodes), otherDevices(ng, s), taintsUndeclared(ng, s), labelsMissing(ng, nodes),
+		taintsMissing(ng, nodes))
 	return out, len(nodes) > 0
 }
 

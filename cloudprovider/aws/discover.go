@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -95,6 +96,8 @@ type candidate struct {
 	kinds   []string
 	markets []v1alpha1.CapacityType
 	subnets []string
+	// source names the launch template and its version.
+	source string
 	// reservation that the launch template goes into; empty for none.
 	reservation string
 	// block tells that the launch template is for a Capacity Block.
@@ -136,7 +139,7 @@ func (d *discovery) read(ctx context.Context, g *asgtypes.AutoScalingGroup) (c *
 	if template == nil {
 		return c, "it has no launch template: move it from its launch configuration to a launch template", nil
 	}
-	data, err := d.templateData(ctx, template)
+	version, err := d.templateVersion(ctx, template)
 	if refused := cloudprovider.Refusal(err); refused != nil && refused.Class == v1alpha1.Config {
 		return c, fmt.Sprintf("its launch template %s, version %s, cannot be found: name one that exists", deref(template.LaunchTemplateName),
 			deref(versionOf(template.Version))), nil
@@ -144,16 +147,43 @@ func (d *discovery) read(ctx context.Context, g *asgtypes.AutoScalingGroup) (c *
 	if err != nil {
 		return c, "", err
 	}
-	if refused := c.readTemplate(data); refused != "" {
+	c.source = sourceOf(template, version.VersionNumber)
+	if refused := c.readTemplate(version.LaunchTemplateData); refused != "" {
 		return c, refused, nil
 	}
 	d.readNodegroup(ctx, c)
 	return c, "", nil
 }
 
+// sourceOf names the launch template and its version; number is nil where only what the group says of it is known, such as $Latest.
+func sourceOf(t *asgtypes.LaunchTemplateSpecification, number *int64) string {
+	version := deref(versionOf(t.Version))
+	if number != nil {
+		version = strconv.FormatInt(*number, 10)
+	}
+	return cmp.Or(deref(t.LaunchTemplateId), deref(t.LaunchTemplateName)) + "/" + version
+}
+
+// sourceOf names what machines of the type are made from.
+func (c *candidate) sourceOf(kind string) string {
+	if own := templateOf(c.group, kind); own != templateOf(c.group, "") {
+		return sourceOf(own, nil)
+	}
+	return c.source
+}
+
 // templateData returns what a version of a launch template contains.
 func (p *Provider) templateData(ctx context.Context, t *asgtypes.LaunchTemplateSpecification) (
 	*ec2types.ResponseLaunchTemplateData, error) {
+	version, err := p.templateVersion(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return version.LaunchTemplateData, nil
+}
+
+// templateVersion returns a version of a launch template, with its data.
+func (p *Provider) templateVersion(ctx context.Context, t *asgtypes.LaunchTemplateSpecification) (*ec2types.LaunchTemplateVersion, error) {
 	version := deref(versionOf(t.Version))
 	out, err := p.ec2.DescribeLaunchTemplateVersions(ctx, &ec2.DescribeLaunchTemplateVersionsInput{
 		LaunchTemplateId: t.LaunchTemplateId, Versions: []string{version},
@@ -165,7 +195,7 @@ func (p *Provider) templateData(ctx context.Context, t *asgtypes.LaunchTemplateS
 		return nil, &cloudprovider.Error{Class: v1alpha1.Config, Code: "NoLaunchTemplateVersion",
 			Message: fmt.Sprintf("launch template %s has no version %s", deref(t.LaunchTemplateName), version)}
 	}
-	return out.LaunchTemplateVersions[0].LaunchTemplateData, nil
+	return &out.LaunchTemplateVersions[0], nil
 }
 
 // choose takes the launch method from the tags.

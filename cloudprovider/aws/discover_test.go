@@ -416,6 +416,9 @@ func TestAManagedNodeGroupIsRead(t *testing.T) {
 		{Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule},
 		{Key: "team", Value: "red", Effect: corev1.TaintEffectNoSchedule},
 	}
+	if want := "lt-1/1"; got.Source != want {
+		t.Errorf("the source is %q, want the launch template and the version that $Default stands for, %s", got.Source, want)
+	}
 	if diff := cmp.Diff(want, got.Taints); diff != "" || got.Labels["pool"] != "training" {
 		t.Errorf("labels are %v, taints (-want +got):\n%s", got.Labels, diff)
 	}

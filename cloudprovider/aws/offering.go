@@ -40,6 +40,7 @@ func (d *discovery) offerings(c *candidate) (out []cloudprovider.Found, refused 
 		if err != nil {
 			return nil, err.Error()
 		}
+		template.Source = c.sourceOf(kind)
 		levels, err := levelsOf(kind, c.tags)
 		if err != nil {
 			return nil, err.Error()

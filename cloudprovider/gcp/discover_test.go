@@ -66,6 +66,7 @@ func TestDiscoverOffering(t *testing.T) {
 	want := v1alpha1.NodeGroupSpec{
 		Provider: v1alpha1.ProviderGCP, MinNodes: 2, MaxNodes: 16, CapacityType: v1alpha1.OnDemand, Zone: zoneA, PricePerHour: &price,
 		Template: v1alpha1.NodeTemplate{
+			Source: "projects/" + project + "/global/instanceTemplates/gpu",
 			Labels: map[string]string{
 				"team": "a", "tier": "platinum", "muster.dev/cloud-group": "x",
 				corev1.LabelInstanceTypeStable: h100, corev1.LabelTopologyRegion: region,

@@ -72,7 +72,7 @@ func perInstance(names []string) []*computepb.PerInstanceConfig {
 }
 
 // errRunning: the operation is not done, and nothing is known of its effect.
-var errRunning = errors.New("the operation is still running")
+var errRunning = cloudprovider.ErrUnderWay
 
 // finish waits for an operation, and returns what it failed with.
 func (p *Provider) finish(ctx context.Context, project string, op *computepb.Operation) (*computepb.Operation, error) {

@@ -58,6 +58,8 @@ type template struct {
 	// kubeReserved is what the kubelet keeps for itself; nil where the template does
 	// not say.
 	kubeReserved corev1.ResourceList
+	// source names the template.
+	source string
 	// env is the boot script's environment, as GKE and kube-up write it.
 	env map[string]string
 }
@@ -78,6 +80,7 @@ func (p *Provider) template(ctx context.Context, project, link string) (*templat
 		return nil, err
 	}
 	t = readTemplate(in.GetProperties())
+	t.source = sourceOf(link)
 	t.reservation = reservationOf(project, in.GetProperties().GetReservationAffinity())
 	p.templates.mu.Lock()
 	defer p.templates.mu.Unlock()
@@ -86,6 +89,14 @@ func (p *Provider) template(ctx context.Context, project, link string) (*templat
 	}
 	p.templates.known[link] = t
 	return t, nil
+}
+
+// sourceOf names the instance template of a link, with its project. Templates are never changed: a new version has a new name.
+func sourceOf(link string) string {
+	if _, path, full := strings.Cut(link, "/projects/"); full {
+		return "projects/" + path
+	}
+	return link
 }
 
 func (p *Provider) getTemplate(ctx context.Context, project, link string) (*computepb.InstanceTemplate, error) {
@@ -290,6 +301,7 @@ func (t *template) nodeTemplate(shape *computepb.MachineType, zone string) v1alp
 	}
 	capacity := t.capacity(shape)
 	return v1alpha1.NodeTemplate{
+		Source: t.source,
 		Labels: labels, Taints: t.taints, StartupTaints: t.startup, Capacity: capacity, Allocatable: t.allocatable(capacity),
 	}
 }

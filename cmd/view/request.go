@@ -38,8 +38,10 @@ func (p *Picture) ExplainRequest(r *provreq.ProvisioningRequest) *Explanation {
 	case !ok:
 		out.Summary = "is being deleted"
 	case told != nil && (!p.Decides() || e.Attempt.InFlight()):
-		out.Summary, out.Causes = fmt.Sprintf("is in progress, as recorded %s ago", ago(p.Now, told.LastTransitionTime.Time)),
-			[]string{told.Message}
+		out.Summary, out.Causes = "is in progress", []string{told.Message}
+		if ok && e.Attempt.InFlight() {
+			out.Summary += fmt.Sprintf(": attempt %d began %s ago", e.Attempt.Number, ago(p.Now, e.Attempt.Started))
+		}
 		if told.Status == metav1.ConditionFalse {
 			out.Summary = fmt.Sprintf("waits for capacity, as recorded %s ago", ago(p.Now, told.LastTransitionTime.Time))
 		}

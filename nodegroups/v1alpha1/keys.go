@@ -55,6 +55,10 @@ const (
 	// machines an administrator accepts what was bought: from there it may buy twice what it needs again.
 	AcceptedPurchasesAnnotation = "muster.dev/accepted-purchases"
 
+	// RepairedAnnotation on a NodeGroup lets the next launch try at once after an admin has repaired what the group refers to in the
+	// cloud, such as its image or its network. Each new value counts once; the time is a good one.
+	RepairedAnnotation = "muster.dev/repaired"
+
 	// AutoscalerLaunchesAnnotation on a NodeGroup is the record of the launches that a
 	// cluster-autoscaler has asked for, from before the cloud is called.
 	AutoscalerLaunchesAnnotation = "muster.dev/autoscaler-launches"

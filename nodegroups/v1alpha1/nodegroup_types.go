@@ -328,6 +328,13 @@ func (c CapacityType) LabelValue() string {
 
 // NodeTemplate describes a node of a group after it has joined.
 type NodeTemplate struct {
+	// source names what the cloud makes the machines from, with its version, for example
+	// lt-0123456789abcdef0/7. What one group learns of its nodes' taints holds for all groups of the same source, and is
+	// forgotten when the source changes. Discovery sets it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Source string `json:"source,omitempty"`
+
 	// labels of the node, beside those that Muster adds: the group, the zone
 	// and the capacity type.
 	// +optional
@@ -657,6 +664,13 @@ type NodeGroupStatus struct {
 	// +optional
 	Failures int32 `json:"failures,omitempty"`
 
+	// configurationHash identifies what of the NodeGroup decides whether machines can be launched and join: the template, its
+	// source, the cloud's group, network and launch method, the timeouts, and the annotation muster.dev/repaired. When it
+	// changes, backoffs of class Config end, and those of class Timeout that need a person. Prices and limits are not part of it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	ConfigurationHash string `json:"configurationHash,omitempty"`
+
 	// backoffUntil is the end of the last of backoffs.
 	// +optional
 	BackoffUntil *metav1.Time `json:"backoffUntil,omitempty"`
@@ -795,6 +809,15 @@ type LearnedShape struct {
 	// Unset until a node was seen.
 	// +optional
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
+	// taints that nodes of the group, or of another of the same spec.template.source, keep though spec.template does not declare
+	// them. Plans count on them for a day after they were last seen, and until a node of the group lacks them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Taints []corev1.Taint `json:"taints,omitempty"`
+	// taintsSeen is when nodes were last seen to keep them, to the hour.
+	// +optional
+	TaintsSeen *metav1.Time `json:"taintsSeen,omitempty"`
 	// templateHash identifies the spec.template of the nodes. For another template, nothing is
 	// known.
 	// +kubebuilder:validation:MaxLength=32
@@ -829,6 +852,12 @@ type LaunchAttempt struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=317
 	Level string `json:"level,omitempty"`
+	// taints that the nodes of the launch keep and that spec.template does not declare. They are in the way of gangs that do not
+	// tolerate them, and of no others.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Taints []corev1.Taint `json:"taints,omitempty"`
 	// message of the failure, from the cloud.
 	// +optional
 	Message string `json:"message,omitempty"`

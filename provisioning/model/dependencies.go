@@ -30,7 +30,9 @@ var dependencies = []dependency{
 	{templateObject, specView, requestsUsing},
 	{templateObject, chargesView, all},
 	{groupObject, groupView, itself},
+	{groupObject, groupView, siblings},
 	{launchOutcome, groupView, itself},
+	{launchOutcome, groupView, siblings},
 	{daemonSetObject, groupView, allGroups},
 	{daemonSetObject, groupsView, all},
 	{daemonSetObject, dueView, launchingRequests},
@@ -272,6 +274,12 @@ func requestsUsing(m *Model, from ref, mark func(ref)) {
 
 func allGroups(m *Model, _ ref, mark func(ref)) {
 	for name := range m.groups.objects {
+		mark(ref{name: name})
+	}
+}
+
+func siblings(m *Model, from ref, mark func(ref)) {
+	for name := range m.groups.siblings(from.name) {
 		mark(ref{name: name})
 	}
 }

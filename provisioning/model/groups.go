@@ -1,6 +1,7 @@
 package model
 
 import (
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -68,18 +69,46 @@ func (gs *groups) learn(group string, a v1alpha1.LaunchAttempt) effect {
 	return changed
 }
 
-// status of the group with all that has been learned in it.
+// status of the group with all that has been learned in it, and what taints nodes of the same source keep.
 func (gs *groups) status(group string) v1alpha1.NodeGroupStatus {
 	g := gs.objects[group]
 	if g == nil {
 		return v1alpha1.NodeGroupStatus{}
 	}
+	status := gs.ownStatus(g)
+	for _, name := range slices.Sorted(gs.siblings(group)) {
+		o := gs.objects[name]
+		others := gs.ownStatus(o)
+		taints, seen := nodegroups.KeptTaints(o, &others)
+		status = nodegroups.WithTaints(g, status, taints, seen)
+	}
+	return status
+}
+
+// siblings are the other groups whose machines are made from the same source.
+func (gs *groups) siblings(group string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		g := gs.objects[group]
+		if g == nil || g.Spec.Template.Source == "" {
+			return
+		}
+		for name, o := range gs.objects {
+			if name != group && o.Spec.Template.Source == g.Spec.Template.Source && !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// ownStatus is that of a group with what launches in it have taught.
+func (gs *groups) ownStatus(g *v1alpha1.NodeGroup) v1alpha1.NodeGroupStatus {
+	group := g.Name
 	status := *g.Status.DeepCopy()
 	gs.learned[group] = slices.DeleteFunc(gs.learned[group], func(a v1alpha1.LaunchAttempt) bool {
 		return nodegroups.Knows(status, a)
 	})
 	for _, a := range gs.learned[group] {
-		status = nodegroups.Learn(status, a)
+		status = nodegroups.WithTaints(g, nodegroups.Learn(status, a), a.Taints, a.Time)
 	}
 	return status
 }

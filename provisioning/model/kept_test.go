@@ -10,6 +10,7 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	testingclock "k8s.io/utils/clock/testing"
 
+	"github.com/muster-dev/muster/provisioning/model/consumers"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
@@ -205,13 +206,13 @@ func TestOneThatStandsByForgets(t *testing.T) {
 	m.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 	m.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "one"}})
 	m.Tidy()
-	if len(m.losses["gang"]) != 1 || len(m.consumers.ended) != 1 || len(m.dirty[nodeView]) > 0 {
-		t.Fatalf("at once it knows of %v and %v; %v are left to be read", m.losses, m.consumers.ended, m.dirty[nodeView])
+	if len(m.losses["gang"]) != 1 || len(m.consumers.Ended) != 1 || len(m.dirty[nodeView]) > 0 {
+		t.Fatalf("at once it knows of %v and %v; %v are left to be read", m.losses, m.consumers.Ended, m.dirty[nodeView])
 	}
-	clock.SetTime(noon.Add(2 * remembered))
+	clock.SetTime(noon.Add(2 * consumers.Remembered))
 	m.Tidy()
-	if len(m.losses["gang"])+len(m.consumers.ended) > 0 {
-		t.Errorf("after hours it knows of %v and %v", m.losses, m.consumers.ended)
+	if len(m.losses["gang"])+len(m.consumers.Ended) > 0 {
+		t.Errorf("after hours it knows of %v and %v", m.losses, m.consumers.Ended)
 	}
 }
 

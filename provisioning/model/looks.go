@@ -73,7 +73,7 @@ func (m *Model) Due(more []types.UID) (out []Entry) {
 // where something of it is lost or stranded.
 func (m *Model) mayProceed(e *request) bool {
 	return e != nil && (e.status != transaction.Over || len(m.losses.Untold(e.object.UID)) > 0 || len(m.losses.Held(e.object.UID)) > 0 ||
-		m.consumers.strandedOf(e).Pods > 0)
+		e.stranded(&m.consumers).Pods > 0)
 }
 
 // undecided reports whether a request that waits for capacity is about to be decided:
@@ -119,10 +119,10 @@ func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.Vi
 			v.Hosts[v.Machines[i].ProviderID] = m.machines.nodes[v.Machines[i].ProviderID]
 		}
 		v.Made, v.Carried = m.machines.bought.Marks(r.UID), m.requests.carried.Of(r.Workload)
-		v.Active = m.consumers.active[state.ConsumerKey{Namespace: r.Namespace, Name: r.Name}]
-		v.KeyTaken = m.requests.keyTaken(r, m.consumers.active)
+		v.Active = m.consumers.Active[state.ConsumerKey{Namespace: r.Namespace, Name: r.Name}]
+		v.KeyTaken = m.requests.keyTaken(r, m.consumers.Active)
 		v.Lost, v.Held = m.losses.Untold(r.UID), m.losses.Held(r.UID)
-		v.Stranded = m.consumers.strandedOf(m.requests.byUID[r.UID])
+		v.Stranded = m.requests.byUID[r.UID].stranded(&m.consumers)
 		for i := range v.Lost {
 			v.Lost[i].Settled = m.machines.settledAt(v.Lost[i].ProviderID)
 		}
@@ -145,7 +145,7 @@ func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.Vi
 func (m *Model) Fleet(now time.Time) (f scaledown.Fleet) {
 	m.look(now, func() {
 		f = m.fleetAt(now)
-		m.consumers.forget(now)
+		m.consumers.Forget(now)
 	})
 	return f
 }
@@ -153,7 +153,7 @@ func (m *Model) Fleet(now time.Time) (f scaledown.Fleet) {
 func (m *Model) fleetAt(now time.Time) scaledown.Fleet {
 	f := scaledown.Fleet{Requests: map[types.UID]bool{}, InFlight: map[string]bool{}}
 	s := m.snapshotAt(now)
-	f.Snapshot, f.Undecided, f.Unregistered, f.Consumers = &s, m.undecided(), m.machines.withoutNode(), m.consumers.lookup()
+	f.Snapshot, f.Undecided, f.Unregistered, f.Consumers = &s, m.undecided(), m.machines.withoutNode(), m.consumers.Lookup()
 	calls := map[string]transaction.Call{}
 	for uid, e := range m.requests.byUID {
 		f.Requests[uid] = true
@@ -166,7 +166,11 @@ func (m *Model) fleetAt(now time.Time) scaledown.Fleet {
 			}
 		}
 	}
-	f.Missing, f.Halted = m.machines.missingNode(f.Unregistered, calls), m.machines.stopped()
+	doubted := func(group string) bool {
+		g := s.FindGroup(group)
+		return g != nil && scaledown.IsDoubted(g, now)
+	}
+	f.Missing, f.Halted = m.machines.missingNode(f.Unregistered, calls, doubted), m.machines.stopped(doubted)
 	return f
 }
 
@@ -182,7 +186,7 @@ func (m *Model) Tidy() {
 	m.machines.bought.Forget(func(uid types.UID) bool { return m.requests.byUID[uid] == nil && len(m.machines.launchedFor[uid]) == 0 })
 	for _, key := range m.machines.vanished(now) {
 		gone := cloudprovider.Machine{Group: key.group, Name: key.name, State: cloudprovider.Gone}
-		m.store(ref{machineObject, key.group, key.name}, func() effect { return m.machines.set(gone, m.listed(key), now) })
+		m.store(ref{machineObject, key.group, key.name}, func() effect { return m.machines.set(gone, m.groups.listed(key), now) })
 	}
 }
 

@@ -359,10 +359,11 @@ func (ms *machines) withoutNode() (out []cloudprovider.Machine) {
 	return out
 }
 
-// stopped are the machines of launches that their cloud may start again, by group and name.
-func (ms *machines) stopped() (out []scaledown.Halted) {
+// stopped are the machines of launches that their cloud may start again, by group and name. Those of a group that is doubted may have
+// had a node.
+func (ms *machines) stopped(doubted func(group string) bool) (out []scaledown.Halted) {
 	for key := range ms.halted {
-		out = append(out, scaledown.Halted{Machine: ms.byKey[key], HadNode: ms.served[key]})
+		out = append(out, scaledown.Halted{Machine: ms.byKey[key], HadNode: ms.served[key] || doubted(key.group)})
 	}
 	slices.SortFunc(out, func(a, b scaledown.Halted) int {
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Name, b.Name))
@@ -375,13 +376,15 @@ func (ms *machines) stopped() (out []scaledown.Halted) {
 const joinsWithin = 10 * time.Minute
 
 // missingNode are those of the machines without a node that have had one, or may have. What an attempt in flight waits for, by its
-// calls, is none, unless it is older than them. What others have launched may never have been meant to have one.
-func (ms *machines) missingNode(list []cloudprovider.Machine, inFlight map[string]transaction.Call) (out []scaledown.Missing) {
+// calls, is none, unless it is older than them. What others have launched may never have been meant to have one. Those of a group that is
+// doubted may have had one.
+func (ms *machines) missingNode(list []cloudprovider.Machine, inFlight map[string]transaction.Call,
+	doubted func(group string) bool) (out []scaledown.Missing) {
 	for _, m := range list {
 		key := machineKey{m.Group, m.Name}
-		old := m.Launch != "" && !ms.made[key].Before(m.Started.Add(joinsWithin))
+		mayHave := m.Launch != "" && (!ms.made[key].Before(m.Started.Add(joinsWithin)) || doubted(m.Group))
 		c, waited := inFlight[m.Launch]
-		if m.State == cloudprovider.Running && (waited && c.Lags(m) || !waited && (ms.served[key] || old)) {
+		if m.State == cloudprovider.Running && (waited && c.Lags(m) || !waited && (ms.served[key] || mayHave)) {
 			out = append(out, scaledown.Missing{Machine: m, Since: ms.left[key]})
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/muster-dev/muster/provisioning/cost"
+	"github.com/muster-dev/muster/provisioning/model/consumers"
 	"github.com/muster-dev/muster/provisioning/model/losses"
 	"github.com/muster-dev/muster/provisioning/model/objects"
 	"github.com/muster-dev/muster/provisioning/model/pulse"
@@ -43,7 +44,7 @@ type Model struct {
 	policies  policies
 	specs     specs
 	requests  requests
-	consumers consumers
+	consumers consumers.Consumers
 	losses    losses.Losses
 	machines  machines
 	nodes     nodes
@@ -63,7 +64,7 @@ type Model struct {
 func New(c clock.PassiveClock, served transaction.Server) *Model {
 	m := &Model{
 		clock: c, served: served, process: strconv.FormatInt(c.Now().UnixNano(), 36),
-		policies: newPolicies(), requests: newRequests(), consumers: newConsumers(c.Now()), losses: losses.Losses{},
+		policies: newPolicies(), requests: newRequests(), consumers: consumers.New(c.Now()), losses: losses.Losses{},
 		machines: newMachines(), groups: newGroups(), Pulse: pulse.New(c),
 	}
 	m.specs = newSpecs(&m.objects, &m.policies)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
+	"github.com/muster-dev/muster/provisioning/model/consumers"
 	"github.com/muster-dev/muster/provisioning/model/objects"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/purchases"
@@ -285,4 +286,12 @@ func (rs *requests) keyTaken(r *transaction.Request, active map[state.ConsumerKe
 func (rs *requests) concerns(request types.UID, pods int) bool {
 	e := rs.byUID[request]
 	return e != nil && e.status != transaction.Pending && (e.status != transaction.Over || pods > 0)
+}
+
+// stranded are the pods of the request's gang that ran and have no room now.
+func (e *request) stranded(cs *consumers.Consumers) (out transaction.Stranded) {
+	if e == nil || e.status != transaction.Over || !transaction.IsConsumed(e.object) {
+		return out
+	}
+	return cs.StrandedOf(e.key())
 }

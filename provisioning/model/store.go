@@ -29,6 +29,20 @@ func (m *Model) Set(o metav1.Object) {
 	m.store(of, func() effect { return m.set(o) })
 }
 
+// Restored tells of an object that the API server has in an older version than before, since its etcd was restored from a backup: what
+// is known of a newer one never was.
+func (m *Model) Restored(o metav1.Object) {
+	m.change(refOf(o), func() effect {
+		if n, ok := o.(*corev1.Node); ok {
+			m.nodes.remove(n.Name) // its machine has a node all the while
+		} else {
+			m.remove(o)
+		}
+		m.set(o)
+		return frees
+	})
+}
+
 // Delete tells that an object is gone.
 func (m *Model) Delete(o metav1.Object) {
 	m.change(refOf(o), func() effect {
@@ -150,18 +164,18 @@ func (m *Model) remove(o metav1.Object) effect {
 	now := m.clock.Now()
 	switch o := o.(type) {
 	case *corev1.Node:
-		m.machines.leave(o.Name, m.listed, now)
+		m.machines.leave(o.Name, m.groups.listed, now)
 		return m.nodes.remove(o.Name)
 	case *corev1.Pod:
 		old := m.nodes.pods[o.UID]
 		if old == nil {
 			return unchanged
 		}
-		m.consumers.set(o.UID, old, nil, now)
+		m.consumers.Set(o.UID, old, nil, now)
 		m.nodes.removePod(o.UID, now)
 		return changed
 	case *provreq.ProvisioningRequest:
-		m.consumers.ended[state.ConsumerKey{Namespace: o.Namespace, Name: o.Name}.Booking()] = now
+		m.consumers.Ended[state.ConsumerKey{Namespace: o.Namespace, Name: o.Name}.Booking()] = now
 		delete(m.losses, o.UID)
 		return m.requests.remove(o.UID, m.machines.bought.Marks(o.UID), now)
 	case *corev1.PodTemplate:
@@ -186,7 +200,7 @@ func (m *Model) setNode(o *corev1.Node, now time.Time) effect {
 	delete(m.nodes.gone, o.Name)
 	e := m.nodes.put(o, now)
 	if e != unchanged {
-		m.machines.setNode(o.Name, o, m.listed)
+		m.machines.setNode(o.Name, o, m.groups.listed)
 	}
 	return e
 }
@@ -197,7 +211,7 @@ func (m *Model) setPod(o *corev1.Pod, now time.Time) effect {
 		return unchanged
 	}
 	p := state.ReadPod(o)
-	m.consumers.set(o.UID, old, p, now)
+	m.consumers.Set(o.UID, old, p, now)
 	if name := m.nodes.setPod(o.UID, p, state.EndOf(o), now); name != "" {
 		m.mark(ref{kind: keptRoom, name: name})
 	}
@@ -248,24 +262,24 @@ func (m *Model) Learn(group string, a v1alpha1.LaunchAttempt) {
 // SetMachine tells of a machine. Old news changes nothing.
 func (m *Model) SetMachine(c cloudprovider.Machine) {
 	key := machineKey{c.Group, c.Name}
-	m.change(ref{machineObject, c.Group, c.Name}, func() effect { return m.machines.set(c, m.listed(key), m.clock.Now()) })
+	m.change(ref{machineObject, c.Group, c.Name}, func() effect { return m.machines.set(c, m.groups.listed(key), m.clock.Now()) })
 }
 
 // MachineLaunched tells of a machine that a launch has returned. The watch of its cloud has told
 // of it already, or will soon.
 func (m *Model) MachineLaunched(c cloudprovider.Machine) {
 	key := machineKey{c.Group, c.Name}
-	m.change(ref{machineObject, c.Group, c.Name}, func() effect { return m.machines.answered(c, m.listed(key), m.clock.Now()) })
+	m.change(ref{machineObject, c.Group, c.Name}, func() effect { return m.machines.answered(c, m.groups.listed(key), m.clock.Now()) })
 }
 
 // MachineTaken tells that a machine is being deleted, unless it is gone already.
 func (m *Model) MachineTaken(c cloudprovider.Machine) {
 	key := machineKey{c.Group, c.Name}
-	m.change(ref{machineObject, c.Group, c.Name}, func() effect { return m.machines.take(key, m.listed(key)) })
+	m.change(ref{machineObject, c.Group, c.Name}, func() effect { return m.machines.take(key, m.groups.listed(key)) })
 }
 
 // listed reports whether the NodeGroup of a machine is there.
-func (m *Model) listed(key machineKey) bool { return m.groups.objects[key.group] != nil }
+func (gs *groups) listed(key machineKey) bool { return gs.objects[key.group] != nil }
 
 // SetLeaving says that a node is about to be given back, before its cordon is seen.
 func (m *Model) SetLeaving(name string, leaving bool) {

@@ -182,6 +182,9 @@ func (q *query) explainGroup(g *Group) []Reason {
 			continue
 		}
 		if why := p.Mismatch("", g.Labels, g.Taints); why != "" {
+			if p.Mismatch("", g.Labels, g.Taints[:len(g.Taints)-len(g.KeptTaints)]) == "" {
+				why += ", which its nodes have and its NodeGroup does not declare"
+			}
 			out = append(out, Reason{Code: CodeConstraint, Group: g.Name, Message: why})
 			continue
 		}

@@ -171,18 +171,28 @@ func idleAt(n *state.Node, timeout time.Duration) time.Time {
 	return at
 }
 
+// doubtedUntil is for how long the last few machines of the group are treated as the many that there were, by the condition of the
+// group; zero where there were not many.
+func doubtedUntil(g *planner.Group, now time.Time) time.Time {
+	if g.Doubted {
+		return now.Add(easedFor)
+	}
+	if at := g.DoubtEnded.Add(easedFor); !g.DoubtEnded.IsZero() && now.Before(at) {
+		return at
+	}
+	return time.Time{}
+}
+
+// IsDoubted reports whether so many machines of the group are, or lately were, in doubt that one without a node may have had one before
+// this process began: the condition of the group outlives it, and what it has seen does not.
+func IsDoubted(g *planner.Group, now time.Time) bool { return !doubtedUntil(g, now).IsZero() }
+
 // newDoubts are those before any node was counted.
 func newDoubts(f *Fleet) doubts {
 	out := doubts{}
 	for i := range f.Groups {
 		g := &f.Groups[i]
-		d := Doubt{Approved: g.GiveBackAtOnce, Spare: -g.Min}
-		if g.Doubted {
-			d.Until = f.Now.Add(easedFor)
-		} else if at := g.DoubtEnded.Add(easedFor); !g.DoubtEnded.IsZero() && f.Now.Before(at) {
-			d.Until = at
-		}
-		out[g.Name] = d
+		out[g.Name] = Doubt{Approved: g.GiveBackAtOnce, Spare: -g.Min, Until: doubtedUntil(g, f.Now)}
 	}
 	for _, m := range f.Missing {
 		d := out[m.Group]

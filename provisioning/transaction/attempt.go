@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -100,6 +101,8 @@ type AttemptFailure struct {
 	// Level is the node label of the domains that the launch was bound to one of, where it
 	// failed for that: what needs no one domain may be launched.
 	Level string `json:"level,omitempty"`
+	// Taints are those that the nodes keep, where it failed for them.
+	Taints []corev1.Taint `json:"taints,omitempty"`
 	// Time when it was noticed.
 	Time time.Time `json:"time"`
 }
@@ -114,7 +117,7 @@ type Lesson struct {
 func (f *AttemptFailure) Lesson(request string) Lesson {
 	return Lesson{f.Group, v1alpha1.LaunchAttempt{
 		Time: metav1.NewTime(f.Time), Request: request, Token: f.Launch, Class: f.Class, Message: f.Message,
-		Asked: int32(f.Asked), Got: int32(f.Got), Level: f.Level,
+		Asked: int32(f.Asked), Got: int32(f.Got), Level: f.Level, Taints: f.Taints,
 	}}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
@@ -37,7 +38,10 @@ func nextLaunching(r *Request, v View) Step {
 	}
 	s, joined := launching(r, v)
 	if !joined {
-		return claimIdle(r, v, s)
+		if s = claimIdle(r, v, s); s.Do == Rest && s.Condition.Type != "" {
+			s.Do = Report
+		}
+		return s
 	}
 	look := r.Policy
 	look.Class = state.CheckCapacity
@@ -61,7 +65,7 @@ func nextLaunching(r *Request, v View) Step {
 }
 
 // launching says what the attempt in flight does next, until all of its machines
-// have joined.
+// have joined. The condition of a rest says what keeps a node that is Ready from being used.
 func launching(r *Request, v View) (s Step, joined bool) {
 	if len(r.Missing) > 0 {
 		return rollBack(r, v, AttemptFailure{Message: fmt.Sprintf("the PodTemplates %q were deleted", r.Missing)}), false
@@ -98,7 +102,9 @@ func launching(r *Request, v View) (s Step, joined bool) {
 			p.waitsFor = fmt.Sprintf("%s have not registered a node", text.Machines(want-p.registered))
 		}
 		if p.undeclared != "" {
-			return rollBack(r, v, failure(v, c, v1alpha1.Config, "%s", p.undeclared)), false
+			f := failure(v, c, v1alpha1.Config, "%s", p.undeclared)
+			f.Taints = p.taints
+			return rollBack(r, v, f), false
 		}
 		began, timeout, field := p.patience(c, g)
 		deadline := v.countingOnce(began, timeout).Add(timeout)
@@ -118,6 +124,9 @@ func launching(r *Request, v View) (s Step, joined bool) {
 			return rollBack(r, v, f), false
 		}
 		s.At = when.Earliest(s.At, deadline, p.again)
+		if p.blocked != "" && s.Condition.Type == "" && r.Status != Provisioned {
+			s.Condition = r.underway("Attempt %d waits for %s of group %s: %s", r.Attempt.Number, text.Machines(want), c.Group, p.blocked)
+		}
 	}
 	if s.Do == LaunchMachines {
 		return buy(r, v, s, progress), false
@@ -165,8 +174,12 @@ type progress struct {
 	again    time.Time
 	// unplaced: what the nodes that have not joined wait for is the label of their domain.
 	unplaced bool
-	// undeclared is the first taint that a node keeps and that its NodeGroup does not tell of.
+	// blocked says what keeps a node from being used that has been Ready for a while.
+	blocked string
+	// undeclared says which node keeps taints that its NodeGroup does not declare and the gang does not tolerate; empty for none.
+	// taints are those of that node.
 	undeclared string
+	taints     []corev1.Taint
 	// queued: machines are still to come from a reservation, or from the cloud's own queue.
 	queued bool
 	// started is when the last of the machines was started, as far as that is known.
@@ -235,6 +248,11 @@ func progressOf(r *Request, v View) map[callKey]*progress {
 				p.unplaced = p.unplaced || p.waitsFor == ""
 			}
 		}
+		taints := undeclared(n, v.Snapshot)
+		waits := len(taints) > 0 && v.Now.Before(n.ReadySince.Add(taintBound))
+		if len(taints) > 0 && !waits && r.tolerates(taints) {
+			why = "" // nothing removes them, and the gang can run there
+		}
 		if why == "" {
 			p.joined++
 			continue
@@ -242,13 +260,19 @@ func progressOf(r *Request, v View) map[callKey]*progress {
 		if p.waitsFor == "" {
 			p.waitsFor = fmt.Sprintf("node %s %s", n.Name, why)
 		}
-		if taint := undeclared(n, v.Snapshot); taint != "" {
-			if at := n.ReadySince.Add(taintBound); v.Now.Before(at) {
-				again = when.Earliest(again, at)
-			} else if p.undeclared == "" {
-				p.undeclared = fmt.Sprintf("node %s has been Ready with all devices for %s and still has the taint %s, which its NodeGroup does "+
-					"not declare: add it to spec.template.taints, or to spec.template.startupTaints if something removes it", n.Name, taintBound, taint)
-			}
+		if at := n.ReadySince.Add(readyGrace); n.Ready && !n.ReadySince.IsZero() && v.Now.Before(at) {
+			again = when.Earliest(again, at)
+		} else if n.Ready && !n.ReadySince.IsZero() && p.blocked == "" {
+			p.blocked = sayBlocked(n, why, taints, r)
+		}
+		switch {
+		case waits:
+			again = when.Earliest(again, n.ReadySince.Add(taintBound))
+		case len(taints) > 0 && p.undeclared == "":
+			p.taints = taints
+			p.undeclared = fmt.Sprintf("node %s has been Ready with all devices for %s and still has the taint %s, which its NodeGroup does "+
+				"not declare and the gang does not tolerate: let the pods tolerate it; and add it to spec.template.taints, or to "+
+				"spec.template.startupTaints if something removes it", n.Name, taintBound, taints[0].ToString())
 		}
 		p.again = when.Earliest(p.again, again)
 	}
@@ -352,11 +376,34 @@ func hasUsable(nodes iter.Seq[*state.Node], v View) bool {
 // Kubernetes' own taints say what state a node is in, and go with it.
 const taintBound = 2 * time.Minute
 
-// undeclared is the taint that alone keeps a node from being ready for pods; empty for none.
-func undeclared(n *state.Node, s *planner.Snapshot) string {
+// readyGrace is how long a node may be Ready until it is reported what else it waits for: most have it by then.
+const readyGrace = 5 * time.Second
+
+// sayBlocked says what keeps a node that is Ready from being used, and what follows.
+func sayBlocked(n *state.Node, why string, taints []corev1.Taint, r *Request) string {
+	out := fmt.Sprintf("node %s is Ready and %s", n.Name, why)
+	if len(taints) == 0 {
+		return out
+	}
+	out += ", which its NodeGroup does not declare; unless it is removed by " + n.ReadySince.Add(taintBound).UTC().Format(time.RFC3339)
+	if r.tolerates(taints) {
+		return out + " the node is used with it"
+	}
+	return out + " the launch is rolled back, since the gang does not tolerate it"
+}
+
+// tolerates reports whether all pods of the gang do.
+func (r *Request) tolerates(taints []corev1.Taint) bool {
+	return !slices.ContainsFunc(r.Gang.PodSets, func(ps state.PodSet) bool {
+		return fit.Untolerated(taints, ps.Template.Spec.Tolerations) != nil
+	})
+}
+
+// undeclared are the taints that alone keep a node from being ready for pods; nil for none.
+func undeclared(n *state.Node, s *planner.Snapshot) []corev1.Taint {
 	g := s.FindGroup(n.Group)
 	if g == nil || !n.Ready || n.ReadySince.IsZero() {
-		return ""
+		return nil
 	}
 	taints := slices.DeleteFunc(slices.Clone(n.Taints), func(t corev1.Taint) bool {
 		own := strings.HasPrefix(t.Key, "node.kubernetes.io/") || strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/")
@@ -365,14 +412,14 @@ func undeclared(n *state.Node, s *planner.Snapshot) string {
 		})
 	})
 	if len(taints) == 0 {
-		return ""
+		return nil
 	}
 	bare := *n
 	bare.Taints = nil
 	if why, _ := unready(&bare, s); why != "" {
-		return ""
+		return nil
 	}
-	return taints[0].ToString()
+	return taints
 }
 
 // unready says what a young node lacks to take the gang's pods, or is empty.

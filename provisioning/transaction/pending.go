@@ -143,6 +143,9 @@ func begin(r *Request, v View, plan planner.Verdict) Step {
 	if len(a.Shares) > 0 {
 		what += ": the rest fits on " + planner.SayShares(a.Shares)
 	}
+	if f := r.Attempt.Failure; f != nil {
+		what += fmt.Sprintf("; attempt %d failed: %s", r.Attempt.Number, f)
+	}
 	s := Step{Do: Begin, Attempt: a, Open: r.opens(), Condition: r.underway("Attempt %d %s", a.Number, what)}
 	s.Book, s.Unbook = r.difference(v, plan, s.Open)
 	return s
@@ -244,6 +247,11 @@ func successes(r *Request, v View) (out []Lesson) {
 	}
 	for _, c := range r.Attempt.Calls(r.UID) {
 		f := AttemptFailure{Group: c.Group, Launch: c.Token, Asked: c.Count, Got: c.Count, Time: v.Now, Level: levelIn(r, v, c.Group)}
+		for n := range v.Nodes.LaunchedBy(r.Gang.Launch) {
+			if n.Group == c.Group && len(f.Taints) == 0 {
+				f.Taints = undeclared(n, v.Snapshot) // the gang tolerates them, and others may not
+			}
+		}
 		out = append(out, f.Lesson(r.String()))
 	}
 	return out

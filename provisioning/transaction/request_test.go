@@ -20,6 +20,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
@@ -484,20 +485,41 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 			check: wantFailure(v1alpha1.Config), message: "spec.template.startupTaints",
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b",
 				readySince(noon.Add(-taintBound), startupTaint))},
-		{name: "not before it had time to lose it", want: Rest, check: wantAt(time.Second),
+		{name: "what the taint is is learned with it", want: RollBack, message: "let the pods tolerate it", check: func(t *testing.T, s Step) {
+			if len(s.Lessons) != 1 || len(s.Lessons[0].Taints) != 1 || s.Lessons[0].Taints[0].Key != "network-is-not-there" {
+				t.Errorf("the lessons are %+v, want one with the taint", s.Lessons)
+			}
+		},
+			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b",
+				readySince(noon.Add(-taintBound), startupTaint))},
+		{name: "a gang that tolerates the taint runs there, once it had time to go", want: Provision,
+			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b",
+				readySince(noon.Add(-taintBound), startupTaint)).with(func(s *story) {
+				for i, ps := range s.request.Gang.PodSets {
+					template := ps.Template.DeepCopy()
+					template.Spec.Tolerations = append(template.Spec.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists})
+					s.request.Gang.PodSets[i] = state.NewPodSet("ns", ps.Name, ps.Count, template, fit.Objects{})
+				}
+			})},
+		{name: "what a node that is Ready waits for is not reported at once", want: Rest, check: wantAt(readyGrace),
+			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", readySince(noon, withoutGPU))},
+		{name: "but seconds later", want: Report, message: "Attempt 1 waits for 2 machines of group gpu: node b is Ready and offers 0 of 8 nvidia.com/gpu",
+			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b",
+				readySince(noon.Add(-readyGrace), withoutGPU))},
+		{name: "not before it had time to lose it", want: Report, message: "unless it is removed by 2026-01-01T12:00:01Z the launch is rolled back", check: wantAt(time.Second),
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b",
 				readySince(noon.Add(time.Second-taintBound), startupTaint))},
-		{name: "nor where the group declares it", want: Rest,
+		{name: "nor where the group declares it", want: Report, message: "node b is Ready and still has the taint",
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b",
 				readySince(noon.Add(-taintBound), startupTaint)).
 				with(func(s *story) { s.view.Groups[0].StartupTaints = s.view.Nodes.Find("b").Taints })},
-		{name: "nor before it has its GPUs", want: Rest,
+		{name: "nor before it has its GPUs", want: Report,
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b",
 				readySince(noon.Add(-taintBound), func(n *state.Node) {
 					startupTaint(n)
 					withoutGPU(n)
 				}))},
-		{name: "nor one of Kubernetes' own", want: Rest,
+		{name: "nor one of Kubernetes' own", want: Report,
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b",
 				readySince(noon.Add(-taintBound), func(n *state.Node) {
 					startupTaint(n)
@@ -567,7 +589,7 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 			}
 		}, message: "too late; 1 machine of it will be given back once idle: pod theirs/squatter without a booking runs on the held node b",
 			story: failedWith(0).machines(terminated, running).node("b", young, taken, squatted2)},
-		{name: "and is not waited for", want: Begin, story: failedWith(1).machines(terminated, running).node("b", young, taken, squatted2)},
+		{name: "and is not waited for", want: Begin, message: "; attempt 1 failed: too late", story: failedWith(1).machines(terminated, running).node("b", young, taken, squatted2)},
 		{name: "pods that wait in vain for a lost kubelet hold no machine", want: TakeBack, check: takesBack("b"),
 			story: failedWith(0).machines(terminated, running).node("b", notReady, taken, sinceUnready(noon.Add(-state.LostAfter)),
 				func(n *state.Node) { n.Terminating = 1 })},

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/cache"
@@ -384,6 +385,8 @@ func (f *future) boots(w *kueue.Workload, request string, plan *planner.Verdict)
 	switch {
 	case plan != nil && plan.Outcome == planner.Fits:
 		return bookTime, true
+	case plan != nil && plan.Outcome == planner.Launch && len(plan.Launches) > 0 && plan.Chance <= nodegroups.NoChance:
+		return failTime, false
 	case plan != nil && int(1000*f.chance("chance of "+w.Namespace+"/"+request)) >= plan.Chance:
 		return failTime, false
 	}

@@ -126,6 +126,12 @@ func TestForecast(t *testing.T) {
 			message: "no machines",
 		},
 		{
+			name:    "no start is foreseen on a group that only a person can mend",
+			objects: []metav1.Object{queue("team", "spot=8", checked("machines")), check("machines", cache.CapacityController), job("next", 8)},
+			capacity: groups(group("spot", 1, v1alpha1.Backoff{Class: v1alpha1.Config, AtLeast: 1, Failures: 1,
+				Until: metav1.NewTime(noon.Add(5 * time.Minute))})), want: "- (- to -)",
+		},
+		{
 			name: "the Workload on the last machine frees it",
 			objects: []metav1.Object{queue("team", "spot=16", checked("machines")), check("machines", cache.CapacityController),
 				job("first", 8, atMost(time.Hour), created(noon.Add(-2*time.Hour))), job("next", 8)},

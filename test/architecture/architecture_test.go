@@ -299,10 +299,12 @@ var users = map[string]map[string]string{
 	"cloudprovider/aws": {
 		"cmd/muster/clouds": "connects it", "deploy/generate/clouds": "writes the permissions that it needs",
 		"provisioning/controller/giveback": "its test restores etcd on the simulated cloud",
+		"kwok/sandbox":                     "its test discovers what a sandbox has",
 	},
 	"cloudprovider/gcp": {
 		"cmd/muster/clouds": "connects it", "deploy/generate/clouds": "writes the permissions that it needs",
 		"provisioning/controller/giveback": "its test restores etcd on the simulated cloud",
+		"kwok/sandbox":                     "its test discovers what a sandbox has",
 	},
 	"cmd/muster/clouds": {"cmd/muster": "talks to clouds", "cmd/muster-sandbox": "has muster in it"},
 }

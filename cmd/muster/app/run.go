@@ -232,7 +232,8 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options, pulse *he
 		},
 		discovery,
 		&group.Controller{
-			Client: mgr.GetClient(), Model: m, Synced: feed.Synced, Changed: m.Changed(), Discovery: discovery, Clock: clock.RealClock{},
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Model: m, Synced: feed.Synced, Changed: m.Changed(), Discovery: discovery,
+			Clock: clock.RealClock{},
 		},
 	}
 	if !o.DryRun { // its nodes are not born cordoned

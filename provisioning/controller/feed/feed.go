@@ -22,6 +22,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/controller/journal"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/model/objects"
 	"github.com/muster-dev/muster/provisioning/model/pulse"
 )
 
@@ -152,10 +153,16 @@ func handle(m *model.Model, providers map[v1alpha1.Provider]cloudprovider.Watche
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) { m.Set(o.(client.Object)) },
 		UpdateFunc: func(old, o any) {
-			if before := old.(client.Object); before.GetUID() != o.(client.Object).GetUID() {
+			before, now := old.(client.Object), o.(client.Object)
+			switch {
+			case before.GetUID() != now.GetUID():
 				m.Delete(before)
+				m.Set(now)
+			case !objects.Newer(now, before):
+				m.Restored(now)
+			default:
+				m.Set(now)
 			}
-			m.Set(o.(client.Object))
 			if group, ok := o.(*v1alpha1.NodeGroup); ok && launches(group) != launches(old.(*v1alpha1.NodeGroup)) {
 				if e, ok := providers[group.Spec.Provider].(cloudprovider.Expecter); ok {
 					e.Expect()

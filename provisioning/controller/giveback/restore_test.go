@@ -171,7 +171,7 @@ func (r *restoring) start() {
 	ended := make(chan error, 3)
 	synced := make(chan struct{})
 	r.controller.Synced = func(ctx context.Context) bool { <-synced; return ctx.Err() == nil }
-	statuses := &group.Controller{Client: r.client, Model: r.controller.Model, Synced: r.controller.Synced,
+	statuses := &group.Controller{Client: r.client, Live: r.client, Model: r.controller.Model, Synced: r.controller.Synced,
 		Changed: r.controller.Model.Changed(), Clock: clock.RealClock{}}
 	go func() { ended <- p.Watch(ctx, r.controller.Model.SetMachine, func() { close(synced) }) }()
 	go func() { ended <- r.controller.Start(ctx) }()
@@ -290,6 +290,49 @@ func TestAnEtcdRestoreLosesNoMachine(t *testing.T) {
 		t.Run(name+", and muster goes on", func(t *testing.T) {
 			r := newCloud(t, c)
 			synctest.Test(t, func(t *testing.T) { r.tale(t, r.restore, r.register) })
+		})
+	}
+}
+
+// TestARestartDoesNotLiftTheBrake: after etcd was restored to before machines that are young, Muster starts again, as after any
+// restore. That they have had nodes only the condition of their group knows then. It holds until a person decides, or the kubelets have
+// registered their nodes again.
+func TestARestartDoesNotLiftTheBrake(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", "test")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "test")
+	for how, end := range map[string]func(*restoring, *testing.T){
+		"a person decides": (*restoring).decide, "the nodes come": (*restoring).register,
+	} {
+		t.Run("until "+how, func(t *testing.T) {
+			r := newCloud(t, onAWS(v1alpha1.AWSFleet))
+			synctest.Test(t, func(t *testing.T) {
+				r.world = newWorld(t, clock.RealClock{}, []client.Object{r.group.DeepCopy()})
+				r.launch()
+				r.start()
+				defer func() { r.stop() }()
+				r.passes(time.Minute)
+				r.restore()
+				r.passes(time.Minute)
+				if c := r.condition(); c == nil || c.Status != metav1.ConditionFalse {
+					t.Fatalf("the condition is %+v, want False, for all have lost their node", c)
+				}
+				r.stop()
+				left := &v1alpha1.NodeGroup{}
+				if err := r.client.Get(t.Context(), client.ObjectKeyFromObject(r.group), left); err != nil {
+					t.Fatal(err)
+				}
+				left.ResourceVersion = ""
+				r.world = newWorld(t, clock.RealClock{}, []client.Object{left})
+				r.start()
+				r.passes(30 * time.Minute)
+				if n := r.runsOn(); n != fleet {
+					t.Fatalf("%d machines run after the restart, want all %d", n, fleet)
+				}
+				if c := r.condition(); c == nil || c.Status != metav1.ConditionFalse {
+					t.Errorf("the condition is %+v after the restart, want False as before", c)
+				}
+				end(r, t)
+			})
 		})
 	}
 }

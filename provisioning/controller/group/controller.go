@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/when"
 )
@@ -23,7 +25,9 @@ const pace = time.Second
 // Controller keeps the statuses.
 type Controller struct {
 	Client client.Client
-	Model  *model.Model
+	// Live reads past any cache.
+	Live  client.Reader
+	Model *model.Model
 	// Synced waits for the first full picture of the Model; false if the context
 	// ends first. Changed gets a value soon after each change of it.
 	Synced  func(context.Context) bool
@@ -79,14 +83,36 @@ func (c *Controller) pass(ctx context.Context) (next time.Time) {
 		if equality.Semantic.DeepEqual(old.Status, updated.Status) {
 			continue
 		}
-		// No optimistic lock: the fields written here have no other writer, and
-		// the simulated pool writes its own field beside them.
-		if err := c.Client.Status().Patch(ctx, updated, client.MergeFrom(old)); client.IgnoreNotFound(err) != nil {
+		if err := c.write(ctx, old, updated); err != nil {
 			log.FromContext(ctx).Info("Writing the status of a NodeGroup will be retried", "group", name, "reason", err.Error())
 			next = when.Earliest(next, now.Add(pace))
-			continue
 		}
-		c.Model.Written(updated)
 	}
 	return next
+}
+
+// write patches the status of a group. There is no optimistic lock: the fields written here have no other writer, and the simulated
+// pool writes its own field beside them.
+func (c *Controller) write(ctx context.Context, old, updated *v1alpha1.NodeGroup) error {
+	err := c.Client.Status().Patch(ctx, updated, client.MergeFrom(old))
+	if !apierrors.IsInvalid(err) {
+		if err == nil {
+			c.Model.Written(updated)
+		}
+		return client.IgnoreNotFound(err)
+	}
+	// The patch says what has changed since the group was last seen. The API server may have less than that, as after a restore of its
+	// etcd, and the patch does not make a valid status of it.
+	live := &v1alpha1.NodeGroup{}
+	if err := c.Live.Get(ctx, client.ObjectKeyFromObject(old), live); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	whole := live.DeepCopy()
+	whole.Status = *updated.Status.DeepCopy()
+	whole.Status.Launched = live.Status.Launched
+	if err := c.Client.Status().Patch(ctx, whole, client.MergeFrom(live)); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	c.Model.Restored(whole)
+	return nil
 }

@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +21,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
@@ -65,7 +68,8 @@ func newWorld(t *testing.T) *world {
 // restart begins with a new model, which knows what the API server has.
 func (w *world) restart(c clock.WithTicker) {
 	m := model.New(c, transaction.KnownClasses)
-	w.controller = &Controller{Client: w.client, Model: m, Synced: func(context.Context) bool { return true }, Changed: m.Changed(), Clock: c}
+	w.controller = &Controller{Client: w.client, Live: w.client, Model: m, Synced: func(context.Context) bool { return true },
+		Changed: m.Changed(), Clock: c}
 	m.Set(w.group())
 }
 
@@ -82,9 +86,17 @@ func (w *world) group() *v1alpha1.NodeGroup {
 // edit changes the spec, which is a new generation, as an API server says.
 func (w *world) edit(change func(*v1alpha1.NodeGroupSpec)) {
 	w.Helper()
+	w.change(func(g *v1alpha1.NodeGroup) { change(&g.Spec) })
+}
+
+// change changes the object; of the metadata as well.
+func (w *world) change(change func(*v1alpha1.NodeGroup)) {
+	w.Helper()
 	g := w.group()
-	change(&g.Spec)
-	g.Generation++
+	before := g.Spec.DeepCopy()
+	if change(g); !equality.Semantic.DeepEqual(before, &g.Spec) {
+		g.Generation++
+	}
 	if err := w.client.Update(w.Context(), g); err != nil {
 		w.Fatal(err)
 	}
@@ -227,10 +239,61 @@ func TestWhatIsCorrectedIsTriedAtOnce(t *testing.T) {
 	w.learn(8, v1alpha1.Config)
 	w.expect(obtainable, no, "Config", "an admin must correct the spec of the NodeGroup")
 	w.learn(8, v1alpha1.Auth)
-	w.edit(func(s *v1alpha1.NodeGroupSpec) { s.MaxNodes++ })
+	w.edit(func(s *v1alpha1.NodeGroupSpec) { s.Template.Labels["team"] = "web" })
 	w.expect(obtainable, no, "Auth", "the owner of the cloud account")
 	if g := w.group(); len(g.Status.Backoffs) != 1 {
 		t.Errorf("backoffs %+v, want that of the credentials alone", g.Status.Backoffs)
+	}
+}
+
+// TestOnlyWhatCouldMendAGroupEndsItsStop: each try of a broken group costs the price of its machines, and discovery writes prices
+// and limits by the hour.
+func TestOnlyWhatCouldMendAGroupEndsItsStop(t *testing.T) {
+	type group = v1alpha1.NodeGroup
+	for name, tc := range map[string]struct {
+		edit func(*group)
+		ends bool
+	}{
+		"a price":            {edit: func(g *group) { g.Spec.PricePerHour = new(resource.MustParse("12")) }},
+		"the limits":         {edit: func(g *group) { g.Spec.MinNodes, g.Spec.MaxNodes = 1, 9 }},
+		"an end":             {edit: func(g *group) { g.Spec.EndsAt = &metav1.Time{Time: noon.Add(time.Hour)} }},
+		"an idle timeout":    {edit: func(g *group) { g.Spec.IdleTimeout = &metav1.Duration{Duration: time.Hour} }},
+		"another annotation": {edit: func(g *group) { g.Annotations = map[string]string{v1alpha1.GiveBackAtOnceAnnotation: "9"} }},
+		"the template": {ends: true, edit: func(g *group) {
+			g.Spec.Template.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+		}},
+		"its version":         {ends: true, edit: func(g *group) { g.Spec.Template.Source = "lt-1/8" }},
+		"the network":         {ends: true, edit: func(g *group) { g.Spec.AWS.Subnet = "subnet-2" }},
+		"the launch method":   {ends: true, edit: func(g *group) { g.Spec.AWS.LaunchMethod = v1alpha1.AWSReservation }},
+		"a longer time":       {ends: true, edit: func(g *group) { g.Spec.JoinTimeout = &metav1.Duration{Duration: time.Hour} }},
+		"a person's word":     {ends: true, edit: func(g *group) { g.Annotations = map[string]string{v1alpha1.RepairedAnnotation: "2026-01-01"} }},
+		"a simulated pool":    {ends: true, edit: func(g *group) { g.Spec.Kwok = &v1alpha1.KwokPool{Seed: 2} }},
+		"the topology labels": {ends: true, edit: func(g *group) { g.Spec.Topology = []v1alpha1.TopologyLevel{{NodeLabel: "rack"}} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.change(func(g *group) { g.Spec.AWS = &v1alpha1.AWSGroup{AutoScalingGroup: "asg", Subnet: "subnet-1"} })
+			w.controller.pass(t.Context())
+			for range 3 {
+				w.learn(8, v1alpha1.Timeout)
+				w.clock.Step(10 * time.Minute)
+			}
+			w.learn(8, v1alpha1.Config)
+			w.expect(obtainable, no, "Timeout", "an admin must find out")
+			w.restart(w.clock) // what counts is on record
+			w.change(tc.edit)
+			w.controller.pass(t.Context())
+			if left := len(w.group().Status.Backoffs); tc.ends && left != 0 || !tc.ends && left != 2 {
+				t.Errorf("%d of 2 backoffs are left", left)
+			}
+			w.controller.pass(t.Context())
+			w.learn(8, v1alpha1.Config)
+			w.controller.pass(t.Context())
+			w.controller.pass(t.Context())
+			if len(w.group().Status.Backoffs) == 0 {
+				t.Error("the same change ends what was learned after it")
+			}
+		})
 	}
 }
 
@@ -272,6 +335,46 @@ func TestTemplateMatches(t *testing.T) {
 	w.expect(matches, no, "LabelsMissing")
 	w.clock.Step(nodegroups.DefaultJoinTimeoutDevices)
 	w.expect(matches, yes, "NodesMatch")
+}
+
+// TestAStatusThatWasRestoredIsWrittenWhole: etcd was restored to before a shape was learned, and no informer has said so yet. A patch of
+// what has changed since makes no valid status there.
+func TestAStatusThatWasRestoredIsWrittenWhole(t *testing.T) {
+	w := newWorld(t)
+	w.node("a", offers("memory", "250Gi"))
+	w.controller.pass(t.Context())
+	before := w.group()
+	before.Status = v1alpha1.NodeGroupStatus{Launched: 7}
+	if err := w.client.Status().Update(t.Context(), before); err != nil {
+		t.Fatal(err)
+	}
+	refusals := 0
+	w.controller.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption) error {
+			data, err := p.Data(o)
+			if err != nil {
+				return err
+			}
+			g := &v1alpha1.NodeGroup{}
+			if err := json.Unmarshal(data, g); err != nil {
+				return err
+			}
+			if shape := g.Status.Shape; shape != nil && shape.TemplateHash == "" && w.group().Status.Shape == nil {
+				refusals++
+				return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("NodeGroup").GroupKind(), o.GetName(), nil)
+			}
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		},
+	})
+	w.controller.Model.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+	for range 3 {
+		w.controller.pass(t.Context())
+	}
+	s := w.group().Status
+	if refusals != 1 || s.Shape == nil || s.Shape.UnseenSince == nil || s.Shape.TemplateHash == "" || s.Launched != 7 {
+		t.Errorf("%d patches were refused, want one, and the status is %+v", refusals, s)
+	}
 }
 
 func TestAPassSaysWhenItsWorkChangesByItself(t *testing.T) {

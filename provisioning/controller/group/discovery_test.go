@@ -19,6 +19,7 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -241,7 +242,8 @@ func TestGroupsWithALaunchInFlightAreToldToTheirBirthPolicy(t *testing.T) {
 		Data: map[string]string{"left-by-a-crash": ""}}
 	kube := fake.NewClientBuilder().WithScheme(scheme).WithObjects(there).Build()
 	m := model.New(clock.RealClock{}, transaction.KnownClasses)
-	c := &LaunchMarker{Client: kube, Live: kube, ConfigMap: key, Model: m, Clock: clock.RealClock{}}
+	clk := testingclock.NewFakeClock(noon)
+	c := &LaunchMarker{Client: kube, Live: kube, ConfigMap: key, Model: m, Clock: clk}
 	for _, g := range []struct{ name, label string }{{"gpus-p5", "gpus"}, {"gpus-p4", "gpus"}, {"unlabelled", ""}} {
 		ng := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: g.name, Generation: 1}}
 		if g.label != "" {
@@ -272,6 +274,15 @@ func TestGroupsWithALaunchInFlightAreToldToTheirBirthPolicy(t *testing.T) {
 		{"another in the same cloud's group", func() { launch("b", transaction.Launching, "gpus-p4") }, map[string]string{"gpus": ""}},
 		{"one is rolled back", func() { launch("a", transaction.RollingBack, "gpus-p5") }, map[string]string{"gpus": ""}},
 		{"the other is done", func() { launch("b", transaction.Done, "gpus-p4") }, nil},
+		{"a launch begins again", func() { launch("c", transaction.Launching, "gpus-p5") }, map[string]string{"gpus": ""}},
+		{"etcd is restored", func() {
+			restored := there.DeepCopy()
+			restored.ResourceVersion = ""
+			if err := kube.Update(t.Context(), restored); err != nil {
+				t.Fatal(err)
+			}
+			clk.Step(readEvery)
+		}, map[string]string{"gpus": ""}},
 	} {
 		step.do()
 		if err := c.tell(t.Context()); err != nil {

@@ -34,9 +34,13 @@ type LaunchMarker struct {
 	ConfigMap types.NamespacedName
 	Clock     clock.WithTicker
 
-	// told is what it says; nil until it has been read.
+	// told is what it says, as was read or written last; read is when it was read.
 	told map[string]bool
+	read time.Time
 }
+
+// readEvery is how often the ConfigMap is read again: others may edit it, and a restore of etcd sets it back.
+const readEvery = time.Minute
 
 // Start writes until ctx is done.
 func (c *LaunchMarker) Start(ctx context.Context) error {
@@ -68,12 +72,12 @@ func (c *LaunchMarker) tell(ctx context.Context) error {
 			}
 		}
 	}
-	if c.told == nil {
+	if c.told == nil || c.Clock.Since(c.read) >= readEvery {
 		there := &corev1.ConfigMap{}
 		if err := c.Live.Get(ctx, c.ConfigMap, there); err != nil {
 			return fmt.Errorf("read ConfigMap %s: %w", c.ConfigMap, err)
 		}
-		c.told = map[string]bool{}
+		c.told, c.read = map[string]bool{}, c.Clock.Now()
 		for label := range there.Data {
 			c.told[label] = true
 		}

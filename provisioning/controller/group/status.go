@@ -54,9 +54,7 @@ func count(f *scaledown.Fleet) map[string]nodeCount {
 // returns when it will change by itself; zero if it will not. The decay of the
 // ledger is no such change: its amounts are as of a time that stands beside them.
 func renew(g *v1alpha1.NodeGroup, nodes nodeCount, now time.Time) (again time.Time) {
-	if c := meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionObtainable); c != nil && c.ObservedGeneration != g.Generation {
-		g.Status = nodegroups.Amended(g.Status)
-	}
+	g.Status = nodegroups.Amended(g.Status, g)
 	g.Status.ReadyNodes, g.Status.BookedNodes = int32(len(nodes.ready)), nodes.booked
 	if g.Status.USDPerHour = ""; g.Spec.PricePerHour != nil {
 		g.Status.USDPerHour = text.USD(nodegroups.MicroUSD(g.Spec.PricePerHour))

@@ -53,6 +53,8 @@ type site struct {
 	refusal, mute error
 	// calls of the cloud, by token.
 	calls map[string]int
+	// slow is how many calls more leave their launch under way.
+	slow int
 	// taken machines, by name.
 	taken []string
 	// sold machines of a cloud that loses what it sells: each call makes others.
@@ -230,7 +232,10 @@ func (s *site) bind(nodes ...string) {
 func (s *site) Launch(_ context.Context, r cloudprovider.LaunchRequest) (out []cloudprovider.Machine, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.calls[r.Token]++
+	if s.calls[r.Token]++; s.slow > 0 {
+		s.slow--
+		return nil, fmt.Errorf("operation op-1: %w", cloudprovider.ErrUnderWay)
+	}
 	for i := range r.Count {
 		name := fmt.Sprintf("%s-%d", r.Token, i)
 		if s.loses {
@@ -600,6 +605,25 @@ func TestALostNodeIsToldOfInAnEvent(t *testing.T) {
 		}
 		if told != 1 {
 			t.Errorf("told %d times, want once", told)
+		}
+	})
+}
+
+// TestALaunchThatIsUnderWayHasNotFailed: its call is made again to learn how it ends, and people are not told of a failure.
+func TestALaunchThatIsUnderWayHasNotFailed(t *testing.T) {
+	play(t, func(s *site) {
+		s.slow = 2
+		s.group()
+		s.request(transaction.ClassAtomicScaleUp, nil)
+		s.pass(5 * time.Second)
+		if s.mu.Lock(); s.calls["uid-1"] != 3 {
+			t.Errorf("the launch was called %d times, want three times", s.calls["uid-1"])
+		}
+		s.mu.Unlock()
+		for len(s.events.Events) > 0 {
+			if e := <-s.events.Events; strings.Contains(e, "LaunchFailed") {
+				t.Errorf("people are told %q", e)
+			}
 		}
 	})
 }

@@ -179,6 +179,9 @@ func (c *Controller) launch(ctx context.Context, e *model.Entry, step transactio
 			view := c.Model.View(c.Model.Snapshot(c.Clock.Now()), e.Request)
 			return c.record(ctx, e, transaction.Refused(e.Request, view, call, refusal))
 		}
+		if errors.Is(err, cloudprovider.ErrUnderWay) {
+			return fmt.Errorf("launching in group %s: %w", call.Group, err) // the same call learns how it ends
+		}
 		if err != nil {
 			journal.Write(ctx, "A launch has no answer and is repeated", e.String(), journal.Request, e.String(), journal.Group, call.Group,
 				journal.Count, call.Count, journal.Cause, err.Error())

@@ -24,6 +24,8 @@ type inbox struct {
 type change struct {
 	object client.Object
 	gone   bool
+	// restored: the API server has an older version than before, since its etcd was restored from a backup.
+	restored bool
 }
 
 func newInbox() *inbox {
@@ -47,7 +49,7 @@ func (i *inbox) done(d writes.Done) {
 	i.ring()
 }
 
-func (i *inbox) put(object any, gone bool) {
+func (i *inbox) put(object any, gone, restored bool) {
 	if last, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
 		object = last.Obj
 	}
@@ -56,7 +58,7 @@ func (i *inbox) put(object any, gone bool) {
 		return
 	}
 	i.mu.Lock()
-	i.changes[o.GetUID()] = change{o, gone}
+	i.changes[o.GetUID()] = change{o, gone, restored || i.changes[o.GetUID()].restored}
 	i.mu.Unlock()
 	i.ring()
 }
@@ -69,17 +71,22 @@ func (i *inbox) ring() {
 }
 
 // OnAdd, OnUpdate and OnDelete make the inbox the handler of informers.
-func (i *inbox) OnAdd(object any, _ bool) { i.put(object, false) }
+func (i *inbox) OnAdd(object any, _ bool) { i.put(object, false, false) }
 
 // OnUpdate may bring another object of the same name, if the informer has missed that the one
 // before was deleted.
 func (i *inbox) OnUpdate(before, now any) {
+	restored := false
 	if a, ok := before.(client.Object); ok {
-		if b, ok := now.(client.Object); ok && a.GetUID() != b.GetUID() {
-			i.put(before, true)
+		if b, ok := now.(client.Object); ok {
+			if a.GetUID() != b.GetUID() {
+				i.put(before, true, false)
+			} else {
+				restored = newer(a, b)
+			}
 		}
 	}
-	i.put(now, false)
+	i.put(now, false, restored)
 }
 
-func (i *inbox) OnDelete(object any) { i.put(object, true) }
+func (i *inbox) OnDelete(object any) { i.put(object, true, false) }

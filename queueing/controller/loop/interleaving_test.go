@@ -60,12 +60,12 @@ func (s *server) put(o client.Object) {
 	s.version++
 	o.SetResourceVersion(strconv.Itoa(s.version))
 	s.objects[o.GetUID()] = o
-	s.log[o.GetUID()] = append(s.log[o.GetUID()], change{o, false})
+	s.log[o.GetUID()] = append(s.log[o.GetUID()], change{object: o})
 }
 
 func (s *server) delete(o client.Object) {
 	delete(s.objects, o.GetUID())
-	s.log[o.GetUID()] = append(s.log[o.GetUID()], change{o, true})
+	s.log[o.GetUID()] = append(s.log[o.GetUID()], change{object: o, gone: true})
 }
 
 func (s *server) find(o client.Object) client.Object {

@@ -41,6 +41,15 @@ func (k *known) set(object client.Object) bool {
 	return true
 }
 
+// forgetVersion forgets how new the known version is: the API server has only the older one.
+func (k *known) forgetVersion(object client.Object) {
+	if have := k.objects[object.GetUID()]; have != nil {
+		have = have.DeepCopyObject().(client.Object)
+		have.SetResourceVersion("0")
+		k.objects[object.GetUID()] = have
+	}
+}
+
 // newer reports whether a came after b. A version that is not a number cannot be compared; then
 // what came last is right.
 func newer(a, b client.Object) bool {

@@ -305,9 +305,13 @@ func (l *Loop) receive(changes map[types.UID]change) {
 	}
 	for _, workloads := range []bool{true, false} {
 		for _, c := range changes {
-			if _, ok := c.object.(*kueue.Workload); ok == workloads && !c.gone {
-				l.set(c.object)
+			if _, ok := c.object.(*kueue.Workload); ok != workloads || c.gone {
+				continue
 			}
+			if c.restored {
+				l.known.forgetVersion(c.object)
+			}
+			l.set(c.object)
 		}
 	}
 }

@@ -1,0 +1,64 @@
+package nodegroups
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// configuration is what of a NodeGroup decides whether its machines can be launched and become ready. Prices, limits and end
+// times are no part of it: discovery writes them as often as the cloud changes them, and a group that is broken stays so.
+type configuration struct {
+	Zone                      string                   `json:",omitempty"`
+	Template                  v1alpha1.NodeTemplate    `json:",omitempty"`
+	Topology                  []v1alpha1.TopologyLevel `json:",omitempty"`
+	JoinTimeout, QueueTimeout *metav1.Duration         `json:",omitempty"`
+	Kwok                      *v1alpha1.KwokPool       `json:",omitempty"`
+	AWS                       *v1alpha1.AWSGroup       `json:",omitempty"`
+	GCP                       *v1alpha1.GCPGroup       `json:",omitempty"`
+	Repaired                  string                   `json:",omitempty"`
+}
+
+// ConfigurationHash tells one configuration of a group from another.
+func ConfigurationHash(ng *v1alpha1.NodeGroup) string {
+	s := &ng.Spec
+	return hashOf(configuration{
+		Zone: s.Zone, Template: s.Template, Topology: s.Topology, JoinTimeout: s.JoinTimeout, QueueTimeout: s.QueueTimeout,
+		Kwok: s.Kwok, AWS: s.AWS, GCP: s.GCP, Repaired: ng.Annotations[v1alpha1.RepairedAnnotation],
+	})
+}
+
+// hashOf tells values of API types apart.
+func hashOf(value any) string {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(fmt.Sprintf("a value of the API cannot be marshalled: %v", err)) // plain values: cannot happen
+	}
+	h := fnv.New64a()
+	h.Write(text)
+	return strconv.FormatUint(h.Sum64(), 36)
+}
+
+// Amended returns the status for the configuration of the group as it is now. Where it differs from that of the past
+// launches, it may have corrected what made them fail with class Config, and what keeps nodes from becoming ready: those backoffs
+// end, and what taints its nodes keep is not known any more.
+func Amended(status v1alpha1.NodeGroupStatus, ng *v1alpha1.NodeGroup) v1alpha1.NodeGroupStatus {
+	before := status.ConfigurationHash
+	status.ConfigurationHash = ConfigurationHash(ng)
+	if before == "" || before == status.ConfigurationHash {
+		return status
+	}
+	if status.Shape != nil && len(status.Shape.Taints) > 0 {
+		status.Shape = status.Shape.DeepCopy()
+		status.Shape.Taints, status.Shape.TaintsSeen = nil, nil
+	}
+	return withBackoffs(status, slices.DeleteFunc(slices.Clone(status.Backoffs), func(b v1alpha1.Backoff) bool {
+		return b.Class == v1alpha1.Config || b.Class == v1alpha1.Timeout && NeedsPerson(&b)
+	}))
+}

@@ -1,0 +1,114 @@
+// Package consumers remembers which pods consume requests, and when the last of them went.
+package consumers
+
+import (
+	"maps"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
+)
+
+// Consumers are the pods that consume requests.
+type Consumers struct {
+	// Active counts those that have not finished, bound or not.
+	Active map[state.ConsumerKey]int
+	// Ended is when the last consumer, or the request, of a booking key went. What
+	// went before began is not remembered.
+	Ended map[state.ConsumerKey]time.Time
+	began time.Time
+	// stranded pods have no room.
+	stranded map[state.ConsumerKey]map[types.UID]strandedPod
+}
+
+// strandedPod has no room, as has been known since then.
+type strandedPod struct {
+	since    time.Time
+	requests nodegroups.Resources
+}
+
+// New begins without any.
+func New(began time.Time) Consumers {
+	return Consumers{Active: map[state.ConsumerKey]int{}, Ended: map[state.ConsumerKey]time.Time{}, began: began,
+		stranded: map[state.ConsumerKey]map[types.UID]strandedPod{}}
+}
+
+// Set puts a version of a pod in place of an older one; either may be nil.
+func (cs *Consumers) Set(uid types.UID, old, p *state.Pod, now time.Time) {
+	if old != nil {
+		if cs.count(old, -1, now); p == nil || old.Consumes != p.Consumes || !p.Stranded {
+			cs.rescue(old.Consumes, uid)
+		}
+	}
+	if p == nil || p.Consumes.Name == "" {
+		return
+	}
+	if cs.count(p, +1, now); !p.Stranded {
+		return
+	}
+	if cs.stranded[p.Consumes] == nil {
+		cs.stranded[p.Consumes] = map[types.UID]strandedPod{}
+	}
+	if _, known := cs.stranded[p.Consumes][uid]; !known {
+		cs.stranded[p.Consumes][uid] = strandedPod{now, p.Requests}
+	}
+}
+
+func (cs *Consumers) count(p *state.Pod, by int, now time.Time) {
+	if p.Finished || p.Consumes.Name == "" {
+		return
+	}
+	if cs.Active[p.Consumes] += by; cs.Active[p.Consumes] == 0 {
+		delete(cs.Active, p.Consumes)
+		cs.Ended[p.Consumes.Booking()] = now
+	}
+}
+
+// rescue notes that a pod has room, or is gone.
+func (cs *Consumers) rescue(key state.ConsumerKey, uid types.UID) {
+	if delete(cs.stranded[key], uid); len(cs.stranded[key]) == 0 {
+		delete(cs.stranded, key)
+	}
+}
+
+// StrandedOf are the pods of a gang that ran, and that would run again if there were room.
+func (cs *Consumers) StrandedOf(key state.ConsumerKey) (out transaction.Stranded) {
+	for _, p := range cs.stranded[key] {
+		if out.Pods++; out.Pods == 1 {
+			out.Since, out.Requests = p.since, nodegroups.Resources{}
+		}
+		if p.since.Before(out.Since) {
+			out.Since = p.since
+		}
+		out.Requests.Add(p.requests, 1)
+	}
+	return out
+}
+
+// Lookup is a copy of what is known by booking key: how many pods are active, and when the
+// last of them, or their request, went.
+func (cs *Consumers) Lookup() func(namespace, key string) (int, time.Time) {
+	active, ended, began := map[state.ConsumerKey]int{}, maps.Clone(cs.Ended), cs.began
+	for key, n := range cs.Active {
+		active[key.Booking()] += n
+	}
+	return func(namespace, key string) (int, time.Time) {
+		k := state.ConsumerKey{Namespace: namespace, Name: key}
+		if at, ok := ended[k]; ok {
+			return active[k], at
+		}
+		return active[k], began
+	}
+}
+
+// Remembered is how long the end of a gang is remembered: longer than anything
+// waits for it.
+const Remembered = time.Hour
+
+// Forget drops the ends of gangs that nothing waits for any more.
+func (cs *Consumers) Forget(now time.Time) {
+	maps.DeleteFunc(cs.Ended, func(_ state.ConsumerKey, at time.Time) bool { return now.Sub(at) > Remembered })
+}
