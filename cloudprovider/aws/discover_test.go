@@ -260,6 +260,7 @@ func TestTheShapeOfANode(t *testing.T) {
 	}
 	got := d.Groups[0].Spec.Template
 	want := v1alpha1.NodeTemplate{
+		Source: "lt-1/1",
 		Labels: map[string]string{
 			"kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux", "node.kubernetes.io/instance-type": kind,
 			"topology.kubernetes.io/region": region, "team": "red", cloudGroupLabel: "gpu",

@@ -30,7 +30,7 @@ const metricsBeyond = "Where it is no loopback address, it serves by TLS, and on
 
 // newBeside finds the cluster. The lease in the namespace says which process leads.
 func newBeside(o Options, namespace, lease string) (*beside, error) {
-	ctrl.SetLogger(textlogger.NewLogger(textlogger.NewConfig()))
+	ctrl.SetLogger(quietly(textlogger.NewLogger(textlogger.NewConfig())))
 	config, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("finding the cluster (set --kubeconfig if outside of it): %w", err)

@@ -114,7 +114,7 @@ It manages the cluster of --kubeconfig, or the one it runs in. It has to authent
 				return err
 			}
 			logger := textlogger.NewLogger(logs)
-			ctrl.SetLogger(logger)
+			ctrl.SetLogger(quietly(logger))
 			build := version.Get()
 			logger.Info("Muster", "version", build.Version, "commit", build.Revision, "go", build.Go)
 			for _, w := range warnings {

@@ -53,7 +53,24 @@ type written struct {
 }
 
 // bound is that of all lines of the process.
-var bound = &limiter{seen: map[line]*written{}}
+var bound = newLimiter()
+
+func newLimiter() *limiter { return &limiter{seen: map[line]*written{}} }
+
+// limiterKey is the key of a limiter in a context.
+type limiterKey struct{}
+
+// IntoContext returns a context whose lines are bounded by themselves: tests that run in one process have logs of their own.
+func IntoContext(ctx context.Context) context.Context {
+	return context.WithValue(ctx, limiterKey{}, newLimiter())
+}
+
+func limiterOf(ctx context.Context) *limiter {
+	if l, ok := ctx.Value(limiterKey{}).(*limiter); ok {
+		return l
+	}
+	return bound
+}
 
 type limiter struct {
 	mu   sync.Mutex
@@ -89,7 +106,7 @@ func (l *limiter) allow(of line, now time.Time) (leftOut int, ok bool) {
 
 // Write writes a line about an object, with keys and values. Values that are empty are left out.
 func Write(ctx context.Context, message, object string, keysAndValues ...any) {
-	leftOut, ok := bound.allow(line{message, object}, time.Now())
+	leftOut, ok := limiterOf(ctx).allow(line{message, object}, time.Now())
 	if !ok {
 		return
 	}

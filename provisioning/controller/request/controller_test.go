@@ -32,6 +32,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/controller/journal"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
@@ -105,7 +106,7 @@ func play(t *testing.T, story func(*site)) {
 			Clock: clock.RealClock{},
 		}
 		s.controller = c
-		ctx, cancel := context.WithCancel(log.IntoContext(t.Context(), funcr.New(func(_, line string) {
+		ctx, cancel := context.WithCancel(log.IntoContext(journal.IntoContext(t.Context()), funcr.New(func(_, line string) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.logged = append(s.logged, line)
