@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -64,6 +65,39 @@ func TestCapacityIsNoReasonToDeactivate(t *testing.T) {
 	w.cycles(t)
 	if object = w.find(t, "train"); !workload.IsActive(object) || !workload.IsEvicted(object) {
 		t.Errorf("after seven stockouts and one timeout it is active: %v, evicted: %v", workload.IsActive(object), workload.IsEvicted(object))
+	}
+}
+
+// TestTheSilenceOfTheControlPlaneIsNotThePods: the time in which pods have to be ready counts from when the control plane answers.
+func TestTheSilenceOfTheControlPlaneIsNotThePods(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answering time.Duration // since the admission
+		after     time.Duration
+		evicted   bool
+	}{
+		"it was never silent, and they are in time": {after: 4 * time.Minute},
+		"it was never silent, and they are late":    {after: 5 * time.Minute, evicted: true},
+		"it is silent":                              {answering: 20 * time.Minute, after: 20 * time.Minute},
+		"it has answered for less":                  {answering: 20 * time.Minute, after: 24 * time.Minute},
+		"it has answered for so long":               {answering: 20 * time.Minute, after: 25 * time.Minute, evicted: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.s.Config.WaitForPodsReady = &kueueconfig.WaitForPodsReady{Timeout: metav1.Duration{Duration: 5 * time.Minute}}
+			w.set(flavor("f", nil))
+			w.set(clusterQueue(t, "team", nil, "f cpu=8"))
+			w.set(localQueueTo("main", "team", ""))
+			w.set(w.workload(t, "train", map[string]string{"cpu": "1"}))
+			w.cycles(t)
+			if tc.answering > 0 {
+				w.s.SetAnswering(w.now.Add(tc.answering))
+			}
+			w.now = w.now.Add(tc.after)
+			w.cycles(t)
+			if got := workload.IsEvicted(w.find(t, "train")); got != tc.evicted {
+				t.Errorf("evicted: %v, want %v", got, tc.evicted)
+			}
+		})
 	}
 }
 

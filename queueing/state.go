@@ -21,6 +21,8 @@ type State struct {
 	plan scheduler.Planner
 	// advice is the provisioner's picture of the machines; nil if there is none.
 	advice *planner.Snapshot
+	// answering is since when the control plane answers; zero where it was never silent.
+	answering time.Time
 }
 
 // New returns a State without objects. Plan may be nil: then there is no advice on
@@ -36,6 +38,10 @@ func (s *State) SetCapacity(advice *planner.Snapshot) {
 	s.advice = advice
 	s.RequeueForCapacity()
 }
+
+// SetAnswering says since when the control plane answers; the zero time says that it was
+// never silent. Times in which pods have to become ready count from there.
+func (s *State) SetAnswering(since time.Time) { s.answering = since }
 
 // Capacity is the provisioner's picture of the machines as it was last given; nil if
 // there is none.
@@ -55,14 +61,14 @@ func (s *State) Cycle(now time.Time) []lifecycle.Verdict { return s.at(now).Run(
 // pause. It is nil if the Workload neither has quota nor asks ahead of it any more.
 func (s *State) Refused(uid types.UID, why string, now time.Time) *lifecycle.Verdict {
 	if w := s.Workloads[uid]; w != nil {
-		return lifecycle.NewRules(s.Cache, now).RefusedRequest(w, why)
+		return lifecycle.NewRules(s.Cache, now, s.answering).RefusedRequest(w, why)
 	}
 	return nil
 }
 
 // at is a cycle at a time.
 func (s *State) at(now time.Time) *scheduler.Cycle {
-	return scheduler.New(s.Cache, s.plan, s.advice, now)
+	return scheduler.New(s.Cache, s.plan, s.advice, now, s.answering)
 }
 
 // Bare returns a State of the same objects but for the Workloads, which Join adds: for

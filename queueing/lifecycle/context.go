@@ -12,7 +12,11 @@ type Rules struct {
 	cache  *cache.Cache
 	checks checks.Evaluator
 	now    time.Time
+	// answering is since when the control plane answers; zero where it was never silent, as far as that is known.
+	answering time.Time
 }
 
-// NewRules returns those for a time.
-func NewRules(c *cache.Cache, now time.Time) Rules { return Rules{c, checks.NewEvaluator(c, now), now} }
+// NewRules returns those for a time, and a control plane that answers since another.
+func NewRules(c *cache.Cache, now, answering time.Time) Rules {
+	return Rules{c, checks.NewEvaluator(c, now), now, answering}
+}

@@ -9,6 +9,7 @@ import (
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/provisioning/when"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -21,7 +22,8 @@ const (
 )
 
 // podsReady ends the attempt of an admitted Workload whose pods are not ready in
-// time. Else it is looked at again when that would be.
+// time, which counts from when the control plane answers. Else it is looked at again
+// when that would be.
 //
 //	Admitted ─timeout─▶ evicted ─backoff─▶ pending
 //	   │ PodsReady=True                ▲
@@ -42,7 +44,8 @@ func (s Rules) podsReady(w *cache.Workload) *Verdict {
 			return nil
 		}
 	}
-	if over := since.Add(timeout); s.now.Before(over) {
+	// Pods cannot become ready, nor be seen to be, while the control plane is silent.
+	if over := when.Latest(since, s.answering).Add(timeout); s.now.Before(over) {
 		s.cache.Wake(w, over)
 		return nil
 	}

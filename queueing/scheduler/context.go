@@ -35,11 +35,12 @@ type Cycle struct {
 	released []types.UID
 }
 
-// New returns a cycle at a time. Plan and capacity may be nil: then there is no advice
-// on machines. The advice is consumed as the cycle goes on, so the caller's stays as it
-// is.
-func New(c *cache.Cache, plan Planner, capacity *planner.Snapshot, now time.Time) *Cycle {
-	return &Cycle{cache: c, checks: checks.NewEvaluator(c, now), rules: lifecycle.NewRules(c, now), now: now, plan: plan, capacity: capacity}
+// New returns a cycle at a time, and a control plane that answers since another. Plan and
+// capacity may be nil: then there is no advice on machines. The advice is consumed as the
+// cycle goes on, so the caller's stays as it is.
+func New(c *cache.Cache, plan Planner, capacity *planner.Snapshot, now, answering time.Time) *Cycle {
+	rules := lifecycle.NewRules(c, now, answering)
+	return &Cycle{cache: c, checks: checks.NewEvaluator(c, now), rules: rules, now: now, plan: plan, capacity: capacity}
 }
 
 // Planner is the signature of provisioning.Plan.

@@ -281,6 +281,9 @@ func (l *Loop) step(now time.Time) time.Time {
 // cycle lets the State decide, and counts the cycle if it judged a Workload.
 func (l *Loop) cycle(now time.Time) []lifecycle.Verdict {
 	began := l.now()
+	if l.capacity != nil && l.state.Config.WaitForPodsReady != nil {
+		l.state.SetAnswering(l.capacity.source.Snapshot(now).Answering)
+	}
 	verdicts := l.state.Cycle(now)
 	took := l.now().Sub(began)
 	judged, admitted := false, false
