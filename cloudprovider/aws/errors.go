@@ -14,6 +14,9 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
+// noAddresses is the code of a launch for which a subnet has too few free addresses.
+const noAddresses = "InsufficientFreeAddressesInSubnet"
+
 // classes of the codes by which AWS refuses, where classOf would say something else of them.
 var classes = map[string]v1alpha1.ErrorClass{
 	"InsufficientInstanceCapacity":         v1alpha1.Stockout,
@@ -24,8 +27,8 @@ var classes = map[string]v1alpha1.ErrorClass{
 	unfulfillable:                          v1alpha1.Stockout,
 	"Unsupported":                          v1alpha1.Stockout, // the type is not sold in that zone
 	"SpotMaxPriceTooLow":                   v1alpha1.Stockout,
-	// A group has one subnet: no address left there says nothing about others.
-	"InsufficientFreeAddressesInSubnet": v1alpha1.Network,
+	// None of the group's subnets in the zone has addresses left, which says nothing about other groups.
+	noAddresses: v1alpha1.Network,
 
 	"VcpuLimitExceeded":            v1alpha1.Quota,
 	"InstanceLimitExceeded":        v1alpha1.Quota,

@@ -3,28 +3,46 @@ package aws
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
+	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// createFleet launches all machines or none, by an instant fleet in one pool. A fleet
+// inSubnets makes a call in one subnet of the zone after the other, until one has addresses for all machines. The order and the
+// tokens are the same at each try of a launch, so that a call that is repeated is the same call, whatever addresses are free by then.
+func (l *launch) inSubnets(call string, do func(subnet string, token *string) ([]string, error)) (ids []string, err error) {
+	for _, subnet := range l.subnets {
+		ids, err = do(subnet, l.clientToken(call+"\x00"+subnet))
+		if refused := cloudprovider.Refusal(err); len(ids) > 0 || refused == nil || refused.Code != noAddresses {
+			return ids, err
+		}
+	}
+	return ids, err
+}
+
+// createFleet launches all machines or none, by an instant fleet in one pool: a type in a zone, of which EC2 takes one subnet. A fleet
 // that fails is a success to HTTP: its errors are in the answer.
 func (p *Provider) createFleet(ctx context.Context, l *launch) ([]string, error) {
+	return l.inSubnets("fleet", func(subnet string, token *string) ([]string, error) { return p.createFleetIn(ctx, l, subnet, token) })
+}
+
+func (p *Provider) createFleetIn(ctx context.Context, l *launch, subnet string, token *string) ([]string, error) {
 	template := templateOf(l.group, l.spec.InstanceType)
 	count := aws.Int32(int32(l.Count))
 	in := &ec2.CreateFleetInput{
 		Type:        ec2types.FleetTypeInstant,
-		ClientToken: l.clientToken("fleet"),
+		ClientToken: token,
 		LaunchTemplateConfigs: []ec2types.FleetLaunchTemplateConfigRequest{{
 			LaunchTemplateSpecification: &ec2types.FleetLaunchTemplateSpecificationRequest{
 				LaunchTemplateId: template.LaunchTemplateId, Version: versionOf(template.Version),
 			},
-			Overrides: overrides(l),
+			Overrides: []ec2types.FleetLaunchTemplateOverridesRequest{{
+				InstanceType: ec2types.InstanceType(l.spec.InstanceType), SubnetId: aws.String(subnet), Placement: l.placement(),
+			}},
 		}},
 		TargetCapacitySpecification: &ec2types.TargetCapacitySpecificationRequest{TotalTargetCapacity: count},
 		TagSpecifications: append(specification(p.tagsOf(l), ec2types.ResourceTypeFleet, ec2types.ResourceTypeVolume),
@@ -57,17 +75,6 @@ func (p *Provider) createFleet(ctx context.Context, l *launch) ([]string, error)
 	return ids, nil
 }
 
-// overrides name the subnets of the zone, in each of which the machines may be, and what else
-// the group would have added.
-func overrides(l *launch) (out []ec2types.FleetLaunchTemplateOverridesRequest) {
-	for _, subnet := range slices.Sorted(slices.Values(l.subnets)) {
-		out = append(out, ec2types.FleetLaunchTemplateOverridesRequest{
-			InstanceType: ec2types.InstanceType(l.spec.InstanceType), SubnetId: aws.String(subnet), Placement: l.placement(),
-		})
-	}
-	return out
-}
-
 // versionOf is the version of a launch template that a group means.
 func versionOf(version *string) *string {
 	if deref(version) == "" {
@@ -78,9 +85,15 @@ func versionOf(version *string) *string {
 
 // runInto launches all machines or none into a reservation.
 func (p *Provider) runInto(ctx context.Context, l *launch, reservation string) ([]string, error) {
+	return l.inSubnets("run", func(subnet string, token *string) ([]string, error) {
+		return p.runIntoSubnet(ctx, l, reservation, subnet, token)
+	})
+}
+
+func (p *Provider) runIntoSubnet(ctx context.Context, l *launch, reservation, subnet string, token *string) ([]string, error) {
 	template := templateOf(l.group, l.spec.InstanceType)
 	in := &ec2.RunInstancesInput{
-		ClientToken: l.clientToken("run"),
+		ClientToken: token,
 		MinCount:    aws.Int32(int32(l.Count)), MaxCount: aws.Int32(int32(l.Count)),
 		LaunchTemplate: &ec2types.LaunchTemplateSpecification{
 			LaunchTemplateId: template.LaunchTemplateId, Version: versionOf(template.Version),
@@ -94,8 +107,8 @@ func (p *Provider) runInto(ctx context.Context, l *launch, reservation string) (
 			specification(p.instanceTags(l), ec2types.ResourceTypeInstance)...),
 	}
 	// A subnet must not stand beside network interfaces, such as those of EFA: it goes into them.
-	if in.NetworkInterfaces = interfaces(l.template.NetworkInterfaces, l.subnets[0]); len(in.NetworkInterfaces) == 0 {
-		in.SubnetId = aws.String(l.subnets[0])
+	if in.NetworkInterfaces = interfaces(l.template.NetworkInterfaces, subnet); len(in.NetworkInterfaces) == 0 {
+		in.SubnetId = aws.String(subnet)
 	}
 	out, err := p.ec2.RunInstances(ctx, in)
 	if err != nil {

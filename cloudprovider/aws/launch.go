@@ -1,7 +1,6 @@
 package aws
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -26,7 +25,7 @@ type launch struct {
 	group *asgtypes.AutoScalingGroup
 	// listed are the machines that exist under the token, as far as lists know.
 	listed map[string]*instance
-	// subnets of the zone, those with the most room first where there are several.
+	// subnets of the zone: the one that the NodeGroup names, and the group's others there.
 	subnets []string
 	// others is how many machines the Auto Scaling group has beside them, with those
 	// that stand beside it and the places that are reserved for it.
@@ -286,11 +285,7 @@ func (p *Provider) subnetsFor(ctx context.Context, l *launch) ([]string, error) 
 			out = append(out, id)
 		}
 	}
-	// The order stays where each has room, so that a call that is repeated is the same call.
-	slices.SortStableFunc(out, func(a, b string) int {
-		room := func(id string) int32 { return min(deref(found[id].AvailableIpAddressCount), int32(l.Count)) }
-		return cmp.Compare(room(b), room(a))
-	})
+	slices.Sort(out[1:])
 	return out, nil
 }
 

@@ -190,16 +190,17 @@ func (f *Front) createFleet(p *params) []element {
 		count:    p.number("TargetCapacitySpecification.TotalTargetCapacity"),
 		tags:     p.tagSpecifications("TagSpecification")["instance"],
 	}
-	var subnets []string
 	for _, override := range p.each(configs[0] + ".Overrides") {
-		kind := p.text(override + ".InstanceType")
-		if m.kind != "" && m.kind != kind {
-			panic(invalid("only fleets of one instance type are simulated"))
+		kind, subnet := p.text(override+".InstanceType"), f.subnetOf(p.text(override+".SubnetId"))
+		if m.subnet != nil && m.kind == kind && m.subnet.Zone == subnet.Zone {
+			// A pool is a type in a zone, in whichever subnet of it.
+			panic(&cloudsim.Error{Code: "InvalidFleetConfig", Message: "The fleet configuration contains duplicate instance pools"})
 		}
-		m.kind, m.placement = kind, p.text(override+".Placement.GroupName")
-		subnets = append(subnets, p.text(override+".SubnetId"))
+		if m.subnet != nil {
+			panic(invalid("only fleets of one instance type in one zone are simulated"))
+		}
+		m.kind, m.subnet, m.placement = kind, subnet, p.text(override+".Placement.GroupName")
 	}
-	m.subnet = f.roomIn(subnets)
 	if m.template.Market != "" {
 		panic(&cloudsim.Error{Code: "InvalidParameterCombination", Message: "a fleet takes no launch template with market options"})
 	}
