@@ -7,7 +7,8 @@
 //	                           └─ an administrator accepts what was bought ─▶ buying
 //
 // Machines that a refusal of the cloud explains are not counted against the request: they came with a launch that the cloud granted in
-// part, or in other domains than the gang requires. The backoff of their NodeGroup bounds those.
+// part, or in other domains than the gang requires. The backoff of their NodeGroup bounds those. Nor do machines of a NodeGroup where they
+// failed keep the request from trying another one: what it may buy, it may buy in each NodeGroup.
 package purchases
 
 import (
@@ -15,6 +16,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -53,6 +55,10 @@ type Record struct {
 	Before int    `json:"before,omitempty"`
 	// Explained machines came with a refusal of the cloud.
 	Explained int `json:"explained,omitempty"`
+	// Failed are the machines of attempts that failed without such an explanation, in the NodeGroups of FailedIn, which has the mark of
+	// each.
+	Failed   int    `json:"failed,omitempty"`
+	FailedIn string `json:"failedIn,omitempty"`
 	// Accepted is how many of those that are not explained do not count any more: the gang has run with them.
 	Accepted int `json:"accepted,omitempty"`
 	// Stops is how often the request was stopped, Until the end of the last pause, and Spent how many machines were bought then.
@@ -121,11 +127,36 @@ func (p Record) With(marks []string) Record {
 	return p
 }
 
-// Most is how many machines that nothing explains the request may have bought at that time.
-func (p *Record) Most(now time.Time) int {
+// FailIn counts so many machines of an attempt that failed in these NodeGroups.
+func (p Record) FailIn(machines int, groups []string) Record {
+	p.Failed += machines
+	for _, group := range groups {
+		if !p.hasFailedIn(group) {
+			p.FailedIn += Mark(group, "", time.Time{})
+		}
+	}
+	return p
+}
+
+func (p *Record) hasFailedIn(group string) bool {
+	mark := Mark(group, "", time.Time{})
+	for i := 0; i+markLength <= len(p.FailedIn); i += markLength {
+		if p.FailedIn[i:i+markLength] == mark {
+			return true
+		}
+	}
+	return false
+}
+
+// Most is how many machines that nothing explains the request may have bought at that time, to buy more in these NodeGroups. Those that
+// failed in others do not count.
+func (p *Record) Most(now time.Time, groups []string) int {
 	most := p.Accepted + excess*p.Needed
 	if p.Stops > 0 && !now.Before(p.Until) {
 		most = max(most, p.Spent+p.Needed)
+	}
+	if !slices.ContainsFunc(groups, p.hasFailedIn) {
+		most += p.Failed
 	}
 	return most
 }

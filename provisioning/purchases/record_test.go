@@ -21,3 +21,29 @@ func TestTheRecordFits(t *testing.T) {
 		t.Errorf("the record has %d characters", n)
 	}
 }
+
+// TestAnotherGroupMayBeTried: machines that failed in one group count for that group, however many groups there are.
+func TestAnotherGroupMayBeTried(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	p := Record{Needed: 3}
+	p = p.FailIn(6, []string{"a"})
+	for _, tc := range []struct {
+		groups []string
+		most   int
+	}{
+		{[]string{"a"}, 6},
+		{[]string{"a", "b"}, 6},
+		{[]string{"b"}, 12},
+	} {
+		if got := p.Most(now, tc.groups); got != tc.most {
+			t.Errorf("after 6 machines that failed in a, %d may be bought in %v, want %d", got, tc.groups, tc.most)
+		}
+	}
+	p = p.FailIn(6, []string{"b"})
+	if got := p.Most(now, []string{"b"}); got != 6 {
+		t.Errorf("after 6 more that failed in b, %d may be bought there, want 6", got)
+	}
+	if got := p.Most(now, []string{"c"}); got != 18 {
+		t.Errorf("after 6 more that failed in b, %d may be bought in c, want 18", got)
+	}
+}

@@ -254,6 +254,14 @@ func (a Attempt) machines() (n int) {
 	return n
 }
 
+// groups are the NodeGroups of those machines.
+func (a Attempt) groups() (out []string) {
+	for _, l := range a.Launches {
+		out = append(out, l.Group)
+	}
+	return out
+}
+
 // replacementToken names the n-th replacement, from 1.
 func (a Attempt) replacementToken(uid types.UID, n int) string {
 	return state.Token(uid, a.Number) + "r" + strconv.Itoa(n)

@@ -16,10 +16,10 @@ func (r *Request) bought(v View, attempt int) purchases.Record {
 	return p
 }
 
-// mayBuy reports whether so many more machines may be bought; otherwise stopped is the record to write.
-func (r *Request) mayBuy(v View, attempt, more int) (stopped purchases.Record, ok bool) {
-	p := r.bought(v, attempt)
-	if p.Bought()+more <= p.Most(v.Now) {
+// mayBuy reports whether so many more machines may be bought for the attempt; otherwise stopped is the record to write.
+func (r *Request) mayBuy(v View, a Attempt, more int) (stopped purchases.Record, ok bool) {
+	p := r.bought(v, a.machines())
+	if p.Bought()+more <= p.Most(v.Now, a.groups()) {
 		return p, true
 	}
 	return p.StopAt(v.Now), false
@@ -91,11 +91,13 @@ func afterFailure(p purchases.Record, r *Request, v View, f *AttemptFailure) pur
 			}
 		}
 	}
-	if f.Class != v1alpha1.Timeout {
-		return p
+	if f.Class == v1alpha1.Timeout {
+		for _, c := range r.Attempt.Calls(r.UID) {
+			p.Unseen += max(0, c.Count-made[callKey{c.Token, c.Group}]-lostOf(r, c))
+		}
 	}
-	for _, c := range r.Attempt.Calls(r.UID) {
-		p.Unseen += max(0, c.Count-made[callKey{c.Token, c.Group}]-lostOf(r, c))
+	if f.Class != "" && !explains(f.Class) {
+		p = p.FailIn(r.Attempt.machines()+len(r.Attempt.losses()), r.Attempt.groups())
 	}
 	return p
 }

@@ -105,7 +105,7 @@ func gatherAgain(r *Request, v View) (s Step, apart bool) {
 	why := fmt.Sprintf("the machines are scattered over domains of %s: %s", level, strings.Join(said, ", "))
 	again := len(others) + len(r.Attempt.losses())
 	most := group.Levels[level]
-	_, may := r.mayBuy(v, r.Attempt.machines(), len(others))
+	_, may := r.mayBuy(v, r.Attempt, len(others))
 	if !whole || most > 0 && len(nodes) > most || again > min(r.Attempt.machines(), mostLost) || !inTime(r, v, others) || !may {
 		c := r.Attempt.Calls(r.UID)[0]
 		f := failure(v, c, v1alpha1.Scattered, "%s", why)

@@ -146,7 +146,7 @@ func buy(r *Request, v View, s Step, progress map[callKey]*progress) Step {
 	}
 	p := r.announce(v, missing, made)
 	switch {
-	case p.Bought()+missing > p.Most(v.Now):
+	case p.Bought()+missing > p.Most(v.Now, r.Attempt.groups()):
 		s = rollBack(r, v, failure(v, s.Launch[0], v1alpha1.Lost, "machines of the attempt vanished after they had been made"))
 		s.Purchases = new(afterFailure(p, r, v, s.Attempt.Failure))
 	case p.Marks != r.Purchases.Marks || p.By != r.Purchases.By:
@@ -300,7 +300,7 @@ func replace(r *Request, v View, lost []cloudprovider.Machine) Step {
 	}
 	why := fmt.Sprintf("machine %s ended while starting: %s", m.Name, m.Reason)
 	total := len(lost) + len(r.Attempt.losses())
-	_, may := r.mayBuy(v, r.Attempt.machines(), len(lost))
+	_, may := r.mayBuy(v, r.Attempt, len(lost))
 	if total > min(r.Attempt.machines(), mostLost) || !inTime(r, v, lost) || m.Class != "" || !may {
 		if total > len(lost) {
 			why += fmt.Sprintf(", as %s did before", text.Machines(total-len(lost)))

@@ -129,7 +129,7 @@ func end(r *Request, v View, s Step) Step {
 func begin(r *Request, v View, plan planner.Verdict) Step {
 	a := Attempt{Number: r.Attempt.Number + 1, Phase: Launching, Launches: plan.Launches, Shares: plan.Shares, Started: v.Now}
 	if n := a.machines(); n > 0 {
-		if stopped, ok := r.mayBuy(v, n, n); !ok {
+		if stopped, ok := r.mayBuy(v, a, n); !ok {
 			return stopBuying(r, v, stopped)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -334,6 +335,8 @@ func TestAGangWhoseRackIsLostStartsInAnother(t *testing.T) {
 	if c := meta.FindStatusCondition(s.Workload(j).Status.Conditions, kueue.WorkloadEvicted); c != nil {
 		t.Errorf("the gang was evicted: %s", c.Message)
 	}
+	// With the rack's machines it has bought more than twice what it needs within minutes.
+	s.acceptsPurchases(10)
 	s.edit(g, func() {
 		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultDomainLoss, Domains: []string{"a"},
 			From: testbed.After(time.Since(g.CreationTimestamp.Time))}}
@@ -396,6 +399,19 @@ func TestManyDeletedNodesStopNoGang(t *testing.T) {
 	s.inOneRack(j)
 	s.Delete(j)
 	s.Empty(g.Name)
+}
+
+// acceptsPurchases has an administrator accept that so many machines were bought for each request of the site.
+func (s *site) acceptsPurchases(machines int) {
+	s.Helper()
+	var list provreq.ProvisioningRequestList
+	s.List(&list, client.InNamespace(s.Name))
+	for i := range list.Items {
+		r := &list.Items[i]
+		s.edit(r, func() {
+			metav1.SetMetaDataAnnotation(&r.ObjectMeta, v1alpha1.AcceptedPurchasesAnnotation, strconv.Itoa(machines))
+		})
+	}
 }
 
 // runsInOneRack for an hour.

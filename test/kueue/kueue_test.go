@@ -9,6 +9,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
@@ -88,9 +89,10 @@ func TestAMachineLostBeforeThePodsCome(t *testing.T) {
 }
 
 // TestMachinesLostAgainAndAgain: another check of the queue takes its time, and
-// meanwhile every machine that has been booked is lost, over and over. To Kueue, a
-// request whose booking is over has failed, and the fourth to fail would
-// deactivate the job.
+// meanwhile every machine that has been booked is lost, over and over, until the
+// request has bought twice what it needs and stops. To Kueue, a request whose
+// booking is over has failed, and the fourth to fail would deactivate the job. Once
+// an administrator accepts what was bought, it starts.
 func TestMachinesLostAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -100,9 +102,31 @@ func TestMachinesLostAgainAndAgain(t *testing.T) {
 	slow := s.secondCheck()
 	j := s.job("train", 2, time.Second)
 	s.answer(j, slow, kueue.CheckStatePending, "takes its time")
-	s.Eventually("ten machines have been launched", func() bool { return len(s.machines()) >= 10 }, func() string { return s.standing(j) })
+	var list provreq.ProvisioningRequestList
+	s.Eventually("the request buys nothing more", func() bool {
+		s.List(&list, client.InNamespace(s.Name))
+		return slices.ContainsFunc(list.Items, func(r provreq.ProvisioningRequest) bool {
+			c := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned)
+			return c != nil && c.Reason == transaction.ReasonPurchasesStopped
+		})
+	}, func() string { return s.standing(j) })
+	if n := len(s.machines()); n > 4 {
+		t.Errorf("%d machines were bought for a gang that needs 2", n)
+	}
 	s.active(j)
 	s.answer(j, slow, kueue.CheckStateReady, "")
+	s.Eventually("the faults are over, and what was bought is accepted", func() bool {
+		s.List(&list, client.InNamespace(s.Name))
+		for i := range list.Items {
+			r := &list.Items[i]
+			patch := client.MergeFrom(r.DeepCopy())
+			metav1.SetMetaDataAnnotation(&r.ObjectMeta, v1alpha1.AcceptedPurchasesAnnotation, "100")
+			if err := s.Kube.Patch(s.Context(), r, patch); client.IgnoreNotFound(err) != nil {
+				t.Fatal(err)
+			}
+		}
+		return s.IsComplete(j)
+	}, func() string { return s.standing(j) })
 	s.complete(j)
 	s.empty()
 }

@@ -2,6 +2,7 @@ package promises
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -25,6 +26,9 @@ type bought struct {
 	needed int
 	// machines of each attempt, by number.
 	machines map[int]map[types.UID]bool
+	// groups of each attempt, and those that failed without a refusal of the cloud.
+	groups map[int][]string
+	failed map[int]bool
 	// explained attempts ended with a refusal of the cloud; misplaced machines came in other domains than were required.
 	explained map[int]bool
 	misplaced map[transaction.LostMachine]bool
@@ -35,9 +39,15 @@ type bought struct {
 }
 
 // count is how many machines nothing explains.
-func (p *bought) count() (n int) {
+func (p *bought) count() int { return p.countFor(0) }
+
+// countFor is count without the machines that failed in other groups than the attempt's: those do not keep a request from trying a group.
+func (p *bought) countFor(current int) (n int) {
+	elsewhere := func(attempt int) bool {
+		return p.failed[attempt] && !slices.ContainsFunc(p.groups[current], func(g string) bool { return slices.Contains(p.groups[attempt], g) })
+	}
 	for attempt, machines := range p.machines {
-		if !p.explained[attempt] {
+		if !p.explained[attempt] && !(current > 0 && elsewhere(attempt)) {
 			n += len(machines)
 		}
 	}
@@ -76,12 +86,14 @@ func (c *Checker) notePurchases(e Event, r *request, o *provreq.ProvisioningRequ
 		p.stops = append(p.stops, e.Time)
 	}
 	n := 0
+	p.groups[a.Number] = nil
 	for _, l := range a.Launches {
 		n += l.Count
+		p.groups[a.Number] = append(p.groups[a.Number], l.Group)
 	}
 	p.needed = max(p.needed, n)
-	if f := a.Failure; f != nil && refuses(f.Class) {
-		p.explained[a.Number] = true
+	if f := a.Failure; f != nil && f.Class != "" {
+		p.explained[a.Number], p.failed[a.Number] = refuses(f.Class), !refuses(f.Class)
 	}
 	for _, replaced := range a.Replacements {
 		for _, m := range replaced.Lost {
@@ -104,7 +116,7 @@ func (c *Checker) judgeBought(e Event, object string, uid types.UID, r *request,
 		return
 	}
 	c.judged(Bought)
-	if n, most := p.count(), p.most(e.Time); n > most && !p.explained[attempt] {
+	if n, most := p.countFor(attempt), p.most(e.Time); n > most && !p.explained[attempt] {
 		c.suspect(fmt.Sprintf("bought|%s-%d", r.uid, attempt), e, NoLeak, object, "is machine number %d that was bought for %s, beside those "+
 			"that refusals explain; its largest attempt needs %d, so that it may buy %d by now", n, r, p.needed, most)
 	}

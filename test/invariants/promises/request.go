@@ -162,7 +162,7 @@ func (c *Checker) newRequest(e Event, o *provreq.ProvisioningRequest) *request {
 		policy:   string(o.Spec.Parameters[policyParameter]),
 		since:    e.Revision,
 		attempts: map[int]*attempt{},
-		bought: bought{machines: map[int]map[types.UID]bool{}, explained: map[int]bool{},
+		bought: bought{machines: map[int]map[types.UID]bool{}, explained: map[int]bool{}, groups: map[int][]string{}, failed: map[int]bool{},
 			misplaced: map[transaction.LostMachine]bool{}},
 		claims: map[string]*claim{},
 	}
