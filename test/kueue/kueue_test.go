@@ -9,7 +9,6 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
@@ -106,8 +105,9 @@ func TestMachinesLostAgainAndAgain(t *testing.T) {
 	s.Eventually("the request buys nothing more", func() bool {
 		s.List(&list, client.InNamespace(s.Name))
 		return slices.ContainsFunc(list.Items, func(r provreq.ProvisioningRequest) bool {
-			c := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned)
-			return c != nil && c.Reason == transaction.ReasonPurchasesStopped
+			return slices.ContainsFunc(r.Status.Conditions, func(c metav1.Condition) bool {
+				return strings.Contains(c.Message, "4 machines were bought for a gang that needs 2")
+			})
 		})
 	}, func() string { return s.standing(j) })
 	if n := len(s.machines()); n > 4 {
