@@ -47,7 +47,7 @@ func (p *bought) countFor(current int) (n int) {
 		return p.failed[attempt] && !slices.ContainsFunc(p.groups[current], func(g string) bool { return slices.Contains(p.groups[attempt], g) })
 	}
 	for attempt, machines := range p.machines {
-		if !p.explained[attempt] && !(current > 0 && elsewhere(attempt)) {
+		if !p.explained[attempt] && (current == 0 || !elsewhere(attempt)) {
 			n += len(machines)
 		}
 	}
