@@ -25,7 +25,7 @@ type configuration struct {
 	Repaired                  string                   `json:",omitempty"`
 }
 
-// ConfigurationHash tells one configuration of a group from another.
+// ConfigurationHash identifies a configuration of a group.
 func ConfigurationHash(ng *v1alpha1.NodeGroup) string {
 	s := &ng.Spec
 	return hashOf(configuration{

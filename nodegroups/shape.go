@@ -221,7 +221,7 @@ func shown(promised Resources, s *v1alpha1.LearnedShape, t v1alpha1.NodeTemplate
 	return out
 }
 
-// templateHash tells one template from another, whatever the version of the cloud's template.
+// templateHash identifies a template, whatever the version of the cloud's template.
 func templateHash(t v1alpha1.NodeTemplate) string {
 	t.Source = ""
 	return hashOf(t)

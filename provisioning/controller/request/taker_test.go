@@ -7,17 +7,24 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 )
 
+// withALatePod returns three machines: the node of "late" runs a pod that the model does not know yet, "empty" has a node without
+// pods, and "never-joined" has none.
+func (s *site) withALatePod() (machines []cloudprovider.Machine) {
+	s.Helper()
+	s.group()
+	s.node("late", "")
+	s.node("empty", "")
+	s.create(podOn("late", "of-others"))
+	for _, name := range []string{"late", "empty", "never-joined"} {
+		machines = append(machines, cloudprovider.Machine{Name: name, Group: "gpu", ProviderID: "kwok://gpu/" + name})
+	}
+	return machines
+}
+
 // TestMachinesInUse are those that a hold must not take with it.
 func TestMachinesInUse(t *testing.T) {
 	play(t, func(s *site) {
-		s.group()
-		s.node("late", "")
-		s.node("empty", "")
-		s.create(podOn("late", "of-others"))
-		var machines []cloudprovider.Machine
-		for _, name := range []string{"late", "empty", "never-joined"} {
-			machines = append(machines, cloudprovider.Machine{Name: name, Group: "gpu", ProviderID: "kwok://gpu/" + name})
-		}
+		machines := s.withALatePod()
 		used, err := s.controller.Taker().InUse(t.Context(), machines)
 		if err != nil || len(used) != 1 || !used["late"] {
 			t.Errorf("in use are %v (%v), want the machine whose node runs a pod that the model does not know yet", used, err)
@@ -28,14 +35,7 @@ func TestMachinesInUse(t *testing.T) {
 // TestAMachineWhoseNodeHasJustCome stays for a pod on that node, though it had none when it was decided that it goes.
 func TestAMachineWhoseNodeHasJustCome(t *testing.T) {
 	play(t, func(s *site) {
-		s.group()
-		s.node("late", "")
-		s.node("empty", "")
-		s.create(podOn("late", "of-others"))
-		var machines []cloudprovider.Machine
-		for _, name := range []string{"late", "empty", "never-joined"} {
-			machines = append(machines, cloudprovider.Machine{Name: name, Group: "gpu", ProviderID: "kwok://gpu/" + name})
-		}
+		machines := s.withALatePod()
 		err := s.controller.Taker().TakeBack(t.Context(), machines)
 		if err == nil || !strings.Contains(err.Error(), "node late: pod ns/came") {
 			t.Errorf("got %v, want an error that names the pod", err)

@@ -1,4 +1,4 @@
-// Package pulse tells since when the control plane answers.
+// Package pulse reports since when the control plane answers.
 package pulse
 
 import (
