@@ -38,7 +38,10 @@ type Machine struct {
 	Launch string
 	// ProviderID is the spec.providerID of the machine's node.
 	ProviderID string
-	State      State
+	// Scope is the part of the cloud whose list shows the machine, such as a zone, where a part may
+	// fail while others answer; empty in a cloud that is listed as a whole.
+	Scope string
+	State State
 	// Started is when the machine was last started, by the clock of its cloud; zero where that
 	// is not known yet.
 	Started time.Time
@@ -100,8 +103,9 @@ type Domain struct {
 type Launcher interface {
 	// Launch makes req.Count machines whose nodes are created cordoned with the token. It
 	// returns the machines that exist under the token, also with an error: a caller that gets
-	// fewer than Count has to terminate them. After an error other than *Error the call is to
-	// be repeated. It may block for as long as the cloud's call takes, not until nodes join.
+	// fewer than Count has to terminate them. Only the call that makes machines can refuse a launch,
+	// with an *Error: whatever else fails beside it is Inconclusive. After an error other than
+	// *Error the call is to be repeated. It may block for as long as the cloud's call takes, not until nodes join.
 	// Machines that exist and do not bear the token yet are not returned: a hold stands for them,
 	// and the watch reports them as Unattributed.
 	Launch(ctx context.Context, req LaunchRequest) ([]Machine, error)
@@ -192,6 +196,31 @@ func (e *Error) Error() string {
 
 // ErrUnderWay is the error of a launch whose call the cloud has accepted and not finished yet: nothing has failed.
 var ErrUnderWay = errors.New("the operation is still running")
+
+// Inconclusive returns err, of a call beside the one that makes machines, as an error that says nothing about the outcome of a
+// launch: Refusal does not find the cloud's error in it, CauseOf does.
+func Inconclusive(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &inconclusive{err}
+}
+
+type inconclusive struct{ cause error }
+
+func (i *inconclusive) Error() string { return i.cause.Error() }
+
+// Is keeps errors such as a cancelled context recognizable. The cloud's own is not: see CauseOf.
+func (i *inconclusive) Is(target error) bool { return errors.Is(i.cause, target) }
+
+// CauseOf returns the cloud's error in err, also in one that is Inconclusive, or nil if there is none.
+func CauseOf(err error) *Error {
+	var i *inconclusive
+	if errors.As(err, &i) {
+		return CauseOf(i.cause)
+	}
+	return Refusal(err)
+}
 
 // Refusal returns the cloud's error in err, or nil if there is none.
 func Refusal(err error) *Error {

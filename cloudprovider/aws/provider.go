@@ -116,7 +116,10 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		placements: newPlacementGroups(),
 		pricing:    pricing.NewFromConfig(sdk, func(o *pricing.Options) { o.Region = pricingRegion(c.Region) }),
 	}
-	p.Poller = poll.New(p.list, p.takeBack, c.Clock)
+	p.Poller = poll.New(func(ctx context.Context) (poll.Listing, error) {
+		machines, err := p.list(ctx)
+		return poll.Listing{Machines: machines}, err
+	}, p.takeBack, c.Clock)
 	return p, nil
 }
 

@@ -50,6 +50,10 @@ type Cloud struct {
 	// RefuseTags makes the cloud refuse to tag the machines of the next launch for as long as its call lasts; nil if machines are
 	// born with their launch.
 	RefuseTags func()
+	// Harm has calls go wrong until end is called; nil if none can. Patience is how long an adapter of Connect waits for an answer,
+	// by the clock of the machine.
+	Harm     func(Harm, Calls) (end func())
+	Patience time.Duration
 	// Pass lets time pass in the cloud and in its adapters.
 	Pass func(time.Duration)
 }
@@ -112,18 +116,21 @@ func Run(t *testing.T, newCloud func(t *testing.T) *Cloud) {
 		{"a launch that no domain has room for is refused and leaves nothing", roomless},
 		{"what keeps machines together goes after them, and not before", swept},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			c := newCloud(t)
-			if c.Group.Spec.MaxNodes != MaxNodes {
-				t.Fatalf("spec.maxNodes of the group is %d: the suite needs %d", c.Group.Spec.MaxNodes, MaxNodes)
-			}
-			c.Hold(MaxNodes)
-			s := &suite{T: t, Cloud: c, seen: map[string]cloudprovider.Machine{}}
-			s.restart()
-			tc.test(s)
-			s.stop()
-		})
+		t.Run(tc.name, func(t *testing.T) { run(t, newCloud, tc.test) })
 	}
+	runOutages(t, newCloud)
+}
+
+func run(t *testing.T, newCloud func(*testing.T) *Cloud, test func(*suite)) {
+	c := newCloud(t)
+	if c.Group.Spec.MaxNodes != MaxNodes {
+		t.Fatalf("spec.maxNodes of the group is %d: the suite needs %d", c.Group.Spec.MaxNodes, MaxNodes)
+	}
+	c.Hold(MaxNodes)
+	s := &suite{T: t, Cloud: c, seen: map[string]cloudprovider.Machine{}}
+	s.restart()
+	test(s)
+	s.stop()
 }
 
 // suite is one test under way.

@@ -162,7 +162,10 @@ func New(ctx context.Context, config Config) (*Provider, error) {
 		return nil, fmt.Errorf("making a client for Google Cloud: %w", err)
 	}
 	p.policies, p.dense = newPolicies(p), &dense{Provider: p, chosen: map[string]choice{}}
-	p.poller = poll.New(p.list, p.takeBack, config.Clock)
+	p.poller = poll.New(func(ctx context.Context) (poll.Listing, error) {
+		machines, err := p.list(ctx)
+		return poll.Listing{Machines: machines}, err
+	}, p.takeBack, config.Clock)
 	return p, nil
 }
 

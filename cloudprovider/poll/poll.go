@@ -3,6 +3,7 @@
 package poll
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -29,11 +30,20 @@ const (
 	Again = 2 * time.Minute
 )
 
+// Listing is the answer of a cloud to a list of its machines.
+type Listing struct {
+	Machines []cloudprovider.Machine
+	// Scopes are those that were listed, and Failed those that were not, with the reason: the machines of a failed scope are
+	// taken to be as they were listed last. Both are empty for a cloud that is listed as a whole.
+	Scopes []string
+	Failed map[string]error
+}
+
 // Poller watches the machines of a cloud.
 type Poller struct {
-	// List returns all machines of the cloud's groups. An error means that they are
-	// not known, not that there are none.
-	List func(context.Context) ([]cloudprovider.Machine, error)
+	// List returns all machines of the cloud's groups. An error means that none of them are
+	// known, not that there are none.
+	List func(context.Context) (Listing, error)
 	// Take takes machines of a group back, as a cloudprovider.Taker does.
 	Take  func(ctx context.Context, group string, names []string) error
 	Clock clock.WithTicker
@@ -47,6 +57,8 @@ type Poller struct {
 	taken map[key]time.Time
 	// expected is when another process was last known to launch machines.
 	expected time.Time
+	// listed is when each scope was listed last. A scope that has never been is as old as the watch.
+	listed map[string]time.Time
 	// hurry wakes the watch.
 	hurry chan struct{}
 }
@@ -59,10 +71,11 @@ type note struct {
 }
 
 // New returns a Poller.
-func New(list func(context.Context) ([]cloudprovider.Machine, error), take func(context.Context, string, []string) error,
+func New(list func(context.Context) (Listing, error), take func(context.Context, string, []string) error,
 	clock clock.WithTicker) *Poller {
 	return &Poller{
-		List: list, Take: take, Clock: clock, noted: map[key]note{}, taken: map[key]time.Time{}, hurry: make(chan struct{}, 1),
+		List: list, Take: take, Clock: clock, noted: map[key]note{}, taken: map[key]time.Time{}, listed: map[string]time.Time{},
+		hurry: make(chan struct{}, 1),
 	}
 }
 
@@ -148,10 +161,49 @@ func (p *Poller) Watch(ctx context.Context, observe func(cloudprovider.Machine),
 	}
 }
 
+// patience bounds a list. Every call in it has a deadline of its own; a cloud of many groups needs many calls.
+const patience = 2 * time.Minute
+
+// list lists once, within the patience, and notes which scopes have answered.
+func (p *Poller) list(ctx context.Context) (Listing, error) {
+	bounded, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	listing, err := p.List(bounded)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.Clock.Now()
+	if len(p.listed) == 0 {
+		p.listed[""] = now
+	}
+	if err != nil {
+		return Listing{}, err
+	}
+	if len(listing.Scopes)+len(listing.Failed) == 0 {
+		p.listed = map[string]time.Time{"": now}
+		return listing, nil
+	}
+	listed := map[string]time.Time{}
+	for scope := range listing.Failed {
+		listed[scope] = cmp.Or(p.listed[scope], p.listed[""], now)
+	}
+	for _, scope := range listing.Scopes {
+		listed[scope] = now
+	}
+	p.listed = listed
+	return listing, nil
+}
+
+// Listed returns when each scope of the cloud was listed last: one of the name "" for a cloud that is listed as a whole.
+func (p *Poller) Listed() map[string]time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.listed)
+}
+
 // look lists once and tells what has changed. It says whether something is on its
 // way.
 func (p *Poller) look(ctx context.Context, known map[key]cloudprovider.Machine, observe func(cloudprovider.Machine)) (busy bool) {
-	machines, err := p.List(ctx)
+	listing, err := p.list(ctx)
 	if ctx.Err() != nil {
 		return false
 	}
@@ -159,9 +211,18 @@ func (p *Poller) look(ctx context.Context, known map[key]cloudprovider.Machine, 
 		log.FromContext(ctx).Error(err, "Listing the machines of a cloud failed; it will be retried")
 		return true
 	}
-	listed := make(map[key]cloudprovider.Machine, len(machines))
-	for _, m := range machines {
+	for _, scope := range slices.Sorted(maps.Keys(listing.Failed)) {
+		log.FromContext(ctx).Error(listing.Failed[scope], "Listing a part of a cloud failed; it will be retried", "scope", scope)
+		busy = true
+	}
+	listed := make(map[key]cloudprovider.Machine, len(listing.Machines))
+	for _, m := range listing.Machines {
 		listed[key{m.Group, m.Name}] = m
+	}
+	for k, m := range known {
+		if _, ok := listed[k]; !ok && listing.Failed[m.Scope] != nil {
+			listed[k] = m
+		}
 	}
 	for k, m := range p.unlisted(listed) {
 		listed[k] = m

@@ -21,6 +21,8 @@ type cloud struct {
 	mu       sync.Mutex
 	machines []cloudprovider.Machine
 	err      error
+	scopes   []string
+	failed   map[string]error
 	lists    int
 	told     []string
 	// taken are the take-backs, which fail with refused and are not carried out by themselves.
@@ -35,11 +37,11 @@ func (c *cloud) set(err error, machines ...cloudprovider.Machine) {
 	c.err, c.machines = err, machines
 }
 
-func (c *cloud) list(context.Context) ([]cloudprovider.Machine, error) {
+func (c *cloud) list(context.Context) (Listing, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lists++
-	return slices.Clone(c.machines), c.err
+	return Listing{Machines: slices.Clone(c.machines), Scopes: c.scopes, Failed: c.failed}, c.err
 }
 
 func (c *cloud) take(_ context.Context, group string, names []string) error {
@@ -281,3 +283,61 @@ func TestATakeBackIsRepeated(t *testing.T) {
 
 // pass lets time pass in the bubble of a test.
 func pass(d time.Duration) { <-time.After(d) }
+
+// TestAScopeThatFails: the machines of a zone that cannot be listed are as they were, and those of others are reported.
+func TestAScopeThatFails(t *testing.T) {
+	c := &cloud{scopes: []string{"a", "b"}}
+	in := func(scope, name string) cloudprovider.Machine {
+		m := machine(name, cloudprovider.Running)
+		m.Scope = scope
+		return m
+	}
+	c.set(nil, in("a", "a-0"), in("a", "a-1"), in("b", "b-0"), in("b", "b-1"))
+	watch(t, c, func(t *testing.T, p *Poller) {
+		began := time.Now()
+		c.news()
+		c.mu.Lock()
+		c.scopes, c.failed = []string{"b"}, map[string]error{"a": errors.New("unreachable")}
+		c.mu.Unlock()
+		c.set(nil, in("b", "b-1"))
+		pass(Calm)
+		want(t, "while zone a is away", c.news(), []string{"b-0 3 uid-1"})
+		if listed := p.Listed(); !listed["a"].Equal(began) || listed["b"].Equal(began) {
+			t.Errorf("the scopes were listed at %v", listed)
+		}
+		c.mu.Lock()
+		c.scopes, c.failed = []string{"a", "b"}, nil
+		c.mu.Unlock()
+		c.set(nil, in("a", "a-1"), in("b", "b-1"))
+		pass(Calm)
+		want(t, "once it is back", c.news(), []string{"a-0 3 uid-1"})
+	})
+}
+
+// TestAListThatIsNeverAnswered is given up, and the next one is made.
+func TestAListThatIsNeverAnswered(t *testing.T) {
+	c := &cloud{}
+	synctest.Test(t, func(t *testing.T) {
+		hangs := true
+		p := New(func(ctx context.Context) (Listing, error) {
+			if hangs {
+				<-ctx.Done()
+				return Listing{}, ctx.Err()
+			}
+			return c.list(ctx)
+		}, c.take, clock.RealClock{})
+		c.set(nil, machine("a", cloudprovider.Running))
+		ctx, cancel := context.WithCancel(t.Context())
+		var done sync.WaitGroup
+		seen := 0
+		done.Go(func() { _ = p.Watch(ctx, func(cloudprovider.Machine) { seen++ }, func() {}) })
+		pass(patience)
+		synctest.Wait()
+		hangs = false
+		pass(Busy)
+		synctest.Wait()
+		want(t, "machines seen", seen, 1)
+		cancel()
+		done.Wait()
+	})
+}

@@ -590,7 +590,7 @@ type KwokError struct {
 }
 
 // ErrorClass tells what follows from a cloud's error.
-// +kubebuilder:validation:Enum=Stockout;Quota;Network;Throttle;Auth;Config;Timeout;Lost;Scattered
+// +kubebuilder:validation:Enum=Stockout;Quota;Network;Throttle;Outage;Auth;Config;Timeout;Lost;Scattered
 type ErrorClass string
 
 const (
@@ -603,6 +603,9 @@ const (
 	Network ErrorClass = "Network"
 	// Throttle: too many calls. Calls are slowed down.
 	Throttle ErrorClass = "Throttle"
+	// Outage: the cloud fails by itself or does not answer. Nothing is known against the group; other
+	// offerings are tried until calls succeed again.
+	Outage ErrorClass = "Outage"
 	// Auth: a permission is missing. A person must act.
 	Auth ErrorClass = "Auth"
 	// Config: the configuration of the group is invalid. A person must act.
