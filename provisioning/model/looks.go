@@ -115,6 +115,7 @@ func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.Vi
 		for _, token := range r.Attempt.Tokens(r.UID) {
 			v.Machines = append(v.Machines, m.machines.ofLaunch(token)...)
 		}
+		v.Unanswered = maps.Clone(m.unanswered[r.UID])
 		for i := range v.Machines {
 			v.Hosts[v.Machines[i].ProviderID] = m.machines.nodes[v.Machines[i].ProviderID]
 		}
@@ -183,6 +184,9 @@ func (m *Model) Tidy() {
 	defer m.mu.Unlock()
 	m.losses.Forget(now)
 	m.requests.carried.Forget(now)
+	maps.DeleteFunc(m.unanswered, func(uid types.UID, _ map[transaction.CallKey]transaction.Unanswered) bool {
+		return m.requests.byUID[uid] == nil
+	})
 	m.machines.bought.Forget(func(uid types.UID) bool { return m.requests.byUID[uid] == nil && len(m.machines.launchedFor[uid]) == 0 })
 	for _, key := range m.machines.vanished(now) {
 		gone := cloudprovider.Machine{Group: key.group, Name: key.name, State: cloudprovider.Gone}

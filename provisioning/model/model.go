@@ -47,12 +47,14 @@ type Model struct {
 	consumers consumers.Consumers
 	losses    losses.Losses
 	machines  machines
-	nodes     nodes
-	groups    groups
-	ledger    ledger
-	budgets   cost.Budgets
-	upcoming  upcomingNodes
-	snapshot  *planner.Snapshot
+	// unanswered are the calls of each request that its cloud has neither carried out nor refused.
+	unanswered map[types.UID]map[transaction.CallKey]transaction.Unanswered
+	nodes      nodes
+	groups     groups
+	ledger     ledger
+	budgets    cost.Budgets
+	upcoming   upcomingNodes
+	snapshot   *planner.Snapshot
 
 	dirty dirty
 	// marks are those of the change that is being made.
@@ -65,7 +67,7 @@ func New(c clock.PassiveClock, served transaction.Server) *Model {
 	m := &Model{
 		clock: c, served: served, process: strconv.FormatInt(c.Now().UnixNano(), 36),
 		policies: newPolicies(), requests: newRequests(), consumers: consumers.New(c.Now()), losses: losses.Losses{},
-		machines: newMachines(), groups: newGroups(), Pulse: pulse.New(c),
+		machines: newMachines(), unanswered: map[types.UID]map[transaction.CallKey]transaction.Unanswered{}, groups: newGroups(), Pulse: pulse.New(c),
 	}
 	m.specs = newSpecs(&m.objects, &m.policies)
 	m.nodes = newNodes(&m.requests, &m.machines, &m.objects)

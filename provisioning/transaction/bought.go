@@ -82,10 +82,10 @@ func afterFailure(p purchases.Record, r *Request, v View, f *AttemptFailure) pur
 	if r.Attempt.Phase == RollingBack {
 		return p // it was counted before
 	}
-	made := map[callKey]int{}
+	made := map[CallKey]int{}
 	for _, m := range v.Machines {
 		if !m.Hold && !r.Attempt.lost(m) {
-			made[callKey{m.Launch, m.Group}]++
+			made[CallKey{m.Launch, m.Group}]++
 			if explains(f.Class) {
 				p.Explained++
 			}
@@ -93,7 +93,7 @@ func afterFailure(p purchases.Record, r *Request, v View, f *AttemptFailure) pur
 	}
 	if f.Class == v1alpha1.Timeout {
 		for _, c := range r.Attempt.Calls(r.UID) {
-			p.Unseen += max(0, c.Count-made[callKey{c.Token, c.Group}]-lostOf(r, c))
+			p.Unseen += max(0, c.Count-made[c.Key()]-lostOf(r, c))
 		}
 	}
 	if f.Class != "" && !explains(f.Class) {

@@ -87,7 +87,7 @@ func launching(r *Request, v View) (s Step, joined bool) {
 		if g == nil {
 			return rollBack(r, v, failure(v, c, v1alpha1.Config, "the NodeGroup was deleted")), false
 		}
-		p := progress[callKey{c.Token, c.Group}]
+		p := progress[c.Key()]
 		if p.made < c.Count {
 			s.Do = LaunchMachines
 			s.Launch = append(s.Launch, r.together(c, levelIn(r, v, c.Group)))
@@ -98,6 +98,13 @@ func launching(r *Request, v View) (s Step, joined bool) {
 			continue
 		}
 		joined = false
+		if u, is := v.Unanswered[c.Key()]; is && p.nothingMade() {
+			until := u.Since.Add(answeredWithin)
+			if !v.Now.Before(until) {
+				return rollBack(r, v, u.failure(v, c)), false
+			}
+			s.At = when.Earliest(s.At, until)
+		}
 		if p.waitsFor == "" {
 			p.waitsFor = fmt.Sprintf("%s have not registered a node", text.Machines(want-p.registered))
 		}
@@ -114,8 +121,11 @@ func launching(r *Request, v View) (s Step, joined bool) {
 		}
 		if !v.Now.Before(deadline) {
 			class := v1alpha1.Timeout
-			if p.queued && p.made < c.Count {
+			switch {
+			case p.queued && p.made < c.Count:
 				class = v1alpha1.Stockout // the cloud's queue had no machines for it
+			case p.nothingMade():
+				class = v1alpha1.Outage // no machine has failed to join
 			}
 			f := failure(v, c, class, "%d of %s were ready within %s (%s); %s", p.joined, text.Machines(want), timeout, field, p.waitsFor)
 			if p.registered >= want && p.unplaced {
@@ -136,10 +146,10 @@ func launching(r *Request, v View) (s Step, joined bool) {
 
 // buy is the step that launches machines, once those that were made before are on record, and unless the request has bought too much:
 // then the machines of the attempt vanish as they are made.
-func buy(r *Request, v View, s Step, progress map[callKey]*progress) Step {
+func buy(r *Request, v View, s Step, progress map[CallKey]*progress) Step {
 	missing, made := 0, 0
 	for _, c := range s.Launch {
-		missing += c.Count - progress[callKey{c.Token, c.Group}].made
+		missing += c.Count - progress[c.Key()].made
 	}
 	for _, p := range progress {
 		made += p.made
@@ -163,9 +173,6 @@ func (v View) records(c Call) bool {
 	})
 }
 
-// callKey names a call.
-type callKey struct{ token, group string }
-
 // progress of a call: machines by how far they have come.
 type progress struct {
 	made, lost, registered, joined int
@@ -186,26 +193,29 @@ type progress struct {
 	started time.Time
 }
 
-// patience is how long the call is waited for, and since when. In a group whose cloud has a
-// queue, the time to join begins once all of its machines have left it and were started.
+// nothingMade reports whether nothing is known to exist that the call has made, or may still make.
+func (p *progress) nothingMade() bool { return p.made == p.lost && p.registered == 0 && !p.queued }
+
+// patience is how long the call is waited for, and since when. The time to join begins once all machines of the call were started:
+// the cloud may have been slow to accept the call, or have kept it in its queue.
 func (p *progress) patience(c Call, g *planner.Group) (since time.Time, timeout time.Duration, field string) {
 	switch {
-	case g.QueueTimeout == 0:
-		return c.Began, g.JoinTimeout, "spec.joinTimeout"
 	case p.made >= c.Count && p.started.After(c.Began):
 		return p.started, g.JoinTimeout, "spec.joinTimeout"
+	case g.QueueTimeout == 0:
+		return c.Began, g.JoinTimeout, "spec.joinTimeout"
 	default:
 		return c.Began, g.QueueTimeout, "spec.queueTimeout"
 	}
 }
 
-func progressOf(r *Request, v View) map[callKey]*progress {
-	out := map[callKey]*progress{}
+func progressOf(r *Request, v View) map[CallKey]*progress {
+	out := map[CallKey]*progress{}
 	for _, c := range r.Attempt.Calls(r.UID) {
-		out[callKey{c.Token, c.Group}] = &progress{}
+		out[c.Key()] = &progress{}
 	}
 	at := func(token, group string) *progress {
-		if p := out[callKey{token, group}]; p != nil {
+		if p := out[CallKey{token, group}]; p != nil {
 			return p
 		}
 		return &progress{} // of a group that the call is not about: the record was edited

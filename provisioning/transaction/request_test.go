@@ -72,6 +72,13 @@ func queued(s *story) {
 }
 
 // startedAt has the machines started at that time.
+// unanswered has the attempt's call fail since then, with an error of that class.
+func unanswered(since time.Duration, class v1alpha1.ErrorClass) func(*story) {
+	return func(s *story) {
+		s.view.Unanswered = map[CallKey]Unanswered{{token, "gpu"}: {Since: noon.Add(since), Class: class, Message: "no answer"}}
+	}
+}
+
 func startedAt(after time.Duration) func(*story) {
 	return func(s *story) {
 		for i := range s.view.Machines {
@@ -567,6 +574,25 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 			story: newStory().with(dry).node("b", claimedByNone, taken, squatted2)},
 		{name: "a launch that keeps failing ends at the join timeout, too", story: newStory().attempt(Launching).machines(booting).at(10 * time.Minute), want: RollBack,
 			check: wantFailure(v1alpha1.Timeout), message: "the cloud has made 1"},
+		{name: "the time to join begins when the machines were started, however late the cloud was", want: Rest, check: wantAt(15 * time.Minute),
+			story: newStory().attempt(Launching).machines(booting, booting).with(startedAt(5 * time.Minute)).at(10 * time.Minute)},
+		{name: "a call that has not been answered is repeated", want: LaunchMachines, check: wantAt(3 * time.Minute),
+			story: newStory().attempt(Launching).with(unanswered(time.Minute, "")).at(2 * time.Minute)},
+		{name: "but not for long: that is nobody's fault", want: RollBack, check: wantFailure(v1alpha1.Outage),
+			message: "the cloud has neither made machines nor refused for 2m0s: no answer",
+			story:   newStory().attempt(Launching).with(unanswered(time.Minute, "")).at(3 * time.Minute)},
+		{name: "a read that is throttled for so long is no more than an outage", want: RollBack, check: wantFailure(v1alpha1.Outage),
+			story: newStory().attempt(Launching).with(unanswered(0, v1alpha1.Throttle)).at(2 * time.Minute)},
+		{name: "credentials are for a person", want: RollBack, check: wantFailure(v1alpha1.Auth),
+			story: newStory().attempt(Launching).with(unanswered(0, v1alpha1.Auth)).at(2 * time.Minute)},
+		{name: "machines that are there are not given up for it", want: LaunchMachines, check: wantAt(10 * time.Minute),
+			story: newStory().attempt(Launching).machines(booting).with(unanswered(0, "")).at(5 * time.Minute)},
+		{name: "nor nodes that have registered", want: LaunchMachines, check: wantAt(10 * time.Minute),
+			story: newStory().attempt(Launching).node("a", young).with(unanswered(0, "")).at(5 * time.Minute)},
+		{name: "nor what waits in the cloud's queue", want: LaunchMachines, check: wantAt(24 * time.Hour),
+			story: newStory().attempt(Launching).held("queued", booting).with(queued).with(unanswered(0, "")).at(5 * time.Minute)},
+		{name: "where no machine was ever made none has failed to join", want: RollBack, check: wantFailure(v1alpha1.Outage), message: "the cloud has made 0",
+			story: newStory().attempt(Launching).at(10 * time.Minute)},
 		{name: "a template deleted in flight rolls it back, and blames no group", story: newStory().attempt(Launching).machines(booting, booting).with(missing), want: RollBack, check: wantFailure("")},
 		{name: "a group deleted in flight rolls it back", want: RollBack, check: wantFailure(v1alpha1.Config),
 			story: newStory().attempt(Launching).machines(booting, booting).with(func(s *story) { s.view.Groups = nil })},

@@ -26,6 +26,8 @@ type View struct {
 	Made []string
 	// Carried is what was bought for earlier requests of the request's Workload: it counts until the request has a record of its own.
 	Carried purchases.Record
+	// Unanswered calls of the attempt.
+	Unanswered map[CallKey]Unanswered
 	// Hosts are the names of the nodes of those that have one, by provider ID.
 	Hosts map[string]string
 	// Active is how many of the request's pods have not finished, bound or not.

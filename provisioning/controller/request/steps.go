@@ -179,14 +179,19 @@ func (c *Controller) launch(ctx context.Context, e *model.Entry, step transactio
 			view := c.Model.View(c.Model.Snapshot(c.Clock.Now()), e.Request)
 			return c.record(ctx, e, transaction.Refused(e.Request, view, call, refusal))
 		}
+		if err == nil || errors.Is(err, cloudprovider.ErrUnderWay) {
+			c.Model.LaunchAnswered(e.UID, call.Key())
+		} else {
+			c.Model.LaunchUnanswered(e.UID, call.Key(), err)
+		}
 		if errors.Is(err, cloudprovider.ErrUnderWay) {
 			return fmt.Errorf("launching in group %s: %w", call.Group, err) // the same call learns how it ends
 		}
 		if err != nil {
 			journal.Write(ctx, "A launch has no answer and is repeated", e.String(), journal.Request, e.String(), journal.Group, call.Group,
 				journal.Count, call.Count, journal.Cause, err.Error())
-			c.event(e, corev1.EventTypeWarning, "LaunchFailed", fmt.Sprintf("Group %s: %v; the call is retried until spec.joinTimeout", call.Group,
-				err))
+			c.event(e, corev1.EventTypeWarning, "LaunchFailed", fmt.Sprintf("Group %s: %v; the call is repeated for a while, and then "+
+				"another offering is tried", call.Group, err))
 			return fmt.Errorf("launching in group %s: %w", call.Group, err)
 		}
 	}
