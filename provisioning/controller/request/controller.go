@@ -24,6 +24,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/transaction"
+	"github.com/muster-dev/muster/provisioning/when"
 )
 
 const (
@@ -245,7 +246,11 @@ func (c *Controller) done(ctx context.Context, e *model.Entry, step transaction.
 		c.later[e.UID] = retry{at: now.Add(firstRetry)}
 	default:
 		wait := min(max(firstRetry, 2*c.later[e.UID].wait), lastRetry)
-		c.later[e.UID] = retry{at: now.Add(wait), wait: wait}
+		at := now.Add(wait)
+		if step.At.After(now) {
+			at = when.Earliest(at, step.At) // something else is to be done by then
+		}
+		c.later[e.UID] = retry{at: at, wait: wait}
 	}
 	c.mu.Unlock()
 	if err != nil && ctx.Err() == nil {

@@ -61,6 +61,8 @@ type site struct {
 	// sold machines of a cloud that loses what it sells: each call makes others.
 	loses bool
 	sold  int
+	// away groups are of a cloud that does not answer.
+	away map[string]bool
 	// logged lines.
 	logged []string
 }
@@ -140,8 +142,10 @@ var machine = corev1.ResourceList{"cpu": resource.MustParse("96"), "memory": res
 func (s *site) group() { s.pricedGroup("0") }
 
 // pricedGroup is the group with that price of a machine, in USD per hour.
-func (s *site) pricedGroup(price string) {
-	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}
+func (s *site) pricedGroup(price string) { s.namedGroup("gpu", price) }
+
+func (s *site) namedGroup(name, price string) {
+	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	g.Spec.PricePerHour = new(resource.MustParse(price))
 	g.Spec.Provider, g.Spec.MaxNodes, g.Spec.CapacityType, g.Spec.Template.Capacity = "kwok", 2, v1alpha1.OnDemand, machine
 	s.create(g)
@@ -233,7 +237,10 @@ func (s *site) bind(nodes ...string) {
 func (s *site) Launch(_ context.Context, r cloudprovider.LaunchRequest) (out []cloudprovider.Machine, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.calls[r.Token]++; s.slow > 0 {
+	if s.calls[r.Token]++; s.away[r.Group.Name] {
+		return nil, errors.New("dial tcp: i/o timeout")
+	}
+	if s.slow > 0 {
 		s.slow--
 		return nil, fmt.Errorf("operation op-1: %w", cloudprovider.ErrUnderWay)
 	}
@@ -625,6 +632,26 @@ func TestALaunchThatIsUnderWayHasNotFailed(t *testing.T) {
 			if e := <-s.events.Events; strings.Contains(e, "LaunchFailed") {
 				t.Errorf("people are told %q", e)
 			}
+		}
+	})
+}
+
+// TestACloudThatDoesNotAnswer: after two minutes another offering is tried; the group is tried again soon, and no person has to mend it.
+func TestACloudThatDoesNotAnswer(t *testing.T) {
+	play(t, func(s *site) {
+		s.away = map[string]bool{"gpu": true}
+		s.namedGroup("gpu", "1")
+		s.namedGroup("dear", "2")
+		s.request(transaction.ClassAtomicScaleUp, nil)
+		s.pass(2*time.Minute + 15*time.Second)
+		e, _ := s.model.Request("uid")
+		if a := e.Attempt; a.Number != 2 || a.Launches[0].Group != "dear" || a.Phase != transaction.Launching {
+			t.Errorf("after two minutes the attempt is %+v", a)
+		}
+		g := s.model.Learned("gpu")
+		if len(g.Backoffs) != 1 || g.Backoffs[0].Class != v1alpha1.Outage || nodegroups.NeedsPerson(&g.Backoffs[0]) ||
+			g.Backoffs[0].Until.Sub(time.Now()) > time.Minute {
+			t.Errorf("the backoffs of the group are %+v", g.Backoffs)
 		}
 	})
 }
