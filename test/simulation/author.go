@@ -108,6 +108,12 @@ func (a *author) tell() {
 	for i := range a.random.IntN(6) {
 		a.meddle(i)
 	}
+	for _, g := range all[*v1alpha1.NodeGroup](a.store) {
+		if a.oneIn(4) {
+			from := a.start.Add(a.within(storyTime / 3))
+			a.outages[g.Name] = outage{from, from.Add(a.within(storyTime * 2 / 3))}
+		}
+	}
 }
 
 // group is a random pool, and what its cloud has in store.

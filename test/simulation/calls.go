@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -207,6 +208,9 @@ func copyInto(o, from client.Object) {
 	reflect.ValueOf(o).Elem().Set(reflect.ValueOf(from.DeepCopyObject()).Elem())
 }
 
+// errAway is the error of calls to a cloud that does not answer.
+var errAway = errors.New("the simulated cloud does not answer")
+
 // cloud makes the calls to a provider wait for their turn, both on their way
 // there and on their way back.
 type cloud struct {
@@ -230,6 +234,10 @@ func (c *cloud) Launch(ctx context.Context, req cloudprovider.LaunchRequest) ([]
 		}}); err != nil {
 		return nil, err
 	}
+	if c.process.away(group) {
+		launching[group] = false
+		return nil, errAway
+	}
 	machines, err := c.Provider.Launch(context.WithValue(ctx, duringKey{}, what), req)
 	if err := c.process.call(&call{key: "the answer to the " + what, kind: answer, effect: func() (client.Object, error) {
 		launching[group] = false
@@ -245,6 +253,9 @@ func (c *cloud) TakeBack(ctx context.Context, group string, names []string) erro
 	what := fmt.Sprintf("taking back of %v of group %s by %s", names, group, c.caller)
 	if err := c.process.call(&call{key: "the " + what, kind: ask, effect: nothing}); err != nil {
 		return err
+	}
+	if c.process.away(group) {
+		return errAway
 	}
 	if err := c.Provider.TakeBack(context.WithValue(ctx, duringKey{}, what), group, names); err != nil {
 		return err

@@ -50,6 +50,8 @@ type process struct {
 	timersSet map[string]int
 	// launching are the groups with a launch under way.
 	launching map[string]bool
+	// away reports whether the cloud of a group does not answer.
+	away func(group string) bool
 }
 
 // changes passes on that the model has changed.
@@ -69,11 +71,11 @@ func (c *changes) pass() {
 }
 
 // start begins a life of muster.
-func start(s *store, ahead *atomic.Int64) (*process, error) {
+func start(s *store, ahead *atomic.Int64, away func(group string) bool) (*process, error) {
 	ctx, kill := context.WithCancel(log.IntoContext(context.Background(), logr.Discard()))
 	p := &process{
 		ahead: ahead, kill: kill, ended: make(chan struct{}), informers: &informers{store: s},
-		timersSet: map[string]int{}, launching: map[string]bool{},
+		timersSet: map[string]int{}, launching: map[string]bool{}, away: away,
 	}
 	p.model = model.New(&timers{process: p, owner: "model"}, transaction.Instance{Classes: transaction.KnownClasses})
 	kwok := kwok.New(kwok.Config{

@@ -100,7 +100,7 @@ var required = []string{
 	"Failed=True CapacityIsNotFound", "Failed=True Expired", "Failed=True FailedToCreatePods",
 	"BookingExpired=True CapacityBookingConsumed", "BookingExpired=True CapacityReservationTimeExpired",
 	"attempt Launching", "attempt RollingBack", "attempt Done", "attempt in several groups", "attempt shares machines", "second attempt", "machine replaced",
-	"rollback because of Stockout", "rollback because of Quota", "rollback because of Throttle", "rollback because of Auth",
+	"rollback because of Stockout", "rollback because of Quota", "rollback because of Throttle", "rollback because of Auth", "rollback because of Outage",
 	"rollback because of Config", "rollback because of Timeout", "rollback because of Lost", "rollback leaves a machine to pods of others",
 	"cordon joining", "cordon booked", "cordon giving-back", "node booked by several",
 	"machine BootFailed", "machine SpotReclaimed", "machine BrokenDown", "machine taken back",

@@ -102,7 +102,7 @@ func newSimulator(seed uint64, w weather) *simulator {
 	}
 	s.store.told = s.told
 	s.world = &world{
-		simulator: s, assumed: map[types.UID]string{}, cordoned: map[string]bool{}, undeclared: map[string]time.Duration{},
+		simulator: s, assumed: map[types.UID]string{}, cordoned: map[string]bool{}, undeclared: map[string]time.Duration{}, outages: map[string]outage{},
 		outlive: map[string]bool{},
 	}
 	return s
@@ -324,7 +324,7 @@ func (s *simulator) tell(f *informer) {
 }
 
 func (s *simulator) start() {
-	p, err := start(s.store, &s.ahead)
+	p, err := start(s.store, &s.ahead, s.world.away)
 	if err != nil {
 		s.failure = err
 		return

@@ -27,6 +27,8 @@ type world struct {
 	// are the NodeGroups whose Node objects outlive their machines.
 	undeclared map[string]time.Duration
 	outlive    map[string]bool
+	// outages are when the clouds of NodeGroups do not answer.
+	outages map[string]outage
 	// assumed are the nodes that the scheduler has chosen and not bound pods to yet.
 	assumed map[types.UID]string
 	// plans are what people will do; planned counts all that there ever were.
@@ -39,6 +41,19 @@ type world struct {
 	// be looked at again.
 	offers   []option
 	revision uint64
+}
+
+// outage is a time in which a cloud does not answer.
+type outage struct{ from, until time.Time }
+
+// away reports whether the cloud of the group does not answer a call that is made now. Nothing can be terminated there then.
+func (w *world) away(group string) bool {
+	o := w.outages[group]
+	if time.Now().Before(o.from) || !time.Now().Before(o.until) {
+		return false
+	}
+	w.checker.StandStill(o.until.Add(recovery))
+	return true
 }
 
 // plan is an action that a user or another client takes once.
