@@ -134,6 +134,39 @@ type Expecter interface {
 	Expect()
 }
 
+// Lister is a Watcher of a cloud that is listed now and then.
+type Lister interface {
+	// Listed returns when each scope was listed last, by Machine.Scope. A scope that has never been listed is as old as the watch.
+	Listed() map[string]time.Time
+}
+
+// Lists are the clouds that are listed, by their name.
+type Lists map[v1alpha1.Provider]Lister
+
+// ListsOf returns those of the clouds that are listed.
+func ListsOf(providers map[v1alpha1.Provider]Provider) Lists {
+	out := Lists{}
+	for name, p := range providers {
+		if l, ok := p.(Lister); ok {
+			out[name] = l
+		}
+	}
+	return out
+}
+
+// At returns when the machines of the group were listed last; zero for a cloud that is not listed, and before its first list.
+func (l Lists) At(g *v1alpha1.NodeGroup) time.Time {
+	cloud, ok := l[g.Spec.Provider]
+	if !ok {
+		return time.Time{}
+	}
+	listed := cloud.Listed()
+	if at, ok := listed[g.Spec.Zone]; ok {
+		return at
+	}
+	return listed[""]
+}
+
 // Provider is a cloud with all capabilities that Muster requires.
 type Provider interface {
 	Launcher

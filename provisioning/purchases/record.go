@@ -179,6 +179,6 @@ func (p Record) StopAt(now time.Time) Record {
 func (p *Record) String() string {
 	return fmt.Sprintf("%s were bought for a gang that needs %d, so nothing is bought before %s, and then at most %d more. Machines are "+
 		"bought again if they vanish, are terminated by others, do not join or are not used in time: the events of the request and of its "+
-		"NodeGroups show which. To continue now, correct the cause and set the annotation %s=%d on the request", text.Machines(p.Bought()), p.Needed,
-		p.Until.UTC().Format(time.RFC3339), p.Needed, v1alpha1.AcceptedPurchasesAnnotation, p.Bought())
+		"NodeGroups show which. To continue now, correct the cause and set the annotation %s=%d on the request",
+		text.Machines(p.Bought()), p.Needed, p.Until.UTC().Format(time.RFC3339), p.Needed, v1alpha1.AcceptedPurchasesAnnotation, p.Bought())
 }

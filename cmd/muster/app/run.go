@@ -228,12 +228,12 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options, pulse *he
 		},
 		&provisioningmetrics.Controller{
 			Informers: mgr.GetCache(), Served: served, Queued: queued(mgr.GetClient(), o), Model: m, Synced: feed.Synced,
-			Registry: metrics.Registry, Clock: clock.RealClock{},
+			Lists: cloudprovider.ListsOf(providers), Registry: metrics.Registry, Clock: clock.RealClock{},
 		},
 		discovery,
 		&group.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Model: m, Synced: feed.Synced, Changed: m.Changed(), Discovery: discovery,
-			Clock: clock.RealClock{},
+			Lists: cloudprovider.ListsOf(providers), Clock: clock.RealClock{},
 		},
 	}
 	if !o.DryRun { // its nodes are not born cordoned

@@ -43,3 +43,29 @@ func TestBrakesAreConditions(t *testing.T) {
 		}
 	}
 }
+
+// TestAGroupThatIsNotListedSaysSo: the condition comes when the list is old, and says that it is over.
+func TestAGroupThatIsNotListedSaysSo(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	g := &v1alpha1.NodeGroup{}
+	for _, tc := range []struct {
+		age, again time.Duration
+		want       metav1.ConditionStatus
+	}{
+		{time.Minute, 4 * time.Minute, ""},
+		{5 * time.Minute, time.Minute, metav1.ConditionFalse},
+		{time.Second, 5*time.Minute - time.Second, metav1.ConditionTrue},
+	} {
+		again := setListed(g, now.Add(-tc.age), now)
+		var status metav1.ConditionStatus
+		if c := meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionListed); c != nil {
+			status = c.Status
+		}
+		if status != tc.want || !again.Equal(now.Add(tc.again)) {
+			t.Errorf("with a list that is %s old the condition is %q, again at +%s; want %q, +%s", tc.age, status, again.Sub(now), tc.want, tc.again)
+		}
+	}
+	if again := setListed(&v1alpha1.NodeGroup{}, time.Time{}, now); !again.IsZero() {
+		t.Error("a group whose cloud is not listed is checked again")
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/when"
@@ -34,7 +35,9 @@ type Controller struct {
 	Changed <-chan struct{}
 	// Discovery knows more of the groups that it has found; nil for none.
 	Discovery *Discovery
-	Clock     clock.WithTicker
+	// Lists are those of the clouds.
+	Lists cloudprovider.Lists
+	Clock clock.WithTicker
 }
 
 // Start writes statuses until ctx is done.
@@ -78,7 +81,7 @@ func (c *Controller) pass(ctx context.Context) (next time.Time) {
 		updated := old.DeepCopy()
 		updated.Status = c.Model.Learned(name)
 		updated.Status.Machines = int32(fleet.Groups[i].Machines)
-		next = when.Earliest(next, renew(updated, counts[name], now))
+		next = when.Earliest(next, renew(updated, counts[name], now), setListed(updated, c.Lists.At(old), now))
 		c.Discovery.renew(updated, now)
 		if equality.Semantic.DeepEqual(old.Status, updated.Status) {
 			continue

@@ -173,6 +173,26 @@ func setGivesBack(g *v1alpha1.NodeGroup, d scaledown.Doubt, now time.Time) (agai
 	return d.At
 }
 
+// listedWithin is how old the list of a group's machines may be until its condition says so: clouds are listed every minute.
+const listedWithin = 5 * time.Minute
+
+// setListed says whether the machines of the group are known to be as they are, and returns when the condition is to be checked again.
+func setListed(g *v1alpha1.NodeGroup, listed, now time.Time) (again time.Time) {
+	if listed.IsZero() {
+		return again
+	}
+	old := now.Sub(listed) >= listedWithin
+	setBrake(g, old, metav1.Condition{
+		Type: v1alpha1.ConditionListed, Reason: "CloudUnreachable", LastTransitionTime: metav1.NewTime(now),
+		Message: fmt.Sprintf("The cloud has not listed the machines of the group since %s: they are taken to be as they were then. "+
+			"The log has the error of each list", listed.UTC().Format(time.RFC3339)),
+	}, "Listed", "The machines of the group are listed regularly")
+	if old {
+		return now.Add(time.Minute)
+	}
+	return listed.Add(listedWithin)
+}
+
 // setBrake sets a condition that is False while a person has to decide, and returns to the good reason then. A group that never had a
 // cause for it has no such condition.
 func setBrake(g *v1alpha1.NodeGroup, braked bool, c metav1.Condition, good, message string) {

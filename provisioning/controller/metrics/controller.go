@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
+	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/state"
@@ -36,6 +37,8 @@ type Controller struct {
 	// Queued says for which job of which queue a request was made; nil where queues
 	// are of another instance.
 	Queued   func(context.Context, *provreq.ProvisioningRequest) Queued
+	// Lists are those of the clouds.
+	Lists    cloudprovider.Lists
 	Registry prometheus.Registerer
 	Clock    clock.PassiveClock
 }
@@ -70,7 +73,7 @@ func (c *Controller) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("watching requests: %w", err)
 	}
-	for _, shown := range append(counters.all(), newState(c.Model, tenants, c.Clock)) {
+	for _, shown := range append(counters.all(), newState(c.Model, tenants, c.Lists, c.Clock)) {
 		if err := c.Registry.Register(shown); err != nil {
 			return fmt.Errorf("registering metrics: %w", err)
 		}

@@ -513,7 +513,7 @@ func BenchmarkScrape(b *testing.B) {
 			}
 			m.OpenAccount()
 			r := prometheus.NewRegistry()
-			r.MustRegister(newState(m, newTenants(), clock.RealClock{}))
+			r.MustRegister(newState(m, newTenants(), nil, clock.RealClock{}))
 			for b.Loop() {
 				if _, err := r.Gather(); err != nil {
 					b.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 
+	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/cost"
@@ -19,6 +20,7 @@ import (
 type snapshot struct {
 	model   *model.Model
 	tenants *tenants
+	lists   cloudprovider.Lists
 	clock   clock.PassiveClock
 
 	mu sync.Mutex
@@ -27,8 +29,8 @@ type snapshot struct {
 	offerings map[string]offering
 }
 
-func newState(m *model.Model, t *tenants, c clock.PassiveClock) *snapshot {
-	return &snapshot{model: m, tenants: t, clock: c, offerings: map[string]offering{}}
+func newState(m *model.Model, t *tenants, l cloudprovider.Lists, c clock.PassiveClock) *snapshot {
+	return &snapshot{model: m, tenants: t, lists: l, clock: c, offerings: map[string]offering{}}
 }
 
 var (
@@ -87,6 +89,10 @@ var (
 		"Idle machines that are not terminated because no request has launched them and they are too many of the group to go at once: a "+
 			"person has to decide. 0 where there are few.",
 		[]string{"group"}, nil)
+	listAge = prometheus.NewDesc("muster_group_list_age_seconds",
+		"Seconds since the cloud last listed the machines of the group, which it does every minute at least: what is known of them is so old. "+
+			"Only of groups whose cloud is listed.",
+		[]string{"group"}, nil)
 	budgetLimit = prometheus.NewDesc("muster_budget_limit_usd",
 		"What may be spent of a budget in its period in USD, by CapacityPolicy and by the name of the budget in it.",
 		[]string{"policy", "budget"}, nil)
@@ -109,7 +115,7 @@ var (
 func (s *snapshot) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		groups, prices, chance, evidence, evidenceAt, machines, lived, paid, unused, unusedCost, spend, spent, requests, stopped, doubted, kept,
-		budgetLimit, budgetSpent, budgetCommitted,
+		listAge, budgetLimit, budgetSpent, budgetCommitted,
 	} {
 		to <- d
 	}
@@ -130,6 +136,9 @@ func (s *snapshot) Collect(to chan<- prometheus.Metric) {
 		g := &fleet.Groups[i]
 		if ng := s.model.Group(g.Name); ng != nil {
 			s.offerings[g.Name] = offeringOf(&g.Group, &ng.Spec)
+			if at := s.lists.At(ng); !at.IsZero() {
+				gauge(to, listAge, now.Sub(at).Seconds(), g.Name)
+			}
 		}
 		gauge(to, prices, usd(g.MicroUSDPerHour), g.Name)
 		gauge(to, chance, float64(g.Chance(1, "", now))/1000, g.Name)
