@@ -16,8 +16,9 @@ type handling struct {
 	// first is how long launches wait after one failure; doubled with each further
 	// one in a row, up to most.
 	first, most time.Duration
-	// sized failures are due to the number of machines: smaller launches may go on.
-	sized bool
+	// sized failures are due to the number of machines: smaller launches may go on. Sizes are told apart by powers of two, or as
+	// they are where a failure is exact: a rack has room for 6 machines or for 7.
+	sized, exact bool
 	// tells something about the chance of the next launch: the machines were not
 	// to be had, or not to be kept.
 	tells bool
@@ -43,7 +44,7 @@ var handlings = map[v1alpha1.ErrorClass]handling{
 		remedy: "an admin must find out why nodes of the group do not become ready, and correct the image, the network or the spec of " +
 			"the NodeGroup, " + triesAgain},
 	// Where the cloud puts machines changes as others come and go, and each try costs their price.
-	v1alpha1.Scattered: {first: time.Minute, most: 30 * time.Minute, sized: true, tells: true},
+	v1alpha1.Scattered: {first: time.Minute, most: 30 * time.Minute, sized: true, exact: true, tells: true},
 	v1alpha1.Throttle:  {first: 5 * time.Second, most: time.Minute},
 	// A launch that is tried in vain costs nothing, and shows when the cloud is back.
 	v1alpha1.Outage: {first: 15 * time.Second, most: time.Minute},
@@ -100,6 +101,14 @@ func remembered(list []v1alpha1.Backoff, then time.Time) []v1alpha1.Backoff {
 	})
 }
 
+// sizeOf a launch of so many machines.
+func (h handling) sizeOf(asked int32) int32 {
+	if h.exact {
+		return max(asked, 1)
+	}
+	return smallest(int(asked))
+}
+
 // backOff returns the backoffs after a failure. news is false, and nothing changes,
 // where such a launch had to wait already: it was under way when the failure came
 // that made others wait, so that both have seen the same. Ten gangs that ask a dry
@@ -108,7 +117,7 @@ func backOff(list []v1alpha1.Backoff, a v1alpha1.LaunchAttempt) (out []v1alpha1.
 	h := handlingOf(a.Class)
 	b := v1alpha1.Backoff{Class: a.Class, AtLeast: 1, Level: a.Level, Failures: 1, Message: a.Message}
 	if h.sized {
-		b.AtLeast = smallest(int(a.Asked))
+		b.AtLeast = h.sizeOf(a.Asked)
 	}
 	for _, o := range list {
 		if o.Class != b.Class || o.Level != b.Level || o.AtLeast > b.AtLeast {
@@ -136,9 +145,9 @@ func backOff(list []v1alpha1.Backoff, a v1alpha1.LaunchAttempt) (out []v1alpha1.
 // a launch that it would have kept waiting began before that failure, and says
 // nothing about the time after.
 func disproved(list []v1alpha1.Backoff, success v1alpha1.LaunchAttempt) []v1alpha1.Backoff {
-	size := smallest(int(success.Asked))
 	return slices.DeleteFunc(slices.Clone(list), func(b v1alpha1.Backoff) bool {
-		return b.AtLeast <= size && (b.Level == "" || b.Level == success.Level) && !success.Time.Before(&b.Until)
+		return b.AtLeast <= handlingOf(b.Class).sizeOf(success.Asked) && (b.Level == "" || b.Level == success.Level) &&
+			!success.Time.Before(&b.Until)
 	})
 }
 

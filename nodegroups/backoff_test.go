@@ -222,3 +222,24 @@ func TestBackoffOfALevel(t *testing.T) {
 		t.Errorf("where there are no machines there is no rack: %+v", status.Backoffs)
 	}
 }
+
+// TestScatteredLaunchesAreToldApartBySize: a rack that has room for 4 machines proves nothing for 7, and 6 may fit where 7 did not.
+func TestScatteredLaunchesAreToldApartBySize(t *testing.T) {
+	at := func(asked int32, class v1alpha1.ErrorClass, after time.Duration) v1alpha1.LaunchAttempt {
+		return v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon.Add(after)), Token: after.String(), Asked: asked, Class: class, Level: "rack"}
+	}
+	waits := func(s v1alpha1.NodeGroupStatus, n int) time.Duration {
+		g := Group{Backoffs: s.Backoffs}
+		until, _ := g.BlockedUntil(n, "rack")
+		return until.Sub(noon)
+	}
+	status := Learn(v1alpha1.NodeGroupStatus{}, at(7, v1alpha1.Scattered, 0))
+	if waits(status, 7) != minute || waits(status, 6) > 0 {
+		t.Errorf("after 7 machines were scattered the backoffs are %+v", status.Backoffs)
+	}
+	status = Learn(status, at(4, "", 2*minute))
+	status = Learn(status, at(7, v1alpha1.Scattered, 3*minute))
+	if got := waits(status, 7); got != 5*minute {
+		t.Errorf("after the second time 7 machines wait until %s after noon, want 5m: 4 that were together prove nothing", got)
+	}
+}

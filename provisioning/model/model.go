@@ -67,7 +67,8 @@ func New(c clock.PassiveClock, served transaction.Server) *Model {
 	m := &Model{
 		clock: c, served: served, process: strconv.FormatInt(c.Now().UnixNano(), 36),
 		policies: newPolicies(), requests: newRequests(), consumers: consumers.New(c.Now()), losses: losses.Losses{},
-		machines: newMachines(), unanswered: map[types.UID]map[transaction.CallKey]transaction.Unanswered{}, groups: newGroups(), Pulse: pulse.New(c),
+		machines: newMachines(), unanswered: map[types.UID]map[transaction.CallKey]transaction.Unanswered{},
+		groups: newGroups(), Pulse: pulse.New(c),
 	}
 	m.specs = newSpecs(&m.objects, &m.policies)
 	m.nodes = newNodes(&m.requests, &m.machines, &m.objects)

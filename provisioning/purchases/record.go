@@ -7,8 +7,9 @@
 //	                           └─ an administrator accepts what was bought ─▶ buying
 //
 // Machines that a refusal of the cloud explains are not counted against the request: they came with a launch that the cloud granted in
-// part, or in other domains than the gang requires. The backoff of their NodeGroup bounds those. Nor do machines of a NodeGroup where they
-// failed keep the request from trying another one: what it may buy, it may buy in each NodeGroup.
+// part, and the backoff of their NodeGroup bounds them. Machines that the cloud has put in other domains than the gang requires do count,
+// since each try costs their price. Machines of a NodeGroup where they failed do not keep the request from trying another one: what it
+// may buy, it may buy in each NodeGroup.
 package purchases
 
 import (
@@ -178,7 +179,8 @@ func (p Record) StopAt(now time.Time) Record {
 // String says why the request is stopped, and what ends that.
 func (p *Record) String() string {
 	return fmt.Sprintf("%s were bought for a gang that needs %d, so nothing is bought before %s, and then at most %d more. Machines are "+
-		"bought again if they vanish, are terminated by others, do not join or are not used in time: the events of the request and of its "+
-		"NodeGroups show which. To continue now, correct the cause and set the annotation %s=%d on the request",
+		"bought again if they vanish, are terminated by others, do not join, are not in one domain as required or are not used in time: "+
+		"the events of the request and of its NodeGroups show which. To continue now, correct the cause and set the annotation %s=%d on "+
+		"the request",
 		text.Machines(p.Bought()), p.Needed, p.Until.UTC().Format(time.RFC3339), p.Needed, v1alpha1.AcceptedPurchasesAnnotation, p.Bought())
 }

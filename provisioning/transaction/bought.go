@@ -29,7 +29,7 @@ func (r *Request) mayBuy(v View, a Attempt, more int) (stopped purchases.Record,
 // they were bought.
 func explains(class v1alpha1.ErrorClass) bool {
 	switch class {
-	case "", v1alpha1.Timeout, v1alpha1.Lost, v1alpha1.Config:
+	case "", v1alpha1.Timeout, v1alpha1.Lost, v1alpha1.Config, v1alpha1.Scattered:
 		return false
 	default:
 		return true

@@ -188,8 +188,9 @@ func (s *simulator) noteScattered(m *kwokv1alpha1.Machine) {
 		if s.squatted[m.Name] { // it is left to them
 			continue
 		}
-		if s.up.After(known) { // nothing is given back while muster is down
-			billed = time.Since(s.up)
+		able := when.Latest(s.up, s.world.outages[m.Spec.Group].until) // nothing is terminated while muster or the cloud is away
+		if able.After(known) {
+			billed = max(0, time.Since(able))
 		}
 		s.scatter.worst = max(s.scatter.worst, billed)
 		s.feature("machine of another rack taken back")

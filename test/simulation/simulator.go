@@ -102,7 +102,8 @@ func newSimulator(seed uint64, w weather) *simulator {
 	}
 	s.store.told = s.told
 	s.world = &world{
-		simulator: s, assumed: map[types.UID]string{}, cordoned: map[string]bool{}, undeclared: map[string]time.Duration{}, outages: map[string]outage{},
+		simulator: s, assumed: map[types.UID]string{}, cordoned: map[string]bool{}, undeclared: map[string]time.Duration{},
+		outages: map[string]outage{},
 		outlive: map[string]bool{},
 	}
 	return s

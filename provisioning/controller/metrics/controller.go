@@ -36,7 +36,7 @@ type Controller struct {
 	Synced func(context.Context) bool
 	// Queued says for which job of which queue a request was made; nil where queues
 	// are of another instance.
-	Queued   func(context.Context, *provreq.ProvisioningRequest) Queued
+	Queued func(context.Context, *provreq.ProvisioningRequest) Queued
 	// Lists are those of the clouds.
 	Lists    cloudprovider.Lists
 	Registry prometheus.Registerer

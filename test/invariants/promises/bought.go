@@ -68,7 +68,7 @@ func (p *bought) most(now time.Time) int {
 // refuses reports whether a failure of the class is a refusal of the cloud.
 func refuses(class v1alpha1.ErrorClass) bool {
 	switch class {
-	case v1alpha1.Stockout, v1alpha1.Quota, v1alpha1.Network, v1alpha1.Throttle, v1alpha1.Outage, v1alpha1.Auth, v1alpha1.Scattered:
+	case v1alpha1.Stockout, v1alpha1.Quota, v1alpha1.Network, v1alpha1.Throttle, v1alpha1.Outage, v1alpha1.Auth:
 		return true
 	default:
 		return false

@@ -63,7 +63,7 @@ func TestLoopsThatBuyAreSeen(t *testing.T) {
 		{"a third attempt", func(c *course) {
 			c.upTo("request waits")
 			c.try(1, v1alpha1.Lost, 0, "")
-			c.try(2, v1alpha1.Timeout, 0, "")
+			c.try(2, v1alpha1.Scattered, 0, "rack")
 			c.try(3, v1alpha1.Stockout, 0, "")
 		}, []string{"P2 nothing leaks: Machine m-3-0", "machine number 5 that was bought for ProvisioningRequest team/gang", "it may buy 4"}},
 		{"replacements count", func(c *course) {
@@ -88,7 +88,7 @@ func TestPurchasesThatAreExplained(t *testing.T) {
 		},
 		"refusals": func(c *course) {
 			for i, class := range []v1alpha1.ErrorClass{v1alpha1.Stockout, v1alpha1.Quota, v1alpha1.Network, v1alpha1.Throttle, v1alpha1.Auth,
-				v1alpha1.Scattered, v1alpha1.Lost, v1alpha1.Lost} {
+				v1alpha1.Outage, v1alpha1.Lost, v1alpha1.Lost} {
 				c.try(i+1, class, 0, "")
 			}
 		},
