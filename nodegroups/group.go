@@ -28,6 +28,8 @@ type Group struct {
 	// Machines exist or have been promised to launches in flight.
 	Machines int
 	Min, Max int
+	// PerLaunch is how many machines one launch makes at most; 0 where the cloud sets no bound.
+	PerLaunch int
 	// Foreign groups are scaled by a cluster-autoscaler: no plan launches machines there, and none
 	// is given back.
 	Foreign bool
@@ -84,6 +86,7 @@ func GroupFrom(ng *v1alpha1.NodeGroup, status v1alpha1.NodeGroupStatus, machines
 		Machines:        machines,
 		Min:             int(ng.Spec.MinNodes),
 		Max:             int(ng.Spec.MaxNodes),
+		PerLaunch:       PerLaunch(ng),
 		Foreign:         ng.Spec.ScaledBy == v1alpha1.ScaledByClusterAutoscaler,
 		Labels:          Labels(ng),
 		Taints:          ng.Spec.Template.Taints,
@@ -115,6 +118,18 @@ func GroupFrom(ng *v1alpha1.NodeGroup, status v1alpha1.NodeGroupStatus, machines
 	}
 	g.Allocatable = shown(g.Promised, status.Shape, ng.Spec.Template)
 	return g
+}
+
+// PerLaunch is how many machines of the group one launch makes at most; 0 where the cloud sets no bound.
+func PerLaunch(ng *v1alpha1.NodeGroup) int {
+	switch {
+	case ng.Spec.AWS == nil:
+		return 0
+	case ng.Spec.AWS.LaunchMethod == v1alpha1.AWSLaunchInstances:
+		return 100
+	default:
+		return 1000
+	}
 }
 
 // Timeouts of groups that do not say. Machines with devices take longer to join: firmware,

@@ -106,7 +106,7 @@ func (q *query) explainPrice(over *trial) Reason {
 // had a chance last.
 func usefulness(c ReasonCode) int {
 	return slices.Index([]ReasonCode{
-		CodeBackoff, CodePrice, CodeApart, CodeSplit, CodeMaxNodes, CodeForeign, CodeEnds, CodeNoRoom,
+		CodeBackoff, CodePrice, CodeApart, CodeSplit, CodeMaxNodes, CodePerLaunch, CodeForeign, CodeEnds, CodeNoRoom,
 		CodeUndeclared, CodeTooSmall, CodeMarket, CodeConstraint, CodeUnready, CodeUnsupported,
 	}, c)
 }
@@ -225,6 +225,10 @@ func (q *query) explainGroup(g *Group) []Reason {
 	}
 	if need <= g.Max { // its machines may be those of the attempt for which it is left alone, on their way out
 		out = append(out, q.explainBackoff(g, need)...)
+	}
+	if g.PerLaunch > 0 && need > g.PerLaunch {
+		return append(out, Reason{Code: CodePerLaunch, Group: g.Name, Message: fmt.Sprintf("%s needed, and one launch makes at most %d by its "+
+			"launch method: %d short", text.Machines(need), g.PerLaunch, need-g.PerLaunch)})
 	}
 	if room := q.mayGrow(g); need > room {
 		out = append(out, Reason{Code: CodeMaxNodes, Group: g.Name, Message: fmt.Sprintf(

@@ -518,12 +518,16 @@ func (q *query) perMachine(room vector, i, n int) int {
 	return per - per%max(1, min(n, q.pods[i].PerNode))
 }
 
-// mayGrow is by how many machines the group may still grow.
+// mayGrow is by how many machines the group may still grow in one launch.
 func (q *query) mayGrow(g *Group) int {
-	if q.ideal {
-		return g.Max
+	room := g.Max
+	if !q.ideal {
+		room = max(0, g.Max-g.Machines)
 	}
-	return max(0, g.Max-g.Machines)
+	if g.PerLaunch > 0 {
+		room = min(room, g.PerLaunch)
+	}
+	return room
 }
 
 // devices is the number of extended resources, such as GPUs.

@@ -151,6 +151,9 @@ func (w *world) addGroup() {
 	if w.has("flex-start") {
 		ng.Spec.GCP = &v1alpha1.GCPGroup{LaunchMethod: v1alpha1.GCPResizeRequest}
 	}
+	if w.has("launch-instances") {
+		ng.Spec.AWS = &v1alpha1.AWSGroup{LaunchMethod: v1alpha1.AWSLaunchInstances}
+	}
 	if w.has("foreign") {
 		ng.Spec.ScaledBy = v1alpha1.ScaledByClusterAutoscaler
 	}

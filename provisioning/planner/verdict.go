@@ -101,6 +101,8 @@ const (
 	CodeTooSmall ReasonCode = "TooSmall"
 	// CodeMaxNodes: the group may not grow so far.
 	CodeMaxNodes ReasonCode = "MaxNodes"
+	// CodePerLaunch: the gang needs more machines than one launch of the group makes.
+	CodePerLaunch ReasonCode = "PerLaunch"
 	// CodeForeign: not Muster but a cluster-autoscaler launches machines in the group.
 	CodeForeign ReasonCode = "Foreign"
 	// CodeEnds: the cloud ends the group's machines before the gang's run could end.
