@@ -115,6 +115,7 @@ func Run(t *testing.T, newCloud func(t *testing.T) *Cloud) {
 		{"a machine that joins others is where they are", joined},
 		{"a launch that no domain has room for is refused and leaves nothing", roomless},
 		{"what keeps machines together goes after them, and not before", swept},
+		{"a rehearsal launches, terminates and leaves nothing", rehearsed},
 	} {
 		t.Run(tc.name, func(t *testing.T) { run(t, newCloud, tc.test) })
 	}

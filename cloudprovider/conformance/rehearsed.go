@@ -1,0 +1,24 @@
+package conformance
+
+import (
+	"context"
+	"time"
+
+	"github.com/muster-dev/muster/cloudprovider/rehearsal"
+)
+
+// rehearsed launches and terminates machines as muster cloud-check does, and proves that the proof of nothing left is right.
+func rehearsed(s *suite) {
+	if s.Stop == nil {
+		s.Skip("no machine of this cloud runs without a cluster")
+	}
+	l := rehearsal.Launch{
+		Group: s.Group, Machines: 3, Token: "uid-1", Patience: patience,
+		Pause:  func(_ context.Context, d time.Duration) { s.Pass(d); <-time.After(time.Millisecond) },
+		Report: func(step rehearsal.Step) { s.Logf("%s took %s: %s", step.Name, step.Took, step.Says) },
+	}
+	if err := l.Run(s.Context(), s.provider); err != nil {
+		s.Errorf("the rehearsal failed: %v", err)
+	}
+	s.wantAlive("none", []string{})
+}

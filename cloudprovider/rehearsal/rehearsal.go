@@ -1,0 +1,254 @@
+// Package rehearsal tries a cloud as a user would before relying on it: it checks permissions, groups and prices without changing
+// anything, and launches a few machines as a gang, waits until they run, terminates them, and proves that nothing is left.
+package rehearsal
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// Check is what a cloud answers to calls that change nothing.
+type Check struct {
+	// Missing are the permissions that the credentials lack, by the cloud's names. Examined is false for a cloud that cannot be asked.
+	Missing  []string
+	Examined bool
+	// Discovery are the groups that would be used, and those that are refused.
+	cloudprovider.Discovery
+	// Failed are the calls that had no answer.
+	Failed []error
+}
+
+// Sound reports whether all permissions are there, every call was answered, and no group is refused.
+func (c *Check) Sound() bool { return len(c.Missing)+len(c.Failed)+len(c.Refused) == 0 }
+
+// Examine checks a cloud without changing anything.
+func Examine(ctx context.Context, p cloudprovider.Provider) (c Check) {
+	if e, ok := p.(cloudprovider.Examiner); ok {
+		var err error
+		if c.Missing, err = e.MissingPermissions(ctx); err != nil {
+			c.Failed = append(c.Failed, fmt.Errorf("checking permissions: %w", err))
+		} else {
+			c.Examined = true
+		}
+	}
+	if d, ok := p.(cloudprovider.Discoverer); ok {
+		var err error
+		if c.Discovery, err = d.Discover(ctx); err != nil {
+			c.Failed = append(c.Failed, fmt.Errorf("discovering groups: %w", err))
+		}
+	}
+	return c
+}
+
+// Launch is a rehearsal of a gang.
+type Launch struct {
+	Group    *v1alpha1.NodeGroup
+	Machines int
+	// Token of the launch, which no other launch ever had.
+	Token string
+	// Patience bounds how long the machines may take to run, and again how long they may take to end.
+	Patience time.Duration
+	// Nodes returns the provider IDs of the nodes that are Ready; nil to wait only until the machines run.
+	Nodes func(context.Context) (map[string]bool, error)
+	// Pause waits between two looks.
+	Pause func(context.Context, time.Duration)
+	// Report is called with each step that has ended.
+	Report func(Step)
+}
+
+// Step is a part of a rehearsal.
+type Step struct {
+	Name string
+	Took time.Duration
+	// Says what came of it.
+	Says string
+	Err  error
+}
+
+// between two looks.
+const between = 2 * time.Second
+
+// calm is for how long nothing of the launch may turn up until it is proved that nothing is left: lists lag.
+const calm = 2 * time.Minute
+
+// Run launches the machines, waits, and terminates them, whatever has happened before: also once ctx is done, for the patience. The
+// error is of the first step that failed.
+func (l *Launch) Run(ctx context.Context, p cloudprovider.Provider) error {
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	r := &run{Launch: l, provider: p, seen: map[string]cloudprovider.Machine{}}
+	var watch sync.WaitGroup
+	synced := make(chan struct{})
+	watch.Go(func() { _ = p.Watch(watching, r.observe, func() { close(synced) }) })
+	defer watch.Wait()
+	defer stop()
+	select {
+	case <-synced:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+
+	err := r.step("launch", func() (string, error) { return r.launch(ctx) })
+	if err == nil {
+		err = r.step("run", func() (string, error) { return r.wait(ctx) })
+	}
+	if err == nil && l.Nodes != nil {
+		err = r.step("join", func() (string, error) { return r.join(ctx) })
+	}
+	end := r.step("terminate", func() (string, error) { return r.terminate(context.WithoutCancel(ctx)) })
+	return errors.Join(err, end)
+}
+
+type run struct {
+	*Launch
+	provider cloudprovider.Provider
+	// passed is how long the rehearsal has waited.
+	passed time.Duration
+
+	mu sync.Mutex
+	// seen are the machines and holds of the launch, by name.
+	seen map[string]cloudprovider.Machine
+}
+
+func (r *run) observe(m cloudprovider.Machine) {
+	if m.Launch != r.Token {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.seen[m.Name] = m; m.State == cloudprovider.Gone {
+		delete(r.seen, m.Name)
+	}
+}
+
+// machines of the launch that have not ended, with holds, by name.
+func (r *run) machines() (out []cloudprovider.Machine) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(r.seen)) {
+		if m := r.seen[name]; m.State < cloudprovider.Terminated || m.Kept {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+func (r *run) step(name string, do func() (string, error)) error {
+	began := r.passed
+	says, err := do()
+	r.Report(Step{Name: name, Took: r.passed - began, Says: says, Err: err})
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// until waits until it is so, for the patience.
+func (r *run) until(ctx context.Context, so func() bool) error {
+	for waited := time.Duration(0); !so(); waited += between {
+		if waited >= r.Patience {
+			return fmt.Errorf("not within %s", r.Patience)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		r.Pause(ctx, between)
+		r.passed += between
+	}
+	return nil
+}
+
+// launch repeats the call until the cloud has made the machines or refused them.
+func (r *run) launch(ctx context.Context) (string, error) {
+	var machines []cloudprovider.Machine
+	var err error
+	waited := r.until(ctx, func() bool {
+		machines, err = r.provider.Launch(ctx, cloudprovider.LaunchRequest{
+			Group: r.Group, Count: r.Machines, Token: r.Token, Request: "muster/cloud-check",
+		})
+		for _, m := range machines {
+			r.observe(m)
+		}
+		return err == nil || cloudprovider.Refusal(err) != nil
+	})
+	if err != nil || waited != nil {
+		return "", cmp.Or(err, waited)
+	}
+	return fmt.Sprintf("the cloud accepted %d machines", len(machines)), nil
+}
+
+// wait until all machines run.
+func (r *run) wait(ctx context.Context) (string, error) {
+	running := 0
+	err := r.until(ctx, func() bool {
+		running = 0
+		for _, m := range r.machines() {
+			if !m.Hold && m.State == cloudprovider.Running {
+				running++
+			}
+		}
+		return running >= r.Machines
+	})
+	return fmt.Sprintf("%d of %d machines run", running, r.Machines), err
+}
+
+// join waits until the machines have Ready nodes.
+func (r *run) join(ctx context.Context) (string, error) {
+	joined := 0
+	var failed error
+	err := r.until(ctx, func() bool {
+		var nodes map[string]bool
+		if nodes, failed = r.Nodes(ctx); failed != nil {
+			return false
+		}
+		joined = 0
+		for _, m := range r.machines() {
+			if nodes[m.ProviderID] {
+				joined++
+			}
+		}
+		return joined >= r.Machines
+	})
+	if err != nil && failed != nil {
+		err = failed
+	}
+	return fmt.Sprintf("%d of %d machines have a Ready node", joined, r.Machines), err
+}
+
+// terminate ends all machines and holds of the launch, until lists have shown none for a while.
+func (r *run) terminate(ctx context.Context) (string, error) {
+	var last error
+	quiet, ended := time.Duration(0), map[string]bool{}
+	bound := r.Patience + calm
+	for waited := time.Duration(0); waited < bound; waited += between {
+		var names []string
+		for _, m := range r.machines() {
+			names = append(names, m.Name)
+			if !m.Hold {
+				ended[m.Name] = true
+			}
+		}
+		if quiet += between; len(names) > 0 {
+			quiet = 0
+			last = r.provider.TakeBack(ctx, r.Group.Name, names)
+		}
+		if quiet >= calm {
+			return fmt.Sprintf("%d machines were terminated; nothing of the launch was listed for %s after that", len(ended), calm), nil
+		}
+		r.Pause(ctx, between)
+		r.passed += between
+	}
+	var left []string
+	for _, m := range r.machines() {
+		left = append(left, m.Name)
+	}
+	return "", errors.Join(fmt.Errorf("left after %s, TERMINATE THEM YOURSELF: %v", bound, left), last)
+}
