@@ -155,7 +155,7 @@ It manages the cluster of --kubeconfig, or the one it runs in. It has to authent
 			panic(err) // the flags are defined above
 		}
 	}
-	cmd.AddCommand(newManifestsCommand(), newExternalCommand(o.connect), newDispatcherCommand())
+	cmd.AddCommand(newManifestsCommand(), newExternalCommand(o.connect), newCloudCheckCommand(o.connect), newDispatcherCommand())
 	version.AddTo(cmd)
 	return cmd
 }
