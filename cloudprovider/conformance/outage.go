@@ -61,7 +61,7 @@ func (s *suite) answered(what string, call func()) {
 	}
 }
 
-// outage is nobody's fault: what fails meanwhile is no refusal of the group, and once it is over the same launch succeeds, once.
+// outage is no fault of the group: what fails meanwhile refuses nothing, and once it is over the same launch succeeds, once.
 func outage(h Harm, calls Calls) func(*suite) {
 	return func(s *suite) {
 		end := s.harm(h, calls)

@@ -91,8 +91,8 @@ The exit code is 0 if nothing was found wrong, and 1 otherwise.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&c.configFile, "config", "", "file of kind "+configuration.Kind+" of "+configuration.APIVersion+", with the clouds")
-	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster, whose identity all that is launched carries; empty means the "+
-		"cluster that muster runs in")
+	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster, whose identity all that is launched carries; empty "+
+		"means the cluster that muster runs in")
 	f.StringVar(&c.region, "region", "", "AWS: the region, in place of --config")
 	f.StringVar(&c.project, "project", "", "Google Cloud: the project, in place of --config")
 	f.StringVar(&c.cluster, "cluster", "", "name of the cluster in the cloud, in place of --config")
@@ -101,7 +101,8 @@ The exit code is 0 if nothing was found wrong, and 1 otherwise.`,
 	f.StringVarP(&c.output, "output", "o", "text", "text or json")
 	f.IntVar(&c.launch, "launch", 0, "launch so many machines as a gang, and terminate them again")
 	f.StringVar(&c.group, "group", "", "NodeGroup of the report to launch in; empty means the cheapest")
-	f.Float64Var(&c.maxUSD, "max-usd", 0, "what the rehearsal may cost at most in USD, if machines take as long as they may; needed with --launch")
+	f.Float64Var(&c.maxUSD, "max-usd", 0, "what the rehearsal may cost at most in USD, if machines take as long as they may; needed "+
+		"with --launch")
 	f.DurationVar(&c.timeout, "timeout", 15*time.Minute, "how long machines may take to run, and again to end")
 	f.BoolVar(&c.nodes, "nodes", false, "wait until the nodes of the machines are Ready, too")
 	f.BoolVar(&c.yes, "yes", false, "launch without a question")

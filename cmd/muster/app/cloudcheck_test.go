@@ -80,7 +80,8 @@ func (a *account) Watch(ctx context.Context, observe func(cloudprovider.Machine)
 	return nil
 }
 
-func (a *account) connect(context.Context, configuration.Clouds, cloudprovider.Cluster) (map[v1alpha1.Provider]cloudprovider.Provider, error) {
+func (a *account) connect(context.Context, configuration.Clouds, cloudprovider.Cluster) (map[v1alpha1.Provider]cloudprovider.Provider,
+	error) {
 	return map[v1alpha1.Provider]cloudprovider.Provider{v1alpha1.ProviderAWS: a}, nil
 }
 
@@ -94,7 +95,8 @@ func TestCloudCheck(t *testing.T) {
 		says     []string
 		launches int
 	}{
-		{name: "all is well", says: []string{"Permissions: all are there", "cheap   us-east-1a   OnDemand        8 cpu, 1 nvidia.com/gpu   4     1.50"}},
+		{name: "all is well", says: []string{"Permissions: all are there",
+			"cheap   us-east-1a   OnDemand        8 cpu, 1 nvidia.com/gpu   4     1.50"}},
 		{name: "a permission is missing", err: errFound.Error(), says: []string{"ec2:CreateFleet"},
 			change: func(a *account, _ *cloudCheck) { a.missing = []string{"ec2:CreateFleet"} }},
 		{name: "a group is refused", err: errFound.Error(), says: []string{"old: it has no launch template"},
@@ -153,6 +155,10 @@ func TestTheReportOfACloudCheckIsJSON(t *testing.T) {
 }
 
 func TestFlagsOfACloudCheck(t *testing.T) {
+	var connect Connect = func(context.Context, configuration.Clouds, cloudprovider.Cluster) (map[v1alpha1.Provider]cloudprovider.Provider,
+		error) {
+		return nil, errors.New("not reached")
+	}
 	for _, tc := range []struct {
 		args []string
 		want string
@@ -165,9 +171,7 @@ func TestFlagsOfACloudCheck(t *testing.T) {
 		{[]string{"aws", "--timeout", "5s"}, "--timeout: machines need longer than 5s"},
 		{[]string{"aws", "--launch", "1", "--max-usd", "3", "-o", "json"}, "--yes: needed"},
 	} {
-		cmd := NewCommand(func(context.Context, configuration.Clouds, cloudprovider.Cluster) (map[v1alpha1.Provider]cloudprovider.Provider, error) {
-			return nil, errors.New("not reached")
-		})
+		cmd := NewCommand(connect)
 		cmd.SetArgs(append([]string{"cloud-check"}, tc.args...))
 		if err := cmd.Execute(); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("muster cloud-check %v: %v, want %q", tc.args, err, tc.want)
