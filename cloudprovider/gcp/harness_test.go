@@ -37,6 +37,9 @@ const (
 	region  = "us-central1"
 )
 
+// callTimeout is how long the adapter of a lab waits for an answer.
+const callTimeout = 250 * time.Millisecond
+
 var began = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // labs of all tests, for what they have seen together.
