@@ -2,6 +2,7 @@ package gcp_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/conformance"
+	"github.com/muster-dev/muster/cloudprovider/gcp"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -74,6 +76,48 @@ func conformingCloud(t *testing.T, method string) *conformance.Cloud {
 		LoseReply: func() { hit(cloudsim.ReplyLost, 0) },
 		Delay:     func(d time.Duration) { hit(cloudsim.CallLate, d) },
 		Slow:      func(d time.Duration) { hit(cloudsim.CallSlow, d) },
-		Pass:      func(d time.Duration) { l.clock.Step(d) },
+		Harm:      l.harm, Patience: callTimeout,
+		Pass: func(d time.Duration) { l.clock.Step(d) },
+	}
+}
+
+// harms are the faults that harm calls.
+var harms = map[conformance.Harm]cloudsim.CallFault{
+	conformance.Fails:     {Type: cloudsim.CallRefused, Error: &cloudsim.Error{Code: "backendError", Message: "Backend Error"}},
+	conformance.Hangs:     {Type: cloudsim.CallUnanswered},
+	conformance.Throttled: {Type: cloudsim.CallRefused, Error: &cloudsim.Error{Status: 429, Code: "rateLimitExceeded", Message: "Too many requests"}},
+	conformance.Denied:    {Type: cloudsim.CallRefused, Error: &cloudsim.Error{Code: "authError", Message: "Invalid Credentials"}},
+}
+
+// launchCalls make machines.
+var launchCalls = []string{"instances.bulkInsert", "instanceGroupManagers.createInstances", "regionInstanceGroupManagers.createInstances",
+	"instanceGroupManagerResizeRequests.insert", "regionInstanceGroupManagerResizeRequests.insert"}
+
+// changeCalls change something beside.
+var changeCalls = []string{"instances.delete", "instanceGroupManagers.deleteInstances", "regionInstanceGroupManagers.deleteInstances",
+	"instanceGroupManagerResizeRequests.cancel", "regionInstanceGroupManagerResizeRequests.cancel", "resourcePolicies.insert",
+	"resourcePolicies.delete"}
+
+// harm begins a harm of calls.
+func (l *lab) harm(h conformance.Harm, calls conformance.Calls) (end func()) {
+	actions := []string{""}
+	switch calls {
+	case conformance.Launches:
+		actions = launchCalls
+	case conformance.Reads:
+		actions = slices.DeleteFunc(slices.Sorted(maps.Keys(gcp.Permissions)), func(action string) bool {
+			return slices.Contains(launchCalls, action) || slices.Contains(changeCalls, action)
+		})
+	}
+	var ends []func()
+	for _, action := range actions {
+		fault := harms[h]
+		fault.Cloud, fault.Action = v1alpha1.ProviderGCP, action
+		ends = append(ends, l.world.Harm(fault))
+	}
+	return func() {
+		for _, end := range ends {
+			end()
+		}
 	}
 }

@@ -37,6 +37,9 @@ const (
 	region  = "us-central1"
 )
 
+// callTimeout is how long the adapter of a lab waits for an answer.
+const callTimeout = 250 * time.Millisecond
+
 var began = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // labs of all tests, for what they have seen together.
@@ -134,7 +137,7 @@ func (l *lab) providerThat(cluster string, mayAct func() error) *gcp.Provider {
 	l.Helper()
 	p, err := gcp.New(context.Background(), gcp.Config{
 		Project: project, Cluster: cluster, ClusterUID: "uid-of-" + cluster, Location: region, Clock: l.clock, Endpoint: l.url,
-		CallsPerSecond: 100_000, MayAct: mayAct,
+		CallsPerSecond: 100_000, CallTimeout: callTimeout, MayAct: mayAct,
 		Groups: func(context.Context) ([]*v1alpha1.NodeGroup, error) { return l.groups, nil },
 	})
 	if err != nil {

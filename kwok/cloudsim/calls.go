@@ -51,7 +51,8 @@ func (w *World) Handler(f Front) http.Handler {
 		case fault.Type == OperationFailed:
 			f.ServeHTTP(rw, r.WithContext(context.WithValue(r.Context(), failure{}, fault.Error)))
 		case fault.Type == CallUnanswered:
-			<-r.Context().Done() // the caller has given up
+			_, _ = io.Copy(io.Discard, r.Body) // else the server does not notice that the caller has gone
+			<-r.Context().Done()
 			panic(http.ErrAbortHandler)
 		case fault.Type == CallLate:
 			w.postpone(f, r, fault.Delay.Duration)
@@ -155,6 +156,11 @@ func (w *World) arrive(kind callKind) (fault *CallFault, slow bool) {
 			return nil, true
 		}
 	}
+	for _, f := range w.harms {
+		if f.Cloud == kind.cloud && (f.Action == "" || f.Action == kind.action) {
+			return f, false
+		}
+	}
 	age := now.Sub(w.began)
 	for i := range w.config.Calls {
 		f := &w.config.Calls[i]
@@ -182,6 +188,18 @@ func (w *World) HitNext(f CallFault, number int) {
 		f.Calls = append(f.Calls, next+int64(i))
 	}
 	w.config.Calls = append([]CallFault{f}, w.config.Calls...)
+}
+
+// Harm has a fault hit all calls of its action until end is called.
+func (w *World) Harm(f CallFault) (end func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.harms = append(w.harms, &f)
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.harms = slices.DeleteFunc(w.harms, func(h *CallFault) bool { return h == &f })
+	}
 }
 
 // Calls is how many calls of each action a cloud has had.
