@@ -155,6 +155,11 @@ func (w *World) arrive(kind callKind) (fault *CallFault, slow bool) {
 			return nil, true
 		}
 	}
+	for _, f := range w.harms {
+		if f.Cloud == kind.cloud && (f.Action == "" || f.Action == kind.action) {
+			return f, false
+		}
+	}
 	age := now.Sub(w.began)
 	for i := range w.config.Calls {
 		f := &w.config.Calls[i]
@@ -182,6 +187,18 @@ func (w *World) HitNext(f CallFault, number int) {
 		f.Calls = append(f.Calls, next+int64(i))
 	}
 	w.config.Calls = append([]CallFault{f}, w.config.Calls...)
+}
+
+// Harm has a fault hit all calls of its action until end is called.
+func (w *World) Harm(f CallFault) (end func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.harms = append(w.harms, &f)
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.harms = slices.DeleteFunc(w.harms, func(h *CallFault) bool { return h == &f })
+	}
 }
 
 // Calls is how many calls of each action a cloud has had.

@@ -34,6 +34,8 @@ type World struct {
 	calls   map[callKind]int64
 	late    []lateCall
 	buckets map[callKind]*rate.Limiter
+	// harms are the faults of calls that have begun and not ended.
+	harms []*CallFault
 	// changed is closed and replaced at each change by a call.
 	changed chan struct{}
 }
