@@ -91,18 +91,15 @@ func (p *Provider) placement(ctx context.Context, kinds []string, count int) (ma
 		return s.of, nil
 	}
 	found := map[string]int32{}
-	pages := ec2.NewGetSpotPlacementScoresPaginator(p.ec2, &ec2.GetSpotPlacementScoresInput{
+	list, err := p.api.GetSpotPlacementScores(ctx, &ec2.GetSpotPlacementScoresInput{
 		TargetCapacity: aws.Int32(int32(target)), InstanceTypes: kinds, RegionNames: []string{p.config.Region},
 		SingleAvailabilityZone: aws.Bool(true),
 	})
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("GetSpotPlacementScores: %w", refusal(err))
-		}
-		for _, s := range page.SpotPlacementScores {
-			found[deref(s.AvailabilityZoneId)] = deref(s.Score)
-		}
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range list {
+		found[deref(s.AvailabilityZoneId)] = deref(s.Score)
 	}
 	if p.scores.known == nil {
 		p.scores.known = map[string]score{}

@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/cloudprovider/conformance"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
@@ -49,6 +51,7 @@ func conformingCloud(t *testing.T, method v1alpha1.AWSLaunchMethod, market v1alp
 	}))
 	g := nodeGroup(method, market)
 	g.Spec.MaxNodes = conformance.MaxNodes
+	s.patience = patience
 	s.groups = []*v1alpha1.NodeGroup{g}
 	hit := func(kind cloudsim.CallFaultType, delay time.Duration, calls int) {
 		s.world.HitNext(cloudsim.CallFault{
@@ -61,7 +64,7 @@ func conformingCloud(t *testing.T, method v1alpha1.AWSLaunchMethod, market v1alp
 	}
 	var refuseTags func()
 	if method == v1alpha1.AWSLaunchInstances {
-		refuseTags = func() { s.refuseTags("InvalidInstanceID.NotFound", tagTries) }
+		refuseTags = func() { s.refuseTags("InvalidInstanceID.NotFound", api.TagTries) }
 	}
 	return &conformance.Cloud{
 		Group: g, Gathers: gathers, RefuseTags: refuseTags,
@@ -90,6 +93,48 @@ func conformingCloud(t *testing.T, method v1alpha1.AWSLaunchMethod, market v1alp
 		LoseReply: func() { hit(cloudsim.ReplyLost, 0, 1) },
 		Delay:     func(d time.Duration) { hit(cloudsim.CallLate, d, 3) }, // the client tries three times
 		Slow:      func(d time.Duration) { hit(cloudsim.CallSlow, d, 1) },
-		Pass:      func(d time.Duration) { s.clock.Step(d) },
+		Harm:      s.harm, Patience: patience,
+		Pass: func(d time.Duration) { s.clock.Step(d) },
+	}
+}
+
+// reads are the calls that launches, take-backs and lists make and that change nothing.
+var reads = []string{
+	"DescribeAutoScalingGroups", "DescribeAutoScalingInstances", "DescribeCapacityReservationTopology", "DescribeCapacityReservations",
+	"DescribeInstanceTypes", "DescribeInstances", "DescribeLaunchTemplateVersions", "DescribePlacementGroups", "DescribeSubnets",
+}
+
+// makers are the calls that make machines, or hold places for them.
+var makers = []string{"CreateCapacityReservation", "CreateFleet", "LaunchInstances", "RunInstances"}
+
+// harm has calls of AWS go wrong until end is called.
+func (s *sim) harm(h conformance.Harm, calls conformance.Calls) (end func()) {
+	f := cloudsim.CallFault{Cloud: v1alpha1.ProviderAWS, Type: cloudsim.CallRefused}
+	switch h {
+	case conformance.Fails:
+		f.Error = &cloudsim.Error{Status: http.StatusInternalServerError, Code: "InternalError", Message: "An internal error has occurred"}
+	case conformance.Hangs:
+		f.Type = cloudsim.CallUnanswered
+	case conformance.Throttled:
+		f.Error = s.front.Throttled()
+	case conformance.Denied:
+		f.Error = &cloudsim.Error{Status: http.StatusForbidden, Code: "ExpiredToken",
+			Message: "The security token included in the request is expired"}
+	}
+	actions := []string{""}
+	switch calls {
+	case conformance.Reads:
+		actions = reads
+	case conformance.Launches:
+		actions = makers
+	}
+	var ends []func()
+	for _, f.Action = range actions {
+		ends = append(ends, s.world.Harm(f))
+	}
+	return func() {
+		for _, end := range ends {
+			end()
+		}
 	}
 }

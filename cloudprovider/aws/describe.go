@@ -2,10 +2,8 @@ package aws
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 )
@@ -42,17 +40,14 @@ func (d *discovery) describeTypes(ctx context.Context, kinds []string) error {
 	// One that does not exist would make the call fail if it were named; as a filter it
 	// is only not found.
 	for names := range slices.Chunk(kinds, mostNames) {
-		pages := ec2.NewDescribeInstanceTypesPaginator(d.ec2, &ec2.DescribeInstanceTypesInput{
-			Filters: []ec2types.Filter{{Name: aws.String("instance-type"), Values: names}}, MaxResults: aws.Int32(100),
+		list, err := d.api.DescribeInstanceTypes(ctx, &ec2.DescribeInstanceTypesInput{
+			Filters: []ec2types.Filter{filter("instance-type", names...)},
 		})
-		for pages.HasMorePages() {
-			page, err := pages.NextPage(ctx)
-			if err != nil {
-				return fmt.Errorf("DescribeInstanceTypes: %w", refusal(err))
-			}
-			for i := range page.InstanceTypes {
-				d.types[string(page.InstanceTypes[i].InstanceType)] = &page.InstanceTypes[i]
-			}
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			d.types[string(list[i].InstanceType)] = &list[i]
 		}
 	}
 	return nil
@@ -61,22 +56,18 @@ func (d *discovery) describeTypes(ctx context.Context, kinds []string) error {
 func (d *discovery) describeSales(ctx context.Context, kinds []string) error {
 	d.sold = map[string]map[string]bool{}
 	for names := range slices.Chunk(kinds, mostNames) {
-		pages := ec2.NewDescribeInstanceTypeOfferingsPaginator(d.ec2, &ec2.DescribeInstanceTypeOfferingsInput{
-			LocationType: ec2types.LocationTypeAvailabilityZone,
-			Filters:      []ec2types.Filter{{Name: aws.String("instance-type"), Values: names}}, MaxResults: aws.Int32(1000),
+		list, err := d.api.DescribeInstanceTypeOfferings(ctx, &ec2.DescribeInstanceTypeOfferingsInput{
+			LocationType: ec2types.LocationTypeAvailabilityZone, Filters: []ec2types.Filter{filter("instance-type", names...)},
 		})
-		for pages.HasMorePages() {
-			page, err := pages.NextPage(ctx)
-			if err != nil {
-				return fmt.Errorf("DescribeInstanceTypeOfferings: %w", refusal(err))
+		if err != nil {
+			return err
+		}
+		for _, o := range list {
+			kind := string(o.InstanceType)
+			if d.sold[kind] == nil {
+				d.sold[kind] = map[string]bool{}
 			}
-			for _, o := range page.InstanceTypeOfferings {
-				kind := string(o.InstanceType)
-				if d.sold[kind] == nil {
-					d.sold[kind] = map[string]bool{}
-				}
-				d.sold[kind][deref(o.Location)] = true
-			}
+			d.sold[kind][deref(o.Location)] = true
 		}
 	}
 	return nil
@@ -86,17 +77,12 @@ func (d *discovery) describeSales(ctx context.Context, kinds []string) error {
 func (p *Provider) subnets(ctx context.Context, ids []string) (map[string]ec2types.Subnet, error) {
 	out := map[string]ec2types.Subnet{}
 	for names := range slices.Chunk(ids, mostNames) {
-		pages := ec2.NewDescribeSubnetsPaginator(p.ec2, &ec2.DescribeSubnetsInput{
-			Filters: []ec2types.Filter{{Name: aws.String("subnet-id"), Values: names}}, MaxResults: aws.Int32(1000),
-		})
-		for pages.HasMorePages() {
-			page, err := pages.NextPage(ctx)
-			if err != nil {
-				return nil, fmt.Errorf("DescribeSubnets: %w", refusal(err))
-			}
-			for _, s := range page.Subnets {
-				out[deref(s.SubnetId)] = s
-			}
+		list, err := p.api.DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{Filters: []ec2types.Filter{filter("subnet-id", names...)}})
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range list {
+			out[deref(s.SubnetId)] = s
 		}
 	}
 	return out, nil
@@ -108,18 +94,14 @@ func (d *discovery) describeReservations(ctx context.Context, ids []string) erro
 	if len(ids) == 0 {
 		return nil
 	}
-	pages := ec2.NewDescribeCapacityReservationsPaginator(d.ec2, &ec2.DescribeCapacityReservationsInput{
-		Filters:    []ec2types.Filter{{Name: aws.String("state"), Values: []string{"active", "scheduled", "expired", "cancelled"}}},
-		MaxResults: aws.Int32(1000),
+	list, err := d.api.DescribeCapacityReservations(ctx, &ec2.DescribeCapacityReservationsInput{
+		Filters: []ec2types.Filter{filter("state", "active", "scheduled", "expired", "cancelled")},
 	})
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err != nil {
-			return fmt.Errorf("DescribeCapacityReservations: %w", refusal(err))
-		}
-		for _, r := range page.CapacityReservations {
-			d.reservations[deref(r.CapacityReservationId)] = r
-		}
+	if err != nil {
+		return err
+	}
+	for _, r := range list {
+		d.reservations[deref(r.CapacityReservationId)] = r
 	}
 	return nil
 }

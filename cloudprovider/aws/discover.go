@@ -33,7 +33,7 @@ const (
 func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error) {
 	var out cloudprovider.Discovery
 	d := &discovery{Provider: p}
-	groups, err := p.describeGroups(ctx, &autoscaling.DescribeAutoScalingGroupsInput{
+	groups, err := p.api.DescribeAutoScalingGroups(ctx, &autoscaling.DescribeAutoScalingGroupsInput{
 		Filters: []asgtypes.Filter{{Name: aws.String("tag-key"), Values: []string{cloudprovider.Enabled}}},
 	})
 	if err != nil {
@@ -140,7 +140,7 @@ func (d *discovery) read(ctx context.Context, g *asgtypes.AutoScalingGroup) (c *
 		return c, "it has no launch template: move it from its launch configuration to a launch template", nil
 	}
 	version, err := d.templateVersion(ctx, template)
-	if refused := cloudprovider.Refusal(err); refused != nil && refused.Class == v1alpha1.Config {
+	if cause := cloudprovider.CauseOf(err); cause != nil && cause.Class == v1alpha1.Config {
 		return c, fmt.Sprintf("its launch template %s, version %s, cannot be found: name one that exists", deref(template.LaunchTemplateName),
 			deref(versionOf(template.Version))), nil
 	}
@@ -185,17 +185,20 @@ func (p *Provider) templateData(ctx context.Context, t *asgtypes.LaunchTemplateS
 // templateVersion returns a version of a launch template, with its data.
 func (p *Provider) templateVersion(ctx context.Context, t *asgtypes.LaunchTemplateSpecification) (*ec2types.LaunchTemplateVersion, error) {
 	version := deref(versionOf(t.Version))
-	out, err := p.ec2.DescribeLaunchTemplateVersions(ctx, &ec2.DescribeLaunchTemplateVersionsInput{
+	list, err := p.api.DescribeLaunchTemplateVersions(ctx, &ec2.DescribeLaunchTemplateVersionsInput{
 		LaunchTemplateId: t.LaunchTemplateId, Versions: []string{version},
 	})
-	if err != nil {
-		return nil, fmt.Errorf("DescribeLaunchTemplateVersions: %w", refusal(err))
+	if cause := cloudprovider.CauseOf(err); cause != nil && cause.Class == v1alpha1.Config {
+		return nil, fmt.Errorf("DescribeLaunchTemplateVersions: %w", cause) // the answer is that there is no such version
 	}
-	if len(out.LaunchTemplateVersions) != 1 || out.LaunchTemplateVersions[0].LaunchTemplateData == nil {
+	if err != nil {
+		return nil, err
+	}
+	if len(list) != 1 || list[0].LaunchTemplateData == nil {
 		return nil, &cloudprovider.Error{Class: v1alpha1.Config, Code: "NoLaunchTemplateVersion",
 			Message: fmt.Sprintf("launch template %s has no version %s", deref(t.LaunchTemplateName), version)}
 	}
-	return &out.LaunchTemplateVersions[0], nil
+	return &list[0], nil
 }
 
 // choose takes the launch method from the tags.

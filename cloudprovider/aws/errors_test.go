@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/muster-dev/muster/cloudprovider"
@@ -113,60 +112,6 @@ func TestErrorCodes(t *testing.T) {
 			}
 		})
 	}
-	for code := range classes {
-		if !slices.ContainsFunc(codes, func(c struct {
-			code   string
-			class  v1alpha1.ErrorClass
-			status int
-			text   string
-		}) bool {
-			return c.code == code
-		}) && !slices.Contains(untold, code) {
-			t.Errorf("code %s is in no test", code)
-		}
-	}
-}
-
-// untold are codes beside those of launches: their classes follow from their names.
-var untold = []string{
-	"LimitExceeded", "AccessDeniedException", "InvalidClientTokenId", "SignatureDoesNotMatch", "OptInRequired",
-	"InvalidParameterCombination", "InvalidLaunchTemplateId.VersionNotFound", "InvalidSubnetID.NotFound", "InvalidInstanceType",
-	"UnknownParameter", "ValidationError", "LimitExceededException",
-}
-
-func TestBlame(t *testing.T) {
-	points := cause{unfulfillable, "Failed to fulfill capacity. Please review errors for more information."}
-	for name, c := range map[string]struct {
-		list []cause
-		want cloudprovider.Error
-	}{
-		"the pointer hides the real error": {
-			[]cause{points, {"VcpuLimitExceeded", "too many"}}, cloudprovider.Error{Class: v1alpha1.Quota, Code: "VcpuLimitExceeded",
-				Message: "too many"}},
-		"throttling hides the rest": {
-			[]cause{{"InsufficientInstanceCapacity", "none"}, {"RequestLimitExceeded", "slow"}},
-			cloudprovider.Error{Class: v1alpha1.Throttle, Code: "RequestLimitExceeded", Message: "slow"}},
-		"the pointer alone": {
-			[]cause{points}, cloudprovider.Error{Class: v1alpha1.Stockout, Code: unfulfillable, Message: points.message}},
-		"an image that was deleted": {
-			[]cause{points, {"InvalidAMIID.NotFound", "gone"}}, cloudprovider.Error{Class: v1alpha1.Config,
-				Code: "InvalidAMIID.NotFound", Message: "gone"}},
-		"a code that the adapter does not know": {
-			[]cause{points, {"Novel", "new"}}, cloudprovider.Error{Class: v1alpha1.Config, Code: "Novel", Message: "new"}},
-		"a lack of something new": {
-			[]cause{points, {"InsufficientNovelty", "new"}}, cloudprovider.Error{Class: v1alpha1.Stockout,
-				Code: "InsufficientNovelty", Message: "new"}},
-		"an error of the cloud itself": {
-			[]cause{points, {"InternalError", "oops"}}, cloudprovider.Error{Class: v1alpha1.Stockout, Code: "InternalError", Message: "oops"}},
-		"nothing said": {
-			nil, cloudprovider.Error{Class: v1alpha1.Stockout, Code: unfulfillable, Message: "AWS gave fewer machines and did not say why"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := blame(c.list); *got != c.want {
-				t.Errorf("got %+v, want %+v", *got, c.want)
-			}
-		})
-	}
 }
 
 // What says nothing about the launch is no refusal: the call is to be repeated.
@@ -192,7 +137,7 @@ func TestErrorsOfTheCloudItselfAreNoRefusals(t *testing.T) {
 func TestWrongRegionAndLackOfCredentials(t *testing.T) {
 	s := newSim(t, plenty(), account(func(c *simaws.Config) { c.Region = "eu-west-1" }))
 	_, err := s.provider().Discover(context.Background())
-	if refused := cloudprovider.Refusal(err); refused == nil || refused.Class != v1alpha1.Auth {
+	if cause := cloudprovider.CauseOf(err); cause == nil || cause.Class != v1alpha1.Auth {
 		t.Errorf("got %v, want AWS's word on the region", err)
 	}
 	for want, c := range map[string]Config{

@@ -2,7 +2,6 @@ package aws
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,11 +11,8 @@ import (
 	asgtypes "github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
-	"github.com/aws/aws-sdk-go-v2/service/pricing"
-	"github.com/aws/smithy-go"
 
-	"github.com/muster-dev/muster/cloudprovider"
-	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/cloudprovider/aws/api"
 )
 
 // nowhere is a name that does not exist, for calls that have no dry run: a caller with the
@@ -49,46 +45,39 @@ var permissions = []permission{
 			return nil
 		}
 		// The group has this tag.
-		_, err := p.autoscaling.CreateOrUpdateTags(ctx, &autoscaling.CreateOrUpdateTagsInput{
-			Tags: []asgtypes.Tag{groupTagOf(t.group, clusterUIDTag, p.config.ClusterUID)},
-		})
-		return err
+		return p.api.CreateOrUpdateTags(ctx, groupTagOf(t.group, clusterUIDTag, p.config.ClusterUID))
 	}},
 	{"autoscaling:DeleteTags", ofGroups, func(ctx context.Context, p *Provider, t *target) error {
 		if t.group == nil {
 			return nil
 		}
-		_, err := p.autoscaling.DeleteTags(ctx, &autoscaling.DeleteTagsInput{Tags: []asgtypes.Tag{groupTagOf(t.group, intentTag+nowhere, "")}})
-		return err
+		return p.api.DeleteTags(ctx, groupTagOf(t.group, intentTag+nowhere, ""))
 	}},
 	{"autoscaling:DescribeAutoScalingGroups", looks, func(ctx context.Context, p *Provider, _ *target) error {
-		_, err := p.autoscaling.DescribeAutoScalingGroups(ctx,
-			&autoscaling.DescribeAutoScalingGroupsInput{AutoScalingGroupNames: []string{nowhere}})
+		_, err := p.groups(ctx, nowhere)
 		return err
 	}},
 	{"autoscaling:DescribeAutoScalingInstances", looks, func(ctx context.Context, p *Provider, _ *target) error {
-		_, err := p.autoscaling.DescribeAutoScalingInstances(ctx,
-			&autoscaling.DescribeAutoScalingInstancesInput{InstanceIds: []string{nowhereInstance}})
+		_, err := p.api.DescribeAutoScalingInstances(ctx, []string{nowhereInstance})
 		return err
 	}},
 	{"autoscaling:DescribeInstanceRefreshes", looks, func(ctx context.Context, p *Provider, _ *target) error {
-		_, err := p.autoscaling.DescribeInstanceRefreshes(ctx,
-			&autoscaling.DescribeInstanceRefreshesInput{AutoScalingGroupName: aws.String(nowhere)})
+		_, err := p.api.DescribeInstanceRefreshes(ctx, nowhere)
 		return err
 	}},
 	{"autoscaling:DescribePolicies", looks, func(ctx context.Context, p *Provider, _ *target) error {
-		_, err := p.autoscaling.DescribePolicies(ctx, &autoscaling.DescribePoliciesInput{MaxRecords: aws.Int32(1)})
+		_, err := p.api.DescribePolicies(ctx, &autoscaling.DescribePoliciesInput{AutoScalingGroupName: aws.String(nowhere)})
 		return err
 	}},
 	{"autoscaling:DescribeScheduledActions", looks, func(ctx context.Context, p *Provider, _ *target) error {
-		_, err := p.autoscaling.DescribeScheduledActions(ctx, &autoscaling.DescribeScheduledActionsInput{MaxRecords: aws.Int32(1)})
+		_, err := p.api.DescribeScheduledActions(ctx, &autoscaling.DescribeScheduledActionsInput{AutoScalingGroupName: aws.String(nowhere)})
 		return err
 	}},
 	{"autoscaling:LaunchInstances", ofGroups, func(ctx context.Context, p *Provider, t *target) error {
 		if t.group == nil {
 			return nil
 		}
-		_, err := p.autoscaling.LaunchInstances(ctx, &autoscaling.LaunchInstancesInput{
+		_, err := p.api.LaunchInstances(ctx, &autoscaling.LaunchInstancesInput{
 			AutoScalingGroupName: t.group.AutoScalingGroupName, AvailabilityZones: []string{nowhere}, ClientToken: aws.String(nowhere),
 			RequestedCapacity: aws.Int32(1), RetryStrategy: asgtypes.RetryStrategyNone,
 		})
@@ -98,7 +87,7 @@ var permissions = []permission{
 		if t.group == nil {
 			return nil
 		}
-		_, err := p.autoscaling.TerminateInstanceInAutoScalingGroup(ctx, &autoscaling.TerminateInstanceInAutoScalingGroupInput{
+		err := p.api.TerminateInstanceInAutoScalingGroup(ctx, &autoscaling.TerminateInstanceInAutoScalingGroupInput{
 			AutoScalingGroupName: t.group.AutoScalingGroupName, InstanceIds: []string{nowhereInstance},
 			ShouldDecrementDesiredCapacity: aws.Bool(true),
 		})
@@ -108,19 +97,19 @@ var permissions = []permission{
 		if t.reservation == "" {
 			return nil
 		}
-		_, err := p.ec2.CancelCapacityReservation(ctx, &ec2.CancelCapacityReservationInput{DryRun: aws.Bool(true),
+		err := p.api.CancelCapacityReservation(ctx, &ec2.CancelCapacityReservationInput{DryRun: aws.Bool(true),
 			CapacityReservationId: aws.String(t.reservation)})
 		return err
 	}},
 	{"ec2:CreateCapacityReservation", launches, func(ctx context.Context, p *Provider, _ *target) error {
-		_, err := p.ec2.CreateCapacityReservation(ctx, &ec2.CreateCapacityReservationInput{
+		_, err := p.api.CreateCapacityReservation(ctx, &ec2.CreateCapacityReservationInput{
 			DryRun: aws.Bool(true), InstanceCount: aws.Int32(1), InstanceType: aws.String("g6.xlarge"),
 			InstancePlatform: ec2types.CapacityReservationInstancePlatformLinuxUnix, AvailabilityZone: aws.String(p.config.Region + "a"),
 		})
 		return err
 	}},
 	{"ec2:CreateFleet", launches, func(ctx context.Context, p *Provider, _ *target) error {
-		_, err := p.ec2.CreateFleet(ctx, &ec2.CreateFleetInput{
+		_, err := p.api.CreateFleet(ctx, &ec2.CreateFleetInput{
 			DryRun: aws.Bool(true), Type: ec2types.FleetTypeInstant,
 			LaunchTemplateConfigs: []ec2types.FleetLaunchTemplateConfigRequest{{
 				LaunchTemplateSpecification: &ec2types.FleetLaunchTemplateSpecificationRequest{LaunchTemplateId: aws.String(nowhereTemplate),
@@ -131,7 +120,7 @@ var permissions = []permission{
 		return err
 	}},
 	{"ec2:CreatePlacementGroup", launches, func(ctx context.Context, p *Provider, _ *target) error {
-		_, err := p.ec2.CreatePlacementGroup(ctx, &ec2.CreatePlacementGroupInput{DryRun: aws.Bool(true), GroupName: aws.String(nowhere),
+		err := p.api.CreatePlacementGroup(ctx, &ec2.CreatePlacementGroupInput{DryRun: aws.Bool(true), GroupName: aws.String(nowhere),
 			Strategy: ec2types.PlacementStrategyCluster})
 		return err
 	}},
@@ -139,7 +128,7 @@ var permissions = []permission{
 		if t.member == "" {
 			return nil
 		}
-		_, err := p.ec2.CreateTags(ctx, &ec2.CreateTagsInput{
+		err := p.api.CreateTags(ctx, &ec2.CreateTagsInput{
 			DryRun: aws.Bool(true), Resources: []string{t.member}, Tags: tagList(p.tags(nowhere, nowhere, nowhere, nowhere)),
 		})
 		return err
@@ -148,48 +137,48 @@ var permissions = []permission{
 		if t.placement == "" {
 			return nil
 		}
-		_, err := p.ec2.DeletePlacementGroup(ctx, &ec2.DeletePlacementGroupInput{DryRun: aws.Bool(true), GroupName: aws.String(t.placement)})
+		err := p.api.DeletePlacementGroup(ctx, &ec2.DeletePlacementGroupInput{DryRun: aws.Bool(true), GroupName: aws.String(t.placement)})
 		return err
 	}},
 	{"ec2:DescribeCapacityReservationTopology", looks, func(ctx context.Context, p *Provider, _ *target) error {
-		_, err := p.ec2.DescribeCapacityReservationTopology(ctx, &ec2.DescribeCapacityReservationTopologyInput{DryRun: aws.Bool(true)})
+		_, err := p.api.DescribeCapacityReservationTopology(ctx, &ec2.DescribeCapacityReservationTopologyInput{DryRun: aws.Bool(true)})
 		return err
 	}},
 	{"ec2:DescribeCapacityReservations", looks, func(ctx context.Context, p *Provider, _ *target) error {
-		_, err := p.ec2.DescribeCapacityReservations(ctx, &ec2.DescribeCapacityReservationsInput{DryRun: aws.Bool(true)})
+		_, err := p.api.DescribeCapacityReservations(ctx, &ec2.DescribeCapacityReservationsInput{DryRun: aws.Bool(true)})
 		return err
 	}},
 	{"ec2:DescribeInstanceTypeOfferings", looks, func(ctx context.Context, p *Provider, _ *target) error {
-		_, err := p.ec2.DescribeInstanceTypeOfferings(ctx, &ec2.DescribeInstanceTypeOfferingsInput{DryRun: aws.Bool(true)})
+		_, err := p.api.DescribeInstanceTypeOfferings(ctx, &ec2.DescribeInstanceTypeOfferingsInput{DryRun: aws.Bool(true)})
 		return err
 	}},
 	{"ec2:DescribeInstanceTypes", looks, func(ctx context.Context, p *Provider, _ *target) error {
-		_, err := p.ec2.DescribeInstanceTypes(ctx, &ec2.DescribeInstanceTypesInput{DryRun: aws.Bool(true)})
+		_, err := p.api.DescribeInstanceTypes(ctx, &ec2.DescribeInstanceTypesInput{DryRun: aws.Bool(true)})
 		return err
 	}},
 	{"ec2:DescribeInstances", looks, func(ctx context.Context, p *Provider, _ *target) error {
-		_, err := p.ec2.DescribeInstances(ctx, &ec2.DescribeInstancesInput{DryRun: aws.Bool(true)})
+		_, err := p.api.DescribeInstances(ctx, &ec2.DescribeInstancesInput{DryRun: aws.Bool(true)})
 		return err
 	}},
 	{"ec2:DescribeLaunchTemplateVersions", looks, func(ctx context.Context, p *Provider, _ *target) error {
-		_, err := p.ec2.DescribeLaunchTemplateVersions(ctx, &ec2.DescribeLaunchTemplateVersionsInput{DryRun: aws.Bool(true),
+		_, err := p.api.DescribeLaunchTemplateVersions(ctx, &ec2.DescribeLaunchTemplateVersionsInput{DryRun: aws.Bool(true),
 			LaunchTemplateId: aws.String(nowhereTemplate)})
 		return err
 	}},
 	{"ec2:DescribePlacementGroups", looks, func(ctx context.Context, p *Provider, _ *target) error {
-		_, err := p.ec2.DescribePlacementGroups(ctx, &ec2.DescribePlacementGroupsInput{DryRun: aws.Bool(true)})
+		_, err := p.api.DescribePlacementGroups(ctx, &ec2.DescribePlacementGroupsInput{DryRun: aws.Bool(true)})
 		return err
 	}},
 	{"ec2:DescribeSpotPriceHistory", looks, func(ctx context.Context, p *Provider, _ *target) error {
-		_, err := p.ec2.DescribeSpotPriceHistory(ctx, &ec2.DescribeSpotPriceHistoryInput{DryRun: aws.Bool(true)})
+		_, err := p.api.DescribeSpotPriceHistory(ctx, &ec2.DescribeSpotPriceHistoryInput{DryRun: aws.Bool(true)})
 		return err
 	}},
 	{"ec2:DescribeSubnets", looks, func(ctx context.Context, p *Provider, _ *target) error {
-		_, err := p.ec2.DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{DryRun: aws.Bool(true)})
+		_, err := p.api.DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{DryRun: aws.Bool(true)})
 		return err
 	}},
 	{"ec2:GetSpotPlacementScores", looks, func(ctx context.Context, p *Provider, _ *target) error {
-		_, err := p.ec2.GetSpotPlacementScores(ctx, &ec2.GetSpotPlacementScoresInput{DryRun: aws.Bool(true), TargetCapacity: aws.Int32(1),
+		_, err := p.api.GetSpotPlacementScores(ctx, &ec2.GetSpotPlacementScoresInput{DryRun: aws.Bool(true), TargetCapacity: aws.Int32(1),
 			InstanceTypes: []string{"g6.xlarge"}})
 		return err
 	}},
@@ -198,20 +187,19 @@ var permissions = []permission{
 		if t.machine == "" {
 			return nil
 		}
-		_, err := p.ec2.TerminateInstances(ctx, &ec2.TerminateInstancesInput{DryRun: aws.Bool(true), InstanceIds: []string{t.machine}})
+		err := p.api.TerminateInstances(ctx, &ec2.TerminateInstancesInput{DryRun: aws.Bool(true), InstanceIds: []string{t.machine}})
 		return err
 	}},
 	{"eks:DescribeNodegroup", looks, func(ctx context.Context, p *Provider, _ *target) error {
-		_, err := p.eks.describeNodegroup(ctx, nowhere, nowhere)
-		var reply smithy.APIError
-		if !errors.As(err, &reply) {
+		_, err := p.api.DescribeNodegroup(ctx, nowhere, nowhere)
+		if api.HasCode(err, api.NoAnswer) {
 			return nil // out of reach: a warning of the group says so
 		}
 		return err
 	}},
 	{"iam:CreateServiceLinkedRole", ofSpot, nil},
 	{"iam:PassRole", ofNodes, func(ctx context.Context, p *Provider, t *target) error {
-		if t.group == nil || templateOf(t.group, "") == nil || isDenied(refusal(p.tryRun(ctx, nowhereTemplate, nil))) {
+		if t.group == nil || templateOf(t.group, "") == nil || api.IsDenied(p.tryRun(ctx, nowhereTemplate, nil)) {
 			return nil // a caller that may not launch at all is told so
 		}
 		template := templateOf(t.group, "")
@@ -224,14 +212,14 @@ var permissions = []permission{
 	{"kms:ReEncryptFrom", ofKeys, nil},
 	{"kms:ReEncryptTo", ofKeys, nil},
 	{"pricing:GetProducts", looks, func(ctx context.Context, p *Provider, _ *target) error {
-		_, err := p.pricing.GetProducts(ctx, &pricing.GetProductsInput{ServiceCode: aws.String("AmazonEC2"), MaxResults: aws.Int32(1)})
+		_, err := p.onDemandPrice(ctx, nowhere)
 		return err
 	}},
 }
 
 // tryRun is a dry run of a launch by a template.
 func (p *Provider) tryRun(ctx context.Context, template string, version *string) error {
-	_, err := p.ec2.RunInstances(ctx, &ec2.RunInstancesInput{
+	_, err := p.api.RunInstances(ctx, &ec2.RunInstancesInput{
 		DryRun: aws.Bool(true), MinCount: aws.Int32(1), MaxCount: aws.Int32(1),
 		LaunchTemplate: &ec2types.LaunchTemplateSpecification{LaunchTemplateId: aws.String(template), Version: version},
 	})
@@ -258,17 +246,16 @@ func (p *Provider) MissingPermissions(ctx context.Context) (missing []string, er
 			continue
 		}
 		err := need.try(ctx, p, t)
-		if err == nil || hasCode(err, "DryRunOperation") {
+		if err == nil || api.HasCode(err, "DryRunOperation") {
 			continue
 		}
-		if hasCode(err, "UnauthorizedOperation", "AccessDenied", "AccessDeniedException") {
+		if api.HasCode(err, "UnauthorizedOperation", "AccessDenied", "AccessDeniedException") {
 			missing = append(missing, lacks(err, need.name))
 			continue
 		}
 		// With invalid credentials nothing is permitted, and one bad answer tells it for all.
-		refused := cloudprovider.Refusal(refusal(err))
-		if refused == nil && !isAboutNothing(err) || refused != nil && refused.Class == v1alpha1.Auth {
-			return nil, fmt.Errorf("try %s: %w", need.name, refusal(err))
+		if !api.IsRefused(err) || api.IsDenied(err) {
+			return nil, fmt.Errorf("try %s: %w", need.name, err)
 		}
 	}
 	slices.Sort(missing)
@@ -278,12 +265,8 @@ func (p *Provider) MissingPermissions(ctx context.Context) (missing []string, er
 // lacks is the permission that a denied call lacks: a call may need others beside its own, and AWS names the one that is missing,
 // unless it has encoded its message.
 func lacks(err error, own string) string {
-	var reply smithy.APIError
-	if !errors.As(err, &reply) {
-		return own
-	}
 	for _, name := range Permissions() {
-		if strings.Contains(reply.ErrorMessage(), "not authorized to perform: "+name+" ") {
+		if strings.Contains(err.Error(), "not authorized to perform: "+name+" ") {
 			return name
 		}
 	}
@@ -294,7 +277,7 @@ func lacks(err error, own string) string {
 // permission to list it is tried, too.
 func (p *Provider) target(ctx context.Context) *target {
 	t := &target{}
-	list, _ := p.describeGroups(ctx, &autoscaling.DescribeAutoScalingGroupsInput{
+	list, _ := p.api.DescribeAutoScalingGroups(ctx, &autoscaling.DescribeAutoScalingGroupsInput{
 		Filters: []asgtypes.Filter{{Name: aws.String("tag-key"), Values: []string{clusterTag + p.config.Cluster}}},
 	})
 	for i := range list {

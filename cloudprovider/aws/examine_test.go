@@ -140,7 +140,7 @@ func TestAnExaminationWithoutCredentialsIsNone(t *testing.T) {
 			Error: &cloudsim.Error{Status: 403, Code: "ExpiredToken", Message: "The security token included in the request is expired"}}}
 	}), account())
 	missing, err := s.provider().MissingPermissions(context.Background())
-	if refused := cloudprovider.Refusal(err); refused == nil || refused.Class != v1alpha1.Auth || missing != nil {
+	if cause := cloudprovider.CauseOf(err); cause == nil || cause.Class != v1alpha1.Auth || missing != nil {
 		t.Errorf("got %v and %v, want AWS's word on the credentials", missing, err)
 	}
 	s = newSim(t, plenty(fault("", cloudsim.CallLost)), account())

@@ -2,13 +2,13 @@ package aws
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -17,7 +17,7 @@ import (
 func (l *launch) inSubnets(call string, do func(subnet string, token *string) ([]string, error)) (ids []string, err error) {
 	for _, subnet := range l.subnets {
 		ids, err = do(subnet, l.clientToken(call+"\x00"+subnet))
-		if refused := cloudprovider.Refusal(err); len(ids) > 0 || refused == nil || refused.Code != noAddresses {
+		if refused := cloudprovider.Refusal(err); len(ids) > 0 || refused == nil || refused.Code != api.NoAddresses {
 			return ids, err
 		}
 	}
@@ -61,16 +61,16 @@ func (p *Provider) createFleetIn(ctx context.Context, l *launch, subnet string, 
 			MinTargetCapacity:  count, SingleInstanceType: aws.Bool(true), SingleAvailabilityZone: aws.Bool(true),
 		}
 	}
-	out, err := p.ec2.CreateFleet(ctx, in)
+	out, err := p.api.CreateFleet(ctx, in)
 	if err != nil {
-		return nil, fmt.Errorf("CreateFleet: %w", refusal(err))
+		return nil, err
 	}
 	var ids []string
 	for _, i := range out.Instances {
 		ids = append(ids, i.InstanceIds...)
 	}
 	if len(ids) < l.Count {
-		return ids, blame(causes(out.Errors))
+		return ids, api.Blame(api.Shortfalls(out.Errors))
 	}
 	return ids, nil
 }
@@ -110,9 +110,9 @@ func (p *Provider) runIntoSubnet(ctx context.Context, l *launch, reservation, su
 	if in.NetworkInterfaces = interfaces(l.template.NetworkInterfaces, subnet); len(in.NetworkInterfaces) == 0 {
 		in.SubnetId = aws.String(subnet)
 	}
-	out, err := p.ec2.RunInstances(ctx, in)
+	out, err := p.api.RunInstances(ctx, in)
 	if err != nil {
-		return nil, fmt.Errorf("RunInstances: %w", refusal(err))
+		return nil, err
 	}
 	var ids []string
 	for _, i := range out.Instances {

@@ -14,6 +14,7 @@ import (
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -50,9 +51,11 @@ func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) 
 	if err := p.check(l); err != nil {
 		return nil, err
 	}
-	mu := p.lock(l.spec.AutoScalingGroup)
-	mu.Lock()
-	defer mu.Unlock()
+	unlock, err := p.lock(ctx, l.spec.AutoScalingGroup)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 
 	ids, err := p.launch(ctx, l)
 	machines := union(l.listed, launched(req, ids))
@@ -134,7 +137,8 @@ func (p *Provider) launch(ctx context.Context, l *launch) ([]string, error) {
 	case l.spec.LaunchMethod == v1alpha1.AWSReservation:
 		ids, err = p.launchReserved(ctx, l)
 	case l.Group.Spec.CapacityType == v1alpha1.Reserved:
-		if err = p.isElsewhere(ctx, l, l.spec.CapacityReservation); err == nil {
+		// Where the reservation is gone, the launch is refused by its own call.
+		if err = p.isElsewhere(ctx, l, l.spec.CapacityReservation); err == nil || api.HasCode(err, unknownReservation) {
 			ids, err = p.runInto(ctx, l, l.spec.CapacityReservation)
 		}
 	default:
@@ -241,13 +245,7 @@ func (p *Provider) claim(ctx context.Context, g *asgtypes.AutoScalingGroup) erro
 	case p.config.ClusterUID:
 		return nil
 	case "":
-		_, err := p.autoscaling.CreateOrUpdateTags(ctx, &autoscaling.CreateOrUpdateTagsInput{Tags: []asgtypes.Tag{
-			groupTagOf(g, clusterUIDTag, p.config.ClusterUID),
-		}})
-		if err != nil {
-			return fmt.Errorf("CreateOrUpdateTags: %w", refusal(err))
-		}
-		return nil
+		return p.api.CreateOrUpdateTags(ctx, groupTagOf(g, clusterUIDTag, p.config.ClusterUID))
 	default:
 		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "OtherCluster", Message: "Auto Scaling group " + deref(g.AutoScalingGroupName) +
 			" is not Muster's here: " + p.otherCluster(uid)}
@@ -291,21 +289,7 @@ func (p *Provider) subnetsFor(ctx context.Context, l *launch) ([]string, error) 
 
 // groups describes the Auto Scaling groups of those names that exist.
 func (p *Provider) groups(ctx context.Context, names ...string) ([]asgtypes.AutoScalingGroup, error) {
-	return p.describeGroups(ctx, &autoscaling.DescribeAutoScalingGroupsInput{AutoScalingGroupNames: names})
-}
-
-func (p *Provider) describeGroups(ctx context.Context, in *autoscaling.DescribeAutoScalingGroupsInput) (out []asgtypes.AutoScalingGroup,
-	err error) {
-	in.MaxRecords = aws.Int32(100)
-	pages := autoscaling.NewDescribeAutoScalingGroupsPaginator(p.autoscaling, in)
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("DescribeAutoScalingGroups: %w", refusal(err))
-		}
-		out = append(out, page.AutoScalingGroups...)
-	}
-	return out, nil
+	return p.api.DescribeAutoScalingGroups(ctx, &autoscaling.DescribeAutoScalingGroupsInput{AutoScalingGroupNames: names})
 }
 
 // templateOf is the launch template by which a group makes machines of a type.

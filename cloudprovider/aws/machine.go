@@ -2,7 +2,6 @@ package aws
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -117,19 +116,14 @@ func (i *instance) alive() bool { return i.State < cloudprovider.Terminated }
 
 // instances lists those that match all filters, by ID.
 func (p *Provider) instances(ctx context.Context, filters ...ec2types.Filter) (map[string]*instance, error) {
-	out := map[string]*instance{}
-	pages := ec2.NewDescribeInstancesPaginator(p.ec2, &ec2.DescribeInstancesInput{Filters: filters, MaxResults: aws.Int32(1000)})
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("DescribeInstances: %w", refusal(err))
-		}
-		for _, r := range page.Reservations {
-			for i := range r.Instances {
-				in := seen(&r.Instances[i])
-				out[in.Name] = in
-			}
-		}
+	list, err := p.api.DescribeInstances(ctx, &ec2.DescribeInstancesInput{Filters: filters})
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]*instance, len(list))
+	for i := range list {
+		in := seen(&list[i])
+		out[in.Name] = in
 	}
 	return out, nil
 }

@@ -14,6 +14,7 @@ import (
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -113,7 +114,7 @@ func (p *Provider) launchOwned(ctx context.Context, l *launch, known *intent) ([
 		return nil, p.drop(ctx, i)
 	case i == nil:
 		// Where it is refused, what is free may do without them.
-		if err := p.takeOut(ctx, l.spec.AutoScalingGroup, l.dead, shrink); err != nil && cloudprovider.Refusal(err) == nil {
+		if err := p.takeOut(ctx, l.spec.AutoScalingGroup, l.dead, shrink); err != nil && !api.IsRefused(err) {
 			return nil, err
 		}
 		i = &intent{
@@ -142,8 +143,8 @@ func (p *Provider) announce(ctx context.Context, i *intent) error {
 		return nil
 	}
 	i.until = p.config.Clock.Now().Add(announced)
-	if _, err := p.autoscaling.CreateOrUpdateTags(ctx, &autoscaling.CreateOrUpdateTagsInput{Tags: []asgtypes.Tag{i.tag()}}); err != nil {
-		return fmt.Errorf("CreateOrUpdateTags: %w", refusal(err))
+	if err := p.api.CreateOrUpdateTags(ctx, i.tag()); err != nil {
+		return err
 	}
 	if !p.mayBegin(i) {
 		return fmt.Errorf("the tag of the launch on Auto Scaling group %s took so long to write that the launch is tried again",
@@ -160,25 +161,25 @@ func (p *Provider) call(ctx context.Context, i *intent) ([]string, error) {
 	if err := p.announce(ctx, i); err != nil {
 		return nil, err
 	}
-	out, err := p.autoscaling.LaunchInstances(ctx, &autoscaling.LaunchInstancesInput{
+	out, err := p.api.LaunchInstances(ctx, &autoscaling.LaunchInstancesInput{
 		AutoScalingGroupName: aws.String(i.autoScalingGroup), ClientToken: aws.String(i.call),
 		RequestedCapacity: aws.Int32(int32(i.count)), AvailabilityZones: []string{i.zone},
 		// The other strategy would go on by itself after the call.
 		RetryStrategy: asgtypes.RetryStrategyNone,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("LaunchInstances: %w", refusal(err))
+		return nil, err
 	}
 	var ids []string
 	for _, c := range out.Instances {
 		ids = append(ids, c.InstanceIds...)
 	}
 	if len(ids) < i.count {
-		var list []cause
+		var list []api.Shortfall
 		for _, e := range out.Errors {
-			list = append(list, cause{deref(e.ErrorCode), deref(e.ErrorMessage)})
+			list = append(list, api.Shortfall{Code: deref(e.ErrorCode), Message: deref(e.ErrorMessage)})
 		}
-		return ids, blame(list)
+		return ids, api.Blame(list)
 	}
 	return ids, nil
 }
@@ -197,9 +198,8 @@ func (p *Provider) adopt(ctx context.Context, i *intent, ids []string) error {
 		return nil
 	}
 	tags := tagList(p.tags(i.launch, i.request, i.group, i.autoScalingGroup))
-	if _, err := p.ec2.CreateTags(ctx, &ec2.CreateTagsInput{Resources: ids, Tags: tags}, p.untilKnown); err != nil {
-		// No refusal, whatever AWS says: the machines are there, the call is to be repeated.
-		return fmt.Errorf("the machines exist, but are not tagged yet: CreateTags: %w", err)
+	if err := p.api.CreateTags(ctx, &ec2.CreateTagsInput{Resources: ids, Tags: tags}); err != nil {
+		return fmt.Errorf("the machines exist, but are not tagged yet: %w", err)
 	}
 	return nil
 }
@@ -223,8 +223,8 @@ func (p *Provider) named(ctx context.Context, i *intent) (map[string]*instance, 
 
 // drop takes the intent's tag off the group.
 func (p *Provider) drop(ctx context.Context, i *intent) error {
-	if _, err := p.autoscaling.DeleteTags(ctx, &autoscaling.DeleteTagsInput{Tags: []asgtypes.Tag{i.tag()}}); err != nil {
-		return fmt.Errorf("the launch is over, but its tag on Auto Scaling group %s remains: DeleteTags: %w", i.autoScalingGroup, err)
+	if err := p.api.DeleteTags(ctx, i.tag()); err != nil {
+		return fmt.Errorf("the launch is over, but its tag on Auto Scaling group %s remains: %w", i.autoScalingGroup, err)
 	}
 	return nil
 }
@@ -235,9 +235,11 @@ func (p *Provider) takeBackIntent(ctx context.Context, name string) error {
 	if !ok {
 		return nil // no name of an intent
 	}
-	mu := p.lock(group)
-	mu.Lock()
-	defer mu.Unlock()
+	unlock, err := p.lock(ctx, group)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	groups, err := p.groups(ctx, group)
 	if err != nil || len(groups) == 0 {
 		return err

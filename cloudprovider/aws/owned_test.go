@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -65,7 +66,7 @@ func TestTagsAreTriedAgainInsideTheCall(t *testing.T) {
 	for _, code := range []string{"InvalidInstanceID.NotFound", "RequestLimitExceeded"} {
 		t.Run(code, func(t *testing.T) {
 			s, g := ownedGroup(t, plenty())
-			s.refuseTags(code, tagTries-1)
+			s.refuseTags(code, api.TagTries-1)
 			p := s.provider()
 			if machines := s.launched(p, g, 4); len(machines) != 4 {
 				t.Errorf("got %d machines, want 4", len(machines))
@@ -79,7 +80,7 @@ func TestTagsAreTriedAgainInsideTheCall(t *testing.T) {
 // machines are held, also by a process that has just begun.
 func TestALaunchIsNotThroughBeforeItsMachinesAreTagged(t *testing.T) {
 	s, g := ownedGroup(t, plenty())
-	s.refuseTags("InvalidInstanceID.NotFound", tagTries)
+	s.refuseTags("InvalidInstanceID.NotFound", api.TagTries)
 	p := s.provider()
 	machines, err := p.Launch(t.Context(), request(g, 4, token))
 	if err == nil || cloudprovider.Refusal(err) != nil || len(machines) > 0 || s.live() != 4 {
@@ -131,7 +132,7 @@ func TestTheGroupsOwnMachinesDuringALaunch(t *testing.T) {
 	s.clock.Step(skew)
 	wantListed(t, "an older one", p, s, map[string]int{"the group's own": 1})
 	s.front.Grow(group, 1)
-	s.refuseTags("InvalidInstanceID.NotFound", tagTries)
+	s.refuseTags("InvalidInstanceID.NotFound", api.TagTries)
 	if _, err := p.Launch(t.Context(), request(g, 2, token)); err == nil {
 		t.Fatal("the launch is through")
 	}
@@ -148,7 +149,7 @@ func TestTheEndOfAnIntentSparesWhatIsInUse(t *testing.T) {
 		for used := range 3 {
 			t.Run(fmt.Sprintf("%s, %d in use", name, used), func(t *testing.T) {
 				s, g := ownedGroup(t, plenty(tagLag(lag)))
-				s.refuseTags("InvalidInstanceID.NotFound", tagTries)
+				s.refuseTags("InvalidInstanceID.NotFound", api.TagTries)
 				if _, err := s.provider().Launch(t.Context(), request(g, 2, token)); err == nil {
 					t.Fatal("the launch is through")
 				}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -152,23 +151,20 @@ func (t *prices) askSpot(ctx context.Context, p *Provider, kinds []string) {
 
 func (p *Provider) spotPrices(ctx context.Context, kinds []string, now time.Time) (map[[2]string]int64, error) {
 	out := map[[2]string]int64{}
-	in := &ec2.DescribeSpotPriceHistoryInput{ProductDescriptions: []string{linux}, StartTime: aws.Time(now), MaxResults: aws.Int32(1000)}
+	in := &ec2.DescribeSpotPriceHistoryInput{ProductDescriptions: []string{linux}, StartTime: aws.Time(now)}
 	for _, k := range kinds {
 		in.InstanceTypes = append(in.InstanceTypes, ec2types.InstanceType(k))
 	}
 	at := map[[2]string]time.Time{}
-	pages := ec2.NewDescribeSpotPriceHistoryPaginator(p.ec2, in)
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("DescribeSpotPriceHistory: %w", refusal(err))
-		}
-		for _, s := range page.SpotPriceHistory {
-			key := [2]string{string(s.InstanceType), deref(s.AvailabilityZone)}
-			micro, err := microUSD(deref(s.SpotPrice))
-			if when := deref(s.Timestamp); err == nil && !when.Before(at[key]) {
-				out[key], at[key] = micro, when
-			}
+	list, err := p.api.DescribeSpotPriceHistory(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range list {
+		key := [2]string{string(s.InstanceType), deref(s.AvailabilityZone)}
+		micro, err := microUSD(deref(s.SpotPrice))
+		if when := deref(s.Timestamp); err == nil && !when.Before(at[key]) {
+			out[key], at[key] = micro, when
 		}
 	}
 	return out, nil
@@ -186,19 +182,16 @@ func (p *Provider) onDemandPrice(ctx context.Context, kind string) (micro int64,
 			Type: pricingtypes.FilterTypeTermMatch, Field: aws.String(f[0]), Value: aws.String(f[1]),
 		})
 	}
-	pages := pricing.NewGetProductsPaginator(p.pricing, in)
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
+	list, err := p.api.GetProducts(ctx, in)
+	if err != nil {
+		return 0, err
+	}
+	for _, text := range list {
+		found, err := hourly(text)
 		if err != nil {
-			return 0, fmt.Errorf("GetProducts %s: %w", kind, refusal(err))
+			return 0, fmt.Errorf("GetProducts: %w", err)
 		}
-		for _, text := range page.PriceList {
-			found, err := hourly(text)
-			if err != nil {
-				return 0, fmt.Errorf("GetProducts %s: %w", kind, err)
-			}
-			micro = max(micro, found)
-		}
+		micro = max(micro, found)
 	}
 	return micro, nil
 }
@@ -238,18 +231,4 @@ func microUSD(usd string) (int64, error) {
 		return 0, err
 	}
 	return nodegroups.MicroUSD(&q), nil
-}
-
-// pricingRegion is where the price list for a region is served.
-func pricingRegion(region string) string {
-	switch {
-	case strings.HasPrefix(region, "eu-"):
-		return "eu-central-1"
-	case strings.HasPrefix(region, "ap-"):
-		return "ap-south-1"
-	case strings.HasPrefix(region, "cn-"):
-		return "cn-northwest-1"
-	default:
-		return "us-east-1"
-	}
 }

@@ -156,15 +156,6 @@ func TestTheTableOfPrices(t *testing.T) {
 	}
 }
 
-func TestPricingRegion(t *testing.T) {
-	for region, want := range map[string]string{"us-west-2": "us-east-1", "eu-west-3": "eu-central-1", "ap-east-1": "ap-south-1",
-		"cn-north-1": "cn-northwest-1", "sa-east-1": "us-east-1"} {
-		if got := pricingRegion(region); got != want {
-			t.Errorf("%s: got %s, want %s", region, got, want)
-		}
-	}
-}
-
 func TestAdvice(t *testing.T) {
 	types := []string{kind, "p5en.48xlarge", "p4d.24xlarge"}
 	s := newSim(t, plenty(), account(func(c *simaws.Config) {

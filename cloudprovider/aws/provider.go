@@ -6,15 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/config"
-	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
-	"github.com/aws/aws-sdk-go-v2/service/ec2"
-	"github.com/aws/aws-sdk-go-v2/service/pricing"
-	"github.com/aws/smithy-go/logging"
 	"k8s.io/utils/clock"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -44,21 +39,20 @@ type Config struct {
 	// unpaced leaves out what waits by the machine's own clock: the backoff between
 	// tries of a call, and the limiter.
 	unpaced bool
+	// patience is how long a try of a call may take; zero for what AWS needs.
+	patience time.Duration
 }
 
 // Provider is AWS in one region.
 type Provider struct {
 	*poll.Poller
-	config      Config
-	ec2         *ec2.Client
-	autoscaling *autoscaling.Client
-	pricing     *pricing.Client
-	eks         *eks
-	prices      prices
-	scores      scores
-	placements  placementGroups
+	config     Config
+	api        *api.Client
+	prices     prices
+	scores     scores
+	placements placementGroups
 
-	// locks of the Auto Scaling groups, of *sync.Mutex by name: while one is held,
+	// locks of the Auto Scaling groups, of chan struct{} by name: while one is full,
 	// no other launch of this process counts what the group has.
 	locks sync.Map
 
@@ -95,27 +89,13 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	case c.ClusterUID == "":
 		return nil, fmt.Errorf("the cluster's UID is empty: give the UID of namespace kube-system")
 	}
-	sdk, err := config.LoadDefaultConfig(ctx, config.WithRegion(c.Region),
-		config.WithRetryer(func() aws.Retryer { return newRetryer(c.unpaced) }),
-		// What matters of it comes back as an error, too.
-		config.WithLogger(logging.Nop{}))
+	client, err := api.New(ctx, api.Config{
+		Region: c.Region, Endpoint: c.Endpoint, MayAct: c.MayAct, Unpaced: c.unpaced, Patience: c.patience,
+	})
 	if err != nil {
-		return nil, fmt.Errorf("configure AWS in region %s: %w", c.Region, err)
+		return nil, err
 	}
-	if !c.unpaced {
-		sdk.APIOptions = append(sdk.APIOptions, newLimiter().addTo)
-	}
-	if c.MayAct != nil {
-		sdk.APIOptions = append(sdk.APIOptions, permit(c.MayAct).addTo)
-	}
-	if c.Endpoint != "" {
-		sdk.BaseEndpoint = aws.String(c.Endpoint)
-	}
-	p := &Provider{
-		config: c, eks: newEKS(sdk), ec2: ec2.NewFromConfig(sdk), autoscaling: autoscaling.NewFromConfig(sdk), made: map[string]made{},
-		placements: newPlacementGroups(),
-		pricing:    pricing.NewFromConfig(sdk, func(o *pricing.Options) { o.Region = pricingRegion(c.Region) }),
-	}
+	p := &Provider{config: c, api: client, made: map[string]made{}, placements: newPlacementGroups()}
 	p.Poller = poll.New(func(ctx context.Context) (poll.Listing, error) {
 		machines, err := p.list(ctx)
 		return poll.Listing{Machines: machines}, err
@@ -123,9 +103,24 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	return p, nil
 }
 
-func (p *Provider) lock(autoScalingGroup string) *sync.Mutex {
-	mu, _ := p.locks.LoadOrStore(autoScalingGroup, &sync.Mutex{})
-	return mu.(*sync.Mutex)
+// lockPatience is how long a launch waits for others into its Auto Scaling group. They may take long while AWS does not answer, and
+// the caller has other launches to make.
+const lockPatience = 20 * time.Second
+
+// lock has a launch into an Auto Scaling group wait for others.
+func (p *Provider) lock(ctx context.Context, autoScalingGroup string) (unlock func(), err error) {
+	lock, _ := p.locks.LoadOrStore(autoScalingGroup, make(chan struct{}, 1))
+	held := lock.(chan struct{})
+	patience := time.NewTimer(lockPatience)
+	defer patience.Stop()
+	select {
+	case held <- struct{}{}:
+		return func() { <-held }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-patience.C:
+		return nil, fmt.Errorf("other launches into Auto Scaling group %s are still under way", autoScalingGroup)
+	}
 }
 
 // note remembers machines that a call has returned.
@@ -149,6 +144,13 @@ func (p *Provider) fresh() map[string]made {
 		} else {
 			out[id] = m
 		}
+	}
+	return out
+}
+
+func deref[T any](v *T) (out T) {
+	if v != nil {
+		out = *v
 	}
 	return out
 }

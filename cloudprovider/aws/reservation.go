@@ -13,6 +13,7 @@ import (
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -46,17 +47,12 @@ func (r *reservation) waits() bool {
 
 // reservations lists those of Muster that match the filters, by ID.
 func (p *Provider) reservations(ctx context.Context, filters ...ec2types.Filter) (out []reservation, err error) {
-	pages := ec2.NewDescribeCapacityReservationsPaginator(p.ec2, &ec2.DescribeCapacityReservationsInput{
-		Filters: append(p.ours(), filters...), MaxResults: aws.Int32(1000),
-	})
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("DescribeCapacityReservations: %w", refusal(err))
-		}
-		for i := range page.CapacityReservations {
-			out = append(out, *listedReservation(&page.CapacityReservations[i]))
-		}
+	list, err := p.api.DescribeCapacityReservations(ctx, &ec2.DescribeCapacityReservationsInput{Filters: append(p.ours(), filters...)})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		out = append(out, *listedReservation(&list[i]))
 	}
 	slices.SortFunc(out, func(a, b reservation) int { return strings.Compare(a.hold.Name, b.hold.Name) })
 	return out, nil
@@ -145,13 +141,13 @@ func (p *Provider) reserve(ctx context.Context, l *launch) (*reservation, error)
 		if l.gathered != nil {
 			in.PlacementGroupArn = aws.String(l.gathered.arn)
 		}
-		out, err := p.ec2.CreateCapacityReservation(ctx, in)
+		out, err := p.api.CreateCapacityReservation(ctx, in)
 		switch {
-		case hasCode(err, "IdempotentParameterMismatch"):
+		case api.HasCode(err, "IdempotentParameterMismatch"):
 			// An earlier call has made it, with another end; lists will show it.
 			return nil, errors.New("CreateCapacityReservation: the reservation of an earlier call is not listed yet")
 		case err != nil:
-			return nil, fmt.Errorf("CreateCapacityReservation: %w", refusal(err))
+			return nil, err
 		}
 		r = listedReservation(out.CapacityReservation)
 		p.reserved(l, r)
@@ -184,16 +180,16 @@ const unknownReservation = "InvalidCapacityReservationId.NotFound"
 // cancel ends a reservation. One that is over is no error, and that it cannot be ended
 // is no refusal of the launch that it was for.
 func (p *Provider) cancel(ctx context.Context, id string) error {
-	_, err := p.ec2.CancelCapacityReservation(ctx, &ec2.CancelCapacityReservationInput{CapacityReservationId: aws.String(id)})
-	if isDenied(refusal(err)) {
+	err := p.api.CancelCapacityReservation(ctx, &ec2.CancelCapacityReservationInput{CapacityReservationId: aws.String(id)})
+	if api.IsDenied(err) {
 		// What has gone has lost its tags, without which the policy grants nothing.
 		list, listing := p.reservations(ctx)
 		if listing == nil && !slices.ContainsFunc(list, func(r reservation) bool { return r.hold.Name == id }) {
 			err = nil
 		}
 	}
-	if err != nil && !hasCode(err, unknownReservation, "InvalidCapacityReservationState") {
-		return fmt.Errorf("CancelCapacityReservation %s: %w", id, err)
+	if err != nil && !api.HasCode(err, unknownReservation, "InvalidCapacityReservationState") {
+		return fmt.Errorf("end capacity reservation %s: %w", id, err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,6 +16,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/cloudprovider/conformance"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
@@ -32,6 +33,8 @@ const (
 	zone       = "us-east-1a"
 	subnet     = "subnet-a"
 	token      = "0c7a8e34-6c5e-4ad0-8f43-0d1f6f2b6c11-1"
+	// patience is how long the adapters of tests with a cloud that does not answer wait for it.
+	patience = 500 * time.Millisecond
 )
 
 var spotPool = cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: kind, Zone: zone, Market: v1alpha1.Spot}
@@ -82,6 +85,8 @@ type sim struct {
 	front  *simaws.Front
 	server *httptest.Server
 	groups []*v1alpha1.NodeGroup
+	// patience of the adapters; zero for that of AWS.
+	patience time.Duration
 }
 
 func newSim(t *testing.T, world cloudsim.Config, account simaws.Config) *sim {
@@ -118,7 +123,8 @@ func (s *sim) providerOf(uid string, mayAct func() error) *Provider {
 	s.t.Helper()
 	p, err := New(context.Background(), Config{
 		Region: region, Cluster: cluster, ClusterUID: uid, Endpoint: s.server.URL, Clock: s.clock, MayAct: mayAct, unpaced: true,
-		Groups: func(context.Context) ([]*v1alpha1.NodeGroup, error) { return s.groups, nil },
+		patience: s.patience,
+		Groups:   func(context.Context) ([]*v1alpha1.NodeGroup, error) { return s.groups, nil },
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -179,7 +185,7 @@ func fault(action string, kind cloudsim.CallFaultType, calls ...int64) func(*clo
 // tagsFail has the calls lost that tag the machines of one launch.
 func tagsFail() func(*cloudsim.Config) {
 	var calls []int64
-	for i := range tagTries {
+	for i := range api.TagTries {
 		calls = append(calls, int64(i))
 	}
 	return fault("CreateTags", cloudsim.CallLost, calls...)

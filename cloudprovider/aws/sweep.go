@@ -13,7 +13,7 @@ import (
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/api"
 )
 
 const (
@@ -53,7 +53,7 @@ func (g *placementGroups) tell(err error) {
 	defer g.mu.Unlock()
 	if err == nil {
 		g.refused = ""
-	} else if cloudprovider.Refusal(err) != nil {
+	} else if api.IsRefused(err) {
 		g.refused = err.Error()
 	}
 }
@@ -85,10 +85,10 @@ func (p *Provider) sweep(ctx context.Context, machines map[string]*instance, res
 	unneeded, err := p.unneeded(ctx, used)
 	errs := []error{err}
 	for _, name := range unneeded {
-		_, err := p.ec2.DeletePlacementGroup(ctx, &ec2.DeletePlacementGroupInput{GroupName: aws.String(name)})
+		err := p.api.DeletePlacementGroup(ctx, &ec2.DeletePlacementGroupInput{GroupName: aws.String(name)})
 		p.placements.swept(name, err, p.config.Clock.Now())
-		if err != nil && !hasCode(err, unknownPlacementGroup, "InvalidPlacementGroup.InUse") {
-			errs = append(errs, fmt.Errorf("DeletePlacementGroup %s: %w", name, err))
+		if err != nil && !api.HasCode(err, unknownPlacementGroup, "InvalidPlacementGroup.InUse") {
+			errs = append(errs, fmt.Errorf("placement group %s: %w", name, err))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -108,10 +108,10 @@ func (p *Provider) unneeded(ctx context.Context, used map[string]bool) (names []
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if look && (err == nil || cloudprovider.Refusal(err) != nil) {
+	if look && (err == nil || api.IsRefused(err)) {
 		g.looked = now
 	}
-	if isDenied(err) {
+	if api.IsDenied(err) {
 		err = nil // the examination of permissions tells of it
 	}
 	for i := range found {
@@ -135,9 +135,9 @@ func (p *Provider) unneeded(ctx context.Context, used map[string]bool) (names []
 func (g *placementGroups) swept(name string, err error, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err == nil || hasCode(err, unknownPlacementGroup) {
+	if err == nil || api.HasCode(err, unknownPlacementGroup) {
 		delete(g.needed, name)
-	} else if cloudprovider.Refusal(refusal(err)) != nil {
+	} else if api.IsRefused(err) {
 		g.needed[name] = now
 	}
 }

@@ -16,6 +16,7 @@ import (
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -97,22 +98,18 @@ const (
 func (p *Provider) owners(ctx context.Context, ids []string) (map[string]owner, error) {
 	out := map[string]owner{}
 	for batch := range slices.Chunk(ids, mostOwners) {
-		pages := autoscaling.NewDescribeAutoScalingInstancesPaginator(p.autoscaling,
-			&autoscaling.DescribeAutoScalingInstancesInput{InstanceIds: batch})
-		for pages.HasMorePages() {
-			page, err := pages.NextPage(ctx)
-			if err != nil {
-				return nil, fmt.Errorf("DescribeAutoScalingInstances: %w", refusal(err))
+		list, err := p.api.DescribeAutoScalingInstances(ctx, batch)
+		if err != nil {
+			return nil, err
+		}
+		for _, in := range list {
+			of := owner{group: deref(in.AutoScalingGroupName)}
+			if state := deref(in.LifecycleState); state == retained {
+				of.state = retained
+			} else if strings.HasPrefix(state, terminating) {
+				of.state = terminating
 			}
-			for _, in := range page.AutoScalingInstances {
-				of := owner{group: deref(in.AutoScalingGroupName)}
-				if state := deref(in.LifecycleState); state == retained {
-					of.state = retained
-				} else if strings.HasPrefix(state, terminating) {
-					of.state = terminating
-				}
-				out[deref(in.InstanceId)] = of
-			}
+			out[deref(in.InstanceId)] = of
 		}
 	}
 	return out, nil
@@ -121,22 +118,22 @@ func (p *Provider) owners(ctx context.Context, ids []string) (map[string]owner, 
 // terminate ends machines that no group owns.
 func (p *Provider) terminate(ctx context.Context, ids []string) error {
 	return sift(ids, mostTerminated, func(ids []string) error {
-		_, err := p.ec2.TerminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: ids})
+		err := p.api.TerminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: ids})
 		if len(ids) > 1 {
-			return wrapped("TerminateInstances", err)
+			return unknownOr(err)
 		}
 		_, fresh := p.fresh()[ids[0]]
 		switch {
-		case fresh && isUnknownMachine(err):
+		case fresh && api.IsUnknownMachine(err):
 			return fmt.Errorf("TerminateInstances: machine %s was made a moment ago and is not known yet", ids[0])
-		case !fresh && isDenied(refusal(err)):
+		case !fresh && api.IsDenied(err):
 			// What has gone has lost its tags, without which the policy grants nothing.
 			found, listing := p.instances(ctx, ec2types.Filter{Name: aws.String("instance-id"), Values: ids})
 			if listing == nil && len(found) == 0 {
 				return errUnknown
 			}
 		}
-		return wrapped("TerminateInstances", err)
+		return unknownOr(err)
 	})
 }
 
@@ -147,8 +144,7 @@ const shrink = true
 func (p *Provider) takeOut(ctx context.Context, group string, ids []string, shrink bool) error {
 	return sift(ids, mostTakenOut, func(ids []string) error {
 		err := p.takeOutOnce(ctx, group, ids, shrink)
-		refused := cloudprovider.Refusal(err)
-		if !shrink || refused == nil || refused.Class != v1alpha1.Config {
+		if cause := cloudprovider.CauseOf(err); !shrink || cause == nil || cause.Class != v1alpha1.Config {
 			return err
 		}
 		// A try whose reply was lost may have taken some out already: AWS would name them one at a time.
@@ -169,10 +165,13 @@ func (p *Provider) takeOut(ctx context.Context, group string, ids []string, shri
 }
 
 func (p *Provider) takeOutOnce(ctx context.Context, group string, ids []string, shrink bool) error {
-	_, err := p.autoscaling.TerminateInstanceInAutoScalingGroup(ctx, &autoscaling.TerminateInstanceInAutoScalingGroupInput{
+	err := p.api.TerminateInstanceInAutoScalingGroup(ctx, &autoscaling.TerminateInstanceInAutoScalingGroupInput{
 		AutoScalingGroupName: aws.String(group), InstanceIds: ids, ShouldDecrementDesiredCapacity: aws.Bool(shrink),
 	})
-	return wrapped("TerminateInstanceInAutoScalingGroup "+group, err)
+	if err != nil {
+		err = fmt.Errorf("Auto Scaling group %s: %w", group, err)
+	}
+	return unknownOr(err)
 }
 
 // hasTooMany reports whether more machines stay in a group than it wants.
@@ -190,15 +189,12 @@ func (p *Provider) hasTooMany(ctx context.Context, group string) (bool, error) {
 	return staying > deref(groups[0].DesiredCapacity), nil
 }
 
-func wrapped(call string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case isUnknownMachine(err):
-		return fmt.Errorf("%s: %w: %w", call, errUnknown, refusal(err))
-	default:
-		return fmt.Errorf("%s: %w", call, refusal(err))
+// unknownOr returns the error of a call, which is errUnknown, too, if it was refused for the sake of a machine that AWS does not know.
+func unknownOr(err error) error {
+	if api.IsUnknownMachine(err) {
+		return fmt.Errorf("%w: %w", errUnknown, err)
 	}
+	return err
 }
 
 var errUnknown = errors.New("one of the machines is not known")
@@ -217,7 +213,7 @@ func sift(ids []string, most int, call func([]string) error) error {
 			errs = append(errs, err)
 		case len(named) > 0 && len(rest) > 0:
 			errs = append(errs, sift(rest, most, call), sift(named, 1, call))
-		case len(named) > 0 || !isDenied(err): // a denial that names no machine is for all
+		case len(named) > 0 || !api.IsDenied(err): // a denial that names no machine is for all
 			errs = append(errs, sift(batch, (len(batch)+1)/2, call))
 		default:
 			errs = append(errs, err)
@@ -240,11 +236,5 @@ func split(ids []string, err error) (named, rest []string) {
 
 // isAboutOne reports whether a call may have been refused for the sake of one of its machines.
 func isAboutOne(err error) bool {
-	refused := cloudprovider.Refusal(err)
-	return errors.Is(err, errUnknown) || refused != nil && refused.Class != v1alpha1.Throttle
-}
-
-func isDenied(err error) bool {
-	refused := cloudprovider.Refusal(err)
-	return refused != nil && refused.Class == v1alpha1.Auth
+	return errors.Is(err, errUnknown) || api.IsRefused(err)
 }

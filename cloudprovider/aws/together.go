@@ -16,6 +16,7 @@ import (
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -49,7 +50,7 @@ func (p *Provider) gather(ctx context.Context, l *launch) (err error) {
 		l.gathered, err = p.placementGroup(ctx, l)
 		p.placements.tell(err)
 	}
-	if refused := cloudprovider.Refusal(err); refused != nil && refused.Class != v1alpha1.Throttle {
+	if api.IsRefused(err) {
 		return nil
 	}
 	return err
@@ -108,14 +109,14 @@ func (p *Provider) placementGroup(ctx context.Context, l *launch) (*placementGro
 
 // createPlacementGroup makes one, unless an earlier call has.
 func (p *Provider) createPlacementGroup(ctx context.Context, l *launch, name string) error {
-	_, err := p.ec2.CreatePlacementGroup(ctx, &ec2.CreatePlacementGroupInput{
+	err := p.api.CreatePlacementGroup(ctx, &ec2.CreatePlacementGroupInput{
 		GroupName: aws.String(name), Strategy: ec2types.PlacementStrategyCluster,
 		TagSpecifications: specification(p.tagsOf(l), ec2types.ResourceTypePlacementGroup),
 	})
-	if err != nil && !hasCode(err, "InvalidPlacementGroup.Duplicate") {
-		return fmt.Errorf("CreatePlacementGroup: %w", refusal(err))
+	if api.HasCode(err, "InvalidPlacementGroup.Duplicate") {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // clustered reports whether machines of an instance type can be in a cluster placement group.
@@ -126,13 +127,11 @@ func (p *Provider) clustered(ctx context.Context, kind string) (bool, error) {
 	if known {
 		return is, nil
 	}
-	out, err := p.ec2.DescribeInstanceTypes(ctx, &ec2.DescribeInstanceTypesInput{
-		Filters: []ec2types.Filter{{Name: aws.String("instance-type"), Values: []string{kind}}},
-	})
+	found, err := p.api.DescribeInstanceTypes(ctx, &ec2.DescribeInstanceTypesInput{Filters: []ec2types.Filter{filter("instance-type", kind)}})
 	if err != nil {
-		return false, fmt.Errorf("DescribeInstanceTypes: %w", refusal(err))
+		return false, err
 	}
-	for _, t := range out.InstanceTypes {
+	for _, t := range found {
 		is = t.PlacementGroupInfo != nil &&
 			slices.Contains(t.PlacementGroupInfo.SupportedStrategies, ec2types.PlacementGroupStrategyCluster)
 	}
@@ -144,11 +143,7 @@ func (p *Provider) clustered(ctx context.Context, kind string) (bool, error) {
 
 // describePlacementGroups lists those that match the filters.
 func (p *Provider) describePlacementGroups(ctx context.Context, filters ...ec2types.Filter) ([]ec2types.PlacementGroup, error) {
-	out, err := p.ec2.DescribePlacementGroups(ctx, &ec2.DescribePlacementGroupsInput{Filters: filters})
-	if err != nil {
-		return nil, fmt.Errorf("DescribePlacementGroups: %w", refusal(err))
-	}
-	return out.PlacementGroups, nil
+	return p.api.DescribePlacementGroups(ctx, &ec2.DescribePlacementGroupsInput{Filters: filters})
 }
 
 // findPlacementGroup returns one that matches the filters and can be used; nil for none.
@@ -191,15 +186,14 @@ func (p *Provider) isElsewhere(ctx context.Context, l *launch, reservation strin
 	if !ok || err != nil || layer < 1 || l.Together.Value == "" {
 		return nil
 	}
-	out, err := p.ec2.DescribeCapacityReservationTopology(ctx, &ec2.DescribeCapacityReservationTopologyInput{
+	out, err := p.api.DescribeCapacityReservationTopology(ctx, &ec2.DescribeCapacityReservationTopologyInput{
 		CapacityReservationIds: []string{reservation},
 	})
-	refused := cloudprovider.Refusal(refusal(err))
-	if refused != nil && refused.Class != v1alpha1.Throttle && refused.Code != unknownReservation {
+	switch {
+	case api.IsRefused(err) && !api.HasCode(err, unknownReservation):
 		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("DescribeCapacityReservationTopology: %w", refusal(err))
+	case err != nil:
+		return err
 	}
 	for _, t := range out.CapacityReservations {
 		if len(t.NetworkNodes) < layer || t.NetworkNodes[layer-1] == l.Together.Value {

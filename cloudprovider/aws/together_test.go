@@ -236,7 +236,6 @@ func TestReserveLookLaunch(t *testing.T) {
 		"lists know late":  {in: "nn-c", world: []func(*cloudsim.Config){lag(20 * time.Second)}, refused: v1alpha1.Scattered},
 		"replies are lost": {in: "nn-c", world: []func(*cloudsim.Config){fault("DescribeCapacityReservationTopology", cloudsim.CallLost, 0, 1, 2, 3)}, refused: v1alpha1.Scattered},
 		"one is throttled": {in: "nn-b", world: []func(*cloudsim.Config){fault("DescribeCapacityReservationTopology", cloudsim.CallRefused, 0, 1)}},
-		"all are":          {in: "nn-c", world: []func(*cloudsim.Config){fault("DescribeCapacityReservationTopology", cloudsim.CallRefused)}, refused: v1alpha1.Throttle},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

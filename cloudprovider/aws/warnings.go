@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
 	asgtypes "github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
 
@@ -39,40 +38,31 @@ type disturbances struct {
 
 func (d *discovery) describeDisturbances(ctx context.Context) error {
 	found := disturbances{policies: map[string][]string{}, schedules: map[string][]string{}, refreshing: map[string]bool{}}
-	policies := autoscaling.NewDescribePoliciesPaginator(d.autoscaling, &autoscaling.DescribePoliciesInput{MaxRecords: aws.Int32(100)})
-	for policies.HasMorePages() {
-		page, err := policies.NextPage(ctx)
-		if err != nil {
-			return fmt.Errorf("DescribePolicies: %w", refusal(err))
-		}
-		for _, s := range page.ScalingPolicies {
-			if s.Enabled == nil || *s.Enabled {
-				name := deref(s.AutoScalingGroupName)
-				found.policies[name] = append(found.policies[name], deref(s.PolicyName))
-			}
+	policies, err := d.api.DescribePolicies(ctx, &autoscaling.DescribePoliciesInput{})
+	if err != nil {
+		return err
+	}
+	for _, s := range policies {
+		if s.Enabled == nil || *s.Enabled {
+			name := deref(s.AutoScalingGroupName)
+			found.policies[name] = append(found.policies[name], deref(s.PolicyName))
 		}
 	}
-	schedules := autoscaling.NewDescribeScheduledActionsPaginator(d.autoscaling,
-		&autoscaling.DescribeScheduledActionsInput{MaxRecords: aws.Int32(100)})
-	for schedules.HasMorePages() {
-		page, err := schedules.NextPage(ctx)
-		if err != nil {
-			return fmt.Errorf("DescribeScheduledActions: %w", refusal(err))
-		}
-		for _, s := range page.ScheduledUpdateGroupActions {
-			name := deref(s.AutoScalingGroupName)
-			found.schedules[name] = append(found.schedules[name], deref(s.ScheduledActionName))
-		}
+	schedules, err := d.api.DescribeScheduledActions(ctx, &autoscaling.DescribeScheduledActionsInput{})
+	if err != nil {
+		return err
+	}
+	for _, s := range schedules {
+		name := deref(s.AutoScalingGroupName)
+		found.schedules[name] = append(found.schedules[name], deref(s.ScheduledActionName))
 	}
 	for _, c := range d.candidates {
 		// The newest come first: one that is under way is among them.
-		out, err := d.autoscaling.DescribeInstanceRefreshes(ctx, &autoscaling.DescribeInstanceRefreshesInput{
-			AutoScalingGroupName: aws.String(c.name), MaxRecords: aws.Int32(10),
-		})
+		refreshes, err := d.api.DescribeInstanceRefreshes(ctx, c.name)
 		if err != nil {
-			return fmt.Errorf("DescribeInstanceRefreshes: %w", refusal(err))
+			return err
 		}
-		found.refreshing[c.name] = slices.ContainsFunc(out.InstanceRefreshes, func(r asgtypes.InstanceRefresh) bool {
+		found.refreshing[c.name] = slices.ContainsFunc(refreshes, func(r asgtypes.InstanceRefresh) bool {
 			switch r.Status {
 			case asgtypes.InstanceRefreshStatusPending, asgtypes.InstanceRefreshStatusInProgress,
 				asgtypes.InstanceRefreshStatusBaking, asgtypes.InstanceRefreshStatusRollbackInProgress:
