@@ -46,8 +46,9 @@ var handlings = map[v1alpha1.ErrorClass]handling{
 	// Where the cloud puts machines changes as others come and go, and each try costs their price.
 	v1alpha1.Scattered: {first: time.Minute, most: 30 * time.Minute, sized: true, exact: true, tells: true},
 	v1alpha1.Throttle:  {first: 5 * time.Second, most: time.Minute},
-	// A launch that is tried in vain costs nothing, and shows when the cloud is back.
-	v1alpha1.Outage: {first: 15 * time.Second, most: time.Minute},
+	// It takes two minutes to notice that a cloud does not answer: the other groups of that cloud and those of others are tried before it
+	// is tried again.
+	v1alpha1.Outage: {first: 5 * time.Minute, most: 10 * time.Minute},
 	v1alpha1.Quota: {first: 5 * time.Minute, most: 30 * time.Minute, sized: true,
 		remedy: "the owner of the cloud account must ask for a higher quota, or an admin lower spec.maxNodes to what the quota allows"},
 	v1alpha1.Network: {first: time.Minute, most: 10 * time.Minute, sized: true,

@@ -63,6 +63,8 @@ type Group struct {
 	Ledger *v1alpha1.Ledger
 	// Backoffs are the failures that keep launches waiting.
 	Backoffs []v1alpha1.Backoff
+	// Unlisted says that the cloud has not listed the machines of the group for minutes, by the condition of the group.
+	Unlisted bool
 	// GiveBackAtOnce is how many machines that seem lost a person lets go at once.
 	GiveBackAtOnce int
 	// Doubted says that so many machines seem lost that a person has to decide, by the condition of the group; DoubtEnded is when that
@@ -106,6 +108,7 @@ func GroupFrom(ng *v1alpha1.NodeGroup, status v1alpha1.NodeGroupStatus, machines
 		}
 		g.Levels[l.NodeLabel] = int(l.MachinesPerDomain)
 	}
+	g.Unlisted = meta.IsStatusConditionFalse(ng.Status.Conditions, v1alpha1.ConditionListed)
 	// What is no number approves nothing.
 	g.GiveBackAtOnce, _ = strconv.Atoi(ng.Annotations[v1alpha1.GiveBackAtOnceAnnotation])
 	if c := meta.FindStatusCondition(ng.Status.Conditions, v1alpha1.ConditionNodesPresent); c != nil {

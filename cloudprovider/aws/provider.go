@@ -3,6 +3,7 @@ package aws
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -35,6 +36,8 @@ type Config struct {
 	// InUse is consulted before machines are terminated that were not named, see
 	// cloudprovider.Cluster.
 	InUse cloudprovider.InUse
+	// Transport stands in for the network, where a simulator runs in this process; nil for the network.
+	Transport http.RoundTripper
 
 	// unpaced leaves out what waits by the machine's own clock: the backoff between
 	// tries of a call, and the limiter.
@@ -90,7 +93,7 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		return nil, fmt.Errorf("the cluster's UID is empty: give the UID of namespace kube-system")
 	}
 	client, err := api.New(ctx, api.Config{
-		Region: c.Region, Endpoint: c.Endpoint, MayAct: c.MayAct, Unpaced: c.unpaced, Patience: c.patience,
+		Region: c.Region, Endpoint: c.Endpoint, MayAct: c.MayAct, Unpaced: c.unpaced, Patience: c.patience, Transport: c.Transport,
 	})
 	if err != nil {
 		return nil, err

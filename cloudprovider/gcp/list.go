@@ -291,3 +291,6 @@ func (p *Provider) Watch(ctx context.Context, observe func(cloudprovider.Machine
 
 // Expect implements cloudprovider.Expecter.
 func (p *Provider) Expect() { p.poller.Expect() }
+
+// Listed implements cloudprovider.Lister.
+func (p *Provider) Listed() map[string]time.Time { return p.poller.Listed() }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"regexp"
 	"slices"
 	"sync"
@@ -46,6 +47,8 @@ type Config struct {
 	// InUse is consulted before machines are terminated that were not named, see
 	// cloudprovider.Cluster.
 	InUse cloudprovider.InUse
+	// Transport stands in for the network, where a simulator runs in this process; nil for the network.
+	Transport http.RoundTripper
 }
 
 const (
@@ -126,7 +129,8 @@ func New(ctx context.Context, config Config) (*Provider, error) {
 	perSecond := cmp.Or(config.CallsPerSecond, callsPerSecond)
 	cloud, err := api.New(ctx, api.Config{
 		Endpoint: config.Endpoint, CallsPerSecond: perSecond, Burst: max(burst, perSecond),
-		Timeout: cmp.Or(config.CallTimeout, callTimeout), MayAct: config.MayAct, Clock: config.Clock,
+		Timeout: cmp.Or(config.CallTimeout, callTimeout), MayAct: config.MayAct, Transport: config.Transport,
+		Clock: config.Clock,
 	})
 	if err != nil {
 		return nil, err

@@ -496,8 +496,14 @@ func (q *query) blocked(g *Group, n int) (until time.Time, why string) {
 	if until, why = g.BlockedUntil(n, q.level(g)); until.After(q.Now) {
 		return until, why
 	}
+	if g.Unlisted {
+		return q.Now.Add(listedAgain), "its cloud does not list its machines (condition Listed), so nothing is launched there until it does"
+	}
 	return time.Time{}, ""
 }
+
+// listedAgain is how soon a group is planned with again whose cloud does not list its machines.
+const listedAgain = time.Minute
 
 // usable is what pods can use of a new machine of the group. Nodes that offer less
 // than their template promises may be repaired: that gives no gang up.

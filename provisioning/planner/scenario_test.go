@@ -174,6 +174,9 @@ func (w *world) addGroup() {
 		node.Allocatable["nvidia.com/gpu"], node.Allocatable["nvidia.com/mig-1g.10gb"] = 0, int64(w.number("shows", 0))
 		status.Shape = nodegroups.LearnShape(nil, ng.Spec.Template, []nodegroups.SeenNode{node}, noon)
 	}
+	if w.has("unlisted") {
+		ng.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionListed, Status: metav1.ConditionFalse}}
+	}
 	w.groups = append(w.groups, nodegroups.GroupFrom(ng, status, w.number("machines", 0)))
 	slices.SortFunc(w.groups, func(a, b nodegroups.Group) int { return cmp.Compare(a.Name, b.Name) })
 }

@@ -66,6 +66,9 @@ func (s *Snapshot) FindGroup(name string) *Group {
 // room for, or as the cheaper way.
 func (s *Snapshot) BackoffEnds() (at time.Time) {
 	for i := range s.Groups {
+		if s.Groups[i].Unlisted {
+			at = when.Earliest(at, s.Now.Add(listedAgain))
+		}
 		for j := range s.Groups[i].Backoffs {
 			if until := s.Groups[i].Backoffs[j].Until.Time; until.After(s.Now) {
 				at = when.Earliest(at, until)

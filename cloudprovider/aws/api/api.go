@@ -63,6 +63,8 @@ type Config struct {
 	Unpaced bool
 	// Patience is how long a try may take; zero for what AWS needs.
 	Patience time.Duration
+	// Transport stands in for the network, where a simulator runs in this process; nil for the network.
+	Transport http.RoundTripper
 }
 
 // Client makes calls in one region.
@@ -92,7 +94,11 @@ func New(ctx context.Context, c Config) (*Client, error) {
 			t.ResponseHeaderTimeout = out.patience("").try
 			t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter}
 		})
-	sdk, err := config.LoadDefaultConfig(ctx, config.WithRegion(c.Region), config.WithHTTPClient(transport),
+	var sender config.HTTPClient = transport
+	if c.Transport != nil {
+		sender = &http.Client{Transport: c.Transport}
+	}
+	sdk, err := config.LoadDefaultConfig(ctx, config.WithRegion(c.Region), config.WithHTTPClient(sender),
 		config.WithRetryer(func() aws.Retryer { return newRetryer(c.Unpaced) }),
 		// What matters of it comes back as an error, too.
 		config.WithLogger(logging.Nop{}))

@@ -48,7 +48,9 @@ type Config struct {
 	// MayAct returns an error while another process may act in place of this one: nothing but reads is sent then. nil means that
 	// there is no other.
 	MayAct func() error
-	Clock  clock.PassiveClock
+	// Transport stands in for the network, where a simulator runs in this process; nil for the network.
+	Transport http.RoundTripper
+	Clock     clock.PassiveClock
 }
 
 // Client of Google Cloud.
@@ -75,7 +77,11 @@ func New(ctx context.Context, config Config) (*Client, error) {
 		credentials.TokenSource = &promptSource{credentials.TokenSource, config.Timeout}
 		auth = option.WithCredentials(credentials)
 	}
-	transport, err := htransport.NewTransport(ctx, newTransport(), auth)
+	network := config.Transport
+	if network == nil {
+		network = newTransport()
+	}
+	transport, err := htransport.NewTransport(ctx, network, auth)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for Google Cloud: %w", err)
 	}

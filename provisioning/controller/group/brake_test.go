@@ -52,9 +52,9 @@ func TestAGroupThatIsNotListedSaysSo(t *testing.T) {
 		age, again time.Duration
 		want       metav1.ConditionStatus
 	}{
-		{time.Minute, 4 * time.Minute, ""},
-		{5 * time.Minute, time.Minute, metav1.ConditionFalse},
-		{time.Second, 5*time.Minute - time.Second, metav1.ConditionTrue},
+		{time.Minute, 2 * time.Minute, ""},
+		{3 * time.Minute, time.Minute, metav1.ConditionFalse},
+		{time.Second, 3*time.Minute - time.Second, metav1.ConditionTrue},
 	} {
 		again := setListed(g, now.Add(-tc.age), now)
 		var status metav1.ConditionStatus

@@ -173,8 +173,9 @@ func setGivesBack(g *v1alpha1.NodeGroup, d scaledown.Doubt, now time.Time) (agai
 	return d.At
 }
 
-// listedWithin is how old the list of a group's machines may be until its condition says so: clouds are listed every minute.
-const listedWithin = 5 * time.Minute
+// listedWithin is how old the list of a group's machines may be until its condition says so, and nothing is launched there: clouds are
+// listed every minute.
+const listedWithin = 3 * time.Minute
 
 // setListed says whether the machines of the group are known to be as they are, and returns when the condition is to be checked again.
 func setListed(g *v1alpha1.NodeGroup, listed, now time.Time) (again time.Time) {

@@ -1,0 +1,157 @@
+package brownouts
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/muster-dev/muster/kwok/cloudsim"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/model"
+)
+
+// cluster is an API server in memory whose writes the model sees at once, and its kubelets.
+type cluster struct {
+	client.Client
+	world *cloudsim.World
+
+	mu    sync.Mutex
+	model *model.Model
+	made  int
+}
+
+func newCluster(world *cloudsim.World) (*cluster, error) {
+	c := &cluster{world: world}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, provreq.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	// The whole object is read back: what a caller passes may be a part of it.
+	tell := func(ctx context.Context, r client.Reader, o client.Object) error {
+		live := o.DeepCopyObject().(client.Object)
+		err := r.Get(ctx, client.ObjectKeyFromObject(o), live)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if apierrors.IsNotFound(err) {
+			c.model.Delete(o)
+			return nil
+		}
+		c.model.Set(live)
+		return err
+	}
+	c.Client = fake.NewClientBuilder().WithScheme(scheme).
+		WithStatusSubresource(&provreq.ProvisioningRequest{}, &v1alpha1.NodeGroup{}, &v1alpha1.CapacityPolicy{}).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithInterceptorFuncs(interceptor.Funcs{
+			Create: func(ctx context.Context, k client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				c.mu.Lock()
+				c.made++
+				o.SetUID(types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", c.made)))
+				c.mu.Unlock()
+				o.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
+				if err := k.Create(ctx, o, opts...); err != nil {
+					return err
+				}
+				return tell(ctx, k, o)
+			},
+			Delete: func(ctx context.Context, k client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+				if err := k.Delete(ctx, o, opts...); err != nil {
+					return err
+				}
+				return tell(ctx, k, o)
+			},
+			Update: func(ctx context.Context, k client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+				if err := k.Update(ctx, o, opts...); err != nil {
+					return err
+				}
+				return tell(ctx, k, o)
+			},
+			Patch: func(ctx context.Context, k client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+				if err := k.Patch(ctx, o, p, opts...); err != nil {
+					return err
+				}
+				return tell(ctx, k, o)
+			},
+			SubResourcePatch: func(ctx context.Context, k client.Client, sub string, o client.Object, p client.Patch,
+				opts ...client.SubResourcePatchOption) error {
+				if err := k.SubResource(sub).Patch(ctx, o, p, opts...); err != nil {
+					return err
+				}
+				return tell(ctx, k, o)
+			},
+		}).Build()
+	return c, nil
+}
+
+// kubelets have the machines of the clouds be nodes for as long as they run.
+func (c *cluster) kubelets(ctx context.Context) error {
+	for _, in := range c.world.Instances(true) {
+		name := nodeName(in.ID)
+		n := &corev1.Node{}
+		err := c.Get(ctx, client.ObjectKey{Name: name}, n)
+		switch running := in.Phase == cloudsim.Running && in.Node != nil; {
+		case running && apierrors.IsNotFound(err):
+			if err := c.Create(ctx, nodeOf(name, &in)); err != nil {
+				return err
+			}
+		case !running && err == nil:
+			if err := c.unregister(ctx, n); err != nil {
+				return err
+			}
+		case client.IgnoreNotFound(err) != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// unregister deletes a node and the pods on it.
+func (c *cluster) unregister(ctx context.Context, n *corev1.Node) error {
+	pods := &corev1.PodList{}
+	if err := c.List(ctx, pods, client.MatchingFields{"spec.nodeName": n.Name}); err != nil {
+		return err
+	}
+	for i := range pods.Items {
+		if err := c.Delete(ctx, &pods.Items[i]); err != nil {
+			return err
+		}
+	}
+	return c.Delete(ctx, n)
+}
+
+func nodeName(id string) string { return "node-" + id }
+
+func nodeOf(name string, in *cloudsim.Instance) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+		corev1.LabelHostname: name, corev1.LabelTopologyZone: in.Pool.Zone, corev1.LabelInstanceTypeStable: in.Pool.Type,
+	}}}
+	for k, v := range in.Node.Labels {
+		n.Labels[k] = v
+	}
+	n.Spec.ProviderID, n.Spec.Taints = in.Node.ProviderID, in.Node.Taints
+	n.Status.Capacity, n.Status.Allocatable = corev1.ResourceList{}, corev1.ResourceList{}
+	for k, v := range in.Node.Allocatable {
+		n.Status.Allocatable[k] = v
+	}
+	for k, v := range in.Node.Devices {
+		n.Status.Allocatable[k] = v
+	}
+	now := metav1.Now()
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: now,
+		LastHeartbeatTime: now}}
+	return n
+}
