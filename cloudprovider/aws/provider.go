@@ -54,6 +54,7 @@ type Provider struct {
 	prices     prices
 	scores     scores
 	placements placementGroups
+	facts      facts
 
 	// locks of the Auto Scaling groups, of chan struct{} by name: while one is full,
 	// no other launch of this process counts what the group has.
@@ -99,10 +100,7 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{config: c, api: client, made: map[string]made{}, placements: newPlacementGroups()}
-	p.Poller = poll.New(func(ctx context.Context) (poll.Listing, error) {
-		machines, err := p.list(ctx)
-		return poll.Listing{Machines: machines}, err
-	}, p.takeBack, c.Clock)
+	p.Poller = poll.New(p.list, p.takeBack, c.Clock)
 	return p, nil
 }
 
