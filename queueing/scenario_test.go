@@ -69,6 +69,7 @@ import (
 //	config                              (as YAML, at the start)
 //	annotate NAME KEY=VALUE             (empty takes it away)
 //	spec NAME [max=SECONDS] [gate=NAME] [count=N] [priority=N] [job=NAME]
+//	reclaimable NAME PODSET=N           (as the controller of its job counts them)
 //	ready NAME [Started|WaitForStart|WaitForRecovery|Recovered]
 //	open NAME gate=NAME
 //	resourcequota NAME [scope=S] RESOURCE=HARD[/USED] ...
@@ -518,7 +519,8 @@ func (w *world) consumed() string {
 func checkQuota(t *testing.T, s *State) {
 	t.Helper()
 	for _, w := range s.Workloads {
-		if w.Place == cache.Reserving && w.Queue != nil && workload.IsTrue(w.Object, workload.ConditionAdopted) {
+		// What ran before, or runs again, is counted whether it is free or not.
+		if w.Place == cache.Reserving && w.Queue != nil && (workload.IsTrue(w.Object, workload.ConditionAdopted) || w.TookBack) {
 			w.Queue.Node.Sub(w.Usage)
 			defer w.Queue.Node.Add(w.Usage)
 		}

@@ -23,7 +23,7 @@ func (s Rules) Advance(w *cache.Workload) *Verdict {
 	if workload.IsEvicted(object) {
 		return s.advanceEvicted(w)
 	}
-	for _, step := range []func(*cache.Workload) *Verdict{s.stop, s.editedAdmission, s.scaleDown,
+	for _, step := range []func(*cache.Workload) *Verdict{s.stop, s.editedAdmission, s.tookBack, s.scaleDown,
 		s.AnsweredChecks, s.podsRefused, s.executionTime, s.podsReady} {
 		if v := step(w); v != nil {
 			return v
