@@ -40,7 +40,7 @@ import (
 //	gone NAME [topology]                (a node, or a Topology, is deleted)
 //	vanished [soon=(NODE,...)] [many=(NODE,...)]   (which of those that are gone the provisioner thinks may come back; none)
 //	places NAME                         (where the pods of a workload go)
-//	pod NAME node=NODE RESOURCE=QUANTITY ...                              (which no Workload has; done takes it away)
+//	pod NAME node=NODE [workload=NAME podset=NAME] RESOURCE=QUANTITY ...  (of no Workload where none is named; done takes it away)
 //	check NAME [controller=C] [config=PROVISIONINGREQUESTCONFIG] [policy=CAPACITYPOLICY]
 //	requestconfig NAME class=C [limit=N] [base=SECONDS] [managed=RESOURCE] [merge=POLICY] [selector=KEY:DETAIL] [set=NAME:VALUE]
 //	policy NAME FIELD=VALUE ...         (as a parameter of that name would say it)
@@ -894,9 +894,14 @@ func (w *world) pod(name string, args map[string]string) {
 	}
 	requests := corev1.ResourceList{}
 	for k, v := range args {
-		if k == "node" {
+		switch k {
+		case "node":
 			p.Spec.NodeName = nodeOf(v)
-		} else {
+		case "workload":
+			p.Annotations = map[string]string{kueue.WorkloadAnnotation: v}
+		case "podset":
+			p.Labels = map[string]string{workload.PodSetLabel: v}
+		default:
 			requests[corev1.ResourceName(k)] = resource.MustParse(v)
 		}
 	}

@@ -51,9 +51,10 @@ type Forest struct {
 	outdated map[string]bool
 	// grown: something was freed, or suits others now. changed: a node has changed. failed are hosts that may be lost to the pods that are
 	// assigned to them; reread says that any may be.
-	grown, changed bool
-	failed         map[string]bool
-	reread         bool
+	// ended: a pod of a Workload has ended.
+	grown, changed, ended bool
+	failed                map[string]bool
+	reread                bool
 }
 
 // planted is the tree of a flavor.
@@ -76,8 +77,9 @@ type site struct {
 type resident struct {
 	node     string
 	requests nodegroups.Resources
-	// workload is the Workload that the pod says it is of; empty for none.
+	// workload and podSet are those that the pod says it is of; empty for none.
 	workload types.NamespacedName
+	podSet   string
 }
 
 // NewForest returns one without trees.
@@ -219,6 +221,41 @@ func (f *Forest) Changed() bool {
 	return out
 }
 
+// Ended reports whether a pod of a Workload has ended since the last call.
+func (f *Forest) Ended() bool {
+	out := f.ended
+	f.ended = false
+	return out
+}
+
+// WithoutEnded are the places of a podSet without those of so many pods that have ended. Which places those had follows from where the
+// others run: a place is kept as long as a pod is seen in it.
+func (f *Forest) WithoutEnded(w types.NamespacedName, podSet string, use Use, ended int32) Use {
+	p := f.trees[use.Flavor]
+	if ended <= 0 || p == nil {
+		return use
+	}
+	running := map[string]int32{}
+	for _, r := range f.crews[w] {
+		s := f.nodes[r.node]
+		if s.object == nil || r.podSet != "" && r.podSet != podSet {
+			continue
+		}
+		if values := p.valuesOf(s.object); values != nil {
+			running[p.id(values)]++
+		}
+	}
+	out := Use{Flavor: use.Flavor, Pod: use.Pod}
+	for _, d := range use.Domains {
+		free := min(ended, max(0, d.Count-running[p.id(d.Values)]))
+		ended -= free
+		if d.Count -= free; d.Count > 0 {
+			out.Domains = append(out.Domains, d)
+		}
+	}
+	return out
+}
+
 // SetNode puts a node in, in place of the one of its name.
 func (f *Forest) SetNode(n *corev1.Node) {
 	s := f.site(n.Name)
@@ -290,8 +327,8 @@ func (f *Forest) site(name string) *site {
 	return s
 }
 
-// SetPod takes in a pod as it is now. It counts while it is bound and has not ended.
-func (f *Forest) SetPod(p *corev1.Pod, requests func(*corev1.PodSpec) nodegroups.Resources) {
+// SetPod takes in a pod of a podSet, if any, as it is now. It counts while it is bound and has not ended.
+func (f *Forest) SetPod(p *corev1.Pod, podSet string, requests func(*corev1.PodSpec) nodegroups.Resources) {
 	if !TakesRoom(p) {
 		f.DeletePod(p.UID)
 		return
@@ -299,7 +336,7 @@ func (f *Forest) SetPod(p *corev1.Pod, requests func(*corev1.PodSpec) nodegroups
 	if f.pods[p.UID] != nil {
 		return // neither its node nor its owner changes
 	}
-	r := &resident{node: p.Spec.NodeName, requests: requests(&p.Spec)}
+	r := &resident{node: p.Spec.NodeName, requests: requests(&p.Spec), podSet: podSet}
 	if name := p.Annotations[kueue.WorkloadAnnotation]; name != "" {
 		r.workload = types.NamespacedName{Namespace: p.Namespace, Name: name}
 		if f.crews[r.workload] == nil {
@@ -332,6 +369,7 @@ func (f *Forest) DeletePod(uid types.UID) {
 		f.failed[s.host] = true
 	}
 	if crew := f.crews[r.workload]; crew != nil {
+		f.ended = true
 		if delete(crew, uid); len(crew) == 0 {
 			delete(f.crews, r.workload)
 		}
