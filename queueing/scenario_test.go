@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,7 +53,8 @@ import (
 //	cohort NAME [parent=C] [weight=N], and quotas as above
 //	lq NAME cq=NAME [stop=Hold] [weight=N]
 //	class NAME value=N                  (a WorkloadPriorityClass)
-//	workload NAME [lq=main] [priority=N] [class=NAME | podclass=NAME] [count=N] [min=N] [max=SECONDS] [select=K=V] [tolerate=K]
+//	runtimeclass NAME [pool=FLAVOR] [tolerate=K]
+//	workload NAME [lq=main] [priority=N] [class=NAME | podclass=NAME] [count=N] [min=N] [max=SECONDS] [select=K=V] [tolerate=K] [runtime=NAME]
 //
 // [launcher=RESOURCE:QUANTITY] [PREFIX/ANNOTATION=V] RESOURCE=QUANTITY ...
 //
@@ -210,6 +212,11 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		class.Value = int32(value)
 		w.set(class)
+	case "runtimeclass":
+		w.set(&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Scheduling: &nodev1.Scheduling{
+			NodeSelector: map[string]string{"pool": args["pool"]},
+			Tolerations:  []corev1.Toleration{{Key: args["tolerate"], Operator: corev1.TolerationOpExists}},
+		}})
 	case "machines":
 		for k, v := range args {
 			w.machines[k], _ = strconv.Atoi(v)
@@ -764,6 +771,8 @@ func (w *world) workload(t *testing.T, name string, args map[string]string) *kue
 			spec.NodeSelector = map[string]string{"pool": v}
 		case "tolerate":
 			spec.Tolerations = []corev1.Toleration{{Key: v, Operator: corev1.TolerationOpExists}}
+		case "runtime":
+			spec.RuntimeClassName = new(v)
 		case "topology":
 			// required:LEVEL, preferred:LEVEL, unconstrained, or slice:LEVEL:SIZE
 			object.Spec.PodSets = []kueue.PodSet{{TopologyRequest: topologyRequest(v)}}

@@ -56,7 +56,7 @@ func Write(placed []Placed, admission *kueue.Admission) {
 
 // NewPlacing asks for the pods of an admission, with what its checks add to them, in a forest. It is
 // nil where no flavor has a Topology.
-func (s *Settings) NewPlacing(w *Workload, admission *kueue.Admission, checks []kueue.AdmissionCheckState,
+func (s *Cache) NewPlacing(w *Workload, admission *kueue.Admission, checks []kueue.AdmissionCheckState,
 	forest *placement.Forest) *Placing {
 	out := &Placing{forest: forest}
 	led := map[string]int{} // the group's place among groups, by its name
@@ -96,7 +96,7 @@ func (g *group) join(o group) {
 }
 
 // specOf is that of the pods of a podSet as they will be.
-func (s *Settings) specOf(w *Workload, a *kueue.PodSetAssignment, checks []kueue.AdmissionCheckState) *corev1.PodSpec {
+func (s *Cache) specOf(w *Workload, a *kueue.PodSetAssignment, checks []kueue.AdmissionCheckState) *corev1.PodSpec {
 	var flavors []*kueue.ResourceFlavor
 	for _, name := range workload.AssignedFlavors(&kueue.Admission{PodSetAssignments: []kueue.PodSetAssignment{*a}}) {
 		if f := s.Flavors[name]; f != nil {
@@ -116,7 +116,7 @@ func (s *Settings) specOf(w *Workload, a *kueue.PodSetAssignment, checks []kueue
 			out.Spec.Tolerations = workload.AddTolerations(out.Spec.Tolerations, u.Tolerations)
 		}
 	}
-	return &out.Spec
+	return s.CompletePodSpec(w.Object.Namespace, &out.Spec)
 }
 
 // Lack is of the podSet that has no place.

@@ -83,8 +83,9 @@ func (c *Checker) sweepPodSets() {
 			case m.over.IsZero():
 				m.over = c.now
 			case c.overdue(m.over, c.config.OverrunBound):
-				c.accuse(fmt.Sprintf("members|%s|%s", w.uid, podSet), Quota, w.String(), 
-					"%d pods of podSet %s run since %s, and %d have quota (bound %s)", m.running, podSet, m.over.UTC().Format("15:04:05.000"), most, c.config.OverrunBound)
+				c.accuse(fmt.Sprintf("members|%s|%s", w.uid, podSet), Quota, w.String(),
+					"%d pods of podSet %s run since %s, and %d have quota (bound %s)",
+					m.running, podSet, m.over.UTC().Format("15:04:05.000"), most, c.config.OverrunBound)
 			}
 			c.judged(RunningPodSets)
 		}
