@@ -530,6 +530,56 @@ func TestGroupsThatAreRefused(t *testing.T) {
 	}
 }
 
+// TestAGroupStartsWholeOrNotAtAll, whatever its pods say that they are.
+func TestAGroupStartsWholeOrNotAtAll(t *testing.T) {
+	role := roleOf(newRig(t).pod("like", "1"))
+	for name, c := range map[string]struct {
+		forge                  func(*corev1.Pod)
+		queued, started, event string
+	}{
+		"a pod that has the role of others": {func(p *corev1.Pod) { p.Annotations[roleHashAnnotation] = role },
+			"a held, b held, c held | 1 2", "a open, b open, c open | 1 2 QuotaReserved Admitted", ""},
+		"a pod that has the podSet of others": {func(p *corev1.Pod) { p.Labels[jobs.PodSetLabel] = role },
+			"a held, b held, c held | 1 2", "a open, b open, c open | 1 2 QuotaReserved Admitted", ""},
+		"a pod that has the role of others by its manager": {func(p *corev1.Pod) {
+			p.Annotations[roleHashAnnotation], p.Labels[kueue.MultiKueueOriginLabel] = role, "forged"
+		}, "a held, b held, c held | 3", "a held, b held, c held | 3 QuotaReserved Admitted", "it asks for more cpu"},
+		"a pod that contradicts a check": {func(p *corev1.Pod) { p.Labels["zone"] = "other" },
+			"a held, b held, c held | 1 2", "a held, b held, c held | 1 2 QuotaReserved Admitted Finished", failedToStart},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			g.pod("a", "1", inGroup...)
+			g.pod("b", "1", inGroup...)
+			p := g.pod("c", "9", inGroup...)
+			c.forge(p)
+			if err := g.c.Update(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+			g.settle(ringKey())
+			g.is("it queues", c.queued)
+			g.admit()
+			g.status(func(s *kueue.WorkloadStatus) {
+				check := kueue.AdmissionCheckState{Name: "zone", State: kueue.CheckStateReady, LastTransitionTime: metav1.NewTime(now)}
+				for _, a := range s.Admission.PodSetAssignments {
+					check.PodSetUpdates = append(check.PodSetUpdates, kueue.PodSetUpdate{Name: a.Name, Labels: map[string]string{"zone": "one"}})
+				}
+				s.AdmissionChecks = []kueue.AdmissionCheckState{check}
+			})
+			g.settle(ringKey())
+			g.is("it starts", c.started)
+			close(g.events.Events)
+			events := ""
+			for e := range g.events.Events {
+				events += e + "\n"
+			}
+			if !strings.Contains(events, c.event) {
+				t.Errorf("events:\n%s", events)
+			}
+		})
+	}
+}
+
 func TestFastAdmission(t *testing.T) {
 	g := newRig(t)
 	fast := append(inGroup, fastAnnotation, "true")
