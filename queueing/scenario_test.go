@@ -37,11 +37,11 @@ import (
 //
 //	flavor NAME [unlabelled] [taint=K=V] [topology=NAME]     (else its nodes have the label pool=NAME)
 //	topology NAME levels=(LABEL,...)
-//	node NAME [pool=FLAVOR] [count=N] [LABEL=V] RESOURCE=QUANTITY ...     (N of them, numbered; label rack and those with a slash)
+//	node NAME [pool=FLAVOR] [count=N] [taint=KEY[:EFFECT]] [unready] [LABEL=V] RESOURCE=QUANTITY ...     (N of them, numbered; label rack and those with a slash)
 //	gone NAME [topology]                (a node, or a Topology, is deleted)
 //	vanished [soon=(NODE,...)] [many=(NODE,...)]   (which of those that are gone the provisioner thinks may come back; none)
 //	places NAME                         (where the pods of a workload go)
-//	pod NAME node=NODE [workload=NAME podset=NAME] RESOURCE=QUANTITY ...  (of no Workload where none is named; done takes it away)
+//	pod NAME node=NODE [workload=NAME podset=NAME] [leaving] RESOURCE=QUANTITY ...  (of no Workload where none is named; done takes it away)
 //	check NAME [controller=C] [config=PROVISIONINGREQUESTCONFIG] [policy=CAPACITYPOLICY]
 //	requestconfig NAME class=C [limit=N] [base=SECONDS] [managed=RESOURCE] [merge=POLICY] [selector=KEY:DETAIL] [set=NAME:VALUE]
 //	policy NAME FIELD=VALUE ...         (as a parameter of that name would say it)
@@ -865,7 +865,13 @@ func (w *world) nodes(t *testing.T, name string, args map[string]string) {
 		case "cordoned":
 			n.Spec.Unschedulable = true
 		case "taint":
-			n.Spec.Taints = []corev1.Taint{{Key: v, Effect: corev1.TaintEffectNoSchedule}}
+			key, effect, ok := strings.Cut(v, ":")
+			if !ok {
+				effect = string(corev1.TaintEffectNoSchedule)
+			}
+			n.Spec.Taints = []corev1.Taint{{Key: key, Effect: corev1.TaintEffect(effect)}}
+		case "unready":
+			n.Status.Conditions[0].Status = corev1.ConditionFalse
 		case "booked":
 			// By the only request of a workload, as the provisioner books it.
 			r := w.s.Requests[w.find(t, v).UID][0]
@@ -908,6 +914,8 @@ func (w *world) pod(name string, args map[string]string) {
 			p.Spec.NodeName = nodeOf(v)
 		case "workload":
 			p.Annotations = map[string]string{kueue.WorkloadAnnotation: v}
+		case "leaving":
+			p.DeletionTimestamp = &metav1.Time{Time: w.now}
 		case "podset":
 			p.Labels = map[string]string{workload.PodSetLabel: v}
 		default:

@@ -9,6 +9,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/placement"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -117,6 +118,17 @@ func (s *Cache) specOf(w *Workload, a *kueue.PodSetAssignment, checks []kueue.Ad
 		}
 	}
 	return s.CompletePodSpec(w.Object.Namespace, &out.Spec)
+}
+
+// Lost are the hosts with places of a Workload that its pods cannot have any more.
+func (s *Cache) Lost(w *Workload) map[string]bool {
+	return s.Nodes.Lost(workload.KeyOf(w.Object), w.Uses, func(taint *corev1.Taint) bool {
+		admission := w.Object.Status.Admission
+		return slices.ContainsFunc(admission.PodSetAssignments, func(a kueue.PodSetAssignment) bool {
+			return a.TopologyAssignment != nil &&
+				fit.Untolerated([]corev1.Taint{*taint}, s.specOf(w, &a, w.Object.Status.AdmissionChecks).Tolerations) != nil
+		})
+	})
 }
 
 // Lack is of the podSet that has no place.

@@ -122,7 +122,7 @@ func (s Rules) replaceNodes(w *cache.Workload) *Verdict {
 	if !s.cache.Nodes.Known || len(w.Uses) == 0 {
 		return nil
 	}
-	lost := s.cache.Nodes.Lost(workload.KeyOf(w.Object), w.Uses)
+	lost := s.cache.Lost(w)
 	e := workload.Edit(w.Object, s.now)
 	names := slices.Sorted(maps.Keys(lost))
 	if len(lost) == 0 {

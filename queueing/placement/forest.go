@@ -80,6 +80,8 @@ type resident struct {
 	// workload and podSet are those that the pod says it is of; empty for none.
 	workload types.NamespacedName
 	podSet   string
+	// leaving: it was told to stop. Where no kubelet answers, it never ends.
+	leaving bool
 }
 
 // NewForest returns one without trees.
@@ -163,15 +165,16 @@ func (f *Forest) Suspects() (out []types.NamespacedName) {
 	return out
 }
 
-// Lost are the hosts of a Workload's uses that are gone, or not Ready and without a pod of it.
-func (f *Forest) Lost(w types.NamespacedName, uses []Use) map[string]bool {
+// Lost are the hosts of a Workload's uses that are gone, and those that are not Ready or evict its pods and have none of it but such as
+// were told to stop. Evicts reports whether a taint does.
+func (f *Forest) Lost(w types.NamespacedName, uses []Use, evicts func(*corev1.Taint) bool) map[string]bool {
 	out := map[string]bool{}
 	for _, u := range uses {
 		if own := f.trees[u.Flavor]; own == nil || !own.hosts {
 			continue
 		}
 		for _, d := range u.Domains {
-			if host := d.Values[0]; f.isLost(f.hosts[host], w) {
+			if host := d.Values[0]; f.isLost(f.hosts[host], w, evicts) {
 				out[host] = true
 			}
 		}
@@ -179,19 +182,38 @@ func (f *Forest) Lost(w types.NamespacedName, uses []Use) map[string]bool {
 	return out
 }
 
-func (f *Forest) isLost(s *site, w types.NamespacedName) bool {
+func (f *Forest) isLost(s *site, w types.NamespacedName, evicts func(*corev1.Taint) bool) bool {
 	if s == nil || s.object == nil {
 		return true
 	}
-	if isReady(s.object) {
+	if isReady(s.object) && !slices.ContainsFunc(evictions(s.object), evicts) {
 		return false
 	}
 	for _, r := range f.crews[w] {
-		if f.nodes[r.node] == s {
+		if f.nodes[r.node] == s && !r.leaving {
 			return false
 		}
 	}
 	return true
+}
+
+// suspect has the Workloads with places on a node looked at that may be lost to them.
+func (f *Forest) suspect(s *site) {
+	if s.object == nil || !isReady(s.object) || len(evictions(s.object)) > 0 {
+		f.failed[s.host] = true
+	}
+}
+
+// evictions are the taints of a node by which pods are evicted. Those that say that it is not Ready, or was not until now, say no more
+// than its condition.
+func evictions(n *corev1.Node) (out []*corev1.Taint) {
+	for i := range n.Spec.Taints {
+		t := &n.Spec.Taints[i]
+		if t.Effect == corev1.TaintEffectNoExecute && t.Key != corev1.TaintNodeNotReady && t.Key != corev1.TaintNodeUnreachable {
+			out = append(out, t)
+		}
+	}
+	return out
 }
 
 // Gone are the provider IDs of nodes that have gone and to which pods are assigned, by host.
@@ -333,10 +355,15 @@ func (f *Forest) SetPod(p *corev1.Pod, podSet string, requests func(*corev1.PodS
 		f.DeletePod(p.UID)
 		return
 	}
-	if f.pods[p.UID] != nil {
-		return // neither its node nor its owner changes
+	if r := f.pods[p.UID]; r != nil {
+		// Neither its node nor its owner changes.
+		if leaving := !p.DeletionTimestamp.IsZero(); leaving && !r.leaving {
+			r.leaving = true
+			f.suspect(f.nodes[r.node])
+		}
+		return
 	}
-	r := &resident{node: p.Spec.NodeName, requests: requests(&p.Spec), podSet: podSet}
+	r := &resident{node: p.Spec.NodeName, requests: requests(&p.Spec), podSet: podSet, leaving: !p.DeletionTimestamp.IsZero()}
 	if name := p.Annotations[kueue.WorkloadAnnotation]; name != "" {
 		r.workload = types.NamespacedName{Namespace: p.Namespace, Name: name}
 		if f.crews[r.workload] == nil {
@@ -365,9 +392,7 @@ func (f *Forest) DeletePod(uid types.UID) {
 	delete(f.pods, uid)
 	s := f.nodes[r.node]
 	delete(s.pods, uid)
-	if s.object == nil || !isReady(s.object) {
-		f.failed[s.host] = true
-	}
+	f.suspect(s)
 	if crew := f.crews[r.workload]; crew != nil {
 		f.ended = true
 		if delete(crew, uid); len(crew) == 0 {
@@ -463,9 +488,7 @@ func (f *Forest) refresh() {
 		free := f.freeOn(s)
 		f.grown = f.grown || free != nil && !within(free, s.free)
 		s.free = free
-		if s.object == nil || !isReady(s.object) {
-			f.failed[s.host] = true
-		}
+		f.suspect(s)
 		for _, p := range f.trees {
 			if free == nil || !selects(p.NodeLabels, s.object.Labels) {
 				p.DeleteNode(name)
