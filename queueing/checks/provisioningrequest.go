@@ -76,8 +76,8 @@ func (s Evaluator) RequestStep(w *cache.Workload, checks []kueue.AdmissionCheckS
 // WaitingForProvisioner is the message of a check of Kueue's own until a provisioner answers its request. A class that no controller
 // serves has no other sign.
 func WaitingForProvisioner(request, class string) string {
-	return fmt.Sprintf("Waiting for a provisioner to accept ProvisioningRequest %s: no controller has done so yet; if none in this cluster serves "+
-		"class %q, install one, or change spec.provisioningClassName of the check's ProvisioningRequestConfig", request, class)
+	return fmt.Sprintf("Waiting for a provisioner to accept ProvisioningRequest %s: no controller has done so yet; if none in this cluster "+
+		"serves class %q, install one, or change spec.provisioningClassName of the check's ProvisioningRequestConfig", request, class)
 }
 
 // asIs is the step of a check that stays as it is.

@@ -40,8 +40,8 @@ func FillIn(ctx context.Context, kube client.Reader, namespace string, spec *cor
 	// The template is compared with the job's own, so its node selector is not added here.
 	for _, k := range slices.Sorted(maps.Keys(class.Scheduling.NodeSelector)) {
 		if v := class.Scheduling.NodeSelector[k]; spec.NodeSelector[k] != "" && spec.NodeSelector[k] != v {
-			return fmt.Sprintf("RuntimeClass %q selects nodes with %s=%s, and the job's pods those with %s=%s; change one of them, since the API server "+
-				"refuses such pods", class.Name, k, v, k, spec.NodeSelector[k]), nil
+			return fmt.Sprintf("RuntimeClass %q selects nodes with %s=%s, and the job's pods those with %s=%s; change one of them, since the "+
+				"API server refuses such pods", class.Name, k, v, k, spec.NodeSelector[k]), nil
 		}
 	}
 	return "", nil
