@@ -45,7 +45,7 @@ import (
 //	check NAME [controller=C] [config=PROVISIONINGREQUESTCONFIG] [policy=CAPACITYPOLICY]
 //	requestconfig NAME class=C [limit=N] [base=SECONDS] [managed=RESOURCE] [merge=POLICY] [selector=KEY:DETAIL] [set=NAME:VALUE]
 //	policy NAME FIELD=VALUE ...         (as a parameter of that name would say it)
-//	cq NAME [strict] [backfill] [byusage] [stop=Hold] [cohort=C] [weight=N] [within=P] [reclaim=P] [borrow=P] [whenCanBorrow=F]
+//	cq NAME [strict] [backfill] [byusage] [adopt-beyond-nominal] [stop=Hold] [cohort=C] [weight=N] [within=P] [reclaim=P] [borrow=P] [whenCanBorrow=F]
 //
 // [whenCanPreempt=F] [prefers=P] [check=(NAME[@FLAVOR],...)]
 //
@@ -397,7 +397,7 @@ func (w *world) change(t *testing.T, what, name string) {
 	case "finish":
 		object.Status = *workload.Finished(object, kueue.WorkloadFinishedReasonSucceeded, "done", w.now)
 	case "adopt":
-		object.Status = *workload.Adopted(object, w.now)
+		object.Status = *workload.Adopted(object, workload.RanBefore, w.now)
 	case "stopped":
 		object.Status = *workload.Released(object, w.now)
 	case "deactivate":
@@ -609,6 +609,9 @@ func clusterQueue(t *testing.T, name string, args map[string]string, input strin
 	cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
 	if _, ok := args["backfill"]; ok {
 		cq.Annotations = map[string]string{scheduler.BackfillAnnotation: "true"}
+	}
+	if _, ok := args["adopt-beyond-nominal"]; ok {
+		cq.Annotations = map[string]string{scheduler.AdoptBeyondNominalAnnotation: "true"}
 	}
 	if _, ok := args["byusage"]; ok {
 		cq.Spec.AdmissionScope = &kueue.AdmissionScope{AdmissionMode: kueue.UsageBasedAdmissionFairSharing}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -501,6 +502,46 @@ func TestPodsWithoutAWorkloadRunOn(t *testing.T) {
 	}
 	g.settle(ringKey())
 	g.is("they are adopted", "a open, b open, c open | 3 muster.dev/Adopted")
+}
+
+// TestPodsProveThatTheyMayBeAdopted: they ran before the policy came that gates them, or bear the marks of a start. Labels of their
+// users prove nothing.
+func TestPodsProveThatTheyMayBeAdopted(t *testing.T) {
+	gates := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{
+		Name: gatesPolicy, CreationTimestamp: metav1.NewTime(now.Add(time.Minute))}}
+	for name, c := range map[string]struct {
+		born   time.Duration
+		labels map[string]string
+		want   string
+		reason string
+	}{
+		"they ran before":            {0, nil, "a open, b open, c open | 3 muster.dev/Adopted", workload.RanBefore},
+		"they came later":            {time.Hour, nil, "a open, b open, c open |", ""},
+		"they have a mark of a job":  {time.Hour, map[string]string{jobs.JobUIDLabel: "x"}, "a open, b open, c open |", ""},
+		"Muster has started them":    {time.Hour, map[string]string{jobs.PodSetLabel: "p", jobs.ClusterQueueLabel: "cluster"}, "a open, b open, c open | 3 muster.dev/Adopted", workload.StartedBefore},
+		"one of them proves nothing": {59 * time.Second, nil, "a open, b open, c open |", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t, gates.DeepCopy())
+			g.born = now.Add(c.born)
+			for _, name := range []string{"a", "b", "c"} {
+				p := g.pod(name, "1", inGroup...)
+				maps.Copy(p.Labels, c.labels)
+				p.Labels[jobs.ClusterQueueLabel] = "cluster"
+				p.Spec.SchedulingGates = p.Spec.SchedulingGates[2:]
+				p.Spec.NodeSelector = map[string]string{"pool": "spot"}
+				p.Spec.Tolerations = []corev1.Toleration{{Key: "spot", Operator: corev1.TolerationOpExists}}
+				if err := g.c.Update(t.Context(), p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			g.settle(ringKey())
+			g.is("they run", c.want)
+			if w := g.workload(); c.reason != "" && meta.FindStatusCondition(w.Status.Conditions, workload.ConditionAdopted).Reason != c.reason {
+				t.Errorf("they are adopted as %+v", w.Status.Conditions)
+			}
+		})
+	}
 }
 
 func TestGroupsThatAreRefused(t *testing.T) {
