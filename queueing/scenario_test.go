@@ -66,7 +66,7 @@ import (
 //	drop NAME                           (its requests are deleted from outside)
 //	requests NAME                       (in full)
 //	checks NAME                         (the states of its checks)
-//	adopt | finish | deactivate | activate | delete NAME
+//	adopt | finish | deactivate | activate | delete | deleting NAME
 //	tick DURATION
 //	config                              (as YAML, at the start)
 //	annotate NAME KEY=VALUE             (empty takes it away)
@@ -259,7 +259,7 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 			defer w.set(ac)
 			ac.Status.Conditions = []metav1.Condition{{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue}}
 		}
-	case "adopt", "finish", "deactivate", "activate", "delete", "stopped":
+	case "adopt", "finish", "deactivate", "activate", "delete", "deleting", "stopped":
 		w.change(t, d.Cmd, name)
 	case "tick":
 		by, err := time.ParseDuration(name)
@@ -404,6 +404,8 @@ func (w *world) change(t *testing.T, what, name string) {
 		object.Spec.Active = new(false)
 	case "activate":
 		object.Spec.Active = new(true)
+	case "deleting":
+		object.DeletionTimestamp, object.Finalizers = &metav1.Time{Time: w.now}, []string{"example.com/mine"}
 	case "delete":
 		w.s.Delete(object)
 		for _, r := range slices.Clone(w.s.Requests[object.UID]) {

@@ -20,6 +20,9 @@ const gatesPolicy = "muster-pods-gates"
 // adopt queues pods as they run: they keep running, and their usage counts. Pods that neither ran before Muster came nor were started by
 // it run outside their queue, as an administrator lets them.
 func (r *reconciler) adopt(ctx context.Context, g *gang, w *kueue.Workload) error {
+	if g.leaves {
+		return nil
+	}
 	reason, err := r.provesToRun(ctx, g)
 	if err != nil {
 		return err

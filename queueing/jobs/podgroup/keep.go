@@ -73,7 +73,7 @@ func (r *reconciler) follow(ctx context.Context, g *gang, w *kueue.Workload) (bo
 // open takes the gates off as many pods of each pod set as have quota. After a restart, the cache
 // may show a Workload from before its eviction.
 func (r *reconciler) open(ctx context.Context, g *gang, w *kueue.Workload) (bool, error) {
-	if len(g.gated) == 0 || !workload.HasQuota(w) || isLent(w) {
+	if len(g.gated) == 0 || !workload.HasQuota(w) || isLent(w) || g.leaves {
 		return false, nil
 	}
 	if err := r.confirmNewest(ctx, g, w); err != nil {

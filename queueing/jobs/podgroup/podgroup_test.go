@@ -684,6 +684,52 @@ func TestAStatefulSet(t *testing.T) {
 	g.is("with no replicas it is on hold", " |")
 }
 
+// TestAStatefulSetThatIsBeingDeleted, which a finalizer puts off, has quota as long as its pods run: they stop like any others.
+func TestAStatefulSetThatIsBeingDeleted(t *testing.T) {
+	for name, runs := range map[string]bool{"before its start": false, "while it runs": true} {
+		t.Run(name, func(t *testing.T) {
+			set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "default", Name: "db", UID: "uid-db", Labels: map[string]string{jobs.QueueLabel: "main"}, Finalizers: []string{"example.com/mine"},
+			}}
+			set.Spec.Replicas = new(int32(2))
+			set.Spec.Template.Annotations = map[string]string{parentAnnotation: statefulSetParent}
+			set.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{"cpu": resource.MustParse("1")},
+			}}}
+			g := newRig(t, set)
+			k := gangOfStatefulSet(t.Context(), set)[0]
+			g.settle(k)
+			g.admit()
+			add := func(name string) {
+				p := g.pod(name, "1", parentAnnotation, statefulSetParent)
+				controlledBy(p, "StatefulSet", "db")
+				if err := g.c.Update(t.Context(), p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if runs {
+				add("db-0")
+				g.settle(k)
+			}
+			if err := g.c.Delete(t.Context(), set); err != nil {
+				t.Fatal(err)
+			}
+			g.settle(k)
+			if !runs {
+				g.is("it holds nothing", " |")
+				return
+			}
+			g.is("its pods hold quota", "db-0 open | 2 QuotaReserved Admitted")
+			add("db-1")
+			g.settle(k)
+			g.is("no other starts", "db-0 open, db-1 held | 2 QuotaReserved Admitted")
+			g.evict()
+			g.settle(k)
+			g.is("it stops, and is over", "db-1 held |")
+		})
+	}
+}
+
 // TestPodsOfAStatefulSetThatIsDeletedWithoutThem run on by a Workload each, until another one has them.
 func TestPodsOfAStatefulSetThatIsDeletedWithoutThem(t *testing.T) {
 	g := newRig(t)
