@@ -238,6 +238,49 @@ func TestPodsOfAQueueAreGatedButThoseThatAStartHasMarked(t *testing.T) {
 	}
 }
 
+// TestMarksOfAStartAreNotOfUsers: a pod that has them runs by quota, and counts by them.
+func TestMarksOfAStartAreNotOfUsers(t *testing.T) {
+	const gate, queue = "schedulingGates: [{name: kueue.x-k8s.io/admission}]", "kueue.x-k8s.io/queue-name: main"
+	pod := func(labels, owner, gates string) string {
+		out := "{metadata: {name: p, labels: {" + labels + "}"
+		if owner != "" {
+			out += ", ownerReferences: [{apiVersion: " + owner + ", name: o, uid: u, controller: true}]"
+		}
+		return out + "}, spec: {" + gates + "}}"
+	}
+	marks := map[string]bool{"job-uid": true, "podset": true, "managed": true, "cluster-queue-name": true, "local-queue-name": true}
+	for mark := range marks {
+		marked := queue + ", kueue.x-k8s.io/" + mark + ": 'true'"
+		other := queue + ", kueue.x-k8s.io/" + mark + ": 'other'"
+		const job, driver = "batch/v1, kind: Job", "v1, kind: Pod"
+		for name, tt := range map[string]struct {
+			old, now string
+			may      []string
+			refused  bool
+		}{
+			"a user creates it":                  {"null", pod(marked, "", ""), nil, true},
+			"a user creates it without a queue":  {"null", pod(marked[len(queue)+2:], "", ""), nil, true},
+			"a user says that a Job controls it": {"null", pod(marked, job, ""), nil, true},
+			"a user creates it gated":            {"null", pod(marked, "", gate), nil, mark != "managed"},
+			"the controller of Jobs creates it":  {"null", pod(marked, job, ""), []string{"update jobs status"}, false},
+			"a driver creates it":                {"null", pod(marked, driver, ""), nil, mark == "managed"},
+			"a user adds it":                     {pod(queue, "", ""), pod(marked, "", ""), nil, true},
+			"a user adds it to one that waits":   {pod(queue, "", gate), pod(marked, "", gate), nil, true},
+			"a user changes it":                  {pod(marked, "", ""), pod(other, "", ""), nil, true},
+			"a user drops it":                    {pod(marked, "", ""), pod(queue, "", ""), nil, true},
+			"a user drops it of a driver's":      {pod(marked, driver, ""), pod(queue, driver, ""), nil, true},
+			"an administrator drops it":          {pod(marked, "", ""), pod(queue, "", ""), []string{"break-glass jobs "}, false},
+			"a user changes another label":       {pod(marked, "", ""), pod(marked+", a: b", "", ""), nil, false},
+		} {
+			j := newJudge(t, "muster-pods-marks")
+			j.may = tt.may
+			if got := j.refuses(tt.old, tt.now); got != tt.refused {
+				t.Errorf("%s: %s: refused is %v", mark, name, got)
+			}
+		}
+	}
+}
+
 // TestWhatMusterMayChangeOfNodes: a cordon and its taint, and the taint of bookings.
 func TestWhatMusterMayChangeOfNodes(t *testing.T) {
 	j := newJudge(t, "muster-rights-nodes")

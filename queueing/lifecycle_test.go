@@ -48,7 +48,7 @@ func (w *world) life(t *testing.T, d *datadriven.TestData, name string, args map
 		w.set(object)
 	case "restart":
 		w.restart()
-	case "annotate", "spec", "ready", "open":
+	case "annotate", "spec", "ready", "open", "reclaimable":
 		object := w.find(t, name)
 		w.edit(t, d.Cmd, object, args)
 		w.set(object)
@@ -84,6 +84,8 @@ func (w *world) edit(t *testing.T, what string, object *kueue.Workload, args map
 			object.Status.PreemptionGates = []kueue.PreemptionGateState{{
 				Name: v, Position: kueue.PreemptionGatePositionOpen, LastTransitionTime: metav1.NewTime(w.now),
 			}}
+		case what == "reclaimable":
+			object.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: kueue.PodSetReference(k), Count: number(v)}}
 		case k == "max":
 			object.Spec.MaximumExecutionTimeSeconds = new(number(v))
 		case k == "gate":

@@ -229,7 +229,7 @@ func (w *world) shakeMore(t *testing.T, r *rand.Rand) {
 	})
 	switch r.IntN(5) {
 	case 0:
-		object.Status = *workload.Adopted(object, w.now)
+		object.Status = *workload.Adopted(object, workload.RanBefore, w.now)
 	case 1:
 		object.Spec.PreemptionGates = []kueue.PreemptionGate{{Name: "gate"}}
 	case 2, 3:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,15 +37,15 @@ import (
 //
 //	flavor NAME [unlabelled] [taint=K=V] [topology=NAME]     (else its nodes have the label pool=NAME)
 //	topology NAME levels=(LABEL,...)
-//	node NAME [pool=FLAVOR] [count=N] [LABEL=V] RESOURCE=QUANTITY ...     (N of them, numbered; label rack and those with a slash)
+//	node NAME [pool=FLAVOR] [count=N] [taint=KEY[:EFFECT]] [unready] [LABEL=V] RESOURCE=QUANTITY ...     (N of them, numbered; label rack and those with a slash)
 //	gone NAME [topology]                (a node, or a Topology, is deleted)
 //	vanished [soon=(NODE,...)] [many=(NODE,...)]   (which of those that are gone the provisioner thinks may come back; none)
 //	places NAME                         (where the pods of a workload go)
-//	pod NAME node=NODE RESOURCE=QUANTITY ...                              (which no Workload has; done takes it away)
+//	pod NAME node=NODE [workload=NAME podset=NAME] [leaving] RESOURCE=QUANTITY ...  (of no Workload where none is named; done takes it away)
 //	check NAME [controller=C] [config=PROVISIONINGREQUESTCONFIG] [policy=CAPACITYPOLICY]
 //	requestconfig NAME class=C [limit=N] [base=SECONDS] [managed=RESOURCE] [merge=POLICY] [selector=KEY:DETAIL] [set=NAME:VALUE]
 //	policy NAME FIELD=VALUE ...         (as a parameter of that name would say it)
-//	cq NAME [strict] [backfill] [byusage] [stop=Hold] [cohort=C] [weight=N] [within=P] [reclaim=P] [borrow=P] [whenCanBorrow=F]
+//	cq NAME [strict] [backfill] [byusage] [adopt-beyond-nominal] [stop=Hold] [cohort=C] [weight=N] [within=P] [reclaim=P] [borrow=P] [whenCanBorrow=F]
 //
 // [whenCanPreempt=F] [prefers=P] [check=(NAME[@FLAVOR],...)]
 //
@@ -52,7 +53,8 @@ import (
 //	cohort NAME [parent=C] [weight=N], and quotas as above
 //	lq NAME cq=NAME [stop=Hold] [weight=N]
 //	class NAME value=N                  (a WorkloadPriorityClass)
-//	workload NAME [lq=main] [priority=N] [class=NAME | podclass=NAME] [count=N] [min=N] [max=SECONDS] [select=K=V] [tolerate=K]
+//	runtimeclass NAME [pool=FLAVOR] [tolerate=K]
+//	workload NAME [lq=main] [priority=N] [class=NAME | podclass=NAME] [count=N] [min=N] [max=SECONDS] [select=K=V] [tolerate=K] [runtime=NAME]
 //
 // [launcher=RESOURCE:QUANTITY] [PREFIX/ANNOTATION=V] RESOURCE=QUANTITY ...
 //
@@ -64,11 +66,12 @@ import (
 //	drop NAME                           (its requests are deleted from outside)
 //	requests NAME                       (in full)
 //	checks NAME                         (the states of its checks)
-//	adopt | finish | deactivate | activate | delete NAME
+//	adopt | finish | deactivate | activate | delete | deleting NAME
 //	tick DURATION
 //	config                              (as YAML, at the start)
 //	annotate NAME KEY=VALUE             (empty takes it away)
 //	spec NAME [max=SECONDS] [gate=NAME] [count=N] [priority=N] [job=NAME]
+//	reclaimable NAME PODSET=N           (as the controller of its job counts them)
 //	ready NAME [Started|WaitForStart|WaitForRecovery|Recovered]
 //	open NAME gate=NAME
 //	resourcequota NAME [scope=S] RESOURCE=HARD[/USED] ...
@@ -209,6 +212,11 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		class.Value = int32(value)
 		w.set(class)
+	case "runtimeclass":
+		w.set(&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Scheduling: &nodev1.Scheduling{
+			NodeSelector: map[string]string{"pool": args["pool"]},
+			Tolerations:  []corev1.Toleration{{Key: args["tolerate"], Operator: corev1.TolerationOpExists}},
+		}})
 	case "machines":
 		for k, v := range args {
 			w.machines[k], _ = strconv.Atoi(v)
@@ -251,7 +259,7 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 			defer w.set(ac)
 			ac.Status.Conditions = []metav1.Condition{{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue}}
 		}
-	case "adopt", "finish", "deactivate", "activate", "delete", "stopped":
+	case "adopt", "finish", "deactivate", "activate", "delete", "deleting", "stopped":
 		w.change(t, d.Cmd, name)
 	case "tick":
 		by, err := time.ParseDuration(name)
@@ -389,13 +397,15 @@ func (w *world) change(t *testing.T, what, name string) {
 	case "finish":
 		object.Status = *workload.Finished(object, kueue.WorkloadFinishedReasonSucceeded, "done", w.now)
 	case "adopt":
-		object.Status = *workload.Adopted(object, w.now)
+		object.Status = *workload.Adopted(object, workload.RanBefore, w.now)
 	case "stopped":
 		object.Status = *workload.Released(object, w.now)
 	case "deactivate":
 		object.Spec.Active = new(false)
 	case "activate":
 		object.Spec.Active = new(true)
+	case "deleting":
+		object.DeletionTimestamp, object.Finalizers = &metav1.Time{Time: w.now}, []string{"example.com/mine"}
 	case "delete":
 		w.s.Delete(object)
 		for _, r := range slices.Clone(w.s.Requests[object.UID]) {
@@ -518,7 +528,8 @@ func (w *world) consumed() string {
 func checkQuota(t *testing.T, s *State) {
 	t.Helper()
 	for _, w := range s.Workloads {
-		if w.Place == cache.Reserving && w.Queue != nil && workload.IsTrue(w.Object, workload.ConditionAdopted) {
+		// What ran before, or runs again, is counted whether it is free or not.
+		if w.Place == cache.Reserving && w.Queue != nil && (workload.IsTrue(w.Object, workload.ConditionAdopted) || w.TookBack) {
 			w.Queue.Node.Sub(w.Usage)
 			defer w.Queue.Node.Add(w.Usage)
 		}
@@ -600,6 +611,9 @@ func clusterQueue(t *testing.T, name string, args map[string]string, input strin
 	cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
 	if _, ok := args["backfill"]; ok {
 		cq.Annotations = map[string]string{scheduler.BackfillAnnotation: "true"}
+	}
+	if _, ok := args["adopt-beyond-nominal"]; ok {
+		cq.Annotations = map[string]string{scheduler.AdoptBeyondNominalAnnotation: "true"}
 	}
 	if _, ok := args["byusage"]; ok {
 		cq.Spec.AdmissionScope = &kueue.AdmissionScope{AdmissionMode: kueue.UsageBasedAdmissionFairSharing}
@@ -762,6 +776,8 @@ func (w *world) workload(t *testing.T, name string, args map[string]string) *kue
 			spec.NodeSelector = map[string]string{"pool": v}
 		case "tolerate":
 			spec.Tolerations = []corev1.Toleration{{Key: v, Operator: corev1.TolerationOpExists}}
+		case "runtime":
+			spec.RuntimeClassName = new(v)
 		case "topology":
 			// required:LEVEL, preferred:LEVEL, unconstrained, or slice:LEVEL:SIZE
 			object.Spec.PodSets = []kueue.PodSet{{TopologyRequest: topologyRequest(v)}}
@@ -854,7 +870,13 @@ func (w *world) nodes(t *testing.T, name string, args map[string]string) {
 		case "cordoned":
 			n.Spec.Unschedulable = true
 		case "taint":
-			n.Spec.Taints = []corev1.Taint{{Key: v, Effect: corev1.TaintEffectNoSchedule}}
+			key, effect, ok := strings.Cut(v, ":")
+			if !ok {
+				effect = string(corev1.TaintEffectNoSchedule)
+			}
+			n.Spec.Taints = []corev1.Taint{{Key: key, Effect: corev1.TaintEffect(effect)}}
+		case "unready":
+			n.Status.Conditions[0].Status = corev1.ConditionFalse
 		case "booked":
 			// By the only request of a workload, as the provisioner books it.
 			r := w.s.Requests[w.find(t, v).UID][0]
@@ -892,9 +914,16 @@ func (w *world) pod(name string, args map[string]string) {
 	}
 	requests := corev1.ResourceList{}
 	for k, v := range args {
-		if k == "node" {
+		switch k {
+		case "node":
 			p.Spec.NodeName = nodeOf(v)
-		} else {
+		case "workload":
+			p.Annotations = map[string]string{kueue.WorkloadAnnotation: v}
+		case "leaving":
+			p.DeletionTimestamp = &metav1.Time{Time: w.now}
+		case "podset":
+			p.Labels = map[string]string{workload.PodSetLabel: v}
+		default:
 			requests[corev1.ResourceName(k)] = resource.MustParse(v)
 		}
 	}

@@ -29,6 +29,9 @@ func (s *Cache) add(w *Workload) {
 		if len(w.Object.Status.UnhealthyNodes) > 0 {
 			s.Unhealthy[w.Object.UID] = w
 		}
+		if len(w.Uses) > 0 && len(w.Object.Status.ReclaimablePods) > 0 {
+			s.Reclaimed[w.Object.UID] = w
+		}
 		s.ExpectPods(w, w.Object.Status.Admission)
 	case workload.IsActive(w.Object):
 		w.Place = Pending
@@ -85,6 +88,7 @@ func (s *Cache) remove(w *Workload) {
 	}
 	delete(s.Unadmitted, w.Object.UID)
 	delete(s.Unhealthy, w.Object.UID)
+	delete(s.Reclaimed, w.Object.UID)
 	s.count(w, -1)
 	w.Place, w.Queue, w.Local, w.admitted, w.running = untracked, nil, nil, false, nil
 }

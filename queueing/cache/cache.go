@@ -55,6 +55,8 @@ type Cache struct {
 	Unadmitted map[types.UID]*Workload
 	// Unhealthy run, and wait for nodes in place of lost ones.
 	Unhealthy map[types.UID]*Workload
+	// Reclaimed hold places of a Topology, and some of their pods have ended.
+	Reclaimed map[types.UID]*Workload
 	// PodsNotReady hold quota, and their pods are not ready.
 	PodsNotReady map[types.UID]*Workload
 	// selected counts the Workloads and flavors that select on a node label.
@@ -78,6 +80,7 @@ func New(c config.Config) *Cache {
 		Due:          map[types.UID]*Workload{},
 		Unadmitted:   map[types.UID]*Workload{},
 		Unhealthy:    map[types.UID]*Workload{},
+		Reclaimed:    map[types.UID]*Workload{},
 		PodsNotReady: map[types.UID]*Workload{},
 		selected:     map[string]int{},
 		Dirty:        NewDirtyStatuses(),

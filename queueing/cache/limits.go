@@ -84,8 +84,10 @@ func (s *Cache) rereadPods(of func(*Workload) bool) {
 			continue
 		}
 		s.remove(w)
+		s.selects(w.Keys, -1)
 		w.Pod = nil
 		s.read(w, w.Object)
+		s.selects(w.Keys, +1)
 		s.add(w)
 		s.Due[uid] = w
 	}

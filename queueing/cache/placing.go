@@ -9,6 +9,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/placement"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -56,7 +57,7 @@ func Write(placed []Placed, admission *kueue.Admission) {
 
 // NewPlacing asks for the pods of an admission, with what its checks add to them, in a forest. It is
 // nil where no flavor has a Topology.
-func (s *Settings) NewPlacing(w *Workload, admission *kueue.Admission, checks []kueue.AdmissionCheckState,
+func (s *Cache) NewPlacing(w *Workload, admission *kueue.Admission, checks []kueue.AdmissionCheckState,
 	forest *placement.Forest) *Placing {
 	out := &Placing{forest: forest}
 	led := map[string]int{} // the group's place among groups, by its name
@@ -96,7 +97,7 @@ func (g *group) join(o group) {
 }
 
 // specOf is that of the pods of a podSet as they will be.
-func (s *Settings) specOf(w *Workload, a *kueue.PodSetAssignment, checks []kueue.AdmissionCheckState) *corev1.PodSpec {
+func (s *Cache) specOf(w *Workload, a *kueue.PodSetAssignment, checks []kueue.AdmissionCheckState) *corev1.PodSpec {
 	var flavors []*kueue.ResourceFlavor
 	for _, name := range workload.AssignedFlavors(&kueue.Admission{PodSetAssignments: []kueue.PodSetAssignment{*a}}) {
 		if f := s.Flavors[name]; f != nil {
@@ -116,7 +117,18 @@ func (s *Settings) specOf(w *Workload, a *kueue.PodSetAssignment, checks []kueue
 			out.Spec.Tolerations = workload.AddTolerations(out.Spec.Tolerations, u.Tolerations)
 		}
 	}
-	return &out.Spec
+	return s.CompletePodSpec(w.Object.Namespace, &out.Spec)
+}
+
+// Lost are the hosts with places of a Workload that its pods cannot have any more.
+func (s *Cache) Lost(w *Workload) map[string]bool {
+	return s.Nodes.Lost(workload.KeyOf(w.Object), w.Uses, func(taint *corev1.Taint) bool {
+		admission := w.Object.Status.Admission
+		return slices.ContainsFunc(admission.PodSetAssignments, func(a kueue.PodSetAssignment) bool {
+			return a.TopologyAssignment != nil &&
+				fit.Untolerated([]corev1.Taint{*taint}, s.specOf(w, &a, w.Object.Status.AdmissionChecks).Tolerations) != nil
+		})
+	})
 }
 
 // Lack is of the podSet that has no place.

@@ -16,14 +16,12 @@ import (
 )
 
 // CompletePodSpec is a pod's spec with what the API server will add to it that counts: the
-// defaults of LimitRanges and the overhead of the RuntimeClass. It shares the rest with
+// defaults of LimitRanges, and the overhead, the node selector and the tolerations of the RuntimeClass. It shares the rest with
 // spec, and is spec itself where nothing is added.
 func (s *Cache) CompletePodSpec(namespace string, spec *corev1.PodSpec) *corev1.PodSpec {
-	if spec.RuntimeClassName != nil && spec.Overhead == nil {
-		if class := s.runtimes[*spec.RuntimeClassName]; class != nil && class.Overhead != nil {
-			out := *spec
-			out.Overhead = class.Overhead.PodFixed
-			spec = &out
+	if spec.RuntimeClassName != nil {
+		if class := s.runtimes[*spec.RuntimeClassName]; class != nil {
+			spec = workload.ByRuntime(spec, class)
 		}
 	}
 	ns := s.Namespaces[namespace]
@@ -62,10 +60,10 @@ func (s *Cache) read(w *Workload, object *kueue.Workload) {
 	if old == nil || old.UID != object.UID || old.Generation != object.Generation || len(w.Pod) != len(object.Spec.PodSets) {
 		w.Pod, w.Requests, w.Keys = nil, nil, nil
 		for i := range object.Spec.PodSets {
-			template := &object.Spec.PodSets[i].Template
-			w.Requests = append(w.Requests, workload.PodRequests(s.CompletePodSpec(object.Namespace, &template.Spec)))
+			spec := s.CompletePodSpec(object.Namespace, &object.Spec.PodSets[i].Template.Spec)
+			w.Requests = append(w.Requests, workload.PodRequests(spec))
 			w.Pod = append(w.Pod, s.counted(w.Requests[i]))
-			w.Keys = append(w.Keys, fit.SelectedKeys(&template.Spec)...)
+			w.Keys = append(w.Keys, fit.SelectedKeys(spec)...)
 		}
 		w.Shape = shapeOf(object.Spec.PodSets, w.Pod)
 	}

@@ -15,21 +15,21 @@ import (
 )
 
 // counted is what of a pod's requests counts against quota: without the prefixes
-// that the configuration excludes, and with its transformations.
+// that the configuration excludes, and with its transformations. An excluded resource does not count
+// itself, but its outputs do, and it multiplies others: else it would be a way around their quota.
 func (s *Settings) counted(pod nodegroups.Resources) nodegroups.Resources {
 	c := s.Config.Resources
 	if c == nil {
 		return pod
 	}
-	asked := maps.Clone(pod)
-	maps.DeleteFunc(asked, func(name corev1.ResourceName, _ int64) bool {
+	out := pod.Clone()
+	maps.DeleteFunc(out, func(name corev1.ResourceName, _ int64) bool {
 		return slices.ContainsFunc(c.ExcludeResourcePrefixes, func(p string) bool { return strings.HasPrefix(string(name), p) })
 	})
-	out := asked.Clone()
 	outputs := map[corev1.ResourceName]*big.Rat{}
 	for i := range c.Transformations {
 		t := &c.Transformations[i]
-		if _, ok := asked[t.Input]; !ok {
+		if _, ok := pod[t.Input]; !ok {
 			continue
 		}
 		if t.Strategy != nil && *t.Strategy == kueueconfig.Replace {
@@ -39,7 +39,7 @@ func (s *Settings) counted(pod nodegroups.Resources) nodegroups.Resources {
 			if outputs[name] == nil {
 				outputs[name] = new(big.Rat)
 			}
-			outputs[name].Add(outputs[name], transformed(t, asked, exact(factor)))
+			outputs[name].Add(outputs[name], transformed(t, pod, exact(factor)))
 		}
 	}
 	for name, v := range outputs {
@@ -52,9 +52,9 @@ func (s *Settings) counted(pod nodegroups.Resources) nodegroups.Resources {
 // transformed is how much of an output a pod's request for the input is worth: as many
 // times the factor as there are units of the input, and of the resource that it is
 // multiplied by, if the pod asks for that.
-func transformed(t *kueueconfig.ResourceTransformation, asked nodegroups.Resources, factor *big.Rat) *big.Rat {
+func transformed(t *kueueconfig.ResourceTransformation, pod nodegroups.Resources, factor *big.Rat) *big.Rat {
 	for _, name := range []corev1.ResourceName{t.Input, t.MultiplyBy} {
-		if v, ok := asked[name]; ok {
+		if v, ok := pod[name]; ok {
 			factor.Mul(factor, new(big.Rat).Quo(new(big.Rat).SetInt64(v), unitOf(name)))
 		}
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/muster-dev/muster/queueing/config"
 )
 
-// The amounts are those that Kueue 0.19.2 counts for the same pods and settings.
+// The amounts are those that Kueue 0.19.2 counts for the same pods and settings, but for excluded inputs and multipliers: there Kueue
+// leaves out the outputs, and counts one.
 func TestCountedResources(t *testing.T) {
 	outputs := func(pairs ...string) corev1.ResourceList {
 		list := corev1.ResourceList{}
@@ -78,11 +79,11 @@ func TestCountedResources(t *testing.T) {
 		"more than an allowance":      {rules: allowance, pod: nodegroups.Resources{"gpumem": 2048, "gpu": 2}, want: nodegroups.Resources{"gpu": 2, "overage": 2048}},
 		"less than an allowance":      {rules: allowance, pod: nodegroups.Resources{"gpumem": 512, "gpu": 2}, want: nodegroups.Resources{"gpu": 2, "overage": 0}},
 		"an allowance gives no other": {rules: rules{{Input: "credit", Strategy: replace, Outputs: outputs("gpu", "-1")}}, pod: nodegroups.Resources{"gpu": 8, "credit": 3}, want: nodegroups.Resources{"gpu": 8}},
-		"what is excluded is not transformed, and multiplies nothing": {
+		"what is excluded counts as its outputs, and multiplies": {
 			exclude: []string{"networking.example.com/"},
 			rules: rules{{Input: "networking.example.com/vpc", Outputs: outputs("credits", "1")},
 				{Input: "gpu", MultiplyBy: "networking.example.com/vpc", Outputs: outputs("total", "1")}},
-			pod: nodegroups.Resources{"networking.example.com/vpc": 7, "gpu": 2}, want: nodegroups.Resources{"gpu": 2, "total": 2},
+			pod: nodegroups.Resources{"networking.example.com/vpc": 7, "gpu": 2}, want: nodegroups.Resources{"gpu": 2, "credits": 7, "total": 14},
 		},
 		"more than can be counted": {
 			rules: rules{{Input: "a", Strategy: replace, MultiplyBy: "a", Outputs: outputs("credits", "8E")}},

@@ -75,7 +75,7 @@ func (s *Cache) Set(object metav1.Object) {
 	case *corev1.Node:
 		s.Nodes.SetNode(o)
 	case *corev1.Pod:
-		s.Nodes.SetPod(o, workload.PodRequests)
+		s.Nodes.SetPod(o, o.Labels[workload.PodSetLabel], workload.PodRequests)
 	case *corev1.ResourceQuota:
 		s.setQuota(o)
 	case *corev1.LimitRange:
@@ -186,6 +186,11 @@ func (s *Cache) RequeueForNodes() {
 			if slices.Contains(suspects, workload.KeyOf(w.Object)) {
 				s.Due[uid] = w
 			}
+		}
+	}
+	if s.Nodes.Ended() {
+		for _, w := range s.Reclaimed {
+			s.Nodes.Move(w, s.usesOf(w))
 		}
 	}
 	if !s.Nodes.Grown() {

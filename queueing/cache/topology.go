@@ -48,8 +48,8 @@ func (s *Settings) ImpliesTopology(cq *kueue.ClusterQueue) bool {
 	})
 }
 
-// usesOf reads where the pods of a Workload are by its assignment. What cannot be read counts nowhere.
-func (s *Settings) usesOf(w *Workload) []placement.Use {
+// usesOf reads where the pods of a Workload are by its assignment, but for those that have ended. What cannot be read counts nowhere.
+func (s *Cache) usesOf(w *Workload) []placement.Use {
 	if !workload.HasQuota(w.Object) {
 		return nil
 	}
@@ -65,7 +65,9 @@ func (s *Settings) usesOf(w *Workload) []placement.Use {
 			continue
 		}
 		if flavor, ok := s.topologyFlavor(a); ok {
-			out = append(out, placement.Use{Flavor: flavor, Domains: domains, Pod: w.Requests[at]})
+			use := placement.Use{Flavor: flavor, Domains: domains, Pod: w.Requests[at]}
+			ended := workload.CountOf(a) - workload.PodsLeft(w.Object, a)
+			out = append(out, s.Nodes.WithoutEnded(workload.KeyOf(w.Object), string(a.Name), use, ended))
 		}
 	}
 	return out

@@ -126,6 +126,8 @@ type Workload struct {
 	// comes before all others once: else they would have what the victims leave, and the
 	// next ones were to leave for it.
 	AwaitsVictims bool
+	// TookBack: pods of it run again, and took back quota that their end had released, whether or not that was free.
+	TookBack bool
 	// wakeAt is when it is looked at again; zero if only events can do that.
 	wakeAt time.Time
 	// Reason and message are why it waits, as the last verdict said.

@@ -67,6 +67,7 @@ func (s *Cache) setWorkload(object *kueue.Workload) {
 		w.Assumed, w.AssumedUsage, w.AssumedUses = nil, nil, nil
 	}
 	s.add(w)
+	w.TookBack = w.Place == Reserving && (w.TookBack || workload.TookBack(old, object))
 	s.UpdateReplacement(w, w.Assumed != nil || workload.HasQuota(object))
 	s.Slices.wake(w)
 	s.Due[object.UID] = w

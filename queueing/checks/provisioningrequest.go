@@ -2,6 +2,7 @@ package checks
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -72,6 +73,13 @@ func (s Evaluator) RequestStep(w *cache.Workload, checks []kueue.AdmissionCheckS
 	return verdictOf(w, state, current, config, asked)
 }
 
+// WaitingForProvisioner is the message of a check of Kueue's own until a provisioner answers its request. A class that no controller
+// serves has no other sign.
+func WaitingForProvisioner(request, class string) string {
+	return fmt.Sprintf("Waiting for a provisioner to accept ProvisioningRequest %s: no controller has done so yet; if none in this cluster "+
+		"serves class %q, install one, or change spec.provisioningClassName of the check's ProvisioningRequestConfig", request, class)
+}
+
 // asIs is the step of a check that stays as it is.
 func asIs(c *kueue.AdmissionCheckState) step {
 	return step{State: c.State, message: c.Message, updates: c.PodSetUpdates, requeueAfter: c.RequeueAfterSeconds}
@@ -98,8 +106,11 @@ func verdictOf(w *cache.Workload, state *kueue.AdmissionCheckState, r *autoscali
 		return retry(state, config, "Retrying after booking expired: ", message(autoscaling.BookingExpired))
 	case is(autoscaling.Provisioned) && (workload.IsAdmitted(w.Object) || transaction.IsWhole(r)):
 		return step{State: kueue.CheckStateReady, message: message(autoscaling.Provisioned), updates: updatesBy(r, config, asked)}
-	case is(autoscaling.Accepted) && apimeta.FindStatusCondition(r.Status.Conditions, autoscaling.Provisioned) == nil:
-		return asIs(state)
+	case apimeta.FindStatusCondition(r.Status.Conditions, autoscaling.Provisioned) != nil:
+	case is(autoscaling.Accepted):
+		return step{State: kueue.CheckStatePending, message: message(autoscaling.Accepted)}
+	default:
+		return step{State: kueue.CheckStatePending, message: WaitingForProvisioner(r.Name, config.ProvisioningClassName)}
 	}
 	return step{State: kueue.CheckStatePending, message: message(autoscaling.Provisioned)}
 }

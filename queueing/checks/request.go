@@ -125,6 +125,7 @@ func (s Evaluator) NewRequest(w *cache.Workload, name, class string,
 		templateName := TemplateName(name, a.podSets[0])
 		template := s.templateOf(w, a.assignment)
 		template.Spec = *fit.WithRequests(&template.Spec)
+		s.tellPlaced(w, a.assignment, template)
 		out.Templates = append(out.Templates, &corev1.PodTemplate{ObjectMeta: meta(templateName), Template: *template})
 		out.Object.Spec.PodSets = append(out.Object.Spec.PodSets, autoscaling.PodSet{
 			PodTemplateRef: autoscaling.Reference{Name: templateName}, Count: a.count,
@@ -137,9 +138,6 @@ func (s Evaluator) NewRequest(w *cache.Workload, name, class string,
 func (s Evaluator) capacityRequest(w *cache.Workload, state *kueue.AdmissionCheckState, name string) *Request {
 	asked := s.missingPods(w)
 	out := s.NewRequest(w, name, CapacityClass, s.Parameters(w, state.Name), asked)
-	for i, a := range asked {
-		s.tellPlaced(w, a.assignment, &out.Templates[i].Template)
-	}
 	if tried := workload.Retries(state); tried > 0 {
 		for _, a := range asked {
 			out.Superseded = append(out.Superseded, TemplateName(RequestName(w.Object.Name, state.Name, tried), a.podSets[0]))

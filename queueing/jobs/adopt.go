@@ -54,7 +54,11 @@ func (r *reconciler) adopt(ctx context.Context, job client.Object, w *kueue.Work
 	case !workload.AsksAdoption(w):
 		return writes.Delete(ctx, r.client, w)
 	}
-	if _, err := writes.ApplyStatus(ctx, r.client, w, workload.Adopted(w, r.now())); err != nil {
+	reason := workload.RanBefore
+	if WasStarted(job) {
+		reason = workload.StartedBefore
+	}
+	if _, err := writes.ApplyStatus(ctx, r.client, w, workload.Adopted(w, reason, r.now())); err != nil {
 		return err
 	}
 	r.event(job, corev1.EventTypeNormal, "Adopted",
@@ -82,15 +86,20 @@ func (r *reconciler) goesOn(ctx context.Context, job client.Object, w *kueue.Wor
 // anything kept it from that. It compares what only the API server writes: when the job
 // and the policy were created.
 func (r *reconciler) ranBefore(ctx context.Context, job client.Object) (bool, error) {
+	return RanBefore(ctx, r.live, r.kind.StartPolicy(), job)
+}
+
+// RanBefore reports whether an object was created before the ValidatingAdmissionPolicy that keeps others like it from starting.
+func RanBefore(ctx context.Context, live client.Reader, name string, o client.Object) (bool, error) {
 	policy := &metav1.PartialObjectMetadata{}
 	policy.SetGroupVersionKind(admissionv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicy"))
-	if err := r.live.Get(ctx, client.ObjectKey{Name: r.kind.StartPolicy()}, policy); err != nil {
+	if err := live.Get(ctx, client.ObjectKey{Name: name}, policy); err != nil {
 		if apierrors.IsNotFound(err) {
 			return true, nil
 		}
-		return false, fmt.Errorf("reading ValidatingAdmissionPolicy %s: %w", r.kind.StartPolicy(), err)
+		return false, fmt.Errorf("reading ValidatingAdmissionPolicy %s: %w", name, err)
 	}
-	created := job.GetCreationTimestamp()
+	created := o.GetCreationTimestamp()
 	return created.Before(&policy.CreationTimestamp), nil
 }
 

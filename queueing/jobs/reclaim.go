@@ -22,8 +22,8 @@ const (
 	reclaimSteps = 4
 )
 
-// reclaim releases the quota of pods that are over and are not followed by others. It
-// reports whether it wrote.
+// reclaim releases the quota of pods that are over and are not followed by others, and takes it back for pods that run again, as after
+// a restart of a JobSet. It reports whether it wrote.
 //
 // What a user has taken off the number of pods is released at once. Pods that have ended
 // are released by the quarter, not before they have settled, and only if another Workload
@@ -31,12 +31,27 @@ const (
 // within ten seconds or while nothing waits.
 func (r *reconciler) reclaim(ctx context.Context, job client.Object, w *kueue.Workload) (bool, error) {
 	total, before := podcounts.Assigned(w), podcounts.Reclaimed(w)
-	over, shrunk, more := make([]int32, len(total)), false, false
+	over, shrunk, more, fewer := make([]int32, len(total)), false, false, false
 	for i, c := range countsOf(r.kind, job, w) {
-		over[i] = max(before[i], min(total[i], w.Spec.PodSets[i].Count)-max(c.Needed, c.Left))
+		most := min(total[i], w.Spec.PodSets[i].Count)
+		// An elastic job grows by another slice of its Workload.
+		if needed := max(0, most-c.Needed); needed < before[i] && !IsElastic(job) {
+			over[i], fewer = needed, true
+			continue
+		}
+		over[i] = max(before[i], most-max(c.Needed, c.Left))
 		taken := total[i] - c.Asked
 		shrunk = shrunk || taken > before[i] && over[i] >= taken
 		more = more || over[i] > before[i]
+	}
+	if fewer {
+		if err := r.confirmNewest(ctx, job); err != nil {
+			return false, err
+		}
+		for i := range over {
+			over[i] = min(over[i], before[i])
+		}
+		return true, r.setReclaimed(ctx, w, over)
 	}
 	if !more {
 		return false, nil
@@ -78,12 +93,17 @@ func (r *reconciler) reclaim(ctx context.Context, job client.Object, w *kueue.Wo
 	}
 	// What comes next has to settle again.
 	r.remember(job.GetUID(), func(m *memory) { m.reclaimable = time.Time{} })
+	return true, r.setReclaimed(ctx, w, over)
+}
+
+// setReclaimed makes so many of the pods that got quota the reclaimable ones of each pod set.
+func (r *reconciler) setReclaimed(ctx context.Context, w *kueue.Workload, over []int32) error {
 	for i, n := range podcounts.NotAdmitted(w) {
 		if over[i] > 0 {
 			over[i] += n
 		}
 	}
-	return true, SetReclaimable(ctx, r.client, w, over)
+	return SetReclaimable(ctx, r.client, w, over)
 }
 
 // hasSettled reports whether a job has had pods to report for long enough. Where all end

@@ -71,6 +71,14 @@ func TestQuotaOfPodsThatAreOverGoesBack(t *testing.T) {
 			{parallelism: 5, active: 5, want: 3, wantWrites: 1},
 			{parallelism: 4, active: 4, want: 4, wantWrites: 2},
 		}},
+		"pods that run again have it again at once": {job: of(4, 4), moments: []moment{
+			{succeeded: 3, active: 1}, {after: 10, succeeded: 3, active: 1, want: 3, wantWrites: 1},
+			{succeeded: 1, active: 3, want: 1, wantWrites: 2}, {active: 4, wantWrites: 3},
+		}},
+		"not a pod that terminates beside its replacement": {job: of(4, 4), moments: []moment{
+			{succeeded: 3, active: 1}, {after: 10, succeeded: 3, active: 1, want: 3, wantWrites: 1},
+			{succeeded: 3, active: 1, terminating: 1, want: 3, wantWrites: 1},
+		}},
 		"a single pod has nothing to give": {job: of(1, 1), moments: []moment{
 			{succeeded: 1}, {after: 60, succeeded: 1},
 		}},

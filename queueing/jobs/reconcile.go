@@ -26,7 +26,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if job.GetDeletionTimestamp() != nil {
-		return reconcile.Result{}, nil
+		return after(r.letGo(ctx, job))
 	}
 	if current, err := r.resolve(ctx, job); err != nil || !current {
 		return reconcile.Result{}, err // the event of the source asks again
@@ -38,7 +38,11 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if left := r.expected(job.GetUID(), w != nil); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	err = r.advance(ctx, job, w)
+	return after(r.advance(ctx, job, w))
+}
+
+// after says when a job is looked at again.
+func after(err error) (reconcile.Result, error) {
 	var p *pause
 	switch {
 	case errors.As(err, &p):

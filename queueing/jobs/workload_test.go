@@ -68,7 +68,9 @@ func TestRuntimeClassesThatCannotBeFollowed(t *testing.T) {
 		want     string
 	}{
 		"there is none":                  {want: "doesn't exist"},
-		"it sends pods to certain nodes": {class: []client.Object{sends}, want: "sandboxed"},
+		"it sends pods to certain nodes": {class: []client.Object{sends}},
+		"the Job sends its pods elsewhere": {class: []client.Object{sends}, selector: map[string]string{"sandboxed": "no"},
+			want: "selects nodes with sandboxed=yes, and the job's pods those with sandboxed=no"},
 		"the Job sends its pods there":   {class: []client.Object{sends}, selector: map[string]string{"sandboxed": "yes"}},
 		"it says nothing, like nvidia's": {class: []client.Object{&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "kata"}}}},
 	} {

@@ -135,10 +135,21 @@ func (s Rules) NewCheckStates(w *cache.Workload, names []kueue.AdmissionCheckRef
 		state := kueue.AdmissionCheckState{
 			Name: name, State: kueue.CheckStatePending, LastTransitionTime: metav1.NewTime(s.now), RetryCount: s.checks.RetryCount(w, name),
 		}
+		request := checks.RequestName(w.Object.Name, name, workload.Retries(&state)+1)
 		if s.cache.IsCapacity(name) {
-			state.Message = checks.WaitingFor(checks.RequestName(w.Object.Name, name, workload.Retries(&state)+1))
+			state.Message = checks.WaitingFor(request)
+		} else if config := s.requestConfig(name); config != nil {
+			state.Message = checks.WaitingForProvisioner(request, config.ProvisioningClassName)
 		}
 		out = append(out, state)
 	}
 	return out
+}
+
+// requestConfig is that of a check of Kueue's own; nil for others.
+func (s Rules) requestConfig(name kueue.AdmissionCheckReference) *kueue.ProvisioningRequestConfigSpec {
+	if !s.cache.IsRequest(name) {
+		return nil
+	}
+	return s.cache.ConfigOf(name)
 }

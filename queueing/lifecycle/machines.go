@@ -117,7 +117,7 @@ func (s Rules) choices(w *cache.Workload) int32 {
 	suiting := slices.DeleteFunc(cache.FlavorsOf(q.Object), func(name kueue.ResourceFlavorReference) bool {
 		flavor := s.cache.Flavors[name]
 		return flavor == nil || !slices.ContainsFunc(w.Object.Spec.PodSets, func(ps kueue.PodSet) bool {
-			return workload.Mismatch(&ps.Template.Spec, flavor) == ""
+			return workload.Mismatch(s.cache.CompletePodSpec(w.Object.Namespace, &ps.Template.Spec), flavor) == ""
 		})
 	})
 	return max(1, int32(len(suiting)))

@@ -17,13 +17,14 @@ import (
 // has something to say.
 func (s Rules) Advance(w *cache.Workload) *Verdict {
 	object := w.Object
-	if !object.DeletionTimestamp.IsZero() {
-		return nil
-	}
 	if workload.IsEvicted(object) {
 		return s.advanceEvicted(w)
 	}
-	for _, step := range []func(*cache.Workload) *Verdict{s.stop, s.editedAdmission, s.scaleDown,
+	// A finalizer may keep what is being deleted for as long as its user likes. It has its quota while its pods run.
+	if !object.DeletionTimestamp.IsZero() && !workload.MayRun(object) {
+		return s.Release(w, kueue.WorkloadQuotaReservedReasonPendingEvaluation, "The workload is being deleted, and nothing of it has started")
+	}
+	for _, step := range []func(*cache.Workload) *Verdict{s.stop, s.editedAdmission, s.tookBack, s.scaleDown,
 		s.AnsweredChecks, s.podsRefused, s.executionTime, s.podsReady} {
 		if v := step(w); v != nil {
 			return v

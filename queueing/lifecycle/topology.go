@@ -8,11 +8,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/placement"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -21,6 +24,9 @@ import (
 // nodesLookAgain is how long a Workload waits that finds no room on the nodes that are booked for it: news of them
 // may be on their way. It ends with the booking.
 const nodesLookAgain = time.Second
+
+// nodesArrive is how much later than the news that nodes are booked the news of these nodes may come.
+const nodesArrive = 2 * time.Second
 
 // placeOnBooked finds domains for the pods of a Workload whose machines are there by now, and puts them into its
 // admission; why says why it has none.
@@ -78,36 +84,53 @@ func fillNodes(w *cache.Workload, e *workload.Editor, placed []cache.Placed) {
 	}
 }
 
-// forestOf has the nodes that are booked for a Workload: those of its request, which take no other pods, or all
-// where Muster did not book them.
+// forestOf has the nodes that are booked for a Workload: those of its requests, which take no other pods, or all
+// where Muster did not book them. A booking is known by its request, whichever check has made that.
 func (s Rules) forestOf(w *cache.Workload, checks []kueue.AdmissionCheckState) *placement.Forest {
-	booked := map[string]bool{}
-	for i := range checks {
-		for _, u := range checks[i].PodSetUpdates {
-			for label := range u.NodeSelector {
-				booked[label] = booked[label] || strings.HasPrefix(label, v1alpha1.BookedLabelPrefix)
-			}
-		}
-	}
-	requests := map[string]string{} // the UID of each, by its label
-	for _, r := range s.cache.Requests[w.Object.UID] {
-		if label := state.BookingLabel(r.Name); booked[label] {
-			requests[strings.TrimPrefix(label, v1alpha1.BookedLabelPrefix)] = string(r.UID)
-		}
-	}
+	requests, certain := s.bookedFor(w, checks)
 	if len(requests) == 0 {
 		return s.cache.Nodes.Forest
 	}
-	return s.cache.Nodes.Among(func(n *corev1.Node) (reserved []nodegroups.Resources, ok bool) {
+	found := false
+	forest := s.cache.Nodes.Among(func(n *corev1.Node) (reserved []nodegroups.Resources, ok bool) {
 		for _, b := range state.BookingsOn(n.Labels, n.Annotations) {
 			if uid, own := requests[b.Key]; own && uid == string(b.UID) {
-				ok = true
+				ok, found = true, true
 			} else {
 				reserved = append(reserved, b.Booked)
 			}
 		}
 		return reserved, ok
 	})
+	if !found && !certain {
+		return s.cache.Nodes.Forest
+	}
+	return forest
+}
+
+// bookedFor are the UIDs of the requests of a Workload for which nodes may be booked, by the keys of their bookings. It is certain where
+// Muster has made machines for one, or sends pods to its booking. Existing nodes that are booked leave no other record than on them.
+func (s Rules) bookedFor(w *cache.Workload, checks []kueue.AdmissionCheckState) (requests map[string]string, certain bool) {
+	selected := map[string]bool{}
+	for i := range checks {
+		for _, u := range checks[i].PodSetUpdates {
+			for label := range u.NodeSelector {
+				selected[label] = true
+			}
+		}
+	}
+	requests = map[string]string{}
+	for _, r := range s.cache.Requests[w.Object.UID] {
+		label := state.BookingLabel(r.Name)
+		recorded := r.Status.ProvisioningClassDetails[transaction.AttemptDetail] != ""
+		if selected[label] || recorded || slices.Contains(transaction.KnownClasses, r.Spec.ProvisioningClassName) {
+			requests[strings.TrimPrefix(label, v1alpha1.BookedLabelPrefix)] = string(r.UID)
+		}
+		recent := apimeta.IsStatusConditionTrue(r.Status.Conditions, autoscaling.Provisioned) &&
+			s.now.Sub(transaction.ProvisionedAt(r)) < nodesArrive
+		certain = certain || selected[label] || recorded || len(requests) > 0 && recent
+	}
+	return requests, certain
 }
 
 // vanishedLookAgain is how soon it is looked again whether nodes that have vanished are lost for certain.
@@ -122,7 +145,7 @@ func (s Rules) replaceNodes(w *cache.Workload) *Verdict {
 	if !s.cache.Nodes.Known || len(w.Uses) == 0 {
 		return nil
 	}
-	lost := s.cache.Nodes.Lost(workload.KeyOf(w.Object), w.Uses)
+	lost := s.cache.Lost(w)
 	e := workload.Edit(w.Object, s.now)
 	names := slices.Sorted(maps.Keys(lost))
 	if len(lost) == 0 {

@@ -51,9 +51,10 @@ type Forest struct {
 	outdated map[string]bool
 	// grown: something was freed, or suits others now. changed: a node has changed. failed are hosts that may be lost to the pods that are
 	// assigned to them; reread says that any may be.
-	grown, changed bool
-	failed         map[string]bool
-	reread         bool
+	// ended: a pod of a Workload has ended.
+	grown, changed, ended bool
+	failed                map[string]bool
+	reread                bool
 }
 
 // planted is the tree of a flavor.
@@ -76,8 +77,11 @@ type site struct {
 type resident struct {
 	node     string
 	requests nodegroups.Resources
-	// workload is the Workload that the pod says it is of; empty for none.
+	// workload and podSet are those that the pod says it is of; empty for none.
 	workload types.NamespacedName
+	podSet   string
+	// leaving: it was told to stop. Where no kubelet answers, it never ends.
+	leaving bool
 }
 
 // NewForest returns one without trees.
@@ -161,15 +165,16 @@ func (f *Forest) Suspects() (out []types.NamespacedName) {
 	return out
 }
 
-// Lost are the hosts of a Workload's uses that are gone, or not Ready and without a pod of it.
-func (f *Forest) Lost(w types.NamespacedName, uses []Use) map[string]bool {
+// Lost are the hosts of a Workload's uses that are gone, and those that are not Ready or evict its pods and have none of it but such as
+// were told to stop. Evicts reports whether a taint does.
+func (f *Forest) Lost(w types.NamespacedName, uses []Use, evicts func(*corev1.Taint) bool) map[string]bool {
 	out := map[string]bool{}
 	for _, u := range uses {
 		if own := f.trees[u.Flavor]; own == nil || !own.hosts {
 			continue
 		}
 		for _, d := range u.Domains {
-			if host := d.Values[0]; f.isLost(f.hosts[host], w) {
+			if host := d.Values[0]; f.isLost(f.hosts[host], w, evicts) {
 				out[host] = true
 			}
 		}
@@ -177,19 +182,38 @@ func (f *Forest) Lost(w types.NamespacedName, uses []Use) map[string]bool {
 	return out
 }
 
-func (f *Forest) isLost(s *site, w types.NamespacedName) bool {
+func (f *Forest) isLost(s *site, w types.NamespacedName, evicts func(*corev1.Taint) bool) bool {
 	if s == nil || s.object == nil {
 		return true
 	}
-	if isReady(s.object) {
+	if isReady(s.object) && !slices.ContainsFunc(evictions(s.object), evicts) {
 		return false
 	}
 	for _, r := range f.crews[w] {
-		if f.nodes[r.node] == s {
+		if f.nodes[r.node] == s && !r.leaving {
 			return false
 		}
 	}
 	return true
+}
+
+// suspect has the Workloads with places on a node looked at that may be lost to them.
+func (f *Forest) suspect(s *site) {
+	if s.object == nil || !isReady(s.object) || len(evictions(s.object)) > 0 {
+		f.failed[s.host] = true
+	}
+}
+
+// evictions are the taints of a node by which pods are evicted. Those that say that it is not Ready, or was not until now, say no more
+// than its condition.
+func evictions(n *corev1.Node) (out []*corev1.Taint) {
+	for i := range n.Spec.Taints {
+		t := &n.Spec.Taints[i]
+		if t.Effect == corev1.TaintEffectNoExecute && t.Key != corev1.TaintNodeNotReady && t.Key != corev1.TaintNodeUnreachable {
+			out = append(out, t)
+		}
+	}
+	return out
 }
 
 // Gone are the provider IDs of nodes that have gone and to which pods are assigned, by host.
@@ -216,6 +240,41 @@ func (f *Forest) Shows(host string) bool { return f.hosts[host] != nil }
 func (f *Forest) Changed() bool {
 	out := f.changed
 	f.changed = false
+	return out
+}
+
+// Ended reports whether a pod of a Workload has ended since the last call.
+func (f *Forest) Ended() bool {
+	out := f.ended
+	f.ended = false
+	return out
+}
+
+// WithoutEnded are the places of a podSet without those of so many pods that have ended. Which places those had follows from where the
+// others run: a place is kept as long as a pod is seen in it.
+func (f *Forest) WithoutEnded(w types.NamespacedName, podSet string, use Use, ended int32) Use {
+	p := f.trees[use.Flavor]
+	if ended <= 0 || p == nil {
+		return use
+	}
+	running := map[string]int32{}
+	for _, r := range f.crews[w] {
+		s := f.nodes[r.node]
+		if s.object == nil || r.podSet != "" && r.podSet != podSet {
+			continue
+		}
+		if values := p.valuesOf(s.object); values != nil {
+			running[p.id(values)]++
+		}
+	}
+	out := Use{Flavor: use.Flavor, Pod: use.Pod}
+	for _, d := range use.Domains {
+		free := min(ended, max(0, d.Count-running[p.id(d.Values)]))
+		ended -= free
+		if d.Count -= free; d.Count > 0 {
+			out.Domains = append(out.Domains, d)
+		}
+	}
 	return out
 }
 
@@ -290,16 +349,21 @@ func (f *Forest) site(name string) *site {
 	return s
 }
 
-// SetPod takes in a pod as it is now. It counts while it is bound and has not ended.
-func (f *Forest) SetPod(p *corev1.Pod, requests func(*corev1.PodSpec) nodegroups.Resources) {
+// SetPod takes in a pod of a podSet, if any, as it is now. It counts while it is bound and has not ended.
+func (f *Forest) SetPod(p *corev1.Pod, podSet string, requests func(*corev1.PodSpec) nodegroups.Resources) {
 	if !TakesRoom(p) {
 		f.DeletePod(p.UID)
 		return
 	}
-	if f.pods[p.UID] != nil {
-		return // neither its node nor its owner changes
+	if r := f.pods[p.UID]; r != nil {
+		// Neither its node nor its owner changes.
+		if leaving := !p.DeletionTimestamp.IsZero(); leaving && !r.leaving {
+			r.leaving = true
+			f.suspect(f.nodes[r.node])
+		}
+		return
 	}
-	r := &resident{node: p.Spec.NodeName, requests: requests(&p.Spec)}
+	r := &resident{node: p.Spec.NodeName, requests: requests(&p.Spec), podSet: podSet, leaving: !p.DeletionTimestamp.IsZero()}
 	if name := p.Annotations[kueue.WorkloadAnnotation]; name != "" {
 		r.workload = types.NamespacedName{Namespace: p.Namespace, Name: name}
 		if f.crews[r.workload] == nil {
@@ -328,10 +392,9 @@ func (f *Forest) DeletePod(uid types.UID) {
 	delete(f.pods, uid)
 	s := f.nodes[r.node]
 	delete(s.pods, uid)
-	if s.object == nil || !isReady(s.object) {
-		f.failed[s.host] = true
-	}
+	f.suspect(s)
 	if crew := f.crews[r.workload]; crew != nil {
+		f.ended = true
 		if delete(crew, uid); len(crew) == 0 {
 			delete(f.crews, r.workload)
 		}
@@ -425,9 +488,7 @@ func (f *Forest) refresh() {
 		free := f.freeOn(s)
 		f.grown = f.grown || free != nil && !within(free, s.free)
 		s.free = free
-		if s.object == nil || !isReady(s.object) {
-			f.failed[s.host] = true
-		}
+		f.suspect(s)
 		for _, p := range f.trees {
 			if free == nil || !selects(p.NodeLabels, s.object.Labels) {
 				p.DeleteNode(name)

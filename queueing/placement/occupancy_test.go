@@ -58,9 +58,9 @@ func TestOccupancyTellsWhatDomainsHave(t *testing.T) {
 	}, nil)
 	f.Hold(train, []Use{{Flavor: "h100", Pod: nodegroups.Resources{gpu: 2},
 		Domains: []Domain{{Values: []string{"n1"}, Count: 3}, {Values: []string{"n4"}, Count: 1}}}})
-	f.SetPod(gpuPod("train-0", "n1", "train", 2), requests)
-	f.SetPod(gpuPod("old-0", "n3", "old", 4), requests)
-	f.SetPod(gpuPod("daemon", "n2", "", 1), requests)
+	f.SetPod(gpuPod("train-0", "n1", "train", 2), "", requests)
+	f.SetPod(gpuPod("old-0", "n3", "old", 4), "", requests)
+	f.SetPod(gpuPod("daemon", "n2", "", 1), "", requests)
 
 	type workloads = map[types.NamespacedName]int
 	have := func(gpus, pods int64) nodegroups.Resources {

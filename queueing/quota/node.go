@@ -248,6 +248,17 @@ func (n *Node) Fits(usage Amounts) bool {
 	return true
 }
 
+// Free is the part of the amounts that the node could use now.
+func (n *Node) Free(amounts Amounts) Amounts {
+	out := Amounts{}
+	for fr, v := range amounts {
+		if free := min(v, n.Available(fr)); free > 0 {
+			out[fr] = free
+		}
+	}
+	return out
+}
+
 // Borrows says that the node would use more than its subtree quota if it used v
 // more.
 func (n *Node) Borrows(fr FlavorResource, v int64) bool {

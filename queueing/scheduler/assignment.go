@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/placement"
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
@@ -23,6 +24,9 @@ type slot struct {
 	podSet  int
 	flavors []kueue.FlavorQuotas
 	need    nodegroups.Resources
+	// selects reports whether the flavor says on which nodes the pods are. That of what no pod requests, as of what a transformation
+	// makes, does not.
+	selects bool
 }
 
 // assigner looks for flavors for one Workload: the first combination, in the
@@ -67,6 +71,7 @@ const (
 // covered by no group, since there is no quota for it.
 func (a *assigner) split() bool {
 	for i := range a.counts {
+		before := len(a.slots)
 		rest := a.w.Pod[i].Clone()
 		// Quota on pods counts pods, whatever they ask for.
 		if covers(a.queue.Object, corev1.ResourcePods) {
@@ -87,7 +92,7 @@ func (a *assigner) split() bool {
 				delete(rest, name)
 			}
 			if len(need) > 0 {
-				a.slots = append(a.slots, slot{podSet: i, flavors: group.Flavors, need: need})
+				a.slots = append(a.slots, slot{podSet: i, flavors: group.Flavors, need: need, selects: a.requestsAny(i, need)})
 			}
 		}
 		for _, name := range rest.Names() {
@@ -97,8 +102,46 @@ func (a *assigner) split() bool {
 				return false
 			}
 		}
+		if placement.Asks(a.w.Object.Spec.PodSets[i].TopologyRequest) {
+			a.selectTopology(i, before)
+		}
 	}
 	return true
+}
+
+// requestsAny reports whether the pods of a podSet request some of what they need quota for.
+func (a *assigner) requestsAny(podSet int, need nodegroups.Resources) bool {
+	for name := range need {
+		if name != corev1.ResourcePods && a.w.Requests[podSet][name] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// selectTopology gives a podSet that requests a topology a slot that selects its nodes, even if it needs no quota: its own slots are
+// those from first on. Without a flavor that has a Topology any slot does, so that the request is refused.
+func (a *assigner) selectTopology(podSet, first int) {
+	own := a.slots[first:]
+	if slices.ContainsFunc(own, func(s slot) bool { return s.selects }) {
+		return
+	}
+	if i := slices.IndexFunc(own, func(s slot) bool { return a.hasTopology(s.flavors) }); i >= 0 {
+		own[i].selects = true
+		return
+	}
+	groups := a.queue.Object.Spec.ResourceGroups
+	i := max(0, slices.IndexFunc(groups, func(g kueue.ResourceGroup) bool { return a.hasTopology(g.Flavors) }))
+	if i < len(groups) {
+		a.slots = append(a.slots, slot{podSet: podSet, flavors: groups[i].Flavors, selects: true,
+			need: nodegroups.Resources{groups[i].CoveredResources[0]: 0}})
+	}
+}
+
+func (a *assigner) hasTopology(flavors []kueue.FlavorQuotas) bool {
+	return slices.ContainsFunc(flavors, func(f kueue.FlavorQuotas) bool {
+		return a.s.cache.Flavors[f.Name] != nil && a.s.cache.Flavors[f.Name].Spec.TopologyName != nil
+	})
 }
 
 func covers(cq *kueue.ClusterQueue, name corev1.ResourceName) bool {

@@ -50,7 +50,8 @@ func (a *assigner) options(i int) []option {
 func (a *assigner) unsuitable(i int, name kueue.ResourceFlavorReference) string {
 	s := a.slots[i]
 	flavor := a.s.cache.Flavors[name]
-	if why := workload.Mismatch(&a.w.Object.Spec.PodSets[s.podSet].Template.Spec, flavor); why != "" {
+	spec := a.s.cache.CompletePodSpec(a.w.Object.Namespace, &a.w.Object.Spec.PodSets[s.podSet].Template.Spec)
+	if why := workload.Mismatch(spec, flavor); why != "" {
 		return why
 	}
 	if why := a.changesFlavor(i, name); why != "" {

@@ -107,22 +107,29 @@ func (d *drainer) reserveForNext(l *line, w *cache.Workload, usage quota.Amounts
 	d.reserveForHead(l.queue, l)
 }
 
-// borrowsReserved is what is kept for the head of another queue and a proposal would borrow;
-// nil if it borrows nothing of that kind.
-func borrowsReserved(q *cache.ClusterQueue, p *Proposal) *cache.HeadReservation {
+// borrowsReserved is the reservation for the head of another queue that a proposal would borrow from; nil if there is none.
+// A reservation does not hold against a Workload of higher priority, nor for quota that is lent already: the head could not get that
+// back, whatever the proposal takes from its victims.
+func borrowsReserved(q *cache.ClusterQueue, w *cache.Workload, p *Proposal) *cache.HeadReservation {
 	if p.distance == 0 || len(q.Tree.HeadReservations) == 0 {
 		return nil
+	}
+	var holding []cache.HeadReservation
+	for _, k := range q.Tree.HeadReservations {
+		if k.Queue == q || k.Head.Priority < w.Priority {
+			continue
+		}
+		if free := k.Queue.Node.Free(k.Usage); len(free) > 0 {
+			holding = append(holding, cache.HeadReservation{Queue: k.Queue, Head: k.Head, Usage: free})
+		}
 	}
 	for _, v := range p.victims {
 		v.Queue.Node.Sub(v.Usage)
 		defer v.Queue.Node.Add(v.Usage)
 	}
 	var first *cache.HeadReservation
-	for i := range q.Tree.HeadReservations {
-		k := &q.Tree.HeadReservations[i]
-		if k.Queue == q {
-			continue
-		}
+	for i := range holding {
+		k := &holding[i]
 		for fr, v := range p.Usage {
 			if k.Usage[fr] > 0 && q.Node.Borrows(fr, v) {
 				first = cmp.Or(first, k)

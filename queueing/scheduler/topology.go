@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/cache"
@@ -21,7 +20,7 @@ func (a *assigner) mismatchedTopology(i int, name kueue.ResourceFlavorReference)
 	ps := &a.w.Object.Spec.PodSets[podSet]
 	asks, has := placement.Asks(ps.TopologyRequest), a.s.cache.Flavors[name].Spec.TopologyName != nil
 	switch {
-	case !has && a.quotaOnly(i):
+	case !has && !a.slots[i].selects:
 		return ""
 	case asks && !has:
 		return fmt.Sprintf("Flavor %q does not support TopologyAwareScheduling", name)
@@ -40,7 +39,7 @@ func (a *assigner) mismatchedTopology(i int, name kueue.ResourceFlavorReference)
 	}
 	for j := range i {
 		other := a.Chosen[j].Flavor
-		if other == name || a.quotaOnly(j) || !has && a.s.cache.Flavors[other].Spec.TopologyName == nil {
+		if other == name || !a.slots[j].selects || !has && a.s.cache.Flavors[other].Spec.TopologyName == nil {
 			continue
 		}
 		switch of := a.slots[j].podSet; {
@@ -53,18 +52,6 @@ func (a *assigner) mismatchedTopology(i int, name kueue.ResourceFlavorReference)
 		}
 	}
 	return ""
-}
-
-// quotaOnly reports whether the pods of slot i request nothing of what they need quota for, as of what a transformation makes: then
-// its flavor says nothing about nodes.
-func (a *assigner) quotaOnly(i int) bool {
-	s := a.slots[i]
-	for name := range s.need {
-		if name != corev1.ResourcePods && a.w.Requests[s.podSet][name] > 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // refusedPlaces says which pods of a Workload would have no place by what it asks of a Topology; empty for none. Its job may be of a

@@ -34,10 +34,24 @@ func WasEvicted(w *kueue.Workload) bool {
 	return apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted) != nil
 }
 
-// Adopted is the status of a Workload whose job ran before the Workload was made.
-func Adopted(w *kueue.Workload, now time.Time) *kueue.WorkloadStatus {
+// Reasons of ConditionAdopted.
+const (
+	// RanBefore: the job ran before Muster came. What it is counted as its user may have written since.
+	RanBefore = "RanBefore"
+	// StartedBefore: Muster had started the job, which has lost its Workload since.
+	StartedBefore = "StartedBefore"
+)
+
+// Adopted is the status of a Workload whose job ran before the Workload was made, for one of the reasons above.
+func Adopted(w *kueue.Workload, reason string, now time.Time) *kueue.WorkloadStatus {
 	e := Edit(w, now)
-	e.Set(ConditionAdopted, metav1.ConditionTrue, "RanBefore",
+	e.Set(ConditionAdopted, metav1.ConditionTrue, reason,
 		"The job was running without a Workload; it keeps running, and its usage counts")
 	return e.Status
+}
+
+// WasStartedBefore reports whether Muster had started the job of an adopted Workload.
+func WasStartedBefore(w *kueue.Workload) bool {
+	c := apimeta.FindStatusCondition(w.Status.Conditions, ConditionAdopted)
+	return c != nil && c.Reason == StartedBefore
 }

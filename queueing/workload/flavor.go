@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -102,6 +103,24 @@ func TemplateOn(template *corev1.PodTemplateSpec, flavors []*kueue.ResourceFlavo
 		}
 		maps.Copy(out.Spec.NodeSelector, f.Spec.NodeLabels)
 		out.Spec.Tolerations = AddTolerations(out.Spec.Tolerations, f.Spec.Tolerations)
+	}
+	return &out
+}
+
+// ByRuntime is a pod's spec with what the API server adds to it from its RuntimeClass. It shares the rest with spec. A node selector of
+// the pod's own stays, since a pod with another value is refused.
+func ByRuntime(spec *corev1.PodSpec, class *nodev1.RuntimeClass) *corev1.PodSpec {
+	out := *spec
+	if class.Overhead != nil && spec.Overhead == nil {
+		out.Overhead = class.Overhead.PodFixed
+	}
+	if class.Scheduling != nil {
+		out.NodeSelector = maps.Clone(class.Scheduling.NodeSelector)
+		if out.NodeSelector == nil {
+			out.NodeSelector = map[string]string{}
+		}
+		maps.Copy(out.NodeSelector, spec.NodeSelector)
+		out.Tolerations = AddTolerations(slices.Clone(spec.Tolerations), class.Scheduling.Tolerations)
 	}
 	return &out
 }

@@ -1,6 +1,8 @@
 package workload
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -53,6 +55,13 @@ func PodsLeft(w *kueue.Workload, ps *kueue.PodSetAssignment) int32 {
 		return min(CountOf(ps), max(0, FindPodSet(w, ps.Name).Count-over))
 	}
 	return CountOf(ps)
+}
+
+// TookBack reports whether pods of a Workload whose quota had been released have it again.
+func TookBack(before, now *kueue.Workload) bool {
+	return HasQuota(before) && HasQuota(now) && slices.ContainsFunc(before.Status.ReclaimablePods, func(r kueue.ReclaimablePod) bool {
+		return Reclaimable(now, r.Name) < r.Count
+	})
 }
 
 // Reclaimable is how many pods of a podSet will not run any more.

@@ -35,10 +35,10 @@ func StateOf(w *kueue.Workload) State {
 		return Absent
 	case IsFinished(w):
 		return Over
+	case HasQuota(w) && IsEvicted(w):
+		return Evicting // even if it is being deleted: its pods have to stop
 	case !w.DeletionTimestamp.IsZero():
 		return Deleted
-	case HasQuota(w) && IsEvicted(w):
-		return Evicting
 	case HasQuota(w) && IsAdmitted(w):
 		return Admitted
 	case IsAdopted(w):

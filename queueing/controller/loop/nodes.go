@@ -71,7 +71,8 @@ func roomEvents(to toolscache.ResourceEventHandler) toolscache.ResourceEventHand
 					return
 				}
 			case *corev1.Pod:
-				if was, ok := before.(*corev1.Pod); ok && was.UID == o.UID && placement.TakesRoom(was) == placement.TakesRoom(o) {
+				if was, ok := before.(*corev1.Pod); ok && was.UID == o.UID && placement.TakesRoom(was) == placement.TakesRoom(o) &&
+					was.DeletionTimestamp.IsZero() == o.DeletionTimestamp.IsZero() {
 					return
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,11 +37,11 @@ func FillIn(ctx context.Context, kube client.Reader, namespace string, spec *cor
 	if class.Scheduling == nil {
 		return "", nil
 	}
-	for k, v := range class.Scheduling.NodeSelector {
-		if spec.NodeSelector[k] != v {
-			// The template is compared with the job's own, so it is not added here.
-			return fmt.Sprintf("RuntimeClass %q sends its pods to nodes with the labels %v; "+
-				"add them to the nodeSelector of the job's pods, so that such nodes are provisioned", class.Name, class.Scheduling.NodeSelector), nil
+	// The template is compared with the job's own, so its node selector is not added here.
+	for _, k := range slices.Sorted(maps.Keys(class.Scheduling.NodeSelector)) {
+		if v := class.Scheduling.NodeSelector[k]; spec.NodeSelector[k] != "" && spec.NodeSelector[k] != v {
+			return fmt.Sprintf("RuntimeClass %q selects nodes with %s=%s, and the job's pods those with %s=%s; change one of them, since the "+
+				"API server refuses such pods", class.Name, k, v, k, spec.NodeSelector[k]), nil
 		}
 	}
 	return "", nil

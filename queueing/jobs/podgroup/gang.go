@@ -34,6 +34,9 @@ type gang struct {
 	awaited bool
 	// serves: it never ends.
 	serves bool
+	// leaves: what makes the pods is being deleted, which a finalizer may put off. Those that run hold their quota until they stop, and
+	// no other starts.
+	leaves bool
 
 	// The pods that may not run yet, those that do, and those that have ended, the oldest first.
 	gated, open, over []*corev1.Pod

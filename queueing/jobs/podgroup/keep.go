@@ -73,7 +73,7 @@ func (r *reconciler) follow(ctx context.Context, g *gang, w *kueue.Workload) (bo
 // open takes the gates off as many pods of each pod set as have quota. After a restart, the cache
 // may show a Workload from before its eviction.
 func (r *reconciler) open(ctx context.Context, g *gang, w *kueue.Workload) (bool, error) {
-	if len(g.gated) == 0 || !workload.HasQuota(w) || isLent(w) {
+	if len(g.gated) == 0 || !workload.HasQuota(w) || isLent(w) || g.leaves {
 		return false, nil
 	}
 	if err := r.confirmNewest(ctx, g, w); err != nil {
@@ -99,27 +99,23 @@ func (r *reconciler) open(ctx context.Context, g *gang, w *kueue.Workload) (bool
 	if err != nil {
 		return false, err
 	}
+	var openings []opening
+	held := false
 	for _, pod := range g.gated {
 		i := podSetOf(w, g, pod)
 		if i >= 0 && pinned[i] && selectors[pod.UID] == nil {
-			continue // until its node is replaced, or another pod gives its place up
-		}
-		if i < 0 {
-			r.refuse(g, pod, "the Workload %s has quota for no pod like it: what it takes or where it may go differs from the others", w.Name)
+			held = true // until its node is replaced, or another pod gives its place up
 			continue
 		}
-		if resource, does := exceeds(pod, &w.Spec.PodSets[i]); does {
-			r.refuse(g, pod, "it asks for more %s than the pods that the Workload %s has quota for", resource, w.Name)
-			continue
-		}
-		if free[i]--; free[i] < 0 {
-			r.refuse(g, pod, "the Workload %s has quota for %d pods, which run", w.Name, placements[i].Count)
+		if why := refusedStart(w, pod, i, free, placements); why != "" {
+			held = true
+			r.refuse(g, pod, why)
 			continue
 		}
 		p := placements[i]
 		p.Topology = false // a pod that is there gets no other gate: it is sent to its domain at once
 		p.Updates = append(slices.Clip(p.Updates), kueue.PodSetUpdate{NodeSelector: selectors[pod.UID]})
-		err := r.openOne(ctx, g, pod, &p)
+		changed, err := g.opened(pod, &p)
 		if errors.Is(err, templates.ErrConflict) {
 			r.event(pod, corev1.EventTypeWarning, failedToStart, "%v", err)
 			if len(g.open) > 0 {
@@ -130,10 +126,42 @@ func (r *reconciler) open(ctx context.Context, g *gang, w *kueue.Workload) (bool
 		if err != nil {
 			return false, err
 		}
+		openings = append(openings, opening{pod, changed})
+	}
+	if held && g.startsWhole() {
+		return false, nil
+	}
+	for _, o := range openings {
+		if err := r.client.Patch(ctx, o.changed, client.MergeFromWithOptions(o.pod, client.MergeFromWithOptimisticLock{})); err != nil {
+			return false, fmt.Errorf("taking the gate off pod %s/%s: %w", o.pod.Namespace, o.pod.Name, err)
+		}
 		r.metrics.Ungated(Gate, w, r.now())
-		r.event(pod, corev1.EventTypeNormal, "Started", "Admitted by clusterQueue %s", w.Status.Admission.ClusterQueue)
+		r.event(o.pod, corev1.EventTypeNormal, "Started", "Admitted by clusterQueue %s", w.Status.Admission.ClusterQueue)
 	}
 	return false, nil
+}
+
+// opening is a pod as it is, and as it starts.
+type opening struct{ pod, changed *corev1.Pod }
+
+// startsWhole reports whether the first pods of a gang start together. With fast admission, and where pods are made for ever, they come
+// one by one.
+func (g *gang) startsWhole() bool {
+	return g.family == group && !g.awaited && !g.serves && len(g.open) == 0 && len(g.over) == 0 && g.succeeded == 0
+}
+
+// refusedStart says why a pod has no part of the quota of its gang; empty if it has one, which is taken off what is free.
+func refusedStart(w *kueue.Workload, pod *corev1.Pod, podSet int, free []int32, placements []templates.Placement) string {
+	if podSet < 0 {
+		return fmt.Sprintf("the Workload %s has quota for no pod like it: what it takes or where it may go differs from the others", w.Name)
+	}
+	if resource, does := exceeds(pod, &w.Spec.PodSets[podSet]); does {
+		return fmt.Sprintf("it asks for more %s than the pods that the Workload %s has quota for", resource, w.Name)
+	}
+	if free[podSet]--; free[podSet] < 0 {
+		return fmt.Sprintf("the Workload %s has quota for %d pods, which run", w.Name, placements[podSet].Count)
+	}
+	return ""
 }
 
 // domainsOf are the node selectors of the gated pods that have a domain, and which pod sets have an assignment.
@@ -160,30 +188,30 @@ func domainsOf(w *kueue.Workload, g *gang) (selectors map[types.UID]map[string]s
 
 // refuse tells why a pod stays gated though its gang runs. It is told once of each pod, and of
 // one gang at a time.
-func (r *reconciler) refuse(g *gang, pod *corev1.Pod, format string, args ...any) {
-	why := fmt.Sprintf(format, args...)
+func (r *reconciler) refuse(g *gang, pod *corev1.Pod, why string) {
 	if r.isNews(g.key, why) {
-		r.event(pod, corev1.EventTypeWarning, "Held", "It stays held, since %s; delete it, or the whole group to queue it again", why)
+		what := "It stays held"
+		if g.startsWhole() {
+			what = "It and its group stay held"
+		}
+		r.event(pod, corev1.EventTypeWarning, "Held", "%s, since %s; delete it, or the whole group to queue it again", what, why)
 	}
 }
 
-// openOne writes on a pod what it was admitted as, and takes its gates off: at once, since a
+// opened is a pod with what it was admitted as and without its gates: both at once, since a
 // gated pod that has been sent somewhere cannot be sent elsewhere.
-func (r *reconciler) openOne(ctx context.Context, g *gang, pod *corev1.Pod, p *templates.Placement) error {
+func (g *gang) opened(pod *corev1.Pod, p *templates.Placement) (*corev1.Pod, error) {
 	changed := pod.DeepCopy()
 	if g.family == group {
 		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, roleHashAnnotation, roleOf(pod))
 	}
 	template := corev1.PodTemplateSpec{ObjectMeta: changed.ObjectMeta, Spec: changed.Spec}
 	if _, err := p.Apply(&template); err != nil {
-		return err
+		return nil, err
 	}
 	changed.ObjectMeta, changed.Spec = template.ObjectMeta, template.Spec
 	changed.Spec.SchedulingGates = slices.DeleteFunc(changed.Spec.SchedulingGates, isGate)
-	if err := r.client.Patch(ctx, changed, client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("taking the gate off pod %s/%s: %w", pod.Namespace, pod.Name, err)
-	}
-	return nil
+	return changed, nil
 }
 
 // doneOf is how many pods of a pod set have succeeded.

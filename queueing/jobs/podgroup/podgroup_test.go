@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -503,6 +504,46 @@ func TestPodsWithoutAWorkloadRunOn(t *testing.T) {
 	g.is("they are adopted", "a open, b open, c open | 3 muster.dev/Adopted")
 }
 
+// TestPodsProveThatTheyMayBeAdopted: they ran before the policy came that gates them, or bear the marks of a start. Labels of their
+// users prove nothing.
+func TestPodsProveThatTheyMayBeAdopted(t *testing.T) {
+	gates := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{
+		Name: gatesPolicy, CreationTimestamp: metav1.NewTime(now.Add(time.Minute))}}
+	for name, c := range map[string]struct {
+		born   time.Duration
+		labels map[string]string
+		want   string
+		reason string
+	}{
+		"they ran before":            {0, nil, "a open, b open, c open | 3 muster.dev/Adopted", workload.RanBefore},
+		"they came later":            {time.Hour, nil, "a open, b open, c open |", ""},
+		"they have a mark of a job":  {time.Hour, map[string]string{jobs.JobUIDLabel: "x"}, "a open, b open, c open |", ""},
+		"Muster has started them":    {time.Hour, map[string]string{jobs.PodSetLabel: "p", jobs.ClusterQueueLabel: "cluster"}, "a open, b open, c open | 3 muster.dev/Adopted", workload.StartedBefore},
+		"one of them proves nothing": {59 * time.Second, nil, "a open, b open, c open |", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t, gates.DeepCopy())
+			g.born = now.Add(c.born)
+			for _, name := range []string{"a", "b", "c"} {
+				p := g.pod(name, "1", inGroup...)
+				maps.Copy(p.Labels, c.labels)
+				p.Labels[jobs.ClusterQueueLabel] = "cluster"
+				p.Spec.SchedulingGates = p.Spec.SchedulingGates[2:]
+				p.Spec.NodeSelector = map[string]string{"pool": "spot"}
+				p.Spec.Tolerations = []corev1.Toleration{{Key: "spot", Operator: corev1.TolerationOpExists}}
+				if err := g.c.Update(t.Context(), p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			g.settle(ringKey())
+			g.is("they run", c.want)
+			if w := g.workload(); c.reason != "" && meta.FindStatusCondition(w.Status.Conditions, workload.ConditionAdopted).Reason != c.reason {
+				t.Errorf("they are adopted as %+v", w.Status.Conditions)
+			}
+		})
+	}
+}
+
 func TestGroupsThatAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		second []string
@@ -525,6 +566,56 @@ func TestGroupsThatAreRefused(t *testing.T) {
 			w := g.workload()
 			if w == nil || !strings.Contains(w.Annotations[workload.RefusedAnnotation], c.want) {
 				t.Errorf("refused: %v", w)
+			}
+		})
+	}
+}
+
+// TestAGroupStartsWholeOrNotAtAll, whatever its pods say that they are.
+func TestAGroupStartsWholeOrNotAtAll(t *testing.T) {
+	role := roleOf(newRig(t).pod("like", "1"))
+	for name, c := range map[string]struct {
+		forge                  func(*corev1.Pod)
+		queued, started, event string
+	}{
+		"a pod that has the role of others": {func(p *corev1.Pod) { p.Annotations[roleHashAnnotation] = role },
+			"a held, b held, c held | 1 2", "a open, b open, c open | 1 2 QuotaReserved Admitted", ""},
+		"a pod that has the podSet of others": {func(p *corev1.Pod) { p.Labels[jobs.PodSetLabel] = role },
+			"a held, b held, c held | 1 2", "a open, b open, c open | 1 2 QuotaReserved Admitted", ""},
+		"a pod that has the role of others by its manager": {func(p *corev1.Pod) {
+			p.Annotations[roleHashAnnotation], p.Labels[kueue.MultiKueueOriginLabel] = role, "forged"
+		}, "a held, b held, c held | 3", "a held, b held, c held | 3 QuotaReserved Admitted", "it asks for more cpu"},
+		"a pod that contradicts a check": {func(p *corev1.Pod) { p.Labels["zone"] = "other" },
+			"a held, b held, c held | 1 2", "a held, b held, c held | 1 2 QuotaReserved Admitted Finished", failedToStart},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			g.pod("a", "1", inGroup...)
+			g.pod("b", "1", inGroup...)
+			p := g.pod("c", "9", inGroup...)
+			c.forge(p)
+			if err := g.c.Update(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+			g.settle(ringKey())
+			g.is("it queues", c.queued)
+			g.admit()
+			g.status(func(s *kueue.WorkloadStatus) {
+				check := kueue.AdmissionCheckState{Name: "zone", State: kueue.CheckStateReady, LastTransitionTime: metav1.NewTime(now)}
+				for _, a := range s.Admission.PodSetAssignments {
+					check.PodSetUpdates = append(check.PodSetUpdates, kueue.PodSetUpdate{Name: a.Name, Labels: map[string]string{"zone": "one"}})
+				}
+				s.AdmissionChecks = []kueue.AdmissionCheckState{check}
+			})
+			g.settle(ringKey())
+			g.is("it starts", c.started)
+			close(g.events.Events)
+			events := ""
+			for e := range g.events.Events {
+				events += e + "\n"
+			}
+			if !strings.Contains(events, c.event) {
+				t.Errorf("events:\n%s", events)
 			}
 		})
 	}
@@ -591,6 +682,52 @@ func TestAStatefulSet(t *testing.T) {
 	}
 	g.settle(k)
 	g.is("with no replicas it is on hold", " |")
+}
+
+// TestAStatefulSetThatIsBeingDeleted, which a finalizer puts off, has quota as long as its pods run: they stop like any others.
+func TestAStatefulSetThatIsBeingDeleted(t *testing.T) {
+	for name, runs := range map[string]bool{"before its start": false, "while it runs": true} {
+		t.Run(name, func(t *testing.T) {
+			set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "default", Name: "db", UID: "uid-db", Labels: map[string]string{jobs.QueueLabel: "main"}, Finalizers: []string{"example.com/mine"},
+			}}
+			set.Spec.Replicas = new(int32(2))
+			set.Spec.Template.Annotations = map[string]string{parentAnnotation: statefulSetParent}
+			set.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{"cpu": resource.MustParse("1")},
+			}}}
+			g := newRig(t, set)
+			k := gangOfStatefulSet(t.Context(), set)[0]
+			g.settle(k)
+			g.admit()
+			add := func(name string) {
+				p := g.pod(name, "1", parentAnnotation, statefulSetParent)
+				controlledBy(p, "StatefulSet", "db")
+				if err := g.c.Update(t.Context(), p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if runs {
+				add("db-0")
+				g.settle(k)
+			}
+			if err := g.c.Delete(t.Context(), set); err != nil {
+				t.Fatal(err)
+			}
+			g.settle(k)
+			if !runs {
+				g.is("it holds nothing", " |")
+				return
+			}
+			g.is("its pods hold quota", "db-0 open | 2 QuotaReserved Admitted")
+			add("db-1")
+			g.settle(k)
+			g.is("no other starts", "db-0 open, db-1 held | 2 QuotaReserved Admitted")
+			g.evict()
+			g.settle(k)
+			g.is("it stops, and is over", "db-1 held |")
+		})
+	}
 }
 
 // TestPodsOfAStatefulSetThatIsDeletedWithoutThem run on by a Workload each, until another one has them.

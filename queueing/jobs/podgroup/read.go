@@ -72,12 +72,12 @@ func (r *reconciler) podsOf(ctx context.Context, k key) ([]*corev1.Pod, error) {
 // isQueued reports whether an object and the template of its pods name a queue. One that was
 // there before Muster has pods that nothing gates.
 func isQueued(o client.Object, template *corev1.PodTemplateSpec, parent string) bool {
-	return o.GetLabels()[jobs.QueueLabel] != "" && template.Annotations[parentAnnotation] == parent && o.GetDeletionTimestamp() == nil
+	return o.GetLabels()[jobs.QueueLabel] != "" && template.Annotations[parentAnnotation] == parent
 }
 
 // serving is the gang of what creates its pods, and for ever.
 func serving(k key, job client.Object) *gang {
-	return &gang{key: k, job: job, podSet: main, awaited: true, serves: true}
+	return &gang{key: k, job: job, podSet: main, awaited: true, serves: true, leaves: job.GetDeletionTimestamp() != nil}
 }
 
 // addPodSet adds pods of a template. The label numbers them; empty is none.

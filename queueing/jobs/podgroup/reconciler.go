@@ -1,9 +1,7 @@
 package podgroup
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -390,34 +388,6 @@ func (r *reconciler) reportRefusal(g *gang, why string) {
 	if why != "" {
 		r.event(g.job, corev1.EventTypeWarning, "Refused", "It cannot be queued as specified: %s", why)
 	}
-}
-
-// adopt queues pods as they run: they keep running, and their usage counts.
-func (r *reconciler) adopt(ctx context.Context, g *gang, w *kueue.Workload) error {
-	if w == nil {
-		if live, err := r.workloadOf(ctx, g, r.live); live != nil || err != nil {
-			return cmp.Or(err, writes.ErrBehind)
-		}
-		// What runs in the cache may be gone.
-		if err := r.confirmNoneRuns(ctx, g); !errors.Is(err, writes.ErrBehind) {
-			return cmp.Or(err, writes.ErrBehind)
-		}
-		if g.family == ofLeaderWorkerSet && g.runsByCopy() {
-			// Its manager has taken the copy back, and the other groups run on.
-			return r.deletePods(ctx, g, "its Workload is gone")
-		}
-		want, err := r.wanted(ctx, g)
-		if err != nil {
-			return err
-		}
-		want.Annotations[workload.AdoptedAnnotation] = "true"
-		return r.create(ctx, g, want)
-	}
-	if _, err := writes.ApplyStatus(ctx, r.client, w, workload.Adopted(w, r.now())); err != nil {
-		return err
-	}
-	r.event(g.job, corev1.EventTypeNormal, "Adopted", "It was running without a Workload; it keeps running, and its usage counts in its queue")
-	return nil
 }
 
 // stop deletes the pods that run. Quota is released once none is left.

@@ -18,9 +18,10 @@ const hashLength = 8
 
 // roleOf is the role of a pod in its group, which is the name of its pod set: a hash of what
 // decides what it takes and where it may go. A start writes it on the pod, since it changes
-// that. Hash and annotation are Kueue's.
+// that. Hash and annotation are Kueue's. What the user of a pod that has not started writes there
+// does not count.
 func roleOf(pod *corev1.Pod) string {
-	if have := pod.Annotations[roleHashAnnotation]; have != "" {
+	if have := pod.Annotations[roleHashAnnotation]; have != "" && (!isGated(pod) || isFromManager(pod)) {
 		return have
 	}
 	s := &pod.Spec
@@ -64,7 +65,7 @@ func podSetOf(w *kueue.Workload, g *gang, pod *corev1.Pod) int {
 		return 0
 	}
 	name := kueue.PodSetReference(pod.Labels[jobs.PodSetLabel])
-	if name == "" {
+	if name == "" || isGated(pod) {
 		name = g.podSet(pod)
 	}
 	return slices.IndexFunc(w.Spec.PodSets, func(s kueue.PodSet) bool { return s.Name == name })

@@ -94,7 +94,7 @@ var transitions = [states][workload.States]action{
 func (g *gang) state() state {
 	outcome, _ := g.outcome()
 	switch {
-	case g.job == nil || g.total == 0 && len(g.open) == 0:
+	case g.job == nil || (g.total == 0 || g.leaves) && len(g.open) == 0:
 		return gone
 	case outcome != jobs.Unfinished:
 		return ended

@@ -87,6 +87,7 @@ type Checker struct {
 	jobs      map[types.UID]*job
 	// running are the pods of a Job that take what it has quota for.
 	running  map[types.UID]int
+	members  map[member]*members
 	requests map[types.UID]*request
 	// named are the requests of a name, the oldest first.
 	named map[types.NamespacedName][]*request
@@ -128,6 +129,7 @@ func New(config Config) *Checker {
 		policies:  map[string]policy{},
 		jobs:      map[types.UID]*job{},
 		running:   map[types.UID]int{},
+		members:   map[member]*members{},
 		requests:  map[types.UID]*request{},
 		named:     map[types.NamespacedName][]*request{},
 		asked:     map[types.UID][]*request{},
@@ -244,6 +246,7 @@ func (c *Checker) sweep() {
 	c.sweepMachines()
 	c.sweepWaiting()
 	c.sweepJobs()
+	c.sweepPodSets()
 	slices.SortFunc(c.violations[known:], func(a, b Violation) int {
 		return cmp.Or(cmp.Compare(a.Promise, b.Promise), cmp.Compare(a.Object, b.Object), cmp.Compare(a.Message, b.Message))
 	})

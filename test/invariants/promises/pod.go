@@ -47,7 +47,8 @@ type pod struct {
 	// class is the provisioning class that the pod names, if any.
 	class string
 	// job controls the pod, if any does.
-	job types.UID
+	job    types.UID
+	member member
 	// crew that must be in one domain with the pod.
 	crew crew
 	// madeAgain reports whether a controller replaces the pod if it fails.
@@ -63,6 +64,7 @@ func readPod(e Event, o *corev1.Pod) *pod {
 		leaving:   o.DeletionTimestamp != nil,
 		class:     o.Annotations[provreq.ProvisioningClassPodAnnotationKey],
 		crew:      crewOf(o),
+		member:    memberOf(o),
 	}
 	if p.node != "" {
 		p.bound, p.boundAt = e.Revision, e.Time
@@ -136,6 +138,7 @@ func (p *pod) runs() bool {
 
 // recount counts what runs of a Job once a pod has changed; either version may be nil.
 func (c *Checker) recount(before, after *pod) {
+	c.recountMembers(before, after)
 	if after.runs() {
 		c.running[after.job]++
 	}

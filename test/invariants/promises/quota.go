@@ -188,7 +188,9 @@ func (c *Checker) judgeUsage(e Event, before, w *workload) {
 			_, over := c.overdrawn(l, p, key)
 			return !over && !c.now.After(l.until)
 		})
-		if !sure || w.adopted || raced {
+		// What runs again after it had ended is counted, whether its quota is free or not.
+		again := before.holds && before.clusterQueue == w.clusterQueue && before.granted == w.granted && sum(before.remaining) < sum(w.remaining)
+		if !sure || w.adopted || raced || again {
 			for _, at := range c.ledger.path(p) {
 				c.excuse(debt{at, key})
 			}

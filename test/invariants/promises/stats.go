@@ -43,6 +43,8 @@ const (
 	Borrowings Check = "P4 borrowings"
 	// RunningJobs: Jobs in queues whose pods were held against their quota.
 	RunningJobs Check = "P4 running jobs"
+	// RunningPodSets: pod sets whose running pods were held against what is admitted and not reclaimable.
+	RunningPodSets Check = "P4 running pod sets"
 	// PendingWorkloads, PendingRequests and ReservedWorkloads have told what they
 	// wait for.
 	PendingWorkloads  Check = "P7 pending workloads"

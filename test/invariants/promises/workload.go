@@ -29,6 +29,9 @@ type workload struct {
 	usage        map[flavorResource]int64
 	// granted are the pods that it has quota for, also while a successor counts for it.
 	granted int
+	// remaining are those of each pod set that are not reclaimable, and owner is the UID that they name.
+	remaining map[kueue.PodSetReference]int
+	owner     types.UID
 	// reclaimed are the pods that were reclaimable before quota was reserved.
 	reclaimed map[kueue.PodSetReference]int32
 	// adopted: its job ran before Muster came.
@@ -97,6 +100,7 @@ func (c *Checker) applyWorkload(e Event, o *kueue.Workload) {
 			w.reclaimed = reclaimable(o)
 		}
 		w.clusterQueue, w.usage = string(o.Status.Admission.ClusterQueue), usageOf(o, w.reclaimed)
+		w.remaining, w.owner = remaining(o, w.reclaimed), types.UID(o.Labels[workloads.JobUIDLabel])
 		c.succeed(w)
 	}
 	evicted := meta.FindStatusCondition(o.Status.Conditions, kueue.WorkloadEvicted)

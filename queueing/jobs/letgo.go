@@ -1,0 +1,54 @@
+package jobs
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/controller/writes"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// letGo does what a job needs that is being deleted, which a finalizer may put off for as long as its user likes. Its pods run on, and
+// hold quota and machines: it stops where its Workload is evicted. Once none of its pods is left, and at once where it never started,
+// its Workloads are over.
+func (r *reconciler) letGo(ctx context.Context, job client.Object) error {
+	w, err := r.workloadOf(ctx, job)
+	if w == nil || err != nil || IsDelegated(r.kind, job) {
+		return err // with the job goes its copy in another cluster
+	}
+	switch state := stateOf(r.kind, job); {
+	case state == ended && !workload.IsFinished(w):
+		return r.act(ctx, job, w, finish)
+	case state == held || state == stopped:
+		if err := r.confirmStopped(ctx, job); err != nil {
+			return err
+		}
+		return r.finishAll(ctx, job, w)
+	case workload.StateOf(w) == evicted:
+		return r.stop(ctx, job, w)
+	}
+	return nil
+}
+
+// finishAll finishes the Workloads of a job that will not run any more: an elastic one may have several.
+func (r *reconciler) finishAll(ctx context.Context, job client.Object, w *kueue.Workload) error {
+	all := []*kueue.Workload{w}
+	if IsElastic(job) {
+		var err error
+		if all, err = slicesOf(ctx, r.client, job); err != nil {
+			return err
+		}
+	}
+	for _, w := range all {
+		if workload.IsFinished(w) {
+			continue
+		}
+		if err := writes.Finish(ctx, r.client, w, kueue.WorkloadFinishedReasonOwnerNotFound, "The job is being deleted, and has no pods",
+			r.now()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
