@@ -98,7 +98,7 @@ func launching(r *Request, v View) (s Step, joined bool) {
 			continue
 		}
 		joined = false
-		if u, is := v.Unanswered[c.Key()]; is && p.nothingMade() {
+		if u, is := v.Unanswered[c.Key()]; is && p.nothingMade(g) {
 			until := u.Since.Add(answeredWithin)
 			if !v.Now.Before(until) {
 				return rollBack(r, v, u.failure(v, c)), false
@@ -124,7 +124,7 @@ func launching(r *Request, v View) (s Step, joined bool) {
 			switch {
 			case p.queued && p.made < c.Count:
 				class = v1alpha1.Stockout // the cloud's queue had no machines for it
-			case p.nothingMade():
+			case p.nothingMade(g):
 				class = v1alpha1.Outage // no machine has failed to join
 			}
 			f := failure(v, c, class, "%d of %s were ready within %s (%s); %s", p.joined, text.Machines(want), timeout, field, p.waitsFor)
@@ -193,8 +193,10 @@ type progress struct {
 	started time.Time
 }
 
-// nothingMade reports whether nothing is known to exist that the call has made, or may still make.
-func (p *progress) nothingMade() bool { return p.made == p.lost && p.registered == 0 && !p.queued }
+// nothingMade reports whether nothing is known to exist that the call has made, and nothing waits in a queue of the cloud.
+func (p *progress) nothingMade(g *planner.Group) bool {
+	return p.made == p.lost && p.registered == 0 && !(p.queued && g.QueueTimeout > 0)
+}
 
 // patience is how long the call is waited for, and since when. The time to join begins once all machines of the call were started:
 // the cloud may have been slow to accept the call, or have kept it in its queue.
@@ -504,6 +506,10 @@ func Refused(r *Request, v View, c Call, refusal *cloudprovider.Error) Step {
 	return rollBack(r, v, f).tallied(r, v)
 }
 
+// undoneWithin is how long an attempt that is rolled back waits until its cloud has accepted to terminate what is left of it. Then the
+// next offering is tried; scale-down terminates the rest, which bears the token of a former attempt.
+const undoneWithin = 2 * time.Minute
+
 // undo takes back by name what is left of an attempt that is rolled back, until
 // nothing is. Machines that run pods are handed over to scale-down, which gives them back once
 // they are idle.
@@ -515,8 +521,11 @@ func undo(r *Request, v View) (s Step, undone bool) {
 		}
 	}
 	vacant, kept := parted(v, left)
-	if len(vacant) > 0 {
-		return Step{Do: TakeBack, Attempt: r.Attempt, TakeBack: vacant}, false
+	if f := r.Attempt.Failure; len(vacant) > 0 {
+		if f == nil || v.Now.Before(f.Time.Add(undoneWithin)) {
+			return Step{Do: TakeBack, Attempt: r.Attempt, TakeBack: vacant}, false
+		}
+		return Step{}, true
 	}
 	for n := range v.Nodes.LaunchedBy(r.Gang.Launch) {
 		if !n.Ended && !n.Lost(v.Now) && !slices.Contains(kept, n) {

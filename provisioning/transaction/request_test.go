@@ -228,7 +228,7 @@ func (s *story) attempt(phase AttemptPhase) *story {
 // failedWith is an attempt that is rolled back, and of which so many machines are known to stay.
 func failedWith(kept int) *story {
 	s := newStory().attempt(RollingBack)
-	s.request.Attempt.Failure = &AttemptFailure{Message: "too late", Kept: kept}
+	s.request.Attempt.Failure = &AttemptFailure{Message: "too late", Kept: kept, Time: noon}
 	return s
 }
 
@@ -589,6 +589,8 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 			story: newStory().attempt(Launching).machines(booting).with(unanswered(0, "")).at(5 * time.Minute)},
 		{name: "nor nodes that have registered", want: LaunchMachines, check: wantAt(10 * time.Minute),
 			story: newStory().attempt(Launching).node("a", young).with(unanswered(0, "")).at(5 * time.Minute)},
+		{name: "a hold that stands for machines of a call does not keep it", want: RollBack, check: wantFailure(v1alpha1.Outage),
+			story: newStory().attempt(Launching).held("launch", booting).with(unanswered(0, "")).at(5 * time.Minute)},
 		{name: "nor what waits in the cloud's queue", want: LaunchMachines, check: wantAt(24 * time.Hour),
 			story: newStory().attempt(Launching).held("queued", booting).with(queued).with(unanswered(0, "")).at(5 * time.Minute)},
 		{name: "where no machine was ever made none has failed to join", want: RollBack, check: wantFailure(v1alpha1.Outage), message: "the cloud has made 0",
@@ -605,6 +607,9 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 					t.Errorf("takes back %v", s.TakeBack)
 				}
 			}},
+		{name: "for two minutes", want: TakeBack, story: failedWith(0).machines(booting).at(undoneWithin - time.Second)},
+		{name: "then another offering is tried, and scale-down terminates the rest", want: Begin, message: "Attempt 2",
+			story: failedWith(0).machines(booting).at(undoneWithin)},
 		{name: "but no machine that runs a pod, whatever made that", want: TakeBack, check: takesBack("a"),
 			story: failedWith(0).machines(running, running).node("a", young).node("b", young, taken, squatted2)},
 		{name: "nor one of which Muster's mark is not on the node yet", want: TakeBack, check: takesBack("a"),

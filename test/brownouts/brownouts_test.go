@@ -204,13 +204,13 @@ func play(t *testing.T, seed uint64) {
 		defer running.Wait()
 		defer stop()
 		d.muster(ctx, &running, world.Handler(amazon), world.Handler(google))
-		for i := range 12 + random.IntN(8) {
+		for i := range 30 + random.IntN(20) {
 			d.gangs = append(d.gangs, &gang{
 				name: fmt.Sprint("gang-", i), at: time.Duration(random.Int64N(int64(dayLength))), count: 1 + random.IntN(6),
 				runFor: time.Duration(10+random.IntN(50)) * time.Minute,
 			})
 		}
-		d.run(ctx, windows(random))
+		d.run(ctx, windows(random, d.gangs))
 		d.judge()
 		if t.Failed() || *one >= 0 {
 			t.Log("The day:\n" + strings.Join(d.notes, "\n"))

@@ -25,20 +25,16 @@ var launchCalls = map[v1alpha1.Provider][]string{
 	v1alpha1.ProviderGCP: {"instances.bulkInsert", "regionInstances.bulkInsert", "regionInstanceGroupManagers.createInstances"},
 }
 
-// windows of a seed, by their beginning, the last of which ends before the day does.
-func windows(r *rand.Rand) (out []window) {
-	for at := time.Duration(0); ; {
-		at += time.Duration(r.IntN(90)) * time.Minute
-		length := time.Duration(3+r.IntN(60)) * time.Minute
-		if at+length > dayLength {
-			break
+// windows of a seed, by their beginning, the last of which ends before the day does. Most begin when a gang comes or its machines boot.
+func windows(r *rand.Rand, gangs []*gang) (out []window) {
+	for _, g := range gangs {
+		from := max(0, g.at+time.Duration(r.IntN(300)-120)*time.Second)
+		w := window{from: from, until: from + time.Duration(2+r.IntN(40))*time.Minute}
+		if w.until > dayLength || r.IntN(4) == 0 {
+			continue
 		}
-		w := window{from: at, until: at + length}
-		cloud := []v1alpha1.Provider{v1alpha1.ProviderAWS, v1alpha1.ProviderGCP}[r.IntN(2)]
-		w.what, w.begin = harm(r, cloud)
-		if out = append(out, w); r.IntN(3) > 0 { // a third of them overlap
-			at += length
-		}
+		w.what, w.begin = harm(r, []v1alpha1.Provider{v1alpha1.ProviderAWS, v1alpha1.ProviderAWS, v1alpha1.ProviderGCP}[r.IntN(3)])
+		out = append(out, w)
 	}
 	slices.SortFunc(out, func(a, b window) int { return int(a.from - b.from) })
 	return out
