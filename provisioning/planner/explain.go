@@ -86,8 +86,10 @@ func (q *query) explainBackoff(g *Group, n int) []Reason {
 	if until.IsZero() {
 		return nil
 	}
-	return []Reason{{Code: CodeBackoff, Group: g.Name, Until: until, Message: fmt.Sprintf(
-		"%s; next attempt at %s", why, until.UTC().Format(time.RFC3339))}}
+	if why != whyUnlisted {
+		why += "; next attempt at " + until.UTC().Format(time.RFC3339)
+	}
+	return []Reason{{Code: CodeBackoff, Group: g.Name, Until: until, Message: why}}
 }
 
 // explainPrice says by how much the cheapest option costs too much.

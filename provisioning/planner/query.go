@@ -497,13 +497,17 @@ func (q *query) blocked(g *Group, n int) (until time.Time, why string) {
 		return until, why
 	}
 	if g.Unlisted {
-		return q.Now.Add(listedAgain), "its cloud does not list its machines (condition Listed), so nothing is launched there until it does"
+		return q.Now.Add(listedAgain), whyUnlisted
 	}
 	return time.Time{}, ""
 }
 
-// listedAgain is how soon a group is planned with again whose cloud does not list its machines.
-const listedAgain = time.Minute
+// listedAgain is how soon a group is planned with again whose cloud does not list its machines, and whyUnlisted why it is not before:
+// without the time, which is another one with each plan.
+const (
+	listedAgain = time.Minute
+	whyUnlisted = "its cloud does not list its machines (condition Listed), so nothing is launched there until it does"
+)
 
 // usable is what pods can use of a new machine of the group. Nodes that offer less
 // than their template promises may be repaired: that gives no gang up.
