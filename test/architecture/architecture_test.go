@@ -300,12 +300,14 @@ var users = map[string]map[string]string{
 		"cmd/muster/clouds": "connects it", "deploy/generate/clouds": "writes the permissions that it needs",
 		"provisioning/controller/giveback": "its test restores etcd on the simulated cloud",
 		"kwok/sandbox":                     "its test discovers what a sandbox has",
+		"test/brownouts":                   "plays the clouds' bad days",
 	},
 	"cloudprovider/gcp/api": {"cloudprovider/gcp": "is the adapter"},
 	"cloudprovider/gcp": {
 		"cmd/muster/clouds": "connects it", "deploy/generate/clouds": "writes the permissions that it needs",
 		"provisioning/controller/giveback": "its test restores etcd on the simulated cloud",
 		"kwok/sandbox":                     "its test discovers what a sandbox has",
+		"test/brownouts":                   "plays the clouds' bad days",
 	},
 	"cmd/muster/clouds": {"cmd/muster": "talks to clouds", "cmd/muster-sandbox": "has muster in it"},
 }

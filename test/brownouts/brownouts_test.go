@@ -58,6 +58,8 @@ const (
 	dayLength = 24 * time.Hour
 	// startsWithin is how soon after the last window every gang has started.
 	startsWithin = time.Hour
+	// mostVain is the share of the bill that machines may have which never serve: one in so many USD.
+	mostVain = 20
 	// step of the cluster and its users.
 	step = 10 * time.Second
 )
@@ -461,5 +463,9 @@ func (d *day) judge() {
 			vain += line.MicroUSD
 		}
 	}
-	d.Logf("%d gangs; %.2f USD for machines that served, %.2f USD for those that did not", len(d.gangs), float64(served)/1e6, float64(vain)/1e6)
+	if vain > served/mostVain {
+		d.Errorf("%.2f USD were paid for machines that never served, beside %.2f USD for others", float64(vain)/1e6, float64(served)/1e6)
+	}
+	d.Logf("%d gangs; %.2f USD for machines that served, %.2f USD for those that did not", len(d.gangs), float64(served)/1e6,
+		float64(vain)/1e6)
 }
