@@ -397,8 +397,9 @@ func (d *day) start(ctx context.Context, g *gang) {
 		}
 		nodes = append(nodes, n.Name)
 	}
-	for n := range d.model.Snapshot(time.Now()).Nodes.All() {
-		if g.request != nil && n.Launch != "" && strings.HasPrefix(n.Launch, string(g.request.UID)) && !slices.Contains(nodes, n.Name) {
+	e, _ := d.model.Request(g.request.UID)
+	for n := range d.model.Snapshot(time.Now()).Nodes.LaunchedBy(e.Gang.Launch) {
+		if n.BookingOf(g.request.UID) == nil {
 			nodes = append(nodes, n.Name)
 		}
 	}
