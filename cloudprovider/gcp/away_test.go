@@ -44,10 +44,10 @@ func TestOutOfReach(t *testing.T) {
 	}
 }
 
-// TestZoneAway: while a zone is away, launches, watch and take-back go on in another one, and nothing of it is taken to be gone, not even
-// what boots.
+// TestZoneAway: while a zone is away, launches, the watch and take-backs go on in another one, and none of its machines is taken to be
+// gone, not even one that boots.
 func TestZoneAway(t *testing.T) {
-	for _, method := range []string{"bulk", "owned", "flex"} {
+	for method, running := range map[string]time.Duration{"bulk": 0, "owned": 0, "flex": 2 * time.Minute} {
 		t.Run(method, func(t *testing.T) {
 			l := newLab(t, cloudsim.Config{Pools: every(64)}, simulated())
 			p, here, there := l.provider(), l.nodeGroup(method), l.nodeGroup("spread")
@@ -58,6 +58,7 @@ func TestZoneAway(t *testing.T) {
 			if _, err := launch(t, l, p, far); err != nil {
 				t.Fatal(err)
 			}
+			w.pass(running)
 			l.front.SetUnreachable(zoneB)
 			w.pass(time.Minute)
 			near := launchOf(here, 2)
@@ -118,7 +119,7 @@ type ahead struct {
 func (a ahead) Now() time.Time                  { return a.WithTicker.Now().Add(a.by) }
 func (a ahead) Since(t time.Time) time.Duration { return a.Now().Sub(t) }
 
-// TestClockIsOff: a process whose clock is ahead of the cloud's, or behind it, launches all the same, and tells the times of the cloud.
+// TestClockIsOff: a process whose clock is ahead of the cloud's, or behind it, launches all the same, and reports the times of the cloud.
 func TestClockIsOff(t *testing.T) {
 	for _, by := range []time.Duration{2 * time.Minute, -2 * time.Minute, 24 * time.Hour} {
 		for _, method := range methods {
@@ -149,7 +150,7 @@ func TestClockIsOff(t *testing.T) {
 	}
 }
 
-// TestLateAttempts: the names of all machines keep within what the cloud takes, at any attempt, and tell their launch.
+// TestLateAttempts: the names of all machines keep within what the cloud takes, at any attempt, and identify their launch.
 func TestLateAttempts(t *testing.T) {
 	for suffix, count := range map[string]int{"-10000": 128, "-1000r1": 16, "-99999999r9": 1000} {
 		for _, method := range []string{"bulk", "owned", "flex"} {
@@ -172,7 +173,7 @@ func TestLateAttempts(t *testing.T) {
 	}
 }
 
-// TestLateLabels: before lists show the labels of machines, a new process knows whose they are, counts them once, and takes them back.
+// TestLateLabels: before lists show the labels of machines, a new process attributes them, counts them once, and takes them back.
 func TestLateLabels(t *testing.T) {
 	l := newLab(t, cloudsim.Config{Pools: every(64), TagLag: metav1.Duration{Duration: time.Hour}}, simulated())
 	req := launchOf(l.nodeGroup("bulk"), 5)
@@ -237,15 +238,15 @@ func TestCallsOfManyGroups(t *testing.T) {
 			}
 			p, req := l.provider(), launchOf(l.nodeGroup(method), 1)
 			w := l.watch(p)
-			w.pass(2 * time.Minute)
+			w.pass(time.Minute)
 			_, _ = p.Launch(context.Background(), req)
 			before := l.world.Calls(v1alpha1.ProviderGCP)
-			w.pass(10 * time.Minute)
+			w.pass(3 * time.Minute)
 			var n int64
 			for _, calls := range l.callsSince(before) {
 				n += calls
 			}
-			if perMinute := n / 10; perMinute > groups+40 {
+			if perMinute := n / 3; perMinute > groups+40 {
 				t.Errorf("%d calls a minute, want one for each group and what is under way: %v", perMinute, l.callsSince(before))
 			}
 		})
@@ -258,4 +259,77 @@ func slow(pools []cloudsim.Pool) []cloudsim.Pool {
 		pools[i].Script.BootDelay = metav1.Duration{Duration: time.Hour}
 	}
 	return pools
+}
+
+// TestDiscoverWithAZoneAway: the groups of a zone that is away stay as they were, and those of others are discovered.
+func TestDiscoverWithAZoneAway(t *testing.T) {
+	sim := simulated()
+	for i := range sim.Templates {
+		sim.Templates[i].Metadata = enabled()
+	}
+	l := newLab(t, cloudsim.Config{}, sim)
+	p := l.provider()
+	all, err := p.Discover(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, place := range []string{zoneA, region} {
+		l.front.SetUnreachable(place)
+		if now, err := p.Discover(context.Background()); err != nil || len(now.Groups) != len(all.Groups) {
+			t.Errorf("with %s away: got %d groups, %v: want %d", place, len(now.Groups), err, len(all.Groups))
+		}
+		l.nodeGroup("bulk")
+		l.nodeGroup("spread")
+		if now, err := l.provider().Discover(context.Background()); err == nil {
+			t.Errorf("with %s away since before the start: got %d groups, and the NodeGroups of the others would be deleted", place, len(now.Groups))
+		}
+		l.groups = nil
+	}
+}
+
+// TestZoneHangs: of the groups of a zone whose calls are never answered a few are waited for, and the list goes on with others.
+func TestZoneHangs(t *testing.T) {
+	l := newLab(t, cloudsim.Config{Pools: every(64)}, simulated())
+	for i := range 200 {
+		g := l.nodeGroup("owned")
+		g.Name, g.Spec.GCP.InstanceGroupManager = fmt.Sprintf("idle-%d", i), fmt.Sprintf("idle-%d", i)
+	}
+	p, req := l.provider(), launchOf(l.nodeGroup("owned-regional"), 2)
+	if _, err := launch(t, l, p, req); err != nil {
+		t.Fatal(err)
+	}
+	l.world.Harm(cloudsim.CallFault{Cloud: v1alpha1.ProviderGCP, Type: cloudsim.CallUnanswered,
+		Action: "instanceGroupManagers.listManagedInstances"})
+	if listed := l.list(p); len(listed) != 2 {
+		t.Errorf("%d machines are listed, want the 2 of the region", len(listed))
+	}
+	if n := l.world.Calls(v1alpha1.ProviderGCP)["instanceGroupManagers.listManagedInstances"]; n > 16 {
+		t.Errorf("%d calls were waited for, want 16 at most", n)
+	}
+}
+
+// TestTakeBackWithoutTheGroup: machines beside a managed instance group are deleted though it cannot be listed.
+func TestTakeBackWithoutTheGroup(t *testing.T) {
+	l := newLab(t, cloudsim.Config{Pools: every(64)}, simulated())
+	p, req := l.provider(), launchOf(l.nodeGroup("bulk"), 16)
+	machines, err := launch(t, l, p, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := l.world.Harm(cloudsim.CallFault{Cloud: v1alpha1.ProviderGCP, Type: cloudsim.CallRefused,
+		Action: "instanceGroupManagers.listManagedInstances", Error: &cloudsim.Error{Code: "backendError"}})
+	if err := p.TakeBack(context.Background(), req.Group.Name, names(machines)); err != nil || len(l.open()) > 0 {
+		t.Errorf("%d machines are paid for, %v: want none", len(l.open()), err)
+	}
+	end()
+	owned := launchOf(l.nodeGroup("owned"), 4)
+	if machines, err = launch(t, l, p, owned); err != nil {
+		t.Fatal(err)
+	}
+	end = l.world.Harm(cloudsim.CallFault{Cloud: v1alpha1.ProviderGCP, Type: cloudsim.CallRefused,
+		Action: "instanceGroupManagers.listManagedInstances", Error: &cloudsim.Error{Code: "backendError"}})
+	defer end()
+	if err := p.TakeBack(context.Background(), owned.Group.Name, names(machines)); err == nil || len(l.open()) != 4 {
+		t.Errorf("%d machines are paid for, %v: want the 4 of the group, which would make others in their place", len(l.open()), err)
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"net/http/httptest"
 	"os"
 	"slices"
 	"sync"
@@ -118,9 +117,7 @@ func newLab(t *testing.T, world cloudsim.Config, project gcpsim.Config) *lab {
 	if l.front, err = gcpsim.New(project, l.world); err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(l.world.Handler(l.front))
-	t.Cleanup(server.Close)
-	l.url = server.URL
+	l.url = l.serve(l.world.Handler(l.front))
 	labs.Lock()
 	defer labs.Unlock()
 	labs.all = append(labs.all, l)
@@ -171,7 +168,7 @@ func compareStrings(a, b string) int {
 	}
 }
 
-// watch is what a watch has told last of each machine.
+// watch has the last state of each machine that a watch has reported.
 type watch struct {
 	*lab
 	mu   sync.Mutex
@@ -203,7 +200,7 @@ func (w *watch) pass(d time.Duration) {
 	w.untilAsleep()
 }
 
-// left are the machines of a group that have not ended, as far as the watch has told.
+// left are the machines of a group whose end the watch has not reported.
 func (w *watch) left(group string) (out []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
+	"github.com/muster-dev/muster/cloudprovider/gcp/prices"
 	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -90,6 +91,8 @@ type Provider struct {
 	// members are those of managed instance groups as they were last listed, and touched is when something last changed them.
 	members map[api.Manager]members
 	touched map[api.Manager]time.Time
+	// discovered are the groups of each zone and region as they were last discovered.
+	discovered map[string]cloudprovider.Discovery
 	// beside counts the machines that stood beside managed instance groups when their zone was last listed.
 	beside map[place]map[string]int
 	// fresh are the machines that bulk inserts have been asked for, and when: lists may
@@ -105,7 +108,7 @@ type Provider struct {
 	locks sync.Map
 
 	templates templates
-	prices    prices
+	prices    *prices.Book
 	policies  *policies
 	dense     *dense
 }
@@ -139,11 +142,12 @@ func New(ctx context.Context, config Config) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{
-		Config: config, cloud: cloud, names: names{cluster: hash(config.ClusterUID, clusterHash)}, seen: map[string]seenGroup{},
+		Config: config, cloud: cloud, names: namesOf(config.ClusterUID), seen: map[string]seenGroup{},
 		members: map[api.Manager]members{}, touched: map[api.Manager]time.Time{}, beside: map[place]map[string]int{},
-		fresh: map[api.Manager]map[string]time.Time{}, starts: map[api.Manager]map[string]start{},
+		discovered: map[string]cloudprovider.Discovery{},
+		fresh:      map[api.Manager]map[string]time.Time{}, starts: map[api.Manager]map[string]start{},
 	}
-	p.policies, p.dense = newPolicies(p), &dense{Provider: p, chosen: map[string]choice{}}
+	p.policies, p.dense, p.prices = newPolicies(&config, cloud), newDense(cloud, config.Clock), prices.New(cloud, config.Clock)
 	p.poller = poll.New(p.list, p.takeBack, config.Clock)
 	return p, nil
 }
@@ -199,7 +203,7 @@ func (p *Provider) refresh(ctx context.Context) (exist map[string]bool, err erro
 	return exist, nil
 }
 
-// since is how long ago a time of the cloud was, by the clock of the cloud; 0 where it told none.
+// since is how long ago a time of the cloud was, by the clock of the cloud; 0 for an empty one.
 func (p *Provider) since(stamp string) time.Duration {
 	t, err := time.Parse(time.RFC3339Nano, stamp)
 	if err != nil {

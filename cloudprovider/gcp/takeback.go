@@ -57,6 +57,11 @@ func (p *Provider) takeBack(ctx context.Context, group string, names []string) e
 	}
 	if len(machines) > 0 {
 		rest, err := t.remove(ctx, machines)
+		if err != nil && len(rest) == 0 {
+			if rest = t.beside(ctx, machines); len(rest) == len(machines) {
+				err = nil
+			}
+		}
 		rest = slices.DeleteFunc(rest, func(name string) bool { return p.names.token(name) == "" })
 		errs = append(errs, err, p.deleteAll(ctx, t.places(rest)))
 		p.stale(t.id, rest)
@@ -81,7 +86,7 @@ func (p *Provider) groupNamed(ctx context.Context, name string) (*v1alpha1.NodeG
 	return find(), err
 }
 
-// takeBackStray deletes machines of a group that is gone: their names still tell of it.
+// takeBackStray deletes machines of a group that is gone: their names have the hash of its name.
 func (p *Provider) takeBackStray(ctx context.Context, group string, names []string) error {
 	all, err := p.cloud.Instances(ctx, p.Project, p.names.filter())
 	for _, away := range all.Failed {
@@ -92,7 +97,8 @@ func (p *Provider) takeBackStray(ctx context.Context, group string, names []stri
 	}
 	var found []place
 	for _, in := range all.All() {
-		if slices.Contains(names, in.GetName()) && (in.GetLabels()[labelGroup] == labelValue(group) || p.names.isOf(in.GetName(), group)) && !isMember(in) {
+		ofGroup := in.GetLabels()[labelGroup] == labelValue(group) || p.names.isOf(in.GetName(), group)
+		if ofGroup && slices.Contains(names, in.GetName()) && !isMember(in) {
 			found = append(found, place{p.Project, api.Base(in.GetZone()), in.GetName()})
 		}
 	}
@@ -128,14 +134,18 @@ type taking struct {
 	group *v1alpha1.NodeGroup
 }
 
+// zone of the group's machines.
+func (t *taking) zone() string {
+	if t.id.Regional() {
+		return t.group.Spec.Zone
+	}
+	return t.id.Location
+}
+
 // places of instances of the group, by name.
 func (t *taking) places(names []string) (out []place) {
-	zone := t.group.Spec.Zone
-	if !t.id.Regional() {
-		zone = t.id.Location
-	}
 	for _, name := range names {
-		out = append(out, place{t.id.Project, zone, name})
+		out = append(out, place{t.id.Project, t.zone(), name})
 	}
 	return out
 }
@@ -167,6 +177,18 @@ func (t *taking) remove(ctx context.Context, names []string) (rest []string, err
 		errs = append(errs, sift(chunk, func(links []string) error { return accepted(t.cloud.DeleteInstances(ctx, t.id, links)) }))
 	}
 	return rest, errors.Join(errs...)
+}
+
+// beside are those of the names that stand beside the managed instance group, by a list of instances: what the group does not own is
+// taken back though the group cannot be listed. It is empty if instances cannot be listed, either.
+func (t *taking) beside(ctx context.Context, names []string) (out []string) {
+	found, _ := t.cloud.InstancesOf(ctx, t.id.Project, t.zone(), t.names.filterOf([]*v1alpha1.NodeGroup{t.group})) // the caller has an error
+	for _, in := range found {
+		if slices.Contains(names, in.GetName()) && !isMember(in) {
+			out = append(out, in.GetName())
+		}
+	}
+	return out
 }
 
 // sift calls for links, and where that is refused for what one of them is, for each half of

@@ -12,6 +12,8 @@ import (
 	"cloud.google.com/go/compute/apiv1/computepb"
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/google"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 	"google.golang.org/api/option"
 	htransport "google.golang.org/api/transport/http"
 	"k8s.io/utils/clock"
@@ -43,8 +45,7 @@ func clientOf(t *testing.T, endpoint string) *Client {
 // never answers.
 func never(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-// TestEveryCallEnds: whichever part of an answer does not come, the call is given up, and said to be an outage without effect on
-// what is known.
+// TestEveryCallEnds: whichever part of an answer does not come, the call ends at its deadline with an outage.
 func TestEveryCallEnds(t *testing.T) {
 	for name, serve := range map[string]http.HandlerFunc{
 		"no answer": never,
@@ -67,7 +68,7 @@ func TestEveryCallEnds(t *testing.T) {
 	}
 }
 
-// wantCause judges an error that says nothing about a launch.
+// wantCause judges an error that is Inconclusive.
 func wantCause(t *testing.T, err error, class v1alpha1.ErrorClass, code string) {
 	t.Helper()
 	cause := cloudprovider.CauseOf(err)
@@ -166,7 +167,7 @@ func TestOnlyOneActs(t *testing.T) {
 	}
 }
 
-// TestOperations: an error that is not known is the cloud's own fault where its status says so, else for a person to read.
+// TestOperations: an unknown error code is an outage if the status is a server error, else an error of the configuration.
 func TestOperations(t *testing.T) {
 	for status, want := range map[int32]v1alpha1.ErrorClass{
 		500: v1alpha1.Outage, 503: v1alpha1.Outage, 400: v1alpha1.Config, 0: v1alpha1.Config,
@@ -177,5 +178,22 @@ func TestOperations(t *testing.T) {
 		if refusal := cloudprovider.Refusal(err); refusal == nil || refusal.Class != want {
 			t.Errorf("of HTTP status %d: got %v, want class %s", status, err, want)
 		}
+	}
+}
+
+// TestPace: calls that come at once are sent at the pace of the limit.
+func TestPace(t *testing.T) {
+	c := client(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) })
+	c.limiter = rate.NewLimiter(100, 10)
+	began := time.Now()
+	var calls errgroup.Group
+	for range 40 {
+		calls.Go(func() error { return c.DeleteInstance(context.Background(), "p", "z", "i") })
+	}
+	if err := calls.Wait(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took < 300*time.Millisecond {
+		t.Errorf("40 calls took %s, want 0.3 s at 100 a second after a burst of 10", took)
 	}
 }
