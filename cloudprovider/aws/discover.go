@@ -64,7 +64,7 @@ func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error
 	if err := d.describe(ctx); err != nil {
 		return cloudprovider.Discovery{}, fmt.Errorf("discover Auto Scaling groups in %s: %w", p.config.Region, err)
 	}
-	p.prices.refresh(ctx, p, d.kinds())
+	p.prices.Refresh(ctx, d.kinds())
 	for _, c := range d.candidates {
 		found, refused := d.offerings(c)
 		if refused != "" {
@@ -118,6 +118,8 @@ type candidate struct {
 	labels map[string]string
 	taints []corev1.Taint
 	unread string
+	// repaired tells that EKS replaces nodes of a managed node group that it finds unhealthy.
+	repaired bool
 }
 
 // read reads a group and its launch template, or says why it cannot be used.
@@ -242,7 +244,8 @@ func (d *discovery) readCurrent(ctx context.Context, groups []asgtypes.AutoScali
 }
 
 // templateVersion returns a version of a launch template, with its data. One that is named by its number is read once.
-func (d *discovery) templateVersion(ctx context.Context, t *asgtypes.LaunchTemplateSpecification) (v *ec2types.LaunchTemplateVersion, err error) {
+func (d *discovery) templateVersion(ctx context.Context, t *asgtypes.LaunchTemplateSpecification) (
+	v *ec2types.LaunchTemplateVersion, err error) {
 	key := deref(t.LaunchTemplateId) + "/" + *versionOf(t.Version)
 	if v = d.current[key]; v != nil && v.LaunchTemplateData != nil {
 		return v, nil
@@ -320,7 +323,8 @@ func (c *candidate) readTemplate(t *ec2types.ResponseLaunchTemplateData) (refuse
 		if c.reservation = deref(r.CapacityReservationTarget.CapacityReservationId); c.reservation == "" {
 			return "its launch template targets a resource group of reservations: name one reservation by its ID"
 		}
-		if c.method != v1alpha1.AWSFleet {
+		// A managed node group must own its machines, which go into the reservation by its launch template.
+		if _, managed := c.tags[managedTag]; c.method != v1alpha1.AWSFleet && !managed {
 			return fmt.Sprintf("its launch template already targets reservation %s: remove the tag %s", c.reservation, methodTag)
 		}
 		c.markets = []v1alpha1.CapacityType{v1alpha1.Reserved}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
+	"github.com/muster-dev/muster/cloudprovider/aws/prices"
 	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -51,7 +52,7 @@ type Provider struct {
 	*poll.Poller
 	config     Config
 	api        *api.Client
-	prices     prices
+	prices     *prices.Table
 	scores     scores
 	placements placementGroups
 	facts      facts
@@ -99,7 +100,9 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{config: c, api: client, made: map[string]made{}, placements: newPlacementGroups()}
+	p := &Provider{
+		config: c, api: client, prices: prices.New(client, c.Region, c.Clock), made: map[string]made{}, placements: newPlacementGroups(),
+	}
 	p.Poller = poll.New(p.list, p.takeBack, c.Clock)
 	return p, nil
 }
@@ -123,6 +126,9 @@ func (p *Provider) lock(ctx context.Context, autoScalingGroup string) (unlock fu
 		return nil, fmt.Errorf("other launches into Auto Scaling group %s are still under way", autoScalingGroup)
 	}
 }
+
+// now is the time by the clock of AWS, for all that is compared with its times or with those that another process has written.
+func (p *Provider) now() time.Time { return p.config.Clock.Now().Add(-p.api.Ahead()) }
 
 // note remembers machines that a call has returned.
 func (p *Provider) note(autoScalingGroup string, machines []cloudprovider.Machine) {

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/muster-dev/muster/cloudprovider"
@@ -148,7 +150,9 @@ func TestDiscoveryWithoutEKS(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range d.Groups {
-			if slices.ContainsFunc(f.Warnings, func(w cloudprovider.Warning) bool { return w.Reason == NodegroupUnread }) {
+			if slices.ContainsFunc(f.Warnings, func(w cloudprovider.Warning) bool {
+				return w.Reason == NodegroupUnread && strings.Contains(w.Message, "DescribeNodegroup: ")
+			}) {
 				unread--
 			}
 			if f.Spec.Template.Labels["pool"] != "" {
@@ -166,6 +170,69 @@ func TestDiscoveryWithoutEKS(t *testing.T) {
 	}
 	end()
 	discovered("once it answers", 0, 100)
-	defer harm()()
+	end = harm()
 	discovered("when it does no more", 0, 100)
+	end()
+	s.front.Deny("eks:DescribeNodegroup")
+	p = s.provider()
+	for range 2 {
+		discovered("where it refuses", 100, 0)
+	}
+}
+
+// A new version of a launch template that a group follows shows in the next discovery, and none is read for a group that names its version.
+func TestNewVersionsOfLaunchTemplates(t *testing.T) {
+	for name, groups := range map[string]int{"of few groups": 2, "of many": 200} {
+		t.Run(name, func(t *testing.T) {
+			s := newSim(t, plenty(), account(manyGroups, func(c *simaws.Config) {
+				c.Groups = c.Groups[:groups]
+				c.Groups[0].Version, c.Groups[1].Version = "1", "$Latest"
+				if groups > 2 {
+					c.Groups[2].Version = "$Default"
+				}
+			}))
+			p := s.provider()
+			sources := func() (out []string) {
+				d, err := p.Discover(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, f := range d.Groups[:min(3, groups)] {
+					out = append(out, f.Spec.Template.Source+" "+f.Spec.Template.Capacity.StorageEphemeral().String())
+				}
+				return out
+			}
+			sources()
+			for i := range min(3, groups) {
+				s.front.Revise(fmt.Sprintf("gpu-%03d", i), func(t *simaws.Template) { t.VolumeGiB = 100 }, i == 2)
+				s.front.Revise(fmt.Sprintf("gpu-%03d", i), func(t *simaws.Template) { t.VolumeGiB = 200 }, false)
+			}
+			s.clock.Step(time.Minute)
+			want := []string{"lt-gpu-000/1 0", "lt-gpu-001/3 200Gi", "lt-gpu-002/2 100Gi"}[:min(3, groups)]
+			if got := sources(); !slices.Equal(got, want) {
+				t.Errorf("groups are made from %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// A launch does not wait for ever for another into its group, of which AWS may not answer a call.
+func TestALaunchWaitsForAnotherForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, began := &Provider{}, time.Now()
+		unlock, err := p.lock(t.Context(), group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.lock(t.Context(), "other"); err != nil {
+			t.Errorf("a launch into another group waits: %v", err)
+		}
+		if _, err := p.lock(t.Context(), group); err == nil || time.Since(began) != lockPatience {
+			t.Errorf("got %v after %s, want an error after %s", err, time.Since(began), lockPatience)
+		}
+		unlock()
+		if _, err := p.lock(t.Context(), group); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -318,9 +319,9 @@ func TestAScopeThatFails(t *testing.T) {
 func TestAListThatIsNeverAnswered(t *testing.T) {
 	c := &cloud{}
 	synctest.Test(t, func(t *testing.T) {
-		hangs := true
+		var answers atomic.Bool
 		p := New(func(ctx context.Context) (Listing, error) {
-			if hangs {
+			if !answers.Load() {
 				<-ctx.Done()
 				return Listing{}, ctx.Err()
 			}
@@ -329,14 +330,14 @@ func TestAListThatIsNeverAnswered(t *testing.T) {
 		c.set(nil, machine("a", cloudprovider.Running))
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
-		seen := 0
-		done.Go(func() { _ = p.Watch(ctx, func(cloudprovider.Machine) { seen++ }, func() {}) })
+		var seen atomic.Int64
+		done.Go(func() { _ = p.Watch(ctx, func(cloudprovider.Machine) { seen.Add(1) }, func() {}) })
 		pass(patience)
 		synctest.Wait()
-		hangs = false
+		answers.Store(true)
 		pass(Busy)
 		synctest.Wait()
-		want(t, "machines seen", seen, 1)
+		want(t, "machines seen", seen.Load(), int64(1))
 		cancel()
 		done.Wait()
 	})
@@ -354,5 +355,31 @@ func TestAMachineKeepsItsLaunch(t *testing.T) {
 		want(t, "a machine that is shown without its tags", c.news(), []string{"late 0 uid-1"})
 		pass(2 * Grace)
 		want(t, "a while later", c.news(), []string(nil))
+	})
+}
+
+// A machine that was taken back and has ended may be kept by its cloud later: the take-back is repeated.
+func TestAMachineThatIsKeptAfterItsEndIsTakenAgain(t *testing.T) {
+	c := &cloud{}
+	c.set(nil, machine("a", cloudprovider.Running))
+	watch(t, c, func(t *testing.T, p *Poller) {
+		if err := p.TakeBack(t.Context(), "gpu", []string{"a"}); err != nil {
+			t.Fatal(err)
+		}
+		ended := machine("a", cloudprovider.Terminated)
+		c.set(nil, ended)
+		pass(time.Hour)
+		want(t, "take-backs while it has ended", c.takeBacks(), []string{"gpu[a]"})
+		lists := c.looks()
+		pass(10 * Calm)
+		want(t, "lists in ten minutes after its end", c.looks()-lists, 10)
+		ended.Kept = true
+		c.set(nil, ended)
+		pass(Calm)
+		want(t, "take-backs once it is kept", c.takeBacks(), []string{"gpu[a]"})
+		c.set(nil)
+		pass(Grace + Calm)
+		want(t, "take-backs of what is gone", c.takeBacks(), []string(nil))
+		want(t, "what is remembered of it", len(p.taken), 0)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -24,6 +25,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/pricing"
 	"github.com/aws/smithy-go/logging"
 	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"golang.org/x/time/rate"
 
 	"github.com/muster-dev/muster/cloudprovider"
@@ -80,6 +82,8 @@ type Client struct {
 	mu sync.Mutex
 	// unknown are the tokens of launches of which a try was not answered, and when.
 	unknown map[string]time.Time
+	// ahead is how far the clock of the machine was ahead of that of AWS at the last answer.
+	ahead time.Duration
 }
 
 // New returns a Client.
@@ -106,7 +110,7 @@ func New(ctx context.Context, c Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure AWS in region %s: %w", c.Region, err)
 	}
-	sdk.APIOptions = append(sdk.APIOptions, out.addTries, out.addPermit)
+	sdk.APIOptions = append(sdk.APIOptions, out.addTries, out.addPermit, addPlainBody)
 	if c.Endpoint != "" {
 		sdk.BaseEndpoint = aws.String(c.Endpoint)
 	}
@@ -156,8 +160,26 @@ func (c *Client) addTries(stack *middleware.Stack) error {
 			out, metadata, err = next.HandleFinalize(ctx, in)
 			return err
 		})
+		if at, ok := awsmiddleware.GetServerTime(metadata); ok {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.ahead = time.Since(at)
+		}
 		return out, metadata, err
 	}), "Retry", middleware.After)
+}
+
+// imprecise is how far clocks may differ by the precision of answers, and by the time that they take.
+const imprecise = 5 * time.Second
+
+// Ahead returns how far the clock of the machine is ahead of that of AWS, as far as answers tell; negative if it is behind.
+func (c *Client) Ahead() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ahead.Abs() < imprecise {
+		return 0
+	}
+	return c.ahead
 }
 
 // try makes one request.
@@ -202,6 +224,24 @@ func (c *Client) addPermit(stack *middleware.Stack) error {
 		if c.config.MayAct != nil && !isRead(awsmiddleware.GetOperationName(ctx)) {
 			if err := c.config.MayAct(); err != nil {
 				return middleware.FinalizeOutput{}, middleware.Metadata{}, &notPermitted{err}
+			}
+		}
+		return next.HandleFinalize(ctx, in)
+	}), middleware.After)
+}
+
+// addPlainBody hides that the body of a request can write itself. The SDK closes the body when the answer begins, also while the transport
+// has not read its end. A body that writes itself reports its end as an error then, for which the transport closes the connection in
+// the middle of the answer.
+func addPlainBody(stack *middleware.Stack) error {
+	return stack.Finalize.Add(middleware.FinalizeMiddlewareFunc("MusterPlainBody", func(
+		ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler,
+	) (out middleware.FinalizeOutput, metadata middleware.Metadata, err error) {
+		if r, ok := in.Request.(*smithyhttp.Request); ok {
+			if body, ok := r.GetStream().(io.ReadSeeker); ok {
+				if in.Request, err = r.SetStream(struct{ io.ReadSeeker }{body}); err != nil {
+					return out, metadata, err
+				}
 			}
 		}
 		return next.HandleFinalize(ctx, in)

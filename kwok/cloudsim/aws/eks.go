@@ -26,7 +26,7 @@ func (f *Front) describeNodegroup(w http.ResponseWriter, r *http.Request) {
 		Value  string `json:"value,omitempty"`
 		Effect string `json:"effect"`
 	}
-	t := f.config.template(g.Template)
+	t := f.version(g.Template, g.Version)
 	taints := []taint{}
 	for _, n := range t.Taints {
 		effect := map[corev1.TaintEffect]string{corev1.TaintEffectNoSchedule: "NO_SCHEDULE", corev1.TaintEffectNoExecute: "NO_EXECUTE",
@@ -34,7 +34,8 @@ func (f *Front) describeNodegroup(w http.ResponseWriter, r *http.Request) {
 		taints = append(taints, taint{n.Key, n.Value, effect})
 	}
 	w.Header().Set("Content-Type", "application/json")
-	reply := map[string]any{"nodegroup": map[string]any{"nodegroupName": name, "clusterName": cluster, "labels": t.Labels, "taints": taints}}
+	reply := map[string]any{"nodegroup": map[string]any{"nodegroupName": name, "clusterName": cluster, "labels": t.Labels, "taints": taints,
+		"nodeRepairConfig": map[string]any{"enabled": g.NodeRepair}}}
 	if err := json.NewEncoder(w).Encode(reply); err != nil {
 		panic(http.ErrAbortHandler)
 	}
