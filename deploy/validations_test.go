@@ -169,6 +169,28 @@ func TestPodsThatWaitGetNoTolerationOfACordon(t *testing.T) {
 	}
 }
 
+// TestDaemonSetsThatTakeDevicesAreStrangers on machines that are held for another, whether they ask for devices or claim them.
+func TestDaemonSetsThatTakeDevicesAreStrangers(t *testing.T) {
+	j := newJudge(t, "muster-strangers")
+	j.user = "system:serviceaccount:kube-system:daemon-set-controller"
+	pod := func(spec string) string {
+		return "{metadata: {ownerReferences: [{apiVersion: apps/v1, kind: DaemonSet, controller: true}]}, spec: {tolerations: [{operator: Exists}], " + spec + "}}"
+	}
+	for name, tt := range map[string]struct {
+		spec     string
+		stranger bool
+	}{
+		"none":                      {"containers: [{resources: {requests: {cpu: 1}}}]", false},
+		"a device of a plugin":      {"containers: [{resources: {requests: {nvidia.com/gpu: 1}}}]", true},
+		"a claim":                   {"containers: [{resources: {claims: [{name: gpu}]}}], resourceClaims: [{name: gpu, resourceClaimTemplateName: gpu}]", true},
+		"one of its init container": {"containers: [{}], initContainers: [{resources: {requests: {nvidia.com/gpu: 1}}}]", true},
+	} {
+		if got := j.looksAt("null", pod(tt.spec)); got != tt.stranger {
+			t.Errorf("%s: it is kept off: %v", name, got)
+		}
+	}
+}
+
 // TestAnOwnerMayNotTurnIntoWhatQueuesAsAWhole, by its kind, while its UID stays: it is looked at as one that is new.
 func TestAnOwnerMayNotTurnIntoWhatQueuesAsAWhole(t *testing.T) {
 	j := newJudge(t, "muster-jobs-owners")
