@@ -174,7 +174,8 @@ func TestDaemonSetsThatTakeDevicesAreStrangers(t *testing.T) {
 	j := newJudge(t, "muster-strangers")
 	j.user = "system:serviceaccount:kube-system:daemon-set-controller"
 	pod := func(spec string) string {
-		return "{metadata: {ownerReferences: [{apiVersion: apps/v1, kind: DaemonSet, controller: true}]}, spec: {tolerations: [{operator: Exists}], " + spec + "}}"
+		return "{metadata: {ownerReferences: [{apiVersion: apps/v1, kind: DaemonSet, controller: true}]}, " +
+			"spec: {tolerations: [{operator: Exists}], " + spec + "}}"
 	}
 	for name, tt := range map[string]struct {
 		spec     string
@@ -381,8 +382,8 @@ func TestWhatMusterMayChangeOfJobs(t *testing.T) {
 	j := newJudge(t, "muster-rights-jobs")
 	j.user = "system:serviceaccount:muster-system:muster"
 	job := func(metadata, image, spec string) string {
-		return "{apiVersion: batch/v1, kind: Job, metadata: {name: j, " + metadata + "}, spec: {" + spec + "suspend: true, template: {spec: {containers: [{image: " +
-			image + "}]}}}}"
+		return "{apiVersion: batch/v1, kind: Job, metadata: {name: j, " + metadata + "}, spec: {" + spec +
+			"suspend: true, template: {spec: {containers: [{image: " + image + "}]}}}}"
 	}
 	now := job("labels: {a: b}", "mine", "")
 	for name, tt := range map[string]struct {

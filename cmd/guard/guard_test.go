@@ -79,7 +79,8 @@ func TestAClusterThatDoesNotAnswerIsNoFaultOfTheClient(t *testing.T) {
 		t.Fatal("it answers")
 	}
 	w := httptest.NewRecorder()
-	if http.Error(&reply{ResponseWriter: w, cluster: cluster}, "Authentication failed", http.StatusInternalServerError); w.Code != http.StatusServiceUnavailable {
+	http.Error(&reply{ResponseWriter: w, cluster: cluster}, "Authentication failed", http.StatusInternalServerError)
+	if w.Code != http.StatusServiceUnavailable {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

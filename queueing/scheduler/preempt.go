@@ -115,7 +115,7 @@ func (s *Cycle) preempted(v victim, by *cache.Workload) *lifecycle.Verdict {
 		ObservedGeneration: v.Object.Generation, LastTransitionTime: metav1.NewTime(s.now),
 	})
 	out.PreemptedFor, out.PreemptedBy = kueue.ClusterQueueReference(by.Queue.Object.Name), by.Object.UID
-	out.Preemption = fmt.Sprintf("Preempted %s in ClusterQueue %s due to %s", nameFor(by, v.Workload), v.Queue.Object.Name, humanReason[v.reason])
+	out.Preemption = fmt.Sprintf("Preempted %s due to %s", nameFor(by, v.Workload), humanReason[v.reason])
 	if v.Object.Namespace == by.Object.Namespace {
 		out.Preemption = fmt.Sprintf("Preempted workload %s/%s (UID: %s) in ClusterQueue %s; preemptor effective priority: %d; preemptee "+
 			"effective priority: %d; due to %s",

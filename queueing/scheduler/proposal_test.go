@@ -15,10 +15,11 @@ import (
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// TestMessagesNameNoWorkloadOfAnotherNamespace: who reads the condition of one may not read the other.
+// TestMessagesNameNoWorkloadOfAnotherNamespace: a user that reads the condition of one may not read the other.
 func TestMessagesNameNoWorkloadOfAnotherNamespace(t *testing.T) {
 	of := func(namespace, name string) *cache.Workload {
-		queue := &cache.ClusterQueue{Object: &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "of-" + namespace}}, Node: quota.NewNode("q", 1, nil)}
+		queue := &cache.ClusterQueue{Object: &kueue.ClusterQueue{}, Node: quota.NewNode("q", 1, nil)}
+		queue.Object.Name = "of-" + namespace
 		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name)}}
 		w.Spec.PriorityClassRef = kueue.NewWorkloadPriorityClassRef("high")
 		return &cache.Workload{Object: w, Queue: queue, Priority: 4711}
@@ -32,7 +33,8 @@ func TestMessagesNameNoWorkloadOfAnotherNamespace(t *testing.T) {
 		"the preempting one":   s.preempted(victim{secret, kueue.InCohortReclamationReason}, mine).Preemption,
 		"what is kept in time": nameFor(mine, secret),
 	} {
-		if strings.Contains(got, "secret") || strings.Contains(got, "4711") || !strings.Contains(got, "of ClusterQueue of-red of priority class high") {
+		named := strings.Contains(got, "secret") || strings.Contains(got, "4711")
+		if named || !strings.Contains(got, "of ClusterQueue of-red of priority class high") {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
