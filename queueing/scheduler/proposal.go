@@ -49,8 +49,8 @@ type victim struct {
 	reason string
 }
 
-// nameFor is how a message on one Workload names another: by its name within a namespace, else by its queue and its class, since a user that
-// reads the one may not read the other. Without a reader the message is for all Workloads of a class, of whatever namespaces.
+// nameFor is how a message on one Workload names another: by its name within a namespace, else by its queue and its class, since a user
+// that reads the one may not read the other. Without a reader the message is for all Workloads of a class, of whatever namespaces.
 func nameFor(reader, w *cache.Workload) string {
 	if reader != nil && reader.Object.Namespace == w.Object.Namespace {
 		return w.Object.Namespace + "/" + w.Object.Name

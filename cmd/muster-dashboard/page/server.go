@@ -77,7 +77,8 @@ var views = []string{"/{$}", "/queue", "/obtainability", "/racks", "/clusters", 
 // New returns a page without a decision.
 func New(c Config) (*Server, error) {
 	s := &Server{
-		config: c, mux: http.NewServeMux(), began: c.Clock.Now(), streams: map[string]int{}, news: make(chan struct{}), looked: make(chan struct{}, 1),
+		config: c, mux: http.NewServeMux(), began: c.Clock.Now(), streams: map[string]int{},
+		news: make(chan struct{}), looked: make(chan struct{}, 1),
 	}
 	if c.Prometheus != "" {
 		s.prometheus = &prometheus{url: strings.TrimSuffix(c.Prometheus, "/"), samples: map[time.Duration][]sample{}}
