@@ -34,11 +34,11 @@ var settings = map[string]struct {
 	"internalCertManagement":       {"{enable: true}", false},
 	"waitForPodsReady": {"{timeout: 5m, blockAdmission: true, recoveryTimeout: 3m, requeuingStrategy: {timestamp: Creation, backoffLimitCount: 1, " +
 		"backoffBaseSeconds: 2, backoffMaxSeconds: 3}}", true},
-	"clientConnection":        {"{qps: 50}", false},
-	"integrations":            {"{frameworks: [batch/job]}", false},
-	"multiKueue":              {"{workerLostTimeout: 15m}", false},
-	"fairSharing":             {"{preemptionStrategies: [LessThanInitialShare]}", true},
-	"admissionFairSharing":    {"{usageHalfLifeTime: 1h, usageSamplingInterval: 5m, resourceWeights: {cpu: 2}}", true},
+	"clientConnection":     {"{qps: 50}", false},
+	"integrations":         {"{frameworks: [batch/job]}", false},
+	"multiKueue":           {"{workerLostTimeout: 15m}", false},
+	"fairSharing":          {"{preemptionStrategies: [LessThanInitialShare]}", true},
+	"admissionFairSharing": {"{usageHalfLifeTime: 1h, usageSamplingInterval: 5m, resourceWeights: {cpu: 2}}", true},
 	"resources": {"{excludeResourcePrefixes: [example.com], quotaCheckStrategy: BlockUndeclared, transformations: [{input: cpu, " +
 		"outputs: {a: 1}}]}", true},
 	"featureGates":            {"{TASBalancedPlacement: true}", true},
