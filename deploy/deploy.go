@@ -84,7 +84,7 @@ var owned = map[Half][]string{
 	Queueing: {
 		"crds/kueue.x-k8s.io_*",
 		"policies/gangs.yaml", "policies/gated-pods.yaml", "policies/jobs.yaml", "policies/places.yaml", "policies/queues.yaml",
-		"policies/quotas.yaml", "policies/rights-pods.yaml", "policies/workloads.yaml",
+		"policies/quotas.yaml", "policies/rights-pods.yaml", "policies/rights-queues.yaml", "policies/workloads.yaml",
 		"rbac/kinds.yaml", "rbac/queueing.yaml", "rbac/queueing-dashboard.yaml",
 	},
 }

@@ -169,6 +169,29 @@ func TestPodsThatWaitGetNoTolerationOfACordon(t *testing.T) {
 	}
 }
 
+// TestDaemonSetsThatTakeDevicesAreStrangers on machines that are held for another, whether they ask for devices or claim them.
+func TestDaemonSetsThatTakeDevicesAreStrangers(t *testing.T) {
+	j := newJudge(t, "muster-strangers")
+	j.user = "system:serviceaccount:kube-system:daemon-set-controller"
+	pod := func(spec string) string {
+		return "{metadata: {ownerReferences: [{apiVersion: apps/v1, kind: DaemonSet, controller: true}]}, " +
+			"spec: {tolerations: [{operator: Exists}], " + spec + "}}"
+	}
+	for name, tt := range map[string]struct {
+		spec     string
+		stranger bool
+	}{
+		"none":                      {"containers: [{resources: {requests: {cpu: 1}}}]", false},
+		"a device of a plugin":      {"containers: [{resources: {requests: {nvidia.com/gpu: 1}}}]", true},
+		"a claim":                   {"containers: [{resources: {claims: [{name: gpu}]}}], resourceClaims: [{name: gpu, resourceClaimTemplateName: gpu}]", true},
+		"one of its init container": {"containers: [{}], initContainers: [{resources: {requests: {nvidia.com/gpu: 1}}}]", true},
+	} {
+		if got := j.looksAt("null", pod(tt.spec)); got != tt.stranger {
+			t.Errorf("%s: it is kept off: %v", name, got)
+		}
+	}
+}
+
 // TestAnOwnerMayNotTurnIntoWhatQueuesAsAWhole, by its kind, while its UID stays: it is looked at as one that is new.
 func TestAnOwnerMayNotTurnIntoWhatQueuesAsAWhole(t *testing.T) {
 	j := newJudge(t, "muster-jobs-owners")
@@ -301,7 +324,13 @@ func TestWhatMusterMayChangeOfNodes(t *testing.T) {
 		"an end of the cordon":         {node(true, cordon), node(false), false},
 		"the taint of bookings for it": {node(true, cordon), node(false, booked), false},
 		"another taint":                {node(false), node(true, cordon, "x"), true},
-		"a taint of others taken off":  {node(true, cordon), "{metadata: {name: n}, spec: {unschedulable: true}}", true},
+		"the taint of bookings, so that it evicts": {node(false), "{metadata: {name: n}, spec: {unschedulable: false, taints: [{key: theirs, effect: NoExecute}, " +
+			"{key: muster.dev/booked, effect: NoExecute}]}}", true},
+		"the taint of a cordon, so that it evicts": {node(false), "{metadata: {name: n}, spec: {unschedulable: true, taints: [{key: theirs, effect: NoExecute}, " +
+			"{key: node.kubernetes.io/unschedulable, effect: NoExecute}]}}", true},
+		"a taint of others of its key": {"{metadata: {name: n}, spec: {taints: [{key: muster.dev/booked, effect: PreferNoSchedule}]}}",
+			"{metadata: {name: n}, spec: {}}", true},
+		"a taint of others taken off": {node(true, cordon), "{metadata: {name: n}, spec: {unschedulable: true}}", true},
 		"a booking, with what it brings": {"{metadata: {labels: {theirs: a}}, spec: {}}", `{metadata: {labels: {theirs: a, booked.muster.dev/r: ns,
 			muster.node-restriction.kubernetes.io/held: "true"}, annotations: {booked.muster.dev/r: x,
 			cluster-autoscaler.kubernetes.io/scale-down-disabled: "true", muster.dev/cordoned: booked}}, spec: {unschedulable: true}}`, false},
@@ -316,6 +345,63 @@ func TestWhatMusterMayChangeOfNodes(t *testing.T) {
 		"an owner taken off":          {"{metadata: {ownerReferences: [{name: a}]}, spec: {}}", "{metadata: {}, spec: {}}", true},
 	} {
 		if got := j.refuses(tt.old, tt.now); got != tt.refused {
+			t.Errorf("%s: refused is %v", name, got)
+		}
+	}
+}
+
+// TestWhatMusterMayChangeOfQueues: their finalizer.
+func TestWhatMusterMayChangeOfQueues(t *testing.T) {
+	j := newJudge(t, "muster-rights-queues")
+	j.user = "system:serviceaccount:muster-system:muster"
+	queue := func(metadata, spec string) string {
+		return "{apiVersion: kueue.x-k8s.io/v1beta2, kind: ClusterQueue, metadata: {name: q, " + metadata + "}, spec: {" + spec + "}}"
+	}
+	const in, both = "finalizers: [kueue.x-k8s.io/resource-in-use]", "finalizers: [mine, kueue.x-k8s.io/resource-in-use]"
+	for name, tt := range map[string]struct {
+		old, now string
+		refused  bool
+	}{
+		"the finalizer goes":               {queue(in, ""), queue("", ""), false},
+		"beside another":                   {queue(both, ""), queue("finalizers: [mine]", ""), false},
+		"another goes":                     {queue(both, ""), queue(in, ""), true},
+		"one comes":                        {queue("", ""), queue("finalizers: [mine]", ""), true},
+		"another quota":                    {queue(in, "cohortName: a"), queue("", "cohortName: b"), true},
+		"an annotation that decides":       {queue(in, ""), queue(in+", annotations: {muster.dev/backfill: 'true'}", ""), true},
+		"a label":                          {queue(in, ""), queue(in+", labels: {a: b}", ""), true},
+		"an owner, with which it would go": {queue(in, ""), queue(in+", ownerReferences: [{uid: a}]", ""), true},
+	} {
+		if got := j.refuses(tt.old, tt.now); got != tt.refused {
+			t.Errorf("%s: refused is %v", name, got)
+		}
+	}
+}
+
+// TestWhatMusterMayChangeOfJobs: whether they run, where, and what it writes on them. What their pods run stays their user's.
+func TestWhatMusterMayChangeOfJobs(t *testing.T) {
+	j := newJudge(t, "muster-rights-jobs")
+	j.user = "system:serviceaccount:muster-system:muster"
+	job := func(metadata, image, spec string) string {
+		return "{apiVersion: batch/v1, kind: Job, metadata: {name: j, " + metadata + "}, spec: {" + spec +
+			"suspend: true, template: {spec: {containers: [{image: " + image + "}]}}}}"
+	}
+	now := job("labels: {a: b}", "mine", "")
+	for name, tt := range map[string]struct {
+		now     string
+		refused bool
+	}{
+		"it starts": {strings.Replace(job("labels: {a: b}, annotations: {muster.dev/started: x, kueue.x-k8s.io/workload: w}", "mine", "parallelism: 2, "), "spec: {containers",
+			"spec: {nodeSelector: {pool: spot}, containers", 1), false},
+		"another image":           {job("labels: {a: b}", "other", ""), true},
+		"another account":         {strings.Replace(now, "spec: {containers", "spec: {serviceAccountName: admin, containers", 1), true},
+		"a volume":                {strings.Replace(now, "spec: {containers", "spec: {volumes: [{hostPath: {path: /}}], containers", 1), true},
+		"the rights of the host":  {strings.Replace(now, "spec: {containers", "spec: {hostPID: true, containers", 1), true},
+		"a label of others":       {job("labels: {a: c}", "mine", ""), true},
+		"an annotation of others": {job("labels: {a: b}, annotations: {x: y}", "mine", ""), true},
+		"a finalizer":             {job("labels: {a: b}, finalizers: [x]", "mine", ""), true},
+		"an owner":                {job("labels: {a: b}, ownerReferences: [{uid: x}]", "mine", ""), true},
+	} {
+		if got := j.refuses(now, tt.now); got != tt.refused {
 			t.Errorf("%s: refused is %v", name, got)
 		}
 	}

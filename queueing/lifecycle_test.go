@@ -214,17 +214,17 @@ func describe(w *kueue.Workload) string {
 }
 
 // TestAWorkloadWhoseJobIsGone without it, as a deletion with --cascade=orphan leaves it,
-// gives its quota back.
+// is over at once where no pods of it may run. Else it keeps its quota until they have ended.
 func TestAWorkloadWhoseJobIsGone(t *testing.T) {
 	for name, tt := range map[string]struct {
 		job, owned, waits, group bool
 		want                     string
 	}{
-		"it ran":                           {job: true, want: kueue.WorkloadFinishedReasonOwnerNotFound},
+		"it ran":                           {job: true},
 		"it waited":                        {job: true, waits: true, want: kueue.WorkloadFinishedReasonOwnerNotFound},
 		"its job is there":                 {job: true, owned: true},
 		"Kueue has its StatefulSet own it": {job: true, group: true, owned: true},
-		"its group of pods is gone":        {job: true, group: true, want: kueue.WorkloadFinishedReasonOwnerNotFound},
+		"its group of pods is gone":        {job: true, group: true},
 		"it is of no job":                  {},
 		"it is of no job and it waited":    {waits: true},
 	} {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
@@ -55,17 +56,56 @@ func Authenticated(config *rest.Config, log logr.Logger, prefix string, next htt
 	if err != nil {
 		return nil, err
 	}
+	cluster := &answers{next: client.Transport}
+	if cluster.next == nil {
+		cluster.next = http.DefaultTransport
+	}
+	client = &http.Client{Transport: cluster, Timeout: client.Timeout} // the one above may be that of all
 	filter, err := filters.WithAuthenticationAndAuthorization(config, client)
 	if err != nil {
 		return nil, err
 	}
-	asked, err := filter(log, http.StripPrefix(prefix, next))
+	served := http.StripPrefix(prefix, next)
+	asked, err := filter(log, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		served.ServeHTTP(w.(*reply).ResponseWriter, r)
+	}))
 	if err != nil {
 		return nil, err
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		below := r.Clone(r.Context())
 		below.URL.Path, below.URL.RawPath = prefix+r.URL.Path, ""
-		asked.ServeHTTP(w, below)
+		asked.ServeHTTP(&reply{ResponseWriter: w, cluster: cluster}, below)
 	}), nil
+}
+
+// answers notes whether the cluster has answered the last question about a user.
+type answers struct {
+	next   http.RoundTripper
+	silent atomic.Bool
+}
+
+func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	out, err := a.next.RoundTrip(r)
+	a.silent.Store(err != nil || out.StatusCode >= http.StatusInternalServerError)
+	return out, err
+}
+
+// reply is what the filter answers by itself. It takes every token that the cluster does not know for an error of the server; it is one
+// of the client, unless the cluster was silent.
+type reply struct {
+	http.ResponseWriter
+	cluster *answers
+}
+
+func (w *reply) WriteHeader(status int) {
+	switch {
+	case status != http.StatusInternalServerError:
+	case w.cluster.silent.Load():
+		status = http.StatusServiceUnavailable
+	default:
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		status = http.StatusUnauthorized
+	}
+	w.ResponseWriter.WriteHeader(status)
 }

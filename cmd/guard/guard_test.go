@@ -4,6 +4,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
 )
 
 func TestLoopback(t *testing.T) {
@@ -37,3 +40,51 @@ func TestOnlyItsOwnHostsAreServed(t *testing.T) {
 		}
 	}
 }
+
+// TestAForeignTokenIsTheClients fault, and not the server's.
+func TestAForeignTokenIsTheClients(t *testing.T) {
+	for name, tt := range map[string]struct {
+		review string
+		status int
+		want   int
+	}{
+		"a token that the cluster does not know": {`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"error":"invalid bearer token"}}`,
+			http.StatusCreated, http.StatusUnauthorized},
+		"one of which it says nothing": {`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{}}`, http.StatusCreated, http.StatusUnauthorized},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(tt.status)
+				_, _ = w.Write([]byte(tt.review))
+			}))
+			defer cluster.Close()
+			h, err := Authenticated(&rest.Config{Host: cluster.URL}, logr.Discard(), "/page", http.NotFoundHandler())
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := httptest.NewRequest(http.MethodGet, "/api/queue", nil)
+			r.Header.Set("Authorization", "Bearer foreign")
+			w := httptest.NewRecorder()
+			if h.ServeHTTP(w, r); w.Code != tt.want {
+				t.Errorf("%d %s, want %d", w.Code, w.Body, tt.want)
+			}
+		})
+	}
+}
+
+func TestAClusterThatDoesNotAnswerIsNoFaultOfTheClient(t *testing.T) {
+	cluster := &answers{next: roundTripper(func(*http.Request) (*http.Response, error) { return nil, http.ErrServerClosed })}
+	if _, err := cluster.RoundTrip(httptest.NewRequest(http.MethodPost, "/", nil)); err == nil { //nolint:bodyclose // there is none
+		t.Fatal("it answers")
+	}
+	w := httptest.NewRecorder()
+	http.Error(&reply{ResponseWriter: w, cluster: cluster}, "Authentication failed", http.StatusInternalServerError)
+	if w.Code != http.StatusServiceUnavailable {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -162,7 +162,7 @@ func prepareCertificates(l layout) (*authority, error) {
 		make func() (keyPair, error)
 	}{
 		{servingCert, func() (keyPair, error) {
-			return cluster.server("muster-sandbox", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+			return cluster.server("kube-apiserver", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
 				"kubernetes.default.svc.cluster.local")
 		}},
 		{etcdServerCert, func() (keyPair, error) { return store.server("etcd") }},

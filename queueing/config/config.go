@@ -16,7 +16,7 @@ type Config struct {
 	// namespaces that ManagedJobsNamespaceSelector matches.
 	ManageJobsWithoutQueueName bool `json:"manageJobsWithoutQueueName,omitempty"`
 	// ManagedJobsNamespaceSelector is by default all namespaces but kube-system and
-	// Muster's own. Only there a LocalQueue called default takes Jobs that name no queue.
+	// Muster's own. Only there jobs queue, whether they name a queue or a LocalQueue called default takes them.
 	ManagedJobsNamespaceSelector *metav1.LabelSelector `json:"managedJobsNamespaceSelector,omitempty"`
 	// LabelKeysToCopy are the labels of a Job that its Workload has from its creation on,
 	// as integrations.labelKeysToCopy in Kueue.

@@ -42,6 +42,10 @@ const workers = 8
 // Add adds a controller for the jobs of each kind to a manager, whose scheme must know
 // Kueue's v1beta2 types. That of a custom resource starts once the cluster serves it.
 func Add(mgr ctrl.Manager, c config.Config, m *metrics.Metrics, webhook bool, kinds ...Kind) error {
+	managed, err := bindings.Managed(c)
+	if err != nil {
+		return err
+	}
 	unqueued, err := bindings.Selector(c)
 	if err != nil {
 		return err
@@ -70,6 +74,7 @@ func Add(mgr ctrl.Manager, c config.Config, m *metrics.Metrics, webhook bool, ki
 			metrics:      m,
 			now:          time.Now,
 			podsReady:    c.WaitForPodsReady != nil,
+			managed:      managed,
 			unqueued:     unqueued,
 			owners:       byGroupKind(kinds),
 			labelsToCopy: c.LabelKeysToCopy,
@@ -150,7 +155,7 @@ func (r watches) all() []watch {
 		{object: &nodev1.RuntimeClass{}, jobs: r.jobsOfRuntime},
 		{object: &batchv1.Job{}, jobs: r.jobsOf, passes: []predicate.Predicate{owners.ConcernsParts}},
 	}
-	if r.unqueued != nil {
+	if r.unqueued != nil || r.managed != nil {
 		out = append(out, watch{object: &corev1.Namespace{}, jobs: r.jobsIn, passes: []predicate.Predicate{relabelled}})
 	}
 	if _, tracked := r.kind.(Tracker); !tracked {

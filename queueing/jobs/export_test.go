@@ -37,6 +37,7 @@ func NewReconciler(kind Kind, c client.Client, live client.Reader, recorder even
 func (r *reconciler) Client() *client.Client              { return &r.client }
 func (r *reconciler) Live() *client.Reader                { return &r.live }
 func (r *reconciler) PodsReady() *bool                    { return &r.podsReady }
+func (r *reconciler) Managed() *labels.Selector           { return &r.managed }
 func (r *reconciler) Unqueued() *labels.Selector          { return &r.unqueued }
 func (r *reconciler) LabelsToCopy() *[]string             { return &r.labelsToCopy }
 func (r *reconciler) Owners() *map[schema.GroupKind]Kind  { return &r.owners }

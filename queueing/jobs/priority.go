@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,8 +42,12 @@ func podPriorityClass(kind Source, job client.Object, podSets []kueue.PodSet) st
 	return ""
 }
 
+// systemPrefix begins the names of the PriorityClasses that Kubernetes keeps for the pods of the cluster itself. Any user may name one.
+const systemPrefix = "system-"
+
 // setPriority sets the Workload's priority to that of the job's class, or else of its
-// pods' class. It returns why the job cannot be queued if the class does not exist.
+// pods' class. It returns why the job cannot be queued if the class does not exist, or is one of the system's, before which all others
+// in the queue would give way.
 func setPriority(ctx context.Context, kube client.Reader, kind Source, job client.Object,
 	spec *kueue.WorkloadSpec) (why string, err error) {
 	if name := job.GetLabels()[PriorityClassLabel]; name != "" {
@@ -63,6 +68,10 @@ func setPriority(ctx context.Context, kube client.Reader, kind Source, job clien
 		return "", fmt.Errorf("listing PriorityClasses: %w", err)
 	}
 	name := podPriorityClass(kind, job, spec.PodSets)
+	if strings.HasPrefix(name, systemPrefix) {
+		return fmt.Sprintf("PriorityClass %q of the job's pods is for the pods of the cluster itself; remove it, or ask an administrator for a "+
+			"WorkloadPriorityClass and name that in the label %s", name, PriorityClassLabel), nil
+	}
 	for i := range classes.Items {
 		class := &classes.Items[i]
 		if class.Name == name || name == "" && class.GlobalDefault {

@@ -38,6 +38,11 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if left := r.expected(job.GetUID(), w != nil); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
+	if w == nil {
+		if managed, err := r.naming().IsManaged(ctx, job.GetNamespace()); !managed || err != nil {
+			return reconcile.Result{}, err
+		}
+	}
 	return after(r.advance(ctx, job, w))
 }
 

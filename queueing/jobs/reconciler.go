@@ -42,6 +42,8 @@ type reconciler struct {
 	now      func() time.Time
 	// podsReady: the configuration waits for the condition PodsReady.
 	podsReady bool
+	// managed are the namespaces whose jobs are queued at all; nil is all.
+	managed labels.Selector
 	// unqueued are the namespaces whose jobs are queued even if they name no queue; nil is
 	// none.
 	unqueued labels.Selector

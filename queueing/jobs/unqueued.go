@@ -26,7 +26,7 @@ type parts struct{ *reconciler }
 
 // naming says which objects are to queue.
 func (r *reconciler) naming() owners.Naming {
-	return owners.Naming{Client: r.client, Everywhere: r.unqueued}
+	return owners.Naming{Client: r.client, Managed: r.managed, Everywhere: r.unqueued}
 }
 
 // byGroupKind are the kinds that queue as a whole, with the jobs that their controllers make. A

@@ -3,6 +3,7 @@ package jobs_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -291,6 +292,64 @@ func TestTheBindingsFollowTheConfiguration(t *testing.T) {
 			if diff := cmp.Diff(c.want, selected()); diff != "" {
 				t.Errorf("%s: (-want +got):\n%s", c.name, diff)
 			}
+		}
+	}
+}
+
+// TestThePoliciesForQueuesActInManagedNamespaces: a job that names a queue elsewhere runs, as in Kueue.
+func TestThePoliciesForQueuesActInManagedNamespaces(t *testing.T) {
+	objects, err := deploy.Manifests(deploy.Queueing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]bool{"muster-jobs-suspend": true, "muster-jobs-start": true, "muster-pods-gate": true, "muster-pods-gates": true,
+		"muster-serving": true, "muster-serving-leaderworkersets": true, "muster-jobs-defaults": true, "muster-jobs-delegate": true}
+	var bound []client.Object
+	for _, o := range objects {
+		if strings.HasSuffix(o.GetKind(), "Binding") && !strings.Contains(o.GetKind(), "Role") {
+			bound = append(bound, o)
+		}
+	}
+	g := newRig(t, bound...)
+	blue := &metav1.LabelSelector{MatchLabels: map[string]string{"team": "blue"}}
+	if err := (&bindings.Binder{Client: g.c, Config: config.Config{ManagedJobsNamespaceSelector: blue}}).Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var mutating admissionv1.MutatingAdmissionPolicyBindingList
+	var validating admissionv1.ValidatingAdmissionPolicyBindingList
+	if err := errors.Join(g.c.List(t.Context(), &mutating), g.c.List(t.Context(), &validating)); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	note := func(name string, m *admissionv1.MatchResources) {
+		if m != nil && cmp.Equal(m.NamespaceSelector, blue) && name != bindings.Default {
+			got[name] = true
+		}
+	}
+	for i := range mutating.Items {
+		note(mutating.Items[i].Name, mutating.Items[i].Spec.MatchResources)
+	}
+	for i := range validating.Items {
+		note(validating.Items[i].Name, validating.Items[i].Spec.MatchResources)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestJobsOfOtherNamespacesAreLeftAlone, though they name a queue.
+func TestJobsOfOtherNamespacesAreLeftAlone(t *testing.T) {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{"team": "red"}}}
+	for name, suspended := range map[string]bool{"one that runs": false, "one that its user has suspended": true} {
+		g := newRig(t, namespace, suspendedJob(func(j *batchv1.Job) { j.Spec.Suspend = &suspended }))
+		*g.r.Managed() = labels.SelectorFromSet(labels.Set{"team": "blue"})
+		g.settle()
+		if g.writes != 0 || isSuspended(g.job()) != suspended {
+			t.Errorf("%s: %d writes, suspended: %v", name, g.writes, isSuspended(g.job()))
+		}
+		*g.r.Managed() = labels.SelectorFromSet(labels.Set{"team": "red"})
+		if g.settle(); g.writes == 0 {
+			t.Errorf("%s: in a managed namespace nothing is done", name)
 		}
 	}
 }

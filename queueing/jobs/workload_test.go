@@ -84,6 +84,33 @@ func TestRuntimeClassesThatCannotBeFollowed(t *testing.T) {
 	}
 }
 
+// TestSystemClassesGiveNoPriorityInAQueue: any user may name them. A WorkloadPriorityClass is an administrator's.
+func TestSystemClassesGiveNoPriorityInAQueue(t *testing.T) {
+	node := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "system-node-critical"}, Value: 2_000_001_000}
+	high := &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 10}
+	for name, c := range map[string]struct {
+		label    string
+		refused  bool
+		priority int32
+	}{
+		"of its pods alone":                {refused: true},
+		"beside one of an administrator's": {label: "high", priority: 10},
+	} {
+		g := newRig(t, node, high, suspendedJob(func(j *batchv1.Job) {
+			j.Spec.Template.Spec.PriorityClassName = node.Name
+			if c.label != "" {
+				j.Labels[PriorityClassLabel] = c.label
+			}
+		}))
+		g.settle()
+		w := g.workload()
+		why := w.Annotations[workload.RefusedAnnotation]
+		if refused := strings.Contains(why, node.Name); refused != c.refused || workload.Priority(w) != c.priority {
+			t.Errorf("%s: priority %d, refused because of %q", name, workload.Priority(w), why)
+		}
+	}
+}
+
 // TestARefusedWorkloadIsTold in an Event: users do not read Muster's log.
 func TestARefusedWorkloadIsTold(t *testing.T) {
 	g := newRig(t, suspendedJob())

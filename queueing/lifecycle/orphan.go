@@ -1,19 +1,16 @@
 package lifecycle
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Orphaned ends a Workload of a job that is gone, as a deletion with --cascade=orphan
-// leaves it: without an owner. It would hold its quota for ever. The owners of a group of pods do
-// not control its Workload; Kueue names a StatefulSet or LeaderWorkerSet among them as its job.
+// Orphaned ends a Workload of a job that is gone, as a deletion with --cascade=orphan leaves it: without an owner. It would hold its
+// quota for ever. One whose pods may run keeps it until they have ended: package orphans looks for them.
 func (s Rules) Orphaned(w *cache.Workload) *Verdict {
-	isOwned := metav1.GetControllerOf(w.Object) != nil || workload.IsGroup(w.Object) && len(w.Object.OwnerReferences) > 0
-	if w.Object.Labels[workload.JobUIDLabel] == "" || isOwned || !w.Object.DeletionTimestamp.IsZero() {
+	if !workload.IsOrphan(w.Object) || !w.Object.DeletionTimestamp.IsZero() || workload.HasQuota(w.Object) && workload.IsAdmitted(w.Object) {
 		return nil
 	}
 	const message = "The workload's owner no longer exists"

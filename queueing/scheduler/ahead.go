@@ -70,12 +70,12 @@ func (s *Cycle) askAhead(q *cache.ClusterQueue, w *cache.Workload, p *Proposal) 
 }
 
 // waitingForMachines tells what a claim waits for whose victims stay.
-func waitingForMachines(p *Proposal) string {
+func waitingForMachines(w *cache.Workload, p *Proposal) string {
 	out := fmt.Sprintf("Waiting for the machines of %d pods on flavors %v, which are requested before its quota is free",
 		workload.PodsIn(p.admission), workload.AssignedFlavors(p.admission))
 	stay := slices.DeleteFunc(slices.Clone(p.victims), func(v victim) bool { return workload.IsEvicted(v.Object) })
 	if len(stay) > 0 {
-		out += fmt.Sprintf("; once they are ready and booked, %s are preempted for it", heldBy(stay))
+		out += fmt.Sprintf("; once they are ready and booked, %s are preempted for it", heldBy(w, stay))
 	}
 	return out
 }
@@ -85,11 +85,11 @@ func runningVictims(victims []victim) string {
 	if len(victims) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %s, to be preempted for it, keep running until its machines are booked", heldBy(victims))
+	return fmt.Sprintf("; %s, to be preempted for it, keep running until its machines are booked", heldBy(nil, victims))
 }
 
 // heldBy tells whose quota is meant, and how much that is.
-func heldBy(victims []victim) string {
+func heldBy(reader *cache.Workload, victims []victim) string {
 	sum := quota.Amounts{}
 	for _, v := range victims {
 		sum.Add(v.Usage)
@@ -98,5 +98,5 @@ func heldBy(victims []victim) string {
 	for _, fr := range sum.Keys() {
 		amounts = append(amounts, fmt.Sprintf("%s %s in flavor %s", nodegroups.Quantity(fr.Resource, sum[fr]), fr.Resource, fr.Flavor))
 	}
-	return fmt.Sprintf("%s (%s)", strings.Join(namesOf(victims), ", "), strings.Join(amounts, ", "))
+	return fmt.Sprintf("%s (%s)", namesOf(reader, victims), strings.Join(amounts, ", "))
 }

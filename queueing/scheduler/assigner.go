@@ -133,8 +133,8 @@ func (a *assigner) complete() bool {
 		p.victims = victims
 	}
 	if k := borrowsReserved(a.queue, a.w, p); k != nil {
-		a.note(fmt.Sprintf("the quota that it would borrow from ClusterQueue %s is kept for the pending workload %s/%s; "+
-			"a ClusterQueue with reclaimWithinCohort Any would lend it meanwhile", k.Queue.Object.Name, k.Head.Object.Namespace, k.Head.Object.Name),
+		a.note(fmt.Sprintf("the quota that it would borrow from ClusterQueue %s is kept for the first pending workload there; "+
+			"a ClusterQueue with reclaimWithinCohort Any would lend it meanwhile", k.Queue.Object.Name),
 			kueue.WorkloadQuotaReservedReasonWaitingForQuota)
 		return false
 	}

@@ -67,9 +67,8 @@ func (d *drainer) delays(q *cache.ClusterQueue, w *cache.Workload, p *Proposal) 
 			continue
 		}
 		return refusalOf(kueue.WorkloadQuotaReservedReasonWaitingForQuota, fmt.Sprintf(
-			"Its quota is free, but reserved from %[3]s for workload %[1]s/%[2]s, which is ahead; a workload that ends before may start now: "+
-				"set the label kueue.x-k8s.io/max-exec-time-seconds, or a smaller one", r.w.Object.Namespace, r.w.Object.Name,
-			r.at.UTC().Format(time.RFC3339)))
+			"Its quota is free, but reserved from %s for %s, which is ahead; a workload that ends before may start now: "+
+				"set the label kueue.x-k8s.io/max-exec-time-seconds, or a smaller one", r.at.UTC().Format(time.RFC3339), nameFor(w, r.w)))
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"maps"
-	"strings"
 
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -31,13 +30,13 @@ func (d *drainer) claim(l *line, p *Proposal) {
 	if c.leaving {
 		w.AwaitsVictims = len(p.victims) > 0
 		d.preempt(w, p.victims)
-		if names := namesOf(p.victims); len(names) > 0 {
-			r.Message += ": " + strings.Join(names, ", ")
+		if names := namesOf(w, p.victims); names != "" {
+			r.Message += ": " + names
 		} else if p.awaits {
 			r.Message = "Waiting for machines that preempted workloads release; its quota is reserved"
 		}
 	} else {
-		r.Reason, r.Message = workload.ReasonWaitingForCapacity, waitingForMachines(p)
+		r.Reason, r.Message = workload.ReasonWaitingForCapacity, waitingForMachines(w, p)
 	}
 	l.queue.WantsMachines = l.queue.WantsMachines || p.awaits
 	l.queue.WantsNodes = l.queue.WantsNodes || len(p.placed) > 0

@@ -64,6 +64,6 @@ func (s *Cycle) awaitsPods(*cache.Workload, *Proposal) *blocker {
 		return strings.Compare(string(a.Object.UID), string(b.Object.UID))
 	})
 	return &blocker{reason: kueue.WorkloadQuotaReservedReasonWaitingForPodsReady, message: fmt.Sprintf(
-		"Waiting for all admitted workloads to be in PodsReady condition (waitForPodsReady.blockAdmission): %d are not, such as %s/%s",
-		len(s.cache.PodsNotReady), first.Object.Namespace, first.Object.Name)}
+		"Waiting for all admitted workloads to be in PodsReady condition (waitForPodsReady.blockAdmission): %d are not, such as %s",
+		len(s.cache.PodsNotReady), nameFor(nil, first))}
 }

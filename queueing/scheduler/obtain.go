@@ -120,7 +120,7 @@ func needsLaunch(victims []victim, plan *planner.Verdict) string {
 	}
 	return fmt.Sprintf("its quota would come from preempting %s, but it also needs a launch (%s), and workloads are preempted only for "+
 		"existing machines; it starts when existing machines have room, or when quota is released",
-		strings.Join(namesOf(victims), ", "), strings.Join(machines, ", "))
+		namesOf(nil, victims), strings.Join(machines, ", "))
 }
 
 // requestsOf are those by which victims have their machines.

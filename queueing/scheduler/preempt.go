@@ -102,18 +102,25 @@ func (a *assigner) victims(needs quota.Amounts, room preemption.Room) (out []vic
 // preempted has a victim stop. Its quota goes with the same write unless pods may
 // run on it.
 func (s *Cycle) preempted(v victim, by *cache.Workload) *lifecycle.Verdict {
+	uid, jobUID, preemptor := "UNKNOWN", "UNKNOWN", nameFor(v.Workload, by)
+	if v.Object.Namespace == by.Object.Namespace {
+		uid, jobUID = string(by.Object.UID), cmp.Or(by.Object.Labels[workload.JobUIDLabel], jobUID)
+		preemptor += fmt.Sprintf(" of priority %d", by.Priority)
+	}
 	message := fmt.Sprintf("Preempted to accommodate a workload (UID: %s, JobUID: %s) due to %s; preemptor path: %s; preemptee path: %s; "+
-		"the preemptor is %s/%s of priority %d", by.Object.UID, cmp.Or(by.Object.Labels[workload.JobUIDLabel], "UNKNOWN"), humanReason[v.reason],
-		pathOf(by.Queue), pathOf(v.Queue), by.Object.Namespace, by.Object.Name, by.Priority)
+		"the preemptor is %s", uid, jobUID, humanReason[v.reason], pathOf(by.Queue), pathOf(v.Queue), preemptor)
 	out := s.rules.Preempt(v.Workload, message)
 	apimeta.SetStatusCondition(&out.Status.Conditions, metav1.Condition{
 		Type: kueue.WorkloadPreempted, Status: metav1.ConditionTrue, Reason: v.reason, Message: out.Message,
 		ObservedGeneration: v.Object.Generation, LastTransitionTime: metav1.NewTime(s.now),
 	})
 	out.PreemptedFor, out.PreemptedBy = kueue.ClusterQueueReference(by.Queue.Object.Name), by.Object.UID
-	out.Preemption = fmt.Sprintf("Preempted workload %s/%s (UID: %s) in ClusterQueue %s; preemptor effective priority: %d; preemptee "+
-		"effective priority: %d; due to %s",
-		v.Object.Namespace, v.Object.Name, v.Object.UID, v.Queue.Object.Name, by.Priority, v.Priority, humanReason[v.reason])
+	out.Preemption = fmt.Sprintf("Preempted %s due to %s", nameFor(by, v.Workload), humanReason[v.reason])
+	if v.Object.Namespace == by.Object.Namespace {
+		out.Preemption = fmt.Sprintf("Preempted workload %s/%s (UID: %s) in ClusterQueue %s; preemptor effective priority: %d; preemptee "+
+			"effective priority: %d; due to %s",
+			v.Object.Namespace, v.Object.Name, v.Object.UID, v.Queue.Object.Name, by.Priority, v.Priority, humanReason[v.reason])
+	}
 	v.Busy = true
 	return out
 }

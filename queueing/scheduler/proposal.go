@@ -1,7 +1,9 @@
 package scheduler
 
 import (
+	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -47,13 +49,38 @@ type victim struct {
 	reason string
 }
 
-// namesOf are those of victims, in their order.
-func namesOf(victims []victim) []string {
-	out := make([]string, len(victims))
-	for i, v := range victims {
-		out[i] = v.Object.Namespace + "/" + v.Object.Name
+// nameFor is how a message on one Workload names another: by its name within a namespace, else by its queue and its class, since a user
+// that reads the one may not read the other. Without a reader the message is for all Workloads of a class, of whatever namespaces.
+func nameFor(reader, w *cache.Workload) string {
+	if reader != nil && reader.Object.Namespace == w.Object.Namespace {
+		return w.Object.Namespace + "/" + w.Object.Name
+	}
+	out := "a workload"
+	if w.Queue != nil {
+		out += " of ClusterQueue " + w.Queue.Object.Name
+	}
+	if class := w.Object.Spec.PriorityClassRef; class != nil {
+		out += " of priority class " + class.Name
 	}
 	return out
+}
+
+// namesOf are those of victims for a reader, in their order; like ones are counted.
+func namesOf(reader *cache.Workload, victims []victim) string {
+	var names []string
+	times := map[string]int{}
+	for _, v := range victims {
+		name := nameFor(reader, v.Workload)
+		if times[name]++; times[name] == 1 {
+			names = append(names, name)
+		}
+	}
+	for i, name := range names {
+		if n := times[name]; n > 1 {
+			names[i] = fmt.Sprintf("%s (%d times)", name, n)
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // growth is what a proposal uses more than the slice that it replaces.

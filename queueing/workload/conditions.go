@@ -10,9 +10,16 @@ import (
 )
 
 // MayRun says that pods of the Workload may be there: it has been admitted, and
-// a controller runs it.
+// is that of a job, which may be gone without them.
 func MayRun(w *kueue.Workload) bool {
-	return IsAdmitted(w) && (metav1.GetControllerOf(w) != nil || IsGroup(w))
+	return IsAdmitted(w) && (metav1.GetControllerOf(w) != nil || IsGroup(w) || w.Labels[JobUIDLabel] != "")
+}
+
+// IsOrphan reports whether the job of a Workload is gone without it. The owners of a group of pods do
+// not control its Workload; Kueue names a StatefulSet or LeaderWorkerSet among them as its job.
+func IsOrphan(w *kueue.Workload) bool {
+	isOwned := metav1.GetControllerOf(w) != nil || IsGroup(w) && len(w.OwnerReferences) > 0
+	return w.Labels[JobUIDLabel] != "" && !isOwned
 }
 
 // IsGroup reports whether the Workload is of a group of pods. All of them own it, and none

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -132,18 +133,52 @@ func remedy(rights []view.Right) string {
 		strings.Join(slices.Compact(resources), ","))
 }
 
+// mostStreams is how many pages a client may have open: each is a connection and a goroutine.
+const mostStreams = 32
+
+// clientOf tells clients apart: by their token, which a proxy passes on, or by their address.
+func clientOf(r *http.Request) string {
+	if token := r.Header.Get("Authorization"); token != "" {
+		return token
+	}
+	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		return host
+	}
+	return r.RemoteAddr
+}
+
+// open counts a stream of a client. It reports whether that may have one more.
+func (s *Server) open(client string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.streams[client] >= mostStreams {
+		return false
+	}
+	s.streams[client]++
+	s.lookers++
+	return true
+}
+
+func (s *Server) close(client string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lookers--
+	if s.streams[client]--; s.streams[client] == 0 {
+		delete(s.streams, client)
+	}
+}
+
 // events sends pulses while the page is open.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
+	client := clientOf(r)
+	if !s.open(client) {
+		w.Header().Set("Retry-After", "10")
+		http.Error(w, fmt.Sprintf("%d pages are open already: close some", mostStreams), http.StatusTooManyRequests)
+		return
+	}
+	defer s.close(client)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
-	s.mu.Lock()
-	s.lookers++
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		s.lookers--
-		s.mu.Unlock()
-	}()
 	select {
 	case s.looked <- struct{}{}:
 	default:

@@ -61,6 +61,8 @@ type Server struct {
 	news chan struct{}
 	// lookers is the number of open streams; seen is the time of the last request.
 	lookers int
+	// streams are the open ones of each client.
+	streams map[string]int
 	seen    time.Time
 	// looked receives a value when a page opens.
 	looked chan struct{}
@@ -74,7 +76,10 @@ var views = []string{"/{$}", "/queue", "/obtainability", "/racks", "/clusters", 
 
 // New returns a page without a decision.
 func New(c Config) (*Server, error) {
-	s := &Server{config: c, mux: http.NewServeMux(), began: c.Clock.Now(), news: make(chan struct{}), looked: make(chan struct{}, 1)}
+	s := &Server{
+		config: c, mux: http.NewServeMux(), began: c.Clock.Now(), streams: map[string]int{},
+		news: make(chan struct{}), looked: make(chan struct{}, 1),
+	}
 	if c.Prometheus != "" {
 		s.prometheus = &prometheus{url: strings.TrimSuffix(c.Prometheus, "/"), samples: map[time.Duration][]sample{}}
 	}

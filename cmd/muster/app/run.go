@@ -44,6 +44,7 @@ import (
 	queuemetrics "github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/jobs"
 	jobkinds "github.com/muster-dev/muster/queueing/jobs/kinds"
+	"github.com/muster-dev/muster/queueing/jobs/orphans"
 	"github.com/muster-dev/muster/queueing/jobs/podgroup"
 	"github.com/muster-dev/muster/queueing/jobs/ungater"
 )
@@ -173,6 +174,9 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o Options, pulse *hea
 			}
 			kinds := jobkinds.All(o.JobKinds...)
 			if err := jobs.Add(mgr, o.Queues, queues.Metrics, o.WebhookAddress != noWebhook, kinds...); err != nil {
+				return err
+			}
+			if err := orphans.Add(mgr); err != nil {
 				return err
 			}
 			if err := ungater.Add(mgr, queues.Metrics, types.NamespacedName{Namespace: o.Namespace, Name: deploy.Moved}); err != nil {

@@ -29,6 +29,14 @@ const (
 	Owners   = "muster-jobs-owners"
 )
 
+// mutating and validating are the policies that hold what names a queue. Where nothing queues, they let it run. Those that guard marks and
+// machines act everywhere.
+var (
+	mutating = []string{"muster-jobs-suspend", "muster-jobs-defaults", "muster-jobs-delegate", "muster-pods-gate", "muster-serving",
+		"muster-serving-leaderworkersets"}
+	validating = []string{"muster-jobs-start", "muster-pods-gates"}
+)
+
 // Binder lets the policies for Jobs without a queue act in the namespaces that the
 // configuration selects. So kube-apiserver itself selects them, and the configuration is
 // the only place that names them. It changes existing bindings and creates none: the right
@@ -49,9 +57,9 @@ func Namespaces(c config.Config) map[string]*metav1.LabelSelector {
 	return map[string]*metav1.LabelSelector{Default: managed, Unqueued: unqueued, Owners: unqueued}
 }
 
-// Selector is nil where only jobs that name a queue are queued.
-func Selector(c config.Config) (labels.Selector, error) {
-	if !c.ManageJobsWithoutQueueName {
+// Managed selects the namespaces whose jobs are queued; nil is all.
+func Managed(c config.Config) (labels.Selector, error) {
+	if c.ManagedJobsNamespaceSelector == nil {
 		return nil, nil
 	}
 	selector, err := metav1.LabelSelectorAsSelector(c.ManagedJobsNamespaceSelector)
@@ -59,6 +67,14 @@ func Selector(c config.Config) (labels.Selector, error) {
 		return nil, fmt.Errorf("managedJobsNamespaceSelector: %w; correct it", err)
 	}
 	return selector, nil
+}
+
+// Selector is nil where only jobs that name a queue are queued.
+func Selector(c config.Config) (labels.Selector, error) {
+	if !c.ManageJobsWithoutQueueName {
+		return nil, nil
+	}
+	return Managed(c)
 }
 
 // Nowhere selects no namespace, since all have the label.
@@ -85,6 +101,23 @@ func (b *Binder) Start(ctx context.Context) error {
 				"cluster without mutating admission policies with the webhook (`muster manifests --webhook`, --webhook-bind-address), "+
 				"or set it to false: %w", err)
 		default:
+			return err
+		}
+	}
+	return b.bindNamed(ctx)
+}
+
+// bindNamed has the policies for what names a queue act in the managed namespaces. Without mutating policies the webhook acts everywhere.
+func (b *Binder) bindNamed(ctx context.Context) error {
+	var all []client.Object
+	for _, name := range mutating {
+		all = append(all, &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	for _, name := range validating {
+		all = append(all, &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	for _, binding := range all {
+		if err := b.bind(ctx, binding, b.Config.ManagedJobsNamespaceSelector); err != nil && !isMissing(err) {
 			return err
 		}
 	}

@@ -25,16 +25,30 @@ const Most = 10
 // Naming says which objects are to queue.
 type Naming struct {
 	Client client.Reader
+	// Managed are the namespaces whose objects queue at all, managedJobsNamespaceSelector of the settings; nil is all.
+	Managed labels.Selector
 	// Everywhere are the namespaces whose objects queue even if they name no queue; nil is none.
 	Everywhere labels.Selector
 }
 
-// IsNamed reports whether an object names a queue, or all of its namespace are to queue.
+// IsNamed reports whether an object names a queue and is in a namespace whose objects queue, or all of its namespace are to queue.
 func (n Naming) IsNamed(ctx context.Context, o client.Object) (bool, error) {
 	if o.GetLabels()[workload.QueueLabel] != "" {
-		return true, nil
+		return n.IsManaged(ctx, o.GetNamespace())
 	}
 	return n.AllQueue(ctx, o.GetNamespace())
+}
+
+// IsManaged reports whether objects of a namespace queue. One that is not known yet is taken to be like most.
+func (n Naming) IsManaged(ctx context.Context, name string) (bool, error) {
+	if n.Managed == nil {
+		return true, nil
+	}
+	namespace := &corev1.Namespace{}
+	if err := n.Client.Get(ctx, client.ObjectKey{Name: name}, namespace); err != nil {
+		return true, client.IgnoreNotFound(err)
+	}
+	return n.Managed.Matches(labels.Set(namespace.Labels)), nil
 }
 
 // AllQueue reports whether the objects of a namespace are queued even if they name no queue.

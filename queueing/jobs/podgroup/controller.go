@@ -38,6 +38,10 @@ const workers = 8
 // Add adds the controller of gangs to a manager, whose scheme must know Kueue's v1beta2 types. The kinds are those whose objects
 // queue with all their pods.
 func Add(mgr ctrl.Manager, settings config.Config, m *metrics.Metrics, kinds ...jobs.Kind) error {
+	managed, err := bindings.Managed(settings)
+	if err != nil {
+		return err
+	}
 	everywhere, err := bindings.Selector(settings)
 	if err != nil {
 		return err
@@ -50,7 +54,7 @@ func Add(mgr ctrl.Manager, settings config.Config, m *metrics.Metrics, kinds ...
 		podsReady: settings.WaitForPodsReady != nil, labelsToCopy: settings.LabelKeysToCopy,
 		parts: parts{
 			client: mgr.GetClient(), live: mgr.GetAPIReader(), makers: makersOf(kinds),
-			naming: owners.Naming{Client: mgr.GetClient(), Everywhere: everywhere},
+			naming: owners.Naming{Client: mgr.GetClient(), Managed: managed, Everywhere: everywhere},
 		},
 	}
 	c, err := builder.TypedControllerManagedBy[key](mgr).Named("pods").

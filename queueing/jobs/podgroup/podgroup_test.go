@@ -689,7 +689,8 @@ func TestAStatefulSetThatIsBeingDeleted(t *testing.T) {
 	for name, runs := range map[string]bool{"before its start": false, "while it runs": true} {
 		t.Run(name, func(t *testing.T) {
 			set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{
-				Namespace: "default", Name: "db", UID: "uid-db", Labels: map[string]string{jobs.QueueLabel: "main"}, Finalizers: []string{"example.com/mine"},
+				Namespace: "default", Name: "db", UID: "uid-db", Labels: map[string]string{jobs.QueueLabel: "main"},
+				Finalizers: []string{"example.com/mine"},
 			}}
 			set.Spec.Replicas = new(int32(2))
 			set.Spec.Template.Annotations = map[string]string{parentAnnotation: statefulSetParent}

@@ -55,6 +55,7 @@ policies/places.yaml: queueing
 policies/queues.yaml: queueing
 policies/quotas.yaml: queueing
 policies/rights-pods.yaml: queueing
+policies/rights-queues.yaml: queueing
 policies/workloads.yaml: queueing
 rbac/kwok.yaml: kwok
 rbac/dashboard.yaml: dashboard
