@@ -79,20 +79,20 @@ func TestRun(t *testing.T) {
 	refusal := &cloudprovider.Error{Class: v1alpha1.Quota, Code: "VcpuLimitExceeded"}
 	for _, tc := range []struct {
 		name  string
-		cloud cloud
+		cloud *cloud
 		nodes map[string]bool
 		want  []string // parts of the error; none for success
 		left  int
 	}{
-		{name: "all goes well", nodes: map[string]bool{"id-0": true, "id-1": true}},
-		{name: "the cloud refuses", cloud: cloud{refusal: refusal}, want: []string{"launch: VcpuLimitExceeded"}},
-		{name: "machines do not run", cloud: cloud{boots: true}, want: []string{"run: not within 1m0s"}},
-		{name: "a node does not join", nodes: map[string]bool{"id-0": true}, want: []string{"join: not within 1m0s"}},
-		{name: "machines stay", cloud: cloud{keeps: true}, nodes: map[string]bool{"id-0": true, "id-1": true}, left: 2,
+		{name: "all goes well", cloud: &cloud{}, nodes: map[string]bool{"id-0": true, "id-1": true}},
+		{name: "the cloud refuses", cloud: &cloud{refusal: refusal}, want: []string{"launch: VcpuLimitExceeded"}},
+		{name: "machines do not run", cloud: &cloud{boots: true}, want: []string{"run: not within 1m0s"}},
+		{name: "a node does not join", cloud: &cloud{}, nodes: map[string]bool{"id-0": true}, want: []string{"join: not within 1m0s"}},
+		{name: "machines stay", cloud: &cloud{keeps: true}, nodes: map[string]bool{"id-0": true, "id-1": true}, left: 2,
 			want: []string{"terminate: left after 3m0s, TERMINATE THEM YOURSELF: [m-0 m-1]"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := &tc.cloud
+			c := tc.cloud
 			c.alive = map[string]cloudprovider.Machine{}
 			var steps []string
 			l := Launch{
