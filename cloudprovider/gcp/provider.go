@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"regexp"
 	"slices"
 	"sync"
@@ -49,7 +48,7 @@ type Config struct {
 	// cloudprovider.Cluster.
 	InUse cloudprovider.InUse
 	// Transport stands in for the network, where a simulator runs in this process; nil for the network.
-	Transport http.RoundTripper
+	Transport api.Transport
 }
 
 const (

@@ -35,6 +35,9 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
+// Transport sends a request, and returns its answer.
+type Transport = http.RoundTripper
+
 // Config is what a Client works with.
 type Config struct {
 	// Endpoint stands for all of Google's services, without credentials: that of a simulator. Empty for the real ones, with the
@@ -49,7 +52,7 @@ type Config struct {
 	// there is no other.
 	MayAct func() error
 	// Transport stands in for the network, where a simulator runs in this process; nil for the network.
-	Transport http.RoundTripper
+	Transport Transport
 	Clock     clock.PassiveClock
 }
 
