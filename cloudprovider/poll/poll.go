@@ -230,6 +230,9 @@ func (p *Poller) look(ctx context.Context, known map[key]cloudprovider.Machine, 
 	}
 	for k, m := range listed {
 		old, ok := known[k]
+		if m.Launch == "" && old.Launch != "" {
+			m.Launch, m.Unattributed = old.Launch, false // clouds may show a machine without its tags
+		}
 		if ok && m.State < old.State && !m.Restarted(old) {
 			m.State, m.Kept = old.State, old.Kept
 		}
@@ -288,16 +291,22 @@ func (p *Poller) overdue(listed map[key]cloudprovider.Machine) (due map[string][
 	return due, len(p.taken) > 0
 }
 
-// unlisted are the machines that calls have returned and that lists may not know
-// yet. Those that a list has shown, and those whose time is over, are forgotten.
+// unlisted are the machines that calls have returned and that lists may not show
+// yet, whole or with their launch. Those that a list has shown, and those whose time is over, are forgotten.
 func (p *Poller) unlisted(listed map[key]cloudprovider.Machine) map[key]cloudprovider.Machine {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := map[key]cloudprovider.Machine{}
 	for k, n := range p.noted {
-		if _, ok := listed[k]; ok || p.Clock.Since(n.at) > Grace {
+		m, ok := listed[k]
+		switch {
+		case ok && m.Launch == "" && n.machine.Launch != "":
+			m.Launch, m.Unattributed = n.machine.Launch, false
+			out[k] = m
 			delete(p.noted, k)
-		} else {
+		case ok || p.Clock.Since(n.at) > Grace:
+			delete(p.noted, k)
+		default:
 			out[k] = n.machine
 		}
 	}

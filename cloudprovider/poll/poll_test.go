@@ -341,3 +341,18 @@ func TestAListThatIsNeverAnswered(t *testing.T) {
 		done.Wait()
 	})
 }
+
+// A cloud may show a machine before its tags: the launch that a call has returned it for, or that a list has shown, is not forgotten.
+func TestAMachineKeepsItsLaunch(t *testing.T) {
+	c := &cloud{}
+	watch(t, c, func(t *testing.T, p *Poller) {
+		late := machine("late", cloudprovider.Booting)
+		late.Launch, late.Unattributed = "", true
+		p.Note(machine("late", cloudprovider.Booting))
+		c.set(nil, late)
+		pass(2 * Busy)
+		want(t, "a machine that is shown without its tags", c.news(), []string{"late 0 uid-1"})
+		pass(2 * Grace)
+		want(t, "a while later", c.news(), []string(nil))
+	})
+}
