@@ -215,7 +215,7 @@ func (c *chaos) during(call func()) {
 	c.slow.During(call, func() {
 		for _, p := range []*Provider{c.p, other} {
 			list, _ := p.list(context.Background()) // what fails is looked at later
-			c.attributed(list)
+			c.attributed(list.Machines)
 		}
 	}, refresh)
 }
@@ -246,9 +246,9 @@ func (c *chaos) takeBack() (any bool) {
 		c.last = err.Error()
 		return true
 	}
-	c.attributed(list)
+	c.attributed(list.Machines)
 	byGroup := map[string][]string{}
-	for _, m := range list {
+	for _, m := range list.Machines {
 		if (m.State < cloudprovider.Terminated || m.Kept) && !m.Unattributed && !c.goesOn(m.Launch) {
 			byGroup[m.Group] = append(byGroup[m.Group], m.Name)
 		}
@@ -262,7 +262,7 @@ func (c *chaos) takeBack() (any bool) {
 			c.last = fmt.Sprint(byGroup[g.Name], err) // what is left is listed again
 		}
 	}
-	return len(byGroup) > 0
+	return len(byGroup)+len(list.Failed) > 0
 }
 
 // goesOn reports whether a launch is not over: it is whole, or tried again.

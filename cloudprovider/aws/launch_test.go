@@ -540,3 +540,28 @@ func TestWhatAGroupHoldsIsKept(t *testing.T) {
 		})
 	}
 }
+
+// What passes by itself is no fault of the group. A launch into a reservation that is refused for it has made nothing, and does not keep the
+// reservation, which is billed.
+func TestARefusalThatPassesKeepsNoReservation(t *testing.T) {
+	for _, code := range []string{"IncorrectState", "IncorrectInstanceState", "InsufficientVolumeCapacity", "InsufficientCapacityOnOutpost"} {
+		status := 400
+		if strings.HasPrefix(code, "Insufficient") {
+			status = 500
+		}
+		s, g := way(t, 3, plenty(func(c *cloudsim.Config) {
+			c.Calls = []cloudsim.CallFault{{
+				Cloud: v1alpha1.ProviderAWS, Action: "RunInstances", Type: cloudsim.CallRefused,
+				Error: &cloudsim.Error{Status: status, Code: code, Message: "Not now."},
+			}}
+		}), account())
+		_, err := s.provider().Launch(t.Context(), request(g, 8, token))
+		refused := cloudprovider.Refusal(err)
+		if refused == nil || refused.Class != v1alpha1.Outage && refused.Class != v1alpha1.Stockout || s.ownReserved() > 0 {
+			t.Errorf("%s: got %v and %d places are reserved, want a refusal and none", code, err, s.ownReserved())
+		}
+		if n := s.world.Calls(v1alpha1.ProviderAWS)["RunInstances"]; n != 1 {
+			t.Errorf("%s: RunInstances was called %d times", code, n)
+		}
+	}
+}

@@ -65,7 +65,8 @@ func (i *intent) tag() asgtypes.Tag {
 }
 
 func (i *intent) hold() cloudprovider.Machine {
-	return cloudprovider.Machine{Name: i.name(), Group: i.group, Launch: i.launch, Hold: true, ProviderID: providerID(i.zone, i.call)}
+	return cloudprovider.Machine{Name: i.name(), Group: i.group, Launch: i.launch, Scope: autoScalingScope, Hold: true,
+		ProviderID: providerID(i.zone, i.call)}
 }
 
 // intents of a group, by their calls.

@@ -96,10 +96,7 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{config: c, api: client, made: map[string]made{}, placements: newPlacementGroups()}
-	p.Poller = poll.New(func(ctx context.Context) (poll.Listing, error) {
-		machines, err := p.list(ctx)
-		return poll.Listing{Machines: machines}, err
-	}, p.takeBack, c.Clock)
+	p.Poller = poll.New(p.list, p.takeBack, c.Clock)
 	return p, nil
 }
 

@@ -252,7 +252,7 @@ func (s *sim) listed(p *Provider) []cloudprovider.Machine {
 	if err != nil {
 		s.t.Fatalf("list: %v", err)
 	}
-	return list
+	return list.Machines
 }
 
 // known are the machines and holds that are not unattributed.

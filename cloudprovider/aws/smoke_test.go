@@ -46,9 +46,9 @@ func TestRealCloud(t *testing.T) {
 	for _, r := range found.Refused {
 		t.Logf("refused %s: %s", r.Group, r.Reason)
 	}
-	machines, err := p.list(ctx)
+	list, err := p.list(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d machines and holds", len(machines))
+	t.Logf("%d machines and holds", len(list.Machines))
 }

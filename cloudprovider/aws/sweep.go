@@ -22,6 +22,8 @@ const (
 	sweepAfter = 5 * time.Minute
 	// lookAgain is how often it is looked for placement groups that this process does not know of.
 	lookAgain = 10 * time.Minute
+	// sweepPatience bounds how long a list waits for deletions.
+	sweepPatience = 15 * time.Second
 )
 
 // placementGroups are what is known of those of the cluster.
@@ -82,6 +84,8 @@ func (p *Provider) sweep(ctx context.Context, machines map[string]*instance, res
 			used[r.gathered.name] = true
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
+	defer cancel()
 	unneeded, err := p.unneeded(ctx, used)
 	errs := []error{err}
 	for _, name := range unneeded {

@@ -14,6 +14,7 @@ import (
 	asgtypes "github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
@@ -45,14 +46,30 @@ func (p *Provider) takeBack(ctx context.Context, _ string, names []string) error
 	return errors.Join(append(errs, p.takeMachines(ctx, ids))...)
 }
 
-// takeMachines terminates machines, in their groups or beside them.
+// takeMachines terminates machines, in their groups or beside them. Those that EC2 shows with Muster's tags and without those of a group
+// stand beside it, and do not need Auto Scaling.
 func (p *Provider) takeMachines(ctx context.Context, ids []string) error {
 	slices.Sort(ids)
-	owners, err := p.owners(ctx, ids)
-	if err != nil {
-		return err
+	var beside, others []string
+	for batch := range slices.Chunk(ids, mostNames) {
+		shown, err := p.instances(ctx, filter("instance-id", batch...))
+		if err != nil {
+			log.FromContext(ctx).Error(err, "Machines that are to go cannot be listed; Auto Scaling tells which are of a group")
+		}
+		for _, id := range batch {
+			if in := shown[id]; in != nil && in.Launch != "" && in.tags[ownerTag] == "" {
+				beside = append(beside, id)
+			} else {
+				others = append(others, id)
+			}
+		}
 	}
-	return p.takeFrom(ctx, owners, ids)
+	errs := []error{p.terminate(ctx, beside)}
+	owners, err := p.owners(ctx, others)
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	return errors.Join(append(errs, p.takeFrom(ctx, owners, others))...)
 }
 
 // takeFrom terminates machines, each in the way that its owner asks for.

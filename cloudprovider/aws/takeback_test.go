@@ -485,3 +485,94 @@ func TestALostReplyBehindThrottling(t *testing.T) {
 		t.Errorf("got %v, %d machines are alive", err, s.live())
 	}
 }
+
+// autoScaling are the calls to Auto Scaling.
+var autoScaling = []string{
+	"CreateOrUpdateTags", "DeleteTags", "DescribeAutoScalingGroups", "DescribeAutoScalingInstances", "LaunchInstances",
+	"TerminateInstanceInAutoScalingGroup",
+}
+
+// harmAutoScaling has its calls fail until end is called.
+func (s *sim) harmAutoScaling() (end func()) {
+	var ends []func()
+	for _, action := range autoScaling {
+		ends = append(ends, s.world.Harm(cloudsim.CallFault{Cloud: v1alpha1.ProviderAWS, Action: action, Type: cloudsim.CallRefused,
+			Error: &cloudsim.Error{Status: 500, Code: "InternalFailure", Message: "We encountered an internal error."}}))
+	}
+	return func() {
+		for _, end := range ends {
+			end()
+		}
+	}
+}
+
+// Machines that bear Muster's tags and no group's are ended without Auto Scaling, also beside some of a group, and are listed without it.
+func TestMachinesBesideTheirGroupNeedNoAutoScaling(t *testing.T) {
+	s := newSim(t, plenty(), account())
+	beside, within := nodeGroup(v1alpha1.AWSFleet, v1alpha1.OnDemand), nodeGroup(v1alpha1.AWSLaunchInstances, v1alpha1.OnDemand)
+	within.Name = "gpu-own"
+	s.groups = []*v1alpha1.NodeGroup{beside, within}
+	p := s.provider()
+	fleet := s.launched(p, beside, 16)
+	own, err := p.Launch(t.Context(), request(within, 4, token+"0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.clock.Step(2 * time.Minute)
+	end := s.harmAutoScaling()
+	for _, p := range []*Provider{p, s.provider()} {
+		if diff := cmp.Diff(map[string]int{"launched": 20}, listedAs(s.listed(p))); diff != "" {
+			t.Errorf("listed without Auto Scaling (-want +got):\n%s", diff)
+		}
+	}
+	if err := p.TakeBack(t.Context(), beside.Name, names(fleet)); err != nil || s.alive()[token] > 0 {
+		t.Errorf("got %v, alive are %v, want that those of the fleet go", err, s.alive())
+	}
+	if err := p.TakeBack(t.Context(), within.Name, names(own)); err == nil || s.alive()[token+"0"] != 4 {
+		t.Errorf("got %v, alive are %v, want that those of the group wait for it", err, s.alive())
+	}
+	end()
+	if err := p.TakeBack(t.Context(), within.Name, names(own)); err != nil || s.live() > 0 {
+		t.Errorf("got %v, alive are %v", err, s.alive())
+	}
+}
+
+// A machine that its group is terminating is of no use to a launch any more, though a lifecycle hook may hold it, billed, for hours, or its
+// group keeps it after that: a rollback does not wait for it.
+func TestAMachineThatItsGroupIsTerminatingHasEnded(t *testing.T) {
+	for name, retains := range map[string]bool{"held by a hook": false, "retained after it": true} {
+		t.Run(name, func(t *testing.T) {
+			s, g := ownedGroup(t, plenty(), func(c *simaws.Config) {
+				c.Groups[0].TerminatingWait.Duration, c.Groups[0].Retains = time.Hour, retains
+			})
+			p := s.provider()
+			machines := s.launched(p, g, 4)
+			s.clock.Step(2 * time.Minute)
+			if err := p.TakeBack(t.Context(), g.Name, names(machines)[:2]); err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range []*Provider{p, s.provider()} {
+				for _, m := range s.listed(p) {
+					given := slices.Contains(names(machines)[:2], m.Name)
+					if given != (m.State == cloudprovider.Terminated) || given != m.Kept || given != strings.Contains(m.Reason, "Terminating:Wait") {
+						t.Errorf("listed is %+v; was it given up: %v", m, given)
+					}
+				}
+			}
+			if s.alive()[token] != 4 {
+				t.Errorf("alive are %v, want that the hook holds them", s.alive())
+			}
+			s.clock.Step(time.Hour)
+			for range 2 {
+				if err := p.TakeBack(t.Context(), g.Name, names(machines)[:2]); err != nil {
+					t.Fatal(err)
+				}
+				s.clock.Step(time.Hour)
+			}
+			wantListed(t, "in the end", p, s, map[string]int{"launched": 2})
+			if s.alive()[token] != 2 {
+				t.Errorf("alive are %v, want the others", s.alive())
+			}
+		})
+	}
+}

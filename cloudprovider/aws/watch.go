@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -17,12 +19,18 @@ import (
 // mostNames is how many values a filter or a list of names takes.
 const mostNames = 100
 
+// Scopes of lists. EC2 shows what Muster has launched, Auto Scaling which groups are claimed, and what their launches are about to make.
+const (
+	ec2Scope         = "EC2"
+	autoScalingScope = "Auto Scaling"
+)
+
 // list is all that costs money: what Muster has made, what else the Auto Scaling
 // groups that the cluster has claimed own, and holds.
-func (p *Provider) list(ctx context.Context) ([]cloudprovider.Machine, error) {
+func (p *Provider) list(ctx context.Context) (out poll.Listing, err error) {
 	nodeGroups, err := p.config.Groups(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list NodeGroups: %w", err)
+		return out, fmt.Errorf("list NodeGroups: %w", err)
 	}
 	began := p.config.Clock.Now()
 	byOwner, ends := map[string][]*v1alpha1.NodeGroup{}, map[string]time.Time{}
@@ -35,31 +43,25 @@ func (p *Provider) list(ctx context.Context) ([]cloudprovider.Machine, error) {
 	}
 	// The intents come before the machines: one that has gone meanwhile has left
 	// machines with tags.
-	pending := map[string][]intent{}
-	var claimed []string
-	for names := range slices.Chunk(slices.Sorted(maps.Keys(byOwner)), mostNames) {
-		groups, err := p.groups(ctx, names...)
-		if err != nil {
-			return nil, err
-		}
-		for i := range groups {
-			if clusterOf(&groups[i]) == p.config.ClusterUID {
-				claimed = append(claimed, deref(groups[i].AutoScalingGroupName))
-			}
-			for _, in := range intents(&groups[i]) {
-				pending[in.autoScalingGroup] = append(pending[in.autoScalingGroup], in)
-			}
-		}
+	groups, err := p.groupStates(ctx, slices.Sorted(maps.Keys(byOwner)))
+	switch {
+	case ctx.Err() != nil:
+		return out, ctx.Err()
+	case err != nil:
+		out.Scopes, out.Failed = []string{ec2Scope}, map[string]error{autoScalingScope: err}
+	default:
+		out.Scopes = []string{ec2Scope, autoScalingScope}
 	}
 	machines, err := p.instances(ctx, p.ours()...)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
-	out := p.holds(ctx, pending, machines)
-	for names := range slices.Chunk(claimed, mostNames) {
+	pending := groups.pending
+	out.Machines = p.holds(ctx, pending, machines)
+	for names := range slices.Chunk(groups.claimed, mostNames) {
 		members, err := p.instances(ctx, tagFilter(ownerTag, names...))
 		if err != nil {
-			return nil, err
+			return out, err
 		}
 		for id, in := range members {
 			if _, ok := in.tags[launchTag]; ok {
@@ -67,7 +69,7 @@ func (p *Provider) list(ctx context.Context) ([]cloudprovider.Machine, error) {
 			}
 			owner := in.tags[ownerTag]
 			if g := offering(byOwner[owner], in); g != nil {
-				in.Group = g.Name
+				in.Group, in.Scope = g.Name, autoScalingScope
 				in.Unattributed = slices.ContainsFunc(pending[owner], func(i intent) bool { return i.mayHaveMade(in) }) ||
 					launchesItself(byOwner[owner]) && in.launched.After(began.Add(-skew))
 				machines[id] = in
@@ -76,18 +78,58 @@ func (p *Provider) list(ctx context.Context) ([]cloudprovider.Machine, error) {
 	}
 	for _, in := range machines {
 		in.EndsAt = ends[in.Group]
-		out = append(out, in.Machine)
+		if state := groups.leaving[in.Name]; state != "" && in.alive() {
+			in.State, in.Kept, in.Reason = cloudprovider.Terminated, true, "its Auto Scaling group is terminating it, and it is in state "+state
+		}
+		out.Machines = append(out.Machines, in.Machine)
 	}
 	reservations, err := p.reservations(ctx)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	for _, r := range reservations {
 		if r.waits() {
-			out = append(out, r.hold)
+			out.Machines = append(out.Machines, r.hold)
 		}
 	}
 	p.sweep(ctx, machines, reservations)
+	return out, nil
+}
+
+// groupStates is what Auto Scaling tells of the groups of NodeGroups.
+type groupStates struct {
+	// claimed are the names of those that are the cluster's.
+	claimed []string
+	// pending are the intents on each, by name.
+	pending map[string][]intent
+	// leaving are the states of the machines that are being terminated, by ID. A lifecycle hook may hold one for hours, in which it is
+	// billed, and a lifecycle policy retain it.
+	leaving map[string]string
+}
+
+// groupStates describes the groups of those names, all or none.
+func (p *Provider) groupStates(ctx context.Context, names []string) (groupStates, error) {
+	out := groupStates{pending: map[string][]intent{}, leaving: map[string]string{}}
+	for batch := range slices.Chunk(names, mostNames) {
+		groups, err := p.groups(ctx, batch...)
+		if err != nil {
+			return groupStates{}, err
+		}
+		for i := range groups {
+			g := &groups[i]
+			if clusterOf(g) == p.config.ClusterUID {
+				out.claimed = append(out.claimed, deref(g.AutoScalingGroupName))
+			}
+			for _, in := range intents(g) {
+				out.pending[in.autoScalingGroup] = append(out.pending[in.autoScalingGroup], in)
+			}
+			for _, m := range g.Instances {
+				if state := string(m.LifecycleState); strings.HasPrefix(state, terminating) {
+					out.leaving[deref(m.InstanceId)] = state
+				}
+			}
+		}
+	}
 	return out, nil
 }
 

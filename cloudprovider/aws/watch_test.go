@@ -106,17 +106,17 @@ func TestMachinesOfAnIntentAreNotTakenForTheGroupsOwn(t *testing.T) {
 
 func TestCallsOfAGangOf64(t *testing.T) {
 	want := map[string]map[string]int64{
-		"Fleet/OnDemand": {"DescribeAutoScalingGroups": 1, "DescribeInstances": 1, "DescribeCapacityReservations": 1, "CreateFleet": 1,
-			"DescribeLaunchTemplateVersions": 1, "DescribeAutoScalingInstances": 2, "TerminateInstances": 1},
-		"Fleet/Spot": {"DescribeAutoScalingGroups": 1, "DescribeInstances": 1, "DescribeCapacityReservations": 1, "CreateFleet": 1,
-			"DescribeLaunchTemplateVersions": 1, "DescribeAutoScalingInstances": 2, "TerminateInstances": 1},
-		"Fleet/Reserved": {"DescribeAutoScalingGroups": 1, "DescribeInstances": 1, "DescribeCapacityReservations": 1, "RunInstances": 1,
+		"Fleet/OnDemand": {"DescribeAutoScalingGroups": 1, "DescribeInstances": 2, "DescribeCapacityReservations": 1, "CreateFleet": 1,
+			"DescribeLaunchTemplateVersions": 1, "TerminateInstances": 1},
+		"Fleet/Spot": {"DescribeAutoScalingGroups": 1, "DescribeInstances": 2, "DescribeCapacityReservations": 1, "CreateFleet": 1,
+			"DescribeLaunchTemplateVersions": 1, "TerminateInstances": 1},
+		"Fleet/Reserved": {"DescribeAutoScalingGroups": 1, "DescribeInstances": 2, "DescribeCapacityReservations": 1, "RunInstances": 1,
 			"DescribeLaunchTemplateVersions": 1,
-			"DescribeAutoScalingInstances":   2, "TerminateInstances": 1},
-		"Reservation": {"DescribeAutoScalingGroups": 1, "DescribeInstances": 1, "DescribeCapacityReservations": 1,
+			"TerminateInstances":             1},
+		"Reservation": {"DescribeAutoScalingGroups": 1, "DescribeInstances": 2, "DescribeCapacityReservations": 1,
 			"CreateCapacityReservation": 1, "DescribeLaunchTemplateVersions": 1, "RunInstances": 1, "CancelCapacityReservation": 1,
-			"DescribeAutoScalingInstances": 2, "TerminateInstances": 1},
-		"LaunchInstances": {"DescribeAutoScalingGroups": 1, "DescribeInstances": 2, "DescribeCapacityReservations": 1,
+			"TerminateInstances": 1},
+		"LaunchInstances": {"DescribeAutoScalingGroups": 1, "DescribeInstances": 3, "DescribeCapacityReservations": 1,
 			"CreateOrUpdateTags": 1, "LaunchInstances": 1, "CreateTags": 1, "DeleteTags": 1,
 			"DescribeAutoScalingInstances": 2, "TerminateInstanceInAutoScalingGroup": 1},
 	}
