@@ -21,17 +21,33 @@ func (d *discovery) describe(ctx context.Context) error {
 		}
 	}
 	slices.Sort(subnets)
-	for _, look := range []func() error{
-		func() error { return d.describeTypes(ctx, d.kinds()) },
-		func() error { return d.describeSales(ctx, d.kinds()) },
-		func() (err error) { d.where, err = d.subnets(ctx, slices.Compact(subnets)); return err },
-		func() error { return d.describeReservations(ctx, reservations) },
-		func() error { return d.describeDisturbances(ctx) },
-	} {
-		if err := look(); err != nil {
-			return err
-		}
+	if err := d.describeOffered(ctx, d.kinds(), slices.Compact(subnets)); err != nil {
+		return err
 	}
+	if err := d.describeReservations(ctx, reservations); err != nil {
+		return err
+	}
+	return d.describeDisturbances(ctx)
+}
+
+// describeOffered looks up types, their zones, and subnets, unless that was done a short while ago.
+func (d *discovery) describeOffered(ctx context.Context, kinds, subnets []string) (err error) {
+	now, known := d.config.Clock.Now(), &d.facts.offered
+	if slices.Equal(kinds, known.kinds) && slices.Equal(subnets, known.subnets) && now.Sub(known.at) < offeredFor {
+		d.offered = *known
+		return nil
+	}
+	d.offered = offered{kinds: kinds, subnets: subnets, at: now}
+	if err := d.describeTypes(ctx, kinds); err != nil {
+		return err
+	}
+	if err := d.describeSales(ctx, kinds); err != nil {
+		return err
+	}
+	if d.where, err = d.Provider.subnets(ctx, subnets); err != nil {
+		return err
+	}
+	*known = d.offered
 	return nil
 }
 

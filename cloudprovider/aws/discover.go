@@ -31,12 +31,17 @@ const (
 // Discover implements cloudprovider.Discoverer: one group for each type, subnet and
 // market that an Auto Scaling group with the tag allows.
 func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error) {
+	p.facts.mu.Lock()
+	defer p.facts.mu.Unlock()
 	var out cloudprovider.Discovery
-	d := &discovery{Provider: p}
+	d := &discovery{Provider: p, current: map[string]*ec2types.LaunchTemplateVersion{}, versions: map[string]*ec2types.LaunchTemplateVersion{}}
 	groups, err := p.api.DescribeAutoScalingGroups(ctx, &autoscaling.DescribeAutoScalingGroupsInput{
 		Filters: []asgtypes.Filter{{Name: aws.String("tag-key"), Values: []string{cloudprovider.Enabled}}},
 	})
 	if err != nil {
+		return out, fmt.Errorf("discover Auto Scaling groups in %s: %w", p.config.Region, err)
+	}
+	if err := d.readCurrent(ctx, groups); err != nil {
 		return out, fmt.Errorf("discover Auto Scaling groups in %s: %w", p.config.Region, err)
 	}
 	for i := range groups {
@@ -54,6 +59,8 @@ func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error
 			out.Refused = append(out.Refused, cloudprovider.Refused{Group: deref(groups[i].AutoScalingGroupName), Reason: refused})
 		}
 	}
+	p.facts.versions = d.versions
+	d.readNodegroups(ctx)
 	if err := d.describe(ctx); err != nil {
 		return cloudprovider.Discovery{}, fmt.Errorf("discover Auto Scaling groups in %s: %w", p.config.Region, err)
 	}
@@ -75,12 +82,11 @@ func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error
 type discovery struct {
 	*Provider
 	candidates []*candidate
-	types      map[string]*ec2types.InstanceTypeInfo
-	where      map[string]ec2types.Subnet
-	// sold are the zones that sell a type.
-	sold         map[string]map[string]bool
-	reservations map[string]ec2types.CapacityReservation
-	disturbed    disturbances
+	offered
+	// current are the versions of launch templates by ID and what groups call them, such as $Latest, and versions those by number.
+	current, versions map[string]*ec2types.LaunchTemplateVersion
+	reservations      map[string]ec2types.CapacityReservation
+	disturbed         disturbances
 }
 
 // zone of a subnet; empty where there is no such subnet.
@@ -151,7 +157,6 @@ func (d *discovery) read(ctx context.Context, g *asgtypes.AutoScalingGroup) (c *
 	if refused := c.readTemplate(version.LaunchTemplateData); refused != "" {
 		return c, refused, nil
 	}
-	d.readNodegroup(ctx, c)
 	return c, "", nil
 }
 
@@ -199,6 +204,58 @@ func (p *Provider) templateVersion(ctx context.Context, t *asgtypes.LaunchTempla
 			Message: fmt.Sprintf("launch template %s has no version %s", deref(t.LaunchTemplateName), version)}
 	}
 	return &list[0], nil
+}
+
+const (
+	latestVersion  = "$Latest"
+	defaultVersion = "$Default"
+)
+
+// readCurrent reads what the current versions of all launch templates contain, unless few groups follow them.
+func (d *discovery) readCurrent(ctx context.Context, groups []asgtypes.AutoScalingGroup) error {
+	following := 0
+	for i := range groups {
+		if t := templateOf(&groups[i], ""); t != nil && strings.HasPrefix(*versionOf(t.Version), "$") {
+			following++
+		}
+	}
+	if following <= fewAtATime {
+		return nil
+	}
+	list, err := d.api.DescribeLaunchTemplateVersions(ctx, &ec2.DescribeLaunchTemplateVersionsInput{
+		Versions: []string{latestVersion, defaultVersion}, MaxResults: aws.Int32(200),
+	})
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		v := &list[i]
+		latest := deref(v.LaunchTemplateId) + "/" + latestVersion
+		if d.current[latest] == nil || deref(d.current[latest].VersionNumber) < deref(v.VersionNumber) {
+			d.current[latest] = v
+		}
+		if deref(v.DefaultVersion) {
+			d.current[deref(v.LaunchTemplateId)+"/"+defaultVersion] = v
+		}
+	}
+	return nil
+}
+
+// templateVersion returns a version of a launch template, with its data. One that is named by its number is read once.
+func (d *discovery) templateVersion(ctx context.Context, t *asgtypes.LaunchTemplateSpecification) (v *ec2types.LaunchTemplateVersion, err error) {
+	key := deref(t.LaunchTemplateId) + "/" + *versionOf(t.Version)
+	if v = d.current[key]; v != nil && v.LaunchTemplateData != nil {
+		return v, nil
+	}
+	if v = d.facts.versions[key]; v == nil {
+		if v, err = d.Provider.templateVersion(ctx, t); err != nil {
+			return nil, err
+		}
+	}
+	if !strings.HasPrefix(*versionOf(t.Version), "$") {
+		d.versions[key] = v
+	}
+	return v, nil
 }
 
 // choose takes the launch method from the tags.

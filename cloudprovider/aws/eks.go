@@ -1,10 +1,17 @@
 package aws
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/muster-dev/muster/cloudprovider/aws/api"
 )
 
 // clusterNameTag names the EKS cluster of a managed node group.
@@ -16,21 +23,48 @@ var taintEffects = map[string]corev1.TaintEffect{
 	"PREFER_NO_SCHEDULE": corev1.TaintEffectPreferNoSchedule,
 }
 
-// readNodegroup looks up what the nodes of a managed node group register with. Where that cannot
-// be read, what the tags of the group declare has to do.
-func (d *discovery) readNodegroup(ctx context.Context, c *candidate) {
-	cluster, name := c.tags[clusterNameTag], c.tags[managedTag]
-	if cluster == "" || name == "" {
-		return
+// nodegroupKey names the managed node group of a candidate, and what its nodes are made from; empty for none.
+func (c *candidate) nodegroupKey() string {
+	if c.tags[clusterNameTag] == "" || c.tags[managedTag] == "" {
+		return ""
 	}
-	n, err := d.api.DescribeNodegroup(ctx, cluster, name)
-	if err != nil {
-		c.unread = err.Error()
-		log.FromContext(ctx).Error(err, "A managed node group cannot be read", "cluster", cluster, "nodegroup", name)
-		return
+	return strings.Join([]string{c.tags[clusterNameTag], c.tags[managedTag], c.source}, " ")
+}
+
+// readNodegroups looks up what the nodes of managed node groups register with. Where that cannot be read, what the tags of the group declare
+// has to do. Where EKS does not answer, the others wait for the next discovery.
+func (d *discovery) readNodegroups(ctx context.Context) {
+	of := map[string]*candidate{}
+	for _, c := range d.candidates {
+		if key := c.nodegroupKey(); key != "" {
+			of[key] = c
+		}
 	}
-	c.labels = n.Labels
-	for _, t := range n.Taints {
-		c.taints = append(c.taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: taintEffects[t.Effect]})
+	failed := map[string]error{}
+	silent := d.facts.nodegroups.read(d.config.Clock.Now(), slices.Sorted(maps.Keys(of)), func(key string) (*api.Nodegroup, error) {
+		c := of[key]
+		n, err := d.api.DescribeNodegroup(ctx, c.tags[clusterNameTag], c.tags[managedTag])
+		if !api.IsRefused(err) {
+			return n, err
+		}
+		failed[key] = err
+		return nil, nil
+	})
+	if silent != nil {
+		log.FromContext(ctx).Error(silent, "EKS does not answer; what is known of managed node groups stays")
+	}
+	for key, c := range of {
+		if err := failed[key]; err != nil {
+			log.FromContext(ctx).Error(err, "A managed node group cannot be read", "cluster", c.tags[clusterNameTag], "nodegroup", c.tags[managedTag])
+		}
+		n, _ := d.facts.nodegroups.of(key)
+		if n == nil {
+			c.unread = fmt.Sprint(cmp.Or(failed[key], silent))
+			continue
+		}
+		c.labels = n.Labels
+		for _, t := range n.Taints {
+			c.taints = append(c.taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: taintEffects[t.Effect]})
+		}
 	}
 }

@@ -78,7 +78,7 @@ func (p *Provider) createFleetIn(ctx context.Context, l *launch, subnet string, 
 // versionOf is the version of a launch template that a group means.
 func versionOf(version *string) *string {
 	if deref(version) == "" {
-		return aws.String("$Default")
+		return aws.String(defaultVersion)
 	}
 	return version
 }

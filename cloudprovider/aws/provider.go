@@ -51,6 +51,7 @@ type Provider struct {
 	prices     prices
 	scores     scores
 	placements placementGroups
+	facts      facts
 
 	// locks of the Auto Scaling groups, of chan struct{} by name: while one is full,
 	// no other launch of this process counts what the group has.

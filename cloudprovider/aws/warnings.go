@@ -56,24 +56,31 @@ func (d *discovery) describeDisturbances(ctx context.Context) error {
 		name := deref(s.AutoScalingGroupName)
 		found.schedules[name] = append(found.schedules[name], deref(s.ScheduledActionName))
 	}
+	var names []string
 	for _, c := range d.candidates {
-		// The newest come first: one that is under way is among them.
-		refreshes, err := d.api.DescribeInstanceRefreshes(ctx, c.name)
-		if err != nil {
-			return err
-		}
-		found.refreshing[c.name] = slices.ContainsFunc(refreshes, func(r asgtypes.InstanceRefresh) bool {
-			switch r.Status {
-			case asgtypes.InstanceRefreshStatusPending, asgtypes.InstanceRefreshStatusInProgress,
-				asgtypes.InstanceRefreshStatusBaking, asgtypes.InstanceRefreshStatusRollbackInProgress:
-				return true
-			default:
-				return false
-			}
-		})
+		names = append(names, c.name)
+	}
+	err = d.facts.refreshing.read(d.config.Clock.Now(), names, func(group string) (bool, error) { return d.refreshes(ctx, group) })
+	for _, name := range names {
+		found.refreshing[name], _ = d.facts.refreshing.of(name)
 	}
 	d.disturbed = found
-	return nil
+	return err
+}
+
+// refreshes reports whether an instance refresh of a group is under way.
+func (d *discovery) refreshes(ctx context.Context, group string) (bool, error) {
+	list, err := d.api.DescribeInstanceRefreshes(ctx, group)
+	// The newest come first: one that is under way is among them.
+	return slices.ContainsFunc(list, func(r asgtypes.InstanceRefresh) bool {
+		switch r.Status {
+		case asgtypes.InstanceRefreshStatusPending, asgtypes.InstanceRefreshStatusInProgress,
+			asgtypes.InstanceRefreshStatusBaking, asgtypes.InstanceRefreshStatusRollbackInProgress:
+			return true
+		default:
+			return false
+		}
+	}), err
 }
 
 // warnings say what may disturb the machines of a candidate.

@@ -22,10 +22,12 @@ type World struct {
 	clock  clock.Clock
 	began  time.Time
 
-	mu           sync.Mutex
-	pools        map[PoolKey]*Pool
-	next         map[PoolKey]int64
-	instances    map[string]*Instance
+	mu        sync.Mutex
+	pools     map[PoolKey]*Pool
+	next      map[PoolKey]int64
+	instances map[string]*Instance
+	// grouped are the instances by the group that owns them.
+	grouped      map[string][]*Instance
 	reservations map[string]*Reservation
 	made         int64
 	takenBack    int64
@@ -48,7 +50,7 @@ func New(config Config, clock clock.Clock) (*World, error) {
 	w := &World{
 		config: config, clock: clock, began: clock.Now(),
 		pools: map[PoolKey]*Pool{}, next: map[PoolKey]int64{},
-		instances: map[string]*Instance{}, reservations: map[string]*Reservation{},
+		instances: map[string]*Instance{}, grouped: map[string][]*Instance{}, reservations: map[string]*Reservation{},
 		calls: map[callKind]int64{}, buckets: map[callKind]*rate.Limiter{}, changed: make(chan struct{}),
 	}
 	for i := range config.Pools {
@@ -195,6 +197,7 @@ func (w *World) Launch(o Order) ([]Instance, *v1alpha1.KwokError) {
 			in.Node = o.Node(in.ID)
 		}
 		w.instances[in.ID] = in
+		w.grouped[in.Group] = append(w.grouped[in.Group], in)
 		w.next[o.Pool] = fate.Ordinal + 1
 		out = append(out, in.copy())
 	}
@@ -549,10 +552,27 @@ func (w *World) Instances(all bool) []Instance {
 			out = append(out, in.listed(now.Add(-w.config.TagLag.Duration)))
 		}
 	}
-	slices.SortFunc(out, func(a, b Instance) int {
-		return cmp.Or(a.LaunchedAt.Compare(b.LaunchedAt), cmp.Compare(a.ID, b.ID))
-	})
+	slices.SortFunc(out, byLaunch)
 	return out
+}
+
+// Owned are the instances that a group has ever owned, by launch and ID.
+func (w *World) Owned(group string) []Instance {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.clock.Now()
+	out := make([]Instance, 0, len(w.grouped[group]))
+	for _, in := range w.grouped[group] {
+		in.settle(now)
+		out = append(out, in.copy())
+	}
+	slices.SortFunc(out, byLaunch)
+	return out
+}
+
+// byLaunch orders instances by launch and ID.
+func byLaunch(a, b Instance) int {
+	return cmp.Or(a.LaunchedAt.Compare(b.LaunchedAt), cmp.Compare(a.ID, b.ID))
 }
 
 // Visible says whether lists know by now of something that was made at that time.

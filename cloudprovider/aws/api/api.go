@@ -44,8 +44,9 @@ const (
 // patience is how long a try may take, and all tries of a call together.
 type patience struct{ try, call time.Duration }
 
-// A call that changes something may take AWS a minute.
+// A call that changes something may take AWS a minute. EKS is out of reach of some private networks, and discovery does without it.
 var (
+	forEKS     = patience{5 * time.Second, 5 * time.Second}
 	forReads   = patience{20 * time.Second, 50 * time.Second}
 	forChanges = patience{time.Minute, 110 * time.Second}
 )
@@ -127,6 +128,8 @@ func (c *Client) patience(call string) patience {
 	switch {
 	case c.config.Patience > 0:
 		return patience{c.config.Patience, 2 * c.config.Patience}
+	case call == describeNodegroup:
+		return forEKS
 	case isRead(call):
 		return forReads
 	default:

@@ -150,11 +150,10 @@ func (c *Client) DescribeInstanceTypes(ctx context.Context, in *ec2.DescribeInst
 
 func (c *Client) DescribeLaunchTemplateVersions(ctx context.Context, in *ec2.DescribeLaunchTemplateVersionsInput) (
 	[]ec2types.LaunchTemplateVersion, error) {
-	out, err := beside(ctx, c, "DescribeLaunchTemplateVersions", c.ec2.DescribeLaunchTemplateVersions, in)
-	if err != nil {
-		return nil, err
-	}
-	return out.LaunchTemplateVersions, nil
+	return all(ctx, c, "DescribeLaunchTemplateVersions", ec2.NewDescribeLaunchTemplateVersionsPaginator(c.ec2, in),
+		func(out *ec2.DescribeLaunchTemplateVersionsOutput) []ec2types.LaunchTemplateVersion {
+			return out.LaunchTemplateVersions
+		})
 }
 
 func (c *Client) DescribePlacementGroups(ctx context.Context, in *ec2.DescribePlacementGroupsInput) (

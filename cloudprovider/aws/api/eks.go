@@ -51,11 +51,12 @@ type Nodegroup struct {
 // nodegroupName is what names a managed node group.
 type nodegroupName struct{ cluster, name string }
 
-// DescribeNodegroup is tried once: networks without a way to EKS keep it waiting, and discovery with it.
+const describeNodegroup = "DescribeNodegroup"
+
+// DescribeNodegroup is tried once.
 func (c *Client) DescribeNodegroup(ctx context.Context, cluster, name string) (*Nodegroup, error) {
-	const call = "DescribeNodegroup"
-	return beside(ctx, c, call, func(ctx context.Context, of *nodegroupName, _ ...func(*struct{})) (out *Nodegroup, err error) {
-		err = c.try(ctx, call, func(ctx context.Context) (err error) {
+	return beside(ctx, c, describeNodegroup, func(ctx context.Context, of *nodegroupName, _ ...func(*struct{})) (out *Nodegroup, err error) {
+		err = c.try(ctx, describeNodegroup, func(ctx context.Context) (err error) {
 			out, err = c.eks.describeNodegroup(ctx, of)
 			return err
 		})

@@ -27,13 +27,8 @@ func (f *Front) groupOf(name string) *Group {
 
 // members are the machines of a group. One that has ended is a member until the group
 // notices; with the process ReplaceUnhealthy suspended, until it is taken out.
-func (f *Front) members(name string) (out []cloudsim.Instance) {
-	for _, in := range f.world.Instances(true) {
-		if in.Group == name && !f.left[in.ID] {
-			out = append(out, in)
-		}
-	}
-	return out
+func (f *Front) members(name string) []cloudsim.Instance {
+	return slices.DeleteFunc(f.world.Owned(name), func(in cloudsim.Instance) bool { return f.left[in.ID] })
 }
 
 // staying are the members that no lifecycle hook holds on their way out.

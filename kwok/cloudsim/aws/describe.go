@@ -176,12 +176,28 @@ func zoneID(zone string) string {
 }
 
 func (f *Front) describeLaunchTemplateVersions(p *params) []element {
-	versions := p.each("LaunchTemplateVersion")
-	if len(versions) != 1 {
-		panic(invalid("only the description of one version is simulated"))
+	versions := p.texts("LaunchTemplateVersion")
+	var found []Template
+	switch {
+	case p.has("LaunchTemplateId") || p.has("LaunchTemplateName"):
+		if len(versions) != 1 {
+			panic(invalid("only the description of one version of a launch template is simulated"))
+		}
+		found = append(found, *f.templateOf(p, "", "LaunchTemplateVersion.1"))
+	case slices.ContainsFunc(versions, func(v string) bool { return v != "$Latest" && v != "$Default" }):
+		panic(invalid("Versions of all launch templates may be $Latest and $Default"))
+	default:
+		found = f.config.Templates
 	}
-	t := f.templateOf(p, "", versions[0])
+	found, next := page(f, p, "MaxResults", found)
 	p.checkRead()
+	return []element{el("launchTemplateVersionSet", each("item", found, func(t Template) []element {
+		return []element{el("launchTemplateId", t.ID), el("launchTemplateName", t.Name), el("versionNumber", 1), el("defaultVersion", true),
+			el("launchTemplateData", templateData(&t))}
+	})), el("nextToken", next)}
+}
+
+func templateData(t *Template) []element {
 	data := []element{el("imageId", "ami-0")}
 	if t.Type != "" {
 		data = append(data, el("instanceType", t.Type))
@@ -215,9 +231,7 @@ func (f *Front) describeLaunchTemplateVersions(p *params) []element {
 	if t.Protected {
 		data = append(data, el("disableApiTermination", true))
 	}
-	return []element{el("launchTemplateVersionSet", el("item",
-		el("launchTemplateId", t.ID), el("launchTemplateName", t.Name), el("versionNumber", 1), el("defaultVersion", true),
-		el("launchTemplateData", data)))}
+	return data
 }
 
 func (f *Front) describeInstanceTypes(p *params) []element {
