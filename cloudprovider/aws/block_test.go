@@ -25,9 +25,19 @@ func blocked(t *testing.T, change func(*simaws.Config)) *sim {
 		}))
 }
 
-// The machines of a Capacity Block are Reserved, and end half an hour before it.
+// The machines of a Capacity Block are Reserved, and end half an hour before it, also those of a managed node group, which it launches
+// itself.
 func TestACapacityBlock(t *testing.T) {
-	s := blocked(t, func(*simaws.Config) {})
+	for name, change := range map[string]func(*simaws.Config){
+		"beside its group":             func(*simaws.Config) {},
+		"of an EKS managed node group": func(c *simaws.Config) { c.Groups[0].Tags[managedTag] = "gpus" },
+	} {
+		t.Run(name, func(t *testing.T) { testACapacityBlock(t, change) })
+	}
+}
+
+func testACapacityBlock(t *testing.T, change func(*simaws.Config)) {
+	s := blocked(t, change)
 	begins, ends := s.clock.Now().Add(2*time.Hour), s.clock.Now().Add(10*time.Hour-30*time.Minute)
 	if d := discover(t, s); len(d.Groups) > 0 || len(d.Refused) != 1 || !strings.Contains(d.Refused[0].Reason, begins.Format(time.RFC3339)) {
 		t.Fatalf("before it begins there is %+v, want a refusal that says when", d)

@@ -118,6 +118,8 @@ type candidate struct {
 	labels map[string]string
 	taints []corev1.Taint
 	unread string
+	// repaired tells that EKS replaces nodes of a managed node group that it finds unhealthy.
+	repaired bool
 }
 
 // read reads a group and its launch template, or says why it cannot be used.
@@ -320,7 +322,8 @@ func (c *candidate) readTemplate(t *ec2types.ResponseLaunchTemplateData) (refuse
 		if c.reservation = deref(r.CapacityReservationTarget.CapacityReservationId); c.reservation == "" {
 			return "its launch template targets a resource group of reservations: name one reservation by its ID"
 		}
-		if c.method != v1alpha1.AWSFleet {
+		// A managed node group must own its machines, which go into the reservation by its launch template.
+		if _, managed := c.tags[managedTag]; c.method != v1alpha1.AWSFleet && !managed {
 			return fmt.Sprintf("its launch template already targets reservation %s: remove the tag %s", c.reservation, methodTag)
 		}
 		c.markets = []v1alpha1.CapacityType{v1alpha1.Reserved}

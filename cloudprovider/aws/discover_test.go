@@ -333,6 +333,12 @@ func TestWarnings(t *testing.T) {
 		"zones would be balanced, and the process is suspended": {func(c *simaws.Config) { c.Groups[0].Subnets = []string{subnet, "subnet-b"} },
 			""},
 		"Spot is rebalanced": {func(c *simaws.Config) { c.Groups[0].CapacityRebalance = true }, "CapacityRebalancing: "},
+		"Spot is rebalanced by EKS": {func(c *simaws.Config) {
+			c.Groups[0].CapacityRebalance, c.Groups[0].Tags[managedTag] = true, "gpus"
+		}, "CapacityRebalancing: it replaces Spot machines that may be reclaimed, before they are: use a group that EKS does not manage"},
+		"EKS repairs nodes": {func(c *simaws.Config) {
+			c.Groups[0].NodeRepair, c.Groups[0].Tags[managedTag], c.Groups[0].Tags[clusterNameTag] = true, "gpus", "prod"
+		}, "NodeRepair: EKS replaces nodes that it finds unhealthy"},
 		"a refresh is under way": {func(c *simaws.Config) { c.Refreshes = []simaws.Refresh{{Group: group, Status: "InProgress"}} },
 			"InstanceRefresh: "},
 		"a refresh is over": {func(c *simaws.Config) { c.Refreshes = []simaws.Refresh{{Group: group, Status: "Successful"}} }, ""},

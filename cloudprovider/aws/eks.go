@@ -62,7 +62,7 @@ func (d *discovery) readNodegroups(ctx context.Context) {
 			c.unread = fmt.Sprint(cmp.Or(failed[key], silent))
 			continue
 		}
-		c.labels = n.Labels
+		c.labels, c.repaired = n.Labels, n.NodeRepairConfig != nil && n.NodeRepairConfig.Enabled
 		for _, t := range n.Taints {
 			c.taints = append(c.taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: taintEffects[t.Effect]})
 		}

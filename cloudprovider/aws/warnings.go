@@ -18,6 +18,7 @@ const (
 	ZoneRebalancing     = "ZoneRebalancing"
 	CapacityRebalancing = "CapacityRebalancing"
 	NodegroupUnread     = "NodegroupUnread"
+	NodeRepair          = "NodeRepair"
 	InstanceRefresh     = "InstanceRefresh"
 	InstanceLifetime    = "InstanceLifetime"
 	ReservationOver     = "ReservationOver"
@@ -110,7 +111,15 @@ func (d *disturbances) warnings(c *candidate) (out []cloudprovider.Warning) {
 			len(g.AvailabilityZones))
 	}
 	if deref(g.CapacityRebalance) {
-		warn(CapacityRebalancing, "it replaces Spot machines that may be reclaimed, before they are: turn its capacity rebalancing off")
+		fix := "turn its capacity rebalancing off"
+		if _, managed := c.tags[managedTag]; managed {
+			fix = "use a group that EKS does not manage, since EKS keeps capacity rebalancing on for Spot"
+		}
+		warn(CapacityRebalancing, "it replaces Spot machines that may be reclaimed, before they are: %s", fix)
+	}
+	if c.repaired {
+		warn(NodeRepair, "EKS replaces nodes that it finds unhealthy, also of a gang that runs, and with machines unknown to Muster: turn off "+
+			"node auto repair of the managed node group")
 	}
 	if d.refreshing[c.name] {
 		warn(InstanceRefresh, "an instance refresh replaces its machines: wait for its end, or cancel it")

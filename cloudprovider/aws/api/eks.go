@@ -39,8 +39,6 @@ func newEKS(sdk aws.Config) *eks {
 
 // Nodegroup is what Muster reads of a managed node group.
 type Nodegroup struct {
-	// CapacityType is ON_DEMAND, SPOT or CAPACITY_BLOCK.
-	CapacityType string
 	// Labels and Taints that its nodes register with.
 	Labels map[string]string
 	Taints []struct{ Key, Value, Effect string }

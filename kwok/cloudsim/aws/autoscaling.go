@@ -110,8 +110,12 @@ func (f *Front) grow(g *Group, in *Subnet, count int) ([]cloudsim.Instance, *clo
 		}
 	}
 	maps.Copy(tags, g.Propagated)
-	return f.launch(machines{template: f.config.template(g.Template), subnet: in, kind: types[0], market: market, count: count, group: g.Name,
-		tags: tags, placement: g.PlacementGroup})
+	m := machines{template: f.config.template(g.Template), subnet: in, kind: types[0], market: market, count: count, group: g.Name,
+		tags: tags, placement: g.PlacementGroup}
+	if r := f.reservation(m.template.Reservation); r != nil {
+		m.reservation, m.market = r.ID, r.Pool.Market
+	}
+	return f.launch(m)
 }
 
 func (f *Front) launchInstances(p *params) []element {

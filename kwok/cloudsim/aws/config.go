@@ -74,6 +74,8 @@ type Group struct {
 	WarmPool            bool `json:"warmPool,omitempty"`
 	MaxInstanceLifetime int  `json:"maxInstanceLifetime,omitempty"`
 	CapacityRebalance   bool `json:"capacityRebalance,omitempty"`
+	// NodeRepair says that EKS replaces the nodes of its managed node group that it finds unhealthy.
+	NodeRepair bool `json:"nodeRepair,omitempty"`
 	// TerminatingWait is how long a lifecycle hook holds a machine that the group terminates:
 	// it goes on meanwhile, and is still a member. Zero for no hook.
 	TerminatingWait metav1.Duration `json:"terminatingWait,omitempty"`

@@ -34,7 +34,8 @@ func (f *Front) describeNodegroup(w http.ResponseWriter, r *http.Request) {
 		taints = append(taints, taint{n.Key, n.Value, effect})
 	}
 	w.Header().Set("Content-Type", "application/json")
-	reply := map[string]any{"nodegroup": map[string]any{"nodegroupName": name, "clusterName": cluster, "labels": t.Labels, "taints": taints}}
+	reply := map[string]any{"nodegroup": map[string]any{"nodegroupName": name, "clusterName": cluster, "labels": t.Labels, "taints": taints,
+		"nodeRepairConfig": map[string]any{"enabled": g.NodeRepair}}}
 	if err := json.NewEncoder(w).Encode(reply); err != nil {
 		panic(http.ErrAbortHandler)
 	}
