@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -24,6 +25,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/pricing"
 	"github.com/aws/smithy-go/logging"
 	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"golang.org/x/time/rate"
 
 	"github.com/muster-dev/muster/cloudprovider"
@@ -100,7 +102,7 @@ func New(ctx context.Context, c Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure AWS in region %s: %w", c.Region, err)
 	}
-	sdk.APIOptions = append(sdk.APIOptions, out.addTries, out.addPermit)
+	sdk.APIOptions = append(sdk.APIOptions, out.addTries, out.addPermit, addPlainBody)
 	if c.Endpoint != "" {
 		sdk.BaseEndpoint = aws.String(c.Endpoint)
 	}
@@ -196,6 +198,24 @@ func (c *Client) addPermit(stack *middleware.Stack) error {
 		if c.config.MayAct != nil && !isRead(awsmiddleware.GetOperationName(ctx)) {
 			if err := c.config.MayAct(); err != nil {
 				return middleware.FinalizeOutput{}, middleware.Metadata{}, &notPermitted{err}
+			}
+		}
+		return next.HandleFinalize(ctx, in)
+	}), middleware.After)
+}
+
+// addPlainBody hides that the body of a request can write itself. The SDK closes the body when the answer begins, also while the transport
+// still looks for its end. A body that writes itself reports its end as an error then, for which the transport closes the connection in
+// the middle of the answer.
+func addPlainBody(stack *middleware.Stack) error {
+	return stack.Finalize.Add(middleware.FinalizeMiddlewareFunc("MusterPlainBody", func(
+		ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler,
+	) (out middleware.FinalizeOutput, metadata middleware.Metadata, err error) {
+		if r, ok := in.Request.(*smithyhttp.Request); ok {
+			if body, ok := r.GetStream().(io.ReadSeeker); ok {
+				if in.Request, err = r.SetStream(struct{ io.ReadSeeker }{body}); err != nil {
+					return out, metadata, err
+				}
 			}
 		}
 		return next.HandleFinalize(ctx, in)
