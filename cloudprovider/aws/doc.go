@@ -62,8 +62,11 @@
 // after that.
 //
 // A take-back is over once lists show it: until then it is repeated, except for machines that a
-// lifecycle hook holds. Machines that AWS or a person has stopped are told as ended, are told
-// again if they are started again, and are terminated after ten minutes unless they are many.
+// lifecycle hook holds. Those are Terminated for Muster, and Kept, as long as they are billed. Machines that AWS or a person has
+// stopped are told as ended, are told again if they are started again, and are terminated after ten minutes unless they are many.
+//
+// All calls are those of package api, and only those that make machines refuse a launch. Machines beside their group are listed and
+// taken back without Auto Scaling, whose part of a list is a scope of its own.
 //
 // All that Muster makes bears the UID of the cluster, and Auto Scaling groups are claimed for it,
 // since clusters of one account may have one name.
