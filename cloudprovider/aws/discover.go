@@ -244,7 +244,8 @@ func (d *discovery) readCurrent(ctx context.Context, groups []asgtypes.AutoScali
 }
 
 // templateVersion returns a version of a launch template, with its data. One that is named by its number is read once.
-func (d *discovery) templateVersion(ctx context.Context, t *asgtypes.LaunchTemplateSpecification) (v *ec2types.LaunchTemplateVersion, err error) {
+func (d *discovery) templateVersion(ctx context.Context, t *asgtypes.LaunchTemplateSpecification) (
+	v *ec2types.LaunchTemplateVersion, err error) {
 	key := deref(t.LaunchTemplateId) + "/" + *versionOf(t.Version)
 	if v = d.current[key]; v != nil && v.LaunchTemplateData != nil {
 		return v, nil

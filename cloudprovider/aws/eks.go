@@ -31,8 +31,8 @@ func (c *candidate) nodegroupKey() string {
 	return strings.Join([]string{c.tags[clusterNameTag], c.tags[managedTag], c.source}, " ")
 }
 
-// readNodegroups looks up what the nodes of managed node groups register with. Where that cannot be read, what the tags of the group declare
-// has to do. Where EKS does not answer, the others wait for the next discovery.
+// readNodegroups looks up what the nodes of managed node groups register with. Where that cannot be read, the tags of the group have to
+// declare it. Where EKS does not answer, the others wait for the next discovery.
 func (d *discovery) readNodegroups(ctx context.Context) {
 	of := map[string]*candidate{}
 	for _, c := range d.candidates {
@@ -55,7 +55,8 @@ func (d *discovery) readNodegroups(ctx context.Context) {
 	}
 	for key, c := range of {
 		if err := failed[key]; err != nil {
-			log.FromContext(ctx).Error(err, "A managed node group cannot be read", "cluster", c.tags[clusterNameTag], "nodegroup", c.tags[managedTag])
+			log.FromContext(ctx).Error(err, "A managed node group cannot be read", "cluster", c.tags[clusterNameTag],
+				"nodegroup", c.tags[managedTag])
 		}
 		n, _ := d.facts.nodegroups.of(key)
 		if n == nil {

@@ -541,8 +541,8 @@ func TestWhatAGroupHoldsIsKept(t *testing.T) {
 	}
 }
 
-// What passes by itself is no fault of the group. A launch into a reservation that is refused for it has made nothing, and does not keep the
-// reservation, which is billed.
+// What passes by itself is no fault of the group. A launch into a reservation that is refused for it has made nothing, and does not keep
+// the reservation, which is billed.
 func TestARefusalThatPassesKeepsNoReservation(t *testing.T) {
 	for _, code := range []string{"IncorrectState", "IncorrectInstanceState", "InsufficientVolumeCapacity", "InsufficientCapacityOnOutpost"} {
 		status := 400

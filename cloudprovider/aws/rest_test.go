@@ -169,3 +169,39 @@ func TestDiscoveryWithoutEKS(t *testing.T) {
 	defer harm()()
 	discovered("when it does no more", 0, 100)
 }
+
+// A new version of a launch template that a group follows shows in the next discovery, and none is read for a group that names its version.
+func TestNewVersionsOfLaunchTemplates(t *testing.T) {
+	for name, groups := range map[string]int{"of few groups": 2, "of many": 200} {
+		t.Run(name, func(t *testing.T) {
+			s := newSim(t, plenty(), account(manyGroups, func(c *simaws.Config) {
+				c.Groups = c.Groups[:groups]
+				c.Groups[0].Version, c.Groups[1].Version = "1", "$Latest"
+				if groups > 2 {
+					c.Groups[2].Version = "$Default"
+				}
+			}))
+			p := s.provider()
+			sources := func() (out []string) {
+				d, err := p.Discover(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, f := range d.Groups[:min(3, groups)] {
+					out = append(out, f.Spec.Template.Source+" "+f.Spec.Template.Capacity.StorageEphemeral().String())
+				}
+				return out
+			}
+			sources()
+			for i := range min(3, groups) {
+				s.front.Revise(fmt.Sprintf("gpu-%03d", i), func(t *simaws.Template) { t.VolumeGiB = 100 }, i == 2)
+				s.front.Revise(fmt.Sprintf("gpu-%03d", i), func(t *simaws.Template) { t.VolumeGiB = 200 }, false)
+			}
+			s.clock.Step(time.Minute)
+			want := []string{"lt-gpu-000/1 0", "lt-gpu-001/3 200Gi", "lt-gpu-002/2 100Gi"}[:min(3, groups)]
+			if got := sources(); !slices.Equal(got, want) {
+				t.Errorf("groups are made from %v, want %v", got, want)
+			}
+		})
+	}
+}

@@ -34,7 +34,7 @@ const (
 	subnet     = "subnet-a"
 	token      = "0c7a8e34-6c5e-4ad0-8f43-0d1f6f2b6c11-1"
 	// patience is how long the adapters of tests with a cloud that does not answer wait for it.
-	patience = 500 * time.Millisecond
+	patience = 250 * time.Millisecond
 )
 
 var spotPool = cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: kind, Zone: zone, Market: v1alpha1.Spot}

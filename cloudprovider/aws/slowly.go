@@ -13,7 +13,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
 )
 
-// fewAtATime is how many facts of one kind are read anew by a discovery, where each needs a call of its own. Discovery takes place every
+// fewAtATime is how many facts of one kind are read again by a discovery, where each needs a call of its own. Discovery takes place every
 // minute, so those of 200 groups are read every 50 minutes, and those of few at each discovery.
 const fewAtATime = 4
 
@@ -51,7 +51,7 @@ type fact[T any] struct {
 	at    time.Time
 }
 
-// read reads the facts that are not known, and those few that were read longest ago. What could not be read anew stays as it is. It
+// read reads the facts that are not known, and those few that were read longest ago. What could not be read again stays as it is. It
 // forgets all others, and stops at an error.
 func (s *slowly[T]) read(now time.Time, keys []string, read func(key string) (T, error)) error {
 	known := map[string]fact[T]{}

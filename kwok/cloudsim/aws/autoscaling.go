@@ -110,7 +110,7 @@ func (f *Front) grow(g *Group, in *Subnet, count int) ([]cloudsim.Instance, *clo
 		}
 	}
 	maps.Copy(tags, g.Propagated)
-	m := machines{template: f.config.template(g.Template), subnet: in, kind: types[0], market: market, count: count, group: g.Name,
+	m := machines{template: f.version(g.Template, g.Version).Template, subnet: in, kind: types[0], market: market, count: count, group: g.Name,
 		tags: tags, placement: g.PlacementGroup}
 	if r := f.reservation(m.template.Reservation); r != nil {
 		m.reservation, m.market = r.ID, r.Pool.Market
@@ -251,6 +251,7 @@ func (f *Front) describeGroup(g Group) []element {
 	}
 	out := []element{
 		el("AutoScalingGroupName", g.Name), el("MinSize", g.Min), el("MaxSize", g.Max), el("DesiredCapacity", f.desired[g.Name]),
+		el("DefaultCooldown", 300), el("HealthCheckType", "EC2"), el("CreatedTime", f.created),
 		el("VPCZoneIdentifier", strings.Join(g.Subnets, ",")), el("AvailabilityZones", texts("member", zones)),
 		el("CapacityRebalance", g.CapacityRebalance),
 		el("SuspendedProcesses", each("member", g.Suspended, func(s string) []element { return []element{el("ProcessName", s)} })),

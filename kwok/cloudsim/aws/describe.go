@@ -175,65 +175,6 @@ func zoneID(zone string) string {
 	return short + "-az" + string('1'+letter-'a')
 }
 
-func (f *Front) describeLaunchTemplateVersions(p *params) []element {
-	versions := p.texts("LaunchTemplateVersion")
-	var found []Template
-	switch {
-	case p.has("LaunchTemplateId") || p.has("LaunchTemplateName"):
-		if len(versions) != 1 {
-			panic(invalid("only the description of one version of a launch template is simulated"))
-		}
-		found = append(found, *f.templateOf(p, "", "LaunchTemplateVersion.1"))
-	case slices.ContainsFunc(versions, func(v string) bool { return v != "$Latest" && v != "$Default" }):
-		panic(invalid("Versions of all launch templates may be $Latest and $Default"))
-	default:
-		found = f.config.Templates
-	}
-	found, next := page(f, p, "MaxResults", found)
-	p.checkRead()
-	return []element{el("launchTemplateVersionSet", each("item", found, func(t Template) []element {
-		return []element{el("launchTemplateId", t.ID), el("launchTemplateName", t.Name), el("versionNumber", 1), el("defaultVersion", true),
-			el("launchTemplateData", templateData(&t))}
-	})), el("nextToken", next)}
-}
-
-func templateData(t *Template) []element {
-	data := []element{el("imageId", "ami-0")}
-	if t.Type != "" {
-		data = append(data, el("instanceType", t.Type))
-	}
-	if t.Market != "" {
-		data = append(data, el("instanceMarketOptions", el("marketType", t.Market)))
-	}
-	if t.Reservation != "" {
-		data = append(data, el("capacityReservationSpecification", el("capacityReservationTarget", el("capacityReservationId", t.Reservation))))
-	}
-	if len(t.Interfaces) > 0 {
-		data = append(data, el("networkInterfaceSet", each("item", t.Interfaces, func(i Interface) []element {
-			return []element{el("interfaceType", i.Type), el("networkCardIndex", i.Card), el("deviceIndex", i.Device),
-				el("groupSet", texts("groupId", i.Groups))}
-		})))
-	}
-	if t.VolumeGiB > 0 || t.KeepsVolumes {
-		data = append(data, el("blockDeviceMappingSet", el("item", el("deviceName", "/dev/xvda"),
-			el("ebs", el("volumeSize", t.VolumeGiB), el("deleteOnTermination", !t.KeepsVolumes)))))
-	}
-	var placement []element
-	if t.PlacementGroup != "" {
-		placement = append(placement, el("groupName", t.PlacementGroup))
-	}
-	if t.Tenancy != "" {
-		placement = append(placement, el("tenancy", t.Tenancy))
-	}
-	if len(placement) > 0 {
-		data = append(data, el("placement", placement))
-	}
-	if t.Protected {
-		data = append(data, el("disableApiTermination", true))
-	}
-	return data
-}
-
 func (f *Front) describeInstanceTypes(p *params) []element {
 	want := p.filters("Filter", "Value", "instance-type")
 	found := slices.DeleteFunc(slices.Clone(f.config.Types), func(t Type) bool {

@@ -26,7 +26,7 @@ func (f *Front) describeNodegroup(w http.ResponseWriter, r *http.Request) {
 		Value  string `json:"value,omitempty"`
 		Effect string `json:"effect"`
 	}
-	t := f.config.template(g.Template)
+	t := f.version(g.Template, g.Version)
 	taints := []taint{}
 	for _, n := range t.Taints {
 		effect := map[corev1.TaintEffect]string{corev1.TaintEffectNoSchedule: "NO_SCHEDULE", corev1.TaintEffectNoExecute: "NO_EXECUTE",

@@ -41,6 +41,11 @@ type Front struct {
 	seen         map[string]bool
 	// protected machines are not terminated beside their group.
 	protected map[string]bool
+	// created is when the groups were.
+	created time.Time
+	// revisions of launch templates after the first version, and the numbers of their defaults, by ID.
+	revisions map[string][]Template
+	defaults  map[string]int
 	// placementGroups by their names, and how many there ever were.
 	placementGroups map[string]*placementGroup
 	placements      int
@@ -63,6 +68,7 @@ func New(config Config, world *cloudsim.World) (*Front, error) {
 	f := &Front{
 		config: config, world: world, answers: map[string]answer{}, desired: map[string]int{},
 		tags: map[string]map[string]string{}, left: map[string]bool{}, leaving: map[string]bool{}, seen: map[string]bool{},
+		created: world.Now(), revisions: map[string][]Template{}, defaults: map[string]int{},
 		placementGroups: map[string]*placementGroup{}, retainedFrom: map[string]time.Time{}, protected: map[string]bool{},
 	}
 	for _, g := range config.Groups {

@@ -130,27 +130,6 @@ func nodeArch(arch string) string {
 	return "amd64"
 }
 
-// templateOf reads which launch template a call means, by the keys that begin with the
-// prefix, and which version of it.
-func (f *Front) templateOf(p *params, prefix, version string) *Template {
-	id, name := p.text(prefix+"LaunchTemplateId"), p.text(prefix+"LaunchTemplateName")
-	if v := p.text(version); v != "" && v != "1" && v != "$Default" && v != "$Latest" {
-		panic(&cloudsim.Error{Code: "InvalidLaunchTemplateId.VersionNotFound",
-			Message: fmt.Sprintf("Could not find the specified version %s", v)})
-	}
-	t := f.config.template(id + name)
-	switch {
-	case t != nil:
-		return t
-	case id != "":
-		panic(&cloudsim.Error{Code: "InvalidLaunchTemplateId.NotFound",
-			Message: fmt.Sprintf("The specified launch template, with template ID %s, does not exist.", id)})
-	default:
-		panic(&cloudsim.Error{Code: "InvalidLaunchTemplateName.NotFoundException",
-			Message: fmt.Sprintf("The specified launch template, with template name %s, does not exist.", name)})
-	}
-}
-
 func (f *Front) subnetOf(id string) *Subnet {
 	s := f.config.subnet(id)
 	if s == nil {
@@ -186,7 +165,7 @@ func (f *Front) createFleet(p *params) []element {
 	}
 	spec := configs[0] + ".LaunchTemplateSpecification."
 	m := machines{
-		template: f.templateOf(p, spec, spec+"Version"),
+		template: f.templateOf(p, spec, spec+"Version").Template,
 		count:    p.number("TargetCapacitySpecification.TotalTargetCapacity"),
 		tags:     p.tagSpecifications("TagSpecification")["instance"],
 	}
@@ -259,7 +238,7 @@ func ids(list []cloudsim.Instance) (out []string) {
 }
 
 func (f *Front) runInstances(p *params) []element {
-	template := f.templateOf(p, "LaunchTemplate.", "LaunchTemplate.Version")
+	template := f.templateOf(p, "LaunchTemplate.", "LaunchTemplate.Version").Template
 	m := machines{
 		template: template, subnet: f.subnetOf(f.subnetToRun(p, template)), kind: p.text("InstanceType"), market: v1alpha1.OnDemand,
 		count: p.number("MaxCount"), least: p.number("MinCount"),
@@ -334,6 +313,15 @@ func (f *Front) terminateInstances(p *params) []element {
 	names := p.texts("InstanceId")
 	p.checkRead()
 	f.mustExist(names)
+	type state struct {
+		name string
+		code int
+	}
+	before := map[string]state{}
+	for _, in := range f.world.Instances(true) {
+		name, code := f.stateOf(in)
+		before[in.ID] = state{name, code}
+	}
 	for _, id := range names {
 		if slices.Contains(f.config.Protected, id) || f.protected[id] {
 			panic(&cloudsim.Error{Code: "OperationNotPermitted", Message: fmt.Sprintf("The instance '%s' may not be terminated. "+
@@ -344,7 +332,8 @@ func (f *Front) terminateInstances(p *params) []element {
 		f.world.Terminate(id)
 	}
 	return []element{el("instancesSet", each("item", names, func(id string) []element {
-		return []element{el("instanceId", id), el("currentState", el("code", 32), el("name", "shutting-down"))}
+		return []element{el("instanceId", id), el("currentState", el("code", 32), el("name", "shutting-down")),
+			el("previousState", el("code", before[id].code), el("name", before[id].name))}
 	}))}
 }
 
