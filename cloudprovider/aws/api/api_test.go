@@ -15,8 +15,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/calls"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -206,5 +208,38 @@ func TestWhatIsNoErrorOfAWS(t *testing.T) {
 	_, err := c.DescribeInstances(ctx, &ec2.DescribeInstancesInput{})
 	if !errors.Is(err, context.Canceled) || cloudprovider.CauseOf(err) != nil {
 		t.Errorf("got %v, want that the call was cancelled", err)
+	}
+}
+
+// Each try is counted by its result.
+func TestTriesAreCounted(t *testing.T) {
+	url, _ := service(t, refuse(500, "InternalError"), closed, refuse(500, "InsufficientInstanceCapacity"))
+	c := client(t, url)
+	counted := func() map[string]float64 {
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(calls.Collectors()...)
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]float64{}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				labels := map[string]string{}
+				for _, l := range m.GetLabel() {
+					labels[l.GetName()] = l.GetValue()
+				}
+				if labels["call"] == "CreateFleet" {
+					out[labels["result"]] = m.GetCounter().GetValue()
+				}
+			}
+		}
+		return out
+	}
+	before := counted()
+	_ = createFleet(t, c)
+	after := counted()
+	if outages, stockouts := after["Outage"]-before["Outage"], after["Stockout"]-before["Stockout"]; outages != 2 || stockouts != 1 {
+		t.Errorf("counted are %v outages and %v stockouts, want 2 and 1", outages, stockouts)
 	}
 }
