@@ -64,7 +64,7 @@ func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error
 	if err := d.describe(ctx); err != nil {
 		return cloudprovider.Discovery{}, fmt.Errorf("discover Auto Scaling groups in %s: %w", p.config.Region, err)
 	}
-	p.prices.refresh(ctx, p, d.kinds())
+	p.prices.Refresh(ctx, d.kinds())
 	for _, c := range d.candidates {
 		found, refused := d.offerings(c)
 		if refused != "" {

@@ -212,7 +212,7 @@ var permissions = []permission{
 	{"kms:ReEncryptFrom", ofKeys, nil},
 	{"kms:ReEncryptTo", ofKeys, nil},
 	{"pricing:GetProducts", looks, func(ctx context.Context, p *Provider, _ *target) error {
-		_, err := p.onDemandPrice(ctx, nowhere)
+		_, err := p.prices.OnDemand(ctx, nowhere)
 		return err
 	}},
 }

@@ -127,7 +127,7 @@ func (d *discovery) found(c *candidate, kind, subnet string, market v1alpha1.Cap
 					"in its launch template", c.reservation, r.State)})
 		}
 	}
-	if micro, ok := d.prices.of(kind, zone, market); ok {
+	if micro, ok := d.prices.Of(kind, zone, market); ok {
 		f.Spec.PricePerHour = resource.NewScaledQuantity(micro, resource.Micro)
 	}
 	if why := d.placements.why(); why != "" && len(levels) > 0 && c.method != v1alpha1.AWSLaunchInstances && market != v1alpha1.Reserved {

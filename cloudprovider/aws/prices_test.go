@@ -13,14 +13,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/prices"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-func curve(prices ...string) []cloudsim.Price {
+func curve(list ...string) []cloudsim.Price {
 	var out []cloudsim.Price
-	for i, p := range prices {
+	for i, p := range list {
 		out = append(out, cloudsim.Price{From: metav1.Duration{Duration: time.Duration(i) * time.Hour}, PerHour: resource.MustParse(p)})
 	}
 	return out
@@ -98,7 +99,7 @@ func TestAPriceThatCouldNotBeHadIsAskedForAgain(t *testing.T) {
 	if got := price(); got != "unknown" {
 		t.Errorf("the price is %s while the price list cannot be read, want that it is unknown", got)
 	}
-	s.clock.Step(priceAgain)
+	s.clock.Step(prices.Again)
 	if got := price(); got != "7" {
 		t.Errorf("the price is %s when the price list can be read again, want 7", got)
 	}
@@ -130,29 +131,9 @@ func TestAHangingPriceListHoldsNothingUp(t *testing.T) {
 	for s.clock.Waiters() == 0 {
 		runtime.Gosched()
 	}
-	s.clock.Step(pricePatience)
+	s.clock.Step(prices.Patience)
 	if n := <-found; n != 1 {
 		t.Errorf("%d groups were found, want 1", n)
-	}
-}
-
-func TestTheTableOfPrices(t *testing.T) {
-	var none prices
-	for kind, floor := range floors {
-		for _, market := range []v1alpha1.CapacityType{v1alpha1.OnDemand, v1alpha1.Spot, v1alpha1.Reserved} {
-			micro, ok := none.of(kind, zone, market)
-			switch {
-			case market == v1alpha1.Reserved && (micro != 0 || !ok):
-				t.Errorf("%s reserved costs %d", kind, micro)
-			case market == v1alpha1.OnDemand && ok != (floor.onDemand > 0):
-				t.Errorf("%s on demand: known %v", kind, ok)
-			case market == v1alpha1.Spot && (!ok || floor.onDemand > 0 && micro > floor.onDemand*1000):
-				t.Errorf("%s on Spot costs %d, on demand %d", kind, micro, floor.onDemand*1000)
-			}
-		}
-	}
-	if _, ok := none.of("x1.novel", zone, v1alpha1.OnDemand); ok {
-		t.Error("a type that nobody knows has a price")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
+	"github.com/muster-dev/muster/cloudprovider/aws/prices"
 	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -48,7 +49,7 @@ type Provider struct {
 	*poll.Poller
 	config     Config
 	api        *api.Client
-	prices     prices
+	prices     *prices.Table
 	scores     scores
 	placements placementGroups
 	facts      facts
@@ -96,7 +97,9 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{config: c, api: client, made: map[string]made{}, placements: newPlacementGroups()}
+	p := &Provider{
+		config: c, api: client, prices: prices.New(client, c.Region, c.Clock), made: map[string]made{}, placements: newPlacementGroups(),
+	}
 	p.Poller = poll.New(p.list, p.takeBack, c.Clock)
 	return p, nil
 }

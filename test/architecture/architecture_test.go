@@ -293,9 +293,10 @@ var sdks = []string{"github.com/aws/", "cloud.google.com/", "google.golang.org/a
 
 var users = map[string]map[string]string{
 	"sdk": {
-		"cloudprovider/aws":     "is the adapter",
-		"cloudprovider/aws/api": "makes its calls",
-		"cloudprovider/gcp":     "is the adapter",
+		"cloudprovider/aws":        "is the adapter",
+		"cloudprovider/aws/api":    "makes its calls",
+		"cloudprovider/aws/prices": "reads its prices",
+		"cloudprovider/gcp":        "is the adapter",
 	},
 	"cloudprovider/aws": {
 		"cmd/muster/clouds": "connects it", "deploy/generate/clouds": "writes the permissions that it needs",

@@ -1,4 +1,4 @@
-package aws
+package prices
 
 // floors are prices for as long as AWS's own are not known, in thousandths of a USD
 // per hour: Linux in us-east-1, on demand of 6 July 2026; of Spot the highest that was

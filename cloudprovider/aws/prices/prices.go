@@ -1,4 +1,6 @@
-package aws
+// Package prices has what machines of AWS cost: on demand by the price list, on Spot by the history of prices in each zone, and by a table
+// for as long as neither is known.
+package prices
 
 import (
 	"context"
@@ -14,8 +16,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/pricing"
 	pricingtypes "github.com/aws/aws-sdk-go-v2/service/pricing/types"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -25,18 +29,22 @@ const (
 	// change a few times a year, those of Spot in hours.
 	onDemandFor = 12 * time.Hour
 	spotFor     = time.Hour
-	// priceAgain is how soon prices are asked for again that could not be had.
-	priceAgain = 5 * time.Minute
-	// pricePatience is how long discovery waits for prices, and priceTimeout how long one question
+	// Again is how soon prices are asked for again that could not be had.
+	Again = 5 * time.Minute
+	// Patience is how long Refresh waits for prices, and timeout how long one question
 	// may take.
-	pricePatience = 5 * time.Second
-	priceTimeout  = 30 * time.Second
+	Patience = 5 * time.Second
+	timeout  = 30 * time.Second
 	// linux is the product, in the price history.
 	linux = "Linux/UNIX"
 )
 
-// prices of machines, in millionths of a USD per hour.
-type prices struct {
+// Table has prices of machines in a region, in millionths of a USD per hour.
+type Table struct {
+	api    *api.Client
+	region string
+	clock  clock.WithTicker
+
 	mu       sync.Mutex
 	onDemand map[string]int64
 	// spot by type and zone.
@@ -49,9 +57,14 @@ type prices struct {
 	asking chan struct{}
 }
 
-// of returns the price of a machine, if known. Without a spot price in the zone it is the
+// New returns a Table that knows no price yet but those of the package.
+func New(client *api.Client, region string, clock clock.WithTicker) *Table {
+	return &Table{api: client, region: region, clock: clock, onDemand: map[string]int64{}, due: map[string]time.Time{}}
+}
+
+// Of returns the price of a machine, if known. Without a spot price in the zone it is the
 // on-demand price: no discount is assumed.
-func (t *prices) of(kind, zone string, market v1alpha1.CapacityType) (micro int64, ok bool) {
+func (t *Table) Of(kind, zone string, market v1alpha1.CapacityType) (micro int64, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if market == v1alpha1.Reserved {
@@ -72,14 +85,14 @@ func (t *prices) of(kind, zone string, market v1alpha1.CapacityType) (micro int6
 	return floor.onDemand * 1000, floor.onDemand > 0
 }
 
-// refresh asks for prices that are old or missing, and waits for them for a short while: from a
+// Refresh asks for prices that are old or missing, and waits for them for a short while: from a
 // private network calls of the price list hang, and discovery does not need it. What cannot be
 // had stays as it is, and is asked for again soon.
-func (t *prices) refresh(ctx context.Context, p *Provider, kinds []string) {
-	timer := p.config.Clock.NewTimer(pricePatience)
+func (t *Table) Refresh(ctx context.Context, kinds []string) {
+	timer := t.clock.NewTimer(Patience)
 	defer timer.Stop()
 	select {
-	case <-t.ask(ctx, p, kinds):
+	case <-t.ask(ctx, kinds):
 	case <-timer.C():
 		log.FromContext(ctx).Info("The prices of AWS take long; discovery goes on with those that are known")
 	case <-ctx.Done():
@@ -88,16 +101,13 @@ func (t *prices) refresh(ctx context.Context, p *Provider, kinds []string) {
 
 // ask asks for all prices that are due, unless that is under way. The channel is closed when it
 // is over.
-func (t *prices) ask(ctx context.Context, p *Provider, kinds []string) <-chan struct{} {
+func (t *Table) ask(ctx context.Context, kinds []string) <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.asking != nil {
 		return t.asking
 	}
-	if t.due == nil {
-		t.due, t.onDemand = map[string]time.Time{}, map[string]int64{}
-	}
-	now := p.config.Clock.Now()
+	now := t.clock.Now()
 	demand := slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool { return now.Before(t.due[kind]) })
 	spot := len(kinds) > 0 && (!slices.Equal(kinds, t.spotKinds) || !now.Before(t.spotDue))
 	done := make(chan struct{})
@@ -105,10 +115,10 @@ func (t *prices) ask(ctx context.Context, p *Provider, kinds []string) <-chan st
 	go func() {
 		defer close(done)
 		for _, kind := range demand {
-			t.askOnDemand(ctx, p, kind)
+			t.askOnDemand(ctx, kind)
 		}
 		if spot {
-			t.askSpot(ctx, p, kinds)
+			t.askSpot(ctx, kinds)
 		}
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -117,28 +127,28 @@ func (t *prices) ask(ctx context.Context, p *Provider, kinds []string) <-chan st
 	return done
 }
 
-func (t *prices) askOnDemand(ctx context.Context, p *Provider, kind string) {
-	ctx, cancel := context.WithTimeout(ctx, priceTimeout)
+func (t *Table) askOnDemand(ctx context.Context, kind string) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	micro, err := p.onDemandPrice(ctx, kind)
+	micro, err := t.OnDemand(ctx, kind)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err != nil {
 		log.FromContext(ctx).Error(err, "The price list cannot be read; older prices stay", "type", kind)
-		t.due[kind] = p.config.Clock.Now().Add(priceAgain)
+		t.due[kind] = t.clock.Now().Add(Again)
 		return
 	}
-	t.due[kind] = p.config.Clock.Now().Add(onDemandFor)
+	t.due[kind] = t.clock.Now().Add(onDemandFor)
 	if micro > 0 {
 		t.onDemand[kind] = micro
 	}
 }
 
-func (t *prices) askSpot(ctx context.Context, p *Provider, kinds []string) {
-	ctx, cancel := context.WithTimeout(ctx, priceTimeout)
+func (t *Table) askSpot(ctx context.Context, kinds []string) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	now := p.config.Clock.Now()
-	spot, err := p.spotPrices(ctx, kinds, now)
+	now := t.clock.Now()
+	spot, err := t.spotPrices(ctx, kinds, now)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.spotKinds, t.spotDue = kinds, now.Add(spotFor); err == nil {
@@ -146,43 +156,43 @@ func (t *prices) askSpot(ctx context.Context, p *Provider, kinds []string) {
 		return
 	}
 	log.FromContext(ctx).Error(err, "The prices of Spot cannot be read; older prices stay")
-	t.spotDue = now.Add(priceAgain)
+	t.spotDue = now.Add(Again)
 }
 
-func (p *Provider) spotPrices(ctx context.Context, kinds []string, now time.Time) (map[[2]string]int64, error) {
+func (t *Table) spotPrices(ctx context.Context, kinds []string, now time.Time) (map[[2]string]int64, error) {
 	out := map[[2]string]int64{}
 	in := &ec2.DescribeSpotPriceHistoryInput{ProductDescriptions: []string{linux}, StartTime: aws.Time(now)}
 	for _, k := range kinds {
 		in.InstanceTypes = append(in.InstanceTypes, ec2types.InstanceType(k))
 	}
 	at := map[[2]string]time.Time{}
-	list, err := p.api.DescribeSpotPriceHistory(ctx, in)
+	list, err := t.api.DescribeSpotPriceHistory(ctx, in)
 	if err != nil {
 		return nil, err
 	}
 	for _, s := range list {
-		key := [2]string{string(s.InstanceType), deref(s.AvailabilityZone)}
-		micro, err := microUSD(deref(s.SpotPrice))
-		if when := deref(s.Timestamp); err == nil && !when.Before(at[key]) {
+		key := [2]string{string(s.InstanceType), aws.ToString(s.AvailabilityZone)}
+		micro, err := microUSD(aws.ToString(s.SpotPrice))
+		if when := aws.ToTime(s.Timestamp); err == nil && !when.Before(at[key]) {
 			out[key], at[key] = micro, when
 		}
 	}
 	return out, nil
 }
 
-// onDemandPrice asks the price list for what a machine costs on demand, 0 for nothing
+// OnDemand asks the price list for what a machine costs on demand, 0 for nothing
 // found. The list has a product for each way to use a machine: the filters leave one.
-func (p *Provider) onDemandPrice(ctx context.Context, kind string) (micro int64, err error) {
+func (t *Table) OnDemand(ctx context.Context, kind string) (micro int64, err error) {
 	in := &pricing.GetProductsInput{ServiceCode: aws.String("AmazonEC2"), FormatVersion: aws.String("aws_v1")}
 	for _, f := range [][2]string{
-		{"instanceType", kind}, {"regionCode", p.config.Region}, {"operatingSystem", "Linux"}, {"tenancy", "Shared"},
+		{"instanceType", kind}, {"regionCode", t.region}, {"operatingSystem", "Linux"}, {"tenancy", "Shared"},
 		{"preInstalledSw", "NA"}, {"capacitystatus", "Used"}, {"marketoption", "OnDemand"},
 	} {
 		in.Filters = append(in.Filters, pricingtypes.Filter{
 			Type: pricingtypes.FilterTypeTermMatch, Field: aws.String(f[0]), Value: aws.String(f[1]),
 		})
 	}
-	list, err := p.api.GetProducts(ctx, in)
+	list, err := t.api.GetProducts(ctx, in)
 	if err != nil {
 		return 0, err
 	}
