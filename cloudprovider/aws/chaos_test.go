@@ -96,6 +96,9 @@ func deniedIn(from, pause time.Duration, action string) cloudsim.CallFault {
 	}
 }
 
+// internalError is an error of AWS itself.
+var internalError = &cloudsim.Error{Status: 500, Code: "InternalError", Message: "An internal error has occurred"}
+
 // stale is a machine of which an old list told, and that the cloud has forgotten: it refuses a batch for its sake.
 const stale = "i-0123456789abcdef0"
 
@@ -146,6 +149,18 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	began, denied := time.Duration(r.IntN(600))*time.Second, time.Duration(r.IntN(300))*time.Second
 	for range r.IntN(3) {
 		world.Calls = slices.Insert(world.Calls, 0, deniedIn(began, denied, chaosActions[r.IntN(len(chaosActions))]))
+	}
+	if r.IntN(2) == 0 { // all of AWS, or all of Auto Scaling, fails for the same while
+		actions := []string{""}
+		if r.IntN(2) == 0 {
+			actions = autoScaling
+		}
+		for _, action := range actions {
+			world.Calls = slices.Insert(world.Calls, 0, cloudsim.CallFault{
+				Cloud: v1alpha1.ProviderAWS, Type: cloudsim.CallRefused, Action: action, Error: internalError,
+				From: metav1.Duration{Duration: began}, Until: metav1.Duration{Duration: began + denied},
+			})
+		}
 	}
 	hook := time.Duration(r.IntN(60)) * time.Second
 	s := newSim(t, world, account(func(a *simaws.Config) {
