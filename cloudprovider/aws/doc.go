@@ -62,7 +62,7 @@
 // after that.
 //
 // A take-back is over once lists show it: until then it is repeated, except for machines that a
-// lifecycle hook holds. Those are Terminated for Muster, and Kept, as long as they are billed. Machines that AWS or a person has
+// lifecycle hook holds: those are Terminated for Muster, though billed, and Kept where their group retains them after it. Machines that AWS or a person has
 // stopped are told as ended, are told again if they are started again, and are terminated after ten minutes unless they are many.
 //
 // All calls are those of package api, and only those that make machines refuse a launch. Machines beside their group are listed and

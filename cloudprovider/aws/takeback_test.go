@@ -554,7 +554,7 @@ func TestAMachineThatItsGroupIsTerminatingHasEnded(t *testing.T) {
 			for _, p := range []*Provider{p, s.provider()} {
 				for _, m := range s.listed(p) {
 					given := slices.Contains(names(machines)[:2], m.Name)
-					if given != (m.State == cloudprovider.Terminated) || given != m.Kept || given != strings.Contains(m.Reason, "Terminating:Wait") {
+					if given != (m.State == cloudprovider.Terminated) || m.Kept || given != strings.Contains(m.Reason, "Terminating:Wait") {
 						t.Errorf("listed is %+v; was it given up: %v", m, given)
 					}
 				}
@@ -563,6 +563,11 @@ func TestAMachineThatItsGroupIsTerminatingHasEnded(t *testing.T) {
 				t.Errorf("alive are %v, want that the hook holds them", s.alive())
 			}
 			s.clock.Step(time.Hour)
+			for _, m := range s.listed(s.provider()) {
+				if want := retains && slices.Contains(names(machines)[:2], m.Name); m.Kept != want {
+					t.Errorf("after the hook there is %+v, kept: want %v", m, want)
+				}
+			}
 			for range 2 {
 				if err := p.TakeBack(t.Context(), g.Name, names(machines)[:2]); err != nil {
 					t.Fatal(err)

@@ -79,7 +79,7 @@ func (p *Provider) list(ctx context.Context) (out poll.Listing, err error) {
 	for _, in := range machines {
 		in.EndsAt = ends[in.Group]
 		if state := groups.leaving[in.Name]; state != "" && in.alive() {
-			in.State, in.Kept, in.Reason = cloudprovider.Terminated, true, "its Auto Scaling group is terminating it, and it is in state "+state
+			in.State, in.Kept, in.Reason = cloudprovider.Terminated, state == retained, "its Auto Scaling group is terminating it: "+state
 		}
 		out.Machines = append(out.Machines, in.Machine)
 	}
@@ -103,7 +103,7 @@ type groupStates struct {
 	// pending are the intents on each, by name.
 	pending map[string][]intent
 	// leaving are the states of the machines that are being terminated, by ID. A lifecycle hook may hold one for hours, in which it is
-	// billed, and a lifecycle policy retain it.
+	// billed, and a lifecycle policy retain it until the group is told again.
 	leaving map[string]string
 }
 

@@ -53,7 +53,7 @@ type Poller struct {
 	// since when.
 	noted map[key]note
 	// taken are the machines that the cloud has accepted to take back, and when it did, until
-	// lists show it.
+	// they are no longer listed.
 	taken map[key]time.Time
 	// expected is when another process was last known to launch machines.
 	expected time.Time
@@ -277,18 +277,22 @@ func (p *Poller) overdue(listed map[key]cloudprovider.Machine) (due map[string][
 		m, ok := listed[k]
 		switch {
 		case ok && (m.State < cloudprovider.Terminated || m.Kept):
+			waits = true
 			if p.Clock.Since(at) >= Again {
 				p.taken[k] = p.Clock.Now()
 				due[k.group] = append(due[k.group], k.name)
 			}
-		case ok, p.Clock.Since(at) > Grace: // one that is not listed may be too new for lists
+		case ok: // it may be kept after all
+		case p.Clock.Since(at) > Grace:
 			delete(p.taken, k)
+		default: // it may be too new for lists
+			waits = true
 		}
 	}
 	for _, names := range due {
 		slices.Sort(names)
 	}
-	return due, len(p.taken) > 0
+	return due, waits
 }
 
 // unlisted are the machines that calls have returned and that lists may not show

@@ -356,3 +356,29 @@ func TestAMachineKeepsItsLaunch(t *testing.T) {
 		want(t, "a while later", c.news(), []string(nil))
 	})
 }
+
+// A machine that was taken back and has ended may be kept by its cloud later: the take-back is repeated.
+func TestAMachineThatIsKeptAfterItsEndIsTakenAgain(t *testing.T) {
+	c := &cloud{}
+	c.set(nil, machine("a", cloudprovider.Running))
+	watch(t, c, func(t *testing.T, p *Poller) {
+		if err := p.TakeBack(t.Context(), "gpu", []string{"a"}); err != nil {
+			t.Fatal(err)
+		}
+		ended := machine("a", cloudprovider.Terminated)
+		c.set(nil, ended)
+		pass(time.Hour)
+		want(t, "take-backs while it has ended", c.takeBacks(), []string{"gpu[a]"})
+		lists := c.looks()
+		pass(10 * Calm)
+		want(t, "lists in ten minutes after its end", c.looks()-lists, 10)
+		ended.Kept = true
+		c.set(nil, ended)
+		pass(Calm)
+		want(t, "take-backs once it is kept", c.takeBacks(), []string{"gpu[a]"})
+		c.set(nil)
+		pass(Grace + Calm)
+		want(t, "take-backs of what is gone", c.takeBacks(), []string(nil))
+		want(t, "what is remembered of it", len(p.taken), 0)
+	})
+}

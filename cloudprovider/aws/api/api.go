@@ -205,7 +205,7 @@ func (c *Client) addPermit(stack *middleware.Stack) error {
 }
 
 // addPlainBody hides that the body of a request can write itself. The SDK closes the body when the answer begins, also while the transport
-// still looks for its end. A body that writes itself reports its end as an error then, for which the transport closes the connection in
+// has not read its end. A body that writes itself reports its end as an error then, for which the transport closes the connection in
 // the middle of the answer.
 func addPlainBody(stack *middleware.Stack) error {
 	return stack.Finalize.Add(middleware.FinalizeMiddlewareFunc("MusterPlainBody", func(
