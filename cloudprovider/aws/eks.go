@@ -1,9 +1,7 @@
 package aws
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -23,6 +21,12 @@ var taintEffects = map[string]corev1.TaintEffect{
 	"PREFER_NO_SCHEDULE": corev1.TaintEffectPreferNoSchedule,
 }
 
+// nodegroup is what EKS has answered about one, or why it has refused to.
+type nodegroup struct {
+	*api.Nodegroup
+	refused error
+}
+
 // nodegroupKey names the managed node group of a candidate, and what its nodes are made from; empty for none.
 func (c *candidate) nodegroupKey() string {
 	if c.tags[clusterNameTag] == "" || c.tags[managedTag] == "" {
@@ -40,27 +44,30 @@ func (d *discovery) readNodegroups(ctx context.Context) {
 			of[key] = c
 		}
 	}
-	failed := map[string]error{}
-	silent := d.facts.nodegroups.read(d.config.Clock.Now(), slices.Sorted(maps.Keys(of)), func(key string) (*api.Nodegroup, error) {
+	silent := d.facts.nodegroups.read(d.config.Clock.Now(), slices.Sorted(maps.Keys(of)), func(key string) (nodegroup, error) {
 		c := of[key]
 		n, err := d.api.DescribeNodegroup(ctx, c.tags[clusterNameTag], c.tags[managedTag])
 		if !api.IsRefused(err) {
-			return n, err
+			return nodegroup{Nodegroup: n}, err
 		}
-		failed[key] = err
-		return nil, nil
+		log.FromContext(ctx).Error(err, "A managed node group cannot be read", "cluster", c.tags[clusterNameTag],
+			"nodegroup", c.tags[managedTag])
+		return nodegroup{refused: err}, nil
 	})
 	if silent != nil {
 		log.FromContext(ctx).Error(silent, "EKS does not answer; what is known of managed node groups stays")
 	}
-	for key, c := range of {
-		if err := failed[key]; err != nil {
-			log.FromContext(ctx).Error(err, "A managed node group cannot be read", "cluster", c.tags[clusterNameTag],
-				"nodegroup", c.tags[managedTag])
-		}
-		n, _ := d.facts.nodegroups.of(key)
-		if n == nil {
-			c.unread = fmt.Sprint(cmp.Or(failed[key], silent))
+	for _, c := range d.candidates {
+		key := c.nodegroupKey()
+		n, ok := d.facts.nodegroups.of(key)
+		switch {
+		case key == "":
+			continue
+		case !ok:
+			c.unread = silent.Error()
+			continue
+		case n.refused != nil:
+			c.unread = n.refused.Error()
 			continue
 		}
 		c.labels, c.repaired = n.Labels, n.NodeRepairConfig != nil && n.NodeRepairConfig.Enabled

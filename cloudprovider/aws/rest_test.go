@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -149,7 +150,9 @@ func TestDiscoveryWithoutEKS(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range d.Groups {
-			if slices.ContainsFunc(f.Warnings, func(w cloudprovider.Warning) bool { return w.Reason == NodegroupUnread }) {
+			if slices.ContainsFunc(f.Warnings, func(w cloudprovider.Warning) bool {
+				return w.Reason == NodegroupUnread && strings.Contains(w.Message, "DescribeNodegroup: ")
+			}) {
 				unread--
 			}
 			if f.Spec.Template.Labels["pool"] != "" {
@@ -167,8 +170,14 @@ func TestDiscoveryWithoutEKS(t *testing.T) {
 	}
 	end()
 	discovered("once it answers", 0, 100)
-	defer harm()()
+	end = harm()
 	discovered("when it does no more", 0, 100)
+	end()
+	s.front.Deny("eks:DescribeNodegroup")
+	p = s.provider()
+	for range 2 {
+		discovered("where it refuses", 100, 0)
+	}
 }
 
 // A new version of a launch template that a group follows shows in the next discovery, and none is read for a group that names its version.

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
-
-	"github.com/muster-dev/muster/cloudprovider/aws/api"
 )
 
 // fewAtATime is how many facts of one kind are read again by a discovery, where each needs a call of its own. Discovery takes place every
@@ -26,7 +24,7 @@ type facts struct {
 	// refreshing tells of a group whether an instance refresh is under way, by name.
 	refreshing slowly[bool]
 	// nodegroups are those of EKS, by nodegroupKey.
-	nodegroups slowly[*api.Nodegroup]
+	nodegroups slowly[nodegroup]
 	offered    offered
 }
 
