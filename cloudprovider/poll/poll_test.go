@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -318,9 +319,9 @@ func TestAScopeThatFails(t *testing.T) {
 func TestAListThatIsNeverAnswered(t *testing.T) {
 	c := &cloud{}
 	synctest.Test(t, func(t *testing.T) {
-		hangs := true
+		var answers atomic.Bool
 		p := New(func(ctx context.Context) (Listing, error) {
-			if hangs {
+			if !answers.Load() {
 				<-ctx.Done()
 				return Listing{}, ctx.Err()
 			}
@@ -329,14 +330,14 @@ func TestAListThatIsNeverAnswered(t *testing.T) {
 		c.set(nil, machine("a", cloudprovider.Running))
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
-		seen := 0
-		done.Go(func() { _ = p.Watch(ctx, func(cloudprovider.Machine) { seen++ }, func() {}) })
+		var seen atomic.Int64
+		done.Go(func() { _ = p.Watch(ctx, func(cloudprovider.Machine) { seen.Add(1) }, func() {}) })
 		pass(patience)
 		synctest.Wait()
-		hangs = false
+		answers.Store(true)
 		pass(Busy)
 		synctest.Wait()
-		want(t, "machines seen", seen, 1)
+		want(t, "machines seen", seen.Load(), int64(1))
 		cancel()
 		done.Wait()
 	})
