@@ -88,7 +88,7 @@ func (d *discovery) reservationRefused(c *candidate) string {
 	case r.State == ec2types.CapacityReservationStateScheduled:
 		return fmt.Sprintf("its reservation %s begins at %s and can be used from then on", c.reservation,
 			deref(r.StartDate).UTC().Format(time.RFC3339))
-	case ends != nil && !d.config.Clock.Now().Before(ends.Time):
+	case ends != nil && !d.now().Before(ends.Time):
 		return fmt.Sprintf("its Capacity Block %s is over: AWS ended its machines at %s", c.reservation, ends.UTC().Format(time.RFC3339))
 	}
 	return ""

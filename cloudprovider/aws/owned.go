@@ -43,7 +43,7 @@ type intent struct {
 
 const (
 	intentTag = "muster.dev/launch."
-	// skew is how far the clocks of Muster and of AWS are trusted.
+	// skew is how far the time of AWS is trusted that its answers tell.
 	skew = time.Minute
 	// settled is how long a call of another process, now dead, may still be at work.
 	settled = 2 * time.Minute
@@ -120,7 +120,7 @@ func (p *Provider) launchOwned(ctx context.Context, l *launch, known *intent) ([
 		}
 		i = &intent{
 			autoScalingGroup: l.spec.AutoScalingGroup, call: *l.clientToken("launch"), count: l.Count, zone: l.Group.Spec.Zone,
-			at: p.config.Clock.Now(), group: l.Group.Name, launch: l.Token, cluster: p.config.ClusterUID,
+			at: p.now(), group: l.Group.Name, launch: l.Token, cluster: p.config.ClusterUID,
 		}
 	}
 	i.request = l.Request
@@ -143,7 +143,7 @@ func (p *Provider) announce(ctx context.Context, i *intent) error {
 	if p.mayBegin(i) {
 		return nil
 	}
-	i.until = p.config.Clock.Now().Add(announced)
+	i.until = p.now().Add(announced)
 	if err := p.api.CreateOrUpdateTags(ctx, i.tag()); err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (p *Provider) announce(ctx context.Context, i *intent) error {
 }
 
 // mayBegin reports whether the tag allows a call to begin, on all clocks.
-func (p *Provider) mayBegin(i *intent) bool { return p.config.Clock.Now().Before(i.until.Add(-skew)) }
+func (p *Provider) mayBegin(i *intent) bool { return p.now().Before(i.until.Add(-skew)) }
 
 // call makes the call of an intent, or repeats it.
 func (p *Provider) call(ctx context.Context, i *intent) ([]string, error) {
@@ -318,7 +318,7 @@ func (p *Provider) notEnded(ctx context.Context, ids []string) (left []string, e
 // maybeMade says whether the call of the intent may have made something: otherwise to
 // repeat it would make machines only to take them back.
 func (p *Provider) maybeMade(ctx context.Context, i *intent, g *asgtypes.AutoScalingGroup) (bool, error) {
-	if p.config.Clock.Now().Before(i.until.Add(settled)) {
+	if p.now().Before(i.until.Add(settled)) {
 		return true, nil
 	}
 	members, err := p.instances(ctx, tagFilter(ownerTag, i.autoScalingGroup))

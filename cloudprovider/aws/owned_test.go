@@ -3,12 +3,14 @@ package aws
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
@@ -201,4 +203,36 @@ func TestAnIntentEndsWithoutTags(t *testing.T) {
 		t.Errorf("got %v, and %d machines are alive", err, s.live())
 	}
 	wantListed(t, "after the take-back", p, s, map[string]int{})
+}
+
+// The clock of Muster may be wrong: what a call may have made is found by the times of AWS.
+func TestAClockThatIsWrong(t *testing.T) {
+	for _, ahead := range []time.Duration{10 * time.Minute, -10 * time.Minute} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			s, g := ownedGroup(t, plenty())
+			handler := s.server.Config.Handler
+			s.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Date", time.Now().Add(-ahead).UTC().Format(http.TimeFormat))
+				handler.ServeHTTP(w, r)
+			})
+			s.front.Grow(group, 1)
+			s.clock.Step(time.Hour)
+			wrong := func() *Provider {
+				p := s.provider()
+				p.config.Clock = clocktesting.NewFakeClock(s.clock.Now().Add(ahead))
+				return p
+			}
+			p := wrong()
+			s.refuseTags("InvalidInstanceID.NotFound", api.TagTries)
+			if _, err := p.Launch(t.Context(), request(g, 2, token)); err == nil {
+				t.Fatal("the launch is through")
+			}
+			for name, p := range map[string]*Provider{"the process": p, "the next": wrong()} {
+				wantListed(t, name, p, s, map[string]int{"hold": 1, "unattributed": 2, "the group's own": 1})
+			}
+			if machines := s.launched(wrong(), g, 2); len(machines) != 2 || s.live() != 3 {
+				t.Errorf("got %d machines, %d are alive", len(machines), s.live())
+			}
+		})
+	}
 }

@@ -124,6 +124,9 @@ func (p *Provider) lock(ctx context.Context, autoScalingGroup string) (unlock fu
 	}
 }
 
+// now is the time by the clock of AWS, for all that is compared with its times or with those that another process has written.
+func (p *Provider) now() time.Time { return p.config.Clock.Now().Add(-p.api.Ahead()) }
+
 // note remembers machines that a call has returned.
 func (p *Provider) note(autoScalingGroup string, machines []cloudprovider.Machine) {
 	p.mu.Lock()

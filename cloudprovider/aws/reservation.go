@@ -135,7 +135,7 @@ func (p *Provider) reserve(ctx context.Context, l *launch) (*reservation, error)
 			InstanceCount: aws.Int32(int32(l.Count)), AvailabilityZone: aws.String(l.Group.Spec.Zone),
 			// Any machine that fits would eat an open one.
 			InstanceMatchCriteria: ec2types.InstanceMatchCriteriaTargeted,
-			EndDateType:           ec2types.EndDateTypeLimited, EndDate: aws.Time(p.config.Clock.Now().Add(holdFor(l.Group)).Truncate(time.Second)),
+			EndDateType:           ec2types.EndDateTypeLimited, EndDate: aws.Time(p.now().Add(holdFor(l.Group)).Truncate(time.Second)),
 			TagSpecifications: specification(p.tagsOf(l), ec2types.ResourceTypeCapacityReservation),
 		}
 		if l.gathered != nil {

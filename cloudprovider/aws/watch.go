@@ -32,7 +32,7 @@ func (p *Provider) list(ctx context.Context) (out poll.Listing, err error) {
 	if err != nil {
 		return out, fmt.Errorf("list NodeGroups: %w", err)
 	}
-	began := p.config.Clock.Now()
+	began := p.now()
 	byOwner, ends := map[string][]*v1alpha1.NodeGroup{}, map[string]time.Time{}
 	for _, g := range nodeGroups {
 		if g.Spec.AWS == nil || g.Spec.AWS.Region != p.config.Region {

@@ -80,6 +80,8 @@ type Client struct {
 	mu sync.Mutex
 	// unknown are the tokens of launches of which a try was not answered, and when.
 	unknown map[string]time.Time
+	// ahead is how far the clock of the machine was ahead of that of AWS at the last answer.
+	ahead time.Duration
 }
 
 // New returns a Client.
@@ -152,8 +154,26 @@ func (c *Client) addTries(stack *middleware.Stack) error {
 			out, metadata, err = next.HandleFinalize(ctx, in)
 			return err
 		})
+		if at, ok := awsmiddleware.GetServerTime(metadata); ok {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.ahead = time.Since(at)
+		}
 		return out, metadata, err
 	}), "Retry", middleware.After)
+}
+
+// imprecise is how far clocks may differ by the precision of answers, and by the time that they take.
+const imprecise = 5 * time.Second
+
+// Ahead returns how far the clock of the machine is ahead of that of AWS, as far as answers tell; negative if it is behind.
+func (c *Client) Ahead() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ahead.Abs() < imprecise {
+		return 0
+	}
+	return c.ahead
 }
 
 // try makes one request.
