@@ -521,6 +521,9 @@ func TestMachinesBesideTheirGroupNeedNoAutoScaling(t *testing.T) {
 	s.clock.Step(2 * time.Minute)
 	end := s.harmAutoScaling()
 	for _, p := range []*Provider{p, s.provider()} {
+		if list, err := p.list(t.Context()); err != nil || list.Failed[autoScalingScope] == nil || len(list.Scopes) != 1 {
+			t.Errorf("the scopes are %q, and failed are %v: %v", list.Scopes, list.Failed, err)
+		}
 		if diff := cmp.Diff(map[string]int{"launched": 20}, listedAs(s.listed(p))); diff != "" {
 			t.Errorf("listed without Auto Scaling (-want +got):\n%s", diff)
 		}

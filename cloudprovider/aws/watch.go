@@ -21,7 +21,7 @@ const mostNames = 100
 
 // Scopes of lists. EC2 shows what Muster has launched, Auto Scaling which groups are claimed, and what their launches are about to make.
 const (
-	ec2Scope         = "EC2"
+	ec2Scope         = ""
 	autoScalingScope = "Auto Scaling"
 )
 

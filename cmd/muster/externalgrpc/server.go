@@ -301,7 +301,7 @@ func (s *server) free(ctx context.Context, name string) error {
 
 // refused passes a cloud's error on.
 func refused(err error) error {
-	if e := cloudprovider.Refusal(err); e != nil && e.Class == v1alpha1.Auth {
+	if e := cloudprovider.CauseOf(err); e != nil && e.Class == v1alpha1.Auth {
 		return status.Error(codes.PermissionDenied, e.Error())
 	}
 	return status.Error(codes.Unavailable, err.Error())
