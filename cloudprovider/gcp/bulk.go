@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -20,21 +20,21 @@ import (
 func (p *Provider) bulkInsert(ctx context.Context, l *launch) ([]cloudprovider.Machine, error) {
 	ours, op, err := p.beginBulk(ctx, l)
 	if err == nil && op != nil {
-		op, err = p.finish(ctx, l.id.project, op)
+		op, err = p.cloud.Finish(ctx, l.id.Project, op)
 	}
 	switch {
 	case err == nil && op == nil:
 		return ours, nil
-	case hasStatus(err, http.StatusConflict):
+	case errors.Is(err, api.ErrExists):
 		// A call so long ago that the cloud has forgotten it made machines of these names.
 		return ours, l.lost(len(ours))
-	case errors.Is(err, errRunning):
+	case errors.Is(err, cloudprovider.ErrUnderWay):
 		return ours, err
-	case cloudprovider.Refusal(refused(err)) != nil:
+	case cloudprovider.Refusal(err) != nil:
 		p.stale(l.id, l.names)
 		// The cloud deletes what it has made; lists tell what is not gone yet.
 		left, _, listErr := p.bulkMachines(ctx, l)
-		return left, errors.Join(refused(err), listErr)
+		return left, errors.Join(err, listErr)
 	case err != nil:
 		return ours, err
 	case len(ours) < l.Count && p.since(op.GetEndTime()) > poll.Grace:
@@ -61,7 +61,7 @@ func (p *Provider) beginBulk(ctx context.Context, l *launch) (ours []cloudprovid
 	if err := l.within(mig, others, l.Count); err != nil {
 		return ours, nil, err
 	}
-	t, err := p.template(ctx, l.id.project, templateOf(mig)) // which look has read
+	t, err := p.template(ctx, l.id.Project, templateOf(mig)) // which look has read
 	if err != nil {
 		return ours, nil, err
 	}
@@ -116,20 +116,13 @@ func (p *Provider) insert(ctx context.Context, l *launch, mig *computepb.Instanc
 		call = append(call, policy)
 	}
 	call = append(call, affinity.GetValues()...)
-	op, err := p.instances.BulkInsert(ctx, &computepb.BulkInsertInstanceRequest{
-		Project: l.id.project, Zone: l.zone(), RequestId: new(requestID(call...)),
-		BulkInsertInstanceResourceResource: &computepb.BulkInsertInstanceResource{
-			Count: new(int64(l.Count)), MinCount: new(int64(l.Count)),
-			SourceInstanceTemplate: new(templateOf(mig)), InstanceProperties: over, PerInstanceProperties: named,
-		},
+	return p.cloud.BulkInsert(ctx, l.id.Project, l.zone(), api.RequestID(call...), &computepb.BulkInsertInstanceResource{
+		Count: new(int64(l.Count)), MinCount: new(int64(l.Count)),
+		SourceInstanceTemplate: new(templateOf(mig)), InstanceProperties: over, PerInstanceProperties: named,
 	})
-	if err != nil {
-		return nil, err
-	}
-	return op.Proto(), nil
 }
 
-func managerLabel(id managerID) string { return labelValue(id.location + "_" + id.name) }
+func managerLabel(id api.Manager) string { return labelValue(id.Location + "_" + id.Name) }
 
 // templateOf a managed instance group: of its first version, where it has several.
 func templateOf(mig *computepb.InstanceGroupManager) string {
@@ -142,17 +135,17 @@ func templateOf(mig *computepb.InstanceGroupManager) string {
 // bulkMachines are those of the launch that exist, and how many others there are
 // beside the managed instance group, in all of its offerings.
 func (p *Provider) bulkMachines(ctx context.Context, l *launch) (ours []cloudprovider.Machine, others int, err error) {
-	all, err := p.labelled(ctx, l.id.project, fmt.Sprintf("labels.%s=%s AND labels.%s=%s", labelUID, p.ClusterUID, labelManager,
+	all, err := p.labelled(ctx, l.id.Project, fmt.Sprintf("labels.%s=%s AND labels.%s=%s", labelUID, p.ClusterUID, labelManager,
 		managerLabel(l.id)))
 	if err != nil {
-		return nil, 0, fmt.Errorf("listing the machines of managed instance group %s: %w", l.id.name, reading(err))
+		return nil, 0, fmt.Errorf("listing the machines of managed instance group %s: %w", l.id.Name, err)
 	}
 	names, listed := map[string]bool{}, map[string]bool{}
 	for _, name := range l.names {
 		names[name] = true
 	}
 	for _, in := range all {
-		switch m := p.bulkMachine(l.id.project, in); {
+		switch m := p.bulkMachine(l.id.Project, in); {
 		case names[m.Name]:
 			m.Group = l.Group.Name
 			ours = append(ours, m)
@@ -165,7 +158,7 @@ func (p *Provider) bulkMachines(ctx context.Context, l *launch) (ours []cloudpro
 }
 
 // lock keeps others from launching in a managed instance group.
-func (p *Provider) lock(id managerID) (unlock func()) {
+func (p *Provider) lock(id api.Manager) (unlock func()) {
 	v, _ := p.locks.LoadOrStore(id, &sync.Mutex{})
 	v.(*sync.Mutex).Lock()
 	return v.(*sync.Mutex).Unlock
@@ -173,7 +166,7 @@ func (p *Provider) lock(id managerID) (unlock func()) {
 
 // freshen notes that machines have been asked for, and stale that they are not to
 // be, or are no more.
-func (p *Provider) freshen(id managerID, names []string) {
+func (p *Provider) freshen(id api.Manager, names []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.fresh[id] == nil {
@@ -184,7 +177,7 @@ func (p *Provider) freshen(id managerID, names []string) {
 	}
 }
 
-func (p *Provider) stale(id managerID, names []string) {
+func (p *Provider) stale(id api.Manager, names []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, name := range names {
@@ -194,7 +187,7 @@ func (p *Provider) stale(id managerID, names []string) {
 
 // unlisted counts the machines that have been asked for and that lists may not know
 // yet, without those of the launch itself.
-func (p *Provider) unlisted(id managerID, listed, ours map[string]bool) (n int) {
+func (p *Provider) unlisted(id api.Manager, listed, ours map[string]bool) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name, at := range p.fresh[id] {
@@ -208,21 +201,16 @@ func (p *Provider) unlisted(id managerID, listed, ours map[string]bool) (n int) 
 	return n
 }
 
-// unreachable is how lists of all zones tell of one that could not be asked.
-const unreachable = "UNREACHABLE"
-
 // labelled lists instances of all zones.
 func (p *Provider) labelled(ctx context.Context, project, filter string) (out []*computepb.Instance, err error) {
-	scopes, err := collect(p.instances.AggregatedList(ctx, &computepb.AggregatedListInstancesRequest{
-		Project: project, Filter: new(filter),
-	}).Next)
-	for _, s := range scopes {
-		if s.Value.GetWarning().GetCode() == unreachable {
-			return nil, fmt.Errorf("%s is unreachable: its machines are not known", s.Key)
-		}
-		out = append(out, s.Value.GetInstances()...)
+	scopes, err := p.cloud.Instances(ctx, project, filter)
+	if err != nil {
+		return nil, err
 	}
-	return out, err
+	for scope, err := range scopes.Failed {
+		return nil, fmt.Errorf("the machines of %s are not known: %w", scope, cloudprovider.Inconclusive(err))
+	}
+	return scopes.All(), nil
 }
 
 // bulkMachine is an instance that stands beside its managed instance group. Its
@@ -233,7 +221,7 @@ func (p *Provider) bulkMachine(project string, in *computepb.Instance) cloudprov
 	return cloudprovider.Machine{
 		Started: started, Kept: stateOf(in.GetStatus()) == cloudprovider.Terminated,
 		Name: in.GetName(), Group: in.GetLabels()[labelGroup], Launch: p.names.token(in.GetName()),
-		ProviderID: providerID(project, base(in.GetZone()), in.GetName()),
+		ProviderID: providerID(project, api.Base(in.GetZone()), in.GetName()),
 		State:      stateOf(in.GetStatus()), Reason: reasonOf(in.GetStatus(), in.GetStatusMessage()),
 		EndsAt: endsAt(in.GetResourceStatus().GetScheduling().GetTerminationTimestamp()),
 	}

@@ -77,7 +77,7 @@ func conformingCloud(t *testing.T, method string) *conformance.Cloud {
 		Delay:     func(d time.Duration) { hit(cloudsim.CallLate, d) },
 		Slow:      func(d time.Duration) { hit(cloudsim.CallSlow, d) },
 		Harm:      l.harm, Patience: callTimeout,
-		Pass:      func(d time.Duration) { l.clock.Step(d) },
+		Pass: func(d time.Duration) { l.clock.Step(d) },
 	}
 }
 

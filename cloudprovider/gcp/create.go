@@ -8,6 +8,7 @@ import (
 	"cloud.google.com/go/compute/apiv1/computepb"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -15,18 +16,17 @@ import (
 // gives up by itself, so all of them are deleted if one cannot be created.
 func (p *Provider) create(ctx context.Context, l *launch) ([]cloudprovider.Machine, error) {
 	defer p.lock(l.id)()
-	m := p.manager(l.id)
-	all, err := m.managed(ctx)
+	all, err := p.cloud.Managed(ctx, l.id)
 	if err != nil {
-		return nil, fmt.Errorf("listing the instances of managed instance group %s: %w", l.id.name, reading(err))
+		return nil, fmt.Errorf("listing the instances of managed instance group %s: %w", l.id.Name, err)
 	}
 	ours := l.instances(all)
 	if missing := l.missing(ours); len(missing) > 0 {
 		if err := p.createMissing(ctx, l, missing); err != nil {
 			return p.machines(l, ours), err
 		}
-		if all, err = m.managed(ctx); err != nil {
-			return p.machines(l, ours), fmt.Errorf("listing the instances of managed instance group %s: %w", l.id.name, reading(err))
+		if all, err = p.cloud.Managed(ctx, l.id); err != nil {
+			return p.machines(l, ours), fmt.Errorf("listing the instances of managed instance group %s: %w", l.id.Name, err)
 		}
 		ours = l.instances(all)
 	}
@@ -46,9 +46,9 @@ func (p *Provider) createMissing(ctx context.Context, l *launch, missing []strin
 	if err := l.within(mig, beside, len(missing)); err != nil {
 		return err
 	}
-	id := requestID(append([]string{"createInstances", l.Group.Name, l.Token}, missing...)...)
-	if err := p.manager(l.id).create(ctx, missing, id); err != nil {
-		return fmt.Errorf("creating instances in managed instance group %s: %w", l.id.name, err)
+	id := api.RequestID(append([]string{"createInstances", l.Group.Name, l.Token}, missing...)...)
+	if err := p.cloud.CreateInstances(ctx, l.id, missing, id); err != nil {
+		return fmt.Errorf("creating instances in managed instance group %s: %w", l.id.Name, err)
 	}
 	return nil
 }
@@ -57,7 +57,7 @@ func (p *Provider) createMissing(ctx context.Context, l *launch, missing []strin
 func (l *launch) instances(all []*computepb.ManagedInstance) map[string]*computepb.ManagedInstance {
 	out := map[string]*computepb.ManagedInstance{}
 	for _, in := range all {
-		if name := base(in.GetInstance()); slices.Contains(l.names, name) {
+		if name := api.Base(in.GetInstance()); slices.Contains(l.names, name) {
 			out[name] = in
 		}
 	}
@@ -97,12 +97,12 @@ func (l *launch) outcome(ours map[string]*computepb.ManagedInstance) error {
 			continue
 		}
 		unmade++
-		if refusal := failed(in.GetLastAttempt().GetErrors().GetErrors()); refusal != nil && refusal.Class != v1alpha1.Throttle {
+		if refusal := api.Failed(in.GetLastAttempt().GetErrors().GetErrors()); refusal != nil && refusal.Class != v1alpha1.Throttle {
 			return refusal
 		}
 	}
 	if unmade > 0 {
-		return fmt.Errorf("managed instance group %s has made %d of %d machines", l.id.name, l.Count-unmade, l.Count)
+		return fmt.Errorf("managed instance group %s has made %d of %d machines", l.id.Name, l.Count-unmade, l.Count)
 	}
 	return nil
 }

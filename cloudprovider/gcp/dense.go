@@ -2,14 +2,14 @@ package gcp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
-	"cloud.google.com/go/compute/apiv1/computepb"
-
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -65,11 +65,11 @@ func (d *dense) in(ctx context.Context, l *launch, t *template) (path string, er
 		return path, nil
 	}
 	portions, err := d.portions(ctx, id, l.zone(), l.Together.Level == subblockLabel)
-	if refusal := cloudprovider.Refusal(refused(err)); refusal != nil && refusal.Class != v1alpha1.Throttle {
+	if cause := cloudprovider.CauseOf(err); errors.Is(err, api.ErrDenied) || cause != nil && cause.Class == v1alpha1.Config {
 		return "", nil // one without blocks, or that may not be read: machines are judged by the labels of their nodes
 	}
 	if err != nil {
-		return "", fmt.Errorf("listing the blocks of reservation %s: %w", id.name, reading(err))
+		return "", fmt.Errorf("listing the blocks of reservation %s: %w", id.name, err)
 	}
 	if l.Together.Value != "" {
 		portions = slices.DeleteFunc(portions, func(p portion) bool { return p.domain != l.Together.Value })
@@ -82,7 +82,7 @@ func (d *dense) in(ctx context.Context, l *launch, t *template) (path string, er
 		largest := slices.MaxFunc(portions, func(a, b portion) int { return a.most - b.most })
 		return "", &cloudprovider.Error{Class: v1alpha1.Stockout, Code: "NoRoomTogether",
 			Message: fmt.Sprintf("%d machines must be in one domain of %s, and the largest free part of reservation %s, %s, has at most %d "+
-				"free hosts: none was launched", l.Count, l.Together.Level, id.name, base(largest.path), largest.most)}
+				"free hosts: none was launched", l.Count, l.Together.Level, id.name, api.Base(largest.path), largest.most)}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -104,17 +104,13 @@ func (d *dense) recall(key string) string {
 
 // portions are the blocks of a reservation, or their sub-blocks. Only these tell how many of their hosts are healthy.
 func (d *dense) portions(ctx context.Context, id reservationID, zone string, sub bool) (out []portion, err error) {
-	blocks, err := collect(d.reservationBlocks.List(ctx, &computepb.ListReservationBlocksRequest{
-		Project: id.project, Zone: zone, Reservation: id.name,
-	}).Next)
+	blocks, err := d.cloud.ReservationBlocks(ctx, id.project, zone, id.name)
 	if err != nil {
 		return nil, err
 	}
 	for _, b := range blocks {
 		parent := "reservations/" + id.name + "/reservationBlocks/" + b.GetName()
-		all, err := collect(d.reservationSubBlocks.List(ctx, &computepb.ListReservationSubBlocksRequest{
-			Project: id.project, Zone: zone, ParentName: parent,
-		}).Next)
+		all, err := d.cloud.ReservationSubBlocks(ctx, id.project, zone, parent)
 		if err != nil {
 			return nil, err
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 	"time"
@@ -14,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -43,9 +43,9 @@ const cloudGroupLabel = "muster.dev/cloud-group"
 
 // Discover implements cloudprovider.Discoverer.
 func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error) {
-	scopes, err := collect(p.zonalGroups.AggregatedList(ctx, &computepb.AggregatedListInstanceGroupManagersRequest{Project: p.Project}).Next)
+	scopes, err := p.cloud.Managers(ctx, p.Project)
 	if err != nil {
-		return cloudprovider.Discovery{}, fmt.Errorf("listing the managed instance groups of project %s: %w", p.Project, refused(err))
+		return cloudprovider.Discovery{}, fmt.Errorf("listing the managed instance groups of project %s: %w", p.Project, err)
 	}
 	autoscalers, err := p.listAutoscalers(ctx)
 	if err != nil {
@@ -53,19 +53,19 @@ func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error
 	}
 	p.refreshPrices(ctx)
 	out := cloudprovider.Discovery{}
-	for _, s := range scopes {
-		if s.Value.GetWarning().GetCode() == unreachable {
-			return cloudprovider.Discovery{}, fmt.Errorf("listing the managed instance groups of project %s: %s is unreachable", p.Project, s.Key)
-		}
-		for _, mig := range s.Value.GetInstanceGroupManagers() {
-			id := managerID{p.Project, base(cmp.Or(mig.GetZone(), mig.GetRegion())), mig.GetName()}
+	for _, err := range scopes.Failed {
+		return cloudprovider.Discovery{}, fmt.Errorf("listing the managed instance groups of project %s: %w", p.Project, err)
+	}
+	for _, location := range scopes.Scopes() {
+		for _, mig := range scopes.Items[location] {
+			id := api.Manager{Project: p.Project, Location: location, Name: mig.GetName()}
 			found, err := p.offerings(ctx, id, mig, autoscalers[id])
 			var unusable *unusableError
 			switch {
 			case errors.As(err, &unusable):
-				out.Refused = append(out.Refused, cloudprovider.Refused{Group: id.location + "/" + id.name, Reason: unusable.Error()})
+				out.Refused = append(out.Refused, cloudprovider.Refused{Group: id.Location + "/" + id.Name, Reason: unusable.Error()})
 			case err != nil:
-				return cloudprovider.Discovery{}, fmt.Errorf("reading managed instance group %s: %w", id, refused(err))
+				return cloudprovider.Discovery{}, fmt.Errorf("reading managed instance group %s: %w", id, err)
 			}
 			out.Groups = append(out.Groups, found...)
 		}
@@ -76,16 +76,15 @@ func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error
 }
 
 // listAutoscalers are the cloud's own, by what they scale.
-func (p *Provider) listAutoscalers(ctx context.Context) (map[managerID]*computepb.Autoscaler, error) {
-	scopes, err := collect(p.autoscalers.AggregatedList(ctx, &computepb.AggregatedListAutoscalersRequest{Project: p.Project}).Next)
+func (p *Provider) listAutoscalers(ctx context.Context) (map[api.Manager]*computepb.Autoscaler, error) {
+	scopes, err := p.cloud.Autoscalers(ctx, p.Project)
 	if err != nil {
-		return nil, fmt.Errorf("listing the autoscalers of project %s: %w", p.Project, refused(err))
+		return nil, fmt.Errorf("listing the autoscalers of project %s: %w", p.Project, err)
 	}
-	out := map[managerID]*computepb.Autoscaler{}
-	for _, s := range scopes {
-		location := base(s.Key)
-		for _, a := range s.Value.GetAutoscalers() {
-			out[managerID{p.Project, location, base(a.GetTarget())}] = a
+	out := map[api.Manager]*computepb.Autoscaler{}
+	for location, autoscalers := range scopes.Items {
+		for _, a := range autoscalers {
+			out[api.Manager{Project: p.Project, Location: location, Name: api.Base(a.GetTarget())}] = a
 		}
 	}
 	return out, nil
@@ -102,17 +101,17 @@ func unusable(format string, args ...any) error {
 
 // candidate is a managed instance group with all that is known of it.
 type candidate struct {
-	id         managerID
+	id         api.Manager
 	mig        *computepb.InstanceGroupManager
 	autoscaler *computepb.Autoscaler
 	template   *template
 }
 
 // offerings of a managed instance group: one for each of its zones and machine types.
-func (p *Provider) offerings(ctx context.Context, id managerID, mig *computepb.InstanceGroupManager,
+func (p *Provider) offerings(ctx context.Context, id api.Manager, mig *computepb.InstanceGroupManager,
 	autoscaler *computepb.Autoscaler) ([]cloudprovider.Found, error) {
-	t, err := p.template(ctx, id.project, templateOf(mig))
-	if hasStatus(err, http.StatusNotFound) || err == nil && t == nil {
+	t, err := p.template(ctx, id.Project, templateOf(mig))
+	if errors.Is(err, api.ErrNotFound) || err == nil && t == nil {
 		// Without a template the group cannot say that it is Muster's.
 		return nil, nil
 	}
@@ -154,8 +153,8 @@ func (p *Provider) offerings(ctx context.Context, id managerID, mig *computepb.I
 			}
 		}
 		for _, machineType := range c.machineTypes() {
-			shape, err := p.machineType(ctx, id.project, zone, machineType)
-			if hasStatus(err, http.StatusNotFound) {
+			shape, err := p.machineType(ctx, id.Project, zone, machineType)
+			if errors.Is(err, api.ErrNotFound) {
 				return nil, unusable("zone %s has no machine type %s, which the group asks for: change the instance template or the zones", zone,
 					machineType)
 			}
@@ -172,11 +171,11 @@ func (p *Provider) offerings(ctx context.Context, id managerID, mig *computepb.I
 				QueueTimeout: queue, EndsAt: reserved.endsAt,
 				Template: t.nodeTemplate(shape, zone), Topology: levels,
 				GCP: &v1alpha1.GCPGroup{
-					Project: id.project, Location: id.location, InstanceGroupManager: id.name, MachineType: machineType, LaunchMethod: method,
+					Project: id.Project, Location: id.Location, InstanceGroupManager: id.Name, MachineType: machineType, LaunchMethod: method,
 				},
 			}
 			found := cloudprovider.Found{
-				Name: cloudprovider.GroupName(id.name+"-"+zone, string(v1alpha1.ProviderGCP), id.String(), zone, machineType,
+				Name: cloudprovider.GroupName(id.Name+"-"+zone, string(v1alpha1.ProviderGCP), id.String(), zone, machineType,
 					string(spec.CapacityType)),
 				Spec: spec, Warnings: slices.Concat(c.warnings(method, shape), reserved.warnings(t), p.policies.warnings(c, &spec)),
 			}
@@ -311,11 +310,11 @@ func (c *candidate) scales() bool {
 }
 
 func (c *candidate) zones() (out []string) {
-	if !c.id.regional() {
-		return []string{c.id.location}
+	if !c.id.Regional() {
+		return []string{c.id.Location}
 	}
 	for _, z := range c.mig.GetDistributionPolicy().GetZones() {
-		out = append(out, base(z.GetZone()))
+		out = append(out, api.Base(z.GetZone()))
 	}
 	slices.Sort(out)
 	return out
@@ -357,38 +356,38 @@ func (c *candidate) warnings(method v1alpha1.GCPLaunchMethod, shape *computepb.M
 	}
 	if c.scales() {
 		warn(cloudprovider.OtherAutoscaler, "the autoscaler of managed instance group %s is %s and changes its size: turn it off, or set its "+
-			"mode to OFF", c.id.name, c.autoscaler.GetAutoscalingPolicy().GetMode())
+			"mode to OFF", c.id.Name, c.autoscaler.GetAutoscalingPolicy().GetMode())
 	}
 	if c.template.isAutoscaled() {
 		warn(cloudprovider.OtherAutoscaler, "the node pool of managed instance group %s has GKE's autoscaler on, which may remove machines that "+
-			"it considers idle: turn it off", c.id.name)
+			"it considers idle: turn it off", c.id.Name)
 	}
 	if _, ok := c.template.labels[cloudGroupLabel]; !ok {
 		warn(cloudprovider.BornOpen, "the instance template of %s does not give its nodes the label %s: other pods may be bound to them before "+
 			"they "+
-			"are cordoned", c.id.name, cloudGroupLabel)
+			"are cordoned", c.id.Name, cloudGroupLabel)
 	}
 	if _, known := c.template.devices(shape); !known {
 		warn(DevicesUnknown, "how many %s the nodes of %s offer is not known before there is one, since their GPUs are partitioned or shared: "+
-			"put extended_resources=%[1]s=<number> into AUTOSCALER_ENV_VARS of kube-env", gpu, c.id.name)
+			"put extended_resources=%[1]s=<number> into AUTOSCALER_ENV_VARS of kube-env", gpu, c.id.Name)
 	}
 	if method == v1alpha1.GCPBulkInsert {
 		return out // its machines stand beside the group, whatever that does to its own
 	}
 	if action := c.mig.GetInstanceLifecyclePolicy().GetDefaultActionOnFailure(); action != "DO_NOTHING" {
 		warn(Repairs, "managed instance group %s recreates ended machines under the same name: set its default action on failure "+
-			"to DO_NOTHING", c.id.name)
+			"to DO_NOTHING", c.id.Name)
 	}
 	if len(c.mig.GetAutoHealingPolicies()) > 0 {
 		warn(Replaces, "managed instance group %s has autohealing, which replaces machines that fail its health check: remove the health check",
-			c.id.name)
+			c.id.Name)
 	}
 	update := c.mig.GetUpdatePolicy()
 	if update.GetType() == "PROACTIVE" {
-		warn(Replaces, "managed instance group %s replaces machines when its template changes: set its update type to OPPORTUNISTIC", c.id.name)
+		warn(Replaces, "managed instance group %s replaces machines when its template changes: set its update type to OPPORTUNISTIC", c.id.Name)
 	}
-	if c.id.regional() && update.GetInstanceRedistributionType() != "NONE" {
-		warn(Replaces, "managed instance group %s moves machines between zones: set its instance redistribution type to NONE", c.id.name)
+	if c.id.Regional() && update.GetInstanceRedistributionType() != "NONE" {
+		warn(Replaces, "managed instance group %s moves machines between zones: set its instance redistribution type to NONE", c.id.Name)
 	}
 	return out
 }

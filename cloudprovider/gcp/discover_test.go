@@ -444,9 +444,9 @@ func TestDiscoverFails(t *testing.T) {
 	sim := single(gcpsim.Template{}, gcpsim.Group{})
 	sim.Project, sim.MachineTypes, sim.Denied = project, simulated().MachineTypes, []string{"compute.instanceGroupManagers.list"}
 	_, err := newLab(t, cloudsim.Config{}, sim).provider().Discover(context.Background())
-	refusal := cloudprovider.Refusal(err)
-	if refusal == nil || refusal.Class != v1alpha1.Auth || !strings.Contains(err.Error(), "compute.instanceGroupManagers.list") {
-		t.Errorf("got %v, want a refusal that names the permission", err)
+	cause := cloudprovider.CauseOf(err)
+	if cause == nil || cause.Class != v1alpha1.Auth || !strings.Contains(err.Error(), "compute.instanceGroupManagers.list") {
+		t.Errorf("got %v, want an error that names the permission", err)
 	}
 }
 

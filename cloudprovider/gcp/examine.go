@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-
-	"google.golang.org/api/cloudresourcemanager/v1"
 )
 
 // Permissions by the method of the cloud's API that needs them: all that this
@@ -75,13 +73,12 @@ const mostTested = 100
 // which of a list of permissions the caller has; nothing is tried.
 func (p *Provider) MissingPermissions(ctx context.Context) (missing []string, err error) {
 	for chunk := range slices.Chunk(AllPermissions(), mostTested) {
-		answer, err := p.projects.Projects.TestIamPermissions(p.Project,
-			&cloudresourcemanager.TestIamPermissionsRequest{Permissions: chunk}).Context(ctx).Do()
+		answer, err := p.cloud.TestPermissions(ctx, p.Project, chunk)
 		if err != nil {
-			return nil, fmt.Errorf("testing the permissions in project %s: %w", p.Project, refused(err))
+			return nil, fmt.Errorf("testing the permissions in project %s: %w", p.Project, err)
 		}
 		for _, permission := range chunk {
-			if !slices.Contains(answer.Permissions, permission) {
+			if !slices.Contains(answer, permission) {
 				missing = append(missing, permission)
 			}
 		}

@@ -137,7 +137,7 @@ func (l *lab) providerThat(cluster string, mayAct func() error) *gcp.Provider {
 	l.Helper()
 	p, err := gcp.New(context.Background(), gcp.Config{
 		Project: project, Cluster: cluster, ClusterUID: "uid-of-" + cluster, Location: region, Clock: l.clock, Endpoint: l.url,
-		CallsPerSecond: 100_000, MayAct: mayAct,
+		CallsPerSecond: 100_000, CallTimeout: callTimeout, MayAct: mayAct,
 		Groups: func(context.Context) ([]*v1alpha1.NodeGroup, error) { return l.groups, nil },
 	})
 	if err != nil {

@@ -2,14 +2,15 @@ package gcp
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -25,7 +26,7 @@ const Bound = poll.Grace + poll.Calm + 30*time.Second
 type launch struct {
 	cloudprovider.LaunchRequest
 	spec  *v1alpha1.GCPGroup
-	id    managerID
+	id    api.Manager
 	names []string
 }
 
@@ -52,7 +53,7 @@ func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) 
 		}
 	}
 	p.poller.Note(slices.DeleteFunc(slices.Clone(machines), func(m cloudprovider.Machine) bool { return m.Hold })...)
-	if err = refused(err); err != nil && cloudprovider.Refusal(err) == nil {
+	if err != nil && cloudprovider.Refusal(err) == nil {
 		err = fmt.Errorf("launching %d machines in NodeGroup %s by %s: %w", req.Count, req.Group.Name, l.spec.LaunchMethod, err)
 	}
 	return machines, err
@@ -82,16 +83,16 @@ func config(code, format string, args ...any) error {
 
 // zone of the launch's machines.
 func (l *launch) zone() string {
-	if l.id.regional() {
+	if l.id.Regional() {
 		return l.Group.Spec.Zone
 	}
-	return l.id.location
+	return l.id.Location
 }
 
 // machine of the launch.
 func (l *launch) machine(name string, state cloudprovider.State) cloudprovider.Machine {
 	return cloudprovider.Machine{
-		Name: name, Group: l.Group.Name, Launch: l.Token, State: state, ProviderID: providerID(l.id.project, l.zone(), name),
+		Name: name, Group: l.Group.Name, Launch: l.Token, State: state, ProviderID: providerID(l.id.Project, l.zone(), name),
 	}
 }
 
@@ -102,35 +103,35 @@ func providerID(project, zone, name string) string {
 
 // look reads the managed instance group.
 func (p *Provider) look(ctx context.Context, l *launch) (*computepb.InstanceGroupManager, error) {
-	mig, err := p.manager(l.id).get(ctx)
-	if hasStatus(err, http.StatusNotFound) {
+	mig, err := p.cloud.Manager(ctx, l.id)
+	if errors.Is(err, api.ErrNotFound) {
 		return nil, config("notFound", "there is no managed instance group %s in %s of project %s: check spec.gcp of NodeGroup %s, or delete it",
-			l.id.name, l.id.location, l.id.project, l.Group.Name)
+			l.id.Name, l.id.Location, l.id.Project, l.Group.Name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading managed instance group %s: %w", l.id.name, reading(err))
+		return nil, fmt.Errorf("reading managed instance group %s: %w", l.id.Name, err)
 	}
 	if err := p.join(ctx, l, mig); err != nil {
 		return nil, err
 	}
 	zones := len(mig.GetDistributionPolicy().GetZones())
 	if owns := l.spec.LaunchMethod == v1alpha1.GCPResizeRequest || l.spec.LaunchMethod == v1alpha1.GCPCreateInstances; owns &&
-		l.id.regional() && zones != 1 {
+		l.id.Regional() && zones != 1 {
 		return nil, config("SeveralZones", "managed instance group %s spreads machines over %d zones by itself, so that %s cannot make them in "+
 			"%s: use the launch method BulkInsert, or a group of one zone",
-			l.id.name, zones, l.spec.LaunchMethod, l.Group.Spec.Zone)
+			l.id.Name, zones, l.spec.LaunchMethod, l.Group.Spec.Zone)
 	}
 	return mig, nil
 }
 
 // join refuses a launch whose machines would not join this cluster.
 func (p *Provider) join(ctx context.Context, l *launch, mig *computepb.InstanceGroupManager) error {
-	t, err := p.template(ctx, l.id.project, templateOf(mig))
-	if hasStatus(err, http.StatusNotFound) || err == nil && t == nil {
-		return config("noTemplate", "managed instance group %s has no instance template: set one", l.id.name)
+	t, err := p.template(ctx, l.id.Project, templateOf(mig))
+	if errors.Is(err, api.ErrNotFound) || err == nil && t == nil {
+		return config("noTemplate", "managed instance group %s has no instance template: set one", l.id.Name)
 	}
 	if err != nil {
-		return fmt.Errorf("reading the instance template of managed instance group %s: %w", l.id.name, reading(err))
+		return fmt.Errorf("reading the instance template of managed instance group %s: %w", l.id.Name, err)
 	}
 	ours, err := p.claim(t)
 	if err == nil && ours && t.isFlexStart() {
@@ -139,10 +140,10 @@ func (p *Provider) join(ctx context.Context, l *launch, mig *computepb.InstanceG
 	p.policies.ask(l, t, mig)
 	switch {
 	case err != nil:
-		return config("Unusable", "managed instance group %s: %v", l.id.name, err)
+		return config("Unusable", "managed instance group %s: %v", l.id.Name, err)
 	case !ours:
 		return config("OtherCluster", "the machines of managed instance group %s join another cluster, as its instance template says: delete "+
-			"NodeGroup %s", l.id.name, l.Group.Name)
+			"NodeGroup %s", l.id.Name, l.Group.Name)
 	}
 	return nil
 }
@@ -155,7 +156,7 @@ func (l *launch) within(mig *computepb.InstanceGroupManager, beside, missing int
 		return &cloudprovider.Error{Class: v1alpha1.Quota, Code: "MaxNodesExceeded",
 			Message: fmt.Sprintf("managed instance group %s may have %d machines, has %d and %d more were asked for: raise its limit "+
 				"(spec.maxNodes)",
-				l.id.name, limit, there, missing)}
+				l.id.Name, limit, there, missing)}
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -65,16 +65,16 @@ type part struct {
 
 func (p *Provider) parts(groups []*v1alpha1.NodeGroup) (out []part) {
 	projects := []string{p.Project}
-	managers := map[managerID][]*v1alpha1.NodeGroup{}
-	var order []managerID
+	managers := map[api.Manager][]*v1alpha1.NodeGroup{}
+	var order []api.Manager
 	for _, g := range groups {
 		id := managerOf(g)
 		if managers[id] == nil {
 			order = append(order, id)
 		}
 		managers[id] = append(managers[id], g)
-		if !slices.Contains(projects, id.project) {
-			projects = append(projects, id.project)
+		if !slices.Contains(projects, id.Project) {
+			projects = append(projects, id.Project)
 		}
 	}
 	for _, project := range projects {
@@ -140,10 +140,9 @@ func (p *Provider) listBeside(ctx context.Context, project string, groups []*v1a
 
 // listManaged are the machines of a managed instance group, and the resize requests
 // that wait.
-func (p *Provider) listManaged(ctx context.Context, id managerID, groups []*v1alpha1.NodeGroup) ([]cloudprovider.Machine, error) {
-	m := p.manager(id)
-	all, err := m.managed(ctx)
-	if hasStatus(err, http.StatusNotFound) {
+func (p *Provider) listManaged(ctx context.Context, id api.Manager, groups []*v1alpha1.NodeGroup) ([]cloudprovider.Machine, error) {
+	all, err := p.cloud.Managed(ctx, id)
+	if errors.Is(err, api.ErrNotFound) {
 		return nil, nil // it has been deleted, and its machines with it
 	}
 	if err != nil {
@@ -181,12 +180,12 @@ type start struct {
 // started is when the members of a managed instance group were started last. The cloud tells that of instances, but not of
 // members, so it is the time of the list that showed it first. What the first list of this process shows may have run for long: that
 // is asked for, and where it cannot be told it stays open.
-func (p *Provider) started(ctx context.Context, id managerID, all []*computepb.ManagedInstance) map[string]time.Time {
+func (p *Provider) started(ctx context.Context, id api.Manager, all []*computepb.ManagedInstance) map[string]time.Time {
 	p.mu.Lock()
 	old := p.starts[id]
 	p.mu.Unlock()
 	ours := func(in *computepb.ManagedInstance) bool {
-		return in.GetInstanceStatus() != "" && p.names.token(base(in.GetInstance())) != ""
+		return in.GetInstanceStatus() != "" && p.names.token(api.Base(in.GetInstance())) != ""
 	}
 	if old == nil && slices.ContainsFunc(all, ours) {
 		var err error
@@ -216,8 +215,8 @@ func (p *Provider) started(ctx context.Context, id managerID, all []*computepb.M
 }
 
 // startsOf the instances of the project that Muster may have launched, by their paths.
-func (p *Provider) startsOf(ctx context.Context, id managerID) (map[string]start, error) {
-	all, err := p.labelled(ctx, id.project, "name eq "+namePrefix+".*")
+func (p *Provider) startsOf(ctx context.Context, id api.Manager) (map[string]start, error) {
+	all, err := p.labelled(ctx, id.Project, "name eq "+namePrefix+".*")
 	if err != nil {
 		return nil, err
 	}
@@ -231,9 +230,9 @@ func (p *Provider) startsOf(ctx context.Context, id managerID) (map[string]start
 }
 
 // withRequests adds the resize requests that wait, in place of their instances.
-func (p *Provider) withRequests(ctx context.Context, id managerID, groups []*v1alpha1.NodeGroup,
+func (p *Provider) withRequests(ctx context.Context, id api.Manager, groups []*v1alpha1.NodeGroup,
 	machines []cloudprovider.Machine) ([]cloudprovider.Machine, error) {
-	requests, err := p.manager(id).requests(ctx)
+	requests, err := p.cloud.ResizeRequests(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -263,7 +262,7 @@ func over(r *computepb.InstanceGroupManagerResizeRequest) bool {
 // owner is the group of an instance among those of its managed instance group:
 // that which launched it, or the first of its zone and type.
 func (p *Provider) owner(groups []*v1alpha1.NodeGroup, in *computepb.ManagedInstance) string {
-	name, zone := base(in.GetInstance()), zoneOf(in.GetInstance())
+	name, zone := api.Base(in.GetInstance()), zoneOf(in.GetInstance())
 	for _, g := range groups {
 		if token := p.names.token(name); token != "" && strings.HasPrefix(name, p.names.prefix(token, g.Name)) {
 			return g.Name

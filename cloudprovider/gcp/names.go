@@ -1,10 +1,8 @@
 package gcp
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base32"
-	"encoding/hex"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -111,30 +109,6 @@ func parseName(name string) (token, cluster string) {
 func hash(s string, length int) string {
 	sum := sha256.Sum256([]byte(s))
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:length]
-}
-
-// requestID is the idempotency token of a call: a UUID that follows from what the
-// call is for.
-func requestID(parts ...string) string {
-	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
-	return uuid([16]byte(sum[:16]))
-}
-
-// freshID is the idempotency token of a call that may be made again on purpose: one
-// that takes back must not be answered with what came of the last one.
-func freshID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // it never fails
-	return uuid(b)
-}
-
-// uuid of version 4, for whose random bits a hash will do: not all of Google's services take
-// the version for bits of one's own, which is younger than they.
-func uuid(b [16]byte) string {
-	b[6] = b[6]&0x0f | 0x40
-	b[8] = b[8]&0x3f | 0x80
-	h := hex.EncodeToString(b[:])
-	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }
 
 // Labels that Muster puts on the machines that it makes itself. The cloud's keys

@@ -23,8 +23,6 @@ const (
 	// pricesWait is how long the catalog may take: discovery goes on without it where a private
 	// network does not let the call through.
 	pricesWait = 5 * time.Second
-	// computeService is Compute Engine in the billing catalog.
-	computeService = "services/6F81-5844-456A"
 )
 
 // offering is what has a price: one consumption model of a machine type.
@@ -145,13 +143,10 @@ func (p *Provider) refreshPrices(ctx context.Context) {
 		}
 	}()
 	found := map[string]int64{}
-	err := p.billing.Services.Skus.List(computeService).CurrencyCode("USD").PageSize(5000).Pages(wait,
-		func(page *cloudbilling.ListSkusResponse) error {
-			for _, sku := range page.Skus {
-				note(found, sku)
-			}
-			return nil
-		})
+	lines, err := p.cloud.SKUs(wait)
+	for _, sku := range lines {
+		note(found, sku)
+	}
 	p.prices.mu.Lock()
 	defer p.prices.mu.Unlock()
 	if err != nil {

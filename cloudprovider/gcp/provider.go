@@ -1,24 +1,19 @@
 package gcp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"regexp"
 	"slices"
 	"sync"
 	"time"
 
-	compute "cloud.google.com/go/compute/apiv1"
-	"golang.org/x/time/rate"
-	"google.golang.org/api/cloudbilling/v1"
-	"google.golang.org/api/cloudresourcemanager/v1"
-	"google.golang.org/api/option"
-	htransport "google.golang.org/api/transport/http"
 	"k8s.io/utils/clock"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -43,16 +38,22 @@ type Config struct {
 	// CallsPerSecond bounds the calls to the cloud, which refuses more than 25 a
 	// second by default; 0 means 20.
 	CallsPerSecond int
+	// CallTimeout bounds the time that the cloud takes over a call; 0 means 30 seconds.
+	CallTimeout time.Duration
 	// MayAct returns an error while another process may act in place of this one:
-	// nothing but plain reads is sent then. nil means that there is no other.
+	// nothing but reads is sent then. nil means that there is no other.
 	MayAct func() error
 	// InUse is consulted before machines are terminated that were not named, see
 	// cloudprovider.Cluster.
 	InUse cloudprovider.InUse
 }
 
-// burst is how many calls may come at once: those that take a gang of 64 back.
-const burst = 100
+const (
+	callsPerSecond = 20
+	// burst is how many calls may come at once: those that take a gang of 64 back.
+	burst       = 100
+	callTimeout = 30 * time.Second
+)
 
 var validCluster = regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$`)
 
@@ -77,7 +78,7 @@ type Provider struct {
 	Config
 	names  names
 	poller *poll.Poller
-	clients
+	cloud  *api.Client
 
 	mu sync.Mutex
 	// seen are the groups that there are or have been, by name: what was launched in a
@@ -87,13 +88,13 @@ type Provider struct {
 	listed map[string][]cloudprovider.Machine
 	// fresh are the machines that bulk inserts have been asked for, and when: lists may
 	// not know them yet, and limits are to count them.
-	fresh map[managerID]map[string]time.Time
+	fresh map[api.Manager]map[string]time.Time
 
 	// starts are those of the members of managed instance groups, of which the cloud tells no
 	// time, by the paths of the members.
-	starts map[managerID]map[string]start
+	starts map[api.Manager]map[string]start
 
-	// locks of managed instance groups, *sync.Mutex by managerID: no other launch runs between
+	// locks of managed instance groups, *sync.Mutex by api.Manager: no other launch runs between
 	// the check of a limit and the launch within it.
 	locks sync.Map
 
@@ -117,49 +118,22 @@ type seenGroup struct {
 	at time.Time
 }
 
-// clients of the cloud's services. All share one transport.
-type clients struct {
-	instances            *compute.InstancesClient
-	zonalGroups          *compute.InstanceGroupManagersClient
-	regionalGroups       *compute.RegionInstanceGroupManagersClient
-	zonalRequests        *compute.InstanceGroupManagerResizeRequestsClient
-	regionalRequests     *compute.RegionInstanceGroupManagerResizeRequestsClient
-	zoneOperations       *compute.ZoneOperationsClient
-	regionOperations     *compute.RegionOperationsClient
-	globalTemplates      *compute.InstanceTemplatesClient
-	regionTemplates      *compute.RegionInstanceTemplatesClient
-	machineTypes         *compute.MachineTypesClient
-	autoscalers          *compute.AutoscalersClient
-	reservations         *compute.ReservationsClient
-	reservationBlocks    *compute.ReservationBlocksClient
-	reservationSubBlocks *compute.ReservationSubBlocksClient
-	futureReservations   *compute.FutureReservationsClient
-	resourcePolicies     *compute.ResourcePoliciesClient
-	advice               *advice
-	billing              *cloudbilling.APIService
-	projects             *cloudresourcemanager.Service
-}
-
 // New returns a Provider. It makes no call.
 func New(ctx context.Context, config Config) (*Provider, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	client, err := newClient(ctx, &config)
+	perSecond := cmp.Or(config.CallsPerSecond, callsPerSecond)
+	cloud, err := api.New(ctx, api.Config{
+		Endpoint: config.Endpoint, CallsPerSecond: perSecond, Burst: max(burst, perSecond),
+		Timeout: cmp.Or(config.CallTimeout, callTimeout), MayAct: config.MayAct, Clock: config.Clock,
+	})
 	if err != nil {
-		return nil, fmt.Errorf("finding credentials for Google Cloud: %w", err)
+		return nil, err
 	}
 	p := &Provider{
-		Config: config, names: names{cluster: hash(config.ClusterUID, clusterHash)}, seen: map[string]seenGroup{},
-		listed: map[string][]cloudprovider.Machine{}, fresh: map[managerID]map[string]time.Time{}, starts: map[managerID]map[string]start{},
-	}
-	p.advice = newAdvice(client, config.Endpoint)
-	options := []option.ClientOption{option.WithHTTPClient(client)}
-	if config.Endpoint != "" {
-		options = append(options, option.WithEndpoint(config.Endpoint))
-	}
-	if err := p.dial(ctx, options); err != nil {
-		return nil, fmt.Errorf("making a client for Google Cloud: %w", err)
+		Config: config, cloud: cloud, names: names{cluster: hash(config.ClusterUID, clusterHash)}, seen: map[string]seenGroup{},
+		listed: map[string][]cloudprovider.Machine{}, fresh: map[api.Manager]map[string]time.Time{}, starts: map[api.Manager]map[string]start{},
 	}
 	p.policies, p.dense = newPolicies(p), &dense{Provider: p, chosen: map[string]choice{}}
 	p.poller = poll.New(func(ctx context.Context) (poll.Listing, error) {
@@ -167,77 +141,6 @@ func New(ctx context.Context, config Config) (*Provider, error) {
 		return poll.Listing{Machines: machines}, err
 	}, p.takeBack, config.Clock)
 	return p, nil
-}
-
-// newClient returns the one of all services: its transport holds calls back.
-func newClient(ctx context.Context, c *Config) (*http.Client, error) {
-	auth := []option.ClientOption{option.WithScopes("https://www.googleapis.com/auth/cloud-platform")}
-	if c.Endpoint != "" {
-		auth = []option.ClientOption{option.WithoutAuthentication()}
-	}
-	perSecond := c.CallsPerSecond
-	if perSecond == 0 {
-		perSecond = 20
-	}
-	transport, err := htransport.NewTransport(ctx, http.DefaultTransport.(*http.Transport).Clone(), auth...)
-	if err != nil {
-		return nil, err
-	}
-	limited := &limited{transport, rate.NewLimiter(rate.Limit(perSecond), max(burst, perSecond)), c.MayAct}
-	return &http.Client{Transport: limited}, nil
-}
-
-// limited holds calls back that come too fast, and refuses those that may not go out
-// any more when their turn comes.
-type limited struct {
-	http.RoundTripper
-	limiter *rate.Limiter
-	mayAct  func() error
-}
-
-func (l *limited) RoundTrip(r *http.Request) (*http.Response, error) {
-	err := l.limiter.Wait(r.Context())
-	if err == nil && l.mayAct != nil && r.Method != http.MethodGet {
-		err = l.mayAct()
-	}
-	if err != nil {
-		if r.Body != nil {
-			_ = r.Body.Close() // as every RoundTripper has to
-		}
-		return nil, err
-	}
-	return l.RoundTripper.RoundTrip(r)
-}
-
-func (p *Provider) dial(ctx context.Context, o []option.ClientOption) error {
-	var err error
-	for _, dial := range []func(){
-		func() { p.instances, err = compute.NewInstancesRESTClient(ctx, o...) },
-		func() { p.reservations, err = compute.NewReservationsRESTClient(ctx, o...) },
-		func() { p.reservationBlocks, err = compute.NewReservationBlocksRESTClient(ctx, o...) },
-		func() { p.reservationSubBlocks, err = compute.NewReservationSubBlocksRESTClient(ctx, o...) },
-		func() { p.futureReservations, err = compute.NewFutureReservationsRESTClient(ctx, o...) },
-		func() { p.zonalGroups, err = compute.NewInstanceGroupManagersRESTClient(ctx, o...) },
-		func() { p.regionalGroups, err = compute.NewRegionInstanceGroupManagersRESTClient(ctx, o...) },
-		func() { p.zonalRequests, err = compute.NewInstanceGroupManagerResizeRequestsRESTClient(ctx, o...) },
-		func() {
-			p.regionalRequests, err = compute.NewRegionInstanceGroupManagerResizeRequestsRESTClient(ctx, o...)
-		},
-		func() { p.zoneOperations, err = compute.NewZoneOperationsRESTClient(ctx, o...) },
-		func() { p.regionOperations, err = compute.NewRegionOperationsRESTClient(ctx, o...) },
-		func() { p.globalTemplates, err = compute.NewInstanceTemplatesRESTClient(ctx, o...) },
-		func() { p.regionTemplates, err = compute.NewRegionInstanceTemplatesRESTClient(ctx, o...) },
-		func() { p.machineTypes, err = compute.NewMachineTypesRESTClient(ctx, o...) },
-		func() { p.autoscalers, err = compute.NewAutoscalersRESTClient(ctx, o...) },
-		func() { p.resourcePolicies, err = compute.NewResourcePoliciesRESTClient(ctx, o...) },
-		func() { p.billing, err = cloudbilling.NewService(ctx, o...) },
-		func() { p.projects, err = cloudresourcemanager.NewService(ctx, o...) },
-	} {
-		if dial(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // know remembers groups as they are now.
@@ -275,10 +178,6 @@ func (p *Provider) refresh(ctx context.Context) (exist map[string]bool, err erro
 	}
 	return exist, nil
 }
-
-// waits is how often a call waits for its operation. Each wait is one call that the
-// cloud answers when the operation is done, after two minutes at the latest.
-const waits = 2
 
 // since is how long ago a time was that the cloud told; 0 where it told none.
 func (p *Provider) since(stamp string) time.Duration {

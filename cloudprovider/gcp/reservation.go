@@ -2,8 +2,8 @@ package gcp
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
 
@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 )
 
 // reservationID names a reservation in a zone. It may be shared by another project.
@@ -53,14 +54,14 @@ func (p *Provider) reservation(ctx context.Context, t *template, zone string) (a
 	if id.name == "" {
 		return a, nil
 	}
-	r, err := p.reservations.Get(ctx, &computepb.GetReservationRequest{Project: id.project, Zone: zone, Reservation: id.name})
+	r, err := p.cloud.Reservation(ctx, id.project, zone, id.name)
 	switch {
-	case hasStatus(err, http.StatusForbidden):
+	case errors.Is(err, api.ErrDenied):
 		return availability{unread: true}, nil
-	case hasStatus(err, http.StatusNotFound):
+	case errors.Is(err, api.ErrNotFound):
 		return p.futureReservation(ctx, id, zone)
 	case err != nil:
-		return a, fmt.Errorf("reading reservation %s: %w", id.name, reading(err))
+		return a, fmt.Errorf("reading reservation %s: %w", id.name, err)
 	}
 	if at, parsed := time.Parse(time.RFC3339, r.GetDeleteAtTime()); parsed == nil && t.model() == modelReservationBound {
 		a.endsAt = &metav1.Time{Time: at}
@@ -93,12 +94,12 @@ func (a availability) warnings(t *template) []cloudprovider.Warning {
 func (p *Provider) futureReservation(ctx context.Context, id reservationID, zone string) (a availability, err error) {
 	a.over = true
 	a.refused = fmt.Sprintf("zone %s has no reservation %s, which the instance template names", zone, id.name)
-	all, err := collect(p.futureReservations.List(ctx, &computepb.ListFutureReservationsRequest{Project: id.project, Zone: zone}).Next)
-	if hasStatus(err, http.StatusForbidden) || hasStatus(err, http.StatusNotFound) {
+	all, err := p.cloud.FutureReservations(ctx, id.project, zone)
+	if errors.Is(err, api.ErrDenied) || errors.Is(err, api.ErrNotFound) {
 		return a, nil
 	}
 	if err != nil {
-		return a, fmt.Errorf("listing the future reservations of zone %s: %w", zone, reading(err))
+		return a, fmt.Errorf("listing the future reservations of zone %s: %w", zone, err)
 	}
 	for _, f := range all {
 		if prefix := f.GetNamePrefix(); f.GetReservationName() == id.name || prefix != "" && strings.HasPrefix(id.name, prefix) {

@@ -2,13 +2,14 @@ package gcp
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -23,17 +24,16 @@ const (
 // resize launches by a resize request, which waits in the cloud's queue until all
 // machines can be had at once. Meanwhile it is a hold.
 func (p *Provider) resize(ctx context.Context, l *launch) ([]cloudprovider.Machine, error) {
-	m := p.manager(l.id)
 	name := p.names.request(l.Token, l.Group.Name)
-	r, err := m.request(ctx, name)
-	if hasStatus(err, http.StatusNotFound) {
+	r, err := p.cloud.ResizeRequest(ctx, l.id, name)
+	if errors.Is(err, api.ErrNotFound) {
 		if err := p.enqueue(ctx, l, name); err != nil {
 			return nil, err
 		}
-		r, err = m.request(ctx, name)
+		r, err = p.cloud.ResizeRequest(ctx, l.id, name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading resize request %s: %w", name, reading(err))
+		return nil, fmt.Errorf("reading resize request %s: %w", name, err)
 	}
 	switch r.GetState() {
 	case requestSucceeded:
@@ -43,7 +43,7 @@ func (p *Provider) resize(ctx context.Context, l *launch) ([]cloudprovider.Machi
 		}
 		return ours, err
 	case requestFailed:
-		if refusal := failed(r.GetStatus().GetError().GetErrors()); refusal != nil {
+		if refusal := api.Failed(r.GetStatus().GetError().GetErrors()); refusal != nil {
 			return nil, refusal
 		}
 		return nil, &cloudprovider.Error{Class: v1alpha1.Stockout, Code: requestFailed, Message: "resize request " + name +
@@ -70,12 +70,9 @@ func (p *Provider) enqueue(ctx context.Context, l *launch, name string) error {
 	if err := l.within(mig, beside, l.Count); err != nil {
 		return err
 	}
-	r := &computepb.InstanceGroupManagerResizeRequest{Name: new(name), Instances: perInstance(l.names)}
-	if run := nodegroups.Lifetime(l.Group); run > 0 {
-		r.RequestedRunDuration = &computepb.Duration{Seconds: new(int64(run.Seconds()))}
-	}
-	err = p.manager(l.id).insertRequest(ctx, r, requestID("resizeRequest", l.Group.Name, l.Token))
-	if err != nil && !hasStatus(err, http.StatusConflict) {
+	err = p.cloud.InsertResizeRequest(ctx, l.id, name, l.names, int64(nodegroups.Lifetime(l.Group).Seconds()),
+		api.RequestID("resizeRequest", l.Group.Name, l.Token))
+	if err != nil && !errors.Is(err, api.ErrExists) {
 		return fmt.Errorf("making resize request %s: %w", name, err)
 	}
 	return nil
@@ -89,17 +86,17 @@ func (p *Provider) beside(ctx context.Context, l *launch) (int, error) {
 }
 
 // hold is a resize request that waits.
-func (p *Provider) hold(id managerID, group, name string) cloudprovider.Machine {
+func (p *Provider) hold(id api.Manager, group, name string) cloudprovider.Machine {
 	return cloudprovider.Machine{
 		Name: name, Group: group, Launch: p.names.token(name), Hold: true, State: cloudprovider.Booting,
-		ProviderID: providerID(id.project, id.location, name),
+		ProviderID: providerID(id.Project, id.Location, name),
 	}
 }
 
 // waitsFor is why the last attempt of the cloud did not get the machines. It may be
 // old.
 func waitsFor(r *computepb.InstanceGroupManagerResizeRequest) string {
-	if last := failed(r.GetStatus().GetLastAttempt().GetError().GetErrors()); last != nil {
+	if last := api.Failed(r.GetStatus().GetLastAttempt().GetError().GetErrors()); last != nil {
 		return fmt.Sprintf("; its last attempt failed: %v", last)
 	}
 	return ""
@@ -107,9 +104,9 @@ func waitsFor(r *computepb.InstanceGroupManagerResizeRequest) string {
 
 // managedOf are the machines of a launch that its managed instance group has.
 func (p *Provider) managedOf(ctx context.Context, l *launch) ([]cloudprovider.Machine, error) {
-	all, err := p.manager(l.id).managed(ctx)
+	all, err := p.cloud.Managed(ctx, l.id)
 	if err != nil {
-		return nil, fmt.Errorf("listing the instances of managed instance group %s: %w", l.id.name, reading(err))
+		return nil, fmt.Errorf("listing the instances of managed instance group %s: %w", l.id.Name, err)
 	}
 	var out []cloudprovider.Machine
 	for _, in := range all {
@@ -123,11 +120,11 @@ func (p *Provider) managedOf(ctx context.Context, l *launch) ([]cloudprovider.Ma
 
 // managedMachine is an instance of a managed instance group. One whose VM is not
 // made yet is a hold: the group goes on trying until it is told to delete it.
-func (p *Provider) managedMachine(id managerID, in *computepb.ManagedInstance) cloudprovider.Machine {
+func (p *Provider) managedMachine(id api.Manager, in *computepb.ManagedInstance) cloudprovider.Machine {
 	m := cloudprovider.Machine{
-		Name: base(in.GetInstance()), State: stateOf(in.GetInstanceStatus()),
+		Name: api.Base(in.GetInstance()), State: stateOf(in.GetInstanceStatus()),
 		EndsAt: endsAt(in.GetScheduling().GetTerminationTimestamp()),
-		Hold:   in.GetInstanceStatus() == "", ProviderID: providerID(id.project, zoneOf(in.GetInstance()), base(in.GetInstance())),
+		Hold:   in.GetInstanceStatus() == "", ProviderID: providerID(id.Project, zoneOf(in.GetInstance()), api.Base(in.GetInstance())),
 	}
 	m.Launch = p.names.token(m.Name)
 	switch in.GetCurrentAction() {

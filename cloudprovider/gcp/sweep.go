@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 )
 
 const (
@@ -38,10 +38,9 @@ func (s *policies) sweep(ctx context.Context, project string, machines []*comput
 		errs = append(errs, err)
 	}
 	for _, id := range s.unneeded(project) {
-		_, err := s.resourcePolicies.Delete(ctx, &computepb.DeleteResourcePolicyRequest{Project: id.project, Region: id.region,
-			ResourcePolicy: id.name, RequestId: new(freshID())})
-		if s.swept(id, err); err != nil && !hasStatus(err, http.StatusNotFound) && !hasReason(err, "resourceInUseByAnotherResource") {
-			errs = append(errs, fmt.Errorf("deleting placement policy %s: %w", id.name, refused(err)))
+		err := s.cloud.DeletePolicy(ctx, id.project, id.region, id.name)
+		if s.swept(id, err); err != nil && !errors.Is(err, api.ErrNotFound) && !errors.Is(err, api.ErrInUse) {
+			errs = append(errs, fmt.Errorf("deleting placement policy %s: %w", id.name, err))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -57,11 +56,8 @@ func (s *policies) look(ctx context.Context, project string) error {
 	if before && s.Clock.Since(looked) < lookAgain {
 		return nil
 	}
-	scopes, err := collect(s.resourcePolicies.AggregatedList(ctx, &computepb.AggregatedListResourcePoliciesRequest{
-		Project: project, Filter: new("name eq " + s.names.policyPrefix() + ".*"),
-	}).Next)
-	refusal := cloudprovider.Refusal(refused(err))
-	if err != nil && refusal == nil {
+	found, err := s.cloud.Policies(ctx, project, "name eq "+s.names.policyPrefix()+".*")
+	if err != nil && !errors.Is(err, api.ErrDenied) {
 		return fmt.Errorf("listing the placement policies of project %s: %w", project, err)
 	}
 	now := s.Clock.Now()
@@ -69,9 +65,9 @@ func (s *policies) look(ctx context.Context, project string) error {
 	defer s.mu.Unlock()
 	// One that is denied is not asked for again soon: the examination of permissions tells of it.
 	s.looked[project] = now
-	for _, scope := range scopes {
-		for _, policy := range scope.Value.GetResourcePolicies() {
-			id := policyID{project, base(scope.Key), policy.GetName()}
+	for region, policies := range found.Items {
+		for _, policy := range policies {
+			id := policyID{project, region, policy.GetName()}
 			if _, known := s.needed[id]; !known {
 				s.needed[id] = now
 			}
@@ -98,9 +94,9 @@ func (s *policies) unneeded(project string) (out []policyID) {
 func (s *policies) swept(id policyID, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if hasStatus(err, http.StatusNotFound) {
+	if errors.Is(err, api.ErrNotFound) {
 		delete(s.needed, id)
-	} else if err == nil || cloudprovider.Refusal(refused(err)) != nil {
+	} else if err == nil || cloudprovider.Refusal(err) != nil {
 		s.needed[id] = s.Clock.Now()
 	}
 }

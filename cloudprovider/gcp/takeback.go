@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -12,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -90,7 +90,7 @@ func (p *Provider) takeBackStray(ctx context.Context, group string, names []stri
 	var found []place
 	for _, in := range all {
 		if slices.Contains(names, in.GetName()) {
-			found = append(found, place{p.Project, base(in.GetZone()), in.GetName()})
+			found = append(found, place{p.Project, api.Base(in.GetZone()), in.GetName()})
 		}
 	}
 	return p.deleteAll(ctx, found)
@@ -107,10 +107,9 @@ func (p *Provider) deleteAll(ctx context.Context, places []place) error {
 	calls.SetLimit(parallel)
 	for i, at := range places {
 		calls.Go(func() error {
-			_, err := p.instances.Delete(ctx, &computepb.DeleteInstanceRequest{Project: at.project, Zone: at.zone, Instance: at.name,
-				RequestId: new(freshID()), NoGracefulShutdown: new(true)})
-			if err != nil && !hasStatus(err, http.StatusNotFound) {
-				errs[i] = fmt.Errorf("deleting instance %s: %w", at.name, refused(err))
+			err := p.cloud.DeleteInstance(ctx, at.project, at.zone, at.name)
+			if err != nil && !errors.Is(err, api.ErrNotFound) {
+				errs[i] = fmt.Errorf("deleting instance %s: %w", at.name, err)
 			}
 			return nil
 		})
@@ -122,18 +121,18 @@ func (p *Provider) deleteAll(ctx context.Context, places []place) error {
 // taking back of machines of a group.
 type taking struct {
 	*Provider
-	id    managerID
+	id    api.Manager
 	group *v1alpha1.NodeGroup
 }
 
 // places of instances of the group, by name.
 func (t *taking) places(names []string) (out []place) {
 	zone := t.group.Spec.Zone
-	if !t.id.regional() {
-		zone = t.id.location
+	if !t.id.Regional() {
+		zone = t.id.Location
 	}
 	for _, name := range names {
-		out = append(out, place{t.id.project, zone, name})
+		out = append(out, place{t.id.Project, zone, name})
 	}
 	return out
 }
@@ -141,17 +140,16 @@ func (t *taking) places(names []string) (out []place) {
 // remove has the managed instance group delete its members, and returns the names
 // of those that are none.
 func (t *taking) remove(ctx context.Context, names []string) (rest []string, err error) {
-	m := t.manager(t.id)
-	all, err := m.managed(ctx)
-	if hasStatus(err, http.StatusNotFound) {
+	all, err := t.cloud.Managed(ctx, t.id)
+	if errors.Is(err, api.ErrNotFound) {
 		return names, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listing the instances of managed instance group %s: %w", t.id.name, refused(err))
+		return nil, fmt.Errorf("listing the instances of managed instance group %s: %w", t.id.Name, err)
 	}
 	members := map[string]string{}
 	for _, in := range all {
-		members[base(in.GetInstance())] = pathOf(in.GetInstance())
+		members[api.Base(in.GetInstance())] = pathOf(in.GetInstance())
 	}
 	var links []string
 	for _, name := range names {
@@ -163,7 +161,7 @@ func (t *taking) remove(ctx context.Context, names []string) (rest []string, err
 	}
 	var errs []error
 	for chunk := range slices.Chunk(links, mostRemoved) {
-		errs = append(errs, sift(chunk, func(links []string) error { return accepted(m.remove(ctx, links, freshID())) }))
+		errs = append(errs, sift(chunk, func(links []string) error { return accepted(t.cloud.DeleteInstances(ctx, t.id, links)) }))
 	}
 	return rest, errors.Join(errs...)
 }
@@ -182,10 +180,10 @@ func sift(links []string, call func(links []string) error) error {
 // accepted is the error of a call, unless it is only that its operation still runs:
 // the cloud is at it, and lists tell what has come of it.
 func accepted(err error) error {
-	if errors.Is(err, errRunning) {
+	if errors.Is(err, cloudprovider.ErrUnderWay) {
 		return nil
 	}
-	return refused(err)
+	return err
 }
 
 // pathOf a link, from the zone on: what calls take as the name of an instance.
@@ -199,13 +197,12 @@ func pathOf(link string) string {
 // cancel takes a resize request out of the queue. One that has its machines already
 // loses them, except those in use: a list that shows the request may be older than its machines.
 func (t *taking) cancel(ctx context.Context, name string) error {
-	m := t.manager(t.id)
-	r, err := m.request(ctx, name)
-	if hasStatus(err, http.StatusNotFound) {
+	r, err := t.cloud.ResizeRequest(ctx, t.id, name)
+	if errors.Is(err, api.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("reading resize request %s: %w", name, refused(err))
+		return fmt.Errorf("reading resize request %s: %w", name, err)
 	}
 	switch {
 	case r.GetState() == requestSucceeded:
@@ -222,7 +219,7 @@ func (t *taking) cancel(ctx context.Context, name string) error {
 	case over(r):
 		return nil
 	}
-	if err := accepted(m.cancelRequest(ctx, name, freshID())); err != nil {
+	if err := accepted(t.cloud.CancelResizeRequest(ctx, t.id, name)); err != nil {
 		return fmt.Errorf("cancelling resize request %s: %w", name, err)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 
+	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -75,7 +76,7 @@ func (p *Provider) template(ctx context.Context, project, link string) (*templat
 	if t != nil {
 		return t, nil
 	}
-	in, err := p.getTemplate(ctx, project, link)
+	in, err := p.cloud.Template(ctx, project, link)
 	if err != nil {
 		return nil, err
 	}
@@ -99,15 +100,6 @@ func sourceOf(link string) string {
 	return link
 }
 
-func (p *Provider) getTemplate(ctx context.Context, project, link string) (*computepb.InstanceTemplate, error) {
-	if _, rest, regional := strings.Cut(link, "/regions/"); regional {
-		region, _, _ := strings.Cut(rest, "/")
-		return p.regionTemplates.Get(ctx, &computepb.GetRegionInstanceTemplateRequest{Project: project, Region: region,
-			InstanceTemplate: base(link)})
-	}
-	return p.globalTemplates.Get(ctx, &computepb.GetInstanceTemplateRequest{Project: project, InstanceTemplate: base(link)})
-}
-
 // machineType reads a machine type.
 func (p *Provider) machineType(ctx context.Context, project, zone, name string) (*computepb.MachineType, error) {
 	key := project + "/" + zone + "/" + name
@@ -117,7 +109,7 @@ func (p *Provider) machineType(ctx context.Context, project, zone, name string) 
 	if t != nil {
 		return t, nil
 	}
-	t, err := p.machineTypes.Get(ctx, &computepb.GetMachineTypeRequest{Project: project, Zone: zone, MachineType: name})
+	t, err := p.cloud.MachineType(ctx, project, zone, name)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +124,7 @@ func (p *Provider) machineType(ctx context.Context, project, zone, name string) 
 
 func readTemplate(in *computepb.InstanceProperties) *template {
 	t := &template{
-		machineType: base(in.GetMachineType()), provisioning: in.GetScheduling().GetProvisioningModel(),
+		machineType: api.Base(in.GetMachineType()), provisioning: in.GetScheduling().GetProvisioningModel(),
 		reserved:    in.GetReservationAffinity().GetConsumeReservationType() == "SPECIFIC_RESERVATION",
 		affinityKey: in.GetReservationAffinity().GetKey(),
 		maintenance: in.GetScheduling().GetOnHostMaintenance(), placed: len(in.GetResourcePolicies()) > 0,
@@ -147,7 +139,7 @@ func readTemplate(in *computepb.InstanceProperties) *template {
 		}
 	}
 	for _, a := range in.GetGuestAccelerators() {
-		if strings.Contains(base(a.GetAcceleratorType()), "nvidia") {
+		if strings.Contains(api.Base(a.GetAcceleratorType()), "nvidia") {
 			t.gpus += int64(a.GetAcceleratorCount())
 		}
 	}

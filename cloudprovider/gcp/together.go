@@ -3,9 +3,9 @@ package gcp
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +14,7 @@ import (
 	"cloud.google.com/go/compute/apiv1/computepb"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -54,11 +55,11 @@ type policies struct {
 	// refused tells why the last launch that was to be in one is in none; empty if it is.
 	refused string
 	// loose are the managed instance groups that have been asked for machines together and do not put them so, with the level.
-	loose map[managerID]string
+	loose map[api.Manager]string
 }
 
 func newPolicies(p *Provider) *policies {
-	return &policies{Provider: p, needed: map[policyID]time.Time{}, looked: map[string]time.Time{}, loose: map[managerID]string{}}
+	return &policies{Provider: p, needed: map[policyID]time.Time{}, looked: map[string]time.Time{}, loose: map[api.Manager]string{}}
 }
 
 // isLoose reports whether a managed instance group that makes its own machines has nothing that puts them near each other. Those of a
@@ -84,7 +85,7 @@ func (s *policies) of(ctx context.Context, l *launch, t *template) (name string,
 	if l.Together.Level == "" || !t.collocates(l.spec.MachineType) {
 		return "", nil
 	}
-	id, there := policyID{l.id.project, regionOf(l.zone()), s.names.policy(l.Token, l.zone())}, 0
+	id, there := policyID{l.id.Project, regionOf(l.zone()), s.names.policy(l.Token, l.zone())}, 0
 	if l.Together.Value != "" {
 		if id.name, there, err = s.neighbours(ctx, l); err != nil || id.name == "" {
 			return "", err
@@ -99,8 +100,8 @@ func (s *policies) of(ctx context.Context, l *launch, t *template) (name string,
 	s.need(id)
 	if l.Together.Value == "" {
 		err = s.insert(ctx, l, id)
-		if refusal := cloudprovider.Refusal(err); refusal != nil && refusal.Class == v1alpha1.Throttle {
-			return "", fmt.Errorf("making placement policy %s: %s", id.name, refusal.Error())
+		if r := cloudprovider.Refusal(err); r != nil && (r.Class == v1alpha1.Throttle || r.Class == v1alpha1.Outage) {
+			err = cloudprovider.Inconclusive(err) // it passes by itself
 		}
 		s.tell(err)
 	}
@@ -113,40 +114,34 @@ func (s *policies) of(ctx context.Context, l *launch, t *template) (name string,
 	return id.name, nil
 }
 
-// insert makes a policy, unless an earlier call has. The ID of the request is fresh, since the policy may have been deleted since.
+// insert makes a policy, unless an earlier call has.
 func (s *policies) insert(ctx context.Context, l *launch, id policyID) error {
-	op, err := s.resourcePolicies.Insert(ctx, &computepb.InsertResourcePolicyRequest{
-		Project: id.project, Region: id.region, RequestId: new(freshID()),
-		ResourcePolicyResource: &computepb.ResourcePolicy{
-			Name: new(id.name), Description: new(fmt.Sprintf("Muster of cluster %s (%s) for %s", s.Cluster, s.ClusterUID, l.Request)),
-			GroupPlacementPolicy: &computepb.ResourcePolicyGroupPlacementPolicy{
-				Collocation: new(computepb.ResourcePolicyGroupPlacementPolicy_COLLOCATED.String()),
-			},
+	err := s.cloud.InsertPolicy(ctx, id.project, id.region, &computepb.ResourcePolicy{
+		Name: new(id.name), Description: new(fmt.Sprintf("Muster of cluster %s (%s) for %s", s.Cluster, s.ClusterUID, l.Request)),
+		GroupPlacementPolicy: &computepb.ResourcePolicyGroupPlacementPolicy{
+			Collocation: new(computepb.ResourcePolicyGroupPlacementPolicy_COLLOCATED.String()),
 		},
 	})
-	if hasStatus(err, http.StatusConflict) {
+	if errors.Is(err, api.ErrExists) {
 		return nil
 	}
-	if err == nil {
-		_, err = s.finish(ctx, id.project, op.Proto())
-	}
-	return refused(err)
+	return err
 }
 
 // neighbours is the policy that most machines of the launch's request have in its zone, and how many those are. The name is empty
 // where they have none of Muster's.
 func (s *policies) neighbours(ctx context.Context, l *launch) (name string, there int, err error) {
-	all, err := s.labelled(ctx, l.id.project, fmt.Sprintf("labels.%s=%s AND labels.%s=%s", labelUID, s.ClusterUID, labelRequest,
+	all, err := s.labelled(ctx, l.id.Project, fmt.Sprintf("labels.%s=%s AND labels.%s=%s", labelUID, s.ClusterUID, labelRequest,
 		labelValue(l.Request)))
 	if err != nil {
-		return "", 0, fmt.Errorf("listing the machines of request %s: %w", l.Request, reading(err))
+		return "", 0, fmt.Errorf("listing the machines of request %s: %w", l.Request, err)
 	}
 	count := map[string]int{}
 	for _, in := range all {
-		if base(in.GetZone()) != l.zone() || stateOf(in.GetStatus()) == cloudprovider.Terminated {
+		if api.Base(in.GetZone()) != l.zone() || stateOf(in.GetStatus()) == cloudprovider.Terminated {
 			continue
 		}
-		for _, id := range s.ours(l.id.project, in) {
+		for _, id := range s.ours(l.id.Project, in) {
 			count[id.name]++
 		}
 	}
@@ -162,8 +157,8 @@ func (s *policies) neighbours(ctx context.Context, l *launch) (name string, ther
 // ours are Muster's policies among those of an instance.
 func (s *policies) ours(project string, in *computepb.Instance) (out []policyID) {
 	for _, link := range in.GetResourcePolicies() {
-		if name := base(link); strings.HasPrefix(name, s.names.policyPrefix()) {
-			out = append(out, policyID{project, regionOf(base(in.GetZone())), name})
+		if name := api.Base(link); strings.HasPrefix(name, s.names.policyPrefix()) {
+			out = append(out, policyID{project, regionOf(api.Base(in.GetZone())), name})
 		}
 	}
 	return out
@@ -197,7 +192,7 @@ func (s *policies) warnings(c *candidate, spec *v1alpha1.NodeGroupSpec) []cloudp
 	if level := s.loose[c.id]; level != "" && isLoose(spec.GCP.LaunchMethod, t, c.mig) {
 		return []cloudprovider.Warning{{Reason: NoWorkloadPolicy, Message: fmt.Sprintf("a gang that must be in one domain of %s was launched in "+
 			"managed instance group %s, which puts its machines anywhere: use a group with a workload policy of type HIGH_THROUGHPUT and "+
-			"a maximum topology distance, or with a compact placement policy in its instance template", level, c.id.name)}}
+			"a maximum topology distance, or with a compact placement policy in its instance template", level, c.id.Name)}}
 	}
 	if s.refused == "" || len(spec.Topology) == 0 || spec.GCP.LaunchMethod != v1alpha1.GCPBulkInsert || !t.collocates(spec.GCP.MachineType) {
 		return nil

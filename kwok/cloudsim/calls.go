@@ -51,7 +51,8 @@ func (w *World) Handler(f Front) http.Handler {
 		case fault.Type == OperationFailed:
 			f.ServeHTTP(rw, r.WithContext(context.WithValue(r.Context(), failure{}, fault.Error)))
 		case fault.Type == CallUnanswered:
-			<-r.Context().Done() // the caller has given up
+			_, _ = io.Copy(io.Discard, r.Body) // else the server does not notice that the caller has gone
+			<-r.Context().Done()
 			panic(http.ErrAbortHandler)
 		case fault.Type == CallLate:
 			w.postpone(f, r, fault.Delay.Duration)

@@ -72,6 +72,7 @@ func registered(t *testing.T) map[string]metric {
 // bounds them. None grows with the number of jobs, pods or machines.
 var bounds = map[string]string{
 	"budget":        "the budgets of each CapacityPolicy, at most 8: it occurs with `policy` only",
+	"call":          "the methods of the clouds' APIs that muster uses, some 35 a cloud",
 	"capacity_type": "3",
 	"cluster_queue": "the ClusterQueues in which Workloads wait",
 	"cluster":       "the workers of a manager, at most 20 a MultiKueueConfig",
@@ -93,6 +94,7 @@ var bounds = map[string]string{
 	"purpose":       "5",
 	"reason":        "6",
 	"queue":         "the LocalQueues that have had machines since the process began to lead",
+	"result":        "12: OK, the classes of errors, and Other",
 	"resource":      "the resources that muster writes, some 20",
 	"stage":         "5 of the time to capacity, 3 of lost machines",
 	"state":         "5",

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/muster-dev/muster/cloudprovider/calls"
 	"github.com/muster-dev/muster/cmd/version"
 )
 
@@ -39,7 +40,9 @@ var buildInfo = func() *prometheus.GaugeVec {
 }()
 
 // Collectors are the manager's metrics beside those of its controllers.
-func Collectors() []prometheus.Collector { return []prometheus.Collector{writes, buildInfo} }
+func Collectors() []prometheus.Collector {
+	return append([]prometheus.Collector{writes, buildInfo}, calls.Collectors()...)
+}
 
 // countWrites wraps a transport so that writes are counted.
 func countWrites(next http.RoundTripper) http.RoundTripper {

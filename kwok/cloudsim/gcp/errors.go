@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	"github.com/muster-dev/muster/kwok/pool"
@@ -46,6 +47,7 @@ func (f *Front) Refuse(w http.ResponseWriter, _ *http.Request, e *cloudsim.Error
 	if status == 0 {
 		status = http.StatusBadRequest
 	}
+	f.date(w)
 	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{
@@ -64,6 +66,18 @@ func (f *Front) Throttled() *cloudsim.Error {
 type opError struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
+}
+
+// status is the HTTP status that an operation tells of it.
+func (e *opError) status() int {
+	switch {
+	case strings.Contains(e.Code, "EXHAUSTED"), strings.HasPrefix(e.Code, "INTERNAL"), strings.HasSuffix(e.Code, "UNAVAILABLE"):
+		return http.StatusServiceUnavailable
+	case strings.Contains(e.Code, "QUOTA"), strings.Contains(e.Code, "RATE"), strings.Contains(e.Code, "PERMISSION"):
+		return http.StatusForbidden
+	default:
+		return http.StatusBadRequest
+	}
 }
 
 // opErrors is how the cloud wraps them.

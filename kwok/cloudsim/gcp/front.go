@@ -78,11 +78,17 @@ func (f *Front) Action(r *http.Request) string {
 
 // ServeHTTP implements http.Handler.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.date(w)
 	if _, pattern := f.mux.Handler(r); f.actions[pattern] == "" {
 		f.Refuse(w, r, refusal(http.StatusNotFound, "notFound", "The requested URL %s was not found on this server.", r.URL.Path))
 		return
 	}
 	f.mux.ServeHTTP(w, r)
+}
+
+// date tells the time of the cloud, as every answer does.
+func (f *Front) date(w http.ResponseWriter) {
+	w.Header().Set("Date", f.world.Now().UTC().Format(http.TimeFormat))
 }
 
 // call is a call on its way, with what each method may use of it.

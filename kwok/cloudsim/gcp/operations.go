@@ -99,10 +99,7 @@ func (f *Front) operation(op *operation) *operationJSON {
 	}
 	out.Status, out.Progress, out.EndTime = "DONE", 100, stamp(end)
 	if op.err != nil {
-		out.Error, out.HTTPStatus, out.HTTPMessage = wrap(op.err), http.StatusServiceUnavailable, "SERVICE UNAVAILABLE"
-		if op.err.Code == codeNoAccount {
-			out.HTTPStatus, out.HTTPMessage = http.StatusBadRequest, "BAD REQUEST"
-		}
+		out.Error, out.HTTPStatus, out.HTTPMessage = wrap(op.err), op.err.status(), http.StatusText(op.err.status())
 		if op.target > 0 {
 			// Bulk inserts add what follows from the error to the error itself.
 			out.Error.Errors = append([]opError{{"VM_MIN_COUNT_NOT_REACHED",
