@@ -1,9 +1,12 @@
 package gcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,7 +36,7 @@ func (p *Provider) bulkInsert(ctx context.Context, l *launch) ([]cloudprovider.M
 	case cloudprovider.Refusal(err) != nil:
 		p.stale(l.id, l.names)
 		// The cloud deletes what it has made; lists tell what is not gone yet.
-		left, _, listErr := p.bulkMachines(ctx, l)
+		left, _, listErr := p.bulkMachines(ctx, l, []string{l.zone()})
 		return left, errors.Join(err, listErr)
 	case err != nil:
 		return ours, err
@@ -42,7 +45,7 @@ func (p *Provider) bulkInsert(ctx context.Context, l *launch) ([]cloudprovider.M
 	}
 	out := make([]cloudprovider.Machine, l.Count)
 	for i, name := range l.names {
-		out[i] = l.machine(name, cloudprovider.Booting)
+		out[i] = p.machine(l, name, cloudprovider.Booting)
 	}
 	return out, nil
 }
@@ -54,7 +57,7 @@ func (p *Provider) beginBulk(ctx context.Context, l *launch) (ours []cloudprovid
 	if err != nil {
 		return nil, nil, err
 	}
-	ours, others, err := p.bulkMachines(ctx, l)
+	ours, others, err := p.bulkMachines(ctx, l, zonesOf(l, mig))
 	if err != nil || len(ours) == l.Count {
 		return ours, nil, err
 	}
@@ -132,29 +135,66 @@ func templateOf(mig *computepb.InstanceGroupManager) string {
 	return mig.GetVersions()[0].GetInstanceTemplate()
 }
 
-// bulkMachines are those of the launch that exist, and how many others there are
-// beside the managed instance group, in all of its offerings.
-func (p *Provider) bulkMachines(ctx context.Context, l *launch) (ours []cloudprovider.Machine, others int, err error) {
-	all, err := p.labelled(ctx, l.id.Project, fmt.Sprintf("labels.%s=%s AND labels.%s=%s", labelUID, p.ClusterUID, labelManager,
-		managerLabel(l.id)))
-	if err != nil {
-		return nil, 0, fmt.Errorf("listing the machines of managed instance group %s: %w", l.id.Name, err)
-	}
+// bulkMachines are those of the launch that exist, and how many others there are beside the managed instance group, in all of its
+// offerings. Each zone is listed by itself: of one that is away, other than that of the launch, the last known state counts.
+func (p *Provider) bulkMachines(ctx context.Context, l *launch, zones []string) (ours []cloudprovider.Machine, others int, err error) {
 	names, listed := map[string]bool{}, map[string]bool{}
 	for _, name := range l.names {
 		names[name] = true
 	}
-	for _, in := range all {
-		switch m := p.bulkMachine(l.id.Project, in); {
-		case names[m.Name]:
-			m.Group = l.Group.Name
-			ours = append(ours, m)
-		case m.State != cloudprovider.Terminated:
-			others++
+	for _, zone := range zones {
+		found, err := p.cloud.InstancesOf(ctx, l.id.Project, zone, p.names.filter())
+		if last, known := p.lastBeside(l.id, zone); err != nil && zone != l.zone() && known {
+			others += last
+			continue
 		}
-		listed[in.GetName()] = true
+		if err != nil {
+			return nil, 0, fmt.Errorf("listing the machines of zone %s: %w", zone, err)
+		}
+		for _, in := range found {
+			listed[in.GetName()] = true
+			switch m := p.bulkMachine(l.id.Project, in); {
+			case !p.isBeside(l.id, in):
+			case names[m.Name]:
+				m.Group = l.Group.Name
+				ours = append(ours, m)
+			case m.State != cloudprovider.Terminated:
+				others++
+			}
+		}
 	}
 	return ours, others + p.unlisted(l.id, listed, names), nil
+}
+
+// isBeside reports whether an instance stands beside a managed instance group. Its label tells, or before that is shown, its name.
+func (p *Provider) isBeside(id api.Manager, in *computepb.Instance) bool {
+	if isMember(in) {
+		return false
+	}
+	if label := in.GetLabels()[labelManager]; label != "" {
+		return label == managerLabel(id)
+	}
+	return slices.ContainsFunc(p.known(), func(g *v1alpha1.NodeGroup) bool {
+		return managerOf(g) == id && p.names.isOf(in.GetName(), g.Name)
+	})
+}
+
+// isMember reports whether a managed instance group has made an instance.
+func isMember(in *computepb.Instance) bool {
+	return slices.ContainsFunc(in.GetMetadata().GetItems(), func(item *computepb.Items) bool {
+		return item.GetKey() == "created-by" && strings.Contains(item.GetValue(), "/instanceGroupManagers/")
+	})
+}
+
+// zonesOf are the zones in which machines may stand beside a managed instance group, that of the launch first.
+func zonesOf(l *launch, mig *computepb.InstanceGroupManager) []string {
+	out := []string{l.zone()}
+	for _, z := range mig.GetDistributionPolicy().GetZones() {
+		if zone := api.Base(z.GetZone()); !slices.Contains(out, zone) {
+			out = append(out, zone)
+		}
+	}
+	return out
 }
 
 // lock keeps others from launching in a managed instance group.
@@ -201,30 +241,35 @@ func (p *Provider) unlisted(id api.Manager, listed, ours map[string]bool) (n int
 	return n
 }
 
-// labelled lists instances of all zones.
-func (p *Provider) labelled(ctx context.Context, project, filter string) (out []*computepb.Instance, err error) {
-	scopes, err := p.cloud.Instances(ctx, project, filter)
-	if err != nil {
-		return nil, err
-	}
-	for scope, err := range scopes.Failed {
-		return nil, fmt.Errorf("the machines of %s are not known: %w", scope, cloudprovider.Inconclusive(err))
-	}
-	return scopes.All(), nil
-}
-
-// bulkMachine is an instance that stands beside its managed instance group. Its
-// group is known by a label.
+// bulkMachine is an instance that stands beside its managed instance group. Its label names its group, or before that is shown, its
+// own name does.
 func (p *Provider) bulkMachine(project string, in *computepb.Instance) cloudprovider.Machine {
 	// The cloud keeps what has ended, unless it is told to delete it.
 	started, _ := time.Parse(time.RFC3339Nano, in.GetLastStartTimestamp())
 	return cloudprovider.Machine{
+		Scope:   p.scopeOf(project, api.Base(in.GetZone())),
 		Started: started, Kept: stateOf(in.GetStatus()) == cloudprovider.Terminated,
-		Name: in.GetName(), Group: in.GetLabels()[labelGroup], Launch: p.names.token(in.GetName()),
+		Name: in.GetName(), Group: p.groupOf(in), Launch: p.names.token(in.GetName()),
 		ProviderID: providerID(project, api.Base(in.GetZone()), in.GetName()),
 		State:      stateOf(in.GetStatus()), Reason: reasonOf(in.GetStatus(), in.GetStatusMessage()),
 		EndsAt: endsAt(in.GetResourceStatus().GetScheduling().GetTerminationTimestamp()),
 	}
+}
+
+// groupOf an instance that stands beside its managed instance group; empty where that is not known yet.
+func (p *Provider) groupOf(in *computepb.Instance) string {
+	label, out := in.GetLabels()[labelGroup], ""
+	for _, g := range p.known() {
+		switch {
+		case label != "" && label == labelValue(g.Name):
+			return g.Name
+		case label == "" && p.names.isOf(in.GetName(), g.Name) && out != "":
+			return "" // two groups of one hash
+		case label == "" && p.names.isOf(in.GetName(), g.Name):
+			out = g.Name
+		}
+	}
+	return cmp.Or(out, label)
 }
 
 // stateOf an instance.

@@ -21,7 +21,7 @@ func TestCallsOfAGang(t *testing.T) {
 	}{
 		{
 			method: "bulk",
-			launch: map[string]int64{"instanceGroupManagers.get": 1, "instanceTemplates.get": 1, "instances.aggregatedList": 1,
+			launch: map[string]int64{"instanceGroupManagers.get": 1, "instanceTemplates.get": 1, "instances.list": 1,
 				"instances.bulkInsert": 1},
 			// The cloud has no call that deletes several instances of no group.
 			takeBack: map[string]int64{"instanceGroupManagers.listManagedInstances": 1, "instances.delete": 64},
@@ -29,7 +29,7 @@ func TestCallsOfAGang(t *testing.T) {
 		{
 			method: "flex",
 			launch: map[string]int64{
-				"instanceGroupManagers.get": 1, "instanceTemplates.get": 1, "instances.aggregatedList": 1, "instanceGroupManagerResizeRequests.get": 2,
+				"instanceGroupManagers.get": 1, "instanceTemplates.get": 1, "instances.list": 1, "instanceGroupManagerResizeRequests.get": 2,
 				"instanceGroupManagerResizeRequests.insert": 1, "instanceGroupManagers.listManagedInstances": 1,
 			},
 			takeBack: map[string]int64{"instanceGroupManagers.listManagedInstances": 1, "instanceGroupManagers.deleteInstances": 1},
@@ -37,7 +37,7 @@ func TestCallsOfAGang(t *testing.T) {
 		{
 			method: "owned",
 			launch: map[string]int64{
-				"instanceGroupManagers.get": 1, "instanceTemplates.get": 1, "instances.aggregatedList": 1,
+				"instanceGroupManagers.get": 1, "instanceTemplates.get": 1, "instances.list": 1,
 				"instanceGroupManagers.createInstances": 1, "instanceGroupManagers.listManagedInstances": 2,
 			},
 			takeBack: map[string]int64{"instanceGroupManagers.listManagedInstances": 1, "instanceGroupManagers.deleteInstances": 1},
@@ -95,7 +95,7 @@ func TestIdleWatch(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]int64{"instances.aggregatedList": 5, "instanceGroupManagers.listManagedInstances": 10,
+	want := map[string]int64{"instances.aggregatedList": 5, "instanceGroupManagers.listManagedInstances": 8,
 		"resourcePolicies.aggregatedList": 1}
 	if diff := cmp.Diff(want, l.callsSince(before)); diff != "" {
 		t.Errorf("calls of an idle watch (-want +got):\n%s", diff)

@@ -104,7 +104,7 @@ func misbehaving(r *rand.Rand) cloudsim.Config {
 	}
 	actions := slices.DeleteFunc(slices.Sorted(maps.Keys(gcp.Permissions)), func(action string) bool {
 		// Without a list of instances nothing is known, and nothing goes on.
-		return action == "instances.aggregatedList" || len(gcp.Permissions[action]) == 0
+		return strings.HasPrefix(action, "instances.") && strings.HasSuffix(strings.ToLower(action), "list") || len(gcp.Permissions[action]) == 0
 	})
 	for range r.IntN(3) {
 		config.Calls = slices.Insert(config.Calls, 0, cloudsim.CallFault{
@@ -154,6 +154,10 @@ func chaosRun(t *testing.T, seed uint64, outcomes map[string]int) {
 	deadline := began.Add(mishaps + time.Duration(r.IntN(60))*time.Second)
 	end := began.Add(mishaps + time.Minute + 2*bound)
 	for now := l.clock.Now(); now.Before(end); now = l.clock.Now() {
+		l.front.SetUnreachable()
+		if now.Before(began.Add(mishaps)) && r.IntN(4) == 0 {
+			l.front.SetUnreachable([]string{zoneA, zoneB, region}[r.IntN(3)])
+		}
 		if r.IntN(8) == 0 {
 			p = l.provider()
 			outcomes["restarted"]++
@@ -174,7 +178,7 @@ func chaosRun(t *testing.T, seed uint64, outcomes map[string]int) {
 	l.sweepAll(p)
 	for _, g := range gangs {
 		for _, line := range l.world.Bill() {
-			if g.whole || !strings.Contains(line.ID, g.Token) {
+			if g.whole || !strings.Contains(line.ID, gcp.Shorten(g.Token)) {
 				continue
 			}
 			if late := line.Until.Sub(g.givenUp); line.Open || late > bound {
@@ -264,7 +268,7 @@ func checkChaos(t *testing.T, l *lab, gangs []*gang) {
 	for _, g := range gangs {
 		alive, taken := 0, 0
 		for _, in := range instances {
-			if !strings.Contains(in.ID, g.Token) {
+			if !strings.Contains(in.ID, gcp.Shorten(g.Token)) {
 				continue
 			}
 			if in.Phase != cloudsim.Terminated {

@@ -107,7 +107,7 @@ func (m *muster) look(p *gcp.Provider) {
 // of is the gang that a machine is of; nil for none.
 func (m *muster) of(id string) *ownGang {
 	for token, g := range m.gangs {
-		if strings.Contains(id, token+"-") {
+		if strings.Contains(id, gcp.Shorten(token)+"-") {
 			return g
 		}
 	}

@@ -39,7 +39,7 @@ func (p *Provider) createMissing(ctx context.Context, l *launch, missing []strin
 	if err != nil {
 		return err
 	}
-	beside, err := p.beside(ctx, l)
+	beside, err := p.countBeside(ctx, l, mig)
 	if err != nil {
 		return err
 	}

@@ -171,6 +171,51 @@ func compareStrings(a, b string) int {
 	}
 }
 
+// watch is what a watch has told last of each machine.
+type watch struct {
+	*lab
+	mu   sync.Mutex
+	seen map[string]cloudprovider.Machine
+}
+
+// watch begins to watch, until the test ends.
+func (l *lab) watch(p *gcp.Provider) *watch {
+	w := &watch{lab: l, seen: map[string]cloudprovider.Machine{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		_ = p.Watch(ctx, func(m cloudprovider.Machine) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.seen[m.Name] = m
+		}, func() {})
+	})
+	l.Cleanup(func() { cancel(); done.Wait() })
+	return w
+}
+
+// pass lets time pass, by the second.
+func (w *watch) pass(d time.Duration) {
+	for range int(d / time.Second) {
+		w.untilAsleep()
+		w.clock.Step(time.Second)
+	}
+	w.untilAsleep()
+}
+
+// left are the machines of a group that have not ended, as far as the watch has told.
+func (w *watch) left(group string) (out []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name, m := range w.seen {
+		if m.Group == group && m.State < cloudprovider.Terminated {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // open are the lines of the bill that are still running.
 func (l *lab) open() (out []cloudsim.Line) {
 	for _, line := range l.world.Bill() {

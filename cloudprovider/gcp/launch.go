@@ -38,6 +38,10 @@ func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) 
 	if err != nil {
 		return nil, err
 	}
+	if l.spec.LaunchMethod != v1alpha1.GCPBulkInsert {
+		p.touch(l.id)
+		defer p.touch(l.id)
+	}
 	var machines []cloudprovider.Machine
 	switch l.spec.LaunchMethod {
 	case v1alpha1.GCPResizeRequest:
@@ -89,10 +93,10 @@ func (l *launch) zone() string {
 	return l.id.Location
 }
 
-// machine of the launch.
-func (l *launch) machine(name string, state cloudprovider.State) cloudprovider.Machine {
+// machine of a launch that stands beside its managed instance group.
+func (p *Provider) machine(l *launch, name string, state cloudprovider.State) cloudprovider.Machine {
 	return cloudprovider.Machine{
-		Name: name, Group: l.Group.Name, Launch: l.Token, State: state, ProviderID: providerID(l.id.Project, l.zone(), name),
+		Scope: p.scopeOf(l.id.Project, l.zone()), Name: name, Group: l.Group.Name, Launch: l.Token, State: state, ProviderID: providerID(l.id.Project, l.zone(), name),
 	}
 }
 

@@ -151,7 +151,7 @@ func TestLaunchRefused(t *testing.T) {
 				}
 			}
 			for _, line := range l.open() {
-				if strings.Contains(line.ID, token) {
+				if strings.Contains(line.ID, gcp.Shorten(token)) {
 					t.Errorf("%s is still paid for", line.ID)
 				}
 			}
@@ -212,7 +212,7 @@ func TestLaunchAgain(t *testing.T) {
 // actionOf a method of launching: the call that changes, that waits, or that looks.
 func actionOf(group, what string) string {
 	table := map[string]map[string]string{
-		"bulk":           {"change": "instances.bulkInsert", "wait": "zoneOperations.wait", "look": "instances.aggregatedList"},
+		"bulk":           {"change": "instances.bulkInsert", "wait": "zoneOperations.wait", "look": "instances.list"},
 		"flex":           {"change": "instanceGroupManagerResizeRequests.insert", "wait": "zoneOperations.wait", "look": "instanceGroupManagerResizeRequests.get"},
 		"flex-regional":  {"change": "regionInstanceGroupManagerResizeRequests.insert", "wait": "regionOperations.wait", "look": "regionInstanceGroupManagerResizeRequests.get"},
 		"owned":          {"change": "instanceGroupManagers.createInstances", "wait": "zoneOperations.wait", "look": "instanceGroupManagers.listManagedInstances"},

@@ -1,14 +1,18 @@
 package gcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
+	"golang.org/x/sync/errgroup"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider"
@@ -18,86 +22,110 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// list is all machines of the NodeGroups, and what is left of those that have been
-// deleted. A part of the cloud that cannot be listed stays as it was; only where no
-// part can, nothing is known.
-func (p *Provider) list(ctx context.Context) ([]cloudprovider.Machine, error) {
+// list is all machines of the NodeGroups, and what is left of those that have been deleted. Its scopes are the zones, for machines
+// that stand beside managed instance groups, and each of these groups, for its members.
+func (p *Provider) list(ctx context.Context) (poll.Listing, error) {
 	exist, err := p.refresh(ctx)
 	if err != nil {
-		return nil, err
+		return poll.Listing{}, err
 	}
 	groups := p.known()
-	parts := p.parts(groups)
-	var out []cloudprovider.Machine
-	var errs []error
-	for _, part := range parts {
-		machines, err := part.list(ctx)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("listing the machines of %s: %w", part.name, err))
-		}
-		out = append(out, p.part(part.name, machines, err)...)
+	out := &listing{Listing: poll.Listing{Failed: map[string]error{}}}
+	var calls errgroup.Group
+	calls.SetLimit(parallel)
+	projects, managers := p.parts(groups)
+	for _, project := range projects {
+		calls.Go(func() error { p.listBeside(ctx, project, groups, out); return nil })
 	}
-	if len(errs) > 0 && len(errs) == len(parts) {
-		return nil, errors.Join(errs...)
+	for _, id := range slices.SortedFunc(maps.Keys(managers), func(a, b api.Manager) int { return cmp.Compare(a.String(), b.String()) }) {
+		calls.Go(func() error { p.listMembers(ctx, id, managers[id], out); return nil })
 	}
-	if len(errs) > 0 {
-		log.FromContext(ctx).Error(errors.Join(errs...), "Some machines of Google Cloud cannot be listed; their last known state is used")
+	_ = calls.Wait()
+	if len(out.Scopes) == 0 && len(out.Failed) > 0 {
+		return poll.Listing{}, errors.Join(slices.Collect(maps.Values(out.Failed))...)
 	}
-	p.forget(groups, exist, out)
+	if len(out.Failed) == 0 {
+		p.forget(groups, exist, out.Machines)
+	}
 	ends := map[string]time.Time{}
 	for _, g := range groups {
 		ends[g.Name] = nodegroups.EndsAt(g)
 	}
-	for i := range out {
-		if out[i].EndsAt.IsZero() {
-			out[i].EndsAt = ends[out[i].Group]
+	for i := range out.Machines {
+		if out.Machines[i].EndsAt.IsZero() {
+			out.Machines[i].EndsAt = ends[out.Machines[i].Group]
 		}
 	}
-	return out, nil
+	return out.Listing, nil
 }
 
-// part is what is listed by itself: the machines beside all managed instance groups
-// of a project, or those of one of the groups.
-type part struct {
-	name string
-	list func(context.Context) ([]cloudprovider.Machine, error)
+// listing is a list in the making.
+type listing struct {
+	mu sync.Mutex
+	poll.Listing
+	// away are the locations that do not answer: no more calls are made to them for this list.
+	away map[string]error
 }
 
-func (p *Provider) parts(groups []*v1alpha1.NodeGroup) (out []part) {
-	projects := []string{p.Project}
-	managers := map[api.Manager][]*v1alpha1.NodeGroup{}
-	var order []api.Manager
+// add the machines of a scope.
+func (l *listing) add(scope string, machines []cloudprovider.Machine) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.Scopes = append(l.Scopes, scope)
+	l.Machines = append(l.Machines, machines...)
+}
+
+// fail a scope.
+func (l *listing) fail(scope string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.Failed[scope] = err
+}
+
+// call makes a call to a location unless that does not answer.
+func (l *listing) call(location string, call func() error) error {
+	l.mu.Lock()
+	err := l.away[location]
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	err = call()
+	if cause := cloudprovider.CauseOf(err); cause != nil && cause.Class == v1alpha1.Outage {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.away == nil {
+			l.away = map[string]error{}
+		}
+		l.away[location] = err
+	}
+	return err
+}
+
+// scopeOf the machines of a zone that stand beside managed instance groups.
+func (p *Provider) scopeOf(project, zone string) string {
+	if project == p.Project {
+		return zone
+	}
+	return project + "/" + zone
+}
+
+// scopeOfMembers of a managed instance group.
+func (p *Provider) scopeOfMembers(id api.Manager) string {
+	return p.scopeOf(id.Project, id.Location) + "/" + id.Name
+}
+
+// parts are what is listed by itself: the machines beside all managed instance groups of a project, and those of each of the groups.
+func (p *Provider) parts(groups []*v1alpha1.NodeGroup) (projects []string, managers map[api.Manager][]*v1alpha1.NodeGroup) {
+	projects, managers = []string{p.Project}, map[api.Manager][]*v1alpha1.NodeGroup{}
 	for _, g := range groups {
 		id := managerOf(g)
-		if managers[id] == nil {
-			order = append(order, id)
-		}
 		managers[id] = append(managers[id], g)
 		if !slices.Contains(projects, id.Project) {
 			projects = append(projects, id.Project)
 		}
 	}
-	for _, project := range projects {
-		out = append(out, part{"project " + project, func(ctx context.Context) ([]cloudprovider.Machine, error) {
-			return p.listBeside(ctx, project, groups)
-		}})
-	}
-	for _, id := range order {
-		out = append(out, part{"managed instance group " + id.String(), func(ctx context.Context) ([]cloudprovider.Machine, error) {
-			return p.listManaged(ctx, id, managers[id])
-		}})
-	}
-	return out
-}
-
-// part is what a part holds: as listed, or where that failed, as before.
-func (p *Provider) part(name string, machines []cloudprovider.Machine, err error) []cloudprovider.Machine {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err == nil {
-		p.listed[name] = machines
-	}
-	return p.listed[name]
+	return projects, managers
 }
 
 // forget groups that have been deleted and of whose launches nothing is left. Those
@@ -115,27 +143,128 @@ func (p *Provider) forget(groups []*v1alpha1.NodeGroup, exist map[string]bool, m
 	}
 }
 
-// listBeside returns the machines of bulk inserts. Their labels name their groups, so that
+// listBeside lists the machines of bulk inserts. Their names say that they are this cluster's, and their labels name their groups, so that
 // those of deleted groups are found as well.
-func (p *Provider) listBeside(ctx context.Context, project string, groups []*v1alpha1.NodeGroup) ([]cloudprovider.Machine, error) {
-	all, err := p.labelled(ctx, project, fmt.Sprintf("labels.%s=%s", labelUID, p.ClusterUID))
-	if err != nil {
-		return nil, err
-	}
-	p.policies.sweep(ctx, project, all)
-	names := map[string]string{}
-	for _, g := range groups {
-		names[labelValue(g.Name)] = g.Name
-	}
-	var out []cloudprovider.Machine
-	for _, in := range all {
-		m := p.bulkMachine(project, in)
-		if name := names[m.Group]; name != "" {
-			m.Group = name
+func (p *Provider) listBeside(ctx context.Context, project string, groups []*v1alpha1.NodeGroup, out *listing) {
+	all, err := p.cloud.Instances(ctx, project, p.names.filter())
+	zones := slices.Concat(all.Scopes(), slices.Collect(maps.Keys(all.Failed)), p.zones(project, groups))
+	slices.Sort(zones)
+	for _, zone := range slices.Compact(zones) {
+		if !p.concerns(project, zone, groups) && len(all.Items[zone]) == 0 {
+			continue
 		}
-		out = append(out, m)
+		scope := p.scopeOf(project, zone)
+		if failed := cmp.Or(err, all.Failed[zone]); failed != nil {
+			out.fail(scope, fmt.Errorf("listing the machines of %s: %w", scope, failed))
+			continue
+		}
+		machines, count := []cloudprovider.Machine{}, map[string]int{}
+		for _, in := range all.Items[zone] {
+			m := p.bulkMachine(project, in)
+			if isMember(in) || m.Group == "" {
+				continue
+			}
+			machines = append(machines, m)
+			if m.State != cloudprovider.Terminated {
+				count[p.managerOf(in)]++
+			}
+		}
+		p.mu.Lock()
+		p.beside[place{project: project, zone: zone}] = count
+		p.mu.Unlock()
+		out.add(scope, machines)
 	}
-	return out, nil
+	if err == nil {
+		p.policies.sweep(ctx, project, all.All())
+	}
+}
+
+// concerns reports whether groups have, or have had, machines in a zone: the cloud lists all zones of the world.
+func (p *Provider) concerns(project, zone string, groups []*v1alpha1.NodeGroup) bool {
+	return slices.Contains(p.zones(project, groups), zone) || slices.ContainsFunc(groups, func(g *v1alpha1.NodeGroup) bool {
+		return g.Spec.GCP.Project == project && g.Spec.GCP.Location == regionOf(zone)
+	})
+}
+
+// zones of a project in which NodeGroups are or machines have been listed.
+func (p *Provider) zones(project string, groups []*v1alpha1.NodeGroup) (out []string) {
+	for _, g := range groups {
+		if zone := cmp.Or(g.Spec.Zone, g.Spec.GCP.Location); g.Spec.GCP.Project == project {
+			out = append(out, zone)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for at := range p.beside {
+		if at.project == project {
+			out = append(out, at.zone)
+		}
+	}
+	return out
+}
+
+// managerOf is the label of the managed instance group that an instance stands beside.
+func (p *Provider) managerOf(in *computepb.Instance) string {
+	if label := in.GetLabels()[labelManager]; label != "" {
+		return label
+	}
+	for _, g := range p.known() {
+		if p.names.isOf(in.GetName(), g.Name) {
+			return managerLabel(managerOf(g))
+		}
+	}
+	return ""
+}
+
+// lastBeside is how many machines stood beside a managed instance group when the zone was listed last; false if it never was.
+func (p *Provider) lastBeside(id api.Manager, zone string) (n int, known bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	count, known := p.beside[place{project: id.Project, zone: zone}]
+	return count[managerLabel(id)], known
+}
+
+// members of a managed instance group, and when they were listed.
+type members struct {
+	machines []cloudprovider.Machine
+	at       time.Time
+}
+
+// isDue reports whether the members of a managed instance group are to be listed: something is under way there, or it has been a while.
+func (p *Provider) isDue(id api.Manager) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last, listed := p.members[id]
+	if at, ok := p.touched[id]; ok && p.Clock.Since(at) > poll.Grace {
+		delete(p.touched, id)
+	}
+	_, touched := p.touched[id]
+	return !listed || touched || p.Clock.Since(last.at) >= poll.Calm || slices.ContainsFunc(last.machines, func(m cloudprovider.Machine) bool {
+		return m.State == cloudprovider.Booting || m.State == cloudprovider.Terminated && !m.Kept
+	})
+}
+
+// listMembers lists the members of a managed instance group, or takes them as they were a moment ago where nothing is under way.
+func (p *Provider) listMembers(ctx context.Context, id api.Manager, groups []*v1alpha1.NodeGroup, out *listing) {
+	scope := p.scopeOfMembers(id)
+	if p.isDue(id) {
+		var machines []cloudprovider.Machine
+		at := p.Clock.Now()
+		err := out.call(id.Location, func() (err error) {
+			machines, err = p.listManaged(ctx, id, groups)
+			return err
+		})
+		if err != nil {
+			out.fail(scope, fmt.Errorf("listing the machines of managed instance group %s: %w", id, err))
+			return
+		}
+		p.mu.Lock()
+		p.members[id] = members{machines, at}
+		p.mu.Unlock()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out.add(scope, p.members[id].machines)
 }
 
 // listManaged are the machines of a managed instance group, and the resize requests
@@ -203,7 +332,7 @@ func (p *Provider) started(ctx context.Context, id api.Manager, all []*computepb
 		link, ended := pathOf(in.GetInstance()), stateOf(in.GetInstanceStatus()) == cloudprovider.Terminated
 		s, known := old[link]
 		if !known || s.id != in.GetId() || s.ended && !ended {
-			s = start{id: in.GetId(), at: p.Clock.Now()}
+			s = start{id: in.GetId(), at: p.cloud.Now()}
 		}
 		s.ended = ended
 		now[link], out[in.GetInstance()] = s, s.at
@@ -216,12 +345,17 @@ func (p *Provider) started(ctx context.Context, id api.Manager, all []*computepb
 
 // startsOf the instances of the project that Muster may have launched, by their paths.
 func (p *Provider) startsOf(ctx context.Context, id api.Manager) (map[string]start, error) {
-	all, err := p.labelled(ctx, id.Project, "name eq "+namePrefix+".*")
+	all, err := p.cloud.Instances(ctx, id.Project, p.names.filter())
+	for zone, away := range all.Failed {
+		if zone == id.Location || regionOf(zone) == id.Location {
+			err = away
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	out := map[string]start{}
-	for _, in := range all {
+	for _, in := range all.All() {
 		if at, err := time.Parse(time.RFC3339Nano, in.GetLastStartTimestamp()); err == nil {
 			out[pathOf(in.GetSelfLink())] = start{id: in.GetId(), at: at}
 		}

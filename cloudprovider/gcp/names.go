@@ -3,6 +3,7 @@ package gcp
 import (
 	"crypto/sha256"
 	"encoding/base32"
+	"encoding/hex"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -17,6 +18,8 @@ import (
 //	muster-<token>-<hash of the cluster><hash of the NodeGroup>-<place>   a machine
 //	muster-<token>-<hash of the cluster><hash of the NodeGroup>-all       a resize request for all of them
 //	muster-<hash of the cluster>-<hash of the token and the zone>         a compact placement policy
+//
+// The token is shortened, see shorten. Names identify a machine from its birth, while labels may be shown late.
 //
 // The cloud makes no two instances of one name in a zone, nor two resize requests in
 // a group, so a call that is repeated makes nothing twice, however late it comes.
@@ -39,7 +42,7 @@ type names struct {
 
 // prefix is what all names of a launch begin with.
 func (n names) prefix(token, group string) string {
-	return namePrefix + token + "-" + n.cluster + hash(group, groupHash) + "-"
+	return namePrefix + shorten(token) + "-" + n.cluster + hash(group, groupHash) + "-"
 }
 
 // machines of a launch. A token that makes no name of the cloud's is refused.
@@ -49,7 +52,7 @@ func (n names) machines(req cloudprovider.LaunchRequest) ([]string, error) {
 	for i := range out {
 		out[i] = prefix + strconv.Itoa(i)
 	}
-	if last := out[len(out)-1]; !validName.MatchString(last) {
+	if last := out[len(out)-1]; !validName.MatchString(last) || n.token(last) != req.Token {
 		return nil, &cloudprovider.Error{Class: v1alpha1.Config, Code: "InvalidToken",
 			Message: fmt.Sprintf("the token %q would name machines %q: the cloud takes lower-case letters, digits and hyphens, 63 at most",
 				req.Token, last)}
@@ -58,6 +61,11 @@ func (n names) machines(req cloudprovider.LaunchRequest) ([]string, error) {
 }
 
 func (n names) request(token, group string) string { return n.prefix(token, group) + allPlaces }
+
+// filter of lists of instances: those that the Muster of this cluster has named.
+func (n names) filter() string {
+	return "name eq " + namePrefix + ".*-" + n.cluster + "[a-z2-7]*-[0-9]*"
+}
 
 // policyPrefix is what the names of all placement policies begin with, which take no labels.
 func (n names) policyPrefix() string { return namePrefix + n.cluster + "-" }
@@ -70,7 +78,7 @@ func (n names) policy(token, zone string) string {
 // token of the launch that made what has this name; empty where this cluster's Muster did
 // not.
 func (n names) token(name string) string {
-	token, cluster := parseName(name)
+	token, cluster, _ := parseName(name)
 	if cluster != n.cluster {
 		return ""
 	}
@@ -79,30 +87,68 @@ func (n names) token(name string) string {
 
 // foreign reports whether the Muster of another cluster gave the name.
 func (n names) foreign(name string) bool {
-	_, cluster := parseName(name)
+	_, cluster, _ := parseName(name)
 	return cluster != "" && cluster != n.cluster
+}
+
+// isOf reports whether a name is that of a machine of a group.
+func (n names) isOf(name, group string) bool {
+	_, cluster, of := parseName(name)
+	return cluster == n.cluster && of == hash(group, groupHash)
 }
 
 func (n names) isRequest(name string) bool {
 	return n.token(name) != "" && strings.HasSuffix(name, "-"+allPlaces)
 }
 
-// parseName returns the token and the hash of the cluster in a name; empty where no Muster
-// gave it.
-func parseName(name string) (token, cluster string) {
+// parseName returns the token and the hashes of the cluster and the group in a name; empty where no Muster gave it.
+func parseName(name string) (token, cluster, group string) {
 	rest, ours := strings.CutPrefix(name, namePrefix)
 	place := strings.LastIndexByte(rest, '-')
 	if !ours || place < 0 {
-		return "", ""
+		return "", "", ""
 	}
 	if p := rest[place+1:]; p != allPlaces && strings.Trim(p, "0123456789") != "" {
-		return "", ""
+		return "", "", ""
 	}
 	at := strings.LastIndexByte(rest[:place], '-')
 	if at < 1 || place-at-1 != clusterHash+groupHash {
-		return "", ""
+		return "", "", ""
 	}
-	return rest[:at], rest[at+1 : at+1+clusterHash]
+	group = rest[at+1+clusterHash : place]
+	return lengthen(rest[:at]), rest[at+1 : at+1+clusterHash], group
+}
+
+// uid is the UUID that the token of a launch begins with.
+var uid = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+
+// unpadded letters and digits, five bits each. shortUID is the length of a UUID in them.
+var unpadded = base32.StdEncoding.WithPadding(base32.NoPadding)
+
+const shortUID = 26
+
+// shorten writes the UUID of a token in 26 letters and digits instead of 36, so that the names of 1,000 machines keep within the
+// cloud's 63 characters up to the ten-thousand-millionth attempt.
+func shorten(token string) string {
+	id := uid.FindString(token)
+	raw, err := hex.DecodeString(strings.ReplaceAll(id, "-", ""))
+	if id == "" || err != nil {
+		return token
+	}
+	return strings.ToLower(unpadded.EncodeToString(raw)) + token[len(id):]
+}
+
+// lengthen undoes shorten.
+func lengthen(short string) string {
+	if len(short) < shortUID || len(short) > shortUID && short[shortUID] != '-' {
+		return short
+	}
+	raw, err := unpadded.DecodeString(strings.ToUpper(short[:shortUID]))
+	if err != nil {
+		return short
+	}
+	h := hex.EncodeToString(raw)
+	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:] + short[shortUID:]
 }
 
 // hash of s, of that length.

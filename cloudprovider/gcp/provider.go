@@ -84,8 +84,11 @@ type Provider struct {
 	// seen are the groups that there are or have been, by name: what was launched in a
 	// group that has been deleted since is still to be listed and taken back.
 	seen map[string]seenGroup
-	// listed is what each part of the cloud held when it was last listed.
-	listed map[string][]cloudprovider.Machine
+	// members are those of managed instance groups as they were last listed, and touched is when something last changed them.
+	members map[api.Manager]members
+	touched map[api.Manager]time.Time
+	// beside counts the machines that stood beside managed instance groups when their zone was last listed.
+	beside map[place]map[string]int
 	// fresh are the machines that bulk inserts have been asked for, and when: lists may
 	// not know them yet, and limits are to count them.
 	fresh map[api.Manager]map[string]time.Time
@@ -133,13 +136,11 @@ func New(ctx context.Context, config Config) (*Provider, error) {
 	}
 	p := &Provider{
 		Config: config, cloud: cloud, names: names{cluster: hash(config.ClusterUID, clusterHash)}, seen: map[string]seenGroup{},
-		listed: map[string][]cloudprovider.Machine{}, fresh: map[api.Manager]map[string]time.Time{}, starts: map[api.Manager]map[string]start{},
+		members: map[api.Manager]members{}, touched: map[api.Manager]time.Time{}, beside: map[place]map[string]int{},
+		fresh: map[api.Manager]map[string]time.Time{}, starts: map[api.Manager]map[string]start{},
 	}
 	p.policies, p.dense = newPolicies(p), &dense{Provider: p, chosen: map[string]choice{}}
-	p.poller = poll.New(func(ctx context.Context) (poll.Listing, error) {
-		machines, err := p.list(ctx)
-		return poll.Listing{Machines: machines}, err
-	}, p.takeBack, config.Clock)
+	p.poller = poll.New(p.list, p.takeBack, config.Clock)
 	return p, nil
 }
 
@@ -149,9 +150,24 @@ func (p *Provider) know(groups ...*v1alpha1.NodeGroup) {
 	defer p.mu.Unlock()
 	for _, g := range groups {
 		if g.Spec.Provider == v1alpha1.ProviderGCP && g.Spec.GCP != nil {
+			if old := p.seen[g.Name].NodeGroup; old != nil && launches(old) != launches(g) {
+				p.touched[managerOf(g)] = p.Clock.Now()
+			}
 			p.seen[g.Name] = seenGroup{g, p.Clock.Now()}
 		}
 	}
+}
+
+// launches is the record of the launches of another process, which changes when it makes one.
+func launches(g *v1alpha1.NodeGroup) string {
+	return g.Annotations[v1alpha1.AutoscalerLaunchesAnnotation]
+}
+
+// touch notes that something changes the members of a managed instance group: it is listed often for a while.
+func (p *Provider) touch(id api.Manager) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.touched[id] = p.Clock.Now()
 }
 
 // known are the groups that have been seen, by name.
@@ -179,11 +195,11 @@ func (p *Provider) refresh(ctx context.Context) (exist map[string]bool, err erro
 	return exist, nil
 }
 
-// since is how long ago a time was that the cloud told; 0 where it told none.
+// since is how long ago a time of the cloud was, by the clock of the cloud; 0 where it told none.
 func (p *Provider) since(stamp string) time.Duration {
 	t, err := time.Parse(time.RFC3339Nano, stamp)
 	if err != nil {
 		return 0
 	}
-	return p.Clock.Since(t)
+	return p.cloud.Now().Sub(t)
 }

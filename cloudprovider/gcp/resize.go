@@ -63,7 +63,7 @@ func (p *Provider) enqueue(ctx context.Context, l *launch, name string) error {
 	if err != nil {
 		return err
 	}
-	beside, err := p.beside(ctx, l)
+	beside, err := p.countBeside(ctx, l, mig)
 	if err != nil {
 		return err
 	}
@@ -78,10 +78,10 @@ func (p *Provider) enqueue(ctx context.Context, l *launch, name string) error {
 	return nil
 }
 
-// beside counts the machines that stand beside the managed instance group: of other
+// countBeside counts the machines that stand beside the managed instance group: of other
 // offerings, or of a time when the group had another launch method.
-func (p *Provider) beside(ctx context.Context, l *launch) (int, error) {
-	ours, others, err := p.bulkMachines(ctx, l)
+func (p *Provider) countBeside(ctx context.Context, l *launch, mig *computepb.InstanceGroupManager) (int, error) {
+	ours, others, err := p.bulkMachines(ctx, l, zonesOf(l, mig))
 	return len(ours) + others, err
 }
 
@@ -89,7 +89,7 @@ func (p *Provider) beside(ctx context.Context, l *launch) (int, error) {
 func (p *Provider) hold(id api.Manager, group, name string) cloudprovider.Machine {
 	return cloudprovider.Machine{
 		Name: name, Group: group, Launch: p.names.token(name), Hold: true, State: cloudprovider.Booting,
-		ProviderID: providerID(id.Project, id.Location, name),
+		ProviderID: providerID(id.Project, id.Location, name), Scope: p.scopeOfMembers(id),
 	}
 }
 
@@ -122,7 +122,7 @@ func (p *Provider) managedOf(ctx context.Context, l *launch) ([]cloudprovider.Ma
 // made yet is a hold: the group goes on trying until it is told to delete it.
 func (p *Provider) managedMachine(id api.Manager, in *computepb.ManagedInstance) cloudprovider.Machine {
 	m := cloudprovider.Machine{
-		Name: api.Base(in.GetInstance()), State: stateOf(in.GetInstanceStatus()),
+		Name: api.Base(in.GetInstance()), Scope: p.scopeOfMembers(id), State: stateOf(in.GetInstanceStatus()),
 		EndsAt: endsAt(in.GetScheduling().GetTerminationTimestamp()),
 		Hold:   in.GetInstanceStatus() == "", ProviderID: providerID(id.Project, zoneOf(in.GetInstance()), api.Base(in.GetInstance())),
 	}

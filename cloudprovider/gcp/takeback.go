@@ -40,6 +40,7 @@ func (p *Provider) takeBack(ctx context.Context, group string, names []string) e
 		return p.takeBackStray(ctx, group, names)
 	}
 	t := &taking{p, managerOf(g), g}
+	defer p.touch(t.id)
 	var requests, machines []string
 	for _, name := range names {
 		switch {
@@ -80,16 +81,18 @@ func (p *Provider) groupNamed(ctx context.Context, name string) (*v1alpha1.NodeG
 	return find(), err
 }
 
-// takeBackStray deletes machines of a group that is gone: their labels still tell of it.
+// takeBackStray deletes machines of a group that is gone: their names still tell of it.
 func (p *Provider) takeBackStray(ctx context.Context, group string, names []string) error {
-	all, err := p.labelled(ctx, p.Project, fmt.Sprintf("labels.%s=%s AND labels.%s=%s", labelUID, p.ClusterUID, labelGroup,
-		labelValue(group)))
+	all, err := p.cloud.Instances(ctx, p.Project, p.names.filter())
+	for _, away := range all.Failed {
+		err = away // they may be there
+	}
 	if err != nil {
-		return fmt.Errorf("looking for machines of NodeGroup %s, which is gone: %w", group, err)
+		return fmt.Errorf("listing the machines of NodeGroup %s, which is gone: %w", group, err)
 	}
 	var found []place
-	for _, in := range all {
-		if slices.Contains(names, in.GetName()) {
+	for _, in := range all.All() {
+		if slices.Contains(names, in.GetName()) && (in.GetLabels()[labelGroup] == labelValue(group) || p.names.isOf(in.GetName(), group)) && !isMember(in) {
 			found = append(found, place{p.Project, api.Base(in.GetZone()), in.GetName()})
 		}
 	}

@@ -131,14 +131,14 @@ func (s *policies) insert(ctx context.Context, l *launch, id policyID) error {
 // neighbours is the policy that most machines of the launch's request have in its zone, and how many those are. The name is empty
 // where they have none of Muster's.
 func (s *policies) neighbours(ctx context.Context, l *launch) (name string, there int, err error) {
-	all, err := s.labelled(ctx, l.id.Project, fmt.Sprintf("labels.%s=%s AND labels.%s=%s", labelUID, s.ClusterUID, labelRequest,
+	all, err := s.cloud.InstancesOf(ctx, l.id.Project, l.zone(), fmt.Sprintf("labels.%s=%s AND labels.%s=%s", labelUID, s.ClusterUID, labelRequest,
 		labelValue(l.Request)))
 	if err != nil {
 		return "", 0, fmt.Errorf("listing the machines of request %s: %w", l.Request, err)
 	}
 	count := map[string]int{}
 	for _, in := range all {
-		if api.Base(in.GetZone()) != l.zone() || stateOf(in.GetStatus()) == cloudprovider.Terminated {
+		if stateOf(in.GetStatus()) == cloudprovider.Terminated {
 			continue
 		}
 		for _, id := range s.ours(l.id.Project, in) {

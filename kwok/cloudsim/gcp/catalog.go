@@ -84,7 +84,7 @@ func (f *Front) listAutoscalers(c *call) (any, *cloudsim.Error) {
 			"autoscalingPolicy": map[string]any{"mode": g.Autoscaler.Mode, "minNumReplicas": g.Autoscaler.Min, "maxNumReplicas": g.Autoscaler.Max},
 		})
 	}
-	return map[string]any{"kind": "compute#autoscalerAggregatedList", "items": items, "nextPageToken": next}, nil
+	return aggregated(f, c, "compute#autoscalerAggregatedList", items, next)
 }
 
 // advise answers how likely Spot VMs can be had. Of other VMs it knows nothing, and only the beta of the API takes Spot.

@@ -19,7 +19,7 @@ type Config struct {
 	OperationTime metav1.Duration `json:"operationTime,omitempty"`
 	// PageSize is the most items of an answer; 0 stands for the cloud's 500.
 	PageSize int `json:"pageSize,omitempty"`
-	// Unreachable zones are missing from lists of all zones, which warn of it.
+	// Unreachable zones and regions are away: calls to them fail, and lists of all zones and regions warn of it or fail.
 	Unreachable []string `json:"unreachable,omitempty"`
 	// Denied permissions are those that the caller lacks.
 	Denied []string `json:"denied,omitempty"`

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -163,6 +164,11 @@ func (f *Front) answer(m method, r *http.Request) (any, *cloudsim.Error) {
 			return nil, refused
 		}
 	}
+	for _, place := range []string{r.PathValue("zone"), r.PathValue("region")} {
+		if slices.Contains(f.config.Unreachable, place) {
+			return nil, refusal(http.StatusServiceUnavailable, "backendError", "Backend Error")
+		}
+	}
 	f.settle()
 	c := &call{Request: r, body: body}
 	if e := cloudsim.FailureOf(r.Context()); e != nil && slices.Contains(m.query, "requestId") { // others make no operation
@@ -220,6 +226,65 @@ func errorless(out []byte, err error) []byte {
 		panic(errors.Join(errors.New("what was decoded a moment ago cannot be encoded"), err))
 	}
 	return out
+}
+
+// SetUnreachable sets the zones and regions that are away.
+func (f *Front) SetUnreachable(places ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.config.Unreachable = places
+}
+
+// isAway reports whether a zone or region, or the scope zones/… or regions/… of one, is away.
+func (f *Front) isAway(scope string) bool {
+	return slices.Contains(f.config.Unreachable, scope[strings.LastIndexByte(scope, '/')+1:])
+}
+
+// scopes are the zones and regions that have groups.
+func (f *Front) scopes() (out []string) {
+	for _, g := range f.groups {
+		for _, zone := range append([]string{g.Zone}, g.Zones...) {
+			if zone != "" {
+				out = append(out, "zones/"+zone, "regions/"+regionOf(zone))
+			}
+		}
+	}
+	return out
+}
+
+// aggregated is a list of all zones and regions, given their items. It fails where one is away, unless the caller takes a part.
+func aggregated[T any](f *Front, c *call, kind string, items map[string]T, next string) (any, *cloudsim.Error) {
+	out := map[string]any{}
+	for _, scope := range f.scopes() {
+		out[scope] = map[string]any{"warning": map[string]string{"code": "NO_RESULTS_ON_PAGE",
+			"message": "There are no results for scope '" + scope + "' on this page."}}
+	}
+	for scope, item := range items {
+		if !f.isAway(scope) {
+			out[scope] = item
+		}
+	}
+	answer := map[string]any{"kind": kind, "items": out}
+	if next != "" {
+		answer["nextPageToken"] = next
+	}
+	if len(f.config.Unreachable) == 0 {
+		return answer, nil
+	}
+	if c.URL.Query().Get("returnPartialSuccess") != "true" {
+		return nil, refusal(http.StatusServiceUnavailable, "backendError", "Backend Error")
+	}
+	var links []string
+	for _, place := range f.config.Unreachable {
+		scope := "zones/" + place
+		if strings.Count(place, "-") < 2 {
+			scope = "regions/" + place
+		}
+		out[scope] = map[string]any{"warning": map[string]string{"code": "UNREACHABLE", "message": "The scope is unreachable."}}
+		links = append(links, f.link(scope))
+	}
+	answer["unreachables"] = links
+	return answer, nil
 }
 
 // page cuts a page out of items, and says where the next one begins.

@@ -262,7 +262,7 @@ func (f *Front) listGroups(c *call) (any, *cloudsim.Error) {
 		}
 		items[g.scope()]["instanceGroupManagers"] = append(items[g.scope()]["instanceGroupManagers"], f.group(g))
 	}
-	return map[string]any{"kind": "compute#instanceGroupManagerAggregatedList", "items": items, "nextPageToken": next}, nil
+	return aggregated(f, c, "compute#instanceGroupManagerAggregatedList", items, next)
 }
 
 type managedJSON struct {

@@ -161,7 +161,7 @@ func (f *Front) listPolicies(c *call) (any, *cloudsim.Error) {
 			CreationTimestamp: p.madeAt.UTC().Format(time.RFC3339Nano), SelfLink: f.link(p.path())}
 		items[scope].ResourcePolicies = append(items[scope].ResourcePolicies, out)
 	}
-	return map[string]any{"kind": "compute#resourcePolicyAggregatedList", "items": items, "nextPageToken": next}, nil
+	return aggregated(f, c, "compute#resourcePolicyAggregatedList", items, next)
 }
 
 // apply checks that a number of new VMs in a zone may have the placement policies of a call, and puts them in.

@@ -6,7 +6,9 @@ import "github.com/muster-dev/muster/kwok/cloudsim"
 func (f *Front) routes() {
 	const compute = "/compute/v1/projects/{project}/"
 	f.handle("GET "+compute+"aggregated/instances",
-		method{"instances.aggregatedList", "compute.instances.list", lists, f.listInstances})
+		method{"instances.aggregatedList", "compute.instances.list", lists, f.listAllInstances})
+	f.handle("GET "+compute+"zones/{zone}/instances",
+		method{"instances.list", "compute.instances.list", lists, f.listInstances})
 	f.handle("POST "+compute+"zones/{zone}/instances/bulkInsert",
 		method{"instances.bulkInsert", "compute.instances.create", changes, f.bulkInsert})
 	f.handle("DELETE "+compute+"zones/{zone}/instances/{instance}",

@@ -23,7 +23,6 @@ type vm struct {
 	zone, name  string
 	machineType string
 	model       string
-	labels      map[string]string
 	// owner is the group that made it; nil for none.
 	owner *group
 	// inWorld is its ID there.
@@ -79,7 +78,7 @@ func (f *Front) launch(m machine, zone string, names []string, least int, owner 
 	for i, in := range instances {
 		v := &vm{
 			zone: zone, name: names[i], machineType: m.machineType, model: m.template.ProvisioningModel,
-			labels: m.labels, owner: owner, inWorld: in.ID, made: in.LaunchedAt, onTermination: m.onTermination,
+			owner: owner, inWorld: in.ID, made: in.LaunchedAt, onTermination: m.onTermination,
 			grace: m.template.GracefulShutdown.Duration, policy: m.policy,
 		}
 		f.vms[v.key()] = v
@@ -207,7 +206,7 @@ type schedulingJSON struct {
 func (f *Front) instance(v *vm, in *cloudsim.Instance) instanceJSON {
 	out := instanceJSON{
 		Kind: "compute#instance", ID: v.id(), Name: v.name, Zone: f.link("zones/" + v.zone),
-		MachineType: f.link("zones/" + v.zone + "/machineTypes/" + v.machineType), Status: v.state(in), Labels: v.labels,
+		MachineType: f.link("zones/" + v.zone + "/machineTypes/" + v.machineType), Status: v.state(in), Labels: in.Tags,
 		Scheduling:        schedulingJSON{ProvisioningModel: cmp.Or(v.model, modelStandard), InstanceTerminationAction: v.onTermination},
 		CreationTimestamp: v.made.UTC().Format(time.RFC3339Nano), SelfLink: f.link("zones/" + v.zone + "/instances/" + v.name),
 	}
@@ -238,32 +237,53 @@ func (v *vm) id() string {
 
 // scopedJSON is what lists of all zones say of one.
 type scopedJSON struct {
-	Instances []instanceJSON    `json:"instances,omitempty"`
-	Warning   map[string]string `json:"warning,omitempty"`
+	Instances []instanceJSON `json:"instances,omitempty"`
 }
 
-// listInstances answers for all zones together.
-func (f *Front) listInstances(c *call) (any, *cloudsim.Error) {
+// listed are the instances that lists know of and that match the filter of the call, of a zone, or of all where it is empty.
+func (f *Front) listed(c *call, zone string) (out []instanceJSON, refused *cloudsim.Error) {
 	known := f.instances(false)
 	match, refused := parseFilter(c.URL.Query().Get("filter"))
 	if refused != nil {
 		return nil, refused
 	}
-	var all []instanceJSON
 	for _, key := range slices.Sorted(maps.Keys(f.vms)) {
 		v := f.vms[key]
-		if in := known[v.inWorld]; in != nil && match(v) && !slices.Contains(f.config.Unreachable, v.zone) {
-			all = append(all, f.instance(v, in))
+		if in := known[v.inWorld]; in != nil && match(v, in) && (zone == "" || v.zone == zone) && !f.isAway(v.zone) {
+			out = append(out, f.instance(v, in))
 		}
+	}
+	return out, nil
+}
+
+// listInstances answers for a zone.
+func (f *Front) listInstances(c *call) (any, *cloudsim.Error) {
+	all, refused := f.listed(c, c.PathValue("zone"))
+	if refused != nil {
+		return nil, refused
+	}
+	cut, next, refused := page(f, c, all)
+	if refused != nil {
+		return nil, refused
+	}
+	answer := map[string]any{"kind": "compute#instanceList", "items": cut}
+	if next != "" {
+		answer["nextPageToken"] = next
+	}
+	return answer, nil
+}
+
+// listAllInstances answers for all zones together.
+func (f *Front) listAllInstances(c *call) (any, *cloudsim.Error) {
+	all, refused := f.listed(c, "")
+	if refused != nil {
+		return nil, refused
 	}
 	cut, next, refused := page(f, c, all)
 	if refused != nil {
 		return nil, refused
 	}
 	items := map[string]*scopedJSON{}
-	for _, zone := range f.config.Unreachable {
-		items["zones/"+zone] = &scopedJSON{Warning: map[string]string{"code": "UNREACHABLE"}}
-	}
 	for _, in := range cut {
 		scope := in.Zone[strings.Index(in.Zone, "zones/"):]
 		if items[scope] == nil {
@@ -271,16 +291,16 @@ func (f *Front) listInstances(c *call) (any, *cloudsim.Error) {
 		}
 		items[scope].Instances = append(items[scope].Instances, in)
 	}
-	return map[string]any{"kind": "compute#instanceAggregatedList", "items": items, "nextPageToken": next}, nil
+	return aggregated(f, c, "compute#instanceAggregatedList", items, next)
 }
 
 var labelTerm = regexp.MustCompile(`^labels\.([a-z][a-z0-9_-]*)\s*=\s*"?([a-z0-9_-]*)"?$`)
 
 // parseFilter understands labels that must have values, joined by AND, or a regular expression for names.
-func parseFilter(filter string) (func(*vm) bool, *cloudsim.Error) {
+func parseFilter(filter string) (func(*vm, *cloudsim.Instance) bool, *cloudsim.Error) {
 	if nameTerm.MatchString(filter) {
 		names, refused := namesLike(filter)
-		return func(v *vm) bool { return names.MatchString(v.name) }, refused
+		return func(v *vm, _ *cloudsim.Instance) bool { return names.MatchString(v.name) }, refused
 	}
 	want := map[string]string{}
 	if filter != "" {
@@ -292,9 +312,9 @@ func parseFilter(filter string) (func(*vm) bool, *cloudsim.Error) {
 			want[m[1]] = m[2]
 		}
 	}
-	return func(v *vm) bool {
+	return func(_ *vm, in *cloudsim.Instance) bool {
 		for k, value := range want {
-			if got, ok := v.labels[k]; !ok || got != value {
+			if got, ok := in.Tags[k]; !ok || got != value {
 				return false
 			}
 		}
