@@ -47,7 +47,7 @@ func TestOutOfReach(t *testing.T) {
 // TestZoneAway: while a zone is away, launches, watch and take-back go on in another one, and nothing of it is taken to be gone, not even
 // what boots.
 func TestZoneAway(t *testing.T) {
-	for _, method := range []string{"bulk", "owned", "flex"} {
+	for method, running := range map[string]time.Duration{"bulk": 0, "owned": 0, "flex": 2 * time.Minute} {
 		t.Run(method, func(t *testing.T) {
 			l := newLab(t, cloudsim.Config{Pools: every(64)}, simulated())
 			p, here, there := l.provider(), l.nodeGroup(method), l.nodeGroup("spread")
@@ -58,6 +58,7 @@ func TestZoneAway(t *testing.T) {
 			if _, err := launch(t, l, p, far); err != nil {
 				t.Fatal(err)
 			}
+			w.pass(running)
 			l.front.SetUnreachable(zoneB)
 			w.pass(time.Minute)
 			near := launchOf(here, 2)
@@ -258,4 +259,30 @@ func slow(pools []cloudsim.Pool) []cloudsim.Pool {
 		pools[i].Script.BootDelay = metav1.Duration{Duration: time.Hour}
 	}
 	return pools
+}
+
+// TestDiscoverWithAZoneAway: the groups of a zone that is away stay as they were, and those of others are discovered.
+func TestDiscoverWithAZoneAway(t *testing.T) {
+	sim := simulated()
+	for i := range sim.Templates {
+		sim.Templates[i].Metadata = enabled()
+	}
+	l := newLab(t, cloudsim.Config{}, sim)
+	p := l.provider()
+	all, err := p.Discover(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, place := range []string{zoneA, region} {
+		l.front.SetUnreachable(place)
+		if now, err := p.Discover(context.Background()); err != nil || len(now.Groups) != len(all.Groups) {
+			t.Errorf("with %s away: got %d groups, %v: want %d", place, len(now.Groups), err, len(all.Groups))
+		}
+		l.nodeGroup("bulk")
+		l.nodeGroup("spread")
+		if now, err := l.provider().Discover(context.Background()); err == nil {
+			t.Errorf("with %s away since before the start: got %d groups, and the NodeGroups of the others would be deleted", place, len(now.Groups))
+		}
+		l.groups = nil
+	}
 }

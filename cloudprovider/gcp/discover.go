@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
@@ -36,58 +39,86 @@ const (
 	keyTopology = "muster-dev-topology"
 	// keyMethod names a launch method, where that which fits is not wanted.
 	keyMethod = "muster-dev-launch-method"
+	// keyPrice is what an hour of a machine costs in USD, such as 64.44, in place of the list price.
+	keyPrice = "muster-dev-price-per-hour"
 )
 
 // cloudGroupLabel lets nodes of a group be born cordoned.
 const cloudGroupLabel = "muster.dev/cloud-group"
 
-// Discover implements cloudprovider.Discoverer.
+// Discover implements cloudprovider.Discoverer. A zone or region that is away keeps the groups that it had.
 func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error) {
-	scopes, err := p.cloud.Managers(ctx, p.Project)
+	managers, err := p.cloud.Managers(ctx, p.Project)
 	if err != nil {
 		return cloudprovider.Discovery{}, fmt.Errorf("listing the managed instance groups of project %s: %w", p.Project, err)
 	}
-	autoscalers, err := p.listAutoscalers(ctx)
+	autoscalers, err := p.cloud.Autoscalers(ctx, p.Project)
 	if err != nil {
-		return cloudprovider.Discovery{}, err
+		return cloudprovider.Discovery{}, fmt.Errorf("listing the autoscalers of project %s: %w", p.Project, err)
 	}
 	p.refreshPrices(ctx)
 	out := cloudprovider.Discovery{}
-	for _, err := range scopes.Failed {
-		return cloudprovider.Discovery{}, fmt.Errorf("listing the managed instance groups of project %s: %w", p.Project, err)
-	}
-	for _, location := range scopes.Scopes() {
-		for _, mig := range scopes.Items[location] {
-			id := api.Manager{Project: p.Project, Location: location, Name: mig.GetName()}
-			found, err := p.offerings(ctx, id, mig, autoscalers[id])
-			var unusable *unusableError
-			switch {
-			case errors.As(err, &unusable):
-				out.Refused = append(out.Refused, cloudprovider.Refused{Group: id.Location + "/" + id.Name, Reason: unusable.Error()})
-			case err != nil:
-				return cloudprovider.Discovery{}, fmt.Errorf("reading managed instance group %s: %w", id, err)
+	for _, location := range slices.Concat(managers.Scopes(), slices.Sorted(maps.Keys(managers.Failed))) {
+		found, err := p.discoverIn(ctx, location, managers, autoscalers)
+		if err != nil {
+			if found, err = p.undiscovered(ctx, location, err); err != nil {
+				return cloudprovider.Discovery{}, fmt.Errorf("discovering the managed instance groups of %s in project %s: %w", location, p.Project, err)
 			}
-			out.Groups = append(out.Groups, found...)
 		}
+		out.Groups, out.Refused = append(out.Groups, found.Groups...), append(out.Refused, found.Refused...)
 	}
 	slices.SortFunc(out.Groups, func(a, b cloudprovider.Found) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(out.Refused, func(a, b cloudprovider.Refused) int { return cmp.Compare(a.Group, b.Group) })
 	return out, nil
 }
 
-// listAutoscalers are the cloud's own, by what they scale.
-func (p *Provider) listAutoscalers(ctx context.Context) (map[api.Manager]*computepb.Autoscaler, error) {
-	scopes, err := p.cloud.Autoscalers(ctx, p.Project)
-	if err != nil {
-		return nil, fmt.Errorf("listing the autoscalers of project %s: %w", p.Project, err)
+// discoverIn finds the groups of a zone or region.
+func (p *Provider) discoverIn(ctx context.Context, location string, managers api.Aggregated[*computepb.InstanceGroupManager],
+	autoscalers api.Aggregated[*computepb.Autoscaler]) (out cloudprovider.Discovery, err error) {
+	if err := cmp.Or(managers.Failed[location], autoscalers.Failed[location]); err != nil {
+		return out, err
 	}
-	out := map[api.Manager]*computepb.Autoscaler{}
-	for location, autoscalers := range scopes.Items {
-		for _, a := range autoscalers {
-			out[api.Manager{Project: p.Project, Location: location, Name: api.Base(a.GetTarget())}] = a
+	scalers := map[string]*computepb.Autoscaler{}
+	for _, a := range autoscalers.Items[location] {
+		scalers[api.Base(a.GetTarget())] = a
+	}
+	for _, mig := range managers.Items[location] {
+		id := api.Manager{Project: p.Project, Location: location, Name: mig.GetName()}
+		found, err := p.offerings(ctx, id, mig, scalers[id.Name])
+		var unusable *unusableError
+		switch {
+		case errors.As(err, &unusable):
+			out.Refused = append(out.Refused, cloudprovider.Refused{Group: id.Location + "/" + id.Name, Reason: unusable.Error()})
+		case err != nil:
+			return out, fmt.Errorf("reading managed instance group %s: %w", id, err)
+		}
+		out.Groups = append(out.Groups, found...)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.discovered[location] = out
+	return out, nil
+}
+
+// undiscovered returns the groups that a zone or region had before the error. Where that is not known, and there are NodeGroups of it,
+// the error stands: their groups must not seem to be gone. Errors other than the cloud's own stand, too.
+func (p *Provider) undiscovered(ctx context.Context, location string, err error) (cloudprovider.Discovery, error) {
+	if cause := cloudprovider.CauseOf(err); cause == nil || cause.Class != v1alpha1.Outage {
+		return cloudprovider.Discovery{}, err
+	}
+	if _, err := p.refresh(ctx); err != nil {
+		return cloudprovider.Discovery{}, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last, known := p.discovered[location]
+	for _, g := range p.seen {
+		if !known && g.Spec.GCP.Project == p.Project && g.Spec.GCP.Location == location {
+			return cloudprovider.Discovery{}, err
 		}
 	}
-	return out, nil
+	log.FromContext(ctx).Error(err, "The groups of a part of Google Cloud cannot be discovered; those that it had stay", "location", location)
+	return last, nil
 }
 
 // unusableError says why a group that says that it is Muster's cannot be used.
@@ -140,6 +171,10 @@ func (p *Provider) offerings(ctx context.Context, id api.Manager, mig *computepb
 	if err != nil {
 		return nil, err
 	}
+	price, err := c.price()
+	if err != nil {
+		return nil, err
+	}
 	var out, over []cloudprovider.Found
 	var missing string
 	for _, zone := range c.zones() {
@@ -167,7 +202,7 @@ func (p *Provider) offerings(ctx context.Context, id api.Manager, mig *computepb
 			}
 			spec := v1alpha1.NodeGroupSpec{
 				Provider: v1alpha1.ProviderGCP, MinNodes: least, MaxNodes: most, CapacityType: t.capacityType(), Zone: zone,
-				PricePerHour: p.price(offering{regionOf(zone), shape, t.model(), t.capacityType() == v1alpha1.Reserved && !reserved.over}),
+				PricePerHour: cmp.Or(price, p.price(offering{regionOf(zone), shape, t.model(), t.capacityType() == v1alpha1.Reserved && !reserved.over})),
 				QueueTimeout: queue, EndsAt: reserved.endsAt,
 				Template: t.nodeTemplate(shape, zone), Topology: levels,
 				GCP: &v1alpha1.GCPGroup{
@@ -301,6 +336,19 @@ func (c *candidate) queueTimeout(method v1alpha1.GCPLaunchMethod) (*metav1.Durat
 		return nil, unusable("the instance template has %s, and %s does not queue: remove it, or use ResizeRequest", keyQueue, method)
 	}
 	return &metav1.Duration{Duration: d}, nil
+}
+
+// price of an hour of a machine, where the group says it; nil where it does not.
+func (c *candidate) price() (*resource.Quantity, error) {
+	s := c.template.keys[keyPrice]
+	if s == "" {
+		return nil, nil
+	}
+	q, err := resource.ParseQuantity(s)
+	if err != nil || q.Sign() < 0 {
+		return nil, unusable("the instance template's %s is %q: it must be an amount of USD, for example 64.44", keyPrice, s)
+	}
+	return &q, nil
 }
 
 // scales says that the group's autoscaler is at work.

@@ -229,6 +229,7 @@ func TestDiscoverRefuses(t *testing.T) {
 		"a limit that is no number":           {template: gcpsim.Template{Metadata: enabled("muster-dev-max-nodes", "many")}, want: `muster-dev-max-nodes is "many": it must be a number`},
 		"less than nothing":                   {template: gcpsim.Template{Metadata: enabled("muster-dev-min-nodes", "17")}, want: "minimum of 17 machines exceeds its maximum of 16"},
 		"a launch method that there is not":   {template: gcpsim.Template{Metadata: enabled("muster-dev-launch-method", "Prayer")}, want: `is "Prayer": it must be BulkInsert, ResizeRequest or CreateInstances`},
+		"a price that is no amount":           {template: gcpsim.Template{Metadata: enabled("muster-dev-price-per-hour", "dear")}, want: "it must be an amount of USD, for example 64.44"},
 		"resize requests over several zones":  {template: gcpsim.Template{ProvisioningModel: "FLEX_START"}, group: gcpsim.Group{Region: region, Zones: []string{zoneA, zoneB}}, want: "over 2 zones, so ResizeRequest"},
 		"resize requests of several types":    {template: gcpsim.Template{ProvisioningModel: "FLEX_START"}, group: gcpsim.Group{MachineTypes: []string{h100, "g2-standard-96"}}, want: "from 2 machine types, so ResizeRequest"},
 		"resize requests with an autoscaler":  {template: gcpsim.Template{ProvisioningModel: "FLEX_START"}, group: gcpsim.Group{Autoscaler: &gcpsim.Autoscaler{Mode: "ON", Max: 4}}, want: "delete the autoscaler"},

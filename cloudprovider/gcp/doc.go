@@ -13,6 +13,7 @@
 //	                          prefixes
 //	muster-dev-queue-timeout  how long a launch may wait in the cloud's queue, such as 24h
 //	muster-dev-launch-method  one of those below, unless the one that fits is right
+//	muster-dev-price-per-hour what an hour of a machine costs in USD, in place of the list price
 //
 // What their nodes look like is read where cluster-autoscaler reads it: kube-labels
 // and kube-env. A MIG is one NodeGroup for each of its zones and machine types.

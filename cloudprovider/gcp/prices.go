@@ -1,6 +1,7 @@
 package gcp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -52,21 +53,27 @@ var floor = map[string]struct{ onDemand, spot string }{
 	"g2-standard-96": {"8.003", ""},
 }
 
-// parts is what the catalog calls the parts of a machine family.
+// parts is what the catalog calls the parts of a machine family that are paid for: each by the first of its names that has a price, since
+// the catalog has been seen to use several. One without names is paid for with the others.
 type parts struct {
-	family    string // of machine types that begin so
-	core, ram string
-	gpu       string
+	family         string // of machine types that begin so
+	core, ram, gpu []string
 }
 
 // families by machine type, the longer prefixes first.
 var families = []parts{
-	{"a2-ultragpu-", "A2 Instance Core", "A2 Instance Ram", "Nvidia Tesla A100 80GB GPU"},
-	{"a2-", "A2 Instance Core", "A2 Instance Ram", "Nvidia Tesla A100 GPU"},
-	{"a3-ultragpu-", "A3 Ultra Instance Core", "A3 Ultra Instance Ram", "Nvidia H200 141GB GPU"},
-	{"a3-megagpu-", "A3Plus Instance Core", "A3Plus Instance Ram", "Nvidia H100 80GB Mega GPU"},
-	{"a3-highgpu-", "A3 Instance Core", "A3 Instance Ram", "Nvidia H100 80GB GPU"},
-	{"g2-", "G2 Instance Core", "G2 Instance Ram", "Nvidia L4 GPU"},
+	{"a2-ultragpu-", []string{"A2 Instance Core"}, []string{"A2 Instance Ram"}, []string{"Nvidia Tesla A100 80GB GPU"}},
+	{"a2-", []string{"A2 Instance Core"}, []string{"A2 Instance Ram"}, []string{"Nvidia Tesla A100 GPU"}},
+	{"a3-ultragpu-", []string{"A3Ultra Instance Core", "A3 Ultra Instance Core"}, []string{"A3Ultra Instance Ram", "A3 Ultra Instance Ram"},
+		[]string{"H200 141GB GPU", "Nvidia H200 141GB GPU"}},
+	{"a3-megagpu-", []string{"A3Plus Instance Core"}, []string{"A3Plus Instance Ram"},
+		[]string{"Nvidia H100 80GB Mega GPU", "Nvidia H100 Mega 80GB GPU"}},
+	{"a3-highgpu-", []string{"A3 Instance Core"}, []string{"A3 Instance Ram"}, []string{"Nvidia H100 80GB GPU"}},
+	// A slice is a GPU with its share of the machine.
+	{"a4-", nil, nil, []string{"A4 Nvidia B200 (1 gpu slice)"}},
+	{"g2-", []string{"G2 Instance Core"}, []string{"G2 Instance Ram"}, []string{"Nvidia L4 GPU"}},
+	{"g4-", []string{"G4 Instance Core"}, []string{"G4 Instance Ram"}, []string{"RTX 6000 96GB"}},
+	{"h4d-", []string{"H4D Instance Core"}, []string{"H4D Instance Ram"}, nil},
 }
 
 // prices are the lines of the catalog that are wanted, as last read.
@@ -110,16 +117,26 @@ func (c *prices) of(o offering) (int64, bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	unit := func(description string) int64 { return c.microUSD[priceKey(o.region, o.model, description)] }
-	core, ram, device := unit(families[i].core), unit(families[i].ram), unit(families[i].gpu)
-	if core == 0 || ram == 0 || device == 0 {
-		return 0, false
-	}
-	var gpus int64
+	var gpus, sum int64
 	for _, a := range o.shape.GetAccelerators() {
 		gpus += int64(a.GetGuestAcceleratorCount())
 	}
-	return core*int64(o.shape.GetGuestCpus()) + ram*int64(o.shape.GetMemoryMb())/1024 + device*gpus, true
+	for _, part := range []struct {
+		names  []string
+		amount int64
+	}{
+		{families[i].core, int64(o.shape.GetGuestCpus())}, {families[i].ram, int64(o.shape.GetMemoryMb()) / 1024}, {families[i].gpu, gpus},
+	} {
+		var unit int64
+		for _, name := range part.names {
+			unit = cmp.Or(unit, c.microUSD[priceKey(o.region, o.model, name)])
+		}
+		if len(part.names) > 0 && unit == 0 {
+			return 0, false
+		}
+		sum += unit * part.amount
+	}
+	return sum, true
 }
 
 // refreshPrices reads the catalog where it is time to. Without it things go on with
@@ -182,18 +199,18 @@ const (
 
 // partOf is the part that a line is about, and its consumption model.
 func partOf(sku *cloudbilling.Sku) (part, model string, ok bool) {
-	description, _, _ := strings.Cut(sku.Description, " running in ")
-	switch usage := sku.Category; {
-	case usage == nil:
-		return "", "", false
-	case usage.UsageType == "OnDemand":
-		part, model = description, modelStandard
-	case usage.UsageType == "Preemptible" && strings.HasPrefix(description, spotPrefix):
-		part, model = strings.TrimPrefix(description, spotPrefix), modelSpot
-	case usage.UsageType == "Preemptible" && strings.HasSuffix(description, spotSuffix):
-		part, model = strings.TrimSuffix(description, spotSuffix), modelSpot
-	default:
+	part, _, _ = strings.Cut(sku.Description, " running in ")
+	if sku.Category == nil || sku.Category.UsageType != "OnDemand" && sku.Category.UsageType != "Preemptible" {
 		return "", "", false
 	}
-	return part, model, slices.ContainsFunc(families, func(f parts) bool { return part == f.core || part == f.ram || part == f.gpu })
+	// The description tells Spot whatever the type of usage, which is OnDemand for some of its lines.
+	model = modelStandard
+	if spot := strings.TrimSuffix(strings.TrimPrefix(part, spotPrefix), spotSuffix); spot != part {
+		part, model = spot, modelSpot
+	} else if sku.Category.UsageType == "Preemptible" {
+		return "", "", false
+	}
+	return part, model, slices.ContainsFunc(families, func(f parts) bool {
+		return slices.Contains(f.core, part) || slices.Contains(f.ram, part) || slices.Contains(f.gpu, part)
+	})
 }

@@ -31,6 +31,14 @@ func catalog() []gcpsim.SKU {
 		{Description: "Reserved A3 Instance Core running in Americas", UsageType: "OnDemand", Regions: here, Nanos: 3},
 		{Description: "A3 Instance Core running in Americas", UsageType: "Commit1Yr", Regions: here, Nanos: 4},
 		{Description: "Nvidia H100 80GB Mega GPU running in Americas", UsageType: "OnDemand", Regions: here, Nanos: 5},
+		{Description: "A4 Nvidia B200 (1 gpu slice) running in Americas", UsageType: "OnDemand", Regions: here, Nanos: 16_110_000_000},
+		{Description: "Spot Preemptible A4 Nvidia B200 (1 gpu slice) running in Americas", UsageType: "OnDemand", Regions: here, Nanos: 4_719_000_000},
+		{Description: "G4 Instance Core running in Iowa", UsageType: "OnDemand", Regions: here, Nanos: 48_910_000},
+		{Description: "G4 Instance Ram running in Iowa", UsageType: "OnDemand", Regions: here, Nanos: 5_000_000},
+		{Description: "RTX 6000 96GB running in Iowa", UsageType: "OnDemand", Regions: here, Nanos: 1_250_000_000},
+		{Description: "H4D Instance Core running in Iowa", UsageType: "OnDemand", Regions: here, Nanos: 30_000_000},
+		{Description: "H4D Instance Ram running in Iowa", UsageType: "OnDemand", Regions: here, Nanos: 3_000_000},
+		{Description: "DWS Calendar Mode H4D Instance Core running in Iowa", UsageType: "OnDemand", Regions: here, Nanos: 7},
 		{Description: "Commitment v1: A3 Ram in Americas for 1 Year", UsageType: "Commit1Yr", Regions: here, Nanos: 6},
 	}
 }
@@ -52,11 +60,22 @@ func TestPrices(t *testing.T) {
 		"neither knows what it costs":             {template: gcpsim.Template{MachineType: "g2-standard-96", ProvisioningModel: "SPOT"}, skus: catalog()},
 		"a catalog that lacks a part":             {skus: catalog()[:2], want: "87.83"},
 		"a catalog out of reach":                  {skus: catalog(), lost: true, want: "87.83"},
-		"Spot, and a catalog that lacks it":       {template: gcpsim.Template{ProvisioningModel: "SPOT"}, want: "47.87"},
+		"A4 by the slice":                         {template: gcpsim.Template{MachineType: "a4-highgpu-8g"}, skus: catalog(), want: "128.88"},
+		"Spot A4 by the slice":                    {template: gcpsim.Template{MachineType: "a4-highgpu-8g", ProvisioningModel: "SPOT"}, skus: catalog(), want: "37.752"},
+		// 48 × 0.04891 + 180 × 0.005 + 1.25
+		"G4": {template: gcpsim.Template{MachineType: "g4-standard-48"}, skus: catalog(), want: "4.49768"},
+		// 192 × 0.03 + 720 × 0.003
+		"H4D, which has no GPU":             {template: gcpsim.Template{MachineType: "h4d-standard-192"}, skus: catalog(), want: "7.92"},
+		"a price of the group's own":        {template: gcpsim.Template{Metadata: enabled("muster-dev-price-per-hour", "64.44")}, skus: catalog(), want: "64.44"},
+		"Spot, and a catalog that lacks it": {template: gcpsim.Template{ProvisioningModel: "SPOT"}, want: "47.87"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sim := single(tc.template, gcpsim.Group{})
-			sim.Project, sim.MachineTypes, sim.SKUs, sim.PageSize = project, simulated().MachineTypes, tc.skus, 4
+			sim.Project, sim.SKUs, sim.PageSize = project, tc.skus, 4
+			sim.MachineTypes = append(simulated().MachineTypes,
+				gcpsim.MachineType{Name: "a4-highgpu-8g", VCPUs: 224, MemoryMB: 3968 * 1024, GPUs: 8, GPUType: "nvidia-b200"},
+				gcpsim.MachineType{Name: "g4-standard-48", VCPUs: 48, MemoryMB: 180 * 1024, GPUs: 1, GPUType: "nvidia-rtx-pro-6000"},
+				gcpsim.MachineType{Name: "h4d-standard-192", VCPUs: 192, MemoryMB: 720 * 1024})
 			world := cloudsim.Config{}
 			if tc.lost {
 				world.Calls = []cloudsim.CallFault{{

@@ -87,6 +87,8 @@ type Provider struct {
 	// members are those of managed instance groups as they were last listed, and touched is when something last changed them.
 	members map[api.Manager]members
 	touched map[api.Manager]time.Time
+	// discovered are the groups of each zone and region as they were last discovered.
+	discovered map[string]cloudprovider.Discovery
 	// beside counts the machines that stood beside managed instance groups when their zone was last listed.
 	beside map[place]map[string]int
 	// fresh are the machines that bulk inserts have been asked for, and when: lists may
@@ -137,7 +139,8 @@ func New(ctx context.Context, config Config) (*Provider, error) {
 	p := &Provider{
 		Config: config, cloud: cloud, names: names{cluster: hash(config.ClusterUID, clusterHash)}, seen: map[string]seenGroup{},
 		members: map[api.Manager]members{}, touched: map[api.Manager]time.Time{}, beside: map[place]map[string]int{},
-		fresh: map[api.Manager]map[string]time.Time{}, starts: map[api.Manager]map[string]start{},
+		discovered: map[string]cloudprovider.Discovery{},
+		fresh:      map[api.Manager]map[string]time.Time{}, starts: map[api.Manager]map[string]start{},
 	}
 	p.policies, p.dense = newPolicies(p), &dense{Provider: p, chosen: map[string]choice{}}
 	p.poller = poll.New(p.list, p.takeBack, config.Clock)

@@ -2,12 +2,14 @@ package api
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
 // Aggregated is a list of all zones and regions of a project.
@@ -38,7 +40,9 @@ func aggregated[P aggregatedPage[S], S scoped, T any](ctx context.Context, c *Cl
 	if err != nil {
 		return out, err
 	}
-	fail := func(scope string) { out.Failed[Base(scope)] = fmt.Errorf("%s is unreachable", scope) }
+	fail := func(scope string) {
+		out.Failed[Base(scope)] = cloudprovider.Inconclusive(caused(v1alpha1.Outage, unreachable, scope+" is unreachable", false))
+	}
 	for _, page := range found {
 		for _, link := range page.GetUnreachables() {
 			fail(scopeOf(link))
