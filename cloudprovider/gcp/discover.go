@@ -62,7 +62,7 @@ func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error
 		found, err := p.discoverIn(ctx, location, managers, autoscalers)
 		if err != nil {
 			if found, err = p.undiscovered(ctx, location, err); err != nil {
-				return cloudprovider.Discovery{}, fmt.Errorf("discovering the managed instance groups of %s in project %s: %w", location, p.Project, err)
+				return cloudprovider.Discovery{}, fmt.Errorf("discovering the groups of %s in project %s: %w", location, p.Project, err)
 			}
 		}
 		out.Groups, out.Refused = append(out.Groups, found.Groups...), append(out.Refused, found.Refused...)
@@ -202,7 +202,8 @@ func (p *Provider) offerings(ctx context.Context, id api.Manager, mig *computepb
 			}
 			spec := v1alpha1.NodeGroupSpec{
 				Provider: v1alpha1.ProviderGCP, MinNodes: least, MaxNodes: most, CapacityType: t.capacityType(), Zone: zone,
-				PricePerHour: cmp.Or(price, p.price(offering{regionOf(zone), shape, t.model(), t.capacityType() == v1alpha1.Reserved && !reserved.over})),
+				PricePerHour: cmp.Or(price, p.price(offering{regionOf(zone), shape, t.model(),
+					t.capacityType() == v1alpha1.Reserved && !reserved.over})),
 				QueueTimeout: queue, EndsAt: reserved.endsAt,
 				Template: t.nodeTemplate(shape, zone), Topology: levels,
 				GCP: &v1alpha1.GCPGroup{

@@ -11,6 +11,7 @@ import (
 // disks and the network of an instance. Methods without any are open to everyone.
 var Permissions = map[string][]string{
 	"instances.aggregatedList": {"compute.instances.list"},
+	"instances.list":           {"compute.instances.list"},
 	"instances.bulkInsert": {
 		"compute.disks.create", "compute.images.useReadOnly", "compute.instanceTemplates.useReadOnly", "compute.instances.create",
 		"compute.instances.setLabels", "compute.instances.setMetadata", "compute.instances.setServiceAccount", "compute.instances.setTags",

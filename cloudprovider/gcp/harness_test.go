@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"net/http/httptest"
 	"os"
 	"slices"
 	"sync"
@@ -118,9 +117,7 @@ func newLab(t *testing.T, world cloudsim.Config, project gcpsim.Config) *lab {
 	if l.front, err = gcpsim.New(project, l.world); err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(l.world.Handler(l.front))
-	t.Cleanup(server.Close)
-	l.url = server.URL
+	l.url = l.serve(l.world.Handler(l.front))
 	labs.Lock()
 	defer labs.Unlock()
 	labs.all = append(labs.all, l)

@@ -96,7 +96,8 @@ func (l *launch) zone() string {
 // machine of a launch that stands beside its managed instance group.
 func (p *Provider) machine(l *launch, name string, state cloudprovider.State) cloudprovider.Machine {
 	return cloudprovider.Machine{
-		Scope: p.scopeOf(l.id.Project, l.zone()), Name: name, Group: l.Group.Name, Launch: l.Token, State: state, ProviderID: providerID(l.id.Project, l.zone(), name),
+		Name: name, Group: l.Group.Name, Launch: l.Token, State: state, ProviderID: providerID(l.id.Project, l.zone(), name),
+		Scope: p.scopeOf(l.id.Project, l.zone()),
 	}
 }
 

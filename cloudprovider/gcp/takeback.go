@@ -92,7 +92,8 @@ func (p *Provider) takeBackStray(ctx context.Context, group string, names []stri
 	}
 	var found []place
 	for _, in := range all.All() {
-		if slices.Contains(names, in.GetName()) && (in.GetLabels()[labelGroup] == labelValue(group) || p.names.isOf(in.GetName(), group)) && !isMember(in) {
+		ofGroup := in.GetLabels()[labelGroup] == labelValue(group) || p.names.isOf(in.GetName(), group)
+		if ofGroup && slices.Contains(names, in.GetName()) && !isMember(in) {
 			found = append(found, place{p.Project, api.Base(in.GetZone()), in.GetName()})
 		}
 	}

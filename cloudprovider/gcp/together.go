@@ -131,14 +131,13 @@ func (s *policies) insert(ctx context.Context, l *launch, id policyID) error {
 // neighbours is the policy that most machines of the launch's request have in its zone, and how many those are. The name is empty
 // where they have none of Muster's.
 func (s *policies) neighbours(ctx context.Context, l *launch) (name string, there int, err error) {
-	all, err := s.cloud.InstancesOf(ctx, l.id.Project, l.zone(), fmt.Sprintf("labels.%s=%s AND labels.%s=%s", labelUID, s.ClusterUID, labelRequest,
-		labelValue(l.Request)))
+	all, err := s.cloud.InstancesOf(ctx, l.id.Project, l.zone(), s.names.filter())
 	if err != nil {
 		return "", 0, fmt.Errorf("listing the machines of request %s: %w", l.Request, err)
 	}
 	count := map[string]int{}
 	for _, in := range all {
-		if stateOf(in.GetStatus()) == cloudprovider.Terminated {
+		if stateOf(in.GetStatus()) == cloudprovider.Terminated || !s.isFor(l.LaunchRequest, in) {
 			continue
 		}
 		for _, id := range s.ours(l.id.Project, in) {
@@ -152,6 +151,16 @@ func (s *policies) neighbours(ctx context.Context, l *launch) (name string, ther
 		return cmp.Or(-cmp.Compare(count[a], count[b]), strings.Compare(a, b))
 	})
 	return name, count[name], nil
+}
+
+// isFor reports whether an instance was launched for the request of a launch. Its label tells, or before that is shown, the token in
+// its name, which begins with the UID of the request.
+func (s *policies) isFor(req cloudprovider.LaunchRequest, in *computepb.Instance) bool {
+	if label := in.GetLabels()[labelRequest]; label != "" {
+		return label == labelValue(req.Request)
+	}
+	id := uid.FindString(req.Token)
+	return id != "" && id == uid.FindString(s.names.token(in.GetName()))
 }
 
 // ours are Muster's policies among those of an instance.

@@ -27,8 +27,11 @@ func (f *Front) getTemplate(c *call) (any, *cloudsim.Error) {
 		return nil, refused
 	}
 	properties := map[string]any{
-		"machineType": t.MachineType, "labels": t.Labels,
+		"machineType": t.MachineType,
 		"scheduling": schedulingJSON{ProvisioningModel: cmp.Or(t.ProvisioningModel, modelStandard), OnHostMaintenance: f.onHostMaintenance(t)},
+	}
+	if len(t.Labels) > 0 {
+		properties["labels"] = t.Labels
 	}
 	if t.PlacementPolicy != "" {
 		properties["resourcePolicies"] = []string{t.PlacementPolicy}

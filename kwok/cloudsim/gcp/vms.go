@@ -242,6 +242,7 @@ type scopedJSON struct {
 
 // listed are the instances that lists know of and that match the filter of the call, of a zone, or of all where it is empty.
 func (f *Front) listed(c *call, zone string) (out []instanceJSON, refused *cloudsim.Error) {
+	out = []instanceJSON{}
 	known := f.instances(false)
 	match, refused := parseFilter(c.URL.Query().Get("filter"))
 	if refused != nil {
