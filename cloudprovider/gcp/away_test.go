@@ -286,3 +286,24 @@ func TestDiscoverWithAZoneAway(t *testing.T) {
 		l.groups = nil
 	}
 }
+
+// TestZoneHangs: of the groups of a zone whose calls are never answered a few are waited for, and the list goes on with others.
+func TestZoneHangs(t *testing.T) {
+	l := newLab(t, cloudsim.Config{Pools: every(64)}, simulated())
+	for i := range 200 {
+		g := l.nodeGroup("owned")
+		g.Name, g.Spec.GCP.InstanceGroupManager = fmt.Sprintf("idle-%d", i), fmt.Sprintf("idle-%d", i)
+	}
+	p, req := l.provider(), launchOf(l.nodeGroup("owned-regional"), 2)
+	if _, err := launch(t, l, p, req); err != nil {
+		t.Fatal(err)
+	}
+	l.world.Harm(cloudsim.CallFault{Cloud: v1alpha1.ProviderGCP, Type: cloudsim.CallUnanswered,
+		Action: "instanceGroupManagers.listManagedInstances"})
+	if listed := l.list(p); len(listed) != 2 {
+		t.Errorf("%d machines are listed, want the 2 of the region", len(listed))
+	}
+	if n := l.world.Calls(v1alpha1.ProviderGCP)["instanceGroupManagers.listManagedInstances"]; n > 16 {
+		t.Errorf("%d calls were waited for, want 16 at most", n)
+	}
+}

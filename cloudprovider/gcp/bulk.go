@@ -142,8 +142,9 @@ func (p *Provider) bulkMachines(ctx context.Context, l *launch, zones []string) 
 	for _, name := range l.names {
 		names[name] = true
 	}
+	filter := p.names.filterOf(slices.DeleteFunc(p.known(), func(g *v1alpha1.NodeGroup) bool { return managerOf(g) != l.id }))
 	for _, zone := range zones {
-		found, err := p.cloud.InstancesOf(ctx, l.id.Project, zone, p.names.filter())
+		found, err := p.cloud.InstancesOf(ctx, l.id.Project, zone, filter)
 		if last, known := p.lastBeside(l.id, zone); err != nil && zone != l.zone() && known {
 			others += last
 			continue

@@ -63,8 +63,28 @@ func (n names) machines(req cloudprovider.LaunchRequest) ([]string, error) {
 func (n names) request(token, group string) string { return n.prefix(token, group) + allPlaces }
 
 // filter of lists of instances: those that the Muster of this cluster has named.
-func (n names) filter() string {
-	return "name eq " + namePrefix + ".*-" + n.cluster + "[a-z2-7]*-[0-9]*"
+func (n names) filter() string { return n.like(".*", "[a-z2-7]*") }
+
+// filterOf the machines of groups.
+func (n names) filterOf(groups []*v1alpha1.NodeGroup) string {
+	hashes := make([]string, len(groups))
+	for i, g := range groups {
+		hashes[i] = hash(g.Name, groupHash)
+	}
+	return n.like(".*", "("+strings.Join(hashes, "|")+")")
+}
+
+// filterFor the machines of the request behind a launch, whose UID its token begins with.
+func (n names) filterFor(token string) string {
+	if id := uid.FindString(token); id != "" {
+		return n.like(shorten(id)+"-.*", "[a-z2-7]*")
+	}
+	return n.filter()
+}
+
+// like is a filter of machines by regular expressions for their token and the hash of their group.
+func (n names) like(token, group string) string {
+	return "name eq " + namePrefix + token + "-" + n.cluster + group + "-[0-9]*"
 }
 
 // policyPrefix is what the names of all placement policies begin with, which take no labels.

@@ -131,7 +131,7 @@ func (s *policies) insert(ctx context.Context, l *launch, id policyID) error {
 // neighbours is the policy that most machines of the launch's request have in its zone, and how many those are. The name is empty
 // where they have none of Muster's.
 func (s *policies) neighbours(ctx context.Context, l *launch) (name string, there int, err error) {
-	all, err := s.cloud.InstancesOf(ctx, l.id.Project, l.zone(), s.names.filter())
+	all, err := s.cloud.InstancesOf(ctx, l.id.Project, l.zone(), s.names.filterFor(l.Token))
 	if err != nil {
 		return "", 0, fmt.Errorf("listing the machines of request %s: %w", l.Request, err)
 	}

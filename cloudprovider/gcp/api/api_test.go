@@ -12,6 +12,8 @@ import (
 	"cloud.google.com/go/compute/apiv1/computepb"
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/google"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 	"google.golang.org/api/option"
 	htransport "google.golang.org/api/transport/http"
 	"k8s.io/utils/clock"
@@ -177,5 +179,22 @@ func TestOperations(t *testing.T) {
 		if refusal := cloudprovider.Refusal(err); refusal == nil || refusal.Class != want {
 			t.Errorf("of HTTP status %d: got %v, want class %s", status, err, want)
 		}
+	}
+}
+
+// TestPace: calls that come at once are sent at the pace of the limit.
+func TestPace(t *testing.T) {
+	c := client(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) })
+	c.limiter = rate.NewLimiter(100, 10)
+	began := time.Now()
+	var calls errgroup.Group
+	for range 40 {
+		calls.Go(func() error { return c.DeleteInstance(context.Background(), "p", "z", "i") })
+	}
+	if err := calls.Wait(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took < 300*time.Millisecond {
+		t.Errorf("40 calls took %s, want 0.3 s at 100 a second after a burst of 10", took)
 	}
 }

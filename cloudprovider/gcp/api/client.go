@@ -75,7 +75,7 @@ func New(ctx context.Context, config Config) (*Client, error) {
 		credentials.TokenSource = &promptSource{credentials.TokenSource, config.Timeout}
 		auth = option.WithCredentials(credentials)
 	}
-	transport, err := htransport.NewTransport(ctx, newTransport(), auth)
+	transport, err := htransport.NewTransport(ctx, newTransport(), auth, option.WithUserAgent("muster"))
 	if err != nil {
 		return nil, fmt.Errorf("making a client for Google Cloud: %w", err)
 	}

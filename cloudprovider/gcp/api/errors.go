@@ -220,7 +220,7 @@ func failureOfAnswer(api *googleapi.Error) *failure {
 		f.kind = ErrNotFound
 	case reason == "resourceInUseByAnotherResource":
 		f.kind = ErrInUse
-	case class == v1alpha1.Auth:
+	case class == v1alpha1.Auth && api.Code == http.StatusForbidden:
 		f.kind = ErrDenied
 	}
 	return f
