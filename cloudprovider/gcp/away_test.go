@@ -44,8 +44,8 @@ func TestOutOfReach(t *testing.T) {
 	}
 }
 
-// TestZoneAway: while a zone is away, launches, watch and take-back go on in another one, and nothing of it is taken to be gone, not even
-// what boots.
+// TestZoneAway: while a zone is away, launches, the watch and take-backs go on in another one, and none of its machines is taken to be gone, not even
+// a machine that boots.
 func TestZoneAway(t *testing.T) {
 	for method, running := range map[string]time.Duration{"bulk": 0, "owned": 0, "flex": 2 * time.Minute} {
 		t.Run(method, func(t *testing.T) {
@@ -119,7 +119,7 @@ type ahead struct {
 func (a ahead) Now() time.Time                  { return a.WithTicker.Now().Add(a.by) }
 func (a ahead) Since(t time.Time) time.Duration { return a.Now().Sub(t) }
 
-// TestClockIsOff: a process whose clock is ahead of the cloud's, or behind it, launches all the same, and tells the times of the cloud.
+// TestClockIsOff: a process whose clock is ahead of the cloud's, or behind it, launches all the same, and reports the times of the cloud.
 func TestClockIsOff(t *testing.T) {
 	for _, by := range []time.Duration{2 * time.Minute, -2 * time.Minute, 24 * time.Hour} {
 		for _, method := range methods {
@@ -150,7 +150,7 @@ func TestClockIsOff(t *testing.T) {
 	}
 }
 
-// TestLateAttempts: the names of all machines keep within what the cloud takes, at any attempt, and tell their launch.
+// TestLateAttempts: the names of all machines keep within what the cloud takes, at any attempt, and identify their launch.
 func TestLateAttempts(t *testing.T) {
 	for suffix, count := range map[string]int{"-10000": 128, "-1000r1": 16, "-99999999r9": 1000} {
 		for _, method := range []string{"bulk", "owned", "flex"} {
@@ -173,7 +173,7 @@ func TestLateAttempts(t *testing.T) {
 	}
 }
 
-// TestLateLabels: before lists show the labels of machines, a new process knows whose they are, counts them once, and takes them back.
+// TestLateLabels: before lists show the labels of machines, a new process attributes them, counts them once, and takes them back.
 func TestLateLabels(t *testing.T) {
 	l := newLab(t, cloudsim.Config{Pools: every(64), TagLag: metav1.Duration{Duration: time.Hour}}, simulated())
 	req := launchOf(l.nodeGroup("bulk"), 5)

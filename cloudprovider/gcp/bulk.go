@@ -167,7 +167,8 @@ func (p *Provider) bulkMachines(ctx context.Context, l *launch, zones []string) 
 	return ours, others + p.unlisted(l.id, listed, names), nil
 }
 
-// isBeside reports whether an instance stands beside a managed instance group. Its label tells, or before that is shown, its name.
+// isBeside reports whether an instance stands beside a managed instance group. The label names the group; until lists show it, the
+// name of the instance does.
 func (p *Provider) isBeside(id api.Manager, in *computepb.Instance) bool {
 	if isMember(in) {
 		return false
@@ -242,8 +243,8 @@ func (p *Provider) unlisted(id api.Manager, listed, ours map[string]bool) (n int
 	return n
 }
 
-// bulkMachine is an instance that stands beside its managed instance group. Its label names its group, or before that is shown, its
-// own name does.
+// bulkMachine is an instance that stands beside its managed instance group. The label names its NodeGroup; until lists show it, the
+// name of the instance does.
 func (p *Provider) bulkMachine(project string, in *computepb.Instance) cloudprovider.Machine {
 	// The cloud keeps what has ended, unless it is told to delete it.
 	started, _ := time.Parse(time.RFC3339Nano, in.GetLastStartTimestamp())
@@ -257,7 +258,7 @@ func (p *Provider) bulkMachine(project string, in *computepb.Instance) cloudprov
 	}
 }
 
-// groupOf an instance that stands beside its managed instance group; empty where that is not known yet.
+// groupOf is the NodeGroup of an instance that stands beside its managed instance group; empty if it is unknown yet.
 func (p *Provider) groupOf(in *computepb.Instance) string {
 	label, out := in.GetLabels()[labelGroup], ""
 	for _, g := range p.known() {

@@ -339,7 +339,7 @@ func (c *candidate) queueTimeout(method v1alpha1.GCPLaunchMethod) (*metav1.Durat
 	return &metav1.Duration{Duration: d}, nil
 }
 
-// price of an hour of a machine, where the group says it; nil where it does not.
+// price of an hour of a machine by the metadata of the template; nil without it.
 func (c *candidate) price() (*resource.Quantity, error) {
 	s := c.template.keys[keyPrice]
 	if s == "" {

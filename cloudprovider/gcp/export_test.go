@@ -1,4 +1,4 @@
 package gcp
 
-// Shorten is the part of a name that tells the token.
+// Shorten is the token in the name of a machine.
 var Shorten = shorten

@@ -30,7 +30,7 @@ type schema struct {
 	Properties map[string]schema `json:"properties"`
 	Additional *schema           `json:"additionalProperties"`
 	Items      *schema           `json:"items"`
-	// Annotations say for which methods a field is required.
+	// Annotations list the methods that require the field.
 	Annotations struct {
 		Required []string `json:"required"`
 	} `json:"annotations"`

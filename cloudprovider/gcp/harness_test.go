@@ -168,7 +168,7 @@ func compareStrings(a, b string) int {
 	}
 }
 
-// watch is what a watch has told last of each machine.
+// watch has the last state of each machine that a watch has reported.
 type watch struct {
 	*lab
 	mu   sync.Mutex
@@ -200,7 +200,7 @@ func (w *watch) pass(d time.Duration) {
 	w.untilAsleep()
 }
 
-// left are the machines of a group that have not ended, as far as the watch has told.
+// left are the machines of a group whose end the watch has not reported.
 func (w *watch) left(group string) (out []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -143,7 +143,7 @@ func (p *Provider) forget(groups []*v1alpha1.NodeGroup, exist map[string]bool, m
 	}
 }
 
-// listBeside lists the machines of bulk inserts. Their names say that they are this cluster's, and their labels name their groups, so that
+// listBeside lists the machines of bulk inserts. Their names have the hash of this cluster, and their labels name their groups, so that
 // those of deleted groups are found as well.
 func (p *Provider) listBeside(ctx context.Context, project string, groups []*v1alpha1.NodeGroup, out *listing) {
 	all, err := p.cloud.Instances(ctx, project, p.names.filter())

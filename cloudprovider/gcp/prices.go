@@ -203,7 +203,7 @@ func partOf(sku *cloudbilling.Sku) (part, model string, ok bool) {
 	if sku.Category == nil || sku.Category.UsageType != "OnDemand" && sku.Category.UsageType != "Preemptible" {
 		return "", "", false
 	}
-	// The description tells Spot whatever the type of usage, which is OnDemand for some of its lines.
+	// The description decides: some lines of Spot have the usage type OnDemand.
 	model = modelStandard
 	if spot := strings.TrimSuffix(strings.TrimPrefix(part, spotPrefix), spotSuffix); spot != part {
 		part, model = spot, modelSpot

@@ -198,7 +198,7 @@ func (p *Provider) refresh(ctx context.Context) (exist map[string]bool, err erro
 	return exist, nil
 }
 
-// since is how long ago a time of the cloud was, by the clock of the cloud; 0 where it told none.
+// since is how long ago a time of the cloud was, by the clock of the cloud; 0 for an empty one.
 func (p *Provider) since(stamp string) time.Duration {
 	t, err := time.Parse(time.RFC3339Nano, stamp)
 	if err != nil {

@@ -81,7 +81,7 @@ func (p *Provider) groupNamed(ctx context.Context, name string) (*v1alpha1.NodeG
 	return find(), err
 }
 
-// takeBackStray deletes machines of a group that is gone: their names still tell of it.
+// takeBackStray deletes machines of a group that is gone: their names have the hash of its name.
 func (p *Provider) takeBackStray(ctx context.Context, group string, names []string) error {
 	all, err := p.cloud.Instances(ctx, p.Project, p.names.filter())
 	for _, away := range all.Failed {

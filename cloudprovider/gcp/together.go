@@ -153,8 +153,8 @@ func (s *policies) neighbours(ctx context.Context, l *launch) (name string, ther
 	return name, count[name], nil
 }
 
-// isFor reports whether an instance was launched for the request of a launch. Its label tells, or before that is shown, the token in
-// its name, which begins with the UID of the request.
+// isFor reports whether an instance was launched for the request of a launch. The label names the request; until lists show it, the token
+// in the name of the instance does, which begins with the UID of the request.
 func (s *policies) isFor(req cloudprovider.LaunchRequest, in *computepb.Instance) bool {
 	if label := in.GetLabels()[labelRequest]; label != "" {
 		return label == labelValue(req.Request)

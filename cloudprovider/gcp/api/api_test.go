@@ -45,8 +45,7 @@ func clientOf(t *testing.T, endpoint string) *Client {
 // never answers.
 func never(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-// TestEveryCallEnds: whichever part of an answer does not come, the call is given up, and said to be an outage without effect on
-// what is known.
+// TestEveryCallEnds: whichever part of an answer does not come, the call ends at its deadline with an outage.
 func TestEveryCallEnds(t *testing.T) {
 	for name, serve := range map[string]http.HandlerFunc{
 		"no answer": never,
@@ -69,7 +68,7 @@ func TestEveryCallEnds(t *testing.T) {
 	}
 }
 
-// wantCause judges an error that says nothing about a launch.
+// wantCause judges an error that is Inconclusive.
 func wantCause(t *testing.T, err error, class v1alpha1.ErrorClass, code string) {
 	t.Helper()
 	cause := cloudprovider.CauseOf(err)
@@ -168,7 +167,7 @@ func TestOnlyOneActs(t *testing.T) {
 	}
 }
 
-// TestOperations: an error that is not known is the cloud's own fault where its status says so, else for a person to read.
+// TestOperations: an unknown error code is an outage if the status is a server error, else an error of the configuration.
 func TestOperations(t *testing.T) {
 	for status, want := range map[int32]v1alpha1.ErrorClass{
 		500: v1alpha1.Outage, 503: v1alpha1.Outage, 400: v1alpha1.Config, 0: v1alpha1.Config,

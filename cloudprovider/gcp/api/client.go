@@ -1,9 +1,9 @@
 // Package api makes every call of Muster to Google Cloud. A call has a deadline, waits for its turn, is sent only while this
-// process may act, and is counted. Its error has a class, see cloudprovider.Error; what says nothing about the effect of a call that
-// makes machines is Inconclusive.
+// process may act, and is counted. Its error has a class, see cloudprovider.Error. An error that leaves the effect of a launch open
+// is Inconclusive.
 //
-// Requests and answers are the messages of Google's client library for Compute Engine. Its methods are not used: they repeat reads
-// that fail by an error of the cloud for up to ten minutes, and its lists heed no context.
+// Requests and answers are the messages of Google's client library for Compute Engine. Its methods are not used: they repeat failed reads for up
+// to ten minutes, and its lists ignore the context.
 package api
 
 import (
@@ -122,8 +122,8 @@ func (s *promptSource) Token() (*oauth2.Token, error) {
 // Now is the time by the clock of the cloud, to the second.
 func (c *Client) Now() time.Time { return c.config.Clock.Now().Add(time.Duration(c.ahead.Load())) }
 
-// heed takes the time of the cloud from an answer.
-func (c *Client) heed(h http.Header) {
+// setTime takes the time of the cloud from the header of an answer.
+func (c *Client) setTime(h http.Header) {
 	if at, err := http.ParseTime(h.Get("Date")); err == nil {
 		c.ahead.Store(int64(at.Sub(c.config.Clock.Now())))
 	}
@@ -140,7 +140,7 @@ const (
 type request struct {
 	// action is the method as Google names it, for example instances.bulkInsert.
 	action string
-	// kind says what may become of the call.
+	// kind decides whether the call needs a permit, what its error means, and its deadline.
 	kind       kind
 	verb, host string
 	path       string
@@ -153,7 +153,7 @@ type request struct {
 type kind int
 
 const (
-	// read changes nothing: what it fails with says nothing about a launch.
+	// read changes nothing. Its error is Inconclusive.
 	read kind = iota
 	// change may be refused. It is sent only while this process may act.
 	change
@@ -164,7 +164,7 @@ const (
 // operationWait is how long the cloud keeps a call that waits for an operation.
 const operationWait = 2 * time.Minute
 
-// compute returns a call to Compute Engine, of a path below that of a project.
+// compute returns a call to Compute Engine, with a path below that of the project.
 func compute(action string, kind kind, verb, project string, path ...string) *request {
 	return &request{action: action, kind: kind, verb: verb, host: computeHost, query: url.Values{},
 		path: "/compute/v1/projects/" + project + "/" + strings.Join(path, "/")}
@@ -227,7 +227,7 @@ func (c *Client) send(ctx context.Context, r *request, into any) error {
 		return err
 	}
 	defer func() { _ = answer.Body.Close() }()
-	c.heed(answer.Header)
+	c.setTime(answer.Header)
 	if err := googleapi.CheckResponse(answer); err != nil {
 		return err
 	}

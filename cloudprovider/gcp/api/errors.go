@@ -97,10 +97,10 @@ var classes = map[string]v1alpha1.ErrorClass{
 	"UNSUPPORTED_OPERATION": v1alpha1.Config, // [create]
 }
 
-// codeTooFew says no more than that a bulk insert failed; the cause stands beside it.
+// codeTooFew is the first error of every bulk insert that failed; its cause follows in the list.
 const codeTooFew = "VM_MIN_COUNT_NOT_REACHED"
 
-// reservations fail with codes that say little: their texts tell, in lower case.
+// reservations fail with codes of many meanings: the class follows from the text, here in lower case.
 var reservations = []struct {
 	text  string
 	class v1alpha1.ErrorClass
@@ -135,7 +135,7 @@ func classOf(code, message string) v1alpha1.ErrorClass {
 	return ""
 }
 
-// classOfStatus is what an HTTP status says where nothing else does. All of 4xx but those below say that the same call would be
+// classOfStatus is the class of an error whose code is unknown, by its HTTP status. With 4xx, except those below, the same call would be
 // refused again.
 func classOfStatus(status int) v1alpha1.ErrorClass {
 	switch {
@@ -152,7 +152,7 @@ func classOfStatus(status int) v1alpha1.ErrorClass {
 
 // failure is the error of a call.
 type failure struct {
-	// cause is nil where the caller has given up, and for a conflict with what a call has made before, which lists tell.
+	// cause is nil if the caller has given up, and for a conflict with what an earlier call has made.
 	cause *cloudprovider.Error
 	// kind is one of the errors above, or what the caller has given up with; nil for none.
 	kind error
@@ -172,7 +172,7 @@ func (f *failure) Unwrap() error {
 	return f.cause
 }
 
-// result is what metrics tell of the failure.
+// result is the value of the label of metrics.
 func (f *failure) result() string {
 	if f.cause == nil {
 		return "Other"
@@ -204,7 +204,7 @@ func caused(class v1alpha1.ErrorClass, code, message string, definite bool) *fai
 	return &failure{cause: cause, text: cause.Error(), definite: definite}
 }
 
-// failureOfAnswer is what an answer of the cloud says. An error of its own says nothing about the effect of a call.
+// failureOfAnswer is the failure of a call that the cloud has answered. A server error leaves the effect of the call open.
 func failureOfAnswer(api *googleapi.Error) *failure {
 	reason, message := "", api.Message
 	if len(api.Errors) > 0 {

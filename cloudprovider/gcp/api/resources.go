@@ -76,8 +76,8 @@ func (c *Client) DeletePolicy(ctx context.Context, project, region, name string)
 	return c.call(ctx, r, &computepb.Operation{})
 }
 
-// Advice returns what the cloud says of the capacity for instances in a region. The beta of the method is used: that of v1 has the
-// same messages and refuses Spot, of which alone it is known to say anything.
+// Advice returns the obtainability of instances in a region. The beta of the method is used: that of v1 has the same messages and
+// refuses Spot, the only model with an answer.
 func (c *Client) Advice(ctx context.Context, project, region string, in *computepb.CapacityAdviceRequest) (
 	*computepb.CapacityAdviceResponse, error) {
 	out := &computepb.CapacityAdviceResponse{}

@@ -28,7 +28,7 @@ func (f *Front) getTemplate(c *call) (any, *cloudsim.Error) {
 	}
 	properties := map[string]any{
 		"machineType": t.MachineType,
-		"scheduling": schedulingJSON{ProvisioningModel: cmp.Or(t.ProvisioningModel, modelStandard), OnHostMaintenance: f.onHostMaintenance(t)},
+		"scheduling":  schedulingJSON{ProvisioningModel: cmp.Or(t.ProvisioningModel, modelStandard), OnHostMaintenance: f.onHostMaintenance(t)},
 	}
 	if len(t.Labels) > 0 {
 		properties["labels"] = t.Labels

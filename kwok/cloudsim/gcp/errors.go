@@ -68,7 +68,7 @@ type opError struct {
 	Message string `json:"message"`
 }
 
-// status is the HTTP status that an operation tells of it.
+// status is the HTTP status of an operation that fails with it.
 func (e *opError) status() int {
 	switch {
 	case strings.Contains(e.Code, "EXHAUSTED"), strings.HasPrefix(e.Code, "INTERNAL"), strings.HasSuffix(e.Code, "UNAVAILABLE"):

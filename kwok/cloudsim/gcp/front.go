@@ -87,7 +87,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mux.ServeHTTP(w, r)
 }
 
-// date tells the time of the cloud, as every answer does.
+// date sets the time of the cloud in the header of an answer.
 func (f *Front) date(w http.ResponseWriter) {
 	w.Header().Set("Date", f.world.Now().UTC().Format(http.TimeFormat))
 }

@@ -240,7 +240,7 @@ type scopedJSON struct {
 	Instances []instanceJSON `json:"instances,omitempty"`
 }
 
-// listed are the instances that lists know of and that match the filter of the call, of a zone, or of all where it is empty.
+// listed are the instances that are visible in lists and match the filter of the call, of a zone, or of all if it is empty.
 func (f *Front) listed(c *call, zone string) (out []instanceJSON, refused *cloudsim.Error) {
 	out = []instanceJSON{}
 	known := f.instances(false)
