@@ -44,8 +44,8 @@ func TestOutOfReach(t *testing.T) {
 	}
 }
 
-// TestZoneAway: while a zone is away, launches, the watch and take-backs go on in another one, and none of its machines is taken to be gone, not even
-// a machine that boots.
+// TestZoneAway: while a zone is away, launches, the watch and take-backs go on in another one, and none of its machines is taken to be
+// gone, not even one that boots.
 func TestZoneAway(t *testing.T) {
 	for method, running := range map[string]time.Duration{"bulk": 0, "owned": 0, "flex": 2 * time.Minute} {
 		t.Run(method, func(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -38,11 +40,16 @@ func fit(all []portion, count int) (portion, bool) {
 
 // dense looks into reservations for room before anything is launched there.
 type dense struct {
-	*Provider
+	cloud *api.Client
+	clock clock.PassiveClock
 
 	mu sync.Mutex
 	// chosen portions by launch: a call that is repeated is the same call, though its machines fill the portion by now.
 	chosen map[string]choice
+}
+
+func newDense(cloud *api.Client, clock clock.PassiveClock) *dense {
+	return &dense{cloud: cloud, clock: clock, chosen: map[string]choice{}}
 }
 
 type choice struct {
@@ -86,7 +93,7 @@ func (d *dense) in(ctx context.Context, l *launch, t *template) (path string, er
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.chosen[key] = choice{chosen.path, d.Clock.Now()}
+	d.chosen[key] = choice{chosen.path, d.clock.Now()}
 	return chosen.path, nil
 }
 
@@ -95,7 +102,7 @@ func (d *dense) recall(key string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for k, c := range d.chosen {
-		if d.Clock.Since(c.at) > rememberCalls {
+		if d.clock.Since(c.at) > rememberCalls {
 			delete(d.chosen, k)
 		}
 	}

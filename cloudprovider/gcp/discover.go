@@ -17,6 +17,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
+	"github.com/muster-dev/muster/cloudprovider/gcp/prices"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -56,7 +57,7 @@ func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error
 	if err != nil {
 		return cloudprovider.Discovery{}, fmt.Errorf("listing the autoscalers of project %s: %w", p.Project, err)
 	}
-	p.refreshPrices(ctx)
+	p.prices.Refresh(ctx)
 	out := cloudprovider.Discovery{}
 	for _, location := range slices.Concat(managers.Scopes(), slices.Sorted(maps.Keys(managers.Failed))) {
 		found, err := p.discoverIn(ctx, location, managers, autoscalers)
@@ -202,8 +203,8 @@ func (p *Provider) offerings(ctx context.Context, id api.Manager, mig *computepb
 			}
 			spec := v1alpha1.NodeGroupSpec{
 				Provider: v1alpha1.ProviderGCP, MinNodes: least, MaxNodes: most, CapacityType: t.capacityType(), Zone: zone,
-				PricePerHour: cmp.Or(price, p.price(offering{regionOf(zone), shape, t.model(),
-					t.capacityType() == v1alpha1.Reserved && !reserved.over})),
+				PricePerHour: cmp.Or(price, p.prices.Of(prices.Offering{Region: regionOf(zone), Shape: shape, Model: t.model(),
+					Reserved: t.capacityType() == v1alpha1.Reserved && !reserved.over})),
 				QueueTimeout: queue, EndsAt: reserved.endsAt,
 				Template: t.nodeTemplate(shape, zone), Topology: levels,
 				GCP: &v1alpha1.GCPGroup{

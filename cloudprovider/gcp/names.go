@@ -40,6 +40,8 @@ type names struct {
 	cluster string
 }
 
+func namesOf(clusterUID string) names { return names{cluster: hash(clusterUID, clusterHash)} }
+
 // prefix is what all names of a launch begin with.
 func (n names) prefix(token, group string) string {
 	return namePrefix + shorten(token) + "-" + n.cluster + hash(group, groupHash) + "-"

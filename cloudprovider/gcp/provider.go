@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
+	"github.com/muster-dev/muster/cloudprovider/gcp/prices"
 	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -104,7 +105,7 @@ type Provider struct {
 	locks sync.Map
 
 	templates templates
-	prices    prices
+	prices    *prices.Book
 	policies  *policies
 	dense     *dense
 }
@@ -137,12 +138,12 @@ func New(ctx context.Context, config Config) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{
-		Config: config, cloud: cloud, names: names{cluster: hash(config.ClusterUID, clusterHash)}, seen: map[string]seenGroup{},
+		Config: config, cloud: cloud, names: namesOf(config.ClusterUID), seen: map[string]seenGroup{},
 		members: map[api.Manager]members{}, touched: map[api.Manager]time.Time{}, beside: map[place]map[string]int{},
 		discovered: map[string]cloudprovider.Discovery{},
 		fresh:      map[api.Manager]map[string]time.Time{}, starts: map[api.Manager]map[string]start{},
 	}
-	p.policies, p.dense = newPolicies(p), &dense{Provider: p, chosen: map[string]choice{}}
+	p.policies, p.dense, p.prices = newPolicies(&config, cloud), newDense(cloud, config.Clock), prices.New(cloud, config.Clock)
 	p.poller = poll.New(p.list, p.takeBack, config.Clock)
 	return p, nil
 }

@@ -45,7 +45,9 @@ type policyID struct{ project, region, name string }
 
 // policies are the compact placement policies that Muster has made for launches whose machines must be together.
 type policies struct {
-	*Provider
+	*Config
+	cloud *api.Client
+	names names
 
 	mu sync.Mutex
 	// needed is when each was last needed by a launch or a machine, as far as this process has seen.
@@ -58,8 +60,9 @@ type policies struct {
 	loose map[api.Manager]string
 }
 
-func newPolicies(p *Provider) *policies {
-	return &policies{Provider: p, needed: map[policyID]time.Time{}, looked: map[string]time.Time{}, loose: map[api.Manager]string{}}
+func newPolicies(c *Config, cloud *api.Client) *policies {
+	return &policies{Config: c, cloud: cloud, names: namesOf(c.ClusterUID), needed: map[policyID]time.Time{}, looked: map[string]time.Time{},
+		loose: map[api.Manager]string{}}
 }
 
 // isLoose reports whether a managed instance group that makes its own machines has nothing that puts them near each other. Those of a

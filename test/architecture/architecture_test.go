@@ -294,14 +294,15 @@ var sdks = []string{"github.com/aws/", "cloud.google.com/", "google.golang.org/a
 var users = map[string]map[string]string{
 	"sdk": {
 		"cloudprovider/aws": "is the adapter",
-		"cloudprovider/gcp": "is the adapter", "cloudprovider/gcp/api": "makes its calls",
+		"cloudprovider/gcp": "is the adapter", "cloudprovider/gcp/api": "makes its calls", "cloudprovider/gcp/prices": "reads prices",
 	},
 	"cloudprovider/aws": {
 		"cmd/muster/clouds": "connects it", "deploy/generate/clouds": "writes the permissions that it needs",
 		"provisioning/controller/giveback": "its test restores etcd on the simulated cloud",
 		"kwok/sandbox":                     "its test discovers what a sandbox has",
 	},
-	"cloudprovider/gcp/api": {"cloudprovider/gcp": "is the adapter"},
+	"cloudprovider/gcp/api":    {"cloudprovider/gcp": "is the adapter", "cloudprovider/gcp/prices": "reads prices"},
+	"cloudprovider/gcp/prices": {"cloudprovider/gcp": "is the adapter"},
 	"cloudprovider/gcp": {
 		"cmd/muster/clouds": "connects it", "deploy/generate/clouds": "writes the permissions that it needs",
 		"provisioning/controller/giveback": "its test restores etcd on the simulated cloud",

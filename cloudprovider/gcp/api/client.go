@@ -2,8 +2,8 @@
 // process may act, and is counted. Its error has a class, see cloudprovider.Error. An error that leaves the effect of a launch open
 // is Inconclusive.
 //
-// Requests and answers are the messages of Google's client library for Compute Engine. Its methods are not used: they repeat failed reads for up
-// to ten minutes, and its lists ignore the context.
+// Requests and answers are the messages of Google's client library for Compute Engine. Its methods are not used: they repeat failed
+// reads for up to ten minutes, and its lists ignore the context.
 package api
 
 import (

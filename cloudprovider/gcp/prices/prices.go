@@ -1,4 +1,5 @@
-package gcp
+// Package prices has the prices of machines on Google Cloud: from the billing catalog of Compute Engine, or where that lacks them, a table.
+package prices
 
 import (
 	"cmp"
@@ -12,27 +13,37 @@ import (
 	"cloud.google.com/go/compute/apiv1/computepb"
 	"google.golang.org/api/cloudbilling/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 )
 
 const (
-	// pricesHold is how long prices count before they are asked for again: the cloud
+	// hold is how long prices count before they are asked for again: the cloud
 	// changes those of Spot VMs once a day at most. After a failure they are asked for
 	// sooner.
-	pricesHold  = 12 * time.Hour
-	pricesRetry = 5 * time.Minute
-	// pricesWait is how long the catalog may take: discovery goes on without it where a private
+	hold  = 12 * time.Hour
+	retry = 5 * time.Minute
+	// patience is how long the catalog may take: discovery goes on without it where a private
 	// network does not let the call through.
-	pricesWait = 5 * time.Second
+	patience = 5 * time.Second
 )
 
-// offering is what has a price: one consumption model of a machine type.
-type offering struct {
-	region string
-	shape  *computepb.MachineType
-	model  string
-	// reserved machines are paid for whether or not there are any.
-	reserved bool
+// Provisioning models that have prices.
+var (
+	modelStandard = computepb.Scheduling_STANDARD.String()
+	modelSpot     = computepb.Scheduling_SPOT.String()
+)
+
+// Offering is what has a price: one consumption model of a machine type.
+type Offering struct {
+	Region string
+	Shape  *computepb.MachineType
+	// Model is the provisioning model, such as SPOT.
+	Model string
+	// Reserved machines are paid for whether or not there are any.
+	Reserved bool
 }
 
 // floor are prices in USD per hour where the catalog has told none: on demand and on
@@ -76,30 +87,37 @@ var families = []parts{
 	{"h4d-", []string{"H4D Instance Core"}, []string{"H4D Instance Ram"}, nil},
 }
 
-// prices are the lines of the catalog that are wanted, as last read.
-type prices struct {
-	mu   sync.Mutex
+// Book has the prices. It is safe for concurrent use.
+type Book struct {
+	cloud *api.Client
+	clock clock.WithTicker
+
+	mu sync.Mutex
+	// next is when the catalog is read again.
 	next time.Time
 	// microUSD per hour of a unit, by region, model and description.
 	microUSD map[string]int64
 }
 
+// New returns a Book that has not read the catalog yet.
+func New(cloud *api.Client, clock clock.WithTicker) *Book { return &Book{cloud: cloud, clock: clock} }
+
 func priceKey(region, model, description string) string {
 	return region + "|" + model + "|" + description
 }
 
-// price of an hour of one machine: the catalog's where it has all parts, else the
+// Of is the price of an hour of one machine: the catalog's where it has all parts, else the
 // floor's; nil where neither knows.
-func (p *Provider) price(o offering) *resource.Quantity {
-	if o.reserved {
+func (b *Book) Of(o Offering) *resource.Quantity {
+	if o.Reserved {
 		return &resource.Quantity{}
 	}
-	if micro, ok := p.prices.of(o); ok {
+	if micro, ok := b.catalog(o); ok {
 		return resource.NewScaledQuantity(micro, resource.Micro)
 	}
-	usd := floor[o.shape.GetName()].onDemand
-	if o.model == modelSpot {
-		usd = floor[o.shape.GetName()].spot
+	usd := floor[o.Shape.GetName()].onDemand
+	if o.Model == modelSpot {
+		usd = floor[o.Shape.GetName()].spot
 	}
 	if usd == "" {
 		return nil
@@ -108,28 +126,28 @@ func (p *Provider) price(o offering) *resource.Quantity {
 	return &q
 }
 
-// of adds up the parts of a machine, all of one model. What the catalog says of
+// catalog adds up the parts of a machine, all of one model. What the catalog says of
 // flex-start is not told apart with certainty, so there is none of it.
-func (c *prices) of(o offering) (int64, bool) {
-	i := slices.IndexFunc(families, func(f parts) bool { return strings.HasPrefix(o.shape.GetName(), f.family) })
-	if i < 0 || o.model != modelStandard && o.model != modelSpot {
+func (b *Book) catalog(o Offering) (int64, bool) {
+	i := slices.IndexFunc(families, func(f parts) bool { return strings.HasPrefix(o.Shape.GetName(), f.family) })
+	if i < 0 || o.Model != modelStandard && o.Model != modelSpot {
 		return 0, false
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	var gpus, sum int64
-	for _, a := range o.shape.GetAccelerators() {
+	for _, a := range o.Shape.GetAccelerators() {
 		gpus += int64(a.GetGuestAcceleratorCount())
 	}
 	for _, part := range []struct {
 		names  []string
 		amount int64
 	}{
-		{families[i].core, int64(o.shape.GetGuestCpus())}, {families[i].ram, int64(o.shape.GetMemoryMb()) / 1024}, {families[i].gpu, gpus},
+		{families[i].core, int64(o.Shape.GetGuestCpus())}, {families[i].ram, int64(o.Shape.GetMemoryMb()) / 1024}, {families[i].gpu, gpus},
 	} {
 		var unit int64
 		for _, name := range part.names {
-			unit = cmp.Or(unit, c.microUSD[priceKey(o.region, o.model, name)])
+			unit = cmp.Or(unit, b.microUSD[priceKey(o.Region, o.Model, name)])
 		}
 		if len(part.names) > 0 && unit == 0 {
 			return 0, false
@@ -139,18 +157,18 @@ func (c *prices) of(o offering) (int64, bool) {
 	return sum, true
 }
 
-// refreshPrices reads the catalog where it is time to. Without it things go on with
+// Refresh reads the catalog where it is time to. Without it things go on with
 // the prices that are known.
-func (p *Provider) refreshPrices(ctx context.Context) {
-	p.prices.mu.Lock()
-	due := !p.Clock.Now().Before(p.prices.next)
-	p.prices.mu.Unlock()
+func (b *Book) Refresh(ctx context.Context) {
+	b.mu.Lock()
+	due := !b.clock.Now().Before(b.next)
+	b.mu.Unlock()
 	if !due {
 		return
 	}
 	wait, cancel := context.WithCancel(ctx)
 	defer cancel()
-	timer := p.Clock.NewTimer(pricesWait)
+	timer := b.clock.NewTimer(patience)
 	defer timer.Stop()
 	go func() {
 		select {
@@ -160,18 +178,18 @@ func (p *Provider) refreshPrices(ctx context.Context) {
 		}
 	}()
 	found := map[string]int64{}
-	lines, err := p.cloud.SKUs(wait)
+	lines, err := b.cloud.SKUs(wait)
 	for _, sku := range lines {
 		note(found, sku)
 	}
-	p.prices.mu.Lock()
-	defer p.prices.mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if err != nil {
 		log.FromContext(ctx).Error(fmt.Errorf("reading the billing catalog: %w", err), "Prices stay as they are known")
-		p.prices.next = p.Clock.Now().Add(pricesRetry)
+		b.next = b.clock.Now().Add(retry)
 		return
 	}
-	p.prices.microUSD, p.prices.next = found, p.Clock.Now().Add(pricesHold)
+	b.microUSD, b.next = found, b.clock.Now().Add(hold)
 }
 
 // note takes a line of the catalog if it is a part of a family, under exactly one
