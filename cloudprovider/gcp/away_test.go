@@ -307,3 +307,29 @@ func TestZoneHangs(t *testing.T) {
 		t.Errorf("%d calls were waited for, want 16 at most", n)
 	}
 }
+
+// TestTakeBackWithoutTheGroup: machines beside a managed instance group are deleted though it cannot be listed.
+func TestTakeBackWithoutTheGroup(t *testing.T) {
+	l := newLab(t, cloudsim.Config{Pools: every(64)}, simulated())
+	p, req := l.provider(), launchOf(l.nodeGroup("bulk"), 16)
+	machines, err := launch(t, l, p, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := l.world.Harm(cloudsim.CallFault{Cloud: v1alpha1.ProviderGCP, Type: cloudsim.CallRefused,
+		Action: "instanceGroupManagers.listManagedInstances", Error: &cloudsim.Error{Code: "backendError"}})
+	if err := p.TakeBack(context.Background(), req.Group.Name, names(machines)); err != nil || len(l.open()) > 0 {
+		t.Errorf("%d machines are paid for, %v: want none", len(l.open()), err)
+	}
+	end()
+	owned := launchOf(l.nodeGroup("owned"), 4)
+	if machines, err = launch(t, l, p, owned); err != nil {
+		t.Fatal(err)
+	}
+	end = l.world.Harm(cloudsim.CallFault{Cloud: v1alpha1.ProviderGCP, Type: cloudsim.CallRefused,
+		Action: "instanceGroupManagers.listManagedInstances", Error: &cloudsim.Error{Code: "backendError"}})
+	defer end()
+	if err := p.TakeBack(context.Background(), owned.Group.Name, names(machines)); err == nil || len(l.open()) != 4 {
+		t.Errorf("%d machines are paid for, %v: want the 4 of the group, which would make others in their place", len(l.open()), err)
+	}
+}

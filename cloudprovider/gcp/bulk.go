@@ -1,12 +1,10 @@
 package gcp
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -167,27 +165,6 @@ func (p *Provider) bulkMachines(ctx context.Context, l *launch, zones []string) 
 	return ours, others + p.unlisted(l.id, listed, names), nil
 }
 
-// isBeside reports whether an instance stands beside a managed instance group. The label names the group; until lists show it, the
-// name of the instance does.
-func (p *Provider) isBeside(id api.Manager, in *computepb.Instance) bool {
-	if isMember(in) {
-		return false
-	}
-	if label := in.GetLabels()[labelManager]; label != "" {
-		return label == managerLabel(id)
-	}
-	return slices.ContainsFunc(p.known(), func(g *v1alpha1.NodeGroup) bool {
-		return managerOf(g) == id && p.names.isOf(in.GetName(), g.Name)
-	})
-}
-
-// isMember reports whether a managed instance group has made an instance.
-func isMember(in *computepb.Instance) bool {
-	return slices.ContainsFunc(in.GetMetadata().GetItems(), func(item *computepb.Items) bool {
-		return item.GetKey() == "created-by" && strings.Contains(item.GetValue(), "/instanceGroupManagers/")
-	})
-}
-
 // zonesOf are the zones in which machines may stand beside a managed instance group, that of the launch first.
 func zonesOf(l *launch, mig *computepb.InstanceGroupManager) []string {
 	out := []string{l.zone()}
@@ -241,58 +218,4 @@ func (p *Provider) unlisted(id api.Manager, listed, ours map[string]bool) (n int
 		}
 	}
 	return n
-}
-
-// bulkMachine is an instance that stands beside its managed instance group. The label names its NodeGroup; until lists show it, the
-// name of the instance does.
-func (p *Provider) bulkMachine(project string, in *computepb.Instance) cloudprovider.Machine {
-	// The cloud keeps what has ended, unless it is told to delete it.
-	started, _ := time.Parse(time.RFC3339Nano, in.GetLastStartTimestamp())
-	return cloudprovider.Machine{
-		Scope:   p.scopeOf(project, api.Base(in.GetZone())),
-		Started: started, Kept: stateOf(in.GetStatus()) == cloudprovider.Terminated,
-		Name: in.GetName(), Group: p.groupOf(in), Launch: p.names.token(in.GetName()),
-		ProviderID: providerID(project, api.Base(in.GetZone()), in.GetName()),
-		State:      stateOf(in.GetStatus()), Reason: reasonOf(in.GetStatus(), in.GetStatusMessage()),
-		EndsAt: endsAt(in.GetResourceStatus().GetScheduling().GetTerminationTimestamp()),
-	}
-}
-
-// groupOf is the NodeGroup of an instance that stands beside its managed instance group; empty if it is unknown yet.
-func (p *Provider) groupOf(in *computepb.Instance) string {
-	label, out := in.GetLabels()[labelGroup], ""
-	for _, g := range p.known() {
-		switch {
-		case label != "" && label == labelValue(g.Name):
-			return g.Name
-		case label == "" && p.names.isOf(in.GetName(), g.Name) && out != "":
-			return "" // two groups of one hash
-		case label == "" && p.names.isOf(in.GetName(), g.Name):
-			out = g.Name
-		}
-	}
-	return cmp.Or(out, label)
-}
-
-// stateOf an instance.
-func stateOf(status string) cloudprovider.State {
-	switch status {
-	case "", "PROVISIONING", "STAGING", "PENDING":
-		return cloudprovider.Booting
-	case "RUNNING", "REPAIRING", "PENDING_STOP": // the last is a graceful shutdown, for an hour at most
-		return cloudprovider.Running
-	default: // STOPPING, STOPPED, TERMINATED, SUSPENDING, SUSPENDED, DEPROVISIONING
-		return cloudprovider.Terminated
-	}
-}
-
-// reasonOf an instance that has ended.
-func reasonOf(status, message string) string {
-	if stateOf(status) != cloudprovider.Terminated {
-		return ""
-	}
-	if message == "" {
-		return status
-	}
-	return status + ": " + message
 }

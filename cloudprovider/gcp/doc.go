@@ -18,6 +18,15 @@
 // What their nodes look like is read where cluster-autoscaler reads it: kube-labels
 // and kube-env. A MIG is one NodeGroup for each of its zones and machine types.
 //
+// # Where things are
+//
+//	api                                                  every call to Google
+//	prices                                               what machines cost
+//	discover.go, template.go, reservation.go, topology.go  groups, and what their machines offer
+//	launch.go, bulk.go, resize.go, create.go, takeback.go  launches, and their end
+//	list.go, machine.go, names.go                        the inventory, and what identifies a machine
+//	together.go, dense.go, sweep.go                      what keeps machines near each other
+//
 // # Whose a machine is
 //
 // Groups of other clusters in the project are not used, even if a NodeGroup names them.

@@ -93,19 +93,6 @@ func (l *launch) zone() string {
 	return l.id.Location
 }
 
-// machine of a launch that stands beside its managed instance group.
-func (p *Provider) machine(l *launch, name string, state cloudprovider.State) cloudprovider.Machine {
-	return cloudprovider.Machine{
-		Name: name, Group: l.Group.Name, Launch: l.Token, State: state, ProviderID: providerID(l.id.Project, l.zone(), name),
-		Scope: p.scopeOf(l.id.Project, l.zone()),
-	}
-}
-
-// providerID is what the cloud controller manager writes into spec.providerID.
-func providerID(project, zone, name string) string {
-	return "gce://" + project + "/" + zone + "/" + name
-}
-
 // look reads the managed instance group.
 func (p *Provider) look(ctx context.Context, l *launch) (*computepb.InstanceGroupManager, error) {
 	mig, err := p.cloud.Manager(ctx, l.id)

@@ -102,19 +102,6 @@ func (l *listing) call(location string, call func() error) error {
 	return err
 }
 
-// scopeOf the machines of a zone that stand beside managed instance groups.
-func (p *Provider) scopeOf(project, zone string) string {
-	if project == p.Project {
-		return zone
-	}
-	return project + "/" + zone
-}
-
-// scopeOfMembers of a managed instance group.
-func (p *Provider) scopeOfMembers(id api.Manager) string {
-	return p.scopeOf(id.Project, id.Location) + "/" + id.Name
-}
-
 // parts are what is listed by itself: the machines beside all managed instance groups of a project, and those of each of the groups.
 func (p *Provider) parts(groups []*v1alpha1.NodeGroup) (projects []string, managers map[api.Manager][]*v1alpha1.NodeGroup) {
 	projects, managers = []string{p.Project}, map[api.Manager][]*v1alpha1.NodeGroup{}
@@ -391,31 +378,6 @@ func (p *Provider) withRequests(ctx context.Context, id api.Manager, groups []*v
 func over(r *computepb.InstanceGroupManagerResizeRequest) bool {
 	s := r.GetState()
 	return s == requestSucceeded || s == requestFailed || s == requestCancelled
-}
-
-// owner is the group of an instance among those of its managed instance group:
-// that which launched it, or the first of its zone and type.
-func (p *Provider) owner(groups []*v1alpha1.NodeGroup, in *computepb.ManagedInstance) string {
-	name, zone := api.Base(in.GetInstance()), zoneOf(in.GetInstance())
-	for _, g := range groups {
-		if token := p.names.token(name); token != "" && strings.HasPrefix(name, p.names.prefix(token, g.Name)) {
-			return g.Name
-		}
-	}
-	machineType := in.GetPropertiesFromFlexibilityPolicy().GetMachineType()
-	for _, g := range groups {
-		if (g.Spec.Zone == zone || g.Spec.GCP.Location == zone) && (machineType == "" || g.Spec.GCP.MachineType == machineType) {
-			return g.Name
-		}
-	}
-	return ""
-}
-
-// endsAt is when the cloud ends a machine by itself, as one on flex-start or with a maximum run time.
-// Machines that end in the same minute count as equals.
-func endsAt(timestamp string) time.Time {
-	at, _ := time.Parse(time.RFC3339Nano, timestamp) // empty for one that does not end
-	return at.Truncate(time.Minute)
 }
 
 // Watch implements cloudprovider.Watcher: the cloud is listed again and again.

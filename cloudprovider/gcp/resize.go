@@ -85,14 +85,6 @@ func (p *Provider) countBeside(ctx context.Context, l *launch, mig *computepb.In
 	return len(ours) + others, err
 }
 
-// hold is a resize request that waits.
-func (p *Provider) hold(id api.Manager, group, name string) cloudprovider.Machine {
-	return cloudprovider.Machine{
-		Name: name, Group: group, Launch: p.names.token(name), Hold: true, State: cloudprovider.Booting,
-		ProviderID: providerID(id.Project, id.Location, name), Scope: p.scopeOfMembers(id),
-	}
-}
-
 // waitsFor is why the last attempt of the cloud did not get the machines. It may be
 // old.
 func waitsFor(r *computepb.InstanceGroupManagerResizeRequest) string {
@@ -116,26 +108,4 @@ func (p *Provider) managedOf(ctx context.Context, l *launch) ([]cloudprovider.Ma
 		}
 	}
 	return out, nil
-}
-
-// managedMachine is an instance of a managed instance group. One whose VM is not
-// made yet is a hold: the group goes on trying until it is told to delete it.
-func (p *Provider) managedMachine(id api.Manager, in *computepb.ManagedInstance) cloudprovider.Machine {
-	m := cloudprovider.Machine{
-		Name: api.Base(in.GetInstance()), Scope: p.scopeOfMembers(id), State: stateOf(in.GetInstanceStatus()),
-		EndsAt: endsAt(in.GetScheduling().GetTerminationTimestamp()),
-		Hold:   in.GetInstanceStatus() == "", ProviderID: providerID(id.Project, zoneOf(in.GetInstance()), api.Base(in.GetInstance())),
-	}
-	m.Launch = p.names.token(m.Name)
-	switch in.GetCurrentAction() {
-	case "DELETING", "ABANDONING":
-		m.State, m.Hold, m.Reason = cloudprovider.Terminated, false, "the managed instance group is deleting it"
-	case "RECREATING", "CREATING", "CREATING_WITHOUT_RETRIES":
-		// The old VM has gone, a new one comes in its place and is paid for.
-		m.State = min(m.State, cloudprovider.Running)
-	}
-	if m.State == cloudprovider.Terminated && m.Reason == "" {
-		m.Reason, m.Kept = in.GetInstanceStatus(), true
-	}
-	return m
 }

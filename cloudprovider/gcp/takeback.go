@@ -57,6 +57,11 @@ func (p *Provider) takeBack(ctx context.Context, group string, names []string) e
 	}
 	if len(machines) > 0 {
 		rest, err := t.remove(ctx, machines)
+		if err != nil && len(rest) == 0 {
+			if rest = t.beside(ctx, machines); len(rest) == len(machines) {
+				err = nil
+			}
+		}
 		rest = slices.DeleteFunc(rest, func(name string) bool { return p.names.token(name) == "" })
 		errs = append(errs, err, p.deleteAll(ctx, t.places(rest)))
 		p.stale(t.id, rest)
@@ -129,14 +134,18 @@ type taking struct {
 	group *v1alpha1.NodeGroup
 }
 
+// zone of the group's machines.
+func (t *taking) zone() string {
+	if t.id.Regional() {
+		return t.group.Spec.Zone
+	}
+	return t.id.Location
+}
+
 // places of instances of the group, by name.
 func (t *taking) places(names []string) (out []place) {
-	zone := t.group.Spec.Zone
-	if !t.id.Regional() {
-		zone = t.id.Location
-	}
 	for _, name := range names {
-		out = append(out, place{t.id.Project, zone, name})
+		out = append(out, place{t.id.Project, t.zone(), name})
 	}
 	return out
 }
@@ -168,6 +177,18 @@ func (t *taking) remove(ctx context.Context, names []string) (rest []string, err
 		errs = append(errs, sift(chunk, func(links []string) error { return accepted(t.cloud.DeleteInstances(ctx, t.id, links)) }))
 	}
 	return rest, errors.Join(errs...)
+}
+
+// beside are those of the names that stand beside the managed instance group, by a list of instances: what the group does not own is
+// taken back though the group cannot be listed. It is empty if instances cannot be listed, either.
+func (t *taking) beside(ctx context.Context, names []string) (out []string) {
+	found, _ := t.cloud.InstancesOf(ctx, t.id.Project, t.zone(), t.names.filterOf([]*v1alpha1.NodeGroup{t.group})) // the caller has an error
+	for _, in := range found {
+		if slices.Contains(names, in.GetName()) && !isMember(in) {
+			out = append(out, in.GetName())
+		}
+	}
+	return out
 }
 
 // sift calls for links, and where that is refused for what one of them is, for each half of
