@@ -136,8 +136,9 @@ type Expecter interface {
 
 // Lister is a Watcher of a cloud that is listed now and then.
 type Lister interface {
-	// Listed returns when each scope was listed last, by Machine.Scope. A scope that has never been listed is as old as the watch.
-	Listed() map[string]time.Time
+	// ListedAt returns when the machines of the group were listed last; zero where that is not known. Before the first list it is when
+	// the watch began.
+	ListedAt(g *v1alpha1.NodeGroup) time.Time
 }
 
 // Lists are the clouds that are listed, by their name.
@@ -154,17 +155,12 @@ func ListsOf(providers map[v1alpha1.Provider]Provider) Lists {
 	return out
 }
 
-// At returns when the machines of the group were listed last; zero for a cloud that is not listed, and before its first list.
+// At returns when the machines of the group were listed last; zero for a cloud that is not listed.
 func (l Lists) At(g *v1alpha1.NodeGroup) time.Time {
-	cloud, ok := l[g.Spec.Provider]
-	if !ok {
-		return time.Time{}
+	if cloud := l[g.Spec.Provider]; cloud != nil {
+		return cloud.ListedAt(g)
 	}
-	listed := cloud.Listed()
-	if at, ok := listed[g.Spec.Zone]; ok {
-		return at
-	}
-	return listed[""]
+	return time.Time{}
 }
 
 // Provider is a cloud with all capabilities that Muster requires.

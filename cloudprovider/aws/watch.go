@@ -25,6 +25,14 @@ const (
 	autoScalingScope = "Auto Scaling"
 )
 
+// ListedAt implements cloudprovider.Lister.
+func (p *Provider) ListedAt(g *v1alpha1.NodeGroup) time.Time {
+	if g.Spec.AWS != nil && g.Spec.AWS.LaunchMethod == v1alpha1.AWSLaunchInstances {
+		return p.Oldest(ec2Scope, autoScalingScope)
+	}
+	return p.Oldest(ec2Scope)
+}
+
 // list is all that costs money: what Muster has made, what else the Auto Scaling
 // groups that the cluster has claimed own, and holds.
 func (p *Provider) list(ctx context.Context) (out poll.Listing, err error) {

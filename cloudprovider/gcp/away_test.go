@@ -287,7 +287,8 @@ func TestDiscoverWithAZoneAway(t *testing.T) {
 	}
 }
 
-// TestZoneHangs: of the groups of a zone whose calls are never answered a few are waited for, and the list goes on with others.
+// TestZoneHangs: of the groups of a zone whose calls are never answered a few are waited for, and not by each list; the list goes on
+// with others.
 func TestZoneHangs(t *testing.T) {
 	l := newLab(t, cloudsim.Config{Pools: every(64)}, simulated())
 	for i := range 200 {
@@ -303,8 +304,17 @@ func TestZoneHangs(t *testing.T) {
 	if listed := l.list(p); len(listed) != 2 {
 		t.Errorf("%d machines are listed, want the 2 of the region", len(listed))
 	}
-	if n := l.world.Calls(v1alpha1.ProviderGCP)["instanceGroupManagers.listManagedInstances"]; n > 16 {
+	const action = "instanceGroupManagers.listManagedInstances"
+	before := l.world.Calls(v1alpha1.ProviderGCP)
+	if n := before[action]; n == 0 || n > 16 {
 		t.Errorf("%d calls were waited for, want 16 at most", n)
+	}
+	if listed, n := l.list(p), l.callsSince(before)[action]; len(listed) != 2 || n > 0 {
+		t.Errorf("the next list has %d machines and waited for %d calls, want 2 and none", len(listed), n)
+	}
+	l.clock.Step(time.Minute)
+	if l.list(p); l.callsSince(before)[action] == 0 {
+		t.Error("the zone is not listed again")
 	}
 }
 

@@ -30,7 +30,7 @@ func (p *Provider) list(ctx context.Context) (poll.Listing, error) {
 		return poll.Listing{}, err
 	}
 	groups := p.known()
-	out := &listing{Listing: poll.Listing{Failed: map[string]error{}}}
+	out := &listing{Listing: poll.Listing{Failed: map[string]error{}}, away: p.unanswered()}
 	var calls errgroup.Group
 	calls.SetLimit(parallel)
 	projects, managers := p.parts(groups)
@@ -41,6 +41,7 @@ func (p *Provider) list(ctx context.Context) (poll.Listing, error) {
 		calls.Go(func() error { p.listMembers(ctx, id, managers[id], out); return nil })
 	}
 	_ = calls.Wait()
+	p.noteUnanswered(out.away)
 	if len(out.Scopes) == 0 && len(out.Failed) > 0 {
 		return poll.Listing{}, errors.Join(slices.Collect(maps.Values(out.Failed))...)
 	}
@@ -65,6 +66,41 @@ type listing struct {
 	poll.Listing
 	// away are the locations that do not answer: no more calls are made to them for this list.
 	away map[string]error
+}
+
+// silence is how long a zone or region that has not answered is left alone, so that each list does not wait for it again.
+const silence = 30 * time.Second
+
+// silent is a zone or region that has not answered.
+type silent struct {
+	err error
+	at  time.Time
+}
+
+// unanswered are the locations that are left alone.
+func (p *Provider) unanswered() map[string]error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := map[string]error{}
+	for location, s := range p.silent {
+		if p.Clock.Since(s.at) < silence {
+			out[location] = s.err
+		} else {
+			delete(p.silent, location)
+		}
+	}
+	return out
+}
+
+// noteUnanswered notes the locations of a list that have not answered.
+func (p *Provider) noteUnanswered(away map[string]error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for location, err := range away {
+		if _, noted := p.silent[location]; !noted && cloudprovider.CauseOf(err).Code == api.Unanswered {
+			p.silent[location] = silent{err, p.Clock.Now()}
+		}
+	}
 }
 
 // add the machines of a scope.
@@ -94,9 +130,6 @@ func (l *listing) call(location string, call func() error) error {
 	if cause := cloudprovider.CauseOf(err); cause != nil && cause.Class == v1alpha1.Outage {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.away == nil {
-			l.away = map[string]error{}
-		}
 		l.away[location] = err
 	}
 	return err
@@ -388,5 +421,11 @@ func (p *Provider) Watch(ctx context.Context, observe func(cloudprovider.Machine
 // Expect implements cloudprovider.Expecter.
 func (p *Provider) Expect() { p.poller.Expect() }
 
-// Listed implements cloudprovider.Lister.
-func (p *Provider) Listed() map[string]time.Time { return p.poller.Listed() }
+// ListedAt implements cloudprovider.Lister.
+func (p *Provider) ListedAt(g *v1alpha1.NodeGroup) time.Time {
+	if g.Spec.GCP == nil {
+		return time.Time{}
+	}
+	id := managerOf(g)
+	return p.poller.Oldest(p.scopeOf(id.Project, g.Spec.Zone), p.scopeOfMembers(id))
+}

@@ -90,6 +90,8 @@ type Provider struct {
 	// members are those of managed instance groups as they were last listed, and touched is when something last changed them.
 	members map[api.Manager]members
 	touched map[api.Manager]time.Time
+	// silent are the zones and regions whose lists were not answered a moment ago.
+	silent map[string]silent
 	// discovered are the groups of each zone and region as they were last discovered.
 	discovered map[string]cloudprovider.Discovery
 	// beside counts the machines that stood beside managed instance groups when their zone was last listed.
@@ -143,8 +145,8 @@ func New(ctx context.Context, config Config) (*Provider, error) {
 	p := &Provider{
 		Config: config, cloud: cloud, names: namesOf(config.ClusterUID), seen: map[string]seenGroup{},
 		members: map[api.Manager]members{}, touched: map[api.Manager]time.Time{}, beside: map[place]map[string]int{},
-		discovered: map[string]cloudprovider.Discovery{},
-		fresh:      map[api.Manager]map[string]time.Time{}, starts: map[api.Manager]map[string]start{},
+		discovered: map[string]cloudprovider.Discovery{}, silent: map[string]silent{},
+		fresh: map[api.Manager]map[string]time.Time{}, starts: map[api.Manager]map[string]start{},
 	}
 	p.policies, p.dense, p.prices = newPolicies(&config, cloud), newDense(cloud, config.Clock), prices.New(cloud, config.Clock)
 	p.poller = poll.New(p.list, p.takeBack, config.Clock)

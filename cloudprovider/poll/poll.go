@@ -57,7 +57,8 @@ type Poller struct {
 	taken map[key]time.Time
 	// expected is when another process was last known to launch machines.
 	expected time.Time
-	// listed is when each scope was listed last. A scope that has never been is as old as the watch.
+	// began is when the watch did, and listed when each scope was listed last.
+	began  time.Time
 	listed map[string]time.Time
 	// hurry wakes the watch.
 	hurry chan struct{}
@@ -172,19 +173,18 @@ func (p *Poller) list(ctx context.Context) (Listing, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.Clock.Now()
-	if len(p.listed) == 0 {
-		p.listed[""] = now
+	if p.began.IsZero() {
+		p.began = now
 	}
 	if err != nil {
 		return Listing{}, err
 	}
 	if len(listing.Scopes)+len(listing.Failed) == 0 {
-		p.listed = map[string]time.Time{"": now}
-		return listing, nil
+		listing.Scopes = []string{""}
 	}
 	listed := map[string]time.Time{}
 	for scope := range listing.Failed {
-		listed[scope] = cmp.Or(p.listed[scope], p.listed[""], now)
+		listed[scope] = cmp.Or(p.listed[scope], p.began)
 	}
 	for _, scope := range listing.Scopes {
 		listed[scope] = now
@@ -193,11 +193,17 @@ func (p *Poller) list(ctx context.Context) (Listing, error) {
 	return listing, nil
 }
 
-// Listed returns when each scope of the cloud was listed last: one of the name "" for a cloud that is listed as a whole.
-func (p *Poller) Listed() map[string]time.Time {
+// Oldest returns when the one of the scopes was listed that was listed longest ago: those of them that the cloud has. Before the first
+// list it is when the watch began, and zero before that.
+func (p *Poller) Oldest(scopes ...string) (at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return maps.Clone(p.listed)
+	for _, scope := range scopes {
+		if t, listed := p.listed[scope]; listed && (at.IsZero() || t.Before(at)) {
+			at = t
+		}
+	}
+	return cmp.Or(at, p.began)
 }
 
 // look lists once and tells what has changed. It says whether something is on its

@@ -303,8 +303,8 @@ func TestAScopeThatFails(t *testing.T) {
 		c.set(nil, in("b", "b-1"))
 		pass(Calm)
 		want(t, "while zone a is away", c.news(), []string{"b-0 3 uid-1"})
-		if listed := p.Listed(); !listed["a"].Equal(began) || listed["b"].Equal(began) {
-			t.Errorf("the scopes were listed at %v", listed)
+		if !p.Oldest("a").Equal(began) || p.Oldest("b").Equal(began) || !p.Oldest("a", "b").Equal(began) {
+			t.Errorf("zone a was listed at %s, b at %s, and the older of them at %s", p.Oldest("a"), p.Oldest("b"), p.Oldest("a", "b"))
 		}
 		c.mu.Lock()
 		c.scopes, c.failed = []string{"a", "b"}, nil

@@ -150,6 +150,9 @@ func classOfStatus(status int) v1alpha1.ErrorClass {
 	}
 }
 
+// Unanswered is the code of the error of a call that was given up at its deadline.
+const Unanswered = "Unanswered"
+
 // failure is the error of a call.
 type failure struct {
 	// cause is nil if the caller has given up, and for a conflict with what an earlier call has made.
@@ -193,7 +196,7 @@ func failureOf(ctx context.Context, err error) *failure {
 		// The call was not sent.
 		return caused(v1alpha1.Auth, cmp.Or(token.ErrorCode, "TokenRefused"), err.Error(), true)
 	case errors.Is(err, context.DeadlineExceeded):
-		return caused(v1alpha1.Outage, "Unanswered", err.Error(), false)
+		return caused(v1alpha1.Outage, Unanswered, err.Error(), false)
 	default:
 		return caused(v1alpha1.Outage, "Unreachable", err.Error(), false)
 	}
