@@ -221,7 +221,7 @@ func TestBorrowedQuotaIsBroken(t *testing.T) {
 		{"what an adopted workload was let have is taken again once that has ended", func(c *course) {
 			c.member("a", "", gpus{nominal: 4})
 			w := newWorkload("old", 6, 1)
-			w.Status = *workloads.Adopted(w, c.now)
+			w.Status = *workloads.Adopted(w, workloads.RanBefore, c.now)
 			c.admit(w, "a", 6)
 			c.remove(w)
 			c.admitted("new", "a", 6)
@@ -235,14 +235,14 @@ func TestBorrowedQuotaIsBroken(t *testing.T) {
 		{"others take more beside an adopted workload", func(c *course) {
 			c.member("a", "", gpus{nominal: 4})
 			w := newWorkload("old", 6, 1)
-			w.Status = *workloads.Adopted(w, c.now)
+			w.Status = *workloads.Adopted(w, workloads.RanBefore, c.now)
 			c.admit(w, "a", 6)
 			c.admitted("new", "a", 1)
 		}, []string{"P4 quota: ClusterQueue a", "7 nvidia.com/gpu", "Workload team/new took it there with 1"}},
 		{"an adopted workload was evicted and queues like any other", func(c *course) {
 			c.member("a", "", gpus{nominal: 4})
 			w := newWorkload("old", 6, 1)
-			w.Status = *workloads.Adopted(w, c.now)
+			w.Status = *workloads.Adopted(w, workloads.RanBefore, c.now)
 			c.admit(w, "a", 6)
 			preempt(w)
 			c.release(w)
@@ -404,7 +404,7 @@ func TestBorrowedQuotaRaisesNoFalseAlarm(t *testing.T) {
 		{"a workload ran before Muster came", func(c *course) {
 			c.member("a", "", gpus{nominal: 4})
 			w := newWorkload("old", 6, 1)
-			w.Status = *workloads.Adopted(w, c.now)
+			w.Status = *workloads.Adopted(w, workloads.RanBefore, c.now)
 			c.admit(w, "a", 6)
 			c.pass(time.Minute)
 			c.show(w)
@@ -461,7 +461,7 @@ func TestBorrowedQuotaRaisesNoFalseAlarm(t *testing.T) {
 		{"a quota is absurd by an edit by hand", func(c *course) {
 			c.member("a", "", gpus{nominal: 4})
 			w := newWorkload("garbage", 1, 1)
-			w.Status = *workloads.Adopted(w, c.now)
+			w.Status = *workloads.Adopted(w, workloads.RanBefore, c.now)
 			c.admit(w, "a", 1)
 			for _, text := range []string{"7E", "-1", "-9E"} {
 				w.Status.Admission.PodSetAssignments[0].ResourceUsage[gpu] = resource.MustParse(text)
