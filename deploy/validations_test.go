@@ -292,6 +292,8 @@ func TestMarksOfAStartAreNotOfUsers(t *testing.T) {
 			"a user changes it":                  {pod(marked, "", ""), pod(other, "", ""), nil, true},
 			"a user drops it":                    {pod(marked, "", ""), pod(queue, "", ""), nil, true},
 			"a user drops it of a driver's":      {pod(marked, driver, ""), pod(queue, driver, ""), nil, true},
+			"a user drops it with its owner":     {pod(marked, job, ""), pod(queue, "", ""), nil, true},
+			"a user drops it for another owner":  {pod(marked, "", ""), pod(queue, "apps/v1, kind: ReplicaSet", ""), nil, true},
 			"an administrator drops it":          {pod(marked, "", ""), pod(queue, "", ""), []string{"break-glass jobs "}, false},
 			"a user changes another label":       {pod(marked, "", ""), pod(marked+", a: b", "", ""), nil, false},
 		} {
