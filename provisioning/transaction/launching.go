@@ -347,6 +347,11 @@ func (r *Request) callOf(token, group string) Call {
 // template that promised more than its nodes give, or pods that came first.
 func blame(r *Request, v View) AttemptFailure {
 	for n := range v.Nodes.LaunchedBy(r.Gang.Launch) {
+		if slices.ContainsFunc(n.Bookings, func(b state.Booking) bool { return b.UID != r.UID }) {
+			return AttemptFailure{Squatted: true, Message: fmt.Sprintf("another request has booked node %s of the attempt", n.Name)}
+		}
+	}
+	for n := range v.Nodes.LaunchedBy(r.Gang.Launch) {
 		if g := v.FindGroup(n.Group); g != nil {
 			if name, by, short := n.Allocatable.Short(g.Promised); short {
 				return failure(v, r.callOf(n.Launch, n.Group), v1alpha1.Config,

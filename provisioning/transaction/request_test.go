@@ -557,6 +557,14 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 					n.Allocatable = nodegroups.Resources{"cpu": 96000, "memory": 1 << 40, "nvidia.com/gpu": 8}
 					n.Free = n.Allocatable
 				})},
+		{name: "a node that another request has booked is not the template's fault either", want: RollBack, check: wantFailure(""),
+			message: "another request has booked node b",
+			story: newStory().attempt(Launching).machines(running, running).node("a", young).
+				node("b", func(n *state.Node) {
+					young(n)
+					n.Allocatable = nodegroups.Resources{"cpu": 96000, "memory": 1 << 40, "nvidia.com/gpu": 8}
+					n.Free, n.Bookings = nodegroups.Resources{}, []state.Booking{{UID: "other"}}
+				})},
 		{name: "room that others took meanwhile is not the template's fault", want: RollBack, check: wantFailure(v1alpha1.Lost), message: "other pods use capacity",
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).
 				node("b", func(n *state.Node) { young(n); n.Free = nodegroups.Resources{"nvidia.com/gpu": 8} })},

@@ -135,10 +135,12 @@ func (c *cluster) unregister(ctx context.Context, n *corev1.Node) error {
 
 func nodeName(id string) string { return "node-" + id }
 
+// nodeOf is a node as the policy for new nodes lets it register: cordoned, until Muster knows whose it is.
 func nodeOf(name string, in *cloudsim.Instance) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 		corev1.LabelHostname: name, corev1.LabelTopologyZone: in.Pool.Zone, corev1.LabelInstanceTypeStable: in.Pool.Type,
-	}}}
+	}, Annotations: map[string]string{v1alpha1.CordonedAnnotation: v1alpha1.CordonJoining}}}
+	n.Spec.Unschedulable = true
 	for k, v := range in.Node.Labels {
 		n.Labels[k] = v
 	}
