@@ -186,7 +186,7 @@ func (p *Provider) takeOutOnce(ctx context.Context, group string, ids []string, 
 		AutoScalingGroupName: aws.String(group), InstanceIds: ids, ShouldDecrementDesiredCapacity: aws.Bool(shrink),
 	})
 	if err != nil {
-		err = fmt.Errorf("Auto Scaling group %s: %w", group, err)
+		err = fmt.Errorf("the Auto Scaling group %s: %w", group, err)
 	}
 	return unknownOr(err)
 }

@@ -195,7 +195,7 @@ type progress struct {
 
 // nothingMade reports whether nothing is known to exist that the call has made, and nothing waits in a queue of the cloud.
 func (p *progress) nothingMade(g *planner.Group) bool {
-	return p.made == p.lost && p.registered == 0 && !(p.queued && g.QueueTimeout > 0)
+	return p.made == p.lost && p.registered == 0 && (!p.queued || g.QueueTimeout == 0)
 }
 
 // patience is how long the call is waited for, and since when. The time to join begins once all machines of the call were started:
