@@ -129,7 +129,7 @@ func TestPodsOfACopy(t *testing.T) {
 		g.settle(k)
 		g.admit()
 		p := g.pod("db-0", "1", parentAnnotation, statefulSetParent)
-		ofStatefulSet(p, "db")
+		controlledBySet(p, "db")
 		if err := g.c.Update(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}

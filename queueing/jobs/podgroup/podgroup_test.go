@@ -635,7 +635,7 @@ func TestFastAdmission(t *testing.T) {
 	g.is("others follow, unless they take more", "a open, b open, large held | 3 QuotaReserved Admitted")
 }
 
-func ofStatefulSet(p *corev1.Pod, name string) {
+func controlledBySet(p *corev1.Pod, name string) {
 	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: name, UID: "uid-" + types.UID(name),
 		Controller: new(true)}}
 }
@@ -657,7 +657,7 @@ func TestAStatefulSet(t *testing.T) {
 	g.settle(k)
 	add := func(name string) {
 		p := g.pod(name, "1", parentAnnotation, statefulSetParent)
-		ofStatefulSet(p, "db")
+		controlledBySet(p, "db")
 		if err := g.c.Update(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
@@ -703,7 +703,7 @@ func TestAStatefulSetThatIsBeingDeleted(t *testing.T) {
 			g.admit()
 			add := func(name string) {
 				p := g.pod(name, "1", parentAnnotation, statefulSetParent)
-				ofStatefulSet(p, "db")
+				controlledBySet(p, "db")
 				if err := g.c.Update(t.Context(), p); err != nil {
 					t.Fatal(err)
 				}
@@ -742,7 +742,7 @@ func TestPodsOfAStatefulSetThatIsDeletedWithoutThem(t *testing.T) {
 		before := p.DeepCopy()
 		p.OwnerReferences = nil
 		if owner != "" {
-			ofStatefulSet(p, owner)
+			controlledBySet(p, owner)
 		}
 		if err := g.c.Update(t.Context(), p); err != nil {
 			t.Fatal(err)
