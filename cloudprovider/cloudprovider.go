@@ -48,8 +48,8 @@ type Machine struct {
 	// EndsAt is when the cloud ends the machine by itself, as at the end of a Capacity Block or of
 	// its maximum run time; zero where it does not.
 	EndsAt time.Time
-	// Kept tells of a Terminated machine that its cloud has only stopped: its disks are billed,
-	// and it may be started again, until it is taken back.
+	// Kept says that a Terminated machine is still there: its cloud has only stopped it, so that its disks are billed and it may be
+	// started again, or its group retains it until it is terminated once more.
 	Kept bool
 	// Hold tells that this is not a machine but a capacity reservation, or a request in the
 	// cloud's own queue, from which machines are to come. It is listed as Booting under the
