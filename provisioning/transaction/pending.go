@@ -57,13 +57,24 @@ func nextPending(r *Request, v View) Step {
 		if v.Now.Before(grace) {
 			return Step{Do: Rest, At: grace}
 		}
-		return end(r, v, Step{Do: Fail, Condition: failed(ReasonCapacityIsNotFound, "Capacity cannot be found: "+plan.Message())})
+		return end(r, v, Step{Do: Fail, Condition: failed(ReasonCapacityIsNotFound, and("Capacity cannot be found: "+plan.Message(),
+			deleted(r, v)))})
 	}
 	reason := ReasonCapacityIsNotFound
 	if plan.Reasons[0].Code == planner.CodeUnready {
 		reason = ReasonFailedToCheck
 	}
-	return wait(r, v, reason, and("Capacity is not found now: "+plan.Message(), stranger(v.Nodes.OwnedBy(nodeset.Squatted))), plan.Until)
+	message := and("Capacity is not found now: "+plan.Message(), deleted(r, v))
+	return wait(r, v, reason, and(message, stranger(v.Nodes.OwnedBy(nodeset.Squatted))), plan.Until)
+}
+
+// deleted says that the NodeGroup was deleted in which the last attempt launched: no reason of a plan names it any more. Empty if none was.
+func deleted(r *Request, v View) string {
+	f := r.Attempt.Failure
+	if f == nil || f.Group == "" || v.FindGroup(f.Group) != nil {
+		return ""
+	}
+	return fmt.Sprintf("attempt %d launched in NodeGroup %s, which was deleted", r.Attempt.Number, f.Group)
 }
 
 // leftovers are nodes that still bear the label of an earlier request of the same

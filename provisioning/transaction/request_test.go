@@ -440,6 +440,10 @@ func TestNextOfWhatIsPending(t *testing.T) {
 		{name: "a gang that can never be had fails", story: newStory().at(manifestGrace).with(func(s *story) { s.view.Groups[0].Max = 1 }), want: Fail, message: "1 short"},
 		{name: "not before its group has had the time to be seen", story: newStory().with(func(s *story) { s.view.Groups[0].Max = 1 }), want: Rest, check: wantAt(manifestGrace)},
 		{name: "before there is any group nothing is hopeless", story: newStory().with(func(s *story) { s.view.Groups = nil }), want: Report, message: "create one"},
+		{name: "a group that was deleted while it launched is named", want: Report,
+			message: "; attempt 1 launched in NodeGroup gone, which was deleted", story: newStory().attempt(Done).with(dry).with(func(s *story) {
+				s.request.Attempt.Failure = &AttemptFailure{Group: "gone", Class: v1alpha1.Config, Message: "the NodeGroup was deleted", Time: noon}
+			})},
 		{name: "noRetry fails instead of waiting", want: Fail, message: "noRetry", story: newStory().with(noRetry).with(dry)},
 		{name: "noRetry fails when others take the room that is being booked", want: Fail, message: "was taken while it was being booked",
 			story: newStory().node("a", claimed).node("b", claimed, taken).with(noRetry).with(dry), check: wantNodes("unbook a, unbook b")},
