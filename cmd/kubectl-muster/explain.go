@@ -58,7 +58,11 @@ func kindNamed(mapper apimeta.RESTMapper, name string) (explained, error) {
 	gvk, err := mapper.KindFor(schema.GroupVersionResource{Group: group, Resource: short})
 	if err != nil {
 		return explained{}, fmt.Errorf("kind %q cannot be explained: use job, workload, provisioningrequest, or a kind of jobs that the cluster "+
-			"serves, such as jobset", name)
+			"serves", name)
+	}
+	if m, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version); err == nil && m.Scope.Name() == apimeta.RESTScopeNameRoot {
+		return explained{}, fmt.Errorf("a %s is no job: see `kubectl muster queue` for ClusterQueues, and `kubectl muster capacity` for machines "+
+			"and NodeGroups", gvk.Kind)
 	}
 	return explained{
 		resource: schema.GroupResource{Group: gvk.Group, Resource: short}, names: []string{strings.ToLower(gvk.Kind)},

@@ -6,8 +6,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -450,5 +452,27 @@ func TestWithoutRightsWhatMusterWroteIsShown(t *testing.T) {
 		"kubectl create clusterrole muster-explain-some --verb=list --resource=nodes,pods;")
 	if strings.Contains(text, "is next") {
 		t.Errorf("something was decided without the nodes:\n%s", text)
+	}
+}
+
+// TestKindsThatAreNoJobs: what is asked for is named, and where else to look.
+func TestKindsThatAreNoJobs(t *testing.T) {
+	mapper := apimeta.NewDefaultRESTMapper(nil)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), apimeta.RESTScopeRoot)
+	for name, want := range map[string]string{
+		"node":  "a Node is no job: see `kubectl muster queue` for ClusterQueues, and `kubectl muster capacity` for machines",
+		"thing": `kind "thing" cannot be explained: use job, workload, provisioningrequest, or a kind of jobs that the cluster serves`,
+	} {
+		if _, err := kindNamed(mapper, name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("explain %s/x: %v, want %q", name, err, want)
+		}
+	}
+	for kind, want := range map[schema.GroupResource]string{
+		{Group: "kubeflow.org", Resource: "pytorchjobs"}:   "does not serve pytorchjobs.kubeflow.org: the controller of that kind of jobs is",
+		{Group: "kueue.x-k8s.io", Resource: "localqueues"}: "Muster is not installed",
+	} {
+		if err := view.NotServed(kind); !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", kind, err, want)
+		}
 	}
 }

@@ -150,7 +150,7 @@ func (m *manifest) try(ctx context.Context, kube client.Client) (out tried, err 
 	case apierrors.IsAlreadyExists(err):
 		return tried{exists: true, note: "an object of its name exists, " + unasked}, nil
 	case apimeta.IsNoMatchError(err):
-		return out, view.NotInstalled(resource)
+		return out, view.NotServed(resource)
 	case apierrors.IsNotFound(err) && o.GetNamespace() != "" &&
 		kube.Get(ctx, client.ObjectKey{Name: o.GetNamespace()}, &corev1.Namespace{}) == nil:
 		return tried{note: "its namespace is in the file alone, " + unasked}, nil

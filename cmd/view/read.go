@@ -241,6 +241,16 @@ func (r *Reading) Lacks(kinds []Kind) error {
 	return NotInstalled(names...)
 }
 
+// NotServed is the error for a cluster that does not serve the kind of an object of a user: Muster's own and Kueue's come with Muster, kinds
+// of jobs with their controllers.
+func NotServed(kind schema.GroupResource) error {
+	if slices.Contains([]string{v1alpha1.GroupVersion.Group, kueue.SchemeGroupVersion.Group, provreq.SchemeGroupVersion.Group}, kind.Group) {
+		return NotInstalled(kind)
+	}
+	return fmt.Errorf("this cluster does not serve %s: the controller of that kind of jobs is not installed. Install it first; Muster then "+
+		"queues such jobs", kind)
+}
+
 // NotInstalled is the error for a cluster that serves none of the kinds.
 func NotInstalled(kinds ...schema.GroupResource) error {
 	names := make([]string, len(kinds))
