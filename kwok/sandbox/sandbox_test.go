@@ -66,7 +66,8 @@ func aboutQueues(t *testing.T, o *unstructured.Unstructured) bool {
 	}
 	words := []string{"kueue.x-k8s.io", "muster-jobs-", "muster-queues-", "muster-quotas", "muster-workloads",
 		"muster-queueing", "muster-job-kinds",
-		"muster-pods-gate", "muster-pods-resize", "muster-born-in-place", "muster-moved", "muster-serving", "muster-rights-pods", "muster-gangs", "break-glass"}
+		"muster-pods-gate", "muster-pods-resize", "muster-born-in-place", "muster-moved", "muster-serving",
+		"muster-rights-pods", "muster-rights-queues", "muster-rights-jobs", "muster-pods-marks", "muster-gangs", "break-glass"}
 	return slices.ContainsFunc(words, func(word string) bool {
 		return strings.Contains(string(text), word)
 	})
