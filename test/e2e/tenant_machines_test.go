@@ -116,10 +116,13 @@ func TestPodsThatPassACordonAreKeptOffHeldMachines(t *testing.T) {
 			p.Labels = map[string]string{"kueue.x-k8s.io/queue-name": "main"}
 			p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 		}},
-		"one in a queue that comes with what it is a part of": {change: func(p *corev1.Pod) {
-			p.Labels = map[string]string{"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/job-uid": "u"}
-			p.Spec.Tolerations = []corev1.Toleration{cordonToleration}
-		}, want: one},
+		"one in a queue that comes with what it is a part of": {
+			by: as("system:serviceaccount:kube-system:job-controller", "system:serviceaccounts", "system:authenticated"),
+			change: func(p *corev1.Pod) {
+				p.Labels = map[string]string{"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/job-uid": "u"}
+				p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "x", UID: "x", Controller: new(true)}}
+				p.Spec.Tolerations = []corev1.Toleration{cordonToleration}
+			}, want: one},
 		"one of a DaemonSet": {by: as("system:serviceaccount:kube-system:daemon-set-controller", "system:serviceaccounts", "system:authenticated"),
 			change: func(p *corev1.Pod) { ofOneNode(p); small(p) },
 			want:   []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{byName}}}},
