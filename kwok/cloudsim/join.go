@@ -3,6 +3,7 @@ package cloudsim
 import (
 	"cmp"
 	"context"
+	"encoding/base32"
 	"errors"
 	"fmt"
 	"maps"
@@ -135,8 +136,8 @@ var (
 	groupTags  = []string{"muster.dev/node-group", "muster-dev-node-group"}
 )
 
-// launch is the token of the launch that made the instance. Where a cloud's group owns
-// it, Google Cloud knows it by its name alone: muster-<token>-<group>-<place>.
+// launch is the token of the launch that made the instance. Google Cloud knows some by their names alone:
+// muster-<token>-<group>-<place>, where the UUID of the token is 26 letters and digits.
 func (i *Instance) launch() string {
 	if token := i.tag(launchTags); token != "" {
 		return token
@@ -144,6 +145,9 @@ func (i *Instance) launch() string {
 	parts := strings.Split(i.ID, "-")
 	if i.Pool.Cloud != v1alpha1.ProviderGCP || parts[0] != "muster" || len(parts) < 4 {
 		return ""
+	}
+	if raw, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(strings.ToUpper(parts[1])); err == nil && len(raw) == 16 {
+		parts[1] = fmt.Sprintf("%x-%x-%x-%x-%x", raw[:4], raw[4:6], raw[6:8], raw[8:10], raw[10:])
 	}
 	return strings.Join(parts[1:len(parts)-2], "-")
 }

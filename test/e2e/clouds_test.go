@@ -110,9 +110,10 @@ func TestStoryAGangStartsOnTheFifthOffering(t *testing.T) {
 			s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
 			t.Logf("Provisioned on the fifth offering after %s", time.Since(began).Round(10*time.Millisecond))
 			for i, g := range groups {
-				s.Get(g)
-				if i < 4 && (len(g.Status.Attempts) == 0 || g.Status.Attempts[0].Class != v1alpha1.Stockout || g.Status.Attempts[0].Got != 0) {
-					t.Errorf("the attempts of offering %d are %+v, want a stockout of which nothing came", i+1, g.Status.Attempts)
+				s.Eventually(fmt.Sprintf("offering %d has one attempt", i+1), func() bool { return s.Get(g) && len(g.Status.Attempts) == 1 },
+					func() string { return fmt.Sprintf("attempts: %+v", g.Status.Attempts) })
+				if i < 4 && (g.Status.Attempts[0].Class != v1alpha1.Stockout || g.Status.Attempts[0].Got != 0) {
+					t.Errorf("the attempt of offering %d is %+v, want a stockout of which nothing came", i+1, g.Status.Attempts[0])
 				}
 				for _, l := range s.bill(g.Name) {
 					if i < 4 {

@@ -54,7 +54,7 @@ func TestADryRunTellsAndDoesNothing(t *testing.T) {
 	}
 	for cloud, calls := range s.cloudCalls() {
 		for call := range calls {
-			if !slices.ContainsFunc([]string{"Describe", "Get", "get", "list", "aggregatedList", "List"},
+			if !slices.ContainsFunc([]string{"Describe", "Get", "get", "list", "aggregatedList", "List", "testIamPermissions"},
 				func(read string) bool { return strings.Contains(call, read) }) {
 				t.Errorf("cloud %s got the call %s", cloud, call)
 			}
