@@ -61,8 +61,8 @@ func kindNamed(mapper apimeta.RESTMapper, name string) (explained, error) {
 			"serves", name)
 	}
 	if m, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version); err == nil && m.Scope.Name() == apimeta.RESTScopeNameRoot {
-		return explained{}, fmt.Errorf("a %s is no job: see `kubectl muster queue` for ClusterQueues, and `kubectl muster capacity` for machines "+
-			"and NodeGroups", gvk.Kind)
+		return explained{}, fmt.Errorf("a %s is no job: see `kubectl muster queue` for ClusterQueues, and `kubectl muster capacity` for "+
+			"machines and NodeGroups", gvk.Kind)
 	}
 	return explained{
 		resource: schema.GroupResource{Group: gvk.Group, Resource: short}, names: []string{strings.ToLower(gvk.Kind)},

@@ -241,8 +241,8 @@ func (r *Reading) Lacks(kinds []Kind) error {
 	return NotInstalled(names...)
 }
 
-// NotServed is the error for a cluster that does not serve the kind of an object of a user: Muster's own and Kueue's come with Muster, kinds
-// of jobs with their controllers.
+// NotServed is the error for a cluster that does not serve the kind of an object of a user: Muster's own and Kueue's come with Muster,
+// kinds of jobs with their controllers.
 func NotServed(kind schema.GroupResource) error {
 	if slices.Contains([]string{v1alpha1.GroupVersion.Group, kueue.SchemeGroupVersion.Group, provreq.SchemeGroupVersion.Group}, kind.Group) {
 		return NotInstalled(kind)
