@@ -17,6 +17,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"time"
@@ -113,8 +114,8 @@ func (p *Record) Seen() int { return p.Earlier + len(p.Marks)/markLength }
 // With counts the machines of these marks as well.
 func (p Record) With(marks []string) Record {
 	known := map[string]bool{}
-	for i := 0; i+markLength <= len(p.Marks); i += markLength {
-		known[p.Marks[i:i+markLength]] = true
+	for mark := range split(p.Marks) {
+		known[mark] = true
 	}
 	for _, mark := range marks {
 		if !known[mark] {
@@ -141,12 +142,21 @@ func (p Record) FailIn(machines int, groups []string) Record {
 
 func (p *Record) hasFailedIn(group string) bool {
 	mark := Mark(group, "", time.Time{})
-	for i := 0; i+markLength <= len(p.FailedIn); i += markLength {
-		if p.FailedIn[i:i+markLength] == mark {
+	for failed := range split(p.FailedIn) {
+		if failed == mark {
 			return true
 		}
 	}
 	return false
+}
+
+// split returns the marks in a row of them.
+func split(marks string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for len(marks) >= markLength && yield(marks[:markLength]) {
+			marks = marks[markLength:]
+		}
+	}
 }
 
 // Most is how many machines that nothing explains the request may have bought at that time, to buy more in these NodeGroups. Those that
