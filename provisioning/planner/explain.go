@@ -86,9 +86,6 @@ func (q *query) explainBackoff(g *Group, n int) []Reason {
 	if until.IsZero() {
 		return nil
 	}
-	if why != whyUnlisted {
-		why += "; next attempt at " + until.UTC().Format(time.RFC3339)
-	}
 	return []Reason{{Code: CodeBackoff, Group: g.Name, Until: until, Message: why}}
 }
 

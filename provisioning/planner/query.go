@@ -494,20 +494,17 @@ func (q *query) blocked(g *Group, n int) (until time.Time, why string) {
 		return time.Time{}, ""
 	}
 	if until, why = g.BlockedUntil(n, q.level(g)); until.After(q.Now) {
-		return until, why
+		return until, why + "; next attempt at " + until.UTC().Format(time.RFC3339)
 	}
 	if g.Unlisted {
-		return q.Now.Add(listedAgain), whyUnlisted
+		// Without the time, which is another one with each plan.
+		return q.Now.Add(listedAgain), "its cloud does not list its machines (condition Listed), so nothing is launched there until it does"
 	}
 	return time.Time{}, ""
 }
 
-// listedAgain is how soon a group is planned with again whose cloud does not list its machines, and whyUnlisted why it is not before:
-// without the time, which is another one with each plan.
-const (
-	listedAgain = time.Minute
-	whyUnlisted = "its cloud does not list its machines (condition Listed), so nothing is launched there until it does"
-)
+// listedAgain is how soon a plan considers a group again whose cloud does not list its machines.
+const listedAgain = time.Minute
 
 // usable is what pods can use of a new machine of the group. Nodes that offer less
 // than their template promises may be repaired: that gives no gang up.
