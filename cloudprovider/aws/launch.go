@@ -86,20 +86,12 @@ func (p *Provider) check(l *launch) error {
 		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "NotReservable",
 			Message: fmt.Sprintf("NodeGroup %s has capacity type %s, but only OnDemand can be reserved first: set spec.aws.launchMethod to Fleet",
 				l.Group.Name, l.Group.Spec.CapacityType)}
-	case l.Count > mostOf(l.spec.LaunchMethod):
+	case l.Count > nodegroups.PerLaunch(l.Group):
 		return &cloudprovider.Error{Class: v1alpha1.Quota, Code: "TooManyAtOnce",
 			Message: fmt.Sprintf("%d machines requested, but %s launches at most %d in one call", l.Count, l.spec.LaunchMethod,
-				mostOf(l.spec.LaunchMethod))}
+				nodegroups.PerLaunch(l.Group))}
 	}
 	return nil
-}
-
-// mostOf is how many machines one call of a method launches at most.
-func mostOf(m v1alpha1.AWSLaunchMethod) int {
-	if m == v1alpha1.AWSLaunchInstances {
-		return 100
-	}
-	return 1000
 }
 
 // launch returns the IDs of the machines that it has made or found by its token.
