@@ -89,10 +89,7 @@ const (
 
 // Run tests an adapter.
 func Run(t *testing.T, newCloud func(t *testing.T) *Cloud) {
-	for _, tc := range []struct {
-		name string
-		test func(*suite)
-	}{
+	for _, tc := range slices.Concat(outages, []testCase{
 		{"a launch gives as many machines as it asks for", whole},
 		{"the same token is the same launch", repeated},
 		{"also for another process", repeatedAfterRestart},
@@ -116,10 +113,15 @@ func Run(t *testing.T, newCloud func(t *testing.T) *Cloud) {
 		{"a launch that no domain has room for is refused and leaves nothing", roomless},
 		{"what keeps machines together goes after them, and not before", swept},
 		{"a rehearsal launches, terminates and leaves nothing", rehearsed},
-	} {
+	}) {
 		t.Run(tc.name, func(t *testing.T) { run(t, newCloud, tc.test) })
 	}
-	runOutages(t, newCloud)
+}
+
+// testCase is one of the suite.
+type testCase struct {
+	name string
+	test func(*suite)
 }
 
 func run(t *testing.T, newCloud func(*testing.T) *Cloud, test func(*suite)) {

@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"testing"
 	"time"
 
 	"github.com/muster-dev/muster/cloudprovider"
@@ -137,10 +136,7 @@ func blinded(h Harm) func(*suite) {
 }
 
 // outages are the tests of a cloud's bad days.
-var outages = []struct {
-	name string
-	test func(*suite)
-}{
+var outages = []testCase{
 	{"a cloud that fails refuses nothing", outage(Fails, AllCalls)},
 	{"a cloud that never answers refuses nothing, and holds up nobody", outage(Hangs, AllCalls)},
 	{"launches that fail by a fault of the cloud are not the group's fault", outage(Fails, Launches)},
@@ -150,10 +146,4 @@ var outages = []struct {
 	{"reads that are denied do not refuse a launch", failingReads(Denied)},
 	{"while lists fail nothing is reported to have ended", blinded(Fails)},
 	{"a list that is never answered does not end the watch", blinded(Hangs)},
-}
-
-func runOutages(t *testing.T, newCloud func(*testing.T) *Cloud) {
-	for _, tc := range outages {
-		t.Run(tc.name, func(t *testing.T) { run(t, newCloud, tc.test) })
-	}
 }
