@@ -30,6 +30,7 @@ import (
 	"github.com/muster-dev/muster/cmd/muster/configuration"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
 )
 
@@ -347,9 +348,7 @@ func readyNodes(kube client.Reader) func(context.Context) (map[string]bool, erro
 		out := map[string]bool{}
 		for i := range list.Items {
 			n := &list.Items[i]
-			out[n.Spec.ProviderID] = slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-				return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-			})
+			out[n.Spec.ProviderID] = state.IsReady(n)
 		}
 		return out, nil
 	}
