@@ -226,7 +226,7 @@ func (r *run) join(ctx context.Context) (string, error) {
 // terminate ends all machines and holds of the launch, until lists have shown none for a while.
 func (r *run) terminate(ctx context.Context) (string, error) {
 	var last error
-	quiet, ended := time.Duration(0), map[string]bool{}
+	quiet, ended, since := time.Duration(0), map[string]bool{}, r.listedAt()
 	bound := r.Patience + calm
 	for waited := time.Duration(0); waited < bound; waited += between {
 		var names []string
@@ -237,10 +237,11 @@ func (r *run) terminate(ctx context.Context) (string, error) {
 			}
 		}
 		if quiet += between; len(names) > 0 {
-			quiet = 0
+			quiet, since = 0, r.listedAt()
 			last = r.provider.TakeBack(ctx, r.Group.Name, names)
 		}
-		if quiet >= calm {
+		// A cloud whose lists fail shows nothing, whatever is left.
+		if quiet >= calm && (since.IsZero() || r.listedAt().After(since)) {
 			return fmt.Sprintf("%d machines were terminated; nothing of the launch was listed for %s after that", len(ended), calm), nil
 		}
 		r.Pause(ctx, between)
@@ -250,5 +251,17 @@ func (r *run) terminate(ctx context.Context) (string, error) {
 	for _, m := range r.machines() {
 		left = append(left, m.Name)
 	}
+	if len(left) == 0 {
+		return "", errors.Join(fmt.Errorf("the cloud has not listed its machines since %s: look for machines of launch %s yourself",
+			since.UTC().Format(time.RFC3339), r.Token), last)
+	}
 	return "", errors.Join(fmt.Errorf("left after %s, TERMINATE THEM YOURSELF: %v", bound, left), last)
+}
+
+// listedAt is when the machines of the group were listed last; zero for a cloud that is not listed.
+func (r *run) listedAt() time.Time {
+	if l, ok := r.provider.(cloudprovider.Lister); ok {
+		return l.ListedAt(r.Group)
+	}
+	return time.Time{}
 }

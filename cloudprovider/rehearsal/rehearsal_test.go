@@ -25,6 +25,9 @@ type cloud struct {
 	// boots: its machines never run. keeps: it accepts to terminate and does not. missing permissions.
 	boots, keeps bool
 	missing      []string
+	// unlisted: its lists fail.
+	unlisted bool
+	lists    time.Duration
 }
 
 func (c *cloud) Launch(_ context.Context, r cloudprovider.LaunchRequest) (out []cloudprovider.Machine, _ error) {
@@ -69,6 +72,14 @@ func (c *cloud) Watch(ctx context.Context, observe func(cloudprovider.Machine), 
 	return nil
 }
 
+// ListedAt implements cloudprovider.Lister: each time is later than the last, unless lists fail.
+func (c *cloud) ListedAt(*v1alpha1.NodeGroup) time.Time {
+	if !c.unlisted {
+		c.lists++
+	}
+	return time.Unix(0, int64(c.lists))
+}
+
 func (c *cloud) MissingPermissions(context.Context) ([]string, error) { return c.missing, nil }
 
 func (c *cloud) Discover(context.Context) (cloudprovider.Discovery, error) {
@@ -90,6 +101,8 @@ func TestRun(t *testing.T) {
 		{name: "a node does not join", cloud: &cloud{}, nodes: map[string]bool{"id-0": true}, want: []string{"join: not within 1m0s"}},
 		{name: "machines stay", cloud: &cloud{keeps: true}, nodes: map[string]bool{"id-0": true, "id-1": true}, left: 2,
 			want: []string{"terminate: left after 3m0s, TERMINATE THEM YOURSELF: [m-0 m-1]"}},
+		{name: "lists fail, so that nothing is proved", cloud: &cloud{unlisted: true}, nodes: map[string]bool{"id-0": true, "id-1": true},
+			want: []string{"terminate: the cloud has not listed", "look for machines of launch t yourself"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := tc.cloud
