@@ -640,7 +640,8 @@ func controlledBySet(p *corev1.Pod, name string) {
 		Controller: new(true)}}
 }
 
-func TestAStatefulSet(t *testing.T) {
+// newStatefulSet is one of two pods in a queue.
+func newStatefulSet() *appsv1.StatefulSet {
 	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: "db", UID: "uid-db", Labels: map[string]string{jobs.QueueLabel: "main"},
 	}}
@@ -649,6 +650,11 @@ func TestAStatefulSet(t *testing.T) {
 	set.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{"cpu": resource.MustParse("1")},
 	}}}
+	return set
+}
+
+func TestAStatefulSet(t *testing.T) {
+	set := newStatefulSet()
 	g := newRig(t, set)
 	k := gangOfStatefulSet(t.Context(), set)[0]
 	g.settle(k)
@@ -688,15 +694,8 @@ func TestAStatefulSet(t *testing.T) {
 func TestAStatefulSetThatIsBeingDeleted(t *testing.T) {
 	for name, runs := range map[string]bool{"before its start": false, "while it runs": true} {
 		t.Run(name, func(t *testing.T) {
-			set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{
-				Namespace: "default", Name: "db", UID: "uid-db", Labels: map[string]string{jobs.QueueLabel: "main"},
-				Finalizers: []string{"example.com/mine"},
-			}}
-			set.Spec.Replicas = new(int32(2))
-			set.Spec.Template.Annotations = map[string]string{parentAnnotation: statefulSetParent}
-			set.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{
-				Requests: corev1.ResourceList{"cpu": resource.MustParse("1")},
-			}}}
+			set := newStatefulSet()
+			set.Finalizers = []string{"example.com/mine"}
 			g := newRig(t, set)
 			k := gangOfStatefulSet(t.Context(), set)[0]
 			g.settle(k)
