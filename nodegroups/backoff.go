@@ -16,8 +16,8 @@ type handling struct {
 	// first is how long launches wait after one failure; doubled with each further
 	// one in a row, up to most.
 	first, most time.Duration
-	// sized failures are due to the number of machines: smaller launches may go on. Sizes are told apart by powers of two, or as
-	// they are where a failure is exact: a rack has room for 6 machines or for 7.
+	// sized failures depend on the number of machines: smaller launches may continue. Sizes are compared by powers of two, and by
+	// the number of machines where the failure is exact: a rack has room for 6 machines or for 7.
 	sized, exact bool
 	// tells something about the chance of the next launch: the machines were not
 	// to be had, or not to be kept.

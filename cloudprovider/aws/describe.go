@@ -30,7 +30,7 @@ func (d *discovery) describe(ctx context.Context) error {
 	return d.describeDisturbances(ctx)
 }
 
-// describeOffered looks up types, their zones, and subnets, unless that was done a short while ago.
+// describeOffered reads instance types, the zones that sell them, and subnets, unless they were read recently.
 func (d *discovery) describeOffered(ctx context.Context, kinds, subnets []string) (err error) {
 	now, known := d.config.Clock.Now(), &d.facts.offered
 	if slices.Equal(kinds, known.kinds) && slices.Equal(subnets, known.subnets) && now.Sub(known.at) < offeredFor {

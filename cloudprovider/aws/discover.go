@@ -118,7 +118,7 @@ type candidate struct {
 	labels map[string]string
 	taints []corev1.Taint
 	unread string
-	// repaired tells that EKS replaces nodes of a managed node group that it finds unhealthy.
+	// repaired is true if EKS replaces unhealthy nodes of the managed node group.
 	repaired bool
 }
 

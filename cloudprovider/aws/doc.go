@@ -63,8 +63,8 @@
 //
 // A take-back is over once lists show it: until then it is repeated, except for machines that a
 // lifecycle hook holds: those are Terminated for Muster, though billed, and Kept where their group
-// retains them after it. Machines that AWS or a person has stopped are told as ended, are told
-// again if they are started again, and are terminated after ten minutes unless they are many.
+// retains them after it. Machines that AWS or a person has stopped are reported as ended, are
+// reported again if they are started again, and are terminated after ten minutes unless they are many.
 //
 // All calls are those of package api, and only those that make machines refuse a launch. Machines beside their group are listed and
 // taken back without Auto Scaling, whose part of a list is a scope of its own.

@@ -35,8 +35,8 @@ func (c *candidate) nodegroupKey() string {
 	return strings.Join([]string{c.tags[clusterNameTag], c.tags[managedTag], c.source}, " ")
 }
 
-// readNodegroups looks up what the nodes of managed node groups register with. Where that cannot be read, the tags of the group have to
-// declare it. Where EKS does not answer, the others wait for the next discovery.
+// readNodegroups reads the labels and taints that nodes of managed node groups register with. Where they cannot be read, the tags of the
+// group have to declare them. Where EKS does not answer, the others wait for the next discovery.
 func (d *discovery) readNodegroups(ctx context.Context) {
 	of := map[string]*candidate{}
 	for _, c := range d.candidates {

@@ -43,7 +43,7 @@ type intent struct {
 
 const (
 	intentTag = "muster.dev/launch."
-	// skew is how far the time of AWS is trusted that its answers tell.
+	// skew is the tolerated error of the time that is derived from responses of AWS.
 	skew = time.Minute
 	// settled is how long a call of another process, now dead, may still be at work.
 	settled = 2 * time.Minute

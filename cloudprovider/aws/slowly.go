@@ -21,7 +21,7 @@ type facts struct {
 	mu sync.Mutex
 	// versions of launch templates by ID and number, which do not change.
 	versions map[string]*ec2types.LaunchTemplateVersion
-	// refreshing tells of a group whether an instance refresh is under way, by name.
+	// refreshing reports whether an instance refresh of a group is in progress, by name of the group.
 	refreshing slowly[bool]
 	// nodegroups are those of EKS, by nodegroupKey.
 	nodegroups slowly[nodegroup]
@@ -31,7 +31,7 @@ type facts struct {
 // offeredFor is how long it is good for what AWS offers.
 const offeredFor = 10 * time.Minute
 
-// offered is what AWS tells of types and subnets.
+// offered caches instance types, the zones that sell them, and subnets.
 type offered struct {
 	kinds, subnets []string
 	at             time.Time

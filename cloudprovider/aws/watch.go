@@ -104,14 +104,14 @@ func (p *Provider) list(ctx context.Context) (out poll.Listing, err error) {
 	return out, nil
 }
 
-// groupStates is what Auto Scaling tells of the groups of NodeGroups.
+// groupStates is the state of the NodeGroups' Auto Scaling groups.
 type groupStates struct {
-	// claimed are the names of those that are the cluster's.
+	// claimed are the names of the groups that the cluster has claimed.
 	claimed []string
 	// pending are the intents on each, by name.
 	pending map[string][]intent
-	// leaving are the states of the machines that are being terminated, by ID. A lifecycle hook may hold one for hours, in which it is
-	// billed, and a lifecycle policy retain it until the group is told again.
+	// leaving has the lifecycle state of each machine that is being terminated, by ID. A lifecycle hook may hold a machine for hours
+	// while it is billed. A lifecycle policy may retain it until it is terminated again.
 	leaving map[string]string
 }
 

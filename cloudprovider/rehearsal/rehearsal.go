@@ -59,7 +59,7 @@ type Launch struct {
 	Patience time.Duration
 	// Nodes returns the provider IDs of the nodes that are Ready; nil to wait only until the machines run.
 	Nodes func(context.Context) (map[string]bool, error)
-	// Pause waits between two looks.
+	// Pause waits between two checks.
 	Pause func(context.Context, time.Duration)
 	// Report is called with each step that has ended.
 	Report func(Step)
@@ -74,7 +74,7 @@ type Step struct {
 	Err  error
 }
 
-// between two looks.
+// between is the time from one check to the next.
 const between = 2 * time.Second
 
 // calm is for how long nothing of the launch may turn up until it is proved that nothing is left: lists lag.

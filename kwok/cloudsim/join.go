@@ -136,7 +136,7 @@ var (
 	groupTags  = []string{"muster.dev/node-group", "muster-dev-node-group"}
 )
 
-// launch is the token of the launch that made the instance. Google Cloud knows some by their names alone:
+// launch is the token of the launch that made the instance. On Google Cloud some instances have it in their name only:
 // muster-<token>-<group>-<place>, where the UUID of the token is 26 letters and digits.
 func (i *Instance) launch() string {
 	if token := i.tag(launchTags); token != "" {

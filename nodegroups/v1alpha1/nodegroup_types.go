@@ -714,8 +714,8 @@ const (
 	// ConditionGivesBack is False while so many idle machines of the group that no request has launched would be
 	// terminated at once that none of them is until a person decides.
 	ConditionGivesBack = "GivesBack"
-	// ConditionListed is False while the cloud has not listed the machines of the group for minutes, so that nothing
-	// is known of them but what was known before.
+	// ConditionListed is False while the cloud has not listed the machines of the group for minutes: their
+	// last known state is used.
 	ConditionListed = "Listed"
 )
 

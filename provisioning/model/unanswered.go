@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// LaunchUnanswered notes that a call of a request has failed, and that it is not known what it did.
+// LaunchUnanswered records that a call of a request has failed with an unknown outcome.
 func (m *Model) LaunchUnanswered(uid types.UID, call transaction.CallKey, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -30,7 +30,7 @@ func (m *Model) LaunchUnanswered(uid types.UID, call transaction.CallKey, err er
 	calls[call] = u
 }
 
-// LaunchAnswered notes that the cloud has carried out a call of a request, or is about to.
+// LaunchAnswered records that the cloud has carried out a call of a request, or is about to.
 func (m *Model) LaunchAnswered(uid types.UID, call transaction.CallKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

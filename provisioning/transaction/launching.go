@@ -193,7 +193,7 @@ type progress struct {
 	started time.Time
 }
 
-// nothingMade reports whether nothing is known to exist that the call has made, and nothing waits in a queue of the cloud.
+// nothingMade reports whether the call has no known machine, and no place in a queue of the cloud.
 func (p *progress) nothingMade(g *planner.Group) bool {
 	return p.made == p.lost && p.registered == 0 && (!p.queued || g.QueueTimeout == 0)
 }

@@ -135,7 +135,7 @@ func (c *cluster) unregister(ctx context.Context, n *corev1.Node) error {
 
 func nodeName(id string) string { return "node-" + id }
 
-// nodeOf is a node as the policy for new nodes lets it register: cordoned, until Muster knows whose it is.
+// nodeOf is a node as the policy for new nodes admits it: cordoned, until Muster has found its launch.
 func nodeOf(name string, in *cloudsim.Instance) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 		corev1.LabelHostname: name, corev1.LabelTopologyZone: in.Pool.Zone, corev1.LabelInstanceTypeStable: in.Pool.Type,

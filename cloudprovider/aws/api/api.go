@@ -172,7 +172,8 @@ func (c *Client) addTries(stack *middleware.Stack) error {
 // imprecise is how far clocks may differ by the precision of answers, and by the time that they take.
 const imprecise = 5 * time.Second
 
-// Ahead returns how far the clock of the machine is ahead of that of AWS, as far as answers tell; negative if it is behind.
+// Ahead returns how far the local clock is ahead of the clock of AWS, by the dates of its responses. It is negative if the local clock is
+// behind.
 func (c *Client) Ahead() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -297,7 +298,7 @@ type lostTry struct{}
 const unknownFor = time.Hour
 
 // launch makes a call that makes machines, or holds places for them, and whose token has it done once. AWS judges the token only after
-// the caller's rate and rights: where an earlier try was not answered, such a refusal does not tell what that one has made.
+// the caller's rate and rights: where an earlier try was not answered, such a refusal does not show what that try has made.
 func launch[I, O, F any](ctx context.Context, c *Client, call string, token *string,
 	send func(context.Context, *I, ...func(*F)) (*O, error), in *I) (*O, error) {
 	if token == nil {
@@ -325,7 +326,7 @@ func launch[I, O, F any](ctx context.Context, c *Client, call string, token *str
 	return nil, cloudprovider.Inconclusive(err)
 }
 
-// judged reports whether AWS has looked at a call before it refused it.
+// judged reports whether AWS refused a call for what it requests, rather than for its rate or its rights.
 func judged(refused *cloudprovider.Error) bool {
 	return refused.Class != v1alpha1.Throttle && refused.Class != v1alpha1.Auth
 }

@@ -160,7 +160,7 @@ func TestAnOutageOfCredentials(t *testing.T) {
 	}
 }
 
-// AWS judges a token after rate and rights. A refusal for those, after a try that was not answered, does not tell what that one has made,
+// AWS judges a token after rate and rights. A refusal for those, after a try that was not answered, does not show what that try has made,
 // whether it was a try of this call or of an earlier one.
 func TestARefusalBehindALostTry(t *testing.T) {
 	throttled, expired, none := refuse(503, "RequestLimitExceeded"), refuse(403, "ExpiredToken"), refuse(500, "InsufficientInstanceCapacity")

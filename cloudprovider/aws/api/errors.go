@@ -90,7 +90,7 @@ var classes = map[string]v1alpha1.ErrorClass{
 var undecided = []string{"IdempotentCallInProgress", "IdempotentParameterMismatch", "IdempotentParameterMismatchError", "RequestTimeout"}
 
 // ClassOf returns the class of an error that AWS has answered with. Server reports whether AWS counts it as its own. An error that is
-// not decided does not tell what the call has done.
+// not decided leaves the outcome of the call unknown.
 func ClassOf(code, message string, server bool) (class v1alpha1.ErrorClass, decided bool) {
 	class, known := classes[code]
 	_, throttle := retry.DefaultThrottleErrorCodes[code]
@@ -121,7 +121,7 @@ type noAnswer struct{ within time.Duration }
 
 func (n *noAnswer) Error() string { return fmt.Sprintf("AWS has not answered within %s", n.within) }
 
-// classified is the error of a try as a cloud's error. One that is not decided does not tell what the try has done. It is nil for none.
+// classified is the error of a try as a cloud's error. One that is not decided leaves the outcome of the try unknown. It is nil for none.
 func classified(err error) (e *cloudprovider.Error, decided bool) {
 	var answer smithy.APIError
 	var reply *smithyhttp.ResponseError
@@ -152,7 +152,7 @@ func classified(err error) (e *cloudprovider.Error, decided bool) {
 	return &cloudprovider.Error{Class: class, Code: answer.ErrorCode(), Message: answer.ErrorMessage()}, decided
 }
 
-// silence tells why there was no answer.
+// silence returns the reason why there was no response.
 func silence(err error) string {
 	var given *noAnswer
 	var sent *url.Error
@@ -181,7 +181,7 @@ func ofCredentials(err error) bool {
 	return errors.As(err, &outer) && errors.As(outer.Err, &inner)
 }
 
-// failure is the error of a call, which is Inconclusive where it does not tell what the call has done. The end of the caller's context
+// failure is the error of a call, which is Inconclusive if the outcome of the call is unknown. The end of the caller's context
 // and the lack of a permit to act are no errors of AWS.
 func failure(ctx context.Context, call string, err error) error {
 	var denied *notPermitted
@@ -211,7 +211,7 @@ func IsDenied(err error) bool {
 	return e != nil && e.Class == v1alpha1.Auth
 }
 
-// IsRefused reports whether AWS has looked at a call and refused it: to repeat it is of no use before something changes.
+// IsRefused reports whether AWS has refused a call, so that a retry fails too until something changes.
 func IsRefused(err error) bool {
 	e := cloudprovider.CauseOf(err)
 	return e != nil && e.Class != v1alpha1.Throttle && e.Class != v1alpha1.Outage
@@ -245,7 +245,7 @@ func Shortfalls(list []ec2types.CreateFleetError) (out []Shortfall) {
 // ofTheCloud are the codes of AWS's own errors that a fleet may report.
 var ofTheCloud = []string{"InternalError", "InternalFailure", "InternalServerError", "ServerInternal", "ServiceUnavailable", "Unavailable"}
 
-// Blame picks the error that tells most: throttling hides all others, and the first of a fleet's errors may only point at the others.
+// Blame picks the most specific error: throttling hides all others, and the first of a fleet's errors may only point at the others.
 // The launch has come to its end, so each error has a class: Config for those of the caller, such as an image that has been deleted, and
 // Outage for those of AWS.
 func Blame(list []Shortfall) *cloudprovider.Error {

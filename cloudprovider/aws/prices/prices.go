@@ -29,7 +29,7 @@ const (
 	// change a few times a year, those of Spot in hours.
 	onDemandFor = 12 * time.Hour
 	spotFor     = time.Hour
-	// Again is how soon prices are asked for again that could not be had.
+	// Again is the delay before prices are requested again after a failure.
 	Again = 5 * time.Minute
 	// Patience is how long Refresh waits for prices, and timeout how long one question
 	// may take.
@@ -57,7 +57,7 @@ type Table struct {
 	asking chan struct{}
 }
 
-// New returns a Table that knows no price yet but those of the package.
+// New returns a Table that has only the prices of the package.
 func New(client *api.Client, region string, clock clock.WithTicker) *Table {
 	return &Table{api: client, region: region, clock: clock, onDemand: map[string]int64{}, due: map[string]time.Time{}}
 }

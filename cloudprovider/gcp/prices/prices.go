@@ -46,7 +46,7 @@ type Offering struct {
 	Reserved bool
 }
 
-// floor are prices in USD per hour where the catalog has told none: on demand and on
+// floor are prices in USD per hour that the catalog lacks: on demand and on
 // Spot, of us-central1 unless the comment says else. As of 20 November 2026.
 var floor = map[string]struct{ onDemand, spot string }{
 	"a2-highgpu-1g":  {"3.673", ""},

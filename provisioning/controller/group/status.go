@@ -177,7 +177,7 @@ func setGivesBack(g *v1alpha1.NodeGroup, d scaledown.Doubt, now time.Time) (agai
 // listed every minute.
 const listedWithin = 3 * time.Minute
 
-// setListed says whether the machines of the group are known to be as they are, and returns when the condition is to be checked again.
+// setListed sets the condition Listed, and returns when it is to be checked again.
 func setListed(g *v1alpha1.NodeGroup, listed, now time.Time) (again time.Time) {
 	if listed.IsZero() {
 		return again

@@ -49,8 +49,8 @@ type reconciler struct {
 	live     client.Reader
 	recorder events.EventRecorder
 	now      func() time.Time
-	// told has the UIDs of the Workloads of which it was reported that pods run on.
-	told sync.Map
+	// reported has the UIDs of the Workloads whose running pods were reported.
+	reported sync.Map
 }
 
 // Reconcile implements reconcile.Reconciler.
@@ -64,14 +64,14 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	if left > 0 {
-		if _, told := r.told.LoadOrStore(w.UID, true); told {
+		if _, before := r.reported.LoadOrStore(w.UID, true); before {
 			return reconcile.Result{RequeueAfter: lookAgain}, nil
 		}
 		r.recorder.Eventf(w, nil, corev1.EventTypeWarning, "PodsOutliveTheirJob", "PodsOutliveTheirJob",
 			"The job is gone, and %d of its pods run on: they hold its quota until they have ended; delete them to release it", left)
 		return reconcile.Result{RequeueAfter: lookAgain}, nil
 	}
-	r.told.Delete(w.UID)
+	r.reported.Delete(w.UID)
 	err = writes.Finish(ctx, r.client, w, kueue.WorkloadFinishedReasonOwnerNotFound, "The workload's owner no longer exists", r.now())
 	if writes.IsBehind(err) {
 		return reconcile.Result{RequeueAfter: lookAgain}, nil
