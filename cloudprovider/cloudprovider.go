@@ -155,12 +155,18 @@ func ListsOf(providers map[v1alpha1.Provider]Provider) Lists {
 	return out
 }
 
-// At returns when the machines of the group were listed last; zero for a cloud that is not listed.
+// At returns when the machines of the group were listed last; zero for a cloud that is not listed. Until a group has been listed once it
+// is when the group was created: what its cloud has not listed before that is no failure.
 func (l Lists) At(g *v1alpha1.NodeGroup) time.Time {
-	if cloud := l[g.Spec.Provider]; cloud != nil {
-		return cloud.ListedAt(g)
+	cloud := l[g.Spec.Provider]
+	if cloud == nil {
+		return time.Time{}
 	}
-	return time.Time{}
+	listed, created := cloud.ListedAt(g), g.CreationTimestamp.Time
+	if !listed.IsZero() && listed.Before(created) {
+		return created
+	}
+	return listed
 }
 
 // Provider is a cloud with all capabilities that Muster requires.
