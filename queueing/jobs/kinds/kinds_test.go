@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	resourcehelper "k8s.io/component-helpers/resource"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 	"sigs.k8s.io/yaml"
 
@@ -184,6 +185,14 @@ func TestBuiltInKinds(t *testing.T) {
 			dynamicAllocation: {enabled: true}}}`,
 			"refused: spec.dynamicAllocation.enabled is true, so that Spark adds executors for which there is no quota; set it to false, and " +
 				"spec.executor.instances to what the application needs"},
+		"SparkApplication that grows by a property": {`{apiVersion: sparkoperator.k8s.io/v1beta2, kind: SparkApplication, spec: {driver: {}, executor: {},
+			sparkConf: {spark.dynamicAllocation.enabled: "true"}}}`,
+			"refused: spark.dynamicAllocation.enabled in spec.sparkConf is true, so that Spark adds executors for which there is no quota; set it " +
+				"to false, and spec.executor.instances to what the application needs"},
+		"SparkApplication with a template of its own": {`{apiVersion: sparkoperator.k8s.io/v1beta2, kind: SparkApplication, spec: {driver: {}, executor: {},
+			sparkConf: {spark.kubernetes.executor.podTemplateFile: /t.yaml}}}`,
+			"refused: spec.sparkConf names a file with a pod template, which Muster cannot read; put the template into spec.driver.template or " +
+				"spec.executor.template"},
 		"TrainJob without its JobSet": {`{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, spec: {suspend: true}}`,
 			"refused: its pods are not known yet: Trainer makes a JobSet of its name; see that its controller runs, and that spec.runtimeRef " +
 				"names a runtime"},
@@ -389,14 +398,30 @@ func TestATrainJob(t *testing.T) {
 // TestSparkResources are those that Spark on Kubernetes asks for.
 func TestSparkResources(t *testing.T) {
 	for name, c := range map[string]struct{ application, want string }{
-		"defaults":         {`type: Scala, driver: {}, executor: {}`, "cpu 1, memory 1408Mi; cpu 1, memory 1408Mi"},
-		"of Python":        {`type: Python, driver: {memory: 4g}, executor: {cores: 8, memory: 10g}`, "cpu 1, memory 5734Mi; cpu 8, memory 14Gi"},
-		"with an overhead": {`driver: {memory: 512m, memoryOverhead: 1g, coreRequest: 500m, cores: 2}, executor: {memory: "2048"}`, "cpu 500m, memory 1536Mi; cpu 1, memory 2432Mi"},
-		"with a factor":    {`memoryOverheadFactor: "0.5", driver: {}, executor: {memory: 100g}`, "cpu 1, memory 1536Mi; cpu 1, memory 150Gi"},
+		"defaults":         {`type: Scala, driver: {}, executor: {}`, "1: cpu 1, memory 1408Mi; 2: cpu 1, memory 1408Mi"},
+		"of Python":        {`type: Python, driver: {memory: 4g}, executor: {cores: 8, memory: 10g}`, "1: cpu 1, memory 5734Mi; 2: cpu 8, memory 14Gi"},
+		"with an overhead": {`driver: {memory: 512m, memoryOverhead: 1g, coreRequest: 500m, cores: 2}, executor: {memory: "2048"}`, "1: cpu 500m, memory 1536Mi; 2: cpu 1, memory 2432Mi"},
+		"with a factor":    {`memoryOverheadFactor: "0.5", driver: {}, executor: {memory: 100g}`, "1: cpu 1, memory 1536Mi; 2: cpu 1, memory 150Gi"},
 		"by sparkConf": {`sparkConf: {spark.driver.memory: 2g, spark.kubernetes.executor.request.cores: "3", spark.executor.pyspark.memory: 1g,
-			spark.memory.offHeap.enabled: "true", spark.memory.offHeap.size: 1g}, driver: {memory: 1g}, executor: {cores: 1, memory: 1g}`,
-			"cpu 1, memory 2432Mi; cpu 3, memory 3456Mi"},
-		"with GPUs": {`driver: {}, executor: {gpu: {name: nvidia.com/gpu, quantity: 8}}`, "cpu 1, memory 1408Mi; cpu 1, memory 1408Mi, nvidia.com/gpu 8"},
+			spark.memory.offHeap.enabled: "TRUE", spark.memory.offHeap.size: 1g}, driver: {}, executor: {cores: 1, memory: 1g}`,
+			"1: cpu 1, memory 2432Mi; 2: cpu 3, memory 3456Mi"},
+		"by fields, which come after sparkConf": {`sparkConf: {spark.executor.instances: "1", spark.executor.memory: 512m, spark.executor.cores: "1",
+			spark.kubernetes.driver.request.cores: "5", spark.driver.memoryOverhead: 1g}, driver: {coreRequest: "2", memoryOverhead: 2g},
+			executor: {instances: 4, cores: 4, memory: 8g}`, "1: cpu 2, memory 3Gi; 4: cpu 4, memory 9011Mi"},
+		"by properties of Spark's own alone": {`sparkConf: {spark.kubernetes.executor.instances: "1", spark.executor.request.cores: "1"}, driver: {},
+			executor: {cores: 2}`, "1: cpu 1, memory 1408Mi; 2: cpu 2, memory 1408Mi"},
+		"with a least overhead": {`sparkConf: {spark.driver.minMemoryOverhead: 1g}, driver: {}, executor: {}`, "1: cpu 1, memory 2Gi; 2: cpu 1, memory 1408Mi"},
+		"with GPUs by property": {`sparkConf: {spark.executor.resource.gpu.amount: "2", spark.executor.resource.gpu.vendor: nvidia.com}, driver: {}, executor: {}`,
+			"1: cpu 1, memory 1408Mi; 2: cpu 1, memory 1408Mi, nvidia.com/gpu 2"},
+		"with GPUs of nobody": {`sparkConf: {spark.driver.resource.gpu.amount: "2"}, driver: {}, executor: {}`,
+			`refused: spec.sparkConf requests "2" of gpu with the vendor ""; set spark.driver.resource.gpu.amount to a number, and the vendor to ` +
+				`the domain of the resource, for example nvidia.com`},
+		"with fewer GPUs than none": {`driver: {}, executor: {gpu: {name: nvidia.com/gpu, quantity: -8}}`, "1: cpu 1, memory 1408Mi; 2: cpu 1, memory 1408Mi"},
+		"with a template": {`driver: {}, executor: {cores: 2, sidecars: [{name: proxy, resources: {requests: {cpu: 1}}}], template: {spec: {containers: [
+			{name: log-shipper, resources: {requests: {cpu: 2, memory: 4Gi}}},
+			{name: spark-kubernetes-executor, resources: {requests: {cpu: 64, nvidia.com/gpu: 1}, limits: {nvidia.com/gpu: 1}}}]}}}`,
+			"1: cpu 1, memory 1408Mi; 2: cpu 5, memory 5504Mi, nvidia.com/gpu 1"},
+		"with GPUs": {`driver: {}, executor: {gpu: {name: nvidia.com/gpu, quantity: 8}}`, "1: cpu 1, memory 1408Mi; 2: cpu 1, memory 1408Mi, nvidia.com/gpu 8"},
 		"nonsense":  {`driver: {memory: much}, executor: {}`, `refused: the memory of spec.driver is "much", which is no amount of memory as Spark has it, like 512m or 4g; correct it`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -405,12 +430,12 @@ func TestSparkResources(t *testing.T) {
 			var out []string
 			for i := range podSets {
 				var of []string
-				requests := podSets[i].Template.Spec.Containers[0].Resources.Requests
+				requests := resourcehelper.PodRequests(&corev1.Pod{Spec: podSets[i].Template.Spec}, resourcehelper.PodResourcesOptions{})
 				for _, name := range slices.Sorted(maps.Keys(requests)) {
 					quantity := requests[name]
 					of = append(of, fmt.Sprintf("%s %s", name, quantity.String()))
 				}
-				out = append(out, strings.Join(of, ", "))
+				out = append(out, fmt.Sprintf("%d: %s", podSets[i].Count, strings.Join(of, ", ")))
 			}
 			got := strings.Join(out, "; ")
 			if len(refusals) > 0 {
@@ -541,5 +566,33 @@ failed: self.?status.?phase.orValue('') == 'Broken'
 		field.NewPath("jobKinds")); wrong == nil ||
 		!strings.Contains(wrong.ToAggregate().Error(), "jobKinds[1].kind") || !strings.Contains(wrong.ToAggregate().Error(), "jobKinds[2].kind") {
 		t.Errorf("two stanzas for one kind, and one for a known kind: %v", wrong)
+	}
+}
+
+// TestSparkTemplateIsPlaced: pods with a template of their own get what a start adds, whether the operator applies the fields of their
+// role to them or not.
+func TestSparkTemplateIsPlaced(t *testing.T) {
+	o := object(t, `{apiVersion: sparkoperator.k8s.io/v1beta2, kind: SparkApplication, spec: {driver: {}, executor: {
+		template: {spec: {nodeSelector: {a: b}, containers: [{name: spark-kubernetes-executor}]}}}}}`)
+	podSets, refusals := kindOf(t, o).PodSets(o)
+	if len(refusals) > 0 {
+		t.Fatal(refusals)
+	}
+	want := map[string]string{"a": "b", "gpu": "h100"}
+	for i, place := range []sparkPlace{{"spec", "driver"}, {"spec", "executor"}} {
+		podSets[i].Template.Spec.NodeSelector = maps.Clone(want)
+		if err := place.put(o.Object, &podSets[i].Template); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, at := range []string{"driver.nodeSelector", "executor.nodeSelector", "executor.template.spec.nodeSelector"} {
+		got, _ := append(pointer{"spec"}, strings.Split(at, ".")...).get(o.Object)
+		if diff := cmp.Diff(map[string]any{"a": "b", "gpu": "h100"}, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", at, diff)
+		}
+	}
+	again, _ := kindOf(t, o).PodSets(o)
+	if diff := cmp.Diff(want, again[1].Template.Spec.NodeSelector); diff != "" {
+		t.Errorf("read again (-want +got):\n%s", diff)
 	}
 }
