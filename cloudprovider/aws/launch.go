@@ -51,11 +51,11 @@ func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) 
 	if err := p.check(l); err != nil {
 		return nil, err
 	}
-	unlock, err := p.lock(ctx, l.spec.AutoScalingGroup)
+	release, err := p.turns.Take(ctx, l.spec.AutoScalingGroup)
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
+	defer release()
 
 	ids, err := p.launch(ctx, l)
 	machines := union(l.listed, launched(req, ids))

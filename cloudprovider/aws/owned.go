@@ -236,11 +236,11 @@ func (p *Provider) takeBackIntent(ctx context.Context, name string) error {
 	if !ok {
 		return nil // no name of an intent
 	}
-	unlock, err := p.lock(ctx, group)
+	release, err := p.turns.Take(ctx, group)
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer release()
 	groups, err := p.groups(ctx, group)
 	if err != nil || len(groups) == 0 {
 		return err

@@ -12,6 +12,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/cloudprovider/aws/prices"
+	"github.com/muster-dev/muster/cloudprovider/calls"
 	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -57,9 +58,8 @@ type Provider struct {
 	placements placementGroups
 	facts      facts
 
-	// locks of the Auto Scaling groups, of chan struct{} by name: while one is full,
-	// no other launch of this process counts what the group has.
-	locks sync.Map
+	// turns of the launches into an Auto Scaling group: no other one of this process counts what the group has meanwhile.
+	turns calls.Turns
 
 	mu sync.Mutex
 	// made are the machines and reservations that calls have returned a short while ago, by ID:
@@ -105,26 +105,6 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	}
 	p.Poller = poll.New(p.list, p.takeBack, c.Clock)
 	return p, nil
-}
-
-// lockPatience is how long a launch waits for others into its Auto Scaling group. They may take long while AWS does not answer, and
-// the caller has other launches to make.
-const lockPatience = 20 * time.Second
-
-// lock has a launch into an Auto Scaling group wait for others.
-func (p *Provider) lock(ctx context.Context, autoScalingGroup string) (unlock func(), err error) {
-	lock, _ := p.locks.LoadOrStore(autoScalingGroup, make(chan struct{}, 1))
-	held := lock.(chan struct{})
-	patience := time.NewTimer(lockPatience)
-	defer patience.Stop()
-	select {
-	case held <- struct{}{}:
-		return func() { <-held }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-patience.C:
-		return nil, fmt.Errorf("other launches into Auto Scaling group %s are still under way", autoScalingGroup)
-	}
 }
 
 // now is the time by the clock of AWS, for all that is compared with its times or with those that another process has written.

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/muster-dev/muster/cloudprovider"
@@ -214,25 +213,4 @@ func TestNewVersionsOfLaunchTemplates(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A launch does not wait for ever for another into its group, of which AWS may not answer a call.
-func TestALaunchWaitsForAnotherForAWhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, began := &Provider{}, time.Now()
-		unlock, err := p.lock(t.Context(), group)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := p.lock(t.Context(), "other"); err != nil {
-			t.Errorf("a launch into another group waits: %v", err)
-		}
-		if _, err := p.lock(t.Context(), group); err == nil || time.Since(began) != lockPatience {
-			t.Errorf("got %v after %s, want an error after %s", err, time.Since(began), lockPatience)
-		}
-		unlock()
-		if _, err := p.lock(t.Context(), group); err != nil {
-			t.Error(err)
-		}
-	})
 }

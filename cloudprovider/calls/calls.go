@@ -1,4 +1,4 @@
-// Package calls has the metrics of the calls to the clouds.
+// Package calls has what the calls to all clouds share: their metrics, and the turns of launches.
 package calls
 
 import (

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
@@ -50,7 +49,11 @@ func (p *Provider) bulkInsert(ctx context.Context, l *launch) ([]cloudprovider.M
 
 // beginBulk makes the call unless all machines are there, and returns those that are.
 func (p *Provider) beginBulk(ctx context.Context, l *launch) (ours []cloudprovider.Machine, op *computepb.Operation, err error) {
-	defer p.lock(l.id)()
+	release, err := p.turns.Take(ctx, l.id.String())
+	if err != nil {
+		return nil, nil, err
+	}
+	defer release()
 	mig, err := p.look(ctx, l)
 	if err != nil {
 		return nil, nil, err
@@ -174,13 +177,6 @@ func zonesOf(l *launch, mig *computepb.InstanceGroupManager) []string {
 		}
 	}
 	return out
-}
-
-// lock keeps others from launching in a managed instance group.
-func (p *Provider) lock(id api.Manager) (unlock func()) {
-	v, _ := p.locks.LoadOrStore(id, &sync.Mutex{})
-	v.(*sync.Mutex).Lock()
-	return v.(*sync.Mutex).Unlock
 }
 
 // freshen notes that machines have been asked for, and stale that they are not to

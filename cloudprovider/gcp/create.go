@@ -15,7 +15,11 @@ import (
 // create lets the managed instance group create instances of given names. The group never
 // gives up by itself, so all of them are deleted if one cannot be created.
 func (p *Provider) create(ctx context.Context, l *launch) ([]cloudprovider.Machine, error) {
-	defer p.lock(l.id)()
+	release, err := p.turns.Take(ctx, l.id.String())
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	all, err := p.cloud.Managed(ctx, l.id)
 	if err != nil {
 		return nil, fmt.Errorf("listing the instances of managed instance group %s: %w", l.id.Name, err)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/calls"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 	"github.com/muster-dev/muster/cloudprovider/gcp/prices"
 	"github.com/muster-dev/muster/cloudprovider/poll"
@@ -104,9 +105,8 @@ type Provider struct {
 	// time, by the paths of the members.
 	starts map[api.Manager]map[string]start
 
-	// locks of managed instance groups, *sync.Mutex by api.Manager: no other launch runs between
-	// the check of a limit and the launch within it.
-	locks sync.Map
+	// turns of the launches into a managed instance group: no other one runs between the check of a limit and the launch within it.
+	turns calls.Turns
 
 	templates templates
 	prices    *prices.Book

@@ -58,7 +58,11 @@ func (p *Provider) resize(ctx context.Context, l *launch) ([]cloudprovider.Machi
 
 // enqueue makes the resize request.
 func (p *Provider) enqueue(ctx context.Context, l *launch, name string) error {
-	defer p.lock(l.id)()
+	release, err := p.turns.Take(ctx, l.id.String())
+	if err != nil {
+		return err
+	}
+	defer release()
 	mig, err := p.look(ctx, l)
 	if err != nil {
 		return err
