@@ -125,6 +125,7 @@ func (s Evaluator) NewRequest(w *cache.Workload, name, class string,
 		templateName := TemplateName(name, a.podSets[0])
 		template := s.templateOf(w, a.assignment)
 		template.Spec = *fit.WithRequests(&template.Spec)
+		dropForeignMounts(&template.Spec)
 		s.tellPlaced(w, a.assignment, template)
 		out.Templates = append(out.Templates, &corev1.PodTemplate{ObjectMeta: meta(templateName), Template: *template})
 		out.Object.Spec.PodSets = append(out.Object.Spec.PodSets, autoscaling.PodSet{
@@ -144,6 +145,22 @@ func (s Evaluator) capacityRequest(w *cache.Workload, state *kueue.AdmissionChec
 		}
 	}
 	return out
+}
+
+// dropForeignMounts drops the mounts of volumes that the template does not have: its controller adds those to the pods, such as the claims
+// of a StatefulSet, and kube-apiserver accepts no template without them.
+func dropForeignMounts(spec *corev1.PodSpec) {
+	isForeign := func(volume string) bool {
+		return !slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == volume })
+	}
+	for _, containers := range []*[]corev1.Container{&spec.InitContainers, &spec.Containers} {
+		*containers = slices.Clone(*containers) // which may be shared
+		for i := range *containers {
+			c := &(*containers)[i]
+			c.VolumeMounts = slices.DeleteFunc(slices.Clone(c.VolumeMounts), func(m corev1.VolumeMount) bool { return isForeign(m.Name) })
+			c.VolumeDevices = slices.DeleteFunc(slices.Clone(c.VolumeDevices), func(d corev1.VolumeDevice) bool { return isForeign(d.Name) })
+		}
+	}
 }
 
 // tellPlaced says in the template of a podSet that asks for no topology, and that is placed by that of its flavor, what its pods

@@ -244,8 +244,8 @@ func TestNothingButMusterTakesTheGateOff(t *testing.T) {
 }
 
 // TestServingKindsGoThroughTheQueue: a Deployment pod by pod, and a StatefulSet, whose second
-// pod is made when the first is ready, as a whole. An eviction deletes their pods, and they
-// come back gated.
+// pod is made when the first is ready, and whose template mounts a claim of each pod's own, as
+// a whole. An eviction deletes their pods, and they come back gated.
 func TestServingKindsGoThroughTheQueue(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -255,8 +255,21 @@ func TestServingKindsGoThroughTheQueue(t *testing.T) {
 	queued := metav1.ObjectMeta{Namespace: s.Name, Name: "web", Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.Name}}
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 
+	for i := range 2 {
+		v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", s.Name, i)}}
+		v.Spec = corev1.PersistentVolumeSpec{StorageClassName: s.Name, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}}
+		s.Create(v)
+	}
+	claim := corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"}}
+	claim.Spec = corev1.PersistentVolumeClaimSpec{StorageClassName: &s.Name, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}
+
 	set := &appsv1.StatefulSet{ObjectMeta: queued}
-	set.Spec = appsv1.StatefulSetSpec{Replicas: new(int32(2)), Selector: selector, ServiceName: "web", Template: template}
+	set.Spec = appsv1.StatefulSetSpec{Replicas: new(int32(2)), Selector: selector, ServiceName: "web", Template: *template.DeepCopy(),
+		VolumeClaimTemplates: []corev1.PersistentVolumeClaim{claim}}
+	set.Spec.Template.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
 	s.Create(set)
 	if l := set.Spec.Template.Labels["kueue.x-k8s.io/queue-name"]; l != s.Name {
 		t.Fatalf("its pods are to be in queue %q", l)
