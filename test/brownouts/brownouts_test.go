@@ -56,13 +56,25 @@ var clouds []byte
 
 const (
 	dayLength = 24 * time.Hour
-	// startsWithin is how soon after the last window every gang has started.
+	// startsWithin is how soon every gang has started after the last window, or after its request if that is later.
 	startsWithin = time.Hour
 	// mostVain is the share of the bill that machines may have which never serve: one in so many USD.
 	mostVain = 20
 	// step of the cluster and its users.
 	step = 10 * time.Second
+	// clockError is by how much clocks may be off.
+	clockError = 3 * time.Minute
 )
+
+// offset is a clock that is off.
+type offset struct {
+	clock.RealClock
+	by time.Duration
+}
+
+func (o offset) Now() time.Time { return o.RealClock.Now().Add(o.by) }
+
+func (o offset) Since(at time.Time) time.Duration { return o.Now().Sub(at) }
 
 func TestMain(m *testing.M) {
 	for k, v := range map[string]string{
@@ -136,7 +148,10 @@ func TestDay(t *testing.T) {
 }
 
 // network takes requests to the simulated clouds in this process.
-type network struct{ handler http.Handler }
+type network struct {
+	handler http.Handler
+	clock   clock.PassiveClock
+}
 
 // RoundTrip implements http.RoundTripper.
 func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -159,7 +174,7 @@ func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 				close(reply)
 				return
 			}
-			recorder.Header().Set("Date", time.Now().UTC().Format(http.TimeFormat))
+			recorder.Header().Set("Date", n.clock.Now().UTC().Format(http.TimeFormat))
 			reply <- recorder.Result()
 		}()
 		n.handler.ServeHTTP(recorder, served)
@@ -184,7 +199,9 @@ func play(t *testing.T, seed uint64) {
 			t.Fatal(err)
 		}
 		config.Seed = int64(seed)
-		world, err := cloudsim.New(config.Config, clock.RealClock{})
+		// The clocks of the clouds may differ from Muster's.
+		theirs := offset{by: time.Duration(random.IntN(3)-1) * clockError}
+		world, err := cloudsim.New(config.Config, theirs)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,15 +222,16 @@ func play(t *testing.T, seed uint64) {
 		var running sync.WaitGroup
 		defer running.Wait()
 		defer stop()
-		d.muster(ctx, &running, world.Handler(amazon), world.Handler(google))
+		d.muster(ctx, &running, &network{world.Handler(amazon), theirs}, &network{world.Handler(google), theirs})
 		for i := range 30 + random.IntN(20) {
 			d.gangs = append(d.gangs, &gang{
 				name: fmt.Sprint("gang-", i), at: time.Duration(random.Int64N(int64(dayLength))), count: 1 + random.IntN(6),
 				runFor: time.Duration(10+random.IntN(50)) * time.Minute,
 			})
 		}
-		d.run(ctx, windows(random, d.gangs))
-		d.judge()
+		weather := windows(random, d.gangs)
+		d.run(ctx, weather)
+		d.judge(weather)
 		if t.Failed() || *one >= 0 {
 			t.Log("The day:\n" + strings.Join(d.notes, "\n"))
 		}
@@ -221,7 +239,7 @@ func play(t *testing.T, seed uint64) {
 }
 
 // muster runs the provisioner with both adapters.
-func (d *day) muster(ctx context.Context, running *sync.WaitGroup, amazon, google http.Handler) {
+func (d *day) muster(ctx context.Context, running *sync.WaitGroup, amazon, google http.RoundTripper) {
 	m := model.New(clock.RealClock{}, transaction.KnownClasses)
 	d.model = m
 	groups := func(ctx context.Context) (out []*v1alpha1.NodeGroup, err error) {
@@ -237,12 +255,12 @@ func (d *day) muster(ctx context.Context, running *sync.WaitGroup, amazon, googl
 	inUse := (&request.Taker{Model: m, Live: d.Client}).InUse
 	const uid = "6f1d9b1e-3c0e-4f53-9c38-6f6a7b1e0c11"
 	ec2, err := aws.New(ctx, aws.Config{Region: "us-east-1", Cluster: "lab", ClusterUID: uid, Endpoint: "http://aws.lab", Groups: groups,
-		Clock: clock.RealClock{}, InUse: inUse, Transport: &network{amazon}})
+		Clock: clock.RealClock{}, InUse: inUse, Transport: amazon})
 	if err != nil {
 		d.Fatal(err)
 	}
 	compute, err := gcp.New(ctx, gcp.Config{Project: "lab", Cluster: "lab", ClusterUID: uid, Endpoint: "http://gcp.lab", Groups: groups,
-		Clock: clock.RealClock{}, InUse: inUse, Transport: &network{google}})
+		Clock: clock.RealClock{}, InUse: inUse, Transport: google})
 	if err != nil {
 		d.Fatal(err)
 	}
@@ -286,10 +304,6 @@ func (d *day) muster(ctx context.Context, running *sync.WaitGroup, amazon, googl
 // run plays the day, and what follows until all is over.
 func (d *day) run(ctx context.Context, weather []window) {
 	ends := map[int]func(){}
-	last := time.Duration(0)
-	for _, w := range weather {
-		last = max(last, w.until)
-	}
 	pulse := time.NewTicker(step)
 	defer pulse.Stop()
 	for now := time.Duration(0); now < dayLength+2*startsWithin; now = time.Since(d.began) {
@@ -313,7 +327,7 @@ func (d *day) run(ctx context.Context, weather []window) {
 			d.follow(ctx, g, now)
 		}
 		d.groups(ctx)
-		if now > last+startsWithin && !slices.ContainsFunc(d.gangs, func(g *gang) bool { return !g.ended }) && d.alive() == 0 {
+		if now > lastOf(weather)+startsWithin && !slices.ContainsFunc(d.gangs, func(g *gang) bool { return !g.ended }) && d.alive() == 0 {
 			return
 		}
 		<-pulse.C
@@ -447,10 +461,14 @@ func (d *day) end(ctx context.Context, g *gang) {
 }
 
 // judge the day once it is over.
-func (d *day) judge() {
+func (d *day) judge(weather []window) {
 	for _, g := range d.gangs {
-		if g.started.IsZero() {
+		late := g.started.Sub(d.began) - max(g.at, lastOf(weather)) - startsWithin
+		switch {
+		case g.started.IsZero():
 			d.Errorf("%s of %d has not started: %+v", g.name, g.count, g.request.Status.Conditions)
+		case late > 0:
+			d.Errorf("%s of %d started %s too late", g.name, g.count, late.Round(time.Second))
 		}
 	}
 	if n := d.alive(); n > 0 {

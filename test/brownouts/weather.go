@@ -49,7 +49,7 @@ func harm(r *rand.Rand, cloud v1alpha1.Provider) (what string, begin func(*day) 
 		return &gcp
 	}
 	fault := cloudsim.CallFault{Cloud: cloud}
-	switch r.IntN(7) {
+	switch r.IntN(9) {
 	case 0:
 		what, fault.Type = "calls fail", cloudsim.CallRefused
 		fault.Error = errorOf(cloudsim.Error{Status: 503, Code: "InternalError", Message: "An internal error has occurred"},
@@ -73,6 +73,12 @@ func harm(r *rand.Rand, cloud v1alpha1.Provider) (what string, begin func(*day) 
 			}
 		}
 		fallthrough
+	case 6:
+		what, fault.Type = "calls are slow", cloudsim.CallSlow
+		fault.Delay.Duration = time.Duration(1+r.IntN(45)) * time.Second
+	case 7:
+		what, fault.Type = "half of the calls take longer than anybody waits", cloudsim.CallLate
+		fault.Percent, fault.Delay.Duration = 50, time.Duration(1+r.IntN(5))*time.Minute
 	default:
 		what, fault.Type = "launches fail", cloudsim.CallRefused
 		fault.Error = errorOf(cloudsim.Error{Status: 500, Code: "InternalError", Message: "An internal error has occurred"},
@@ -92,4 +98,12 @@ func harm(r *rand.Rand, cloud v1alpha1.Provider) (what string, begin func(*day) 
 		}
 	}
 	return fmt.Sprintf("%s: %s", cloud, what), func(d *day) func() { return d.world.Harm(fault) }
+}
+
+// lastOf is when the last of the windows ends.
+func lastOf(weather []window) (last time.Duration) {
+	for _, w := range weather {
+		last = max(last, w.until)
+	}
+	return last
 }
