@@ -379,6 +379,37 @@ func TestWhatMusterMayChangeOfQueues(t *testing.T) {
 	}
 }
 
+// TestWhatCannotBeQueuedIsRefused at its creation, or when it comes to a queue. What was there before may change.
+func TestWhatCannotBeQueuedIsRefused(t *testing.T) {
+	j := newJudge(t, "muster-jobs-refused")
+	rayJob := func(queue, spec string) string {
+		return "{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: '" + queue + "'}}, spec: {" + spec + "}}"
+	}
+	const good, bad = "shutdownAfterJobFinishes: true, rayClusterSpec: {}", "rayClusterSpec: {}"
+	for name, tt := range map[string]struct {
+		old, now string
+		refused  bool
+	}{
+		"it can be queued":           {"null", rayJob("q", good), false},
+		"it cannot":                  {"null", rayJob("q", bad), true},
+		"it is in no queue":          {"null", rayJob("", bad), false},
+		"it comes to a queue":        {rayJob("", bad), rayJob("q", bad), true},
+		"it was there before":        {rayJob("q", bad), rayJob("q", bad+", ttlSecondsAfterFinished: 5"), false},
+		"it becomes bad":             {rayJob("q", good), rayJob("q", bad), true},
+		"it sends its job elsewhere": {"null", rayJob("q", good+", clusterSelector: {ray.io/cluster: c}"), true},
+		"it is part of another": {"null", strings.Replace(rayJob("q", bad), "{name: j",
+			"{name: j, ownerReferences: [{apiVersion: workload.codeflare.dev/v1beta2, kind: AppWrapper, uid: x, controller: true}]", 1), false},
+		"another kind": {"null", "{apiVersion: sparkoperator.k8s.io/v1beta2, kind: SparkApplication, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: q}}, " +
+			"spec: {sparkConf: {spark.dynamicAllocation.enabled: 'True'}}}", true},
+		"another kind that can": {"null", "{apiVersion: sparkoperator.k8s.io/v1beta2, kind: SparkApplication, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: q}}, " +
+			"spec: {sparkConf: {a: b}}}", false},
+	} {
+		if got := j.refuses(tt.old, tt.now); got != tt.refused {
+			t.Errorf("%s: refused is %v", name, got)
+		}
+	}
+}
+
 // TestWhatMusterMayChangeOfJobs: whether they run, where, and what it writes on them. What their pods run stays their user's.
 func TestWhatMusterMayChangeOfJobs(t *testing.T) {
 	j := newJudge(t, "muster-rights-jobs")

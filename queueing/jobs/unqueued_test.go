@@ -302,7 +302,8 @@ func TestThePoliciesForQueuesActInManagedNamespaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]bool{"muster-jobs-suspend": true, "muster-jobs-start": true, "muster-pods-gate": true, "muster-pods-gates": true,
+	want := map[string]bool{"muster-jobs-suspend": true, "muster-jobs-start": true, "muster-jobs-refused": true,
+		"muster-pods-gate": true, "muster-pods-gates": true,
 		"muster-serving": true, "muster-serving-leaderworkersets": true, "muster-jobs-defaults": true, "muster-jobs-delegate": true}
 	var bound []client.Object
 	for _, o := range objects {

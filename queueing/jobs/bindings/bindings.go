@@ -34,7 +34,7 @@ const (
 var (
 	mutating = []string{"muster-jobs-suspend", "muster-jobs-defaults", "muster-jobs-delegate", "muster-pods-gate", "muster-serving",
 		"muster-serving-leaderworkersets"}
-	validating = []string{"muster-jobs-start", "muster-pods-gates"}
+	validating = []string{"muster-jobs-start", "muster-jobs-refused", "muster-pods-gates"}
 )
 
 // Binder lets the policies for Jobs without a queue act in the namespaces that the

@@ -33,6 +33,16 @@ var language = func() *cel.Env {
 	return env
 }()
 
+// admission is the part of the language that admission policies have, too.
+var admission = func() *cel.Env {
+	env, err := cel.NewEnv(cel.OptionalTypes(), ext.Strings(ext.StringsVersion(2)), cel.CrossTypeNumericComparisons(true),
+		cel.Variable("self", cel.DynType))
+	if err != nil {
+		panic(err) // the declarations are constants
+	}
+	return env
+}()
+
 // expression is compiled CEL whose values are of type T.
 type expression[T any] struct {
 	text    string

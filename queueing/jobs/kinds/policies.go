@@ -32,7 +32,7 @@ func execute(name, text string, kinds []*Kind) ([]byte, error) {
 		"Held": w.Held, "NotHeld": w.NotHeld, "Hold": w.Hold, "Defaults": w.Defaults, "Delegate": w.Delegate, "Owners": w.Owners,
 		"NotPart": w.NotPart, "IsPart": w.IsPart, "Resource": w.Resource, "SameTemplates": w.SameTemplates, "SameParts": w.SameParts,
 		"Marked": w.Marked, "Orphans": w.Orphans, "Rules": w.Rules, "DefaultRules": w.DefaultRules, "DelegateRules": w.DelegateRules,
-		"PodAlone": w.PodAlone, "PodGuarded": w.PodGuarded, "Write": w.Write,
+		"RefusalRules": w.RefusalRules, "Refusals": w.Refusals, "PodAlone": w.PodAlone, "PodGuarded": w.PodGuarded, "Write": w.Write,
 	}
 	var out strings.Builder
 	for {
@@ -370,6 +370,45 @@ func (w writer) DelegateRules() string {
 	with := slices.DeleteFunc(slices.Clone(w.kinds), func(k *Kind) bool { return k.managedBy == nil })
 	const create = `["CREATE"]`
 	return rule("batch", "v1", create, []string{"jobs"}) + rules(with, create)
+}
+
+// RefusalRules are those of the kinds of which some objects cannot be queued.
+func (w writer) RefusalRules() string {
+	with := slices.DeleteFunc(slices.Clone(w.kinds), func(k *Kind) bool { return len(k.admitted()) == 0 })
+	return rules(with, `["CREATE", "UPDATE"]`)
+}
+
+// Refusals are validations that say which objects cannot be queued. An object that could not be queued before may change.
+func (w writer) Refusals() string {
+	var out strings.Builder
+	for _, k := range w.kinds {
+		for _, r := range k.admitted() {
+			of := func(object string) string { return fmt.Sprintf("[dyn(%s)].exists(self, %s)", object, r.is.text) }
+			expression := fmt.Sprintf("request.kind.group + '/' + request.kind.kind != '%s' || !%s || !variables.joins && %s", k.id(), of("object"),
+				of("oldObject"))
+			fmt.Fprintf(&out, "    - expression: %s\n      message: %s\n      reason: Forbidden\n", quoted(expression), quoted(r.message))
+		}
+	}
+	return out.String()
+}
+
+// admitted are the refusals that kube-apiserver can judge.
+func (k *Kind) admitted() []refusal {
+	return slices.DeleteFunc(slices.Clone(k.refusals), func(r refusal) bool {
+		_, issues := admission.Compile(r.is.text)
+		return issues.Err() != nil
+	})
+}
+
+// quoted returns a text as YAML.
+func quoted(text string) string {
+	var out strings.Builder
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(text); err != nil {
+		panic(err) // a text is never refused
+	}
+	return strings.TrimSuffix(out.String(), "\n")
 }
 
 // rules returns one rule for the kinds of each version of an API.
