@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/text"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/lifecycle"
 	"github.com/muster-dev/muster/queueing/quota"
@@ -173,6 +174,11 @@ func (p *Picture) explainHolding(out *Explanation, w *kueue.Workload) {
 		out.Causes = nil
 		if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadPodsReady); c != nil && c.Status == metav1.ConditionFalse {
 			out.Causes = []string{c.Message}
+		}
+		for _, r := range p.requestsOf(w) {
+			if c := apimeta.FindStatusCondition(r.Status.Conditions, transaction.PodsBlocked); c != nil && c.Status == metav1.ConditionTrue {
+				out.Causes = append(out.Causes, c.Message)
+			}
 		}
 		return
 	}

@@ -101,6 +101,14 @@ type CapacityPolicySpec struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="bookingTimeout must be positive, for example 10m"
 	BookingTimeout *metav1.Duration `json:"bookingTimeout,omitempty"`
 
+	// startTimeout is how long pods that have come may be kept from starting, for example by an image that cannot be pulled, until a
+	// queued job gives its machines back. It tries again after a pause that doubles, from a minute to an hour. 0s means never. It is
+	// for jobs whose onMachineLoss is Revoke.
+	// +optional
+	// +kubebuilder:default="15m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="startTimeout must not be negative, for example 15m"
+	StartTimeout *metav1.Duration `json:"startTimeout,omitempty"`
+
 	// onMachineLoss is the reaction if a machine is lost while the pods of a request run, or
 	// if a replacement pod has been unschedulable for a minute because the booking is smaller
 	// than the gang. Event only reports it; Revoke also restarts a queued job on other

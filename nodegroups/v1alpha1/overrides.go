@@ -15,6 +15,9 @@ import (
 // nothing says otherwise.
 const DefaultBookingTimeout = 10 * time.Minute
 
+// DefaultStartTimeout is how long pods may be kept from starting where no CapacityPolicy is named.
+const DefaultStartTimeout = 15 * time.Minute
+
 // DefaultPolicy is the CapacityPolicy of checks and requests that name none.
 const DefaultPolicy = "default"
 

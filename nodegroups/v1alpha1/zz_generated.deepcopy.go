@@ -289,6 +289,11 @@ func (in *CapacityPolicySpec) DeepCopyInto(out *CapacityPolicySpec) {
 		*out = new(v1.Duration)
 		**out = **in
 	}
+	if in.StartTimeout != nil {
+		in, out := &in.StartTimeout, &out.StartTimeout
+		*out = new(v1.Duration)
+		**out = **in
+	}
 	if in.Limits != nil {
 		in, out := &in.Limits, &out.Limits
 		*out = new(CapacityLimits)

@@ -19,7 +19,7 @@ const (
 	// PurposeIdle: no request needs it.
 	PurposeIdle
 	// PurposeWasted: it never served anyone, since its attempt was rolled back or is
-	// gone.
+	// gone, or it serves nobody, since none of its pods can start.
 	PurposeWasted
 )
 
@@ -40,6 +40,8 @@ func PurposeOf(m cloudprovider.Machine, launch transaction.AttemptPhase, n *stat
 		return PurposeWasted
 	case n == nil:
 		return PurposeIdle
+	case n.Pods > 0 && n.Blocked == n.Pods:
+		return PurposeWasted
 	case n.Pods > len(n.Strays):
 		return PurposeUsed
 	case len(n.Bookings) > 0 || n.InFlight:

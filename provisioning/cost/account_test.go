@@ -33,6 +33,8 @@ func TestPurposeOf(t *testing.T) {
 		{"a booked node", cloudprovider.Running, transaction.Done, &state.Node{Cordon: state.Held, Bookings: booking}, PurposeBooked},
 		{"a launched node, whose gang is complete", cloudprovider.Running, transaction.Done, &state.Node{Cordon: state.Joining, InFlight: true}, PurposeBooked},
 		{"a node with pods", cloudprovider.Running, transaction.Done, &state.Node{Pods: 2}, PurposeUsed},
+		{"a node none of whose pods can start", cloudprovider.Running, transaction.Done, &state.Node{Pods: 2, Blocked: 2}, PurposeWasted},
+		{"one of whose pods cannot start", cloudprovider.Running, transaction.Done, &state.Node{Pods: 2, Blocked: 1}, PurposeUsed},
 		{"and room that is booked", cloudprovider.Running, transaction.Done, &state.Node{Pods: 2, Bookings: booking}, PurposeUsed},
 		{"a node with strays", cloudprovider.Running, transaction.Done, &state.Node{Pods: 2, Strays: make([]state.Stray, 2)}, PurposeIdle},
 		{"that is booked", cloudprovider.Running, transaction.Done, &state.Node{Pods: 1, Strays: make([]state.Stray, 1), Bookings: booking}, PurposeBooked},

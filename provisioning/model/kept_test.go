@@ -1,6 +1,7 @@
 package model
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -213,6 +214,57 @@ func TestOneThatStandsByForgets(t *testing.T) {
 	m.Tidy()
 	if len(m.losses["gang"])+len(m.consumers.Ended) > 0 {
 		t.Errorf("after hours it knows of %v and %v", m.losses, m.consumers.Ended)
+	}
+}
+
+// TestBlockedPods are those of a gang that came and cannot start.
+func TestBlockedPods(t *testing.T) {
+	waits := func(reason string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			consumes(p)
+			p.Status.Phase = corev1.PodPending
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main",
+				State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "no such image"}}}}
+		}
+	}
+	for _, tc := range []struct {
+		name   string
+		change func(*Model, *version)
+		pods   int
+	}{
+		{"whose image cannot be pulled", func(m *Model, v *version) { m.Set(v.pod("one", "n", 8, waits("ErrImagePull"))) }, 1},
+		{"since the first error", func(m *Model, v *version) {
+			m.Set(v.pod("one", "n", 8, waits("ErrImagePull")))
+			m.clock.(*testingclock.FakePassiveClock).SetTime(noon.Add(time.Minute))
+			m.Set(v.pod("one", "n", 8, waits("ImagePullBackOff")))
+			m.Set(v.pod("two", "n", 8, waits("ImagePullBackOff")))
+		}, 2},
+		{"whose image is pulled", func(m *Model, v *version) { m.Set(v.pod("one", "n", 8, waits("ContainerCreating"))) }, 0},
+		{"that have started", func(m *Model, v *version) {
+			m.Set(v.pod("one", "n", 8, waits("ErrImagePull")))
+			m.Set(v.pod("one", "n", 8, consumes))
+		}, 0},
+		{"that are gone", func(m *Model, v *version) {
+			m.Set(v.pod("one", "n", 8, waits("ErrImagePull")))
+			m.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "one"}})
+		}, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m, v := newModel()
+			m.Set(v.over(transaction.ReasonBookingConsumed))
+			m.Due(nil)
+			tc.change(m, v)
+			got := transaction.Blocked{}
+			for _, e := range m.Due(nil) {
+				got = m.View(m.Snapshot(noon), e.Request).Blocked
+			}
+			if got.Pods != tc.pods || tc.pods > 0 && !got.Since.Equal(noon) {
+				t.Errorf("%+v, want %d pods since %s", got, tc.pods, noon)
+			}
+			if want := "pod one: container main: "; tc.pods > 0 && !strings.HasPrefix(got.Why, want) {
+				t.Errorf("the cause is %q, want one that begins with %q", got.Why, want)
+			}
+		})
 	}
 }
 

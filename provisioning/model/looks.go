@@ -70,10 +70,10 @@ func (m *Model) Due(more []types.UID) (out []Entry) {
 }
 
 // mayProceed reports whether there may be a step for the request: for one that is over only
-// where something of it is lost or stranded.
+// where something of it is lost or stranded, or does not start.
 func (m *Model) mayProceed(e *request) bool {
 	return e != nil && (e.status != transaction.Over || len(m.losses.Untold(e.object.UID)) > 0 || len(m.losses.Held(e.object.UID)) > 0 ||
-		e.stranded(&m.consumers).Pods > 0)
+		e.stranded(&m.consumers).Pods > 0 || e.blocked(&m.consumers).Pods > 0 || e.isBlocked())
 }
 
 // undecided reports whether a request that waits for capacity is about to be decided:
@@ -124,6 +124,7 @@ func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.Vi
 		v.KeyTaken = m.requests.keyTaken(r, m.consumers.Active)
 		v.Lost, v.Held = m.losses.Untold(r.UID), m.losses.Held(r.UID)
 		v.Stranded = m.requests.byUID[r.UID].stranded(&m.consumers)
+		v.Blocked = m.requests.byUID[r.UID].blocked(&m.consumers)
 		for i := range v.Lost {
 			v.Lost[i].Settled = m.machines.settledAt(v.Lost[i].ProviderID)
 		}

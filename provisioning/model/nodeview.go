@@ -161,6 +161,9 @@ func (n *node) addPods(out *state.Node) {
 			if p.Terminating {
 				out.Terminating++
 			}
+			if p.Blocked != "" {
+				out.Blocked++
+			}
 		}
 	}
 }

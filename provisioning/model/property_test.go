@@ -413,6 +413,11 @@ func (w *events) bind(p *corev1.Pod) {
 	default:
 		p.Spec.NodeName = w.nodeName()
 	}
+	p.Status.ContainerStatuses = nil
+	if w.random.IntN(4) == 0 {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
+			Waiting: &corev1.ContainerStateWaiting{Reason: pick(w, "ErrImagePull", "ContainerCreating")}}}}
+	}
 }
 
 func (w *events) anyRequest() *provreq.ProvisioningRequest {
@@ -871,8 +876,8 @@ func picture(m *Model) map[string]string {
 		v.Lost, v.Spared = nil, nil // only a model that has seen the loss knows of it
 		r := *e.Request
 		r.Gang.PodSets = nil
-		out["request "+e.String()] = fmt.Sprintf("%+v machines %+v active %d key %s has %+v limits %d stranded %+v step %s", r,
-			v.Machines, v.Active, v.KeyTaken, v.Has, len(v.Limits), v.Stranded, stepOf(transaction.Next(e.Request, v)))
+		out["request "+e.String()] = fmt.Sprintf("%+v machines %+v active %d key %s has %+v limits %d stranded %+v blocked %+v step %s", r,
+			v.Machines, v.Active, v.KeyTaken, v.Has, len(v.Limits), v.Stranded, v.Blocked, stepOf(transaction.Next(e.Request, v)))
 		active, ended := f.Consumers(e.Namespace, e.Gang.Key)
 		out["consumers "+e.String()] = fmt.Sprint(active, ended)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
@@ -286,6 +287,19 @@ func (rs *requests) keyTaken(r *transaction.Request, active map[state.ConsumerKe
 func (rs *requests) concerns(request types.UID, pods int) bool {
 	e := rs.byUID[request]
 	return e != nil && e.status != transaction.Pending && (e.status != transaction.Over || pods > 0)
+}
+
+// blocked are the pods of the request's gang that came and cannot start.
+func (e *request) blocked(cs *consumers.Consumers) (out transaction.Blocked) {
+	if e == nil || e.status != transaction.Over || !transaction.IsConsumed(e.object) {
+		return out
+	}
+	return cs.BlockedOf(e.key())
+}
+
+// isBlocked reports whether the request says that pods cannot start.
+func (e *request) isBlocked() bool {
+	return meta.IsStatusConditionTrue(e.object.Status.Conditions, transaction.PodsBlocked)
 }
 
 // stranded are the pods of the request's gang that ran and have no room now.

@@ -73,6 +73,8 @@ type Policy struct {
 	// RevokeOnLoss: a request whose pods run gets CapacityRevoked=True when one of
 	// their machines is lost.
 	RevokeOnLoss bool
+	// StartTimeout is how long pods may be kept from starting until a gang that may be revoked is; 0 means for ever.
+	StartTimeout time.Duration
 }
 
 // DefaultPolicy is what holds where no CapacityPolicy is named.
@@ -83,6 +85,7 @@ func DefaultPolicy(class Class) Policy {
 		CapacityTypes:      []v1alpha1.CapacityType{v1alpha1.Reserved, v1alpha1.Spot, v1alpha1.OnDemand},
 		MaxMicroUSDPerHour: -1,
 		BookingTimeout:     v1alpha1.DefaultBookingTimeout,
+		StartTimeout:       v1alpha1.DefaultStartTimeout,
 	}
 }
 
@@ -101,6 +104,9 @@ func PolicyFrom(class Class, spec v1alpha1.CapacityPolicySpec) Policy {
 	}
 	if spec.BookingTimeout != nil {
 		p.BookingTimeout = spec.BookingTimeout.Duration
+	}
+	if spec.StartTimeout != nil {
+		p.StartTimeout = spec.StartTimeout.Duration
 	}
 	p.RevokeOnLoss = spec.OnMachineLoss == v1alpha1.LossRevoke
 	return p

@@ -58,6 +58,8 @@ type Node struct {
 	// apart: they come and go with the node. Of these pods, Terminating have been
 	// deleted and are not gone yet.
 	Pods, Terminating int
+	// Blocked are those of the pods that cannot start.
+	Blocked int
 	// Strays are those of the pods that may be moved to another node, by namespace
 	// and name.
 	Strays []Stray

@@ -1,6 +1,8 @@
 package state
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/text"
 )
 
 // Pod is what Counts of a Pod.
@@ -38,6 +41,8 @@ type Pod struct {
 	MadeAgain bool
 	// Stranded: kube-scheduler has found no room for it.
 	Stranded bool
+	// Blocked says what keeps the pod from starting on its node, such as an image that cannot be pulled; empty where nothing does.
+	Blocked string
 }
 
 // consumeAnnotations name the request whose capacity a pod consumes; the second
@@ -92,7 +97,37 @@ func ReadPod(p *corev1.Pod) *Pod {
 	if out.Bound && out.Consumes.Name == "" && Movable(p) {
 		out.Movable = p
 	}
+	if out.Bound && !out.Terminating && (p.Status.Phase == corev1.PodPending || p.Status.Phase == "") {
+		out.Blocked = blockedBy(p)
+	}
 	return out
+}
+
+// mostBlocked bounds what is kept of why a pod does not start, in bytes.
+const mostBlocked = 256
+
+// blockedBy says what keeps a pod from starting that its kubelet has tried to start.
+func blockedBy(p *corev1.Pod) string {
+	for i := range p.Status.InitContainerStatuses {
+		if why := waitsFor(&p.Status.InitContainerStatuses[i]); why != "" {
+			return why
+		}
+	}
+	for i := range p.Status.ContainerStatuses {
+		if why := waitsFor(&p.Status.ContainerStatuses[i]); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// waitsFor is the error for which a container waits. Images that are pulled and volumes that are mounted are none.
+func waitsFor(c *corev1.ContainerStatus) string {
+	w := c.State.Waiting
+	if w == nil || w.Reason == "" || w.Reason == "ContainerCreating" || w.Reason == "PodInitializing" {
+		return ""
+	}
+	return text.Clip(strings.TrimSuffix(fmt.Sprintf("container %s: %s: %s", c.Name, w.Reason, w.Message), ": "), mostBlocked)
 }
 
 // EndOf is when a pod that has finished did so, by its kubelet.

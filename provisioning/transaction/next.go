@@ -15,6 +15,9 @@ import (
 	"github.com/muster-dev/muster/provisioning/when"
 )
 
+// blockedFor is for how long pods may be kept from starting until people are told: a registry may be away for a short while.
+const blockedFor = 3 * time.Minute
+
 // strandedFor is for how long pods may be stranded: a node may be about to be ready
 // again.
 const strandedFor = time.Minute
@@ -127,6 +130,33 @@ func nextHeld(r *Request, v View) (s Step, decided bool) {
 	return stop(r, v, gone), true
 }
 
+// nextBlocked reports pods that cannot start, and revokes machines that are paid for in vain.
+func nextBlocked(r *Request, v View) Step {
+	switch {
+	case v.Blocked.Pods == 0 && r.Blocked:
+		return Step{Do: Report, Attempt: r.Attempt, Condition: condition(PodsBlocked, metav1.ConditionFalse, ReasonPodsStart, "No pod is kept from starting")}
+	case v.Blocked.Pods == 0:
+		return Step{Do: Rest}
+	}
+	since := v.Counting(v.Blocked.Since)
+	tell := func(kind string, after time.Duration) Step {
+		return Step{Do: Tell, Attempt: r.Attempt, Condition: condition(kind, metav1.ConditionTrue, ReasonPodsNotStarted,
+			fmt.Sprintf("%s of the gang have not started for %s: %s", text.Pods(v.Blocked.Pods), after, v.Blocked.Why))}
+	}
+	var again time.Time
+	if bound := r.Policy.StartTimeout; bound > 0 && r.Policy.RevokeOnLoss {
+		if again = since.Add(bound); !v.Now.Before(again) {
+			return tell(provreq.CapacityRevoked, bound)
+		}
+	}
+	if at := since.Add(blockedFor); v.Now.Before(at) {
+		again = when.Earliest(again, at)
+	} else if !r.Blocked {
+		return tell(PodsBlocked, blockedFor)
+	}
+	return Step{Do: Rest, At: again}
+}
+
 // nextOver looks after a gang that runs. Its pods select the label of its booking, so
 // what is stranded can run nowhere where less is left of that than they take: a machine
 // was lost while Muster was down, or after its pods had been stopped, or others have got the
@@ -135,9 +165,19 @@ func nextOver(r *Request, v View) Step {
 	if s, decided := nextHeld(r, v); decided && r.Policy.RevokeOnLoss {
 		return s
 	}
-	if v.Stranded.Pods == 0 || !r.Policy.RevokeOnLoss {
-		return Step{Do: Rest}
+	blocked := nextBlocked(r, v)
+	if blocked.Do != Rest || v.Stranded.Pods == 0 || !r.Policy.RevokeOnLoss {
+		return blocked
 	}
+	s := nextStranded(r, v)
+	if s.Do == Rest {
+		s.At = when.Earliest(s.At, blocked.At)
+	}
+	return s
+}
+
+// nextStranded revokes the booking of pods that no longer have room there.
+func nextStranded(r *Request, v View) Step {
 	since := v.Counting(v.Stranded.Since)
 	if at := since.Add(strandedFor); v.Now.Before(at) {
 		return Step{Do: Rest, At: at}

@@ -60,6 +60,8 @@ type Request struct {
 	Provisioned metav1.Condition
 	// Consumed: all pods have come, and have not been told since to stop.
 	Consumed bool
+	// Blocked: the request says that pods cannot start.
+	Blocked bool
 	// Repairs is how many repairs there have been while the gang ran.
 	Repairs int
 	// Repair is the one under way, nil for none: then the gang is what it makes up for, and
@@ -196,8 +198,13 @@ const (
 	ReasonBookingConsumed      = "CapacityBookingConsumed"
 	ReasonMachineLost          = "MachineLost"
 	ReasonPodsStranded         = "PodsStranded"
+	ReasonPodsNotStarted       = "PodsNotStarted"
+	ReasonPodsStart            = "PodsStart"
 	ReasonProvisioningUnderway = "ProvisioningInProgress"
 )
+
+// PodsBlocked is the type of the condition that is True while pods of a request have come and cannot start.
+const PodsBlocked = "muster.dev/PodsBlocked"
 
 // DryRun is the type of the condition by which a Muster that only observes says what it would
 // do for a request. No other condition is touched: what serves the request reads those.

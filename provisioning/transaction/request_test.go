@@ -1016,6 +1016,48 @@ func TestAGangWithoutRoomForItsPodsIsRevoked(t *testing.T) {
 	})
 }
 
+// TestPodsThatCannotStart are reported, and their gang is revoked where that is wanted: its machines are paid for in vain.
+func TestPodsThatCannotStart(t *testing.T) {
+	after := func(d time.Duration) *story {
+		return newStory().with(func(s *story) {
+			s.request.Status, s.request.Policy.RevokeOnLoss, s.request.Policy.StartTimeout = Over, true, 15*time.Minute
+			s.view.Blocked = Blocked{Pods: 2, Since: s.view.Now.Add(-d), Why: "pod p: container c: ImagePullBackOff: no such image"}
+		})
+	}
+	again := func(in time.Duration) func(*testing.T, Step) {
+		return func(t *testing.T, s Step) {
+			if left := s.At.Sub(noon); s.At.IsZero() != (in == 0) || in > 0 && left != in {
+				t.Errorf("it is looked at again in %s, want %s", left, in)
+			}
+		}
+	}
+	reports := func(kind string) func(*testing.T, Step) {
+		return func(t *testing.T, s Step) {
+			if s.Condition.Type != kind || s.Condition.Status != metav1.ConditionTrue {
+				t.Errorf("the condition is %+v, want %s=True", s.Condition, kind)
+			}
+		}
+	}
+	reported := func(s *story) { s.request.Blocked = true }
+	events := func(s *story) { s.request.Policy.RevokeOnLoss = false }
+	play(t, []expected{
+		{name: "not at once", story: after(time.Minute), want: Rest, check: again(2 * time.Minute)},
+		{name: "after 3 minutes", story: after(3 * time.Minute), want: Tell, check: reports(PodsBlocked),
+			message: "2 pods of the gang have not started for 3m0s: pod p: container c: ImagePullBackOff: no such image"},
+		{name: "once", story: after(4 * time.Minute).with(reported), want: Rest, check: again(11 * time.Minute)},
+		{name: "until the timeout", story: after(15 * time.Minute).with(reported), want: Tell, check: reports(provreq.CapacityRevoked),
+			message: "2 pods of the gang have not started for 15m0s: "},
+		{name: "reported only, where it may not be revoked", story: after(time.Hour).with(events), want: Tell, check: reports(PodsBlocked)},
+		{name: "and that once", story: after(time.Hour).with(events).with(reported), want: Rest, check: again(0)},
+		{name: "without a timeout", story: after(time.Hour).with(reported).with(func(s *story) { s.request.Policy.StartTimeout = 0 }), want: Rest,
+			check: again(0)},
+		{name: "while the control plane has answered for a minute", story: after(time.Hour).with(func(s *story) { s.view.Answering = noon.Add(-time.Minute) }),
+			want: Rest, check: again(2 * time.Minute)},
+		{name: "that have started since", story: after(0).with(reported).with(func(s *story) { s.view.Blocked = Blocked{} }), want: Report},
+		{name: "that run", story: after(0).with(func(s *story) { s.view.Blocked = Blocked{} }), want: Rest, check: again(0)},
+	})
+}
+
 // TestARollBackOfARepairEnds also where what was lost is back: nothing is under way then.
 func TestARollBackOfARepairEnds(t *testing.T) {
 	play(t, []expected{

@@ -47,6 +47,8 @@ type View struct {
 	Spared map[string]bool
 	// Stranded pods of a gang that ran have found no room.
 	Stranded Stranded
+	// Blocked pods have come and cannot start.
+	Blocked Blocked
 }
 
 // countingOnce is Counting for a bound that costs money while it lasts: whatever the control plane does, it is at most twice as long.
@@ -72,6 +74,13 @@ type LostNode struct {
 	Taints []corev1.Taint
 	// Repair is the number of the repair that had booked the node; 0 without.
 	Repair int
+}
+
+// Blocked are pods that cannot start where they are bound, the first of them since then. Why is of one of them.
+type Blocked struct {
+	Pods  int
+	Since time.Time
+	Why   string
 }
 
 // Stranded are pods that came in place of others of a gang that ran, and that

@@ -24,7 +24,7 @@ import (
 func (s Rules) evictOnLostBooking(w *cache.Workload) *Verdict {
 	for _, r := range s.cache.Slices.Inherited(w) {
 		if c := apimeta.FindStatusCondition(r.Status.Conditions, autoscaling.CapacityRevoked); c != nil && c.Status == metav1.ConditionTrue {
-			return s.evictOnLostMachines(w, c.Message)
+			return s.evictOnRevoked(w, c)
 		}
 	}
 	for i := range w.Object.Status.AdmissionChecks {
@@ -38,7 +38,7 @@ func (s Rules) evictOnLostBooking(w *cache.Workload) *Verdict {
 				continue
 			}
 			if c := apimeta.FindStatusCondition(r.Status.Conditions, autoscaling.CapacityRevoked); c != nil && c.Status == metav1.ConditionTrue {
-				return s.evictOnLostMachines(w, c.Message)
+				return s.evictOnRevoked(w, c)
 			}
 			c := apimeta.FindStatusCondition(r.Status.Conditions, autoscaling.BookingExpired)
 			if c != nil && c.Status == metav1.ConditionTrue && c.Reason == transaction.ReasonReservationExpired {
@@ -49,11 +49,17 @@ func (s Rules) evictOnLostBooking(w *cache.Workload) *Verdict {
 	return nil
 }
 
-// evictOnLostMachines stops a Workload of whose machines some are gone. It is no failure of the attempt,
-// so the next one does not wait.
-func (s Rules) evictOnLostMachines(w *cache.Workload, why string) *Verdict {
-	message := fmt.Sprintf("%s: %s", outcome(workload.AssignedFlavors(w.Object.Status.Admission), "machines with its pods were lost"), why)
-	v := s.Evict(w, kueue.WorkloadEvictedByAdmissionCheck, message, workload.ReasonWaitingForCapacity, time.Time{})
+// evictOnRevoked stops a Workload whose capacity is revoked. That machines are lost is no failure of the attempt, so the next one does
+// not wait. Pods that could not start are likely to fail again.
+func (s Rules) evictOnRevoked(w *cache.Workload, revoked *metav1.Condition) *Verdict {
+	var v *Verdict
+	if revoked.Reason == transaction.ReasonPodsNotStarted {
+		v = s.retryLater(w, kueue.WorkloadEvictedByPodsReadyTimeout, kueue.WorkloadWaitForStart, revoked.Message, revoked.Message)
+	} else {
+		message := fmt.Sprintf("%s: %s", outcome(workload.AssignedFlavors(w.Object.Status.Admission), "machines with its pods were lost"),
+			revoked.Message)
+		v = s.Evict(w, kueue.WorkloadEvictedByAdmissionCheck, message, workload.ReasonWaitingForCapacity, time.Time{})
+	}
 	v.Delete = cache.Existing(s.cache.Requests[w.Object.UID])
 	return v
 }

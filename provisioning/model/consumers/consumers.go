@@ -2,6 +2,7 @@
 package consumers
 
 import (
+	"fmt"
 	"maps"
 	"time"
 
@@ -22,6 +23,14 @@ type Consumers struct {
 	began time.Time
 	// stranded pods have no room.
 	stranded map[state.ConsumerKey]map[types.UID]strandedPod
+	// blocked pods cannot start.
+	blocked map[state.ConsumerKey]map[types.UID]blockedPod
+}
+
+// blockedPod cannot start, as has been known since then.
+type blockedPod struct {
+	since time.Time
+	why   string
 }
 
 // strandedPod has no room, as has been known since then.
@@ -33,7 +42,7 @@ type strandedPod struct {
 // New begins without any.
 func New(began time.Time) Consumers {
 	return Consumers{Active: map[state.ConsumerKey]int{}, Ended: map[state.ConsumerKey]time.Time{}, began: began,
-		stranded: map[state.ConsumerKey]map[types.UID]strandedPod{}}
+		stranded: map[state.ConsumerKey]map[types.UID]strandedPod{}, blocked: map[state.ConsumerKey]map[types.UID]blockedPod{}}
 }
 
 // Set puts a version of a pod in place of an older one; either may be nil.
@@ -43,6 +52,7 @@ func (cs *Consumers) Set(uid types.UID, old, p *state.Pod, now time.Time) {
 			cs.rescue(old.Consumes, uid)
 		}
 	}
+	cs.block(uid, old, p, now)
 	if p == nil || p.Consumes.Name == "" {
 		return
 	}
@@ -55,6 +65,39 @@ func (cs *Consumers) Set(uid types.UID, old, p *state.Pod, now time.Time) {
 	if _, known := cs.stranded[p.Consumes][uid]; !known {
 		cs.stranded[p.Consumes][uid] = strandedPod{now, p.Requests}
 	}
+}
+
+// block notes what keeps a pod from starting.
+func (cs *Consumers) block(uid types.UID, old, p *state.Pod, now time.Time) {
+	since := now
+	if old != nil && old.Blocked != "" {
+		if known, ok := cs.blocked[old.Consumes][uid]; ok {
+			since = known.since
+		}
+		if delete(cs.blocked[old.Consumes], uid); len(cs.blocked[old.Consumes]) == 0 {
+			delete(cs.blocked, old.Consumes)
+		}
+	}
+	if p == nil || p.Blocked == "" || p.Consumes.Name == "" {
+		return
+	}
+	if cs.blocked[p.Consumes] == nil {
+		cs.blocked[p.Consumes] = map[types.UID]blockedPod{}
+	}
+	cs.blocked[p.Consumes][uid] = blockedPod{since, fmt.Sprintf("pod %s: %s", p.Name, p.Blocked)}
+}
+
+// BlockedOf are the pods of a gang that cannot start.
+func (cs *Consumers) BlockedOf(key state.ConsumerKey) (out transaction.Blocked) {
+	for _, p := range cs.blocked[key] {
+		if out.Pods++; out.Pods == 1 || p.since.Before(out.Since) {
+			out.Since = p.since
+		}
+		if out.Why == "" || p.why < out.Why {
+			out.Why = p.why
+		}
+	}
+	return out
 }
 
 func (cs *Consumers) count(p *state.Pod, by int, now time.Time) {
