@@ -61,7 +61,7 @@ func (q *query) explain(over *trial) []Reason {
 // explainBackoffs names the groups but for whose backoffs the gang could be placed. launches are
 // the machines of each group that it needs then, beside existing nodes.
 func (q *query) explainBackoffs() (out []Reason, launches map[string]int) {
-	if q.ideal || q.policy.Class != state.AtomicScaleUp || q.BackoffEnds().IsZero() {
+	if q.ideal || q.policy.Class != state.AtomicScaleUp || q.BackoffEnds(q.gang).IsZero() {
 		return nil, nil
 	}
 	later := *q
