@@ -24,6 +24,8 @@ type handling struct {
 	tells bool
 	// remedy is what a person must do; empty where waiting may help.
 	remedy string
+	// vain failures come after machines were bought: each costs their price.
+	vain bool
 	// patience is after how many failures in a row a person must act, where waiting may help
 	// until then; the group is left alone for stopped from there on.
 	patience int32
@@ -39,12 +41,12 @@ const stopped = 24 * time.Hour
 // network, which costs the machines' price each time, however few they are.
 var handlings = map[v1alpha1.ErrorClass]handling{
 	v1alpha1.Stockout: {first: 30 * time.Second, most: 10 * time.Minute, sized: true, tells: true},
-	v1alpha1.Lost:     {first: 30 * time.Second, most: 10 * time.Minute, sized: true, tells: true},
-	v1alpha1.Timeout: {first: 30 * time.Second, most: 10 * time.Minute, tells: true, patience: 3,
+	v1alpha1.Lost:     {first: 30 * time.Second, most: 10 * time.Minute, sized: true, tells: true, vain: true},
+	v1alpha1.Timeout: {first: 30 * time.Second, most: 10 * time.Minute, tells: true, vain: true, patience: 3,
 		remedy: "an admin must find out why nodes of the group do not become ready, and correct the image, the network or the spec of " +
 			"the NodeGroup, " + triesAgain},
 	// Where the cloud puts machines changes as others come and go, and each try costs their price.
-	v1alpha1.Scattered: {first: time.Minute, most: 30 * time.Minute, sized: true, exact: true, tells: true},
+	v1alpha1.Scattered: {first: time.Minute, most: 30 * time.Minute, sized: true, exact: true, tells: true, vain: true},
 	v1alpha1.Throttle:  {first: 5 * time.Second, most: time.Minute},
 	// It takes two minutes to notice that a cloud does not answer: the other groups of that cloud and those of others are tried before it
 	// is tried again.
@@ -55,7 +57,7 @@ var handlings = map[v1alpha1.ErrorClass]handling{
 		remedy: "the owner of the network must give the subnet more addresses, or free some"},
 	v1alpha1.Auth: {first: 5 * time.Minute, most: 30 * time.Minute,
 		remedy: "the owner of the cloud account must renew Muster's credentials or allow it this call"},
-	v1alpha1.Config: {first: 5 * time.Minute, most: 30 * time.Minute,
+	v1alpha1.Config: {first: 5 * time.Minute, most: 30 * time.Minute, vain: true,
 		remedy: "an admin must correct the spec of the NodeGroup, or what it refers to in the cloud, " + triesAgain},
 }
 
@@ -156,17 +158,35 @@ func disproved(list []v1alpha1.Backoff, success v1alpha1.LaunchAttempt) []v1alph
 // and why; the zero time where nothing is known against it. The time may be over. level is the
 // node label of the domains that the launch must be within one of; empty for none.
 func (g *Group) BlockedUntil(n int, level string) (until time.Time, why string) {
-	var last *v1alpha1.Backoff
-	for i := range g.Backoffs {
-		if b := &g.Backoffs[i]; int(b.AtLeast) <= max(n, 1) && (b.Level == "" || b.Level == level) &&
-			(last == nil || b.Until.After(last.Until.Time)) {
-			last = b
-		}
-	}
+	last := g.lastBackoff(n, level, func(*v1alpha1.Backoff) bool { return true })
 	if last == nil {
 		return time.Time{}, ""
 	}
 	return last.Until.Time, WhyBackoff(last)
+}
+
+// LastInVain is why a launch of n machines is likely to be in vain: the last one was, which has cost the price of its machines, and none
+// of that size has succeeded since. It is empty where none was. The backoff after it may be over.
+func (g *Group) LastInVain(n int, level string) (why string) {
+	last := g.lastBackoff(n, level, func(b *v1alpha1.Backoff) bool { return InVain(b.Class) })
+	if last == nil {
+		return ""
+	}
+	return WhyBackoff(last)
+}
+
+// InVain reports whether machines had been bought before a launch failed in that way.
+func InVain(class v1alpha1.ErrorClass) bool { return handlingOf(class).vain }
+
+// lastBackoff is the backoff for a launch of n machines that ends last, of those that count; nil where there is none.
+func (g *Group) lastBackoff(n int, level string, counts func(*v1alpha1.Backoff) bool) (last *v1alpha1.Backoff) {
+	for i := range g.Backoffs {
+		if b := &g.Backoffs[i]; int(b.AtLeast) <= max(n, 1) && (b.Level == "" || b.Level == level) && counts(b) &&
+			(last == nil || b.Until.After(last.Until.Time)) {
+			last = b
+		}
+	}
+	return last
 }
 
 // WhyBackoff tells what failed, which launches wait, and whether a person must act.

@@ -243,3 +243,45 @@ func TestScatteredLaunchesAreToldApartBySize(t *testing.T) {
 		t.Errorf("after the second time 7 machines wait until %s after noon, want 5m: 4 that were together prove nothing", got)
 	}
 }
+
+// TestLastInVain: a launch is likely to be in vain if the last one of its size was, which bought machines.
+func TestLastInVain(t *testing.T) {
+	vain := map[v1alpha1.ErrorClass]bool{v1alpha1.Timeout: true, v1alpha1.Lost: true, v1alpha1.Config: true, v1alpha1.Scattered: true}
+	for class := range handlings {
+		if InVain(class) != vain[class] {
+			t.Errorf("%s is in vain: %t, want %t", class, InVain(class), vain[class])
+		}
+	}
+	failed := func(class v1alpha1.ErrorClass, asked int32, level string) v1alpha1.LaunchAttempt {
+		return v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon), Token: "a", Class: class, Asked: asked, Level: level, Message: "it was " + string(class)}
+	}
+	for _, tc := range []struct {
+		name  string
+		past  []v1alpha1.LaunchAttempt
+		n     int
+		level string
+		want  string
+	}{
+		{name: "nothing is known against a group without a past", n: 8},
+		{name: "a stockout buys nothing", past: []v1alpha1.LaunchAttempt{failed(v1alpha1.Stockout, 8, "")}, n: 8},
+		{name: "machines in several racks are bought", past: []v1alpha1.LaunchAttempt{failed(v1alpha1.Scattered, 7, "rack")}, n: 7, level: "rack", want: "it was Scattered"},
+		{name: "more machines are scattered, too", past: []v1alpha1.LaunchAttempt{failed(v1alpha1.Scattered, 7, "rack")}, n: 8, level: "rack", want: "it was Scattered"},
+		{name: "fewer may have room", past: []v1alpha1.LaunchAttempt{failed(v1alpha1.Scattered, 7, "rack")}, n: 6, level: "rack"},
+		{name: "others need no rack", past: []v1alpha1.LaunchAttempt{failed(v1alpha1.Scattered, 7, "rack")}, n: 7},
+		{name: "nodes that do not join do not, however few", past: []v1alpha1.LaunchAttempt{failed(v1alpha1.Timeout, 8, "")}, n: 1, want: "it was Timeout"},
+		{name: "a success ends it", past: []v1alpha1.LaunchAttempt{failed(v1alpha1.Scattered, 7, "rack"),
+			{Time: metav1.NewTime(noon.Add(10 * minute)), Token: "b", Asked: 7, Got: 7, Level: "rack"}}, n: 7, level: "rack"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var status v1alpha1.NodeGroupStatus
+			for _, a := range tc.past {
+				status = Learn(status, a)
+			}
+			g := GroupFrom(&v1alpha1.NodeGroup{}, status, 0)
+			got := g.LastInVain(tc.n, tc.level)
+			if (got == "") != (tc.want == "") || !strings.HasPrefix(got, tc.want) {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}

@@ -46,13 +46,18 @@ func TestConformance(t *testing.T) {
 
 // conformingCloud has a group of its own and lists that lag.
 func conformingCloud(t *testing.T, method v1alpha1.AWSLaunchMethod, market v1alpha1.CapacityType, action string) *conformance.Cloud {
-	s := newSim(t, plenty(lag(3*time.Second), tagLag(8*time.Second), racksOf(3, 5, 5)), account(func(c *simaws.Config) {
+	s := newSim(t, plenty(elsewhere, lag(3*time.Second), tagLag(8*time.Second), racksOf(3, 5, 5)), account(func(c *simaws.Config) {
 		c.Groups[0].Max = conformance.MaxNodes
+		other := c.Groups[0]
+		other.Name, other.Subnets = "gpu-elsewhere", []string{"subnet-b"}
+		c.Groups = append(c.Groups, other)
 	}))
-	g := nodeGroup(method, market)
-	g.Spec.MaxNodes = conformance.MaxNodes
+	g, other := nodeGroup(method, market), nodeGroup(method, market)
+	other.Name, other.Spec.Zone = "gpu-b", zoneElsewhere
+	other.Spec.AWS.AutoScalingGroup, other.Spec.AWS.Subnet = "gpu-elsewhere", "subnet-b"
+	g.Spec.MaxNodes, other.Spec.MaxNodes = conformance.MaxNodes, conformance.MaxNodes
 	s.patience = patience
-	s.groups = []*v1alpha1.NodeGroup{g}
+	s.groups = []*v1alpha1.NodeGroup{g, other}
 	hit := func(kind cloudsim.CallFaultType, delay time.Duration, calls int) {
 		s.world.HitNext(cloudsim.CallFault{
 			Cloud: v1alpha1.ProviderAWS, Action: action, Type: kind, Delay: metav1.Duration{Duration: delay},
@@ -94,7 +99,23 @@ func conformingCloud(t *testing.T, method v1alpha1.AWSLaunchMethod, market v1alp
 		Delay:     func(d time.Duration) { hit(cloudsim.CallLate, d, 3) }, // the client tries three times
 		Slow:      func(d time.Duration) { hit(cloudsim.CallSlow, d, 1) },
 		Harm:      s.harm, Patience: patience,
+		Elsewhere: other,
+		Away: func() (end func()) {
+			s.front.SetUnreachable(zoneElsewhere)
+			return func() { s.front.SetUnreachable() }
+		},
 		Pass: func(d time.Duration) { s.clock.Step(d) },
+	}
+}
+
+// zoneElsewhere is that of subnet-b.
+const zoneElsewhere = "us-east-1b"
+
+// elsewhere has pools in that zone, too.
+func elsewhere(c *cloudsim.Config) {
+	for _, p := range slices.Clone(c.Pools) {
+		p.Zone = zoneElsewhere
+		c.Pools = append(c.Pools, p)
 	}
 }
 

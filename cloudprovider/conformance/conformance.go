@@ -54,6 +54,10 @@ type Cloud struct {
 	// by the clock of the machine.
 	Harm     func(Harm, Calls) (end func())
 	Patience time.Duration
+	// Elsewhere is another empty group of at most MaxNodes machines, in another zone than Group. Away makes that zone unreachable until
+	// end is called. Both are nil if the cloud has no zones that may be.
+	Elsewhere *v1alpha1.NodeGroup
+	Away      func() (end func())
 	// Pass lets time pass in the cloud and in its adapters.
 	Pass func(time.Duration)
 }
@@ -226,7 +230,11 @@ func launch(p cloudprovider.Provider, c *Cloud, token string, count int) (machin
 }
 
 func (c *Cloud) request(token string, count int) cloudprovider.LaunchRequest {
-	return cloudprovider.LaunchRequest{Group: c.Group, Count: count, Token: token, Request: "ns/gang", Together: c.Together}
+	return c.requestIn(c.Group, token, count)
+}
+
+func (c *Cloud) requestIn(g *v1alpha1.NodeGroup, token string, count int) cloudprovider.LaunchRequest {
+	return cloudprovider.LaunchRequest{Group: g, Count: count, Token: token, Request: "ns/gang", Together: c.Together}
 }
 
 // mustLaunch returns the names of the machines, sorted.

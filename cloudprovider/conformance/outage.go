@@ -146,4 +146,5 @@ var outages = []testCase{
 	{"reads that are denied do not refuse a launch", failingReads(Denied)},
 	{"while lists fail nothing is reported to have ended", blinded(Fails)},
 	{"a list that is never answered does not end the watch", blinded(Hangs)},
+	{"a zone that is away stops nothing in others", zoneAway},
 }

@@ -33,7 +33,9 @@ func conformingCloud(t *testing.T, method string) *conformance.Cloud {
 	l := newLab(t, cloudsim.Config{Pools: blocksOf(every(0), 3, 5, 5), Lag: metav1.Duration{Duration: 3 * time.Second},
 		TagLag: metav1.Duration{Duration: 8 * time.Second}}, sim)
 	g := l.nodeGroup(method)
-	g.Spec.MaxNodes = conformance.MaxNodes
+	elsewhere := map[string]string{zoneA: "spread", zoneB: "bulk"}[g.Spec.Zone]
+	other := l.nodeGroup(elsewhere)
+	g.Spec.MaxNodes, other.Spec.MaxNodes = conformance.MaxNodes, conformance.MaxNodes
 	hit := func(kind cloudsim.CallFaultType, delay time.Duration) {
 		l.world.HitNext(cloudsim.CallFault{
 			Cloud: v1alpha1.ProviderGCP, Action: actionOf(method, "change"), Type: kind, Delay: metav1.Duration{Duration: delay},
@@ -77,6 +79,11 @@ func conformingCloud(t *testing.T, method string) *conformance.Cloud {
 		Delay:     func(d time.Duration) { hit(cloudsim.CallLate, d) },
 		Slow:      func(d time.Duration) { hit(cloudsim.CallSlow, d) },
 		Harm:      l.harm, Patience: callTimeout,
+		Elsewhere: other,
+		Away: func() (end func()) {
+			l.front.SetUnreachable(other.Spec.Zone)
+			return func() { l.front.SetUnreachable() }
+		},
 		Pass: func(d time.Duration) { l.clock.Step(d) },
 	}
 }

@@ -95,14 +95,14 @@ func (c costs) print(p *printer) error {
 	for i := range c.Budgets {
 		b := &c.Budgets[i]
 		budgets = append(budgets, []string{b.CapacityPolicy, b.Budget, c.nameOf(b.Cluster), b.USD, b.Period, b.Spent, b.Left,
-			b.USDPerHour, b.Ends})
+			b.USDPerHour, b.SpentInVain + " of " + b.VainLimit, b.Ends})
 		lacking := slices.DeleteFunc(slices.Clone(b.Uncounted), func(name string) bool { return c.isUnread(name) })
 		if len(lacking) > 0 {
 			left = append(left, fmt.Sprintf("in budget %s: what is spent in cluster %s, without a CapacityPolicy %s that has a budget %s per %s",
 				b.Budget, strings.Join(lacking, " and cluster "), b.CapacityPolicy, b.Budget, b.Period))
 		}
 	}
-	columns := []string{"CAPACITYPOLICY", "BUDGET", clusterColumn, "USD", "PER", "SPENT", "LEFT", "USD/H NOW", "PERIOD ENDS"}
+	columns := []string{"CAPACITYPOLICY", "BUDGET", clusterColumn, "USD", "PER", "SPENT", "LEFT", "USD/H NOW", "IN VAIN", "PERIOD ENDS"}
 	if err := c.part(p, "Budgets", columns, budgets); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package view
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/muster-dev/muster/provisioning/spend"
 	"github.com/muster-dev/muster/provisioning/state"
@@ -25,6 +26,9 @@ type BudgetCost struct {
 	Spent      string `json:"usdSpent"`
 	Left       string `json:"usdLeft"`
 	USDPerHour string `json:"usdPerHour"`
+	// SpentInVain is what launches in vain have cost in the period, in the cluster that has the budget, and VainLimit what they may.
+	SpentInVain string `json:"usdSpentInVain"`
+	VainLimit   string `json:"usdVainLimit"`
 	// Uncounted are the workers whose spend is not counted: they were not read, or have no such budget.
 	Uncounted []string `json:"uncountedClusters,omitempty"`
 }
@@ -47,7 +51,7 @@ func (b *bill) budgetCosts(p *Picture, workers []Worker) (out []BudgetCost) {
 			}
 			spent, perHour = spent+there.Spent.Until(w.Picture.Now).MicroUSD, perHour+b.rate(w.Name, there)
 		}
-		out = append(out, budgetCost("", budget, spent, perHour, uncounted))
+		out = append(out, budgetCost("", budget, p.Now, spent, perHour, uncounted))
 	}
 	for i := range workers {
 		w := &workers[i]
@@ -58,7 +62,7 @@ func (b *bill) budgetCosts(p *Picture, workers []Worker) (out []BudgetCost) {
 			budget := &w.Picture.Snapshot.Budgets[j]
 			if b.concerns(budget, w.Picture) &&
 				!slices.ContainsFunc(p.Snapshot.Budgets, func(o spend.Budget) bool { return isSame(&o, budget) }) {
-				out = append(out, budgetCost(w.Name, budget, budget.Spent.Until(w.Picture.Now).MicroUSD, b.rate(w.Name, budget), nil))
+				out = append(out, budgetCost(w.Name, budget, w.Picture.Now, budget.Spent.Until(w.Picture.Now).MicroUSD, b.rate(w.Name, budget), nil))
 			}
 		}
 	}
@@ -88,10 +92,11 @@ func (b *bill) rate(cluster string, of *spend.Budget) (perHour int64) {
 	return perHour
 }
 
-func budgetCost(cluster string, b *spend.Budget, spent, perHour int64, uncounted []string) BudgetCost {
+func budgetCost(cluster string, b *spend.Budget, now time.Time, spent, perHour int64, uncounted []string) BudgetCost {
 	return BudgetCost{
 		CapacityPolicy: b.Policy, Budget: b.Name, Cluster: cluster, Period: b.PeriodName(), Ends: stamp(b.Ends), Uncounted: uncounted,
 		USD: cents(b.MicroUSD), Spent: cents(spent), Left: cents(max(0, b.MicroUSD-spent)), USDPerHour: text.USD(perHour),
+		SpentInVain: cents(b.Vain.Until(now).MicroUSD), VainLimit: cents(b.VainLimit(now)),
 	}
 }
 

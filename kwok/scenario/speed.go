@@ -106,9 +106,17 @@ func fasterPolicy(spec map[string]any, speed int) {
 		}
 		divide(budget, "reserve", speed)
 		// Machines are there for less of the wall's time, and cost that much less.
-		if usd, err := resource.ParseQuantity(fmt.Sprint(budget["usd"])); err == nil {
-			budget["usd"] = resource.NewScaledQuantity(usd.ScaledValue(resource.Micro)/int64(speed), resource.Micro).String()
+		lessUSD(budget, "usd", speed)
+		if vain, ok := budget["vainLaunches"].(map[string]any); ok {
+			lessUSD(vain, "minimumUSD", speed)
 		}
+	}
+}
+
+// lessUSD divides an amount of money, if there is one.
+func lessUSD(in map[string]any, name string, speed int) {
+	if usd, err := resource.ParseQuantity(fmt.Sprint(in[name])); err == nil {
+		in[name] = resource.NewScaledQuantity(usd.ScaledValue(resource.Micro)/int64(speed), resource.Micro).String()
 	}
 }
 

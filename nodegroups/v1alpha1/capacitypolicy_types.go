@@ -236,6 +236,32 @@ type CapacityBudget struct {
 	// +kubebuilder:default="24h"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="reserve must not be negative: give a duration, for example 24h"
 	Reserve *metav1.Duration `json:"reserve,omitempty"`
+
+	// vainLaunches bounds the cost of launches in vain: machines that were launched and given back
+	// before a gang had booked all that it needs, because they were not in one domain as required,
+	// did not join in time, or were lost. Once they have cost the larger of percent and minimumUSD
+	// in the period, a launch waits if the last one of its size in that NodeGroup was in vain,
+	// until the next period or until the spend has grown; the gang tries its other options. All
+	// other launches continue, as do those that are under way, whose cost may exceed the bound.
+	// +optional
+	// +kubebuilder:default={}
+	VainLaunches VainLaunches `json:"vainLaunches,omitempty"`
+}
+
+// VainLaunches is what launches in vain may cost of a budget in its period.
+type VainLaunches struct {
+	// percent of the spend of the period so far.
+	// +optional
+	// +kubebuilder:default=5
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	Percent *int32 `json:"percent,omitempty"`
+
+	// minimumUSD is the amount per period that is always allowed, in USD, so that a period may
+	// begin with such launches. Unset means 1% of the budget's usd; the whole usd lifts the bound.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('0')) >= 0",message="an amount must not be negative: give USD, for example 50"
+	MinimumUSD *resource.Quantity `json:"minimumUSD,omitempty"`
 }
 
 // BudgetPeriod is a span of the calendar, in UTC.
@@ -280,6 +306,20 @@ type BudgetStatus struct {
 	// if there was none.
 	// +optional
 	WarnedPercent int32 `json:"warnedPercent,omitempty"`
+
+	// spentInVain is the cost of launches in vain in the period, and vainLimit what it may be by
+	// vainLaunches at the spend so far, both in USD. The cost of a machine is counted until its
+	// end, also after its gang has stopped to pay for it.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[0-9]{1,10}(\.[0-9]{1,6})?$`
+	SpentInVain string `json:"spentInVain,omitempty"`
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[0-9]{1,10}(\.[0-9]{1,6})?$`
+	VainLimit string `json:"vainLimit,omitempty"`
+
+	// warnedInVain is true after the Event of this period that spentInVain has reached vainLimit.
+	// +optional
+	WarnedInVain bool `json:"warnedInVain,omitempty"`
 }
 
 // LateReaction is the reaction to a job without machines at its latest start.

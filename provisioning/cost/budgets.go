@@ -60,6 +60,13 @@ func (bs *Budgets) Set(policies []*v1alpha1.CapacityPolicy, namespaces map[strin
 			if spec.Reserve != nil {
 				b.Reserve = spec.Reserve.Duration
 			}
+			b.Vain.Percent, b.Vain.Minimum = defaultVainPercent, b.MicroUSD/100
+			if percent := spec.VainLaunches.Percent; percent != nil {
+				b.Vain.Percent = int64(*percent)
+			}
+			if minimum := spec.VainLaunches.MinimumUSD; minimum != nil {
+				b.Vain.Minimum = nodegroups.MicroUSD(minimum)
+			}
 			if b.Period != spec.Period {
 				b.Period, b.Ends = spec.Period, time.Time{}
 			}
@@ -79,8 +86,11 @@ func (bs *Budgets) Set(policies []*v1alpha1.CapacityPolicy, namespaces map[strin
 	bs.list = list
 }
 
-// defaultReserve is that of the API server, for objects that have not been through it.
-const defaultReserve = 24 * time.Hour
+// defaultReserve and defaultVainPercent are those of the API server, for objects that have not been through it.
+const (
+	defaultReserve     = 24 * time.Hour
+	defaultVainPercent = 5
+)
 
 func (bs *Budgets) find(policy, name string) *budget {
 	i := slices.IndexFunc(bs.list, func(b *budget) bool { return b.Policy == policy && b.Name == name })
@@ -103,6 +113,7 @@ func statusIn(p *v1alpha1.CapacityPolicy, name string) (out v1alpha1.BudgetStatu
 // Refresh brings up to date what is spent, and reports whether a period has begun: requests may
 // find money again.
 func (bs *Budgets) Refresh(now time.Time) (begun bool) {
+	vain, rates := bs.ledger.TakeVain(), bs.ledger.VainRates()
 	for _, b := range bs.list {
 		if !now.Before(b.Ends) && b.begin(now) {
 			begun = true
@@ -111,6 +122,8 @@ func (bs *Budgets) Refresh(now time.Time) (begun bool) {
 			bs.goOn(b, now)
 		}
 		b.Spent = b.Spent.Rated(bs.rateOf(b), now)
+		b.Vain.Meter = b.Vain.Rated(b.part(rates), now)
+		b.Vain.MicroUSD += b.part(vain)
 	}
 	return begun
 }
@@ -138,6 +151,7 @@ func (b *budget) begin(now time.Time) bool {
 	b.Starts, b.Ends = nodegroups.PeriodAt(b.Period, now)
 	if !first {
 		b.Spent = spend.Meter{At: b.Starts, MicroUSDPerHour: b.Spent.MicroUSDPerHour}
+		b.Vain.Meter = spend.Meter{At: b.Starts, MicroUSDPerHour: b.Vain.MicroUSDPerHour}
 	}
 	return !first
 }
@@ -146,7 +160,7 @@ func (b *budget) begin(now time.Time) bool {
 // Machines that are in use have cost since then, or since they came to be.
 func (bs *Budgets) goOn(b *budget, now time.Time) {
 	b.begun = true
-	b.Spent = spend.Meter{At: now}
+	b.Spent, b.Vain.Meter = spend.Meter{At: now}, spend.Meter{At: now}
 	if b.known.At.IsZero() {
 		return
 	}
@@ -154,7 +168,7 @@ func (bs *Budgets) goOn(b *budget, now time.Time) {
 	if b.known.PeriodStart.Time.Before(b.Starts) {
 		at = b.Starts
 	} else {
-		b.Spent.MicroUSD = spend.SpentOn(b.known)
+		b.Spent.MicroUSD, b.Vain.MicroUSD = spend.SpentOn(b.known), spend.VainOn(b.known)
 	}
 	for machine, use := range bs.ledger.Uses() {
 		for _, s := range use.Shares {
@@ -179,6 +193,16 @@ func (bs *Budgets) rateOf(b *budget) (perHour int64) {
 		}
 	}
 	return perHour
+}
+
+// part of amounts that counts for the budget.
+func (b *budget) part(amounts map[state.Tenant]int64) (sum int64) {
+	for tenant, amount := range amounts {
+		if tenant.Namespace != "" && b.Covers(tenant) {
+			sum += amount
+		}
+	}
+	return sum
 }
 
 // Now are the budgets as they stand.

@@ -65,6 +65,17 @@ type Ledger struct {
 	stays  map[string]stay
 	past   map[Post]Amount
 	meters map[Payer]spend.Meter
+	// trials are the machines that have not served a gang yet, and vain is what those of each tenant have cost until it turned out that
+	// they never will, since it was last taken. They count whether the account is open or not.
+	trials map[string]trial
+	vain   map[state.Tenant]int64
+}
+
+// trial is what a machine has cost since it was launched for a gang of the tenant. In vain is one whose attempt was given up.
+type trial struct {
+	state.Tenant
+	cost   spend.Meter
+	inVain bool
 }
 
 // stay is the time that a machine spends on a post.
@@ -75,7 +86,9 @@ type stay struct {
 }
 
 // NewLedger has no machines, and no open account.
-func NewLedger() *Ledger { return &Ledger{uses: map[string]Use{}, rates: map[Payer]Rate{}} }
+func NewLedger() *Ledger {
+	return &Ledger{uses: map[string]Use{}, rates: map[Payer]Rate{}, trials: map[string]trial{}, vain: map[state.Tenant]int64{}}
+}
 
 // Open begins to add up, from nothing.
 func (l *Ledger) Open(now time.Time) {
@@ -115,10 +128,52 @@ func (l *Ledger) Put(machine string, u Use, now time.Time) bool {
 		l.charge(&before, -1, now)
 		l.charge(&u, +1, now)
 	}
+	l.try(machine, &u, now)
 	if l.stays != nil {
 		l.move(machine, u, now)
 	}
 	return true
+}
+
+// try follows a machine that Muster has launched until it serves a gang or ends.
+func (l *Ledger) try(machine string, u *Use, now time.Time) {
+	t, trying := l.trials[machine]
+	gone, before := len(u.Shares) == 0, t.inVain
+	switch {
+	case gone || u.Purpose == PurposeBooked || u.Purpose == PurposeUsed:
+		t.inVain = t.inVain || gone && trying
+		delete(l.trials, machine)
+	case u.Launched && (trying || u.Purpose == PurposeJoining || u.Purpose == PurposeWasted):
+		if !trying {
+			t.cost.At = now
+		}
+		if s := &u.Shares[0]; s.Namespace != "" {
+			t.Tenant = s.Tenant
+		}
+		t.inVain = t.inVain || u.Purpose == PurposeWasted
+		l.trials[machine] = trial{t.Tenant, t.cost.Rated(u.price(), now), t.inVain}
+	}
+	if t.inVain && !before {
+		l.vain[t.Tenant] += t.cost.Until(now).MicroUSD
+	}
+}
+
+// TakeVain tells, once, what machines have cost each tenant until their launch turned out to be in vain. VainRates are what those of
+// them cost that are still there, in millionths of a USD per hour.
+func (l *Ledger) TakeVain() map[state.Tenant]int64 {
+	out := l.vain
+	l.vain = map[state.Tenant]int64{}
+	return out
+}
+
+func (l *Ledger) VainRates() map[state.Tenant]int64 {
+	out := map[state.Tenant]int64{}
+	for _, t := range l.trials {
+		if t.inVain {
+			out[t.Tenant] += t.cost.MicroUSDPerHour
+		}
+	}
+	return out
 }
 
 // charge adds the price of a machine to the rates of its payers, or takes it off.

@@ -860,7 +860,8 @@ func picture(m *Model) map[string]string {
 		for _, ns := range []string{"a", "b"} {
 			covers += fmt.Sprint(b.Covers(state.Tenant{Namespace: ns}), b.Covers(state.Tenant{Namespace: ns, Queue: "q1"}))
 		}
-		b.Covers, b.Spent = nil, b.Spent.Until(now)
+		b.Covers, b.Spent, b.Vain.Meter = nil, b.Spent.Until(now), b.Vain.Until(now)
+		b.Vain.MicroUSDPerHour = 0 // only a model that has seen the launch knows that it was in vain
 		out["budget "+b.Policy+"/"+b.Name] = fmt.Sprintf("%+v %s", b, covers)
 	}
 	out["charges"] = fmt.Sprintf("%+v", s.Charges)

@@ -61,7 +61,7 @@ func (q *query) explain(over *trial) []Reason {
 // explainBackoffs names the groups but for whose backoffs the gang could be placed. launches are
 // the machines of each group that it needs then, beside existing nodes.
 func (q *query) explainBackoffs() (out []Reason, launches map[string]int) {
-	if q.ideal || q.policy.Class != state.AtomicScaleUp || q.BackoffEnds().IsZero() {
+	if q.ideal || q.policy.Class != state.AtomicScaleUp || q.BackoffEnds(q.gang).IsZero() {
 		return nil, nil
 	}
 	later := *q
@@ -106,7 +106,7 @@ func (q *query) explainPrice(over *trial) Reason {
 func usefulness(c ReasonCode) int {
 	return slices.Index([]ReasonCode{
 		CodeBackoff, CodePrice, CodeApart, CodeSplit, CodeMaxNodes, CodePerLaunch, CodeForeign, CodeEnds, CodeNoRoom,
-		CodeUndeclared, CodeTooSmall, CodeMarket, CodeConstraint, CodeUnready, CodeUnsupported,
+		CodeUndeclared, CodeTaint, CodeTooSmall, CodeMarket, CodeConstraint, CodeUnready, CodeUnsupported,
 	}, c)
 }
 
@@ -184,7 +184,11 @@ func (q *query) explainGroup(g *Group) []Reason {
 			if p.Mismatch("", g.Labels, g.Taints[:len(g.Taints)-len(g.KeptTaints)]) == "" {
 				why += ", which its nodes have and its NodeGroup does not declare"
 			}
-			out = append(out, Reason{Code: CodeConstraint, Group: g.Name, Message: why})
+			code := CodeConstraint
+			if p.Mismatch("", g.Labels, nil) == "" {
+				code = CodeTaint
+			}
+			out = append(out, Reason{Code: code, Group: g.Name, Message: why})
 			continue
 		}
 		if q.repelled.from(g.Labels).has(i) {

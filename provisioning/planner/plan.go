@@ -18,7 +18,7 @@ import (
 func Plan(s *Snapshot, gang state.Gang, policy state.Policy) Verdict {
 	v := withinBudgets(s, &gang, policy, func(p state.Policy) Verdict { return Unbudgeted(s, gang, p) })
 	if v.Outcome == Wait && policy.Class == state.AtomicScaleUp {
-		v.Until = when.Earliest(v.Until, s.BackoffEnds())
+		v.Until = when.Earliest(v.Until, s.BackoffEnds(&gang))
 	}
 	return v
 }

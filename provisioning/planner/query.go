@@ -496,6 +496,11 @@ func (q *query) blocked(g *Group, n int) (until time.Time, why string) {
 	if until, why = g.BlockedUntil(n, q.level(g)); until.After(q.Now) {
 		return until, why + "; next attempt at " + until.UTC().Format(time.RFC3339)
 	}
+	if b := q.vainSpent(q.gang); b != nil {
+		if why = g.LastInVain(n, q.level(g)); why != "" {
+			return b.Ends, sayVain(b, why, q.Now)
+		}
+	}
 	if g.Unlisted {
 		// Without the time, which is another one with each plan.
 		return q.Now.Add(listedAgain), "its cloud does not list its machines (condition Listed), so nothing is launched there until it does"

@@ -105,6 +105,23 @@ func withinBudgets(s *Snapshot, gang *state.Gang, policy state.Policy, under fun
 	return out
 }
 
+// vainSpent is a budget of the gang of which launches in vain have cost all that they may; nil where there is none.
+func (s *Snapshot) vainSpent(gang *state.Gang) (last *spend.Budget) {
+	for i := range s.Budgets {
+		b := &s.Budgets[i]
+		if b.Covers(gang.Tenant()) && b.VainSpent(s.Now) && (last == nil || b.Ends.After(last.Ends)) {
+			last = b
+		}
+	}
+	return last
+}
+
+// sayVain says why a launch waits that is likely to be in vain, and what would change it.
+func sayVain(b *spend.Budget, why string, now time.Time) string {
+	return fmt.Sprintf("its last launch of this size was in vain (%s), and %s: this changes when the %s ends, when more is spent on gangs "+
+		"that run, or when an administrator raises its percent or minimumUSD", why, b.SayVain(now), b.PeriodName())
+}
+
 // affords is the most that the gang may cost per hour.
 func (r *refusal) affords() int64 {
 	hi, lo := bits.Mul64(uint64(r.rest()), spend.HourMilliseconds)

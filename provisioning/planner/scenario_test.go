@@ -21,6 +21,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/nodeset"
+	"github.com/muster-dev/muster/provisioning/spend"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
 )
@@ -46,6 +47,8 @@ func TestPlan(t *testing.T) {
 				w.addNode()
 			case "daemonset":
 				w.addDaemonSet()
+			case "budget":
+				w.addBudget()
 			case "plan":
 				return w.plan()
 			default:
@@ -62,6 +65,7 @@ type world struct {
 	nodes      []state.Node
 	groups     []nodegroups.Group
 	daemonSets []state.DaemonSet
+	budgets    []spend.Budget
 }
 
 // arg reads key=value from the command.
@@ -179,6 +183,16 @@ func (w *world) addGroup() {
 	}
 	w.groups = append(w.groups, nodegroups.GroupFrom(ng, status, w.number("machines", 0)))
 	slices.SortFunc(w.groups, func(a, b nodegroups.Group) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// addBudget lets gangs spend 1000 USD in the day, of which so much is spent, and so much of that in vain.
+func (w *world) addBudget() {
+	micro := func(arg string) int64 { return int64(w.number(arg, 0)) * 1e6 }
+	w.budgets = append(w.budgets, spend.Budget{
+		Policy: w.name(), Name: "team", Covers: func(state.Tenant) bool { return true }, MicroUSD: 1000e6, Period: v1alpha1.BudgetDay,
+		Ends: noon.Add(12 * time.Hour), Spent: spend.Meter{At: noon, MicroUSD: micro("spent")},
+		Vain: spend.Vain{Meter: spend.Meter{At: noon, MicroUSD: micro("vain")}, Percent: 5, Minimum: micro("minimum")},
+	})
 }
 
 func (w *world) addNode() {
@@ -308,7 +322,9 @@ func (w *world) plan() string {
 		}
 	}
 	policy.Topology = w.arg("topology", "")
-	return render(Plan(NewSnapshot(noon, nodeset.Of(w.nodes...), w.groups, w.daemonSets), gang, policy))
+	snapshot := NewSnapshot(noon, nodeset.Of(w.nodes...), w.groups, w.daemonSets)
+	snapshot.Budgets = w.budgets
+	return render(Plan(snapshot, gang, policy))
 }
 
 func render(v Verdict) string {

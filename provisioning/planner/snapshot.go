@@ -61,22 +61,29 @@ func (s *Snapshot) FindGroup(name string) *Group {
 	return &s.Groups[i]
 }
 
-// BackoffEnds is when the first backoff ends that a group is in; zero where none is. Any may
+// BackoffEnds is when the first backoff ends that a group is in, for that gang; zero where none is. Any may
 // let a gang begin that waits, also as the rest of what other groups and existing nodes have
 // room for, or as the cheaper way.
-func (s *Snapshot) BackoffEnds() (at time.Time) {
+func (s *Snapshot) BackoffEnds(gang *state.Gang) (at time.Time) {
+	spent := s.vainSpent(gang)
 	for i := range s.Groups {
 		if s.Groups[i].Unlisted {
 			at = when.Earliest(at, s.Now.Add(listedAgain))
 		}
 		for j := range s.Groups[i].Backoffs {
-			if until := s.Groups[i].Backoffs[j].Until.Time; until.After(s.Now) {
-				at = when.Earliest(at, until)
+			switch b := &s.Groups[i].Backoffs[j]; {
+			case b.Until.After(s.Now):
+				at = when.Earliest(at, b.Until.Time)
+			case spent != nil && nodegroups.InVain(b.Class):
+				at = when.Earliest(at, when.Earliest(spent.Ends, s.Now.Add(vainAgain)))
 			}
 		}
 	}
 	return at
 }
+
+// vainAgain is how soon a launch is planned again that is likely to be in vain: what such launches may cost grows with what is spent.
+const vainAgain = 10 * time.Minute
 
 // Group is a group with what pods of a gang can use of one of its new machines.
 type Group struct {

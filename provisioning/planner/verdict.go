@@ -93,7 +93,9 @@ const (
 	CodeUnsupported ReasonCode = "Unsupported"
 	// CodeUnready: an object that the pods refer to is missing or not ready.
 	CodeUnready ReasonCode = "Unready"
-	// CodeConstraint: a selector, an affinity or a taint rules the group out.
+	// CodeTaint: a taint rules the group out, and nothing else of its nodes.
+	CodeTaint ReasonCode = "Taint"
+	// CodeConstraint: a selector or an affinity rules the group out.
 	CodeConstraint ReasonCode = "Constraint"
 	// CodeUndeclared: no group declares a label or a resource that nodes may get later.
 	CodeUndeclared ReasonCode = "Undeclared"
@@ -172,7 +174,7 @@ func (v Verdict) Message() string {
 
 // misfit reports whether the group is of another kind than the gang needs.
 func (r Reason) misfit() bool {
-	return r.Code == CodeTooSmall || r.Code == CodeMarket || r.Code == CodeConstraint
+	return r.Code == CodeTooSmall || r.Code == CodeMarket || r.Code == CodeTaint || r.Code == CodeConstraint
 }
 
 // GroupCounts turns counts by group into a list in the order of the names.

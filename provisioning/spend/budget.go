@@ -37,6 +37,25 @@ type Budget struct {
 	Reserve time.Duration
 	// Spent in the period so far.
 	Spent Meter
+	// Vain is what launches in vain have cost in the period so far.
+	Vain Vain
+}
+
+// Vain is what launches in vain have cost in a period, and what they may.
+type Vain struct {
+	Meter
+	// Percent of the spend are allowed, and Minimum whatever was spent, in millionths of a USD.
+	Percent, Minimum int64
+}
+
+// VainLimit is what launches in vain may cost, by the spend until that time.
+func (b *Budget) VainLimit(now time.Time) int64 {
+	return max(b.Vain.Minimum, b.Spent.Until(now).MicroUSD/100*b.Vain.Percent)
+}
+
+// VainSpent reports whether no launch that is likely to be in vain may begin in the period.
+func (b *Budget) VainSpent(now time.Time) bool {
+	return now.Before(b.Ends) && b.Vain.Until(now).MicroUSD >= b.VainLimit(now)
 }
 
 // Charge is what a request pays for its machines, those that it has asked for
@@ -51,13 +70,17 @@ type Charge struct {
 	Since time.Time
 }
 
-// SpentOn is what a status says, in millionths of a USD; zero where it makes no sense.
-func SpentOn(status v1alpha1.BudgetStatus) int64 {
-	spent, err := resource.ParseQuantity(status.Spent)
+// SpentOn and VainOn are what a status says of all launches and of those in vain, in millionths of a USD; zero where it makes no sense.
+func SpentOn(status v1alpha1.BudgetStatus) int64 { return microUSD(status.Spent) }
+
+func VainOn(status v1alpha1.BudgetStatus) int64 { return microUSD(status.SpentInVain) }
+
+func microUSD(amount string) int64 {
+	q, err := resource.ParseQuantity(amount)
 	if err != nil {
 		return 0
 	}
-	return nodegroups.MicroUSD(&spent)
+	return nodegroups.MicroUSD(&q)
 }
 
 // Left is how much longer the charge will be paid, as far as a budget that ends then

@@ -17,8 +17,9 @@ type Report struct {
 	// Due reports whether the status on record is not good enough any more.
 	Due bool
 	// Warning is a sentence for the budget's owners, once a period for each share of the
-	// budget that they are told of; empty for none.
-	Warning string
+	// budget that they are told of; empty for none. VainWarning is the one that launches in vain
+	// have cost what they may.
+	Warning, VainWarning string
 }
 
 // shares of a budget that people are told of, in percent, in descending order.
@@ -28,14 +29,15 @@ var toldPercents = []int64{100, 80}
 // value where that is nothing. A status is due when it is of another period, when
 // there is a warning, and when a thousandth of the budget has been spent since.
 func (b *Budget) Report(old v1alpha1.BudgetStatus, now time.Time) Report {
-	spent := b.Spent.Until(now)
+	spent, vain := b.Spent.Until(now), b.Vain.Until(now).MicroUSD
 	out := Report{Status: v1alpha1.BudgetStatus{
 		Name: b.Name, PeriodStart: metav1.NewTime(b.Starts), PeriodEnd: metav1.NewTime(b.Ends),
 		Spent: text.USD(spent.MicroUSD), At: metav1.NewMicroTime(spent.At.UTC().Truncate(time.Microsecond)),
+		SpentInVain: text.USD(vain), VainLimit: text.USD(b.VainLimit(now)),
 	}}
 	samePeriod := old.PeriodStart.Time.Equal(b.Starts) && old.PeriodEnd.Time.Equal(b.Ends)
 	if samePeriod {
-		out.Status.WarnedPercent = old.WarnedPercent
+		out.Status.WarnedPercent, out.Status.WarnedInVain = old.WarnedPercent, old.WarnedInVain
 	}
 	for _, percent := range toldPercents {
 		if spent.MicroUSD > 0 && spent.MicroUSD >= b.MicroUSD/100*percent && int64(out.Status.WarnedPercent) < percent {
@@ -44,8 +46,20 @@ func (b *Budget) Report(old v1alpha1.BudgetStatus, now time.Time) Report {
 			break
 		}
 	}
-	out.Due = !samePeriod || out.Warning != "" || spent.MicroUSD-SpentOn(old) > b.MicroUSD/1000
+	if vain > 0 && b.VainSpent(now) && !out.Status.WarnedInVain {
+		out.Status.WarnedInVain = true
+		out.VainWarning = b.SayVain(now) + ": launches that are likely to be in vain wait until then; all others continue"
+	}
+	news := max(spent.MicroUSD-SpentOn(old), vain-VainOn(old))
+	out.Due = !samePeriod || out.Warning != "" || out.VainWarning != "" || news > b.MicroUSD/1000
 	return out
+}
+
+// SayVain says how much launches in vain have cost of the budget, of how much, and until when that counts.
+func (b *Budget) SayVain(now time.Time) string {
+	return fmt.Sprintf("launches in vain have cost %s of the %s USD that CapacityPolicy %s allows them in the %s that ends at %s "+
+		"(spec.budgets[name=%s].vainLaunches)", text.Dollars(b.Vain.Until(now).MicroUSD), text.Dollars(b.VainLimit(now)), b.Policy, b.PeriodName(),
+		b.Ends.UTC().Format(time.RFC3339), b.Name)
 }
 
 func (b *Budget) warning(percent, spent int64) string {

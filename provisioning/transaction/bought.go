@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/purchases"
 )
@@ -27,14 +28,7 @@ func (r *Request) mayBuy(v View, a Attempt, more int) (stopped purchases.Record,
 
 // explains reports whether a failure of the class is a refusal of the cloud, rather than something that has befallen machines after
 // they were bought.
-func explains(class v1alpha1.ErrorClass) bool {
-	switch class {
-	case "", v1alpha1.Timeout, v1alpha1.Lost, v1alpha1.Config, v1alpha1.Scattered:
-		return false
-	default:
-		return true
-	}
-}
+func explains(class v1alpha1.ErrorClass) bool { return class != "" && !nodegroups.InVain(class) }
 
 // tallied is the step with the record of purchases, where it is written and has changed.
 func (s Step) tallied(r *Request, v View) Step {

@@ -289,7 +289,7 @@ func (v *View) plan(r *Request, rest state.Gang) planner.Verdict {
 			return cheaper
 		}
 	}
-	return planner.Verdict{Outcome: planner.Wait, Reasons: over, Until: v.BackoffEnds()}
+	return planner.Verdict{Outcome: planner.Wait, Reasons: over, Until: v.BackoffEnds(&rest)}
 }
 
 // bookedNodes are those that the request has booked, by name.

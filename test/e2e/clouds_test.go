@@ -3,10 +3,8 @@ package e2e
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -196,20 +194,11 @@ func (s *site) birthPolicyActs() {
 // bill is what the clouds bill for a NodeGroup.
 func (s *site) bill(group string) (out []cloudsim.Line) {
 	s.Helper()
-	answer, err := http.Get(s.CloudsURL() + "/bill")
-	if err != nil {
-		s.Fatal(err)
-	}
-	defer answer.Body.Close()
-	var all []cloudsim.Line
-	if err := json.NewDecoder(answer.Body).Decode(&all); err != nil {
-		s.Fatal(err)
-	}
 	g := &v1alpha1.NodeGroup{}
 	if err := s.Kube.Get(s.Context(), client.ObjectKey{Name: group}, g); err != nil {
 		s.Fatal(err)
 	}
-	for _, l := range all {
+	for _, l := range s.wholeBill() {
 		tag := cmp.Or(l.Tags["muster.dev/node-group"], l.Tags["muster-dev-node-group"])
 		// Machines of a resize request have no tag; those that other tests make in bulk beside the same manager have theirs.
 		owned := tag == "" && g.Spec.GCP != nil && l.Group == g.Spec.GCP.InstanceGroupManager && l.From.After(g.CreationTimestamp.Time)

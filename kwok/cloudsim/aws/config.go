@@ -30,6 +30,10 @@ type Config struct {
 	// Scores of placement by instance type, 1 to 10.
 	Scores []Score `json:"scores,omitempty"`
 
+	// Unreachable zones are away: nothing can be launched or reserved there. What is listed and terminated in them still is, since
+	// the API is that of the region.
+	Unreachable []string `json:"unreachable,omitempty"`
+
 	// Denied are the permissions that the caller lacks, for example ec2:CreateFleet, or those that
 	// calls need beside their own: iam:PassRole, iam:CreateServiceLinkedRole, kms:CreateGrant.
 	Denied []string `json:"denied,omitempty"`

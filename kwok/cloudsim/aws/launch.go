@@ -31,7 +31,25 @@ type machines struct {
 	placement string
 }
 
+// SetUnreachable sets the zones that are away.
+func (f *Front) SetUnreachable(zones ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.config.Unreachable = zones
+}
+
+// unreachable is the error of what is launched or reserved in a zone that is away; nil in others.
+func (f *Front) unreachable(zone string) *cloudsim.Error {
+	if !slices.Contains(f.config.Unreachable, zone) {
+		return nil
+	}
+	return &cloudsim.Error{Status: 500, Code: "InternalError", Message: "An internal error has occurred"}
+}
+
 func (f *Front) launch(m machines) ([]cloudsim.Instance, *cloudsim.Error) {
+	if refused := f.unreachable(m.subnet.Zone); refused != nil {
+		return nil, refused
+	}
 	kind := f.config.typeOf(m.kind)
 	if kind == nil {
 		return nil, invalid("The instance type '%s' does not exist", m.kind)

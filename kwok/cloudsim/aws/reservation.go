@@ -44,6 +44,9 @@ func (f *Front) createCapacityReservation(p *params) []element {
 		}
 	}
 	p.checkRead()
+	if refused := f.unreachable(key.Zone); refused != nil {
+		panic(refused)
+	}
 	if t := f.config.typeOf(key.Type); t != nil && !slices.Contains(t.soldAs(), onDemandClass) {
 		panic(unsold(t, onDemandClass))
 	}

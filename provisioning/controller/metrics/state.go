@@ -103,6 +103,14 @@ var (
 		"What is set aside of a budget in USD for machines that are in use or asked for, beside what was spent. A gang begins if its own "+
 			"price is within what is left.",
 		[]string{"policy", "budget"}, nil)
+	budgetVain = prometheus.NewDesc("muster_budget_vain_usd",
+		"What launches in vain have cost of a budget in its period so far in USD: their machines were given back before a gang had all that "+
+			"it needs.",
+		[]string{"policy", "budget"}, nil)
+	budgetVainLimit = prometheus.NewDesc("muster_budget_vain_limit_usd",
+		"What launches in vain may cost of a budget in its period in USD, by its vainLaunches and what was spent so far. From then on launches "+
+			"that are likely to be in vain wait.",
+		[]string{"policy", "budget"}, nil)
 	stopped = prometheus.NewDesc("muster_requests_stopped",
 		"ProvisioningRequests that buy nothing for now, since they have bought twice what their gang needs.", nil, nil)
 	requests = prometheus.NewDesc("muster_requests",
@@ -115,7 +123,7 @@ var (
 func (s *snapshot) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		groups, prices, chance, evidence, evidenceAt, machines, lived, paid, unused, unusedCost, spend, spent, requests, stopped, doubted, kept,
-		listAge, budgetLimit, budgetSpent, budgetCommitted,
+		listAge, budgetLimit, budgetSpent, budgetCommitted, budgetVain, budgetVainLimit,
 	} {
 		to <- d
 	}
@@ -182,6 +190,8 @@ func (s *snapshot) Collect(to chan<- prometheus.Metric) {
 		gauge(to, budgetLimit, usd(b.MicroUSD), b.Policy, b.Name)
 		gauge(to, budgetSpent, usd(at.Spent), b.Policy, b.Name)
 		gauge(to, budgetCommitted, usd(at.Committed), b.Policy, b.Name)
+		gauge(to, budgetVain, usd(b.Vain.Until(now).MicroUSD), b.Policy, b.Name)
+		gauge(to, budgetVainLimit, usd(b.VainLimit(now)), b.Policy, b.Name)
 	}
 	for t, perHour := range s.tenants.spend(fleet, func(group string) int64 { return s.offerings[group].microUSDPerHour }) {
 		gauge(to, spend, usd(perHour), t.Namespace, t.Queue)

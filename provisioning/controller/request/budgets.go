@@ -63,6 +63,10 @@ func (c *Controller) writeBudgets(ctx context.Context, p *v1alpha1.CapacityPolic
 			c.Events.Eventf(updated, nil, corev1.EventTypeWarning, "BudgetSpent", "Provision", "%s",
 				text.Clip(r.Warning, text.NoteLimit))
 		}
+		if r.VainWarning != "" {
+			c.Events.Eventf(updated, nil, corev1.EventTypeWarning, "BudgetSpentInVain", "Provision", "%s",
+				text.Clip(r.VainWarning, text.NoteLimit))
+		}
 	}
 	return nil
 }

@@ -101,6 +101,28 @@ func TestABudgetIsKeptAndToldOf(t *testing.T) {
 	})
 }
 
+// TestSpendInVainIsTold: machines that vanish while their gang waits for them have cost more than a budget allows. The event comes once.
+func TestSpendInVainIsTold(t *testing.T) {
+	play(t, func(s *site) {
+		s.loses = true
+		s.budget("1")
+		s.pricedGroup("0.5")
+		s.pass(time.Minute)
+		s.request(transaction.ClassAtomicScaleUp, nil)
+		s.pass(5 * time.Minute)
+		s.loseAll(3 * time.Minute)
+		told := 0
+		for len(s.events.Events) > 0 {
+			if e := <-s.events.Events; strings.Contains(e, "BudgetSpentInVain launches in vain have cost") {
+				told++
+			}
+		}
+		if got := s.status(); told != 1 || got.SpentInVain == "0.00" || got.VainLimit != "0.01" || !got.WarnedInVain {
+			t.Errorf("%d events, and the status is %+v", told, got)
+		}
+	})
+}
+
 // TestABudgetWithoutSpendIsLeftAlone: it is written once a day.
 func TestABudgetWithoutSpendIsLeftAlone(t *testing.T) {
 	play(t, func(s *site) {

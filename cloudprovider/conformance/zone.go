@@ -1,0 +1,84 @@
+package conformance
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/muster-dev/muster/cloudprovider"
+)
+
+// zoneAway has one zone of the cloud unreachable: machines that boot there are not reported to have ended, a launch there is answered and is
+// nobody's fault, and elsewhere machines are launched, watched and taken back. Once the zone is back, machines are launched and taken back
+// there as before.
+func zoneAway(s *suite) {
+	if s.Away == nil {
+		s.Skip("no zone of this cloud can be away")
+	}
+	there := func(token string) (machines []cloudprovider.Machine, err error) {
+		s.Helper()
+		s.answered("a launch in the other zone", func() {
+			machines, err = s.provider.Launch(context.Background(), s.requestIn(s.Elsewhere, token, 2))
+		})
+		s.noFault(err)
+		return machines, err
+	}
+	left := func(token string) []string {
+		return slices.DeleteFunc(s.left(token), func(name string) bool { return s.seen[name].Hold })
+	}
+	takeBackThere := func(names ...string) {
+		s.Helper()
+		if err := s.provider.TakeBack(context.Background(), s.Elsewhere.Name, names); err != nil {
+			s.Errorf("take back %v: %v", names, err)
+		}
+	}
+	var far []cloudprovider.Machine
+	s.await("the launch in the other zone", func() (made bool) {
+		var err error
+		far, err = there("far-1")
+		return err == nil
+	})
+	s.await("its machines are reported", func() bool { return len(left("far-1")) == 2 })
+
+	end := s.Away()
+	for range 3 {
+		if _, err := there("far-2"); err == nil {
+			s.Error("a launch succeeds in a zone that is away")
+		}
+		s.Pass(10 * step)
+	}
+	near := s.mustLaunch("uid-1", 2)
+	s.await("those in the zone that answers are reported", func() bool { return len(left("uid-1")) == 2 })
+	began := time.Duration(0)
+	s.awaitFor(3*patience, step, "it lasts", func() bool {
+		if a, b := left("uid-1"), left("far-1"); len(a) != 2 || len(b) != 2 {
+			s.Fatalf("while the other zone is away, %v and %v are reported, want two of each", a, b)
+		}
+		began += step
+		return began > 2*patience
+	})
+	s.takeBack(near...)
+	s.await("the end of those in the zone that answers is reported", func() bool { return s.gone(near[0]) && s.gone(near[1]) })
+	if b := left("far-1"); len(b) != 2 {
+		s.Errorf("after that %v are reported of the zone that is away, want two", b)
+	}
+
+	end()
+	var again []cloudprovider.Machine
+	s.await("another launch there", func() bool { // that of before may have been refused for good
+		var err error
+		again, err = there("far-3")
+		return err == nil
+	})
+	if len(again) != 2 {
+		s.Errorf("%d machines were launched once the zone was back, want 2", len(again))
+	}
+	takeBackThere(names(append(far, again...))...)
+	s.await("nothing is left there", func() bool {
+		if late := left("far-2"); len(late) > 0 {
+			takeBackThere(late...)
+		}
+		return len(left("far-1"))+len(left("far-2"))+len(left("far-3")) == 0
+	})
+	s.wantAlive("none", []string{})
+}
