@@ -123,18 +123,6 @@ func GroupFrom(ng *v1alpha1.NodeGroup, status v1alpha1.NodeGroupStatus, machines
 	return g
 }
 
-// PerLaunch is how many machines of the group one launch makes at most; 0 where the cloud sets no bound.
-func PerLaunch(ng *v1alpha1.NodeGroup) int {
-	switch {
-	case ng.Spec.AWS == nil:
-		return 0
-	case ng.Spec.AWS.LaunchMethod == v1alpha1.AWSLaunchInstances:
-		return 100
-	default:
-		return 1000
-	}
-}
-
 // Timeouts of groups that do not say. Machines with devices take longer to join: firmware,
 // drivers and plugins come after the node has registered.
 const (
@@ -166,15 +154,6 @@ func EndsAt(ng *v1alpha1.NodeGroup) (at time.Time) {
 		at = ng.Spec.EndsAt.Time
 	}
 	return at
-}
-
-// Lifetime is how long the cloud lets a machine of the group run from its creation; 0 where it
-// sets no bound. Google Cloud takes resize requests for flex-start machines of 7 days at most.
-func Lifetime(ng *v1alpha1.NodeGroup) time.Duration {
-	if g := ng.Spec.GCP; g != nil && g.LaunchMethod == v1alpha1.GCPResizeRequest && ng.Spec.CapacityType != v1alpha1.Reserved {
-		return 7 * 24 * time.Hour
-	}
-	return 0
 }
 
 // Labels are those of the group's nodes: the template's and Muster's own. The

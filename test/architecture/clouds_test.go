@@ -2,6 +2,7 @@ package architecture
 
 import (
 	"go/ast"
+	"go/token"
 	"path"
 	"slices"
 	"strings"
@@ -50,4 +51,69 @@ func TestAWSIsCalledByItsAPIPackage(t *testing.T) {
 			}
 		}
 	}
+}
+
+// cloudRooms may name a cloud, each with its why. Their subfolders may, too.
+var cloudRooms = map[string]string{
+	"cloudprovider/aws":        "the adapter",
+	"cloudprovider/gcp":        "the adapter",
+	"nodegroups":               "the API has a member of the spec for each cloud, and clouds.go reads it",
+	"cmd/muster/app":           "muster cloud-check connects to the one that its arguments name",
+	"cmd/muster/clouds":        "it connects the adapters",
+	"cmd/muster/configuration": "it has the settings of each cloud",
+	"cmd/muster-sandbox":       "it simulates them",
+}
+
+// cloudNames are the names of a cloud in code: of a provider, of its member of the spec, and of the scheme of its provider IDs.
+var cloudNames = []string{"aws", "gcp", "gce"}
+
+// A new cloud is added without a change to plans, launches, queues and views, so none of them names one.
+func TestCloudsAreNamedByTheirAdaptersAlone(t *testing.T) {
+	for _, room := range append([]string{"cmd"}, rooms...) {
+		for _, dir := range folders(t, room) {
+			if inCloudRoom(dir) {
+				continue
+			}
+			for _, file := range parse(t, dir) {
+				ast.Inspect(file, func(n ast.Node) bool {
+					if named := cloudOf(n); named != "" {
+						t.Errorf("%s names a cloud: %s. Ask the adapter, or nodegroups where the spec says it", fset.Position(n.Pos()), named)
+					}
+					return true
+				})
+			}
+		}
+	}
+}
+
+func inCloudRoom(dir string) bool {
+	for room := range cloudRooms {
+		if dir == room || strings.HasPrefix(dir, room+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// cloudOf returns the name of a cloud that the node is, such as spec.AWS, v1alpha1.GCPGroup, ProviderAWS or "gce"; else nothing.
+func cloudOf(n ast.Node) string {
+	switch n := n.(type) {
+	case *ast.SelectorExpr:
+		name := strings.TrimPrefix(n.Sel.Name, "Provider")
+		x, _ := n.X.(*ast.Ident)
+		ours := x != nil && x.Name == "v1alpha1"
+		for _, cloud := range cloudNames {
+			upper := strings.ToUpper(cloud)
+			if name == upper || ours && strings.HasPrefix(name, upper) {
+				return n.Sel.Name
+			}
+		}
+	case *ast.BasicLit:
+		text := strings.Trim(n.Value, "`\"")
+		scheme, _, _ := strings.Cut(text, "://")
+		if n.Kind == token.STRING && slices.Contains(cloudNames, scheme) {
+			return n.Value
+		}
+	}
+	return ""
 }

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/cmd/view"
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -147,13 +149,7 @@ func offeringOf(g *v1alpha1.NodeGroup, now time.Time) offering {
 
 // typeOf returns the instance type; empty if unknown.
 func typeOf(g *v1alpha1.NodeGroup) string {
-	switch {
-	case g.Spec.AWS != nil:
-		return g.Spec.AWS.InstanceType
-	case g.Spec.GCP != nil:
-		return g.Spec.GCP.MachineType
-	}
-	return g.Spec.Template.Labels["node.kubernetes.io/instance-type"]
+	return cmp.Or(nodegroups.MachineType(&g.Spec), g.Spec.Template.Labels["node.kubernetes.io/instance-type"])
 }
 
 // sizesOf counts the launches on record by their size.

@@ -188,3 +188,24 @@ func TestValidate(t *testing.T) {
 		}
 	}
 }
+
+// Both what was launched and what was refused name the template and the overrides of the call.
+func TestAFleetAnswersWithTheTemplateAndItsOverrides(t *testing.T) {
+	config := config()
+	config.Subnets = append(config.Subnets, Subnet{ID: "subnet-full", Zone: "us-east-1a", Full: true})
+	_, to := serve(t, config)
+	for subnet, set := range map[string]string{"subnet-a": "fleetInstanceSet", "subnet-full": "errorSet"} {
+		status, body := post(t, to, ec2Call+"CreateFleet&Type=instant&ClientToken="+subnet+
+			"&LaunchTemplateConfigs.1.LaunchTemplateSpecification.LaunchTemplateId=lt-1"+
+			"&LaunchTemplateConfigs.1.LaunchTemplateSpecification.Version=1"+
+			"&LaunchTemplateConfigs.1.Overrides.1.InstanceType=p5.48xlarge&LaunchTemplateConfigs.1.Overrides.1.SubnetId="+subnet+
+			"&TargetCapacitySpecification.TotalTargetCapacity=2&TargetCapacitySpecification.DefaultTargetCapacityType=on-demand")
+		_, answer, _ := strings.Cut(body, "<"+set+">")
+		want := "<launchTemplateAndOverrides><launchTemplateSpecification><launchTemplateId>lt-1</launchTemplateId><version>1</version>" +
+			"</launchTemplateSpecification><overrides><instanceType>p5.48xlarge</instanceType><subnetId>" + subnet + "</subnetId></overrides>" +
+			"</launchTemplateAndOverrides>"
+		if status != 200 || !strings.Contains(answer, want) {
+			t.Errorf("%s: %d %s, want %s in %s", subnet, status, body, want, set)
+		}
+	}
+}

@@ -230,6 +230,9 @@ func (f *Front) createFleet(p *params) []element {
 	if m.market == v1alpha1.Spot {
 		lifecycle = "spot"
 	}
+	source := el("launchTemplateAndOverrides",
+		el("launchTemplateSpecification", el("launchTemplateId", m.template.ID), el("version", p.text(spec+"Version"))),
+		el("overrides", el("instanceType", m.kind), el("subnetId", m.subnet.ID)))
 	if refused != nil {
 		var errors []*cloudsim.Error
 		if len(got) == 0 {
@@ -237,13 +240,13 @@ func (f *Front) createFleet(p *params) []element {
 				Message: "Failed to fulfill capacity. Please review errors for more information."})
 		}
 		out = append(out, el("errorSet", each("item", append(errors, refused), func(e *cloudsim.Error) []element {
-			return []element{el("errorCode", e.Code), el("errorMessage", e.Message), el("lifecycle", lifecycle)}
+			return []element{el("errorCode", e.Code), el("errorMessage", e.Message), el("lifecycle", lifecycle), source}
 		})))
 	}
 	if len(got) > 0 {
 		out = append(out, el("fleetInstanceSet", el("item",
 			el("instanceIds", texts("item", ids(got))), el("instanceType", m.kind), el("lifecycle", lifecycle),
-			el("availabilityZone", m.subnet.Zone), el("subnetId", m.subnet.ID))))
+			el("availabilityZone", m.subnet.Zone), el("subnetId", m.subnet.ID), source)))
 	}
 	return out
 }

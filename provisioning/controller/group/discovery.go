@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/text"
 )
@@ -172,26 +173,11 @@ func (d *Discovery) look(ctx context.Context, name v1alpha1.Provider, cloud clou
 // describedBy is the name of a NodeGroup that was created by hand for the offering.
 func describedBy(all []v1alpha1.NodeGroup, f cloudprovider.Found) string {
 	for i := range all {
-		g := &all[i]
-		if g.Labels[v1alpha1.DiscoveredLabel] == "" && g.Spec.Provider == f.Spec.Provider && g.Spec.CapacityType == f.Spec.CapacityType &&
-			g.Spec.Zone == f.Spec.Zone && sameOffering(g.Spec.AWS, f.Spec.AWS,
-			func(a *v1alpha1.AWSGroup) { a.LaunchMethod, a.CapacityReservation = "", "" }) &&
-			sameOffering(g.Spec.GCP, f.Spec.GCP, func(a *v1alpha1.GCPGroup) { a.LaunchMethod = "" }) {
+		if g := &all[i]; g.Labels[v1alpha1.DiscoveredLabel] == "" && nodegroups.SameOffering(&g.Spec, &f.Spec) {
 			return g.Name
 		}
 	}
 	return ""
-}
-
-// sameOffering compares where machines come from, and not by which call.
-func sameOffering[T any](a, b *T, strip func(*T)) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	x, y := *a, *b
-	strip(&x)
-	strip(&y)
-	return equality.Semantic.DeepEqual(x, y)
 }
 
 // write makes or renews the NodeGroup of an offering.

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"strconv"
 	"sync"
 
@@ -223,19 +224,11 @@ type offering struct {
 
 // offeringOf a group, as the spec of its NodeGroup says.
 func offeringOf(g *nodegroups.Group, spec *v1alpha1.NodeGroupSpec) offering {
-	out := offering{
-		provider: string(spec.Provider), zone: g.Zone, market: string(g.CapacityType),
-		instanceType: g.Labels[corev1.LabelInstanceTypeStable], microUSDPerHour: g.MicroUSDPerHour,
+	return offering{
+		provider: string(spec.Provider), zone: g.Zone, market: string(g.CapacityType), microUSDPerHour: g.MicroUSDPerHour,
+		// A group whose type nothing names is a type of its own.
+		instanceType: cmp.Or(nodegroups.MachineType(spec), g.Labels[corev1.LabelInstanceTypeStable], g.Name),
 	}
-	switch {
-	case spec.AWS != nil:
-		out.instanceType = spec.AWS.InstanceType
-	case spec.GCP != nil:
-		out.instanceType = spec.GCP.MachineType
-	case out.instanceType == "": // then the group is a type of its own
-		out.instanceType = g.Name
-	}
-	return out
 }
 
 func gauge(to chan<- prometheus.Metric, d *prometheus.Desc, value float64, labels ...string) {

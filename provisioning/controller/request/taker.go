@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/controller/journal"
 	"github.com/muster-dev/muster/provisioning/model"
@@ -125,14 +125,9 @@ func (t *Taker) unseen(ctx context.Context, node string) error {
 	return nil
 }
 
-// providerOf finds whose machine it is: its ID begins with the provider's name, so
-// that its NodeGroup may be gone.
+// providerOf returns the provider of a machine. The machine's ID names it, too, since the NodeGroup may be gone.
 func (t *Taker) providerOf(machine cloudprovider.Machine) (cloudprovider.Provider, error) {
-	scheme, _, _ := strings.Cut(machine.ProviderID, "://")
-	name := v1alpha1.Provider(scheme)
-	if scheme == "gce" {
-		name = v1alpha1.ProviderGCP
-	}
+	name := nodegroups.ProviderOf(machine.ProviderID)
 	if g := t.Model.Group(machine.Group); g != nil {
 		name = g.Spec.Provider
 	}
