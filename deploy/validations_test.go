@@ -383,7 +383,8 @@ func TestWhatMusterMayChangeOfQueues(t *testing.T) {
 func TestWhatCannotBeQueuedIsRefused(t *testing.T) {
 	j := newJudge(t, "muster-jobs-refused")
 	rayJob := func(queue, spec string) string {
-		return "{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: '" + queue + "'}}, spec: {" + spec + "}}"
+		return "{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: '" + queue + "'}}, spec: {" +
+			spec + "}}"
 	}
 	const good, bad = "shutdownAfterJobFinishes: true, rayClusterSpec: {}", "rayClusterSpec: {}"
 	for name, tt := range map[string]struct {

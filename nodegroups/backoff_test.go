@@ -253,7 +253,8 @@ func TestLastInVain(t *testing.T) {
 		}
 	}
 	failed := func(class v1alpha1.ErrorClass, asked int32, level string) v1alpha1.LaunchAttempt {
-		return v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon), Token: "a", Class: class, Asked: asked, Level: level, Message: "it was " + string(class)}
+		return v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon), Token: "a", Class: class, Asked: asked, Level: level,
+			Message: "it was " + string(class)}
 	}
 	for _, tc := range []struct {
 		name  string

@@ -8,9 +8,8 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 )
 
-// zoneAway has one zone of the cloud unreachable: machines that boot there are not reported to have ended, a launch there is answered and is
-// nobody's fault, and elsewhere machines are launched, watched and taken back. Once the zone is back, machines are launched and taken back
-// there as before.
+// zoneAway makes one zone of the cloud unreachable. Machines that boot there are not reported as ended, and a launch there is
+// answered as an outage. Elsewhere machines are launched, watched and terminated, and there, too, once the zone is back.
 func zoneAway(s *suite) {
 	if s.Away == nil {
 		s.Skip("no zone of this cloud can be away")

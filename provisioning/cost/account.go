@@ -19,7 +19,7 @@ const (
 	// PurposeIdle: no request needs it.
 	PurposeIdle
 	// PurposeWasted: it never served anyone, since its attempt was rolled back or is
-	// gone, or it serves nobody, since none of its pods can start.
+	// gone, or none of its pods can start.
 	PurposeWasted
 )
 

@@ -31,8 +31,10 @@ type scattering struct {
 func (c *scattering) plan(pods int) planner.Verdict {
 	s := c.Snapshot(c.clock.Now())
 	template := &corev1.PodTemplateSpec{}
-	template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{gpu: resource.MustParse("8")}}}}
-	gang := state.Gang{Name: "ns/gang", Namespace: "ns", UID: "gang", PodSets: []state.PodSet{{Name: "workers", Count: pods, Template: template}}}
+	template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{gpu: resource.MustParse("8")}}}}
+	gang := state.Gang{Name: "ns/gang", Namespace: "ns", UID: "gang",
+		PodSets: []state.PodSet{{Name: "workers", Count: pods, Template: template}}}
 	policy := state.DefaultPolicy(state.AtomicScaleUp)
 	policy.Topology = "rack"
 	return planner.Plan(s, gang, policy)

@@ -58,8 +58,8 @@ func (b *Budget) Report(old v1alpha1.BudgetStatus, now time.Time) Report {
 // SayVain says how much launches in vain have cost of the budget, of how much, and until when that counts.
 func (b *Budget) SayVain(now time.Time) string {
 	return fmt.Sprintf("launches in vain have cost %s of the %s USD that CapacityPolicy %s allows them in the %s that ends at %s "+
-		"(spec.budgets[name=%s].vainLaunches)", text.Dollars(b.Vain.Until(now).MicroUSD), text.Dollars(b.VainLimit(now)), b.Policy, b.PeriodName(),
-		b.Ends.UTC().Format(time.RFC3339), b.Name)
+		"(spec.budgets[name=%s].vainLaunches)", text.Dollars(b.Vain.Until(now).MicroUSD), text.Dollars(b.VainLimit(now)), b.Policy,
+		b.PeriodName(), b.Ends.UTC().Format(time.RFC3339), b.Name)
 }
 
 func (b *Budget) warning(percent, spent int64) string {

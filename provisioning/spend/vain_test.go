@@ -56,9 +56,10 @@ func TestVainLaunches(t *testing.T) {
 
 func TestSayVain(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	b := Budget{Policy: "p", Name: "team", Period: v1alpha1.BudgetDay, Ends: noon.Add(12 * time.Hour), Vain: Vain{Meter{At: noon, MicroUSD: 54.68e6}, 5, 50e6}}
-	want := "launches in vain have cost 54.68 of the 50.00 USD that CapacityPolicy p allows them in the day that ends at 2026-01-02T00:00:00Z " +
-		"(spec.budgets[name=team].vainLaunches)"
+	b := Budget{Policy: "p", Name: "team", Period: v1alpha1.BudgetDay, Ends: noon.Add(12 * time.Hour),
+		Vain: Vain{Meter{At: noon, MicroUSD: 54.68e6}, 5, 50e6}}
+	want := "launches in vain have cost 54.68 of the 50.00 USD that CapacityPolicy p allows them in the day that ends at " +
+		"2026-01-02T00:00:00Z (spec.budgets[name=team].vainLaunches)"
 	if diff := cmp.Diff(want, b.SayVain(noon)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

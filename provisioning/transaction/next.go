@@ -134,7 +134,8 @@ func nextHeld(r *Request, v View) (s Step, decided bool) {
 func nextBlocked(r *Request, v View) Step {
 	switch {
 	case v.Blocked.Pods == 0 && r.Blocked:
-		return Step{Do: Report, Attempt: r.Attempt, Condition: condition(PodsBlocked, metav1.ConditionFalse, ReasonPodsStart, "No pod is kept from starting")}
+		return Step{Do: Report, Attempt: r.Attempt,
+			Condition: condition(PodsBlocked, metav1.ConditionFalse, ReasonPodsStart, "No pod is kept from starting")}
 	case v.Blocked.Pods == 0:
 		return Step{Do: Rest}
 	}

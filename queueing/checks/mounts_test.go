@@ -12,7 +12,8 @@ import (
 func TestDropForeignMounts(t *testing.T) {
 	claim, config := corev1.VolumeMount{Name: "data", MountPath: "/data"}, corev1.VolumeMount{Name: "config", MountPath: "/etc"}
 	container := corev1.Container{
-		Name: "main", VolumeMounts: []corev1.VolumeMount{claim, config}, VolumeDevices: []corev1.VolumeDevice{{Name: "disk", DevicePath: "/dev/d"}},
+		Name: "main", VolumeMounts: []corev1.VolumeMount{claim, config},
+		VolumeDevices: []corev1.VolumeDevice{{Name: "disk", DevicePath: "/dev/d"}},
 	}
 	spec := corev1.PodSpec{
 		Volumes: []corev1.Volume{{Name: "config"}}, InitContainers: []corev1.Container{container}, Containers: []corev1.Container{container},

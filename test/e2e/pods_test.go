@@ -263,8 +263,9 @@ func TestServingKindsGoThroughTheQueue(t *testing.T) {
 		s.Create(v)
 	}
 	claim := corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"}}
-	claim.Spec = corev1.PersistentVolumeClaimSpec{StorageClassName: &s.Name, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}
+	claim.Spec = corev1.PersistentVolumeClaimSpec{StorageClassName: &s.Name,
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}
 
 	set := &appsv1.StatefulSet{ObjectMeta: queued}
 	set.Spec = appsv1.StatefulSetSpec{Replicas: new(int32(2)), Selector: selector, ServiceName: "web", Template: *template.DeepCopy(),
