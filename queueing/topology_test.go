@@ -253,3 +253,41 @@ func (w *racks) checkNoneWaitsForNothing(t *testing.T, seed uint64) {
 		}
 	}
 }
+
+// TestALeaderIsPlacedByItsOwnTemplate: the leader of a group selects other nodes than its workers. Where it may not run there is no room for
+// it, before the start and once it has lost its node.
+func TestALeaderIsPlacedByItsOwnTemplate(t *testing.T) {
+	w := newWorld()
+	topology := &kueue.Topology{ObjectMeta: metav1.ObjectMeta{Name: "racks"}}
+	topology.Spec.Levels = []kueue.TopologyLevel{{NodeLabel: "rack"}, {NodeLabel: corev1.LabelHostname}}
+	w.set(topology)
+	w.set(flavor("gpu", map[string]string{"topology": "racks"}))
+	w.set(clusterQueue(t, "team", nil, "gpu cpu=60"))
+	w.set(localQueueTo("main", "team", ""))
+	node := func(name, block string) { w.nodes(t, name, map[string]string{"pool": "gpu", "rack": "r", "block": block, "cpu": "4"}) }
+	node("a", "workers")
+	node("b", "workers")
+	object := w.workload(t, "led", map[string]string{"cpu": "1", "count": "1", "topology": "required:rack", "group": "7"})
+	for i, block := range []string{"leaders", "workers"} {
+		spec := object.Spec.PodSets[i].Template.Spec.DeepCopy()
+		spec.NodeSelector = map[string]string{"block": block}
+		object.Spec.PodSets[i].Template.Spec = *spec
+	}
+	w.set(object)
+	w.cycles(t)
+	if led := w.find(t, "led"); workload.HasQuota(led) {
+		t.Fatalf("it has quota, and its leader may run nowhere: %s", places(led))
+	}
+	node("c", "leaders")
+	w.cycles(t)
+	if got, want := places(w.find(t, "led")), "main: c=1\ngroup-1: a=4 b=3\n"; got != want {
+		t.Fatalf("places are %q, want %q", got, want)
+	}
+	node("d", "leaders")
+	node("e", "workers")
+	w.s.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeOf("c")}})
+	w.cycles(t)
+	if got, want := places(w.find(t, "led")), "main: d=1\ngroup-1: a=4 b=3\n"; got != want {
+		t.Errorf("after its node is lost, places are %q, want %q", got, want)
+	}
+}
