@@ -291,3 +291,49 @@ func TestALeaderIsPlacedByItsOwnTemplate(t *testing.T) {
 		t.Errorf("after its node is lost, places are %q, want %q", got, want)
 	}
 }
+
+// TestAGroupPreemptsForItsPodSets: podSets of a group need not be next to each other, and one may request nothing. They are found by their
+// names: the victim leaves, and all have a place on one flavor.
+func TestAGroupPreemptsForItsPodSets(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func([]kueue.PodSet) []kueue.PodSet
+		want   string
+	}{
+		"apart": {func(s []kueue.PodSet) []kueue.PodSet {
+			between := *s[0].DeepCopy()
+			between.Name, between.TopologyRequest = "between", nil
+			return []kueue.PodSet{s[0], between, s[1]}
+		}, "main: b=1\nbetween: b=1\ngroup-1: b=7\n"},
+		"of a leader that requests nothing": {func(s []kueue.PodSet) []kueue.PodSet {
+			s[0].Template = *s[0].Template.DeepCopy()
+			s[0].Template.Spec.Containers[0].Resources = corev1.ResourceRequirements{}
+			return s
+		}, "main: b=1\ngroup-1: b=7\n"},
+	} {
+		w := newWorld()
+		topology := &kueue.Topology{ObjectMeta: metav1.ObjectMeta{Name: "racks"}}
+		topology.Spec.Levels = []kueue.TopologyLevel{{NodeLabel: "rack"}, {NodeLabel: corev1.LabelHostname}}
+		w.set(topology)
+		w.set(flavor("one", map[string]string{"topology": "racks"}))
+		w.set(flavor("two", map[string]string{"topology": "racks"}))
+		w.set(clusterQueue(t, "team", map[string]string{"within": "LowerPriority"}, "one cpu=0\ntwo cpu=10"))
+		w.set(localQueueTo("main", "team", ""))
+		// The first node has the name of its rack.
+		w.nodes(t, "a", map[string]string{"pool": "one", "rack": "a", "cpu": "20"})
+		w.nodes(t, "b", map[string]string{"pool": "two", "rack": "b", "cpu": "10"})
+		w.set(w.workload(t, "low", map[string]string{"cpu": "1", "count": "10", "priority": "-5"}))
+		w.cycles(t)
+		if got := places(w.find(t, "low")); got != "main: b=10\n" {
+			t.Fatalf("%s: the victim is on %q", name, got)
+		}
+		object := w.workload(t, "led", map[string]string{"cpu": "1", "count": "1", "topology": "required:rack", "group": "7"})
+		object.Spec.PodSets = c.change(object.Spec.PodSets)
+		w.set(object)
+		w.cycles(t)
+		w.change(t, "stopped", "low")
+		w.cycles(t)
+		if got := places(w.find(t, "led")); got != c.want {
+			t.Errorf("%s: places are %q, want %q", name, got, c.want)
+		}
+	}
+}
