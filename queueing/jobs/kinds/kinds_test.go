@@ -349,7 +349,8 @@ func TestATrainJob(t *testing.T) {
 		runtimePatches: [{manager: kueue.x-k8s.io/manager}, {manager: example.com/other, trainingRuntimeSpec: {a: b}}]}}`)
 	set := object(t, `{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, spec: {replicatedJobs: [
 		{name: initializer, template: {spec: {template: `+oneContainer+`}}},
-		{name: node, template: {spec: {parallelism: 2, template: {spec: {nodeSelector: {disk: ssd}, containers: [{name: c}]}}}}}]}}`)
+		{name: node, template: {spec: {parallelism: 2, template: {spec: {nodeSelector: {disk: ssd},
+			tolerations: [{key: gpu, operator: Exists}], containers: [{name: c}]}}}}}]}}`)
 	k := kindOf(t, o).(jobs.Resolver)
 	if !k.Resolve(o, set) {
 		t.Error("a JobSet of a TrainJob that never ran is not current")
@@ -364,14 +365,14 @@ func TestATrainJob(t *testing.T) {
 	}
 	const entry = `{manager: kueue.x-k8s.io/manager, trainingRuntimeSpec: {template: {spec: {replicatedJobs: [%s, %s]}}}}`
 	const started = `{name: %s, template: {spec: {template: {metadata: {labels: {kueue.x-k8s.io/job-uid: u}, annotations: {request: first}},
-		spec: {%s tolerations: [{key: booked, operator: Exists, tolerationSeconds: 300}]}}}}}`
+		spec: {nodeSelector: {%s}, tolerations: [%s{key: booked, operator: Exists, tolerationSeconds: 300}]}}}}}`
 	patches := func(a, b string) any {
 		return object(t, fmt.Sprintf(`{kind: X, spec: {runtimePatches: [`+entry+`, {manager: example.com/other, trainingRuntimeSpec: {a: b}}]}}`,
 			a, b)).Object["spec"].(map[string]any)["runtimePatches"]
 	}
 	got, _ := pointer{"spec", "runtimePatches"}.get(o.Object)
-	if diff := cmp.Diff(patches(fmt.Sprintf(started, "initializer", "nodeSelector: {booked/first: pool-0},"),
-		fmt.Sprintf(started, "node", "nodeSelector: {disk: ssd, booked/first: pool-1},")), got); diff != "" {
+	if diff := cmp.Diff(patches(fmt.Sprintf(started, "initializer", "booked/first: pool-0", ""),
+		fmt.Sprintf(started, "node", "disk: ssd, booked/first: pool-1", "{key: gpu, operator: Exists}, ")), got); diff != "" {
 		t.Errorf("started (-want +got):\n%s", diff)
 	}
 	saved, err := json.Marshal(record)

@@ -688,6 +688,12 @@ func TestAStatefulSet(t *testing.T) {
 	}
 	g.settle(k)
 	g.is("with no replicas it is on hold", " |")
+	set.Spec.Replicas = new(int32(3))
+	if err := g.c.Update(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	g.settle(k)
+	g.is("with more than before it queues for those", " | 3")
 }
 
 // TestAStatefulSetThatIsBeingDeleted, which a finalizer puts off, has quota as long as its pods run: they stop like any others.
