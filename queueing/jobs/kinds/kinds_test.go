@@ -55,7 +55,7 @@ func said(k jobs.Kind, o *unstructured.Unstructured) string {
 		for _, c := range podSets[i].Template.Spec.InitContainers {
 			text += " after " + c.Name
 		}
-		for _, c := range podSets[i].Template.Spec.Containers[1:] {
+		for _, c := range podSets[i].Template.Spec.Containers[min(1, len(podSets[i].Template.Spec.Containers)):] {
 			text += " with " + c.Name
 		}
 		if counted, ok := k.(jobs.Counted); ok {
@@ -158,6 +158,15 @@ func TestBuiltInKinds(t *testing.T) {
 				`kueue.x-k8s.io/elastic-job to "true", so that they wait for it, or set the field to false`},
 		"RayJob": {`{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: j}, spec: {shutdownAfterJobFinishes: true, rayClusterSpec: {` + ray + `}},
 			status: {jobDeploymentStatus: Complete, jobStatus: STOPPED}}`, rayPods + ", submitter×1, failed: RayJob failed, running"},
+		"RayJob that KubeRay refuses": {`{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: j}, spec: {shutdownAfterJobFinishes: true,
+			rayClusterSpec: {headGroupSpec: {template: ` + oneContainer + `}}}, status: {jobDeploymentStatus: ValidationFailed, message: no entrypoint}}`,
+			"head×1, submitter×1, failed: no entrypoint, running"},
+		"RayJob whose head has no container": {`{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: j}, spec: {shutdownAfterJobFinishes: true,
+			rayClusterSpec: {headGroupSpec: {template: {spec: {containers: []}}}}}}`,
+			"refused: the pod template at spec.rayClusterSpec.headGroupSpec.template has no containers, and the API server refuses such pods; add one"},
+		"SparkApplication whose submission is tried again": {`{apiVersion: sparkoperator.k8s.io/v1beta2, kind: SparkApplication, metadata: {name: j}, spec: {
+			type: Scala, restartPolicy: {type: OnFailure}, driver: {memory: 1g, cores: 1}, executor: {memory: 1g, cores: 1, instances: 1}},
+			status: {applicationState: {state: SUBMISSION_FAILED}}}`, "driver×1, executor×1, running"},
 		"RayJob that submits from its head": {`{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: j}, spec: {submissionMode: SidecarMode,
 			shutdownAfterJobFinishes: true, rayClusterSpec: {headGroupSpec: {template: ` + oneContainer + `}}}}`,
 			"head×1 with ray-job-submitter, running"},
