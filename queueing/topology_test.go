@@ -264,7 +264,9 @@ func TestALeaderIsPlacedByItsOwnTemplate(t *testing.T) {
 	w.set(flavor("gpu", map[string]string{"topology": "racks"}))
 	w.set(clusterQueue(t, "team", nil, "gpu cpu=60"))
 	w.set(localQueueTo("main", "team", ""))
-	node := func(name, block string) { w.nodes(t, name, map[string]string{"pool": "gpu", "rack": "r", "block": block, "cpu": "4"}) }
+	node := func(name, block string) {
+		w.nodes(t, name, map[string]string{"pool": "gpu", "rack": "r", "block": block, "cpu": "4"})
+	}
 	node("a", "workers")
 	node("b", "workers")
 	object := w.workload(t, "led", map[string]string{"cpu": "1", "count": "1", "topology": "required:rack", "group": "7"})
