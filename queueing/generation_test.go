@@ -14,7 +14,8 @@ func TestConditionsAreOfTheNewestGeneration(t *testing.T) {
 	w.set(requestConfig(t, "config", map[string]string{"class": "best-effort-atomic-scale-up.autoscaling.x-k8s.io"}))
 	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "check"}}
 	check.Spec.ControllerName = "kueue.x-k8s.io/provisioning-request"
-	check.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "ProvisioningRequestConfig", Name: "config"}
+	check.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group,
+		Kind: "ProvisioningRequestConfig", Name: "config"}
 	w.set(flavor("spot", nil))
 	for range 2 {
 		queue, local := clusterQueue(t, "team", nil, "spot cpu=2"), localQueueTo("main", "team", "")
