@@ -254,8 +254,8 @@ func (w *racks) checkNoneWaitsForNothing(t *testing.T, seed uint64) {
 	}
 }
 
-// TestALeaderIsPlacedByItsOwnTemplate: the leader of a group selects other nodes than its workers. Where it may not run there is no room for
-// it, before the start and once it has lost its node.
+// TestALeaderIsPlacedByItsOwnTemplate: the leader of a group selects other nodes than its workers. It has no room
+// where it may not run, before the start and once it has lost its node.
 func TestALeaderIsPlacedByItsOwnTemplate(t *testing.T) {
 	w := newWorld()
 	topology := &kueue.Topology{ObjectMeta: metav1.ObjectMeta{Name: "racks"}}

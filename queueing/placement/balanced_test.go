@@ -73,7 +73,8 @@ func TestALeaderLowersTheThreshold(t *testing.T) {
 	}
 }
 
-// TestALeaderIsWhereItCostsNoWorker: of three hosts in one rack, only the one with a core left over has room for the leader beside the workers.
+// TestALeaderIsWhereItCostsNoWorker: of three hosts in one rack, only the one with a core left over has room for the
+// leader beside the workers.
 func TestALeaderIsWhereItCostsNoWorker(t *testing.T) {
 	tree := NewTree("racks", []string{"rack", corev1.LabelHostname}, nil)
 	for name, cpu := range map[string]int64{"n2": 2, "n4": 4, "n3": 3} {

@@ -167,8 +167,8 @@ func namesIn(t *testing.T, path string) (out []string) {
 	return out
 }
 
-// TestFixesOfKueueAreJudged: each row of the table has a number of its own, says what went wrong, and is one of the four; what is held or mended
-// names its test. That the test exists is looked at by TestTestsAndTargetsExist.
+// TestFixesOfKueueAreJudged: each row of the table has a number of its own, says what went wrong, and has one of the four
+// verdicts; held and mended name a test. TestTestsAndTargetsExist checks that the test exists.
 func TestFixesOfKueueAreJudged(t *testing.T) {
 	judged := regexp.MustCompile("^(does not apply: \\S.*|(held|mended): `Test[A-Z]\\w*`.*|not tried)$")
 	cases := regexp.MustCompile("`(queueing/testdata/[^`]+)`")

@@ -14,7 +14,8 @@ import (
 func TestChangesOfPodsThatMatterToNodes(t *testing.T) {
 	pod := func() *corev1.Pod {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "pod"}, Spec: corev1.PodSpec{NodeName: "a"}}
-		p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}}}
+		p.Spec.Containers = make([]corev1.Container, 1)
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("1")}
 		return p
 	}
 	for name, c := range map[string]struct {
