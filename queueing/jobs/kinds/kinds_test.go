@@ -164,9 +164,10 @@ func TestBuiltInKinds(t *testing.T) {
 			"head×1, submitter×1, failed: no entrypoint, running"},
 		"RayJob whose head has no container": {`{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: j}, spec: {shutdownAfterJobFinishes: true,
 			rayClusterSpec: {headGroupSpec: {template: {spec: {containers: []}}}}}}`,
-			"refused: the pod template at spec.rayClusterSpec.headGroupSpec.template has no containers, and the API server refuses such pods; add one"},
-		"SparkApplication whose submission is tried again": {`{apiVersion: sparkoperator.k8s.io/v1beta2, kind: SparkApplication, metadata: {name: j}, spec: {
-			type: Scala, restartPolicy: {type: OnFailure}, driver: {memory: 1g, cores: 1}, executor: {memory: 1g, cores: 1, instances: 1}},
+			"refused: the pod template at spec.rayClusterSpec.headGroupSpec.template has no containers, and the API server refuses such " +
+				"pods; add one"},
+		"SparkApplication whose submission is tried again": {`{apiVersion: sparkoperator.k8s.io/v1beta2, kind: SparkApplication, metadata: {name: j},
+			spec: {type: Scala, restartPolicy: {type: OnFailure}, driver: {memory: 1g, cores: 1}, executor: {memory: 1g, cores: 1, instances: 1}},
 			status: {applicationState: {state: SUBMISSION_FAILED}}}`, "driver×1, executor×1, running"},
 		"RayJob that submits from its head": {`{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: j}, spec: {submissionMode: SidecarMode,
 			shutdownAfterJobFinishes: true, rayClusterSpec: {headGroupSpec: {template: ` + oneContainer + `}}}}`,
