@@ -39,3 +39,26 @@ func TestConditionsAreOfTheNewestGeneration(t *testing.T) {
 		}
 	}
 }
+
+// TestAQueueThatIsBeingDeletedTellsOfItsWorkloads until its finalizer goes.
+func TestAQueueThatIsBeingDeletedTellsOfItsWorkloads(t *testing.T) {
+	w := newWorld()
+	w.set(flavor("spot", nil))
+	w.set(localQueueTo("main", "team", ""))
+	w.set(clusterQueue(t, "team", nil, "spot cpu=1"))
+	runs := w.workload(t, "runs", map[string]string{"cpu": "1"})
+	w.set(runs)
+	w.cycles(t)
+	leaving := clusterQueue(t, "team", nil, "spot cpu=1")
+	leaving.DeletionTimestamp = &metav1.Time{Time: w.now}
+	w.set(leaving)
+	w.set(w.workload(t, "waits", map[string]string{"cpu": "1"}))
+	w.cycles(t)
+	got := w.s.Report(w.now).ClusterQueues["team"]
+	if c := got.Conditions[0]; c.Status != metav1.ConditionFalse || c.Reason != kueue.ClusterQueueActiveReasonTerminating {
+		t.Errorf("its condition is %+v", c)
+	}
+	if got.PendingWorkloads != 1 || got.ReservingWorkloads != 1 || got.AdmittedWorkloads != 1 {
+		t.Errorf("%d wait, %d have quota and %d are admitted", got.PendingWorkloads, got.ReservingWorkloads, got.AdmittedWorkloads)
+	}
+}
