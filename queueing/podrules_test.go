@@ -38,21 +38,24 @@ func TestPodsThatTheAPIServerWouldRefuse(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		request, limit string
+		podRequest     string
 		overhead       string
 		rule           *corev1.LimitRange
 		// want is what a pod counts, or a part of why it does not.
 		want string
 	}{
-		"nothing is asked for or added":     {want: ""},
-		"a request":                         {request: "2", want: "2"},
-		"a limit is the request":            {limit: "3", want: "3"},
-		"a request above its limit":         {request: "3", limit: "2", want: `resources validation failed: spec.podSets[0].template.spec.containers[0]: Invalid value: ["cpu"]: requests must not exceed its limits`},
-		"an overhead":                       {request: "2", overhead: "1", want: "3"},
-		"a default request":                 {rule: container(func(i *corev1.LimitRangeItem) { i.DefaultRequest = cpus("2") }), want: "2"},
-		"a request goes before a default":   {request: "1", rule: container(func(i *corev1.LimitRangeItem) { i.DefaultRequest = cpus("2") }), want: "1"},
-		"a limit goes before a default":     {limit: "3", rule: container(func(i *corev1.LimitRangeItem) { i.DefaultRequest = cpus("2") }), want: "3"},
-		"a request above the default limit": {request: "3", rule: container(func(i *corev1.LimitRangeItem) { i.Default = cpus("2") }), want: "requests must not exceed its limits"},
-		"at the max":                        {limit: "4", rule: container(func(i *corev1.LimitRangeItem) { i.Max = cpus("4") }), want: "4"},
+		"nothing is asked for or added":         {want: ""},
+		"a request":                             {request: "2", want: "2"},
+		"a limit is the request":                {limit: "3", want: "3"},
+		"a request above its limit":             {request: "3", limit: "2", want: `resources validation failed: spec.podSets[0].template.spec.containers[0]: Invalid value: ["cpu"]: requests must not exceed its limits`},
+		"a pod's request below its containers'": {request: "3", podRequest: "2", want: `resources validation failed: spec.podSets[0].template.spec.resources: Invalid value: ["cpu"]: must not be less than the requests of all containers`},
+		"a pod's request above its containers'": {request: "3", podRequest: "4", overhead: "1", want: "5"},
+		"an overhead":                           {request: "2", overhead: "1", want: "3"},
+		"a default request":                     {rule: container(func(i *corev1.LimitRangeItem) { i.DefaultRequest = cpus("2") }), want: "2"},
+		"a request goes before a default":       {request: "1", rule: container(func(i *corev1.LimitRangeItem) { i.DefaultRequest = cpus("2") }), want: "1"},
+		"a limit goes before a default":         {limit: "3", rule: container(func(i *corev1.LimitRangeItem) { i.DefaultRequest = cpus("2") }), want: "3"},
+		"a request above the default limit":     {request: "3", rule: container(func(i *corev1.LimitRangeItem) { i.Default = cpus("2") }), want: "requests must not exceed its limits"},
+		"at the max":                            {limit: "4", rule: container(func(i *corev1.LimitRangeItem) { i.Max = cpus("4") }), want: "4"},
 		"above the max": {limit: "5", rule: container(func(i *corev1.LimitRangeItem) { i.Max = cpus("4") }),
 			want: `resources didn't satisfy LimitRange constraints: spec.podSets[0].template.spec.containers[0]: Invalid value: ["cpu"]: ` +
 				`requests must not be above the limitRange max`},
@@ -80,6 +83,9 @@ func TestPodsThatTheAPIServerWouldRefuse(t *testing.T) {
 				object := w.workload(t, "one", map[string]string{"cpu": "1", "count": "1"})
 				spec := &object.Spec.PodSets[0].Template.Spec
 				spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: cpus(tt.request), Limits: cpus(tt.limit)}
+				if tt.podRequest != "" {
+					spec.Resources = &corev1.ResourceRequirements{Requests: cpus(tt.podRequest)}
+				}
 				rules := func() {
 					if tt.rule != nil {
 						w.s.Set(tt.rule)

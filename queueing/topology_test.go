@@ -253,3 +253,89 @@ func (w *racks) checkNoneWaitsForNothing(t *testing.T, seed uint64) {
 		}
 	}
 }
+
+// TestALeaderIsPlacedByItsOwnTemplate: the leader of a group selects other nodes than its workers. It has no room
+// where it may not run, before the start and once it has lost its node.
+func TestALeaderIsPlacedByItsOwnTemplate(t *testing.T) {
+	w := newWorld()
+	topology := &kueue.Topology{ObjectMeta: metav1.ObjectMeta{Name: "racks"}}
+	topology.Spec.Levels = []kueue.TopologyLevel{{NodeLabel: "rack"}, {NodeLabel: corev1.LabelHostname}}
+	w.set(topology)
+	w.set(flavor("gpu", map[string]string{"topology": "racks"}))
+	w.set(clusterQueue(t, "team", nil, "gpu cpu=60"))
+	w.set(localQueueTo("main", "team", ""))
+	node := func(name, block string) {
+		w.nodes(t, name, map[string]string{"pool": "gpu", "rack": "r", "block": block, "cpu": "4"})
+	}
+	node("a", "workers")
+	node("b", "workers")
+	object := w.workload(t, "led", map[string]string{"cpu": "1", "count": "1", "topology": "required:rack", "group": "7"})
+	for i, block := range []string{"leaders", "workers"} {
+		spec := object.Spec.PodSets[i].Template.Spec.DeepCopy()
+		spec.NodeSelector = map[string]string{"block": block}
+		object.Spec.PodSets[i].Template.Spec = *spec
+	}
+	w.set(object)
+	w.cycles(t)
+	if led := w.find(t, "led"); workload.HasQuota(led) {
+		t.Fatalf("it has quota, and its leader may run nowhere: %s", places(led))
+	}
+	node("c", "leaders")
+	w.cycles(t)
+	if got, want := places(w.find(t, "led")), "main: c=1\ngroup-1: a=4 b=3\n"; got != want {
+		t.Fatalf("places are %q, want %q", got, want)
+	}
+	node("d", "leaders")
+	node("e", "workers")
+	w.s.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeOf("c")}})
+	w.cycles(t)
+	if got, want := places(w.find(t, "led")), "main: d=1\ngroup-1: a=4 b=3\n"; got != want {
+		t.Errorf("after its node is lost, places are %q, want %q", got, want)
+	}
+}
+
+// TestAGroupPreemptsForItsPodSets: podSets of a group need not be next to each other, and one may request nothing. They are found by their
+// names: the victim leaves, and all have a place on one flavor.
+func TestAGroupPreemptsForItsPodSets(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func([]kueue.PodSet) []kueue.PodSet
+		want   string
+	}{
+		"apart": {func(s []kueue.PodSet) []kueue.PodSet {
+			between := *s[0].DeepCopy()
+			between.Name, between.TopologyRequest = "between", nil
+			return []kueue.PodSet{s[0], between, s[1]}
+		}, "main: b=1\nbetween: b=1\ngroup-1: b=7\n"},
+		"of a leader that requests nothing": {func(s []kueue.PodSet) []kueue.PodSet {
+			s[0].Template = *s[0].Template.DeepCopy()
+			s[0].Template.Spec.Containers[0].Resources = corev1.ResourceRequirements{}
+			return s
+		}, "main: b=1\ngroup-1: b=7\n"},
+	} {
+		w := newWorld()
+		topology := &kueue.Topology{ObjectMeta: metav1.ObjectMeta{Name: "racks"}}
+		topology.Spec.Levels = []kueue.TopologyLevel{{NodeLabel: "rack"}, {NodeLabel: corev1.LabelHostname}}
+		w.set(topology)
+		w.set(flavor("one", map[string]string{"topology": "racks"}))
+		w.set(flavor("two", map[string]string{"topology": "racks"}))
+		w.set(clusterQueue(t, "team", map[string]string{"within": "LowerPriority"}, "one cpu=0\ntwo cpu=10"))
+		w.set(localQueueTo("main", "team", ""))
+		// The first node has the name of its rack.
+		w.nodes(t, "a", map[string]string{"pool": "one", "rack": "a", "cpu": "20"})
+		w.nodes(t, "b", map[string]string{"pool": "two", "rack": "b", "cpu": "10"})
+		w.set(w.workload(t, "low", map[string]string{"cpu": "1", "count": "10", "priority": "-5"}))
+		w.cycles(t)
+		if got := places(w.find(t, "low")); got != "main: b=10\n" {
+			t.Fatalf("%s: the victim is on %q", name, got)
+		}
+		object := w.workload(t, "led", map[string]string{"cpu": "1", "count": "1", "topology": "required:rack", "group": "7"})
+		object.Spec.PodSets = c.change(object.Spec.PodSets)
+		w.set(object)
+		w.cycles(t)
+		w.change(t, "stopped", "low")
+		w.cycles(t)
+		if got := places(w.find(t, "led")); got != c.want {
+			t.Errorf("%s: places are %q, want %q", name, got, c.want)
+		}
+	}
+}

@@ -93,7 +93,7 @@ func (g *group) join(o group) {
 	if g.request.Count < o.request.Count {
 		*g, o = o, *g
 	}
-	g.leader, g.request.Leader = o.pods, o.request.Pod
+	g.leader, g.request.Leader, g.request.LeaderSpec = o.pods, o.request.Pod, o.request.Spec
 }
 
 // specOf is that of the pods of a podSet as they will be.
@@ -198,7 +198,7 @@ func (p *Placing) Repair(admission *kueue.Admission, lost map[string]bool) (out 
 			request, beside := g.request, []placement.Domain(nil)
 			request.Leader = nil
 			if at == g.leader {
-				request.Pod = g.request.Leader
+				request.Pod, request.Spec = g.request.Leader, g.request.LeaderSpec
 			}
 			for other, domains := range of {
 				if other != at {

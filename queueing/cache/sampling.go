@@ -10,19 +10,21 @@ import (
 // it cannot start a thousand between two samples.
 func (s *Cache) Penalize(q *ClusterQueue, w *Workload, growth quota.Amounts, now time.Time) {
 	lq := w.Local
-	if lq == nil || !s.SharesByUsage(q) {
+	if lq == nil || s.Sharing == nil {
 		return
 	}
 	if lq.idle() {
 		lq.Record.At = SampleTime(now)
 	}
-	entry := s.Sharing.Penalty(ofResources(growth))
-	// An earlier one is that of an attempt which is over.
-	entry.Add(lq.entries[w.Object.UID])
-	lq.dropPenalty(w.Object.UID)
-	lq.entries[w.Object.UID] = entry
-	lq.penalty.Add(entry)
-	s.updateUsage(lq)
+	if s.SharesByUsage(q) {
+		entry := s.Sharing.Penalty(ofResources(growth))
+		// An earlier one is that of an attempt which is over.
+		entry.Add(lq.entries[w.Object.UID])
+		lq.dropPenalty(w.Object.UID)
+		lq.entries[w.Object.UID] = entry
+		lq.penalty.Add(entry)
+		s.updateUsage(lq)
+	}
 	if s.sampleAt.IsZero() {
 		s.sampleAt = now.Add(s.Sharing.Interval)
 	}
@@ -45,7 +47,7 @@ func (s *Cache) Sample(now time.Time) {
 	s.sampleAt = time.Time{}
 	for _, lq := range s.LocalQueues {
 		q := s.Queues[lq.Object.Spec.ClusterQueue]
-		if q == nil || !s.SharesByUsage(q) || lq.idle() {
+		if q == nil || lq.idle() {
 			continue
 		}
 		lq.Record = s.Sharing.Sample(lq.Record, ofResources(quota.Amounts(lq.Admitted)), SampleTime(now))
@@ -63,7 +65,9 @@ func (s *Cache) Sample(now time.Time) {
 		}
 		s.updateUsage(lq)
 		s.Dirty.LocalQueues[lq] = true
-		q.RequeueInadmissible()
+		if s.SharesByUsage(q) {
+			q.RequeueInadmissible()
+		}
 		if !lq.idle() {
 			s.sampleAt = now.Add(s.Sharing.Interval)
 		}

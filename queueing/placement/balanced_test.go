@@ -72,3 +72,20 @@ func TestALeaderLowersTheThreshold(t *testing.T) {
 		t.Errorf("leader and workers are on %s", got)
 	}
 }
+
+// TestALeaderIsWhereItCostsNoWorker: of three hosts in one rack, only the one with a core left over has room for the
+// leader beside the workers.
+func TestALeaderIsWhereItCostsNoWorker(t *testing.T) {
+	tree := NewTree("racks", []string{"rack", corev1.LabelHostname}, nil)
+	for name, cpu := range map[string]int64{"n2": 2, "n4": 4, "n3": 3} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		n.Labels = map[string]string{"rack": "a", corev1.LabelHostname: name}
+		tree.SetNode(n, nodegroups.Resources{"cpu": cpu, "pods": 100})
+	}
+	rack := "rack"
+	p := tree.View().Place(&Request{Count: 4, Pod: nodegroups.Resources{"cpu": 2}, Leader: nodegroups.Resources{"cpu": 1},
+		Topology: &kueue.PodSetTopologyRequest{Required: &rack}})
+	if got := fmt.Sprint(p.Leader, p.Pods, p.Reason); got != "[{[n3] 1}] [{[n2] 1} {[n3] 1} {[n4] 2}]" {
+		t.Errorf("leader and workers are on %s", got)
+	}
+}

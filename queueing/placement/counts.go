@@ -55,11 +55,11 @@ func times(room, requests nodegroups.Resources) (int32, corev1.ResourceName) {
 	return int32(least), bound
 }
 
-// count says what each domain has room for, from the leaves up.
-func (s *search) count(suits *suits) {
+// count says what each domain has room for, from the leaves up. The nodes of a leader need not suit the other pods, nor
+// theirs the leader.
+func (s *search) count(suits, leads *suits) {
 	type judged struct {
 		counts
-		misfit
 		bound corev1.ResourceName
 	}
 	pod, leader := withPod(s.Pod), withPod(s.Leader)
@@ -82,7 +82,6 @@ func (s *search) count(suits *suits) {
 		if s.slice == len(s.tree.levels)-1 {
 			j.slices, j.slicesLed = j.pods/s.sliceSize, j.podsLed/s.sliceSize
 		}
-		j.misfit = suits.ofKind(c.kind)
 		byClass[c] = j
 		return j
 	}
@@ -90,24 +89,22 @@ func (s *search) count(suits *suits) {
 	for i, b := range s.bottoms {
 		for _, c := range s.cellsOf(b) {
 			j := room(c.class)
-			names := c.names
-			s.excluded.total += len(names)
-			switch {
-			case !suits.known:
-				names = s.suited(suits, c)
-			case j.cause != none:
-				s.excluded.add(j.misfit, len(names))
+			s.excluded.total += len(c.names)
+			suited := s.suited(suits, c, &s.excluded)
+			pods := s.within(b, suited)
+			s.excluded.domain += len(suited) - len(pods)
+			if j.pods == 0 && len(pods) > 0 {
+				s.excluded.short(j.bound, len(pods))
+			}
+			if s.leaders == 0 {
+				s.groups[i] = merged(s.groups[i], j.counts, pods)
 				continue
 			}
-			within := s.within(b, names)
-			s.excluded.domain += len(names) - len(within)
-			if len(within) == 0 {
-				continue
-			}
-			if j.pods == 0 {
-				s.excluded.short(j.bound, len(within))
-			}
-			s.groups[i] = merged(s.groups[i], j.counts, within)
+			led := s.within(b, s.suited(leads, c, &exclusions{}))
+			both, podsOnly, ledOnly := divided(pods, led)
+			s.groups[i] = merged(s.groups[i], j.counts, both)
+			s.groups[i] = merged(s.groups[i], counts{pods: j.pods, podsLed: j.pods, slices: j.slices, slicesLed: j.slices}, podsOnly)
+			s.groups[i] = merged(s.groups[i], counts{leaders: j.leaders}, ledOnly)
 		}
 	}
 	s.above = make([][]counts, len(s.shape.levels))
@@ -121,6 +118,9 @@ func (s *search) count(suits *suits) {
 
 // merged is the groups with leaves of these counts.
 func merged(list []group, of counts, names []string) []group {
+	if len(names) == 0 {
+		return list
+	}
 	i := slices.IndexFunc(list, func(g group) bool { return g.counts == of })
 	if i < 0 {
 		return append(list, group{of, [][]string{names}, len(names)})
@@ -130,16 +130,43 @@ func merged(list []group, of counts, names []string) []group {
 	return list
 }
 
-// suited are the names of the nodes that take the pods, where they differ within a class.
-func (s *search) suited(suits *suits, c cell) (names []string) {
+// suited are the names of the nodes that take the pods, and counts those that do not.
+func (s *search) suited(suits *suits, c cell, excluded *exclusions) (names []string) {
+	if suits.known {
+		if m := suits.ofKind(c.kind); m.cause != none {
+			excluded.add(m, len(c.names))
+			return nil
+		}
+		return c.names
+	}
 	for _, name := range c.names {
 		if m := suits.judge(c.kind, s.tree.leaves[name].labels, name); m.cause != none {
-			s.excluded.add(m, 1)
+			excluded.add(m, 1)
 		} else {
 			names = append(names, name)
 		}
 	}
 	return names
+}
+
+// divided are the names that are in both lists, and in one of them alone. The lists are in order.
+func divided(a, b []string) (both, onlyA, onlyB []string) {
+	if slices.Equal(a, b) {
+		return a, nil, nil
+	}
+	for _, name := range a {
+		if _, ok := slices.BinarySearch(b, name); ok {
+			both = append(both, name)
+		} else {
+			onlyA = append(onlyA, name)
+		}
+	}
+	for _, name := range b {
+		if _, ok := slices.BinarySearch(a, name); !ok {
+			onlyB = append(onlyB, name)
+		}
+	}
+	return both, onlyA, onlyB
 }
 
 // within are those of the leaves that are in the domain that the request is bound to.

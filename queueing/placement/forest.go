@@ -356,7 +356,13 @@ func (f *Forest) SetPod(p *corev1.Pod, podSet string, requests func(*corev1.PodS
 		return
 	}
 	if r := f.pods[p.UID]; r != nil {
-		// Neither its node nor its owner changes.
+		// Neither its node nor its owner changes, while a resize changes what it requests.
+		if now := requests(&p.Spec); !maps.Equal(r.requests, now) {
+			r.requests = now
+			if !f.covers(r) {
+				f.outdated[r.node] = true
+			}
+		}
 		if leaving := !p.DeletionTimestamp.IsZero(); leaving && !r.leaving {
 			r.leaving = true
 			f.suspect(f.nodes[r.node])

@@ -37,7 +37,11 @@ func (v *View) Place(r *Request) Placement {
 	if reason != "" {
 		return Placement{Reason: reason}
 	}
-	s.count(suits)
+	leads, reason := v.tree.suits(r.LeaderSpec)
+	if reason != "" {
+		return Placement{Reason: reason}
+	}
+	s.count(suits, leads)
 	var chosen []*run
 	level, even, balanced := 0, []*branch(nil), false
 	if r.Balanced && !s.required && !s.unconstrained {

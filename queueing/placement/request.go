@@ -27,6 +27,8 @@ type Request struct {
 	// Spec of its pods, with what flavors and checks add: nodes must suit its tolerations, node
 	// selector and required node affinity where they are the lowest level.
 	Spec *corev1.PodSpec
+	// LeaderSpec is of the leader what Spec is of the pods.
+	LeaderSpec *corev1.PodSpec
 	// Balanced: where a level is preferred, pods are spread evenly over few of its domains.
 	Balanced bool
 	// Within are the values of a domain in which it must be; empty for any.

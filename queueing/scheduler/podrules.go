@@ -18,6 +18,7 @@ import (
 const (
 	invalidResources    = "resources validation failed"
 	requestsAboveLimits = "requests must not exceed its limits"
+	belowContainers     = "must not be less than the requests of all containers"
 	unsatisfiedRanges   = "resources didn't satisfy LimitRange constraints"
 	aboveMax            = "requests must not be above the limitRange max"
 	belowMin            = "requests must not be below the limitRange min"
@@ -25,7 +26,7 @@ const (
 )
 
 // refusedPods says why the API server would create no pod of a Workload: containers
-// that ask for more than their own limits, or that break a LimitRange.
+// that ask for more than their own limits, a pod that asks for less than its containers, and what breaks a LimitRange.
 func (s *Cycle) refusedPods(w *cache.Workload) string {
 	var rules cache.PodRules
 	if ns := s.cache.Namespaces[w.Object.Namespace]; ns != nil {
@@ -51,7 +52,12 @@ func (s *Cycle) refusedPods(w *cache.Workload) string {
 			outside = append(outside, broken(&rules.Container, &spec.Containers[j].Resources, at)...)
 		}
 		if spec.Resources != nil {
-			each(spec.Resources, path.Child("resources"))
+			at := path.Child("resources")
+			each(spec.Resources, at)
+			containers := resourcehelper.AggregateContainerRequests(&corev1.Pod{Spec: *spec}, resourcehelper.PodResourcesOptions{})
+			if names := exceeding(containers, spec.Resources.Requests); len(names) > 0 {
+				invalid = append(invalid, field.Invalid(at, names, belowContainers))
+			}
 		}
 		if len(rules.Pod.Max)+len(rules.Pod.Min)+len(rules.Pod.MaxLimitRequestRatio) > 0 {
 			outside = append(outside, broken(&rules.Pod, podResources(spec), path)...)

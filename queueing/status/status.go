@@ -157,7 +157,7 @@ func (s reader) localStatus(lq *cache.LocalQueue, now time.Time) kueue.LocalQueu
 		apimeta.RemoveStatusCondition(&out.Conditions, workload.ConditionDelegated)
 	}
 	if q != nil {
-		if s.SharesByUsage(q) {
+		if s.Sharing != nil {
 			if lq.Record.At.IsZero() {
 				lq.Record.At = cache.SampleTime(now)
 			}

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,15 +26,25 @@ import (
 // say, as in Kueue.
 const defaultInterval = 5 * time.Minute
 
-// Amounts are thousandths of cores, bytes and pieces: the tenth part of one GPU is
-// worth counting.
+// Amounts are thousandths of bytes, and millionths of cores and pieces. With a half-life of a month, one core adds
+// 16 millionths in each minute: a coarser unit would round that to zero for ever.
 type Amounts map[corev1.ResourceName]int64
+
+// scaleOf is the unit that a resource is counted in. Memory in millionths of bytes would pass the largest int64 at 8Ti.
+func scaleOf(name corev1.ResourceName) resource.Scale {
+	switch {
+	case name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage,
+		strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
+		return resource.Milli
+	}
+	return resource.Micro
+}
 
 // FromList reads an API list.
 func FromList(list corev1.ResourceList) Amounts {
 	a := make(Amounts, len(list))
 	for name, q := range list {
-		a[name] = nodegroups.Scaled(q, resource.Milli)
+		a[name] = nodegroups.Scaled(q, scaleOf(name))
 	}
 	return a
 }
@@ -42,7 +53,7 @@ func FromList(list corev1.ResourceList) Amounts {
 func (a Amounts) List() corev1.ResourceList {
 	list := make(corev1.ResourceList, len(a))
 	for name, v := range a {
-		list[name] = *resource.NewMilliQuantity(v, resource.DecimalSI)
+		list[name] = *resource.NewScaledQuantity(v, scaleOf(name))
 	}
 	return list
 }
@@ -163,7 +174,7 @@ func (r Rules) Usage(weight int64, parts ...Amounts) float64 {
 			if !ok {
 				each = 1
 			}
-			sum += each * float64(part[name])
+			sum += each * float64(part[name]) / math.Pow10(int(resource.Milli-scaleOf(name)))
 		}
 	}
 	return sum / float64(weight)

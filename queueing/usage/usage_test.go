@@ -86,6 +86,33 @@ func TestSamplesMayComeAtAnyTime(t *testing.T) {
 	}
 }
 
+// TestALongHalfLifeForgetsNoSmallUsage: of a core, five minutes in a week's half-life are a third of a thousandth.
+// Samples of it add up to half of what runs, and decay again.
+func TestALongHalfLifeForgetsNoSmallUsage(t *testing.T) {
+	const week = 7 * 24 * time.Hour
+	rules := Rules{HalfLife: week, Interval: 5 * time.Minute}
+	core := FromList(corev1.ResourceList{"cpu": resource.MustParse("1")})
+	if p := rules.Penalty(core)["cpu"]; p == 0 {
+		t.Error("a core that starts has no penalty")
+	}
+	record, now := Record{At: start}, start
+	sampled := func(running Amounts) float64 {
+		for range week / rules.Interval {
+			now = now.Add(rules.Interval)
+			// A restart in between reads the status.
+			record = rules.Sample(Record{Consumed: FromList(record.Consumed.List()), At: record.At}, running, now)
+		}
+		v := record.Consumed.List()["cpu"]
+		return v.AsApproximateFloat64()
+	}
+	if used := sampled(core); math.Abs(used-0.5) > 0.01 {
+		t.Errorf("%v cores count after a week, want 0.5", used)
+	}
+	if used := sampled(nil); math.Abs(used-0.25) > 0.01 {
+		t.Errorf("%v cores count after another, want 0.25", used)
+	}
+}
+
 // TestPenaltyIsWhatTheNextSampleCounts says where the figure comes from.
 func TestPenaltyIsWhatTheNextSampleCounts(t *testing.T) {
 	rules := Rules{HalfLife: time.Hour, Interval: 5 * time.Minute}
@@ -107,13 +134,13 @@ func TestUsage(t *testing.T) {
 		want   float64
 	}{
 		"nothing used":                          {1000, nil, 0},
-		"a core counts one":                     {1000, []Amounts{{"cpu": 2000}}, 2},
-		"resources count by their weights":      {1000, []Amounts{{"cpu": 2000, "gpu": 1000, "memory": 1 << 50}}, 102},
-		"penalties count as what was consumed":  {1000, []Amounts{{"cpu": 2000}, {"cpu": 500}}, 2.5},
-		"twice the weight, half the usage":      {2000, []Amounts{{"cpu": 2000}}, 1},
-		"a queue without weight comes last":     {0, []Amounts{{"cpu": 2000}}, math.Inf(1)},
+		"a core counts one":                     {1000, []Amounts{{"cpu": 2_000_000}}, 2},
+		"resources count by their weights":      {1000, []Amounts{{"cpu": 2_000_000, "gpu": 1_000_000, "memory": 1 << 50}}, 102},
+		"penalties count as what was consumed":  {1000, []Amounts{{"cpu": 2_000_000}, {"cpu": 500_000}}, 2.5},
+		"twice the weight, half the usage":      {2000, []Amounts{{"cpu": 2_000_000}}, 1},
+		"a queue without weight comes last":     {0, []Amounts{{"cpu": 2_000_000}}, math.Inf(1)},
 		"also when it has not used anything":    {0, nil, math.Inf(1)},
-		"the largest amounts are only very big": {1000, []Amounts{{"cpu": math.MaxInt64}, {"cpu": math.MaxInt64}}, 2 * float64(math.MaxInt64) / 1000},
+		"the largest amounts are only very big": {1000, []Amounts{{"cpu": math.MaxInt64}, {"cpu": math.MaxInt64}}, 2 * float64(math.MaxInt64) / 1e6},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := (Rules{Weights: weights}).Usage(tc.weight, tc.parts...); got != tc.want {
@@ -136,7 +163,7 @@ func TestRulesFrom(t *testing.T) {
 
 func TestListsComeBack(t *testing.T) {
 	list := corev1.ResourceList{"cpu": resource.MustParse("1500m"), "memory": resource.MustParse("3Gi"), "gpu": resource.MustParse("56m")}
-	want := Amounts{"cpu": 1500, "memory": 3 << 30 * 1000, "gpu": 56}
+	want := Amounts{"cpu": 1_500_000, "memory": 3 << 30 * 1000, "gpu": 56_000}
 	if diff := cmp.Diff(want, FromList(list)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -167,6 +167,33 @@ func namesIn(t *testing.T, path string) (out []string) {
 	return out
 }
 
+// TestFixesOfKueueAreJudged: each row of the table has a number of its own, says what went wrong, and has one of the four
+// verdicts; held and mended name a test. TestTestsAndTargetsExist checks that the test exists.
+func TestFixesOfKueueAreJudged(t *testing.T) {
+	judged := regexp.MustCompile("^(does not apply: \\S.*|(held|mended): `Test[A-Z]\\w*`.*|not tried)$")
+	cases := regexp.MustCompile("`(queueing/testdata/[^`]+)`")
+	numbers := map[string]bool{}
+	for line := range strings.SplitSeq(read(t, filepath.Join(root, "docs/kueue-fixes.md")), "\n") {
+		cells := strings.Split(strings.Trim(line, "| "), " | ")
+		if !strings.HasPrefix(line, "| ") || cells[0] == "number" || cells[0] == "---" {
+			continue
+		}
+		if len(cells) != 3 || cells[1] == "" || !judged.MatchString(cells[2]) || numbers[cells[0]] {
+			t.Errorf("the row is none, or its number is there twice: %s", line)
+			continue
+		}
+		numbers[cells[0]] = true
+		for _, m := range cases.FindAllStringSubmatch(line, -1) {
+			if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
+				t.Errorf("%s names %s, which does not exist", cells[0], m[1])
+			}
+		}
+	}
+	if len(numbers) < 200 {
+		t.Errorf("the table has %d rows", len(numbers))
+	}
+}
+
 // TestTestsAndTargetsExist looks for tests, tested packages and make targets that documents
 // name.
 func TestTestsAndTargetsExist(t *testing.T) {

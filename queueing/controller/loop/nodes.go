@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/placement"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // Nodes are watched, with the pods on them, as long as a flavor has a Topology: their events are many.
@@ -72,7 +74,8 @@ func roomEvents(to toolscache.ResourceEventHandler) toolscache.ResourceEventHand
 				}
 			case *corev1.Pod:
 				if was, ok := before.(*corev1.Pod); ok && was.UID == o.UID && placement.TakesRoom(was) == placement.TakesRoom(o) &&
-					was.DeletionTimestamp.IsZero() == o.DeletionTimestamp.IsZero() {
+					was.DeletionTimestamp.IsZero() == o.DeletionTimestamp.IsZero() &&
+					maps.Equal(workload.PodRequests(&was.Spec), workload.PodRequests(&o.Spec)) {
 					return
 				}
 			}

@@ -16,12 +16,13 @@ func TestNeeded(t *testing.T) {
 		failed                              string
 		want                                int32
 	}{
-		"all at once":             {parallelism: 4, completions: 4, want: 4},
-		"in rounds":               {parallelism: 4, completions: 10, want: 4},
-		"the last round":          {parallelism: 4, completions: 10, succeeded: 8, want: 2},
-		"all done":                {parallelism: 4, completions: 4, succeeded: 4, want: 0},
-		"more than needed":        {parallelism: 4, completions: 4, succeeded: 5, want: 0},
-		"indexes failed for good": {parallelism: 8, completions: 8, succeeded: 2, failed: "1,3-5", want: 2},
+		"all at once":                   {parallelism: 4, completions: 4, want: 4},
+		"in rounds":                     {parallelism: 4, completions: 10, want: 4},
+		"the last round":                {parallelism: 4, completions: 10, succeeded: 8, want: 2},
+		"parallelism above completions": {parallelism: 5, completions: 3, succeeded: 1, want: 2},
+		"all done":                      {parallelism: 4, completions: 4, succeeded: 4, want: 0},
+		"more than needed":              {parallelism: 4, completions: 4, succeeded: 5, want: 0},
+		"indexes failed for good":       {parallelism: 8, completions: 8, succeeded: 2, failed: "1,3-5", want: 2},
 	} {
 		job := &batchv1.Job{}
 		job.Spec.Parallelism, job.Spec.Completions, job.Status.Succeeded = &c.parallelism, &c.completions, c.succeeded

@@ -238,6 +238,10 @@ func (k *Kind) PodSets(o client.Object) (podSets []kueue.PodSet, refusals []stri
 			continue
 		}
 		addHidden(template, f.hidden, f.scope)
+		if len(template.Spec.Containers) == 0 {
+			refusals = append(refusals, fmt.Sprintf("the pod template at %s has no containers, and the API server refuses such pods; add one", f.at))
+			continue
+		}
 		podSets = append(podSets, kueue.PodSet{
 			Name: kueue.PodSetReference(f.name), Count: f.count, Template: *template, TopologyRequest: f.numbered.DeepCopy(),
 		})

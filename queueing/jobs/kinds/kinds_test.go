@@ -55,7 +55,7 @@ func said(k jobs.Kind, o *unstructured.Unstructured) string {
 		for _, c := range podSets[i].Template.Spec.InitContainers {
 			text += " after " + c.Name
 		}
-		for _, c := range podSets[i].Template.Spec.Containers[1:] {
+		for _, c := range podSets[i].Template.Spec.Containers[min(1, len(podSets[i].Template.Spec.Containers)):] {
 			text += " with " + c.Name
 		}
 		if counted, ok := k.(jobs.Counted); ok {
@@ -158,6 +158,17 @@ func TestBuiltInKinds(t *testing.T) {
 				`kueue.x-k8s.io/elastic-job to "true", so that they wait for it, or set the field to false`},
 		"RayJob": {`{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: j}, spec: {shutdownAfterJobFinishes: true, rayClusterSpec: {` + ray + `}},
 			status: {jobDeploymentStatus: Complete, jobStatus: STOPPED}}`, rayPods + ", submitter×1, failed: RayJob failed, running"},
+		"RayJob that KubeRay refuses": {`{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: j}, spec: {shutdownAfterJobFinishes: true,
+			rayClusterSpec: {headGroupSpec: {template: ` + oneContainer + `}}},
+			status: {jobDeploymentStatus: ValidationFailed, message: no entrypoint}}`,
+			"head×1, submitter×1, failed: no entrypoint, running"},
+		"RayJob whose head has no container": {`{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: j}, spec: {shutdownAfterJobFinishes: true,
+			rayClusterSpec: {headGroupSpec: {template: {spec: {containers: []}}}}}}`,
+			"refused: the pod template at spec.rayClusterSpec.headGroupSpec.template has no containers, and the API server refuses such " +
+				"pods; add one"},
+		"SparkApplication whose submission is tried again": {`{apiVersion: sparkoperator.k8s.io/v1beta2, kind: SparkApplication, metadata: {name: j},
+			spec: {type: Scala, restartPolicy: {type: OnFailure}, driver: {memory: 1g, cores: 1}, executor: {memory: 1g, cores: 1, instances: 1}},
+			status: {applicationState: {state: SUBMISSION_FAILED}}}`, "driver×1, executor×1, running"},
 		"RayJob that submits from its head": {`{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: j}, spec: {submissionMode: SidecarMode,
 			shutdownAfterJobFinishes: true, rayClusterSpec: {headGroupSpec: {template: ` + oneContainer + `}}}}`,
 			"head×1 with ray-job-submitter, running"},
@@ -349,7 +360,8 @@ func TestATrainJob(t *testing.T) {
 		runtimePatches: [{manager: kueue.x-k8s.io/manager}, {manager: example.com/other, trainingRuntimeSpec: {a: b}}]}}`)
 	set := object(t, `{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, spec: {replicatedJobs: [
 		{name: initializer, template: {spec: {template: `+oneContainer+`}}},
-		{name: node, template: {spec: {parallelism: 2, template: {spec: {nodeSelector: {disk: ssd}, containers: [{name: c}]}}}}}]}}`)
+		{name: node, template: {spec: {parallelism: 2, template: {spec: {nodeSelector: {disk: ssd},
+			tolerations: [{key: gpu, operator: Exists}], containers: [{name: c}]}}}}}]}}`)
 	k := kindOf(t, o).(jobs.Resolver)
 	if !k.Resolve(o, set) {
 		t.Error("a JobSet of a TrainJob that never ran is not current")
@@ -364,14 +376,14 @@ func TestATrainJob(t *testing.T) {
 	}
 	const entry = `{manager: kueue.x-k8s.io/manager, trainingRuntimeSpec: {template: {spec: {replicatedJobs: [%s, %s]}}}}`
 	const started = `{name: %s, template: {spec: {template: {metadata: {labels: {kueue.x-k8s.io/job-uid: u}, annotations: {request: first}},
-		spec: {%s tolerations: [{key: booked, operator: Exists, tolerationSeconds: 300}]}}}}}`
+		spec: {nodeSelector: {%s}, tolerations: [%s{key: booked, operator: Exists, tolerationSeconds: 300}]}}}}}`
 	patches := func(a, b string) any {
 		return object(t, fmt.Sprintf(`{kind: X, spec: {runtimePatches: [`+entry+`, {manager: example.com/other, trainingRuntimeSpec: {a: b}}]}}`,
 			a, b)).Object["spec"].(map[string]any)["runtimePatches"]
 	}
 	got, _ := pointer{"spec", "runtimePatches"}.get(o.Object)
-	if diff := cmp.Diff(patches(fmt.Sprintf(started, "initializer", "nodeSelector: {booked/first: pool-0},"),
-		fmt.Sprintf(started, "node", "nodeSelector: {disk: ssd, booked/first: pool-1},")), got); diff != "" {
+	if diff := cmp.Diff(patches(fmt.Sprintf(started, "initializer", "booked/first: pool-0", ""),
+		fmt.Sprintf(started, "node", "disk: ssd, booked/first: pool-1", "{key: gpu, operator: Exists}, ")), got); diff != "" {
 		t.Errorf("started (-want +got):\n%s", diff)
 	}
 	saved, err := json.Marshal(record)

@@ -688,6 +688,25 @@ func TestAStatefulSet(t *testing.T) {
 	}
 	g.settle(k)
 	g.is("with no replicas it is on hold", " |")
+	set.Spec.Replicas = new(int32(3))
+	if err := g.c.Update(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	g.settle(k)
+	g.is("with more than before it queues for those", " | 3")
+}
+
+// TestAStatefulSetThatIsEvictedBeforeItsPods lets its quota go: no pod of it has to stop.
+func TestAStatefulSetThatIsEvictedBeforeItsPods(t *testing.T) {
+	set := newStatefulSet()
+	g := newRig(t, set)
+	k := gangOfStatefulSet(t.Context(), set)[0]
+	g.settle(k)
+	g.admit()
+	g.settle(k)
+	g.evict()
+	g.settle(k)
+	g.is("it queues again", " | 2 Evicted")
 }
 
 // TestAStatefulSetThatIsBeingDeleted, which a finalizer puts off, has quota as long as its pods run: they stop like any others.

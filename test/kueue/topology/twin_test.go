@@ -292,7 +292,7 @@ func place(q question) answer {
 		}
 		r := workers.request(q.Balanced)
 		if leader != nil {
-			r.Leader = leader.Pod
+			r.Leader, r.LeaderSpec = leader.Pod, r.Spec // as Kueue 0.19 judges nodes: by the workers alone
 		}
 		p := view.Place(r)
 		if p.Reason != "" {
