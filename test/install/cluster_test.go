@@ -394,7 +394,7 @@ func (b *bare) queuedJob() *batchv1.Job {
 	}}}}
 	local := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "main"}}
 	local.Spec.ClusterQueue = "all"
-	for _, o := range []client.Object{flavor, all, local, job} {
+	for _, o := range []client.Object{flavor, all, local} {
 		var err error
 		b.eventually("admission policies know the kind of "+o.GetName(), func() bool {
 			err = b.Kube.Create(b.Context(), o)
@@ -404,7 +404,23 @@ func (b *bare) queuedJob() *batchv1.Job {
 			b.Fatal(err)
 		}
 	}
+	b.isHeld(job)
+	if err := b.Kube.Create(b.Context(), job); err != nil {
+		b.Fatal(err)
+	}
 	return job
+}
+
+// isHeld waits until a Job that is tried is suspended: kube-apiserver takes policies up a moment after it has them, and a Job that runs
+// meanwhile is stopped again.
+func (b *bare) isHeld(job *batchv1.Job) {
+	b.Helper()
+	var err error
+	b.eventually("the policy suspends new Jobs", func() bool {
+		probe := job.DeepCopy()
+		err = b.Kube.Create(b.Context(), probe, client.DryRunAll)
+		return err == nil && probe.Spec.Suspend != nil && *probe.Spec.Suspend
+	}, func() string { return fmt.Sprint(err) })
 }
 
 // podOf is the UID of the one pod of a Job.
