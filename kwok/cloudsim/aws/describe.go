@@ -14,7 +14,7 @@ import (
 const listed = time.Hour
 
 func (f *Front) describeInstances(p *params) []element {
-	want := p.filters("Filter", "Value", "instance-id", "instance-state-name", "tag-key", "tag:*")
+	want := wildcards(p.filters("Filter", "Value", "instance-id", "instance-state-name", "tag-key", "tag:*"))
 	names := p.texts("InstanceId")
 	var found []cloudsim.Instance
 	known := map[string]bool{}
@@ -143,7 +143,7 @@ func (f *Front) createTags(p *params) []element {
 }
 
 func (f *Front) describeSubnets(p *params) []element {
-	want := p.filters("Filter", "Value", "subnet-id")
+	want := wildcards(p.filters("Filter", "Value", "subnet-id"))
 	found := slices.DeleteFunc(slices.Clone(f.config.Subnets), func(s Subnet) bool {
 		return !want.match(map[string]string{"subnet-id": s.ID}, nil)
 	})
@@ -176,7 +176,7 @@ func zoneID(zone string) string {
 }
 
 func (f *Front) describeInstanceTypes(p *params) []element {
-	want := p.filters("Filter", "Value", "instance-type")
+	want := wildcards(p.filters("Filter", "Value", "instance-type"))
 	found := slices.DeleteFunc(slices.Clone(f.config.Types), func(t Type) bool {
 		return !want.match(map[string]string{"instance-type": t.Name}, nil)
 	})
@@ -215,7 +215,7 @@ func (f *Front) describeInstanceTypeOfferings(p *params) []element {
 	if kind := p.text("LocationType"); kind != "availability-zone" {
 		panic(invalid("LocationType is '%s': only availability-zone is simulated", kind))
 	}
-	want := p.filters("Filter", "Value", "instance-type", "location")
+	want := wildcards(p.filters("Filter", "Value", "instance-type", "location"))
 	type offering struct{ kind, zone string }
 	var found []offering
 	for _, pool := range f.world.Pools() {

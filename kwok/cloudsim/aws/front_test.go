@@ -69,6 +69,40 @@ const (
 		"LaunchInstances&AutoScalingGroupName=gpu&RequestedCapacity=2&AvailabilityZones.member.1=us-east-1a&RetryStrategy=none&ClientToken=t"
 )
 
+// EC2's filters have wildcards, those of Auto Scaling have none.
+func TestWildcardsOfFilters(t *testing.T) {
+	tags := map[string]string{"team": "red", "kubernetes.io/cluster/a": "owned", "star": "a*b"}
+	for name, c := range map[string]struct {
+		filter, value string
+		ec2, groups   bool
+	}{
+		"a value":                       {"tag:team", "red", true, true},
+		"another value":                 {"tag:team", "blue", false, false},
+		"the begin of a value":          {"tag:team", "r*", true, false},
+		"a value without its begin":     {"tag:team", "*e", false, false},
+		"a character":                   {"tag:team", "r?d", true, false},
+		"no character":                  {"tag:team", "red?", false, false},
+		"a key with a slash":            {"tag-key", "kubernetes.io*", true, false},
+		"a key":                         {"tag-key", "kubernetes.io/cluster/a", true, true},
+		"a dot stands for itself":       {"tag-key", "kubernetes?io/*", true, false},
+		"a dot stands for nothing else": {"tag:team", "r.*", false, false},
+		"an escaped star":               {"tag:star", `a\*b`, true, false},
+		"an escaped star elsewhere":     {"tag:team", `r\*`, false, false},
+		"a tag that is not there":       {"tag:owner", "*", false, false},
+		"an attribute":                  {"state", "act*", true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, attributes := filters{c.filter: {"none", c.value}}, map[string]string{"state": "active"}
+			if got := wildcards(f).match(attributes, tags); got != c.ec2 {
+				t.Errorf("EC2: %v, want %v", got, c.ec2)
+			}
+			if got := f.match(attributes, tags); got != c.groups {
+				t.Errorf("Auto Scaling: %v, want %v", got, c.groups)
+			}
+		})
+	}
+}
+
 // What the front end does not know is no success, and changes nothing.
 func TestUnknownCallsGetTheCloudsOwnError(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -3,7 +3,9 @@ package aws
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -111,23 +113,56 @@ func (p *params) filters(key, values string, known ...string) filters {
 // filters are values by the name of the filter.
 type filters map[string][]string
 
-// match says that each filter has one of the values; tags are looked at as tag:*
-// and tag-key.
+// wildcards are the filters of EC2: * stands for any characters, ? for one, and \ before one of these for that
+// character. Auto Scaling and the price list know no wildcards.
+type wildcards filters
+
+// match reports whether each filter has one of the values. Filters of tags are tag:<key> and tag-key.
 func (f filters) match(attributes, tags map[string]string) bool {
+	return f.matchBy(func(value, have string) bool { return value == have }, attributes, tags)
+}
+
+// match is that of filters, with wildcards.
+func (f wildcards) match(attributes, tags map[string]string) bool {
+	return filters(f).matchBy(matchWildcards, attributes, tags)
+}
+
+func (f filters) matchBy(equal func(value, have string) bool, attributes, tags map[string]string) bool {
 	for name, values := range f {
+		have := []string{attributes[name]}
 		if key, ok := strings.CutPrefix(name, "tag:"); ok {
-			if v, tagged := tags[key]; !tagged || !slices.Contains(values, v) {
-				return false
+			have = nil
+			if value, tagged := tags[key]; tagged {
+				have = []string{value}
 			}
 		} else if name == "tag-key" {
-			if !slices.ContainsFunc(values, func(key string) bool { _, ok := tags[key]; return ok }) {
-				return false
-			}
-		} else if !slices.Contains(values, attributes[name]) {
+			have = slices.Collect(maps.Keys(tags))
+		}
+		if !slices.ContainsFunc(values, func(value string) bool {
+			return slices.ContainsFunc(have, func(h string) bool { return equal(value, h) })
+		}) {
 			return false
 		}
 	}
 	return true
+}
+
+var wildcard = regexp.MustCompile(`\\[*?\\]|[*?]|[^*?\\]+|\\`)
+
+func matchWildcards(pattern, s string) bool {
+	if !strings.ContainsAny(pattern, `*?\`) {
+		return pattern == s
+	}
+	expression := wildcard.ReplaceAllStringFunc(pattern, func(part string) string {
+		switch part {
+		case "*":
+			return "(?s:.*)"
+		case "?":
+			return "(?s:.)"
+		}
+		return regexp.QuoteMeta(strings.TrimPrefix(part, `\`))
+	})
+	return regexp.MustCompile("^" + expression + "$").MatchString(s)
 }
 
 // unread returns a parameter that was not read.

@@ -82,7 +82,7 @@ func (f *Front) createPlacementGroup(p *params) []element {
 }
 
 func (f *Front) describePlacementGroups(p *params) []element {
-	want, names := p.filters("Filter", "Value", "group-name", "strategy", "state", "tag-key", "tag:*"), p.texts("GroupName")
+	want, names := wildcards(p.filters("Filter", "Value", "group-name", "strategy", "state", "tag-key", "tag:*")), p.texts("GroupName")
 	p.checkRead()
 	var found []*placementGroup
 	for _, name := range slices.Sorted(maps.Keys(f.placementGroups)) {

@@ -116,7 +116,7 @@ func (f *Front) buyBlocks() error {
 }
 
 func (f *Front) describeCapacityReservations(p *params) []element {
-	want := p.filters("Filter", "Value", "state", "tag-key", "tag:*")
+	want := wildcards(p.filters("Filter", "Value", "state", "tag-key", "tag:*"))
 	names := p.texts("CapacityReservationId")
 	var found []cloudsim.Reservation
 	for _, id := range names {
