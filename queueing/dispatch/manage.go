@@ -21,7 +21,7 @@ func Manage(j *Job, clusters []Cluster, now time.Time) Step {
 	case j.Over:
 		return Step{Do: Rest, Record: j.Record}
 	case j.Runs != "":
-		return follow(j, find(clusters, j.Runs))
+		return follow(j, find(clusters, j.Runs), now)
 	case j.Open && len(j.Nominated) <= j.mostAsked():
 		if s, found := advance(j, clusters); found {
 			return s
@@ -35,17 +35,15 @@ func Manage(j *Job, clusters []Cluster, now time.Time) Step {
 }
 
 // keeps are the clusters whose copies the job needs.
-func keeps(j *Job) []string {
+func keeps(j *Job, clusters []Cluster) (out []string) {
 	switch {
 	case j.Over:
-		return nil
 	case j.Runs != "":
-		return []string{j.Runs}
+		out = []string{j.Runs}
 	case len(j.Nominated) <= j.mostAsked():
-		return j.Nominated
-	default:
-		return nil
+		out = slices.Clone(j.Nominated)
 	}
+	return slices.DeleteFunc(out, func(name string) bool { return find(clusters, name).Deleted })
 }
 
 func index(clusters []Cluster, name string) (int, bool) {
@@ -57,7 +55,7 @@ func index(clusters []Cluster, name string) (int, bool) {
 func strays(j *Job, clusters []Cluster) (s Step, found bool) {
 	s = Step{Do: Clear, Record: j.Record}
 	s.Record.In = nil
-	kept, cut, stopped := keeps(j), (*Cluster)(nil), false
+	kept, cut, stopped := keeps(j, clusters), (*Cluster)(nil), false
 	for _, name := range kept {
 		if _, listed := index(clusters, name); slices.Contains(j.Record.In, name) && !listed {
 			s.Record.In = append(s.Record.In, name)
@@ -139,8 +137,11 @@ func advanceOne(j *Job, c *Cluster) (s Step, found bool) {
 }
 
 // follow is a job that runs in a cluster.
-func follow(j *Job, c *Cluster) Step {
+func follow(j *Job, c *Cluster, now time.Time) Step {
 	s := Step{Cluster: c.Name, Record: j.Record}
+	refused := func(why Reason, message string) {
+		s.Do, s.Record = Retry, at(j.Record.Refused(Refusal{Cluster: c.Name, Reason: why, Message: message, At: now, Copy: c.Copy.UID}), now)
+	}
 	switch w := c.Copy; {
 	case c.Stopped:
 		s.Do, s.Message = Retry, lost(c.Name)
@@ -149,11 +150,13 @@ func follow(j *Job, c *Cluster) Step {
 	case w == nil || w.Foreign:
 		s.Do, s.Gone, s.Message = Retry, []string{c.Name}, "Admitting remote no longer exists"
 	case w.Changed != "":
-		s.Do, s.Message = Retry, fmt.Sprintf("cluster %s does not run the job as it is here: %s", c.Name, w.Changed)
+		refused(Rejected, w.Changed)
+		s.Message = fmt.Sprintf("cluster %s does not run the job as it is here: %s", c.Name, w.Changed)
 	case w.Finished:
 		s.Do, s.Message = Finish, w.Message
 	case !w.Admitted || w.Leaving:
-		s.Do, s.Message = Retry, fmt.Sprintf("Workload evicted on worker cluster: %q, resetting for re-admission", c.Name)
+		refused(Evicted, w.Message)
+		s.Message = fmt.Sprintf("Workload evicted on worker cluster: %q, resetting for re-admission", c.Name)
 	default:
 		s.Do = Follow
 	}

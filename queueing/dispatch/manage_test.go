@@ -45,6 +45,7 @@ func TestManage(t *testing.T) {
 	}
 	fenced := func(c Cluster) Cluster { c.Fence = 10 * time.Minute; return c }
 	unawarded := func(c Cluster) Cluster { c = cut(c); c.Unawarded = true; return c }
+	deleted := func(c Cluster) Cluster { c.Deleted, c.Lacks = true, "its MultiKueueCluster"; return c }
 	stopped := func(name string) Cluster { return Cluster{Name: name, Stopped: true} }
 	for _, c := range []struct {
 		name     string
@@ -131,6 +132,14 @@ func TestManage(t *testing.T) {
 		{name: "what is left there is deleted when it is back", job: asked(func(j *Job) { j.Nominated, j.Record.In = []string{"b"}, []string{"b"} }),
 			clusters: []Cluster{cluster("a", Copy{Fence: 10 * time.Minute, Refused: Rejected}), cluster("b", Copy{Reserved: true})},
 			want:     Clear, gone: "a", in: "b"},
+
+		{name: "a cluster whose MultiKueueCluster is deleted is cleared", job: asked(runs), clusters: []Cluster{deleted(cluster("a", Copy{Admitted: true})), cluster("b")},
+			want: Clear, gone: "a"},
+		{name: "then the job is tried again", job: asked(runs, func(j *Job) { j.Record.In = nil }), clusters: []Cluster{deleted(cluster("a")), cluster("b")},
+			want: Retry, cluster: "a", gone: "a", message: "no longer exists"},
+		{name: "one that was asked there, too", job: asked(), clusters: []Cluster{deleted(cluster("a", Copy{Reserved: true})), cluster("b")}, want: Clear, gone: "a"},
+		{name: "and is withdrawn", job: asked(func(j *Job) { j.Record.In = nil }), clusters: []Cluster{deleted(cluster("a")), cluster("b")}, want: Withdraw, in: "a",
+			message: "it lacks its MultiKueueCluster"},
 
 		{name: "a job that may not run is cleared everywhere", job: asked(over), clusters: []Cluster{cluster("a", Copy{Admitted: true}), cluster("b", Copy{})},
 			want: Clear, gone: "a b"},

@@ -20,6 +20,8 @@ const (
 	// quotaPatience is how long a copy may wait for quota at first, and longestPatience at most: it doubles with every try.
 	quotaPatience   = 5 * time.Second
 	longestPatience = 10 * time.Minute
+	// judgedWithin is how long a worker may take to say anything of a copy. Where nothing queues there, it never does.
+	judgedWithin = time.Minute
 	// judgedBy is how long a worker takes to judge a copy, where what it says does not tell whether it has.
 	judgedBy = 3 * time.Second
 	// startBound is how long a copy with quota may take to be admitted. Its worker's own bounds are shorter.
@@ -161,7 +163,7 @@ func asked(j *Job, name string, clusters []Cluster, now time.Time) Step {
 	s := Step{Do: Rest, Record: record}
 	switch {
 	case c.Stopped:
-		record = at(record.refused(Refusal{Cluster: c.Name, Reason: Lost, Message: lost(c.Name), At: now}), now)
+		record = at(record.Refused(Refusal{Cluster: c.Name, Reason: Lost, Message: lost(c.Name), At: now}), now)
 		return Step{Do: Withdraw, Record: record, Message: lost(c.Name)}
 	case c.Unawarded:
 		return leave(record, c, now)
@@ -203,14 +205,14 @@ func asked(j *Job, name string, clusters []Cluster, now time.Time) Step {
 		s.At, s.Message = other.again(), why+"; no other cluster can be asked now"
 		return waits(s)
 	}
-	return Step{Do: Withdraw, Record: at(record.refused(refusal), now), Message: why, Weigh: s.Weigh}
+	return Step{Do: Withdraw, Record: at(record.Refused(refusal), now), Message: why, Weigh: s.Weigh}
 }
 
 // leave withdraws a cluster that was not awarded the job, and takes it off the record: a copy that is there, or comes late, has its gate,
 // and is deleted when the cluster is seen again.
 func leave(record Record, c *Cluster, now time.Time) Step {
 	why := fmt.Sprintf("cluster %s cannot be reached, and was not awarded the job", c.Name)
-	record = at(record.refused(Refusal{Cluster: c.Name, Reason: Unreached, Message: why, At: now}), now)
+	record = at(record.Refused(Refusal{Cluster: c.Name, Reason: Unreached, Message: why, At: now}), now)
 	record.In = slices.DeleteFunc(slices.Clone(record.In), func(name string) bool { return name == c.Name })
 	return Step{Do: Withdraw, Record: record, Message: why}
 }
@@ -237,6 +239,9 @@ func judge(j *Job, c *Cluster) (r Refusal, bound time.Time) {
 			j.Record.At.Add(backoff(quotaPatience, longestPatience, j.Record.refusal(c.Name).Times))
 	case w.Refused != "":
 		return Refusal{Reason: w.Refused, Message: w.Message}, time.Time{}
+	case w.Unjudged:
+		return Refusal{Reason: Late, Message: fmt.Sprintf("it has said nothing of the copy for %s: its Muster or Kueue may be down",
+			judgedWithin)}, j.Record.At.Add(judgedWithin)
 	default:
 		return Refusal{Reason: Late, Message: w.Message}, j.Record.At.Add(startBound)
 	}

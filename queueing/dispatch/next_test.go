@@ -94,6 +94,12 @@ func TestNext(t *testing.T) {
 
 		{name: "the copy that is asked is waited for", job: askedInA(time.Minute), clusters: []Cluster{cluster("a", Copy{Reserved: true}), cluster("b")},
 			at: startBound - time.Minute, in: "a"},
+		{name: "one of which its worker says nothing waits for a minute", job: askedInA(0), clusters: []Cluster{cluster("a", Copy{Unjudged: true}), cluster("b")},
+			at: judgedWithin, in: "a"},
+		{name: "and then leaves", job: askedInA(judgedWithin), clusters: []Cluster{cluster("a", Copy{Unjudged: true}), cluster("b")}, want: Withdraw, in: "a",
+			message: "Late: it has said nothing of the copy for 1m0s"},
+		{name: "where another can be asked, and it is told", job: askedInA(judgedWithin), clusters: []Cluster{cluster("a", Copy{Unjudged: true})}, in: "a",
+			message: "its Muster or Kueue may be down; no other cluster can be asked now"},
 		{name: "one that runs for ever", job: askedInA(2 * startBound), clusters: []Cluster{cluster("a", Copy{Admitted: true})}, in: "a"},
 		{name: "one that waits for quota waits a moment", job: askedInA(0), clusters: []Cluster{cluster("a", Copy{Refused: NoQuota})}, at: quotaPatience, in: "a"},
 		{name: "longer with each try", job: askedInA(0, no("a", NoQuota, time.Minute, 2)), clusters: []Cluster{cluster("a", Copy{Refused: NoQuota})},

@@ -13,16 +13,21 @@ import (
 // Annotation of the manager's Workload has its Record.
 const Annotation = "muster.dev/dispatch"
 
+// Finalizer keeps the manager's Workload, with its quota, as long as a cluster may have a copy of it: its pods may run there.
+const Finalizer = "muster.dev/copies"
+
 const (
 	// OriginAnnotation of a copy is the UID of the Workload that it is of.
 	OriginAnnotation = "muster.dev/origin-uid"
 	// ManagerAnnotation of a copy is the UID of the namespace kube-system of its manager.
 	ManagerAnnotation = "muster.dev/origin-manager"
-	// ClusterAnnotation of a copy is the MultiKueueCluster that it was made through.
-	ClusterAnnotation = "muster.dev/origin-cluster"
 	// Gate holds a copy back until it is awarded.
 	Gate = "muster.dev/award"
 )
+
+// ClusterUIDAnnotation of a MultiKueueCluster is the UID of the namespace kube-system of the cluster that its kubeconfig led to at first. A
+// kubeconfig that leads elsewhere later is not used: jobs may run in the first.
+const ClusterUIDAnnotation = "muster.dev/cluster-uid"
 
 // HedgeAnnotation of a job, and of its Workload, is how many clusters may be asked for it at once. Each of them may launch machines for
 // it, and the first that has them runs it. It is for a manager that Muster is itself: a stock Kueue that loses sight of the cluster that
@@ -135,8 +140,8 @@ func (r Record) with(clusters ...string) Record {
 	return r
 }
 
-// refused is the record with one more refusal.
-func (r Record) refused(f Refusal) Record {
+// Refused is the record with one more refusal.
+func (r Record) Refused(f Refusal) Record {
 	last := r.refusal(f.Cluster)
 	if last.Times > 0 && f.Copy != "" && last.Copy == f.Copy {
 		return r

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -133,8 +134,12 @@ const (
 
 // clusters are those of the dispatcher, by how they are looked at.
 func (w *world) clusters(record *Record, as look) (out []Cluster) {
+	generation := w.cached().generation
+	if as == asIs {
+		generation = w.manager.generation
+	}
 	for _, x := range w.workers {
-		c := Cluster{Name: x.name, Connected: x.connected}
+		c := Cluster{Name: x.name, Connected: x.connected, Deleted: x.deleted}
 		now := w.skewed(w.muster.skew)
 		if f := record.Fence; !c.Connected {
 			c.Unawarded = w.managed && w.muster.named[c.Name]
@@ -147,7 +152,11 @@ func (w *world) clusters(record *Record, as look) (out []Cluster) {
 		}
 		for i := len(x.told) - 1; i >= 0; i-- {
 			if at := x.told[i].at; !at.After(w.now) {
-				if c.Copy = x.told[i].copy; !at.Before(x.madeAt) {
+				if c.Copy = x.told[i].copy; c.Copy != nil && x.told[i].generation != generation {
+					c.Copy = new(*c.Copy)
+					c.Copy.Stale = true
+				}
+				if !at.Before(x.madeAt) {
 					x.made = nil
 				}
 				break
@@ -155,7 +164,8 @@ func (w *world) clusters(record *Record, as look) (out []Cluster) {
 		}
 		switch {
 		case as == asIs && x.copy != nil:
-			c.Copy = &x.copy.Copy
+			c.Copy = new(x.copy.Copy)
+			c.Copy.Stale = x.copy.generation != generation
 		case as == asIs:
 			c.Copy = nil
 		case c.Copy != nil:
@@ -167,6 +177,9 @@ func (w *world) clusters(record *Record, as look) (out []Cluster) {
 			c.Lacks, c.Again = "what it takes to accept the job", x.refused.Add(time.Minute)
 		case w.now.Before(x.queueless):
 			c.Lacks = "LocalQueue"
+		}
+		if x.deleted {
+			c.Lacks = "its MultiKueueCluster"
 		}
 		if as == weighed {
 			c.Prospect = w.prospect(x)
@@ -229,6 +242,9 @@ func (w *world) name(v version, s Step) outcome {
 		}
 		if n := len(s.Record.Refusals); n > 0 && s.Record.Refusals[n-1].Reason == Lost {
 			w.seen["moved behind a fence"]++
+		}
+		if n := len(s.Record.Refusals); n > 0 && strings.Contains(s.Record.Refusals[n-1].Message, "has said nothing") {
+			w.seen["left for its silence"]++
 		}
 		return done
 	}
@@ -296,7 +312,8 @@ func (w *world) manage(v version) (s Step, is outcome) {
 		if v.number != w.manager.number {
 			return s, notAsSeen
 		}
-		w.retry(v, s.Message)
+		w.patch(func(v *version) { v.record = s.Record.Encode() })
+		w.retry(w.manager, s.Message)
 	case Clear:
 		return s, w.clear(v, s, clusters, reached)
 	}
@@ -329,7 +346,7 @@ func (w *world) offer(x *worker, s Step) outcome {
 		w.seen["answer lost"]++ // and it is offered again
 	}
 	answered := !lost && takes <= callTimeout && w.muster.begins.Equal(process)
-	x.arrives = append(x.arrives, arrival{w.now.Add(takes), s.Record.fence(x.name), answered})
+	x.arrives = append(x.arrives, arrival{w.now.Add(takes), s.Record.fence(x.name), w.cached().generation, answered})
 	if !answered {
 		return failed
 	}

@@ -102,8 +102,9 @@ func (w *world) renew() {
 }
 
 type arrival struct {
-	at    time.Time
-	fence time.Duration
+	at         time.Time
+	fence      time.Duration
+	generation int
 	// answered: the dispatcher waits for it.
 	answered bool
 }
@@ -115,8 +116,9 @@ type award struct {
 
 // toldCopy is what the dispatcher's cache has of a copy from then on.
 type toldCopy struct {
-	at   time.Time
-	copy *Copy
+	at         time.Time
+	copy       *Copy
+	generation int
 }
 
 // remote is a copy with the machines behind it.
@@ -125,6 +127,8 @@ type remote struct {
 	// since is when it came to its state; goesAt is when it is gone once it is leaving.
 	since, goesAt time.Time
 	spends        bool
+	// generation of the Workload that it is of.
+	generation int
 	// inactive: the fence has stopped it, and its pods have stopped by then.
 	inactive bool
 	stops    time.Time
@@ -148,9 +152,23 @@ func (w *world) connect(x *worker) {
 		return
 	}
 	x.asks = w.now.Add(3 * time.Second)
-	if up := !w.now.Before(x.cutUntil); x.connected != up {
+	up := !w.now.Before(x.cutUntil)
+	if x.connected != up {
 		x.connected = up
 		w.connectionChanged()
+	}
+	if up {
+		x.lostSince = time.Time{}
+	} else if x.lostSince.IsZero() {
+		x.lostSince = w.now
+	}
+	switch {
+	case !x.deleted:
+	case up && x.copy == nil && len(x.arrives) == 0:
+		w.seen["cleared after that"]++
+		w.bury(x)
+	case !up && w.now.Sub(x.lostSince) >= time.Minute:
+		w.bury(x)
 	}
 }
 
@@ -162,7 +180,8 @@ func (w *world) work(x *worker) {
 		}
 		if x.copy == nil && !w.now.Before(x.foreignUntil) {
 			w.next++
-			x.copy = &remote{Copy: Copy{UID: types.UID(fmt.Sprint(w.next)), Gated: w.managed, Fence: a.fence}, since: w.now}
+			x.copy = &remote{since: w.now, generation: a.generation,
+				Copy: Copy{UID: types.UID(fmt.Sprint(w.next)), Gated: w.managed, Fence: a.fence}}
 			if a.answered {
 				x.made, x.madeAt = new(x.copy.Copy), w.now
 			}
@@ -177,7 +196,7 @@ func (w *world) work(x *worker) {
 			return false
 		}
 		if c != nil && c.UID == a.uid && c.Gated {
-			c.Gated, c.since = false, w.now
+			c.Gated, c.Unjudged, c.since = false, true, w.now
 			w.note("the copy in %s is awarded", x.name)
 			w.tell(x)
 		}
@@ -194,7 +213,7 @@ func (w *world) work(x *worker) {
 		x.copy = nil
 		w.tell(x)
 		return
-	case c.Leaving || c.Finished:
+	case c.Leaving || c.Finished || w.now.Before(x.hangsUntil):
 		return
 	case c.inactive:
 		c.spends = c.spends && w.now.Before(c.stops)
@@ -222,6 +241,7 @@ func (w *world) work(x *worker) {
 			c.Finished, c.spends = true, false
 		}
 	}
+	c.Unjudged = c.Unjudged && !c.Reserved && c.Refused == ""
 	if *c != before {
 		w.note("%s: reserved %t, admitted %t, finished %t, refused %q", x.name, c.Reserved, c.Admitted, c.Finished, c.Refused)
 		w.tell(x)
@@ -242,8 +262,9 @@ func (w *world) delete(x *worker) {
 // tell has caches learn of the copy some time later.
 func (w *world) tell(x *worker) {
 	var c *Copy
+	generation := 0
 	if x.copy != nil {
-		c = new(x.copy.Copy)
+		c, generation = new(x.copy.Copy), x.copy.generation
 	}
 	at := w.now
 	if at.Before(x.stalledUntil) {
@@ -253,6 +274,6 @@ func (w *world) tell(x *worker) {
 	if n := len(x.told); n > 0 && at.Before(x.told[n-1].at) {
 		at = x.told[n-1].at
 	}
-	x.told = append(x.told, toldCopy{at, c})
+	x.told = append(x.told, toldCopy{at, c, generation})
 	w.wake(at)
 }

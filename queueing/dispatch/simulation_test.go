@@ -28,7 +28,8 @@ func TestOneClusterSpends(t *testing.T) {
 	})
 	t.Run("muster", func(t *testing.T) {
 		simulate(t, true, "crash", "cut", "refused", "evicted", "by hand", "answer lost", "late create", "late award",
-			"stalled", "manager evicts", "foreign", "without queue", "refuses copies", "declared dead", "moved before its award")
+			"stalled", "manager evicts", "foreign", "without queue", "refuses copies", "declared dead", "moved before its award",
+			"deleted here", "made again here", "wiped", "its name deleted", "cleared after that", "hangs", "left for its silence")
 	})
 }
 
@@ -121,13 +122,16 @@ type world struct {
 
 // version is what the manager's Workload says.
 type version struct {
-	number    int
-	at        time.Time
-	quota     bool
-	ready     bool
-	nominated []string
-	cluster   string
-	record    string
+	number int
+	at     time.Time
+	// generation counts the Workloads that there were; deleted: it waits for its finalizer.
+	generation int
+	deleted    bool
+	quota      bool
+	ready      bool
+	nominated  []string
+	cluster    string
+	record     string
 	// shown is when the dispatcher's cache has it.
 	shown time.Time
 }
@@ -150,6 +154,11 @@ type worker struct {
 	// made is what the dispatcher has made and not seen yet, since then.
 	made   *Copy
 	madeAt time.Time
+	// hangsUntil is until when its Muster does nothing.
+	hangsUntil time.Time
+	// deleted: its MultiKueueCluster is, and lostSince is since when it could not be reached then.
+	deleted   bool
+	lostSince time.Time
 	// has no machines, or no quota, until then.
 	dryUntil, fullUntil time.Time
 	copy                *remote
@@ -247,11 +256,11 @@ func (w *world) run() {
 			w.note("the world is calm")
 			for _, x := range w.workers {
 				x.cutUntil, x.dryUntil, x.fullUntil = w.now, w.now, w.now
-				x.foreignUntil, x.refusesUntil, x.queueless = w.now, w.now, w.now
+				x.foreignUntil, x.refusesUntil, x.queueless, x.hangsUntil = w.now, w.now, w.now, w.now
 			}
 		}
 		w.mishap()
-		for _, x := range w.workers {
+		for _, x := range slices.Clone(w.workers) {
 			w.work(x)
 			w.connect(x)
 			if w.fenced {
@@ -326,6 +335,25 @@ func (w *world) mishap() {
 		case len(w.workers) > 2 && w.chance(40000):
 			w.bury(x)
 			return
+		case w.managed && !x.deleted && len(w.workers) > 2 && w.chance(20000):
+			w.seen["its name deleted"]++
+			w.note("the MultiKueueCluster of %s is deleted", x.name)
+			if x.deleted = true; !x.connected {
+				w.bury(x)
+				return
+			}
+			w.connectionChanged()
+		case w.managed && w.chance(4000):
+			x.hangsUntil = w.now.Add(w.within(5 * time.Minute))
+			w.seen["hangs"]++
+			w.note("nothing queues in %s until %.2fs", x.name, x.hangsUntil.Sub(noon).Seconds())
+		case w.managed && w.chance(15000):
+			// Its MultiKueueCluster leads to another cluster until an admin has said that it is meant.
+			w.seen["wiped"]++
+			w.note("%s is wiped", x.name)
+			x.copy, x.arrives, x.awards = nil, nil, nil
+			x.cutUntil, x.lossy = later(x.cutUntil, w.now.Add(w.within(3*time.Minute))), false
+			w.tell(x)
 		case x.quiet && w.now.Before(x.cutUntil):
 		case w.chance(3000) && x.copy != nil && !x.copy.Leaving:
 			w.seen["by hand"]++
@@ -337,7 +365,18 @@ func (w *world) mishap() {
 			w.stop(x, Evicted)
 		}
 	}
-	if w.chance(8000) && w.manager.quota {
+	if w.managed && w.chance(8000) && !w.manager.deleted {
+		w.seen["deleted here"]++
+		w.note("the Workload is deleted in the manager")
+		w.write(func(v *version) { v.deleted = true })
+	}
+	if record, _ := w.decode(w.manager.record); w.manager.deleted && len(record.In) == 0 {
+		w.seen["made again here"]++
+		w.write(func(v *version) {
+			*v = version{number: v.number, generation: v.generation + 1, quota: true, shown: v.shown}
+		})
+	}
+	if w.chance(8000) && w.manager.quota && !w.manager.deleted {
 		w.seen["manager evicts"]++
 		w.note("the manager evicts the job")
 		w.write(func(v *version) { v.quota, v.ready, v.nominated, v.cluster = false, false, nil, "" })

@@ -12,7 +12,7 @@ const (
 	// QueueLabel on a job names its LocalQueue.
 	QueueLabel = workload.QueueLabel
 	// PriorityClassLabel on a job names its WorkloadPriorityClass.
-	PriorityClassLabel = "kueue.x-k8s.io/priority-class"
+	PriorityClassLabel = workload.PriorityClassLabel
 	// JobUIDLabel on a Workload is the UID of its job.
 	JobUIDLabel = workload.JobUIDLabel
 	// MaxExecTimeLabel on a job bounds how long it may run, in seconds.

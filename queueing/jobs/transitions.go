@@ -23,8 +23,10 @@ const (
 	exempt
 	// ending: the job has an outcome, and its last pods terminate.
 	ending
-	// delegated: the job runs in another cluster, or is to.
+	// delegated: the job is to run in another cluster.
 	delegated
+	// lent: it shows that it runs there.
+	lent
 	// ended: the job has succeeded or failed.
 	ended
 
@@ -105,6 +107,11 @@ var transitions = [jobStates][workload.States]action{
 	delegated: {
 		absent: queue, pending: queue, asking: queue, adopted: queue, reserved: queue, admitted: lend, evicted: recall, finished: tell,
 	},
+	lent: {
+		// Its Workload was deleted, and what the other cluster has of it goes. It cannot be given to a cluster again before it is suspended.
+		absent: stop, pending: stop, asking: stop, adopted: stop, reserved: stop,
+		admitted: lend, evicted: recall, finished: tell,
+	},
 	ended: {
 		pending: finish, asking: finish, adopted: finish, reserved: finish, admitted: finish, evicted: finish, deleted: finish,
 	},
@@ -117,6 +124,9 @@ func stateOf(kind Kind, job client.Object) jobState {
 	case outcome == Succeeded || outcome == Failed:
 		return ended
 	case IsDelegated(kind, job) && job.GetLabels()[QueueLabel] != "":
+		if !kind.IsSuspended(job) {
+			return lent
+		}
 		return delegated
 	case kind.IsSuspended(job) && WasStarted(job):
 		return stopped

@@ -27,6 +27,7 @@ runningUnqueued -        stop     adopt    -        stop     keep     stop     -
 exempt          excuse   excuse   excuse   excuse   excuse   keep     excuse   -        -
 ending          -        -        -        -        -        keep     -        -        -
 delegated       queue    queue    queue    queue    queue    lend     recall   -        tell
+lent            stop     stop     stop     stop     stop     lend     recall   -        tell
 ended           -        finish   finish   finish   finish   finish   finish   finish   -`)
 	actions := strings.Fields("- queue start keep adopt excuse stop evict restore release lend recall finish tell")
 	lines := strings.Split(want, "\n")

@@ -11,6 +11,9 @@ const (
 	DelegatedAnnotation = "muster.dev/delegated"
 	// QueuedSinceAnnotation on the copy of a Workload in a worker is when its job began to wait, in the manager.
 	QueuedSinceAnnotation = "muster.dev/queued-since"
+	// PriorityClassLabel on a job names its WorkloadPriorityClass.
+	PriorityClassLabel = "kueue.x-k8s.io/priority-class"
+
 	// ConditionDelegated of a LocalQueue is True where its jobs run in other clusters. Admission
 	// policies read it.
 	ConditionDelegated = "muster.dev/Delegated"

@@ -28,6 +28,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/dispatch"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -411,7 +412,9 @@ func (r *Removal) objects(ctx context.Context) (out []item, err error) {
 			out = append(out, item{"delete " + describe(o, o.GetKind()), func(ctx context.Context) error {
 				if len(o.GetFinalizers()) > 0 {
 					before := o.DeepCopy()
-					o.SetFinalizers(slices.DeleteFunc(o.GetFinalizers(), func(f string) bool { return f == kueue.ResourceInUseFinalizerName }))
+					o.SetFinalizers(slices.DeleteFunc(o.GetFinalizers(), func(f string) bool {
+						return f == kueue.ResourceInUseFinalizerName || f == dispatch.Finalizer
+					}))
 					if err := r.Kube.Patch(ctx, o, client.MergeFrom(before)); err != nil {
 						return err
 					}

@@ -82,21 +82,21 @@ func typed(scheme *runtime.Scheme, o *unstructured.Unstructured) (client.Object,
 	return out.(client.Object), runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, out)
 }
 
-// mark says on an object for a worker what it is a copy of, and the MultiKueueCluster that it is made through.
-func (s self) mark(o client.Object, of *kueue.Workload, cluster string) {
+// mark says on an object for a worker what it is a copy of.
+func (s self) mark(o client.Object, of *kueue.Workload) {
 	labels, annotations := dispatch.Kept(o.GetLabels()), dispatch.Kept(o.GetAnnotations())
 	labels[kueue.MultiKueueOriginLabel] = s.origin
 	annotations[dispatch.OriginAnnotation], annotations[dispatch.ManagerAnnotation] = string(of.UID), s.id
-	annotations[dispatch.ClusterAnnotation] = cluster
 	o.SetLabels(labels)
 	o.SetAnnotations(annotations)
 }
 
-// copyFor is the copy to make of a Workload in a cluster, with the gate on it, and the fence if it is to have one.
-func (s self) copyFor(w *kueue.Workload, cluster, fence string) *kueue.Workload {
+// copyFor is the copy to make of a Workload, with the gate on it, and the fence if it is to have one.
+func (s self) copyFor(w *kueue.Workload, fence string) *kueue.Workload {
 	out := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name, Labels: w.Labels, Annotations: w.Annotations}}
 	w.Spec.DeepCopyInto(&out.Spec)
-	s.mark(out, w, cluster)
+	out.Spec.PriorityClassRef = nil // the worker's class of that name may have another value
+	s.mark(out, w)
 	out.Annotations[workload.GatedByAnnotation] = dispatch.Gate
 	if fence != "" {
 		out.Annotations[dispatch.FenceAnnotation] = fence
@@ -110,7 +110,7 @@ func (s self) copyFor(w *kueue.Workload, cluster, fence string) *kueue.Workload 
 
 // ungated is the copy of a Workload as it is once it may take quota.
 func (s self) ungated(w *kueue.Workload) *kueue.Workload {
-	out := s.copyFor(w, "", "")
+	out := s.copyFor(w, "")
 	out.UID = w.UID
 	delete(out.Annotations, workload.GatedByAnnotation)
 	return out
@@ -118,7 +118,7 @@ func (s self) ungated(w *kueue.Workload) *kueue.Workload {
 
 // jobFor is the job to make of one here in a cluster, where it runs by the copy of its Workload.
 func (s self) jobFor(scheme *runtime.Scheme, kind Kind, job *unstructured.Unstructured, w *kueue.Workload,
-	cluster string) (*unstructured.Unstructured, error) {
+) (*unstructured.Unstructured, error) {
 	o, err := typed(scheme, job.DeepCopy())
 	if err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func (s self) jobFor(scheme *runtime.Scheme, kind Kind, job *unstructured.Unstru
 	out.SetName(job.GetName())
 	out.SetLabels(job.GetLabels())
 	out.SetAnnotations(job.GetAnnotations())
-	s.mark(out, w, cluster)
+	s.mark(out, w)
 	annotations, labels := out.GetAnnotations(), out.GetLabels()
 	annotations[kueue.MultiKueueOriginUIDAnnotation] = string(job.GetUID()) // by which the Workloads of some kinds are named
 	if !isShared(kind) {

@@ -33,13 +33,13 @@ func ours(name string) *kueue.Workload {
 }
 
 func TestACopySaysWhatItIsOf(t *testing.T) {
-	c := me.copyFor(ours("job-train"), "a", "")
+	c := me.copyFor(ours("job-train"), "")
 	want := metav1.ObjectMeta{
 		Namespace: "team-a", Name: "job-train", Labels: map[string]string{"team": "a", "kueue.x-k8s.io/multikueue-origin": "multikueue"},
 		Annotations: map[string]string{
 			"provreq.kueue.x-k8s.io/maxPrice": "3", "muster.dev/origin-uid": "w1", "muster.dev/origin-manager": "m1",
-			"muster.dev/origin-cluster": "a", "kueue.x-k8s.io/admission-gated-by": "muster.dev/award",
-			"muster.dev/queued-since": "2026-11-20T12:00:00Z",
+			"kueue.x-k8s.io/admission-gated-by": "muster.dev/award",
+			"muster.dev/queued-since":           "2026-11-20T12:00:00Z",
 		},
 	}
 	if diff := cmp.Diff(want, c.ObjectMeta); diff != "" {
@@ -53,7 +53,7 @@ func TestOnlyWhatAWorkerHasJudgedIsARefusal(t *testing.T) {
 		"": "", "AdmissionGated": "", "PendingEvaluation": "", "WaitingForPreemptedWorkloads": "", "WaitingForQuota": dispatch.NoQuota,
 		"NoMatchingFlavor": dispatch.NoQuota, "Pending": dispatch.NoQuota,
 	} {
-		theirs := me.copyFor(ours("job-train"), "a", "")
+		theirs := me.copyFor(ours("job-train"), "")
 		delete(theirs.Annotations, "kueue.x-k8s.io/admission-gated-by")
 		if reason != "" {
 			theirs.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionFalse, Reason: reason}}
@@ -69,7 +69,7 @@ func TestAClusterThatBuysNothingMoreIsLeft(t *testing.T) {
 	for reason, want := range map[string]dispatch.Reason{
 		"CapacityIsNotFound": dispatch.NoCapacity, "PurchasesStopped": dispatch.NoCapacity, "FailedToCheckCapacity": "",
 	} {
-		theirs := me.copyFor(ours("job-train"), "a", "")
+		theirs := me.copyFor(ours("job-train"), "")
 		delete(theirs.Annotations, "kueue.x-k8s.io/admission-gated-by")
 		r := &provreq.ProvisioningRequest{}
 		r.Status.Conditions = []metav1.Condition{{Type: provreq.Provisioned, Status: metav1.ConditionFalse, Reason: reason}}
@@ -93,7 +93,7 @@ func TestWhatAWorkloadInAWorkerIs(t *testing.T) {
 		"of another origin":                 {func(w *kueue.Workload) { w.Labels["kueue.x-k8s.io/multikueue-origin"] = "other" }, true, false, true},
 		"of a user there":                   {func(w *kueue.Workload) { w.Labels, w.Annotations = nil, nil }, true, false, false},
 	} {
-		theirs := me.copyFor(ours("job-train"), "a", "")
+		theirs := me.copyFor(ours("job-train"), "")
 		c.change(theirs)
 		if got := me.copyOf(theirs, ours("job-train"), nil); got.Foreign != c.foreign || got.Stale != c.stale || got.Gated != c.gated {
 			t.Errorf("%s: foreign %t, stale %t, gated %t; want %t, %t, %t", name, got.Foreign, got.Stale, got.Gated, c.foreign, c.stale, c.gated)
@@ -132,7 +132,7 @@ func TestWhatOfACopyWasChanged(t *testing.T) {
 				Message: "The workload's owner no longer exists"}}
 		},
 	} {
-		theirs := me.copyFor(w, "a", "")
+		theirs := me.copyFor(w, "")
 		change(theirs)
 		if got := me.copyOf(theirs, w, nil).Changed; got != want {
 			t.Errorf("changed: %q, want %q", got, want)
@@ -158,7 +158,7 @@ func TestAJobInAWorkerRunsByTheCopy(t *testing.T) {
 		"status": map[string]any{"active": int64(2)},
 	}}
 	for _, name := range []string{"job-train", strings.Repeat("x", 64)} {
-		got, err := me.jobFor(scheme.Scheme, batch.Kind{}, job, ours(name), "a")
+		got, err := me.jobFor(scheme.Scheme, batch.Kind{}, job, ours(name))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -61,7 +61,7 @@ type copies struct {
 
 // addCopies has a dispatcher make the copies, too.
 func addCopies(mgr ctrl.Manager, d *dispatcher, kinds []Kind) (*copies, error) {
-	d.workers.status = mgr.GetClient()
+	d.workers.writer = mgr.GetClient()
 	return newCopies(d, mgr.GetScheme(), kinds), addChecks(mgr)
 }
 
@@ -83,12 +83,11 @@ func (c *copies) identify(ctx context.Context) error {
 	if c.workers.self.id != "" {
 		return nil
 	}
-	system := &metav1.PartialObjectMetadata{}
-	system.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	if err := c.live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, system); err != nil {
+	uid, err := uidOf(ctx, c.live)
+	if err != nil {
 		return fmt.Errorf("reading what tells this cluster from other managers: %w", err)
 	}
-	c.workers.self.id = string(system.UID)
+	c.workers.self.id = string(uid)
 	return nil
 }
 
@@ -127,6 +126,9 @@ const mostSteps = 4
 // goOn takes a Workload one step on. It reports whether what the step has written is known, so that the next need not wait for an event.
 func (c *copies) goOn(ctx context.Context, s *situation) (goesOn bool, _ reconcile.Result, _ error) {
 	if err := c.read(ctx, s); err != nil || s.job == nil {
+		return false, reconcile.Result{}, err
+	}
+	if err := c.prioritize(ctx, s); err != nil {
 		return false, reconcile.Result{}, err
 	}
 	if s.gone {
@@ -245,6 +247,34 @@ func isOver(w *kueue.Workload, check *kueue.AdmissionCheckState) bool {
 	}
 }
 
+// prioritize gives the copies of a Workload its priority, which may have changed since they were made.
+func (c *copies) prioritize(ctx context.Context, s *situation) error {
+	for i := range s.clusters {
+		x := &s.clusters[i]
+		if x.Copy == nil || x.Copy.Foreign || x.Copy.Stale || x.Copy.Leaving || x.Copy.Finished || s.job.Over {
+			continue
+		}
+		worker, theirs, want := c.workers.connection(x.Name), &kueue.Workload{}, workload.Priority(s.Workload)
+		if worker == nil || worker.cache.Get(ctx, client.ObjectKeyFromObject(s.Workload), theirs) != nil || workload.Priority(theirs) == want {
+			continue
+		}
+		// Once: a worker that gives it another one would do so again.
+		if sent, _ := worker.priorities.Swap(theirs.UID, want); sent == want {
+			continue
+		}
+		before := client.MergeFrom(theirs.DeepCopy())
+		theirs.Spec.Priority = &want
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		err := worker.client.Patch(call, theirs, before)
+		cancel()
+		if err != nil {
+			worker.priorities.Delete(theirs.UID)
+			return client.IgnoreNotFound(err)
+		}
+	}
+	return nil
+}
+
 // carryOut does the step.
 func (c *copies) carryOut(ctx context.Context, s *situation, step *dispatch.Step) (done bool, err error) {
 	if c.sharedOwner(s.Workload) != nil {
@@ -291,7 +321,7 @@ func (c *copies) carryOut(ctx context.Context, s *situation, step *dispatch.Step
 				return false, err
 			}
 		}
-		return true, c.answer(ctx, s, kueue.CheckStateRetry, step.Message, "")
+		return true, c.retry(ctx, s, step.Record, step.Message)
 	default:
 		return c.clear(ctx, s, step)
 	}
@@ -330,8 +360,13 @@ func (c *copies) answer(ctx context.Context, s *situation, state kueue.CheckStat
 	if s.check == nil {
 		return nil // no check waits for an answer any more
 	}
+	i := slices.IndexFunc(s.Status.AdmissionChecks, func(x kueue.AdmissionCheckState) bool { return x.Name == s.check.Name })
+	if i < 0 {
+		return nil
+	}
 	patch := client.MergeFromWithOptions(s.DeepCopy(), client.MergeFromWithOptimisticLock{})
-	s.check.State, s.check.Message, s.check.LastTransitionTime = state, message, metav1.NewTime(c.clock.Now())
+	check := &s.Status.AdmissionChecks[i]
+	check.State, check.Message, check.LastTransitionTime = state, message, metav1.NewTime(c.clock.Now())
 	s.Status.NominatedClusterNames = nil
 	if cluster != "" {
 		s.Status.ClusterName = &cluster
@@ -350,7 +385,20 @@ func (c *copies) answer(ctx context.Context, s *situation, state kueue.CheckStat
 	return nil
 }
 
-// connection to a worker; nil if there is none.
+// retry has the job queue again, and what it was refused for on record.
+func (c *copies) retry(ctx context.Context, s *situation, record dispatch.Record, message string) error {
+	if s.check == nil {
+		return nil // no check waits for an answer any more
+	}
+	if record.Encode() != s.job.Record.Encode() {
+		if err := c.record(ctx, s.Workload, record); err != nil {
+			return err
+		}
+	}
+	return c.answer(ctx, s, kueue.CheckStateRetry, message, "")
+}
+
+// connection to a worker; nil if there is none that can be used.
 func (s *workers) connection(name string) *connection {
 	k := s.find(name)
 	if k == nil {
@@ -358,6 +406,9 @@ func (s *workers) connection(name string) *connection {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if !k.connected {
+		return nil // it may lead elsewhere by now
+	}
 	return k.connection
 }
 
@@ -404,7 +455,13 @@ func (c *copies) offer(ctx context.Context, s *situation, step *dispatch.Step) (
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	theirs := c.workers.self.copyFor(s.Workload, step.Cluster, step.Record.FenceIn(step.Cluster))
+	if why, err := c.taken(ctx, s, worker); err != nil {
+		return false, err
+	} else if why != nil {
+		c.workers.refuse(step.Cluster, client.ObjectKeyFromObject(s.Workload), why)
+		return false, nil
+	}
+	theirs := c.workers.self.copyFor(s.Workload, step.Record.FenceIn(step.Cluster))
 	switch err := worker.client.Create(ctx, theirs); {
 	case err == nil:
 		worker.made.add(theirs)
@@ -544,7 +601,7 @@ func (c *copies) mirror(ctx context.Context, kind Kind, ours, theirs *unstructur
 
 // run creates the job in the cluster.
 func (c *copies) run(ctx context.Context, s *situation, cluster string, f *following, ours *unstructured.Unstructured) (bool, error) {
-	job, err := c.workers.self.jobFor(c.scheme, f.kind, ours, s.Workload, cluster)
+	job, err := c.workers.self.jobFor(c.scheme, f.kind, ours, s.Workload)
 	if err != nil {
 		return false, err
 	}
@@ -557,15 +614,42 @@ func (c *copies) run(ctx context.Context, s *situation, cluster string, f *follo
 		if err := f.worker.client.Get(ctx, client.ObjectKeyFromObject(job), there); err != nil {
 			return false, client.IgnoreNotFound(err)
 		}
-		if c.workers.owns(ctx, cluster, there) {
-			return false, nil // the cache will show it, or it is about to go
+		if c.workers.self.owns(there) {
+			return false, c.workers.relabel(ctx, f.worker.client, there) // the cache will show it, or it is about to go
 		}
-		err = fmt.Errorf("a %s of that name is there that is no copy; delete or rename it", f.kind.GroupVersionKind().Kind)
+		err = isTaken(f.kind)
 	case !isRefusal(err):
 		return err == nil, err
 	}
 	c.workers.refuse(cluster, client.ObjectKeyFromObject(s.Workload), err)
-	return true, c.answer(ctx, s, kueue.CheckStateRetry, fmt.Sprintf("cluster %s does not take the job: %v", cluster, err), "")
+	record := s.job.Record.Refused(dispatch.Refusal{Cluster: cluster, Reason: dispatch.Rejected, Message: err.Error(), At: c.clock.Now()})
+	return true, c.retry(ctx, s, record, fmt.Sprintf("cluster %s does not take the job: %v", cluster, err))
+}
+
+func isTaken(kind Kind) error {
+	return fmt.Errorf("a %s of that name is there that is no copy; delete or rename it", kind.GroupVersionKind().Kind)
+}
+
+// taken says which object of others in a worker has the name of a job of the Workload; nil for none. Where there is one, the job could
+// not be made once machines are there for it.
+func (c *copies) taken(ctx context.Context, s *situation, worker *connection) (why, err error) {
+	for _, owner := range jobsOf(s.Workload) {
+		kind := c.kinds[kindOf(&owner)]
+		if kind == nil || worker.forbidden[kindOf(&owner)] != nil {
+			continue
+		}
+		there := &metav1.PartialObjectMetadata{}
+		there.SetGroupVersionKind(kind.GroupVersionKind())
+		err := worker.client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: owner.Name}, there)
+		switch {
+		case apierrors.IsNotFound(err) || apimeta.IsNoMatchError(err):
+		case err != nil:
+			return nil, err
+		case !c.workers.self.owns(there):
+			return isTaken(kind), nil
+		}
+	}
+	return nil, nil
 }
 
 // finish takes over how the job ended.
@@ -684,7 +768,7 @@ func (c *copies) clearOne(ctx context.Context, s *situation, cluster string) (bo
 			continue
 		case err != nil:
 			return false, err
-		case !c.workers.owns(ctx, cluster, theirs):
+		case !c.workers.self.owns(theirs):
 			return true, nil
 		case worker.left.awaits(theirs):
 			return false, nil
@@ -701,6 +785,7 @@ func (c *copies) clearOne(ctx context.Context, s *situation, cluster string) (bo
 			}
 			worker.left.add(theirs)
 		}
+		worker.priorities.Delete(theirs.UID)
 		return false, remove(ctx, worker.client, theirs)
 	}
 	return true, nil
@@ -715,8 +800,7 @@ func (c *copies) jobsIn(
 		gvk, found := kind.GroupVersionKind(), &unstructured.UnstructuredList{}
 		if len(owners) == 0 { // it is gone, and its job may be any
 			found.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
-			of := client.MatchingLabels{kueue.MultiKueueOriginLabel: c.workers.self.origin}
-			if err := from.List(ctx, found, client.InNamespace(s.Namespace), of); err != nil {
+			if err := from.List(ctx, found, client.InNamespace(s.Namespace)); err != nil {
 				return nil, false, err
 			}
 		}
@@ -734,7 +818,7 @@ func (c *copies) jobsIn(
 		}
 		for i := range found.Items {
 			job := &found.Items[i]
-			if !isShared(kind) && prebuiltOf(job) != s.Name || !c.workers.owns(ctx, cluster, job) {
+			if !isShared(kind) && prebuiltOf(job) != s.Name || !c.workers.self.owns(job) {
 				continue
 			}
 			needed, err := c.isNeeded(ctx, s, cluster, kind, job)

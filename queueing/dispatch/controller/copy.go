@@ -30,10 +30,14 @@ type self struct {
 	groups map[schema.GroupKind]bool
 }
 
-// owns reports whether the object in a worker is the manager's, made through whichever MultiKueueCluster.
+// owns reports whether the object in a worker is the manager's, made through whichever MultiKueueCluster. One that says so is its own also
+// without the label by which it is watched, which a user there may have removed.
 func (s self) owns(o client.Object) bool {
-	by := o.GetAnnotations()[dispatch.ManagerAnnotation]
-	return o.GetLabels()[kueue.MultiKueueOriginLabel] == s.origin && (s.id == "" || by == "" || by == s.id)
+	by, origin := o.GetAnnotations()[dispatch.ManagerAnnotation], o.GetLabels()[kueue.MultiKueueOriginLabel]
+	if s.id != "" && by != "" {
+		return by == s.id && (origin == "" || origin == s.origin)
+	}
+	return origin == s.origin
 }
 
 // copyOf reads a Workload of a worker, and the ProvisioningRequests that it has made there, as the copy of the manager's.
@@ -57,6 +61,7 @@ func (s self) copyOf(theirs, ours *kueue.Workload, requests []*provreq.Provision
 	}
 	c.Refused, c.Message = refusalOf(theirs, requests)
 	said := apimeta.FindStatusCondition(theirs.Status.Conditions, kueue.WorkloadQuotaReserved)
+	c.Unjudged = c.Refused == "" && (said == nil || said.Status == metav1.ConditionFalse && slices.Contains(unjudged, said.Reason))
 	c.Unclear = c.Refused == dispatch.NoQuota && said.Reason == anyReason
 	return c
 }
@@ -164,10 +169,10 @@ func refusalOf(w *kueue.Workload, requests []*provreq.ProvisioningRequest) (disp
 
 // undecided are the reasons of a Workload without quota that its worker has not refused: one that has not been judged since it was
 // awarded, and one for which others are being stopped.
-var undecided = []string{
-	kueue.WorkloadAdmissionGated, kueue.WorkloadQuotaReservedReasonPendingEvaluation,
-	kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads,
-}
+var (
+	unjudged  = []string{kueue.WorkloadAdmissionGated, kueue.WorkloadQuotaReservedReasonPendingEvaluation}
+	undecided = append(slices.Clone(unjudged), kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads)
+)
 
 // anyReason is that of a stock Kueue for all Workloads without quota, unless its gate UnadmittedWorkloadsObservability is on.
 const anyReason = "Pending"

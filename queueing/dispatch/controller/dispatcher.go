@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -304,6 +305,11 @@ func (d *dispatcher) record(ctx context.Context, w *kueue.Workload, r dispatch.R
 		w.Annotations = map[string]string{}
 	}
 	w.Annotations[dispatch.Annotation] = r.Encode()
+	if len(r.In) == 0 || d.workers.kinds == nil {
+		controllerutil.RemoveFinalizer(w, dispatch.Finalizer)
+	} else if w.DeletionTimestamp.IsZero() {
+		controllerutil.AddFinalizer(w, dispatch.Finalizer)
+	}
 	return d.client.Patch(ctx, w, patch)
 }
 

@@ -136,7 +136,7 @@ func TestACopyHasTheFenceOnRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	for cluster, want := range map[string]time.Duration{"west": 10 * time.Minute, "east": 0} {
-		theirs := me.copyFor(ours("job-train"), cluster, again.FenceIn(cluster))
+		theirs := me.copyFor(ours("job-train"), again.FenceIn(cluster))
 		if got := me.copyOf(theirs, ours("job-train"), nil).Fence; got != want {
 			t.Errorf("a copy in %s has a fence of %s, want %s", cluster, got, want)
 		}

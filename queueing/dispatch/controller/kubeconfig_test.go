@@ -14,7 +14,7 @@ import (
 // TestAKubeconfigIsReadFromWhereItIs, a Secret or a file, as it is now: another one takes effect without a restart.
 func TestAKubeconfigIsReadFromWhereItIs(t *testing.T) {
 	s := newShop(t, 0)
-	s.copies.workers.namespace, s.copies.workers.status = "kueue-system", s.manager
+	s.copies.workers.namespace, s.copies.workers.writer = "kueue-system", s.manager
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kueue-system", Name: "west"}}
 	for _, o := range []*kueue.MultiKueueCluster{

@@ -11,6 +11,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -443,51 +444,6 @@ func TestPodsOfAGroupRunElsewhere(t *testing.T) {
 	}
 }
 
-// TestOneClusterByTwoNames: through a second MultiKueueCluster of a cluster, which is in no MultiKueueConfig, nothing is deleted that was
-// made through the first, until that is gone itself.
-func TestOneClusterByTwoNames(t *testing.T) {
-	s := newShop(t, 2)
-	byName, second := s.copies.workers.byName, workerName(1)
-	byName[second].connection.client, byName[second].connection.cache = byName[workerName(0)].connection.client, asIs{client: s.workers[0]}
-	config := &kueue.MultiKueueConfig{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
-	if err := s.manager.Get(t.Context(), client.ObjectKeyFromObject(config), config); err != nil {
-		t.Fatal(err)
-	}
-	config.Spec.Clusters = config.Spec.Clusters[:1]
-	if err := s.manager.Update(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
-	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "train"}}
-	job.Spec.ManagedBy, job.Spec.Suspend = new(string(kueue.MultiKueueControllerName)), new(true)
-	s.queued("job-train", job)
-	s.admitted("job-train")
-	left := func() bool {
-		err := s.workers[0].Get(t.Context(), client.ObjectKeyFromObject(job), &batchv1.Job{})
-		if client.IgnoreNotFound(err) != nil {
-			t.Fatal(err)
-		}
-		return err == nil && s.copyIn(0, "job-train") != nil
-	}
-	s.dispatch("job-train")
-	if !left() {
-		t.Fatal("what runs was deleted through the second name")
-	}
-	if err := s.copies.workers.stalled(t.Context(), second, byName[second].connection); err != nil ||
-		byName[second].connection.alsoNamed != workerName(0) {
-		t.Errorf("it is also named %q: %v", byName[second].connection.alsoNamed, err)
-	}
-	delete(byName, workerName(0))
-	s.status(s.manager, "job-train", func(w *kueue.Workload) {
-		is(w, kueue.WorkloadEvicted)
-		w.Status.ClusterName = nil
-	})
-	s.dispatch("job-train")
-	s.dispatch("job-train")
-	if left() {
-		t.Error("what was made through the first name is left, which is no more")
-	}
-}
-
 // TestAJobThatStartsAgainShowsNothingOfBefore: an API server refuses another startTime for a Job that is not suspended.
 func TestAJobThatStartsAgainShowsNothingOfBefore(t *testing.T) {
 	s := newShop(t, 1)
@@ -528,4 +484,17 @@ func TestAJobIsShownAsItHasEnded(t *testing.T) {
 	if err := s.manager.Get(t.Context(), client.ObjectKeyFromObject(job), job); err != nil || job.Status.Succeeded != 1 {
 		t.Errorf("it shows %+v: %v", job.Status, err)
 	}
+}
+
+// labelled is a cache of what bears the label of the manager, as that of a worker is.
+type labelled struct{ asIs }
+
+func (c labelled) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if err := c.asIs.Get(ctx, key, o, opts...); err != nil {
+		return err
+	}
+	if _, queue := o.(*kueue.LocalQueue); !queue && o.GetLabels()[kueue.MultiKueueOriginLabel] == "" {
+		return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+	}
+	return nil
 }

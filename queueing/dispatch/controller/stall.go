@@ -11,8 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
-
-	"github.com/muster-dev/muster/queueing/dispatch"
 )
 
 // compareEvery is how often what the cache of a worker has of the copies there is compared with what its API server says. A watch may be
@@ -28,7 +26,7 @@ type watched struct {
 }
 
 // stalled says what the cache of a worker still lacks of what its API server had when they were compared before; nil if it lacks nothing.
-func (s *workers) stalled(ctx context.Context, cluster string, c *connection) error {
+func (s *workers) stalled(ctx context.Context, c *connection) error {
 	now := s.clock.Now()
 	if now.Sub(c.watched.at) < compareEvery {
 		return nil
@@ -41,11 +39,7 @@ func (s *workers) stalled(ctx context.Context, cluster string, c *connection) er
 		return err
 	}
 	has := map[types.NamespacedName]string{}
-	c.alsoNamed = ""
 	for i := range cached.Items {
-		if o := &cached.Items[i]; c.alsoNamed == "" && s.self.owns(o) && !s.owns(ctx, cluster, o) {
-			c.alsoNamed = o.Annotations[dispatch.ClusterAnnotation]
-		}
 		has[client.ObjectKeyFromObject(&cached.Items[i])] = cached.Items[i].ResourceVersion
 	}
 	if err := c.client.List(ctx, live, ours); err != nil {

@@ -46,7 +46,7 @@ func TestAWatchThatTellsNothingIsFound(t *testing.T) {
 			connection.cache = asIs{client: stale}
 			look := func() error {
 				s.clock.Step(compareEvery)
-				return s.copies.workers.stalled(t.Context(), workerName(0), connection)
+				return s.copies.workers.stalled(t.Context(), connection)
 			}
 			if c.happens != nil {
 				c.happens(s, live)
@@ -57,7 +57,7 @@ func TestAWatchThatTellsNothingIsFound(t *testing.T) {
 			if c.then != nil {
 				c.then(s, live, stale)
 			}
-			if err := s.copies.workers.stalled(t.Context(), workerName(0), connection); err != nil {
+			if err := s.copies.workers.stalled(t.Context(), connection); err != nil {
 				t.Errorf("too soon, it says %v", err)
 			}
 			if err := look(); (err != nil) != c.found || err != nil && !strings.Contains(err.Error(), "told nothing of Workload team-a/") {
@@ -105,7 +105,7 @@ func TestACacheIsComparedNowAndThen(t *testing.T) {
 	s := newShop(t, 1)
 	connection := s.copies.workers.byName[workerName(0)].connection
 	for range 20 {
-		if err := s.copies.workers.stalled(t.Context(), workerName(0), connection); err != nil {
+		if err := s.copies.workers.stalled(t.Context(), connection); err != nil {
 			t.Fatal(err)
 		}
 		s.clock.Step(3 * time.Second)

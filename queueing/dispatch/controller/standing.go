@@ -28,6 +28,12 @@ const (
 	reasonProfile    = "MultiKueueClusterProfileFeatureDisabled"
 )
 
+// Reasons of Muster's own: a kubeconfig leads to another cluster than before, or to that of another MultiKueueCluster.
+const (
+	reasonChanged = "ClusterChanged"
+	reasonSame    = "SameCluster"
+)
+
 // unusable is what is wrong with the kubeconfig of a worker.
 type unusable struct {
 	reason string
@@ -88,10 +94,6 @@ func (s *workers) report(ctx context.Context, w *worker, why error) {
 		condition.Message += "; the account in its kubeconfig may do everything in the cluster, Secrets included: give it the rights that " +
 			"muster dispatcher manifests --worker prints, and no others"
 	}
-	if why == nil && w.connection.alsoNamed != "" {
-		condition.Message += fmt.Sprintf("; it is the same cluster as that of MultiKueueCluster %s, through which jobs run there: delete one of "+
-			"the two", w.connection.alsoNamed)
-	}
 	if why != nil {
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, reasonConnection, text.Clip(why.Error(), text.NoteLimit)
 		var u *unusable
@@ -104,7 +106,7 @@ func (s *workers) report(ctx context.Context, w *worker, why error) {
 	if !fenced(c, w.asksFence, w.noFence) && !active {
 		return
 	}
-	if err := s.status.Status().Patch(ctx, c, patch); client.IgnoreNotFound(err) != nil {
+	if err := s.writer.Status().Patch(ctx, c, patch); client.IgnoreNotFound(err) != nil {
 		ctrl.Log.WithName("workers").Error(err, "Cannot write the status of a MultiKueueCluster", "cluster", w.name)
 	}
 }

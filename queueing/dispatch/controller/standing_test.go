@@ -35,7 +35,7 @@ func TestWhatKueueHasTurnedOffIsTold(t *testing.T) {
 	config := &kueue.MultiKueueConfig{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
 	config.Spec.Clusters = []string{"west"}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(profile, config).Build()
-	_, err := (&workers{manager: c, status: c}).kubeconfig(t.Context(), "west")
+	_, err := (&workers{manager: c, writer: c}).kubeconfig(t.Context(), "west")
 	var u *unusable
 	if !errors.As(err, &u) || u.reason != "MultiKueueClusterProfileFeatureDisabled" ||
 		!strings.Contains(err.Error(), `clusterProfileRef is "fleet-west"`) {
@@ -163,7 +163,7 @@ func TestAnAccountThatMayDoEverythingIsWarnedOf(t *testing.T) {
 			if err := s.manager.Create(t.Context(), mkc); err != nil {
 				t.Fatal(err)
 			}
-			s.copies.workers.status = s.manager
+			s.copies.workers.writer = s.manager
 			s.copies.workers.report(t.Context(), worker, nil)
 			if err := s.manager.Get(t.Context(), client.ObjectKeyFromObject(mkc), mkc); err != nil {
 				t.Fatal(err)

@@ -42,6 +42,8 @@ const (
 	lookAgain = 3 * time.Second
 	// callTimeout bounds each call to a worker: it may be there and not answer.
 	callTimeout = 5 * time.Second
+	// deadAfter is how long a worker that is being cleared, since its MultiKueueCluster was deleted, may be silent before it counts as dead.
+	deadAfter = time.Minute
 	// foreignAgain is how soon it is read again whether a Workload that is no copy is still in the way.
 	foreignAgain = time.Minute
 	// refusedAgain is how soon a job is offered again to a worker whose API server would not have it.
@@ -72,8 +74,8 @@ type workers struct {
 	gallery   *pictures.Gallery
 	// kinds are those of the jobs that Muster makes in workers; nil where Kueue does.
 	kinds []Kind
-	// status writes the conditions of MultiKueueClusters; nil where Kueue does.
-	status client.StatusClient
+	// writer writes MultiKueueClusters; nil where Kueue does.
+	writer client.Client
 	// changed tells of Workloads whose copies have changed, connections of clusters that came or went.
 	changed, connections chan event.GenericEvent
 
@@ -91,6 +93,8 @@ type worker struct {
 	noFence   error
 
 	mu sync.Mutex
+	// deleted: its MultiKueueCluster is, and it is connected to until nothing is left there that was made for jobs.
+	deleted bool
 	// connection is what its kubeconfig gives; nil without.
 	connection *connection
 	// connected: it answered when it was last asked, and its caches are filled.
@@ -127,12 +131,12 @@ type connection struct {
 	claims schema.GroupVersionKind
 	// mayAll: its account may do everything in the worker.
 	mayAll bool
-	// alsoNamed is another MultiKueueCluster of the same cluster, as far as copies there tell of one.
-	alsoNamed string
 	// picture of what the worker would do with jobs.
 	picture *pictures.Picture
 	shown   shown
 	watched watched
+	// priorities are those that were sent to copies, by their UIDs.
+	priorities sync.Map
 	// made are copies that the caches may not show yet, left are those that nothing there holds any more.
 	made, left expected
 }
@@ -181,14 +185,47 @@ func (s *workers) keep(ctx context.Context, clusters []kueue.MultiKueueCluster) 
 		}
 	}
 	for name, w := range s.byName {
-		if !exist[name] {
+		if exist[name] || w.isDeleted() {
+			continue
+		}
+		gone = append(gone, name)
+		if s.kinds == nil || !w.outlives() {
 			w.stop()
-			delete(s.byName, name)
-			gone = append(gone, name)
-			connectedClusters.DeleteLabelValues(name)
-			pictures.Foreseen.DeleteLabelValues(name)
+			s.forget(name)
 		}
 	}
+}
+
+// forget is called while s.mu is held.
+func (s *workers) forget(name string) {
+	delete(s.byName, name)
+	connectedClusters.DeleteLabelValues(name)
+	pictures.Foreseen.DeleteLabelValues(name)
+}
+
+func (w *worker) isDeleted() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.deleted
+}
+
+// outlives reports whether a worker whose MultiKueueCluster was deleted is to be cleared, since it can be reached: until then its jobs
+// must not start elsewhere.
+func (w *worker) outlives() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deleted = w.connected
+	return w.deleted
+}
+
+// isCleared reports whether nothing is left in a worker of what was made for jobs, or it has not answered for so long that it counts as
+// dead.
+func (s *workers) isCleared(ctx context.Context, w *worker, lost time.Time) bool {
+	copies := &kueue.WorkloadList{}
+	if !lost.IsZero() || w.connection.cache.List(ctx, copies, client.UnsafeDisableDeepCopy) != nil {
+		return s.clock.Since(lost) >= deadAfter
+	}
+	return !slices.ContainsFunc(copies.Items, func(o kueue.Workload) bool { return s.self.owns(&o) })
 }
 
 func (s *workers) find(name string) *worker {
@@ -207,6 +244,7 @@ func (s *workers) look(ctx context.Context, w *worker) {
 	log := ctrl.Log.WithName("workers").WithValues("cluster", w.name)
 	ticker := s.clock.NewTicker(lookAgain)
 	defer ticker.Stop()
+	lost := time.Time{} // since when it does not answer
 	for {
 		before := w.connection
 		err := s.ask(ctx, w)
@@ -219,8 +257,22 @@ func (s *workers) look(ctx context.Context, w *worker) {
 		if err == nil {
 			up = 1
 		}
+		if err == nil {
+			lost = time.Time{}
+		} else if lost.IsZero() {
+			lost = s.clock.Now()
+		}
+		if w.isDeleted() && s.isCleared(ctx, w, lost) {
+			s.mu.Lock()
+			s.forget(w.name)
+			s.mu.Unlock()
+			send(ctx, s.connections, &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: w.name}})
+			w.stop()
+			w.connect(nil)
+			return
+		}
 		connectedClusters.WithLabelValues(w.name).Set(up)
-		if s.status != nil && ctx.Err() == nil {
+		if s.writer != nil && ctx.Err() == nil {
 			s.report(ctx, w, err)
 		}
 		if changed && err != nil {
@@ -265,6 +317,35 @@ func send(ctx context.Context, to chan event.GenericEvent, about client.Object) 
 func (s *workers) ask(ctx context.Context, w *worker) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	if !w.isDeleted() {
+		if err := s.reach(ctx, w); err != nil {
+			return err
+		}
+	}
+	w.connection.picture.Drop()
+	began := s.clock.Now()
+	err := w.connection.client.List(ctx, &kueue.WorkloadList{}, client.Limit(1))
+	w.mu.Lock()
+	w.slow = s.clock.Since(began) >= slowCall
+	w.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if s.writer != nil {
+		w.asksFence, w.noFence = s.renew(ctx, w)
+	}
+	if !w.connection.cache.WaitForCacheSync(ctx) {
+		return errors.New("its caches are not filled yet")
+	}
+	if err := s.stalled(ctx, w.connection); err != nil {
+		w.connection.kubeconfig = nil // another connection is made the next time
+		return err
+	}
+	return nil
+}
+
+// reach connects to the worker by its kubeconfig, if it is not, and makes sure that it is the one that it was.
+func (s *workers) reach(ctx context.Context, w *worker) error {
 	kubeconfig, err := s.kubeconfig(ctx, w.name)
 	if err != nil {
 		return err
@@ -275,27 +356,12 @@ func (s *workers) ask(ctx context.Context, w *worker) error {
 			return err
 		}
 		w.connect(c)
+		return nil
 	}
-	w.connection.picture.Drop()
-	began := s.clock.Now()
-	err = w.connection.client.List(ctx, &kueue.WorkloadList{}, client.Limit(1))
-	w.mu.Lock()
-	w.slow = s.clock.Since(began) >= slowCall
-	w.mu.Unlock()
-	if err != nil {
-		return err
+	if s.writer == nil {
+		return nil
 	}
-	if s.status != nil {
-		w.asksFence, w.noFence = s.renew(ctx, w)
-	}
-	if !w.connection.cache.WaitForCacheSync(ctx) {
-		return errors.New("its caches are not filled yet")
-	}
-	if err := s.stalled(ctx, w.name, w.connection); err != nil {
-		w.connection.kubeconfig = nil // another connection is made the next time
-		return err
-	}
-	return nil
+	return s.identify(ctx, w.name, w.connection.client)
 }
 
 // served are the kinds that a worker serves. Those that may not be read there are forbidden.
@@ -356,7 +422,7 @@ func (s *workers) kubeconfig(ctx context.Context, name string) ([]byte, error) {
 			"default in Kueue: give spec.clusterSource.kubeConfig", c.Spec.ClusterSource.ClusterProfileRef.Name)}
 	case source == nil:
 		return nil, badKubeconfig("its spec.clusterSource has no kubeConfig")
-	case s.status == nil && !apimeta.IsStatusConditionTrue(c.Status.Conditions, kueue.MultiKueueClusterActive):
+	case s.writer == nil && !apimeta.IsStatusConditionTrue(c.Status.Conditions, kueue.MultiKueueClusterActive):
 		return nil, errors.New("the condition Active of its MultiKueueCluster is not True: Kueue says there why it has not connected")
 	case source.LocationType == kueue.PathLocationType:
 		return os.ReadFile(source.Location)
@@ -374,7 +440,7 @@ func (s *workers) kubeconfig(ctx context.Context, name string) ([]byte, error) {
 
 // connect makes a client and caches of what is read of a worker.
 func (s *workers) connect(ctx context.Context, name string, kubeconfig []byte) (*connection, error) {
-	if s.status != nil {
+	if s.writer != nil {
 		if err := validate(kubeconfig); err != nil {
 			return nil, err
 		}
@@ -387,6 +453,11 @@ func (s *workers) connect(ctx context.Context, name string, kubeconfig []byte) (
 	kube, err := client.New(config, client.Options{Scheme: s.scheme})
 	if err != nil {
 		return nil, err
+	}
+	if s.writer != nil {
+		if err := s.identify(ctx, name, kube); err != nil {
+			return nil, err
+		}
 	}
 	copies, err := labels.NewRequirement(kueue.MultiKueueOriginLabel, selection.Equals, []string{s.self.origin})
 	if err != nil {
@@ -607,6 +678,7 @@ func (s *workers) view(ctx context.Context, name string, w *kueue.Workload) disp
 	}
 	k.mu.Lock()
 	c, connected, fence := k.connection, k.connected, k.fence.after
+	out.Deleted = k.deleted
 	key, now := client.ObjectKeyFromObject(w), s.clock.Now()
 	foreign := k.foreign[key].Add(foreignAgain)
 	refused := k.refused[key]
@@ -615,11 +687,13 @@ func (s *workers) view(ctx context.Context, name string, w *kueue.Workload) disp
 		return out
 	}
 	out.Fence = fence
+	if out.Deleted {
+		out.Lacks = "its MultiKueueCluster, which was deleted"
+	}
 	theirs, made := &kueue.Workload{}, c.made.get(key)
 	switch err := c.cache.Get(ctx, key, theirs); {
 	case err == nil:
 		out.Copy = s.self.copyOf(theirs, w, c.requestsOf(ctx, theirs))
-		out.Copy.Foreign = !s.owns(ctx, name, theirs)
 	case !apierrors.IsNotFound(err):
 		out.Connected = false
 	case made != nil:
@@ -717,11 +791,9 @@ func (s *workers) read(ctx context.Context, name string, w *kueue.Workload) (fou
 	case k == nil:
 		return isGone, fmt.Errorf("cluster %s is not looked after yet", name)
 	}
-	k.mu.Lock()
-	c := k.connection
-	k.mu.Unlock()
+	c := s.connection(name)
 	if c == nil {
-		return isGone, fmt.Errorf("cluster %s is not connected", name)
+		return isGone, fmt.Errorf("cluster %s: %w", name, errNotConnected)
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -731,8 +803,8 @@ func (s *workers) read(ctx context.Context, name string, w *kueue.Workload) (fou
 	if err := c.client.Get(ctx, key, theirs); err != nil {
 		return isGone, client.IgnoreNotFound(err)
 	}
-	if s.owns(ctx, name, theirs) {
-		return isCopy, nil
+	if s.self.owns(theirs) {
+		return isCopy, s.relabel(ctx, c.client, theirs)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -742,9 +814,17 @@ func (s *workers) read(ctx context.Context, name string, w *kueue.Workload) (fou
 	return isForeign, nil
 }
 
-// owns reports whether an object in a worker is the manager's to change through this MultiKueueCluster. Another one may name the same
-// cluster: what was made through it is its own, as long as it is there.
-func (s *workers) owns(ctx context.Context, cluster string, o client.Object) bool {
-	through := o.GetAnnotations()[dispatch.ClusterAnnotation]
-	return s.self.owns(o) && (through == "" || through == cluster || s.isDead(ctx, through))
+// relabel restores the label by which an object of the manager is watched in a worker, where a user there has removed it.
+func (s *workers) relabel(ctx context.Context, worker client.Client, o client.Object) error {
+	if o.GetLabels()[kueue.MultiKueueOriginLabel] != "" || !o.GetDeletionTimestamp().IsZero() {
+		return nil
+	}
+	patch := client.MergeFrom(o.DeepCopyObject().(client.Object))
+	labels := maps.Clone(o.GetLabels())
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[kueue.MultiKueueOriginLabel] = s.self.origin
+	o.SetLabels(labels)
+	return client.IgnoreNotFound(worker.Patch(ctx, o, patch))
 }

@@ -71,10 +71,11 @@ func (Kind) CanDelegate() bool { return true }
 // ManagedBy implements jobs.Delegable.
 func (Kind) ManagedBy(o client.Object) string { return ptr.Deref(o.(*batchv1.Job).Spec.ManagedBy, "") }
 
-// Delegate implements jobs.Delegable: what the API server has added at the job's creation is its own.
+// Delegate implements jobs.Delegable: what the API server has added at the job's creation is its own. The copy has no TTL: it would be
+// gone before its end was seen here.
 func (Kind) Delegate(o client.Object) {
 	job := o.(*batchv1.Job)
-	job.Spec.ManagedBy = nil
+	job.Spec.ManagedBy, job.Spec.TTLSecondsAfterFinished = nil, nil
 	if ptr.Deref(job.Spec.ManualSelector, false) {
 		return
 	}

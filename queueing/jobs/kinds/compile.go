@@ -67,6 +67,9 @@ func Compile(s Stanza, path *field.Path) (*Kind, field.ErrorList) {
 	}
 	if m := s.ManagedBy; m != nil {
 		k.managedBy = c.plain(path.Child("managedBy", "path"), m.Path)
+		if m.TTL != "" {
+			k.ttl = c.plain(path.Child("managedBy", "ttl"), m.TTL)
+		}
 		if m.Own == "" {
 			c.wrong = append(c.wrong, field.Required(path.Child("managedBy", "own"), "give the value that names the kind's own controller"))
 		}

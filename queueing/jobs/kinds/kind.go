@@ -33,6 +33,7 @@ type Kind struct {
 	find func(object map[string]any) ([]found, []string)
 
 	managedBy pointer
+	ttl       pointer
 	refusals  []refusal
 	defaults  []defaulted
 	// immutable are fields beside the pod templates.
@@ -418,6 +419,9 @@ func (k *Kind) ManagedBy(o client.Object) string {
 func (k *Kind) Delegate(o client.Object) {
 	if k.managedBy != nil {
 		k.managedBy.set(o.(*unstructured.Unstructured).Object, nil)
+	}
+	if k.ttl != nil {
+		k.ttl.set(o.(*unstructured.Unstructured).Object, nil)
 	}
 }
 

@@ -79,6 +79,9 @@ type ManagedBy struct {
 	// Own is how the kind's own controller is called. Objects of MultiKueue's run in another cluster;
 	// those of others are not queued.
 	Own string `json:"own"`
+	// TTL is the field that says how soon a finished object is deleted. A copy in another cluster has none: it would be gone before its end
+	// was seen here.
+	TTL string `json:"ttl,omitempty"`
 }
 
 // Scaled is an object that an operator makes, and that is scaled in place of the queued one. Its pod sets have the same names.

@@ -1,0 +1,325 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/dispatch"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// named gives the workers MultiKueueClusters, and clusters of UIDs of their own.
+func (s *shop) named() {
+	s.Helper()
+	s.copies.workers.writer = s.manager
+	for i, worker := range s.workers {
+		system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem}}
+		if err := worker.Create(s.Context(), system); err != nil {
+			s.Fatal(err)
+		}
+		mkc := &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: workerName(i),
+			CreationTimestamp: metav1.NewTime(s.clock.Now().Add(time.Duration(i) * time.Minute))}}
+		if err := s.manager.Create(s.Context(), mkc); err != nil {
+			s.Fatal(err)
+		}
+	}
+}
+
+// leadsTo is what becomes of the kubeconfig of a worker that leads to the cluster of another.
+func (s *shop) leadsTo(name, cluster int) string {
+	s.Helper()
+	err := s.copies.workers.identify(s.Context(), workerName(name), s.workers[cluster])
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// TestAKubeconfigThatLeadsElsewhereIsRefused: the job that runs in the first cluster would be taken for gone, and be started again.
+func TestAKubeconfigThatLeadsElsewhereIsRefused(t *testing.T) {
+	s := newShop(t, 3)
+	s.named()
+	for i := range 2 {
+		if why := s.leadsTo(i, i); why != "" {
+			t.Fatalf("worker %d: %s", i, why)
+		}
+	}
+	for what, c := range map[string]struct {
+		name, cluster int
+		want          string
+	}{
+		"as it was":                    {0, 0, ""},
+		"that of another":              {0, 1, "leads to another cluster"},
+		"one that nobody knows":        {0, 2, "leads to another cluster"},
+		"a second name for a cluster":  {2, 0, "leads to the cluster of MultiKueueCluster worker-0"},
+		"the other one of two swapped": {1, 0, "leads to another cluster"},
+	} {
+		if why := s.leadsTo(c.name, c.cluster); c.want == "" && why != "" || !strings.Contains(why, c.want) {
+			t.Errorf("%s: %q, want %q", what, why, c.want)
+		}
+	}
+	// An admin says that the cluster was replaced.
+	mkc := &kueue.MultiKueueCluster{}
+	if err := s.manager.Get(t.Context(), client.ObjectKey{Name: workerName(0)}, mkc); err != nil {
+		t.Fatal(err)
+	}
+	delete(mkc.Annotations, dispatch.ClusterUIDAnnotation)
+	if err := s.manager.Update(t.Context(), mkc); err != nil {
+		t.Fatal(err)
+	}
+	if why := s.leadsTo(0, 2); why != "" {
+		t.Errorf("after the annotation was removed: %s", why)
+	}
+	if why := s.leadsTo(0, 0); !strings.Contains(why, "leads to another cluster") {
+		t.Errorf("the former one: %q", why)
+	}
+}
+
+func delegatedJob() *batchv1.Job {
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "train"}}
+	job.Spec.ManagedBy, job.Spec.Suspend = new(string(kueue.MultiKueueControllerName)), new(true)
+	return job
+}
+
+// has reports whether a worker has the job and its copy.
+func (s *shop) has(i int, job *batchv1.Job) (hasJob, hasCopy bool) {
+	s.Helper()
+	err := s.workers[i].Get(s.Context(), client.ObjectKeyFromObject(job), &batchv1.Job{})
+	if client.IgnoreNotFound(err) != nil {
+		s.Fatal(err)
+	}
+	return err == nil, s.copyIn(i, "job-train") != nil
+}
+
+// TestWhatWasMadeThroughAnotherNameIsTheManagersOwn: names of clusters may change, what a copy is of does not.
+func TestWhatWasMadeThroughAnotherNameIsTheManagersOwn(t *testing.T) {
+	s := newShop(t, 2)
+	s.queued("job-train", delegatedJob())
+	at := s.admitted("job-train")
+	byName := s.copies.workers.byName
+	other := byName[workerName(1-at)].connection
+	other.client, other.cache = byName[workerName(at)].connection.client, asIs{client: s.workers[at]}
+	delete(byName, workerName(at)) // it was declared dead, and leads there by its other name
+	s.status(s.manager, "job-train", func(w *kueue.Workload) {
+		is(w, kueue.WorkloadEvicted)
+		w.Status.ClusterName = nil
+	})
+	for range 4 {
+		s.dispatch("job-train")
+	}
+	if job, its := s.has(at, delegatedJob()); job || its {
+		t.Errorf("left is the job %t, the copy %t", job, its)
+	}
+}
+
+// TestLabelsThatAreRemovedInAWorker: what is not watched any more is not taken for gone, and is deleted with the job.
+func TestLabelsThatAreRemovedInAWorker(t *testing.T) {
+	for _, kind := range []client.Object{&batchv1.Job{}, &kueue.Workload{}} {
+		s := newShop(t, 2)
+		job := delegatedJob()
+		s.queued("job-train", job)
+		at := s.admitted("job-train")
+		job.Spec.Suspend = new(false)
+		if err := s.manager.Update(t.Context(), job); err != nil {
+			t.Fatal(err)
+		}
+		key := client.ObjectKeyFromObject(job)
+		if _, ofQueues := kind.(*kueue.Workload); ofQueues {
+			key.Name = "job-train"
+		}
+		if err := s.workers[at].Get(t.Context(), key, kind); err != nil {
+			t.Fatal(err)
+		}
+		uid := kind.GetUID()
+		kind.SetLabels(nil)
+		if err := s.workers[at].Update(t.Context(), kind); err != nil {
+			t.Fatal(err)
+		}
+		worker := s.copies.workers.byName[workerName(at)].connection
+		worker.cache = labelled{asIs{client: s.workers[at]}}
+		s.clock.Step(showEvery)
+		s.dispatch("job-train")
+		if hasJob, hasCopy := s.has(1-at, job); hasJob || hasCopy {
+			t.Errorf("%T: the other worker has the job %t, the copy %t", kind, hasJob, hasCopy)
+		}
+		if err := s.workers[at].Get(t.Context(), key, kind); err != nil || kind.GetLabels()[kueue.MultiKueueOriginLabel] == "" ||
+			kind.GetUID() != uid {
+			t.Errorf("%T: it has the labels %v: %v", kind, kind.GetLabels(), err)
+		}
+		kind.SetLabels(nil)
+		if err := s.workers[at].Update(t.Context(), kind); err != nil {
+			t.Fatal(err)
+		}
+		s.status(s.manager, "job-train", func(w *kueue.Workload) {
+			is(w, kueue.WorkloadEvicted)
+			w.Status.ClusterName = nil
+		})
+		for range 4 {
+			s.dispatch("job-train")
+		}
+		if hasJob, hasCopy := s.has(at, job); hasJob || hasCopy {
+			t.Errorf("%T: left is the job %t, the copy %t", kind, hasJob, hasCopy)
+		}
+	}
+}
+
+// TestAWorkloadStaysUntilNoClusterHasIt: it has the quota for what may run there.
+func TestAWorkloadStaysUntilNoClusterHasIt(t *testing.T) {
+	s := newShop(t, 2)
+	s.queued("job-train", delegatedJob())
+	at := s.admitted("job-train")
+	w := &kueue.Workload{}
+	key := types.NamespacedName{Namespace: "team-a", Name: "job-train"}
+	there := func() bool {
+		err := s.manager.Get(t.Context(), key, w)
+		if client.IgnoreNotFound(err) != nil {
+			t.Fatal(err)
+		}
+		return err == nil
+	}
+	if !there() {
+		t.Fatal("it is gone")
+	}
+	if err := s.manager.Delete(t.Context(), w); err != nil {
+		t.Fatal(err)
+	}
+	worker := s.copies.workers.byName[workerName(at)]
+	worker.connected = false
+	s.dispatch("job-train")
+	if !there() || !workload.HasQuota(w) {
+		t.Fatal("it is gone while its cluster cannot be reached")
+	}
+	worker.connected = true
+	for range 4 {
+		s.dispatch("job-train")
+	}
+	if hasJob, hasCopy := s.has(at, delegatedJob()); hasJob || hasCopy || there() {
+		t.Errorf("left is the job %t, the copy %t, the Workload %t", hasJob, hasCopy, there())
+	}
+}
+
+// TestACopyHasThePriorityOfItsJob, as it is here and not by the class of that name there, also after a change.
+func TestACopyHasThePriorityOfItsJob(t *testing.T) {
+	s := newShop(t, 1)
+	s.queued("job-train", delegatedJob())
+	prioritize := func(to int32) {
+		w := &kueue.Workload{}
+		if err := s.manager.Get(t.Context(), client.ObjectKey{Namespace: "team-a", Name: "job-train"}, w); err != nil {
+			t.Fatal(err)
+		}
+		w.Spec.Priority, w.Spec.PriorityClassRef = &to, kueue.NewWorkloadPriorityClassRef("high")
+		if err := s.manager.Update(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prioritize(7)
+	s.admitted("job-train")
+	if c := s.copyIn(0, "job-train"); ptr.Deref(c.Spec.Priority, -1) != 7 || c.Spec.PriorityClassRef != nil {
+		t.Errorf("the copy has the priority %v of class %v", c.Spec.Priority, c.Spec.PriorityClassRef)
+	}
+	prioritize(100)
+	s.dispatch("job-train")
+	if c := s.copyIn(0, "job-train"); ptr.Deref(c.Spec.Priority, -1) != 100 {
+		t.Errorf("after a change the copy has the priority %v", *c.Spec.Priority)
+	}
+	c := s.copyIn(0, "job-train")
+	c.Spec.Priority = new(int32(3)) // by its worker, which would do so again
+	if err := s.workers[0].Update(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := s.writes()
+	s.dispatch("job-train")
+	if after, _ := s.writes(); after != before {
+		t.Errorf("its worker and its manager write in turn: %v", s.calls)
+	}
+}
+
+// TestNoCopyComesWhereAnotherJobHasTheName: its machines would be launched for nothing.
+func TestNoCopyComesWhereAnotherJobHasTheName(t *testing.T) {
+	s := newShop(t, 2)
+	job := delegatedJob()
+	local := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name}}
+	if err := s.workers[0].Create(t.Context(), local); err != nil {
+		t.Fatal(err)
+	}
+	s.queued("job-train", job)
+	for range 4 {
+		s.dispatch("job-train")
+	}
+	if n := s.calls[workerName(0)+" write"]; s.asked("job-train") != 1 || n > 0 {
+		t.Errorf("worker %d was asked, after %d writes to the first", s.asked("job-train"), n)
+	}
+}
+
+// TestAClusterThatDoesNotTakeTheJobIsLeftAlone, also after another admission: its machines were there for nothing.
+func TestAClusterThatDoesNotTakeTheJobIsLeftAlone(t *testing.T) {
+	s := newShop(t, 2)
+	job := delegatedJob()
+	s.queued("job-train", job)
+	at := s.admitted("job-train")
+	there := &batchv1.Job{}
+	if err := s.workers[at].Get(t.Context(), client.ObjectKeyFromObject(job), there); err != nil {
+		t.Fatal(err)
+	}
+	s.status(s.workers[at], "job-train", func(w *kueue.Workload) {
+		w.Status.Conditions = append(w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue,
+			Reason: kueue.WorkloadFinishedReasonOutOfSync, Message: "they differ in template.spec.containers"})
+	})
+	s.dispatch("job-train")
+	w := &kueue.Workload{}
+	if err := s.manager.Get(t.Context(), client.ObjectKey{Namespace: "team-a", Name: "job-train"}, w); err != nil {
+		t.Fatal(err)
+	}
+	record, err := dispatch.DecodeRecord(w.Annotations[dispatch.Annotation])
+	if err != nil || w.Status.AdmissionChecks[0].State != kueue.CheckStateRetry || len(record.Refusals) != 1 ||
+		record.Refusals[0].Cluster != workerName(at) || record.Refusals[0].Reason != dispatch.Rejected {
+		t.Errorf("its check says %s, and its record %+v: %v", w.Status.AdmissionChecks[0].State, record, err)
+	}
+}
+
+// TestAClusterWhoseMultiKueueClusterIsDeleted is cleared before its jobs start elsewhere, if it can be reached.
+func TestAClusterWhoseMultiKueueClusterIsDeleted(t *testing.T) {
+	for _, reached := range []bool{true, false} {
+		s := newShop(t, 2)
+		s.queued("job-train", delegatedJob())
+		at := s.admitted("job-train")
+		workers := s.copies.workers
+		workers.kinds, workers.connections = s.copies.workers.kinds, nil
+		worker := workers.byName[workerName(at)]
+		worker.connected = reached
+		if worker.stop = func() {}; worker.outlives() != reached {
+			t.Fatalf("reached %t, it outlives %t", reached, !reached)
+		}
+		if !reached {
+			continue
+		}
+		if workers.isCleared(t.Context(), worker, time.Time{}) {
+			t.Fatal("it counts as cleared")
+		}
+		if workers.isCleared(t.Context(), worker, s.clock.Now()) || !workers.isCleared(t.Context(), worker, s.clock.Now().Add(-deadAfter)) {
+			t.Fatal("it counts as dead at once, or never")
+		}
+		for range 4 {
+			s.dispatch("job-train")
+		}
+		if hasJob, hasCopy := s.has(at, delegatedJob()); hasJob || hasCopy || !workers.isCleared(t.Context(), worker, time.Time{}) {
+			t.Errorf("left is the job %t, the copy %t", hasJob, hasCopy)
+		}
+		w := &kueue.Workload{}
+		if err := s.manager.Get(t.Context(), client.ObjectKey{Namespace: "team-a", Name: "job-train"}, w); err != nil {
+			t.Fatal(err)
+		}
+		if w.Status.AdmissionChecks[0].State != kueue.CheckStateRetry {
+			t.Errorf("its check says %+v", w.Status.AdmissionChecks[0])
+		}
+	}
+}
