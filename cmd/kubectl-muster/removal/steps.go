@@ -27,8 +27,8 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
-	"github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/dispatch"
+	"github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
