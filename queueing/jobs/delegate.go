@@ -26,6 +26,9 @@ type delegation struct{ *reconciler }
 // its user wrote it.
 func (r delegation) lend(ctx context.Context, job client.Object, w *kueue.Workload) error {
 	if !r.kind.IsSuspended(job) {
+		if wrote, err := r.prioritize(ctx, job, w); wrote || err != nil {
+			return err
+		}
 		return r.reportLent(ctx, w)
 	}
 	ready, err := r.queue(ctx, job, w)

@@ -18,10 +18,17 @@ import (
 func TestAJobOfAnotherCluster(t *testing.T) {
 	job := suspendedJob(func(j *batchv1.Job) {
 		j.Spec.ManagedBy, j.Spec.Completions = new(kueue.MultiKueueControllerName), new(int32(3))
+		j.Labels["kueue.x-k8s.io/priority-class"] = "steady"
 	})
 	template := job.Spec.Template.DeepCopy()
 	g := newRig(t, job)
 	*g.r.PodsReady() = true
+	for name, value := range map[string]int32{"steady": 7, "urgent": 100} {
+		class := &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}
+		if err := g.c.Create(t.Context(), class); err != nil {
+			t.Fatal(err)
+		}
+	}
 	g.settle()
 	first := g.workload()
 	if first.Annotations[workload.RefusedAnnotation] != "" || first.Annotations[workload.DelegatedAnnotation] != "true" {
@@ -41,6 +48,13 @@ func TestAJobOfAnotherCluster(t *testing.T) {
 	if w := g.workload(); w == nil || w.UID != first.UID || !workload.IsAdmitted(w) || !workload.IsTrue(w, kueue.WorkloadPodsReady) ||
 		isSuspended(g.job()) {
 		t.Fatalf("while its pods end it is suspended %t, by Workload %+v", isSuspended(g.job()), w)
+	}
+
+	// Its copy there gets the priority that its Workload has here.
+	g.updateJob(func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/priority-class"] = "urgent" })
+	g.settle()
+	if w := g.workload(); workload.Priority(w) != 100 || !workload.IsAdmitted(w) {
+		t.Errorf("with another class it has priority %d, admitted %t", workload.Priority(w), workload.IsAdmitted(w))
 	}
 
 	in := func(clusters ...string) {
