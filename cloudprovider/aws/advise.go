@@ -13,6 +13,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/api"
+	"github.com/muster-dev/muster/cloudprovider/aws/asg"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -57,7 +59,7 @@ func (p *Provider) Advise(ctx context.Context, groups []*v1alpha1.NodeGroup, cou
 	if len(kinds) == 0 {
 		return out, nil
 	}
-	where, err := p.subnets(ctx, subnets)
+	where, err := asg.Subnets(ctx, p.api, subnets)
 	if err != nil {
 		return nil, fmt.Errorf("advice: %w", err)
 	}
@@ -70,7 +72,7 @@ func (p *Provider) Advise(ctx context.Context, groups []*v1alpha1.NodeGroup, cou
 		if err != nil {
 			return nil, fmt.Errorf("advice on Auto Scaling group %s: %w", a.AutoScalingGroup, err)
 		}
-		if s, ok := found[deref(where[a.Subnet].AvailabilityZoneId)]; ok {
+		if s, ok := found[api.Deref(where[a.Subnet].AvailabilityZoneId)]; ok {
 			// 10 is likely, not certain, and 1 is not impossible.
 			out[g.Name] = cloudprovider.Advice{Chance: s*100 - 50, Source: "GetSpotPlacementScores"}
 		}
@@ -99,7 +101,7 @@ func (p *Provider) placement(ctx context.Context, kinds []string, count int) (ma
 		return nil, err
 	}
 	for _, s := range list {
-		found[deref(s.AvailabilityZoneId)] = deref(s.Score)
+		found[api.Deref(s.AvailabilityZoneId)] = api.Deref(s.Score)
 	}
 	if p.scores.known == nil {
 		p.scores.known = map[string]score{}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/asg"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -30,7 +31,7 @@ func blocked(t *testing.T, change func(*simaws.Config)) *sim {
 func TestACapacityBlock(t *testing.T) {
 	for name, change := range map[string]func(*simaws.Config){
 		"beside its group":             func(*simaws.Config) {},
-		"of an EKS managed node group": func(c *simaws.Config) { c.Groups[0].Tags[managedTag] = "gpus" },
+		"of an EKS managed node group": func(c *simaws.Config) { c.Groups[0].Tags[asg.ManagedTag] = "gpus" },
 	} {
 		t.Run(name, func(t *testing.T) { testACapacityBlock(t, change) })
 	}

@@ -17,6 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/api"
+	"github.com/muster-dev/muster/cloudprovider/aws/asg"
+	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -24,8 +27,6 @@ const (
 	// methodTag says how the machines of a group are launched, where Muster is not
 	// to choose.
 	methodTag = "muster.dev/launch-method"
-	// managedTag marks the groups of EKS managed node groups.
-	managedTag = "eks:nodegroup-name"
 )
 
 // Discover implements cloudprovider.Discoverer: one group for each type, subnet and
@@ -47,16 +48,16 @@ func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error
 	for i := range groups {
 		c, refused, err := d.read(ctx, &groups[i])
 		if err != nil {
-			return cloudprovider.Discovery{}, fmt.Errorf("discover Auto Scaling group %s: %w", deref(groups[i].AutoScalingGroupName), err)
+			return cloudprovider.Discovery{}, fmt.Errorf("discover Auto Scaling group %s: %w", api.Deref(groups[i].AutoScalingGroupName), err)
 		}
 		if refused == "" && c.ours {
 			d.candidates = append(d.candidates, c)
-			if err := p.claim(ctx, c.group); err != nil {
+			if err := p.inventory.Claim(ctx, c.group); err != nil {
 				// The first launch claims it at the latest. Until then the machines that it launches by itself are not listed.
 				log.FromContext(ctx).Error(err, "An Auto Scaling group cannot be claimed for the cluster", "group", c.name)
 			}
 		} else if refused != "" {
-			out.Refused = append(out.Refused, cloudprovider.Refused{Group: deref(groups[i].AutoScalingGroupName), Reason: refused})
+			out.Refused = append(out.Refused, cloudprovider.Refused{Group: api.Deref(groups[i].AutoScalingGroupName), Reason: refused})
 		}
 	}
 	p.facts.versions = d.versions
@@ -90,7 +91,7 @@ type discovery struct {
 }
 
 // zone of a subnet; empty where there is no such subnet.
-func (d *discovery) zone(subnet string) string { return deref(d.where[subnet].AvailabilityZone) }
+func (d *discovery) zone(subnet string) string { return api.Deref(d.where[subnet].AvailabilityZone) }
 
 // candidate is a group that may be used.
 type candidate struct {
@@ -124,33 +125,33 @@ type candidate struct {
 
 // read reads a group and its launch template, or says why it cannot be used.
 func (d *discovery) read(ctx context.Context, g *asgtypes.AutoScalingGroup) (c *candidate, refused string, err error) {
-	c = &candidate{name: deref(g.AutoScalingGroupName), group: g, tags: map[string]string{}}
+	c = &candidate{name: api.Deref(g.AutoScalingGroupName), group: g, tags: map[string]string{}}
 	for _, t := range g.Tags {
-		c.tags[deref(t.Key)] = deref(t.Value)
+		c.tags[api.Deref(t.Key)] = api.Deref(t.Value)
 	}
-	_, c.ours = c.tags[clusterTag+d.config.Cluster]
+	_, c.ours = c.tags[inventory.ClusterTag+d.config.Cluster]
 	if !c.ours {
 		for k := range c.tags {
-			if strings.HasPrefix(k, clusterTag) {
+			if strings.HasPrefix(k, inventory.ClusterTag) {
 				return c, "", nil // another cluster's
 			}
 		}
-		return c, fmt.Sprintf("it has no tag of a cluster: tag it %s%s=%s", clusterTag, d.config.Cluster, owned), nil
+		return c, fmt.Sprintf("it has no tag of a cluster: tag it %s%s=%s", inventory.ClusterTag, d.config.Cluster, inventory.Owned), nil
 	}
-	if uid := clusterOf(g); uid != "" && uid != d.config.ClusterUID {
-		return c, d.otherCluster(uid), nil
+	if uid := inventory.ClaimedBy(g); uid != "" && uid != d.config.ClusterUID {
+		return c, d.inventory.OtherCluster(uid), nil
 	}
 	if refused := c.choose(); refused != "" {
 		return c, refused, nil
 	}
-	template := templateOf(g, "")
+	template := asg.TemplateOf(g, "")
 	if template == nil {
 		return c, "it has no launch template: move it from its launch configuration to a launch template", nil
 	}
 	version, err := d.templateVersion(ctx, template)
 	if cause := cloudprovider.CauseOf(err); cause != nil && cause.Class == v1alpha1.Config {
-		return c, fmt.Sprintf("its launch template %s, version %s, cannot be found: name one that exists", deref(template.LaunchTemplateName),
-			deref(versionOf(template.Version))), nil
+		return c, fmt.Sprintf("its launch template %s, version %s, cannot be found: name one that exists", api.Deref(template.LaunchTemplateName),
+			api.Deref(asg.VersionOf(template))), nil
 	}
 	if err != nil {
 		return c, "", err
@@ -164,60 +165,26 @@ func (d *discovery) read(ctx context.Context, g *asgtypes.AutoScalingGroup) (c *
 
 // sourceOf names the launch template and its version; number is nil where only what the group says of it is known, such as $Latest.
 func sourceOf(t *asgtypes.LaunchTemplateSpecification, number *int64) string {
-	version := deref(versionOf(t.Version))
+	version := api.Deref(asg.VersionOf(t))
 	if number != nil {
 		version = strconv.FormatInt(*number, 10)
 	}
-	return cmp.Or(deref(t.LaunchTemplateId), deref(t.LaunchTemplateName)) + "/" + version
+	return cmp.Or(api.Deref(t.LaunchTemplateId), api.Deref(t.LaunchTemplateName)) + "/" + version
 }
 
 // sourceOf names what machines of the type are made from.
 func (c *candidate) sourceOf(kind string) string {
-	if own := templateOf(c.group, kind); own != templateOf(c.group, "") {
+	if own := asg.TemplateOf(c.group, kind); own != asg.TemplateOf(c.group, "") {
 		return sourceOf(own, nil)
 	}
 	return c.source
 }
 
-// templateData returns what a version of a launch template contains.
-func (p *Provider) templateData(ctx context.Context, t *asgtypes.LaunchTemplateSpecification) (
-	*ec2types.ResponseLaunchTemplateData, error) {
-	version, err := p.templateVersion(ctx, t)
-	if err != nil {
-		return nil, err
-	}
-	return version.LaunchTemplateData, nil
-}
-
-// templateVersion returns a version of a launch template, with its data.
-func (p *Provider) templateVersion(ctx context.Context, t *asgtypes.LaunchTemplateSpecification) (*ec2types.LaunchTemplateVersion, error) {
-	version := deref(versionOf(t.Version))
-	list, err := p.api.DescribeLaunchTemplateVersions(ctx, &ec2.DescribeLaunchTemplateVersionsInput{
-		LaunchTemplateId: t.LaunchTemplateId, Versions: []string{version},
-	})
-	if cause := cloudprovider.CauseOf(err); cause != nil && cause.Class == v1alpha1.Config {
-		return nil, fmt.Errorf("DescribeLaunchTemplateVersions: %w", cause) // the answer is that there is no such version
-	}
-	if err != nil {
-		return nil, err
-	}
-	if len(list) != 1 || list[0].LaunchTemplateData == nil {
-		return nil, &cloudprovider.Error{Class: v1alpha1.Config, Code: "NoLaunchTemplateVersion",
-			Message: fmt.Sprintf("launch template %s has no version %s", deref(t.LaunchTemplateName), version)}
-	}
-	return &list[0], nil
-}
-
-const (
-	latestVersion  = "$Latest"
-	defaultVersion = "$Default"
-)
-
 // readCurrent reads what the current versions of all launch templates contain, unless few groups follow them.
 func (d *discovery) readCurrent(ctx context.Context, groups []asgtypes.AutoScalingGroup) error {
 	following := 0
 	for i := range groups {
-		if t := templateOf(&groups[i], ""); t != nil && strings.HasPrefix(*versionOf(t.Version), "$") {
+		if t := asg.TemplateOf(&groups[i], ""); t != nil && strings.HasPrefix(*asg.VersionOf(t), "$") {
 			following++
 		}
 	}
@@ -225,19 +192,19 @@ func (d *discovery) readCurrent(ctx context.Context, groups []asgtypes.AutoScali
 		return nil
 	}
 	list, err := d.api.DescribeLaunchTemplateVersions(ctx, &ec2.DescribeLaunchTemplateVersionsInput{
-		Versions: []string{latestVersion, defaultVersion}, MaxResults: aws.Int32(200),
+		Versions: []string{asg.LatestVersion, asg.DefaultVersion}, MaxResults: aws.Int32(200),
 	})
 	if err != nil {
 		return err
 	}
 	for i := range list {
 		v := &list[i]
-		latest := deref(v.LaunchTemplateId) + "/" + latestVersion
-		if d.current[latest] == nil || deref(d.current[latest].VersionNumber) < deref(v.VersionNumber) {
+		latest := api.Deref(v.LaunchTemplateId) + "/" + asg.LatestVersion
+		if d.current[latest] == nil || api.Deref(d.current[latest].VersionNumber) < api.Deref(v.VersionNumber) {
 			d.current[latest] = v
 		}
-		if deref(v.DefaultVersion) {
-			d.current[deref(v.LaunchTemplateId)+"/"+defaultVersion] = v
+		if api.Deref(v.DefaultVersion) {
+			d.current[api.Deref(v.LaunchTemplateId)+"/"+asg.DefaultVersion] = v
 		}
 	}
 	return nil
@@ -246,16 +213,16 @@ func (d *discovery) readCurrent(ctx context.Context, groups []asgtypes.AutoScali
 // templateVersion returns a version of a launch template, with its data. One that is named by its number is read once.
 func (d *discovery) templateVersion(ctx context.Context, t *asgtypes.LaunchTemplateSpecification) (
 	v *ec2types.LaunchTemplateVersion, err error) {
-	key := deref(t.LaunchTemplateId) + "/" + *versionOf(t.Version)
+	key := api.Deref(t.LaunchTemplateId) + "/" + *asg.VersionOf(t)
 	if v = d.current[key]; v != nil && v.LaunchTemplateData != nil {
 		return v, nil
 	}
 	if v = d.facts.versions[key]; v == nil {
-		if v, err = d.Provider.templateVersion(ctx, t); err != nil {
+		if v, err = asg.ReadTemplate(ctx, d.api, t); err != nil {
 			return nil, err
 		}
 	}
-	if !strings.HasPrefix(*versionOf(t.Version), "$") {
+	if !strings.HasPrefix(*asg.VersionOf(t), "$") {
 		d.versions[key] = v
 	}
 	return v, nil
@@ -264,7 +231,7 @@ func (d *discovery) templateVersion(ctx context.Context, t *asgtypes.LaunchTempl
 // choose takes the launch method from the tags.
 func (c *candidate) choose() (refused string) {
 	c.method = v1alpha1.AWSFleet
-	_, managed := c.tags[managedTag]
+	_, managed := c.tags[asg.ManagedTag]
 	if managed {
 		c.method = v1alpha1.AWSLaunchInstances
 	}
@@ -279,21 +246,16 @@ func (c *candidate) choose() (refused string) {
 	}
 }
 
-// protects tells why machines of a launch template may not be launched beside their group, which
-// would end them all the same.
-const protects = "its launch template protects machines from termination, and Muster has to end what it launches: turn off " +
-	"DisableApiTermination"
-
 // readTemplate reads what the launch template and the group's policy allow.
 func (c *candidate) readTemplate(t *ec2types.ResponseLaunchTemplateData) (refused string) {
-	if c.method == v1alpha1.AWSLaunchInstances && rebalances(c.group) {
-		return unbalanced(c.group)
+	if c.method == v1alpha1.AWSLaunchInstances && asg.Rebalances(c.group) {
+		return asg.Unbalanced(c.group)
 	}
-	if c.method != v1alpha1.AWSLaunchInstances && deref(t.DisableApiTermination) {
-		return protects
+	if c.method != v1alpha1.AWSLaunchInstances && api.Deref(t.DisableApiTermination) {
+		return asg.Protects
 	}
-	c.subnets = strings.Split(deref(c.group.VPCZoneIdentifier), ",")
-	if deref(c.group.VPCZoneIdentifier) == "" {
+	c.subnets = strings.Split(api.Deref(c.group.VPCZoneIdentifier), ",")
+	if api.Deref(c.group.VPCZoneIdentifier) == "" {
 		return "it has no subnets: name at least one"
 	}
 	c.kinds, c.markets = []string{string(t.InstanceType)}, []v1alpha1.CapacityType{v1alpha1.OnDemand}
@@ -320,11 +282,11 @@ func (c *candidate) readTemplate(t *ec2types.ResponseLaunchTemplateData) (refuse
 		return "it chooses instance types by their attributes: name the types, since a gang is planned for known machines"
 	}
 	if r := t.CapacityReservationSpecification; r != nil && r.CapacityReservationTarget != nil {
-		if c.reservation = deref(r.CapacityReservationTarget.CapacityReservationId); c.reservation == "" {
+		if c.reservation = api.Deref(r.CapacityReservationTarget.CapacityReservationId); c.reservation == "" {
 			return "its launch template targets a resource group of reservations: name one reservation by its ID"
 		}
 		// A managed node group must own its machines, which go into the reservation by its launch template.
-		if _, managed := c.tags[managedTag]; c.method != v1alpha1.AWSFleet && !managed {
+		if _, managed := c.tags[asg.ManagedTag]; c.method != v1alpha1.AWSFleet && !managed {
 			return fmt.Sprintf("its launch template already targets reservation %s: remove the tag %s", c.reservation, methodTag)
 		}
 		c.markets = []v1alpha1.CapacityType{v1alpha1.Reserved}
@@ -340,15 +302,15 @@ func (c *candidate) readTemplate(t *ec2types.ResponseLaunchTemplateData) (refuse
 		}
 	}
 	for _, i := range t.NetworkInterfaces {
-		if strings.HasPrefix(deref(i.InterfaceType), "efa") { // efa-only carries no IP traffic
+		if strings.HasPrefix(api.Deref(i.InterfaceType), "efa") { // efa-only carries no IP traffic
 			c.efas++
 		}
 	}
 	for _, b := range t.BlockDeviceMappings {
 		if b.Ebs != nil {
-			c.volumeGiB = max(c.volumeGiB, deref(b.Ebs.VolumeSize))
+			c.volumeGiB = max(c.volumeGiB, api.Deref(b.Ebs.VolumeSize))
 			if b.Ebs.DeleteOnTermination != nil && !*b.Ebs.DeleteOnTermination {
-				c.keeps = append(c.keeps, deref(b.DeviceName))
+				c.keeps = append(c.keeps, api.Deref(b.DeviceName))
 			}
 		}
 	}
@@ -359,10 +321,10 @@ func (c *candidate) readPolicy(mixed *asgtypes.MixedInstancesPolicy) (refused st
 	if mixed.LaunchTemplate != nil && len(mixed.LaunchTemplate.Overrides) > 0 {
 		c.kinds = nil
 		for _, o := range mixed.LaunchTemplate.Overrides {
-			if !slices.Contains(c.kinds, deref(o.InstanceType)) {
-				c.kinds = append(c.kinds, deref(o.InstanceType))
+			if !slices.Contains(c.kinds, api.Deref(o.InstanceType)) {
+				c.kinds = append(c.kinds, api.Deref(o.InstanceType))
 			}
-			if deref(o.WeightedCapacity) != "" && deref(o.WeightedCapacity) != "1" {
+			if api.Deref(o.WeightedCapacity) != "" && api.Deref(o.WeightedCapacity) != "1" {
 				return "its types are weighted: remove the weights, since Muster counts machines"
 			}
 		}
@@ -373,7 +335,7 @@ func (c *candidate) readPolicy(mixed *asgtypes.MixedInstancesPolicy) (refused st
 			percent = *d.OnDemandPercentageAboveBaseCapacity
 		}
 		switch {
-		case percent == 0 && deref(d.OnDemandBaseCapacity) == 0:
+		case percent == 0 && api.Deref(d.OnDemandBaseCapacity) == 0:
 			c.markets = []v1alpha1.CapacityType{v1alpha1.Spot}
 		case percent < 100:
 			c.markets = []v1alpha1.CapacityType{v1alpha1.OnDemand, v1alpha1.Spot}

@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/asg"
+	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -79,12 +81,12 @@ func TestDiscover(t *testing.T) {
 			want:    []string{"gpu p5.48xlarge us-east-1a Spot Fleet min=0 max=256 usd=18730m"},
 		},
 		"an EKS managed node group owns its machines": {
-			account: func(c *simaws.Config) { c.Groups[0].Tags[managedTag] = "workers" },
+			account: func(c *simaws.Config) { c.Groups[0].Tags[asg.ManagedTag] = "workers" },
 			want:    []string{"gpu p5.48xlarge us-east-1a OnDemand LaunchInstances min=0 max=256 usd=55040m"},
 		},
 		"an EKS managed node group of two zones would terminate a gang": {
 			account: func(c *simaws.Config) {
-				c.Groups[0].Tags[managedTag], c.Groups[0].Subnets, c.Groups[0].Suspended = "workers", []string{subnet, "subnet-b"}, nil
+				c.Groups[0].Tags[asg.ManagedTag], c.Groups[0].Subnets, c.Groups[0].Suspended = "workers", []string{subnet, "subnet-b"}, nil
 			},
 			refused: "it spans 2 zones and terminates machines of a gang, which is in one zone, to balance them: make a managed node group " +
 				"for each zone, since EKS does not let AZRebalance be suspended",
@@ -115,7 +117,9 @@ func TestDiscover(t *testing.T) {
 			},
 		},
 		"an EKS managed node group has no machines beside it": {
-			account: func(c *simaws.Config) { c.Groups[0].Tags[managedTag], c.Groups[0].Tags[methodTag] = "workers", "Fleet" },
+			account: func(c *simaws.Config) {
+				c.Groups[0].Tags[asg.ManagedTag], c.Groups[0].Tags[methodTag] = "workers", "Fleet"
+			},
 			refused: "it belongs to an EKS managed node group, which must own its machines: remove the tag muster.dev/launch-method",
 		},
 		"the tag chooses the method": {
@@ -142,13 +146,13 @@ func TestDiscover(t *testing.T) {
 			refused: "its launch template gpu, version 7, cannot be found: name one that exists",
 		},
 		"no cluster": {
-			account: func(c *simaws.Config) { delete(c.Groups[0].Tags, clusterTag+cluster) },
+			account: func(c *simaws.Config) { delete(c.Groups[0].Tags, inventory.ClusterTag+cluster) },
 			refused: "it has no tag of a cluster: tag it kubernetes.io/cluster/prod=owned",
 		},
 		"another cluster's is not looked at": {
 			account: func(c *simaws.Config) {
-				delete(c.Groups[0].Tags, clusterTag+cluster)
-				c.Groups[0].Tags[clusterTag+"test"] = owned
+				delete(c.Groups[0].Tags, inventory.ClusterTag+cluster)
+				c.Groups[0].Tags[inventory.ClusterTag+"test"] = inventory.Owned
 			},
 		},
 		"without the tag it is not Muster's": {
@@ -334,10 +338,10 @@ func TestWarnings(t *testing.T) {
 			""},
 		"Spot is rebalanced": {func(c *simaws.Config) { c.Groups[0].CapacityRebalance = true }, "CapacityRebalancing: "},
 		"Spot is rebalanced by EKS": {func(c *simaws.Config) {
-			c.Groups[0].CapacityRebalance, c.Groups[0].Tags[managedTag] = true, "gpus"
+			c.Groups[0].CapacityRebalance, c.Groups[0].Tags[asg.ManagedTag] = true, "gpus"
 		}, "CapacityRebalancing: it replaces Spot machines that may be reclaimed, before they are: use a group that EKS does not manage"},
 		"EKS repairs nodes": {func(c *simaws.Config) {
-			c.Groups[0].NodeRepair, c.Groups[0].Tags[managedTag], c.Groups[0].Tags[clusterNameTag] = true, "gpus", "prod"
+			c.Groups[0].NodeRepair, c.Groups[0].Tags[asg.ManagedTag], c.Groups[0].Tags[clusterNameTag] = true, "gpus", "prod"
 		}, "NodeRepair: EKS replaces nodes that it finds unhealthy"},
 		"a refresh is under way": {func(c *simaws.Config) { c.Refreshes = []simaws.Refresh{{Group: group, Status: "InProgress"}} },
 			"InstanceRefresh: "},
@@ -407,7 +411,7 @@ func TestAListThatFailsIsNoEmptyList(t *testing.T) {
 // Scaling group declare comes on top.
 func TestAManagedNodeGroupIsRead(t *testing.T) {
 	managed := func(c *simaws.Config) {
-		c.Groups[0].Tags[managedTag], c.Groups[0].Tags[clusterNameTag] = "gpus", "prod"
+		c.Groups[0].Tags[asg.ManagedTag], c.Groups[0].Tags[clusterNameTag] = "gpus", "prod"
 		c.Groups[0].Tags[taintTag+"team"] = "red:NoSchedule"
 		c.Templates[0].Labels = map[string]string{"pool": "training"}
 		c.Templates[0].Taints = []corev1.Taint{

@@ -13,6 +13,8 @@ import (
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
+	"github.com/muster-dev/muster/cloudprovider/aws/asg"
+	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
 )
 
 // nowhere is a name that does not exist, for calls that have no dry run: a caller with the
@@ -41,20 +43,20 @@ type target struct {
 
 var permissions = []permission{
 	{"autoscaling:CreateOrUpdateTags", ofGroups, func(ctx context.Context, p *Provider, t *target) error {
-		if t.group == nil || clusterOf(t.group) == "" {
+		if t.group == nil || inventory.ClaimedBy(t.group) == "" {
 			return nil
 		}
 		// The group has this tag.
-		return p.api.CreateOrUpdateTags(ctx, groupTagOf(t.group, clusterUIDTag, p.config.ClusterUID))
+		return p.api.CreateOrUpdateTags(ctx, asg.Tag(*t.group.AutoScalingGroupName, inventory.ClusterUIDTag, p.config.ClusterUID))
 	}},
 	{"autoscaling:DeleteTags", ofGroups, func(ctx context.Context, p *Provider, t *target) error {
 		if t.group == nil {
 			return nil
 		}
-		return p.api.DeleteTags(ctx, groupTagOf(t.group, intentTag+nowhere, ""))
+		return p.api.DeleteTags(ctx, asg.Tag(*t.group.AutoScalingGroupName, inventory.IntentTag+nowhere, ""))
 	}},
 	{"autoscaling:DescribeAutoScalingGroups", looks, func(ctx context.Context, p *Provider, _ *target) error {
-		_, err := p.groups(ctx, nowhere)
+		_, err := asg.Find(ctx, p.api, nowhere)
 		return err
 	}},
 	{"autoscaling:DescribeAutoScalingInstances", looks, func(ctx context.Context, p *Provider, _ *target) error {
@@ -129,7 +131,7 @@ var permissions = []permission{
 			return nil
 		}
 		err := p.api.CreateTags(ctx, &ec2.CreateTagsInput{
-			DryRun: aws.Bool(true), Resources: []string{t.member}, Tags: tagList(p.tags(nowhere, nowhere, nowhere, nowhere)),
+			DryRun: aws.Bool(true), Resources: []string{t.member}, Tags: inventory.TagList(p.inventory.Tags(nowhere, nowhere, nowhere, nowhere)),
 		})
 		return err
 	}},
@@ -199,11 +201,11 @@ var permissions = []permission{
 	}},
 	{"iam:CreateServiceLinkedRole", ofSpot, nil},
 	{"iam:PassRole", ofNodes, func(ctx context.Context, p *Provider, t *target) error {
-		if t.group == nil || templateOf(t.group, "") == nil || api.IsDenied(p.tryRun(ctx, nowhereTemplate, nil)) {
+		if t.group == nil || asg.TemplateOf(t.group, "") == nil || api.IsDenied(p.tryRun(ctx, nowhereTemplate, nil)) {
 			return nil // a caller that may not launch at all is told so
 		}
-		template := templateOf(t.group, "")
-		return p.tryRun(ctx, deref(template.LaunchTemplateId), versionOf(template.Version))
+		template := asg.TemplateOf(t.group, "")
+		return p.tryRun(ctx, api.Deref(template.LaunchTemplateId), asg.VersionOf(template))
 	}},
 	{"kms:CreateGrant", ofKeys, nil},
 	{"kms:Decrypt", ofKeys, nil},
@@ -278,27 +280,27 @@ func lacks(err error, own string) string {
 func (p *Provider) target(ctx context.Context) *target {
 	t := &target{}
 	list, _ := p.api.DescribeAutoScalingGroups(ctx, &autoscaling.DescribeAutoScalingGroupsInput{
-		Filters: []asgtypes.Filter{{Name: aws.String("tag-key"), Values: []string{clusterTag + p.config.Cluster}}},
+		Filters: []asgtypes.Filter{{Name: aws.String("tag-key"), Values: []string{inventory.ClusterTag + p.config.Cluster}}},
 	})
 	for i := range list {
-		if uid := clusterOf(&list[i]); (uid == "" && t.group == nil) || uid == p.config.ClusterUID {
+		if uid := inventory.ClaimedBy(&list[i]); (uid == "" && t.group == nil) || uid == p.config.ClusterUID {
 			t.group = &list[i]
 		}
 	}
 	if t.group != nil && len(t.group.Instances) > 0 {
-		t.member = deref(t.group.Instances[0].InstanceId)
+		t.member = api.Deref(t.group.Instances[0].InstanceId)
 	}
-	machines, _ := p.instances(ctx, p.ours()...)
+	machines, _ := p.inventory.Instances(ctx, p.inventory.Ours()...)
 	for id := range machines {
 		t.machine = max(t.machine, id)
 	}
-	reservations, _ := p.reservations(ctx)
+	reservations, _ := p.inventory.Reservations(ctx)
 	for _, r := range reservations {
-		t.reservation = r.hold.Name
+		t.reservation = r.Hold.Name
 	}
-	placements, _ := p.describePlacementGroups(ctx, p.ours()...)
+	placements, _ := p.describePlacementGroups(ctx, p.inventory.Ours()...)
 	for _, g := range placements {
-		t.placement = deref(g.GroupName)
+		t.placement = api.Deref(g.GroupName)
 	}
 	return t
 }

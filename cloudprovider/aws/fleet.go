@@ -9,6 +9,8 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
+	"github.com/muster-dev/muster/cloudprovider/aws/asg"
+	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -31,22 +33,23 @@ func (p *Provider) createFleet(ctx context.Context, l *launch) ([]string, error)
 }
 
 func (p *Provider) createFleetIn(ctx context.Context, l *launch, subnet string, token *string) ([]string, error) {
-	template := templateOf(l.group, l.spec.InstanceType)
+	template := asg.TemplateOf(l.group, l.spec.InstanceType)
 	count := aws.Int32(int32(l.Count))
 	in := &ec2.CreateFleetInput{
 		Type:        ec2types.FleetTypeInstant,
 		ClientToken: token,
 		LaunchTemplateConfigs: []ec2types.FleetLaunchTemplateConfigRequest{{
 			LaunchTemplateSpecification: &ec2types.FleetLaunchTemplateSpecificationRequest{
-				LaunchTemplateId: template.LaunchTemplateId, Version: versionOf(template.Version),
+				LaunchTemplateId: template.LaunchTemplateId, Version: asg.VersionOf(template),
 			},
 			Overrides: []ec2types.FleetLaunchTemplateOverridesRequest{{
 				InstanceType: ec2types.InstanceType(l.spec.InstanceType), SubnetId: aws.String(subnet), Placement: l.placement(),
 			}},
 		}},
 		TargetCapacitySpecification: &ec2types.TargetCapacitySpecificationRequest{TotalTargetCapacity: count},
-		TagSpecifications: append(specification(p.tagsOf(l), ec2types.ResourceTypeFleet, ec2types.ResourceTypeVolume),
-			specification(p.instanceTags(l), ec2types.ResourceTypeInstance)...),
+		TagSpecifications: append(
+			inventory.TagSpecifications(p.inventory.TagsOf(l.LaunchRequest), ec2types.ResourceTypeFleet, ec2types.ResourceTypeVolume),
+			inventory.TagSpecifications(p.instanceTags(l), ec2types.ResourceTypeInstance)...),
 	}
 	if l.Group.Spec.CapacityType == v1alpha1.Spot {
 		in.TargetCapacitySpecification.DefaultTargetCapacityType = ec2types.DefaultTargetCapacityTypeSpot
@@ -75,14 +78,6 @@ func (p *Provider) createFleetIn(ctx context.Context, l *launch, subnet string, 
 	return ids, nil
 }
 
-// versionOf is the version of a launch template that a group means.
-func versionOf(version *string) *string {
-	if deref(version) == "" {
-		return aws.String(defaultVersion)
-	}
-	return version
-}
-
 // runInto launches all machines or none into a reservation.
 func (p *Provider) runInto(ctx context.Context, l *launch, reservation string) ([]string, error) {
 	return l.inSubnets("run", func(subnet string, token *string) ([]string, error) {
@@ -91,20 +86,20 @@ func (p *Provider) runInto(ctx context.Context, l *launch, reservation string) (
 }
 
 func (p *Provider) runIntoSubnet(ctx context.Context, l *launch, reservation, subnet string, token *string) ([]string, error) {
-	template := templateOf(l.group, l.spec.InstanceType)
+	template := asg.TemplateOf(l.group, l.spec.InstanceType)
 	in := &ec2.RunInstancesInput{
 		ClientToken: token,
 		MinCount:    aws.Int32(int32(l.Count)), MaxCount: aws.Int32(int32(l.Count)),
 		LaunchTemplate: &ec2types.LaunchTemplateSpecification{
-			LaunchTemplateId: template.LaunchTemplateId, Version: versionOf(template.Version),
+			LaunchTemplateId: template.LaunchTemplateId, Version: asg.VersionOf(template),
 		},
 		InstanceType: ec2types.InstanceType(l.spec.InstanceType), Placement: l.placement(),
 		CapacityReservationSpecification: &ec2types.CapacityReservationSpecification{
 			CapacityReservationPreference: ec2types.CapacityReservationPreferenceCapacityReservationsOnly,
 			CapacityReservationTarget:     &ec2types.CapacityReservationTarget{CapacityReservationId: aws.String(reservation)},
 		},
-		TagSpecifications: append(specification(p.tagsOf(l), ec2types.ResourceTypeVolume),
-			specification(p.instanceTags(l), ec2types.ResourceTypeInstance)...),
+		TagSpecifications: append(inventory.TagSpecifications(p.inventory.TagsOf(l.LaunchRequest), ec2types.ResourceTypeVolume),
+			inventory.TagSpecifications(p.instanceTags(l), ec2types.ResourceTypeInstance)...),
 	}
 	// A subnet must not stand beside network interfaces, such as those of EFA: it goes into them.
 	if in.NetworkInterfaces = interfaces(l.template.NetworkInterfaces, subnet); len(in.NetworkInterfaces) == 0 {
@@ -116,7 +111,7 @@ func (p *Provider) runIntoSubnet(ctx context.Context, l *launch, reservation, su
 	}
 	var ids []string
 	for _, i := range out.Instances {
-		ids = append(ids, deref(i.InstanceId))
+		ids = append(ids, api.Deref(i.InstanceId))
 	}
 	return ids, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
 
+	"github.com/muster-dev/muster/cloudprovider/aws/asg"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
 )
 
@@ -92,7 +93,7 @@ func TestAnswersHaveWhatTheModelRequires(t *testing.T) {
 	machines := s.launched(p, g, 2)
 	required := requiredIn(t, path.Join(reflect.TypeFor[autoscaling.Client]().PkgPath(), "types"))
 	for name, read := range map[string]func() (any, error){
-		"DescribeAutoScalingGroups":    func() (any, error) { return p.groups(t.Context(), group) },
+		"DescribeAutoScalingGroups":    func() (any, error) { return asg.Find(t.Context(), p.api, group) },
 		"DescribeAutoScalingInstances": func() (any, error) { return p.api.DescribeAutoScalingInstances(t.Context(), names(machines)) },
 		"DescribeInstanceRefreshes":    func() (any, error) { return p.api.DescribeInstanceRefreshes(t.Context(), group) },
 		"DescribePolicies": func() (any, error) {

@@ -5,16 +5,18 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
 	asgtypes "github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
+	"github.com/muster-dev/muster/cloudprovider/aws/asg"
+	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -25,7 +27,7 @@ type launch struct {
 	spec  *v1alpha1.AWSGroup
 	group *asgtypes.AutoScalingGroup
 	// listed are the machines that exist under the token, as far as lists know.
-	listed map[string]*instance
+	listed map[string]*inventory.Instance
 	// subnets of the zone: the one that the NodeGroup names, and the group's others there.
 	subnets []string
 	// others is how many machines the Auto Scaling group has beside them, with those
@@ -36,7 +38,7 @@ type launch struct {
 	// again, and those that the group is replacing would shrink it by another machine.
 	dead []string
 	// reserved are the reservations under the token.
-	reserved []reservation
+	reserved []inventory.Reservation
 	// neighbours is the placement group of the machines that those of the launch are to join, and gathered the one that they are
 	// launched into; empty and nil for none of Muster's.
 	neighbours string
@@ -58,11 +60,11 @@ func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) 
 	defer release()
 
 	ids, err := p.launch(ctx, l)
-	machines := union(l.listed, launched(req, ids))
+	machines := union(l.listed, inventory.Returned(req.Group.Name, req.Token, req.Group.Spec.Zone, ids))
 	for i := range machines {
 		machines[i].EndsAt = nodegroups.EndsAt(req.Group)
 	}
-	p.note(l.spec.AutoScalingGroup, machines)
+	p.inventory.Note(l.spec.AutoScalingGroup, machines)
 	if err != nil {
 		return machines, fmt.Errorf("launch %d machines of NodeGroup %s: %w", req.Count, req.Group.Name, err)
 	}
@@ -99,9 +101,9 @@ func (p *Provider) launch(ctx context.Context, l *launch) ([]string, error) {
 	if err := p.look(ctx, l); err != nil {
 		return nil, err
 	}
-	known := intentOf(l.group, l.clientToken("launch"))
+	known := inventory.IntentOf(l.group, *l.clientToken("launch"))
 	// What an earlier call of the same token has made may be in the count already.
-	if most := int(deref(l.group.MaxSize)); known == nil && len(l.listed) == 0 && l.others+l.Count > most {
+	if most := int(api.Deref(l.group.MaxSize)); known == nil && len(l.listed) == 0 && l.others+l.Count > most {
 		return nil, &cloudprovider.Error{Class: v1alpha1.Quota, Code: "MaxSize",
 			Message: fmt.Sprintf("%d machines requested in addition to the %d of Auto Scaling group %s, which exceeds its MaxSize of %d: raise it",
 				l.Count, l.others, l.spec.AutoScalingGroup, most)}
@@ -112,14 +114,14 @@ func (p *Provider) launch(ctx context.Context, l *launch) ([]string, error) {
 	case len(l.listed) >= l.Count:
 		return nil, p.release(ctx, l.reserved)
 	}
-	var err error
-	if l.template, err = p.templateData(ctx, templateOf(l.group, l.spec.InstanceType)); err != nil {
+	version, err := asg.ReadTemplate(ctx, p.api, asg.TemplateOf(l.group, l.spec.InstanceType))
+	if err != nil {
 		return nil, err
 	}
-	switch {
-	case deref(l.template.DisableApiTermination):
+	l.template = version.LaunchTemplateData
+	if api.Deref(l.template.DisableApiTermination) {
 		return nil, &cloudprovider.Error{Class: v1alpha1.Config, Code: "ProtectedMachines",
-			Message: fmt.Sprintf("Auto Scaling group %s cannot be used: %s", l.spec.AutoScalingGroup, protects)}
+			Message: fmt.Sprintf("Auto Scaling group %s cannot be used: %s", l.spec.AutoScalingGroup, asg.Protects)}
 	}
 	if err := p.gather(ctx, l); err != nil {
 		return nil, err
@@ -149,7 +151,7 @@ func (l *launch) made(m cloudprovider.Machine) bool {
 
 // look finds out what exists.
 func (p *Provider) look(ctx context.Context, l *launch) error {
-	groups, err := p.groups(ctx, l.spec.AutoScalingGroup)
+	groups, err := asg.Find(ctx, p.api, l.spec.AutoScalingGroup)
 	if err != nil {
 		return err
 	}
@@ -158,41 +160,41 @@ func (p *Provider) look(ctx context.Context, l *launch) error {
 			Message: fmt.Sprintf("there is no Auto Scaling group %s in region %s: was it deleted?", l.spec.AutoScalingGroup, l.spec.Region)}
 	}
 	l.group = &groups[0]
-	if templateOf(l.group, l.spec.InstanceType) == nil {
+	if asg.TemplateOf(l.group, l.spec.InstanceType) == nil {
 		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "NoLaunchTemplate",
 			Message: fmt.Sprintf("Auto Scaling group %s has no launch template: launch configurations are not supported, move it to a "+
 				"launch template", l.spec.AutoScalingGroup)}
 	}
-	if l.spec.LaunchMethod == v1alpha1.AWSLaunchInstances && rebalances(l.group) {
-		return &cloudprovider.Error{Class: v1alpha1.Config, Code: ZoneRebalancing,
-			Message: fmt.Sprintf("Auto Scaling group %s cannot be used: %s", l.spec.AutoScalingGroup, unbalanced(l.group))}
+	if l.spec.LaunchMethod == v1alpha1.AWSLaunchInstances && asg.Rebalances(l.group) {
+		return &cloudprovider.Error{Class: v1alpha1.Config, Code: asg.ZoneRebalancing,
+			Message: fmt.Sprintf("Auto Scaling group %s cannot be used: %s", l.spec.AutoScalingGroup, asg.Unbalanced(l.group))}
 	}
-	if err := p.claim(ctx, l.group); err != nil {
+	if err := p.inventory.Claim(ctx, l.group); err != nil {
 		return err
 	}
-	all, err := p.instances(ctx, append(p.ours(), tagFilter(groupTag, l.spec.AutoScalingGroup))...)
+	all, err := p.inventory.Instances(ctx, append(p.inventory.Ours(), inventory.TagFilter(inventory.GroupTag, l.spec.AutoScalingGroup))...)
 	if err != nil {
 		return err
 	}
-	l.listed = map[string]*instance{}
+	l.listed = map[string]*inventory.Instance{}
 	counted := map[string]bool{}
 	for id, in := range all {
 		if l.made(in.Machine) {
 			l.listed[id] = in
-		} else if in.alive() {
+		} else if in.Alive() {
 			counted[id] = true
 		}
 	}
 	for _, m := range l.group.Instances {
-		if in := all[deref(m.InstanceId)]; in == nil {
-			counted[deref(m.InstanceId)] = true
-		} else if !in.alive() && !in.Kept && !strings.HasPrefix(string(m.LifecycleState), terminating) {
+		if in := all[api.Deref(m.InstanceId)]; in == nil {
+			counted[api.Deref(m.InstanceId)] = true
+		} else if !in.Alive() && !in.Kept && !strings.HasPrefix(string(m.LifecycleState), asg.Terminating) {
 			l.dead = append(l.dead, in.Name)
 		}
 	}
-	unlisted := p.fresh()
+	unlisted := p.inventory.Fresh()
 	for id, m := range unlisted {
-		if m.autoScalingGroup == l.spec.AutoScalingGroup && all[id] == nil && !l.made(m.Machine) && !m.Hold {
+		if m.AutoScalingGroup == l.spec.AutoScalingGroup && all[id] == nil && !l.made(m.Machine) && !m.Hold {
 			counted[id] = true
 		}
 	}
@@ -200,78 +202,40 @@ func (p *Provider) look(ctx context.Context, l *launch) error {
 	if l.subnets, err = p.subnetsFor(ctx, l); err != nil {
 		return err
 	}
-	reservations, err := p.reservations(ctx, tagFilter(groupTag, l.spec.AutoScalingGroup))
+	reservations, err := p.inventory.Reservations(ctx, inventory.TagFilter(inventory.GroupTag, l.spec.AutoScalingGroup))
 	if err != nil {
 		return err
 	}
 	for _, r := range reservations {
-		delete(unlisted, r.hold.Name)
-		if l.made(r.hold) {
+		delete(unlisted, r.Hold.Name)
+		if l.made(r.Hold) {
 			l.reserved = append(l.reserved, r)
-		} else if r.waits() {
-			l.others += r.free
+		} else if r.Waits() {
+			l.others += r.Free
 		}
 	}
 	for _, m := range unlisted {
-		if m.Hold && m.autoScalingGroup == l.spec.AutoScalingGroup && !l.made(m.Machine) {
-			l.others += m.places
+		if m.Hold && m.AutoScalingGroup == l.spec.AutoScalingGroup && !l.made(m.Machine) {
+			l.others += m.Places
 		}
 	}
 	return nil
 }
 
-// clusterOf is the UID of the cluster that has claimed the group; empty for none.
-func clusterOf(g *asgtypes.AutoScalingGroup) string {
-	for _, t := range g.Tags {
-		if deref(t.Key) == clusterUIDTag {
-			return deref(t.Value)
-		}
-	}
-	return ""
-}
-
-// claim tags a group with the cluster's UID, unless another cluster has claimed it: what it
-// launches by itself carries nothing that tells clusters of one name apart.
-func (p *Provider) claim(ctx context.Context, g *asgtypes.AutoScalingGroup) error {
-	switch uid := clusterOf(g); uid {
-	case p.config.ClusterUID:
-		return nil
-	case "":
-		return p.api.CreateOrUpdateTags(ctx, groupTagOf(g, clusterUIDTag, p.config.ClusterUID))
-	default:
-		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "OtherCluster", Message: "Auto Scaling group " + deref(g.AutoScalingGroupName) +
-			" is not Muster's here: " + p.otherCluster(uid)}
-	}
-}
-
-// groupTagOf is a tag of a group, which its machines do not get.
-func groupTagOf(g *asgtypes.AutoScalingGroup, key, value string) asgtypes.Tag {
-	return asgtypes.Tag{
-		Key: aws.String(key), Value: aws.String(value), PropagateAtLaunch: aws.Bool(false),
-		ResourceId: g.AutoScalingGroupName, ResourceType: aws.String("auto-scaling-group"),
-	}
-}
-
-// otherCluster tells that a group was claimed by another cluster of the same name.
-func (p *Provider) otherCluster(uid string) string {
-	return fmt.Sprintf("its tag %s is %s, the UID of another cluster, and that of this one is %s; if this cluster replaces that one, "+
-		"remove the tag", clusterUIDTag, uid, p.config.ClusterUID)
-}
-
 // subnetsFor returns the subnets that the group has in the zone of the launch. AWS is asked
 // about them only where there may be more than the one that the NodeGroup names.
 func (p *Provider) subnetsFor(ctx context.Context, l *launch) ([]string, error) {
-	all := strings.Split(deref(l.group.VPCZoneIdentifier), ",")
+	all := strings.Split(api.Deref(l.group.VPCZoneIdentifier), ",")
 	if l.spec.LaunchMethod == v1alpha1.AWSLaunchInstances || len(all) <= len(l.group.AvailabilityZones) {
 		return []string{l.spec.Subnet}, nil
 	}
-	found, err := p.subnets(ctx, all)
+	found, err := asg.Subnets(ctx, p.api, all)
 	if err != nil {
 		return nil, err
 	}
 	out := []string{l.spec.Subnet}
 	for _, id := range all {
-		if id != l.spec.Subnet && deref(found[id].AvailabilityZone) == l.Group.Spec.Zone {
+		if id != l.spec.Subnet && api.Deref(found[id].AvailabilityZone) == l.Group.Spec.Zone {
 			out = append(out, id)
 		}
 	}
@@ -279,27 +243,38 @@ func (p *Provider) subnetsFor(ctx context.Context, l *launch) ([]string, error) 
 	return out, nil
 }
 
-// groups describes the Auto Scaling groups of those names that exist.
-func (p *Provider) groups(ctx context.Context, names ...string) ([]asgtypes.AutoScalingGroup, error) {
-	return p.api.DescribeAutoScalingGroups(ctx, &autoscaling.DescribeAutoScalingGroupsInput{AutoScalingGroupNames: names})
-}
-
-// templateOf is the launch template by which a group makes machines of a type.
-func templateOf(g *asgtypes.AutoScalingGroup, instanceType string) *asgtypes.LaunchTemplateSpecification {
-	if g.MixedInstancesPolicy == nil || g.MixedInstancesPolicy.LaunchTemplate == nil {
-		return g.LaunchTemplate
-	}
-	for _, o := range g.MixedInstancesPolicy.LaunchTemplate.Overrides {
-		if deref(o.InstanceType) == instanceType && o.LaunchTemplateSpecification != nil {
-			return o.LaunchTemplateSpecification
-		}
-	}
-	return g.MixedInstancesPolicy.LaunchTemplate.LaunchTemplateSpecification
-}
-
 // clientToken names a call of the launch to AWS: one token of Muster's may stand for
 // launches in several groups, and a launch may need several calls.
 func (l *launch) clientToken(call string) *string {
 	sum := sha256.Sum256([]byte(l.Token + "\x00" + l.Group.Name + "\x00" + call))
 	return aws.String(hex.EncodeToString(sum[:])) // 64 characters, the most that is taken
+}
+
+// union is the machines that were listed, and those that a call has returned beside
+// them, by name.
+func union(listed map[string]*inventory.Instance, returned []cloudprovider.Machine) []cloudprovider.Machine {
+	var out []cloudprovider.Machine
+	for _, in := range listed {
+		out = append(out, in.Machine)
+	}
+	for _, m := range returned {
+		if listed[m.Name] == nil {
+			out = append(out, m)
+		}
+	}
+	slices.SortFunc(out, func(a, b cloudprovider.Machine) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// instanceTags are those of machines: the tags that their Auto Scaling group propagates, which
+// it does only to what it launches itself, and the launch's.
+func (p *Provider) instanceTags(l *launch) map[string]string {
+	out := map[string]string{}
+	for _, t := range l.group.Tags {
+		if api.Deref(t.PropagateAtLaunch) && !strings.HasPrefix(api.Deref(t.Key), "aws:") {
+			out[api.Deref(t.Key)] = api.Deref(t.Value)
+		}
+	}
+	maps.Copy(out, p.inventory.TagsOf(l.LaunchRequest))
+	return out
 }

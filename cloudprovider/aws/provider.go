@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
+	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
 	"github.com/muster-dev/muster/cloudprovider/aws/prices"
 	"github.com/muster-dev/muster/cloudprovider/calls"
 	"github.com/muster-dev/muster/cloudprovider/poll"
@@ -53,6 +53,7 @@ type Provider struct {
 	*poll.Poller
 	config     Config
 	api        *api.Client
+	inventory  *inventory.Inventory
 	prices     *prices.Table
 	scores     scores
 	placements placementGroups
@@ -60,20 +61,6 @@ type Provider struct {
 
 	// turns of the launches into an Auto Scaling group: no other one of this process counts what the group has meanwhile.
 	turns calls.Turns
-
-	mu sync.Mutex
-	// made are the machines and reservations that calls have returned a short while ago, by ID:
-	// the cloud's lists may not know of them yet.
-	made map[string]made
-}
-
-type made struct {
-	cloudprovider.Machine
-	// autoScalingGroup that it counts against.
-	autoScalingGroup string
-	// places of a reservation that no list knows.
-	places int
-	at     time.Time
 }
 
 var (
@@ -90,9 +77,12 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	case c.Region == "":
 		return nil, fmt.Errorf("region is empty: give the region of the cluster, for example us-east-1")
 	case c.Cluster == "":
-		return nil, fmt.Errorf("cluster is empty: give the name of the cluster, as in the tag %s<name>", clusterTag)
+		return nil, fmt.Errorf("cluster is empty: give the name of the cluster, as in the tag %s<name>", inventory.ClusterTag)
 	case c.ClusterUID == "":
 		return nil, fmt.Errorf("the cluster's UID is empty: give the UID of namespace kube-system")
+	}
+	if c.MayAct == nil {
+		c.MayAct = func() error { return nil }
 	}
 	client, err := api.New(ctx, api.Config{
 		Region: c.Region, Endpoint: c.Endpoint, MayAct: c.MayAct, Unpaced: c.unpaced, Patience: c.patience, Transport: c.Transport,
@@ -101,43 +91,23 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{
-		config: c, api: client, prices: prices.New(client, c.Region, c.Clock), made: map[string]made{}, placements: newPlacementGroups(),
+		config: c, api: client, prices: prices.New(client, c.Region, c.Clock), placements: newPlacementGroups(),
 	}
 	p.Poller = poll.New(p.list, p.takeBack, c.Clock)
+	p.inventory = inventory.New(client, inventory.Config{
+		Cluster: inventory.Cluster{Name: c.Cluster, UID: c.ClusterUID}, Region: c.Region, NodeGroups: c.Groups, Clock: c.Clock,
+		MayAct: c.MayAct, Watch: p.Poller,
+	})
 	return p, nil
 }
 
-// now is the time by the clock of AWS, for all that is compared with its times or with those that another process has written.
-func (p *Provider) now() time.Time { return p.config.Clock.Now().Add(-p.api.Ahead()) }
+// ListedAt implements cloudprovider.Lister.
+func (p *Provider) ListedAt(g *v1alpha1.NodeGroup) time.Time { return p.inventory.ListedAt(g) }
 
-// note remembers machines that a call has returned.
-func (p *Provider) note(autoScalingGroup string, machines []cloudprovider.Machine) {
-	p.mu.Lock()
-	for _, m := range machines {
-		p.made[m.Name] = made{Machine: m, autoScalingGroup: autoScalingGroup, at: p.config.Clock.Now()}
+func (p *Provider) list(ctx context.Context) (poll.Listing, error) {
+	listing, err := p.inventory.List(ctx)
+	if err == nil {
+		p.sweep(ctx, listing.PlacementGroups)
 	}
-	p.mu.Unlock()
-	p.Note(machines...)
-}
-
-// fresh are the machines and reservations that a call has returned a short while ago, by ID.
-func (p *Provider) fresh() map[string]made {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	out := map[string]made{}
-	for id, m := range p.made {
-		if p.config.Clock.Since(m.at) > poll.Grace {
-			delete(p.made, id)
-		} else {
-			out[id] = m
-		}
-	}
-	return out
-}
-
-func deref[T any](v *T) (out T) {
-	if v != nil {
-		out = *v
-	}
-	return out
+	return listing.Listing, err
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/asg"
+	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -21,10 +23,10 @@ func manyGroups(c *simaws.Config) {
 	for i := range 200 {
 		g, name := proto, fmt.Sprintf("gpu-%03d", i)
 		g.Name, g.Template, g.Tags = name, name, map[string]string{
-			cloudprovider.Enabled: "", clusterTag + cluster: owned, clusterUIDTag: clusterUID,
+			cloudprovider.Enabled: "", inventory.ClusterTag + cluster: inventory.Owned, inventory.ClusterUIDTag: clusterUID,
 		}
 		if i%2 == 0 {
-			g.Tags[managedTag], g.Tags[clusterNameTag] = name, cluster
+			g.Tags[asg.ManagedTag], g.Tags[clusterNameTag] = name, cluster
 		}
 		if i%4 < 2 {
 			g.Version = "1"
@@ -76,8 +78,8 @@ func TestAListOfTenThousand(t *testing.T) {
 		if i%2 == 0 {
 			order.Group = g.Name
 		} else {
-			order.Tags = map[string]string{launchTag: token, nodeGroupTag: g.Name, groupTag: g.Name, clusterTag + cluster: owned,
-				clusterUIDTag: clusterUID}
+			order.Tags = map[string]string{inventory.LaunchTag: token, inventory.NodeGroupTag: g.Name, inventory.GroupTag: g.Name,
+				inventory.ClusterTag + cluster: inventory.Owned, inventory.ClusterUIDTag: clusterUID}
 		}
 		if _, refused := s.world.Launch(order); refused != nil {
 			t.Fatal(refused)

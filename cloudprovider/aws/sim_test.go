@@ -17,6 +17,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
+	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
 	"github.com/muster-dev/muster/cloudprovider/conformance"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
@@ -121,11 +122,18 @@ func (s *sim) providerThat(mayAct func() error) *Provider { return s.providerOf(
 // providerOf works for the cluster of that UID; its name is the same for all.
 func (s *sim) providerOf(uid string, mayAct func() error) *Provider {
 	s.t.Helper()
-	p, err := New(context.Background(), Config{
-		Region: region, Cluster: cluster, ClusterUID: uid, Endpoint: s.server.URL, Clock: s.clock, MayAct: mayAct, unpaced: true,
-		patience: s.patience,
-		Groups:   func(context.Context) ([]*v1alpha1.NodeGroup, error) { return s.groups, nil },
-	})
+	return s.providerWith(func(c *Config) { c.ClusterUID, c.MayAct = uid, mayAct })
+}
+
+// providerWith has a changed Config.
+func (s *sim) providerWith(change func(*Config)) *Provider {
+	s.t.Helper()
+	c := Config{
+		Region: region, Cluster: cluster, ClusterUID: clusterUID, Endpoint: s.server.URL, Clock: s.clock, unpaced: true, patience: s.patience,
+		Groups: func(context.Context) ([]*v1alpha1.NodeGroup, error) { return s.groups, nil },
+	}
+	change(&c)
+	p, err := New(context.Background(), c)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -144,7 +152,9 @@ func account(change ...func(*simaws.Config)) simaws.Config {
 		Groups: []simaws.Group{{
 			Name: group, Max: 256, Template: "gpu", Subnets: []string{subnet},
 			Suspended: []string{"ReplaceUnhealthy", "AZRebalance"},
-			Tags:      map[string]string{"muster.dev/enabled": "", clusterTag + cluster: owned, clusterUIDTag: clusterUID},
+			Tags: map[string]string{
+				"muster.dev/enabled": "", inventory.ClusterTag + cluster: inventory.Owned, inventory.ClusterUIDTag: clusterUID,
+			},
 		}},
 	}
 	for _, f := range change {
@@ -219,7 +229,7 @@ func (s *sim) alive() map[string]int {
 	out := map[string]int{}
 	for _, in := range s.world.Instances(true) {
 		if in.Phase != cloudsim.Terminated {
-			out[in.Tags[launchTag]]++
+			out[in.Tags[inventory.LaunchTag]]++
 		}
 	}
 	return out

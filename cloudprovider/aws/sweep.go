@@ -67,22 +67,11 @@ func (g *placementGroups) why() string {
 	return g.refused
 }
 
-// sweep deletes the placement groups that no launch needs any more, given all machines and reservations. AWS keeps those that
+// sweep deletes the placement groups that no launch needs any more, given the names of those that something is in. AWS keeps those that
 // something is in of which lists do not know. What fails is tried again.
-func (p *Provider) sweep(ctx context.Context, machines map[string]*instance, reservations []reservation) {
-	if p.config.MayAct != nil && p.config.MayAct() != nil {
+func (p *Provider) sweep(ctx context.Context, used map[string]bool) {
+	if p.config.MayAct() != nil {
 		return
-	}
-	used := map[string]bool{}
-	for _, in := range machines {
-		if in.alive() || in.Kept {
-			used[in.placementGroup] = true
-		}
-	}
-	for _, r := range reservations {
-		if r.gathered != nil && (r.state == ec2types.CapacityReservationStateActive || r.state == ec2types.CapacityReservationStatePending) {
-			used[r.gathered.name] = true
-		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
 	defer cancel()
@@ -108,7 +97,7 @@ func (p *Provider) unneeded(ctx context.Context, used map[string]bool) (names []
 	g.mu.Unlock()
 	var found []ec2types.PlacementGroup
 	if look {
-		found, err = p.describePlacementGroups(ctx, p.ours()...)
+		found, err = p.describePlacementGroups(ctx, p.inventory.Ours()...)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -119,7 +108,7 @@ func (p *Provider) unneeded(ctx context.Context, used map[string]bool) (names []
 		err = nil // the examination of permissions tells of it
 	}
 	for i := range found {
-		name := deref(found[i].GroupName)
+		name := api.Deref(found[i].GroupName)
 		if _, known := g.needed[name]; !known {
 			g.needed[name] = now
 		}

@@ -11,13 +11,14 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
-	asgtypes "github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
+	"github.com/muster-dev/muster/cloudprovider/aws/asg"
+	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -39,7 +40,7 @@ func (p *Provider) takeBack(ctx context.Context, _ string, names []string) error
 			ids = append(ids, name)
 		case strings.HasPrefix(name, "cr-"):
 			errs = append(errs, p.cancel(ctx, name))
-		case strings.HasPrefix(name, holdPrefix):
+		case strings.HasPrefix(name, inventory.HoldPrefix):
 			errs = append(errs, p.takeBackIntent(ctx, name))
 		}
 	}
@@ -51,13 +52,13 @@ func (p *Provider) takeBack(ctx context.Context, _ string, names []string) error
 func (p *Provider) takeMachines(ctx context.Context, ids []string) error {
 	slices.Sort(ids)
 	var beside, others []string
-	for batch := range slices.Chunk(ids, mostNames) {
-		shown, err := p.instances(ctx, filter("instance-id", batch...))
+	for batch := range slices.Chunk(ids, api.MostNames) {
+		shown, err := p.inventory.Instances(ctx, api.Filter("instance-id", batch...))
 		if err != nil {
 			log.FromContext(ctx).Error(err, "Machines that are to go cannot be listed; Auto Scaling tells which are of a group")
 		}
 		for _, id := range batch {
-			if in := shown[id]; in != nil && in.Launch != "" && in.tags[ownerTag] == "" {
+			if in := shown[id]; in != nil && in.Launch != "" && in.Tags[inventory.OwnerTag] == "" {
 				beside = append(beside, id)
 			} else {
 				others = append(others, id)
@@ -86,9 +87,9 @@ func (p *Provider) takeFrom(ctx context.Context, owners map[string]owner, ids []
 		switch {
 		case of.group == "":
 			errs = append(errs, p.terminate(ctx, ids))
-		case of.state == retained:
+		case of.state == asg.Retained:
 			errs = append(errs, p.takeOut(ctx, of.group, ids, !shrink))
-		case of.state != terminating:
+		case of.state != asg.Terminating:
 			errs = append(errs, p.takeOut(ctx, of.group, ids, shrink))
 		}
 	}
@@ -105,11 +106,6 @@ type owner struct {
 	state string
 }
 
-const (
-	terminating = "Terminating"
-	retained    = string(asgtypes.LifecycleStateTerminatingRetained)
-)
-
 // owners are those of the machines that have one, by ID. A group that owns a machine would
 // replace it, if it were only terminated.
 func (p *Provider) owners(ctx context.Context, ids []string) (map[string]owner, error) {
@@ -120,13 +116,13 @@ func (p *Provider) owners(ctx context.Context, ids []string) (map[string]owner, 
 			return nil, err
 		}
 		for _, in := range list {
-			of := owner{group: deref(in.AutoScalingGroupName)}
-			if state := deref(in.LifecycleState); state == retained {
-				of.state = retained
-			} else if strings.HasPrefix(state, terminating) {
-				of.state = terminating
+			of := owner{group: api.Deref(in.AutoScalingGroupName)}
+			if state := api.Deref(in.LifecycleState); state == asg.Retained {
+				of.state = asg.Retained
+			} else if strings.HasPrefix(state, asg.Terminating) {
+				of.state = asg.Terminating
 			}
-			out[deref(in.InstanceId)] = of
+			out[api.Deref(in.InstanceId)] = of
 		}
 	}
 	return out, nil
@@ -139,13 +135,13 @@ func (p *Provider) terminate(ctx context.Context, ids []string) error {
 		if len(ids) > 1 {
 			return unknownOr(err)
 		}
-		_, fresh := p.fresh()[ids[0]]
+		_, fresh := p.inventory.Fresh()[ids[0]]
 		switch {
 		case fresh && api.IsUnknownMachine(err):
 			return fmt.Errorf("TerminateInstances: machine %s was made a moment ago and is not known yet", ids[0])
 		case !fresh && api.IsDenied(err):
 			// What has gone has lost its tags, without which the policy grants nothing.
-			found, listing := p.instances(ctx, ec2types.Filter{Name: aws.String("instance-id"), Values: ids})
+			found, listing := p.inventory.Instances(ctx, ec2types.Filter{Name: aws.String("instance-id"), Values: ids})
 			if listing == nil && len(found) == 0 {
 				return errUnknown
 			}
@@ -193,17 +189,17 @@ func (p *Provider) takeOutOnce(ctx context.Context, group string, ids []string, 
 
 // hasTooMany reports whether more machines stay in a group than it wants.
 func (p *Provider) hasTooMany(ctx context.Context, group string) (bool, error) {
-	groups, err := p.groups(ctx, group)
+	groups, err := asg.Find(ctx, p.api, group)
 	if err != nil || len(groups) == 0 {
 		return false, err
 	}
 	staying := int32(0)
 	for _, in := range groups[0].Instances {
-		if !strings.HasPrefix(string(in.LifecycleState), terminating) {
+		if !strings.HasPrefix(string(in.LifecycleState), asg.Terminating) {
 			staying++
 		}
 	}
-	return staying > deref(groups[0].DesiredCapacity), nil
+	return staying > api.Deref(groups[0].DesiredCapacity), nil
 }
 
 // unknownOr returns the error of a call, which is errUnknown, too, if it was refused for the sake of a machine that AWS does not know.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
+	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -25,8 +26,8 @@ func TestExactlyTheNamedMachinesAreTakenBack(t *testing.T) {
 		machines := s.launched(p, g, 64)
 		taken := names(machines)[:20]
 		// Bad IDs of all kinds are among the good ones.
-		mixed := append([]string{"i-0ffffffffffffffff", "i-nonsense", "cr-0ffffffffffffffff", "nonsense", holdPrefix + "gone/0",
-			holdPrefix}, taken...)
+		mixed := append([]string{"i-0ffffffffffffffff", "i-nonsense", "cr-0ffffffffffffffff", "nonsense", inventory.HoldPrefix + "gone/0",
+			inventory.HoldPrefix}, taken...)
 		if err := s.provider().TakeBack(context.Background(), g.Name, mixed); err != nil {
 			t.Fatal(err)
 		}
@@ -521,7 +522,7 @@ func TestMachinesBesideTheirGroupNeedNoAutoScaling(t *testing.T) {
 	s.clock.Step(2 * time.Minute)
 	end := s.harmAutoScaling()
 	for _, p := range []*Provider{p, s.provider()} {
-		if list, err := p.list(t.Context()); err != nil || list.Failed[autoScalingScope] == nil || len(list.Scopes) != 1 {
+		if list, err := p.list(t.Context()); err != nil || list.Failed[inventory.AutoScalingScope] == nil || len(list.Scopes) != 1 {
 			t.Errorf("the scopes are %q, and failed are %v: %v", list.Scopes, list.Failed, err)
 		}
 		if diff := cmp.Diff(map[string]int{"launched": 20}, listedAs(s.listed(p))); diff != "" {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
+	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -43,7 +44,8 @@ func (p *Provider) gather(ctx context.Context, l *launch) (err error) {
 	case l.Group.Spec.CapacityType == v1alpha1.Reserved || len(l.reserved) > 0:
 		return nil
 	case own != "" && l.spec.LaunchMethod == v1alpha1.AWSReservation:
-		l.gathered, err = p.findPlacementGroup(ctx, filter("group-name", own), filter("strategy", string(ec2types.PlacementStrategyCluster)))
+		l.gathered, err = p.findPlacementGroup(ctx, api.Filter("group-name", own),
+			api.Filter("strategy", string(ec2types.PlacementStrategyCluster)))
 	case placed || l.Together.Level == "" || l.Together.Value != "" && l.neighbours == "":
 		return nil
 	default:
@@ -63,7 +65,7 @@ func ownPlacement(l *launch) (group string, placed bool) {
 	if at == nil {
 		at = &ec2types.LaunchTemplatePlacement{}
 	}
-	group = cmp.Or(deref(l.group.PlacementGroup), deref(at.GroupName))
+	group = cmp.Or(api.Deref(l.group.PlacementGroup), api.Deref(at.GroupName))
 	shared := at.Tenancy == "" || at.Tenancy == ec2types.TenancyDefault
 	return group, group != "" || at.GroupId != nil || at.HostResourceGroupArn != nil || !shared
 }
@@ -94,7 +96,7 @@ func (p *Provider) placementGroup(ctx context.Context, l *launch) (*placementGro
 			return nil, err
 		}
 	}
-	found, err := p.findPlacementGroup(ctx, append(p.ours(), filter("group-name", name))...)
+	found, err := p.findPlacementGroup(ctx, append(p.inventory.Ours(), api.Filter("group-name", name))...)
 	switch {
 	case err != nil:
 		return nil, err
@@ -111,7 +113,7 @@ func (p *Provider) placementGroup(ctx context.Context, l *launch) (*placementGro
 func (p *Provider) createPlacementGroup(ctx context.Context, l *launch, name string) error {
 	err := p.api.CreatePlacementGroup(ctx, &ec2.CreatePlacementGroupInput{
 		GroupName: aws.String(name), Strategy: ec2types.PlacementStrategyCluster,
-		TagSpecifications: specification(p.tagsOf(l), ec2types.ResourceTypePlacementGroup),
+		TagSpecifications: inventory.TagSpecifications(p.inventory.TagsOf(l.LaunchRequest), ec2types.ResourceTypePlacementGroup),
 	})
 	if api.HasCode(err, "InvalidPlacementGroup.Duplicate") {
 		return nil
@@ -127,7 +129,9 @@ func (p *Provider) clustered(ctx context.Context, kind string) (bool, error) {
 	if known {
 		return is, nil
 	}
-	found, err := p.api.DescribeInstanceTypes(ctx, &ec2.DescribeInstanceTypesInput{Filters: []ec2types.Filter{filter("instance-type", kind)}})
+	found, err := p.api.DescribeInstanceTypes(ctx, &ec2.DescribeInstanceTypesInput{
+		Filters: []ec2types.Filter{api.Filter("instance-type", kind)},
+	})
 	if err != nil {
 		return false, err
 	}
@@ -148,26 +152,22 @@ func (p *Provider) describePlacementGroups(ctx context.Context, filters ...ec2ty
 
 // findPlacementGroup returns one that matches the filters and can be used; nil for none.
 func (p *Provider) findPlacementGroup(ctx context.Context, filters ...ec2types.Filter) (*placementGroup, error) {
-	found, err := p.describePlacementGroups(ctx, append(filters, filter("state", string(ec2types.PlacementGroupStateAvailable)))...)
+	found, err := p.describePlacementGroups(ctx, append(filters, api.Filter("state", string(ec2types.PlacementGroupStateAvailable)))...)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	return &placementGroup{name: deref(found[0].GroupName), arn: deref(found[0].GroupArn)}, nil
-}
-
-func filter(name string, values ...string) ec2types.Filter {
-	return ec2types.Filter{Name: aws.String(name), Values: values}
+	return &placementGroup{name: api.Deref(found[0].GroupName), arn: api.Deref(found[0].GroupArn)}, nil
 }
 
 // neighbours is the placement group that most of the machines of the launch's request are in; empty for none.
-func (p *Provider) neighbours(l *launch, all map[string]*instance) string {
+func (p *Provider) neighbours(l *launch, all map[string]*inventory.Instance) string {
 	if l.Together.Value == "" {
 		return ""
 	}
-	request, count := p.tagsOf(l)[requestTag], map[string]int{}
+	request, count := p.inventory.TagsOf(l.LaunchRequest)[inventory.RequestTag], map[string]int{}
 	for _, in := range all {
-		if in.alive() && in.placementGroup != "" && in.zone == l.Group.Spec.Zone && in.tags[requestTag] == request {
-			count[in.placementGroup]++
+		if in.Alive() && in.PlacementGroup != "" && in.Zone == l.Group.Spec.Zone && in.Tags[inventory.RequestTag] == request {
+			count[in.PlacementGroup]++
 		}
 	}
 	if len(count) == 0 {

@@ -294,6 +294,7 @@ var sdks = []string{"github.com/aws/", "cloud.google.com/", "google.golang.org/a
 var users = map[string]map[string]string{
 	"sdk": {
 		"cloudprovider/aws": "is the adapter", "cloudprovider/aws/api": "makes its calls", "cloudprovider/aws/prices": "reads prices",
+		"cloudprovider/aws/asg": "reads Auto Scaling groups", "cloudprovider/aws/inventory": "reads what there is",
 		"cloudprovider/gcp": "is the adapter", "cloudprovider/gcp/api": "makes its calls", "cloudprovider/gcp/prices": "reads prices",
 	},
 	"cloudprovider/aws": {
