@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
+	"github.com/muster-dev/muster/cloudprovider/aws/placement"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -300,7 +301,7 @@ func (c *chaos) settle() {
 
 func (c *chaos) judge() {
 	needed := map[string]bool{}
-	c.listFor(c.p, 2*lookAgain)
+	c.listFor(c.p, 2*placement.LookAgain)
 	for _, in := range c.world.Instances(true) {
 		needed[in.Together] = needed[in.Together] || in.Phase != cloudsim.Terminated
 	}

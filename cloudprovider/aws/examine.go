@@ -298,7 +298,7 @@ func (p *Provider) target(ctx context.Context) *target {
 	for _, r := range reservations {
 		t.reservation = r.Hold.Name
 	}
-	placements, _ := p.describePlacementGroups(ctx, p.inventory.Ours()...)
+	placements, _ := p.placements.List(ctx, p.inventory.Ours()...)
 	for _, g := range placements {
 		t.placement = api.Deref(g.GroupName)
 	}

@@ -350,7 +350,7 @@ func TestAReservationEndsByItself(t *testing.T) {
 		want    time.Duration
 	}{
 		"by the group's timeout": {&metav1.Duration{Duration: time.Hour}, time.Hour},
-		"not too soon":           {&metav1.Duration{Duration: time.Second}, leastHold},
+		"not too soon":           {&metav1.Duration{Duration: time.Second}, 5 * time.Minute},
 		"without a timeout":      {nil, 15 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -131,7 +131,7 @@ func (d *discovery) found(c *candidate, kind, subnet string, market v1alpha1.Cap
 	if micro, ok := d.prices.Of(kind, zone, market); ok {
 		f.Spec.PricePerHour = resource.NewScaledQuantity(micro, resource.Micro)
 	}
-	if why := d.placements.why(); why != "" && len(levels) > 0 && c.method != v1alpha1.AWSLaunchInstances && market != v1alpha1.Reserved {
+	if why := d.placements.Refused(); why != "" && len(levels) > 0 && c.method != v1alpha1.AWSLaunchInstances && market != v1alpha1.Reserved {
 		f.Warnings = append(f.Warnings, cloudprovider.Warning{Reason: NoPlacementGroup, Message: fmt.Sprintf(
 			"machines that must be in one domain, such as a rack, are launched without a placement group, and may be scattered: %s", why)})
 	}

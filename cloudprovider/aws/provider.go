@@ -2,8 +2,10 @@ package aws
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -11,8 +13,10 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
+	"github.com/muster-dev/muster/cloudprovider/aws/launch"
+	"github.com/muster-dev/muster/cloudprovider/aws/placement"
 	"github.com/muster-dev/muster/cloudprovider/aws/prices"
-	"github.com/muster-dev/muster/cloudprovider/calls"
+	"github.com/muster-dev/muster/cloudprovider/aws/takeback"
 	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -48,19 +52,18 @@ type Config struct {
 	patience time.Duration
 }
 
-// Provider is AWS in one region.
+// Provider is AWS in one region. Each package below does a part of its work.
 type Provider struct {
 	*poll.Poller
 	config     Config
 	api        *api.Client
-	inventory  *inventory.Inventory
 	prices     *prices.Table
+	inventory  *inventory.Inventory
+	placements *placement.Groups
+	taker      *takeback.Taker
+	launcher   *launch.Launcher
 	scores     scores
-	placements placementGroups
 	facts      facts
-
-	// turns of the launches into an Auto Scaling group: no other one of this process counts what the group has meanwhile.
-	turns calls.Turns
 }
 
 var (
@@ -90,15 +93,23 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{
-		config: c, api: client, prices: prices.New(client, c.Region, c.Clock), placements: newPlacementGroups(),
-	}
+	p := &Provider{config: c, api: client, prices: prices.New(client, c.Region, c.Clock)}
 	p.Poller = poll.New(p.list, p.takeBack, c.Clock)
+	cluster := inventory.Cluster{Name: c.Cluster, UID: c.ClusterUID}
 	p.inventory = inventory.New(client, inventory.Config{
-		Cluster: inventory.Cluster{Name: c.Cluster, UID: c.ClusterUID}, Region: c.Region, NodeGroups: c.Groups, Clock: c.Clock,
-		MayAct: c.MayAct, Watch: p.Poller,
+		Cluster: cluster, Region: c.Region, NodeGroups: c.Groups, Clock: c.Clock, MayAct: c.MayAct, Watch: p.Poller,
+	})
+	p.placements = placement.New(client, placement.Config{Cluster: cluster, Clock: c.Clock, MayAct: c.MayAct})
+	p.taker = takeback.New(client, p.inventory)
+	p.launcher = launch.New(client, launch.Config{
+		Region: c.Region, Inventory: p.inventory, Placements: p.placements, Taker: p.taker, Clock: c.Clock, InUse: c.InUse,
 	})
 	return p, nil
+}
+
+// Launch implements cloudprovider.Launcher.
+func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) ([]cloudprovider.Machine, error) {
+	return p.launcher.Launch(ctx, req)
 }
 
 // ListedAt implements cloudprovider.Lister.
@@ -107,7 +118,25 @@ func (p *Provider) ListedAt(g *v1alpha1.NodeGroup) time.Time { return p.inventor
 func (p *Provider) list(ctx context.Context) (poll.Listing, error) {
 	listing, err := p.inventory.List(ctx)
 	if err == nil {
-		p.sweep(ctx, listing.PlacementGroups)
+		p.placements.Sweep(ctx, listing.PlacementGroups)
 	}
 	return listing.Listing, err
+}
+
+// takeBack takes machines and holds back. The kind of a name follows from its form, and Auto
+// Scaling tells the owner of a machine, so it works for deleted groups, too.
+func (p *Provider) takeBack(ctx context.Context, _ string, names []string) error {
+	var ids []string
+	var errs []error
+	for _, name := range names {
+		switch {
+		case strings.HasPrefix(name, "i-"):
+			ids = append(ids, name)
+		case strings.HasPrefix(name, "cr-"):
+			errs = append(errs, p.taker.Reservation(ctx, name))
+		case strings.HasPrefix(name, inventory.HoldPrefix):
+			errs = append(errs, p.launcher.TakeBack(ctx, name))
+		}
+	}
+	return errors.Join(append(errs, p.taker.Machines(ctx, ids))...)
 }

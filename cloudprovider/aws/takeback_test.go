@@ -208,7 +208,7 @@ func TestAGroupThatHasTooManyLetsThemGo(t *testing.T) {
 	p := s.provider()
 	machines := names(s.launched(p, g, 4))
 	for range 2 {
-		if err := p.takeOutOnce(context.Background(), group, machines[:2], shrink); err != nil {
+		if err := p.taker.OutOf(context.Background(), group, machines[:2]); err != nil {
 			t.Fatal(err)
 		}
 		s.clock.Step(2 * time.Second)
@@ -275,45 +275,6 @@ func TestStoppedMachines(t *testing.T) {
 }
 
 // A bad ID among 64 must not cost a call for each.
-func TestSift(t *testing.T) {
-	for name, c := range map[string]struct {
-		bad   []int
-		calls int
-	}{
-		"all good": {nil, 1},
-		"one bad":  {[]int{17}, 13},
-		"two bad":  {[]int{0, 63}, 23},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var ids, want []string
-			for i := range 64 {
-				ids = append(ids, fmt.Sprint(i))
-				if !slices.Contains(c.bad, i) {
-					want = append(want, fmt.Sprint(i))
-				}
-			}
-			var got []string
-			calls := 0
-			err := sift(ids, 500, func(batch []string) error {
-				calls++
-				for _, b := range c.bad {
-					if slices.Contains(batch, fmt.Sprint(b)) {
-						return errUnknown
-					}
-				}
-				got = append(got, batch...)
-				return nil
-			})
-			if err != nil || calls != c.calls {
-				t.Errorf("got %v after %d calls, want %d", err, calls, c.calls)
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("taken (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
 func TestMachinesThatTheCloudDoesNotKnowYetAreNotForgotten(t *testing.T) {
 	s := newSim(t, plenty(func(c *cloudsim.Config) {
 		c.Calls = []cloudsim.CallFault{{
@@ -402,7 +363,7 @@ func TestHoldsAreTakenBackByName(t *testing.T) {
 				if s.live() != 3 {
 					t.Errorf("%d machines are alive, want the group's own 3", s.live())
 				}
-				if made := len(s.world.Instances(true)) - 3; later > settled && made != dies.made {
+				if made := len(s.world.Instances(true)) - 3; later > 2*time.Minute && made != dies.made {
 					t.Errorf("the take-back has made %d machines to take them back", made-dies.made)
 				}
 			})

@@ -295,7 +295,9 @@ var users = map[string]map[string]string{
 	"sdk": {
 		"cloudprovider/aws": "is the adapter", "cloudprovider/aws/api": "makes its calls", "cloudprovider/aws/prices": "reads prices",
 		"cloudprovider/aws/asg": "reads Auto Scaling groups", "cloudprovider/aws/inventory": "reads what there is",
-		"cloudprovider/gcp": "is the adapter", "cloudprovider/gcp/api": "makes its calls", "cloudprovider/gcp/prices": "reads prices",
+		"cloudprovider/aws/placement": "makes placement groups", "cloudprovider/aws/launch": "makes machines",
+		"cloudprovider/aws/takeback": "ends them",
+		"cloudprovider/gcp":          "is the adapter", "cloudprovider/gcp/api": "makes its calls", "cloudprovider/gcp/prices": "reads prices",
 	},
 	"cloudprovider/aws": {
 		"cmd/muster/clouds": "connects it", "deploy/generate/clouds": "writes the permissions that it needs",

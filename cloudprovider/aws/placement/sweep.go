@@ -1,11 +1,10 @@
-package aws
+package placement
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -17,40 +16,24 @@ import (
 )
 
 const (
-	// sweepAfter is how long no launch has needed a placement group that is deleted, as far as this process has seen, since EC2
+	// SweepAfter is how long no launch has needed a placement group that is deleted, as far as this process has seen, since EC2
 	// does not tell when one was made: longer than the calls of one launch take. A launch that comes back later makes it again.
-	sweepAfter = 5 * time.Minute
-	// lookAgain is how often it is looked for placement groups that this process does not know of.
-	lookAgain = 10 * time.Minute
+	SweepAfter = 5 * time.Minute
+	// LookAgain is how often it is looked for placement groups that this process does not know of.
+	LookAgain = 10 * time.Minute
 	// sweepPatience bounds how long a list waits for deletions.
 	sweepPatience = 15 * time.Second
 )
 
-// placementGroups are what is known of those of the cluster.
-type placementGroups struct {
-	mu sync.Mutex
-	// needed is when a launch last needed each, by name; looked is when they were listed.
-	needed map[string]time.Time
-	looked time.Time
-	// refused tells why the last launch that was to be in one is in none; empty if it is.
-	refused string
-	// clustered tells whether machines of an instance type can be in one.
-	clustered map[string]bool
-}
-
-func newPlacementGroups() placementGroups {
-	return placementGroups{needed: map[string]time.Time{}, clustered: map[string]bool{}}
-}
-
 // need notes that a launch needs one.
-func (g *placementGroups) need(name string, now time.Time) {
+func (g *Groups) need(name string, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.needed[name] = now
 }
 
 // tell notes how the last launch fared that was to be in one. What is neither a success nor a refusal tells nothing.
-func (g *placementGroups) tell(err error) {
+func (g *Groups) tell(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err == nil {
@@ -60,27 +43,27 @@ func (g *placementGroups) tell(err error) {
 	}
 }
 
-// why is what was told last.
-func (g *placementGroups) why() string {
+// Refused tells why the last launch that was to be in one is in none; empty if it is.
+func (g *Groups) Refused() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.refused
 }
 
-// sweep deletes the placement groups that no launch needs any more, given the names of those that something is in. AWS keeps those that
+// Sweep deletes the placement groups that no launch needs any more, given the names of those that something is in. AWS keeps those that
 // something is in of which lists do not know. What fails is tried again.
-func (p *Provider) sweep(ctx context.Context, used map[string]bool) {
-	if p.config.MayAct() != nil {
+func (g *Groups) Sweep(ctx context.Context, used map[string]bool) {
+	if g.mayAct() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
 	defer cancel()
-	unneeded, err := p.unneeded(ctx, used)
+	unneeded, err := g.unneeded(ctx, used)
 	errs := []error{err}
 	for _, name := range unneeded {
-		err := p.api.DeletePlacementGroup(ctx, &ec2.DeletePlacementGroupInput{GroupName: aws.String(name)})
-		p.placements.swept(name, err, p.config.Clock.Now())
-		if err != nil && !api.HasCode(err, unknownPlacementGroup, "InvalidPlacementGroup.InUse") {
+		err := g.api.DeletePlacementGroup(ctx, &ec2.DeletePlacementGroupInput{GroupName: aws.String(name)})
+		g.swept(name, err, g.clock.Now())
+		if err != nil && !api.HasCode(err, api.UnknownPlacementGroup, "InvalidPlacementGroup.InUse") {
 			errs = append(errs, fmt.Errorf("placement group %s: %w", name, err))
 		}
 	}
@@ -90,14 +73,14 @@ func (p *Provider) sweep(ctx context.Context, used map[string]bool) {
 }
 
 // unneeded are the names of those that no launch has needed for a while.
-func (p *Provider) unneeded(ctx context.Context, used map[string]bool) (names []string, err error) {
-	now, g := p.config.Clock.Now(), &p.placements
+func (g *Groups) unneeded(ctx context.Context, used map[string]bool) (names []string, err error) {
+	now := g.clock.Now()
 	g.mu.Lock()
-	look := now.Sub(g.looked) >= lookAgain
+	look := now.Sub(g.looked) >= LookAgain
 	g.mu.Unlock()
 	var found []ec2types.PlacementGroup
 	if look {
-		found, err = p.describePlacementGroups(ctx, p.inventory.Ours()...)
+		found, err = g.List(ctx, g.cluster.Ours()...)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -116,7 +99,7 @@ func (p *Provider) unneeded(ctx context.Context, used map[string]bool) (names []
 	for name, at := range g.needed {
 		if used[name] {
 			g.needed[name] = now
-		} else if now.Sub(at) >= sweepAfter {
+		} else if now.Sub(at) >= SweepAfter {
 			names = append(names, name)
 		}
 	}
@@ -125,10 +108,10 @@ func (p *Provider) unneeded(ctx context.Context, used map[string]bool) (names []
 }
 
 // swept notes how the deletion of one went. One that AWS refuses, as it does while something is in it, is not tried again soon.
-func (g *placementGroups) swept(name string, err error, now time.Time) {
+func (g *Groups) swept(name string, err error, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err == nil || api.HasCode(err, unknownPlacementGroup) {
+	if err == nil || api.HasCode(err, api.UnknownPlacementGroup) {
 		delete(g.needed, name)
 	} else if api.IsRefused(err) {
 		g.needed[name] = now

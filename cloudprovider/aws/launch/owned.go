@@ -1,4 +1,4 @@
-package aws
+package launch
 
 import (
 	"context"
@@ -29,32 +29,32 @@ const (
 
 // launchOwned has the group launch machines: intent, call, tags, and the intent goes once lists show them.
 // Machines that could not be tagged are not returned, so that the call is repeated: the hold stands for them.
-func (p *Provider) launchOwned(ctx context.Context, l *launch, known *inventory.Intent) ([]string, error) {
+func (r *Launcher) launchOwned(ctx context.Context, l *launch, known *inventory.Intent) ([]string, error) {
 	i := known
 	switch {
 	case len(l.listed) >= l.Count && i == nil:
 		return nil, nil
 	case len(l.listed) >= l.Count:
-		return nil, p.inventory.End(ctx, i)
+		return nil, r.inventory.End(ctx, i)
 	case i == nil:
 		// Where it is refused, what is free may do without them.
-		if err := p.takeOut(ctx, l.spec.AutoScalingGroup, l.dead, shrink); err != nil && !api.IsRefused(err) {
+		if err := r.taker.OutOf(ctx, l.spec.AutoScalingGroup, l.dead); err != nil && !api.IsRefused(err) {
 			return nil, err
 		}
 		i = &inventory.Intent{
 			AutoScalingGroup: l.spec.AutoScalingGroup, Call: *l.clientToken("launch"), Count: l.Count, Zone: l.Group.Spec.Zone,
-			At: p.api.Time(p.config.Clock.Now()), Group: l.Group.Name, Launch: l.Token, Cluster: p.inventory.UID,
+			At: r.now(), Group: l.Group.Name, Launch: l.Token, Cluster: r.inventory.UID,
 		}
 	}
 	i.Request = l.Request
-	ids, err := p.call(ctx, i)
+	ids, err := r.call(ctx, i)
 	if !isAnswer(err) {
 		return nil, err
 	}
-	if err := p.adopt(ctx, i, ids); err != nil {
+	if err := r.adopt(ctx, i, ids); err != nil {
 		return nil, err
 	}
-	if settled := p.settle(ctx, i, ids); settled != nil {
+	if settled := r.settle(ctx, i, ids); settled != nil {
 		// Unknown beside a refusal, too: the repeated call gets the same refusal.
 		return ids, settled
 	}
@@ -62,15 +62,15 @@ func (p *Provider) launchOwned(ctx context.Context, l *launch, known *inventory.
 }
 
 // announce has the intent's tag say that a call may begin now.
-func (p *Provider) announce(ctx context.Context, i *inventory.Intent) error {
-	if p.mayBegin(i) {
+func (r *Launcher) announce(ctx context.Context, i *inventory.Intent) error {
+	if r.mayBegin(i) {
 		return nil
 	}
-	i.Until = p.api.Time(p.config.Clock.Now()).Add(announced)
-	if err := p.api.CreateOrUpdateTags(ctx, i.Tag()); err != nil {
+	i.Until = r.now().Add(announced)
+	if err := r.api.CreateOrUpdateTags(ctx, i.Tag()); err != nil {
 		return err
 	}
-	if !p.mayBegin(i) {
+	if !r.mayBegin(i) {
 		return fmt.Errorf("the tag of the launch on Auto Scaling group %s took so long to write that the launch is tried again",
 			i.AutoScalingGroup)
 	}
@@ -78,16 +78,16 @@ func (p *Provider) announce(ctx context.Context, i *inventory.Intent) error {
 }
 
 // mayBegin reports whether the tag allows a call to begin, on all clocks.
-func (p *Provider) mayBegin(i *inventory.Intent) bool {
-	return p.api.Time(p.config.Clock.Now()).Before(i.Until.Add(-inventory.Skew))
+func (r *Launcher) mayBegin(i *inventory.Intent) bool {
+	return r.now().Before(i.Until.Add(-inventory.Skew))
 }
 
 // call makes the call of an intent, or repeats it.
-func (p *Provider) call(ctx context.Context, i *inventory.Intent) ([]string, error) {
-	if err := p.announce(ctx, i); err != nil {
+func (r *Launcher) call(ctx context.Context, i *inventory.Intent) ([]string, error) {
+	if err := r.announce(ctx, i); err != nil {
 		return nil, err
 	}
-	out, err := p.api.LaunchInstances(ctx, &autoscaling.LaunchInstancesInput{
+	out, err := r.api.LaunchInstances(ctx, &autoscaling.LaunchInstancesInput{
 		AutoScalingGroupName: aws.String(i.AutoScalingGroup), ClientToken: aws.String(i.Call),
 		RequestedCapacity: aws.Int32(int32(i.Count)), AvailabilityZones: []string{i.Zone},
 		// The other strategy would go on by itself after the call.
@@ -119,12 +119,12 @@ func isAnswer(err error) bool {
 }
 
 // adopt gives machines of a group the tags that others are born with.
-func (p *Provider) adopt(ctx context.Context, i *inventory.Intent, ids []string) error {
+func (r *Launcher) adopt(ctx context.Context, i *inventory.Intent, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	tags := inventory.TagList(p.inventory.Tags(i.Launch, i.Request, i.Group, i.AutoScalingGroup))
-	if err := p.api.CreateTags(ctx, &ec2.CreateTagsInput{Resources: ids, Tags: tags}); err != nil {
+	tags := inventory.TagList(r.inventory.Tags(i.Launch, i.Request, i.Group, i.AutoScalingGroup))
+	if err := r.api.CreateTags(ctx, &ec2.CreateTagsInput{Resources: ids, Tags: tags}); err != nil {
 		return fmt.Errorf("the machines exist, but are not tagged yet: %w", err)
 	}
 	return nil
@@ -132,28 +132,28 @@ func (p *Provider) adopt(ctx context.Context, i *inventory.Intent, ids []string)
 
 // settle ends the intent of a call that has made these machines, if lists show all of them under its launch. Otherwise it stays,
 // since a process that begins now would take them for the group's own: a later list ends it, or its take-back.
-func (p *Provider) settle(ctx context.Context, i *inventory.Intent, ids []string) error {
+func (r *Launcher) settle(ctx context.Context, i *inventory.Intent, ids []string) error {
 	if len(ids) > 0 {
-		named, err := p.inventory.Named(ctx, i)
+		named, err := r.inventory.Named(ctx, i)
 		if err != nil || slices.ContainsFunc(ids, func(id string) bool { return named[id] == nil }) {
 			return err
 		}
 	}
-	return p.inventory.End(ctx, i)
+	return r.inventory.End(ctx, i)
 }
 
-// takeBackIntent ends a hold of that name, and with it whatever its call has made and is not in use.
-func (p *Provider) takeBackIntent(ctx context.Context, name string) error {
+// TakeBack ends a hold of that name, and with it whatever its call has made and is not in use.
+func (r *Launcher) TakeBack(ctx context.Context, name string) error {
 	group, call, ok := strings.Cut(strings.TrimPrefix(name, inventory.HoldPrefix), "/")
 	if !ok {
 		return nil // no name of an intent
 	}
-	release, err := p.turns.Take(ctx, group)
+	release, err := r.turns.Take(ctx, group)
 	if err != nil {
 		return err
 	}
 	defer release()
-	groups, err := asg.Find(ctx, p.api, group)
+	groups, err := asg.Find(ctx, r.api, group)
 	if err != nil || len(groups) == 0 {
 		return err
 	}
@@ -161,30 +161,30 @@ func (p *Provider) takeBackIntent(ctx context.Context, name string) error {
 	if i == nil {
 		return nil
 	}
-	named, err := p.inventory.Named(ctx, i)
+	named, err := r.inventory.Named(ctx, i)
 	if err != nil {
 		return err
 	}
 	if len(named) >= i.Count {
-		return p.inventory.End(ctx, i) // they are taken back by name, or stay
+		return r.inventory.End(ctx, i) // they are taken back by name, or stay
 	}
-	made, err := p.maybeMade(ctx, i, &groups[0])
+	made, err := r.maybeMade(ctx, i, &groups[0])
 	if err != nil {
 		return err
 	}
 	if !made {
-		return p.inventory.End(ctx, i)
+		return r.inventory.End(ctx, i)
 	}
-	ids, err := p.call(ctx, i)
+	ids, err := r.call(ctx, i)
 	if !isAnswer(err) {
 		return err
 	}
-	return p.end(ctx, i, ids)
+	return r.end(ctx, i, ids)
 }
 
 // end takes back what the call of an intent has made, but for what is in use, and then the intent.
-func (p *Provider) end(ctx context.Context, i *inventory.Intent, ids []string) error {
-	used, free, err := p.config.InUse.Part(ctx, inventory.Returned(i.Group, i.Launch, i.Zone, ids))
+func (r *Launcher) end(ctx context.Context, i *inventory.Intent, ids []string) error {
+	used, free, err := r.inUse.Part(ctx, inventory.Returned(i.Group, i.Launch, i.Zone, ids))
 	if err != nil {
 		return err
 	}
@@ -192,27 +192,27 @@ func (p *Provider) end(ctx context.Context, i *inventory.Intent, ids []string) e
 	for _, m := range free {
 		going = append(going, m.Name)
 	}
-	if err := p.takeMachines(ctx, going); err != nil {
+	if err := r.taker.Machines(ctx, going); err != nil {
 		return err
 	}
 	// What stays, or goes on all the same, is listed under its launch.
-	p.inventory.Note(i.AutoScalingGroup, used)
-	left, err := p.notEnded(ctx, ids)
+	r.inventory.Note(i.AutoScalingGroup, used)
+	left, err := r.notEnded(ctx, ids)
 	if err != nil {
 		return err
 	}
-	if err := p.adopt(ctx, i, ids); err != nil && len(left) > 0 {
+	if err := r.adopt(ctx, i, ids); err != nil && len(left) > 0 {
 		return err // those that have ended are tagged for the bill alone
 	}
-	return p.settle(ctx, i, left)
+	return r.settle(ctx, i, left)
 }
 
 // notEnded are those of the machines that have not ended, as far as lists know.
-func (p *Provider) notEnded(ctx context.Context, ids []string) (left []string, err error) {
+func (r *Launcher) notEnded(ctx context.Context, ids []string) (left []string, err error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	found, err := p.inventory.Instances(ctx, ec2types.Filter{Name: aws.String("instance-id"), Values: ids})
+	found, err := r.inventory.Instances(ctx, ec2types.Filter{Name: aws.String("instance-id"), Values: ids})
 	if err != nil {
 		return nil, err
 	}
@@ -221,11 +221,11 @@ func (p *Provider) notEnded(ctx context.Context, ids []string) (left []string, e
 
 // maybeMade says whether the call of the intent may have made something: otherwise to
 // repeat it would make machines only to take them back.
-func (p *Provider) maybeMade(ctx context.Context, i *inventory.Intent, g *asgtypes.AutoScalingGroup) (bool, error) {
-	if p.api.Time(p.config.Clock.Now()).Before(i.Until.Add(settled)) {
+func (r *Launcher) maybeMade(ctx context.Context, i *inventory.Intent, g *asgtypes.AutoScalingGroup) (bool, error) {
+	if r.now().Before(i.Until.Add(settled)) {
 		return true, nil
 	}
-	members, err := p.inventory.Instances(ctx, inventory.TagFilter(inventory.OwnerTag, i.AutoScalingGroup))
+	members, err := r.inventory.Instances(ctx, inventory.TagFilter(inventory.OwnerTag, i.AutoScalingGroup))
 	if err != nil {
 		return false, err
 	}

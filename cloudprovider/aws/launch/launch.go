@@ -1,4 +1,7 @@
-package aws
+// Package launch makes machines. Each way of launching is a file: a fleet, a reservation that is made for the launch, the instances of a
+// reservation (run), and the group's own LaunchInstances (owned). What they share is here: what is refused before any call, what exists
+// already under the token, and how many machines the group may still have.
+package launch
 
 import (
 	"context"
@@ -8,18 +11,58 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	asgtypes "github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	"k8s.io/utils/clock"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/cloudprovider/aws/asg"
 	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
+	"github.com/muster-dev/muster/cloudprovider/aws/placement"
+	"github.com/muster-dev/muster/cloudprovider/aws/takeback"
+	"github.com/muster-dev/muster/cloudprovider/calls"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
+
+// Config of a Launcher.
+type Config struct {
+	Region     string
+	Inventory  *inventory.Inventory
+	Placements *placement.Groups
+	Taker      *takeback.Taker
+	Clock      clock.PassiveClock
+	// InUse is consulted before machines are terminated that were not named.
+	InUse cloudprovider.InUse
+}
+
+// Launcher launches machines in one region, and takes back launches of which the machines have no names yet.
+type Launcher struct {
+	region     string
+	api        *api.Client
+	inventory  *inventory.Inventory
+	placements *placement.Groups
+	taker      *takeback.Taker
+	clock      clock.PassiveClock
+	inUse      cloudprovider.InUse
+
+	// turns of the launches into an Auto Scaling group: no other one of this process counts what the group has meanwhile.
+	turns calls.Turns
+}
+
+// New returns a Launcher.
+func New(client *api.Client, c Config) *Launcher {
+	return &Launcher{
+		region: c.Region, api: client, inventory: c.Inventory, placements: c.Placements, taker: c.Taker, clock: c.Clock, inUse: c.InUse,
+	}
+}
+
+// now is the time by the clock of AWS, for all that is compared with its times or with those that another process has written.
+func (r *Launcher) now() time.Time { return r.api.Time(r.clock.Now()) }
 
 // launch is one launch in the making.
 type launch struct {
@@ -42,29 +85,29 @@ type launch struct {
 	// neighbours is the placement group of the machines that those of the launch are to join, and gathered the one that they are
 	// launched into; empty and nil for none of Muster's.
 	neighbours string
-	gathered   *placementGroup
+	gathered   *placement.Group
 	// template is what machines beside the Auto Scaling group are made of.
 	template *ec2types.ResponseLaunchTemplateData
 }
 
-// Launch implements cloudprovider.Launcher.
-func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) ([]cloudprovider.Machine, error) {
+// Launch does what a cloudprovider.Launcher does.
+func (r *Launcher) Launch(ctx context.Context, req cloudprovider.LaunchRequest) ([]cloudprovider.Machine, error) {
 	l := &launch{LaunchRequest: req, spec: req.Group.Spec.AWS}
-	if err := p.check(l); err != nil {
+	if err := r.check(l); err != nil {
 		return nil, err
 	}
-	release, err := p.turns.Take(ctx, l.spec.AutoScalingGroup)
+	release, err := r.turns.Take(ctx, l.spec.AutoScalingGroup)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 
-	ids, err := p.launch(ctx, l)
+	ids, err := r.launch(ctx, l)
 	machines := union(l.listed, inventory.Returned(req.Group.Name, req.Token, req.Group.Spec.Zone, ids))
 	for i := range machines {
 		machines[i].EndsAt = nodegroups.EndsAt(req.Group)
 	}
-	p.inventory.Note(l.spec.AutoScalingGroup, machines)
+	r.inventory.Note(l.spec.AutoScalingGroup, machines)
 	if err != nil {
 		return machines, fmt.Errorf("launch %d machines of NodeGroup %s: %w", req.Count, req.Group.Name, err)
 	}
@@ -72,15 +115,15 @@ func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) 
 }
 
 // check refuses what no call could make.
-func (p *Provider) check(l *launch) error {
+func (r *Launcher) check(l *launch) error {
 	switch {
 	case l.spec == nil:
 		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "NoAWSGroup",
 			Message: fmt.Sprintf("NodeGroup %s has no spec.aws: name the Auto Scaling group there", l.Group.Name)}
-	case l.spec.Region != p.config.Region:
+	case l.spec.Region != r.region:
 		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "WrongRegion",
 			Message: fmt.Sprintf("spec.aws.region of NodeGroup %s is %s, and Muster runs for %s: name a group of that region", l.Group.Name,
-				l.spec.Region, p.config.Region)}
+				l.spec.Region, r.region)}
 	case l.Group.Spec.CapacityType == v1alpha1.Reserved && l.spec.CapacityReservation == "":
 		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "NoCapacityReservation",
 			Message: fmt.Sprintf("NodeGroup %s has capacity type Reserved and no spec.aws.capacityReservation: name the reservation", l.Group.Name)}
@@ -97,8 +140,8 @@ func (p *Provider) check(l *launch) error {
 }
 
 // launch returns the IDs of the machines that it has made or found by its token.
-func (p *Provider) launch(ctx context.Context, l *launch) ([]string, error) {
-	if err := p.look(ctx, l); err != nil {
+func (r *Launcher) launch(ctx context.Context, l *launch) ([]string, error) {
+	if err := r.look(ctx, l); err != nil {
 		return nil, err
 	}
 	known := inventory.IntentOf(l.group, *l.clientToken("launch"))
@@ -110,11 +153,11 @@ func (p *Provider) launch(ctx context.Context, l *launch) ([]string, error) {
 	}
 	switch {
 	case l.spec.LaunchMethod == v1alpha1.AWSLaunchInstances:
-		return p.launchOwned(ctx, l, known)
+		return r.launchOwned(ctx, l, known)
 	case len(l.listed) >= l.Count:
-		return nil, p.release(ctx, l.reserved)
+		return nil, r.release(ctx, l.reserved)
 	}
-	version, err := asg.ReadTemplate(ctx, p.api, asg.TemplateOf(l.group, l.spec.InstanceType))
+	version, err := asg.ReadTemplate(ctx, r.api, asg.TemplateOf(l.group, l.spec.InstanceType))
 	if err != nil {
 		return nil, err
 	}
@@ -123,22 +166,23 @@ func (p *Provider) launch(ctx context.Context, l *launch) ([]string, error) {
 		return nil, &cloudprovider.Error{Class: v1alpha1.Config, Code: "ProtectedMachines",
 			Message: fmt.Sprintf("Auto Scaling group %s cannot be used: %s", l.spec.AutoScalingGroup, asg.Protects)}
 	}
-	if err := p.gather(ctx, l); err != nil {
+	if err := r.gather(ctx, l); err != nil {
 		return nil, err
 	}
 	var ids []string
 	switch {
 	case l.spec.LaunchMethod == v1alpha1.AWSReservation:
-		ids, err = p.launchReserved(ctx, l)
+		ids, err = r.launchReserved(ctx, l)
 	case l.Group.Spec.CapacityType == v1alpha1.Reserved:
 		// Where the reservation is gone, the launch is refused by its own call.
-		if err = p.isElsewhere(ctx, l, l.spec.CapacityReservation); err == nil || api.HasCode(err, unknownReservation) {
-			ids, err = p.runInto(ctx, l, l.spec.CapacityReservation)
+		err = r.placements.CheckDomain(ctx, l.LaunchRequest, l.spec.CapacityReservation)
+		if err == nil || api.HasCode(err, api.UnknownReservation) {
+			ids, err = r.runInto(ctx, l, l.spec.CapacityReservation)
 		}
 	default:
-		ids, err = p.createFleet(ctx, l)
+		ids, err = r.createFleet(ctx, l)
 	}
-	if refused := cloudprovider.Refusal(err); refused != nil && refused.Code == unknownPlacementGroup && l.gathered != nil {
+	if refused := cloudprovider.Refusal(err); refused != nil && refused.Code == api.UnknownPlacementGroup && l.gathered != nil {
 		refused.Class = v1alpha1.Throttle // it is listed, and will be known everywhere in a moment
 	}
 	return ids, err
@@ -150,8 +194,8 @@ func (l *launch) made(m cloudprovider.Machine) bool {
 }
 
 // look finds out what exists.
-func (p *Provider) look(ctx context.Context, l *launch) error {
-	groups, err := asg.Find(ctx, p.api, l.spec.AutoScalingGroup)
+func (r *Launcher) look(ctx context.Context, l *launch) error {
+	groups, err := asg.Find(ctx, r.api, l.spec.AutoScalingGroup)
 	if err != nil {
 		return err
 	}
@@ -169,10 +213,10 @@ func (p *Provider) look(ctx context.Context, l *launch) error {
 		return &cloudprovider.Error{Class: v1alpha1.Config, Code: asg.ZoneRebalancing,
 			Message: fmt.Sprintf("Auto Scaling group %s cannot be used: %s", l.spec.AutoScalingGroup, asg.Unbalanced(l.group))}
 	}
-	if err := p.inventory.Claim(ctx, l.group); err != nil {
+	if err := r.inventory.Claim(ctx, l.group); err != nil {
 		return err
 	}
-	all, err := p.inventory.Instances(ctx, append(p.inventory.Ours(), inventory.TagFilter(inventory.GroupTag, l.spec.AutoScalingGroup))...)
+	all, err := r.inventory.Instances(ctx, append(r.inventory.Ours(), inventory.TagFilter(inventory.GroupTag, l.spec.AutoScalingGroup))...)
 	if err != nil {
 		return err
 	}
@@ -192,26 +236,26 @@ func (p *Provider) look(ctx context.Context, l *launch) error {
 			l.dead = append(l.dead, in.Name)
 		}
 	}
-	unlisted := p.inventory.Fresh()
+	unlisted := r.inventory.Fresh()
 	for id, m := range unlisted {
 		if m.AutoScalingGroup == l.spec.AutoScalingGroup && all[id] == nil && !l.made(m.Machine) && !m.Hold {
 			counted[id] = true
 		}
 	}
-	l.others, l.neighbours = len(counted), p.neighbours(l, all)
-	if l.subnets, err = p.subnetsFor(ctx, l); err != nil {
+	l.others, l.neighbours = len(counted), r.placements.Neighbours(l.LaunchRequest, all)
+	if l.subnets, err = r.subnetsFor(ctx, l); err != nil {
 		return err
 	}
-	reservations, err := p.inventory.Reservations(ctx, inventory.TagFilter(inventory.GroupTag, l.spec.AutoScalingGroup))
+	reservations, err := r.inventory.Reservations(ctx, inventory.TagFilter(inventory.GroupTag, l.spec.AutoScalingGroup))
 	if err != nil {
 		return err
 	}
-	for _, r := range reservations {
-		delete(unlisted, r.Hold.Name)
-		if l.made(r.Hold) {
-			l.reserved = append(l.reserved, r)
-		} else if r.Waits() {
-			l.others += r.Free
+	for _, made := range reservations {
+		delete(unlisted, made.Hold.Name)
+		if l.made(made.Hold) {
+			l.reserved = append(l.reserved, made)
+		} else if made.Waits() {
+			l.others += made.Free
 		}
 	}
 	for _, m := range unlisted {
@@ -224,12 +268,12 @@ func (p *Provider) look(ctx context.Context, l *launch) error {
 
 // subnetsFor returns the subnets that the group has in the zone of the launch. AWS is asked
 // about them only where there may be more than the one that the NodeGroup names.
-func (p *Provider) subnetsFor(ctx context.Context, l *launch) ([]string, error) {
+func (r *Launcher) subnetsFor(ctx context.Context, l *launch) ([]string, error) {
 	all := strings.Split(api.Deref(l.group.VPCZoneIdentifier), ",")
 	if l.spec.LaunchMethod == v1alpha1.AWSLaunchInstances || len(all) <= len(l.group.AvailabilityZones) {
 		return []string{l.spec.Subnet}, nil
 	}
-	found, err := asg.Subnets(ctx, p.api, all)
+	found, err := asg.Subnets(ctx, r.api, all)
 	if err != nil {
 		return nil, err
 	}
@@ -268,13 +312,13 @@ func union(listed map[string]*inventory.Instance, returned []cloudprovider.Machi
 
 // instanceTags are those of machines: the tags that their Auto Scaling group propagates, which
 // it does only to what it launches itself, and the launch's.
-func (p *Provider) instanceTags(l *launch) map[string]string {
+func (r *Launcher) instanceTags(l *launch) map[string]string {
 	out := map[string]string{}
 	for _, t := range l.group.Tags {
 		if api.Deref(t.PropagateAtLaunch) && !strings.HasPrefix(api.Deref(t.Key), "aws:") {
 			out[api.Deref(t.Key)] = api.Deref(t.Value)
 		}
 	}
-	maps.Copy(out, p.inventory.TagsOf(l.LaunchRequest))
+	maps.Copy(out, r.inventory.TagsOf(l.LaunchRequest))
 	return out
 }
