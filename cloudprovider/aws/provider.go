@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
+	"github.com/muster-dev/muster/cloudprovider/aws/discover"
 	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
 	"github.com/muster-dev/muster/cloudprovider/aws/launch"
 	"github.com/muster-dev/muster/cloudprovider/aws/placement"
@@ -60,10 +61,10 @@ type Provider struct {
 	prices     *prices.Table
 	inventory  *inventory.Inventory
 	placements *placement.Groups
+	discoverer *discover.Discoverer
 	taker      *takeback.Taker
 	launcher   *launch.Launcher
 	scores     scores
-	facts      facts
 }
 
 var (
@@ -100,11 +101,19 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		Cluster: cluster, Region: c.Region, NodeGroups: c.Groups, Clock: c.Clock, MayAct: c.MayAct, Watch: p.Poller,
 	})
 	p.placements = placement.New(client, placement.Config{Cluster: cluster, Clock: c.Clock, MayAct: c.MayAct})
+	p.discoverer = discover.New(client, discover.Config{
+		Region: c.Region, Inventory: p.inventory, Placements: p.placements, Prices: p.prices, Clock: c.Clock,
+	})
 	p.taker = takeback.New(client, p.inventory)
 	p.launcher = launch.New(client, launch.Config{
 		Region: c.Region, Inventory: p.inventory, Placements: p.placements, Taker: p.taker, Clock: c.Clock, InUse: c.InUse,
 	})
 	return p, nil
+}
+
+// Discover implements cloudprovider.Discoverer.
+func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error) {
+	return p.discoverer.Discover(ctx)
 }
 
 // Launch implements cloudprovider.Launcher.

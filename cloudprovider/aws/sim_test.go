@@ -34,6 +34,14 @@ const (
 	zone       = "us-east-1a"
 	subnet     = "subnet-a"
 	token      = "0c7a8e34-6c5e-4ad0-8f43-0d1f6f2b6c11-1"
+	// Tags that say how the machines of a group are launched, and what their nodes have.
+	methodTag   = "muster.dev/launch-method"
+	templateTag = "k8s.io/cluster-autoscaler/node-template/"
+	labelTag    = templateTag + "label/"
+	taintTag    = templateTag + "taint/"
+	resourceTag = templateTag + "resources/"
+	// cloudGroupLabel is the node label by which nodes of a launch in flight are known when they register.
+	cloudGroupLabel = "muster.dev/cloud-group"
 	// patience is how long the adapters of tests with a cloud that does not answer wait for it.
 	patience = 250 * time.Millisecond
 )

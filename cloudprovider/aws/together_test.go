@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/discover"
 	"github.com/muster-dev/muster/cloudprovider/aws/placement"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
@@ -410,7 +411,7 @@ func TestPlacementGroupsThatCannotBeMade(t *testing.T) {
 				t.Fatalf("%+v, %v", found, err)
 			}
 			warned := slices.ContainsFunc(found.Groups[0].Warnings, func(w cloudprovider.Warning) bool {
-				return w.Reason == NoPlacementGroup && strings.Contains(w.Message, tc.says)
+				return w.Reason == discover.NoPlacementGroup && strings.Contains(w.Message, tc.says)
 			})
 			if warned != (tc.says != "") {
 				t.Errorf("warnings are %+v, want one that says %q", found.Groups[0].Warnings, tc.says)

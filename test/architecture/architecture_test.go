@@ -295,9 +295,9 @@ var users = map[string]map[string]string{
 	"sdk": {
 		"cloudprovider/aws": "is the adapter", "cloudprovider/aws/api": "makes its calls", "cloudprovider/aws/prices": "reads prices",
 		"cloudprovider/aws/asg": "reads Auto Scaling groups", "cloudprovider/aws/inventory": "reads what there is",
-		"cloudprovider/aws/placement": "makes placement groups", "cloudprovider/aws/launch": "makes machines",
-		"cloudprovider/aws/takeback": "ends them",
-		"cloudprovider/gcp":          "is the adapter", "cloudprovider/gcp/api": "makes its calls", "cloudprovider/gcp/prices": "reads prices",
+		"cloudprovider/aws/discover": "reads templates and types", "cloudprovider/aws/placement": "makes placement groups",
+		"cloudprovider/aws/launch": "makes machines", "cloudprovider/aws/takeback": "ends them",
+		"cloudprovider/gcp": "is the adapter", "cloudprovider/gcp/api": "makes its calls", "cloudprovider/gcp/prices": "reads prices",
 	},
 	"cloudprovider/aws": {
 		"cmd/muster/clouds": "connects it", "deploy/generate/clouds": "writes the permissions that it needs",
@@ -305,8 +305,26 @@ var users = map[string]map[string]string{
 		"kwok/sandbox":                     "its test discovers what a sandbox has",
 		"test/brownouts":                   "plays the clouds' bad days",
 	},
-	"cloudprovider/gcp/api":    {"cloudprovider/gcp": "is the adapter", "cloudprovider/gcp/prices": "reads prices"},
-	"cloudprovider/gcp/prices": {"cloudprovider/gcp": "is the adapter"},
+	"cloudprovider/aws/asg": {
+		"cloudprovider/aws/inventory": "lists groups", "cloudprovider/aws/discover": "judges groups",
+		"cloudprovider/aws/launch":   "judges them again",
+		"cloudprovider/aws/takeback": "takes machines out of groups", "cloudprovider/aws": "is the adapter",
+	},
+	"cloudprovider/aws/inventory": {
+		"cloudprovider/aws/placement": "tags and finds", "cloudprovider/aws/discover": "claims groups",
+		"cloudprovider/aws/launch":   "counts machines",
+		"cloudprovider/aws/takeback": "finds machines",
+		"cloudprovider/aws":          "is the adapter",
+	},
+	"cloudprovider/aws/placement": {
+		"cloudprovider/aws/discover": "warns of lost placement groups", "cloudprovider/aws/launch": "launches into them",
+		"cloudprovider/aws": "is the adapter",
+	},
+	"cloudprovider/aws/takeback": {"cloudprovider/aws/launch": "ends what a launch has left", "cloudprovider/aws": "is the adapter"},
+	"cloudprovider/aws/discover": {"cloudprovider/aws": "is the adapter"},
+	"cloudprovider/aws/launch":   {"cloudprovider/aws": "is the adapter"},
+	"cloudprovider/gcp/api":      {"cloudprovider/gcp": "is the adapter", "cloudprovider/gcp/prices": "reads prices"},
+	"cloudprovider/gcp/prices":   {"cloudprovider/gcp": "is the adapter"},
 	"cloudprovider/gcp": {
 		"cmd/muster/clouds": "connects it", "deploy/generate/clouds": "writes the permissions that it needs",
 		"provisioning/controller/giveback": "its test restores etcd on the simulated cloud",

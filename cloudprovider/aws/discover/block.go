@@ -1,4 +1,4 @@
-package aws
+package discover
 
 import (
 	"fmt"
@@ -89,7 +89,7 @@ func (d *discovery) reservationRefused(c *candidate) string {
 	case r.State == ec2types.CapacityReservationStateScheduled:
 		return fmt.Sprintf("its reservation %s begins at %s and can be used from then on", c.reservation,
 			api.Deref(r.StartDate).UTC().Format(time.RFC3339))
-	case ends != nil && !d.api.Time(d.config.Clock.Now()).Before(ends.Time):
+	case ends != nil && !d.api.Time(d.clock.Now()).Before(ends.Time):
 		return fmt.Sprintf("its Capacity Block %s is over: AWS ended its machines at %s", c.reservation, ends.UTC().Format(time.RFC3339))
 	}
 	return ""

@@ -1,4 +1,4 @@
-package aws
+package discover
 
 import (
 	"context"
@@ -35,7 +35,7 @@ func (d *discovery) describe(ctx context.Context) error {
 
 // describeOffered reads instance types, the zones that sell them, and subnets, unless they were read recently.
 func (d *discovery) describeOffered(ctx context.Context, kinds, subnets []string) (err error) {
-	now, known := d.config.Clock.Now(), &d.facts.offered
+	now, known := d.clock.Now(), &d.facts.offered
 	if slices.Equal(kinds, known.kinds) && slices.Equal(subnets, known.subnets) && now.Sub(known.at) < offeredFor {
 		d.offered = *known
 		return nil

@@ -1,4 +1,4 @@
-package aws
+package discover
 
 import (
 	"context"
@@ -62,7 +62,7 @@ func (d *discovery) describeDisturbances(ctx context.Context) error {
 	for _, c := range d.candidates {
 		names = append(names, c.name)
 	}
-	err = d.facts.refreshing.read(d.config.Clock.Now(), names, func(group string) (bool, error) { return d.refreshes(ctx, group) })
+	err = d.facts.refreshing.read(d.clock.Now(), names, func(group string) (bool, error) { return d.refreshes(ctx, group) })
 	for _, name := range names {
 		found.refreshing[name], _ = d.facts.refreshing.of(name)
 	}

@@ -1,4 +1,9 @@
-package aws
+// Package discover finds which groups there are, and what their machines are like. An Auto Scaling group that is opted in is a candidate:
+// its launch template, types, subnets and markets make offerings, each a NodeGroup; what else may change the group is a warning, and what
+// makes it useless a refusal.
+//
+// Discovery takes place every minute, so it keeps the facts that change seldom.
+package discover
 
 import (
 	"cmp"
@@ -14,12 +19,15 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/cloudprovider/aws/asg"
 	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
+	"github.com/muster-dev/muster/cloudprovider/aws/placement"
+	"github.com/muster-dev/muster/cloudprovider/aws/prices"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -29,21 +37,50 @@ const (
 	methodTag = "muster.dev/launch-method"
 )
 
-// Discover implements cloudprovider.Discoverer: one group for each type, subnet and
+// Discoverer finds the groups of a cluster in one region.
+type Discoverer struct {
+	region     string
+	api        *api.Client
+	inventory  *inventory.Inventory
+	placements *placement.Groups
+	prices     *prices.Table
+	clock      clock.PassiveClock
+	facts      facts
+}
+
+// Config of a Discoverer.
+type Config struct {
+	Region     string
+	Inventory  *inventory.Inventory
+	Placements *placement.Groups
+	Prices     *prices.Table
+	Clock      clock.PassiveClock
+}
+
+// New returns a Discoverer.
+func New(client *api.Client, c Config) *Discoverer {
+	return &Discoverer{
+		region: c.Region, api: client, inventory: c.Inventory, placements: c.Placements, prices: c.Prices, clock: c.Clock,
+	}
+}
+
+// Discover does what a cloudprovider.Discoverer does: one group for each type, subnet and
 // market that an Auto Scaling group with the tag allows.
-func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error) {
-	p.facts.mu.Lock()
-	defer p.facts.mu.Unlock()
+func (f *Discoverer) Discover(ctx context.Context) (cloudprovider.Discovery, error) {
+	f.facts.mu.Lock()
+	defer f.facts.mu.Unlock()
 	var out cloudprovider.Discovery
-	d := &discovery{Provider: p, current: map[string]*ec2types.LaunchTemplateVersion{}, versions: map[string]*ec2types.LaunchTemplateVersion{}}
-	groups, err := p.api.DescribeAutoScalingGroups(ctx, &autoscaling.DescribeAutoScalingGroupsInput{
+	d := &discovery{
+		Discoverer: f, current: map[string]*ec2types.LaunchTemplateVersion{}, versions: map[string]*ec2types.LaunchTemplateVersion{},
+	}
+	groups, err := f.api.DescribeAutoScalingGroups(ctx, &autoscaling.DescribeAutoScalingGroupsInput{
 		Filters: []asgtypes.Filter{{Name: aws.String("tag-key"), Values: []string{cloudprovider.Enabled}}},
 	})
 	if err != nil {
-		return out, fmt.Errorf("discover Auto Scaling groups in %s: %w", p.config.Region, err)
+		return out, fmt.Errorf("discover Auto Scaling groups in %s: %w", f.region, err)
 	}
 	if err := d.readCurrent(ctx, groups); err != nil {
-		return out, fmt.Errorf("discover Auto Scaling groups in %s: %w", p.config.Region, err)
+		return out, fmt.Errorf("discover Auto Scaling groups in %s: %w", f.region, err)
 	}
 	for i := range groups {
 		c, refused, err := d.read(ctx, &groups[i])
@@ -52,7 +89,7 @@ func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error
 		}
 		if refused == "" && c.ours {
 			d.candidates = append(d.candidates, c)
-			if err := p.inventory.Claim(ctx, c.group); err != nil {
+			if err := f.inventory.Claim(ctx, c.group); err != nil {
 				// The first launch claims it at the latest. Until then the machines that it launches by itself are not listed.
 				log.FromContext(ctx).Error(err, "An Auto Scaling group cannot be claimed for the cluster", "group", c.name)
 			}
@@ -60,12 +97,12 @@ func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error
 			out.Refused = append(out.Refused, cloudprovider.Refused{Group: api.Deref(groups[i].AutoScalingGroupName), Reason: refused})
 		}
 	}
-	p.facts.versions = d.versions
+	f.facts.versions = d.versions
 	d.readNodegroups(ctx)
 	if err := d.describe(ctx); err != nil {
-		return cloudprovider.Discovery{}, fmt.Errorf("discover Auto Scaling groups in %s: %w", p.config.Region, err)
+		return cloudprovider.Discovery{}, fmt.Errorf("discover Auto Scaling groups in %s: %w", f.region, err)
 	}
-	p.prices.Refresh(ctx, d.kinds())
+	f.prices.Refresh(ctx, d.kinds())
 	for _, c := range d.candidates {
 		found, refused := d.offerings(c)
 		if refused != "" {
@@ -81,7 +118,7 @@ func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error
 
 // discovery is a look at the cloud: the groups, and what they speak of.
 type discovery struct {
-	*Provider
+	*Discoverer
 	candidates []*candidate
 	offered
 	// current are the versions of launch templates by ID and what groups call them, such as $Latest, and versions those by number.
@@ -129,16 +166,16 @@ func (d *discovery) read(ctx context.Context, g *asgtypes.AutoScalingGroup) (c *
 	for _, t := range g.Tags {
 		c.tags[api.Deref(t.Key)] = api.Deref(t.Value)
 	}
-	_, c.ours = c.tags[inventory.ClusterTag+d.config.Cluster]
+	_, c.ours = c.tags[inventory.ClusterTag+d.inventory.Name]
 	if !c.ours {
 		for k := range c.tags {
 			if strings.HasPrefix(k, inventory.ClusterTag) {
 				return c, "", nil // another cluster's
 			}
 		}
-		return c, fmt.Sprintf("it has no tag of a cluster: tag it %s%s=%s", inventory.ClusterTag, d.config.Cluster, inventory.Owned), nil
+		return c, fmt.Sprintf("it has no tag of a cluster: tag it %s%s=%s", inventory.ClusterTag, d.inventory.Name, inventory.Owned), nil
 	}
-	if uid := inventory.ClaimedBy(g); uid != "" && uid != d.config.ClusterUID {
+	if uid := inventory.ClaimedBy(g); uid != "" && uid != d.inventory.UID {
 		return c, d.inventory.OtherCluster(uid), nil
 	}
 	if refused := c.choose(); refused != "" {

@@ -1,4 +1,4 @@
-package aws
+package discover
 
 import (
 	"fmt"
@@ -37,7 +37,7 @@ func (d *discovery) offerings(c *candidate) (out []cloudprovider.Found, refused 
 			missing = append(missing, kind)
 			continue
 		}
-		template, err := nodeTemplate(d.types[kind], c, d.config.Region)
+		template, err := nodeTemplate(d.types[kind], c, d.region)
 		if err != nil {
 			return nil, err.Error()
 		}
@@ -62,7 +62,7 @@ func (d *discovery) offerings(c *candidate) (out []cloudprovider.Found, refused 
 	}
 	switch {
 	case len(out) == 0 && len(missing) > 0:
-		return nil, fmt.Sprintf("AWS has no instance type %s in %s", strings.Join(missing, ", "), d.config.Region)
+		return nil, fmt.Sprintf("AWS has no instance type %s in %s", strings.Join(missing, ", "), d.region)
 	case len(out) == 0 && len(unsold) > 0:
 		return nil, fmt.Sprintf("AWS does not sell %s: change its market, or have its launch template target a Capacity Block",
 			strings.Join(slices.Compact(unsold), ", "))
@@ -108,12 +108,12 @@ func (d *discovery) found(c *candidate, kind, subnet string, market v1alpha1.Cap
 	zone := d.zone(subnet)
 	f := cloudprovider.Found{
 		Name: cloudprovider.GroupName(strings.Join([]string{c.name, kind, zone, market.LabelValue()}, "-"),
-			string(v1alpha1.ProviderAWS), d.config.Region, c.name, kind, subnet, string(market)),
+			string(v1alpha1.ProviderAWS), d.region, c.name, kind, subnet, string(market)),
 		Spec: v1alpha1.NodeGroupSpec{
 			Provider: v1alpha1.ProviderAWS, MaxNodes: api.Deref(c.group.MaxSize), CapacityType: market, Zone: zone, Template: *template.DeepCopy(),
 			Topology: slices.Clone(levels),
 			AWS: &v1alpha1.AWSGroup{
-				Region: d.config.Region, AutoScalingGroup: c.name, InstanceType: kind, Subnet: subnet,
+				Region: d.region, AutoScalingGroup: c.name, InstanceType: kind, Subnet: subnet,
 				CapacityReservation: c.reservation, LaunchMethod: c.method,
 			},
 		},

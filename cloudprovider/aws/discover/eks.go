@@ -1,4 +1,4 @@
-package aws
+package discover
 
 import (
 	"context"
@@ -45,7 +45,7 @@ func (d *discovery) readNodegroups(ctx context.Context) {
 			of[key] = c
 		}
 	}
-	silent := d.facts.nodegroups.read(d.config.Clock.Now(), slices.Sorted(maps.Keys(of)), func(key string) (nodegroup, error) {
+	silent := d.facts.nodegroups.read(d.clock.Now(), slices.Sorted(maps.Keys(of)), func(key string) (nodegroup, error) {
 		c := of[key]
 		n, err := d.api.DescribeNodegroup(ctx, c.tags[clusterNameTag], c.tags[asg.ManagedTag])
 		if !api.IsRefused(err) {
