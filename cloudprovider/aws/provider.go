@@ -11,10 +11,12 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/advice"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/cloudprovider/aws/discover"
 	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
 	"github.com/muster-dev/muster/cloudprovider/aws/launch"
+	"github.com/muster-dev/muster/cloudprovider/aws/permissions"
 	"github.com/muster-dev/muster/cloudprovider/aws/placement"
 	"github.com/muster-dev/muster/cloudprovider/aws/prices"
 	"github.com/muster-dev/muster/cloudprovider/aws/takeback"
@@ -56,15 +58,13 @@ type Config struct {
 // Provider is AWS in one region. Each package below does a part of its work.
 type Provider struct {
 	*poll.Poller
-	config     Config
-	api        *api.Client
-	prices     *prices.Table
 	inventory  *inventory.Inventory
 	placements *placement.Groups
 	discoverer *discover.Discoverer
 	taker      *takeback.Taker
 	launcher   *launch.Launcher
-	scores     scores
+	scores     *advice.Scores
+	examiner   *permissions.Examiner
 }
 
 var (
@@ -94,19 +94,23 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{config: c, api: client, prices: prices.New(client, c.Region, c.Clock)}
+	p := &Provider{}
 	p.Poller = poll.New(p.list, p.takeBack, c.Clock)
-	cluster := inventory.Cluster{Name: c.Cluster, UID: c.ClusterUID}
+	cluster, table := inventory.Cluster{Name: c.Cluster, UID: c.ClusterUID}, prices.New(client, c.Region, c.Clock)
 	p.inventory = inventory.New(client, inventory.Config{
 		Cluster: cluster, Region: c.Region, NodeGroups: c.Groups, Clock: c.Clock, MayAct: c.MayAct, Watch: p.Poller,
 	})
 	p.placements = placement.New(client, placement.Config{Cluster: cluster, Clock: c.Clock, MayAct: c.MayAct})
 	p.discoverer = discover.New(client, discover.Config{
-		Region: c.Region, Inventory: p.inventory, Placements: p.placements, Prices: p.prices, Clock: c.Clock,
+		Region: c.Region, Inventory: p.inventory, Placements: p.placements, Prices: table, Clock: c.Clock,
 	})
 	p.taker = takeback.New(client, p.inventory)
 	p.launcher = launch.New(client, launch.Config{
 		Region: c.Region, Inventory: p.inventory, Placements: p.placements, Taker: p.taker, Clock: c.Clock, InUse: c.InUse,
+	})
+	p.scores = advice.New(client, c.Region, c.Clock)
+	p.examiner = permissions.New(client, permissions.Config{
+		Region: c.Region, Inventory: p.inventory, Placements: p.placements, Prices: table,
 	})
 	return p, nil
 }
@@ -114,6 +118,16 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 // Discover implements cloudprovider.Discoverer.
 func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error) {
 	return p.discoverer.Discover(ctx)
+}
+
+// Advise implements cloudprovider.Advisor.
+func (p *Provider) Advise(ctx context.Context, groups []*v1alpha1.NodeGroup, count int) (map[string]cloudprovider.Advice, error) {
+	return p.scores.Of(ctx, groups, count)
+}
+
+// MissingPermissions implements cloudprovider.Examiner.
+func (p *Provider) MissingPermissions(ctx context.Context) ([]string, error) {
+	return p.examiner.Missing(ctx)
 }
 
 // Launch implements cloudprovider.Launcher.

@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
+	"github.com/muster-dev/muster/cloudprovider/aws/permissions"
 	"github.com/muster-dev/muster/cloudprovider/conformance"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
@@ -76,7 +77,7 @@ func TestMain(m *testing.M) {
 			seen = append(seen, s)
 		}
 		slices.Sort(seen)
-		if diff := cmp.Diff(Permissions(), seen); diff != "" {
+		if diff := cmp.Diff(permissions.Names(), seen); diff != "" {
 			fmt.Fprintf(os.Stderr, "Permissions() against the calls of all tests (-listed +needed):\n%s", diff)
 			code = 1
 		}
