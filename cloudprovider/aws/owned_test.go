@@ -157,18 +157,19 @@ func TestTheEndOfAnIntentSparesWhatIsInUse(t *testing.T) {
 					t.Fatal("the launch is through")
 				}
 				var inUse []string
-				asked := func(_ context.Context, machines []cloudprovider.Machine) (map[string]bool, error) {
-					out := map[string]bool{}
-					for _, m := range machines[:used] {
-						if m.Launch != token || m.Group != g.Name || !strings.HasPrefix(m.ProviderID, "aws:///"+zone+"/i-") {
-							t.Errorf("the machine in question is %+v", m)
+				p := s.providerWith(func(c *Config) {
+					c.InUse = func(_ context.Context, machines []cloudprovider.Machine) (map[string]bool, error) {
+						out := map[string]bool{}
+						for _, m := range machines[:used] {
+							if m.Launch != token || m.Group != g.Name || !strings.HasPrefix(m.ProviderID, "aws:///"+zone+"/i-") {
+								t.Errorf("the machine in question is %+v", m)
+							}
+							out[m.Name] = true
+							inUse = append(inUse, m.Name)
 						}
-						out[m.Name] = true
-						inUse = append(inUse, m.Name)
+						return out, nil
 					}
-					return out, nil
-				}
-				p := s.providerWith(func(c *Config) { c.InUse = asked })
+				})
 				for range 3 {
 					if holds := held(s.listed(p)); len(holds) > 0 {
 						if err := p.TakeBack(t.Context(), g.Name, holds); err != nil {

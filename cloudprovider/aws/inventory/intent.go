@@ -98,8 +98,8 @@ func (v *Inventory) Named(ctx context.Context, i *Intent) (map[string]*Instance,
 	return v.Instances(ctx, append(v.Ours(), TagFilter(LaunchTag, i.Launch), TagFilter(NodeGroupTag, i.Group))...)
 }
 
-// End takes the intent's tag off the group.
-func (v *Inventory) End(ctx context.Context, i *Intent) error {
+// EndIntent takes the intent's tag off the group.
+func (v *Inventory) EndIntent(ctx context.Context, i *Intent) error {
 	if err := v.api.DeleteTags(ctx, i.Tag()); err != nil {
 		return fmt.Errorf("the launch is over, but its tag on Auto Scaling group %s remains: %w", i.AutoScalingGroup, err)
 	}

@@ -178,7 +178,7 @@ func (v *Inventory) holds(ctx context.Context, pending map[string][]Intent, mach
 				return false
 			}
 			if v.config.MayAct() == nil {
-				if err := v.End(ctx, &i); err != nil {
+				if err := v.EndIntent(ctx, &i); err != nil {
 					log.FromContext(ctx).Error(err, "The tag of a launch that is over is still there; it will be retried")
 				}
 			}

@@ -11,7 +11,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
 	asgtypes "github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
-	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
@@ -35,7 +34,7 @@ func (r *Launcher) launchOwned(ctx context.Context, l *launch, known *inventory.
 	case len(l.listed) >= l.Count && i == nil:
 		return nil, nil
 	case len(l.listed) >= l.Count:
-		return nil, r.inventory.End(ctx, i)
+		return nil, r.inventory.EndIntent(ctx, i)
 	case i == nil:
 		// Where it is refused, what is free may do without them.
 		if err := r.taker.OutOf(ctx, l.spec.AutoScalingGroup, l.dead); err != nil && !api.IsRefused(err) {
@@ -139,7 +138,7 @@ func (r *Launcher) settle(ctx context.Context, i *inventory.Intent, ids []string
 			return err
 		}
 	}
-	return r.inventory.End(ctx, i)
+	return r.inventory.EndIntent(ctx, i)
 }
 
 // TakeBack ends a hold of that name, and with it whatever its call has made and is not in use.
@@ -166,14 +165,14 @@ func (r *Launcher) TakeBack(ctx context.Context, name string) error {
 		return err
 	}
 	if len(named) >= i.Count {
-		return r.inventory.End(ctx, i) // they are taken back by name, or stay
+		return r.inventory.EndIntent(ctx, i) // they are taken back by name, or stay
 	}
 	made, err := r.maybeMade(ctx, i, &groups[0])
 	if err != nil {
 		return err
 	}
 	if !made {
-		return r.inventory.End(ctx, i)
+		return r.inventory.EndIntent(ctx, i)
 	}
 	ids, err := r.call(ctx, i)
 	if !isAnswer(err) {
@@ -212,7 +211,7 @@ func (r *Launcher) notEnded(ctx context.Context, ids []string) (left []string, e
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	found, err := r.inventory.Instances(ctx, ec2types.Filter{Name: aws.String("instance-id"), Values: ids})
+	found, err := r.inventory.Instances(ctx, api.Filter("instance-id", ids...))
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
-	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider"
@@ -134,7 +133,7 @@ func (t *Taker) terminate(ctx context.Context, ids []string) error {
 			return fmt.Errorf("TerminateInstances: machine %s was made a moment ago and is not known yet", ids[0])
 		case !fresh && api.IsDenied(err):
 			// What has gone has lost its tags, without which the policy grants nothing.
-			found, listing := t.inventory.Instances(ctx, ec2types.Filter{Name: aws.String("instance-id"), Values: ids})
+			found, listing := t.inventory.Instances(ctx, api.Filter("instance-id", ids...))
 			if listing == nil && len(found) == 0 {
 				return errUnknown
 			}
