@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/asg"
+	"github.com/muster-dev/muster/cloudprovider/aws/discover"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -30,7 +32,7 @@ func blocked(t *testing.T, change func(*simaws.Config)) *sim {
 func TestACapacityBlock(t *testing.T) {
 	for name, change := range map[string]func(*simaws.Config){
 		"beside its group":             func(*simaws.Config) {},
-		"of an EKS managed node group": func(c *simaws.Config) { c.Groups[0].Tags[managedTag] = "gpus" },
+		"of an EKS managed node group": func(c *simaws.Config) { c.Groups[0].Tags[asg.ManagedTag] = "gpus" },
 	} {
 		t.Run(name, func(t *testing.T) { testACapacityBlock(t, change) })
 	}
@@ -39,11 +41,11 @@ func TestACapacityBlock(t *testing.T) {
 func testACapacityBlock(t *testing.T, change func(*simaws.Config)) {
 	s := blocked(t, change)
 	begins, ends := s.clock.Now().Add(2*time.Hour), s.clock.Now().Add(10*time.Hour-30*time.Minute)
-	if d := discover(t, s); len(d.Groups) > 0 || len(d.Refused) != 1 || !strings.Contains(d.Refused[0].Reason, begins.Format(time.RFC3339)) {
+	if d := discovery(t, s); len(d.Groups) > 0 || len(d.Refused) != 1 || !strings.Contains(d.Refused[0].Reason, begins.Format(time.RFC3339)) {
 		t.Fatalf("before it begins there is %+v, want a refusal that says when", d)
 	}
 	s.clock.Step(2 * time.Hour)
-	d := discover(t, s)
+	d := discovery(t, s)
 	if len(d.Groups) != 1 {
 		t.Fatalf("found %+v, want one group", d)
 	}
@@ -68,7 +70,7 @@ func testACapacityBlock(t *testing.T, change func(*simaws.Config)) {
 	if left := s.alive()[token]; left > 0 {
 		t.Errorf("%d machines are left after the end", left)
 	}
-	if d := discover(t, s); len(d.Groups) > 0 {
+	if d := discovery(t, s); len(d.Groups) > 0 {
 		t.Errorf("after it has ended there is %+v", d.Groups)
 	}
 }
@@ -96,7 +98,7 @@ func TestCapacityBlocksThatCannotBeUsed(t *testing.T) {
 				t.Fatal(refused)
 			}
 			s.clock.Step(2 * time.Hour)
-			if d := discover(t, s); len(d.Groups) > 0 || len(d.Refused) != 1 || !strings.Contains(d.Refused[0].Reason, tc.want) {
+			if d := discovery(t, s); len(d.Groups) > 0 || len(d.Refused) != 1 || !strings.Contains(d.Refused[0].Reason, tc.want) {
 				t.Errorf("got %+v, want a refusal with %q", d, tc.want)
 			}
 		})
@@ -113,7 +115,7 @@ func TestAReservationThatIsOver(t *testing.T) {
 	}
 	only := func() cloudprovider.Found {
 		t.Helper()
-		d := discover(t, s)
+		d := discovery(t, s)
 		if len(d.Groups) != 1 {
 			t.Fatalf("found %+v, want one group", d)
 		}
@@ -129,7 +131,7 @@ func TestAReservationThatIsOver(t *testing.T) {
 	}
 	var told bool
 	for _, w := range f.Warnings {
-		told = told || w.Reason == ReservationOver
+		told = told || w.Reason == discover.ReservationOver
 	}
 	if !told {
 		t.Errorf("warnings %+v, want that the reservation is over", f.Warnings)

@@ -13,6 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
+	"github.com/muster-dev/muster/cloudprovider/aws/placement"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -299,7 +301,7 @@ func (c *chaos) settle() {
 
 func (c *chaos) judge() {
 	needed := map[string]bool{}
-	c.listFor(c.p, 2*lookAgain)
+	c.listFor(c.p, 2*placement.LookAgain)
 	for _, in := range c.world.Instances(true) {
 		needed[in.Together] = needed[in.Together] || in.Phase != cloudsim.Terminated
 	}
@@ -310,9 +312,9 @@ func (c *chaos) judge() {
 	}
 	count, taken := map[string]int{}, map[string]int{}
 	for _, in := range c.world.Instances(true) {
-		count[in.Tags[launchTag]]++
+		count[in.Tags[inventory.LaunchTag]]++
 		if in.Phase == cloudsim.Terminated && in.Reason == cloudsim.ReasonTakenBack {
-			taken[in.Tags[launchTag]]++
+			taken[in.Tags[inventory.LaunchTag]]++
 		}
 	}
 	for _, a := range c.attempts {
@@ -326,7 +328,7 @@ func (c *chaos) judge() {
 	for _, line := range c.world.Bill() {
 		a := c.attemptOf(line)
 		switch {
-		case a.succeeded && line.Tags[launchTag] != "":
+		case a.succeeded && line.Tags[inventory.LaunchTag] != "":
 		case line.Open:
 			c.t.Errorf("%s of launch %s by %s is still billed", line.ID, a.Token, a.Group.Name)
 		default:
@@ -349,7 +351,7 @@ func (c *chaos) judge() {
 func (c *chaos) attemptOf(line cloudsim.Line) *attempt {
 	var last *attempt
 	for _, a := range c.attempts {
-		if a.Token == line.Tags[launchTag] {
+		if a.Token == line.Tags[inventory.LaunchTag] {
 			return a
 		}
 		if !a.began.After(line.From) {

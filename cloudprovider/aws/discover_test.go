@@ -14,12 +14,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/asg"
+	"github.com/muster-dev/muster/cloudprovider/aws/discover"
+	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-func discover(t *testing.T, s *sim) cloudprovider.Discovery {
+func discovery(t *testing.T, s *sim) cloudprovider.Discovery {
 	t.Helper()
 	d, err := s.provider().Discover(context.Background())
 	if err != nil {
@@ -79,12 +82,12 @@ func TestDiscover(t *testing.T) {
 			want:    []string{"gpu p5.48xlarge us-east-1a Spot Fleet min=0 max=256 usd=18730m"},
 		},
 		"an EKS managed node group owns its machines": {
-			account: func(c *simaws.Config) { c.Groups[0].Tags[managedTag] = "workers" },
+			account: func(c *simaws.Config) { c.Groups[0].Tags[asg.ManagedTag] = "workers" },
 			want:    []string{"gpu p5.48xlarge us-east-1a OnDemand LaunchInstances min=0 max=256 usd=55040m"},
 		},
 		"an EKS managed node group of two zones would terminate a gang": {
 			account: func(c *simaws.Config) {
-				c.Groups[0].Tags[managedTag], c.Groups[0].Subnets, c.Groups[0].Suspended = "workers", []string{subnet, "subnet-b"}, nil
+				c.Groups[0].Tags[asg.ManagedTag], c.Groups[0].Subnets, c.Groups[0].Suspended = "workers", []string{subnet, "subnet-b"}, nil
 			},
 			refused: "it spans 2 zones and terminates machines of a gang, which is in one zone, to balance them: make a managed node group " +
 				"for each zone, since EKS does not let AZRebalance be suspended",
@@ -115,7 +118,9 @@ func TestDiscover(t *testing.T) {
 			},
 		},
 		"an EKS managed node group has no machines beside it": {
-			account: func(c *simaws.Config) { c.Groups[0].Tags[managedTag], c.Groups[0].Tags[methodTag] = "workers", "Fleet" },
+			account: func(c *simaws.Config) {
+				c.Groups[0].Tags[asg.ManagedTag], c.Groups[0].Tags[methodTag] = "workers", "Fleet"
+			},
 			refused: "it belongs to an EKS managed node group, which must own its machines: remove the tag muster.dev/launch-method",
 		},
 		"the tag chooses the method": {
@@ -142,13 +147,13 @@ func TestDiscover(t *testing.T) {
 			refused: "its launch template gpu, version 7, cannot be found: name one that exists",
 		},
 		"no cluster": {
-			account: func(c *simaws.Config) { delete(c.Groups[0].Tags, clusterTag+cluster) },
+			account: func(c *simaws.Config) { delete(c.Groups[0].Tags, inventory.ClusterTag+cluster) },
 			refused: "it has no tag of a cluster: tag it kubernetes.io/cluster/prod=owned",
 		},
 		"another cluster's is not looked at": {
 			account: func(c *simaws.Config) {
-				delete(c.Groups[0].Tags, clusterTag+cluster)
-				c.Groups[0].Tags[clusterTag+"test"] = owned
+				delete(c.Groups[0].Tags, inventory.ClusterTag+cluster)
+				c.Groups[0].Tags[inventory.ClusterTag+"test"] = inventory.Owned
 			},
 		},
 		"without the tag it is not Muster's": {
@@ -218,7 +223,7 @@ func TestDiscover(t *testing.T) {
 			if _, refused := s.world.Reserve("cr-bought", cloudsim.Order{Pool: reservedPool, Count: 4}, time.Time{}); refused != nil {
 				t.Fatal(refused)
 			}
-			d := discover(t, s)
+			d := discovery(t, s)
 			if diff := cmp.Diff(c.want, offers(d)); diff != "" {
 				t.Errorf("offerings (-want +got):\n%s", diff)
 			}
@@ -254,7 +259,7 @@ func TestTheShapeOfANode(t *testing.T) {
 			c.Groups[0].Tags[k] = v
 		}
 	}))
-	d := discover(t, s)
+	d := discovery(t, s)
 	if len(d.Groups) != 1 {
 		t.Fatalf("got %+v", d)
 	}
@@ -300,7 +305,7 @@ func TestDevices(t *testing.T) {
 				a.Types = []simaws.Type{c.kind}
 			}))
 			got := map[corev1.ResourceName]string{}
-			capacity := discover(t, s).Groups[0].Spec.Template.Capacity
+			capacity := discovery(t, s).Groups[0].Spec.Template.Capacity
 			for name, q := range capacity {
 				if strings.Contains(string(name), "/") {
 					got[name] = q.String()
@@ -318,7 +323,7 @@ func TestWarnings(t *testing.T) {
 		account func(*simaws.Config)
 		want    string
 	}{
-		"cluster-autoscaler": {func(c *simaws.Config) { c.Groups[0].Tags[autoscalerTag] = "true" },
+		"cluster-autoscaler": {func(c *simaws.Config) { c.Groups[0].Tags["k8s.io/cluster-autoscaler/enabled"] = "true" },
 			"OtherAutoscaler: its tag k8s.io/cluster-autoscaler/enabled"},
 		"a scaling policy": {func(c *simaws.Config) { c.Policies = []simaws.GroupItem{{Group: group, Name: "cpu"}} },
 			"OtherAutoscaler: its scaling policies cpu resize it: delete them"},
@@ -334,10 +339,10 @@ func TestWarnings(t *testing.T) {
 			""},
 		"Spot is rebalanced": {func(c *simaws.Config) { c.Groups[0].CapacityRebalance = true }, "CapacityRebalancing: "},
 		"Spot is rebalanced by EKS": {func(c *simaws.Config) {
-			c.Groups[0].CapacityRebalance, c.Groups[0].Tags[managedTag] = true, "gpus"
+			c.Groups[0].CapacityRebalance, c.Groups[0].Tags[asg.ManagedTag] = true, "gpus"
 		}, "CapacityRebalancing: it replaces Spot machines that may be reclaimed, before they are: use a group that EKS does not manage"},
 		"EKS repairs nodes": {func(c *simaws.Config) {
-			c.Groups[0].NodeRepair, c.Groups[0].Tags[managedTag], c.Groups[0].Tags[clusterNameTag] = true, "gpus", "prod"
+			c.Groups[0].NodeRepair, c.Groups[0].Tags[asg.ManagedTag], c.Groups[0].Tags["eks:cluster-name"] = true, "gpus", "prod"
 		}, "NodeRepair: EKS replaces nodes that it finds unhealthy"},
 		"a refresh is under way": {func(c *simaws.Config) { c.Refreshes = []simaws.Refresh{{Group: group, Status: "InProgress"}} },
 			"InstanceRefresh: "},
@@ -355,7 +360,7 @@ func TestWarnings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSim(t, plenty(), account(func(a *simaws.Config) { a.Groups[0].Tags[labelTag+cloudGroupLabel] = "gpu" }, c.account))
-			d := discover(t, s)
+			d := discovery(t, s)
 			var got []string
 			for _, w := range d.Groups[0].Warnings {
 				got = append(got, w.Reason+": "+w.Message)
@@ -377,7 +382,7 @@ func TestDiscoveryReadsAllPages(t *testing.T) {
 			c.Policies = append(c.Policies, simaws.GroupItem{Group: g.Name, Name: "cpu"})
 		}
 	}))
-	d := discover(t, s)
+	d := discovery(t, s)
 	warned := 0
 	seen := map[string]bool{}
 	for _, f := range d.Groups {
@@ -407,7 +412,7 @@ func TestAListThatFailsIsNoEmptyList(t *testing.T) {
 // Scaling group declare comes on top.
 func TestAManagedNodeGroupIsRead(t *testing.T) {
 	managed := func(c *simaws.Config) {
-		c.Groups[0].Tags[managedTag], c.Groups[0].Tags[clusterNameTag] = "gpus", "prod"
+		c.Groups[0].Tags[asg.ManagedTag], c.Groups[0].Tags["eks:cluster-name"] = "gpus", "prod"
 		c.Groups[0].Tags[taintTag+"team"] = "red:NoSchedule"
 		c.Templates[0].Labels = map[string]string{"pool": "training"}
 		c.Templates[0].Taints = []corev1.Taint{
@@ -417,7 +422,7 @@ func TestAManagedNodeGroupIsRead(t *testing.T) {
 		}
 	}
 	s := newSim(t, plenty(), account(managed))
-	got := discover(t, s).Groups[0].Spec.Template
+	got := discovery(t, s).Groups[0].Spec.Template
 	want := []corev1.Taint{
 		{Key: "nvidia.com/gpu", Value: "true", Effect: corev1.TaintEffectNoSchedule},
 		{Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule},
@@ -430,48 +435,35 @@ func TestAManagedNodeGroupIsRead(t *testing.T) {
 		t.Errorf("labels are %v, taints (-want +got):\n%s", got.Labels, diff)
 	}
 	s = newSim(t, plenty(), account(managed, func(c *simaws.Config) { c.Denied = []string{"eks:DescribeNodegroup"} }))
-	found := discover(t, s).Groups[0]
+	found := discovery(t, s).Groups[0]
 	if !slices.ContainsFunc(found.Warnings, func(w cloudprovider.Warning) bool {
-		return w.Reason == NodegroupUnread && strings.Contains(w.Message, "AccessDenied")
+		return w.Reason == discover.NodegroupUnread && strings.Contains(w.Message, "AccessDenied")
 	}) {
 		t.Errorf("warnings are %v, want that the node group could not be read", found.Warnings)
 	}
 }
 
-// TestLevels: what the cloud controller manager tells of instances of a type, and what the tags say.
+// What the tags of a group say of its levels stands beside what the type has.
 func TestLevels(t *testing.T) {
-	layers := func(n int) (out []v1alpha1.TopologyLevel) {
-		for i := range n {
-			out = append(out, v1alpha1.TopologyLevel{NodeLabel: fmt.Sprint("topology.k8s.aws/network-node-layer-", i+1)})
-		}
-		return out
-	}
-	for kind, want := range map[string][]v1alpha1.TopologyLevel{
-		"p5.48xlarge": layers(3), "p6-b200.48xlarge": layers(4), "m7i.large": nil, "g5.48xlarge": nil,
-		"p6e-gb200.36xlarge": layers(3), "trn2u.48xlarge": layers(3),
-	} {
-		got, err := levelsOf(kind, nil)
-		if diff := cmp.Diff(want, got); diff != "" || err != nil {
-			t.Errorf("levels of %s (-want +got), %v:\n%s", kind, err, diff)
-		}
-	}
 	s := newSim(t, plenty(), account(func(c *simaws.Config) {
 		c.Groups[0].Tags["muster.dev/topology/example.com/rack"] = "16"
 		c.Groups[0].Tags["muster.dev/topology/nvidia.com/gpu.clique"] = "18"
 		c.Groups[0].Tags["muster.dev/topology/topology.k8s.aws/network-node-layer-3"] = "64"
 	}))
-	d := discover(t, s)
+	d := discovery(t, s)
 	if len(d.Groups) != 1 {
 		t.Fatalf("got %+v", d)
 	}
-	want := append(layers(2), v1alpha1.TopologyLevel{NodeLabel: "example.com/rack", MachinesPerDomain: 16},
-		v1alpha1.TopologyLevel{NodeLabel: "nvidia.com/gpu.clique", MachinesPerDomain: 18},
-		v1alpha1.TopologyLevel{NodeLabel: "topology.k8s.aws/network-node-layer-3", MachinesPerDomain: 64})
+	want := []v1alpha1.TopologyLevel{
+		{NodeLabel: "topology.k8s.aws/network-node-layer-1"}, {NodeLabel: "topology.k8s.aws/network-node-layer-2"},
+		{NodeLabel: "example.com/rack", MachinesPerDomain: 16}, {NodeLabel: "nvidia.com/gpu.clique", MachinesPerDomain: 18},
+		{NodeLabel: "topology.k8s.aws/network-node-layer-3", MachinesPerDomain: 64},
+	}
 	if diff := cmp.Diff(want, d.Groups[0].Spec.Topology); diff != "" {
 		t.Errorf("levels (-want +got):\n%s", diff)
 	}
 	s = newSim(t, plenty(), account(func(c *simaws.Config) { c.Groups[0].Tags["muster.dev/topology/rack"] = "many" }))
-	if d = discover(t, s); len(d.Groups) > 0 || len(d.Refused) != 1 ||
+	if d = discovery(t, s); len(d.Groups) > 0 || len(d.Refused) != 1 ||
 		!strings.Contains(fmt.Sprint(d.Refused), `tag muster.dev/topology/rack is "many"`) {
 		t.Errorf("got %+v, want a refusal that names the tag", d)
 	}

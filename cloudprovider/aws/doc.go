@@ -66,6 +66,10 @@
 // retains them after it. Machines that AWS or a person has stopped are reported as ended, are
 // reported again if they are started again, and are terminated after ten minutes unless they are many.
 //
+// Each package below does a part of the work, and imports only those before it in this list: api makes the calls, prices knows what
+// machines cost, asg reads Auto Scaling groups, inventory lists what there is, placement puts machines near each other, discover finds
+// groups, takeback ends machines, launch makes them. Beside those, advice and permissions answer one question each. Provider wires them.
+//
 // All calls are those of package api, and only those that make machines refuse a launch. Machines beside their group are listed and
 // taken back without Auto Scaling, whose part of a list is a scope of its own.
 //

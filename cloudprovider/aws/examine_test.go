@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/permissions"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -23,7 +24,7 @@ var untried = []string{
 
 func TestMissingPermissions(t *testing.T) {
 	tests := map[string][]string{"some": {"autoscaling:LaunchInstances", "ec2:CreateFleet", "pricing:GetProducts"}}
-	for _, p := range Permissions() {
+	for _, p := range permissions.Names() {
 		tests[p] = []string{p}
 	}
 	for name, denied := range tests {
@@ -56,7 +57,7 @@ func TestMissingPermissions(t *testing.T) {
 			}
 		})
 	}
-	if !slices.IsSorted(Permissions()) {
+	if !slices.IsSorted(permissions.Names()) {
 		t.Error("the permissions are in no order")
 	}
 }
@@ -108,30 +109,6 @@ func TestPermissionsBehindALaunch(t *testing.T) {
 			t.Errorf("listed is %+v, want a machine that has ended for its key", list)
 		}
 	})
-}
-
-// The policy grants each permission once, and what Muster may change or end only where the
-// cluster's tag is.
-func TestPolicy(t *testing.T) {
-	var granted []string
-	for _, st := range Policy() {
-		for _, action := range st.Action {
-			if st.Effect != "Allow" || st.Sid != "MusterTagsWhatItLaunches" && slices.Contains(granted, action) {
-				t.Errorf("%s is granted by statement %+v, and elsewhere", action, st)
-			}
-			granted = append(granted, action)
-			_, verb, _ := strings.Cut(action, ":")
-			if strings.HasPrefix(verb, "Terminate") || strings.HasPrefix(verb, "Cancel") || strings.HasPrefix(verb, "Delete") {
-				if st.Condition["StringEquals"]["aws:ResourceTag/kubernetes.io/cluster/CLUSTER"] != "owned" {
-					t.Errorf("%s is granted for everything: %+v", action, st)
-				}
-			}
-		}
-	}
-	slices.Sort(granted)
-	if diff := cmp.Diff(Permissions(), slices.Compact(granted)); diff != "" {
-		t.Errorf("granted (-needed +granted):\n%s", diff)
-	}
 }
 
 func TestAnExaminationWithoutCredentialsIsNone(t *testing.T) {

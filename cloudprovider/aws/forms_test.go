@@ -13,6 +13,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
 
+	"github.com/muster-dev/muster/cloudprovider/aws/api"
+	"github.com/muster-dev/muster/cloudprovider/aws/asg"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
 )
 
@@ -90,16 +92,20 @@ func TestAnswersHaveWhatTheModelRequires(t *testing.T) {
 	})
 	p := s.provider()
 	machines := s.launched(p, g, 2)
+	client, err := api.New(t.Context(), api.Config{Region: region, Endpoint: s.server.URL, Unpaced: true})
+	if err != nil {
+		t.Fatal(err)
+	}
 	required := requiredIn(t, path.Join(reflect.TypeFor[autoscaling.Client]().PkgPath(), "types"))
 	for name, read := range map[string]func() (any, error){
-		"DescribeAutoScalingGroups":    func() (any, error) { return p.groups(t.Context(), group) },
-		"DescribeAutoScalingInstances": func() (any, error) { return p.api.DescribeAutoScalingInstances(t.Context(), names(machines)) },
-		"DescribeInstanceRefreshes":    func() (any, error) { return p.api.DescribeInstanceRefreshes(t.Context(), group) },
+		"DescribeAutoScalingGroups":    func() (any, error) { return asg.Find(t.Context(), client, group) },
+		"DescribeAutoScalingInstances": func() (any, error) { return client.DescribeAutoScalingInstances(t.Context(), names(machines)) },
+		"DescribeInstanceRefreshes":    func() (any, error) { return client.DescribeInstanceRefreshes(t.Context(), group) },
 		"DescribePolicies": func() (any, error) {
-			return p.api.DescribePolicies(t.Context(), &autoscaling.DescribePoliciesInput{})
+			return client.DescribePolicies(t.Context(), &autoscaling.DescribePoliciesInput{})
 		},
 		"DescribeScheduledActions": func() (any, error) {
-			return p.api.DescribeScheduledActions(t.Context(), &autoscaling.DescribeScheduledActionsInput{})
+			return client.DescribeScheduledActions(t.Context(), &autoscaling.DescribeScheduledActionsInput{})
 		},
 	} {
 		answer, err := read()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -22,7 +23,7 @@ func twins(t *testing.T, i int) (s *sim, groups [2]*v1alpha1.NodeGroup) {
 	s, g := way(t, i, plenty(), account(func(c *simaws.Config) {
 		other := c.Groups[0]
 		other.Name, other.Tags = "their-gpu", maps.Clone(other.Tags)
-		other.Tags[clusterUIDTag] = twinUID
+		other.Tags[inventory.ClusterUIDTag] = twinUID
 		c.Groups = append(c.Groups, other)
 	}))
 	theirs := g.DeepCopy()
@@ -85,7 +86,7 @@ func TestAnIntentIsOneClusters(t *testing.T) {
 
 // An Auto Scaling group is the cluster's that has claimed it first.
 func TestAGroupIsClaimed(t *testing.T) {
-	s := newSim(t, plenty(), account(func(c *simaws.Config) { delete(c.Groups[0].Tags, clusterUIDTag) }))
+	s := newSim(t, plenty(), account(func(c *simaws.Config) { delete(c.Groups[0].Tags, inventory.ClusterUIDTag) }))
 	s.groups = []*v1alpha1.NodeGroup{nodeGroup(v1alpha1.AWSFleet, v1alpha1.OnDemand)}
 	s.front.Grow(group, 2)
 	ours, theirs := s.provider(), s.providerOf(twinUID, nil)
@@ -191,7 +192,7 @@ func TestTwoClustersForADay(t *testing.T) {
 		for i, w := range ways {
 			asg := account().Groups[0]
 			asg.Name, asg.Tags = fmt.Sprintf("gpu-%d-%s", i, c.uid[:4]), maps.Clone(asg.Tags)
-			asg.Tags[clusterUIDTag] = c.uid
+			asg.Tags[inventory.ClusterUIDTag] = c.uid
 			config.Groups = append(config.Groups, asg)
 			g := nodeGroup(w.method, w.market)
 			g.Name, g.Spec.AWS.AutoScalingGroup = asg.Name, asg.Name
@@ -242,8 +243,8 @@ func (s *sim) checkTenants(clusters []*tenant, strangers int) {
 		maps.Copy(gangs, c.gangs)
 	}
 	for _, in := range s.world.Instances(true) {
-		g := gangs[in.Tags[launchTag]]
-		made[in.Tags[clusterUIDTag]]++
+		g := gangs[in.Tags[inventory.LaunchTag]]
+		made[in.Tags[inventory.ClusterUIDTag]]++
 		switch {
 		case g == nil && in.Phase == cloudsim.Terminated:
 			s.t.Errorf("%s, which no Muster has launched, was terminated", in.ID)

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -93,8 +94,9 @@ func TestALaunchComesWhole(t *testing.T) {
 			t.Fatalf("got %d machines and %v, want 64", len(machines), err)
 		}
 		for _, in := range s.world.Instances(true) {
-			if in.Pool != ways[i].pool || in.Tags[launchTag] != token || !strings.HasPrefix(in.Tags[requestTag], "team/train") ||
-				in.Tags[nodeGroupTag] != g.Name || in.Tags[groupTag] != group || in.Tags[clusterTag+cluster] != owned {
+			if in.Pool != ways[i].pool || in.Tags[inventory.LaunchTag] != token || !strings.HasPrefix(in.Tags[inventory.RequestTag], "team/train") ||
+				in.Tags[inventory.NodeGroupTag] != g.Name || in.Tags[inventory.GroupTag] != group ||
+				in.Tags[inventory.ClusterTag+cluster] != inventory.Owned {
 				t.Fatalf("instance %+v lacks a tag or is of another pool", in)
 			}
 		}
@@ -348,7 +350,7 @@ func TestAReservationEndsByItself(t *testing.T) {
 		want    time.Duration
 	}{
 		"by the group's timeout": {&metav1.Duration{Duration: time.Hour}, time.Hour},
-		"not too soon":           {&metav1.Duration{Duration: time.Second}, leastHold},
+		"not too soon":           {&metav1.Duration{Duration: time.Second}, 5 * time.Minute},
 		"without a timeout":      {nil, 15 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {

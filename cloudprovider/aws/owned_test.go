@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
+	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -131,7 +132,7 @@ func TestTheGroupsOwnMachinesDuringALaunch(t *testing.T) {
 	p := s.provider()
 	s.front.Grow(group, 1)
 	wantListed(t, "a machine that is younger than any list of intents", p, s, map[string]int{"unattributed": 1})
-	s.clock.Step(skew)
+	s.clock.Step(inventory.Skew)
 	wantListed(t, "an older one", p, s, map[string]int{"the group's own": 1})
 	s.front.Grow(group, 1)
 	s.refuseTags("InvalidInstanceID.NotFound", api.TagTries)
@@ -155,19 +156,20 @@ func TestTheEndOfAnIntentSparesWhatIsInUse(t *testing.T) {
 				if _, err := s.provider().Launch(t.Context(), request(g, 2, token)); err == nil {
 					t.Fatal("the launch is through")
 				}
-				p := s.provider()
 				var inUse []string
-				p.config.InUse = func(_ context.Context, machines []cloudprovider.Machine) (map[string]bool, error) {
-					out := map[string]bool{}
-					for _, m := range machines[:used] {
-						if m.Launch != token || m.Group != g.Name || !strings.HasPrefix(m.ProviderID, "aws:///"+zone+"/i-") {
-							t.Errorf("the machine in question is %+v", m)
+				p := s.providerWith(func(c *Config) {
+					c.InUse = func(_ context.Context, machines []cloudprovider.Machine) (map[string]bool, error) {
+						out := map[string]bool{}
+						for _, m := range machines[:used] {
+							if m.Launch != token || m.Group != g.Name || !strings.HasPrefix(m.ProviderID, "aws:///"+zone+"/i-") {
+								t.Errorf("the machine in question is %+v", m)
+							}
+							out[m.Name] = true
+							inUse = append(inUse, m.Name)
 						}
-						out[m.Name] = true
-						inUse = append(inUse, m.Name)
+						return out, nil
 					}
-					return out, nil
-				}
+				})
 				for range 3 {
 					if holds := held(s.listed(p)); len(holds) > 0 {
 						if err := p.TakeBack(t.Context(), g.Name, holds); err != nil {
@@ -218,9 +220,7 @@ func TestAClockThatIsWrong(t *testing.T) {
 			s.front.Grow(group, 1)
 			s.clock.Step(time.Hour)
 			wrong := func() *Provider {
-				p := s.provider()
-				p.config.Clock = clocktesting.NewFakeClock(s.clock.Now().Add(ahead))
-				return p
+				return s.providerWith(func(c *Config) { c.Clock = clocktesting.NewFakeClock(s.clock.Now().Add(ahead)) })
 			}
 			p := wrong()
 			s.refuseTags("InvalidInstanceID.NotFound", api.TagTries)

@@ -70,7 +70,7 @@ func TestPricesNeverFailADiscovery(t *testing.T) {
 	s := newSim(t, plenty(fault("GetProducts", cloudsim.CallLost), fault("DescribeSpotPriceHistory", cloudsim.CallRefused)),
 		account(func(c *simaws.Config) { c.Groups[0].Mixed = &simaws.Mixed{OnDemandPercent: 50} }))
 	got := map[v1alpha1.CapacityType]string{}
-	for _, f := range discover(t, s).Groups {
+	for _, f := range discovery(t, s).Groups {
 		got[f.Spec.CapacityType] = f.Spec.PricePerHour.String()
 	}
 	want := map[v1alpha1.CapacityType]string{v1alpha1.OnDemand: "55040m", v1alpha1.Spot: "18730m"}
@@ -172,7 +172,7 @@ func TestAdvice(t *testing.T) {
 	if n := s.world.Calls(v1alpha1.ProviderAWS)["GetSpotPlacementScores"]; n != 1 {
 		t.Errorf("%d scores were asked for, want 1: 60 and 64 machines are the same question", n)
 	}
-	s.clock.Step(2 * scoreFor)
+	s.clock.Step(2 * time.Hour)
 	if _, err := p.Advise(context.Background(), groups, 64); err != nil || s.world.Calls(v1alpha1.ProviderAWS)["GetSpotPlacementScores"] != 2 {
 		t.Errorf("%v: an old score is asked for again", err)
 	}

@@ -2,17 +2,24 @@ package aws
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
-	"sync"
+	"strings"
 	"time"
 
 	"k8s.io/utils/clock"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/advice"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
+	"github.com/muster-dev/muster/cloudprovider/aws/discover"
+	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
+	"github.com/muster-dev/muster/cloudprovider/aws/launch"
+	"github.com/muster-dev/muster/cloudprovider/aws/permissions"
+	"github.com/muster-dev/muster/cloudprovider/aws/placement"
 	"github.com/muster-dev/muster/cloudprovider/aws/prices"
-	"github.com/muster-dev/muster/cloudprovider/calls"
+	"github.com/muster-dev/muster/cloudprovider/aws/takeback"
 	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -48,32 +55,16 @@ type Config struct {
 	patience time.Duration
 }
 
-// Provider is AWS in one region.
+// Provider is AWS in one region. Each package below does a part of its work.
 type Provider struct {
 	*poll.Poller
-	config     Config
-	api        *api.Client
-	prices     *prices.Table
-	scores     scores
-	placements placementGroups
-	facts      facts
-
-	// turns of the launches into an Auto Scaling group: no other one of this process counts what the group has meanwhile.
-	turns calls.Turns
-
-	mu sync.Mutex
-	// made are the machines and reservations that calls have returned a short while ago, by ID:
-	// the cloud's lists may not know of them yet.
-	made map[string]made
-}
-
-type made struct {
-	cloudprovider.Machine
-	// autoScalingGroup that it counts against.
-	autoScalingGroup string
-	// places of a reservation that no list knows.
-	places int
-	at     time.Time
+	inventory  *inventory.Inventory
+	placements *placement.Groups
+	discoverer *discover.Discoverer
+	taker      *takeback.Taker
+	launcher   *launch.Launcher
+	scores     *advice.Scores
+	examiner   *permissions.Examiner
 }
 
 var (
@@ -90,9 +81,12 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	case c.Region == "":
 		return nil, fmt.Errorf("region is empty: give the region of the cluster, for example us-east-1")
 	case c.Cluster == "":
-		return nil, fmt.Errorf("cluster is empty: give the name of the cluster, as in the tag %s<name>", clusterTag)
+		return nil, fmt.Errorf("cluster is empty: give the name of the cluster, as in the tag %s<name>", inventory.ClusterTag)
 	case c.ClusterUID == "":
 		return nil, fmt.Errorf("the cluster's UID is empty: give the UID of namespace kube-system")
+	}
+	if c.MayAct == nil {
+		c.MayAct = func() error { return nil }
 	}
 	client, err := api.New(ctx, api.Config{
 		Region: c.Region, Endpoint: c.Endpoint, MayAct: c.MayAct, Unpaced: c.unpaced, Patience: c.patience, Transport: c.Transport,
@@ -100,44 +94,72 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{
-		config: c, api: client, prices: prices.New(client, c.Region, c.Clock), made: map[string]made{}, placements: newPlacementGroups(),
-	}
+	p := &Provider{}
 	p.Poller = poll.New(p.list, p.takeBack, c.Clock)
+	cluster, table := inventory.Cluster{Name: c.Cluster, UID: c.ClusterUID}, prices.New(client, c.Region, c.Clock)
+	p.inventory = inventory.New(client, inventory.Config{
+		Cluster: cluster, Region: c.Region, NodeGroups: c.Groups, Clock: c.Clock, MayAct: c.MayAct, Watch: p.Poller,
+	})
+	p.placements = placement.New(client, placement.Config{Cluster: cluster, Clock: c.Clock, MayAct: c.MayAct})
+	p.discoverer = discover.New(client, discover.Config{
+		Region: c.Region, Inventory: p.inventory, Placements: p.placements, Prices: table, Clock: c.Clock,
+	})
+	p.taker = takeback.New(client, p.inventory)
+	p.launcher = launch.New(client, launch.Config{
+		Region: c.Region, Inventory: p.inventory, Placements: p.placements, Taker: p.taker, Clock: c.Clock, InUse: c.InUse,
+	})
+	p.scores = advice.New(client, c.Region, c.Clock)
+	p.examiner = permissions.New(client, permissions.Config{
+		Region: c.Region, Inventory: p.inventory, Placements: p.placements, Prices: table,
+	})
 	return p, nil
 }
 
-// now is the time by the clock of AWS, for all that is compared with its times or with those that another process has written.
-func (p *Provider) now() time.Time { return p.config.Clock.Now().Add(-p.api.Ahead()) }
-
-// note remembers machines that a call has returned.
-func (p *Provider) note(autoScalingGroup string, machines []cloudprovider.Machine) {
-	p.mu.Lock()
-	for _, m := range machines {
-		p.made[m.Name] = made{Machine: m, autoScalingGroup: autoScalingGroup, at: p.config.Clock.Now()}
-	}
-	p.mu.Unlock()
-	p.Note(machines...)
+// Discover implements cloudprovider.Discoverer.
+func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error) {
+	return p.discoverer.Discover(ctx)
 }
 
-// fresh are the machines and reservations that a call has returned a short while ago, by ID.
-func (p *Provider) fresh() map[string]made {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	out := map[string]made{}
-	for id, m := range p.made {
-		if p.config.Clock.Since(m.at) > poll.Grace {
-			delete(p.made, id)
-		} else {
-			out[id] = m
+// Advise implements cloudprovider.Advisor.
+func (p *Provider) Advise(ctx context.Context, groups []*v1alpha1.NodeGroup, count int) (map[string]cloudprovider.Advice, error) {
+	return p.scores.Of(ctx, groups, count)
+}
+
+// MissingPermissions implements cloudprovider.Examiner.
+func (p *Provider) MissingPermissions(ctx context.Context) ([]string, error) {
+	return p.examiner.Missing(ctx)
+}
+
+// Launch implements cloudprovider.Launcher.
+func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) ([]cloudprovider.Machine, error) {
+	return p.launcher.Launch(ctx, req)
+}
+
+// ListedAt implements cloudprovider.Lister.
+func (p *Provider) ListedAt(g *v1alpha1.NodeGroup) time.Time { return p.inventory.ListedAt(g) }
+
+func (p *Provider) list(ctx context.Context) (poll.Listing, error) {
+	listing, err := p.inventory.List(ctx)
+	if err == nil {
+		p.placements.Sweep(ctx, listing.PlacementGroups)
+	}
+	return listing.Listing, err
+}
+
+// takeBack takes machines and holds back. The kind of a name follows from its form, and Auto
+// Scaling tells the owner of a machine, so it works for deleted groups, too.
+func (p *Provider) takeBack(ctx context.Context, _ string, names []string) error {
+	var ids []string
+	var errs []error
+	for _, name := range names {
+		switch {
+		case strings.HasPrefix(name, "i-"):
+			ids = append(ids, name)
+		case strings.HasPrefix(name, "cr-"):
+			errs = append(errs, p.taker.Reservation(ctx, name))
+		case strings.HasPrefix(name, inventory.HoldPrefix):
+			errs = append(errs, p.launcher.TakeBack(ctx, name))
 		}
 	}
-	return out
-}
-
-func deref[T any](v *T) (out T) {
-	if v != nil {
-		out = *v
-	}
-	return out
+	return errors.Join(append(errs, p.taker.Machines(ctx, ids))...)
 }

@@ -1,7 +1,6 @@
 package aws
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +8,9 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/asg"
+	"github.com/muster-dev/muster/cloudprovider/aws/discover"
+	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -21,10 +23,10 @@ func manyGroups(c *simaws.Config) {
 	for i := range 200 {
 		g, name := proto, fmt.Sprintf("gpu-%03d", i)
 		g.Name, g.Template, g.Tags = name, name, map[string]string{
-			cloudprovider.Enabled: "", clusterTag + cluster: owned, clusterUIDTag: clusterUID,
+			cloudprovider.Enabled: "", inventory.ClusterTag + cluster: inventory.Owned, inventory.ClusterUIDTag: clusterUID,
 		}
 		if i%2 == 0 {
-			g.Tags[managedTag], g.Tags[clusterNameTag] = name, cluster
+			g.Tags[asg.ManagedTag], g.Tags["eks:cluster-name"] = name, cluster
 		}
 		if i%4 < 2 {
 			g.Version = "1"
@@ -76,8 +78,8 @@ func TestAListOfTenThousand(t *testing.T) {
 		if i%2 == 0 {
 			order.Group = g.Name
 		} else {
-			order.Tags = map[string]string{launchTag: token, nodeGroupTag: g.Name, groupTag: g.Name, clusterTag + cluster: owned,
-				clusterUIDTag: clusterUID}
+			order.Tags = map[string]string{inventory.LaunchTag: token, inventory.NodeGroupTag: g.Name, inventory.GroupTag: g.Name,
+				inventory.ClusterTag + cluster: inventory.Owned, inventory.ClusterUIDTag: clusterUID}
 		}
 		if _, refused := s.world.Launch(order); refused != nil {
 			t.Fatal(refused)
@@ -89,44 +91,6 @@ func TestAListOfTenThousand(t *testing.T) {
 	began := s.calls()
 	if n := len(s.listed(p)); n != 10000 || s.calls()-began > 30 {
 		t.Errorf("got %d machines by %d calls, want 10000 by 30 at most", n, s.calls()-began)
-	}
-}
-
-// Facts that are read seldom are read in turn, and again after an error.
-func TestFactsAreReadInTurn(t *testing.T) {
-	var s slowly[int]
-	keys := []string{"a", "b", "c", "d", "e", "f", "f"}
-	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	reads := map[string]int{}
-	read := func(key string) (int, error) {
-		reads[key]++
-		if key == "c" && reads["c"] == 1 {
-			return 0, errors.New("no answer")
-		}
-		return reads[key], nil
-	}
-	round := func(keys []string) error {
-		now = now.Add(time.Minute)
-		return s.read(now, keys, read)
-	}
-	if err := round(keys); err == nil || len(reads) != 3 {
-		t.Errorf("got %v after reads of %v, want the error of the third", err, reads)
-	}
-	for range 3 {
-		if err := round(keys); err != nil {
-			t.Error(err)
-		}
-	}
-	for _, key := range slices.Compact(keys) {
-		if v, ok := s.of(key); !ok || v != reads[key] || reads[key] < 2 || reads[key] > 4 {
-			t.Errorf("%s is %d and was read %d times, want two to four", key, v, reads[key])
-		}
-	}
-	if err := round([]string{"a"}); err != nil {
-		t.Error(err)
-	}
-	if _, ok := s.of("b"); ok {
-		t.Error("a fact of a group that is gone is kept")
 	}
 }
 
@@ -150,7 +114,7 @@ func TestDiscoveryWithoutEKS(t *testing.T) {
 		}
 		for _, f := range d.Groups {
 			if slices.ContainsFunc(f.Warnings, func(w cloudprovider.Warning) bool {
-				return w.Reason == NodegroupUnread && strings.Contains(w.Message, "DescribeNodegroup: ")
+				return w.Reason == discover.NodegroupUnread && strings.Contains(w.Message, "DescribeNodegroup: ")
 			}) {
 				unread--
 			}

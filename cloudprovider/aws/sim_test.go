@@ -17,6 +17,8 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
+	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
+	"github.com/muster-dev/muster/cloudprovider/aws/permissions"
 	"github.com/muster-dev/muster/cloudprovider/conformance"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
@@ -33,6 +35,14 @@ const (
 	zone       = "us-east-1a"
 	subnet     = "subnet-a"
 	token      = "0c7a8e34-6c5e-4ad0-8f43-0d1f6f2b6c11-1"
+	// Tags that say how the machines of a group are launched, and what their nodes have.
+	methodTag   = "muster.dev/launch-method"
+	templateTag = "k8s.io/cluster-autoscaler/node-template/"
+	labelTag    = templateTag + "label/"
+	taintTag    = templateTag + "taint/"
+	resourceTag = templateTag + "resources/"
+	// cloudGroupLabel is the node label by which nodes of a launch in flight are known when they register.
+	cloudGroupLabel = "muster.dev/cloud-group"
 	// patience is how long the adapters of tests with a cloud that does not answer wait for it.
 	patience = 250 * time.Millisecond
 )
@@ -67,7 +77,7 @@ func TestMain(m *testing.M) {
 			seen = append(seen, s)
 		}
 		slices.Sort(seen)
-		if diff := cmp.Diff(Permissions(), seen); diff != "" {
+		if diff := cmp.Diff(permissions.Names(), seen); diff != "" {
 			fmt.Fprintf(os.Stderr, "Permissions() against the calls of all tests (-listed +needed):\n%s", diff)
 			code = 1
 		}
@@ -121,11 +131,18 @@ func (s *sim) providerThat(mayAct func() error) *Provider { return s.providerOf(
 // providerOf works for the cluster of that UID; its name is the same for all.
 func (s *sim) providerOf(uid string, mayAct func() error) *Provider {
 	s.t.Helper()
-	p, err := New(context.Background(), Config{
-		Region: region, Cluster: cluster, ClusterUID: uid, Endpoint: s.server.URL, Clock: s.clock, MayAct: mayAct, unpaced: true,
-		patience: s.patience,
-		Groups:   func(context.Context) ([]*v1alpha1.NodeGroup, error) { return s.groups, nil },
-	})
+	return s.providerWith(func(c *Config) { c.ClusterUID, c.MayAct = uid, mayAct })
+}
+
+// providerWith has a changed Config.
+func (s *sim) providerWith(change func(*Config)) *Provider {
+	s.t.Helper()
+	c := Config{
+		Region: region, Cluster: cluster, ClusterUID: clusterUID, Endpoint: s.server.URL, Clock: s.clock, unpaced: true, patience: s.patience,
+		Groups: func(context.Context) ([]*v1alpha1.NodeGroup, error) { return s.groups, nil },
+	}
+	change(&c)
+	p, err := New(context.Background(), c)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -144,7 +161,9 @@ func account(change ...func(*simaws.Config)) simaws.Config {
 		Groups: []simaws.Group{{
 			Name: group, Max: 256, Template: "gpu", Subnets: []string{subnet},
 			Suspended: []string{"ReplaceUnhealthy", "AZRebalance"},
-			Tags:      map[string]string{"muster.dev/enabled": "", clusterTag + cluster: owned, clusterUIDTag: clusterUID},
+			Tags: map[string]string{
+				"muster.dev/enabled": "", inventory.ClusterTag + cluster: inventory.Owned, inventory.ClusterUIDTag: clusterUID,
+			},
 		}},
 	}
 	for _, f := range change {
@@ -219,7 +238,7 @@ func (s *sim) alive() map[string]int {
 	out := map[string]int{}
 	for _, in := range s.world.Instances(true) {
 		if in.Phase != cloudsim.Terminated {
-			out[in.Tags[launchTag]]++
+			out[in.Tags[inventory.LaunchTag]]++
 		}
 	}
 	return out

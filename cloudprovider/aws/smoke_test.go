@@ -25,7 +25,7 @@ func TestRealCloud(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	p, err := New(ctx, Config{
-		Region: os.Getenv("MUSTER_TEST_AWS_REGION"), ClusterUID: nowhere, Cluster: cmp.Or(os.Getenv("MUSTER_TEST_AWS_CLUSTER"), nowhere),
+		Region: os.Getenv("MUSTER_TEST_AWS_REGION"), ClusterUID: "nowhere", Cluster: cmp.Or(os.Getenv("MUSTER_TEST_AWS_CLUSTER"), "nowhere"),
 		Groups: func(context.Context) ([]*v1alpha1.NodeGroup, error) { return nil, nil }, Clock: clock.RealClock{},
 	})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
+	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -25,8 +26,8 @@ func TestExactlyTheNamedMachinesAreTakenBack(t *testing.T) {
 		machines := s.launched(p, g, 64)
 		taken := names(machines)[:20]
 		// Bad IDs of all kinds are among the good ones.
-		mixed := append([]string{"i-0ffffffffffffffff", "i-nonsense", "cr-0ffffffffffffffff", "nonsense", holdPrefix + "gone/0",
-			holdPrefix}, taken...)
+		mixed := append([]string{"i-0ffffffffffffffff", "i-nonsense", "cr-0ffffffffffffffff", "nonsense", inventory.HoldPrefix + "gone/0",
+			inventory.HoldPrefix}, taken...)
 		if err := s.provider().TakeBack(context.Background(), g.Name, mixed); err != nil {
 			t.Fatal(err)
 		}
@@ -207,7 +208,7 @@ func TestAGroupThatHasTooManyLetsThemGo(t *testing.T) {
 	p := s.provider()
 	machines := names(s.launched(p, g, 4))
 	for range 2 {
-		if err := p.takeOutOnce(context.Background(), group, machines[:2], shrink); err != nil {
+		if err := p.taker.OutOf(context.Background(), group, machines[:2]); err != nil {
 			t.Fatal(err)
 		}
 		s.clock.Step(2 * time.Second)
@@ -274,45 +275,6 @@ func TestStoppedMachines(t *testing.T) {
 }
 
 // A bad ID among 64 must not cost a call for each.
-func TestSift(t *testing.T) {
-	for name, c := range map[string]struct {
-		bad   []int
-		calls int
-	}{
-		"all good": {nil, 1},
-		"one bad":  {[]int{17}, 13},
-		"two bad":  {[]int{0, 63}, 23},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var ids, want []string
-			for i := range 64 {
-				ids = append(ids, fmt.Sprint(i))
-				if !slices.Contains(c.bad, i) {
-					want = append(want, fmt.Sprint(i))
-				}
-			}
-			var got []string
-			calls := 0
-			err := sift(ids, 500, func(batch []string) error {
-				calls++
-				for _, b := range c.bad {
-					if slices.Contains(batch, fmt.Sprint(b)) {
-						return errUnknown
-					}
-				}
-				got = append(got, batch...)
-				return nil
-			})
-			if err != nil || calls != c.calls {
-				t.Errorf("got %v after %d calls, want %d", err, calls, c.calls)
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("taken (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
 func TestMachinesThatTheCloudDoesNotKnowYetAreNotForgotten(t *testing.T) {
 	s := newSim(t, plenty(func(c *cloudsim.Config) {
 		c.Calls = []cloudsim.CallFault{{
@@ -401,7 +363,7 @@ func TestHoldsAreTakenBackByName(t *testing.T) {
 				if s.live() != 3 {
 					t.Errorf("%d machines are alive, want the group's own 3", s.live())
 				}
-				if made := len(s.world.Instances(true)) - 3; later > settled && made != dies.made {
+				if made := len(s.world.Instances(true)) - 3; later > 2*time.Minute && made != dies.made {
 					t.Errorf("the take-back has made %d machines to take them back", made-dies.made)
 				}
 			})
@@ -521,7 +483,7 @@ func TestMachinesBesideTheirGroupNeedNoAutoScaling(t *testing.T) {
 	s.clock.Step(2 * time.Minute)
 	end := s.harmAutoScaling()
 	for _, p := range []*Provider{p, s.provider()} {
-		if list, err := p.list(t.Context()); err != nil || list.Failed[autoScalingScope] == nil || len(list.Scopes) != 1 {
+		if list, err := p.list(t.Context()); err != nil || list.Failed[inventory.AutoScalingScope] == nil || len(list.Scopes) != 1 {
 			t.Errorf("the scopes are %q, and failed are %v: %v", list.Scopes, list.Failed, err)
 		}
 		if diff := cmp.Diff(map[string]int{"launched": 20}, listedAs(s.listed(p))); diff != "" {

@@ -12,13 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/discover"
+	"github.com/muster-dev/muster/cloudprovider/aws/placement"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
 // rack is the level of the tests: the nearest layer of the network.
-const rack = networkLayerLabel + "3"
+const rack = placement.NetworkLayerLabel + "3"
 
 // racked has each pool in racks of 6, 9 and 9 machines.
 func racked(c *cloudsim.Config) { racksOf(6, 9, 9)(c) }
@@ -409,7 +411,7 @@ func TestPlacementGroupsThatCannotBeMade(t *testing.T) {
 				t.Fatalf("%+v, %v", found, err)
 			}
 			warned := slices.ContainsFunc(found.Groups[0].Warnings, func(w cloudprovider.Warning) bool {
-				return w.Reason == NoPlacementGroup && strings.Contains(w.Message, tc.says)
+				return w.Reason == discover.NoPlacementGroup && strings.Contains(w.Message, tc.says)
 			})
 			if warned != (tc.says != "") {
 				t.Errorf("warnings are %+v, want one that says %q", found.Groups[0].Warnings, tc.says)
@@ -505,15 +507,15 @@ func TestAPlacementGroupStaysForAWhile(t *testing.T) {
 	if _, err := p.Launch(t.Context(), together(g, 4, token, "")); err == nil {
 		t.Fatal("the launch is through")
 	}
-	s.clock.Step(sweepAfter - time.Second)
+	s.clock.Step(placement.SweepAfter - time.Second)
 	for name, p := range map[string]*Provider{"the one that made it": p, "another process": s.provider()} {
 		if s.listed(p); len(s.front.PlacementGroups()) != 1 {
-			t.Fatalf("%s has deleted it after %s", name, sweepAfter-time.Second)
+			t.Fatalf("%s has deleted it after %s", name, placement.SweepAfter-time.Second)
 		}
 	}
 	s.clock.Step(time.Second)
 	if s.listed(p); len(s.front.PlacementGroups()) != 0 {
-		t.Errorf("it is still there after %s", sweepAfter)
+		t.Errorf("it is still there after %s", placement.SweepAfter)
 	}
 }
 
@@ -548,7 +550,7 @@ func TestAPlacementGroupOfStoppedMachinesStays(t *testing.T) {
 	for _, m := range machines {
 		s.world.Stop(m.Name, time.Hour)
 	}
-	if s.listFor(p, 2*sweepAfter); len(s.front.PlacementGroups()) != 1 {
+	if s.listFor(p, 2*placement.SweepAfter); len(s.front.PlacementGroups()) != 1 {
 		t.Error("it is gone")
 	}
 }

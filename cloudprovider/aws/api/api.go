@@ -172,9 +172,9 @@ func (c *Client) addTries(stack *middleware.Stack) error {
 // imprecise is how far clocks may differ by the precision of answers, and by the time that they take.
 const imprecise = 5 * time.Second
 
-// Ahead returns how far the local clock is ahead of the clock of AWS, by the dates of its responses. It is negative if the local clock is
-// behind.
-func (c *Client) Ahead() time.Duration {
+// clockAhead returns how far the local clock is ahead of the clock of AWS, by the dates of its responses. It is negative if the local
+// clock is behind.
+func (c *Client) clockAhead() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ahead.Abs() < imprecise {
@@ -182,6 +182,10 @@ func (c *Client) Ahead() time.Duration {
 	}
 	return c.ahead
 }
+
+// Time returns the time by the clock of AWS, given that of the local one. All that is compared with times of AWS, or with those that
+// another process has written, goes by it.
+func (c *Client) Time(now time.Time) time.Time { return now.Add(-c.clockAhead()) }
 
 // try makes one request.
 func (c *Client) try(ctx context.Context, call string, send func(context.Context) error) error {

@@ -74,6 +74,22 @@ func (c *Client) TerminateInstances(ctx context.Context, in *ec2.TerminateInstan
 	return err
 }
 
+// MostNames is how many values a filter or a list of names takes.
+const MostNames = 100
+
+// Filter selects what has one of the values.
+func Filter(name string, values ...string) ec2types.Filter {
+	return ec2types.Filter{Name: aws.String(name), Values: values}
+}
+
+// Deref returns what a field of an answer points to; zero where AWS has left it out.
+func Deref[T any](v *T) (out T) {
+	if v != nil {
+		out = *v
+	}
+	return out
+}
+
 // Calls that change nothing. Lists are returned whole.
 
 func (c *Client) DescribeAutoScalingGroups(ctx context.Context, in *autoscaling.DescribeAutoScalingGroupsInput) (

@@ -22,6 +22,9 @@ import (
 const (
 	// NoAddresses: a subnet has too few free addresses for a launch.
 	NoAddresses = "InsufficientFreeAddressesInSubnet"
+	// UnknownReservation and UnknownPlacementGroup: there is none of that name, or it is not known everywhere yet.
+	UnknownReservation    = "InvalidCapacityReservationId.NotFound"
+	UnknownPlacementGroup = "InvalidPlacementGroup.Unknown"
 	// NoAnswer is the code of a call that AWS has not answered, or that could not be sent.
 	NoAnswer = "NoAnswer"
 	// unfulfillable with the text pointer is what a fleet reports beside its real errors.

@@ -10,7 +10,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/muster-dev/muster/cloudprovider/aws"
+	"github.com/muster-dev/muster/cloudprovider/aws/permissions"
 	"github.com/muster-dev/muster/cloudprovider/gcp"
 )
 
@@ -24,8 +24,8 @@ func main() {
 func run() error {
 	policy, err := json.MarshalIndent(struct {
 		Version   string
-		Statement []aws.Statement
-	}{"2012-10-17", aws.Policy()}, "", "  ")
+		Statement []permissions.Statement
+	}{"2012-10-17", permissions.Policy()}, "", "  ")
 	if err != nil {
 		return err
 	}

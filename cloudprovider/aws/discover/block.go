@@ -1,4 +1,4 @@
-package aws
+package discover
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -33,7 +34,7 @@ func blockEndsAt(r *ec2types.CapacityReservation) *metav1.Time {
 	}
 	before := blockEnd
 	for _, prefix := range ultraServers {
-		if strings.HasPrefix(deref(r.InstanceType), prefix) {
+		if strings.HasPrefix(api.Deref(r.InstanceType), prefix) {
 			before = ultraServerEnd
 		}
 	}
@@ -87,8 +88,8 @@ func (d *discovery) reservationRefused(c *candidate) string {
 		return fmt.Sprintf("its reservation %s is no Capacity Block: remove the market options of its launch template", c.reservation)
 	case r.State == ec2types.CapacityReservationStateScheduled:
 		return fmt.Sprintf("its reservation %s begins at %s and can be used from then on", c.reservation,
-			deref(r.StartDate).UTC().Format(time.RFC3339))
-	case ends != nil && !d.now().Before(ends.Time):
+			api.Deref(r.StartDate).UTC().Format(time.RFC3339))
+	case ends != nil && !d.api.Time(d.clock.Now()).Before(ends.Time):
 		return fmt.Sprintf("its Capacity Block %s is over: AWS ended its machines at %s", c.reservation, ends.UTC().Format(time.RFC3339))
 	}
 	return ""

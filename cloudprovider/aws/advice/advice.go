@@ -1,4 +1,5 @@
-package aws
+// Package advice tells how likely Spot machines are to come, by the placement scores of EC2.
+package advice
 
 import (
 	"context"
@@ -11,8 +12,11 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"k8s.io/utils/clock"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/api"
+	"github.com/muster-dev/muster/cloudprovider/aws/asg"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -25,10 +29,20 @@ const (
 	scoreFor = time.Hour
 )
 
-// scores are placement scores by zone ID, by the question.
-type scores struct {
-	mu    sync.Mutex
+// Scores are placement scores of one region.
+type Scores struct {
+	region string
+	api    *api.Client
+	clock  clock.PassiveClock
+
+	mu sync.Mutex
+	// known are scores by zone ID, by the question.
 	known map[string]score
+}
+
+// New returns Scores.
+func New(client *api.Client, region string, clock clock.PassiveClock) *Scores {
+	return &Scores{region: region, api: client, clock: clock, known: map[string]score{}}
 }
 
 type score struct {
@@ -36,14 +50,14 @@ type score struct {
 	at time.Time
 }
 
-// Advise implements cloudprovider.Advisor, from the placement scores of Spot. A score
+// Of does what a cloudprovider.Advisor does. A score
 // is about all types that an Auto Scaling group allows, so nothing is said of groups
 // with fewer than three.
-func (p *Provider) Advise(ctx context.Context, groups []*v1alpha1.NodeGroup, count int) (map[string]cloudprovider.Advice, error) {
+func (s *Scores) Of(ctx context.Context, groups []*v1alpha1.NodeGroup, count int) (map[string]cloudprovider.Advice, error) {
 	kinds := map[string][]string{}
 	var subnets []string
 	for _, g := range groups {
-		if a := g.Spec.AWS; a != nil && g.Spec.CapacityType == v1alpha1.Spot && a.Region == p.config.Region {
+		if a := g.Spec.AWS; a != nil && g.Spec.CapacityType == v1alpha1.Spot && a.Region == s.region {
 			if !slices.Contains(kinds[a.AutoScalingGroup], a.InstanceType) {
 				kinds[a.AutoScalingGroup] = append(kinds[a.AutoScalingGroup], a.InstanceType)
 			}
@@ -57,7 +71,7 @@ func (p *Provider) Advise(ctx context.Context, groups []*v1alpha1.NodeGroup, cou
 	if len(kinds) == 0 {
 		return out, nil
 	}
-	where, err := p.subnets(ctx, subnets)
+	where, err := asg.Subnets(ctx, s.api, subnets)
 	if err != nil {
 		return nil, fmt.Errorf("advice: %w", err)
 	}
@@ -66,44 +80,41 @@ func (p *Provider) Advise(ctx context.Context, groups []*v1alpha1.NodeGroup, cou
 		if a == nil || g.Spec.CapacityType != v1alpha1.Spot || len(kinds[a.AutoScalingGroup]) == 0 {
 			continue
 		}
-		found, err := p.placement(ctx, kinds[a.AutoScalingGroup], count)
+		found, err := s.ask(ctx, kinds[a.AutoScalingGroup], count)
 		if err != nil {
 			return nil, fmt.Errorf("advice on Auto Scaling group %s: %w", a.AutoScalingGroup, err)
 		}
-		if s, ok := found[deref(where[a.Subnet].AvailabilityZoneId)]; ok {
+		if score, ok := found[api.Deref(where[a.Subnet].AvailabilityZoneId)]; ok {
 			// 10 is likely, not certain, and 1 is not impossible.
-			out[g.Name] = cloudprovider.Advice{Chance: s*100 - 50, Source: "GetSpotPlacementScores"}
+			out[g.Name] = cloudprovider.Advice{Chance: score*100 - 50, Source: "GetSpotPlacementScores"}
 		}
 	}
 	return out, nil
 }
 
-func (p *Provider) placement(ctx context.Context, kinds []string, count int) (map[string]int32, error) {
+func (s *Scores) ask(ctx context.Context, kinds []string, count int) (map[string]int32, error) {
 	target := 1
 	for target < count {
 		target *= 2
 	}
 	slices.Sort(kinds)
 	question := fmt.Sprintf("%d %s", target, strings.Join(kinds, " "))
-	p.scores.mu.Lock()
-	defer p.scores.mu.Unlock()
-	if s, ok := p.scores.known[question]; ok && p.config.Clock.Since(s.at) < scoreFor {
-		return s.of, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last, ok := s.known[question]; ok && s.clock.Since(last.at) < scoreFor {
+		return last.of, nil
 	}
 	found := map[string]int32{}
-	list, err := p.api.GetSpotPlacementScores(ctx, &ec2.GetSpotPlacementScoresInput{
-		TargetCapacity: aws.Int32(int32(target)), InstanceTypes: kinds, RegionNames: []string{p.config.Region},
+	list, err := s.api.GetSpotPlacementScores(ctx, &ec2.GetSpotPlacementScoresInput{
+		TargetCapacity: aws.Int32(int32(target)), InstanceTypes: kinds, RegionNames: []string{s.region},
 		SingleAvailabilityZone: aws.Bool(true),
 	})
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range list {
-		found[deref(s.AvailabilityZoneId)] = deref(s.Score)
+	for _, zone := range list {
+		found[api.Deref(zone.AvailabilityZoneId)] = api.Deref(zone.Score)
 	}
-	if p.scores.known == nil {
-		p.scores.known = map[string]score{}
-	}
-	p.scores.known[question] = score{found, p.config.Clock.Now()}
+	s.known[question] = score{found, s.clock.Now()}
 	return found, nil
 }

@@ -1,4 +1,4 @@
-package aws
+package discover
 
 import (
 	"context"
@@ -6,6 +6,9 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"github.com/muster-dev/muster/cloudprovider/aws/api"
+	"github.com/muster-dev/muster/cloudprovider/aws/asg"
 )
 
 // describe looks up all that the candidates speak of, each kind of thing at once.
@@ -32,7 +35,7 @@ func (d *discovery) describe(ctx context.Context) error {
 
 // describeOffered reads instance types, the zones that sell them, and subnets, unless they were read recently.
 func (d *discovery) describeOffered(ctx context.Context, kinds, subnets []string) (err error) {
-	now, known := d.config.Clock.Now(), &d.facts.offered
+	now, known := d.clock.Now(), &d.facts.offered
 	if slices.Equal(kinds, known.kinds) && slices.Equal(subnets, known.subnets) && now.Sub(known.at) < offeredFor {
 		d.offered = *known
 		return nil
@@ -44,7 +47,7 @@ func (d *discovery) describeOffered(ctx context.Context, kinds, subnets []string
 	if err := d.describeSales(ctx, kinds); err != nil {
 		return err
 	}
-	if d.where, err = d.Provider.subnets(ctx, subnets); err != nil {
+	if d.where, err = asg.Subnets(ctx, d.api, subnets); err != nil {
 		return err
 	}
 	*known = d.offered
@@ -55,9 +58,9 @@ func (d *discovery) describeTypes(ctx context.Context, kinds []string) error {
 	d.types = map[string]*ec2types.InstanceTypeInfo{}
 	// One that does not exist would make the call fail if it were named; as a filter it
 	// is only not found.
-	for names := range slices.Chunk(kinds, mostNames) {
+	for names := range slices.Chunk(kinds, api.MostNames) {
 		list, err := d.api.DescribeInstanceTypes(ctx, &ec2.DescribeInstanceTypesInput{
-			Filters: []ec2types.Filter{filter("instance-type", names...)},
+			Filters: []ec2types.Filter{api.Filter("instance-type", names...)},
 		})
 		if err != nil {
 			return err
@@ -71,9 +74,9 @@ func (d *discovery) describeTypes(ctx context.Context, kinds []string) error {
 
 func (d *discovery) describeSales(ctx context.Context, kinds []string) error {
 	d.sold = map[string]map[string]bool{}
-	for names := range slices.Chunk(kinds, mostNames) {
+	for names := range slices.Chunk(kinds, api.MostNames) {
 		list, err := d.api.DescribeInstanceTypeOfferings(ctx, &ec2.DescribeInstanceTypeOfferingsInput{
-			LocationType: ec2types.LocationTypeAvailabilityZone, Filters: []ec2types.Filter{filter("instance-type", names...)},
+			LocationType: ec2types.LocationTypeAvailabilityZone, Filters: []ec2types.Filter{api.Filter("instance-type", names...)},
 		})
 		if err != nil {
 			return err
@@ -83,25 +86,10 @@ func (d *discovery) describeSales(ctx context.Context, kinds []string) error {
 			if d.sold[kind] == nil {
 				d.sold[kind] = map[string]bool{}
 			}
-			d.sold[kind][deref(o.Location)] = true
+			d.sold[kind][api.Deref(o.Location)] = true
 		}
 	}
 	return nil
-}
-
-// subnets by ID; those that do not exist are missing.
-func (p *Provider) subnets(ctx context.Context, ids []string) (map[string]ec2types.Subnet, error) {
-	out := map[string]ec2types.Subnet{}
-	for names := range slices.Chunk(ids, mostNames) {
-		list, err := p.api.DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{Filters: []ec2types.Filter{filter("subnet-id", names...)}})
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range list {
-			out[deref(s.SubnetId)] = s
-		}
-	}
-	return out, nil
 }
 
 // describeReservations looks up reservations of others, which launch templates target.
@@ -111,13 +99,13 @@ func (d *discovery) describeReservations(ctx context.Context, ids []string) erro
 		return nil
 	}
 	list, err := d.api.DescribeCapacityReservations(ctx, &ec2.DescribeCapacityReservationsInput{
-		Filters: []ec2types.Filter{filter("state", "active", "scheduled", "expired", "cancelled")},
+		Filters: []ec2types.Filter{api.Filter("state", "active", "scheduled", "expired", "cancelled")},
 	})
 	if err != nil {
 		return err
 	}
 	for _, r := range list {
-		d.reservations[deref(r.CapacityReservationId)] = r
+		d.reservations[api.Deref(r.CapacityReservationId)] = r
 	}
 	return nil
 }

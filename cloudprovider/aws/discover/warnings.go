@@ -1,4 +1,4 @@
-package aws
+package discover
 
 import (
 	"context"
@@ -10,12 +10,13 @@ import (
 	asgtypes "github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/api"
+	"github.com/muster-dev/muster/cloudprovider/aws/asg"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
 // Reasons of warnings, beside those that other clouds have, too.
 const (
-	ZoneRebalancing     = "ZoneRebalancing"
 	CapacityRebalancing = "CapacityRebalancing"
 	NodegroupUnread     = "NodegroupUnread"
 	NodeRepair          = "NodeRepair"
@@ -45,8 +46,8 @@ func (d *discovery) describeDisturbances(ctx context.Context) error {
 	}
 	for _, s := range policies {
 		if s.Enabled == nil || *s.Enabled {
-			name := deref(s.AutoScalingGroupName)
-			found.policies[name] = append(found.policies[name], deref(s.PolicyName))
+			name := api.Deref(s.AutoScalingGroupName)
+			found.policies[name] = append(found.policies[name], api.Deref(s.PolicyName))
 		}
 	}
 	schedules, err := d.api.DescribeScheduledActions(ctx, &autoscaling.DescribeScheduledActionsInput{})
@@ -54,14 +55,14 @@ func (d *discovery) describeDisturbances(ctx context.Context) error {
 		return err
 	}
 	for _, s := range schedules {
-		name := deref(s.AutoScalingGroupName)
-		found.schedules[name] = append(found.schedules[name], deref(s.ScheduledActionName))
+		name := api.Deref(s.AutoScalingGroupName)
+		found.schedules[name] = append(found.schedules[name], api.Deref(s.ScheduledActionName))
 	}
 	var names []string
 	for _, c := range d.candidates {
 		names = append(names, c.name)
 	}
-	err = d.facts.refreshing.read(d.config.Clock.Now(), names, func(group string) (bool, error) { return d.refreshes(ctx, group) })
+	err = d.facts.refreshing.read(d.clock.Now(), names, func(group string) (bool, error) { return d.refreshes(ctx, group) })
 	for _, name := range names {
 		found.refreshing[name], _ = d.facts.refreshing.of(name)
 	}
@@ -106,13 +107,13 @@ func (d *disturbances) warnings(c *candidate) (out []cloudprovider.Warning) {
 			"unknown: %s", c.unread)
 	}
 	g := c.group
-	if rebalances(g) {
-		warn(ZoneRebalancing, "it spans %d zones and moves machines between them, running pods included: suspend its process AZRebalance",
+	if asg.Rebalances(g) {
+		warn(asg.ZoneRebalancing, "it spans %d zones and moves machines between them, running pods included: suspend its process AZRebalance",
 			len(g.AvailabilityZones))
 	}
-	if deref(g.CapacityRebalance) {
+	if api.Deref(g.CapacityRebalance) {
 		fix := "turn its capacity rebalancing off"
-		if _, managed := c.tags[managedTag]; managed {
+		if _, managed := c.tags[asg.ManagedTag]; managed {
 			fix = "use a group that EKS does not manage, since EKS keeps capacity rebalancing on for Spot"
 		}
 		warn(CapacityRebalancing, "it replaces Spot machines that may be reclaimed, before they are: %s", fix)
@@ -124,7 +125,7 @@ func (d *disturbances) warnings(c *candidate) (out []cloudprovider.Warning) {
 	if d.refreshing[c.name] {
 		warn(InstanceRefresh, "an instance refresh replaces its machines: wait for its end, or cancel it")
 	}
-	if s := deref(g.MaxInstanceLifetime); s > 0 {
+	if s := api.Deref(g.MaxInstanceLifetime); s > 0 {
 		warn(InstanceLifetime, "it replaces machines after %d hours, running pods included: set its maximum instance lifetime to 0", s/3600)
 	}
 	if len(c.keeps) > 0 {
@@ -134,29 +135,9 @@ func (d *disturbances) warnings(c *candidate) (out []cloudprovider.Warning) {
 	if g.WarmPoolConfiguration != nil {
 		warn(WarmPool, "it keeps a warm pool, whose machines Muster does not use and does not count: delete the pool")
 	}
-	if c.method == v1alpha1.AWSLaunchInstances && !suspended(g, "ReplaceUnhealthy") {
+	if c.method == v1alpha1.AWSLaunchInstances && !asg.Suspends(g, "ReplaceUnhealthy") {
 		warn(ReplacesMachines, "it replaces ended machines with machines unknown to Muster, which replaces them, too: suspend its "+
 			"process ReplaceUnhealthy")
 	}
 	return out
-}
-
-// rebalances reports whether a group moves machines between its zones.
-func rebalances(g *asgtypes.AutoScalingGroup) bool {
-	return len(g.AvailabilityZones) > 1 && !suspended(g, "AZRebalance")
-}
-
-// unbalanced tells why a group that rebalances is of no use to LaunchInstances, which puts a
-// gang in one zone.
-func unbalanced(g *asgtypes.AutoScalingGroup) string {
-	fix := "make a group for each zone, or suspend its process AZRebalance"
-	if slices.ContainsFunc(g.Tags, func(t asgtypes.TagDescription) bool { return deref(t.Key) == managedTag }) {
-		fix = "make a managed node group for each zone, since EKS does not let AZRebalance be suspended"
-	}
-	return fmt.Sprintf("it spans %d zones and terminates machines of a gang, which is in one zone, to balance them: %s",
-		len(g.AvailabilityZones), fix)
-}
-
-func suspended(g *asgtypes.AutoScalingGroup, process string) bool {
-	return slices.ContainsFunc(g.SuspendedProcesses, func(p asgtypes.SuspendedProcess) bool { return deref(p.ProcessName) == process })
 }

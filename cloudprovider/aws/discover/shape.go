@@ -1,4 +1,4 @@
-package aws
+package discover
 
 import (
 	"fmt"
@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/muster-dev/muster/cloudprovider/aws/api"
+	"github.com/muster-dev/muster/cloudprovider/aws/asg"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -35,7 +37,7 @@ func nodeTemplate(t *ec2types.InstanceTypeInfo, c *candidate, region string) (v1
 		},
 		Capacity: capacityOf(t),
 	}
-	if name := c.tags[managedTag]; name != "" {
+	if name := c.tags[asg.ManagedTag]; name != "" {
 		out.Labels["eks.amazonaws.com/nodegroup"] = name
 	}
 	maps.Copy(out.Labels, c.labels)
@@ -43,7 +45,7 @@ func nodeTemplate(t *ec2types.InstanceTypeInfo, c *candidate, region string) (v1
 		addTaint(&out, t)
 	}
 	if n := t.NetworkInfo; n != nil && n.EfaInfo != nil && c.efas > 0 {
-		efas := min(c.efas, deref(n.EfaInfo.MaximumEfaInterfaces))
+		efas := min(c.efas, api.Deref(n.EfaInfo.MaximumEfaInterfaces))
 		out.Capacity["vpc.amazonaws.com/efa"] = *resource.NewQuantity(int64(efas), resource.DecimalSI)
 	}
 	if c.volumeGiB > 0 {
@@ -115,14 +117,14 @@ const (
 func capacityOf(t *ec2types.InstanceTypeInfo) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	if t.VCpuInfo != nil {
-		out[corev1.ResourceCPU] = *resource.NewQuantity(int64(deref(t.VCpuInfo.DefaultVCpus)), resource.DecimalSI)
+		out[corev1.ResourceCPU] = *resource.NewQuantity(int64(api.Deref(t.VCpuInfo.DefaultVCpus)), resource.DecimalSI)
 	}
 	if t.MemoryInfo != nil {
-		mib := deref(t.MemoryInfo.SizeInMiB)
+		mib := api.Deref(t.MemoryInfo.SizeInMiB)
 		out[corev1.ResourceMemory] = *resource.NewQuantity((mib-mib*hidden/1000)<<20, resource.BinarySI)
 	}
 	pods := int64(mostPods)
-	if n := t.NetworkInfo; n != nil && deref(n.MaximumNetworkInterfaces) > 0 && deref(n.Ipv4AddressesPerInterface) > 1 {
+	if n := t.NetworkInfo; n != nil && api.Deref(n.MaximumNetworkInterfaces) > 0 && api.Deref(n.Ipv4AddressesPerInterface) > 1 {
 		// One address of each interface is its own; two pods share the host's.
 		pods = min(pods, int64(*n.MaximumNetworkInterfaces)*int64(*n.Ipv4AddressesPerInterface-1)+2)
 	}
@@ -130,17 +132,17 @@ func capacityOf(t *ec2types.InstanceTypeInfo) corev1.ResourceList {
 	devices := map[corev1.ResourceName]int64{}
 	if t.GpuInfo != nil {
 		for _, g := range t.GpuInfo.Gpus {
-			switch strings.ToUpper(deref(g.Manufacturer)) {
+			switch strings.ToUpper(api.Deref(g.Manufacturer)) {
 			case "NVIDIA":
-				devices["nvidia.com/gpu"] += int64(deref(g.Count))
+				devices["nvidia.com/gpu"] += int64(api.Deref(g.Count))
 			case "AMD":
-				devices["amd.com/gpu"] += int64(deref(g.Count))
+				devices["amd.com/gpu"] += int64(api.Deref(g.Count))
 			}
 		}
 	}
 	if t.NeuronInfo != nil {
 		for _, n := range t.NeuronInfo.NeuronDevices {
-			devices["aws.amazon.com/neuron"] += int64(deref(n.Count))
+			devices["aws.amazon.com/neuron"] += int64(api.Deref(n.Count))
 		}
 	}
 	for name, n := range devices {

@@ -1,6 +1,10 @@
-package aws
+package permissions
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
+)
 
 // scope is where the policy grants a permission, as a statement of it.
 type scope int
@@ -38,15 +42,15 @@ const (
 // Policy is what IAM has to grant Muster for a cluster, and no more: it may launch anything, and
 // changes and ends only what bears the cluster's tag.
 func Policy() []Statement {
-	tagged := map[string]map[string]any{"StringEquals": {"aws:ResourceTag/" + clusterTag + policyCluster: owned}}
+	tagged := map[string]map[string]any{"StringEquals": {"aws:ResourceTag/" + inventory.ClusterTag + policyCluster: inventory.Owned}}
 	list := []Statement{
 		looks:      {Sid: "MusterLooks", Resource: "*"},
 		launches:   {Sid: "MusterLaunches", Resource: "*"},
 		ofGroups:   {Sid: "MusterUsesGroupsOfTheCluster", Resource: "*", Condition: tagged},
 		ofLaunches: {Sid: "MusterEndsWhatItHasLaunched", Resource: "*", Condition: tagged},
 		ofMembers: {Sid: "MusterTagsMachinesOfGroups", Resource: "arn:aws:ec2:*:*:instance/*", Condition: map[string]map[string]any{
-			"Null":         {"aws:ResourceTag/" + ownerTag: "false"},
-			"StringEquals": {"aws:RequestTag/" + clusterTag + policyCluster: owned},
+			"Null":         {"aws:ResourceTag/" + inventory.OwnerTag: "false"},
+			"StringEquals": {"aws:RequestTag/" + inventory.ClusterTag + policyCluster: inventory.Owned},
 		}},
 		ofNodes: {Sid: "MusterPassesTheRoleOfNodes", Resource: "arn:aws:iam::*:role/" + policyNodeRole, Condition: map[string]map[string]any{
 			"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"},

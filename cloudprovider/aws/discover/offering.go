@@ -1,4 +1,4 @@
-package aws
+package discover
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -36,7 +37,7 @@ func (d *discovery) offerings(c *candidate) (out []cloudprovider.Found, refused 
 			missing = append(missing, kind)
 			continue
 		}
-		template, err := nodeTemplate(d.types[kind], c, d.config.Region)
+		template, err := nodeTemplate(d.types[kind], c, d.region)
 		if err != nil {
 			return nil, err.Error()
 		}
@@ -61,7 +62,7 @@ func (d *discovery) offerings(c *candidate) (out []cloudprovider.Found, refused 
 	}
 	switch {
 	case len(out) == 0 && len(missing) > 0:
-		return nil, fmt.Sprintf("AWS has no instance type %s in %s", strings.Join(missing, ", "), d.config.Region)
+		return nil, fmt.Sprintf("AWS has no instance type %s in %s", strings.Join(missing, ", "), d.region)
 	case len(out) == 0 && len(unsold) > 0:
 		return nil, fmt.Sprintf("AWS does not sell %s: change its market, or have its launch template target a Capacity Block",
 			strings.Join(slices.Compact(unsold), ", "))
@@ -78,13 +79,13 @@ func (d *discovery) offerings(c *candidate) (out []cloudprovider.Found, refused 
 // go below it, so no machine that it counts on must be taken for idle. Offerings that machines
 // are of come first.
 func share(out []cloudprovider.Found, g *asgtypes.AutoScalingGroup) {
-	left := deref(g.MinSize)
+	left := api.Deref(g.MinSize)
 	if out[0].Spec.MaxNodes == 0 {
 		return // it launches nothing any more, so that its idle machines go
 	}
 	for _, m := range g.Instances {
 		i := slices.IndexFunc(out, func(f cloudprovider.Found) bool {
-			return f.Spec.AWS.InstanceType == deref(m.InstanceType) && f.Spec.Zone == deref(m.AvailabilityZone)
+			return f.Spec.AWS.InstanceType == api.Deref(m.InstanceType) && f.Spec.Zone == api.Deref(m.AvailabilityZone)
 		})
 		if i >= 0 && left > 0 {
 			out[i].Spec.MinNodes++
@@ -99,7 +100,7 @@ func share(out []cloudprovider.Found, g *asgtypes.AutoScalingGroup) {
 // holds says that the reservation is for machines of the kind in the zone.
 func (d *discovery) holds(reservation, kind, zone string) bool {
 	r, ok := d.reservations[reservation]
-	return ok && deref(r.InstanceType) == kind && deref(r.AvailabilityZone) == zone
+	return ok && api.Deref(r.InstanceType) == kind && api.Deref(r.AvailabilityZone) == zone
 }
 
 func (d *discovery) found(c *candidate, kind, subnet string, market v1alpha1.CapacityType, template v1alpha1.NodeTemplate,
@@ -107,19 +108,19 @@ func (d *discovery) found(c *candidate, kind, subnet string, market v1alpha1.Cap
 	zone := d.zone(subnet)
 	f := cloudprovider.Found{
 		Name: cloudprovider.GroupName(strings.Join([]string{c.name, kind, zone, market.LabelValue()}, "-"),
-			string(v1alpha1.ProviderAWS), d.config.Region, c.name, kind, subnet, string(market)),
+			string(v1alpha1.ProviderAWS), d.region, c.name, kind, subnet, string(market)),
 		Spec: v1alpha1.NodeGroupSpec{
-			Provider: v1alpha1.ProviderAWS, MaxNodes: deref(c.group.MaxSize), CapacityType: market, Zone: zone, Template: *template.DeepCopy(),
+			Provider: v1alpha1.ProviderAWS, MaxNodes: api.Deref(c.group.MaxSize), CapacityType: market, Zone: zone, Template: *template.DeepCopy(),
 			Topology: slices.Clone(levels),
 			AWS: &v1alpha1.AWSGroup{
-				Region: d.config.Region, AutoScalingGroup: c.name, InstanceType: kind, Subnet: subnet,
+				Region: d.region, AutoScalingGroup: c.name, InstanceType: kind, Subnet: subnet,
 				CapacityReservation: c.reservation, LaunchMethod: c.method,
 			},
 		},
 		Warnings: slices.Clone(warnings),
 	}
 	if r, ok := d.reservations[c.reservation]; ok {
-		f.Spec.EndsAt, f.Spec.MaxNodes = blockEndsAt(&r), min(f.Spec.MaxNodes, deref(r.TotalInstanceCount))
+		f.Spec.EndsAt, f.Spec.MaxNodes = blockEndsAt(&r), min(f.Spec.MaxNodes, api.Deref(r.TotalInstanceCount))
 		if isOver(&r) {
 			market, f.Spec.MaxNodes = v1alpha1.OnDemand, 0
 			f.Warnings = append(f.Warnings, cloudprovider.Warning{Reason: ReservationOver, Message: fmt.Sprintf(
@@ -130,7 +131,7 @@ func (d *discovery) found(c *candidate, kind, subnet string, market v1alpha1.Cap
 	if micro, ok := d.prices.Of(kind, zone, market); ok {
 		f.Spec.PricePerHour = resource.NewScaledQuantity(micro, resource.Micro)
 	}
-	if why := d.placements.why(); why != "" && len(levels) > 0 && c.method != v1alpha1.AWSLaunchInstances && market != v1alpha1.Reserved {
+	if why := d.placements.Refused(); why != "" && len(levels) > 0 && c.method != v1alpha1.AWSLaunchInstances && market != v1alpha1.Reserved {
 		f.Warnings = append(f.Warnings, cloudprovider.Warning{Reason: NoPlacementGroup, Message: fmt.Sprintf(
 			"machines that must be in one domain, such as a rack, are launched without a placement group, and may be scattered: %s", why)})
 	}

@@ -1,4 +1,4 @@
-package aws
+package discover
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
+	"github.com/muster-dev/muster/cloudprovider/aws/asg"
 )
 
 // clusterNameTag names the EKS cluster of a managed node group.
@@ -29,10 +30,10 @@ type nodegroup struct {
 
 // nodegroupKey names the managed node group of a candidate, and what its nodes are made from; empty for none.
 func (c *candidate) nodegroupKey() string {
-	if c.tags[clusterNameTag] == "" || c.tags[managedTag] == "" {
+	if c.tags[clusterNameTag] == "" || c.tags[asg.ManagedTag] == "" {
 		return ""
 	}
-	return strings.Join([]string{c.tags[clusterNameTag], c.tags[managedTag], c.source}, " ")
+	return strings.Join([]string{c.tags[clusterNameTag], c.tags[asg.ManagedTag], c.source}, " ")
 }
 
 // readNodegroups reads the labels and taints that nodes of managed node groups register with. Where they cannot be read, the tags of the
@@ -44,14 +45,14 @@ func (d *discovery) readNodegroups(ctx context.Context) {
 			of[key] = c
 		}
 	}
-	silent := d.facts.nodegroups.read(d.config.Clock.Now(), slices.Sorted(maps.Keys(of)), func(key string) (nodegroup, error) {
+	silent := d.facts.nodegroups.read(d.clock.Now(), slices.Sorted(maps.Keys(of)), func(key string) (nodegroup, error) {
 		c := of[key]
-		n, err := d.api.DescribeNodegroup(ctx, c.tags[clusterNameTag], c.tags[managedTag])
+		n, err := d.api.DescribeNodegroup(ctx, c.tags[clusterNameTag], c.tags[asg.ManagedTag])
 		if !api.IsRefused(err) {
 			return nodegroup{Nodegroup: n}, err
 		}
 		log.FromContext(ctx).Error(err, "A managed node group cannot be read", "cluster", c.tags[clusterNameTag],
-			"nodegroup", c.tags[managedTag])
+			"nodegroup", c.tags[asg.ManagedTag])
 		return nodegroup{refused: err}, nil
 	})
 	if silent != nil {

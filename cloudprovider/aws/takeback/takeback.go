@@ -1,4 +1,6 @@
-package aws
+// Package takeback ends machines and reservations. A machine goes in the way that its owner asks for: one that an Auto Scaling group has
+// is taken out of the group, which would replace it otherwise, and one beside its group is terminated.
+package takeback
 
 import (
 	"cmp"
@@ -11,13 +13,13 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
-	asgtypes "github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
-	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
+	"github.com/muster-dev/muster/cloudprovider/aws/asg"
+	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -28,52 +30,43 @@ const (
 	mostOwners     = 50
 )
 
-// takeBack takes machines and holds back. The kind of a name follows from its form, and Auto
-// Scaling tells the owner of a machine, so it works for deleted groups, too.
-func (p *Provider) takeBack(ctx context.Context, _ string, names []string) error {
-	var ids []string
-	var errs []error
-	for _, name := range names {
-		switch {
-		case strings.HasPrefix(name, "i-"):
-			ids = append(ids, name)
-		case strings.HasPrefix(name, "cr-"):
-			errs = append(errs, p.cancel(ctx, name))
-		case strings.HasPrefix(name, holdPrefix):
-			errs = append(errs, p.takeBackIntent(ctx, name))
-		}
-	}
-	return errors.Join(append(errs, p.takeMachines(ctx, ids))...)
+// Taker takes back.
+type Taker struct {
+	api       *api.Client
+	inventory *inventory.Inventory
 }
 
-// takeMachines terminates machines, in their groups or beside them. Those that EC2 shows with Muster's tags and without those of a group
+// New returns a Taker.
+func New(client *api.Client, inv *inventory.Inventory) *Taker { return &Taker{client, inv} }
+
+// Machines terminates machines, in their groups or beside them. Those that EC2 shows with Muster's tags and without those of a group
 // stand beside it, and do not need Auto Scaling.
-func (p *Provider) takeMachines(ctx context.Context, ids []string) error {
+func (t *Taker) Machines(ctx context.Context, ids []string) error {
 	slices.Sort(ids)
 	var beside, others []string
-	for batch := range slices.Chunk(ids, mostNames) {
-		shown, err := p.instances(ctx, filter("instance-id", batch...))
+	for batch := range slices.Chunk(ids, api.MostNames) {
+		shown, err := t.inventory.Instances(ctx, api.Filter("instance-id", batch...))
 		if err != nil {
 			log.FromContext(ctx).Error(err, "Machines that are to go cannot be listed; Auto Scaling tells which are of a group")
 		}
 		for _, id := range batch {
-			if in := shown[id]; in != nil && in.Launch != "" && in.tags[ownerTag] == "" {
+			if in := shown[id]; in != nil && in.Launch != "" && in.Tags[inventory.OwnerTag] == "" {
 				beside = append(beside, id)
 			} else {
 				others = append(others, id)
 			}
 		}
 	}
-	errs := []error{p.terminate(ctx, beside)}
-	owners, err := p.owners(ctx, others)
+	errs := []error{t.terminate(ctx, beside)}
+	owners, err := t.owners(ctx, others)
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
-	return errors.Join(append(errs, p.takeFrom(ctx, owners, others))...)
+	return errors.Join(append(errs, t.takeFrom(ctx, owners, others))...)
 }
 
 // takeFrom terminates machines, each in the way that its owner asks for.
-func (p *Provider) takeFrom(ctx context.Context, owners map[string]owner, ids []string) error {
+func (t *Taker) takeFrom(ctx context.Context, owners map[string]owner, ids []string) error {
 	byOwner := map[owner][]string{}
 	for _, id := range ids {
 		byOwner[owners[id]] = append(byOwner[owners[id]], id)
@@ -85,11 +78,11 @@ func (p *Provider) takeFrom(ctx context.Context, owners map[string]owner, ids []
 		ids := byOwner[of]
 		switch {
 		case of.group == "":
-			errs = append(errs, p.terminate(ctx, ids))
-		case of.state == retained:
-			errs = append(errs, p.takeOut(ctx, of.group, ids, !shrink))
-		case of.state != terminating:
-			errs = append(errs, p.takeOut(ctx, of.group, ids, shrink))
+			errs = append(errs, t.terminate(ctx, ids))
+		case of.state == asg.Retained:
+			errs = append(errs, t.takeOut(ctx, of.group, ids, !shrink))
+		case of.state != asg.Terminating:
+			errs = append(errs, t.takeOut(ctx, of.group, ids, shrink))
 		}
 	}
 	return errors.Join(errs...)
@@ -105,47 +98,42 @@ type owner struct {
 	state string
 }
 
-const (
-	terminating = "Terminating"
-	retained    = string(asgtypes.LifecycleStateTerminatingRetained)
-)
-
 // owners are those of the machines that have one, by ID. A group that owns a machine would
 // replace it, if it were only terminated.
-func (p *Provider) owners(ctx context.Context, ids []string) (map[string]owner, error) {
+func (t *Taker) owners(ctx context.Context, ids []string) (map[string]owner, error) {
 	out := map[string]owner{}
 	for batch := range slices.Chunk(ids, mostOwners) {
-		list, err := p.api.DescribeAutoScalingInstances(ctx, batch)
+		list, err := t.api.DescribeAutoScalingInstances(ctx, batch)
 		if err != nil {
 			return nil, err
 		}
 		for _, in := range list {
-			of := owner{group: deref(in.AutoScalingGroupName)}
-			if state := deref(in.LifecycleState); state == retained {
-				of.state = retained
-			} else if strings.HasPrefix(state, terminating) {
-				of.state = terminating
+			of := owner{group: api.Deref(in.AutoScalingGroupName)}
+			if state := api.Deref(in.LifecycleState); state == asg.Retained {
+				of.state = asg.Retained
+			} else if strings.HasPrefix(state, asg.Terminating) {
+				of.state = asg.Terminating
 			}
-			out[deref(in.InstanceId)] = of
+			out[api.Deref(in.InstanceId)] = of
 		}
 	}
 	return out, nil
 }
 
 // terminate ends machines that no group owns.
-func (p *Provider) terminate(ctx context.Context, ids []string) error {
+func (t *Taker) terminate(ctx context.Context, ids []string) error {
 	return sift(ids, mostTerminated, func(ids []string) error {
-		err := p.api.TerminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: ids})
+		err := t.api.TerminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: ids})
 		if len(ids) > 1 {
 			return unknownOr(err)
 		}
-		_, fresh := p.fresh()[ids[0]]
+		_, fresh := t.inventory.Fresh()[ids[0]]
 		switch {
 		case fresh && api.IsUnknownMachine(err):
 			return fmt.Errorf("TerminateInstances: machine %s was made a moment ago and is not known yet", ids[0])
 		case !fresh && api.IsDenied(err):
 			// What has gone has lost its tags, without which the policy grants nothing.
-			found, listing := p.instances(ctx, ec2types.Filter{Name: aws.String("instance-id"), Values: ids})
+			found, listing := t.inventory.Instances(ctx, api.Filter("instance-id", ids...))
 			if listing == nil && len(found) == 0 {
 				return errUnknown
 			}
@@ -157,32 +145,37 @@ func (p *Provider) terminate(ctx context.Context, ids []string) error {
 // shrink has the desired size of a group fall by exactly the machines that are taken out.
 const shrink = true
 
+// OutOf ends machines of the group. Its desired size falls by exactly those that are taken out.
+func (t *Taker) OutOf(ctx context.Context, group string, ids []string) error {
+	return t.takeOut(ctx, group, ids, shrink)
+}
+
 // takeOut ends machines of a group.
-func (p *Provider) takeOut(ctx context.Context, group string, ids []string, shrink bool) error {
+func (t *Taker) takeOut(ctx context.Context, group string, ids []string, shrink bool) error {
 	return sift(ids, mostTakenOut, func(ids []string) error {
-		err := p.takeOutOnce(ctx, group, ids, shrink)
+		err := t.takeOutOnce(ctx, group, ids, shrink)
 		if cause := cloudprovider.CauseOf(err); !shrink || cause == nil || cause.Class != v1alpha1.Config {
 			return err
 		}
 		// A try whose reply was lost may have taken some out already: AWS would name them one at a time.
-		owners, asking := p.owners(ctx, ids)
+		owners, asking := t.owners(ctx, ids)
 		if asking == nil && slices.ContainsFunc(ids, func(id string) bool { return owners[id] != owner{group: group} }) {
-			return p.takeFrom(ctx, owners, ids)
+			return t.takeFrom(ctx, owners, ids)
 		}
 		if len(ids) > 1 {
 			return err
 		}
 		// Where calls take long, a machine may be taken out by two of them, and counted twice: the group then wants fewer than it
 		// has, down to its minimum, below which it refuses to shrink.
-		if over, asking := p.hasTooMany(ctx, group); asking != nil || !over {
+		if over, asking := t.hasTooMany(ctx, group); asking != nil || !over {
 			return err
 		}
-		return p.takeOutOnce(ctx, group, ids, !shrink)
+		return t.takeOutOnce(ctx, group, ids, !shrink)
 	})
 }
 
-func (p *Provider) takeOutOnce(ctx context.Context, group string, ids []string, shrink bool) error {
-	err := p.api.TerminateInstanceInAutoScalingGroup(ctx, &autoscaling.TerminateInstanceInAutoScalingGroupInput{
+func (t *Taker) takeOutOnce(ctx context.Context, group string, ids []string, shrink bool) error {
+	err := t.api.TerminateInstanceInAutoScalingGroup(ctx, &autoscaling.TerminateInstanceInAutoScalingGroupInput{
 		AutoScalingGroupName: aws.String(group), InstanceIds: ids, ShouldDecrementDesiredCapacity: aws.Bool(shrink),
 	})
 	if err != nil {
@@ -192,18 +185,18 @@ func (p *Provider) takeOutOnce(ctx context.Context, group string, ids []string, 
 }
 
 // hasTooMany reports whether more machines stay in a group than it wants.
-func (p *Provider) hasTooMany(ctx context.Context, group string) (bool, error) {
-	groups, err := p.groups(ctx, group)
+func (t *Taker) hasTooMany(ctx context.Context, group string) (bool, error) {
+	groups, err := asg.Find(ctx, t.api, group)
 	if err != nil || len(groups) == 0 {
 		return false, err
 	}
 	staying := int32(0)
 	for _, in := range groups[0].Instances {
-		if !strings.HasPrefix(string(in.LifecycleState), terminating) {
+		if !strings.HasPrefix(string(in.LifecycleState), asg.Terminating) {
 			staying++
 		}
 	}
-	return staying > deref(groups[0].DesiredCapacity), nil
+	return staying > api.Deref(groups[0].DesiredCapacity), nil
 }
 
 // unknownOr returns the error of a call, which is errUnknown, too, if it was refused for the sake of a machine that AWS does not know.
@@ -254,4 +247,22 @@ func split(ids []string, err error) (named, rest []string) {
 // isAboutOne reports whether a call may have been refused for the sake of one of its machines.
 func isAboutOne(err error) bool {
 	return errors.Is(err, errUnknown) || api.IsRefused(err)
+}
+
+// Reservation ends a reservation. One that is over is no error, and that it cannot be ended
+// is no refusal of the launch that it was for.
+func (t *Taker) Reservation(ctx context.Context, id string) error {
+	err := t.api.CancelCapacityReservation(ctx, &ec2.CancelCapacityReservationInput{CapacityReservationId: aws.String(id)})
+	if api.IsDenied(err) {
+		// What has gone has lost its tags, without which the policy grants nothing.
+		list, listing := t.inventory.Reservations(ctx)
+		if listing == nil && !slices.ContainsFunc(list, func(r inventory.Reservation) bool { return r.Hold.Name == id }) {
+			err = nil
+		}
+	}
+	if err != nil && !api.HasCode(err, api.UnknownReservation, "InvalidCapacityReservationState") {
+		return fmt.Errorf("end capacity reservation %s: %w", id, err)
+	}
+	t.inventory.Forget(id)
+	return nil
 }

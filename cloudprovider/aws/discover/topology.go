@@ -1,4 +1,4 @@
-package aws
+package discover
 
 import (
 	"fmt"
@@ -7,17 +7,13 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws/placement"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
 // topologyTag begins the tags of a group that name a node label by which some agent tells in which domain, such as a rack,
 // a machine is. The value is how many machines a domain takes, or empty.
 const topologyTag = "muster.dev/topology/"
-
-// networkLayerLabel begins the labels by which the cloud controller manager of AWS tells where an instance is: layers of the
-// network from the top. It tells of no UltraServer: topology.k8s.aws/ultraserver-id is set by SageMaker HyperPod alone, whose
-// machines are in no Auto Scaling group of the account, so that a gang would wait for it in vain.
-const networkLayerLabel = "topology.k8s.aws/network-node-layer-"
 
 // networkLayers are how many network nodes DescribeInstanceTopology returns for instances of a family, as the EC2 User Guide
 // has it ("Prerequisites for Amazon EC2 topology").
@@ -32,7 +28,7 @@ var networkLayers = map[string]int{
 func levelsOf(kind string, tags map[string]string) (out []v1alpha1.TopologyLevel, err error) {
 	family, _, _ := strings.Cut(kind, ".")
 	for layer := 1; layer <= networkLayers[family]; layer++ {
-		out = append(out, v1alpha1.TopologyLevel{NodeLabel: fmt.Sprint(networkLayerLabel, layer)})
+		out = append(out, v1alpha1.TopologyLevel{NodeLabel: fmt.Sprint(placement.NetworkLayerLabel, layer)})
 	}
 	for _, tag := range slices.Sorted(maps.Keys(tags)) {
 		label, ok := strings.CutPrefix(tag, topologyTag)
