@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -447,4 +448,21 @@ func shown(t *testing.T, m *Metrics) (lines []string) {
 		}
 	}
 	return lines
+}
+
+// TestSharesAreNotRounded as they are in statuses.
+func TestSharesAreNotRounded(t *testing.T) {
+	m := New(Config{})
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "team"}, Spec: kueue.ClusterQueueSpec{CohortName: "all"}}
+	cq.Status.FairSharing = &kueue.FairSharingStatus{WeightedShare: 334}
+	m.Quotas(cq)
+	m.ClusterQueue(cq, status.Figures{Share: 333.5})
+	cohort := &kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
+	cohort.Status.FairSharing = &kueue.FairSharingStatus{WeightedShare: 334}
+	m.Cohort(cohort, 333.5)
+	for name, g := range map[string]prometheus.Gauge{"queue": m.share.WithLabelValues("team", "all"), "cohort": m.cohorts.share.WithLabelValues("all")} {
+		if got := testutil.ToFloat64(g); got != 333.5 {
+			t.Errorf("the %s has the share %v", name, got)
+		}
+	}
 }
