@@ -466,3 +466,36 @@ func TestSharesAreNotRounded(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatCannotBe is shown as what can: durations by a clock that is behind are none, and amounts beyond int64 are as large as they are.
+// Every series of Kueue's says which replica shows it.
+func TestWhatCannotBe(t *testing.T) {
+	m := New(Config{Role: Standalone, LocalQueues: labels.Everything()})
+	early := start.Add(-time.Hour)
+	admitted := workload(condition(kueue.WorkloadAdmitted, time.Minute), condition(kueue.WorkloadQuotaReserved, time.Minute))
+	m.Reserved(workload(), admitted, early)
+	m.Admitted(admitted, admitted, early)
+	m.Ungated(kueue.TopologySchedulingGate, admitted, early)
+	cq := clusterQueue("True")
+	m.Quotas(cq)
+	cq.Status.FlavorsUsage = []kueue.FlavorUsage{{Name: "spot", Resources: []kueue.ResourceUsage{{Name: "memory",
+		Total: resource.MustParse("1000E")}}}}
+	m.ClusterQueue(cq, status.Figures{})
+	answer := httptest.NewRecorder()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m)
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	all := answer.Body.String()
+	if !strings.Contains(all, `kueue_cluster_queue_resource_usage{cluster_queue="team",cohort="all",flavor="spot",replica_role="standalone",resource="memory"} 1e+21`) {
+		t.Errorf("a huge amount is not shown: %s", all[max(0,strings.Index(all, "kueue_cluster_queue_resource_usage{")):][:300])
+	}
+	for line := range strings.SplitSeq(all, "\n") {
+		switch {
+		case !strings.HasPrefix(line, "kueue_") || strings.HasPrefix(line, "kueue_build_info"):
+		case !strings.Contains(line, `replica_role="standalone"`):
+			t.Errorf("it does not say whose it is: %s", line)
+		case strings.Contains(line, "_sum{") && strings.Contains(line, "} -"):
+			t.Errorf("a time is negative: %s", line)
+		}
+	}
+}
