@@ -487,7 +487,7 @@ func TestWhatCannotBe(t *testing.T) {
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
 	all := answer.Body.String()
 	if !strings.Contains(all, `kueue_cluster_queue_resource_usage{cluster_queue="team",cohort="all",flavor="spot",replica_role="standalone",resource="memory"} 1e+21`) {
-		t.Errorf("a huge amount is not shown: %s", all[max(0,strings.Index(all, "kueue_cluster_queue_resource_usage{")):][:300])
+		t.Errorf("a huge amount is not shown: %s", all[max(0, strings.Index(all, "kueue_cluster_queue_resource_usage{")):][:300])
 	}
 	for line := range strings.SplitSeq(all, "\n") {
 		switch {

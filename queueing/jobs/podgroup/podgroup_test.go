@@ -696,6 +696,93 @@ func TestAStatefulSet(t *testing.T) {
 	g.is("with more than before it queues for those", " | 3")
 }
 
+// TestAStatefulSetThatIsRolledOut: the pods of its new template wait where they ask for more than it has quota for, and start where they
+// do not.
+func TestAStatefulSetThatIsRolledOut(t *testing.T) {
+	for cpu, want := range map[string]string{"1": "db-0 open, db-1 open", "4": "db-0 open, db-1 held"} {
+		set := newStatefulSet()
+		g := newRig(t, set)
+		k := gangOfStatefulSet(t.Context(), set)[0]
+		g.settle(k)
+		g.admit()
+		add := func(name, cpu string) {
+			p := g.pod(name, cpu, parentAnnotation, statefulSetParent)
+			controlledBySet(p, "db")
+			if err := g.c.Update(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		add("db-0", "1")
+		add("db-1", "1")
+		g.settle(k)
+		if err := g.c.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil {
+			t.Fatal(err)
+		}
+		set.Spec.Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse(cpu)}
+		if err := g.c.Update(t.Context(), set); err != nil {
+			t.Fatal(err)
+		}
+		g.set("", "db-1")
+		add("db-1", cpu)
+		g.settle(k)
+		g.is(cpu, want+" | 2 QuotaReserved Admitted")
+	}
+}
+
+// TestAStatefulSetThatChangesItsQueue before it starts queues there.
+func TestAStatefulSetThatChangesItsQueue(t *testing.T) {
+	set := newStatefulSet()
+	g := newRig(t, set)
+	k := gangOfStatefulSet(t.Context(), set)[0]
+	g.settle(k)
+	if err := g.c.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil {
+		t.Fatal(err)
+	}
+	set.Labels[jobs.QueueLabel] = "other"
+	if err := g.c.Update(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	g.settle(k)
+	if w := g.workload(); w == nil || w.Spec.QueueName != "other" {
+		t.Fatalf("its Workload is %+v", w)
+	}
+	g.admit()
+	p := g.pod("db-0", "1", parentAnnotation, statefulSetParent) // it has the queue of before
+	controlledBySet(p, "db")
+	if err := g.c.Update(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	g.settle(k)
+	g.is("it starts", "db-0 open | 2 QuotaReserved Admitted")
+}
+
+// TestAnnotationsOfAStatefulSetThatCannotBeFollowed refuse it, from its creation and after a change.
+func TestAnnotationsOfAStatefulSetThatCannotBeFollowed(t *testing.T) {
+	for _, later := range []bool{false, true} {
+		set := newStatefulSet()
+		wrong := func() { set.Spec.Template.Annotations[kueue.PodSetRequiredTopologyAnnotation] = "not a label" }
+		if !later {
+			wrong()
+		}
+		g := newRig(t, set)
+		k := gangOfStatefulSet(t.Context(), set)[0]
+		g.settle(k)
+		if later {
+			if err := g.c.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil {
+				t.Fatal(err)
+			}
+			wrong()
+			if err := g.c.Update(t.Context(), set); err != nil {
+				t.Fatal(err)
+			}
+			g.settle(k)
+		}
+		if w := g.workload(); w == nil || !strings.Contains(w.Annotations[workload.RefusedAnnotation], "not a label") {
+			t.Errorf("later %v: its Workload is %v", later, w)
+		}
+	}
+}
+
 // TestAStatefulSetThatIsEvictedBeforeItsPods lets its quota go: no pod of it has to stop.
 func TestAStatefulSetThatIsEvictedBeforeItsPods(t *testing.T) {
 	set := newStatefulSet()
