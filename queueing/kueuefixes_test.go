@@ -1,6 +1,7 @@
 package queueing
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/lifecycle"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -270,5 +272,59 @@ func TestAFlavorWithoutVictimsIsNotPreferred(t *testing.T) {
 	next := w.find(t, "next")
 	if !workload.HasQuota(next) || next.Status.Admission.PodSetAssignments[0].Flavors["cpu"] != "two" {
 		t.Errorf("it has %+v: %v", next.Status.Admission, next.Status.Conditions)
+	}
+}
+
+// TestAnElasticJobOfNoPods (15444, 16400) has a flavor that suits it, and another one once it has pods for which that has no quota.
+func TestAnElasticJobOfNoPods(t *testing.T) {
+	w := newWorld()
+	w.set(flavor("tainted", map[string]string{"taint": "gpu:yes"}))
+	w.set(flavor("small", nil))
+	w.set(flavor("large", nil))
+	w.set(clusterQueue(t, "team", nil, "tainted cpu=8\nsmall cpu=1\nlarge cpu=8"))
+	w.set(localQueueTo("main", "team", ""))
+	first := w.workload(t, "first", map[string]string{"cpu": "1", "count": "0"})
+	first.Annotations = map[string]string{workload.ElasticAnnotation: "true"}
+	w.set(first)
+	w.cycles(t)
+	if a := w.find(t, "first").Status.Admission; a == nil || a.PodSetAssignments[0].Flavors["cpu"] == "tainted" {
+		t.Errorf("without pods it has %+v", a)
+	}
+	second := w.workload(t, "second", map[string]string{"cpu": "1", "count": "2"})
+	second.Annotations = map[string]string{workload.ElasticAnnotation: "true", workload.ReplacementAnnotation: "default/first",
+		kueue.WorkloadSliceNameAnnotation: "first"}
+	w.set(second)
+	w.cycles(t)
+	if a := w.find(t, "second").Status.Admission; a == nil || a.PodSetAssignments[0].Flavors["cpu"] != "large" {
+		t.Errorf("with pods it has %+v: %v", a, w.find(t, "second").Status.Conditions)
+	}
+}
+
+// TestEachHasVictimsOfItsOwn (13863): of two that preempt in a cycle, the second finds others than those of the first.
+func TestEachHasVictimsOfItsOwn(t *testing.T) {
+	w := newWorld()
+	w.set(flavor("spot", nil))
+	for _, name := range []string{"a", "b", "victims"} {
+		nominal := map[string]string{"victims": "spot cpu=0"}[name]
+		if nominal == "" {
+			nominal = "spot cpu=4"
+		}
+		w.set(clusterQueue(t, name, map[string]string{"cohort": "all", "reclaim": "Any"}, nominal))
+		w.set(localQueueTo(name, name, ""))
+	}
+	for i := range 8 {
+		w.set(w.workload(t, fmt.Sprint("victim-", i), map[string]string{"cpu": "1", "lq": "victims"}))
+	}
+	w.cycles(t)
+	w.set(w.workload(t, "large", map[string]string{"cpu": "4", "lq": "a"}))
+	w.set(w.workload(t, "others", map[string]string{"cpu": "4", "lq": "b"}))
+	evicted := 0
+	for _, v := range w.s.Cycle(w.now) {
+		if v.Action == lifecycle.Evict {
+			evicted++
+		}
+	}
+	if evicted != 8 {
+		t.Errorf("%d are evicted in a cycle, want all of 8", evicted)
 	}
 }

@@ -614,3 +614,37 @@ func TestSparkTemplateIsPlaced(t *testing.T) {
 		t.Errorf("read again (-want +got):\n%s", diff)
 	}
 }
+
+// TestJobsOfAllKindsMayBeDeleted, which were deactivated long ago (Kueue 0.20, 15565).
+func TestJobsOfAllKindsMayBeDeleted(t *testing.T) {
+	var all []*Kind
+	for _, k := range All() {
+		if k, is := k.(*Kind); is {
+			all = append(all, k)
+		}
+	}
+	text, err := Rights(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	role, _, _ := strings.Cut(string(text), "---\n")
+	var rules struct {
+		Rules []struct {
+			APIGroups, Resources, Verbs []string
+		}
+	}
+	if err := yaml.Unmarshal([]byte(role), &rules); err != nil {
+		t.Fatal(err)
+	}
+	may := map[string]bool{}
+	for _, r := range rules.Rules {
+		for _, resource := range r.Resources {
+			may[resource+"."+r.APIGroups[0]] = may[resource+"."+r.APIGroups[0]] || slices.Contains(r.Verbs, "delete")
+		}
+	}
+	for _, k := range all {
+		if !may[k.Resource+"."+k.Group] {
+			t.Errorf("Muster may not delete %s.%s", k.Resource, k.Group)
+		}
+	}
+}
