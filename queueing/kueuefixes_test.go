@@ -220,7 +220,8 @@ func TestPenaltiesEnd(t *testing.T) {
 	w := newWorldWith(config.Config{AdmissionFairSharing: &kueueconfig.AdmissionFairSharing{
 		UsageHalfLifeTime: metav1.Duration{Duration: time.Hour}, UsageSamplingInterval: metav1.Duration{Duration: time.Minute}}})
 	w.set(flavor("spot", nil))
-	w.set(&kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "approve"}, Spec: kueue.AdmissionCheckSpec{ControllerName: "example.com/approve"}})
+	w.set(&kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "approve"},
+		Spec: kueue.AdmissionCheckSpec{ControllerName: "example.com/approve"}})
 	for _, have := range w.s.Checks {
 		ac := have.DeepCopy()
 		ac.Status.Conditions = []metav1.Condition{{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue}}

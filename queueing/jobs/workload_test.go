@@ -199,7 +199,8 @@ func TestALabelThatPodsCannotHave(t *testing.T) {
 		j.Spec.Template.Labels = map[string]string{"app": "not a label"}
 	}))
 	g.settle()
-	if why := g.workload().Annotations[workload.RefusedAnnotation]; !strings.Contains(why, "the pod template of podSet main is invalid: metadata.labels") {
+	const want = "the pod template of podSet main is invalid: metadata.labels"
+	if why := g.workload().Annotations[workload.RefusedAnnotation]; !strings.Contains(why, want) {
 		t.Errorf("it is refused because of %q", why)
 	}
 }

@@ -460,7 +460,9 @@ func TestSharesAreNotRounded(t *testing.T) {
 	cohort := &kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
 	cohort.Status.FairSharing = &kueue.FairSharingStatus{WeightedShare: 334}
 	m.Cohort(cohort, 333.5)
-	for name, g := range map[string]prometheus.Gauge{"queue": m.share.WithLabelValues("team", "all"), "cohort": m.cohorts.share.WithLabelValues("all")} {
+	for name, g := range map[string]prometheus.Gauge{
+		"queue": m.share.WithLabelValues("team", "all"), "cohort": m.cohorts.share.WithLabelValues("all"),
+	} {
 		if got := testutil.ToFloat64(g); got != 333.5 {
 			t.Errorf("the %s has the share %v", name, got)
 		}
@@ -486,7 +488,9 @@ func TestWhatCannotBe(t *testing.T) {
 	registry.MustRegister(m)
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
 	all := answer.Body.String()
-	if !strings.Contains(all, `kueue_cluster_queue_resource_usage{cluster_queue="team",cohort="all",flavor="spot",replica_role="standalone",resource="memory"} 1e+21`) {
+	const huge = `kueue_cluster_queue_resource_usage{cluster_queue="team",cohort="all",flavor="spot",replica_role="standalone",` +
+		`resource="memory"} 1e+21`
+	if !strings.Contains(all, huge) {
 		t.Errorf("a huge amount is not shown: %s", all[max(0, strings.Index(all, "kueue_cluster_queue_resource_usage{")):][:300])
 	}
 	for line := range strings.SplitSeq(all, "\n") {

@@ -169,7 +169,8 @@ func TestAnAccountThatMayDoEverythingIsWarnedOf(t *testing.T) {
 				t.Fatal(err)
 			}
 			active := apimeta.FindStatusCondition(mkc.Status.Conditions, kueue.MultiKueueClusterActive)
-			if active == nil || active.ObservedGeneration != 3 || active.Status != metav1.ConditionTrue || !strings.HasPrefix(active.Message, c.want) ||
+			if active == nil || active.ObservedGeneration != 3 || active.Status != metav1.ConditionTrue ||
+				!strings.HasPrefix(active.Message, c.want) ||
 				strings.Contains(active.Message, "everything") != c.allowed {
 				t.Errorf("its condition is %+v", active)
 			}

@@ -152,8 +152,8 @@ func TestBuiltInKinds(t *testing.T) {
 		"MPIJob without workers": {`{apiVersion: kubeflow.org/v2beta1, kind: MPIJob, spec: {mpiReplicaSpecs: {Launcher: {template: ` + oneContainer + `}}}}`,
 			"refused: spec.mpiReplicaSpecs has no Worker, and the mpi-operator runs no such job; add it"},
 		"MPIJob whose workers are empty": {`{apiVersion: kubeflow.org/v2beta1, kind: MPIJob, spec: {mpiReplicaSpecs: {Launcher: {template: ` +
-			oneContainer + `}, Worker: {}}}}`, "refused: the pods at spec.mpiReplicaSpecs.Worker cannot be read: there is no pod template at template; " +
-			"correct the MPIJob"},
+			oneContainer + `}, Worker: {}}}}`, "refused: the pods at spec.mpiReplicaSpecs.Worker cannot be read: there is no pod template at " +
+			"template; correct the MPIJob"},
 		"RayCluster": {`{apiVersion: ray.io/v1, kind: RayCluster, spec: {suspend: true, ` + ray + `}}`, rayPods},
 		"RayCluster that scales itself": {`{apiVersion: ray.io/v1, kind: RayCluster, spec: {enableInTreeAutoscaling: true, headGroupSpec: {template: ` +
 			oneContainer + `}}}`,

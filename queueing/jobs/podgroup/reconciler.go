@@ -212,7 +212,8 @@ func (r *reconciler) act(ctx context.Context, g *gang, w *kueue.Workload, a acti
 func (r *reconciler) reportMissing(g *gang) {
 	all := g.all()
 	if missing := fmt.Sprintf("%d of %d", len(g.gated)+len(g.open)+g.succeeded, g.total); len(all) > 0 && r.isNews(g.key, missing) {
-		r.event(all[len(all)-1], corev1.EventTypeNormal, "WaitingForPods", "%s pods of group %s are there; it queues once all are", missing, g.name)
+		r.event(all[len(all)-1], corev1.EventTypeNormal, "WaitingForPods",
+			"%s pods of group %s are there; it queues once all are", missing, g.name)
 	}
 }
 

@@ -19,7 +19,8 @@ func TestInvalidMarks(t *testing.T) {
 		s.Template.Labels, s.Template.Annotations = map[string]string{"app.example.com/name": "x_1"}, map[string]string{"a": "anything at all"}
 		change(&s)
 		got := InvalidMarks([]kueue.PodSet{s})
-		if want == "" && len(got) > 0 || want != "" && (len(got) != 1 || !strings.Contains(got[0], "podSet main") || !strings.Contains(got[0], want)) {
+		if want == "" && len(got) > 0 || want != "" && (len(got) != 1 ||
+			!strings.Contains(got[0], "podSet main") || !strings.Contains(got[0], want)) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
