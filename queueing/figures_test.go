@@ -1,15 +1,18 @@
 package queueing
 
 import (
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/quota"
 	"github.com/muster-dev/muster/queueing/status"
 )
@@ -70,5 +73,28 @@ func TestFiguresOfQueuesAndCohorts(t *testing.T) {
 	}
 	if got := w.s.Figures("queue").Finished; got != 0 {
 		t.Errorf("once they are deleted %d are finished", got)
+	}
+}
+
+// TestMetricsHaveSharesAsTheyAre: a third, which statuses round up, as in Kueue.
+func TestMetricsHaveSharesAsTheyAre(t *testing.T) {
+	w := newWorldWith(config.Config{FairSharing: &kueueconfig.FairSharing{}})
+	w.set(flavor("spot", nil))
+	w.set(&kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: kueue.CohortSpec{ParentName: "org"}})
+	w.set(localQueueTo("main", "queue", ""))
+	w.set(clusterQueue(t, "queue", map[string]string{"cohort": "all"}, "spot cpu=1"))
+	w.set(clusterQueue(t, "other", map[string]string{"cohort": "org"}, "spot cpu=2"))
+	w.set(w.workload(t, "running", map[string]string{"cpu": "2"}))
+	w.cycles(t)
+	report := w.s.Report(w.now)
+	if got := report.Cohorts["all"].FairSharing.WeightedShare; got != 334 {
+		t.Errorf("the status has the share %d", got)
+	}
+	for what, got := range map[string]float64{"cohort": w.s.CohortShare("all"), "no cohort": w.s.CohortShare("none"),
+		"ClusterQueue": w.s.Figures("queue").Share, "other": w.s.Figures("other").Share} {
+		want := map[string]float64{"cohort": 1000. / 3, "ClusterQueue": 1000. / 3}[what]
+		if math.Abs(got-want) > 1e-9 {
+			t.Errorf("the share of %s is %v, want %v", what, got, want)
+		}
 	}
 }

@@ -101,6 +101,9 @@ func (s *State) Figures(name kueue.ClusterQueueReference) status.Figures {
 	return status.OfClusterQueue(s.Cache, name)
 }
 
+// CohortShare is the weighted share of a cohort.
+func (s *State) CohortShare(name kueue.CohortReference) float64 { return status.ShareOf(s.Cache, name) }
+
 // LocalFigures are those of a LocalQueue.
 func (s *State) LocalFigures(key types.NamespacedName) status.Figures {
 	return status.OfLocalQueue(s.Cache, key)

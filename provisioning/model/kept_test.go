@@ -91,6 +91,13 @@ func TestRoomIsKeptBetweenTwoPodsOfAGang(t *testing.T) {
 			s.Set(s.pod("two", "n", 4, ofJob, podPhase(corev1.PodFailed)))
 		}, 0, afterFailure},
 		{"not where no controller makes another one", func(s site) { s.Set(s.pod("one", "n", 4, consumes, podPhase(corev1.PodFailed))) }, 4, 0},
+		{"while the request is being deleted, which a finalizer holds up", func(s site) {
+			ends(corev1.PodFailed)(s)
+			s.Snapshot(noon)
+			r := s.over(transaction.ReasonBookingConsumed)
+			r.DeletionTimestamp = new(metav1.NewTime(noon))
+			s.Set(r)
+		}, 0, afterFailure},
 		{"not when the request is gone", func(s site) { ends(corev1.PodFailed)(s); s.Snapshot(noon); s.Delete(s.request("gang")) }, 4, 0},
 		{"not when the gang begins anew", func(s site) {
 			ends(corev1.PodFailed)(s)

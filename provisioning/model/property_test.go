@@ -473,7 +473,9 @@ func (w *events) request() {
 		r.DeletionTimestamp = new(metav1.NewTime(noon))
 		w.dropMachinesOf(r.UID)
 		w.set(r)
-		delete(w.objects, kindAndName(r))
+		if transaction.LetsGo(r) {
+			delete(w.objects, kindAndName(r))
+		}
 		return
 	case 2:
 		if w.one(2) {

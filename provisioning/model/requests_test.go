@@ -67,6 +67,57 @@ func TestRequestsThatLeave(t *testing.T) {
 	}
 }
 
+// TestARequestThatIsBeingDeletedHoldsWhatItHas: a finalizer may keep it for long. Machines of a launch under way count for it until
+// they are taken back, and what has not been launched is given up at once.
+func TestARequestThatIsBeingDeletedHoldsWhatItHas(t *testing.T) {
+	attempt := func(phase transaction.AttemptPhase, launches, shares int) transaction.Attempt {
+		return attempt(phase, 0, launches, shares)
+	}
+	for _, tc := range []struct {
+		name     string
+		attempt  transaction.Attempt
+		status   []string
+		restart  bool
+		promised int // machines of the group
+		due      bool
+	}{
+		{"a launch", attempt(transaction.Launching, 2, 0), nil, false, 2, true},
+		{"a launch of before this process began", attempt(transaction.Launching, 2, 0), nil, true, 2, true},
+		{"a launch that is rolled back", attempt(transaction.RollingBack, 2, 0), nil, false, 0, true},
+		{"a launch that makes up for lost machines", attempt(transaction.Launching, 2, 0), []string{provreq.Provisioned}, false, 2, true},
+		{"an attempt that waits for machines of others", attempt(transaction.Launching, 0, 2), nil, false, 0, false},
+		{"an attempt that is over", attempt(transaction.Done, 2, 0), nil, false, 0, false},
+		{"a launch of one that has failed", attempt(transaction.Launching, 2, 0), []string{provreq.Failed}, false, 0, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m, v := newModel()
+			g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}}
+			g.Spec.MaxNodes = 4
+			m.Set(g)
+			r := v.request("gang", tc.status...)
+			r.Status.ProvisioningClassDetails = map[string]provreq.Detail{transaction.AttemptDetail: provreq.Detail(tc.attempt.Encode())}
+			if !tc.restart {
+				m.Set(r)
+				m.Due(nil)
+			}
+			r = r.DeepCopy()
+			r.ResourceVersion, r.DeletionTimestamp = v.next(), new(metav1.NewTime(noon))
+			m.Set(r)
+			if got := m.Snapshot(noon).FindGroup("gpu").Machines; got != tc.promised {
+				t.Errorf("the group counts %d machines, want %d", got, tc.promised)
+			}
+			due := m.Due(nil)
+			if got := len(due) == 1 && due[0].Leaving; got != tc.due {
+				t.Errorf("it is due: %t, want %t", got, tc.due)
+			}
+			m.Delete(r)
+			if got := m.Snapshot(noon).FindGroup("gpu").Machines; got != 0 {
+				t.Errorf("the group counts %d machines of a request that is gone", got)
+			}
+		})
+	}
+}
+
 func TestParametersComeBeforeThePolicy(t *testing.T) {
 	m, v := newModel()
 	m.Set(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p", ResourceVersion: v.next()}, Spec: v1alpha1.CapacityPolicySpec{

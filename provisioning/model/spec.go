@@ -63,7 +63,7 @@ func (s *specs) read(e *request) (out *transaction.Request, labels []string) {
 	if c := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned); c != nil {
 		out.Provisioned = *c
 	}
-	out.Blocked = e.isBlocked()
+	out.Leaving, out.Blocked = !r.DeletionTimestamp.IsZero(), e.isBlocked()
 	e.looksUp = false
 	for _, ps := range r.Spec.PodSets {
 		out.Pods += int(ps.Count)

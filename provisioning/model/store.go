@@ -17,8 +17,8 @@ import (
 )
 
 // Set tells of an object. The caller must not change it later; that goes for all objects
-// that the model is told of. A ProvisioningRequest that is being deleted counts as gone; so
-// does one that was handed over to another instance.
+// that the model is told of. A ProvisioningRequest that is being deleted counts as gone once it
+// holds nothing, see transaction.LetsGo; one that was handed over to another instance does at once.
 func (m *Model) Set(o metav1.Object) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -225,7 +225,7 @@ func (m *Model) setRequest(o *provreq.ProvisioningRequest, now time.Time) effect
 	}
 	delete(m.requests.gone, key)
 	known := m.requests.byUID[o.UID] != nil
-	if o.DeletionTimestamp != nil || !m.served.Serves(o) {
+	if transaction.LetsGo(o) || !m.served.Serves(o) {
 		if !known {
 			return unchanged
 		}

@@ -50,6 +50,8 @@ func next(r *Request, v View) Step {
 		return tell(r, v)
 	case r.Status == Over:
 		return nextOver(r, v)
+	case r.Leaving:
+		return nextLeaving(r, v)
 	case r.Status == Provisioned:
 		return nextProvisioned(r, v)
 	case r.Attempt.Phase == RollingBack:
@@ -63,6 +65,22 @@ func next(r *Request, v View) Step {
 	default:
 		return nextPending(r, v)
 	}
+}
+
+// nextLeaving takes back the machines of a launch under way of a request that is being deleted. Then it holds nothing more.
+func nextLeaving(r *Request, v View) Step {
+	const why = "the request is being deleted"
+	if r.Attempt.Phase == Launching {
+		return rollBack(r, v, AttemptFailure{Message: why})
+	}
+	if s, undone := undo(r, v); !undone {
+		return s
+	}
+	r = closed(r)
+	if r.Status == Provisioned {
+		return expire(r, v, why)
+	}
+	return end(r, v, Step{Do: Fail, Condition: failed(ReasonDeleted, why)})
 }
 
 // tell of nodes that are lost. Whether a gang that runs is to be stopped then is for

@@ -41,6 +41,17 @@ func IsConsumed(r *provreq.ProvisioningRequest) bool {
 		!meta.IsStatusConditionTrue(r.Status.Conditions, provreq.CapacityRevoked)
 }
 
+// LetsGo reports whether the request is being deleted and holds nothing for which it would have to stay: a finalizer may keep it for
+// long. Room that no pod has used yet is given up at once. Machines of a launch under way are taken back first, and a gang that runs
+// keeps its room until its request is gone.
+func LetsGo(r *provreq.ProvisioningRequest) bool {
+	if r.DeletionTimestamp.IsZero() || IsConsumed(r) {
+		return false
+	}
+	a := AttemptOf(r)
+	return StatusOf(r) == Over || !a.InFlight() || len(a.Launches) == 0
+}
+
 // ProvisionedAt is since when the pods of a request may come; zero where they may not.
 func ProvisionedAt(r *provreq.ProvisioningRequest) time.Time {
 	c := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned)

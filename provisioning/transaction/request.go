@@ -60,6 +60,8 @@ type Request struct {
 	Provisioned metav1.Condition
 	// Consumed: all pods have come, and have not been told since to stop.
 	Consumed bool
+	// Leaving: the request is being deleted, and still holds something.
+	Leaving bool
 	// Blocked: the request says that pods cannot start.
 	Blocked bool
 	// Repairs is how many repairs there have been while the gang ran.
@@ -193,6 +195,7 @@ const (
 	ReasonFailedToBook         = "FailedToBookCapacity"
 	ReasonPurchasesStopped     = "PurchasesStopped"
 	ReasonExpired              = "Expired"
+	ReasonDeleted              = "Deleted"
 	ReasonFailedToCreatePods   = "FailedToCreatePods"
 	ReasonReservationExpired   = "CapacityReservationTimeExpired"
 	ReasonBookingConsumed      = "CapacityBookingConsumed"

@@ -307,6 +307,8 @@ func dry(s *story) { s.view.Groups[0].Backoffs = stockout(noon.Add(time.Minute))
 
 func noRetry(s *story) { s.request.NoRetry = true }
 
+func leaving(s *story) { s.request.Leaving = true }
+
 func podsHeld(s *story) { s.request.PodsHeld = true }
 
 func podsWaiting(s *story) { s.view.Active = 2 }
@@ -613,6 +615,20 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 		{name: "the request's deadline ends an attempt in flight", want: RollBack, check: wantFailure(""), message: "ValidUntilSeconds",
 			story: newStory().attempt(Launching).machines(booting, booting).at(time.Hour)},
 
+		{name: "the deletion of the request does, too, and blames no group", want: RollBack, check: wantFailure(""), message: "is being deleted",
+			story: newStory().attempt(Launching).machines(booting, running).with(leaving)},
+		{name: "its machines are taken back", want: TakeBack, check: takesBack("a", "b"),
+			story: failedWith(0).machines(booting, running).with(leaving)},
+		{name: "then nothing stays booked", want: Fail, message: "is being deleted", check: both(wantNodes("unbook c"), func(t *testing.T, s Step) {
+			if s.Attempt.InFlight() {
+				t.Errorf("the attempt is %s", s.Attempt.Phase)
+			}
+		}), story: failedWith(0).machines(terminated, terminated).node("c", claimed).with(leaving)},
+		{name: "nor what was booked before machines were lost", want: Expire, message: "is being deleted", check: wantNodes("unbook c"),
+			story: failedWith(0).provisioned().machines(terminated, terminated).node("c", claimed).with(leaving)},
+		{name: "a gang that runs notices nothing", want: Rest, story: newStory().attempt(Launching).machines(running).with(leaving).with(func(s *story) {
+			s.request.Status = Over
+		})},
 		{name: "a rollback takes back by name what is left", story: newStory().attempt(RollingBack).machines(booting, running, terminated), want: TakeBack,
 			check: func(t *testing.T, s Step) {
 				if len(s.TakeBack) != 2 {

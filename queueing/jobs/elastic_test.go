@@ -432,3 +432,47 @@ func TestReadinessOfAJobThatGrows(t *testing.T) {
 		t.Errorf("%q with all pods ready that have quota", got)
 	}
 }
+
+// TestAnElasticJobThatAPersonSuspends queues again by one Workload, with as many pods as it has then.
+func TestAnElasticJobThatAPersonSuspends(t *testing.T) {
+	for name, c := range map[string]struct {
+		grown bool
+		to    int32
+		want  string
+	}{
+		"as it is":               {want: "2 waits"},
+		"and gives it more pods": {to: 4, want: "4 waits"},
+		"and gives it fewer":     {to: 1, want: "1 waits"},
+		"after it has grown":     {grown: true, want: "2 WorkloadSliceReplaced, 3 waits"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t, suspendedJob(elastic))
+			g.settle()
+			g.admitSlice("a")
+			g.settle()
+			g.makePods()
+			g.settle()
+			if c.grown {
+				g.scaleTo(3)
+				g.replace("b")
+			}
+			g.updateJob(func(j *batchv1.Job) {
+				if j.Spec.Suspend = new(true); c.to > 0 {
+					j.Spec.Parallelism = &c.to
+				}
+			})
+			g.settle()
+			if n := len(g.all()); c.to == 0 && n != 1 && !c.grown {
+				t.Errorf("as it stops, it has the Workloads %s", g.slices())
+			}
+			g.podsStop()
+			if err := g.c.DeleteAllOf(context.Background(), &corev1.Pod{}, client.InNamespace("default")); err != nil {
+				t.Fatal(err)
+			}
+			g.settle()
+			if got := g.slices(); got != c.want {
+				t.Errorf("once it has stopped, it has the Workloads %q, want %q", got, c.want)
+			}
+		})
+	}
+}

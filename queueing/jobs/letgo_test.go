@@ -2,6 +2,7 @@ package jobs_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -16,24 +17,31 @@ func TestAJobThatIsBeingDeleted(t *testing.T) {
 	evict := func(s *kueue.WorkloadStatus) { set(s, kueue.WorkloadEvicted, "True") }
 	for name, c := range map[string]struct {
 		before, after func(*rig)
-		// stopped: its pods are to stop. over: its Workload is.
-		stopped, over bool
+		// stopped: its pods are to stop. over: its Workload is. swept: its pods are deleted.
+		stopped, over, swept bool
 	}{
 		"it waits":                            {before: func(*rig) {}, stopped: true, over: true},
 		"it was admitted, and is not started": {after: func(g *rig) { g.status(admit) }, before: func(*rig) {}, stopped: true, over: true},
 		"it runs":                             {before: func(g *rig) { g.status(admit) }},
-		"it runs and is evicted":              {before: func(g *rig) { g.status(admit) }, after: func(g *rig) { g.status(evict) }, stopped: true},
+		"it runs and is evicted": {before: func(g *rig) { g.status(admit) }, after: func(g *rig) {
+			g.pod("left", corev1.PodRunning)
+			g.status(evict)
+		}, stopped: true, swept: true},
 		"it has stopped": {before: func(g *rig) { g.status(admit) }, after: func(g *rig) {
 			g.status(evict)
 			g.settle()
 			g.podsStop()
 		}, stopped: true, over: true},
-		"pods of it are left": {before: func(g *rig) { g.status(admit) }, after: func(g *rig) {
+		"pods of it are left, whatever its status says": {before: func(g *rig) { g.status(admit) }, after: func(g *rig) {
+			g.pod("left", corev1.PodRunning)
 			g.status(evict)
 			g.settle()
-			g.pod("left", corev1.PodRunning)
 			g.podsStop()
-		}, stopped: true},
+		}, stopped: true, swept: true},
+		"its last pod has ended, and its status stands still": {before: func(g *rig) { g.status(admit) }, after: func(g *rig) {
+			g.pod("left", corev1.PodFailed)
+			g.status(evict)
+		}, stopped: true, over: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newRig(t, suspendedJob(func(j *batchv1.Job) { j.Finalizers = []string{"example.com/mine"} }))
@@ -53,6 +61,13 @@ func TestAJobThatIsBeingDeleted(t *testing.T) {
 			w := g.workload()
 			if isSuspended(g.job()) != c.stopped || workload.IsFinished(w) != c.over {
 				t.Errorf("suspended: %v, its Workload is over: %v", isSuspended(g.job()), workload.IsFinished(w))
+			}
+			swept := false
+			for len(g.events.Events) > 0 {
+				swept = strings.Contains(<-g.events.Events, "PodsDeleted") || swept
+			}
+			if swept != c.swept {
+				t.Errorf("its pods are deleted: %v", swept)
 			}
 		})
 	}

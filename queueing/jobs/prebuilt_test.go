@@ -180,6 +180,17 @@ func TestAPrebuiltWorkloadIsForItsJobsPods(t *testing.T) {
 			}}},
 			inSync: true,
 		},
+		"pods without the Job's requests of whole pods": {
+			job: func(j *batchv1.Job) {
+				j.Spec.Template.Spec.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("8")}}
+			},
+		},
+		"another topology": {workload: func(w *kueue.Workload) {
+			w.Spec.PodSets[0].TopologyRequest = &kueue.PodSetTopologyRequest{Required: new("rack")}
+		}},
+		"without the Job's topology": {job: func(j *batchv1.Job) {
+			j.Spec.Template.Annotations = map[string]string{kueue.PodSetRequiredTopologyAnnotation: "rack"}
+		}},
 		"fields that no machine depends on": {
 			job:    func(j *batchv1.Job) { j.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever },
 			inSync: true,

@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/queueing/dispatch"
 	"github.com/muster-dev/muster/queueing/jobs/defaults"
 	"github.com/muster-dev/muster/queueing/jobs/order"
+	"github.com/muster-dev/muster/queueing/jobs/templates"
 	"github.com/muster-dev/muster/queueing/jobs/topology"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -69,6 +70,7 @@ func NewWorkload(ctx context.Context, kube client.Reader, kind Source, job clien
 	var refusals []string
 	refusals = append(refusals, topology.Misplaced(job, w.Spec.PodSets)...)
 	refusals = append(refusals, topology.Complete(w.Spec.PodSets)...)
+	refusals = append(refusals, templates.InvalidMarks(w.Spec.PodSets)...)
 	if labels[QueueLabel] == "" {
 		refusals = append(refusals, fmt.Sprintf("the %s names no queue, and all jobs of namespace %s are queued; "+
 			"set its label %s to a LocalQueue of the namespace", gvk.Kind, job.GetNamespace(), QueueLabel))

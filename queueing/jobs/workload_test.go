@@ -192,3 +192,15 @@ func TestATopologyIsAskedForOnTheTemplate(t *testing.T) {
 		t.Errorf("a size of slices without a level is refused because of %q", got)
 	}
 }
+
+// TestALabelThatPodsCannotHave refuses the job before its machines are asked for.
+func TestALabelThatPodsCannotHave(t *testing.T) {
+	g := newRig(t, suspendedJob(func(j *batchv1.Job) {
+		j.Spec.Template.Labels = map[string]string{"app": "not a label"}
+	}))
+	g.settle()
+	const want = "the pod template of podSet main is invalid: metadata.labels"
+	if why := g.workload().Annotations[workload.RefusedAnnotation]; !strings.Contains(why, want) {
+		t.Errorf("it is refused because of %q", why)
+	}
+}

@@ -74,7 +74,7 @@ func WithoutQuota(w *cache.Workload, v *Verdict) *Verdict {
 // attemptFailed ends an attempt and says when the next one may be, at that time at the earliest.
 func (s Rules) attemptFailed(w *cache.Workload, condition, why string, notBefore time.Time) *Verdict {
 	var count int32
-	if s := w.Object.Status.RequeueState; s != nil && s.Count != nil {
+	if s := w.Object.Status.RequeueState; s != nil && s.Count != nil && !workload.IsAdmitted(w.Object) {
 		count = *s.Count
 	}
 	count++

@@ -122,12 +122,28 @@ func (s Share) Rounded() int64 {
 	case s.endless():
 		return math.MaxInt64
 	}
-	// A thousand for the thousandths, and one for those of the weight.
-	of := new(big.Int).Mul(big.NewInt(s.lendable), big.NewInt(s.weight))
-	v := new(big.Int).Mul(big.NewInt(s.borrowed), big.NewInt(1000*1000))
+	v, of := s.fraction()
 	v.Add(v, of).Sub(v, big.NewInt(1)).Quo(v, of)
 	if !v.IsInt64() {
 		return math.MaxInt64
 	}
 	return v.Int64()
+}
+
+// Precise is the weighted share in thousandths of what can be borrowed, as the metrics of queues and cohorts have it; NaN where it has
+// no bound.
+func (s Share) Precise() float64 {
+	switch {
+	case s.borrowed == 0:
+		return 0
+	case s.endless():
+		return math.NaN()
+	}
+	out, _ := new(big.Rat).SetFrac(s.fraction()).Float64()
+	return out
+}
+
+// fraction is the weighted share in thousandths: a thousand for these, and one for those of the weight.
+func (s Share) fraction() (v, of *big.Int) {
+	return new(big.Int).Mul(big.NewInt(s.borrowed), big.NewInt(1000*1000)), new(big.Int).Mul(big.NewInt(s.lendable), big.NewInt(s.weight))
 }

@@ -22,6 +22,8 @@ type Figures struct {
 	Pending nodegroups.Resources
 	// Cohorts are those above a ClusterQueue, its parent first and the root last.
 	Cohorts []string
+	// Share is the weighted share of a ClusterQueue, which its status has rounded up.
+	Share float64
 	// Usage is what a LocalQueue has used lately where its ClusterQueue asks for
 	// admission fair sharing; nil where it does not.
 	Usage *float64
@@ -46,7 +48,8 @@ func OfClusterQueue(c *cache.Cache, name kueue.ClusterQueueReference) Figures {
 	if q == nil {
 		return Figures{}
 	}
-	out := Figures{Active: s.activePending(name), Finished: q.Finished, Skipped: len(q.Skipped), Pending: nodegroups.Resources{}}
+	out := Figures{Active: s.activePending(name), Finished: q.Finished, Skipped: len(q.Skipped), Pending: nodegroups.Resources{},
+		Share: q.Node.Share().Precise()}
 	for _, fr := range q.Node.Keys() {
 		out.Pending[fr.Resource] = 0
 	}
@@ -57,6 +60,14 @@ func OfClusterQueue(c *cache.Cache, name kueue.ClusterQueueReference) Figures {
 		out.Cohorts = append(out.Cohorts, at.Name)
 	}
 	return out
+}
+
+// ShareOf is the weighted share of a cohort, which its status has rounded up.
+func ShareOf(c *cache.Cache, cohort kueue.CohortReference) float64 {
+	if n := c.CohortNodes[cohort]; n != nil {
+		return n.Share().Precise()
+	}
+	return 0
 }
 
 // OfLocalQueue are the figures of a LocalQueue.

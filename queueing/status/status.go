@@ -167,6 +167,8 @@ func (s reader) localStatus(lq *cache.LocalQueue, now time.Time) kueue.LocalQueu
 		}
 		out.FlavorsReservation = localUsage(flavorUsage(q, lq.Reserved))
 		out.FlavorsUsage = localUsage(flavorUsage(q, lq.Admitted))
+	} else {
+		out.ReservingWorkloads, out.AdmittedWorkloads = 0, 0 // there is no quota that they could have
 	}
 	return out
 }

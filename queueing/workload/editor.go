@@ -60,7 +60,8 @@ func (e *Editor) Set(condition string, status metav1.ConditionStatus, reason, me
 // AwaitsTopology says why the pods have no place yet on the nodes that are there for them, and reports whether that
 // is news.
 func (e *Editor) AwaitsTopology(why string) bool {
-	return e.Set(kueue.WorkloadAdmitted, metav1.ConditionFalse, kueue.WorkloadAdmittedReasonPendingDelayedTopologyRequests, why)
+	return e.Set(kueue.WorkloadAdmitted, metav1.ConditionFalse, kueue.WorkloadAdmittedReasonPendingDelayedTopologyRequests,
+		"There are pending delayed topology requests: "+why)
 }
 
 // unset turns a true condition false and keeps what it said.
@@ -87,15 +88,22 @@ func (e *Editor) Reserve(admission *kueue.Admission, checks []kueue.AdmissionChe
 	e.unset(kueue.WorkloadPreempted, "QuotaReserved")
 	e.unset(kueue.WorkloadBlockedOnPreemptionGates, "QuotaReserved")
 	e.requeue()
-	if e.Status.RequeueState != nil {
-		e.Status.RequeueState.RequeueAt = nil
-	}
+	e.endPause()
 	if len(checks) == 0 {
 		e.Admit()
 		return
 	}
 	e.Set(kueue.WorkloadAdmitted, metav1.ConditionFalse, kueue.WorkloadAdmittedReasonUnsatisfiedAdmissionChecks,
 		"The workload has not all checks ready")
+}
+
+// endPause forgets until when the Workload was not queued. How often it was queued again stays on record, as in Kueue
+// (pkg/controller/core/workload_controller.go).
+func (e *Editor) endPause() {
+	if e.Status.RequeueState != nil {
+		e.Status.RequeueState = e.Status.RequeueState.DeepCopy()
+		e.Status.RequeueState.RequeueAt = nil
+	}
 }
 
 // requeue says what ended the time in which the Workload was not queued.
@@ -119,7 +127,6 @@ func (e *Editor) requeue() {
 
 func (e *Editor) Admit() {
 	e.Set(kueue.WorkloadAdmitted, metav1.ConditionTrue, "Admitted", "The workload is admitted")
-	e.Status.RequeueState = nil
 }
 
 // Evict tells the controller of the pods to stop them, and resets what belongs to the
@@ -127,6 +134,9 @@ func (e *Editor) Admit() {
 // until release.
 func (e *Editor) Evict(reason, cause, message string) {
 	e.countEviction(reason, cause)
+	if IsAdmitted(e.object) && reason != kueue.WorkloadEvictedByPodsReadyTimeout && reason != ReasonPodsRefused {
+		e.Status.RequeueState = nil // the attempts at capacity before it was admitted count no more
+	}
 	if reason == kueue.WorkloadDeactivated {
 		e.Deactivated()
 		if cause != "" {
@@ -244,7 +254,7 @@ func (e *Editor) resetPodsReady() {
 	case c.Reason == ReasonPodsRefused:
 		apimeta.RemoveStatusCondition(&e.Status.Conditions, kueue.WorkloadPodsReady)
 	default:
-		e.Set(kueue.WorkloadPodsReady, metav1.ConditionFalse, kueue.WorkloadWaitForStart, "Not all pods are ready or have succeeded")
+		e.Set(kueue.WorkloadPodsReady, metav1.ConditionFalse, kueue.WorkloadWaitForStart, podsNotReadyMessage)
 	}
 }
 

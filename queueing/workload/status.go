@@ -1,7 +1,6 @@
 package workload
 
 import (
-	"fmt"
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -28,6 +27,9 @@ func Waiting(w *kueue.Workload, requested []kueue.PodSetRequest, reason, message
 	default:
 		// What kept it from being queued is over.
 		e.requeue()
+		if state := w.Status.RequeueState; state != nil && state.RequeueAt != nil && !now.Before(state.RequeueAt.Time) {
+			e.endPause()
+		}
 	}
 	e.blockedOnGates(reason, message)
 	e.Status.ResourceRequests = requested
@@ -49,6 +51,12 @@ func PodsRefused(w *kueue.Workload, words string, now time.Time) *kueue.Workload
 	return e.Status
 }
 
+// What PodsReady says, in Kueue's words (pkg/controller/jobframework/reconciler.go).
+const (
+	podsReadyMessage    = "All pods reached readiness and the workload is running"
+	podsNotReadyMessage = "Not all pods are ready or succeeded"
+)
+
 // Readiness is the status of a Workload whose pods are all ready, or not; nil if it says so
 // already.
 func Readiness(w *kueue.Workload, ready bool, now time.Time) *kueue.WorkloadStatus {
@@ -58,7 +66,7 @@ func Readiness(w *kueue.Workload, ready bool, now time.Time) *kueue.WorkloadStat
 	}
 	want := metav1.Condition{
 		Type: kueue.WorkloadPodsReady, Status: metav1.ConditionTrue, Reason: kueue.WorkloadStarted,
-		Message:            "All pods are ready or have succeeded",
+		Message:            podsReadyMessage,
 		ObservedGeneration: w.Generation, LastTransitionTime: metav1.NewTime(now),
 	}
 	switch {
@@ -66,7 +74,7 @@ func Readiness(w *kueue.Workload, ready bool, now time.Time) *kueue.WorkloadStat
 		want.Status, want.Reason = metav1.ConditionFalse, kueue.WorkloadWaitForRecovery
 		want.Message = "At least one pod has failed, waiting for recovery"
 	case have != nil && have.Reason == kueue.WorkloadWaitForRecovery:
-		want.Reason, want.Message = kueue.WorkloadRecovered, "All pods are ready again or have succeeded"
+		want.Reason = kueue.WorkloadRecovered
 	}
 	status := w.Status.DeepCopy()
 	apimeta.SetStatusCondition(&status.Conditions, want)
@@ -91,7 +99,7 @@ func Released(w *kueue.Workload, now time.Time) *kueue.WorkloadStatus {
 	e := Edit(w, now)
 	reason, message := kueue.WorkloadQuotaReservedReasonPendingEvaluation, "The workload was evicted"
 	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted); c != nil {
-		message = fmt.Sprintf("Evicted: %s", c.Message)
+		message = c.Message
 	}
 	if !IsActive(w) {
 		reason, message = kueue.WorkloadDeactivated, DeactivatedMessage

@@ -64,6 +64,6 @@ func (l *Loop) showStatus(object client.Object, set status) {
 	case *kueue.Cohort:
 		shallow := *o
 		set(&shallow)
-		l.metrics.Cohort(&shallow)
+		l.metrics.Cohort(&shallow, l.state.CohortShare(kueue.CohortReference(o.Name)))
 	}
 }

@@ -36,10 +36,10 @@ func (m *Metrics) newCohorts() cohorts {
 	}
 }
 
-// Cohort shows a Cohort with the status that it should have.
-func (m *Metrics) Cohort(c *kueue.Cohort) {
+// Cohort shows a Cohort with the status that it should have, and with its weighted share.
+func (m *Metrics) Cohort(c *kueue.Cohort, share float64) {
 	if c.Status.FairSharing != nil {
-		m.cohorts.share.WithLabelValues(c.Name).Set(shareOf(c.Status.FairSharing))
+		m.cohorts.share.WithLabelValues(c.Name).Set(share)
 	}
 }
 

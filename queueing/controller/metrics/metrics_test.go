@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -447,4 +448,58 @@ func shown(t *testing.T, m *Metrics) (lines []string) {
 		}
 	}
 	return lines
+}
+
+// TestSharesAreNotRounded as they are in statuses.
+func TestSharesAreNotRounded(t *testing.T) {
+	m := New(Config{})
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "team"}, Spec: kueue.ClusterQueueSpec{CohortName: "all"}}
+	cq.Status.FairSharing = &kueue.FairSharingStatus{WeightedShare: 334}
+	m.Quotas(cq)
+	m.ClusterQueue(cq, status.Figures{Share: 333.5})
+	cohort := &kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
+	cohort.Status.FairSharing = &kueue.FairSharingStatus{WeightedShare: 334}
+	m.Cohort(cohort, 333.5)
+	for name, g := range map[string]prometheus.Gauge{
+		"queue": m.share.WithLabelValues("team", "all"), "cohort": m.cohorts.share.WithLabelValues("all"),
+	} {
+		if got := testutil.ToFloat64(g); got != 333.5 {
+			t.Errorf("the %s has the share %v", name, got)
+		}
+	}
+}
+
+// TestWhatCannotBe is shown as what can: durations by a clock that is behind are none, and amounts beyond int64 are as large as they are.
+// Every series of Kueue's says which replica shows it.
+func TestWhatCannotBe(t *testing.T) {
+	m := New(Config{Role: Standalone, LocalQueues: labels.Everything()})
+	early := start.Add(-time.Hour)
+	admitted := workload(condition(kueue.WorkloadAdmitted, time.Minute), condition(kueue.WorkloadQuotaReserved, time.Minute))
+	m.Reserved(workload(), admitted, early)
+	m.Admitted(admitted, admitted, early)
+	m.Ungated(kueue.TopologySchedulingGate, admitted, early)
+	cq := clusterQueue("True")
+	m.Quotas(cq)
+	cq.Status.FlavorsUsage = []kueue.FlavorUsage{{Name: "spot", Resources: []kueue.ResourceUsage{{Name: "memory",
+		Total: resource.MustParse("1000E")}}}}
+	m.ClusterQueue(cq, status.Figures{})
+	answer := httptest.NewRecorder()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m)
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	all := answer.Body.String()
+	const huge = `kueue_cluster_queue_resource_usage{cluster_queue="team",cohort="all",flavor="spot",replica_role="standalone",` +
+		`resource="memory"} 1e+21`
+	if !strings.Contains(all, huge) {
+		t.Errorf("a huge amount is not shown: %s", all[max(0, strings.Index(all, "kueue_cluster_queue_resource_usage{")):][:300])
+	}
+	for line := range strings.SplitSeq(all, "\n") {
+		switch {
+		case !strings.HasPrefix(line, "kueue_") || strings.HasPrefix(line, "kueue_build_info"):
+		case !strings.Contains(line, `replica_role="standalone"`):
+			t.Errorf("it does not say whose it is: %s", line)
+		case strings.Contains(line, "_sum{") && strings.Contains(line, "} -"):
+			t.Errorf("a time is negative: %s", line)
+		}
+	}
 }

@@ -47,8 +47,8 @@ func (m *Metrics) ClusterQueue(cq *kueue.ClusterQueue, f status.Figures) {
 	}
 	use(m.reservation.queue, cq.Status.FlavorsReservation)
 	use(m.usage.queue, cq.Status.FlavorsUsage)
-	if fs := cq.Status.FairSharing; fs != nil {
-		m.share.WithLabelValues(cq.Name, cohort).Set(shareOf(fs))
+	if cq.Status.FairSharing != nil {
+		m.share.WithLabelValues(cq.Name, cohort).Set(f.Share)
 	}
 }
 
@@ -171,11 +171,4 @@ func one(is bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-func shareOf(fs *kueue.FairSharingStatus) float64 {
-	if fs.WeightedShare == math.MaxInt64 {
-		return math.NaN()
-	}
-	return float64(fs.WeightedShare)
 }

@@ -159,7 +159,7 @@ func TestAnAccountThatMayDoEverythingIsWarnedOf(t *testing.T) {
 			}
 			worker := s.copies.workers.byName[workerName(0)]
 			worker.connection.mayAll = all
-			mkc := &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: workerName(0)}}
+			mkc := &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: workerName(0), Generation: 3}}
 			if err := s.manager.Create(t.Context(), mkc); err != nil {
 				t.Fatal(err)
 			}
@@ -169,10 +169,20 @@ func TestAnAccountThatMayDoEverythingIsWarnedOf(t *testing.T) {
 				t.Fatal(err)
 			}
 			active := apimeta.FindStatusCondition(mkc.Status.Conditions, kueue.MultiKueueClusterActive)
-			if active == nil || active.Status != metav1.ConditionTrue || !strings.HasPrefix(active.Message, c.want) ||
+			if active == nil || active.ObservedGeneration != 3 || active.Status != metav1.ConditionTrue ||
+				!strings.HasPrefix(active.Message, c.want) ||
 				strings.Contains(active.Message, "everything") != c.allowed {
 				t.Errorf("its condition is %+v", active)
 			}
 		})
+	}
+}
+
+// TestACheckIsJudgedAsItIsNow: its condition is of the newest generation (Kueue 0.20, 14838).
+func TestACheckIsJudgedAsItIsNow(t *testing.T) {
+	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere", Generation: 7}}
+	got, err := (&checks{}).judge(t.Context(), ac)
+	if err != nil || got.ObservedGeneration != 7 || got.Status != metav1.ConditionFalse {
+		t.Errorf("it has the condition %+v: %v", got, err)
 	}
 }

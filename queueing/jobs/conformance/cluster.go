@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -146,13 +147,48 @@ func (c *cluster) remove(by string, o *unstructured.Unstructured) {
 		})
 		return
 	}
-	if have := c.objects[idOf(o)]; have != nil {
+	have := c.objects[idOf(o)]
+	switch {
+	case have == nil:
+	case len(have.GetFinalizers()) > 0:
+		c.edit(by, have, func(o map[string]any) {
+			if have.GetDeletionTimestamp() == nil {
+				set(o, c.now.UTC().Format(time.RFC3339), "metadata", "deletionTimestamp")
+			}
+		})
+	default:
 		c.put(by, have, nil)
 	}
 }
 
-// collect is the garbage collector: it takes what has lost its owner.
+// keep adds a finalizer to an object.
+func (c *cluster) keep(by string, o *unstructured.Unstructured, finalizer string) {
+	c.edit(by, o, func(content map[string]any) {
+		(&unstructured.Unstructured{Object: content}).SetFinalizers(append(o.GetFinalizers(), finalizer))
+	})
+}
+
+// unkeep takes a finalizer off an object, which goes with the last of them if it is being deleted.
+func (c *cluster) unkeep(by string, o *unstructured.Unstructured, finalizer string) {
+	have := c.objects[idOf(o)]
+	if have == nil {
+		return
+	}
+	left := slices.DeleteFunc(slices.Clone(have.GetFinalizers()), func(f string) bool { return f == finalizer })
+	if len(left) == 0 && have.GetDeletionTimestamp() != nil {
+		c.put(by, have, nil)
+		return
+	}
+	c.edit(by, have, func(content map[string]any) { (&unstructured.Unstructured{Object: content}).SetFinalizers(left) })
+}
+
+// collect is the garbage collector: it takes what has lost its owner, and what is of an owner that is deleted in the foreground.
 func (c *cluster) collect() {
+	for _, owner := range slices.Collect(maps.Values(c.objects)) {
+		if owner.GetDeletionTimestamp() != nil && slices.Contains(owner.GetFinalizers(), metav1.FinalizerDeleteDependents) {
+			c.collectOf(owner)
+		}
+	}
 	alive := map[types.UID]bool{}
 	for _, o := range c.objects {
 		alive[o.GetUID()] = true
@@ -162,6 +198,22 @@ func (c *cluster) collect() {
 		if len(owners) > 0 && !slices.ContainsFunc(owners, func(r metav1.OwnerReference) bool { return alive[r.UID] }) {
 			c.remove(collector, o)
 		}
+	}
+}
+
+// collectOf takes what an owner has that is deleted in the foreground, and then lets go of that.
+func (c *cluster) collectOf(owner *unstructured.Unstructured) {
+	left := false
+	for _, o := range slices.Collect(maps.Values(c.objects)) {
+		for _, r := range o.GetOwnerReferences() {
+			if r.UID == owner.GetUID() && ptr.Deref(r.BlockOwnerDeletion, false) {
+				left = true
+				c.remove(collector, o)
+			}
+		}
+	}
+	if !left {
+		c.unkeep(collector, owner, metav1.FinalizerDeleteDependents)
 	}
 }
 
@@ -316,7 +368,11 @@ func (v *view) Delete(_ context.Context, o client.Object, opts ...client.DeleteO
 				return err
 			}
 		}
-		v.remove(v.by, have)
+		if p := options.PropagationPolicy; p != nil && *p == metav1.DeletePropagationForeground &&
+			!slices.Contains(have.GetFinalizers(), metav1.FinalizerDeleteDependents) {
+			v.keep(v.by, have, metav1.FinalizerDeleteDependents)
+		}
+		v.remove(v.by, v.objects[idOf(have)])
 		return nil
 	})
 }

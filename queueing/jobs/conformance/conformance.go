@@ -83,6 +83,32 @@ var (
 	goes    = step{"it is deleted, and nothing is left", func(w *world) { w.remove(user, w.actor.job(w)) }, isGone}
 )
 
+// finalizer keeps a job that its user deletes.
+const finalizer = "example.com/mine"
+
+// letsGo reports whether no Workload of the job has quota, nor waits for it.
+func letsGo(w *world) bool { return len(w.slices()) == 0 && len(w.running()) == 0 }
+
+// kept are those of a job that is being deleted, which a finalizer puts off.
+func kept() []story {
+	deleted := func(w *world) {
+		w.keep(user, w.actor.job(w), finalizer)
+		w.remove(user, w.actor.job(w))
+	}
+	freed := step{"the finalizer goes, and nothing is left", func(w *world) { w.unkeep(user, w.actor.job(w), finalizer) }, isGone}
+	return []story{
+		{"it is deleted while it waits, and a finalizer keeps it", []step{
+			{"it waits", func(w *world) { w.pool = "" }, waits},
+			{"it lets go", deleted, letsGo},
+			{"it does not start", func(w *world) { w.pool = "a" }, func(w *world) bool { return pass(w, 60) && letsGo(w) }}, freed}},
+		{"it is deleted while it runs, and a finalizer keeps it", []step{starts,
+			{"its pods keep their quota", deleted, func(w *world) bool { return pass(w, 60) && allRun("a")(w) && workload.HasQuota(w.workload()) }},
+			{"it is evicted, and stops", func(w *world) { w.evict("") }, letsGo}, freed}},
+		{"it is deleted once it is evicted, and a finalizer keeps it", []step{starts,
+			{"it stops", func(w *world) { w.evict(""); deleted(w) }, letsGo}, freed}},
+	}
+}
+
 // stories of a job that ends, or is deleted where none does.
 func stories(endless bool) (out []story) {
 	end := func(o outcome) []step {
@@ -265,7 +291,7 @@ var deaths = []struct{ before, after lag }{
 func Run(t *testing.T, subject func(schema.GroupVersionKind) Subject) {
 	for _, op := range operators() {
 		t.Run(op.kind+op.what, func(t *testing.T) {
-			all := slices.Concat(stories(op.endless), withOperator(op.endless))
+			all := slices.Concat(stories(op.endless), withOperator(op.endless), kept())
 			toInterrupt := []story{longest(all)}
 			if op.scale != nil {
 				first, others := ofElastic(op.endless)

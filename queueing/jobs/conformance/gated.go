@@ -103,7 +103,7 @@ func (g *gated) step(w *world) {
 		for n := len(all); n < g.many; n++ {
 			g.create(w, n)
 		}
-	case g.job(w) != nil:
+	case g.job(w) != nil && g.job(w).GetDeletionTimestamp() == nil: // else their controllers leave it alone
 		for i := range g.many {
 			at := slices.IndexFunc(all, func(pod *unstructured.Unstructured) bool { return pod.GetName() == fmt.Sprint("set-", i) })
 			if at < 0 {
@@ -195,13 +195,27 @@ func (g *gated) stories() []story {
 	waiting := step{"they wait", func(w *world) { w.pool = "" }, waits}
 	run := step{"they run", func(w *world) { w.pool = "a" }, allRun("a")}
 	end := []step{gone}
+	out := kept()
 	if g.object == "" {
 		end = []step{ends(succeeds), gone}
+		out = []story{{"they are deleted while they are held, and finalizers keep them", []step{waiting,
+			{"they let go", func(w *world) {
+				for _, pod := range w.of(podKind) {
+					w.keep(user, pod, finalizer)
+				}
+				w.actor.(*gated).remove(w)
+			}, letsGo},
+			{"they do not start", func(w *world) { w.pool = "a" }, func(w *world) bool { return pass(w, 60) && letsGo(w) }},
+			{"the finalizers go, and nothing is left", func(w *world) {
+				for _, pod := range w.of(podKind) {
+					w.unkeep(user, pod, finalizer)
+				}
+			}, isGone}}}}
 	}
-	out := []story{
+	out = append(out, []story{
 		{"they run and end", append([]step{starts}, end...)},
 		{"they are deleted while they are held", []step{waiting, gone}},
-	}
+	}...)
 	if !g.returns {
 		return append(out, story{"they are evicted, and gone for good",
 			[]step{waiting, run, {"they are evicted", func(w *world) { w.evict("") }, isGone}}})

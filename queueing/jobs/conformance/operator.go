@@ -193,8 +193,8 @@ func (op *operator) say(w *world, p phase) {
 // step implements actor.
 func (op *operator) step(w *world) {
 	job := op.job(w)
-	if job == nil {
-		return
+	if job == nil || job.GetDeletionTimestamp() != nil {
+		return // as the controllers of Jobs, JobSets and Kubeflow do: they look after nothing that is being deleted
 	}
 	if op.prepare != nil && !op.prepare(w, job) {
 		return

@@ -151,6 +151,9 @@ func TestBuiltInKinds(t *testing.T) {
 			Launcher: {template: ` + oneContainer + `}}}}`, "launcher×1, worker×4, running"},
 		"MPIJob without workers": {`{apiVersion: kubeflow.org/v2beta1, kind: MPIJob, spec: {mpiReplicaSpecs: {Launcher: {template: ` + oneContainer + `}}}}`,
 			"refused: spec.mpiReplicaSpecs has no Worker, and the mpi-operator runs no such job; add it"},
+		"MPIJob whose workers are empty": {`{apiVersion: kubeflow.org/v2beta1, kind: MPIJob, spec: {mpiReplicaSpecs: {Launcher: {template: ` +
+			oneContainer + `}, Worker: {}}}}`, "refused: the pods at spec.mpiReplicaSpecs.Worker cannot be read: there is no pod template at " +
+			"template; correct the MPIJob"},
 		"RayCluster": {`{apiVersion: ray.io/v1, kind: RayCluster, spec: {suspend: true, ` + ray + `}}`, rayPods},
 		"RayCluster that scales itself": {`{apiVersion: ray.io/v1, kind: RayCluster, spec: {enableInTreeAutoscaling: true, headGroupSpec: {template: ` +
 			oneContainer + `}}}`,
@@ -357,7 +360,7 @@ func TestStartAndRestore(t *testing.T) {
 // once its JobSet shows nothing of an earlier start.
 func TestATrainJob(t *testing.T) {
 	o := object(t, `{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, metadata: {name: j, uid: u}, spec: {suspend: true,
-		runtimePatches: [{manager: kueue.x-k8s.io/manager}, {manager: example.com/other, trainingRuntimeSpec: {a: b}}]}}`)
+		newer: {field: 7}, runtimePatches: [{manager: kueue.x-k8s.io/manager}, {manager: example.com/other, trainingRuntimeSpec: {a: b}}]}}`)
 	set := object(t, `{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, spec: {replicatedJobs: [
 		{name: initializer, template: {spec: {template: `+oneContainer+`}}},
 		{name: node, template: {spec: {parallelism: 2, template: {spec: {nodeSelector: {disk: ssd},
@@ -380,6 +383,9 @@ func TestATrainJob(t *testing.T) {
 	patches := func(a, b string) any {
 		return object(t, fmt.Sprintf(`{kind: X, spec: {runtimePatches: [`+entry+`, {manager: example.com/other, trainingRuntimeSpec: {a: b}}]}}`,
 			a, b)).Object["spec"].(map[string]any)["runtimePatches"]
+	}
+	if newer, _ := (pointer{"spec", "newer", "field"}).get(o.Object); newer != int64(7) {
+		t.Errorf("the start has left %v of a field that it does not know", newer)
 	}
 	got, _ := pointer{"spec", "runtimePatches"}.get(o.Object)
 	if diff := cmp.Diff(patches(fmt.Sprintf(started, "initializer", "booked/first: pool-0", ""),
@@ -606,5 +612,39 @@ func TestSparkTemplateIsPlaced(t *testing.T) {
 	again, _ := kindOf(t, o).PodSets(o)
 	if diff := cmp.Diff(want, again[1].Template.Spec.NodeSelector); diff != "" {
 		t.Errorf("read again (-want +got):\n%s", diff)
+	}
+}
+
+// TestJobsOfAllKindsMayBeDeleted, which were deactivated long ago (Kueue 0.20, 15565).
+func TestJobsOfAllKindsMayBeDeleted(t *testing.T) {
+	var all []*Kind
+	for _, k := range All() {
+		if k, is := k.(*Kind); is {
+			all = append(all, k)
+		}
+	}
+	text, err := Rights(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	role, _, _ := strings.Cut(string(text), "---\n")
+	var rules struct {
+		Rules []struct {
+			APIGroups, Resources, Verbs []string
+		}
+	}
+	if err := yaml.Unmarshal([]byte(role), &rules); err != nil {
+		t.Fatal(err)
+	}
+	may := map[string]bool{}
+	for _, r := range rules.Rules {
+		for _, resource := range r.Resources {
+			may[resource+"."+r.APIGroups[0]] = may[resource+"."+r.APIGroups[0]] || slices.Contains(r.Verbs, "delete")
+		}
+	}
+	for _, k := range all {
+		if !may[k.Resource+"."+k.Group] {
+			t.Errorf("Muster may not delete %s.%s", k.Resource, k.Group)
+		}
 	}
 }

@@ -37,6 +37,8 @@ type gang struct {
 	// leaves: what makes the pods is being deleted, which a finalizer may put off. Those that run hold their quota until they stop, and
 	// no other starts.
 	leaves bool
+	// surges: it is a group that a rolling update adds for a while. It is there as long as it has pods.
+	surges bool
 
 	// The pods that may not run yet, those that do, and those that have ended, the oldest first.
 	gated, open, over []*corev1.Pod

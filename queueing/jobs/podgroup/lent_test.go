@@ -178,7 +178,7 @@ func TestGroupsOfACopy(t *testing.T) {
 		t.Errorf("the copy is that of %v", got)
 	}
 	g.admit()
-	g.leaderWorkerPods("1", 3)
+	g.leaderWorkerPods("1", 0, 3)
 	g.settle(k)
 	g.is("it starts", "llm-1-0 open, llm-1-1 open, llm-1-2 open | 1 2 QuotaReserved Admitted")
 	if err := g.c.Delete(t.Context(), g.workload()); err != nil {

@@ -696,6 +696,93 @@ func TestAStatefulSet(t *testing.T) {
 	g.is("with more than before it queues for those", " | 3")
 }
 
+// TestAStatefulSetThatIsRolledOut: the pods of its new template wait where they ask for more than it has quota for, and start where they
+// do not.
+func TestAStatefulSetThatIsRolledOut(t *testing.T) {
+	for cpu, want := range map[string]string{"1": "db-0 open, db-1 open", "4": "db-0 open, db-1 held"} {
+		set := newStatefulSet()
+		g := newRig(t, set)
+		k := gangOfStatefulSet(t.Context(), set)[0]
+		g.settle(k)
+		g.admit()
+		add := func(name, cpu string) {
+			p := g.pod(name, cpu, parentAnnotation, statefulSetParent)
+			controlledBySet(p, "db")
+			if err := g.c.Update(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		add("db-0", "1")
+		add("db-1", "1")
+		g.settle(k)
+		if err := g.c.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil {
+			t.Fatal(err)
+		}
+		set.Spec.Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse(cpu)}
+		if err := g.c.Update(t.Context(), set); err != nil {
+			t.Fatal(err)
+		}
+		g.set("", "db-1")
+		add("db-1", cpu)
+		g.settle(k)
+		g.is(cpu, want+" | 2 QuotaReserved Admitted")
+	}
+}
+
+// TestAStatefulSetThatChangesItsQueue before it starts queues there.
+func TestAStatefulSetThatChangesItsQueue(t *testing.T) {
+	set := newStatefulSet()
+	g := newRig(t, set)
+	k := gangOfStatefulSet(t.Context(), set)[0]
+	g.settle(k)
+	if err := g.c.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil {
+		t.Fatal(err)
+	}
+	set.Labels[jobs.QueueLabel] = "other"
+	if err := g.c.Update(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	g.settle(k)
+	if w := g.workload(); w == nil || w.Spec.QueueName != "other" {
+		t.Fatalf("its Workload is %+v", w)
+	}
+	g.admit()
+	p := g.pod("db-0", "1", parentAnnotation, statefulSetParent) // it has the queue of before
+	controlledBySet(p, "db")
+	if err := g.c.Update(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	g.settle(k)
+	g.is("it starts", "db-0 open | 2 QuotaReserved Admitted")
+}
+
+// TestAnnotationsOfAStatefulSetThatCannotBeFollowed refuse it, from its creation and after a change.
+func TestAnnotationsOfAStatefulSetThatCannotBeFollowed(t *testing.T) {
+	for _, later := range []bool{false, true} {
+		set := newStatefulSet()
+		wrong := func() { set.Spec.Template.Annotations[kueue.PodSetRequiredTopologyAnnotation] = "not a label" }
+		if !later {
+			wrong()
+		}
+		g := newRig(t, set)
+		k := gangOfStatefulSet(t.Context(), set)[0]
+		g.settle(k)
+		if later {
+			if err := g.c.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil {
+				t.Fatal(err)
+			}
+			wrong()
+			if err := g.c.Update(t.Context(), set); err != nil {
+				t.Fatal(err)
+			}
+			g.settle(k)
+		}
+		if w := g.workload(); w == nil || !strings.Contains(w.Annotations[workload.RefusedAnnotation], "not a label") {
+			t.Errorf("later %v: its Workload is %v", later, w)
+		}
+	}
+}
+
 // TestAStatefulSetThatIsEvictedBeforeItsPods lets its quota go: no pod of it has to stop.
 func TestAStatefulSetThatIsEvictedBeforeItsPods(t *testing.T) {
 	set := newStatefulSet()
@@ -831,10 +918,10 @@ func aLeaderWorkerSet() *unstructured.Unstructured {
 	return object
 }
 
-// leaderWorkerPods creates the pods of a group.
-func (g *rig) leaderWorkerPods(index string, count int) {
+// leaderWorkerPods creates those pods of a group.
+func (g *rig) leaderWorkerPods(index string, from, to int) {
 	g.t.Helper()
-	for i := range count {
+	for i := from; i < to; i++ {
 		p := g.pod(fmt.Sprintf("llm-%s-%d", index, i), "1", parentAnnotation, leaderWorkerSetParent)
 		p.Labels[workload.LeaderWorkerSetLabel], p.Labels[workload.GroupIndexLabel], p.Labels[workerIndexLabel] = "llm", index, fmt.Sprint(i)
 		if err := g.c.Update(g.t.Context(), p); err != nil {
@@ -864,12 +951,54 @@ func TestALeaderWorkerSet(t *testing.T) {
 		t.Errorf("its Workload is %s, of %v", w.Name, got)
 	}
 	g.admit()
-	g.leaderWorkerPods("1", 3)
+	g.leaderWorkerPods("1", 0, 3)
 	g.settle(keys[1])
 	g.is("it starts", "llm-1-0 open, llm-1-1 open, llm-1-2 open | 1 2 QuotaReserved Admitted")
 	g.evict()
 	g.settle(keys[1])
 	g.is("evicted, it queues again", " | 1 2 Evicted")
+}
+
+// TestALeaderWorkerSetThatIsRolledOut has more groups for a while, each of which queues like the others and goes with its pods.
+func TestALeaderWorkerSetThatIsRolledOut(t *testing.T) {
+	for name, tc := range map[string]struct {
+		surge any
+		extra bool
+	}{
+		"by a group more": {int64(1), true}, "by a half": {"50%", true}, "by a part of a group": {"1%", true},
+		"without more": {int64(0), false}, "without a word": {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			object := aLeaderWorkerSet()
+			if tc.surge != nil {
+				if err := unstructured.SetNestedField(object.Object, tc.surge, "spec", "rolloutStrategy", "rollingUpdateConfiguration",
+					"maxSurge"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			g := newRig(t, object)
+			k := gangsOfLeaderWorkerSet(t.Context(), object)[1]
+			k.index = 2
+			g.settle(k)
+			g.is("it is not rolled out", " |")
+			g.leaderWorkerPods("2", 0, 1)
+			g.settle(k)
+			if !tc.extra {
+				g.is("it has no such group", "llm-2-0 held |")
+				return
+			}
+			g.is("the leader has come", "llm-2-0 held | 1 2")
+			g.admit()
+			g.leaderWorkerPods("2", 1, 3)
+			g.settle(k)
+			g.is("the group starts", "llm-2-0 open, llm-2-1 open, llm-2-2 open | 1 2 QuotaReserved Admitted")
+			for _, pod := range []string{"llm-2-0", "llm-2-1", "llm-2-2"} {
+				g.set("", pod)
+			}
+			g.settle(k)
+			g.is("it is rolled out", " |")
+		})
+	}
 }
 
 // TestGangsOfKueuesWorkloads: Kueue has what makes pods own their Workload beside the pods, and control it no

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -120,7 +121,12 @@ func setOf(k key, set *appsv1.StatefulSet) *gang {
 // leaderWorkerSet is what is read of one.
 type leaderWorkerSet struct {
 	Spec struct {
-		Replicas             *int32 `json:"replicas"`
+		Replicas        *int32 `json:"replicas"`
+		RolloutStrategy struct {
+			RollingUpdateConfiguration struct {
+				MaxSurge *intstr.IntOrString `json:"maxSurge"`
+			} `json:"rollingUpdateConfiguration"`
+		} `json:"rolloutStrategy"`
 		LeaderWorkerTemplate struct {
 			Size           *int32                  `json:"size"`
 			LeaderTemplate *corev1.PodTemplateSpec `json:"leaderTemplate"`
@@ -153,6 +159,16 @@ func parse(o *unstructured.Unstructured) (out leaderWorkerSet, err error) {
 	return out, nil
 }
 
+// surge is how many groups beyond its replicas a LeaderWorkerSet has at most during a rolling update, as its controller rounds that.
+func (s *leaderWorkerSet) surge(replicas int) int {
+	n, err := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(s.Spec.RolloutStrategy.RollingUpdateConfiguration.MaxSurge,
+		intstr.FromInt32(0)), replicas, true)
+	if err != nil {
+		return 0 // its own webhook refuses it
+	}
+	return max(0, n)
+}
+
 // readLeaderWorkerSet reads the gang of one group; nil if its LeaderWorkerSet is not queued.
 func (r *reconciler) readLeaderWorkerSet(ctx context.Context, k key) (*gang, error) {
 	object := newLeaderWorkerSet()
@@ -178,7 +194,8 @@ func leaderWorkerGroupOf(k key, object *unstructured.Unstructured) (*gang, error
 	}
 	g := serving(k, object)
 	g.kind = leaderWorkerSetKind
-	if k.index >= int(ptr.Deref(set.Spec.Replicas, 1)) {
+	replicas := int(ptr.Deref(set.Spec.Replicas, 1))
+	if g.surges = k.index >= replicas; k.index >= replicas+set.surge(replicas) {
 		return g, nil
 	}
 	size := ptr.Deref(t.Size, 1)

@@ -184,7 +184,7 @@ func (r *reconciler) act(ctx context.Context, g *gang, w *kueue.Workload, a acti
 		if err := r.confirmNoneRuns(ctx, g); err != nil {
 			return err
 		}
-		if pod, ok := g.job.(*corev1.Pod); ok && g.family == single && isGated(pod) {
+		if pod, ok := g.job.(*corev1.Pod); ok && g.family == single && isGated(pod) && pod.DeletionTimestamp.IsZero() {
 			r.event(g.job, corev1.EventTypeWarning, "NotQueued",
 				"It is in no queue any more and stays gated; give it the label %s again, or delete it", jobs.QueueLabel)
 		}
@@ -210,9 +210,10 @@ func (r *reconciler) act(ctx context.Context, g *gang, w *kueue.Workload, a acti
 
 // reportMissing tells on the newest pod how many of the group are there: a second Event on one pod would only count the first again.
 func (r *reconciler) reportMissing(g *gang) {
-	if missing := fmt.Sprintf("%d of %d", len(g.gated)+len(g.open)+g.succeeded, g.total); r.isNews(g.key, missing) {
-		newest := g.all()[len(g.all())-1]
-		r.event(newest, corev1.EventTypeNormal, "WaitingForPods", "%s pods of group %s are there; it queues once all are", missing, g.name)
+	all := g.all()
+	if missing := fmt.Sprintf("%d of %d", len(g.gated)+len(g.open)+g.succeeded, g.total); len(all) > 0 && r.isNews(g.key, missing) {
+		r.event(all[len(all)-1], corev1.EventTypeNormal, "WaitingForPods",
+			"%s pods of group %s are there; it queues once all are", missing, g.name)
 	}
 }
 

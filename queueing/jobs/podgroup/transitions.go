@@ -94,8 +94,8 @@ var transitions = [states][workload.States]action{
 func (g *gang) state() state {
 	outcome, _ := g.outcome()
 	switch {
-	case g.job == nil || (g.total == 0 || g.leaves) && len(g.open) == 0:
-		return gone
+	case g.job == nil || (g.total == 0 || g.leaves) && len(g.open) == 0 || (!g.awaited || g.surges) && len(g.all()) == 0:
+		return gone // or its pods are being deleted, which never ran
 	case outcome != jobs.Unfinished:
 		return ended
 	case len(g.open) > 0:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/jobs/defaults"
+	"github.com/muster-dev/muster/queueing/jobs/topology"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -65,6 +66,9 @@ func podSetDiffers(ctx context.Context, kube client.Reader, namespace string, a,
 		if !equality.Semantic.DeepEqual(part.a, part.b) {
 			return part.field, nil
 		}
+	}
+	if !topology.Same(a.TopologyRequest, b.TopologyRequest) {
+		return "topologyRequest", nil
 	}
 	return "", nil
 }

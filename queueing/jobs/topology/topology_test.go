@@ -111,6 +111,9 @@ func TestGroupsOfPodSets(t *testing.T) {
 	member := func(name string, count int32, kind, level string) kueue.PodSet {
 		return podSet(name, count, "group-name", "g", kind, level)
 	}
+	// The leader of a group comes before its workers anyway.
+	offset := member("w", 8, "required-topology", rack)
+	offset.Template.Annotations[kueue.PodIndexOffsetAnnotation] = "1"
 	for name, c := range map[string]struct {
 		podSets []kueue.PodSet
 		want    string
@@ -126,6 +129,10 @@ func TestGroupsOfPodSets(t *testing.T) {
 		if c.want == "" && len(refusals) > 0 || c.want != "" && (len(refusals) != 1 || !strings.Contains(refusals[0], c.want)) {
 			t.Errorf("%s: refused because of %q, want %q", name, refusals, c.want)
 		}
+	}
+	refusals := Complete([]kueue.PodSet{member("l", 1, "required-topology", rack), offset})
+	if len(refusals) == 0 || !strings.Contains(refusals[0], "may not be set when kueue.x-k8s.io/pod-index-offset is") {
+		t.Errorf("workers with an offset: refused because of %q", refusals)
 	}
 }
 
