@@ -9,6 +9,7 @@ import (
 	"cloud.google.com/go/compute/apiv1/computepb"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -21,7 +22,7 @@ func (p *Provider) Advise(ctx context.Context, groups []*v1alpha1.NodeGroup, cou
 		if g.Spec.GCP == nil || g.Spec.CapacityType != v1alpha1.Spot {
 			continue
 		}
-		answer, err := p.cloud.Advice(ctx, g.Spec.GCP.Project, regionOf(g.Spec.Zone), adviceRequest(g, count))
+		answer, err := p.cloud.Advice(ctx, g.Spec.GCP.Project, api.Region(g.Spec.Zone), adviceRequest(g, count))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("asking for advice on NodeGroup %s: %w", g.Name, err))
 			continue

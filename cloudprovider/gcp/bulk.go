@@ -3,14 +3,13 @@ package gcp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"time"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
+	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
 	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -31,9 +30,9 @@ func (p *Provider) bulkInsert(ctx context.Context, l *launch) ([]cloudprovider.M
 	case errors.Is(err, cloudprovider.ErrUnderWay):
 		return ours, err
 	case cloudprovider.Refusal(err) != nil:
-		p.stale(l.id, l.names)
+		p.inventory.Stale(l.id, l.names)
 		// The cloud deletes what it has made; lists tell what is not gone yet.
-		left, _, listErr := p.bulkMachines(ctx, l, []string{l.zone()})
+		left, _, listErr := p.inventory.Beside(ctx, l.Group, l.names, []string{inventory.ZoneOf(l.Group)})
 		return left, errors.Join(err, listErr)
 	case err != nil:
 		return ours, err
@@ -42,7 +41,7 @@ func (p *Provider) bulkInsert(ctx context.Context, l *launch) ([]cloudprovider.M
 	}
 	out := make([]cloudprovider.Machine, l.Count)
 	for i, name := range l.names {
-		out[i] = p.machine(l, name, cloudprovider.Booting)
+		out[i] = p.inventory.Made(l.LaunchRequest, name)
 	}
 	return out, nil
 }
@@ -58,7 +57,7 @@ func (p *Provider) beginBulk(ctx context.Context, l *launch) (ours []cloudprovid
 	if err != nil {
 		return nil, nil, err
 	}
-	ours, others, err := p.bulkMachines(ctx, l, zonesOf(l, mig))
+	ours, others, err := p.inventory.Beside(ctx, l.Group, l.names, zonesOf(l, mig))
 	if err != nil || len(ours) == l.Count {
 		return ours, nil, err
 	}
@@ -84,7 +83,7 @@ func (p *Provider) beginBulk(ctx context.Context, l *launch) (ours []cloudprovid
 	}
 	op, err = p.insert(ctx, l, mig, policy, affinity)
 	if err == nil {
-		p.freshen(l.id, l.names)
+		p.inventory.Freshen(l.id, l.names)
 	}
 	return ours, op, err
 }
@@ -99,14 +98,7 @@ func (p *Provider) insert(ctx context.Context, l *launch, mig *computepb.Instanc
 	}
 	// What stands here is laid over the template.
 	over := &computepb.InstanceProperties{
-		Labels: map[string]string{
-			labelCluster: p.Cluster,
-			labelUID:     p.ClusterUID,
-			labelLaunch:  labelValue(l.Token),
-			labelRequest: labelValue(l.Request),
-			labelGroup:   labelValue(l.Group.Name),
-			labelManager: managerLabel(l.id),
-		},
+		Labels:      p.inventory.Labels(l.LaunchRequest),
 		MachineType: new(l.spec.MachineType), ReservationAffinity: affinity,
 	}
 	if l.Group.Spec.CapacityType == v1alpha1.Spot {
@@ -120,13 +112,11 @@ func (p *Provider) insert(ctx context.Context, l *launch, mig *computepb.Instanc
 		call = append(call, policy)
 	}
 	call = append(call, affinity.GetValues()...)
-	return p.cloud.BulkInsert(ctx, l.id.Project, l.zone(), api.RequestID(call...), &computepb.BulkInsertInstanceResource{
+	return p.cloud.BulkInsert(ctx, l.id.Project, inventory.ZoneOf(l.Group), api.RequestID(call...), &computepb.BulkInsertInstanceResource{
 		Count: new(int64(l.Count)), MinCount: new(int64(l.Count)),
 		SourceInstanceTemplate: new(templateOf(mig)), InstanceProperties: over, PerInstanceProperties: named,
 	})
 }
-
-func managerLabel(id api.Manager) string { return labelValue(id.Location + "_" + id.Name) }
 
 // templateOf a managed instance group: of its first version, where it has several.
 func templateOf(mig *computepb.InstanceGroupManager) string {
@@ -136,82 +126,13 @@ func templateOf(mig *computepb.InstanceGroupManager) string {
 	return mig.GetVersions()[0].GetInstanceTemplate()
 }
 
-// bulkMachines are those of the launch that exist, and how many others there are beside the managed instance group, in all of its
-// offerings. Each zone is listed by itself: of one that is away, other than that of the launch, the last known state counts.
-func (p *Provider) bulkMachines(ctx context.Context, l *launch, zones []string) (ours []cloudprovider.Machine, others int, err error) {
-	names, listed := map[string]bool{}, map[string]bool{}
-	for _, name := range l.names {
-		names[name] = true
-	}
-	filter := p.names.filterOf(slices.DeleteFunc(p.known(), func(g *v1alpha1.NodeGroup) bool { return managerOf(g) != l.id }))
-	for _, zone := range zones {
-		found, err := p.cloud.InstancesOf(ctx, l.id.Project, zone, filter)
-		if last, known := p.lastBeside(l.id, zone); err != nil && zone != l.zone() && known {
-			others += last
-			continue
-		}
-		if err != nil {
-			return nil, 0, fmt.Errorf("listing the machines of zone %s: %w", zone, err)
-		}
-		for _, in := range found {
-			listed[in.GetName()] = true
-			switch m := p.bulkMachine(l.id.Project, in); {
-			case !p.isBeside(l.id, in):
-			case names[m.Name]:
-				m.Group = l.Group.Name
-				ours = append(ours, m)
-			case m.State != cloudprovider.Terminated:
-				others++
-			}
-		}
-	}
-	return ours, others + p.unlisted(l.id, listed, names), nil
-}
-
 // zonesOf are the zones in which machines may stand beside a managed instance group, that of the launch first.
 func zonesOf(l *launch, mig *computepb.InstanceGroupManager) []string {
-	out := []string{l.zone()}
+	out := []string{inventory.ZoneOf(l.Group)}
 	for _, z := range mig.GetDistributionPolicy().GetZones() {
 		if zone := api.Base(z.GetZone()); !slices.Contains(out, zone) {
 			out = append(out, zone)
 		}
 	}
 	return out
-}
-
-// freshen notes that machines have been asked for, and stale that they are not to
-// be, or are no more.
-func (p *Provider) freshen(id api.Manager, names []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.fresh[id] == nil {
-		p.fresh[id] = map[string]time.Time{}
-	}
-	for _, name := range names {
-		p.fresh[id][name] = p.Clock.Now()
-	}
-}
-
-func (p *Provider) stale(id api.Manager, names []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, name := range names {
-		delete(p.fresh[id], name)
-	}
-}
-
-// unlisted counts the machines that have been asked for and that lists may not know
-// yet, without those of the launch itself.
-func (p *Provider) unlisted(id api.Manager, listed, ours map[string]bool) (n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for name, at := range p.fresh[id] {
-		switch {
-		case listed[name] || p.Clock.Since(at) > poll.Grace:
-			delete(p.fresh[id], name)
-		case !ours[name]:
-			n++
-		}
-	}
-	return n
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp"
+	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -178,7 +179,7 @@ func chaosRun(t *testing.T, seed uint64, outcomes map[string]int) {
 	l.sweepAll(p)
 	for _, g := range gangs {
 		for _, line := range l.world.Bill() {
-			if g.whole || !strings.Contains(line.ID, gcp.Shorten(g.Token)) {
+			if g.whole || !strings.Contains(line.ID, inventory.Shorten(g.Token)) {
 				continue
 			}
 			if late := line.Until.Sub(g.givenUp); line.Open || late > bound {
@@ -268,7 +269,7 @@ func checkChaos(t *testing.T, l *lab, gangs []*gang) {
 	for _, g := range gangs {
 		alive, taken := 0, 0
 		for _, in := range instances {
-			if !strings.Contains(in.ID, gcp.Shorten(g.Token)) {
+			if !strings.Contains(in.ID, inventory.Shorten(g.Token)) {
 				continue
 			}
 			if in.Phase != cloudsim.Terminated {

@@ -82,7 +82,7 @@ func (l *launch) missing(ours map[string]*computepb.ManagedInstance) (out []stri
 func (p *Provider) machines(l *launch, ours map[string]*computepb.ManagedInstance) (out []cloudprovider.Machine) {
 	for _, name := range l.names {
 		if in := ours[name]; in != nil {
-			m := p.managedMachine(l.id, in)
+			m := p.inventory.Member(l.id, in)
 			m.Group = l.Group.Name
 			out = append(out, m)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
+	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -71,7 +72,7 @@ func (d *dense) in(ctx context.Context, l *launch, t *template) (path string, er
 	if path := d.recall(key); path != "" {
 		return path, nil
 	}
-	portions, err := d.portions(ctx, id, l.zone(), l.Together.Level == subblockLabel)
+	portions, err := d.portions(ctx, id, inventory.ZoneOf(l.Group), l.Together.Level == subblockLabel)
 	if cause := cloudprovider.CauseOf(err); errors.Is(err, api.ErrDenied) || cause != nil && cause.Class == v1alpha1.Config {
 		return "", nil // one without blocks, or that may not be read: machines are judged by the labels of their nodes
 	}

@@ -25,9 +25,9 @@ import (
 // labels of its instance template, since the group itself takes neither.
 const (
 	keyEnabled = "muster-dev-enabled"
-	// keyCluster names the cluster that the machines join. Node pools of GKE say it in
-	// GKE's own keys.
-	keyCluster = labelCluster
+	// keyCluster names the cluster that the machines join, as the label of machines does. Node pools of GKE say it
+	// in GKE's own keys.
+	keyCluster = "muster-dev-cluster"
 	keyMax     = "muster-dev-max-nodes"
 	keyMin     = "muster-dev-min-nodes"
 	// keyQueue is how long a launch may wait in the cloud's queue, such as 24h.
@@ -107,13 +107,13 @@ func (p *Provider) undiscovered(ctx context.Context, location string, err error)
 	if cause := cloudprovider.CauseOf(err); cause == nil || cause.Class != v1alpha1.Outage {
 		return cloudprovider.Discovery{}, err
 	}
-	if _, err := p.refresh(ctx); err != nil {
+	if err := p.inventory.Refresh(ctx); err != nil {
 		return cloudprovider.Discovery{}, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	last, known := p.discovered[location]
-	for _, g := range p.seen {
+	for _, g := range p.inventory.Known() {
 		if !known && g.Spec.GCP.Project == p.Project && g.Spec.GCP.Location == location {
 			return cloudprovider.Discovery{}, err
 		}
@@ -203,7 +203,7 @@ func (p *Provider) offerings(ctx context.Context, id api.Manager, mig *computepb
 			}
 			spec := v1alpha1.NodeGroupSpec{
 				Provider: v1alpha1.ProviderGCP, MinNodes: least, MaxNodes: most, CapacityType: t.capacityType(), Zone: zone,
-				PricePerHour: cmp.Or(price, p.prices.Of(prices.Offering{Region: regionOf(zone), Shape: shape, Model: t.model(),
+				PricePerHour: cmp.Or(price, p.prices.Of(prices.Offering{Region: api.Region(zone), Shape: shape, Model: t.model(),
 					Reserved: t.capacityType() == v1alpha1.Reserved && !reserved.over})),
 				QueueTimeout: queue, EndsAt: reserved.endsAt,
 				Template: t.nodeTemplate(shape, zone), Topology: levels,

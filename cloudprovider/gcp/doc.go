@@ -22,9 +22,9 @@
 //
 //	api                                                  every call to Google
 //	prices                                               what machines cost
+//	inventory                                            which machines there are, and what identifies them
 //	discover.go, template.go, reservation.go, topology.go  groups, and what their machines offer
 //	launch.go, bulk.go, resize.go, create.go, takeback.go  launches, and their end
-//	list.go, machine.go, names.go                        the inventory, and what identifies a machine
 //	together.go, dense.go, sweep.go                      what keeps machines near each other
 //
 // # Whose a machine is
@@ -69,7 +69,7 @@
 //	  paid for while   what has come
 //	  it waits
 //
-// Names follow from the launch's token, see names.go, so that a call that is repeated
+// Names follow from the launch's token, see inventory.Names, so that a call that is repeated
 // makes nothing twice, however late: the cloud makes no two instances of a name in a
 // zone. Within an hour it also knows the call by its requestId.
 //

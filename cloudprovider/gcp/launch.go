@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
+	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
 	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -32,15 +33,15 @@ type launch struct {
 
 // Launch implements cloudprovider.Launcher, by the group's launch method.
 func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) ([]cloudprovider.Machine, error) {
-	p.know(req.Group)
-	defer p.know(req.Group)
+	p.inventory.Know(req.Group)
+	defer p.inventory.Know(req.Group)
 	l, err := p.newLaunch(req)
 	if err != nil {
 		return nil, err
 	}
 	if l.spec.LaunchMethod != v1alpha1.GCPBulkInsert {
-		p.touch(l.id)
-		defer p.touch(l.id)
+		p.inventory.Touch(l.id)
+		defer p.inventory.Touch(l.id)
 	}
 	var machines []cloudprovider.Machine
 	switch l.spec.LaunchMethod {
@@ -68,12 +69,12 @@ func (p *Provider) newLaunch(req cloudprovider.LaunchRequest) (*launch, error) {
 	if spec == nil {
 		return nil, config("NoGroup", "NodeGroup %s has no spec.gcp: name the managed instance group there", req.Group.Name)
 	}
-	names, err := p.names.machines(req)
+	names, err := p.inventory.Names.Machines(req)
 	if err != nil {
 		return nil, err
 	}
-	l := &launch{LaunchRequest: req, spec: spec, id: managerOf(req.Group), names: names}
-	if l.zone() == "" {
+	l := &launch{LaunchRequest: req, spec: spec, id: inventory.ManagerOf(req.Group), names: names}
+	if inventory.ZoneOf(l.Group) == "" {
 		return nil, config("NoZone", "NodeGroup %s has no spec.zone, and its managed instance group is of region %s: set the zone of its "+
 			"machines", req.Group.Name, spec.Location)
 	}
@@ -83,14 +84,6 @@ func (p *Provider) newLaunch(req cloudprovider.LaunchRequest) (*launch, error) {
 // config refuses a launch for what its NodeGroup says.
 func config(code, format string, args ...any) error {
 	return &cloudprovider.Error{Class: v1alpha1.Config, Code: code, Message: fmt.Sprintf(format, args...)}
-}
-
-// zone of the launch's machines.
-func (l *launch) zone() string {
-	if l.id.Regional() {
-		return l.Group.Spec.Zone
-	}
-	return l.id.Location
 }
 
 // look reads the managed instance group.

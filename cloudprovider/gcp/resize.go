@@ -10,21 +10,15 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
+	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-)
-
-// States of resize requests. There is CREATING as well, before ACCEPTED.
-const (
-	requestSucceeded = "SUCCEEDED"
-	requestFailed    = "FAILED"
-	requestCancelled = "CANCELLED"
 )
 
 // resize launches by a resize request, which waits in the cloud's queue until all
 // machines can be had at once. Meanwhile it is a hold.
 func (p *Provider) resize(ctx context.Context, l *launch) ([]cloudprovider.Machine, error) {
-	name := p.names.request(l.Token, l.Group.Name)
+	name := p.inventory.Names.Request(l.Token, l.Group.Name)
 	r, err := p.cloud.ResizeRequest(ctx, l.id, name)
 	if errors.Is(err, api.ErrNotFound) {
 		if err := p.enqueue(ctx, l, name); err != nil {
@@ -36,22 +30,22 @@ func (p *Provider) resize(ctx context.Context, l *launch) ([]cloudprovider.Machi
 		return nil, fmt.Errorf("reading resize request %s: %w", name, err)
 	}
 	switch r.GetState() {
-	case requestSucceeded:
+	case inventory.Succeeded:
 		ours, err := p.managedOf(ctx, l)
 		if err == nil && len(ours) < l.Count {
 			err = l.lost(len(ours))
 		}
 		return ours, err
-	case requestFailed:
+	case inventory.Failed:
 		if refusal := api.Failed(r.GetStatus().GetError().GetErrors()); refusal != nil {
 			return nil, refusal
 		}
-		return nil, &cloudprovider.Error{Class: v1alpha1.Stockout, Code: requestFailed, Message: "resize request " + name +
+		return nil, &cloudprovider.Error{Class: v1alpha1.Stockout, Code: inventory.Failed, Message: "resize request " + name +
 			" has failed, and the cloud does not say why"}
-	case requestCancelled:
-		return nil, &cloudprovider.Error{Class: v1alpha1.Timeout, Code: requestCancelled, Message: "resize request " + name + " was cancelled"}
+	case inventory.Cancelled:
+		return nil, &cloudprovider.Error{Class: v1alpha1.Timeout, Code: inventory.Cancelled, Message: "resize request " + name + " was cancelled"}
 	default:
-		return []cloudprovider.Machine{p.hold(l.id, l.Group.Name, name)}, fmt.Errorf("resize request %s waits in the cloud's queue%s", name,
+		return []cloudprovider.Machine{p.inventory.Hold(l.id, l.Group.Name, name)}, fmt.Errorf("resize request %s waits in the cloud's queue%s", name,
 			waitsFor(r))
 	}
 }
@@ -85,7 +79,7 @@ func (p *Provider) enqueue(ctx context.Context, l *launch, name string) error {
 // countBeside counts the machines that stand beside the managed instance group: of other
 // offerings, or of a time when the group had another launch method.
 func (p *Provider) countBeside(ctx context.Context, l *launch, mig *computepb.InstanceGroupManager) (int, error) {
-	ours, others, err := p.bulkMachines(ctx, l, zonesOf(l, mig))
+	ours, others, err := p.inventory.Beside(ctx, l.Group, l.names, zonesOf(l, mig))
 	return len(ours) + others, err
 }
 
@@ -106,7 +100,7 @@ func (p *Provider) managedOf(ctx context.Context, l *launch) ([]cloudprovider.Ma
 	}
 	var out []cloudprovider.Machine
 	for _, in := range all {
-		if m := p.managedMachine(l.id, in); slices.Contains(l.names, m.Name) {
+		if m := p.inventory.Member(l.id, in); slices.Contains(l.names, m.Name) {
 			m.Group = l.Group.Name
 			out = append(out, m)
 		}

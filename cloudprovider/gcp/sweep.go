@@ -56,7 +56,7 @@ func (s *policies) look(ctx context.Context, project string) error {
 	if before && s.Clock.Since(looked) < lookAgain {
 		return nil
 	}
-	found, err := s.cloud.Policies(ctx, project, "name eq "+s.names.policyPrefix()+".*")
+	found, err := s.cloud.Policies(ctx, project, "name eq "+s.names.PolicyPrefix()+".*")
 	if err != nil && !errors.Is(err, api.ErrDenied) {
 		return fmt.Errorf("listing the placement policies of project %s: %w", project, err)
 	}

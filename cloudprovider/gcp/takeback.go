@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
+	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -32,20 +32,20 @@ func (p *Provider) TakeBack(ctx context.Context, group string, names []string) e
 }
 
 func (p *Provider) takeBack(ctx context.Context, group string, names []string) error {
-	g, err := p.groupNamed(ctx, group)
+	g, err := p.inventory.Group(ctx, group)
 	if err != nil {
 		return err
 	}
 	if g == nil {
 		return p.takeBackStray(ctx, group, names)
 	}
-	t := &taking{p, managerOf(g), g}
-	defer p.touch(t.id)
+	t := &taking{p, inventory.ManagerOf(g), g}
+	defer p.inventory.Touch(t.id)
 	var requests, machines []string
 	for _, name := range names {
 		switch {
-		case p.names.foreign(name): // another cluster's, though it is named here
-		case p.names.isRequest(name):
+		case p.inventory.Names.Foreign(name): // another cluster's, though it is named here
+		case p.inventory.Names.IsRequest(name):
 			requests = append(requests, name)
 		default:
 			machines = append(machines, name)
@@ -62,9 +62,9 @@ func (p *Provider) takeBack(ctx context.Context, group string, names []string) e
 				err = nil
 			}
 		}
-		rest = slices.DeleteFunc(rest, func(name string) bool { return p.names.token(name) == "" })
+		rest = slices.DeleteFunc(rest, func(name string) bool { return p.inventory.Names.Token(name) == "" })
 		errs = append(errs, err, p.deleteAll(ctx, t.places(rest)))
-		p.stale(t.id, rest)
+		p.inventory.Stale(t.id, rest)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("taking back machines of NodeGroup %s: %w", group, err)
@@ -72,53 +72,26 @@ func (p *Provider) takeBack(ctx context.Context, group string, names []string) e
 	return nil
 }
 
-// groupNamed returns the NodeGroup as it is, or was; nil if unknown.
-func (p *Provider) groupNamed(ctx context.Context, name string) (*v1alpha1.NodeGroup, error) {
-	find := func() *v1alpha1.NodeGroup {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.seen[name].NodeGroup
-	}
-	if g := find(); g != nil {
-		return g, nil
-	}
-	_, err := p.refresh(ctx)
-	return find(), err
-}
-
-// takeBackStray deletes machines of a group that is gone: their names have the hash of its name.
+// takeBackStray deletes machines of a group that is gone: see inventory.Strays.
 func (p *Provider) takeBackStray(ctx context.Context, group string, names []string) error {
-	all, err := p.cloud.Instances(ctx, p.Project, p.names.filter())
-	for _, away := range all.Failed {
-		err = away // they may be there
-	}
+	found, err := p.inventory.Strays(ctx, group, names)
 	if err != nil {
-		return fmt.Errorf("listing the machines of NodeGroup %s, which is gone: %w", group, err)
-	}
-	var found []place
-	for _, in := range all.All() {
-		ofGroup := in.GetLabels()[labelGroup] == labelValue(group) || p.names.isOf(in.GetName(), group)
-		if ofGroup && slices.Contains(names, in.GetName()) && !isMember(in) {
-			found = append(found, place{p.Project, api.Base(in.GetZone()), in.GetName()})
-		}
+		return err
 	}
 	return p.deleteAll(ctx, found)
 }
 
-// place is where an instance is.
-type place struct{ project, zone, name string }
-
 // deleteAll deletes instances one by one. Those that cannot be deleted do not keep
 // the others.
-func (p *Provider) deleteAll(ctx context.Context, places []place) error {
+func (p *Provider) deleteAll(ctx context.Context, places []inventory.Place) error {
 	errs := make([]error, len(places))
 	var calls errgroup.Group
 	calls.SetLimit(parallel)
 	for i, at := range places {
 		calls.Go(func() error {
-			err := p.cloud.DeleteInstance(ctx, at.project, at.zone, at.name)
+			err := p.cloud.DeleteInstance(ctx, at.Project, at.Zone, at.Name)
 			if err != nil && !errors.Is(err, api.ErrNotFound) {
-				errs[i] = fmt.Errorf("deleting instance %s: %w", at.name, err)
+				errs[i] = fmt.Errorf("deleting instance %s: %w", at.Name, err)
 			}
 			return nil
 		})
@@ -134,18 +107,10 @@ type taking struct {
 	group *v1alpha1.NodeGroup
 }
 
-// zone of the group's machines.
-func (t *taking) zone() string {
-	if t.id.Regional() {
-		return t.group.Spec.Zone
-	}
-	return t.id.Location
-}
-
 // places of instances of the group, by name.
-func (t *taking) places(names []string) (out []place) {
+func (t *taking) places(names []string) (out []inventory.Place) {
 	for _, name := range names {
-		out = append(out, place{t.id.Project, t.zone(), name})
+		out = append(out, inventory.Place{Project: t.id.Project, Zone: inventory.ZoneOf(t.group), Name: name})
 	}
 	return out
 }
@@ -162,7 +127,7 @@ func (t *taking) remove(ctx context.Context, names []string) (rest []string, err
 	}
 	members := map[string]string{}
 	for _, in := range all {
-		members[api.Base(in.GetInstance())] = pathOf(in.GetInstance())
+		members[api.Base(in.GetInstance())] = api.Path(in.GetInstance())
 	}
 	var links []string
 	for _, name := range names {
@@ -182,9 +147,9 @@ func (t *taking) remove(ctx context.Context, names []string) (rest []string, err
 // beside are those of the names that stand beside the managed instance group, by a list of instances: what the group does not own is
 // taken back though the group cannot be listed. It is empty if instances cannot be listed, either.
 func (t *taking) beside(ctx context.Context, names []string) (out []string) {
-	found, _ := t.cloud.InstancesOf(ctx, t.id.Project, t.zone(), t.names.filterOf([]*v1alpha1.NodeGroup{t.group})) // the caller has an error
+	found, _ := t.cloud.InstancesOf(ctx, t.id.Project, inventory.ZoneOf(t.group), t.inventory.Names.FilterOf([]*v1alpha1.NodeGroup{t.group})) // the caller has an error
 	for _, in := range found {
-		if slices.Contains(names, in.GetName()) && !isMember(in) {
+		if slices.Contains(names, in.GetName()) && !inventory.IsMember(in) {
 			out = append(out, in.GetName())
 		}
 	}
@@ -211,14 +176,6 @@ func accepted(err error) error {
 	return err
 }
 
-// pathOf a link, from the zone on: what calls take as the name of an instance.
-func pathOf(link string) string {
-	if i := strings.Index(link, "zones/"); i >= 0 {
-		return link[i:]
-	}
-	return link
-}
-
 // cancel takes a resize request out of the queue. One that has its machines already
 // loses them, except those in use: a list that shows the request may be older than its machines.
 func (t *taking) cancel(ctx context.Context, name string) error {
@@ -230,7 +187,7 @@ func (t *taking) cancel(ctx context.Context, name string) error {
 		return fmt.Errorf("reading resize request %s: %w", name, err)
 	}
 	switch {
-	case r.GetState() == requestSucceeded:
+	case r.GetState() == inventory.Succeeded:
 		_, free, err := t.InUse.Part(ctx, t.machinesOf(r))
 		if err != nil {
 			return err
@@ -241,7 +198,7 @@ func (t *taking) cancel(ctx context.Context, name string) error {
 		}
 		_, err = t.remove(ctx, names)
 		return err
-	case over(r):
+	case inventory.Over(r):
 		return nil
 	}
 	if err := accepted(t.cloud.CancelResizeRequest(ctx, t.id, name)); err != nil {
@@ -255,7 +212,7 @@ func (t *taking) machinesOf(r *computepb.InstanceGroupManagerResizeRequest) (out
 	for _, in := range r.GetInstances() {
 		at := t.places([]string{in.GetName()})[0]
 		out = append(out, cloudprovider.Machine{
-			Name: at.name, Group: t.group.Name, Launch: t.names.token(at.name), ProviderID: providerID(at.project, at.zone, at.name),
+			Name: at.Name, Group: t.group.Name, Launch: t.inventory.Names.Token(at.Name), ProviderID: inventory.ProviderID(at.Project, at.Zone, at.Name),
 		})
 	}
 	return out

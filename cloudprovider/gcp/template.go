@@ -287,7 +287,7 @@ func (t *template) isAutoscaled() bool {
 func (t *template) nodeTemplate(shape *computepb.MachineType, zone string) v1alpha1.NodeTemplate {
 	labels := maps.Clone(t.labels)
 	labels[corev1.LabelInstanceTypeStable] = shape.GetName()
-	labels[corev1.LabelTopologyRegion] = regionOf(zone)
+	labels[corev1.LabelTopologyRegion] = api.Region(zone)
 	if shape.GetArchitecture() == "ARM64" {
 		labels[corev1.LabelArchStable] = "arm64"
 	}
@@ -434,11 +434,3 @@ func reservedBytes(bytes int64) int64 {
 }
 
 func clamp(n, most int64) int64 { return max(0, min(n, most)) }
-
-// regionOf a zone: us-central1 for us-central1-a.
-func regionOf(zone string) string {
-	if i := strings.LastIndexByte(zone, '-'); i > 0 {
-		return zone[:i]
-	}
-	return zone
-}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
+	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -47,7 +48,7 @@ type policyID struct{ project, region, name string }
 type policies struct {
 	*Config
 	cloud *api.Client
-	names names
+	names inventory.Names
 
 	mu sync.Mutex
 	// needed is when each was last needed by a launch or a machine, as far as this process has seen.
@@ -61,7 +62,7 @@ type policies struct {
 }
 
 func newPolicies(c *Config, cloud *api.Client) *policies {
-	return &policies{Config: c, cloud: cloud, names: namesOf(c.ClusterUID), needed: map[policyID]time.Time{}, looked: map[string]time.Time{},
+	return &policies{Config: c, cloud: cloud, names: inventory.NewNames(c.ClusterUID), needed: map[policyID]time.Time{}, looked: map[string]time.Time{},
 		loose: map[api.Manager]string{}}
 }
 
@@ -88,7 +89,7 @@ func (s *policies) of(ctx context.Context, l *launch, t *template) (name string,
 	if l.Together.Level == "" || !t.collocates(l.spec.MachineType) {
 		return "", nil
 	}
-	id, there := policyID{l.id.Project, regionOf(l.zone()), s.names.policy(l.Token, l.zone())}, 0
+	id, there := policyID{l.id.Project, api.Region(inventory.ZoneOf(l.Group)), s.names.Policy(l.Token, inventory.ZoneOf(l.Group))}, 0
 	if l.Together.Value != "" {
 		if id.name, there, err = s.neighbours(ctx, l); err != nil || id.name == "" {
 			return "", err
@@ -134,13 +135,13 @@ func (s *policies) insert(ctx context.Context, l *launch, id policyID) error {
 // neighbours is the policy that most machines of the launch's request have in its zone, and how many those are. The name is empty
 // where they have none of Muster's.
 func (s *policies) neighbours(ctx context.Context, l *launch) (name string, there int, err error) {
-	all, err := s.cloud.InstancesOf(ctx, l.id.Project, l.zone(), s.names.filterFor(l.Token))
+	all, err := s.cloud.InstancesOf(ctx, l.id.Project, inventory.ZoneOf(l.Group), s.names.FilterFor(l.Token))
 	if err != nil {
 		return "", 0, fmt.Errorf("listing the machines of request %s: %w", l.Request, err)
 	}
 	count := map[string]int{}
 	for _, in := range all {
-		if stateOf(in.GetStatus()) == cloudprovider.Terminated || !s.isFor(l.LaunchRequest, in) {
+		if inventory.StateOf(in.GetStatus()) == cloudprovider.Terminated || !s.names.IsFor(l.LaunchRequest, in) {
 			continue
 		}
 		for _, id := range s.ours(l.id.Project, in) {
@@ -156,21 +157,11 @@ func (s *policies) neighbours(ctx context.Context, l *launch) (name string, ther
 	return name, count[name], nil
 }
 
-// isFor reports whether an instance was launched for the request of a launch. The label names the request; until lists show it, the token
-// in the name of the instance does, which begins with the UID of the request.
-func (s *policies) isFor(req cloudprovider.LaunchRequest, in *computepb.Instance) bool {
-	if label := in.GetLabels()[labelRequest]; label != "" {
-		return label == labelValue(req.Request)
-	}
-	id := uid.FindString(req.Token)
-	return id != "" && id == uid.FindString(s.names.token(in.GetName()))
-}
-
 // ours are Muster's policies among those of an instance.
 func (s *policies) ours(project string, in *computepb.Instance) (out []policyID) {
 	for _, link := range in.GetResourcePolicies() {
-		if name := api.Base(link); strings.HasPrefix(name, s.names.policyPrefix()) {
-			out = append(out, policyID{project, regionOf(api.Base(in.GetZone())), name})
+		if name := api.Base(link); strings.HasPrefix(name, s.names.PolicyPrefix()) {
+			out = append(out, policyID{project, api.Region(api.Base(in.GetZone())), name})
 		}
 	}
 	return out

@@ -295,6 +295,7 @@ var users = map[string]map[string]string{
 	"sdk": {
 		"cloudprovider/aws": "is the adapter", "cloudprovider/aws/api": "makes its calls", "cloudprovider/aws/prices": "reads prices",
 		"cloudprovider/gcp": "is the adapter", "cloudprovider/gcp/api": "makes its calls", "cloudprovider/gcp/prices": "reads prices",
+		"cloudprovider/gcp/inventory": "reads what there is",
 	},
 	"cloudprovider/aws": {
 		"cmd/muster/clouds": "connects it", "deploy/generate/clouds": "writes the permissions that it needs",
@@ -302,8 +303,12 @@ var users = map[string]map[string]string{
 		"kwok/sandbox":                     "its test discovers what a sandbox has",
 		"test/brownouts":                   "plays the clouds' bad days",
 	},
-	"cloudprovider/gcp/api":    {"cloudprovider/gcp": "is the adapter", "cloudprovider/gcp/prices": "reads prices"},
-	"cloudprovider/gcp/prices": {"cloudprovider/gcp": "is the adapter"},
+	"cloudprovider/gcp/api": {
+		"cloudprovider/gcp": "is the adapter", "cloudprovider/gcp/prices": "reads prices",
+		"cloudprovider/gcp/inventory": "lists machines",
+	},
+	"cloudprovider/gcp/inventory": {"cloudprovider/gcp": "is the adapter"},
+	"cloudprovider/gcp/prices":    {"cloudprovider/gcp": "is the adapter"},
 	"cloudprovider/gcp": {
 		"cmd/muster/clouds": "connects it", "deploy/generate/clouds": "writes the permissions that it needs",
 		"provisioning/controller/giveback": "its test restores etcd on the simulated cloud",
