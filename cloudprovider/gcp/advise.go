@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
+	"github.com/muster-dev/muster/cloudprovider/gcp/template"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -51,7 +52,7 @@ func adviceRequest(g *v1alpha1.NodeGroup, count int) *computepb.CapacityAdviceRe
 			},
 		},
 		InstanceProperties: &computepb.CapacityAdviceRequestInstanceProperties{
-			Scheduling: &computepb.CapacityAdviceRequestInstancePropertiesScheduling{ProvisioningModel: new(modelSpot)},
+			Scheduling: &computepb.CapacityAdviceRequestInstancePropertiesScheduling{ProvisioningModel: new(template.Spot)},
 		},
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
+	"github.com/muster-dev/muster/cloudprovider/gcp/template"
 	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -64,7 +65,7 @@ func (p *Provider) beginBulk(ctx context.Context, l *launch) (ours []cloudprovid
 	if err := l.within(mig, others, l.Count); err != nil {
 		return ours, nil, err
 	}
-	t, err := p.template(ctx, l.id.Project, templateOf(mig)) // which look has read
+	t, err := p.templates.Of(ctx, l.id.Project, template.LinkOf(mig)) // which look has read
 	if err != nil {
 		return ours, nil, err
 	}
@@ -78,7 +79,7 @@ func (p *Provider) beginBulk(ctx context.Context, l *launch) (ours []cloudprovid
 	}
 	var affinity *computepb.ReservationAffinity
 	if reserved != "" {
-		affinity = &computepb.ReservationAffinity{Key: new(t.affinityKey), Values: []string{reserved},
+		affinity = &computepb.ReservationAffinity{Key: new(t.AffinityKey), Values: []string{reserved},
 			ConsumeReservationType: new(computepb.ReservationAffinity_SPECIFIC_RESERVATION.String())}
 	}
 	op, err = p.insert(ctx, l, mig, policy, affinity)
@@ -114,16 +115,8 @@ func (p *Provider) insert(ctx context.Context, l *launch, mig *computepb.Instanc
 	call = append(call, affinity.GetValues()...)
 	return p.cloud.BulkInsert(ctx, l.id.Project, inventory.ZoneOf(l.Group), api.RequestID(call...), &computepb.BulkInsertInstanceResource{
 		Count: new(int64(l.Count)), MinCount: new(int64(l.Count)),
-		SourceInstanceTemplate: new(templateOf(mig)), InstanceProperties: over, PerInstanceProperties: named,
+		SourceInstanceTemplate: new(template.LinkOf(mig)), InstanceProperties: over, PerInstanceProperties: named,
 	})
-}
-
-// templateOf a managed instance group: of its first version, where it has several.
-func templateOf(mig *computepb.InstanceGroupManager) string {
-	if t := mig.GetInstanceTemplate(); t != "" || len(mig.GetVersions()) == 0 {
-		return t
-	}
-	return mig.GetVersions()[0].GetInstanceTemplate()
 }
 
 // zonesOf are the zones in which machines may stand beside a managed instance group, that of the launch first.

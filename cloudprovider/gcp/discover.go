@@ -18,30 +18,8 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 	"github.com/muster-dev/muster/cloudprovider/gcp/prices"
+	"github.com/muster-dev/muster/cloudprovider/gcp/template"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-)
-
-// Keys by which a managed instance group says what it wants: of the metadata or the
-// labels of its instance template, since the group itself takes neither.
-const (
-	keyEnabled = "muster-dev-enabled"
-	// keyCluster names the cluster that the machines join, as the label of machines does. Node pools of GKE say it
-	// in GKE's own keys.
-	keyCluster = "muster-dev-cluster"
-	keyMax     = "muster-dev-max-nodes"
-	keyMin     = "muster-dev-min-nodes"
-	// keyQueue is how long a launch may wait in the cloud's queue, such as 24h.
-	keyQueue = "muster-dev-queue-timeout"
-	// keyStartup lists the taints that another component removes while a node starts, such as
-	// node.cilium.io/agent-not-ready=true:NoExecute.
-	keyStartup = "muster-dev-startup-taints"
-	// keyTopology lists node labels by which some agent tells in which domain, such as a rack, a machine is, and how many
-	// machines a domain takes, such as example.com/rack=18.
-	keyTopology = "muster-dev-topology"
-	// keyMethod names a launch method, where that which fits is not wanted.
-	keyMethod = "muster-dev-launch-method"
-	// keyPrice is what an hour of a machine costs in USD, such as 64.44, in place of the list price.
-	keyPrice = "muster-dev-price-per-hour"
 )
 
 // cloudGroupLabel lets nodes of a group be born cordoned.
@@ -86,7 +64,7 @@ func (p *Provider) discoverIn(ctx context.Context, location string, managers api
 	for _, mig := range managers.Items[location] {
 		id := api.Manager{Project: p.Project, Location: location, Name: mig.GetName()}
 		found, err := p.offerings(ctx, id, mig, scalers[id.Name])
-		var unusable *unusableError
+		var unusable *template.UnusableError
 		switch {
 		case errors.As(err, &unusable):
 			out.Refused = append(out.Refused, cloudprovider.Refused{Group: id.Location + "/" + id.Name, Reason: unusable.Error()})
@@ -122,27 +100,18 @@ func (p *Provider) undiscovered(ctx context.Context, location string, err error)
 	return last, nil
 }
 
-// unusableError says why a group that says that it is Muster's cannot be used.
-type unusableError struct{ text string }
-
-func (e *unusableError) Error() string { return e.text }
-
-func unusable(format string, args ...any) error {
-	return &unusableError{fmt.Sprintf(format, args...)}
-}
-
 // candidate is a managed instance group with all that is known of it.
 type candidate struct {
 	id         api.Manager
 	mig        *computepb.InstanceGroupManager
 	autoscaler *computepb.Autoscaler
-	template   *template
+	template   *template.Template
 }
 
 // offerings of a managed instance group: one for each of its zones and machine types.
 func (p *Provider) offerings(ctx context.Context, id api.Manager, mig *computepb.InstanceGroupManager,
 	autoscaler *computepb.Autoscaler) ([]cloudprovider.Found, error) {
-	t, err := p.template(ctx, id.Project, templateOf(mig))
+	t, err := p.templates.Of(ctx, id.Project, template.LinkOf(mig))
 	if errors.Is(err, api.ErrNotFound) || err == nil && t == nil {
 		// Without a template the group cannot say that it is Muster's.
 		return nil, nil
@@ -151,14 +120,14 @@ func (p *Provider) offerings(ctx context.Context, id api.Manager, mig *computepb
 		return nil, err
 	}
 	c := &candidate{id, mig, autoscaler, t}
-	if _, enabled := t.keys[keyEnabled]; !enabled {
+	if _, enabled := t.Keys[template.KeyEnabled]; !enabled {
 		return nil, nil
 	}
-	if ours, err := p.claim(t); !ours {
+	if ours, err := p.templates.Claim(t); !ours {
 		return nil, err
 	}
-	if t.isFlexStart() {
-		return nil, flexStart()
+	if t.IsFlexStart() {
+		return nil, template.NoFlexStart()
 	}
 	least, most, err := c.limits()
 	if err != nil {
@@ -189,24 +158,24 @@ func (p *Provider) offerings(ctx context.Context, id api.Manager, mig *computepb
 			}
 		}
 		for _, machineType := range c.machineTypes() {
-			shape, err := p.machineType(ctx, id.Project, zone, machineType)
+			shape, err := p.templates.MachineType(ctx, id.Project, zone, machineType)
 			if errors.Is(err, api.ErrNotFound) {
-				return nil, unusable("zone %s has no machine type %s, which the group asks for: change the instance template or the zones", zone,
+				return nil, template.Unusable("zone %s has no machine type %s, which the group asks for: change the instance template or the zones", zone,
 					machineType)
 			}
 			if err != nil {
 				return nil, err
 			}
-			levels, err := t.levels(machineType)
+			levels, err := t.Levels(machineType)
 			if err != nil {
 				return nil, err
 			}
 			spec := v1alpha1.NodeGroupSpec{
-				Provider: v1alpha1.ProviderGCP, MinNodes: least, MaxNodes: most, CapacityType: t.capacityType(), Zone: zone,
-				PricePerHour: cmp.Or(price, p.prices.Of(prices.Offering{Region: api.Region(zone), Shape: shape, Model: t.model(),
-					Reserved: t.capacityType() == v1alpha1.Reserved && !reserved.over})),
+				Provider: v1alpha1.ProviderGCP, MinNodes: least, MaxNodes: most, CapacityType: t.CapacityType(), Zone: zone,
+				PricePerHour: cmp.Or(price, p.prices.Of(prices.Offering{Region: api.Region(zone), Shape: shape, Model: t.Model(),
+					Reserved: t.CapacityType() == v1alpha1.Reserved && !reserved.over})),
 				QueueTimeout: queue, EndsAt: reserved.endsAt,
-				Template: t.nodeTemplate(shape, zone), Topology: levels,
+				Template: t.Node(shape, zone), Topology: levels,
 				GCP: &v1alpha1.GCPGroup{
 					Project: id.Project, Location: id.Location, InstanceGroupManager: id.Name, MachineType: machineType, LaunchMethod: method,
 				},
@@ -228,39 +197,9 @@ func (p *Provider) offerings(ctx context.Context, id api.Manager, mig *computepb
 		out = over // else the other zones are those that have never had the reservation
 	}
 	if len(out) == 0 && missing != "" {
-		return nil, unusable("%s", missing)
+		return nil, template.Unusable("%s", missing)
 	}
 	return out, nil
-}
-
-// claim reports whether the machines of a template join this cluster. The error is set where
-// the template does not say which cluster they join.
-func (p *Provider) claim(t *template) (ours bool, err error) {
-	cluster, said := t.keys[keyCluster]
-	switch {
-	case said && cluster != p.Cluster:
-		return false, nil
-	case !t.isGKE() && !said:
-		return false,
-			unusable("the instance template does not say which cluster its machines join: put %s=%s into its metadata, if it is this one",
-				keyCluster, p.Cluster)
-	case !t.isGKE():
-		return true, nil
-	case t.keys[gkeCluster] != p.Cluster:
-		return false, nil
-	case p.Location == "":
-		return false, unusable("it is a node pool of GKE cluster %s in %s, and GKE's names are unique within a location only: set "+
-			"provisioning.clouds.gcp.location to %[2]s, if it is this cluster", p.Cluster, t.keys[gkeLocation])
-	default:
-		return t.keys[gkeLocation] == p.Location, nil
-	}
-}
-
-// flexStart refuses a node pool on flex-start: what others ask for there, GKE's autoscaler
-// does not know, and cancels.
-func flexStart() error {
-	return unusable("GKE alone gets machines for its node pools on flex-start: let the ClusterQueue use a ProvisioningRequest of GKE's " +
-		"class queued-provisioning.gke.io for the pool, or pods that select cloud.google.com/gke-flex-start, and remove " + keyEnabled)
 }
 
 // limits of the group: as its template says, else those of its autoscaler, which
@@ -268,21 +207,21 @@ func flexStart() error {
 func (c *candidate) limits() (least, most int32, err error) {
 	policy := c.autoscaler.GetAutoscalingPolicy()
 	least, most = policy.GetMinNumReplicas(), policy.GetMaxNumReplicas()
-	for key, into := range map[string]*int32{keyMin: &least, keyMax: &most} {
-		if s, ok := c.template.keys[key]; ok {
+	for key, into := range map[string]*int32{template.KeyMin: &least, template.KeyMax: &most} {
+		if s, ok := c.template.Keys[key]; ok {
 			n, err := strconv.ParseInt(s, 10, 32)
 			if err != nil || n < 0 || n > 100_000 {
-				return 0, 0, unusable("the instance template's %s is %q: it must be a number between 0 and 100000", key, s)
+				return 0, 0, template.Unusable("the instance template's %s is %q: it must be a number between 0 and 100000", key, s)
 			}
 			*into = int32(n)
 		}
 	}
 	switch {
 	case most == 0:
-		return 0, 0, unusable("the group has no limit: put %s with a number into the metadata of its instance template", keyMax)
+		return 0, 0, template.Unusable("the group has no limit: put %s with a number into the metadata of its instance template", template.KeyMax)
 	case least > most:
-		return 0, 0, unusable("the group's minimum of %d machines exceeds its maximum of %d: correct %s or %s in its instance template",
-			least, most, keyMin, keyMax)
+		return 0, 0, template.Unusable("the group's minimum of %d machines exceeds its maximum of %d: correct %s or %s in its instance template",
+			least, most, template.KeyMin, template.KeyMax)
 	}
 	return least, most, nil
 }
@@ -291,34 +230,34 @@ func (c *candidate) limits() (least, most int32, err error) {
 func (c *candidate) method() (v1alpha1.GCPLaunchMethod, error) {
 	method := v1alpha1.GCPBulkInsert
 	switch {
-	case c.template.keys[keyMethod] != "":
-		method = v1alpha1.GCPLaunchMethod(c.template.keys[keyMethod])
-	case c.template.model() == modelFlexStart || c.template.model() == modelReservationBound:
+	case c.template.Keys[template.KeyMethod] != "":
+		method = v1alpha1.GCPLaunchMethod(c.template.Keys[template.KeyMethod])
+	case c.template.Model() == template.FlexStart || c.template.Model() == template.ReservationBound:
 		method = v1alpha1.GCPResizeRequest
-	case c.template.isGKE():
+	case c.template.IsGKE():
 		method = v1alpha1.GCPCreateInstances
 	}
 	queues := method == v1alpha1.GCPResizeRequest
 	switch {
-	case c.template.isGKE() && method != v1alpha1.GCPCreateInstances:
-		return "", unusable("a node pool of GKE must own its machines: set %s to CreateInstances, or leave it out", keyMethod)
+	case c.template.IsGKE() && method != v1alpha1.GCPCreateInstances:
+		return "", template.Unusable("a node pool of GKE must own its machines: set %s to CreateInstances, or leave it out", template.KeyMethod)
 	case method != v1alpha1.GCPBulkInsert && method != v1alpha1.GCPResizeRequest && method != v1alpha1.GCPCreateInstances:
-		return "", unusable("the instance template's %s is %q: it must be BulkInsert, ResizeRequest or CreateInstances", keyMethod, method)
+		return "", template.Unusable("the instance template's %s is %q: it must be BulkInsert, ResizeRequest or CreateInstances", template.KeyMethod, method)
 	case method != v1alpha1.GCPBulkInsert && len(c.zones()) > 1:
-		return "", unusable("the group spreads machines over %d zones, so %s cannot make a gang's machines in one: use "+
+		return "", template.Unusable("the group spreads machines over %d zones, so %s cannot make a gang's machines in one: use "+
 			"BulkInsert, or a zonal group", len(c.zones()), method)
 	case method != v1alpha1.GCPBulkInsert && len(c.machineTypes()) > 1:
-		return "", unusable("the group chooses from %d machine types, so %s cannot make machines of one type: use BulkInsert, or a single type",
+		return "", template.Unusable("the group chooses from %d machine types, so %s cannot make machines of one type: use BulkInsert, or a single type",
 			len(c.machineTypes()), method)
 	case method != v1alpha1.GCPBulkInsert && c.mig.GetTargetSizePolicy().GetMode() == "BULK":
-		return "", unusable("the group has target size mode BULK, in which it grows only from size 0: use mode INDIVIDUAL, or BulkInsert")
-	case queues && c.template.model() != modelFlexStart && c.template.model() != modelReservationBound:
-		return "", unusable("resize requests need an instance template of provisioning model FLEX_START or RESERVATION_BOUND, and this one has "+
-			"%s", c.template.model())
+		return "", template.Unusable("the group has target size mode BULK, in which it grows only from size 0: use mode INDIVIDUAL, or BulkInsert")
+	case queues && c.template.Model() != template.FlexStart && c.template.Model() != template.ReservationBound:
+		return "", template.Unusable("resize requests need an instance template of provisioning model FLEX_START or RESERVATION_BOUND, and this one has "+
+			"%s", c.template.Model())
 	case queues && c.scales():
-		return "", unusable("the cloud rejects resize requests for a group with an autoscaler: delete the autoscaler")
-	case !queues && c.template.model() == modelFlexStart:
-		return "", unusable("machines of provisioning model FLEX_START are only available by resize requests: set %s to ResizeRequest", keyMethod)
+		return "", template.Unusable("the cloud rejects resize requests for a group with an autoscaler: delete the autoscaler")
+	case !queues && c.template.Model() == template.FlexStart:
+		return "", template.Unusable("machines of provisioning model FLEX_START are only available by resize requests: set %s to ResizeRequest", template.KeyMethod)
 	}
 	return method, nil
 }
@@ -326,29 +265,29 @@ func (c *candidate) method() (v1alpha1.GCPLaunchMethod, error) {
 // queueTimeout is how long a launch may wait in the cloud's queue; nil where the group does
 // not say.
 func (c *candidate) queueTimeout(method v1alpha1.GCPLaunchMethod) (*metav1.Duration, error) {
-	s := c.template.keys[keyQueue]
+	s := c.template.Keys[template.KeyQueue]
 	if s == "" {
 		return nil, nil
 	}
 	d, err := time.ParseDuration(s)
 	switch {
 	case err != nil || d <= 0:
-		return nil, unusable("the instance template's %s is %q: it must be a duration, for example 24h", keyQueue, s)
+		return nil, template.Unusable("the instance template's %s is %q: it must be a duration, for example 24h", template.KeyQueue, s)
 	case method != v1alpha1.GCPResizeRequest:
-		return nil, unusable("the instance template has %s, and %s does not queue: remove it, or use ResizeRequest", keyQueue, method)
+		return nil, template.Unusable("the instance template has %s, and %s does not queue: remove it, or use ResizeRequest", template.KeyQueue, method)
 	}
 	return &metav1.Duration{Duration: d}, nil
 }
 
 // price of an hour of a machine by the metadata of the template; nil without it.
 func (c *candidate) price() (*resource.Quantity, error) {
-	s := c.template.keys[keyPrice]
+	s := c.template.Keys[template.KeyPrice]
 	if s == "" {
 		return nil, nil
 	}
 	q, err := resource.ParseQuantity(s)
 	if err != nil || q.Sign() < 0 {
-		return nil, unusable("the instance template's %s is %q: it must be an amount of USD, for example 64.44", keyPrice, s)
+		return nil, template.Unusable("the instance template's %s is %q: it must be an amount of USD, for example 64.44", template.KeyPrice, s)
 	}
 	return &q, nil
 }
@@ -375,7 +314,7 @@ func (c *candidate) machineTypes() (out []string) {
 		out = append(out, s.GetMachineTypes()...)
 	}
 	if len(out) == 0 {
-		return []string{c.template.machineType}
+		return []string{c.template.MachineType}
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
@@ -408,18 +347,18 @@ func (c *candidate) warnings(method v1alpha1.GCPLaunchMethod, shape *computepb.M
 		warn(cloudprovider.OtherAutoscaler, "the autoscaler of managed instance group %s is %s and changes its size: turn it off, or set its "+
 			"mode to OFF", c.id.Name, c.autoscaler.GetAutoscalingPolicy().GetMode())
 	}
-	if c.template.isAutoscaled() {
+	if c.template.IsAutoscaled() {
 		warn(cloudprovider.OtherAutoscaler, "the node pool of managed instance group %s has GKE's autoscaler on, which may remove machines that "+
 			"it considers idle: turn it off", c.id.Name)
 	}
-	if _, ok := c.template.labels[cloudGroupLabel]; !ok {
+	if _, ok := c.template.Labels[cloudGroupLabel]; !ok {
 		warn(cloudprovider.BornOpen, "the instance template of %s does not give its nodes the label %s: other pods may be bound to them before "+
 			"they "+
 			"are cordoned", c.id.Name, cloudGroupLabel)
 	}
-	if _, known := c.template.devices(shape); !known {
+	if _, known := c.template.Devices(shape); !known {
 		warn(DevicesUnknown, "how many %s the nodes of %s offer is not known before there is one, since their GPUs are partitioned or shared: "+
-			"put extended_resources=%[1]s=<number> into AUTOSCALER_ENV_VARS of kube-env", gpu, c.id.Name)
+			"put extended_resources=%[1]s=<number> into AUTOSCALER_ENV_VARS of kube-env", template.GPU, c.id.Name)
 	}
 	if method == v1alpha1.GCPBulkInsert {
 		return out // its machines stand beside the group, whatever that does to its own

@@ -23,7 +23,8 @@
 //	api                                                  every call to Google
 //	prices                                               what machines cost
 //	inventory                                            which machines there are, and what identifies them
-//	discover.go, template.go, reservation.go, topology.go  groups, and what their machines offer
+//	template                                             what instance templates say of their machines
+//	discover.go, reservation.go                          groups, and what their machines offer
 //	launch.go, bulk.go, resize.go, create.go, takeback.go  launches, and their end
 //	together.go, dense.go, sweep.go                      what keeps machines near each other
 //

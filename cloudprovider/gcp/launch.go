@@ -12,6 +12,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
+	"github.com/muster-dev/muster/cloudprovider/gcp/template"
 	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -111,16 +112,16 @@ func (p *Provider) look(ctx context.Context, l *launch) (*computepb.InstanceGrou
 
 // join refuses a launch whose machines would not join this cluster.
 func (p *Provider) join(ctx context.Context, l *launch, mig *computepb.InstanceGroupManager) error {
-	t, err := p.template(ctx, l.id.Project, templateOf(mig))
+	t, err := p.templates.Of(ctx, l.id.Project, template.LinkOf(mig))
 	if errors.Is(err, api.ErrNotFound) || err == nil && t == nil {
 		return config("noTemplate", "managed instance group %s has no instance template: set one", l.id.Name)
 	}
 	if err != nil {
 		return fmt.Errorf("reading the instance template of managed instance group %s: %w", l.id.Name, err)
 	}
-	ours, err := p.claim(t)
-	if err == nil && ours && t.isFlexStart() {
-		err = flexStart()
+	ours, err := p.templates.Claim(t)
+	if err == nil && ours && t.IsFlexStart() {
+		err = template.NoFlexStart()
 	}
 	p.policies.ask(l, t, mig)
 	switch {

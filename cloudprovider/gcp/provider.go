@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
 	"github.com/muster-dev/muster/cloudprovider/gcp/prices"
+	"github.com/muster-dev/muster/cloudprovider/gcp/template"
 	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -92,7 +93,7 @@ type Provider struct {
 	// turns of the launches into a managed instance group: no other one runs between the check of a limit and the launch within it.
 	turns calls.Turns
 
-	templates templates
+	templates *template.Reader
 	prices    *prices.Book
 	policies  *policies
 	dense     *dense
@@ -122,6 +123,7 @@ func New(ctx context.Context, config Config) (*Provider, error) {
 	}
 	p := &Provider{
 		Config: config, cloud: cloud, discovered: map[string]cloudprovider.Discovery{},
+		templates: template.New(cloud, config.Cluster, config.Location),
 		inventory: inventory.New(cloud, inventory.Config{
 			Project: config.Project, Cluster: config.Cluster, ClusterUID: config.ClusterUID, NodeGroups: config.Groups, Clock: config.Clock,
 		}),

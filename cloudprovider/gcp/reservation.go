@@ -7,35 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"cloud.google.com/go/compute/apiv1/computepb"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
+	"github.com/muster-dev/muster/cloudprovider/gcp/template"
 )
-
-// reservationID names a reservation in a zone. It may be shared by another project.
-type reservationID struct {
-	project, name string
-	// part tells that a block or a sub-block of it is named.
-	part bool
-}
-
-// reservationOf is what a reservation affinity names: its name, or a part of its link; without a
-// name where it names none, or several.
-func reservationOf(project string, a *computepb.ReservationAffinity) reservationID {
-	if a.GetConsumeReservationType() != "SPECIFIC_RESERVATION" || len(a.GetValues()) != 1 {
-		return reservationID{}
-	}
-	out := reservationID{project: project}
-	rest := a.GetValues()[0]
-	if of, ok := strings.CutPrefix(rest, "projects/"); ok {
-		out.project, rest, _ = strings.Cut(of, "/")
-		_, rest, _ = strings.Cut(rest, "reservations/")
-	}
-	out.name, _, out.part = strings.Cut(rest, "/")
-	return out
-}
 
 // availability of the reservation of a template in a zone.
 type availability struct {
@@ -49,21 +26,21 @@ type availability struct {
 }
 
 // reservation looks up the reservation that a template names.
-func (p *Provider) reservation(ctx context.Context, t *template, zone string) (a availability, err error) {
-	id := t.reservation
-	if id.name == "" {
+func (p *Provider) reservation(ctx context.Context, t *template.Template, zone string) (a availability, err error) {
+	id := t.Reservation
+	if id.Name == "" {
 		return a, nil
 	}
-	r, err := p.cloud.Reservation(ctx, id.project, zone, id.name)
+	r, err := p.cloud.Reservation(ctx, id.Project, zone, id.Name)
 	switch {
 	case errors.Is(err, api.ErrDenied):
 		return availability{unread: true}, nil
 	case errors.Is(err, api.ErrNotFound):
 		return p.futureReservation(ctx, id, zone)
 	case err != nil:
-		return a, fmt.Errorf("reading reservation %s: %w", id.name, err)
+		return a, fmt.Errorf("reading reservation %s: %w", id.Name, err)
 	}
-	if at, parsed := time.Parse(time.RFC3339, r.GetDeleteAtTime()); parsed == nil && t.model() == modelReservationBound {
+	if at, parsed := time.Parse(time.RFC3339, r.GetDeleteAtTime()); parsed == nil && t.Model() == template.ReservationBound {
 		a.endsAt = &metav1.Time{Time: at}
 	}
 	return a, nil
@@ -71,12 +48,12 @@ func (p *Provider) reservation(ctx context.Context, t *template, zone string) (a
 
 // leavesMachines reports whether the reservation is over and machines of the template that have
 // consumed it go on without it.
-func (a availability) leavesMachines(t *template) bool {
-	return a.over && t.model() != modelReservationBound
+func (a availability) leavesMachines(t *template.Template) bool {
+	return a.over && t.Model() != template.ReservationBound
 }
 
 // warnings tell that the reservation is over, or what is not known of it.
-func (a availability) warnings(t *template) []cloudprovider.Warning {
+func (a availability) warnings(t *template.Template) []cloudprovider.Warning {
 	switch {
 	case a.over:
 		return []cloudprovider.Warning{{Reason: ReservationOver, Message: a.refused + ": nothing is launched, and machines that have consumed " +
@@ -86,15 +63,15 @@ func (a availability) warnings(t *template) []cloudprovider.Warning {
 	}
 	return []cloudprovider.Warning{{Reason: ReservationUnread, Message: fmt.Sprintf(
 		"when reservation %s of project %s ends is not known: grant Muster compute.reservations.get there",
-		t.reservation.name, t.reservation.project)}}
+		t.Reservation.Name, t.Reservation.Project)}}
 }
 
 // futureReservation says of a reservation that is not there whether a future reservation will make
 // it, and when.
-func (p *Provider) futureReservation(ctx context.Context, id reservationID, zone string) (a availability, err error) {
+func (p *Provider) futureReservation(ctx context.Context, id template.ReservationID, zone string) (a availability, err error) {
 	a.over = true
-	a.refused = fmt.Sprintf("zone %s has no reservation %s, which the instance template names", zone, id.name)
-	all, err := p.cloud.FutureReservations(ctx, id.project, zone)
+	a.refused = fmt.Sprintf("zone %s has no reservation %s, which the instance template names", zone, id.Name)
+	all, err := p.cloud.FutureReservations(ctx, id.Project, zone)
 	if errors.Is(err, api.ErrDenied) || errors.Is(err, api.ErrNotFound) {
 		return a, nil
 	}
@@ -102,9 +79,9 @@ func (p *Provider) futureReservation(ctx context.Context, id reservationID, zone
 		return a, fmt.Errorf("listing the future reservations of zone %s: %w", zone, err)
 	}
 	for _, f := range all {
-		if prefix := f.GetNamePrefix(); f.GetReservationName() == id.name || prefix != "" && strings.HasPrefix(id.name, prefix) {
+		if prefix := f.GetNamePrefix(); f.GetReservationName() == id.Name || prefix != "" && strings.HasPrefix(id.Name, prefix) {
 			a.over = false
-			a.refused = fmt.Sprintf("its reservation %s begins at %s, by future reservation %s, and can be used from then on", id.name,
+			a.refused = fmt.Sprintf("its reservation %s begins at %s, by future reservation %s, and can be used from then on", id.Name,
 				f.GetTimeWindow().GetStartTime(), f.GetName())
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
+	"github.com/muster-dev/muster/cloudprovider/gcp/template"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -32,14 +33,6 @@ const (
 // uncollocated are the machine series that take no compact placement policy, as cluster-toolkit has them. VMs of A4X take only
 // one with a GPU topology, which their instance template names.
 var uncollocated = []string{"a4x", "e2", "m1", "m2", "m3", "n1", "t2a", "t2d"}
-
-// collocates reports whether Muster may put machines of the template and the type into a compact placement policy. One that the
-// template names is left, and machines of a reservation are where it is.
-func (t *template) collocates(machineType string) bool {
-	series, _, _ := strings.Cut(machineType, "-")
-	return !t.placed && t.capacityType() != v1alpha1.Reserved && !slices.Contains(uncollocated, series) &&
-		(t.maintenance == maintenanceTerminate || t.maintenance == "" && t.model() == modelSpot)
-}
 
 // policyID names a resource policy.
 type policyID struct{ project, region, name string }
@@ -68,13 +61,13 @@ func newPolicies(c *Config, cloud *api.Client) *policies {
 
 // isLoose reports whether a managed instance group that makes its own machines has nothing that puts them near each other. Those of a
 // resize request are near, as Google documents, and those of a reservation are where it is.
-func isLoose(method v1alpha1.GCPLaunchMethod, t *template, mig *computepb.InstanceGroupManager) bool {
-	return method == v1alpha1.GCPCreateInstances && !t.placed && mig.GetResourcePolicies().GetWorkloadPolicy() == "" &&
-		t.capacityType() != v1alpha1.Reserved
+func isLoose(method v1alpha1.GCPLaunchMethod, t *template.Template, mig *computepb.InstanceGroupManager) bool {
+	return method == v1alpha1.GCPCreateInstances && !t.Placed && mig.GetResourcePolicies().GetWorkloadPolicy() == "" &&
+		t.CapacityType() != v1alpha1.Reserved
 }
 
 // ask notes whether a launch asks its managed instance group for what that does not do.
-func (s *policies) ask(l *launch, t *template, mig *computepb.InstanceGroupManager) {
+func (s *policies) ask(l *launch, t *template.Template, mig *computepb.InstanceGroupManager) {
 	if l.Together.Level == "" || !isLoose(l.spec.LaunchMethod, t, mig) {
 		return
 	}
@@ -85,8 +78,8 @@ func (s *policies) ask(l *launch, t *template, mig *computepb.InstanceGroupManag
 
 // of finds or makes the placement policy of a launch, and returns its name. It is empty where the launch goes on without: its
 // machines may be near each other all the same, and are judged by the labels of their nodes.
-func (s *policies) of(ctx context.Context, l *launch, t *template) (name string, err error) {
-	if l.Together.Level == "" || !t.collocates(l.spec.MachineType) {
+func (s *policies) of(ctx context.Context, l *launch, t *template.Template) (name string, err error) {
+	if l.Together.Level == "" || !collocates(t, l.spec.MachineType) {
 		return "", nil
 	}
 	id, there := policyID{l.id.Project, api.Region(inventory.ZoneOf(l.Group)), s.names.Policy(l.Token, inventory.ZoneOf(l.Group))}, 0
@@ -197,9 +190,17 @@ func (s *policies) warnings(c *candidate, spec *v1alpha1.NodeGroupSpec) []cloudp
 			"managed instance group %s, which puts its machines anywhere: use a group with a workload policy of type HIGH_THROUGHPUT and "+
 			"a maximum topology distance, or with a compact placement policy in its instance template", level, c.id.Name)}}
 	}
-	if s.refused == "" || len(spec.Topology) == 0 || spec.GCP.LaunchMethod != v1alpha1.GCPBulkInsert || !t.collocates(spec.GCP.MachineType) {
+	if s.refused == "" || len(spec.Topology) == 0 || spec.GCP.LaunchMethod != v1alpha1.GCPBulkInsert || !collocates(t, spec.GCP.MachineType) {
 		return nil
 	}
 	return []cloudprovider.Warning{{Reason: NoPlacementPolicy, Message: "machines that must be in one domain, such as a rack, are launched " +
 		"without a compact placement policy, and may be scattered: " + s.refused}}
+}
+
+// collocates reports whether Muster may put machines of the template and the type into a compact placement policy. One that the
+// template names is left, and machines of a reservation are where it is.
+func collocates(t *template.Template, machineType string) bool {
+	series, _, _ := strings.Cut(machineType, "-")
+	return !t.Placed && t.CapacityType() != v1alpha1.Reserved && !slices.Contains(uncollocated, series) &&
+		(t.Maintenance == maintenanceTerminate || t.Maintenance == "" && t.Model() == template.Spot)
 }

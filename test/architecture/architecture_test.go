@@ -295,7 +295,7 @@ var users = map[string]map[string]string{
 	"sdk": {
 		"cloudprovider/aws": "is the adapter", "cloudprovider/aws/api": "makes its calls", "cloudprovider/aws/prices": "reads prices",
 		"cloudprovider/gcp": "is the adapter", "cloudprovider/gcp/api": "makes its calls", "cloudprovider/gcp/prices": "reads prices",
-		"cloudprovider/gcp/inventory": "reads what there is",
+		"cloudprovider/gcp/inventory": "reads what there is", "cloudprovider/gcp/template": "reads instance templates",
 	},
 	"cloudprovider/aws": {
 		"cmd/muster/clouds": "connects it", "deploy/generate/clouds": "writes the permissions that it needs",
@@ -305,8 +305,9 @@ var users = map[string]map[string]string{
 	},
 	"cloudprovider/gcp/api": {
 		"cloudprovider/gcp": "is the adapter", "cloudprovider/gcp/prices": "reads prices",
-		"cloudprovider/gcp/inventory": "lists machines",
+		"cloudprovider/gcp/inventory": "lists machines", "cloudprovider/gcp/template": "reads instance templates",
 	},
+	"cloudprovider/gcp/template":  {"cloudprovider/gcp": "is the adapter"},
 	"cloudprovider/gcp/inventory": {"cloudprovider/gcp": "is the adapter"},
 	"cloudprovider/gcp/prices":    {"cloudprovider/gcp": "is the adapter"},
 	"cloudprovider/gcp": {
