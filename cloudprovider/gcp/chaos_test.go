@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp"
 	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
+	"github.com/muster-dev/muster/cloudprovider/gcp/permissions"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -103,9 +104,10 @@ func misbehaving(r *rand.Rand) cloudsim.Config {
 		config.Calls = append(config.Calls, cloudsim.CallFault{Cloud: v1alpha1.ProviderGCP, Type: cloudsim.CallSlow, Action: action,
 			Percent: 1 + r.IntN(29), Until: until, Delay: metav1.Duration{Duration: time.Second + seconds(60).Duration}})
 	}
-	actions := slices.DeleteFunc(slices.Sorted(maps.Keys(gcp.Permissions)), func(action string) bool {
+	actions := slices.DeleteFunc(slices.Sorted(maps.Keys(permissions.ByMethod)), func(action string) bool {
 		// Without a list of instances nothing is known, and nothing goes on.
-		return strings.HasPrefix(action, "instances.") && strings.HasSuffix(strings.ToLower(action), "list") || len(gcp.Permissions[action]) == 0
+		return strings.HasPrefix(action, "instances.") && strings.HasSuffix(strings.ToLower(action), "list") ||
+			len(permissions.ByMethod[action]) == 0
 	})
 	for range r.IntN(3) {
 		config.Calls = slices.Insert(config.Calls, 0, cloudsim.CallFault{

@@ -7,16 +7,20 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
 
 	"github.com/muster-dev/muster/cloudprovider"
-	"github.com/muster-dev/muster/cloudprovider/calls"
+	"github.com/muster-dev/muster/cloudprovider/gcp/advice"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
+	"github.com/muster-dev/muster/cloudprovider/gcp/discover"
 	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
+	"github.com/muster-dev/muster/cloudprovider/gcp/launch"
+	"github.com/muster-dev/muster/cloudprovider/gcp/permissions"
+	"github.com/muster-dev/muster/cloudprovider/gcp/placement"
 	"github.com/muster-dev/muster/cloudprovider/gcp/prices"
+	"github.com/muster-dev/muster/cloudprovider/gcp/takeback"
 	"github.com/muster-dev/muster/cloudprovider/gcp/template"
 	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -81,22 +85,14 @@ func (c *Config) validate() error {
 
 // Provider is Google Cloud.
 type Provider struct {
-	Config
-	poller    *poll.Poller
-	cloud     *api.Client
-	inventory *inventory.Inventory
-
-	mu sync.Mutex
-	// discovered are the groups of each zone and region as they were last discovered.
-	discovered map[string]cloudprovider.Discovery
-
-	// turns of the launches into a managed instance group: no other one runs between the check of a limit and the launch within it.
-	turns calls.Turns
-
-	templates *template.Reader
-	prices    *prices.Book
-	policies  *policies
-	dense     *dense
+	project    string
+	cloud      *api.Client
+	poller     *poll.Poller
+	inventory  *inventory.Inventory
+	policies   *placement.Policies
+	discoverer *discover.Discoverer
+	launcher   *launch.Launcher
+	taker      *takeback.Taker
 }
 
 var (
@@ -106,6 +102,12 @@ var (
 	_ cloudprovider.Advisor    = (*Provider)(nil)
 	_ cloudprovider.Expecter   = (*Provider)(nil)
 )
+
+// Bound is how long a machine of a launch that was given up can live, whichever way it
+// was launched, while the cloud answers: lists may not know it for as long as
+// poll.Grace, the look after that may be poll.Calm away, and the call that deletes it
+// may fail a few times.
+const Bound = poll.Grace + poll.Calm + 30*time.Second
 
 // New returns a Provider. It makes no call.
 func New(ctx context.Context, config Config) (*Provider, error) {
@@ -121,25 +123,23 @@ func New(ctx context.Context, config Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{
-		Config: config, cloud: cloud, discovered: map[string]cloudprovider.Discovery{},
-		templates: template.New(cloud, config.Cluster, config.Location),
-		inventory: inventory.New(cloud, inventory.Config{
-			Project: config.Project, Cluster: config.Cluster, ClusterUID: config.ClusterUID, NodeGroups: config.Groups, Clock: config.Clock,
-		}),
-	}
-	p.policies, p.dense, p.prices = newPolicies(&config, cloud), newDense(cloud, config.Clock), prices.New(cloud, config.Clock)
-	p.poller = poll.New(p.list, p.takeBack, config.Clock)
+	p := &Provider{project: config.Project, cloud: cloud}
+	p.inventory = inventory.New(cloud, inventory.Config{
+		Project: config.Project, Cluster: config.Cluster, ClusterUID: config.ClusterUID, NodeGroups: config.Groups, Clock: config.Clock,
+	})
+	templates := template.New(cloud, config.Cluster, config.Location)
+	p.policies = placement.NewPolicies(cloud, p.inventory.Names, placement.Config{
+		Cluster: config.Cluster, ClusterUID: config.ClusterUID, Clock: config.Clock, MayAct: config.MayAct,
+	})
+	p.discoverer = discover.New(cloud, discover.Config{
+		Project: config.Project, Inventory: p.inventory, Templates: templates, Policies: p.policies, Prices: prices.New(cloud, config.Clock),
+	})
+	p.launcher = launch.New(cloud, launch.Config{
+		Inventory: p.inventory, Templates: templates, Policies: p.policies, Dense: placement.NewDense(cloud, config.Clock),
+	})
+	p.taker = takeback.New(cloud, p.inventory, config.InUse)
+	p.poller = poll.New(p.list, p.taker.Take, config.Clock)
 	return p, nil
-}
-
-// since is how long ago a time of the cloud was, by the clock of the cloud; 0 for an empty one.
-func (p *Provider) since(stamp string) time.Duration {
-	t, err := time.Parse(time.RFC3339Nano, stamp)
-	if err != nil {
-		return 0
-	}
-	return p.cloud.Now().Sub(t)
 }
 
 // Watch implements cloudprovider.Watcher: the cloud is listed again and again.
@@ -162,7 +162,37 @@ func (p *Provider) ListedAt(g *v1alpha1.NodeGroup) time.Time {
 func (p *Provider) list(ctx context.Context) (poll.Listing, error) {
 	listing, err := p.inventory.List(ctx)
 	for _, project := range slices.Sorted(maps.Keys(listing.Instances)) {
-		p.policies.sweep(ctx, project, listing.Instances[project])
+		p.policies.Sweep(ctx, project, listing.Instances[project])
 	}
 	return listing.Listing, err
+}
+
+// Discover implements cloudprovider.Discoverer.
+func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error) {
+	return p.discoverer.Discover(ctx)
+}
+
+// Advise implements cloudprovider.Advisor.
+func (p *Provider) Advise(ctx context.Context, groups []*v1alpha1.NodeGroup, count int) (map[string]cloudprovider.Advice, error) {
+	return advice.Of(ctx, p.cloud, groups, count)
+}
+
+// MissingPermissions implements cloudprovider.Examiner.
+func (p *Provider) MissingPermissions(ctx context.Context) ([]string, error) {
+	return permissions.Missing(ctx, p.cloud, p.project)
+}
+
+// Launch implements cloudprovider.Launcher, by the group's launch method.
+func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) ([]cloudprovider.Machine, error) {
+	machines, err := p.launcher.Launch(ctx, req)
+	p.poller.Note(slices.DeleteFunc(slices.Clone(machines), func(m cloudprovider.Machine) bool { return m.Hold })...)
+	return machines, err
+}
+
+// TakeBack implements cloudprovider.Taker. What is taken back runs no pod of a gang any more, so that it
+// is not paid for while a template would let its workload end. Members of the managed instance group
+// are deleted by it, which lowers its target size by exactly them; all others one by
+// one; resize requests are cancelled.
+func (p *Provider) TakeBack(ctx context.Context, group string, names []string) error {
+	return p.poller.TakeBack(ctx, group, names)
 }

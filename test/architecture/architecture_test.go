@@ -294,8 +294,11 @@ var sdks = []string{"github.com/aws/", "cloud.google.com/", "google.golang.org/a
 var users = map[string]map[string]string{
 	"sdk": {
 		"cloudprovider/aws": "is the adapter", "cloudprovider/aws/api": "makes its calls", "cloudprovider/aws/prices": "reads prices",
-		"cloudprovider/gcp": "is the adapter", "cloudprovider/gcp/api": "makes its calls", "cloudprovider/gcp/prices": "reads prices",
+		"cloudprovider/gcp/api": "makes its calls", "cloudprovider/gcp/prices": "reads prices",
 		"cloudprovider/gcp/inventory": "reads what there is", "cloudprovider/gcp/template": "reads instance templates",
+		"cloudprovider/gcp/placement": "makes placement policies", "cloudprovider/gcp/discover": "reads groups",
+		"cloudprovider/gcp/launch": "makes machines", "cloudprovider/gcp/takeback": "ends them",
+		"cloudprovider/gcp/advice": "reads obtainability",
 	},
 	"cloudprovider/aws": {
 		"cmd/muster/clouds": "connects it", "deploy/generate/clouds": "writes the permissions that it needs",
@@ -306,12 +309,32 @@ var users = map[string]map[string]string{
 	"cloudprovider/gcp/api": {
 		"cloudprovider/gcp": "is the adapter", "cloudprovider/gcp/prices": "reads prices",
 		"cloudprovider/gcp/inventory": "lists machines", "cloudprovider/gcp/template": "reads instance templates",
+		"cloudprovider/gcp/placement": "makes placement policies", "cloudprovider/gcp/discover": "reads groups",
+		"cloudprovider/gcp/launch": "makes machines", "cloudprovider/gcp/takeback": "ends them",
+		"cloudprovider/gcp/advice": "reads obtainability", "cloudprovider/gcp/permissions": "tests permissions",
 	},
-	"cloudprovider/gcp/template":  {"cloudprovider/gcp": "is the adapter"},
-	"cloudprovider/gcp/inventory": {"cloudprovider/gcp": "is the adapter"},
-	"cloudprovider/gcp/prices":    {"cloudprovider/gcp": "is the adapter"},
+	"cloudprovider/gcp/template": {
+		"cloudprovider/gcp": "is the adapter", "cloudprovider/gcp/placement": "decides by it",
+		"cloudprovider/gcp/discover": "makes a NodeGroup of it", "cloudprovider/gcp/launch": "launches from it",
+		"cloudprovider/gcp/advice": "names the Spot model",
+	},
+	"cloudprovider/gcp/inventory": {
+		"cloudprovider/gcp": "is the adapter", "cloudprovider/gcp/placement": "counts neighbours",
+		"cloudprovider/gcp/discover": "knows which NodeGroups there are", "cloudprovider/gcp/launch": "names machines",
+		"cloudprovider/gcp/takeback": "finds machines",
+	},
+	"cloudprovider/gcp/placement": {
+		"cloudprovider/gcp": "is the adapter", "cloudprovider/gcp/discover": "warns of what it could not do",
+		"cloudprovider/gcp/launch": "launches into it",
+	},
+	"cloudprovider/gcp/prices":      {"cloudprovider/gcp": "is the adapter", "cloudprovider/gcp/discover": "tells prices"},
+	"cloudprovider/gcp/discover":    {"cloudprovider/gcp": "is the adapter"},
+	"cloudprovider/gcp/launch":      {"cloudprovider/gcp": "is the adapter"},
+	"cloudprovider/gcp/takeback":    {"cloudprovider/gcp": "is the adapter"},
+	"cloudprovider/gcp/advice":      {"cloudprovider/gcp": "is the adapter"},
+	"cloudprovider/gcp/permissions": {"cloudprovider/gcp": "is the adapter", "deploy/generate/clouds": "writes the role"},
 	"cloudprovider/gcp": {
-		"cmd/muster/clouds": "connects it", "deploy/generate/clouds": "writes the permissions that it needs",
+		"cmd/muster/clouds":                "connects it",
 		"provisioning/controller/giveback": "its test restores etcd on the simulated cloud",
 		"kwok/sandbox":                     "its test discovers what a sandbox has",
 		"test/brownouts":                   "plays the clouds' bad days",

@@ -151,7 +151,8 @@ func (v *Inventory) lastBeside(id api.Manager, name string) (n int, known bool) 
 }
 
 // Beside are the machines of a launch that exist, by their names, and how many others there are beside the managed instance group of its
-// NodeGroup, in all of its offerings. Each zone is listed by itself: of one that is away, other than that of the launch, the last known state counts.
+// NodeGroup, in all of its offerings. Each zone is listed by itself: of one that is away, other than that of the launch, the last
+// known state counts.
 func (v *Inventory) Beside(ctx context.Context, g *v1alpha1.NodeGroup, launched, zones []string) (
 	ours []cloudprovider.Machine, others int, err error) {
 	id, names, listed := ManagerOf(g), map[string]bool{}, map[string]bool{}

@@ -31,9 +31,10 @@ func (v *Inventory) isDue(id api.Manager) bool {
 		delete(v.touched, id)
 	}
 	_, touched := v.touched[id]
-	return !listed || touched || v.config.Clock.Since(last.at) >= poll.Calm || slices.ContainsFunc(last.machines, func(m cloudprovider.Machine) bool {
-		return m.State == cloudprovider.Booting || m.State == cloudprovider.Terminated && !m.Kept
-	})
+	return !listed || touched || v.config.Clock.Since(last.at) >= poll.Calm ||
+		slices.ContainsFunc(last.machines, func(m cloudprovider.Machine) bool {
+			return m.State == cloudprovider.Booting || m.State == cloudprovider.Terminated && !m.Kept
+		})
 }
 
 // listMembers lists the members of a managed instance group, or takes them as they were a moment ago where nothing is under way.

@@ -25,7 +25,8 @@ type Reader struct {
 
 // New returns a Reader for the templates of a cluster. It makes no call.
 func New(cloud *api.Client, cluster, location string) *Reader {
-	return &Reader{cloud: cloud, cluster: cluster, location: location, known: map[string]*Template{}, types: map[string]*computepb.MachineType{}}
+	return &Reader{cloud: cloud, cluster: cluster, location: location,
+		known: map[string]*Template{}, types: map[string]*computepb.MachineType{}}
 }
 
 // Of reads an instance template; nil where the group has none.

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/muster-dev/muster/cloudprovider/aws"
-	"github.com/muster-dev/muster/cloudprovider/gcp"
+	"github.com/muster-dev/muster/cloudprovider/gcp/permissions"
 )
 
 func main() {
@@ -34,7 +34,7 @@ func run() error {
 	}
 	role, err := yaml.Marshal(map[string]any{
 		"title": "Muster", "description": "Launches gangs of machines in managed instance groups that are opted in, and deletes them",
-		"stage": "GA", "includedPermissions": gcp.AllPermissions(),
+		"stage": "GA", "includedPermissions": permissions.All(),
 	})
 	if err != nil {
 		return err

@@ -1,4 +1,6 @@
-package gcp
+// Package placement puts machines that must be together near each other: by compact placement policies, which it makes for a launch and
+// deletes when nothing needs them any more, and by the blocks of a reservation.
+package placement
 
 import (
 	"cmp"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
+	"k8s.io/utils/clock"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
@@ -37,11 +40,11 @@ var uncollocated = []string{"a4x", "e2", "m1", "m2", "m3", "n1", "t2a", "t2d"}
 // policyID names a resource policy.
 type policyID struct{ project, region, name string }
 
-// policies are the compact placement policies that Muster has made for launches whose machines must be together.
-type policies struct {
-	*Config
-	cloud *api.Client
-	names inventory.Names
+// Policies are the compact placement policies that Muster has made for launches whose machines must be together.
+type Policies struct {
+	config Config
+	cloud  *api.Client
+	names  inventory.Names
 
 	mu sync.Mutex
 	// needed is when each was last needed by a launch or a machine, as far as this process has seen.
@@ -54,9 +57,20 @@ type policies struct {
 	loose map[api.Manager]string
 }
 
-func newPolicies(c *Config, cloud *api.Client) *policies {
-	return &policies{Config: c, cloud: cloud, names: inventory.NewNames(c.ClusterUID), needed: map[policyID]time.Time{}, looked: map[string]time.Time{},
-		loose: map[api.Manager]string{}}
+// Config is what Policies work with.
+type Config struct {
+	// Cluster and ClusterUID are told by the description of a policy.
+	Cluster, ClusterUID string
+	Clock               clock.PassiveClock
+	// MayAct returns an error while another process may act in place of this one; nil means that there is no other.
+	MayAct func() error
+}
+
+// NewPolicies returns the Policies of a cluster, which have those names. It makes no call.
+func NewPolicies(cloud *api.Client, names inventory.Names, c Config) *Policies {
+	return &Policies{
+		config: c, cloud: cloud, names: names, needed: map[policyID]time.Time{}, looked: map[string]time.Time{}, loose: map[api.Manager]string{},
+	}
 }
 
 // isLoose reports whether a managed instance group that makes its own machines has nothing that puts them near each other. Those of a
@@ -66,37 +80,38 @@ func isLoose(method v1alpha1.GCPLaunchMethod, t *template.Template, mig *compute
 		t.CapacityType() != v1alpha1.Reserved
 }
 
-// ask notes whether a launch asks its managed instance group for what that does not do.
-func (s *policies) ask(l *launch, t *template.Template, mig *computepb.InstanceGroupManager) {
-	if l.Together.Level == "" || !isLoose(l.spec.LaunchMethod, t, mig) {
+// Ask notes whether a launch asks its managed instance group for what that does not do.
+func (s *Policies) Ask(req cloudprovider.LaunchRequest, t *template.Template, mig *computepb.InstanceGroupManager) {
+	if req.Together.Level == "" || !isLoose(req.Group.Spec.GCP.LaunchMethod, t, mig) {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.loose[l.id] = l.Together.Level
+	s.loose[inventory.ManagerOf(req.Group)] = req.Together.Level
 }
 
-// of finds or makes the placement policy of a launch, and returns its name. It is empty where the launch goes on without: its
+// Of finds or makes the placement policy of a launch, and returns its name. It is empty where the launch goes on without: its
 // machines may be near each other all the same, and are judged by the labels of their nodes.
-func (s *policies) of(ctx context.Context, l *launch, t *template.Template) (name string, err error) {
-	if l.Together.Level == "" || !collocates(t, l.spec.MachineType) {
+func (s *Policies) Of(ctx context.Context, req cloudprovider.LaunchRequest, t *template.Template) (name string, err error) {
+	if req.Together.Level == "" || !collocates(t, req.Group.Spec.GCP.MachineType) {
 		return "", nil
 	}
-	id, there := policyID{l.id.Project, api.Region(inventory.ZoneOf(l.Group)), s.names.Policy(l.Token, inventory.ZoneOf(l.Group))}, 0
-	if l.Together.Value != "" {
-		if id.name, there, err = s.neighbours(ctx, l); err != nil || id.name == "" {
+	zone, there := inventory.ZoneOf(req.Group), 0
+	id := policyID{req.Group.Spec.GCP.Project, api.Region(zone), s.names.Policy(req.Token, zone)}
+	if req.Together.Value != "" {
+		if id.name, there, err = s.neighbours(ctx, req); err != nil || id.name == "" {
 			return "", err
 		}
 	}
-	if there+l.Count > mostCompact {
+	if there+req.Count > mostCompact {
 		return "", &cloudprovider.Error{Class: v1alpha1.Quota, Code: "PlacementPolicyLimit",
 			Message: fmt.Sprintf("%d machines must be in one domain of %s, and a compact placement policy takes %d: ask for fewer, or for a "+
 				"wider domain",
-				there+l.Count, l.Together.Level, mostCompact)}
+				there+req.Count, req.Together.Level, mostCompact)}
 	}
 	s.need(id)
-	if l.Together.Value == "" {
-		err = s.insert(ctx, l, id)
+	if req.Together.Value == "" {
+		err = s.insert(ctx, req, id)
 		if r := cloudprovider.Refusal(err); r != nil && (r.Class == v1alpha1.Throttle || r.Class == v1alpha1.Outage) {
 			err = cloudprovider.Inconclusive(err) // it passes by itself
 		}
@@ -112,9 +127,9 @@ func (s *policies) of(ctx context.Context, l *launch, t *template.Template) (nam
 }
 
 // insert makes a policy, unless an earlier call has.
-func (s *policies) insert(ctx context.Context, l *launch, id policyID) error {
+func (s *Policies) insert(ctx context.Context, req cloudprovider.LaunchRequest, id policyID) error {
 	err := s.cloud.InsertPolicy(ctx, id.project, id.region, &computepb.ResourcePolicy{
-		Name: new(id.name), Description: new(fmt.Sprintf("Muster of cluster %s (%s) for %s", s.Cluster, s.ClusterUID, l.Request)),
+		Name: new(id.name), Description: new(fmt.Sprintf("Muster of cluster %s (%s) for %s", s.config.Cluster, s.config.ClusterUID, req.Request)),
 		GroupPlacementPolicy: &computepb.ResourcePolicyGroupPlacementPolicy{
 			Collocation: new(computepb.ResourcePolicyGroupPlacementPolicy_COLLOCATED.String()),
 		},
@@ -127,17 +142,17 @@ func (s *policies) insert(ctx context.Context, l *launch, id policyID) error {
 
 // neighbours is the policy that most machines of the launch's request have in its zone, and how many those are. The name is empty
 // where they have none of Muster's.
-func (s *policies) neighbours(ctx context.Context, l *launch) (name string, there int, err error) {
-	all, err := s.cloud.InstancesOf(ctx, l.id.Project, inventory.ZoneOf(l.Group), s.names.FilterFor(l.Token))
+func (s *Policies) neighbours(ctx context.Context, req cloudprovider.LaunchRequest) (name string, there int, err error) {
+	all, err := s.cloud.InstancesOf(ctx, req.Group.Spec.GCP.Project, inventory.ZoneOf(req.Group), s.names.FilterFor(req.Token))
 	if err != nil {
-		return "", 0, fmt.Errorf("listing the machines of request %s: %w", l.Request, err)
+		return "", 0, fmt.Errorf("listing the machines of request %s: %w", req.Request, err)
 	}
 	count := map[string]int{}
 	for _, in := range all {
-		if inventory.StateOf(in.GetStatus()) == cloudprovider.Terminated || !s.names.IsFor(l.LaunchRequest, in) {
+		if inventory.StateOf(in.GetStatus()) == cloudprovider.Terminated || !s.names.IsFor(req, in) {
 			continue
 		}
-		for _, id := range s.ours(l.id.Project, in) {
+		for _, id := range s.ours(req.Group.Spec.GCP.Project, in) {
 			count[id.name]++
 		}
 	}
@@ -151,7 +166,7 @@ func (s *policies) neighbours(ctx context.Context, l *launch) (name string, ther
 }
 
 // ours are Muster's policies among those of an instance.
-func (s *policies) ours(project string, in *computepb.Instance) (out []policyID) {
+func (s *Policies) ours(project string, in *computepb.Instance) (out []policyID) {
 	for _, link := range in.GetResourcePolicies() {
 		if name := api.Base(link); strings.HasPrefix(name, s.names.PolicyPrefix()) {
 			out = append(out, policyID{project, api.Region(api.Base(in.GetZone())), name})
@@ -161,16 +176,16 @@ func (s *policies) ours(project string, in *computepb.Instance) (out []policyID)
 }
 
 // need notes that a launch or a machine needs policies.
-func (s *policies) need(ids ...policyID) {
+func (s *Policies) need(ids ...policyID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
-		s.needed[id] = s.Clock.Now()
+		s.needed[id] = s.config.Clock.Now()
 	}
 }
 
 // tell notes how the last launch fared that was to be in one. What is neither a success nor a refusal tells nothing.
-func (s *policies) tell(err error) {
+func (s *Policies) tell(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
@@ -180,15 +195,16 @@ func (s *policies) tell(err error) {
 	}
 }
 
-// warnings tell that machines which must be together are launched without a policy, and why.
-func (s *policies) warnings(c *candidate, spec *v1alpha1.NodeGroupSpec) []cloudprovider.Warning {
+// Warnings tell that machines which must be together are launched without a policy, and why.
+func (s *Policies) Warnings(t *template.Template, mig *computepb.InstanceGroupManager,
+	spec *v1alpha1.NodeGroupSpec) []cloudprovider.Warning {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := c.template
-	if level := s.loose[c.id]; level != "" && isLoose(spec.GCP.LaunchMethod, t, c.mig) {
+	id := inventory.ManagerOf(&v1alpha1.NodeGroup{Spec: *spec})
+	if level := s.loose[id]; level != "" && isLoose(spec.GCP.LaunchMethod, t, mig) {
 		return []cloudprovider.Warning{{Reason: NoWorkloadPolicy, Message: fmt.Sprintf("a gang that must be in one domain of %s was launched in "+
 			"managed instance group %s, which puts its machines anywhere: use a group with a workload policy of type HIGH_THROUGHPUT and "+
-			"a maximum topology distance, or with a compact placement policy in its instance template", level, c.id.Name)}}
+			"a maximum topology distance, or with a compact placement policy in its instance template", level, id.Name)}}
 	}
 	if s.refused == "" || len(spec.Topology) == 0 || spec.GCP.LaunchMethod != v1alpha1.GCPBulkInsert || !collocates(t, spec.GCP.MachineType) {
 		return nil
@@ -204,3 +220,11 @@ func collocates(t *template.Template, machineType string) bool {
 	return !t.Placed && t.CapacityType() != v1alpha1.Reserved && !slices.Contains(uncollocated, series) &&
 		(t.Maintenance == maintenanceTerminate || t.Maintenance == "" && t.Model() == template.Spot)
 }
+
+// Reasons of warnings.
+const (
+	// NoPlacementPolicy: machines that must be together are launched without a compact placement policy.
+	NoPlacementPolicy = "NoPlacementPolicy"
+	// NoWorkloadPolicy: machines that must be together are made by a group that puts them anywhere.
+	NoWorkloadPolicy = "NoWorkloadPolicy"
+)

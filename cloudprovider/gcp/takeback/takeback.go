@@ -1,4 +1,6 @@
-package gcp
+// Package takeback ends machines: members of a managed instance group by the group, all others one by one, and what waits in the cloud's
+// queue by cancelling it.
+package takeback
 
 import (
 	"context"
@@ -23,29 +25,36 @@ const (
 	parallel = 16
 )
 
-// TakeBack implements cloudprovider.Taker. What is taken back runs no pod of a gang any more, so that it
-// is not paid for while a template would let its workload end. Members of the managed instance group
-// are deleted by it, which lowers its target size by exactly them; all others one by
-// one; resize requests are cancelled.
-func (p *Provider) TakeBack(ctx context.Context, group string, names []string) error {
-	return p.poller.TakeBack(ctx, group, names)
+// Taker takes machines back.
+type Taker struct {
+	cloud     *api.Client
+	inventory *inventory.Inventory
+	// inUse is consulted before machines of a resize request are deleted, which were not named.
+	inUse cloudprovider.InUse
 }
 
-func (p *Provider) takeBack(ctx context.Context, group string, names []string) error {
-	g, err := p.inventory.Group(ctx, group)
+// New returns a Taker. It makes no call.
+func New(cloud *api.Client, inventory *inventory.Inventory, inUse cloudprovider.InUse) *Taker {
+	return &Taker{cloud: cloud, inventory: inventory, inUse: inUse}
+}
+
+// Take back what is named of a group: members of the managed instance group are deleted by it, which lowers its target size by exactly
+// them; all others one by one; resize requests are cancelled.
+func (k *Taker) Take(ctx context.Context, group string, names []string) error {
+	g, err := k.inventory.Group(ctx, group)
 	if err != nil {
 		return err
 	}
 	if g == nil {
-		return p.takeBackStray(ctx, group, names)
+		return k.strays(ctx, group, names)
 	}
-	t := &taking{p, inventory.ManagerOf(g), g}
-	defer p.inventory.Touch(t.id)
+	t := &taking{k, inventory.ManagerOf(g), g}
+	defer k.inventory.Touch(t.id)
 	var requests, machines []string
 	for _, name := range names {
 		switch {
-		case p.inventory.Names.Foreign(name): // another cluster's, though it is named here
-		case p.inventory.Names.IsRequest(name):
+		case k.inventory.Names.Foreign(name): // another cluster's, though it is named here
+		case k.inventory.Names.IsRequest(name):
 			requests = append(requests, name)
 		default:
 			machines = append(machines, name)
@@ -62,9 +71,9 @@ func (p *Provider) takeBack(ctx context.Context, group string, names []string) e
 				err = nil
 			}
 		}
-		rest = slices.DeleteFunc(rest, func(name string) bool { return p.inventory.Names.Token(name) == "" })
-		errs = append(errs, err, p.deleteAll(ctx, t.places(rest)))
-		p.inventory.Stale(t.id, rest)
+		rest = slices.DeleteFunc(rest, func(name string) bool { return k.inventory.Names.Token(name) == "" })
+		errs = append(errs, err, k.deleteAll(ctx, t.places(rest)))
+		k.inventory.Stale(t.id, rest)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("taking back machines of NodeGroup %s: %w", group, err)
@@ -72,24 +81,24 @@ func (p *Provider) takeBack(ctx context.Context, group string, names []string) e
 	return nil
 }
 
-// takeBackStray deletes machines of a group that is gone: see inventory.Strays.
-func (p *Provider) takeBackStray(ctx context.Context, group string, names []string) error {
-	found, err := p.inventory.Strays(ctx, group, names)
+// strays deletes machines of a group that is gone: see inventory.Strays.
+func (k *Taker) strays(ctx context.Context, group string, names []string) error {
+	found, err := k.inventory.Strays(ctx, group, names)
 	if err != nil {
 		return err
 	}
-	return p.deleteAll(ctx, found)
+	return k.deleteAll(ctx, found)
 }
 
 // deleteAll deletes instances one by one. Those that cannot be deleted do not keep
 // the others.
-func (p *Provider) deleteAll(ctx context.Context, places []inventory.Place) error {
+func (k *Taker) deleteAll(ctx context.Context, places []inventory.Place) error {
 	errs := make([]error, len(places))
 	var calls errgroup.Group
 	calls.SetLimit(parallel)
 	for i, at := range places {
 		calls.Go(func() error {
-			err := p.cloud.DeleteInstance(ctx, at.Project, at.Zone, at.Name)
+			err := k.cloud.DeleteInstance(ctx, at.Project, at.Zone, at.Name)
 			if err != nil && !errors.Is(err, api.ErrNotFound) {
 				errs[i] = fmt.Errorf("deleting instance %s: %w", at.Name, err)
 			}
@@ -102,7 +111,7 @@ func (p *Provider) deleteAll(ctx context.Context, places []inventory.Place) erro
 
 // taking back of machines of a group.
 type taking struct {
-	*Provider
+	*Taker
 	id    api.Manager
 	group *v1alpha1.NodeGroup
 }
@@ -147,7 +156,8 @@ func (t *taking) remove(ctx context.Context, names []string) (rest []string, err
 // beside are those of the names that stand beside the managed instance group, by a list of instances: what the group does not own is
 // taken back though the group cannot be listed. It is empty if instances cannot be listed, either.
 func (t *taking) beside(ctx context.Context, names []string) (out []string) {
-	found, _ := t.cloud.InstancesOf(ctx, t.id.Project, inventory.ZoneOf(t.group), t.inventory.Names.FilterOf([]*v1alpha1.NodeGroup{t.group})) // the caller has an error
+	filter := t.inventory.Names.FilterOf([]*v1alpha1.NodeGroup{t.group})
+	found, _ := t.cloud.InstancesOf(ctx, t.id.Project, inventory.ZoneOf(t.group), filter) // the caller has an error
 	for _, in := range found {
 		if slices.Contains(names, in.GetName()) && !inventory.IsMember(in) {
 			out = append(out, in.GetName())
@@ -188,7 +198,7 @@ func (t *taking) cancel(ctx context.Context, name string) error {
 	}
 	switch {
 	case r.GetState() == inventory.Succeeded:
-		_, free, err := t.InUse.Part(ctx, t.machinesOf(r))
+		_, free, err := t.inUse.Part(ctx, t.machinesOf(r))
 		if err != nil {
 			return err
 		}
@@ -212,7 +222,8 @@ func (t *taking) machinesOf(r *computepb.InstanceGroupManagerResizeRequest) (out
 	for _, in := range r.GetInstances() {
 		at := t.places([]string{in.GetName()})[0]
 		out = append(out, cloudprovider.Machine{
-			Name: at.Name, Group: t.group.Name, Launch: t.inventory.Names.Token(at.Name), ProviderID: inventory.ProviderID(at.Project, at.Zone, at.Name),
+			Name: at.Name, Group: t.group.Name, Launch: t.inventory.Names.Token(at.Name),
+			ProviderID: inventory.ProviderID(at.Project, at.Zone, at.Name),
 		})
 	}
 	return out

@@ -1,4 +1,4 @@
-package gcp
+package discover
 
 import (
 	"context"
@@ -26,17 +26,17 @@ type availability struct {
 }
 
 // reservation looks up the reservation that a template names.
-func (p *Provider) reservation(ctx context.Context, t *template.Template, zone string) (a availability, err error) {
+func (d *Discoverer) reservation(ctx context.Context, t *template.Template, zone string) (a availability, err error) {
 	id := t.Reservation
 	if id.Name == "" {
 		return a, nil
 	}
-	r, err := p.cloud.Reservation(ctx, id.Project, zone, id.Name)
+	r, err := d.cloud.Reservation(ctx, id.Project, zone, id.Name)
 	switch {
 	case errors.Is(err, api.ErrDenied):
 		return availability{unread: true}, nil
 	case errors.Is(err, api.ErrNotFound):
-		return p.futureReservation(ctx, id, zone)
+		return d.futureReservation(ctx, id, zone)
 	case err != nil:
 		return a, fmt.Errorf("reading reservation %s: %w", id.Name, err)
 	}
@@ -68,10 +68,10 @@ func (a availability) warnings(t *template.Template) []cloudprovider.Warning {
 
 // futureReservation says of a reservation that is not there whether a future reservation will make
 // it, and when.
-func (p *Provider) futureReservation(ctx context.Context, id template.ReservationID, zone string) (a availability, err error) {
+func (d *Discoverer) futureReservation(ctx context.Context, id template.ReservationID, zone string) (a availability, err error) {
 	a.over = true
 	a.refused = fmt.Sprintf("zone %s has no reservation %s, which the instance template names", zone, id.Name)
-	all, err := p.cloud.FutureReservations(ctx, id.Project, zone)
+	all, err := d.cloud.FutureReservations(ctx, id.Project, zone)
 	if errors.Is(err, api.ErrDenied) || errors.Is(err, api.ErrNotFound) {
 		return a, nil
 	}

@@ -1,9 +1,10 @@
-package gcp
+package launch
 
 import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
 
@@ -17,10 +18,10 @@ import (
 
 // bulkInsert launches by a bulk insert with a minimum: the cloud makes all machines,
 // or deletes those that it has made.
-func (p *Provider) bulkInsert(ctx context.Context, l *launch) ([]cloudprovider.Machine, error) {
-	ours, op, err := p.beginBulk(ctx, l)
+func (k *Launcher) bulkInsert(ctx context.Context, l *launch) ([]cloudprovider.Machine, error) {
+	ours, op, err := k.beginBulk(ctx, l)
 	if err == nil && op != nil {
-		op, err = p.cloud.Finish(ctx, l.id.Project, op)
+		op, err = k.cloud.Finish(ctx, l.id.Project, op)
 	}
 	switch {
 	case err == nil && op == nil:
@@ -31,49 +32,49 @@ func (p *Provider) bulkInsert(ctx context.Context, l *launch) ([]cloudprovider.M
 	case errors.Is(err, cloudprovider.ErrUnderWay):
 		return ours, err
 	case cloudprovider.Refusal(err) != nil:
-		p.inventory.Stale(l.id, l.names)
+		k.inventory.Stale(l.id, l.names)
 		// The cloud deletes what it has made; lists tell what is not gone yet.
-		left, _, listErr := p.inventory.Beside(ctx, l.Group, l.names, []string{inventory.ZoneOf(l.Group)})
+		left, _, listErr := k.inventory.Beside(ctx, l.Group, l.names, []string{inventory.ZoneOf(l.Group)})
 		return left, errors.Join(err, listErr)
 	case err != nil:
 		return ours, err
-	case len(ours) < l.Count && p.since(op.GetEndTime()) > poll.Grace:
+	case len(ours) < l.Count && k.since(op.GetEndTime()) > poll.Grace:
 		return ours, l.lost(len(ours))
 	}
 	out := make([]cloudprovider.Machine, l.Count)
 	for i, name := range l.names {
-		out[i] = p.inventory.Made(l.LaunchRequest, name)
+		out[i] = k.inventory.Made(l.LaunchRequest, name)
 	}
 	return out, nil
 }
 
 // beginBulk makes the call unless all machines are there, and returns those that are.
-func (p *Provider) beginBulk(ctx context.Context, l *launch) (ours []cloudprovider.Machine, op *computepb.Operation, err error) {
-	release, err := p.turns.Take(ctx, l.id.String())
+func (k *Launcher) beginBulk(ctx context.Context, l *launch) (ours []cloudprovider.Machine, op *computepb.Operation, err error) {
+	release, err := k.turns.Take(ctx, l.id.String())
 	if err != nil {
 		return nil, nil, err
 	}
 	defer release()
-	mig, err := p.look(ctx, l)
+	mig, err := k.look(ctx, l)
 	if err != nil {
 		return nil, nil, err
 	}
-	ours, others, err := p.inventory.Beside(ctx, l.Group, l.names, zonesOf(l, mig))
+	ours, others, err := k.inventory.Beside(ctx, l.Group, l.names, zonesOf(l, mig))
 	if err != nil || len(ours) == l.Count {
 		return ours, nil, err
 	}
 	if err := l.within(mig, others, l.Count); err != nil {
 		return ours, nil, err
 	}
-	t, err := p.templates.Of(ctx, l.id.Project, template.LinkOf(mig)) // which look has read
+	t, err := k.templates.Of(ctx, l.id.Project, template.LinkOf(mig)) // which look has read
 	if err != nil {
 		return ours, nil, err
 	}
-	policy, err := p.policies.of(ctx, l, t)
+	policy, err := k.policies.Of(ctx, l.LaunchRequest, t)
 	if err != nil {
 		return ours, nil, err
 	}
-	reserved, err := p.dense.in(ctx, l, t)
+	reserved, err := k.dense.In(ctx, l.LaunchRequest, t)
 	if err != nil {
 		return ours, nil, err
 	}
@@ -82,16 +83,16 @@ func (p *Provider) beginBulk(ctx context.Context, l *launch) (ours []cloudprovid
 		affinity = &computepb.ReservationAffinity{Key: new(t.AffinityKey), Values: []string{reserved},
 			ConsumeReservationType: new(computepb.ReservationAffinity_SPECIFIC_RESERVATION.String())}
 	}
-	op, err = p.insert(ctx, l, mig, policy, affinity)
+	op, err = k.insert(ctx, l, mig, policy, affinity)
 	if err == nil {
-		p.inventory.Freshen(l.id, l.names)
+		k.inventory.Freshen(l.id, l.names)
 	}
 	return ours, op, err
 }
 
 // insert makes the call, or makes it again, for machines with a placement policy, if it has a name, and with a reservation affinity in
 // place of the template's, if there is one.
-func (p *Provider) insert(ctx context.Context, l *launch, mig *computepb.InstanceGroupManager, policy string,
+func (k *Launcher) insert(ctx context.Context, l *launch, mig *computepb.InstanceGroupManager, policy string,
 	affinity *computepb.ReservationAffinity) (*computepb.Operation, error) {
 	named := map[string]*computepb.BulkInsertInstanceResourcePerInstanceProperties{}
 	for _, name := range l.names {
@@ -99,7 +100,7 @@ func (p *Provider) insert(ctx context.Context, l *launch, mig *computepb.Instanc
 	}
 	// What stands here is laid over the template.
 	over := &computepb.InstanceProperties{
-		Labels:      p.inventory.Labels(l.LaunchRequest),
+		Labels:      k.inventory.Labels(l.LaunchRequest),
 		MachineType: new(l.spec.MachineType), ReservationAffinity: affinity,
 	}
 	if l.Group.Spec.CapacityType == v1alpha1.Spot {
@@ -113,7 +114,7 @@ func (p *Provider) insert(ctx context.Context, l *launch, mig *computepb.Instanc
 		call = append(call, policy)
 	}
 	call = append(call, affinity.GetValues()...)
-	return p.cloud.BulkInsert(ctx, l.id.Project, inventory.ZoneOf(l.Group), api.RequestID(call...), &computepb.BulkInsertInstanceResource{
+	return k.cloud.BulkInsert(ctx, l.id.Project, inventory.ZoneOf(l.Group), api.RequestID(call...), &computepb.BulkInsertInstanceResource{
 		Count: new(int64(l.Count)), MinCount: new(int64(l.Count)),
 		SourceInstanceTemplate: new(template.LinkOf(mig)), InstanceProperties: over, PerInstanceProperties: named,
 	})
@@ -128,4 +129,13 @@ func zonesOf(l *launch, mig *computepb.InstanceGroupManager) []string {
 		}
 	}
 	return out
+}
+
+// since is how long ago a time of the cloud was, by the clock of the cloud; 0 for an empty one.
+func (k *Launcher) since(stamp string) time.Duration {
+	t, err := time.Parse(time.RFC3339Nano, stamp)
+	if err != nil {
+		return 0
+	}
+	return k.cloud.Now().Sub(t)
 }
