@@ -14,9 +14,9 @@ import (
 
 // States of a resize request that waits no longer. There is CREATING as well, before ACCEPTED.
 const (
-	Succeeded = "SUCCEEDED"
-	Failed    = "FAILED"
-	Cancelled = "CANCELLED"
+	RequestSucceeded = "SUCCEEDED"
+	RequestFailed    = "FAILED"
+	RequestCancelled = "CANCELLED"
 )
 
 // withRequests adds the resize requests that wait, in place of their instances.
@@ -46,7 +46,7 @@ func (v *Inventory) withRequests(ctx context.Context, id api.Manager, groups []*
 // Over reports whether a resize request waits no longer.
 func Over(r *computepb.InstanceGroupManagerResizeRequest) bool {
 	s := r.GetState()
-	return s == Succeeded || s == Failed || s == Cancelled
+	return s == RequestSucceeded || s == RequestFailed || s == RequestCancelled
 }
 
 // Hold is a resize request that waits.

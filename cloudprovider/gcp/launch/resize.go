@@ -30,20 +30,20 @@ func (k *Launcher) resize(ctx context.Context, l *launch) ([]cloudprovider.Machi
 		return nil, fmt.Errorf("reading resize request %s: %w", name, err)
 	}
 	switch r.GetState() {
-	case inventory.Succeeded:
+	case inventory.RequestSucceeded:
 		ours, err := k.managedOf(ctx, l)
 		if err == nil && len(ours) < l.Count {
 			err = l.lost(len(ours))
 		}
 		return ours, err
-	case inventory.Failed:
+	case inventory.RequestFailed:
 		if refusal := api.Failed(r.GetStatus().GetError().GetErrors()); refusal != nil {
 			return nil, refusal
 		}
-		return nil, &cloudprovider.Error{Class: v1alpha1.Stockout, Code: inventory.Failed, Message: "resize request " + name +
+		return nil, &cloudprovider.Error{Class: v1alpha1.Stockout, Code: inventory.RequestFailed, Message: "resize request " + name +
 			" has failed, and the cloud does not say why"}
-	case inventory.Cancelled:
-		return nil, &cloudprovider.Error{Class: v1alpha1.Timeout, Code: inventory.Cancelled, Message: "resize request " + name + " was cancelled"}
+	case inventory.RequestCancelled:
+		return nil, &cloudprovider.Error{Class: v1alpha1.Timeout, Code: inventory.RequestCancelled, Message: "resize request " + name + " was cancelled"}
 	default:
 		return []cloudprovider.Machine{k.inventory.Hold(l.id, l.Group.Name, name)}, fmt.Errorf("resize request %s waits in the cloud's queue%s",
 			name, waitsFor(r))

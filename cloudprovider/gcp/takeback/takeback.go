@@ -197,7 +197,7 @@ func (t *taking) cancel(ctx context.Context, name string) error {
 		return fmt.Errorf("reading resize request %s: %w", name, err)
 	}
 	switch {
-	case r.GetState() == inventory.Succeeded:
+	case r.GetState() == inventory.RequestSucceeded:
 		_, free, err := t.inUse.Part(ctx, t.machinesOf(r))
 		if err != nil {
 			return err
