@@ -14,6 +14,8 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp"
+	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
+	"github.com/muster-dev/muster/cloudprovider/gcp/permissions"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -102,9 +104,10 @@ func misbehaving(r *rand.Rand) cloudsim.Config {
 		config.Calls = append(config.Calls, cloudsim.CallFault{Cloud: v1alpha1.ProviderGCP, Type: cloudsim.CallSlow, Action: action,
 			Percent: 1 + r.IntN(29), Until: until, Delay: metav1.Duration{Duration: time.Second + seconds(60).Duration}})
 	}
-	actions := slices.DeleteFunc(slices.Sorted(maps.Keys(gcp.Permissions)), func(action string) bool {
+	actions := slices.DeleteFunc(slices.Sorted(maps.Keys(permissions.ByMethod)), func(action string) bool {
 		// Without a list of instances nothing is known, and nothing goes on.
-		return strings.HasPrefix(action, "instances.") && strings.HasSuffix(strings.ToLower(action), "list") || len(gcp.Permissions[action]) == 0
+		return strings.HasPrefix(action, "instances.") && strings.HasSuffix(strings.ToLower(action), "list") ||
+			len(permissions.ByMethod[action]) == 0
 	})
 	for range r.IntN(3) {
 		config.Calls = slices.Insert(config.Calls, 0, cloudsim.CallFault{
@@ -178,7 +181,7 @@ func chaosRun(t *testing.T, seed uint64, outcomes map[string]int) {
 	l.sweepAll(p)
 	for _, g := range gangs {
 		for _, line := range l.world.Bill() {
-			if g.whole || !strings.Contains(line.ID, gcp.Shorten(g.Token)) {
+			if g.whole || !strings.Contains(line.ID, inventory.Shorten(g.Token)) {
 				continue
 			}
 			if late := line.Until.Sub(g.givenUp); line.Open || late > bound {
@@ -268,7 +271,7 @@ func checkChaos(t *testing.T, l *lab, gangs []*gang) {
 	for _, g := range gangs {
 		alive, taken := 0, 0
 		for _, in := range instances {
-			if !strings.Contains(in.ID, gcp.Shorten(g.Token)) {
+			if !strings.Contains(in.ID, inventory.Shorten(g.Token)) {
 				continue
 			}
 			if in.Phase != cloudsim.Terminated {

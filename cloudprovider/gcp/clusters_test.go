@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp"
+	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	gcpsim "github.com/muster-dev/muster/kwok/cloudsim/gcp"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -107,7 +108,7 @@ func (m *muster) look(p *gcp.Provider) {
 // of is the gang that a machine is of; nil for none.
 func (m *muster) of(id string) *ownGang {
 	for token, g := range m.gangs {
-		if strings.Contains(id, gcp.Shorten(token)+"-") {
+		if strings.Contains(id, inventory.Shorten(token)+"-") {
 			return g
 		}
 	}

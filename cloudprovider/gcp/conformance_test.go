@@ -12,7 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/conformance"
-	"github.com/muster-dev/muster/cloudprovider/gcp"
+	"github.com/muster-dev/muster/cloudprovider/gcp/permissions"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -112,7 +112,7 @@ func (l *lab) harm(h conformance.Harm, calls conformance.Calls) (end func()) {
 	case conformance.Launches:
 		actions = launchCalls
 	case conformance.Reads:
-		actions = slices.DeleteFunc(slices.Sorted(maps.Keys(gcp.Permissions)), func(action string) bool {
+		actions = slices.DeleteFunc(slices.Sorted(maps.Keys(permissions.ByMethod)), func(action string) bool {
 			return slices.Contains(launchCalls, action) || slices.Contains(changeCalls, action)
 		})
 	}

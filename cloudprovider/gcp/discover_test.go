@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp"
+	"github.com/muster-dev/muster/cloudprovider/gcp/discover"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	gcpsim "github.com/muster-dev/muster/kwok/cloudsim/gcp"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -34,7 +35,7 @@ func enabled(more ...string) map[string]string {
 	return out
 }
 
-func discover(t *testing.T, sim gcpsim.Config) cloudprovider.Discovery {
+func discoveryOf(t *testing.T, sim gcpsim.Config) cloudprovider.Discovery {
 	t.Helper()
 	sim.Project, sim.MachineTypes = project, simulated().MachineTypes
 	l := newLab(t, cloudsim.Config{}, sim)
@@ -46,7 +47,7 @@ func discover(t *testing.T, sim gcpsim.Config) cloudprovider.Discovery {
 }
 
 func TestDiscoverOffering(t *testing.T) {
-	found := discover(t, gcpsim.Config{
+	found := discoveryOf(t, gcpsim.Config{
 		PageSize: 1,
 		Templates: []gcpsim.Template{
 			{Name: "other", MachineType: h100},
@@ -177,7 +178,7 @@ func TestDiscoverOfferings(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := discover(t, single(tc.template, tc.group))
+			found := discoveryOf(t, single(tc.template, tc.group))
 			var got []string
 			seen := map[string]bool{}
 			for _, f := range found.Groups {
@@ -283,7 +284,7 @@ func TestDiscoverWarns(t *testing.T) {
 		"redistribution between zones":       {template: owned(), group: gcpsim.Group{ActionOnFailure: calm, Region: region, Zones: []string{zoneA}, Redistribution: "PROACTIVE"}, want: []string{"Replaces"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := discover(t, single(tc.template, tc.group))
+			found := discoveryOf(t, single(tc.template, tc.group))
 			if len(found.Groups) != 1 {
 				t.Fatalf("got %+v, want one group", found)
 			}
@@ -327,7 +328,7 @@ func TestSharedGPUs(t *testing.T) {
 		"time slices of partitions":         {labels: partition + "3g.40gb," + clients + "4", want: 64},
 		"what the template says is counted": {labels: partition + "1g.99gb", env: "AUTOSCALER_ENV_VARS: extended_resources=nvidia.com/gpu=5", want: 5},
 	} {
-		found := discover(t, single(gkePool(tc.labels, "kube-env", tc.env), gcpsim.Group{ActionOnFailure: "DO_NOTHING"}))
+		found := discoveryOf(t, single(gkePool(tc.labels, "kube-env", tc.env), gcpsim.Group{ActionOnFailure: "DO_NOTHING"}))
 		if len(found.Groups) != 1 {
 			t.Fatalf("%s: got %+v, want one group", name, found)
 		}
@@ -335,7 +336,7 @@ func TestSharedGPUs(t *testing.T) {
 		if gpus.Value() != tc.want || named != (tc.want > 0) {
 			t.Errorf("%s: got %d GPUs, want %d", name, gpus.Value(), tc.want)
 		}
-		warned := slices.ContainsFunc(found.Groups[0].Warnings, func(w cloudprovider.Warning) bool { return w.Reason == gcp.DevicesUnknown })
+		warned := slices.ContainsFunc(found.Groups[0].Warnings, func(w cloudprovider.Warning) bool { return w.Reason == discover.DevicesUnknown })
 		if tc.want == 0 && !warned {
 			t.Errorf("%s: got the warnings %v, want that the devices are unknown", name, found.Groups[0].Warnings)
 		}
@@ -345,7 +346,8 @@ func TestSharedGPUs(t *testing.T) {
 // TestStartupTaints: those that are declared, and those that cluster-autoscaler knows.
 func TestStartupTaints(t *testing.T) {
 	const known = "startup-taint.cluster-autoscaler.kubernetes.io/network"
-	found := discover(t, single(gcpsim.Template{Metadata: enabled("muster-dev-startup-taints", "node.cilium.io/agent-not-ready=true:NoExecute",
+	found := discoveryOf(t, single(gcpsim.Template{Metadata: enabled("muster-dev-startup-taints",
+		"node.cilium.io/agent-not-ready=true:NoExecute",
 		"kube-env", "NODE_TAINTS: nvidia.com/gpu=present:NoSchedule,node.cilium.io/agent-not-ready=true:NoExecute,"+known+"=:NoSchedule")},
 		gcpsim.Group{}))
 	if len(found.Groups) != 1 {
@@ -365,7 +367,7 @@ func TestStartupTaints(t *testing.T) {
 
 // TestQueueTimeout: how long a launch may wait in the cloud's queue is the template's to say.
 func TestQueueTimeout(t *testing.T) {
-	found := discover(t, single(gcpsim.Template{ProvisioningModel: "FLEX_START",
+	found := discoveryOf(t, single(gcpsim.Template{ProvisioningModel: "FLEX_START",
 		Metadata: enabled("muster-dev-queue-timeout", "24h")}, gcpsim.Group{}))
 	if len(found.Groups) != 1 || found.Groups[0].Spec.QueueTimeout == nil || found.Groups[0].Spec.QueueTimeout.Duration != 24*time.Hour {
 		t.Errorf("got %+v, want a group with a queueTimeout of 24h", found)
@@ -480,7 +482,7 @@ func TestReserve(t *testing.T) {
 		"the template's":  {env: "AUTOSCALER_ENV_VARS: kube_reserved=cpu=1,memory=4Gi", want: map[corev1.ResourceName]string{"cpu": "1", "memory": "4196Mi"}},
 		"one that is bad": {env: ": no\nYAML", want: map[corev1.ResourceName]string{"cpu": "590m"}},
 	} {
-		found := discover(t, single(gcpsim.Template{Metadata: enabled("kube-env", tc.env)}, gcpsim.Group{}))
+		found := discoveryOf(t, single(gcpsim.Template{Metadata: enabled("kube-env", tc.env)}, gcpsim.Group{}))
 		if len(found.Groups) != 1 {
 			t.Fatalf("%s: got %+v", name, found)
 		}
@@ -496,7 +498,7 @@ func TestReserve(t *testing.T) {
 
 // TestDiscoverLevels: the instance template says which labels tell the domains of machines.
 func TestDiscoverLevels(t *testing.T) {
-	found := discover(t, single(gcpsim.Template{Metadata: enabled("muster-dev-topology", "example.com/rack=4")}, gcpsim.Group{}))
+	found := discoveryOf(t, single(gcpsim.Template{Metadata: enabled("muster-dev-topology", "example.com/rack=4")}, gcpsim.Group{}))
 	if len(found.Groups) != 1 || len(found.Groups[0].Spec.Topology) != 1 {
 		t.Errorf("got %+v, want a group with a level", found)
 	}

@@ -20,12 +20,18 @@
 //
 // # Where things are
 //
-//	api                                                  every call to Google
-//	prices                                               what machines cost
-//	discover.go, template.go, reservation.go, topology.go  groups, and what their machines offer
-//	launch.go, bulk.go, resize.go, create.go, takeback.go  launches, and their end
-//	list.go, machine.go, names.go                        the inventory, and what identifies a machine
-//	together.go, dense.go, sweep.go                      what keeps machines near each other
+//	api          every call to Google
+//	prices       what machines cost
+//	inventory    which machines there are, and what identifies them
+//	template     what instance templates say of their machines
+//	placement    what keeps machines near each other: policies, and blocks of reservations
+//	discover     which groups there are, and what their machines offer
+//	launch       launches, a file for each method
+//	takeback     the end of machines
+//	advice       what Google says of the chance of getting machines
+//	permissions  what the calls need, and what the caller lacks
+//
+// Each imports only what stands above it: discover, launch and takeback do not know each other. This package wires them.
 //
 // # Whose a machine is
 //
@@ -69,7 +75,7 @@
 //	  paid for while   what has come
 //	  it waits
 //
-// Names follow from the launch's token, see names.go, so that a call that is repeated
+// Names follow from the launch's token, see inventory.Names, so that a call that is repeated
 // makes nothing twice, however late: the cloud makes no two instances of a name in a
 // zone. Within an hour it also knows the call by its requestId.
 //

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/muster-dev/muster/cloudprovider"
-	"github.com/muster-dev/muster/cloudprovider/gcp"
+	"github.com/muster-dev/muster/cloudprovider/gcp/permissions"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	gcpsim "github.com/muster-dev/muster/kwok/cloudsim/gcp"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -21,7 +21,7 @@ func TestMissingPermissions(t *testing.T) {
 		"a few":    {"compute.disks.create", "compute.instances.create", "iam.serviceAccounts.actAs"},
 		"a viewer": {"compute.instanceGroupManagers.update", "compute.instances.create", "compute.instances.delete"},
 	}
-	for _, permission := range gcp.AllPermissions() {
+	for _, permission := range permissions.All() {
 		tests[permission] = []string{permission}
 	}
 	for name, denied := range tests {
@@ -50,7 +50,7 @@ func TestLaunchWithoutAPermission(t *testing.T) {
 		"bulk": "instances.bulkInsert", "flex": "instanceGroupManagerResizeRequests.insert", "owned": "instanceGroupManagers.createInstances",
 		"flex-regional": "regionInstanceGroupManagerResizeRequests.insert", "owned-regional": "regionInstanceGroupManagers.createInstances",
 	} {
-		for _, permission := range gcp.Permissions[action] {
+		for _, permission := range permissions.ByMethod[action] {
 			t.Run(method+" "+permission, func(t *testing.T) {
 				t.Parallel()
 				sim := simulated()

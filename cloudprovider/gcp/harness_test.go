@@ -22,6 +22,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/conformance"
 	"github.com/muster-dev/muster/cloudprovider/gcp"
+	"github.com/muster-dev/muster/cloudprovider/gcp/permissions"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	gcpsim "github.com/muster-dev/muster/kwok/cloudsim/gcp"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -55,10 +56,10 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	if code == 0 && flag.Lookup("test.run").Value.String() == "" {
 		if missing, unknown := compareCalls(); len(missing)+len(unknown) > 0 {
-			fmt.Fprintf(os.Stderr, "gcp.Permissions: no test has made the calls %q; calls that are not listed: %q\n", missing, unknown)
+			fmt.Fprintf(os.Stderr, "permissions.ByMethod: no test has made the calls %q; calls that are not listed: %q\n", missing, unknown)
 			code = 1
 		}
-		if diff := cmp.Diff(gcp.AllPermissions(), usedPermissions()); diff != "" {
+		if diff := cmp.Diff(permissions.All(), usedPermissions()); diff != "" {
 			fmt.Fprintf(os.Stderr, "permissions (-listed +needed by the cloud):\n%s\n", diff)
 			code = 1
 		}
@@ -80,12 +81,12 @@ func compareCalls() (missing, unknown []string) {
 	for _, l := range labs.all {
 		for action := range l.world.Calls(v1alpha1.ProviderGCP) {
 			seen[action] = true
-			if _, ok := gcp.Permissions[action]; !ok && !slices.Contains(unknown, action) {
+			if _, ok := permissions.ByMethod[action]; !ok && !slices.Contains(unknown, action) {
 				unknown = append(unknown, action)
 			}
 		}
 	}
-	for _, action := range slices.Sorted(maps.Keys(gcp.Permissions)) {
+	for _, action := range slices.Sorted(maps.Keys(permissions.ByMethod)) {
 		if !seen[action] {
 			missing = append(missing, action)
 		}
@@ -103,6 +104,8 @@ type lab struct {
 	// slow is the clock of the world.
 	slow   *conformance.SlowClock
 	groups []*v1alpha1.NodeGroup
+	// inUse tells which machines run pods; nil for none.
+	inUse cloudprovider.InUse
 }
 
 // newLab returns a lab over the wire.
@@ -136,6 +139,12 @@ func (l *lab) providerThat(cluster string, mayAct func() error) *gcp.Provider {
 		Project: project, Cluster: cluster, ClusterUID: "uid-of-" + cluster, Location: region, Clock: l.clock, Endpoint: l.url,
 		CallsPerSecond: 100_000, CallTimeout: callTimeout, MayAct: mayAct,
 		Groups: func(context.Context) ([]*v1alpha1.NodeGroup, error) { return l.groups, nil },
+		InUse: func(ctx context.Context, machines []cloudprovider.Machine) (map[string]bool, error) {
+			if l.inUse == nil {
+				return nil, nil
+			}
+			return l.inUse(ctx, machines)
+		},
 	})
 	if err != nil {
 		l.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp"
+	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -151,7 +152,7 @@ func TestLaunchRefused(t *testing.T) {
 				}
 			}
 			for _, line := range l.open() {
-				if strings.Contains(line.ID, gcp.Shorten(token)) {
+				if strings.Contains(line.ID, inventory.Shorten(token)) {
 					t.Errorf("%s is still paid for", line.ID)
 				}
 			}

@@ -7,15 +7,21 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
 
 	"github.com/muster-dev/muster/cloudprovider"
-	"github.com/muster-dev/muster/cloudprovider/calls"
+	"github.com/muster-dev/muster/cloudprovider/gcp/advice"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
+	"github.com/muster-dev/muster/cloudprovider/gcp/discover"
+	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
+	"github.com/muster-dev/muster/cloudprovider/gcp/launch"
+	"github.com/muster-dev/muster/cloudprovider/gcp/permissions"
+	"github.com/muster-dev/muster/cloudprovider/gcp/placement"
 	"github.com/muster-dev/muster/cloudprovider/gcp/prices"
+	"github.com/muster-dev/muster/cloudprovider/gcp/takeback"
+	"github.com/muster-dev/muster/cloudprovider/gcp/template"
 	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -79,39 +85,14 @@ func (c *Config) validate() error {
 
 // Provider is Google Cloud.
 type Provider struct {
-	Config
-	names  names
-	poller *poll.Poller
-	cloud  *api.Client
-
-	mu sync.Mutex
-	// seen are the groups that there are or have been, by name: what was launched in a
-	// group that has been deleted since is still to be listed and taken back.
-	seen map[string]seenGroup
-	// members are those of managed instance groups as they were last listed, and touched is when something last changed them.
-	members map[api.Manager]members
-	touched map[api.Manager]time.Time
-	// silent are the zones and regions whose lists were not answered a moment ago.
-	silent map[string]silent
-	// discovered are the groups of each zone and region as they were last discovered.
-	discovered map[string]cloudprovider.Discovery
-	// beside counts the machines that stood beside managed instance groups when their zone was last listed.
-	beside map[place]map[string]int
-	// fresh are the machines that bulk inserts have been asked for, and when: lists may
-	// not know them yet, and limits are to count them.
-	fresh map[api.Manager]map[string]time.Time
-
-	// starts are those of the members of managed instance groups, of which the cloud tells no
-	// time, by the paths of the members.
-	starts map[api.Manager]map[string]start
-
-	// turns of the launches into a managed instance group: no other one runs between the check of a limit and the launch within it.
-	turns calls.Turns
-
-	templates templates
-	prices    *prices.Book
-	policies  *policies
-	dense     *dense
+	project    string
+	cloud      *api.Client
+	poller     *poll.Poller
+	inventory  *inventory.Inventory
+	policies   *placement.Policies
+	discoverer *discover.Discoverer
+	launcher   *launch.Launcher
+	taker      *takeback.Taker
 }
 
 var (
@@ -122,11 +103,11 @@ var (
 	_ cloudprovider.Expecter   = (*Provider)(nil)
 )
 
-// seenGroup is a group as it was last seen, and when that was.
-type seenGroup struct {
-	*v1alpha1.NodeGroup
-	at time.Time
-}
+// Bound is how long a machine of a launch that was given up can live, whichever way it
+// was launched, while the cloud answers: lists may not know it for as long as
+// poll.Grace, the look after that may be poll.Calm away, and the call that deletes it
+// may fail a few times.
+const Bound = poll.Grace + poll.Calm + 30*time.Second
 
 // New returns a Provider. It makes no call.
 func New(ctx context.Context, config Config) (*Provider, error) {
@@ -142,73 +123,76 @@ func New(ctx context.Context, config Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{
-		Config: config, cloud: cloud, names: namesOf(config.ClusterUID), seen: map[string]seenGroup{},
-		members: map[api.Manager]members{}, touched: map[api.Manager]time.Time{}, beside: map[place]map[string]int{},
-		discovered: map[string]cloudprovider.Discovery{}, silent: map[string]silent{},
-		fresh: map[api.Manager]map[string]time.Time{}, starts: map[api.Manager]map[string]start{},
-	}
-	p.policies, p.dense, p.prices = newPolicies(&config, cloud), newDense(cloud, config.Clock), prices.New(cloud, config.Clock)
-	p.poller = poll.New(p.list, p.takeBack, config.Clock)
+	p := &Provider{project: config.Project, cloud: cloud}
+	p.inventory = inventory.New(cloud, inventory.Config{
+		Project: config.Project, Cluster: config.Cluster, ClusterUID: config.ClusterUID, NodeGroups: config.Groups, Clock: config.Clock,
+	})
+	templates := template.New(cloud, config.Cluster, config.Location)
+	p.policies = placement.NewPolicies(cloud, p.inventory.Names, placement.Config{
+		Cluster: config.Cluster, ClusterUID: config.ClusterUID, Clock: config.Clock, MayAct: config.MayAct,
+	})
+	p.discoverer = discover.New(cloud, discover.Config{
+		Project: config.Project, Inventory: p.inventory, Templates: templates, Policies: p.policies, Prices: prices.New(cloud, config.Clock),
+	})
+	p.launcher = launch.New(cloud, launch.Config{
+		Inventory: p.inventory, Templates: templates, Policies: p.policies, Dense: placement.NewDense(cloud, config.Clock),
+	})
+	p.taker = takeback.New(cloud, p.inventory, config.InUse)
+	p.poller = poll.New(p.list, p.taker.Take, config.Clock)
 	return p, nil
 }
 
-// know remembers groups as they are now.
-func (p *Provider) know(groups ...*v1alpha1.NodeGroup) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, g := range groups {
-		if g.Spec.Provider == v1alpha1.ProviderGCP && g.Spec.GCP != nil {
-			if old := p.seen[g.Name].NodeGroup; old != nil && launches(old) != launches(g) {
-				p.touched[managerOf(g)] = p.Clock.Now()
-			}
-			p.seen[g.Name] = seenGroup{g, p.Clock.Now()}
-		}
-	}
+// Watch implements cloudprovider.Watcher: the cloud is listed again and again.
+func (p *Provider) Watch(ctx context.Context, observe func(cloudprovider.Machine), synced func()) error {
+	return p.poller.Watch(ctx, observe, synced)
 }
 
-// launches is the record of the launches of another process, which changes when it makes one.
-func launches(g *v1alpha1.NodeGroup) string {
-	return g.Annotations[v1alpha1.AutoscalerLaunchesAnnotation]
+// Expect implements cloudprovider.Expecter.
+func (p *Provider) Expect() { p.poller.Expect() }
+
+// ListedAt implements cloudprovider.Lister.
+func (p *Provider) ListedAt(g *v1alpha1.NodeGroup) time.Time {
+	if g.Spec.GCP == nil {
+		return time.Time{}
+	}
+	return p.poller.Oldest(p.inventory.Scopes(g)...)
 }
 
-// touch notes that something changes the members of a managed instance group: it is listed often for a while.
-func (p *Provider) touch(id api.Manager) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.touched[id] = p.Clock.Now()
+// list the machines, and sweep the placement policies that none of them needs.
+func (p *Provider) list(ctx context.Context) (poll.Listing, error) {
+	listing, err := p.inventory.List(ctx)
+	for _, project := range slices.Sorted(maps.Keys(listing.Instances)) {
+		p.policies.Sweep(ctx, project, listing.Instances[project])
+	}
+	return listing.Listing, err
 }
 
-// known are the groups that have been seen, by name.
-func (p *Provider) known() []*v1alpha1.NodeGroup {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var out []*v1alpha1.NodeGroup
-	for _, name := range slices.Sorted(maps.Keys(p.seen)) {
-		out = append(out, p.seen[name].NodeGroup)
-	}
-	return out
+// Discover implements cloudprovider.Discoverer.
+func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error) {
+	return p.discoverer.Discover(ctx)
 }
 
-// refresh looks which NodeGroups there are.
-func (p *Provider) refresh(ctx context.Context) (exist map[string]bool, err error) {
-	groups, err := p.Groups(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("listing NodeGroups: %w", err)
-	}
-	exist = map[string]bool{}
-	for _, g := range groups {
-		p.know(g)
-		exist[g.Name] = true
-	}
-	return exist, nil
+// Advise implements cloudprovider.Advisor.
+func (p *Provider) Advise(ctx context.Context, groups []*v1alpha1.NodeGroup, count int) (map[string]cloudprovider.Advice, error) {
+	return advice.Of(ctx, p.cloud, groups, count)
 }
 
-// since is how long ago a time of the cloud was, by the clock of the cloud; 0 for an empty one.
-func (p *Provider) since(stamp string) time.Duration {
-	t, err := time.Parse(time.RFC3339Nano, stamp)
-	if err != nil {
-		return 0
-	}
-	return p.cloud.Now().Sub(t)
+// MissingPermissions implements cloudprovider.Examiner.
+func (p *Provider) MissingPermissions(ctx context.Context) ([]string, error) {
+	return permissions.Missing(ctx, p.cloud, p.project)
+}
+
+// Launch implements cloudprovider.Launcher, by the group's launch method.
+func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) ([]cloudprovider.Machine, error) {
+	machines, err := p.launcher.Launch(ctx, req)
+	p.poller.Note(slices.DeleteFunc(slices.Clone(machines), func(m cloudprovider.Machine) bool { return m.Hold })...)
+	return machines, err
+}
+
+// TakeBack implements cloudprovider.Taker. What is taken back runs no pod of a gang any more, so that it
+// is not paid for while a template would let its workload end. Members of the managed instance group
+// are deleted by it, which lowers its target size by exactly them; all others one by
+// one; resize requests are cancelled.
+func (p *Provider) TakeBack(ctx context.Context, group string, names []string) error {
+	return p.poller.TakeBack(ctx, group, names)
 }

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
-	"github.com/muster-dev/muster/cloudprovider/gcp"
+	"github.com/muster-dev/muster/cloudprovider/gcp/discover"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	gcpsim "github.com/muster-dev/muster/kwok/cloudsim/gcp"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -107,7 +107,7 @@ func TestAReservationThatIsOver(t *testing.T) {
 	if free := before.Groups[0].Spec.PricePerHour; spec.PricePerHour == nil || free != nil && spec.PricePerHour.Cmp(*free) <= 0 {
 		t.Errorf("once it is over a machine costs %v, before %v", spec.PricePerHour, free)
 	}
-	if !slices.ContainsFunc(after.Groups[0].Warnings, func(w cloudprovider.Warning) bool { return w.Reason == gcp.ReservationOver }) {
+	if !slices.ContainsFunc(after.Groups[0].Warnings, func(w cloudprovider.Warning) bool { return w.Reason == discover.ReservationOver }) {
 		t.Errorf("warnings are %+v", after.Groups[0].Warnings)
 	}
 }
@@ -132,7 +132,7 @@ func TestReservationsThatEndNoMachines(t *testing.T) {
 			if err != nil || len(d.Groups) != 1 || d.Groups[0].Spec.EndsAt != nil || d.Groups[0].Spec.CapacityType != v1alpha1.Reserved {
 				t.Fatalf("found %+v, %v; want a reserved group without an end", d, err)
 			}
-			warned := slices.ContainsFunc(d.Groups[0].Warnings, func(w cloudprovider.Warning) bool { return w.Reason == gcp.ReservationUnread })
+			warned := slices.ContainsFunc(d.Groups[0].Warnings, func(w cloudprovider.Warning) bool { return w.Reason == discover.ReservationUnread })
 			if warned != tc.warned {
 				t.Errorf("warnings are %+v", d.Groups[0].Warnings)
 			}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp"
+	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -30,7 +31,8 @@ func TestTakeBackExact(t *testing.T) {
 				t.Fatal(err)
 			}
 			l.clock.Step(2 * time.Minute)
-			going := []string{"never-was", machines[1].Name, strings.Replace(machines[1].Name, gcp.Shorten(token), "another-7", 1), machines[3].Name}
+			going := []string{"never-was", machines[1].Name, strings.Replace(machines[1].Name, inventory.Shorten(token), "another-7", 1),
+				machines[3].Name}
 			for range 2 { // names that do not exist any more are no error either
 				if err := l.provider().TakeBack(context.Background(), req.Group.Name, going); err != nil {
 					t.Fatal(err)
@@ -437,7 +439,7 @@ func TestAResizeRequestLeavesMachinesInUse(t *testing.T) {
 			t.Fatalf("got %v and %v, want 2 machines", machines, err)
 		}
 		hold := strings.TrimSuffix(machines[0].Name, "0") + "all"
-		p.InUse = func(_ context.Context, list []cloudprovider.Machine) (map[string]bool, error) {
+		l.inUse = func(_ context.Context, list []cloudprovider.Machine) (map[string]bool, error) {
 			out := map[string]bool{}
 			for i, m := range list[:used] {
 				if m.ProviderID != machines[i].ProviderID || m.Launch != "uid-1" || m.Group != g.Name {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp"
+	"github.com/muster-dev/muster/cloudprovider/gcp/placement"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	gcpsim "github.com/muster-dev/muster/kwok/cloudsim/gcp"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -205,7 +206,7 @@ func TestNoPermissionForAPolicy(t *testing.T) {
 			t.Fatalf("%v; found %+v", err, found)
 		}
 		for _, w := range found.Groups[0].Warnings {
-			if w.Reason == gcp.NoPlacementPolicy {
+			if w.Reason == placement.NoPlacementPolicy {
 				out += w.Message
 			}
 		}
@@ -260,7 +261,7 @@ func TestAGroupThatScatters(t *testing.T) {
 				t.Fatalf("%v; found %+v", err, found)
 			}
 			warned := slices.ContainsFunc(found.Groups[0].Warnings, func(w cloudprovider.Warning) bool {
-				return w.Reason == gcp.NoWorkloadPolicy && strings.Contains(w.Message, block)
+				return w.Reason == placement.NoWorkloadPolicy && strings.Contains(w.Message, block)
 			})
 			if warned != tc.warns {
 				t.Errorf("warned: %t, want %t; %+v", warned, tc.warns, found.Groups[0].Warnings)

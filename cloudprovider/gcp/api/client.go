@@ -295,3 +295,29 @@ func all[P paged, T any](ctx context.Context, c *Client, r *request, newPage fun
 
 // Base is the last part of a link.
 func Base(link string) string { return link[strings.LastIndexByte(link, '/')+1:] }
+
+// Region of a zone: us-central1 for us-central1-a.
+func Region(zone string) string {
+	if i := strings.LastIndexByte(zone, '-'); i > 0 {
+		return zone[:i]
+	}
+	return zone
+}
+
+// Zone in the link of an instance.
+func Zone(link string) string {
+	_, rest, ok := strings.Cut(link, "zones/")
+	if !ok {
+		return ""
+	}
+	zone, _, _ := strings.Cut(rest, "/")
+	return zone
+}
+
+// Path of a link, from the zone on: what calls take as the name of an instance.
+func Path(link string) string {
+	if i := strings.Index(link, "zones/"); i >= 0 {
+		return link[i:]
+	}
+	return link
+}

@@ -10,8 +10,8 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/muster-dev/muster/cloudprovider/aws/permissions"
-	"github.com/muster-dev/muster/cloudprovider/gcp"
+	aws "github.com/muster-dev/muster/cloudprovider/aws/permissions"
+	gcp "github.com/muster-dev/muster/cloudprovider/gcp/permissions"
 )
 
 func main() {
@@ -24,8 +24,8 @@ func main() {
 func run() error {
 	policy, err := json.MarshalIndent(struct {
 		Version   string
-		Statement []permissions.Statement
-	}{"2012-10-17", permissions.Policy()}, "", "  ")
+		Statement []aws.Statement
+	}{"2012-10-17", aws.Policy()}, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func run() error {
 	}
 	role, err := yaml.Marshal(map[string]any{
 		"title": "Muster", "description": "Launches gangs of machines in managed instance groups that are opted in, and deletes them",
-		"stage": "GA", "includedPermissions": gcp.AllPermissions(),
+		"stage": "GA", "includedPermissions": gcp.All(),
 	})
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package gcp
+package template
 
 import (
 	"strings"
@@ -32,8 +32,8 @@ func TestLevels(t *testing.T) {
 		"wrong": {machineType: "a3-highgpu-8g", says: "rack=none", wrong: `muster-dev-topology is "rack=none": "none" is no number of machines`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			template := &template{labels: c.labels, keys: map[string]string{keyTopology: c.says}}
-			got, err := template.levels(c.machineType)
+			template := &Template{Labels: c.labels, Keys: map[string]string{keyTopology: c.says}}
+			got, err := template.Levels(c.machineType)
 			if (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
 				t.Errorf("error is %v, want %q", err, c.wrong)
 			}

@@ -1,15 +1,18 @@
-package gcp
+// Package permissions tells which permissions the calls of the adapter need, and which of them the caller lacks.
+package permissions
 
 import (
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 )
 
-// Permissions by the method of the cloud's API that needs them: all that this
-// package calls. Those that a method needs for what it uses stand with it, such as
+// ByMethod are the permissions by the method of the cloud's API that needs them: all that the
+// adapter calls. Those that a method needs for what it uses stand with it, such as
 // disks and the network of an instance. Methods without any are open to everyone.
-var Permissions = map[string][]string{
+var ByMethod = map[string][]string{
 	"instances.aggregatedList": {"compute.instances.list"},
 	"instances.list":           {"compute.instances.list"},
 	"instances.bulkInsert": {
@@ -58,9 +61,9 @@ var Permissions = map[string][]string{
 	"projects.testIamPermissions": nil,
 }
 
-// AllPermissions are those of all methods: what a role for Muster holds.
-func AllPermissions() (out []string) {
-	for _, permissions := range Permissions {
+// All are those of all methods: what a role for Muster holds.
+func All() (out []string) {
+	for _, permissions := range ByMethod {
 		out = append(out, permissions...)
 	}
 	slices.Sort(out)
@@ -70,13 +73,13 @@ func AllPermissions() (out []string) {
 // mostTested is how many permissions are tested by one call.
 const mostTested = 100
 
-// MissingPermissions implements cloudprovider.Examiner. The cloud says for a project
+// Missing are the permissions that the caller does not have in a project. The cloud says for a project
 // which of a list of permissions the caller has; nothing is tried.
-func (p *Provider) MissingPermissions(ctx context.Context) (missing []string, err error) {
-	for chunk := range slices.Chunk(AllPermissions(), mostTested) {
-		answer, err := p.cloud.TestPermissions(ctx, p.Project, chunk)
+func Missing(ctx context.Context, cloud *api.Client, project string) (missing []string, err error) {
+	for chunk := range slices.Chunk(All(), mostTested) {
+		answer, err := cloud.TestPermissions(ctx, project, chunk)
 		if err != nil {
-			return nil, fmt.Errorf("testing the permissions in project %s: %w", p.Project, err)
+			return nil, fmt.Errorf("testing the permissions in project %s: %w", project, err)
 		}
 		for _, permission := range chunk {
 			if !slices.Contains(answer, permission) {

@@ -1,26 +1,47 @@
-package gcp
+// Package launch makes machines, all or nothing, by the launch method of their NodeGroup: a bulk insert, a resize request, or instances of
+// given names. Each has a file. It refuses what a limit does not allow, or what would not join this cluster.
+package launch
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"time"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/calls"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
-	"github.com/muster-dev/muster/cloudprovider/poll"
+	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
+	"github.com/muster-dev/muster/cloudprovider/gcp/placement"
+	"github.com/muster-dev/muster/cloudprovider/gcp/template"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// Bound is how long a machine of a launch that was given up can live, whichever way it
-// was launched, while the cloud answers: lists may not know it for as long as
-// poll.Grace, the look after that may be poll.Calm away, and the call that deletes it
-// may fail a few times.
-const Bound = poll.Grace + poll.Calm + 30*time.Second
+// Config is what a Launcher works with.
+type Config struct {
+	Inventory *inventory.Inventory
+	Templates *template.Reader
+	Policies  *placement.Policies
+	Dense     *placement.Dense
+}
+
+// Launcher launches machines.
+type Launcher struct {
+	cloud     *api.Client
+	inventory *inventory.Inventory
+	templates *template.Reader
+	policies  *placement.Policies
+	dense     *placement.Dense
+	// turns of the launches into a managed instance group: no other one runs between the check of a limit and the launch within it.
+	turns calls.Turns
+}
+
+// New returns a Launcher. It makes no call.
+func New(cloud *api.Client, c Config) *Launcher {
+	return &Launcher{cloud: cloud, inventory: c.Inventory, templates: c.Templates, policies: c.Policies, dense: c.Dense}
+}
 
 // launch is one launch in the making.
 type launch struct {
@@ -31,49 +52,48 @@ type launch struct {
 }
 
 // Launch implements cloudprovider.Launcher, by the group's launch method.
-func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) ([]cloudprovider.Machine, error) {
-	p.know(req.Group)
-	defer p.know(req.Group)
-	l, err := p.newLaunch(req)
+func (k *Launcher) Launch(ctx context.Context, req cloudprovider.LaunchRequest) ([]cloudprovider.Machine, error) {
+	k.inventory.Know(req.Group)
+	defer k.inventory.Know(req.Group)
+	l, err := k.newLaunch(req)
 	if err != nil {
 		return nil, err
 	}
 	if l.spec.LaunchMethod != v1alpha1.GCPBulkInsert {
-		p.touch(l.id)
-		defer p.touch(l.id)
+		k.inventory.Touch(l.id)
+		defer k.inventory.Touch(l.id)
 	}
 	var machines []cloudprovider.Machine
 	switch l.spec.LaunchMethod {
 	case v1alpha1.GCPResizeRequest:
-		machines, err = p.resize(ctx, l)
+		machines, err = k.resize(ctx, l)
 	case v1alpha1.GCPCreateInstances:
-		machines, err = p.create(ctx, l)
+		machines, err = k.create(ctx, l)
 	default:
-		machines, err = p.bulkInsert(ctx, l)
+		machines, err = k.bulkInsert(ctx, l)
 	}
 	for i := range machines {
 		if machines[i].EndsAt.IsZero() {
 			machines[i].EndsAt = nodegroups.EndsAt(req.Group)
 		}
 	}
-	p.poller.Note(slices.DeleteFunc(slices.Clone(machines), func(m cloudprovider.Machine) bool { return m.Hold })...)
 	if err != nil && cloudprovider.Refusal(err) == nil {
 		err = fmt.Errorf("launching %d machines in NodeGroup %s by %s: %w", req.Count, req.Group.Name, l.spec.LaunchMethod, err)
 	}
 	return machines, err
 }
 
-func (p *Provider) newLaunch(req cloudprovider.LaunchRequest) (*launch, error) {
+func (k *Launcher) newLaunch(req cloudprovider.LaunchRequest) (*launch, error) {
 	spec := req.Group.Spec.GCP
 	if spec == nil {
 		return nil, config("NoGroup", "NodeGroup %s has no spec.gcp: name the managed instance group there", req.Group.Name)
 	}
-	names, err := p.names.machines(req)
+	names, err := k.inventory.Names.Machines(req)
 	if err != nil {
 		return nil, err
 	}
-	l := &launch{LaunchRequest: req, spec: spec, id: managerOf(req.Group), names: names}
-	if l.zone() == "" {
+	l := &launch{LaunchRequest: req, spec: spec, id: inventory.ManagerOf(req.Group), names: names}
+	if inventory.ZoneOf(l.Group) == "" {
 		return nil, config("NoZone", "NodeGroup %s has no spec.zone, and its managed instance group is of region %s: set the zone of its "+
 			"machines", req.Group.Name, spec.Location)
 	}
@@ -85,17 +105,9 @@ func config(code, format string, args ...any) error {
 	return &cloudprovider.Error{Class: v1alpha1.Config, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// zone of the launch's machines.
-func (l *launch) zone() string {
-	if l.id.Regional() {
-		return l.Group.Spec.Zone
-	}
-	return l.id.Location
-}
-
 // look reads the managed instance group.
-func (p *Provider) look(ctx context.Context, l *launch) (*computepb.InstanceGroupManager, error) {
-	mig, err := p.cloud.Manager(ctx, l.id)
+func (k *Launcher) look(ctx context.Context, l *launch) (*computepb.InstanceGroupManager, error) {
+	mig, err := k.cloud.Manager(ctx, l.id)
 	if errors.Is(err, api.ErrNotFound) {
 		return nil, config("notFound", "there is no managed instance group %s in %s of project %s: check spec.gcp of NodeGroup %s, or delete it",
 			l.id.Name, l.id.Location, l.id.Project, l.Group.Name)
@@ -103,7 +115,7 @@ func (p *Provider) look(ctx context.Context, l *launch) (*computepb.InstanceGrou
 	if err != nil {
 		return nil, fmt.Errorf("reading managed instance group %s: %w", l.id.Name, err)
 	}
-	if err := p.join(ctx, l, mig); err != nil {
+	if err := k.join(ctx, l, mig); err != nil {
 		return nil, err
 	}
 	zones := len(mig.GetDistributionPolicy().GetZones())
@@ -117,19 +129,19 @@ func (p *Provider) look(ctx context.Context, l *launch) (*computepb.InstanceGrou
 }
 
 // join refuses a launch whose machines would not join this cluster.
-func (p *Provider) join(ctx context.Context, l *launch, mig *computepb.InstanceGroupManager) error {
-	t, err := p.template(ctx, l.id.Project, templateOf(mig))
+func (k *Launcher) join(ctx context.Context, l *launch, mig *computepb.InstanceGroupManager) error {
+	t, err := k.templates.Of(ctx, l.id.Project, template.LinkOf(mig))
 	if errors.Is(err, api.ErrNotFound) || err == nil && t == nil {
 		return config("noTemplate", "managed instance group %s has no instance template: set one", l.id.Name)
 	}
 	if err != nil {
 		return fmt.Errorf("reading the instance template of managed instance group %s: %w", l.id.Name, err)
 	}
-	ours, err := p.claim(t)
-	if err == nil && ours && t.isFlexStart() {
-		err = flexStart()
+	ours, err := k.templates.Claim(t)
+	if err == nil && ours && t.IsFlexStart() {
+		err = template.NoFlexStart()
 	}
-	p.policies.ask(l, t, mig)
+	k.policies.Ask(l.LaunchRequest, t, mig)
 	switch {
 	case err != nil:
 		return config("Unusable", "managed instance group %s: %v", l.id.Name, err)

@@ -1,4 +1,5 @@
-package gcp
+// Package advice tells what the cloud says of the chance of getting machines.
+package advice
 
 import (
 	"context"
@@ -9,19 +10,21 @@ import (
 	"cloud.google.com/go/compute/apiv1/computepb"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/gcp/api"
+	"github.com/muster-dev/muster/cloudprovider/gcp/template"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// Advise implements cloudprovider.Advisor, for Spot machines: of others the cloud
+// Of groups is the chance of a number of machines in each, for Spot machines: of others the cloud
 // says nothing. What it cannot say of one group does not keep it from the others.
-func (p *Provider) Advise(ctx context.Context, groups []*v1alpha1.NodeGroup, count int) (map[string]cloudprovider.Advice, error) {
+func Of(ctx context.Context, cloud *api.Client, groups []*v1alpha1.NodeGroup, count int) (map[string]cloudprovider.Advice, error) {
 	out := map[string]cloudprovider.Advice{}
 	var errs []error
 	for _, g := range groups {
 		if g.Spec.GCP == nil || g.Spec.CapacityType != v1alpha1.Spot {
 			continue
 		}
-		answer, err := p.cloud.Advice(ctx, g.Spec.GCP.Project, regionOf(g.Spec.Zone), adviceRequest(g, count))
+		answer, err := cloud.Advice(ctx, g.Spec.GCP.Project, api.Region(g.Spec.Zone), adviceRequest(g, count))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("asking for advice on NodeGroup %s: %w", g.Name, err))
 			continue
@@ -50,7 +53,7 @@ func adviceRequest(g *v1alpha1.NodeGroup, count int) *computepb.CapacityAdviceRe
 			},
 		},
 		InstanceProperties: &computepb.CapacityAdviceRequestInstanceProperties{
-			Scheduling: &computepb.CapacityAdviceRequestInstancePropertiesScheduling{ProvisioningModel: new(modelSpot)},
+			Scheduling: &computepb.CapacityAdviceRequestInstancePropertiesScheduling{ProvisioningModel: new(template.Spot)},
 		},
 	}
 }

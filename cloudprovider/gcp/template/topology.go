@@ -1,4 +1,4 @@
-package gcp
+package template
 
 import (
 	"slices"
@@ -10,8 +10,8 @@ import (
 
 // Labels by which GKE tells where a node is. On A4X a sub-block is one NVLink domain.
 const (
-	blockLabel         = "cloud.google.com/gce-topology-block"
-	subblockLabel      = "cloud.google.com/gce-topology-subblock"
+	BlockLabel         = "cloud.google.com/gce-topology-block"
+	SubblockLabel      = "cloud.google.com/gce-topology-subblock"
 	mostInA4XSubblock  = 18
 	machineTypesOfA4X  = "a4x-"
 	machineTypeA3High8 = "a3-highgpu-8g"
@@ -20,16 +20,16 @@ const (
 // told are the beginnings of the machine types whose VMs tell their physical host.
 var told = []string{machineTypeA3High8, "a3-megagpu-", "a3-ultragpu-", "a4-highgpu-", machineTypesOfA4X, "h4d-"}
 
-// levels are the node labels that tell the domains of machines of the type, the coarsest first, and what the template says in
+// Levels are the node labels that tell the domains of machines of the type, the coarsest first, and what the template says in
 // muster-dev-topology.
-func (t *template) levels(machineType string) (out []v1alpha1.TopologyLevel, err error) {
-	if t.isGKE() && slices.ContainsFunc(told, func(prefix string) bool { return strings.HasPrefix(machineType, prefix) }) {
-		out = []v1alpha1.TopologyLevel{{NodeLabel: blockLabel}, {NodeLabel: subblockLabel}}
+func (t *Template) Levels(machineType string) (out []v1alpha1.TopologyLevel, err error) {
+	if t.IsGKE() && slices.ContainsFunc(told, func(prefix string) bool { return strings.HasPrefix(machineType, prefix) }) {
+		out = []v1alpha1.TopologyLevel{{NodeLabel: BlockLabel}, {NodeLabel: SubblockLabel}}
 		if strings.HasPrefix(machineType, machineTypesOfA4X) {
 			out[1].MachinesPerDomain = mostInA4XSubblock
 		}
 	}
-	text := t.keys[keyTopology]
+	text := t.Keys[keyTopology]
 	if text == "" {
 		return out, nil
 	}
@@ -37,7 +37,7 @@ func (t *template) levels(machineType string) (out []v1alpha1.TopologyLevel, err
 		label, amount, _ := strings.Cut(strings.TrimSpace(entry), "=")
 		l, err := cloudprovider.ReadLevel(label, amount)
 		if err != nil {
-			return nil, unusable("the instance template's %s is %q: %s; write labels like example.com/rack=18", keyTopology, text, err)
+			return nil, Unusable("the instance template's %s is %q: %s; write labels like example.com/rack=18", keyTopology, text, err)
 		}
 		out = cloudprovider.WithLevel(out, l)
 	}

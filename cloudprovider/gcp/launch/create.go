@@ -1,4 +1,4 @@
-package gcp
+package launch
 
 import (
 	"context"
@@ -14,36 +14,36 @@ import (
 
 // create lets the managed instance group create instances of given names. The group never
 // gives up by itself, so all of them are deleted if one cannot be created.
-func (p *Provider) create(ctx context.Context, l *launch) ([]cloudprovider.Machine, error) {
-	release, err := p.turns.Take(ctx, l.id.String())
+func (k *Launcher) create(ctx context.Context, l *launch) ([]cloudprovider.Machine, error) {
+	release, err := k.turns.Take(ctx, l.id.String())
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	all, err := p.cloud.Managed(ctx, l.id)
+	all, err := k.cloud.Managed(ctx, l.id)
 	if err != nil {
 		return nil, fmt.Errorf("listing the instances of managed instance group %s: %w", l.id.Name, err)
 	}
 	ours := l.instances(all)
 	if missing := l.missing(ours); len(missing) > 0 {
-		if err := p.createMissing(ctx, l, missing); err != nil {
-			return p.machines(l, ours), err
+		if err := k.createMissing(ctx, l, missing); err != nil {
+			return k.machines(l, ours), err
 		}
-		if all, err = p.cloud.Managed(ctx, l.id); err != nil {
-			return p.machines(l, ours), fmt.Errorf("listing the instances of managed instance group %s: %w", l.id.Name, err)
+		if all, err = k.cloud.Managed(ctx, l.id); err != nil {
+			return k.machines(l, ours), fmt.Errorf("listing the instances of managed instance group %s: %w", l.id.Name, err)
 		}
 		ours = l.instances(all)
 	}
-	return p.machines(l, ours), l.outcome(ours)
+	return k.machines(l, ours), l.outcome(ours)
 }
 
 // createMissing has the group create the instances that it does not have.
-func (p *Provider) createMissing(ctx context.Context, l *launch, missing []string) error {
-	mig, err := p.look(ctx, l)
+func (k *Launcher) createMissing(ctx context.Context, l *launch, missing []string) error {
+	mig, err := k.look(ctx, l)
 	if err != nil {
 		return err
 	}
-	beside, err := p.countBeside(ctx, l, mig)
+	beside, err := k.countBeside(ctx, l, mig)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (p *Provider) createMissing(ctx context.Context, l *launch, missing []strin
 		return err
 	}
 	id := api.RequestID(append([]string{"createInstances", l.Group.Name, l.Token}, missing...)...)
-	if err := p.cloud.CreateInstances(ctx, l.id, missing, id); err != nil {
+	if err := k.cloud.CreateInstances(ctx, l.id, missing, id); err != nil {
 		return fmt.Errorf("creating instances in managed instance group %s: %w", l.id.Name, err)
 	}
 	return nil
@@ -79,10 +79,10 @@ func (l *launch) missing(ours map[string]*computepb.ManagedInstance) (out []stri
 }
 
 // machines of the launch, in order.
-func (p *Provider) machines(l *launch, ours map[string]*computepb.ManagedInstance) (out []cloudprovider.Machine) {
+func (k *Launcher) machines(l *launch, ours map[string]*computepb.ManagedInstance) (out []cloudprovider.Machine) {
 	for _, name := range l.names {
 		if in := ours[name]; in != nil {
-			m := p.managedMachine(l.id, in)
+			m := k.inventory.Member(l.id, in)
 			m.Group = l.Group.Name
 			out = append(out, m)
 		}

@@ -1,17 +1,19 @@
-package gcp
+// Package takeback ends machines: members of a managed instance group by the group, all others one by one, and what waits in the cloud's
+// queue by cancelling it.
+package takeback
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
+	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -23,29 +25,36 @@ const (
 	parallel = 16
 )
 
-// TakeBack implements cloudprovider.Taker. What is taken back runs no pod of a gang any more, so that it
-// is not paid for while a template would let its workload end. Members of the managed instance group
-// are deleted by it, which lowers its target size by exactly them; all others one by
-// one; resize requests are cancelled.
-func (p *Provider) TakeBack(ctx context.Context, group string, names []string) error {
-	return p.poller.TakeBack(ctx, group, names)
+// Taker takes machines back.
+type Taker struct {
+	cloud     *api.Client
+	inventory *inventory.Inventory
+	// inUse is consulted before machines of a resize request are deleted, which were not named.
+	inUse cloudprovider.InUse
 }
 
-func (p *Provider) takeBack(ctx context.Context, group string, names []string) error {
-	g, err := p.groupNamed(ctx, group)
+// New returns a Taker. It makes no call.
+func New(cloud *api.Client, inventory *inventory.Inventory, inUse cloudprovider.InUse) *Taker {
+	return &Taker{cloud: cloud, inventory: inventory, inUse: inUse}
+}
+
+// Take back what is named of a group: members of the managed instance group are deleted by it, which lowers its target size by exactly
+// them; all others one by one; resize requests are cancelled.
+func (k *Taker) Take(ctx context.Context, group string, names []string) error {
+	g, err := k.inventory.Group(ctx, group)
 	if err != nil {
 		return err
 	}
 	if g == nil {
-		return p.takeBackStray(ctx, group, names)
+		return k.strays(ctx, group, names)
 	}
-	t := &taking{p, managerOf(g), g}
-	defer p.touch(t.id)
+	t := &taking{k, inventory.ManagerOf(g), g}
+	defer k.inventory.Touch(t.id)
 	var requests, machines []string
 	for _, name := range names {
 		switch {
-		case p.names.foreign(name): // another cluster's, though it is named here
-		case p.names.isRequest(name):
+		case k.inventory.Names.Foreign(name): // another cluster's, though it is named here
+		case k.inventory.Names.IsRequest(name):
 			requests = append(requests, name)
 		default:
 			machines = append(machines, name)
@@ -62,9 +71,9 @@ func (p *Provider) takeBack(ctx context.Context, group string, names []string) e
 				err = nil
 			}
 		}
-		rest = slices.DeleteFunc(rest, func(name string) bool { return p.names.token(name) == "" })
-		errs = append(errs, err, p.deleteAll(ctx, t.places(rest)))
-		p.stale(t.id, rest)
+		rest = slices.DeleteFunc(rest, func(name string) bool { return k.inventory.Names.Token(name) == "" })
+		errs = append(errs, err, k.deleteAll(ctx, t.places(rest)))
+		k.inventory.Stale(t.id, rest)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("taking back machines of NodeGroup %s: %w", group, err)
@@ -72,53 +81,26 @@ func (p *Provider) takeBack(ctx context.Context, group string, names []string) e
 	return nil
 }
 
-// groupNamed returns the NodeGroup as it is, or was; nil if unknown.
-func (p *Provider) groupNamed(ctx context.Context, name string) (*v1alpha1.NodeGroup, error) {
-	find := func() *v1alpha1.NodeGroup {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.seen[name].NodeGroup
-	}
-	if g := find(); g != nil {
-		return g, nil
-	}
-	_, err := p.refresh(ctx)
-	return find(), err
-}
-
-// takeBackStray deletes machines of a group that is gone: their names have the hash of its name.
-func (p *Provider) takeBackStray(ctx context.Context, group string, names []string) error {
-	all, err := p.cloud.Instances(ctx, p.Project, p.names.filter())
-	for _, away := range all.Failed {
-		err = away // they may be there
-	}
+// strays deletes machines of a group that is gone: see inventory.Strays.
+func (k *Taker) strays(ctx context.Context, group string, names []string) error {
+	found, err := k.inventory.Strays(ctx, group, names)
 	if err != nil {
-		return fmt.Errorf("listing the machines of NodeGroup %s, which is gone: %w", group, err)
+		return err
 	}
-	var found []place
-	for _, in := range all.All() {
-		ofGroup := in.GetLabels()[labelGroup] == labelValue(group) || p.names.isOf(in.GetName(), group)
-		if ofGroup && slices.Contains(names, in.GetName()) && !isMember(in) {
-			found = append(found, place{p.Project, api.Base(in.GetZone()), in.GetName()})
-		}
-	}
-	return p.deleteAll(ctx, found)
+	return k.deleteAll(ctx, found)
 }
-
-// place is where an instance is.
-type place struct{ project, zone, name string }
 
 // deleteAll deletes instances one by one. Those that cannot be deleted do not keep
 // the others.
-func (p *Provider) deleteAll(ctx context.Context, places []place) error {
+func (k *Taker) deleteAll(ctx context.Context, places []inventory.Place) error {
 	errs := make([]error, len(places))
 	var calls errgroup.Group
 	calls.SetLimit(parallel)
 	for i, at := range places {
 		calls.Go(func() error {
-			err := p.cloud.DeleteInstance(ctx, at.project, at.zone, at.name)
+			err := k.cloud.DeleteInstance(ctx, at.Project, at.Zone, at.Name)
 			if err != nil && !errors.Is(err, api.ErrNotFound) {
-				errs[i] = fmt.Errorf("deleting instance %s: %w", at.name, err)
+				errs[i] = fmt.Errorf("deleting instance %s: %w", at.Name, err)
 			}
 			return nil
 		})
@@ -129,23 +111,15 @@ func (p *Provider) deleteAll(ctx context.Context, places []place) error {
 
 // taking back of machines of a group.
 type taking struct {
-	*Provider
+	*Taker
 	id    api.Manager
 	group *v1alpha1.NodeGroup
 }
 
-// zone of the group's machines.
-func (t *taking) zone() string {
-	if t.id.Regional() {
-		return t.group.Spec.Zone
-	}
-	return t.id.Location
-}
-
 // places of instances of the group, by name.
-func (t *taking) places(names []string) (out []place) {
+func (t *taking) places(names []string) (out []inventory.Place) {
 	for _, name := range names {
-		out = append(out, place{t.id.Project, t.zone(), name})
+		out = append(out, inventory.Place{Project: t.id.Project, Zone: inventory.ZoneOf(t.group), Name: name})
 	}
 	return out
 }
@@ -162,7 +136,7 @@ func (t *taking) remove(ctx context.Context, names []string) (rest []string, err
 	}
 	members := map[string]string{}
 	for _, in := range all {
-		members[api.Base(in.GetInstance())] = pathOf(in.GetInstance())
+		members[api.Base(in.GetInstance())] = api.Path(in.GetInstance())
 	}
 	var links []string
 	for _, name := range names {
@@ -182,9 +156,10 @@ func (t *taking) remove(ctx context.Context, names []string) (rest []string, err
 // beside are those of the names that stand beside the managed instance group, by a list of instances: what the group does not own is
 // taken back though the group cannot be listed. It is empty if instances cannot be listed, either.
 func (t *taking) beside(ctx context.Context, names []string) (out []string) {
-	found, _ := t.cloud.InstancesOf(ctx, t.id.Project, t.zone(), t.names.filterOf([]*v1alpha1.NodeGroup{t.group})) // the caller has an error
+	filter := t.inventory.Names.FilterOf([]*v1alpha1.NodeGroup{t.group})
+	found, _ := t.cloud.InstancesOf(ctx, t.id.Project, inventory.ZoneOf(t.group), filter) // the caller has an error
 	for _, in := range found {
-		if slices.Contains(names, in.GetName()) && !isMember(in) {
+		if slices.Contains(names, in.GetName()) && !inventory.IsMember(in) {
 			out = append(out, in.GetName())
 		}
 	}
@@ -211,14 +186,6 @@ func accepted(err error) error {
 	return err
 }
 
-// pathOf a link, from the zone on: what calls take as the name of an instance.
-func pathOf(link string) string {
-	if i := strings.Index(link, "zones/"); i >= 0 {
-		return link[i:]
-	}
-	return link
-}
-
 // cancel takes a resize request out of the queue. One that has its machines already
 // loses them, except those in use: a list that shows the request may be older than its machines.
 func (t *taking) cancel(ctx context.Context, name string) error {
@@ -230,8 +197,8 @@ func (t *taking) cancel(ctx context.Context, name string) error {
 		return fmt.Errorf("reading resize request %s: %w", name, err)
 	}
 	switch {
-	case r.GetState() == requestSucceeded:
-		_, free, err := t.InUse.Part(ctx, t.machinesOf(r))
+	case r.GetState() == inventory.RequestSucceeded:
+		_, free, err := t.inUse.Part(ctx, t.machinesOf(r))
 		if err != nil {
 			return err
 		}
@@ -241,7 +208,7 @@ func (t *taking) cancel(ctx context.Context, name string) error {
 		}
 		_, err = t.remove(ctx, names)
 		return err
-	case over(r):
+	case inventory.Over(r):
 		return nil
 	}
 	if err := accepted(t.cloud.CancelResizeRequest(ctx, t.id, name)); err != nil {
@@ -255,7 +222,8 @@ func (t *taking) machinesOf(r *computepb.InstanceGroupManagerResizeRequest) (out
 	for _, in := range r.GetInstances() {
 		at := t.places([]string{in.GetName()})[0]
 		out = append(out, cloudprovider.Machine{
-			Name: at.name, Group: t.group.Name, Launch: t.names.token(at.name), ProviderID: providerID(at.project, at.zone, at.name),
+			Name: at.Name, Group: t.group.Name, Launch: t.inventory.Names.Token(at.Name),
+			ProviderID: inventory.ProviderID(at.Project, at.Zone, at.Name),
 		})
 	}
 	return out

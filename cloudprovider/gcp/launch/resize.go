@@ -1,4 +1,4 @@
-package gcp
+package launch
 
 import (
 	"context"
@@ -10,71 +10,66 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
+	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// States of resize requests. There is CREATING as well, before ACCEPTED.
-const (
-	requestSucceeded = "SUCCEEDED"
-	requestFailed    = "FAILED"
-	requestCancelled = "CANCELLED"
-)
-
 // resize launches by a resize request, which waits in the cloud's queue until all
 // machines can be had at once. Meanwhile it is a hold.
-func (p *Provider) resize(ctx context.Context, l *launch) ([]cloudprovider.Machine, error) {
-	name := p.names.request(l.Token, l.Group.Name)
-	r, err := p.cloud.ResizeRequest(ctx, l.id, name)
+func (k *Launcher) resize(ctx context.Context, l *launch) ([]cloudprovider.Machine, error) {
+	name := k.inventory.Names.Request(l.Token, l.Group.Name)
+	r, err := k.cloud.ResizeRequest(ctx, l.id, name)
 	if errors.Is(err, api.ErrNotFound) {
-		if err := p.enqueue(ctx, l, name); err != nil {
+		if err := k.enqueue(ctx, l, name); err != nil {
 			return nil, err
 		}
-		r, err = p.cloud.ResizeRequest(ctx, l.id, name)
+		r, err = k.cloud.ResizeRequest(ctx, l.id, name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading resize request %s: %w", name, err)
 	}
 	switch r.GetState() {
-	case requestSucceeded:
-		ours, err := p.managedOf(ctx, l)
+	case inventory.RequestSucceeded:
+		ours, err := k.managedOf(ctx, l)
 		if err == nil && len(ours) < l.Count {
 			err = l.lost(len(ours))
 		}
 		return ours, err
-	case requestFailed:
+	case inventory.RequestFailed:
 		if refusal := api.Failed(r.GetStatus().GetError().GetErrors()); refusal != nil {
 			return nil, refusal
 		}
-		return nil, &cloudprovider.Error{Class: v1alpha1.Stockout, Code: requestFailed, Message: "resize request " + name +
+		return nil, &cloudprovider.Error{Class: v1alpha1.Stockout, Code: inventory.RequestFailed, Message: "resize request " + name +
 			" has failed, and the cloud does not say why"}
-	case requestCancelled:
-		return nil, &cloudprovider.Error{Class: v1alpha1.Timeout, Code: requestCancelled, Message: "resize request " + name + " was cancelled"}
+	case inventory.RequestCancelled:
+		return nil, &cloudprovider.Error{Class: v1alpha1.Timeout, Code: inventory.RequestCancelled,
+			Message: "resize request " + name + " was cancelled"}
 	default:
-		return []cloudprovider.Machine{p.hold(l.id, l.Group.Name, name)}, fmt.Errorf("resize request %s waits in the cloud's queue%s", name,
-			waitsFor(r))
+		return []cloudprovider.Machine{k.inventory.Hold(l.id, l.Group.Name, name)}, fmt.Errorf("resize request %s waits in the cloud's queue%s",
+			name, waitsFor(r))
 	}
 }
 
 // enqueue makes the resize request.
-func (p *Provider) enqueue(ctx context.Context, l *launch, name string) error {
-	release, err := p.turns.Take(ctx, l.id.String())
+func (k *Launcher) enqueue(ctx context.Context, l *launch, name string) error {
+	release, err := k.turns.Take(ctx, l.id.String())
 	if err != nil {
 		return err
 	}
 	defer release()
-	mig, err := p.look(ctx, l)
+	mig, err := k.look(ctx, l)
 	if err != nil {
 		return err
 	}
-	beside, err := p.countBeside(ctx, l, mig)
+	beside, err := k.countBeside(ctx, l, mig)
 	if err != nil {
 		return err
 	}
 	if err := l.within(mig, beside, l.Count); err != nil {
 		return err
 	}
-	err = p.cloud.InsertResizeRequest(ctx, l.id, name, l.names, int64(nodegroups.Lifetime(l.Group).Seconds()),
+	err = k.cloud.InsertResizeRequest(ctx, l.id, name, l.names, int64(nodegroups.Lifetime(l.Group).Seconds()),
 		api.RequestID("resizeRequest", l.Group.Name, l.Token))
 	if err != nil && !errors.Is(err, api.ErrExists) {
 		return fmt.Errorf("making resize request %s: %w", name, err)
@@ -84,8 +79,8 @@ func (p *Provider) enqueue(ctx context.Context, l *launch, name string) error {
 
 // countBeside counts the machines that stand beside the managed instance group: of other
 // offerings, or of a time when the group had another launch method.
-func (p *Provider) countBeside(ctx context.Context, l *launch, mig *computepb.InstanceGroupManager) (int, error) {
-	ours, others, err := p.bulkMachines(ctx, l, zonesOf(l, mig))
+func (k *Launcher) countBeside(ctx context.Context, l *launch, mig *computepb.InstanceGroupManager) (int, error) {
+	ours, others, err := k.inventory.Beside(ctx, l.Group, l.names, zonesOf(l, mig))
 	return len(ours) + others, err
 }
 
@@ -99,14 +94,14 @@ func waitsFor(r *computepb.InstanceGroupManagerResizeRequest) string {
 }
 
 // managedOf are the machines of a launch that its managed instance group has.
-func (p *Provider) managedOf(ctx context.Context, l *launch) ([]cloudprovider.Machine, error) {
-	all, err := p.cloud.Managed(ctx, l.id)
+func (k *Launcher) managedOf(ctx context.Context, l *launch) ([]cloudprovider.Machine, error) {
+	all, err := k.cloud.Managed(ctx, l.id)
 	if err != nil {
 		return nil, fmt.Errorf("listing the instances of managed instance group %s: %w", l.id.Name, err)
 	}
 	var out []cloudprovider.Machine
 	for _, in := range all {
-		if m := p.managedMachine(l.id, in); slices.Contains(l.names, m.Name) {
+		if m := k.inventory.Member(l.id, in); slices.Contains(l.names, m.Name) {
 			m.Group = l.Group.Name
 			out = append(out, m)
 		}

@@ -1,4 +1,4 @@
-package gcp
+package placement
 
 import (
 	"context"
@@ -24,13 +24,13 @@ const (
 	lookAgain = time.Hour
 )
 
-// sweep deletes the policies of a project that nothing needs any more, given all of Muster's machines there. The cloud keeps those
+// Sweep deletes the policies of a project that nothing needs any more, given all of Muster's machines there. The cloud keeps those
 // that have machines of which lists do not know. What fails is tried again.
-func (s *policies) sweep(ctx context.Context, project string, machines []*computepb.Instance) {
+func (s *Policies) Sweep(ctx context.Context, project string, machines []*computepb.Instance) {
 	for _, in := range machines {
 		s.need(s.ours(project, in)...)
 	}
-	if s.MayAct != nil && s.MayAct() != nil {
+	if s.config.MayAct != nil && s.config.MayAct() != nil {
 		return
 	}
 	var errs []error
@@ -49,18 +49,18 @@ func (s *policies) sweep(ctx context.Context, project string, machines []*comput
 }
 
 // look finds the policies that this process does not know of, once in a while.
-func (s *policies) look(ctx context.Context, project string) error {
+func (s *Policies) look(ctx context.Context, project string) error {
 	s.mu.Lock()
 	looked, before := s.looked[project]
 	s.mu.Unlock()
-	if before && s.Clock.Since(looked) < lookAgain {
+	if before && s.config.Clock.Since(looked) < lookAgain {
 		return nil
 	}
-	found, err := s.cloud.Policies(ctx, project, "name eq "+s.names.policyPrefix()+".*")
+	found, err := s.cloud.Policies(ctx, project, "name eq "+s.names.PolicyPrefix()+".*")
 	if err != nil && !errors.Is(err, api.ErrDenied) {
 		return fmt.Errorf("listing the placement policies of project %s: %w", project, err)
 	}
-	now := s.Clock.Now()
+	now := s.config.Clock.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// One that is denied is not asked for again soon: the examination of permissions tells of it.
@@ -77,11 +77,11 @@ func (s *policies) look(ctx context.Context, project string) error {
 }
 
 // unneeded are the policies of a project that nothing has needed for a while.
-func (s *policies) unneeded(project string) (out []policyID) {
+func (s *Policies) unneeded(project string) (out []policyID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, at := range s.needed {
-		if id.project == project && s.Clock.Since(at) >= sweepAfter {
+		if id.project == project && s.config.Clock.Since(at) >= sweepAfter {
 			out = append(out, id)
 		}
 	}
@@ -91,12 +91,12 @@ func (s *policies) unneeded(project string) (out []policyID) {
 
 // swept notes how the deletion of one went. One that was accepted is tried again until the cloud does not find it, since its operation
 // may fail; one that was refused, as while it has machines, is not tried again soon either.
-func (s *policies) swept(id policyID, err error) {
+func (s *Policies) swept(id policyID, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if errors.Is(err, api.ErrNotFound) {
 		delete(s.needed, id)
 	} else if err == nil || cloudprovider.Refusal(err) != nil {
-		s.needed[id] = s.Clock.Now()
+		s.needed[id] = s.config.Clock.Now()
 	}
 }

@@ -1,4 +1,4 @@
-package gcp
+package placement
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
+	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
+	"github.com/muster-dev/muster/cloudprovider/gcp/template"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -38,8 +40,8 @@ func fit(all []portion, count int) (portion, bool) {
 	return portion{}, false
 }
 
-// dense looks into reservations for room before anything is launched there.
-type dense struct {
+// Dense looks into reservations for room before anything is launched there.
+type Dense struct {
 	cloud *api.Client
 	clock clock.PassiveClock
 
@@ -48,8 +50,9 @@ type dense struct {
 	chosen map[string]choice
 }
 
-func newDense(cloud *api.Client, clock clock.PassiveClock) *dense {
-	return &dense{cloud: cloud, clock: clock, chosen: map[string]choice{}}
+// NewDense returns a Dense. It makes no call.
+func NewDense(cloud *api.Client, clock clock.PassiveClock) *Dense {
+	return &Dense{cloud: cloud, clock: clock, chosen: map[string]choice{}}
 }
 
 type choice struct {
@@ -60,36 +63,36 @@ type choice struct {
 // rememberCalls is how long the cloud knows a call by its requestId.
 const rememberCalls = time.Hour
 
-// in is the portion of the reservation of a template that a launch goes into, as a reservation affinity calls it. It is empty where
+// In is the portion of the reservation of a template that a launch goes into, as a reservation affinity calls it. It is empty where
 // the launch goes where the template says: its machines may be anywhere, or nothing is known of portions.
-func (d *dense) in(ctx context.Context, l *launch, t *template) (path string, err error) {
-	id := t.reservation
-	if id.name == "" || id.part || l.Together.Level != blockLabel && l.Together.Level != subblockLabel {
+func (d *Dense) In(ctx context.Context, req cloudprovider.LaunchRequest, t *template.Template) (path string, err error) {
+	id := t.Reservation
+	if id.Name == "" || id.Part || req.Together.Level != template.BlockLabel && req.Together.Level != template.SubblockLabel {
 		return "", nil
 	}
-	key := l.Group.Name + "/" + l.Token
+	key := req.Group.Name + "/" + req.Token
 	if path := d.recall(key); path != "" {
 		return path, nil
 	}
-	portions, err := d.portions(ctx, id, l.zone(), l.Together.Level == subblockLabel)
+	portions, err := d.portions(ctx, id, inventory.ZoneOf(req.Group), req.Together.Level == template.SubblockLabel)
 	if cause := cloudprovider.CauseOf(err); errors.Is(err, api.ErrDenied) || cause != nil && cause.Class == v1alpha1.Config {
 		return "", nil // one without blocks, or that may not be read: machines are judged by the labels of their nodes
 	}
 	if err != nil {
-		return "", fmt.Errorf("listing the blocks of reservation %s: %w", id.name, err)
+		return "", fmt.Errorf("listing the blocks of reservation %s: %w", id.Name, err)
 	}
-	if l.Together.Value != "" {
-		portions = slices.DeleteFunc(portions, func(p portion) bool { return p.domain != l.Together.Value })
+	if req.Together.Value != "" {
+		portions = slices.DeleteFunc(portions, func(p portion) bool { return p.domain != req.Together.Value })
 	}
 	if len(portions) == 0 {
 		return "", nil
 	}
-	chosen, ok := fit(portions, l.Count)
+	chosen, ok := fit(portions, req.Count)
 	if !ok {
 		largest := slices.MaxFunc(portions, func(a, b portion) int { return a.most - b.most })
 		return "", &cloudprovider.Error{Class: v1alpha1.Stockout, Code: "NoRoomTogether",
 			Message: fmt.Sprintf("%d machines must be in one domain of %s, and the largest free part of reservation %s, %s, has at most %d "+
-				"free hosts: none was launched", l.Count, l.Together.Level, id.name, api.Base(largest.path), largest.most)}
+				"free hosts: none was launched", req.Count, req.Together.Level, id.Name, api.Base(largest.path), largest.most)}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -98,7 +101,7 @@ func (d *dense) in(ctx context.Context, l *launch, t *template) (path string, er
 }
 
 // recall returns what was chosen for a launch, while that may still be the same call.
-func (d *dense) recall(key string) string {
+func (d *Dense) recall(key string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for k, c := range d.chosen {
@@ -110,18 +113,18 @@ func (d *dense) recall(key string) string {
 }
 
 // portions are the blocks of a reservation, or their sub-blocks. Only these tell how many of their hosts are healthy.
-func (d *dense) portions(ctx context.Context, id reservationID, zone string, sub bool) (out []portion, err error) {
-	blocks, err := d.cloud.ReservationBlocks(ctx, id.project, zone, id.name)
+func (d *Dense) portions(ctx context.Context, id template.ReservationID, zone string, sub bool) (out []portion, err error) {
+	blocks, err := d.cloud.ReservationBlocks(ctx, id.Project, zone, id.Name)
 	if err != nil {
 		return nil, err
 	}
 	for _, b := range blocks {
-		parent := "reservations/" + id.name + "/reservationBlocks/" + b.GetName()
-		all, err := d.cloud.ReservationSubBlocks(ctx, id.project, zone, parent)
+		parent := "reservations/" + id.Name + "/reservationBlocks/" + b.GetName()
+		all, err := d.cloud.ReservationSubBlocks(ctx, id.Project, zone, parent)
 		if err != nil {
 			return nil, err
 		}
-		whole := portion{path: "projects/" + id.project + "/" + parent, domain: b.GetPhysicalTopology().GetBlock()}
+		whole := portion{path: "projects/" + id.Project + "/" + parent, domain: b.GetPhysicalTopology().GetBlock()}
 		for _, s := range all {
 			count, inUse := s.GetCount(), max(s.GetInUseCount(), s.GetInUseHostCount())
 			healthy := count - s.GetHealthInfo().GetDegradedHostCount()

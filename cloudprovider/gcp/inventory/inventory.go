@@ -1,0 +1,65 @@
+// Package inventory tells which machines there are: what is Muster's by its name, to which NodeGroup it belongs, and what lists do not
+// show yet. It keeps the last state of each zone and managed instance group that was listed.
+//
+// A member is an instance that a managed instance group has made; a machine beside one was made by a bulk insert from its template. A
+// resize request that waits is a hold, in place of its machines.
+package inventory
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/muster-dev/muster/cloudprovider/gcp/api"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// Config is what an Inventory works with.
+type Config struct {
+	// Project that is always listed, beside those of NodeGroups: machines of deleted NodeGroups may be left there.
+	Project string
+	// Cluster and ClusterUID become labels of the machines that Muster makes.
+	Cluster, ClusterUID string
+	// NodeGroups lists the NodeGroups of the cluster, of all providers.
+	NodeGroups func(context.Context) ([]*v1alpha1.NodeGroup, error)
+	Clock      clock.PassiveClock
+}
+
+// Inventory lists machines and remembers what it has seen of them.
+type Inventory struct {
+	Names  Names
+	config Config
+	cloud  *api.Client
+
+	mu sync.Mutex
+	// seen are the groups that there are or have been, by name: what was launched in a
+	// group that has been deleted since is still to be listed and taken back.
+	seen map[string]seenGroup
+	// members are those of managed instance groups as they were last listed, and touched is when something last changed them.
+	members map[api.Manager]members
+	touched map[api.Manager]time.Time
+	// silent are the zones and regions whose lists were not answered a moment ago.
+	silent map[string]silent
+	// beside counts the machines that stood beside managed instance groups when their zone was last listed.
+	beside map[zone]map[string]int
+	// fresh are the machines that bulk inserts have been asked for, and when: lists may
+	// not know them yet, and limits are to count them.
+	fresh map[api.Manager]map[string]time.Time
+	// starts are those of the members of managed instance groups, of which the cloud tells no
+	// time, by the paths of the members.
+	starts map[api.Manager]map[string]start
+}
+
+// zone of a project.
+type zone struct{ project, name string }
+
+// New returns an Inventory. It makes no call.
+func New(cloud *api.Client, c Config) *Inventory {
+	return &Inventory{
+		Names: NewNames(c.ClusterUID), config: c, cloud: cloud, seen: map[string]seenGroup{}, members: map[api.Manager]members{},
+		touched: map[api.Manager]time.Time{}, silent: map[string]silent{}, beside: map[zone]map[string]int{},
+		fresh: map[api.Manager]map[string]time.Time{}, starts: map[api.Manager]map[string]start{},
+	}
+}
