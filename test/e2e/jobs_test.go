@@ -416,6 +416,33 @@ func TestAJobStartsWithTheQuotaThatThereIs(t *testing.T) {
 	s.Delete(j)
 }
 
+// TestAJobThatAFinalizerKeeps, deleted while it runs, keeps its quota until it is to stop. The Job controller leaves its pods alone, so
+// Muster deletes them.
+func TestAJobThatAFinalizerKeeps(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.plain(s.Name)
+	const mine = "example.com/mine"
+	j := s.plainJob("kept", 3, "1h", func(j *batchv1.Job) { j.Finalizers = []string{mine} })
+	s.runs(j)
+	w := s.Workload(j)
+	if err := s.Kube.Delete(t.Context(), j, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+		t.Fatal(err)
+	}
+	next := s.plainJob("next", 8, "1h")
+	if w := s.Workload(j); w == nil || meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished) || !s.Get(j) || *j.Status.Ready != 3 {
+		t.Errorf("deleted, it has the status %+v and the Workload %v", j.Status, w)
+	}
+	s.edit(w, func() { w.Spec.Active = new(false) })
+	s.runs(next) // with its quota
+	s.Eventually("its pods and its Workload are over", func() bool {
+		w := s.Workload(j)
+		return s.Get(j) && j.Status.Active == 0 && (w == nil || meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished))
+	}, func() string { return fmt.Sprintf("%+v; %v; %v", j.Status, s.Workload(j), s.pods()) })
+	s.edit(j, func() { j.Finalizers = slices.DeleteFunc(j.Finalizers, func(f string) bool { return f == mine }) })
+	s.Delete(next)
+}
+
 // TestARunningJobStopsWhenItsTimeIsOver, counted from its start.
 func TestARunningJobStopsWhenItsTimeIsOver(t *testing.T) {
 	t.Parallel()
