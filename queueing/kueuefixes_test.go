@@ -20,10 +20,10 @@ import (
 // These are faults that Kueue 0.20 mended, see docs/kueue-fixes.md.
 
 // team has one queue of a flavor.
-func team(t *testing.T, args map[string]string, quota string) *world {
+func team(t *testing.T) *world {
 	w := newWorld()
 	w.set(flavor("spot", nil))
-	w.set(clusterQueue(t, "team", args, quota))
+	w.set(clusterQueue(t, "team", nil, "spot cpu=1"))
 	w.set(localQueueTo("main", "team", ""))
 	return w
 }
@@ -39,7 +39,7 @@ func TestEditedFlavorsWakeWhatWaits(t *testing.T) {
 		"a label":  func(f *kueue.ResourceFlavor) { f.Spec.NodeLabels = map[string]string{"pool": "wanted"} },
 		"no taint": func(f *kueue.ResourceFlavor) { f.Spec.NodeTaints = nil },
 	} {
-		w := team(t, nil, "spot cpu=1")
+		w := team(t)
 		f := flavor("spot", map[string]string{"taint": "gpu:yes"})
 		if name == "a label" {
 			f = flavor("spot", nil)
@@ -96,7 +96,7 @@ func TestAFlavorThatIsMadeAgainIsInUse(t *testing.T) {
 
 // TestALocalQueueWithoutItsClusterQueue (13708) has no figures of before.
 func TestALocalQueueWithoutItsClusterQueue(t *testing.T) {
-	w := team(t, nil, "spot cpu=1")
+	w := team(t)
 	w.set(w.workload(t, "runs", map[string]string{"cpu": "1"}))
 	w.set(w.workload(t, "waits", map[string]string{"cpu": "1"}))
 	w.cycles(t)
@@ -147,7 +147,7 @@ func TestARequestHasNoPodSetsWithoutPods(t *testing.T) {
 
 // TestAResourceThatNoFlavorHas (15304) is told as NoMatchingFlavor, as in Kueue.
 func TestAResourceThatNoFlavorHas(t *testing.T) {
-	w := team(t, nil, "spot cpu=1")
+	w := team(t)
 	w.set(w.workload(t, "job", map[string]string{"cpu": "1", "example.com/other": "1"}))
 	w.cycles(t)
 	for _, c := range w.find(t, "job").Status.Conditions {
@@ -159,7 +159,7 @@ func TestAResourceThatNoFlavorHas(t *testing.T) {
 
 // TestAClassThatIsGoneIsNotWritten (14565): its Workloads keep their priority, and nothing is written again and again.
 func TestAClassThatIsGoneIsNotWritten(t *testing.T) {
-	w := team(t, nil, "spot cpu=1")
+	w := team(t)
 	class := &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 5}
 	w.set(class)
 	w.set(w.workload(t, "runs", map[string]string{"cpu": "1", "class": "high"}))
@@ -180,7 +180,7 @@ func TestAClassThatIsGoneIsNotWritten(t *testing.T) {
 
 // TestANewClassReachesSlices (13780): those that wait, and those that run.
 func TestANewClassReachesSlices(t *testing.T) {
-	w := team(t, nil, "spot cpu=1")
+	w := team(t)
 	w.set(&kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 5})
 	first := w.workload(t, "first", map[string]string{"cpu": "1", "class": "high"})
 	first.Annotations = map[string]string{workload.ElasticAnnotation: "true"}

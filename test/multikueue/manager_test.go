@@ -389,8 +389,12 @@ func TestASecondNameOfAClusterHarmsNoJob(t *testing.T) {
 	s.running(j)
 	first := s.Workload(j)
 	mkc := s.cluster("second", adminOf(t, workers[0]))
-	s.Eventually("the second MultiKueueCluster is active", func() bool {
-		return s.Get(mkc) && meta.IsStatusConditionTrue(mkc.Status.Conditions, kueue.MultiKueueClusterActive)
+	s.Eventually("the second MultiKueueCluster is refused", func() bool {
+		active := (*metav1.Condition)(nil)
+		if s.Get(mkc) {
+			active = meta.FindStatusCondition(mkc.Status.Conditions, kueue.MultiKueueClusterActive)
+		}
+		return active != nil && active.Status == metav1.ConditionFalse && active.Reason == "SameCluster"
 	}, func() string { return fmt.Sprint(mkc.Status) })
 	s.complete(j)
 	if w := s.Workload(j); w.UID != first.UID || meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted) != nil {
@@ -424,7 +428,7 @@ func TestKubeconfigsThatAreUnsafeOrBrokenAreRefused(t *testing.T) {
 		"garbage": {"{", "BadKubeConfig", "its kubeconfig cannot be read"},
 		"refused": {`{clusters: [{name: w, cluster: {server: "https://127.0.0.1:1"}}], contexts: [{name: w, context: {cluster: w}}], current-context: w}`,
 			"ClientConnectionFailed", "refused"},
-		"admin": {adminOf(t, workers[1]), "Active", "the account in its kubeconfig may do everything in the cluster"},
+		"admin": {adminOf(t, manager), "Active", "the account in its kubeconfig may do everything in the cluster"},
 	} {
 		mkc := s.cluster(name, c.text)
 		s.Eventually("the condition of "+name, func() bool {
