@@ -322,6 +322,38 @@ func TestThrottlingIsToldAsSuch(t *testing.T) {
 	})
 }
 
+// TestWhatWasRefusedIsNotBoughtToTakeItBack: to repeat the call of an intent, so that it names what it has made, would make machines
+// where no try of it was looked at.
+func TestWhatWasRefusedIsNotBoughtToTakeItBack(t *testing.T) {
+	for code, tries := range map[string]int{"RequestLimitExceeded": 3, "UnauthorizedOperation": 1, "RequestExpired": 1} {
+		for _, ends := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, the intent ends %t", code, ends), func(t *testing.T) {
+				s, g := ownedGroup(t, plenty())
+				refuse := func(action string, calls int) {
+					s.world.HitNext(cloudsim.CallFault{Cloud: v1alpha1.ProviderAWS, Action: action, Type: cloudsim.CallRefused,
+						Error: &cloudsim.Error{Status: 400, Code: code, Message: "by the test"}}, calls)
+				}
+				refuse("LaunchInstances", tries)
+				if !ends {
+					refuse("DeleteTags", tries)
+				}
+				p := s.provider()
+				if _, err := p.Launch(t.Context(), request(g, 4, token)); err == nil || ends && cloudprovider.Refusal(err) == nil {
+					t.Fatalf("got %v, want a refusal", err)
+				}
+				if holds := held(s.listed(p)); len(holds) > 0 {
+					if err := p.TakeBack(t.Context(), g.Name, holds); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if made := len(s.world.Instances(true)); made > 0 || len(held(s.listed(p))) > 0 {
+					t.Errorf("%d machines were made, and the holds %v are left", made, held(s.listed(p)))
+				}
+			})
+		}
+	}
+}
+
 func TestAReservationThatIsPendingIsWaitedFor(t *testing.T) {
 	s := newSim(t, plenty(), account(func(c *simaws.Config) { c.ReservationDelay.Duration = time.Minute }))
 	g := nodeGroup(v1alpha1.AWSReservation, v1alpha1.OnDemand)

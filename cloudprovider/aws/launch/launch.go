@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -52,6 +53,9 @@ type Launcher struct {
 
 	// turns of the launches into an Auto Scaling group: no other one of this process counts what the group has meanwhile.
 	turns calls.Turns
+	// refused has the calls of intents that this process alone has made, by token: true where all of their tries were refused, so that
+	// nothing was made.
+	refused sync.Map
 }
 
 // New returns a Launcher.

@@ -44,10 +44,11 @@ func (r *Launcher) launchOwned(ctx context.Context, l *launch, known *inventory.
 			AutoScalingGroup: l.spec.AutoScalingGroup, Call: *l.clientToken("launch"), Count: l.Count, Zone: l.Group.Spec.Zone,
 			At: r.now(), Group: l.Group.Name, Launch: l.Token, Cluster: r.inventory.UID,
 		}
+		r.refused.Store(i.Call, false)
 	}
 	i.Request = l.Request
 	ids, err := r.call(ctx, i)
-	if !isAnswer(err) {
+	if !isAnswer(err) && !r.wasRefused(i) {
 		return nil, err
 	}
 	if err := r.adopt(ctx, i, ids); err != nil {
@@ -92,6 +93,9 @@ func (r *Launcher) call(ctx context.Context, i *inventory.Intent) ([]string, err
 		// The other strategy would go on by itself after the call.
 		RetryStrategy: asgtypes.RetryStrategyNone,
 	})
+	if _, own := r.refused.Load(i.Call); own {
+		r.refused.Store(i.Call, cloudprovider.Refusal(err) != nil)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -107,6 +111,12 @@ func (r *Launcher) call(ctx context.Context, i *inventory.Intent) ([]string, err
 		return ids, api.Blame(list)
 	}
 	return ids, nil
+}
+
+// wasRefused reports whether the call of an intent has made nothing, since this process has made all tries of it and each was refused.
+func (r *Launcher) wasRefused(i *inventory.Intent) bool {
+	refused, _ := r.refused.Load(i.Call)
+	return refused == true
 }
 
 // isAnswer says that the call has come to its end: it has made what it returns and no
@@ -138,7 +148,11 @@ func (r *Launcher) settle(ctx context.Context, i *inventory.Intent, ids []string
 			return err
 		}
 	}
-	return r.inventory.EndIntent(ctx, i)
+	if err := r.inventory.EndIntent(ctx, i); err != nil {
+		return err
+	}
+	r.refused.Delete(i.Call)
+	return nil
 }
 
 // TakeBack ends a hold of that name, and with it whatever its call has made and is not in use.
@@ -167,12 +181,15 @@ func (r *Launcher) TakeBack(ctx context.Context, name string) error {
 	if len(named) >= i.Count {
 		return r.inventory.EndIntent(ctx, i) // they are taken back by name, or stay
 	}
+	if r.wasRefused(i) {
+		return r.settle(ctx, i, nil)
+	}
 	made, err := r.maybeMade(ctx, i, &groups[0])
 	if err != nil {
 		return err
 	}
 	if !made {
-		return r.inventory.EndIntent(ctx, i)
+		return r.settle(ctx, i, nil)
 	}
 	ids, err := r.call(ctx, i)
 	if !isAnswer(err) {
