@@ -110,6 +110,7 @@ func New(ctx context.Context, c Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure AWS in region %s: %w", c.Region, err)
 	}
+	sdk.HTTPClient = whole{sdk.HTTPClient}
 	sdk.APIOptions = append(sdk.APIOptions, out.addTries, out.addPermit, addPlainBody)
 	if c.Endpoint != "" {
 		sdk.BaseEndpoint = aws.String(c.Endpoint)
@@ -117,6 +118,20 @@ func New(ctx context.Context, c Config) (*Client, error) {
 	out.ec2, out.autoscaling, out.eks = ec2.NewFromConfig(sdk), autoscaling.NewFromConfig(sdk), newEKS(sdk)
 	out.pricing = pricing.NewFromConfig(sdk, func(o *pricing.Options) { o.Region = pricingRegion(c.Region) })
 	return out, nil
+}
+
+// whole takes an answer without a body, such as a proxy may give, for none: the SDK would read it as an empty list.
+type whole struct{ aws.HTTPClient }
+
+var errEmpty = errors.New("the answer is empty")
+
+func (w whole) Do(r *http.Request) (*http.Response, error) {
+	response, err := w.HTTPClient.Do(r)
+	if err != nil || response.StatusCode != http.StatusOK || response.ContentLength != 0 {
+		return response, err
+	}
+	_ = response.Body.Close()
+	return nil, errEmpty
 }
 
 // pricingRegion is where the price list for a region is served.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	"github.com/prometheus/client_golang/prometheus"
@@ -68,6 +69,19 @@ func client(t *testing.T, url string) *Client {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// TestAnAnswerWithoutABodyIsNone, and no empty list, by which a group would be taken for deleted.
+func TestAnAnswerWithoutABodyIsNone(t *testing.T) {
+	empty := func(http.ResponseWriter, *http.Request) {}
+	url, requests := service(t, empty)
+	groups, err := client(t, url).DescribeAutoScalingGroups(t.Context(), &autoscaling.DescribeAutoScalingGroupsInput{})
+	if e := cloudprovider.CauseOf(err); e == nil || e.Class != v1alpha1.Outage || e.Code != NoAnswer || requests.Load() < 2 {
+		t.Errorf("got %v, %v after %d requests, want an outage after several", groups, err, requests.Load())
+	}
+	if err := createFleet(t, client(t, url)); err == nil || cloudprovider.Refusal(err) != nil {
+		t.Errorf("a launch ends with %v, want that its outcome is unknown", err)
+	}
 }
 
 func createFleet(t *testing.T, c *Client) error {
