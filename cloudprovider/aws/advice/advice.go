@@ -100,8 +100,9 @@ func (s *Scores) ask(ctx context.Context, kinds []string, count int) (map[string
 	slices.Sort(kinds)
 	question := fmt.Sprintf("%d %s", target, strings.Join(kinds, " "))
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if last, ok := s.known[question]; ok && s.clock.Since(last.at) < scoreFor {
+	last, ok := s.known[question]
+	s.mu.Unlock()
+	if ok && s.clock.Since(last.at) < scoreFor {
 		return last.of, nil
 	}
 	found := map[string]int32{}
@@ -115,6 +116,8 @@ func (s *Scores) ask(ctx context.Context, kinds []string, count int) (map[string
 	for _, zone := range list {
 		found[api.Deref(zone.AvailabilityZoneId)] = api.Deref(zone.Score)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.known[question] = score{found, s.clock.Now()}
 	return found, nil
 }
