@@ -430,7 +430,8 @@ func TestAJobThatAFinalizerKeeps(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := s.plainJob("next", 8, "1h")
-	if w := s.Workload(j); w == nil || meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished) || !s.Get(j) || *j.Status.Ready != 3 {
+	if w := s.Workload(j); w == nil || meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished) || !s.Get(j) ||
+		*j.Status.Ready != 3 {
 		t.Errorf("deleted, it has the status %+v and the Workload %v", j.Status, w)
 	}
 	s.edit(w, func() { w.Spec.Active = new(false) })
