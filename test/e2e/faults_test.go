@@ -66,12 +66,12 @@ func TestGPUsThatNeverComeAreGivenBackAtTheJoinTimeout(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	g := s.Group("", func(g *v1alpha1.NodeGroup) {
-		g.Spec.JoinTimeout = testbed.After(20 * time.Second)
+		g.Spec.JoinTimeout = testbed.After(50 * time.Second)
 		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultLateDevices, Machines: []int64{1}, After: testbed.After(time.Hour)}}
 	})
 	r := s.request("two", 2, nil)
 	c := s.condition(r, provreq.Provisioned, metav1.ConditionFalse)
-	if !strings.Contains(c.Message, "1 of 2 machines were ready within 20s") || !strings.Contains(c.Message, "0 of 8 nvidia.com/gpu") {
+	if !strings.Contains(c.Message, "1 of 2 machines were ready within 50s") || !strings.Contains(c.Message, "0 of 8 nvidia.com/gpu") {
 		t.Errorf("the request says: %s", c.Message)
 	}
 	if left := s.Left(g.Name); len(left) > 0 {
