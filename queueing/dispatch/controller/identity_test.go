@@ -308,6 +308,11 @@ func TestAClusterWhoseMultiKueueClusterIsDeleted(t *testing.T) {
 		if workers.isCleared(t.Context(), worker, s.clock.Now()) || !workers.isCleared(t.Context(), worker, s.clock.Now().Add(-deadAfter)) {
 			t.Fatal("it counts as dead at once, or never")
 		}
+		another := ours("another")
+		another.Spec.QueueName = "main"
+		if lacks := workers.view(t.Context(), worker.name, another).Lacks; !strings.Contains(lacks, "MultiKueueCluster") {
+			t.Errorf("another job may be given to it: it lacks %q", lacks)
+		}
 		for range 4 {
 			s.dispatch("job-train")
 		}

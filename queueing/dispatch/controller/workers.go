@@ -687,9 +687,6 @@ func (s *workers) view(ctx context.Context, name string, w *kueue.Workload) disp
 		return out
 	}
 	out.Fence = fence
-	if out.Deleted {
-		out.Lacks = "its MultiKueueCluster, which was deleted"
-	}
 	theirs, made := &kueue.Workload{}, c.made.get(key)
 	switch err := c.cache.Get(ctx, key, theirs); {
 	case err == nil:
@@ -707,6 +704,9 @@ func (s *workers) view(ctx context.Context, name string, w *kueue.Workload) disp
 		if out.Lacks, told = s.lacks(ctx, c, w); !told {
 			out.Again = now.Add(lacksAgain)
 		}
+	}
+	if out.Deleted {
+		out.Lacks = "its MultiKueueCluster, which was deleted"
 	}
 	return out
 }
