@@ -65,6 +65,8 @@ type Copy struct {
 	Reserved, Admitted bool
 	// Finished: it has run.
 	Finished bool
+	// Priority that it has there.
+	Priority int32
 	// Fence is how long the manager may be silent before its worker stops it; zero for ever.
 	Fence time.Duration
 	// Changed says what is not as the manager made it; empty where all is.

@@ -1,6 +1,8 @@
 package workload
 
 import (
+	"fmt"
+
 	"k8s.io/apimachinery/pkg/api/equality"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
@@ -18,6 +20,11 @@ func SamePriority(a, b *kueue.WorkloadSpec) bool {
 // CopyPriority gives a spec the priority of another, with its class.
 func CopyPriority(to, from *kueue.WorkloadSpec) {
 	to.Priority, to.PriorityClassRef = from.Priority, from.PriorityClassRef
+}
+
+// PriorityPatch is a merge patch that gives a Workload a priority, whatever else is written of it: only its UID has to be the same.
+func PriorityPatch(w *kueue.Workload, priority int32) []byte {
+	return fmt.Appendf(nil, `{"metadata":{"uid":%q},"spec":{"priority":%d}}`, w.UID, priority)
 }
 
 // SameClassKind reports whether the API lets a Workload with quota go from one class to the

@@ -19,6 +19,7 @@ import (
 
 	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // Writer writes to the API server. Its methods may be called at once.
@@ -108,8 +109,7 @@ func (w *Writer) CarryOut(ctx context.Context, v *lifecycle.Verdict, on Judged) 
 // has to be the same.
 func (w *Writer) Prioritize(ctx context.Context, object *kueue.Workload, priority int32) (*kueue.Workload, error) {
 	out := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: object.Name, Namespace: object.Namespace}}
-	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q},"spec":{"priority":%d}}`, object.UID, priority)
-	err := w.Client.Patch(ctx, out, client.RawPatch(types.MergePatchType, patch))
+	err := w.Client.Patch(ctx, out, client.RawPatch(types.MergePatchType, workload.PriorityPatch(object, priority)))
 	out.ManagedFields = nil
 	return out, err
 }

@@ -117,7 +117,8 @@ func (s self) ungated(w *kueue.Workload) *kueue.Workload {
 }
 
 // jobFor is the job to make of one here in a cluster, where it runs by the copy of its Workload.
-func (s self) jobFor(scheme *runtime.Scheme, kind Kind, job *unstructured.Unstructured, w *kueue.Workload,
+func (s self) jobFor(
+	scheme *runtime.Scheme, kind Kind, job *unstructured.Unstructured, w *kueue.Workload,
 ) (*unstructured.Unstructured, error) {
 	o, err := typed(scheme, job.DeepCopy())
 	if err != nil {

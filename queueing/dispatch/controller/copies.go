@@ -249,27 +249,32 @@ func isOver(w *kueue.Workload, check *kueue.AdmissionCheckState) bool {
 
 // prioritize gives the copies of a Workload its priority, which may have changed since they were made.
 func (c *copies) prioritize(ctx context.Context, s *situation) error {
+	if s.job.Over {
+		return nil
+	}
+	want := workload.Priority(s.Workload)
 	for i := range s.clusters {
 		x := &s.clusters[i]
-		if x.Copy == nil || x.Copy.Foreign || x.Copy.Stale || x.Copy.Leaving || x.Copy.Finished || s.job.Over {
+		if w := x.Copy; w == nil || w.Priority == want || w.Foreign || w.Stale || w.Leaving || w.Finished {
 			continue
 		}
-		worker, theirs, want := c.workers.connection(x.Name), &kueue.Workload{}, workload.Priority(s.Workload)
-		if worker == nil || worker.cache.Get(ctx, client.ObjectKeyFromObject(s.Workload), theirs) != nil || workload.Priority(theirs) == want {
+		worker := c.workers.connection(x.Name)
+		if worker == nil {
 			continue
 		}
-		// Once: a worker that gives it another one would do so again.
-		if sent, _ := worker.priorities.Swap(theirs.UID, want); sent == want {
+		// It is sent once: a worker that overrides it would do so again.
+		if sent, _ := worker.priorities.Swap(x.Copy.UID, want); sent == want {
 			continue
 		}
-		before := client.MergeFrom(theirs.DeepCopy())
-		theirs.Spec.Priority = &want
+		theirs := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, UID: x.Copy.UID}}
 		call, cancel := context.WithTimeout(ctx, callTimeout)
-		err := worker.client.Patch(call, theirs, before)
+		err := worker.client.Patch(call, theirs, client.RawPatch(types.MergePatchType, workload.PriorityPatch(theirs, want)))
 		cancel()
 		if err != nil {
-			worker.priorities.Delete(theirs.UID)
-			return client.IgnoreNotFound(err)
+			worker.priorities.Delete(x.Copy.UID)
+		}
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // else that copy is gone
+			return err
 		}
 	}
 	return nil
@@ -360,6 +365,7 @@ func (c *copies) answer(ctx context.Context, s *situation, state kueue.CheckStat
 	if s.check == nil {
 		return nil // no check waits for an answer any more
 	}
+	// A write of the record has replaced the status that s.check is of.
 	i := slices.IndexFunc(s.Status.AdmissionChecks, func(x kueue.AdmissionCheckState) bool { return x.Name == s.check.Name })
 	if i < 0 {
 		return nil
@@ -385,15 +391,21 @@ func (c *copies) answer(ctx context.Context, s *situation, state kueue.CheckStat
 	return nil
 }
 
-// retry has the job queue again, and what it was refused for on record.
+// update writes the record if it has changed.
+func (c *copies) update(ctx context.Context, s *situation, record dispatch.Record) error {
+	if record.Encode() == s.job.Record.Encode() {
+		return nil
+	}
+	return c.record(ctx, s.Workload, record)
+}
+
+// retry writes the record, with the reason for which a worker refused the job, and requeues the job.
 func (c *copies) retry(ctx context.Context, s *situation, record dispatch.Record, message string) error {
 	if s.check == nil {
 		return nil // no check waits for an answer any more
 	}
-	if record.Encode() != s.job.Record.Encode() {
-		if err := c.record(ctx, s.Workload, record); err != nil {
-			return err
-		}
+	if err := c.update(ctx, s, record); err != nil {
+		return err
 	}
 	return c.answer(ctx, s, kueue.CheckStateRetry, message, "")
 }
@@ -444,10 +456,8 @@ var errNotConnected = errors.New("the cluster is not connected")
 
 // offer makes the copy in the cluster, with a gate.
 func (c *copies) offer(ctx context.Context, s *situation, step *dispatch.Step) (bool, error) {
-	if step.Record.Encode() != s.job.Record.Encode() {
-		if err := c.record(ctx, s.Workload, step.Record); err != nil {
-			return false, err
-		}
+	if err := c.update(ctx, s, step.Record); err != nil {
+		return false, err
 	}
 	worker := c.workers.connection(step.Cluster)
 	if worker == nil {
@@ -617,7 +627,7 @@ func (c *copies) run(ctx context.Context, s *situation, cluster string, f *follo
 		if c.workers.self.owns(there) {
 			return false, c.workers.relabel(ctx, f.worker.client, there) // the cache will show it, or it is about to go
 		}
-		err = isTaken(f.kind)
+		err = nameTaken(f.kind)
 	case !isRefusal(err):
 		return err == nil, err
 	}
@@ -626,12 +636,13 @@ func (c *copies) run(ctx context.Context, s *situation, cluster string, f *follo
 	return true, c.retry(ctx, s, record, fmt.Sprintf("cluster %s does not take the job: %v", cluster, err))
 }
 
-func isTaken(kind Kind) error {
+// nameTaken is the refusal of a worker in which an object that is no copy has the name of the job.
+func nameTaken(kind Kind) error {
 	return fmt.Errorf("a %s of that name is there that is no copy; delete or rename it", kind.GroupVersionKind().Kind)
 }
 
-// taken says which object of others in a worker has the name of a job of the Workload; nil for none. Where there is one, the job could
-// not be made once machines are there for it.
+// taken returns a refusal if an object in the worker that is no copy has the name of a job of the Workload. The job could not be created
+// there, and its machines would be launched for nothing.
 func (c *copies) taken(ctx context.Context, s *situation, worker *connection) (why, err error) {
 	for _, owner := range jobsOf(s.Workload) {
 		kind := c.kinds[kindOf(&owner)]
@@ -646,7 +657,7 @@ func (c *copies) taken(ctx context.Context, s *situation, worker *connection) (w
 		case err != nil:
 			return nil, err
 		case !c.workers.self.owns(there):
-			return isTaken(kind), nil
+			return nameTaken(kind), nil
 		}
 	}
 	return nil, nil

@@ -47,7 +47,7 @@ func (s self) copyOf(theirs, ours *kueue.Workload, requests []*provreq.Provision
 		UID: theirs.UID, Foreign: !s.owns(theirs), Leaving: !theirs.DeletionTimestamp.IsZero(), Stale: of != "" && of != string(ours.UID),
 		Gated:    slices.Contains(strings.Split(theirs.Annotations[workload.GatedByAnnotation], ","), dispatch.Gate),
 		Reserved: workload.HasQuota(theirs), Admitted: workload.IsAdmitted(theirs) && workload.HasQuota(theirs),
-		Finished: workload.IsFinished(theirs),
+		Finished: workload.IsFinished(theirs), Priority: workload.Priority(theirs),
 	}
 	c.Fence, _ = dispatch.ParseFence(theirs.Annotations[dispatch.FenceAnnotation]) // one that was edited counts as none
 	if s.id != "" {                                                                // Kueue looks after the copies that it makes

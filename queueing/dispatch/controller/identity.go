@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/queueing/dispatch"
 )
 
-// uidOf is what tells a cluster from all others.
+// uidOf returns the UID of the namespace kube-system, which identifies a cluster.
 func uidOf(ctx context.Context, cluster client.Reader) (types.UID, error) {
 	system := &metav1.PartialObjectMetadata{}
 	system.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
@@ -21,9 +22,13 @@ func uidOf(ctx context.Context, cluster client.Reader) (types.UID, error) {
 	return system.UID, err
 }
 
-// identify refuses a kubeconfig that leads to another cluster than the one that its MultiKueueCluster had at first, or to that of another
-// MultiKueueCluster. What runs in the first could not be seen any more, and would be started a second time.
-func (s *workers) identify(ctx context.Context, name string, kube client.Reader) error {
+// confirmCluster returns an error for a kubeconfig that leads to another cluster than before, or to the cluster of another
+// MultiKueueCluster. Jobs that run in the first cluster could not be observed any more and would be started a second time. Beside a stock
+// Kueue, which makes the copies, it does nothing.
+func (s *workers) confirmCluster(ctx context.Context, name string, kube client.Reader) error {
+	if s.writer == nil {
+		return nil
+	}
 	uid, err := uidOf(ctx, kube)
 	if err != nil {
 		return fmt.Errorf("reading which cluster it is, for which muster dispatcher manifests --worker gives the right: %w", err)
@@ -38,7 +43,7 @@ func (s *workers) identify(ctx context.Context, name string, kube client.Reader)
 		}
 	}
 	if c == nil {
-		return fmt.Errorf("its MultiKueueCluster was deleted")
+		return errors.New("its MultiKueueCluster was deleted")
 	}
 	had := c.Annotations[dispatch.ClusterUIDAnnotation]
 	if had != "" && had != string(uid) {

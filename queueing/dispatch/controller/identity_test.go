@@ -37,7 +37,7 @@ func (s *shop) named() {
 // leadsTo is what becomes of the kubeconfig of a worker that leads to the cluster of another.
 func (s *shop) leadsTo(name, cluster int) string {
 	s.Helper()
-	err := s.copies.workers.identify(s.Context(), workerName(name), s.workers[cluster])
+	err := s.copies.workers.confirmCluster(s.Context(), workerName(name), s.workers[cluster])
 	if err == nil {
 		return ""
 	}

@@ -93,7 +93,7 @@ type worker struct {
 	noFence   error
 
 	mu sync.Mutex
-	// deleted: its MultiKueueCluster is, and it is connected to until nothing is left there that was made for jobs.
+	// deleted: its MultiKueueCluster was deleted. The connection stays until no copy is left there.
 	deleted bool
 	// connection is what its kubeconfig gives; nil without.
 	connection *connection
@@ -135,7 +135,7 @@ type connection struct {
 	picture *pictures.Picture
 	shown   shown
 	watched watched
-	// priorities are those that were sent to copies, by their UIDs.
+	// priorities has the priority that was last sent to each copy, by its UID.
 	priorities sync.Map
 	// made are copies that the caches may not show yet, left are those that nothing there holds any more.
 	made, left expected
@@ -255,10 +255,7 @@ func (s *workers) look(ctx context.Context, w *worker) {
 		w.mu.Unlock()
 		up := 0.0
 		if err == nil {
-			up = 1
-		}
-		if err == nil {
-			lost = time.Time{}
+			up, lost = 1, time.Time{}
 		} else if lost.IsZero() {
 			lost = s.clock.Now()
 		}
@@ -344,7 +341,7 @@ func (s *workers) ask(ctx context.Context, w *worker) error {
 	return nil
 }
 
-// reach connects to the worker by its kubeconfig, if it is not, and makes sure that it is the one that it was.
+// reach connects to the worker by its kubeconfig unless it is connected, and confirms that it is the same cluster as before.
 func (s *workers) reach(ctx context.Context, w *worker) error {
 	kubeconfig, err := s.kubeconfig(ctx, w.name)
 	if err != nil {
@@ -358,10 +355,7 @@ func (s *workers) reach(ctx context.Context, w *worker) error {
 		w.connect(c)
 		return nil
 	}
-	if s.writer == nil {
-		return nil
-	}
-	return s.identify(ctx, w.name, w.connection.client)
+	return s.confirmCluster(ctx, w.name, w.connection.client)
 }
 
 // served are the kinds that a worker serves. Those that may not be read there are forbidden.
@@ -454,10 +448,8 @@ func (s *workers) connect(ctx context.Context, name string, kubeconfig []byte) (
 	if err != nil {
 		return nil, err
 	}
-	if s.writer != nil {
-		if err := s.identify(ctx, name, kube); err != nil {
-			return nil, err
-		}
+	if err := s.confirmCluster(ctx, name, kube); err != nil {
+		return nil, err
 	}
 	copies, err := labels.NewRequirement(kueue.MultiKueueOriginLabel, selection.Equals, []string{s.self.origin})
 	if err != nil {
@@ -819,12 +811,6 @@ func (s *workers) relabel(ctx context.Context, worker client.Client, o client.Ob
 	if o.GetLabels()[kueue.MultiKueueOriginLabel] != "" || !o.GetDeletionTimestamp().IsZero() {
 		return nil
 	}
-	patch := client.MergeFrom(o.DeepCopyObject().(client.Object))
-	labels := maps.Clone(o.GetLabels())
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	labels[kueue.MultiKueueOriginLabel] = s.self.origin
-	o.SetLabels(labels)
-	return client.IgnoreNotFound(worker.Patch(ctx, o, patch))
+	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"labels":{%q:%q}}}`, o.GetUID(), kueue.MultiKueueOriginLabel, s.self.origin)
+	return client.IgnoreNotFound(worker.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch)))
 }
