@@ -53,8 +53,8 @@ type Launcher struct {
 
 	// turns of the launches into an Auto Scaling group: no other one of this process counts what the group has meanwhile.
 	turns calls.Turns
-	// refused has the calls of intents that this process alone has made, by token: true where all of their tries were refused, so that
-	// nothing was made.
+	// refused has the tokens of LaunchInstances calls that have made nothing: this process has made every try of them, and AWS refused
+	// each.
 	refused sync.Map
 }
 

@@ -44,10 +44,13 @@ func (r *Launcher) launchOwned(ctx context.Context, l *launch, known *inventory.
 			AutoScalingGroup: l.spec.AutoScalingGroup, Call: *l.clientToken("launch"), Count: l.Count, Zone: l.Group.Spec.Zone,
 			At: r.now(), Group: l.Group.Name, Launch: l.Token, Cluster: r.inventory.UID,
 		}
-		r.refused.Store(i.Call, false)
 	}
 	i.Request = l.Request
+	own := known == nil || r.wasRefused(known)
 	ids, err := r.call(ctx, i)
+	if r.refused.Delete(i.Call); own && len(ids) == 0 && cloudprovider.Refusal(err) != nil {
+		r.refused.Store(i.Call, true)
+	}
 	if !isAnswer(err) && !r.wasRefused(i) {
 		return nil, err
 	}
@@ -93,9 +96,6 @@ func (r *Launcher) call(ctx context.Context, i *inventory.Intent) ([]string, err
 		// The other strategy would go on by itself after the call.
 		RetryStrategy: asgtypes.RetryStrategyNone,
 	})
-	if _, own := r.refused.Load(i.Call); own {
-		r.refused.Store(i.Call, cloudprovider.Refusal(err) != nil)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -113,10 +113,10 @@ func (r *Launcher) call(ctx context.Context, i *inventory.Intent) ([]string, err
 	return ids, nil
 }
 
-// wasRefused reports whether the call of an intent has made nothing, since this process has made all tries of it and each was refused.
+// wasRefused reports whether the call of an intent has made nothing.
 func (r *Launcher) wasRefused(i *inventory.Intent) bool {
-	refused, _ := r.refused.Load(i.Call)
-	return refused == true
+	_, refused := r.refused.Load(i.Call)
+	return refused
 }
 
 // isAnswer says that the call has come to its end: it has made what it returns and no
