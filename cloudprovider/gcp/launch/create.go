@@ -39,15 +39,7 @@ func (k *Launcher) create(ctx context.Context, l *launch) ([]cloudprovider.Machi
 
 // createMissing has the group create the instances that it does not have.
 func (k *Launcher) createMissing(ctx context.Context, l *launch, missing []string) error {
-	mig, err := k.look(ctx, l)
-	if err != nil {
-		return err
-	}
-	beside, err := k.countBeside(ctx, l, mig)
-	if err != nil {
-		return err
-	}
-	if err := l.within(mig, beside, len(missing)); err != nil {
+	if err := k.checkRoom(ctx, l, len(missing)); err != nil {
 		return err
 	}
 	id := api.RequestID(append([]string{"createInstances", l.Group.Name, l.Token}, missing...)...)

@@ -58,15 +58,7 @@ func (k *Launcher) enqueue(ctx context.Context, l *launch, name string) error {
 		return err
 	}
 	defer release()
-	mig, err := k.look(ctx, l)
-	if err != nil {
-		return err
-	}
-	beside, err := k.countBeside(ctx, l, mig)
-	if err != nil {
-		return err
-	}
-	if err := l.within(mig, beside, l.Count); err != nil {
+	if err := k.checkRoom(ctx, l, l.Count); err != nil {
 		return err
 	}
 	err = k.cloud.InsertResizeRequest(ctx, l.id, name, l.names, int64(nodegroups.Lifetime(l.Group).Seconds()),
@@ -77,11 +69,18 @@ func (k *Launcher) enqueue(ctx context.Context, l *launch, name string) error {
 	return nil
 }
 
-// countBeside counts the machines that stand beside the managed instance group: of other
-// offerings, or of a time when the group had another launch method.
-func (k *Launcher) countBeside(ctx context.Context, l *launch, mig *computepb.InstanceGroupManager) (int, error) {
+// checkRoom returns an error if the managed instance group has no room for so many more machines. The machines beside it count, too:
+// those of other offerings, and those of an earlier launch method.
+func (k *Launcher) checkRoom(ctx context.Context, l *launch, count int) error {
+	mig, err := k.look(ctx, l)
+	if err != nil {
+		return err
+	}
 	ours, others, err := k.inventory.Beside(ctx, l.Group, l.names, zonesOf(l, mig))
-	return len(ours) + others, err
+	if err != nil {
+		return err
+	}
+	return l.within(mig, len(ours)+others, count)
 }
 
 // waitsFor is why the last attempt of the cloud did not get the machines. It may be
