@@ -82,12 +82,16 @@ func TestAJobOfAnotherCluster(t *testing.T) {
 func TestWhatIsDelegated(t *testing.T) {
 	job := suspendedJob(func(j *batchv1.Job) {
 		j.Spec.ManagedBy = new(kueue.MultiKueueControllerName)
+		j.Spec.TTLSecondsAfterFinished = new(int32(0))
 		j.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{batchv1.ControllerUidLabel: "1"}}
 		j.Spec.Template.Labels = map[string]string{
 			"app": "train", "controller-uid": "1", batchv1.ControllerUidLabel: "1", "job-name": "train", batchv1.JobNameLabel: "train",
 		}
 	})
 	batch.Kind{}.Delegate(job)
+	if job.Spec.TTLSecondsAfterFinished != nil {
+		t.Error("it would be deleted before its end is observed")
+	}
 	if job.Spec.ManagedBy != nil || job.Spec.Selector != nil || len(job.Spec.Template.Labels) != 1 {
 		t.Errorf("it has managedBy %v, selector %v and labels %v", job.Spec.ManagedBy, job.Spec.Selector, job.Spec.Template.Labels)
 	}

@@ -2,6 +2,7 @@ package kinds
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -82,6 +83,13 @@ func TestFeaturesOfEveryKind(t *testing.T) {
 			}
 			if k.managedBy == nil {
 				return // SparkApplication has no such field
+			}
+			if k.ttl != nil {
+				copied := sample.DeepCopy()
+				k.ttl.set(copied.Object, int64(0))
+				if k.Delegate(copied); strings.Contains(fmt.Sprint(copied.Object), "ttlSecondsAfterFinished") {
+					t.Error("a copy in another cluster would be deleted before its end is observed")
+				}
 			}
 			refused(`"example.com/other", so another controller runs it`, func(o *unstructured.Unstructured) {
 				k.managedBy.set(o.Object, "example.com/other")
