@@ -104,7 +104,7 @@ type lab struct {
 	// slow is the clock of the world.
 	slow   *conformance.SlowClock
 	groups []*v1alpha1.NodeGroup
-	// inUse tells which machines run pods; nil for none.
+	// inUse reports which machines run pods; nil for none.
 	inUse cloudprovider.InUse
 }
 

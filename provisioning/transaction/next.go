@@ -67,7 +67,7 @@ func next(r *Request, v View) Step {
 	}
 }
 
-// nextLeaving takes back the machines of a launch under way of a request that is being deleted. Then it holds nothing more.
+// nextLeaving rolls back the launch of a request that is being deleted. After that the request holds nothing.
 func nextLeaving(r *Request, v View) Step {
 	const why = "the request is being deleted"
 	if r.Attempt.Phase == Launching {

@@ -41,9 +41,9 @@ func IsConsumed(r *provreq.ProvisioningRequest) bool {
 		!meta.IsStatusConditionTrue(r.Status.Conditions, provreq.CapacityRevoked)
 }
 
-// LetsGo reports whether the request is being deleted and holds nothing for which it would have to stay: a finalizer may keep it for
-// long. Room that no pod has used yet is given up at once. Machines of a launch under way are taken back first, and a gang that runs
-// keeps its room until its request is gone.
+// LetsGo reports whether the request is being deleted and holds nothing that has to be accounted for; a finalizer may keep it for long.
+// A booking that no pod has used ends at once. A launch is rolled back first, and a running gang keeps its booking until the request is
+// gone.
 func LetsGo(r *provreq.ProvisioningRequest) bool {
 	if r.DeletionTimestamp.IsZero() || IsConsumed(r) {
 		return false

@@ -30,7 +30,7 @@ type Cluster struct {
 	Name string
 	// Connected: the manager reaches it, and what follows is up to date.
 	Connected bool
-	// Deleted: its MultiKueueCluster is, and what it has of jobs is cleared as long as it can be reached.
+	// Deleted: its MultiKueueCluster was deleted. Copies there are deleted while it can be reached.
 	Deleted bool
 	// Lacks is what the job needs and the cluster does not have, such as its namespace; empty for nothing.
 	Lacks string
@@ -73,7 +73,7 @@ type Copy struct {
 	Changed string
 	// Refused is why the worker gives it nothing, in the code of a condition; empty while it may still come.
 	Refused Reason
-	// Unjudged: its worker has said nothing of it since it was awarded.
+	// Unjudged: its worker has not evaluated it since it was awarded.
 	Unjudged bool
 	// Unclear: its worker says the same of one that it has not judged yet.
 	Unclear bool

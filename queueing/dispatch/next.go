@@ -20,7 +20,7 @@ const (
 	// quotaPatience is how long a copy may wait for quota at first, and longestPatience at most: it doubles with every try.
 	quotaPatience   = 5 * time.Second
 	longestPatience = 10 * time.Minute
-	// judgedWithin is how long a worker may take to say anything of a copy. Where nothing queues there, it never does.
+	// judgedWithin is how long a worker may take to evaluate a copy. A worker whose queueing does not run never does.
 	judgedWithin = time.Minute
 	// judgedBy is how long a worker takes to judge a copy, where what it says does not tell whether it has.
 	judgedBy = 3 * time.Second

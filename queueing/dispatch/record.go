@@ -13,7 +13,7 @@ import (
 // Annotation of the manager's Workload has its Record.
 const Annotation = "muster.dev/dispatch"
 
-// Finalizer keeps the manager's Workload, with its quota, as long as a cluster may have a copy of it: its pods may run there.
+// Finalizer keeps the manager's Workload, with its quota, while a cluster may have a copy of it, whose pods may run.
 const Finalizer = "muster.dev/copies"
 
 const (

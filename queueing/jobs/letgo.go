@@ -17,7 +17,7 @@ import (
 
 // letGo does what a job needs that is being deleted, which a finalizer may put off for as long as its user likes. Its pods run on, and
 // hold quota and machines: it stops where its Workload is evicted. Once none of its pods is left, and at once where it never started,
-// its Workloads are over. Its status says nothing of that: hardly a controller looks after a job that is being deleted.
+// its Workloads are over. The job's status does not show it, because most controllers ignore a job that is being deleted.
 func (r *reconciler) letGo(ctx context.Context, job client.Object) error {
 	w, err := r.workloadOf(ctx, job)
 	if w == nil || err != nil || IsDelegated(r.kind, job) {

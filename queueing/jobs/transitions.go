@@ -23,9 +23,9 @@ const (
 	exempt
 	// ending: the job has an outcome, and its last pods terminate.
 	ending
-	// delegated: the job is to run in another cluster.
+	// delegated: the job is suspended and is to run in another cluster.
 	delegated
-	// lent: it shows that it runs there.
+	// lent: the job is not suspended, and runs in another cluster.
 	lent
 	// ended: the job has succeeded or failed.
 	ended
@@ -108,7 +108,7 @@ var transitions = [jobStates][workload.States]action{
 		absent: queue, pending: queue, asking: queue, adopted: queue, reserved: queue, admitted: lend, evicted: recall, finished: tell,
 	},
 	lent: {
-		// Its Workload was deleted, and what the other cluster has of it goes. It cannot be given to a cluster again before it is suspended.
+		// Its Workload was deleted, and so is its copy in the other cluster. It can be dispatched again once it is suspended.
 		absent: stop, pending: stop, asking: stop, adopted: stop, reserved: stop,
 		admitted: lend, evicted: recall, finished: tell,
 	},

@@ -143,7 +143,7 @@ func (s Share) Precise() float64 {
 	return out
 }
 
-// fraction is the weighted share in thousandths: a thousand for these, and one for those of the weight.
+// fraction returns the weighted share in thousandths. The numerator has two factors of 1000: weights are in thousandths, too.
 func (s Share) fraction() (v, of *big.Int) {
 	return new(big.Int).Mul(big.NewInt(s.borrowed), big.NewInt(1000*1000)), new(big.Int).Mul(big.NewInt(s.lendable), big.NewInt(s.weight))
 }

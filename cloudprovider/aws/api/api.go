@@ -198,8 +198,8 @@ func (c *Client) clockAhead() time.Duration {
 	return c.ahead
 }
 
-// Time returns the time by the clock of AWS, given that of the local one. All that is compared with times of AWS, or with those that
-// another process has written, goes by it.
+// Time converts a time of the local clock to the clock of AWS. Use it for every time that is compared with a time of AWS or with one that
+// another process has written.
 func (c *Client) Time(now time.Time) time.Time { return now.Add(-c.clockAhead()) }
 
 // try makes one request.

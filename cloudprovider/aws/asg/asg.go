@@ -19,7 +19,7 @@ import (
 const (
 	// Terminating begins the lifecycle states of machines that their group is terminating. A lifecycle hook may hold them for hours.
 	Terminating = "Terminating"
-	// Retained is the state of those that the group keeps, by its lifecycle policy, until it is told again, and that it counts no more.
+	// Retained is the state of machines that the lifecycle policy of their group retains. The group no longer counts them.
 	Retained = string(asgtypes.LifecycleStateTerminatingRetained)
 )
 

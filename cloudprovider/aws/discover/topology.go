@@ -24,7 +24,8 @@ var networkLayers = map[string]int{
 	"trn1": 3, "trn1n": 3, "trn2": 3, "trn2u": 3,
 }
 
-// levelsOf are the node labels that tell the domains of machines of the type, the coarsest first, and what the group's tags say.
+// levelsOf returns the node labels that name the topology domains of machines of the type, and those of the group's tags, the coarsest
+// first.
 func levelsOf(kind string, tags map[string]string) (out []v1alpha1.TopologyLevel, err error) {
 	family, _, _ := strings.Cut(kind, ".")
 	for layer := 1; layer <= networkLayers[family]; layer++ {

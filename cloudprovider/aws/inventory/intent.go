@@ -93,7 +93,7 @@ func (i *Intent) MayHaveMade(in *Instance) bool {
 	return in.Launch == "" && in.Zone == i.Zone && in.Launched.After(i.At.Add(-Skew))
 }
 
-// Named are the machines that lists show under the launch of the intent, also those that have ended.
+// Named returns the machines that are listed under the launch of the intent, including terminated ones.
 func (v *Inventory) Named(ctx context.Context, i *Intent) (map[string]*Instance, error) {
 	return v.Instances(ctx, append(v.Ours(), TagFilter(LaunchTag, i.Launch), TagFilter(NodeGroupTag, i.Group))...)
 }

@@ -24,7 +24,7 @@ import (
 type Config struct {
 	Cluster Cluster
 	Region  string
-	// NodeGroups lists those of the cluster.
+	// NodeGroups lists the NodeGroups of the cluster.
 	NodeGroups func(context.Context) ([]*v1alpha1.NodeGroup, error)
 	Clock      clock.PassiveClock
 	// MayAct returns an error while another process may act in place of this one: nothing is changed then.
@@ -40,8 +40,7 @@ type Inventory struct {
 	api    *api.Client
 
 	mu sync.Mutex
-	// made are the machines and reservations that calls have returned a short while ago, by ID:
-	// the cloud's lists may not know of them yet.
+	// made has the machines and reservations that calls returned within poll.Grace, by ID. The cloud may not list them yet.
 	made map[string]Made
 }
 

@@ -35,7 +35,7 @@ func (v *Inventory) ListedAt(g *v1alpha1.NodeGroup) time.Time {
 // Listing is what a list has shown.
 type Listing struct {
 	poll.Listing
-	// PlacementGroups are the names of those that machines and reservations are in.
+	// PlacementGroups has the names of the placement groups of the listed machines and reservations.
 	PlacementGroups map[string]bool
 }
 

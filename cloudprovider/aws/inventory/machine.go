@@ -32,7 +32,7 @@ type Instance struct {
 // Alive reports whether it has not ended.
 func (i *Instance) Alive() bool { return i.State < cloudprovider.Terminated }
 
-// Instances lists those that match all filters, by ID.
+// Instances lists the instances that match all filters, by ID.
 func (v *Inventory) Instances(ctx context.Context, filters ...ec2types.Filter) (map[string]*Instance, error) {
 	list, err := v.api.DescribeInstances(ctx, &ec2.DescribeInstancesInput{Filters: filters})
 	if err != nil {

@@ -33,7 +33,7 @@ func (r *Reservation) Waits() bool {
 	return r.State == ec2types.CapacityReservationStatePending || r.State == ec2types.CapacityReservationStateActive && r.Free > 0
 }
 
-// Reservations lists those of Muster that match the filters, in the order of their IDs.
+// Reservations lists Muster's reservations that match the filters, in the order of their IDs.
 func (v *Inventory) Reservations(ctx context.Context, filters ...ec2types.Filter) (out []Reservation, err error) {
 	list, err := v.api.DescribeCapacityReservations(ctx, &ec2.DescribeCapacityReservationsInput{Filters: append(v.Ours(), filters...)})
 	if err != nil {

@@ -50,7 +50,7 @@ func (c Cluster) Tags(launch, request, nodeGroup, autoScalingGroup string) map[s
 	}
 }
 
-// TagsOf are those of what the launch makes.
+// TagsOf returns the tags of everything that the launch creates.
 func (c Cluster) TagsOf(req cloudprovider.LaunchRequest) map[string]string {
 	return c.Tags(req.Token, req.Request, req.Group.Name, req.Group.Spec.AWS.AutoScalingGroup)
 }

@@ -65,7 +65,7 @@ func New(client *api.Client, c Config) *Launcher {
 	}
 }
 
-// now is the time by the clock of AWS, for all that is compared with its times or with those that another process has written.
+// now returns the time by the clock of AWS, see api.Client.Time.
 func (r *Launcher) now() time.Time { return r.api.Time(r.clock.Now()) }
 
 // launch is one launch in the making.

@@ -198,7 +198,7 @@ func (r *Launcher) TakeBack(ctx context.Context, name string) error {
 	return r.end(ctx, i, ids)
 }
 
-// end takes back what the call of an intent has made, but for what is in use, and then the intent.
+// end terminates the machines that the call of an intent has made, except those in use, and then ends the intent.
 func (r *Launcher) end(ctx context.Context, i *inventory.Intent, ids []string) error {
 	used, free, err := r.inUse.Part(ctx, inventory.Returned(i.Group, i.Launch, i.Zone, ids))
 	if err != nil {
@@ -218,12 +218,12 @@ func (r *Launcher) end(ctx context.Context, i *inventory.Intent, ids []string) e
 		return err
 	}
 	if err := r.adopt(ctx, i, ids); err != nil && len(left) > 0 {
-		return err // those that have ended are tagged for the bill alone
+		return err // terminated machines are tagged for the bill alone
 	}
 	return r.settle(ctx, i, left)
 }
 
-// notEnded are those of the machines that have not ended, as far as lists know.
+// notEnded returns the machines that are not listed as terminated.
 func (r *Launcher) notEnded(ctx context.Context, ids []string) (left []string, err error) {
 	if len(ids) == 0 {
 		return nil, nil

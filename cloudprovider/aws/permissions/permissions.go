@@ -263,10 +263,9 @@ func Names() []string {
 	return out
 }
 
-// Missing are those that the caller lacks, found by the dry runs of EC2, and where there
-// are none by calls that have no effect. It cannot tell of the rights on encryption keys and on
-// the role of Spot, nor of those on groups, machines and reservations of the cluster before
-// there are any. An error means that AWS was not asked in the end.
+// Missing returns the permissions that the caller lacks. It uses dry runs of EC2 and, for calls without a dry run, calls that have no
+// effect. It does not cover permissions on encryption keys and on the role of Spot, nor on groups, machines and reservations of the
+// cluster before they exist. An error means that AWS gave no answer.
 func (e *Examiner) Missing(ctx context.Context) (missing []string, err error) {
 	t := e.target(ctx)
 	for _, need := range permissions {

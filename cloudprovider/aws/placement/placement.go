@@ -146,12 +146,12 @@ func (g *Groups) canCluster(ctx context.Context, kind string) (bool, error) {
 	return is, nil
 }
 
-// List lists those that match the filters.
+// List lists the placement groups that match the filters.
 func (g *Groups) List(ctx context.Context, filters ...ec2types.Filter) ([]ec2types.PlacementGroup, error) {
 	return g.api.DescribePlacementGroups(ctx, &ec2.DescribePlacementGroupsInput{Filters: filters})
 }
 
-// find returns one that matches the filters and can be used; nil for none.
+// find returns a placement group that matches the filters and can be used; nil for none.
 func (g *Groups) find(ctx context.Context, filters ...ec2types.Filter) (*Group, error) {
 	found, err := g.List(ctx, append(filters, api.Filter("state", string(ec2types.PlacementGroupStateAvailable)))...)
 	if err != nil || len(found) == 0 {
@@ -179,8 +179,8 @@ func (g *Groups) Neighbours(req cloudprovider.LaunchRequest, all map[string]*inv
 	})
 }
 
-// CheckDomain refuses to launch into a reservation that AWS tells to be in another domain than the machines must be in. It may
-// tell less than that: then nothing is known.
+// CheckDomain refuses a launch into a reservation if AWS reports it in another domain than the required one. AWS may report less than
+// the required level; then CheckDomain returns nil.
 func (g *Groups) CheckDomain(ctx context.Context, req cloudprovider.LaunchRequest, reservation string) error {
 	number, ok := strings.CutPrefix(req.Together.Level, NetworkLayerLabel)
 	layer, err := strconv.Atoi(number)

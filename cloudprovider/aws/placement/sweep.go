@@ -50,8 +50,8 @@ func (g *Groups) Refused() string {
 	return g.refused
 }
 
-// Sweep deletes the placement groups that no launch needs any more, given the names of those that something is in. AWS keeps those that
-// something is in of which lists do not know. What fails is tried again.
+// Sweep deletes the placement groups that no launch needs any more, given the names of the groups that are in use. AWS refuses to delete
+// a group that has machines which are not listed yet. A failed deletion is retried.
 func (g *Groups) Sweep(ctx context.Context, used map[string]bool) {
 	if g.mayAct() != nil {
 		return

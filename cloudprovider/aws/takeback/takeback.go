@@ -30,7 +30,7 @@ const (
 	mostOwners     = 50
 )
 
-// Taker takes back.
+// Taker terminates machines and cancels reservations.
 type Taker struct {
 	api       *api.Client
 	inventory *inventory.Inventory
@@ -39,8 +39,8 @@ type Taker struct {
 // New returns a Taker.
 func New(client *api.Client, inv *inventory.Inventory) *Taker { return &Taker{client, inv} }
 
-// Machines terminates machines, in their groups or beside them. Those that EC2 shows with Muster's tags and without those of a group
-// stand beside it, and do not need Auto Scaling.
+// Machines terminates machines, in their groups or beside them. A machine with Muster's tags and no tag of a group stands beside it, and
+// is terminated without Auto Scaling.
 func (t *Taker) Machines(ctx context.Context, ids []string) error {
 	slices.Sort(ids)
 	var beside, others []string
@@ -145,7 +145,7 @@ func (t *Taker) terminate(ctx context.Context, ids []string) error {
 // shrink has the desired size of a group fall by exactly the machines that are taken out.
 const shrink = true
 
-// OutOf ends machines of the group. Its desired size falls by exactly those that are taken out.
+// OutOf terminates machines of the group and lowers its desired size by exactly their number.
 func (t *Taker) OutOf(ctx context.Context, group string, ids []string) error {
 	return t.takeOut(ctx, group, ids, shrink)
 }

@@ -18,7 +18,7 @@ import (
 
 // Config is what an Inventory works with.
 type Config struct {
-	// Project that is always listed, beside those of NodeGroups: machines of deleted NodeGroups may be left there.
+	// Project is always listed, in addition to the projects of NodeGroups: machines of deleted NodeGroups may remain in it.
 	Project string
 	// Cluster and ClusterUID become labels of the machines that Muster makes.
 	Cluster, ClusterUID string
@@ -37,7 +37,7 @@ type Inventory struct {
 	// seen are the groups that there are or have been, by name: what was launched in a
 	// group that has been deleted since is still to be listed and taken back.
 	seen map[string]seenGroup
-	// members are those of managed instance groups as they were last listed, and touched is when something last changed them.
+	// members has the members of managed instance groups as they were last listed, and touched when they last changed.
 	members map[api.Manager]members
 	touched map[api.Manager]time.Time
 	// silent are the zones and regions whose lists were not answered a moment ago.
@@ -47,8 +47,7 @@ type Inventory struct {
 	// fresh are the machines that bulk inserts have been asked for, and when: lists may
 	// not know them yet, and limits are to count them.
 	fresh map[api.Manager]map[string]time.Time
-	// starts are those of the members of managed instance groups, of which the cloud tells no
-	// time, by the paths of the members.
+	// starts has when members of managed instance groups were started, by their paths. The cloud reports no such time for members.
 	starts map[api.Manager]map[string]start
 }
 

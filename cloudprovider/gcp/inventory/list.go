@@ -19,7 +19,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// List is all machines of the NodeGroups, and what is left of those that have been deleted. Its scopes are the zones, for machines
+// List returns the machines of all NodeGroups, including deleted ones. Its scopes are the zones, for machines
 // that stand beside managed instance groups, and each of these groups, for its members.
 func (v *Inventory) List(ctx context.Context) (Listing, error) {
 	exist, err := v.refresh(ctx)

@@ -36,13 +36,13 @@ const (
 
 var validName = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
-// Names are those that the Muster of one cluster gives.
+// Names builds and parses the names that Muster gives in one cluster.
 type Names struct {
 	// cluster is the hash of its UID.
 	cluster string
 }
 
-// NewNames returns those of the cluster of that UID.
+// NewNames returns the Names of the cluster with that UID.
 func NewNames(clusterUID string) Names { return Names{cluster: hash(clusterUID, clusterHash)} }
 
 // prefix is what all names of a launch begin with.
@@ -68,7 +68,7 @@ func (n Names) Machines(req cloudprovider.LaunchRequest) ([]string, error) {
 // Request of a launch: the name of its resize request.
 func (n Names) Request(token, group string) string { return n.prefix(token, group) + allPlaces }
 
-// Filter of lists of instances: those that the Muster of this cluster has named.
+// Filter selects the instances of this cluster in lists, by their names.
 func (n Names) Filter() string { return n.like(".*", "[a-z2-7]*") }
 
 // FilterOf the machines of groups.

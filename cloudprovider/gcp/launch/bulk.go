@@ -33,7 +33,7 @@ func (k *Launcher) bulkInsert(ctx context.Context, l *launch) ([]cloudprovider.M
 		return ours, err
 	case cloudprovider.Refusal(err) != nil:
 		k.inventory.Stale(l.id, l.names)
-		// The cloud deletes what it has made; lists tell what is not gone yet.
+		// The cloud deletes the instances that it has created; those that still exist are listed.
 		left, _, listErr := k.inventory.Beside(ctx, l.Group, l.names, []string{inventory.ZoneOf(l.Group)})
 		return left, errors.Join(err, listErr)
 	case err != nil:

@@ -1,4 +1,4 @@
-// Package permissions tells which permissions the calls of the adapter need, and which of them the caller lacks.
+// Package permissions lists the permissions that the adapter needs and finds the ones that the caller lacks.
 package permissions
 
 import (
@@ -61,7 +61,7 @@ var ByMethod = map[string][]string{
 	"projects.testIamPermissions": nil,
 }
 
-// All are those of all methods: what a role for Muster holds.
+// All returns the permissions of all methods, as a role for Muster has them.
 func All() (out []string) {
 	for _, permissions := range ByMethod {
 		out = append(out, permissions...)

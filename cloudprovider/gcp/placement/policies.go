@@ -59,7 +59,7 @@ type Policies struct {
 
 // Config is what Policies work with.
 type Config struct {
-	// Cluster and ClusterUID are told by the description of a policy.
+	// Cluster and ClusterUID are written into the description of each policy.
 	Cluster, ClusterUID string
 	Clock               clock.PassiveClock
 	// MayAct returns an error while another process may act in place of this one; nil means that there is no other.

@@ -93,8 +93,8 @@ func readTemplate(in *computepb.InstanceProperties) *Template {
 	return t
 }
 
-// readEnv reads what the boot script is told of the node. The same things may stand
-// in several places; those that cluster-autoscaler reads count most.
+// readEnv reads the settings of the boot script that describe the node. A setting may be in several places; the one that
+// cluster-autoscaler reads takes precedence.
 func (t *Template) readEnv(metadata map[string]string) {
 	t.env = map[string]string{}
 	// It is the user's: one that cannot be read says nothing.

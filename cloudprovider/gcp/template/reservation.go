@@ -9,7 +9,7 @@ import (
 // ReservationID names a reservation in a zone. It may be shared by another project.
 type ReservationID struct {
 	Project, Name string
-	// Part tells that a block or a sub-block of it is named.
+	// Part reports whether a block or a sub-block of the reservation is named.
 	Part bool
 }
 

@@ -20,8 +20,8 @@ const (
 // told are the beginnings of the machine types whose VMs tell their physical host.
 var told = []string{machineTypeA3High8, "a3-megagpu-", "a3-ultragpu-", "a4-highgpu-", machineTypesOfA4X, "h4d-"}
 
-// Levels are the node labels that tell the domains of machines of the type, the coarsest first, and what the template says in
-// muster-dev-topology.
+// Levels returns the node labels that name the topology domains of machines of the type, and those in the template's
+// muster-dev-topology, the coarsest first.
 func (t *Template) Levels(machineType string) (out []v1alpha1.TopologyLevel, err error) {
 	if t.IsGKE() && slices.ContainsFunc(told, func(prefix string) bool { return strings.HasPrefix(machineType, prefix) }) {
 		out = []v1alpha1.TopologyLevel{{NodeLabel: BlockLabel}, {NodeLabel: SubblockLabel}}

@@ -82,7 +82,7 @@ func typed(scheme *runtime.Scheme, o *unstructured.Unstructured) (client.Object,
 	return out.(client.Object), runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, out)
 }
 
-// mark says on an object for a worker what it is a copy of.
+// mark records on an object for a worker of which Workload it is a copy.
 func (s self) mark(o client.Object, of *kueue.Workload) {
 	labels, annotations := dispatch.Kept(o.GetLabels()), dispatch.Kept(o.GetAnnotations())
 	labels[kueue.MultiKueueOriginLabel] = s.origin

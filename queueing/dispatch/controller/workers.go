@@ -209,8 +209,8 @@ func (w *worker) isDeleted() bool {
 	return w.deleted
 }
 
-// outlives reports whether a worker whose MultiKueueCluster was deleted is to be cleared, since it can be reached: until then its jobs
-// must not start elsewhere.
+// outlives marks a worker as deleted if it can be reached, and reports that. Its copies have to be deleted before its jobs may start
+// elsewhere.
 func (w *worker) outlives() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -218,8 +218,7 @@ func (w *worker) outlives() bool {
 	return w.deleted
 }
 
-// isCleared reports whether nothing is left in a worker of what was made for jobs, or it has not answered for so long that it counts as
-// dead.
+// isCleared reports whether a worker has no copy left, or has not answered since lost for so long that it counts as dead.
 func (s *workers) isCleared(ctx context.Context, w *worker, lost time.Time) bool {
 	copies := &kueue.WorkloadList{}
 	if !lost.IsZero() || w.connection.cache.List(ctx, copies, client.UnsafeDisableDeepCopy) != nil {

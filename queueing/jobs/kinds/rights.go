@@ -14,7 +14,7 @@ const role = "muster-job-kinds"
 
 // Rights returns the ClusterRole that Muster needs for the kinds, with its binding, as YAML:
 // to start, suspend and restore the objects, to delete those that were deactivated long ago
-// where objectRetentionPolicies say so, and the pods of those that a finalizer keeps, and to own their Workloads.
+// where objectRetentionPolicies say so, to delete the pods of objects that a finalizer keeps, and to own their Workloads.
 func Rights(kinds []*Kind) ([]byte, error) {
 	resources, finalizers, stale := map[string][]string{}, map[string][]string{}, map[string][]string{}
 	for _, k := range kinds {

@@ -10,8 +10,8 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// InvalidMarks is why the API server would refuse the pods of pod sets for their labels, annotations or node selectors. It looks at
-// these in the templates of Jobs, but of hardly another kind.
+// InvalidMarks returns why the API server would refuse pods of the pod sets for their labels, annotations or node selectors. It
+// validates these in the templates of Jobs, but not in those of most other kinds.
 func InvalidMarks(podSets []kueue.PodSet) (refusals []string) {
 	meta := field.NewPath("metadata")
 	for i := range podSets {
