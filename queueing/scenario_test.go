@@ -1,6 +1,8 @@
 package queueing
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -302,6 +304,18 @@ func (w *world) cycles(t *testing.T) string {
 	return ""
 }
 
+// mustNotBeHollow panics if the status has an object without fields: an apply that takes away all fields which its manager has set makes
+// that null, and the API server refuses it, so that the Workload would stay as it is for ever.
+func mustNotBeHollow(status *kueue.WorkloadStatus) {
+	data, err := json.Marshal(status)
+	if err != nil {
+		panic(err)
+	}
+	if bytes.Contains(data, []byte("{}")) {
+		panic(fmt.Sprintf("an object of the status has no fields: %s", data))
+	}
+}
+
 // apply carries a verdict out, and prints it if there is somewhere to print to.
 func (w *world) apply(v *lifecycle.Verdict, out *strings.Builder) {
 	object := v.Workload.Object
@@ -324,6 +338,7 @@ func (w *world) apply(v *lifecycle.Verdict, out *strings.Builder) {
 		written.Generation++
 	}
 	if v.Status != nil {
+		mustNotBeHollow(v.Status)
 		written = object.DeepCopy()
 		written.Status = *v.Status.DeepCopy()
 		switch v.Action {

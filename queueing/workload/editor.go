@@ -45,7 +45,20 @@ type Editor struct {
 }
 
 func Edit(w *kueue.Workload, now time.Time) *Editor {
-	return &Editor{object: w, now: metav1.NewTime(now), Status: w.Status.DeepCopy()}
+	e := &Editor{object: w, now: metav1.NewTime(now), Status: w.Status.DeepCopy()}
+	if s := e.Status.RequeueState; s != nil {
+		e.setRequeueState(*s)
+	}
+	return e
+}
+
+// setRequeueState sets it, where one without fields is none: an apply that takes all fields of an object away makes it null, which the
+// API server refuses.
+func (e *Editor) setRequeueState(s kueue.RequeueState) {
+	e.Status.RequeueState = nil
+	if s != (kueue.RequeueState{}) {
+		e.Status.RequeueState = &s
+	}
 }
 
 // Set sets a condition, and reports whether that is news.
@@ -100,9 +113,8 @@ func (e *Editor) Reserve(admission *kueue.Admission, checks []kueue.AdmissionChe
 // endPause forgets until when the Workload was not queued. How often it was queued again stays on record, as in Kueue
 // (pkg/controller/core/workload_controller.go).
 func (e *Editor) endPause() {
-	if e.Status.RequeueState != nil {
-		e.Status.RequeueState = e.Status.RequeueState.DeepCopy()
-		e.Status.RequeueState.RequeueAt = nil
+	if s := e.Status.RequeueState; s != nil {
+		e.setRequeueState(kueue.RequeueState{Count: s.Count})
 	}
 }
 

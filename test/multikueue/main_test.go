@@ -131,7 +131,7 @@ func runManaged(m *testing.M) (code int) {
 
 func stop(ctx context.Context) (err error) {
 	if dispatcher != nil {
-		err = testbed.Panic(dispatcher.Log())
+		err = testbed.Defect(dispatcher.Log())
 	}
 	for _, m := range append(stocks, dispatcher, stock) {
 		if m != nil {

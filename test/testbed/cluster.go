@@ -68,22 +68,25 @@ func (c *Cluster) Watch(ctx context.Context, changes ...func(*invariants.Options
 	return err
 }
 
-// Stop ends the sandbox. That Muster has panicked in it is an error: a reconciler goes on after that, and the object that it was
-// about stays as it is.
+// Stop ends the sandbox. What its logs of Muster tell of defects is an error: see Defect.
 func (c *Cluster) Stop(ctx context.Context) error {
-	return errors.Join(Panic(c.Logs(cluster.Muster), c.Logs(cluster.Standby)), c.Cluster.Stop(ctx))
+	return errors.Join(Defect(c.Logs(cluster.Muster), c.Logs(cluster.Standby)), c.Cluster.Stop(ctx))
 }
 
-// Panic is an error that has the first panic in one of the logs, nil if there is none. A log that does not exist has none.
-func Panic(logs ...string) error {
-	const most = 4 << 10
+// Defect is an error that has the first sign of a defect in one of the logs, nil if there is none: a panic, or a write that the API
+// server refuses as invalid. A reconciler goes on after each, and the object that it was about stays as it is. A log that does not
+// exist has none.
+func Defect(logs ...string) error {
+	const before, after = 500, 4 << 10
 	for _, path := range logs {
 		text, err := os.ReadFile(path)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		if at := bytes.Index(text, []byte("Observed a panic")); at >= 0 {
-			return fmt.Errorf("%s tells of a panic:\n%s", path, text[at:min(len(text), at+most)])
+		for _, sign := range []string{"Observed a panic", "is invalid: "} {
+			if at := bytes.Index(text, []byte(sign)); at >= 0 {
+				return fmt.Errorf("%s tells of a defect:\n%s", path, text[max(0, at-before):min(len(text), at+after)])
+			}
 		}
 	}
 	return nil
