@@ -142,9 +142,10 @@ install-test: build tools kueue ## Test the charts with Helm on a sandbox, attac
 	$(PROGRAMS) $(INSTALL_PROGRAMS) go test -timeout 30m ./test/install $(ARGS)
 	$(PROGRAMS) $(INSTALL_PROGRAMS) go test -short ./test/e2e -chart -run '$(ATTACKS)'
 
-# What starts clusters, the longest first. The rest needs neither a cluster nor a program that is built for it.
-CLUSTERS := ./test/e2e ./test/multikueue ./kwok/scenario/runner ./test/kueue/... ./test/page ./test/bench ./test/install ./kwok/cluster \
+# What starts clusters, the longest first, beside test/e2e. The rest needs neither a cluster nor a program that is built for it.
+BESIDE := ./test/multikueue ./kwok/scenario/runner ./test/kueue/... ./test/page ./test/bench ./test/install ./kwok/cluster \
 	./test/clusters ./test/invariants ./cmd/kubectl-muster/...
+CLUSTERS := ./test/e2e $(BESIDE)
 
 # Tests whose names begin with this are the stories of make test.
 STORIES := ^TestStory
@@ -177,15 +178,16 @@ else
 	[ $$status = 0 ] || $(KEPT)
 endif
 
-# The bounds of the promises hold for a cluster that has a machine of two processors for itself, and tests of test/e2e wait for
-# each other's clusters, so two packages at a time are as many as two processors serve. A stock Kueue that cannot be built fails CI;
-# elsewhere the last line says what is left out.
+# The bounds of the promises hold for a cluster that has a machine of two processors for itself. Those of test/e2e are as many as two
+# processors serve, so no other package runs beside it. A stock Kueue that cannot be built fails CI; elsewhere the last line says what
+# is left out.
 .PHONY: test-more
 test-more: build $(BIN)/helm ## Run all other tests on real clusters, beside a stock Kueue, too: half an hour.
 	@rm -rf $(FAILED)
 	@left=; $(MAKE) --no-print-directory kueue twin || { \
 		rm -rf $(KUEUE) $(KUEUECTL) $(TWIN); left="SKIP: stock Kueue could not be built, so what needs it was left out"; [ -z "$$CI" ] || exit 1; }; \
-	status=0; $(TEST) $(ARGS) -p 2 -skip '$(STORIES)' $$(go list $(CLUSTERS)) || status=1; \
+	status=0; $(TEST) $(ARGS) -skip '$(STORIES)' ./test/e2e || status=1; \
+	$(TEST) $(ARGS) -p 2 -skip '$(STORIES)' $$(go list $(BESIDE)) || status=1; \
 	echo "$$left"; [ $$status = 0 ] || $(KEPT)
 
 .PHONY: test-slowly

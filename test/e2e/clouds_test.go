@@ -306,7 +306,6 @@ func TestNodesThatHaveLessThanTheCloudSays(t *testing.T) {
 // else deletes them. A rollback does not wait for them.
 func TestNodesThatOutliveTheirMachinesGo(t *testing.T) {
 	t.Parallel()
-	clusters.take(t)
 	c := withClouds()
 	sandbox.AddCloudsOf(&c, append(slices.Clone(clouds), "\nnodesStay: [{cloud: gcp}]\n"...))
 	s := &site{testbed.NewSite(t, started(t, "remains", c))}

@@ -23,7 +23,6 @@ import (
 // nothing is written but what muster tells.
 func TestADryRunTellsAndDoesNothing(t *testing.T) {
 	t.Parallel()
-	clusters.take(t)
 	config := withClouds()
 	config.Audit, config.InForce = true, nil
 	config.MusterFlags = []string{"--dry-run", "--queueing=false"}

@@ -25,7 +25,6 @@ import (
 // buy nothing.
 func TestThePlainFirstJobOnEveryOffering(t *testing.T) {
 	t.Parallel()
-	clusters.take(t)
 	world, err := os.ReadFile("../../kwok/sandbox/clouds.yaml")
 	if err != nil {
 		t.Fatal(err)

@@ -36,7 +36,6 @@ func half(t *testing.T, which deploy.Half) *site {
 // gives way to a Kueue that leads.
 func TestTheAdmitterAlone(t *testing.T) {
 	t.Parallel()
-	clusters.take(t)
 	s := half(t, deploy.Queueing)
 	if err := s.Kube.List(t.Context(), &provreq.ProvisioningRequestList{}); !meta.IsNoMatchError(err) {
 		t.Errorf("the cluster knows ProvisioningRequests: %v", err)
@@ -72,7 +71,6 @@ func TestTheAdmitterAlone(t *testing.T) {
 // TestTheProvisionerAlone needs nothing of Kueue's API.
 func TestTheProvisionerAlone(t *testing.T) {
 	t.Parallel()
-	clusters.take(t)
 	s := half(t, deploy.Provisioning)
 	if err := s.Kube.List(t.Context(), &kueue.WorkloadList{}); !meta.IsNoMatchError(err) {
 		t.Errorf("the cluster knows Workloads: %v", err)

@@ -24,10 +24,10 @@ import (
 )
 
 // Tests that run side by side wait for their turn here: go test begins them in any order, and a long one that began last
-// would be waited for alone. Those that take minutes, and little CPU time, begin at once.
+// would be waited for alone. Those in the shared cluster that take minutes, and little CPU time, begin at once.
 var (
 	// sites is for tests in the cluster that they share.
-	sites = make(turns, 4)
+	sites = make(turns, 3)
 	// clusters is for tests that start one of their own.
 	clusters = make(turns, 2)
 )
@@ -82,6 +82,7 @@ func alone(t *testing.T, purpose string, config cluster.Config, needed ...promis
 // started is a cluster, whose promises are not watched, until the test is over.
 func started(t *testing.T, purpose string, config cluster.Config) *testbed.Cluster {
 	t.Helper()
+	clusters.take(t)
 	c, err := testbed.Start(t.Context(), "e2e-"+purpose, config)
 	if err != nil {
 		t.Fatal(err)

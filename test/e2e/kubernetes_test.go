@@ -69,7 +69,6 @@ var mutated = []struct {
 // place of the policies.
 func TestByWebhook(t *testing.T) {
 	t.Parallel()
-	clusters.take(t)
 	c := lacking(disabled, deploy.ByWebhook)
 	sandbox.AddCloudsOf(&c, clouds)
 	elsewhere.Store(t.Name(), alone(t, "webhook", c))
@@ -82,7 +81,6 @@ func TestByWebhook(t *testing.T) {
 // webhook the promises are kept there.
 func TestOldest(t *testing.T) {
 	t.Parallel()
-	clusters.take(t)
 	elsewhere.Store(t.Name(), alone(t, "oldest", lacking(oldest, deploy.ByWebhook)))
 	for _, test := range mutated[:4] {
 		t.Run(test.name, test.run)
@@ -107,7 +105,6 @@ queueing:
 // once, and what has passes as it is.
 func TestTheWebhookIsNotInTheWay(t *testing.T) {
 	t.Parallel()
-	clusters.take(t)
 	c := lacking(disabled, deploy.ByWebhook)
 	c.Settings = []byte(allJobsQueue)
 	c.Only = []string{cluster.Etcd, cluster.APIServer, cluster.ControllerManager, cluster.Muster}
@@ -179,7 +176,6 @@ func TestTheWebhookIsNotInTheWay(t *testing.T) {
 // runs once it is its turn.
 func TestWithoutPoliciesOrWebhook(t *testing.T) {
 	t.Parallel()
-	clusters.take(t)
 	c := started(t, "bare", lacking(oldest, deploy.ByControllers))
 	s := &site{testbed.NewSite(t, c)}
 	s.queue(s.Group("", nil))

@@ -61,7 +61,6 @@ func example(t *testing.T, kind string) string {
 // pods are, whatever its operator says.
 func TestAKindOfOnesOwn(t *testing.T) {
 	t.Parallel()
-	clusters.take(t)
 	settings := example(t, "Configuration")
 	file := filepath.Join(t.TempDir(), "muster.yaml")
 	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
