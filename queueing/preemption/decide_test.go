@@ -276,6 +276,12 @@ func TestDecideWithFairSharing(t *testing.T) {
 			running: "b0 b gpu=4 cost=99\nb1 b gpu=1 cost=5\nb2 b gpu=1 cost=5\nc1 c gpu=2\nc2 c gpu=2 cost=99", preemptor: "a gpu=2",
 			want: "b2 InCohortFairSharing, b1 InCohortFairSharing",
 		},
+		"once its own queue has given, the strategy that comes first chooses again": {
+			tree: "root\n\ta gpu=2\n\tb gpu=2\n\tc gpu=2", policy: &both,
+			running:   "a1 a gpu=1 priority=-1\na2 a gpu=1 priority=-1\nbig b gpu=2 priority=-1\nb1 b gpu=1\nb2 b gpu=1",
+			preemptor: "a gpu=3", strategies: []kueueconfig.PreemptionStrategy{initial, final},
+			want: "a2 InClusterQueue, a1 InClusterQueue, big InCohortFairSharing",
+		},
 		"equal shares stay as they are": {
 			tree:    "root gpu=6\n\ta\n\tb\n\tc",
 			running: "a1 a gpu=2\nb1 b gpu=2\nc1 c gpu=2", preemptor: "a gpu=1",

@@ -73,17 +73,21 @@ func (t *trial) askFair() bool {
 	rest := slices.DeleteFunc(slices.Clone(t.candidates), func(c *candidate) bool { return !running(c) })
 	root := t.path[len(t.path)-1]
 	for _, strategy := range t.strategies() {
-		contest := t.newContest(rest)
-		rest = nil
-		for queue := contest.largest(root); queue != nil; queue = contest.largest(root) {
-			chosen, protected := contest.take(queue, strategy)
-			rest = append(rest, protected...)
-			if chosen == nil {
-				continue
-			}
-			t.remove(chosen)
-			if t.enough() {
-				return true
+		// What its own ClusterQueue gives lowers the share of the preemptor's, so those that were protected before may go.
+		for again := true; again; {
+			contest := t.newContest(rest)
+			rest, again = nil, false
+			for queue := contest.largest(root); queue != nil; queue = contest.largest(root) {
+				chosen, protected := contest.take(queue, strategy)
+				rest = append(rest, protected...)
+				if chosen == nil {
+					continue
+				}
+				t.remove(chosen)
+				if t.enough() {
+					return true
+				}
+				again = again || chosen.distance == 0
 			}
 		}
 	}
