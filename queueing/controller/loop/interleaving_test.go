@@ -123,8 +123,12 @@ func (s *server) client() client.WithWatch {
 			written, err := s.write(o, "", func(copied client.Object) error {
 				copied.(*kueue.Workload).Spec = *o.(*kueue.Workload).Spec.DeepCopy()
 				copied.SetGeneration(copied.GetGeneration() + 1)
+				copied.SetFinalizers(o.GetFinalizers())
 				return nil
 			})
+			if written != nil && !written.GetDeletionTimestamp().IsZero() && len(written.GetFinalizers()) == 0 {
+				s.delete(written)
+			}
 			if err == nil {
 				reflect.ValueOf(o).Elem().Set(reflect.ValueOf(written.DeepCopyObject()).Elem())
 			}
@@ -144,7 +148,10 @@ func (s *server) client() client.WithWatch {
 				return err
 			}
 			written, err := s.write(o, applied.Metadata.ResourceVersion, func(copied client.Object) error {
-				copied.(*kueue.Workload).Status = applied.Status
+				w := copied.(*kueue.Workload)
+				ended := w.Status.ReclaimablePods // they have an owner of their own
+				w.Status = applied.Status
+				w.Status.ReclaimablePods = ended
 				return nil
 			})
 			if err == nil {
@@ -176,6 +183,13 @@ type interleaving struct {
 	now     time.Time
 	next    time.Time
 	created int
+	// ended is how many pods of a Workload had ended at most while it has its quota.
+	ended map[types.UID]int32
+	// again are Workloads whose pods run again, by how many had ended, before the loop has judged that. missed are those for whom it
+	// has ended before: the next process sees quota that is exceeded, but not that somebody has taken it back.
+	again, missed map[types.UID]int32
+	// stepped: the loop has judged something since its start.
+	stepped bool
 	writes  []writes.Write
 	answers []writes.Done
 	trace   []string
@@ -186,6 +200,7 @@ type interleaving struct {
 func newInterleaving(seed uint64, told map[string]int) *interleaving {
 	s := &server{objects: map[types.UID]client.Object{}, log: map[types.UID][]change{}}
 	i := &interleaving{server: s, random: rand.New(rand.NewPCG(seed, 15)), now: start, told: told}
+	i.ended, i.again, i.missed = map[types.UID]int32{}, map[types.UID]int32{}, map[types.UID]int32{}
 	i.fault = func() (bool, error) { return true, nil }
 	i.config = i.settings()
 	for _, o := range i.queues() {
@@ -266,6 +281,9 @@ func (i *interleaving) restart() {
 	i.loop.start = func(_ writes.Urgency, w writes.Write) { i.writes = append(i.writes, w) }
 	i.loop.beside = func(func() writes.Done) {}
 	i.writes, i.answers = nil, nil
+	maps.Copy(i.missed, i.again)
+	clear(i.again)
+	i.stepped = false
 	clear(i.log)
 	for _, o := range i.objects {
 		i.loop.inbox.OnAdd(o, true)
@@ -303,23 +321,35 @@ func (i *interleaving) act() {
 		w.Spec.Priority = new(i.random.Int32N(3))
 		w.CreationTimestamp = metav1.NewTime(i.now.Truncate(time.Second))
 		w.Generation = 1
+		if i.random.IntN(2) == 0 {
+			w.Spec.PodSets[0].Count = 2 + i.random.Int32N(3)
+			w.Spec.PodSets[0].Template.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("1")
+		}
+		if i.random.IntN(3) == 0 {
+			w.Finalizers = []string{i.pick("example.com/keep", kueue.ResourceInUseFinalizerName)}
+		}
 		if i.random.IntN(3) == 0 {
 			w.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: w.Name, UID: w.UID, Controller: new(true)}}
 		}
-		i.note("create %s priority %d, %s CPUs in %s", w.Name, *w.Spec.Priority,
+		i.note("create %s priority %d, %d × %s CPUs in %s", w.Name, *w.Spec.Priority, w.Spec.PodSets[0].Count,
 			w.Spec.PodSets[0].Template.Spec.Containers[0].Resources.Requests.Cpu(), w.Spec.QueueName)
 		i.put(w)
 		return
 	}
 	w := all[i.random.IntN(len(all))].DeepCopy()
+	several := func(w *kueue.Workload) bool {
+		return workload.IsAdmitted(w) && !workload.IsEvicted(w) && !workload.IsFinished(w) && w.Spec.PodSets[0].Count > 1
+	}
+	if running := slices.DeleteFunc(slices.Clone(all), func(w *kueue.Workload) bool { return !several(w) }); len(running) > 0 && i.random.IntN(2) == 0 {
+		i.pods(running[i.random.IntN(len(running))].DeepCopy())
+		return
+	}
 	switch {
 	case workload.IsFinished(w):
-		i.note("delete %s", w.Name)
-		i.delete(w)
+		i.remove(w)
 	case workload.IsEvicted(w) && workload.HasQuota(w) && workload.IsAdmitted(w) && len(w.OwnerReferences) > 0:
 		i.note("stopped %s", w.Name)
-		w.Status = *workload.Released(w, i.now)
-		i.put(w)
+		i.stopped(w)
 	case workload.IsAdmitted(w) && !apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadPodsReady) && i.random.IntN(2) == 0:
 		i.note("pods ready %s", w.Name)
 		apimeta.SetStatusCondition(&w.Status.Conditions,
@@ -332,8 +362,7 @@ func (i *interleaving) act() {
 	default:
 		switch i.random.IntN(4) {
 		case 0:
-			i.note("delete %s", w.Name)
-			i.delete(w)
+			i.remove(w)
 		case 1:
 			i.note("active=%v %s", !workload.IsActive(w), w.Name)
 			w.Spec.Active = new(!workload.IsActive(w))
@@ -350,6 +379,60 @@ func (i *interleaving) act() {
 			i.put(w)
 		}
 	}
+}
+
+// remove deletes a Workload, which its finalizer keeps until it is deleted again.
+func (i *interleaving) remove(w *kueue.Workload) {
+	i.note("delete %s", w.Name)
+	if len(w.Finalizers) == 0 || !w.DeletionTimestamp.IsZero() {
+		i.delete(w)
+		return
+	}
+	w.DeletionTimestamp = new(metav1.NewTime(i.now.Truncate(time.Second)))
+	i.told["deletions in progress"]++
+	i.put(w)
+}
+
+// pods of a Workload end, or run again after a restart of their job.
+func (i *interleaving) pods(w *kueue.Workload) {
+	var before int32
+	if len(w.Status.ReclaimablePods) > 0 {
+		before = w.Status.ReclaimablePods[0].Count
+	}
+	over := i.random.Int32N(w.Spec.PodSets[0].Count)
+	if before > 0 && i.random.IntN(2) == 0 {
+		over = i.random.Int32N(before)
+	}
+	i.note("%d pods of %s are over, after %d", over, w.Name, before)
+	if over < before {
+		i.told["pods that run again"]++
+		lost := i.again
+		if !i.stepped {
+			lost = i.missed
+		}
+		lost[w.UID] = max(lost[w.UID], before)
+	} else if over > before {
+		i.told["pods that end"]++
+	}
+	w.Status.ReclaimablePods = nil
+	if over > 0 {
+		w.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: w.Spec.PodSets[0].Name, Count: over}}
+	}
+	i.ended[w.UID] = max(i.ended[w.UID], before, over)
+	i.put(w)
+}
+
+// stopped releases what an evicted Workload holds. The next attempt has all pods.
+func (i *interleaving) stopped(w *kueue.Workload) {
+	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted); c != nil && c.Reason == lifecycle.ReasonQuotaReused {
+		i.told["stopped for quota that was in use again"]++
+	}
+	w.Status = *workload.Released(w, i.now)
+	w.Status.ReclaimablePods = nil
+	delete(i.ended, w.UID)
+	delete(i.again, w.UID)
+	delete(i.missed, w.UID)
+	i.put(w)
 }
 
 // take takes a random one out of a list.
@@ -406,6 +489,8 @@ func (i *interleaving) answer() {
 func (i *interleaving) step() {
 	i.note("step")
 	i.next = i.loop.step(i.now)
+	i.stepped = true
+	maps.DeleteFunc(i.again, func(uid types.UID, _ int32) bool { return len(i.log[uid]) == 0 })
 }
 
 // trees are the ClusterQueues on the server with what is used in them, counted apart from
@@ -442,8 +527,11 @@ func (i *interleaving) trees() map[string]*quota.Node {
 			continue
 		}
 		for _, ps := range w.Status.Admission.PodSetAssignments {
+			// Pods that run again exceed what others have been given since, until one of them is evicted.
+			running, all := int64(*ps.Count-min(*ps.Count, i.ended[w.UID])), int64(*ps.Count)
 			for name, v := range ps.ResourceUsage {
-				nodes[string(w.Status.Admission.ClusterQueue)].Add(quota.Amounts{{Flavor: ps.Flavors[name], Resource: name}: v.MilliValue()})
+				used := quota.Amounts{{Flavor: ps.Flavors[name], Resource: name}: v.MilliValue() * running / all}
+				nodes[string(w.Status.Admission.ClusterQueue)].Add(used)
 			}
 		}
 	}
@@ -528,9 +616,7 @@ func (i *interleaving) String() string {
 func (i *interleaving) stopEvicted() (some bool) {
 	for _, w := range i.workloads() {
 		if workload.IsEvicted(w) && workload.HasQuota(w) {
-			w = w.DeepCopy()
-			w.Status = *workload.Released(w, i.now)
-			i.put(w)
+			i.stopped(w.DeepCopy())
 			some = true
 		}
 	}
@@ -548,6 +634,16 @@ func (i *interleaving) rest() {
 			panic("Workloads preempt each other in a circle")
 		}
 		i.settle()
+	}
+}
+
+// allRun forgets which pods had ended before those of a restart ran: by then what exceeds the quota has stopped.
+func (i *interleaving) allRun() {
+	i.ended = maps.Clone(i.missed)
+	for _, w := range i.workloads() {
+		if len(w.Status.ReclaimablePods) > 0 {
+			i.ended[w.UID] = max(i.ended[w.UID], w.Status.ReclaimablePods[0].Count)
+		}
 	}
 }
 
@@ -613,6 +709,7 @@ func play(seed uint64, told map[string]int) (i *interleaving, err error) {
 		}
 	}
 	i.rest()
+	i.allRun()
 	if i.config.FairSharing != nil {
 		// Quota that one gets makes it one to preempt for others with a smaller share. They
 		// are judged again within ten seconds, not at once.
@@ -639,13 +736,14 @@ func play(seed uint64, told map[string]int) (i *interleaving, err error) {
 // probe deletes all Workloads and then asks for the whole of each flavor in turn: what
 // leaked is missing.
 func (i *interleaving) probe() error {
-	clear := func() {
+	empty := func() {
 		for _, w := range i.workloads() {
 			i.delete(w)
 		}
+		clear(i.ended)
 		i.settle()
 	}
-	clear()
+	empty()
 	trees := i.trees()
 	for _, name := range slices.Sorted(maps.Keys(trees)) {
 		var most int64
@@ -663,7 +761,7 @@ func (i *interleaving) probe() error {
 			reason, message, _ := i.loop.state.WaitingReason(w.UID)
 			return fmt.Errorf("%d thousandths of a CPU cannot be had in the empty %s: %s: %s", most, name, reason, message)
 		}
-		clear()
+		empty()
 	}
 	return nil
 }
@@ -673,8 +771,8 @@ var found = []uint64{44961, 89425}
 
 // TestInterleavings plays jobs in small trees of queues under every order of what
 // happens: news comes late, repeated, and skipping versions; answers to writes come
-// before or after the news of them; writes fail, with effect and without; the process is
-// replaced. At no time is a quota exceeded, nor is one admitted while blockAdmission holds
+// before or after the news of them; writes fail, with effect and without; deletions wait for finalizers; pods end, and
+// run again; the process is replaced. At no time is a quota exceeded, nor is one admitted while blockAdmission holds
 // it back. Once everything has arrived, a process that
 // starts now has nothing to do: no Workload that could start is asleep, and no quota is
 // held by none.
@@ -717,7 +815,7 @@ func TestInterleavings(t *testing.T) {
 		t.Errorf("%d of %d seeds failed", failed, *interleavings)
 	}
 	t.Logf("at the end of %d seeds: %v", *interleavings, all)
-	for _, k := range []string{"with quota", "waiting", "restarts"} {
+	for _, k := range []string{"with quota", "waiting", "restarts", "deletions in progress", "pods that end", "pods that run again"} {
 		if all[k] < *interleavings/10 {
 			t.Errorf("%s: %d in %d seeds; too few to prove anything", k, all[k], *interleavings)
 		}
