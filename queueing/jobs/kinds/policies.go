@@ -12,6 +12,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -287,8 +288,8 @@ func (w writer) Marked() string {
 				out = append(out, whole.optional("dyn(oldObject)")+"."+mark)
 			}
 		}
-		if len(out) == 0 {
-			return "false"
+		if len(out) == 0 { // its templates are elsewhere, or are none; it has a record of its start
+			return "dyn(oldObject).?metadata.?annotations[?'" + jobs.StartedAnnotation + "'].hasValue()"
 		}
 		return "(" + strings.Join(out, " || ") + ")"
 	}, "oldObject.spec.template."+mark)

@@ -1,0 +1,250 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/muster-dev/muster/kwok/cluster"
+	"github.com/muster-dev/muster/queueing/jobs/kinds"
+	"github.com/muster-dev/muster/queueing/jobs/templates"
+	"github.com/muster-dev/muster/test/testbed"
+)
+
+// forgery is what a user writes into a job that waits in a queue, so that it runs. One that is only for later is anybody's right at the
+// creation.
+type forgery struct {
+	name  string
+	later bool
+	write func(*kinds.Kind, *unstructured.Unstructured)
+}
+
+var forgeries = []forgery{
+	{"it runs", false, func(k *kinds.Kind, o *unstructured.Unstructured) { k.Resume(o) }},
+	{"it runs, in no queue", true, func(k *kinds.Kind, o *unstructured.Unstructured) {
+		k.Resume(o)
+		o.SetLabels(nil)
+	}},
+	{"it runs, as it ran before", false, func(k *kinds.Kind, o *unstructured.Unstructured) {
+		k.Resume(o)
+		o.SetAnnotations(map[string]string{"muster.dev/started": "{}"})
+	}},
+	{"it was started before", false, func(_ *kinds.Kind, o *unstructured.Unstructured) {
+		o.SetAnnotations(map[string]string{"muster.dev/started": "{}"})
+	}},
+	{"it runs, and what controls it queues", false, func(k *kinds.Kind, o *unstructured.Unstructured) {
+		k.Resume(o)
+		o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "jobset.x-k8s.io/v1alpha2", Kind: "JobSet", Name: "nobody", UID: "nobody",
+			Controller: new(true)}})
+	}},
+}
+
+// ways are how a user writes it, at the beginning or later.
+var ways = []struct {
+	name  string
+	later bool
+	write func(c client.Client, t *testing.T, was, forged *unstructured.Unstructured) error
+}{
+	{"create", false, func(c client.Client, t *testing.T, _, forged *unstructured.Unstructured) error {
+		return c.Create(t.Context(), forged)
+	}},
+	{"first apply", false, applied},
+	{"update", true, func(c client.Client, t *testing.T, _, forged *unstructured.Unstructured) error {
+		return c.Update(t.Context(), forged)
+	}},
+	{"merge patch", true, func(c client.Client, t *testing.T, was, forged *unstructured.Unstructured) error {
+		return c.Patch(t.Context(), forged, client.MergeFrom(was))
+	}},
+	{"apply", true, applied},
+}
+
+// applied writes by a forced server-side apply, which asks for no version.
+func applied(c client.Client, t *testing.T, _, forged *unstructured.Unstructured) error {
+	forged.SetManagedFields(nil)
+	forged.SetResourceVersion("")
+	forged.SetUID("")
+	data, err := json.Marshal(forged)
+	if err != nil {
+		return err
+	}
+	return c.Patch(t.Context(), forged, client.RawPatch(types.ApplyPatchType, data), client.ForceOwnership, client.FieldOwner("tenant"))
+}
+
+// TestNoUserStartsAJobOfAnyKind, neither at its creation nor later, in any way that the API has: what is written is refused, or the job
+// waits in its queue all the same. The operators of the kinds are not there; their CustomResourceDefinitions take any object.
+func TestNoUserStartsAJobOfAnyKind(t *testing.T) {
+	t.Parallel()
+	config := whole()
+	config.Only = []string{cluster.Etcd, cluster.APIServer, cluster.ControllerManager}
+	s := &site{testbed.NewSite(t, started(t, "all-kinds", config))}
+	samples := s.samples()
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "jobs"}}
+	for k := range samples {
+		role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{k.Group}, Resources: []string{k.Resource}, Verbs: []string{"*"}})
+		s.serve(k)
+	}
+	s.Create(role)
+	user := s.as("tenant", rbacv1.RoleRef{Kind: "ClusterRole", Name: "edit"}, rbacv1.RoleRef{Kind: "Role", Name: role.Name})
+	muster, err := s.As(&rest.ImpersonationConfig{UserName: "system:serviceaccount:muster-system:muster"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, sample := range samples {
+		fresh := func(name string) *unstructured.Unstructured {
+			o := sample.DeepCopy()
+			o.SetNamespace(s.Name)
+			o.SetName(name)
+			return o
+		}
+		s.Eventually(k.Kind+"s are served, and wait", func() bool {
+			o := fresh("probe")
+			err := user.Create(t.Context(), o, client.DryRunAll)
+			return err == nil && k.IsSuspended(o)
+		}, func() string {
+			o := fresh("probe")
+			return fmt.Sprint(user.Create(t.Context(), o, client.DryRunAll), o)
+		})
+		for i, f := range forgeries {
+			for j, w := range ways {
+				if f.later && !w.later {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s/%s/%s", k.Kind, f.name, w.name), func(t *testing.T) {
+					o := fresh(fmt.Sprintf("job-%d-%d", i, j))
+					if w.later {
+						if err := user.Create(t.Context(), o); err != nil {
+							t.Fatal(err)
+						}
+					}
+					forged := o.DeepCopy()
+					f.write(k, forged)
+					err := w.write(user, t, o, forged)
+					if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+						t.Fatalf("not refused, but failed: %v", err)
+					}
+					if getErr := s.Kube.Get(t.Context(), client.ObjectKeyFromObject(o), o); getErr != nil {
+						if err == nil || !apierrors.IsNotFound(getErr) {
+							t.Fatal(getErr)
+						}
+						return
+					}
+					if !k.IsSuspended(o) || o.GetAnnotations()["muster.dev/started"] != "" {
+						t.Errorf("it is %v (%v)", o, err)
+					}
+				})
+			}
+		}
+		s.keepsWhatHasStarted(user, muster, k, fresh)
+	}
+}
+
+// keepsWhatHasStarted: nobody takes a job that runs out of its queue, or leaves its pods behind.
+func (s *site) keepsWhatHasStarted(user, muster client.Client, k *kinds.Kind, fresh func(string) *unstructured.Unstructured) {
+	s.Helper()
+	o := fresh("started")
+	s.Create(o)
+	was := o.DeepCopy()
+	podSets, _ := k.PodSets(o) // those of a TrainJob are in its JobSet, which is not there
+	placements := make([]templates.Placement, len(podSets))
+	for i := range placements {
+		placements[i].Labels = map[string]string{"kueue.x-k8s.io/job-uid": string(o.GetUID()), "kueue.x-k8s.io/podset": string(podSets[i].Name)}
+	}
+	if len(podSets) > 0 {
+		if _, err := k.Start(o, placements); err != nil {
+			s.Fatal(err)
+		}
+	}
+	k.Resume(o)
+	record := o.GetAnnotations()
+	if record == nil {
+		record = map[string]string{}
+	}
+	record["muster.dev/started"] = "{}"
+	o.SetAnnotations(record)
+	if err := muster.Patch(s.Context(), o, client.MergeFrom(was)); err != nil || k.IsSuspended(o) {
+		s.Fatalf("Muster does not start a %s: %v", k.Kind, err)
+	}
+	labelled := func(labels map[string]string) error {
+		changed := o.DeepCopy()
+		changed.SetLabels(labels)
+		return user.Patch(s.Context(), changed, client.MergeFrom(o))
+	}
+	for what, err := range map[string]error{
+		"it leaves its queue":             labelled(nil),
+		"it goes to another queue":        labelled(map[string]string{"kueue.x-k8s.io/queue-name": "another"}),
+		"it is deleted without its pods":  user.Delete(s.Context(), o, client.PropagationPolicy(metav1.DeletePropagationOrphan)),
+		"its record of the start is gone": user.Patch(s.Context(), o.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":null}}`))),
+	} {
+		if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+			s.Errorf("a started %s: %s: %v, want a refusal", k.Kind, what, err)
+		}
+	}
+}
+
+// samples are those of all kinds but batch/Job.
+func (s *site) samples() map[*kinds.Kind]*unstructured.Unstructured {
+	s.Helper()
+	out := map[*kinds.Kind]*unstructured.Unstructured{}
+	files, err := filepath.Glob("../../deploy/samples/kinds/*.yaml")
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			s.Fatal(err)
+		}
+		for _, document := range strings.Split(string(text), "\n---") {
+			o := &unstructured.Unstructured{}
+			if err := yaml.Unmarshal([]byte(document), o); err != nil {
+				continue // comments alone
+			}
+			for _, k := range kinds.BuiltIn() {
+				if k.GroupVersionKind() == o.GroupVersionKind() {
+					out[k] = o
+				}
+			}
+		}
+	}
+	if len(out) < len(kinds.BuiltIn()) {
+		s.Fatalf("of %d kinds only %d have samples", len(kinds.BuiltIn()), len(out))
+	}
+	return out
+}
+
+// serve has the API server take any object of a kind.
+func (s *site) serve(k *kinds.Kind) {
+	s.Helper()
+	crd := &unstructured.Unstructured{}
+	text := fmt.Appendf(nil, `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: %[2]s.%[1]s, annotations: {api-approved.kubernetes.io: "unapproved, for a test"}}
+spec:
+  group: %[1]s
+  scope: Namespaced
+  names: {plural: %[2]s, kind: %[3]s}
+  versions:
+  - name: %[4]s
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`, k.Group, k.Resource, k.Kind, k.Version)
+	if err := yaml.Unmarshal(text, crd); err != nil {
+		s.Fatal(err)
+	}
+	s.Create(crd)
+}
