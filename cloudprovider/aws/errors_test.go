@@ -58,6 +58,9 @@ var codes = []struct {
 	{"TooManyRequestsException", v1alpha1.Throttle, 429, "Too many requests."},
 	{"PendingVerification", v1alpha1.Auth, 400, "Your account is currently being verified."},
 	{"Blocked", v1alpha1.Auth, 400, "Your account is currently blocked."},
+	{"InvalidCapacityReservationState", v1alpha1.Config, 400, "The capacity reservation is in state 'expired'."},
+	{"InvalidCapacityReservationState.Unavailable", v1alpha1.Stockout, 400, "The capacity reservation is being reclaimed."},
+	{"InvalidCapacityReservationState.PendingActivation", v1alpha1.Outage, 400, "Your Capacity Block is not active yet."},
 	{"InvalidCapacityReservationId.NotFound", v1alpha1.Config, 400, "The capacity reservation does not exist."},
 }
 

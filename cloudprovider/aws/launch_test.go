@@ -599,3 +599,23 @@ func TestARefusalThatPassesKeepsNoReservation(t *testing.T) {
 		}
 	}
 }
+
+// TestAReservationThatEndsBetweenTwoCallsIsNoFaultOfTheGroup: a request that is deleted while its machines are made has its reservation
+// taken back. The launch that runs into it is then refused, which says nothing about the group.
+func TestAReservationThatEndsBetweenTwoCallsIsNoFaultOfTheGroup(t *testing.T) {
+	for _, code := range []string{"InvalidCapacityReservationState", "InvalidCapacityReservationState.Unavailable"} {
+		s, g := way(t, 3, plenty(func(c *cloudsim.Config) {
+			c.Calls = []cloudsim.CallFault{{
+				Cloud: v1alpha1.ProviderAWS, Action: "RunInstances", Type: cloudsim.CallRefused,
+				Error: &cloudsim.Error{Status: 400, Code: code, Message: "The capacity reservation is in state 'cancelled'."},
+			}}
+		}), account())
+		p := s.provider()
+		if _, err := p.Launch(t.Context(), request(g, 8, token)); err == nil || cloudprovider.Refusal(err) != nil {
+			t.Errorf("%s: got %v, want an error that is no refusal", code, err)
+		}
+		if err := p.TakeBack(t.Context(), g.Name, held(s.listed(p))); err != nil || s.ownReserved() > 0 {
+			t.Errorf("%s: %v, and %d places are reserved", code, err, s.ownReserved())
+		}
+	}
+}

@@ -111,6 +111,7 @@ func Run(t *testing.T, newCloud func(t *testing.T) *Cloud) {
 		{"a launch whose reply was lost is made once", lostReply},
 		{"a launch that takes longer than its caller waits is made once, or leaves nothing", late},
 		{"while a launch takes long, others see no machine that is not its own", slow},
+		{"a launch that is taken back while its call lasts is no fault of its group", overtaken},
 		{"a machine whose launch is not known yet is held, and its launch goes on", unattributed},
 		{"machines that must be together are", together},
 		{"a machine that joins others is where they are", joined},

@@ -7,6 +7,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
 // SlowClock is that of a simulated cloud which takes its time over calls: it tells when one begins to wait.
@@ -106,4 +107,40 @@ func slow(s *suite) {
 		s.Fatalf("a slow reply is told as the refusal %v", err)
 	}
 	s.wantAlive("four", names(came))
+}
+
+// overtaken takes back what is seen of a launch while its call lasts, as where its request is deleted. That is no fault of the group: the
+// call may say that what it made is gone, and nothing that a person must mend.
+func overtaken(s *suite) {
+	if s.Slow == nil {
+		s.Skip("the calls of this cloud cannot be slow")
+	}
+	s.Slow(time.Minute)
+	var came []cloudprovider.Machine
+	var err error
+	launched := begin(func() { came, err = s.provider.Launch(context.Background(), s.request("uid-1", 4)) })
+	var taken <-chan struct{}
+	s.await("the call is answered", func() bool {
+		if holds := s.left("uid-1"); taken == nil && len(holds) > 0 {
+			taken = begin(func() { _ = s.provider.TakeBack(context.Background(), s.Group.Name, holds) }) // it may have to be repeated
+		}
+		select {
+		case <-taken:
+			taken = nil
+		case <-launched:
+			return taken == nil
+		default:
+		}
+		return false
+	})
+	if refused := cloudprovider.Refusal(err); refused != nil && refused.Class != v1alpha1.Lost {
+		s.Errorf("a launch that is taken back while its call lasts is told as the refusal %v", refused)
+	}
+	s.takeBack(names(came)...)
+	s.await("nothing is left", func() bool {
+		s.takeBack(s.left("uid-1")...)
+		return len(s.Alive()) == 0
+	})
+	s.giveUp("uid-1", nil)
+	s.wantAlive("none", []string{})
 }

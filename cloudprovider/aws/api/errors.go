@@ -32,6 +32,8 @@ const (
 	pointer       = "Failed to fulfill capacity"
 
 	unknownInstance = "InvalidInstanceID.NotFound"
+	// reservationState begins the codes about reservations that are not active.
+	reservationState = "InvalidCapacityReservationState"
 )
 
 // classes of the codes by which AWS refuses, where ClassOf would not find them by its rules. EC2 publishes its codes at
@@ -79,10 +81,14 @@ var classes = map[string]v1alpha1.ErrorClass{
 	"SecurityGroupsPerInterfaceLimitExceeded": v1alpha1.Config,
 	"TagLimitExceeded":                        v1alpha1.Config,
 
-	// These pass by themselves: another call is under way, or what was made a moment ago is not known everywhere.
-	"ConcurrentTagAccess":       v1alpha1.Outage,
-	"IncorrectInstanceState":    v1alpha1.Outage,
-	"IncorrectState":            v1alpha1.Outage,
+	"InvalidCapacityReservationState.Unavailable": v1alpha1.Stockout, // its owner reclaims the capacity
+
+	// These pass by themselves: another call is under way, what was made a moment ago is not known everywhere, or what was bought has not
+	// begun.
+	"ConcurrentTagAccess":    v1alpha1.Outage,
+	"IncorrectInstanceState": v1alpha1.Outage,
+	"IncorrectState":         v1alpha1.Outage,
+	"InvalidCapacityReservationState.PendingActivation": v1alpha1.Outage,
 	"ResourceContention":        v1alpha1.Outage,
 	"ResourceInUse":             v1alpha1.Outage,
 	"ScalingActivityInProgress": v1alpha1.Outage,
@@ -206,6 +212,12 @@ func failure(ctx context.Context, call string, err error) error {
 func HasCode(err error, codes ...string) bool {
 	e := cloudprovider.CauseOf(err)
 	return e != nil && slices.Contains(codes, e.Code)
+}
+
+// IsEndedReservation reports whether AWS has refused a call for the sake of a reservation that it does not know, or that cannot be used.
+func IsEndedReservation(err error) bool {
+	e := cloudprovider.CauseOf(err)
+	return e != nil && (e.Code == UnknownReservation || strings.HasPrefix(e.Code, reservationState))
 }
 
 // IsDenied reports whether the caller lacks the rights for a call.

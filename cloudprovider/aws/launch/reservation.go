@@ -46,8 +46,10 @@ func (r *Launcher) launchReserved(ctx context.Context, l *launch) ([]string, err
 	case refused != nil && made.State != ec2types.CapacityReservationStateActive:
 		return nil, &cloudprovider.Error{Class: v1alpha1.Stockout, Code: "ReservationEnded",
 			Message: fmt.Sprintf("capacity reservation %s of %d machines is %s", made.Hold.Name, l.Count, made.State)}
-	case refused != nil && refused.Code == api.UnknownReservation:
-		return nil, fmt.Errorf("capacity reservation %s, made a moment ago, is not known everywhere yet: %s", made.Hold.Name, refused.Message)
+	case refused != nil && api.IsEndedReservation(err):
+		// It has ended between the two calls: Muster takes it back where its request goes meanwhile. That is no fault of the group.
+		return nil, fmt.Errorf("capacity reservation %s, made for this launch, is not known everywhere yet, or has ended meanwhile: %s",
+			made.Hold.Name, refused.Message)
 	}
 	if cloudprovider.Refusal(err) != nil {
 		// It is of no use any more; where this fails, it is taken back as a hold.

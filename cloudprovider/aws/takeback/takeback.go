@@ -260,7 +260,7 @@ func (t *Taker) Reservation(ctx context.Context, id string) error {
 			err = nil
 		}
 	}
-	if err != nil && !api.HasCode(err, api.UnknownReservation, "InvalidCapacityReservationState") {
+	if err != nil && !api.IsEndedReservation(err) {
 		return fmt.Errorf("end capacity reservation %s: %w", id, err)
 	}
 	t.inventory.Forget(id)

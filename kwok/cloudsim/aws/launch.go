@@ -276,7 +276,7 @@ func (f *Front) runInstances(p *params) []element {
 		panic(invalid("only on-demand machines and those of Capacity Blocks are simulated here"))
 	case preference == "capacity-reservations-only" && m.reservation != "":
 		r := f.reservation(m.reservation)
-		if r == nil || !r.EndedAt.IsZero() || !f.world.Visible(r.MadeAt) {
+		if r == nil || !f.world.Visible(r.MadeAt) {
 			panic(&cloudsim.Error{Code: "InvalidCapacityReservationId.NotFound",
 				Message: fmt.Sprintf("The capacity reservation '%s' does not exist", m.reservation)})
 		}

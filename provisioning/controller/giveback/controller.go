@@ -60,6 +60,9 @@ const (
 	// longestPause.
 	retry        = time.Second
 	longestPause = 15 * time.Second
+	// patience is how long a look waits for the take-backs that it has begun. A cloud that does not answer takes a minute or two to be given
+	// up, and meanwhile the machines of others go.
+	patience = 2 * time.Second
 	// forgotten is how long after it an eviction is remembered: longer than a machine
 	// is drained.
 	forgotten = 10 * time.Minute
@@ -82,11 +85,18 @@ type Controller struct {
 	DryRun bool
 
 	// past is what the last look left to remember, evictions those that were tried,
-	// failed the groups that did not take machines back, doubted those whose doubt was told.
+	// doubted the groups whose doubt was told.
 	past      scaledown.Past
 	evictions map[types.UID]scaledown.Eviction
-	failed    map[string]failure
 	doubted   map[string]scaledown.Doubt
+	// mu guards failed, the groups that did not take machines back, and underWay, those that are taking some back.
+	mu       sync.Mutex
+	failed   map[string]failure
+	underWay map[string]bool
+	// calls are the take-backs that last.
+	calls sync.WaitGroup
+	// ended has a value when a take-back has failed, or has ended after its look.
+	ended chan struct{}
 	// noticed are the nodes whose interruption was told, with what they say of it.
 	noticed map[string]string
 	// observed are the machines and nodes that were told to go in a dry run.
@@ -101,7 +111,9 @@ type failure struct {
 
 // Start tidies up until ctx is done.
 func (c *Controller) Start(ctx context.Context) error {
-	c.past, c.evictions, c.failed = scaledown.Past{}, map[types.UID]scaledown.Eviction{}, map[string]failure{}
+	c.past, c.evictions = scaledown.Past{}, map[types.UID]scaledown.Eviction{}
+	c.failed, c.underWay, c.ended = map[string]failure{}, map[string]bool{}, make(chan struct{}, 1)
+	defer c.calls.Wait()
 	if !c.Synced(ctx) || !c.rest(ctx, firstLook) {
 		return nil
 	}
@@ -118,6 +130,7 @@ func (c *Controller) Start(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-c.Changed:
+		case <-c.ended:
 		case <-again:
 		}
 	}
@@ -134,7 +147,7 @@ func (c *Controller) rest(ctx context.Context, d time.Duration) bool {
 }
 
 // look decides and tidies up once. It returns when to look again, and how long
-// others were kept from deciding. What fails keeps nothing else from being tidied up.
+// others were kept from deciding. What fails, or takes long, keeps nothing else from being tidied up: take-backs go on after it.
 func (c *Controller) look(ctx context.Context) (next time.Time, took time.Duration) {
 	var u scaledown.Decision
 	var going []string
@@ -149,12 +162,7 @@ func (c *Controller) look(ctx context.Context) (next time.Time, took time.Durati
 		}
 		u.TakeBack, next = c.willing(u.TakeBack)
 		going = slices.Clone(u.Cordon)
-		for _, r := range u.TakeBack {
-			if r.Node != "" {
-				going = append(going, r.Node)
-			}
-		}
-		for _, name := range going {
+		for _, name := range append(going, nodesOf(u.TakeBack)...) {
 			c.Model.SetLeaving(name, true)
 		}
 		took = c.Clock.Since(began)
@@ -191,11 +199,15 @@ func (c *Controller) look(ctx context.Context) (next time.Time, took time.Durati
 	c.changeNodes(ctx, w, u)
 	c.deleteNodes(ctx, w, u.Delete)
 	c.evict(ctx, w, u.Evict)
-	c.takeBack(ctx, w, u.TakeBack)
+	taken := c.takeBack(ctx, u.TakeBack)
 	_ = w.Wait() // errors are among those collected
 	if err := errors.Join(w.errs...); err != nil && ctx.Err() == nil {
 		log.FromContext(ctx).Info("Scale-down will be retried", "reason", err.Error())
 		next = when.Earliest(next, c.Clock.Now().Add(retry))
+	}
+	select {
+	case <-taken:
+	case <-c.Clock.After(patience):
 	}
 	return when.Earliest(next, u.At), took
 }
@@ -270,14 +282,26 @@ func (c *Controller) observe(ctx context.Context, u scaledown.Decision) {
 // willing are those of the machines whose group has not failed to take some back
 // lately; again is when the next one may be tried.
 func (c *Controller) willing(machines []scaledown.Return) (out []scaledown.Return, again time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, r := range machines {
 		if until := c.failed[r.Group].until; c.Clock.Now().Before(until) {
 			again = when.Earliest(again, until)
-		} else {
+		} else if !c.underWay[r.Group] { // else its end has us look again
 			out = append(out, r)
 		}
 	}
 	return out, again
+}
+
+// nodesOf are the names of the nodes that go with the machines.
+func nodesOf(machines []scaledown.Return) (out []string) {
+	for _, r := range machines {
+		if r.Node != "" {
+			out = append(out, r.Node)
+		}
+	}
+	return out
 }
 
 // work is done by many, and goes on where something fails.
@@ -401,29 +425,62 @@ func refusal(err error) string {
 	return strings.Join(causes, ", ")
 }
 
-// takeBack deletes machines, those of a group in one call.
-func (c *Controller) takeBack(ctx context.Context, w *work, machines []scaledown.Return) {
-	groups := map[string][]cloudprovider.Machine{}
+// takeBack deletes machines, those of a group in one call, each beside the others. The channel is closed when all calls have ended.
+func (c *Controller) takeBack(ctx context.Context, machines []scaledown.Return) <-chan struct{} {
+	groups := map[string][]scaledown.Return{}
 	for _, r := range machines {
-		groups[r.Group] = append(groups[r.Group], r.Machine)
+		groups[r.Group] = append(groups[r.Group], r)
 	}
-	taker := request.Taker{Model: c.Model, Providers: c.Providers, Live: c.Live, Cause: "they are idle, or no request owns them"}
+	var all sync.WaitGroup
 	for name, list := range groups {
-		w.do(func() error {
-			err := taker.TakeBack(ctx, list)
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			if err == nil {
-				delete(c.failed, name)
-				c.tell(corev1.EventTypeNormal, name, "MachinesGivenBack", fmt.Sprintf("%d idle or orphaned machines were terminated", len(list)))
-				return nil
-			}
-			pause := min(max(retry, 2*c.failed[name].pause), longestPause)
-			c.failed[name] = failure{pause, c.Clock.Now().Add(pause)}
-			c.tell(corev1.EventTypeWarning, name, "GiveBackFailed",
-				fmt.Sprintf("%d idle or orphaned machines could not be terminated; next attempt in %s: %v", len(list), pause, err))
-			return err
+		c.mu.Lock()
+		c.underWay[name] = true
+		c.mu.Unlock()
+		all.Add(1)
+		c.calls.Go(func() {
+			defer all.Done()
+			c.takeFrom(ctx, name, list)
 		})
+	}
+	out := make(chan struct{})
+	c.calls.Go(func() {
+		all.Wait()
+		close(out)
+	})
+	return out
+}
+
+// takeFrom deletes machines of a group. Their nodes are leaving until the call ends.
+func (c *Controller) takeFrom(ctx context.Context, group string, list []scaledown.Return) {
+	taker := request.Taker{Model: c.Model, Providers: c.Providers, Live: c.Live, Cause: "they are idle, or no request owns them"}
+	machines := make([]cloudprovider.Machine, len(list))
+	for i, r := range list {
+		machines[i] = r.Machine
+	}
+	began := c.Clock.Now()
+	err := taker.TakeBack(ctx, machines)
+	for _, name := range nodesOf(list) {
+		c.Model.SetLeaving(name, false)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.underWay, group)
+	if err == nil {
+		delete(c.failed, group)
+		c.tell(corev1.EventTypeNormal, group, "MachinesGivenBack", fmt.Sprintf("%d idle or orphaned machines were terminated", len(list)))
+	} else if ctx.Err() == nil {
+		pause := min(max(retry, 2*c.failed[group].pause), longestPause)
+		c.failed[group] = failure{pause, c.Clock.Now().Add(pause)}
+		c.tell(corev1.EventTypeWarning, group, "GiveBackFailed",
+			fmt.Sprintf("%d idle or orphaned machines could not be terminated; next attempt in %s: %v", len(list), pause, err))
+		log.FromContext(ctx).Info("Scale-down will be retried", "reason", err.Error())
+	}
+	if err == nil && c.Clock.Since(began) < patience {
+		return // its look has waited for it
+	}
+	select {
+	case c.ended <- struct{}{}:
+	default:
 	}
 }
 

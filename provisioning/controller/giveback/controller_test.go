@@ -50,6 +50,8 @@ type world struct {
 	// budget refuses evictions, where it is set; cloud fails to take machines back.
 	budget, cloud error
 	known         map[types.UID]client.Object
+	// slow is how long the take-backs of a group last.
+	slow map[string]time.Duration
 }
 
 // live runs the controller in a world of these objects, and the test beside it.
@@ -230,8 +232,9 @@ func (w *world) Eventf(about, _ runtime.Object, _, reason, _, note string, args 
 // TakeBack implements cloudprovider.Taker: the node goes with its machine.
 func (w *world) TakeBack(ctx context.Context, group string, names []string) error {
 	w.mu.Lock()
-	err := w.cloud
+	err, slow := w.cloud, w.slow[group]
 	w.mu.Unlock()
+	time.Sleep(slow)
 	w.tell("machines %s of group %s taken back%s", strings.Join(names, ", "), group, outcome(err))
 	if err != nil {
 		return err
@@ -495,6 +498,30 @@ func TestACloudThatFailsIsLeftAloneAndBlocksNoOther(t *testing.T) {
 			"10m6s node held open",
 			"10m8.2s machines a of group broken taken back refused", "10m8.2s "+fmt.Sprintf(told, "8s"),
 			"10m16.2s machines a of group broken taken back",
+		)
+	})
+}
+
+// TestAGroupThatTakesLongBlocksNoOther: a cloud that does not answer is given up after a minute or two. Meanwhile the machines of others
+// go, and the group is called once.
+func TestAGroupThatTakesLongBlocksNoOther(t *testing.T) {
+	slow, g := newGroup("slow"), newGroup("gpu")
+	live(t, clock.RealClock{}, []client.Object{slow, g, newNode("a", slow)}, func(w *world) {
+		w.machines("slow", "a")
+		w.slow = map[string]time.Duration{"slow": 90 * time.Second}
+		w.pass(time.Second)
+		if err := w.client.Create(w.Context(), newNode("b", g)); err != nil {
+			w.Fatal(err)
+		}
+		w.machines("gpu", "b")
+		w.sync()
+		w.pass(13 * time.Minute)
+		w.mu.Lock()
+		w.story = slices.DeleteFunc(w.story, func(s string) bool { return !strings.Contains(s, "taken back") })
+		w.mu.Unlock()
+		w.tells(
+			"10m3.4s machines b of group gpu taken back",
+			"11m31.2s machines a of group slow taken back",
 		)
 	})
 }

@@ -56,6 +56,8 @@ type site struct {
 	calls map[string]int
 	// slow is how many calls more leave their launch under way.
 	slow int
+	// answers is how the cloud answers a launch, with an error; nil for its machines.
+	answers func() error
 	// taken machines, by name.
 	taken []string
 	// sold machines of a cloud that loses what it sells: each call makes others.
@@ -239,6 +241,9 @@ func (s *site) Launch(_ context.Context, r cloudprovider.LaunchRequest) (out []c
 	defer s.mu.Unlock()
 	if s.calls[r.Token]++; s.away[r.Group.Name] {
 		return nil, errors.New("dial tcp: i/o timeout")
+	}
+	if s.answers != nil {
+		return nil, s.answers()
 	}
 	if s.slow > 0 {
 		s.slow--
@@ -654,6 +659,29 @@ func TestACloudThatDoesNotAnswer(t *testing.T) {
 			t.Errorf("the backoffs of the group are %+v", g.Backoffs)
 		}
 	})
+}
+
+// TestALaunchOfARequestThatIsGoneBlamesNoGroup: what the launch has reserved is taken back while its call lasts, which is then refused.
+func TestALaunchOfARequestThatIsGoneBlamesNoGroup(t *testing.T) {
+	for _, gone := range []bool{true, false} {
+		play(t, func(s *site) {
+			s.answers = func() error {
+				if gone {
+					s.model.Delete(&provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gang", UID: "uid"}})
+				}
+				return &cloudprovider.Error{Class: v1alpha1.Config, Code: "Ended", Message: "the reservation was cancelled"}
+			}
+			s.namedGroup("gpu", "1")
+			s.request(transaction.ClassAtomicScaleUp, nil)
+			s.pass(10 * time.Second)
+			if s.calls["uid-1"] != 1 {
+				t.Fatalf("the launch was called %d times", s.calls["uid-1"])
+			}
+			if got := s.model.Learned("gpu").Backoffs; len(got) == 0 != gone {
+				t.Errorf("the request is gone: %t, and the backoffs of the group are %+v", gone, got)
+			}
+		})
+	}
 }
 
 // lossesOf a group by stage, for each stage that is shown.

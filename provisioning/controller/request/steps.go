@@ -176,6 +176,10 @@ func (c *Controller) launch(ctx context.Context, e *model.Entry, step transactio
 		if refusal := cloudprovider.Refusal(err); refusal != nil {
 			journal.Write(ctx, "The cloud refused a launch", e.String(), journal.Request, e.String(), journal.Group, call.Group,
 				journal.Count, call.Count, journal.Reason, string(refusal.Class), journal.Cause, refusal.Error())
+			if _, lives := c.Model.Request(e.UID); !lives {
+				// What the call had made, or reserved, may have been taken back during it: the group is not to blame.
+				return nil
+			}
 			view := c.Model.View(c.Model.Snapshot(c.Clock.Now()), e.Request)
 			return c.record(ctx, e, transaction.Refused(e.Request, view, call, refusal))
 		}
