@@ -29,6 +29,8 @@ const (
 	SweepAfter = 5 * time.Minute
 	// patience bounds how long a list of machines waits for a sweep.
 	patience = 15 * time.Second
+	// again is how long after a call that failed the next one is made: lists may come every few seconds, and each would wait for it.
+	again = time.Minute
 	// parallel is how many collocations of a scope are deleted at once.
 	parallel = 16
 )
@@ -124,7 +126,7 @@ type Scope[ID comparable] struct {
 }
 
 // Sweep deletes the collocations of scopes that nothing has needed for SweepAfter. A cloud refuses to delete one that has machines which
-// are not listed yet. What fails is tried again at the next sweep, and what is refused after another SweepAfter. A scope or a collocation
+// are not listed yet. What fails is tried again a minute later, and what is refused after another SweepAfter. A scope or a collocation
 // whose calls are not answered delays no other.
 func (t *Tracker[ID]) Sweep(ctx context.Context, scopes ...Scope[ID]) {
 	if t.config.MayAct != nil && t.config.MayAct() != nil {
@@ -175,8 +177,9 @@ func (t *Tracker[ID]) look(ctx context.Context, s Scope[ID]) error {
 	found, err := s.List(ctx)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err == nil || isRefused(err) {
-		t.looked[s.Name] = t.config.Clock.Now()
+	t.looked[s.Name] = t.config.Clock.Now()
+	if err != nil && !isRefused(err) {
+		t.looked[s.Name] = t.looked[s.Name].Add(again - t.config.LookAgain)
 	}
 	for _, id := range found {
 		if !t.knows(s.Name, id) {
@@ -207,10 +210,14 @@ func (t *Tracker[ID]) unneeded(scope string) []ID {
 func (t *Tracker[ID]) swept(scope string, id ID, gone bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err == nil && gone {
+	retry := t.config.Clock.Now().Add(again - SweepAfter)
+	switch {
+	case err == nil && gone:
 		delete(t.needed[scope], id)
-	} else if err == nil || isRefused(err) {
+	case err == nil || isRefused(err):
 		t.need(scope, id)
+	case retry.After(t.needed[scope][id]): // else a launch has needed it meanwhile
+		t.needed[scope][id] = retry
 	}
 }
 

@@ -128,6 +128,28 @@ func TestASweepGoesOnBesideAListThatHangs(t *testing.T) {
 	})
 }
 
+// Lists that come every few seconds do not each wait for what hangs.
+func TestSweepsDoNotAllWait(t *testing.T) {
+	for _, hangs := range []string{"a", "a1"} {
+		synctest.Test(t, func(t *testing.T) {
+			c, tracker := newCloud(map[string][]string{"a": {"a1"}}), newTracker(nil)
+			tracker.Need("a", "a1")
+			time.Sleep(SweepAfter)
+			c.hangs[hangs] = true
+			began, waited := time.Now(), time.Duration(0)
+			for time.Since(began) < 10*time.Minute {
+				before := time.Now()
+				tracker.Sweep(t.Context(), c.scope("a"))
+				waited += time.Since(before)
+				time.Sleep(5 * time.Second)
+			}
+			if n := c.calls[hangs]; n < 7 || n > 10 || waited != time.Duration(n)*patience {
+				t.Errorf("while %s hung, %d calls were made in 10 minutes, and sweeps took %s", hangs, n, waited)
+			}
+		})
+	}
+}
+
 func TestSweep(t *testing.T) {
 	denied := &cloudprovider.Error{Class: v1alpha1.Auth, Code: "Denied"}
 	kept := func(c *cloud, _ *Tracker[string]) { c.errors["x"] = errors.New("no answer") }
@@ -140,13 +162,13 @@ func TestSweep(t *testing.T) {
 		left   []string
 		calls  map[string]int
 	}{
-		"one of an earlier process goes":    {calls: map[string]int{"scope": 1, "x": 2}},
-		"one that a machine is in stays":    {each: func(t *Tracker[string]) { t.Use("scope", "x") }, left: []string{"x"}, calls: map[string]int{"scope": 1}},
-		"one that a launch needs stays":     {each: func(t *Tracker[string]) { t.Need("scope", "x") }, left: []string{"x"}, calls: map[string]int{"scope": 1}},
-		"what is not Muster's is no one's":  {each: func(t *Tracker[string]) { t.Use("scope", "theirs") }, calls: map[string]int{"scope": 1, "x": 2}},
-		"one of another scope is its own":   {each: func(t *Tracker[string]) { t.Need("other", "x") }, calls: map[string]int{"scope": 1, "x": 2}},
-		"another process acts":              {mayAct: func() error { return errors.New("another leads") }, left: []string{"x"}, calls: map[string]int{}},
-		"what fails is tried again at once": {before: kept, left: []string{"x"}, calls: map[string]int{"scope": 1, "x": 16}},
+		"one of an earlier process goes":   {calls: map[string]int{"scope": 1, "x": 2}},
+		"one that a machine is in stays":   {each: func(t *Tracker[string]) { t.Use("scope", "x") }, left: []string{"x"}, calls: map[string]int{"scope": 1}},
+		"one that a launch needs stays":    {each: func(t *Tracker[string]) { t.Need("scope", "x") }, left: []string{"x"}, calls: map[string]int{"scope": 1}},
+		"what is not Muster's is no one's": {each: func(t *Tracker[string]) { t.Use("scope", "theirs") }, calls: map[string]int{"scope": 1, "x": 2}},
+		"one of another scope is its own":  {each: func(t *Tracker[string]) { t.Need("other", "x") }, calls: map[string]int{"scope": 1, "x": 2}},
+		"another process acts":             {mayAct: func() error { return errors.New("another leads") }, left: []string{"x"}, calls: map[string]int{}},
+		"what fails is tried again soon":   {before: kept, left: []string{"x"}, calls: map[string]int{"scope": 1, "x": 16}},
 		"what is refused is tried again later": {before: func(c *cloud, _ *Tracker[string]) { c.errors["x"] = denied }, left: []string{"x"},
 			calls: map[string]int{"scope": 1, "x": 4}},
 		"a list that is denied is not repeated soon": {before: func(c *cloud, _ *Tracker[string]) { c.errors["scope"] = denied },
