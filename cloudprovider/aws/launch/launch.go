@@ -56,6 +56,8 @@ type Launcher struct {
 	turns calls.Turns
 	// refused has the tokens of LaunchInstances calls that have made nothing: this process has made every try of them, and AWS refused
 	// each.
+	// The intent does not record a refusal: it would take a write where the intent is deleted instead, and a record that is read late
+	// would hide the machines of a later try.
 	refused sync.Map
 }
 
