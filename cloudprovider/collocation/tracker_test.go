@@ -93,7 +93,7 @@ func TestASweepGoesOnBesideWhatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, tracker := newCloud(map[string][]string{"a": {"a1"}, "b": {"b1", "b2", "b3"}}), newTracker(nil)
 		tracker.Sweep(t.Context(), c.scope("a"), c.scope("b"))
-		time.Sleep(SweepAfter)
+		<-time.After(SweepAfter)
 		c.hangs["a1"], c.hangs["b1"] = true, true
 		began := time.Now()
 		swept := make(chan struct{})
@@ -117,14 +117,14 @@ func TestASweepGoesOnBesideAListThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, tracker := newCloud(map[string][]string{"a": {"a1"}, "b": {"b1"}}), newTracker(nil)
 		tracker.Need("b", "b1")
-		time.Sleep(SweepAfter)
+		<-time.After(SweepAfter)
 		c.hangs["a"] = true
 		go tracker.Sweep(t.Context(), c.scope("a"), c.scope("b"))
 		synctest.Wait()
 		if diff := cmp.Diff([]string{"a1"}, c.left()); diff != "" {
 			t.Errorf("left while a list hangs (-want +got):\n%s", diff)
 		}
-		time.Sleep(patience)
+		<-time.After(patience)
 	})
 }
 
@@ -134,14 +134,14 @@ func TestSweepsDoNotAllWait(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c, tracker := newCloud(map[string][]string{"a": {"a1"}}), newTracker(nil)
 			tracker.Need("a", "a1")
-			time.Sleep(SweepAfter)
+			<-time.After(SweepAfter)
 			c.hangs[hangs] = true
 			began, waited := time.Now(), time.Duration(0)
 			for time.Since(began) < 10*time.Minute {
 				before := time.Now()
 				tracker.Sweep(t.Context(), c.scope("a"))
 				waited += time.Since(before)
-				time.Sleep(5 * time.Second)
+				<-time.After(5 * time.Second)
 			}
 			if n := c.calls[hangs]; n < 7 || n > 10 || waited != time.Duration(n)*patience {
 				t.Errorf("while %s hung, %d calls were made in 10 minutes, and sweeps took %s", hangs, n, waited)
@@ -187,7 +187,7 @@ func TestSweep(t *testing.T) {
 						tc.each(tracker)
 					}
 					tracker.Sweep(t.Context(), c.scope("scope"))
-					time.Sleep(time.Minute)
+					<-time.After(time.Minute)
 				}
 				if diff := cmp.Diff(tc.left, c.left()); diff != "" {
 					t.Errorf("left (-want +got):\n%s", diff)
