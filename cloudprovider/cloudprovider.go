@@ -229,6 +229,9 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s (%s): %s", e.Code, e.Class, e.Message)
 }
 
+// Passes reports whether the error passes by itself, so that a retry may succeed though nothing has been changed.
+func (e *Error) Passes() bool { return e.Class == v1alpha1.Throttle || e.Class == v1alpha1.Outage }
+
 // ErrUnderWay is the error of a launch whose call the cloud has accepted and not finished yet: nothing has failed.
 var ErrUnderWay = errors.New("the operation is still running")
 

@@ -14,6 +14,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/discover"
 	"github.com/muster-dev/muster/cloudprovider/aws/placement"
+	"github.com/muster-dev/muster/cloudprovider/collocation"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -507,15 +508,15 @@ func TestAPlacementGroupStaysForAWhile(t *testing.T) {
 	if _, err := p.Launch(t.Context(), together(g, 4, token, "")); err == nil {
 		t.Fatal("the launch is through")
 	}
-	s.clock.Step(placement.SweepAfter - time.Second)
+	s.clock.Step(collocation.SweepAfter - time.Second)
 	for name, p := range map[string]*Provider{"the one that made it": p, "another process": s.provider()} {
 		if s.listed(p); len(s.front.PlacementGroups()) != 1 {
-			t.Fatalf("%s has deleted it after %s", name, placement.SweepAfter-time.Second)
+			t.Fatalf("%s has deleted it after %s", name, collocation.SweepAfter-time.Second)
 		}
 	}
 	s.clock.Step(time.Second)
 	if s.listed(p); len(s.front.PlacementGroups()) != 0 {
-		t.Errorf("it is still there after %s", placement.SweepAfter)
+		t.Errorf("it is still there after %s", collocation.SweepAfter)
 	}
 }
 
@@ -550,7 +551,7 @@ func TestAPlacementGroupOfStoppedMachinesStays(t *testing.T) {
 	for _, m := range machines {
 		s.world.Stop(m.Name, time.Hour)
 	}
-	if s.listFor(p, 2*placement.SweepAfter); len(s.front.PlacementGroups()) != 1 {
+	if s.listFor(p, 2*collocation.SweepAfter); len(s.front.PlacementGroups()) != 1 {
 		t.Error("it is gone")
 	}
 }

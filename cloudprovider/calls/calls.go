@@ -1,4 +1,4 @@
-// Package calls has what the calls to all clouds share: their metrics, and the turns of launches.
+// Package calls has what the calls to all clouds share: their metrics, the turns of launches, and batches of which a part is refused.
 package calls
 
 import (

@@ -310,58 +310,14 @@ func flexible(t gcpsim.Template) gcpsim.Template {
 	return t
 }
 
-// TestSharedGPUs: how many devices a node offers whose eight GPUs are partitioned or shared.
-func TestSharedGPUs(t *testing.T) {
-	const partition, clients = "cloud.google.com/gke-gpu-partition-size=", "cloud.google.com/gke-max-shared-clients-per-gpu="
-	for name, tc := range map[string]struct {
-		labels, env string
-		want        int64 // 0 for unknown
-	}{
-		"whole GPUs":                        {want: 8},
-		"seven partitions each":             {labels: partition + "1g.10gb", want: 56},
-		"four of twice the memory":          {labels: partition + "1g.20gb", want: 32},
-		"three":                             {labels: partition + "2g.20gb", want: 24},
-		"two":                               {labels: partition + "3g.40gb", want: 16},
-		"one":                               {labels: partition + "7g.80gb", want: 8},
-		"a size that is not known":          {labels: partition + "1g.99gb"},
-		"time slices":                       {labels: clients + "4,cloud.google.com/gke-gpu-sharing-strategy=time-sharing", want: 32},
-		"time slices of partitions":         {labels: partition + "3g.40gb," + clients + "4", want: 64},
-		"what the template says is counted": {labels: partition + "1g.99gb", env: "AUTOSCALER_ENV_VARS: extended_resources=nvidia.com/gpu=5", want: 5},
-	} {
-		found := discoveryOf(t, single(gkePool(tc.labels, "kube-env", tc.env), gcpsim.Group{ActionOnFailure: "DO_NOTHING"}))
-		if len(found.Groups) != 1 {
-			t.Fatalf("%s: got %+v, want one group", name, found)
-		}
-		gpus, named := found.Groups[0].Spec.Template.Capacity["nvidia.com/gpu"]
-		if gpus.Value() != tc.want || named != (tc.want > 0) {
-			t.Errorf("%s: got %d GPUs, want %d", name, gpus.Value(), tc.want)
-		}
-		warned := slices.ContainsFunc(found.Groups[0].Warnings, func(w cloudprovider.Warning) bool { return w.Reason == discover.DevicesUnknown })
-		if tc.want == 0 && !warned {
-			t.Errorf("%s: got the warnings %v, want that the devices are unknown", name, found.Groups[0].Warnings)
-		}
-	}
-}
-
-// TestStartupTaints: those that are declared, and those that cluster-autoscaler knows.
-func TestStartupTaints(t *testing.T) {
-	const known = "startup-taint.cluster-autoscaler.kubernetes.io/network"
-	found := discoveryOf(t, single(gcpsim.Template{Metadata: enabled("muster-dev-startup-taints",
-		"node.cilium.io/agent-not-ready=true:NoExecute",
-		"kube-env", "NODE_TAINTS: nvidia.com/gpu=present:NoSchedule,node.cilium.io/agent-not-ready=true:NoExecute,"+known+"=:NoSchedule")},
-		gcpsim.Group{}))
+// TestDevicesUnknown: GPUs that are partitioned in a way that is not known are warned of.
+func TestDevicesUnknown(t *testing.T) {
+	found := discoveryOf(t, single(gkePool("cloud.google.com/gke-gpu-partition-size=1g.99gb"), gcpsim.Group{ActionOnFailure: "DO_NOTHING"}))
 	if len(found.Groups) != 1 {
 		t.Fatalf("got %+v, want one group", found)
 	}
-	got := found.Groups[0].Spec.Template
-	if diff := cmp.Diff([]corev1.Taint{{Key: "nvidia.com/gpu", Value: "present", Effect: corev1.TaintEffectNoSchedule}},
-		got.Taints); diff != "" {
-		t.Errorf("taints (-want +got):\n%s", diff)
-	}
-	want := []corev1.Taint{{Key: "node.cilium.io/agent-not-ready", Value: "true", Effect: corev1.TaintEffectNoExecute},
-		{Key: known, Effect: corev1.TaintEffectNoSchedule}}
-	if diff := cmp.Diff(want, got.StartupTaints); diff != "" {
-		t.Errorf("startup taints (-want +got):\n%s", diff)
+	if !slices.ContainsFunc(found.Groups[0].Warnings, func(w cloudprovider.Warning) bool { return w.Reason == discover.DevicesUnknown }) {
+		t.Errorf("got the warnings %v, want that the devices are unknown", found.Groups[0].Warnings)
 	}
 }
 
@@ -466,32 +422,6 @@ func TestNew(t *testing.T) {
 	} {
 		if _, err := gcp.New(context.Background(), tc.config); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %v, want %q", name, err, tc.want)
-		}
-	}
-}
-
-// TestReserve: what the template says of the kubelet's reserve counts, else GKE's
-// formula does.
-func TestReserve(t *testing.T) {
-	for name, tc := range map[string]struct {
-		env  string
-		want map[corev1.ResourceName]string // what is not allocatable of the capacity
-	}{
-		// 6 % of one core, 1 % of the next, 0.5 % of two, 0.25 % of 204.
-		"GKE's formula":   {want: map[corev1.ResourceName]string{"cpu": "590m"}},
-		"the template's":  {env: "AUTOSCALER_ENV_VARS: kube_reserved=cpu=1,memory=4Gi", want: map[corev1.ResourceName]string{"cpu": "1", "memory": "4196Mi"}},
-		"one that is bad": {env: ": no\nYAML", want: map[corev1.ResourceName]string{"cpu": "590m"}},
-	} {
-		found := discoveryOf(t, single(gcpsim.Template{Metadata: enabled("kube-env", tc.env)}, gcpsim.Group{}))
-		if len(found.Groups) != 1 {
-			t.Fatalf("%s: got %+v", name, found)
-		}
-		for resourceName, want := range tc.want {
-			left := found.Groups[0].Spec.Template.Capacity[resourceName]
-			left.Sub(found.Groups[0].Spec.Template.Allocatable[resourceName])
-			if left.Cmp(resource.MustParse(want)) != 0 {
-				t.Errorf("%s: got a reserve of %s %s, want %s", name, left.String(), resourceName, want)
-			}
 		}
 	}
 }

@@ -284,6 +284,10 @@ func (m *method) check(s schema, v any, at string, called bool, differ func(stri
 // serve returns the address of a server whose calls and answers have the forms of Google's.
 func (l *lab) serve(h http.Handler) string {
 	l.Helper()
+	// The documents take longer to read than a call of a lab may last.
+	if _, err := google(); err != nil {
+		l.Fatal(err)
+	}
 	f := &forms{}
 	server := httptest.NewServer(f.hold(h))
 	l.Cleanup(func() {

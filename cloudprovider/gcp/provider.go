@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"time"
@@ -161,9 +160,7 @@ func (p *Provider) ListedAt(g *v1alpha1.NodeGroup) time.Time {
 // list the machines, and sweep the placement policies that none of them needs.
 func (p *Provider) list(ctx context.Context) (poll.Listing, error) {
 	listing, err := p.inventory.List(ctx)
-	for _, project := range slices.Sorted(maps.Keys(listing.Instances)) {
-		p.policies.Sweep(ctx, project, listing.Instances[project])
-	}
+	p.policies.Sweep(ctx, listing.Instances)
 	return listing.Listing, err
 }
 

@@ -14,6 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
 const (
@@ -39,6 +41,19 @@ type Listing struct {
 	Failed map[string]error
 }
 
+// EndWith says of machines when their NodeGroups end, such as a Capacity Block, unless the cloud has said when each of them does.
+func EndWith(machines []cloudprovider.Machine, groups ...*v1alpha1.NodeGroup) {
+	ends := map[string]time.Time{}
+	for _, g := range groups {
+		ends[g.Name] = nodegroups.EndsAt(g)
+	}
+	for i := range machines {
+		if machines[i].EndsAt.IsZero() {
+			machines[i].EndsAt = ends[machines[i].Group]
+		}
+	}
+}
+
 // Poller watches the machines of a cloud.
 type Poller struct {
 	// List returns all machines of the cloud's groups. An error means that none of them are
@@ -49,9 +64,8 @@ type Poller struct {
 	Clock clock.WithTicker
 
 	mu sync.Mutex
-	// noted are the machines that calls have returned and no list has shown, and
-	// since when.
-	noted map[key]note
+	// noted are the machines that calls have returned and no list has shown.
+	noted *Recent[key, cloudprovider.Machine]
 	// taken are the machines that the cloud has accepted to take back, and when it did, until
 	// they are no longer listed.
 	taken map[key]time.Time
@@ -66,16 +80,12 @@ type Poller struct {
 
 type key struct{ group, name string }
 
-type note struct {
-	machine cloudprovider.Machine
-	at      time.Time
-}
-
 // New returns a Poller.
 func New(list func(context.Context) (Listing, error), take func(context.Context, string, []string) error,
 	clock clock.WithTicker) *Poller {
 	return &Poller{
-		List: list, Take: take, Clock: clock, noted: map[key]note{}, taken: map[key]time.Time{}, listed: map[string]time.Time{},
+		List: list, Take: take, Clock: clock, noted: NewRecent[key, cloudprovider.Machine](Grace, clock),
+		taken: map[key]time.Time{}, listed: map[string]time.Time{},
 		hurry: make(chan struct{}, 1),
 	}
 }
@@ -97,10 +107,8 @@ func (p *Poller) TakeBack(ctx context.Context, group string, names []string) err
 // Note tells of machines that a call has returned, and of a call at all: the next
 // list comes soon.
 func (p *Poller) Note(machines ...cloudprovider.Machine) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	for _, m := range machines {
-		p.noted[key{m.Group, m.Name}] = note{m, p.Clock.Now()}
+		p.noted.Note(key{m.Group, m.Name}, m)
 	}
 	p.wake()
 }
@@ -304,20 +312,18 @@ func (p *Poller) overdue(listed map[key]cloudprovider.Machine) (due map[string][
 // unlisted are the machines that calls have returned and that lists may not show
 // yet, whole or with their launch. Those that a list has shown, and those whose time is over, are forgotten.
 func (p *Poller) unlisted(listed map[key]cloudprovider.Machine) map[key]cloudprovider.Machine {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	out := map[key]cloudprovider.Machine{}
-	for k, n := range p.noted {
+	for k, noted := range p.noted.All() {
 		m, ok := listed[k]
 		switch {
-		case ok && m.Launch == "" && n.machine.Launch != "":
-			m.Launch, m.Unattributed = n.machine.Launch, false
+		case ok && m.Launch == "" && noted.Launch != "":
+			m.Launch, m.Unattributed = noted.Launch, false
 			out[k] = m
-			delete(p.noted, k)
-		case ok || p.Clock.Since(n.at) > Grace:
-			delete(p.noted, k)
+			p.noted.Forget(k)
+		case ok:
+			p.noted.Forget(k)
 		default:
-			out[k] = n.machine
+			out[k] = noted
 		}
 	}
 	return out

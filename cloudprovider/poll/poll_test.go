@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
 // cloud is what lists show, and what the watch has told.
@@ -382,4 +384,19 @@ func TestAMachineThatIsKeptAfterItsEndIsTakenAgain(t *testing.T) {
 		want(t, "take-backs of what is gone", c.takeBacks(), []string(nil))
 		want(t, "what is remembered of it", len(p.taken), 0)
 	})
+}
+
+func TestEndWith(t *testing.T) {
+	early, late := time.Unix(100, 0), time.Unix(200, 0)
+	block := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "block"}}
+	block.Spec.EndsAt = &metav1.Time{Time: late}
+	machines := []cloudprovider.Machine{{Name: "a", Group: "block"}, {Name: "b", Group: "block", EndsAt: early}, {Name: "c", Group: "other"}}
+	EndWith(machines, block, &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "other"}})
+	var got []time.Time
+	for _, m := range machines {
+		got = append(got, m.EndsAt)
+	}
+	if diff := cmp.Diff([]time.Time{late, early, {}}, got); diff != "" {
+		t.Errorf("machines end (-want +got):\n%s", diff)
+	}
 }

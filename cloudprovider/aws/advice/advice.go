@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -17,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/cloudprovider/aws/asg"
+	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -33,21 +33,13 @@ const (
 type Scores struct {
 	region string
 	api    *api.Client
-	clock  clock.PassiveClock
-
-	mu sync.Mutex
 	// known are scores by zone ID, by the question.
-	known map[string]score
+	known *poll.Recent[string, map[string]int32]
 }
 
 // New returns Scores.
 func New(client *api.Client, region string, clock clock.PassiveClock) *Scores {
-	return &Scores{region: region, api: client, clock: clock, known: map[string]score{}}
-}
-
-type score struct {
-	of map[string]int32
-	at time.Time
+	return &Scores{region: region, api: client, known: poll.NewRecent[string, map[string]int32](scoreFor, clock)}
 }
 
 // Of does what a cloudprovider.Advisor does. A score
@@ -99,11 +91,8 @@ func (s *Scores) ask(ctx context.Context, kinds []string, count int) (map[string
 	}
 	slices.Sort(kinds)
 	question := fmt.Sprintf("%d %s", target, strings.Join(kinds, " "))
-	s.mu.Lock()
-	last, ok := s.known[question]
-	s.mu.Unlock()
-	if ok && s.clock.Since(last.at) < scoreFor {
-		return last.of, nil
+	if last, ok := s.known.Of(question); ok {
+		return last, nil
 	}
 	found := map[string]int32{}
 	list, err := s.api.GetSpotPlacementScores(ctx, &ec2.GetSpotPlacementScoresInput{
@@ -116,8 +105,6 @@ func (s *Scores) ask(ctx context.Context, kinds []string, count int) (map[string
 	for _, zone := range list {
 		found[api.Deref(zone.AvailabilityZoneId)] = api.Deref(zone.Score)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.known[question] = score{found, s.clock.Now()}
+	s.known.Note(question, found)
 	return found, nil
 }

@@ -229,7 +229,7 @@ func IsDenied(err error) bool {
 // IsRefused reports whether AWS has refused a call, so that a retry fails too until something changes.
 func IsRefused(err error) bool {
 	e := cloudprovider.CauseOf(err)
-	return e != nil && e.Class != v1alpha1.Throttle && e.Class != v1alpha1.Outage
+	return e != nil && !e.Passes()
 }
 
 // IsUnknownMachine reports whether a call was refused for the sake of one of the IDs in it.

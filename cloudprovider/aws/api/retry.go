@@ -11,7 +11,6 @@ import (
 	"github.com/aws/smithy-go"
 
 	"github.com/muster-dev/muster/cloudprovider"
-	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
 // longestBackoff between tries of one call: the caller has more to do, and may repeat the
@@ -46,7 +45,7 @@ func retryable(err error) aws.Ternary {
 	case errors.As(err, &denied), errors.As(err, &own):
 		return aws.FalseTernary
 	case errors.As(err, &answer):
-		if e, _ := classified(err); e.Class != v1alpha1.Throttle && e.Class != v1alpha1.Outage {
+		if e, _ := classified(err); !e.Passes() {
 			return aws.FalseTernary
 		}
 	}

@@ -8,7 +8,6 @@ package inventory
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	asgtypes "github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
 	"k8s.io/utils/clock"
@@ -39,14 +38,13 @@ type Inventory struct {
 	config Config
 	api    *api.Client
 
-	mu sync.Mutex
-	// made has the machines and reservations that calls returned within poll.Grace, by ID. The cloud may not list them yet.
-	made map[string]Made
+	// made has the machines and reservations that calls have returned, by ID. The cloud may not list them yet.
+	made *poll.Recent[string, Made]
 }
 
 // New returns an Inventory.
 func New(client *api.Client, c Config) *Inventory {
-	return &Inventory{Cluster: c.Cluster, config: c, api: client, made: map[string]Made{}}
+	return &Inventory{Cluster: c.Cluster, config: c, api: client, made: poll.NewRecent[string, Made](poll.Grace, c.Clock)}
 }
 
 // ClaimedBy is the UID of the cluster that has claimed the group; empty for none.

@@ -14,7 +14,6 @@ import (
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/cloudprovider/aws/asg"
 	"github.com/muster-dev/muster/cloudprovider/poll"
-	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -47,13 +46,12 @@ func (v *Inventory) List(ctx context.Context) (out Listing, err error) {
 		return out, fmt.Errorf("list NodeGroups: %w", err)
 	}
 	began := v.api.Time(v.config.Clock.Now())
-	byOwner, ends := map[string][]*v1alpha1.NodeGroup{}, map[string]time.Time{}
+	byOwner := map[string][]*v1alpha1.NodeGroup{}
 	for _, g := range nodeGroups {
 		if g.Spec.AWS == nil || g.Spec.AWS.Region != v.config.Region {
 			continue
 		}
 		byOwner[g.Spec.AWS.AutoScalingGroup] = append(byOwner[g.Spec.AWS.AutoScalingGroup], g)
-		ends[g.Name] = nodegroups.EndsAt(g)
 	}
 	// The intents come before the machines: one that has gone meanwhile has left
 	// machines with tags.
@@ -92,7 +90,6 @@ func (v *Inventory) List(ctx context.Context) (out Listing, err error) {
 	}
 	out.PlacementGroups = map[string]bool{}
 	for _, in := range machines {
-		in.EndsAt = ends[in.Group]
 		if state := groups.leaving[in.Name]; state != "" && in.Alive() {
 			in.State, in.Kept, in.Reason = cloudprovider.Terminated, state == asg.Retained, "its Auto Scaling group is terminating it: "+state
 		}
@@ -113,6 +110,7 @@ func (v *Inventory) List(ctx context.Context) (out Listing, err error) {
 			out.PlacementGroups[r.PlacementGroup] = true
 		}
 	}
+	poll.EndWith(out.Machines, nodeGroups...)
 	return out, nil
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider/aws/placement"
 	"github.com/muster-dev/muster/cloudprovider/aws/takeback"
 	"github.com/muster-dev/muster/cloudprovider/calls"
+	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -55,6 +56,8 @@ type Launcher struct {
 	turns calls.Turns
 	// refused has the tokens of LaunchInstances calls that have made nothing: this process has made every try of them, and AWS refused
 	// each.
+	// The intent does not record a refusal: it would take a write where the intent is deleted instead, and a record that is read late
+	// would hide the machines of a later try.
 	refused sync.Map
 }
 
@@ -108,9 +111,7 @@ func (r *Launcher) Launch(ctx context.Context, req cloudprovider.LaunchRequest) 
 
 	ids, err := r.launch(ctx, l)
 	machines := union(l.listed, inventory.Returned(req.Group.Name, req.Token, req.Group.Spec.Zone, ids))
-	for i := range machines {
-		machines[i].EndsAt = nodegroups.EndsAt(req.Group)
-	}
+	poll.EndWith(machines, req.Group)
 	r.inventory.Note(l.spec.AutoScalingGroup, machines)
 	if err != nil {
 		return machines, fmt.Errorf("launch %d machines of NodeGroup %s: %w", req.Count, req.Group.Name, err)

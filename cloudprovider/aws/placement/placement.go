@@ -3,7 +3,6 @@
 package placement
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -23,6 +22,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
+	"github.com/muster-dev/muster/cloudprovider/collocation"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -33,6 +33,9 @@ type Group struct{ Name, ARN string }
 // network from the top. It tells of no UltraServer: topology.k8s.aws/ultraserver-id is set by SageMaker HyperPod alone, whose
 // machines are in no Auto Scaling group of the account, so that a gang would wait for it in vain.
 const NetworkLayerLabel = "topology.k8s.aws/network-node-layer-"
+
+// LookAgain is how often it is looked for placement groups that this process does not know of.
+const LookAgain = 10 * time.Minute
 
 // Config of Groups.
 type Config struct {
@@ -46,23 +49,50 @@ type Config struct {
 type Groups struct {
 	api     *api.Client
 	cluster inventory.Cluster
-	clock   clock.PassiveClock
-	mayAct  func() error
+	// tracker has their names: all of a region are of one scope.
+	tracker *collocation.Tracker[string]
 
 	mu sync.Mutex
-	// needed is when a launch last needed each, by name; looked is when they were listed.
-	needed map[string]time.Time
-	looked time.Time
-	// refused tells why the last launch that was to be in one is in none; empty if it is.
-	refused string
 	// clustered tells whether machines of an instance type can be in one.
 	clustered map[string]bool
 }
 
+// region is the scope of all placement groups.
+const region = ""
+
 // New returns Groups.
 func New(client *api.Client, c Config) *Groups {
-	return &Groups{api: client, cluster: c.Cluster, clock: c.Clock, mayAct: c.MayAct, needed: map[string]time.Time{},
-		clustered: map[string]bool{}}
+	return &Groups{api: client, cluster: c.Cluster, clustered: map[string]bool{},
+		tracker: collocation.NewTracker[string](collocation.Config{Clock: c.Clock, MayAct: c.MayAct, LookAgain: LookAgain})}
+}
+
+// Refused tells why the last launch that was to be in one is in none; empty if it is.
+func (g *Groups) Refused() string { return g.tracker.Refused() }
+
+// Sweep deletes the placement groups that no launch needs any more, given the names of the groups that are in use.
+func (g *Groups) Sweep(ctx context.Context, used map[string]bool) {
+	g.tracker.Use(region, slices.Collect(maps.Keys(used))...)
+	g.tracker.Sweep(ctx, collocation.Scope[string]{
+		Name: region,
+		List: func(ctx context.Context) (names []string, err error) {
+			found, err := g.List(ctx, g.cluster.Ours()...)
+			for i := range found {
+				names = append(names, api.Deref(found[i].GroupName))
+			}
+			return names, err
+		},
+		Delete: func(ctx context.Context, name string) (gone bool, err error) {
+			err = g.api.DeletePlacementGroup(ctx, &ec2.DeletePlacementGroupInput{GroupName: aws.String(name)})
+			switch {
+			case api.HasCode(err, "InvalidPlacementGroup.InUse"):
+				return false, nil
+			case api.HasCode(err, api.UnknownPlacementGroup):
+				return true, nil
+			default:
+				return err == nil, err
+			}
+		},
+	})
 }
 
 // nameOf is the name of that of a launch. Parts of it in several groups of a zone share one, since a placement group is of one
@@ -81,7 +111,7 @@ func (g *Groups) Find(ctx context.Context, name string) (*Group, error) {
 // own, which is made. It is nil where there can be none. Neighbours names the one that the machines to join are in; empty for none.
 func (g *Groups) For(ctx context.Context, req cloudprovider.LaunchRequest, neighbours string) (*Group, error) {
 	found, err := g.findOrMake(ctx, req, neighbours)
-	g.tell(err)
+	g.tracker.Fared(err)
 	return found, err
 }
 
@@ -92,7 +122,7 @@ func (g *Groups) findOrMake(ctx context.Context, req cloudprovider.LaunchRequest
 	name, joins := neighbours, req.Together.Value != ""
 	if !joins {
 		name = g.nameOf(req)
-		g.need(name, g.clock.Now())
+		g.tracker.Need(region, name)
 		if err := g.create(ctx, req, name); err != nil {
 			return nil, err
 		}
@@ -102,7 +132,7 @@ func (g *Groups) findOrMake(ctx context.Context, req cloudprovider.LaunchRequest
 	case err != nil:
 		return nil, err
 	case found != nil:
-		g.need(name, g.clock.Now())
+		g.tracker.Need(region, name)
 	case !joins:
 		// As long as it is not listed it may be unknown where machines are launched, too.
 		return nil, fmt.Errorf("placement group %s is not available yet", name)
@@ -171,12 +201,7 @@ func (g *Groups) Neighbours(req cloudprovider.LaunchRequest, all map[string]*inv
 			count[in.PlacementGroup]++
 		}
 	}
-	if len(count) == 0 {
-		return ""
-	}
-	return slices.MinFunc(slices.Collect(maps.Keys(count)), func(a, b string) int {
-		return cmp.Or(-cmp.Compare(count[a], count[b]), strings.Compare(a, b))
-	})
+	return collocation.Most(count)
 }
 
 // CheckDomain refuses a launch into a reservation if AWS reports it in another domain than the required one. AWS may report less than

@@ -20,6 +20,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/cloudprovider/aws/asg"
 	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
+	"github.com/muster-dev/muster/cloudprovider/calls"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -209,27 +210,30 @@ func unknownOr(err error) error {
 
 var errUnknown = errors.New("one of the machines is not known")
 
-// sift makes a call for all IDs, in batches. AWS refuses a batch for the sake of one of its
-// machines: one that is not known, is protected from termination, or is one too many for the
-// minimum of its group. The call is made again without those that the refusal names, or for
-// each half if it names none, so that all others go. Machines that are not known are left out.
+// sift makes a call for all IDs, see calls.Sift. AWS refuses a batch for the sake of a machine that is not known, is protected from
+// termination, or is one too many for the minimum of its group. Those that the refusal names are tried by themselves, and machines that
+// are not known are left out.
 func sift(ids []string, most int, call func([]string) error) error {
-	var errs []error
-	for batch := range slices.Chunk(ids, most) {
+	return calls.Sift(ids, most, func(batch []string) error {
 		err := call(batch)
-		switch named, rest := split(batch, err); {
-		case errors.Is(err, errUnknown) && len(batch) == 1:
-		case !isAboutOne(err) || len(batch) == 1:
-			errs = append(errs, err)
-		case len(named) > 0 && len(rest) > 0:
-			errs = append(errs, sift(rest, most, call), sift(named, 1, call))
-		case len(named) > 0 || !api.IsDenied(err): // a denial that names no machine is for all
-			errs = append(errs, sift(batch, (len(batch)+1)/2, call))
-		default:
-			errs = append(errs, err)
+		if len(batch) == 1 && errors.Is(err, errUnknown) {
+			return nil
 		}
+		return err
+	}, parts)
+}
+
+// parts of a batch that a call has refused.
+func parts(batch []string, err error) [][]string {
+	named, rest := split(batch, err)
+	switch {
+	case !isAboutOne(err) || len(named) == 0 && api.IsDenied(err): // a denial that names no machine is for all
+		return nil
+	case len(named) == 0 || len(rest) == 0:
+		return calls.Halves(batch)
+	default:
+		return append([][]string{rest}, slices.Collect(slices.Chunk(named, 1))...)
 	}
-	return errors.Join(errs...)
 }
 
 // split returns the IDs that the text of an error names, and the others.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
-	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -186,35 +185,27 @@ func (v *Inventory) Beside(ctx context.Context, g *v1alpha1.NodeGroup, launched,
 
 // Freshen notes that machines have been asked for, which lists may not show yet.
 func (v *Inventory) Freshen(id api.Manager, names []string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.fresh[id] == nil {
-		v.fresh[id] = map[string]time.Time{}
-	}
 	for _, name := range names {
-		v.fresh[id][name] = v.config.Clock.Now()
+		v.fresh.Note(named{id, name}, struct{}{})
 	}
 }
 
 // Stale notes that machines are not to be, or are no more.
 func (v *Inventory) Stale(id api.Manager, names []string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
 	for _, name := range names {
-		delete(v.fresh[id], name)
+		v.fresh.Forget(named{id, name})
 	}
 }
 
 // unlisted counts the machines that have been asked for and that lists may not know
 // yet, without those of the launch itself.
 func (v *Inventory) unlisted(id api.Manager, listed, ours map[string]bool) (n int) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for name, at := range v.fresh[id] {
+	for m := range v.fresh.All() {
 		switch {
-		case listed[name] || v.config.Clock.Since(at) > poll.Grace:
-			delete(v.fresh[id], name)
-		case !ours[name]:
+		case m.beside != id:
+		case listed[m.name]:
+			v.fresh.Forget(m)
+		case !ours[m.name]:
 			n++
 		}
 	}

@@ -24,7 +24,7 @@ func (v *Inventory) Know(groups ...*v1alpha1.NodeGroup) {
 	for _, g := range groups {
 		if g.Spec.Provider == v1alpha1.ProviderGCP && g.Spec.GCP != nil {
 			if old := v.seen[g.Name].NodeGroup; old != nil && launches(old) != launches(g) {
-				v.touched[ManagerOf(g)] = v.config.Clock.Now()
+				v.Touch(ManagerOf(g))
 			}
 			v.seen[g.Name] = seenGroup{g, v.config.Clock.Now()}
 		}
@@ -37,11 +37,7 @@ func launches(g *v1alpha1.NodeGroup) string {
 }
 
 // Touch notes that something changes the members of a managed instance group: it is listed often for a while.
-func (v *Inventory) Touch(id api.Manager) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.touched[id] = v.config.Clock.Now()
-}
+func (v *Inventory) Touch(id api.Manager) { v.touched.Note(id, struct{}{}) }
 
 // Known are the groups that have been seen, by name.
 func (v *Inventory) Known() []*v1alpha1.NodeGroup {

@@ -8,11 +8,11 @@ package inventory
 import (
 	"context"
 	"sync"
-	"time"
 
 	"k8s.io/utils/clock"
 
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
+	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -37,18 +37,25 @@ type Inventory struct {
 	// seen are the groups that there are or have been, by name: what was launched in a
 	// group that has been deleted since is still to be listed and taken back.
 	seen map[string]seenGroup
-	// members has the members of managed instance groups as they were last listed, and touched when they last changed.
+	// members has the members of managed instance groups as they were last listed.
 	members map[api.Manager]members
-	touched map[api.Manager]time.Time
-	// silent are the zones and regions whose lists were not answered a moment ago.
-	silent map[string]silent
 	// beside counts the machines that stood beside managed instance groups when their zone was last listed.
 	beside map[zone]map[string]int
-	// fresh are the machines that bulk inserts have been asked for, and when: lists may
-	// not know them yet, and limits are to count them.
-	fresh map[api.Manager]map[string]time.Time
 	// starts has when members of managed instance groups were started, by their paths. The cloud reports no such time for members.
 	starts map[api.Manager]map[string]start
+
+	// touched are the managed instance groups whose members have just changed.
+	touched *poll.Recent[api.Manager, struct{}]
+	// silent are the zones and regions whose lists were not answered a moment ago, and why.
+	silent *poll.Recent[string, error]
+	// fresh are the machines that bulk inserts have been asked for: lists may not know them yet, and limits are to count them.
+	fresh *poll.Recent[named, struct{}]
+}
+
+// named is a machine that stands beside a managed instance group.
+type named struct {
+	beside api.Manager
+	name   string
 }
 
 // zone of a project.
@@ -58,7 +65,8 @@ type zone struct{ project, name string }
 func New(cloud *api.Client, c Config) *Inventory {
 	return &Inventory{
 		Names: NewNames(c.ClusterUID), config: c, cloud: cloud, seen: map[string]seenGroup{}, members: map[api.Manager]members{},
-		touched: map[api.Manager]time.Time{}, silent: map[string]silent{}, beside: map[zone]map[string]int{},
-		fresh: map[api.Manager]map[string]time.Time{}, starts: map[api.Manager]map[string]start{},
+		beside: map[zone]map[string]int{}, starts: map[api.Manager]map[string]start{},
+		touched: poll.NewRecent[api.Manager, struct{}](poll.Grace, c.Clock), silent: poll.NewRecent[string, error](silence, c.Clock),
+		fresh: poll.NewRecent[named, struct{}](poll.Grace, c.Clock),
 	}
 }

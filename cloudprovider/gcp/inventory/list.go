@@ -15,7 +15,6 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 	"github.com/muster-dev/muster/cloudprovider/poll"
-	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -27,7 +26,7 @@ func (v *Inventory) List(ctx context.Context) (Listing, error) {
 		return Listing{}, err
 	}
 	groups := v.Known()
-	out := &listing{Listing: Listing{Instances: map[string][]*computepb.Instance{}}, away: v.unanswered()}
+	out := &listing{Listing: Listing{Instances: map[string][]*computepb.Instance{}}, away: v.silent.All()}
 	out.Failed = map[string]error{}
 	var calls errgroup.Group
 	calls.SetLimit(parallel)
@@ -46,15 +45,7 @@ func (v *Inventory) List(ctx context.Context) (Listing, error) {
 	if len(out.Failed) == 0 {
 		v.forget(groups, exist, out.Machines)
 	}
-	ends := map[string]time.Time{}
-	for _, g := range groups {
-		ends[g.Name] = nodegroups.EndsAt(g)
-	}
-	for i := range out.Machines {
-		if out.Machines[i].EndsAt.IsZero() {
-			out.Machines[i].EndsAt = ends[out.Machines[i].Group]
-		}
-	}
+	poll.EndWith(out.Machines, groups...)
 	return out.Listing, nil
 }
 
@@ -79,34 +70,11 @@ type listing struct {
 // silence is how long a zone or region that has not answered is left alone, so that each list does not wait for it again.
 const silence = 30 * time.Second
 
-// silent is a zone or region that has not answered.
-type silent struct {
-	err error
-	at  time.Time
-}
-
-// unanswered are the locations that are left alone.
-func (v *Inventory) unanswered() map[string]error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	out := map[string]error{}
-	for location, s := range v.silent {
-		if v.config.Clock.Since(s.at) < silence {
-			out[location] = s.err
-		} else {
-			delete(v.silent, location)
-		}
-	}
-	return out
-}
-
 // noteUnanswered notes the locations of a list that have not answered.
 func (v *Inventory) noteUnanswered(away map[string]error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
 	for location, err := range away {
-		if _, noted := v.silent[location]; !noted && cloudprovider.CauseOf(err).Code == api.Unanswered {
-			v.silent[location] = silent{err, v.config.Clock.Now()}
+		if _, noted := v.silent.Of(location); !noted && cloudprovider.CauseOf(err).Code == api.Unanswered {
+			v.silent.Note(location, err)
 		}
 	}
 }

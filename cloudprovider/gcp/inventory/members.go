@@ -27,10 +27,7 @@ func (v *Inventory) isDue(id api.Manager) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	last, listed := v.members[id]
-	if at, ok := v.touched[id]; ok && v.config.Clock.Since(at) > poll.Grace {
-		delete(v.touched, id)
-	}
-	_, touched := v.touched[id]
+	_, touched := v.touched.Of(id)
 	return !listed || touched || v.config.Clock.Since(last.at) >= poll.Calm ||
 		slices.ContainsFunc(last.machines, func(m cloudprovider.Machine) bool {
 			return m.State == cloudprovider.Booting || m.State == cloudprovider.Terminated && !m.Kept

@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
 	"github.com/muster-dev/muster/cloudprovider/gcp/placement"
 	"github.com/muster-dev/muster/cloudprovider/gcp/template"
-	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -72,11 +72,7 @@ func (k *Launcher) Launch(ctx context.Context, req cloudprovider.LaunchRequest) 
 	default:
 		machines, err = k.bulkInsert(ctx, l)
 	}
-	for i := range machines {
-		if machines[i].EndsAt.IsZero() {
-			machines[i].EndsAt = nodegroups.EndsAt(req.Group)
-		}
-	}
+	poll.EndWith(machines, req.Group)
 	if err != nil && cloudprovider.Refusal(err) == nil {
 		err = fmt.Errorf("launching %d machines in NodeGroup %s by %s: %w", req.Count, req.Group.Name, l.spec.LaunchMethod, err)
 	}

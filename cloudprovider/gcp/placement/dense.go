@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -14,6 +13,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
 	"github.com/muster-dev/muster/cloudprovider/gcp/template"
+	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -43,21 +43,13 @@ func fit(all []portion, count int) (portion, bool) {
 // Dense looks into reservations for room before anything is launched there.
 type Dense struct {
 	cloud *api.Client
-	clock clock.PassiveClock
-
-	mu sync.Mutex
-	// chosen portions by launch: a call that is repeated is the same call, though its machines fill the portion by now.
-	chosen map[string]choice
+	// chosen are the paths of portions by launch: a call that is repeated is the same call, though its machines fill the portion by now.
+	chosen *poll.Recent[string, string]
 }
 
 // NewDense returns a Dense. It makes no call.
 func NewDense(cloud *api.Client, clock clock.PassiveClock) *Dense {
-	return &Dense{cloud: cloud, clock: clock, chosen: map[string]choice{}}
-}
-
-type choice struct {
-	path string
-	at   time.Time
+	return &Dense{cloud: cloud, chosen: poll.NewRecent[string, string](rememberCalls, clock)}
 }
 
 // rememberCalls is how long the cloud knows a call by its requestId.
@@ -71,7 +63,7 @@ func (d *Dense) In(ctx context.Context, req cloudprovider.LaunchRequest, t *temp
 		return "", nil
 	}
 	key := req.Group.Name + "/" + req.Token
-	if path := d.recall(key); path != "" {
+	if path, ok := d.chosen.Of(key); ok {
 		return path, nil
 	}
 	portions, err := d.portions(ctx, id, inventory.ZoneOf(req.Group), req.Together.Level == template.SubblockLabel)
@@ -94,22 +86,8 @@ func (d *Dense) In(ctx context.Context, req cloudprovider.LaunchRequest, t *temp
 			Message: fmt.Sprintf("%d machines must be in one domain of %s, and the largest free part of reservation %s, %s, has at most %d "+
 				"free hosts: none was launched", req.Count, req.Together.Level, id.Name, api.Base(largest.path), largest.most)}
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.chosen[key] = choice{chosen.path, d.clock.Now()}
+	d.chosen.Note(key, chosen.path)
 	return chosen.path, nil
-}
-
-// recall returns what was chosen for a launch, while that may still be the same call.
-func (d *Dense) recall(key string) string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for k, c := range d.chosen {
-		if d.clock.Since(c.at) > rememberCalls {
-			delete(d.chosen, k)
-		}
-	}
-	return d.chosen[key].path
 }
 
 // portions are the blocks of a reservation, or their sub-blocks. Only these tell how many of their hosts are healthy.

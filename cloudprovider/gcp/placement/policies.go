@@ -3,11 +3,9 @@
 package placement
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/collocation"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
 	"github.com/muster-dev/muster/cloudprovider/gcp/template"
@@ -37,8 +36,13 @@ const (
 // one with a GPU topology, which their instance template names.
 var uncollocated = []string{"a4x", "e2", "m1", "m2", "m3", "n1", "t2a", "t2d"}
 
-// policyID names a resource policy.
-type policyID struct{ project, region, name string }
+// lookAgain is how often it is looked for policies that this process does not know of.
+const lookAgain = time.Hour
+
+// policyID names a resource policy of a project.
+type policyID struct{ region, name string }
+
+func (p policyID) String() string { return p.region + "/" + p.name }
 
 // Policies are the compact placement policies that Muster has made for launches whose machines must be together.
 type Policies struct {
@@ -46,13 +50,10 @@ type Policies struct {
 	cloud  *api.Client
 	names  inventory.Names
 
+	// tracker has a scope for each project.
+	tracker *collocation.Tracker[policyID]
+
 	mu sync.Mutex
-	// needed is when each was last needed by a launch or a machine, as far as this process has seen.
-	needed map[policyID]time.Time
-	// looked is when the policies of a project were listed.
-	looked map[string]time.Time
-	// refused tells why the last launch that was to be in one is in none; empty if it is.
-	refused string
 	// loose are the managed instance groups that have been asked for machines together and do not put them so, with the level.
 	loose map[api.Manager]string
 }
@@ -69,7 +70,8 @@ type Config struct {
 // NewPolicies returns the Policies of a cluster, which have those names. It makes no call.
 func NewPolicies(cloud *api.Client, names inventory.Names, c Config) *Policies {
 	return &Policies{
-		config: c, cloud: cloud, names: names, needed: map[policyID]time.Time{}, looked: map[string]time.Time{}, loose: map[api.Manager]string{},
+		config: c, cloud: cloud, names: names, loose: map[api.Manager]string{},
+		tracker: collocation.NewTracker[policyID](collocation.Config{Clock: c.Clock, MayAct: c.MayAct, LookAgain: lookAgain}),
 	}
 }
 
@@ -96,8 +98,8 @@ func (s *Policies) Of(ctx context.Context, req cloudprovider.LaunchRequest, t *t
 	if req.Together.Level == "" || !collocates(t, req.Group.Spec.GCP.MachineType) {
 		return "", nil
 	}
-	zone, there := inventory.ZoneOf(req.Group), 0
-	id := policyID{req.Group.Spec.GCP.Project, api.Region(zone), s.names.Policy(req.Token, zone)}
+	project, zone, there := req.Group.Spec.GCP.Project, inventory.ZoneOf(req.Group), 0
+	id := policyID{api.Region(zone), s.names.Policy(req.Token, zone)}
 	if req.Together.Value != "" {
 		if id.name, there, err = s.neighbours(ctx, req); err != nil || id.name == "" {
 			return "", err
@@ -109,13 +111,13 @@ func (s *Policies) Of(ctx context.Context, req cloudprovider.LaunchRequest, t *t
 				"wider domain",
 				there+req.Count, req.Together.Level, mostCompact)}
 	}
-	s.need(id)
+	s.tracker.Need(project, id)
 	if req.Together.Value == "" {
-		err = s.insert(ctx, req, id)
-		if r := cloudprovider.Refusal(err); r != nil && (r.Class == v1alpha1.Throttle || r.Class == v1alpha1.Outage) {
-			err = cloudprovider.Inconclusive(err) // it passes by itself
+		err = s.insert(ctx, req, project, id)
+		if r := cloudprovider.Refusal(err); r != nil && r.Passes() {
+			err = cloudprovider.Inconclusive(err)
 		}
-		s.tell(err)
+		s.tracker.Fared(err)
 	}
 	switch {
 	case cloudprovider.Refusal(err) != nil:
@@ -127,8 +129,8 @@ func (s *Policies) Of(ctx context.Context, req cloudprovider.LaunchRequest, t *t
 }
 
 // insert makes a policy, unless an earlier call has.
-func (s *Policies) insert(ctx context.Context, req cloudprovider.LaunchRequest, id policyID) error {
-	err := s.cloud.InsertPolicy(ctx, id.project, id.region, &computepb.ResourcePolicy{
+func (s *Policies) insert(ctx context.Context, req cloudprovider.LaunchRequest, project string, id policyID) error {
+	err := s.cloud.InsertPolicy(ctx, project, id.region, &computepb.ResourcePolicy{
 		Name: new(id.name), Description: new(fmt.Sprintf("Muster of cluster %s (%s) for %s", s.config.Cluster, s.config.ClusterUID, req.Request)),
 		GroupPlacementPolicy: &computepb.ResourcePolicyGroupPlacementPolicy{
 			Collocation: new(computepb.ResourcePolicyGroupPlacementPolicy_COLLOCATED.String()),
@@ -152,46 +154,57 @@ func (s *Policies) neighbours(ctx context.Context, req cloudprovider.LaunchReque
 		if inventory.StateOf(in.GetStatus()) == cloudprovider.Terminated || !s.names.IsFor(req, in) {
 			continue
 		}
-		for _, id := range s.ours(req.Group.Spec.GCP.Project, in) {
+		for _, id := range s.ours(in) {
 			count[id.name]++
 		}
 	}
-	if len(count) == 0 {
-		return "", 0, nil
-	}
-	name = slices.MinFunc(slices.Collect(maps.Keys(count)), func(a, b string) int {
-		return cmp.Or(-cmp.Compare(count[a], count[b]), strings.Compare(a, b))
-	})
+	name = collocation.Most(count)
 	return name, count[name], nil
 }
 
 // ours are Muster's policies among those of an instance.
-func (s *Policies) ours(project string, in *computepb.Instance) (out []policyID) {
+func (s *Policies) ours(in *computepb.Instance) (out []policyID) {
 	for _, link := range in.GetResourcePolicies() {
 		if name := api.Base(link); strings.HasPrefix(name, s.names.PolicyPrefix()) {
-			out = append(out, policyID{project, api.Region(api.Base(in.GetZone())), name})
+			out = append(out, policyID{api.Region(api.Base(in.GetZone())), name})
 		}
 	}
 	return out
 }
 
-// need notes that a launch or a machine needs policies.
-func (s *Policies) need(ids ...policyID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, id := range ids {
-		s.needed[id] = s.config.Clock.Now()
+// Sweep deletes the policies that nothing needs any more, given all of Muster's machines in each project that could be listed.
+func (s *Policies) Sweep(ctx context.Context, machines map[string][]*computepb.Instance) {
+	var scopes []collocation.Scope[policyID]
+	for project, all := range machines {
+		for _, in := range all {
+			s.tracker.Need(project, s.ours(in)...)
+		}
+		scopes = append(scopes, s.scopeOf(project))
 	}
+	s.tracker.Sweep(ctx, scopes...)
 }
 
-// tell notes how the last launch fared that was to be in one. What is neither a success nor a refusal tells nothing.
-func (s *Policies) tell(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err == nil {
-		s.refused = ""
-	} else if cloudprovider.Refusal(err) != nil {
-		s.refused = err.Error()
+// scopeOf a project are the policies of the cluster there.
+func (s *Policies) scopeOf(project string) collocation.Scope[policyID] {
+	return collocation.Scope[policyID]{
+		Name: project,
+		List: func(ctx context.Context) (out []policyID, err error) {
+			found, err := s.cloud.Policies(ctx, project, "name eq "+s.names.PolicyPrefix()+".*")
+			for region, policies := range found.Items {
+				for _, policy := range policies {
+					out = append(out, policyID{region, policy.GetName()})
+				}
+			}
+			return out, err
+		},
+		// A deletion that was accepted is tried again until the cloud does not find the policy, since its operation may fail.
+		Delete: func(ctx context.Context, id policyID) (gone bool, err error) {
+			err = s.cloud.DeletePolicy(ctx, project, id.region, id.name)
+			if gone = errors.Is(err, api.ErrNotFound); gone || errors.Is(err, api.ErrInUse) {
+				err = nil
+			}
+			return gone, err
+		},
 	}
 }
 
@@ -206,11 +219,12 @@ func (s *Policies) Warnings(t *template.Template, mig *computepb.InstanceGroupMa
 			"managed instance group %s, which puts its machines anywhere: use a group with a workload policy of type HIGH_THROUGHPUT and "+
 			"a maximum topology distance, or with a compact placement policy in its instance template", level, id.Name)}}
 	}
-	if s.refused == "" || len(spec.Topology) == 0 || spec.GCP.LaunchMethod != v1alpha1.GCPBulkInsert || !collocates(t, spec.GCP.MachineType) {
+	refused := s.tracker.Refused()
+	if refused == "" || len(spec.Topology) == 0 || spec.GCP.LaunchMethod != v1alpha1.GCPBulkInsert || !collocates(t, spec.GCP.MachineType) {
 		return nil
 	}
 	return []cloudprovider.Warning{{Reason: NoPlacementPolicy, Message: "machines that must be in one domain, such as a rack, are launched " +
-		"without a compact placement policy, and may be scattered: " + s.refused}}
+		"without a compact placement policy, and may be scattered: " + refused}}
 }
 
 // collocates reports whether Muster may put machines of the template and the type into a compact placement policy. One that the

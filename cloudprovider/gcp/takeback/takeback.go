@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/calls"
 	"github.com/muster-dev/muster/cloudprovider/gcp/api"
 	"github.com/muster-dev/muster/cloudprovider/gcp/inventory"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -94,10 +95,10 @@ func (k *Taker) strays(ctx context.Context, group string, names []string) error 
 // the others.
 func (k *Taker) deleteAll(ctx context.Context, places []inventory.Place) error {
 	errs := make([]error, len(places))
-	var calls errgroup.Group
-	calls.SetLimit(parallel)
+	var deletions errgroup.Group
+	deletions.SetLimit(parallel)
 	for i, at := range places {
-		calls.Go(func() error {
+		deletions.Go(func() error {
 			err := k.cloud.DeleteInstance(ctx, at.Project, at.Zone, at.Name)
 			if err != nil && !errors.Is(err, api.ErrNotFound) {
 				errs[i] = fmt.Errorf("deleting instance %s: %w", at.Name, err)
@@ -105,7 +106,7 @@ func (k *Taker) deleteAll(ctx context.Context, places []inventory.Place) error {
 			return nil
 		})
 	}
-	_ = calls.Wait()
+	_ = deletions.Wait()
 	return errors.Join(errs...)
 }
 
@@ -146,11 +147,8 @@ func (t *taking) remove(ctx context.Context, names []string) (rest []string, err
 			rest = append(rest, name)
 		}
 	}
-	var errs []error
-	for chunk := range slices.Chunk(links, mostRemoved) {
-		errs = append(errs, sift(chunk, func(links []string) error { return accepted(t.cloud.DeleteInstances(ctx, t.id, links)) }))
-	}
-	return rest, errors.Join(errs...)
+	err = calls.Sift(links, mostRemoved, func(links []string) error { return accepted(t.cloud.DeleteInstances(ctx, t.id, links)) }, parts)
+	return rest, err
 }
 
 // beside are those of the names that stand beside the managed instance group, by a list of instances: what the group does not own is
@@ -166,15 +164,12 @@ func (t *taking) beside(ctx context.Context, names []string) (out []string) {
 	return out
 }
 
-// sift calls for links, and where that is refused for what one of them is, for each half of
-// them, so that it keeps no other.
-func sift(links []string, call func(links []string) error) error {
-	err := call(links)
-	if refusal := cloudprovider.Refusal(err); len(links) == 1 || refusal == nil || refusal.Class != v1alpha1.Config {
-		return err
+// parts of a batch of members that a managed instance group has refused to delete for what one of them is.
+func parts(batch []string, err error) [][]string {
+	if refusal := cloudprovider.Refusal(err); refusal == nil || refusal.Class != v1alpha1.Config {
+		return nil
 	}
-	half := len(links) / 2
-	return errors.Join(sift(links[:half], call), sift(links[half:], call))
+	return calls.Halves(batch)
 }
 
 // accepted is the error of a call, unless it is only that its operation still runs:

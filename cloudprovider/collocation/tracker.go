@@ -1,0 +1,238 @@
+// Package collocation has what the adapters of all clouds share about launches whose machines must be together. Some clouds keep machines
+// near each other by what is made beside them, such as a placement group of AWS or a compact placement policy of Google Cloud; here each
+// of these is a collocation. It costs nothing, and it goes when nothing needs it.
+package collocation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+const (
+	// SweepAfter is how long no launch and no machine has needed a collocation that is deleted, as far as this process has seen, since
+	// clouds do not tell when one was made: longer than lists lag, and than the calls of one launch take. A launch that comes back
+	// later makes it again.
+	SweepAfter = 5 * time.Minute
+	// patience bounds how long a list of machines waits for a sweep.
+	patience = 15 * time.Second
+	// again is how long after a call that failed the next one is made: lists may come every few seconds, and each would wait for it.
+	again = time.Minute
+	// parallel is how many collocations of a scope are deleted at once.
+	parallel = 16
+)
+
+// Config of a Tracker.
+type Config struct {
+	Clock clock.PassiveClock
+	// MayAct returns an error while another process may act in place of this one: nothing is deleted then. nil means that there is no
+	// other.
+	MayAct func() error
+	// LookAgain is how often a scope is listed for collocations that this process does not know of: those of a process before it, and
+	// those of calls that came late.
+	LookAgain time.Duration
+}
+
+// Tracker notes which collocations a cluster has and when each was last needed, and deletes those that nothing needs any more. An ID
+// formats as its name.
+type Tracker[ID comparable] struct {
+	config Config
+
+	mu sync.Mutex
+	// needed is when a launch or a machine last needed each, as far as this process has seen, by scope.
+	needed map[string]map[ID]time.Time
+	// looked is when each scope was last listed.
+	looked map[string]time.Time
+	// refused is why the last launch that was to be in a collocation is in none; empty if it is.
+	refused string
+}
+
+// NewTracker returns a Tracker that knows no collocation.
+func NewTracker[ID comparable](c Config) *Tracker[ID] {
+	return &Tracker[ID]{config: c, needed: map[string]map[ID]time.Time{}, looked: map[string]time.Time{}}
+}
+
+// Need notes that a launch or a machine needs collocations of a scope.
+func (t *Tracker[ID]) Need(scope string, ids ...ID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, id := range ids {
+		t.need(scope, id)
+	}
+}
+
+// Use notes that machines are in collocations of a scope. Those that the Tracker does not know are not Muster's.
+func (t *Tracker[ID]) Use(scope string, ids ...ID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, id := range ids {
+		if t.knows(scope, id) {
+			t.need(scope, id)
+		}
+	}
+}
+
+func (t *Tracker[ID]) need(scope string, id ID) {
+	if t.needed[scope] == nil {
+		t.needed[scope] = map[ID]time.Time{}
+	}
+	t.needed[scope][id] = t.config.Clock.Now()
+}
+
+func (t *Tracker[ID]) knows(scope string, id ID) bool {
+	_, known := t.needed[scope][id]
+	return known
+}
+
+// Fared notes how the last launch fared that was to be in a collocation. What is neither a success nor a refusal tells nothing.
+func (t *Tracker[ID]) Fared(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err == nil {
+		t.refused = ""
+	} else if isRefused(err) {
+		t.refused = err.Error()
+	}
+}
+
+// Refused is why the last launch that was to be in a collocation is in none; empty if it is.
+func (t *Tracker[ID]) Refused() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.refused
+}
+
+// Scope is a part of a cloud whose collocations are listed by themselves, such as a project.
+type Scope[ID comparable] struct {
+	Name string
+	// List returns the collocations of the cluster in the scope.
+	List func(context.Context) ([]ID, error)
+	// Delete deletes a collocation. It reports whether the cloud does not know it any more. A cloud that keeps it for the sake of its
+	// machines, or has only begun to delete it, is no error: it is tried again later.
+	Delete func(context.Context, ID) (gone bool, err error)
+}
+
+// Sweep deletes the collocations of scopes that nothing has needed for SweepAfter. A cloud refuses to delete one that has machines which
+// are not listed yet. What fails is tried again a minute later, and what is refused after another SweepAfter. A scope or a collocation
+// whose calls are not answered delays no other.
+func (t *Tracker[ID]) Sweep(ctx context.Context, scopes ...Scope[ID]) {
+	if t.config.MayAct != nil && t.config.MayAct() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var sweeps sync.WaitGroup
+	for _, s := range scopes {
+		sweeps.Go(func() {
+			if err := t.sweep(ctx, s); err != nil {
+				log.FromContext(ctx).Error(err, "What keeps machines together and no launch needs could not be deleted; it will be retried",
+					"scope", s.Name)
+			}
+		})
+	}
+	sweeps.Wait()
+}
+
+func (t *Tracker[ID]) sweep(ctx context.Context, s Scope[ID]) error {
+	failed := t.look(ctx, s)
+	unneeded := t.unneeded(s.Name)
+	errs := make([]error, len(unneeded))
+	var calls errgroup.Group
+	calls.SetLimit(parallel)
+	for i, id := range unneeded {
+		calls.Go(func() error {
+			gone, err := s.Delete(ctx, id)
+			t.swept(s.Name, id, gone, err)
+			if err != nil {
+				errs[i] = fmt.Errorf("delete %v: %w", id, err)
+			}
+			return nil
+		})
+	}
+	_ = calls.Wait()
+	return errors.Join(append(errs, failed)...)
+}
+
+// look lists a scope once in a while, for the collocations that this process does not know of.
+func (t *Tracker[ID]) look(ctx context.Context, s Scope[ID]) error {
+	t.mu.Lock()
+	looked, before := t.looked[s.Name]
+	t.mu.Unlock()
+	if before && t.config.Clock.Since(looked) < t.config.LookAgain {
+		return nil
+	}
+	found, err := s.List(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.looked[s.Name] = t.config.Clock.Now()
+	if err != nil && !isRefused(err) {
+		t.looked[s.Name] = t.looked[s.Name].Add(again - t.config.LookAgain)
+	}
+	for _, id := range found {
+		if !t.knows(s.Name, id) {
+			t.need(s.Name, id)
+		}
+	}
+	if cause := cloudprovider.CauseOf(err); cause != nil && cause.Class == v1alpha1.Auth {
+		return nil // the examination of permissions tells of it
+	}
+	return err
+}
+
+// unneeded are the collocations of a scope that nothing has needed for a while, in order.
+func (t *Tracker[ID]) unneeded(scope string) []ID {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var out []ID
+	for id, at := range t.needed[scope] {
+		if t.config.Clock.Since(at) >= SweepAfter {
+			out = append(out, id)
+		}
+	}
+	slices.SortFunc(out, func(a, b ID) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	return out
+}
+
+// swept notes how the deletion of a collocation went.
+func (t *Tracker[ID]) swept(scope string, id ID, gone bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	retry := t.config.Clock.Now().Add(again - SweepAfter)
+	switch {
+	case err == nil && gone:
+		delete(t.needed[scope], id)
+	case err == nil || isRefused(err):
+		t.need(scope, id)
+	case retry.After(t.needed[scope][id]): // else a launch has needed it meanwhile
+		t.needed[scope][id] = retry
+	}
+}
+
+// isRefused reports whether a cloud has refused a call, so that a retry fails too until something changes.
+func isRefused(err error) bool {
+	cause := cloudprovider.CauseOf(err)
+	return cause != nil && !cause.Passes()
+}
+
+// Most is the collocation that most machines are in, by the number in each: the first by name of equals, and the zero value for none.
+func Most[ID cmp.Ordered](count map[ID]int) (most ID) {
+	for _, id := range slices.Sorted(maps.Keys(count)) {
+		if count[id] > count[most] {
+			most = id
+		}
+	}
+	return most
+}

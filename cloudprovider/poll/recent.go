@@ -1,0 +1,71 @@
+package poll
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Recent remembers what is true for a while only, each under a key: for example what a call has returned, until lists have to show it.
+type Recent[K comparable, V any] struct {
+	lasts time.Duration
+	clock clock.PassiveClock
+
+	mu    sync.Mutex
+	notes map[K]dated[V]
+}
+
+type dated[V any] struct {
+	value V
+	at    time.Time
+}
+
+// NewRecent returns an empty Recent that remembers for so long.
+func NewRecent[K comparable, V any](lasts time.Duration, clock clock.PassiveClock) *Recent[K, V] {
+	return &Recent[K, V]{lasts: lasts, clock: clock, notes: map[K]dated[V]{}}
+}
+
+// Note remembers a value under a key, from now on.
+func (r *Recent[K, V]) Note(key K, value V) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.notes, func(_ K, n dated[V]) bool { return r.isOver(n) })
+	r.notes[key] = dated[V]{value, r.clock.Now()}
+}
+
+// Forget forgets keys before their time.
+func (r *Recent[K, V]) Forget(keys ...K) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, key := range keys {
+		delete(r.notes, key)
+	}
+}
+
+// Of returns the value under a key; false where it was not noted, or too long ago.
+func (r *Recent[K, V]) Of(key K) (value V, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, ok := r.notes[key]
+	if !ok || r.isOver(n) {
+		return value, false
+	}
+	return n.value, true
+}
+
+// All returns what is remembered.
+func (r *Recent[K, V]) All() map[K]V {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make(map[K]V, len(r.notes))
+	for key, n := range r.notes {
+		if !r.isOver(n) {
+			out[key] = n.value
+		}
+	}
+	return out
+}
+
+func (r *Recent[K, V]) isOver(n dated[V]) bool { return r.clock.Since(n.at) > r.lasts }
