@@ -1,0 +1,145 @@
+package framework
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	prommodel "github.com/prometheus/common/model"
+
+	"sigs.k8s.io/kueue/pkg/metrics"
+)
+
+// mirrored are the metrics that specs read in their own process. Custom labels replace them, so this is a function.
+func mirrored() []vector {
+	return []vector{
+		metrics.AdmissionAttemptsTotal, metrics.AdmissionCyclePreemptionSkips, metrics.PendingWorkloads, metrics.LocalQueuePendingWorkloads,
+		metrics.FinishedWorkloads, metrics.LocalQueueFinishedWorkloads, metrics.QuotaReservedWorkloadsTotal,
+		metrics.LocalQueueQuotaReservedWorkloadsTotal, metrics.FinishedWorkloadsTotal, metrics.LocalQueueFinishedWorkloadsTotal,
+		metrics.QuotaReservedWaitTime, metrics.PodsReadyToEvictedTimeSeconds, metrics.LocalQueueQuotaReservedWaitTime,
+		metrics.AdmittedWorkloadsTotal, metrics.LocalQueueAdmittedWorkloadsTotal, metrics.AdmissionWaitTime, metrics.QueuedUntilReadyWaitTime,
+		metrics.AdmittedUntilReadyWaitTime, metrics.LocalQueueAdmissionWaitTime, metrics.AdmissionChecksWaitTime,
+		metrics.LocalQueueAdmissionChecksWaitTime, metrics.LocalQueueQueuedUntilReadyWaitTime, metrics.LocalQueueAdmittedUntilReadyWaitTime,
+		metrics.EvictedWorkloadsTotal, metrics.ReplacedWorkloadSlicesTotal, metrics.LocalQueueEvictedWorkloadsTotal,
+		metrics.EvictedWorkloadsOnceTotal, metrics.PreemptedWorkloadsTotal, metrics.WorkloadEvictionLatencySeconds,
+		metrics.WorkloadCreationLatency, metrics.PodSchedulingGateRemovalSeconds, metrics.ReservingActiveWorkloads,
+		metrics.LocalQueueReservingActiveWorkloads, metrics.AdmittedActiveWorkloads, metrics.LocalQueueAdmittedActiveWorkloads,
+		metrics.ClusterQueueByStatus, metrics.LocalQueueByStatus, metrics.ClusterQueueResourceReservations, metrics.ClusterQueueResourceUsage,
+		metrics.ClusterQueueResourcePending, metrics.LocalQueueResourceReservations, metrics.LocalQueueResourceUsage,
+		metrics.LocalQueueAdmissionFairSharingUsage, metrics.ClusterQueueResourceNominalQuota, metrics.ClusterQueueResourceBorrowingLimit,
+		metrics.ClusterQueueResourceLendingLimit, metrics.ClusterQueueWeightedShare, metrics.CohortWeightedShare, metrics.CohortSubtreeQuota,
+		metrics.CohortSubtreeAdmittedWorkloadsTotal, metrics.CohortSubtreeResourceReservations, metrics.CohortSubtreeAdmittedActiveWorkloads,
+		metrics.CohortInfo, metrics.ClusterQueueInfo,
+	}
+}
+
+// mirrorMetrics copies the metrics that muster serves into those of this process until ctx ends. Muster counts from zero at
+// each start, so only what a counter has grown by since is added.
+func mirrorMetrics(ctx context.Context, url string) {
+	m := mirror{counted: map[string]float64{}, shown: map[string]shown{}}
+	for {
+		m.once(url)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+type mirror struct {
+	// counted is what counters, and the counts of histograms, were at by the last look.
+	counted map[string]float64
+	// shown are the series of the last look. What muster shows no more is deleted, as Kueue does with those of queues that are gone.
+	shown map[string]shown
+}
+
+// vector is a metric with labels.
+type vector interface {
+	prometheus.Collector
+	Delete(prometheus.Labels) bool
+}
+
+type shown struct {
+	in     vector
+	labels prometheus.Labels
+}
+
+func (m *mirror) once(url string) {
+	answer, err := http.Get(url)
+	if err != nil {
+		return // muster is starting or ending
+	}
+	defer answer.Body.Close()
+	parser := expfmt.NewTextParser(prommodel.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(answer.Body)
+	if err != nil {
+		return
+	}
+	now := map[string]shown{}
+	for _, c := range mirrored() {
+		family := families[nameOf(c)]
+		for _, one := range family.GetMetric() {
+			labels := labelsOf(one)
+			key := nameOf(c) + keyOf(one)
+			now[key] = shown{c, labels}
+			switch c := c.(type) {
+			case *prometheus.GaugeVec:
+				if g, err := c.GetMetricWith(labels); err == nil {
+					g.Set(one.GetGauge().GetValue())
+				}
+			case *prometheus.CounterVec:
+				if counter, err := c.GetMetricWith(labels); err == nil {
+					counter.Add(m.growth(key, one.GetCounter().GetValue()))
+				}
+			case *prometheus.HistogramVec:
+				if histogram, err := c.GetMetricWith(labels); err == nil {
+					for range int(m.growth(key, float64(one.GetHistogram().GetSampleCount()))) {
+						histogram.Observe(0)
+					}
+				}
+			}
+		}
+	}
+	for key, last := range m.shown {
+		if _, still := now[key]; !still {
+			last.in.Delete(last.labels)
+			delete(m.counted, key)
+		}
+	}
+	m.shown = now
+}
+
+// growth is by how much a count has grown since the last look.
+func (m *mirror) growth(key string, value float64) float64 {
+	defer func() { m.counted[key] = value }()
+	return max(0, value-m.counted[key])
+}
+
+func nameOf(c prometheus.Collector) string {
+	descs := make(chan *prometheus.Desc, 1)
+	c.Describe(descs)
+	_, name, _ := strings.Cut((<-descs).String(), `fqName: "`)
+	name, _, _ = strings.Cut(name, `"`)
+	return name
+}
+
+func labelsOf(one *dto.Metric) prometheus.Labels {
+	out := prometheus.Labels{}
+	for _, pair := range one.GetLabel() {
+		out[pair.GetName()] = pair.GetValue()
+	}
+	return out
+}
+
+func keyOf(one *dto.Metric) string {
+	var out strings.Builder
+	for _, pair := range one.GetLabel() {
+		out.WriteString("\xff" + pair.GetName() + "=" + pair.GetValue())
+	}
+	return out.String()
+}
