@@ -234,7 +234,7 @@ func (w *world) TakeBack(ctx context.Context, group string, names []string) erro
 	w.mu.Lock()
 	err, slow := w.cloud, w.slow[group]
 	w.mu.Unlock()
-	time.Sleep(slow)
+	<-time.After(slow)
 	w.tell("machines %s of group %s taken back%s", strings.Join(names, ", "), group, outcome(err))
 	if err != nil {
 		return err
