@@ -23,7 +23,7 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-// forgery is what a user writes into a job that waits in a queue, so that it runs. One that is only for later is anybody's right at the
+// forgery is what a user writes into a job that waits in a queue, so that it runs. One that is only for later is a user's right at the
 // creation.
 type forgery struct {
 	name  string
@@ -150,7 +150,7 @@ func TestNoUserStartsAJobOfAnyKind(t *testing.T) {
 	}
 }
 
-// keepsWhatHasStarted: nobody takes a job that runs out of its queue, or leaves its pods behind.
+// keepsWhatHasStarted: no user takes a job that runs out of its queue, or leaves its pods behind.
 func (s *site) keepsWhatHasStarted(user, muster client.Client, k *kinds.Kind, fresh func(string) *unstructured.Unstructured) {
 	s.Helper()
 	o := fresh("started")

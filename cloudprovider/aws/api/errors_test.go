@@ -70,7 +70,8 @@ var published = []struct {
 		"UnfulfillableCapacity",
 	}},
 	{400, v1alpha1.Stockout, 1, []string{
-		"ReservationCapacityExceeded", "SpotMaxPriceTooLow", "UnavailableHostRequirements", "Unsupported",
+		"InvalidCapacityReservationState.Unavailable", "ReservationCapacityExceeded", "SpotMaxPriceTooLow", "UnavailableHostRequirements",
+		"Unsupported",
 	}},
 	{400, v1alpha1.Network, 1, []string{
 		"InsufficientFreeAddressesInSubnet",
@@ -96,7 +97,7 @@ var published = []struct {
 	}},
 	{400, v1alpha1.Outage, 1, []string{
 		"ConcurrentTagAccess", "IdempotentParameterMismatch", "IdempotentParameterMismatchError", "IncorrectInstanceState",
-		"IncorrectState", "ResourceInUse", "ScalingActivityInProgress",
+		"IncorrectState", "InvalidCapacityReservationState.PendingActivation", "ResourceInUse", "ScalingActivityInProgress",
 	}},
 	{403, v1alpha1.Auth, 1, []string{
 		"AccessDenied", "AccessDeniedException", "AuthFailure.ServiceLinkedRoleCreationNotPermitted", "Blocked",

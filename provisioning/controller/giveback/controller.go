@@ -205,9 +205,13 @@ func (c *Controller) look(ctx context.Context) (next time.Time, took time.Durati
 		log.FromContext(ctx).Info("Scale-down will be retried", "reason", err.Error())
 		next = when.Earliest(next, c.Clock.Now().Add(retry))
 	}
-	select {
-	case <-taken:
-	case <-c.Clock.After(patience):
+	if len(u.TakeBack) > 0 {
+		enough := c.Clock.NewTimer(patience)
+		defer enough.Stop()
+		select {
+		case <-taken:
+		case <-enough.C():
+		}
 	}
 	return when.Earliest(next, u.At), took
 }

@@ -186,7 +186,7 @@ type interleaving struct {
 	// ended is how many pods of a Workload had ended at most while it has its quota.
 	ended map[types.UID]int32
 	// again are Workloads whose pods run again, by how many had ended. missed are those whose loop has ended since, or has judged
-	// nothing by then: the next one sees quota that is exceeded, but not that somebody has taken it back.
+	// nothing by then: the next one sees quota that is exceeded, but not by which Workload.
 	again, missed map[types.UID]int32
 	// stepped: the loop has judged something since its start.
 	stepped bool
@@ -340,7 +340,8 @@ func (i *interleaving) act() {
 	several := func(w *kueue.Workload) bool {
 		return workload.IsAdmitted(w) && !workload.IsEvicted(w) && !workload.IsFinished(w) && w.Spec.PodSets[0].Count > 1
 	}
-	if running := slices.DeleteFunc(slices.Clone(all), func(w *kueue.Workload) bool { return !several(w) }); len(running) > 0 && i.random.IntN(2) == 0 {
+	running := slices.DeleteFunc(slices.Clone(all), func(w *kueue.Workload) bool { return !several(w) })
+	if len(running) > 0 && i.random.IntN(2) == 0 {
 		i.pods(running[i.random.IntN(len(running))].DeepCopy())
 		return
 	}
