@@ -229,6 +229,12 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s (%s): %s", e.Code, e.Class, e.Message)
 }
 
+// IsRefused reports whether a cloud has refused a call, so that a retry fails too until something changes.
+func IsRefused(err error) bool {
+	e := CauseOf(err)
+	return e != nil && !e.Passes()
+}
+
 // Passes reports whether the error passes by itself, so that a retry may succeed though nothing has been changed.
 func (e *Error) Passes() bool { return e.Class == v1alpha1.Throttle || e.Class == v1alpha1.Outage }
 

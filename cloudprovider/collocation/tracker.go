@@ -23,9 +23,8 @@ import (
 )
 
 const (
-	// SweepAfter is how long no launch and no machine has needed a collocation that is deleted, as far as this process has seen, since
-	// clouds do not tell when one was made: longer than lists lag, and than the calls of one launch take. A launch that comes back
-	// later makes it again.
+	// SweepAfter is how long a collocation stays after a launch or a machine was last seen to need it, since clouds do not report
+	// creation times: longer than lists lag, and than the calls of one launch take. A later try of the launch creates it again.
 	SweepAfter = 5 * time.Minute
 	// patience bounds how long a list of machines waits for a sweep.
 	patience = 15 * time.Second
@@ -97,13 +96,13 @@ func (t *Tracker[ID]) knows(scope string, id ID) bool {
 	return known
 }
 
-// Fared notes how the last launch fared that was to be in a collocation. What is neither a success nor a refusal tells nothing.
+// Fared records the outcome of the last launch that asked for a collocation. An error that passes by itself changes nothing.
 func (t *Tracker[ID]) Fared(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err == nil {
 		t.refused = ""
-	} else if isRefused(err) {
+	} else if cloudprovider.IsRefused(err) {
 		t.refused = err.Error()
 	}
 }
@@ -178,7 +177,7 @@ func (t *Tracker[ID]) look(ctx context.Context, s Scope[ID]) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.looked[s.Name] = t.config.Clock.Now()
-	if err != nil && !isRefused(err) {
+	if err != nil && !cloudprovider.IsRefused(err) {
 		t.looked[s.Name] = t.looked[s.Name].Add(again - t.config.LookAgain)
 	}
 	for _, id := range found {
@@ -187,7 +186,7 @@ func (t *Tracker[ID]) look(ctx context.Context, s Scope[ID]) error {
 		}
 	}
 	if cause := cloudprovider.CauseOf(err); cause != nil && cause.Class == v1alpha1.Auth {
-		return nil // the examination of permissions tells of it
+		return nil // the check of permissions reports it
 	}
 	return err
 }
@@ -214,17 +213,11 @@ func (t *Tracker[ID]) swept(scope string, id ID, gone bool, err error) {
 	switch {
 	case err == nil && gone:
 		delete(t.needed[scope], id)
-	case err == nil || isRefused(err):
+	case err == nil || cloudprovider.IsRefused(err):
 		t.need(scope, id)
 	case retry.After(t.needed[scope][id]): // else a launch has needed it meanwhile
 		t.needed[scope][id] = retry
 	}
-}
-
-// isRefused reports whether a cloud has refused a call, so that a retry fails too until something changes.
-func isRefused(err error) bool {
-	cause := cloudprovider.CauseOf(err)
-	return cause != nil && !cause.Passes()
 }
 
 // Most is the collocation that most machines are in, by the number in each: the first by name of equals, and the zero value for none.

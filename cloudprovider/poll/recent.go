@@ -15,6 +15,8 @@ type Recent[K comparable, V any] struct {
 
 	mu    sync.Mutex
 	notes map[K]dated[V]
+	// swept is when notes that are over were last deleted.
+	swept time.Time
 }
 
 type dated[V any] struct {
@@ -31,8 +33,12 @@ func NewRecent[K comparable, V any](lasts time.Duration, clock clock.PassiveCloc
 func (r *Recent[K, V]) Note(key K, value V) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.notes, func(_ K, n dated[V]) bool { return r.isOver(n) })
-	r.notes[key] = dated[V]{value, r.clock.Now()}
+	now := r.clock.Now()
+	if now.Sub(r.swept) > r.lasts { // not at each: a launch notes its machines one by one
+		maps.DeleteFunc(r.notes, func(_ K, n dated[V]) bool { return r.isOver(n) })
+		r.swept = now
+	}
+	r.notes[key] = dated[V]{value, now}
 }
 
 // Forget forgets keys before their time.

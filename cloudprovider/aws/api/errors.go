@@ -226,12 +226,6 @@ func IsDenied(err error) bool {
 	return e != nil && e.Class == v1alpha1.Auth
 }
 
-// IsRefused reports whether AWS has refused a call, so that a retry fails too until something changes.
-func IsRefused(err error) bool {
-	e := cloudprovider.CauseOf(err)
-	return e != nil && !e.Passes()
-}
-
 // IsUnknownMachine reports whether a call was refused for the sake of one of the IDs in it.
 func IsUnknownMachine(err error) bool {
 	e := cloudprovider.CauseOf(err)

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/cloudprovider/aws/asg"
 )
@@ -48,7 +49,7 @@ func (d *discovery) readNodegroups(ctx context.Context) {
 	silent := d.facts.nodegroups.read(d.clock.Now(), slices.Sorted(maps.Keys(of)), func(key string) (nodegroup, error) {
 		c := of[key]
 		n, err := d.api.DescribeNodegroup(ctx, c.tags[clusterNameTag], c.tags[asg.ManagedTag])
-		if !api.IsRefused(err) {
+		if !cloudprovider.IsRefused(err) {
 			return nodegroup{Nodegroup: n}, err
 		}
 		log.FromContext(ctx).Error(err, "A managed node group cannot be read", "cluster", c.tags[clusterNameTag],

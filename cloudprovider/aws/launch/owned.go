@@ -37,7 +37,7 @@ func (r *Launcher) launchOwned(ctx context.Context, l *launch, known *inventory.
 		return nil, r.inventory.EndIntent(ctx, i)
 	case i == nil:
 		// Where it is refused, what is free may do without them.
-		if err := r.taker.OutOf(ctx, l.spec.AutoScalingGroup, l.dead); err != nil && !api.IsRefused(err) {
+		if err := r.taker.OutOf(ctx, l.spec.AutoScalingGroup, l.dead); err != nil && !cloudprovider.IsRefused(err) {
 			return nil, err
 		}
 		i = &inventory.Intent{

@@ -7,6 +7,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
+	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -27,7 +28,7 @@ func (r *Launcher) gather(ctx context.Context, l *launch) (err error) {
 	default:
 		l.gathered, err = r.placements.For(ctx, l.LaunchRequest, l.neighbours)
 	}
-	if api.IsRefused(err) {
+	if cloudprovider.IsRefused(err) {
 		return nil
 	}
 	return err

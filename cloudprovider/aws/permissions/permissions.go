@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
+	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
 	"github.com/muster-dev/muster/cloudprovider/aws/asg"
 	"github.com/muster-dev/muster/cloudprovider/aws/inventory"
@@ -281,7 +282,7 @@ func (e *Examiner) Missing(ctx context.Context) (missing []string, err error) {
 			continue
 		}
 		// With invalid credentials nothing is permitted, and one bad answer tells it for all.
-		if !api.IsRefused(err) || api.IsDenied(err) {
+		if !cloudprovider.IsRefused(err) || api.IsDenied(err) {
 			return nil, fmt.Errorf("try %s: %w", need.name, err)
 		}
 	}

@@ -66,7 +66,7 @@ func New(client *api.Client, c Config) *Groups {
 		tracker: collocation.NewTracker[string](collocation.Config{Clock: c.Clock, MayAct: c.MayAct, LookAgain: LookAgain})}
 }
 
-// Refused tells why the last launch that was to be in one is in none; empty if it is.
+// Refused returns the error of the last launch that had to do without a placement group; empty if it has one.
 func (g *Groups) Refused() string { return g.tracker.Refused() }
 
 // Sweep deletes the placement groups that no launch needs any more, given the names of the groups that are in use.
@@ -216,7 +216,7 @@ func (g *Groups) CheckDomain(ctx context.Context, req cloudprovider.LaunchReques
 		CapacityReservationIds: []string{reservation},
 	})
 	switch {
-	case api.IsRefused(err) && !api.HasCode(err, api.UnknownReservation):
+	case cloudprovider.IsRefused(err) && !api.HasCode(err, api.UnknownReservation):
 		return nil
 	case err != nil:
 		return err

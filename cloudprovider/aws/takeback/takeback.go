@@ -250,7 +250,7 @@ func split(ids []string, err error) (named, rest []string) {
 
 // isAboutOne reports whether a call may have been refused for the sake of one of its machines.
 func isAboutOne(err error) bool {
-	return errors.Is(err, errUnknown) || api.IsRefused(err)
+	return errors.Is(err, errUnknown) || cloudprovider.IsRefused(err)
 }
 
 // Reservation ends a reservation. One that is over is no error, and that it cannot be ended

@@ -48,7 +48,7 @@ type Inventory struct {
 	touched *poll.Recent[api.Manager, struct{}]
 	// silent are the zones and regions whose lists were not answered a moment ago, and why.
 	silent *poll.Recent[string, error]
-	// fresh are the machines that bulk inserts have been asked for: lists may not know them yet, and limits are to count them.
+	// fresh has the machines requested by bulk inserts. Lists may not include them yet, and limits must count them.
 	fresh *poll.Recent[named, struct{}]
 }
 
