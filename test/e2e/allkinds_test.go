@@ -3,9 +3,9 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/queueing/jobs/kinds"
 	"github.com/muster-dev/muster/queueing/jobs/templates"
@@ -167,12 +168,9 @@ func (s *site) keepsWhatHasStarted(user, muster client.Client, k *kinds.Kind, fr
 		}
 	}
 	k.Resume(o)
-	record := o.GetAnnotations()
-	if record == nil {
-		record = map[string]string{}
-	}
-	record["muster.dev/started"] = "{}"
-	o.SetAnnotations(record)
+	annotations := map[string]string{"muster.dev/started": "{}"}
+	maps.Copy(annotations, o.GetAnnotations())
+	o.SetAnnotations(annotations)
 	if err := muster.Patch(s.Context(), o, client.MergeFrom(was)); err != nil || k.IsSuspended(o) {
 		s.Fatalf("Muster does not start a %s: %v", k.Kind, err)
 	}
@@ -206,11 +204,11 @@ func (s *site) samples() map[*kinds.Kind]*unstructured.Unstructured {
 		if err != nil {
 			s.Fatal(err)
 		}
-		for _, document := range strings.Split(string(text), "\n---") {
-			o := &unstructured.Unstructured{}
-			if err := yaml.Unmarshal([]byte(document), o); err != nil {
-				continue // comments alone
-			}
+		documents, err := deploy.Decode(text)
+		if err != nil {
+			s.Fatal(err)
+		}
+		for _, o := range documents {
 			for _, k := range kinds.BuiltIn() {
 				if k.GroupVersionKind() == o.GroupVersionKind() {
 					out[k] = o

@@ -68,7 +68,7 @@ func (c *Cluster) Watch(ctx context.Context, changes ...func(*invariants.Options
 	return err
 }
 
-// Stop ends the sandbox. What its logs of Muster tell of defects is an error: see Defect.
+// Stop stops the sandbox. It returns an error if Muster's logs show a defect, see Defect.
 func (c *Cluster) Stop(ctx context.Context) error {
 	return errors.Join(Defect(c.Logs(cluster.Muster), c.Logs(cluster.Standby)), c.Cluster.Stop(ctx))
 }

@@ -85,7 +85,7 @@ type Controller struct {
 	DryRun bool
 
 	// past is what the last look left to remember, evictions those that were tried,
-	// doubted the groups whose doubt was told.
+	// doubted those whose doubt was reported.
 	past      scaledown.Past
 	evictions map[types.UID]scaledown.Eviction
 	doubted   map[string]scaledown.Doubt

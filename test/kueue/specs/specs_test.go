@@ -67,7 +67,7 @@ func TestSpecs(t *testing.T) {
 			})
 		}
 	})
-	fmt.Println("| suite | passed | of those that apply | left out | time |") //nolint:forbidigo // a test's own output
+	fmt.Println("| suite | passed | applicable | left out | time |") //nolint:forbidigo // a test's own output
 	for _, path := range slices.Sorted(maps.Keys(lines)) {
 		fmt.Println(lines[path]) //nolint:forbidigo // a test's own output
 	}
