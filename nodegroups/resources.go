@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
@@ -184,9 +185,9 @@ func (r Resources) List() corev1.ResourceList {
 	return list
 }
 
-// Extended says whether the resource is counted in devices, such as nvidia.com/gpu:
-// nodes get it from a device plugin, not from the kubelet.
+// Extended says whether the resource is counted in devices, such as nvidia.com/gpu: nodes get it from a device plugin or a
+// DRA driver, not from the kubelet.
 func Extended(name corev1.ResourceName) bool {
 	s := string(name)
-	return strings.Contains(s, "/") && !strings.Contains(s, "kubernetes.io/")
+	return strings.HasPrefix(s, resourcev1.ResourceDeviceClassPrefix) || strings.Contains(s, "/") && !strings.Contains(s, "kubernetes.io/")
 }

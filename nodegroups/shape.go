@@ -21,6 +21,9 @@ type SeenNode struct {
 	Labels      map[string]string
 	Taints      []corev1.Taint
 	Allocatable Resources
+	// Devices are what drivers publish of the node; nil where nothing is, or not all. Inventory is the same for the same devices.
+	Devices   []v1alpha1.DevicePool
+	Inventory string
 }
 
 // unseenFor is how long a shape is remembered after the last node has gone.
@@ -39,6 +42,7 @@ func LearnShape(old *v1alpha1.LearnedShape, t v1alpha1.NodeTemplate, nodes []See
 	}
 	made := madeFrom(next, nodes)
 	reviewTaints(next, made, now)
+	next.Devices = published(next.Devices, made, now)
 	switch least := offered(t, next, made, now); {
 	case least != nil:
 		next.Allocatable, next.UnseenSince = least.List(), nil
@@ -52,6 +56,23 @@ func LearnShape(old *v1alpha1.LearnedShape, t v1alpha1.NodeTemplate, nodes []See
 		next.Allocatable, next.UnseenSince = nil, nil
 	}
 	return next
+}
+
+// published is what drivers publish of most nodes; what was known, while no node tells. It is not forgotten: without it no gang that
+// claims devices would be launched from zero.
+func published(known []v1alpha1.DevicePool, nodes []SeenNode, now time.Time) []v1alpha1.DevicePool {
+	best, votes := known, map[string]int{}
+	most := 0
+	for i := range nodes {
+		n := &nodes[i]
+		if len(n.Devices) == 0 || now.Before(n.Registered.Add(devicesSettle)) && hashOf(n.Devices) != hashOf(known) {
+			continue
+		}
+		if votes[n.Inventory]++; votes[n.Inventory] > most {
+			best, most = n.Devices, votes[n.Inventory]
+		}
+	}
+	return best
 }
 
 // ForgottenAt is when the shape will be forgotten if no node is seen; zero if it
@@ -88,9 +109,14 @@ const devicesSettle = 5 * time.Minute
 func LearnsAt(ng *v1alpha1.NodeGroup, nodes []SeenNode, now time.Time) (at time.Time) {
 	promised := ResourcesFrom(Allocatable(ng.Spec.Template))
 	known := devicesOf(shown(promised, ng.Status.Shape, ng.Spec.Template), promised)
+	var published []v1alpha1.DevicePool
+	if s := ng.Status.Shape; s != nil {
+		published = s.Devices
+	}
 	for i := range nodes {
 		t := nodes[i].Registered.Add(devicesSettle)
-		if t.After(now) && (at.IsZero() || t.Before(at)) && !maps.Equal(devicesOf(nodes[i].Allocatable, promised), known) {
+		if t.After(now) && (at.IsZero() || t.Before(at)) && (len(nodes[i].Devices) > 0 &&
+			hashOf(nodes[i].Devices) != hashOf(published) || !maps.Equal(devicesOf(nodes[i].Allocatable, promised), known)) {
 			at = t
 		}
 	}
@@ -221,6 +247,11 @@ func shown(promised Resources, s *v1alpha1.LearnedShape, t v1alpha1.NodeTemplate
 	return out
 }
 
+// IsShapeOf reports whether the shape was learned of nodes of the template.
+func IsShapeOf(s *v1alpha1.LearnedShape, t v1alpha1.NodeTemplate) bool {
+	return s.TemplateHash == templateHash(t)
+}
+
 // templateHash identifies a template, whatever the version of the cloud's template.
 func templateHash(t v1alpha1.NodeTemplate) string {
 	t.Source = ""
@@ -261,8 +292,8 @@ func Differences(ng *v1alpha1.NodeGroup, s *v1alpha1.LearnedShape, nodes []SeenN
 		return now.Before(SettledAt(ng, n.Registered))
 	})
 	slices.SortFunc(nodes, func(a, b SeenNode) int { return strings.Compare(a.Name, b.Name) })
-	out = slices.Concat(lessThanPromised(ng, s, nodes), otherDevices(ng, s), taintsUndeclared(ng, s), labelsMissing(ng, nodes),
-		taintsMissing(ng, nodes))
+	out = slices.Concat(lessThanPromised(ng, s, nodes), otherDevices(ng, s), otherPublished(ng, s), taintsUndeclared(ng, s),
+		labelsMissing(ng, nodes), taintsMissing(ng, nodes))
 	return out, len(nodes) > 0
 }
 
@@ -304,6 +335,39 @@ func otherDevices(ng *v1alpha1.NodeGroup, s *v1alpha1.LearnedShape) (out []Diffe
 				"nodes offer %s %s, of which spec.template promises %s, and plans count with that while there are such nodes: set "+
 					"spec.template.allocatable[%s] to it",
 				Quantity(name, has), name, Quantity(name, want), name)})
+		}
+	}
+	return out
+}
+
+// otherPublished compares the devices that drivers publish with those that the template declares.
+func otherPublished(ng *v1alpha1.NodeGroup, s *v1alpha1.LearnedShape) (out []Difference) {
+	if s == nil || len(s.Devices) == 0 || len(ng.Spec.Template.Devices) == 0 {
+		return nil
+	}
+	declared, has := devicesByDriver(ng.Spec.Template.Devices), devicesByDriver(s.Devices)
+	for _, driver := range slices.Sorted(maps.Keys(union(declared, has))) {
+		if declared[driver] != has[driver] {
+			out = append(out, Difference{OtherDevices,
+				fmt.Sprintf("driver %s publishes %d devices of a node, of which spec.template.devices "+
+					"declares %d, and plans count with those that it publishes: correct the machines, or the devices of this driver there",
+					driver, has[driver], declared[driver])})
+		}
+	}
+	return out
+}
+
+func union(a, b map[string]int32) map[string]int32 {
+	out := maps.Clone(a)
+	maps.Copy(out, b)
+	return out
+}
+
+func devicesByDriver(pools []v1alpha1.DevicePool) map[string]int32 {
+	out := map[string]int32{}
+	for i := range pools {
+		for k := range pools[i].Devices {
+			out[pools[i].Driver] += max(1, pools[i].Devices[k].Count)
 		}
 	}
 	return out

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -32,7 +33,8 @@ func isSurrounding(o client.Object) bool {
 	case *kueue.ClusterQueue, *kueue.LocalQueue, *kueue.Cohort, *kueue.ResourceFlavor, *kueue.Topology, *kueue.AdmissionCheck,
 		*kueue.ProvisioningRequestConfig, *kueue.WorkloadPriorityClass, *v1alpha1.NodeGroup, *v1alpha1.CapacityPolicy,
 		*corev1.Namespace, *corev1.LimitRange, *corev1.ResourceQuota, *corev1.PersistentVolumeClaim, *corev1.PersistentVolume,
-		*storagev1.StorageClass, *nodev1.RuntimeClass, *schedulingv1.PriorityClass:
+		*storagev1.StorageClass, *nodev1.RuntimeClass, *schedulingv1.PriorityClass,
+		*resourcev1.DeviceClass, *resourcev1.ResourceClaimTemplate:
 		return true
 	}
 	return false

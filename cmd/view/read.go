@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,6 +50,7 @@ type Kind struct {
 // inNamespaces are the kinds that have namespaces.
 var inNamespaces = []string{
 	"workloads", "localqueues", "resourcequotas", "provisioningrequests", "limitranges", "pods", "podtemplates", "persistentvolumeclaims", "daemonsets",
+	"resourceclaims", "resourceclaimtemplates",
 }
 
 func kindOf[L any, P interface {
@@ -92,6 +94,11 @@ var (
 		kindOf[storagev1.CSINodeList](storagev1.GroupName, "csinodes"),
 		kindOf[nodev1.RuntimeClassList](nodev1.GroupName, "runtimeclasses"),
 		kindOf[schedulingv1.PriorityClassList](schedulingv1.GroupName, "priorityclasses"),
+		kindOf[resourcev1.DeviceClassList](resourcev1.GroupName, "deviceclasses"),
+		kindOf[resourcev1.DeviceTaintRuleList](resourcev1.GroupName, "devicetaintrules"),
+		kindOf[resourcev1.ResourceClaimTemplateList](resourcev1.GroupName, "resourceclaimtemplates"),
+		kindOf[resourcev1.ResourceClaimList](resourcev1.GroupName, "resourceclaims"),
+		kindOf[resourcev1.ResourceSliceList](resourcev1.GroupName, "resourceslices"),
 	}
 )
 

@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -367,6 +368,73 @@ type NodeTemplate struct {
 	// is fully allocatable.
 	// +optional
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
+
+	// devices are what DRA drivers publish of one machine in ResourceSlices: what pods claim instead of requesting an amount of
+	// capacity. Unset means that they are learned from nodes of the group; until then claims find none on new machines.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Devices []DevicePool `json:"devices,omitempty"`
+}
+
+// DevicePool is what one DRA driver publishes of a machine as one pool.
+type DevicePool struct {
+	// driver that publishes it, for example gpu.nvidia.com.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Driver string `json:"driver"`
+
+	// sharedCounters are what devices of the pool share, such as the slices of a GPU that partitions take.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	SharedCounters []resourcev1.CounterSet `json:"sharedCounters,omitempty"`
+
+	// devices of the pool, in the order in which the driver publishes them.
+	// +required
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=128
+	Devices []Device `json:"devices"`
+}
+
+// Device describes devices that are alike.
+type Device struct {
+	// name of the device. That of several is followed by their number, from 0 on: gpu- with a count of 2 stands for gpu-0 and
+	// gpu-1.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+
+	// count of such devices. Unset means 1.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=128
+	Count int32 `json:"count,omitempty"`
+
+	// attributes of each of them. The values of those that identify a device, such as uuid, pciBusID and
+	// resource.kubernetes.io/pcieRoot, differ from machine to machine: only which of the devices have the same value counts.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	Attributes map[resourcev1.QualifiedName]resourcev1.DeviceAttribute `json:"attributes,omitempty"`
+
+	// capacity of each of them.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	Capacity map[resourcev1.QualifiedName]resourcev1.DeviceCapacity `json:"capacity,omitempty"`
+
+	// consumesCounters is what each of them takes of sharedCounters.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2
+	ConsumesCounters []resourcev1.DeviceCounterConsumption `json:"consumesCounters,omitempty"`
+
+	// allowMultipleAllocations: several claims may share such a device.
+	// +optional
+	AllowMultipleAllocations bool `json:"allowMultipleAllocations,omitempty"`
 }
 
 // KwokPool scripts a pool of simulated machines. All times in faults count from the creation
@@ -392,6 +460,13 @@ type KwokPool struct {
 	// +optional
 	// +kubebuilder:default="0s"
 	DeviceDelay metav1.Duration `json:"deviceDelay,omitempty"`
+
+	// devices are what DRA drivers publish of the pool's machines, deviceDelay after their nodes are Ready. Unset means those of
+	// template.devices.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Devices []DevicePool `json:"devices,omitempty"`
 
 	// holds is the number of machines that the pool has, independently of maxNodes. A launch
 	// of more machines gets the rest of the pool and a Stockout. Unset means no limit; 0
@@ -815,6 +890,11 @@ type LearnedShape struct {
 	// Unset until a node was seen.
 	// +optional
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
+	// devices are what drivers publish of the nodes in ResourceSlices, where all pools are complete. Plans use them in place of
+	// spec.template.devices.
+	// +optional
+	// +listType=atomic
+	Devices []DevicePool `json:"devices,omitempty"`
 	// taints that nodes of the group, or of another of the same spec.template.source, keep though spec.template does not declare
 	// them. Plans count on them for a day after they were last seen, and until a node of the group lacks them.
 	// +optional

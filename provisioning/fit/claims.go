@@ -85,7 +85,7 @@ func (p *Pod) readClaim(field, name string, objects *Objects) Refusal {
 	}
 	bound := claim.Spec.VolumeName != ""
 	if single || !bound {
-		p.claims = append(p.claims, sharedClaim{name: name, single: single, unbound: !bound})
+		p.shared = append(p.shared, sharedClaim{name: name, single: single, unbound: !bound})
 	}
 	if bound {
 		return p.readBound(field, claim, objects)

@@ -130,7 +130,7 @@ func (s *spread) includes(p *Pod, n *Node) bool {
 // Between reports whether the pod's own constraints are about other pods, so that it
 // takes an InterPodState to judge it.
 func (p *Pod) Between() bool {
-	return len(p.attracts)+len(p.repels)+len(p.spreads)+len(p.Ports)+len(p.claims) > 0
+	return len(p.attracts)+len(p.repels)+len(p.spreads)+len(p.Ports)+len(p.shared) > 0
 }
 
 // Topologies are the node labels whose values are the domains of the pod's own

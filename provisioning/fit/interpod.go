@@ -112,7 +112,7 @@ func (c *InterPodState) addRules(i int, p *Pod) {
 			}
 		}
 	}
-	for _, claim := range p.claims {
+	for _, claim := range p.shared {
 		c.claims[claimKey{p.Namespace, claim.name}] = &claimUse{placed: map[string]int{}}
 	}
 }
@@ -289,7 +289,7 @@ func (c *InterPodState) count(i int, node string, n int) {
 			}
 		}
 	}
-	for _, claim := range c.pods[i].claims {
+	for _, claim := range c.pods[i].shared {
 		use := c.claims[claimKey{c.pods[i].Namespace, claim.name}]
 		if use.placed[node] += n; use.placed[node] == 0 {
 			delete(use.placed, node)
@@ -370,7 +370,7 @@ func (c *InterPodState) obstacle(i int, node string) obstacle {
 	if len(at.rivals) > 0 && at.rivals[i] > 0 {
 		return obstacle{kind: hostPort}
 	}
-	for _, claim := range c.pods[i].claims {
+	for _, claim := range c.pods[i].shared {
 		use := c.claims[claimKey{c.pods[i].Namespace, claim.name}]
 		if claim.single && use.running+len(use.placed) > 0 {
 			return obstacle{kind: claimInUse, claim: claim.name}

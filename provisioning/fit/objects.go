@@ -3,6 +3,7 @@ package fit
 import (
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 )
 
@@ -17,11 +18,16 @@ type Objects struct {
 	// some CSINode has spec.drivers[].allocatable.count for it.
 	Limited      func(driver string) bool
 	RuntimeClass func(name string) *nodev1.RuntimeClass
+	// ClaimTemplate is a ResourceClaimTemplate, DeviceClass a DeviceClass by its name.
+	ClaimTemplate func(namespace, name string) *resourcev1.ResourceClaimTemplate
+	DeviceClass   func(name string) *resourcev1.DeviceClass
+	// ClassOf is the DeviceClass whose devices are requested by the name of that extended resource.
+	ClassOf func(resource corev1.ResourceName) *resourcev1.DeviceClass
 }
 
 // Refers reports whether pods of the spec depend on Objects, or on a PriorityClass.
 func Refers(spec *corev1.PodSpec) bool {
-	if spec.RuntimeClassName != nil || spec.PriorityClassName != "" {
+	if spec.RuntimeClassName != nil || spec.PriorityClassName != "" || MayClaim(spec) {
 		return true
 	}
 	for i := range spec.Volumes {

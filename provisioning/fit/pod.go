@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 	ndf "k8s.io/component-helpers/nodedeclaredfeatures"
 	ndftypes "k8s.io/component-helpers/nodedeclaredfeatures/types"
@@ -35,9 +34,13 @@ type Pod struct {
 	volumes     []selector
 	tolerations []corev1.Toleration
 
+	// Claims are the devices that it claims; nil for none.
+	Claims *Claims
+
 	attracts []podTerm
 	spreads  []spread
-	claims   []sharedClaim
+	// shared claims of volumes.
+	shared []sharedClaim
 }
 
 // NewPod reads the template of a podSet of count pods in the namespace. The Pod is nil
@@ -69,7 +72,7 @@ func (p *Pod) read(namespace string, t *corev1.PodTemplateSpec, objects *Objects
 		p.affinity = &s
 	}
 	for _, step := range []func(*corev1.PodSpec, *Objects) Refusal{
-		p.readRuntimeClass, p.readVolumes, p.readPodAffinity, p.readSpreads,
+		p.readRuntimeClass, p.readDevices, p.readVolumes, p.readPodAffinity, p.readSpreads,
 	} {
 		if r := step(spec, objects); r.Refused() {
 			return r
@@ -84,19 +87,8 @@ func unjudged(spec *corev1.PodSpec) Refusal {
 	switch {
 	case spec.NodeName != "":
 		return unsupported("spec.nodeName", "the pods bypass the scheduler", "remove it, or select the node by its labels")
-	case len(spec.ResourceClaims) > 0:
-		return unsupported("spec.resourceClaims", "dynamic resource allocation",
-			"request devices by container resources, or run these pods without a request")
 	case spec.SchedulingGroup != nil:
 		return unsupported("spec.schedulingGroup", "the scheduler's own gang scheduling", "remove it: Muster holds the pods until all fit")
-	}
-	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-		for i := range containers {
-			if name, ok := deviceClass(&containers[i].Resources); ok {
-				return unsupported("a resource of spec.containers", fmt.Sprintf("%s of %s stands for a DeviceClass", name, containers[i].Name),
-					"request a resource that nodes advertise, or run these pods without a request")
-			}
-		}
 	}
 	features, err := ndf.DefaultFramework.InferForPodScheduling(&ndftypes.PodInfo{Spec: spec}, schedulerVersion)
 	if err == nil && features.IsEmpty() {
@@ -108,18 +100,6 @@ func unjudged(spec *corev1.PodSpec) Refusal {
 
 // schedulerVersion is that of the scheduler whose judgement is followed.
 var schedulerVersion = version.MustParse("1.37")
-
-// deviceClass returns the first resource, by name, that is no amount on a node but a
-// device that the scheduler would pick from a DeviceClass. Limits have them all: such
-// a resource cannot be asked for without.
-func deviceClass(r *corev1.ResourceRequirements) (first corev1.ResourceName, found bool) {
-	for name := range r.Limits {
-		if strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix) && (!found || name < first) {
-			first, found = name, true
-		}
-	}
-	return first, found
-}
 
 // readRuntimeClass adds what the API server will take from the RuntimeClass when it
 // creates the pods.

@@ -250,14 +250,19 @@ func TestWhatCannotBeJudgedIsRefusedByName(t *testing.T) {
 	}{
 		{"a node name", "nodeName: n1", Refusal{Unsupported, "spec.nodeName",
 			"podSet w uses spec.nodeName (the pods bypass the scheduler), which Muster cannot judge: remove it, or select the node by its labels"}},
-		{"claims on devices", "resourceClaims: [{name: c}]", Refusal{Unsupported, "spec.resourceClaims",
-			"podSet w uses spec.resourceClaims (dynamic resource allocation), which Muster cannot judge: request devices by container resources, " +
-				"or run these pods without a request"}},
+		{"a claim that pods share", "resourceClaims: [{name: c, resourceClaimName: c}]", Refusal{Unsupported,
+			"spec.resourceClaims[0].resourceClaimName",
+			"podSet w uses spec.resourceClaims[0].resourceClaimName (a claim that pods share), which Muster cannot judge: name a " +
+				"ResourceClaimTemplate in resourceClaimTemplateName, so that each pod has a claim of its own"}},
+		{"claims that nothing looks up", "resourceClaims: [{name: c, resourceClaimTemplateName: c}]", Refusal{Unsupported,
+			"spec.resourceClaims[0]",
+			"podSet w uses spec.resourceClaims[0] (dynamic resource allocation), which Muster cannot judge: request devices by container " +
+				"resources, or run these pods without a request"}},
 		{"the scheduler's own gang scheduling", "schedulingGroup: {podGroupName: g}", Refusal{Unsupported, "spec.schedulingGroup",
 			"podSet w uses spec.schedulingGroup (the scheduler's own gang scheduling), which Muster cannot judge: remove it: Muster holds the " +
 				"pods until all fit"}},
 		{"a device class as a resource", "initContainers: [{name: i, resources: {limits: {deviceclass.resource.kubernetes.io/gpu: 1}}}]", Refusal{Unsupported, "a resource of spec.containers",
-			"podSet w uses a resource of spec.containers (deviceclass.resource.kubernetes.io/gpu of i stands for a DeviceClass), which Muster " +
+			"podSet w uses a resource of spec.containers (deviceclass.resource.kubernetes.io/gpu stands for a DeviceClass), which Muster " +
 				"cannot judge: request a resource that nodes advertise, or run these pods without a request"}},
 		{"a feature that nodes must declare", "{hostNetwork: true, hostUsers: false}", Refusal{Unsupported, "a feature that nodes must declare",
 			"podSet w uses a feature that nodes must declare (UserNamespacesHostNetworkSupport), which Muster cannot judge: remove it, or run " +

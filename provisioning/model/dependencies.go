@@ -48,6 +48,12 @@ var dependencies = []dependency{
 	{namespaceObject, budgetListView, all},
 	{namespaceObject, dueView, all},
 	{referredObject, specView, requestsReferring},
+	{sliceObject, nodeView, nodeOfSlice},
+	{claimObject, nodeView, nodesOfClaim},
+	{claimObject, dueView, requestsOfClaim},
+	{classObject, specView, requestsReferring},
+	{classObject, nodeView, nodesOfDevices},
+	{classObject, groupView, allGroups},
 	{assumption, requestView, itself},
 	{assumption, dueView, requestItself},
 	{assumption, nodeView, nodesAssumed},
@@ -319,6 +325,46 @@ func requestsReferring(m *Model, _ ref, mark func(ref)) {
 		if e.looksUp {
 			mark(ref{name: string(uid)})
 		}
+	}
+}
+
+func nodeOfSlice(m *Model, from ref, mark func(ref)) {
+	if s := m.claimable.slices[from.name]; s != nil && s.Spec.NodeName != nil {
+		mark(ref{name: *s.Spec.NodeName})
+	}
+}
+
+// nodesOfClaim are those of its devices, and of its pods.
+func nodesOfClaim(m *Model, from ref, mark func(ref)) {
+	o := m.claimable.claims[types.NamespacedName{Namespace: from.group, Name: from.name}]
+	if o == nil {
+		return
+	}
+	for _, r := range resultsOf(o) {
+		if name := m.claimable.nodeOf[poolKey{r.Driver, r.Pool}]; name != "" {
+			mark(ref{name: name})
+		}
+	}
+	for _, uid := range podsOf(o) {
+		nodeOfPod(m, ref{name: string(uid)}, mark)
+	}
+}
+
+func requestsOfClaim(m *Model, from ref, mark func(ref)) {
+	if o := m.claimable.claims[types.NamespacedName{Namespace: from.group, Name: from.name}]; o != nil {
+		for _, uid := range podsOf(o) {
+			requestOfPod(m, ref{name: string(uid)}, mark)
+		}
+	}
+}
+
+// nodesOfDevices are those of which some are published, or claimed by their pods.
+func nodesOfDevices(m *Model, _ ref, mark func(ref)) {
+	for name := range m.claimable.onNode {
+		mark(ref{name: name})
+	}
+	for uid := range m.claimable.charges {
+		nodeOfPod(m, ref{name: string(uid)}, mark)
 	}
 }
 

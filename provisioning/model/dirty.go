@@ -19,6 +19,10 @@ const (
 	namespaceObject
 	// referredObject is a PersistentVolumeClaim, say: an object that pod templates refer to.
 	referredObject
+	// sliceObject is a ResourceSlice, claimObject a ResourceClaim, classObject a DeviceClass or a DeviceTaintRule.
+	sliceObject
+	claimObject
+	classObject
 	// assumption of a request, by UID.
 	assumption
 	// scaleDown of a node that is about to be given back.

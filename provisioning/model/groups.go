@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/model/objects"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
@@ -31,12 +32,15 @@ type groups struct {
 	// list and daemons are those of the snapshot; daemons is nil where it is out of date.
 	list    []planner.Group
 	daemons []state.DaemonSet
+
+	// What reading a group depends on beside.
+	claimable *claimable
 }
 
-func newGroups() groups {
+func newGroups(c *claimable) groups {
 	return groups{
 		objects: map[string]*v1alpha1.NodeGroup{}, daemonSets: map[types.UID]*appsv1.DaemonSet{}, learned: map[string][]v1alpha1.LaunchAttempt{},
-		read: map[string]planner.Group{}, prices: map[string]int64{},
+		read: map[string]planner.Group{}, prices: map[string]int64{}, claimable: c,
 	}
 }
 
@@ -122,11 +126,22 @@ func (gs *groups) refresh(name string) effect {
 		delete(gs.read, name)
 		return frees
 	}
-	gs.read[name] = planner.NewGroup(nodegroups.GroupFrom(g, gs.status(name), 0), gs.daemons)
-	if known && reflect.DeepEqual(old, gs.read[name]) {
+	gs.read[name] = gs.claimable.ofGroup(planner.NewGroup(nodegroups.GroupFrom(g, gs.status(name), 0), gs.daemons), g)
+	if known && isSameGroup(old, gs.read[name]) {
 		return unchanged
 	}
 	return frees
+}
+
+// isSameGroup compares devices by their keys: what was worked out about them is part of no group.
+func isSameGroup(a, b planner.Group) bool {
+	for _, pair := range [][2]*fit.Devices{{&a.Published, &b.Published}, {&a.PublishedAtBest, &b.PublishedAtBest}} {
+		if x, y := *pair[0], *pair[1]; (x == nil) != (y == nil) || x != nil && x.Key() != y.Key() {
+			return false
+		}
+		*pair[0], *pair[1] = nil, nil
+	}
+	return reflect.DeepEqual(a, b)
 }
 
 func (gs *groups) readDaemons() {

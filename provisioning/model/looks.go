@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/cost"
 	"github.com/muster-dev/muster/provisioning/planner"
@@ -35,7 +36,7 @@ func (m *Model) snapshotAt(now time.Time) planner.Snapshot {
 	}
 	s := *m.snapshot
 	s.Answering = m.Pulse.Since(now)
-	s.Now, s.Nodes, s.Objects, s.Memo = now, s.Nodes.Clone(), m.objects.Copy(), planner.NewMemo()
+	s.Now, s.Nodes, s.Objects, s.Memo = now, s.Nodes.Clone(), m.claimable.lookup(m.objects.Copy()), planner.NewMemo()
 	return s
 }
 
@@ -184,6 +185,14 @@ func (m *Model) Tidy() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.losses.Forget(now)
+	maps.DeleteFunc(m.claimable.charges, func(uid types.UID, of map[types.NamespacedName]nodegroups.Resources) bool {
+		for key := range of {
+			if m.claimable.claims[key] != nil {
+				return false
+			}
+		}
+		return m.nodes.pods[uid] == nil
+	})
 	m.requests.carried.Forget(now)
 	maps.DeleteFunc(m.unanswered, func(uid types.UID, _ map[transaction.CallKey]transaction.Unanswered) bool {
 		return m.requests.byUID[uid] == nil

@@ -41,6 +41,7 @@ type Model struct {
 	mu sync.Mutex
 	// What is stored, and the views of it.
 	objects   objects.Objects
+	claimable claimable
 	policies  policies
 	specs     specs
 	requests  requests
@@ -68,10 +69,11 @@ func New(c clock.PassiveClock, served transaction.Server) *Model {
 		clock: c, served: served, process: strconv.FormatInt(c.Now().UnixNano(), 36),
 		policies: newPolicies(), requests: newRequests(), consumers: consumers.New(c.Now()), losses: losses.Losses{},
 		machines: newMachines(), unanswered: map[types.UID]map[transaction.CallKey]transaction.Unanswered{},
-		groups: newGroups(), Pulse: pulse.New(c),
+		claimable: newClaimable(), Pulse: pulse.New(c),
 	}
-	m.specs = newSpecs(&m.objects, &m.policies)
-	m.nodes = newNodes(&m.requests, &m.machines, &m.objects)
+	m.groups = newGroups(&m.claimable)
+	m.specs = newSpecs(m.lookup, &m.objects, &m.policies)
+	m.nodes = newNodes(&m.requests, &m.machines, &m.claimable, m.lookup)
 	m.ledger = newLedger(&m.requests, &m.machines, &m.nodes, &m.groups)
 	m.budgets = cost.NewBudgets(m.ledger.Ledger, m.ledger.paidSince)
 	m.dirty.mark(ref{kind: upcomingView}, span{})

@@ -6,10 +6,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/model/objects"
 	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
@@ -38,16 +40,17 @@ type nodes struct {
 	judged int
 
 	// What reading a node depends on beside.
-	requests *requests
-	machines *machines
-	objects  *objects.Objects
+	requests  *requests
+	machines  *machines
+	claimable *claimable
+	lookup    func() fit.Objects
 }
 
-func newNodes(r *requests, m *machines, o *objects.Objects) nodes {
+func newNodes(r *requests, m *machines, c *claimable, lookup func() fit.Objects) nodes {
 	return nodes{
 		byName: map[string]*node{}, pods: map[types.UID]*state.Pod{}, assumed: map[string]map[types.UID]assumedBooking{},
 		leaving: map[string]bool{}, gone: map[string]types.UID{}, lapses: map[string]time.Time{}, endedOn: map[state.ConsumerKey]map[string]int{},
-		set: nodeset.New(), asked: map[string]bool{}, requests: r, machines: m, objects: o,
+		set: nodeset.New(), asked: map[string]bool{}, requests: r, machines: m, claimable: c, lookup: lookup,
 	}
 }
 
@@ -71,6 +74,8 @@ type node struct {
 	lifted bool
 	// booked reports whether some live request had booked it when it was last read.
 	booked bool
+	// publishes: a DRA driver publishes devices of it.
+	publishes bool
 	// ended are pods of gangs that ended here lately.
 	ended []ended
 }
@@ -98,6 +103,9 @@ func (ns *nodes) put(o *corev1.Node, now time.Time) effect {
 		return unchanged
 	}
 	n := ns.get(o.Name)
+	if n.object != nil && !maps.EqualFunc(o.Status.Allocatable, n.object.Status.Allocatable, resource.Quantity.Equal) {
+		delete(ns.claimable.published, o.Name)
+	}
 	if n.object == nil || state.OffersFewerDevices(o, n.object) {
 		n.devicesSince = now
 	}
@@ -133,6 +141,9 @@ func (ns *nodes) remove(name string) effect {
 // setPod puts a version of a pod in place of the last one. EndedAt is when it ended, if
 // it is new here. It returns the node that keeps less room from now on, if one does.
 func (ns *nodes) setPod(uid types.UID, p *state.Pod, endedAt, now time.Time) (keepsLess string) {
+	if charge := ns.claimable.chargeOf(uid); charge != nil {
+		p.Claim(charge)
+	}
 	old := ns.pods[uid]
 	if old != nil {
 		ns.forgetPod(uid, old, now)
@@ -154,6 +165,20 @@ func (ns *nodes) setPod(uid types.UID, p *state.Pod, endedAt, now time.Time) (ke
 	}
 	n.noteIdle(now)
 	return keepsLess
+}
+
+// claim adds to what a pod takes the devices that its claims take.
+func (ns *nodes) claim(uid types.UID, charge nodegroups.Resources) {
+	p := ns.pods[uid]
+	if p == nil || charge == nil {
+		return
+	}
+	again := *p
+	again.Claim(charge)
+	ns.pods[uid] = &again
+	if n := ns.byName[p.Node]; n != nil && n.pods[uid] != nil {
+		n.pods[uid] = &again
+	}
 }
 
 // removePod forgets a pod that is gone. On a booked node it is remembered if it has
@@ -275,5 +300,5 @@ func (n *node) hasDevices() bool {
 			return true
 		}
 	}
-	return false
+	return n.publishes
 }

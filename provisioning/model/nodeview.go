@@ -75,6 +75,11 @@ func (ns *nodes) read(name string, n *node, now time.Time) *state.Node {
 	ns.nameBookings(out.Labelled)
 	ns.addAssumed(out, n)
 	n.addPods(out)
+	ns.claimable.add(out, o)
+	n.publishes = out.Published != nil
+	if before := ns.set.Find(name); before != nil && publishesLess(out, before) {
+		n.devicesSince, out.DevicesSince = now, now
+	}
 	ns.addStrays(out, n)
 	n.addStrangers(out)
 	for i := range out.Labelled {
@@ -103,6 +108,19 @@ func (ns *nodes) read(name string, n *node, now time.Time) *state.Node {
 	}
 	out.IdleSince = n.idleSince
 	return out
+}
+
+// publishesLess reports whether drivers publish fewer devices of some class of a node than before: one restarts, or devices have failed.
+func publishesLess(n, before *state.Node) bool {
+	if before.Published == nil {
+		return false
+	}
+	for name, amount := range before.Published.Amounts() {
+		if n.Allocatable[name] < amount {
+			return true
+		}
+	}
+	return false
 }
 
 // nameBookings tells the queues that their requests are of now, and the namespaces of
@@ -232,7 +250,7 @@ func (ns *nodes) addStrays(out *state.Node, n *node) {
 	}
 	for _, p := range n.pods {
 		if p.Counts() && p.Movable != nil {
-			out.Strays = append(out.Strays, state.NewStray(p.Movable, ns.objects.Lookup()))
+			out.Strays = append(out.Strays, state.NewStray(p.Movable, ns.lookup()))
 		}
 	}
 	slices.SortFunc(out.Strays, func(a, b state.Stray) int {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -196,7 +197,9 @@ func (w *events) event() {
 	case 14:
 		w.come()
 	case 15:
-		switch w.random.IntN(4) {
+		switch w.random.IntN(6) {
+		case 4, 5:
+			w.devices()
 		case 0:
 			w.daemonSet()
 		case 1:
@@ -216,6 +219,75 @@ func (w *events) event() {
 	default:
 		w.settle()
 	}
+}
+
+// devices has what a driver publishes of a node change, or what claims have of it.
+func (w *events) devices() {
+	name := w.nodeName()
+	pods := slices.DeleteFunc(slices.Sorted(maps.Keys(w.objects)), func(key string) bool { return !strings.HasPrefix(key, "*v1.Pod ") })
+	switch w.random.IntN(6) {
+	case 0:
+		c := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: pick(w, "gpu", "gpu", "other")}}
+		c.Spec.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: pick(w, "true",
+			`device.driver == "d"`)}}}
+		if w.one(2) {
+			c.Spec.ExtendedResourceName = new(string(gpu))
+		}
+		w.setOrRemove(c)
+	case 1:
+		r := &resourcev1.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "broken"}}
+		r.Spec.DeviceSelector = &resourcev1.DeviceTaintSelector{Pool: new(name), Device: new("d-0")}
+		r.Spec.Taint = resourcev1.DeviceTaint{Key: "lost", Effect: resourcev1.DeviceTaintEffectNoSchedule}
+		w.setOrRemove(r)
+	case 2:
+		t := &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: pick(w, "a", "b"), Name: "claims"}}
+		t.Spec.Spec = w.claimed()
+		w.setOrRemove(t)
+	case 3:
+		var claims []*resourcev1.ResourceClaim
+		for _, key := range slices.Sorted(maps.Keys(w.objects)) {
+			if c, ok := w.objects[key].(*resourcev1.ResourceClaim); ok && !slices.ContainsFunc(pods, func(pod string) bool {
+				return w.objects[pod].(*corev1.Pod).UID == c.OwnerReferences[0].UID // it goes after its pod
+			}) {
+				claims = append(claims, c)
+			}
+		}
+		if len(claims) > 0 {
+			w.remove(claims[w.random.IntN(len(claims))])
+		}
+	case 4:
+		if len(pods) == 0 {
+			return
+		}
+		p := w.objects[pods[w.random.IntN(len(pods))]].(*corev1.Pod)
+		c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: "of-" + string(p.UID)}}
+		c.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod", UID: p.UID, Controller: new(true)}}
+		c.Spec = w.claimed()
+		if old, ok := w.objects[kindAndName(c)].(*resourcev1.ResourceClaim); ok {
+			c.Spec = old.Spec
+		}
+		if w.one(2) {
+			c.Status.Allocation = &resourcev1.AllocationResult{}
+			c.Status.Allocation.Devices.Results = []resourcev1.DeviceRequestAllocationResult{{Driver: "d", Pool: name,
+				Device: fmt.Sprintf("d-%d", w.random.IntN(4))}}
+		}
+		w.set(c)
+	default:
+		s := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", name, w.random.IntN(2))}}
+		s.Spec = resourcev1.ResourceSliceSpec{Driver: "d", NodeName: &name,
+			Pool: resourcev1.ResourcePool{Name: name, Generation: 1 + w.random.Int64N(2), ResourceSliceCount: 1 + w.random.Int64N(2)}}
+		for i := range w.random.IntN(5) {
+			s.Spec.Devices = append(s.Spec.Devices, resourcev1.Device{Name: fmt.Sprintf("d-%d", i)})
+		}
+		w.setOrRemove(s)
+	}
+}
+
+func (w *events) claimed() (out resourcev1.ResourceClaimSpec) {
+	out.Devices.Requests = []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{
+		DeviceClassName: pick(w, "gpu", "gpu",
+			"other"), AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1 + w.random.Int64N(2)}}}
+	return out
 }
 
 // nodeName is that of a node that is there, or may be.
@@ -518,6 +590,10 @@ func (w *events) template() {
 		t.Template.Spec.ActiveDeadlineSeconds = new(int64(3600))
 	case 3:
 		t.Template.Spec.NodeSelector = map[string]string{"disk": "fast"}
+	}
+	if w.one(6) {
+		t.Template.Spec.Containers[0].Resources = corev1.ResourceRequirements{}
+		t.Template.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "c", ResourceClaimTemplateName: new("claims")}}
 	}
 	if w.one(8) {
 		t.Template.Spec.Volumes = []corev1.Volume{{Name: "v",

@@ -25,12 +25,13 @@ type Entry struct {
 // specs read what requests ask for.
 type specs struct {
 	templates map[types.NamespacedName]*corev1.PodTemplate
+	lookup    func() fit.Objects
 	objects   *objects.Objects
 	policies  *policies
 }
 
-func newSpecs(o *objects.Objects, p *policies) specs {
-	return specs{templates: map[types.NamespacedName]*corev1.PodTemplate{}, objects: o, policies: p}
+func newSpecs(lookup func() fit.Objects, o *objects.Objects, p *policies) specs {
+	return specs{templates: map[types.NamespacedName]*corev1.PodTemplate{}, lookup: lookup, objects: o, policies: p}
 }
 
 // read turns a request into what decisions see. Its pods select on the labels.
@@ -75,7 +76,7 @@ func (s *specs) read(e *request) (out *transaction.Request, labels []string) {
 		}
 		e.looksUp = e.looksUp || fit.Refers(&t.Template.Spec)
 		out.Priority = max(out.Priority, s.objects.Priority(&t.Template.Spec))
-		set := state.NewPodSet(r.Namespace, name, int(ps.Count), &t.Template, s.objects.Lookup())
+		set := state.NewPodSet(r.Namespace, name, int(ps.Count), &t.Template, s.lookup())
 		labels = append(labels, set.Keys()...)
 		out.Gang.PodSets = append(out.Gang.PodSets, set)
 	}
@@ -87,7 +88,7 @@ func (s *specs) read(e *request) (out *transaction.Request, labels []string) {
 	out.EquivalenceClass = planner.EquivalenceClass(&out.Gang, &out.Policy)
 	out.Consumed, out.Repairs = transaction.IsConsumed(r), e.repair.Number
 	if e.status == transaction.Provisioned && e.repair.Number > 0 {
-		out, _ = out.Repairing(e.repair, s.objects.Lookup())
+		out, _ = out.Repairing(e.repair, s.lookup())
 		for i := range out.Gang.PodSets {
 			labels = append(labels, out.Gang.PodSets[i].Keys()...)
 		}

@@ -5,12 +5,14 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/model/objects"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
@@ -129,6 +131,12 @@ func refOf(o metav1.Object) ref {
 		return ref{policyObject, "", o.Name}
 	case *corev1.Namespace:
 		return ref{namespaceObject, "", o.Name}
+	case *resourcev1.ResourceSlice:
+		return ref{sliceObject, "", o.Name}
+	case *resourcev1.ResourceClaim:
+		return ref{claimObject, o.Namespace, o.Name}
+	case *resourcev1.DeviceClass, *resourcev1.DeviceTaintRule:
+		return ref{kind: classObject}
 	default:
 		return ref{kind: referredObject}
 	}
@@ -155,6 +163,14 @@ func (m *Model) set(o metav1.Object) effect {
 		return m.policies.set(o)
 	case *corev1.Namespace:
 		return m.policies.setNamespace(o)
+	case *resourcev1.ResourceSlice:
+		return m.claimable.setSlice(o)
+	case *resourcev1.ResourceClaim:
+		return m.setClaim(o)
+	case *resourcev1.DeviceClass:
+		return m.setClass(o.Name, o)
+	case *resourcev1.DeviceTaintRule:
+		return m.claimable.setRule(o.Name, o)
 	default:
 		return effectOf(m.objects.Set(o))
 	}
@@ -188,6 +204,14 @@ func (m *Model) remove(o metav1.Object) effect {
 		return m.policies.remove(o.Name)
 	case *corev1.Namespace:
 		return m.policies.removeNamespace(o.Name)
+	case *resourcev1.ResourceSlice:
+		return m.claimable.removeSlice(o.Name)
+	case *resourcev1.ResourceClaim:
+		return m.claimable.removeClaim(types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
+	case *resourcev1.DeviceClass:
+		return m.setClass(o.Name, nil)
+	case *resourcev1.DeviceTaintRule:
+		return m.claimable.setRule(o.Name, nil)
 	default:
 		return effectOf(m.objects.Remove(o))
 	}
@@ -217,6 +241,32 @@ func (m *Model) setPod(o *corev1.Pod, now time.Time) effect {
 	}
 	return changed
 }
+
+// setClaim stores a claim; what it takes its pods take.
+func (m *Model) setClaim(o *resourcev1.ResourceClaim) effect {
+	e := m.claimable.setClaim(o)
+	if e == unchanged {
+		return e
+	}
+	for _, uid := range podsOf(o) {
+		m.nodes.claim(uid, m.claimable.chargeOf(uid))
+	}
+	return e
+}
+
+// setClass stores a DeviceClass, or takes it out where it is nil: it says by which resource devices are counted.
+func (m *Model) setClass(name string, o *resourcev1.DeviceClass) effect {
+	e := m.claimable.setClass(name, o)
+	if e != unchanged {
+		for uid := range m.claimable.charges {
+			m.nodes.claim(uid, m.claimable.chargeOf(uid))
+		}
+	}
+	return e
+}
+
+// lookup is what pod templates refer to, for use before it changes.
+func (m *Model) lookup() fit.Objects { return m.claimable.lookup(m.objects.Lookup()) }
 
 func (m *Model) setRequest(o *provreq.ProvisioningRequest, now time.Time) effect {
 	key := state.ConsumerKey{Namespace: o.Namespace, Name: o.Name}

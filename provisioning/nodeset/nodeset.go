@@ -16,6 +16,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
@@ -130,6 +131,8 @@ type Class struct {
 	// are ordered by, rest is everything else.
 	Devices, cpu, memory int64
 	rest                 string
+	// Claimable are the devices that pods can claim on a node; nil for none.
+	Claimable fit.Devices
 }
 
 // order of classes is total, and does not depend on what came first.
@@ -394,9 +397,9 @@ func (s *Set) Set(n *state.Node) {
 		s.owned.ReplaceOrInsert(ownership{owner, n})
 	}
 	if n.OpenToAll() && len(n.Bookings) == 0 {
-		f.room = s.file(s.room, n, n.Free)
+		f.room = s.file(s.room, n, n.Free, n.Claimable)
 	}
-	f.best = s.file(s.best, n, n.Allocatable)
+	f.best = s.file(s.best, n, n.Allocatable, n.Published)
 }
 
 // Delete takes a node out.
@@ -414,11 +417,11 @@ func (s *Set) Delete(name string) {
 }
 
 // file puts the node in its class, if it has any room.
-func (s *Set) file(into *classes, n *state.Node, room nodegroups.Resources) *Class {
+func (s *Set) file(into *classes, n *state.Node, room nodegroups.Resources, claimable fit.Devices) *Class {
 	if room[corev1.ResourcePods] <= 0 {
 		return nil
 	}
-	c := &Class{Kind: s.kindOf(n), room: s.vector(room),
+	c := &Class{Kind: s.kindOf(n), room: s.vector(room), Claimable: claimable,
 		cpu: max(0, room[corev1.ResourceCPU]), memory: max(0, room[corev1.ResourceMemory])}
 	var rest strings.Builder
 	for _, name := range room.Names() {
@@ -432,6 +435,9 @@ func (s *Set) file(into *classes, n *state.Node, room nodegroups.Resources) *Cla
 			rest.WriteString(strconv.FormatInt(v, 10))
 			rest.WriteByte(' ')
 		}
+	}
+	if claimable != nil {
+		rest.WriteString(claimable.Key())
 	}
 	c.rest = rest.String()
 	now, ok := into.counts.Get(counted{Class: c})

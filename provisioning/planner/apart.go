@@ -129,11 +129,10 @@ func (t *trial) placeAgain(spots []*spot, podSets []int) bool {
 	use := map[string]bool{}
 	for _, s := range spots {
 		use[s.name] = true
-		for i, n := range s.pods {
-			s.room = s.room.less(t.needs[i], -n)
+		for i := range s.pods {
 			s.pods[i] = 0
 		}
-		s.taken = 0
+		s.room, s.taken = t.roomOf(&s.bin), 0
 	}
 	state := t.state(use)
 	for _, s := range spots {
@@ -226,7 +225,7 @@ func (t *trial) bestSpot(state *fit.InterPodState, spots []*spot, i, need int) *
 	var best *spot
 	var bestKey [3]int64
 	for _, s := range spots {
-		if !t.takes(s).has(i) || s.room.times(t.needs[i], need) < need || !t.in[i].has(&s.bin) {
+		if !t.takes(s).has(i) || t.fits(s.room, i, need) < need || !t.in[i].has(&s.bin) {
 			continue
 		}
 		key := [3]int64{1, int64(s.pods[i]), 0}
@@ -248,7 +247,7 @@ func (t *trial) bestSpot(state *fit.InterPodState, spots []*spot, i, need int) *
 // for it.
 func (t *trial) noteObstacle(state *fit.InterPodState, spots []*spot, i int) {
 	for _, s := range spots {
-		if t.takes(s).has(i) && s.room.times(t.needs[i], 1) > 0 && t.in[i].has(&s.bin) {
+		if t.takes(s).has(i) && t.fits(s.room, i, 1) > 0 && t.in[i].has(&s.bin) {
 			placed := 0
 			for _, s := range spots {
 				placed += s.pods[i]
@@ -259,6 +258,14 @@ func (t *trial) noteObstacle(state *fit.InterPodState, spots []*spot, i int) {
 			return
 		}
 	}
+}
+
+// roomOf is what the bin has without pods of the gang.
+func (t *trial) roomOf(b *bin) space {
+	if b.offer >= 0 {
+		return t.offers[b.offer].room
+	}
+	return t.sources[b.source].room
 }
 
 func (t *trial) takes(s *spot) podSets {
@@ -274,7 +281,7 @@ func (t *trial) launchSpot(state *fit.InterPodState, number, i, need int) *spot 
 	var order []int
 	in := t.in[i]
 	for _, k := range in.offers {
-		if t.offers[k].takes.has(i) && t.offers[k].room.times(t.needs[i], need) == need && t.mayLaunch(k, in) > 0 && !t.isBlocked(k, 1) {
+		if t.offers[k].takes.has(i) && t.fits(t.offers[k].room, i, need) == need && t.mayLaunch(k, in) > 0 && !t.isBlocked(k, 1) {
 			order = append(order, k)
 		}
 	}
@@ -312,7 +319,7 @@ func (t *trial) machine(s *spot) fit.Node {
 
 func (t *trial) put(state *fit.InterPodState, s *spot, i int) {
 	state.Place(i, s.name)
-	s.room = s.room.less(t.needs[i], 1)
+	s.room = t.less(s.room, i, 1)
 	s.pods[i]++
 	s.taken++
 }

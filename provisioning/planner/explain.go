@@ -202,7 +202,11 @@ func (q *query) explainGroup(g *Group) []Reason {
 				nodegroups.Quantity(name, max(0, usable[name])), nodegroups.Quantity(name, by), q.takenByDaemons(g, name))})
 			continue
 		}
-		per := q.perMachine(q.vector(usable), i, p.Count)
+		per := q.perMachine(q.spaceOf(g), i, p.Count)
+		if per == 0 {
+			out = append(out, Reason{Code: CodeTooSmall, Group: g.Name, Message: q.explainClaims(g, i)})
+			continue
+		}
 		need += (p.Count + per - 1) / per
 		for _, l := range p.Layers {
 			small = append(small, q.explainDomain(g, l.Level, (min(l.Size, p.Count)+per-1)/per)...)
@@ -239,6 +243,17 @@ func (q *query) explainGroup(g *Group) []Reason {
 			text.Machines(need), has(g.Machines), g.Max, need-room)})
 	}
 	return out
+}
+
+// explainClaims says why no pod of the podSet has its claims allocated on a machine of the group.
+func (q *query) explainClaims(g *Group, i int) string {
+	published := q.spaceOf(g).claimable
+	if published == nil {
+		return fmt.Sprintf("a pod of podSet %s claims devices, and spec.template.devices declares none for its machines, nor has a node of it "+
+			"published any", q.pods[i].Name)
+	}
+	return fmt.Sprintf("the claims of a pod of podSet %s cannot be allocated on one of its machines: %s", q.pods[i].Name,
+		published.Obstacle(q.pods[i].Claims))
 }
 
 // lacksLevel says that machines of the group are in no domain of the level, where they are not.

@@ -51,6 +51,36 @@ type query struct {
 // vector is an amount of each resource that the gang asks for.
 type vector []int64
 
+// space is what pods of the gang find on a node, or on a new machine.
+type space struct {
+	amounts vector
+	// claimable are the devices that pods can claim; nil for none.
+	claimable fit.Devices
+}
+
+// fits is how many of n pods of the podSet the space takes.
+func (q *query) fits(s space, i, n int) int {
+	n = s.amounts.times(q.needs[i], n)
+	c := q.pods[i].Claims
+	switch {
+	case c == nil || n == 0:
+	case s.claimable != nil:
+		n, _ = s.claimable.Allocate(c, n)
+	case len(c.Specs) > 0:
+		return 0
+	}
+	return n
+}
+
+// less is the space with n more pods of the podSet.
+func (q *query) less(s space, i, n int) space {
+	s.amounts = s.amounts.less(q.needs[i], n)
+	if c := q.pods[i].Claims; c != nil && s.claimable != nil {
+		_, s.claimable = s.claimable.Allocate(c, n)
+	}
+	return s
+}
+
 // times says how often need fits, at most limit.
 func (v vector) times(need vector, limit int) int {
 	n := int64(limit)
@@ -91,7 +121,7 @@ type source struct {
 	nodes []*state.Node
 	group string
 	count int
-	room  vector
+	room  space
 	// devices are all that are free on a node, those that the gang does not ask for
 	// included.
 	devices int64
@@ -105,7 +135,7 @@ type offer struct {
 	*Group
 	// rank of the group's market in the policy, the most wanted being 0.
 	rank  int
-	room  vector
+	room  space
 	takes podSets
 	// level is the one that the cloud chooses a domain of for the gang; empty without.
 	level string
@@ -280,16 +310,17 @@ const own = true
 
 func (q *query) addNode(in func(string) *region, within []string, n *state.Node, own bool) {
 	free, ok := n.AvailableTo(q.gang)
+	claimable := n.Claimable
 	if q.ideal {
-		free, ok = n.Allocatable, true
+		free, claimable, ok = n.Allocatable, n.Published, true
 	}
 	name, inRegion := regionOf(within, n.Labels)
 	if !ok || !inRegion || !q.allowsGroup(n.Group) || !own && q.nodeEnds(n.Group, n.EndsAt()) {
 		return
 	}
-	src := source{node: n, group: n.Group, count: 1, room: q.vector(free), devices: devices(free), own: own}
+	src := source{node: n, group: n.Group, count: 1, room: space{q.vector(free), claimable}, devices: devices(free), own: own}
 	for i, p := range q.pods {
-		if p.Matches(n.Name, n.Labels, n.Taints) && src.room.times(q.needs[i], 1) > 0 {
+		if p.Matches(n.Name, n.Labels, n.Taints) && q.fits(src.room, i, 1) > 0 {
 			src.takes |= 1 << i
 		}
 	}
@@ -350,9 +381,9 @@ func (q *query) addClasses(in func(string) *region, within []string, singles *si
 			}
 		}
 		src := source{class: c, group: c.Group, count: count - singles.of[c],
-			room: amounts[start:len(amounts):len(amounts)], devices: c.Devices}
+			room: space{amounts[start:len(amounts):len(amounts)], c.Claimable}, devices: c.Devices}
 		for i := range q.pods {
-			if j.takes.has(i) && src.room.times(q.needs[i], 1) > 0 {
+			if j.takes.has(i) && q.fits(src.room, i, 1) > 0 {
 				src.takes |= 1 << i
 			}
 		}
@@ -386,9 +417,9 @@ func (q *query) addOffers(in func(string) *region, within []string) {
 		if !ok || !inRegion || g.Foreign && !q.ideal || q.ends(q.launchedEnd(g), q.launchedUntil(g)) {
 			continue
 		}
-		o := offer{Group: g, rank: rank, room: q.vector(q.usable(g)), level: q.level(g)}
+		o := offer{Group: g, rank: rank, room: q.spaceOf(g), level: q.level(g)}
 		for i, p := range q.pods {
-			if p.Matches("", g.Labels, g.Taints) && o.room.times(q.needs[i], 1) > 0 {
+			if p.Matches("", g.Labels, g.Taints) && q.fits(o.room, i, 1) > 0 {
 				o.takes |= 1 << i
 			}
 		}
@@ -520,13 +551,21 @@ func (q *query) usable(g *Group) nodegroups.Resources {
 	return g.Usable
 }
 
+// spaceOf a new machine of the group.
+func (q *query) spaceOf(g *Group) space {
+	if q.ideal {
+		return space{q.vector(g.UsableAtBest), g.PublishedAtBest}
+	}
+	return space{q.vector(g.Usable), g.Published}
+}
+
 // perMachine is how many of n pods of the podSet an empty room takes. Those that must be on one
 // node are not divided.
-func (q *query) perMachine(room vector, i, n int) int {
+func (q *query) perMachine(room space, i, n int) int {
 	if len(q.pods[i].Ports) > 0 {
 		n = min(n, 1)
 	}
-	per := room.times(q.needs[i], n)
+	per := q.fits(room, i, n)
 	return per - per%max(1, min(n, q.pods[i].PerNode))
 }
 

@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"maps"
 	"sort"
 	"strings"
 	"time"
@@ -91,6 +92,8 @@ type Group struct {
 	// Usable is what nodes were seen to offer, less what DaemonSets will take;
 	// UsableAtBest the same of what the template promises, and of other devices that nodes offer.
 	Usable, UsableAtBest nodegroups.Resources
+	// Published are the devices that drivers will publish of it, PublishedAtBest those that the template promises; nil for none.
+	Published, PublishedAtBest fit.Devices
 }
 
 // NewGroup is the group where these DaemonSets run.
@@ -106,6 +109,25 @@ func NewGroup(g nodegroups.Group, daemonSets []state.DaemonSet) Group {
 		}
 	}
 	return out
+}
+
+// Publish is the group whose machines publish these devices, or these on the best of days; nil for none.
+func (g Group) Publish(devices, best fit.Devices) Group {
+	g.Published, g.PublishedAtBest = devices, best
+	if best == nil {
+		g.PublishedAtBest = devices
+	}
+	if devices != nil {
+		g.Allocatable, g.Usable = g.Allocatable.Clone(), g.Usable.Clone()
+		maps.Copy(g.Allocatable, devices.Amounts())
+		maps.Copy(g.Usable, devices.Amounts())
+	}
+	if best = g.PublishedAtBest; best != nil {
+		g.Promised, g.UsableAtBest = g.Promised.Clone(), g.UsableAtBest.Clone()
+		maps.Copy(g.Promised, best.Amounts())
+		maps.Copy(g.UsableAtBest, best.Amounts())
+	}
+	return g
 }
 
 // Memo remembers what plans have come to, for one goroutine that makes many of them. A nil

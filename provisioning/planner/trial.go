@@ -52,7 +52,7 @@ type bin struct {
 	source, offer int
 	// first of the nodes, counted in the source.
 	first, count int
-	room         vector
+	room         space
 	pods         []int
 	// in is the new domain that machines are launched in; nil without.
 	in *domain
@@ -309,7 +309,7 @@ func (b bin) part(n int) bin {
 
 // with is the bin with n more pods of the podSet on each node.
 func (t *trial) with(b bin, i, n int) bin {
-	b.room = b.room.less(t.needs[i], n)
+	b.room = t.less(b.room, i, n)
 	pods := make([]int, len(t.pods))
 	copy(pods, b.pods)
 	pods[i] += n

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/fit"
 )
 
 // plenty of a resource, of which any number of pods finds enough.
@@ -53,6 +54,9 @@ func (q *query) undeclared() (r Reason, ok bool) {
 		g.Labels, g.UsableAtBest = maps.Clone(g.Labels), g.UsableAtBest.Clone()
 		maps.Copy(g.Labels, labels)
 		maps.Copy(g.UsableAtBest, resources)
+		if g.PublishedAtBest == nil {
+			g.PublishedAtBest = fit.AnyDevices{} // none was published yet: what they will be is not known
+		}
 	}
 	if newQuery(&again, q.gang, q.pods, q.policy, bestOfDays).hopeless() {
 		return r, false

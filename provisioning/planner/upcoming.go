@@ -267,7 +267,7 @@ func (s *Upcoming) served(nodes *nodeset.Set) (*nodeset.Set, []Placement) {
 func (g *Group) comes(token string, i int) *state.Node {
 	return &state.Node{
 		Name: token + "/" + g.Name + "/" + strconv.Itoa(i), Group: g.Name, Labels: g.Labels, Taints: g.Taints, Ready: true,
-		Launch: token, Allocatable: g.Allocatable, Free: g.Usable,
+		Launch: token, Allocatable: g.Allocatable, Free: g.Usable, Published: g.Published, Claimable: g.Published,
 	}
 }
 

@@ -48,6 +48,9 @@ type Node struct {
 	InFlight bool
 
 	Allocatable nodegroups.Resources
+	// Published are the devices that drivers publish of the node, Claimable those of them that no claim has; nil for none. Allocatable
+	// and Free count them.
+	Published, Claimable fit.Devices
 	// Free is what pods that run here leave, and those that may be made again in their
 	// place. Bookings are not taken off.
 	Free nodegroups.Resources

@@ -22,6 +22,8 @@ type Pod struct {
 	Node    string
 	// Requests is the room that it takes on its node.
 	Requests nodegroups.Resources
+	// claimed is what of it the pod's claims take.
+	claimed  nodegroups.Resources
 	Running  *fit.Running
 	Finished bool
 	// Terminating pods have been deleted and are not gone yet.
@@ -101,6 +103,17 @@ func ReadPod(p *corev1.Pod) *Pod {
 		out.Blocked = blockedBy(p)
 	}
 	return out
+}
+
+// Claim has the pod's claims take these devices, in place of those before.
+func (p *Pod) Claim(devices nodegroups.Resources) {
+	p.Requests = p.Requests.Clone()
+	if p.Requests == nil {
+		p.Requests = nodegroups.Resources{}
+	}
+	p.Requests.Sub(p.claimed, 1)
+	p.Requests.Add(devices, 1)
+	p.claimed = devices
 }
 
 // mostBlocked bounds what is kept of why a pod does not start, in bytes.

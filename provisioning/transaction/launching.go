@@ -458,7 +458,7 @@ func unready(n *state.Node, s *planner.Snapshot) (why string, again time.Time) {
 	}
 	for _, name := range g.Allocatable.Names() {
 		if nodegroups.Extended(name) && n.Allocatable[name] < g.Allocatable[name] {
-			return fmt.Sprintf("offers %d of %d %s", n.Allocatable[name], g.Allocatable[name], name), again
+			return fmt.Sprintf("offers %d of %d %s%s", n.Allocatable[name], g.Allocatable[name], name, unpublished(n)), again
 		}
 	}
 	if until := n.Created.Add(daemonWait); s.Now.Before(until) {
@@ -470,6 +470,14 @@ func unready(n *state.Node, s *planner.Snapshot) (why string, again time.Time) {
 		}
 	}
 	return "", again
+}
+
+// unpublished says which drivers have not published all devices of the node, or is empty.
+func unpublished(n *state.Node) string {
+	if n.Published == nil || n.Published.Unpublished() == "" {
+		return ""
+	}
+	return " (" + n.Published.Unpublished() + ")"
 }
 
 // keepsOff reports whether the taint keeps pods off, other than by a cordon or by what stands in for it.

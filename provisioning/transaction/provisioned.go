@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
@@ -143,6 +144,7 @@ func withDevices(n *state.Node, r *Request, v View) *state.Node {
 		if out == nil {
 			patient := *n
 			patient.Allocatable, patient.Free = n.Allocatable.Clone(), n.Free.Clone()
+			patient.Published, patient.Claimable = fit.AnyDevices{}, fit.AnyDevices{}
 			out = &patient
 		}
 		out.Allocatable[name] += lacks

@@ -25,6 +25,7 @@ type Cache struct {
 	Settings
 	Namespaces  Namespaces
 	runtimes    map[string]*nodev1.RuntimeClass
+	devices     devices
 	LocalQueues map[types.NamespacedName]*LocalQueue
 	Workloads   map[types.UID]*Workload
 	// Replacements are the slices that have quota in the place of another Workload, by
@@ -71,6 +72,7 @@ func New(c config.Config) *Cache {
 		Settings: newSettings(c), Outdated: true,
 		Namespaces:   Namespaces{},
 		runtimes:     map[string]*nodev1.RuntimeClass{},
+		devices:      newDevices(),
 		LocalQueues:  map[types.NamespacedName]*LocalQueue{},
 		Workloads:    map[types.UID]*Workload{},
 		Replacements: map[types.NamespacedName]*Workload{},

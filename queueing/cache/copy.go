@@ -19,7 +19,7 @@ func (s *Cache) Bare() *Cache {
 	out.ClusterQueues, out.Cohorts, out.Flavors = maps.Clone(s.ClusterQueues), maps.Clone(s.Cohorts), maps.Clone(s.Flavors)
 	out.Topologies = maps.Clone(s.Topologies)
 	out.Checks, out.Policies, out.RequestConfig = maps.Clone(s.Checks), maps.Clone(s.Policies), maps.Clone(s.RequestConfig)
-	out.runtimes = maps.Clone(s.runtimes)
+	out.runtimes, out.devices = maps.Clone(s.runtimes), s.devices.clone()
 	if s.UsesTopologies() {
 		out.Nodes.Forest, out.Nodes.Known, out.Nodes.Vanished = s.Nodes.Clone(), s.Nodes.Known, s.Nodes.Vanished
 	}
@@ -43,7 +43,7 @@ func (s *Cache) Bare() *Cache {
 // Join adds a Workload as another State knows it. What was worked out of its spec is
 // shared, so that this costs a fraction of Set.
 func (s *Cache) Join(w *Workload) *Workload {
-	joined := &Workload{Object: w.Object, Pod: w.Pod, Requests: w.Requests, Keys: w.Keys, Shape: w.Shape, Unobtained: w.Unobtained}
+	joined := &Workload{Object: w.Object, Pod: w.Pod, Requests: w.Requests, refusedClaims: w.refusedClaims, Keys: w.Keys, Shape: w.Shape, Unobtained: w.Unobtained}
 	s.read(joined, w.Object)
 	s.Workloads[w.Object.UID] = joined
 	s.Slices.join(joined)

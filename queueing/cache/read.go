@@ -58,11 +58,15 @@ func (s *Cache) read(w *Workload, object *kueue.Workload) {
 		w.HasTerms = w.HasTerms || strings.HasPrefix(name, workload.ParameterPrefix)
 	}
 	if old == nil || old.UID != object.UID || old.Generation != object.Generation || len(w.Pod) != len(object.Spec.PodSets) {
-		w.Pod, w.Requests, w.Keys = nil, nil, nil
+		w.Pod, w.Requests, w.Keys, w.refusedClaims = nil, nil, nil, nil
 		for i := range object.Spec.PodSets {
 			spec := s.CompletePodSpec(object.Namespace, &object.Spec.PodSets[i].Template.Spec)
 			w.Requests = append(w.Requests, workload.PodRequests(spec))
-			w.Pod = append(w.Pod, s.counted(w.Requests[i]))
+			requests, why := s.claimed(object.Namespace, &object.Spec.PodSets[i], w.Requests[i])
+			if why != "" {
+				w.refusedClaims = append(w.refusedClaims, why)
+			}
+			w.Pod = append(w.Pod, s.counted(requests))
 			w.Keys = append(w.Keys, fit.SelectedKeys(spec)...)
 		}
 		w.Shape = shapeOf(object.Spec.PodSets, w.Pod)

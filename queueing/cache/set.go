@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -84,6 +85,10 @@ func (s *Cache) Set(object metav1.Object) {
 		s.setRuntime(o)
 	case *kueue.WorkloadPriorityClass:
 		s.setClass(o)
+	case *resourcev1.DeviceClass:
+		s.setDeviceClass(o, false)
+	case *resourcev1.ResourceClaimTemplate:
+		s.setClaimTemplate(o, false)
 	}
 }
 
@@ -106,6 +111,12 @@ func (s *Cache) Delete(object metav1.Object) {
 		return
 	case *nodev1.RuntimeClass:
 		s.deleteRuntime(o)
+		return
+	case *resourcev1.DeviceClass:
+		s.setDeviceClass(o, true)
+		return
+	case *resourcev1.ResourceClaimTemplate:
+		s.setClaimTemplate(o, true)
 		return
 	case *kueue.WorkloadPriorityClass:
 		delete(s.Classes, o.Name)

@@ -72,6 +72,8 @@ type Workload struct {
 	Pod []nodegroups.Resources
 	// Requests is what one pod of each podSet requests, whether it counts or not.
 	Requests []nodegroups.Resources
+	// refusedClaims say why the devices that pods claim cannot be counted.
+	refusedClaims []string
 	// Keys are the node labels that its pods select or depend on.
 	Keys []string
 	// Usage is the quota that the Workload has reserved; empty without one.

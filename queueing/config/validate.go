@@ -158,9 +158,47 @@ func validateResources(r *kueueconfig.Resources, path *field.Path) field.ErrorLi
 		}
 		errs = append(errs, validateOutputs(t.Outputs, path.Child("outputs"))...)
 	}
-	if len(r.DeviceClassMappings) > 0 {
-		errs = append(errs, field.Forbidden(path.Child("deviceClassMappings"),
-			"Muster does not support dynamic resource allocation yet; remove it, and request extended resources such as nvidia.com/gpu"))
+	return append(errs, validateDeviceClasses(r.DeviceClassMappings, path.Child("deviceClassMappings"))...)
+}
+
+// Bounds of resources.deviceClassMappings, as Kueue has them.
+const (
+	mostMappings      = 16
+	mostDeviceClasses = 8
+)
+
+func validateDeviceClasses(mappings []kueueconfig.DeviceClassMapping, path *field.Path) (errs field.ErrorList) {
+	if len(mappings) > mostMappings {
+		errs = append(errs, field.TooMany(path, len(mappings), mostMappings))
+	}
+	names, classes := map[corev1.ResourceName]bool{}, map[corev1.ResourceName]corev1.ResourceName{}
+	for i := range mappings {
+		m, path := &mappings[i], path.Index(i)
+		errs = append(errs, metav1validation.ValidateLabelName(string(m.Name), path.Child("name"))...)
+		switch {
+		case m.Name == corev1.ResourcePods:
+			errs = append(errs, field.Invalid(path.Child("name"), m.Name, "pods are counted by themselves; give the devices another name"))
+		case names[m.Name]:
+			errs = append(errs, field.Duplicate(path.Child("name"), m.Name))
+		}
+		names[m.Name] = true
+		if len(m.Sources) > 0 {
+			errs = append(errs, field.Forbidden(path.Child("sources"), "Muster counts devices, not yet their counters and capacities; remove it"))
+		}
+		path = path.Child("deviceClassNames")
+		switch n := len(m.DeviceClassNames); {
+		case n == 0:
+			errs = append(errs, field.Required(path, "name the DeviceClasses that count as this resource"))
+		case n > mostDeviceClasses:
+			errs = append(errs, field.TooMany(path, n, mostDeviceClasses))
+		}
+		for k, class := range m.DeviceClassNames {
+			errs = append(errs, metav1validation.ValidateLabelName(string(class), path.Index(k))...)
+			if of, known := classes[class]; known {
+				errs = append(errs, field.Invalid(path.Index(k), class, fmt.Sprintf("it counts as %s already; name each class once", of)))
+			}
+			classes[class] = m.Name
+		}
 	}
 	return errs
 }

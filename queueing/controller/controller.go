@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
@@ -51,6 +52,7 @@ var needed = []client.Object{
 var optional = []client.Object{
 	&kueue.Cohort{}, &kueue.Topology{}, &kueue.AdmissionCheck{}, &kueue.ProvisioningRequestConfig{},
 	&v1alpha1.CapacityPolicy{}, &autoscaling.ProvisioningRequest{},
+	&resourcev1.DeviceClass{}, &resourcev1.ResourceClaimTemplate{},
 }
 
 // servedAgain is how often it is looked which kinds the cluster serves, as long as it lacks some.

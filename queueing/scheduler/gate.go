@@ -90,7 +90,6 @@ func (s *Cycle) refused(w *cache.Workload, q *cache.ClusterQueue) string {
 		return fmt.Sprintf("the job's managedBy is %q, so that another cluster is to run it, and ClusterQueue %s has no AdmissionCheck of that "+
 			"controller; add one, or create the job again without managedBy", kueue.MultiKueueControllerName, q.Object.Name)
 	}
-	const unsupported = "Muster does not support yet: "
 	if why := s.checks.RefusedParameters(q, w); why != "" {
 		return why
 	}
@@ -100,11 +99,5 @@ func (s *Cycle) refused(w *cache.Workload, q *cache.ClusterQueue) string {
 	if why := s.refusedPods(w); why != "" {
 		return why
 	}
-	for i := range w.Object.Spec.PodSets {
-		ps := &w.Object.Spec.PodSets[i]
-		if len(ps.Template.Spec.ResourceClaims) > 0 {
-			return fmt.Sprintf("%sresourceClaims (DRA) of podSet %s", unsupported, ps.Name)
-		}
-	}
-	return ""
+	return w.RefusedClaims()
 }

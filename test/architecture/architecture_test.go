@@ -24,11 +24,11 @@ const module = "github.com/muster-dev/muster/"
 var pure = append(deciding(), "nodegroups", "kwok/pool", "kwok/scenario", "kwok/scenario/report", "deploy/document")
 
 // deciding has the rooms of provisioning and queueing that decide, which are those that
-// keep no picture of the cluster and carry nothing out.
+// keep no picture of the cluster and carry nothing out, and do not run the scheduler's own allocator of devices.
 func deciding() (out []string) {
 	for half, rooms := range ordered {
 		for _, room := range rooms {
-			if room != "model" && room != "controller" && room != "jobs" {
+			if room != "model" && room != "controller" && room != "jobs" && room != "devices" {
 				out = append(out, path.Join(half, room))
 			}
 		}
@@ -124,7 +124,8 @@ func TestImportsPointLeft(t *testing.T) {
 // ordered has the rooms of provisioning and of queueing in the order in which they may
 // import each other.
 var ordered = map[string][]string{
-	"provisioning": {"text", "when", "fit", "state", "spend", "nodeset", "planner", "purchases", "transaction", "scaledown", "cost", "", "model", "controller"},
+	"provisioning": {"text", "when", "fit", "devices", "state", "spend", "nodeset", "planner", "purchases", "transaction", "scaledown",
+		"cost", "", "model", "controller"},
 	"queueing": {
 		"quota", "usage", "config", "preemption", "placement", "workload", "cache", "checks", "lifecycle", "scheduler", "status", "", "forecast",
 		"dispatch", "controller", "jobs",

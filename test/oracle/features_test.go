@@ -475,7 +475,7 @@ func spreadFeatures(judged judgedFunc, refused refusedFunc) {
 
 func otherFeatures(refused refusedFunc) {
 	refused(fit.Unsupported, "spec.nodeName", "node name", func(_ choices, t *corev1.PodTemplateSpec) { t.Spec.NodeName = nodeName(0) })
-	refused(fit.Unsupported, "spec.resourceClaims", "resource claim", func(_ choices, t *corev1.PodTemplateSpec) {
+	refused(fit.Unsupported, "spec.resourceClaims[0].resourceClaimName", "resource claim", func(_ choices, t *corev1.PodTemplateSpec) {
 		t.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "c", ResourceClaimName: ptr.To("c")}}
 	})
 	refused(fit.Unsupported, "a resource of spec.containers", "device class", func(_ choices, t *corev1.PodTemplateSpec) {

@@ -12,7 +12,7 @@ import (
 // that names the feature, or a selector of namespaces that fit takes to keep pods
 // apart.
 func TestFitIsTheSchedulers(t *testing.T) {
-	s := newScheduler(t)
+	s := newScheduler(t, storage.objects()...)
 	all := newCoverage()
 	for _, round := range []struct {
 		name   string
@@ -78,7 +78,7 @@ func checkCoverage(t *testing.T, all *coverage) {
 
 // FuzzFitIsTheSchedulers lets the fuzzer choose the worlds.
 func FuzzFitIsTheSchedulers(f *testing.F) {
-	s := newScheduler(f)
+	s := newScheduler(f, storage.objects()...)
 	f.Fuzz(func(t *testing.T, gang bool, data []byte) {
 		if err := judge(s, &recorded{data}, gang, newCoverage()); err != nil {
 			t.Fatal(err)

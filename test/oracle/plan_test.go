@@ -21,7 +21,7 @@ import (
 // the scheduler judge the pods one after another: each must be let onto its node.
 func TestPlansCanBeScheduled(t *testing.T) {
 	const worlds = 8_000
-	s := newScheduler(t)
+	s := newScheduler(t, storage.objects()...)
 	outcomes, apart := map[planner.Outcome]int{}, 0
 	for seed := range uint64(worlds) {
 		w := newWorld(newSeeded(seed), true)

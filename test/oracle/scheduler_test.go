@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/events"
@@ -28,10 +29,11 @@ type kubeScheduler struct {
 	snapshot *internalcache.Snapshot
 }
 
-func newScheduler(tb testing.TB) *kubeScheduler {
+func newScheduler(tb testing.TB, objects ...runtime.Object) *kubeScheduler {
 	tb.Helper()
-	ctx := klog.NewContext(tb.Context(), klog.Logger{})
-	client := fake.NewClientset(storage.objects()...)
+	ctx, stop := context.WithCancel(klog.NewContext(tb.Context(), klog.Logger{}))
+	tb.Cleanup(stop)
+	client := fake.NewClientset(objects...)
 	factory := informers.NewSharedInformerFactory(client, 0)
 	noEvents := func(string) events.EventRecorderLogger { return &events.FakeRecorder{} }
 	s, err := scheduler.New(ctx, client, factory, nil, profile.RecorderFactory(noEvents), scheduler.WithParallelism(1))

@@ -211,7 +211,11 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options, pulse *he
 	}
 	recorder := mgr.GetEventRecorder("muster")
 	discovery := group.NewDiscovery(mgr.GetClient(), providers, recorder, clock.RealClock{})
-	feed, err := feed.New(ctx, m, mgr.GetCache(), mgr.GetAPIReader(), watchers)
+	claims, err := feed.Claims(mgr.GetRESTMapper())
+	if err != nil {
+		return nil, err
+	}
+	feed, err := feed.New(ctx, m, mgr.GetCache(), mgr.GetAPIReader(), watchers, claims...)
 	if err != nil {
 		return nil, err
 	}

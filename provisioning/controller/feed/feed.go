@@ -9,10 +9,13 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -37,16 +40,38 @@ type Feed struct {
 	machines chan struct{}
 }
 
-// New registers with the informers. Live reads from the API server itself.
+// claims are the kinds of DRA, from Kubernetes 1.34 on.
+var claims = map[schema.GroupVersionKind]client.Object{
+	resourcev1.SchemeGroupVersion.WithKind("DeviceClass"):           &resourcev1.DeviceClass{},
+	resourcev1.SchemeGroupVersion.WithKind("ResourceSlice"):         &resourcev1.ResourceSlice{},
+	resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"):         &resourcev1.ResourceClaim{},
+	resourcev1.SchemeGroupVersion.WithKind("ResourceClaimTemplate"): &resourcev1.ResourceClaimTemplate{},
+	resourcev1.SchemeGroupVersion.WithKind("DeviceTaintRule"):       &resourcev1.DeviceTaintRule{},
+}
+
+// Claims are those kinds of DRA that the API server serves.
+func Claims(served meta.RESTMapper) (out []client.Object, err error) {
+	for kind, object := range claims {
+		switch _, err := served.RESTMapping(kind.GroupKind(), kind.Version); {
+		case err == nil:
+			out = append(out, object)
+		case !meta.IsNoMatchError(err):
+			return nil, fmt.Errorf("checking for %s: %w", kind, err)
+		}
+	}
+	return out, nil
+}
+
+// New registers with the informers, also for those kinds that not every API server serves. Live reads from the API server itself.
 func New(ctx context.Context, m *model.Model, informers cache.Informers, live client.Reader,
-	providers map[v1alpha1.Provider]cloudprovider.Watcher) (*Feed, error) {
+	providers map[v1alpha1.Provider]cloudprovider.Watcher, more ...client.Object) (*Feed, error) {
 	f := &Feed{model: m, live: live, providers: providers, machines: make(chan struct{})}
 	handler := handle(m, providers)
-	for _, object := range []client.Object{
+	for _, object := range append(more,
 		&corev1.Node{}, &corev1.Pod{}, &corev1.PodTemplate{}, &corev1.Namespace{}, &appsv1.DaemonSet{}, &provreq.ProvisioningRequest{},
 		&corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}, &storagev1.StorageClass{}, &storagev1.CSIDriver{}, &storagev1.CSINode{},
 		&nodev1.RuntimeClass{}, &schedulingv1.PriorityClass{}, &v1alpha1.NodeGroup{}, &v1alpha1.CapacityPolicy{},
-	} {
+	) {
 		informer, err := informers.GetInformer(ctx, object, cache.BlockUntilSynced(false))
 		if err != nil {
 			return nil, fmt.Errorf("watching %T: %w", object, err)

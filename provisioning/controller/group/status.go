@@ -13,6 +13,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/scaledown"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/provisioning/when"
 )
@@ -41,13 +42,25 @@ func count(f *scaledown.Fleet) map[string]nodeCount {
 			c.booked++
 		}
 		if n.Ready {
-			c.ready = append(c.ready, nodegroups.SeenNode{
-				Name: n.Name, Registered: n.Created, Labels: n.Labels, Taints: n.Taints, Allocatable: n.Allocatable,
-			})
+			c.ready = append(c.ready, seen(n))
 		}
 		counts[n.Group] = c
 	}
 	return counts
+}
+
+// seen is the node as its group learns from it. What pods claim is no part of what it offers as amounts.
+func seen(n *state.Node) nodegroups.SeenNode {
+	out := nodegroups.SeenNode{Name: n.Name, Registered: n.Created, Labels: n.Labels, Taints: n.Taints, Allocatable: n.Allocatable}
+	if n.Published == nil {
+		return out
+	}
+	out.Inventory, out.Devices = n.Published.Key(), n.Published.Describe()
+	out.Allocatable = n.Allocatable.Clone()
+	for name := range n.Published.Amounts() {
+		delete(out.Allocatable, name)
+	}
+	return out
 }
 
 // renew brings the status of a group up to date with its nodes and the time, and

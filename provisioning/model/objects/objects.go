@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +25,7 @@ type Objects struct {
 	csiNodes        table[string, *storagev1.CSINode]
 	runtimeClasses  table[string, *nodev1.RuntimeClass]
 	priorityClasses table[string, *schedulingv1.PriorityClass]
+	claimTemplates  table[types.NamespacedName, *resourcev1.ResourceClaimTemplate]
 }
 
 // table is a map that is copied before it is written to while snapshots have it.
@@ -55,7 +57,7 @@ func (t *table[K, T]) remove(key K) bool {
 // Copy is the objects as they are, for a snapshot.
 func (o *Objects) Copy() fit.Objects {
 	o.claims.shared, o.volumes.shared, o.storageClasses.shared = true, true, true
-	o.csiDrivers.shared, o.csiNodes.shared, o.runtimeClasses.shared = true, true, true
+	o.csiDrivers.shared, o.csiNodes.shared, o.runtimeClasses.shared, o.claimTemplates.shared = true, true, true, true
 	return o.Lookup()
 }
 
@@ -63,6 +65,7 @@ func (o *Objects) Copy() fit.Objects {
 func (o *Objects) Lookup() fit.Objects {
 	claims, volumes, storageClasses := o.claims.of, o.volumes.of, o.storageClasses.of
 	csiDrivers, csiNodes, runtimeClasses := o.csiDrivers.of, o.csiNodes.of, o.runtimeClasses.of
+	claimTemplates := o.claimTemplates.of
 	return fit.Objects{
 		Claim: func(namespace, name string) *corev1.PersistentVolumeClaim {
 			return claims[types.NamespacedName{Namespace: namespace, Name: name}]
@@ -71,6 +74,9 @@ func (o *Objects) Lookup() fit.Objects {
 		StorageClass: func(name string) *storagev1.StorageClass { return storageClasses[name] },
 		CSIDriver:    func(name string) *storagev1.CSIDriver { return csiDrivers[name] },
 		RuntimeClass: func(name string) *nodev1.RuntimeClass { return runtimeClasses[name] },
+		ClaimTemplate: func(namespace, name string) *resourcev1.ResourceClaimTemplate {
+			return claimTemplates[types.NamespacedName{Namespace: namespace, Name: name}]
+		},
 		Limited: func(driver string) bool {
 			for _, n := range csiNodes {
 				for i := range n.Spec.Drivers {
@@ -99,6 +105,8 @@ func (o *Objects) Set(obj metav1.Object) (news bool) {
 		news = o.csiNodes.set(obj.Name, obj)
 	case *nodev1.RuntimeClass:
 		news = o.runtimeClasses.set(obj.Name, obj)
+	case *resourcev1.ResourceClaimTemplate:
+		news = o.claimTemplates.set(types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}, obj)
 	case *schedulingv1.PriorityClass:
 		news = o.priorityClasses.set(obj.Name, obj)
 	}
@@ -121,6 +129,8 @@ func (o *Objects) Remove(obj metav1.Object) (known bool) {
 		known = o.csiNodes.remove(name)
 	case *nodev1.RuntimeClass:
 		known = o.runtimeClasses.remove(name)
+	case *resourcev1.ResourceClaimTemplate:
+		known = o.claimTemplates.remove(types.NamespacedName{Namespace: obj.GetNamespace(), Name: name})
 	case *schedulingv1.PriorityClass:
 		known = o.priorityClasses.remove(name)
 	}

@@ -1,0 +1,60 @@
+package nodegroups
+
+import (
+	"fmt"
+	"strconv"
+
+	resourcev1 "k8s.io/api/resource/v1"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// inSlice is how many devices one ResourceSlice has at most, whatever they are like.
+const inSlice = 64
+
+// ResourceSlices are what drivers publish of a machine with these pools. Node, pool and slice have names that stand for those of
+// a machine.
+func ResourceSlices(pools []v1alpha1.DevicePool) (out []*resourcev1.ResourceSlice) {
+	for i := range pools {
+		p := &pools[i]
+		of := []*resourcev1.ResourceSlice{}
+		slice := func() *resourcev1.ResourceSlice {
+			node := "node"
+			s := &resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{Driver: p.Driver, NodeName: &node}}
+			s.Name = fmt.Sprintf("pool-%03d-%03d", i, len(of))
+			of = append(of, s)
+			return s
+		}
+		if len(p.SharedCounters) > 0 {
+			slice().Spec.SharedCounters = p.SharedCounters
+		}
+		var devices []resourcev1.Device
+		for k := range p.Devices {
+			devices = append(devices, expanded(&p.Devices[k])...)
+		}
+		for ; len(devices) > 0; devices = devices[min(inSlice, len(devices)):] {
+			slice().Spec.Devices = devices[:min(inSlice, len(devices))]
+		}
+		for _, s := range of {
+			s.Spec.Pool = resourcev1.ResourcePool{Name: fmt.Sprintf("pool-%03d", i), Generation: 1, ResourceSliceCount: int64(len(of))}
+		}
+		out = append(out, of...)
+	}
+	return out
+}
+
+// expanded are the devices that one entry describes.
+func expanded(d *v1alpha1.Device) (out []resourcev1.Device) {
+	for n := range max(1, d.Count) {
+		name := d.Name
+		if d.Count > 1 {
+			name += strconv.Itoa(int(n))
+		}
+		device := resourcev1.Device{Name: name, Attributes: d.Attributes, Capacity: d.Capacity, ConsumesCounters: d.ConsumesCounters}
+		if d.AllowMultipleAllocations {
+			device.AllowMultipleAllocations = &d.AllowMultipleAllocations
+		}
+		out = append(out, device)
+	}
+	return out
+}

@@ -1,0 +1,93 @@
+package devices
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+
+	resourcev1 "k8s.io/api/resource/v1"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
+)
+
+// mostDescribed is how many bytes a description may have: it is kept in the status of a NodeGroup.
+const mostDescribed = 64 << 10
+
+// Describe is part of fit.Devices. Taints are left out: the next machine has none.
+func (i *inventory) Describe() []v1alpha1.DevicePool {
+	i.describing.Do(func() { i.description = i.describe() })
+	return i.description
+}
+
+func (i *inventory) describe() (out []v1alpha1.DevicePool) {
+	if len(i.unpublished) > 0 {
+		return nil
+	}
+	values := map[string]int{}
+	for _, s := range i.slices {
+		for k := range s.Spec.Devices {
+			for key, a := range s.Spec.Devices[k].Attributes {
+				if fit.IsIdentity(key) && a.StringValue != nil {
+					values[*a.StringValue]++
+				}
+			}
+		}
+	}
+	last, devices := "", 0
+	for _, s := range i.slices {
+		if s.Spec.Pool.Name != last {
+			last = s.Spec.Pool.Name
+			out = append(out, v1alpha1.DevicePool{Driver: s.Spec.Driver})
+		}
+		pool := &out[len(out)-1]
+		pool.SharedCounters = append(pool.SharedCounters, s.Spec.SharedCounters...)
+		for k := range s.Spec.Devices {
+			devices++
+			pool.Devices = join(pool.Devices, described(&s.Spec.Devices[k], values))
+		}
+	}
+	text, err := json.Marshal(out)
+	if err != nil || devices == 0 || len(text) > mostDescribed {
+		return nil
+	}
+	return out
+}
+
+// described is one device. What identifies it, and that no other device shares, is left out.
+func described(d *resourcev1.Device, values map[string]int) v1alpha1.Device {
+	out := v1alpha1.Device{Name: d.Name, Count: 1, Capacity: d.Capacity, ConsumesCounters: d.ConsumesCounters,
+		AllowMultipleAllocations: d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations}
+	for key, a := range d.Attributes {
+		common := strings.HasPrefix(string(key), "resource.kubernetes.io/")
+		if fit.IsIdentity(key) && !common && a.StringValue != nil && values[*a.StringValue] < 2 {
+			continue
+		}
+		if out.Attributes == nil {
+			out.Attributes = map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{}
+		}
+		out.Attributes[key] = a
+	}
+	return out
+}
+
+// join adds a device to those before it: as one more of the last entry, where it is like that one and has the next number.
+func join(devices []v1alpha1.Device, d v1alpha1.Device) []v1alpha1.Device {
+	if len(devices) > 0 {
+		last := &devices[len(devices)-1]
+		prefix, one := last.Name, last.Count == 1
+		if one {
+			prefix = strings.TrimSuffix(last.Name, "0")
+		}
+		like := d
+		like.Name, like.Count = last.Name, last.Count
+		if !(one && prefix == last.Name) && prefix != "" && d.Name == fmt.Sprintf("%s%d", prefix, last.Count) && reflect.DeepEqual(like,
+			*last) {
+			last.Name = prefix
+			last.Count++
+			return devices
+		}
+	}
+	return append(devices, d)
+}

@@ -1,0 +1,451 @@
+package devices
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/dynamic-resource-allocation/structured"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
+)
+
+// inventory is what nodes publish that are alike.
+type inventory struct {
+	catalog *Catalog
+	key     string
+	// slices in the order in which the allocator takes devices.
+	slices []*resourcev1.ResourceSlice
+	// plugin are the extended resources that a device plugin offers there.
+	plugin []corev1.ResourceName
+	// unpublished says which pools are not complete.
+	unpublished []string
+	// of has the devices of each class that pods without tolerations may be given, in that order; plain reports whether one is as
+	// good as another, so that counting them suffices.
+	of    map[string][]allocation
+	plain bool
+
+	describing  sync.Once
+	description []v1alpha1.DevicePool
+
+	mu     sync.Mutex
+	states map[string]*state
+}
+
+// allocation is a device that is allocated, or what is taken of one that several claims may share.
+type allocation struct {
+	driver, pool, device string
+	// consumed is what is taken of a shared device, as text in the order of the capacities; empty for a whole device.
+	consumed string
+}
+
+// consumed is what an allocation takes of a device that several may share.
+func consumed(r *resourcev1.DeviceRequestAllocationResult) string {
+	if r.ShareID == nil {
+		return ""
+	}
+	text := "shared"
+	for _, name := range slices.Sorted(maps.Keys(r.ConsumedCapacity)) {
+		q := r.ConsumedCapacity[name]
+		text += " " + string(name) + "=" + q.String()
+	}
+	return text
+}
+
+// count finds the devices of each class.
+func (i *inventory) count() {
+	i.of = map[string][]allocation{}
+	i.plain = len(i.unpublished) == 0
+	incomplete := map[string]int64{}
+	names := map[[2]string]bool{}
+	for _, s := range i.slices {
+		incomplete[s.Spec.Pool.Name]++
+		i.plain = i.plain && len(s.Spec.SharedCounters) == 0
+		for k := range s.Spec.Devices {
+			d := &s.Spec.Devices[k]
+			name := [2]string{s.Spec.Pool.Name, d.Name}
+			// Names that come twice make the pool invalid.
+			i.plain = i.plain && !names[name] && len(d.ConsumesCounters)+len(d.Taints)+len(d.BindingConditions) == 0 &&
+				(d.AllowMultipleAllocations == nil || !*d.AllowMultipleAllocations)
+			names[name] = true
+		}
+	}
+	for _, class := range i.catalog.names {
+		for _, s := range i.slices {
+			if incomplete[s.Spec.Pool.Name] != s.Spec.Pool.ResourceSliceCount {
+				continue
+			}
+			for k := range s.Spec.Devices {
+				if d := &s.Spec.Devices[k]; i.catalog.matches(i.catalog.Class(class), s.Spec.Driver, d) && !keepsOff(d.Taints) {
+					i.of[class] = append(i.of[class], allocation{s.Spec.Driver, s.Spec.Pool.Name, d.Name, ""})
+				}
+			}
+		}
+	}
+}
+
+// keepsOff reports whether a taint keeps claims without tolerations off a device.
+func keepsOff(taints []resourcev1.DeviceTaint) bool {
+	return slices.ContainsFunc(taints, func(t resourcev1.DeviceTaint) bool {
+		return t.Effect == resourcev1.DeviceTaintEffectNoSchedule || t.Effect == resourcev1.DeviceTaintEffectNoExecute
+	})
+}
+
+// matches reports whether a device is of the class. An expression that fails for it selects nothing here: it fails claims of
+// the class as a whole, which the allocator says.
+func (c *Catalog) matches(class *resourcev1.DeviceClass, driver string, d *resourcev1.Device) bool {
+	for _, s := range class.Spec.Selectors {
+		if s.CEL == nil {
+			return false
+		}
+		program := c.cel.GetOrCompile(s.CEL.Expression)
+		if program.Error != nil {
+			return false
+		}
+		ok, _, err := program.DeviceMatches(context.Background(), cel.Device{
+			Driver: driver, AllowMultipleAllocations: d.AllowMultipleAllocations, Attributes: d.Attributes, Capacity: d.Capacity,
+		})
+		if err != nil || !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// state is what of an inventory is allocated.
+type state struct {
+	*inventory
+	key   string
+	taken []allocation
+	// by is the key of the claims that a plan has allocated last; empty where all are really allocated.
+	by      string
+	amounts nodegroups.Resources
+
+	mu sync.Mutex
+	// next is the state once the claims of one more pod are allocated, by their key; nil where they cannot be, and why.
+	next      map[string]*state
+	obstacles map[string]string
+}
+
+// state of the inventory with these allocations.
+func (i *inventory) state(taken []allocation) *state { return i.stateBy(taken, "") }
+
+func (i *inventory) stateBy(taken []allocation, by string) *state {
+	taken = slices.Clone(taken)
+	slices.SortFunc(taken, func(a, b allocation) int {
+		return cmp.Or(cmp.Compare(a.driver, b.driver), cmp.Compare(a.pool, b.pool), cmp.Compare(a.device, b.device),
+			cmp.Compare(a.consumed, b.consumed))
+	})
+	var text strings.Builder
+	text.WriteString(i.key)
+	for _, t := range taken {
+		fmt.Fprintf(&text, "\n%s/%s/%s %s", t.driver, t.pool, t.device, t.consumed)
+	}
+	sum := sha256.Sum256([]byte(text.String()))
+	key := hex.EncodeToString(sum[:16])
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if s := i.states[key+by]; s != nil {
+		return s
+	}
+	s := &state{inventory: i, key: key, taken: taken, by: by, next: map[string]*state{}, obstacles: map[string]string{}}
+	s.amounts = s.count()
+	if len(i.states) >= mostStates {
+		clear(i.states)
+	}
+	i.states[key+by] = s
+	return s
+}
+
+// mostStates of an inventory are kept at most. More are worked out again.
+const mostStates = 4096
+
+func (s *state) count() nodegroups.Resources {
+	out := nodegroups.Resources{}
+	taken := map[allocation]bool{}
+	for _, t := range s.taken {
+		if t.consumed == "" {
+			taken[t] = true
+		}
+	}
+	for class, list := range s.of {
+		name := s.catalog.amounts[class]
+		if slices.Contains(s.plugin, name) {
+			continue // two books of the same devices: neither counts, see Obstacle
+		}
+		n := int64(0)
+		for _, d := range list {
+			if !taken[d] {
+				n++
+			}
+		}
+		out[name] = n
+	}
+	return out
+}
+
+// Key is part of fit.Devices, as all that follow.
+func (s *state) Key() string { return s.key + s.by }
+
+// String is the key: what else a state has was worked out.
+func (s *state) String() string { return s.Key() }
+
+func (s *state) Amounts() nodegroups.Resources { return s.amounts }
+
+func (s *state) Unpublished() string { return strings.Join(s.unpublished, "; ") }
+
+func (s *state) Allocate(c *fit.Claims, n int) (pods int, left fit.Devices) {
+	if class, count, ok := s.uniform(c); ok {
+		return s.takeUniform(c, class, count, n)
+	}
+	at := s
+	for pods < n {
+		next, _ := at.with(c)
+		if next == nil {
+			break
+		}
+		at = next
+		pods++
+	}
+	return pods, at
+}
+
+func (s *state) Obstacle(c *fit.Claims) string {
+	_, why := s.with(c)
+	return why
+}
+
+// uniform reports whether counting suffices: all devices of the class are as good as each other, and the claims ask for nothing but
+// a number of them.
+func (s *state) uniform(c *fit.Claims) (class string, count int64, ok bool) {
+	if !s.plain || s.conflict(c) != "" || s.by != "" && s.by != c.Key {
+		return "", 0, false
+	}
+	add := func(of string, n int64) bool {
+		if class != "" && class != of || count > mostDevices {
+			return false
+		}
+		class, count = of, count+n
+		return true
+	}
+	for i := range c.Specs {
+		d := &c.Specs[i].Devices
+		if len(d.Constraints) > 0 {
+			return "", 0, false
+		}
+		sum := int64(0)
+		for k := range d.Requests {
+			e := d.Requests[k].Exactly
+			if e == nil || e.AllocationMode == resourcev1.DeviceAllocationModeAll || e.AdminAccess != nil && *e.AdminAccess ||
+				len(e.Selectors) > 0 || e.Capacity != nil || !add(e.DeviceClassName, max(1, e.Count)) {
+				return "", 0, false
+			}
+			sum += max(1, e.Count)
+		}
+		if sum > mostDevices {
+			return "", 0, false // the allocator says why
+		}
+	}
+	for i := range c.Extended {
+		if e := &c.Extended[i]; !slices.Contains(s.plugin, e.Resource) && (!add(e.Class, e.Count) || e.Count > mostDevices) {
+			return "", 0, false
+		}
+	}
+	return class, count, class != ""
+}
+
+// mostDevices is how many devices one claim may have.
+const mostDevices = resourcev1.AllocationResultsMaxSize
+
+// takeUniform takes the first free devices of the class, as the allocator does.
+func (s *state) takeUniform(c *fit.Claims, class string, count int64, n int) (pods int, left fit.Devices) {
+	taken := map[allocation]bool{}
+	for _, t := range s.taken {
+		taken[t] = true
+	}
+	free := slices.DeleteFunc(slices.Clone(s.of[class]), func(d allocation) bool { return taken[d] })
+	pods = int(min(int64(n), int64(len(free))/count))
+	if pods == 0 {
+		return 0, s
+	}
+	return pods, s.stateBy(slices.Concat(s.taken, free[:int64(pods)*count]), c.Key)
+}
+
+// conflict says that a node has two books of the devices that are claimed.
+func (s *state) conflict(c *fit.Claims) string {
+	for _, name := range s.plugin {
+		class := s.catalog.ClassOf(name).Name
+		if len(s.of[class]) == 0 {
+			continue // its own devices are not published
+		}
+		claimed := slices.ContainsFunc(c.Extended, func(e fit.ExtendedRequest) bool { return e.Resource == name || e.Class == class })
+		for i := range c.Specs {
+			claimed = claimed || slices.ContainsFunc(c.Specs[i].Devices.Requests, func(q resourcev1.DeviceRequest) bool {
+				return q.Exactly != nil && q.Exactly.DeviceClassName == class || slices.ContainsFunc(q.FirstAvailable,
+					func(s resourcev1.DeviceSubRequest) bool { return s.DeviceClassName == class })
+			})
+		}
+		if claimed {
+			return fmt.Sprintf("the node offers %s by a device plugin, and publishes %d devices of DeviceClass %s as well: they may be the same, "+
+				"so run one of the two there", name, len(s.of[class]), class)
+		}
+	}
+	return ""
+}
+
+// with is the state once the claims of a pod are allocated; nil and why where they cannot be.
+func (s *state) with(c *fit.Claims) (*state, string) {
+	s.mu.Lock()
+	next, known := s.next[c.Key]
+	why := s.obstacles[c.Key]
+	s.mu.Unlock()
+	if known {
+		return next, why
+	}
+	taken, why := s.allocate(c)
+	if why == "" {
+		next = s.stateBy(slices.Concat(s.taken, taken), c.Key)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.next[c.Key], s.obstacles[c.Key] = next, why
+	return next, why
+}
+
+// allocateWithin bounds one allocation. kube-scheduler gives up after 10 seconds a node: what takes so long must not hold up all
+// other decisions.
+const allocateWithin = time.Second
+
+// allocate has the claims of a pod allocated, as kube-scheduler would, and returns what they take.
+func (s *state) allocate(c *fit.Claims) (taken []allocation, why string) {
+	if why = s.conflict(c); why != "" {
+		return nil, why
+	}
+	if s.by != "" && s.by != c.Key {
+		// Which devices these would get hangs on the order in which the pods are scheduled.
+		return nil, "other pods of the gang claim devices on the same node, and which of them come first is not known"
+	}
+	claims := s.claims(c)
+	if len(claims) == 0 {
+		return nil, ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), allocateWithin)
+	defer cancel()
+	allocator, err := structured.NewAllocator(ctx, features, s.allocated(), s.catalog, s.slices, s.catalog.cel)
+	if err != nil {
+		return nil, err.Error()
+	}
+	results, err := allocator.Allocate(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, claims)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, fmt.Sprintf("no devices were found within %s: ask for less at once, or for more alike", allocateWithin)
+	case err != nil:
+		return nil, err.Error()
+	case results == nil:
+		return nil, s.short()
+	}
+	for i := range results {
+		for k := range results[i].Devices.Results {
+			if r := &results[i].Devices.Results[k]; r.AdminAccess == nil || !*r.AdminAccess {
+				taken = append(taken, allocation{r.Driver, r.Pool, r.Device, consumed(r)})
+			}
+		}
+	}
+	return taken, ""
+}
+
+// short says what there is, where claims cannot be allocated.
+func (s *state) short() string {
+	if len(s.unpublished) > 0 {
+		return s.Unpublished()
+	}
+	var free []string
+	for _, class := range s.catalog.names {
+		if name := s.catalog.amounts[class]; len(s.of[class]) > 0 && !slices.Contains(s.plugin, name) {
+			free = append(free, fmt.Sprintf("%d of %d of DeviceClass %s", s.amounts[name], len(s.of[class]), class))
+		}
+	}
+	if len(free) == 0 {
+		return "no devices of any DeviceClass are published"
+	}
+	return "free are " + strings.Join(free, ", ") + ", and they do not suit the claim together (selectors, constraints, counters, taints)"
+}
+
+// features are those of kube-scheduler 1.37 as it comes.
+var features = structured.Features{
+	AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true, DeviceBindingAndStatus: true,
+	ConsumableCapacity: true, FractionalCapacityRange: true,
+}
+
+// claims are those of a pod on a node of the inventory.
+func (s *state) claims(c *fit.Claims) (out []*resourcev1.ResourceClaim) {
+	add := func(name string, spec *resourcev1.ResourceClaimSpec) {
+		out = append(out, &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "claims", Name: name}, Spec: *spec})
+	}
+	for i := range c.Specs {
+		add(fmt.Sprintf("claim-%03d", i), &c.Specs[i])
+	}
+	var extended resourcev1.ResourceClaimSpec
+	for i := range c.Extended {
+		if e := &c.Extended[i]; !slices.Contains(s.plugin, e.Resource) {
+			extended.Devices.Requests = append(extended.Devices.Requests, resourcev1.DeviceRequest{
+				Name: fmt.Sprintf("request-%03d", i), Exactly: &resourcev1.ExactDeviceRequest{
+					DeviceClassName: e.Class, AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: e.Count,
+				},
+			})
+		}
+	}
+	if len(extended.Devices.Requests) > 0 {
+		add("extended-resources", &extended)
+	}
+	return out
+}
+
+// allocated is the state as the allocator takes it.
+func (s *state) allocated() structured.AllocatedState {
+	out := structured.AllocatedState{
+		AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity: structured.NewConsumedCapacityCollection(),
+	}
+	for n, t := range s.taken {
+		id := structured.MakeDeviceID(t.driver, t.pool, t.device)
+		if t.consumed == "" {
+			out.AllocatedDevices.Insert(id)
+			continue
+		}
+		share := shareID(n)
+		out.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, &share))
+		out.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, capacities(t.consumed)))
+	}
+	return out
+}
+
+// capacities reads what consumed has written.
+func capacities(text string) map[resourcev1.QualifiedName]resource.Quantity {
+	out := map[resourcev1.QualifiedName]resource.Quantity{}
+	for _, part := range strings.Fields(text)[1:] {
+		name, amount, _ := strings.Cut(part, "=")
+		out[resourcev1.QualifiedName(name)] = resource.MustParse(amount)
+	}
+	return out
+}
+
+// shareID tells the shares of one device apart.
+func shareID(n int) types.UID { return types.UID(fmt.Sprintf("share-%d", n)) }

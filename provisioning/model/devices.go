@@ -1,0 +1,242 @@
+package model
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/devices"
+	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/model/objects"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+)
+
+// claimable is what DRA drivers publish of nodes, and what claims have of it.
+type claimable struct {
+	classes map[string]*resourcev1.DeviceClass
+	rules   map[string]*resourcev1.DeviceTaintRule
+	slices  map[string]*resourcev1.ResourceSlice
+	claims  map[types.NamespacedName]*resourcev1.ResourceClaim
+	// catalog is that of the classes.
+	catalog *devices.Catalog
+
+	// onNode are the slices of each node by name; nodeOf is where the pools of slices are.
+	onNode index[string, string]
+	nodeOf map[poolKey]string
+	// takes are the claims with devices of each pool.
+	takes index[poolKey, types.NamespacedName]
+	// published is what each node publishes; a node that is missing has to be read again.
+	published map[string]*devices.Published
+	// charges are the devices that the claims of each pod take, by their names of amounts.
+	charges map[types.UID]map[types.NamespacedName]nodegroups.Resources
+}
+
+type poolKey struct{ driver, pool string }
+
+func newClaimable() claimable {
+	return claimable{
+		classes: map[string]*resourcev1.DeviceClass{}, rules: map[string]*resourcev1.DeviceTaintRule{},
+		slices: map[string]*resourcev1.ResourceSlice{}, claims: map[types.NamespacedName]*resourcev1.ResourceClaim{},
+		catalog: devices.NewCatalog(maps.Values(map[string]*resourcev1.DeviceClass{})), onNode: index[string, string]{}, nodeOf: map[poolKey]string{},
+		takes: index[poolKey, types.NamespacedName]{}, published: map[string]*devices.Published{},
+		charges: map[types.UID]map[types.NamespacedName]nodegroups.Resources{},
+	}
+}
+
+// setSlice stores a slice. Those of devices that several nodes may have are left out.
+func (c *claimable) setSlice(s *resourcev1.ResourceSlice) effect {
+	old := c.slices[s.Name]
+	if !objects.Put(c.slices, s.Name, s) {
+		return unchanged
+	}
+	c.fileSlice(old, false)
+	c.fileSlice(s, true)
+	return frees
+}
+
+func (c *claimable) removeSlice(name string) effect {
+	c.fileSlice(c.slices[name], false)
+	return removed(c.slices, name)
+}
+
+func (c *claimable) fileSlice(s *resourcev1.ResourceSlice, in bool) {
+	if s == nil || s.Spec.NodeName == nil {
+		return
+	}
+	c.onNode.set(*s.Spec.NodeName, s.Name, in)
+	if in {
+		// It stays when the slices go: claims have devices of the pool all the while.
+		c.nodeOf[poolKey{s.Spec.Driver, s.Spec.Pool.Name}] = *s.Spec.NodeName
+	}
+	delete(c.published, *s.Spec.NodeName)
+}
+
+// setClaim stores a claim.
+func (c *claimable) setClaim(o *resourcev1.ResourceClaim) effect {
+	key := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
+	old := c.claims[key]
+	if !objects.Put(c.claims, key, o) {
+		return unchanged
+	}
+	c.fileClaim(key, old, false)
+	c.fileClaim(key, o, true)
+	c.charge(key, o)
+	return frees
+}
+
+func (c *claimable) removeClaim(key types.NamespacedName) effect {
+	c.fileClaim(key, c.claims[key], false)
+	if removed(c.claims, key) == unchanged {
+		return unchanged
+	}
+	return frees
+}
+
+func (c *claimable) fileClaim(key types.NamespacedName, o *resourcev1.ResourceClaim, in bool) {
+	for _, r := range resultsOf(o) {
+		c.takes.set(poolKey{r.Driver, r.Pool}, key, in)
+	}
+}
+
+func resultsOf(o *resourcev1.ResourceClaim) []resourcev1.DeviceRequestAllocationResult {
+	if o == nil || o.Status.Allocation == nil {
+		return nil
+	}
+	return o.Status.Allocation.Devices.Results
+}
+
+// charge notes what a claim takes for the pods that it is for. What an extended resource stands for the pod requests itself.
+func (c *claimable) charge(key types.NamespacedName, o *resourcev1.ResourceClaim) {
+	if o.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true" {
+		return
+	}
+	for _, uid := range podsOf(o) {
+		if c.charges[uid] == nil {
+			c.charges[uid] = map[types.NamespacedName]nodegroups.Resources{}
+		}
+		c.charges[uid][key] = c.catalog.Charge(o)
+	}
+}
+
+// podsOf are the pods that a claim was made for, and those that use it.
+func podsOf(o *resourcev1.ResourceClaim) (out []types.UID) {
+	if owner := metav1.GetControllerOf(o); owner != nil && owner.Kind == "Pod" {
+		out = append(out, owner.UID)
+	}
+	for i := range o.Status.ReservedFor {
+		if r := &o.Status.ReservedFor[i]; r.Resource == "pods" && !slices.Contains(out, r.UID) {
+			out = append(out, r.UID)
+		}
+	}
+	return out
+}
+
+// chargeOf is what the claims of a pod take; nil for nothing.
+func (c *claimable) chargeOf(uid types.UID) (out nodegroups.Resources) {
+	for _, r := range c.charges[uid] {
+		if out == nil {
+			out = nodegroups.Resources{}
+		}
+		out.Add(r, 1)
+	}
+	return out
+}
+
+// setClass stores a DeviceClass, or takes it out where it is nil, and reads all claims again.
+func (c *claimable) setClass(name string, o *resourcev1.DeviceClass) effect {
+	if o == nil {
+		if removed(c.classes, name) == unchanged {
+			return unchanged
+		}
+	} else if !objects.Put(c.classes, name, o) {
+		return unchanged
+	}
+	c.catalog = devices.NewCatalog(maps.Values(c.classes))
+	clear(c.published)
+	for key, claim := range c.claims {
+		c.charge(key, claim)
+	}
+	return frees
+}
+
+// setRule stores a DeviceTaintRule, or takes it out where it is nil.
+func (c *claimable) setRule(name string, o *resourcev1.DeviceTaintRule) effect {
+	if o == nil {
+		if removed(c.rules, name) == unchanged {
+			return unchanged
+		}
+	} else if !objects.Put(c.rules, name, o) {
+		return unchanged
+	}
+	clear(c.published)
+	return frees
+}
+
+// lookup adds what pod templates refer to.
+func (c *claimable) lookup(out fit.Objects) fit.Objects {
+	out.DeviceClass, out.ClassOf = c.catalog.Class, c.catalog.ClassOf
+	return out
+}
+
+// publishedBy is what the node publishes; nil for nothing.
+func (c *claimable) publishedBy(o *corev1.Node) *devices.Published {
+	p, known := c.published[o.Name]
+	if !known {
+		offer := devices.Offer{Plugin: nodegroups.ResourcesFrom(o.Status.Allocatable)}
+		for _, name := range slices.Sorted(maps.Keys(c.onNode[o.Name])) {
+			offer.Slices = append(offer.Slices, c.slices[name])
+		}
+		for _, name := range slices.Sorted(maps.Keys(c.rules)) {
+			offer.Rules = append(offer.Rules, c.rules[name])
+		}
+		p = c.catalog.Publish(offer)
+		c.published[o.Name] = p
+	}
+	return p
+}
+
+// add adds the devices that pods can claim on a node to what it has.
+func (c *claimable) add(out *state.Node, o *corev1.Node) {
+	p := c.publishedBy(o)
+	if p == nil {
+		return
+	}
+	var taken []resourcev1.DeviceRequestAllocationResult
+	for _, pool := range p.Pools() {
+		for key := range c.takes[poolKey{pool.Driver, pool.Name}] {
+			taken = append(taken, resultsOf(c.claims[key])...)
+		}
+	}
+	out.Published, out.Claimable = p.All(), p.Without(taken)
+	for name, n := range out.Published.Amounts() {
+		out.Allocatable[name] = n
+	}
+	for name, n := range out.Claimable.Amounts() {
+		out.Free[name] = n
+	}
+}
+
+// ofGroup adds to a group what drivers will publish of its machines.
+func (c *claimable) ofGroup(g planner.Group, ng *v1alpha1.NodeGroup) planner.Group {
+	declared := ng.Spec.Template.Devices
+	seen := declared
+	if s := ng.Status.Shape; s != nil && len(s.Devices) > 0 && nodegroups.IsShapeOf(s, ng.Spec.Template) {
+		seen = s.Devices
+	}
+	return g.Publish(c.offered(seen, g.Allocatable), c.offered(declared, g.Promised))
+}
+
+func (c *claimable) offered(pools []v1alpha1.DevicePool, plugin nodegroups.Resources) fit.Devices {
+	p := c.catalog.Publish(devices.Offer{Slices: nodegroups.ResourceSlices(pools), Plugin: plugin})
+	if p == nil {
+		return nil
+	}
+	return p.All()
+}

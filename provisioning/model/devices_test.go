@@ -1,0 +1,205 @@
+package model
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+)
+
+// byClaim is a node without a device plugin, of which a driver publishes GPUs.
+func byClaim(m *Model, v *version, devices int, change ...func(*resourcev1.ResourceSlice)) {
+	m.Set(v.node(func(n *corev1.Node) { delete(n.Status.Allocatable, gpu) }))
+	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}}
+	class.Spec.ExtendedResourceName = new(string(gpu))
+	m.Set(class)
+	s := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "n-gpus", ResourceVersion: v.next()}}
+	s.Spec = resourcev1.ResourceSliceSpec{Driver: "gpu.example.com", NodeName: new("n"),
+		Pool: resourcev1.ResourcePool{Name: "n", Generation: 1, ResourceSliceCount: 1}}
+	for i := range devices {
+		s.Spec.Devices = append(s.Spec.Devices, resourcev1.Device{Name: fmt.Sprintf("gpu-%d", i)})
+	}
+	for _, c := range change {
+		c(s)
+	}
+	m.Set(s)
+}
+
+// claim is that of a pod for GPUs, of which those are allocated.
+func (v *version) claim(pod types.UID, count int64, allocated ...int) *resourcev1.ResourceClaim {
+	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "claim-of-" + string(pod),
+		ResourceVersion: v.next()}}
+	c.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod", UID: pod, Controller: new(true)}}
+	c.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu",
+		Count: count}}}
+	for _, i := range allocated {
+		if c.Status.Allocation == nil {
+			c.Status.Allocation = &resourcev1.AllocationResult{}
+		}
+		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, resourcev1.DeviceRequestAllocationResult{
+			Driver: "gpu.example.com", Pool: "n", Device: fmt.Sprintf("gpu-%d", i)})
+	}
+	return c
+}
+
+func TestDevicesThatAreClaimedAreTaken(t *testing.T) {
+	m, v := newModel()
+	byClaim(m, v, 8)
+	want := func(allocatable, free int64) {
+		t.Helper()
+		n := only(t, m)
+		if n.Allocatable[gpu] != allocatable || n.Free[gpu] != free {
+			t.Errorf("%d of %d GPUs are free, want %d of %d", n.Free[gpu], n.Allocatable[gpu], free, allocatable)
+		}
+		if pods, _ := n.Claimable.Allocate(&fit.Claims{Key: "one", Extended: []fit.ExtendedRequest{{Resource: gpu, Class: "gpu",
+			Count: 1}}}, 20); int64(pods) != free {
+			t.Errorf("%d GPUs can be claimed, want %d", pods, free)
+		}
+	}
+	want(8, 8)
+	m.Set(v.claim("p", 2))
+	want(8, 8)
+	m.Set(v.claim("p", 2, 0, 1))
+	want(8, 6)
+	m.Set(v.pod("p", "n", 0)) // it takes what its claim has
+	want(8, 6)
+	// One whose resource stands for a class has another claim, which the scheduler makes.
+	m.Set(v.pod("q", "n", 3))
+	of := v.claim("q", 3, 4, 5, 6)
+	of.Annotations = map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"}
+	m.Set(of)
+	want(8, 3)
+	m.Delete(of)
+	m.Delete(v.pod("q", "n", 3))
+	want(8, 6)
+	rule := &resourcev1.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "broken", ResourceVersion: v.next()}}
+	rule.Spec.DeviceSelector = &resourcev1.DeviceTaintSelector{Device: new("gpu-7")}
+	rule.Spec.Taint.Effect = resourcev1.DeviceTaintEffectNoSchedule
+	m.Set(rule)
+	want(7, 5)
+	m.Delete(rule)
+	want(8, 6)
+}
+
+// The pods that claim what was booked for them use the booking up, also where their claims are heard of after them.
+func TestClaimsConsumeBookings(t *testing.T) {
+	for _, claimFirst := range []bool{true, false} {
+		m, v := newModel()
+		m.Set(v.request("gang", "Accepted", "Provisioned"))
+		byClaim(m, v, 8)
+		m.Set(v.node(booked, func(n *corev1.Node) { delete(n.Status.Allocatable, gpu) }))
+		if claimFirst {
+			m.Set(v.claim("p", 3, 0, 1, 2))
+		}
+		m.Set(v.pod("p", "n", 0, consumes))
+		if !claimFirst {
+			m.Set(v.claim("p", 3, 0, 1, 2))
+		}
+		n := only(t, m)
+		if b := n.BookingOf("gang"); b == nil || b.Remaining[gpu] != 5 || len(b.Came) != 1 || b.Came[0][gpu] != 3 {
+			t.Errorf("claim first %t: booking %+v, want 5 of 8 GPUs left", claimFirst, b)
+		}
+	}
+}
+
+// A driver that restarts takes its slices away for a while.
+func TestDevicesVanishForAWhile(t *testing.T) {
+	m, v := newModel()
+	byClaim(m, v, 8)
+	if n := only(t, m); n.Allocatable[gpu] != 8 {
+		t.Fatal(n.Allocatable)
+	}
+	m.Delete(&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "n-gpus"}})
+	if n := only(t, m); n.Allocatable[gpu] != 0 || !n.DevicesSince.Equal(noon) {
+		t.Errorf("%v since %s", n.Allocatable, n.DevicesSince)
+	}
+}
+
+// A pool is not there before all of its slices are; one that is complete and empty has nothing either.
+func TestPoolsAreWhole(t *testing.T) {
+	for name, change := range map[string]func(*resourcev1.ResourceSlice){
+		"one of two slices": func(s *resourcev1.ResourceSlice) { s.Spec.Pool.ResourceSliceCount = 2 },
+		"no devices":        func(s *resourcev1.ResourceSlice) { s.Spec.Devices = nil },
+		"of another node":   func(s *resourcev1.ResourceSlice) { s.Spec.NodeName = new("m") },
+		"of all nodes":      func(s *resourcev1.ResourceSlice) { s.Spec.NodeName, s.Spec.AllNodes = nil, new(true) },
+	} {
+		m, v := newModel()
+		byClaim(m, v, 8, change)
+		if n := only(t, m); n.Allocatable[gpu] != 0 {
+			t.Errorf("%s: %v", name, n.Allocatable)
+		}
+	}
+}
+
+// A gang that claims its devices is launched from zero, where the group declares them or where they were learned.
+func TestClaimsAreLaunched(t *testing.T) {
+	pools := []v1alpha1.DevicePool{{Driver: "gpu.example.com", Devices: []v1alpha1.Device{{Name: "gpu-", Count: 4}}}}
+	for name, change := range map[string]func(*v1alpha1.NodeGroup){
+		"declared": func(g *v1alpha1.NodeGroup) { g.Spec.Template.Devices = pools },
+		"learned": func(g *v1alpha1.NodeGroup) {
+			g.Status.Shape = nodegroups.LearnShape(nil, g.Spec.Template, []nodegroups.SeenNode{{Name: "m",
+				Allocatable: nodegroups.Resources{"cpu": 8000,
+					"memory": 8, "pods": 10}, Devices: pools, Registered: noon.Add(-1e12)}}, noon)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, v := newModel()
+			class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}}
+			class.Spec.ExtendedResourceName = new(string(gpu))
+			m.Set(class)
+			claims := &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "two",
+				ResourceVersion: v.next()}}
+			claims.Spec.Spec = v.claim("", 2).Spec
+			m.Set(claims)
+			g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "g", ResourceVersion: v.next()}}
+			g.Spec.MaxNodes, g.Spec.CapacityType = 10, v1alpha1.OnDemand
+			g.Spec.Template.Capacity = capacity(0)
+			delete(g.Spec.Template.Capacity, gpu)
+			change(g)
+			m.Set(g)
+			template := &corev1.PodTemplateSpec{}
+			template.Spec.Containers = []corev1.Container{{Name: "c"}}
+			template.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "c", ResourceClaimTemplateName: new("two")}}
+			s := m.Snapshot(noon)
+			gang := state.Gang{Namespace: "ns", Name: "ns/gang", UID: "gang", PodSets: []state.PodSet{
+				state.NewPodSet("ns", "workers", 5, template, s.Objects)}}
+			plan := planner.Plan(s, gang, state.DefaultPolicy(state.AtomicScaleUp))
+			if plan.Outcome != planner.Launch || len(plan.Launches) != 1 || plan.Launches[0].Count != 3 {
+				t.Errorf("%s %v: %s; want 3 machines of 4 GPUs for 5 pods of 2", plan.Outcome, plan.Launches, plan.Message())
+			}
+		})
+	}
+}
+
+// A group that declares no devices may have them: what claims them waits, and says for what.
+func TestClaimsThatNoGroupDeclaresWait(t *testing.T) {
+	m, v := newModel()
+	m.Set(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}})
+	claims := &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "two", ResourceVersion: v.next()}}
+	claims.Spec.Spec = v.claim("", 2).Spec
+	m.Set(claims)
+	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "g", ResourceVersion: v.next()}}
+	g.Spec.MaxNodes, g.Spec.CapacityType = 10, v1alpha1.OnDemand
+	g.Spec.Template.Capacity = capacity(0)
+	m.Set(g)
+	template := &corev1.PodTemplateSpec{}
+	template.Spec.Containers = []corev1.Container{{Name: "c"}}
+	template.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "c", ResourceClaimTemplateName: new("two")}}
+	s := m.Snapshot(noon)
+	gang := state.Gang{Namespace: "ns", Name: "ns/gang", UID: "gang", PodSets: []state.PodSet{
+		state.NewPodSet("ns", "workers", 5, template, s.Objects)}}
+	plan := planner.Plan(s, gang, state.DefaultPolicy(state.AtomicScaleUp))
+	t.Log(plan.Message())
+	if plan.Outcome != planner.Wait {
+		t.Errorf("%s: %s", plan.Outcome, plan.Message())
+	}
+}

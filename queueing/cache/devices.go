@@ -1,0 +1,168 @@
+package cache
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/fit"
+)
+
+// devices are what claims of pods refer to (DRA).
+type devices struct {
+	byName    map[string]*resourcev1.DeviceClass
+	classes   fit.Classes
+	templates map[types.NamespacedName]*resourcev1.ResourceClaimTemplate
+}
+
+func newDevices() devices {
+	return devices{byName: map[string]*resourcev1.DeviceClass{}, templates: map[types.NamespacedName]*resourcev1.ResourceClaimTemplate{}}
+}
+
+func (d *devices) clone() devices {
+	return devices{byName: maps.Clone(d.byName), classes: d.classes, templates: maps.Clone(d.templates)}
+}
+
+// setDeviceClass takes in a DeviceClass; deleted takes it out.
+func (s *Cache) setDeviceClass(o *resourcev1.DeviceClass, deleted bool) {
+	s.devices.byName[o.Name] = o
+	if deleted {
+		delete(s.devices.byName, o.Name)
+	}
+	s.devices.classes = fit.NewClasses(maps.Values(s.devices.byName))
+	s.rereadPods(func(w *Workload) bool {
+		return slices.ContainsFunc(w.Object.Spec.PodSets, func(ps kueue.PodSet) bool { return fit.MayClaim(&ps.Template.Spec) })
+	})
+}
+
+// setClaimTemplate takes in a ResourceClaimTemplate; deleted takes it out.
+func (s *Cache) setClaimTemplate(o *resourcev1.ResourceClaimTemplate, deleted bool) {
+	key := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
+	s.devices.templates[key] = o
+	if deleted {
+		delete(s.devices.templates, key)
+	}
+	s.rereadPods(func(w *Workload) bool {
+		return w.Object.Namespace == o.Namespace && slices.ContainsFunc(w.Object.Spec.PodSets, func(ps kueue.PodSet) bool {
+			return slices.ContainsFunc(ps.Template.Spec.ResourceClaims, func(c corev1.PodResourceClaim) bool {
+				return c.ResourceClaimTemplateName != nil && *c.ResourceClaimTemplateName == o.Name
+			})
+		})
+	})
+}
+
+// claimed adds to what a pod requests the devices that it claims, by the resources that count them against quota: those of
+// resources.deviceClassMappings. It says why where that is not known, in words that Kueue has for it.
+func (s *Cache) claimed(namespace string, ps *kueue.PodSet, requests nodegroups.Resources) (out nodegroups.Resources, why string) {
+	out = requests
+	for _, name := range requests.Names() {
+		class := s.devices.classes.ClassOf(name)
+		if class == nil || requests[name] == 0 {
+			continue
+		}
+		if logical, mapped := s.mapping(class.Name); mapped && logical != name {
+			if maps.Equal(out, requests) {
+				out = requests.Clone()
+			}
+			delete(out, name)
+			out[logical] = nodegroups.Plus(out[logical], requests[name])
+		}
+	}
+	for i := range ps.Template.Spec.ResourceClaims {
+		charge, why := s.claimCharge(namespace, ps, i)
+		if why != "" {
+			return requests, fmt.Sprintf("spec.podSets[%s].template.spec.resourceClaims[%d]: %s", ps.Name, i, why)
+		}
+		if maps.Equal(out, requests) {
+			out = requests.Clone()
+		}
+		out.Add(charge, 1)
+	}
+	return out, ""
+}
+
+// mapping is the resource that devices of a class count as.
+func (s *Settings) mapping(class string) (corev1.ResourceName, bool) {
+	if s.Config.Resources == nil {
+		return "", false
+	}
+	for i := range s.Config.Resources.DeviceClassMappings {
+		m := &s.Config.Resources.DeviceClassMappings[i]
+		if slices.Contains(m.DeviceClassNames, corev1.ResourceName(class)) {
+			return m.Name, true
+		}
+	}
+	return "", false
+}
+
+// claimCharge counts the devices of the i-th claim of a podSet's pod.
+func (s *Cache) claimCharge(namespace string, ps *kueue.PodSet, i int) (out nodegroups.Resources, why string) {
+	c := &ps.Template.Spec.ResourceClaims[i]
+	if c.ResourceClaimTemplateName == nil {
+		return nil, "a ResourceClaim that pods share is not supported: name a ResourceClaimTemplate in resourceClaimTemplateName, so that each " +
+			"pod has a claim of its own"
+	}
+	name := *c.ResourceClaimTemplateName
+	t := s.devices.templates[types.NamespacedName{Namespace: namespace, Name: name}]
+	if t == nil {
+		return nil, fmt.Sprintf("ResourceClaimTemplate %s doesn't exist: create it in namespace %s; the job starts once there is one", name, namespace)
+	}
+	out = nodegroups.Resources{}
+	for k := range t.Spec.Spec.Devices.Requests {
+		q := &t.Spec.Spec.Devices.Requests[k]
+		resource, count, why := s.requestCharge(q, ps)
+		if why != "" {
+			return nil, fmt.Sprintf("ResourceClaimTemplate %s: devices.requests[%d]: %s", name, k, why)
+		}
+		if count > 0 {
+			out[resource] = nodegroups.Plus(out[resource], count)
+		}
+	}
+	return out, ""
+}
+
+// requestCharge counts the devices of one request. Alternatives are counted where each is as many of the same, and what an administrator
+// watches takes nothing.
+func (s *Cache) requestCharge(q *resourcev1.DeviceRequest, ps *kueue.PodSet) (resource corev1.ResourceName, count int64, why string) {
+	type asked struct {
+		class string
+		mode  resourcev1.DeviceAllocationMode
+		count int64
+	}
+	var all []asked
+	if e := q.Exactly; e != nil {
+		if e.AdminAccess != nil && *e.AdminAccess {
+			return "", 0, ""
+		}
+		all = append(all, asked{e.DeviceClassName, e.AllocationMode, e.Count})
+	}
+	for k := range q.FirstAvailable {
+		f := &q.FirstAvailable[k]
+		all = append(all, asked{f.DeviceClassName, f.AllocationMode, f.Count})
+	}
+	for k, a := range all {
+		if a.mode == resourcev1.DeviceAllocationModeAll {
+			return "", 0, "AllocationMode 'All' is not supported: ask for a number of devices with ExactCount"
+		}
+		logical, mapped := s.mapping(a.class)
+		switch {
+		case !mapped:
+			return "", 0, fmt.Sprintf("DeviceClass %s is not mapped in DRA configuration for podset %s: an administrator adds it to "+
+				"resources.deviceClassMappings", a.class, ps.Name)
+		case k > 0 && (logical != resource || max(1, a.count) != count):
+			return "", 0, "FirstAvailable device selection is not supported, unless all alternatives count as the same number of the same resource"
+		}
+		resource, count = logical, max(1, a.count)
+	}
+	return resource, count, ""
+}
+
+// RefusedClaims says why the devices that a Workload claims cannot be counted, or is empty.
+func (w *Workload) RefusedClaims() string { return strings.Join(w.refusedClaims, "; ") }
