@@ -56,8 +56,21 @@ func newMachine(group *v1alpha1.NodeGroup, token string, place int, fate pool.Ma
 		},
 	}
 	m.Spec.Node.DeviceDelay, m.Spec.Node.DevicesVanish = metav1.Duration{Duration: fate.DeviceDelay}, fate.Vanishes
+	if pools := devicesOf(group); len(pools) > 0 {
+		m.Spec.Node.Annotations[kwokv1alpha1.ClaimableAnnotation] = kwokv1alpha1.Claimable{
+			Pools: pools, Delay: m.Spec.Node.DeviceDelay, Vanish: fate.Vanishes,
+		}.Annotation()
+	}
 	fate.Label(m)
 	return m
+}
+
+// devicesOf are the devices that drivers publish of machines of the pool.
+func devicesOf(group *v1alpha1.NodeGroup) []v1alpha1.DevicePool {
+	if k := group.Spec.Kwok; k != nil && len(k.Devices) > 0 {
+		return k.Devices
+	}
+	return group.Spec.Template.Devices
 }
 
 // newNode is the node that the machine will register: cordoned, unless it is launched for pods that

@@ -1,0 +1,179 @@
+// Package driver plays the DRA drivers of simulated nodes: it publishes the devices of their machines in ResourceSlices. There is no
+// kubelet plugin behind them, so what is allocated is never prepared; pods run by their Stage.
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+	"github.com/muster-dev/muster/nodegroups"
+)
+
+// Driver publishes what the annotation of nodes says.
+type Driver struct {
+	Client kubernetes.Interface
+	Clock  clock.WithTicker
+	nodes  corelisters.NodeLister
+	queue  workqueue.TypedRateLimitingInterface[string]
+}
+
+// resync has what was deleted by others published again.
+const resync = time.Minute
+
+// Run publishes until ctx is done.
+func (d *Driver) Run(ctx context.Context) error {
+	factory := informers.NewSharedInformerFactory(d.Client, resync)
+	informer := factory.Core().V1().Nodes()
+	d.nodes = informer.Lister()
+	d.queue = workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[string](),
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: "drivers", Clock: d.Clock})
+	add := func(o any) {
+		if n, ok := o.(*corev1.Node); ok && n.Annotations[kwokv1alpha1.ClaimableAnnotation] != "" {
+			d.queue.Add(n.Name)
+		}
+	}
+	if _, err := informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: add, UpdateFunc: func(_, o any) { add(o) },
+	}); err != nil {
+		return fmt.Errorf("watching nodes: %w", err)
+	}
+	factory.Start(ctx.Done())
+	defer factory.Shutdown()
+	factory.WaitForCacheSync(ctx.Done())
+	context.AfterFunc(ctx, d.queue.ShutDown)
+	for {
+		name, over := d.queue.Get()
+		if over {
+			return nil
+		}
+		again, err := d.publish(ctx, name)
+		switch {
+		case err != nil:
+			d.queue.AddRateLimited(name)
+		case again > 0:
+			d.queue.Forget(name)
+			d.queue.AddAfter(name, again)
+		default:
+			d.queue.Forget(name)
+		}
+		d.queue.Done(name)
+	}
+}
+
+// publish has the slices of a node as they are to be now, and says when they are to be others.
+func (d *Driver) publish(ctx context.Context, name string) (again time.Duration, err error) {
+	n, err := d.nodes.Get(name)
+	if apierrors.IsNotFound(err) {
+		return 0, nil // its slices go with it
+	}
+	if err != nil {
+		return 0, err
+	}
+	var c kwokv1alpha1.Claimable
+	if err := json.Unmarshal([]byte(n.Annotations[kwokv1alpha1.ClaimableAnnotation]), &c); err != nil {
+		return 0, nil //nolint:nilerr // written by a person: there is nothing to publish
+	}
+	generation, again := published(&c, readySince(n), d.Clock.Now())
+	if generation == 0 {
+		return again, d.withdraw(ctx, n)
+	}
+	for _, s := range slicesOf(n, &c, generation) {
+		if err := d.put(ctx, s); err != nil {
+			return 0, err
+		}
+	}
+	return again, nil
+}
+
+// readySince is when the node became Ready; zero while it is not.
+func readySince(n *corev1.Node) time.Time {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
+// published is the generation of the slices at that time, 0 for none, and after how long it is another.
+func published(c *kwokv1alpha1.Claimable, ready, now time.Time) (generation int64, again time.Duration) {
+	if ready.IsZero() {
+		return 0, 0
+	}
+	at := ready.Add(c.Delay.Duration)
+	if now.Before(at) {
+		return 0, at.Sub(now)
+	}
+	if c.Vanish == nil {
+		return 1, 0
+	}
+	from := at.Add(c.Vanish.After.Duration)
+	until := from.Add(c.Vanish.For.Duration)
+	switch {
+	case now.Before(from):
+		return 1, from.Sub(now)
+	case now.Before(until):
+		return 0, until.Sub(now)
+	default:
+		return 2, 0
+	}
+}
+
+// slicesOf are those of the node.
+func slicesOf(n *corev1.Node, c *kwokv1alpha1.Claimable, generation int64) []*resourcev1.ResourceSlice {
+	out := nodegroups.ResourceSlices(c.Pools)
+	for _, s := range out {
+		s.Name = shorten(n.Name) + "-" + s.Name
+		s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}}
+		s.Spec.NodeName = &n.Name
+		s.Spec.Pool.Name, s.Spec.Pool.Generation = shorten(n.Name)+"-"+s.Spec.Pool.Name, generation
+	}
+	return out
+}
+
+// shorten leaves room for what follows the name of a node.
+func shorten(name string) string {
+	return name[:min(len(name), validation.DNS1123SubdomainMaxLength-len("-pool-000-000"))]
+}
+
+// put creates a slice, or brings it up to date.
+func (d *Driver) put(ctx context.Context, s *resourcev1.ResourceSlice) error {
+	api := d.Client.ResourceV1().ResourceSlices()
+	_, err := api.Create(ctx, s, metav1.CreateOptions{})
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	old, err := api.Get(ctx, s.Name, metav1.GetOptions{})
+	if err != nil || old.Spec.Pool == s.Spec.Pool {
+		return err
+	}
+	s.ResourceVersion = old.ResourceVersion
+	_, err = api.Update(ctx, s, metav1.UpdateOptions{})
+	return err
+}
+
+// withdraw deletes the slices of a node.
+func (d *Driver) withdraw(ctx context.Context, n *corev1.Node) error {
+	err := d.Client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{
+		FieldSelector: resourcev1.ResourceSliceSelectorNodeName + "=" + n.Name,
+	})
+	if apierrors.IsNotFound(err) {
+		return nil // Kubernetes before 1.34 has none
+	}
+	return err
+}
