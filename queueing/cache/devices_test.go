@@ -55,9 +55,9 @@ func TestClaimsCountAgainstQuota(t *testing.T) {
 			refused: "DeviceClass fpga is not mapped in DRA configuration for podset main"},
 		"a template that does not exist":  {claim: "", refused: "ResourceClaimTemplate c doesn't exist"},
 		"an extended resource of a class": {requests: "{nvidia.com/gpu: 2}", want: nodegroups.Resources{"example.com/gpus": 2}},
-		"the name that each class has":    {requests: "{deviceclass.resource.kubernetes.io/nic: 2}",
+		"the name that each class has": {requests: "{deviceclass.resource.kubernetes.io/nic: 2}",
 			want: nodegroups.Resources{"example.com/nics": 2}},
-		"an extended resource of none":    {requests: "{amd.com/gpu: 2}", want: nodegroups.Resources{"amd.com/gpu": 2}},
+		"an extended resource of none": {requests: "{amd.com/gpu: 2}", want: nodegroups.Resources{"amd.com/gpu": 2}},
 		"two names of one resource": {requests: "{nvidia.com/gpu: 2}", claim: "requests: [{name: r, exactly: {deviceClassName: gpu, count: 1}}]",
 			want: nodegroups.Resources{"example.com/gpus": 3}},
 	} {

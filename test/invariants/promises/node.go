@@ -34,6 +34,8 @@ type node struct {
 	// reclaimAt is when the simulated cloud takes the node away.
 	reclaimAt   time.Time
 	allocatable nodegroups.Resources
+	// claimable is the number of devices that pods claim.
+	claimable int64
 	// had is what was allocatable until there were fewer devices, at gone.
 	had      nodegroups.Resources
 	gone     time.Time
@@ -130,7 +132,7 @@ func (n *node) read(o *corev1.Node) {
 	_, ours := o.Annotations[v1alpha1.CordonedAnnotation]
 	n.foreign = o.Spec.Unschedulable && !ours
 	n.opened = n.opened || ours && !o.Spec.Unschedulable
-	n.allocatable = nodegroups.ResourcesFrom(o.Status.Allocatable)
+	n.allocatable, n.claimable = nodegroups.ResourcesFrom(o.Status.Allocatable), claimableOn(o)
 	n.reclaimAt, _ = time.Parse(time.RFC3339, o.Annotations[kwokv1alpha1.ReclaimAtAnnotation])
 	n.owner = ""
 	for _, ref := range o.OwnerReferences {
@@ -145,16 +147,52 @@ const devicesGrace = 2 * time.Minute
 
 // room is what may be promised on the node.
 func (c *Checker) room(n *node) nodegroups.Resources {
-	if c.now.Sub(n.gone) > devicesGrace+c.config.Race {
+	if c.now.Sub(n.gone) > devicesGrace+c.config.Race && n.claimable == 0 {
 		return n.allocatable
 	}
 	out := n.allocatable.Clone()
+	if n.claimable > 0 {
+		n.addClaimable(out)
+	}
+	if c.now.Sub(n.gone) > devicesGrace+c.config.Race {
+		return out
+	}
 	for name, amount := range n.had {
 		if nodegroups.Extended(name) {
 			out[name] = max(out[name], amount)
 		}
 	}
 	return out
+}
+
+// addClaimable adds the devices that pods claim, whatever DeviceClass they are of: as many of each as the machine has by word of the
+// simulated cloud.
+func (n *node) addClaimable(room nodegroups.Resources) {
+	add := func(promised nodegroups.Resources) {
+		for name := range promised {
+			if nodegroups.Extended(name) && n.allocatable[name] == 0 {
+				room[name] = n.claimable
+			}
+		}
+	}
+	for i := range n.bookings {
+		add(n.bookings[i].amounts)
+	}
+	for _, p := range n.pods {
+		add(p.requests)
+	}
+}
+
+// claimableOn are the devices that drivers publish of a simulated machine.
+func claimableOn(o *corev1.Node) (devices int64) {
+	var c kwokv1alpha1.Claimable
+	if json.Unmarshal([]byte(o.Annotations[kwokv1alpha1.ClaimableAnnotation]), &c) != nil {
+		return 0
+	}
+	for _, s := range nodegroups.ResourceSlices(c.Pools) {
+		devices += int64(len(s.Spec.Devices))
+	}
+	return devices
 }
 
 // bookingsOf reads the bookings of a node; those that it had before keep their
