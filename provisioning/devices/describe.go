@@ -60,8 +60,7 @@ func described(d *resourcev1.Device, values map[string]int) v1alpha1.Device {
 	out := v1alpha1.Device{Name: d.Name, Count: 1, Capacity: d.Capacity, ConsumesCounters: d.ConsumesCounters,
 		AllowMultipleAllocations: d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations}
 	for key, a := range d.Attributes {
-		common := strings.HasPrefix(string(key), "resource.kubernetes.io/")
-		if fit.IsIdentity(key) && !common && a.StringValue != nil && values[*a.StringValue] < 2 {
+		if isOwn(key, a, values) {
 			continue
 		}
 		if out.Attributes == nil {

@@ -326,3 +326,24 @@ func TestDescriptionsAreReadAgain(t *testing.T) {
 		t.Errorf("nothing is described as %+v", d)
 	}
 }
+
+func TestDevicesThatAreAlikeAreKeptOnce(t *testing.T) {
+	var r Reducer
+	slice := func(node int) *resourcev1.ResourceSlice {
+		s := nodegroups.ResourceSlices(read[[]v1alpha1.DevicePool](t, inventories["4 GPUs and NICs on 2 roots"]))[0].DeepCopy()
+		for i := range s.Spec.Devices {
+			uuid := fmt.Sprintf("GPU-%d-%d", node, i)
+			s.Spec.Devices[i].Attributes["uuid"] = resourcev1.DeviceAttribute{StringValue: &uuid}
+		}
+		return s
+	}
+	a, b := slice(1), slice(2)
+	r.Reduce(a)
+	r.Reduce(b)
+	if &a.Spec.Devices[0] != &b.Spec.Devices[0] {
+		t.Error("devices of like nodes are kept twice")
+	}
+	if _, ok := a.Spec.Devices[0].Attributes["resource.kubernetes.io/pcieRoot"]; !ok || len(a.Spec.Devices[0].Attributes) != 2 {
+		t.Errorf("%v is left", a.Spec.Devices[0].Attributes)
+	}
+}

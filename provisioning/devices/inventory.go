@@ -142,6 +142,20 @@ type state struct {
 	// next is the state once the claims of one more pod are allocated, by their key; nil where they cannot be, and why.
 	next      map[string]*state
 	obstacles map[string]string
+	// allocations are what Allocate has come to.
+	allocations map[allocationOf]allocated
+}
+
+// allocationOf is that of the claims of a key for so many pods.
+type allocationOf struct {
+	claims string
+	pods   int
+}
+
+// allocated is the number of pods whose claims are, and what is left.
+type allocated struct {
+	pods int
+	left fit.Devices
 }
 
 // state of the inventory with these allocations.
@@ -165,7 +179,8 @@ func (i *inventory) stateBy(taken []allocation, by string) *state {
 	if s := i.states[key+by]; s != nil {
 		return s
 	}
-	s := &state{inventory: i, key: key, taken: taken, by: by, next: map[string]*state{}, obstacles: map[string]string{}}
+	s := &state{inventory: i, key: key, taken: taken, by: by, next: map[string]*state{}, obstacles: map[string]string{},
+		allocations: map[allocationOf]allocated{}}
 	s.amounts = s.count()
 	if len(i.states) >= mostStates {
 		clear(i.states)
@@ -212,6 +227,23 @@ func (s *state) Amounts() nodegroups.Resources { return s.amounts }
 func (s *state) Unpublished() string { return strings.Join(s.unpublished, "; ") }
 
 func (s *state) Allocate(c *fit.Claims, n int) (pods int, left fit.Devices) {
+	of := allocationOf{c.Key, n}
+	s.mu.Lock()
+	known, ok := s.allocations[of]
+	s.mu.Unlock()
+	if !ok {
+		known.pods, known.left = s.allocatePods(c, n)
+		s.mu.Lock()
+		if len(s.allocations) >= mostStates {
+			clear(s.allocations)
+		}
+		s.allocations[of] = known
+		s.mu.Unlock()
+	}
+	return known.pods, known.left
+}
+
+func (s *state) allocatePods(c *fit.Claims, n int) (pods int, left fit.Devices) {
 	if class, count, ok := s.uniform(c); ok {
 		return s.takeUniform(c, class, count, n)
 	}
@@ -348,7 +380,7 @@ func (s *state) allocate(c *fit.Claims) (taken []allocation, why string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), allocateWithin)
 	defer cancel()
-	allocator, err := structured.NewAllocator(ctx, features, s.allocated(), s.catalog, s.slices, s.catalog.cel)
+	allocator, err := structured.NewAllocator(ctx, features, s.allocatedState(), s.catalog, s.slices, s.catalog.cel)
 	if err != nil {
 		return nil, err.Error()
 	}
@@ -418,8 +450,8 @@ func (s *state) claims(c *fit.Claims) (out []*resourcev1.ResourceClaim) {
 	return out
 }
 
-// allocated is the state as the allocator takes it.
-func (s *state) allocated() structured.AllocatedState {
+// allocatedState is the state as the allocator takes it.
+func (s *state) allocatedState() structured.AllocatedState {
 	out := structured.AllocatedState{
 		AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
 		AggregatedCapacity: structured.NewConsumedCapacityCollection(),

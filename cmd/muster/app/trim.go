@@ -2,16 +2,21 @@ package app
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/provisioning/devices"
 	"github.com/muster-dev/muster/provisioning/state"
 	workloads "github.com/muster-dev/muster/queueing/workload"
 )
 
+// published keeps devices once that many nodes publish alike.
+var published devices.Reducer
+
 // trim removes what is never read of objects before they are cached: managed fields; the pod sets of finished Workloads and what
 // they were assigned, which are most of a Workload, and clusters keep finished Workloads for weeks; the images that a kubelet lists
-// in its Node; and what containers run, of pods that are no jobs themselves.
+// in its Node; what containers run, of pods that are no jobs themselves; and what tells devices of one node from those of others.
 func trim(object any) (any, error) {
 	if o, ok := object.(client.Object); ok {
 		o.SetManagedFields(nil)
@@ -26,6 +31,8 @@ func trim(object any) (any, error) {
 		}
 	case *corev1.Node:
 		o.Status.Images = nil
+	case *resourcev1.ResourceSlice:
+		published.Reduce(o)
 	case *corev1.Pod:
 		if o.Labels[workloads.ManagedLabel] != "true" {
 			state.Reduce(o)

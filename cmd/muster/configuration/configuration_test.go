@@ -67,25 +67,25 @@ func TestWhatIsWrongIsToldWithLineFieldValueAndFix(t *testing.T) {
 			[]string{`f.yaml:5: queueing.waitForPodsReady.timeout: Invalid value: "-5m0s": give a duration of 0s or more`}},
 		{"no way to queue again", head + "queueing:\n  waitForPodsReady:\n    requeuingStrategy: {timestamp: Now, backoffLimitCount: -1}\n",
 			[]string{
-			`f.yaml:5: queueing.waitForPodsReady.requeuingStrategy.timestamp: Unsupported value: "Now": supported values: "Eviction", "Creation"`,
-			`backoffLimitCount: Invalid value: -1: give 0 or more`}},
+				`f.yaml:5: queueing.waitForPodsReady.requeuingStrategy.timestamp: Unsupported value: "Now": supported values: "Eviction", "Creation"`,
+				`backoffLimitCount: Invalid value: -1: give 0 or more`}},
 		{"strategies in the wrong order",
 			head + "queueing:\n  fairSharing:\n    preemptionStrategies: [LessThanInitialShare, LessThanOrEqualToFinalShare]\n", []string{
-			"f.yaml:5: queueing.fairSharing.preemptionStrategies: Invalid value:", "give [LessThanOrEqualToFinalShare], [LessThanInitialShare] or both in this order"}},
+				"f.yaml:5: queueing.fairSharing.preemptionStrategies: Invalid value:", "give [LessThanOrEqualToFinalShare], [LessThanInitialShare] or both in this order"}},
 		{"a weight below nothing",
 			head + "queueing:\n  admissionFairSharing:\n    usageHalfLifeTime: 1h\n    resourceWeights:\n      cpu: -1\n", []string{
-			"f.yaml:7: queueing.admissionFairSharing.resourceWeights[cpu]: Invalid value: -1: give 0 or more"}},
+				"f.yaml:7: queueing.admissionFairSharing.resourceWeights[cpu]: Invalid value: -1: give 0 or more"}},
 		{"a resource transformed twice",
 			head + "queueing:\n  resources:\n    transformations:\n    - input: a/b\n    - input: a/b\n      strategy: Drop\n", []string{
-			`f.yaml:7: queueing.resources.transformations[1].input: Invalid value: "a/b"`, `f.yaml:8: queueing.resources.transformations[1].strategy: Unsupported value: "Drop"`}},
+				`f.yaml:7: queueing.resources.transformations[1].input: Invalid value: "a/b"`, `f.yaml:8: queueing.resources.transformations[1].strategy: Unsupported value: "Drop"`}},
 		{"outputs that cannot be", head + "queueing:\n  resources:\n    transformations:\n    - input: a/b\n      outputs: {cpu: much}\n",
 			[]string{
-			`f.yaml:7: queueing.resources.transformations[0].outputs[cpu]: "much" is not a quantity; write one such as 500m`}},
+				`f.yaml:7: queueing.resources.transformations[0].outputs[cpu]: "much" is not a quantity; write one such as 500m`}},
 		{"outputs of nothing", head + "queueing:\n  resources:\n    transformations:\n    - outputs: {c_: 1, $: 2}\n", []string{
 			`outputs[$]: Invalid value: "$"`, `outputs[c_]: Invalid value: "c_"`, "f.yaml:6: queueing.resources.transformations[0].input: Required value: name the resource to transform"}},
 		{"two ways to leave out", head + "queueing:\n  resources: {quotaCheckStrategy: IgnoreUndeclared, excludeResourcePrefixes: [a.b/]}\n",
 			[]string{
-			`f.yaml:4: queueing.resources.quotaCheckStrategy: Invalid value: "IgnoreUndeclared"`, "keep one of the two"}},
+				`f.yaml:4: queueing.resources.quotaCheckStrategy: Invalid value: "IgnoreUndeclared"`, "keep one of the two"}},
 		{"a strategy that there is not", head + "queueing:\n  resources: {quotaCheckStrategy: Sometimes}\n",
 			[]string{`Unsupported value: "Sometimes": supported values: "BlockUndeclared", "IgnoreUndeclared"`}},
 		{"sources of devices",
@@ -96,7 +96,7 @@ func TestWhatIsWrongIsToldWithLineFieldValueAndFix(t *testing.T) {
 			[]string{`f.yaml:4: queueing.objectRetentionPolicies.workloads.afterFinished: Invalid value: "-1s"`}},
 		{"a selector of the cluster's own jobs",
 			head + "queueing:\n  managedJobsNamespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}\n", []string{
-			"f.yaml:4: queueing.managedJobsNamespaceSelector: Invalid value:", "it matches namespace kube-system", "operator NotIn"}},
+				"f.yaml:4: queueing.managedJobsNamespaceSelector: Invalid value:", "it matches namespace kube-system", "operator NotIn"}},
 		{"a selector of all namespaces", head + "queueing:\n  managedJobsNamespaceSelector: {}\n",
 			[]string{"it matches namespace kube-system", "it matches namespace muster-system"}},
 		{"no selector", head + "queueing:\n  managedJobsNamespaceSelector: {matchExpressions: [{key: a, operator: Near}]}\n",

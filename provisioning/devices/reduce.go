@@ -1,0 +1,61 @@
+package devices
+
+import (
+	"encoding/json"
+	"strings"
+	"sync"
+
+	resourcev1 "k8s.io/api/resource/v1"
+
+	"github.com/muster-dev/muster/provisioning/fit"
+)
+
+// Reducer leaves of ResourceSlices what is read of them, and keeps devices once that many nodes publish alike: a slice is up to 20 kB,
+// and a cluster has one for each node with devices.
+type Reducer struct {
+	mu    sync.Mutex
+	known map[string][]resourcev1.Device
+}
+
+// mostKept lists of devices are kept once; with more, like ones of before are not shared with later ones.
+const mostKept = 1024
+
+// Reduce changes the slice.
+func (r *Reducer) Reduce(s *resourcev1.ResourceSlice) {
+	values := map[string]int{}
+	for i := range s.Spec.Devices {
+		for key, a := range s.Spec.Devices[i].Attributes {
+			if fit.IsIdentity(key) && a.StringValue != nil {
+				values[*a.StringValue]++
+			}
+		}
+	}
+	for i := range s.Spec.Devices {
+		d := &s.Spec.Devices[i]
+		for key, a := range d.Attributes {
+			if isOwn(key, a, values) {
+				delete(d.Attributes, key)
+			}
+		}
+	}
+	text, err := json.Marshal(s.Spec.Devices)
+	if err != nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known, ok := r.known[string(text)]; ok {
+		s.Spec.Devices = known
+		return
+	}
+	if r.known == nil || len(r.known) >= mostKept {
+		r.known = map[string][]resourcev1.Device{}
+	}
+	r.known[string(text)] = s.Spec.Devices
+}
+
+// isOwn reports whether an attribute identifies the device, and no other device of those whose values are counted has its value.
+// The attributes of Kubernetes itself are for comparing devices of several drivers.
+func isOwn(key resourcev1.QualifiedName, a resourcev1.DeviceAttribute, values map[string]int) bool {
+	return fit.IsIdentity(key) && a.StringValue != nil && values[*a.StringValue] < 2 && !strings.HasPrefix(string(key), "resource.kubernetes.io/")
+}
