@@ -80,6 +80,9 @@ func (p Record) Expect(call string, machines int, before time.Time) Record {
 // found is the record once a machine is seen. It is one of those of each process that has ended since it was started: while it
 // existed, no call can have made another one in its place.
 func (p Record) found(m Machine) Record {
+	if !strings.Contains(p.Open, m.Call+":") {
+		return p
+	}
 	all := p.opened()
 	for i := range all {
 		o := &all[i]
