@@ -93,8 +93,9 @@ func conformingCloud(t *testing.T, method v1alpha1.AWSLaunchMethod, market v1alp
 			}
 			return out
 		},
-		End:  func(name string) { s.world.EndAt(name, s.clock.Now()) },
-		Stop: s.world.Stop, IgnoreTakeBacks: s.world.IgnoreTakeBacks,
+		End:    func(name string) { s.world.EndAt(name, s.clock.Now()) },
+		Forget: func() { s.front.ListTerminated(time.Second) },
+		Stop:   s.world.Stop, IgnoreTakeBacks: s.world.IgnoreTakeBacks,
 		LoseReply: func() { hit(cloudsim.ReplyLost, 0, 1) },
 		Delay:     func(d time.Duration) { hit(cloudsim.CallLate, d, 3) }, // the client tries three times
 		Slow:      func(d time.Duration) { hit(cloudsim.CallSlow, d, 1) },

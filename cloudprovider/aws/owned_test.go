@@ -207,6 +207,32 @@ func TestAnIntentEndsWithoutTags(t *testing.T) {
 	wantListed(t, "after the take-back", p, s, map[string]int{})
 }
 
+// Machines that EC2 does not list yet have not gone: the intent stays until they are listed, so that nothing of the call is left behind.
+func TestMachinesThatAreNotListedYetHaveNotGone(t *testing.T) {
+	s, g := ownedGroup(t, plenty(lag(5*time.Minute)))
+	s.refuseTags("InvalidInstanceID.NotFound", api.TagTries)
+	if _, err := s.provider().Launch(t.Context(), request(g, 2, token)); err == nil {
+		t.Fatal("the launch is through")
+	}
+	p := s.provider()
+	holds := held(s.listed(p))
+	s.world.IgnoreTakeBacks(2)
+	if err := p.TakeBack(t.Context(), g.Name, holds); err == nil {
+		t.Error("the hold is taken back while its machines are not listed yet")
+	}
+	if got := held(s.listed(p)); !slices.Equal(got, holds) {
+		t.Errorf("the holds are %v, want %v", got, holds)
+	}
+	for range 8 {
+		s.clock.Step(time.Minute)
+		_ = p.TakeBack(t.Context(), g.Name, held(s.listed(p))) // it is repeated until the machines are listed
+	}
+	if s.live() > 0 {
+		t.Errorf("%d machines are alive", s.live())
+	}
+	wantListed(t, "in the end", p, s, map[string]int{})
+}
+
 // The clock of Muster may be wrong: what a call may have made is found by the times of AWS.
 func TestAClockThatIsWrong(t *testing.T) {
 	for _, ahead := range []time.Duration{10 * time.Minute, -10 * time.Minute} {

@@ -33,6 +33,8 @@ type Cloud struct {
 	Alive func() []string
 	// End ends a machine without Muster.
 	End func(name string)
+	// Forget has the cloud list no machine any more that has ended; nil if it never lists those.
+	Forget func()
 	// Stop has the cloud stop a running machine; after the pause, if it is not zero, the machine
 	// is started again. nil if the cloud never does so.
 	Stop func(name string, pause time.Duration)
@@ -113,6 +115,7 @@ func Run(t *testing.T, newCloud func(t *testing.T) *Cloud) {
 		{"while a launch takes long, others see no machine that is not its own", slow},
 		{"a launch that is taken back while its call lasts is no fault of its group", overtaken},
 		{"a machine whose launch is not known yet is held, and its launch goes on", unattributed},
+		{"a launch whose machines went before lists showed them can be taken back", vanished},
 		{"machines that must be together are", together},
 		{"a machine that joins others is where they are", joined},
 		{"a launch that no domain has room for is refused and leaves nothing", roomless},
@@ -464,6 +467,36 @@ func unattributed(s *suite) {
 	all := s.mustLaunch("uid-1", 4)
 	s.wantAlive("those of the one launch", all)
 	s.await("all are told under it", func() bool { return slices.Equal(all, s.left("uid-1")) && len(s.seen) == len(all) })
+}
+
+// vanished follows a launch whose machines end before they are tagged or listed, and of which its cloud knows nothing then.
+func vanished(s *suite) {
+	if s.RefuseTags != nil {
+		s.RefuseTags()
+	} else if s.LoseReply != nil {
+		s.LoseReply()
+	}
+	if _, err := s.provider.Launch(context.Background(), s.request("uid-1", 4)); cloudprovider.Refusal(err) != nil {
+		s.Fatalf("the launch is refused: %v", err)
+	}
+	for _, name := range s.Alive() {
+		s.mu.Lock()
+		hold := s.seen[name].Hold
+		s.mu.Unlock()
+		if !hold {
+			s.End(name)
+		}
+	}
+	if s.Forget != nil {
+		s.Forget()
+	}
+	s.restart()
+	for range 12 {
+		s.Pass(time.Minute)
+	}
+	s.giveUp("uid-1", nil)
+	s.wantAlive("none", []string{})
+	s.wantAlive("those of another launch", s.mustLaunch("uid-2", 4))
 }
 
 func ended(s *suite) {

@@ -43,6 +43,14 @@ func TestErrors(t *testing.T) {
 		{0, "RESOURCE_NOT_READY", "x", v1alpha1.Throttle, "RESOURCE_NOT_READY (Throttle): x"},
 		{0, "INTERNAL_ERROR", "x", v1alpha1.Outage, "INTERNAL_ERROR (Outage): x"},
 		{0, "SERVICE_UNAVAILABLE", "x", v1alpha1.Outage, "SERVICE_UNAVAILABLE (Outage): x"},
+		{0, "CANCELLED", "x", v1alpha1.Outage, "CANCELLED (Outage): x"},
+		{0, "UNKNOWN", "x", v1alpha1.Outage, "UNKNOWN (Outage): x"},
+		{0, "DATA_LOSS", "x", v1alpha1.Outage, "DATA_LOSS (Outage): x"},
+		{0, "RESOURCE_EXHAUSTED", "x", v1alpha1.Throttle, "RESOURCE_EXHAUSTED (Throttle): x"},
+		{0, "PERMISSION_DENIED", "x", v1alpha1.Auth, "PERMISSION_DENIED (Auth): x"},
+		{0, "UNAUTHENTICATED", "x", v1alpha1.Auth, "UNAUTHENTICATED (Auth): x"},
+		{0, "FAILED_PRECONDITION", "x", v1alpha1.Config, "FAILED_PRECONDITION (Config): x"},
+		{0, "INVALID_ARGUMENT", "x", v1alpha1.Config, "INVALID_ARGUMENT (Config): x"},
 		{0, "UNSUPPORTED_OPERATION", "Confidential VMs cannot do that.", v1alpha1.Config, "UNSUPPORTED_OPERATION (Config): Confidential VMs cannot do that."},
 		{0, "SOMETHING_NEW", "x", v1alpha1.Config, "SOMETHING_NEW (Config): x"},
 		{0, "INVALID_USAGE", "Specified reservations [r] do not exist.", v1alpha1.Config, "INVALID_USAGE (Config): Specified reservations [r] do not exist."},
@@ -66,6 +74,7 @@ func TestErrors(t *testing.T) {
 		{422, "somethingNew", "x", v1alpha1.Config, "somethingNew (Config): x"},
 		{412, "conditionNotMet", "Constraint violated.", v1alpha1.Auth, "conditionNotMet (Auth): Constraint violated."},
 		// These say nothing about the launch: it is called for again.
+		{499, "cancelled", "x", "", "launching 3 machines in NodeGroup bulk.h100 by BulkInsert: "},
 		{408, "timeout", "x", "", "launching 3 machines in NodeGroup bulk.h100 by BulkInsert: "},
 		{503, "backendError", "x", "", "launching 3 machines in NodeGroup bulk.h100 by BulkInsert: "},
 		{500, "internalError", "x", "", "launching 3 machines in NodeGroup bulk.h100 by BulkInsert: "},
@@ -102,6 +111,27 @@ func TestErrors(t *testing.T) {
 				t.Errorf("by CreateInstances: got %v, want class %s", err, tc.want)
 			}
 		})
+	}
+}
+
+// TestACancelledResizeRequestIsLost: another client has taken it out of the queue. No machine has failed to join, and no person has to
+// correct the group.
+func TestACancelledResizeRequestIsLost(t *testing.T) {
+	l := newLab(t, cloudsim.Config{Pools: every(0)}, simulated())
+	req := launchOf(l.nodeGroup("flex"), 3)
+	p := l.provider()
+	waiting, err := p.Launch(t.Context(), req)
+	if err == nil || cloudprovider.Refusal(err) != nil || len(waiting) != 1 || !waiting[0].Hold {
+		t.Fatalf("got %v, %v: want a hold", waiting, err)
+	}
+	l.clock.Step(10 * time.Second)
+	if err := l.provider().TakeBack(t.Context(), req.Group.Name, []string{waiting[0].Name}); err != nil {
+		t.Fatal(err)
+	}
+	l.clock.Step(10 * time.Second)
+	_, err = p.Launch(t.Context(), req)
+	if refusal := cloudprovider.Refusal(err); refusal == nil || refusal.Class != v1alpha1.Lost || refusal.Code != "CANCELLED" {
+		t.Errorf("got %v: want the class Lost", err)
 	}
 }
 

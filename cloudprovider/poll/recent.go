@@ -75,3 +75,53 @@ func (r *Recent[K, V]) All() map[K]V {
 }
 
 func (r *Recent[K, V]) isOver(n dated[V]) bool { return r.clock.Since(n.at) > r.lasts }
+
+// Grouped remembers like Recent, by group: to look at one group costs by what is remembered of it, however much is of others.
+type Grouped[G, K comparable, V any] struct {
+	lasts time.Duration
+	clock clock.PassiveClock
+
+	mu     sync.Mutex
+	groups map[G]*Recent[K, V]
+	// swept is when groups of which nothing is remembered were last deleted.
+	swept time.Time
+}
+
+// NewGrouped returns an empty Grouped that remembers for so long.
+func NewGrouped[G, K comparable, V any](lasts time.Duration, clock clock.PassiveClock) *Grouped[G, K, V] {
+	return &Grouped[G, K, V]{lasts: lasts, clock: clock, groups: map[G]*Recent[K, V]{}}
+}
+
+// Note remembers a value of the group under a key, from now on.
+func (g *Grouped[G, K, V]) Note(group G, key K, value V) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.clock.Now()
+	if now.Sub(g.swept) > g.lasts {
+		maps.DeleteFunc(g.groups, func(_ G, r *Recent[K, V]) bool { return len(r.All()) == 0 })
+		g.swept = now
+	}
+	if g.groups[group] == nil {
+		g.groups[group] = NewRecent[K, V](g.lasts, g.clock)
+	}
+	g.groups[group].Note(key, value)
+}
+
+// Forget forgets keys of the group before their time.
+func (g *Grouped[G, K, V]) Forget(group G, keys ...K) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if r := g.groups[group]; r != nil {
+		r.Forget(keys...)
+	}
+}
+
+// All returns what is remembered of the group.
+func (g *Grouped[G, K, V]) All(group G) map[K]V {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if r := g.groups[group]; r != nil {
+		return r.All()
+	}
+	return nil
+}

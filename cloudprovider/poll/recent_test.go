@@ -37,3 +37,31 @@ func TestRecent(t *testing.T) {
 		}
 	}
 }
+
+// TestGrouped: each group has its own notes, and one without any is no longer kept.
+func TestGrouped(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
+	g := NewGrouped[string, string, int](time.Minute, clock)
+	want := func(what, group string, want map[string]int) {
+		t.Helper()
+		if diff := cmp.Diff(want, g.All(group)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	want("before a note", "x", nil)
+	g.Note("x", "a", 1)
+	g.Note("x", "b", 2)
+	g.Note("y", "a", 3)
+	g.Forget("x", "a")
+	g.Forget("z", "a")
+	want("of one group", "x", map[string]int{"b": 2})
+	want("of another", "y", map[string]int{"a": 3})
+	clock.Step(2 * time.Minute)
+	want("when it is over", "x", map[string]int{})
+	g.Note("y", "b", 4)
+	want("a group whose notes are over", "x", nil)
+	want("one with a new note", "y", map[string]int{"b": 4})
+	if len(g.groups) != 1 {
+		t.Errorf("%d groups are kept, want 1", len(g.groups))
+	}
+}

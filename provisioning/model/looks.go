@@ -120,7 +120,7 @@ func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.Vi
 		for i := range v.Machines {
 			v.Hosts[v.Machines[i].ProviderID] = m.machines.nodes[v.Machines[i].ProviderID]
 		}
-		v.Made, v.Carried = m.machines.bought.Marks(r.UID), m.requests.carried.Of(r.Workload)
+		v.Made, v.Carried = m.machines.bought.Of(r.UID), m.requests.carried.Of(r.Workload)
 		v.Active = m.consumers.Active[state.ConsumerKey{Namespace: r.Namespace, Name: r.Name}]
 		v.KeyTaken = m.requests.keyTaken(r, m.consumers.Active)
 		v.Lost, v.Held = m.losses.Untold(r.UID), m.losses.Held(r.UID)

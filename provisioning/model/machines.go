@@ -174,7 +174,7 @@ func (ms *machines) put(key machineKey, c cloudprovider.Machine, listed bool) {
 		ms.launched.add(c.Launch, key)
 		ms.launchedFor.add(state.TokenUID(c.Launch), key)
 		if !c.Hold {
-			ms.bought.Add(state.TokenUID(c.Launch), c.Group, c.Name, c.Started)
+			ms.bought.Add(state.TokenUID(c.Launch), c.Launch, c.Group, c.Name, c.Started)
 		}
 	}
 	if c.ProviderID != "" {

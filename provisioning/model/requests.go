@@ -151,7 +151,7 @@ func (rs *requests) set(r *provreq.ProvisioningRequest, now time.Time) effect {
 }
 
 // remove forgets a request, of which those machines were seen.
-func (rs *requests) remove(uid types.UID, made []string, now time.Time) effect {
+func (rs *requests) remove(uid types.UID, made []purchases.Machine, now time.Time) effect {
 	e := rs.byUID[uid]
 	if e == nil {
 		return unchanged

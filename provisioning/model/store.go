@@ -193,7 +193,7 @@ func (m *Model) remove(o metav1.Object) effect {
 	case *provreq.ProvisioningRequest:
 		m.consumers.Ended[state.ConsumerKey{Namespace: o.Namespace, Name: o.Name}.Booking()] = now
 		delete(m.losses, o.UID)
-		return m.requests.remove(o.UID, m.machines.bought.Marks(o.UID), now)
+		return m.requests.remove(o.UID, m.machines.bought.Of(o.UID), now)
 	case *corev1.PodTemplate:
 		return removed(m.specs.templates, types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
 	case *v1alpha1.NodeGroup:

@@ -1,7 +1,7 @@
 // Package purchases counts the machines that are bought for a request, so that no loop buys without end, whatever its cause: machines
 // that vanish, that others terminate, that never join, or that are launched again by a fault of Muster's own. Every machine that was seen
-// under a launch of the request is counted once, by name. A request that has bought twice what it needs stops, for a pause that doubles
-// each time:
+// under a launch of the request is counted once, by name. What a call may have made without being seen counts until it is seen, or for good
+// if it never is. A request that has bought twice what it needs stops, for a pause that doubles each time:
 //
 //	buying ── 2 × needed ─▶ stopped ── the pause is over ─▶ once more as many as are needed ─▶ stopped ─▶ …
 //	                           └─ an administrator accepts what was bought ─▶ buying
@@ -43,6 +43,9 @@ const (
 	mostMarks  = 7000
 )
 
+// Uncalled stands for a process in Record.By: none has made the calls that are missing since they were put on record.
+const Uncalled = "-"
+
 // Record is what has been bought for a request, as its status records it with every other change. The zero value is that nothing was.
 type Record struct {
 	// Needed is the number of machines of the request's largest attempt.
@@ -50,9 +53,12 @@ type Record struct {
 	// Marks are the machines, each of them markLength characters, in order. Earlier are others before them.
 	Marks   string `json:"machines,omitempty"`
 	Earlier int    `json:"earlier,omitempty"`
-	// Unseen machines may have been made by calls that never got an answer, or whose answer was lost with a process.
-	Unseen int `json:"unseen,omitempty"`
-	// By is the process that makes the calls of the attempt in flight, and Before how many machines had been seen when that began.
+	// Unseen machines may have been made by calls that never got an answer, or whose answer was lost with a process. Open says of which
+	// calls most of them are, as Expect writes it.
+	Unseen int    `json:"unseen,omitempty"`
+	Open   string `json:"open,omitempty"`
+	// By is the process that makes the calls of the attempt in flight, or Uncalled. Before is how many machines had been seen that are not
+	// the attempt's, or for which it has launched others since.
 	By     string `json:"by,omitempty"`
 	Before int    `json:"before,omitempty"`
 	// Explained machines came with a refusal of the cloud.
@@ -111,16 +117,17 @@ func (p *Record) Bought() int { return p.Seen() + p.Unseen - p.Explained }
 // Seen is how many machines were seen.
 func (p *Record) Seen() int { return p.Earlier + len(p.Marks)/markLength }
 
-// With counts the machines of these marks as well.
-func (p Record) With(marks []string) Record {
+// With counts these machines as well. Those that had been counted as unseen are not any more.
+func (p Record) With(made []Machine) Record {
 	known := map[string]bool{}
 	for mark := range split(p.Marks) {
 		known[mark] = true
 	}
-	for _, mark := range marks {
-		if !known[mark] {
-			known[mark] = true
-			p.Marks += mark
+	for _, m := range made {
+		if !known[m.Mark] {
+			known[m.Mark] = true
+			p.Marks += m.Mark
+			p = p.found(m)
 		}
 	}
 	if more := len(p.Marks)/markLength - mostMarks; more > 0 {
@@ -188,9 +195,14 @@ func (p Record) StopAt(now time.Time) Record {
 
 // String says why the request is stopped, and what ends that.
 func (p *Record) String() string {
-	return fmt.Sprintf("%s were bought for a gang that needs %d, so nothing is bought before %s, and then at most %d more. Machines are "+
+	unseen := ""
+	if p.Unseen > 0 {
+		unseen = fmt.Sprintf(" (%d of them perhaps: the answer to their launch was lost, and they were never listed)", p.Unseen)
+	}
+	return fmt.Sprintf("%s were bought%s for a gang that needs %d, so nothing is bought before %s, and then at most %d more. Machines are "+
 		"bought again if they vanish, are terminated by others, do not join, are not in one domain as required or are not used in time: "+
 		"the events of the request and of its NodeGroups show which. To continue now, correct the cause and set the annotation %s=%d on "+
 		"the request",
-		text.Machines(p.Bought()), p.Needed, p.Until.UTC().Format(time.RFC3339), p.Needed, v1alpha1.AcceptedPurchasesAnnotation, p.Bought())
+		text.Machines(p.Bought()), unseen, p.Needed, p.Until.UTC().Format(time.RFC3339), p.Needed,
+		v1alpha1.AcceptedPurchasesAnnotation, p.Bought())
 }

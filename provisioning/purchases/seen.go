@@ -16,16 +16,16 @@ type Seen map[types.UID]map[machine]*purchase
 
 type machine struct{ group, name string }
 
-// purchase is what stands for the machines that had one name: a mark for each.
+// purchase are the machines that had one name.
 type purchase struct {
 	started time.Time
-	marks   []string
+	made    []Machine
 	gone    bool
 }
 
-// Add counts a machine for a request, unless it is counted. A machine that takes the name of one that has gone, and was started after
-// that, is another one: one that lists lacked for a while is not.
-func (s Seen) Add(request types.UID, group, name string, started time.Time) {
+// Add counts a machine of a launch for a request, unless it is counted. A machine that takes the name of one that has gone, and was
+// started after that, is another one: one that lists lacked for a while is not.
+func (s Seen) Add(request types.UID, launch, group, name string, started time.Time) {
 	if s[request] == nil {
 		s[request] = map[machine]*purchase{}
 	}
@@ -33,10 +33,10 @@ func (s Seen) Add(request types.UID, group, name string, started time.Time) {
 	p := s[request][key]
 	switch {
 	case p == nil:
-		p = &purchase{marks: []string{Mark(group, name, time.Time{})}}
+		p = &purchase{made: []Machine{{Mark(group, name, time.Time{}), CallMark(group, launch), started}}}
 		s[request][key] = p
 	case p.gone && !p.started.IsZero() && started.After(p.started):
-		p.marks = append(p.marks, Mark(group, name, started))
+		p.made = append(p.made, Machine{Mark(group, name, started), CallMark(group, launch), started})
 	}
 	p.gone, p.started = false, when.Latest(p.started, started)
 }
@@ -48,13 +48,13 @@ func (s Seen) Gone(request types.UID, group, name string) {
 	}
 }
 
-// Marks of all machines that were seen of the request, in order.
-func (s Seen) Marks(request types.UID) (marks []string) {
+// Of returns all machines that were seen of the request, in order.
+func (s Seen) Of(request types.UID) (made []Machine) {
 	for _, p := range s[request] {
-		marks = append(marks, p.marks...)
+		made = append(made, p.made...)
 	}
-	slices.Sort(marks)
-	return marks
+	slices.SortFunc(made, func(a, b Machine) int { return cmp.Compare(a.Mark, b.Mark) })
+	return made
 }
 
 // Forget forgets the machines of requests that are over.
@@ -78,7 +78,7 @@ const carriedFor = 24 * time.Hour
 func (c Carried) Of(workload types.UID) Record { return c[workload].record }
 
 // End takes over the record of a request that is deleted, with the machines that were seen of it. Where its gang ran nothing is carried.
-func (c Carried) End(workload types.UID, record Record, made []string, ran bool, now time.Time) {
+func (c Carried) End(workload types.UID, record Record, made []Machine, ran bool, now time.Time) {
 	record = cmp.Or(record, c.Of(workload)).With(made)
 	delete(c, workload)
 	if record.Bought() > 0 && !ran && workload != "" {

@@ -12,10 +12,36 @@ import (
 // bought is the record of the request with all machines that were seen, before an attempt that launches so many. What an administrator
 // accepts counts for as long as the annotation stays.
 func (r *Request) bought(v View, attempt int) purchases.Record {
-	p := cmp.Or(r.Purchases, v.Carried).With(v.Made)
+	p := cmp.Or(r.Purchases, v.Carried)
+	if len(v.Made) > 0 {
+		ours, others := r.sorted(v.Made)
+		seen := p.Seen()
+		p = p.With(others)
+		p.Before += p.Seen() - seen
+		p = p.With(ours)
+	}
 	p.Needed, p.Accepted = max(p.Needed, attempt), max(p.Accepted, r.Accepts)
 	return p
 }
+
+// sorted are the machines that calls of the attempt have made, and those of earlier attempts, which some clouds list late.
+func (r *Request) sorted(made []purchases.Machine) (ours, others []purchases.Machine) {
+	calls := map[string]bool{}
+	for _, c := range r.Attempt.Calls(r.UID) {
+		calls[c.mark()] = true
+	}
+	for _, m := range made {
+		if calls[m.Call] {
+			ours = append(ours, m)
+		} else {
+			others = append(others, m)
+		}
+	}
+	return ours, others
+}
+
+// mark stands for the call in the record.
+func (c Call) mark() string { return purchases.CallMark(c.Group, c.Token) }
 
 // mayBuy reports whether so many more machines may be bought for the attempt; otherwise stopped is the record to write.
 func (r *Request) mayBuy(v View, a Attempt, more int) (stopped purchases.Record, ok bool) {
@@ -45,9 +71,10 @@ func (s Step) tallied(r *Request, v View) Step {
 	case Begin:
 		p.Needed, p.By, p.Before = max(p.Needed, a.machines()), v.Process, p.Seen()
 	case Replace:
-		p.By = v.Process
+		p = r.announce(p, v, progressOf(r, v))
 		if last := &a.Replacements[len(a.Replacements)-1]; last.Level != "" {
 			p.Explained += len(last.Lost)
+			p.By = purchases.Uncalled // the misplaced ones are taken back first
 		}
 	case RollBack:
 		p = afterFailure(p, r, v, a.Failure)
@@ -76,19 +103,13 @@ func afterFailure(p purchases.Record, r *Request, v View, f *AttemptFailure) pur
 	if r.Attempt.Phase == RollingBack {
 		return p // it was counted before
 	}
-	made := map[CallKey]int{}
 	for _, m := range v.Machines {
-		if !m.Hold && !r.Attempt.lost(m) {
-			made[CallKey{m.Launch, m.Group}]++
-			if explains(f.Class) {
-				p.Explained++
-			}
+		if explains(f.Class) && !m.Hold && !r.Attempt.lost(m) {
+			p.Explained++
 		}
 	}
-	if f.Class == v1alpha1.Timeout {
-		for _, c := range r.Attempt.Calls(r.UID) {
-			p.Unseen += max(0, c.Count-made[c.Key()]-lostOf(r, c))
-		}
+	if p.By != purchases.Uncalled && (p.By != v.Process || f.Class == v1alpha1.Timeout) {
+		p = r.expect(p, progressOf(r, v), time.Time{})
 	}
 	if f.Class != "" && !explains(f.Class) {
 		p = p.FailIn(r.Attempt.machines()+len(r.Attempt.losses()), r.Attempt.groups())
@@ -96,23 +117,40 @@ func afterFailure(p purchases.Record, r *Request, v View, f *AttemptFailure) pur
 	return p
 }
 
-// lostOf is how many machines of the call are on record as lost.
-func lostOf(r *Request, c Call) (n int) {
-	for _, l := range r.Attempt.losses() {
-		if l.Launch == c.Token && l.Group == c.Group {
-			n++
-		}
+// announce is the record before this process makes calls of the attempt: another one may have made them before it ended, and its answers
+// are not known.
+func (r *Request) announce(p purchases.Record, v View, progress map[CallKey]*progress) purchases.Record {
+	if p.By == v.Process {
+		return p
 	}
-	return n
+	if p.By != purchases.Uncalled {
+		p = r.expect(p, progress, v.Now)
+	}
+	p.By = v.Process
+	return p
 }
 
-// announce is the record before a call for machines of which so many are missing, and so many are there. Those that were neither seen nor
-// are there may have been made for a process that was killed before it could record the answer.
-func (r *Request) announce(v View, missing, made int) purchases.Record {
-	p := r.bought(v, r.Attempt.machines())
-	if p.By != v.Process {
-		p.By = v.Process
-		p.Unseen += max(0, missing-max(0, p.Seen()-p.Before-made))
+// expect is the record with what calls of the attempt may have made until then and that was never seen; the time is zero where they are
+// not made again.
+func (r *Request) expect(p purchases.Record, progress map[CallKey]*progress, until time.Time) purchases.Record {
+	vanished := max(0, p.Seen()-p.Before-made(progress))
+	for _, c := range r.Attempt.Calls(r.UID) {
+		of, before := progress[c.Key()], until
+		missing := max(0, c.Count-of.made)
+		known := min(missing, vanished)
+		vanished -= known
+		if of.queued {
+			before = time.Time{}
+		}
+		p = p.Expect(c.mark(), missing-known, before)
 	}
 	return p
+}
+
+// made is how many machines of the calls there are, or were lost on record.
+func made(progress map[CallKey]*progress) (n int) {
+	for _, p := range progress {
+		n += p.made
+	}
+	return n
 }

@@ -147,19 +147,17 @@ func launching(r *Request, v View) (s Step, joined bool) {
 // buy is the step that launches machines, once those that were made before are on record, and unless the request has bought too much:
 // then the machines of the attempt vanish as they are made.
 func buy(r *Request, v View, s Step, progress map[CallKey]*progress) Step {
-	missing, made := 0, 0
+	missing := 0
 	for _, c := range s.Launch {
 		missing += c.Count - progress[c.Key()].made
 	}
-	for _, p := range progress {
-		made += p.made
-	}
-	p := r.announce(v, missing, made)
+	p := r.announce(r.bought(v, r.Attempt.machines()), v, progress)
+	p.Before = max(0, p.Seen()-made(progress)) // those that have vanished are launched again
 	switch {
 	case p.Bought()+missing > p.Most(v.Now, r.Attempt.groups()):
 		s = rollBack(r, v, failure(v, s.Launch[0], v1alpha1.Lost, "machines of the attempt vanished after they had been made"))
 		s.Purchases = new(afterFailure(p, r, v, s.Attempt.Failure))
-	case p.Marks != r.Purchases.Marks || p.By != r.Purchases.By:
+	case p.Marks != r.Purchases.Marks || p.By != r.Purchases.By || p.Before != r.Purchases.Before:
 		s = Step{Do: Count, Attempt: r.Attempt, Purchases: &p}
 	}
 	return s

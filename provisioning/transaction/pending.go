@@ -1,6 +1,7 @@
 package transaction
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -169,6 +170,7 @@ func stopBuying(r *Request, v View, stopped purchases.Record) Step {
 	if r.Status == Pending {
 		s = wait(r, v, ReasonPurchasesStopped, stopped.String(), stopped.Until)
 	}
+	stopped.Needed = cmp.Or(r.Purchases, v.Carried).Needed // this attempt is not begun
 	s.Purchases = &stopped
 	return s
 }

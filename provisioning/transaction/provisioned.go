@@ -3,6 +3,7 @@ package transaction
 import (
 	"fmt"
 	"slices"
+	"sort"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -323,6 +324,11 @@ func repair(r *Request, v View, own *nodeset.Set, rest state.Gang, until time.Ti
 				s.Attempt.Level, s.Attempt.Domain = in.Level, in.Value
 			}
 			s.At = when.Earliest(s.At, until)
+			if s.Do != Begin {
+				if keep, ok := keepPart(r, v, own, rest); ok {
+					return keep
+				}
+			}
 			return s
 		}
 	case planner.Wait, planner.Never:
@@ -334,8 +340,70 @@ func repair(r *Request, v View, own *nodeset.Set, rest state.Gang, until time.Ti
 				stranger(v.Nodes.BookedBy(r.UID))))
 		}
 	}
+	if !isUnready(&plan) {
+		if keep, ok := keepPart(r, v, own, rest); ok {
+			return keep
+		}
+	}
 	return Step{Do: Report, Attempt: r.Attempt, At: when.Earliest(until, plan.Until), Condition: provisioned(
 		ReasonBookingIsShort, "The booking no longer fits: "+shortage(r, v, rest, &plan))}
+}
+
+// keepPart looks after machines that were launched for the gang and bear no booking, since a process ended before it had opened them, where
+// others are lost and nothing comes in their place for now. They are opened for as many pods as fit there, as they would be otherwise, and
+// taken back where none does. ok is false where there are none.
+func keepPart(r *Request, v View, own *nodeset.Set, rest state.Gang) (s Step, ok bool) {
+	unopened := false
+	for n := range own.All() {
+		unopened = unopened || n.Ready && n.Cordon == state.Joining && n.BookingOf(r.UID) == nil
+	}
+	if !unopened {
+		return s, false
+	}
+	s = Step{Do: Book, Attempt: r.Attempt, Open: true}
+	for _, p := range placePart(r, v, own, rest) {
+		if v.Nodes.Find(p.Node).BookingOf(r.UID) == nil {
+			s.Book = append(s.Book, p)
+		}
+	}
+	if len(s.Book) > 0 {
+		return s, true
+	}
+	s = release(r, own, func(n *state.Node) bool { return n.Ready })
+	return s, s.Do != Rest
+}
+
+// placePart places as many pods of each podSet as fit on the nodes beside those of the podSets before it.
+func placePart(r *Request, v View, own *nodeset.Set, rest state.Gang) (placed []planner.Placement) {
+	part := rest
+	part.PodSets = nil
+	for _, ps := range rest.PodSets {
+		size, take := 1, state.PodSet.Kept
+		if p, _ := ps.Read(rest.Namespace, v.Objects); p != nil {
+			if slice, ok := p.Slice(ps.Count); ok {
+				size, take = slice.Size, state.PodSet.Slices
+			}
+		}
+		with := func(n int) (planner.Verdict, state.Gang, bool) {
+			g := part
+			kept := ps
+			if n*size < ps.Count {
+				kept = take(ps, rest.Namespace, v.Objects, n*size, nil)
+			}
+			g.PodSets = append(slices.Clip(part.PodSets), kept)
+			plan, ok := planner.Place(own, g)
+			return plan, g, ok
+		}
+		most := sort.Search(ps.Count/size, func(n int) bool { _, _, ok := with(n + 1); return !ok })
+		if most == 0 {
+			continue
+		}
+		plan, g, ok := with(most)
+		if ok {
+			placed, part = plan.Placement, g
+		}
+	}
+	return placed
 }
 
 // shortage says what the rest of a gang lacks, by a plan for it.

@@ -23,6 +23,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/nodeset"
 	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/purchases"
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
@@ -776,6 +777,11 @@ func TestBookingsAreRepaired(t *testing.T) {
 				}
 			}},
 		{name: "what is left of the attempt is opened before the next one begins", story: newStory().attempt(Done).provisioned().node("a", young), want: Repair, check: wantNodes("open whole a")},
+		{name: "where none can be launched it is opened for the pods that fit there", story: newStory().attempt(Done).provisioned().node("a", young).with(dry).with(podsWaiting), want: Book, check: wantNodes("open whole a")},
+		{name: "nor may be, since too many were", story: rackwise().with(three).attempt(Done).provisioned().node("a", inRack("r1", young)).node("b", inRack("r1", young)).with(podsWaiting).with(boughtEnough), want: Book, check: wantNodes("open whole a, open whole b")},
+		{name: "beside those that are open", story: newStory().with(three).attempt(Done).provisioned().node("a", young).node("b", booked).with(dry).with(podsWaiting), want: Book, check: wantNodes("open whole a")},
+		{name: "once it is open the shortage is told", story: newStory().with(three).attempt(Done).provisioned().node("a", booked, bornCordoned).node("b", booked).with(dry).with(podsWaiting), want: Report},
+		{name: "a machine of it that no pod fits on goes back", story: newStory().attempt(Done).provisioned().node("a", young, joined, lacksDevices(noon.Add(-time.Hour))).node("b", booked).with(dry).with(podsWaiting), want: TakeBack, check: takesBack("a")},
 		{name: "the replacement is launched", story: newStory().with(second(Launching)).provisioned().node("a", booked), want: LaunchMachines},
 		{name: "and waited for while the booking lasts", story: newStory().with(second(Launching)).provisioned().node("a", booked).machinesOf("uid-2", booting).with(func(s *story) { s.view.Groups[0].JoinTimeout = time.Hour }),
 			want: Rest, check: wantAt(10 * time.Minute)},
@@ -827,6 +833,9 @@ func TestBookingsAreRepaired(t *testing.T) {
 		{name: "nor does it count beside one's own", story: newStory().provisioned().node("a", booked).node("b", booked, alsoBookedBy("other")).node("c"), want: Repair, check: wantNodes("open whole c, unbook b")},
 	})
 }
+
+// boughtEnough: the request may buy nothing for now.
+func boughtEnough(s *story) { s.request.Purchases = purchases.Record{Needed: 3, Unseen: 4} }
 
 // packed is a request for one large pod and eight small ones, which was planned to
 // have the large one on the first node and the small ones on the second.

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
@@ -200,4 +202,49 @@ func TestCrashSweep(t *testing.T) {
 			t.Logf("%d crashes at %d points", crashes, len(whole.points))
 		})
 	}
+}
+
+// TestAMachineIsLostAfterACrashWhileNodesAreOpened: Muster crashes before or after each call, the first node that the gang's pods may
+// come to breaks down, and no machine can be had in its place. The others of the gang are opened for the pods that fit there, or given
+// back.
+func TestAMachineIsLostAfterACrashWhileNodesAreOpened(t *testing.T) {
+	broke := 0
+	tale := tale{tell: func(w *world) {
+		w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) { *g.Spec.IdleTimeout = seconds(5) }))
+		g := workers("gang")
+		g.delay, g.patience = 0, 15*time.Minute
+		w.submit(w.began, g, transaction.ClassAtomicScaleUp, nil)
+		for i := range 600 {
+			w.plan(w.began.Add(time.Duration(i)*100*time.Millisecond), fmt.Sprint("the world is looked at ", i), func() {
+				if !g.started || len(g.made) == 0 || w.features["node lost"] {
+					return
+				}
+				var opened []*corev1.Node
+				for _, n := range all[*corev1.Node](w.store) {
+					if len(state.BookingsOn(n.Labels, n.Annotations)) > 0 {
+						opened = append(opened, n)
+					}
+				}
+				if len(opened) != 1 {
+					return
+				}
+				broke++
+				w.lose(opened[0])
+				change(w.store, find[*v1alpha1.NodeGroup](w.store, "", "gpus"), func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes = 2 })
+			})
+		}
+	}}
+	points := tale.play(t, nil).points
+	for i, key := range points[:min(len(points), 40)] {
+		for _, side := range []side{before, after} {
+			at := &crashPoint{index: i, side: side, down: 5 * time.Second}
+			if r := tale.play(t, at); len(r.problems) > 0 {
+				t.Errorf("crash %s call %d, %s:\n%s\ntrace:\n%s", side, i, key, strings.Join(r.problems, "\n"), strings.Join(r.trace, "\n"))
+			}
+		}
+	}
+	if broke == 0 {
+		t.Error("no node was lost while others were not opened")
+	}
+	t.Logf("%d points; a node was lost in %d stories", len(points), broke)
 }

@@ -186,6 +186,8 @@ type crashPoint struct {
 	// index of the call among those that a crash may come at.
 	index int
 	side  side
+	// down is how long it is until the next process starts.
+	down time.Duration
 	// key of the call at which it did crash; empty before.
 	hit string
 }
@@ -213,6 +215,6 @@ func (s *simulator) crashesAt(c *call, side side) bool {
 	p.hit = c.key
 	s.note("muster crashes %s this call", side)
 	s.muster.calls = append(s.muster.calls, c) // so that its caller ends, too
-	s.bury(0)
+	s.bury(p.down)
 	return true
 }

@@ -43,6 +43,9 @@ type world struct {
 	revision uint64
 }
 
+// longestRetry is after what time Muster repeats a call at the latest that has failed again and again.
+const longestRetry = 30 * time.Second
+
 // outage is a time in which a cloud does not answer.
 type outage struct{ from, until time.Time }
 
@@ -52,7 +55,7 @@ func (w *world) away(group string) bool {
 	if time.Now().Before(o.from) || !time.Now().Before(o.until) {
 		return false
 	}
-	w.checker.StandStill(o.until.Add(recovery))
+	w.checker.StandStill(o.until.Add(recovery + longestRetry))
 	return true
 }
 

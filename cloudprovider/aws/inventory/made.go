@@ -28,5 +28,11 @@ func (v *Inventory) NoteReservation(autoScalingGroup string, hold cloudprovider.
 // Forget ends the memory of a reservation that is over.
 func (v *Inventory) Forget(id string) { v.made.Forget(id) }
 
+// IsFresh reports whether a call has returned the machine or reservation a short while ago.
+func (v *Inventory) IsFresh(id string) bool {
+	_, fresh := v.made.Of(id)
+	return fresh
+}
+
 // Fresh are the machines and reservations that a call has returned a short while ago, by ID.
 func (v *Inventory) Fresh() map[string]Made { return v.made.All() }

@@ -24,6 +24,9 @@ const (
 	settled = 2 * time.Minute
 	// announced is for how long a tag allows calls to begin: one write for the tries of some minutes.
 	announced = 3 * time.Minute
+	// shownWithin is how soon a machine is listed that was made: one that neither EC2 nor its group lists after that has ended, and was
+	// forgotten.
+	shownWithin = 10 * time.Minute
 )
 
 // launchOwned has the group launch machines: intent, call, tags, and the intent goes once lists show them.
@@ -213,26 +216,43 @@ func (r *Launcher) end(ctx context.Context, i *inventory.Intent, ids []string) e
 	}
 	// What stays, or goes on all the same, is listed under its launch.
 	r.inventory.Note(i.AutoScalingGroup, used)
-	left, err := r.notEnded(ctx, ids)
+	known, left, err := r.remaining(ctx, i, ids)
 	if err != nil {
 		return err
 	}
-	if err := r.adopt(ctx, i, ids); err != nil && len(left) > 0 {
+	if err := r.adopt(ctx, i, known); err != nil && len(left) > 0 {
 		return err // terminated machines are tagged for the bill alone
 	}
 	return r.settle(ctx, i, left)
 }
 
-// notEnded returns the machines that are not listed as terminated.
-func (r *Launcher) notEnded(ctx context.Context, ids []string) (left []string, err error) {
+// remaining returns those of the machines of an intent's call that AWS still knows, or will show, and of those the ones that are not
+// listed as terminated.
+func (r *Launcher) remaining(ctx context.Context, i *inventory.Intent, ids []string) (known, left []string, err error) {
 	if len(ids) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	found, err := r.inventory.Instances(ctx, api.Filter("instance-id", ids...))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return found[id] != nil && !found[id].Alive() }), nil
+	known = ids
+	if r.now().After(i.At.Add(shownWithin)) {
+		groups, err := asg.Find(ctx, r.api, i.AutoScalingGroup)
+		if err != nil {
+			return nil, nil, err
+		}
+		known = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return found[id] == nil && !hasMember(groups, id) })
+	}
+	left = slices.DeleteFunc(slices.Clone(known), func(id string) bool { return found[id] != nil && !found[id].Alive() })
+	return known, left, nil
+}
+
+// hasMember reports whether one of the groups lists the machine.
+func hasMember(groups []asgtypes.AutoScalingGroup, id string) bool {
+	return slices.ContainsFunc(groups, func(g asgtypes.AutoScalingGroup) bool {
+		return slices.ContainsFunc(g.Instances, func(m asgtypes.Instance) bool { return api.Deref(m.InstanceId) == id })
+	})
 }
 
 // maybeMade says whether the call of the intent may have made something: otherwise to

@@ -128,7 +128,7 @@ func (t *Taker) terminate(ctx context.Context, ids []string) error {
 		if len(ids) > 1 {
 			return unknownOr(err)
 		}
-		_, fresh := t.inventory.Fresh()[ids[0]]
+		fresh := t.inventory.IsFresh(ids[0])
 		switch {
 		case fresh && api.IsUnknownMachine(err):
 			return fmt.Errorf("TerminateInstances: machine %s was made a moment ago and is not known yet", ids[0])

@@ -36,6 +36,7 @@ var (
 //	[create]    cloud.google.com/compute/docs/troubleshooting/troubleshooting-vm-creation
 //	[quota]     cloud.google.com/compute/operations-quota and cloud.google.com/compute/resource-usage
 //	[api]       cloud.google.com/compute/docs/reference/rest/v1/errors, the standard errors of Google's APIs
+//	[rpc]       google.rpc.Code, the canonical codes of Google's APIs, with their HTTP mapping
 //	[groups]    cloud.google.com/compute/docs/troubleshooting/troubleshooting-migs
 //	[seen]      handled by cluster-autoscaler's adapter, with no page of Google's
 var classes = map[string]v1alpha1.ErrorClass{
@@ -62,6 +63,10 @@ var classes = map[string]v1alpha1.ErrorClass{
 	"DEADLINE_EXCEEDED":   v1alpha1.Outage, // [api]
 	"backendError":        v1alpha1.Outage, // [api]
 	"internalError":       v1alpha1.Outage, // [api]
+	"UNKNOWN":             v1alpha1.Outage, // [rpc], with HTTP 500
+	"DATA_LOSS":           v1alpha1.Outage, // [rpc], with HTTP 500
+	// Nothing that Muster does cancels an operation, and Compute Engine has no method for it: the cloud has.
+	"CANCELLED": v1alpha1.Outage, // [rpc], with HTTP 499
 
 	// These pass by themselves: too many calls, or operations at once or on one resource, and a resource on which another operation is
 	// still at work.
@@ -75,6 +80,8 @@ var classes = map[string]v1alpha1.ErrorClass{
 	"RESOURCE_NOT_READY":                   v1alpha1.Throttle, // [create]
 	// Another operation has changed the resource meanwhile.
 	"ABORTED": v1alpha1.Throttle, // [api]
+	// A quota of calls, as its HTTP status says: those of resources have codes of their own.
+	"RESOURCE_EXHAUSTED": v1alpha1.Throttle, // [rpc], with HTTP 429
 
 	"PERMISSIONS_ERROR":             v1alpha1.Auth, // [create]
 	"SERVICE_ACCOUNT_ACCESS_DENIED": v1alpha1.Auth, // [create]
@@ -84,6 +91,8 @@ var classes = map[string]v1alpha1.ErrorClass{
 	"accessNotConfigured":           v1alpha1.Auth, // [api]
 	"authError":                     v1alpha1.Auth, // [api]
 	"required":                      v1alpha1.Auth, // [api], with HTTP 401
+	"UNAUTHENTICATED":               v1alpha1.Auth, // [rpc], with HTTP 401
+	"PERMISSION_DENIED":             v1alpha1.Auth, // [rpc], with HTTP 403
 	// The account does not pay.
 	"billingNotEnabled": v1alpha1.Auth, // [api]
 
@@ -135,6 +144,9 @@ func classOf(code, message string) v1alpha1.ErrorClass {
 	return ""
 }
 
+// statusCancelled is the HTTP status of a call that was cancelled before it had ended.
+const statusCancelled = 499
+
 // classOfStatus is the class of an error whose code is unknown, by its HTTP status. With 4xx, except those below, the same call would be
 // refused again.
 func classOfStatus(status int) v1alpha1.ErrorClass {
@@ -143,7 +155,7 @@ func classOfStatus(status int) v1alpha1.ErrorClass {
 		return v1alpha1.Throttle
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return v1alpha1.Auth
-	case status >= 400 && status < 500 && status != http.StatusRequestTimeout:
+	case status >= 400 && status < 500 && status != http.StatusRequestTimeout && status != statusCancelled:
 		return v1alpha1.Config
 	default:
 		return v1alpha1.Outage

@@ -186,26 +186,23 @@ func (v *Inventory) Beside(ctx context.Context, g *v1alpha1.NodeGroup, launched,
 // Freshen notes that machines have been asked for, which lists may not show yet.
 func (v *Inventory) Freshen(id api.Manager, names []string) {
 	for _, name := range names {
-		v.fresh.Note(named{id, name}, struct{}{})
+		v.fresh.Note(id, name, struct{}{})
 	}
 }
 
 // Stale notes that machines are not to be, or are no more.
 func (v *Inventory) Stale(id api.Manager, names []string) {
-	for _, name := range names {
-		v.fresh.Forget(named{id, name})
-	}
+	v.fresh.Forget(id, names...)
 }
 
 // unlisted counts the machines that have been asked for and that lists may not know
 // yet, without those of the launch itself.
 func (v *Inventory) unlisted(id api.Manager, listed, ours map[string]bool) (n int) {
-	for m := range v.fresh.All() {
+	for name := range v.fresh.All(id) {
 		switch {
-		case m.beside != id:
-		case listed[m.name]:
-			v.fresh.Forget(m)
-		case !ours[m.name]:
+		case listed[name]:
+			v.fresh.Forget(id, name)
+		case !ours[name]:
 			n++
 		}
 	}

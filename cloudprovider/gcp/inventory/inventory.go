@@ -48,14 +48,9 @@ type Inventory struct {
 	touched *poll.Recent[api.Manager, struct{}]
 	// silent are the zones and regions whose lists were not answered a moment ago, and why.
 	silent *poll.Recent[string, error]
-	// fresh has the machines requested by bulk inserts. Lists may not include them yet, and limits must count them.
-	fresh *poll.Recent[named, struct{}]
-}
-
-// named is a machine that stands beside a managed instance group.
-type named struct {
-	beside api.Manager
-	name   string
+	// fresh has the names of the machines requested by bulk inserts, by the managed instance group that they stand beside. Lists may not
+	// include them yet, and limits must count them.
+	fresh *poll.Grouped[api.Manager, string, struct{}]
 }
 
 // zone of a project.
@@ -67,6 +62,6 @@ func New(cloud *api.Client, c Config) *Inventory {
 		Names: NewNames(c.ClusterUID), config: c, cloud: cloud, seen: map[string]seenGroup{}, members: map[api.Manager]members{},
 		beside: map[zone]map[string]int{}, starts: map[api.Manager]map[string]start{},
 		touched: poll.NewRecent[api.Manager, struct{}](poll.Grace, c.Clock), silent: poll.NewRecent[string, error](silence, c.Clock),
-		fresh: poll.NewRecent[named, struct{}](poll.Grace, c.Clock),
+		fresh: poll.NewGrouped[api.Manager, string, struct{}](poll.Grace, c.Clock),
 	}
 }

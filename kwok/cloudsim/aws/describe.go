@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -10,8 +11,20 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// listed is how long terminated instances and ended reservations are listed.
+// listed is how long terminated instances and ended reservations are listed, where nothing else is said.
 const listed = time.Hour
+
+// ListTerminated has machines that have ended be listed and known for so long from now on.
+func (f *Front) ListTerminated(d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.config.ListsTerminated.Duration = d
+}
+
+// forgets reports whether the machine has ended so long ago that its ID is unknown.
+func (f *Front) forgets(in cloudsim.Instance) bool {
+	return in.Phase == cloudsim.Terminated && f.world.Now().Sub(in.TerminatedAt) > cmp.Or(f.config.ListsTerminated.Duration, listed)
+}
 
 func (f *Front) describeInstances(p *params) []element {
 	want := wildcards(p.filters("Filter", "Value", "instance-id", "instance-state-name", "tag-key", "tag:*"))
@@ -19,7 +32,7 @@ func (f *Front) describeInstances(p *params) []element {
 	var found []cloudsim.Instance
 	known := map[string]bool{}
 	for _, in := range f.world.Instances(false) {
-		if in.Phase == cloudsim.Terminated && f.world.Now().Sub(in.TerminatedAt) > listed {
+		if f.forgets(in) {
 			continue
 		}
 		known[in.ID] = true
@@ -129,7 +142,7 @@ func (f *Front) createTags(p *params) []element {
 	p.checkRead()
 	visible := map[string]bool{}
 	for _, in := range f.world.Instances(false) {
-		visible[in.ID] = true
+		visible[in.ID] = !f.forgets(in)
 	}
 	for _, id := range names {
 		if strings.HasPrefix(id, "i-") && !visible[id] {

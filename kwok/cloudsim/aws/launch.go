@@ -362,7 +362,7 @@ func (f *Front) terminateInstances(p *params) []element {
 func (f *Front) mustExist(names []string) {
 	known := map[string]bool{}
 	for _, in := range f.world.Instances(true) {
-		known[in.ID] = true
+		known[in.ID] = !f.forgets(in)
 	}
 	var unknown []string
 	for _, id := range names {
