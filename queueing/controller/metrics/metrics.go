@@ -341,7 +341,7 @@ func (m *Metrics) Forget(object metav1.Object) {
 			m.forget(prometheus.Labels{"name": object.GetName(), "namespace": object.GetNamespace()}, m.vectors()...)
 		}
 	case *kueue.Cohort:
-		m.forget(prometheus.Labels{"cohort": object.GetName()}, m.cohorts.share)
+		m.deleteCohort(object.GetName())
 	}
 }
 

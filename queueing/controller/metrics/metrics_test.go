@@ -202,7 +202,6 @@ func TestWhatIsShown(t *testing.T) {
 		},
 		"cohorts": {
 			happen: func(m *Metrics) {
-				amounts := func(v int64) quota.Amounts { return quota.Amounts{{Flavor: "spot", Resource: "cpu"}: v} }
 				m.Cohorts(map[string]status.CohortFigures{
 					"all": {Parent: "org", Root: "org", Quota: amounts(1500), Reserved: amounts(500),
 						Admitted: 2}, "org": {Root: "org"}, "gone": {Root: "gone", Quota: amounts(1)},
@@ -224,6 +223,41 @@ func TestWhatIsShown(t *testing.T) {
 				`kueue_cohort_info{cohort="all",parent_cohort="org"`, `kueue_cluster_queue_info{cluster_queue="team",parent_cohort="all",replica_role="standalone",root_cohort="org"`,
 				`kueue_cohort_subtree_resource_reservations`, `kueue_cohort_info{cohort="gone"`, `kueue_cohort_subtree_quota{cohort="gone"`,
 			},
+		},
+		"a cohort that is deleted while a queue names it, and comes back with what changes in it": {
+			happen: func(m *Metrics) {
+				named := map[string]status.CohortFigures{
+					"left": {Root: "left", Quota: amounts(1500), Reserved: amounts(500), Admitted: 2},
+					"back": {Root: "back", Quota: amounts(1500), Reserved: amounts(500), Admitted: 2},
+				}
+				m.Cohorts(named, true)
+				for _, name := range []string{"left", "back"} {
+					m.ClusterQueue(clusterQueue("True"), status.Figures{Cohorts: []string{name}})
+					m.Reserved(workload(), workload(condition(kueue.WorkloadAdmitted, time.Minute)), start)
+					m.Cohort(cohort(name), 5)
+					m.Forget(cohort(name))
+				}
+				m.Cohorts(named, true)
+				m.Cohorts(map[string]status.CohortFigures{"left": named["left"], "back": {Root: "back", Quota: amounts(1500), Admitted: 1}}, true)
+			},
+			want: []string{
+				`kueue_cohort_info{cohort="back",parent_cohort="",replica_role="standalone",root_cohort="back"} 1`,
+				`kueue_cohort_subtree_quota{cohort="back",flavor="spot",replica_role="standalone",resource="cpu"} 1.5`,
+				`kueue_cohort_subtree_admitted_active_workloads{cohort="back",replica_role="standalone"} 1`,
+			},
+			never: []string{`cohort="left"`, `kueue_cohort_subtree_admitted_workloads_total`, `kueue_cohort_weighted_share`,
+				`kueue_cohort_subtree_resource_reservations`},
+		},
+		"a cohort that is deleted and created again": {
+			happen: func(m *Metrics) {
+				named := map[string]status.CohortFigures{"left": {Root: "left", Quota: amounts(1500)}}
+				m.Cohorts(named, true)
+				m.Forget(cohort("left"))
+				m.Cohorts(named, true)
+				m.Cohort(cohort("left"), 5)
+				m.Cohorts(named, true)
+			},
+			want: []string{`kueue_cohort_subtree_quota{cohort="left",flavor="spot",replica_role="standalone",resource="cpu"} 1.5`},
 		},
 		"a preemption counts for the queue that has room then": {
 			config: Config{Role: Standalone},
@@ -502,4 +536,10 @@ func TestWhatCannotBe(t *testing.T) {
 			t.Errorf("a time is negative: %s", line)
 		}
 	}
+}
+
+func amounts(v int64) quota.Amounts { return quota.Amounts{{Flavor: "spot", Resource: "cpu"}: v} }
+
+func cohort(name string) *kueue.Cohort {
+	return &kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: kueue.CohortStatus{FairSharing: &kueue.FairSharingStatus{}}}
 }
