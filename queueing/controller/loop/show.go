@@ -38,7 +38,7 @@ func (l *Loop) showVerdict(v *lifecycle.Verdict, before, after *kueue.Workload, 
 	case lifecycle.Admit:
 		l.metrics.Admitted(before, after, now)
 	case lifecycle.Evict:
-		l.metrics.Evicted(before, after, v.Reason, now)
+		l.metrics.Evicted(before, after, v.Reason, v.Cause, now)
 		if v.PreemptedFor != "" {
 			l.metrics.Preempted(after, v.PreemptedFor)
 		}

@@ -245,8 +245,8 @@ func (m *Metrics) admit(before, after *kueue.Workload, forChecks time.Duration, 
 }
 
 // Evicted counts a Workload with quota that is evicted.
-func (m *Metrics) Evicted(before, after *kueue.Workload, reason string, now time.Time) {
-	reason, cause, _ := strings.Cut(reason, "DueTo")
+func (m *Metrics) Evicted(before, after *kueue.Workload, reason, cause string, now time.Time) {
+	reason, _, _ = strings.Cut(reason, "DueTo")
 	at, class := m.whereOf(before), classOf(before)
 	if m.isGone(at.clusterQueue) {
 		return

@@ -133,8 +133,8 @@ func TestWhatIsShown(t *testing.T) {
 		"an eviction tells its cause apart": {
 			config: Config{Role: Standalone},
 			happen: func(m *Metrics) {
-				m.Evicted(workload(), evictions(workload(), 1), "DeactivatedDueToAdmissionCheck", start)
-				m.Evicted(workload(), evictions(workload(), 2), "DeactivatedDueToAdmissionCheck", start)
+				m.Evicted(workload(), evictions(workload(), 1), "DeactivatedDueToAdmissionCheck", "AdmissionCheck", start)
+				m.Evicted(workload(), evictions(workload(), 2), "DeactivatedDueToAdmissionCheck", "AdmissionCheck", start)
 			},
 			want: []string{
 				`kueue_evicted_workloads_total{cluster_queue="team",priority_class="high",reason="Deactivated",replica_role="standalone",underlying_cause="AdmissionCheck"} 2`,
@@ -142,9 +142,22 @@ func TestWhatIsShown(t *testing.T) {
 			},
 			never: []string{"kueue_pods_ready_to_evicted"},
 		},
+		"an eviction whose reason does not contain its cause": {
+			config: Config{Role: Standalone},
+			happen: func(m *Metrics) {
+				after := workload()
+				after.Status.SchedulingStats = &kueue.SchedulingStats{Evictions: []kueue.WorkloadSchedulingStatsEviction{
+					{Reason: "PodsReadyTimeout", UnderlyingCause: "WaitForStart", Count: 1}}}
+				m.Evicted(workload(), after, "PodsReadyTimeout", "WaitForStart", start)
+			},
+			want: []string{
+				`kueue_evicted_workloads_total{cluster_queue="team",priority_class="high",reason="PodsReadyTimeout",replica_role="standalone",underlying_cause="WaitForStart"} 1`,
+				`kueue_evicted_workloads_once_total{cluster_queue="team",priority_class="high",reason="PodsReadyTimeout",replica_role="standalone",underlying_cause="WaitForStart"} 1`,
+			},
+		},
 		"an eviction of a workload whose pods are ready": {
 			happen: func(m *Metrics) {
-				m.Evicted(workload(condition(kueue.WorkloadPodsReady, 2*time.Second)), workload(), "Preempted", start.Add(7*time.Second))
+				m.Evicted(workload(condition(kueue.WorkloadPodsReady, 2*time.Second)), workload(), "Preempted", "", start.Add(7*time.Second))
 			},
 			want: []string{
 				`kueue_pods_ready_to_evicted_time_seconds_sum{cluster_queue="team",reason="Preempted",replica_role="standalone",underlying_cause=""} 5`},
@@ -329,7 +342,7 @@ func TestWhatIsShown(t *testing.T) {
 				m.Preempted(workload(metav1.Condition{Type: kueue.WorkloadPreempted, Reason: kueue.InClusterQueueReason}), "team")
 				m.Reserved(workload(), workload(condition(kueue.WorkloadAdmitted, time.Minute)), start)
 				m.Admitted(workload(), checked(workload()), start)
-				m.Evicted(workload(condition(kueue.WorkloadPodsReady, 0)), evictions(workload(), 1), "DeactivatedDueToAdmissionCheck", start)
+				m.Evicted(workload(condition(kueue.WorkloadPodsReady, 0)), evictions(workload(), 1), "DeactivatedDueToAdmissionCheck", "AdmissionCheck", start)
 				m.Ungated("kueue.x-k8s.io/admission", workload(condition(kueue.WorkloadAdmitted, 0)), start)
 			},
 			never: []string{"kueue_cluster_queue", "kueue_pending", "kueue_finished", "kueue_local_queue", "kueue_reserving", "kueue_preempted",
