@@ -26,7 +26,11 @@ func (l *Loop) show(before, now client.Object) {
 			l.metrics.Quotas(o)
 		}
 	case *kueue.LocalQueue:
-		l.metrics.Select(o)
+		shown := l.metrics.Shows(o)
+		if l.metrics.Select(o); !shown && before != nil {
+			// A label that changed brings no status along that would show it.
+			l.showStatus(o, func(client.Object) {})
+		}
 	}
 }
 
