@@ -28,8 +28,7 @@ func IsGroup(w *kueue.Workload) bool { return w.Annotations[GroupAnnotation] == 
 
 // IsOfOnePod reports whether the Workload is of a pod that is no part of a group. It ends with the pod, which cannot move.
 func IsOfOnePod(w *kueue.Workload) bool {
-	owner := metav1.GetControllerOf(w)
-	return owner != nil && owner.APIVersion == "v1" && owner.Kind == "Pod"
+	return len(w.OwnerReferences) == 1 && w.OwnerReferences[0].APIVersion == "v1" && w.OwnerReferences[0].Kind == "Pod" && !IsGroup(w)
 }
 
 func ReservedSince(w *kueue.Workload) time.Time {
