@@ -98,6 +98,39 @@ func TestBothHalvesTogetherAreAll(t *testing.T) {
 	}
 }
 
+// TestTheQueueingHalfAloneMayWatchWhatItDecidesBy: where another provisioner serves the cluster, none of the rights of Muster's own is
+// there. Without those of nodes, what asks for a topology would wait for ever.
+func TestTheQueueingHalfAloneMayWatchWhatItDecidesBy(t *testing.T) {
+	objects, err := Manifests(Queueing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	may := map[string]bool{}
+	for _, o := range objects {
+		var role rbacv1.ClusterRole
+		if o.GetKind() != "ClusterRole" || o.GetName() != "muster-queueing" {
+			continue
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role); err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range role.Rules {
+			for _, resource := range rule.Resources {
+				may[resource] = may[resource] || slices.Contains(rule.Verbs, "list") && slices.Contains(rule.Verbs, "watch")
+			}
+		}
+	}
+	for _, resource := range []string{
+		"admissionchecks", "capacitypolicies", "clusterqueues", "cohorts", "jobs", "limitranges", "localqueues", "namespaces", "nodes", "pods",
+		"priorityclasses", "provisioningrequestconfigs", "provisioningrequests", "resourceflavors", "resourcequotas", "runtimeclasses",
+		"statefulsets", "topologies", "workloadpriorityclasses", "workloads",
+	} {
+		if !may[resource] {
+			t.Errorf("it may not watch %s", resource)
+		}
+	}
+}
+
 // TestMusterMayReadWhatItChecks and nothing else of its kinds: /readyz compares all CRDs and
 // policies with its own.
 func TestMusterMayReadWhatItChecks(t *testing.T) {

@@ -123,3 +123,24 @@ func TestARefusalOfAnEarlierStartDoesNotCount(t *testing.T) {
 		}
 	}
 }
+
+// TestAnEvictionTellsItsCause: metrics tell pods that never became ready from pods that were lost, as Kueue's do.
+func TestAnEvictionTellsItsCause(t *testing.T) {
+	w := newWorld()
+	w.s.Config.WaitForPodsReady = &kueueconfig.WaitForPodsReady{Timeout: metav1.Duration{Duration: time.Minute}}
+	w.set(flavor("f", nil))
+	w.set(clusterQueue(t, "team", nil, "f cpu=8"))
+	w.set(localQueueTo("main", "team", ""))
+	w.set(w.workload(t, "train", map[string]string{"cpu": "1"}))
+	w.cycles(t)
+	w.now = w.now.Add(2 * time.Minute)
+	for _, v := range w.s.Cycle(w.now) {
+		if v.Action == lifecycle.Evict && v.Reason == kueue.WorkloadEvictedByPodsReadyTimeout {
+			if v.Cause != kueue.WorkloadWaitForStart {
+				t.Errorf("the cause of %s is %q, want %q", v.Reason, v.Cause, kueue.WorkloadWaitForStart)
+			}
+			return
+		}
+	}
+	t.Error("it is not evicted")
+}

@@ -58,7 +58,7 @@ import (
 //	runtimeclass NAME [pool=FLAVOR] [tolerate=K]
 //	workload NAME [lq=main] [priority=N] [class=NAME | podclass=NAME] [count=N] [min=N] [max=SECONDS] [select=K=V] [tolerate=K] [runtime=NAME]
 //
-// [launcher=RESOURCE:QUANTITY] [PREFIX/ANNOTATION=V] RESOURCE=QUANTITY ...
+// [owner=KIND] [launcher=RESOURCE:QUANTITY] [PREFIX/ANNOTATION=V] RESOURCE=QUANTITY ...
 //
 //	machines FLAVOR=N ...               (how many pods fit; the planner's answer)
 //	request NAME Provisioned=True|False|Failed|... [reason=R]  [message]
@@ -796,6 +796,8 @@ func (w *world) workload(t *testing.T, name string, args map[string]string) *kue
 		case "topology":
 			// required:LEVEL, preferred:LEVEL, unconstrained, or slice:LEVEL:SIZE
 			object.Spec.PodSets = []kueue.PodSet{{TopologyRequest: topologyRequest(v)}}
+		case "owner":
+			object.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: v, Name: name, UID: types.UID(name), Controller: new(true)}}
 		case "group":
 			// Sizes of further podSets, which are placed together with the first.
 			for i, size := range strings.Split(v, ":") {

@@ -83,3 +83,40 @@ func TestATopologyThatIsMissingIsTold(t *testing.T) {
 	w.s.Delete(topology)
 	expect("after the Topology", metav1.ConditionFalse, kueue.ClusterQueueActiveReasonTopologyNotFound, missing)
 }
+
+// TestWhatIsWrongWithChecksBeginsWithKueuesWords: dashboards look for them, and each sentence names all checks that it is about.
+func TestWhatIsWrongWithChecksBeginsWithKueuesWords(t *testing.T) {
+	for name, tt := range map[string]struct {
+		controller string
+		flavors    []kueue.ResourceFlavorReference
+		tells      string
+	}{
+		"two that are missing": {tells: "Can't admit new workloads: references missing AdmissionCheck(s): check1,check2;"},
+		"two that are inactive": {controller: "example.com/approve",
+			tells: "Can't admit new workloads: references inactive AdmissionCheck(s): check1,check2: "},
+		"two of other clusters": {controller: kueue.MultiKueueControllerName,
+			tells: "Can't admit new workloads: Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: check1,check2;"},
+		"two of other clusters for one flavor": {controller: kueue.MultiKueueControllerName, flavors: []kueue.ResourceFlavorReference{"spot"},
+			tells: "; Cannot specify MultiKueue AdmissionCheck per flavor, found: check1;"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := oneQueue(t)
+			cq := clusterQueue(t, "team", nil, "spot gpu=64")
+			cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{}
+			for _, check := range []string{"check1", "check2"} {
+				cq.Spec.AdmissionChecksStrategy.AdmissionChecks = append(cq.Spec.AdmissionChecksStrategy.AdmissionChecks,
+					kueue.AdmissionCheckStrategyRule{Name: kueue.AdmissionCheckReference(check), OnFlavors: tt.flavors})
+				if tt.controller != "" {
+					ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: check}}
+					ac.Spec.ControllerName = tt.controller
+					w.set(ac)
+				}
+			}
+			w.set(cq)
+			w.cycles(t)
+			if c := w.s.Report(w.now).ClusterQueues["team"].Conditions[0]; !strings.Contains(c.Message, tt.tells) {
+				t.Errorf("the queue is Active=%s, %s: %s; want %q in it", c.Status, c.Reason, c.Message, tt.tells)
+			}
+		})
+	}
+}

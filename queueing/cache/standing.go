@@ -55,16 +55,24 @@ func (s *Cache) clusterQueueStanding(q *ClusterQueue) Standing {
 
 func (s *Settings) judgeChecks(cq *kueue.ClusterQueue, add func(string, string, ...any)) {
 	s.judgeDelegation(cq, add)
+	var missing, inactive, why []string
+	for _, rule := range CheckRules(cq) {
+		if ac := s.Checks[rule.Name]; ac == nil {
+			missing = append(missing, string(rule.Name))
+		} else if standing := s.CheckStanding(ac); !standing.Active {
+			inactive, why = append(inactive, string(rule.Name)), append(why, standing.Message)
+		}
+	}
+	if len(missing) > 0 {
+		add(kueue.ClusterQueueActiveReasonAdmissionCheckNotFound, "references missing AdmissionCheck(s): %s; create what is missing",
+			strings.Join(missing, ","))
+	}
+	if len(inactive) > 0 {
+		add(kueue.ClusterQueueActiveReasonAdmissionCheckInactive, "references inactive AdmissionCheck(s): %s: %s",
+			strings.Join(inactive, ","), strings.Join(why, "; "))
+	}
 	booking := map[kueue.ResourceFlavorReference]kueue.AdmissionCheckReference{}
 	for _, rule := range CheckRules(cq) {
-		ac := s.Checks[rule.Name]
-		if ac == nil {
-			add(kueue.ClusterQueueActiveReasonAdmissionCheckNotFound, "references missing AdmissionCheck(s): %s; create what is missing", rule.Name)
-			continue
-		}
-		if standing := s.CheckStanding(ac); !standing.Active {
-			add(kueue.ClusterQueueActiveReasonAdmissionCheckInactive, "references inactive AdmissionCheck(s): %s: %s", rule.Name, standing.Message)
-		}
 		if !s.Books(rule.Name) {
 			continue
 		}
@@ -91,22 +99,29 @@ func (s *Settings) judgeDelegation(cq *kueue.ClusterQueue, add func(string, stri
 	}
 	if len(delegating) > 1 {
 		add(kueue.ClusterQueueActiveReasonMultipleMultiKueueAdmissionChecks,
-			"only one check of %s may be in a ClusterQueue, and these are: %q, %q",
-			kueue.MultiKueueControllerName, delegating[0].Name, delegating[1].Name)
+			"Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: %s; remove all but one", namesOf(delegating))
 	}
 	for _, rule := range delegating {
 		if len(rule.OnFlavors) > 0 {
 			add(kueue.ClusterQueueActiveReasonMultiKueueAdmissionCheckAppliedPerFlavor,
-				"AdmissionCheck %q of %s cannot be for some flavors only; remove its onFlavors", rule.Name, kueue.MultiKueueControllerName)
+				"Cannot specify MultiKueue AdmissionCheck per flavor, found: %s; remove its onFlavors", rule.Name)
 		}
 	}
 	for _, rule := range CheckRules(cq) {
 		if s.Books(rule.Name) {
 			add(kueue.ClusterQueueActiveReasonMultiKueueWithProvisioningRequest,
-				"AdmissionCheck %q books machines in this cluster, and the jobs of the queue run in others; remove it, and have it in the queues there",
-				rule.Name)
+				"Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together, found: %s, %s; "+
+					"the jobs of the queue run in other clusters, so remove the latter, and have it in the queues there", namesOf(delegating), rule.Name)
 		}
 	}
+}
+
+func namesOf(rules []kueue.AdmissionCheckStrategyRule) string {
+	names := make([]string, 0, len(rules))
+	for _, rule := range rules {
+		names = append(names, string(rule.Name))
+	}
+	return strings.Join(names, ",")
 }
 
 // unsupportedFields lists what a ClusterQueue asks for that would change what is

@@ -66,5 +66,5 @@ func (s Rules) evictDueTo(w *cache.Workload, reason, cause, message, pending str
 	if reason == kueue.WorkloadDeactivated && cause != "" {
 		reason += workload.DueTo + cause
 	}
-	return &Verdict{Workload: w, Action: Evict, Reason: reason, Message: message, Status: e.Status}
+	return &Verdict{Workload: w, Action: Evict, Reason: reason, Cause: cause, Message: message, Status: e.Status}
 }

@@ -146,6 +146,9 @@ func (s Rules) replaceNodes(w *cache.Workload) *Verdict {
 		return nil
 	}
 	lost := s.cache.Lost(w)
+	if workload.IsOfOnePod(w.Object) {
+		lost = nil // another place would be one that the pod does not take
+	}
 	e := workload.Edit(w.Object, s.now)
 	names := slices.Sorted(maps.Keys(lost))
 	if len(lost) == 0 {

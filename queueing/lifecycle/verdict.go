@@ -54,6 +54,8 @@ type Verdict struct {
 	Action   Action
 	// Reason and Message tell a user why.
 	Reason, Message string
+	// Cause tells evictions of one reason apart, such as WaitForStart and WaitForRecovery of PodsReadyTimeout; empty for most.
+	Cause string
 	// Status is the Workload's status after the action; nil if it stays.
 	Status *kueue.WorkloadStatus
 	// Plan is the planner's answer on which quota was reserved; nil where it was not asked.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -141,6 +142,19 @@ func flavorUsage(q *cache.ClusterQueue, used cache.Sums) []kueue.FlavorUsage {
 	return out
 }
 
+// consumed is what a LocalQueue has used lately, of each resource that its ClusterQueue has quota of.
+func consumed(q *cache.ClusterQueue, lq *cache.LocalQueue) corev1.ResourceList {
+	out := lq.Record.Consumed.List()
+	for _, group := range q.Object.Spec.ResourceGroups {
+		for _, name := range group.CoveredResources {
+			if _, used := out[name]; !used {
+				out[name] = resource.Quantity{Format: resource.DecimalSI}
+			}
+		}
+	}
+	return out
+}
+
 func (s reader) localStatus(lq *cache.LocalQueue, now time.Time) kueue.LocalQueueStatus {
 	out := *lq.Object.Status.DeepCopy()
 	write(s.LocalQueueStanding(lq.Object), &out.Conditions, kueue.LocalQueueActive, lq.Object.Generation, now)
@@ -162,7 +176,7 @@ func (s reader) localStatus(lq *cache.LocalQueue, now time.Time) kueue.LocalQueu
 				lq.Record.At = cache.SampleTime(now)
 			}
 			out.FairSharing = &kueue.LocalQueueFairSharingStatus{AdmissionFairSharingStatus: &kueue.LocalQueueAdmissionFairSharingStatus{
-				ConsumedResources: lq.Record.Consumed.List(), LastUpdate: metav1.NewTime(lq.Record.At),
+				ConsumedResources: consumed(q, lq), LastUpdate: metav1.NewTime(lq.Record.At),
 			}}
 		}
 		out.FlavorsReservation = localUsage(flavorUsage(q, lq.Reserved))

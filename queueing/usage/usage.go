@@ -40,11 +40,13 @@ func scaleOf(name corev1.ResourceName) resource.Scale {
 	return resource.Micro
 }
 
-// FromList reads an API list.
+// FromList reads an API list. What is zero is left out.
 func FromList(list corev1.ResourceList) Amounts {
 	a := make(Amounts, len(list))
 	for name, q := range list {
-		a[name] = nodegroups.Scaled(q, scaleOf(name))
+		if v := nodegroups.Scaled(q, scaleOf(name)); v != 0 {
+			a[name] = v
+		}
 	}
 	return a
 }

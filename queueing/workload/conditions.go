@@ -26,6 +26,11 @@ func IsOrphan(w *kueue.Workload) bool {
 // controls it.
 func IsGroup(w *kueue.Workload) bool { return w.Annotations[GroupAnnotation] == "true" }
 
+// IsOfOnePod reports whether the Workload is of a pod that is no part of a group. It ends with the pod, which cannot move.
+func IsOfOnePod(w *kueue.Workload) bool {
+	return len(w.OwnerReferences) == 1 && w.OwnerReferences[0].APIVersion == "v1" && w.OwnerReferences[0].Kind == "Pod" && !IsGroup(w)
+}
+
 func ReservedSince(w *kueue.Workload) time.Time {
 	for _, c := range w.Status.Conditions {
 		if c.Type == kueue.WorkloadQuotaReserved {

@@ -220,7 +220,7 @@ func (e *Editor) Deactivated() {
 }
 
 // ResetChecks sends all checks back to Pending, and counts for those in Retry that they
-// were. A check that has not answered keeps what it says.
+// were. A check that has not answered keeps what it says. When those in Retry asked to be tried again stays readable, as in Kueue.
 func (e *Editor) ResetChecks() {
 	for i := range e.Status.AdmissionChecks {
 		c := &e.Status.AdmissionChecks[i]
@@ -237,6 +237,8 @@ func (e *Editor) ResetChecks() {
 			LastTransitionTime: e.now,
 			Message:            fmt.Sprintf("Reset to Pending after eviction. Previously: %s", c.State),
 			RetryCount:         count,
+
+			RequeueAfterSeconds: c.RequeueAfterSeconds,
 		}
 	}
 }

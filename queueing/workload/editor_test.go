@@ -33,6 +33,26 @@ func TestWhatAnEvictionLeaves(t *testing.T) {
 	}
 }
 
+// TestACheckThatIsResetSaysWhenItAskedToBeTriedAgain as in Kueue, so that a user sees for how long the next attempt was put off.
+func TestACheckThatIsResetSaysWhenItAskedToBeTriedAgain(t *testing.T) {
+	w := &kueue.Workload{}
+	w.Status.AdmissionChecks = []kueue.AdmissionCheckState{
+		{Name: "retry", State: kueue.CheckStateRetry, RequeueAfterSeconds: new(int32(60)), RetryCount: new(int32(1))},
+		{Name: "pending", State: kueue.CheckStatePending, Message: "asks"},
+	}
+	status := Evicted(w, kueue.WorkloadEvictedByAdmissionCheck, "", time.Unix(100, 0))
+	retry, pending := status.AdmissionChecks[0], status.AdmissionChecks[1]
+	if retry.State != kueue.CheckStatePending || retry.RequeueAfterSeconds == nil || *retry.RequeueAfterSeconds != 60 || Retries(&retry) != 2 {
+		t.Errorf("the check that asked for another attempt is %+v", retry)
+	}
+	if pending.Message != "asks" {
+		t.Errorf("the check that has not answered is %+v", pending)
+	}
+	if at := RetryAt(&kueue.Workload{Status: *status}); !at.IsZero() {
+		t.Errorf("it puts the next attempt off once more, until %v", at)
+	}
+}
+
 func TestBackoff(t *testing.T) {
 	for _, tt := range []struct {
 		base  time.Duration

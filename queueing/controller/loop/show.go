@@ -26,7 +26,11 @@ func (l *Loop) show(before, now client.Object) {
 			l.metrics.Quotas(o)
 		}
 	case *kueue.LocalQueue:
-		l.metrics.Select(o)
+		shown := l.metrics.Shows(o)
+		if l.metrics.Select(o); !shown && before != nil {
+			// A label that changed brings no status along that would show it.
+			l.showStatus(o, func(client.Object) {})
+		}
 	}
 }
 
@@ -38,7 +42,7 @@ func (l *Loop) showVerdict(v *lifecycle.Verdict, before, after *kueue.Workload, 
 	case lifecycle.Admit:
 		l.metrics.Admitted(before, after, now)
 	case lifecycle.Evict:
-		l.metrics.Evicted(before, after, v.Reason, now)
+		l.metrics.Evicted(before, after, v.Reason, v.Cause, now)
 		if v.PreemptedFor != "" {
 			l.metrics.Preempted(after, v.PreemptedFor)
 		}

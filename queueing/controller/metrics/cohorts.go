@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"maps"
+
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -16,6 +18,9 @@ type cohorts struct {
 	admitted                              *prometheus.CounterVec
 	// trees are the cohorts as they are shown.
 	trees map[string]status.CohortFigures
+	// deleted are cohorts whose object is gone, with the figures that they had then; nil until these are reported. Queues may go on
+	// naming such a cohort, without a quota of its own. It is not shown until its figures change, as in Kueue.
+	deleted map[string]*status.CohortFigures
 }
 
 func (m *Metrics) newCohorts() cohorts {
@@ -32,12 +37,13 @@ func (m *Metrics) newCohorts() cohorts {
 			"Workloads in a cohort and all below it that are admitted and not finished.", "cohort"),
 		admitted: m.counter("cohort_subtree_admitted_workloads_total",
 			"Workloads in a cohort and all below it that were admitted.", "cohort", "priority_class"),
-		trees: map[string]status.CohortFigures{},
+		trees: map[string]status.CohortFigures{}, deleted: map[string]*status.CohortFigures{},
 	}
 }
 
 // Cohort shows a Cohort with the status that it should have, and with its weighted share.
 func (m *Metrics) Cohort(c *kueue.Cohort, share float64) {
+	delete(m.cohorts.deleted, c.Name)
 	if c.Status.FairSharing != nil {
 		m.cohorts.share.WithLabelValues(c.Name).Set(share)
 	}
@@ -49,11 +55,18 @@ func (m *Metrics) Cohorts(trees map[string]status.CohortFigures, whole bool) {
 	c := &m.cohorts
 	for name := range c.trees {
 		if _, ok := trees[name]; whole && !ok {
-			delete(c.trees, name)
-			m.forget(prometheus.Labels{"cohort": name}, c.info, c.quota, c.reserved, c.running, c.admitted)
+			m.forgetCohort(name)
+		}
+	}
+	for name := range c.deleted {
+		if _, ok := trees[name]; whole && !ok {
+			delete(c.deleted, name)
 		}
 	}
 	for name, f := range trees {
+		if c.hides(name, f) {
+			continue
+		}
 		have, known := c.trees[name]
 		if !known || have.Parent != f.Parent || have.Root != f.Root {
 			m.forget(prometheus.Labels{"cohort": name}, c.info)
@@ -64,6 +77,35 @@ func (m *Metrics) Cohorts(trees map[string]status.CohortFigures, whole bool) {
 		c.running.WithLabelValues(name).Set(float64(f.Admitted))
 		c.trees[name] = f
 	}
+}
+
+// hides reports whether a cohort is not shown since its object was deleted.
+func (c *cohorts) hides(name string, now status.CohortFigures) bool {
+	then, deleted := c.deleted[name]
+	switch {
+	case !deleted:
+		return false
+	case then == nil:
+		c.deleted[name] = &now
+		return true
+	case then.Parent == now.Parent && then.Root == now.Root && then.Admitted == now.Admitted && maps.Equal(then.Quota, now.Quota) &&
+		maps.Equal(then.Reserved, now.Reserved):
+		return true
+	}
+	delete(c.deleted, name)
+	return false
+}
+
+// deleteCohort forgets a cohort whose object was deleted, though ClusterQueues may still name it.
+func (m *Metrics) deleteCohort(name string) {
+	m.forgetCohort(name)
+	m.cohorts.deleted[name] = nil
+}
+
+func (m *Metrics) forgetCohort(name string) {
+	c := &m.cohorts
+	delete(c.trees, name)
+	m.forget(prometheus.Labels{"cohort": name}, c.share, c.info, c.quota, c.reserved, c.running, c.admitted)
 }
 
 // set shows amounts of a cohort in place of those that it had. What is zero is not

@@ -245,8 +245,8 @@ func (m *Metrics) admit(before, after *kueue.Workload, forChecks time.Duration, 
 }
 
 // Evicted counts a Workload with quota that is evicted.
-func (m *Metrics) Evicted(before, after *kueue.Workload, reason string, now time.Time) {
-	reason, cause, _ := strings.Cut(reason, "DueTo")
+func (m *Metrics) Evicted(before, after *kueue.Workload, reason, cause string, now time.Time) {
+	reason, _, _ = strings.Cut(reason, "DueTo")
 	at, class := m.whereOf(before), classOf(before)
 	if m.isGone(at.clusterQueue) {
 		return
@@ -341,7 +341,7 @@ func (m *Metrics) Forget(object metav1.Object) {
 			m.forget(prometheus.Labels{"name": object.GetName(), "namespace": object.GetNamespace()}, m.vectors()...)
 		}
 	case *kueue.Cohort:
-		m.forget(prometheus.Labels{"cohort": object.GetName()}, m.cohorts.share)
+		m.deleteCohort(object.GetName())
 	}
 }
 

@@ -133,8 +133,8 @@ func TestWhatIsShown(t *testing.T) {
 		"an eviction tells its cause apart": {
 			config: Config{Role: Standalone},
 			happen: func(m *Metrics) {
-				m.Evicted(workload(), evictions(workload(), 1), "DeactivatedDueToAdmissionCheck", start)
-				m.Evicted(workload(), evictions(workload(), 2), "DeactivatedDueToAdmissionCheck", start)
+				m.Evicted(workload(), evictions(workload(), 1), "DeactivatedDueToAdmissionCheck", "AdmissionCheck", start)
+				m.Evicted(workload(), evictions(workload(), 2), "DeactivatedDueToAdmissionCheck", "AdmissionCheck", start)
 			},
 			want: []string{
 				`kueue_evicted_workloads_total{cluster_queue="team",priority_class="high",reason="Deactivated",replica_role="standalone",underlying_cause="AdmissionCheck"} 2`,
@@ -142,9 +142,22 @@ func TestWhatIsShown(t *testing.T) {
 			},
 			never: []string{"kueue_pods_ready_to_evicted"},
 		},
+		"an eviction whose reason does not contain its cause": {
+			config: Config{Role: Standalone},
+			happen: func(m *Metrics) {
+				after := workload()
+				after.Status.SchedulingStats = &kueue.SchedulingStats{Evictions: []kueue.WorkloadSchedulingStatsEviction{
+					{Reason: "PodsReadyTimeout", UnderlyingCause: "WaitForStart", Count: 1}}}
+				m.Evicted(workload(), after, "PodsReadyTimeout", "WaitForStart", start)
+			},
+			want: []string{
+				`kueue_evicted_workloads_total{cluster_queue="team",priority_class="high",reason="PodsReadyTimeout",replica_role="standalone",underlying_cause="WaitForStart"} 1`,
+				`kueue_evicted_workloads_once_total{cluster_queue="team",priority_class="high",reason="PodsReadyTimeout",replica_role="standalone",underlying_cause="WaitForStart"} 1`,
+			},
+		},
 		"an eviction of a workload whose pods are ready": {
 			happen: func(m *Metrics) {
-				m.Evicted(workload(condition(kueue.WorkloadPodsReady, 2*time.Second)), workload(), "Preempted", start.Add(7*time.Second))
+				m.Evicted(workload(condition(kueue.WorkloadPodsReady, 2*time.Second)), workload(), "Preempted", "", start.Add(7*time.Second))
 			},
 			want: []string{
 				`kueue_pods_ready_to_evicted_time_seconds_sum{cluster_queue="team",reason="Preempted",replica_role="standalone",underlying_cause=""} 5`},
@@ -202,7 +215,6 @@ func TestWhatIsShown(t *testing.T) {
 		},
 		"cohorts": {
 			happen: func(m *Metrics) {
-				amounts := func(v int64) quota.Amounts { return quota.Amounts{{Flavor: "spot", Resource: "cpu"}: v} }
 				m.Cohorts(map[string]status.CohortFigures{
 					"all": {Parent: "org", Root: "org", Quota: amounts(1500), Reserved: amounts(500),
 						Admitted: 2}, "org": {Root: "org"}, "gone": {Root: "gone", Quota: amounts(1)},
@@ -224,6 +236,41 @@ func TestWhatIsShown(t *testing.T) {
 				`kueue_cohort_info{cohort="all",parent_cohort="org"`, `kueue_cluster_queue_info{cluster_queue="team",parent_cohort="all",replica_role="standalone",root_cohort="org"`,
 				`kueue_cohort_subtree_resource_reservations`, `kueue_cohort_info{cohort="gone"`, `kueue_cohort_subtree_quota{cohort="gone"`,
 			},
+		},
+		"a cohort that is deleted while a queue names it, and comes back with what changes in it": {
+			happen: func(m *Metrics) {
+				named := map[string]status.CohortFigures{
+					"left": {Root: "left", Quota: amounts(1500), Reserved: amounts(500), Admitted: 2},
+					"back": {Root: "back", Quota: amounts(1500), Reserved: amounts(500), Admitted: 2},
+				}
+				m.Cohorts(named, true)
+				for _, name := range []string{"left", "back"} {
+					m.ClusterQueue(clusterQueue("True"), status.Figures{Cohorts: []string{name}})
+					m.Reserved(workload(), workload(condition(kueue.WorkloadAdmitted, time.Minute)), start)
+					m.Cohort(cohort(name), 5)
+					m.Forget(cohort(name))
+				}
+				m.Cohorts(named, true)
+				m.Cohorts(map[string]status.CohortFigures{"left": named["left"], "back": {Root: "back", Quota: amounts(1500), Admitted: 1}}, true)
+			},
+			want: []string{
+				`kueue_cohort_info{cohort="back",parent_cohort="",replica_role="standalone",root_cohort="back"} 1`,
+				`kueue_cohort_subtree_quota{cohort="back",flavor="spot",replica_role="standalone",resource="cpu"} 1.5`,
+				`kueue_cohort_subtree_admitted_active_workloads{cohort="back",replica_role="standalone"} 1`,
+			},
+			never: []string{`cohort="left"`, `kueue_cohort_subtree_admitted_workloads_total`, `kueue_cohort_weighted_share`,
+				`kueue_cohort_subtree_resource_reservations`},
+		},
+		"a cohort that is deleted and created again": {
+			happen: func(m *Metrics) {
+				named := map[string]status.CohortFigures{"left": {Root: "left", Quota: amounts(1500)}}
+				m.Cohorts(named, true)
+				m.Forget(cohort("left"))
+				m.Cohorts(named, true)
+				m.Cohort(cohort("left"), 5)
+				m.Cohorts(named, true)
+			},
+			want: []string{`kueue_cohort_subtree_quota{cohort="left",flavor="spot",replica_role="standalone",resource="cpu"} 1.5`},
 		},
 		"a preemption counts for the queue that has room then": {
 			config: Config{Role: Standalone},
@@ -295,7 +342,7 @@ func TestWhatIsShown(t *testing.T) {
 				m.Preempted(workload(metav1.Condition{Type: kueue.WorkloadPreempted, Reason: kueue.InClusterQueueReason}), "team")
 				m.Reserved(workload(), workload(condition(kueue.WorkloadAdmitted, time.Minute)), start)
 				m.Admitted(workload(), checked(workload()), start)
-				m.Evicted(workload(condition(kueue.WorkloadPodsReady, 0)), evictions(workload(), 1), "DeactivatedDueToAdmissionCheck", start)
+				m.Evicted(workload(condition(kueue.WorkloadPodsReady, 0)), evictions(workload(), 1), "DeactivatedDueToAdmissionCheck", "AdmissionCheck", start)
 				m.Ungated("kueue.x-k8s.io/admission", workload(condition(kueue.WorkloadAdmitted, 0)), start)
 			},
 			never: []string{"kueue_cluster_queue", "kueue_pending", "kueue_finished", "kueue_local_queue", "kueue_reserving", "kueue_preempted",
@@ -502,4 +549,10 @@ func TestWhatCannotBe(t *testing.T) {
 			t.Errorf("a time is negative: %s", line)
 		}
 	}
+}
+
+func amounts(v int64) quota.Amounts { return quota.Amounts{{Flavor: "spot", Resource: "cpu"}: v} }
+
+func cohort(name string) *kueue.Cohort {
+	return &kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: kueue.CohortStatus{FairSharing: &kueue.FairSharingStatus{}}}
 }

@@ -38,7 +38,7 @@ var recorded = map[string]map[string]string{
 	"pkg/cache/queue/manager.go": {
 		"WithResourceTransformations": "transforms", "WithExcludedResourcePrefixes": "excludedPrefixes", "WithAdmissionFairSharing": "cfg",
 	},
-	"pkg/scheduler/scheduler.go": {"WithFairSharing": "fs", "WithQuotaCheckStrategy": "qcs"},
+	"pkg/scheduler/scheduler.go": {"New": "queues", "WithFairSharing": "fs", "WithQuotaCheckStrategy": "qcs"},
 }
 
 // copied are the parts of Kueue's module that its suites are compiled of.
@@ -76,14 +76,6 @@ func copyModule(t *testing.T, kueue, dir string) {
 	for file, functions := range recorded {
 		record(t, filepath.Join(dir, file), functions)
 	}
-	// The messages of preemptions are compared as far as Kueue's go.
-	helpers := filepath.Join(dir, "test/util")
-	if err := os.CopyFS(helpers, os.DirFS("testdata/util")); err != nil {
-		t.Fatal(err)
-	}
-	change(t, filepath.Join(helpers, "util.go"), func(text string) string {
-		return strings.Replace(text, "g.Expect(preemptedWlCopy.Status.Conditions)", "g.Expect(worded(preemptedWlCopy.Status.Conditions))", 1)
-	})
 }
 
 // record changes a file so that functions of it record a parameter in a variable Recorded of their package.

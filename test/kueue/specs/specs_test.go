@@ -106,11 +106,12 @@ func run(t *testing.T, s suite, kueue, ours, dir string) counts {
 		}
 	}()
 	report := filepath.Join(files, "report.json")
-	play := exec.CommandContext(t.Context(), program, "-test.timeout=0", "-ginkgo.no-color", "-ginkgo.timeout=2h",
-		"-ginkgo.json-report="+report, "-ginkgo.focus="+*focus)
+	args := []string{"-test.timeout=0", "-ginkgo.no-color", "-ginkgo.timeout=2h", "-ginkgo.json-report=" + report, "-ginkgo.focus=" + *focus}
+	play := exec.CommandContext(t.Context(), program, append(args, s.skips()...)...)
 	play.Dir = home
 	play.Env = append(os.Environ(), "PROJECT_DIR="+filepath.Join(home, "project"), "ARTIFACTS="+files, "MUSTER_SPECS_DIR="+files,
-		"MUSTER_SPECS_KUBECONFIG="+running.Kubeconfig())
+		"MUSTER_SPECS_KUBECONFIG="+running.Kubeconfig(), "MUSTER_SPECS_SUITE="+s.Path,
+		"E2E_TEST_AGNHOST_IMAGE=agnhost", "E2E_TEST_SPARK_IMAGE=spark", "E2E_TEST_REDIS_IMAGE=redis") // nothing pulls them
 	play.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	log, err := os.Create(filepath.Join(files, "suite.log"))
 	if err != nil {

@@ -73,6 +73,16 @@ func (s suite) exceptionFor(name string) *exception {
 	return nil
 }
 
+// skips are the flags that leave out the specs that do not apply. The name that these are compared with begins with that of the suite.
+func (s suite) skips() (out []string) {
+	for _, e := range s.Exceptions {
+		if e.NotApply != "" {
+			out = append(out, "-ginkgo.skip="+strings.TrimPrefix(e.Specs, "^"))
+		}
+	}
+	return out
+}
+
 // report is what is read of a suite's report in JSON.
 type report struct {
 	SpecReports []spec

@@ -8,6 +8,7 @@ package framework
 import (
 	"context"
 	"os"
+	"strings"
 	"time"
 
 	kfmpi "github.com/kubeflow/mpi-operator/pkg/apis/kubeflow/v2beta1"
@@ -20,7 +21,9 @@ import (
 	rayv1 "github.com/ray-project/kuberay/ray-operator/apis/ray/v1"
 	"go.uber.org/zap/zaptest/observer"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -37,6 +40,7 @@ import (
 	config "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueuev1beta1 "sigs.k8s.io/kueue/apis/kueue/v1beta1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+	"sigs.k8s.io/kueue/pkg/scheduler"
 	"sigs.k8s.io/kueue/test/util"
 )
 
@@ -44,6 +48,8 @@ import (
 const (
 	// kubeconfigVariable names the kubeconfig of the administrator of the suite's cluster.
 	kubeconfigVariable = "MUSTER_SPECS_KUBECONFIG"
+	// suiteVariable is the path of the suite, as in the table.
+	suiteVariable = "MUSTER_SPECS_SUITE"
 	// dirVariable names the folder of muster's settings and log.
 	dirVariable = "MUSTER_SPECS_DIR"
 	// binaryVariable names muster's program.
@@ -88,6 +94,7 @@ func (f *Framework) Init() *rest.Config {
 	f.ObservedLogs = util.SetupLoggerGetObservedLogs()
 	cfg, err := clientcmd.BuildConfigFromFlags("", os.Getenv(kubeconfigVariable))
 	gomega.ExpectWithOffset(1, err).NotTo(gomega.HaveOccurred())
+	cfg.QPS, cfg.Burst = 1000, 2000 // as envtest has them
 	for _, add := range []func(*runtime.Scheme) error{kueue.AddToScheme, kueuev1beta1.AddToScheme, apiextensionsv1.AddToScheme} {
 		utilruntime.Must(add(scheme.Scheme))
 	}
@@ -113,7 +120,10 @@ func (f *Framework) SetupClient(cfg *rest.Config) (context.Context, client.WithW
 	gomega.ExpectWithOffset(1, err).NotTo(gomega.HaveOccurred())
 	ctx, cancel := context.WithCancel(ginkgo.GinkgoT().Context())
 	f.cancel = cancel
-	return ctx, c
+	go operate(ctx, c)
+	refuseQuota(ctx, cfg, f.scheme, c)
+	aboutJobs := strings.HasPrefix(os.Getenv(suiteVariable), "controller/jobs/")
+	return ctx, owners{none: aboutJobs, jobs: map[types.NamespacedName]metav1.OwnerReference{}}.client(c)
 }
 
 // StartManager starts a muster with the settings that setup would give Kueue's controllers.
@@ -121,7 +131,8 @@ func (f *Framework) StartManager(ctx context.Context, cfg *rest.Config, setup Ma
 	ginkgo.By("starting muster", func() {
 		settings := settingsOf(ctx, cfg, f.scheme, setup)
 		var err error
-		f.muster, err = startMuster(ctx, cfg, settings)
+		_, schedules := scheduler.Recorded["New"]
+		f.muster, err = startMuster(ctx, cfg, settings, schedules)
 		gomega.ExpectWithOffset(1, err).NotTo(gomega.HaveOccurred())
 	})
 }

@@ -2,6 +2,7 @@ package framework
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -39,8 +40,8 @@ func mirrored() []vector {
 
 // mirrorMetrics copies the metrics that muster serves into those of this process until ctx ends. Muster counts from zero at
 // each start, so only what a counter has grown by since is added.
-func mirrorMetrics(ctx context.Context, url string) {
-	m := mirror{counted: map[string]float64{}, shown: map[string]shown{}}
+func mirrorMetrics(ctx context.Context, url string, schedules bool) {
+	m := mirror{counted: map[string]float64{}, shown: map[string]shown{}, schedules: schedules}
 	for {
 		m.once(url)
 		select {
@@ -56,6 +57,8 @@ type mirror struct {
 	counted map[string]float64
 	// shown are the series of the last look. What muster shows no more is deleted, as Kueue does with those of queues that are gone.
 	shown map[string]shown
+	// schedules: without its scheduler, Kueue finds no Workload inadmissible, so that all that wait are active.
+	schedules bool
 }
 
 // vector is a metric with labels.
@@ -83,6 +86,9 @@ func (m *mirror) once(url string) {
 	now := map[string]shown{}
 	for _, c := range mirrored() {
 		family := families[nameOf(c)]
+		if !m.schedules {
+			makeActive(families, nameOf(c))
+		}
 		for _, one := range family.GetMetric() {
 			labels := labelsOf(one)
 			key := nameOf(c) + keyOf(one)
@@ -112,6 +118,43 @@ func (m *mirror) once(url string) {
 		}
 	}
 	m.shown = now
+}
+
+// standing are the metrics of whether a queue is active, by that of what waits in it.
+var standing = map[string]string{
+	"kueue_pending_workloads":             "kueue_cluster_queue_status",
+	"kueue_local_queue_pending_workloads": "kueue_local_queue_status",
+}
+
+// makeActive counts the inadmissible Workloads of each queue that is active as active. Both counts are series that are otherwise alike.
+func makeActive(families map[string]*dto.MetricFamily, pending string) {
+	queueOf := func(one *dto.Metric, but string) string {
+		labels := labelsOf(one)
+		delete(labels, but)
+		return fmt.Sprint(labels)
+	}
+	active := map[string]*dto.Gauge{}
+	for _, one := range families[standing[pending]].GetMetric() {
+		for _, label := range []string{"status", "active"} {
+			if value := labelsOf(one)[label]; (value == "active" || value == "True") && one.GetGauge().GetValue() == 1 {
+				active[queueOf(one, label)] = nil
+			}
+		}
+	}
+	for _, status := range []string{"active", "inadmissible"} {
+		for _, one := range families[pending].GetMetric() {
+			queue := queueOf(one, "status")
+			into, ok := active[queue]
+			switch {
+			case !ok || labelsOf(one)["status"] != status:
+			case status == "active":
+				active[queue] = one.Gauge
+			case into != nil:
+				*into.Value += one.GetGauge().GetValue()
+				*one.Gauge.Value = 0
+			}
+		}
+	}
 }
 
 // growth is by how much a count has grown since the last look.

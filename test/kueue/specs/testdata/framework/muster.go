@@ -28,10 +28,10 @@ type muster struct {
 }
 
 // startMuster returns when it serves.
-func startMuster(ctx context.Context, server *rest.Config, settings []byte) (*muster, error) {
+func startMuster(ctx context.Context, server *rest.Config, settings []byte, schedules bool) (*muster, error) {
 	dir := os.Getenv(dirVariable)
 	kubeconfig, file := filepath.Join(dir, "muster.kubeconfig"), filepath.Join(dir, "muster.yaml")
-	if err := writeKubeconfig(ctx, server, kubeconfig); err != nil {
+	if err := writeKubeconfig(ctx, server, kubeconfig, schedules); err != nil {
 		return nil, err
 	}
 	if err := os.WriteFile(file, settings, 0o600); err != nil {
@@ -67,7 +67,7 @@ func startMuster(ctx context.Context, server *rest.Config, settings []byte) (*mu
 	}
 	mirroring, cancel := context.WithCancel(context.Background())
 	m.mirror = cancel
-	go mirrorMetrics(mirroring, "http://"+metrics+"/metrics")
+	go mirrorMetrics(mirroring, "http://"+metrics+"/metrics", schedules)
 	return m, nil
 }
 
@@ -108,23 +108,30 @@ func (m *muster) stop() {
 	}
 }
 
-// writeKubeconfig writes the credentials of Muster's service account.
-func writeKubeconfig(ctx context.Context, server *rest.Config, path string) error {
-	set, err := kubernetes.NewForConfig(server)
-	if err != nil {
-		return err
+// writeKubeconfig writes the credentials of Muster's service account, or those of one that may not give quota.
+func writeKubeconfig(ctx context.Context, server *rest.Config, path string, schedules bool) error {
+	user := &clientcmdapi.AuthInfo{
+		ClientCertificateData: server.CertData, ClientKeyData: server.KeyData, ClientCertificate: server.CertFile, ClientKey: server.KeyFile,
+		Impersonate: impersonation.UserName, ImpersonateGroups: impersonation.Groups, ImpersonateUserExtra: impersonation.Extra,
 	}
-	seconds := int64(6 * 60 * 60)
-	token := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
-	token, err = set.CoreV1().ServiceAccounts("muster-system").CreateToken(ctx, "muster", token, metav1.CreateOptions{})
-	if err != nil {
-		return fmt.Errorf("getting a token of Muster's service account: %w", err)
+	if schedules {
+		set, err := kubernetes.NewForConfig(server)
+		if err != nil {
+			return err
+		}
+		seconds := int64(6 * 60 * 60)
+		token := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
+		token, err = set.CoreV1().ServiceAccounts("muster-system").CreateToken(ctx, "muster", token, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("getting a token of Muster's service account: %w", err)
+		}
+		user = &clientcmdapi.AuthInfo{Token: token.Status.Token}
 	}
 	out := clientcmdapi.NewConfig()
 	out.Clusters["suite"] = &clientcmdapi.Cluster{
 		Server: server.Host, CertificateAuthorityData: server.CAData, CertificateAuthority: server.CAFile,
 	}
-	out.AuthInfos["muster"] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
+	out.AuthInfos["muster"] = user
 	out.Contexts["suite"] = &clientcmdapi.Context{Cluster: "suite", AuthInfo: "muster"}
 	out.CurrentContext = "suite"
 	return clientcmd.WriteToFile(*out, path)
