@@ -241,6 +241,27 @@ func TestBuiltInKinds(t *testing.T) {
 	}
 }
 
+// TestControllersAreNamedWhereOperatorsReadIt: a job of another cluster that its own operator takes for its own runs here, too.
+func TestControllersAreNamedWhereOperatorsReadIt(t *testing.T) {
+	want := map[string]string{
+		"JobSet": "/spec/managedBy", "TrainJob": "/spec/managedBy", "AppWrapper": "/spec/managedBy",
+		"RayCluster": "/spec/managedBy", "RayJob": "/spec/managedBy", "RayService": "/spec/managedBy",
+		"PyTorchJob": "/spec/runPolicy/managedBy", "TFJob": "/spec/runPolicy/managedBy", "XGBoostJob": "/spec/runPolicy/managedBy",
+		"PaddleJob": "/spec/runPolicy/managedBy", "JAXJob": "/spec/runPolicy/managedBy", "MPIJob": "/spec/runPolicy/managedBy",
+		"SparkApplication": "",
+	}
+	got := map[string]string{}
+	for _, k := range BuiltIn() {
+		got[k.Kind] = ""
+		if m := k.Stanza.ManagedBy; m != nil {
+			got[k.Kind] = m.Path
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // TestPodsAreNumbered by the labels that Kueue 0.19 reads of each kind.
 func TestPodsAreNumbered(t *testing.T) {
 	const completion, replica = "batch.kubernetes.io/job-completion-index", "training.kubeflow.org/replica-index"

@@ -85,6 +85,8 @@ type ManagedBy struct {
 	// TTL is the field that says how soon a finished object is deleted. A copy in another cluster has none: it would be gone before its end
 	// was seen here.
 	TTL string `json:"ttl,omitempty"`
+	// Forwards are fields that may change while an object runs in another cluster, where they take effect, too. They make no other pods.
+	Forwards []string `json:"forwards,omitempty"`
 }
 
 // Scaled is an object that an operator makes, and that is scaled in place of the queued one. Its pod sets have the same names.
