@@ -729,3 +729,71 @@ func TestPodsThatHaveStartedAskForNoMore(t *testing.T) {
 		}
 	}
 }
+
+// TestAServiceThatChangesQueuesAgain: a running RayService or RayCluster whose pods change is suspended in the same request, so that Ray's
+// operator creates none of the new ones. Without what a start adds, it is none of another revision.
+func TestAServiceThatChangesQueuesAgain(t *testing.T) {
+	suspends, start := newJudge(t, "muster-jobs-suspend"), newJudge(t, "muster-jobs-start")
+	const (
+		cluster = `suspend: false, headGroupSpec: {rayStartParams: {}, template: {spec: {containers: [{name: h, image: i}]}}}, workerGroupSpecs: [
+			{groupName: w, replicas: 2, template: {metadata: {labels: {kueue.x-k8s.io/podset: w}}, spec: {nodeSelector: {pool: a},
+			tolerations: [{key: a}], containers: [{name: w, image: i}]}}}]`
+		rayCluster = `{apiVersion: ray.io/v1, kind: RayCluster, metadata: {name: r, labels: {kueue.x-k8s.io/queue-name: main}, annotations: {}},
+			spec: {` + cluster + `}}`
+		rayService = `{apiVersion: ray.io/v1, kind: RayService, metadata: {name: r, labels: {kueue.x-k8s.io/queue-name: main}, annotations: {}},
+			spec: {serveConfigV2: a, rayClusterConfig: {rayVersion: "2", ` + cluster + `}}}`
+		rayJob = `{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: r, labels: {kueue.x-k8s.io/queue-name: main}, annotations: {}},
+			spec: {suspend: false, rayClusterSpec: {` + cluster + `}}}`
+		elastic  = "annotations: {kueue.x-k8s.io/elastic-job: \"true\"}"
+		gated    = "spec: {schedulingGates: [{name: kueue.x-k8s.io/elastic-job}], nodeSelector"
+		excepted = "annotations: {muster.dev/break-glass: x}"
+
+		elsewhere = "suspend: false, managedBy: kueue.x-k8s.io/multikueue"
+	)
+	become := func(object string, pairs ...string) string { return strings.NewReplacer(pairs...).Replace(object) }
+	for name, c := range map[string]struct {
+		old, object string
+		want        string
+	}{
+		"the image of a worker": {rayCluster, become(rayCluster, "name: w, image: i", "name: w, image: j"), "suspended"},
+		"the image of the head": {rayCluster, become(rayCluster, "name: h, image: i", "name: h, image: j"), "suspended"},
+		"replicas":              {rayCluster, become(rayCluster, "replicas: 2", "replicas: 3"), "suspended"},
+		"a group more": {rayCluster, become(rayCluster, "workerGroupSpecs: [", "workerGroupSpecs: [{groupName: x, replicas: 1},"),
+			"suspended"},
+		"without what a start adds":        {rayCluster, become(rayCluster, "nodeSelector: {pool: a},", ""), "refused"},
+		"another image, and without that":  {rayCluster, become(rayCluster, "nodeSelector: {pool: a},", "", "image: i", "image: j"), "suspended"},
+		"its owner's annotations":          {rayCluster, become(rayCluster, "annotations: {}", "annotations: {a: b}"), "taken"},
+		"no change":                        {rayCluster, rayCluster, "taken"},
+		"the image of a service":           {rayService, become(rayService, "name: w, image: i", "name: w, image: j"), "suspended"},
+		"the version of a service":         {rayService, become(rayService, `rayVersion: "2"`, `rayVersion: "3"`), "suspended"},
+		"what a service serves":            {rayService, become(rayService, "serveConfigV2: a", "serveConfigV2: b"), "taken"},
+		"a service without what was added": {rayService, become(rayService, "tolerations: [{key: a}],", ""), "refused"},
+		"a RayJob":                         {rayJob, become(rayJob, "name: w, image: i", "name: w, image: j"), "refused"},
+		"replicas of an elastic cluster": {become(rayCluster, "annotations: {}", elastic, "spec: {nodeSelector", gated),
+			become(rayCluster, "annotations: {}", elastic, "replicas: 2", "replicas: 3", "spec: {nodeSelector", gated), "taken"},
+		"the image of an elastic cluster": {become(rayCluster, "annotations: {}", elastic),
+			become(rayCluster, "annotations: {}", elastic, "name: w, image: i", "name: w, image: j"), "suspended"},
+		"one that an administrator lets run": {become(rayCluster, "annotations: {}", excepted),
+			become(rayCluster, "annotations: {}", excepted, "name: w, image: i", "name: w, image: j"), "refused"},
+		"one that runs elsewhere": {become(rayCluster, "suspend: false", elsewhere),
+			become(rayCluster, "suspend: false", elsewhere, "name: w, image: i", "name: w, image: j"), "refused"},
+		"one in no queue": {become(rayCluster, "queue-name: main", "queue-name: \"\""),
+			become(rayCluster, "queue-name: main", "queue-name: \"\"", "name: w, image: i", "name: w, image: j"), "taken"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			suspends.T, start.T = t, t
+			got := "taken"
+			object := c.object
+			if suspends.looksAt(c.old, c.object) {
+				got = "suspended"
+				object = become(c.object, "suspend: false", "suspend: true")
+			}
+			if start.refuses(c.old, object) {
+				got = "refused"
+			}
+			if got != c.want {
+				t.Errorf("it is %s, want %s", got, c.want)
+			}
+		})
+	}
+}

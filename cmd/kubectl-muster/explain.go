@@ -135,7 +135,7 @@ func (o *options) explain(ctx context.Context, args []string) (answer, error) {
 		e = p.ExplainRequest(x)
 	default:
 		e = p.ExplainJob(object)
-		if w := p.WorkloadOf(object.GetUID()); w != nil {
+		if w := p.WorkloadFor(object); w != nil {
 			subjects = append(subjects, w)
 		}
 	}

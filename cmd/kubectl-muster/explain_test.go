@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -434,6 +436,49 @@ func TestAJobIsExplainedByItsWorkload(t *testing.T) {
 		"create a Workload with that name")
 	lacks(t, toldOf(t, p.ExplainJob(job("plain", nil))), "is not in a queue, so Muster ignores it.",
 		"it has no label kueue.x-k8s.io/queue-name")
+}
+
+// TestAPodIsExplainedByTheWorkloadOfItsGang, which it does not own, and which may be made of another object.
+func TestAPodIsExplainedByTheWorkloadOfItsGang(t *testing.T) {
+	pod := func(name string, owner *metav1.OwnerReference, labels, annotations map[string]string) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: meta(name)}
+		p.APIVersion, p.Kind = "v1", "Pod"
+		p.Labels = map[string]string{"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/managed": "true"}
+		maps.Copy(p.Labels, labels)
+		p.Annotations = annotations
+		if owner != nil {
+			p.OwnerReferences = []metav1.OwnerReference{*owner}
+		}
+		return p
+	}
+	owner := func(apiVersion, kind, name string) metav1.OwnerReference {
+		return metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(name), Controller: new(true)}
+	}
+	const parent = "kueue.x-k8s.io/pod-suspending-parent"
+	ofSet := owner("apps/v1", "StatefulSet", "db")
+	db := pod("db-0", &ofSet, nil, map[string]string{parent: "statefulset"})
+	ofGroup := owner("apps/v1", "StatefulSet", "llm-1")
+	inGroup := map[string]string{"leaderworkerset.sigs.k8s.io/name": "llm", "leaderworkerset.sigs.k8s.io/group-index": "1"}
+	llm := pod("llm-1-1", &ofGroup, inGroup, map[string]string{parent: "leaderworkerset.x-k8s.io/leaderworkerset"})
+	ring := pod("ring-0", nil, nil, map[string]string{"kueue.x-k8s.io/pod-group-name": "ring"})
+	p := pictureOf(nil, flavor("h100"), team("team", nil, "h100=16"),
+		waiting("statefulset-db-1a2b3", 4, func(w *kueue.Workload) { w.OwnerReferences = []metav1.OwnerReference{ofSet} }),
+		waiting("leaderworkerset-llm-1-1a2b3", 4, func(w *kueue.Workload) {
+			w.OwnerReferences = []metav1.OwnerReference{owner("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "llm")}
+			metav1.SetMetaDataAnnotation(&w.ObjectMeta, "kueue.x-k8s.io/component-workload-index", "1")
+		}),
+		waiting("ring", 4, func(w *kueue.Workload) {
+			metav1.SetMetaDataAnnotation(&w.ObjectMeta, "kueue.x-k8s.io/is-group-workload", "true")
+		}))
+	lacks(t, toldOf(t, p.ExplainJob(db)), "Pod default/db-0 (Workload statefulset-db-1a2b3) cannot start as specified")
+	lacks(t, toldOf(t, p.ExplainJob(llm)), "Pod default/llm-1-1 (Workload leaderworkerset-llm-1-1a2b3) cannot start as specified")
+	lacks(t, toldOf(t, p.ExplainJob(ring)), "Pod default/ring-0 (Workload ring) cannot start as specified")
+	p = pictureOf(nil, flavor("h100"), team("team", nil, "h100=16"))
+	lacks(t, toldOf(t, p.ExplainJob(db)), "has no Workload yet",
+		"it names LocalQueue main, and queues with StatefulSet db, which has no Workload")
+	lacks(t, toldOf(t, p.ExplainJob(llm)), "queues with group 1 of LeaderWorkerSet llm, which has no Workload")
+	lacks(t, toldOf(t, p.ExplainJob(ring)),
+		"queues with pod group ring, which has no Workload: a group has one once all of its pods are there")
 }
 
 func TestWithoutRightsWhatMusterWroteIsShown(t *testing.T) {

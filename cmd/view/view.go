@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -17,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/forecast"
+	"github.com/muster-dev/muster/queueing/jobs/podgroup"
 	"github.com/muster-dev/muster/queueing/lifecycle"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -152,6 +154,19 @@ func (p *Picture) WorkloadOf(owner types.UID) (out *kueue.Workload) {
 		}
 	}
 	return out
+}
+
+// WorkloadFor returns the Workload of a job, or of the pods that a pod queues with; nil without.
+func (p *Picture) WorkloadFor(job client.Object) *kueue.Workload {
+	if w := p.WorkloadOf(job.GetUID()); w != nil {
+		return w
+	}
+	for _, w := range p.Workloads {
+		if podgroup.HasWorkload(job, w) {
+			return w
+		}
+	}
+	return nil
 }
 
 // WorkloadNamed returns the Workload of a name; nil if there is none.

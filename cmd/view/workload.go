@@ -17,15 +17,16 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/podgroup"
 	"github.com/muster-dev/muster/queueing/lifecycle"
 	"github.com/muster-dev/muster/queueing/quota"
 	"github.com/muster-dev/muster/queueing/scheduler"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// ExplainJob explains a job by its Workload.
+// ExplainJob explains a job, or a pod that queues, by its Workload.
 func (p *Picture) ExplainJob(job client.Object) *Explanation {
-	if w := p.WorkloadOf(job.GetUID()); w != nil {
+	if w := p.WorkloadFor(job); w != nil {
 		out := p.ExplainWorkload(w)
 		out.Kind, out.Name, out.Workload = kindOfJob(job), job.GetName(), w.Name
 		return out
@@ -42,6 +43,10 @@ func (p *Picture) ExplainJob(job client.Object) *Explanation {
 		out.Summary = "has no Workload yet"
 		out.Causes = []string{fmt.Sprintf("it names LocalQueue %s; its Workload is created within seconds, unless the job was never suspended",
 			queue)}
+		if gang := podgroup.Gang(job); gang != "" {
+			out.Causes = []string{fmt.Sprintf("it names LocalQueue %s, and queues with %s, which has no Workload: a group has one once all of its "+
+				"pods are there, a StatefulSet or LeaderWorkerSet if it names a queue itself", queue, gang)}
+		}
 		out.Unblock = []string{"if it stays so: kubectl describe has the Events of the job, and kubectl get pods -A -l " +
 			"app.kubernetes.io/name=muster shows an administrator whether Muster runs"}
 		if workloads := QueueKinds[0].Resource; p.unread[workloads] {

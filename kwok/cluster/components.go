@@ -181,6 +181,8 @@ func apiServerArgs(p plan) []string {
 		"--tls-private-key-file=" + p.key(servingCert),
 		"--client-ca-file=" + p.certificate(clusterCA),
 		"--authorization-mode=RBAC",
+		// Nothing runs here; installed clusters take privileged pods, which device plugins and storage drivers are.
+		"--allow-privileged=true",
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file=" + p.key(serviceAccountKey),
 		"--service-account-signing-key-file=" + p.key(serviceAccountKey),

@@ -171,3 +171,10 @@ func TestTail(t *testing.T) {
 		}
 	}
 }
+
+// TestPrivilegedPodsAreTaken as by installed clusters: manifests that run there would be refused.
+func TestPrivilegedPodsAreTaken(t *testing.T) {
+	if !slices.Contains(apiServerArgs(plan{}), "--allow-privileged=true") {
+		t.Error("kube-apiserver refuses privileged pods")
+	}
+}

@@ -6,11 +6,33 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/kwok/cluster"
+	"github.com/muster-dev/muster/provisioning/state"
 )
+
+// TestTheDevicePluginToleratesTheTaintsOfDevices: a simulated machine offers its devices once the plugin runs on it, and clouds taint
+// machines by their devices.
+func TestTheDevicePluginToleratesTheTaintsOfDevices(t *testing.T) {
+	var plugin appsv1.DaemonSet
+	if err := yaml.Unmarshal(devicePlugin, &plugin); err != nil {
+		t.Fatal(err)
+	}
+	d := state.NewDaemonSet(&plugin)
+	labels := map[string]string{"kwok.muster.dev/devices": "true"}
+	for key, want := range map[string]bool{
+		"nvidia.com/gpu": true, "amd.com/gpu": true, "google.com/tpu": true, "aws.amazon.com/neuron": true, "mine": false,
+	} {
+		if got := d.RunsOn("n", labels, []corev1.Taint{{Key: key, Value: "present", Effect: corev1.TaintEffectNoSchedule}}); got != want {
+			t.Errorf("with the taint %s it runs: %t, want %t", key, got, want)
+		}
+	}
+}
 
 // TestWhatIsForQueueingAloneIsLeftOut asks of every object what it says, and not
 // which file it stands in, whether it is about queues.

@@ -9,8 +9,9 @@ import (
 
 // Plan says where a gang could run now, what to launch for it, or why not.
 //
-// Existing room comes before launches, and so does room that others leave on machines that
-// are being launched for them, see Upcoming. What is counted on that way is kept: no other gang is
+// Existing room comes before launches, also on a node that other gangs have booked as a
+// whole, see beside, and so does room that others leave on machines that are being
+// launched for them, see Upcoming. What is counted on that way is kept: no other gang is
 // given it. Options are compared by the least wanted
 // market they need, then price ÷ chance, then price, then number of machines, then
 // region; so the order is total and the same input gives the same plan. Where the best
@@ -31,6 +32,11 @@ func Unbudgeted(s *Snapshot, gang state.Gang, policy state.Policy) Verdict {
 	}
 	s = s.unkept()
 	q, best := newQuery(s, &gang, pods, policy, asItIs).inTime()
+	if best == nil || best.machines() > 0 {
+		if v, ok := q.beside(); ok {
+			return v
+		}
+	}
 	if shared, ok := q.sharing(best); ok {
 		return shared
 	}

@@ -192,8 +192,16 @@ func (n *Node) EndsAt() (at time.Time) {
 // OffersMoreThan reports whether the node may serve a gang that it could not serve as
 // it was before; before is nil for a new one.
 func (n *Node) OffersMoreThan(before *Node) bool {
-	if !n.OpenToAll() || len(n.Bookings) > 0 {
+	if !n.OpenToAll() {
 		return false
+	}
+	if len(n.Bookings) > 0 { // what they leave may be booked by count
+		left := nodegroups.Resources{}
+		if before != nil && before.OpenToAll() {
+			left = before.Unbooked()
+		}
+		_, _, more := left.Short(n.Unbooked())
+		return more
 	}
 	if before == nil || !before.OpenToAll() || len(before.Bookings) > 0 || len(before.Labelled) > len(n.Labelled) ||
 		!before.EndsAt().Equal(n.EndsAt()) || len(before.Running) > len(n.Running) || !maps.Equal(before.Labels, n.Labels) ||
@@ -240,6 +248,15 @@ func (n *Node) AvailableTo(g *Gang) (free nodegroups.Resources, ok bool) {
 		}
 	}
 	return free, true
+}
+
+// Unbooked is what the bookings of pods that have not come leave of the node.
+func (n *Node) Unbooked() nodegroups.Resources {
+	left := n.Free.Clone()
+	for i := range n.Bookings {
+		left.Sub(n.Bookings[i].Remaining, 1)
+	}
+	return left
 }
 
 // isUsedBy reports whether the gang ran here before the repair that is under way: what it has here is not to be had again.

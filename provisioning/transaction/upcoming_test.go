@@ -115,6 +115,12 @@ func TestTheRoomThatOthersLeave(t *testing.T) {
 			n.Cordon, n.Bookings, n.Labelled = state.Held, []state.Booking{b}, []state.Booking{b}
 		}
 	}
+	quarter := nodegroups.Resources{"nvidia.com/gpu": 2, "pods": 2}
+	full := func(changes ...func(*state.Booking)) func(*state.Node) {
+		return func(n *state.Node) { waits(changes...)(n); n.Free = half }
+	}
+	late := func(b *state.Booking) { b.Since = noon.Add(-planner.ComesWithin) }
+	open := func(b *state.Booking) { b.Held = false }
 	in := func(uid types.UID, gpus, count int, changes ...func(*planner.UpcomingAttempt)) planner.UpcomingAttempt {
 		u := planner.UpcomingAttempt{Gang: gangOf(uid, gpus), Policy: state.DefaultPolicy(state.AtomicScaleUp),
 			Launches: []planner.GroupCount{{Group: "gpu", Count: count}}, Held: true}
@@ -130,9 +136,21 @@ func TestTheRoomThatOthersLeave(t *testing.T) {
 		flying []planner.UpcomingAttempt
 		want   string
 	}{
-		{"pods are about to come", []func(*state.Node){waits()}, nil, "shares gpu: 1"},
-		{"pods that were about to come have not, for a minute", []func(*state.Node){waits(func(b *state.Booking) { b.Since = noon.Add(-planner.ComesWithin) })}, nil, "gpu: 1"},
-		{"nobody knows when pods come", []func(*state.Node){waits(func(b *state.Booking) { b.Held = false })}, nil, "gpu: 1"},
+		{"pods are about to come to one node", []func(*state.Node){waits()}, nil, "Fits"},
+		{"pods that were about to come to one node have not, for a minute", []func(*state.Node){waits(late)}, nil, "Fits"},
+		{"nobody knows when pods come to one node", []func(*state.Node){waits(open)}, nil, "Fits"},
+		{"pods are about to come to two nodes", []func(*state.Node){waits(), full()}, nil, "shares gpu: 1"},
+		{"pods that were about to come to two nodes have not, for a minute", []func(*state.Node){waits(late), full(late)}, nil, "gpu: 1"},
+		{"nobody knows when pods come to two nodes", []func(*state.Node){waits(open), full(open)}, nil, "gpu: 1"},
+		{"pods of one gang are about to come to one node, and of another one to it and to another node", []func(*state.Node){
+			func(n *state.Node) {
+				waits()(n)
+				b := n.Bookings[0]
+				b.UID, b.Key, b.Booked, b.Remaining = "third", "third", quarter, quarter
+				n.Bookings, n.Labelled = append(n.Bookings, b), append(n.Labelled, b)
+				n.Free = n.Free.Clone()
+				n.Free.Add(quarter, 1)
+			}, full(func(b *state.Booking) { b.UID, b.Key = "third", "third" })}, nil, "shares gpu: 1"},
 		{"the node is about to go", []func(*state.Node){func(n *state.Node) { waits()(n); n.Cordon = state.GivingBack }}, nil, "gpu: 1"},
 		{"another request of the name has booked the node", []func(*state.Node){waits(func(b *state.Booking) { b.Key = "gang" })}, nil, "gpu: 1"},
 		{"a machine is on its way", nil, []planner.UpcomingAttempt{in("a", 4, 1)}, "shares gpu: 1"},
@@ -232,9 +250,18 @@ func TestARequestThatSharesMachines(t *testing.T) {
 		n.Free.Sub(nodegroups.Resources{"nvidia.com/gpu": 4, "pods": 4}, 1)
 		n.Pods = 4
 	}
+	waits := func(n *state.Node) {
+		booked := nodegroups.Resources{"nvidia.com/gpu": 4, "pods": 4}
+		n.Cordon = state.Held
+		n.Bookings = []state.Booking{{Key: "other", Namespace: "ns", UID: "other", Open: true, Held: true, Booked: booked, Remaining: booked,
+			Since: noon}}
+		n.Labelled = n.Bookings
+	}
 	play(t, []expected{
 		{"the machine is on its way", newStory().with(shares(4)), Rest, "", nil},
 		{"the other's pods have come", newStory().node("a", half).with(shares(8)), Book, "", nil},
+		{"the other has booked it, and its pods do not come", newStory().node("a", waits).with(shares(4)).with(func(s *story) { s.countOn() }), Book, "",
+			nil},
 		{"the other needs all of it", newStory().with(shares(8)), Begin, "Attempt 2 launches 1 machine of NodeGroup gpu for 10.00 USD per hour", begun(1, 0)},
 		{"there is another one to share with", newStory().with(shares(4)).with(func(s *story) {
 			s.countOn(planner.UpcomingAttempt{Gang: gangOf("other", 8), Policy: state.DefaultPolicy(state.AtomicScaleUp),

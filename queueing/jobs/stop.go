@@ -43,8 +43,8 @@ func (r *reconciler) evict(ctx context.Context, job client.Object, w *kueue.Work
 	if err := r.confirmNewest(ctx, job); err != nil {
 		return err
 	}
-	message := fmt.Sprintf("The %s was suspended by hand and queues again; to keep it from starting, set spec.active of its Workload to false",
-		r.kind.GroupVersionKind().Kind)
+	message := fmt.Sprintf("The %s was suspended by hand, or by a change of its pods, and queues again; "+
+		"to keep it from starting, set spec.active of its Workload to false", r.kind.GroupVersionKind().Kind)
 	_, err := writes.ApplyStatus(ctx, r.client, w, workload.Evicted(w, workload.ReasonSuspendedByHand, message, r.now()))
 	if err == nil {
 		r.event(job, corev1.EventTypeNormal, "Stopped", "%s", message)

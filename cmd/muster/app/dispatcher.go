@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,6 +22,7 @@ import (
 	"github.com/muster-dev/muster/queueing/dispatch/controller/pictures"
 	"github.com/muster-dev/muster/queueing/jobs"
 	jobkinds "github.com/muster-dev/muster/queueing/jobs/kinds"
+	"github.com/muster-dev/muster/queueing/jobs/newcomers"
 	"github.com/muster-dev/muster/queueing/jobs/podgroup"
 )
 
@@ -165,6 +167,10 @@ func serveDispatcher(ctx context.Context, o Options, d dispatchcontroller.Config
 	}
 	metrics.Registry.MustRegister(dispatchcontroller.Collectors()...)
 	d.Foresight = foresight()
+	d.Served = func(kind schema.GroupVersionKind, begin func() error) error {
+		return mgr.Add(&newcomers.Runnable{Manager: mgr, Report: func(schema.GroupKind, bool) {}, // metrics of kinds are Muster's
+			Waiting: []newcomers.Newcomer{{Kinds: []schema.GroupVersionKind{kind}, Begin: begin}}})
+	}
 	if err := dispatchcontroller.Add(mgr, d, delegable()); err != nil {
 		return err
 	}

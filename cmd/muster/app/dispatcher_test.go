@@ -12,6 +12,7 @@ import (
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/queueing/dispatch"
+	dispatchcontroller "github.com/muster-dev/muster/queueing/dispatch/controller"
 )
 
 // TestDispatcherMayHandleAllKinds of jobs that may run in other clusters, here and in a worker, and no Secret of a worker.
@@ -39,6 +40,23 @@ func TestDispatcherMayHandleAllKinds(t *testing.T) {
 						slices.Contains(r.Verbs, verb)
 				}) {
 					t.Errorf("no rule has %s of %s", verb, kind.Resource)
+				}
+			}
+		}
+	})
+	t.Run("forwarded", func(t *testing.T) {
+		objects, err := deploy.Decode([]byte(deploy.DispatcherCopies))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules := rulesOf(t, objects)
+		for _, kind := range delegable() {
+			f, ok := kind.(dispatchcontroller.Forwarder)
+			for _, verb := range []string{"list", "watch"} {
+				if ok && f.Forwards() && !slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool {
+					return slices.Contains(r.Resources, strings.ToLower(kind.GroupVersionKind().Kind)+"s") && slices.Contains(r.Verbs, verb)
+				}) {
+					t.Errorf("no rule has %s of %s", verb, kind.GroupVersionKind().Kind)
 				}
 			}
 		}

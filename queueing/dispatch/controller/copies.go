@@ -588,6 +588,11 @@ func (c *copies) followOne(ctx context.Context, s *situation, step *dispatch.Ste
 	if err := c.mirror(ctx, f.kind, ours, theirs); err != nil {
 		return false, err
 	}
+	if !ended {
+		if err := c.forward(ctx, f, ours, theirs); err != nil {
+			return false, err
+		}
+	}
 	f.worker.shown.add(f, theirs)
 	return true, nil
 }

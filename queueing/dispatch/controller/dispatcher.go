@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -43,6 +44,8 @@ type Config struct {
 	Origin string
 	// Copies: Muster makes the copies of jobs in the workers, and brings their status back; else Kueue does.
 	Copies bool
+	// Served calls a function once this cluster serves a kind of jobs, whose CRD may come later. It is needed for copies.
+	Served func(kind schema.GroupVersionKind, begin func() error) error
 	// Foresight tells which cluster is the best for a job.
 	Foresight pictures.Foresight
 }
@@ -74,7 +77,7 @@ func Add(mgr ctrl.Manager, c Config, kinds []Kind) error {
 	if m, makes := r.(*copies); makes {
 		partners = m.partnersAsked
 	}
-	err := ctrl.NewControllerManagedBy(mgr).Named("dispatcher").
+	built, err := ctrl.NewControllerManagedBy(mgr).Named("dispatcher").
 		For(&kueue.Workload{}).
 		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(partners)).
 		Watches(&kueue.MultiKueueConfig{}, handler.EnqueueRequestsFromMapFunc(d.open)).
@@ -83,9 +86,12 @@ func Add(mgr ctrl.Manager, c Config, kinds []Kind) error {
 		WatchesRawSource(source.Channel(w.changed, &handler.EnqueueRequestForObject{})).
 		WatchesRawSource(source.Channel(w.connections, handler.EnqueueRequestsFromMapFunc(d.open))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
-		Complete(r)
+		Build(r)
 	if err != nil {
 		return fmt.Errorf("adding the dispatcher: %w", err)
+	}
+	if m, makes := r.(*copies); makes {
+		return m.watchForwarded(mgr, built, c.Served)
 	}
 	return nil
 }

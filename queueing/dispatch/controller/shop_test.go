@@ -32,6 +32,7 @@ import (
 	"github.com/muster-dev/muster/queueing/dispatch"
 	"github.com/muster-dev/muster/queueing/dispatch/controller/pictures"
 	"github.com/muster-dev/muster/queueing/jobs/batch"
+	jobkinds "github.com/muster-dev/muster/queueing/jobs/kinds"
 	"github.com/muster-dev/muster/queueing/jobs/podgroup"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -69,6 +70,7 @@ func (s *shop) server(name string, scheme *runtime.Scheme, objects ...client.Obj
 	kinds := apimeta.NewDefaultRESTMapper(nil)
 	for _, gvk := range []schema.GroupVersionKind{
 		batchv1.SchemeGroupVersion.WithKind("Job"), corev1.SchemeGroupVersion.WithKind("Pod"), leaderWorkerSets,
+		rayServices,
 	} {
 		kinds.Add(gvk, apimeta.RESTScopeNamespace)
 	}
@@ -143,6 +145,11 @@ func newShop(t *testing.T, workersNumber int) *shop {
 	kinds := []Kind{batch.Kind{}}
 	for _, k := range podgroup.Delegated() {
 		kinds = append(kinds, k)
+	}
+	for _, k := range jobkinds.BuiltIn() {
+		if k.Forwards() {
+			kinds = append(kinds, k)
+		}
 	}
 	w := &workers{manager: all, live: all, scheme: scheme, clock: s.clock, self: me, byName: map[string]*worker{}}
 	s.manager = all

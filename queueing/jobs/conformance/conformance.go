@@ -162,6 +162,14 @@ func withOperator(endless bool) []story {
 			w.edit(user, op.job(w), func(o map[string]any) { op.hold(o, true) })
 			w.pool = "b"
 		}, allRun("b")}}},
+		// So does a change of the pods of what serves: a policy suspends it in the same request.
+		{"its user suspends it and changes its pods", []step{starts, {"the new ones run", func(w *world) {
+			op := op(w)
+			w.edit(user, op.job(w), func(o map[string]any) { op.hold(o, true); double(o["spec"]) })
+			w.pool = "b"
+		}, func(w *world) bool {
+			return allRun("b")(w) && double(runtime.DeepCopyJSON(op(w).job(w).Object)["spec"]) == 2*double(op(w).submitted().Object["spec"])
+		}}}},
 	}
 	if !endless {
 		out = append(out, story{"its operator is down when it ends", []step{starts, {"the quota is kept", func(w *world) {

@@ -220,10 +220,61 @@ func (g *gated) stories() []story {
 		return append(out, story{"they are evicted, and gone for good",
 			[]step{waiting, run, {"they are evicted", func(w *world) { w.evict("") }, isGone}}})
 	}
+	if g.object != "" {
+		for _, all := range []bool{true, false} {
+			out = append(out, story{map[bool]string{true: "they are replaced at once", false: "they are replaced one by one"}[all],
+				append([]step{starts, g.rollOut(all)}, end...)})
+		}
+	}
 	return append(out,
 		story{"they are evicted amid their pods", append([]step{
 			{"they have pods", nil, func(w *world) bool { return len(w.running()) > 0 }}, evicted, again}, end...)},
 		story{"they are held, evicted, and run elsewhere", append([]step{waiting, run, evicted, again}, end...)})
+}
+
+// rollOut replaces the pods by those of a template with another image, as the controllers of such objects do: those of a group of a
+// LeaderWorkerSet at once, since all go with their leader. Nothing new is admitted meanwhile, so that quota that is given back is lost.
+func (g *gated) rollOut(all bool) step {
+	old := func(w *world) (out []*unstructured.Unstructured) {
+		return slices.DeleteFunc(w.running(), func(pod *unstructured.Unstructured) bool { return pod.GetCreationTimestamp().After(w.began) })
+	}
+	return step{"their Workload keeps its quota for others", func(w *world) {
+		w.pool = ""
+		w.edit(user, w.actor.job(w), func(o map[string]any) { dress(o, "v2") })
+		if all {
+			for _, pod := range w.running() {
+				w.remove(user, pod)
+			}
+		}
+	}, func(w *world) bool {
+		left := old(w)
+		if len(left) == 0 {
+			return allRun("a")(w)
+		}
+		if whole := len(w.running()) == g.many && !slices.ContainsFunc(w.running(), isGoing); whole {
+			w.remove(user, left[len(left)-1])
+		}
+		return false
+	}}
+}
+
+func isGoing(o *unstructured.Unstructured) bool { return o.GetDeletionTimestamp() != nil }
+
+// dress gives the containers below a value an image.
+func dress(value any, image string) {
+	switch x := value.(type) {
+	case map[string]any:
+		if _, is := x["image"]; is {
+			x["image"] = image
+		}
+		for _, inner := range x {
+			dress(inner, image)
+		}
+	case []any:
+		for _, inner := range x {
+			dress(inner, image)
+		}
+	}
 }
 
 // RunGated tests the reconciler of pods by each kind of what is made of them.

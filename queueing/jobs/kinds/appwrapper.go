@@ -13,11 +13,13 @@ import (
 
 // An AppWrapper has any objects as components. Its controller reports where their pod
 // templates are, also while it is suspended, unless its user has said so; and it adds what
-// stands in podSetInfos to them when it makes the objects.
+// stands in podSetInfos to them when it makes the objects. What it says of the counts may be too little, for which Muster counts
+// what is made of objects of the kinds that it knows.
 
 func findAppWrapper(object map[string]any) (out []found, refusals []string) {
 	name, _ := pointer{"metadata", "name"}.get(object)
 	components := elements(object, pointer{"spec", "components"})
+	var unplaced []found
 	for i, component := range components {
 		podSets, known := pointer{"podSets"}.get(component.value)
 		if !known {
@@ -29,6 +31,8 @@ func findAppWrapper(object map[string]any) (out []found, refusals []string) {
 			podSets, _ = slices.Concat(status, pointer{"podSets"}).get(object)
 		}
 		list, _ := podSets.([]any)
+		template, _ := get[map[string]any](component.value, "template")
+		real, kind := made(template)
 		for j, item := range list {
 			podSet, _ := item.(map[string]any)
 			path, _ := podSet["path"].(string)
@@ -50,10 +54,43 @@ func findAppWrapper(object map[string]any) (out []found, refusals []string) {
 			}
 			// Of a Pod, the metadata and the spec are its template.
 			f.raw = map[string]any{"metadata": whole["metadata"], "spec": whole["spec"]}
+			at := wrapped(path)[1:]
+			if k := slices.IndexFunc(real, func(r found) bool { return slices.Equal(r.templateAt(), at) }); k >= 0 {
+				f.count, f.hidden, f.scope = max(f.count, real[k].count), real[k].hidden, real[k].scope
+				real = slices.Delete(real, k, k+1)
+			}
 			out = append(out, f)
 		}
+		for _, r := range real {
+			switch at := "template" + pathOf(r.templateAt()); {
+			case r.count == 0:
+			case r.added:
+				r.at, r.place, r.after = fmt.Sprintf("spec.components[%d].%s", i, at), nowhere{}, nil
+				unplaced = append(unplaced, r)
+			default:
+				refusals = append(refusals, fmt.Sprintf("spec.components[%d].podSets lack the %d pods that the %s makes of %s; add one with that "+
+					"path and replicas: %d", i, r.count, kind, at, r.count))
+			}
+		}
+	}
+	// The indexes of podSetInfos and the names of Kueue's pod sets are without them.
+	for _, r := range unplaced {
+		r.name = strings.ToLower(fmt.Sprintf("%v-%d", name, len(out)))
+		out = append(out, r)
 	}
 	return out, refusals
+}
+
+// pathOf writes a pointer as an AppWrapper's podSets do.
+func pathOf(p pointer) (out string) {
+	for _, part := range p {
+		if _, err := strconv.Atoi(part); err == nil {
+			out += "[" + part + "]"
+		} else {
+			out += "." + part
+		}
+	}
+	return out
 }
 
 // Annotations of a podSet by which labels its pods are numbered. For kinds that it knows, the

@@ -70,6 +70,9 @@ func Compile(s Stanza, path *field.Path) (*Kind, field.ErrorList) {
 		if m.TTL != "" {
 			k.ttl = c.plain(path.Child("managedBy", "ttl"), m.TTL)
 		}
+		for i, p := range m.Forwards {
+			k.forwards = append(k.forwards, c.plain(path.Child("managedBy", "forwards").Index(i), p))
+		}
 		if m.Own == "" {
 			c.wrong = append(c.wrong, field.Required(path.Child("managedBy", "own"), "give the value that names the kind's own controller"))
 		}

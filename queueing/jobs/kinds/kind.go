@@ -34,6 +34,7 @@ type Kind struct {
 
 	managedBy pointer
 	ttl       pointer
+	forwards  []pointer
 	refusals  []refusal
 	defaults  []defaulted
 	// immutable are fields beside the pod templates.
@@ -423,6 +424,21 @@ func (k *Kind) Delegate(o client.Object) {
 	if k.ttl != nil {
 		k.ttl.set(o.(*unstructured.Unstructured).Object, nil)
 	}
+}
+
+// Forwards implements the dispatcher's Forwarder.
+func (k *Kind) Forwards() bool { return len(k.forwards) > 0 }
+
+// Forward implements the dispatcher's Forwarder.
+func (k *Kind) Forward(here, there *unstructured.Unstructured) (changed bool) {
+	for _, p := range k.forwards {
+		want, _ := p.get(here.Object)
+		if have, _ := p.get(there.Object); !equality.Semantic.DeepEqual(have, want) {
+			p.set(there.Object, runtime.DeepCopyJSONValue(want))
+			changed = true
+		}
+	}
+	return changed
 }
 
 // Start implements jobs.Kind.

@@ -193,6 +193,27 @@ func TestBuiltInKinds(t *testing.T) {
 		"AppWrapper with a wrong path": {`{apiVersion: workload.codeflare.dev/v1beta2, kind: AppWrapper, metadata: {name: w}, spec: {
 			components: [{podSets: [{path: template.x}], template: {kind: Job}}]}}`,
 			"refused: there is no pod template at spec.components[0].template.x; correct the path of its podSet"},
+		// AppWrapper's own sample says 2 and 3.
+		"AppWrapper that understates a LeaderWorkerSet": {`{apiVersion: workload.codeflare.dev/v1beta2, kind: AppWrapper, metadata: {name: w}, spec: {
+			components: [{podSets: [{path: template.spec.leaderWorkerTemplate.leaderTemplate, replicas: 2},
+			{path: template.spec.leaderWorkerTemplate.workerTemplate, replicas: 3}], template: {apiVersion: leaderworkerset.x-k8s.io/v1,
+			kind: LeaderWorkerSet, spec: {replicas: 2, leaderWorkerTemplate: {size: 3, leaderTemplate: ` + oneContainer + `,
+			workerTemplate: ` + oneContainer + `}}}}]}}`, "w-0×2, w-1×4, running"},
+		"AppWrapper that keeps quiet about workers": {`{apiVersion: workload.codeflare.dev/v1beta2, kind: AppWrapper, metadata: {name: w}, spec: {
+			components: [{podSets: [{path: template.spec.mpiReplicaSpecs.Launcher.template}], template: {apiVersion: kubeflow.org/v2beta1, kind: MPIJob,
+			spec: {mpiReplicaSpecs: {Launcher: {template: ` + oneContainer + `}, Worker: {replicas: 8, template: ` + oneContainer + `}}}}}]}}`,
+			"refused: spec.components[0].podSets lack the 8 pods that the MPIJob makes of template.spec.mpiReplicaSpecs.Worker.template; " +
+				"add one with that path and replicas: 8"},
+		"AppWrapper that says too much": {`{apiVersion: workload.codeflare.dev/v1beta2, kind: AppWrapper, metadata: {name: w}, spec: {
+			components: [{podSets: [{path: template.spec.template, replicas: 5}], template: {apiVersion: apps/v1, kind: StatefulSet,
+			spec: {replicas: 2, template: ` + oneContainer + `}}}]}}`, "w-0×5, running"},
+		"AppWrapper whose controller understates Ray": {`{apiVersion: workload.codeflare.dev/v1beta2, kind: AppWrapper, metadata: {name: w}, spec: {
+			components: [{template: {apiVersion: ray.io/v1, kind: RayJob, spec: {rayClusterSpec: {headGroupSpec: {template: ` + oneContainer + `},
+			workerGroupSpecs: [{groupName: a, replicas: 1, minReplicas: 2, numOfHosts: 4, template: ` + oneContainer + `}]}}}},
+			{template: {apiVersion: v1, kind: Pod, spec: {containers: [{name: c}]}}}]}, status: {componentStatus: [
+			{podSets: [{path: template.spec.rayClusterSpec.headGroupSpec.template, replicas: 1},
+			{path: "template.spec.rayClusterSpec.workerGroupSpecs[0].template", replicas: 1}]}, {podSets: [{path: template, replicas: 1}]}]}}`,
+			"w-0×1, w-1×8 after wait-gcs-ready, w-2×1, w-3×1, running"},
 		"SparkApplication": {`{apiVersion: sparkoperator.k8s.io/v1beta2, kind: SparkApplication, spec: {type: Scala, mode: cluster, driver: {}, executor: {}},
 			status: {applicationState: {state: FAILED, errorMessage: no image}}}`, "driver×1, executor×2, failed: no image, running"},
 		"SparkApplication that grows": {`{apiVersion: sparkoperator.k8s.io/v1beta2, kind: SparkApplication, spec: {driver: {}, executor: {},
@@ -217,6 +238,27 @@ func TestBuiltInKinds(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestControllersAreNamedWhereOperatorsReadIt: a job of another cluster that its own operator takes for its own runs here, too.
+func TestControllersAreNamedWhereOperatorsReadIt(t *testing.T) {
+	want := map[string]string{
+		"JobSet": "/spec/managedBy", "TrainJob": "/spec/managedBy", "AppWrapper": "/spec/managedBy",
+		"RayCluster": "/spec/managedBy", "RayJob": "/spec/managedBy", "RayService": "/spec/managedBy",
+		"PyTorchJob": "/spec/runPolicy/managedBy", "TFJob": "/spec/runPolicy/managedBy", "XGBoostJob": "/spec/runPolicy/managedBy",
+		"PaddleJob": "/spec/runPolicy/managedBy", "JAXJob": "/spec/runPolicy/managedBy", "MPIJob": "/spec/runPolicy/managedBy",
+		"SparkApplication": "",
+	}
+	got := map[string]string{}
+	for _, k := range BuiltIn() {
+		got[k.Kind] = ""
+		if m := k.Stanza.ManagedBy; m != nil {
+			got[k.Kind] = m.Path
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -32,7 +32,7 @@ func execute(name, text string, kinds []*Kind) ([]byte, error) {
 	methods := map[string]any{
 		"Held": w.Held, "NotHeld": w.NotHeld, "Hold": w.Hold, "Defaults": w.Defaults, "Delegate": w.Delegate, "Owners": w.Owners,
 		"NotPart": w.NotPart, "IsPart": w.IsPart, "Resource": w.Resource, "SameTemplates": w.SameTemplates, "SameParts": w.SameParts,
-		"Marked": w.Marked, "Orphans": w.Orphans, "Rules": w.Rules, "DefaultRules": w.DefaultRules, "DelegateRules": w.DelegateRules,
+		"Requeues": w.Requeues, "Marked": w.Marked, "Orphans": w.Orphans, "Rules": w.Rules, "DefaultRules": w.DefaultRules, "DelegateRules": w.DelegateRules,
 		"RefusalRules": w.RefusalRules, "Refusals": w.Refusals, "PodAlone": w.PodAlone, "PodGuarded": w.PodGuarded, "Write": w.Write,
 	}
 	var out strings.Builder
@@ -265,6 +265,80 @@ func (w writer) SameTemplates() string {
 		}
 		return out
 	}, "true")
+}
+
+// Requeues reports in CEL whether an update changes the pods of an object that runs, and it queues again as it is then. What a start adds
+// to a pod template does not count: a user whose manifest lacks it changes nothing.
+func (w writer) Requeues() string {
+	return w.byKind(func(k *Kind) string {
+		if !k.Stanza.Requeues {
+			return "false"
+		}
+		return "(" + w.runsHere(k) + " && !(" + k.samePods() + "))"
+	}, "false")
+}
+
+// runsHere reports in CEL whether the object of an update is queued and runs in this cluster, and no administrator has started it.
+func (w writer) runsHere(k *Kind) string {
+	out := "!" + w.inParentheses(fmt.Sprintf("%s.orValue(null) == %s", k.suspend.optional("dyn(oldObject)"), literal(k.Stanza.Suspend.Held))) +
+		" && oldObject.metadata.?annotations[?'" + jobs.BreakGlassAnnotation + "'].orValue('') == ''"
+	if k.managedBy != nil {
+		out += fmt.Sprintf(" && %s.orValue('') != '%s'", k.managedBy.optional("dyn(oldObject)"), kueue.MultiKueueControllerName)
+	}
+	return out
+}
+
+// injected are the fields of the specs of pods that a start adds to.
+var injected = []string{"nodeSelector", "tolerations", "schedulingGates"}
+
+// samePods reports in CEL whether the pods of an object are as they were, beside what a start adds. An elastic object may have as many as
+// its user likes.
+func (k *Kind) samePods() string {
+	at := func(p pointer, object, otherwise string) string {
+		return p.optional("dyn("+object+")") + ".orValue(" + otherwise + ")"
+	}
+	var specs, rest []string
+	parts := map[string][]string{} // of an object that holds pod sets, the fields that are compared apart
+	for i := range k.podSets {
+		p := &k.podSets[i]
+		holder, spec := slices.Concat(p.path, p.each), append(slices.Clone(p.template), "spec")
+		if len(holder) > 2 {
+			root := strings.Join(holder[:2], "/")
+			parts[root] = append(parts[root], holder[2])
+		}
+		if p.each == nil {
+			whole := slices.Concat(holder, spec)
+			specs = append(specs, sameBut(at(whole, "object", "{}"), at(whole, "oldObject", "{}"), injected))
+			rest = append(rest, sameBut(at(holder, "object", "{}"), at(holder, "oldObject", "{}"), p.template[:1]))
+			continue
+		}
+		all, old := at(holder, "object", "[]"), at(holder, "oldObject", "[]")
+		each := func(same string) string {
+			return fmt.Sprintf("%s.size() == %s.size() && %s.all(x, %s.exists(y, [y].map(self, %s) == [x].map(self, %s) && %s))", all, old, all, old,
+				p.name.text, p.name.text, same)
+		}
+		specs = append(specs, each(sameBut(at(spec, "x", "{}"), at(spec, "y", "{}"), injected)))
+		rest = append(rest, each(sameBut("x", "y", p.template[:1])))
+	}
+	for _, root := range slices.Sorted(maps.Keys(parts)) {
+		holder, apart := pointer(strings.Split(root, "/")), parts[root]
+		if len(k.suspend) > 2 && slices.Equal(k.suspend[:2], holder) {
+			apart = append(apart, k.suspend[2])
+		}
+		rest = append(rest, sameBut(at(holder, "object", "{}"), at(holder, "oldObject", "{}"), apart))
+	}
+	out := strings.Join(specs, " && ")
+	if k.Elastic {
+		return out + " && (oldObject.metadata.?annotations[?'" + workload.ElasticAnnotation + "'].orValue('') == 'true' || " +
+			strings.Join(rest, " && ") + ")"
+	}
+	return out + " && " + strings.Join(rest, " && ")
+}
+
+// sameBut reports in CEL whether two objects are the same beside some fields.
+func sameBut(a, b string, fields []string) string {
+	but := list(fields)
+	return fmt.Sprintf("%s.all(k, k in %s || k in %s && %s[k] == %s[k]) && %s.all(k, k in %s || k in %s)", a, but, b, a, b, b, but, a)
 }
 
 // Orphans reports in CEL whether a deletion leaves what the object has made.

@@ -22,7 +22,7 @@ func TestSamplesOfKueue(t *testing.T) {
 	}
 	want := map[string]string{
 		"appwrapper/deployment-sample.yaml":      "sample-appwrapper-deployment-0×3",
-		"appwrapper/leaderworkerset-sample.yaml": "sample-appwrapper-lws-0×2, sample-appwrapper-lws-1×3",
+		"appwrapper/leaderworkerset-sample.yaml": "sample-appwrapper-lws-0×2, sample-appwrapper-lws-1×4",
 		// Kueue infers them itself, before the controller reports them.
 		"appwrapper/pytorch-sample.yaml": "refused: the pods of spec.components[0] are not known yet: the AppWrapper's controller reports them in " +
 			"status.componentStatus; see that it runs, or give the component podSets",

@@ -49,6 +49,9 @@ type Stanza struct {
 	// Source is the kind, as group/Kind, of the object of the same name that an operator makes
 	// for the object, and in which its pod templates are read.
 	Source *string `json:"source,omitempty"`
+	// Requeues: a change of the pods of an object that runs suspends it in the same request, so that it queues as it is then. It is for what
+	// serves and never ends; without it such a change is refused.
+	Requeues bool `json:"requeues,omitempty"`
 	// Immutable are fields beside the pod templates that may not change while the object runs.
 	Immutable []string `json:"immutable,omitempty"`
 	// PriorityClassName is that of the whole object; empty is that of its first pod set that
@@ -82,6 +85,8 @@ type ManagedBy struct {
 	// TTL is the field that says how soon a finished object is deleted. A copy in another cluster has none: it would be gone before its end
 	// was seen here.
 	TTL string `json:"ttl,omitempty"`
+	// Forwards are fields that may change while an object runs in another cluster, where they take effect, too. They make no other pods.
+	Forwards []string `json:"forwards,omitempty"`
 }
 
 // Scaled is an object that an operator makes, and that is scaled in place of the queued one. Its pod sets have the same names.

@@ -155,7 +155,7 @@ func refusedStart(w *kueue.Workload, pod *corev1.Pod, podSet int, free []int32, 
 	if podSet < 0 {
 		return fmt.Sprintf("the Workload %s has quota for no pod like it: what it takes or where it may go differs from the others", w.Name)
 	}
-	if resource, does := exceeds(pod, &w.Spec.PodSets[podSet]); does {
+	if resource, does := exceeds(&pod.Spec, &w.Spec.PodSets[podSet]); does {
 		return fmt.Sprintf("it asks for more %s than the pods that the Workload %s has quota for", resource, w.Name)
 	}
 	if free[podSet]--; free[podSet] < 0 {

@@ -92,6 +92,26 @@ func keyOf(pod client.Object) (k key, ok bool) {
 	return k, true
 }
 
+// Gang says what a pod queues with, as in "StatefulSet db"; empty where it queues by itself, or not at all.
+func Gang(pod client.Object) string {
+	switch k, _ := keyOf(pod); k.family {
+	case group:
+		return "pod group " + k.name
+	case ofStatefulSet:
+		return "StatefulSet " + k.name
+	case ofLeaderWorkerSet:
+		return fmt.Sprintf("group %d of LeaderWorkerSet %s", k.index, k.name)
+	}
+	return ""
+}
+
+// HasWorkload reports whether a Workload is that of the pods that a pod queues with.
+func HasWorkload(pod client.Object, w *kueue.Workload) bool {
+	of, isQueued := keyOf(pod)
+	k, isOfPods := keyOfWorkload(w)
+	return isQueued && isOfPods && k == of
+}
+
 func groupOf(pod client.Object) string {
 	return cmp.Or(pod.GetAnnotations()[workload.GroupName], pod.GetLabels()[workload.GroupName])
 }

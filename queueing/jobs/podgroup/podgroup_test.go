@@ -959,6 +959,61 @@ func TestALeaderWorkerSet(t *testing.T) {
 	g.is("evicted, it queues again", " | 1 2 Evicted")
 }
 
+// TestAGroupThatIsRolledOut keeps its Workload and quota while none of its pods is there, as long as the new ones ask for no more and may
+// go to the same nodes. Else it queues again, once the API server has none of its pods that runs.
+func TestAGroupThatIsRolledOut(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(worker map[string]any)
+		runs   bool // past the cache
+		kept   bool
+	}{
+		"another image":              {func(c map[string]any) { c["image"] = "v2" }, false, true},
+		"less CPU":                   {requests("500m"), false, true},
+		"more CPU":                   {requests("2"), false, false},
+		"more CPU, while a pod runs": {requests("2"), true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			object := aLeaderWorkerSet()
+			g := newRig(t, object)
+			k := gangsOfLeaderWorkerSet(t.Context(), object)[1]
+			g.settle(k)
+			g.admit()
+			containers, _, _ := unstructured.NestedSlice(object.Object, "spec", "leaderWorkerTemplate", "workerTemplate", "spec", "containers")
+			tc.change(containers[0].(map[string]any))
+			if err := unstructured.SetNestedSlice(object.Object, containers, "spec", "leaderWorkerTemplate", "workerTemplate", "spec",
+				"containers"); err != nil {
+				t.Fatal(err)
+			}
+			if err := g.c.Update(t.Context(), object); err != nil {
+				t.Fatal(err)
+			}
+			if tc.runs {
+				other := newRig(t, object.DeepCopy())
+				other.leaderWorkerPods("1", 1, 2)
+				p := &corev1.Pod{}
+				if err := other.c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "llm-1-1"}, p); err != nil {
+					t.Fatal(err)
+				}
+				p.Spec.SchedulingGates = nil
+				if err := other.c.Update(t.Context(), p); err != nil {
+					t.Fatal(err)
+				}
+				g.r.live = other.c
+			}
+			g.settle(k)
+			if w := g.workload(); w == nil || workload.HasQuota(w) != tc.kept {
+				t.Errorf("its Workload is there with quota: %t, want %t", w != nil && workload.HasQuota(w), tc.kept)
+			}
+		})
+	}
+}
+
+func requests(cpu string) func(map[string]any) {
+	return func(container map[string]any) {
+		container["resources"] = map[string]any{"requests": map[string]any{"cpu": cpu}}
+	}
+}
+
 // TestALeaderWorkerSetThatIsRolledOut has more groups for a while, each of which queues like the others and goes with its pods.
 func TestALeaderWorkerSetThatIsRolledOut(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -293,8 +293,11 @@ func (r *reconciler) queue(ctx context.Context, g *gang, w *kueue.Workload) (rea
 	case w == nil:
 		return false, r.create(ctx, g, want)
 	case workload.HasQuota(w):
-		if !jobs.SamePods(w, want) || w.Spec.QueueName != want.Spec.QueueName {
-			// What was reserved is not what the pods ask for now: they queue again.
+		if !g.isReservedBy(w, want) || w.Spec.QueueName != want.Spec.QueueName {
+			// What was reserved is not what the pods ask for now: they queue again. A pod that the cache shows gated may run.
+			if err := r.confirmNoneRuns(ctx, g); err != nil {
+				return false, err
+			}
 			return false, writes.Delete(ctx, r.client, w)
 		}
 		wrote, err := writes.Patch(ctx, r.client, w, func(w *kueue.Workload) bool { return jobs.FollowReserved(w, want) })

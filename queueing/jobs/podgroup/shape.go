@@ -7,9 +7,11 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/topology"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -24,14 +26,10 @@ func roleOf(pod *corev1.Pod) string {
 	if have := pod.Annotations[roleHashAnnotation]; have != "" && (!isGated(pod) || isFromManager(pod)) {
 		return have
 	}
-	s := &pod.Spec
-	shape := map[string]any{
-		"affinity": s.Affinity, "containers": shapesOf(s.Containers), "initContainers": shapesOf(s.InitContainers),
-		"nodeSelector": s.NodeSelector, "overhead": s.Overhead, "priority": s.Priority, "resourceClaims": s.ResourceClaims,
-		"runtimeClassName": s.RuntimeClassName, "tolerations": s.Tolerations, "topologySpreadConstraints": s.TopologySpreadConstraints,
-	}
-	if s.Resources != nil {
-		shape["resources"] = s.Resources.Requests
+	shape := shapeOf(&pod.Spec)
+	shape["containers"], shape["initContainers"] = shapesOf(pod.Spec.Containers), shapesOf(pod.Spec.InitContainers)
+	if pod.Spec.Resources != nil {
+		shape["resources"] = pod.Spec.Resources.Requests
 	}
 	text, err := json.Marshal(map[string]any{"spec": shape})
 	if err != nil {
@@ -39,6 +37,29 @@ func roleOf(pod *corev1.Pod) string {
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])[:hashLength]
+}
+
+// shapeOf is what of a pod, beside what its containers take, decides where it may go.
+func shapeOf(s *corev1.PodSpec) map[string]any {
+	return map[string]any{
+		"affinity": s.Affinity, "nodeSelector": s.NodeSelector, "overhead": s.Overhead, "priority": s.Priority, "resourceClaims": s.ResourceClaims,
+		"runtimeClassName": s.RuntimeClassName, "tolerations": s.Tolerations, "topologySpreadConstraints": s.TopologySpreadConstraints,
+	}
+}
+
+// isReservedBy reports whether the quota of a Workload is for the pods of another one. A StatefulSet and a group of a LeaderWorkerSet are
+// rolled out: the pods of the new revision replace those of the old, and for a while there may be none. The quota stays with them while
+// the new pods ask for no more and may go to the same nodes, so that no other Workload takes it in between.
+func (g *gang) isReservedBy(w, want *kueue.Workload) bool {
+	if !g.serves || !g.awaited {
+		return jobs.SamePods(w, want)
+	}
+	return slices.EqualFunc(w.Spec.PodSets, want.Spec.PodSets, func(have, want kueue.PodSet) bool {
+		_, more := exceeds(&want.Template.Spec, &have)
+		return !more && have.Count == want.Count && equality.Semantic.DeepEqual(have.MinCount, want.MinCount) &&
+			equality.Semantic.DeepEqual(shapeOf(&have.Template.Spec), shapeOf(&want.Template.Spec)) &&
+			topology.Same(have.TopologyRequest, want.TopologyRequest)
+	})
 }
 
 func shapesOf(containers []corev1.Container) (out []any) {
@@ -72,8 +93,8 @@ func podSetOf(w *kueue.Workload, g *gang, pod *corev1.Pod) int {
 }
 
 // exceeds is a resource of which a pod asks for more than the pods of a pod set.
-func exceeds(pod *corev1.Pod, s *kueue.PodSet) (resource corev1.ResourceName, does bool) {
-	asked := workload.PodRequests(&pod.Spec)
+func exceeds(pod *corev1.PodSpec, s *kueue.PodSet) (resource corev1.ResourceName, does bool) {
+	asked := workload.PodRequests(pod)
 	counted := workload.PodRequests(&s.Template.Spec)
 	resource, _, does = counted.Short(asked)
 	return resource, does

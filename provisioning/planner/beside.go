@@ -1,0 +1,84 @@
+package planner
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/nodeset"
+	"github.com/muster-dev/muster/provisioning/state"
+)
+
+// mostBeside is how many nodes are searched for room beside other gangs at most. Most of those that have the room serve.
+const mostBeside = 8
+
+// beside is a plan on one node that other gangs have booked whose pods have not all come. The scheduler puts no more of a gang on a node
+// than was booked there where all of its pods that are still to come are booked on that node; so the room that is left can be booked by
+// count, and nothing waits for pods that do not come.
+func (q *query) beside() (v Verdict, ok bool) {
+	if q.Upcoming == nil || q.gang.UID == "" || q.apart || q.Nodes.HasBookings(q.gang.UID) {
+		return v, false
+	}
+	all := nodegroups.Resources{}
+	for _, p := range q.pods {
+		all.Add(p.Requests, p.Count)
+	}
+	type candidate struct {
+		*state.Node
+		left int64
+	}
+	var candidates []candidate
+	for n := range q.Nodes.OwnedBy(nodeset.Awaiting) {
+		if left, takes := q.leftBeside(n, all); takes {
+			candidates = append(candidates, candidate{n, devices(left)})
+		}
+	}
+	slices.SortFunc(candidates, func(a, b candidate) int { return cmp.Or(cmp.Compare(a.left, b.left), strings.Compare(a.Name, b.Name)) })
+	for _, c := range candidates[:min(len(candidates), mostBeside)] {
+		with := *q.Snapshot
+		with.Nodes = q.Nodes.Clone()
+		n := *c.Node
+		own := state.Booking{UID: q.gang.UID, Key: q.gang.Key} // so that it comes before other nodes
+		n.Bookings, n.Labelled = append(slices.Clip(n.Bookings), own), append(slices.Clip(n.Labelled), own)
+		with.Nodes.Set(&n)
+		best := newQuery(&with, q.gang, q.pods, q.policy, asItIs).search()
+		if best == nil || best.machines() > 0 {
+			continue
+		}
+		if v = best.verdict(); !slices.ContainsFunc(v.Placement, func(p Placement) bool { return p.Node != n.Name }) {
+			return v, true
+		}
+	}
+	return v, false
+}
+
+// leftBeside is what a node has left once all pods of the gang are there, and those that it is booked for; takes is false where they
+// may not be booked together.
+func (q *query) leftBeside(n *state.Node, all nodegroups.Resources) (left nodegroups.Resources, takes bool) {
+	for i := range n.Bookings {
+		if b := &n.Bookings[i]; q.Upcoming.flying[b.UID] || !q.allOn(n, b) {
+			return nil, false
+		}
+	}
+	if slices.ContainsFunc(q.pods, func(p *fit.Pod) bool { return !p.Matches(n.Name, n.Labels, n.Taints) }) {
+		return nil, false
+	}
+	left = n.Unbooked()
+	if _, _, short := left.Short(all); short {
+		return nil, false
+	}
+	left.Sub(all, 1)
+	return left, true
+}
+
+// allOn reports whether all pods of the booking's gang that are still to come are booked on the node.
+func (q *query) allOn(n *state.Node, b *state.Booking) bool {
+	for other := range q.Nodes.BookedBy(b.UID) {
+		if other.Name != n.Name && other.BookingOf(b.UID) != nil {
+			return false
+		}
+	}
+	return true
+}
