@@ -62,7 +62,10 @@ func (q *query) leftBeside(n *state.Node, all nodegroups.Resources) (left nodegr
 			return nil, false
 		}
 	}
-	if slices.ContainsFunc(q.pods, func(p *fit.Pod) bool { return !p.Matches(n.Name, n.Labels, n.Taints) }) {
+	if slices.ContainsFunc(q.pods, func(p *fit.Pod) bool {
+		// Which devices the claims of others will have is not known.
+		return !p.Matches(n.Name, n.Labels, n.Taints) || p.Claims != nil && n.Claimable != nil
+	}) {
 		return nil, false
 	}
 	left = n.Unbooked()
