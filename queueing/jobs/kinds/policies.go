@@ -271,7 +271,7 @@ func (w writer) SameTemplates() string {
 // to a pod template does not count: a user whose manifest lacks it changes nothing.
 func (w writer) Requeues() string {
 	return w.byKind(func(k *Kind) string {
-		if !k.Stanza.Requeues {
+		if !k.Requeues {
 			return "false"
 		}
 		return "(" + w.runsHere(k) + " && !(" + k.samePods() + "))"
