@@ -361,7 +361,7 @@ func keepPart(r *Request, v View, own *nodeset.Set, rest state.Gang) (s Step, ok
 		return s, false
 	}
 	s = Step{Do: Book, Attempt: r.Attempt, Open: true}
-	for _, p := range placePart(r, v, own, rest) {
+	for _, p := range placePart(v, own, rest) {
 		if v.Nodes.Find(p.Node).BookingOf(r.UID) == nil {
 			s.Book = append(s.Book, p)
 		}
@@ -374,7 +374,7 @@ func keepPart(r *Request, v View, own *nodeset.Set, rest state.Gang) (s Step, ok
 }
 
 // placePart places as many pods of each podSet as fit on the nodes beside those of the podSets before it.
-func placePart(r *Request, v View, own *nodeset.Set, rest state.Gang) (placed []planner.Placement) {
+func placePart(v View, own *nodeset.Set, rest state.Gang) (placed []planner.Placement) {
 	part := rest
 	part.PodSets = nil
 	for _, ps := range rest.PodSets {
