@@ -342,7 +342,8 @@ func TestWhatIsShown(t *testing.T) {
 				m.Preempted(workload(metav1.Condition{Type: kueue.WorkloadPreempted, Reason: kueue.InClusterQueueReason}), "team")
 				m.Reserved(workload(), workload(condition(kueue.WorkloadAdmitted, time.Minute)), start)
 				m.Admitted(workload(), checked(workload()), start)
-				m.Evicted(workload(condition(kueue.WorkloadPodsReady, 0)), evictions(workload(), 1), "DeactivatedDueToAdmissionCheck", "AdmissionCheck", start)
+				m.Evicted(workload(condition(kueue.WorkloadPodsReady, 0)), evictions(workload(), 1),
+					"DeactivatedDueToAdmissionCheck", "AdmissionCheck", start)
 				m.Ungated("kueue.x-k8s.io/admission", workload(condition(kueue.WorkloadAdmitted, 0)), start)
 			},
 			never: []string{"kueue_cluster_queue", "kueue_pending", "kueue_finished", "kueue_local_queue", "kueue_reserving", "kueue_preempted",

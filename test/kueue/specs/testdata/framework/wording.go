@@ -23,11 +23,13 @@ var endings = []struct {
 	{regexp.MustCompile(`(insufficient unused quota for .* more needed): [^,]* free.*$`), "$1"},
 	{regexp.MustCompile(`^((?:Cluster|Local)Queue [^ ]+ is inactive): .*$`), "$1"},
 	{regexp.MustCompile(`^(LocalQueue [^ ]* doesn't exist): .*$`), "$1"},
+	{regexp.MustCompile(`^(LocalQueue is stopped): .*$`), "$1"},
 	{regexp.MustCompile(`^(ClusterQueue [^ ]*) of LocalQueue [^ ]* doesn't exist: .*$`), "$1 doesn't exist"},
 	{regexp.MustCompile(`^(The workload is deactivated); .*$`), "$1"},
 	{regexp.MustCompile(`^(Can't submit new workloads to clusterQueue): .*$`), "$1"},
 	{regexp.MustCompile(`^(Can't admit new workloads: .* missing [^;:]*: [^;]*); .*$`), "$1."},
 	{regexp.MustCompile(`^(Can't admit new workloads: references inactive AdmissionCheck[^:]*: [^:]*): .*$`), "$1."},
+	{regexp.MustCompile(`^(Can't admit new workloads: there is no Topology [^;]*); create it$`), "$1."},
 	{regexp.MustCompile(`^(Can't admit new workloads: Cannot [^;]*);[^;]*$`), "$1."},
 }
 
