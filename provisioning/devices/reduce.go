@@ -57,5 +57,6 @@ func (r *Reducer) Reduce(s *resourcev1.ResourceSlice) {
 // isOwn reports whether an attribute identifies the device, and no other device of those whose values are counted has its value.
 // The attributes of Kubernetes itself are for comparing devices of several drivers.
 func isOwn(key resourcev1.QualifiedName, a resourcev1.DeviceAttribute, values map[string]int) bool {
-	return fit.IsIdentity(key) && a.StringValue != nil && values[*a.StringValue] < 2 && !strings.HasPrefix(string(key), "resource.kubernetes.io/")
+	return fit.IsIdentity(key) && a.StringValue != nil && values[*a.StringValue] < 2 &&
+		!strings.HasPrefix(string(key), "resource.kubernetes.io/")
 }

@@ -44,7 +44,8 @@ func newClaimable() claimable {
 	return claimable{
 		classes: map[string]*resourcev1.DeviceClass{}, rules: map[string]*resourcev1.DeviceTaintRule{},
 		slices: map[string]*resourcev1.ResourceSlice{}, claims: map[types.NamespacedName]*resourcev1.ResourceClaim{},
-		catalog: devices.NewCatalog(maps.Values(map[string]*resourcev1.DeviceClass{})), onNode: index[string, string]{}, nodeOf: map[poolKey]string{},
+		catalog: devices.NewCatalog(maps.Values(map[string]*resourcev1.DeviceClass{})),
+		onNode:  index[string, string]{}, nodeOf: map[poolKey]string{},
 		takes: index[poolKey, types.NamespacedName]{}, published: map[string]*devices.Published{},
 		charges: map[types.UID]map[types.NamespacedName]nodegroups.Resources{},
 	}

@@ -43,7 +43,8 @@ func (s *Cache) Bare() *Cache {
 // Join adds a Workload as another State knows it. What was worked out of its spec is
 // shared, so that this costs a fraction of Set.
 func (s *Cache) Join(w *Workload) *Workload {
-	joined := &Workload{Object: w.Object, Pod: w.Pod, Requests: w.Requests, refusedClaims: w.refusedClaims, Keys: w.Keys, Shape: w.Shape, Unobtained: w.Unobtained}
+	joined := &Workload{Object: w.Object, Pod: w.Pod, Requests: w.Requests, Keys: w.Keys, Shape: w.Shape, Unobtained: w.Unobtained,
+		refusedClaims: w.refusedClaims}
 	s.read(joined, w.Object)
 	s.Workloads[w.Object.UID] = joined
 	s.Slices.join(joined)

@@ -112,7 +112,8 @@ func (s *Cache) claimCharge(namespace string, ps *kueue.PodSet, i int) (out node
 	name := *c.ResourceClaimTemplateName
 	t := s.devices.templates[types.NamespacedName{Namespace: namespace, Name: name}]
 	if t == nil {
-		return nil, fmt.Sprintf("ResourceClaimTemplate %s doesn't exist: create it in namespace %s; the job starts once there is one", name, namespace)
+		return nil, fmt.Sprintf("ResourceClaimTemplate %s doesn't exist: create it in namespace %s; the job starts once there is one", name,
+			namespace)
 	}
 	out = nodegroups.Resources{}
 	for k := range t.Spec.Spec.Devices.Requests {

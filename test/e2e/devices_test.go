@@ -90,7 +90,8 @@ func TestStoryAGangClaimsItsDevices(t *testing.T) {
 	}
 	for i := range 4 {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: fmt.Sprintf("worker-%d", i),
-			Annotations: map[string]string{provreq.ProvisioningRequestPodAnnotationKey: "gang", kwokv1alpha1.RunForAnnotation: "1h"}}, Spec: s.podSpec()}
+			Annotations: map[string]string{provreq.ProvisioningRequestPodAnnotationKey: "gang", kwokv1alpha1.RunForAnnotation: "1h"}},
+			Spec: s.podSpec()}
 		fourEach(&p.Spec)
 		s.Create(p)
 	}

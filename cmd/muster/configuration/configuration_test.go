@@ -35,72 +35,50 @@ func TestWhatIsWrongIsToldWithLineFieldValueAndFix(t *testing.T) {
 		text string
 		want []string
 	}{
-		{"nothing at all", "", []string{"f.yaml:1: the document is empty",
-			"f.yaml:1: a configuration starts with apiVersion: config.muster.dev/v1alpha1"}},
+		{"nothing at all", "", []string{"f.yaml:1: the document is empty", "f.yaml:1: a configuration starts with apiVersion: config.muster.dev/v1alpha1"}},
 		{"no YAML", "a: [", []string{"f.yaml:1: did not find expected node content"}},
 		{"a list", "- a\n", []string{"f.yaml:1: a list is not a mapping", "f.yaml:1: a configuration starts with apiVersion"}},
 		{"two documents", head + "---\nkind: Another\n", []string{"f.yaml:3: more than one document"}},
-		{"another kind", "apiVersion: v1\nkind: ConfigMap\n",
-			[]string{`f.yaml:1: apiVersion "v1" with kind "ConfigMap" is not supported; use config.muster.dev/v1alpha1`}},
-		{"an older Kueue", "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n", []string{`"config.kueue.x-k8s.io/v1beta1"`,
-			"Kueue of config.kueue.x-k8s.io/v1beta2"}},
-		{"a field that there is not", head + "metricsAddress: x\n",
-			[]string{"f.yaml:3: metricsAddress: unknown field; known fields are apiVersion, healthProbeBindAddress", "metricsBindAddress"}},
-		{"such a field further in", head + "queueing:\n  waitForPodsReady:\n    timeOut: 5m\n",
-			[]string{"f.yaml:5: queueing.waitForPodsReady.timeOut: unknown field; known fields are blockAdmission"}},
+		{"another kind", "apiVersion: v1\nkind: ConfigMap\n", []string{`f.yaml:1: apiVersion "v1" with kind "ConfigMap" is not supported; use config.muster.dev/v1alpha1`}},
+		{"an older Kueue", "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n", []string{`"config.kueue.x-k8s.io/v1beta1"`, "Kueue of config.kueue.x-k8s.io/v1beta2"}},
+		{"a field that there is not", head + "metricsAddress: x\n", []string{"f.yaml:3: metricsAddress: unknown field; known fields are apiVersion, healthProbeBindAddress", "metricsBindAddress"}},
+		{"such a field further in", head + "queueing:\n  waitForPodsReady:\n    timeOut: 5m\n", []string{"f.yaml:5: queueing.waitForPodsReady.timeOut: unknown field; known fields are blockAdmission"}},
 		{"a field twice", head + "leaderElect: true\nleaderElect: false\n", []string{"f.yaml:4: leaderElect: duplicate field"}},
 		{"text for a boolean", head + "leaderElect: \"true\"\n", []string{`f.yaml:3: leaderElect: "true" is not a boolean; write true or false`}},
-		{"the boolean of another age", head + "leaderElect: yes\n",
-			[]string{`f.yaml:3: leaderElect: "yes" is not a boolean; write true or false`}},
+		{"the boolean of another age", head + "leaderElect: yes\n", []string{`f.yaml:3: leaderElect: "yes" is not a boolean; write true or false`}},
 		{"a number for text", head + "healthProbeBindAddress: 0\n", []string{`f.yaml:3: healthProbeBindAddress: "0" is not a string; quote it`}},
 		{"too large a number", head + "verbosity: 3000000000\n", []string{`f.yaml:3: verbosity: "3000000000" is not a whole number of 32 bits`}},
-		{"a value for a list", head + "provisioning:\n  classes: check-capacity.muster.dev\n",
-			[]string{`f.yaml:4: provisioning.classes: "check-capacity.muster.dev" is not a list; write it as one`}},
+		{"a value for a list", head + "provisioning:\n  classes: check-capacity.muster.dev\n", []string{`f.yaml:4: provisioning.classes: "check-capacity.muster.dev" is not a list; write it as one`}},
 		{"a list for a section", head + "queueing: [fairSharing]\n", []string{"f.yaml:3: queueing: a list is not a mapping"}},
-		{"an unknown class", head + "provisioning:\n  classes:\n  - check-capacity.muster.dev\n  - queued.gke.io\n",
-			[]string{`f.yaml:6: provisioning.classes[1]: Unsupported value: "queued.gke.io": supported values:`, `"atomic-scale-up.muster.dev"`}},
-		{"a cloud without its region", head + "provisioning:\n  clouds:\n    aws:\n      cluster: prod\n    gcp: {}\n",
-			[]string{`f.yaml:6: provisioning.clouds.aws.region: Required value: for example us-east-1`, `f.yaml:7: provisioning.clouds.gcp.project: Required value`, `f.yaml:7: provisioning.clouds.gcp.cluster: Required value`}},
-		{"a duration without a unit", head + "queueing:\n  waitForPodsReady: {timeout: 5}\n",
-			[]string{`f.yaml:4: queueing.waitForPodsReady.timeout: "5" is not a duration; write one such as 90s, 5m or 1h30m`}},
-		{"a time before", head + "queueing:\n  waitForPodsReady:\n    timeout: -5m\n",
-			[]string{`f.yaml:5: queueing.waitForPodsReady.timeout: Invalid value: "-5m0s": give a duration of 0s or more`}},
-		{"no way to queue again", head + "queueing:\n  waitForPodsReady:\n    requeuingStrategy: {timestamp: Now, backoffLimitCount: -1}\n",
-			[]string{
-				`f.yaml:5: queueing.waitForPodsReady.requeuingStrategy.timestamp: Unsupported value: "Now": supported values: "Eviction", "Creation"`,
-				`backoffLimitCount: Invalid value: -1: give 0 or more`}},
-		{"strategies in the wrong order",
-			head + "queueing:\n  fairSharing:\n    preemptionStrategies: [LessThanInitialShare, LessThanOrEqualToFinalShare]\n", []string{
-				"f.yaml:5: queueing.fairSharing.preemptionStrategies: Invalid value:", "give [LessThanOrEqualToFinalShare], [LessThanInitialShare] or both in this order"}},
-		{"a weight below nothing",
-			head + "queueing:\n  admissionFairSharing:\n    usageHalfLifeTime: 1h\n    resourceWeights:\n      cpu: -1\n", []string{
-				"f.yaml:7: queueing.admissionFairSharing.resourceWeights[cpu]: Invalid value: -1: give 0 or more"}},
-		{"a resource transformed twice",
-			head + "queueing:\n  resources:\n    transformations:\n    - input: a/b\n    - input: a/b\n      strategy: Drop\n", []string{
-				`f.yaml:7: queueing.resources.transformations[1].input: Invalid value: "a/b"`, `f.yaml:8: queueing.resources.transformations[1].strategy: Unsupported value: "Drop"`}},
-		{"outputs that cannot be", head + "queueing:\n  resources:\n    transformations:\n    - input: a/b\n      outputs: {cpu: much}\n",
-			[]string{
-				`f.yaml:7: queueing.resources.transformations[0].outputs[cpu]: "much" is not a quantity; write one such as 500m`}},
+		{"an unknown class", head + "provisioning:\n  classes:\n  - check-capacity.muster.dev\n  - queued.gke.io\n", []string{`f.yaml:6: provisioning.classes[1]: Unsupported value: "queued.gke.io": supported values:`, `"atomic-scale-up.muster.dev"`}},
+		{"a cloud without its region", head + "provisioning:\n  clouds:\n    aws:\n      cluster: prod\n    gcp: {}\n", []string{`f.yaml:6: provisioning.clouds.aws.region: Required value: for example us-east-1`, `f.yaml:7: provisioning.clouds.gcp.project: Required value`, `f.yaml:7: provisioning.clouds.gcp.cluster: Required value`}},
+		{"a duration without a unit", head + "queueing:\n  waitForPodsReady: {timeout: 5}\n", []string{`f.yaml:4: queueing.waitForPodsReady.timeout: "5" is not a duration; write one such as 90s, 5m or 1h30m`}},
+		{"a time before", head + "queueing:\n  waitForPodsReady:\n    timeout: -5m\n", []string{`f.yaml:5: queueing.waitForPodsReady.timeout: Invalid value: "-5m0s": give a duration of 0s or more`}},
+		{"no way to queue again", head + "queueing:\n  waitForPodsReady:\n    requeuingStrategy: {timestamp: Now, backoffLimitCount: -1}\n", []string{
+			`f.yaml:5: queueing.waitForPodsReady.requeuingStrategy.timestamp: Unsupported value: "Now": supported values: "Eviction", "Creation"`,
+			`backoffLimitCount: Invalid value: -1: give 0 or more`}},
+		{"strategies in the wrong order", head + "queueing:\n  fairSharing:\n    preemptionStrategies: [LessThanInitialShare, LessThanOrEqualToFinalShare]\n", []string{
+			"f.yaml:5: queueing.fairSharing.preemptionStrategies: Invalid value:", "give [LessThanOrEqualToFinalShare], [LessThanInitialShare] or both in this order"}},
+		{"a weight below nothing", head + "queueing:\n  admissionFairSharing:\n    usageHalfLifeTime: 1h\n    resourceWeights:\n      cpu: -1\n", []string{
+			"f.yaml:7: queueing.admissionFairSharing.resourceWeights[cpu]: Invalid value: -1: give 0 or more"}},
+		{"a resource transformed twice", head + "queueing:\n  resources:\n    transformations:\n    - input: a/b\n    - input: a/b\n      strategy: Drop\n", []string{
+			`f.yaml:7: queueing.resources.transformations[1].input: Invalid value: "a/b"`, `f.yaml:8: queueing.resources.transformations[1].strategy: Unsupported value: "Drop"`}},
+		{"outputs that cannot be", head + "queueing:\n  resources:\n    transformations:\n    - input: a/b\n      outputs: {cpu: much}\n", []string{
+			`f.yaml:7: queueing.resources.transformations[0].outputs[cpu]: "much" is not a quantity; write one such as 500m`}},
 		{"outputs of nothing", head + "queueing:\n  resources:\n    transformations:\n    - outputs: {c_: 1, $: 2}\n", []string{
 			`outputs[$]: Invalid value: "$"`, `outputs[c_]: Invalid value: "c_"`, "f.yaml:6: queueing.resources.transformations[0].input: Required value: name the resource to transform"}},
-		{"two ways to leave out", head + "queueing:\n  resources: {quotaCheckStrategy: IgnoreUndeclared, excludeResourcePrefixes: [a.b/]}\n",
-			[]string{
-				`f.yaml:4: queueing.resources.quotaCheckStrategy: Invalid value: "IgnoreUndeclared"`, "keep one of the two"}},
-		{"a strategy that there is not", head + "queueing:\n  resources: {quotaCheckStrategy: Sometimes}\n",
-			[]string{`Unsupported value: "Sometimes": supported values: "BlockUndeclared", "IgnoreUndeclared"`}},
-		{"sources of devices",
-			head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu], sources: [{counter: {name: c, driver: d}}]}]\n", []string{"queueing.resources.deviceClassMappings[0].sources: Forbidden", "remove it"}},
-		{"devices of two names",
-			head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu]}, {name: big, deviceClassNames: [gpu]}]\n", []string{"queueing.resources.deviceClassMappings[1].deviceClassNames[0]", "it counts as gpu already"}},
-		{"kept for less than no time", head + "queueing:\n  objectRetentionPolicies: {workloads: {afterFinished: -1s}}\n",
-			[]string{`f.yaml:4: queueing.objectRetentionPolicies.workloads.afterFinished: Invalid value: "-1s"`}},
-		{"a selector of the cluster's own jobs",
-			head + "queueing:\n  managedJobsNamespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}\n", []string{
-				"f.yaml:4: queueing.managedJobsNamespaceSelector: Invalid value:", "it matches namespace kube-system", "operator NotIn"}},
-		{"a selector of all namespaces", head + "queueing:\n  managedJobsNamespaceSelector: {}\n",
-			[]string{"it matches namespace kube-system", "it matches namespace muster-system"}},
-		{"no selector", head + "queueing:\n  managedJobsNamespaceSelector: {matchExpressions: [{key: a, operator: Near}]}\n",
-			[]string{`Invalid value: "Near"`}},
+		{"two ways to leave out", head + "queueing:\n  resources: {quotaCheckStrategy: IgnoreUndeclared, excludeResourcePrefixes: [a.b/]}\n", []string{
+			`f.yaml:4: queueing.resources.quotaCheckStrategy: Invalid value: "IgnoreUndeclared"`, "keep one of the two"}},
+		{"a strategy that there is not", head + "queueing:\n  resources: {quotaCheckStrategy: Sometimes}\n", []string{`Unsupported value: "Sometimes": supported values: "BlockUndeclared", "IgnoreUndeclared"`}},
+		{"sources of devices", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu], sources: [{counter: {name: c, driver: d}}]}]\n", []string{
+			"queueing.resources.deviceClassMappings[0].sources: Forbidden", "remove it"}},
+		{"devices of two names", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu]}, {name: big, deviceClassNames: [gpu]}]\n", []string{
+			"queueing.resources.deviceClassMappings[1].deviceClassNames[0]", "it counts as gpu already"}},
+		{"kept for less than no time", head + "queueing:\n  objectRetentionPolicies: {workloads: {afterFinished: -1s}}\n", []string{`f.yaml:4: queueing.objectRetentionPolicies.workloads.afterFinished: Invalid value: "-1s"`}},
+		{"a selector of the cluster's own jobs", head + "queueing:\n  managedJobsNamespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}\n", []string{
+			"f.yaml:4: queueing.managedJobsNamespaceSelector: Invalid value:", "it matches namespace kube-system", "operator NotIn"}},
+		{"a selector of all namespaces", head + "queueing:\n  managedJobsNamespaceSelector: {}\n", []string{"it matches namespace kube-system", "it matches namespace muster-system"}},
+		{"no selector", head + "queueing:\n  managedJobsNamespaceSelector: {matchExpressions: [{key: a, operator: Near}]}\n", []string{`Invalid value: "Near"`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c, _, err := load(t, tc.text)
@@ -194,8 +172,7 @@ func TestMetricsOfLocalQueuesAreSwitchedAsInKueue(t *testing.T) {
 		{"off by the gate", kueueHead + "featureGates: {LocalQueueMetrics: false}\n", &kueueconfig.LocalQueueMetrics{}},
 		{"on by the gate", kueueHead + "featureGates: {LocalQueueMetrics: true}\n", &kueueconfig.LocalQueueMetrics{Enable: true}},
 		{"some", kueueHead + "metrics: {localQueueMetrics: {enable: true, localQueueSelector: {matchLabels: {shown: \"yes\"}}}}\n", selected},
-		{"some, in Muster's own file",
-			head + "queueing: {localQueueMetrics: {enable: true, localQueueSelector: {matchLabels: {shown: \"yes\"}}}}\n", selected},
+		{"some, in Muster's own file", head + "queueing: {localQueueMetrics: {enable: true, localQueueSelector: {matchLabels: {shown: \"yes\"}}}}\n", selected},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c, _, err := load(t, tc.text)
@@ -269,13 +246,10 @@ fairSharing: {preemptionStrategies: [LessThanInitialShare]}
 
 func TestKueueSettingsThatChangeAdmissionAreRefused(t *testing.T) {
 	for _, tc := range []struct{ name, text, want string }{
-		{"other jobs", "integrations:\n  frameworks:\n  - batch/job\n  - example.com/run\n",
-			`f.yaml:6: integrations.frameworks[1]: Muster does not queue "example.com/run"`},
+		{"other jobs", "integrations:\n  frameworks:\n  - batch/job\n  - example.com/run\n", `f.yaml:6: integrations.frameworks[1]: Muster does not queue "example.com/run"`},
 		{"no jobs", "integrations: {frameworks: [pod]}\n", "integrations.frameworks: Muster always queues batch/job; add it"},
-		{"jobs of others", "integrations: {externalFrameworks: [Foo.v1.example.com]}\n",
-			"f.yaml:3: integrations.externalFrameworks: Muster does not queue jobs of external frameworks; remove it"},
-		{"a gate", "featureGates: {TopologyAwareScheduling: false}\n",
-			"f.yaml:3: featureGates[TopologyAwareScheduling]: Muster has no such feature gate; remove it"},
+		{"jobs of others", "integrations: {externalFrameworks: [Foo.v1.example.com]}\n", "f.yaml:3: integrations.externalFrameworks: Muster does not queue jobs of external frameworks; remove it"},
+		{"a gate", "featureGates: {TopologyAwareScheduling: false}\n", "f.yaml:3: featureGates[TopologyAwareScheduling]: Muster has no such feature gate; remove it"},
 		{"a setting that neither has", "queueing: {}\n", "f.yaml:3: queueing: unknown field"},
 		{"a value that neither takes", "waitForPodsReady: {timeout: -1s}\n", `f.yaml:3: waitForPodsReady.timeout: Invalid value: "-1s"`},
 	} {
