@@ -100,7 +100,7 @@ func scrapes(t *testing.T) (out []string) {
 			q.Expected(map[string][]time.Time{"research": {time.Now().Add(time.Hour)}})
 			q.Accuracy(forecast.Accuracy{Starts: 1, MedianError: 100, Within: 1000}, 1)
 			q.Reserved(w, w, time.Now())
-			q.Evicted(w, w, "Preempted", time.Now())
+			q.Evicted(w, w, "Preempted", "", time.Now())
 			app.Collectors()[0].(*prometheus.CounterVec).WithLabelValues(http.MethodPatch, "nodes").Inc()
 			answer := httptest.NewRecorder()
 			promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{DisableCompression: true}).ServeHTTP(answer,
