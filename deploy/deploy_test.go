@@ -121,9 +121,9 @@ func TestTheQueueingHalfAloneMayWatchWhatItDecidesBy(t *testing.T) {
 		}
 	}
 	for _, resource := range []string{
-		"admissionchecks", "capacitypolicies", "clusterqueues", "cohorts", "jobs", "limitranges", "localqueues", "namespaces", "nodes", "pods",
-		"priorityclasses", "provisioningrequestconfigs", "provisioningrequests", "resourceflavors", "resourcequotas", "runtimeclasses",
-		"statefulsets", "topologies", "workloadpriorityclasses", "workloads",
+		"admissionchecks", "capacitypolicies", "clusterqueues", "cohorts", "deviceclasses", "jobs", "limitranges", "localqueues", "namespaces", "nodes",
+		"pods", "priorityclasses", "provisioningrequestconfigs", "provisioningrequests", "resourceclaimtemplates", "resourceflavors", "resourcequotas",
+		"runtimeclasses", "statefulsets", "topologies", "workloadpriorityclasses", "workloads",
 	} {
 		if !may[resource] {
 			t.Errorf("it may not watch %s", resource)
