@@ -75,7 +75,7 @@ func TestWhatIsRefused(t *testing.T) {
 		"a field of a group that there is not": {
 			"bootDelay", "bootTime",
 			document.Fault{Line: 15, Path: "groups[0].spec.kwok.bootTime",
-				Text: "unknown field; known fields are bootDelay, bootJitter, deviceDelay, domains, faults, holds, seed"}},
+				Text: "unknown field; known fields are bootDelay, bootJitter, deviceDelay, devices, domains, faults, holds, seed"}},
 		"a field that comes twice": {
 			"  count: 3", "  count: 3\n  count: 4",
 			document.Fault{Line: 19, Path: "arrivals[0].count", Text: "duplicate field"}},
