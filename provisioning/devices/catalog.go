@@ -131,7 +131,7 @@ func (p *Published) Without(allocated []resourcev1.DeviceRequestAllocationResult
 	for i := range allocated {
 		r := &allocated[i]
 		pool, ok := p.pools[Pool{r.Driver, r.Pool}]
-		if ok && !(r.AdminAccess != nil && *r.AdminAccess) {
+		if ok && (r.AdminAccess == nil || !*r.AdminAccess) {
 			taken = append(taken, allocation{r.Driver, pool, r.Device, consumed(r)})
 		}
 	}

@@ -81,7 +81,7 @@ func join(devices []v1alpha1.Device, d v1alpha1.Device) []v1alpha1.Device {
 		}
 		like := d
 		like.Name, like.Count = last.Name, last.Count
-		if !(one && prefix == last.Name) && prefix != "" && d.Name == fmt.Sprintf("%s%d", prefix, last.Count) && reflect.DeepEqual(like,
+		if (!one || prefix != last.Name) && prefix != "" && d.Name == fmt.Sprintf("%s%d", prefix, last.Count) && reflect.DeepEqual(like,
 			*last) {
 			last.Name = prefix
 			last.Count++

@@ -17,7 +17,7 @@ import (
 )
 
 // byClaim is a node without a device plugin, of which a driver publishes GPUs.
-func byClaim(m *Model, v *version, devices int, change ...func(*resourcev1.ResourceSlice)) {
+func byClaim(m *Model, v *version, change ...func(*resourcev1.ResourceSlice)) {
 	m.Set(v.node(func(n *corev1.Node) { delete(n.Status.Allocatable, gpu) }))
 	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}}
 	class.Spec.ExtendedResourceName = new(string(gpu))
@@ -25,7 +25,7 @@ func byClaim(m *Model, v *version, devices int, change ...func(*resourcev1.Resou
 	s := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "n-gpus", ResourceVersion: v.next()}}
 	s.Spec = resourcev1.ResourceSliceSpec{Driver: "gpu.example.com", NodeName: new("n"),
 		Pool: resourcev1.ResourcePool{Name: "n", Generation: 1, ResourceSliceCount: 1}}
-	for i := range devices {
+	for i := range 8 {
 		s.Spec.Devices = append(s.Spec.Devices, resourcev1.Device{Name: fmt.Sprintf("gpu-%d", i)})
 	}
 	for _, c := range change {
@@ -53,7 +53,7 @@ func (v *version) claim(pod types.UID, count int64, allocated ...int) *resourcev
 
 func TestDevicesThatAreClaimedAreTaken(t *testing.T) {
 	m, v := newModel()
-	byClaim(m, v, 8)
+	byClaim(m, v)
 	want := func(allocatable, free int64) {
 		t.Helper()
 		n := only(t, m)
@@ -95,7 +95,7 @@ func TestClaimsConsumeBookings(t *testing.T) {
 	for _, claimFirst := range []bool{true, false} {
 		m, v := newModel()
 		m.Set(v.request("gang", "Accepted", "Provisioned"))
-		byClaim(m, v, 8)
+		byClaim(m, v)
 		m.Set(v.node(booked, func(n *corev1.Node) { delete(n.Status.Allocatable, gpu) }))
 		if claimFirst {
 			m.Set(v.claim("p", 3, 0, 1, 2))
@@ -114,7 +114,7 @@ func TestClaimsConsumeBookings(t *testing.T) {
 // A driver that restarts takes its slices away for a while.
 func TestDevicesVanishForAWhile(t *testing.T) {
 	m, v := newModel()
-	byClaim(m, v, 8)
+	byClaim(m, v)
 	if n := only(t, m); n.Allocatable[gpu] != 8 {
 		t.Fatal(n.Allocatable)
 	}
@@ -133,7 +133,7 @@ func TestPoolsAreWhole(t *testing.T) {
 		"of all nodes":      func(s *resourcev1.ResourceSlice) { s.Spec.NodeName, s.Spec.AllNodes = nil, new(true) },
 	} {
 		m, v := newModel()
-		byClaim(m, v, 8, change)
+		byClaim(m, v, change)
 		if n := only(t, m); n.Allocatable[gpu] != 0 {
 			t.Errorf("%s: %v", name, n.Allocatable)
 		}

@@ -107,7 +107,7 @@ func (k *contest) judge(c choices, gang bool) error {
 		k.book(c)
 	}
 	for i, set := range k.sets {
-		pod, err := create(team, podName(i, 0), set.template)
+		pod, err := create(podName(i, 0), set.template)
 		if err != nil {
 			// Features may exclude each other.
 			k.covered.invalid++

@@ -235,7 +235,7 @@ func deviceSelectors(c choices) []resourcev1.DeviceSelector {
 // pods of the gang, with the claims that the API server's controller would make of the templates.
 func (w *deviceWorld) pods() (pods []*corev1.Pod, claims []runtime.Object) {
 	for n := range onANode {
-		p, err := create("team", podName(0, n), w.pod)
+		p, err := create(podName(0, n), w.pod)
 		if err != nil {
 			panic(err)
 		}

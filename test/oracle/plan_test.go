@@ -130,7 +130,7 @@ func (w *world) schedule(s *kubeScheduler, v planner.Verdict) error {
 	for len(left) > 0 {
 		at := -1
 		for k, slot := range left {
-			pod, err := create(team, podName(slot.set, made[slot.set]), w.sets[slot.set].template)
+			pod, err := create(podName(slot.set, made[slot.set]), w.sets[slot.set].template)
 			if err != nil {
 				return nil // features may exclude each other
 			}
@@ -155,7 +155,7 @@ func (w *world) schedule(s *kubeScheduler, v planner.Verdict) error {
 			break
 		}
 		if at < 0 {
-			pod, _ := create(team, podName(left[0].set, made[left[0].set]), w.sets[left[0].set].template)
+			pod, _ := create(podName(left[0].set, made[left[0].set]), w.sets[left[0].set].template)
 			pod.Spec.NodeSelector = map[string]string{bookedKey: team}
 			_, plugin := s.try(pod).verdict(left[0].node)
 			return fmt.Errorf("%d pods cannot be scheduled where they were planned, the first of them set%d on %s because of %s", len(left),

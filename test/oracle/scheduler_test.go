@@ -95,11 +95,11 @@ func (a *attempt) reserve(node string) (undo func(), err error) {
 	return func() { a.profile.RunReservePluginsUnreserve(a.ctx, a.state, a.pod, node) }, nil
 }
 
-// create makes a pod of a template as the API server would: with its defaults, and
+// create makes a pod of a template in the namespace team, as the API server would: with its defaults, and
 // what it adds to new pods. It fails where the API server would refuse.
-func create(namespace, name string, t *corev1.PodTemplateSpec) (*corev1.Pod, error) {
+func create(name string, t *corev1.PodTemplateSpec) (*corev1.Pod, error) {
 	pod := &corev1.Pod{ObjectMeta: *t.ObjectMeta.DeepCopy(), Spec: *t.Spec.DeepCopy()}
-	pod.Namespace, pod.Name, pod.UID = namespace, name, uid(name)
+	pod.Namespace, pod.Name, pod.UID = team, name, uid(name)
 	corev1defaults.SetObjectDefaults_Pod(pod)
 	internal := &core.Pod{}
 	if err := corev1defaults.Convert_v1_Pod_To_core_Pod(pod, internal, nil); err != nil {
