@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	resourcelisters "k8s.io/client-go/listers/resource/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -29,7 +31,9 @@ type Driver struct {
 	Client kubernetes.Interface
 	Clock  clock.WithTicker
 	nodes  corelisters.NodeLister
-	queue  workqueue.TypedRateLimitingInterface[string]
+	// published contains the slices, without their devices.
+	published resourcelisters.ResourceSliceLister
+	queue     workqueue.TypedRateLimitingInterface[string]
 }
 
 // resync has what was deleted by others published again.
@@ -38,8 +42,8 @@ const resync = time.Minute
 // Run publishes until ctx is done.
 func (d *Driver) Run(ctx context.Context) error {
 	factory := informers.NewSharedInformerFactory(d.Client, resync)
-	informer := factory.Core().V1().Nodes()
-	d.nodes = informer.Lister()
+	nodes, resourceSlices := factory.Core().V1().Nodes(), factory.Resource().V1().ResourceSlices()
+	d.nodes, d.published = nodes.Lister(), resourceSlices.Lister()
 	d.queue = workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[string](),
 		workqueue.TypedRateLimitingQueueConfig[string]{Name: "drivers", Clock: d.Clock})
 	add := func(o any) {
@@ -47,10 +51,21 @@ func (d *Driver) Run(ctx context.Context) error {
 			d.queue.Add(n.Name)
 		}
 	}
-	if _, err := informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+	if _, err := nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: add, UpdateFunc: func(_, o any) { add(o) },
 	}); err != nil {
 		return fmt.Errorf("watching nodes: %w", err)
+	}
+	if err := resourceSlices.Informer().SetTransform(withoutDevices); err != nil {
+		return fmt.Errorf("watching ResourceSlices: %w", err)
+	}
+	// A slice that comes late to the cache may have to be withdrawn by now.
+	if _, err := resourceSlices.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(o any) {
+		if s, ok := o.(*resourcev1.ResourceSlice); ok && s.Spec.NodeName != nil {
+			d.queue.Add(*s.Spec.NodeName)
+		}
+	}}); err != nil {
+		return fmt.Errorf("watching ResourceSlices: %w", err)
 	}
 	factory.Start(ctx.Done())
 	defer factory.Shutdown()
@@ -89,10 +104,11 @@ func (d *Driver) publish(ctx context.Context, name string) (again time.Duration,
 		return 0, nil //nolint:nilerr // written by a person: there is nothing to publish
 	}
 	generation, again := published(&c, readySince(n), d.Clock.Now())
+	own := slicesOf(n, &c, generation)
 	if generation == 0 {
-		return again, d.withdraw(ctx, n)
+		return again, d.withdraw(ctx, n, own)
 	}
-	for _, s := range slicesOf(n, &c, generation) {
+	for _, s := range own {
 		if err := d.put(ctx, s); err != nil {
 			return 0, err
 		}
@@ -151,29 +167,37 @@ func shorten(name string) string {
 	return name[:min(len(name), validation.DNS1123SubdomainMaxLength-len("-pool-000-000"))]
 }
 
+// withoutDevices keeps of a slice what is compared: a slice is up to 20 kB, and a cluster has one or more for each node.
+func withoutDevices(o any) (any, error) {
+	if s, ok := o.(*resourcev1.ResourceSlice); ok {
+		s.ManagedFields, s.Spec.Devices, s.Spec.SharedCounters = nil, nil, nil
+	}
+	return o, nil
+}
+
 // put creates a slice, or brings it up to date.
 func (d *Driver) put(ctx context.Context, s *resourcev1.ResourceSlice) error {
 	api := d.Client.ResourceV1().ResourceSlices()
-	_, err := api.Create(ctx, s, metav1.CreateOptions{})
-	if !apierrors.IsAlreadyExists(err) {
-		return err
+	old, err := d.published.Get(s.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		_, err = api.Create(ctx, s, metav1.CreateOptions{})
+	case err == nil && old.Spec.Pool != s.Spec.Pool:
+		s.ResourceVersion = old.ResourceVersion
+		_, err = api.Update(ctx, s, metav1.UpdateOptions{})
 	}
-	old, err := api.Get(ctx, s.Name, metav1.GetOptions{})
-	if err != nil || old.Spec.Pool == s.Spec.Pool {
-		return err
-	}
-	s.ResourceVersion = old.ResourceVersion
-	_, err = api.Update(ctx, s, metav1.UpdateOptions{})
 	return err
 }
 
-// withdraw deletes the slices of a node.
-func (d *Driver) withdraw(ctx context.Context, n *corev1.Node) error {
-	err := d.Client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{
+// withdraw deletes the slices of a node, if any is published.
+func (d *Driver) withdraw(ctx context.Context, n *corev1.Node, own []*resourcev1.ResourceSlice) error {
+	if !slices.ContainsFunc(own, func(s *resourcev1.ResourceSlice) bool {
+		_, err := d.published.Get(s.Name)
+		return err == nil
+	}) {
+		return nil
+	}
+	return d.Client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{
 		FieldSelector: resourcev1.ResourceSliceSelectorNodeName + "=" + n.Name,
 	})
-	if apierrors.IsNotFound(err) {
-		return nil // Kubernetes before 1.34 has none
-	}
-	return err
 }
