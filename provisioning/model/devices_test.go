@@ -140,6 +140,29 @@ func TestPoolsAreWhole(t *testing.T) {
 	}
 }
 
+// planClaims plans five pods that claim two GPUs each. There are no nodes, and a group of up to ten machines.
+func planClaims(class func(*resourcev1.DeviceClass), group func(*v1alpha1.NodeGroup)) planner.Verdict {
+	m, v := newModel()
+	c := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}}
+	class(c)
+	m.Set(c)
+	claims := &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "two", ResourceVersion: v.next()}}
+	claims.Spec.Spec = v.claim("", 2).Spec
+	m.Set(claims)
+	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "g", ResourceVersion: v.next()}}
+	g.Spec.MaxNodes, g.Spec.CapacityType = 10, v1alpha1.OnDemand
+	g.Spec.Template.Capacity = capacity(0)
+	group(g)
+	m.Set(g)
+	template := &corev1.PodTemplateSpec{}
+	template.Spec.Containers = []corev1.Container{{Name: "c"}}
+	template.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "c", ResourceClaimTemplateName: new("two")}}
+	s := m.Snapshot(noon)
+	gang := state.Gang{Namespace: "ns", Name: "ns/gang", UID: "gang", PodSets: []state.PodSet{
+		state.NewPodSet("ns", "workers", 5, template, s.Objects)}}
+	return planner.Plan(s, gang, state.DefaultPolicy(state.AtomicScaleUp))
+}
+
 // A gang that claims its devices is launched from zero, where the group declares them or where they were learned.
 func TestClaimsAreLaunched(t *testing.T) {
 	pools := []v1alpha1.DevicePool{{Driver: "gpu.example.com", Devices: []v1alpha1.Device{{Name: "gpu-", Count: 4}}}}
@@ -152,27 +175,11 @@ func TestClaimsAreLaunched(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m, v := newModel()
-			class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}}
-			class.Spec.ExtendedResourceName = new(string(gpu))
-			m.Set(class)
-			claims := &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "two",
-				ResourceVersion: v.next()}}
-			claims.Spec.Spec = v.claim("", 2).Spec
-			m.Set(claims)
-			g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "g", ResourceVersion: v.next()}}
-			g.Spec.MaxNodes, g.Spec.CapacityType = 10, v1alpha1.OnDemand
-			g.Spec.Template.Capacity = capacity(0)
-			delete(g.Spec.Template.Capacity, gpu)
-			change(g)
-			m.Set(g)
-			template := &corev1.PodTemplateSpec{}
-			template.Spec.Containers = []corev1.Container{{Name: "c"}}
-			template.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "c", ResourceClaimTemplateName: new("two")}}
-			s := m.Snapshot(noon)
-			gang := state.Gang{Namespace: "ns", Name: "ns/gang", UID: "gang", PodSets: []state.PodSet{
-				state.NewPodSet("ns", "workers", 5, template, s.Objects)}}
-			plan := planner.Plan(s, gang, state.DefaultPolicy(state.AtomicScaleUp))
+			plan := planClaims(func(c *resourcev1.DeviceClass) { c.Spec.ExtendedResourceName = new(string(gpu)) },
+				func(g *v1alpha1.NodeGroup) {
+					delete(g.Spec.Template.Capacity, gpu)
+					change(g)
+				})
 			if plan.Outcome != planner.Launch || len(plan.Launches) != 1 || plan.Launches[0].Count != 3 {
 				t.Errorf("%s %v: %s; want 3 machines of 4 GPUs for 5 pods of 2", plan.Outcome, plan.Launches, plan.Message())
 			}
@@ -182,23 +189,7 @@ func TestClaimsAreLaunched(t *testing.T) {
 
 // A group that declares no devices may have them: what claims them waits, and says for what.
 func TestClaimsThatNoGroupDeclaresWait(t *testing.T) {
-	m, v := newModel()
-	m.Set(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}})
-	claims := &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "two", ResourceVersion: v.next()}}
-	claims.Spec.Spec = v.claim("", 2).Spec
-	m.Set(claims)
-	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "g", ResourceVersion: v.next()}}
-	g.Spec.MaxNodes, g.Spec.CapacityType = 10, v1alpha1.OnDemand
-	g.Spec.Template.Capacity = capacity(0)
-	m.Set(g)
-	template := &corev1.PodTemplateSpec{}
-	template.Spec.Containers = []corev1.Container{{Name: "c"}}
-	template.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "c", ResourceClaimTemplateName: new("two")}}
-	s := m.Snapshot(noon)
-	gang := state.Gang{Namespace: "ns", Name: "ns/gang", UID: "gang", PodSets: []state.PodSet{
-		state.NewPodSet("ns", "workers", 5, template, s.Objects)}}
-	plan := planner.Plan(s, gang, state.DefaultPolicy(state.AtomicScaleUp))
-	t.Log(plan.Message())
+	plan := planClaims(func(*resourcev1.DeviceClass) {}, func(*v1alpha1.NodeGroup) {})
 	if plan.Outcome != planner.Wait {
 		t.Errorf("%s: %s", plan.Outcome, plan.Message())
 	}

@@ -3,6 +3,7 @@ package oracle
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -254,33 +255,16 @@ func (w *deviceWorld) pods() (pods []*corev1.Pod, claims []runtime.Object) {
 	return pods, claims
 }
 
-func (w *deviceWorld) objects() (out []runtime.Object) {
-	for _, o := range w.classes {
-		out = append(out, o)
-	}
-	for _, o := range w.rules {
-		out = append(out, o)
-	}
-	for _, o := range w.slices {
-		out = append(out, o)
-	}
-	for _, o := range w.claims {
-		out = append(out, o)
-	}
-	return out
+func (w *deviceWorld) objects() []runtime.Object {
+	return slices.Concat(listOf(slices.Values(w.classes)), listOf(slices.Values(w.rules)), listOf(slices.Values(w.slices)),
+		listOf(slices.Values(w.claims)))
 }
 
-// told is the model that was told of the world.
-func (w *deviceWorld) told() *model.Model {
+// model returns Muster's model of the world.
+func (w *deviceWorld) model() *model.Model {
 	m := model.New(testingclock.NewFakePassiveClock(time.Unix(1e9, 0)), transaction.Instance{Classes: transaction.KnownClasses})
-	for _, o := range w.objects() {
+	for _, o := range slices.Concat(w.objects(), listOf(slices.Values(w.templates)), listOf(slices.Values(w.nodes))) {
 		m.Set(o.(metav1.Object))
-	}
-	for _, o := range w.templates {
-		m.Set(o)
-	}
-	for _, o := range w.nodes {
-		m.Set(o)
 	}
 	return m
 }
@@ -296,7 +280,7 @@ func TestDevicesAreTheSchedulers(t *testing.T) {
 		s := newScheduler(t, append(w.objects(), claims...)...)
 		s.look(w.nodes, nil)
 		s.hears(t, w, len(w.claims)+len(claims))
-		view := w.told().Snapshot(time.Unix(1e9, 0))
+		view := w.model().Snapshot(time.Unix(1e9, 0))
 		p, refusal := fit.NewPod("team", "set0", onANode, w.pod, view.Objects)
 		if refusal.Refused() {
 			t.Fatalf("seed %d: %v", seed, refusal)

@@ -2,6 +2,9 @@ package oracle
 
 import (
 	"fmt"
+	"iter"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -162,26 +165,18 @@ func labelIn(key string, values ...string) corev1.NodeSelectorTerm {
 		Operator: corev1.NodeSelectorOpIn, Values: values}}}
 }
 
+// listOf returns objects of one type as a client takes them.
+func listOf[T runtime.Object](all iter.Seq[T]) (out []runtime.Object) {
+	for o := range all {
+		out = append(out, o)
+	}
+	return out
+}
+
 // objects for the scheduler's client.
-func (s *store) objects() (out []runtime.Object) {
-	for _, o := range s.claims {
-		out = append(out, o)
-	}
-	for _, o := range s.volumes {
-		out = append(out, o)
-	}
-	for _, o := range s.classes {
-		out = append(out, o)
-	}
-	for _, o := range s.drivers {
-		out = append(out, o)
-	}
-	for _, o := range s.csiNodes {
-		out = append(out, o)
-	}
-	for _, o := range s.namespaces {
-		out = append(out, o)
-	}
+func (s *store) objects() []runtime.Object {
+	out := slices.Concat(listOf(maps.Values(s.claims)), listOf(maps.Values(s.volumes)), listOf(maps.Values(s.classes)),
+		listOf(maps.Values(s.drivers)), listOf(slices.Values(s.csiNodes)), listOf(maps.Values(s.namespaces)))
 	// GPUs may also be had through dynamic resource allocation, which has none: only
 	// what nodes advertise counts.
 	return append(out, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"},

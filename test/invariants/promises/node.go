@@ -147,19 +147,19 @@ const devicesGrace = 2 * time.Minute
 
 // room is what may be promised on the node.
 func (c *Checker) room(n *node) nodegroups.Resources {
-	if c.now.Sub(n.gone) > devicesGrace+c.config.Race && n.claimable == 0 {
+	restarting := c.now.Sub(n.gone) <= devicesGrace+c.config.Race
+	if !restarting && n.claimable == 0 {
 		return n.allocatable
 	}
 	out := n.allocatable.Clone()
 	if n.claimable > 0 {
 		n.addClaimable(out)
 	}
-	if c.now.Sub(n.gone) > devicesGrace+c.config.Race {
-		return out
-	}
-	for name, amount := range n.had {
-		if nodegroups.Extended(name) {
-			out[name] = max(out[name], amount)
+	if restarting {
+		for name, amount := range n.had {
+			if nodegroups.Extended(name) {
+				out[name] = max(out[name], amount)
+			}
 		}
 	}
 	return out
