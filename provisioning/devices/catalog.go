@@ -19,6 +19,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/utils/ptr"
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/fit"
@@ -51,14 +52,9 @@ func NewCatalog(classes iter.Seq[*resourcev1.DeviceClass]) *Catalog {
 	}
 	c.names = c.Names()
 	for _, name := range c.names {
-		c.amounts[name] = fit.AmountName(c.Class(name), c.ClassOf)
+		c.amounts[name] = c.AmountName(c.Class(name))
 	}
 	return c
-}
-
-// Charge counts the devices that a claim takes at least.
-func (c *Catalog) Charge(claim *resourcev1.ResourceClaim) nodegroups.Resources {
-	return fit.Charge(&claim.Spec.Devices, &fit.Objects{DeviceClass: c.Class, ClassOf: c.ClassOf})
 }
 
 // List and Get make the catalog a lister of classes for the allocator.
@@ -101,6 +97,7 @@ func (c *Catalog) Publish(o Offer) *Published {
 		if len(c.inventories) >= mostInventories {
 			clear(c.inventories)
 		}
+		i.count()
 		known = i
 		c.inventories[i.key] = i
 	}
@@ -131,7 +128,7 @@ func (p *Published) Without(allocated []resourcev1.DeviceRequestAllocationResult
 	for i := range allocated {
 		r := &allocated[i]
 		pool, ok := p.pools[Pool{r.Driver, r.Pool}]
-		if ok && (r.AdminAccess == nil || !*r.AdminAccess) {
+		if ok && !ptr.Deref(r.AdminAccess, false) {
 			taken = append(taken, allocation{r.Driver, pool, r.Device, consumed(r)})
 		}
 	}
@@ -184,7 +181,6 @@ func (c *Catalog) read(o Offer) (*inventory, map[Pool]string) {
 	}
 	sum := sha256.Sum256(text)
 	i.key = hex.EncodeToString(sum[:16])
-	i.count()
 	return i, names
 }
 
@@ -213,13 +209,14 @@ func canonical(s *resourcev1.ResourceSlice, pool string, k int, rules []*resourc
 		d := &out.Spec.Devices[n]
 		for _, key := range slices.Sorted(maps.Keys(d.Attributes)) {
 			a := d.Attributes[key]
-			if a.StringValue == nil || !fit.IsIdentity(key) {
+			value, ok := identityOf(key, a)
+			if !ok {
 				continue
 			}
-			known, ok := values[*a.StringValue]
+			known, ok := values[value]
 			if !ok {
 				known = fmt.Sprintf("value-%03d", len(values))
-				values[*a.StringValue] = known
+				values[value] = known
 			}
 			a.StringValue = &known
 			d.Attributes[key] = a

@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning/fit"
 )
 
 // mostDescribed is how many bytes a description may have: it is kept in the status of a NodeGroup.
@@ -27,13 +27,7 @@ func (i *inventory) describe() (out []v1alpha1.DevicePool) {
 	}
 	values := map[string]int{}
 	for _, s := range i.slices {
-		for k := range s.Spec.Devices {
-			for key, a := range s.Spec.Devices[k].Attributes {
-				if fit.IsIdentity(key) && a.StringValue != nil {
-					values[*a.StringValue]++
-				}
-			}
-		}
+		countIdentities(values, s.Spec.Devices)
 	}
 	last, devices := "", 0
 	for _, s := range i.slices {
@@ -58,7 +52,7 @@ func (i *inventory) describe() (out []v1alpha1.DevicePool) {
 // described is one device. What identifies it, and that no other device shares, is left out.
 func described(d *resourcev1.Device, values map[string]int) v1alpha1.Device {
 	out := v1alpha1.Device{Name: d.Name, Count: 1, Capacity: d.Capacity, ConsumesCounters: d.ConsumesCounters,
-		AllowMultipleAllocations: d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations}
+		AllowMultipleAllocations: ptr.Deref(d.AllowMultipleAllocations, false)}
 	for key, a := range d.Attributes {
 		if isOwn(key, a, values) {
 			continue

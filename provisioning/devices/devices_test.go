@@ -231,7 +231,7 @@ func TestAnExtendedResourceStandsForTheNewestClass(t *testing.T) {
 	if of := c.ClassOf("nvidia.com/gpu"); of.Name != "newer" {
 		t.Errorf("it stands for %s", of.Name)
 	}
-	if name := fit.AmountName(list[0], c.ClassOf); name != "deviceclass.resource.kubernetes.io/gpu.nvidia.com" {
+	if name := c.AmountName(list[0]); name != "deviceclass.resource.kubernetes.io/gpu.nvidia.com" {
 		t.Errorf("the older is counted as %s", name)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/utils/ptr"
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -73,23 +74,23 @@ func consumed(r *resourcev1.DeviceRequestAllocationResult) string {
 func (i *inventory) count() {
 	i.of = map[string][]allocation{}
 	i.plain = len(i.unpublished) == 0
-	incomplete := map[string]int64{}
+	slicesIn := map[string]int64{}
 	names := map[[2]string]bool{}
 	for _, s := range i.slices {
-		incomplete[s.Spec.Pool.Name]++
+		slicesIn[s.Spec.Pool.Name]++
 		i.plain = i.plain && len(s.Spec.SharedCounters) == 0
 		for k := range s.Spec.Devices {
 			d := &s.Spec.Devices[k]
 			name := [2]string{s.Spec.Pool.Name, d.Name}
 			// Names that come twice make the pool invalid.
 			i.plain = i.plain && !names[name] && len(d.ConsumesCounters)+len(d.Taints)+len(d.BindingConditions) == 0 &&
-				(d.AllowMultipleAllocations == nil || !*d.AllowMultipleAllocations)
+				!ptr.Deref(d.AllowMultipleAllocations, false)
 			names[name] = true
 		}
 	}
 	for _, class := range i.catalog.names {
 		for _, s := range i.slices {
-			if incomplete[s.Spec.Pool.Name] != s.Spec.Pool.ResourceSliceCount {
+			if slicesIn[s.Spec.Pool.Name] != s.Spec.Pool.ResourceSliceCount {
 				continue
 			}
 			for k := range s.Spec.Devices {
@@ -285,7 +286,7 @@ func (s *state) uniform(c *fit.Claims) (class string, count int64, ok bool) {
 		sum := int64(0)
 		for k := range d.Requests {
 			e := d.Requests[k].Exactly
-			if e == nil || e.AllocationMode == resourcev1.DeviceAllocationModeAll || e.AdminAccess != nil && *e.AdminAccess ||
+			if e == nil || e.AllocationMode == resourcev1.DeviceAllocationModeAll || ptr.Deref(e.AdminAccess, false) ||
 				len(e.Selectors) > 0 || e.Capacity != nil || !add(e.DeviceClassName, max(1, e.Count)) {
 				return "", 0, false
 			}
@@ -395,7 +396,7 @@ func (s *state) allocate(c *fit.Claims) (taken []allocation, why string) {
 	}
 	for i := range results {
 		for k := range results[i].Devices.Results {
-			if r := &results[i].Devices.Results[k]; r.AdminAccess == nil || !*r.AdminAccess {
+			if r := &results[i].Devices.Results[k]; !ptr.Deref(r.AdminAccess, false) {
 				taken = append(taken, allocation{r.Driver, r.Pool, r.Device, consumed(r)})
 			}
 		}

@@ -23,13 +23,7 @@ const mostKept = 1024
 // Reduce changes the slice.
 func (r *Reducer) Reduce(s *resourcev1.ResourceSlice) {
 	values := map[string]int{}
-	for i := range s.Spec.Devices {
-		for key, a := range s.Spec.Devices[i].Attributes {
-			if fit.IsIdentity(key) && a.StringValue != nil {
-				values[*a.StringValue]++
-			}
-		}
-	}
+	countIdentities(values, s.Spec.Devices)
 	for i := range s.Spec.Devices {
 		d := &s.Spec.Devices[i]
 		for key, a := range d.Attributes {
@@ -57,6 +51,25 @@ func (r *Reducer) Reduce(s *resourcev1.ResourceSlice) {
 // isOwn reports whether an attribute identifies the device, and no other device of those whose values are counted has its value.
 // The attributes of Kubernetes itself are for comparing devices of several drivers.
 func isOwn(key resourcev1.QualifiedName, a resourcev1.DeviceAttribute, values map[string]int) bool {
-	return fit.IsIdentity(key) && a.StringValue != nil && values[*a.StringValue] < 2 &&
-		!strings.HasPrefix(string(key), "resource.kubernetes.io/")
+	value, ok := identityOf(key, a)
+	return ok && values[value] < 2 && !strings.HasPrefix(string(key), "resource.kubernetes.io/")
+}
+
+// countIdentities adds to values how many attributes of the devices have each identifying value.
+func countIdentities(values map[string]int, devices []resourcev1.Device) {
+	for i := range devices {
+		for key, a := range devices[i].Attributes {
+			if value, ok := identityOf(key, a); ok {
+				values[value]++
+			}
+		}
+	}
+}
+
+// identityOf returns the value of an attribute that identifies a device or a machine; ok is false for any other attribute.
+func identityOf(key resourcev1.QualifiedName, a resourcev1.DeviceAttribute) (value string, ok bool) {
+	if a.StringValue == nil || !fit.IsIdentity(key) {
+		return "", false
+	}
+	return *a.StringValue, true
 }

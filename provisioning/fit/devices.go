@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -95,9 +96,9 @@ func (c *Classes) Names() []string { return slices.Sorted(maps.Keys(c.byName)) }
 
 // AmountName is the resource by which devices of a class are counted: its extended resource, where it is the class that this name
 // stands for, else the name that every class has.
-func AmountName(class *resourcev1.DeviceClass, classOf func(corev1.ResourceName) *resourcev1.DeviceClass) corev1.ResourceName {
+func (c *Classes) AmountName(class *resourcev1.DeviceClass) corev1.ResourceName {
 	if name := class.Spec.ExtendedResourceName; name != nil {
-		if of := classOf(corev1.ResourceName(*name)); of != nil && of.Name == class.Name {
+		if of := c.ClassOf(corev1.ResourceName(*name)); of != nil && of.Name == class.Name {
 			return corev1.ResourceName(*name)
 		}
 	}
@@ -133,14 +134,14 @@ func (p *Pod) readDevices(spec *corev1.PodSpec, objects *Objects) Refusal {
 		}
 		claims.Specs = append(claims.Specs, *claim)
 	}
-	if r := p.readExtended(&claims, objects); r.Refused() {
+	if r := p.readExtended(&claims, objects.Classes); r.Refused() {
 		return r
 	}
 	if len(claims.Specs) == 0 && len(claims.Extended) == 0 {
 		return Refusal{}
 	}
 	for i := range claims.Specs {
-		p.Requests.Add(Charge(&claims.Specs[i].Devices, objects), 1)
+		p.Requests.Add(objects.Classes.Charge(&claims.Specs[i].Devices), 1)
 	}
 	claims.Key = keyOf(claims)
 	p.Claims = &claims
@@ -152,7 +153,7 @@ func (p *Pod) readResourceClaim(field string, c *corev1.PodResourceClaim, object
 	case c.ResourceClaimTemplateName == nil:
 		return nil, unsupported(field+".resourceClaimName", "a claim that pods share",
 			"name a ResourceClaimTemplate in resourceClaimTemplateName, so that each pod has a claim of its own")
-	case objects.ClaimTemplate == nil || objects.DeviceClass == nil || objects.ClassOf == nil:
+	case objects.ClaimTemplate == nil || objects.Classes == nil:
 		return nil, unsupported(field, "dynamic resource allocation",
 			"request devices by container resources, or run these pods without a request")
 	}
@@ -163,7 +164,7 @@ func (p *Pod) readResourceClaim(field string, c *corev1.PodResourceClaim, object
 		return nil, unready(field, fmt.Sprintf("ResourceClaimTemplate %s, which does not exist", name))
 	}
 	for i := range t.Spec.Spec.Devices.Requests {
-		if r := readDeviceRequest(field, name, &t.Spec.Spec.Devices.Requests[i], objects); r.Refused() {
+		if r := readDeviceRequest(field, name, &t.Spec.Spec.Devices.Requests[i], objects.Classes); r.Refused() {
 			return nil, r
 		}
 	}
@@ -171,7 +172,7 @@ func (p *Pod) readResourceClaim(field string, c *corev1.PodResourceClaim, object
 }
 
 // readDeviceRequest refuses what of a request is not there, or cannot be judged.
-func readDeviceRequest(field, template string, q *resourcev1.DeviceRequest, objects *Objects) Refusal {
+func readDeviceRequest(field, template string, q *resourcev1.DeviceRequest, known *Classes) Refusal {
 	classes, selectors := []string(nil), []resourcev1.DeviceSelector(nil)
 	if e := q.Exactly; e != nil {
 		classes, selectors = append(classes, e.DeviceClassName), e.Selectors
@@ -185,7 +186,7 @@ func readDeviceRequest(field, template string, q *resourcev1.DeviceRequest, obje
 		classes, selectors = append(classes, s.DeviceClassName), append(selectors, s.Selectors...)
 	}
 	for _, name := range classes {
-		if objects.DeviceClass(name) == nil {
+		if known.Class(name) == nil {
 			return unready(field, fmt.Sprintf("DeviceClass %s of ResourceClaimTemplate %s, which does not exist", name, template))
 		}
 	}
@@ -201,17 +202,17 @@ func readDeviceRequest(field, template string, q *resourcev1.DeviceRequest, obje
 
 // readExtended reads the requests of extended resources that a DeviceClass stands for. What is requested by the name that every
 // class has is a claim.
-func (p *Pod) readExtended(claims *Claims, objects *Objects) Refusal {
+func (p *Pod) readExtended(claims *Claims, classes *Classes) Refusal {
 	for _, name := range p.Requests.Names() {
 		implicit := strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix)
-		if p.Requests[name] <= 0 || !nodegroups.Extended(name) || objects.ClassOf == nil && !implicit {
+		if p.Requests[name] <= 0 || !nodegroups.Extended(name) || classes == nil && !implicit {
 			continue
 		}
-		if objects.ClassOf == nil {
+		if classes == nil {
 			return unsupported("a resource of spec.containers", fmt.Sprintf("%s stands for a DeviceClass", name),
 				"request a resource that nodes advertise, or run these pods without a request")
 		}
-		class := objects.ClassOf(name)
+		class := classes.ClassOf(name)
 		switch {
 		case class == nil && implicit:
 			return unready("resources of spec.containers", fmt.Sprintf("DeviceClass %s, which does not exist",
@@ -237,17 +238,17 @@ func (p *Pod) readExtended(claims *Claims, objects *Objects) Refusal {
 
 // Charge counts the devices that a claim takes at least of those that are free and sound, by the names of AmountName. Requests for
 // administrators take none, those that tolerate taints may take others, and of alternatives the least counts.
-func Charge(c *resourcev1.DeviceClaim, objects *Objects) nodegroups.Resources {
+func (c *Classes) Charge(claim *resourcev1.DeviceClaim) nodegroups.Resources {
 	out := nodegroups.Resources{}
-	for i := range c.Requests {
-		q := &c.Requests[i]
-		if e := q.Exactly; e != nil && !isAdmin(e.AdminAccess) && len(e.Tolerations) == 0 {
-			out.Add(chargeOf(e.DeviceClassName, e.AllocationMode, e.Count, objects), 1)
+	for i := range claim.Requests {
+		q := &claim.Requests[i]
+		if e := q.Exactly; e != nil && !ptr.Deref(e.AdminAccess, false) && len(e.Tolerations) == 0 {
+			out.Add(c.chargeOf(e.DeviceClassName, e.AllocationMode, e.Count), 1)
 		}
 		var least nodegroups.Resources
 		for k := range q.FirstAvailable {
 			s := &q.FirstAvailable[k]
-			charge := chargeOf(s.DeviceClassName, s.AllocationMode, s.Count, objects)
+			charge := c.chargeOf(s.DeviceClassName, s.AllocationMode, s.Count)
 			if len(s.Tolerations) > 0 {
 				charge = nodegroups.Resources{}
 			}
@@ -269,18 +270,16 @@ func Charge(c *resourcev1.DeviceClaim, objects *Objects) nodegroups.Resources {
 	return out
 }
 
-func isAdmin(access *bool) bool { return access != nil && *access }
-
 // chargeOf is the least that a request takes; one for all devices takes one at least.
-func chargeOf(class string, mode resourcev1.DeviceAllocationMode, count int64, objects *Objects) nodegroups.Resources {
-	c := objects.DeviceClass(class)
-	if c == nil {
+func (c *Classes) chargeOf(name string, mode resourcev1.DeviceAllocationMode, count int64) nodegroups.Resources {
+	class := c.Class(name)
+	if class == nil {
 		return nil
 	}
 	if mode == resourcev1.DeviceAllocationModeAll || count == 0 {
 		count = 1
 	}
-	return nodegroups.Resources{AmountName(c, objects.ClassOf): count}
+	return nodegroups.Resources{c.AmountName(class): count}
 }
 
 // identities are attributes that tell one device from all others, or one machine: their values say nothing of another machine.

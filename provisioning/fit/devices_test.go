@@ -2,6 +2,7 @@ package fit
 
 import (
 	"maps"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,9 +16,10 @@ import (
 func claimObjects(t *testing.T, templates map[string]string) Objects {
 	t.Helper()
 	resource := "nvidia.com/gpu"
-	classes := map[string]*resourcev1.DeviceClass{"gpu": {}, "nic": {}}
-	classes["gpu"].Name, classes["nic"].Name = "gpu", "nic"
-	classes["gpu"].Spec.ExtendedResourceName = &resource
+	gpu, nic := &resourcev1.DeviceClass{}, &resourcev1.DeviceClass{}
+	gpu.Name, nic.Name = "gpu", "nic"
+	gpu.Spec.ExtendedResourceName = &resource
+	classes := NewClasses(slices.Values([]*resourcev1.DeviceClass{gpu, nic}))
 	return Objects{
 		ClaimTemplate: func(namespace, name string) *resourcev1.ResourceClaimTemplate {
 			text, ok := templates[namespace+"/"+name]
@@ -30,15 +32,7 @@ func claimObjects(t *testing.T, templates map[string]string) Objects {
 			}
 			return out
 		},
-		DeviceClass: func(name string) *resourcev1.DeviceClass { return classes[name] },
-		ClassOf: func(r corev1.ResourceName) *resourcev1.DeviceClass {
-			for _, c := range classes {
-				if r == ImplicitName(c.Name) || c.Spec.ExtendedResourceName != nil && string(r) == *c.Spec.ExtendedResourceName {
-					return c
-				}
-			}
-			return nil
-		},
+		Classes: &classes,
 	}
 }
 

@@ -18,11 +18,9 @@ type Objects struct {
 	// some CSINode has spec.drivers[].allocatable.count for it.
 	Limited      func(driver string) bool
 	RuntimeClass func(name string) *nodev1.RuntimeClass
-	// ClaimTemplate is a ResourceClaimTemplate, DeviceClass a DeviceClass by its name.
+	// ClaimTemplate and Classes are needed by templates that claim devices.
 	ClaimTemplate func(namespace, name string) *resourcev1.ResourceClaimTemplate
-	DeviceClass   func(name string) *resourcev1.DeviceClass
-	// ClassOf is the DeviceClass whose devices are requested by the name of that extended resource.
-	ClassOf func(resource corev1.ResourceName) *resourcev1.DeviceClass
+	Classes       *Classes
 }
 
 // Refers reports whether pods of the spec depend on Objects, or on a PriorityClass.

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-dev/muster/provisioning/devices"
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
@@ -341,7 +342,7 @@ func nodesOfClaim(m *Model, from ref, mark func(ref)) {
 		return
 	}
 	for _, r := range resultsOf(o) {
-		if name := m.claimable.nodeOf[poolKey{r.Driver, r.Pool}]; name != "" {
+		if name := m.claimable.nodeOf[devices.Pool{Driver: r.Driver, Name: r.Pool}]; name != "" {
 			mark(ref{name: name})
 		}
 	}

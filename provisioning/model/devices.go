@@ -29,24 +29,22 @@ type claimable struct {
 
 	// onNode are the slices of each node by name; nodeOf is where the pools of slices are.
 	onNode index[string, string]
-	nodeOf map[poolKey]string
+	nodeOf map[devices.Pool]string
 	// takes are the claims with devices of each pool.
-	takes index[poolKey, types.NamespacedName]
+	takes index[devices.Pool, types.NamespacedName]
 	// published is what each node publishes; a node that is missing has to be read again.
 	published map[string]*devices.Published
 	// charges are the devices that the claims of each pod take, by their names of amounts.
 	charges map[types.UID]map[types.NamespacedName]nodegroups.Resources
 }
 
-type poolKey struct{ driver, pool string }
-
 func newClaimable() claimable {
 	return claimable{
 		classes: map[string]*resourcev1.DeviceClass{}, rules: map[string]*resourcev1.DeviceTaintRule{},
 		slices: map[string]*resourcev1.ResourceSlice{}, claims: map[types.NamespacedName]*resourcev1.ResourceClaim{},
 		catalog: devices.NewCatalog(maps.Values(map[string]*resourcev1.DeviceClass{})),
-		onNode:  index[string, string]{}, nodeOf: map[poolKey]string{},
-		takes: index[poolKey, types.NamespacedName]{}, published: map[string]*devices.Published{},
+		onNode:  index[string, string]{}, nodeOf: map[devices.Pool]string{},
+		takes: index[devices.Pool, types.NamespacedName]{}, published: map[string]*devices.Published{},
 		charges: map[types.UID]map[types.NamespacedName]nodegroups.Resources{},
 	}
 }
@@ -74,7 +72,7 @@ func (c *claimable) fileSlice(s *resourcev1.ResourceSlice, in bool) {
 	c.onNode.set(*s.Spec.NodeName, s.Name, in)
 	if in {
 		// It stays when the slices go: claims have devices of the pool all the while.
-		c.nodeOf[poolKey{s.Spec.Driver, s.Spec.Pool.Name}] = *s.Spec.NodeName
+		c.nodeOf[devices.Pool{Driver: s.Spec.Driver, Name: s.Spec.Pool.Name}] = *s.Spec.NodeName
 	}
 	delete(c.published, *s.Spec.NodeName)
 }
@@ -102,7 +100,7 @@ func (c *claimable) removeClaim(key types.NamespacedName) effect {
 
 func (c *claimable) fileClaim(key types.NamespacedName, o *resourcev1.ResourceClaim, in bool) {
 	for _, r := range resultsOf(o) {
-		c.takes.set(poolKey{r.Driver, r.Pool}, key, in)
+		c.takes.set(devices.Pool{Driver: r.Driver, Name: r.Pool}, key, in)
 	}
 }
 
@@ -122,7 +120,7 @@ func (c *claimable) charge(key types.NamespacedName, o *resourcev1.ResourceClaim
 		if c.charges[uid] == nil {
 			c.charges[uid] = map[types.NamespacedName]nodegroups.Resources{}
 		}
-		c.charges[uid][key] = c.catalog.Charge(o)
+		c.charges[uid][key] = c.catalog.Charge(&o.Spec.Devices)
 	}
 }
 
@@ -150,13 +148,9 @@ func (c *claimable) chargeOf(uid types.UID) (out nodegroups.Resources) {
 	return out
 }
 
-// setClass stores a DeviceClass, or takes it out where it is nil, and reads all claims again.
-func (c *claimable) setClass(name string, o *resourcev1.DeviceClass) effect {
-	if o == nil {
-		if removed(c.classes, name) == unchanged {
-			return unchanged
-		}
-	} else if !objects.Put(c.classes, name, o) {
+// setClass stores a DeviceClass, or removes a deleted one, and reads all claims again.
+func (c *claimable) setClass(o *resourcev1.DeviceClass, deleted bool) effect {
+	if keep(c.classes, o.Name, o, deleted) == unchanged {
 		return unchanged
 	}
 	c.catalog = devices.NewCatalog(maps.Values(c.classes))
@@ -167,13 +161,9 @@ func (c *claimable) setClass(name string, o *resourcev1.DeviceClass) effect {
 	return frees
 }
 
-// setRule stores a DeviceTaintRule, or takes it out where it is nil.
-func (c *claimable) setRule(name string, o *resourcev1.DeviceTaintRule) effect {
-	if o == nil {
-		if removed(c.rules, name) == unchanged {
-			return unchanged
-		}
-	} else if !objects.Put(c.rules, name, o) {
+// setRule stores a DeviceTaintRule, or removes a deleted one.
+func (c *claimable) setRule(o *resourcev1.DeviceTaintRule, deleted bool) effect {
+	if keep(c.rules, o.Name, o, deleted) == unchanged {
 		return unchanged
 	}
 	clear(c.published)
@@ -182,7 +172,7 @@ func (c *claimable) setRule(name string, o *resourcev1.DeviceTaintRule) effect {
 
 // lookup adds what pod templates refer to.
 func (c *claimable) lookup(out fit.Objects) fit.Objects {
-	out.DeviceClass, out.ClassOf = c.catalog.Class, c.catalog.ClassOf
+	out.Classes = &c.catalog.Classes
 	return out
 }
 
@@ -211,7 +201,7 @@ func (c *claimable) add(out *state.Node, o *corev1.Node) {
 	}
 	var taken []resourcev1.DeviceRequestAllocationResult
 	for _, pool := range p.Pools() {
-		for key := range c.takes[poolKey{pool.Driver, pool.Name}] {
+		for key := range c.takes[pool] {
 			taken = append(taken, resultsOf(c.claims[key])...)
 		}
 	}

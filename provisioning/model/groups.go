@@ -133,15 +133,22 @@ func (gs *groups) refresh(name string) effect {
 	return frees
 }
 
-// isSameGroup compares devices by their keys: what was worked out about them is part of no group.
+// isSameGroup reports whether two readings of a group are equal. Their devices are compared by key, because allocations that the
+// planner has tried are cached in them.
 func isSameGroup(a, b planner.Group) bool {
-	for _, pair := range [][2]*fit.Devices{{&a.Published, &b.Published}, {&a.PublishedAtBest, &b.PublishedAtBest}} {
-		if x, y := *pair[0], *pair[1]; (x == nil) != (y == nil) || x != nil && x.Key() != y.Key() {
-			return false
-		}
-		*pair[0], *pair[1] = nil, nil
+	if !isSameDevices(a.Published, b.Published) || !isSameDevices(a.PublishedAtBest, b.PublishedAtBest) {
+		return false
 	}
+	a.Published, b.Published = nil, nil
+	a.PublishedAtBest, b.PublishedAtBest = nil, nil
 	return reflect.DeepEqual(a, b)
+}
+
+func isSameDevices(a, b fit.Devices) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return a.Key() == b.Key()
 }
 
 func (gs *groups) readDaemons() {

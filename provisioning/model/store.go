@@ -168,9 +168,9 @@ func (m *Model) set(o metav1.Object) effect {
 	case *resourcev1.ResourceClaim:
 		return m.setClaim(o)
 	case *resourcev1.DeviceClass:
-		return m.setClass(o.Name, o)
+		return m.setClass(o, false)
 	case *resourcev1.DeviceTaintRule:
-		return m.claimable.setRule(o.Name, o)
+		return m.claimable.setRule(o, false)
 	default:
 		return effectOf(m.objects.Set(o))
 	}
@@ -209,9 +209,9 @@ func (m *Model) remove(o metav1.Object) effect {
 	case *resourcev1.ResourceClaim:
 		return m.claimable.removeClaim(types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
 	case *resourcev1.DeviceClass:
-		return m.setClass(o.Name, nil)
+		return m.setClass(o, true)
 	case *resourcev1.DeviceTaintRule:
-		return m.claimable.setRule(o.Name, nil)
+		return m.claimable.setRule(o, true)
 	default:
 		return effectOf(m.objects.Remove(o))
 	}
@@ -254,9 +254,10 @@ func (m *Model) setClaim(o *resourcev1.ResourceClaim) effect {
 	return e
 }
 
-// setClass stores a DeviceClass, or takes it out where it is nil: it says by which resource devices are counted.
-func (m *Model) setClass(name string, o *resourcev1.DeviceClass) effect {
-	e := m.claimable.setClass(name, o)
+// setClass stores a DeviceClass, or removes a deleted one. Devices are counted by the resource that their class names, so pods with
+// claims are counted again.
+func (m *Model) setClass(o *resourcev1.DeviceClass, deleted bool) effect {
+	e := m.claimable.setClass(o, deleted)
 	if e != unchanged {
 		for uid := range m.claimable.charges {
 			m.nodes.claim(uid, m.claimable.chargeOf(uid))

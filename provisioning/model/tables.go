@@ -1,5 +1,11 @@
 package model
 
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/provisioning/model/objects"
+)
+
 // index finds things by what they have in common.
 type index[K, V comparable] map[K]map[V]bool
 
@@ -29,4 +35,12 @@ func removed[K comparable, T any](from map[K]T, key K) effect {
 	_, known := from[key]
 	delete(from, key)
 	return effectOf(known)
+}
+
+// keep stores the object under its key, or removes a deleted one.
+func keep[K comparable, T metav1.Object](in map[K]T, key K, o T, deleted bool) effect {
+	if deleted {
+		return removed(in, key)
+	}
+	return effectOf(objects.Put(in, key, o))
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
@@ -61,16 +62,16 @@ func (s *Cache) setClaimTemplate(o *resourcev1.ResourceClaimTemplate, deleted bo
 // claimed adds to what a pod requests the devices that it claims, by the resources that count them against quota: those of
 // resources.deviceClassMappings. It says why where that is not known, in words that Kueue has for it.
 func (s *Cache) claimed(namespace string, ps *kueue.PodSet, requests nodegroups.Resources) (out nodegroups.Resources, why string) {
-	out = requests
+	if len(s.devices.byName) == 0 && len(ps.Template.Spec.ResourceClaims) == 0 {
+		return requests, "" // the common case, without a copy
+	}
+	out = requests.Clone()
 	for _, name := range requests.Names() {
 		class := s.devices.classes.ClassOf(name)
 		if class == nil || requests[name] == 0 {
 			continue
 		}
 		if logical, mapped := s.mapping(class.Name); mapped && logical != name {
-			if maps.Equal(out, requests) {
-				out = requests.Clone()
-			}
 			delete(out, name)
 			out[logical] = nodegroups.Plus(out[logical], requests[name])
 		}
@@ -79,9 +80,6 @@ func (s *Cache) claimed(namespace string, ps *kueue.PodSet, requests nodegroups.
 		charge, why := s.claimCharge(namespace, ps, i)
 		if why != "" {
 			return requests, fmt.Sprintf("spec.podSets[%s].template.spec.resourceClaims[%d]: %s", ps.Name, i, why)
-		}
-		if maps.Equal(out, requests) {
-			out = requests.Clone()
 		}
 		out.Add(charge, 1)
 	}
@@ -139,7 +137,7 @@ func (s *Cache) requestCharge(q *resourcev1.DeviceRequest, ps *kueue.PodSet) (re
 	}
 	var all []asked
 	if e := q.Exactly; e != nil {
-		if e.AdminAccess != nil && *e.AdminAccess {
+		if ptr.Deref(e.AdminAccess, false) {
 			return "", 0, ""
 		}
 		all = append(all, asked{e.DeviceClassName, e.AllocationMode, e.Count})
