@@ -98,8 +98,8 @@ func TestBothHalvesTogetherAreAll(t *testing.T) {
 	}
 }
 
-// TestTheQueueingHalfAloneMayWatchWhatItDecidesBy: where another provisioner serves the cluster, none of the rights of Muster's own is
-// there. Without those of nodes, what asks for a topology would wait for ever.
+// TestTheQueueingHalfAloneMayWatchWhatItDecidesBy: with another provisioner in the cluster, the rights of Muster's own are missing.
+// Without the right to watch nodes, Workloads that request a topology would never start.
 func TestTheQueueingHalfAloneMayWatchWhatItDecidesBy(t *testing.T) {
 	objects, err := Manifests(Queueing)
 	if err != nil {

@@ -730,8 +730,8 @@ func TestPodsThatHaveStartedAskForNoMore(t *testing.T) {
 	}
 }
 
-// TestAServiceThatChangesQueuesAgain: a running RayService or RayCluster whose pods change is suspended in the same request, so that Ray's
-// operator creates none of the new ones. Without what a start adds, it is none of another revision.
+// TestAServiceThatChangesQueuesAgain: an update that changes the pods of a running RayService or RayCluster also suspends it, so
+// that Ray's operator creates no new pods. A change of the fields that a start adds does not.
 func TestAServiceThatChangesQueuesAgain(t *testing.T) {
 	suspends, start := newJudge(t, "muster-jobs-suspend"), newJudge(t, "muster-jobs-start")
 	const (

@@ -9,11 +9,11 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// inSlice is how many devices one ResourceSlice has at most, whatever they are like.
+// inSlice is the maximum number of devices in one ResourceSlice, for devices of every type.
 const inSlice = 64
 
-// ResourceSlices are what drivers publish of a machine with these pools. Node, pool and slice have names that stand for those of
-// a machine.
+// ResourceSlices returns the slices that drivers publish for a machine with these pools, with placeholders as names of node, pool
+// and slice.
 func ResourceSlices(pools []v1alpha1.DevicePool) (out []*resourcev1.ResourceSlice) {
 	for i := range pools {
 		p := &pools[i]
@@ -43,7 +43,7 @@ func ResourceSlices(pools []v1alpha1.DevicePool) (out []*resourcev1.ResourceSlic
 	return out
 }
 
-// expanded are the devices that one entry describes.
+// expanded returns the devices that one entry describes.
 func expanded(d *v1alpha1.Device) (out []resourcev1.Device) {
 	for n := range max(1, d.Count) {
 		name := d.Name

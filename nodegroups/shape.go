@@ -21,7 +21,8 @@ type SeenNode struct {
 	Labels      map[string]string
 	Taints      []corev1.Taint
 	Allocatable Resources
-	// Devices are what drivers publish of the node; nil where nothing is, or not all. Inventory is the same for the same devices.
+	// Devices is what drivers publish for the node; nil if nothing or not everything is published. Inventory is equal for equal
+	// devices.
 	Devices   []v1alpha1.DevicePool
 	Inventory string
 }
@@ -58,8 +59,8 @@ func LearnShape(old *v1alpha1.LearnedShape, t v1alpha1.NodeTemplate, nodes []See
 	return next
 }
 
-// published is what drivers publish of most nodes; what was known, while no node tells. It is not forgotten: without it no gang that
-// claims devices would be launched from zero.
+// published returns the devices of most nodes, or the known ones while no node reports any. Known devices are never forgotten:
+// without them a gang that claims devices could not be launched from zero.
 func published(known []v1alpha1.DevicePool, nodes []SeenNode, now time.Time) []v1alpha1.DevicePool {
 	best, votes := known, map[string]int{}
 	most := 0
@@ -247,7 +248,7 @@ func shown(promised Resources, s *v1alpha1.LearnedShape, t v1alpha1.NodeTemplate
 	return out
 }
 
-// IsShapeOf reports whether the shape was learned of nodes of the template.
+// IsShapeOf reports whether the shape was learned from nodes of the template.
 func IsShapeOf(s *v1alpha1.LearnedShape, t v1alpha1.NodeTemplate) bool {
 	return s.TemplateHash == templateHash(t)
 }
@@ -340,7 +341,7 @@ func otherDevices(ng *v1alpha1.NodeGroup, s *v1alpha1.LearnedShape) (out []Diffe
 	return out
 }
 
-// otherPublished compares the devices that drivers publish with those that the template declares.
+// otherPublished compares the published devices with the ones that the template declares.
 func otherPublished(ng *v1alpha1.NodeGroup, s *v1alpha1.LearnedShape) (out []Difference) {
 	if s == nil || len(s.Devices) == 0 || len(ng.Spec.Template.Devices) == 0 {
 		return nil

@@ -124,7 +124,7 @@ func TestARefusalOfAnEarlierStartDoesNotCount(t *testing.T) {
 	}
 }
 
-// TestAnEvictionTellsItsCause: metrics tell pods that never became ready from pods that were lost, as Kueue's do.
+// TestAnEvictionTellsItsCause: as in Kueue, metrics distinguish pods that never became ready from pods that were lost.
 func TestAnEvictionTellsItsCause(t *testing.T) {
 	w := newWorld()
 	w.s.Config.WaitForPodsReady = &kueueconfig.WaitForPodsReady{Timeout: metav1.Duration{Duration: time.Minute}}

@@ -84,7 +84,8 @@ func TestATopologyThatIsMissingIsTold(t *testing.T) {
 	expect("after the Topology", metav1.ConditionFalse, kueue.ClusterQueueActiveReasonTopologyNotFound, missing)
 }
 
-// TestWhatIsWrongWithChecksBeginsWithKueuesWords: dashboards look for them, and each sentence names all checks that it is about.
+// TestWhatIsWrongWithChecksBeginsWithKueuesWords: dashboards match these words, and each sentence names all checks that it is
+// about.
 func TestWhatIsWrongWithChecksBeginsWithKueuesWords(t *testing.T) {
 	for name, tt := range map[string]struct {
 		controller string

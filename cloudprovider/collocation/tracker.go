@@ -23,8 +23,9 @@ import (
 )
 
 const (
-	// SweepAfter is how long a collocation stays after a launch or a machine was last seen to need it, since clouds do not report
-	// creation times: longer than lists lag, and than the calls of one launch take. A later try of the launch creates it again.
+	// SweepAfter is how long a collocation is kept after a launch or a machine last needed it. It is longer than lists lag and than
+	// the calls of one launch take, because clouds do not report creation times. A later attempt of the launch creates the
+	// collocation again.
 	SweepAfter = 5 * time.Minute
 	// patience bounds how long a list of machines waits for a sweep.
 	patience = 15 * time.Second
@@ -96,7 +97,7 @@ func (t *Tracker[ID]) knows(scope string, id ID) bool {
 	return known
 }
 
-// Fared records the outcome of the last launch that asked for a collocation. An error that passes by itself changes nothing.
+// Fared records the outcome of the last launch that requested a collocation. A transient error changes nothing.
 func (t *Tracker[ID]) Fared(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

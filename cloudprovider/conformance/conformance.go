@@ -33,7 +33,7 @@ type Cloud struct {
 	Alive func() []string
 	// End ends a machine without Muster.
 	End func(name string)
-	// Forget has the cloud list no machine any more that has ended; nil if it never lists those.
+	// Forget makes the cloud stop listing terminated machines; nil if it never lists them.
 	Forget func()
 	// Stop has the cloud stop a running machine; after the pause, if it is not zero, the machine
 	// is started again. nil if the cloud never does so.
@@ -469,7 +469,7 @@ func unattributed(s *suite) {
 	s.await("all are told under it", func() bool { return slices.Equal(all, s.left("uid-1")) && len(s.seen) == len(all) })
 }
 
-// vanished follows a launch whose machines end before they are tagged or listed, and of which its cloud knows nothing then.
+// vanished follows a launch whose machines terminate before they are tagged or listed, after which the cloud has no record of them.
 func vanished(s *suite) {
 	if s.RefuseTags != nil {
 		s.RefuseTags()

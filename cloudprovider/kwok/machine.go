@@ -65,7 +65,7 @@ func newMachine(group *v1alpha1.NodeGroup, token string, place int, fate pool.Ma
 	return m
 }
 
-// devicesOf are the devices that drivers publish of machines of the pool.
+// devicesOf returns the devices that drivers publish for machines of the pool.
 func devicesOf(group *v1alpha1.NodeGroup) []v1alpha1.DevicePool {
 	if k := group.Spec.Kwok; k != nil && len(k.Devices) > 0 {
 		return k.Devices

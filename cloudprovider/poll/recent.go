@@ -76,23 +76,23 @@ func (r *Recent[K, V]) All() map[K]V {
 
 func (r *Recent[K, V]) isOver(n dated[V]) bool { return r.clock.Since(n.at) > r.lasts }
 
-// Grouped remembers like Recent, by group: to look at one group costs by what is remembered of it, however much is of others.
+// Grouped is a Recent by group: the cost of reading one group does not depend on the others.
 type Grouped[G, K comparable, V any] struct {
 	lasts time.Duration
 	clock clock.PassiveClock
 
 	mu     sync.Mutex
 	groups map[G]*Recent[K, V]
-	// swept is when groups of which nothing is remembered were last deleted.
+	// swept is when empty groups were last deleted.
 	swept time.Time
 }
 
-// NewGrouped returns an empty Grouped that remembers for so long.
+// NewGrouped returns an empty Grouped whose notes last for the given time.
 func NewGrouped[G, K comparable, V any](lasts time.Duration, clock clock.PassiveClock) *Grouped[G, K, V] {
 	return &Grouped[G, K, V]{lasts: lasts, clock: clock, groups: map[G]*Recent[K, V]{}}
 }
 
-// Note remembers a value of the group under a key, from now on.
+// Note stores a value for the group under a key, from now on.
 func (g *Grouped[G, K, V]) Note(group G, key K, value V) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -438,7 +438,7 @@ func TestAJobIsExplainedByItsWorkload(t *testing.T) {
 		"it has no label kueue.x-k8s.io/queue-name")
 }
 
-// TestAPodIsExplainedByTheWorkloadOfItsGang, which it does not own, and which may be made of another object.
+// TestAPodIsExplainedByTheWorkloadOfItsGang: the pod does not own the Workload, which may belong to another object.
 func TestAPodIsExplainedByTheWorkloadOfItsGang(t *testing.T) {
 	pod := func(name string, owner *metav1.OwnerReference, labels, annotations map[string]string) *corev1.Pod {
 		p := &corev1.Pod{ObjectMeta: meta(name)}

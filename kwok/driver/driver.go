@@ -1,5 +1,5 @@
-// Package driver plays the DRA drivers of simulated nodes: it publishes the devices of their machines in ResourceSlices. There is no
-// kubelet plugin behind them, so what is allocated is never prepared; pods run by their Stage.
+// Package driver simulates the DRA drivers of KWOK nodes: it publishes the devices of their machines in ResourceSlices. There is no
+// kubelet plugin, so allocated devices are never prepared; pods run by their Stage.
 package driver
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 )
 
-// Driver publishes what the annotation of nodes says.
+// Driver publishes the devices in the nodes' ClaimableAnnotation.
 type Driver struct {
 	Client kubernetes.Interface
 	Clock  clock.WithTicker
@@ -36,7 +36,7 @@ type Driver struct {
 	queue     workqueue.TypedRateLimitingInterface[string]
 }
 
-// resync has what was deleted by others published again.
+// resync is how often slices that others deleted are created again.
 const resync = time.Minute
 
 // Run publishes until ctx is done.
@@ -59,7 +59,7 @@ func (d *Driver) Run(ctx context.Context) error {
 	if err := resourceSlices.Informer().SetTransform(withoutDevices); err != nil {
 		return fmt.Errorf("watching ResourceSlices: %w", err)
 	}
-	// A slice that comes late to the cache may have to be withdrawn by now.
+	// A slice may have to be withdrawn before the cache shows it.
 	if _, err := resourceSlices.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(o any) {
 		if s, ok := o.(*resourcev1.ResourceSlice); ok && s.Spec.NodeName != nil {
 			d.queue.Add(*s.Spec.NodeName)
@@ -90,7 +90,7 @@ func (d *Driver) Run(ctx context.Context) error {
 	}
 }
 
-// publish has the slices of a node as they are to be now, and says when they are to be others.
+// publish brings the slices of a node up to date and returns the time until they change next, 0 for never.
 func (d *Driver) publish(ctx context.Context, name string) (again time.Duration, err error) {
 	n, err := d.nodes.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -116,7 +116,7 @@ func (d *Driver) publish(ctx context.Context, name string) (again time.Duration,
 	return again, nil
 }
 
-// readySince is when the node became Ready; zero while it is not.
+// readySince returns when the node became Ready; zero if it is not Ready.
 func readySince(n *corev1.Node) time.Time {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
@@ -126,7 +126,7 @@ func readySince(n *corev1.Node) time.Time {
 	return time.Time{}
 }
 
-// published is the generation of the slices at that time, 0 for none, and after how long it is another.
+// published returns the generation of the slices at that time, 0 for none, and the time until it changes, 0 for never.
 func published(c *kwokv1alpha1.Claimable, ready, now time.Time) (generation int64, again time.Duration) {
 	if ready.IsZero() {
 		return 0, 0
@@ -150,7 +150,7 @@ func published(c *kwokv1alpha1.Claimable, ready, now time.Time) (generation int6
 	}
 }
 
-// slicesOf are those of the node.
+// slicesOf returns the slices of the node.
 func slicesOf(n *corev1.Node, c *kwokv1alpha1.Claimable, generation int64) []*resourcev1.ResourceSlice {
 	out := nodegroups.ResourceSlices(c.Pools)
 	for _, s := range out {
@@ -162,12 +162,12 @@ func slicesOf(n *corev1.Node, c *kwokv1alpha1.Claimable, generation int64) []*re
 	return out
 }
 
-// shorten leaves room for what follows the name of a node.
+// shorten truncates a node's name so that the suffixes of pool and slice fit.
 func shorten(name string) string {
 	return name[:min(len(name), validation.DNS1123SubdomainMaxLength-len("-pool-000-000"))]
 }
 
-// withoutDevices keeps of a slice what is compared: a slice is up to 20 kB, and a cluster has one or more for each node.
+// withoutDevices drops all that is not compared: a slice takes up to 20 kB, and a cluster has at least one for each node.
 func withoutDevices(o any) (any, error) {
 	if s, ok := o.(*resourcev1.ResourceSlice); ok {
 		s.ManagedFields, s.Spec.Devices, s.Spec.SharedCounters = nil, nil, nil

@@ -8,19 +8,19 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// ClaimableAnnotation of a node holds what DRA drivers publish of its machine, a Claimable as JSON.
+// ClaimableAnnotation holds a Claimable as JSON: the devices that DRA drivers publish for the node.
 const ClaimableAnnotation = "kwok.muster.dev/claimable"
 
-// Claimable is what DRA drivers publish of a node, and when.
+// Claimable is what DRA drivers publish for a node, and when.
 type Claimable struct {
 	Pools []v1alpha1.DevicePool `json:"pools"`
-	// Delay is from when the node is Ready until the drivers publish it.
+	// Delay is the time from the node's Ready condition until the drivers publish.
 	Delay metav1.Duration `json:"delay"`
-	// Vanish is a time in which they publish nothing; nil for none.
+	// Vanish is a period in which the drivers publish nothing; nil for none.
 	Vanish *DeviceGap `json:"vanish,omitempty"`
 }
 
-// Annotation is the value of ClaimableAnnotation.
+// Annotation returns the value of ClaimableAnnotation.
 func (c Claimable) Annotation() string {
 	text, err := json.Marshal(c)
 	if err != nil {

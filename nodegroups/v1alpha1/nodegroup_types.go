@@ -369,23 +369,23 @@ type NodeTemplate struct {
 	// +optional
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
 
-	// devices are what DRA drivers publish of one machine in ResourceSlices: what pods claim instead of requesting an amount of
-	// capacity. Unset means that they are learned from nodes of the group; until then claims find none on new machines.
+	// devices that DRA drivers publish for each machine in ResourceSlices. Pods claim them instead of requesting an amount of
+	// capacity. If unset, Muster learns them from the group's nodes; until then it expects no devices on new machines.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Devices []DevicePool `json:"devices,omitempty"`
 }
 
-// DevicePool is what one DRA driver publishes of a machine as one pool.
+// DevicePool is one pool of devices that a DRA driver publishes for a machine.
 type DevicePool struct {
-	// driver that publishes it, for example gpu.nvidia.com.
+	// driver that publishes the pool, for example gpu.nvidia.com.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Driver string `json:"driver"`
 
-	// sharedCounters are what devices of the pool share, such as the slices of a GPU that partitions take.
+	// sharedCounters of the pool's devices, such as the slices of a GPU that its partitions consume.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
@@ -399,40 +399,40 @@ type DevicePool struct {
 	Devices []Device `json:"devices"`
 }
 
-// Device describes devices that are alike.
+// Device describes one device, or several equal ones.
 type Device struct {
-	// name of the device. That of several is followed by their number, from 0 on: gpu- with a count of 2 stands for gpu-0 and
-	// gpu-1.
+	// name of the device. With a count above 1 it is a prefix, and a number from 0 on follows: gpu- with a count of 2 describes
+	// gpu-0 and gpu-1.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
 
-	// count of such devices. Unset means 1.
+	// count of equal devices. Unset means 1.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=128
 	Count int32 `json:"count,omitempty"`
 
-	// attributes of each of them. The values of those that identify a device, such as uuid, pciBusID and
-	// resource.kubernetes.io/pcieRoot, differ from machine to machine: only which of the devices have the same value counts.
+	// attributes of each device. The value of an attribute that identifies a device, such as uuid, pciBusID or
+	// resource.kubernetes.io/pcieRoot, differs between machines; Muster uses only which devices have equal values.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Attributes map[resourcev1.QualifiedName]resourcev1.DeviceAttribute `json:"attributes,omitempty"`
 
-	// capacity of each of them.
+	// capacity of each device.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Capacity map[resourcev1.QualifiedName]resourcev1.DeviceCapacity `json:"capacity,omitempty"`
 
-	// consumesCounters is what each of them takes of sharedCounters.
+	// consumesCounters is what each device consumes of sharedCounters.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2
 	ConsumesCounters []resourcev1.DeviceCounterConsumption `json:"consumesCounters,omitempty"`
 
-	// allowMultipleAllocations: several claims may share such a device.
+	// allowMultipleAllocations allows several claims to share a device.
 	// +optional
 	AllowMultipleAllocations bool `json:"allowMultipleAllocations,omitempty"`
 }
@@ -461,7 +461,7 @@ type KwokPool struct {
 	// +kubebuilder:default="0s"
 	DeviceDelay metav1.Duration `json:"deviceDelay,omitempty"`
 
-	// devices are what DRA drivers publish of the pool's machines, deviceDelay after their nodes are Ready. Unset means those of
+	// devices that DRA drivers publish for the pool's machines, deviceDelay after their nodes are Ready. If unset, they publish
 	// template.devices.
 	// +optional
 	// +listType=atomic
@@ -890,7 +890,7 @@ type LearnedShape struct {
 	// Unset until a node was seen.
 	// +optional
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
-	// devices are what drivers publish of the nodes in ResourceSlices, where all pools are complete. Plans use them in place of
+	// devices that drivers publish for the nodes in ResourceSlices, if all pools are complete. Plans use them in place of
 	// spec.template.devices.
 	// +optional
 	// +listType=atomic

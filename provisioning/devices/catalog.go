@@ -1,6 +1,6 @@
-// Package devices allocates claims of devices on a node, or on a machine that may be launched, with the allocator of
-// kube-scheduler itself. What nodes publish is kept once for all nodes that publish the same, and what was allocated of it is
-// remembered: a plan asks for many nodes, and few of them differ.
+// Package devices allocates device claims with kube-scheduler's own allocator, on a node or on a machine that may be launched.
+// Nodes that publish the same devices share one inventory, which caches the allocations tried on it: a plan evaluates many nodes,
+// and few of them differ.
 package devices
 
 import (
@@ -25,11 +25,10 @@ import (
 	"github.com/muster-dev/muster/provisioning/fit"
 )
 
-// Catalog has the inventories that nodes publish, as the DeviceClasses of one time see them. It is safe for use by many
-// goroutines.
+// Catalog contains the inventories that nodes publish, evaluated against one set of DeviceClasses. It is safe for concurrent use.
 type Catalog struct {
 	fit.Classes
-	// names of the classes, in order, and the resource by which each is counted.
+	// names lists the classes in order; amounts is the resource that counts each of them.
 	names   []string
 	amounts map[string]corev1.ResourceName
 	cel     *cel.Cache
@@ -38,13 +37,14 @@ type Catalog struct {
 	inventories map[string]*inventory
 }
 
-// mostInventories are kept at most, and mostExpressions of CEL. More are worked out again.
+// mostInventories and mostExpressions limit the caches of inventories and of compiled CEL expressions. Entries beyond the limit are
+// computed again.
 const (
 	mostInventories = 4096
 	mostExpressions = 256
 )
 
-// NewCatalog is the catalog of these classes. They must not be changed later.
+// NewCatalog returns a catalog of the classes, which must not be modified later.
 func NewCatalog(classes iter.Seq[*resourcev1.DeviceClass]) *Catalog {
 	c := &Catalog{
 		Classes: fit.NewClasses(classes), amounts: map[string]corev1.ResourceName{}, inventories: map[string]*inventory{},
@@ -57,7 +57,7 @@ func NewCatalog(classes iter.Seq[*resourcev1.DeviceClass]) *Catalog {
 	return c
 }
 
-// List and Get make the catalog a lister of classes for the allocator.
+// List implements the allocator's lister of DeviceClasses, together with Get.
 func (c *Catalog) List() ([]*resourcev1.DeviceClass, error) {
 	var out []*resourcev1.DeviceClass
 	for _, name := range c.names {
@@ -66,7 +66,7 @@ func (c *Catalog) List() ([]*resourcev1.DeviceClass, error) {
 	return out, nil
 }
 
-// Get returns the class of that name.
+// Get returns the class with that name.
 func (c *Catalog) Get(name string) (*resourcev1.DeviceClass, error) {
 	if class := c.Class(name); class != nil {
 		return class, nil
@@ -74,17 +74,17 @@ func (c *Catalog) Get(name string) (*resourcev1.DeviceClass, error) {
 	return nil, apierrors.NewNotFound(resourcev1.Resource("deviceclasses"), name)
 }
 
-// Offer is what a node publishes, or what a machine will.
+// Offer is the input of Publish for a node, or for a machine that may be launched.
 type Offer struct {
-	// Slices of the node. Those whose devices are not the node's alone are left out: other nodes may take them.
+	// Slices are the ResourceSlices of the node. A slice without spec.nodeName is skipped: other nodes may take its devices.
 	Slices []*resourcev1.ResourceSlice
 	// Rules are the DeviceTaintRules of the cluster.
 	Rules []*resourcev1.DeviceTaintRule
-	// Plugin are the amounts that device plugins offer on the node.
+	// Plugin contains the amounts that device plugins offer on the node.
 	Plugin nodegroups.Resources
 }
 
-// Publish reads the offer; it is nil where nothing is published.
+// Publish returns the devices of the offer; nil if there are no slices.
 func (c *Catalog) Publish(o Offer) *Published {
 	i, pools := c.read(o)
 	if i == nil {
@@ -104,25 +104,25 @@ func (c *Catalog) Publish(o Offer) *Published {
 	return &Published{known, pools}
 }
 
-// Published are the devices that a node publishes.
+// Published contains the devices that a node publishes.
 type Published struct {
 	*inventory
-	// pools have the names of the inventory by driver and name.
+	// pools maps each pool to its name in the inventory.
 	pools map[Pool]string
 }
 
-// Pool is a pool of devices by its driver and name.
+// Pool identifies a pool of devices by its driver and name.
 type Pool struct{ Driver, Name string }
 
-// Pools are those that the node publishes.
+// Pools returns the pools that the node publishes.
 func (p *Published) Pools() []Pool {
 	return slices.Collect(maps.Keys(p.pools))
 }
 
-// All are the devices of which none is allocated.
+// All returns the devices with nothing allocated.
 func (p *Published) All() fit.Devices { return p.state(nil) }
 
-// Without are the devices without those that were allocated. What was allocated of other nodes' pools counts for nothing.
+// Without returns the devices without the allocated ones. Allocations from pools of other nodes are ignored.
 func (p *Published) Without(allocated []resourcev1.DeviceRequestAllocationResult) fit.Devices {
 	var taken []allocation
 	for i := range allocated {
@@ -135,10 +135,10 @@ func (p *Published) Without(allocated []resourcev1.DeviceRequestAllocationResult
 	return p.state(taken)
 }
 
-// node is the name of the node in inventories, where nodes that publish the same are the same.
+// node is the placeholder for the node's name in an inventory, which nodes with equal devices share.
 const node = "node"
 
-// read makes an inventory of what the node publishes, without what tells it from nodes that are alike.
+// read builds the inventory of a node and replaces everything that differs between nodes with equal devices.
 func (c *Catalog) read(o Offer) (*inventory, map[Pool]string) {
 	i := &inventory{catalog: c, states: map[string]*state{}}
 	pools := map[Pool][]*resourcev1.ResourceSlice{}
@@ -184,8 +184,8 @@ func (c *Catalog) read(o Offer) (*inventory, map[Pool]string) {
 	return i, names
 }
 
-// plugged are the extended resources that a device plugin offers and that a DeviceClass stands for: there the node has no claims
-// for them.
+// plugged returns the extended resources that both a device plugin offers and a DeviceClass provides: on this node they are not
+// claimed.
 func (c *Catalog) plugged(plugin nodegroups.Resources) (out []corev1.ResourceName) {
 	for _, name := range plugin.Names() {
 		if plugin[name] > 0 && c.ClassOf(name) != nil {
@@ -195,8 +195,8 @@ func (c *Catalog) plugged(plugin nodegroups.Resources) (out []corev1.ResourceNam
 	return out
 }
 
-// canonical is a slice as those of nodes that are alike have it: with names by their order, and values that identify a device by
-// the order in which they first come.
+// canonical returns the slice with generated names in place of the node's, pool's and slice's, and with identifying values replaced
+// in order of first appearance.
 func canonical(s *resourcev1.ResourceSlice, pool string, k int, rules []*resourcev1.DeviceTaintRule,
 	values map[string]string,
 ) *resourcev1.ResourceSlice {
@@ -233,7 +233,7 @@ func canonical(s *resourcev1.ResourceSlice, pool string, k int, rules []*resourc
 	return out
 }
 
-// taintOf is the taint that a rule puts on a device.
+// taintOf returns the taint that a rule puts on a device.
 func taintOf(r *resourcev1.DeviceTaintRule, driver, pool, device string) (taint resourcev1.DeviceTaint, ok bool) {
 	if s := r.Spec.DeviceSelector; s != nil {
 		for _, pair := range [][2]*string{{s.Driver, &driver}, {s.Pool, &pool}, {s.Device, &device}} {

@@ -12,10 +12,10 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// mostDescribed is how many bytes a description may have: it is kept in the status of a NodeGroup.
+// mostDescribed limits the size of a description in bytes: it is stored in the status of a NodeGroup.
 const mostDescribed = 64 << 10
 
-// Describe is part of fit.Devices. Taints are left out: the next machine has none.
+// Describe implements fit.Devices. It omits taints, because the next machine starts without them.
 func (i *inventory) Describe() []v1alpha1.DevicePool {
 	i.describing.Do(func() { i.description = i.describe() })
 	return i.description
@@ -49,7 +49,7 @@ func (i *inventory) describe() (out []v1alpha1.DevicePool) {
 	return out
 }
 
-// described is one device. What identifies it, and that no other device shares, is left out.
+// described returns the description of one device, without identifying values that no other device shares.
 func described(d *resourcev1.Device, values map[string]int) v1alpha1.Device {
 	out := v1alpha1.Device{Name: d.Name, Count: 1, Capacity: d.Capacity, ConsumesCounters: d.ConsumesCounters,
 		AllowMultipleAllocations: ptr.Deref(d.AllowMultipleAllocations, false)}
@@ -65,7 +65,8 @@ func described(d *resourcev1.Device, values map[string]int) v1alpha1.Device {
 	return out
 }
 
-// join adds a device to those before it: as one more of the last entry, where it is like that one and has the next number.
+// join appends a device. If it equals the last entry except for the next number in its name, it increments that entry's count
+// instead.
 func join(devices []v1alpha1.Device, d v1alpha1.Device) []v1alpha1.Device {
 	if len(devices) > 0 {
 		last := &devices[len(devices)-1]

@@ -17,7 +17,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/fit"
 )
 
-// classes as the drivers of GPUs install them, and one of a driver that has no extended resource.
+// classes contains the DeviceClasses that GPU drivers install, and a class without an extended resource.
 const classes = `
 - metadata: {name: gpu.nvidia.com}
   spec:
@@ -189,7 +189,7 @@ func TestWhatIsAllocatedIsTaken(t *testing.T) {
 	if pods, _ := left.Allocate(claims(t, "a GPU"), 20); pods != 7 || left.Amounts()["nvidia.com/gpu"] != 7 {
 		t.Errorf("%d pods, %v; want 7", pods, left.Amounts())
 	}
-	// The order in which claims were allocated does not matter, nor on which of like nodes.
+	// Neither the order of allocations nor the choice among equal nodes matters.
 	q := publish(t, c, "8 GPUs", func(o *Offer) { o.Slices[0].Spec.Pool.Name = "b-node" })
 	other := q.Without([]resourcev1.DeviceRequestAllocationResult{result("b-node", "gpu-0")})
 	if other.Key() != left.Key() {
@@ -197,7 +197,7 @@ func TestWhatIsAllocatedIsTaken(t *testing.T) {
 	}
 }
 
-// A device that is known by its serial number only says nothing about other nodes, which are like it.
+// Equal devices with different serial numbers make equal inventories.
 func TestIdentitiesAreNotTold(t *testing.T) {
 	c := catalog(t)
 	keys := map[string]bool{}
@@ -236,7 +236,7 @@ func TestAnExtendedResourceStandsForTheNewestClass(t *testing.T) {
 	}
 }
 
-// Where one device is as good as another, counting them must come to what the allocator does, and take the same devices.
+// If devices are interchangeable, counting must return the allocator's result and take the same devices.
 func TestCountingIsAllocating(t *testing.T) {
 	c := catalog(t)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -292,7 +292,7 @@ func TestCountingIsAllocating(t *testing.T) {
 	}
 }
 
-// Which devices pods of two podSets get hangs on the order in which they are scheduled, unless all devices are alike.
+// The devices of pods of two podSets depend on the order in which they are scheduled, unless all devices are equal.
 func TestPodSetsWithOtherClaimsOnOneNode(t *testing.T) {
 	c := catalog(t)
 	p := publish(t, c, "a GPU in slices", nil)
@@ -305,7 +305,7 @@ func TestPodSetsWithOtherClaimsOnOneNode(t *testing.T) {
 	}
 }
 
-// What nodes publish is learned in few words, and read again as the same.
+// A description is short, and publishing it again gives the same inventory.
 func TestDescriptionsAreReadAgain(t *testing.T) {
 	c := catalog(t)
 	for name := range inventories {

@@ -28,18 +28,18 @@ import (
 	"github.com/muster-dev/muster/provisioning/fit"
 )
 
-// inventory is what nodes publish that are alike.
+// inventory contains the devices of all nodes that publish the same.
 type inventory struct {
 	catalog *Catalog
 	key     string
-	// slices in the order in which the allocator takes devices.
+	// slices is in the order in which the allocator takes devices.
 	slices []*resourcev1.ResourceSlice
-	// plugin are the extended resources that a device plugin offers there.
+	// plugin lists the extended resources that a device plugin offers on the node and a DeviceClass provides.
 	plugin []corev1.ResourceName
-	// unpublished says which pools are not complete.
+	// unpublished describes the incomplete pools.
 	unpublished []string
-	// of has the devices of each class that pods without tolerations may be given, in that order; plain reports whether one is as
-	// good as another, so that counting them suffices.
+	// of lists the devices of each class that pods without tolerations can get, in allocation order. plain reports whether the
+	// devices of a class are interchangeable, so that counting them suffices.
 	of    map[string][]allocation
 	plain bool
 
@@ -50,14 +50,14 @@ type inventory struct {
 	states map[string]*state
 }
 
-// allocation is a device that is allocated, or what is taken of one that several claims may share.
+// allocation is an allocated device, or a share of a device that several claims may use.
 type allocation struct {
 	driver, pool, device string
-	// consumed is what is taken of a shared device, as text in the order of the capacities; empty for a whole device.
+	// consumed is the capacity taken from a shared device, as text in the order of the capacities; empty for a whole device.
 	consumed string
 }
 
-// consumed is what an allocation takes of a device that several may share.
+// consumed returns the capacity that an allocation takes from a shared device.
 func consumed(r *resourcev1.DeviceRequestAllocationResult) string {
 	if r.ShareID == nil {
 		return ""
@@ -70,7 +70,7 @@ func consumed(r *resourcev1.DeviceRequestAllocationResult) string {
 	return text
 }
 
-// count finds the devices of each class.
+// count fills of and plain.
 func (i *inventory) count() {
 	i.of = map[string][]allocation{}
 	i.plain = len(i.unpublished) == 0
@@ -82,7 +82,7 @@ func (i *inventory) count() {
 		for k := range s.Spec.Devices {
 			d := &s.Spec.Devices[k]
 			name := [2]string{s.Spec.Pool.Name, d.Name}
-			// Names that come twice make the pool invalid.
+			// Duplicate names make the pool invalid.
 			i.plain = i.plain && !names[name] && len(d.ConsumesCounters)+len(d.Taints)+len(d.BindingConditions) == 0 &&
 				!ptr.Deref(d.AllowMultipleAllocations, false)
 			names[name] = true
@@ -102,15 +102,15 @@ func (i *inventory) count() {
 	}
 }
 
-// keepsOff reports whether a taint keeps claims without tolerations off a device.
+// keepsOff reports whether a taint repels claims without tolerations.
 func keepsOff(taints []resourcev1.DeviceTaint) bool {
 	return slices.ContainsFunc(taints, func(t resourcev1.DeviceTaint) bool {
 		return t.Effect == resourcev1.DeviceTaintEffectNoSchedule || t.Effect == resourcev1.DeviceTaintEffectNoExecute
 	})
 }
 
-// matches reports whether a device is of the class. An expression that fails for it selects nothing here: it fails claims of
-// the class as a whole, which the allocator says.
+// matches reports whether a device belongs to the class. An expression that fails to evaluate matches nothing here; the allocator
+// reports the error for claims of the class.
 func (c *Catalog) matches(class *resourcev1.DeviceClass, driver string, d *resourcev1.Device) bool {
 	for _, s := range class.Spec.Selectors {
 		if s.CEL == nil {
@@ -130,36 +130,37 @@ func (c *Catalog) matches(class *resourcev1.DeviceClass, driver string, d *resou
 	return true
 }
 
-// state is what of an inventory is allocated.
+// state is an inventory with a set of allocations.
 type state struct {
 	*inventory
 	key   string
 	taken []allocation
-	// by is the key of the claims that a plan has allocated last; empty where all are really allocated.
+	// by is the key of the claims that a plan allocated last; empty if all allocations are real.
 	by      string
 	amounts nodegroups.Resources
 
 	mu sync.Mutex
-	// next is the state once the claims of one more pod are allocated, by their key; nil where they cannot be, and why.
+	// next is the state after allocating the claims of one more pod, by their key. It is nil if they cannot be allocated; obstacles
+	// explains why.
 	next      map[string]*state
 	obstacles map[string]string
-	// allocations are what Allocate has come to.
+	// allocations caches the results of Allocate.
 	allocations map[allocationOf]allocated
 }
 
-// allocationOf is that of the claims of a key for so many pods.
+// allocationOf is the key of allocations: claims, and the number of pods that need them.
 type allocationOf struct {
 	claims string
 	pods   int
 }
 
-// allocated is the number of pods whose claims are, and what is left.
+// allocated is a result of Allocate.
 type allocated struct {
 	pods int
 	left fit.Devices
 }
 
-// state of the inventory with these allocations.
+// state returns the inventory with these allocations.
 func (i *inventory) state(taken []allocation) *state { return i.stateBy(taken, "") }
 
 func (i *inventory) stateBy(taken []allocation, by string) *state {
@@ -190,7 +191,7 @@ func (i *inventory) stateBy(taken []allocation, by string) *state {
 	return s
 }
 
-// mostStates of an inventory are kept at most. More are worked out again.
+// mostStates limits the states cached for an inventory. States beyond the limit are computed again.
 const mostStates = 4096
 
 func (s *state) count() nodegroups.Resources {
@@ -217,10 +218,10 @@ func (s *state) count() nodegroups.Resources {
 	return out
 }
 
-// Key is part of fit.Devices, as all that follow.
+// Key implements fit.Devices, as do the exported methods below.
 func (s *state) Key() string { return s.key + s.by }
 
-// String is the key: what else a state has was worked out.
+// String returns the key, which determines everything else in a state.
 func (s *state) String() string { return s.Key() }
 
 func (s *state) Amounts() nodegroups.Resources { return s.amounts }
@@ -265,8 +266,8 @@ func (s *state) Obstacle(c *fit.Claims) string {
 	return why
 }
 
-// uniform reports whether counting suffices: all devices of the class are as good as each other, and the claims ask for nothing but
-// a number of them.
+// uniform reports whether counting suffices: the devices of the class are interchangeable, and the claims request only a number of
+// them.
 func (s *state) uniform(c *fit.Claims) (class string, count int64, ok bool) {
 	if !s.plain || s.conflict(c) != "" || s.by != "" && s.by != c.Key {
 		return "", 0, false
@@ -304,10 +305,10 @@ func (s *state) uniform(c *fit.Claims) (class string, count int64, ok bool) {
 	return class, count, class != ""
 }
 
-// mostDevices is how many devices one claim may have.
+// mostDevices limits the devices of one claim.
 const mostDevices = resourcev1.AllocationResultsMaxSize
 
-// takeUniform takes the first free devices of the class, as the allocator does.
+// takeUniform takes the first free devices of the class, in the allocator's order.
 func (s *state) takeUniform(c *fit.Claims, class string, count int64, n int) (pods int, left fit.Devices) {
 	taken := map[allocation]bool{}
 	for _, t := range s.taken {
@@ -321,7 +322,7 @@ func (s *state) takeUniform(c *fit.Claims, class string, count int64, n int) (po
 	return pods, s.stateBy(slices.Concat(s.taken, free[:int64(pods)*count]), c.Key)
 }
 
-// conflict says that a node has two books of the devices that are claimed.
+// conflict explains that both a device plugin and a DRA driver report the claimed devices.
 func (s *state) conflict(c *fit.Claims) string {
 	for _, name := range s.plugin {
 		class := s.catalog.ClassOf(name).Name
@@ -343,7 +344,7 @@ func (s *state) conflict(c *fit.Claims) string {
 	return ""
 }
 
-// with is the state once the claims of a pod are allocated; nil and why where they cannot be.
+// with returns the state after allocating the claims of a pod, or nil and the reason.
 func (s *state) with(c *fit.Claims) (*state, string) {
 	s.mu.Lock()
 	next, known := s.next[c.Key]
@@ -362,17 +363,17 @@ func (s *state) with(c *fit.Claims) (*state, string) {
 	return next, why
 }
 
-// allocateWithin bounds one allocation. kube-scheduler gives up after 10 seconds a node: what takes so long must not hold up all
-// other decisions.
+// allocateWithin limits one allocation. kube-scheduler gives up after 10 seconds per node; Muster must not delay all other
+// decisions for that long.
 const allocateWithin = time.Second
 
-// allocate has the claims of a pod allocated, as kube-scheduler would, and returns what they take.
+// allocate runs kube-scheduler's allocator for the claims of a pod and returns the devices taken.
 func (s *state) allocate(c *fit.Claims) (taken []allocation, why string) {
 	if why = s.conflict(c); why != "" {
 		return nil, why
 	}
 	if s.by != "" && s.by != c.Key {
-		// Which devices these would get hangs on the order in which the pods are scheduled.
+		// The devices depend on the order in which the pods are scheduled.
 		return nil, "other pods of the gang claim devices on the same node, and which of them come first is not known"
 	}
 	claims := s.claims(c)
@@ -404,7 +405,7 @@ func (s *state) allocate(c *fit.Claims) (taken []allocation, why string) {
 	return taken, ""
 }
 
-// short says what there is, where claims cannot be allocated.
+// short lists the free devices when claims cannot be allocated.
 func (s *state) short() string {
 	if len(s.unpublished) > 0 {
 		return s.Unpublished()
@@ -421,13 +422,13 @@ func (s *state) short() string {
 	return "free are " + strings.Join(free, ", ") + ", and they do not suit the claim together (selectors, constraints, counters, taints)"
 }
 
-// features are those of kube-scheduler 1.37 as it comes.
+// features are the defaults of kube-scheduler 1.37.
 var features = structured.Features{
 	AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true, DeviceBindingAndStatus: true,
 	ConsumableCapacity: true, FractionalCapacityRange: true,
 }
 
-// claims are those of a pod on a node of the inventory.
+// claims returns the ResourceClaims of a pod on a node of the inventory.
 func (s *state) claims(c *fit.Claims) (out []*resourcev1.ResourceClaim) {
 	add := func(name string, spec *resourcev1.ResourceClaimSpec) {
 		out = append(out, &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "claims", Name: name}, Spec: *spec})
@@ -451,7 +452,7 @@ func (s *state) claims(c *fit.Claims) (out []*resourcev1.ResourceClaim) {
 	return out
 }
 
-// allocatedState is the state as the allocator takes it.
+// allocatedState converts the state for the allocator.
 func (s *state) allocatedState() structured.AllocatedState {
 	out := structured.AllocatedState{
 		AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
@@ -470,7 +471,7 @@ func (s *state) allocatedState() structured.AllocatedState {
 	return out
 }
 
-// capacities reads what consumed has written.
+// capacities parses the output of consumed.
 func capacities(text string) map[resourcev1.QualifiedName]resource.Quantity {
 	out := map[resourcev1.QualifiedName]resource.Quantity{}
 	for _, part := range strings.Fields(text)[1:] {
@@ -480,5 +481,5 @@ func capacities(text string) map[resourcev1.QualifiedName]resource.Quantity {
 	return out
 }
 
-// shareID tells the shares of one device apart.
+// shareID returns a unique ID for the n-th share of a device.
 func shareID(n int) types.UID { return types.UID(fmt.Sprintf("share-%d", n)) }

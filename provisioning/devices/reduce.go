@@ -10,17 +10,17 @@ import (
 	"github.com/muster-dev/muster/provisioning/fit"
 )
 
-// Reducer leaves of ResourceSlices what is read of them, and keeps devices once that many nodes publish alike: a slice is up to 20 kB,
-// and a cluster has one for each node with devices.
+// Reducer removes unused fields from ResourceSlices and shares equal lists of devices between them: a slice takes up to 20 kB, and
+// a cluster has at least one for each node with devices.
 type Reducer struct {
 	mu    sync.Mutex
 	known map[string][]resourcev1.Device
 }
 
-// mostKept lists of devices are kept once; with more, like ones of before are not shared with later ones.
+// mostKept limits the shared lists of devices. Beyond it the cache starts again, and later slices no longer share earlier lists.
 const mostKept = 1024
 
-// Reduce changes the slice.
+// Reduce modifies the slice in place.
 func (r *Reducer) Reduce(s *resourcev1.ResourceSlice) {
 	values := map[string]int{}
 	countIdentities(values, s.Spec.Devices)
@@ -48,14 +48,14 @@ func (r *Reducer) Reduce(s *resourcev1.ResourceSlice) {
 	r.known[string(text)] = s.Spec.Devices
 }
 
-// isOwn reports whether an attribute identifies the device, and no other device of those whose values are counted has its value.
-// The attributes of Kubernetes itself are for comparing devices of several drivers.
+// isOwn reports whether an attribute identifies the device by a value that occurs once. Attributes in the domain of Kubernetes are
+// kept, because constraints compare them between drivers.
 func isOwn(key resourcev1.QualifiedName, a resourcev1.DeviceAttribute, values map[string]int) bool {
 	value, ok := identityOf(key, a)
 	return ok && values[value] < 2 && !strings.HasPrefix(string(key), "resource.kubernetes.io/")
 }
 
-// countIdentities adds to values how many attributes of the devices have each identifying value.
+// countIdentities adds the number of occurrences of each identifying value to values.
 func countIdentities(values map[string]int, devices []resourcev1.Device) {
 	for i := range devices {
 		for key, a := range devices[i].Attributes {

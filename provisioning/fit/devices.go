@@ -20,49 +20,50 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// Devices are those that DRA drivers publish of a node, or of a machine that may be launched, without those that are allocated. A
-// value does not change.
+// Devices is what DRA drivers publish for a node, or for a machine that may be launched, minus what is allocated. A value is
+// immutable.
 type Devices interface {
-	// Key is the same for devices of which the same can be allocated.
+	// Key is equal for devices that allow the same allocations.
 	Key() string
-	// Amounts count the devices of each DeviceClass that are not allocated, by the name of AmountName. Counting is a bound: which
-	// of them suit a claim together only Allocate tells.
+	// Amounts counts the free devices of each DeviceClass under the name returned by AmountName. The count is an upper bound: only
+	// Allocate decides whether a claim can have a combination of them.
 	Amounts() nodegroups.Resources
-	// Allocate allocates the claims of up to n pods, one pod after the other, and returns the number of pods and what is left.
+	// Allocate allocates the claims of up to n pods, one pod after the other. It returns the number of pods served and the
+	// remaining devices.
 	Allocate(c *Claims, n int) (pods int, left Devices)
-	// Obstacle says why Allocate finds no devices for a pod, or is empty.
+	// Obstacle explains why Allocate cannot serve a pod; empty if it can.
 	Obstacle(c *Claims) string
-	// Unpublished says which of its pools are not complete, or is empty.
+	// Unpublished lists the pools that are incomplete; empty for none.
 	Unpublished() string
-	// Describe is what is published as a NodeGroup describes it; nil where not all is published, or too much.
+	// Describe returns the devices in the format of a NodeGroup; nil if a pool is incomplete or the description is too large.
 	Describe() []v1alpha1.DevicePool
 }
 
 // Claims are the devices that each pod of a podSet claims.
 type Claims struct {
-	// Key is the same for claims of the same.
+	// Key is equal for equal claims.
 	Key string
-	// Specs are those of the pod's ResourceClaims.
+	// Specs contains the specs of the pod's ResourceClaims.
 	Specs []resourcev1.ResourceClaimSpec
-	// Extended are the requests of extended resources that DeviceClasses name. A node whose device plugin offers the resource
-	// gives them as amounts, any other as a claim.
+	// Extended contains the requests for extended resources that DeviceClasses name. On a node whose device plugin offers the
+	// resource they are plain amounts, on any other node a claim.
 	Extended []ExtendedRequest
 }
 
-// ExtendedRequest is an amount of an extended resource that a DeviceClass stands for.
+// ExtendedRequest is a request for an extended resource that a DeviceClass names.
 type ExtendedRequest struct {
 	Resource corev1.ResourceName
 	Class    string
 	Count    int64
 }
 
-// Classes are DeviceClasses with the resources that stand for them.
+// Classes indexes DeviceClasses by name and by extended resource.
 type Classes struct {
 	byName map[string]*resourcev1.DeviceClass
 	of     map[corev1.ResourceName]*resourcev1.DeviceClass
 }
 
-// NewClasses are these classes. They must not be changed later.
+// NewClasses indexes the classes, which must not be modified later.
 func NewClasses(classes iter.Seq[*resourcev1.DeviceClass]) Classes {
 	c := Classes{map[string]*resourcev1.DeviceClass{}, map[corev1.ResourceName]*resourcev1.DeviceClass{}}
 	for class := range classes {
@@ -77,25 +78,25 @@ func NewClasses(classes iter.Seq[*resourcev1.DeviceClass]) Classes {
 	return c
 }
 
-// standsBefore reports whether an extended resource that both classes name stands for the first: as kube-scheduler does, for the
-// newest, then for the first by name.
+// standsBefore reports whether a is preferred to b for an extended resource that both name. Like kube-scheduler, it prefers the
+// newer class, then the first by name.
 func standsBefore(a, b *resourcev1.DeviceClass) bool {
 	return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) < 0
 }
 
-// Class is the DeviceClass of that name, or nil.
+// Class returns the DeviceClass with that name, or nil.
 func (c *Classes) Class(name string) *resourcev1.DeviceClass { return c.byName[name] }
 
-// ClassOf is the DeviceClass that an extended resource stands for, or nil.
+// ClassOf returns the DeviceClass that provides an extended resource, or nil.
 func (c *Classes) ClassOf(resource corev1.ResourceName) *resourcev1.DeviceClass {
 	return c.of[resource]
 }
 
-// Names are those of the classes, in order.
+// Names returns the names of the classes in order.
 func (c *Classes) Names() []string { return slices.Sorted(maps.Keys(c.byName)) }
 
-// AmountName is the resource by which devices of a class are counted: its extended resource, where it is the class that this name
-// stands for, else the name that every class has.
+// AmountName returns the resource that counts devices of a class: its extended resource if ClassOf resolves that to this class,
+// otherwise its implicit name.
 func (c *Classes) AmountName(class *resourcev1.DeviceClass) corev1.ResourceName {
 	if name := class.Spec.ExtendedResourceName; name != nil {
 		if of := c.ClassOf(corev1.ResourceName(*name)); of != nil && of.Name == class.Name {
@@ -105,12 +106,12 @@ func (c *Classes) AmountName(class *resourcev1.DeviceClass) corev1.ResourceName 
 	return ImplicitName(class.Name)
 }
 
-// ImplicitName is the extended resource that stands for a DeviceClass without its naming one.
+// ImplicitName returns the extended resource that every DeviceClass provides without declaring it.
 func ImplicitName(class string) corev1.ResourceName {
 	return corev1.ResourceName(resourcev1.ResourceDeviceClassPrefix + class)
 }
 
-// MayClaim reports whether pods of the spec claim devices, or request some that a DeviceClass may stand for.
+// MayClaim reports whether pods of the spec claim devices, or request an extended resource that a DeviceClass may provide.
 func MayClaim(spec *corev1.PodSpec) bool {
 	if len(spec.ResourceClaims) > 0 {
 		return true
@@ -123,7 +124,7 @@ func MayClaim(spec *corev1.PodSpec) bool {
 	return false
 }
 
-// readDevices reads which devices the pod claims, and adds them to its amounts.
+// readDevices reads the pod's claims and adds their devices to its requests.
 func (p *Pod) readDevices(spec *corev1.PodSpec, objects *Objects) Refusal {
 	var claims Claims
 	for i := range spec.ResourceClaims {
@@ -171,7 +172,7 @@ func (p *Pod) readResourceClaim(field string, c *corev1.PodResourceClaim, object
 	return &t.Spec.Spec, Refusal{}
 }
 
-// readDeviceRequest refuses what of a request is not there, or cannot be judged.
+// readDeviceRequest refuses a request with a missing DeviceClass, and a request that Muster cannot evaluate.
 func readDeviceRequest(field, template string, q *resourcev1.DeviceRequest, known *Classes) Refusal {
 	classes, selectors := []string(nil), []resourcev1.DeviceSelector(nil)
 	if e := q.Exactly; e != nil {
@@ -200,8 +201,8 @@ func readDeviceRequest(field, template string, q *resourcev1.DeviceRequest, know
 	return Refusal{}
 }
 
-// readExtended reads the requests of extended resources that a DeviceClass stands for. What is requested by the name that every
-// class has is a claim.
+// readExtended reads the requests for extended resources that a DeviceClass provides. A request by the implicit name of a class is
+// always a claim.
 func (p *Pod) readExtended(claims *Claims, classes *Classes) Refusal {
 	for _, name := range p.Requests.Names() {
 		implicit := strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix)
@@ -224,7 +225,7 @@ func (p *Pod) readExtended(claims *Claims, classes *Classes) Refusal {
 			claims.Extended = append(claims.Extended, ExtendedRequest{name, class.Name, p.Requests[name]})
 			continue
 		}
-		// No device plugin offers this: it is a claim wherever the pod runs.
+		// A device plugin never offers an implicit name, so this is a claim on every node.
 		claims.Specs = append(claims.Specs,
 			resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
 				Name: "extended-resource", Exactly: &resourcev1.ExactDeviceRequest{
@@ -236,8 +237,9 @@ func (p *Pod) readExtended(claims *Claims, classes *Classes) Refusal {
 	return Refusal{}
 }
 
-// Charge counts the devices that a claim takes at least of those that are free and sound, by the names of AmountName. Requests for
-// administrators take none, those that tolerate taints may take others, and of alternatives the least counts.
+// Charge returns the minimum number of free, untainted devices that a claim takes, under the names returned by AmountName. Requests
+// with adminAccess take none, requests with tolerations may take tainted devices instead, and among alternatives the smallest
+// counts.
 func (c *Classes) Charge(claim *resourcev1.DeviceClaim) nodegroups.Resources {
 	out := nodegroups.Resources{}
 	for i := range claim.Requests {
@@ -270,7 +272,7 @@ func (c *Classes) Charge(claim *resourcev1.DeviceClaim) nodegroups.Resources {
 	return out
 }
 
-// chargeOf is the least that a request takes; one for all devices takes one at least.
+// chargeOf returns the minimum that a request takes; a request for all devices takes at least one.
 func (c *Classes) chargeOf(name string, mode resourcev1.DeviceAllocationMode, count int64) nodegroups.Resources {
 	class := c.Class(name)
 	if class == nil {
@@ -282,12 +284,12 @@ func (c *Classes) chargeOf(name string, mode resourcev1.DeviceAllocationMode, co
 	return nodegroups.Resources{c.AmountName(class): count}
 }
 
-// identities are attributes that tell one device from all others, or one machine: their values say nothing of another machine.
-// They are those of the drivers that are known, by the names without a domain, in lower case.
+// identities lists the attributes that differ between devices or machines, so their values cannot be compared across machines. It
+// covers the attributes of known drivers, without the domain and in lower case.
 var identities = []string{"uuid", "parentuuid", "pcibusid", "pcibusaddress", "pciaddress", "pcieroot", "serial", "serialnumber", "ifname",
 	"mac", "ipv4", "ipv6", "rdmadevice"}
 
-// IsIdentity reports whether an attribute tells one device, or one machine, from all others.
+// IsIdentity reports whether an attribute identifies a device or a machine.
 func IsIdentity(name resourcev1.QualifiedName) bool {
 	s := string(name)
 	return slices.Contains(identities, strings.ToLower(s[strings.LastIndexByte(s, '/')+1:]))
@@ -295,7 +297,7 @@ func IsIdentity(name resourcev1.QualifiedName) bool {
 
 var word = regexp.MustCompile(`[A-Za-z0-9]+`)
 
-// Identifies reports whether a CEL expression reads an attribute that tells one device from all others.
+// Identifies reports whether a CEL expression reads an attribute that identifies a device or a machine.
 func Identifies(expression string) bool {
 	return slices.ContainsFunc(word.FindAllString(expression, -1), func(w string) bool { return IsIdentity(resourcev1.QualifiedName(w)) })
 }
@@ -309,23 +311,23 @@ func keyOf(claims Claims) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// AnyDevices are as many of each kind as are claimed, where it is not known what a node will have.
+// AnyDevices allocates every claim. It is used when the devices of a node are unknown.
 type AnyDevices struct{}
 
-// Key is part of Devices, as all that follow.
+// Key implements Devices, as do all methods below.
 func (AnyDevices) Key() string { return "any" }
 
-// Amounts are not known.
+// Amounts returns nil: the amounts are unknown.
 func (AnyDevices) Amounts() nodegroups.Resources { return nil }
 
-// Allocate allocates all.
+// Allocate serves all pods.
 func (d AnyDevices) Allocate(_ *Claims, n int) (pods int, left Devices) { return n, d }
 
-// Obstacle is empty.
+// Obstacle returns no obstacle.
 func (AnyDevices) Obstacle(*Claims) string { return "" }
 
-// Unpublished is empty.
+// Unpublished returns no pools.
 func (AnyDevices) Unpublished() string { return "" }
 
-// Describe is nothing.
+// Describe returns no description.
 func (AnyDevices) Describe() []v1alpha1.DevicePool { return nil }

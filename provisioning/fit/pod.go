@@ -34,7 +34,7 @@ type Pod struct {
 	volumes     []selector
 	tolerations []corev1.Toleration
 
-	// Claims are the devices that it claims; nil for none.
+	// Claims contains the device claims of each pod; nil for none.
 	Claims *Claims
 
 	attracts []podTerm

@@ -335,7 +335,7 @@ func nodeOfSlice(m *Model, from ref, mark func(ref)) {
 	}
 }
 
-// nodesOfClaim are those of its devices, and of its pods.
+// nodesOfClaim marks the nodes of the claim's devices and of its pods.
 func nodesOfClaim(m *Model, from ref, mark func(ref)) {
 	o := m.claimable.claims[types.NamespacedName{Namespace: from.group, Name: from.name}]
 	if o == nil {
@@ -359,7 +359,7 @@ func requestsOfClaim(m *Model, from ref, mark func(ref)) {
 	}
 }
 
-// nodesOfDevices are those of which some are published, or claimed by their pods.
+// nodesOfDevices marks the nodes with published devices, and the nodes of pods with claims.
 func nodesOfDevices(m *Model, _ ref, mark func(ref)) {
 	for name := range m.claimable.onNode {
 		mark(ref{name: name})

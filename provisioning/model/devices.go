@@ -18,23 +18,23 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// claimable is what DRA drivers publish of nodes, and what claims have of it.
+// claimable contains what DRA drivers publish for nodes, and the claims that have devices allocated.
 type claimable struct {
 	classes map[string]*resourcev1.DeviceClass
 	rules   map[string]*resourcev1.DeviceTaintRule
 	slices  map[string]*resourcev1.ResourceSlice
 	claims  map[types.NamespacedName]*resourcev1.ResourceClaim
-	// catalog is that of the classes.
+	// catalog is built from classes.
 	catalog *devices.Catalog
 
-	// onNode are the slices of each node by name; nodeOf is where the pools of slices are.
+	// onNode indexes slices by node; nodeOf is the node of each pool.
 	onNode index[string, string]
 	nodeOf map[devices.Pool]string
-	// takes are the claims with devices of each pool.
+	// takes indexes claims by the pools of their devices.
 	takes index[devices.Pool, types.NamespacedName]
-	// published is what each node publishes; a node that is missing has to be read again.
+	// published caches what each node publishes; a missing node is read again.
 	published map[string]*devices.Published
-	// charges are the devices that the claims of each pod take, by their names of amounts.
+	// charges counts the devices that each claim of a pod takes, under the names returned by AmountName.
 	charges map[types.UID]map[types.NamespacedName]nodegroups.Resources
 }
 
@@ -49,7 +49,7 @@ func newClaimable() claimable {
 	}
 }
 
-// setSlice stores a slice. Those of devices that several nodes may have are left out.
+// setSlice stores a slice. Slices without spec.nodeName are stored but never offered: several nodes may use their devices.
 func (c *claimable) setSlice(s *resourcev1.ResourceSlice) effect {
 	old := c.slices[s.Name]
 	if !objects.Put(c.slices, s.Name, s) {
@@ -71,7 +71,7 @@ func (c *claimable) fileSlice(s *resourcev1.ResourceSlice, in bool) {
 	}
 	c.onNode.set(*s.Spec.NodeName, s.Name, in)
 	if in {
-		// It stays when the slices go: claims have devices of the pool all the while.
+		// The entry outlives the slices: claims keep devices of the pool meanwhile.
 		c.nodeOf[devices.Pool{Driver: s.Spec.Driver, Name: s.Spec.Pool.Name}] = *s.Spec.NodeName
 	}
 	delete(c.published, *s.Spec.NodeName)
@@ -111,7 +111,8 @@ func resultsOf(o *resourcev1.ResourceClaim) []resourcev1.DeviceRequestAllocation
 	return o.Status.Allocation.Devices.Results
 }
 
-// charge notes what a claim takes for the pods that it is for. What an extended resource stands for the pod requests itself.
+// charge records the devices of a claim for its pods. A claim for extended resources is skipped, because the pod's own requests
+// count them.
 func (c *claimable) charge(key types.NamespacedName, o *resourcev1.ResourceClaim) {
 	if o.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true" {
 		return
@@ -124,7 +125,7 @@ func (c *claimable) charge(key types.NamespacedName, o *resourcev1.ResourceClaim
 	}
 }
 
-// podsOf are the pods that a claim was made for, and those that use it.
+// podsOf returns the pods that own or use a claim.
 func podsOf(o *resourcev1.ResourceClaim) (out []types.UID) {
 	if owner := metav1.GetControllerOf(o); owner != nil && owner.Kind == "Pod" {
 		out = append(out, owner.UID)
@@ -137,7 +138,7 @@ func podsOf(o *resourcev1.ResourceClaim) (out []types.UID) {
 	return out
 }
 
-// chargeOf is what the claims of a pod take; nil for nothing.
+// chargeOf returns the devices of a pod's claims; nil for none.
 func (c *claimable) chargeOf(uid types.UID) (out nodegroups.Resources) {
 	for _, r := range c.charges[uid] {
 		if out == nil {
@@ -170,13 +171,13 @@ func (c *claimable) setRule(o *resourcev1.DeviceTaintRule, deleted bool) effect 
 	return frees
 }
 
-// lookup adds what pod templates refer to.
+// lookup adds the DeviceClasses to what pod templates refer to.
 func (c *claimable) lookup(out fit.Objects) fit.Objects {
 	out.Classes = &c.catalog.Classes
 	return out
 }
 
-// publishedBy is what the node publishes; nil for nothing.
+// publishedBy returns the devices that a node publishes; nil for none.
 func (c *claimable) publishedBy(o *corev1.Node) *devices.Published {
 	p, known := c.published[o.Name]
 	if !known {
@@ -193,7 +194,7 @@ func (c *claimable) publishedBy(o *corev1.Node) *devices.Published {
 	return p
 }
 
-// add adds the devices that pods can claim on a node to what it has.
+// add adds the claimable devices of a node to its allocatable and free amounts.
 func (c *claimable) add(out *state.Node, o *corev1.Node) {
 	p := c.publishedBy(o)
 	if p == nil {
@@ -214,7 +215,7 @@ func (c *claimable) add(out *state.Node, o *corev1.Node) {
 	}
 }
 
-// ofGroup adds to a group what drivers will publish of its machines.
+// ofGroup adds the devices that drivers are expected to publish for machines of a group.
 func (c *claimable) ofGroup(g planner.Group, ng *v1alpha1.NodeGroup) planner.Group {
 	declared := ng.Spec.Template.Devices
 	seen := declared

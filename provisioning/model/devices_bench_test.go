@@ -13,8 +13,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// BenchmarkPlanClaims plans a gang of 1,000 pods of two GPUs on 5,000 nodes of 20 kinds, half of whose GPUs are taken: by claim, and
-// as amounts. A ratio of the two in one run says what claims cost.
+// BenchmarkPlanClaims plans a gang of 1,000 pods with two GPUs each on 5,000 nodes of 20 kinds, half of whose GPUs are allocated,
+// once by claim and once by amount. The ratio of the two in one run is the cost of claims.
 func BenchmarkPlanClaims(b *testing.B) {
 	const nodes, kinds = 5000, 20
 	for _, by := range []string{"amount", "claim"} {

@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// byClaim is a node without a device plugin, of which a driver publishes GPUs.
+// byClaim adds a node without a device plugin, for which a driver publishes GPUs.
 func byClaim(m *Model, v *version, change ...func(*resourcev1.ResourceSlice)) {
 	m.Set(v.node(func(n *corev1.Node) { delete(n.Status.Allocatable, gpu) }))
 	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}}
@@ -34,7 +34,7 @@ func byClaim(m *Model, v *version, change ...func(*resourcev1.ResourceSlice)) {
 	m.Set(s)
 }
 
-// claim is that of a pod for GPUs, of which those are allocated.
+// claim returns a pod's claim for GPUs, with the given ones allocated.
 func (v *version) claim(pod types.UID, count int64, allocated ...int) *resourcev1.ResourceClaim {
 	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "claim-of-" + string(pod),
 		ResourceVersion: v.next()}}
@@ -72,7 +72,7 @@ func TestDevicesThatAreClaimedAreTaken(t *testing.T) {
 	want(8, 6)
 	m.Set(v.pod("p", "n", 0)) // it takes what its claim has
 	want(8, 6)
-	// One whose resource stands for a class has another claim, which the scheduler makes.
+	// A pod that requests the class by its extended resource gets its claim from the scheduler.
 	m.Set(v.pod("q", "n", 3))
 	of := v.claim("q", 3, 4, 5, 6)
 	of.Annotations = map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"}
@@ -90,7 +90,7 @@ func TestDevicesThatAreClaimedAreTaken(t *testing.T) {
 	want(8, 6)
 }
 
-// The pods that claim what was booked for them use the booking up, also where their claims are heard of after them.
+// The pods that claim what was booked for them consume the booking, even if their claims arrive after them.
 func TestClaimsConsumeBookings(t *testing.T) {
 	for _, claimFirst := range []bool{true, false} {
 		m, v := newModel()
@@ -111,7 +111,7 @@ func TestClaimsConsumeBookings(t *testing.T) {
 	}
 }
 
-// A driver that restarts takes its slices away for a while.
+// A driver that restarts deletes its slices for a while.
 func TestDevicesVanishForAWhile(t *testing.T) {
 	m, v := newModel()
 	byClaim(m, v)
@@ -124,7 +124,7 @@ func TestDevicesVanishForAWhile(t *testing.T) {
 	}
 }
 
-// A pool is not there before all of its slices are; one that is complete and empty has nothing either.
+// A pool counts once all of its slices are published; a complete and empty pool has no devices.
 func TestPoolsAreWhole(t *testing.T) {
 	for name, change := range map[string]func(*resourcev1.ResourceSlice){
 		"one of two slices": func(s *resourcev1.ResourceSlice) { s.Spec.Pool.ResourceSliceCount = 2 },
@@ -163,7 +163,7 @@ func planClaims(class func(*resourcev1.DeviceClass), group func(*v1alpha1.NodeGr
 	return planner.Plan(s, gang, state.DefaultPolicy(state.AtomicScaleUp))
 }
 
-// A gang that claims its devices is launched from zero, where the group declares them or where they were learned.
+// A gang that claims devices is launched from zero if the group declares them or has learned them.
 func TestClaimsAreLaunched(t *testing.T) {
 	pools := []v1alpha1.DevicePool{{Driver: "gpu.example.com", Devices: []v1alpha1.Device{{Name: "gpu-", Count: 4}}}}
 	for name, change := range map[string]func(*v1alpha1.NodeGroup){
@@ -187,7 +187,7 @@ func TestClaimsAreLaunched(t *testing.T) {
 	}
 }
 
-// A group that declares no devices may have them: what claims them waits, and says for what.
+// A group without declared devices may have some: a gang that claims them waits, with a reason.
 func TestClaimsThatNoGroupDeclaresWait(t *testing.T) {
 	plan := planClaims(func(*resourcev1.DeviceClass) {}, func(*v1alpha1.NodeGroup) {})
 	if plan.Outcome != planner.Wait {

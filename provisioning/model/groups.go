@@ -33,7 +33,7 @@ type groups struct {
 	list    []planner.Group
 	daemons []state.DaemonSet
 
-	// What reading a group depends on beside.
+	// Inputs of a group's reading besides its object.
 	claimable *claimable
 }
 

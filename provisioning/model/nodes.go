@@ -74,7 +74,7 @@ type node struct {
 	lifted bool
 	// booked reports whether some live request had booked it when it was last read.
 	booked bool
-	// publishes: a DRA driver publishes devices of it.
+	// publishes is set if a DRA driver publishes devices for the node.
 	publishes bool
 	// ended are pods of gangs that ended here lately.
 	ended []ended
@@ -167,7 +167,7 @@ func (ns *nodes) setPod(uid types.UID, p *state.Pod, endedAt, now time.Time) (ke
 	return keepsLess
 }
 
-// claim adds to what a pod takes the devices that its claims take.
+// claim adds the devices of a pod's claims to its requests.
 func (ns *nodes) claim(uid types.UID, charge nodegroups.Resources) {
 	p := ns.pods[uid]
 	if p == nil || charge == nil {

@@ -110,7 +110,7 @@ func (ns *nodes) read(name string, n *node, now time.Time) *state.Node {
 	return out
 }
 
-// publishesLess reports whether drivers publish fewer devices of some class of a node than before: one restarts, or devices have failed.
+// publishesLess reports whether drivers publish fewer devices of some class than before: a driver restarts, or devices have failed.
 func publishesLess(n, before *state.Node) bool {
 	if before.Published == nil {
 		return false

@@ -221,7 +221,7 @@ func (w *events) event() {
 	}
 }
 
-// devices has what a driver publishes of a node change, or what claims have of it.
+// devices changes what a driver publishes for a node, or what claims have allocated.
 func (w *events) devices() {
 	name := w.nodeName()
 	pods := slices.DeleteFunc(slices.Sorted(maps.Keys(w.objects)), func(key string) bool { return !strings.HasPrefix(key, "*v1.Pod ") })

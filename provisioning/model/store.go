@@ -242,7 +242,7 @@ func (m *Model) setPod(o *corev1.Pod, now time.Time) effect {
 	return changed
 }
 
-// setClaim stores a claim; what it takes its pods take.
+// setClaim stores a claim and charges its devices to its pods.
 func (m *Model) setClaim(o *resourcev1.ResourceClaim) effect {
 	e := m.claimable.setClaim(o)
 	if e == unchanged {
@@ -266,7 +266,7 @@ func (m *Model) setClass(o *resourcev1.DeviceClass, deleted bool) effect {
 	return e
 }
 
-// lookup is what pod templates refer to, for use before it changes.
+// lookup returns what pod templates refer to. It is valid until the next change.
 func (m *Model) lookup() fit.Objects { return m.claimable.lookup(m.objects.Lookup()) }
 
 func (m *Model) setRequest(o *provreq.ProvisioningRequest, now time.Time) effect {

@@ -131,7 +131,7 @@ type Class struct {
 	// are ordered by, rest is everything else.
 	Devices, cpu, memory int64
 	rest                 string
-	// Claimable are the devices that pods can claim on a node; nil for none.
+	// Claimable contains the devices that pods can claim on a node; nil for none.
 	Claimable fit.Devices
 }
 

@@ -11,12 +11,12 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// mostBeside is how many nodes are searched for room beside other gangs at most. Most of those that have the room serve.
+// mostBeside limits how many nodes are searched for room beside other gangs. The nodes with the least remaining room come first.
 const mostBeside = 8
 
-// beside is a plan on one node that other gangs have booked whose pods have not all come. The scheduler puts no more of a gang on a node
-// than was booked there where all of its pods that are still to come are booked on that node; so the room that is left can be booked by
-// count, and nothing waits for pods that do not come.
+// beside plans on one node that other gangs have booked and not all of whose pods have arrived. The scheduler keeps a gang to its
+// booking on a node if all of its outstanding pods are booked there; so the remaining room can be booked by count, without waiting
+// for pods that never arrive.
 func (q *query) beside() (v Verdict, ok bool) {
 	if q.Upcoming == nil || q.gang.UID == "" || q.apart || q.Nodes.HasBookings(q.gang.UID) {
 		return v, false
@@ -54,8 +54,8 @@ func (q *query) beside() (v Verdict, ok bool) {
 	return v, false
 }
 
-// leftBeside is what a node has left once all pods of the gang are there, and those that it is booked for; takes is false where they
-// may not be booked together.
+// leftBeside returns the room of a node after all outstanding pods of the gangs that have booked it; takes is false if they cannot
+// share the node.
 func (q *query) leftBeside(n *state.Node, all nodegroups.Resources) (left nodegroups.Resources, takes bool) {
 	for i := range n.Bookings {
 		if b := &n.Bookings[i]; q.Upcoming.flying[b.UID] || !q.allOn(n, b) {
@@ -63,7 +63,7 @@ func (q *query) leftBeside(n *state.Node, all nodegroups.Resources) (left nodegr
 		}
 	}
 	if slices.ContainsFunc(q.pods, func(p *fit.Pod) bool {
-		// Which devices the claims of others will have is not known.
+		// The devices of the other gangs' claims are not determined yet.
 		return !p.Matches(n.Name, n.Labels, n.Taints) || p.Claims != nil && n.Claimable != nil
 	}) {
 		return nil, false

@@ -245,7 +245,7 @@ func (q *query) explainGroup(g *Group) []Reason {
 	return out
 }
 
-// explainClaims says why no pod of the podSet has its claims allocated on a machine of the group.
+// explainClaims explains why the claims of a podSet cannot be allocated on a machine of the group.
 func (q *query) explainClaims(g *Group, i int) string {
 	published := q.spaceOf(g).claimable
 	if published == nil {

@@ -51,14 +51,14 @@ type query struct {
 // vector is an amount of each resource that the gang asks for.
 type vector []int64
 
-// space is what pods of the gang find on a node, or on a new machine.
+// space is the room for pods of the gang on a node or a new machine.
 type space struct {
 	amounts vector
-	// claimable are the devices that pods can claim; nil for none.
+	// claimable contains the devices that pods can claim; nil for none.
 	claimable fit.Devices
 }
 
-// fits is how many of n pods of the podSet the space takes.
+// fits returns how many of n pods of the podSet fit.
 func (q *query) fits(s space, i, n int) int {
 	n = s.amounts.times(q.needs[i], n)
 	c := q.pods[i].Claims
@@ -72,7 +72,7 @@ func (q *query) fits(s space, i, n int) int {
 	return n
 }
 
-// less is the space with n more pods of the podSet.
+// less returns the space with n more pods of the podSet.
 func (q *query) less(s space, i, n int) space {
 	s.amounts = s.amounts.less(q.needs[i], n)
 	if c := q.pods[i].Claims; c != nil && s.claimable != nil {
@@ -551,7 +551,7 @@ func (q *query) usable(g *Group) nodegroups.Resources {
 	return g.Usable
 }
 
-// spaceOf a new machine of the group.
+// spaceOf returns the space of a new machine of the group.
 func (q *query) spaceOf(g *Group) space {
 	if q.ideal {
 		return space{q.vector(g.UsableAtBest), g.PublishedAtBest}

@@ -92,7 +92,8 @@ type Group struct {
 	// Usable is what nodes were seen to offer, less what DaemonSets will take;
 	// UsableAtBest the same of what the template promises, and of other devices that nodes offer.
 	Usable, UsableAtBest nodegroups.Resources
-	// Published are the devices that drivers will publish of it, PublishedAtBest those that the template promises; nil for none.
+	// Published contains the devices that drivers will publish for a machine, PublishedAtBest those that the template promises; nil
+	// for none.
 	Published, PublishedAtBest fit.Devices
 }
 
@@ -111,7 +112,7 @@ func NewGroup(g nodegroups.Group, daemonSets []state.DaemonSet) Group {
 	return out
 }
 
-// Publish is the group whose machines publish these devices, or these on the best of days; nil for none.
+// Publish returns the group with these devices on its machines, as learned and as promised; nil for none.
 func (g Group) Publish(devices, best fit.Devices) Group {
 	g.Published, g.PublishedAtBest = devices, best
 	if best == nil {

@@ -43,7 +43,7 @@ const (
 	mostMarks  = 7000
 )
 
-// Uncalled stands for a process in Record.By: none has made the calls that are missing since they were put on record.
+// Uncalled is the value of Record.By if no process has made the missing calls since they were recorded.
 const Uncalled = "-"
 
 // Record is what has been bought for a request, as its status records it with every other change. The zero value is that nothing was.
@@ -53,12 +53,12 @@ type Record struct {
 	// Marks are the machines, each of them markLength characters, in order. Earlier are others before them.
 	Marks   string `json:"machines,omitempty"`
 	Earlier int    `json:"earlier,omitempty"`
-	// Unseen machines may have been made by calls that never got an answer, or whose answer was lost with a process. Open says of which
-	// calls most of them are, as Expect writes it.
+	// Unseen is the number of machines that may have been created by calls without an answer, or whose answer was lost with a
+	// process. Open lists most of their calls, in the format that Expect writes.
 	Unseen int    `json:"unseen,omitempty"`
 	Open   string `json:"open,omitempty"`
-	// By is the process that makes the calls of the attempt in flight, or Uncalled. Before is how many machines had been seen that are not
-	// the attempt's, or for which it has launched others since.
+	// By is the process that makes the calls of the attempt in flight, or Uncalled. Before is the number of machines seen by then
+	// that are not the attempt's, or that it has replaced since.
 	By     string `json:"by,omitempty"`
 	Before int    `json:"before,omitempty"`
 	// Explained machines came with a refusal of the cloud.
@@ -117,7 +117,7 @@ func (p *Record) Bought() int { return p.Seen() + p.Unseen - p.Explained }
 // Seen is how many machines were seen.
 func (p *Record) Seen() int { return p.Earlier + len(p.Marks)/markLength }
 
-// With counts these machines as well. Those that had been counted as unseen are not any more.
+// With adds machines that were seen. A machine that was counted as unseen is no longer counted as such.
 func (p Record) With(made []Machine) Record {
 	known := map[string]bool{}
 	for mark := range split(p.Marks) {

@@ -16,15 +16,15 @@ type Seen map[types.UID]map[machine]*purchase
 
 type machine struct{ group, name string }
 
-// purchase are the machines that had one name.
+// purchase contains the machines that had the same name.
 type purchase struct {
 	started time.Time
 	made    []Machine
 	gone    bool
 }
 
-// Add counts a machine of a launch for a request, unless it is counted. A machine that takes the name of one that has gone, and was
-// started after that, is another one: one that lists lacked for a while is not.
+// Add counts a machine of a launch for a request once. A machine with the name of an earlier one that ended before it started
+// counts again; a machine that was only missing from lists for a while does not.
 func (s Seen) Add(request types.UID, launch, group, name string, started time.Time) {
 	if s[request] == nil {
 		s[request] = map[machine]*purchase{}
@@ -48,7 +48,7 @@ func (s Seen) Gone(request types.UID, group, name string) {
 	}
 }
 
-// Of returns all machines that were seen of the request, in order.
+// Of returns all machines seen for the request, in order.
 func (s Seen) Of(request types.UID) (made []Machine) {
 	for _, p := range s[request] {
 		made = append(made, p.made...)

@@ -8,29 +8,30 @@ import (
 	"time"
 )
 
-// Machine is one that was seen of a request.
+// Machine is a machine that a process has seen for a request.
 type Machine struct {
-	// Mark stands for the machine in a record, and Call for the call that has made it.
+	// Mark identifies the machine in a record, Call the cloud call that created it.
 	Mark, Call string
-	// Started is when it was last started when it was first seen; zero where that was not known.
+	// Started is the machine's last start time when it was first seen; zero if unknown.
 	Started time.Time
 }
 
-// CallMark stands for the call of a launch in a NodeGroup.
+// CallMark identifies the call of a launch in a NodeGroup.
 func CallMark(group, launch string) string { return Mark(group, launch, time.Time{}) }
 
-// mostOpen is how many calls a record names of whose machines some were not seen. Those of earlier calls count for good.
+// mostOpen limits how many calls with unseen machines a record lists. The unseen machines of earlier calls stay counted for good.
 const mostOpen = 64
 
-// open are machines that a call may have made without being seen.
+// open describes machines that a call may have created and that no process has seen.
 type open struct {
 	call     string
 	machines int
-	// before is the time before which they were started; zero where all machines of the call are among them that were not seen before.
+	// before is the time by which the machines had started; zero if every machine of the call that has not been seen before is one
+	// of them.
 	before time.Time
 }
 
-// opened are those of the record, the oldest first. What cannot be read counts for good.
+// opened parses Open, oldest call first. Entries that do not parse are skipped; their machines stay counted for good.
 func (p *Record) opened() (out []open) {
 	for _, one := range strings.Fields(p.Open) {
 		part := strings.Split(one, ":")
@@ -64,10 +65,10 @@ func (p *Record) setOpened(all []open) {
 	p.Open = strings.Join(out, " ")
 }
 
-// Expect counts machines that the call may have made and that were not seen, where it was made before that time by a process that has
-// ended. A call is made again with the same token, which makes no machine twice: a machine that exists since before that time is one of
-// them, by the clock of its cloud, which tells seconds at least. The time is zero where the call is not made again, or waits in the
-// cloud's own queue: then every machine of it is.
+// Expect counts machines that a process which has ended may have created by this call before the given time. A retry uses the same
+// token, which never creates a machine twice, so a machine of the call that started before that time is one of them. The cloud's
+// clock has a resolution of at least one second. The time is zero if the call is not retried or waits in the cloud's own queue:
+// then every machine of the call is one of them.
 func (p Record) Expect(call string, machines int, before time.Time) Record {
 	if machines <= 0 {
 		return p
@@ -77,8 +78,8 @@ func (p Record) Expect(call string, machines int, before time.Time) Record {
 	return p
 }
 
-// found is the record once a machine is seen. It is one of those of each process that has ended since it was started: while it
-// existed, no call can have made another one in its place.
+// found returns the record after a machine was seen. The machine replaces one unseen machine of each process that has ended since
+// it started: while it existed, a retry could not have created another one in its place.
 func (p Record) found(m Machine) Record {
 	if !strings.Contains(p.Open, m.Call+":") {
 		return p

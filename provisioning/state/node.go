@@ -48,7 +48,7 @@ type Node struct {
 	InFlight bool
 
 	Allocatable nodegroups.Resources
-	// Published are the devices that drivers publish of the node, Claimable those of them that no claim has; nil for none. Allocatable
+	// Published contains the devices that drivers publish for the node, Claimable the unallocated ones; nil for none. Allocatable
 	// and Free count them.
 	Published, Claimable fit.Devices
 	// Free is what pods that run here leave, and those that may be made again in their
@@ -250,7 +250,7 @@ func (n *Node) AvailableTo(g *Gang) (free nodegroups.Resources, ok bool) {
 	return free, true
 }
 
-// Unbooked is what the bookings of pods that have not come leave of the node.
+// Unbooked returns the room of the node after the bookings of outstanding pods.
 func (n *Node) Unbooked() nodegroups.Resources {
 	left := n.Free.Clone()
 	for i := range n.Bookings {

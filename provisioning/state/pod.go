@@ -22,7 +22,7 @@ type Pod struct {
 	Node    string
 	// Requests is the room that it takes on its node.
 	Requests nodegroups.Resources
-	// claimed is what of it the pod's claims take.
+	// claimed is the part of the requests that the pod's claims take.
 	claimed  nodegroups.Resources
 	Running  *fit.Running
 	Finished bool
@@ -105,7 +105,7 @@ func ReadPod(p *corev1.Pod) *Pod {
 	return out
 }
 
-// Claim has the pod's claims take these devices, in place of those before.
+// Claim replaces the devices of the pod's claims in its requests.
 func (p *Pod) Claim(devices nodegroups.Resources) {
 	p.Requests = p.Requests.Clone()
 	if p.Requests == nil {

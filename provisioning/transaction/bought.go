@@ -24,7 +24,7 @@ func (r *Request) bought(v View, attempt int) purchases.Record {
 	return p
 }
 
-// sorted are the machines that calls of the attempt have made, and those of earlier attempts, which some clouds list late.
+// sorted returns the machines that calls of the attempt created, and those of earlier attempts, which some clouds list late.
 func (r *Request) sorted(made []purchases.Machine) (ours, others []purchases.Machine) {
 	calls := map[string]bool{}
 	for _, c := range r.Attempt.Calls(r.UID) {
@@ -40,7 +40,7 @@ func (r *Request) sorted(made []purchases.Machine) (ours, others []purchases.Mac
 	return ours, others
 }
 
-// mark stands for the call in the record.
+// mark identifies the call in the record.
 func (c Call) mark() string { return purchases.CallMark(c.Group, c.Token) }
 
 // mayBuy reports whether so many more machines may be bought for the attempt; otherwise stopped is the record to write.
@@ -117,8 +117,8 @@ func afterFailure(p purchases.Record, r *Request, v View, f *AttemptFailure) pur
 	return p
 }
 
-// announce is the record before this process makes calls of the attempt: another one may have made them before it ended, and its answers
-// are not known.
+// announce returns the record before this process makes calls of the attempt. An earlier process may have made them already, with
+// an unknown result.
 func (r *Request) announce(p purchases.Record, v View, progress map[CallKey]*progress) purchases.Record {
 	if p.By == v.Process {
 		return p
@@ -130,8 +130,8 @@ func (r *Request) announce(p purchases.Record, v View, progress map[CallKey]*pro
 	return p
 }
 
-// expect is the record with what calls of the attempt may have made until then and that was never seen; the time is zero where they are
-// not made again.
+// expect returns the record with the machines that calls of the attempt may have created by then and that were never seen; the time
+// is zero if the calls are not retried.
 func (r *Request) expect(p purchases.Record, progress map[CallKey]*progress, until time.Time) purchases.Record {
 	vanished := max(0, p.Seen()-p.Before-made(progress))
 	for _, c := range r.Attempt.Calls(r.UID) {
@@ -147,7 +147,7 @@ func (r *Request) expect(p purchases.Record, progress map[CallKey]*progress, unt
 	return p
 }
 
-// made is how many machines of the calls there are, or were lost on record.
+// made returns how many machines of the calls exist or are recorded as lost.
 func made(progress map[CallKey]*progress) (n int) {
 	for _, p := range progress {
 		n += p.made

@@ -167,8 +167,9 @@ func TestNoLoopBuys(t *testing.T) {
 	}
 }
 
-// TestAProcessThatStartsAgainKnowsWhatWasBought: what it has seen itself is nothing. Where one was killed between a call and the record of
-// its answer, or between the record of its intent and the call, the next one counts what may have been made.
+// TestAProcessThatStartsAgainKnowsWhatWasBought: a new process has seen no machines. If the previous one was killed between its
+// record of the intent and the call, or between the call and its record of the answer, the new one counts what the call may have
+// created.
 func TestAProcessThatStartsAgainKnowsWhatWasBought(t *testing.T) {
 	recorded := 0
 	for name, after := range map[string]func(m *seller) bool{

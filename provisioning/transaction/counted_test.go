@@ -15,29 +15,30 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// sold is a machine that a cloud has made.
+// sold is a machine that a cloud has created.
 type sold struct {
 	cloudprovider.Machine
-	// listed is from when on lists show it, gone whether it was terminated.
+	// listed is when lists show it first; gone is set once it is terminated.
 	listed time.Time
 	gone   bool
-	// life is the process that had it made.
+	// life is the process that requested it.
 	life int
 }
 
-// shop is a cloud that makes machines for a request, lists them late and loses some, and a Muster whose processes die.
+// shop is a cloud that creates machines for a request, lists them late and loses some, and a Muster whose processes die.
 type shop struct {
 	*story
 	*testing.T
 	machines []*sold
 	lives    int
-	// lag is how long lists lack a machine that the next call makes. What queues is made after that.
+	// lag is the delay after which lists show a machine created by the next call. The cloud's queue creates its machines after
+	// that.
 	lag    time.Duration
 	queues bool
-	// queue is how many machines the cloud has still to make, asked for by the process asked.
+	// queue is the number of machines that the cloud has still to create, requested by the process asked.
 	queue, asked int
-	// unclear is how many machines may have been made as far as Muster can know, and were not: a process ended between the record of its
-	// intent and its call, or the machine went before a process saw it.
+	// unclear is the number of machines that were never created but that Muster must count: a process died between the record of
+	// its intent and the call, or the machine ended before a process saw it.
 	unclear int
 }
 
@@ -49,7 +50,7 @@ func newShop(t *testing.T, pods int) *shop {
 	return s
 }
 
-// live starts the next process, which has seen nothing.
+// live starts the next process, which has seen no machines.
 func (s *shop) live() {
 	for _, m := range s.machines {
 		if m.gone && slices.Contains(s.view.Made, noted(m.Machine)) {
@@ -61,7 +62,7 @@ func (s *shop) live() {
 	s.look()
 }
 
-// look lists the machines.
+// look shows the listed machines to the process.
 func (s *shop) look() {
 	s.view.Machines = nil
 	for _, m := range s.machines {
@@ -79,7 +80,7 @@ func (s *shop) look() {
 	})
 }
 
-// see has the process note a machine.
+// see adds a machine to what the process has seen.
 func (s *shop) see(m *sold) {
 	s.view.Machines = append(s.view.Machines, m.Machine)
 	if one := noted(m.Machine); !slices.Contains(s.view.Made, one) {
@@ -87,14 +88,14 @@ func (s *shop) see(m *sold) {
 	}
 }
 
-// noted is what a process notes of a machine that it sees.
+// noted returns what a process records about a machine that it sees.
 func noted(m cloudprovider.Machine) purchases.Machine {
 	mark, call := purchases.Mark(m.Group, m.Name, time.Time{}), purchases.CallMark(m.Group, m.Launch)
 	return purchases.Machine{Mark: mark, Call: call, Started: m.Started}
 }
 
-// make is what the cloud does for a call: it makes what it does not have of it.
-func (s *shop) make(c Call) {
+// create creates the missing machines of a call.
+func (s *shop) create(c Call) {
 	have := 0
 	for _, m := range s.machines {
 		if m.Launch == c.Token && m.Group == c.Group && !m.gone {
@@ -117,7 +118,7 @@ func (s *shop) add(token string, lag time.Duration) {
 	}})
 }
 
-// serve has the cloud's queue make what it has.
+// serve creates the machines in the cloud's queue.
 func (s *shop) serve() {
 	for ; s.queue > 0; s.queue-- {
 		s.add(state.Token(uid, s.request.Attempt.Number), 0)
@@ -126,7 +127,7 @@ func (s *shop) serve() {
 	s.look()
 }
 
-// lose has the machine terminated by others.
+// lose terminates the machine from outside.
 func (s *shop) lose(m *sold) {
 	if m.gone = true; !slices.Contains(s.view.Made, noted(m.Machine)) {
 		s.forget(m)
@@ -134,7 +135,8 @@ func (s *shop) lose(m *sold) {
 	s.look()
 }
 
-// forget has no process know of a machine that has gone, unless it is on record: each since then may have made it, or another one after it.
+// forget drops a machine that has ended from every process, unless it is recorded: each process since may have created it, or
+// another one after it.
 func (s *shop) forget(m *sold) {
 	known := s.request.Purchases.With([]purchases.Machine{noted(m.Machine)})
 	if known.Seen() > s.request.Purchases.Seen() {
@@ -142,13 +144,13 @@ func (s *shop) forget(m *sold) {
 	}
 }
 
-// bought is how many machines the record has with what the process has seen.
+// bought returns the number of machines in the record, including what the process has seen.
 func (s *shop) bought() int {
 	p := s.request.bought(s.view, 0)
 	return p.Bought() + p.Explained
 }
 
-// write records what the step says.
+// write stores the record of the step.
 func (s *shop) write(step Step) {
 	s.Helper()
 	if step.Purchases != nil {
@@ -167,18 +169,18 @@ func (s *shop) write(step Step) {
 	}
 }
 
-// call makes the machines of the step, and has the process see them.
+// call creates the machines of the step and shows them to the process.
 func (s *shop) call(step Step) {
 	s.Helper()
 	if got := s.bought(); got < len(s.machines) {
 		s.Fatalf("process %d calls for more while %d of %d machines are counted: %+v", s.lives, got, len(s.machines), s.request.Purchases)
 	}
 	for _, c := range step.Launch {
-		s.make(c)
+		s.create(c)
 	}
 }
 
-// answered has the process see what its call has made.
+// answered shows the machines of its call to the process.
 func (s *shop) answered() {
 	for _, m := range s.machines {
 		if !m.gone {
@@ -188,7 +190,7 @@ func (s *shop) answered() {
 	s.look()
 }
 
-// missing is how many machines of the attempt's calls do not exist.
+// missing returns how many machines of the attempt's calls do not exist.
 func (s *shop) missing() int {
 	n := 0
 	for _, c := range s.request.Attempt.Calls(uid) {
@@ -202,7 +204,7 @@ func (s *shop) missing() int {
 	return n - len(s.request.Attempt.losses())
 }
 
-// step decides, and does it unless the process dies meanwhile.
+// step decides and acts, unless the process dies in between.
 func (s *shop) step(want Action) Step {
 	s.Helper()
 	s.look()
@@ -289,7 +291,8 @@ func TestAMachineIsCountedOnce(t *testing.T) {
 	}
 }
 
-// TestAnotherProcessCountsWhatTheOneBeforeMayHaveMade, whatever it decides first.
+// TestAnotherProcessCountsWhatTheOneBeforeMayHaveMade: a new process counts possible purchases of the previous one before it
+// decides anything.
 func TestAnotherProcessCountsWhatTheOneBeforeMayHaveMade(t *testing.T) {
 	for name, tell := range map[string]func(*shop){
 		"a replacement": func(s *shop) {
@@ -348,8 +351,8 @@ func TestAnotherProcessCountsWhatTheOneBeforeMayHaveMade(t *testing.T) {
 	}
 }
 
-// TestPurchasesAreCountedWhateverHappens: processes die at any time, lists are late and machines vanish. No call is made while fewer
-// machines are counted than were made, and never more are counted than Muster must take for made.
+// TestPurchasesAreCountedWhateverHappens: processes die at any time, lists are late and machines vanish. No call is made while the
+// count is below the machines created, and the count never exceeds what Muster must assume was created.
 func TestPurchasesAreCountedWhateverHappens(t *testing.T) {
 	for seed := range uint64(500) {
 		random := rand.New(rand.NewPCG(seed, 39))
@@ -410,7 +413,7 @@ func TestPurchasesAreCountedWhateverHappens(t *testing.T) {
 	}
 }
 
-// possible is how many machines the process may have made as far as the record tells, and has not.
+// possible returns how many machines, according to the record, the process may have created and has not.
 func (s *shop) possible() int {
 	if s.request.Attempt.Phase != Launching {
 		return 0

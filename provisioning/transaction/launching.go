@@ -470,7 +470,7 @@ func unready(n *state.Node, s *planner.Snapshot) (why string, again time.Time) {
 	return "", again
 }
 
-// unpublished says which drivers have not published all devices of the node, or is empty.
+// unpublished lists the drivers that have not published all devices of the node; empty for none.
 func unpublished(n *state.Node) string {
 	if n.Published == nil || n.Published.Unpublished() == "" {
 		return ""

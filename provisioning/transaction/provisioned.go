@@ -349,9 +349,9 @@ func repair(r *Request, v View, own *nodeset.Set, rest state.Gang, until time.Ti
 		ReasonBookingIsShort, "The booking no longer fits: "+shortage(r, v, rest, &plan))}
 }
 
-// keepPart looks after machines that were launched for the gang and bear no booking, since a process ended before it had opened them, where
-// others are lost and nothing comes in their place for now. They are opened for as many pods as fit there, as they would be otherwise, and
-// taken back where none does. ok is false where there are none.
+// keepPart handles machines that were launched for the gang and have no booking, because a process ended before it opened them,
+// while others are lost and cannot be replaced for now. It opens them for as many pods as fit there, and gives them back if none
+// does. ok is false if there are no such machines.
 func keepPart(r *Request, v View, own *nodeset.Set, rest state.Gang) (s Step, ok bool) {
 	unopened := false
 	for n := range own.All() {
@@ -373,7 +373,7 @@ func keepPart(r *Request, v View, own *nodeset.Set, rest state.Gang) (s Step, ok
 	return s, s.Do != Rest
 }
 
-// placePart places as many pods of each podSet as fit on the nodes beside those of the podSets before it.
+// placePart places as many pods of each podSet on the nodes as fit beside the podSets before it.
 func placePart(v View, own *nodeset.Set, rest state.Gang) (placed []planner.Placement) {
 	part := rest
 	part.PodSets = nil

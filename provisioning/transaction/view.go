@@ -22,7 +22,7 @@ type View struct {
 	Machines []cloudprovider.Machine
 	// Process identifies the process that decides: another one does not know which calls were made before.
 	Process string
-	// Made are all machines that this process has seen of the request, whether they still exist or not.
+	// Made contains all machines that this process has seen for the request, including the ones that no longer exist.
 	Made []purchases.Machine
 	// Carried is what was bought for earlier requests of the request's Workload: it counts until the request has a record of its own.
 	Carried purchases.Record

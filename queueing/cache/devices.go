@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/fit"
 )
 
-// devices are what claims of pods refer to (DRA).
+// devices contains the objects that pods' claims refer to (DRA).
 type devices struct {
 	byName    map[string]*resourcev1.DeviceClass
 	classes   fit.Classes
@@ -31,7 +31,7 @@ func (d *devices) clone() devices {
 	return devices{byName: maps.Clone(d.byName), classes: d.classes, templates: maps.Clone(d.templates)}
 }
 
-// setDeviceClass takes in a DeviceClass; deleted takes it out.
+// setDeviceClass stores a DeviceClass, or removes a deleted one.
 func (s *Cache) setDeviceClass(o *resourcev1.DeviceClass, deleted bool) {
 	s.devices.byName[o.Name] = o
 	if deleted {
@@ -43,7 +43,7 @@ func (s *Cache) setDeviceClass(o *resourcev1.DeviceClass, deleted bool) {
 	})
 }
 
-// setClaimTemplate takes in a ResourceClaimTemplate; deleted takes it out.
+// setClaimTemplate stores a ResourceClaimTemplate, or removes a deleted one.
 func (s *Cache) setClaimTemplate(o *resourcev1.ResourceClaimTemplate, deleted bool) {
 	key := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
 	s.devices.templates[key] = o
@@ -59,8 +59,8 @@ func (s *Cache) setClaimTemplate(o *resourcev1.ResourceClaimTemplate, deleted bo
 	})
 }
 
-// claimed adds to what a pod requests the devices that it claims, by the resources that count them against quota: those of
-// resources.deviceClassMappings. It says why where that is not known, in words that Kueue has for it.
+// claimed adds a pod's claims to its requests, under the resources of resources.deviceClassMappings, which count against quota. If
+// a claim cannot be counted it returns the reason in Kueue's words.
 func (s *Cache) claimed(namespace string, ps *kueue.PodSet, requests nodegroups.Resources) (out nodegroups.Resources, why string) {
 	if len(s.devices.byName) == 0 && len(ps.Template.Spec.ResourceClaims) == 0 {
 		return requests, "" // the common case, without a copy
@@ -86,7 +86,7 @@ func (s *Cache) claimed(namespace string, ps *kueue.PodSet, requests nodegroups.
 	return out, ""
 }
 
-// mapping is the resource that devices of a class count as.
+// mapping returns the resource that counts devices of a class.
 func (s *Settings) mapping(class string) (corev1.ResourceName, bool) {
 	if s.Config.Resources == nil {
 		return "", false
@@ -127,8 +127,8 @@ func (s *Cache) claimCharge(namespace string, ps *kueue.PodSet, i int) (out node
 	return out, ""
 }
 
-// requestCharge counts the devices of one request. Alternatives are counted where each is as many of the same, and what an administrator
-// watches takes nothing.
+// requestCharge counts the devices of one request. Alternatives count only if each requests the same number of the same resource;
+// requests with adminAccess take none.
 func (s *Cache) requestCharge(q *resourcev1.DeviceRequest, ps *kueue.PodSet) (resource corev1.ResourceName, count int64, why string) {
 	type asked struct {
 		class string
@@ -163,5 +163,5 @@ func (s *Cache) requestCharge(q *resourcev1.DeviceRequest, ps *kueue.PodSet) (re
 	return resource, count, ""
 }
 
-// RefusedClaims says why the devices that a Workload claims cannot be counted, or is empty.
+// RefusedClaims explains why the devices of a Workload cannot be counted; empty if they can.
 func (w *Workload) RefusedClaims() string { return strings.Join(w.refusedClaims, "; ") }

@@ -72,7 +72,7 @@ type Workload struct {
 	Pod []nodegroups.Resources
 	// Requests is what one pod of each podSet requests, whether it counts or not.
 	Requests []nodegroups.Resources
-	// refusedClaims say why the devices that pods claim cannot be counted.
+	// refusedClaims lists the reasons why claimed devices cannot be counted.
 	refusedClaims []string
 	// Keys are the node labels that its pods select or depend on.
 	Keys []string

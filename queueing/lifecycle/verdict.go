@@ -54,7 +54,8 @@ type Verdict struct {
 	Action   Action
 	// Reason and Message tell a user why.
 	Reason, Message string
-	// Cause tells evictions of one reason apart, such as WaitForStart and WaitForRecovery of PodsReadyTimeout; empty for most.
+	// Cause is the underlying cause of an eviction whose reason covers several, such as WaitForStart and WaitForRecovery of
+	// PodsReadyTimeout; empty for other reasons.
 	Cause string
 	// Status is the Workload's status after the action; nil if it stays.
 	Status *kueue.WorkloadStatus

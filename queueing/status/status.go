@@ -142,7 +142,7 @@ func flavorUsage(q *cache.ClusterQueue, used cache.Sums) []kueue.FlavorUsage {
 	return out
 }
 
-// consumed is what a LocalQueue has used lately, of each resource that its ClusterQueue has quota of.
+// consumed returns the recent usage of a LocalQueue, for each resource in its ClusterQueue's quota.
 func consumed(q *cache.ClusterQueue, lq *cache.LocalQueue) corev1.ResourceList {
 	out := lq.Record.Consumed.List()
 	for _, group := range q.Object.Spec.ResourceGroups {

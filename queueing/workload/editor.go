@@ -219,8 +219,8 @@ func (e *Editor) Deactivated() {
 	apimeta.RemoveStatusCondition(&e.Status.Conditions, kueue.WorkloadDeactivationTarget)
 }
 
-// ResetChecks sends all checks back to Pending, and counts for those in Retry that they
-// were. A check that has not answered keeps what it says. When those in Retry asked to be tried again stays readable, as in Kueue.
+// ResetChecks sets all checks to Pending and increments the retry count of the checks in Retry. A check without an answer keeps its
+// message. As in Kueue, the time at which a check in Retry requested its next attempt stays in the status.
 func (e *Editor) ResetChecks() {
 	for i := range e.Status.AdmissionChecks {
 		c := &e.Status.AdmissionChecks[i]

@@ -33,7 +33,7 @@ func TestWhatAnEvictionLeaves(t *testing.T) {
 	}
 }
 
-// TestACheckThatIsResetSaysWhenItAskedToBeTriedAgain as in Kueue, so that a user sees for how long the next attempt was put off.
+// TestACheckThatIsResetSaysWhenItAskedToBeTriedAgain: as in Kueue, a user sees by how long the next attempt was delayed.
 func TestACheckThatIsResetSaysWhenItAskedToBeTriedAgain(t *testing.T) {
 	w := &kueue.Workload{}
 	w.Status.AdmissionChecks = []kueue.AdmissionCheckState{

@@ -19,8 +19,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// claimed are a DeviceClass of the site's name, a ResourceClaimTemplate for four of its devices, and a group of machines whose
-// driver publishes eight some time after the node is Ready. No device plugin runs there.
+// claimed creates a DeviceClass with the site's name, a ResourceClaimTemplate for four of its devices, and a group of machines
+// without a device plugin, for which a driver publishes eight devices some time after the node is Ready.
 func (s *site) claimed(class func(*resourcev1.DeviceClass)) *v1alpha1.NodeGroup {
 	s.Helper()
 	c := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
@@ -44,14 +44,14 @@ func (s *site) claimed(class func(*resourcev1.DeviceClass)) *v1alpha1.NodeGroup 
 
 const driver = "gpu.example.com"
 
-// fourEach has pods claim four devices, and request no other.
+// fourEach makes pods claim four devices and request no others.
 func fourEach(spec *corev1.PodSpec) {
 	spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}
 	spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpus", ResourceClaimTemplateName: new("four")}}
 	spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "gpus"}}
 }
 
-// allocated are the devices that claims of the site's pods have, as node/device.
+// allocated returns the devices allocated to claims of the site's pods, as node/device.
 func (s *site) allocated() (devices map[string]bool, claims int) {
 	s.Helper()
 	list := &resourcev1.ResourceClaimList{}
@@ -105,7 +105,7 @@ func TestStoryAGangClaimsItsDevices(t *testing.T) {
 	s.Eventually("the booking is used up", func() bool {
 		return s.Get(r) && len(r.Status.Conditions) > 0 && transaction.IsConsumed(r)
 	}, func() string { return fmt.Sprintf("conditions %+v", r.Status.Conditions) })
-	// What the gang has, no other gets.
+	// No other pod gets the gang's devices.
 	second := s.request("second", 1, func(r *provreq.ProvisioningRequest) {
 		r.Spec.ProvisioningClassName = transaction.ClassCheckCapacity
 	}, fourEach)

@@ -24,11 +24,11 @@ import (
 
 const (
 	gpuDriver, nicDriver = "gpu.example.com", "nic.example.com"
-	// onANode is how many pods of a gang are tried on each node.
+	// onANode is the number of pods of a gang tried on each node.
 	onANode = 6
 )
 
-// deviceWorld is a random cluster whose nodes publish devices, and what a pod claims.
+// deviceWorld is a random cluster whose nodes publish devices, and a pod template with claims.
 type deviceWorld struct {
 	classes []*resourcev1.DeviceClass
 	rules   []*resourcev1.DeviceTaintRule
@@ -88,7 +88,8 @@ func deviceClasses(c choices) []*resourcev1.DeviceClass {
 	}
 }
 
-// newNode has GPUs of some models, that may be in parts or shared, and NICs; some are allocated, some pools are not whole.
+// newNode adds a node with GPUs of some models, which may be partitioned or shared, and NICs. Some are allocated, and some pools
+// are incomplete.
 func (w *deviceWorld) newNode(c choices, i int) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(i), UID: uid(nodeName(i)), ResourceVersion: "1"}}
 	n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"),
@@ -184,7 +185,7 @@ func (w *deviceWorld) publish(c choices, i int, driver string, counters []resour
 	}
 }
 
-// claim has the pod claim devices by a template.
+// claim adds a claim by a template to the pod.
 func (w *deviceWorld) claim(c choices, i int) {
 	name := fmt.Sprintf("template-%d", i)
 	t := &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, ResourceVersion: "1"}}
@@ -233,7 +234,7 @@ func deviceSelectors(c choices) []resourcev1.DeviceSelector {
 	return []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: expression}}}
 }
 
-// pods of the gang, with the claims that the API server's controller would make of the templates.
+// pods returns the pods of the gang, with the claims that kube-controller-manager would create from the templates.
 func (w *deviceWorld) pods() (pods []*corev1.Pod, claims []runtime.Object) {
 	for n := range onANode {
 		p, err := create(podName(0, n), w.pod)
@@ -269,8 +270,8 @@ func (w *deviceWorld) model() *model.Model {
 	return m
 }
 
-// TestDevicesAreTheSchedulers lets the model and the scheduler count how many pods have their claims allocated on each node of
-// random worlds. The model must never count more; where it counts less, the reason has a name.
+// TestDevicesAreTheSchedulers compares how many pods the model and the scheduler place on each node of random worlds. The model
+// must never count more; each reason for counting less has a name.
 func TestDevicesAreTheSchedulers(t *testing.T) {
 	const worlds = 1000
 	counts, less, books, some := 0, 0, 0, 0
@@ -320,7 +321,7 @@ func TestDevicesAreTheSchedulers(t *testing.T) {
 	}
 }
 
-// hears waits until the scheduler knows of the devices: it hears of them beside its informers.
+// hears waits until the scheduler's tracker has the devices, which it watches apart from its informers.
 func (s *kubeScheduler) hears(t *testing.T, w *deviceWorld, claims int) {
 	t.Helper()
 	dra := s.profile.SharedDRAManager()
@@ -350,7 +351,7 @@ func (s *kubeScheduler) hears(t *testing.T, w *deviceWorld, claims int) {
 	}
 }
 
-// count is how many of the pods the scheduler places on a node, one after the other.
+// count returns how many of the pods the scheduler places on a node, one after the other.
 func (s *kubeScheduler) count(t *testing.T, pods []*corev1.Pod, node string) (n int) {
 	t.Helper()
 	for _, p := range pods {

@@ -204,9 +204,8 @@ func TestCrashSweep(t *testing.T) {
 	}
 }
 
-// TestAMachineIsLostAfterACrashWhileNodesAreOpened: Muster crashes before or after each call, the first node that the gang's pods may
-// come to breaks down, and no machine can be had in its place. The others of the gang are opened for the pods that fit there, or given
-// back.
+// TestAMachineIsLostAfterACrashWhileNodesAreOpened: Muster crashes before or after each call, the first node opened for the gang's
+// pods breaks down, and the cloud has no replacement. The gang's other nodes are opened for the pods that fit there, or given back.
 func TestAMachineIsLostAfterACrashWhileNodesAreOpened(t *testing.T) {
 	broke := 0
 	tale := tale{tell: func(w *world) {

@@ -24,8 +24,8 @@ const (
 	settled = 2 * time.Minute
 	// announced is for how long a tag allows calls to begin: one write for the tries of some minutes.
 	announced = 3 * time.Minute
-	// shownWithin is how soon a machine is listed that was made: one that neither EC2 nor its group lists after that has ended, and was
-	// forgotten.
+	// shownWithin is the time within which a new machine is listed. A machine that neither EC2 nor its group lists after that has
+	// terminated and was forgotten.
 	shownWithin = 10 * time.Minute
 )
 
@@ -226,8 +226,8 @@ func (r *Launcher) end(ctx context.Context, i *inventory.Intent, ids []string) e
 	return r.settle(ctx, i, left)
 }
 
-// remaining returns those of the machines of an intent's call that AWS still knows, or will show, and of those the ones that are not
-// listed as terminated.
+// remaining returns the machines of an intent's call that AWS still lists or will list, and among them the ones that are not
+// terminated.
 func (r *Launcher) remaining(ctx context.Context, i *inventory.Intent, ids []string) (known, left []string, err error) {
 	if len(ids) == 0 {
 		return nil, nil, nil

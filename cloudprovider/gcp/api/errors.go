@@ -80,7 +80,7 @@ var classes = map[string]v1alpha1.ErrorClass{
 	"RESOURCE_NOT_READY":                   v1alpha1.Throttle, // [create]
 	// Another operation has changed the resource meanwhile.
 	"ABORTED": v1alpha1.Throttle, // [api]
-	// A quota of calls, as its HTTP status says: those of resources have codes of their own.
+	// With HTTP 429 this is a quota of calls; quotas of resources have other codes.
 	"RESOURCE_EXHAUSTED": v1alpha1.Throttle, // [rpc], with HTTP 429
 
 	"PERMISSIONS_ERROR":             v1alpha1.Auth, // [create]
@@ -144,7 +144,7 @@ func classOf(code, message string) v1alpha1.ErrorClass {
 	return ""
 }
 
-// statusCancelled is the HTTP status of a call that was cancelled before it had ended.
+// statusCancelled is the HTTP status of a cancelled call.
 const statusCancelled = 499
 
 // classOfStatus is the class of an error whose code is unknown, by its HTTP status. With 4xx, except those below, the same call would be

@@ -48,8 +48,8 @@ type Inventory struct {
 	touched *poll.Recent[api.Manager, struct{}]
 	// silent are the zones and regions whose lists were not answered a moment ago, and why.
 	silent *poll.Recent[string, error]
-	// fresh has the names of the machines requested by bulk inserts, by the managed instance group that they stand beside. Lists may not
-	// include them yet, and limits must count them.
+	// fresh contains the names of machines requested by bulk inserts, by the managed instance group beside which they were
+	// launched. Lists may not include them yet, and limits must count them.
 	fresh *poll.Grouped[api.Manager, string, struct{}]
 }
 

@@ -11,12 +11,12 @@ import (
 	workloads "github.com/muster-dev/muster/queueing/workload"
 )
 
-// published keeps devices once that many nodes publish alike.
+// published shares equal lists of devices between ResourceSlices.
 var published devices.Reducer
 
-// trim removes what is never read of objects before they are cached: managed fields; the pod sets of finished Workloads and what
-// they were assigned, which are most of a Workload, and clusters keep finished Workloads for weeks; the images that a kubelet lists
-// in its Node; what containers run, of pods that are no jobs themselves; and what tells devices of one node from those of others.
+// trim removes fields that Muster does not read before objects are cached: managed fields; the pod sets and assignments of finished
+// Workloads, which are most of a Workload and which clusters keep for weeks; the image list of a Node; the containers of pods that
+// are not queued; and the identifying attributes of devices in ResourceSlices.
 func trim(object any) (any, error) {
 	if o, ok := object.(client.Object); ok {
 		o.SetManagedFields(nil)

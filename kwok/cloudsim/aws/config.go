@@ -51,7 +51,7 @@ type Config struct {
 	// HalfLaunched are the fleets, by their place among all from 0, that keep what
 	// came although it is below their minimum.
 	HalfLaunched []int `json:"halfLaunched,omitempty"`
-	// ListsTerminated is how long machines that have ended are listed and known by their ID; 0 for an hour.
+	// ListsTerminated is how long terminated machines are listed and found by ID; 0 for an hour.
 	ListsTerminated metav1.Duration `json:"listsTerminated,omitempty"`
 	// PageSize bounds the answers of lists; 0 for 1000.
 	PageSize int `json:"pageSize,omitempty"`

@@ -11,17 +11,17 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// listed is how long terminated instances and ended reservations are listed, where nothing else is said.
+// listed is the default time for which terminated instances and ended reservations are listed.
 const listed = time.Hour
 
-// ListTerminated has machines that have ended be listed and known for so long from now on.
+// ListTerminated sets how long terminated machines are listed and found by ID.
 func (f *Front) ListTerminated(d time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.config.ListsTerminated.Duration = d
 }
 
-// forgets reports whether the machine has ended so long ago that its ID is unknown.
+// forgets reports whether the machine terminated so long ago that its ID is no longer found.
 func (f *Front) forgets(in cloudsim.Instance) bool {
 	return in.Phase == cloudsim.Terminated && f.world.Now().Sub(in.TerminatedAt) > cmp.Or(f.config.ListsTerminated.Duration, listed)
 }

@@ -41,7 +41,7 @@ func kwok() int {
 	return 0
 }
 
-// publishDevices plays the DRA drivers of simulated nodes, with the access of KWOK itself.
+// publishDevices simulates the DRA drivers of KWOK nodes, with KWOK's own credentials.
 func publishDevices(ctx context.Context) {
 	kubeconfig := ""
 	for _, arg := range os.Args {

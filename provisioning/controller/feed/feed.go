@@ -40,7 +40,7 @@ type Feed struct {
 	machines chan struct{}
 }
 
-// claims are the kinds of DRA, from Kubernetes 1.34 on.
+// claims lists the kinds of DRA, available from Kubernetes 1.34 on.
 var claims = map[schema.GroupVersionKind]client.Object{
 	resourcev1.SchemeGroupVersion.WithKind("DeviceClass"):           &resourcev1.DeviceClass{},
 	resourcev1.SchemeGroupVersion.WithKind("ResourceSlice"):         &resourcev1.ResourceSlice{},
@@ -49,7 +49,7 @@ var claims = map[schema.GroupVersionKind]client.Object{
 	resourcev1.SchemeGroupVersion.WithKind("DeviceTaintRule"):       &resourcev1.DeviceTaintRule{},
 }
 
-// Claims are those kinds of DRA that the API server serves.
+// Claims returns the kinds of DRA that the API server serves.
 func Claims(served meta.RESTMapper) (out []client.Object, err error) {
 	for kind, object := range claims {
 		switch _, err := served.RESTMapping(kind.GroupKind(), kind.Version); {

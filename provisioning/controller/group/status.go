@@ -49,7 +49,7 @@ func count(f *scaledown.Fleet) map[string]nodeCount {
 	return counts
 }
 
-// seen is the node as its group learns from it. What pods claim is no part of what it offers as amounts.
+// seen returns the node in the form from which its group learns. Devices for claims are not part of its amounts.
 func seen(n *state.Node) nodegroups.SeenNode {
 	out := nodegroups.SeenNode{Name: n.Name, Registered: n.Created, Labels: n.Labels, Taints: n.Taints, Allocatable: n.Allocatable}
 	if n.Published == nil {

@@ -28,7 +28,7 @@ func (l *Loop) show(before, now client.Object) {
 	case *kueue.LocalQueue:
 		shown := l.metrics.Shows(o)
 		if l.metrics.Select(o); !shown && before != nil {
-			// A label that changed brings no status along that would show it.
+			// A change of labels causes no status write that would show it.
 			l.showStatus(o, func(client.Object) {})
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/queueing/controller/metrics"
 )
 
-// TestALocalQueueIsShownOnceItsLabelsMatch: nothing else of it changes, so that no status is written that would bring its metrics along.
+// TestALocalQueueIsShownOnceItsLabelsMatch: nothing but the label changes, so no status write would update its metrics.
 func TestALocalQueueIsShownOnceItsLabelsMatch(t *testing.T) {
 	w := newWorld(t, nil, append(queueOf("1"), workloadOf("first", "1"), workloadOf("second", "1"))...)
 	w.loop.metrics = metrics.New(metrics.Config{LocalQueues: labels.SelectorFromSet(labels.Set{"shown": "true"})})

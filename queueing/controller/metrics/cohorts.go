@@ -18,8 +18,9 @@ type cohorts struct {
 	admitted                              *prometheus.CounterVec
 	// trees are the cohorts as they are shown.
 	trees map[string]status.CohortFigures
-	// deleted are cohorts whose object is gone, with the figures that they had then; nil until these are reported. Queues may go on
-	// naming such a cohort, without a quota of its own. It is not shown until its figures change, as in Kueue.
+	// deleted contains the cohorts whose object was deleted, with their figures at that time; nil until these are reported.
+	// ClusterQueues may still name such a cohort, which has no quota of its own then. As in Kueue, it is not shown until its
+	// figures change.
 	deleted map[string]*status.CohortFigures
 }
 
@@ -79,7 +80,7 @@ func (m *Metrics) Cohorts(trees map[string]status.CohortFigures, whole bool) {
 	}
 }
 
-// hides reports whether a cohort is not shown since its object was deleted.
+// hides reports whether a cohort has not been shown since its object was deleted.
 func (c *cohorts) hides(name string, now status.CohortFigures) bool {
 	then, deleted := c.deleted[name]
 	switch {
@@ -96,7 +97,7 @@ func (c *cohorts) hides(name string, now status.CohortFigures) bool {
 	return false
 }
 
-// deleteCohort forgets a cohort whose object was deleted, though ClusterQueues may still name it.
+// deleteCohort removes the object of a cohort, which ClusterQueues may still name.
 func (m *Metrics) deleteCohort(name string) {
 	m.forgetCohort(name)
 	m.cohorts.deleted[name] = nil

@@ -44,7 +44,7 @@ type Config struct {
 	Origin string
 	// Copies: Muster makes the copies of jobs in the workers, and brings their status back; else Kueue does.
 	Copies bool
-	// Served calls a function once this cluster serves a kind of jobs, whose CRD may come later. It is needed for copies.
+	// Served calls begin once this cluster serves a kind of jobs, whose CRD may be installed later. Copies require it.
 	Served func(kind schema.GroupVersionKind, begin func() error) error
 	// Foresight tells which cluster is the best for a job.
 	Foresight pictures.Foresight

@@ -17,16 +17,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// Forwarder is a Kind whose jobs have fields that may change here while they run elsewhere, and take effect there.
+// Forwarder is a Kind with fields that may change while the job runs in another cluster, and that take effect there.
 type Forwarder interface {
 	Kind
-	// Forwards reports whether there are such fields.
+	// Forwards reports whether the kind has such fields.
 	Forwards() bool
-	// Forward gives a job there the values that they have here. It reports whether it changed any.
+	// Forward copies the fields from the job here to the job there. It reports whether any has changed.
 	Forward(here, there *unstructured.Unstructured) (changed bool)
 }
 
-// watchForwarded watches the jobs here of which fields are forwarded: their Workloads do not change with them.
+// watchForwarded watches jobs with such fields, because a change of them does not change the Workload.
 func (c *copies) watchForwarded(
 	mgr ctrl.Manager, built controller.Controller, served func(schema.GroupVersionKind, func() error) error,
 ) error {
@@ -44,7 +44,7 @@ func (c *copies) watchForwarded(
 	return nil
 }
 
-// changedHere are the Workloads of a job whose spec has changed here. The cluster that runs it is to be looked at again.
+// changedHere returns the Workloads of a job whose spec has changed, so that its remote job is checked again.
 func (c *copies) changedHere(ctx context.Context, job *unstructured.Unstructured) (out []reconcile.Request) {
 	all, err := parts(ctx, c.client, job.GetNamespace(), job.GetUID())
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *copies) changedHere(ctx context.Context, job *unstructured.Unstructured
 	return out
 }
 
-// forward gives the job there the fields that may change here while it runs.
+// forward copies the fields that may change while the job runs.
 func (c *copies) forward(ctx context.Context, f *following, ours, theirs *unstructured.Unstructured) error {
 	forwarder, ok := f.kind.(Forwarder)
 	if !ok || !forwarder.Forwards() || ours.GetUID() != f.uid {

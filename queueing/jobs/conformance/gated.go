@@ -232,8 +232,8 @@ func (g *gated) stories() []story {
 		story{"they are held, evicted, and run elsewhere", append([]step{waiting, run, evicted, again}, end...)})
 }
 
-// rollOut replaces the pods by those of a template with another image, as the controllers of such objects do: those of a group of a
-// LeaderWorkerSet at once, since all go with their leader. Nothing new is admitted meanwhile, so that quota that is given back is lost.
+// rollOut replaces the pods by pods of a template with another image, as their controllers do; a group of a LeaderWorkerSet is
+// replaced at once, because its pods end with their leader. Nothing is admitted meanwhile, so released quota would be lost.
 func (g *gated) rollOut(all bool) step {
 	old := func(w *world) (out []*unstructured.Unstructured) {
 		return slices.DeleteFunc(w.running(), func(pod *unstructured.Unstructured) bool { return pod.GetCreationTimestamp().After(w.began) })

@@ -11,10 +11,9 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// An AppWrapper has any objects as components. Its controller reports where their pod
-// templates are, also while it is suspended, unless its user has said so; and it adds what
-// stands in podSetInfos to them when it makes the objects. What it says of the counts may be too little, for which Muster counts
-// what is made of objects of the kinds that it knows.
+// An AppWrapper has any objects as components. Its controller reports the paths of their pod templates, also while it is suspended,
+// unless its user has declared them; and it adds podSetInfos to the templates when it creates the objects. The declared counts may
+// be too low, so Muster counts the pods of component kinds that it supports.
 
 func findAppWrapper(object map[string]any) (out []found, refusals []string) {
 	name, _ := pointer{"metadata", "name"}.get(object)

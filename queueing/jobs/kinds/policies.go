@@ -267,8 +267,8 @@ func (w writer) SameTemplates() string {
 	}, "true")
 }
 
-// Requeues reports in CEL whether an update changes the pods of an object that runs, and it queues again as it is then. What a start adds
-// to a pod template does not count: a user whose manifest lacks it changes nothing.
+// Requeues returns CEL that reports whether an update changes the pods of a running object, so that the object queues again with
+// its new pods. The fields that a start adds are ignored: a user's manifest without them changes nothing.
 func (w writer) Requeues() string {
 	return w.byKind(func(k *Kind) string {
 		if !k.Requeues {
@@ -278,7 +278,8 @@ func (w writer) Requeues() string {
 	}, "false")
 }
 
-// runsHere reports in CEL whether the object of an update is queued and runs in this cluster, and no administrator has started it.
+// runsHere returns CEL that reports whether the updated object is queued and runs in this cluster, and was not started by an
+// administrator.
 func (w writer) runsHere(k *Kind) string {
 	out := "!" + w.inParentheses(fmt.Sprintf("%s.orValue(null) == %s", k.suspend.optional("dyn(oldObject)"), literal(k.Stanza.Suspend.Held))) +
 		" && oldObject.metadata.?annotations[?'" + jobs.BreakGlassAnnotation + "'].orValue('') == ''"
@@ -288,11 +289,11 @@ func (w writer) runsHere(k *Kind) string {
 	return out
 }
 
-// injected are the fields of the specs of pods that a start adds to.
+// injected lists the fields of pod specs that a start adds to.
 var injected = []string{"nodeSelector", "tolerations", "schedulingGates"}
 
-// samePods reports in CEL whether the pods of an object are as they were, beside what a start adds. An elastic object may have as many as
-// its user likes.
+// samePods returns CEL that reports whether the pods of an object are unchanged, apart from what a start adds. An elastic object
+// may change its number of pods.
 func (k *Kind) samePods() string {
 	at := func(p pointer, object, otherwise string) string {
 		return p.optional("dyn("+object+")") + ".orValue(" + otherwise + ")"
@@ -335,7 +336,7 @@ func (k *Kind) samePods() string {
 	return out + " && " + strings.Join(rest, " && ")
 }
 
-// sameBut reports in CEL whether two objects are the same beside some fields.
+// sameBut returns CEL that reports whether two objects are equal except for some fields.
 func sameBut(a, b string, fields []string) string {
 	but := list(fields)
 	return fmt.Sprintf("%s.all(k, k in %s || k in %s && %s[k] == %s[k]) && %s.all(k, k in %s || k in %s)", a, but, b, a, b, b, but, a)

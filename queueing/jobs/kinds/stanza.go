@@ -49,8 +49,8 @@ type Stanza struct {
 	// Source is the kind, as group/Kind, of the object of the same name that an operator makes
 	// for the object, and in which its pod templates are read.
 	Source *string `json:"source,omitempty"`
-	// Requeues: a change of the pods of an object that runs suspends it in the same request, so that it queues as it is then. It is for what
-	// serves and never ends; without it such a change is refused.
+	// Requeues suspends a running object in the same request that changes its pods, so that it queues again with its new pods. It
+	// is for services, which never end; without it such a change is refused.
 	Requeues bool `json:"requeues,omitempty"`
 	// Immutable are fields beside the pod templates that may not change while the object runs.
 	Immutable []string `json:"immutable,omitempty"`
@@ -85,7 +85,8 @@ type ManagedBy struct {
 	// TTL is the field that says how soon a finished object is deleted. A copy in another cluster has none: it would be gone before its end
 	// was seen here.
 	TTL string `json:"ttl,omitempty"`
-	// Forwards are fields that may change while an object runs in another cluster, where they take effect, too. They make no other pods.
+	// Forwards lists fields that may change while the object runs in another cluster, and take effect there. They do not change its
+	// pods.
 	Forwards []string `json:"forwards,omitempty"`
 }
 

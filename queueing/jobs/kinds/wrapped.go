@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// made returns the pods that are made of an object of a kind that Muster knows, with the place of each template in it; nil for others.
-// An AppWrapper's podSets say what its user believes.
+// made returns the pods created for an object of a kind that Muster supports, with the place of each template in it; nil for other
+// kinds. The podSets of an AppWrapper are its user's claim and may differ.
 func made(object map[string]any) (out []found, kind string) {
 	apiVersion, _ := object["apiVersion"].(string)
 	kind, _ = object["kind"].(string)
@@ -54,14 +54,14 @@ func made(object map[string]any) (out []found, kind string) {
 	return out, kind
 }
 
-// get returns a field of a type.
+// get returns a field as the requested type.
 func get[T any](object map[string]any, path ...string) (out T, ok bool) {
 	value, _ := pointer(path).get(object)
 	out, ok = value.(T)
 	return out, ok
 }
 
-// templateAt is where the template of a pod set is in its object.
+// templateAt returns the path of a pod set's template in its object.
 func (f *found) templateAt() pointer {
 	switch place := f.place.(type) {
 	case podTemplate:
@@ -72,7 +72,7 @@ func (f *found) templateAt() pointer {
 	return nil
 }
 
-// nowhere is the place of pods that an operator makes of no template: what a start changes does not come to them, and they are counted.
+// nowhere is the place of pods that an operator creates without a template. They are counted, but a start cannot change them.
 type nowhere struct{}
 
 func (nowhere) put(map[string]any, *corev1.PodTemplateSpec) error             { return nil }

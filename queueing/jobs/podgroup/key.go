@@ -92,7 +92,7 @@ func keyOf(pod client.Object) (k key, ok bool) {
 	return k, true
 }
 
-// Gang says what a pod queues with, as in "StatefulSet db"; empty where it queues by itself, or not at all.
+// Gang returns the object with which a pod queues, as in "StatefulSet db"; empty if it queues by itself or not at all.
 func Gang(pod client.Object) string {
 	switch k, _ := keyOf(pod); k.family {
 	case group:
@@ -105,7 +105,7 @@ func Gang(pod client.Object) string {
 	return ""
 }
 
-// HasWorkload reports whether a Workload is that of the pods that a pod queues with.
+// HasWorkload reports whether a Workload is the one with which the pod queues.
 func HasWorkload(pod client.Object, w *kueue.Workload) bool {
 	of, isQueued := keyOf(pod)
 	k, isOfPods := keyOfWorkload(w)

@@ -959,8 +959,8 @@ func TestALeaderWorkerSet(t *testing.T) {
 	g.is("evicted, it queues again", " | 1 2 Evicted")
 }
 
-// TestAGroupThatIsRolledOut keeps its Workload and quota while none of its pods is there, as long as the new ones ask for no more and may
-// go to the same nodes. Else it queues again, once the API server has none of its pods that runs.
+// TestAGroupThatIsRolledOut: a group keeps its Workload and quota while none of its pods exists, if the new pods request no more
+// and may run on the same nodes. Otherwise it queues again, once none of its pods runs according to the API server.
 func TestAGroupThatIsRolledOut(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(worker map[string]any)

@@ -294,7 +294,7 @@ func (r *reconciler) queue(ctx context.Context, g *gang, w *kueue.Workload) (rea
 		return false, r.create(ctx, g, want)
 	case workload.HasQuota(w):
 		if !g.isReservedBy(w, want) || w.Spec.QueueName != want.Spec.QueueName {
-			// What was reserved is not what the pods ask for now: they queue again. A pod that the cache shows gated may run.
+			// The pods no longer match the reservation: they queue again. A pod that the cache shows as gated may run.
 			if err := r.confirmNoneRuns(ctx, g); err != nil {
 				return false, err
 			}

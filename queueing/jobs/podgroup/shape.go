@@ -39,7 +39,7 @@ func roleOf(pod *corev1.Pod) string {
 	return hex.EncodeToString(sum[:])[:hashLength]
 }
 
-// shapeOf is what of a pod, beside what its containers take, decides where it may go.
+// shapeOf returns the fields of a pod, besides its containers' requests, that decide where it may run.
 func shapeOf(s *corev1.PodSpec) map[string]any {
 	return map[string]any{
 		"affinity": s.Affinity, "nodeSelector": s.NodeSelector, "overhead": s.Overhead, "priority": s.Priority, "resourceClaims": s.ResourceClaims,
@@ -47,9 +47,9 @@ func shapeOf(s *corev1.PodSpec) map[string]any {
 	}
 }
 
-// isReservedBy reports whether the quota of a Workload is for the pods of another one. A StatefulSet and a group of a LeaderWorkerSet are
-// rolled out: the pods of the new revision replace those of the old, and for a while there may be none. The quota stays with them while
-// the new pods ask for no more and may go to the same nodes, so that no other Workload takes it in between.
+// isReservedBy reports whether the quota of a Workload covers the pods of another one. During a rollout of a StatefulSet or of a
+// group of a LeaderWorkerSet, pods of the new revision replace the old ones, and for a while there may be none. The Workload keeps
+// its quota if the new pods request no more and may run on the same nodes, so that no other Workload takes it in between.
 func (g *gang) isReservedBy(w, want *kueue.Workload) bool {
 	if !g.serves || !g.awaited {
 		return jobs.SamePods(w, want)

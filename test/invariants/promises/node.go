@@ -34,7 +34,7 @@ type node struct {
 	// reclaimAt is when the simulated cloud takes the node away.
 	reclaimAt   time.Time
 	allocatable nodegroups.Resources
-	// claimable is the number of devices that pods claim.
+	// claimable is the number of devices that pods can claim.
 	claimable int64
 	// had is what was allocatable until there were fewer devices, at gone.
 	had      nodegroups.Resources
@@ -165,8 +165,8 @@ func (c *Checker) room(n *node) nodegroups.Resources {
 	return out
 }
 
-// addClaimable adds the devices that pods claim, whatever DeviceClass they are of: as many of each as the machine has by word of the
-// simulated cloud.
+// addClaimable adds the claimable devices under every extended resource in use, whatever their DeviceClass: for each, the number
+// that the simulated cloud declared for the machine.
 func (n *node) addClaimable(room nodegroups.Resources) {
 	add := func(promised nodegroups.Resources) {
 		for name := range promised {
@@ -183,7 +183,7 @@ func (n *node) addClaimable(room nodegroups.Resources) {
 	}
 }
 
-// claimableOn are the devices that drivers publish of a simulated machine.
+// claimableOn returns the number of devices that drivers publish for a simulated machine.
 func claimableOn(o *corev1.Node) (devices int64) {
 	var c kwokv1alpha1.Claimable
 	if json.Unmarshal([]byte(o.Annotations[kwokv1alpha1.ClaimableAnnotation]), &c) != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// shape is what counts of a manifest that an operator's project publishes, or of what Trainer makes of one, and the pods that its operator
-// makes of that: each pod set with its count and what one pod asks for.
+// shape is the relevant part of a manifest that an operator's project publishes, or that Trainer creates from one, with the pods
+// that its operator creates: each pod set with its count and the requests of one pod.
 type shape struct {
 	of     string
 	object string
@@ -27,7 +27,7 @@ type shape struct {
 	beside string
 }
 
-// pod returns the spec of a pod template whose container asks for that.
+// pod returns the spec of a pod template whose container has these requests.
 func pod(resources string) string {
 	return `{spec: {containers: [{name: c, image: i, resources: {limits: {` + resources + `}}}]}}`
 }
@@ -103,7 +103,7 @@ var shapes = func() []shape {
 	}
 }()
 
-// objects are the one of the shape, and the JobSet that Trainer makes of it.
+// objects returns the object of the shape, and the JobSet that Trainer creates for it.
 func (s *shape) objects(t *testing.T) (object, jobSet map[string]any) {
 	t.Helper()
 	read := func(text string) (out map[string]any) {

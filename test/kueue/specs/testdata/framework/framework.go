@@ -120,7 +120,7 @@ func (f *Framework) SetupClient(cfg *rest.Config) (context.Context, client.WithW
 	gomega.ExpectWithOffset(1, err).NotTo(gomega.HaveOccurred())
 	ctx, cancel := context.WithCancel(ginkgo.GinkgoT().Context())
 	f.cancel = cancel
-	// Webhooks are tried without controllers, and writes beside those of the specs would come between them.
+	// The specs of webhooks run without controllers, whose writes would interfere.
 	if !strings.HasPrefix(os.Getenv(suiteVariable), "webhook/") {
 		go operate(ctx, c)
 	}

@@ -120,13 +120,14 @@ func (m *mirror) once(url string) {
 	m.shown = now
 }
 
-// standing are the metrics of whether a queue is active, by that of what waits in it.
+// standing maps each metric of pending Workloads to the metric of whether their queue is active.
 var standing = map[string]string{
 	"kueue_pending_workloads":             "kueue_cluster_queue_status",
 	"kueue_local_queue_pending_workloads": "kueue_local_queue_status",
 }
 
-// makeActive counts the inadmissible Workloads of each queue that is active as active. Both counts are series that are otherwise alike.
+// makeActive counts the inadmissible Workloads of each active queue as active. Both counts are series that differ only in the label
+// status.
 func makeActive(families map[string]*dto.MetricFamily, pending string) {
 	queueOf := func(one *dto.Metric, but string) string {
 		labels := labelsOf(one)

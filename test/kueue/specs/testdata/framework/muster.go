@@ -108,7 +108,7 @@ func (m *muster) stop() {
 	}
 }
 
-// writeKubeconfig writes the credentials of Muster's service account, or those of one that may not give quota.
+// writeKubeconfig writes the credentials of Muster's service account, or of an account that may not reserve quota.
 func writeKubeconfig(ctx context.Context, server *rest.Config, path string, schedules bool) error {
 	user := &clientcmdapi.AuthInfo{
 		ClientCertificateData: server.CertData, ClientKeyData: server.KeyData, ClientCertificate: server.CertFile, ClientKey: server.KeyFile,

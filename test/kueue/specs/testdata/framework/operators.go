@@ -17,8 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// operator plays the controller of a kind of job, as far as the specs do not. They write what runs and what has ended,
-// and Kueue looks at nothing else, while Muster releases the quota of a suspended job only when its controller says that it stopped.
+// operator acts as the controller of a kind of job, as far as the specs do not. They write which pods run and which have ended,
+// which is all that Kueue reads, while Muster releases the quota of a suspended job only when its controller reports that it has
+// stopped.
 type operator struct {
 	kind schema.GroupVersionKind
 	// suspend is the field that suspends a job.
@@ -54,7 +55,7 @@ func kubeflow(version, kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "kubeflow.org", Version: version, Kind: kind}
 }
 
-// operate plays the operators of the kinds that the cluster has until ctx ends.
+// operate runs the operators of the cluster's kinds until ctx ends.
 func operate(ctx context.Context, c client.Client) {
 	known := slices.DeleteFunc(slices.Clone(operators), func(o operator) bool {
 		_, err := c.RESTMapper().RESTMapping(o.kind.GroupKind(), o.kind.Version)
@@ -73,7 +74,7 @@ func operate(ctx context.Context, c client.Client) {
 	}
 }
 
-// once does what is to do for each job of the kind. What fails is done the next time.
+// once acts once on each job of the kind. A failed write is repeated the next time.
 func (o operator) once(ctx context.Context, c client.Client) {
 	jobs := &unstructured.UnstructuredList{}
 	jobs.SetGroupVersionKind(o.kind.GroupVersion().WithKind(o.kind.Kind + "List"))
@@ -99,8 +100,8 @@ func (o operator) once(ctx context.Context, c client.Client) {
 	}
 }
 
-// change is what is to change in the status of a job; nil is nothing. A job that never ran needs to say nothing, and one that has
-// ended stays as it is.
+// change returns the change to the status of a job; nil for none. A job that never ran needs no status, and one that has ended
+// keeps its status.
 func (o operator) change(status map[string]any, suspended bool) map[string]any {
 	if o.status != nil {
 		return o.changeField(status, suspended)
@@ -163,12 +164,13 @@ func (o operator) changeField(status map[string]any, suspended bool) map[string]
 	return patch
 }
 
-// isRunning reports whether a state is one of a job whose pods run, so that it changes when they are gone.
+// isRunning reports whether a job in the state has running pods, so that the state changes when they are gone.
 func isRunning(state string) bool {
 	return slices.Contains([]string{"Running", "RUNNING", "ready", "Initializing", "Resuming", "SUBMITTED"}, state)
 }
 
-// collect plays the garbage collector for the templates of ProvisioningRequests: those of the next request bear the names of the last.
+// collect deletes the templates of deleted ProvisioningRequests, as the garbage collector would: the next request reuses their
+// names.
 func collect(ctx context.Context, c client.Client) {
 	var templates corev1.PodTemplateList
 	if c.List(ctx, &templates) != nil {

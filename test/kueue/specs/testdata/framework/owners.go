@@ -14,12 +14,12 @@ import (
 	"sigs.k8s.io/kueue/pkg/workloadslicing"
 )
 
-// owners give each Workload that a spec creates a job, of a kind that no controller of the cluster serves: the specs play
-// its controller. They evict, and end the eviction by hand, while a Workload that has no job is released at its eviction.
+// owners gives each Workload that a spec creates a job, of a kind without a controller: the specs act as its controller. They evict
+// Workloads and end the eviction by hand, whereas Muster releases a Workload without a job at its eviction.
 type owners struct {
-	// none: the suite is about jobs, so that a Workload without one waits for its job.
+	// none is set if the suite is about jobs, where a Workload without one waits for its job.
 	none bool
-	// jobs are those of the Workloads that a slice may replace, by namespace and name.
+	// jobs contains the jobs of the Workloads that a slice may replace, by namespace and name.
 	jobs map[types.NamespacedName]metav1.OwnerReference
 }
 
@@ -42,7 +42,7 @@ func (o owners) client(c client.WithWatch) client.WithWatch {
 	})
 }
 
-// jobOf is the job of the Workload that w is to replace, else one of its own.
+// jobOf returns the job of the Workload that w replaces, or a new one.
 func (o owners) jobOf(w *kueue.Workload) metav1.OwnerReference {
 	if replaced := workloadslicing.ReplacementForKey(w); replaced != nil {
 		namespace, name, _ := strings.Cut(string(*replaced), "/")

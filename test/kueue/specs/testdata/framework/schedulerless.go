@@ -15,17 +15,17 @@ import (
 	utiltestingapi "sigs.k8s.io/kueue/pkg/util/testing/v1beta2"
 )
 
-// Most specs of controllers run without Kueue's scheduler, and write by hand what it would. Muster has no part that could be left out,
-// so there its writes that give quota are refused: it is called as one whose userInfo has schedulerless.
+// Most specs of controllers run without Kueue's scheduler and write its results by hand. Muster's scheduler cannot be left out, so
+// a policy refuses its writes that reserve quota: it runs as a user whose userInfo has schedulerless.
 const schedulerless = "muster-specs-schedulerless"
 
-// refusal is what such a Muster is told.
+// refusal is the error that such a Muster gets.
 const refusal = "the spec has no scheduler"
 
-// musterAccount is the service account that Muster has in the suite's cluster.
+// musterAccount is Muster's service account in the suite's cluster.
 const musterAccount = "system:serviceaccount:muster-system:muster"
 
-// impersonation makes an administrator Muster without a scheduler.
+// impersonation lets an administrator act as Muster without a scheduler.
 var impersonation = rest.ImpersonationConfig{
 	UserName: musterAccount,
 	Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:muster-system", "system:authenticated"},

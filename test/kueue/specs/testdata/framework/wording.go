@@ -33,9 +33,9 @@ var endings = []struct {
 	{regexp.MustCompile(`^(Can't admit new workloads: Cannot [^;]*);[^;]*$`), "$1."},
 }
 
-// get and list read conditions with messages that end where Kueue's do, and with the reasons that Kueue writes while
-// UnadmittedWorkloadsObservability is off, as it is by default in 0.19. Muster always writes those that Kueue has with the gate, and since
-// 0.20 by default.
+// get and list return conditions with messages that end as Kueue's do, and with the reasons that Kueue writes while
+// UnadmittedWorkloadsObservability is off, its default in 0.19. Muster always writes the reasons of the enabled gate, the default
+// since 0.20.
 func get(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
 	err := c.Get(ctx, key, object, opts...)
 	translate(conditionsOf(object))
@@ -80,7 +80,7 @@ func translate(conditions []metav1.Condition) {
 	}
 }
 
-// coarse is the reason that Kueue has without the gate for a Workload that has no quota.
+// coarse returns the reason that Kueue writes without the gate for a Workload without quota.
 func coarse(c *metav1.Condition) string {
 	switch c.Reason {
 	case kueue.WorkloadQuotaReservedReasonWaitingForPodsReady:
