@@ -133,12 +133,22 @@ const (
 
 // JoinTimeout is how long a launch in the group may take until all of its nodes are ready.
 func JoinTimeout(ng *v1alpha1.NodeGroup) time.Duration {
+	byDefault := DefaultJoinTimeout
+	if hasDevices(ng) {
+		byDefault = DefaultJoinTimeoutDevices
+	}
+	return orDefault(ng.Spec.JoinTimeout, byDefault)
+}
+
+// hasDevices reports whether drivers or plugins must announce devices on the group's nodes: as extended resources, or in
+// ResourceSlices.
+func hasDevices(ng *v1alpha1.NodeGroup) bool {
 	for name := range ng.Spec.Template.Capacity {
 		if Extended(name) {
-			return orDefault(ng.Spec.JoinTimeout, DefaultJoinTimeoutDevices)
+			return true
 		}
 	}
-	return orDefault(ng.Spec.JoinTimeout, DefaultJoinTimeout)
+	return len(ng.Spec.Template.Devices) > 0 || ng.Status.Shape != nil && len(ng.Status.Shape.Devices) > 0
 }
 
 func orDefault(d *metav1.Duration, otherwise time.Duration) time.Duration {

@@ -316,18 +316,22 @@ func TestDifferences(t *testing.T) {
 }
 
 func TestJoinTimeout(t *testing.T) {
-	said := &metav1.Duration{Duration: time.Minute}
+	gpus := corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}
+	pools := []v1alpha1.DevicePool{{Driver: "gpu.nvidia.com", Devices: []v1alpha1.Device{{Name: "gpu-", Count: 8}}}}
 	for name, tc := range map[string]struct {
-		devices corev1.ResourceList
-		said    *metav1.Duration
-		want    time.Duration
+		change func(*v1alpha1.NodeGroup)
+		want   time.Duration
 	}{
-		"of machines without devices": {nil, nil, DefaultJoinTimeout},
-		"of machines with GPUs":       {corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}, nil, DefaultJoinTimeoutDevices},
-		"as the group says":           {corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}, said, time.Minute},
+		"of machines without devices":         {func(*v1alpha1.NodeGroup) {}, DefaultJoinTimeout},
+		"of machines with GPUs":               {func(g *v1alpha1.NodeGroup) { g.Spec.Template.Capacity = gpus }, DefaultJoinTimeoutDevices},
+		"of machines with devices by claim":   {func(g *v1alpha1.NodeGroup) { g.Spec.Template.Devices = pools }, DefaultJoinTimeoutDevices},
+		"of machines with devices as learned": {func(g *v1alpha1.NodeGroup) { g.Status.Shape = &v1alpha1.LearnedShape{Devices: pools} }, DefaultJoinTimeoutDevices},
+		"as the group says": {func(g *v1alpha1.NodeGroup) {
+			g.Spec.Template.Capacity, g.Spec.JoinTimeout = gpus, &metav1.Duration{Duration: time.Minute}
+		}, time.Minute},
 	} {
 		g := &v1alpha1.NodeGroup{}
-		g.Spec.Template.Capacity, g.Spec.JoinTimeout = tc.devices, tc.said
+		tc.change(g)
 		if got := JoinTimeout(g); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}

@@ -15,6 +15,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/kwok/faults"
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -22,7 +23,10 @@ import (
 func Faster(g *v1alpha1.NodeGroup, speed int) *v1alpha1.NodeGroup {
 	g = g.DeepCopy()
 	// What is unset is set: a default is scenario time as well.
-	join, idle := orDefault(g.Spec.JoinTimeout, 15*time.Minute), orDefault(g.Spec.IdleTimeout, 10*time.Minute)
+	join, idle := metav1.Duration{Duration: nodegroups.JoinTimeout(g)}, metav1.Duration{Duration: nodegroups.DefaultIdleTimeout}
+	if g.Spec.IdleTimeout != nil {
+		idle = *g.Spec.IdleTimeout
+	}
 	g.Spec.JoinTimeout, g.Spec.IdleTimeout = &join, &idle
 	times := []*metav1.Duration{&join, &idle, &g.Spec.Kwok.BootDelay, &g.Spec.Kwok.BootJitter, &g.Spec.Kwok.DeviceDelay}
 	for i := range g.Spec.Kwok.Faults {
@@ -35,13 +39,6 @@ func Faster(g *v1alpha1.NodeGroup, speed int) *v1alpha1.NodeGroup {
 		}
 	}
 	return g
-}
-
-func orDefault(d *metav1.Duration, otherwise time.Duration) metav1.Duration {
-	if d == nil {
-		return metav1.Duration{Duration: otherwise}
-	}
-	return *d
 }
 
 // FasterFaults is the same plan with all its times divided.

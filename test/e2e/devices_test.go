@@ -138,11 +138,10 @@ func TestAQueuedJobHasDevicesByAnExtendedResource(t *testing.T) {
 	lq.Spec.ClusterQueue = kueue.ClusterQueueReference(s.Name)
 	s.Create(flavor, cq, lq)
 	eight := func(j *batchv1.Job) {
-		lasting("15s")(j)
 		j.Spec.Template.Spec.Containers[0].Resources = corev1.ResourceRequirements{Limits: corev1.ResourceList{
 			"cpu": resource.MustParse("1"), corev1.ResourceName(gpus): resource.MustParse("8")}}
 	}
-	j := s.job("train", 2, eight)
+	first := s.job("train", 2, func(j *batchv1.Job) { eight(j); lasting("1h")(j) })
 	s.Eventually("each pod has eight devices of its own", func() bool {
 		devices, claims := s.allocated()
 		return claims == 2 && len(devices) == 16
@@ -152,7 +151,7 @@ func TestAQueuedJobHasDevicesByAnExtendedResource(t *testing.T) {
 	})
 	second := s.job("more", 1, eight)
 	s.pending(second, "quota")
-	s.Delete(second, client.PropagationPolicy(metav1.DeletePropagationBackground))
-	s.complete(j)
+	s.Delete(first, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	s.complete(second)
 	s.Empty(g.Name)
 }
