@@ -128,11 +128,11 @@ func webhooks(policies []*Policy) *admissionv1.MutatingWebhookConfiguration {
 			}},
 			FailurePolicy: new(admissionv1.Ignore), SideEffects: new(admissionv1.SideEffectClassNone), TimeoutSeconds: new(int32(webhookSeconds)),
 			AdmissionReviewVersions: []string{"v1"}, ReinvocationPolicy: &reinvocation,
-			MatchPolicy: match.MatchPolicy, ObjectSelector: match.ObjectSelector, NamespaceSelector: elsewhere(),
+			MatchPolicy: match.MatchPolicy, ObjectSelector: match.ObjectSelector, NamespaceSelector: OutsideSystem(nil),
 			MatchConditions: p.Spec.MatchConditions,
 		}
 		if bound := p.Binding.Spec.MatchResources; bound != nil && bound.NamespaceSelector != nil {
-			w.NamespaceSelector = bound.NamespaceSelector
+			w.NamespaceSelector = OutsideSystem(bound.NamespaceSelector)
 		}
 		for _, r := range match.ResourceRules {
 			w.Rules = append(w.Rules, r.RuleWithOperations)
@@ -142,10 +142,15 @@ func webhooks(policies []*Policy) *admissionv1.MutatingWebhookConfiguration {
 	return out
 }
 
-// elsewhere selects all namespaces but those of the cluster itself and of muster, whose own pods
-// must start without it.
-func elsewhere() *metav1.LabelSelector {
-	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
+// OutsideSystem narrows a selector, nil for all namespaces, to those that are neither the cluster's own nor Muster's, whose pods must start
+// without the webhook.
+func OutsideSystem(namespaces *metav1.LabelSelector) *metav1.LabelSelector {
+	out := &metav1.LabelSelector{}
+	if namespaces != nil {
+		out = namespaces.DeepCopy()
+	}
+	out.MatchExpressions = append(out.MatchExpressions, metav1.LabelSelectorRequirement{
 		Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: []string{metav1.NamespaceSystem, Namespace},
-	}}}
+	})
+	return out
 }

@@ -139,7 +139,7 @@ func (r *registration) write(ctx context.Context) error {
 		w.ClientConfig.CABundle = bundle(w.ClientConfig.CABundle, r.next.Leaf, r.Clock.Now())
 		for policy, namespaces := range r.Namespaces {
 			if slices.ContainsFunc(r.Policies, func(p *deploy.Policy) bool { return p.Name == policy && p.WebhookName() == w.Name }) {
-				w.NamespaceSelector = namespaces
+				w.NamespaceSelector = deploy.OutsideSystem(namespaces)
 			}
 		}
 	}

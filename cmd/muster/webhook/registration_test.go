@@ -6,18 +6,23 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/deploy"
+	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/jobs/bindings"
 )
 
 // installed is the registration as it is installed.
@@ -51,11 +56,14 @@ func process(t *testing.T, c client.Client) *registration {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &registration{Config: Config{Policies: policies, Client: c, Clock: clock.RealClock{}, Namespaces: map[string]*metav1.LabelSelector{
-		"muster-jobs-unnamed": {MatchLabels: map[string]string{"team": "blue"}},
-		"muster-jobs-owners":  {MatchLabels: map[string]string{"team": "red"}}, // no mutating policy
-	}}}
+	blue := &metav1.LabelSelector{MatchLabels: map[string]string{"team": "blue"}}
+	return &registration{Config: Config{Policies: policies, Client: c, Clock: clock.RealClock{},
+		Namespaces: bindings.Namespaces(config.Config{ManagedJobsNamespaceSelector: blue})}}
 }
+
+// everywhere are the webhooks for machines, their pods and quotas. The others act in managed namespaces alone.
+var everywhere = []string{"born-cordoned.webhook.muster.dev", "born-in-place.webhook.muster.dev", "consuming-pods.webhook.muster.dev",
+	"queues-finalizer.webhook.muster.dev", "strangers.webhook.muster.dev"}
 
 // trusts returns an error where kube-apiserver would not trust the process when it calls one of
 // the webhooks by the host.
@@ -75,12 +83,19 @@ func trusts(t *testing.T, c client.Client, r *registration, host string) error {
 		if _, err := served.Leaf.Verify(x509.VerifyOptions{DNSName: host, Roots: pool, CurrentTime: time.Now()}); err != nil {
 			return err
 		}
-		want := ""
-		if w.Name == "jobs-unnamed.webhook.muster.dev" {
-			want = "blue"
+		want := "blue"
+		if slices.Contains(everywhere, w.Name) || w.Name == "jobs-unnamed.webhook.muster.dev" { // jobs without a queue are left alone
+			want = ""
 		}
 		if got := w.NamespaceSelector.MatchLabels["team"]; got != want {
 			t.Errorf("%s selects the namespaces of team %q, want %q", w.Name, got, want)
+		}
+		selector, err := metav1.LabelSelectorAsSelector(w.NamespaceSelector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if selector.Matches(labels.Set{corev1.LabelMetadataName: metav1.NamespaceSystem, "team": "blue"}) {
+			t.Errorf("%s is called in %s", w.Name, metav1.NamespaceSystem)
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -29,8 +30,8 @@ const (
 	Owners   = "muster-jobs-owners"
 )
 
-// mutating and validating are the policies that hold what names a queue. Where nothing queues, they let it run. Those that guard marks and
-// machines act everywhere.
+// mutating and validating are the policies for objects that name a queue. In other namespaces such objects run. The policies that guard
+// marks and machines act everywhere.
 var (
 	mutating = []string{"muster-jobs-suspend", "muster-jobs-defaults", "muster-jobs-delegate", "muster-pods-gate", "muster-serving",
 		"muster-serving-leaderworkersets"}
@@ -54,7 +55,11 @@ func Namespaces(c config.Config) map[string]*metav1.LabelSelector {
 	if c.ManageJobsWithoutQueueName {
 		unqueued = managed
 	}
-	return map[string]*metav1.LabelSelector{Default: managed, Unqueued: unqueued, Owners: unqueued}
+	out := map[string]*metav1.LabelSelector{Default: managed, Unqueued: unqueued, Owners: unqueued}
+	for _, name := range slices.Concat(mutating, validating) {
+		out[name] = managed
+	}
+	return out
 }
 
 // Managed selects the namespaces whose jobs are queued; nil is all.
@@ -104,11 +109,11 @@ func (b *Binder) Start(ctx context.Context) error {
 			return err
 		}
 	}
-	return b.bindNamed(ctx)
+	return b.bindNamed(ctx, namespaces)
 }
 
-// bindNamed has the policies for what names a queue act in the managed namespaces. Without mutating policies the webhook acts everywhere.
-func (b *Binder) bindNamed(ctx context.Context) error {
+// bindNamed binds the policies for objects that name a queue. Without mutating policies the webhook does the same.
+func (b *Binder) bindNamed(ctx context.Context, namespaces map[string]*metav1.LabelSelector) error {
 	var all []client.Object
 	for _, name := range mutating {
 		all = append(all, &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -117,7 +122,7 @@ func (b *Binder) bindNamed(ctx context.Context) error {
 		all = append(all, &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	for _, binding := range all {
-		if err := b.bind(ctx, binding, b.Config.ManagedJobsNamespaceSelector); err != nil && !isMissing(err) {
+		if err := b.bind(ctx, binding, namespaces[binding.GetName()]); err != nil && !isMissing(err) {
 			return err
 		}
 	}
