@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -261,7 +262,7 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 			defer w.set(ac)
 			ac.Status.Conditions = []metav1.Condition{{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue}}
 		}
-	case "adopt", "finish", "deactivate", "activate", "delete", "deleting", "stopped":
+	case "adopt", "finish", "deactivate", "activate", "delete", "deleting", "stopped", "copied", "cleared":
 		w.change(t, d.Cmd, name)
 	case "tick":
 		by, err := time.ParseDuration(name)
@@ -420,7 +421,11 @@ func (w *world) change(t *testing.T, what, name string) {
 	case "activate":
 		object.Spec.Active = new(true)
 	case "deleting":
-		object.DeletionTimestamp, object.Finalizers = &metav1.Time{Time: w.now}, []string{"example.com/mine"}
+		object.DeletionTimestamp, object.Finalizers = &metav1.Time{Time: w.now}, append(object.Finalizers, "example.com/mine")
+	case "copied":
+		controllerutil.AddFinalizer(object, workload.CopiesFinalizer)
+	case "cleared":
+		controllerutil.RemoveFinalizer(object, workload.CopiesFinalizer)
 	case "delete":
 		w.s.Delete(object)
 		for _, r := range slices.Clone(w.s.Requests[object.UID]) {

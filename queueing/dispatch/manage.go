@@ -74,7 +74,7 @@ func strays(j *Job, clusters []Cluster) (s Step, found bool) {
 			if isKept {
 				s.Record.In = append(s.Record.In, c.Name) // the next copy goes there
 			}
-		case !needed && held && c.Stopped:
+		case !needed && held && (c.Stopped || c.Unawarded): // a copy that was not awarded has a gate
 			stopped = true
 		case !needed && held:
 			s.Record.In = append(s.Record.In, c.Name)

@@ -13,9 +13,6 @@ import (
 // Annotation of the manager's Workload has its Record.
 const Annotation = "muster.dev/dispatch"
 
-// Finalizer keeps the manager's Workload, with its quota, while a cluster may have a copy of it, whose pods may run.
-const Finalizer = "muster.dev/copies"
-
 const (
 	// OriginAnnotation of a copy is the UID of the Workload that it is of.
 	OriginAnnotation = "muster.dev/origin-uid"

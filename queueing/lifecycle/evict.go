@@ -56,7 +56,7 @@ func (s Rules) evictDueTo(w *cache.Workload, reason, cause, message, pending str
 	if !requeueAt.IsZero() {
 		e.Pause(requeueAt)
 	}
-	if !workload.MayRun(w.Object) {
+	if !workload.MayHold(w.Object) {
 		why := message
 		if pending == kueue.WorkloadDeactivated {
 			why = workload.DeactivatedMessage

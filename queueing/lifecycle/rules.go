@@ -21,7 +21,7 @@ func (s Rules) Advance(w *cache.Workload) *Verdict {
 		return s.advanceEvicted(w)
 	}
 	// A finalizer may keep what is being deleted for as long as its user likes. It has its quota while its pods run.
-	if !object.DeletionTimestamp.IsZero() && !workload.MayRun(object) {
+	if !object.DeletionTimestamp.IsZero() && !workload.MayHold(object) {
 		return s.Release(w, kueue.WorkloadQuotaReservedReasonPendingEvaluation, "The workload is being deleted, and nothing of it has started")
 	}
 	for _, step := range []func(*cache.Workload) *Verdict{s.stop, s.editedAdmission, s.tookBack, s.scaleDown,
@@ -47,7 +47,7 @@ func (s Rules) Advance(w *cache.Workload) *Verdict {
 // advanceEvicted waits for the pods to stop. The controller of the Workload knows
 // when they have, and releases it; where nothing runs, there is no need to wait.
 func (s Rules) advanceEvicted(w *cache.Workload) *Verdict {
-	if workload.MayRun(w.Object) {
+	if workload.MayHold(w.Object) {
 		return nil
 	}
 	return &Verdict{Workload: w, Action: Release, Reason: kueue.WorkloadQuotaReservedReasonPendingEvaluation,

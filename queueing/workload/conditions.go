@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,11 @@ import (
 // is that of a job, which may be gone without them.
 func MayRun(w *kueue.Workload) bool {
 	return IsAdmitted(w) && (metav1.GetControllerOf(w) != nil || IsGroup(w) || w.Labels[JobUIDLabel] != "")
+}
+
+// MayHold reports whether the Workload may need its quota: for its pods, or for a copy in another cluster, which may have machines.
+func MayHold(w *kueue.Workload) bool {
+	return MayRun(w) || slices.Contains(w.Finalizers, CopiesFinalizer)
 }
 
 // IsOrphan reports whether the job of a Workload is gone without it. The owners of a group of pods do

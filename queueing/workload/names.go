@@ -19,6 +19,8 @@ const (
 	ConditionDelegated = "muster.dev/Delegated"
 	// OrderAnnotation on a Workload says which of its pod sets start after others.
 	OrderAnnotation = "muster.dev/order"
+	// CopiesFinalizer of a Workload keeps it, with its quota, while another cluster may have a copy of it.
+	CopiesFinalizer = "muster.dev/copies"
 	// GatedByAnnotation on a Workload names the controllers that hold it back.
 	GatedByAnnotation = "kueue.x-k8s.io/admission-gated-by"
 	// GroupAnnotation, "true" on a Workload, says that it is of a group of pods.

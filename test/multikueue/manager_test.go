@@ -127,6 +127,26 @@ func TestWhatIsDeletedByHandInAClusterIsMadeAgain(t *testing.T) {
 	}
 }
 
+// TestAJobRunsAgainAfterPodsHaveEnded: kube-apiserver does not allow the numbers of succeeded and failed pods of a Job to fall, and the job
+// shows those of its first run when the second begins.
+func TestAJobRunsAgainAfterPodsHaveEnded(t *testing.T) {
+	t.Parallel()
+	s := newOwnSite(t, 8, 8)
+	j := s.job("train", 1, func(j *batchv1.Job) {
+		j.Spec.Completions = new(int32(3))
+		j.Spec.Template.Annotations["kwok.muster.dev/run-for"] = "4s"
+	})
+	s.Eventually("a pod of it has ended", func() bool { return s.Get(j) && j.Status.Succeeded > 0 }, func() string { return s.standing(j) })
+	there := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Workload(j).Name}}
+	if err := s.workers[0].Kube.Delete(t.Context(), there); err != nil {
+		t.Fatal(err)
+	}
+	s.complete(j)
+	if j.Status.Succeeded != 3 {
+		t.Errorf("it shows %+v", j.Status)
+	}
+}
+
 // TestAManagerThatIsAwayStopsNothing: without its API server and its dispatcher a job runs on in its cluster, and to its end. The manager
 // catches up with that.
 func TestAManagerThatIsAwayStopsNothing(t *testing.T) {

@@ -27,7 +27,6 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
-	"github.com/muster-dev/muster/queueing/dispatch"
 	"github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -413,7 +412,7 @@ func (r *Removal) objects(ctx context.Context) (out []item, err error) {
 				if len(o.GetFinalizers()) > 0 {
 					before := o.DeepCopy()
 					o.SetFinalizers(slices.DeleteFunc(o.GetFinalizers(), func(f string) bool {
-						return f == kueue.ResourceInUseFinalizerName || f == dispatch.Finalizer
+						return f == kueue.ResourceInUseFinalizerName || f == workload.CopiesFinalizer
 					}))
 					if err := r.Kube.Patch(ctx, o, client.MergeFrom(before)); err != nil {
 						return err

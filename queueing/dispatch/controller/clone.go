@@ -28,6 +28,13 @@ type Kind interface {
 	Delegate(job client.Object)
 }
 
+// Lasting is a Kind part of whose status the API server does not allow to be taken back.
+type Lasting interface {
+	Kind
+	// StatusAfter is the status that a job can have next: it may show that of an earlier run.
+	StatusAfter(job *unstructured.Unstructured, next map[string]any) map[string]any
+}
+
 // Held is a Kind whose jobs stay held here while they run elsewhere: none of them starts, and no controller but their own looks after
 // them.
 type Held interface {
@@ -89,6 +96,11 @@ func (s self) mark(o client.Object, of *kueue.Workload) {
 	annotations[dispatch.OriginAnnotation], annotations[dispatch.ManagerAnnotation] = string(of.UID), s.id
 	o.SetLabels(labels)
 	o.SetAnnotations(annotations)
+}
+
+// isMarked reports whether an object has the marks by which the manager watches it and knows it.
+func (s self) isMarked(o client.Object) bool {
+	return o.GetLabels()[kueue.MultiKueueOriginLabel] == s.origin && o.GetAnnotations()[dispatch.ManagerAnnotation] == s.id
 }
 
 // copyFor is the copy to make of a Workload, with the gate on it, and the fence if it is to have one.

@@ -90,8 +90,11 @@ func TestWhatAWorkloadInAWorkerIs(t *testing.T) {
 		"made for an earlier Workload":      {func(w *kueue.Workload) { w.Annotations["muster.dev/origin-uid"] = "w0" }, false, true, true},
 		"made by Kueue, before Muster came": {func(w *kueue.Workload) { w.Annotations = nil }, false, false, false},
 		"of another manager of that origin": {func(w *kueue.Workload) { w.Annotations["muster.dev/origin-manager"] = "m2" }, true, false, true},
-		"of another origin":                 {func(w *kueue.Workload) { w.Labels["kueue.x-k8s.io/multikueue-origin"] = "other" }, true, false, true},
-		"of a user there":                   {func(w *kueue.Workload) { w.Labels, w.Annotations = nil, nil }, true, false, false},
+		"whose label a user there edited":   {func(w *kueue.Workload) { w.Labels["kueue.x-k8s.io/multikueue-origin"] = "other" }, false, false, true},
+		"made by Kueue of another origin": {func(w *kueue.Workload) {
+			w.Annotations, w.Labels["kueue.x-k8s.io/multikueue-origin"] = nil, "other"
+		}, true, false, false},
+		"of a user there": {func(w *kueue.Workload) { w.Labels, w.Annotations = nil, nil }, true, false, false},
 	} {
 		theirs := me.copyFor(ours("job-train"), "")
 		c.change(theirs)

@@ -205,9 +205,6 @@ func (c *copies) read(ctx context.Context, s *situation) (err error) {
 		c.event(s.Workload, corev1.EventTypeWarning, "BadHedge", err.Error()+"; one is asked at a time")
 	}
 	s.clusters = c.view(ctx, s.Workload, config, &record)
-	if j.Over {
-		c.named.forget(s.UID)
-	}
 	with, err := c.partnersOf(ctx, c.client, s.Workload)
 	if err != nil {
 		return err
@@ -216,6 +213,9 @@ func (c *copies) read(ctx context.Context, s *situation) (err error) {
 		x := &s.clusters[i]
 		x.Unawarded = !x.Connected && c.named.has(s.UID, x.Name)
 		x.Lacks = cmp.Or(x.Lacks, with.lacks(x.Name))
+	}
+	if j.Over {
+		c.named.forget(s.UID)
 	}
 	has := s.check != nil || j.Runs != "" || len(record.In) > 0
 	for _, name := range c.workers.names() {
@@ -603,8 +603,12 @@ func (c *copies) mirror(ctx context.Context, kind Kind, ours, theirs *unstructur
 	if theirs != nil {
 		status = theirs.Object["status"]
 	}
-	if held, ok := kind.(Held); ok {
-		status = held.Shown(ours, theirs)
+	switch kind := kind.(type) {
+	case Held:
+		status = kind.Shown(ours, theirs)
+	case Lasting:
+		next, _ := status.(map[string]any)
+		status = kind.StatusAfter(ours, next)
 	}
 	if status == nil || equality.Semantic.DeepEqual(ours.Object["status"], status) {
 		return nil
@@ -629,8 +633,8 @@ func (c *copies) run(ctx context.Context, s *situation, cluster string, f *follo
 		if err := f.worker.client.Get(ctx, client.ObjectKeyFromObject(job), there); err != nil {
 			return false, client.IgnoreNotFound(err)
 		}
-		if c.workers.self.owns(there) {
-			return false, c.workers.relabel(ctx, f.worker.client, there) // the cache will show it, or it is about to go
+		if ours, err := c.workers.reclaim(ctx, f.worker, there, s.Workload); ours || err != nil {
+			return false, err // the cache will show it, or it is about to go
 		}
 		err = nameTaken(f.kind)
 	case !isRefusal(err):
@@ -656,12 +660,17 @@ func (c *copies) taken(ctx context.Context, s *situation, worker *connection) (w
 		}
 		there := &metav1.PartialObjectMetadata{}
 		there.SetGroupVersionKind(kind.GroupVersionKind())
-		err := worker.client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: owner.Name}, there)
-		switch {
+		switch err := worker.client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: owner.Name}, there); {
 		case apierrors.IsNotFound(err) || apimeta.IsNoMatchError(err):
+			continue
 		case err != nil:
 			return nil, err
-		case !c.workers.self.owns(there):
+		}
+		ours, err := c.workers.reclaim(ctx, worker, there, s.Workload)
+		switch {
+		case err != nil:
+			return nil, err
+		case !ours:
 			return nameTaken(kind), nil
 		}
 	}
@@ -760,11 +769,17 @@ func (c *copies) clearOne(ctx context.Context, s *situation, cluster string) (bo
 	shared := false
 	// The caches spare most calls while a deletion takes its time. What they do not show may be there still.
 	for _, from := range []client.Reader{worker.cache, worker.client} {
-		jobs, stays, err := c.jobsIn(ctx, cluster, from, s, worker.jobs)
+		jobs, stays, err := c.jobsIn(ctx, cluster, worker, from, s)
 		if err != nil {
 			return false, err
 		}
 		shared = stays
+		if len(jobs) > 0 && apierrors.IsNotFound(worker.cache.Get(ctx, client.ObjectKeyFromObject(s.Workload), &kueue.Workload{})) {
+			// A user there may have edited the marks of the copy. Without its job nothing would show whose it is.
+			if _, err := c.workers.read(ctx, cluster, s.Workload); err != nil {
+				return false, err
+			}
+		}
 		for _, job := range jobs {
 			if err := remove(ctx, worker.client, job); err != nil {
 				return false, err
@@ -809,10 +824,10 @@ func (c *copies) clearOne(ctx context.Context, s *situation, cluster string) (bo
 
 // jobsIn reads which jobs run in a cluster by the copy of a Workload, and by no other one. It reports whether one stays that others share.
 func (c *copies) jobsIn(
-	ctx context.Context, cluster string, from client.Reader, s *situation, kinds []Kind,
+	ctx context.Context, cluster string, worker *connection, from client.Reader, s *situation,
 ) (out []*unstructured.Unstructured, stays bool, err error) {
 	owners := jobsOf(s.Workload)
-	for _, kind := range kinds {
+	for _, kind := range worker.jobs {
 		gvk, found := kind.GroupVersionKind(), &unstructured.UnstructuredList{}
 		if len(owners) == 0 { // it is gone, and its job may be any
 			found.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
@@ -834,7 +849,12 @@ func (c *copies) jobsIn(
 		}
 		for i := range found.Items {
 			job := &found.Items[i]
-			if !isShared(kind) && prebuiltOf(job) != s.Name || !c.workers.self.owns(job) {
+			if !isShared(kind) && prebuiltOf(job) != s.Name {
+				continue
+			}
+			if origin, err := c.workers.originOf(ctx, worker, job, s.Workload); err != nil {
+				return nil, false, err
+			} else if origin == nil {
 				continue
 			}
 			needed, err := c.isNeeded(ctx, s, cluster, kind, job)

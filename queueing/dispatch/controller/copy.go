@@ -30,14 +30,13 @@ type self struct {
 	groups map[schema.GroupKind]bool
 }
 
-// owns reports whether the object in a worker is the manager's, made through whichever MultiKueueCluster. One that says so is its own also
-// without the label by which it is watched, which a user there may have removed.
+// owns reports whether the object in a worker bears the marks of the manager, through whichever MultiKueueCluster it was made. A user there
+// may have changed the label by which objects are watched. Only Kueue's copies have nothing but that label.
 func (s self) owns(o client.Object) bool {
-	by, origin := o.GetAnnotations()[dispatch.ManagerAnnotation], o.GetLabels()[kueue.MultiKueueOriginLabel]
-	if s.id != "" && by != "" {
-		return by == s.id && (origin == "" || origin == s.origin)
+	if by := o.GetAnnotations()[dispatch.ManagerAnnotation]; s.id != "" && by != "" {
+		return by == s.id
 	}
-	return origin == s.origin
+	return o.GetLabels()[kueue.MultiKueueOriginLabel] == s.origin
 }
 
 // copyOf reads a Workload of a worker, and the ProvisioningRequests that it has made there, as the copy of the manager's.

@@ -312,9 +312,9 @@ func (d *dispatcher) record(ctx context.Context, w *kueue.Workload, r dispatch.R
 	}
 	w.Annotations[dispatch.Annotation] = r.Encode()
 	if len(r.In) == 0 || d.workers.kinds == nil {
-		controllerutil.RemoveFinalizer(w, dispatch.Finalizer)
+		controllerutil.RemoveFinalizer(w, workload.CopiesFinalizer)
 	} else if w.DeletionTimestamp.IsZero() {
-		controllerutil.AddFinalizer(w, dispatch.Finalizer)
+		controllerutil.AddFinalizer(w, workload.CopiesFinalizer)
 	}
 	return d.client.Patch(ctx, w, patch)
 }

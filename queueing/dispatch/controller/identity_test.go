@@ -121,54 +121,93 @@ func TestWhatWasMadeThroughAnotherNameIsTheManagersOwn(t *testing.T) {
 	}
 }
 
-// TestLabelsThatAreRemovedInAWorker: what is not watched any more is not taken for gone, and is deleted with the job.
-func TestLabelsThatAreRemovedInAWorker(t *testing.T) {
-	for _, kind := range []client.Object{&batchv1.Job{}, &kueue.Workload{}} {
-		s := newShop(t, 2)
-		job := delegatedJob()
-		s.queued("job-train", job)
-		at := s.admitted("job-train")
-		job.Spec.Suspend = new(false)
-		if err := s.manager.Update(t.Context(), job); err != nil {
-			t.Fatal(err)
-		}
-		key := client.ObjectKeyFromObject(job)
-		if _, ofQueues := kind.(*kueue.Workload); ofQueues {
-			key.Name = "job-train"
-		}
-		if err := s.workers[at].Get(t.Context(), key, kind); err != nil {
-			t.Fatal(err)
-		}
-		uid := kind.GetUID()
-		kind.SetLabels(nil)
-		if err := s.workers[at].Update(t.Context(), kind); err != nil {
-			t.Fatal(err)
-		}
-		worker := s.copies.workers.byName[workerName(at)].connection
-		worker.cache = labelled{asIs{client: s.workers[at]}}
-		s.clock.Step(showEvery)
-		s.dispatch("job-train")
-		if hasJob, hasCopy := s.has(1-at, job); hasJob || hasCopy {
-			t.Errorf("%T: the other worker has the job %t, the copy %t", kind, hasJob, hasCopy)
-		}
-		if err := s.workers[at].Get(t.Context(), key, kind); err != nil || kind.GetLabels()[kueue.MultiKueueOriginLabel] == "" ||
-			kind.GetUID() != uid {
-			t.Errorf("%T: it has the labels %v: %v", kind, kind.GetLabels(), err)
-		}
-		kind.SetLabels(nil)
-		if err := s.workers[at].Update(t.Context(), kind); err != nil {
-			t.Fatal(err)
-		}
-		s.status(s.manager, "job-train", func(w *kueue.Workload) {
-			is(w, kueue.WorkloadEvicted)
-			w.Status.ClusterName = nil
+// TestMarksThatAreEditedInAWorker: a user there edits the labels and annotations of a copy. It stays the manager's: it does not run twice,
+// and it is deleted at the end.
+func TestMarksThatAreEditedInAWorker(t *testing.T) {
+	unlabel := func(o client.Object) { o.SetLabels(nil) }
+	relabel := func(o client.Object) { o.SetLabels(map[string]string{kueue.MultiKueueOriginLabel: "other"}) }
+	strip := func(o client.Object) {
+		o.SetLabels(nil)
+		annotations := o.GetAnnotations()
+		delete(annotations, dispatch.ManagerAnnotation)
+		delete(annotations, dispatch.OriginAnnotation)
+		o.SetAnnotations(annotations)
+	}
+	for name, tc := range map[string]struct {
+		kind client.Object
+		edit func(client.Object)
+	}{
+		"a job without its label":       {&batchv1.Job{}, unlabel},
+		"a job with another label":      {&batchv1.Job{}, relabel},
+		"a job without any mark":        {&batchv1.Job{}, strip},
+		"a Workload without its label":  {&kueue.Workload{}, unlabel},
+		"a Workload with another label": {&kueue.Workload{}, relabel},
+		"a Workload without any mark":   {&kueue.Workload{}, strip},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t, 2)
+			job := delegatedJob()
+			s.queued("job-train", job)
+			at := s.admitted("job-train")
+			job.Spec.Suspend = new(false)
+			if err := s.manager.Update(t.Context(), job); err != nil {
+				t.Fatal(err)
+			}
+			kind, key := tc.kind, client.ObjectKeyFromObject(job)
+			if _, ofQueues := kind.(*kueue.Workload); ofQueues {
+				key.Name = "job-train"
+			}
+			s.ownedThere(at, "job-train", job)
+			edit := func() {
+				if err := s.workers[at].Get(t.Context(), key, kind); err != nil {
+					t.Fatal(err)
+				}
+				tc.edit(kind)
+				if err := s.workers[at].Update(t.Context(), kind); err != nil {
+					t.Fatal(err)
+				}
+			}
+			edit()
+			uid := kind.GetUID()
+			worker := s.copies.workers.byName[workerName(at)].connection
+			worker.cache = labelled{asIs{client: s.workers[at]}}
+			for range 2 {
+				s.clock.Step(showEvery)
+				s.dispatch("job-train")
+			}
+			if hasJob, hasCopy := s.has(1-at, job); hasJob || hasCopy {
+				t.Errorf("the other worker has the job %t, the copy %t", hasJob, hasCopy)
+			}
+			if err := s.workers[at].Get(t.Context(), key, kind); err != nil || !s.copies.workers.self.owns(kind) || kind.GetUID() != uid ||
+				kind.GetLabels()[kueue.MultiKueueOriginLabel] != s.copies.workers.self.origin {
+				t.Errorf("it has the labels %v and the annotations %v: %v", kind.GetLabels(), kind.GetAnnotations(), err)
+			}
+			edit()
+			s.status(s.manager, "job-train", func(w *kueue.Workload) {
+				is(w, kueue.WorkloadEvicted)
+				w.Status.ClusterName = nil
+			})
+			for range 4 {
+				s.dispatch("job-train")
+			}
+			if hasJob, hasCopy := s.has(at, job); hasJob || hasCopy {
+				t.Errorf("left is the job %t, the copy %t", hasJob, hasCopy)
+			}
 		})
-		for range 4 {
-			s.dispatch("job-train")
-		}
-		if hasJob, hasCopy := s.has(at, job); hasJob || hasCopy {
-			t.Errorf("%T: left is the job %t, the copy %t", kind, hasJob, hasCopy)
-		}
+	}
+}
+
+// ownedThere makes the job in a worker the owner of its copy, as the controller of its kind there does.
+func (s *shop) ownedThere(i int, name string, job *batchv1.Job) {
+	s.Helper()
+	there := &batchv1.Job{}
+	if err := s.workers[i].Get(s.Context(), client.ObjectKeyFromObject(job), there); err != nil {
+		s.Fatal(err)
+	}
+	c := s.copyIn(i, name)
+	c.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(there, batchv1.SchemeGroupVersion.WithKind("Job"))}
+	if err := s.workers[i].Update(s.Context(), c); err != nil {
+		s.Fatal(err)
 	}
 }
 

@@ -500,7 +500,7 @@ func (c labelled) Get(ctx context.Context, key client.ObjectKey, o client.Object
 	if err := c.asIs.Get(ctx, key, o, opts...); err != nil {
 		return err
 	}
-	if _, queue := o.(*kueue.LocalQueue); !queue && o.GetLabels()[kueue.MultiKueueOriginLabel] == "" {
+	if _, queue := o.(*kueue.LocalQueue); !queue && o.GetLabels()[kueue.MultiKueueOriginLabel] != me.origin {
 		return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 	}
 	return nil

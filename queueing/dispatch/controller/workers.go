@@ -3,6 +3,7 @@ package controller
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -794,8 +795,8 @@ func (s *workers) read(ctx context.Context, name string, w *kueue.Workload) (fou
 	if err := c.client.Get(ctx, key, theirs); err != nil {
 		return isGone, client.IgnoreNotFound(err)
 	}
-	if s.self.owns(theirs) {
-		return isCopy, s.relabel(ctx, c.client, theirs)
+	if ours, err := s.reclaim(ctx, c, theirs, w); ours || err != nil {
+		return isCopy, err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -805,11 +806,54 @@ func (s *workers) read(ctx context.Context, name string, w *kueue.Workload) (fou
 	return isForeign, nil
 }
 
-// relabel restores the label by which an object of the manager is watched in a worker, where a user there has removed it.
-func (s *workers) relabel(ctx context.Context, worker client.Client, o client.Object) error {
-	if o.GetLabels()[kueue.MultiKueueOriginLabel] != "" || !o.GetDeletionTimestamp().IsZero() {
-		return nil
+// reclaim reports whether an object in a worker, read live, is the manager's, and restores the marks that a user there has edited.
+func (s *workers) reclaim(ctx context.Context, c *connection, o client.Object, w *kueue.Workload) (bool, error) {
+	origin, err := s.originOf(ctx, c, o, w)
+	if origin == nil || err != nil || s.self.isMarked(o) || !o.GetDeletionTimestamp().IsZero() {
+		return origin != nil, err
 	}
-	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"labels":{%q:%q}}}`, o.GetUID(), kueue.MultiKueueOriginLabel, s.self.origin)
-	return client.IgnoreNotFound(worker.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch)))
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": o.GetUID(), "labels": map[string]string{kueue.MultiKueueOriginLabel: s.self.origin},
+		"annotations": map[string]string{dispatch.ManagerAnnotation: s.self.id, dispatch.OriginAnnotation: *origin},
+	}})
+	if err != nil {
+		return false, fmt.Errorf("encoding the marks of a copy: %w", err)
+	}
+	return true, client.IgnoreNotFound(c.client.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch)))
+}
+
+// originOf is the UID of the manager's Workload of which an object in a worker is a copy; nil if it is none. A job and its copy vouch for
+// each other: the worker makes the job the controller of the copy.
+func (s *workers) originOf(ctx context.Context, c *connection, o client.Object, w *kueue.Workload) (*string, error) {
+	of := func(o client.Object) *string { return new(o.GetAnnotations()[dispatch.OriginAnnotation]) }
+	if s.self.owns(o) {
+		return of(o), nil
+	}
+	if s.self.id == "" { // Kueue looks after the copies that it makes
+		return nil, nil
+	}
+	other, owner := &metav1.PartialObjectMetadata{}, metav1.GetControllerOf(o)
+	if ofQueues := isWorkload(o); !ofQueues {
+		other.SetGroupVersionKind(kueue.SchemeGroupVersion.WithKind("Workload"))
+		other.Name = w.Name
+	} else if owner != nil && c.reads(kindOf(owner)) {
+		other.SetGroupVersionKind(schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind))
+		other.Name = owner.Name
+	} else {
+		return nil, nil
+	}
+	err := c.client.Get(ctx, client.ObjectKey{Namespace: o.GetNamespace(), Name: other.Name}, other)
+	if err != nil || !s.self.owns(other) || !metav1.IsControlledBy(other, o) && !metav1.IsControlledBy(o, other) {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return of(other), nil
+}
+
+func isWorkload(o client.Object) bool {
+	return o.GetObjectKind().GroupVersionKind().GroupKind() == kueue.SchemeGroupVersion.WithKind("Workload").GroupKind()
+}
+
+// reads reports whether jobs of a kind can be read in the worker.
+func (c *connection) reads(kind schema.GroupKind) bool {
+	return c.forbidden[kind] == nil && slices.ContainsFunc(c.jobs, func(k Kind) bool { return k.GroupVersionKind().GroupKind() == kind })
 }
