@@ -2,10 +2,12 @@ package main
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -18,6 +20,8 @@ import (
 
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/dispatch"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -27,6 +31,8 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 	for name, c := range map[string]struct {
 		objects []client.Object
 		want    []string
+		// never is a phrase that the answer must not have.
+		never string
 	}{
 		"quota is short, and others have it": {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("big", "team", 6, priority(10)),
@@ -351,6 +357,38 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				"AdmissionCheck approval is Pending: its controller has not answered yet",
 			},
 		},
+		"its machines are there, and its pods have no places": {
+			objects: slices.Concat(placeless(), []client.Object{bookedNode("node-1", "h100", "train")}),
+			want: []string{
+				"has quota reserved on flavor h100 and waits for places for its pods in the topology.",
+				"No place on the nodes that are booked: no topology domains at level: example.com/rack",
+				"the nodes that are booked for it (kubectl get nodes -l " + state.BookingLabel("train") + "=default --show-labels) get the labels",
+			},
+			never: "all of its machines are ready and booked",
+		},
+		"its job was deleted, and its pods run on": {
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), orphan(), ofOrphan("train-a", "kueue.x-k8s.io/job-uid"),
+				ofOrphan("train-b", batchv1.ControllerUidLabel)},
+			want: []string{
+				"keeps its quota on flavor h100: its job was deleted, and 2 pods of the job still run.",
+				"the quota is released when these pods have ended: train-a, train-b",
+				"the pods end, or are deleted: kubectl -n default delete pods -l kueue.x-k8s.io/job-uid=gone",
+				"kubectl -n default delete pods -l batch.kubernetes.io/controller-uid=gone",
+			},
+			never: "was admitted",
+		},
+		"its job was deleted with its pods": {
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), orphan()},
+			want:    []string{"is about to be finished: its job was deleted, and no pod of the job runs."},
+		},
+		"some of its pods cannot start": {
+			objects: append(blocked(), flavor("h100"), team("team", nil, "h100=64"), running("train", "team", 4, nil)),
+			want: []string{
+				"was admitted at 2026-11-20T11:30:00Z (30m ago) on flavor h100, but some of its pods cannot start.",
+				"2 pods of the gang have not started for 3m0s: pod p: container c: ImagePullBackOff: no such image",
+				"delete the job and create it again",
+			},
+		},
 		"it runs": {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("train", "team", 4, nil)},
 			want: []string{
@@ -362,8 +400,58 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			p := pictureOf(nil, c.objects...)
 			text := toldOf(t, p.ExplainWorkload(named(t, p, "train")))
 			lacks(t, text, c.want...)
+			if c.never != "" && strings.Contains(text, c.never) {
+				t.Errorf("the answer has %q:\n%s", c.never, text)
+			}
 		})
 	}
+}
+
+// placeless is a Workload whose check is Ready, with its request, in a flavor with a Topology.
+func placeless() []client.Object {
+	topology := &kueue.Topology{ObjectMeta: meta("racks")}
+	topology.Spec.Levels = []kueue.TopologyLevel{{NodeLabel: rack}}
+	racked := flavor("h100")
+	racked.Spec.TopologyName = new(kueue.TopologyReference("racks"))
+	asked := request()
+	of := asked[0].(*provreq.ProvisioningRequest)
+	of.UID = "request"
+	of.OwnerReferences = []metav1.OwnerReference{{APIVersion: kueue.SchemeGroupVersion.String(), Kind: "Workload", Name: "train", UID: "train",
+		Controller: new(true)}}
+	of.Status.Conditions = []metav1.Condition{{Type: provreq.Provisioned, Status: metav1.ConditionTrue, Message: "Capacity is booked"}}
+	return append(asked, topology, racked, check("capacity", "example.com/checks", ""), team("team", checked, "h100=64"),
+		reserved("train", "team", 4, func(w *kueue.Workload) {
+			w.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "capacity", State: kueue.CheckStateReady}}
+			w.Status.Admission.PodSetAssignments[0].DelayedTopologyRequest = new(kueue.DelayedTopologyRequestStatePending)
+			condition(w, kueue.WorkloadAdmitted, metav1.ConditionFalse, kueue.WorkloadAdmittedReasonPendingDelayedTopologyRequests,
+				"There are pending delayed topology requests: No place on the nodes that are booked: no topology domains at level: "+rack)
+		}))
+}
+
+// orphan runs by the quota of a Workload that has lost its job.
+func orphan() client.Object {
+	return running("train", "team", 4, func(w *kueue.Workload) { w.Labels = map[string]string{"kueue.x-k8s.io/job-uid": "gone"} })
+}
+
+func ofOrphan(name, label string) client.Object {
+	pod := &corev1.Pod{ObjectMeta: meta(name)}
+	pod.Labels, pod.Status.Phase = map[string]string{label: "gone"}, corev1.PodRunning
+	return pod
+}
+
+// blocked is the request of a Workload train whose pods cannot start.
+func blocked() []client.Object {
+	asked := request()
+	of := asked[0].(*provreq.ProvisioningRequest)
+	of.UID = "request"
+	of.OwnerReferences = []metav1.OwnerReference{{APIVersion: kueue.SchemeGroupVersion.String(), Kind: "Workload", Name: "train", UID: "train",
+		Controller: new(true)}}
+	of.Status.Conditions = []metav1.Condition{
+		{Type: provreq.Provisioned, Status: metav1.ConditionTrue, Message: "Capacity is booked"},
+		{Type: transaction.PodsBlocked, Status: metav1.ConditionTrue,
+			Message: "2 pods of the gang have not started for 3m0s: pod p: container c: ImagePullBackOff: no such image"},
+	}
+	return asked
 }
 
 func TestProvisioningRequestsAreExplained(t *testing.T) {
@@ -398,6 +486,15 @@ func TestProvisioningRequestsAreExplained(t *testing.T) {
 		"somebody else serves its class": {
 			objects: wrongClass,
 			want:    []string{"is not served by this Muster: its class is queued-provisioning.gke.io", "atomic-scale-up.muster.dev"},
+		},
+		"its pods cannot start": {
+			objects: blocked(),
+			want:    []string{"is Provisioned: all of its machines are ready and booked.", "ImagePullBackOff: no such image"},
+		},
+		"its Workload has no places on its machines": {
+			objects: placeless(),
+			want: []string{"is Provisioned: all of its machines are ready and booked.", "Workload train does not start yet: ",
+				"No place on the nodes that are booked"},
 		},
 		"all of its machines are there": {
 			objects: provisioned,

@@ -23,6 +23,13 @@ func (p *Picture) ExplainRequest(r *provreq.ProvisioningRequest) *Explanation {
 	} {
 		if c := apimeta.FindStatusCondition(r.Status.Conditions, end.condition); c != nil && c.Status == metav1.ConditionTrue {
 			out.Summary, out.Causes = end.summary, []string{c.Message}
+			if why := blockedBy(r); why != "" {
+				out.Causes = append(out.Causes, why)
+			}
+			if w := p.holderOf(r); w != nil && awaitsPlaces(w) {
+				out.Causes = append(out.Causes, fmt.Sprintf("Workload %s does not start yet: %s", w.Name, p.whyNoPlaces(w)))
+				out.Unblock = p.unblockPlaces(w)
+			}
 			return out
 		}
 	}
@@ -51,6 +58,14 @@ func (p *Picture) ExplainRequest(r *provreq.ProvisioningRequest) *Explanation {
 		p.explainPending(out, e.Request)
 	}
 	return out
+}
+
+// blockedBy returns why pods of a request cannot start; empty if none is kept from starting.
+func blockedBy(r *provreq.ProvisioningRequest) string {
+	if c := apimeta.FindStatusCondition(r.Status.Conditions, transaction.PodsBlocked); c != nil && c.Status == metav1.ConditionTrue {
+		return c.Message
+	}
+	return ""
 }
 
 // explainPending tells Muster's next step for a request without capacity.

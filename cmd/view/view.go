@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,10 +30,11 @@ type Picture struct {
 	Queues *queueing.State
 	// Snapshot is the provisioner's.
 	Snapshot *planner.Snapshot
-	// Workloads and Requests are in the order in which they were read; Groups are by name.
+	// Workloads, Requests and Pods are in the order in which they were read; Groups are by name.
 	Workloads     []*kueue.Workload
 	Requests      []*provreq.ProvisioningRequest
 	ClusterQueues []*kueue.ClusterQueue
+	Pods          []*corev1.Pod
 	Groups        map[string]*v1alpha1.NodeGroup
 	// Foreseen is a forecast that was made before; if nil, each explanation of a pending
 	// Workload makes its own.
@@ -126,6 +128,8 @@ func (p *Picture) take(object metav1.Object) {
 		p.Groups[o.Name] = o
 	case *provreq.ProvisioningRequest:
 		p.Requests = append(p.Requests, o)
+	case *corev1.Pod:
+		p.Pods = append(p.Pods, o)
 	}
 	p.machines.Set(object)
 }
@@ -186,6 +190,16 @@ func (p *Picture) requestsOf(w *kueue.Workload) (out []*provreq.ProvisioningRequ
 		}
 	}
 	return out
+}
+
+// holderOf returns the Workload of a ProvisioningRequest; nil if there is none.
+func (p *Picture) holderOf(r *provreq.ProvisioningRequest) *kueue.Workload {
+	owner := metav1.GetControllerOf(r)
+	i := slices.IndexFunc(p.Workloads, func(w *kueue.Workload) bool { return owner != nil && w.UID == owner.UID })
+	if i < 0 {
+		return nil
+	}
+	return p.Workloads[i]
 }
 
 // next is when a Workload is evaluated again without an event; zero is never.

@@ -15,7 +15,6 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/text"
-	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/jobs/podgroup"
 	"github.com/muster-dev/muster/queueing/lifecycle"
@@ -172,6 +171,9 @@ func (p *Picture) explainHolding(out *Explanation, w *kueue.Workload) {
 		return
 	case p.explainClusters(out, w):
 		return
+	case workload.IsAdmitted(w) && workload.IsOrphan(w):
+		p.explainOrphan(out, w)
+		return
 	case workload.IsAdmitted(w):
 		since := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted).LastTransitionTime.Time
 		out.Summary = fmt.Sprintf("was admitted at %s (%s ago) on %s", since.UTC().Format(time.RFC3339), ago(p.Now, since),
@@ -180,11 +182,11 @@ func (p *Picture) explainHolding(out *Explanation, w *kueue.Workload) {
 		if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadPodsReady); c != nil && c.Status == metav1.ConditionFalse {
 			out.Causes = []string{c.Message}
 		}
-		for _, r := range p.requestsOf(w) {
-			if c := apimeta.FindStatusCondition(r.Status.Conditions, transaction.PodsBlocked); c != nil && c.Status == metav1.ConditionTrue {
-				out.Causes = append(out.Causes, c.Message)
-			}
-		}
+		p.explainBlocked(out, w)
+		return
+	}
+	if awaitsPlaces(w) {
+		p.explainPlaces(out, w)
 		return
 	}
 	out.Summary = fmt.Sprintf("has quota reserved on %s and waits for its admission checks", flavorsOf(w.Status.Admission))

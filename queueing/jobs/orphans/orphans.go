@@ -79,12 +79,12 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, err
 }
 
-// left is how many pods of a job are not over. Those of a Job bear its UID, and a start writes that on the pods of other kinds.
+// left is how many pods of a job are not over.
 func (r *reconciler) left(ctx context.Context, w *kueue.Workload) (n int, err error) {
 	seen := map[string]bool{}
-	for _, label := range []string{jobs.JobUIDLabel, batchv1.ControllerUidLabel} {
+	for _, labels := range PodLabels(w) {
 		var list corev1.PodList
-		if err := r.live.List(ctx, &list, client.InNamespace(w.Namespace), client.MatchingLabels{label: w.Labels[jobs.JobUIDLabel]}); err != nil {
+		if err := r.live.List(ctx, &list, client.InNamespace(w.Namespace), labels); err != nil {
 			return 0, fmt.Errorf("listing the pods of Workload %s/%s: %w", w.Namespace, w.Name, err)
 		}
 		for i := range list.Items {
@@ -95,4 +95,11 @@ func (r *reconciler) left(ctx context.Context, w *kueue.Workload) (n int, err er
 		}
 	}
 	return n, nil
+}
+
+// PodLabels select the pods of a Workload that has lost its job: each matches at least one. The pods of a Job have its UID from
+// kube-controller-manager. A start writes it on the pods of other kinds, and an adoption on those that run.
+func PodLabels(w *kueue.Workload) []client.MatchingLabels {
+	uid := w.Labels[jobs.JobUIDLabel]
+	return []client.MatchingLabels{{jobs.JobUIDLabel: uid}, {batchv1.ControllerUidLabel: uid}}
 }
