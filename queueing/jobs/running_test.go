@@ -137,6 +137,76 @@ func (g *rig) delete(o client.Object) {
 	}
 }
 
+// TestAJobWithoutAClassGetsTheDefaultOne as its Workload is created, as in Kueue 0.20. What waits or runs by then keeps its priority.
+func TestAJobWithoutAClassGetsTheDefaultOne(t *testing.T) {
+	class := func(name string, value int32) *kueue.WorkloadPriorityClass {
+		return &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}
+	}
+	label := func(j *batchv1.Job) { j.Labels[PriorityClassLabel] = "high" }
+	ofPods := func(name string) func(*batchv1.Job) {
+		return func(j *batchv1.Job) { j.Spec.Template.Spec.PriorityClassName = name }
+	}
+	none := func(*batchv1.Job) {}
+	reserve := func(s *kueue.WorkloadStatus) { admit(s); set(s, kueue.WorkloadAdmitted, "False") }
+	create := func(g *rig) {
+		if err := g.c.Create(t.Context(), class("default", 5)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove := func(g *rig) { g.delete(class("default", 5)) }
+	for name, c := range map[string]struct {
+		job    func(*batchv1.Job)
+		exists bool
+		status func(*kueue.WorkloadStatus)
+		edit   func(*rig)
+		want   int32
+	}{
+		"a job that names none":                         {job: none, exists: true, want: 5},
+		"where there is none":                           {job: none},
+		"a job that names another":                      {job: label, exists: true, want: 9},
+		"a job whose pods name a PriorityClass":         {job: ofPods("pods"), exists: true, want: 5},
+		"a job whose pods name one of the system":       {job: ofPods("system-node-critical"), exists: true, want: 5},
+		"it is created while the job waits":             {job: none, edit: create},
+		"it is created while a check decides":           {job: none, status: reserve, edit: create},
+		"it is created while the job runs":              {job: none, status: admit, edit: create},
+		"it is deleted while the job waits":             {job: none, exists: true, edit: remove, want: 5},
+		"it is deleted while a check decides":           {job: none, exists: true, status: reserve, edit: remove, want: 5},
+		"it is deleted while the job runs":              {job: none, exists: true, status: admit, edit: remove, want: 5},
+		"the job names another while it waits":          {job: none, exists: true, edit: func(g *rig) { g.updateJob(label) }, want: 9},
+		"the job names another while it runs":           {job: none, exists: true, status: admit, edit: func(g *rig) { g.updateJob(label) }, want: 9},
+		"the job names another while a check decides":   {job: none, exists: true, status: reserve, edit: func(g *rig) { g.updateJob(label) }, want: 9},
+		"the class of a job's pods is made the default": {job: none, exists: true, edit: func(g *rig) { g.defaultClass("pods", true) }, want: 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := []client.Object{suspendedJob(c.job), class("high", 9),
+				&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Value: 7},
+				&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "system-node-critical"}, Value: 2_000_001_000}}
+			if c.exists {
+				objects = append(objects, class("default", 5))
+			}
+			g := newRig(t, objects...)
+			g.settle()
+			if c.status != nil {
+				g.status(c.status)
+				g.settle()
+			}
+			uid := g.workload().UID
+			if c.edit != nil {
+				c.edit(g)
+				g.settle()
+			}
+			w := g.workload()
+			if workload.Priority(w) != c.want || w.Annotations[workload.RefusedAnnotation] != "" || w.UID != uid {
+				t.Errorf("priority %d of class %v, want %d; refused because of %q; the same Workload: %v", workload.Priority(w),
+					w.Spec.PriorityClassRef, c.want, w.Annotations[workload.RefusedAnnotation], w.UID == uid)
+			}
+			if c.want == 5 && (w.Spec.PriorityClassRef == nil || w.Spec.PriorityClassRef.Name != "default") {
+				t.Errorf("its class is %v", w.Spec.PriorityClassRef)
+			}
+		})
+	}
+}
+
 // TestATimeLimitFollowsTheJobUntilItRuns.
 func TestATimeLimitFollowsTheJobUntilItRuns(t *testing.T) {
 	limit := func(seconds string) func(*batchv1.Job) {

@@ -27,7 +27,12 @@ import (
 // it: for the pods that are left of the job. Why the job cannot be queued stands in an
 // annotation, so that its queue can say it.
 func WorkloadFor(ctx context.Context, kube client.Reader, kind Kind, job client.Object) (*kueue.Workload, error) {
-	w, err := NewWorkload(ctx, kube, kind, job)
+	return wantedFor(ctx, kube, kind, job, nil)
+}
+
+// wantedFor is what the Workload that a job has should be; nil is a job without.
+func wantedFor(ctx context.Context, kube client.Reader, kind Kind, job client.Object, has *kueue.Workload) (*kueue.Workload, error) {
+	w, err := Wanted(ctx, kube, kind, job, has)
 	if err != nil || IsDelegated(kind, job) { // another cluster runs all of it, and counts what is left
 		return w, err
 	}
@@ -44,6 +49,11 @@ func WorkloadFor(ctx context.Context, kube client.Reader, kind Kind, job client.
 
 // NewWorkload is the Workload of a job of which nothing has ended.
 func NewWorkload(ctx context.Context, kube client.Reader, kind Source, job client.Object) (*kueue.Workload, error) {
+	return Wanted(ctx, kube, kind, job, nil)
+}
+
+// Wanted is what the Workload that a job has should be if nothing of the job has ended; nil is a job without.
+func Wanted(ctx context.Context, kube client.Reader, kind Source, job client.Object, has *kueue.Workload) (*kueue.Workload, error) {
 	gvk, labels := kind.GroupVersionKind(), job.GetLabels()
 	podSets, wrong := kind.PodSets(job)
 	if why := noPodSets(gvk.Kind, podSets); why != "" {
@@ -111,7 +121,7 @@ func NewWorkload(ctx context.Context, kube client.Reader, kind Source, job clien
 	refusals = append(refusals, wrong...)
 	// A prebuilt Workload has its own priority.
 	if PrebuiltName(job) == "" {
-		why, err := setPriority(ctx, kube, kind, job, &w.Spec)
+		why, err := setPriority(ctx, kube, kind, job, has, &w.Spec)
 		if err != nil {
 			return nil, err
 		}

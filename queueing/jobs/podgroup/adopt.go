@@ -46,7 +46,7 @@ func (r *reconciler) adopt(ctx context.Context, g *gang, w *kueue.Workload) erro
 			// Its manager has taken the copy back, and the other groups run on.
 			return r.deletePods(ctx, g, "its Workload is gone")
 		}
-		want, err := r.wanted(ctx, g)
+		want, err := r.wanted(ctx, g, nil)
 		if err != nil {
 			return err
 		}

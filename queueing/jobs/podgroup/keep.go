@@ -60,7 +60,7 @@ func (r *reconciler) follow(ctx context.Context, g *gang, w *kueue.Workload) (bo
 		taken, err := r.take(ctx, g, w)
 		return !taken, err
 	}
-	want, err := r.wanted(ctx, g)
+	want, err := r.wanted(ctx, g, w)
 	if err != nil {
 		return false, err
 	}

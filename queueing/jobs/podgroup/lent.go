@@ -64,7 +64,7 @@ func (r *reconciler) take(ctx context.Context, g *gang, w *kueue.Workload) (take
 	if w == nil {
 		return false, writes.ErrBehind // it was made before them
 	}
-	want, err := r.wanted(ctx, g)
+	want, err := r.wanted(ctx, g, w)
 	if err != nil {
 		return false, err
 	}

@@ -1056,6 +1056,110 @@ func TestALeaderWorkerSetThatIsRolledOut(t *testing.T) {
 	}
 }
 
+// TestALeaderWorkerSetWhoseSizeChanges runs no more pods of a group than the group has quota for, whatever its size says meanwhile. Kueue
+// 0.20 refuses the change.
+func TestALeaderWorkerSetWhoseSizeChanges(t *testing.T) {
+	resize := func(g *rig, object *unstructured.Unstructured, size int64) {
+		t.Helper()
+		if err := unstructured.SetNestedField(object.Object, size, "spec", "leaderWorkerTemplate", "size"); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.c.Update(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := func(t *testing.T) (*rig, *unstructured.Unstructured, key) {
+		object := aLeaderWorkerSet()
+		g := newRig(t, object)
+		k := gangsOfLeaderWorkerSet(t.Context(), object)[1]
+		g.settle(k)
+		g.admit()
+		g.leaderWorkerPods("1", 0, 3)
+		g.settle(k)
+		g.is("it runs", "llm-1-0 open, llm-1-1 open, llm-1-2 open | 1 2 QuotaReserved Admitted")
+		return g, object, k
+	}
+	t.Run("more", func(t *testing.T) {
+		g, object, k := start(t)
+		resize(g, object, 5)
+		g.settle(k)
+		g.leaderWorkerPods("1", 3, 5)
+		g.settle(k)
+		g.is("pods of the new size come", "llm-1-0 open, llm-1-1 open, llm-1-2 open, llm-1-3 held, llm-1-4 held | 1 2 QuotaReserved Admitted")
+		g.set("", "llm-1-1")
+		g.settle(k)
+		g.is("one takes the place of an old one", "llm-1-0 open, llm-1-2 open, llm-1-3 open, llm-1-4 held | 1 2 QuotaReserved Admitted")
+		for _, pod := range []string{"llm-1-0", "llm-1-2", "llm-1-3"} {
+			g.set("", pod)
+		}
+		g.settle(k)
+		g.is("the old ones are gone", "llm-1-4 held | 1 4")
+		g.admit()
+		g.leaderWorkerPods("1", 0, 4)
+		g.settle(k)
+		g.is("it has quota for the new size", "llm-1-0 open, llm-1-1 open, llm-1-2 open, llm-1-3 open, llm-1-4 open | 1 4 QuotaReserved Admitted")
+	})
+	t.Run("fewer", func(t *testing.T) {
+		g, object, k := start(t)
+		resize(g, object, 2)
+		g.settle(k)
+		g.is("the old ones run", "llm-1-0 open, llm-1-1 open, llm-1-2 open | 1 2 QuotaReserved Admitted")
+		for _, pod := range []string{"llm-1-0", "llm-1-1", "llm-1-2"} {
+			g.set("", pod)
+		}
+		g.settle(k)
+		g.is("they are gone", " | 1 1")
+	})
+	t.Run("more, while it waits", func(t *testing.T) {
+		object := aLeaderWorkerSet()
+		g := newRig(t, object)
+		k := gangsOfLeaderWorkerSet(t.Context(), object)[1]
+		g.settle(k)
+		resize(g, object, 5)
+		g.settle(k)
+		g.is("it queues for the new size", " | 1 4")
+	})
+}
+
+// TestPodsWithoutAClassGetTheDefaultOne as their Workload is created: of a pod, a group and what makes pods.
+func TestPodsWithoutAClassGetTheDefaultOne(t *testing.T) {
+	class := &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Value: 5}
+	for name, tc := range map[string]struct {
+		annotations []string
+		pods        int
+	}{"of a pod": {nil, 1}, "of a group": {inGroup, 3}} {
+		for _, first := range []bool{true, false} {
+			g := newRig(t)
+			if first {
+				g = newRig(t, class.DeepCopy())
+			}
+			var k key
+			for i := range tc.pods {
+				k, _ = keyOf(g.pod(fmt.Sprint("p-", i), "1", tc.annotations...))
+			}
+			g.settle(k)
+			uid, want := g.workload().UID, int32(0)
+			if first {
+				want = 5
+			} else if err := g.c.Create(t.Context(), class.DeepCopy()); err != nil {
+				t.Fatal(err)
+			}
+			g.settle(k)
+			g.admit()
+			g.settle(k)
+			if w := g.workload(); w.UID != uid || workload.Priority(w) != want {
+				t.Errorf("%s: priority %d, want %d; the same Workload: %v", name, workload.Priority(w), want, w.UID == uid)
+			}
+		}
+	}
+	object := aLeaderWorkerSet()
+	g := newRig(t, object, class.DeepCopy())
+	g.settle(gangsOfLeaderWorkerSet(t.Context(), object)[1])
+	if w := g.workload(); workload.Priority(w) != 5 || w.Spec.PriorityClassRef.Kind != kueue.WorkloadPriorityClassKind {
+		t.Errorf("of a LeaderWorkerSet: priority %d of %v", workload.Priority(w), w.Spec.PriorityClassRef)
+	}
+}
+
 // TestGangsOfKueuesWorkloads: Kueue has what makes pods own their Workload beside the pods, and control it no
 // more than they do.
 func TestGangsOfKueuesWorkloads(t *testing.T) {

@@ -245,13 +245,13 @@ func (r *reconciler) confirmNewest(ctx context.Context, g *gang, w *kueue.Worklo
 	return nil
 }
 
-// wanted is the Workload that a gang should have.
-func (r *reconciler) wanted(ctx context.Context, g *gang) (*kueue.Workload, error) {
-	return wanted(ctx, r.client, g)
+// wanted is what the Workload that a gang has should be; nil is a gang without.
+func (r *reconciler) wanted(ctx context.Context, g *gang, has *kueue.Workload) (*kueue.Workload, error) {
+	return wanted(ctx, r.client, g, has)
 }
 
-func wanted(ctx context.Context, kube client.Reader, g *gang) (*kueue.Workload, error) {
-	w, err := jobs.NewWorkload(ctx, kube, g, g.job)
+func wanted(ctx context.Context, kube client.Reader, g *gang, has *kueue.Workload) (*kueue.Workload, error) {
+	w, err := jobs.Wanted(ctx, kube, g, g.job, has)
 	if err != nil {
 		return nil, err
 	}
@@ -286,7 +286,7 @@ func (r *reconciler) queue(ctx context.Context, g *gang, w *kueue.Workload) (rea
 	if g.namesPrebuilt() {
 		return r.queuePrebuilt(ctx, g, w)
 	}
-	want, err := r.wanted(ctx, g)
+	want, err := r.wanted(ctx, g, w)
 	switch {
 	case err != nil:
 		return false, err
@@ -323,7 +323,7 @@ func (r *reconciler) queuePrebuilt(ctx context.Context, g *gang, w *kueue.Worklo
 		}
 		return false, nil
 	}
-	want, err := r.wanted(ctx, g)
+	want, err := r.wanted(ctx, g, w)
 	if err != nil {
 		return false, err
 	}

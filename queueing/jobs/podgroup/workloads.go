@@ -27,7 +27,7 @@ func Workloads(ctx context.Context, kube client.Reader, objects ...client.Object
 		return nil, err
 	}
 	for _, g := range gangs {
-		w, err := wanted(ctx, kube, g)
+		w, err := wanted(ctx, kube, g, nil)
 		if err != nil {
 			return nil, err
 		}
