@@ -257,6 +257,30 @@ func TestPenaltiesEnd(t *testing.T) {
 
 }
 
+// TestUsageCountsFromTheReservationOn (15000), also while a check decides.
+func TestUsageCountsFromTheReservationOn(t *testing.T) {
+	w := newWorldWith(config.Config{AdmissionFairSharing: &kueueconfig.AdmissionFairSharing{
+		UsageHalfLifeTime: metav1.Duration{Duration: time.Hour}, UsageSamplingInterval: metav1.Duration{Duration: time.Minute}}})
+	w.set(flavor("spot", nil))
+	w.set(&kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "approve"},
+		Spec:   kueue.AdmissionCheckSpec{ControllerName: "example.com/approve"},
+		Status: kueue.AdmissionCheckStatus{Conditions: []metav1.Condition{{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue}}}})
+	w.set(clusterQueue(t, "team", map[string]string{"byusage": "", "check": "approve"}, "spot cpu=1"))
+	w.set(localQueueTo("main", "team", ""))
+	w.set(w.workload(t, "job", map[string]string{"cpu": "1"}))
+	w.cycles(t)
+	if !w.hasQuota(t, "job") || workload.IsAdmitted(w.find(t, "job")) {
+		t.Fatal("it does not wait for its check")
+	}
+	for range 60 * 10 {
+		w.now = w.now.Add(time.Minute)
+		w.s.Cycle(w.now)
+	}
+	if got := w.s.LocalQueues[types.NamespacedName{Namespace: "default", Name: "main"}].Usage; got < 0.9 {
+		t.Errorf("after ten hours of one CPU, it has used %v", got)
+	}
+}
+
 // TestAFlavorWithoutVictimsIsNotPreferred (13616), where preemption is preferred over borrowing: nothing of it may be preempted.
 func TestAFlavorWithoutVictimsIsNotPreferred(t *testing.T) {
 	w := newWorld()

@@ -62,7 +62,7 @@ func (lq *LocalQueue) dropPenalty(uid types.UID) {
 
 // idle says that there is nothing to sample.
 func (lq *LocalQueue) idle() bool {
-	return len(lq.Record.Consumed) == 0 && len(lq.entries) == 0 && len(lq.Admitted) == 0
+	return len(lq.Record.Consumed) == 0 && len(lq.entries) == 0 && len(lq.Reserved) == 0
 }
 
 // SampleTime is now as an API object can tell it.

@@ -22,7 +22,16 @@ func TestClaimsCountAgainstQuota(t *testing.T) {
 	settings := config.Config{Resources: &kueueconfig.Resources{DeviceClassMappings: []kueueconfig.DeviceClassMapping{
 		{Name: "example.com/gpus", DeviceClassNames: []corev1.ResourceName{"gpu", "big"}},
 		{Name: "example.com/nics", DeviceClassNames: []corev1.ResourceName{"nic"}},
+	}, Transformations: []kueueconfig.ResourceTransformation{
+		{Input: "example.com/slots", Outputs: corev1.ResourceList{"example.com/gpus": resource.MustParse("1")}},
 	}}}
+	listOf := func(text string) corev1.ResourceList {
+		list := corev1.ResourceList{}
+		for name, q := range unmarshal[map[corev1.ResourceName]int64](t, text) {
+			list[name] = *resource.NewQuantity(q, resource.DecimalSI)
+		}
+		return list
+	}
 	class := func(name, extended string) *resourcev1.DeviceClass {
 		c := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if extended != "" {
@@ -32,8 +41,10 @@ func TestClaimsCountAgainstQuota(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		claim, requests string
-		want            nodegroups.Resources
-		refused         string
+		// sidecar is what a container that starts before the others, and runs beside them, asks for.
+		sidecar, overhead string
+		want              nodegroups.Resources
+		refused           string
 	}{
 		"a number of devices": {claim: "requests: [{name: r, exactly: {deviceClassName: gpu, allocationMode: ExactCount, count: 3}}]",
 			want: nodegroups.Resources{"example.com/gpus": 3}},
@@ -60,6 +71,12 @@ func TestClaimsCountAgainstQuota(t *testing.T) {
 		"an extended resource of none": {requests: "{amd.com/gpu: 2}", want: nodegroups.Resources{"amd.com/gpu": 2}},
 		"two names of one resource": {requests: "{nvidia.com/gpu: 2}", claim: "requests: [{name: r, exactly: {deviceClassName: gpu, count: 1}}]",
 			want: nodegroups.Resources{"example.com/gpus": 3}},
+		"the pod's overhead of the same name": {overhead: "{example.com/gpus: 1}", claim: "requests: [{name: r, exactly: {deviceClassName: gpu, count: 2}}]",
+			want: nodegroups.Resources{"example.com/gpus": 3}},
+		"an output of the same name": {requests: "{example.com/slots: 2}", claim: "requests: [{name: r, exactly: {deviceClassName: gpu, count: 2}}]",
+			want: nodegroups.Resources{"example.com/gpus": 4, "example.com/slots": 2}},
+		"a sidecar's extended resource": {requests: "{nvidia.com/gpu: 2}", sidecar: "{nvidia.com/gpu: 1}",
+			want: nodegroups.Resources{"example.com/gpus": 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := New(settings)
@@ -67,11 +84,16 @@ func TestClaimsCountAgainstQuota(t *testing.T) {
 			ps := kueue.PodSet{Name: "main", Count: 1}
 			ps.Template.Spec.Containers = []corev1.Container{{}}
 			if c.requests != "" {
-				list := corev1.ResourceList{}
-				for name, q := range unmarshal[map[corev1.ResourceName]int64](t, c.requests) {
-					list[name] = *resource.NewQuantity(q, resource.DecimalSI)
-				}
+				list := listOf(c.requests)
 				ps.Template.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list, Limits: list}
+			}
+			if c.sidecar != "" {
+				list := listOf(c.sidecar)
+				ps.Template.Spec.InitContainers = []corev1.Container{{Name: "s", RestartPolicy: new(corev1.ContainerRestartPolicyAlways),
+					Resources: corev1.ResourceRequirements{Requests: list, Limits: list}}}
+			}
+			if c.overhead != "" {
+				ps.Template.Spec.Overhead = listOf(c.overhead)
 			}
 			if c.requests == "" || c.claim != "" {
 				ps.Template.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "c", ResourceClaimTemplateName: new("c")}}

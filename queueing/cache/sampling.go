@@ -38,7 +38,7 @@ func (s *Cache) dropPenalty(w *Workload) {
 	}
 }
 
-// Sample notes what the LocalQueues use, if it is time for it. Their order may be
+// Sample notes what the LocalQueues use, if it is time for it: what their Workloads have reserved, also while checks decide. Their order may be
 // another one then, so all are judged again.
 func (s *Cache) Sample(now time.Time) {
 	if s.sampleAt.IsZero() || now.Before(s.sampleAt) {
@@ -50,13 +50,13 @@ func (s *Cache) Sample(now time.Time) {
 		if q == nil || lq.idle() {
 			continue
 		}
-		lq.Record = s.Sharing.Sample(lq.Record, ofResources(quota.Amounts(lq.Admitted)), SampleTime(now))
+		lq.Record = s.Sharing.Sample(lq.Record, ofResources(quota.Amounts(lq.Reserved)), SampleTime(now))
 		for uid, entry := range lq.entries {
 			switch w := s.Workloads[uid]; {
-			case w != nil && w.Local == lq && w.admitted:
+			case w != nil && w.Local == lq && w.Place == Reserving:
 				lq.dropPenalty(uid)
-			case w != nil && w.Local == lq && (w.Place == Reserving || w.Assumed != nil):
-				// It waits for its checks; the sample has not seen it.
+			case w != nil && w.Local == lq && w.Assumed != nil:
+				// Its object does not show its quota yet; the sample has not seen it.
 			default:
 				// It came and went between two samples.
 				lq.Record.Consumed.Add(entry)

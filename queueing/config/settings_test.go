@@ -40,7 +40,7 @@ var settings = map[string]struct {
 	"fairSharing":          {"{preemptionStrategies: [LessThanInitialShare]}", true},
 	"admissionFairSharing": {"{usageHalfLifeTime: 1h, usageSamplingInterval: 5m, resourceWeights: {cpu: 2}}", true},
 	"resources": {"{excludeResourcePrefixes: [example.com], quotaCheckStrategy: BlockUndeclared, transformations: [{input: cpu, " +
-		"outputs: {a: 1}}]}", true},
+		"outputs: {a: 1}}], deviceClassMappings: [{name: example.com/gpus, deviceClassNames: [gpu]}]}", true},
 	"featureGates":            {"{TASBalancedPlacement: true}", true},
 	"objectRetentionPolicies": {"{workloads: {afterFinished: 1h, afterDeactivatedByKueue: 1h}}", true},
 	"visibilityServer":        {"{bindPort: 8082}", false},
@@ -85,7 +85,7 @@ func TestEveryFieldOfATakenSettingDecides(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	refused := []string{"DeviceClassMappings"} // see validateResources
+	refused := []string{"Sources"} // see validateDeviceClasses
 	var look func(of reflect.Type)
 	look = func(of reflect.Type) {
 		for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice {

@@ -206,6 +206,11 @@ func validateDeviceClasses(mappings []kueueconfig.DeviceClassMapping, path *fiel
 func validateOutputs(outputs corev1.ResourceList, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(outputs)) {
+		if name == corev1.ResourcePods {
+			// Its quota is for the number of pods, and the output would come on top of that or be forgotten.
+			errs = append(errs, field.Invalid(path.Key(string(name)), name, "pods are counted by themselves; give the output another name, and the "+
+				"quota of ClusterQueues the same"))
+		}
 		if problems := validation.IsQualifiedName(string(name)); len(problems) > 0 {
 			errs = append(errs, field.Invalid(path.Key(string(name)), name, strings.Join(problems, "; ")))
 		}

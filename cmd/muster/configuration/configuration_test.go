@@ -70,6 +70,8 @@ func TestWhatIsWrongIsToldWithLineFieldValueAndFix(t *testing.T) {
 		{"two ways to leave out", head + "queueing:\n  resources: {quotaCheckStrategy: IgnoreUndeclared, excludeResourcePrefixes: [a.b/]}\n", []string{
 			`f.yaml:4: queueing.resources.quotaCheckStrategy: Invalid value: "IgnoreUndeclared"`, "keep one of the two"}},
 		{"a strategy that there is not", head + "queueing:\n  resources: {quotaCheckStrategy: Sometimes}\n", []string{`Unsupported value: "Sometimes": supported values: "BlockUndeclared", "IgnoreUndeclared"`}},
+		{"outputs that are pods", head + "queueing:\n  resources:\n    transformations:\n    - input: a/b\n      outputs: {pods: 1}\n", []string{
+			`f.yaml:7: queueing.resources.transformations[0].outputs[pods]: Invalid value: "pods": pods are counted by themselves`}},
 		{"sources of devices", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu], sources: [{counter: {name: c, driver: d}}]}]\n", []string{
 			"queueing.resources.deviceClassMappings[0].sources: Forbidden", "remove it"}},
 		{"devices of two names", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu]}, {name: big, deviceClassNames: [gpu]}]\n", []string{
