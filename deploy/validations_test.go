@@ -10,6 +10,9 @@ import (
 	celgo "github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types/ref"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -22,7 +25,8 @@ import (
 type judge struct {
 	*testing.T
 	admissionv1.ValidatingAdmissionPolicySpec
-	env *celgo.Env
+	name string
+	env  *celgo.Env
 	// user makes the requests, and may do all that is named so: verb, resource and subresource.
 	user string
 	may  []string
@@ -59,7 +63,7 @@ func newJudge(t *testing.T, name string) *judge {
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &policy); err != nil {
 				t.Fatal(err)
 			}
-			return &judge{T: t, ValidatingAdmissionPolicySpec: policy.Spec, env: env, user: "someone"}
+			return &judge{T: t, name: name, ValidatingAdmissionPolicySpec: policy.Spec, env: env, user: "someone"}
 		}
 	}
 	t.Fatalf("there is no policy %s", name)
@@ -454,9 +458,13 @@ func TestWhatMusterMayChangeOfPods(t *testing.T) {
 		}
 		return out + "}}"
 	}
+	runs := func(labels string) string {
+		return "{metadata: {name: p, labels: {" + labels + "}}, spec: {containers: []}}"
+	}
 	const (
 		elastic, admission = "kueue.x-k8s.io/elastic-job", "kueue.x-k8s.io/admission"
 		queued             = "labels: {kueue.x-k8s.io/queue-name: main, kueue.x-k8s.io/managed: 'true'}"
+		marked             = "labels: {kueue.x-k8s.io/queue-name: main, kueue.x-k8s.io/managed: 'true', kueue.x-k8s.io/job-uid: u}"
 		booked             = "nodeSelector: {booked.muster.dev/gang: team}, tolerations: [{key: gpu}], "
 	)
 	for name, tt := range map[string]struct {
@@ -469,6 +477,13 @@ func TestWhatMusterMayChangeOfPods(t *testing.T) {
 		"the gate of a pod in a queue, for its booking":   {pod(queued, admission, ""), pod(queued, "", booked), false},
 		"that gate of a pod in no queue":                  {pod("", admission, ""), pod("", "", ""), true},
 		"the booking of a pod that has no gate of queues": {pod("", "", ""), pod("", "", booked), true},
+		"the labels of a start on a gated pod":            {pod(queued, elastic, ""), pod(marked, elastic, ""), true},
+		"the labels of a start on a pod that runs":        {runs("a: b"), runs("a: b, kueue.x-k8s.io/job-uid: u, kueue.x-k8s.io/podset: main"), false},
+		"another label on a pod that runs":                {runs("a: b"), runs("a: b, c: d"), true},
+		"another value of a label of a start":             {runs("kueue.x-k8s.io/job-uid: u"), runs("kueue.x-k8s.io/job-uid: v"), true},
+		"a label less":                                    {runs("a: b"), runs("kueue.x-k8s.io/job-uid: u"), true},
+		"the labels of a start with an annotation": {runs("a: b"),
+			strings.Replace(runs("a: b, kueue.x-k8s.io/job-uid: u"), "name: p", "name: p, annotations: {a: b}", 1), true},
 	} {
 		if got := j.refuses(tt.old, tt.now); got != tt.refused {
 			t.Errorf("%s: refused is %v", name, got)
@@ -728,6 +743,47 @@ func TestPodsThatHaveStartedAskForNoMore(t *testing.T) {
 			t.Errorf("%s: refused is %v", name, got)
 		}
 	}
+}
+
+// TestPodsThatCountAreBoundToTheirSize: the policy binds pods that a start has labelled, those of jobs that ran before Muster came, and those
+// that queue by themselves.
+func TestPodsThatCountAreBoundToTheirSize(t *testing.T) {
+	for label, want := range map[string]bool{
+		"kueue.x-k8s.io/podset": true, "kueue.x-k8s.io/job-uid": true, "kueue.x-k8s.io/managed": true, "app": false,
+	} {
+		if got := newJudge(t, "muster-pods-resize").binds(map[string]string{label: "x"}); got != want {
+			t.Errorf("a pod with the label %s is bound: %v", label, got)
+		}
+	}
+}
+
+// binds reports whether the constraints of a policy and one of its bindings select an object by its labels.
+func (j *judge) binds(of map[string]string) bool {
+	j.Helper()
+	selects := func(match *admissionv1.MatchResources) bool {
+		if match == nil || match.ObjectSelector == nil {
+			return true
+		}
+		selector, err := metav1.LabelSelectorAsSelector(match.ObjectSelector)
+		if err != nil {
+			j.Fatal(err)
+		}
+		return selector.Matches(labels.Set(of))
+	}
+	objects, err := Manifests(Halves...)
+	if err != nil {
+		j.Fatal(err)
+	}
+	return selects(j.MatchConstraints) && slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool {
+		var binding admissionv1.ValidatingAdmissionPolicyBinding
+		if o.GetKind() != "ValidatingAdmissionPolicyBinding" {
+			return false
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &binding); err != nil {
+			j.Fatal(err)
+		}
+		return binding.Spec.PolicyName == j.name && selects(binding.Spec.MatchResources)
+	})
 }
 
 // TestAServiceThatChangesQueuesAgain: an update that changes the pods of a running RayService or RayCluster also suspends it, so

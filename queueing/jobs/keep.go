@@ -12,7 +12,7 @@ import (
 // next from being done.
 func (r *reconciler) keep(ctx context.Context, job client.Object, w *kueue.Workload) (later error) {
 	for _, step := range []func(context.Context, client.Object, *kueue.Workload) (wrote bool, err error){
-		r.prioritize, r.reportReady, r.scale, r.reclaim, r.reportRefusedPods,
+		r.mark, r.prioritize, r.reportReady, r.scale, r.reclaim, r.reportRefusedPods,
 	} {
 		wrote, err := step(ctx, job, w)
 		if errors.Is(err, errTooEarly) {

@@ -281,6 +281,53 @@ func TestJobsThatRunWithoutAWorkload(t *testing.T) {
 	}
 }
 
+// TestPodsOfAnAdoptedJobAreMarked, those that run: no start has labelled them, and the policies and the search for orphans go by the labels.
+func TestPodsOfAnAdoptedJobAreMarked(t *testing.T) {
+	pod := func(name string, change func(*corev1.Pod)) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+			Labels:          map[string]string{batchv1.ControllerUidLabel: "uid"},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "train", UID: "uid", Controller: new(true)}}}}
+		p.Status.Phase = corev1.PodRunning
+		if change != nil {
+			change(p)
+		}
+		return p
+	}
+	job := suspendedJob(func(j *batchv1.Job) {
+		j.UID, j.Spec.Suspend, j.CreationTimestamp = "uid", new(false), metav1.NewTime(now)
+		j.Status.Active, j.Status.StartTime = 2, new(metav1.NewTime(now))
+	})
+	g := newRig(t, job, pod("runs", nil), pod("has-ended", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
+		pod("is-gated", func(p *corev1.Pod) {
+			p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "kueue.x-k8s.io/admission"}}
+		}),
+		pod("nothing-controls", func(p *corev1.Pod) { p.OwnerReferences = nil }),
+		pod("of-another", func(p *corev1.Pod) { p.Labels[batchv1.ControllerUidLabel] = "other" }))
+	g.settle()
+	g.status(admit)
+	g.settle()
+	if !adopted(g.workload()) || !workload.IsAdmitted(g.workload()) {
+		t.Fatalf("it is not adopted: %+v", g.workload().Status)
+	}
+	if err := g.c.Create(t.Context(), pod("comes-later", nil)); err != nil {
+		t.Fatal(err)
+	}
+	g.settle()
+	var pods corev1.PodList
+	if err := g.c.List(t.Context(), &pods); err != nil {
+		t.Fatal(err)
+	}
+	var marked []string
+	for i := range pods.Items {
+		if p := &pods.Items[i]; p.Labels[JobUIDLabel] == "uid" && p.Labels[PodSetLabel] == "main" {
+			marked = append(marked, p.Name)
+		}
+	}
+	if got := strings.Join(marked, " "); got != "comes-later runs" {
+		t.Errorf("marked: %s", got)
+	}
+}
+
 // TestAWorkloadThatVanishesStopsNoJob: it is made again, and counts, once its kind is served again; one
 // that a backup brought back without its status is replaced.
 func TestAWorkloadThatVanishesStopsNoJob(t *testing.T) {
