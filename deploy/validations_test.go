@@ -745,8 +745,8 @@ func TestPodsThatHaveStartedAskForNoMore(t *testing.T) {
 	}
 }
 
-// TestPodsThatCountAreBoundToTheirSize: the policy binds pods that a start has labelled, those of jobs that ran before Muster came, and those
-// that queue by themselves.
+// TestPodsThatCountAreBoundToTheirSize: the policy binds pods that a start has labelled, those of adopted jobs, and those that queue by
+// themselves.
 func TestPodsThatCountAreBoundToTheirSize(t *testing.T) {
 	for label, want := range map[string]bool{
 		"kueue.x-k8s.io/podset": true, "kueue.x-k8s.io/job-uid": true, "kueue.x-k8s.io/managed": true, "app": false,

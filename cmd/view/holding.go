@@ -95,7 +95,8 @@ func (p *Picture) unblockPlaces(w *kueue.Workload) []string {
 	nodes := "the nodes"
 	for _, r := range p.requestsOf(w) {
 		if p.served.Serves(r) {
-			nodes = fmt.Sprintf("the nodes that are booked for it (kubectl get nodes -l %s=%s --show-labels)", state.BookingLabel(r.Name), r.Namespace)
+			nodes = fmt.Sprintf("the nodes that are booked for it (kubectl get nodes -l %s=%s --show-labels)", state.BookingLabel(r.Name),
+				r.Namespace)
 		}
 	}
 	return []string{nodes + " get the labels of all levels of the Topology, or room for its pods; Muster tries again whenever they change"}

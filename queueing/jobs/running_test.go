@@ -281,7 +281,8 @@ func TestJobsThatRunWithoutAWorkload(t *testing.T) {
 	}
 }
 
-// TestPodsOfAnAdoptedJobAreMarked, those that run: no start has labelled them, and the policies and the search for orphans go by the labels.
+// TestPodsOfAnAdoptedJobAreMarked while they run: no start has labelled them, and the policies and the controller of orphans select by the
+// labels.
 func TestPodsOfAnAdoptedJobAreMarked(t *testing.T) {
 	pod := func(name string, change func(*corev1.Pod)) *corev1.Pod {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
