@@ -38,8 +38,8 @@ func (s *Cache) dropPenalty(w *Workload) {
 	}
 }
 
-// Sample notes what the LocalQueues use, if it is time for it: what their Workloads have reserved, also while checks decide. Their order may
-// be another one then, so all are judged again.
+// Sample notes what the LocalQueues use, if it is time for it: what their Workloads have reserved, also while checks decide. Their order
+// may be another one then, so all are judged again.
 func (s *Cache) Sample(now time.Time) {
 	if s.sampleAt.IsZero() || now.Before(s.sampleAt) {
 		return
