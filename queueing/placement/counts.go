@@ -33,6 +33,8 @@ type search struct {
 	levels
 	*shape
 	leaders int32
+	// pod and leader are the requests of one of them, with the resource pods.
+	pod, leader nodegroups.Resources
 	// above has the counts of the domains above the leaves, by level and order; groups those of the
 	// leaves, by the order of their bottom.
 	above    [][]counts
@@ -62,24 +64,24 @@ func (s *search) count(suits, leads *suits) {
 		counts
 		bound corev1.ResourceName
 	}
-	pod, leader := withPod(s.Pod), withPod(s.Leader)
+	s.pod, s.leader = withPod(s.Pod), withPod(s.Leader)
 	byClass := map[*class]judged{}
 	room := func(c *class) judged {
 		if j, ok := byClass[c]; ok {
 			return j
 		}
 		var j judged
-		j.pods, j.bound = times(c.room, pod)
+		j.pods, j.bound = times(c.room, s.pod)
 		j.podsLed = j.pods
 		if s.leaders > 0 {
-			if n, _ := times(c.room, leader); n > 0 {
+			if n, _ := times(c.room, s.leader); n > 0 {
 				left := c.room.Clone()
-				left.Sub(leader, 1)
+				left.Sub(s.leader, 1)
 				j.leaders = 1
-				j.podsLed, _ = times(left, pod)
+				j.podsLed, _ = times(left, s.pod)
 			}
 		}
-		if s.slice == len(s.tree.levels)-1 {
+		if s.slice == s.tree.lowest() {
 			j.slices, j.slicesLed = j.pods/s.sliceSize, j.podsLed/s.sliceSize
 		}
 		byClass[c] = j
@@ -190,7 +192,7 @@ func (s *search) sum(level int, d *domain) counts {
 	leastPods, leastSlices := int32(math.MaxInt32), int32(math.MaxInt32)
 	led := false
 	inner := s.inner[level+1]
-	if len(s.tree.levels) == 1 {
+	if s.tree.lowest() == 0 {
 		inner = 0
 	}
 	add := func(c counts, n int) {
@@ -217,7 +219,10 @@ func (s *search) sum(level int, d *domain) counts {
 	if led {
 		out.podsLed, out.slicesLed = out.pods-leastPods, out.slices-leastSlices
 	}
-	if level == s.slice && len(s.tree.levels) > 1 {
+	if d.bottom != nil && !s.tree.hosts {
+		s.bound(&out, d.bottom)
+	}
+	if level == s.slice && s.tree.lowest() > 0 {
 		out.slices = out.pods / s.sliceSize
 		if led {
 			out.slicesLed = out.podsLed / s.sliceSize
@@ -227,6 +232,21 @@ func (s *search) sum(level int, d *domain) counts {
 	}
 	s.above[level][d.order] = out
 	return out
+}
+
+// bound limits the counts of a domain's nodes to what the usage of assignments leaves of the domain.
+func (s *search) bound(c *counts, b *bottom) {
+	left := s.left(b)
+	most, _ := times(left, s.pod)
+	c.pods = min(c.pods, most)
+	if s.leaders > 0 {
+		leaders, _ := times(left, s.leader)
+		if c.leaders = min(c.leaders, leaders); leaders > 0 {
+			left.Sub(s.leader, 1)
+			most, _ = times(left, s.pod)
+		}
+	}
+	c.podsLed = min(max(0, c.podsLed), most)
 }
 
 // run is a number of domains of one level with the same counts, in their order. Domains are taken
@@ -334,7 +354,7 @@ func (s *search) children(level int, r *run) []*run {
 
 // allOf are all domains of a level.
 func (s *search) allOf(level int) []*run {
-	if level == len(s.tree.levels)-1 {
+	if level == s.tree.lowest() {
 		return s.leafRuns(s.bottoms)
 	}
 	return s.runsOf(level, s.shape.levels[level])

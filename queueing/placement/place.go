@@ -9,6 +9,8 @@ import (
 // Placement is where the pods of a request go, by the order of the domains' values.
 type Placement struct {
 	Pods, Leader []Domain
+	// On and LeaderOn are the nodes that were counted for them, by name, where domains have several nodes. kube-scheduler may choose others.
+	On, LeaderOn []Domain
 	// Fills reports whether there is no other way: the nodes that were looked at have room for the pods and no more of them,
 	// and are in one domain, so that it does not matter which pod is on which.
 	Fills bool
@@ -52,7 +54,7 @@ func (v *View) Place(r *Request) Placement {
 	} else if level, chosen, reason = s.chooseLevel(s.requested); reason != "" {
 		return Placement{Reason: reason, Best: s.best()}
 	}
-	lowest := len(s.tree.levels) - 1
+	lowest := s.tree.lowest()
 	fit := s.take(chosen, s.Count, s.leaders, s.sliceSize, bySlices)
 	for ; level < min(lowest, s.slice) && !balanced; level++ {
 		fit = s.take(s.sorted(s.below(level, fit)), s.Count, s.leaders, s.sliceSize, bySlices)
@@ -87,7 +89,7 @@ func (s *search) fills(fit []share) bool {
 		return false
 	}
 	room := int64(0)
-	for _, r := range s.allOf(len(s.tree.levels) - 1) {
+	for _, r := range s.allOf(s.tree.lowest()) {
 		room += int64(r.pods) * int64(r.n)
 	}
 	var in *bottom
@@ -389,14 +391,22 @@ func (s *search) named(fit []share) (out Placement) {
 	for _, l := range all {
 		values := []string{l.name}
 		if !s.tree.hosts {
-			values = slices.Concat(l.bottom.values, values)
+			out.On, out.LeaderOn = added(out.On, values, l.pods), added(out.LeaderOn, values, l.leaders)
+			values = l.bottom.values
 		}
-		if l.pods > 0 {
-			out.Pods = append(out.Pods, Domain{values, l.pods})
-		}
-		if l.leaders > 0 {
-			out.Leader = append(out.Leader, Domain{values, l.leaders})
-		}
+		out.Pods, out.Leader = added(out.Pods, values, l.pods), added(out.Leader, values, l.leaders)
 	}
 	return out
+}
+
+// added returns the list with n more pods in a domain that is the last of the list or comes after it.
+func added(list []Domain, values []string, n int32) []Domain {
+	if n == 0 {
+		return list
+	}
+	if last := len(list) - 1; last >= 0 && slices.Equal(list[last].Values, values) {
+		list[last].Count += n
+		return list
+	}
+	return append(list, Domain{values, n})
 }

@@ -25,7 +25,7 @@ type Request struct {
 	// Leader is what the one pod of the podSet requests that is placed with this one; nil without.
 	Leader nodegroups.Resources
 	// Spec of its pods, with what flavors and checks add: nodes must suit its tolerations, node
-	// selector and required node affinity where they are the lowest level.
+	// selector and required node affinity.
 	Spec *corev1.PodSpec
 	// LeaderSpec is of the leader what Spec is of the pods.
 	LeaderSpec *corev1.PodSpec
@@ -180,7 +180,7 @@ const (
 
 func (t *Tree) suits(spec *corev1.PodSpec) (*suits, string) {
 	s := &suits{known: true, judged: map[*kind]misfit{}}
-	if !t.hosts || spec == nil {
+	if spec == nil {
 		return s, ""
 	}
 	s.tolerations, s.selector = spec.Tolerations, spec.NodeSelector
