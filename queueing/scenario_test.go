@@ -38,7 +38,7 @@ import (
 // TestScenarios runs the texts in testdata: objects and events go in, a cycle
 // prints what it decides and carries it out. Run with -rewrite to accept changes.
 //
-//	flavor NAME [unlabelled] [taint=K=V] [topology=NAME]     (else its nodes have the label pool=NAME)
+//	flavor NAME [unlabelled | labels=K:V] [taint=K:V] [tolerate=K] [topology=NAME]     (else its nodes have the label pool=NAME)
 //	topology NAME levels=(LABEL,...)
 //	node NAME [pool=FLAVOR] [count=N] [taint=KEY[:EFFECT]] [unready] [LABEL=V] RESOURCE=QUANTITY ...     (N of them, numbered; label rack and those with a slash)
 //	gone NAME [topology]                (a node, or a Topology, is deleted)
@@ -570,6 +570,12 @@ func flavor(name string, args map[string]string) *kueue.ResourceFlavor {
 	}
 	if topology, ok := args["topology"]; ok {
 		f.Spec.TopologyName = new(kueue.TopologyReference(topology))
+	}
+	if k, v, ok := strings.Cut(args["labels"], ":"); ok {
+		f.Spec.NodeLabels = map[string]string{k: v}
+	}
+	if key, ok := args["tolerate"]; ok {
+		f.Spec.Tolerations = []corev1.Toleration{{Key: key, Operator: corev1.TolerationOpExists}}
 	}
 	if k, v, ok := strings.Cut(args["taint"], ":"); ok {
 		f.Spec.NodeTaints = []corev1.Taint{{Key: k, Value: v, Effect: corev1.TaintEffectNoSchedule}}
