@@ -807,6 +807,8 @@ func (w *world) workload(t *testing.T, name string, args map[string]string) *kue
 		case "topology":
 			// required:LEVEL, preferred:LEVEL, unconstrained, or slice:LEVEL:SIZE
 			object.Spec.PodSets = []kueue.PodSet{{TopologyRequest: topologyRequest(v)}}
+		case "slices":
+			// LEVEL:SIZE of the last podSet, beside what its topology says.
 		case "owner":
 			object.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: v, Name: name, UID: types.UID(name), Controller: new(true)}}
 		case "group":
@@ -854,6 +856,13 @@ func (w *world) workload(t *testing.T, name string, args map[string]string) *kue
 		ps.TopologyRequest, ps.Template = podSet.TopologyRequest, podSet.Template
 		object.Spec.PodSets[0].TopologyRequest = podSet.TopologyRequest
 		object.Spec.PodSets = append(object.Spec.PodSets, ps)
+	}
+	if v, ok := args["slices"]; ok {
+		last := &object.Spec.PodSets[len(object.Spec.PodSets)-1]
+		last.TopologyRequest = last.TopologyRequest.DeepCopy()
+		slices := topologyRequest("slice:" + v)
+		last.TopologyRequest.PodSetSliceRequiredTopology, last.TopologyRequest.PodSetSliceSize = slices.PodSetSliceRequiredTopology,
+			slices.PodSetSliceSize
 	}
 	return object
 }

@@ -260,8 +260,7 @@ func (r *reader) group() *string {
 	if _, err := strconv.ParseUint(*name, 10, 64); err == nil {
 		r.refuse(key, "which must not be a number; give the group another name")
 	}
-	r.excludes(key, kueue.PodSetSliceSizeAnnotation, kueue.PodSetSliceRequiredTopologyAnnotation,
-		kueue.PodSetSliceRequiredTopologyConstraintsAnnotation, kueue.PodIndexOffsetAnnotation)
+	r.excludes(key, kueue.PodIndexOffsetAnnotation)
 	if r.value(kueue.PodSetRequiredTopologyAnnotation) == nil && r.value(kueue.PodSetPreferredTopologyAnnotation) == nil {
 		r.refuse(key, "and may not be set when neither %s nor %s is specified; set one, or remove it",
 			kueue.PodSetRequiredTopologyAnnotation, kueue.PodSetPreferredTopologyAnnotation)

@@ -87,10 +87,6 @@ func TestAnnotationsThatCannotBeFollowed(t *testing.T) {
 		"layers beside slices":     {[]string{layers, `[{"topology":"a","size":4}]`, "slice-required-topology", rack, "slice-size", "2"}, []string{"podset-slice-required-topology is specified", "podset-slice-size is specified"}},
 		"a group of no level":      {[]string{"group-name", "g"}, []string{"neither kueue.x-k8s.io/podset-required-topology nor"}},
 		"a group that is a number": {[]string{"group-name", "7", "required-topology", rack}, []string{`"7", which must not be a number`}},
-		"a group with slices": {[]string{"group-name", "g", "required-topology", block, "slice-required-topology", rack, "slice-size", "2"},
-			[]string{"podset-slice-size is specified", "podset-slice-required-topology is specified"}},
-		"a group with layers": {[]string{"group-name", "g", "required-topology", block, layers, `[{"topology":"a","size":4}]`},
-			[]string{"constraints is specified"}},
 		"a group of one": {[]string{"group-name", "g", "required-topology", block}, []string{"groups of exactly 2 pod sets, got: 1"}},
 	} {
 		podSets := []kueue.PodSet{podSet("main", 8, c.annotations...)}
@@ -123,6 +119,10 @@ func TestGroupsOfPodSets(t *testing.T) {
 		"levels that differ":       {[]kueue.PodSet{member("l", 1, "required-topology", rack), member("w", 8, "required-topology", block)}, "must name the same level"},
 		"required and preferred":   {[]kueue.PodSet{member("l", 1, "required-topology", rack), member("w", 8, "preferred-topology", rack)}, "must name the same level"},
 		"three":                    {[]kueue.PodSet{member("l", 1, "required-topology", rack), member("v", 1, "required-topology", rack), member("w", 8, "required-topology", rack)}, "exactly 2 pod sets, got: 3"},
+		"workers in slices": {[]kueue.PodSet{member("l", 1, "required-topology", block),
+			podSet("w", 8, "group-name", "g", "required-topology", block, "slice-required-topology", rack, "slice-size", "2")}, ""},
+		"workers in layers": {[]kueue.PodSet{member("l", 1, "required-topology", block), podSet("w", 8, "group-name", "g", "required-topology", block,
+			"slice-required-topology-constraints", `[{"topology":"example.com/rack","size":4}]`)}, ""},
 		"one more without a group": {[]kueue.PodSet{podSet("x", 3), member("l", 1, "required-topology", rack), member("w", 8, "required-topology", rack)}, ""},
 	} {
 		refusals := Complete(c.podSets)

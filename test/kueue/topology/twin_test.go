@@ -412,6 +412,13 @@ func newQuestion(r *rand.Rand) (q question) {
 				p.PodSet.TopologyRequest.Preferred, p.PodSet.TopologyRequest.Required = &level, nil
 			}
 		}
+		if r.IntN(2) == 0 {
+			workers := q.PodSets[0].PodSet
+			if workers.Count < q.PodSets[1].PodSet.Count {
+				workers = q.PodSets[1].PodSet
+			}
+			addSlices(r, workers.TopologyRequest, q.Levels, slices.Index(q.Levels, level), &workers.Count)
+		}
 	default:
 		for i := range 1 + r.IntN(2) {
 			p := newPodSet(r, i, int32(1+r.IntN(24)))
@@ -478,6 +485,16 @@ func newRequest(r *rand.Rand, levels []string, count *int32) (out *kueue.PodSetT
 	if ptr := out.Unconstrained; ptr != nil || r.IntN(2) == 0 && (out.Required != nil || out.Preferred != nil) {
 		return out, false
 	}
+	addSlices(r, out, levels, at, count)
+	return out, false
+}
+
+// addSlices has the pods in slices of a level, which is the one at this place or below; their count is changed so that these divide it.
+func addSlices(r *rand.Rand, out *kueue.PodSetTopologyRequest, levels []string, at int, count *int32) {
+	level := func(from int) (string, int) {
+		i := from + r.IntN(len(levels)-from)
+		return levels[i], i
+	}
 	slice, sliceAt := level(at)
 	size := []int32{1, 2, 3, 4, 6, 8}[r.IntN(6)]
 	if r.IntN(5) > 0 {
@@ -497,7 +514,6 @@ func newRequest(r *rand.Rand, levels []string, count *int32) (out *kueue.PodSetT
 		}
 		out.PodsetSliceRequiredTopologyConstraints = layers
 	}
-	return out, false
 }
 
 // TestBalancedPlacementWithLeadersIsKueues: small trees of uneven nodes, and leaders that need CPU beside workers that need GPUs, too, so
