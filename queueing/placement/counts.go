@@ -16,6 +16,8 @@ type counts struct {
 	pods, slices, podsLed, slicesLed int32
 	// leaders is 1 where the leader fits.
 	leaders int32
+	// tailed and tailedLed are the slices that fit together with the tail; noTail if it does not fit. They are 0 without a tail.
+	tailed, tailedLed int32
 }
 
 // group is the leaves of one bottom that have the same counts.
@@ -83,6 +85,9 @@ func (s *search) count(suits, leads *suits) {
 		}
 		if s.slice == s.tree.lowest() {
 			j.slices, j.slicesLed = j.pods/s.sliceSize, j.podsLed/s.sliceSize
+			if s.tail > 0 {
+				j.tailed, j.tailedLed = s.besideTail(j.pods), s.besideTail(j.podsLed)
+			}
 		}
 		byClass[c] = j
 		return j
@@ -105,8 +110,9 @@ func (s *search) count(suits, leads *suits) {
 			led := s.within(b, s.suited(leads, c, &exclusions{}))
 			both, podsOnly, ledOnly := divided(pods, led)
 			s.groups[i] = merged(s.groups[i], j.counts, both)
-			s.groups[i] = merged(s.groups[i], counts{pods: j.pods, podsLed: j.pods, slices: j.slices, slicesLed: j.slices}, podsOnly)
-			s.groups[i] = merged(s.groups[i], counts{leaders: j.leaders}, ledOnly)
+			s.groups[i] = merged(s.groups[i], counts{pods: j.pods, podsLed: j.pods, slices: j.slices, slicesLed: j.slices,
+				tailed: j.tailed, tailedLed: j.tailed}, podsOnly)
+			s.groups[i] = merged(s.groups[i], s.without(counts{leaders: j.leaders}), ledOnly)
 		}
 	}
 	s.above = make([][]counts, len(s.shape.levels))
@@ -116,6 +122,14 @@ func (s *search) count(suits, leads *suits) {
 	for _, d := range s.shape.levels[0] {
 		s.sum(0, d)
 	}
+}
+
+// without returns the counts of a domain that takes no pods of the podSet.
+func (s *search) without(c counts) counts {
+	if s.tail > 0 {
+		c.tailed, c.tailedLed = noTail, noTail
+	}
+	return c
 }
 
 // merged is the groups with leaves of these counts.
@@ -191,6 +205,7 @@ func (s *search) sum(level int, d *domain) counts {
 	var out counts
 	leastPods, leastSlices := int32(math.MaxInt32), int32(math.MaxInt32)
 	led := false
+	var in tails
 	inner := s.inner[level+1]
 	if s.tree.lowest() == 0 {
 		inner = 0
@@ -207,6 +222,7 @@ func (s *search) sum(level int, d *domain) counts {
 			leastPods, leastSlices = min(leastPods, pods-podsLed), min(leastSlices, c.slices-c.slicesLed)
 		}
 		out.leaders = max(out.leaders, c.leaders)
+		in.add(&c, s.leaders > 0 && c.leaders > 0, n)
 	}
 	for _, child := range d.children {
 		add(s.sum(level+1, child), 1)
@@ -219,6 +235,7 @@ func (s *search) sum(level int, d *domain) counts {
 	if led {
 		out.podsLed, out.slicesLed = out.pods-leastPods, out.slices-leastSlices
 	}
+	slices := out.slices
 	if d.bottom != nil && !s.tree.hosts {
 		s.bound(&out, d.bottom)
 	}
@@ -229,6 +246,9 @@ func (s *search) sum(level int, d *domain) counts {
 		} else {
 			out.slicesLed = 0
 		}
+	}
+	if s.tail > 0 && level <= s.slice {
+		s.countTail(&out, level, slices, &in)
 	}
 	s.above[level][d.order] = out
 	return out

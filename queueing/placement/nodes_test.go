@@ -16,7 +16,7 @@ import (
 
 func cpu(n int64) nodegroups.Resources { return nodegroups.Resources{"cpu": n * 1000} }
 
-func room(n int64) nodegroups.Resources {
+func roomOf(n int64) nodegroups.Resources {
 	return nodegroups.Resources{"cpu": n * 1000, corev1.ResourcePods: 110}
 }
 
@@ -32,7 +32,7 @@ func TestDomainsOfSeveralNodesFitByNode(t *testing.T) {
 			if change != nil && i == 0 {
 				change(n)
 			}
-			out.SetNode(n, room(2))
+			out.SetNode(n, roomOf(2))
 		}
 		return out
 	}
@@ -82,7 +82,7 @@ func TestAssignmentsCountInTheirDomain(t *testing.T) {
 	rack := "rack"
 	tree := NewTree("racks", hostLevels[:2], nil)
 	for i := range 2 {
-		tree.SetNode(newNode(fmt.Sprint("n", i), "b", "r"), room(4))
+		tree.SetNode(newNode(fmt.Sprint("n", i), "b", "r"), roomOf(4))
 	}
 	domain := []Domain{{[]string{"b", "r"}, 1}}
 	request := func(count int32, pod nodegroups.Resources) *Request {
@@ -112,7 +112,7 @@ func TestAssignmentsCountInTheirDomain(t *testing.T) {
 func TestPodSetsOfAWorkloadHaveNodesOfTheirOwn(t *testing.T) {
 	tree := NewTree("racks", hostLevels[:2], nil)
 	for i := range 2 {
-		tree.SetNode(newNode(fmt.Sprint("n", i), "b", "r"), room(4))
+		tree.SetNode(newNode(fmt.Sprint("n", i), "b", "r"), roomOf(4))
 	}
 	view := tree.View()
 	first := view.Place(&Request{Count: 2, Pod: nodegroups.Resources{"cpu": 2_500}, Implied: true})
@@ -131,7 +131,7 @@ func TestALeaderHasANodeOfItsOwn(t *testing.T) {
 	rack := "rack"
 	tree := NewTree("racks", hostLevels[:2], nil)
 	for i := range 2 {
-		tree.SetNode(newNode(fmt.Sprint("n", i), "b", "r"), room(4))
+		tree.SetNode(newNode(fmt.Sprint("n", i), "b", "r"), roomOf(4))
 	}
 	request := &Request{Count: 1, Pod: cpu(3), Leader: cpu(2), Topology: &kueue.PodSetTopologyRequest{Required: &rack}}
 	p := tree.View().Place(request)

@@ -41,6 +41,8 @@ type levels struct {
 	// stay.
 	requested, slice int
 	sliceSize        int32
+	// tail is the number of pods of the partial slice; 0 if slices divide the pods. Slices of several layers have no partial one.
+	tail int32
 	// inner is the size of the groups of pods that must stay together at a level below that of slices.
 	inner map[int]int32
 	// layers are all layers of slices, where there are several.
@@ -127,6 +129,9 @@ func (t *Tree) read(r *Request) (out levels, reason string) {
 	}
 	if out.requested > out.slice {
 		return out, fmt.Sprintf("podset slice topology %s is above the podset topology %s", t.levels[out.slice], key)
+	}
+	if len(layers) == 1 {
+		out.tail = r.Count % out.sliceSize
 	}
 	if len(layers) < 2 {
 		return out, ""
