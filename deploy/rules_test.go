@@ -23,8 +23,8 @@ func TestRulesOfWorkloadsAreKueues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs := rulesOfWorkloads(t, filepath.Join(strings.TrimSpace(string(dir)), "config/components/crd/bases/kueue.x-k8s.io_workloads.yaml"))
-	ours := rulesOfWorkloads(t, "crds/kueue.x-k8s.io_workloads.yaml")
+	theirs := rulesOf(t, filepath.Join(strings.TrimSpace(string(dir)), "config/components/crd/bases/kueue.x-k8s.io_workloads.yaml"))
+	ours := rulesOf(t, "crds/kueue.x-k8s.io_workloads.yaml")
 	if len(theirs) != len(ours) {
 		t.Fatalf("Kueue has %d rules, and Muster %d", len(theirs), len(ours))
 	}
@@ -99,7 +99,8 @@ type compiledRule struct {
 	program celgo.Program
 }
 
-func rulesOfWorkloads(t *testing.T, file string) (out []compiledRule) {
+// rulesOf compiles the rules of a field, or of the object, in v1beta2.
+func rulesOf(t *testing.T, file string, path ...string) (out []compiledRule) {
 	t.Helper()
 	env, err := expressions().Env(environment.StoredExpressions)
 	if err == nil {
@@ -112,7 +113,11 @@ func rulesOfWorkloads(t *testing.T, file string) (out []compiledRule) {
 		if v.Name != "v1beta2" {
 			continue
 		}
-		for _, r := range v.Schema.OpenAPIV3Schema.XValidations {
+		field := *v.Schema.OpenAPIV3Schema
+		for _, name := range path {
+			field = field.Properties[name]
+		}
+		for _, r := range field.XValidations {
 			ast, issues := env.Compile(r.Rule)
 			if issues.Err() != nil {
 				t.Fatal(issues.Err())
@@ -131,6 +136,43 @@ func rulesOfWorkloads(t *testing.T, file string) (out []compiledRule) {
 func refuses(p celgo.Program, of map[string]any) bool {
 	out, _, err := p.Eval(of)
 	return err != nil || out.Value() != true
+}
+
+// TestWhatMayChangeOfATopology: levels above the nodes, and the nodes and tolerations of its flavors, as in Kueue 0.20.
+func TestWhatMayChangeOfATopology(t *testing.T) {
+	levels := func(labels ...string) string { return "[{nodeLabel: " + strings.Join(labels, "}, {nodeLabel: ") + "}]" }
+	const host = "kubernetes.io/hostname"
+	for name, tt := range map[string]struct {
+		kind     string
+		path     []string
+		old, now string
+		refused  string
+	}{
+		"no change":                      {"topologies", []string{"spec", "levels"}, levels("rack"), levels("rack"), ""},
+		"a level less":                   {"topologies", []string{"spec", "levels"}, levels("block", "rack", host), levels("rack", host), ""},
+		"another level":                  {"topologies", []string{"spec", "levels"}, levels("rack", host), levels("block", host), ""},
+		"nodes that are not a level now": {"topologies", []string{"spec", "levels"}, levels("rack", host), levels("rack"), "levels are mutable only when"},
+		"nodes that were not a level":    {"topologies", []string{"spec", "levels"}, levels("rack"), levels("rack", host), "levels are mutable only when"},
+		"another level without nodes":    {"topologies", []string{"spec", "levels"}, levels("rack"), levels("block"), "levels are mutable only when"},
+		"the nodes of a flavor": {"resourceflavors", []string{"spec"}, "{topologyName: t, nodeLabels: {pool: a}}",
+			"{topologyName: t, nodeLabels: {pool: b}}", ""},
+		"the last label of a flavor": {"resourceflavors", []string{"spec"}, "{topologyName: t, nodeLabels: {pool: a}}",
+			"{topologyName: t, nodeLabels: {}}", "a topology needs nodeLabels"},
+		"the tolerations of a flavor": {"resourceflavors", []string{"spec"}, "{topologyName: t, nodeLabels: {pool: a}}",
+			"{topologyName: t, nodeLabels: {pool: a}, tolerations: [{operator: Exists}]}", ""},
+		"its topology": {"resourceflavors", []string{"spec"}, "{topologyName: t, nodeLabels: {pool: a}}",
+			"{topologyName: other, nodeLabels: {pool: a}}", "topologyName is immutable"},
+	} {
+		refused := ""
+		for _, r := range rulesOf(t, filepath.Join("crds", "kueue.x-k8s.io_"+tt.kind+".yaml"), tt.path...) {
+			if refuses(r.program, map[string]any{"self": fromYAML(t, tt.now), "oldSelf": fromYAML(t, tt.old)}) {
+				refused += r.message
+			}
+		}
+		if (refused == "") != (tt.refused == "") || !strings.HasPrefix(refused, tt.refused) {
+			t.Errorf("%s: refused by %q, want %q", name, refused, tt.refused)
+		}
+	}
 }
 
 // workloadsThatRulesTellApart has the schema's required fields.

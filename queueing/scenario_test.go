@@ -38,7 +38,7 @@ import (
 // TestScenarios runs the texts in testdata: objects and events go in, a cycle
 // prints what it decides and carries it out. Run with -rewrite to accept changes.
 //
-//	flavor NAME [unlabelled] [taint=K=V] [topology=NAME]     (else its nodes have the label pool=NAME)
+//	flavor NAME [unlabelled | labels=K:V] [taint=K:V] [tolerate=K] [topology=NAME]     (else its nodes have the label pool=NAME)
 //	topology NAME levels=(LABEL,...)
 //	node NAME [pool=FLAVOR] [count=N] [taint=KEY[:EFFECT]] [unready] [LABEL=V] RESOURCE=QUANTITY ...     (N of them, numbered; label rack and those with a slash)
 //	gone NAME [topology]                (a node, or a Topology, is deleted)
@@ -571,6 +571,12 @@ func flavor(name string, args map[string]string) *kueue.ResourceFlavor {
 	if topology, ok := args["topology"]; ok {
 		f.Spec.TopologyName = new(kueue.TopologyReference(topology))
 	}
+	if k, v, ok := strings.Cut(args["labels"], ":"); ok {
+		f.Spec.NodeLabels = map[string]string{k: v}
+	}
+	if key, ok := args["tolerate"]; ok {
+		f.Spec.Tolerations = []corev1.Toleration{{Key: key, Operator: corev1.TolerationOpExists}}
+	}
 	if k, v, ok := strings.Cut(args["taint"], ":"); ok {
 		f.Spec.NodeTaints = []corev1.Taint{{Key: k, Value: v, Effect: corev1.TaintEffectNoSchedule}}
 	}
@@ -801,6 +807,8 @@ func (w *world) workload(t *testing.T, name string, args map[string]string) *kue
 		case "topology":
 			// required:LEVEL, preferred:LEVEL, unconstrained, or slice:LEVEL:SIZE
 			object.Spec.PodSets = []kueue.PodSet{{TopologyRequest: topologyRequest(v)}}
+		case "slices":
+			// LEVEL:SIZE of the last podSet, beside what its topology says.
 		case "owner":
 			object.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: v, Name: name, UID: types.UID(name), Controller: new(true)}}
 		case "group":
@@ -848,6 +856,13 @@ func (w *world) workload(t *testing.T, name string, args map[string]string) *kue
 		ps.TopologyRequest, ps.Template = podSet.TopologyRequest, podSet.Template
 		object.Spec.PodSets[0].TopologyRequest = podSet.TopologyRequest
 		object.Spec.PodSets = append(object.Spec.PodSets, ps)
+	}
+	if v, ok := args["slices"]; ok {
+		last := &object.Spec.PodSets[len(object.Spec.PodSets)-1]
+		last.TopologyRequest = last.TopologyRequest.DeepCopy()
+		slices := topologyRequest("slice:" + v)
+		last.TopologyRequest.PodSetSliceRequiredTopology, last.TopologyRequest.PodSetSliceSize = slices.PodSetSliceRequiredTopology,
+			slices.PodSetSliceSize
 	}
 	return object
 }

@@ -91,6 +91,13 @@ func run() error {
 			}
 		}
 	}
+	for crd, rules := range newer {
+		for message := range rules {
+			if !used[crd+": "+message] {
+				return fmt.Errorf("no rule of %s has the message %q: update newer", crd, message)
+			}
+		}
+	}
 	return writeHealthRole()
 }
 
@@ -122,6 +129,7 @@ func finish(file string) error {
 			walk(v.Schema.OpenAPIV3Schema, boundAmounts)
 		}
 		walk(v.Schema.OpenAPIV3Schema, makeReadable)
+		walk(v.Schema.OpenAPIV3Schema, func(s *apiextensions.JSONSchemaProps) { renewRules(crd.Name, s) })
 		walk(v.Schema.OpenAPIV3Schema, mendRules)
 		v.AdditionalPrinterColumns = merge(v.AdditionalPrinterColumns, columns[crd.Name])
 	}
@@ -181,10 +189,6 @@ var fixes = map[string]string{
 		"nodes; set at least one label",
 	"topologyName is immutable when topologyName is set": "topologyName is immutable once set; create " +
 		"another ResourceFlavor",
-	"nodeLabels are immutable when topologyName is set": "nodeLabels are immutable while topologyName " +
-		"is set; create another ResourceFlavor",
-	"tolerations are immutable when topologyName is set": "tolerations are immutable while " +
-		"topologyName is set; create another ResourceFlavor",
 	"minCount should be positive and less or equal to count": "minCount must be from 1 to count; lower it, " +
 		"or remove it to admit all pods or none",
 	"priority should not be nil when priorityClassRef is set": "set priority, too, to the value of the " +
@@ -195,6 +199,39 @@ var fixes = map[string]string{
 		"while quota is reserved; set active to false first",
 	"podSetAssignments must have the same number of podSets as the spec": "status.admission.podSetAssignments must " +
 		"have one item for each of spec.podSets",
+}
+
+// newer are rules of Kueue 0.20 that replace the rules of the types, which are of Kueue 0.19, by CRD and message. An empty rule removes
+// one.
+var newer = map[string]map[string]apiextensions.ValidationRule{
+	"topologies.kueue.x-k8s.io": {
+		"field is immutable": {
+			Rule: "self == oldSelf || self[size(self) - 1].nodeLabel == 'kubernetes.io/hostname' && " +
+				"oldSelf[size(oldSelf) - 1].nodeLabel == 'kubernetes.io/hostname'",
+			Message: "levels are mutable only when kubernetes.io/hostname is the lowest level both before and after the change; create " +
+				"another Topology, and a ResourceFlavor for it",
+		},
+	},
+	"resourceflavors.kueue.x-k8s.io": {
+		"nodeLabels are immutable when topologyName is set":  {},
+		"tolerations are immutable when topologyName is set": {},
+	},
+}
+
+func renewRules(crd string, s *apiextensions.JSONSchemaProps) {
+	var rules apiextensions.ValidationRules
+	for _, rule := range s.XValidations {
+		now, ok := newer[crd][rule.Message]
+		if !ok {
+			rules = append(rules, rule)
+			continue
+		}
+		used[crd+": "+rule.Message] = true
+		if now.Rule != "" {
+			rules = append(rules, now)
+		}
+	}
+	s.XValidations = rules
 }
 
 // What a Workload is and was, as rules have it.
@@ -232,7 +269,7 @@ var reordered = map[string]string{
 		`oldSelf.spec.?maximumExecutionTimeSeconds.orValue(0) || !` + wasAdmitted + ` || !` + isAdmitted,
 }
 
-// used are the entries of fixes and reordered that were applied.
+// used are the entries of fixes, reordered and newer that were applied.
 var used = map[string]bool{}
 
 func mendRules(s *apiextensions.JSONSchemaProps) {

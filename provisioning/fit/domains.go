@@ -63,7 +63,8 @@ func DomainsOf(t *corev1.PodTemplateSpec, count int) (d Domains, r Refusal) {
 		return d, r
 	}
 	d.Layers = append(d.Layers, slicesOf...)
-	for last := len(d.Layers) - 1; last >= 0 && d.Layers[last].Level == corev1.LabelHostname && d.Group == ""; last-- {
+	// A group shares the domain of the first layer, so that one stays where it is a node.
+	for last := len(d.Layers) - 1; last >= 0 && d.Layers[last].Level == corev1.LabelHostname && (d.Group == "" || last > 0); last-- {
 		d.PerNode, d.Layers = max(d.PerNode, min(d.Layers[last].Size, count)), d.Layers[:last:last]
 	}
 	return d, r

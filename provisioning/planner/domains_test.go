@@ -180,6 +180,7 @@ func randomRacks(r *rand.Rand) *Snapshot {
 func boundGang(r *rand.Rand) state.Gang {
 	g := state.Gang{Name: "ns/gang", UID: "gang", Key: "gang"}
 	grouped := r.IntN(6) == 0
+	shared := []string{"rack", "block"}[r.IntN(2)]
 	for i := range 1 + r.IntN(2) {
 		slice := 1 + r.IntN(3)
 		inner := 1 + r.IntN(2)
@@ -188,7 +189,11 @@ func boundGang(r *rand.Rand) state.Gang {
 			"nvidia.com/gpu": *resource.NewQuantity(1+r.Int64N(4), resource.DecimalSI)}}}}
 		t.Annotations = map[string]string{}
 		if grouped {
-			t.Annotations["kueue.x-k8s.io/podset-required-topology"], t.Annotations["kueue.x-k8s.io/podset-group-name"] = "rack", "together"
+			t.Annotations["kueue.x-k8s.io/podset-required-topology"], t.Annotations["kueue.x-k8s.io/podset-group-name"] = shared, "together"
+			if level := []string{"", "rack", corev1.LabelHostname}[r.IntN(3)]; level != "" && level != shared {
+				t.Annotations["kueue.x-k8s.io/podset-slice-required-topology"] = level
+				t.Annotations["kueue.x-k8s.io/podset-slice-size"] = fmt.Sprint(slice * inner)
+			}
 		} else {
 			level := []string{"", "block", "rack", corev1.LabelHostname}[r.IntN(4)]
 			if level != "" {

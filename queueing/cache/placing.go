@@ -143,10 +143,17 @@ type Lack struct {
 // Place finds domains for all podSets, one after the other. The reason says why one has none.
 func (p *Placing) Place() (out []Placed, reason string, lack Lack) {
 	defer func() { p.forest.Add(Uses(out), -1) }()
+	var taken []placement.Use // of single nodes, where domains have several
 	for i := range p.groups {
 		g := &p.groups[i]
 		tree := p.forest.Tree(g.flavor)
-		found := tree.View().Place(&g.request)
+		view := tree.View()
+		for _, u := range taken {
+			if u.Flavor == g.flavor {
+				view.UseNodes(u.Domains, u.Pod)
+			}
+		}
+		found := view.Place(&g.request)
 		if found.Reason != "" {
 			return out, found.Reason, Lack{g.pods, g.request.Count, g.request.Pod, found.Best}
 		}
@@ -157,6 +164,8 @@ func (p *Placing) Place() (out []Placed, reason string, lack Lack) {
 				tree.Levels(), false})
 		}
 		p.forest.Add(Uses(placed), 1)
+		taken = append(taken, placement.Use{Flavor: g.flavor, Domains: found.On, Pod: g.request.Pod},
+			placement.Use{Flavor: g.flavor, Domains: found.LeaderOn, Pod: g.request.Leader})
 		out = append(out, placed...)
 	}
 	return out, "", Lack{}

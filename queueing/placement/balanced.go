@@ -197,6 +197,9 @@ func (s *search) recount(level int, b *branch) {
 	if led {
 		out.podsLed, out.slicesLed = out.pods-leastPods, out.slices-leastSlices
 	}
+	if b.domain.bottom != nil && !s.tree.hosts {
+		s.bound(&out, b.domain.bottom)
+	}
 	if level == s.slice {
 		out.slices, out.slicesLed = out.pods/s.sliceSize, out.podsLed/s.sliceSize
 	}

@@ -16,6 +16,8 @@ type counts struct {
 	pods, slices, podsLed, slicesLed int32
 	// leaders is 1 where the leader fits.
 	leaders int32
+	// tailed and tailedLed are the slices that fit together with the tail; noTail if it does not fit. They are 0 without a tail.
+	tailed, tailedLed int32
 }
 
 // group is the leaves of one bottom that have the same counts.
@@ -33,6 +35,8 @@ type search struct {
 	levels
 	*shape
 	leaders int32
+	// pod and leader are the requests of one of them, with the resource pods.
+	pod, leader nodegroups.Resources
 	// above has the counts of the domains above the leaves, by level and order; groups those of the
 	// leaves, by the order of their bottom.
 	above    [][]counts
@@ -62,25 +66,28 @@ func (s *search) count(suits, leads *suits) {
 		counts
 		bound corev1.ResourceName
 	}
-	pod, leader := withPod(s.Pod), withPod(s.Leader)
+	s.pod, s.leader = withPod(s.Pod), withPod(s.Leader)
 	byClass := map[*class]judged{}
 	room := func(c *class) judged {
 		if j, ok := byClass[c]; ok {
 			return j
 		}
 		var j judged
-		j.pods, j.bound = times(c.room, pod)
+		j.pods, j.bound = times(c.room, s.pod)
 		j.podsLed = j.pods
 		if s.leaders > 0 {
-			if n, _ := times(c.room, leader); n > 0 {
+			if n, _ := times(c.room, s.leader); n > 0 {
 				left := c.room.Clone()
-				left.Sub(leader, 1)
+				left.Sub(s.leader, 1)
 				j.leaders = 1
-				j.podsLed, _ = times(left, pod)
+				j.podsLed, _ = times(left, s.pod)
 			}
 		}
-		if s.slice == len(s.tree.levels)-1 {
+		if s.slice == s.tree.lowest() {
 			j.slices, j.slicesLed = j.pods/s.sliceSize, j.podsLed/s.sliceSize
+			if s.tail > 0 {
+				j.tailed, j.tailedLed = s.besideTail(j.pods), s.besideTail(j.podsLed)
+			}
 		}
 		byClass[c] = j
 		return j
@@ -103,8 +110,9 @@ func (s *search) count(suits, leads *suits) {
 			led := s.within(b, s.suited(leads, c, &exclusions{}))
 			both, podsOnly, ledOnly := divided(pods, led)
 			s.groups[i] = merged(s.groups[i], j.counts, both)
-			s.groups[i] = merged(s.groups[i], counts{pods: j.pods, podsLed: j.pods, slices: j.slices, slicesLed: j.slices}, podsOnly)
-			s.groups[i] = merged(s.groups[i], counts{leaders: j.leaders}, ledOnly)
+			s.groups[i] = merged(s.groups[i], counts{pods: j.pods, podsLed: j.pods, slices: j.slices, slicesLed: j.slices,
+				tailed: j.tailed, tailedLed: j.tailed}, podsOnly)
+			s.groups[i] = merged(s.groups[i], s.without(counts{leaders: j.leaders}), ledOnly)
 		}
 	}
 	s.above = make([][]counts, len(s.shape.levels))
@@ -114,6 +122,14 @@ func (s *search) count(suits, leads *suits) {
 	for _, d := range s.shape.levels[0] {
 		s.sum(0, d)
 	}
+}
+
+// without returns the counts of a domain that takes no pods of the podSet.
+func (s *search) without(c counts) counts {
+	if s.tail > 0 {
+		c.tailed, c.tailedLed = noTail, noTail
+	}
+	return c
 }
 
 // merged is the groups with leaves of these counts.
@@ -189,8 +205,9 @@ func (s *search) sum(level int, d *domain) counts {
 	var out counts
 	leastPods, leastSlices := int32(math.MaxInt32), int32(math.MaxInt32)
 	led := false
+	var in tails
 	inner := s.inner[level+1]
-	if len(s.tree.levels) == 1 {
+	if s.tree.lowest() == 0 {
 		inner = 0
 	}
 	add := func(c counts, n int) {
@@ -205,6 +222,7 @@ func (s *search) sum(level int, d *domain) counts {
 			leastPods, leastSlices = min(leastPods, pods-podsLed), min(leastSlices, c.slices-c.slicesLed)
 		}
 		out.leaders = max(out.leaders, c.leaders)
+		in.add(&c, s.leaders > 0 && c.leaders > 0, n)
 	}
 	for _, child := range d.children {
 		add(s.sum(level+1, child), 1)
@@ -217,7 +235,11 @@ func (s *search) sum(level int, d *domain) counts {
 	if led {
 		out.podsLed, out.slicesLed = out.pods-leastPods, out.slices-leastSlices
 	}
-	if level == s.slice && len(s.tree.levels) > 1 {
+	slices := out.slices
+	if d.bottom != nil && !s.tree.hosts {
+		s.bound(&out, d.bottom)
+	}
+	if level == s.slice && s.tree.lowest() > 0 {
 		out.slices = out.pods / s.sliceSize
 		if led {
 			out.slicesLed = out.podsLed / s.sliceSize
@@ -225,8 +247,26 @@ func (s *search) sum(level int, d *domain) counts {
 			out.slicesLed = 0
 		}
 	}
+	if s.tail > 0 && level <= s.slice {
+		s.countTail(&out, level, slices, &in)
+	}
 	s.above[level][d.order] = out
 	return out
+}
+
+// bound limits the counts of a domain's nodes to what the usage of assignments leaves of the domain.
+func (s *search) bound(c *counts, b *bottom) {
+	left := s.left(b)
+	most, _ := times(left, s.pod)
+	c.pods = min(c.pods, most)
+	if s.leaders > 0 {
+		leaders, _ := times(left, s.leader)
+		if c.leaders = min(c.leaders, leaders); leaders > 0 {
+			left.Sub(s.leader, 1)
+			most, _ = times(left, s.pod)
+		}
+	}
+	c.podsLed = min(max(0, c.podsLed), most)
 }
 
 // run is a number of domains of one level with the same counts, in their order. Domains are taken
@@ -334,7 +374,7 @@ func (s *search) children(level int, r *run) []*run {
 
 // allOf are all domains of a level.
 func (s *search) allOf(level int) []*run {
-	if level == len(s.tree.levels)-1 {
+	if level == s.tree.lowest() {
 		return s.leafRuns(s.bottoms)
 	}
 	return s.runsOf(level, s.shape.levels[level])

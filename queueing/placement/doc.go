@@ -8,11 +8,11 @@
 // or those preempted.
 //
 // Words: a domain is a value of a level's label within the domains of the levels above; a leaf is a
-// domain of the lowest level, a node where that is kubernetes.io/hostname; a slice is a group of
+// node, which is also a domain where the lowest level is kubernetes.io/hostname; a slice is a group of
 // pods that must be in one domain of its own level; the leader is a podSet of one pod that is placed
 // together with its workers.
 //
 // The choice is Kueue's to the letter: BestFit for podSets that require or prefer a level,
 // LeastFreeCapacity for those that do not, and, where that is turned on, balanced placement for those that prefer one.
-// test/kueue compares all on random trees.
+// test/kueue compares all on random trees. As in Kueue 0.20, pods need room on single nodes that suit them at every level.
 package placement

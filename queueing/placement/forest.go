@@ -49,6 +49,9 @@ type Forest struct {
 	held map[types.NamespacedName][]Use
 	// outdated are the nodes that the trees do not show as they are.
 	outdated map[string]bool
+	// part reports whether the forest has only some nodes of the cluster. The usage of assignments in a domain of several nodes may then be on
+	// other nodes, so pods are charged to the nodes that they run on.
+	part bool
 	// grown: something was freed, or suits others now. changed: a node has changed. failed are hosts that may be lost to the pods that are
 	// assigned to them; reread says that any may be.
 	// ended: a pod of a Workload has ended.
@@ -122,7 +125,7 @@ func (f *Forest) Plant(flavors []Flavor, keys []string) {
 		s.free, f.outdated[name] = nil, true
 	}
 	for _, uses := range f.held {
-		f.Add(uses, 1)
+		f.add(uses, 1, func(p *planted) bool { return p.hosts || !f.part })
 	}
 }
 
@@ -463,11 +466,15 @@ func (u Use) equal(o Use) bool {
 
 // Add adds n times these uses to the trees: for trials, which are to be undone.
 func (f *Forest) Add(uses []Use, n int) {
+	f.add(uses, n, func(*planted) bool { return true })
+}
+
+func (f *Forest) add(uses []Use, n int, to func(*planted) bool) {
 	for _, u := range uses {
 		own := f.trees[u.Flavor]
 		for _, p := range f.trees {
 			// A node may be of several flavors. Other domains are known by the values of their own tree.
-			if p == own || p.hosts && own != nil && own.hosts {
+			if to(p) && (p == own || p.hosts && own != nil && own.hosts) {
 				p.Use(u.Domains, u.Pod, n)
 			}
 		}
@@ -499,7 +506,7 @@ func (f *Forest) refresh() {
 			if free == nil || !selects(p.NodeLabels, s.object.Labels) {
 				p.DeleteNode(name)
 			} else {
-				p.SetNode(s.object, free.Clone())
+				p.SetNode(s.object, f.freeIn(p, s))
 			}
 		}
 		if s.object == nil && len(s.pods) == 0 {
@@ -523,11 +530,22 @@ func (f *Forest) freeOn(s *site) nodegroups.Resources {
 	return out
 }
 
+// freeIn returns what a node has free in a tree.
+func (f *Forest) freeIn(p *planted, s *site) nodegroups.Resources {
+	out := s.free.Clone()
+	for _, r := range s.pods {
+		if f.part && !p.hosts && f.covers(r) {
+			out.Sub(withPod(r.requests), 1)
+		}
+	}
+	return out
+}
+
 // Among is a forest of these nodes alone, whether or not they take pods yet, less what is reserved on
 // them. It is valid until the forest changes.
 func (f *Forest) Among(chosen func(*corev1.Node) (reserved []nodegroups.Resources, ok bool)) *Forest {
 	out := NewForest()
-	out.held = f.held
+	out.held, out.part = f.held, true
 	for name, s := range f.nodes {
 		if s.object == nil {
 			continue

@@ -9,6 +9,8 @@ import (
 // Placement is where the pods of a request go, by the order of the domains' values.
 type Placement struct {
 	Pods, Leader []Domain
+	// On and LeaderOn are the nodes that were counted for them, by name, where domains have several nodes. kube-scheduler may choose others.
+	On, LeaderOn []Domain
 	// Fills reports whether there is no other way: the nodes that were looked at have room for the pods and no more of them,
 	// and are in one domain, so that it does not matter which pod is on which.
 	Fills bool
@@ -44,7 +46,7 @@ func (v *View) Place(r *Request) Placement {
 	s.count(suits, leads)
 	var chosen []*run
 	level, even, balanced := 0, []*branch(nil), false
-	if r.Balanced && !s.required && !s.unconstrained {
+	if r.Balanced && !s.required && !s.unconstrained && s.tail == 0 {
 		level, even, balanced = s.balanced()
 	}
 	if balanced {
@@ -52,7 +54,7 @@ func (v *View) Place(r *Request) Placement {
 	} else if level, chosen, reason = s.chooseLevel(s.requested); reason != "" {
 		return Placement{Reason: reason, Best: s.best()}
 	}
-	lowest := len(s.tree.levels) - 1
+	lowest := s.tree.lowest()
 	fit := s.take(chosen, s.Count, s.leaders, s.sliceSize, bySlices)
 	for ; level < min(lowest, s.slice) && !balanced; level++ {
 		fit = s.take(s.sorted(s.below(level, fit)), s.Count, s.leaders, s.sliceSize, bySlices)
@@ -77,6 +79,12 @@ func (v *View) Place(r *Request) Placement {
 		fit = next
 	}
 	out := s.named(fit)
+	if s.tail > 0 {
+		if fit == nil {
+			return Placement{Reason: "cannot place the partial slice in a single topology domain", Best: s.best()}
+		}
+		out.Pods = s.tree.tailLast(out.Pods, s.slice, s.sliceSize)
+	}
 	out.Fills = s.fills(fit)
 	return out
 }
@@ -87,7 +95,7 @@ func (s *search) fills(fit []share) bool {
 		return false
 	}
 	room := int64(0)
-	for _, r := range s.allOf(len(s.tree.levels) - 1) {
+	for _, r := range s.allOf(s.tree.lowest()) {
 		room += int64(r.pods) * int64(r.n)
 	}
 	var in *bottom
@@ -176,22 +184,15 @@ func fitting(runs []*run, needed, leaders int32, count func(*run) int32) *run {
 			best, least = i, n
 		}
 	}
-	return runs[best].first(1)
+	return runs[best]
 }
 
 // last is the domain that takes what is left: for BestFit the one of which least stays free.
 func (s *search) last(runs []*run, left int32, room func(*run) int32) *run {
 	if s.bestFit() {
-		return fitting(runs, left, 0, room)
+		return fitting(runs, left, 0, room).first(1)
 	}
 	return runs[0].first(1)
-}
-
-func (r *run) slicesBeside(leaders int32) int32 {
-	if leaders > 0 {
-		return r.slicesLed
-	}
-	return r.slices
 }
 
 func (r *run) podsBeside(leaders int32) int32 {
@@ -209,49 +210,56 @@ func (s *search) chooseLevel(level int) (at int, chosen []*run, reason string) {
 	needed := s.Count / s.sliceSize
 	runs := s.sortedLed(s.allOf(level))
 	if len(runs) == 0 { // no leaf suits the pods
-		runs = []*run{{n: 1}}
+		runs = []*run{{n: 1, counts: s.without(counts{})}}
 	}
+	holds := func(r *run) bool { return r.leaders >= s.leaders && r.slicesBeside(s.leaders, s.tail) >= needed }
 	top := runs[0]
-	if s.bestFit() && top.slicesLed >= needed && top.leaders >= s.leaders {
-		return level, []*run{fitting(runs, needed, s.leaders, func(r *run) int32 { return r.slicesBeside(s.leaders) })}, ""
-	}
-	if !s.bestFit() {
+	if s.bestFit() {
+		one := fitting(runs, needed, s.leaders, func(r *run) int32 { return r.slicesBeside(s.leaders, 0) })
+		if s.tail > 0 {
+			one = fittingTail(runs, needed, s.leaders)
+		}
+		if holds(one) {
+			return level, []*run{one.first(1)}, ""
+		}
+	} else {
 		for _, r := range runs {
-			if r.leaders >= s.leaders && r.slicesBeside(s.leaders) >= needed {
+			if holds(r) {
 				return level, []*run{r.first(1)}, ""
 			}
 		}
 		if s.required {
-			return 0, nil, s.notFit(level, runs[len(runs)-1].pods, needed)
+			return 0, nil, s.notFit(level, runs[len(runs)-1].pods, s.all())
 		}
 	}
 	switch {
-	case top.slicesLed >= needed && top.leaders >= s.leaders:
-		return level, []*run{top.first(1)}, ""
 	case s.required:
-		return 0, nil, s.notFit(level, top.slices, needed)
+		return 0, nil, s.notFit(level, top.slices, s.all())
 	case level > 0 && !s.unconstrained:
 		return s.chooseLevel(level - 1)
 	}
 	return s.chooseSeveral(level, runs, needed)
 }
 
+// all returns the number of slices, including a partial one.
+func (s *search) all() int32 { return (s.Count + s.sliceSize - 1) / s.sliceSize }
+
 // chooseSeveral chooses domains of the level that have room for all together: one for the leader
 // first, if there is one.
 func (s *search) chooseSeveral(level int, runs []*run, needed int32) (at int, chosen []*run, reason string) {
 	runs = s.leaderFirst(runs, s.Count, s.leaders, s.sliceSize, bySlices)
-	left := needed
+	left, tailed := needed, s.tail == 0
 	if s.leaders > 0 {
 		if runs[0].leaders == 0 {
-			return 0, nil, s.notFit(level, 0, needed)
+			return 0, nil, s.notFit(level, 0, s.all())
 		}
 		one := runs[0]
 		if s.bestFit() && one.slicesLed >= left {
 			one = fitting(runs, left, s.leaders, func(r *run) int32 { return r.slicesLed })
-		} else {
-			one = one.first(1)
 		}
+		one = one.first(1)
 		chosen = append(chosen, one)
+		tailed = tailed || one.takesTail(min(one.slicesLed, left), s.leaders)
 		left -= one.slicesLed
 		runs = s.sorted(slices.DeleteFunc(runs, func(r *run) bool { return r.n == 0 }))
 	} else {
@@ -267,16 +275,25 @@ func (s *search) chooseSeveral(level int, runs []*run, needed int32) (at int, ch
 		if r.slices < left {
 			whole := r.first(min(r.n, int((left-1)/r.slices)))
 			chosen = append(chosen, whole)
+			tailed = tailed || whole.takesTail(whole.slices, 0)
 			left -= whole.slices * int32(whole.n)
 		}
 		if left > 0 && r.n > 0 { // the last one
 			last := s.last(runs[i:], left, func(r *run) int32 { return r.slices })
 			chosen = append(chosen, last)
+			tailed = tailed || last.takesTail(min(last.slices, left), 0)
 			left -= last.slices
 		}
 	}
 	if left > 0 {
-		return 0, nil, s.notFit(level, needed-left, needed)
+		return 0, nil, s.notFit(level, needed-left, s.all())
+	}
+	if !tailed {
+		i := slices.IndexFunc(runs, func(r *run) bool { return r.n > 0 && r.tailed != noTail })
+		if i < 0 {
+			return 0, nil, s.notFit(level, needed, s.all())
+		}
+		chosen = append(chosen, runs[i].first(1))
 	}
 	return level, chosen, ""
 }
@@ -298,12 +315,21 @@ func (s *search) leaderFirst(runs []*run, count, leaders, size int32, by unit) [
 			available += r.pods * int32(r.n)
 		}
 	}
+	var costs tails
+	at := make([]int, len(runs))
 	for i, r := range runs {
-		lost := r.pods - r.podsLed
-		if by == bySlices {
+		at[i] = costs.n
+		costs.add(&r.counts, false, r.n)
+	}
+	for i, r := range runs {
+		lost, ok := r.pods-r.podsLed, true
+		switch {
+		case by == bySlices && s.tail > 0:
+			lost, ok = r.costOfBoth(&costs, at[i])
+		case by == bySlices:
 			lost = r.slices - r.slicesLed
 		}
-		if r.n == 0 || r.leaders < leaders || available-lost < needed {
+		if !ok || r.n == 0 || r.leaders < leaders || available-lost < needed {
 			continue
 		}
 		if i == 0 {
@@ -319,29 +345,47 @@ func (s *search) leaderFirst(runs []*run, count, leaders, size int32, by unit) [
 func (s *search) take(runs []*run, count, leaders, size int32, by unit) (out []share) {
 	runs = s.leaderFirst(runs, count, leaders, size, by)
 	room, beside := func(r *run) int32 { return r.pods }, (*run).podsBeside
-	left, pods := count, int32(1)
+	left, pods, tail := count, int32(1), int32(0)
 	if by == bySlices {
-		room, beside = func(r *run) int32 { return r.slices }, (*run).slicesBeside
-		left, pods = count/size, size
+		room = func(r *run) int32 { return r.slices }
+		beside = func(r *run, leaders int32) int32 { return r.slicesBeside(leaders, 0) }
+		left, pods, tail = count/size, size, s.tail
+	}
+	// tailed reports whether a domain that was taken has room for the tail.
+	tailed := tail == 0
+	add := func(f share) {
+		out = append(out, f)
+		tailed = tailed || f.takesTail(f.pods/size, f.leaders)
+	}
+	end := func() []share {
+		if tail > 0 {
+			return s.withTail(out, runs)
+		}
+		return out
 	}
 	for i, r := range runs {
 		for r.n > 0 && leaders > 0 {
+			if !tailed {
+				if one, ok := s.closing(runs[i:], left, leaders); ok {
+					return append(out, share{one.first(1), left*pods + tail, leaders})
+				}
+			}
 			led := beside(r, leaders)
 			if led == 0 && r.leaders == 0 {
 				break // nothing of these
 			}
-			var one *run
+			one := r
 			if s.bestFit() && led >= left && r.leaders >= leaders {
 				one = fitting(runs[i:], left, leaders, func(r *run) int32 { return beside(r, leaders) })
-			} else {
-				one = r.first(1)
 			}
+			one = one.first(1)
 			led = beside(one, leaders)
 			if led >= left && one.leaders >= leaders {
-				return append(out, share{one, left * pods, leaders})
+				add(share{one, left * pods, leaders})
+				return end()
 			}
 			got := share{one, min(led, left) * pods, min(one.leaders, leaders)}
-			out = append(out, got)
+			add(got)
 			leaders -= got.leaders
 			left -= min(led, left)
 		}
@@ -349,25 +393,32 @@ func (s *search) take(runs []*run, count, leaders, size int32, by unit) (out []s
 			continue
 		}
 		each := room(r)
-		if left == 0 {
-			return out
+		if left == 0 && tailed {
+			return end()
 		}
-		if each == 0 {
+		if each == 0 && left > 0 {
 			continue
 		}
 		if each < left {
 			whole := r.first(min(r.n, int((left-1)/each)))
-			out = append(out, share{whole, each * pods, 0})
+			add(share{whole, each * pods, 0})
 			left -= each * int32(whole.n)
 		}
-		if r.n > 0 {
-			return append(out, share{s.last(runs[i:], left, room), left * pods, 0})
+		if r.n == 0 {
+			continue
 		}
+		if !tailed {
+			if one, ok := s.closing(runs[i:], left, 0); ok {
+				return append(out, share{one.first(1), left*pods + tail, 0})
+			}
+		}
+		add(share{s.last(runs[i:], left, room), left * pods, 0})
+		return end()
 	}
 	if left > 0 || leaders > 0 {
 		return nil // pods that do not divide into slices
 	}
-	return out
+	return end()
 }
 
 // named are the leaves that were taken, in the order of their values.
@@ -389,14 +440,22 @@ func (s *search) named(fit []share) (out Placement) {
 	for _, l := range all {
 		values := []string{l.name}
 		if !s.tree.hosts {
-			values = slices.Concat(l.bottom.values, values)
+			out.On, out.LeaderOn = added(out.On, values, l.pods), added(out.LeaderOn, values, l.leaders)
+			values = l.bottom.values
 		}
-		if l.pods > 0 {
-			out.Pods = append(out.Pods, Domain{values, l.pods})
-		}
-		if l.leaders > 0 {
-			out.Leader = append(out.Leader, Domain{values, l.leaders})
-		}
+		out.Pods, out.Leader = added(out.Pods, values, l.pods), added(out.Leader, values, l.leaders)
 	}
 	return out
+}
+
+// added returns the list with n more pods in a domain that is the last of the list or comes after it.
+func added(list []Domain, values []string, n int32) []Domain {
+	if n == 0 {
+		return list
+	}
+	if last := len(list) - 1; last >= 0 && slices.Equal(list[last].Values, values) {
+		list[last].Count += n
+		return list
+	}
+	return append(list, Domain{values, n})
 }

@@ -144,14 +144,18 @@ func TestATreeIsWhatItsEventsSay(t *testing.T) {
 }
 
 // large is a tree of racks of 100 nodes with 8 GPUs each, of which some are taken.
-func large(nodes int) *Tree {
+func large(nodes int, levels []string) *Tree {
 	r := rand.New(rand.NewPCG(1, 1))
-	tree := NewTree("racks", hostLevels, nil)
+	tree := NewTree("racks", levels, nil)
 	for i := range nodes {
 		n := newNode(fmt.Sprintf("node-%06d", i), fmt.Sprintf("block-%02d", i/1000), fmt.Sprintf("rack-%04d", i/100))
 		tree.SetNode(n, nodegroups.Resources{"cpu": 96_000, "memory": 1 << 40, "nvidia.com/gpu": 8, corev1.ResourcePods: 110})
 		if taken := r.IntN(4); taken > 0 {
-			tree.Use([]Domain{{[]string{n.Name}, int32(taken)}}, nodegroups.Resources{"cpu": 8_000, "nvidia.com/gpu": 1}, 1)
+			values := tree.valuesOf(n)
+			if tree.hosts {
+				values = values[len(levels)-1:]
+			}
+			tree.Use([]Domain{{values, int32(taken)}}, nodegroups.Resources{"cpu": 8_000, "nvidia.com/gpu": 1}, 1)
 		}
 	}
 	return tree
@@ -162,21 +166,23 @@ func large(nodes int) *Tree {
 func BenchmarkPlace(b *testing.B) {
 	block, rack := "block", "rack"
 	for _, nodes := range []int{5_000, 100_000} {
-		for name, topology := range map[string]*kueue.PodSetTopologyRequest{
-			"required block": {Required: &block},
-			"preferred rack": {Preferred: &rack},
-			"unconstrained":  {Unconstrained: new(true)},
-		} {
-			b.Run(fmt.Sprintf("nodes=%d/%s", nodes, name), func(b *testing.B) {
-				tree := large(nodes)
-				request := &Request{Count: 512, Pod: nodegroups.Resources{"cpu": 8_000, "nvidia.com/gpu": 4}, Topology: topology}
-				b.ReportAllocs()
-				for b.Loop() {
-					if p := tree.View().Place(request); p.Reason != "" {
-						b.Fatal(p.Reason)
+		for _, levels := range [][]string{hostLevels, hostLevels[:2]} {
+			for name, topology := range map[string]*kueue.PodSetTopologyRequest{
+				"required block": {Required: &block},
+				"preferred rack": {Preferred: &rack},
+				"unconstrained":  {Unconstrained: new(true)},
+			} {
+				b.Run(fmt.Sprintf("nodes=%d/levels=%d/%s", nodes, len(levels), name), func(b *testing.B) {
+					tree := large(nodes, levels)
+					request := &Request{Count: 512, Pod: nodegroups.Resources{"cpu": 8_000, "nvidia.com/gpu": 4}, Topology: topology}
+					b.ReportAllocs()
+					for b.Loop() {
+						if p := tree.View().Place(request); p.Reason != "" {
+							b.Fatal(p.Reason)
+						}
 					}
-				}
-			})
+				})
+			}
 		}
 	}
 }

@@ -12,13 +12,30 @@ import (
 func (t *Tree) Repair(r *Request, domains, beside []Domain, lost map[string]bool) (repaired []Domain, reason string) {
 	p := &repair{Request: r, view: t.View()}
 	p.kept, p.missing, p.single = split(domains, lost)
+	layers := layersOf(r.Topology)
+	if len(layers) == 1 {
+		for _, d := range domains {
+			p.tail = (p.tail + d.Count) % layers[0].Size
+		}
+	}
 	if reason = p.complete(); reason == "" {
 		reason = p.place(p.missing, p.anywhere(), p.anchor(beside))
 	}
 	if reason != "" {
 		return nil, reason
 	}
-	return t.merged(p.kept), ""
+	repaired = t.merged(p.kept)
+	if level := slices.Index(t.levels, sliceLevel(layers)); p.tail > 0 && level >= 0 {
+		repaired = t.tailLast(repaired, level, layers[0].Size)
+	}
+	return repaired, ""
+}
+
+func sliceLevel(layers []kueue.PodsetSliceRequiredTopologyConstraint) string {
+	if len(layers) == 0 {
+		return ""
+	}
+	return layers[0].Topology
 }
 
 // repair is of the pods of a request that have lost their nodes.
@@ -31,6 +48,8 @@ type repair struct {
 	missing int32
 	// single: they were on one node.
 	single bool
+	// tail is how many pods are in the partial slice, which the last domain has.
+	tail int32
 }
 
 // place puts so many of the missing pods within a domain.
@@ -54,14 +73,19 @@ func (p *repair) place(count int32, topology *kueue.PodSetTopologyRequest, withi
 func (p *repair) complete() (reason string) {
 	layers := layersOf(p.Topology)
 	for i, layer := range slices.Backward(layers) {
-		for _, part := range p.view.tree.parts(p.kept, slices.Index(p.view.tree.levels, layer.Topology)) {
-			lacks := min(p.missing, (layer.Size-part.Count%layer.Size)%layer.Size)
+		parts := p.view.tree.parts(p.kept, slices.Index(p.view.tree.levels, layer.Topology))
+		for j, part := range parts {
+			lacks := -part.Count % layer.Size
+			if j == len(parts)-1 {
+				lacks += p.tail
+			}
+			lacks = min(p.missing, (lacks+layer.Size)%layer.Size)
 			if lacks > 0 && p.single && p.place(p.missing, p.together(layer, layers[i+1:]), part.Values) == "" {
 				return "" // all pods of the node are where they were, rather than whole slices elsewhere
 			}
 			finer := &kueue.PodSetTopologyRequest{Required: &layer.Topology, PodsetSliceRequiredTopologyConstraints: layers[i+1:]}
-			if reason := p.place(lacks, finer, part.Values); reason != "" {
-				return reason
+			if reason := p.place(lacks, finer, part.Values); reason != "" && part.Count%layer.Size != 0 {
+				return reason // a partial slice that is lost as a whole may be elsewhere
 			}
 		}
 	}

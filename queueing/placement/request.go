@@ -25,7 +25,7 @@ type Request struct {
 	// Leader is what the one pod of the podSet requests that is placed with this one; nil without.
 	Leader nodegroups.Resources
 	// Spec of its pods, with what flavors and checks add: nodes must suit its tolerations, node
-	// selector and required node affinity where they are the lowest level.
+	// selector and required node affinity.
 	Spec *corev1.PodSpec
 	// LeaderSpec is of the leader what Spec is of the pods.
 	LeaderSpec *corev1.PodSpec
@@ -41,6 +41,8 @@ type levels struct {
 	// stay.
 	requested, slice int
 	sliceSize        int32
+	// tail is the number of pods of the partial slice; 0 if slices divide the pods. Slices of several layers have no partial one.
+	tail int32
 	// inner is the size of the groups of pods that must stay together at a level below that of slices.
 	inner map[int]int32
 	// layers are all layers of slices, where there are several.
@@ -128,6 +130,9 @@ func (t *Tree) read(r *Request) (out levels, reason string) {
 	if out.requested > out.slice {
 		return out, fmt.Sprintf("podset slice topology %s is above the podset topology %s", t.levels[out.slice], key)
 	}
+	if len(layers) == 1 {
+		out.tail = r.Count % out.sliceSize
+	}
 	if len(layers) < 2 {
 		return out, ""
 	}
@@ -180,7 +185,7 @@ const (
 
 func (t *Tree) suits(spec *corev1.PodSpec) (*suits, string) {
 	s := &suits{known: true, judged: map[*kind]misfit{}}
-	if !t.hosts || spec == nil {
+	if spec == nil {
 		return s, ""
 	}
 	s.tolerations, s.selector = spec.Tolerations, spec.NodeSelector

@@ -18,7 +18,8 @@ import (
 type Tree struct {
 	topology string
 	levels   []string
-	// hosts reports whether the lowest level is the node.
+	// hosts reports whether the lowest level is the node. Otherwise the nodes are below the lowest level: capacity is counted by node, while
+	// requests and assignments name the levels of the Topology.
 	hosts bool
 	// keys are the labels by which nodes are told apart.
 	keys []string
@@ -27,7 +28,7 @@ type Tree struct {
 	leaves map[string]*leaf
 	// unlabelled are nodes that are left out, with the first label of a level that each lacks.
 	unlabelled map[string]string
-	// used is what Workloads use, by the ID of the leaf; also of leaves that are not there now.
+	// used is what Workloads use, by the ID of the domain that their assignments name, which may not exist now.
 	used map[string]nodegroups.Resources
 	// bottoms are the domains above the leaves, by ID; one without values where there is no level above.
 	bottoms map[string]*bottom
@@ -42,14 +43,13 @@ type node struct {
 	free nodegroups.Resources
 }
 
-// leaf is a domain of the lowest level.
+// leaf is a node, or several that share a value of the lowest level kubernetes.io/hostname.
 type leaf struct {
 	id, name string
 	bottom   *bottom
 	kind     *kind
-	// labels are those of its node, where it is one.
-	labels map[string]string
-	nodes  int
+	labels   map[string]string
+	nodes    int
 	// free is what its nodes have, less what pods take that have no assignment.
 	free nodegroups.Resources
 	// class it is of, by whether Workloads with an assignment count.
@@ -64,7 +64,10 @@ const (
 
 // bottom is a domain with leaves.
 type bottom struct {
+	id     string
 	values []string
+	// free is the sum of its leaves.
+	free nodegroups.Resources
 	// order among all, by values.
 	order int
 	cells [2]cells
@@ -147,19 +150,19 @@ func (t *Tree) SetNode(n *corev1.Node, free nodegroups.Resources) {
 		t.unlabelled[n.Name] = t.levels[slices.IndexFunc(t.levels, func(level string) bool { _, has := n.Labels[level]; return !has })]
 		return
 	}
-	id := t.id(values)
-	l := t.leaves[id]
+	name := n.Name
+	if t.hosts {
+		name, values = values[len(values)-1], values[:len(values)-1]
+	}
+	l := t.leaves[name]
 	if l == nil {
-		l = &leaf{id: id, name: values[len(values)-1], bottom: t.bottom(values[:len(values)-1]), kind: t.kindOf(nil),
-			free: nodegroups.Resources{}}
-		if t.hosts {
-			l.kind, l.labels = t.kindOf(n), n.Labels
-		}
-		t.leaves[id] = l
+		l = &leaf{id: name, name: name, bottom: t.bottom(values), kind: t.kindOf(n), labels: n.Labels, free: nodegroups.Resources{}}
+		t.leaves[name] = l
 	}
 	t.nodes[n.Name] = &node{leaf: l, free: free}
 	l.nodes++
 	l.free.Add(free, 1)
+	l.bottom.free.Add(free, 1)
 	t.file(l)
 }
 
@@ -188,6 +191,12 @@ func (t *Tree) valuesOf(n *corev1.Node) []string {
 
 // Path of a domain of the lowest level has the values of all levels; nil where it is not there.
 func (t *Tree) Path(d Domain) []string {
+	if !t.hosts {
+		if t.bottoms[t.id(d.Values)] == nil {
+			return nil
+		}
+		return d.Values
+	}
 	l := t.leaves[t.id(d.Values)]
 	if l == nil {
 		return nil
@@ -214,6 +223,7 @@ func (t *Tree) DeleteNode(name string) {
 	}
 	delete(t.nodes, name)
 	n.leaf.free.Sub(n.free, 1)
+	n.leaf.bottom.free.Sub(n.free, 1)
 	if n.leaf.nodes--; n.leaf.nodes > 0 {
 		t.file(n.leaf)
 		return
@@ -223,7 +233,7 @@ func (t *Tree) DeleteNode(name string) {
 		n.leaf.bottom.cells[i] = n.leaf.bottom.cells[i].without(n.leaf.class[i], n.leaf.name)
 	}
 	if len(n.leaf.bottom.cells[asItIs]) == 0 {
-		delete(t.bottoms, strings.Join(n.leaf.bottom.values, separator))
+		delete(t.bottoms, n.leaf.bottom.id)
 		t.shape = nil
 	}
 }
@@ -243,7 +253,7 @@ func (t *Tree) Use(domains []Domain, pod nodegroups.Resources, n int) {
 		if len(used) == 0 {
 			delete(t.used, id)
 		}
-		if l := t.leaves[id]; l != nil {
+		if l := t.leaves[id]; l != nil && t.hosts {
 			t.file(l)
 		}
 	}
@@ -262,7 +272,7 @@ func withPod(pod nodegroups.Resources) nodegroups.Resources {
 // separator of values in IDs, as Kueue has it.
 const separator = ","
 
-// id of the leaf with these values: where it is a node, its name alone, whatever values come before.
+// id of the domain of an assignment with these values. Where the domain is a node it is the last value alone.
 func (t *Tree) id(values []string) string {
 	if t.hosts {
 		return values[len(values)-1]
@@ -270,10 +280,18 @@ func (t *Tree) id(values []string) string {
 	return strings.Join(values, separator)
 }
 
-// room of the leaf, by whether Workloads count.
+// lowest is the level of the leaves.
+func (t *Tree) lowest() int {
+	if t.hosts {
+		return len(t.levels) - 1
+	}
+	return len(t.levels)
+}
+
+// room of the leaf, by whether Workloads count. Where domains have several nodes, usage is charged to the domain: see View.left.
 func (t *Tree) room(l *leaf, which int) nodegroups.Resources {
 	room := l.free.Clone()
-	if which == asItIs {
+	if which == asItIs && t.hosts {
 		room.Sub(t.used[l.id], 1)
 	}
 	return room
@@ -308,34 +326,31 @@ func (t *Tree) bottom(values []string) *bottom {
 	id := strings.Join(values, separator)
 	b := t.bottoms[id]
 	if b == nil {
-		b = &bottom{values: values}
+		b = &bottom{id: id, values: values, free: nodegroups.Resources{}}
 		t.bottoms[id] = b
 		t.shape = nil
 	}
 	return b
 }
 
-// kindOf is that of a node; without one that of a leaf of many nodes, of which neither taints nor
-// labels count.
+// kindOf returns the kind of a node.
 func (t *Tree) kindOf(n *corev1.Node) *kind {
 	var text strings.Builder
 	k := &kind{id: len(t.kinds), labels: map[string]string{}}
-	if n != nil {
-		for _, key := range t.keys {
-			if v, ok := n.Labels[key]; ok {
-				k.labels[key] = v
-				text.WriteString(key + "=" + v + "\n")
-			}
+	for _, key := range t.keys {
+		if v, ok := n.Labels[key]; ok {
+			k.labels[key] = v
+			text.WriteString(key + "=" + v + "\n")
 		}
-		for i := range n.Spec.Taints {
-			taint := n.Spec.Taints[i]
-			if taint.Effect == corev1.TaintEffectPreferNoSchedule {
-				continue
-			}
-			taint.TimeAdded = nil
-			k.taints = append(k.taints, taint)
-			text.WriteString(taint.Key + "=" + taint.Value + ":" + string(taint.Effect) + "\n")
+	}
+	for i := range n.Spec.Taints {
+		taint := n.Spec.Taints[i]
+		if taint.Effect == corev1.TaintEffectPreferNoSchedule {
+			continue
 		}
+		taint.TimeAdded = nil
+		k.taints = append(k.taints, taint)
+		text.WriteString(taint.Key + "=" + taint.Value + ":" + string(taint.Effect) + "\n")
 	}
 	if known := t.kinds[text.String()]; known != nil {
 		return known
@@ -350,7 +365,7 @@ func (t *Tree) domains() *shape {
 		return t.shape
 	}
 	s := &shape{bottoms: slices.SortedFunc(maps.Values(t.bottoms), func(a, b *bottom) int { return slices.Compare(a.values, b.values) })}
-	s.levels = make([][]*domain, max(1, len(t.levels)-1))
+	s.levels = make([][]*domain, max(1, t.lowest()))
 	for i, b := range s.bottoms {
 		b.order = i
 		var parent *domain

@@ -60,10 +60,8 @@ func refusedPlaces(w *kueue.Workload) string {
 	groups := map[string][]*kueue.PodSet{}
 	for i := range w.Spec.PodSets {
 		ps := &w.Spec.PodSets[i]
-		// Kueue admits these, and the pods in no slice stay gated for ever.
-		if size := placement.SliceSize(ps.TopologyRequest); size > 0 && ps.Count%size != 0 {
-			return fmt.Sprintf("podSet %s has %d pods, and slices of %d (annotation %s) leave %d of them without a place: make the number of pods "+
-				"a multiple of the size of a slice", ps.Name, ps.Count, size, kueue.PodSetSliceSizeAnnotation, ps.Count%size)
+		if why := refusedSlices(ps); why != "" {
+			return why
 		}
 		if ps.TopologyRequest == nil || ps.TopologyRequest.PodSetGroupName == nil {
 			continue
@@ -79,6 +77,24 @@ func refusedPlaces(w *kueue.Workload) string {
 			return fmt.Sprintf("podSets %s of %d and %s of %d pods have the podSetGroupName %q (annotation %s), and one of a group must be of a "+
 				"single pod, the leader: make it one", group[0].Name, group[0].Count, ps.Name, ps.Count, name, kueue.PodSetGroupName)
 		}
+	}
+	return ""
+}
+
+// refusedSlices says why a podSet cannot have a partial slice. With several layers the pods left over would not divide into the finer ones,
+// and the count of a podSet with minCount is not known. Kueue refuses their jobs.
+func refusedSlices(ps *kueue.PodSet) string {
+	size := placement.SliceSize(ps.TopologyRequest)
+	switch {
+	case size <= 0 || ps.Count%size == 0:
+		return ""
+	case len(ps.TopologyRequest.PodsetSliceRequiredTopologyConstraints) > 1:
+		return fmt.Sprintf("podSet %s has %d pods, and slices of %d (annotation %s) must evenly divide them when more than one layer is "+
+			"specified: make the number of pods a multiple of the size of a slice", ps.Name, ps.Count, size,
+			kueue.PodSetSliceRequiredTopologyConstraintsAnnotation)
+	case ps.MinCount != nil:
+		return fmt.Sprintf("podSet %s has %d pods and a minCount, and slices of %d (annotation %s) must evenly divide them then: make the "+
+			"number of pods a multiple of the size of a slice, or remove minCount", ps.Name, ps.Count, size, kueue.PodSetSliceSizeAnnotation)
 	}
 	return ""
 }

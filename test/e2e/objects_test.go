@@ -609,7 +609,9 @@ func TestWhatStaysAsItWasCreated(t *testing.T) {
 		[]string{"spec.controllerName", `"example.com/other"`, "delete the object and create it again"}}})
 	changes(t, rf, trial(t), []change{{"the topology of a flavor",
 		of(func(f *kueue.ResourceFlavor) { f.Spec.TopologyName = nil }),
-		of(func(f *kueue.ResourceFlavor) { f.Spec.NodeTaints = nil }),
+		of(func(f *kueue.ResourceFlavor) {
+			f.Spec.NodeTaints, f.Spec.NodeLabels = nil, map[string]string{"pool": "other"}
+		}),
 		[]string{"topologyName is immutable", "create another ResourceFlavor"}}})
 	setGates := func(to string) func(client.Object) {
 		return func(o client.Object) { o.SetAnnotations(map[string]string{"kueue.x-k8s.io/admission-gated-by": to}) }

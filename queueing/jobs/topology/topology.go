@@ -205,6 +205,10 @@ func (r *reader) slices() (level *string, size *int32) {
 		return nil, nil
 	}
 	r.checkSize(kueue.PodSetSliceSizeAnnotation, n)
+	if n > 0 && int64(r.podSet.Count)%n != 0 && r.podSet.MinCount != nil {
+		r.refuse(kueue.PodSetSliceSizeAnnotation, "and the size of a slice must evenly divide pod set count %d of a job that may run with fewer "+
+			"pods; correct it", r.podSet.Count)
+	}
 	return level, new(int32(n))
 }
 
@@ -241,6 +245,9 @@ func (r *reader) layers() (out []kueue.PodsetSliceRequiredTopologyConstraint) {
 		switch {
 		case slices.ContainsFunc(out[:i], same):
 			r.refuse(key, "and names the topology %s twice; remove one", c.Topology)
+		case i == 0 && len(out) > 1 && c.Size > 0 && c.Size <= r.podSet.Count && r.podSet.Count%c.Size != 0:
+			r.refuse(key, "and the size %d must evenly divide pod set count %d when more than one layer is specified; correct it", c.Size,
+				r.podSet.Count)
 		case i == 0 || c.Size < 1:
 			r.checkSize(key, int64(c.Size))
 		case out[i-1].Size%c.Size != 0:
@@ -260,8 +267,7 @@ func (r *reader) group() *string {
 	if _, err := strconv.ParseUint(*name, 10, 64); err == nil {
 		r.refuse(key, "which must not be a number; give the group another name")
 	}
-	r.excludes(key, kueue.PodSetSliceSizeAnnotation, kueue.PodSetSliceRequiredTopologyAnnotation,
-		kueue.PodSetSliceRequiredTopologyConstraintsAnnotation, kueue.PodIndexOffsetAnnotation)
+	r.excludes(key, kueue.PodIndexOffsetAnnotation)
 	if r.value(kueue.PodSetRequiredTopologyAnnotation) == nil && r.value(kueue.PodSetPreferredTopologyAnnotation) == nil {
 		r.refuse(key, "and may not be set when neither %s nor %s is specified; set one, or remove it",
 			kueue.PodSetRequiredTopologyAnnotation, kueue.PodSetPreferredTopologyAnnotation)

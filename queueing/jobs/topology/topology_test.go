@@ -80,6 +80,8 @@ func TestAnnotationsThatCannotBeFollowed(t *testing.T) {
 			[]string{"between 1 and 3 entries, not 4"}},
 		"layers that do not divide": {[]string{layers, `[{"topology":"a","size":4},{"topology":"b","size":3}]`},
 			[]string{"the size 3 must evenly divide the parent layer size 4"}},
+		"layers that do not divide the pods": {[]string{layers, `[{"topology":"a","size":6},{"topology":"b","size":3}]`},
+			[]string{"the size 6 must evenly divide pod set count 8"}},
 		"a layer twice":            {[]string{layers, `[{"topology":"a","size":4},{"topology":"a","size":2}]`}, []string{"names the topology a twice"}},
 		"a layer of no size":       {[]string{layers, `[{"topology":"a","size":4},{"topology":"b"}]`}, []string{"greater than or equal to 1"}},
 		"a layer of no label":      {[]string{layers, `[{"topology":"a b","size":4}]`}, []string{`"a b" is not the key of a label`}},
@@ -87,11 +89,7 @@ func TestAnnotationsThatCannotBeFollowed(t *testing.T) {
 		"layers beside slices":     {[]string{layers, `[{"topology":"a","size":4}]`, "slice-required-topology", rack, "slice-size", "2"}, []string{"podset-slice-required-topology is specified", "podset-slice-size is specified"}},
 		"a group of no level":      {[]string{"group-name", "g"}, []string{"neither kueue.x-k8s.io/podset-required-topology nor"}},
 		"a group that is a number": {[]string{"group-name", "7", "required-topology", rack}, []string{`"7", which must not be a number`}},
-		"a group with slices": {[]string{"group-name", "g", "required-topology", block, "slice-required-topology", rack, "slice-size", "2"},
-			[]string{"podset-slice-size is specified", "podset-slice-required-topology is specified"}},
-		"a group with layers": {[]string{"group-name", "g", "required-topology", block, layers, `[{"topology":"a","size":4}]`},
-			[]string{"constraints is specified"}},
-		"a group of one": {[]string{"group-name", "g", "required-topology", block}, []string{"groups of exactly 2 pod sets, got: 1"}},
+		"a group of one":           {[]string{"group-name", "g", "required-topology", block}, []string{"groups of exactly 2 pod sets, got: 1"}},
 	} {
 		podSets := []kueue.PodSet{podSet("main", 8, c.annotations...)}
 		refusals := Complete(podSets)
@@ -107,6 +105,17 @@ func TestAnnotationsThatCannotBeFollowed(t *testing.T) {
 	}
 }
 
+func TestPartialSlicesNeedAllPods(t *testing.T) {
+	podSets := []kueue.PodSet{podSet("main", 8, "slice-required-topology", rack, "slice-size", "3")}
+	if refusals := Complete(podSets); len(refusals) > 0 {
+		t.Errorf("refused because of %q", refusals)
+	}
+	podSets[0].MinCount = new(int32(3))
+	if refusals := Complete(podSets); len(refusals) != 1 || !strings.Contains(refusals[0], "must evenly divide pod set count 8") {
+		t.Errorf("with fewer pods: refused because of %q", refusals)
+	}
+}
+
 func TestGroupsOfPodSets(t *testing.T) {
 	member := func(name string, count int32, kind, level string) kueue.PodSet {
 		return podSet(name, count, "group-name", "g", kind, level)
@@ -118,11 +127,15 @@ func TestGroupsOfPodSets(t *testing.T) {
 		podSets []kueue.PodSet
 		want    string
 	}{
-		"a leader and workers":     {[]kueue.PodSet{member("l", 1, "required-topology", rack), member("w", 8, "required-topology", rack)}, ""},
-		"no leader":                {[]kueue.PodSet{member("l", 2, "required-topology", rack), member("w", 8, "required-topology", rack)}, "podSet l with 2 and podSet w with 8"},
-		"levels that differ":       {[]kueue.PodSet{member("l", 1, "required-topology", rack), member("w", 8, "required-topology", block)}, "must name the same level"},
-		"required and preferred":   {[]kueue.PodSet{member("l", 1, "required-topology", rack), member("w", 8, "preferred-topology", rack)}, "must name the same level"},
-		"three":                    {[]kueue.PodSet{member("l", 1, "required-topology", rack), member("v", 1, "required-topology", rack), member("w", 8, "required-topology", rack)}, "exactly 2 pod sets, got: 3"},
+		"a leader and workers":   {[]kueue.PodSet{member("l", 1, "required-topology", rack), member("w", 8, "required-topology", rack)}, ""},
+		"no leader":              {[]kueue.PodSet{member("l", 2, "required-topology", rack), member("w", 8, "required-topology", rack)}, "podSet l with 2 and podSet w with 8"},
+		"levels that differ":     {[]kueue.PodSet{member("l", 1, "required-topology", rack), member("w", 8, "required-topology", block)}, "must name the same level"},
+		"required and preferred": {[]kueue.PodSet{member("l", 1, "required-topology", rack), member("w", 8, "preferred-topology", rack)}, "must name the same level"},
+		"three":                  {[]kueue.PodSet{member("l", 1, "required-topology", rack), member("v", 1, "required-topology", rack), member("w", 8, "required-topology", rack)}, "exactly 2 pod sets, got: 3"},
+		"workers in slices": {[]kueue.PodSet{member("l", 1, "required-topology", block),
+			podSet("w", 8, "group-name", "g", "required-topology", block, "slice-required-topology", rack, "slice-size", "2")}, ""},
+		"workers in layers": {[]kueue.PodSet{member("l", 1, "required-topology", block), podSet("w", 8, "group-name", "g", "required-topology", block,
+			"slice-required-topology-constraints", `[{"topology":"example.com/rack","size":4}]`)}, ""},
 		"one more without a group": {[]kueue.PodSet{podSet("x", 3), member("l", 1, "required-topology", rack), member("w", 8, "required-topology", rack)}, ""},
 	} {
 		refusals := Complete(c.podSets)

@@ -56,7 +56,7 @@ type answer struct {
 	Reason  string
 }
 
-// asked has the twin answer the questions.
+// asked returns the twin's answers, as Kueue 0.20 would give them.
 func asked(t *testing.T, questions []question) (out []answer) {
 	t.Helper()
 	twin := os.Getenv("MUSTER_TOPOLOGY_TWIN_BIN")
@@ -65,7 +65,7 @@ func asked(t *testing.T, questions []question) (out []answer) {
 	}
 	var in bytes.Buffer
 	for _, q := range questions {
-		line, err := json.Marshal(q)
+		line, err := json.Marshal(q.byNode())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +87,55 @@ func asked(t *testing.T, questions []question) (out []answer) {
 	if len(out) != len(questions) {
 		t.Fatalf("%d answers to %d questions", len(out), len(questions))
 	}
+	for i := range out {
+		questions[i].inDomains(&out[i])
+	}
 	return out
+}
+
+// byNode is the question that the twin, Kueue 0.19, answers as Kueue 0.20 answers q. They differ where the lowest level of a Topology is
+// above the nodes: Kueue 0.19 sums up the capacity of a domain's nodes, while Kueue 0.20 adds a level for the nodes and counts what each
+// of them takes (its gate TASNodeFeasibilityForAllLevels). Here the level is added to the question, and slices of one pod at the former
+// lowest level keep the order in which Kueue 0.20 chooses domains.
+func (q question) byNode() question {
+	if len(q.Levels) == 0 || q.hosts() {
+		return q
+	}
+	lowest := q.Levels[len(q.Levels)-1]
+	q.Levels = append(slices.Clone(q.Levels), corev1.LabelHostname)
+	q.PodSets = slices.Clone(q.PodSets)
+	for i := range q.PodSets {
+		p := q.PodSets[i].PodSet.DeepCopy()
+		if r := p.TopologyRequest; r.PodSetSliceRequiredTopology == nil && len(r.PodsetSliceRequiredTopologyConstraints) == 0 {
+			r.PodSetSliceRequiredTopology, r.PodSetSliceSize = &lowest, new(int32(1))
+		}
+		q.PodSets[i].PodSet = p
+	}
+	return q
+}
+
+// inDomains replaces the nodes in the answer to q.byNode by their domains.
+func (q *question) inDomains(a *answer) {
+	if len(q.Levels) == 0 || q.hosts() {
+		return
+	}
+	a.Encoded = nil
+	for name, on := range a.Assignments {
+		domains := []placement.Domain{}
+		for _, d := range on {
+			n := q.Nodes[slices.IndexFunc(q.Nodes, func(n *corev1.Node) bool { return n.Name == d.Values[0] })]
+			var values []string
+			for _, level := range q.Levels {
+				values = append(values, n.Labels[level])
+			}
+			if last := len(domains) - 1; last >= 0 && slices.Equal(domains[last].Values, values) {
+				domains[last].Count += d.Count
+			} else {
+				domains = append(domains, placement.Domain{Values: values, Count: d.Count})
+			}
+		}
+		a.Assignments[name] = domains
+	}
 }
 
 // drawn are so many random questions, few of them with -short.
@@ -124,7 +172,7 @@ func agreed(t *testing.T, questions []question, answers []answer) (placed int) {
 }
 
 // TestPlacementIsKueues: 10,000 random trees and podSets, 1,000 with -short. Each side reads the
-// other's encoding of the assignment.
+// other's encoding of the assignment, but for Kueue's of domains of several nodes.
 func TestPlacementIsKueues(t *testing.T) {
 	questions := drawn(10_000, 1_000, rand.New(rand.NewPCG(1, 2)), newQuestion)
 	answers := asked(t, questions)
@@ -135,9 +183,11 @@ func TestPlacementIsKueues(t *testing.T) {
 			if got, err := placement.Decode(theirs); err != nil || len(got) > 0 && !cmp.Equal(got, want.Assignments[name]) {
 				t.Errorf("case %d: %v was encoded by Kueue and read as %v (%v)", i, want.Assignments[name], got, err)
 			}
-			if len(want.Assignments[name]) > 0 {
-				domains = append(domains, want.Assignments[name])
-				encoded = append(encoded, question{Decode: placement.Encode(theirs.Levels, want.Assignments[name])})
+		}
+		for _, chosen := range want.Assignments {
+			if len(chosen) > 0 {
+				domains = append(domains, chosen)
+				encoded = append(encoded, question{Decode: placement.Encode(questions[i].tree().Levels(), chosen)})
 			}
 		}
 	}
@@ -301,9 +351,11 @@ func place(q question) answer {
 		}
 		out.Assignments[workers.PodSet.Name] = append([]placement.Domain{}, p.Pods...)
 		view.Use(p.Pods, workers.Pod, 1)
+		view.UseNodes(p.On, workers.Pod)
 		if leader != nil {
 			out.Assignments[leader.PodSet.Name] = append([]placement.Domain{}, p.Leader...)
 			view.Use(p.Leader, leader.Pod, 1)
+			view.UseNodes(p.LeaderOn, leader.Pod)
 		}
 	}
 	return out
@@ -360,10 +412,21 @@ func newQuestion(r *rand.Rand) (q question) {
 				p.PodSet.TopologyRequest.Preferred, p.PodSet.TopologyRequest.Required = &level, nil
 			}
 		}
+		if r.IntN(2) == 0 {
+			workers := q.PodSets[0].PodSet
+			if workers.Count < q.PodSets[1].PodSet.Count {
+				workers = q.PodSets[1].PodSet
+			}
+			addSlices(r, workers.TopologyRequest, q.Levels, slices.Index(q.Levels, level), &workers.Count)
+		}
 	default:
 		for i := range 1 + r.IntN(2) {
 			p := newPodSet(r, i, int32(1+r.IntN(24)))
 			p.PodSet.TopologyRequest, p.Implied = newRequest(r, q.Levels, &p.PodSet.Count)
+			if asks := p.PodSet.TopologyRequest; !hosts && (p.Implied || asks.Unconstrained != nil) {
+				// Kueue 0.19 cannot be asked for unconstrained pods above the level of nodes; TestDomainsTakeWhatTheirNodesTake has those.
+				p.Implied, p.PodSet.TopologyRequest = false, &kueue.PodSetTopologyRequest{Preferred: &q.Levels[len(q.Levels)-1]}
+			}
 			q.PodSets = append(q.PodSets, p)
 		}
 	}
@@ -422,11 +485,19 @@ func newRequest(r *rand.Rand, levels []string, count *int32) (out *kueue.PodSetT
 	if ptr := out.Unconstrained; ptr != nil || r.IntN(2) == 0 && (out.Required != nil || out.Preferred != nil) {
 		return out, false
 	}
+	addSlices(r, out, levels, at, count)
+	return out, false
+}
+
+// addSlices has the pods in slices of a level, which is the one at this place or below; their count is changed so that these divide it.
+func addSlices(r *rand.Rand, out *kueue.PodSetTopologyRequest, levels []string, at int, count *int32) {
+	level := func(from int) (string, int) {
+		i := from + r.IntN(len(levels)-from)
+		return levels[i], i
+	}
 	slice, sliceAt := level(at)
 	size := []int32{1, 2, 3, 4, 6, 8}[r.IntN(6)]
-	if r.IntN(5) > 0 {
-		*count = max(1, *count/size) * size
-	}
+	*count = max(1, *count/size) * size // Kueue 0.19 has no place for the pods that are left over
 	out.PodSetSliceRequiredTopology, out.PodSetSliceSize = &slice, &size
 	if sliceAt+1 < len(levels) && r.IntN(2) == 0 {
 		out.PodSetSliceRequiredTopology, out.PodSetSliceSize = nil, nil
@@ -441,7 +512,6 @@ func newRequest(r *rand.Rand, levels []string, count *int32) (out *kueue.PodSetT
 		}
 		out.PodsetSliceRequiredTopologyConstraints = layers
 	}
-	return out, false
 }
 
 // TestBalancedPlacementWithLeadersIsKueues: small trees of uneven nodes, and leaders that need CPU beside workers that need GPUs, too, so

@@ -1,0 +1,233 @@
+package placement
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups"
+)
+
+func cpu(n int64) nodegroups.Resources { return nodegroups.Resources{"cpu": n * 1000} }
+
+func roomOf(n int64) nodegroups.Resources {
+	return nodegroups.Resources{"cpu": n * 1000, corev1.ResourcePods: 110}
+}
+
+// TestDomainsOfSeveralNodesFitByNode: the domains of a Topology without kubernetes.io/hostname have several nodes, and a pod still needs
+// room on one node that suits it.
+func TestDomainsOfSeveralNodesFitByNode(t *testing.T) {
+	rack := "rack"
+	gpu := corev1.Taint{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}
+	tree := func(nodes int, change func(*corev1.Node)) *Tree {
+		out := NewTree("racks", hostLevels[:2], nil)
+		for i := range nodes {
+			n := newNode(fmt.Sprint("n", i), "b", "r")
+			if change != nil && i == 0 {
+				change(n)
+			}
+			out.SetNode(n, roomOf(2))
+		}
+		return out
+	}
+	required := &kueue.PodSetTopologyRequest{Required: &rack}
+	in := func(n int32) []Domain { return []Domain{{[]string{"b", "r"}, n}} }
+	for name, tc := range map[string]struct {
+		tree    *Tree
+		request Request
+		want    Placement
+	}{
+		"each node is too small": {tree(2, nil), Request{Count: 1, Pod: cpu(3), Topology: required}, Placement{
+			Reason: `topology "racks" doesn't allow to fit any of 1 pod(s). Total nodes: 2; excluded: resource "cpu": 2`,
+			Best:   Domain{[]string{"b", "r"}, 0}}},
+		"what is left on the nodes does not sum up": {tree(2, nil), Request{Count: 3, Pod: nodegroups.Resources{"cpu": 1_200}, Topology: required},
+			Placement{Reason: `topology "racks" allows to fit only 2 out of 3 pod(s)`, Best: Domain{[]string{"b", "r"}, 2}}},
+		"enough on each node": {tree(2, nil), Request{Count: 4, Pod: cpu(1), Topology: required}, Placement{Pods: in(4)}},
+		"a tainted node": {tree(2, func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{gpu} }),
+			Request{Count: 4, Pod: cpu(1), Topology: required, Spec: &corev1.PodSpec{}}, Placement{
+				Reason: `topology "racks" allows to fit only 2 out of 4 pod(s). Total nodes: 2; excluded: taint "gpu:NoSchedule": 1`,
+				Best:   Domain{[]string{"b", "r"}, 2}}},
+		"a taint that is tolerated": {tree(2, func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{gpu} }),
+			Request{Count: 4, Pod: cpu(1), Topology: required, Spec: &corev1.PodSpec{Tolerations: []corev1.Toleration{{Key: "gpu",
+				Operator: corev1.TolerationOpExists}}}}, Placement{Pods: in(4)}},
+		"a node selector": {tree(2, func(n *corev1.Node) { n.Labels["disk"] = "ssd" }),
+			Request{Count: 3, Pod: cpu(1), Topology: required, Spec: &corev1.PodSpec{NodeSelector: map[string]string{"disk": "ssd"}}}, Placement{
+				Reason: `topology "racks" allows to fit only 2 out of 3 pod(s). Total nodes: 2; excluded: nodeSelector: 1`,
+				Best:   Domain{[]string{"b", "r"}, 2}}},
+		"unconstrained": {tree(2, nil), Request{Count: 1, Pod: cpu(3), Topology: &kueue.PodSetTopologyRequest{Unconstrained: new(true)}}, Placement{
+			Reason: `topology "racks" doesn't allow to fit any of 1 pod(s). Total nodes: 2; excluded: resource "cpu": 2`,
+			Best:   Domain{[]string{"b", "r"}, 0}}},
+		"the node is no level": {tree(2, nil), Request{Count: 1, Pod: cpu(1), Topology: &kueue.PodSetTopologyRequest{Required: &hostLevels[2]}},
+			Placement{Reason: "no requested topology level: kubernetes.io/hostname"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := tc.tree.View().Place(&tc.request)
+			got.On, got.LeaderOn = nil, nil
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestAssignmentsCountInTheirDomain: an assignment does not name the node of its domain that a pod runs on, so its usage is charged to
+// the whole domain.
+func TestAssignmentsCountInTheirDomain(t *testing.T) {
+	rack := "rack"
+	tree := NewTree("racks", hostLevels[:2], nil)
+	for i := range 2 {
+		tree.SetNode(newNode(fmt.Sprint("n", i), "b", "r"), roomOf(4))
+	}
+	domain := []Domain{{[]string{"b", "r"}, 1}}
+	request := func(count int32, pod nodegroups.Resources) *Request {
+		return &Request{Count: count, Pod: pod, Topology: &kueue.PodSetTopologyRequest{Required: &rack}}
+	}
+	tree.Use(domain, cpu(4), 1)
+	if p := tree.View().Place(request(2, cpu(4))); p.Reason == "" {
+		t.Errorf("two pods of 4 CPU were placed on 8 CPU of which 4 are used: %v", p.Pods)
+	}
+	if p := tree.Empty().Place(request(2, cpu(4))); p.Reason != "" {
+		t.Errorf("without Workloads: %s", p.Reason)
+	}
+	view := tree.View()
+	view.Use(domain, cpu(4), -1)
+	if p := view.Place(request(2, cpu(4))); p.Reason != "" {
+		t.Errorf("once the Workload has left: %s", p.Reason)
+	}
+	if tree.View().Fits(domain, cpu(5)) || !tree.View().Fits(domain, cpu(4)) {
+		t.Error("Fits does not count what single nodes have room for")
+	}
+	if tree.View().Fits([]Domain{{domain[0].Values, 2}}, cpu(4)) {
+		t.Error("Fits forgets what is used of the domain")
+	}
+}
+
+// TestPodSetsOfAWorkloadHaveNodesOfTheirOwn: the nodes that one podSet needs have no room for the next one.
+func TestPodSetsOfAWorkloadHaveNodesOfTheirOwn(t *testing.T) {
+	tree := NewTree("racks", hostLevels[:2], nil)
+	for i := range 2 {
+		tree.SetNode(newNode(fmt.Sprint("n", i), "b", "r"), roomOf(4))
+	}
+	view := tree.View()
+	first := view.Place(&Request{Count: 2, Pod: nodegroups.Resources{"cpu": 2_500}, Implied: true})
+	view.Use(first.Pods, nodegroups.Resources{"cpu": 2_500}, 1)
+	view.UseNodes(first.On, nodegroups.Resources{"cpu": 2_500})
+	if p := view.Place(&Request{Count: 1, Pod: cpu(3), Implied: true}); p.Reason == "" {
+		t.Errorf("a pod of 3 CPU was placed where two nodes have 1.5 left: %v", p.Pods)
+	}
+	if p := view.Place(&Request{Count: 2, Pod: nodegroups.Resources{"cpu": 1_500}, Implied: true}); p.Reason != "" {
+		t.Error(p.Reason)
+	}
+}
+
+// TestALeaderHasANodeOfItsOwn: a leader and a worker that do not fit on one node need two.
+func TestALeaderHasANodeOfItsOwn(t *testing.T) {
+	rack := "rack"
+	tree := NewTree("racks", hostLevels[:2], nil)
+	for i := range 2 {
+		tree.SetNode(newNode(fmt.Sprint("n", i), "b", "r"), roomOf(4))
+	}
+	request := &Request{Count: 1, Pod: cpu(3), Leader: cpu(2), Topology: &kueue.PodSetTopologyRequest{Required: &rack}}
+	p := tree.View().Place(request)
+	if p.Reason != "" || len(p.On) != 1 || len(p.LeaderOn) != 1 || p.On[0].Values[0] == p.LeaderOn[0].Values[0] {
+		t.Errorf("%+v", p)
+	}
+	if request.Count = 2; tree.View().Place(request).Reason == "" {
+		t.Error("two workers and a leader were placed on two nodes of which each takes one of them")
+	}
+}
+
+// TestDomainsTakeWhatTheirNodesTake compares placements with a plain count, node by node: no domain gets more pods than its nodes take, and
+// a request is placed if and only if a domain, or all of them, take its pods.
+func TestDomainsTakeWhatTheirNodesTake(t *testing.T) {
+	seeds := 4_000
+	if testing.Short() {
+		seeds = 400
+	}
+	placed := 0
+	for seed := range seeds {
+		r := rand.New(rand.NewPCG(uint64(seed), 7))
+		levels := hostLevels[r.IntN(2):2]
+		tree := NewTree("racks", levels, []string{"disk"})
+		pod, spec := nodegroups.Resources{"cpu": 500 * int64(1+r.IntN(8))}, &corev1.PodSpec{}
+		if r.IntN(3) == 0 {
+			spec.NodeSelector = map[string]string{[]string{"disk", "generation"}[r.IntN(2)]: "1"}
+		}
+		capacity, left := map[string]int32{}, map[string]int64{}
+		for i := range 1 + r.IntN(12) {
+			n := newNode(fmt.Sprint("n", i), fmt.Sprint("b", r.IntN(2)), fmt.Sprint("r", r.IntN(2)))
+			n.Labels["disk"], n.Labels["generation"] = fmt.Sprint(r.IntN(2)), fmt.Sprint(r.IntN(2))
+			if r.IntN(5) == 0 {
+				n.Spec.Taints = []corev1.Taint{{Key: "kept", Effect: corev1.TaintEffectNoSchedule}}
+			}
+			free := int64(r.IntN(6)) * 1000
+			tree.SetNode(n, nodegroups.Resources{"cpu": free, corev1.ResourcePods: 110})
+			key := strings.Join(tree.valuesOf(n), "/")
+			left[key] += free
+			suits := len(n.Spec.Taints) == 0
+			for label, v := range spec.NodeSelector {
+				suits = suits && n.Labels[label] == v
+			}
+			if suits {
+				capacity[key] += int32(free / pod["cpu"])
+			}
+			if r.IntN(3) == 0 {
+				tree.Use([]Domain{{tree.valuesOf(n), 1}}, cpu(1), 1)
+				left[key] -= 1000
+			}
+		}
+		level := r.IntN(len(levels))
+		within, total := map[string]int32{}, int32(0)
+		for key := range left {
+			capacity[key] = int32(max(0, min(int64(capacity[key]), left[key]/pod["cpu"])))
+			within[strings.Join(strings.Split(key, "/")[:level+1], "/")] += capacity[key]
+			total += capacity[key]
+		}
+		most := int32(0)
+		for _, n := range within {
+			most = max(most, n)
+		}
+		count := int32(1 + r.IntN(10))
+		request := &Request{Count: count, Pod: pod, Spec: spec, Topology: &kueue.PodSetTopologyRequest{Required: &levels[level]}}
+		fits := most >= count
+		switch r.IntN(3) {
+		case 0:
+			request.Topology, fits = &kueue.PodSetTopologyRequest{Preferred: &levels[level]}, total >= count
+		case 1:
+			request.Topology, request.Implied, fits = nil, true, total >= count
+		}
+		p := tree.View().Place(request)
+		if (p.Reason == "") != fits {
+			t.Fatalf("seed %d: %d pods of %v, capacity %v: %q", seed, count, pod, capacity, p.Reason)
+		}
+		if p.Reason != "" {
+			continue
+		}
+		placed++
+		sum, on := int32(0), int32(0)
+		for i, d := range p.Pods {
+			if key := strings.Join(d.Values, "/"); d.Count > capacity[key] || len(d.Values) != len(levels) {
+				t.Fatalf("seed %d: %d pods in %s, which takes %d", seed, d.Count, key, capacity[key])
+			}
+			if i > 0 && slices.Compare(p.Pods[i-1].Values, d.Values) >= 0 {
+				t.Fatalf("seed %d: %v are not in order", seed, p.Pods)
+			}
+			sum += d.Count
+		}
+		for _, d := range p.On {
+			on += d.Count
+		}
+		if sum != count || on != count {
+			t.Fatalf("seed %d: %d of %d pods in domains, %d on nodes", seed, sum, count, on)
+		}
+	}
+	if placed < seeds/4 || placed > seeds*3/4 {
+		t.Errorf("%d of %d were placed: the cases are too easy or too hard to show anything", placed, seeds)
+	}
+}
