@@ -79,6 +79,10 @@ func (r *reconciler) clear(ctx context.Context, job client.Object) error {
 	if job.GetGeneration() == 1 {
 		return nil
 	}
+	// kube-apiserver keeps the pod template of a Job whose status counts active pods as it is, also where those are gone.
+	if !r.kind.IsStopped(job) {
+		return errPodsLeft
+	}
 	if err := (pods{r}).confirmNone(ctx, job); err != nil {
 		return err
 	}

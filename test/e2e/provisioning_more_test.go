@@ -299,7 +299,8 @@ func TestANamespaceHasItsLimits(t *testing.T) {
 func TestARequestIsOnlyForTheInstanceThatItNames(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.Group("", nil)
+	// What is seen while machines boot must last until a slow test sees it.
+	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.Kwok.BootDelay.Duration = time.Minute })
 	r := s.request("elsewhere", 1, func(r *provreq.ProvisioningRequest) {
 		r.Spec.Parameters = map[string]provreq.Parameter{transaction.ParamProcessor: "another"}
 	})
