@@ -120,6 +120,23 @@ func TestAJobThatRanStartsInItsTurn(t *testing.T) {
 	}
 }
 
+// TestAJobThatRanStartsOnceItsStatusHasNoPods: kube-apiserver refuses a change of the pod template before that, also where the pods are gone.
+func TestAJobThatRanStartsOnceItsStatusHasNoPods(t *testing.T) {
+	g := newRig(t, suspendedJob())
+	g.updateJob(func(j *batchv1.Job) { j.Status.Active = 1 })
+	g.settle()
+	g.status(admit)
+	g.settle()
+	if !isSuspended(g.job()) {
+		t.Error("it starts while its status counts a pod")
+	}
+	g.updateJob(func(j *batchv1.Job) { j.Status.Active = 0 })
+	g.settle()
+	if isSuspended(g.job()) {
+		t.Error("it does not start")
+	}
+}
+
 // TestQuotaIsNotGivenBackOnAnOldJob: the cache has the Job from before the start.
 func TestQuotaIsNotGivenBackOnAnOldJob(t *testing.T) {
 	g := newRig(t, suspendedJob())
