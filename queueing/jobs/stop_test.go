@@ -120,7 +120,7 @@ func TestAJobThatRanStartsInItsTurn(t *testing.T) {
 	}
 }
 
-// TestAJobThatRanStartsOnceItsStatusHasNoPods: kube-apiserver refuses a change of the pod template before that, also where the pods are gone.
+// TestAJobThatRanStartsOnceItsStatusHasNoPods: kube-apiserver refuses a change of the pod template before that, also of pods that are gone.
 func TestAJobThatRanStartsOnceItsStatusHasNoPods(t *testing.T) {
 	g := newRig(t, suspendedJob())
 	g.updateJob(func(j *batchv1.Job) { j.Status.Active = 1 })
