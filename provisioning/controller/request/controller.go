@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	// parallel is how many steps are carried out at once. An early one is begun while fewer than spare are under way: the API
-	// server answers slowly where there are more.
+	// parallel is how many steps are carried out at once that call no cloud, and as many for each cloud: one that does not answer delays no
+	// other. An early one is begun while fewer than spare are under way: the API server answers slowly where there are more.
 	parallel, spare = 32, 8
 	// firstRetry and lastRetry bound how soon a step that failed is tried again.
 	firstRetry = 200 * time.Millisecond
@@ -66,8 +66,9 @@ type Controller struct {
 	// looks at it.
 	wake map[types.UID]time.Time
 	// early are requests whose step was put off, since nothing waits for it yet.
-	early    []types.UID
-	slots    chan struct{}
+	early []types.UID
+	// slots bound the steps for each cloud, and those without one.
+	slots    map[v1alpha1.Provider]chan struct{}
 	finished chan struct{}
 	running  sync.WaitGroup
 }
@@ -83,7 +84,7 @@ func (c *Controller) Start(ctx context.Context) error {
 	c.later = map[types.UID]retry{}
 	c.reported = map[types.UID]time.Time{}
 	c.wake = map[types.UID]time.Time{}
-	c.slots = make(chan struct{}, parallel)
+	c.slots = map[v1alpha1.Provider]chan struct{}{}
 	c.finished = make(chan struct{}, 1)
 	if !c.Synced(ctx) {
 		return nil
@@ -220,16 +221,38 @@ func (c *Controller) worded(e *model.Entry, step transaction.Step, now time.Time
 func (c *Controller) carryOut(ctx context.Context, e *model.Entry, step transaction.Step) {
 	c.mu.Lock()
 	c.busy[e.UID] = true
+	slots := c.slotsOf(c.cloudOf(step))
 	c.mu.Unlock()
 	c.running.Add(1)
 	go func() {
 		defer c.running.Done()
-		c.slots <- struct{}{}
+		slots <- struct{}{}
 		err := c.do(ctx, e, step)
-		<-c.slots
+		<-slots
 		c.Model.Settle(e.UID)
 		c.done(ctx, e, step, err)
 	}()
+}
+
+// slotsOf returns the slots for steps of a cloud, under the lock.
+func (c *Controller) slotsOf(cloud v1alpha1.Provider) chan struct{} {
+	if c.slots[cloud] == nil {
+		c.slots[cloud] = make(chan struct{}, parallel)
+	}
+	return c.slots[cloud]
+}
+
+// cloudOf returns the cloud that a step calls; empty for none.
+func (c *Controller) cloudOf(step transaction.Step) v1alpha1.Provider {
+	switch {
+	case step.Do == transaction.LaunchMachines && len(step.Launch) > 0:
+		if g := c.Model.Group(step.Launch[0].Group); g != nil {
+			return g.Spec.Provider
+		}
+	case step.Do == transaction.TakeBack && len(step.TakeBack) > 0:
+		return c.Taker().providerNameOf(step.TakeBack[0])
+	}
+	return ""
 }
 
 // done notes how a step ended and has the next pass look at the request again.

@@ -661,6 +661,34 @@ func TestACloudThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
+// TestACloudWhoseCallsAllHangDelaysNoOther: as many launches as may be under way wait for the answers of one cloud.
+func TestACloudWhoseCallsAllHangDelaysNoOther(t *testing.T) {
+	for hangs, launches := range map[v1alpha1.Provider]bool{v1alpha1.ProviderAWS: true, v1alpha1.ProviderKwok: false} {
+		play(t, func(s *site) {
+			s.pass(time.Second)
+			s.controller.mu.Lock()
+			slots := s.controller.slotsOf(hangs)
+			s.controller.mu.Unlock()
+			for range parallel {
+				slots <- struct{}{}
+			}
+			s.group()
+			s.request(transaction.ClassAtomicScaleUp, nil)
+			s.pass(10 * time.Second)
+			if got := s.calls["uid-1"] > 0; got != launches {
+				t.Errorf("%s hangs: machines of kwok are launched: %t, want %t", hangs, got, launches)
+			}
+			for range parallel {
+				<-slots
+			}
+			s.pass(10 * time.Second)
+			if s.calls["uid-1"] == 0 {
+				t.Errorf("%s answers again, and nothing is launched", hangs)
+			}
+		})
+	}
+}
+
 // TestALaunchOfARequestThatIsGoneBlamesNoGroup: what the launch has reserved is taken back while its call lasts, which is then refused.
 func TestALaunchOfARequestThatIsGoneBlamesNoGroup(t *testing.T) {
 	for _, gone := range []bool{true, false} {

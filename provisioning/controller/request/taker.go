@@ -125,12 +125,16 @@ func (t *Taker) unseen(ctx context.Context, node string) error {
 	return nil
 }
 
-// providerOf returns the provider of a machine. The machine's ID names it, too, since the NodeGroup may be gone.
-func (t *Taker) providerOf(machine cloudprovider.Machine) (cloudprovider.Provider, error) {
-	name := nodegroups.ProviderOf(machine.ProviderID)
+// providerNameOf returns the name of the provider of a machine. The machine's ID has it, too, since the NodeGroup may be gone.
+func (t *Taker) providerNameOf(machine cloudprovider.Machine) v1alpha1.Provider {
 	if g := t.Model.Group(machine.Group); g != nil {
-		name = g.Spec.Provider
+		return g.Spec.Provider
 	}
+	return nodegroups.ProviderOf(machine.ProviderID)
+}
+
+func (t *Taker) providerOf(machine cloudprovider.Machine) (cloudprovider.Provider, error) {
+	name := t.providerNameOf(machine)
 	if p := t.Providers[name]; p != nil {
 		return p, nil
 	}
