@@ -410,6 +410,8 @@ func TestARunningJobTakesNoWorkload(t *testing.T) {
 	}
 	g = newRig(t, suspendedJob(naming("mine"), running), prebuilt("mine", admittedAs(2)), policy)
 	g.settle()
+	g.updateJob(func(j *batchv1.Job) { j.Status.Active = 0 })
+	g.settle()
 	if told := g.told(); !strings.Contains(told, "Stopped") || !WasStarted(g.job()) {
 		t.Errorf("one that slipped through: told %q, started by Muster: %v", told, WasStarted(g.job()))
 	}
