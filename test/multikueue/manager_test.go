@@ -287,7 +287,7 @@ func TestAJobWhosePodsEndOneAfterAnotherRunsOn(t *testing.T) {
 	t.Parallel()
 	s := newOwnSite(t, 8, 8)
 	j := s.job("train", 2, func(j *batchv1.Job) { j.Spec.Completions = new(int32(3)) })
-	s.running(j)
+	s.Eventually("it has a Workload", func() bool { return s.Workload(j) != nil }, func() string { return "" })
 	before := s.Workload(j).UID
 	s.complete(j)
 	if w := s.Workload(j); w == nil || w.UID != before {
