@@ -17,10 +17,9 @@ import (
 
 var hostLevels = []string{"block", "rack", corev1.LabelHostname}
 
-func newNode(name, block, rack string, taints ...corev1.Taint) *corev1.Node {
+func newNode(name, block, rack string) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"block": block, "rack": rack, corev1.LabelHostname: name}},
-		Spec:       corev1.NodeSpec{Taints: taints},
 	}
 }
 
