@@ -12,10 +12,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/deploy"
 )
 
 // policiesInForce returns when the admission policies act. kube-apiserver takes
@@ -72,8 +75,12 @@ func await(ctx context.Context, probe func(context.Context) (bool, error)) error
 // probeName is of objects that are not kept.
 const probeName = "muster-policy-probe"
 
+// suspendPolicy suspends queued Jobs, and its binding has the same name.
+const suspendPolicy = "muster-jobs-suspend"
+
 var dryRun = metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 
+// jobsAreSuspended reports whether a queued Job is suspended at its creation, or would be if its namespace were managed.
 func jobsAreSuspended(ctx context.Context, kube kubernetes.Interface) (bool, error) {
 	probe := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: probeName, Labels: map[string]string{"kueue.x-k8s.io/queue-name": "probe"}}}
 	probe.Spec.Template.Spec = corev1.PodSpec{
@@ -81,7 +88,44 @@ func jobsAreSuspended(ctx context.Context, kube kubernetes.Interface) (bool, err
 		Containers:    []corev1.Container{{Name: "probe", Image: "probe"}},
 	}
 	made, err := kube.BatchV1().Jobs(metav1.NamespaceDefault).Create(ctx, probe, dryRun)
-	return err == nil && made.Spec.Suspend != nil && *made.Spec.Suspend, err
+	if err != nil || made.Spec.Suspend != nil && *made.Spec.Suspend {
+		return err == nil, err
+	}
+	managed, err := isManaged(ctx, kube, metav1.NamespaceDefault)
+	return err == nil && !managed, err
+}
+
+// isManaged reports whether the policy that suspends queued Jobs, or the webhook in its place, acts in a namespace. Muster writes into it
+// which namespaces its settings select.
+func isManaged(ctx context.Context, kube kubernetes.Interface, namespace string) (bool, error) {
+	ns, err := kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	if err != nil {
+		return false, err
+	}
+	selected := &metav1.LabelSelector{}
+	hooks, err := kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, deploy.WebhookConfiguration, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		suspends := &deploy.Policy{}
+		suspends.Name = suspendPolicy
+		for _, w := range hooks.Webhooks {
+			if w.Name == suspends.WebhookName() && w.NamespaceSelector != nil {
+				selected = w.NamespaceSelector
+			}
+		}
+	case apierrors.IsNotFound(err):
+		binding, err := kube.AdmissionregistrationV1().MutatingAdmissionPolicyBindings().Get(ctx, suspendPolicy, metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		if m := binding.Spec.MatchResources; m != nil && m.NamespaceSelector != nil {
+			selected = m.NamespaceSelector
+		}
+	default:
+		return false, err
+	}
+	selector, err := metav1.LabelSelectorAsSelector(selected)
+	return err == nil && selector.Matches(labels.Set(ns.Labels)), err
 }
 
 func flavorsAreFinalized(ctx context.Context, queues dynamic.Interface) (bool, error) {

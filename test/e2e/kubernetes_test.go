@@ -98,7 +98,7 @@ queueing:
   manageJobsWithoutQueueName: true
   managedJobsNamespaceSelector:
     matchExpressions:
-    - {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, muster-system, kube-public]}
+    - {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, muster-system, default]}
 `
 
 // TestTheWebhookIsNotInTheWay while muster is down: what has nothing to do with it is created at
@@ -115,7 +115,7 @@ func TestTheWebhookIsNotInTheWay(t *testing.T) {
 		change(p)
 		return p
 	}
-	for namespace, want := range map[string]bool{s.Name: true, metav1.NamespacePublic: false} {
+	for namespace, want := range map[string]bool{s.Name: true, metav1.NamespaceDefault: false} {
 		j := s.newPlainJob("tried", 1, "1s", noQueue, func(j *batchv1.Job) { j.Namespace = namespace })
 		if err := s.tried(j); err != nil || *j.Spec.Suspend != want {
 			t.Errorf("in namespace %s a Job without a queue is suspended: %t, want %t (%v)", namespace, *j.Spec.Suspend, want, err)
