@@ -219,9 +219,10 @@ func (c *Controller) worded(e *model.Entry, step transaction.Step, now time.Time
 
 // carryOut does what the step says, in a goroutine of its own.
 func (c *Controller) carryOut(ctx context.Context, e *model.Entry, step transaction.Step) {
+	cloud := c.cloudOf(step)
 	c.mu.Lock()
 	c.busy[e.UID] = true
-	slots := c.slotsOf(c.cloudOf(step))
+	slots := c.slotsOf(cloud)
 	c.mu.Unlock()
 	c.running.Add(1)
 	go func() {
@@ -234,7 +235,7 @@ func (c *Controller) carryOut(ctx context.Context, e *model.Entry, step transact
 	}()
 }
 
-// slotsOf returns the slots for steps of a cloud, under the lock.
+// slotsOf returns the slots for steps of a cloud. The caller has the lock.
 func (c *Controller) slotsOf(cloud v1alpha1.Provider) chan struct{} {
 	if c.slots[cloud] == nil {
 		c.slots[cloud] = make(chan struct{}, parallel)
