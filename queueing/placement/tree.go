@@ -45,11 +45,11 @@ type node struct {
 
 // leaf is a node, or several that share a value of the lowest level kubernetes.io/hostname.
 type leaf struct {
-	id, name string
-	bottom   *bottom
-	kind     *kind
-	labels   map[string]string
-	nodes    int
+	name   string
+	bottom *bottom
+	kind   *kind
+	labels map[string]string
+	nodes  int
 	// free is what its nodes have, less what pods take that have no assignment.
 	free nodegroups.Resources
 	// class it is of, by whether Workloads with an assignment count.
@@ -156,7 +156,7 @@ func (t *Tree) SetNode(n *corev1.Node, free nodegroups.Resources) {
 	}
 	l := t.leaves[name]
 	if l == nil {
-		l = &leaf{id: name, name: name, bottom: t.bottom(values), kind: t.kindOf(n), labels: n.Labels, free: nodegroups.Resources{}}
+		l = &leaf{name: name, bottom: t.bottom(values), kind: t.kindOf(n), labels: n.Labels, free: nodegroups.Resources{}}
 		t.leaves[name] = l
 	}
 	t.nodes[n.Name] = &node{leaf: l, free: free}
@@ -228,7 +228,7 @@ func (t *Tree) DeleteNode(name string) {
 		t.file(n.leaf)
 		return
 	}
-	delete(t.leaves, n.leaf.id)
+	delete(t.leaves, n.leaf.name)
 	for i := range n.leaf.class {
 		n.leaf.bottom.cells[i] = n.leaf.bottom.cells[i].without(n.leaf.class[i], n.leaf.name)
 	}
@@ -292,7 +292,7 @@ func (t *Tree) lowest() int {
 func (t *Tree) room(l *leaf, which int) nodegroups.Resources {
 	room := l.free.Clone()
 	if which == asItIs && t.hosts {
-		room.Sub(t.used[l.id], 1)
+		room.Sub(t.used[l.name], 1)
 	}
 	return room
 }

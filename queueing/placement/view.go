@@ -12,8 +12,8 @@ type View struct {
 	tree *Tree
 	// which tells whether it is of the tree as it is, or without Workloads.
 	which int
-	// used is the usage on top of the tree's, by the ID of the domain. taken is the usage of single nodes, by the ID of the leaf, where
-	// domains have several nodes.
+	// used is the usage on top of the tree's, by the ID of the domain. taken is the usage of single nodes, by name, where domains have
+	// several nodes.
 	used, taken map[string]nodegroups.Resources
 	// filed are the classes of those leaves, and cells those of their bottoms.
 	filed   map[*leaf]*class
@@ -131,9 +131,9 @@ func (v *View) timesIn(id string, requests nodegroups.Resources) (fit int64) {
 func (v *View) room(l *leaf) nodegroups.Resources {
 	room := v.tree.room(l, v.which)
 	if v.tree.hosts {
-		room.Sub(v.used[l.id], 1)
+		room.Sub(v.used[l.name], 1)
 	} else {
-		room.Sub(v.taken[l.id], 1)
+		room.Sub(v.taken[l.name], 1)
 	}
 	return room
 }
