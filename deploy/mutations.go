@@ -121,6 +121,10 @@ func webhooks(policies []*Policy) *admissionv1.MutatingWebhookConfiguration {
 	out.APIVersion, out.Kind, out.Name = admissionv1.SchemeGroupVersion.String(), "MutatingWebhookConfiguration", WebhookConfiguration
 	for _, p := range policies {
 		reinvocation, match := p.Spec.ReinvocationPolicy, p.Spec.MatchConstraints
+		var namespaces *metav1.LabelSelector
+		if bound := p.Binding.Spec.MatchResources; bound != nil {
+			namespaces = bound.NamespaceSelector
+		}
 		w := admissionv1.MutatingWebhook{
 			Name: p.WebhookName(),
 			ClientConfig: admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{
@@ -128,11 +132,8 @@ func webhooks(policies []*Policy) *admissionv1.MutatingWebhookConfiguration {
 			}},
 			FailurePolicy: new(admissionv1.Ignore), SideEffects: new(admissionv1.SideEffectClassNone), TimeoutSeconds: new(int32(webhookSeconds)),
 			AdmissionReviewVersions: []string{"v1"}, ReinvocationPolicy: &reinvocation,
-			MatchPolicy: match.MatchPolicy, ObjectSelector: match.ObjectSelector, NamespaceSelector: OutsideSystem(nil),
+			MatchPolicy: match.MatchPolicy, ObjectSelector: match.ObjectSelector, NamespaceSelector: OutsideSystem(namespaces),
 			MatchConditions: p.Spec.MatchConditions,
-		}
-		if bound := p.Binding.Spec.MatchResources; bound != nil && bound.NamespaceSelector != nil {
-			w.NamespaceSelector = OutsideSystem(bound.NamespaceSelector)
 		}
 		for _, r := range match.ResourceRules {
 			w.Rules = append(w.Rules, r.RuleWithOperations)

@@ -137,8 +137,8 @@ func (r *registration) write(ctx context.Context) error {
 	for i := range wanted.Webhooks {
 		w := &wanted.Webhooks[i]
 		w.ClientConfig.CABundle = bundle(w.ClientConfig.CABundle, r.next.Leaf, r.Clock.Now())
-		for policy, namespaces := range r.Namespaces {
-			if slices.ContainsFunc(r.Policies, func(p *deploy.Policy) bool { return p.Name == policy && p.WebhookName() == w.Name }) {
+		for _, p := range r.Policies {
+			if namespaces, selected := r.Namespaces[p.Name]; selected && p.WebhookName() == w.Name {
 				w.NamespaceSelector = deploy.OutsideSystem(namespaces)
 			}
 		}

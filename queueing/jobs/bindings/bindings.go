@@ -88,41 +88,30 @@ var Nowhere = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequ
 }}
 
 // Start writes the selectors of the bindings, and returns. A binding may be missing whose
-// policy is not needed: without that of the default queue, no Job goes there.
+// policy is not needed: without that of the default queue, no Job goes there. Without mutating policies the webhook selects the same
+// namespaces.
 func (b *Binder) Start(ctx context.Context) error {
-	namespaces, all := Namespaces(b.Config), b.Config.ManageJobsWithoutQueueName
-	for _, x := range []struct {
-		binding client.Object
-		needed  bool
-	}{
-		{&admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: Default}}, false},
-		{&admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: Unqueued}}, all && !b.Webhook},
-		{&admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: Owners}}, all},
-	} {
-		switch err := b.bind(ctx, x.binding, namespaces[x.binding.GetName()]); {
-		case err == nil || isMissing(err) && !x.needed:
+	needed := map[string]bool{}
+	if b.Config.ManageJobsWithoutQueueName {
+		needed[Unqueued], needed[Owners] = !b.Webhook, true
+	}
+	var all []client.Object
+	for _, name := range append([]string{Default, Unqueued}, mutating...) {
+		all = append(all, &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	for _, name := range append([]string{Owners}, validating...) {
+		all = append(all, &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	namespaces := Namespaces(b.Config)
+	for _, binding := range all {
+		name := binding.GetName()
+		switch err := b.bind(ctx, binding, namespaces[name]); {
+		case err == nil || isMissing(err) && !needed[name]:
 		case isMissing(err):
 			return fmt.Errorf("manageJobsWithoutQueueName is true, which needs the policies in deploy/policies/jobs.yaml: install them, in a "+
 				"cluster without mutating admission policies with the webhook (`muster manifests --webhook`, --webhook-bind-address), "+
 				"or set it to false: %w", err)
 		default:
-			return err
-		}
-	}
-	return b.bindNamed(ctx, namespaces)
-}
-
-// bindNamed binds the policies for objects that name a queue. Without mutating policies the webhook does the same.
-func (b *Binder) bindNamed(ctx context.Context, namespaces map[string]*metav1.LabelSelector) error {
-	var all []client.Object
-	for _, name := range mutating {
-		all = append(all, &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}})
-	}
-	for _, name := range validating {
-		all = append(all, &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}})
-	}
-	for _, binding := range all {
-		if err := b.bind(ctx, binding, namespaces[binding.GetName()]); err != nil && !isMissing(err) {
 			return err
 		}
 	}
