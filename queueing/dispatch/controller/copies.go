@@ -852,9 +852,11 @@ func (c *copies) jobsIn(
 			if !isShared(kind) && prebuiltOf(job) != s.Name {
 				continue
 			}
-			if origin, err := c.workers.originOf(ctx, worker, job, s.Workload); err != nil {
+			_, ours, err := c.workers.originOf(ctx, worker, job, s.Workload)
+			if err != nil {
 				return nil, false, err
-			} else if origin == nil {
+			}
+			if !ours {
 				continue
 			}
 			needed, err := c.isNeeded(ctx, s, cluster, kind, job)

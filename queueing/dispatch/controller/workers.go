@@ -735,11 +735,10 @@ func (s *workers) lacks(ctx context.Context, c *connection, w *kueue.Workload) (
 	}
 	for _, owner := range jobsOf(w) {
 		gvk := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind)
-		of := func(k Kind) bool { return k.GroupVersionKind().GroupKind() == gvk.GroupKind() }
 		if why := c.forbidden[gvk.GroupKind()]; why != nil {
 			return fmt.Sprintf("rights (apply there what muster dispatcher manifests --worker prints): %v", why), true
 		}
-		missing := slices.ContainsFunc(s.kinds, of) && !slices.ContainsFunc(c.jobs, of)
+		missing := includes(s.kinds, gvk.GroupKind()) && !includes(c.jobs, gvk.GroupKind())
 		if s.kinds == nil { // Kueue makes the jobs, of kinds that it knows
 			_, err := c.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
 			missing = apimeta.IsNoMatchError(err)
@@ -808,13 +807,13 @@ func (s *workers) read(ctx context.Context, name string, w *kueue.Workload) (fou
 
 // reclaim reports whether an object in a worker, read live, is the manager's, and restores the marks that a user there has edited.
 func (s *workers) reclaim(ctx context.Context, c *connection, o client.Object, w *kueue.Workload) (bool, error) {
-	origin, err := s.originOf(ctx, c, o, w)
-	if origin == nil || err != nil || s.self.isMarked(o) || !o.GetDeletionTimestamp().IsZero() {
-		return origin != nil, err
+	origin, ours, err := s.originOf(ctx, c, o, w)
+	if !ours || err != nil || s.self.isMarked(o) || !o.GetDeletionTimestamp().IsZero() {
+		return ours, err
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": o.GetUID(), "labels": map[string]string{kueue.MultiKueueOriginLabel: s.self.origin},
-		"annotations": map[string]string{dispatch.ManagerAnnotation: s.self.id, dispatch.OriginAnnotation: *origin},
+		"annotations": map[string]string{dispatch.ManagerAnnotation: s.self.id, dispatch.OriginAnnotation: origin},
 	}})
 	if err != nil {
 		return false, fmt.Errorf("encoding the marks of a copy: %w", err)
@@ -822,38 +821,34 @@ func (s *workers) reclaim(ctx context.Context, c *connection, o client.Object, w
 	return true, client.IgnoreNotFound(c.client.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch)))
 }
 
-// originOf is the UID of the manager's Workload of which an object in a worker is a copy; nil if it is none. A job and its copy vouch for
-// each other: the worker makes the job the controller of the copy.
-func (s *workers) originOf(ctx context.Context, c *connection, o client.Object, w *kueue.Workload) (*string, error) {
-	of := func(o client.Object) *string { return new(o.GetAnnotations()[dispatch.OriginAnnotation]) }
+// originOf reports whether an object in a worker is a copy, and returns the UID of the manager's Workload that it was made for. A job and
+// its copy vouch for each other: the worker makes the job the controller of the copy.
+func (s *workers) originOf(ctx context.Context, c *connection, o client.Object, w *kueue.Workload) (origin string, ours bool, err error) {
 	if s.self.owns(o) {
-		return of(o), nil
+		return o.GetAnnotations()[dispatch.OriginAnnotation], true, nil
 	}
 	if s.self.id == "" { // Kueue looks after the copies that it makes
-		return nil, nil
+		return "", false, nil
 	}
-	other, owner := &metav1.PartialObjectMetadata{}, metav1.GetControllerOf(o)
-	if ofQueues := isWorkload(o); !ofQueues {
-		other.SetGroupVersionKind(kueue.SchemeGroupVersion.WithKind("Workload"))
+	other, ofQueues := &metav1.PartialObjectMetadata{}, kueue.SchemeGroupVersion.WithKind("Workload")
+	switch owner := metav1.GetControllerOf(o); {
+	case o.GetObjectKind().GroupVersionKind().GroupKind() != ofQueues.GroupKind():
+		other.SetGroupVersionKind(ofQueues)
 		other.Name = w.Name
-	} else if owner != nil && c.reads(kindOf(owner)) {
+	case owner != nil && c.forbidden[kindOf(owner)] == nil && includes(c.jobs, kindOf(owner)):
 		other.SetGroupVersionKind(schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind))
 		other.Name = owner.Name
-	} else {
-		return nil, nil
+	default:
+		return "", false, nil
 	}
-	err := c.client.Get(ctx, client.ObjectKey{Namespace: o.GetNamespace(), Name: other.Name}, other)
+	err = c.client.Get(ctx, client.ObjectKey{Namespace: o.GetNamespace(), Name: other.Name}, other)
 	if err != nil || !s.self.owns(other) || !metav1.IsControlledBy(other, o) && !metav1.IsControlledBy(o, other) {
-		return nil, client.IgnoreNotFound(err)
+		return "", false, client.IgnoreNotFound(err)
 	}
-	return of(other), nil
+	return other.Annotations[dispatch.OriginAnnotation], true, nil
 }
 
-func isWorkload(o client.Object) bool {
-	return o.GetObjectKind().GroupVersionKind().GroupKind() == kueue.SchemeGroupVersion.WithKind("Workload").GroupKind()
-}
-
-// reads reports whether jobs of a kind can be read in the worker.
-func (c *connection) reads(kind schema.GroupKind) bool {
-	return c.forbidden[kind] == nil && slices.ContainsFunc(c.jobs, func(k Kind) bool { return k.GroupVersionKind().GroupKind() == kind })
+// includes reports whether a kind is among the kinds.
+func includes(kinds []Kind, kind schema.GroupKind) bool {
+	return slices.ContainsFunc(kinds, func(k Kind) bool { return k.GroupVersionKind().GroupKind() == kind })
 }
