@@ -462,7 +462,7 @@ func newcomerOf(ctx context.Context, kube client.Client, p *view.Picture, m mani
 			x.SetUID(had.UID)
 			there = p.WorkloadOf(had.UID)
 		}
-		w, err := jobs.WorkloadFor(ctx, kube, m.kind, x)
+		w, err := jobs.WorkloadFor(ctx, kube, m.kind, x, nil)
 		if apierrors.IsForbidden(err) {
 			return out, fmt.Errorf("%w. %s", err, askFor)
 		}

@@ -45,7 +45,7 @@ func (r *reconciler) adopt(ctx context.Context, job client.Object, w *kueue.Work
 	case PrebuiltName(job) != "" && (w == nil || !workload.AsksAdoption(w)):
 		return nil
 	case w == nil:
-		w, err := WorkloadFor(ctx, r.client, r.kind, job)
+		w, err := WorkloadFor(ctx, r.client, r.kind, job, nil)
 		if err != nil {
 			return err
 		}

@@ -100,7 +100,7 @@ func (r *reconciler) scale(ctx context.Context, job client.Object, w *kueue.Work
 // grow asks for all pods of a job that has quota for fewer. Next is the slice that asks
 // already, or nil.
 func (r *reconciler) grow(ctx context.Context, job client.Object, w, next *kueue.Workload) (bool, error) {
-	want, err := wantedFor(ctx, r.client, r.kind, job, next)
+	want, err := WorkloadFor(ctx, r.client, r.kind, job, next)
 	if err != nil {
 		return false, err
 	}

@@ -20,25 +20,23 @@ func (r *reconciler) mark(ctx context.Context, job client.Object, w *kueue.Workl
 	if !workload.IsAdopted(w) {
 		return false, nil
 	}
-	for _, labels := range r.kind.PodLabels(job) {
-		var list corev1.PodList
-		if err := r.client.List(ctx, &list, client.InNamespace(job.GetNamespace()), labels); err != nil {
-			return false, fmt.Errorf("listing the pods of %s: %w", r.name(job), err)
+	all, err := pods{r}.in(ctx, r.client, job)
+	if err != nil {
+		return false, err
+	}
+	for i := range all {
+		pod := &all[i]
+		if !lacksMarks(pod) {
+			continue
 		}
-		for i := range list.Items {
-			pod := &list.Items[i]
-			if !lacksMarks(pod) {
-				continue
-			}
-			marked := pod.DeepCopy()
-			metav1.SetMetaDataLabel(&marked.ObjectMeta, JobUIDLabel, string(job.GetUID()))
-			if len(w.Spec.PodSets) == 1 {
-				metav1.SetMetaDataLabel(&marked.ObjectMeta, PodSetLabel, string(w.Spec.PodSets[0].Name))
-			}
-			err := r.client.Patch(ctx, marked, client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{}))
-			if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-				return false, fmt.Errorf("labelling pod %s/%s of an adopted job: %w", pod.Namespace, pod.Name, err)
-			}
+		marked := pod.DeepCopy()
+		metav1.SetMetaDataLabel(&marked.ObjectMeta, JobUIDLabel, string(job.GetUID()))
+		if len(w.Spec.PodSets) == 1 {
+			metav1.SetMetaDataLabel(&marked.ObjectMeta, PodSetLabel, string(w.Spec.PodSets[0].Name))
+		}
+		err := r.client.Patch(ctx, marked, client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{}))
+		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return false, fmt.Errorf("labelling pod %s/%s of an adopted job: %w", pod.Namespace, pod.Name, err)
 		}
 	}
 	return false, nil

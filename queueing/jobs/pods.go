@@ -42,11 +42,16 @@ type pods struct{ *reconciler }
 
 // of returns all pods of a job, as the API server has them.
 func (r pods) of(ctx context.Context, job client.Object) ([]corev1.Pod, error) {
+	return r.in(ctx, r.live, job)
+}
+
+// in returns all pods of a job, as the reader has them.
+func (r pods) in(ctx context.Context, reader client.Reader, job client.Object) ([]corev1.Pod, error) {
 	var all []corev1.Pod
 	seen := sets.New[string]()
 	for _, labels := range r.kind.PodLabels(job) {
 		var list corev1.PodList
-		if err := r.live.List(ctx, &list, client.InNamespace(job.GetNamespace()), labels); err != nil {
+		if err := reader.List(ctx, &list, client.InNamespace(job.GetNamespace()), labels); err != nil {
 			return nil, fmt.Errorf("listing the pods of %s: %w", r.name(job), err)
 		}
 		for _, pod := range list.Items {

@@ -34,7 +34,7 @@ func (r *reconciler) queuePrebuilt(ctx context.Context, job client.Object, w *ku
 		return false, r.take(ctx, job)
 	}
 	// It was created for the whole job, whatever of that has ended.
-	want, err := NewWorkload(ctx, r.client, r.kind, job)
+	want, err := NewWorkload(ctx, r.client, r.kind, job, nil)
 	if err != nil {
 		return false, err
 	}

@@ -30,7 +30,7 @@ func (r *reconciler) queue(ctx context.Context, job client.Object, w *kueue.Work
 	case PrebuiltName(job) != "":
 		return r.queuePrebuilt(ctx, job, w)
 	}
-	want, err := wantedFor(ctx, r.client, r.kind, job, w)
+	want, err := WorkloadFor(ctx, r.client, r.kind, job, w)
 	switch {
 	case err != nil:
 		return false, err

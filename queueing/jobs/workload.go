@@ -25,14 +25,9 @@ import (
 
 // WorkloadFor is the Workload that a job should have, as the cluster that kube reads has
 // it: for the pods that are left of the job. Why the job cannot be queued stands in an
-// annotation, so that its queue can say it.
-func WorkloadFor(ctx context.Context, kube client.Reader, kind Kind, job client.Object) (*kueue.Workload, error) {
-	return wantedFor(ctx, kube, kind, job, nil)
-}
-
-// wantedFor is what the Workload that a job has should be; nil is a job without.
-func wantedFor(ctx context.Context, kube client.Reader, kind Kind, job client.Object, has *kueue.Workload) (*kueue.Workload, error) {
-	w, err := Wanted(ctx, kube, kind, job, has)
+// annotation, so that its queue can say it. has is the Workload that the job has; nil if there is none.
+func WorkloadFor(ctx context.Context, kube client.Reader, kind Kind, job client.Object, has *kueue.Workload) (*kueue.Workload, error) {
+	w, err := NewWorkload(ctx, kube, kind, job, has)
 	if err != nil || IsDelegated(kind, job) { // another cluster runs all of it, and counts what is left
 		return w, err
 	}
@@ -47,13 +42,8 @@ func wantedFor(ctx context.Context, kube client.Reader, kind Kind, job client.Ob
 	return w, nil
 }
 
-// NewWorkload is the Workload of a job of which nothing has ended.
-func NewWorkload(ctx context.Context, kube client.Reader, kind Source, job client.Object) (*kueue.Workload, error) {
-	return Wanted(ctx, kube, kind, job, nil)
-}
-
-// Wanted is what the Workload that a job has should be if nothing of the job has ended; nil is a job without.
-func Wanted(ctx context.Context, kube client.Reader, kind Source, job client.Object, has *kueue.Workload) (*kueue.Workload, error) {
+// NewWorkload is what WorkloadFor returns for a job of which nothing has ended.
+func NewWorkload(ctx context.Context, kube client.Reader, kind Source, job client.Object, has *kueue.Workload) (*kueue.Workload, error) {
 	gvk, labels := kind.GroupVersionKind(), job.GetLabels()
 	podSets, wrong := kind.PodSets(job)
 	if why := noPodSets(gvk.Kind, podSets); why != "" {

@@ -247,7 +247,7 @@ func (s *site) comesTrue(queue, name string, count int32, change ...func(*batchv
 	if err := s.tried(tried); err != nil {
 		s.Fatal(err)
 	}
-	w, err := jobs.WorkloadFor(s.Context(), s.Kube, batch.Kind{}, tried)
+	w, err := jobs.WorkloadFor(s.Context(), s.Kube, batch.Kind{}, tried, nil)
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func TestFeaturesOfEveryKind(t *testing.T) {
 				t.Helper()
 				o := sample.DeepCopy()
 				change(o)
-				w, err := jobs.NewWorkload(context.Background(), kube, k, o)
+				w, err := jobs.NewWorkload(context.Background(), kube, k, o, nil)
 				if err != nil {
 					t.Fatal(err)
 				}

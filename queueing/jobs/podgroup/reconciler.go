@@ -251,7 +251,7 @@ func (r *reconciler) wanted(ctx context.Context, g *gang, has *kueue.Workload) (
 }
 
 func wanted(ctx context.Context, kube client.Reader, g *gang, has *kueue.Workload) (*kueue.Workload, error) {
-	w, err := jobs.Wanted(ctx, kube, g, g.job, has)
+	w, err := jobs.NewWorkload(ctx, kube, g, g.job, has)
 	if err != nil {
 		return nil, err
 	}

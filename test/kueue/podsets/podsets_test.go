@@ -133,7 +133,7 @@ func ours(t *testing.T, kube client.Reader, object, jobSet map[string]any) (out 
 	if resolver, ok := kind.(jobs.Resolver); ok && jobSet != nil {
 		resolver.Resolve(job, &unstructured.Unstructured{Object: jobSet})
 	}
-	w, err := jobs.NewWorkload(t.Context(), kube, kind, job)
+	w, err := jobs.NewWorkload(t.Context(), kube, kind, job, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
