@@ -23,10 +23,8 @@ import (
 func Faster(g *v1alpha1.NodeGroup, speed int) *v1alpha1.NodeGroup {
 	g = g.DeepCopy()
 	// What is unset is set: a default is scenario time as well.
-	join, idle := metav1.Duration{Duration: nodegroups.JoinTimeout(g)}, metav1.Duration{Duration: nodegroups.DefaultIdleTimeout}
-	if g.Spec.IdleTimeout != nil {
-		idle = *g.Spec.IdleTimeout
-	}
+	settings := nodegroups.GroupFrom(g, g.Status, 0)
+	join, idle := metav1.Duration{Duration: settings.JoinTimeout}, metav1.Duration{Duration: settings.IdleTimeout}
 	g.Spec.JoinTimeout, g.Spec.IdleTimeout = &join, &idle
 	times := []*metav1.Duration{&join, &idle, &g.Spec.Kwok.BootDelay, &g.Spec.Kwok.BootJitter, &g.Spec.Kwok.DeviceDelay}
 	for i := range g.Spec.Kwok.Faults {
