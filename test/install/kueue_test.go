@@ -510,6 +510,7 @@ func fromKueueAndBack(t *testing.T, by tool) {
 	}
 
 	m.vanish(half, waiting, steady)
+	m.serves(set) // by a Workload of its own again, or Kueue would hold what runs as if it were new
 	muster.Stop()
 	m.migrate("migrate", "--back")
 	if got := m.failing(); !maps.Equal(got, before) {
