@@ -156,9 +156,9 @@ func begin(r *Request, v View, plan planner.Verdict) Step {
 		what += ": the rest fits on " + planner.SayShares(a.Shares)
 	}
 	if f := r.Attempt.Failure; f != nil {
-		what += fmt.Sprintf("; attempt %d failed: %s", r.Attempt.Number, f)
+		a.Previous = fmt.Sprintf("attempt %d failed: %s", r.Attempt.Number, f)
 	}
-	s := Step{Do: Begin, Attempt: a, Open: r.opens(), Condition: r.underway("Attempt %d %s", a.Number, what)}
+	s := Step{Do: Begin, Attempt: a, Open: r.opens(), Condition: r.attempting(a, "%s", what)}
 	s.Book, s.Unbook = r.difference(v, plan, s.Open)
 	return s
 }
