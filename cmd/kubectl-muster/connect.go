@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 
+	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -28,11 +30,13 @@ func (o *options) connect() (kube client.Client, namespace string, err error) {
 func clientOf(config *rest.Config) (client.Client, error) {
 	// A command makes a few dozen calls at once; the API server has its own limits.
 	config.QPS = -1
+	// As kubectl prints them; the client would log them.
+	config.WarningHandler = rest.NewWarningWriter(os.Stderr, rest.WarningWriterOptions{Deduplicate: true})
 	scheme, err := view.NewScheme()
 	if err != nil {
 		return nil, err
 	}
-	kube, err := client.New(config, client.Options{Scheme: scheme})
+	kube, err := client.New(config, client.Options{Scheme: scheme, Log: logr.Discard()})
 	if err != nil {
 		return nil, fmt.Errorf("reaching the cluster: %w", err)
 	}

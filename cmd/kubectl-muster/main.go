@@ -1,7 +1,7 @@
 // Command kubectl-muster is the plugin `kubectl muster`: it explains why a job waits and
 // what would unblock it, lists the queues, the node groups and their costs, and simulates.
 // It reads the cluster with its caller's rights and decides by the code that Muster runs,
-// so it answers while Muster is down, and changes nothing.
+// so it answers while Muster is down. Jobs and queues are changed only by the commands for that.
 //
 // Package cmd/view reads and decides; the files here parse arguments and print the answers.
 package main

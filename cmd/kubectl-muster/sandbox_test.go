@@ -161,6 +161,7 @@ func TestOnASandbox(t *testing.T) {
 	if err := running.Resume(cluster.Muster); err != nil {
 		t.Fatal(err)
 	}
+	s.acts(kube)
 }
 
 // simulates asks about jobs like the one that waits for 4 machines of group h100, which

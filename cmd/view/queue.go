@@ -110,7 +110,7 @@ func (p *Picture) NotInLine(names ...string) (checked, refused []string) {
 // Recorded lists the Workloads that wait, of those that the caller may read, in the order in which they came, as Muster recorded them. It
 // is for callers that may not read what a decision needs. ok reports whether any may be read.
 func (p *Picture) Recorded() (lines []QueueLine, ok bool) {
-	if p.unread[QueueKinds[0].Resource] {
+	if !p.ReadsWorkloads() {
 		return nil, false
 	}
 	lines = []QueueLine{}
@@ -131,6 +131,9 @@ func (p *Picture) Recorded() (lines []QueueLine, ok bool) {
 	}
 	return lines, true
 }
+
+// ReadsWorkloads reports whether the caller may read Workloads, at least those of its namespace.
+func (p *Picture) ReadsWorkloads() bool { return !p.unread[QueueKinds[0].Resource] }
 
 // haveTheirTurn returns the Workloads of a ClusterQueue that the next step reserves quota for.
 func (p *Picture) haveTheirTurn(cq string) (out []*kueue.Workload) {
