@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -125,4 +127,26 @@ func TestJobsAreListedByState(t *testing.T) {
 	if since := p.Jobs("")[0].Since; since.After(noon) || since.Before(noon.Add(-2*time.Hour)) {
 		t.Errorf("it runs since %s", since)
 	}
+}
+
+// submits runs a job from a line, and one from a script, on the machines of group h100.
+func (s *onSandbox) submits() {
+	s.Helper()
+	line := []string{"run", "short", "--image=main", "--gpus=8", "--priority=urgent"}
+	s.refuses(append(line, "--", "true"), "--queue is missing: use one of main, night")
+	line = append(line, "--queue=main")
+	s.refuses(append(line, "true"), "name one job, and not 2: the command of the pods follows --")
+	s.refuses(line, "the command is missing: give it after --")
+	s.refuses(append(line, "--kind=pytorchjob", "--", "true"), "this cluster does not serve pytorchjobs.kubeflow.org")
+	s.tells(append(line, "--dry-run", "--", "true"), "kind: Job", "kueue.x-k8s.io/queue-name: main", "nvidia.com/gpu: \"8\"")
+	s.refuses([]string{"explain", "job/short"}, "namespace default has no job named short")
+	s.tells(append(line, "--wait", "--", "true"), "job/short is created in namespace default", "job/short is Running", "job/short is Finished")
+	s.refuses(append(line, "--", "true"), "namespace default has a Job short already: choose another name")
+
+	script := filepath.Join(s.TempDir(), "two.sh")
+	text := "#!/bin/sh\n#MUSTER --name=two --image=main --nodes=2 --gpus-per-node=8 --queue=main\ntrue\n"
+	if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
+		s.Fatal(err)
+	}
+	s.tells([]string{"run", "--script", script, "--wait"}, "job/two is created", "job/two is Finished")
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,7 +35,7 @@ func clientOf(config *rest.Config) (client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	kube, err := client.New(config, client.Options{Scheme: scheme, Log: logr.Discard()})
+	kube, err := client.New(config, client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, fmt.Errorf("reaching the cluster: %w", err)
 	}

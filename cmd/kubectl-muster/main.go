@@ -12,10 +12,14 @@ import (
 	"os"
 	"os/signal"
 
+	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 func main() {
+	// Without a logger a client prints a warning with its stack after half a minute, amid what --watch shows.
+	log.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := newRootCommand(clock.RealClock{}).ExecuteContext(ctx); err != nil {
