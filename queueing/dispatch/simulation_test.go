@@ -24,12 +24,13 @@ var (
 func TestOneClusterSpends(t *testing.T) {
 	t.Run("kueue", func(t *testing.T) {
 		simulate(t, false, "crash", "cut", "refused", "evicted", "by hand", "answer lost", "stale create", "stalled", "manager evicts",
-			"foreign", "without queue", "declared dead")
+			"foreign", "without queue", "declared dead", "hangs", "left idle")
 	})
 	t.Run("muster", func(t *testing.T) {
 		simulate(t, true, "crash", "cut", "refused", "evicted", "by hand", "answer lost", "late create", "late award",
 			"stalled", "manager evicts", "foreign", "without queue", "refuses copies", "declared dead", "moved before its award",
-			"deleted here", "made again here", "wiped", "its name deleted", "cleared after that", "hangs", "left for its silence")
+			"deleted here", "made again here", "wiped", "its name deleted", "cleared after that", "hangs", "left for its silence",
+			"left idle", "not started")
 	})
 }
 
@@ -154,8 +155,9 @@ type worker struct {
 	// made is what the dispatcher has made and not seen yet, since then.
 	made   *Copy
 	madeAt time.Time
-	// hangsUntil is until when its Muster does nothing.
-	hangsUntil time.Time
+	// hangsUntil is until when its Muster does nothing, since hangsSince. idle: the dispatcher has noticed.
+	hangsSince, hangsUntil time.Time
+	idle                   bool
 	// deleted: its MultiKueueCluster is, and lostSince is since when it could not be reached then.
 	deleted   bool
 	lostSince time.Time
@@ -343,8 +345,11 @@ func (w *world) mishap() {
 				return
 			}
 			w.connectionChanged()
-		case w.managed && w.chance(4000):
-			x.hangsUntil = w.now.Add(w.within(5 * time.Minute))
+		case w.chance(4000):
+			if !w.now.Before(x.hangsUntil) {
+				x.hangsSince = w.now
+			}
+			x.hangsUntil = later(x.hangsUntil, w.now.Add(w.within(5*time.Minute)))
 			w.seen["hangs"]++
 			w.note("nothing queues in %s until %.2fs", x.name, x.hangsUntil.Sub(noon).Seconds())
 		case w.managed && w.chance(15000):

@@ -94,6 +94,9 @@ func (s *workers) report(ctx context.Context, w *worker, why error) {
 		condition.Message += "; the account in its kubeconfig may do everything in the cluster, Secrets included: give it the rights that " +
 			"muster dispatcher manifests --worker prints, and no others"
 	}
+	if why == nil && w.idle != "" {
+		condition.Message += "; no job is given to the cluster now: " + w.idle
+	}
 	if why != nil {
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, reasonConnection, text.Clip(why.Error(), text.NoteLimit)
 		var u *unusable

@@ -77,6 +77,8 @@ type workers struct {
 	kinds []Kind
 	// writer writes MultiKueueClusters; nil where Kueue does.
 	writer client.Client
+	// leases are those by which a Muster or Kueue elects its leader in a worker, as far as they are known.
+	leases []types.NamespacedName
 	// changed tells of Workloads whose copies have changed, connections of clusters that came or went.
 	changed, connections chan event.GenericEvent
 
@@ -100,7 +102,9 @@ type worker struct {
 	connection *connection
 	// connected: it answered when it was last asked, and its caches are filled.
 	connected bool
-	fence     fence
+	// idle says why nothing queues in it, although it answers; empty for nothing.
+	idle  string
+	fence fence
 	// slow: it took its time to answer when it was last asked. calling counts the Workloads whose steps call it now.
 	slow    bool
 	calling int
@@ -136,6 +140,7 @@ type connection struct {
 	picture *pictures.Picture
 	shown   shown
 	watched watched
+	leaders leaders
 	// priorities has the priority that was last sent to each copy, by its UID.
 	priorities sync.Map
 	// made are copies that the caches may not show yet, left are those that nothing there holds any more.
@@ -246,12 +251,15 @@ func (s *workers) look(ctx context.Context, w *worker) {
 	defer ticker.Stop()
 	lost := time.Time{} // since when it does not answer
 	for {
-		before := w.connection
+		before, idle := w.connection, ""
 		err := s.ask(ctx, w)
+		if err == nil {
+			idle = s.idle(ctx, w.connection)
+		}
 		w.mu.Lock()
 		// Another connection has caches of its own: they tell of no copy that had gone before they were filled.
-		changed := w.connected != (err == nil) || w.connection != before
-		w.connected = err == nil
+		changed := w.connected != (err == nil) || w.connection != before || w.idle != idle
+		w.connected, w.idle = err == nil, idle
 		w.mu.Unlock()
 		up := 0.0
 		if err == nil {
@@ -272,8 +280,11 @@ func (s *workers) look(ctx context.Context, w *worker) {
 		if s.writer != nil && ctx.Err() == nil {
 			s.report(ctx, w, err)
 		}
-		if changed && err != nil {
+		switch {
+		case changed && err != nil:
 			log.Info("The cluster cannot be reached", "error", err.Error())
+		case changed && idle != "":
+			log.Info("Nothing queues in the cluster", "reason", idle)
 		}
 		if changed {
 			s.tell(ctx, w)
@@ -670,7 +681,7 @@ func (s *workers) view(ctx context.Context, name string, w *kueue.Workload) disp
 	}
 	k.mu.Lock()
 	c, connected, fence := k.connection, k.connected, k.fence.after
-	out.Deleted = k.deleted
+	out.Deleted, out.Idle = k.deleted, k.idle
 	key, now := client.ObjectKeyFromObject(w), s.clock.Now()
 	foreign := k.foreign[key].Add(foreignAgain)
 	refused := k.refused[key]
