@@ -158,7 +158,7 @@ type worker struct {
 	// hangsUntil is until when its Muster does nothing, since hangsSince. idle: the dispatcher has noticed.
 	hangsSince, hangsUntil time.Time
 	idle                   bool
-	// deleted: its MultiKueueCluster is, and lostSince is since when it could not be reached then.
+	// deleted: its MultiKueueCluster is, which its finalizer keeps. lostSince is since when the dispatcher's process does not reach it.
 	deleted   bool
 	lostSince time.Time
 	// has no machines, or no quota, until then.
@@ -189,7 +189,7 @@ func (w *world) crash() {
 		w.history[i].shown = when.Earliest(w.history[i].shown, w.muster.again)
 	}
 	for _, x := range w.workers {
-		x.made, x.foreign, x.refused = nil, time.Time{}, time.Time{}
+		x.made, x.foreign, x.refused, x.lostSince = nil, time.Time{}, time.Time{}, time.Time{}
 		x.stalledUntil = when.Earliest(x.stalledUntil, w.muster.again)
 		for i := range x.told {
 			x.told[i].at = when.Earliest(x.told[i].at, w.muster.again)
@@ -340,10 +340,7 @@ func (w *world) mishap() {
 		case w.managed && !x.deleted && len(w.workers) > 2 && w.chance(20000):
 			w.seen["its name deleted"]++
 			w.note("the MultiKueueCluster of %s is deleted", x.name)
-			if x.deleted = true; !x.connected {
-				w.bury(x)
-				return
-			}
+			x.deleted = true
 			w.connectionChanged()
 		case w.chance(4000):
 			if !w.now.Before(x.hangsUntil) {

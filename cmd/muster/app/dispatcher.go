@@ -154,8 +154,8 @@ func foresight() pictures.Foresight {
 	return pictures.Foresight{Lists: lists, Trim: trim, See: see}
 }
 
-// leasesIn are the Leases by which Muster and Kueue elect their leaders in a worker: in the namespace that the manager has, too, or in those
-// of their own manifests.
+// leasesIn are the Leases by which Muster and Kueue elect their leaders in a worker: in the namespace that the manager has, too, or in
+// those of their own manifests.
 func leasesIn(namespace string) []types.NamespacedName {
 	out := []types.NamespacedName{
 		{Namespace: namespace, Name: leaseName}, {Namespace: deploy.Namespace, Name: leaseName},

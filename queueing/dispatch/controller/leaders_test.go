@@ -216,7 +216,8 @@ func TestAMultiKueueClusterSaysThatNothingQueues(t *testing.T) {
 		t.Fatal(err)
 	}
 	active := apimeta.FindStatusCondition(mkc.Status.Conditions, kueue.MultiKueueClusterActive)
-	if active == nil || active.Status != metav1.ConditionTrue || !strings.Contains(active.Message, "no job is given to the cluster now: no process") {
+	if active == nil || active.Status != metav1.ConditionTrue ||
+		!strings.Contains(active.Message, "no job is given to the cluster now: no process") {
 		t.Errorf("its condition is %+v", active)
 	}
 }
