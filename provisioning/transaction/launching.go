@@ -637,6 +637,14 @@ func claimIdle(r *Request, v View, rest Step) Step {
 	return rest
 }
 
+// alone is the view of a gang that has shared machines in vain.
+func (v View) alone() View {
+	s := *v.Snapshot
+	s.Alone = true
+	v.Snapshot = &s
+	return v
+}
+
 // counting is the view where the gang counts on that room, nil being none.
 func (v View) counting(on *planner.Upcoming) View {
 	s := *v.Snapshot

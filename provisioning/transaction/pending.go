@@ -43,6 +43,9 @@ func nextPending(r *Request, v View) Step {
 		return Step{Do: Book, Unbook: old, Attempt: r.Attempt}
 	}
 	rest, _ := remaining(r, v.Snapshot)
+	if a := &r.Attempt; len(a.Shares) > 0 && !v.Now.Before(a.Started.Add(planner.StartsWithin)) {
+		v = v.alone()
+	}
 	plan := v.plan(r, rest)
 	if f := r.Attempt.Failure; f != nil && f.Squatted && plan.Outcome == planner.Launch && v.Now.Before(f.Time.Add(strangerPause)) {
 		again := f.Time.Add(strangerPause)

@@ -181,6 +181,9 @@ func (w *world) clusters(record *Record, as look) (out []Cluster) {
 		if x.deleted {
 			c.Lacks = "its MultiKueueCluster"
 		}
+		if x.idle {
+			c.Idle = "it is idle"
+		}
 		if as == weighed {
 			c.Prospect = w.prospect(x)
 		}
@@ -246,6 +249,9 @@ func (w *world) name(v version, s Step) outcome {
 		if n := len(s.Record.Refusals); n > 0 && strings.Contains(s.Record.Refusals[n-1].Message, "has said nothing") {
 			w.seen["left for its silence"]++
 		}
+		if strings.Contains(s.Message, "it is idle") {
+			w.seen["left idle"]++
+		}
 		return done
 	}
 	w.muster.named[s.Cluster] = true
@@ -299,6 +305,9 @@ func (w *world) manage(v version) (s Step, is outcome) {
 	case Retry:
 		if find(clusters, s.Cluster).Stopped {
 			w.seen["moved behind a fence"]++
+		}
+		if strings.Contains(s.Message, "it is idle") {
+			w.seen["not started"]++
 		}
 		for _, name := range s.Gone {
 			switch x := w.worker(name); {

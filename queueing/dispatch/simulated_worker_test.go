@@ -153,8 +153,9 @@ func (w *world) connect(x *worker) {
 	}
 	x.asks = w.now.Add(3 * time.Second)
 	up := !w.now.Before(x.cutUntil)
-	if x.connected != up {
-		x.connected = up
+	idle := up && w.now.Before(x.hangsUntil) && w.now.Sub(x.hangsSince) >= time.Minute
+	if x.connected != up || x.idle != idle {
+		x.connected, x.idle = up, idle
 		w.connectionChanged()
 	}
 	if up {
@@ -235,8 +236,10 @@ func (w *world) work(x *worker) {
 		w.stop(x, NoCapacity)
 		return
 	case c.Reserved && !c.Admitted && age > 5*time.Second:
-		c.Admitted, c.since = true, w.now
-	case c.Admitted && age > 30*time.Second:
+		c.Admitted, c.Held, c.since = true, true, w.now
+	case c.Held && age > time.Second && x.name == w.manager.cluster:
+		c.Held = false
+	case c.Admitted && !c.Held && age > 30*time.Second:
 		if (w.calm || w.random.IntN(10000) == 0) && x.name == w.manager.cluster {
 			c.Finished, c.spends = true, false
 		}
@@ -249,7 +252,7 @@ func (w *world) work(x *worker) {
 }
 
 func (w *world) stop(x *worker, why Reason) {
-	x.copy.Reserved, x.copy.Admitted, x.copy.Refused, x.copy.since = false, false, why, w.now
+	x.copy.Reserved, x.copy.Admitted, x.copy.Held, x.copy.Refused, x.copy.since = false, false, false, why, w.now
 	w.note("%s: refused %q", x.name, why)
 	w.tell(x)
 }

@@ -24,12 +24,13 @@ var (
 func TestOneClusterSpends(t *testing.T) {
 	t.Run("kueue", func(t *testing.T) {
 		simulate(t, false, "crash", "cut", "refused", "evicted", "by hand", "answer lost", "stale create", "stalled", "manager evicts",
-			"foreign", "without queue", "declared dead")
+			"foreign", "without queue", "declared dead", "hangs", "left idle")
 	})
 	t.Run("muster", func(t *testing.T) {
 		simulate(t, true, "crash", "cut", "refused", "evicted", "by hand", "answer lost", "late create", "late award",
 			"stalled", "manager evicts", "foreign", "without queue", "refuses copies", "declared dead", "moved before its award",
-			"deleted here", "made again here", "wiped", "its name deleted", "cleared after that", "hangs", "left for its silence")
+			"deleted here", "made again here", "wiped", "its name deleted", "cleared after that", "hangs", "left for its silence",
+			"left idle", "not started")
 	})
 }
 
@@ -154,9 +155,10 @@ type worker struct {
 	// made is what the dispatcher has made and not seen yet, since then.
 	made   *Copy
 	madeAt time.Time
-	// hangsUntil is until when its Muster does nothing.
-	hangsUntil time.Time
-	// deleted: its MultiKueueCluster is, and lostSince is since when it could not be reached then.
+	// hangsUntil is until when its Muster does nothing, since hangsSince. idle: the dispatcher has noticed.
+	hangsSince, hangsUntil time.Time
+	idle                   bool
+	// deleted: its MultiKueueCluster is, which its finalizer keeps. lostSince is since when the dispatcher's process does not reach it.
 	deleted   bool
 	lostSince time.Time
 	// has no machines, or no quota, until then.
@@ -187,7 +189,7 @@ func (w *world) crash() {
 		w.history[i].shown = when.Earliest(w.history[i].shown, w.muster.again)
 	}
 	for _, x := range w.workers {
-		x.made, x.foreign, x.refused = nil, time.Time{}, time.Time{}
+		x.made, x.foreign, x.refused, x.lostSince = nil, time.Time{}, time.Time{}, time.Time{}
 		x.stalledUntil = when.Earliest(x.stalledUntil, w.muster.again)
 		for i := range x.told {
 			x.told[i].at = when.Earliest(x.told[i].at, w.muster.again)
@@ -338,13 +340,13 @@ func (w *world) mishap() {
 		case w.managed && !x.deleted && len(w.workers) > 2 && w.chance(20000):
 			w.seen["its name deleted"]++
 			w.note("the MultiKueueCluster of %s is deleted", x.name)
-			if x.deleted = true; !x.connected {
-				w.bury(x)
-				return
-			}
+			x.deleted = true
 			w.connectionChanged()
-		case w.managed && w.chance(4000):
-			x.hangsUntil = w.now.Add(w.within(5 * time.Minute))
+		case w.chance(4000):
+			if !w.now.Before(x.hangsUntil) {
+				x.hangsSince = w.now
+			}
+			x.hangsUntil = later(x.hangsUntil, w.now.Add(w.within(5*time.Minute)))
 			w.seen["hangs"]++
 			w.note("nothing queues in %s until %.2fs", x.name, x.hangsUntil.Sub(noon).Seconds())
 		case w.managed && w.chance(15000):

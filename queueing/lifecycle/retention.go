@@ -16,7 +16,8 @@ import (
 // retention removes a Workload that is not needed any more, once it has been kept for
 // as long as the configuration says: a finished one by itself, since its job knows
 // that it is over; one that Muster has deactivated with its job, which would queue
-// again otherwise.
+// again otherwise. A finished copy is for its manager to delete, which would otherwise
+// start the job a second time if it had not seen the end.
 func (s Rules) retention(w *cache.Workload) *Verdict {
 	policies := s.cache.Config.ObjectRetentionPolicies
 	if policies == nil || policies.Workloads == nil || !w.Object.DeletionTimestamp.IsZero() {
@@ -24,6 +25,8 @@ func (s Rules) retention(w *cache.Workload) *Verdict {
 	}
 	keep := policies.Workloads
 	switch {
+	case workload.IsFinished(w.Object) && workload.IsCopy(w.Object):
+		return nil
 	case workload.IsFinished(w.Object):
 		return s.removed(w, kueue.WorkloadFinished, keep.AfterFinished, nil)
 	case !workload.IsActive(w.Object) && workload.DeactivatedByUs(w.Object):

@@ -50,13 +50,16 @@ func ReservedSince(w *kueue.Workload) time.Time {
 // waited in its manager before.
 func WaitsSince(w *kueue.Workload) time.Time {
 	made := w.CreationTimestamp.Time
-	if w.Labels[kueue.MultiKueueOriginLabel] != "" {
+	if IsCopy(w) {
 		if since, err := time.Parse(time.RFC3339, w.Annotations[QueuedSinceAnnotation]); err == nil && since.Before(made) {
 			return since
 		}
 	}
 	return made
 }
+
+// IsCopy reports whether the manager of another cluster has made the Workload.
+func IsCopy(w *kueue.Workload) bool { return w.Labels[kueue.MultiKueueOriginLabel] != "" }
 
 // AdmittedSince is when an admitted Workload was admitted.
 func AdmittedSince(w *kueue.Workload) time.Time {
