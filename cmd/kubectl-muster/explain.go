@@ -108,6 +108,7 @@ there.`,
 		ValidArgsFunction: o.completeExplain,
 	}
 	o.addOutput(command)
+	o.addForecast(command)
 	o.addContexts(command)
 	return command
 }
@@ -127,16 +128,17 @@ func (o *options) explain(ctx context.Context, args []string) (answer, error) {
 	}
 	p.Contexts = o.contexts
 	var e *view.Explanation
+	var of *kueue.Workload
 	subjects := []client.Object{object}
 	switch x := object.(type) {
 	case *kueue.Workload:
-		e = p.ExplainWorkload(x)
+		e, of = p.ExplainWorkload(x), x
 	case *provreq.ProvisioningRequest:
 		e = p.ExplainRequest(x)
 	default:
 		e = p.ExplainJob(object)
-		if w := p.WorkloadFor(object); w != nil {
-			subjects = append(subjects, w)
+		if of = p.WorkloadFor(object); of != nil {
+			subjects = append(subjects, of)
 		}
 	}
 	if !p.Decides() {
@@ -150,6 +152,9 @@ func (o *options) explain(ctx context.Context, args []string) (answer, error) {
 			}
 		}
 		e.Record(p.Now, events)
+	}
+	if p.Decides() && e.Place != nil && e.Place.Position > 0 {
+		return pending{explanation{e}, p, of.UID}, nil
 	}
 	return explanation{e}, nil
 }

@@ -59,7 +59,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 		},
 		"nobody says how long who has the quota runs": {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("big", "team", 6, nil), waiting("train", 4, nil)},
-			want: []string{"1st of 1 in the queue", "Expected start", "when workload/big ends, at an unknown time",
+			want: []string{"1st of 1 in the queue", "Expected start", "when workload/big ends, at an unknown time: neither past jobs nor a maximum execution time tell",
 				"the run times of all 2 workloads are unknown"},
 		},
 		"its quota has been borrowed by another queue": {
@@ -300,7 +300,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"),
 				waiting("train", 4, func(w *kueue.Workload) { w.Spec.QueueName = "mian" })},
 			want: []string{
-				"cannot be queued as specified.",
+				"cannot start as specified: Muster cannot queue it.",
 				"LocalQueue mian doesn't exist: create it in namespace default, or change the job's label",
 			},
 		},
@@ -309,7 +309,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				s.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}
 			}, "h100=64"), waiting("train", 4, nil)},
 			want: []string{
-				"cannot be queued as specified.",
+				"cannot start as specified: Muster cannot queue it.",
 				"its namespaceSelector does not match the namespace's labels",
 			},
 		},
@@ -326,7 +326,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				&v1alpha1.CapacityPolicy{ObjectMeta: meta("soon"), Spec: v1alpha1.CapacityPolicySpec{StartWithin: &metav1.Duration{Duration: 10 * time.Minute}}}, waiting("train", 4, nil),
 			},
 			want: []string{
-				"will not start: the time by which it was to start has passed.",
+				"cannot start as specified: the time by which it was to start has passed.",
 				"It had no machines at 2026-11-20T11:10:00Z",
 			},
 		},
@@ -398,7 +398,8 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := pictureOf(nil, c.objects...)
-			text := toldOf(t, p.ExplainWorkload(named(t, p, "train")))
+			w := named(t, p, "train")
+			text := told(t, pending{explanation{p.ExplainWorkload(w)}, p, w.UID})
 			lacks(t, text, c.want...)
 			if c.never != "" && strings.Contains(text, c.never) {
 				t.Errorf("the answer has %q:\n%s", c.never, text)

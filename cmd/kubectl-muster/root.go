@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -21,6 +22,8 @@ type options struct {
 	clock    clock.WithTicker
 	output   string
 	watch    bool
+	// patience bounds how long a forecast may take; 0 is none.
+	patience time.Duration
 }
 
 func newRootCommand(c clock.WithTicker) *cobra.Command {

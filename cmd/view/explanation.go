@@ -103,10 +103,10 @@ type CapacityLine struct {
 	USDPerHour  string `json:"usdPerHour"`
 	Machines    int    `json:"machines"`
 	MaxMachines int    `json:"maxMachines"`
-	// Needed is the number of machines if all came from this group; Chance is the probability
-	// that such a launch succeeds as a whole, in percent.
-	Needed int `json:"needed"`
-	Chance int `json:"chancePercent"`
+	// Needed is the number of machines if all came from this group; 0 if none takes its pods. Chance is the
+	// probability that such a launch succeeds as a whole, in percent; nil if no such launch is made, but after a backoff.
+	Needed int  `json:"needed"`
+	Chance *int `json:"chancePercent,omitempty"`
 	// LastFailure is empty if none is on record.
 	LastFailure string `json:"lastFailure,omitempty"`
 	Backoff     string `json:"backoff,omitempty"`

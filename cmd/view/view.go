@@ -36,8 +36,7 @@ type Picture struct {
 	ClusterQueues []*kueue.ClusterQueue
 	Pods          []*corev1.Pod
 	Groups        map[string]*v1alpha1.NodeGroup
-	// Foreseen is a forecast that was made before; if nil, each explanation of a pending
-	// Workload makes its own.
+	// Foreseen is the forecast that explanations of pending Workloads take their estimates from; nil is none.
 	Foreseen *forecast.Report
 	// Contexts of the caller's kubeconfig for other clusters that have not their names.
 	Contexts map[string]string
@@ -56,6 +55,8 @@ type Picture struct {
 	machines *model.Model
 	// verdicts of one cycle by the Workload's UID.
 	verdicts map[types.UID]lifecycle.Verdict
+	// hopelessOf has the answers that Picture.hopeless has found out.
+	hopelessOf map[queuedClass]string
 }
 
 // New decides what Muster would do next with the objects that were read.
@@ -101,7 +102,7 @@ func New(c clock.PassiveClock, s Settings, r *Reading) *Picture {
 
 // decide runs a cycle; the queues stay as the cycle leaves them.
 func (p *Picture) decide() {
-	p.verdicts = map[types.UID]lifecycle.Verdict{}
+	p.verdicts, p.hopelessOf = map[types.UID]lifecycle.Verdict{}, map[queuedClass]string{}
 	for _, v := range p.Queues.Cycle(p.Now) {
 		p.verdicts[v.Workload.Object.UID] = v
 	}

@@ -243,17 +243,16 @@ func (p *Picture) explainRecorded(out *Explanation, w *kueue.Workload) {
 
 // explainWaiting explains a Workload that has no quota.
 func (p *Picture) explainWaiting(out *Explanation, a *scheduler.Account) {
-	out.Summary = inWords(a.Reason)
+	because := p.whyWaits(a.Workload)
+	because.withoutMachines(hopeless(a.Options))
+	out.Summary = because.words
 	if out.Place != nil {
 		out.Place.Position, out.Place.Pending = len(a.Ahead)+1, a.Pending
 		out.Place.Waited = ago(p.Now, a.Workload.CreationTimestamp.Time)
 	}
-	if why := hopeless(a.Options); why != "" {
-		out.Summary = "cannot start as specified: " + why
-	}
 	out.Causes = causes(a)
 	if out.Place != nil {
-		out.Expected = p.foresee(a.Workload.UID)
+		out.Expected = p.Expected(a.Workload.UID)
 	}
 	if behind(a) {
 		first := a.Ahead[0]
@@ -285,23 +284,6 @@ func (p *Picture) explainWaiting(out *Explanation, a *scheduler.Account) {
 		!said {
 		out.Unblock = append(out.Unblock, "time: Muster retries "+in(p.Now, next))
 	}
-}
-
-// hopeless tells why no option can ever get machines. It is empty if one may, or if the
-// shortage is not of machines.
-func hopeless(options []scheduler.Option) (why string) {
-	for i := range options {
-		switch o := &options[i]; {
-		case o.Reason == kueue.WorkloadQuotaReservedReasonNoMatchingFlavor || o.Reason == kueue.WorkloadQuotaReservedReasonExceedsMaxQuota:
-		case o.Plan == nil || o.Plan.Outcome != planner.Never:
-			return ""
-		case slices.ContainsFunc(o.Plan.Reasons, func(r planner.Reason) bool { return r.Code == planner.CodePrice }):
-			why = "its machines cost more than its CapacityPolicy allows"
-		default:
-			why = cmp.Or(why, "no NodeGroup can provide its machines")
-		}
-	}
-	return why
 }
 
 // causes splits the message for the Workload into a line per flavor.
