@@ -78,6 +78,9 @@ func (o *options) cost(ctx context.Context) (answer, error) {
 		return nil, fmt.Errorf("you lack the rights to read what costs are computed from. Missing:\n  - %s",
 			strings.Join(lacking(p.Missing), "\n  - "))
 	}
+	if err := o.given(p); err != nil {
+		return nil, err
+	}
 	workers, err := o.workers(ctx, kube)
 	if err != nil {
 		return nil, err

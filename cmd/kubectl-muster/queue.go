@@ -148,6 +148,9 @@ func (o *options) queue(ctx context.Context, names []string) (answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := o.given(p); err != nil {
+		return nil, err
+	}
 	if !p.KnowsQueues() {
 		if lines, ok := p.Recorded(); ok && len(names) == 0 {
 			return recordedAnswer{lines, namespace, p.Missing}, nil
@@ -155,10 +158,15 @@ func (o *options) queue(ctx context.Context, names []string) (answer, error) {
 		return nil, fmt.Errorf("you lack the rights to read the queues. Missing:\n  - %s", strings.Join(lacking(p.Missing), "\n  - "))
 	}
 	if len(names) > 0 && !slices.Contains(p.QueueNames(), names[0]) {
-		return nil, fmt.Errorf("ClusterQueue %q does not exist; those that do: %s", names[0], cmp.Or(strings.Join(p.QueueNames(), ", "), "none"))
+		return nil, noQueue(p, names[0])
 	}
 	checked, refused := p.NotInLine(names...)
 	return queueAnswer{p.Lines(names...), checked, refused}.of(*o.config.Namespace), nil
+}
+
+// noQueue is the error for the name of a ClusterQueue that does not exist.
+func noQueue(p *view.Picture, name string) error {
+	return fmt.Errorf("ClusterQueue %q does not exist; those that do: %s", name, cmp.Or(strings.Join(p.QueueNames(), ", "), "none"))
 }
 
 func (l queueLines) print(p *printer) error {

@@ -548,7 +548,7 @@ func (s *simulated) foretell(ctx context.Context) error { return view.Foresee(ct
 
 func (s *simulated) without(why string) {
 	for i := range s.Jobs {
-		if w := s.Jobs[i].Waits; w != nil && w.Place != nil {
+		if w := s.Jobs[i].Waits; w != nil && w.Place != nil && !w.Never {
 			w.Expected = &view.Expected{Words: []string{why}}
 		}
 	}

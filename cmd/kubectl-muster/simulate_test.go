@@ -161,7 +161,7 @@ queueing:
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"TrainRun default/nightly would not start", "current podset request (72)"} {
+	for _, want := range []string{"TrainRun default/nightly would not start", "it requests 72 nvidia.com/gpu"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in:\n%s", want, out)
 		}
@@ -247,7 +247,7 @@ spec:
 			file:    train,
 			want: []string{"Job default/new would not start now: it waits for quota.\nClusterQueue team, LocalQueue main, priority 0: 2nd of 2 " +
 				"in the queue",
-				"insufficient unused quota for nvidia.com/gpu in flavor h100, 16 more needed: 16 of 64 are free", "default/big team 0 48 nvidia.com/gpu of h100", "Expected start"},
+				"flavor h100: 16 more nvidia.com/gpu needed, 16 of 64 are free", "default/big team 0 48 nvidia.com/gpu of h100", "Expected start"},
 		},
 		{
 			name: "who would be preempted is named",
@@ -263,7 +263,7 @@ spec:
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=48")},
 			file:    train + "---\n# nothing\n---\n" + strings.Replace(train, "name: new", "name: next", 1),
 			want: []string{"Job default/new would start at once", "Job default/next would not start now: it waits for quota.",
-				"16 more needed: 16 of 48 are free"},
+				"16 more nvidia.com/gpu needed, 16 of 48 are free"},
 		},
 		{
 			name:    "a Workload has no job",

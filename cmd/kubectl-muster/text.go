@@ -160,7 +160,11 @@ type explanation struct{ *view.Explanation }
 
 // print writes the sentence, then the reasons.
 func (e explanation) print(p *printer) error {
-	p.heading(e.sentence())
+	if e.Never {
+		p.alarm(e.sentence())
+	} else {
+		p.heading(e.sentence())
+	}
 	return p.reasons(e.Explanation)
 }
 
@@ -207,6 +211,8 @@ func (p *printer) reasons(e *view.Explanation) error {
 	}
 	p.list("Why", e.Causes)
 	p.list("What would change this", e.Unblock)
+	p.list("Jobs that wait", e.Waiting)
+	p.list("Quota in use", e.Usage)
 	p.list("Order of its pod sets", e.Order)
 	var rows [][]string
 	for _, q := range e.Quota {
@@ -236,6 +242,9 @@ func (p *printer) reasons(e *view.Explanation) error {
 // sentence begins with the object's name.
 func (e explanation) sentence() string {
 	name := fmt.Sprintf("%s %s/%s", e.Kind, e.Namespace, e.Name)
+	if e.Namespace == "" {
+		name = e.Kind + " " + e.Name
+	}
 	if e.Workload != "" {
 		name += fmt.Sprintf(" (Workload %s)", e.Workload)
 	}
@@ -262,7 +271,12 @@ func (p *printer) capacity(lines []view.CapacityLine) error {
 		columns = append(columns, "LAST FAILURE", "BACKOFF UNTIL", "WHY NOT")
 	}
 	var rows [][]string
+	unfit := map[string]bool{}
 	for _, c := range lines {
+		if c.Needed == 0 && !p.wide {
+			unfit[c.Group] = true
+			continue
+		}
 		needed := ""
 		if c.Needed > 0 {
 			needed = fmt.Sprint(c.Needed)
@@ -274,7 +288,13 @@ func (p *printer) capacity(lines []view.CapacityLine) error {
 		}
 		rows = append(rows, row)
 	}
-	return p.part("Machines", columns, rows)
+	if err := p.part("Machines", columns, rows); err != nil {
+		return err
+	}
+	if n := len(unfit); n > 0 {
+		fmt.Fprintf(p.out, "\nNodeGroups whose machines do not suit its pods: %d (-o wide says why)\n", n)
+	}
+	return nil
 }
 
 // askFor tells how to get missing rights.

@@ -84,7 +84,7 @@ func Foresee(ctx context.Context, simulations []Simulation) error {
 	var among *Picture
 	for i := range simulations {
 		s := &simulations[i]
-		if s.Waits == nil || s.Waits.Place == nil {
+		if s.Waits == nil || s.Waits.Place == nil || s.Waits.Never {
 			continue
 		}
 		if among == nil {

@@ -48,6 +48,8 @@ type Picture struct {
 
 	// delegates are the AdmissionChecks that are Ready once another cluster runs the Workload, with the names of their MultiKueueConfigs.
 	delegates map[kueue.AdmissionCheckReference]string
+	// namespaces that exist; none if they were not read.
+	namespaces map[string]bool
 	// localQueues that exist.
 	localQueues map[types.NamespacedName]bool
 
@@ -63,7 +65,7 @@ type Picture struct {
 func New(c clock.PassiveClock, s Settings, r *Reading) *Picture {
 	p := &Picture{
 		Now: c.Now(), served: s.served, Missing: r.Missing, unread: r.unread, Groups: map[string]*v1alpha1.NodeGroup{},
-		delegates: map[kueue.AdmissionCheckReference]string{}, localQueues: map[types.NamespacedName]bool{},
+		delegates: map[kueue.AdmissionCheckReference]string{}, localQueues: map[types.NamespacedName]bool{}, namespaces: map[string]bool{},
 		Queues: queueing.New(s.queues, planner.Plan), machines: model.New(c, s.served),
 	}
 	// Workloads go before the queues: a State counts nothing in a queue that no cycle
@@ -123,6 +125,8 @@ func (p *Picture) take(object metav1.Object) {
 			}
 			p.delegates[kueue.AdmissionCheckReference(o.Name)] = config
 		}
+	case *corev1.Namespace:
+		p.namespaces[o.Name] = true
 	case *kueue.LocalQueue:
 		p.localQueues[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] = true
 	case *v1alpha1.NodeGroup:
@@ -134,6 +138,9 @@ func (p *Picture) take(object metav1.Object) {
 	}
 	p.machines.Set(object)
 }
+
+// HasNamespace reports whether a namespace exists, as far as the caller may know.
+func (p *Picture) HasNamespace(name string) bool { return len(p.namespaces) == 0 || p.namespaces[name] }
 
 // KnowsQueues reports whether the queues and all Workloads were read.
 func (p *Picture) KnowsQueues() bool {

@@ -245,7 +245,7 @@ func (p *Picture) explainRecorded(out *Explanation, w *kueue.Workload) {
 func (p *Picture) explainWaiting(out *Explanation, a *scheduler.Account) {
 	because := p.whyWaits(a.Workload)
 	because.withoutMachines(hopeless(a.Options))
-	out.Summary = because.words
+	out.Summary, out.Never = because.words, because.never
 	if out.Place != nil {
 		out.Place.Position, out.Place.Pending = len(a.Ahead)+1, a.Pending
 		out.Place.Waited = ago(p.Now, a.Workload.CreationTimestamp.Time)
@@ -276,6 +276,10 @@ func (p *Picture) explainWaiting(out *Explanation, a *scheduler.Account) {
 			out.Machines = append(out.Machines, p.machinesTaken(o.Plan)...)
 		}
 	}
+	if slices.ContainsFunc(a.Options, func(o scheduler.Option) bool { return neverHasMachines(&o) }) {
+		out.Unblock = append(out.Unblock, "each pod requests no more than a machine of a NodeGroup has, or an administrator adds a NodeGroup "+
+			"that suits its pods")
+	}
 	for _, h := range a.Holders {
 		out.Holders = append(out.Holders, holderLineOf(h))
 	}
@@ -284,24 +288,6 @@ func (p *Picture) explainWaiting(out *Explanation, a *scheduler.Account) {
 		!said {
 		out.Unblock = append(out.Unblock, "time: Muster retries "+in(p.Now, next))
 	}
-}
-
-// causes splits the message for the Workload into a line per flavor.
-func causes(a *scheduler.Account) []string {
-	var lines []string
-	for i := range a.Options {
-		if o := &a.Options[i]; o.Message != "" {
-			lines = append(lines, o.Message)
-		}
-	}
-	_, rest, same := strings.Cut(a.Message, strings.Join(lines, "; "))
-	switch rest = strings.TrimPrefix(rest, "; "); {
-	case !same:
-		return append([]string{a.Message}, lines...)
-	case rest != "":
-		return append(lines, rest)
-	}
-	return lines
 }
 
 // behind reports whether only the Workloads ahead of it keep the Workload waiting: one of
@@ -317,22 +303,6 @@ func quotaLineOf(flavor kueue.ResourceFlavorReference, a scheduler.Amount) Quota
 		Flavor: string(flavor), Resource: string(a.Resource), Asked: show(a.Asked), Free: show(a.Free),
 		Short: show(a.Short()), Whole: show(a.Whole), Borrowable: show(a.Borrowable),
 	}
-}
-
-// unblockQuota tells what would make up for missing quota.
-func unblockQuota(a *scheduler.Account, o *scheduler.Option, amount scheduler.Amount) []string {
-	show := func(v int64) string {
-		return fmt.Sprintf("%s %s", nodegroups.Quantity(amount.Resource, v), amount.Resource)
-	}
-	switch {
-	case o.Reason == kueue.WorkloadQuotaReservedReasonNoMatchingFlavor || amount.Short() == 0:
-		return nil
-	case amount.Asked > amount.Whole:
-		return []string{fmt.Sprintf("flavor %s: request %s less, or ask an administrator to raise nominalQuota of ClusterQueue %s by that amount",
-			o.Flavor, show(amount.Asked-amount.Whole), a.Queue)}
-	}
-	return []string{fmt.Sprintf("flavor %s: the workloads listed below release %s, or an administrator raises nominalQuota of ClusterQueue "+
-		"%s by that amount", o.Flavor, show(amount.Short()), a.Queue)}
 }
 
 func holderLineOf(h scheduler.Holder) HolderLine {
