@@ -93,6 +93,12 @@ func (s *State) Account(uid types.UID, now time.Time) (out scheduler.Account, ok
 	return s.at(now).Account(uid)
 }
 
+// EquivalenceClass returns the ClusterQueue that a Workload waits in and its class there; ok is false if it
+// waits in none. It changes nothing.
+func (s *State) EquivalenceClass(uid types.UID, now time.Time) (kueue.ClusterQueueReference, cache.EquivalenceClass, bool) {
+	return s.at(now).EquivalenceClass(uid)
+}
+
 // Report has the statuses that may have changed since the last report.
 func (s *State) Report(now time.Time) status.Report { return status.Changed(s.Cache, now) }
 

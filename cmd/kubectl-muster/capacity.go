@@ -61,10 +61,9 @@ func (l groupLines) print(p *printer) error {
 		fmt.Fprintln(p.out, "There is no NodeGroup: create one, or configure a cloud whose groups Muster discovers (`muster --help`).")
 		return nil
 	}
-	columns := []string{"GROUP", "MARKET", "ZONE", "USD/H", "MACHINES", "READY", "BOOKED", "CHANCE OF 1", "OF 8", "LAST FAILURE",
-		"BACKOFF UNTIL", "TROUBLES"}
+	columns := []string{"GROUP", "MARKET", "USD/H", "MACHINES", "BOOKED", "CHANCE", "OF 8", "BACKOFF", "TROUBLES"}
 	if p.wide {
-		columns = append(columns, "PROVIDER", "MESSAGE")
+		columns = append(columns, "READY", "ZONE", "PROVIDER", "LAST FAILURE", "BACKOFF UNTIL", "ENDS", "MESSAGE")
 	}
 	rows := make([][]string, len(l))
 	for i, g := range l {
@@ -72,17 +71,17 @@ func (l groupLines) print(p *printer) error {
 		if len(g.Troubles) > 0 {
 			troubles = fmt.Sprint(len(g.Troubles))
 		}
-		market := g.Market
-		if g.EndsAt != nil {
-			market += " until " + g.EndsAt.UTC().Format(time.RFC3339)
-		}
 		rows[i] = []string{
-			g.Name, market, g.Zone, g.USDPerHour, fmt.Sprintf("%d of %d", g.Machines, g.Max), fmt.Sprint(g.Ready), fmt.Sprint(g.Booked),
-			fmt.Sprintf("%d%%", g.ChanceOfOne), fmt.Sprintf("%d%%", g.ChanceOfEight), g.LastFailure, strings.TrimPrefix(g.BackoffUntil, "at "),
-			troubles,
+			g.Name, g.Market, g.USDPerHour, fmt.Sprintf("%d of %d", g.Machines, g.Max), fmt.Sprint(g.Booked),
+			fmt.Sprintf("%d%%", g.ChanceOfOne), percent(g.ChanceOfEight), g.BackoffLeft, troubles,
 		}
 		if p.wide {
-			rows[i] = append(rows[i], g.Provider, strings.Join(g.Troubles, "; "))
+			ends := ""
+			if g.EndsAt != nil {
+				ends = g.EndsAt.UTC().Format(time.RFC3339)
+			}
+			rows[i] = append(rows[i], fmt.Sprint(g.Ready), g.Zone, g.Provider, g.LastFailure, strings.TrimPrefix(g.BackoffUntil, "at "), ends,
+				strings.Join(g.Troubles, "; "))
 		}
 	}
 	return p.rows("", columns, rows)

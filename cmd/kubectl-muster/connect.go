@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,12 +18,37 @@ func (o *options) connect() (kube client.Client, namespace string, err error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)
 	}
+	if err := o.configured(); err != nil {
+		return nil, "", err
+	}
 	config, err := o.config.ToRESTConfig()
 	if err != nil {
 		return nil, "", fmt.Errorf("finding the cluster (set --kubeconfig or $KUBECONFIG): %w", err)
 	}
 	kube, err = clientOf(config)
 	return kube, namespace, err
+}
+
+// configured returns an error where nothing names a cluster. The libraries of kubectl would take localhost:8080 then.
+func (o *options) configured() error {
+	loader := o.config.ToRawKubeConfigLoader()
+	raw, err := loader.RawConfig()
+	if err != nil {
+		return fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	if _, err := rest.InClusterConfig(); len(raw.Clusters) > 0 || *o.config.APIServer != "" || err == nil {
+		return nil
+	}
+	return fmt.Errorf("no cluster is configured: there is none in %s. Name a kubeconfig with --kubeconfig or $KUBECONFIG, or a server with "+
+		"--server; a sandbox prints its own when it starts", strings.Join(loader.ConfigAccess().GetLoadingPrecedence(), ", "))
+}
+
+// given checks that the namespace of --namespace exists.
+func (o *options) given(p *view.Picture) error {
+	if name := *o.config.Namespace; name != "" && !p.HasNamespace(name) {
+		return fmt.Errorf("--namespace=%q: the cluster has no such namespace; `kubectl get namespaces` lists those that are there", name)
+	}
+	return nil
 }
 
 // clientOf reads the cluster of the configuration.

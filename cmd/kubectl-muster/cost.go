@@ -38,6 +38,8 @@ A machine is
   idle     while no job needs it,
   wasted   if its launch failed, until it is terminated.
 
+UNUSED is what idle and wasted machines cost per hour; -o wide counts the machines of every kind.
+
 The cost so far covers the machines that a job has now, at current prices. The metric
 muster_machine_cost_usd_total has the accumulated cost.
 
@@ -76,6 +78,9 @@ func (o *options) cost(ctx context.Context) (answer, error) {
 		return nil, fmt.Errorf("you lack the rights to read what costs are computed from. Missing:\n  - %s",
 			strings.Join(lacking(p.Missing), "\n  - "))
 	}
+	if err := o.given(p); err != nil {
+		return nil, err
+	}
 	workers, err := o.workers(ctx, kube)
 	if err != nil {
 		return nil, err
@@ -94,15 +99,21 @@ func (c costs) print(p *printer) error {
 	var left []string
 	for i := range c.Budgets {
 		b := &c.Budgets[i]
-		budgets = append(budgets, []string{b.CapacityPolicy, b.Budget, c.nameOf(b.Cluster), b.USD, b.Period, b.Spent, b.Left,
-			b.USDPerHour, b.SpentInVain + " of " + b.VainLimit, b.Ends})
+		row := []string{b.CapacityPolicy, b.Budget, c.nameOf(b.Cluster), b.USD, b.Period, b.Spent, b.Left, b.USDPerHour}
+		if p.wide {
+			row = append(row, b.SpentInVain+" of "+b.VainLimit, b.Ends)
+		}
+		budgets = append(budgets, row)
 		lacking := slices.DeleteFunc(slices.Clone(b.Uncounted), func(name string) bool { return c.isUnread(name) })
 		if len(lacking) > 0 {
 			left = append(left, fmt.Sprintf("in budget %s: what is spent in cluster %s, without a CapacityPolicy %s that has a budget %s per %s",
 				b.Budget, strings.Join(lacking, " and cluster "), b.CapacityPolicy, b.Budget, b.Period))
 		}
 	}
-	columns := []string{"CAPACITYPOLICY", "BUDGET", clusterColumn, "USD", "PER", "SPENT", "LEFT", "USD/H NOW", "IN VAIN", "PERIOD ENDS"}
+	columns := []string{"CAPACITYPOLICY", "BUDGET", clusterColumn, "USD", "PER", "SPENT", "LEFT", "USD/H NOW"}
+	if p.wide {
+		columns = append(columns, "IN VAIN", "PERIOD ENDS")
+	}
 	if err := c.part(p, "Budgets", columns, budgets); err != nil {
 		return err
 	}
@@ -148,24 +159,27 @@ func (c costs) printMachines(p *printer) error {
 	var clusters, groups, tenants, jobs [][]string
 	for i := range c.Clusters {
 		if x := &c.Clusters[i]; x.Unread == "" {
-			clusters = append(clusters, append([]string{c.nameOf(x.Cluster)}, cells(&x.CostLine)...))
+			clusters = append(clusters, append([]string{c.nameOf(x.Cluster)}, p.cells(&x.CostLine)...))
 		}
 	}
 	for i := range c.Groups {
 		g := &c.Groups[i]
-		groups = append(groups, append([]string{c.nameOf(g.Cluster), g.Group, g.Market, g.Each}, cells(&g.CostLine)...))
+		groups = append(groups, append([]string{c.nameOf(g.Cluster), g.Group, g.Market, g.Each}, p.cells(&g.CostLine)...))
 	}
 	for _, t := range c.Tenants {
 		namespace := t.Namespace
 		if namespace == "" {
 			namespace = "(none)"
 		}
-		tenants = append(tenants, append([]string{namespace, t.Queue}, cells(&t.CostLine)...))
+		tenants = append(tenants, append([]string{namespace, t.Queue}, p.cells(&t.CostLine)...))
 	}
 	for _, j := range c.Jobs {
-		jobs = append(jobs, append([]string{j.Namespace, j.Name, c.nameOf(j.Cluster), j.SoFar}, cells(&j.CostLine)...))
+		jobs = append(jobs, append([]string{j.Namespace, j.Name, c.nameOf(j.Cluster), j.SoFar}, p.cells(&j.CostLine)...))
 	}
-	columns := []string{"MACHINES", "JOINING", "BOOKED", "USED", "IDLE", "WASTED", "USD/H", "UNUSED USD/H"}
+	columns := []string{"MACHINES", "USED", "USD/H", "UNUSED"}
+	if p.wide {
+		columns = []string{"MACHINES", "JOINING", "BOOKED", "USED", "IDLE", "WASTED", "USD/H", "UNUSED USD/H"}
+	}
 	for _, part := range []struct {
 		heading string
 		columns []string
@@ -194,7 +208,11 @@ func (c costs) part(p *printer, heading string, columns []string, rows [][]strin
 	return p.part(heading, columns, rows)
 }
 
-func cells(l *view.CostLine) []string {
-	return []string{fmt.Sprint(l.Machines), fmt.Sprint(l.Joining), fmt.Sprint(l.Booked), fmt.Sprint(l.Used), fmt.Sprint(l.Idle),
-		fmt.Sprint(l.Wasted), l.USDPerHour, l.Unused}
+// cells are those of the columns that all tables of machines have.
+func (p *printer) cells(l *view.CostLine) []string {
+	if p.wide {
+		return []string{fmt.Sprint(l.Machines), fmt.Sprint(l.Joining), fmt.Sprint(l.Booked), fmt.Sprint(l.Used), fmt.Sprint(l.Idle),
+			fmt.Sprint(l.Wasted), l.USDPerHour, l.Unused}
+	}
+	return []string{fmt.Sprint(l.Machines), fmt.Sprint(l.Used), l.USDPerHour, l.Unused}
 }

@@ -19,6 +19,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/cmd/view"
+	"github.com/muster-dev/muster/queueing/jobs/kinds"
 )
 
 // explained is a kind that explain accepts, with its names.
@@ -46,6 +47,32 @@ var explainedKinds = []explained{
 	},
 }
 
+// clusterQueueNames are those of the kind ClusterQueue, which is explained by what all decisions read.
+var clusterQueueNames = []string{"clusterqueue", "clusterqueues", "cq", "clusterqueues.kueue.x-k8s.io"}
+
+// clusterQueueIn returns the name of the ClusterQueue that the arguments name.
+func clusterQueueIn(args []string) (name string, ok bool) {
+	kind, name, slash := strings.Cut(args[0], "/")
+	if !slash && len(args) == 2 {
+		name = args[1]
+	}
+	return name, name != "" && slash == (len(args) == 1) && slices.Contains(clusterQueueNames, strings.ToLower(kind))
+}
+
+func (o *options) explainClusterQueue(ctx context.Context, kube client.Reader, namespace, name string) (answer, error) {
+	p, err := o.look(ctx, kube, namespace, view.QueueKinds)
+	if err != nil {
+		return nil, err
+	}
+	if !p.KnowsQueues() {
+		return nil, fmt.Errorf("you lack the rights to read the queues. Missing:\n  - %s", strings.Join(lacking(p.Missing), "\n  - "))
+	}
+	if !slices.Contains(p.QueueNames(), name) {
+		return nil, noQueue(p, name)
+	}
+	return explanation{p.ExplainClusterQueue(name)}, nil
+}
+
 // kindNamed finds the kind of a name such as job, jobs or jobs.batch, or of any other kind that
 // the cluster serves: jobs of all kinds have a Workload.
 func kindNamed(mapper apimeta.RESTMapper, name string) (explained, error) {
@@ -57,12 +84,21 @@ func kindNamed(mapper apimeta.RESTMapper, name string) (explained, error) {
 	}
 	gvk, err := mapper.KindFor(schema.GroupVersionResource{Group: group, Resource: short})
 	if err != nil {
+		for _, k := range kinds.BuiltIn() {
+			if strings.EqualFold(k.Kind, short) || k.Resource == short {
+				return explained{}, view.NotServed(schema.GroupResource{Group: k.Group, Resource: k.Resource})
+			}
+		}
 		return explained{}, fmt.Errorf("kind %q cannot be explained: use job, workload, provisioningrequest, or a kind of jobs that the cluster "+
 			"serves", name)
 	}
 	if m, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version); err == nil && m.Scope.Name() == apimeta.RESTScopeNameRoot {
-		return explained{}, fmt.Errorf("a %s is no job: see `kubectl muster queue` for ClusterQueues, and `kubectl muster capacity` for "+
-			"machines and NodeGroups", gvk.Kind)
+		return explained{}, fmt.Errorf("a %s is no job: see `kubectl muster racks` and `kubectl get nodes` for machines, and `kubectl muster "+
+			"capacity` for NodeGroups", gvk.Kind)
+	}
+	if gvk.Group == kueue.SchemeGroupVersion.Group {
+		return explained{}, fmt.Errorf("a %s is no job: see `kubectl muster queue`, and `kubectl muster explain clusterqueue/NAME` for the "+
+			"ClusterQueue that its jobs wait in", gvk.Kind)
 	}
 	return explained{
 		resource: schema.GroupResource{Group: gvk.Group, Resource: short}, names: []string{strings.ToLower(gvk.Kind)},
@@ -87,8 +123,9 @@ func newExplainCommand(o *options) *cobra.Command {
 is missing on each flavor and how much, which workloads have it, what machines each
 group could provide with which chance, and what would change the outcome.
 
-KIND is job, workload (wl), provisioningrequest (provreq), or any other kind of jobs, such as
-jobset or rayjob. With only a NAME, the first three are searched.
+KIND is job, workload (wl), provisioningrequest (provreq), clusterqueue (cq), or any other kind of
+jobs, such as jobset or rayjob. With only a NAME, the first three are searched. Of a ClusterQueue it
+tells what waits there and why, and the quota in use.
 
 Of a job that runs in another cluster (MultiKueue), it prints the commands for its pods and logs
 there.`,
@@ -96,9 +133,10 @@ there.`,
   kubectl muster explain jobset/train
   kubectl muster explain provreq train -n research -o wide
   kubectl muster explain job/train -o json | jq .unblock`,
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(command *cobra.Command, args []string) error {
 			if len(args) == 0 || len(args) > 2 {
-				return fmt.Errorf("name one object, for example job/train, and not %d", len(args))
+				return fmt.Errorf("`%s` takes one object, as KIND/NAME, and got %d arguments. Use for example `%[1]s job/train`",
+					command.CommandPath(), len(args))
 			}
 			return nil
 		},
@@ -108,6 +146,7 @@ there.`,
 		ValidArgsFunction: o.completeExplain,
 	}
 	o.addOutput(command)
+	o.addForecast(command)
 	o.addContexts(command)
 	return command
 }
@@ -116,6 +155,9 @@ func (o *options) explain(ctx context.Context, args []string) (answer, error) {
 	kube, namespace, err := o.connect()
 	if err != nil {
 		return nil, err
+	}
+	if name, ok := clusterQueueIn(args); ok {
+		return o.explainClusterQueue(ctx, kube, namespace, name)
 	}
 	object, err := find(ctx, kube, namespace, args)
 	if err != nil {
@@ -127,16 +169,17 @@ func (o *options) explain(ctx context.Context, args []string) (answer, error) {
 	}
 	p.Contexts = o.contexts
 	var e *view.Explanation
+	var of *kueue.Workload
 	subjects := []client.Object{object}
 	switch x := object.(type) {
 	case *kueue.Workload:
-		e = p.ExplainWorkload(x)
+		e, of = p.ExplainWorkload(x), x
 	case *provreq.ProvisioningRequest:
 		e = p.ExplainRequest(x)
 	default:
 		e = p.ExplainJob(object)
-		if w := p.WorkloadFor(object); w != nil {
-			subjects = append(subjects, w)
+		if of = p.WorkloadFor(object); of != nil {
+			subjects = append(subjects, of)
 		}
 	}
 	if !p.Decides() {
@@ -150,6 +193,9 @@ func (o *options) explain(ctx context.Context, args []string) (answer, error) {
 			}
 		}
 		e.Record(p.Now, events)
+	}
+	if p.Decides() && e.Place != nil && e.Place.Position > 0 && !e.Never {
+		return pending{explanation{e}, p, of.UID}, nil
 	}
 	return explanation{e}, nil
 }

@@ -40,7 +40,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			want: []string{
 				"Workload default/train waits for quota.",
 				"1st of 1 in the queue, waiting for 60m",
-				"16 more needed: 16 of 64 are free",
+				"flavor h100: 16 more nvidia.com/gpu needed, 16 of 64 are free\n",
 				"flavor h100: the workloads listed below release 16 nvidia.com/gpu, or an administrator raises nominalQuota of ClusterQueue team by that amount",
 				"default/big team 10 48 nvidia.com/gpu of h100 -",
 			},
@@ -59,7 +59,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 		},
 		"nobody says how long who has the quota runs": {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("big", "team", 6, nil), waiting("train", 4, nil)},
-			want: []string{"1st of 1 in the queue", "Expected start", "when workload/big ends, at an unknown time",
+			want: []string{"1st of 1 in the queue", "Expected start", "when workload/big ends, at an unknown time: neither past jobs nor a maximum execution time tell",
 				"the run times of all 2 workloads are unknown"},
 		},
 		"its quota has been borrowed by another queue": {
@@ -70,7 +70,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			},
 			want: []string{
 				"waits for quota.",
-				"of 64 are free (32 of it borrowed from cohort all)",
+				"16 more nvidia.com/gpu needed, 16 of 64 are free, 32 of it by borrowing",
 				"h100 nvidia.com/gpu 32 16 16 64 32",
 				"default/guest other 0 48 nvidia.com/gpu of h100 yes",
 			},
@@ -205,7 +205,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			want: []string{
 				"waits for machines.",
 				"flavor spot: no machines: group spot: only 3 of 4 machines",
-				"insufficient unused quota for nvidia.com/gpu in flavor h100, 16 more needed: 16 of 32 are free",
+				"flavor h100: 16 more nvidia.com/gpu needed, 16 of 32 are free",
 				"time: the backoff of NodeGroup spot ends at",
 				"flavor h100: the workloads listed below release 16 nvidia.com/gpu",
 				"h100 h100 OnDemand 10.00 0 of 8 4 95% - -",
@@ -268,7 +268,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=16"), waiting("train", 4, nil)},
 			want: []string{
 				"cannot start as specified: it requests more than the maximum quota.",
-				"current podset request (32) > maximum capacity (16)",
+				"flavor h100: it requests 32 nvidia.com/gpu, and the queue can have 16 at most",
 				"request 16 nvidia.com/gpu less, or ask an administrator to raise nominalQuota of ClusterQueue team by that amount",
 			},
 		},
@@ -300,7 +300,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"),
 				waiting("train", 4, func(w *kueue.Workload) { w.Spec.QueueName = "mian" })},
 			want: []string{
-				"cannot be queued as specified.",
+				"cannot start as specified: Muster cannot queue it.",
 				"LocalQueue mian doesn't exist: create it in namespace default, or change the job's label",
 			},
 		},
@@ -309,7 +309,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				s.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}
 			}, "h100=64"), waiting("train", 4, nil)},
 			want: []string{
-				"cannot be queued as specified.",
+				"cannot start as specified: Muster cannot queue it.",
 				"its namespaceSelector does not match the namespace's labels",
 			},
 		},
@@ -326,7 +326,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				&v1alpha1.CapacityPolicy{ObjectMeta: meta("soon"), Spec: v1alpha1.CapacityPolicySpec{StartWithin: &metav1.Duration{Duration: 10 * time.Minute}}}, waiting("train", 4, nil),
 			},
 			want: []string{
-				"will not start: the time by which it was to start has passed.",
+				"cannot start as specified: the time by which it was to start has passed.",
 				"It had no machines at 2026-11-20T11:10:00Z",
 			},
 		},
@@ -398,7 +398,8 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := pictureOf(nil, c.objects...)
-			text := toldOf(t, p.ExplainWorkload(named(t, p, "train")))
+			w := named(t, p, "train")
+			text := told(t, pending{explanation{p.ExplainWorkload(w)}, p, w.UID})
 			lacks(t, text, c.want...)
 			if c.never != "" && strings.Contains(text, c.never) {
 				t.Errorf("the answer has %q:\n%s", c.never, text)
@@ -602,15 +603,19 @@ func TestKindsThatAreNoJobs(t *testing.T) {
 	mapper := apimeta.NewDefaultRESTMapper(nil)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), apimeta.RESTScopeRoot)
 	for name, want := range map[string]string{
-		"node":  "a Node is no job: see `kubectl muster queue` for ClusterQueues, and `kubectl muster capacity` for machines",
-		"thing": `kind "thing" cannot be explained: use job, workload, provisioningrequest, or a kind of jobs that the cluster serves`,
+		"node":    "a Node is no job: see `kubectl muster racks` and `kubectl get nodes` for machines",
+		"JobSet":  "does not serve jobsets.jobset.x-k8s.io: the JobSet controller is not installed. Install it first (Muster is tested with v",
+		"rayjobs": "does not serve rayjobs.ray.io: KubeRay is not installed",
+		"thing":   `kind "thing" cannot be explained: use job, workload, provisioningrequest, or a kind of jobs that the cluster serves`,
 	} {
 		if _, err := kindNamed(mapper, name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("explain %s/x: %v, want %q", name, err, want)
 		}
 	}
 	for kind, want := range map[schema.GroupResource]string{
-		{Group: "kubeflow.org", Resource: "pytorchjobs"}:   "does not serve pytorchjobs.kubeflow.org: the controller of that kind of jobs is",
+		{Group: "kubeflow.org", Resource: "pytorchjobs"}: "does not serve pytorchjobs.kubeflow.org: the Kubeflow training operator is not installed. Install it first " +
+			"(Muster is tested with v1.9.3); Muster then queues the jobs that have the label kueue.x-k8s.io/queue-name",
+		{Group: "example.com", Resource: "simulations"}:    "the controller of that kind of jobs is not installed",
 		{Group: "kueue.x-k8s.io", Resource: "localqueues"}: "Muster is not installed",
 	} {
 		if err := view.NotServed(kind); !strings.Contains(err.Error(), want) {

@@ -17,7 +17,7 @@ import (
 // queueAnswer is the queues, and what waits beside them.
 type queueAnswer struct {
 	queueLines
-	beside []string
+	checked, refused []view.QueueLine
 }
 
 // recordedAnswer is what a caller is told that may not read the queues.
@@ -42,7 +42,7 @@ func (a recordedAnswer) print(p *printer) error {
 	}
 	rows := make([][]string, len(a.queueLines))
 	for i, x := range a.queueLines {
-		rows[i] = []string{x.LocalQueue, x.Name, fmt.Sprint(x.Priority), x.Age, x.Words}
+		rows[i] = []string{x.LocalQueue, x.Name, fmt.Sprint(x.Priority), x.Age, p.short(x.Words)}
 		if p.wide {
 			rows[i] = append(rows[i], x.Message)
 		}
@@ -52,9 +52,9 @@ func (a recordedAnswer) print(p *printer) error {
 
 // of is what of the answer is about a namespace; all of it if that is empty.
 func (a queueAnswer) of(namespace string) queueAnswer {
-	if namespace != "" {
-		a.queueLines = slices.DeleteFunc(a.queueLines, func(l view.QueueLine) bool { return l.Namespace != namespace })
-	}
+	others := func(l view.QueueLine) bool { return namespace != "" && l.Namespace != namespace }
+	a.queueLines = slices.DeleteFunc(a.queueLines, others)
+	a.checked, a.refused = slices.DeleteFunc(a.checked, others), slices.DeleteFunc(a.refused, others)
 	return a
 }
 
@@ -62,41 +62,51 @@ func (a queueAnswer) of(namespace string) queueAnswer {
 func (a queueAnswer) MarshalJSON() ([]byte, error) { return json.Marshal(a.queueLines) }
 
 func (a queueAnswer) print(p *printer) error {
+	var never, refused []view.QueueLine
+	for _, l := range slices.Concat(a.refused, a.queueLines) {
+		if l.Never {
+			never = append(never, l)
+		}
+	}
+	for _, l := range a.refused {
+		if !l.Never {
+			refused = append(refused, l)
+		}
+	}
+	if len(never) > 0 {
+		p.alarm(sentenceOf(never, view.CannotStart+" (kubectl muster explain says why)", view.CannotStart+" (kubectl muster explain says why)"))
+	}
 	if err := a.queueLines.print(p); err != nil {
 		return err
 	}
-	for _, sentence := range a.beside {
-		fmt.Fprintln(p.out, sentence)
+	if len(a.checked) > 0 {
+		fmt.Fprintln(p.out, sentenceOf(a.checked, "has quota and waits for admission checks, such as for machines",
+			"have quota and wait for admission checks, such as for machines"))
+	}
+	if len(refused) > 0 {
+		fmt.Fprintln(p.out, sentenceOf(refused, "is in no queue: kubectl muster explain says why",
+			"are in no queue: kubectl muster explain says why"))
 	}
 	return nil
 }
 
-func besideQueues(checked, refused []string) (out []string) {
-	tell := func(names []string, one, several string) {
-		if n := len(names); n > 0 {
-			what := "1 workload " + one
-			if n > 1 {
-				what = fmt.Sprintf("%d workloads %s", n, several)
-			}
-			more := ""
-			if n > mostNamed {
-				names, more = names[:mostNamed], ", ..."
-			}
-			out = append(out, fmt.Sprintf("%s: %s%s", what, strings.Join(names, ", "), more))
-		}
+// sentenceOf says something of one or several workloads, and names some of them.
+func sentenceOf(lines []view.QueueLine, one, several string) string {
+	what := "1 workload " + one
+	if len(lines) > 1 {
+		what = fmt.Sprintf("%d workloads %s", len(lines), several)
 	}
-	tell(checked, "has quota and waits for admission checks, such as for machines",
-		"have quota and wait for admission checks, such as for machines")
-	tell(refused, "is in no queue: kubectl muster explain says why", "are in no queue: kubectl muster explain says why")
-	return out
+	var names []string
+	for _, l := range lines[:min(mostNamed, len(lines))] {
+		names = append(names, l.Namespace+" "+l.Name)
+	}
+	if len(lines) > mostNamed {
+		names = append(names, "...")
+	}
+	return what + ": " + strings.Join(names, ", ")
 }
 
-// inNamespaceOnly are those of names with their namespace that are of one; all if that is empty.
-func inNamespaceOnly(names []string, namespace string) []string {
-	return slices.DeleteFunc(names, func(name string) bool { return namespace != "" && !strings.HasPrefix(name, namespace+" ") })
-}
-
-// mostNamed is how many workloads are named that are in no line.
+// mostNamed is how many workloads a sentence names.
 const mostNamed = 5
 
 // queueLines are the pending Workloads by ClusterQueue, in queue order.
@@ -110,8 +120,8 @@ func newQueueCommand(o *options) *cobra.Command {
 considered, and what each waits for. A job without a position is next: nothing holds it
 but Muster's next step. Where jobs run in other clusters (MultiKueue), those that have their
 quota here and wait for a cluster come first, without a position; -o wide tells what each
-cluster has said. Below are the jobs that wait and are in no line: those that have quota and
-wait for machines or another admission check, and those that no queue takes as they are.
+cluster has said. Above are the jobs that cannot start as specified, however long they wait.
+Below are those that have quota and wait for machines or another admission check.
 
 With --namespace only jobs of that namespace are listed, with their positions among all. If you
 may not read the queues, the jobs of your namespace are listed as Muster recorded them.`,
@@ -138,6 +148,9 @@ func (o *options) queue(ctx context.Context, names []string) (answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := o.given(p); err != nil {
+		return nil, err
+	}
 	if !p.KnowsQueues() {
 		if lines, ok := p.Recorded(); ok && len(names) == 0 {
 			return recordedAnswer{lines, namespace, p.Missing}, nil
@@ -145,11 +158,15 @@ func (o *options) queue(ctx context.Context, names []string) (answer, error) {
 		return nil, fmt.Errorf("you lack the rights to read the queues. Missing:\n  - %s", strings.Join(lacking(p.Missing), "\n  - "))
 	}
 	if len(names) > 0 && !slices.Contains(p.QueueNames(), names[0]) {
-		return nil, fmt.Errorf("ClusterQueue %q does not exist; those that do: %s", names[0], cmp.Or(strings.Join(p.QueueNames(), ", "), "none"))
+		return nil, noQueue(p, names[0])
 	}
-	of := *o.config.Namespace
 	checked, refused := p.NotInLine(names...)
-	return queueAnswer{p.Lines(names...), besideQueues(inNamespaceOnly(checked, of), inNamespaceOnly(refused, of))}.of(of), nil
+	return queueAnswer{p.Lines(names...), checked, refused}.of(*o.config.Namespace), nil
+}
+
+// noQueue is the error for the name of a ClusterQueue that does not exist.
+func noQueue(p *view.Picture, name string) error {
+	return fmt.Errorf("ClusterQueue %q does not exist; those that do: %s", name, cmp.Or(strings.Join(p.QueueNames(), ", "), "none"))
 }
 
 func (l queueLines) print(p *printer) error {
@@ -157,9 +174,9 @@ func (l queueLines) print(p *printer) error {
 		fmt.Fprintln(p.out, "No workload is pending.")
 		return nil
 	}
-	columns := []string{"CLUSTERQUEUE", "POSITION", "NAMESPACE", "NAME", "PRIORITY", "AGE", "WHY", "NEXT TRY"}
+	columns := []string{"QUEUE", "POS", "NAMESPACE", "NAME", "AGE", "WHY"}
 	if p.wide {
-		columns = append(columns, "MESSAGE")
+		columns = append(columns, "PRIORITY", "NEXT TRY", "MESSAGE")
 	}
 	rows := make([][]string, len(l))
 	for i, x := range l {
@@ -167,9 +184,9 @@ func (l queueLines) print(p *printer) error {
 		if x.Position > 0 {
 			position = fmt.Sprint(x.Position)
 		}
-		rows[i] = []string{x.ClusterQueue, position, x.Namespace, x.Name, fmt.Sprint(x.Priority), x.Age, x.Words, x.NextTry}
+		rows[i] = []string{x.ClusterQueue, position, x.Namespace, x.Name, x.Age, p.short(x.Words)}
 		if p.wide {
-			rows[i] = append(rows[i], x.Message)
+			rows[i] = append(rows[i], fmt.Sprint(x.Priority), x.NextTry, x.Message)
 		}
 	}
 	return p.rows("", columns, rows)

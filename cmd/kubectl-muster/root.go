@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -10,6 +12,18 @@ import (
 	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/cmd/version"
 )
+
+// usage is the help of commands without the flags that all of them take, which the command options lists.
+func usage(template string) string {
+	for _, flags := range []struct{ shown, otherwise string }{
+		{"{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}", "{{.LocalNonPersistentFlags.FlagUsages | trimTrailingWhitespaces}}"},
+		{"Global Flags:\n{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}",
+			"`kubectl muster options` lists the flags of all commands, such as --namespace, --context and --config."},
+	} {
+		template = strings.ReplaceAll(template, flags.shown, flags.otherwise)
+	}
+	return template
+}
 
 // options are shared by all commands.
 type options struct {
@@ -21,12 +35,19 @@ type options struct {
 	clock    clock.WithTicker
 	output   string
 	watch    bool
+	// patience bounds how long a forecast may take; 0 is none.
+	patience time.Duration
+}
+
+func newConfigFlags() *genericclioptions.ConfigFlags {
+	out := genericclioptions.NewConfigFlags(true)
+	// Nil takes a flag away; nothing is cached.
+	out.CacheDir, out.DisableCompression = nil, nil
+	return out
 }
 
 func newRootCommand(c clock.WithTicker) *cobra.Command {
-	o := &options{config: genericclioptions.NewConfigFlags(true), clock: c}
-	// Nil takes a flag away; nothing is cached.
-	o.config.CacheDir, o.config.DisableCompression = nil, nil
+	o := &options{config: newConfigFlags(), clock: c}
 	root := &cobra.Command{
 		Use:   "kubectl-muster",
 		Short: "Explain why jobs wait, and show queues, node groups and costs",
@@ -76,5 +97,12 @@ as fair sharing change the order.`,
 		newClustersCommand(o), newCostCommand(o), newSimulateCommand(o), newMigrateCommand(o), newUninstallCommand(o))
 	root.AddCommand(append(newActionCommands(o), newStopCommand(o), newResumeCommand(o))...)
 	version.AddTo(root)
+	root.AddCommand(&cobra.Command{
+		Use: "options", Short: "List the flags of all commands, such as --namespace, --context and --config", Args: arguments.None,
+		Run: func(command *cobra.Command, _ []string) {
+			fmt.Fprintf(command.OutOrStdout(), "Each command takes:\n\n%s", root.PersistentFlags().FlagUsages())
+		},
+	})
+	root.SetUsageTemplate(usage(root.UsageTemplate()))
 	return root
 }

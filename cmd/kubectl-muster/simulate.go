@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -102,6 +103,7 @@ after failed attempts are over, and pods in a lost zone keep running.`,
 		"file with NodeGroups to add, or to replace existing ones of their names; may be repeated")
 	flags.StringArrayVar(&q.lostZones, "without-zone", nil, "zone to assume lost: without machines, and without new ones; may be repeated")
 	o.addOutput(command)
+	o.addForecast(command)
 	o.addContexts(command)
 	for _, name := range []string{"filename", "add-group"} {
 		if err := command.MarkFlagFilename(name, "yaml", "yml", "json"); err != nil {
@@ -331,7 +333,13 @@ func (o *options) simulateOnce(ctx context.Context, q *question, changes view.Ch
 			out.Notes = append(out.Notes, "the changes are to this cluster only: ask about those of another with its --context")
 		}
 	default:
-		if out.Jobs, err = p.SimulateLater(newcomers, at); err != nil {
+		ctx, cancel := context.WithTimeout(ctx, max(o.patience, time.Second))
+		defer cancel()
+		switch out.Jobs, err = p.SimulateLater(ctx, newcomers, at); {
+		case errors.Is(err, context.DeadlineExceeded):
+			return nil, fmt.Errorf("--at=%q: the forecast was not done within --forecast-timeout=%s, since many jobs wait: set a longer one, or "+
+				"leave out --at", q.later, o.patience)
+		case err != nil:
 			return nil, fmt.Errorf("--at=%q: %w", q.later, err)
 		}
 	}
@@ -534,6 +542,28 @@ func (s *simulated) print(p *printer) error {
 	}
 	p.list("Assumptions about the cluster", s.Notes)
 	return nil
+}
+
+func (s *simulated) foretell(ctx context.Context) error { return view.Foresee(ctx, s.Jobs) }
+
+func (s *simulated) without(why string) {
+	for i := range s.Jobs {
+		if w := s.Jobs[i].Waits; w != nil && w.Place != nil && !w.Never {
+			w.Expected = &view.Expected{Words: []string{why}}
+		}
+	}
+}
+
+func (s *simulated) printForecast(p *printer) {
+	for i := range s.Jobs {
+		if j := &s.Jobs[i]; j.Waits != nil {
+			heading := "Expected start"
+			if len(s.Jobs) > 1 {
+				heading += fmt.Sprintf(" of %s %s/%s", j.Kind, j.Namespace, j.Name)
+			}
+			p.expected(heading, j.Waits.Expected)
+		}
+	}
 }
 
 // widest is how much of what would become of a job in a cluster is shown in a table, unless -o wide asks for all.

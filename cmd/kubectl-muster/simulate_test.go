@@ -161,7 +161,7 @@ queueing:
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"TrainRun default/nightly would not start", "current podset request (72)"} {
+	for _, want := range []string{"TrainRun default/nightly would not start", "it requests 72 nvidia.com/gpu"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in:\n%s", want, out)
 		}
@@ -247,7 +247,7 @@ spec:
 			file:    train,
 			want: []string{"Job default/new would not start now: it waits for quota.\nClusterQueue team, LocalQueue main, priority 0: 2nd of 2 " +
 				"in the queue",
-				"insufficient unused quota for nvidia.com/gpu in flavor h100, 16 more needed: 16 of 64 are free", "default/big team 0 48 nvidia.com/gpu of h100", "Expected start"},
+				"flavor h100: 16 more nvidia.com/gpu needed, 16 of 64 are free", "default/big team 0 48 nvidia.com/gpu of h100", "Expected start"},
 		},
 		{
 			name: "who would be preempted is named",
@@ -263,7 +263,7 @@ spec:
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=48")},
 			file:    train + "---\n# nothing\n---\n" + strings.Replace(train, "name: new", "name: next", 1),
 			want: []string{"Job default/new would start at once", "Job default/next would not start now: it waits for quota.",
-				"16 more needed: 16 of 48 are free"},
+				"16 more nvidia.com/gpu needed, 16 of 48 are free"},
 		},
 		{
 			name:    "a Workload has no job",
@@ -276,7 +276,7 @@ spec:
 			name:    "what keeps a Job from being queued is told",
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64")},
 			file:    strings.Replace(train, "{spec: {", "{spec: {priorityClassName: none, ", 1),
-			want:    []string{"would not start now: it cannot be queued as specified.", `PriorityClass "none" of the job's pods doesn't exist`},
+			want:    []string{"would not start now: it cannot start as specified: Muster cannot queue it.", `PriorityClass "none" of the job's pods doesn't exist`},
 		},
 		{
 			name:    "more quota would let it start",
@@ -528,20 +528,20 @@ func TestJobsThatComeLater(t *testing.T) {
 		{1, "would arrive at 2026-11-20T13:00:00Z (in 60m) and is expected to start at 2026-11-20T13:30:00Z (in 90m)"},
 		{3, "would arrive at 2026-11-20T15:00:00Z (in 3h) and is expected to start at 2026-11-20T15:00:00Z (in 3h)"},
 	} {
-		got, err := p.SimulateLater([]view.Newcomer{{Kind: "Job", Name: "new", Workload: newcomer}}, noon.Add(time.Duration(c.hours)*time.Hour))
+		got, err := p.SimulateLater(t.Context(), []view.Newcomer{{Kind: "Job", Name: "new", Workload: newcomer}}, noon.Add(time.Duration(c.hours)*time.Hour))
 		if err != nil {
 			t.Fatal(err)
 		}
 		lacks(t, told(t, &simulated{Jobs: got}), "Job default/new "+c.want, "no other job arrives")
 	}
 	for _, at := range []time.Time{noon.Add(-time.Hour), noon.Add(8 * 24 * time.Hour)} {
-		if _, err := p.SimulateLater([]view.Newcomer{{Workload: newcomer}}, at); err == nil ||
+		if _, err := p.SimulateLater(t.Context(), []view.Newcomer{{Workload: newcomer}}, at); err == nil ||
 			!strings.Contains(err.Error(), "is not within the next 7 days") {
 			t.Errorf("at %s: %v", at, err)
 		}
 	}
 	there := view.Newcomer{Kind: "Job", Name: "big", Workload: named(t, p, "big")}
-	if _, err := p.SimulateLater([]view.Newcomer{there}, noon.Add(time.Hour)); err == nil ||
+	if _, err := p.SimulateLater(t.Context(), []view.Newcomer{there}, noon.Add(time.Hour)); err == nil ||
 		!strings.Contains(err.Error(), "Job big is already pending") {
 		t.Errorf("of one that is there: %v", err)
 	}

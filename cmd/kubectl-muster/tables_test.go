@@ -35,8 +35,9 @@ func TestTheQueueOfANamespace(t *testing.T) {
 	}{{"", "team 1 default workload/first"}, {"default", "team 2 default workload/second"}, {"other", "No workload is pending."}} {
 		lacks(t, told(t, queueAnswer{queueLines: p.Lines()}.of(tc.namespace)), tc.want)
 	}
-	if left := inNamespaceOnly([]string{"a job/x", "ab job/y"}, "a"); len(left) != 1 || left[0] != "a job/x" {
-		t.Errorf("of namespace a are %v", left)
+	of := queueAnswer{checked: []view.QueueLine{{Namespace: "a", Name: "job/x"}, {Namespace: "ab", Name: "job/y"}}}.of("a")
+	if len(of.checked) != 1 || of.checked[0].Name != "job/x" {
+		t.Errorf("of namespace a are %v", of.checked)
 	}
 
 	recorded := waiting("short", 2, func(w *kueue.Workload) {
@@ -70,14 +71,96 @@ func TestQueuesAreListedInTheirOrder(t *testing.T) {
 		}),
 		waiting("small", 1, nil), team("aside", nil, "h100=8"))
 	lacks(t, told(t, queueLines(p.Lines())),
-		"CLUSTERQUEUE POSITION NAMESPACE NAME PRIORITY AGE WHY NEXT TRY MESSAGE\n"+
-			"team - default workload/small 0 60m is next - -\n"+
-			"team 1 default job/rush 9 60m waits for quota - couldn't assign flavors to pod set main: insufficient unused quota for "+
+		"QUEUE POS NAMESPACE NAME AGE WHY PRIORITY NEXT TRY MESSAGE\n"+
+			"team - default workload/small 60m is next 0 - -\n"+
+			"team 1 default job/rush 60m waits for quota 9 - couldn't assign flavors to pod set main: insufficient unused quota for "+
 			"nvidia.com/gpu in flavor h100, 48 more needed: 16 of 64 are free",
-		"team 2 default workload/paused 0 60m waits for machines at 2026-11-20T12:03:00Z (in 3m) dry\nteam 3 default workload/late 0 5m waits "+
+		"team 2 default workload/paused 60m waits for machines 0 at 2026-11-20T12:03:00Z (in 3m) dry\nteam 3 default workload/late 5m waits "+
 			"for quota")
 	if got := told(t, queueLines(p.Lines("aside"))); got != "No workload is pending.\n" {
 		t.Errorf("of the empty queue: %s", got)
+	}
+}
+
+// TestOneStateInAllViews has a job that waits by its reason for quota, since one flavor has too little of it now, while no machine of
+// either flavor can ever take its pods of 16 GPUs.
+func TestOneStateInAllViews(t *testing.T) {
+	const never = "cannot start as specified: no NodeGroup can provide its machines"
+	huge := func(name string) *kueue.Workload {
+		return waiting(name, 2, func(w *kueue.Workload) { w.Spec.PodSets[0].Template = podTemplate(16) })
+	}
+	p := pictureOf(nil, flavor("h100"), flavor("a100"), capacity(), group("h100", 8, nil), group("a100", 8, nil),
+		team("team", checked, "h100=64", "a100=64"), running("big", "team", 6, nil), huge("huge"), huge("twin"), waiting("next", 1, nil))
+	lines := map[string]view.QueueLine{}
+	for _, l := range p.Lines() {
+		lines[l.Workload] = l
+	}
+	for _, name := range []string{"huge", "twin"} {
+		l, e := lines[name], p.ExplainWorkload(named(t, p, name))
+		if !l.Never || l.Words != never || e.Summary != never {
+			t.Errorf("%s: the queue says %q (never: %t), explain %q", name, l.Words, l.Never, e.Summary)
+		}
+		for _, c := range e.Capacity {
+			if c.Chance != nil {
+				t.Errorf("%s: group %s, which is excluded (%s), has a chance of %d %%", name, c.Group, c.Why, *c.Chance)
+			}
+		}
+	}
+	if lines["next"].Never {
+		t.Errorf("a job that is next never starts: %+v", lines["next"])
+	}
+	text := told(t, queueAnswer{queueLines: p.Lines()})
+	want := "2 workloads cannot start as specified (kubectl muster explain says why): default workload/huge, default workload/twin\n"
+	if !strings.HasPrefix(text, want) {
+		t.Errorf("the answer does not begin with %q:\n%s", want, text)
+	}
+	var coloured strings.Builder
+	if err := (queueAnswer{queueLines: p.Lines()}).print(&printer{out: &coloured, colour: true}); err != nil ||
+		!strings.HasPrefix(coloured.String(), red+"2 workloads") {
+		t.Errorf("it is not red (%v):\n%s", err, coloured.String())
+	}
+}
+
+// TestChancesAreOfLaunchesThatMayBe: none of more machines than a group may have, and none while it is full.
+func TestChancesAreOfLaunchesThatMayBe(t *testing.T) {
+	full := group("full", 8, func(g *v1alpha1.NodeGroup) { g.Status.Machines = 6 })
+	p := pictureOf(nil, flavor("small"), flavor("full"), flavor("dry"), capacity(), group("small", 2, nil), full, group("dry", 8, dry),
+		team("team", checked, "small=64", "full=64", "dry=64"), waiting("train", 4, nil))
+	for _, c := range p.ExplainWorkload(named(t, p, "train")).Capacity {
+		if has, want := c.Chance != nil, c.Group == "dry"; has != want {
+			t.Errorf("group %s (%s) has a chance: %t, want %t", c.Group, c.Why, has, want)
+		}
+	}
+	if l := view.GroupLineOf(group("small", 2, nil), noon); l.ChanceOfEight != nil {
+		t.Errorf("a group of at most 2 machines has a chance of 8: %d %%", *l.ChanceOfEight)
+	}
+}
+
+// TestTablesFitATerminal of 80 columns.
+func TestTablesFitATerminal(t *testing.T) {
+	p := pictureOf(nil, flavor("h100-spot"), capacity(), group("h100-spot", 16, dry), team("research", checked, "h100-spot=64"),
+		localQueue("research", "research"), running("train-llama-70b", "research", 6, func(w *kueue.Workload) { w.Spec.Priority = new(int32(1000)) }),
+		waiting("mixtral", 4, func(w *kueue.Workload) {
+			w.Spec.QueueName, w.OwnerReferences = "research", []metav1.OwnerReference{ownedBy("train-mixtral-8x7b")}
+		}),
+		waiting("too-large", 40, func(w *kueue.Workload) { w.Spec.QueueName = "research" }),
+		machineOf("h100-spot", "m", "train"), paying("train", "train-llama-70b", 1))
+	e := p.ExplainWorkload(named(t, p, "mixtral"))
+	// Sentences wrap, tables do not.
+	e.Place, e.Causes, e.Unblock, e.Expected = nil, nil, nil, nil
+	for name, a := range map[string]answer{
+		"queue": queueLines(p.Lines()), "capacity": groupLines{view.GroupLineOf(p.Groups["h100-spot"], noon)}, "explain": explanation{e},
+		"cost": costs{p.Costs(), ""},
+	} {
+		var out strings.Builder
+		if err := a.print(newPrinter(&out, asTable)); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(out.String()) {
+			if n := len(strings.TrimRight(line, "\n ")); n > 80 {
+				t.Errorf("%s has a line of %d columns: %s", name, n, line)
+			}
+		}
 	}
 }
 
@@ -89,8 +172,7 @@ func TestJobsBesideTheQueuesAreNamed(t *testing.T) {
 		}),
 		running("runs", "team", 2, nil), waiting("lost", 1, func(w *kueue.Workload) { w.Spec.QueueName = "nowhere" }))
 	for name, want := range map[string]string{
-		"": "No workload is pending.\n1 workload has quota and waits for admission checks, such as for machines: default workload/launching\n" +
-			"1 workload is in no queue: kubectl muster explain says why: default workload/lost\n",
+		"":      "1 workload cannot start as specified (kubectl muster explain says why): default workload/lost\nNo workload is pending.\n1 workload has quota and waits for admission checks, such as for machines: default workload/launching\n",
 		"team":  "No workload is pending.\n1 workload has quota and waits for admission checks, such as for machines: default workload/launching\n",
 		"other": "No workload is pending.\n",
 	} {
@@ -98,7 +180,8 @@ func TestJobsBesideTheQueuesAreNamed(t *testing.T) {
 		if name != "" {
 			names = []string{name}
 		}
-		a := queueAnswer{p.Lines(names...), besideQueues(p.NotInLine(names...))}
+		checked, refused := p.NotInLine(names...)
+		a := queueAnswer{p.Lines(names...), checked, refused}
 		if got := told(t, a); got != want {
 			t.Errorf("of queue %q: %s, want %s", name, got, want)
 		}
@@ -126,11 +209,11 @@ func TestJobsThatWaitForAClusterAreListed(t *testing.T) {
 		running("runs", "team", 2, func(w *kueue.Workload) { w.Status.ClusterName = new("west") }),
 		waiting("behind", 4, nil))
 	lacks(t, told(t, queueLines(p.Lines())),
-		"team - default workload/asked 0 60m has quota here and has been given to cluster west 60s ago - -\n"+
-			"team - default workload/new 0 60m has quota here and waits for a cluster - no cluster has been asked yet: that takes moments, unless "+
-			"muster dispatcher does not run\nteam - default workload/refused 0 60m has quota here and waits for a cluster - all clusters have "+
+		"team - default workload/asked 60m has quota here and has been given to cluster west 60s ago 0 - -\n"+
+			"team - default workload/new 60m has quota here and waits for a cluster 0 - no cluster has been asked yet: that takes moments, unless "+
+			"muster dispatcher does not run\nteam - default workload/refused 60m has quota here and waits for a cluster 0 - all clusters have "+
 			"refused the job; east is asked next; cluster east did not run it 90s ago, NoCapacity: only 3 of 4 machines; it may be asked again at "+
-			"2026-11-20T12:00:30Z (in 30s)\nteam 1 default workload/behind 0 60m waits for quota -")
+			"2026-11-20T12:00:30Z (in 30s)\nteam 1 default workload/behind 60m waits for quota 0 -")
 	if lines := p.Lines(); len(lines) != 4 || lines[0].Reason != view.ReasonWaitingForCluster ||
 		!slices.Equal(lines[0].Asked, []string{"west"}) {
 		t.Errorf("the lines are %+v", lines)
@@ -144,7 +227,7 @@ func TestWithoutNodesQueuesAreListedAsMusterWrote(t *testing.T) {
 			condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, workload.ReasonWaitingForCapacity, "dry")
 			w.Status.RequeueState = &kueue.RequeueState{RequeueAt: new(at(-3))}
 		}))
-	lacks(t, told(t, queueLines(p.Lines())), "team 1 default workload/train 0 60m waits for machines at 2026-11-20T12:03:00Z (in 3m) dry")
+	lacks(t, told(t, queueLines(p.Lines())), "team 1 default workload/train 60m waits for machines 0 at 2026-11-20T12:03:00Z (in 3m) dry")
 	lacks(t, toldOf(t, p.ExplainWorkload(named(t, p, "train"))), "1st of 1 in the queue, waiting for 60m")
 }
 
@@ -168,10 +251,10 @@ func TestGroupsAreListedWithTheirTroubles(t *testing.T) {
 	})
 	lacks(t, told(t, groupLines{view.GroupLineOf(sized, noon), view.GroupLineOf(unsound, noon), view.GroupLineOf(block, noon),
 		view.GroupLineOf(scattered, noon)}),
-		"2026-11-20T12:05:00Z (in 5m), for 4 or more machines within one domain of example.com/rack - kwok -",
-		"block Reserved until 2026-11-20T13:00:00Z zone-a",
-		"h100 OnDemand zone-a 10.00 0 of 8 0 0 95% 95% Stockout, 10m ago 2026-11-20T12:05:00Z (in 5m), for 4 or more machines - kwok -",
-		"spot Spot zone-a 10.00 3 of 4 2 1 95% 95% - - 1 kwok not Sound: an autoscaler changes it")
+		"2026-11-20T12:05:00Z (in 5m), for 4 or more machines within one domain of example.com/rack - -",
+		"block Reserved 10.00 0 of 4 0 95% - - - 0 zone-a kwok - - 2026-11-20T13:00:00Z -",
+		"h100 OnDemand 10.00 0 of 8 0 95% 95% 5m - 0 zone-a kwok Stockout, 10m ago 2026-11-20T12:05:00Z (in 5m), for 4 or more machines - -",
+		"spot Spot 10.00 3 of 4 1 95% - - 1 2 zone-a kwok - - - not Sound: an autoscaler changes it")
 	lacks(t, told(t, groupLines{}), "There is no NodeGroup")
 }
 
@@ -195,6 +278,60 @@ func TestWatchingAsksAgain(t *testing.T) {
 			t.Errorf("asked %d times in %s: %v\n%s", asked, time.Since(began), err, out.String())
 		}
 	})
+}
+
+// slow is an answer whose forecast takes an hour.
+type slow struct {
+	queueLines
+	out *strings.Builder
+	// said is what had been written when the forecast began.
+	said *string
+	why  *string
+}
+
+func (s slow) foretell(ctx context.Context) error {
+	*s.said = s.out.String()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(time.Hour):
+		return nil
+	}
+}
+
+func (s slow) without(why string) { *s.why = why }
+
+func (s slow) printForecast(p *printer) { p.list("Expected start", []string{*s.why}) }
+
+// TestTheForecastComesLast, and takes no longer than the caller waits for it.
+func TestTheForecastComesLast(t *testing.T) {
+	for _, c := range []struct {
+		output   string
+		patience time.Duration
+		// before is what is written before the forecast is made, and after what follows.
+		before, after string
+	}{
+		{asTable, 10 * time.Second, "No workload is pending.\n", "not estimated within 10s"},
+		{asTable, 0, "", ""},
+		{asJSON, 10 * time.Second, "", "{}"},
+		{asTable, 2 * time.Hour, "No workload is pending.\n", "Expected start"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var out strings.Builder
+			var said, why string
+			command := &cobra.Command{}
+			command.SetContext(t.Context())
+			command.SetOut(&out)
+			o, began := &options{clock: clock.RealClock{}, output: c.output, patience: c.patience}, time.Now()
+			err := o.answer(command, func(context.Context) (answer, error) { return slow{queueLines{}, &out, &said, &why}, nil })
+			if want := min(c.patience, time.Hour); err != nil || time.Since(began) != want {
+				t.Errorf("%v: it took %s (%v)", c, time.Since(began), err)
+			}
+			if said != c.before || !strings.Contains(out.String(), c.after) || (why != "") != (c.patience == 10*time.Second) {
+				t.Errorf("%v: before the forecast: %q, in the end: %q, without one because %q", c, said, out.String(), why)
+			}
+		})
+	}
 }
 
 func TestAnswersAreWrittenAsYAML(t *testing.T) {

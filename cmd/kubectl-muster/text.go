@@ -1,14 +1,17 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/muster-dev/muster/cmd/view"
@@ -26,6 +29,7 @@ type printer struct {
 // Colours of a terminal.
 const (
 	bold  = "\x1b[1m"
+	red   = "\x1b[31m"
 	plain = "\x1b[0m"
 )
 
@@ -43,6 +47,30 @@ func (p *printer) heading(text string) {
 		text = bold + text + plain
 	}
 	fmt.Fprintln(p.out, text)
+}
+
+// alarm writes what cannot come right by itself.
+func (p *printer) alarm(text string) {
+	if p.colour {
+		text = red + text + plain
+	}
+	fmt.Fprintln(p.out, text)
+}
+
+// percent is a chance; empty if there is none.
+func percent(chance *int) string {
+	if chance == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d%%", *chance)
+}
+
+// short is a state without its cause, which -o wide and explain tell.
+func (p *printer) short(words string) string {
+	if !p.wide {
+		words, _, _ = strings.Cut(words, ": ")
+	}
+	return words
 }
 
 // list writes a heading and a line for each item; nothing if there is none.
@@ -99,7 +127,7 @@ func (p *printer) part(heading string, columns []string, rows [][]string) error 
 
 // rows writes a table.
 func (p *printer) rows(indent string, columns []string, rows [][]string) error {
-	table := tabwriter.NewWriter(p.out, 0, 0, 3, ' ', 0)
+	table := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{columns}, rows...) {
 		cells := make([]string, len(row))
 		for i, cell := range row {
@@ -132,8 +160,43 @@ type explanation struct{ *view.Explanation }
 
 // print writes the sentence, then the reasons.
 func (e explanation) print(p *printer) error {
-	p.heading(e.sentence())
+	if e.Never {
+		p.alarm(e.sentence())
+	} else {
+		p.heading(e.sentence())
+	}
 	return p.reasons(e.Explanation)
+}
+
+// pending is the explanation of a Workload that waits in its queue, with an estimate of its start.
+type pending struct {
+	explanation
+	among *view.Picture
+	uid   types.UID
+}
+
+func (e pending) foretell(ctx context.Context) error {
+	if err := e.among.Foresee(ctx); err != nil {
+		return err
+	}
+	e.Expected = e.among.Expected(e.uid)
+	return nil
+}
+
+func (e pending) without(why string) { e.Expected = &view.Expected{Words: []string{why}} }
+
+func (e pending) printForecast(p *printer) { p.expected("Expected start", e.Expected) }
+
+// expected writes the estimate of a start; nothing without one.
+func (p *printer) expected(heading string, e *view.Expected) {
+	if e == nil {
+		return
+	}
+	words := e.Words
+	if p.wide && e.Basis != "" {
+		words = append(slices.Clip(words), e.Basis)
+	}
+	p.list(heading, words)
 }
 
 // reasons writes everything after the sentence.
@@ -148,10 +211,9 @@ func (p *printer) reasons(e *view.Explanation) error {
 	}
 	p.list("Why", e.Causes)
 	p.list("What would change this", e.Unblock)
+	p.list("Jobs that wait", e.Waiting)
+	p.list("Quota in use", e.Usage)
 	p.list("Order of its pod sets", e.Order)
-	if e.Expected != nil {
-		p.list("Expected start", e.Expected.Words)
-	}
 	var rows [][]string
 	for _, q := range e.Quota {
 		rows = append(rows, []string{q.Flavor, q.Resource, q.Asked, q.Free, q.Short, q.Whole, q.Borrowable})
@@ -180,6 +242,9 @@ func (p *printer) reasons(e *view.Explanation) error {
 // sentence begins with the object's name.
 func (e explanation) sentence() string {
 	name := fmt.Sprintf("%s %s/%s", e.Kind, e.Namespace, e.Name)
+	if e.Namespace == "" {
+		name = e.Kind + " " + e.Name
+	}
 	if e.Workload != "" {
 		name += fmt.Sprintf(" (Workload %s)", e.Workload)
 	}
@@ -201,20 +266,35 @@ func (p *printer) holders(heading string, lines []view.HolderLine) error {
 
 // capacity writes what groups could provide, and what rules them out.
 func (p *printer) capacity(lines []view.CapacityLine) error {
-	columns := []string{"FLAVOR", "GROUP", "MARKET", "USD/H", "MACHINES", "NEEDED", "CHANCE", "LAST FAILURE", "BACKOFF UNTIL"}
+	columns := []string{"FLAVOR", "GROUP", "MARKET", "USD/H", "MACHINES", "NEEDED", "CHANCE"}
 	if p.wide {
-		columns = append(columns, "WHY NOT")
+		columns = append(columns, "LAST FAILURE", "BACKOFF UNTIL", "WHY NOT")
 	}
 	var rows [][]string
+	unfit := map[string]bool{}
 	for _, c := range lines {
+		if c.Needed == 0 && !p.wide {
+			unfit[c.Group] = true
+			continue
+		}
+		needed := ""
+		if c.Needed > 0 {
+			needed = fmt.Sprint(c.Needed)
+		}
 		row := []string{c.Flavor, c.Group, c.Market, c.USDPerHour, fmt.Sprintf("%d of %d", c.Machines, c.MaxMachines),
-			fmt.Sprint(c.Needed), fmt.Sprintf("%d%%", c.Chance), c.LastFailure, c.Backoff}
+			needed, percent(c.Chance)}
 		if p.wide {
-			row = append(row, c.Why)
+			row = append(row, c.LastFailure, c.Backoff, c.Why)
 		}
 		rows = append(rows, row)
 	}
-	return p.part("Machines", columns, rows)
+	if err := p.part("Machines", columns, rows); err != nil {
+		return err
+	}
+	if n := len(unfit); n > 0 {
+		fmt.Fprintf(p.out, "\nNodeGroups whose machines do not suit its pods: %d (-o wide says why)\n", n)
+	}
+	return nil
 }
 
 // askFor tells how to get missing rights.

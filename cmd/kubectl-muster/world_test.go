@@ -232,8 +232,15 @@ func lacks(t *testing.T, text string, sentences ...string) {
 func told(t *testing.T, a answer) string {
 	t.Helper()
 	var out strings.Builder
-	if err := a.print(newPrinter(&out, asWide)); err != nil {
+	p := newPrinter(&out, asWide)
+	if err := a.print(p); err != nil {
 		t.Fatal(err)
+	}
+	if f, ok := a.(foretelling); ok {
+		if err := f.foretell(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f.printForecast(p)
 	}
 	return squeezed(out.String())
 }

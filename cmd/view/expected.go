@@ -1,6 +1,7 @@
 package view
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,35 +27,47 @@ type Expected struct {
 	// After are the jobs of unknown run time, one of which is likely to be the last that it waits
 	// for; then there is no Start.
 	After []string `json:"after,omitempty"`
-	// Words are the same as text, with the basis of the estimate.
+	// Words are the same as text, and Basis is what the estimate rests on.
 	Words []string `json:"words"`
+	Basis string   `json:"basis,omitempty"`
 }
 
-// Forecast runs the queues forward in time; nil if too many Workloads are pending.
-func (p *Picture) Forecast() *forecast.Report {
+// TooMany is the error of a forecast for more Workloads than MostForeseen.
+type TooMany struct{ Waiting int }
+
+func (e TooMany) Error() string {
+	return fmt.Sprintf("%d workloads are pending, and a forecast for more than %d takes too long", e.Waiting, MostForeseen)
+}
+
+// Foresee runs the queues forward in time, and notes the forecast in the Picture. The error is that of ctx, if it is done
+// before the forecast, or a TooMany.
+func (p *Picture) Foresee(ctx context.Context) error {
 	history, waiting := p.History()
 	if waiting > MostForeseen {
-		return nil
+		return TooMany{waiting}
 	}
-	report := forecast.Forecast(p.Queues, history, p.Now, forecast.Horizon)
-	return &report
+	report, ok := forecast.Paced(p.Queues, history, p.Now, forecast.Horizon, until(ctx))
+	if !ok {
+		return ctx.Err()
+	}
+	p.Foreseen = &report
+	return nil
 }
 
-// foresee returns the forecast for a Workload; nil if there is none.
-func (p *Picture) foresee(workload types.UID) *Expected {
-	report := p.Foreseen
-	if report == nil {
-		report = p.Forecast()
-	}
-	if report == nil {
+// until is the rest of a forecast that ends once ctx is done.
+func until(ctx context.Context) func() bool { return func() bool { return ctx.Err() == nil } }
+
+// Expected returns the estimated start of a Workload by the forecast of the Picture; nil if that has none.
+func (p *Picture) Expected(workload types.UID) *Expected {
+	if p.Foreseen == nil {
 		return nil
 	}
-	i := slices.IndexFunc(report.Estimates, func(e forecast.Estimate) bool { return e.Workload.UID == workload })
+	i := slices.IndexFunc(p.Foreseen.Estimates, func(e forecast.Estimate) bool { return e.Workload.UID == workload })
 	if i < 0 {
 		return nil
 	}
-	out := p.expected(&report.Estimates[i])
-	out.Words = append(out.Words, report.Basis())
+	out := p.expected(&p.Foreseen.Estimates[i])
+	out.Basis = p.Foreseen.Basis()
 	return out
 }
 
@@ -82,7 +95,7 @@ func (p *Picture) expected(e *forecast.Estimate) *Expected {
 	}
 	switch {
 	case e.Unknown:
-		out.Words = []string{When(e) + ", at an unknown time"}
+		out.Words = []string{When(e) + ", at an unknown time: neither past jobs nor a maximum execution time tell"}
 	case e.Start.IsZero() && e.Early.IsZero():
 		out.Words = []string{fmt.Sprintf("not within %d days, as things stand", int(forecast.Horizon.Hours())/24)}
 	case e.Start.IsZero():

@@ -11,16 +11,22 @@ import (
 // Explanation is the answer about one object.
 type Explanation struct {
 	Kind      string `json:"kind"`
-	Namespace string `json:"namespace"`
+	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	Workload  string `json:"workload,omitempty"`
 	// Summary continues the name of the object to a sentence.
 	Summary string `json:"summary"`
+	// Never means that it waits in vain: only another specification lets it start.
+	Never bool `json:"never,omitempty"`
 	// Place in its queue; nil if it is in none.
 	Place *Place `json:"place,omitempty"`
 	// Causes are the shortages with their amounts; Unblock are the events that would end them.
 	Causes  []string `json:"causes,omitempty"`
 	Unblock []string `json:"unblock,omitempty"`
+
+	// Waiting counts what the jobs of a queue wait for; Usage is its quota in use.
+	Waiting []string `json:"waiting,omitempty"`
+	Usage   []string `json:"usage,omitempty"`
 
 	// Order says which of its pod sets start after others.
 	Order []string `json:"order,omitempty"`
@@ -103,10 +109,10 @@ type CapacityLine struct {
 	USDPerHour  string `json:"usdPerHour"`
 	Machines    int    `json:"machines"`
 	MaxMachines int    `json:"maxMachines"`
-	// Needed is the number of machines if all came from this group; Chance is the probability
-	// that such a launch succeeds as a whole, in percent.
-	Needed int `json:"needed"`
-	Chance int `json:"chancePercent"`
+	// Needed is the number of machines if all came from this group; 0 if none takes its pods. Chance is the
+	// probability that such a launch succeeds as a whole, in percent; nil if no such launch is made, but after a backoff.
+	Needed int  `json:"needed"`
+	Chance *int `json:"chancePercent,omitempty"`
 	// LastFailure is empty if none is on record.
 	LastFailure string `json:"lastFailure,omitempty"`
 	Backoff     string `json:"backoff,omitempty"`

@@ -6,6 +6,7 @@ import (
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -26,9 +27,9 @@ type GroupLine struct {
 	Booked     int32      `json:"booked"`
 	Max        int32      `json:"max"`
 	// ChanceOfOne and ChanceOfEight are the chances, in percent, that a launch of so many
-	// machines succeeds as a whole now.
+	// machines succeeds as a whole now; that of eight is nil if the group may not have so many.
 	ChanceOfOne   int    `json:"chanceOfOnePercent"`
-	ChanceOfEight int    `json:"chanceOfEightPercent"`
+	ChanceOfEight *int   `json:"chanceOfEightPercent,omitempty"`
 	LastFailure   string `json:"lastFailure,omitempty"`
 	// Backoff is the time until which launches of at least BackoffFrom machines wait: those that must be within one domain of
 	// BackoffLevel, where that is set.
@@ -38,8 +39,9 @@ type GroupLine struct {
 	// Troubles are conditions that need a person.
 	Troubles []string `json:"troubles,omitempty"`
 
-	// BackoffUntil is Backoff as text.
+	// BackoffUntil is Backoff as text, and BackoffLeft the duration until then.
 	BackoffUntil string `json:"-"`
+	BackoffLeft  string `json:"-"`
 }
 
 // GroupLineOf reads a NodeGroup.
@@ -48,7 +50,10 @@ func GroupLineOf(ng *v1alpha1.NodeGroup, now time.Time) GroupLine {
 	out := GroupLine{
 		Name: ng.Name, Provider: string(ng.Spec.Provider), Market: string(ng.Spec.CapacityType), Zone: ng.Spec.Zone,
 		USDPerHour: priceOf(&g), Machines: ng.Status.Machines, Ready: ng.Status.ReadyNodes,
-		Booked: ng.Status.BookedNodes, Max: ng.Spec.MaxNodes, ChanceOfOne: g.Chance(1, "", now) / 10, ChanceOfEight: g.Chance(8, "", now) / 10,
+		Booked: ng.Status.BookedNodes, Max: ng.Spec.MaxNodes, ChanceOfOne: g.Chance(1, "", now) / 10,
+	}
+	if ng.Spec.MaxNodes >= 8 {
+		out.ChanceOfEight = new(g.Chance(8, "", now) / 10)
 	}
 	if !g.EndsAt.IsZero() {
 		out.EndsAt = &g.EndsAt
@@ -60,7 +65,7 @@ func GroupLineOf(ng *v1alpha1.NodeGroup, now time.Time) GroupLine {
 		b := &ng.Status.Backoffs[i]
 		if until := b.Until.Time; now.Before(until) && (out.Backoff == nil || out.Backoff.Before(until)) {
 			out.Backoff, out.BackoffFrom, out.BackoffLevel = &until, b.AtLeast, b.Level
-			out.BackoffUntil = in(now, until)
+			out.BackoffUntil, out.BackoffLeft = in(now, until), duration.HumanDuration(until.Sub(now))
 			if b.AtLeast > 1 {
 				out.BackoffUntil += fmt.Sprintf(", for %d or more machines", b.AtLeast)
 			}

@@ -62,7 +62,9 @@ func (p *Picture) groupsFor(flavor string, pods []podsLike, plan *planner.Verdic
 		line := p.capacityOf(g, pods)
 		line.Flavor = flavor
 		var said []string
+		excluded := false
 		for _, r := range plan.Reasons {
+			excluded = excluded || r.Group == g.Name && r.Until.IsZero()
 			if r.Group == g.Name && (!some || !misfit(r.Code)) {
 				said = append(said, r.Message)
 			}
@@ -79,7 +81,9 @@ func (p *Picture) groupsFor(flavor string, pods []podsLike, plan *planner.Verdic
 		}
 		launched := slices.ContainsFunc(plan.Launches, func(l planner.GroupCount) bool { return l.Group == g.Name })
 		if len(said) > 0 || launched {
-			line.Why = strings.Join(said, "; ")
+			if line.Why = strings.Join(said, "; "); excluded {
+				line.Chance = nil
+			}
 			lines = append(lines, line)
 		}
 	}
@@ -135,7 +139,10 @@ func (p *Picture) capacityOf(g *planner.Group, pods []podsLike) CapacityLine {
 	level := g.LevelOf(levels)
 	out := CapacityLine{
 		Group: g.Name, Market: string(g.CapacityType), USDPerHour: priceOf(&g.Group),
-		Machines: g.Machines, MaxMachines: g.Max, Needed: n, Chance: g.Chance(max(1, n), level, p.Now) / 10,
+		Machines: g.Machines, MaxMachines: g.Max, Needed: n,
+	}
+	if n > 0 && n <= g.Max {
+		out.Chance = new(g.Chance(n, level, p.Now) / 10)
 	}
 	if failure := lastFailure(p.Groups[g.Name]); failure != nil {
 		out.LastFailure = fmt.Sprintf("%s, %s ago", failure.Class, ago(p.Now, failure.Time.Time))

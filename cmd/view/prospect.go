@@ -1,6 +1,7 @@
 package view
 
 import (
+	"context"
 	"slices"
 
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -39,7 +40,7 @@ func (p *Picture) prospect(history *forecast.History, given []*kueue.Workload, j
 	if !o.Starts {
 		out := &dispatch.Prospect{Outlook: dispatch.Waits, Message: o.Message}
 		if history != nil {
-			estimates := forecast.Arrivals(p.Queues, history, newcomers, p.Now, p.Now, forecast.Horizon)
+			estimates, _ := forecast.Arrivals(p.Queues, history, newcomers, p.Now, p.Now, forecast.Horizon, until(context.Background()))
 			out.Start = estimates[len(estimates)-1].Start
 		}
 		if !out.Start.IsZero() && out.Start.Before(p.Now.Add(forecast.LaunchTime)) {

@@ -31,6 +31,8 @@ type QueueLine struct {
 	Reason   string    `json:"reason"`
 	Words    string    `json:"words"`
 	Message  string    `json:"message"`
+	// Never means that it waits in vain: only another specification lets it start.
+	Never bool `json:"never,omitempty"`
 	// Asked are the clusters that it has been given to and that do not run it yet.
 	Asked []string `json:"askedClusters,omitempty"`
 	// Next is when it is evaluated again without an event; unset is never.
@@ -75,8 +77,7 @@ func (p *Picture) Lines(names ...string) []QueueLine {
 		for i, w := range p.Queues.InLine(kueue.ClusterQueueReference(cq)) {
 			l := p.lineOf(cq, w)
 			l.Position = i + 1
-			l.Reason, l.Message = p.why(w)
-			l.Words = inWords(l.Reason)
+			l.tell(p.whyWaits(w))
 			out = append(out, l)
 		}
 	}
@@ -85,26 +86,35 @@ func (p *Picture) Lines(names ...string) []QueueLine {
 
 // NotInLine returns Workloads that wait and have no line: those with quota that wait for their admission checks, such as for
 // machines, and, of all ClusterQueues together, those that no queue takes as they are.
-func (p *Picture) NotInLine(names ...string) (checked, refused []string) {
+func (p *Picture) NotInLine(names ...string) (checked, refused []QueueLine) {
 	inLine := map[types.NamespacedName]bool{}
 	for _, l := range p.Lines() {
 		inLine[types.NamespacedName{Namespace: l.Namespace, Name: l.Workload}] = true
 	}
 	for _, w := range p.Workloads {
-		name := w.Namespace + " " + nameOf(w)
 		switch {
 		case inLine[workload.KeyOf(w)] || workload.IsFinished(w) || !workload.IsActive(w):
 		case workload.HasQuota(w):
 			if cq := string(w.Status.Admission.ClusterQueue); !workload.IsAdmitted(w) && (len(names) == 0 || slices.Contains(names, cq)) {
-				checked = append(checked, name)
+				checked = append(checked, p.lineOf(cq, w))
 			}
 		case len(names) == 0:
-			refused = append(refused, name)
+			l := p.lineOf("", w)
+			l.tell(p.whyWaits(w))
+			refused = append(refused, l)
 		}
 	}
-	slices.Sort(checked)
-	slices.Sort(refused)
+	byName := func(a, b QueueLine) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	}
+	slices.SortFunc(checked, byName)
+	slices.SortFunc(refused, byName)
 	return checked, refused
+}
+
+// tell takes in why the Workload waits.
+func (l *QueueLine) tell(because waits) {
+	l.Reason, l.Words, l.Message, l.Never = because.reason, because.words, because.message, because.never
 }
 
 // Recorded lists the Workloads that wait, of those that the caller may read, in the order in which they came, as Muster recorded them. It
@@ -179,10 +189,4 @@ func nameOf(w *kueue.Workload) string {
 		return strings.ToLower(owner.Kind) + "/" + owner.Name
 	}
 	return "workload/" + w.Name
-}
-
-// why a Workload waits: as decided here, else as Muster recorded.
-func (p *Picture) why(w *kueue.Workload) (reason, message string) {
-	reason, message, _ = p.Queues.WaitingReason(w.UID)
-	return cmp.Or(reason, kueue.WorkloadQuotaReservedReasonPendingEvaluation), message
 }

@@ -29,6 +29,8 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/kinds"
 )
 
 // Right is a right that the caller lacks.
@@ -183,32 +185,32 @@ type Reading struct {
 // may not list in all namespaces, it lists those of namespace if that is allowed. A caller that
 // may not list the first kind is the user of one namespace: no kind that has namespaces is then
 // asked for in all of them.
-func Read(ctx context.Context, kube client.Reader, namespace string, kinds ...Kind) (*Reading, error) {
-	lists := make([]client.ObjectList, len(kinds))
-	errs, partly := make([]error, len(kinds)), make([]bool, len(kinds))
+func Read(ctx context.Context, kube client.Reader, namespace string, of ...Kind) (*Reading, error) {
+	lists := make([]client.ObjectList, len(of))
+	errs, partly := make([]error, len(of)), make([]bool, len(of))
 	narrow := false
 	list := func(i int) {
-		lists[i] = kinds[i].NewList()
-		if narrow && kinds[i].namespaced {
-			errs[i] = apierrors.NewForbidden(kinds[i].Resource, "", errors.New("not asked for"))
+		lists[i] = of[i].NewList()
+		if narrow && of[i].namespaced {
+			errs[i] = apierrors.NewForbidden(of[i].Resource, "", errors.New("not asked for"))
 		} else {
 			errs[i] = kube.List(ctx, lists[i])
 		}
-		if apierrors.IsForbidden(errs[i]) && kinds[i].namespaced {
+		if apierrors.IsForbidden(errs[i]) && of[i].namespaced {
 			partly[i] = kube.List(ctx, lists[i], client.InNamespace(namespace)) == nil
 		}
 	}
-	if len(kinds) > 0 {
+	if len(of) > 0 {
 		list(0)
-		narrow = kinds[0].namespaced && apierrors.IsForbidden(errs[0])
+		narrow = of[0].namespaced && apierrors.IsForbidden(errs[0])
 	}
 	var group sync.WaitGroup
-	for i := 1; i < len(kinds); i++ {
+	for i := 1; i < len(of); i++ {
 		group.Go(func() { list(i) })
 	}
 	group.Wait()
 	out := &Reading{absent: map[schema.GroupResource]bool{}, unread: map[schema.GroupResource]bool{}}
-	for i, k := range kinds {
+	for i, k := range of {
 		switch err := errs[i]; {
 		case IsAbsent(err):
 			out.absent[k.Resource] = true
@@ -254,8 +256,12 @@ func NotServed(kind schema.GroupResource) error {
 	if slices.Contains([]string{v1alpha1.GroupVersion.Group, kueue.SchemeGroupVersion.Group, provreq.SchemeGroupVersion.Group}, kind.Group) {
 		return NotInstalled(kind)
 	}
-	return fmt.Errorf("this cluster does not serve %s: the controller of that kind of jobs is not installed. Install it first; Muster then "+
-		"queues such jobs", kind)
+	name, version := "the controller of that kind of jobs", ""
+	if o, known := kinds.OperatorOf(kind.Resource); known {
+		name, version = o.Name, fmt.Sprintf(" (Muster is tested with %s)", o.Version)
+	}
+	return fmt.Errorf("this cluster does not serve %s: %s is not installed. Install it first%s; Muster then queues the jobs that have the "+
+		"label %s", kind, name, version, jobs.QueueLabel)
 }
 
 // NotInstalled is the error for a cluster that serves none of the kinds.

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -72,6 +73,30 @@ type Simulation struct {
 	Reason string       `json:"reason,omitempty"`
 	Waits  *Explanation `json:"waits,omitempty"`
 	Notes  []string     `json:"notes,omitempty"`
+
+	// uid is that of its Workload, and among the Picture in which it waits.
+	uid   types.UID
+	among *Picture
+}
+
+// Foresee estimates when those of the simulated jobs start that would wait. The error is that of Picture.Foresee.
+func Foresee(ctx context.Context, simulations []Simulation) error {
+	var among *Picture
+	for i := range simulations {
+		s := &simulations[i]
+		if s.Waits == nil || s.Waits.Place == nil || s.Waits.Never {
+			continue
+		}
+		if among == nil {
+			if among = s.among; among.Foreseen == nil {
+				if err := among.Foresee(ctx); err != nil {
+					return err
+				}
+			}
+		}
+		s.Waits.Expected = among.Expected(s.uid)
+	}
+	return nil
 }
 
 // FlavorLine is the flavor assignment of a podSet.
@@ -139,7 +164,7 @@ func (p *Picture) Simulate(newcomers []Newcomer, unchanged *Picture, workers ...
 			continue
 		}
 		s.Reason, s.Waits = o.Reason, with.ExplainWorkload(w)
-		s.Waits.Kind, s.Waits.Name = n.Kind, n.Name
+		s.Waits.Kind, s.Waits.Name, s.uid, s.among = n.Kind, n.Name, w.UID, with
 		s.Summary = "would not start now: it " + s.Waits.Summary
 	}
 	p.placedIn(workers, newcomers, workloads, outcomes, out)
@@ -160,11 +185,11 @@ func timeLaunch(o *forecast.Outcome, history *forecast.History, now time.Time) s
 
 // SimulateLater estimates when newcomers that arrive together at a later time would start,
 // if no other job arrives.
-func (p *Picture) SimulateLater(newcomers []Newcomer, at time.Time) ([]Simulation, error) {
+func (p *Picture) SimulateLater(ctx context.Context, newcomers []Newcomer, at time.Time) ([]Simulation, error) {
 	history, waiting := p.History()
 	switch {
 	case waiting > MostForeseen:
-		return nil, fmt.Errorf("%d workloads are pending, and a forecast with more than %d takes too long: leave out --at", waiting, MostForeseen)
+		return nil, fmt.Errorf("%w: leave out --at", TooMany{waiting})
 	case at.Before(p.Now) || at.After(p.Now.Add(forecast.Horizon)):
 		return nil, fmt.Errorf("%s is not within the next %d days, the horizon of the forecast", stamp(at), int(forecast.Horizon.Hours())/24)
 	}
@@ -175,7 +200,11 @@ func (p *Picture) SimulateLater(newcomers []Newcomer, at time.Time) ([]Simulatio
 		}
 	}
 	out := make([]Simulation, len(newcomers))
-	for i, e := range forecast.Arrivals(p.Queues, history, workloads, at, p.Now, forecast.Horizon) {
+	estimates, ok := forecast.Arrivals(p.Queues, history, workloads, at, p.Now, forecast.Horizon, until(ctx))
+	if !ok {
+		return nil, ctx.Err()
+	}
+	for i, e := range estimates {
 		n := &newcomers[i]
 		out[i] = Simulation{
 			Kind: n.Kind, Namespace: n.Workload.Namespace, Name: n.Name, Expected: p.expected(&e),

@@ -36,8 +36,7 @@ type Picture struct {
 	ClusterQueues []*kueue.ClusterQueue
 	Pods          []*corev1.Pod
 	Groups        map[string]*v1alpha1.NodeGroup
-	// Foreseen is a forecast that was made before; if nil, each explanation of a pending
-	// Workload makes its own.
+	// Foreseen is the forecast that explanations of pending Workloads take their estimates from; nil is none.
 	Foreseen *forecast.Report
 	// Contexts of the caller's kubeconfig for other clusters that have not their names.
 	Contexts map[string]string
@@ -49,6 +48,8 @@ type Picture struct {
 
 	// delegates are the AdmissionChecks that are Ready once another cluster runs the Workload, with the names of their MultiKueueConfigs.
 	delegates map[kueue.AdmissionCheckReference]string
+	// namespaces that exist; none if they were not read.
+	namespaces map[string]bool
 	// localQueues that exist.
 	localQueues map[types.NamespacedName]bool
 
@@ -56,13 +57,15 @@ type Picture struct {
 	machines *model.Model
 	// verdicts of one cycle by the Workload's UID.
 	verdicts map[types.UID]lifecycle.Verdict
+	// hopelessOf has the answers that Picture.hopeless has found out.
+	hopelessOf map[queuedClass]string
 }
 
 // New decides what Muster would do next with the objects that were read.
 func New(c clock.PassiveClock, s Settings, r *Reading) *Picture {
 	p := &Picture{
 		Now: c.Now(), served: s.served, Missing: r.Missing, unread: r.unread, Groups: map[string]*v1alpha1.NodeGroup{},
-		delegates: map[kueue.AdmissionCheckReference]string{}, localQueues: map[types.NamespacedName]bool{},
+		delegates: map[kueue.AdmissionCheckReference]string{}, localQueues: map[types.NamespacedName]bool{}, namespaces: map[string]bool{},
 		Queues: queueing.New(s.queues, planner.Plan), machines: model.New(c, s.served),
 	}
 	// Workloads go before the queues: a State counts nothing in a queue that no cycle
@@ -101,7 +104,7 @@ func New(c clock.PassiveClock, s Settings, r *Reading) *Picture {
 
 // decide runs a cycle; the queues stay as the cycle leaves them.
 func (p *Picture) decide() {
-	p.verdicts = map[types.UID]lifecycle.Verdict{}
+	p.verdicts, p.hopelessOf = map[types.UID]lifecycle.Verdict{}, map[queuedClass]string{}
 	for _, v := range p.Queues.Cycle(p.Now) {
 		p.verdicts[v.Workload.Object.UID] = v
 	}
@@ -122,6 +125,8 @@ func (p *Picture) take(object metav1.Object) {
 			}
 			p.delegates[kueue.AdmissionCheckReference(o.Name)] = config
 		}
+	case *corev1.Namespace:
+		p.namespaces[o.Name] = true
 	case *kueue.LocalQueue:
 		p.localQueues[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] = true
 	case *v1alpha1.NodeGroup:
@@ -133,6 +138,9 @@ func (p *Picture) take(object metav1.Object) {
 	}
 	p.machines.Set(object)
 }
+
+// HasNamespace reports whether a namespace exists, as far as the caller may know.
+func (p *Picture) HasNamespace(name string) bool { return len(p.namespaces) == 0 || p.namespaces[name] }
 
 // KnowsQueues reports whether the queues and all Workloads were read.
 func (p *Picture) KnowsQueues() bool {

@@ -90,7 +90,7 @@ func (p *Picture) With(newcomers []*kueue.Workload) *Picture {
 // copied returns a copy to be changed, on which nothing is decided yet.
 func (p *Picture) copied() *Picture {
 	out := *p
-	out.Queues = forecast.Copy(p.Queues)
+	out.Queues, out.Foreseen = forecast.Copy(p.Queues), nil
 	out.Workloads, out.ClusterQueues, out.Groups = slices.Clone(p.Workloads), slices.Clone(p.ClusterQueues), maps.Clone(p.Groups)
 	return &out
 }

@@ -243,17 +243,16 @@ func (p *Picture) explainRecorded(out *Explanation, w *kueue.Workload) {
 
 // explainWaiting explains a Workload that has no quota.
 func (p *Picture) explainWaiting(out *Explanation, a *scheduler.Account) {
-	out.Summary = inWords(a.Reason)
+	because := p.whyWaits(a.Workload)
+	because.withoutMachines(hopeless(a.Options))
+	out.Summary, out.Never = because.words, because.never
 	if out.Place != nil {
 		out.Place.Position, out.Place.Pending = len(a.Ahead)+1, a.Pending
 		out.Place.Waited = ago(p.Now, a.Workload.CreationTimestamp.Time)
 	}
-	if why := hopeless(a.Options); why != "" {
-		out.Summary = "cannot start as specified: " + why
-	}
 	out.Causes = causes(a)
 	if out.Place != nil {
-		out.Expected = p.foresee(a.Workload.UID)
+		out.Expected = p.Expected(a.Workload.UID)
 	}
 	if behind(a) {
 		first := a.Ahead[0]
@@ -277,6 +276,10 @@ func (p *Picture) explainWaiting(out *Explanation, a *scheduler.Account) {
 			out.Machines = append(out.Machines, p.machinesTaken(o.Plan)...)
 		}
 	}
+	if slices.ContainsFunc(a.Options, func(o scheduler.Option) bool { return neverHasMachines(&o) }) {
+		out.Unblock = append(out.Unblock, "each pod requests no more than a machine of a NodeGroup has, or an administrator adds a NodeGroup "+
+			"that suits its pods")
+	}
 	for _, h := range a.Holders {
 		out.Holders = append(out.Holders, holderLineOf(h))
 	}
@@ -285,41 +288,6 @@ func (p *Picture) explainWaiting(out *Explanation, a *scheduler.Account) {
 		!said {
 		out.Unblock = append(out.Unblock, "time: Muster retries "+in(p.Now, next))
 	}
-}
-
-// hopeless tells why no option can ever get machines. It is empty if one may, or if the
-// shortage is not of machines.
-func hopeless(options []scheduler.Option) (why string) {
-	for i := range options {
-		switch o := &options[i]; {
-		case o.Reason == kueue.WorkloadQuotaReservedReasonNoMatchingFlavor || o.Reason == kueue.WorkloadQuotaReservedReasonExceedsMaxQuota:
-		case o.Plan == nil || o.Plan.Outcome != planner.Never:
-			return ""
-		case slices.ContainsFunc(o.Plan.Reasons, func(r planner.Reason) bool { return r.Code == planner.CodePrice }):
-			why = "its machines cost more than its CapacityPolicy allows"
-		default:
-			why = cmp.Or(why, "no NodeGroup can provide its machines")
-		}
-	}
-	return why
-}
-
-// causes splits the message for the Workload into a line per flavor.
-func causes(a *scheduler.Account) []string {
-	var lines []string
-	for i := range a.Options {
-		if o := &a.Options[i]; o.Message != "" {
-			lines = append(lines, o.Message)
-		}
-	}
-	_, rest, same := strings.Cut(a.Message, strings.Join(lines, "; "))
-	switch rest = strings.TrimPrefix(rest, "; "); {
-	case !same:
-		return append([]string{a.Message}, lines...)
-	case rest != "":
-		return append(lines, rest)
-	}
-	return lines
 }
 
 // behind reports whether only the Workloads ahead of it keep the Workload waiting: one of
@@ -335,22 +303,6 @@ func quotaLineOf(flavor kueue.ResourceFlavorReference, a scheduler.Amount) Quota
 		Flavor: string(flavor), Resource: string(a.Resource), Asked: show(a.Asked), Free: show(a.Free),
 		Short: show(a.Short()), Whole: show(a.Whole), Borrowable: show(a.Borrowable),
 	}
-}
-
-// unblockQuota tells what would make up for missing quota.
-func unblockQuota(a *scheduler.Account, o *scheduler.Option, amount scheduler.Amount) []string {
-	show := func(v int64) string {
-		return fmt.Sprintf("%s %s", nodegroups.Quantity(amount.Resource, v), amount.Resource)
-	}
-	switch {
-	case o.Reason == kueue.WorkloadQuotaReservedReasonNoMatchingFlavor || amount.Short() == 0:
-		return nil
-	case amount.Asked > amount.Whole:
-		return []string{fmt.Sprintf("flavor %s: request %s less, or ask an administrator to raise nominalQuota of ClusterQueue %s by that amount",
-			o.Flavor, show(amount.Asked-amount.Whole), a.Queue)}
-	}
-	return []string{fmt.Sprintf("flavor %s: the workloads listed below release %s, or an administrator raises nominalQuota of ClusterQueue "+
-		"%s by that amount", o.Flavor, show(amount.Short()), a.Queue)}
 }
 
 func holderLineOf(h scheduler.Holder) HolderLine {

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -29,6 +30,9 @@ type Config struct {
 	// DataDir keeps the cluster's state for the next start. Empty means a temporary place, in memory where the machine
 	// has one, that is removed at the end.
 	DataDir string
+
+	// StartTimeout is how long the start may make no progress; 0 means two minutes.
+	StartTimeout time.Duration
 
 	// Port is where kube-apiserver listens on 127.0.0.1; 0 picks a free one.
 	Port int

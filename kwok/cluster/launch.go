@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,8 @@ import (
 )
 
 const (
-	// startTimeout is how long the start may make no progress: on a slow machine the disk must first read the program.
+	// startTimeout is how long the start may make no progress unless Config says otherwise: on a slow machine the disk must first read the
+	// program.
 	startTimeout = 2 * time.Minute
 
 	// deathsAtStart is how often a component may die before it serves for the first time, until the start is given up.
@@ -28,7 +30,7 @@ const (
 
 // launch starts everything in the order of its needs, and what does not need each other at the same time.
 func (c *Cluster) launch(ctx context.Context) error {
-	ctx, cancel := c.progress.watch(ctx, startTimeout)
+	ctx, cancel := c.progress.watch(ctx, cmp.Or(c.config.StartTimeout, startTimeout))
 	defer cancel()
 	for _, name := range []string{Etcd, APIServer} {
 		if err := c.bringUp(ctx, name); err != nil {

@@ -30,7 +30,9 @@ func (p *progress) watch(ctx context.Context, bound time.Duration) (context.Cont
 	ctx, cancel := context.WithCancelCause(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.bound, p.watchdog = bound, time.AfterFunc(bound, func() { cancel(fmt.Errorf("%w for %s", errStalled, bound)) })
+	p.bound, p.watchdog = bound, time.AfterFunc(bound, func() {
+		cancel(fmt.Errorf("%w for %s, which `muster-sandbox up --timeout` can make longer", errStalled, bound))
+	})
 	return ctx, func() {
 		p.watchdog.Stop()
 		cancel(context.Canceled)

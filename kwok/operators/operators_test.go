@@ -6,7 +6,23 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/muster-dev/muster/queueing/jobs/kinds"
 )
+
+// TestUsersAreToldTheVersionsThatAreTested, and nothing of a kind that comes with no operator.
+func TestUsersAreToldTheVersionsThatAreTested(t *testing.T) {
+	for _, d := range definitions {
+		for _, kind := range d.kinds {
+			if of, known := kinds.OperatorOf(kind); !known || of.Version != d.version {
+				t.Errorf("of %s users are told version %q, and %s is tested with %s", kind, of.Version, d.name, d.version)
+			}
+		}
+	}
+	if of, known := kinds.OperatorOf("Job"); known {
+		t.Errorf("a Job needs %s", of.Name)
+	}
+}
 
 func TestChoose(t *testing.T) {
 	all := definitions

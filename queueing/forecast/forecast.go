@@ -108,13 +108,16 @@ func (r *Report) Basis() string {
 // Forecast tells for each Workload that is active and not admitted when it is expected
 // to start, up to the horizon. The State is not changed.
 func Forecast(state *queueing.State, history *History, now time.Time, horizon time.Duration) Report {
-	return Paced(state, history, now, horizon, func() {})
+	out, _ := Paced(state, history, now, horizon, unhurried)
+	return out
 }
 
+// unhurried is the rest of a forecast that takes the time that it needs.
+func unhurried() bool { return true }
+
 // Paced is a Forecast that calls rest after every step of its work, so that its caller
-// may spread over a longer time what it costs.
-func Paced(state *queueing.State, history *History, now time.Time, horizon time.Duration, rest func()) Report {
-	var out Report
+// may spread over a longer time what it costs, or end it: there is no Report, and ok is false, if rest reports false.
+func Paced(state *queueing.State, history *History, now time.Time, horizon time.Duration, rest func() bool) (out Report, ok bool) {
 	all := state.AllWorkloads()
 	lengths := make(map[types.UID]*length, len(all))
 	var waiting []*cache.Workload
@@ -146,13 +149,17 @@ func Paced(state *queueing.State, history *History, now time.Time, horizon time.
 	for i := range runs {
 		runs[i] = newFuture(state, all, streams, believes(i, lengths, launches), now)
 		runs[i].rested = rest
-		rest()
-		runs[i].unfold(waiting, now.Add(horizon))
+		if !rest() {
+			return Report{}, false
+		}
+		if runs[i].unfold(waiting, now.Add(horizon)); runs[i].stopped {
+			return Report{}, false
+		}
 	}
 	for _, w := range waiting {
 		out.Estimates = append(out.Estimates, estimate(w, runs))
 	}
-	return out
+	return out, true
 }
 
 // estimate sums up the draws for one Workload.

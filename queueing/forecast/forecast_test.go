@@ -210,3 +210,29 @@ func TestAllHaveTheirTurn(t *testing.T) {
 		})
 	}
 }
+
+// TestAForecastEndsWhenItsCallerSaysSo at once, without a Report.
+func TestAForecastEndsWhenItsCallerSaysSo(t *testing.T) {
+	objects := []metav1.Object{flavor("spot"), queue("team", "spot=4"), localQueue("main", "team")}
+	for i := range 50 {
+		objects = append(objects, job(fmt.Sprintf("w-%d", i), 4))
+	}
+	s := stateOf(objects...)
+	for _, most := range []int{1, 5, 20} {
+		for name, run := range map[string]func(rest func() bool) bool{
+			"Paced": func(rest func() bool) bool {
+				report, ok := Paced(s, &History{}, noon, Horizon, rest)
+				return ok || len(report.Estimates) > 0
+			},
+			"Arrivals": func(rest func() bool) bool {
+				out, ok := Arrivals(s, &History{}, []*kueue.Workload{job("new", 4)}, noon, noon, Horizon, rest)
+				return ok || len(out) > 0
+			},
+		} {
+			steps := 0
+			if run(func() bool { steps++; return steps < most }) || steps != most {
+				t.Errorf("%s went on for %d steps, of at most %d, or has a result", name, steps, most)
+			}
+		}
+	}
+}

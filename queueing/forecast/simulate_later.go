@@ -15,8 +15,9 @@ import (
 
 // Arrivals tells when Workloads are expected to start that come together at a later
 // time, up to the horizon from then; nothing of those that are finished. The State is not
-// changed.
-func Arrivals(state *queueing.State, history *History, newcomers []*kueue.Workload, at, now time.Time, horizon time.Duration) []Estimate {
+// changed. Rest is called as in Paced: there are no estimates, and ok is false, if it reports false.
+func Arrivals(state *queueing.State, history *History, newcomers []*kueue.Workload, at, now time.Time, horizon time.Duration,
+	rest func() bool) (out []Estimate, ok bool) {
 	newcomers = Arriving(newcomers, at)
 	together := Copy(state)
 	indexes := make(map[types.UID]int, len(newcomers))
@@ -50,14 +51,17 @@ func Arrivals(state *queueing.State, history *History, newcomers []*kueue.Worklo
 				f.come(w)
 			}
 		})
-		f.unfold(slices.Concat(waiting, coming), at.Add(horizon))
+		f.rested = rest
+		if f.unfold(slices.Concat(waiting, coming), at.Add(horizon)); f.stopped {
+			return nil, false
+		}
 		runs[i] = f
 	}
-	out := make([]Estimate, len(newcomers))
+	out = make([]Estimate, len(newcomers))
 	for _, w := range coming {
 		out[indexes[w.Object.UID]] = estimate(w, runs)
 	}
-	return out
+	return out, true
 }
 
 // come has a Workload that comes later than all others wait for its turn.

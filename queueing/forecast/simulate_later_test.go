@@ -42,7 +42,8 @@ func TestArrivals(t *testing.T) {
 			s := stateOf(append(tc.there, queue("team", "spot=4"), flavor("spot"), localQueue("main", "team"))...)
 			at := noon.Add(time.Duration(tc.at) * time.Minute)
 			var got []string
-			for _, e := range Arrivals(s, nil, tc.newcomers, at, noon, 48*time.Hour) {
+			estimates, _ := Arrivals(s, nil, tc.newcomers, at, noon, 48*time.Hour, unhurried)
+			for _, e := range estimates {
 				got = append(got, minutes(t, e.Start))
 			}
 			if fmt.Sprint(got) != tc.want {

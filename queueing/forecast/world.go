@@ -51,8 +51,10 @@ type world struct {
 	// told of each Workload that may run from now on, and ends of each that is over.
 	sees, saw    func(*lifecycle.Verdict)
 	begins, ends func(*cache.Workload)
-	// rested is called after each cycle.
-	rested func()
+	// rested is called after each cycle. If it reports false, the world ends: stopped is then true, and what has
+	// become of its Workloads means nothing.
+	rested  func() bool
+	stopped bool
 }
 
 // nature determines what no controller decides.
@@ -83,7 +85,7 @@ func newWorld(from *queueing.State, n nature, now time.Time) *world {
 		nature: n, began: now, now: now, cycles: mostCycles, capacity: from.Capacity(), changed: true,
 		over: map[types.UID]bool{}, plans: map[string]planner.Verdict{}, requests: map[types.UID]*request{},
 		sees: func(*lifecycle.Verdict) {}, saw: func(*lifecycle.Verdict) {}, begins: func(*cache.Workload) {},
-		ends: func(*cache.Workload) {}, rested: func() {},
+		ends: func(*cache.Workload) {}, rested: unhurried,
 	}
 	x.state = from.Bare(func(gang state.Gang, v planner.Verdict) {
 		if v.Outcome == planner.Fits || v.Outcome == planner.Launch {
@@ -162,8 +164,11 @@ func (x *world) cycle() []lifecycle.Verdict {
 		x.state.SetCapacity(&at)
 	}
 	x.changed = false
-	defer x.rested()
-	return x.state.Cycle(x.now)
+	out := x.state.Cycle(x.now)
+	if !x.rested() {
+		x.cycles, x.stopped = 0, true
+	}
+	return out
 }
 
 // advance goes on to when something may change; false if nothing does before the end,

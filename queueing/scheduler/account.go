@@ -177,6 +177,16 @@ func (s *Cycle) holders(w *cache.Workload, options []Option) (out []Holder) {
 	return out
 }
 
+// EquivalenceClass returns the ClusterQueue that a Workload waits in and its class there; ok is false if it
+// waits in none.
+func (s *Cycle) EquivalenceClass(uid types.UID) (queue kueue.ClusterQueueReference, class cache.EquivalenceClass, ok bool) {
+	w := s.cache.Workloads[uid]
+	if w == nil || w.Queue == nil || w.Place != cache.Pending {
+		return queue, class, false
+	}
+	return kueue.ClusterQueueReference(w.Queue.Object.Name), s.equivalenceClass(w.Queue, w), true
+}
+
 // Account tells how things stand with a Workload; ok is false if there is none of
 // that UID. It is to be called after a Cycle, which it changes nothing of.
 func (s *Cycle) Account(uid types.UID) (out Account, ok bool) {

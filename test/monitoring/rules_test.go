@@ -18,6 +18,8 @@ type rule struct {
 	Record string `json:"record"`
 	Alert  string `json:"alert"`
 	Expr   string `json:"expr"`
+
+	Annotations map[string]string `json:"annotations"`
 }
 
 func rules(t *testing.T) (out []rule) {
@@ -111,6 +113,25 @@ func TestTheRulesTestsPass(t *testing.T) {
 	for _, args := range [][]string{{"check", "rules", rulesFile}, {"test", "rules", "../../deploy/monitoring/rules_test.yaml"}} {
 		if out, err := exec.Command(promtool, args...).CombinedOutput(); err != nil {
 			t.Errorf("promtool %v: %v\n%s", args, err, out)
+		}
+	}
+}
+
+// TestEachAlertHasARunbook that exists.
+func TestEachAlertHasARunbook(t *testing.T) {
+	text, err := os.ReadFile("../../docs/alerts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rules(t) {
+		if r.Alert == "" {
+			continue
+		}
+		if want := "https://github.com/muster-dev/muster/blob/main/docs/alerts.md#" + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
+			t.Errorf("%s has the runbook %q, want %s", r.Alert, r.Annotations["runbook_url"], want)
+		}
+		if !strings.Contains(string(text), "\n## "+r.Alert+"\n") {
+			t.Errorf("docs/alerts.md has no section %s", r.Alert)
 		}
 	}
 }

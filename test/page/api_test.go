@@ -60,10 +60,10 @@ func TestRowsAreChosenAndOrdered(t *testing.T) {
 		objects := append(small(), team("speech", "", "h100=8")...)
 		s := started(t, newWorld(append(objects, waiting("speech", "old", 4, 50*time.Hour))...))
 		for query, want := range map[string]string{
-			"":                           "4 old first second whale",
-			"?queue=vision":              "3 first second whale",
+			"":                           "4 old whale first second",
+			"?queue=vision":              "3 whale first second",
 			"?why=Turn":                  "1 first",
-			"?why=ExceedsMaxQuota":       "2 old whale",
+			"?why=Never":                 "2 old whale",
 			"?q=WHALE":                   "1 whale",
 			"?q=maximum+quota":           "2 old whale",
 			"?queue=vision&order=age":    "3 first second whale",
@@ -71,7 +71,7 @@ func TestRowsAreChosenAndOrdered(t *testing.T) {
 			"?from=9":                    "4",
 			"?queue=none":                "0",
 			"?count=0&order=start":       "4",
-			"?order=start&queue=vision":  "3 first second whale",
+			"?order=start&queue=vision":  "3 whale first second",
 			"?why=WaitingForQuota&q=job": "1 second",
 		} {
 			var answer struct {
@@ -87,6 +87,42 @@ func TestRowsAreChosenAndOrdered(t *testing.T) {
 			}
 			if strings.Join(got, " ") != want {
 				t.Errorf("%s: %v, want %s", query, got, want)
+			}
+		}
+	})
+}
+
+// TestJobsThatCanNeverStartAreCountedFirst: one with more GPUs than any machine, whose reason is that it waits for machines, one beyond
+// the maximum quota, and one that names a queue which does not exist.
+func TestJobsThatCanNeverStartAreCountedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		huge := waiting("speech", "huge", 1, time.Hour)
+		huge.Spec.PodSets[0].Template = pods(16)
+		typo := waiting("speech", "typo", 1, time.Hour)
+		typo.Spec.QueueName = "mian"
+		s := started(t, newWorld(append(append(small(), team("speech", "", "h100=64")...), huge, typo)...))
+		var summary struct {
+			Never   int
+			Reasons []struct {
+				Words string
+				Count int
+			}
+		}
+		if err := json.NewDecoder(asks(s, "/api/queue").Body).Decode(&summary); err != nil {
+			t.Fatal(err)
+		}
+		if first := summary.Reasons[0]; summary.Never != 3 || first.Words != view.CannotStart || first.Count != 3 {
+			t.Errorf("%d never start, and the reasons are %v", summary.Never, summary.Reasons)
+		}
+		var answer struct {
+			Rows []struct{ Name, Words string }
+		}
+		if err := json.NewDecoder(asks(s, "/api/queue/rows?count=3").Body).Decode(&answer); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range answer.Rows {
+			if !strings.HasPrefix(r.Words, view.CannotStart+": ") {
+				t.Errorf("%s is among the first three, and %s", r.Name, r.Words)
 			}
 		}
 	})

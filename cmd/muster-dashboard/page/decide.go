@@ -60,8 +60,7 @@ func (s *Server) Run(ctx context.Context) {
 	defer ticker.Stop()
 	var working sync.WaitGroup
 	defer working.Wait()
-	// A forecast cannot be cancelled, so its end is not awaited.
-	go s.foresee(ctx)
+	working.Go(func() { s.foresee(ctx) })
 	if s.prometheus != nil {
 		working.Go(func() { s.prometheus.recall(ctx, s) })
 	}

@@ -32,7 +32,11 @@ func (s *Server) foresee(ctx context.Context) {
 		if d != nil && d != last && d.err == nil && !now.Before(rest) && (s.watched(now) || last == nil) {
 			last = d
 			// With its own Picture, since it takes long and requests use the decision's.
-			s.foreseen.Store(foreseeAll(view.New(c, s.config.Settings, d.reading)))
+			f := foreseeAll(ctx, view.New(c, s.config.Settings, d.reading))
+			if f == nil {
+				return
+			}
+			s.foreseen.Store(f)
 			s.tell()
 			rest = c.Now().Add(max(5*shortestRest, restShare*c.Since(now)))
 		}
@@ -45,20 +49,22 @@ func (s *Server) foresee(ctx context.Context) {
 	}
 }
 
-// foreseeAll runs the queues forward in time.
-func foreseeAll(p *view.Picture) *foreseen {
+// foreseeAll runs the queues forward in time; nil if ctx is done before.
+func foreseeAll(ctx context.Context, p *view.Picture) *foreseen {
 	out := &foreseen{estimates: map[workload]forecast.Estimate{}}
 	if !p.Decides() {
 		out.words = "No forecast: rights to read are missing."
 		return out
 	}
 	// A forecast for 400 Workloads that need machines of 24 groups takes ten seconds of CPU.
-	out.report = p.Forecast()
-	if out.report == nil {
-		out.words = fmt.Sprintf("No forecast: more than %d jobs are pending.", view.MostForeseen)
+	switch err := p.Foresee(ctx); {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
+		out.words = fmt.Sprintf("No forecast: %s.", err)
 		return out
 	}
-	out.at = p.Now
+	out.at, out.report = p.Now, p.Foreseen
 	for _, e := range out.report.Estimates {
 		out.estimates[workload{e.Workload.Namespace, e.Workload.Name}] = e
 		for _, at := range []time.Time{e.Start, e.Late} {
@@ -119,7 +125,7 @@ func (f *foreseen) sortedBy(l *line) time.Time {
 func (f *foreseen) row(l *line) row {
 	out := row{
 		Queue: l.ClusterQueue, Position: l.Position, Namespace: l.Namespace, Name: l.Name, Workload: l.Workload, Priority: l.Priority,
-		Created: millis(l.Created), Reason: l.Reason, Words: l.Words, Message: l.Message, Asks: l.asks,
+		Created: millis(l.Created), Reason: l.reasonOf(), Words: l.Words, Message: l.Message, Asks: l.asks,
 	}
 	if l.Next != nil {
 		out.Next = millis(*l.Next)

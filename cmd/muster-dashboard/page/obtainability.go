@@ -52,7 +52,7 @@ type offering struct {
 	Max        int32  `json:"max"`
 	// Chance and ChanceOfEight are in percent.
 	Chance        int      `json:"chance"`
-	ChanceOfEight int      `json:"chanceOfEight"`
+	ChanceOfEight *int     `json:"chanceOfEight,omitempty"`
 	LastFailure   string   `json:"lastFailure,omitempty"`
 	Backoff       int64    `json:"backoff,omitempty"`
 	Troubles      []string `json:"troubles,omitempty"`

@@ -31,9 +31,20 @@ type line struct {
 	text string
 }
 
-// linesOf returns all pending Workloads by ClusterQueue, in queue order.
+// linesOf returns all pending Workloads by ClusterQueue, in queue order. Those that can never start come first.
 func linesOf(p *view.Picture) []line {
-	lines := p.Lines()
+	_, refused := p.NotInLine()
+	lines := slices.Concat(refused, p.Lines())
+	slices.SortStableFunc(lines, func(a, b view.QueueLine) int {
+		switch {
+		case a.Never == b.Never:
+			return 0
+		case a.Never:
+			return -1
+		default:
+			return 1
+		}
+	})
 	out := make([]line, len(lines))
 	asks := make(map[workload]string, len(p.Workloads))
 	for _, w := range p.Workloads {
@@ -78,17 +89,29 @@ func asksOf(w *kueue.Workload) string {
 // queueSummary is the view of the queues without the pending Workloads.
 type queueSummary struct {
 	Pending  int             `json:"pending"`
+	Never    int             `json:"never"`
 	Admitted int             `json:"admitted"`
 	Reasons  []reasonCount   `json:"reasons"`
 	Queues   []queueCard     `json:"queues"`
 	Forecast forecastSummary `json:"forecast"`
 }
 
-// reasonCount is the number of Workloads with the same reason.
+// reasonCount is the number of Workloads with the same reason. All that can never start are counted as one.
 type reasonCount struct {
 	Reason string `json:"reason"`
 	Words  string `json:"words"`
 	Count  int    `json:"count"`
+}
+
+// reasonNever is the reason shown for all Workloads that can never start.
+const reasonNever = "Never"
+
+// reasonOf is what a line is counted and chosen by.
+func (l *line) reasonOf() string {
+	if l.Never {
+		return reasonNever
+	}
+	return l.Reason
 }
 
 // queueCard is one ClusterQueue.
@@ -115,6 +138,11 @@ type usage struct {
 
 func (s *Server) queue(_ context.Context, d *decision, _ *http.Request) (queueSummary, error) {
 	out := queueSummary{Pending: len(d.lines), Reasons: reasonsOf(d.lines), Queues: d.cards(), Forecast: s.forecastSummary()}
+	for i := range d.lines {
+		if d.lines[i].Never {
+			out.Never++
+		}
+	}
 	for _, w := range d.picture.Workloads {
 		if workloads.IsAdmitted(w) && !workloads.IsFinished(w) {
 			out.Admitted++
@@ -123,21 +151,33 @@ func (s *Server) queue(_ context.Context, d *decision, _ *http.Request) (queueSu
 	return out, nil
 }
 
-// reasonsOf counts the reasons, the most frequent first.
+// reasonsOf counts the reasons: the Workloads that can never start first, then the most frequent.
 func reasonsOf(lines []line) []reasonCount {
 	counts := map[string]*reasonCount{}
 	out := []reasonCount{}
 	for i := range lines {
 		l := &lines[i]
-		if counts[l.Reason] == nil {
-			counts[l.Reason] = &reasonCount{Reason: l.Reason, Words: l.Words}
+		reason, words := l.reasonOf(), l.Words
+		if l.Never {
+			words = view.CannotStart
 		}
-		counts[l.Reason].Count++
+		if counts[reason] == nil {
+			counts[reason] = &reasonCount{Reason: reason, Words: words}
+		}
+		counts[reason].Count++
 	}
 	for _, c := range counts {
 		out = append(out, *c)
 	}
-	slices.SortFunc(out, func(a, b reasonCount) int { return cmp.Or(b.Count-a.Count, strings.Compare(a.Reason, b.Reason)) })
+	slices.SortFunc(out, func(a, b reasonCount) int {
+		if (a.Reason == reasonNever) != (b.Reason == reasonNever) {
+			if a.Reason == reasonNever {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(b.Count-a.Count, strings.Compare(a.Reason, b.Reason))
+	})
 	return out
 }
 
@@ -289,7 +329,7 @@ func chosen(lines []line, queue, why, text string) []*line {
 	out := make([]*line, 0, len(lines))
 	for i := range lines {
 		l := &lines[i]
-		if (queue == "" || queue == l.ClusterQueue) && (why == "" || why == cmp.Or(l.Reason, hasTurn)) &&
+		if (queue == "" || queue == l.ClusterQueue) && (why == "" || why == cmp.Or(l.reasonOf(), hasTurn)) &&
 			(text == "" || strings.Contains(l.text, text)) {
 			out = append(out, l)
 		}

@@ -93,7 +93,7 @@ func (l *Loop) prepare(now time.Time) func() writes.Done {
 			}
 		}()
 		p := &pacer{now: l.now, rest: l.rest, since: began}
-		report := forecast.Paced(state, history, now, forecast.Horizon, p.pause)
+		report, _ := forecast.Paced(state, history, now, forecast.Horizon, p.pause)
 		took := p.worked()
 		return func(time.Time) { l.foreseen(&report, now, took) }
 	}
@@ -109,15 +109,14 @@ type pacer struct {
 	before time.Duration
 }
 
-// pause rests for the work that was done, once it is enough to be worth it.
-func (p *pacer) pause() {
-	work := p.now().Sub(p.since)
-	if work < leastWork {
-		return
+// pause rests for the work that was done, once it is enough to be worth it. A forecast is never ended.
+func (p *pacer) pause() bool {
+	if work := p.now().Sub(p.since); work >= leastWork {
+		p.rest(restShare * work)
+		p.before += work
+		p.since = p.now()
 	}
-	p.rest(restShare * work)
-	p.before += work
-	p.since = p.now()
+	return true
 }
 
 // worked is for how long was worked, without the rests.

@@ -107,7 +107,7 @@ export function mount(root, app) {
       el('th', { scope: 'row' }, el('span', { class: 'name', title: o.name }, o.name), el('span', { class: 'sub' }, [o.provider, o.market, o.zone, o.type].filter(Boolean).join(' · '))),
       el('td', { class: 'number' }, o.usdPerHour),
       el('td', { class: 'number' }, el('b', {}, `${o.chance} %`), o.backoff ? el('span', { class: 'sub warn', title: o.lastFailure }, `backoff ${span((o.backoff - Date.now()) / 1000)}`) : o.lastFailure ? el('span', { class: 'sub', title: o.lastFailure }, o.lastFailure) : null),
-      el('td', { class: 'number wide' }, `${o.chanceOfEight} %`),
+      el('td', { class: 'number wide' }, o.chanceOfEight === undefined ? '–' : `${o.chanceOfEight} %`),
       el('td', { class: 'strip-cell' }, strip),
       el('td', { class: 'number wide' }, `${count(o.machines)}`, el('span', { class: 'sub' }, `of ${count(o.max)}`)));
   }

@@ -19,11 +19,7 @@ const families = {
   WaitingForPodsReady: 'held',
   Suspended: 'held',
   AdmissionGated: 'held',
-  ExceedsMaxQuota: 'never',
-  NoMatchingFlavor: 'never',
-  StartByPassed: 'never',
-  Misconfigured: 'never',
-  Deactivated: 'never',
+  Never: 'never',
 };
 const family = (reason) => families[reason] ?? 'held';
 
@@ -183,7 +179,8 @@ export function mount(root, app) {
       app.announce(now);
     }
     said = now;
-    headline.replaceChildren(now, el('span', { class: 'muted' }, `, ${count(data.admitted)} running`));
+    headline.replaceChildren(now, data.never ? el('span', { class: 'bad' }, `, ${count(data.never)} cannot start`) : '',
+      el('span', { class: 'muted' }, `, ${count(data.admitted)} running`));
     queues = data.queues;
     showCards();
     showReasons(data);

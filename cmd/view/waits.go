@@ -1,0 +1,86 @@
+package view
+
+import (
+	"cmp"
+	"slices"
+
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/checks"
+	"github.com/muster-dev/muster/queueing/scheduler"
+)
+
+// CannotStart begins the words for a Workload that only another specification lets start.
+const CannotStart = "cannot start as specified"
+
+// waits is why a Workload waits. All views take their words from it, so that they agree.
+type waits struct {
+	reason, words, message string
+	// never means that nothing which others do lets it start: it, its queue or the node groups have to change.
+	never bool
+}
+
+// neverStarts are the reasons of Workloads that wait in vain.
+var neverStarts = []string{
+	kueue.WorkloadQuotaReservedReasonExceedsMaxQuota, kueue.WorkloadQuotaReservedReasonNoMatchingFlavor,
+	kueue.WorkloadQuotaReservedReasonMisconfigured, checks.ReasonStartByPassed,
+}
+
+// whyWaits tells why a Workload waits, as decided here, or as Muster recorded.
+func (p *Picture) whyWaits(w *kueue.Workload) waits {
+	reason, message, _ := p.Queues.WaitingReason(w.UID)
+	reason = cmp.Or(reason, kueue.WorkloadQuotaReservedReasonPendingEvaluation)
+	out := waits{reason: reason, words: inWords(reason), message: message, never: slices.Contains(neverStarts, reason)}
+	if !out.never {
+		out.withoutMachines(p.hopeless(w))
+	}
+	return out
+}
+
+// withoutMachines takes in that no machines can be had, unless why is empty.
+func (w *waits) withoutMachines(why string) {
+	if why != "" {
+		w.words, w.never = CannotStart+": "+why, true
+	}
+}
+
+// queuedClass is an equivalence class of a ClusterQueue.
+type queuedClass struct {
+	queue kueue.ClusterQueueReference
+	class cache.EquivalenceClass
+}
+
+// hopeless is the answer of the function hopeless for a Workload, which is found out once for each equivalence class.
+func (p *Picture) hopeless(w *kueue.Workload) string {
+	queue, class, ok := p.Queues.EquivalenceClass(w.UID, p.Now)
+	if !ok || !p.Decides() {
+		return ""
+	}
+	key := queuedClass{queue, class}
+	why, known := p.hopelessOf[key]
+	if !known {
+		account, _ := p.Queues.Account(w.UID, p.Now)
+		why = hopeless(account.Options)
+		p.hopelessOf[key] = why
+	}
+	return why
+}
+
+// hopeless tells why no option can ever get machines. It is empty if one may, or if the
+// shortage is not of machines.
+func hopeless(options []scheduler.Option) (why string) {
+	for i := range options {
+		switch o := &options[i]; {
+		case o.Reason == kueue.WorkloadQuotaReservedReasonNoMatchingFlavor || o.Reason == kueue.WorkloadQuotaReservedReasonExceedsMaxQuota:
+		case o.Plan == nil || o.Plan.Outcome != planner.Never:
+			return ""
+		case slices.ContainsFunc(o.Plan.Reasons, func(r planner.Reason) bool { return r.Code == planner.CodePrice }):
+			why = "its machines cost more than its CapacityPolicy allows"
+		default:
+			why = cmp.Or(why, "no NodeGroup can provide its machines")
+		}
+	}
+	return why
+}
