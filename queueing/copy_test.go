@@ -57,7 +57,7 @@ func TestACopyDecidesByTheObjects(t *testing.T) {
 func (w *world) restarted() *State {
 	out := New(w.s.Config, w.s.plan)
 	feed := func(o metav1.Object) { out.Set(o) }
-	out.Nodes.Forest, out.Nodes.Known = w.s.Nodes.Clone(), w.s.Nodes.Known
+	out.Nodes.TopologyCache, out.Nodes.Known = w.s.Nodes.Clone(), w.s.Nodes.Known
 	for _, o := range w.s.Topologies {
 		feed(o)
 	}

@@ -124,7 +124,7 @@ func (s *Cache) charge(w *Workload) {
 	if seen && q != nil && q.Tree.MissedCandidates {
 		q.Tree.Released, q.Tree.MissedCandidates = true, false
 	}
-	s.Nodes.Hold(workload.KeyOf(w.Object), w.places())
+	s.Nodes.SetUsage(workload.KeyOf(w.Object), w.places())
 	if q != nil && !workload.IsTrue(w.Object, kueue.WorkloadPodsReady) {
 		s.PodsNotReady[w.Object.UID] = w
 	} else {
@@ -159,7 +159,7 @@ func (s *Cache) count(w *Workload, by int32) {
 }
 
 // Assume gives quota to a Workload before its object shows it.
-func (s *Cache) Assume(w *Workload, q *ClusterQueue, usage quota.Amounts, uses []placement.Use) {
+func (s *Cache) Assume(w *Workload, q *ClusterQueue, usage quota.Amounts, uses []placement.Usage) {
 	w.Assumed, w.AssumedUsage, w.AssumedUses = q, usage, uses
 	s.charge(w)
 	q.Drop(w)

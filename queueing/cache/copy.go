@@ -21,7 +21,7 @@ func (s *Cache) Bare() *Cache {
 	out.Checks, out.Policies, out.RequestConfig = maps.Clone(s.Checks), maps.Clone(s.Policies), maps.Clone(s.RequestConfig)
 	out.runtimes, out.devices = maps.Clone(s.runtimes), s.devices.clone()
 	if s.UsesTopologies() {
-		out.Nodes.Forest, out.Nodes.Known, out.Nodes.Vanished = s.Nodes.Clone(), s.Nodes.Known, s.Nodes.Vanished
+		out.Nodes.TopologyCache, out.Nodes.Known, out.Nodes.Vanished = s.Nodes.Clone(), s.Nodes.Known, s.Nodes.Vanished
 	}
 	for name, ns := range s.Namespaces {
 		out.Namespaces[name] = &Namespace{Labels: ns.Labels, Quotas: maps.Clone(ns.Quotas), ranges: maps.Clone(ns.ranges), Rules: ns.Rules}

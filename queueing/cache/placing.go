@@ -17,8 +17,8 @@ import (
 
 // Placing is where the pods of a Workload could go by the Topologies of its flavors.
 type Placing struct {
-	forest *placement.Forest
-	groups []group
+	topologies *placement.TopologyCache
+	groups     []group
 }
 
 // group is a podSet that is placed by itself, or with the leader that is to be near it.
@@ -32,17 +32,17 @@ type group struct {
 // Placed is where the pods of one podSet go.
 type Placed struct {
 	PodSet int
-	placement.Use
+	placement.Usage
 	Levels []string
 	// Fills as placement.Placement has it, of the only podSet that is placed.
 	Fills bool
 }
 
 // Uses are those of all podSets.
-func Uses(placed []Placed) []placement.Use {
-	var out []placement.Use
+func Uses(placed []Placed) []placement.Usage {
+	var out []placement.Usage
 	for i := range placed {
-		out = append(out, placed[i].Use)
+		out = append(out, placed[i].Usage)
 	}
 	return out
 }
@@ -58,19 +58,19 @@ func Write(placed []Placed, admission *kueue.Admission) {
 // NewPlacing asks for the pods of an admission, with what its checks add to them, in a forest. It is
 // nil where no flavor has a Topology.
 func (s *Cache) NewPlacing(w *Workload, admission *kueue.Admission, checks []kueue.AdmissionCheckState,
-	forest *placement.Forest) *Placing {
-	out := &Placing{forest: forest}
+	topologies *placement.TopologyCache) *Placing {
+	out := &Placing{topologies: topologies}
 	led := map[string]int{} // the group's place among groups, by its name
 	for i := range admission.PodSetAssignments {
 		a := &admission.PodSetAssignments[i]
 		flavor, ok := s.topologyFlavor(a)
-		if !ok || workload.CountOf(a) == 0 || forest.Tree(flavor) == nil {
+		if !ok || workload.CountOf(a) == 0 || topologies.Tree(flavor) == nil {
 			continue
 		}
 		ps := &w.Object.Spec.PodSets[i]
 		r := ps.TopologyRequest
 		g := group{flavor: flavor, pods: i, leader: -1, request: placement.Request{
-			Count: workload.CountOf(a), Pod: w.Requests[i], Topology: r, Implied: !placement.Asks(r), Spec: s.specOf(w, a, checks),
+			Count: workload.CountOf(a), Pod: w.Requests[i], Topology: r, Implied: !placement.RequestsTopology(r), Spec: s.specOf(w, a, checks),
 			Balanced: s.Config.FeatureGates[config.TASBalancedPlacement],
 		}}
 		if r != nil && r.PodSetGroupName != nil {
@@ -122,7 +122,7 @@ func (s *Cache) specOf(w *Workload, a *kueue.PodSetAssignment, checks []kueue.Ad
 
 // Lost are the hosts with places of a Workload that its pods cannot have any more.
 func (s *Cache) Lost(w *Workload) map[string]bool {
-	return s.Nodes.Lost(workload.KeyOf(w.Object), w.Uses, func(taint *corev1.Taint) bool {
+	return s.Nodes.LostHosts(workload.KeyOf(w.Object), w.Uses, func(taint *corev1.Taint) bool {
 		admission := w.Object.Status.Admission
 		return slices.ContainsFunc(admission.PodSetAssignments, func(a kueue.PodSetAssignment) bool {
 			return a.TopologyAssignment != nil &&
@@ -142,30 +142,30 @@ type Lack struct {
 
 // Place finds domains for all podSets, one after the other. The reason says why one has none.
 func (p *Placing) Place() (out []Placed, reason string, lack Lack) {
-	defer func() { p.forest.Add(Uses(out), -1) }()
-	var taken []placement.Use // of single nodes, where domains have several
+	defer func() { p.topologies.AddUsage(Uses(out), -1) }()
+	var taken []placement.Usage // of single nodes, where domains have several
 	for i := range p.groups {
 		g := &p.groups[i]
-		tree := p.forest.Tree(g.flavor)
-		view := tree.View()
+		tree := p.topologies.Tree(g.flavor)
+		view := tree.Snapshot()
 		for _, u := range taken {
 			if u.Flavor == g.flavor {
-				view.UseNodes(u.Domains, u.Pod)
+				view.AddNodeUsage(u.Domains, u.Pod)
 			}
 		}
 		found := view.Place(&g.request)
 		if found.Reason != "" {
 			return out, found.Reason, Lack{g.pods, g.request.Count, g.request.Pod, found.Best}
 		}
-		placed := []Placed{{g.pods, placement.Use{Flavor: g.flavor, Domains: found.Pods, Pod: g.request.Pod}, tree.Levels(),
+		placed := []Placed{{g.pods, placement.Usage{Flavor: g.flavor, Domains: found.Pods, Pod: g.request.Pod}, tree.Levels(),
 			found.Fills && len(p.groups) == 1}}
 		if g.leader >= 0 {
-			placed = append(placed, Placed{g.leader, placement.Use{Flavor: g.flavor, Domains: found.Leader, Pod: g.request.Leader},
+			placed = append(placed, Placed{g.leader, placement.Usage{Flavor: g.flavor, Domains: found.Leader, Pod: g.request.Leader},
 				tree.Levels(), false})
 		}
-		p.forest.Add(Uses(placed), 1)
-		taken = append(taken, placement.Use{Flavor: g.flavor, Domains: found.On, Pod: g.request.Pod},
-			placement.Use{Flavor: g.flavor, Domains: found.LeaderOn, Pod: g.request.Leader})
+		p.topologies.AddUsage(Uses(placed), 1)
+		taken = append(taken, placement.Usage{Flavor: g.flavor, Domains: found.Nodes, Pod: g.request.Pod},
+			placement.Usage{Flavor: g.flavor, Domains: found.LeaderNodes, Pod: g.request.Leader})
 		out = append(out, placed...)
 	}
 	return out, "", Lack{}
@@ -175,7 +175,7 @@ func (p *Placing) Place() (out []Placed, reason string, lack Lack) {
 func (p *Placing) PlaceEmpty() (lack Lack, ok bool) {
 	for i := range p.groups {
 		g := &p.groups[i]
-		if found := p.forest.Tree(g.flavor).Empty().Place(&g.request); found.Reason != "" {
+		if found := p.topologies.Tree(g.flavor).EmptySnapshot().Place(&g.request); found.Reason != "" {
 			return Lack{g.pods, g.request.Count, g.request.Pod, found.Best}, false
 		}
 	}
@@ -186,7 +186,7 @@ func (p *Placing) PlaceEmpty() (lack Lack, ok bool) {
 func (p *Placing) Repair(admission *kueue.Admission, lost map[string]bool) (out []Placed, reason string) {
 	for i := range p.groups {
 		g := &p.groups[i]
-		tree := p.forest.Tree(g.flavor)
+		tree := p.topologies.Tree(g.flavor)
 		podSets := []int{g.pods}
 		if g.leader >= 0 {
 			podSets = append(podSets, g.leader)
@@ -218,7 +218,7 @@ func (p *Placing) Repair(admission *kueue.Admission, lost map[string]bool) (out 
 			if reason != "" {
 				return nil, reason
 			}
-			out = append(out, Placed{at, placement.Use{Flavor: g.flavor, Domains: repaired, Pod: request.Pod}, tree.Levels(), false})
+			out = append(out, Placed{at, placement.Usage{Flavor: g.flavor, Domains: repaired, Pod: request.Pod}, tree.Levels(), false})
 			of[at] = repaired
 		}
 	}
@@ -239,7 +239,7 @@ func (t Trial) PutBack(uid types.UID) { t.add(uid, 1) }
 
 func (t Trial) add(uid types.UID, n int) {
 	if w := t.Workloads[uid]; w != nil {
-		t.forest.Add(w.Uses, n)
+		t.topologies.AddUsage(w.Uses, n)
 	}
 }
 

@@ -184,7 +184,7 @@ func (s *Cache) RequeueForCapacity() {
 // RequeueForNodes has the Workloads judged again that found no room in the domains of a Topology, if
 // nodes have more by now, and looks at those that wait for the nodes that are booked for them, before they start or in place of lost ones.
 func (s *Cache) RequeueForNodes() {
-	if s.Nodes.Changed() {
+	if s.Nodes.NodeChanged() {
 		for uid, w := range s.Unadmitted {
 			if workload.AwaitsTopology(w.Object.Status.Admission) {
 				s.Due[uid] = w
@@ -192,19 +192,19 @@ func (s *Cache) RequeueForNodes() {
 		}
 		maps.Copy(s.Due, s.Unhealthy)
 	}
-	if suspects := s.Nodes.Suspects(); len(suspects) > 0 {
+	if suspects := s.Nodes.SuspectWorkloads(); len(suspects) > 0 {
 		for uid, w := range s.Workloads {
 			if slices.Contains(suspects, workload.KeyOf(w.Object)) {
 				s.Due[uid] = w
 			}
 		}
 	}
-	if s.Nodes.Ended() {
+	if s.Nodes.PodEnded() {
 		for _, w := range s.Reclaimed {
 			s.Nodes.Move(w, s.usesOf(w))
 		}
 	}
-	if !s.Nodes.Grown() {
+	if !s.Nodes.CapacityFreed() {
 		return
 	}
 	for _, q := range s.Order {

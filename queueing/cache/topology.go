@@ -49,11 +49,11 @@ func (s *Settings) ImpliesTopology(cq *kueue.ClusterQueue) bool {
 }
 
 // usesOf reads where the pods of a Workload are by its assignment, but for those that have ended. What cannot be read counts nowhere.
-func (s *Cache) usesOf(w *Workload) []placement.Use {
+func (s *Cache) usesOf(w *Workload) []placement.Usage {
 	if !workload.HasQuota(w.Object) {
 		return nil
 	}
-	var out []placement.Use
+	var out []placement.Usage
 	for i := range w.Object.Status.Admission.PodSetAssignments {
 		a := &w.Object.Status.Admission.PodSetAssignments[i]
 		if a.TopologyAssignment == nil {
@@ -65,7 +65,7 @@ func (s *Cache) usesOf(w *Workload) []placement.Use {
 			continue
 		}
 		if flavor, ok := s.topologyFlavor(a); ok {
-			use := placement.Use{Flavor: flavor, Domains: domains, Pod: w.Requests[at]}
+			use := placement.Usage{Flavor: flavor, Domains: domains, Pod: w.Requests[at]}
 			ended := workload.CountOf(a) - workload.PodsLeft(w.Object, a)
 			out = append(out, s.Nodes.WithoutEnded(workload.KeyOf(w.Object), string(a.Name), use, ended))
 		}
@@ -91,7 +91,7 @@ func (s *Settings) HasTopology(a *kueue.PodSetAssignment) bool {
 
 // Nodes are those of the flavors with a Topology, with the pods on them.
 type Nodes struct {
-	*placement.Forest
+	*placement.TopologyCache
 	// Known says that all of them have been taken in.
 	Known bool
 	// BookedUnseen: nodes that are booked are not shown, as in a forecast, so they are taken to be as asked for.
@@ -103,12 +103,12 @@ type Nodes struct {
 // MayReturn reports whether some of these hosts, which a Workload has lost, may come back: for a moment it is too soon to tell, or so
 // many have vanished that a person has to decide.
 func (n *Nodes) MayReturn(lost map[string]bool) (soon, many bool) {
-	left := n.Gone()
+	left := n.DeletedNodes()
 	for host := range lost {
 		id, seen := left[host]
 		doubted, vanished := n.Vanished.Machines[id]
 		switch {
-		case n.Shows(host):
+		case n.HasHost(host):
 		case !seen:
 			many = many || n.Vanished.Many
 		case vanished:
@@ -118,18 +118,18 @@ func (n *Nodes) MayReturn(lost map[string]bool) (soon, many bool) {
 	return soon, many
 }
 
-func newNodes() Nodes { return Nodes{Forest: placement.NewForest()} }
+func newNodes() Nodes { return Nodes{TopologyCache: placement.NewTopologyCache()} }
 
 // Read says that all have been taken in.
 func (n *Nodes) Read() {
 	n.Known = true
-	n.Refilled()
+	n.MarkAllChanged()
 }
 
 // Move has pods of a Workload be elsewhere before its object shows it.
-func (n *Nodes) Move(w *Workload, uses []placement.Use) {
+func (n *Nodes) Move(w *Workload, uses []placement.Usage) {
 	w.Uses = uses
-	n.Hold(workload.KeyOf(w.Object), w.places())
+	n.SetUsage(workload.KeyOf(w.Object), w.places())
 }
 
 // plant makes the trees of the flavors that have a Topology. Nodes are told apart by these labels.
@@ -140,7 +140,7 @@ func (n *Nodes) plant(s *Settings, keys []string) {
 			flavors = append(flavors, placement.Flavor{Name: name, NodeLabels: s.Flavors[name].Spec.NodeLabels, Topology: t.Name, Levels: Levels(t)})
 		}
 	}
-	n.Plant(flavors, keys)
+	n.SetFlavors(flavors, keys)
 }
 
 // Forget drops all, for no flavor has a Topology.

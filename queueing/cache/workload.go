@@ -79,7 +79,7 @@ type Workload struct {
 	// Usage is the quota that the Workload has reserved; empty without one.
 	Usage quota.Amounts
 	// Uses are where its pods are by its admission, where flavors have a Topology.
-	Uses []placement.Use
+	Uses []placement.Usage
 
 	// Candidate is what preemption has to know of it while it holds quota.
 	Candidate preemption.Workload
@@ -113,7 +113,7 @@ type Workload struct {
 	// Assumed is the queue whose quota a verdict gave it, before the object shows it.
 	Assumed      *ClusterQueue
 	AssumedUsage quota.Amounts
-	AssumedUses  []placement.Use
+	AssumedUses  []placement.Usage
 	// Replaces is the Workload whose place this slice has taken; empty for others.
 	Replaces types.UID
 	// chargedTo is the queue in whose usage the Workload is counted, with what; unseen says
@@ -137,7 +137,7 @@ type Workload struct {
 }
 
 // places are where its pods are: by its object or, before that shows any, by what a verdict gave it.
-func (w *Workload) places() []placement.Use {
+func (w *Workload) places() []placement.Usage {
 	switch {
 	case w.Place == Reserving:
 		return w.Uses

@@ -166,7 +166,7 @@ func dropForeignMounts(spec *corev1.PodSpec) {
 // tellPlaced says in the template of a podSet that asks for no topology, and that is placed by that of its flavor, what its pods
 // will say: those that are lost are placed again.
 func (s Evaluator) tellPlaced(w *cache.Workload, a *kueue.PodSetAssignment, template *corev1.PodTemplateSpec) {
-	if s.cache.HasTopology(a) && !placement.Asks(workload.FindPodSet(w.Object, a.Name).TopologyRequest) {
+	if s.cache.HasTopology(a) && !placement.RequestsTopology(workload.FindPodSet(w.Object, a.Name).TopologyRequest) {
 		template.Annotations = maps.Clone(template.Annotations)
 		if template.Annotations == nil {
 			template.Annotations = map[string]string{}

@@ -95,7 +95,7 @@ func newWorld(from *queueing.State, n nature, now time.Time) *world {
 		}
 	})
 	x.state.Nodes.BookedUnseen = true
-	x.state.Nodes.ForgetCrews()
+	x.state.Nodes.DeleteWorkloadPods()
 	return x
 }
 

@@ -38,8 +38,8 @@ func (s Rules) placeOnBooked(w *cache.Workload, e *workload.Editor) (why string)
 	case !s.cache.Nodes.Known:
 		return "The nodes of the cluster are being read"
 	default:
-		forest := s.forestOf(w, e.Status.AdmissionChecks)
-		placing := s.cache.NewPlacing(w, e.Status.Admission, e.Status.AdmissionChecks, forest)
+		topologies := s.topologiesOf(w, e.Status.AdmissionChecks)
+		placing := s.cache.NewPlacing(w, e.Status.Admission, e.Status.AdmissionChecks, topologies)
 		if placing == nil {
 			break
 		}
@@ -48,7 +48,7 @@ func (s Rules) placeOnBooked(w *cache.Workload, e *workload.Editor) (why string)
 			return "No place on the nodes that are booked: " + reason
 		}
 		cache.Write(placed, e.Status.Admission)
-		if forest != s.cache.Nodes.Forest {
+		if topologies != s.cache.Nodes.TopologyCache {
 			fillNodes(w, e, placed)
 		}
 	}
@@ -86,13 +86,13 @@ func fillNodes(w *cache.Workload, e *workload.Editor, placed []cache.Placed) {
 
 // forestOf has the nodes that are booked for a Workload: those of its requests, which take no other pods, or all
 // where Muster did not book them. A booking is known by its request, whichever check has made that.
-func (s Rules) forestOf(w *cache.Workload, checks []kueue.AdmissionCheckState) *placement.Forest {
+func (s Rules) topologiesOf(w *cache.Workload, checks []kueue.AdmissionCheckState) *placement.TopologyCache {
 	requests, certain := s.bookedFor(w, checks)
 	if len(requests) == 0 {
-		return s.cache.Nodes.Forest
+		return s.cache.Nodes.TopologyCache
 	}
 	found := false
-	forest := s.cache.Nodes.Among(func(n *corev1.Node) (reserved []nodegroups.Resources, ok bool) {
+	topologies := s.cache.Nodes.ForNodes(func(n *corev1.Node) (reserved []nodegroups.Resources, ok bool) {
 		for _, b := range state.BookingsOn(n.Labels, n.Annotations) {
 			if uid, own := requests[b.Key]; own && uid == string(b.UID) {
 				ok, found = true, true
@@ -103,9 +103,9 @@ func (s Rules) forestOf(w *cache.Workload, checks []kueue.AdmissionCheckState) *
 		return reserved, ok
 	})
 	if !found && !certain {
-		return s.cache.Nodes.Forest
+		return s.cache.Nodes.TopologyCache
 	}
-	return forest
+	return topologies
 }
 
 // bookedFor are the UIDs of the requests of a Workload for which nodes may be booked, by the keys of their bookings. It is certain where
@@ -169,9 +169,9 @@ func (s Rules) replaceNodes(w *cache.Workload) *Verdict {
 		s.cache.Wake(w, s.now.Add(nodesLookAgain))
 		return nil
 	}
-	forest := s.forestOf(w, e.Status.AdmissionChecks)
+	topologies := s.topologiesOf(w, e.Status.AdmissionChecks)
 	reason := "no flavor of it has a Topology any more"
-	if placing := s.cache.NewPlacing(w, e.Status.Admission, e.Status.AdmissionChecks, forest); placing != nil {
+	if placing := s.cache.NewPlacing(w, e.Status.Admission, e.Status.AdmissionChecks, topologies); placing != nil {
 		var placed []cache.Placed
 		if placed, reason = placing.Repair(e.Status.Admission, lost); reason == "" {
 			cache.Write(placed, e.Status.Admission)
@@ -181,7 +181,7 @@ func (s Rules) replaceNodes(w *cache.Workload) *Verdict {
 				Message: fmt.Sprintf("The pods of lost nodes have new places (%s)", strings.Join(names, ", "))}
 		}
 	}
-	if forest == s.cache.Nodes.Forest || len(lost) > mostUnhealthy {
+	if topologies == s.cache.Nodes.TopologyCache || len(lost) > mostUnhealthy {
 		return s.Evict(w, kueue.WorkloadEvictedDueToNodeFailures,
 			fmt.Sprintf("Workload was evicted as there was no replacement for the failed nodes %s: %s",
 				strings.Join(names, ", "), reason), kueue.WorkloadQuotaReservedReasonPendingEvaluation, time.Time{})

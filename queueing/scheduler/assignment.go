@@ -102,7 +102,7 @@ func (a *assigner) split() bool {
 				return false
 			}
 		}
-		if placement.Asks(a.w.Object.Spec.PodSets[i].TopologyRequest) {
+		if placement.RequestsTopology(a.w.Object.Spec.PodSets[i].TopologyRequest) {
 			a.selectTopology(i, before)
 		}
 	}

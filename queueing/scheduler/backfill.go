@@ -35,12 +35,12 @@ func (d *drainer) reserveInTime(q *cache.ClusterQueue, w *cache.Workload) (r res
 	defer func() {
 		for _, e := range r.ended {
 			e.queue.Node.Add(e.usage)
-			d.s.cache.Nodes.Add(e.uses, 1)
+			d.s.cache.Nodes.AddUsage(e.uses, 1)
 		}
 	}()
 	for _, h := range ending {
 		h.Queue.Node.Sub(h.Usage)
-		d.s.cache.Nodes.Add(h.Uses, -1)
+		d.s.cache.Nodes.AddUsage(h.Uses, -1)
 		r.ended = append(r.ended, part{h.Queue, h.Usage, h.Uses})
 		if p, _ := d.s.Assign(q, w); p != nil && len(p.victims) == 0 {
 			r.usage = p.Usage

@@ -40,7 +40,7 @@ func (d *drainer) claim(l *line, p *Proposal) {
 	}
 	l.queue.WantsMachines = l.queue.WantsMachines || p.awaits
 	l.queue.WantsNodes = l.queue.WantsNodes || len(p.placed) > 0
-	c.apply(d.s.cache.Nodes.Forest)
+	c.apply(d.s.cache.Nodes.TopologyCache)
 	for _, v := range c.victims {
 		v.Claimed = true
 	}
@@ -64,24 +64,24 @@ func (d *drainer) preempt(w *cache.Workload, victims []victim) {
 
 // apply makes the tree look as if the victims had left and the Workload had come. As
 // long as they stay it has but what is free, and what they will leave over is for no Workload.
-func (c *claim) apply(nodes *placement.Forest) {
+func (c *claim) apply(nodes *placement.TopologyCache) {
 	for _, v := range c.victims {
 		if c.leaving {
 			v.Queue.Node.Sub(v.Usage)
-			nodes.Add(v.Uses, -1)
+			nodes.AddUsage(v.Uses, -1)
 		}
 	}
 	c.queue.Node.Add(c.taken())
-	nodes.Add(c.uses, 1)
+	nodes.AddUsage(c.uses, 1)
 }
 
-func (c *claim) undo(nodes *placement.Forest) {
+func (c *claim) undo(nodes *placement.TopologyCache) {
 	c.queue.Node.Sub(c.taken())
-	nodes.Add(c.uses, -1)
+	nodes.AddUsage(c.uses, -1)
 	for _, v := range c.victims {
 		if c.leaving {
 			v.Queue.Node.Add(v.Usage)
-			nodes.Add(v.Uses, 1)
+			nodes.AddUsage(v.Uses, 1)
 		}
 	}
 }
@@ -101,11 +101,11 @@ func (c *claim) taken() quota.Amounts {
 // fitsNow says that what will fit once all victims have left fits already.
 func (d *drainer) fitsNow(q *cache.ClusterQueue, p *Proposal) bool {
 	for i := range d.claims {
-		d.claims[i].undo(d.s.cache.Nodes.Forest)
+		d.claims[i].undo(d.s.cache.Nodes.TopologyCache)
 	}
 	fits := q.Node.Fits(p.growth()) && d.s.cache.Nodes.Fits(cache.Uses(p.placed))
 	for i := range d.claims {
-		d.claims[i].apply(d.s.cache.Nodes.Forest)
+		d.claims[i].apply(d.s.cache.Nodes.TopologyCache)
 	}
 	return fits
 }
@@ -114,7 +114,7 @@ func (d *drainer) fitsNow(q *cache.ClusterQueue, p *Proposal) bool {
 // cycle judges all again, so that what was claimed is not given to another Workload.
 func (d *drainer) unclaim() {
 	for i := range d.claims {
-		d.claims[i].undo(d.s.cache.Nodes.Forest)
+		d.claims[i].undo(d.s.cache.Nodes.TopologyCache)
 		for _, v := range d.claims[i].victims {
 			v.Claimed = false
 		}

@@ -35,14 +35,14 @@ type reservation struct {
 type part struct {
 	queue *cache.ClusterQueue
 	usage quota.Amounts
-	uses  []placement.Use
+	uses  []placement.Usage
 }
 
 // claim is quota that is kept for a Workload whose victims have not left yet.
 type claim struct {
 	queue   *cache.ClusterQueue
 	usage   quota.Amounts
-	uses    []placement.Use
+	uses    []placement.Usage
 	victims []victim
 	// leaving: the victims are on their way. Else they stay until its machines are
 	// there.

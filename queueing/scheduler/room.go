@@ -59,8 +59,8 @@ func (a *assigner) roomOn(flavor kueue.ResourceFlavorReference) *Room {
 		}
 		a.Chosen = append(a.Chosen, option{Flavor: flavor})
 	}
-	forest := a.s.cache.Nodes.Forest
-	placing := a.s.cache.NewPlacing(a.w, a.admission(), nil, forest)
+	topologies := a.s.cache.Nodes.TopologyCache
+	placing := a.s.cache.NewPlacing(a.w, a.admission(), nil, topologies)
 	if placing == nil || !a.s.cache.Nodes.Known {
 		return nil
 	}
@@ -69,7 +69,7 @@ func (a *assigner) roomOn(flavor kueue.ResourceFlavorReference) *Room {
 		return nil
 	}
 	ps := &a.w.Object.Spec.PodSets[lack.PodSet]
-	l := &lender{s: a.s, Trial: cache.Trial{Cache: a.s.cache, Placing: placing}, tree: forest.Tree(flavor), podSet: lack.PodSet,
+	l := &lender{s: a.s, Trial: cache.Trial{Cache: a.s.cache, Placing: placing}, tree: topologies.Tree(flavor), podSet: lack.PodSet,
 		best: lack.Best.Values}
 	out := &Room{PodSet: ps.Name, Pods: lack.Count, Domain: lack.Best}
 	if r := ps.TopologyRequest; r != nil && r.Required != nil {
@@ -149,11 +149,11 @@ func (l *lender) without(leaving []*cache.Workload) *Release {
 			out.Domain = l.tree.Path(p.Domains[0])[:l.depth]
 		}
 	}
-	forest := l.s.cache.Nodes.Forest
-	forest.Add(cache.Uses(placed), 1)
-	defer forest.Add(cache.Uses(placed), -1)
+	topologies := l.s.cache.Nodes.TopologyCache
+	topologies.AddUsage(cache.Uses(placed), 1)
+	defer topologies.AddUsage(cache.Uses(placed), -1)
 	for _, x := range leaving {
-		moving := l.s.cache.NewPlacing(x, x.Object.Status.Admission, x.Object.Status.AdmissionChecks, forest)
+		moving := l.s.cache.NewPlacing(x, x.Object.Status.Admission, x.Object.Status.AdmissionChecks, topologies)
 		moves := false
 		if moving != nil && len(leaving) == 1 {
 			_, reason, _ := moving.Place()

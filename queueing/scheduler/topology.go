@@ -18,7 +18,7 @@ import (
 func (a *assigner) mismatchedTopology(i int, name kueue.ResourceFlavorReference) string {
 	podSet := a.slots[i].podSet
 	ps := &a.w.Object.Spec.PodSets[podSet]
-	asks, has := placement.Asks(ps.TopologyRequest), a.s.cache.Flavors[name].Spec.TopologyName != nil
+	asks, has := placement.RequestsTopology(ps.TopologyRequest), a.s.cache.Flavors[name].Spec.TopologyName != nil
 	switch {
 	case !has && !a.slots[i].selects:
 		return ""
@@ -26,7 +26,7 @@ func (a *assigner) mismatchedTopology(i int, name kueue.ResourceFlavorReference)
 		return fmt.Sprintf("Flavor %q does not support TopologyAwareScheduling", name)
 	case asks:
 		if t := a.s.cache.TopologyOf(name); t != nil {
-			if lacking := placement.LevelsLacking(cache.Levels(t), ps.TopologyRequest); len(lacking) > 0 {
+			if lacking := placement.MissingLevels(cache.Levels(t), ps.TopologyRequest); len(lacking) > 0 {
 				return fmt.Sprintf("Flavor %q does not contain the requested level: Topology %q has %v, not %s: name one of these", name, t.Name,
 					cache.Levels(t), strings.Join(lacking, " or "))
 			}
@@ -111,7 +111,7 @@ func (a *assigner) place(p *Proposal) bool {
 		}
 		return true
 	}
-	placing := a.s.cache.NewPlacing(a.w, p.admission, nil, a.s.cache.Nodes.Forest)
+	placing := a.s.cache.NewPlacing(a.w, p.admission, nil, a.s.cache.Nodes.TopologyCache)
 	if placing == nil {
 		return true
 	}
