@@ -27,7 +27,7 @@ func TestACopyDecidesByTheObjects(t *testing.T) {
 					w.cycles(t)
 					continue
 				}
-				copied := w.s.Bare(nil)
+				copied := w.s.WithoutWorkloads(nil)
 				for _, x := range w.s.AllWorkloads() {
 					copied.Join(x)
 				}
@@ -89,6 +89,6 @@ func (w *world) restarted() *State {
 			feed(r)
 		}
 	}
-	out.SetCapacity(w.s.advice)
+	out.SetCapacity(w.s.capacity)
 	return out
 }

@@ -84,7 +84,7 @@ func TestRacksHoldTheirGangs(t *testing.T) {
 }
 
 func (w *racks) copied() *State {
-	out := w.s.Bare(nil)
+	out := w.s.WithoutWorkloads(nil)
 	for _, x := range w.s.AllWorkloads() {
 		out.Join(x)
 	}

@@ -71,7 +71,7 @@ func kindOfJob(job client.Object) string {
 // ExplainWorkload tells the state of a Workload and what holds it there.
 func (p *Picture) ExplainWorkload(w *kueue.Workload) *Explanation {
 	out := &Explanation{Kind: "Workload", Namespace: w.Namespace, Name: w.Name, Missing: p.Missing}
-	account, ok := p.Queues.Account(w.UID, p.Now)
+	account, ok := p.Queues.Explain(w.UID, p.Now)
 	verdict, decided := p.verdicts[w.UID]
 	if ok && account.Queue != "" {
 		out.Place = &Place{ClusterQueue: string(account.Queue), LocalQueue: string(w.Spec.QueueName), Priority: priorityOf(w)}
@@ -224,7 +224,7 @@ func flavorsOf(a *kueue.Admission) string {
 // suffice to decide.
 func (p *Picture) explainRecorded(out *Explanation, w *kueue.Workload) {
 	for _, cq := range p.ClusterQueues {
-		line := p.Queues.InLine(kueue.ClusterQueueReference(cq.Name))
+		line := p.Queues.PendingInOrder(kueue.ClusterQueueReference(cq.Name))
 		if i := slices.IndexFunc(line, func(other *kueue.Workload) bool { return other.UID == w.UID }); i >= 0 && p.KnowsQueues() {
 			out.Place = &Place{
 				ClusterQueue: cq.Name, LocalQueue: string(w.Spec.QueueName), Priority: priorityOf(w),
@@ -242,13 +242,13 @@ func (p *Picture) explainRecorded(out *Explanation, w *kueue.Workload) {
 }
 
 // explainWaiting explains a Workload that has no quota.
-func (p *Picture) explainWaiting(out *Explanation, a *scheduler.Account) {
+func (p *Picture) explainWaiting(out *Explanation, a *scheduler.Explanation) {
 	out.Summary = inWords(a.Reason)
 	if out.Place != nil {
 		out.Place.Position, out.Place.Pending = len(a.Ahead)+1, a.Pending
 		out.Place.Waited = ago(p.Now, a.Workload.CreationTimestamp.Time)
 	}
-	if why := hopeless(a.Options); why != "" {
+	if why := hopeless(a.Flavors); why != "" {
 		out.Summary = "cannot start as specified: " + why
 	}
 	out.Causes = causes(a)
@@ -260,13 +260,13 @@ func (p *Picture) explainWaiting(out *Explanation, a *scheduler.Account) {
 		out.Unblock = append(out.Unblock, fmt.Sprintf("%s/%s (priority %d), the head of the queue, starts or is removed", first.Namespace,
 			first.Name, priorityOf(first)))
 	}
-	for i := range a.Options {
-		o := &a.Options[i]
+	for i := range a.Flavors {
+		o := &a.Flavors[i]
 		for _, amount := range o.Quota {
 			out.Quota = append(out.Quota, quotaLineOf(o.Flavor, amount))
 			out.Unblock = append(out.Unblock, unblockQuota(a, o, amount)...)
 		}
-		if o.Room != nil {
+		if o.Topology != nil {
 			line := roomLineOf(o)
 			out.Rooms = append(out.Rooms, line)
 			out.Causes, out.Unblock = append(out.Causes, line.causes()...), append(out.Unblock, line.unblock()...)
@@ -289,7 +289,7 @@ func (p *Picture) explainWaiting(out *Explanation, a *scheduler.Account) {
 
 // hopeless tells why no option can ever get machines. It is empty if one may, or if the
 // shortage is not of machines.
-func hopeless(options []scheduler.Option) (why string) {
+func hopeless(options []scheduler.FlavorExplanation) (why string) {
 	for i := range options {
 		switch o := &options[i]; {
 		case o.Reason == kueue.WorkloadQuotaReservedReasonNoMatchingFlavor || o.Reason == kueue.WorkloadQuotaReservedReasonExceedsMaxQuota:
@@ -305,10 +305,10 @@ func hopeless(options []scheduler.Option) (why string) {
 }
 
 // causes splits the message for the Workload into a line per flavor.
-func causes(a *scheduler.Account) []string {
+func causes(a *scheduler.Explanation) []string {
 	var lines []string
-	for i := range a.Options {
-		if o := &a.Options[i]; o.Message != "" {
+	for i := range a.Flavors {
+		if o := &a.Flavors[i]; o.Message != "" {
 			lines = append(lines, o.Message)
 		}
 	}
@@ -324,30 +324,30 @@ func causes(a *scheduler.Account) []string {
 
 // behind reports whether only the Workloads ahead of it keep the Workload waiting: one of
 // its options is open.
-func behind(a *scheduler.Account) bool {
+func behind(a *scheduler.Explanation) bool {
 	return len(a.Ahead) > 0 && a.Reason == kueue.WorkloadQuotaReservedReasonWaitingForQuota &&
-		slices.ContainsFunc(a.Options, func(o scheduler.Option) bool { return o.Message == "" })
+		slices.ContainsFunc(a.Flavors, func(o scheduler.FlavorExplanation) bool { return o.Message == "" })
 }
 
 func quotaLineOf(flavor kueue.ResourceFlavorReference, a scheduler.Amount) QuotaLine {
 	show := func(v int64) string { return nodegroups.Quantity(a.Resource, v) }
 	return QuotaLine{
-		Flavor: string(flavor), Resource: string(a.Resource), Asked: show(a.Asked), Free: show(a.Free),
-		Short: show(a.Short()), Whole: show(a.Whole), Borrowable: show(a.Borrowable),
+		Flavor: string(flavor), Resource: string(a.Resource), Asked: show(a.Requested), Free: show(a.Free),
+		Short: show(a.Short()), Whole: show(a.Maximum), Borrowable: show(a.Borrowable),
 	}
 }
 
 // unblockQuota tells what would make up for missing quota.
-func unblockQuota(a *scheduler.Account, o *scheduler.Option, amount scheduler.Amount) []string {
+func unblockQuota(a *scheduler.Explanation, o *scheduler.FlavorExplanation, amount scheduler.Amount) []string {
 	show := func(v int64) string {
 		return fmt.Sprintf("%s %s", nodegroups.Quantity(amount.Resource, v), amount.Resource)
 	}
 	switch {
 	case o.Reason == kueue.WorkloadQuotaReservedReasonNoMatchingFlavor || amount.Short() == 0:
 		return nil
-	case amount.Asked > amount.Whole:
+	case amount.Requested > amount.Maximum:
 		return []string{fmt.Sprintf("flavor %s: request %s less, or ask an administrator to raise nominalQuota of ClusterQueue %s by that amount",
-			o.Flavor, show(amount.Asked-amount.Whole), a.Queue)}
+			o.Flavor, show(amount.Requested-amount.Maximum), a.Queue)}
 	}
 	return []string{fmt.Sprintf("flavor %s: the workloads listed below release %s, or an administrator raises nominalQuota of ClusterQueue "+
 		"%s by that amount", o.Flavor, show(amount.Short()), a.Queue)}

@@ -85,7 +85,7 @@ func newWorld(from *queueing.State, n nature, now time.Time) *world {
 		sees: func(*lifecycle.Verdict) {}, saw: func(*lifecycle.Verdict) {}, begins: func(*cache.Workload) {},
 		ends: func(*cache.Workload) {}, rested: func() {},
 	}
-	x.state = from.Bare(func(gang state.Gang, v planner.Verdict) {
+	x.state = from.WithoutWorkloads(func(gang state.Gang, v planner.Verdict) {
 		if v.Outcome == planner.Fits || v.Outcome == planner.Launch {
 			counts := make([]int, len(gang.PodSets))
 			for i := range gang.PodSets {

@@ -15,13 +15,13 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Placing is where the pods of a Workload could go by the Topologies of its flavors.
-type Placing struct {
+// TopologyRequests are the topology requests of the podSets of a Workload.
+type TopologyRequests struct {
 	topologies *placement.TopologyCache
 	groups     []group
 }
 
-// group is a podSet that is placed by itself, or with the leader that is to be near it.
+// group is a podSet that is placed alone, or together with its leader.
 type group struct {
 	flavor  kueue.ResourceFlavorReference
 	pods    int
@@ -29,17 +29,17 @@ type group struct {
 	request placement.Request
 }
 
-// Placed is where the pods of one podSet go.
-type Placed struct {
+// PodSetPlacement is the topology assignment of one podSet.
+type PodSetPlacement struct {
 	PodSet int
 	placement.Usage
 	Levels []string
-	// Fills as placement.Placement has it, of the only podSet that is placed.
+	// Fills is that of placement.Placement, if there is only one podSet.
 	Fills bool
 }
 
-// Uses are those of all podSets.
-func Uses(placed []Placed) []placement.Usage {
+// UsageOf returns the usage of all placements.
+func UsageOf(placed []PodSetPlacement) []placement.Usage {
 	var out []placement.Usage
 	for i := range placed {
 		out = append(out, placed[i].Usage)
@@ -47,20 +47,20 @@ func Uses(placed []Placed) []placement.Usage {
 	return out
 }
 
-// Write puts the places into an admission.
-func Write(placed []Placed, admission *kueue.Admission) {
+// SetTopologyAssignments writes the placements to an admission.
+func SetTopologyAssignments(placed []PodSetPlacement, admission *kueue.Admission) {
 	for i := range placed {
 		p := &placed[i]
 		admission.PodSetAssignments[p.PodSet].TopologyAssignment = placement.Encode(p.Levels, p.Domains)
 	}
 }
 
-// NewPlacing asks for the pods of an admission, with what its checks add to them, in a forest. It is
-// nil where no flavor has a Topology.
-func (s *Cache) NewPlacing(w *Workload, admission *kueue.Admission, checks []kueue.AdmissionCheckState,
-	topologies *placement.TopologyCache) *Placing {
-	out := &Placing{topologies: topologies}
-	led := map[string]int{} // the group's place among groups, by its name
+// NewTopologyRequests returns the topology requests of an admission, including what its checks add to the pods. It is
+// nil if no flavor has a Topology.
+func (s *Cache) NewTopologyRequests(w *Workload, admission *kueue.Admission, checks []kueue.AdmissionCheckState,
+	topologies *placement.TopologyCache) *TopologyRequests {
+	out := &TopologyRequests{topologies: topologies}
+	led := map[string]int{} // index in groups by podSetGroupName
 	for i := range admission.PodSetAssignments {
 		a := &admission.PodSetAssignments[i]
 		flavor, ok := s.topologyFlavor(a)
@@ -88,7 +88,7 @@ func (s *Cache) NewPlacing(w *Workload, admission *kueue.Admission, checks []kue
 	return out
 }
 
-// join has the two podSets of a group placed together; the one of a single pod leads.
+// join combines the two podSets of a group; the one with a single pod is the leader.
 func (g *group) join(o group) {
 	if g.request.Count < o.request.Count {
 		*g, o = o, *g
@@ -96,7 +96,7 @@ func (g *group) join(o group) {
 	g.leader, g.request.Leader, g.request.LeaderSpec = o.pods, o.request.Pod, o.request.Spec
 }
 
-// specOf is that of the pods of a podSet as they will be.
+// specOf returns the spec of the pods of a podSet as they will be created.
 func (s *Cache) specOf(w *Workload, a *kueue.PodSetAssignment, checks []kueue.AdmissionCheckState) *corev1.PodSpec {
 	var flavors []*kueue.ResourceFlavor
 	for _, name := range workload.AssignedFlavors(&kueue.Admission{PodSetAssignments: []kueue.PodSetAssignment{*a}}) {
@@ -120,9 +120,9 @@ func (s *Cache) specOf(w *Workload, a *kueue.PodSetAssignment, checks []kueue.Ad
 	return s.CompletePodSpec(w.Object.Namespace, &out.Spec)
 }
 
-// Lost are the hosts with places of a Workload that its pods cannot have any more.
-func (s *Cache) Lost(w *Workload) map[string]bool {
-	return s.Nodes.LostHosts(workload.KeyOf(w.Object), w.Uses, func(taint *corev1.Taint) bool {
+// LostHosts returns the hosts of the Workload's topology assignment that its pods can no longer use.
+func (s *Cache) LostHosts(w *Workload) map[string]bool {
+	return s.Nodes.LostHosts(workload.KeyOf(w.Object), w.TopologyUsage, func(taint *corev1.Taint) bool {
 		admission := w.Object.Status.Admission
 		return slices.ContainsFunc(admission.PodSetAssignments, func(a kueue.PodSetAssignment) bool {
 			return a.TopologyAssignment != nil &&
@@ -131,19 +131,19 @@ func (s *Cache) Lost(w *Workload) map[string]bool {
 	})
 }
 
-// Lack is of the podSet that has no place.
-type Lack struct {
+// UnplacedPodSet is a podSet that does not fit.
+type UnplacedPodSet struct {
 	PodSet int
 	Count  int32
 	Pod    nodegroups.Resources
-	// Best is the domain of the requested level with room for the most of its pods.
+	// Best is the domain of the requested level that fits the most of its pods.
 	Best placement.Domain
 }
 
-// Place finds domains for all podSets, one after the other. The reason says why one has none.
-func (p *Placing) Place() (out []Placed, reason string, lack Lack) {
-	defer func() { p.topologies.AddUsage(Uses(out), -1) }()
-	var taken []placement.Usage // of single nodes, where domains have several
+// FindAssignments places all podSets, one after the other. The reason says why one does not fit.
+func (p *TopologyRequests) FindAssignments() (out []PodSetPlacement, reason string, lack UnplacedPodSet) {
+	defer func() { p.topologies.AddUsage(UsageOf(out), -1) }()
+	var taken []placement.Usage // of single nodes, if domains have several
 	for i := range p.groups {
 		g := &p.groups[i]
 		tree := p.topologies.Tree(g.flavor)
@@ -155,35 +155,35 @@ func (p *Placing) Place() (out []Placed, reason string, lack Lack) {
 		}
 		found := view.Place(&g.request)
 		if found.Reason != "" {
-			return out, found.Reason, Lack{g.pods, g.request.Count, g.request.Pod, found.Best}
+			return out, found.Reason, UnplacedPodSet{g.pods, g.request.Count, g.request.Pod, found.Best}
 		}
-		placed := []Placed{{g.pods, placement.Usage{Flavor: g.flavor, Domains: found.Pods, Pod: g.request.Pod}, tree.Levels(),
+		placed := []PodSetPlacement{{g.pods, placement.Usage{Flavor: g.flavor, Domains: found.Pods, Pod: g.request.Pod}, tree.Levels(),
 			found.Fills && len(p.groups) == 1}}
 		if g.leader >= 0 {
-			placed = append(placed, Placed{g.leader, placement.Usage{Flavor: g.flavor, Domains: found.Leader, Pod: g.request.Leader},
+			placed = append(placed, PodSetPlacement{g.leader, placement.Usage{Flavor: g.flavor, Domains: found.Leader, Pod: g.request.Leader},
 				tree.Levels(), false})
 		}
-		p.topologies.AddUsage(Uses(placed), 1)
+		p.topologies.AddUsage(UsageOf(placed), 1)
 		taken = append(taken, placement.Usage{Flavor: g.flavor, Domains: found.Nodes, Pod: g.request.Pod},
 			placement.Usage{Flavor: g.flavor, Domains: found.LeaderNodes, Pod: g.request.Leader})
 		out = append(out, placed...)
 	}
-	return out, "", Lack{}
+	return out, "", UnplacedPodSet{}
 }
 
-// PlaceEmpty looks for domains as if no Workload had pods on the nodes, for each podSet by itself.
-func (p *Placing) PlaceEmpty() (lack Lack, ok bool) {
+// FindAssignmentsOnEmpty places each podSet separately on nodes without any Workload.
+func (p *TopologyRequests) FindAssignmentsOnEmpty() (lack UnplacedPodSet, ok bool) {
 	for i := range p.groups {
 		g := &p.groups[i]
 		if found := p.topologies.Tree(g.flavor).EmptySnapshot().Place(&g.request); found.Reason != "" {
-			return Lack{g.pods, g.request.Count, g.request.Pod, found.Best}, false
+			return UnplacedPodSet{g.pods, g.request.Count, g.request.Pod, found.Best}, false
 		}
 	}
-	return Lack{}, true
+	return UnplacedPodSet{}, true
 }
 
-// Repair finds new places for the pods that were on lost nodes, where the others of the admission stay.
-func (p *Placing) Repair(admission *kueue.Admission, lost map[string]bool) (out []Placed, reason string) {
+// Repair replaces the lost nodes of an admission; the other pods stay.
+func (p *TopologyRequests) Repair(admission *kueue.Admission, lost map[string]bool) (out []PodSetPlacement, reason string) {
 	for i := range p.groups {
 		g := &p.groups[i]
 		tree := p.topologies.Tree(g.flavor)
@@ -218,33 +218,33 @@ func (p *Placing) Repair(admission *kueue.Admission, lost map[string]bool) (out 
 			if reason != "" {
 				return nil, reason
 			}
-			out = append(out, Placed{at, placement.Usage{Flavor: g.flavor, Domains: repaired, Pod: request.Pod}, tree.Levels(), false})
+			out = append(out, PodSetPlacement{at, placement.Usage{Flavor: g.flavor, Domains: repaired, Pod: request.Pod}, tree.Levels(), false})
 			of[at] = repaired
 		}
 	}
 	return out, ""
 }
 
-// Trial is a Placing that Workloads may be taken out of, as package preemption does.
-type Trial struct {
+// TopologySimulation simulates the removal of Workloads for package preemption.
+type TopologySimulation struct {
 	*Cache
-	*Placing
+	*TopologyRequests
 }
 
-// Remove looks at the nodes as if a Workload were not there.
-func (t Trial) Remove(uid types.UID) { t.add(uid, -1) }
+// SimulateRemoval removes the topology usage of a Workload.
+func (t TopologySimulation) SimulateRemoval(uid types.UID) { t.add(uid, -1) }
 
-// PutBack undoes Remove.
-func (t Trial) PutBack(uid types.UID) { t.add(uid, 1) }
+// RevertRemoval undoes SimulateRemoval.
+func (t TopologySimulation) RevertRemoval(uid types.UID) { t.add(uid, 1) }
 
-func (t Trial) add(uid types.UID, n int) {
+func (t TopologySimulation) add(uid types.UID, n int) {
 	if w := t.Workloads[uid]; w != nil {
-		t.topologies.AddUsage(w.Uses, n)
+		t.topologies.AddUsage(w.TopologyUsage, n)
 	}
 }
 
-// Fits reports whether all podSets have domains.
-func (t Trial) Fits() bool {
-	_, reason, _ := t.Place()
+// Fits reports whether all podSets fit.
+func (t TopologySimulation) Fits() bool {
+	_, reason, _ := t.FindAssignments()
 	return reason == ""
 }
