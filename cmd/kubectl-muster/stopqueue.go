@@ -15,11 +15,8 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Names of the kinds of queues, as arguments have them.
-var (
-	clusterQueueNames = []string{"clusterqueue", "clusterqueues", "cq"}
-	localQueueNames   = []string{"localqueue", "localqueues", "lq", "queue"}
-)
+// localQueueNames are those of the kind LocalQueue.
+var localQueueNames = []string{"localqueue", "localqueues", "lq", "queue", "localqueues.kueue.x-k8s.io"}
 
 func newStopCommand(o *options) *cobra.Command {
 	drain := false

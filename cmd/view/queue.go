@@ -74,7 +74,7 @@ func (p *Picture) Lines(names ...string) []QueueLine {
 			l.Words = "is next"
 			out = append(out, l)
 		}
-		for i, w := range p.Queues.InLine(kueue.ClusterQueueReference(cq)) {
+		for i, w := range p.Queues.PendingInOrder(kueue.ClusterQueueReference(cq)) {
 			l := p.lineOf(cq, w)
 			l.Position = i + 1
 			l.tell(p.whyWaits(w))

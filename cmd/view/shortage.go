@@ -12,10 +12,10 @@ import (
 )
 
 // causes splits the message for the Workload into a line per flavor.
-func causes(a *scheduler.Account) []string {
+func causes(a *scheduler.Explanation) []string {
 	var lines, told []string
-	for i := range a.Options {
-		if o := &a.Options[i]; o.Message != "" {
+	for i := range a.Flavors {
+		if o := &a.Flavors[i]; o.Message != "" {
 			lines, told = append(lines, o.Message), append(told, shortagesOf(o)...)
 		}
 	}
@@ -30,13 +30,13 @@ func causes(a *scheduler.Account) []string {
 }
 
 // neverHasMachines reports whether no quota helps on a flavor.
-func neverHasMachines(o *scheduler.Option) bool {
+func neverHasMachines(o *scheduler.FlavorExplanation) bool {
 	return o.Plan != nil && o.Plan.Outcome == planner.Never
 }
 
 // shortagesOf says why a flavor is not taken. The message of the option begins with Kueue's words, which tools
 // read in the condition.
-func shortagesOf(o *scheduler.Option) (out []string) {
+func shortagesOf(o *scheduler.FlavorExplanation) (out []string) {
 	if neverHasMachines(o) {
 		return []string{fmt.Sprintf("flavor %s: no machines can be had: %s", o.Flavor, o.Plan.Message())}
 	}
@@ -50,12 +50,12 @@ func shortagesOf(o *scheduler.Option) (out []string) {
 			borrowed = fmt.Sprintf(", %s of it by borrowing", show(a.Borrowable))
 		}
 		switch {
-		case a.Asked > a.Whole:
-			out = append(out, fmt.Sprintf("flavor %s: it requests %s %s, and the queue can have %s at most%s", o.Flavor, show(a.Asked), a.Resource,
-				show(a.Whole), borrowed))
+		case a.Requested > a.Maximum:
+			out = append(out, fmt.Sprintf("flavor %s: it requests %s %s, and the queue can have %s at most%s", o.Flavor, show(a.Requested), a.Resource,
+				show(a.Maximum), borrowed))
 		case a.Short() > 0:
 			out = append(out, fmt.Sprintf("flavor %s: %s more %s needed, %s of %s are free%s", o.Flavor, show(a.Short()), a.Resource, show(a.Free),
-				show(a.Whole), borrowed))
+				show(a.Maximum), borrowed))
 		}
 	}
 	if len(out) == 0 {
@@ -65,16 +65,16 @@ func shortagesOf(o *scheduler.Option) (out []string) {
 }
 
 // unblockQuota tells what would make up for missing quota.
-func unblockQuota(a *scheduler.Account, o *scheduler.Option, amount scheduler.Amount) []string {
+func unblockQuota(a *scheduler.Explanation, o *scheduler.FlavorExplanation, amount scheduler.Amount) []string {
 	show := func(v int64) string {
 		return fmt.Sprintf("%s %s", nodegroups.Quantity(amount.Resource, v), amount.Resource)
 	}
 	switch {
 	case o.Reason == kueue.WorkloadQuotaReservedReasonNoMatchingFlavor || amount.Short() == 0 || neverHasMachines(o):
 		return nil
-	case amount.Asked > amount.Whole:
+	case amount.Requested > amount.Maximum:
 		return []string{fmt.Sprintf("flavor %s: request %s less, or ask an administrator to raise nominalQuota of ClusterQueue %s by that amount",
-			o.Flavor, show(amount.Asked-amount.Whole), a.Queue)}
+			o.Flavor, show(amount.Requested-amount.Maximum), a.Queue)}
 	}
 	return []string{fmt.Sprintf("flavor %s: the workloads listed below release %s, or an administrator raises nominalQuota of ClusterQueue "+
 		"%s by that amount", o.Flavor, show(amount.Short()), a.Queue)}

@@ -61,8 +61,8 @@ func (p *Picture) hopeless(w *kueue.Workload) string {
 	key := queuedClass{queue, class}
 	why, known := p.hopelessOf[key]
 	if !known {
-		account, _ := p.Queues.Account(w.UID, p.Now)
-		why = hopeless(account.Options)
+		account, _ := p.Queues.Explain(w.UID, p.Now)
+		why = hopeless(account.Flavors)
 		p.hopelessOf[key] = why
 	}
 	return why
@@ -70,7 +70,7 @@ func (p *Picture) hopeless(w *kueue.Workload) string {
 
 // hopeless tells why no option can ever get machines. It is empty if one may, or if the
 // shortage is not of machines.
-func hopeless(options []scheduler.Option) (why string) {
+func hopeless(options []scheduler.FlavorExplanation) (why string) {
 	for i := range options {
 		switch o := &options[i]; {
 		case o.Reason == kueue.WorkloadQuotaReservedReasonNoMatchingFlavor || o.Reason == kueue.WorkloadQuotaReservedReasonExceedsMaxQuota:
