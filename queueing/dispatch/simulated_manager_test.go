@@ -299,9 +299,32 @@ func (w *world) manage(v version) (s Step, is outcome) {
 		}
 		w.commit(s.Cluster)
 		return s, goesOn
+	case Follow:
+		switch c := x.copy; {
+		case !reached(x):
+			return s, failed
+		case c == nil || c.UID != find(clusters, s.Cluster).Copy.UID || c.Leaving:
+		case !c.hasJob && w.now.Before(x.refusesJobsUntil):
+			if v.number != w.manager.number {
+				return s, notAsSeen
+			}
+			w.seen["refuses the job"]++
+			record := j.Record.Refused(Refusal{Cluster: x.name, Reason: Rejected, At: w.now, Copy: c.UID})
+			w.patch(func(v *version) { v.record = record.Encode() })
+			w.retry(w.manager, x.name+" does not take the job")
+		default:
+			c.hasJob = true
+		}
 	case Finish:
-		w.finished = true
+		switch {
+		case !reached(x):
+			return s, failed
+		case v.number != w.manager.number:
+			return s, notAsSeen
+		}
+		w.finished, w.endedAt = true, w.now
 		w.note("the job has finished in %s", s.Cluster)
+		w.patch(func(v *version) { v.finished = true })
 	case Retry:
 		if find(clusters, s.Cluster).Stopped {
 			w.seen["moved behind a fence"]++
@@ -397,6 +420,9 @@ func (w *world) clear(v version, s Step, clusters []Cluster, reached func(*worke
 			return notAsSeen
 		}
 		w.patch(func(v *version) { v.record = record.Encode() })
+	}
+	if w.finished && is == done && len(s.Gone) > 0 {
+		w.seen["cleared after its end"]++
 	}
 	return is
 }
