@@ -13,9 +13,8 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Arrivals tells when Workloads are expected to start that come together at a later
-// time, up to the horizon from then; nothing of those that are finished. The State is not
-// changed.
+// Arrivals returns when Workloads that arrive together at a later time are expected to start, up to the horizon from
+// then. The result is empty for finished Workloads. It does not change the State.
 func Arrivals(state *queueing.State, history *History, newcomers []*kueue.Workload, at, now time.Time, horizon time.Duration) []Estimate {
 	newcomers = Arriving(newcomers, at)
 	together := Copy(state)
@@ -24,13 +23,13 @@ func Arrivals(state *queueing.State, history *History, newcomers []*kueue.Worklo
 		together.Set(w)
 		indexes[w.UID] = i
 	}
-	lengths := map[types.UID]*length{}
+	lengths := map[types.UID]*runTime{}
 	var there, waiting, coming []*cache.Workload
 	for _, w := range together.AllWorkloads() {
 		if workload.IsFinished(w.Object) {
 			continue
 		}
-		lengths[w.Object.UID] = history.lengthOf(w.Object)
+		lengths[w.Object.UID] = history.runTimeOf(w.Object)
 		if _, ok := indexes[w.Object.UID]; ok {
 			coming = append(coming, w)
 			continue
@@ -42,15 +41,15 @@ func Arrivals(state *queueing.State, history *History, newcomers []*kueue.Worklo
 	}
 	slices.SortFunc(coming, func(a, b *cache.Workload) int { return cmp.Compare(indexes[a.Object.UID], indexes[b.Object.UID]) })
 	streams, launches := history.streams(state, now), history.launchTimes()
-	runs := make([]*future, draws)
+	runs := make([]*draw, draws)
 	for i := range runs {
-		f := newFuture(state, there, streams, believes(i, lengths, launches), now)
+		f := newDraw(state, there, streams, newAssumptions(i, lengths, launches), now)
 		f.at(at, func() {
 			for _, w := range coming {
-				f.come(w)
+				f.addLater(w)
 			}
 		})
-		f.unfold(slices.Concat(waiting, coming), at.Add(horizon))
+		f.runUntil(slices.Concat(waiting, coming), at.Add(horizon))
 		runs[i] = f
 	}
 	out := make([]Estimate, len(newcomers))
@@ -60,14 +59,14 @@ func Arrivals(state *queueing.State, history *History, newcomers []*kueue.Worklo
 	return out
 }
 
-// come has a Workload that comes later than all others wait for its turn.
-func (f *future) come(w *cache.Workload) {
+// addLater adds a Workload that arrives after all others.
+func (f *draw) addLater(w *cache.Workload) {
 	if !isPlain(w.Object) {
 		f.join(w, nil)
 		return
 	}
-	if f.lanes[queueOf(w.Object)] == nil {
-		f.inOrder = append(f.inOrder, f.laneOf(w.Object))
+	if f.queues[queueOf(w.Object)] == nil {
+		f.inOrder = append(f.inOrder, f.pendingQueueOf(w.Object))
 	}
-	f.lineOf[w.Object.UID] = f.laneOf(w.Object).come(w, likenessOf(w))
+	f.groupOf[w.Object.UID] = f.pendingQueueOf(w.Object).addLast(w, groupKeyOf(w))
 }
