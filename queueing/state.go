@@ -15,50 +15,44 @@ import (
 	"github.com/muster-dev/muster/queueing/status"
 )
 
-// State is the Cache with what else a cycle needs.
+// State is the Cache with everything else that a cycle needs.
 type State struct {
 	*cache.Cache
 	plan scheduler.Planner
-	// capacity is the provisioner's picture of the machines; nil if there is none.
+	// capacity is the snapshot of the provisioner; nil if there is none.
 	capacity *planner.Snapshot
-	// answering is since when the control plane answers; zero where it was never silent.
+	// answering is since when the control plane answers; zero if it was never silent.
 	answering time.Time
 }
 
-// New returns a State without objects. Plan may be nil: then there is no advice on
-// machines.
+// New returns a State without objects. Plan may be nil; then cycles do not consider machines.
 func New(c config.Config, plan scheduler.Planner) *State {
 	return &State{Cache: cache.New(c), plan: plan}
 }
 
-// SetCapacity gives the provisioner's picture of the machines. It is advice that
-// spares useless attempts; nil means that there is none. Workloads that wait for
-// machines are judged again in the next cycle.
+// SetCapacity sets the capacity snapshot of the provisioner, which prevents useless attempts; nil means that there is
+// none. Workloads that wait for machines are evaluated again in the next cycle.
 func (s *State) SetCapacity(advice *planner.Snapshot) {
 	s.capacity = advice
 	s.RequeueForCapacity()
 }
 
-// SetAnswering says since when the control plane answers; the zero time says that it was
-// never silent. Times in which pods have to become ready count from there.
+// SetAnswering sets since when the control plane answers; zero means that it was never silent. Timeouts of pods count
+// from then.
 func (s *State) SetAnswering(since time.Time) { s.answering = since }
 
-// Capacity is the provisioner's picture of the machines as it was last given; nil if
-// there is none.
+// Capacity returns the last capacity snapshot; nil if there is none.
 func (s *State) Capacity() *planner.Snapshot { return s.capacity }
 
-// Cycle decides what can be decided now. It moves every Workload that holds quota
-// and that something has happened to one step on, and then gives out the quota that
-// is free until nothing more fits. Workloads for which there is nothing to do and
-// nothing new to say get no verdict.
+// Cycle decides all that can be decided now. It moves every Workload with quota and a new event one step forward, and
+// then assigns free quota until nothing more fits. Workloads without a change get no verdict.
 //
-// Quota that a verdict gives back is not given out before the verdict is settled:
-// those that watch must see it free before another Workload has it.
+// Quota that a verdict releases is not assigned before the verdict is settled: watchers must see it free before another
+// Workload gets it.
 func (s *State) Cycle(now time.Time) []lifecycle.Verdict { return s.at(now).Run() }
 
-// RejectRequest is the verdict on a Workload whose request the API server refuses to
-// take however often it is asked: it makes room for others and tries again after a
-// pause. It is nil if the Workload neither has quota nor asks ahead of it any more.
+// RejectRequest returns the verdict on a Workload whose ProvisioningRequest the API server always rejects: the Workload
+// releases its quota and tries again after a backoff. It is nil if the Workload no longer needs the request.
 func (s *State) RejectRequest(uid types.UID, why string, now time.Time) *lifecycle.Verdict {
 	if w := s.Workloads[uid]; w != nil {
 		return lifecycle.NewRules(s.Cache, now, s.answering).RefusedRequest(w, why)
@@ -66,15 +60,14 @@ func (s *State) RejectRequest(uid types.UID, why string, now time.Time) *lifecyc
 	return nil
 }
 
-// at is a cycle at a time.
+// at returns a cycle at the time now.
 func (s *State) at(now time.Time) *scheduler.Cycle {
 	return scheduler.New(s.Cache, s.plan, s.capacity, now, s.answering)
 }
 
-// WithoutWorkloads returns a State of the same objects but for the Workloads, which Join adds: for
-// cycles that are to change nothing. The two share the objects and may be used by
-// two goroutines from then on. Verdicts that are not settled yet count as not made.
-// Watch is told each answer of the planner; nil if it is not needed.
+// WithoutWorkloads returns a State of the same objects without the Workloads, which Join adds: for cycles that must not
+// change anything. The two share the objects and may then be used by two goroutines. Verdicts that are not settled are
+// ignored. Watch is called with each verdict of the planner; it may be nil.
 func (s *State) WithoutWorkloads(watch func(state.Gang, planner.Verdict)) *State {
 	plan := s.plan
 	if plan != nil && watch != nil {
@@ -87,8 +80,8 @@ func (s *State) WithoutWorkloads(watch func(state.Gang, planner.Verdict)) *State
 	return &State{Cache: s.Cache.WithoutWorkloads(), plan: plan, capacity: s.capacity}
 }
 
-// Explain tells how things stand with a Workload; ok is false if there is none of that
-// UID. It is to be called after a Cycle, and changes nothing.
+// Explain explains the state of a Workload; ok is false if no Workload has the UID. Call it after Cycle; it changes
+// nothing.
 func (s *State) Explain(uid types.UID, now time.Time) (out scheduler.Explanation, ok bool) {
 	return s.at(now).Explain(uid)
 }
@@ -99,18 +92,18 @@ func (s *State) EquivalenceClass(uid types.UID, now time.Time) (kueue.ClusterQue
 	return s.at(now).EquivalenceClass(uid)
 }
 
-// Report has the statuses that may have changed since the last report.
+// Report returns the statuses that may have changed since the last report.
 func (s *State) Report(now time.Time) status.Report { return status.Changed(s.Cache, now) }
 
-// Figures are those of a ClusterQueue.
+// Figures returns the metrics of a ClusterQueue.
 func (s *State) Figures(name kueue.ClusterQueueReference) status.Figures {
 	return status.OfClusterQueue(s.Cache, name)
 }
 
-// CohortShare is the weighted share of a cohort.
+// CohortShare returns the weighted share of a cohort.
 func (s *State) CohortShare(name kueue.CohortReference) float64 { return status.ShareOf(s.Cache, name) }
 
-// LocalFigures are those of a LocalQueue.
+// LocalFigures returns the metrics of a LocalQueue.
 func (s *State) LocalFigures(key types.NamespacedName) status.Figures {
 	return status.OfLocalQueue(s.Cache, key)
 }

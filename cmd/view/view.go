@@ -83,7 +83,7 @@ func New(c clock.PassiveClock, s Settings, r *Reading) *Picture {
 		p.Queues.WithoutProvisioner()
 	}
 	// Without the index, plans that select on them would look at every node.
-	p.Queues.Nodes.Read()
+	p.Queues.Nodes.MarkKnown()
 	p.machines.Distinguish(p.Queues.SelectedKeys()...)
 	p.Snapshot = p.machines.Snapshot(p.Now)
 	p.Snapshot.Groups = slices.Clone(p.Snapshot.Groups)

@@ -57,8 +57,8 @@ func (s *Cache) add(w *Workload) {
 	}
 }
 
-// held is the part of a Workload with quota that decides whether others may preempt or replace it.
-type held struct {
+// preemptionState is the part of a Workload with quota that decides whether others may preempt or replace it.
+type preemptionState struct {
 	queue            *ClusterQueue
 	admitted         bool
 	evicted          bool
@@ -66,12 +66,13 @@ type held struct {
 	reserved, queued int64
 }
 
-// held is empty for a Workload without quota.
-func (w *Workload) held() held {
+// preemptionState is empty for a Workload without quota.
+func (w *Workload) preemptionState() preemptionState {
 	if w.Phase != Reserving || w.Queue == nil {
-		return held{}
+		return preemptionState{}
 	}
-	return held{w.Queue, w.admitted, workload.IsEvicted(w.Object), w.Priority, workload.ReservedSince(w.Object).UnixNano(), w.Since.UnixNano()}
+	return preemptionState{w.Queue, w.admitted, workload.IsEvicted(w.Object), w.Priority,
+		workload.ReservedSince(w.Object).UnixNano(), w.Since.UnixNano()}
 }
 
 // remove removes a Workload from where its phase counts it.

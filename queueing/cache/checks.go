@@ -72,7 +72,7 @@ func (s *Settings) ConfigOf(check kueue.AdmissionCheckReference) *kueue.Provisio
 }
 
 // requestCheckStatus returns the status of a check of Kueue's controller.
-func (s *Settings) requestCheckStanding(ac *kueue.AdmissionCheck) ActiveStatus {
+func (s *Settings) requestCheckStatus(ac *kueue.AdmissionCheck) ActiveStatus {
 	const kind = "ProvisioningRequestConfig"
 	bad := func(format string, args ...any) ActiveStatus {
 		return ActiveStatus{Reason: reasonBadParameters, Message: fmt.Sprintf(format, args...)}
@@ -94,9 +94,9 @@ func (s *Settings) requestCheckStanding(ac *kueue.AdmissionCheck) ActiveStatus {
 func (s *Settings) CheckStatus(ac *kueue.AdmissionCheck) ActiveStatus {
 	switch ac.Spec.ControllerName {
 	case CapacityController:
-		return s.capacityCheckStanding(ac)
+		return s.capacityCheckStatus(ac)
 	case ProvisioningRequestController:
-		return s.requestCheckStanding(ac)
+		return s.requestCheckStatus(ac)
 	}
 	for _, c := range ac.Status.Conditions {
 		if c.Type == kueue.AdmissionCheckActive {
@@ -110,7 +110,7 @@ func (s *Settings) CheckStatus(ac *kueue.AdmissionCheck) ActiveStatus {
 	return ActiveStatus{Foreign: true, Reason: "Unknown", Message: why}
 }
 
-func (s *Settings) capacityCheckStanding(ac *kueue.AdmissionCheck) ActiveStatus {
+func (s *Settings) capacityCheckStatus(ac *kueue.AdmissionCheck) ActiveStatus {
 	if s.withoutProvisioner {
 		return ActiveStatus{Reason: reasonNoProvisioner, Message: fmt.Sprintf(
 			"This cluster lacks the kinds of Muster's provisioner, so no machines can be booked for controllerName %s; "+

@@ -54,11 +54,10 @@ func (s *Cache) Join(w *Workload) *Workload {
 	return joined
 }
 
-// AllWorkloads are all that the State knows, by namespace and name.
+// AllWorkloads returns all Workloads, sorted by namespace and name.
 func (s *Cache) AllWorkloads() []*Workload { return ByName(s.Workloads) }
 
-// RequestsOf are the ProvisioningRequests that a Workload has made, in the order of
-// their names.
+// RequestsOf returns the ProvisioningRequests of a Workload, sorted by name.
 func (s *Cache) RequestsOf(w *Workload) []*autoscaling.ProvisioningRequest {
 	return slices.SortedFunc(slices.Values(s.Requests[w.Object.UID]), func(a, b *autoscaling.ProvisioningRequest) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(string(a.UID), string(b.UID)))

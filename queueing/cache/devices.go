@@ -130,21 +130,21 @@ func (s *Cache) claimCharge(namespace string, ps *kueue.PodSet, i int) (out node
 // requestCharge counts the devices of one request. Alternatives count only if each requests the same number of the same resource;
 // requests with adminAccess take none.
 func (s *Cache) requestCharge(q *resourcev1.DeviceRequest, ps *kueue.PodSet) (resource corev1.ResourceName, count int64, why string) {
-	type asked struct {
+	type alternative struct {
 		class string
 		mode  resourcev1.DeviceAllocationMode
 		count int64
 	}
-	var all []asked
+	var all []alternative
 	if e := q.Exactly; e != nil {
 		if ptr.Deref(e.AdminAccess, false) {
 			return "", 0, ""
 		}
-		all = append(all, asked{e.DeviceClassName, e.AllocationMode, e.Count})
+		all = append(all, alternative{e.DeviceClassName, e.AllocationMode, e.Count})
 	}
 	for k := range q.FirstAvailable {
 		f := &q.FirstAvailable[k]
-		all = append(all, asked{f.DeviceClassName, f.AllocationMode, f.Count})
+		all = append(all, alternative{f.DeviceClassName, f.AllocationMode, f.Count})
 	}
 	for k, a := range all {
 		if a.mode == resourcev1.DeviceAllocationModeAll {

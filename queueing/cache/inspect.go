@@ -13,7 +13,7 @@ import (
 )
 
 // WaitingReason returns why the Workload waits and when it is evaluated again. If no cycle has evaluated it, for
-// example during a backoff, the reason is that of its condition.
+// example during a backoff, the reason comes from its condition.
 func (w *Workload) WaitingReason() (reason, message string, next time.Time) {
 	c := apimeta.FindStatusCondition(w.Object.Status.Conditions, kueue.WorkloadQuotaReserved)
 	if w.Reason == "" && c != nil && c.Status == metav1.ConditionFalse {

@@ -71,7 +71,7 @@ func (s *Cache) read(w *Workload, object *kueue.Workload) {
 		w.Shape = shapeOf(object.Spec.PodSets, w.Pod)
 	}
 	w.Usage = workload.UsageOf(object)
-	w.TopologyUsage = s.usesOf(w)
+	w.TopologyUsage = s.topologyUsageOf(w)
 }
 
 // queuedSince returns the time that orders the Workload among those of equal priority. An attempt that an admission

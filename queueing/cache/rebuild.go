@@ -37,7 +37,7 @@ func (s *Cache) Rebuild() {
 		s.updateUsage(lq)
 	}
 	s.buildTrees()
-	s.Nodes.plant(&s.Settings, s.SelectedKeys())
+	s.Nodes.setFlavors(&s.Settings, s.SelectedKeys())
 	for _, q := range s.Order {
 		q.Status = s.clusterQueueStatus(q)
 	}
@@ -46,7 +46,7 @@ func (s *Cache) Rebuild() {
 			// A deleted queue has no usage.
 			w.Assumed = s.Queues[kueue.ClusterQueueReference(w.Assumed.Object.Name)]
 		}
-		w.TopologyUsage = s.usesOf(w)
+		w.TopologyUsage = s.topologyUsageOf(w)
 		s.add(w)
 		s.Due[uid] = w
 	}

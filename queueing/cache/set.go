@@ -198,7 +198,7 @@ func (s *Cache) RequeueForNodes() {
 	}
 	if s.Nodes.PodEnded() {
 		for _, w := range s.Reclaimed {
-			s.Nodes.Move(w, s.usesOf(w))
+			s.Nodes.Move(w, s.topologyUsageOf(w))
 		}
 	}
 	if !s.Nodes.CapacityFreed() {

@@ -48,9 +48,9 @@ func (s *Settings) ImpliesTopology(cq *kueue.ClusterQueue) bool {
 	})
 }
 
-// usesOf returns the topology usage of a Workload's assignment, without the pods that have ended. An invalid assignment
+// topologyUsageOf returns the topology usage of a Workload's assignment, without the pods that have ended. An invalid assignment
 // counts nowhere.
-func (s *Cache) usesOf(w *Workload) []placement.Usage {
+func (s *Cache) topologyUsageOf(w *Workload) []placement.Usage {
 	if !workload.HasQuota(w.Object) {
 		return nil
 	}
@@ -122,8 +122,8 @@ func (n *Nodes) MayReturn(lost map[string]bool) (soon, many bool) {
 
 func newNodes() Nodes { return Nodes{TopologyCache: placement.NewTopologyCache()} }
 
-// Read records that all nodes have been read.
-func (n *Nodes) Read() {
+// MarkKnown records that all nodes have been read.
+func (n *Nodes) MarkKnown() {
 	n.Known = true
 	n.MarkAllChanged()
 }
@@ -134,8 +134,8 @@ func (n *Nodes) Move(w *Workload, uses []placement.Usage) {
 	n.SetUsage(workload.KeyOf(w.Object), w.currentTopologyUsage())
 }
 
-// plant sets the flavors that have a Topology. The keys are the node labels that Workloads select on.
-func (n *Nodes) plant(s *Settings, keys []string) {
+// setFlavors sets the flavors that have a Topology. The keys are the node labels that Workloads select on.
+func (n *Nodes) setFlavors(s *Settings, keys []string) {
 	var flavors []placement.Flavor
 	for _, name := range slices.Sorted(maps.Keys(s.Flavors)) {
 		if t := s.TopologyOf(name); t != nil && len(t.Spec.Levels) > 0 {

@@ -50,7 +50,7 @@ func (s *Cache) setWorkload(object *kueue.Workload) {
 		w.Object = object
 		return
 	}
-	before := w.held()
+	before := w.preemptionState()
 	if workload.HasQuota(old) && !workload.IsFinished(old) && (!workload.HasQuota(object) || workload.IsFinished(object)) {
 		defer s.Slices.disinherit(w)
 	}
@@ -66,11 +66,11 @@ func (s *Cache) setWorkload(object *kueue.Workload) {
 		w.Assumed, w.AssumedUsage, w.AssumedTopologyUsage = nil, nil, nil
 	}
 	s.add(w)
-	w.QuotaRestored = w.Phase == Reserving && (w.QuotaRestored || workload.TookBack(old, object))
+	w.QuotaRestored = w.Phase == Reserving && (w.QuotaRestored || workload.QuotaRestored(old, object))
 	s.UpdateReplacement(w, w.Assumed != nil || workload.HasQuota(object))
 	s.Slices.wake(w)
 	s.Due[object.UID] = w
-	if before.queue != nil && before != w.held() {
+	if before.queue != nil && before != w.preemptionState() {
 		// Inadmissible Workloads may be able to preempt or replace it now.
 		before.queue.Tree.QuotaReleased = true
 	}
@@ -140,7 +140,7 @@ func (s *Cache) Settle(uid types.UID, now *kueue.Workload) {
 	if now != nil {
 		s.setWorkload(now)
 	} else {
-		s.Nodes.Move(w, s.usesOf(w))
+		s.Nodes.Move(w, s.topologyUsageOf(w))
 	}
 	s.UpdateReplacement(w, workload.HasQuota(w.Object))
 }

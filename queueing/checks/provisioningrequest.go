@@ -49,8 +49,8 @@ func (s Evaluator) RequestStep(w *cache.Workload, checks []kueue.AdmissionCheckS
 	if config == nil {
 		return step{State: kueue.CheckStatePending, message: checkInactive}
 	}
-	asked := s.podRequestsOf(w, config)
-	if len(asked) == 0 {
+	pods := s.podRequestsOf(w, config)
+	if len(pods) == 0 {
 		return step{State: kueue.CheckStateReady, message: requestUnneeded}
 	}
 	name, current, others := s.requestsFor(w, checks, state)
@@ -65,12 +65,12 @@ func (s Evaluator) RequestStep(w *cache.Workload, checks []kueue.AdmissionCheckS
 		out.Delete = cache.Existing(others)
 		return out
 	case current == nil:
-		out.Create = s.NewRequest(w, name, config.ProvisioningClassName, configured(w, config), asked)
+		out.Create = s.NewRequest(w, name, config.ProvisioningClassName, configured(w, config), pods)
 		// As in Kueue, the request owns the templates.
 		out.Create.Adopts = true
 		return out
 	}
-	return verdictOf(w, state, current, config, asked)
+	return verdictOf(w, state, current, config, pods)
 }
 
 // WaitingForProvisioner is the message of a check of Kueue's controller until a provisioner accepts its request. If no
@@ -87,7 +87,7 @@ func asIs(c *kueue.AdmissionCheckState) step {
 
 // verdictOf turns the conditions of a request into a step.
 func verdictOf(w *cache.Workload, state *kueue.AdmissionCheckState, r *autoscaling.ProvisioningRequest,
-	config *kueue.ProvisioningRequestConfigSpec, asked []podRequest) step {
+	config *kueue.ProvisioningRequestConfigSpec, pods []podRequest) step {
 	message := func(condition string) string {
 		if c := apimeta.FindStatusCondition(r.Status.Conditions, condition); c != nil {
 			return c.Message
@@ -105,7 +105,7 @@ func verdictOf(w *cache.Workload, state *kueue.AdmissionCheckState, r *autoscali
 	case is(autoscaling.BookingExpired):
 		return retry(state, config, "Retrying after booking expired: ", message(autoscaling.BookingExpired))
 	case is(autoscaling.Provisioned) && (workload.IsAdmitted(w.Object) || transaction.IsWhole(r)):
-		return step{State: kueue.CheckStateReady, message: message(autoscaling.Provisioned), updates: updatesBy(r, config, asked)}
+		return step{State: kueue.CheckStateReady, message: message(autoscaling.Provisioned), updates: updatesBy(r, config, pods)}
 	case apimeta.FindStatusCondition(r.Status.Conditions, autoscaling.Provisioned) != nil:
 	case is(autoscaling.Accepted):
 		return step{State: kueue.CheckStatePending, message: message(autoscaling.Accepted)}
@@ -218,7 +218,7 @@ func needsOf(spec *corev1.PodSpec) *corev1.PodSpec {
 
 // updatesBy makes the pods of all podSets of the request consume it, including merged ones, and adds the node selector
 // of the config with values from provisioningClassDetails. A missing detail selects nothing.
-func updatesBy(r *autoscaling.ProvisioningRequest, config *kueue.ProvisioningRequestConfigSpec, asked []podRequest) []kueue.PodSetUpdate {
+func updatesBy(r *autoscaling.ProvisioningRequest, config *kueue.ProvisioningRequestConfigSpec, pods []podRequest) []kueue.PodSetUpdate {
 	var selector map[string]string
 	if config.PodSetUpdates != nil {
 		selector = map[string]string{}
@@ -229,7 +229,7 @@ func updatesBy(r *autoscaling.ProvisioningRequest, config *kueue.ProvisioningReq
 		}
 	}
 	var out []kueue.PodSetUpdate
-	for _, a := range asked {
+	for _, a := range pods {
 		for _, name := range a.podSets {
 			out = append(out, kueue.PodSetUpdate{Name: name, Annotations: consumerAnnotations(r), NodeSelector: selector})
 		}

@@ -98,7 +98,7 @@ func (s Evaluator) missingPods(w *cache.Workload) []podRequest {
 
 // NewRequest returns a request for pods of the Workload on their flavors.
 func (s Evaluator) NewRequest(w *cache.Workload, name, class string,
-	parameters map[string]autoscaling.Parameter, asked []podRequest) *Request {
+	parameters map[string]autoscaling.Parameter, pods []podRequest) *Request {
 	owner := *metav1.NewControllerRef(w.Object, kueue.SchemeGroupVersion.WithKind("Workload"))
 	meta := func(n string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{
@@ -115,7 +115,7 @@ func (s Evaluator) NewRequest(w *cache.Workload, name, class string,
 	if queue := w.Tenant().Queue; len(validation.IsValidLabelValue(queue)) == 0 {
 		out.Object.Labels[state.QueueLabel] = queue
 	}
-	for _, a := range asked {
+	for _, a := range pods {
 		templateName := TemplateName(name, a.podSets[0])
 		template := s.templateOf(w, a.assignment)
 		template.Spec = *fit.WithRequests(&template.Spec)
@@ -131,10 +131,10 @@ func (s Evaluator) NewRequest(w *cache.Workload, name, class string,
 
 // capacityRequest requests all pods of the Workload that have no machines.
 func (s Evaluator) capacityRequest(w *cache.Workload, state *kueue.AdmissionCheckState, name string) *Request {
-	asked := s.missingPods(w)
-	out := s.NewRequest(w, name, CapacityClass, s.Parameters(w, state.Name), asked)
+	pods := s.missingPods(w)
+	out := s.NewRequest(w, name, CapacityClass, s.Parameters(w, state.Name), pods)
 	if tried := workload.Retries(state); tried > 0 {
-		for _, a := range asked {
+		for _, a := range pods {
 			out.Superseded = append(out.Superseded, TemplateName(RequestName(w.Object.Name, state.Name, tried), a.podSets[0]))
 		}
 	}

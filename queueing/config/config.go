@@ -1,4 +1,4 @@
-// Package config is the configuration for all queues. Its fields are those of Kueue's Configuration.
+// Package config is the configuration for all queues. It has the fields of Kueue's Configuration.
 package config
 
 import (

@@ -74,7 +74,7 @@ type day struct {
 	waiting map[types.UID]bool
 	// untold: jobs have come since the last forecast.
 	untold               bool
-	account              *Account
+	account              *AccuracyTracker
 	started, preemptions int
 	// tells is told the estimates, starts the first start of each Workload, and ends its end.
 	tells        func(*Estimate)
@@ -92,7 +92,7 @@ type template struct {
 // newTeams is a cluster with three queues of a cohort to which no job has come yet.
 func newTeams() *day {
 	d := &day{
-		history: &History{}, takes: map[types.UID]time.Duration{}, waiting: map[types.UID]bool{}, account: &Account{},
+		history: &History{}, takes: map[types.UID]time.Duration{}, waiting: map[types.UID]bool{}, account: &AccuracyTracker{},
 		tells: func(*Estimate) {}, starts: func(types.UID) {}, ends: func(types.UID) {},
 	}
 	objects := []metav1.Object{flavor("spot")}
@@ -183,7 +183,7 @@ func (d *day) unfold(forecast time.Time, every time.Duration) {
 		if d.untold && forecast.Before(next) {
 			d.untold = false
 			for _, e := range Forecast(d.state, d.history, forecast, 30*24*time.Hour).Estimates {
-				d.account.Told(e.Workload.UID, e, forecast)
+				d.account.Record(e.Workload.UID, e, forecast)
 				d.tells(&e)
 			}
 			continue

@@ -19,44 +19,42 @@ import (
 )
 
 const (
-	// leastPast is for how long Workloads must have been coming before their number says how
-	// many come: the first ones of a cluster come together.
-	leastPast = 3 * time.Hour
-	// halfLife is after what time an arrival says half as much about those to come:
-	// days differ from nights, and weeks from weekends.
+	// minObservation is how long arrivals must have been observed before they are extrapolated: the first Workloads of
+	// a cluster arrive together.
+	minObservation = 3 * time.Hour
+	// halfLife is the age at which an arrival counts half: nights differ from days, and weekends from weeks.
 	halfLife = 12 * time.Hour
-	// mostArrivals are remembered of a stream, the latest ones.
-	mostArrivals = 64
-	// mostComers bounds how many come in one draw, and so what it costs.
-	mostComers = 2000
-	// usualSilence is how many mean times between arrivals may pass without one before
-	// a stream is less likely to go on.
+	// maxArrivals is the number of arrivals that are kept of a source, the latest ones.
+	maxArrivals = 64
+	// maxArrivalsPerDraw bounds the arrivals in one draw, and so its cost.
+	maxArrivalsPerDraw = 2000
+	// usualSilence is how many mean gaps may pass without an arrival before a stream becomes less likely to continue.
 	usualSilence = 2
 )
 
-// source is what arrivals are remembered by.
-type source struct {
+// arrivalSource is the key of remembered arrivals.
+type arrivalSource struct {
 	kind
 	priority int32
 }
 
-// arrivals are those of a source.
+// arrivals are the arrivals of a source.
 type arrivals struct {
-	// like is the one that came last, without what says nothing about when it starts.
+	// like is the latest one, without the fields that do not affect its start.
 	like *kueue.Workload
-	// began is when the first came that was seen, and times are the latest, the oldest first.
+	// began is the first observed arrival; times are the latest ones, the oldest first.
 	began time.Time
 	times []time.Time
 }
 
-// Arrived takes in a Workload that was created, once. Others like it are expected to
-// come as it did.
+// Arrived records the creation of a Workload. Call it once for each. Similar Workloads are expected to arrive in the
+// same way.
 func (h *History) Arrived(w *kueue.Workload) {
 	if len(w.Spec.PodSets) == 0 {
-		// It says nothing about what others like it request.
+		// It does not show what similar Workloads request.
 		return
 	}
-	from := source{kindOf(w), priorityOf(w)}
+	from := arrivalSource{kindOf(w), priorityOf(w)}
 	at := w.CreationTimestamp.Time
 	if h.since.IsZero() || at.Before(h.since) {
 		h.since = at
@@ -64,16 +62,16 @@ func (h *History) Arrived(w *kueue.Workload) {
 	known := h.sources[from]
 	if known == nil {
 		if h.sources == nil {
-			h.sources = map[source]*arrivals{}
+			h.sources = map[arrivalSource]*arrivals{}
 		}
-		if len(h.sources) >= mostKinds {
+		if len(h.sources) >= maxKinds {
 			h.forgetSource()
 		}
-		known = &arrivals{like: bare(w), began: at}
+		known = &arrivals{like: stripped(w), began: at}
 	}
 	next := *known
 	if !at.Before(next.like.CreationTimestamp.Time) {
-		next.like = bare(w)
+		next.like = stripped(w)
 	}
 	if at.Before(next.began) {
 		next.began = at
@@ -83,22 +81,22 @@ func (h *History) Arrived(w *kueue.Workload) {
 	} else {
 		next.times = slices.Insert(slices.Clone(next.times), i, at)
 	}
-	next.times = next.times[max(0, len(next.times)-mostArrivals):]
+	next.times = next.times[max(0, len(next.times)-maxArrivals):]
 	h.sources[from] = &next
 }
 
-// forgetSource drops the source whose last arrival is the oldest.
+// forgetSource forgets the source whose last arrival is the oldest.
 func (h *History) forgetSource() {
-	delete(h.sources, slices.MinFunc(slices.Collect(maps.Keys(h.sources)), func(a, b source) int {
+	delete(h.sources, slices.MinFunc(slices.Collect(maps.Keys(h.sources)), func(a, b arrivalSource) int {
 		return h.sources[a].last().Compare(h.sources[b].last())
 	}))
 }
 
 func (a *arrivals) last() time.Time { return a.times[len(a.times)-1] }
 
-// bare is a Workload as if it had just been created, with what decides when it starts and
-// how long it runs: thousands are kept, and commands and volumes are most of one.
-func bare(w *kueue.Workload) *kueue.Workload {
+// stripped returns a Workload as just created, with only the fields that affect its start and run time. Thousands are
+// kept, and most of a Workload are commands and volumes.
+func stripped(w *kueue.Workload) *kueue.Workload {
 	out := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{
 		Namespace: w.Namespace, Name: w.Name, UID: w.UID, CreationTimestamp: w.CreationTimestamp, Generation: 1,
 		Annotations: w.Annotations, OwnerReferences: w.OwnerReferences,
@@ -113,14 +111,14 @@ func bare(w *kueue.Workload) *kueue.Workload {
 			NodeSelector: spec.NodeSelector, Affinity: spec.Affinity, Tolerations: spec.Tolerations,
 			TopologySpreadConstraints: spec.TopologySpreadConstraints, Overhead: spec.Overhead,
 			ResourceClaims: spec.ResourceClaims, Resources: spec.Resources,
-			InitContainers: bareContainers(spec.InitContainers), Containers: bareContainers(spec.Containers),
+			InitContainers: strippedContainers(spec.InitContainers), Containers: strippedContainers(spec.Containers),
 		}
 		out.Spec.PodSets = append(out.Spec.PodSets, ps)
 	}
 	return out
 }
 
-func bareContainers(list []corev1.Container) []corev1.Container {
+func strippedContainers(list []corev1.Container) []corev1.Container {
 	out := make([]corev1.Container, len(list))
 	for i := range list {
 		out[i] = corev1.Container{Name: list[i].Name, Image: list[i].Image, Resources: list[i].Resources, RestartPolicy: list[i].RestartPolicy}
@@ -128,40 +126,40 @@ func bareContainers(list []corev1.Container) []corev1.Container {
 	return out
 }
 
-// stream are the Workloads of a source that are expected to come.
-type stream struct {
+// arrivalStream is the expected arrivals of a source.
+type arrivalStream struct {
 	name string
 	like *cache.Workload
-	// gap is the mean time between two, and count how many it was learned from.
+	// gap is the mean time between two arrivals, and count the number of arrivals that it is based on.
 	gap   time.Duration
 	count int
-	// silent is for how long none has come, and seen for how long they have been coming.
+	// silent is the time since the last arrival, and seen the time since the first.
 	silent, seen time.Duration
-	length       *length
-	likeness     likeness
+	length       *runTime
+	likeness     groupKey
 }
 
-// hourly is how many come in an hour.
-func (s *stream) hourly() float64 { return float64(time.Hour) / float64(s.gap) }
+// perHour is the mean number of arrivals per hour.
+func (s *arrivalStream) perHour() float64 { return float64(time.Hour) / float64(s.gap) }
 
-// streams are what is to be expected from now on, in the order of their names.
-func (h *History) streams(state *queueing.State, now time.Time) []*stream {
-	if h == nil || len(h.sources) == 0 || now.Sub(h.since) < leastPast {
+// streams returns the expected arrivals, sorted by name.
+func (h *History) streams(state *queueing.State, now time.Time) []*arrivalStream {
+	if h == nil || len(h.sources) == 0 || now.Sub(h.since) < minObservation {
 		return nil
 	}
-	var out []*stream
-	// What their specs come to is worked out once.
+	var out []*arrivalStream
+	// Derive the data of each spec once.
 	read := state.WithoutWorkloads(nil)
-	byUID := map[types.UID]*stream{}
+	byUID := map[types.UID]*arrivalStream{}
 	for from, a := range h.sources {
 		rate := a.rate(h.since, now)
 		if rate <= 0 {
 			continue
 		}
-		s := &stream{
+		s := &arrivalStream{
 			name: fmt.Sprintf("%s %x %d", from.queue, from.template, from.priority),
 			gap:  time.Duration(float64(time.Hour) / rate), count: len(a.times),
-			silent: now.Sub(a.last()), seen: now.Sub(a.began), length: h.lengthOf(a.like),
+			silent: now.Sub(a.last()), seen: now.Sub(a.began), length: h.runTimeOf(a.like),
 		}
 		byUID[a.like.UID] = s
 		read.Set(a.like)
@@ -169,18 +167,17 @@ func (h *History) streams(state *queueing.State, now time.Time) []*stream {
 	}
 	for _, w := range read.AllWorkloads() {
 		s := byUID[w.Object.UID]
-		s.like, s.likeness = w, likenessOf(w)
+		s.like, s.likeness = w, groupKeyOf(w)
 	}
-	slices.SortFunc(out, func(a, b *stream) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(out, func(a, b *arrivalStream) int { return strings.Compare(a.name, b.name) })
 	return out
 }
 
-// rate is how many come in an hour: so many as have come, in the time in which they were
-// looked for, where both count for less the longer ago they are.
+// rate returns the arrivals per hour: the observed arrivals divided by the observed time, both weighted by age.
 func (a *arrivals) rate(since, now time.Time) float64 {
 	times := a.times
-	if len(times) == mostArrivals {
-		// Older ones are forgotten. The time that is looked at begins with the oldest.
+	if len(times) == maxArrivals {
+		// Older arrivals are forgotten, so the observed time begins with the oldest one kept.
 		since, times = times[0], times[1:]
 	}
 	faded := func(age time.Duration) float64 { return math.Exp2(-age.Hours() / halfLife.Hours()) }
@@ -195,19 +192,19 @@ func (a *arrivals) rate(since, now time.Time) float64 {
 	return came / looked
 }
 
-// expect has Workloads come from the streams, each with a rate that it may well have had:
-// few arrivals say little about it. What has gone on for so long may go on for as long
-// again, which each draw believes in part; a stream that has fallen silent may have ended.
-func (f *future) expect(streams []*stream) {
+// addArrivals schedules arrivals of the streams. Few arrivals say little about a rate, so each draw picks a plausible
+// rate of its own. Arrivals may continue for as long again as they were observed; each draw assumes a part of that. A
+// stream without recent arrivals may have ended.
+func (f *draw) addArrivals(streams []*arrivalStream) {
 	var hourly float64
 	for _, s := range streams {
-		hourly += s.hourly()
+		hourly += s.perHour()
 	}
-	enough := time.Duration(mostComers / max(hourly, 1) * float64(time.Hour))
+	enough := time.Duration(maxArrivalsPerDraw / max(hourly, 1) * float64(time.Hour))
 	part := (float64(f.number) + 0.5) / draws
 	for _, s := range streams {
 		silence := float64(s.silent)/float64(s.gap) - usualSilence
-		if f.chance("end of "+s.name) > math.Exp(-max(0, silence)) {
+		if f.random("end of "+s.name) > math.Exp(-max(0, silence)) {
 			continue
 		}
 		r := rand.New(rand.NewPCG(f.number, hashOf("arrivals of "+s.name)))
@@ -217,30 +214,30 @@ func (f *future) expect(streams []*stream) {
 		}
 		gap := time.Duration(float64(s.gap) * float64(s.count) / max(gaps, 0.1))
 		until := f.now.Add(min(time.Duration(part*float64(s.seen)), enough))
-		f.await(s, r, gap, f.now, until)
+		f.scheduleArrival(s, r, gap, f.now, until)
 	}
 }
 
-// await has the next of a stream come, and those after it.
-func (f *future) await(s *stream, r *rand.Rand, gap time.Duration, last, until time.Time) {
+// scheduleArrival schedules the next arrival of a stream, which schedules the one after it.
+func (f *draw) scheduleArrival(s *arrivalStream, r *rand.Rand, gap time.Duration, last, until time.Time) {
 	at := last.Add(time.Duration(r.ExpFloat64() * float64(gap)))
 	if at.After(until) {
 		return
 	}
 	f.at(at, func() {
 		f.arrive(s)
-		f.await(s, r, gap, at, until)
+		f.scheduleArrival(s, r, gap, at, until)
 	})
 }
 
-// arrive has one of a stream come now.
-func (f *future) arrive(s *stream) {
-	f.came[s]++
+// arrive adds an arrival of a stream.
+func (f *draw) arrive(s *arrivalStream) {
+	f.arrived[s]++
 	o := *s.like.Object
-	o.Name = fmt.Sprintf("%s-later-%d", o.Name, f.came[s])
+	o.Name = fmt.Sprintf("%s-later-%d", o.Name, f.arrived[s])
 	o.UID, o.CreationTimestamp = types.UID(s.name+" "+o.Name), metav1.NewTime(f.now)
 	w := *s.like
 	w.Object = &o
-	f.lengths[o.UID] = s.length
-	f.lineOf[o.UID] = f.laneOf(&o).come(&w, s.likeness)
+	f.runTimes[o.UID] = s.length
+	f.groupOf[o.UID] = f.pendingQueueOf(&o).addLast(&w, s.likeness)
 }

@@ -47,7 +47,7 @@ func TestHowOftenTheyCome(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := seen(tc.past...)
 			s := h.streams(stateOf(), noon)
-			i := slices.IndexFunc(s, func(s *stream) bool { return s.like.Object.Spec.PodSets[0].Count == 1 })
+			i := slices.IndexFunc(s, func(s *arrivalStream) bool { return s.like.Object.Spec.PodSets[0].Count == 1 })
 			if got := s[i].gap; got < tc.want*8/10 || got > tc.want*12/10 {
 				t.Errorf("one comes every %s, want about %s", got, tc.want)
 			}
@@ -109,17 +109,17 @@ func TestThoseToComeAreForeseen(t *testing.T) {
 
 func TestArrivalsAreBounded(t *testing.T) {
 	h := &History{}
-	for i := range mostKinds + 10 {
+	for i := range maxKinds + 10 {
 		h.Arrived(job(fmt.Sprint(i), 1, of(fmt.Sprint(i)), created(noon.Add(time.Duration(i)*time.Second))))
 	}
-	for i := range 2 * mostArrivals {
+	for i := range 2 * maxArrivals {
 		h.Arrived(job(fmt.Sprint("last-", i), 1, of("last"), created(noon.Add(time.Duration(i)*time.Hour))))
 	}
-	last := h.sources[source{kindOf(job("last", 1, of("last"))), 0}]
-	if len(h.sources) != mostKinds || len(last.times) != mostArrivals {
-		t.Errorf("%d sources are remembered, and %d arrivals of one, want %d and %d", len(h.sources), len(last.times), mostKinds, mostArrivals)
+	last := h.sources[arrivalSource{kindOf(job("last", 1, of("last"))), 0}]
+	if len(h.sources) != maxKinds || len(last.times) != maxArrivals {
+		t.Errorf("%d sources are remembered, and %d arrivals of one, want %d and %d", len(h.sources), len(last.times), maxKinds, maxArrivals)
 	}
-	if h.sources[source{kindOf(job("0", 1, of("0"))), 0}] != nil {
+	if h.sources[arrivalSource{kindOf(job("0", 1, of("0"))), 0}] != nil {
 		t.Error("the source of which one came first is remembered, and later ones are not")
 	}
 }
@@ -136,7 +136,7 @@ func TestWhatIsKeptOfAnArrival(t *testing.T) {
 	if o := like.Object; len(o.ManagedFields)+len(o.Spec.PodSets[0].Template.Spec.Containers[0].Args)+len(o.Status.Conditions) > 0 {
 		t.Errorf("it keeps what is not needed: %+v", o)
 	}
-	if got, want := likenessOf(like), likenessOf(s.AllWorkloads()[0]); got != want {
+	if got, want := groupKeyOf(like), groupKeyOf(s.AllWorkloads()[0]); got != want {
 		t.Errorf("it is judged as %+v, want %+v", got, want)
 	}
 	if kindOf(like.Object) != kindOf(w) {
@@ -156,17 +156,17 @@ func TestArrivalsFromManySourcesAreBounded(t *testing.T) {
 		job("first", 4, atMost(time.Hour), running(noon)), job("next", 4))
 	h := seen(past...)
 	streams := h.streams(s, noon)
-	lengths := map[types.UID]*length{}
+	lengths := map[types.UID]*runTime{}
 	for _, w := range s.AllWorkloads() {
-		lengths[w.Object.UID] = h.lengthOf(w.Object)
+		lengths[w.Object.UID] = h.runTimeOf(w.Object)
 	}
-	f := newFuture(s, s.AllWorkloads(), streams, belief{number: draws - 1, lengths: lengths, runs: map[kind][]time.Duration{}}, noon)
-	f.unfold(s.AllWorkloads()[1:], noon.Add(7*24*time.Hour))
+	f := newDraw(s, s.AllWorkloads(), streams, assumptions{number: draws - 1, runTimes: lengths, drawnRuns: map[kind][]time.Duration{}}, noon)
+	f.runUntil(s.AllWorkloads()[1:], noon.Add(7*24*time.Hour))
 	come := 0
-	for _, n := range f.came {
+	for _, n := range f.arrived {
 		come += n
 	}
-	if come < mostComers/2 || come > 2*mostComers {
-		t.Errorf("%d have come in a draw, want about %d", come, mostComers)
+	if come < maxArrivalsPerDraw/2 || come > 2*maxArrivalsPerDraw {
+		t.Errorf("%d have come in a draw, want about %d", come, maxArrivalsPerDraw)
 	}
 }

@@ -6,29 +6,27 @@ import (
 )
 
 const (
-	// fewestErrors are needed before they say how wide a range has to be.
-	fewestErrors = 30
-	// beforeRange and afterRange are the shares of the starts, in thousandths, that may lie
-	// before a range and after it.
+	// minErrors is the number of errors that a calibration requires.
+	minErrors = 30
+	// beforeRange and afterRange are the intended shares of starts before and after a range, in thousandths.
 	beforeRange = 100
 	afterRange  = 100
 )
 
-// calibration is by how much, in thousandths, the waits until both ends of a range have to
-// be stretched to hold as many starts as they are meant to.
+// calibration is how much the waits until both ends of a range are stretched, in thousandths, so that ranges contain
+// the intended share of starts.
 type calibration struct{ early, late int64 }
 
-// narrowest is what ranges are stretched by at least. Draws leave out what they all take for
-// granted, such as that cycles judge at once, and that turned out to be about a tenth.
+// narrowest is the minimum stretch. Draws ignore what all of them assume, such as that cycles evaluate at once.
+// Measurements showed an error of about a tenth.
 var narrowest = calibration{early: 900, late: 1100}
 
-// stretch is by how much the waits until both ends of a range should have been stretched to
-// end with the start, in thousandths; 0 for an end that is beyond the horizon.
+// stretch is how much the waits until both ends of a range would have to be stretched to end at the start, in
+// thousandths; 0 for an end beyond the horizon.
 type stretch struct{ early, late int64 }
 
 func stretchOf(e *Estimate, made, started time.Time) stretch {
-	// The shortest wait is added to both, so that a second instead of none is not an
-	// infinite factor.
+	// The shortest wait is added to both, so that a second instead of zero is not an infinite factor.
 	truth := max(0, started.Sub(made)) + shortestWait
 	of := func(at time.Time) int64 {
 		if at.IsZero() {
@@ -38,18 +36,17 @@ func stretchOf(e *Estimate, made, started time.Time) stretch {
 	}
 	out := stretch{of(e.Early), of(e.Late)}
 	if out.late > 0 {
-		// Rounded outwards, or a start would lie a little beyond what it has taught.
+		// Round outwards, so that the start itself is in the stretched range.
 		out.late++
 	}
 	return out
 }
 
-// calibrate learns from the latest starts: had all ranges been stretched by this, the
-// shares of the starts before and after them would have been those that are meant. It has
-// no need to know what was wrong, and holds for the next ones as far as they are like these.
-// It never narrows a range: among recent estimates those of early starts are known first,
-// which makes starts look earlier than they are.
-func calibrate(errors []misjudgement) calibration {
+// calibrate returns the stretch with which the ranges of the latest starts would have had the intended shares of starts
+// before and after them. It makes no assumption about the cause of the errors, and holds for future starts that are
+// similar. It never narrows a range: of recent estimates, those of early starts are known first, which makes starts
+// look earlier than they are.
+func calibrate(errors []estimateError) calibration {
 	var early, late []int64
 	for _, m := range errors {
 		if m.stretch.early > 0 {
@@ -60,19 +57,19 @@ func calibrate(errors []misjudgement) calibration {
 		}
 	}
 	out := narrowest
-	// The next one may fall between any two of n, or beyond them: into one of n + 1 gaps.
-	if n := len(early); n >= fewestErrors {
+	// The next start may be between any two of n, or beyond them: in one of n + 1 gaps.
+	if n := len(early); n >= minErrors {
 		slices.Sort(early)
 		out.early = min(out.early, early[(n+1)*beforeRange/1000-1])
 	}
-	if n := len(late); n >= fewestErrors {
+	if n := len(late); n >= minErrors {
 		slices.Sort(late)
 		out.late = max(out.late, late[n-(n+1)*afterRange/1000])
 	}
 	return out
 }
 
-// apply is the estimate with its range stretched.
+// apply returns the estimate with a stretched range.
 func (c calibration) apply(e Estimate, made time.Time) Estimate {
 	at := func(t time.Time, permille int64) time.Time {
 		if t.IsZero() {

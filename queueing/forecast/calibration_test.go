@@ -19,7 +19,7 @@ func TestRangesLearn(t *testing.T) {
 	}{
 		"nothing is known yet": {0, estimate, nil, "53m54s to 2h12m6s"},
 		"too few starts say nothing": {
-			fewestErrors - 1, estimate, func(int) time.Duration { return 10 * time.Hour }, "53m54s to 2h12m6s"},
+			minErrors - 1, estimate, func(int) time.Duration { return 10 * time.Hour }, "53m54s to 2h12m6s"},
 		"starts in the range do not narrow it": {
 			100, estimate, func(int) time.Duration { return 90 * time.Minute }, "53m54s to 2h12m6s"},
 		"when a tenth starts late the range ends with the first of them": {
@@ -37,10 +37,10 @@ func TestRangesLearn(t *testing.T) {
 			0, Estimate{Start: noon, Early: noon, Late: noon}, nil, "0s to 6s"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := &Account{}
+			a := &AccuracyTracker{}
 			for i := range tt.starts {
 				w := job(fmt.Sprint(i), 1)
-				a.Told(w.UID, tt.estimate, noon)
+				a.Record(w.UID, tt.estimate, noon)
 				a.Started(w.UID, after(tt.takes(i)))
 			}
 			e := a.Calibrated(tt.estimate, noon)
@@ -61,14 +61,14 @@ func TestRangesLearn(t *testing.T) {
 // TestAccuracyIsOfWhatWasTold: a start within the stretched range counts as foreseen,
 // and goes on stretching it.
 func TestAccuracyIsOfWhatWasTold(t *testing.T) {
-	a := &Account{}
+	a := &AccuracyTracker{}
 	e := Estimate{Start: noon.Add(time.Hour), Early: noon.Add(time.Hour), Late: noon.Add(time.Hour)}
 	for i := range 200 {
 		w := job(fmt.Sprint(i), 1)
-		a.Told(w.UID, e, noon)
+		a.Record(w.UID, e, noon)
 		a.Started(w.UID, noon.Add(2*time.Hour))
 	}
-	if got := a.Accuracy().Within; got != (200-fewestErrors)*1000/200 {
-		t.Errorf("%d thousandths lay in the range, want all but the first %d", got, fewestErrors)
+	if got := a.Accuracy().Within; got != (200-minErrors)*1000/200 {
+		t.Errorf("%d thousandths lay in the range, want all but the first %d", got, minErrors)
 	}
 }

@@ -21,67 +21,62 @@ import (
 )
 
 const (
-	// draws that a forecast makes. If the truth is like one more of them, it lies between
-	// the first and the last in 8 of 10 cases.
+	// draws of a forecast. If the actual start is distributed like a draw, it is between the first and the last in 8
+	// of 10 cases.
 	draws = 9
-	// mostCycles is what one draw may take. Usually it takes a few for each step of time.
-	mostCycles = 20_000
-	// mostRounds is how many cycles are run at one time.
-	mostRounds = 50
-	// firstStep is the first step in which it is looked at what time alone changes.
+	// maxCycles bounds the cycles of one draw. Usually a draw takes a few for each step of time.
+	maxCycles = 20_000
+	// maxRounds bounds the cycles at one time.
+	maxRounds = 50
+	// firstStep is the first step at which changes by time alone are evaluated.
 	firstStep = 20 * time.Second
 
-	// LaunchTime is what a launch takes until its nodes are ready where nothing is known of
-	// its group; drawn from half to twice of it.
+	// LaunchTime is the default time from a launch until its nodes are Ready. Draws use from half to twice of it.
 	LaunchTime = 4 * time.Minute
-	// bookTime is what it takes to book machines that are there.
+	// bookTime is the time to book existing machines.
 	bookTime = 5 * time.Second
-	// failTime is what it takes to learn that a launch failed.
+	// failTime is the time until a launch fails.
 	failTime = 10 * time.Second
-	// stopTime is how long evicted pods have to stop: the grace period that pods have
-	// by default.
+	// stopTime is the time in which evicted pods stop: the default grace period of pods.
 	stopTime = 30 * time.Second
 )
 
-// Horizon is how far ahead the forecasts look that users see.
+// Horizon is the horizon of the forecasts shown to users.
 const Horizon = 7 * 24 * time.Hour
 
 // Estimate is when a Workload is expected to start.
 type Estimate struct {
 	Workload *kueue.Workload
-	// Start is the expected time; zero if it is not within the horizon, or Unknown.
+	// Start is the expected time; zero if it is beyond the horizon, or Unknown.
 	Start time.Time
-	// Early and Late are the range in which it lies in 8 of 10 cases, as far as the past
-	// tells. A zero Late is beyond the horizon, as is all of a zero Early.
+	// Early and Late are the range of the start in 8 of 10 cases, as far as past starts show. A zero Late is beyond
+	// the horizon; with a zero Early the whole range is.
 	Early, Late time.Time
-	// Unknown says that it starts only when Workloads have ended whose run times are unknown,
-	// so that no time can be told. After are those of them that are likely to be the last it
-	// waits for, the likeliest first; none where they have not come yet.
+	// Unknown: it starts only after Workloads with unknown run times have ended. After are those of them that it most
+	// likely waits for last, the most likely first; none if they have not arrived yet.
 	Unknown bool
 	After   []*kueue.Workload
-	// Reason and Message say what it waits for now; where Start is zero, what for at the
-	// end of the horizon.
+	// Reason and Message are why it waits now; if Start is zero, why it waits at the end of the horizon.
 	Reason, Message string
 }
 
-// Covers says that a time lies in the range.
+// Covers reports whether a time is in the range.
 func (e *Estimate) Covers(at time.Time) bool {
 	return !e.Early.IsZero() && !at.Before(e.Early) && (e.Late.IsZero() || !at.After(e.Late))
 }
 
-// Report is a forecast for all that wait.
+// Report is a forecast for all pending Workloads.
 type Report struct {
-	// Estimates by namespace and name.
+	// Estimates are sorted by namespace and name.
 	Estimates []Estimate
-	// Known, Limited and Unknown count the Workloads, waiting or running, whose run
-	// times are taken from history, from their maximum execution times, or from nothing.
+	// Known, Limited and Unknown count the Workloads, pending or running, whose run times come from history, from
+	// their maximum execution times, or are unknown.
 	Known, Limited, Unknown int
-	// Daily is how many Workloads a day have come of late, of those that others like them
-	// are expected to follow.
+	// Daily is the recent number of arrivals per day, of the kinds that are expected to continue.
 	Daily int
 }
 
-// Basis tells people what the forecast rests on.
+// Basis describes for users what the forecast is based on.
 func (r *Report) Basis() string {
 	var parts []string
 	for _, part := range []struct {
@@ -105,30 +100,30 @@ func (r *Report) Basis() string {
 	return out + fmt.Sprintf("; %d jobs a day were created, and the same rate is expected", r.Daily)
 }
 
-// Forecast tells for each Workload that is active and not admitted when it is expected
-// to start, up to the horizon. The State is not changed.
+// Forecast returns when each active Workload that is not admitted is expected to start, up to the horizon. It does not
+// change the State.
 func Forecast(state *queueing.State, history *History, now time.Time, horizon time.Duration) Report {
 	out, _ := Paced(state, history, now, horizon, unhurried)
 	return out
 }
 
-// unhurried is the rest of a forecast that takes the time that it needs.
+// unhurried never ends a forecast.
 func unhurried() bool { return true }
 
-// Paced is a Forecast that calls rest after every step of its work, so that its caller
-// may spread over a longer time what it costs, or end it: there is no Report, and ok is false, if rest reports false.
+// Paced is a Forecast that calls rest after every step, so that its caller can spread the cost over a longer time, or
+// end it: if rest returns false there is no Report, and ok is false.
 func Paced(state *queueing.State, history *History, now time.Time, horizon time.Duration, rest func() bool) (out Report, ok bool) {
 	all := state.AllWorkloads()
-	lengths := make(map[types.UID]*length, len(all))
+	lengths := make(map[types.UID]*runTime, len(all))
 	var waiting []*cache.Workload
 	for _, w := range all {
 		if workload.IsFinished(w.Object) {
 			continue
 		}
-		l := history.lengthOf(w.Object)
+		l := history.runTimeOf(w.Object)
 		lengths[w.Object.UID] = l
 		switch {
-		case l.unknown():
+		case l.isUnknown():
 			out.Unknown++
 		case len(l.runs) > 0:
 			out.Known++
@@ -142,17 +137,17 @@ func Paced(state *queueing.State, history *History, now time.Time, horizon time.
 	streams, launches := history.streams(state, now), history.launchTimes()
 	var hourly float64
 	for _, s := range streams {
-		hourly += s.hourly()
+		hourly += s.perHour()
 	}
 	out.Daily = int(math.Round(24 * hourly))
-	runs := make([]*future, draws)
+	runs := make([]*draw, draws)
 	for i := range runs {
-		runs[i] = newFuture(state, all, streams, believes(i, lengths, launches), now)
-		runs[i].rested = rest
+		runs[i] = newDraw(state, all, streams, newAssumptions(i, lengths, launches), now)
+		runs[i].afterCycle = rest
 		if !rest() {
 			return Report{}, false
 		}
-		if runs[i].unfold(waiting, now.Add(horizon)); runs[i].stopped {
+		if runs[i].runUntil(waiting, now.Add(horizon)); runs[i].stopped {
 			return Report{}, false
 		}
 	}
@@ -162,8 +157,8 @@ func Paced(state *queueing.State, history *History, now time.Time, horizon time.
 	return out, true
 }
 
-// estimate sums up the draws for one Workload.
-func estimate(w *cache.Workload, runs []*future) Estimate {
+// estimate summarizes the draws for one Workload.
+func estimate(w *cache.Workload, runs []*draw) Estimate {
 	starts := make([]time.Time, 0, len(runs))
 	for _, f := range runs {
 		if at, ok := f.started[w.Object.UID]; ok {
@@ -179,7 +174,7 @@ func estimate(w *cache.Workload, runs []*future) Estimate {
 	}
 	e := Estimate{Workload: w.Object, Early: nth(0), Start: nth(len(runs) / 2), Late: nth(len(runs) - 1)}
 	if _, ok := runs[len(runs)-1].started[w.Object.UID]; !ok && !e.Start.IsZero() {
-		return Estimate{Workload: w.Object, Unknown: true, After: lastEnds(w, runs),
+		return Estimate{Workload: w.Object, Unknown: true, After: blockingWorkloads(w, runs),
 			Reason: runs[0].first[w.Object.UID].reason, Message: runs[0].first[w.Object.UID].message}
 	}
 	told := runs[0].first[w.Object.UID]
@@ -190,14 +185,13 @@ func estimate(w *cache.Workload, runs []*future) Estimate {
 	return e
 }
 
-// lastEnds are the Workloads of unknown run times at whose ends a Workload got its quota, the
-// most frequent first. Where it was one of a known run time, or one that has not come yet, what
-// that waited for counts.
-func lastEnds(w *cache.Workload, runs []*future) []*kueue.Workload {
+// blockingWorkloads returns the Workloads of unknown run times whose end let a Workload start, the most frequent first.
+// If the one that ended has a known run time, or has not arrived yet, it continues with what that one waited for.
+func blockingWorkloads(w *cache.Workload, runs []*draw) []*kueue.Workload {
 	times, by := map[types.UID]int{}, map[types.UID]*kueue.Workload{}
 	for _, f := range runs {
 		at := f.after[w.Object.UID]
-		for at != nil && (!f.lengths[at.Object.UID].unknown() || at.Object.CreationTimestamp.After(f.began)) {
+		for at != nil && (!f.runTimes[at.Object.UID].isUnknown() || at.Object.CreationTimestamp.After(f.began)) {
 			at = f.after[at.Object.UID]
 		}
 		if at != nil {
@@ -210,112 +204,111 @@ func lastEnds(w *cache.Workload, runs []*future) []*kueue.Workload {
 	})
 }
 
-// unanswered tells of a Workload that has its quota which checks it waits for.
-func unanswered(w *kueue.Workload) told {
+// pendingChecks returns which checks a Workload with quota waits for.
+func pendingChecks(w *kueue.Workload) waitReason {
 	var open []string
 	for i := range w.Status.AdmissionChecks {
 		if c := &w.Status.AdmissionChecks[i]; c.State != kueue.CheckStateReady {
 			open = append(open, fmt.Sprintf("%s: %s", c.Name, c.Message))
 		}
 	}
-	return told{kueue.WorkloadAdmittedReasonUnsatisfiedAdmissionChecks,
+	return waitReason{kueue.WorkloadAdmittedReasonUnsatisfiedAdmissionChecks,
 		"it has quota and waits for admission checks: " + strings.Join(open, "; ")}
 }
 
-// future is one draw of how things may go on.
-type future struct {
-	*world
-	belief
-	// started is when Workloads start that wait now; unstarted are the others of these.
+// draw is one possible course of events.
+type draw struct {
+	*simulatedCluster
+	assumptions
+	// started are the start times of Workloads that wait now; unstarted are those that have not started.
 	started   map[types.UID]time.Time
 	unstarted map[types.UID]bool
-	// lanes are those that wait for their turn to be judged, by LocalQueue; inOrder has them
-	// in the order of the names.
-	lanes   map[types.NamespacedName]*lane
-	inOrder []*lane
-	lineOf  map[types.UID]*line
-	// ended is the Workload that ended last, and after, by UID, the one that had ended last when
-	// another was given its quota for its first start.
+	// queues are the Workloads that wait to be evaluated, by LocalQueue. inOrder has them sorted by name.
+	queues  map[types.NamespacedName]*pendingQueue
+	inOrder []*pendingQueue
+	groupOf map[types.UID]*workloadGroup
+	// ended is the Workload that ended last. after maps the UID of a Workload to the one that had ended last when it
+	// got its quota for the first time.
 	ended *cache.Workload
 	after map[types.UID]*cache.Workload
-	// came counts those of each stream that have come.
-	came map[*stream]int
-	// first and last are what Workloads are told at the beginning and at the end.
-	first, last map[types.UID]told
+	// arrived counts the arrivals of each stream.
+	arrived map[*arrivalStream]int
+	// first and last are the reasons of pending Workloads at the beginning and at the end.
+	first, last map[types.UID]waitReason
 }
 
-type told struct{ reason, message string }
+type waitReason struct{ reason, message string }
 
-func newFuture(state *queueing.State, all []*cache.Workload, streams []*stream, believes belief, now time.Time) *future {
-	f := &future{
-		belief: believes,
-		lanes:  map[types.NamespacedName]*lane{}, came: map[*stream]int{}, after: map[types.UID]*cache.Workload{},
-		started: map[types.UID]time.Time{}, unstarted: map[types.UID]bool{}, lineOf: map[types.UID]*line{},
-		first: map[types.UID]told{}, last: map[types.UID]told{},
+func newDraw(state *queueing.State, all []*cache.Workload, streams []*arrivalStream, believes assumptions, now time.Time) *draw {
+	f := &draw{
+		assumptions: believes,
+		queues:      map[types.NamespacedName]*pendingQueue{}, arrived: map[*arrivalStream]int{}, after: map[types.UID]*cache.Workload{},
+		started: map[types.UID]time.Time{}, unstarted: map[types.UID]bool{}, groupOf: map[types.UID]*workloadGroup{},
+		first: map[types.UID]waitReason{}, last: map[types.UID]waitReason{},
 	}
-	f.world = newWorld(state, f, now)
-	f.sees, f.saw, f.begins, f.ends = f.note, f.tell, f.begin, func(w *cache.Workload) { f.ended = w }
+	f.simulatedCluster = newSimulatedCluster(state, f, now)
+	f.beforeApply, f.afterApply, f.onStart, f.onEnd = f.recordCause, f.recordReason, f.begin, func(w *cache.Workload) { f.ended = w }
 	for _, s := range streams {
-		f.laneOf(s.like.Object)
+		f.pendingQueueOf(s.like.Object)
 	}
 	for _, w := range all {
 		if workload.IsFinished(w.Object) {
 			continue
 		}
 		if workload.HasQuota(w.Object) && !workload.IsAdmitted(w.Object) {
-			f.last[w.Object.UID] = unanswered(w.Object)
+			f.last[w.Object.UID] = pendingChecks(w.Object)
 		}
 		requests := state.RequestsOf(w)
 		if len(requests) > 0 || !isPlain(w.Object) {
 			f.join(w, requests)
 			continue
 		}
-		f.lineOf[w.Object.UID] = f.laneOf(w.Object).add(w)
+		f.groupOf[w.Object.UID] = f.pendingQueueOf(w.Object).add(w)
 	}
-	for _, q := range slices.SortedFunc(maps.Keys(f.lanes), func(a,
+	for _, q := range slices.SortedFunc(maps.Keys(f.queues), func(a,
 		b types.NamespacedName) int {
 		return strings.Compare(a.String(), b.String())
 	}) {
-		f.lanes[q].order()
-		f.inOrder = append(f.inOrder, f.lanes[q])
+		f.queues[q].order()
+		f.inOrder = append(f.inOrder, f.queues[q])
 	}
-	f.expect(streams)
+	f.addArrivals(streams)
 	return f
 }
 
-// laneOf is the lane that a Workload waits in.
-func (f *future) laneOf(w *kueue.Workload) *lane {
+// pendingQueueOf returns the pending queue of a Workload.
+func (f *draw) pendingQueueOf(w *kueue.Workload) *pendingQueue {
 	q := queueOf(w)
-	if f.lanes[q] == nil {
-		f.lanes[q] = &lane{lines: map[likeness]*line{}}
+	if f.queues[q] == nil {
+		f.queues[q] = &pendingQueue{groups: map[groupKey]*workloadGroup{}}
 	}
-	return f.lanes[q]
+	return f.queues[q]
 }
 
-// unfold lets time pass until all that wait have started, or to the end.
-func (f *future) unfold(waiting []*cache.Workload, end time.Time) {
+// runUntil advances time until all of the Workloads have started, or to the end.
+func (f *draw) runUntil(waiting []*cache.Workload, end time.Time) {
 	for _, w := range waiting {
 		f.unstarted[w.Object.UID] = true
 	}
 	f.settle()
-	f.tellBehind()
+	f.recordUnevaluated()
 	maps.Copy(f.first, f.last)
 	for len(f.unstarted) > 0 && f.advance(end) {
 		f.settle()
 	}
-	f.tellBehind()
+	f.recordUnevaluated()
 }
 
 // settle runs cycles until they decide nothing and no further Workload may be next.
-func (f *future) settle() {
+func (f *draw) settle() {
 	f.fill()
 	for again := true; again && f.mayDecide(); again = f.fill() {
-		f.rest()
+		f.runCycles()
 	}
 }
 
 // fill adds the Workloads that may be next, and reports whether there are any.
-func (f *future) fill() bool {
+func (f *draw) fill() bool {
 	some := false
 	for _, l := range f.inOrder {
 		for w := l.next(); w != nil; w = l.next() {
@@ -326,55 +319,55 @@ func (f *future) fill() bool {
 	return some
 }
 
-// note notes after whose end a Workload is given its quota for its first start.
-func (f *future) note(v *lifecycle.Verdict) {
+// recordCause records which Workload ended last before another one gets its quota for the first time.
+func (f *draw) recordCause(v *lifecycle.Verdict) {
 	uid := v.Workload.Object.UID
 	if _, before := f.started[uid]; v.Action == lifecycle.Reserve && !before {
 		f.after[uid] = f.ended
 	}
 }
 
-// tell notes what a verdict tells a Workload that waits.
-func (f *future) tell(v *lifecycle.Verdict) {
+// recordReason records the reason in a verdict on a pending Workload.
+func (f *draw) recordReason(v *lifecycle.Verdict) {
 	uid := v.Workload.Object.UID
-	if l := f.lineOf[uid]; l != nil && (v.Action == lifecycle.Reserve || v.Reason != "" && !waitsForOthers[v.Reason]) {
-		l.lane.left(l, uid)
-		delete(f.lineOf, uid)
+	if l := f.groupOf[uid]; l != nil && (v.Action == lifecycle.Reserve || v.Reason != "" && !waitsForOthers[v.Reason]) {
+		l.queue.remove(l, uid)
+		delete(f.groupOf, uid)
 	}
 	if v.Action == lifecycle.Reserve {
-		f.last[uid] = unanswered(v.Workload.Object)
+		f.last[uid] = pendingChecks(v.Workload.Object)
 		return
 	}
 	if f.unstarted[uid] && v.Action == lifecycle.Wait && v.Reason != "" {
-		f.last[uid] = told{v.Reason, v.Message}
+		f.last[uid] = waitReason{v.Reason, v.Message}
 	}
 }
 
-// waitsForOthers are the reasons of Workloads that start when others end. A Workload that
-// waits for anything else must not keep those behind it from being judged.
+// waitsForOthers are the reasons of Workloads that start when others end. A Workload that waits for anything else must
+// not keep those behind it from being evaluated.
 var waitsForOthers = map[string]bool{
 	kueue.WorkloadQuotaReservedReasonWaitingForQuota:              true,
 	kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads: true,
 	workload.ReasonWaitingForCapacity:                             true,
 }
 
-// tellBehind tells those that have not been judged.
-func (f *future) tellBehind() {
+// recordUnevaluated records the reasons of Workloads that have not been evaluated.
+func (f *draw) recordUnevaluated() {
 	for _, l := range f.inOrder {
-		if len(l.judged) == 0 {
+		if len(l.evaluated) == 0 {
 			continue
 		}
-		head := slices.MinFunc(l.judged, func(a, b waiting) int { return compare(a.Workload, b.Workload) }).Object
-		for i, w := range l.unjudged() {
-			f.last[w.Object.UID] = told{f.last[head.UID].reason,
+		head := slices.MinFunc(l.evaluated, func(a, b evaluatedWorkload) int { return compare(a.Workload, b.Workload) }).Object
+		for i, w := range l.unevaluated() {
+			f.last[w.Object.UID] = waitReason{f.last[head.UID].reason,
 				fmt.Sprintf("%d workloads are ahead of it in LocalQueue %s, and the first, %s, waits: %s",
-					len(l.judged)+i, head.Spec.QueueName, head.Name, f.last[head.UID].message)}
+					len(l.evaluated)+i, head.Spec.QueueName, head.Name, f.last[head.UID].message)}
 		}
 	}
 }
 
-// begin notes the first start of those that wait now.
-func (f *future) begin(w *cache.Workload) {
+// begin records the first start of a Workload that waits now.
+func (f *draw) begin(w *cache.Workload) {
 	if uid := w.Object.UID; f.unstarted[uid] {
 		f.started[uid] = f.now
 		delete(f.unstarted, uid)
@@ -382,26 +375,26 @@ func (f *future) begin(w *cache.Workload) {
 	}
 }
 
-func (f *future) runs(w *cache.Workload, now time.Time) time.Duration {
+func (f *draw) remaining(w *cache.Workload, now time.Time) time.Duration {
 	o := w.Object
 	elapsed := ranBefore(o) + max(0, now.Sub(admittedAt(o)))
 	return f.total(o.UID, elapsed) - elapsed
 }
 
-func (f *future) boots(w *kueue.Workload, request string, plan *planner.Verdict) (time.Duration, bool) {
+func (f *draw) provisionTime(w *kueue.Workload, request string, plan *planner.Verdict) (time.Duration, bool) {
 	switch {
 	case plan != nil && plan.Outcome == planner.Fits:
 		return bookTime, true
 	case plan != nil && plan.Outcome == planner.Launch && len(plan.Launches) > 0 && plan.Chance <= nodegroups.NoChance:
 		return failTime, false
-	case plan != nil && int(1000*f.chance("chance of "+w.Namespace+"/"+request)) >= plan.Chance:
+	case plan != nil && int(1000*f.random("chance of "+w.Namespace+"/"+request)) >= plan.Chance:
 		return failTime, false
 	}
 	var groups []planner.GroupCount
 	if plan != nil {
 		groups = slices.Concat(plan.Launches, plan.Shares)
 	}
-	return f.launch(groups, f.chance("boot of "+w.Namespace+"/"+request)), true
+	return f.launch(groups, f.random("boot of "+w.Namespace+"/"+request)), true
 }
 
-func (*future) stops() time.Duration { return stopTime }
+func (*draw) stops() time.Duration { return stopTime }

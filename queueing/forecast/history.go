@@ -18,29 +18,26 @@ import (
 )
 
 const (
-	// fewestRuns are needed before the past says anything.
-	fewestRuns = 3
-	// fewestOfOthers are needed before runs of other templates of the LocalQueue say anything:
-	// the first that end are the short ones.
-	fewestOfOthers = 12
-	// mostRuns are remembered of a kind, the latest ones: templates stay while
-	// what they run changes.
-	mostRuns = 64
-	// mostKinds bounds the memory: 2,000 of 64 runs take some 8 MB. Those that ended
-	// least lately are forgotten first.
-	mostKinds = 2000
+	// minRuns is the number of runs that an estimate requires.
+	minRuns = 3
+	// minRunsOfQueue is the number of runs of other templates of the LocalQueue that an estimate requires: the first
+	// runs to end are the short ones.
+	minRunsOfQueue = 12
+	// maxRuns is the number of runs that are kept of a kind, the latest ones: what a template runs may change.
+	maxRuns = 64
+	// maxKinds bounds the memory: 2,000 kinds with 64 runs take some 8 MB. The kinds whose last run ended first are
+	// forgotten first.
+	maxKinds = 2000
 )
 
-// kind is what run times are remembered by. Template 0 stands for all of the
-// LocalQueue.
+// kind is the key of remembered run times. Template 0 stands for all of the LocalQueue.
 type kind struct {
 	queue    types.NamespacedName
 	template uint64
 }
 
-// kindOf is that of a Workload: its LocalQueue, the kind of its job, and of each
-// podSet the number of pods, their images and what they ask for. Names, labels
-// and arguments differ from run to run.
+// kindOf returns the kind of a Workload: its LocalQueue, the kind of its job, and for each podSet the number of pods,
+// their images and requests. Names, labels and arguments differ from run to run.
 func kindOf(w *kueue.Workload) kind {
 	h := fnv.New64a()
 	if owner := metav1.GetControllerOf(w); owner != nil {
@@ -67,20 +64,20 @@ func queueOf(w *kueue.Workload) types.NamespacedName {
 	return types.NamespacedName{Namespace: w.Namespace, Name: string(w.Spec.QueueName)}
 }
 
-// History is for how long Workloads ran that have finished, when which were created, and
-// how long launches took. Its zero value has seen none. It is not safe for concurrent use.
+// History has the run times of finished Workloads, the creation times of Workloads, and the durations of launches. The
+// zero value is empty. It is not safe for concurrent use.
 type History struct {
 	kinds map[kind]*runs
-	// seen numbers the runs, so that the kinds have an order.
+	// seen numbers the runs, which orders the kinds.
 	seen int64
-	// sources are where Workloads have come from since a time.
-	sources map[source]*arrivals
+	// sources are the sources of arrivals since a time.
+	sources map[arrivalSource]*arrivals
 	since   time.Time
-	// launches are the latest of each group.
+	// launches are the latest launches of each group.
 	launches map[string][]run
 }
 
-// runs are the latest of a kind, the oldest first.
+// runs are the latest runs of a kind, the oldest first.
 type runs struct {
 	list []run
 	last int64
@@ -92,8 +89,8 @@ type run struct {
 	took time.Duration
 }
 
-// Observe takes in a Workload. One that has not finished, or never ran, or was
-// seen before, teaches nothing.
+// Observe records the run time of a Workload. It ignores a Workload that has not finished, never ran, or was recorded
+// before.
 func (h *History) Observe(w *kueue.Workload) {
 	took, ok := ranFor(w)
 	if !ok {
@@ -108,8 +105,8 @@ func (h *History) Observe(w *kueue.Workload) {
 	}
 }
 
-// Copy returns a copy for a forecast that runs while the original goes on observing; the copy itself must not observe. It is cheap:
-// the values of the maps are shared, since they are replaced, and lists only grow behind what the copy has of them.
+// Copy returns a copy for a forecast that runs while the original continues to observe; the copy must not observe. It
+// is cheap: it shares the values of the maps, because they are replaced, and lists are only appended to.
 func (h *History) Copy() *History {
 	out := *h
 	out.kinds, out.sources, out.launches = maps.Clone(h.kinds), maps.Clone(h.sources), maps.Clone(h.launches)
@@ -120,27 +117,26 @@ func (h *History) add(k kind, r run) {
 	var before []run
 	if known := h.kinds[k]; known != nil {
 		before = known.list
-	} else if len(h.kinds) >= mostKinds {
+	} else if len(h.kinds) >= maxKinds {
 		h.forget()
 	}
 	if slices.ContainsFunc(before, func(o run) bool { return o.of == r.of }) {
 		return
 	}
-	if len(before) == mostRuns {
+	if len(before) == maxRuns {
 		before = before[1:]
 	}
 	h.seen++
 	h.kinds[k] = &runs{list: append(before, r), last: h.seen}
 }
 
-// forget drops the kind of which a run ended least lately.
+// forget forgets the kind whose last run ended first.
 func (h *History) forget() {
 	oldest := slices.MinFunc(slices.Collect(maps.Keys(h.kinds)), func(a, b kind) int { return cmp.Compare(h.kinds[a].last, h.kinds[b].last) })
 	delete(h.kinds, oldest)
 }
 
-// ranFor is for how long a finished Workload was admitted, all its admissions
-// together.
+// ranFor returns how long a finished Workload was admitted, over all admissions.
 func ranFor(w *kueue.Workload) (time.Duration, bool) {
 	admitted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted)
 	if !workload.IsFinished(w) || admitted == nil || admitted.Status != metav1.ConditionTrue {
@@ -151,7 +147,7 @@ func ranFor(w *kueue.Workload) (time.Duration, bool) {
 	return max(0, took), true
 }
 
-// ranBefore is for how long a Workload ran in earlier admissions.
+// ranBefore returns how long a Workload ran in earlier admissions.
 func ranBefore(w *kueue.Workload) time.Duration {
 	if s := w.Status.AccumulatedPastExecutionTimeSeconds; s != nil {
 		return time.Duration(max(0, *s)) * time.Second
@@ -159,17 +155,17 @@ func ranBefore(w *kueue.Workload) time.Duration {
 	return 0
 }
 
-// known are the run times to expect of a Workload, of its own kind or else of its
-// LocalQueue, and under which kind they are; none if too few are known.
+// known returns the run times to expect for a kind, or else for its LocalQueue, and the kind that has them; none if
+// there are too few.
 func (h *History) known(own kind) (kind, []run) {
 	if h == nil {
 		return own, nil
 	}
-	if r := h.kinds[own]; r != nil && len(r.list) >= fewestRuns {
+	if r := h.kinds[own]; r != nil && len(r.list) >= minRuns {
 		return own, r.list
 	}
 	others := kind{queue: own.queue}
-	if r := h.kinds[others]; r != nil && len(r.list) >= fewestOfOthers {
+	if r := h.kinds[others]; r != nil && len(r.list) >= minRunsOfQueue {
 		return others, r.list
 	}
 	return own, nil

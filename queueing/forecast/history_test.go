@@ -11,7 +11,7 @@ import (
 
 func TestHistoryTellsLikeFromUnlike(t *testing.T) {
 	past := func(name string) *kueue.Workload { return job(name, 4) }
-	many := slices.Repeat([]int{10}, fewestOfOthers)
+	many := slices.Repeat([]int{10}, minRunsOfQueue)
 	tests := []struct {
 		name    string
 		history *History
@@ -71,19 +71,19 @@ func TestHistoryCountsWhatRan(t *testing.T) {
 func TestHistoryIsBounded(t *testing.T) {
 	h := &History{}
 	first := job("first", 1, of("first"))
-	for i := range 2 * mostRuns {
+	for i := range 2 * maxRuns {
 		h.Observe(ran(job(fmt.Sprintf("first-%d", i), 1, of("first")), time.Duration(i)*time.Minute))
 	}
-	if runs := h.kinds[kindOf(first)].list; len(runs) != mostRuns || runs[0].took != mostRuns*time.Minute {
-		t.Errorf("%d runs are remembered, the oldest of %s: want the latest %d", len(runs), runs[0].took, mostRuns)
+	if runs := h.kinds[kindOf(first)].list; len(runs) != maxRuns || runs[0].took != maxRuns*time.Minute {
+		t.Errorf("%d runs are remembered, the oldest of %s: want the latest %d", len(runs), runs[0].took, maxRuns)
 	}
-	for i := range 2 * mostKinds {
+	for i := range 2 * maxKinds {
 		h.Observe(ran(job(fmt.Sprintf("other-%d", i), 1, of(fmt.Sprint(i))), time.Minute))
 	}
-	if len(h.kinds) != mostKinds {
-		t.Errorf("%d kinds are remembered, want %d", len(h.kinds), mostKinds)
+	if len(h.kinds) != maxKinds {
+		t.Errorf("%d kinds are remembered, want %d", len(h.kinds), maxKinds)
 	}
-	if h.kinds[kindOf(first)] != nil || h.kinds[kindOf(job("last", 1, of(fmt.Sprint(2*mostKinds-1))))] == nil {
+	if h.kinds[kindOf(first)] != nil || h.kinds[kindOf(job("last", 1, of(fmt.Sprint(2*maxKinds-1))))] == nil {
 		t.Error("a kind that ended lately was forgotten before one that did not")
 	}
 }
@@ -115,11 +115,11 @@ func TestAccount(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			a := &Account{}
-			a.Told("w", tc.estimate, noon)
-			a.Told("w", Estimate{Start: after(999 * time.Hour)}, noon) // the first one counts
-			a.Told("gone", tc.estimate, noon)
-			a.Gone("gone")
+			a := &AccuracyTracker{}
+			a.Record("w", tc.estimate, noon)
+			a.Record("w", Estimate{Start: after(999 * time.Hour)}, noon) // the first one counts
+			a.Record("gone", tc.estimate, noon)
+			a.Forget("gone")
 			a.Started("gone", noon)
 			a.Started("w", after(tc.started))
 			a.Started("w", after(999*time.Hour)) // again, after an eviction
@@ -132,21 +132,21 @@ func TestAccount(t *testing.T) {
 }
 
 func TestAccountIsBounded(t *testing.T) {
-	a := &Account{}
-	for i := range 2 * mostPromises {
-		a.Told(job(fmt.Sprint(i), 1).UID, Estimate{Start: noon, Early: noon, Late: noon}, noon)
+	a := &AccuracyTracker{}
+	for i := range 2 * maxTracked {
+		a.Record(job(fmt.Sprint(i), 1).UID, Estimate{Start: noon, Early: noon, Late: noon}, noon)
 	}
-	if len(a.promises) != mostPromises {
-		t.Errorf("%d workloads are followed, want %d", len(a.promises), mostPromises)
+	if len(a.tracked) != maxTracked {
+		t.Errorf("%d workloads are followed, want %d", len(a.tracked), maxTracked)
 	}
-	for i := range mostPromises {
+	for i := range maxTracked {
 		at := noon
-		if i < mostPromises-mostErrors {
+		if i < maxTracked-maxErrors {
 			at = noon.Add(time.Hour)
 		}
 		a.Started(job(fmt.Sprint(i), 1).UID, at)
 	}
-	if got, want := a.Accuracy(), (Accuracy{mostErrors, 0, 1000}); got != want {
+	if got, want := a.Accuracy(), (Accuracy{maxErrors, 0, 1000}); got != want {
 		t.Errorf("accuracy is %+v, want that of the latest: %+v", got, want)
 	}
 }

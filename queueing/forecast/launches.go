@@ -13,10 +13,9 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// Launched takes in a ProvisioningRequest. One that is Provisioned with the machines that
-// were launched for it teaches how long launches of their groups take. Any other one, also
-// one whose launch failed and that fitted elsewhere after that, one that waited for what
-// others leave, or one that was seen before teaches nothing.
+// Launched records the duration of a launch for a ProvisioningRequest that is Provisioned with the launched machines.
+// It ignores all other requests: one whose launch failed before it fitted elsewhere, one that waited for machines that
+// others release, and one that was recorded before.
 func (h *History) Launched(r *autoscaling.ProvisioningRequest) {
 	c := apimeta.FindStatusCondition(r.Status.Conditions, autoscaling.Provisioned)
 	attempt := attemptOf(r)
@@ -32,12 +31,12 @@ func (h *History) Launched(r *autoscaling.ProvisioningRequest) {
 			h.launches = map[string][]run{}
 		}
 		after := append(before, run{r.UID, max(0, c.LastTransitionTime.Sub(attempt.Started))})
-		h.launches[l.Group] = after[max(0, len(after)-mostRuns):]
+		h.launches[l.Group] = after[max(0, len(after)-maxRuns):]
 	}
 }
 
-// attemptOf is the last try to launch machines for a request; an empty one where there is
-// none that can be read.
+// attemptOf returns the last attempt to launch machines for a request; an empty one if there is none that can be
+// decoded.
 func attemptOf(r *autoscaling.ProvisioningRequest) transaction.Attempt {
 	a, err := transaction.DecodeAttempt(string(r.Status.ProvisioningClassDetails[transaction.AttemptDetail]))
 	if err != nil {
@@ -46,9 +45,8 @@ func attemptOf(r *autoscaling.ProvisioningRequest) transaction.Attempt {
 	return a
 }
 
-// underWay returns what is being launched for a request and since when, or nil if it is not
-// known.
-func underWay(r *autoscaling.ProvisioningRequest) (*planner.Verdict, time.Time) {
+// launchInProgress returns what is being launched for a request and since when; nil if it is unknown.
+func launchInProgress(r *autoscaling.ProvisioningRequest) (*planner.Verdict, time.Time) {
 	a := attemptOf(r)
 	if a.Phase != transaction.Launching {
 		return nil, r.CreationTimestamp.Time
@@ -56,17 +54,17 @@ func underWay(r *autoscaling.ProvisioningRequest) (*planner.Verdict, time.Time) 
 	return &planner.Verdict{Outcome: planner.Launch, Launches: a.Launches, Shares: a.Shares, Chance: certain}, a.Started
 }
 
-// certain is the chance of a launch that has begun: those that fail are few.
+// certain is the chance of a launch that has begun, because few of those fail.
 const certain = 1000
 
-// launchTimes are those of the groups of which enough is known, the shortest first.
+// launchTimes returns the launch times of the groups with enough launches, the shortest first.
 func (h *History) launchTimes() map[string][]time.Duration {
 	if h == nil {
 		return nil
 	}
 	out := map[string][]time.Duration{}
 	for group, list := range h.launches {
-		if len(list) < fewestRuns {
+		if len(list) < minRuns {
 			continue
 		}
 		for _, r := range list {
@@ -77,11 +75,11 @@ func (h *History) launchTimes() map[string][]time.Duration {
 	return out
 }
 
-// LaunchTime is how long half of the past launches of the groups took, the longest of them; known is false, and it is what is taken for
-// any group, where too few were seen of one.
+// LaunchTime returns the median launch time of the slowest of the groups. Known is false, and the time is the default,
+// if a group has too few launches.
 func (h *History) LaunchTime(groups []planner.GroupCount) (took time.Duration, known bool) {
 	const half = 0.5
-	b := &belief{launches: h.launchTimes()}
+	b := &assumptions{launches: h.launchTimes()}
 	for _, g := range groups {
 		if len(b.launches[g.Group]) == 0 {
 			return LaunchTime, false
@@ -90,9 +88,8 @@ func (h *History) LaunchTime(groups []planner.GroupCount) (took time.Duration, k
 	return b.launch(groups, half), len(groups) > 0
 }
 
-// launch is how long one takes until the machines of all groups are there, with that much
-// luck.
-func (b *belief) launch(groups []planner.GroupCount, luck float64) time.Duration {
+// launch returns how long a launch takes until the machines of all groups are ready. Luck is the quantile, from 0 to 1.
+func (b *assumptions) launch(groups []planner.GroupCount, luck float64) time.Duration {
 	unknown := time.Duration(float64(LaunchTime) * math.Pow(4, luck) / 2)
 	if len(groups) == 0 {
 		return unknown

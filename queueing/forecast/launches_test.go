@@ -78,7 +78,7 @@ func TestLaunchesTakeAsLongAsTheyDid(t *testing.T) {
 
 // TestTheSlowestGroupCounts: a gang begins when the last of its machines is there.
 func TestTheSlowestGroupCounts(t *testing.T) {
-	b := belief{launches: map[string][]time.Duration{"slow": {10 * time.Minute, 20 * time.Minute}, "fast": {time.Minute}}}
+	b := assumptions{launches: map[string][]time.Duration{"slow": {10 * time.Minute, 20 * time.Minute}, "fast": {time.Minute}}}
 	for groups, want := range map[[2]string]time.Duration{
 		{"slow", "fast"}: 20 * time.Minute, {"fast", "slow"}: 20 * time.Minute, {"fast", "fast"}: time.Minute, {"fast", "unknown"}: 4 * time.Minute,
 	} {
@@ -112,11 +112,11 @@ func TestTheLaunchTimeIsThatOfHalfOfThePast(t *testing.T) {
 
 func TestLaunchesAreBounded(t *testing.T) {
 	h := &History{}
-	for i := range 2 * mostRuns {
+	for i := range 2 * maxRuns {
 		h.Launched(launched(fmt.Sprint(i), time.Duration(i)*time.Minute, "spot"))
 	}
-	if list := h.launches["spot"]; len(list) != mostRuns || list[0].took != mostRuns*time.Minute {
-		t.Errorf("%d launches are remembered, the oldest of %s: want the latest %d", len(list), list[0].took, mostRuns)
+	if list := h.launches["spot"]; len(list) != maxRuns || list[0].took != maxRuns*time.Minute {
+		t.Errorf("%d launches are remembered, the oldest of %s: want the latest %d", len(list), list[0].took, maxRuns)
 	}
 }
 

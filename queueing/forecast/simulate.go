@@ -17,46 +17,43 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Outcome is what would become of a Workload now.
+// Outcome is what would happen to a Workload now.
 type Outcome struct {
-	// Starts says that it would get its quota, and with it what else is here; else
-	// Reason and Message say why it would wait.
+	// Starts: it would get its quota, and its machines as in Plan. Otherwise Reason and Message say why it would wait.
 	Starts          bool
 	Reason, Message string
 	// Admission has the flavors and the number of pods.
 	Admission *kueue.Admission
-	// At is when its machines would be there: now, or once launched ones have booted.
+	// At is when its machines would be Ready: now, or after the launch.
 	At time.Time
-	// Awaits are the checks of other controllers that it would still wait for, which
-	// may take any time.
+	// Awaits are the checks of other controllers that it would wait for, for an unknown time.
 	Awaits []kueue.AdmissionCheckReference
-	// Plan is where it would run, what would be launched for it, at what price and with
-	// which chance; nil where no planner is asked.
+	// Plan is where it would run, and what would be launched, at which price and with which chance; nil without a
+	// planner.
 	Plan *planner.Verdict
-	// Victims would be preempted for it, by namespace and name, also where it has to wait
-	// nevertheless.
+	// Victims would be preempted for it, sorted by namespace and name, even if it would have to wait.
 	Victims []types.NamespacedName
 }
 
-// Prospect is what would become of a Workload that waits.
+// Prospect is the outcome for a pending Workload.
 type Prospect struct {
 	Workload *kueue.Workload
 	Outcome
 }
 
-// Simulate returns the outcome for a Workload if it were created now, or were now as given.
-// Its victims stop at once, and its launches succeed. The State is not changed.
+// Simulate returns the outcome for a Workload if it were created now, or changed now to what is given. Its victims stop
+// at once, and its launches succeed. It does not change the State.
 func Simulate(state *queueing.State, newcomer *kueue.Workload, now time.Time) Outcome {
 	return SimulateAll(state, []*kueue.Workload{newcomer}, now)[0]
 }
 
-// Arriving are Workloads as they would be in the cluster if they were created now, one
-// after the other. Those that are in it stay as given.
+// Arriving returns Workloads as they would be if they were created now, one after the other. Existing Workloads stay as
+// given.
 func Arriving(newcomers []*kueue.Workload, now time.Time) []*kueue.Workload {
 	out := make([]*kueue.Workload, len(newcomers))
 	for i, w := range newcomers {
 		w = w.DeepCopy()
-		// What is equally old is judged in the order of the UIDs.
+		// Workloads of the same age are ordered by UID.
 		w.UID = cmp.Or(w.UID, types.UID(fmt.Sprintf("simulated-%06d", i)))
 		if w.CreationTimestamp.IsZero() {
 			w.CreationTimestamp = metav1.NewTime(now)
@@ -66,11 +63,11 @@ func Arriving(newcomers []*kueue.Workload, now time.Time) []*kueue.Workload {
 	return out
 }
 
-// SimulateAll returns the outcomes for several Workloads that are created together, in this
-// order where nothing else orders them. The launches of all of them succeed.
+// SimulateAll returns the outcomes for several Workloads that are created together, in this order unless a priority
+// orders them. All of their launches succeed.
 func SimulateAll(state *queueing.State, newcomers []*kueue.Workload, now time.Time) []Outcome {
 	came := Arriving(newcomers, now)
-	x := newWorld(state, immediatelyFor(came), now)
+	x := newSimulatedCluster(state, newImmediate(came), now)
 	for _, w := range state.AllWorkloads() {
 		x.join(w, state.RequestsOf(w))
 	}
@@ -80,10 +77,9 @@ func SimulateAll(state *queueing.State, newcomers []*kueue.Workload, now time.Ti
 	return x.outcomes(came)
 }
 
-// Prospects returns the outcomes for all Workloads that wait for quota, by namespace and
-// name. Victims stop at once and all launches succeed. Backoffs after failed attempts
-// count as over, since the question is what keeps the next attempt from succeeding. The
-// State is not changed.
+// Prospects returns the outcomes for all Workloads that wait for quota, sorted by namespace and name. Victims stop at
+// once and all launches succeed. Backoffs of failed attempts are ignored, because the question is what keeps the next
+// attempt from succeeding. It does not change the State.
 func Prospects(state *queueing.State, now time.Time) []Prospect {
 	var waiting []*kueue.Workload
 	for _, w := range state.AllWorkloads() {
@@ -91,7 +87,7 @@ func Prospects(state *queueing.State, now time.Time) []Prospect {
 			waiting = append(waiting, o)
 		}
 	}
-	x := newWorld(state, immediatelyFor(waiting), now)
+	x := newSimulatedCluster(state, newImmediate(waiting), now)
 	for _, w := range state.AllWorkloads() {
 		x.join(w, state.RequestsOf(w))
 	}
@@ -109,14 +105,14 @@ func Prospects(state *queueing.State, now time.Time) []Prospect {
 	return out
 }
 
-// outcomes runs cycles until nothing more is decided now, and tells what has become of
-// the Workloads. That of one that starts is final.
-func (x *world) outcomes(of []*kueue.Workload) []Outcome {
+// outcomes runs cycles until nothing more is decided now, and returns the outcomes for the Workloads. The outcome of a
+// Workload that starts is final.
+func (x *simulatedCluster) outcomes(of []*kueue.Workload) []Outcome {
 	out, indexes, open := make([]Outcome, len(of)), make(map[types.UID]int, len(of)), len(of)
 	for i, w := range of {
 		indexes[w.UID] = i
 	}
-	x.sees = func(v *lifecycle.Verdict) {
+	x.beforeApply = func(v *lifecycle.Verdict) {
 		if i, ok := indexes[v.PreemptedBy]; ok && !out[i].Starts {
 			out[i].Victims = append(out[i].Victims, types.NamespacedName{Namespace: v.Workload.Object.Namespace, Name: v.Workload.Object.Name})
 		}
@@ -132,8 +128,8 @@ func (x *world) outcomes(of []*kueue.Workload) []Outcome {
 			o.Awaits = x.awaited(v.Status)
 		}
 	}
-	for x.rest(); open > 0 && x.advance(x.began); {
-		x.rest()
+	for x.runCycles(); open > 0 && x.advance(x.began); {
+		x.runCycles()
 	}
 	for i := range out {
 		o := &out[i]
@@ -149,8 +145,8 @@ func (x *world) outcomes(of []*kueue.Workload) []Outcome {
 	return out
 }
 
-// awaited are the checks of other controllers, whose answers cannot be foreseen.
-func (x *world) awaited(status *kueue.WorkloadStatus) []kueue.AdmissionCheckReference {
+// awaited returns the checks of other controllers, whose result is unknown.
+func (x *simulatedCluster) awaited(status *kueue.WorkloadStatus) []kueue.AdmissionCheckReference {
 	var out []kueue.AdmissionCheckReference
 	for i := range status.AdmissionChecks {
 		if c := &status.AdmissionChecks[i]; c.State != kueue.CheckStateReady && !x.state.Books(c.Name) {
@@ -160,28 +156,28 @@ func (x *world) awaited(status *kueue.WorkloadStatus) []kueue.AdmissionCheckRefe
 	return out
 }
 
-// immediately is a nature in which victims stop at once, and the machines of some
-// Workloads are there at once. Nothing else happens.
-type immediately map[types.UID]bool
+// immediate is an environment in which victims stop at once and the machines of some Workloads are ready at once.
+// Nothing else happens.
+type immediate map[types.UID]bool
 
-func immediatelyFor(workloads []*kueue.Workload) immediately {
-	out := make(immediately, len(workloads))
+func newImmediate(workloads []*kueue.Workload) immediate {
+	out := make(immediate, len(workloads))
 	for _, w := range workloads {
 		out[w.UID] = true
 	}
 	return out
 }
 
-// forEver is longer than any horizon.
-const forEver = 100 * 365 * 24 * time.Hour
+// forever is longer than any horizon.
+const forever = 100 * 365 * 24 * time.Hour
 
-func (immediately) runs(*cache.Workload, time.Time) time.Duration { return forEver }
+func (immediate) remaining(*cache.Workload, time.Time) time.Duration { return forever }
 
-func (n immediately) boots(w *kueue.Workload, _ string, _ *planner.Verdict) (time.Duration, bool) {
+func (n immediate) provisionTime(w *kueue.Workload, _ string, _ *planner.Verdict) (time.Duration, bool) {
 	if !n[w.UID] {
-		return forEver, true
+		return forever, true
 	}
 	return 0, true
 }
 
-func (immediately) stops() time.Duration { return 0 }
+func (immediate) stops() time.Duration { return 0 }

@@ -14,15 +14,15 @@ import (
 	"github.com/muster-dev/muster/queueing"
 )
 
-// Copy is a State of its own with the same objects: to set others in it and ask what
-// would be, or to forecast while the original goes on.
+// Copy returns an independent State of the same objects, to change objects in it, or to forecast while the original
+// changes.
 func Copy(state *queueing.State) *queueing.State {
 	out := state.WithoutWorkloads(nil)
 	for _, w := range state.AllWorkloads() {
 		out.Join(w)
 	}
 	if have := state.Capacity(); have != nil {
-		// A set of nodes must not be copied by two at a time, and both may.
+		// A set of nodes must not be copied concurrently, and both States may copy it.
 		own := *have
 		own.Nodes = have.Nodes.Clone()
 		out.SetCapacity(&own)
@@ -30,12 +30,12 @@ func Copy(state *queueing.State) *queueing.State {
 	return out
 }
 
-// WithQuota is the ClusterQueue with another nominal quota for a flavor and resource,
-// to be set in a copy of a State.
+// WithQuota returns the ClusterQueue with another nominal quota for a flavor and resource, to be set in a copy of a
+// State.
 func WithQuota(cq *kueue.ClusterQueue, flavor kueue.ResourceFlavorReference,
 	name corev1.ResourceName, nominal resource.Quantity) (*kueue.ClusterQueue, error) {
 	out := cq.DeepCopy()
-	// A State looks at the spec again only if the generation is another one.
+	// A State reads the spec again only if the generation has changed.
 	out.Generation++
 	for i := range out.Spec.ResourceGroups {
 		for j := range out.Spec.ResourceGroups[i].Flavors {
@@ -52,7 +52,7 @@ func WithQuota(cq *kueue.ClusterQueue, flavor kueue.ResourceFlavorReference,
 		cq.Name, name, flavor)
 }
 
-// WithGroup is the snapshot with one more group, or with another one of that name.
+// WithGroup returns the snapshot with a group added or replaced.
 func WithGroup(s *planner.Snapshot, g nodegroups.Group) *planner.Snapshot {
 	out := *s
 	out.Groups = slices.DeleteFunc(slices.Clone(s.Groups), func(o planner.Group) bool { return o.Name == g.Name })
@@ -61,8 +61,8 @@ func WithGroup(s *planner.Snapshot, g nodegroups.Group) *planner.Snapshot {
 	return &out
 }
 
-// WithoutZone is the snapshot where a zone has no machines, nor gives any. What runs
-// there is not stopped: it tells what newcomers would find.
+// WithoutZone returns the snapshot without the nodes and groups of a zone. It does not stop what runs there: it shows
+// what new Workloads would find.
 func WithoutZone(s *planner.Snapshot, zone string) *planner.Snapshot {
 	out := *s
 	out.Nodes = s.Nodes.Clone()

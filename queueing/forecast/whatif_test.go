@@ -91,7 +91,7 @@ func TestAskingChangesNothing(t *testing.T) {
 	decided := func(asked bool) string {
 		s := stateOf(objects...)
 		if asked {
-			Forecast(s, nil, noon, forEver)
+			Forecast(s, nil, noon, forever)
 			Simulate(s, job("new", 4, priority(9)), noon)
 			Copy(s).Cycle(noon)
 		}
@@ -114,7 +114,7 @@ func TestAForecastIsTheSameTwice(t *testing.T) {
 		for range 60 {
 			heap.Pop(&d.events).(event).do()
 		}
-		report := Forecast(d.state, d.history, noon, forEver)
+		report := Forecast(d.state, d.history, noon, forever)
 		for _, e := range report.Estimates {
 			out.WriteString(e.Workload.Name + e.Start.String() + e.Early.String() + e.Late.String() + e.Message + "\n")
 		}

@@ -32,7 +32,7 @@ func (r *reconciler) adopt(ctx context.Context, job client.Object, w *kueue.Work
 		}
 		return r.stop(ctx, job, w)
 	}
-	if WasStarted(job) && (w == nil || !workload.AsksAdoption(w)) {
+	if WasStarted(job) && (w == nil || !workload.RequestsAdoption(w)) {
 		if behind, err := r.isBehind(ctx, job, w); behind || err != nil {
 			return cmp.Or(err, writes.ErrBehind)
 		}
@@ -42,7 +42,7 @@ func (r *reconciler) adopt(ctx context.Context, job client.Object, w *kueue.Work
 		}
 	}
 	switch {
-	case PrebuiltName(job) != "" && (w == nil || !workload.AsksAdoption(w)):
+	case PrebuiltName(job) != "" && (w == nil || !workload.RequestsAdoption(w)):
 		return nil
 	case w == nil:
 		w, err := WorkloadFor(ctx, r.client, r.kind, job, nil)
@@ -51,7 +51,7 @@ func (r *reconciler) adopt(ctx context.Context, job client.Object, w *kueue.Work
 		}
 		w.Annotations[workload.AdoptedAnnotation] = "true"
 		return r.create(ctx, job, w)
-	case !workload.AsksAdoption(w):
+	case !workload.RequestsAdoption(w):
 		return writes.Delete(ctx, r.client, w)
 	}
 	reason := workload.RanBefore
@@ -76,7 +76,7 @@ func (r *reconciler) goesOn(ctx context.Context, job client.Object, w *kueue.Wor
 	switch {
 	case WasStarted(job):
 		return w == nil || !workload.WasEvicted(w), nil
-	case w != nil && !workload.AsksAdoption(w):
+	case w != nil && !workload.RequestsAdoption(w):
 		return false, nil
 	}
 	return r.ranBefore(ctx, job)

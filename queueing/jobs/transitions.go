@@ -37,13 +37,13 @@ const (
 const (
 	absent   = workload.Absent
 	pending  = workload.Pending
-	asking   = workload.Asking
-	adopted  = workload.Accepted
+	asking   = workload.AwaitsAdoption
+	adopted  = workload.AdoptionAccepted
 	reserved = workload.Reserved
 	admitted = workload.Admitted
 	evicted  = workload.Evicting
 	deleted  = workload.Deleted
-	finished = workload.Over
+	finished = workload.Ended
 )
 
 // action is what a reconciliation does.

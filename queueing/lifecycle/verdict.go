@@ -74,5 +74,5 @@ type Verdict struct {
 	Unobtained []kueue.ResourceFlavorReference
 }
 
-// Acts says that there is more to do than to tell the Workload why it waits.
+// Acts reports whether the verdict does more than set why the Workload waits.
 func (v *Verdict) Acts() bool { return v.Action != Wait || v.Create != nil || len(v.Delete) > 0 }

@@ -46,12 +46,12 @@ type search struct {
 }
 
 // countIn returns how many of the requests fit, and the resource that limits it. Ties go to the first resource by name.
-func countIn(room, requests nodegroups.Resources) (int32, corev1.ResourceName) {
+func countIn(free, requests nodegroups.Resources) (int32, corev1.ResourceName) {
 	least, bound := int64(math.MaxInt32), corev1.ResourceName("")
 	for name, v := range requests {
 		n := int64(math.MaxInt32)
 		if v != 0 {
-			n = max(0, min(room[name]/v, math.MaxInt32))
+			n = max(0, min(free[name]/v, math.MaxInt32))
 		}
 		if bound == "" || n < least || n == least && name < bound {
 			least, bound = n, name
@@ -62,17 +62,17 @@ func countIn(room, requests nodegroups.Resources) (int32, corev1.ResourceName) {
 
 // count computes the counts of all domains, from the leaves up. The leader and the other pods may use different nodes.
 func (s *search) count(suits, leads *nodeMatcher) {
-	type judged struct {
+	type classCounts struct {
 		counts
 		bound corev1.ResourceName
 	}
 	s.pod, s.leader = withPod(s.Pod), withPod(s.Leader)
-	byClass := map[*class]judged{}
-	room := func(c *class) judged {
+	byClass := map[*class]classCounts{}
+	countsOf := func(c *class) classCounts {
 		if j, ok := byClass[c]; ok {
 			return j
 		}
-		var j judged
+		var j classCounts
 		j.pods, j.bound = countIn(c.free, s.pod)
 		j.podsWithLeader = j.pods
 		if s.leaders > 0 {
@@ -95,7 +95,7 @@ func (s *search) count(suits, leads *nodeMatcher) {
 	s.leafCounts = make([][]countGroup, len(s.lowest))
 	for i, b := range s.lowest {
 		for _, c := range s.groupsOf(b) {
-			j := room(c.class)
+			j := countsOf(c.class)
 			s.excluded.total += len(c.names)
 			suited := s.matchingNodes(suits, c, &s.excluded)
 			pods := s.inBoundDomain(b, suited)

@@ -95,9 +95,9 @@ func (s *search) fills(fit []allocation) bool {
 	if !s.tree.hosts || s.Leader != nil || len(layersOf(s.Topology)) > 0 {
 		return false
 	}
-	room := int64(0)
+	total := int64(0)
 	for _, r := range s.domainsAt(s.tree.leafLevel()) {
-		room += int64(r.pods) * int64(r.n)
+		total += int64(r.pods) * int64(r.n)
 	}
 	var in *lowestDomain
 	for _, f := range fit {
@@ -110,7 +110,7 @@ func (s *search) fills(fit []allocation) bool {
 			}
 		}
 	}
-	return room == int64(s.Count)
+	return total == int64(s.Count)
 }
 
 // usesBestFit reports whether few large domains are chosen. Otherwise many small ones are chosen, which keeps large
@@ -190,9 +190,9 @@ func bestFit(runs []*run, needed, leaders int32, count func(*run) int32) *run {
 }
 
 // last takes the domain for the remaining pods: for BestFit the one with the least capacity to spare.
-func (s *search) last(runs []*run, left int32, room func(*run) int32) *run {
+func (s *search) last(runs []*run, left int32, capacity func(*run) int32) *run {
 	if s.usesBestFit() {
-		return bestFit(runs, left, 0, room).first(1)
+		return bestFit(runs, left, 0, capacity).first(1)
 	}
 	return runs[0].first(1)
 }
@@ -345,10 +345,10 @@ func (s *search) leaderFirst(runs []*run, count, leaders, size int32, by unit) [
 // smallest that is enough.
 func (s *search) take(runs []*run, count, leaders, size int32, by unit) (out []allocation) {
 	runs = s.leaderFirst(runs, count, leaders, size, by)
-	room, beside := func(r *run) int32 { return r.pods }, (*run).podsBeside
+	capacity, beside := func(r *run) int32 { return r.pods }, (*run).podsBeside
 	left, pods, tail := count, int32(1), int32(0)
 	if by == bySlices {
-		room = func(r *run) int32 { return r.slices }
+		capacity = func(r *run) int32 { return r.slices }
 		beside = func(r *run, leaders int32) int32 { return r.slicesBeside(leaders, 0) }
 		left, pods, tail = count/size, size, s.tail
 	}
@@ -393,7 +393,7 @@ func (s *search) take(runs []*run, count, leaders, size int32, by unit) (out []a
 		if leaders > 0 || r.n == 0 {
 			continue
 		}
-		each := room(r)
+		each := capacity(r)
 		if left == 0 && tailed {
 			return end()
 		}
@@ -413,7 +413,7 @@ func (s *search) take(runs []*run, count, leaders, size int32, by unit) (out []a
 				return append(out, allocation{one.first(1), left*pods + tail, 0})
 			}
 		}
-		add(allocation{s.last(runs[i:], left, room), left * pods, 0})
+		add(allocation{s.last(runs[i:], left, capacity), left * pods, 0})
 		return end()
 	}
 	if left > 0 || leaders > 0 {

@@ -75,8 +75,8 @@ func layersOf(r *kueue.PodSetTopologyRequest) []kueue.PodsetSliceRequiredTopolog
 
 // MissingLevels returns the levels that the request names and the Topology lacks.
 func MissingLevels(levels []string, r *kueue.PodSetTopologyRequest) (lacking []string) {
-	asked, _ := levelOf(levels, r, false)
-	named := []string{asked}
+	requested, _ := levelOf(levels, r, false)
+	named := []string{requested}
 	for _, l := range layersOf(r) {
 		named = append(named, l.Topology)
 	}

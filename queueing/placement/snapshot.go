@@ -131,13 +131,13 @@ func (v *Snapshot) podsFitting(id string, requests nodegroups.Resources) (fit in
 }
 
 func (v *Snapshot) freeCapacity(l *leaf) nodegroups.Resources {
-	room := v.tree.freeCapacity(l, v.mode)
+	free := v.tree.freeCapacity(l, v.mode)
 	if v.tree.hosts {
-		room.Sub(v.usage[l.name], 1)
+		free.Sub(v.usage[l.name], 1)
 	} else {
-		room.Sub(v.nodeUsage[l.name], 1)
+		free.Sub(v.nodeUsage[l.name], 1)
 	}
-	return room
+	return free
 }
 
 // freeInDomain returns the free capacity of a domain with several nodes, less the usage of assignments. kube-scheduler

@@ -101,16 +101,16 @@ type class struct {
 // classes by a text of their signature and free capacity.
 type classes map[string]*class
 
-func (c classes) of(k *signature, room nodegroups.Resources) *class {
+func (c classes) of(s *signature, free nodegroups.Resources) *class {
 	text := make([]byte, 0, 64)
-	text = strconv.AppendInt(text, int64(k.id), 10)
-	for _, name := range room.Names() {
+	text = strconv.AppendInt(text, int64(s.id), 10)
+	for _, name := range free.Names() {
 		text = append(append(append(text, ' '), name...), '=')
-		text = strconv.AppendInt(text, room[name], 10)
+		text = strconv.AppendInt(text, free[name], 10)
 	}
 	known := c[string(text)]
 	if known == nil {
-		known = &class{signature: k, free: room}
+		known = &class{signature: s, free: free}
 		c[string(text)] = known
 	}
 	return known
@@ -291,23 +291,23 @@ func (t *Tree) leafLevel() int {
 
 // freeCapacity returns the free capacity of a leaf. In a domain of several nodes, usage is charged to the domain
 // instead; see Snapshot.freeInDomain.
-func (t *Tree) freeCapacity(l *leaf, which int) nodegroups.Resources {
-	room := l.free.Clone()
-	if which == withAssignments && t.hosts {
-		room.Sub(t.usage[l.name], 1)
+func (t *Tree) freeCapacity(l *leaf, mode int) nodegroups.Resources {
+	free := l.free.Clone()
+	if mode == withAssignments && t.hosts {
+		free.Sub(t.usage[l.name], 1)
 	}
-	return room
+	return free
 }
 
 // classify moves a leaf to the class of its current free capacity.
 func (t *Tree) classify(l *leaf) {
-	for which := range l.classes {
-		c := t.classes.of(l.signature, t.freeCapacity(l, which))
-		if c == l.classes[which] {
+	for mode := range l.classes {
+		c := t.classes.of(l.signature, t.freeCapacity(l, mode))
+		if c == l.classes[mode] {
 			continue
 		}
-		l.parent.groups[which] = l.parent.groups[which].without(l.classes[which], l.name).with(c, l.name)
-		l.classes[which] = c
+		l.parent.groups[mode] = l.parent.groups[mode].without(l.classes[mode], l.name).with(c, l.name)
+		l.classes[mode] = c
 	}
 	t.collectClasses()
 }

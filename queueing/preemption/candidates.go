@@ -49,19 +49,19 @@ func (t *simulation) collect() {
 	}
 	for _, s := range t.sources {
 		running := t.Running(s.queue)
-		var room []candidate
+		var found []candidate
 		for i, w := range running {
 			switch {
 			case !t.suits(s, w):
 			case w.Targeted:
 				t.candidatesTargeted = true
 			default:
-				if room == nil {
+				if found == nil {
 					// One allocation for a whole queue, which may have many candidates.
-					room = make([]candidate, 0, len(running)-i)
+					found = make([]candidate, 0, len(running)-i)
 				}
-				room = append(room, candidate{w, s, t.forbidsBorrowing(s, w)})
-				t.candidates = append(t.candidates, &room[len(room)-1])
+				found = append(found, candidate{w, s, t.forbidsBorrowing(s, w)})
+				t.candidates = append(t.candidates, &found[len(found)-1])
 			}
 		}
 	}

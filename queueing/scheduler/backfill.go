@@ -113,15 +113,15 @@ func (d *treeIterator) backfill(l *queueIterator, r *inadmissible) *inadmissible
 	default:
 		return r
 	}
-	told := *r
+	out := *r
 	reserved, ok := d.reserveInTime(l.queue, w)
 	if !ok {
 		// Without a known start, any Workload behind it might delay it.
 		l.blocked, d.backfillBlocked = true, true
-		told.Message += "; its start is unknown, since running workloads have no maximum execution time"
-		return &told
+		out.Message += "; its start is unknown, since running workloads have no maximum execution time"
+		return &out
 	}
 	d.startReservations = append(d.startReservations, reserved)
-	told.Message += fmt.Sprintf("; it can start at %s at the latest", reserved.at.UTC().Format(time.RFC3339))
-	return &told
+	out.Message += fmt.Sprintf("; it can start at %s at the latest", reserved.at.UTC().Format(time.RFC3339))
+	return &out
 }

@@ -99,17 +99,17 @@ func (s *Cycle) explainFlavors(w *cache.Workload) (out []FlavorExplanation) {
 
 // amounts returns the quota of each requested resource of the flavor.
 func (a *assigner) amounts(flavor kueue.ResourceFlavorReference) (out []Amount) {
-	asked := quota.Amounts{}
+	requested := quota.Amounts{}
 	for i := range a.groupRequests {
 		if a.groupRequests[i].has(flavor) {
-			asked.Add(a.usageOf(i, flavor))
+			requested.Add(a.usageOf(i, flavor))
 		}
 	}
 	node := a.queue.Node
-	for _, fr := range asked.Keys() {
-		whole := node.Potential(fr)
+	for _, fr := range requested.Keys() {
+		maximum := node.Potential(fr)
 		out = append(out, Amount{
-			Resource: fr.Resource, Requested: asked[fr], Free: max(0, node.Available(fr)), Maximum: whole, Borrowable: node.Borrowable(fr),
+			Resource: fr.Resource, Requested: requested[fr], Free: max(0, node.Available(fr)), Maximum: maximum, Borrowable: node.Borrowable(fr),
 		})
 	}
 	return out
@@ -201,9 +201,9 @@ func (s *Cycle) Explain(uid types.UID) (out Explanation, ok bool) {
 	if w.Phase != cache.Pending || w.Assumed != nil {
 		return out, true
 	}
-	line := s.cache.PendingInOrder(out.Queue)
-	out.Pending = len(line)
-	out.Ahead = line[:slices.Index(line, w.Object)]
+	pending := s.cache.PendingInOrder(out.Queue)
+	out.Pending = len(pending)
+	out.Ahead = pending[:slices.Index(pending, w.Object)]
 	// While the Workload backs off, explain what it will need afterwards.
 	if w.Queue.Pending.Has(w) || w.Queue.Status.Active && !s.rules.PausedUntil(w).IsZero() {
 		s.assumeUpcoming()

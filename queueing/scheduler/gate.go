@@ -53,7 +53,7 @@ func (s *Cycle) gate(w *cache.Workload) (*lifecycle.Verdict, *cache.ClusterQueue
 	case why != "":
 		return wait(kueue.WorkloadQuotaReservedReasonMisconfigured, "%s", why)
 	}
-	if workload.AsksAdoption(w.Object) {
+	if workload.RequestsAdoption(w.Object) {
 		return wait(kueue.WorkloadQuotaReservedReasonPendingEvaluation,
 			"The annotation %s marks the job as running before Muster was installed, but it was not; remove it to queue the workload",
 			workload.AdoptedAnnotation)

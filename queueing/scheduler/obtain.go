@@ -54,10 +54,10 @@ func (a *assigner) obtainable(p *Assignment) bool {
 	a.s.assumeUpcoming()
 	a.plans++
 	gang, policy := a.s.checks.GangOf(a.w, a.admission()), a.s.checks.PolicyOf(a.w, checks[0])
-	room := a.capacityWithout(p.victims)
-	verdict := a.s.plan(room, gang, policy)
+	capacity := a.capacityWithout(p.victims)
+	verdict := a.s.plan(capacity, gang, policy)
 	if back := a.s.requestsToDelete(); verdict.Outcome != planner.Fits && len(back) > 0 {
-		if later := a.s.plan(room.Without(back...), gang, policy); later.Outcome == planner.Fits {
+		if later := a.s.plan(capacity.Without(back...), gang, policy); later.Outcome == planner.Fits {
 			p.awaitsRelease, p.plan = true, &later
 			return true
 		}

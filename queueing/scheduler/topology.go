@@ -18,13 +18,13 @@ import (
 func (a *assigner) topologyMismatch(i int, name kueue.ResourceFlavorReference) string {
 	podSet := a.groupRequests[i].podSet
 	ps := &a.w.Object.Spec.PodSets[podSet]
-	asks, has := placement.RequestsTopology(ps.TopologyRequest), a.s.cache.Flavors[name].Spec.TopologyName != nil
+	requested, has := placement.RequestsTopology(ps.TopologyRequest), a.s.cache.Flavors[name].Spec.TopologyName != nil
 	switch {
 	case !has && !a.groupRequests[i].selectsNodes:
 		return ""
-	case asks && !has:
+	case requested && !has:
 		return fmt.Sprintf("Flavor %q does not support TopologyAwareScheduling", name)
-	case asks:
+	case requested:
 		if t := a.s.cache.TopologyOf(name); t != nil {
 			if lacking := placement.MissingLevels(cache.Levels(t), ps.TopologyRequest); len(lacking) > 0 {
 				return fmt.Sprintf("Flavor %q does not contain the requested level: Topology %q has %v, not %s: name one of these", name, t.Name,

@@ -57,7 +57,7 @@ func Changed(c *cache.Cache, now time.Time) Report {
 	for q := range s.Dirty.ClusterQueues {
 		out.ClusterQueues[q.Object.Name] = s.queueStatus(q, now)
 		for at := q.Node.Parent(); at != nil; at = at.Parent() {
-			if _, told := out.Trees[at.Name]; !told {
+			if _, done := out.Trees[at.Name]; !done {
 				out.Trees[at.Name] = s.cohortFigures(at)
 			}
 			out.cohort(s, at)

@@ -22,8 +22,8 @@ const (
 // other.
 func IsAdopted(w *kueue.Workload) bool { return IsTrue(w, ConditionAdopted) && !WasEvicted(w) }
 
-// AsksAdoption reports whether a Workload waits for ConditionAdopted.
-func AsksAdoption(w *kueue.Workload) bool {
+// RequestsAdoption reports whether a Workload waits for ConditionAdopted.
+func RequestsAdoption(w *kueue.Workload) bool {
 	return w.Annotations[AdoptedAnnotation] == "true" && !HasQuota(w) && !IsAdopted(w) && !WasEvicted(w)
 }
 

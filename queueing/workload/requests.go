@@ -55,7 +55,7 @@ func PodsLeft(w *kueue.Workload, ps *kueue.PodSetAssignment) int32 {
 }
 
 // QuotaRestored reports whether pods of a Workload whose quota had been released have it again.
-func TookBack(before, now *kueue.Workload) bool {
+func QuotaRestored(before, now *kueue.Workload) bool {
 	return HasQuota(before) && HasQuota(now) && slices.ContainsFunc(before.Status.ReclaimablePods, func(r kueue.ReclaimablePod) bool {
 		return Reclaimable(now, r.Name) < r.Count
 	})

@@ -10,10 +10,10 @@ const (
 	Absent State = iota
 	// Pending: it waits for quota.
 	Pending
-	// Asking: it waits to be adopted; its job already runs.
-	Asking
-	// Accepted: it is adopted, so its job may run without quota.
-	Accepted
+	// AwaitsAdoption: it waits to be adopted; its job already runs.
+	AwaitsAdoption
+	// AdoptionAccepted: it is adopted, so its job may run without quota.
+	AdoptionAccepted
 	// Reserved: it has quota and waits for its admission checks.
 	Reserved
 	// Admitted: its job may run.
@@ -22,8 +22,8 @@ const (
 	Evicting
 	// Deleted: it waits for its finalizers.
 	Deleted
-	// Over: it is finished.
-	Over
+	// Ended: it is finished.
+	Ended
 
 	States
 )
@@ -34,7 +34,7 @@ func StateOf(w *kueue.Workload) State {
 	case w == nil:
 		return Absent
 	case IsFinished(w):
-		return Over
+		return Ended
 	case HasQuota(w) && IsEvicted(w):
 		return Evicting // even if it is being deleted: its pods have to stop
 	case !w.DeletionTimestamp.IsZero():
@@ -42,11 +42,11 @@ func StateOf(w *kueue.Workload) State {
 	case HasQuota(w) && IsAdmitted(w):
 		return Admitted
 	case IsAdopted(w):
-		return Accepted
+		return AdoptionAccepted
 	case HasQuota(w):
 		return Reserved
-	case AsksAdoption(w):
-		return Asking
+	case RequestsAdoption(w):
+		return AwaitsAdoption
 	}
 	return Pending
 }

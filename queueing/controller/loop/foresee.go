@@ -31,7 +31,7 @@ const (
 // forecaster makes forecasts for all that wait, and keeps account of their accuracy.
 type forecaster struct {
 	history forecast.History
-	account forecast.Account
+	account forecast.AccuracyTracker
 	// next is when the next one may be made; zero while one is under way.
 	next     time.Time
 	underWay bool
@@ -46,7 +46,7 @@ func (f *forecaster) follow(before, now *kueue.Workload) {
 		f.account.Started(now.UID, apimeta.FindStatusCondition(now.Status.Conditions, kueue.WorkloadAdmitted).LastTransitionTime.Time)
 	}
 	if !isExpected(now) {
-		f.account.Gone(now.UID)
+		f.account.Forget(now.UID)
 	}
 	if workload.IsFinished(now) && (before == nil || !workload.IsFinished(before)) {
 		over := *now
@@ -72,7 +72,7 @@ func (l *Loop) foresee(now time.Time) time.Time {
 	}
 	f.next = now.Add(forecastEvery)
 	if !l.known.some(func(o client.Object) bool { w, ok := o.(*kueue.Workload); return ok && isExpected(w) }) {
-		l.metrics.Accuracy(f.account.Accuracy(), f.account.Followed())
+		l.metrics.Accuracy(f.account.Accuracy(), f.account.Tracked())
 		l.metrics.Expected(nil)
 		return f.next
 	}
@@ -139,7 +139,7 @@ func (l *Loop) foreseen(report *forecast.Report, made time.Time, took time.Durat
 			continue
 		}
 		if made.Sub(w.CreationTimestamp.Time) >= atOnce {
-			l.forecast.account.Told(w.UID, *e, made)
+			l.forecast.account.Record(w.UID, *e, made)
 		}
 		if queue := l.clusterQueueOf(w); queue != "" {
 			starts[queue] = append(starts[queue], e.Start)
@@ -147,7 +147,7 @@ func (l *Loop) foreseen(report *forecast.Report, made time.Time, took time.Durat
 	}
 	l.metrics.Forecast(took)
 	l.metrics.Expected(starts)
-	l.metrics.Accuracy(l.forecast.account.Accuracy(), l.forecast.account.Followed())
+	l.metrics.Accuracy(l.forecast.account.Accuracy(), l.forecast.account.Tracked())
 }
 
 // clusterQueueOf is the name of the ClusterQueue that a Workload waits in; empty where its

@@ -84,7 +84,7 @@ func TestForecastsAreShownAndComparedWithTheTruth(t *testing.T) {
 	w := newWorld(t, nil, append(queueOf("1"), hourly("a"), hourly("b"), hourly("c"))...)
 	expect(w, "before the first forecast", "error_ratio NaN", "followed_workloads 0", "starts 0", "within_range_ratio NaN")
 	w.run(time.Second)
-	if got := w.loop.forecast.account.Followed(); got != 0 {
+	if got := w.loop.forecast.account.Tracked(); got != 0 {
 		t.Errorf("%d Workloads are followed that have just come and may be about to start", got)
 	}
 	w.run(2 * time.Minute)
@@ -227,7 +227,7 @@ func TestAStartDuringAForecast(t *testing.T) {
 	w.end("a")
 	w.run(time.Second)
 	slow(w.now)
-	if got := w.loop.forecast.account.Followed(); got != 1 {
+	if got := w.loop.forecast.account.Tracked(); got != 1 {
 		t.Errorf("%d Workloads are followed, want c alone: b has started", got)
 	}
 }
@@ -237,7 +237,7 @@ func TestAStartDuringAForecast(t *testing.T) {
 func TestEstimatesOfRemovedWorkloadsAreDropped(t *testing.T) {
 	w := newWorld(t, nil, append(queueOf("1"), hourly("a"), hourly("b"), hourly("c"), hourly("d"))...)
 	w.run(2 * time.Minute)
-	if got := w.loop.forecast.account.Followed(); got != 3 {
+	if got := w.loop.forecast.account.Tracked(); got != 3 {
 		t.Fatalf("%d Workloads are followed, want 3", got)
 	}
 	if err := w.api.Delete(t.Context(), w.workload("b")); err != nil {
@@ -249,7 +249,7 @@ func TestEstimatesOfRemovedWorkloadsAreDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.run(2 * time.Second)
-	if got := w.loop.forecast.account.Followed(); got != 1 {
+	if got := w.loop.forecast.account.Tracked(); got != 1 {
 		t.Errorf("%d Workloads are followed, want d alone", got)
 	}
 }

@@ -365,7 +365,7 @@ func (l *Loop) remove(object client.Object) {
 	case *kueue.Workload:
 		l.reasons.Remove(uid)
 		l.retries.forget(uid)
-		l.forecast.account.Gone(uid)
+		l.forecast.account.Forget(uid)
 	case *autoscaling.ProvisioningRequest:
 		if l.creating > 0 {
 			l.deleted[uid] = true

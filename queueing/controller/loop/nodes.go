@@ -51,7 +51,7 @@ func (w *nodeWatch) follow(state *queueing.State, inbox *inbox) (again time.Dura
 		return nodesLookAgain, nil
 	case wanted && !state.Nodes.Known && w.read():
 		// What has been told may be in the inbox still; the next step takes it in before it decides.
-		inbox.done(func(time.Time) { state.Nodes.Read() })
+		inbox.done(func(time.Time) { state.Nodes.MarkKnown() })
 	case wanted && !state.Nodes.Known:
 		return nodesLookAgain, nil
 	}

@@ -140,7 +140,7 @@ func (w *world) replaced(by *kueue.Workload) *kueue.Workload {
 // mayBeAdmitted reports whether the queues have room for a Workload now, as one that replaces another only as that runs.
 func (w *world) mayBeAdmitted(own *kueue.Workload) bool {
 	if workload.HasQuota(own) || own.Annotations[workload.RefusedAnnotation] != "" || len(own.OwnerReferences) == 0 ||
-		workload.AsksAdoption(own) {
+		workload.RequestsAdoption(own) {
 		return false
 	}
 	old := w.replaced(own)

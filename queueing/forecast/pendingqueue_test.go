@@ -50,11 +50,11 @@ func TestWorkloadsThatTheLaneJudges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := stateOf(job("first", 4, tt.first...), tt.other)
-			for i := range outright - 1 {
+			for i := range alwaysEvaluated - 1 {
 				s.Set(job(fmt.Sprint("ahead-", i), int32(1+i), priority(9)))
 			}
-			l := &lane{lines: map[likeness]*line{}}
-			lines := map[string]*line{}
+			l := &pendingQueue{groups: map[groupKey]*workloadGroup{}}
+			lines := map[string]*workloadGroup{}
 			for _, w := range s.AllWorkloads() {
 				lines[w.Object.Name] = l.add(w)
 			}
@@ -74,7 +74,7 @@ func TestWorkloadsThatTheLaneJudges(t *testing.T) {
 			if got := judged(); !slices.Equal(got, want) {
 				t.Errorf("judged are %v, want %v", got, want)
 			}
-			l.left(lines["first"], "uid-first")
+			l.remove(lines["first"], "uid-first")
 			if got := judged(); tt.both != (len(got) == 0) {
 				t.Errorf("once the first has started, %v are judged", got)
 			}
@@ -86,12 +86,12 @@ func TestWorkloadsThatTheLaneJudges(t *testing.T) {
 // after them waits for room.
 func TestAHigherPriorityIsJudgedAtOnce(t *testing.T) {
 	s := stateOf()
-	for i := range widest + 2 {
+	for i := range maxEvaluated + 2 {
 		s.Set(job(fmt.Sprint("w-", i), int32(100-i), created(noon.Add(time.Duration(i)*time.Second))))
 	}
 	s.Set(job("high", 100, priority(1), created(noon.Add(time.Hour))))
 	s.Set(job("low", 1, created(noon.Add(time.Hour))))
-	l := &lane{lines: map[likeness]*line{}}
+	l := &pendingQueue{groups: map[groupKey]*workloadGroup{}}
 	var high, low *cache.Workload
 	for _, w := range s.AllWorkloads() {
 		switch w.Object.Name {
@@ -108,14 +108,14 @@ func TestAHigherPriorityIsJudgedAtOnce(t *testing.T) {
 	for l.next() != nil {
 		judged++
 	}
-	if judged != widest {
-		t.Fatalf("%d are judged, want %d", judged, widest)
+	if judged != maxEvaluated {
+		t.Fatalf("%d are judged, want %d", judged, maxEvaluated)
 	}
-	l.come(low, likenessOf(low))
+	l.addLast(low, groupKeyOf(low))
 	if w := l.next(); w != nil {
 		t.Errorf("%s is judged, though there is no room and it comes last", w.Object.Name)
 	}
-	l.come(high, likenessOf(high))
+	l.addLast(high, groupKeyOf(high))
 	if w := l.next(); w != high {
 		t.Errorf("judged is %v, want the one of high priority", w)
 	}

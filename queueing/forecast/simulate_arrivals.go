@@ -13,9 +13,9 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Arrivals tells when Workloads are expected to start that come together at a later
-// time, up to the horizon from then; nothing of those that are finished. The State is not
-// changed. Rest is called as in Paced: there are no estimates, and ok is false, if it reports false.
+// Arrivals returns when Workloads that arrive together at a later time are expected to start, up to the horizon from
+// then. It does not change the State. rest is called as in Paced: if it returns false there are no estimates, and ok is
+// false.
 func Arrivals(state *queueing.State, history *History, newcomers []*kueue.Workload, at, now time.Time, horizon time.Duration,
 	rest func() bool) (out []Estimate, ok bool) {
 	newcomers = Arriving(newcomers, at)
@@ -25,13 +25,13 @@ func Arrivals(state *queueing.State, history *History, newcomers []*kueue.Worklo
 		together.Set(w)
 		indexes[w.UID] = i
 	}
-	lengths := map[types.UID]*length{}
+	lengths := map[types.UID]*runTime{}
 	var there, waiting, coming []*cache.Workload
 	for _, w := range together.AllWorkloads() {
 		if workload.IsFinished(w.Object) {
 			continue
 		}
-		lengths[w.Object.UID] = history.lengthOf(w.Object)
+		lengths[w.Object.UID] = history.runTimeOf(w.Object)
 		if _, ok := indexes[w.Object.UID]; ok {
 			coming = append(coming, w)
 			continue
@@ -43,16 +43,16 @@ func Arrivals(state *queueing.State, history *History, newcomers []*kueue.Worklo
 	}
 	slices.SortFunc(coming, func(a, b *cache.Workload) int { return cmp.Compare(indexes[a.Object.UID], indexes[b.Object.UID]) })
 	streams, launches := history.streams(state, now), history.launchTimes()
-	runs := make([]*future, draws)
+	runs := make([]*draw, draws)
 	for i := range runs {
-		f := newFuture(state, there, streams, believes(i, lengths, launches), now)
+		f := newDraw(state, there, streams, newAssumptions(i, lengths, launches), now)
 		f.at(at, func() {
 			for _, w := range coming {
-				f.come(w)
+				f.addLater(w)
 			}
 		})
-		f.rested = rest
-		if f.unfold(slices.Concat(waiting, coming), at.Add(horizon)); f.stopped {
+		f.afterCycle = rest
+		if f.runUntil(slices.Concat(waiting, coming), at.Add(horizon)); f.stopped {
 			return nil, false
 		}
 		runs[i] = f
@@ -64,14 +64,14 @@ func Arrivals(state *queueing.State, history *History, newcomers []*kueue.Worklo
 	return out, true
 }
 
-// come has a Workload that comes later than all others wait for its turn.
-func (f *future) come(w *cache.Workload) {
+// addLater adds a Workload that arrives after all others.
+func (f *draw) addLater(w *cache.Workload) {
 	if !isPlain(w.Object) {
 		f.join(w, nil)
 		return
 	}
-	if f.lanes[queueOf(w.Object)] == nil {
-		f.inOrder = append(f.inOrder, f.laneOf(w.Object))
+	if f.queues[queueOf(w.Object)] == nil {
+		f.inOrder = append(f.inOrder, f.pendingQueueOf(w.Object))
 	}
-	f.lineOf[w.Object.UID] = f.laneOf(w.Object).come(w, likenessOf(w))
+	f.groupOf[w.Object.UID] = f.pendingQueueOf(w.Object).addLast(w, groupKeyOf(w))
 }

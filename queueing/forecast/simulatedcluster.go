@@ -22,70 +22,68 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// world is a cluster in virtual time that does what cycles decide. Nature says what
-// is not decided there: how long things take, and whether they succeed.
-type world struct {
-	state  *queueing.State
-	nature nature
-	// began is when virtual time began, and now what it is.
+// simulatedCluster is a cluster in virtual time that applies the decisions of cycles. The environment determines what
+// cycles do not decide: how long things take and whether they succeed.
+type simulatedCluster struct {
+	state       *queueing.State
+	environment environment
+	// began is when virtual time began, and now is the current virtual time.
 	began, now time.Time
-	// cycles that it may still take: a bound on what it costs, whatever happens.
+	// cycles is how many cycles are left, which bounds the cost.
 	cycles int
-	// rounds is how many it has taken at this time.
+	// rounds is how many cycles were run at the current time.
 	rounds int
 
-	events events
-	made   int
-	// over are the Workloads that have ended.
-	over map[types.UID]bool
-	// plans are the planner's latest good answers, by the name of the gang and how many
-	// pods of each podSet it was asked for.
+	events   events
+	sequence int
+	// finished are the Workloads that have ended.
+	finished map[types.UID]bool
+	// plans are the planner's latest successful verdicts, by the name of the gang and the number of pods of each
+	// podSet.
 	plans map[string]planner.Verdict
-	// capacity is the picture of the machines; nil without advice. Changed says that the
-	// State has not been given it as it is now.
+	// capacity is the capacity snapshot; nil if there is none. changed: it has changed since the State got it.
 	capacity *planner.Snapshot
 	changed  bool
-	// requests are those that are alive, with what the made ones of them take.
+	// requests are the existing ProvisioningRequests.
 	requests map[types.UID]*request
-	// sees is told each verdict before it is carried out, and saw after that; begins is
-	// told of each Workload that may run from now on, and ends of each that is over.
-	sees, saw    func(*lifecycle.Verdict)
-	begins, ends func(*cache.Workload)
-	// rested is called after each cycle. If it reports false, the world ends: stopped is then true, and what has
-	// become of its Workloads means nothing.
-	rested  func() bool
-	stopped bool
+	// beforeApply and afterApply are called with each verdict, onStart with each Workload that may run from now on,
+	// and onEnd with each that has ended.
+	beforeApply, afterApply func(*lifecycle.Verdict)
+	onStart, onEnd          func(*cache.Workload)
+	// afterCycle is called after each cycle. If it returns false the simulation ends, and stopped is true: its results
+	// mean nothing then.
+	afterCycle func() bool
+	stopped    bool
 }
 
-// nature determines what no controller decides.
-type nature interface {
-	// runs is for how much longer the pods of an admitted Workload run.
-	runs(w *cache.Workload, now time.Time) time.Duration
-	// boots is how long after a Workload's request its machines are there; ok is false if
-	// the launch fails. Plan is nil if it is not known what is launched.
-	boots(w *kueue.Workload, request string, plan *planner.Verdict) (after time.Duration, ok bool)
-	// stops is how long the pods of an evicted Workload take to be gone.
+// environment determines what no controller decides.
+type environment interface {
+	// remaining is how much longer the pods of an admitted Workload run.
+	remaining(w *cache.Workload, now time.Time) time.Duration
+	// provisionTime is the time from a Workload's request until its machines are ready; ok is false if the launch
+	// fails. Plan is nil if it is unknown what is launched.
+	provisionTime(w *kueue.Workload, request string, plan *planner.Verdict) (after time.Duration, ok bool)
+	// stops is how long the pods of an evicted Workload take to stop.
 	stops() time.Duration
 }
 
-// request is a ProvisioningRequest that is alive.
+// request is an existing ProvisioningRequest.
 type request struct {
 	object *autoscaling.ProvisioningRequest
-	// plan is what it takes of the capacity; nil where the capacity knows it already, or
-	// no planner was asked.
+	// plan is the capacity that it uses; nil if the snapshot already includes it, or without a planner.
 	plan *planner.Verdict
-	// virtual: it was made here.
+	// virtual: the simulation created it.
 	virtual bool
 }
 
-// newWorld is a world that begins with the objects of a State, which stays as it is,
-// but for the Workloads, which are to join.
-func newWorld(from *queueing.State, n nature, now time.Time) *world {
-	x := &world{
-		nature: n, began: now, now: now, cycles: mostCycles, capacity: from.Capacity(), changed: true,
-		over: map[types.UID]bool{}, plans: map[string]planner.Verdict{}, requests: map[types.UID]*request{},
-		sees: func(*lifecycle.Verdict) {}, saw: func(*lifecycle.Verdict) {}, begins: func(*cache.Workload) {},
-		ends: func(*cache.Workload) {}, rested: unhurried,
+// newSimulatedCluster returns a cluster with the objects of a State, without its Workloads; join adds them. It does not change
+// the State.
+func newSimulatedCluster(from *queueing.State, n environment, now time.Time) *simulatedCluster {
+	x := &simulatedCluster{
+		environment: n, began: now, now: now, cycles: maxCycles, capacity: from.Capacity(), changed: true,
+		finished: map[types.UID]bool{}, plans: map[string]planner.Verdict{}, requests: map[types.UID]*request{},
+		beforeApply: func(*lifecycle.Verdict) {}, afterApply: func(*lifecycle.Verdict) {}, onStart: func(*cache.Workload) {},
+		onEnd: func(*cache.Workload) {}, afterCycle: unhurried,
 	}
 	x.state = from.WithoutWorkloads(func(gang state.Gang, v planner.Verdict) {
 		if v.Outcome == planner.Fits || v.Outcome == planner.Launch {
@@ -103,8 +101,8 @@ func newWorld(from *queueing.State, n nature, now time.Time) *world {
 
 func planKey(gang string, counts []int) string { return fmt.Sprint(gang, counts) }
 
-// planFor is the planner's answer for an admission; nil if it was not asked.
-func (x *world) planFor(w *kueue.Workload, a *kueue.Admission) *planner.Verdict {
+// planFor returns the planner's verdict for an admission; nil if the planner was not called.
+func (x *simulatedCluster) planFor(w *kueue.Workload, a *kueue.Admission) *planner.Verdict {
 	counts := make([]int, len(a.PodSetAssignments))
 	for i := range a.PodSetAssignments {
 		if n := a.PodSetAssignments[i].Count; n != nil {
@@ -118,16 +116,15 @@ func (x *world) planFor(w *kueue.Workload, a *kueue.Admission) *planner.Verdict 
 	return &plan
 }
 
-// join adds a Workload of the State that the world was made from, and lets go on
-// what is under way about it.
-func (x *world) join(known *cache.Workload, requests []*autoscaling.ProvisioningRequest) {
+// join adds a Workload of the original State, and continues what is in progress for it.
+func (x *simulatedCluster) join(known *cache.Workload, requests []*autoscaling.ProvisioningRequest) {
 	w := x.state.Join(known)
 	for _, r := range requests {
 		x.requests[r.UID] = &request{object: r}
 		if !workload.IsAdmitted(w.Object) && !transaction.IsWhole(r) {
-			plan, since := underWay(r)
-			after, _ := x.nature.boots(w.Object, r.Name, plan)
-			x.at(when.Latest(since.Add(after), x.now), func() { x.answer(r, metav1.ConditionTrue) })
+			plan, since := launchInProgress(r)
+			after, _ := x.environment.provisionTime(w.Object, r.Name, plan)
+			x.at(when.Latest(since.Add(after), x.now), func() { x.setProvisioned(r, metav1.ConditionTrue) })
 		}
 	}
 	switch {
@@ -139,23 +136,23 @@ func (x *world) join(known *cache.Workload, requests []*autoscaling.Provisioning
 	}
 }
 
-// rest runs cycles until nothing more is decided at this time. Preemption may go round in
-// circles; in truth each round takes the time that pods need to stop, so it ends here.
-func (x *world) rest() {
+// runCycles runs cycles until nothing more is decided at the current time. Preemption may be cyclic. In reality each
+// round takes the time in which pods stop, so the number of rounds is bounded.
+func (x *simulatedCluster) runCycles() {
 	for acted := true; acted && x.mayDecide(); {
 		acted = false
 		for _, v := range x.cycle() {
-			x.sees(&v)
+			x.beforeApply(&v)
 			acted = x.apply(&v) || acted
-			x.saw(&v)
+			x.afterApply(&v)
 		}
 	}
 }
 
-// mayDecide says that another cycle may be run at this time.
-func (x *world) mayDecide() bool { return x.rounds < mostRounds && x.cycles > 0 }
+// mayDecide reports whether another cycle may run at the current time.
+func (x *simulatedCluster) mayDecide() bool { return x.rounds < maxRounds && x.cycles > 0 }
 
-func (x *world) cycle() []lifecycle.Verdict {
+func (x *simulatedCluster) cycle() []lifecycle.Verdict {
 	x.cycles--
 	x.rounds++
 	if x.changed && x.capacity != nil {
@@ -165,21 +162,21 @@ func (x *world) cycle() []lifecycle.Verdict {
 	}
 	x.changed = false
 	out := x.state.Cycle(x.now)
-	if !x.rested() {
+	if !x.afterCycle() {
 		x.cycles, x.stopped = 0, true
 	}
 	return out
 }
 
-// advance goes on to when something may change; false if nothing does before the end,
-// or if that would cost too much.
-func (x *world) advance(end time.Time) bool {
+// advance advances to the next time at which something may change. It returns false if nothing does before the end, or
+// if it would cost too much.
+func (x *simulatedCluster) advance(end time.Time) bool {
 	if x.cycles <= 0 {
 		return false
 	}
 	next := x.events.next()
 	if wake := x.state.WakeAt(); !wake.IsZero() {
-		wake = x.coarsely(wake)
+		wake = x.roundUp(wake)
 		if next.IsZero() || wake.Before(next) {
 			next = wake
 		}
@@ -194,11 +191,10 @@ func (x *world) advance(end time.Time) bool {
 	return true
 }
 
-// coarsely is the time at which to look at what time alone may change: a little after
-// it, by at most 2 % of the wait. That is near enough, and a year has but a thousand
-// such steps. What ends or comes does so at its very time: if several ended at once,
-// gangs would start that in truth wait behind smaller ones.
-func (x *world) coarsely(at time.Time) time.Time {
+// roundUp returns when to evaluate a change by time alone: later by at most 2 % of the wait. That is accurate enough,
+// and a year has only a thousand such steps. Ends and arrivals happen at their exact time: if several ended at once,
+// gangs would start that in reality wait behind smaller ones.
+func (x *simulatedCluster) roundUp(at time.Time) time.Time {
 	off, step := at.Sub(x.began), firstStep
 	for off >= 50*step {
 		step *= 2
@@ -206,9 +202,9 @@ func (x *world) coarsely(at time.Time) time.Time {
 	return x.began.Add((off + step - 1).Truncate(step))
 }
 
-// apply carries a verdict out, and reports whether another cycle may decide more because of
-// it. A verdict that only gives a reason to wait, or starts a Workload, does not need one.
-func (x *world) apply(v *lifecycle.Verdict) bool {
+// apply applies a verdict, and reports whether another cycle may decide more because of it. A verdict that only has a
+// reason to wait, or that starts a Workload, needs none.
+func (x *simulatedCluster) apply(v *lifecycle.Verdict) bool {
 	w, before := v.Workload, v.Workload.Object
 	if v.Action == lifecycle.Wait && v.Create == nil && len(v.Delete) == 0 {
 		return false
@@ -227,21 +223,21 @@ func (x *world) apply(v *lifecycle.Verdict) bool {
 	}
 	starts := written != nil && workload.IsAdmitted(written) && !workload.IsAdmitted(before)
 	if starts {
-		// All pods come at once.
+		// All pods become ready at once.
 		apimeta.SetStatusCondition(&written.Status.Conditions, metav1.Condition{
 			Type: kueue.WorkloadPodsReady, Status: metav1.ConditionTrue, Reason: kueue.WorkloadStarted, LastTransitionTime: metav1.NewTime(x.now),
 		})
 	}
 	for _, r := range v.Delete {
-		x.drop(r)
+		x.deleteRequest(r)
 	}
 	if v.Create != nil {
-		x.ask(v)
+		x.createRequest(v)
 	}
 	x.state.Settle(before.UID, written)
 	switch {
 	case starts:
-		x.begins(w)
+		x.onStart(w)
 		x.run(w)
 		return false
 	case v.Action == lifecycle.Evict && workload.HasQuota(w.Object):
@@ -258,49 +254,48 @@ func with(w *kueue.Workload, status *kueue.WorkloadStatus) *kueue.Workload {
 	return &out
 }
 
-// run has an admitted Workload end when its time has come, unless it was stopped by
-// then.
-func (x *world) run(w *cache.Workload) {
+// run schedules the end of an admitted Workload, unless it is evicted before.
+func (x *simulatedCluster) run(w *cache.Workload) {
 	since := admittedAt(w.Object)
-	x.at(x.now.Add(x.nature.runs(w, x.now)), func() {
+	x.at(x.now.Add(x.environment.remaining(w, x.now)), func() {
 		if workload.IsAdmitted(w.Object) && admittedAt(w.Object).Equal(since) && !workload.IsEvicted(w.Object) {
 			x.end(w)
 		}
 	})
 }
 
-// admittedAt is when an admitted Workload was admitted.
+// admittedAt returns when an admitted Workload was admitted.
 func admittedAt(w *kueue.Workload) time.Time {
 	return apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted).LastTransitionTime.Time
 }
 
-// stop gives the quota of an evicted Workload back once its pods are gone.
-func (x *world) stop(w *cache.Workload) {
-	x.at(x.now.Add(x.nature.stops()), func() {
-		if !x.over[w.Object.UID] && workload.IsEvicted(w.Object) && workload.HasQuota(w.Object) {
+// stop schedules the release of the quota of an evicted Workload.
+func (x *simulatedCluster) stop(w *cache.Workload) {
+	x.at(x.now.Add(x.environment.stops()), func() {
+		if !x.finished[w.Object.UID] && workload.IsEvicted(w.Object) && workload.HasQuota(w.Object) {
 			x.state.Settle(w.Object.UID, with(w.Object, workload.Released(w.Object, x.now)))
 		}
 	})
 }
 
-// end takes out a Workload with all that it had.
-func (x *world) end(w *cache.Workload) {
-	if x.over[w.Object.UID] {
+// end removes a Workload with its requests.
+func (x *simulatedCluster) end(w *cache.Workload) {
+	if x.finished[w.Object.UID] {
 		return
 	}
-	x.over[w.Object.UID] = true
+	x.finished[w.Object.UID] = true
 	for _, r := range x.state.RequestsOf(w) {
-		x.drop(r)
+		x.deleteRequest(r)
 	}
 	x.state.Delete(w.Object)
-	x.ends(w)
+	x.onEnd(w)
 }
 
-// ask makes the request of a verdict. Its machines are taken from now on.
-func (x *world) ask(v *lifecycle.Verdict) {
-	x.made++
+// createRequest creates the request of a verdict, which uses its machines from now on.
+func (x *simulatedCluster) createRequest(v *lifecycle.Verdict) {
+	x.sequence++
 	r := v.Create.Object
-	r.UID, r.CreationTimestamp = types.UID(fmt.Sprintf("virtual-%d", x.made)), metav1.NewTime(x.now)
+	r.UID, r.CreationTimestamp = types.UID(fmt.Sprintf("virtual-%d", x.sequence)), metav1.NewTime(x.now)
 	r.Status.Conditions = []metav1.Condition{{Type: autoscaling.Accepted, Status: metav1.ConditionTrue}}
 	made := &request{object: r, virtual: true}
 	if a := admissionFor(v); a != nil {
@@ -308,25 +303,25 @@ func (x *world) ask(v *lifecycle.Verdict) {
 	}
 	x.requests[r.UID] = made
 	if made.plan != nil && x.capacity != nil {
-		x.capacity, x.changed = occupied(x.capacity, made.plan, taken), true
+		x.capacity, x.changed = withPlan(x.capacity, made.plan, taken), true
 	}
 	x.state.Set(r)
-	after, ok := x.nature.boots(v.Workload.Object, r.Name, made.plan)
+	after, ok := x.environment.provisionTime(v.Workload.Object, r.Name, made.plan)
 	x.at(x.now.Add(after), func() {
 		status := metav1.ConditionTrue
 		if !ok {
 			status = metav1.ConditionFalse
 		}
-		x.answer(r, status)
+		x.setProvisioned(r, status)
 	})
 }
 
-// admissionFor is the assignment that a request of a verdict is for.
+// admissionFor returns the assignment that the request of a verdict is for.
 func admissionFor(v *lifecycle.Verdict) *kueue.Admission {
 	if a := v.Workload.Object.Status.Admission; a != nil {
 		return a
 	}
-	// Ahead of quota the pods are those of the request.
+	// Before the quota is reserved, the pods are those of the request.
 	a := &kueue.Admission{}
 	for i := range v.Create.Object.Spec.PodSets {
 		a.PodSetAssignments = append(a.PodSetAssignments, kueue.PodSetAssignment{Count: &v.Create.Object.Spec.PodSets[i].Count})
@@ -334,8 +329,8 @@ func admissionFor(v *lifecycle.Verdict) *kueue.Admission {
 	return a
 }
 
-// answer says of a request whether its machines are there.
-func (x *world) answer(r *autoscaling.ProvisioningRequest, provisioned metav1.ConditionStatus) {
+// setProvisioned sets the condition Provisioned of a request.
+func (x *simulatedCluster) setProvisioned(r *autoscaling.ProvisioningRequest, provisioned metav1.ConditionStatus) {
 	have := x.requests[r.UID]
 	if have == nil {
 		return
@@ -346,34 +341,33 @@ func (x *world) answer(r *autoscaling.ProvisioningRequest, provisioned metav1.Co
 		c.LastTransitionTime = metav1.NewTime(x.now)
 		apimeta.SetStatusCondition(&answered.Status.Conditions, c)
 	}
-	delete(answered.Status.ProvisioningClassDetails, transaction.AttemptDetail) // whatever was under way is over
+	delete(answered.Status.ProvisioningClassDetails, transaction.AttemptDetail) // nothing is in progress any more
 	have.object = answered
 	x.state.Set(answered)
 }
 
-// drop deletes a request; its machines are free again.
-func (x *world) drop(r *autoscaling.ProvisioningRequest) {
+// deleteRequest deletes a request and frees its machines.
+func (x *simulatedCluster) deleteRequest(r *autoscaling.ProvisioningRequest) {
 	have := x.requests[r.UID]
 	delete(x.requests, r.UID)
 	x.state.Delete(r)
 	switch {
 	case have == nil || x.capacity == nil:
 	case have.plan != nil:
-		x.capacity, x.changed = occupied(x.capacity, have.plan, givenBack), true
+		x.capacity, x.changed = withPlan(x.capacity, have.plan, released), true
 	case !have.virtual:
 		x.capacity, x.changed = x.capacity.Without(r.UID), true
 	}
 }
 
-// What becomes of the machines of a plan.
+// Factors for the machines of a plan.
 const (
-	taken     = 1
-	givenBack = -1
+	taken    = 1
+	released = -1
 )
 
-// occupied is the snapshot where pods run on the machines of a plan, or where they
-// are gone again.
-func occupied(s *planner.Snapshot, plan *planner.Verdict, by int) *planner.Snapshot {
+// withPlan returns the snapshot with the machines of a plan used, or released again.
+func withPlan(s *planner.Snapshot, plan *planner.Verdict, by int) *planner.Snapshot {
 	out := *s
 	out.Nodes, out.Groups = s.Nodes.Clone(), slices.Clone(s.Groups)
 	for i := range plan.Placement {
@@ -383,7 +377,7 @@ func occupied(s *planner.Snapshot, plan *planner.Verdict, by int) *planner.Snaps
 		n.Free.Sub(p.Requests, by)
 		out.Nodes.Set(&n)
 	}
-	// Upcoming describes the launches of now. Those that the forecast adds are unknown to it.
+	// Upcoming are the launches in progress now, not those of the forecast.
 	out.Upcoming = nil
 	for _, l := range plan.Launches {
 		for i := range out.Groups {
@@ -395,14 +389,13 @@ func occupied(s *planner.Snapshot, plan *planner.Verdict, by int) *planner.Snaps
 	return &out
 }
 
-// at has something happen.
-func (x *world) at(when time.Time, do func()) {
-	x.made++
-	heap.Push(&x.events, event{when, x.made, do})
+// at schedules an event.
+func (x *simulatedCluster) at(when time.Time, do func()) {
+	x.sequence++
+	heap.Push(&x.events, event{when, x.sequence, do})
 }
 
-// event is something that happens at a time; of those at the same time the one that
-// was known first.
+// event happens at a time. Events at the same time happen in the order in which they were scheduled.
 type event struct {
 	at     time.Time
 	number int
@@ -411,7 +404,7 @@ type event struct {
 
 type events []event
 
-// next is the time of the first; zero if there is none.
+// next returns the time of the first event; zero if there is none.
 func (e events) next() time.Time {
 	if len(e) == 0 {
 		return time.Time{}
