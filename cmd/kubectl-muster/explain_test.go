@@ -59,7 +59,8 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 		},
 		"nobody says how long who has the quota runs": {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("big", "team", 6, nil), waiting("train", 4, nil)},
-			want: []string{"1st of 1 in the queue", "Expected start", "when workload/big ends, at an unknown time: neither past jobs nor a maximum execution time tell",
+			want: []string{"1st of 1 in the queue", "Expected start",
+				"when workload/big ends, at an unknown time: neither past jobs nor a maximum execution time tell",
 				"the run times of all 2 workloads are unknown"},
 		},
 		"its quota has been borrowed by another queue": {

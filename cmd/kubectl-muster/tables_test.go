@@ -139,7 +139,7 @@ func TestChancesAreOfLaunchesThatMayBe(t *testing.T) {
 // TestTablesFitATerminal of 80 columns.
 func TestTablesFitATerminal(t *testing.T) {
 	p := pictureOf(nil, flavor("h100-spot"), capacity(), group("h100-spot", 16, dry), team("research", checked, "h100-spot=64"),
-		localQueue("research", "research"), running("train-llama-70b", "research", 6, func(w *kueue.Workload) { w.Spec.Priority = new(int32(1000)) }),
+		localQueue("research", "research"), running("train-llama-70b", "research", 6, priority(1000)),
 		waiting("mixtral", 4, func(w *kueue.Workload) {
 			w.Spec.QueueName, w.OwnerReferences = "research", []metav1.OwnerReference{ownedBy("train-mixtral-8x7b")}
 		}),

@@ -165,7 +165,9 @@ func (p *Picture) Simulate(newcomers []Newcomer, unchanged *Picture, workers ...
 		}
 		s.Reason, s.Waits = o.Reason, with.ExplainWorkload(w)
 		s.Waits.Kind, s.Waits.Name, s.uid, s.among = n.Kind, n.Name, w.UID, with
-		s.Summary = "would not start now: it " + s.Waits.Summary
+		if s.Summary = s.Waits.Summary; !s.Waits.Never {
+			s.Summary = "would not start now: it " + s.Summary
+		}
 	}
 	p.placedIn(workers, newcomers, workloads, outcomes, out)
 	return out
