@@ -161,7 +161,7 @@ queueing:
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"TrainRun default/nightly cannot start as specified", "it requests 72 nvidia.com/gpu"} {
+	for _, want := range []string{"TrainRun default/nightly cannot start as specified", "72 nvidia.com/gpu requested"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in:\n%s", want, out)
 		}

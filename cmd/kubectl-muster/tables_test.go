@@ -73,8 +73,7 @@ func TestQueuesAreListedInTheirOrder(t *testing.T) {
 	lacks(t, told(t, queueLines(p.Lines())),
 		"QUEUE POS NAMESPACE NAME AGE WHY PRIORITY NEXT TRY MESSAGE\n"+
 			"team - default workload/small 60m is next 0 - -\n"+
-			"team 1 default job/rush 60m waits for quota 9 - couldn't assign flavors to pod set main: insufficient unused quota for "+
-			"nvidia.com/gpu in flavor h100, 48 more needed: 16 of 64 are free",
+			"team 1 default job/rush 60m waits for quota 9 - flavor h100: 48 more nvidia.com/gpu needed, 16 of 64 are free",
 		"team 2 default workload/paused 60m waits for machines 0 at 2026-11-20T12:03:00Z (in 3m) dry\nteam 3 default workload/late 5m waits "+
 			"for quota")
 	if got := told(t, queueLines(p.Lines("aside"))); got != "No workload is pending.\n" {

@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -16,13 +17,13 @@ func causes(a *scheduler.Account) []string {
 	var lines, told []string
 	for i := range a.Options {
 		if o := &a.Options[i]; o.Message != "" {
-			lines, told = append(lines, o.Message), append(told, shortagesOf(o)...)
+			lines, told = append(lines, o.Message), append(told, shortageOf(o))
 		}
 	}
 	_, rest, same := strings.Cut(a.Message, strings.Join(lines, "; "))
 	switch rest = strings.TrimPrefix(rest, "; "); {
 	case !same:
-		return append([]string{a.Message}, told...)
+		return append([]string{plainly(a.Message)}, told...)
 	case rest != "":
 		return append(told, rest)
 	}
@@ -34,34 +35,31 @@ func neverHasMachines(o *scheduler.Option) bool {
 	return o.Plan != nil && o.Plan.Outcome == planner.Never
 }
 
-// shortagesOf says why a flavor is not taken. The message of the option begins with Kueue's words, which tools
-// read in the condition.
-func shortagesOf(o *scheduler.Option) (out []string) {
+// shortageOf says why a flavor is not taken.
+func shortageOf(o *scheduler.Option) string {
 	if neverHasMachines(o) {
-		return []string{fmt.Sprintf("flavor %s: no machines can be had: %s", o.Flavor, o.Plan.Message())}
+		return fmt.Sprintf("flavor %s: no machines can be had: %s", o.Flavor, o.Plan.Message())
 	}
-	if o.Reason != kueue.WorkloadQuotaReservedReasonWaitingForQuota && o.Reason != kueue.WorkloadQuotaReservedReasonExceedsMaxQuota {
-		return []string{o.Message}
+	return plainly(o.Message)
+}
+
+// compatible are the words for missing quota that tools know from Kueue and read in conditions, with what they are replaced by for people.
+var compatible = []struct {
+	words       *regexp.Regexp
+	replacement string
+}{
+	{regexp.MustCompile(`couldn't assign flavors to pod set \S+: `), ""},
+	{regexp.MustCompile(`insufficient unused quota for (\S+) in flavor (\S+), (\S+) more needed: `), "flavor $2: $3 more $1 needed, "},
+	{regexp.MustCompile(`insufficient quota for (\S+) in flavor (\S+), previously considered podsets requests \(0\) \+ current podset request ` +
+		`\((\S+)\) > maximum capacity \((\S+)\)`), "flavor $2: $3 $1 requested, $4 at most"},
+}
+
+// plainly returns a message of a condition in words for people.
+func plainly(message string) string {
+	for _, c := range compatible {
+		message = c.words.ReplaceAllString(message, c.replacement)
 	}
-	for _, a := range o.Quota {
-		show := func(v int64) string { return nodegroups.Quantity(a.Resource, v) }
-		borrowed := ""
-		if a.Borrowable > 0 {
-			borrowed = fmt.Sprintf(", %s of it by borrowing", show(a.Borrowable))
-		}
-		switch {
-		case a.Asked > a.Whole:
-			out = append(out, fmt.Sprintf("flavor %s: it requests %s %s, and the queue can have %s at most%s", o.Flavor, show(a.Asked), a.Resource,
-				show(a.Whole), borrowed))
-		case a.Short() > 0:
-			out = append(out, fmt.Sprintf("flavor %s: %s more %s needed, %s of %s are free%s", o.Flavor, show(a.Short()), a.Resource, show(a.Free),
-				show(a.Whole), borrowed))
-		}
-	}
-	if len(out) == 0 {
-		return []string{o.Message}
-	}
-	return out
+	return message
 }
 
 // unblockQuota tells what would make up for missing quota.

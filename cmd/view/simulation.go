@@ -363,7 +363,7 @@ func (p *Picture) Compare(changed *Picture) *Comparison {
 			out.Start = append(out.Start, line)
 		default:
 			line := changed.changeOf(&then, now.Admission)
-			line.Message = then.Message
+			line.Message = plainly(then.Message)
 			out.Wait = append(out.Wait, line)
 		}
 	}

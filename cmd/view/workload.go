@@ -238,7 +238,7 @@ func (p *Picture) explainRecorded(out *Explanation, w *kueue.Workload) {
 		return
 	}
 	out.Summary = fmt.Sprintf("%s, as recorded %s ago", inWords(c.Reason), ago(p.Now, c.LastTransitionTime.Time))
-	out.Causes = []string{c.Message}
+	out.Causes = []string{plainly(c.Message)}
 }
 
 // explainWaiting explains a Workload that has no quota.
