@@ -96,6 +96,10 @@ func TestOneStateInAllViews(t *testing.T) {
 	}
 	for _, name := range []string{"huge", "twin"} {
 		l, e := lines[name], p.ExplainWorkload(named(t, p, name))
+		if why := "flavor h100: no machines can be had: group h100: a pod of podSet main requests 16 nvidia.com/gpu"; !strings.HasPrefix(
+			l.Message, why) {
+			t.Errorf("%s: the queue says %q, want %q", name, l.Message, why)
+		}
 		if !l.Never || l.Words != never || e.Summary != never {
 			t.Errorf("%s: the queue says %q (never: %t), explain %q", name, l.Words, l.Never, e.Summary)
 		}

@@ -14,10 +14,14 @@ import (
 
 // causes splits the message for the Workload into a line per flavor.
 func causes(a *scheduler.Account) []string {
-	var lines, told []string
+	told := shortages(a.Options)
+	if hopeless(a.Options) != "" {
+		return told
+	}
+	var lines []string
 	for i := range a.Options {
 		if o := &a.Options[i]; o.Message != "" {
-			lines, told = append(lines, o.Message), append(told, shortageOf(o))
+			lines = append(lines, o.Message)
 		}
 	}
 	_, rest, same := strings.Cut(a.Message, strings.Join(lines, "; "))
@@ -33,6 +37,16 @@ func causes(a *scheduler.Account) []string {
 // neverHasMachines reports whether no quota helps on a flavor.
 func neverHasMachines(o *scheduler.Option) bool {
 	return o.Plan != nil && o.Plan.Outcome == planner.Never
+}
+
+// shortages say why the flavors are not taken.
+func shortages(options []scheduler.Option) (out []string) {
+	for i := range options {
+		if o := &options[i]; o.Message != "" {
+			out = append(out, shortageOf(o))
+		}
+	}
+	return out
 }
 
 // shortageOf says why a flavor is not taken.
