@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -37,6 +38,13 @@ func causes(a *scheduler.Account) []string {
 // neverHasMachines reports whether no quota helps on a flavor.
 func neverHasMachines(o *scheduler.Option) bool {
 	return o.Plan != nil && o.Plan.Outcome == planner.Never
+}
+
+// noMachineSuits reports whether more machines of the NodeGroups, or dearer ones, would not help either.
+func noMachineSuits(o *scheduler.Option) bool {
+	return neverHasMachines(o) && !slices.ContainsFunc(o.Plan.Reasons, func(r planner.Reason) bool {
+		return r.Code == planner.CodeMaxNodes || r.Code == planner.CodePrice
+	})
 }
 
 // shortages say why the flavors are not taken.

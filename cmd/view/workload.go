@@ -276,7 +276,7 @@ func (p *Picture) explainWaiting(out *Explanation, a *scheduler.Account) {
 			out.Machines = append(out.Machines, p.machinesTaken(o.Plan)...)
 		}
 	}
-	if slices.ContainsFunc(a.Options, func(o scheduler.Option) bool { return neverHasMachines(&o) }) {
+	if slices.ContainsFunc(a.Options, func(o scheduler.Option) bool { return noMachineSuits(&o) }) {
 		out.Unblock = append(out.Unblock, "each pod requests no more than a machine of a NodeGroup has, or an administrator adds a NodeGroup "+
 			"that suits its pods")
 	}
