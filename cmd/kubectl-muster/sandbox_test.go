@@ -200,7 +200,8 @@ spec:
 	s.refuses([]string{"simulate", "--add-group", written("priced.yaml",
 		"apiVersion: muster.dev/v1alpha1\nkind: NodeGroup\nmetadata: {name: p}\nspec: {provider: kwok, maxNodes: 1, kwok: {}, template: "+
 			"{capacity: {cpu: 1}}}\n")}, "capacity must name cpu and memory")
-	s.refuses([]string{"simulate", "-f", two, "--as", "system:serviceaccount:default:tenant"}, "you may not read what a simulation needs: list nodes")
+	s.refuses([]string{"simulate", "-f", two, "--as", "system:serviceaccount:default:tenant"},
+		"you may not read what a simulation needs: list nodes")
 
 	auditor := []string{"--as", "system:serviceaccount:default:auditor"}
 	s.tells(append([]string{"simulate", "-f", two}, auditor...), "would start at 20",
