@@ -12,7 +12,7 @@ import (
 
 // account prints what there is to tell of a Workload.
 func (w *world) account(t *testing.T, name string) string {
-	a, ok := w.s.Account(w.find(t, name).UID, w.now)
+	a, ok := w.s.Explain(w.find(t, name).UID, w.now)
 	if !ok {
 		t.Fatalf("no account of %s", name)
 	}
@@ -22,11 +22,11 @@ func (w *world) account(t *testing.T, name string) string {
 		fmt.Fprintf(&out, " behind %s", o.Name)
 	}
 	fmt.Fprintf(&out, ", %d wait\n", a.Pending)
-	for _, o := range a.Options {
+	for _, o := range a.Flavors {
 		fmt.Fprintf(&out, "%s: %s", o.Flavor, o.Reason)
 		for _, q := range o.Quota {
-			fmt.Fprintf(&out, " %s asks %d of %d free, %d short; whole %d, %d to be borrowed", q.Resource, q.Asked, q.Free, q.Short(),
-				q.Whole, q.Borrowable)
+			fmt.Fprintf(&out, " %s asks %d of %d free, %d short; whole %d, %d to be borrowed", q.Resource, q.Requested, q.Free, q.Short(),
+				q.Maximum, q.Borrowable)
 		}
 		if o.Plan != nil {
 			fmt.Fprintf(&out, "; machines: %s", o.Plan.Outcome)
@@ -72,7 +72,7 @@ own of team has map[{spot gpu}:4], priority 0, borrows false
 		t.Errorf("of one that runs: %s", got)
 	}
 	w.s.Delete(w.find(t, "own"))
-	if _, ok := w.s.Account("uid-002", w.now); ok {
+	if _, ok := w.s.Explain("uid-002", w.now); ok {
 		t.Error("there is an account of a Workload that is gone")
 	}
 }

@@ -78,7 +78,7 @@ func TestBackfillDelaysNoReservation(t *testing.T) {
 			}
 		}
 		for _, x := range cache.ByName(w.s.Workloads) {
-			if x.Place == cache.Pending && x.Reason != kueue.WorkloadQuotaReservedReasonExceedsMaxQuota {
+			if x.Phase == cache.Pending && x.Reason != kueue.WorkloadQuotaReservedReasonExceedsMaxQuota {
 				t.Errorf("seed %d: %s waits in an empty queue: %s: %s", seed, x.Object.Name, x.Reason, x.Message)
 			}
 		}

@@ -34,7 +34,7 @@ func BenchmarkFullQueue(b *testing.B) {
 				w.s.Cycle(w.now)
 				b.ResetTimer()
 				for b.Loop() {
-					w.s.Trees[0].Released = true
+					w.s.Trees[0].QuotaReleased = true
 					w.s.Cycle(w.now)
 				}
 			})

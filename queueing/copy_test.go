@@ -27,7 +27,7 @@ func TestACopyDecidesByTheObjects(t *testing.T) {
 					w.cycles(t)
 					continue
 				}
-				copied := w.s.Bare(nil)
+				copied := w.s.WithoutWorkloads(nil)
 				for _, x := range w.s.AllWorkloads() {
 					copied.Join(x)
 				}
@@ -57,7 +57,7 @@ func TestACopyDecidesByTheObjects(t *testing.T) {
 func (w *world) restarted() *State {
 	out := New(w.s.Config, w.s.plan)
 	feed := func(o metav1.Object) { out.Set(o) }
-	out.Nodes.Forest, out.Nodes.Known = w.s.Nodes.Clone(), w.s.Nodes.Known
+	out.Nodes.TopologyCache, out.Nodes.Known = w.s.Nodes.Clone(), w.s.Nodes.Known
 	for _, o := range w.s.Topologies {
 		feed(o)
 	}
@@ -89,6 +89,6 @@ func (w *world) restarted() *State {
 			feed(r)
 		}
 	}
-	out.SetCapacity(w.s.advice)
+	out.SetCapacity(w.s.capacity)
 	return out
 }

@@ -120,7 +120,7 @@ func (w *world) endure(t *testing.T, data []byte) {
 				t.Errorf("queue %s: %d of %v are used by no Workload", q.Object.Name, v, fr)
 			}
 		}
-		if q.Pending.Len() > 0 || len(q.WithQuota) > 0 || len(q.Unjudged) > 0 || q.Waiting != 0 || q.Reserving != 0 || q.Running != 0 {
+		if q.Pending.Len() > 0 || len(q.WithQuota) > 0 || len(q.Unevaluated) > 0 || q.Waiting != 0 || q.Reserving != 0 || q.Running != 0 {
 			t.Errorf("queue %s is not empty", q.Object.Name)
 		}
 	}

@@ -73,10 +73,10 @@ func TestUsageIsWhatWorkloadsHave(t *testing.T) {
 			}
 			want := int64(0)
 			for _, x := range w.s.Workloads {
-				if x.Place == cache.Reserving {
+				if x.Phase == cache.Reserving {
 					want += x.Usage[cpu]
 				}
-				if x.Place != cache.Reserving {
+				if x.Phase != cache.Reserving {
 					want += x.AssumedUsage[cpu]
 				}
 			}

@@ -133,7 +133,7 @@ func resourceQuota(name string, args map[string]string) *corev1.ResourceQuota {
 func (w *world) restart() {
 	old := w.s
 	w.s = New(old.Config, old.plan)
-	w.s.Nodes.Forest, w.s.Nodes.Known = old.Nodes.Clone(), true
+	w.s.Nodes.TopologyCache, w.s.Nodes.Known = old.Nodes.Clone(), true
 	for _, o := range old.Topologies {
 		w.s.Set(o)
 	}

@@ -127,7 +127,7 @@ func TestTheTreeKeepsItsPromises(t *testing.T) {
 		}
 		w.machines["spot"], w.machines[""] = 100, 100
 		w.now = w.now.Add(time.Hour)
-		w.s.SetCapacity(w.s.advice)
+		w.s.SetCapacity(w.s.capacity)
 		w.cycles(t)
 		for idle := false; !idle; {
 			idle = true
@@ -148,7 +148,7 @@ func TestTheTreeKeepsItsPromises(t *testing.T) {
 			hopeless := x.Reason == kueue.WorkloadQuotaReservedReasonExceedsMaxQuota ||
 				x.Queue != nil && x.Queue.Object.Spec.QueueingStrategy == kueue.StrictFIFO && strings.Contains(x.Message, "StrictFIFO")
 			// What runs without quota does not wait for it, and counts beyond nominal quota only by an administrator's word.
-			if x.Place == cache.Pending && !hopeless && !workload.IsAdopted(x.Object) {
+			if x.Phase == cache.Pending && !hopeless && !workload.IsAdopted(x.Object) {
 				t.Errorf("seed %d: %s waits in an empty tree: %s: %s", seed, x.Object.Name, x.Reason, x.Message)
 			}
 		}
@@ -208,7 +208,7 @@ func (w *world) checkRequests(t *testing.T) {
 		switch {
 		case len(requests) > 1:
 			t.Errorf("%s has %d requests", x.Object.Name, len(requests))
-		case len(requests) == 0 || x.Place != cache.Pending:
+		case len(requests) == 0 || x.Phase != cache.Pending:
 		case w.s.ReplacedBy(x.Queue, x) == nil && workload.ReplacedKey(x.Object).Name != "":
 			// The slice that it replaces is being changed.
 		case x.Reason != workload.ReasonWaitingForCapacity && x.Reason != kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads:
@@ -249,7 +249,7 @@ func (w *world) shakeMore(t *testing.T, r *rand.Rand) {
 // least one that is being evicted.
 func (w *world) checkVictims(t *testing.T) {
 	for _, x := range cache.ByName(w.s.Workloads) {
-		if x.Place != cache.Pending || x.Reason != kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads {
+		if x.Phase != cache.Pending || x.Reason != kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads {
 			continue
 		}
 		_, names, _ := strings.Cut(x.Message, "workloads: ")
@@ -313,7 +313,7 @@ func TestUsageStaysWithinQuota(t *testing.T) {
 func (w *world) shake(t *testing.T, r *rand.Rand) { w.shakeIn(t, r, 2) }
 
 func (w *world) shakeIn(t *testing.T, r *rand.Rand, queues int) {
-	w.s.SetCapacity(w.s.advice)
+	w.s.SetCapacity(w.s.capacity)
 	if len(w.s.Workloads) == 0 || r.IntN(2) == 0 {
 		name := fmt.Sprintf("w-%d", w.created)
 		w.set(w.workload(t, name, map[string]string{

@@ -224,7 +224,7 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 		for k, v := range args {
 			w.machines[k], _ = strconv.Atoi(v)
 		}
-		w.s.SetCapacity(w.s.advice)
+		w.s.SetCapacity(w.s.capacity)
 	case "request":
 		w.condition(t, name, args, d.Input)
 	case "external":
@@ -462,7 +462,7 @@ func (w *world) requests(t *testing.T, name string) string {
 	slices.SortFunc(requests, func(a, b *autoscaling.ProvisioningRequest) int { return strings.Compare(a.Name, b.Name) })
 	for _, r := range requests {
 		fmt.Fprintf(&out, "%s: %s", r.Name, r.Spec.ProvisioningClassName)
-		if ahead := r.Annotations[workload.AheadAnnotation]; ahead != "" {
+		if ahead := r.Annotations[workload.ProvisionFirstAnnotation]; ahead != "" {
 			fmt.Fprintf(&out, " ahead of quota for %s", ahead)
 		}
 		for _, k := range slices.Sorted(maps.Keys(r.Spec.Parameters)) {
@@ -549,7 +549,7 @@ func checkQuota(t *testing.T, s *State) {
 	t.Helper()
 	for _, w := range s.Workloads {
 		// What ran before, or runs again, is counted whether it is free or not.
-		if w.Place == cache.Reserving && w.Queue != nil && (workload.IsTrue(w.Object, workload.ConditionAdopted) || w.TookBack) {
+		if w.Phase == cache.Reserving && w.Queue != nil && (workload.IsTrue(w.Object, workload.ConditionAdopted) || w.QuotaRestored) {
 			w.Queue.Node.Sub(w.Usage)
 			defer w.Queue.Node.Add(w.Usage)
 		}

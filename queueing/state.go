@@ -19,8 +19,8 @@ import (
 type State struct {
 	*cache.Cache
 	plan scheduler.Planner
-	// advice is the provisioner's picture of the machines; nil if there is none.
-	advice *planner.Snapshot
+	// capacity is the provisioner's picture of the machines; nil if there is none.
+	capacity *planner.Snapshot
 	// answering is since when the control plane answers; zero where it was never silent.
 	answering time.Time
 }
@@ -35,7 +35,7 @@ func New(c config.Config, plan scheduler.Planner) *State {
 // spares useless attempts; nil means that there is none. Workloads that wait for
 // machines are judged again in the next cycle.
 func (s *State) SetCapacity(advice *planner.Snapshot) {
-	s.advice = advice
+	s.capacity = advice
 	s.RequeueForCapacity()
 }
 
@@ -45,7 +45,7 @@ func (s *State) SetAnswering(since time.Time) { s.answering = since }
 
 // Capacity is the provisioner's picture of the machines as it was last given; nil if
 // there is none.
-func (s *State) Capacity() *planner.Snapshot { return s.advice }
+func (s *State) Capacity() *planner.Snapshot { return s.capacity }
 
 // Cycle decides what can be decided now. It moves every Workload that holds quota
 // and that something has happened to one step on, and then gives out the quota that
@@ -56,10 +56,10 @@ func (s *State) Capacity() *planner.Snapshot { return s.advice }
 // those that watch must see it free before another Workload has it.
 func (s *State) Cycle(now time.Time) []lifecycle.Verdict { return s.at(now).Run() }
 
-// Refused is the verdict on a Workload whose request the API server refuses to
+// RejectRequest is the verdict on a Workload whose request the API server refuses to
 // take however often it is asked: it makes room for others and tries again after a
 // pause. It is nil if the Workload neither has quota nor asks ahead of it any more.
-func (s *State) Refused(uid types.UID, why string, now time.Time) *lifecycle.Verdict {
+func (s *State) RejectRequest(uid types.UID, why string, now time.Time) *lifecycle.Verdict {
 	if w := s.Workloads[uid]; w != nil {
 		return lifecycle.NewRules(s.Cache, now, s.answering).RefusedRequest(w, why)
 	}
@@ -68,14 +68,14 @@ func (s *State) Refused(uid types.UID, why string, now time.Time) *lifecycle.Ver
 
 // at is a cycle at a time.
 func (s *State) at(now time.Time) *scheduler.Cycle {
-	return scheduler.New(s.Cache, s.plan, s.advice, now, s.answering)
+	return scheduler.New(s.Cache, s.plan, s.capacity, now, s.answering)
 }
 
-// Bare returns a State of the same objects but for the Workloads, which Join adds: for
+// WithoutWorkloads returns a State of the same objects but for the Workloads, which Join adds: for
 // cycles that are to change nothing. The two share the objects and may be used by
 // two goroutines from then on. Verdicts that are not settled yet count as not made.
 // Watch is told each answer of the planner; nil if it is not needed.
-func (s *State) Bare(watch func(state.Gang, planner.Verdict)) *State {
+func (s *State) WithoutWorkloads(watch func(state.Gang, planner.Verdict)) *State {
 	plan := s.plan
 	if plan != nil && watch != nil {
 		plan = func(on *planner.Snapshot, gang state.Gang, policy state.Policy) planner.Verdict {
@@ -84,13 +84,13 @@ func (s *State) Bare(watch func(state.Gang, planner.Verdict)) *State {
 			return v
 		}
 	}
-	return &State{Cache: s.Cache.Bare(), plan: plan, advice: s.advice}
+	return &State{Cache: s.Cache.WithoutWorkloads(), plan: plan, capacity: s.capacity}
 }
 
-// Account tells how things stand with a Workload; ok is false if there is none of that
+// Explain tells how things stand with a Workload; ok is false if there is none of that
 // UID. It is to be called after a Cycle, and changes nothing.
-func (s *State) Account(uid types.UID, now time.Time) (out scheduler.Account, ok bool) {
-	return s.at(now).Account(uid)
+func (s *State) Explain(uid types.UID, now time.Time) (out scheduler.Explanation, ok bool) {
+	return s.at(now).Explain(uid)
 }
 
 // EquivalenceClass returns the ClusterQueue that a Workload waits in and its class there; ok is false if it

@@ -84,7 +84,7 @@ func TestRacksHoldTheirGangs(t *testing.T) {
 }
 
 func (w *racks) copied() *State {
-	out := w.s.Bare(nil)
+	out := w.s.WithoutWorkloads(nil)
 	for _, x := range w.s.AllWorkloads() {
 		out.Join(x)
 	}
@@ -135,7 +135,7 @@ func (w *racks) shake(t *testing.T, r *rand.Rand) {
 		}
 	case 4:
 		name := types.UID(fmt.Sprintf("pod stranger-%d", 1+r.IntN(w.pods+1)))
-		if node := w.s.Nodes.NodeOf(name); node != "" {
+		if node := w.s.Nodes.NodeOfPod(name); node != "" {
 			w.strangers[strings.TrimPrefix(node, nodeOf(""))]--
 			w.s.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: name}})
 		}

@@ -162,7 +162,7 @@ func twin(s *State, q *cache.ClusterQueue, w *cache.Workload) (flavors []kueue.R
 			for name, v := range p.need {
 				fr := quota.FlavorResource{Flavor: fq.Name, Resource: name}
 				now[fr] += v
-				distance = max(distance, q.Node.Distance(fr, now[fr]))
+				distance = max(distance, q.Node.BorrowingLevel(fr, now[fr]))
 			}
 			// Own quota is as good as any by default; if asked for, it comes first, then
 			// what is borrowed from nearest.

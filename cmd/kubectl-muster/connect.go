@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 
 	"k8s.io/client-go/rest"
@@ -54,6 +55,8 @@ func (o *options) given(p *view.Picture) error {
 func clientOf(config *rest.Config) (client.Client, error) {
 	// A command makes a few dozen calls at once; the API server has its own limits.
 	config.QPS = -1
+	// As kubectl prints them; the client would log them.
+	config.WarningHandler = rest.NewWarningWriter(os.Stderr, rest.WarningWriterOptions{Deduplicate: true})
 	scheme, err := view.NewScheme()
 	if err != nil {
 		return nil, err

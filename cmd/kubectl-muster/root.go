@@ -55,14 +55,16 @@ func newRootCommand(c clock.WithTicker) *cobra.Command {
 the node groups and their costs.
 
 It reads the cluster with your rights and decides locally, with the same code as Muster.
-So it works while Muster is down. Only migrate and uninstall change anything. If your rights
-do not suffice for a decision, it shows what Muster recorded on the object and names the missing rights.
+So it works while Muster is down. If your rights do not suffice for a decision, it shows what
+Muster recorded on the object and names the missing rights. Nothing is changed but by the commands
+for it, which say first what would follow: add --yes to hold, requeue or stop, and --apply to migrate.
 If Muster runs with a configuration file, pass the same file to --config: settings such
 as fair sharing change the order.`,
 		Example: `  # Why does the job not start?
   kubectl muster explain job/train
 
-  # List the pending jobs of all queues
+  # List all jobs, then the pending ones in their order
+  kubectl muster jobs
   kubectl muster queue
 
   # Would this job start, where, and at what price?
@@ -91,8 +93,9 @@ as fair sharing change the order.`,
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
 		return fmt.Errorf("%w\nSee `%s --help`", err, command.CommandPath())
 	})
-	root.AddCommand(newExplainCommand(o), newQueueCommand(o), newCapacityCommand(o), newRacksCommand(o),
+	root.AddCommand(newExplainCommand(o), newRunCommand(o), newJobsCommand(o), newQueueCommand(o), newCapacityCommand(o), newRacksCommand(o),
 		newClustersCommand(o), newCostCommand(o), newSimulateCommand(o), newMigrateCommand(o), newUninstallCommand(o))
+	root.AddCommand(append(newActionCommands(o), newStopCommand(o), newResumeCommand(o))...)
 	version.AddTo(root)
 	root.AddCommand(&cobra.Command{
 		Use: "options", Short: "List the flags of all commands, such as --namespace, --context and --config", Args: arguments.None,

@@ -37,7 +37,7 @@ type onSandbox struct {
 func (s *onSandbox) run(args ...string) (string, error) {
 	var out bytes.Buffer
 	command := newRootCommand(clock.RealClock{})
-	command.SetArgs(append(args, "--kubeconfig", s.kubeconfig))
+	command.SetArgs(append([]string{"--kubeconfig", s.kubeconfig}, args...))
 	command.SetOut(&out)
 	err := command.ExecuteContext(s.Context())
 	return squeezed(out.String()), err
@@ -162,6 +162,8 @@ func TestOnASandbox(t *testing.T) {
 	if err := running.Resume(cluster.Muster); err != nil {
 		t.Fatal(err)
 	}
+	s.acts(kube)
+	s.submits()
 }
 
 // simulates asks about jobs like the one that waits for 4 machines of group h100, which

@@ -74,7 +74,7 @@ func (p *Picture) Lines(names ...string) []QueueLine {
 			l.Words = "is next"
 			out = append(out, l)
 		}
-		for i, w := range p.Queues.InLine(kueue.ClusterQueueReference(cq)) {
+		for i, w := range p.Queues.PendingInOrder(kueue.ClusterQueueReference(cq)) {
 			l := p.lineOf(cq, w)
 			l.Position = i + 1
 			l.tell(p.whyWaits(w))
@@ -120,7 +120,7 @@ func (l *QueueLine) tell(because waits) {
 // Recorded lists the Workloads that wait, of those that the caller may read, in the order in which they came, as Muster recorded them. It
 // is for callers that may not read what a decision needs. ok reports whether any may be read.
 func (p *Picture) Recorded() (lines []QueueLine, ok bool) {
-	if p.unread[QueueKinds[0].Resource] {
+	if !p.ReadsWorkloads() {
 		return nil, false
 	}
 	lines = []QueueLine{}
@@ -141,6 +141,9 @@ func (p *Picture) Recorded() (lines []QueueLine, ok bool) {
 	}
 	return lines, true
 }
+
+// ReadsWorkloads reports whether the caller may read Workloads, at least those of its namespace.
+func (p *Picture) ReadsWorkloads() bool { return !p.unread[QueueKinds[0].Resource] }
 
 // haveTheirTurn returns the Workloads of a ClusterQueue that the next step reserves quota for.
 func (p *Picture) haveTheirTurn(cq string) (out []*kueue.Workload) {

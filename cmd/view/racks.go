@@ -107,7 +107,7 @@ func (p *Picture) placesOf(a *kueue.Admission) (out []string) {
 		for _, d := range domains {
 			for _, flavor := range assignment.Flavors {
 				if tree := p.Queues.Nodes.Tree(flavor); tree != nil {
-					pods[strings.Join(tree.Rack(d), "/")] += int(d.Count)
+					pods[strings.Join(tree.OccupancyDomain(d), "/")] += int(d.Count)
 					break
 				}
 			}

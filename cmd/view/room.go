@@ -11,8 +11,8 @@ import (
 	"github.com/muster-dev/muster/queueing/scheduler"
 )
 
-func roomLineOf(o *scheduler.Option) RoomLine {
-	r := o.Room
+func roomLineOf(o *scheduler.FlavorExplanation) RoomLine {
+	r := o.Topology
 	out := RoomLine{Flavor: string(o.Flavor), PodSet: string(r.PodSet), Pods: r.Pods, Domain: r.Domain.Values, Fits: r.Domain.Count}
 	for _, name := range r.Short.Names() {
 		if v := r.Short[name]; v > 0 {
@@ -22,12 +22,12 @@ func roomLineOf(o *scheduler.Option) RoomLine {
 			out.Short[string(name)] = nodegroups.Quantity(name, v)
 		}
 	}
-	if r.Whole != nil {
-		out.TooSmall, out.MostDomain, out.MostFits = true, r.Whole.Values, r.Whole.Count
+	if r.EmptyBest != nil {
+		out.TooSmall, out.MostDomain, out.MostFits = true, r.EmptyBest.Values, r.EmptyBest.Count
 	}
 	for _, release := range r.Releases {
 		line := ReleaseLine{Domain: release.Domain}
-		for _, l := range release.Leaving {
+		for _, l := range release.Workloads {
 			line.Leaving = append(line.Leaving, LeavingLine{Workload: l.Namespace + "/" + l.Name, Pods: l.Pods, Moves: l.Moves})
 		}
 		out.Releases = append(out.Releases, line)

@@ -14,14 +14,14 @@ import (
 )
 
 // causes splits the message for the Workload into a line per flavor.
-func causes(a *scheduler.Account) []string {
-	told := shortages(a.Options)
-	if hopeless(a.Options) != "" {
+func causes(a *scheduler.Explanation) []string {
+	told := shortages(a.Flavors)
+	if hopeless(a.Flavors) != "" {
 		return told
 	}
 	var lines []string
-	for i := range a.Options {
-		if o := &a.Options[i]; o.Message != "" {
+	for i := range a.Flavors {
+		if o := &a.Flavors[i]; o.Message != "" {
 			lines = append(lines, o.Message)
 		}
 	}
@@ -36,19 +36,19 @@ func causes(a *scheduler.Account) []string {
 }
 
 // neverHasMachines reports whether no quota helps on a flavor.
-func neverHasMachines(o *scheduler.Option) bool {
+func neverHasMachines(o *scheduler.FlavorExplanation) bool {
 	return o.Plan != nil && o.Plan.Outcome == planner.Never
 }
 
 // noMachineSuits reports whether more machines of the NodeGroups, or dearer ones, would not help either.
-func noMachineSuits(o *scheduler.Option) bool {
+func noMachineSuits(o *scheduler.FlavorExplanation) bool {
 	return neverHasMachines(o) && !slices.ContainsFunc(o.Plan.Reasons, func(r planner.Reason) bool {
 		return r.Code == planner.CodeMaxNodes || r.Code == planner.CodePrice
 	})
 }
 
 // shortages say why the flavors are not taken.
-func shortages(options []scheduler.Option) (out []string) {
+func shortages(options []scheduler.FlavorExplanation) (out []string) {
 	for i := range options {
 		if o := &options[i]; o.Message != "" {
 			out = append(out, shortageOf(o))
@@ -58,7 +58,7 @@ func shortages(options []scheduler.Option) (out []string) {
 }
 
 // shortageOf says why a flavor is not taken.
-func shortageOf(o *scheduler.Option) string {
+func shortageOf(o *scheduler.FlavorExplanation) string {
 	if neverHasMachines(o) {
 		return fmt.Sprintf("flavor %s: no machines can be had: %s", o.Flavor, o.Plan.Message())
 	}
@@ -85,16 +85,16 @@ func plainly(message string) string {
 }
 
 // unblockQuota tells what would make up for missing quota.
-func unblockQuota(a *scheduler.Account, o *scheduler.Option, amount scheduler.Amount) []string {
+func unblockQuota(a *scheduler.Explanation, o *scheduler.FlavorExplanation, amount scheduler.Amount) []string {
 	show := func(v int64) string {
 		return fmt.Sprintf("%s %s", nodegroups.Quantity(amount.Resource, v), amount.Resource)
 	}
 	switch {
 	case o.Reason == kueue.WorkloadQuotaReservedReasonNoMatchingFlavor || amount.Short() == 0 || neverHasMachines(o):
 		return nil
-	case amount.Asked > amount.Whole:
+	case amount.Requested > amount.Maximum:
 		return []string{fmt.Sprintf("flavor %s: request %s less, or ask an administrator to raise nominalQuota of ClusterQueue %s by that amount",
-			o.Flavor, show(amount.Asked-amount.Whole), a.Queue)}
+			o.Flavor, show(amount.Requested-amount.Maximum), a.Queue)}
 	}
 	return []string{fmt.Sprintf("flavor %s: the workloads listed below release %s, or an administrator raises nominalQuota of ClusterQueue "+
 		"%s by that amount", o.Flavor, show(amount.Short()), a.Queue)}

@@ -68,8 +68,8 @@ func (p *Picture) hopeless(w *kueue.Workload) (out hopelessness) {
 	key := queuedClass{queue, class}
 	out, known := p.hopelessOf[key]
 	if !known {
-		account, _ := p.Queues.Account(w.UID, p.Now)
-		out = hopelessness{hopeless(account.Options), strings.Join(shortages(account.Options), "; ")}
+		account, _ := p.Queues.Explain(w.UID, p.Now)
+		out = hopelessness{hopeless(account.Flavors), strings.Join(shortages(account.Flavors), "; ")}
 		p.hopelessOf[key] = out
 	}
 	return out
@@ -77,7 +77,7 @@ func (p *Picture) hopeless(w *kueue.Workload) (out hopelessness) {
 
 // hopeless tells why no option can ever get machines. It is empty if one may, or if the
 // shortage is not of machines.
-func hopeless(options []scheduler.Option) (why string) {
+func hopeless(options []scheduler.FlavorExplanation) (why string) {
 	for i := range options {
 		switch o := &options[i]; {
 		case o.Reason == kueue.WorkloadQuotaReservedReasonNoMatchingFlavor || o.Reason == kueue.WorkloadQuotaReservedReasonExceedsMaxQuota:

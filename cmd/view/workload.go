@@ -71,7 +71,7 @@ func kindOfJob(job client.Object) string {
 // ExplainWorkload tells the state of a Workload and what holds it there.
 func (p *Picture) ExplainWorkload(w *kueue.Workload) *Explanation {
 	out := &Explanation{Kind: "Workload", Namespace: w.Namespace, Name: w.Name, Missing: p.Missing}
-	account, ok := p.Queues.Account(w.UID, p.Now)
+	account, ok := p.Queues.Explain(w.UID, p.Now)
 	verdict, decided := p.verdicts[w.UID]
 	if ok && account.Queue != "" {
 		out.Place = &Place{ClusterQueue: string(account.Queue), LocalQueue: string(w.Spec.QueueName), Priority: priorityOf(w)}
@@ -224,7 +224,7 @@ func flavorsOf(a *kueue.Admission) string {
 // suffice to decide.
 func (p *Picture) explainRecorded(out *Explanation, w *kueue.Workload) {
 	for _, cq := range p.ClusterQueues {
-		line := p.Queues.InLine(kueue.ClusterQueueReference(cq.Name))
+		line := p.Queues.PendingInOrder(kueue.ClusterQueueReference(cq.Name))
 		if i := slices.IndexFunc(line, func(other *kueue.Workload) bool { return other.UID == w.UID }); i >= 0 && p.KnowsQueues() {
 			out.Place = &Place{
 				ClusterQueue: cq.Name, LocalQueue: string(w.Spec.QueueName), Priority: priorityOf(w),
@@ -242,9 +242,9 @@ func (p *Picture) explainRecorded(out *Explanation, w *kueue.Workload) {
 }
 
 // explainWaiting explains a Workload that has no quota.
-func (p *Picture) explainWaiting(out *Explanation, a *scheduler.Account) {
+func (p *Picture) explainWaiting(out *Explanation, a *scheduler.Explanation) {
 	because := p.whyWaits(a.Workload)
-	because.withoutMachines(hopeless(a.Options))
+	because.withoutMachines(hopeless(a.Flavors))
 	out.Summary, out.Never = because.words, because.never
 	if out.Place != nil {
 		out.Place.Position, out.Place.Pending = len(a.Ahead)+1, a.Pending
@@ -259,13 +259,13 @@ func (p *Picture) explainWaiting(out *Explanation, a *scheduler.Account) {
 		out.Unblock = append(out.Unblock, fmt.Sprintf("%s/%s (priority %d), the head of the queue, starts or is removed", first.Namespace,
 			first.Name, priorityOf(first)))
 	}
-	for i := range a.Options {
-		o := &a.Options[i]
+	for i := range a.Flavors {
+		o := &a.Flavors[i]
 		for _, amount := range o.Quota {
 			out.Quota = append(out.Quota, quotaLineOf(o.Flavor, amount))
 			out.Unblock = append(out.Unblock, unblockQuota(a, o, amount)...)
 		}
-		if o.Room != nil {
+		if o.Topology != nil {
 			line := roomLineOf(o)
 			out.Rooms = append(out.Rooms, line)
 			out.Causes, out.Unblock = append(out.Causes, line.causes()...), append(out.Unblock, line.unblock()...)
@@ -276,7 +276,7 @@ func (p *Picture) explainWaiting(out *Explanation, a *scheduler.Account) {
 			out.Machines = append(out.Machines, p.machinesTaken(o.Plan)...)
 		}
 	}
-	if slices.ContainsFunc(a.Options, func(o scheduler.Option) bool { return noMachineSuits(&o) }) {
+	if slices.ContainsFunc(a.Flavors, func(o scheduler.FlavorExplanation) bool { return noMachineSuits(&o) }) {
 		out.Unblock = append(out.Unblock, "each pod requests no more than a machine of a NodeGroup has, or an administrator adds a NodeGroup "+
 			"that suits its pods")
 	}
@@ -292,16 +292,16 @@ func (p *Picture) explainWaiting(out *Explanation, a *scheduler.Account) {
 
 // behind reports whether only the Workloads ahead of it keep the Workload waiting: one of
 // its options is open.
-func behind(a *scheduler.Account) bool {
+func behind(a *scheduler.Explanation) bool {
 	return len(a.Ahead) > 0 && a.Reason == kueue.WorkloadQuotaReservedReasonWaitingForQuota &&
-		slices.ContainsFunc(a.Options, func(o scheduler.Option) bool { return o.Message == "" })
+		slices.ContainsFunc(a.Flavors, func(o scheduler.FlavorExplanation) bool { return o.Message == "" })
 }
 
 func quotaLineOf(flavor kueue.ResourceFlavorReference, a scheduler.Amount) QuotaLine {
 	show := func(v int64) string { return nodegroups.Quantity(a.Resource, v) }
 	return QuotaLine{
-		Flavor: string(flavor), Resource: string(a.Resource), Asked: show(a.Asked), Free: show(a.Free),
-		Short: show(a.Short()), Whole: show(a.Whole), Borrowable: show(a.Borrowable),
+		Flavor: string(flavor), Resource: string(a.Resource), Asked: show(a.Requested), Free: show(a.Free),
+		Short: show(a.Short()), Whole: show(a.Maximum), Borrowable: show(a.Borrowable),
 	}
 }
 

@@ -28,6 +28,9 @@ type Snapshot struct {
 	DaemonSets []state.DaemonSet
 	// Objects looks up what pods refer to, for gangs that NewPodSet has not read.
 	Objects fit.Objects
+	// Alone: the gang that is planned has waited in vain for the room that others were to leave, and shares machines only where it cannot
+	// launch its own. So sharing costs it no more than one such wait.
+	Alone bool
 	// Upcoming is the room that there will be without another launch; nil where plans must not
 	// count on it.
 	Upcoming *Upcoming
@@ -200,6 +203,8 @@ type root struct {
 	// flying are the requests of the attempts that the list was made with. They take what
 	// they have booked when it is their turn.
 	flying map[types.UID]bool
+	// begun are the requests whose first pods have come, of those whose pods are about to.
+	begun map[types.UID]bool
 	// until is when the first of the bookings that are counted on is too old for that;
 	// zero where none is.
 	until time.Time

@@ -16,19 +16,41 @@ import (
 	"github.com/muster-dev/muster/provisioning/when"
 )
 
-// ComesWithin is how long after its booking a pod is counted on to come whose queue lets
-// it. It may hang on other checks of the queue, or on what keeps pods from being made.
-const ComesWithin = time.Minute
+// Pods whose queue lets them are counted on to come after their nodes are booked: the first of a gang within StartsWithin, then the
+// others within ComesWithin. They may hang on other checks of the queue, or on what keeps pods from being made. A gang that counts on the
+// room beside them then has waited in vain, so StartsWithin is far shorter than a machine takes to boot.
+const (
+	StartsWithin = 20 * time.Second
+	ComesWithin  = time.Minute
+)
 
 // counts reports whether the room of the booking is as good as used: its pods are about to come.
 func (r *root) counts(b *state.Booking) bool {
-	return b.Held && !r.flying[b.UID] && r.now.Now.Before(b.Since.Add(ComesWithin))
+	return b.Held && !r.flying[b.UID] && r.now.Now.Before(r.comesBy(b))
+}
+
+// comesBy is until when the pods of the booking are counted on to come.
+func (r *root) comesBy(b *state.Booking) time.Time {
+	if r.begun[b.UID] {
+		return b.Since.Add(ComesWithin)
+	}
+	return b.Since.Add(StartsWithin)
+}
+
+// hasBegun reports whether pods of a gang have come.
+func hasBegun(nodes *nodeset.Set, uid types.UID) bool {
+	for n := range nodes.BookedBy(uid) {
+		if b := n.BookingOf(uid); b != nil && len(b.Came) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // NewUpcoming is what there will be on the nodes of a snapshot, which is the list's own. The
 // attempts are those in flight, in the order in which they began.
 func NewUpcoming(s *Snapshot, attempts []UpcomingAttempt) *Upcoming {
-	r := &root{now: s, flying: map[types.UID]bool{}}
+	r := &root{now: s, flying: map[types.UID]bool{}, begun: map[types.UID]bool{}}
 	var book, wait []UpcomingAttempt
 	for _, a := range attempts {
 		r.flying[a.Gang.UID] = true
@@ -40,8 +62,12 @@ func NewUpcoming(s *Snapshot, attempts []UpcomingAttempt) *Upcoming {
 	}
 	for n := range s.Nodes.OwnedBy(nodeset.Awaiting) {
 		for i := range n.Bookings {
-			if b := &n.Bookings[i]; r.counts(b) {
-				r.until = when.Earliest(r.until, b.Since.Add(ComesWithin))
+			b := &n.Bookings[i]
+			if _, known := r.begun[b.UID]; b.Held && !known {
+				r.begun[b.UID] = hasBegun(s.Nodes, b.UID)
+			}
+			if r.counts(b) {
+				r.until = when.Earliest(r.until, r.comesBy(b))
 			}
 		}
 	}
@@ -279,6 +305,9 @@ func (q *query) sharing(best *trial) (v Verdict, ok bool) {
 		return v, false
 	case q.Nodes.HasBookings(q.gang.UID) && !q.Upcoming.flying[q.gang.UID]:
 		return v, false // its own bookings count as those of others there
+	}
+	if q.Alone && best != nil && !best.overPrice() {
+		return v, false
 	}
 	later := *q.Snapshot
 	later.Nodes = q.Upcoming.Forecast(q.Memo).nodes.Clone()

@@ -45,6 +45,8 @@ type Attempt struct {
 	Replacements []Replacement `json:"replacements,omitempty"`
 	// Started is when the attempt was decided; join timeouts count from it.
 	Started time.Time `json:"started"`
+	// Previous reports why the attempt before it failed; empty for the first, and after one that succeeded.
+	Previous string `json:"previous,omitempty"`
 	// Failure is why the attempt is, or was, rolled back.
 	Failure *AttemptFailure `json:"failure,omitempty"`
 }

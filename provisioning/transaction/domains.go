@@ -122,8 +122,8 @@ func gatherAgain(r *Request, v View) (s Step, apart bool) {
 		}
 	}
 	a.Replacements = append(slices.Clip(a.Replacements), record)
-	return Step{Do: Replace, Attempt: a, Unbook: unbook, Condition: r.underway("Attempt %d keeps %s and launches %s again: %s",
-		a.Number, domains[0], text.Machines(len(others)), why)}, true
+	return Step{Do: Replace, Attempt: a, Unbook: unbook, Condition: r.attempting(a, "keeps %s and launches %s again: %s",
+		domains[0], text.Machines(len(others)), why)}, true
 }
 
 // isWhole reports whether a podSet of the request must be in one domain of the level, rather than each slice of it.

@@ -135,7 +135,7 @@ func launching(r *Request, v View) (s Step, joined bool) {
 		}
 		s.At = when.Earliest(s.At, deadline, p.again)
 		if p.blocked != "" && s.Condition.Type == "" && r.Status != Provisioned {
-			s.Condition = r.underway("Attempt %d waits for %s of group %s: %s", r.Attempt.Number, text.Machines(want), c.Group, p.blocked)
+			s.Condition = r.attempting(r.Attempt, "waits for %s of group %s: %s", text.Machines(want), c.Group, p.blocked)
 		}
 	}
 	if s.Do == LaunchMachines {
@@ -320,7 +320,7 @@ func replace(r *Request, v View, lost []cloudprovider.Machine) Step {
 	a := r.Attempt
 	a.Replacements = append(slices.Clip(a.Replacements), Replacement{Started: v.Now})
 	record := &a.Replacements[len(a.Replacements)-1]
-	s := Step{Do: Replace, Condition: r.underway("Attempt %d launches %s again: %s", a.Number, text.Machines(len(lost)), why)}
+	s := Step{Do: Replace, Condition: r.attempting(a, "launches %s again: %s", text.Machines(len(lost)), why)}
 	for _, m := range lost {
 		record.Lost = append(record.Lost, LostMachine{Group: m.Group, Name: m.Name, Launch: m.Launch})
 		f := failure(v, r.callOf(m.Launch, m.Group), v1alpha1.Lost, "machine %s ended while starting: %s", m.Name, m.Reason)
@@ -635,6 +635,14 @@ func claimIdle(r *Request, v View, rest Step) Step {
 		}
 	}
 	return rest
+}
+
+// alone is the view of a gang that has shared machines in vain.
+func (v View) alone() View {
+	s := *v.Snapshot
+	s.Alone = true
+	v.Snapshot = &s
+	return v
 }
 
 // counting is the view where the gang counts on that room, nil being none.

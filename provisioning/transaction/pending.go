@@ -43,6 +43,9 @@ func nextPending(r *Request, v View) Step {
 		return Step{Do: Book, Unbook: old, Attempt: r.Attempt}
 	}
 	rest, _ := remaining(r, v.Snapshot)
+	if a := &r.Attempt; len(a.Shares) > 0 && !v.Now.Before(a.Started.Add(planner.StartsWithin)) {
+		v = v.alone()
+	}
 	plan := v.plan(r, rest)
 	if f := r.Attempt.Failure; f != nil && f.Squatted && plan.Outcome == planner.Launch && v.Now.Before(f.Time.Add(strangerPause)) {
 		again := f.Time.Add(strangerPause)
@@ -156,9 +159,9 @@ func begin(r *Request, v View, plan planner.Verdict) Step {
 		what += ": the rest fits on " + planner.SayShares(a.Shares)
 	}
 	if f := r.Attempt.Failure; f != nil {
-		what += fmt.Sprintf("; attempt %d failed: %s", r.Attempt.Number, f)
+		a.Previous = fmt.Sprintf("attempt %d failed: %s", r.Attempt.Number, f)
 	}
-	s := Step{Do: Begin, Attempt: a, Open: r.opens(), Condition: r.underway("Attempt %d %s", a.Number, what)}
+	s := Step{Do: Begin, Attempt: a, Open: r.opens(), Condition: r.attempting(a, "%s", what)}
 	s.Book, s.Unbook = r.difference(v, plan, s.Open)
 	return s
 }

@@ -258,6 +258,15 @@ func (r *Request) underway(format string, args ...any) metav1.Condition {
 	return condition(provreq.Provisioned, metav1.ConditionUnknown, ReasonProvisioningUnderway, message)
 }
 
+// attempting is the condition while the attempt is under way. It also reports why the attempt before failed.
+func (r *Request) attempting(a Attempt, format string, args ...any) metav1.Condition {
+	message := fmt.Sprintf("Attempt %d ", a.Number) + fmt.Sprintf(format, args...)
+	if a.Previous != "" {
+		message += "; " + a.Previous
+	}
+	return r.underway("%s", message)
+}
+
 // provisionedBy is the reason of a request that is Provisioned and not short.
 func (r *Request) provisionedBy() string {
 	switch {

@@ -520,6 +520,10 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 		{name: "but seconds later", want: Report, message: "Attempt 1 waits for 2 machines of group gpu: node b is Ready and offers 0 of 8 nvidia.com/gpu",
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b",
 				readySince(noon.Add(-readyGrace), withoutGPU))},
+		{name: "with the failure before it", want: Report, message: "0 of 8 nvidia.com/gpu; attempt 1 failed: group spot: none left",
+			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b",
+				readySince(noon.Add(-readyGrace), withoutGPU)).
+				with(func(s *story) { s.request.Attempt.Previous = "attempt 1 failed: group spot: none left" })},
 		{name: "not before it had time to lose it", want: Report, message: "unless it is removed by 2026-01-01T12:00:01Z the launch is rolled back", check: wantAt(time.Second),
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b",
 				readySince(noon.Add(time.Second-taintBound), startupTaint))},
@@ -649,7 +653,12 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 			}
 		}, message: "too late; 1 machine of it will be given back once idle: pod theirs/squatter without a booking runs on the held node b",
 			story: failedWith(0).machines(terminated, running).node("b", young, taken, squatted2)},
-		{name: "and is not waited for", want: Begin, message: "; attempt 1 failed: too late", story: failedWith(1).machines(terminated, running).node("b", young, taken, squatted2)},
+		{name: "and is not waited for", want: Begin, message: "; attempt 1 failed: too late", story: failedWith(1).machines(terminated, running).node("b", young, taken, squatted2),
+			check: func(t *testing.T, s Step) {
+				if want := "attempt 1 failed: too late"; s.Attempt.Previous != want {
+					t.Errorf("the attempt after it records %q, want %q", s.Attempt.Previous, want)
+				}
+			}},
 		{name: "pods that wait in vain for a lost kubelet hold no machine", want: TakeBack, check: takesBack("b"),
 			story: failedWith(0).machines(terminated, running).node("b", notReady, taken, sinceUnready(noon.Add(-state.LostAfter)),
 				func(n *state.Node) { n.Terminating = 1 })},

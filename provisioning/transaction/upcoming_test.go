@@ -120,6 +120,8 @@ func TestTheRoomThatOthersLeave(t *testing.T) {
 		return func(n *state.Node) { waits(changes...)(n); n.Free = half }
 	}
 	late := func(b *state.Booking) { b.Since = noon.Add(-planner.ComesWithin) }
+	unheard := func(b *state.Booking) { b.Since = noon.Add(-planner.StartsWithin) }
+	coming := func(b *state.Booking) { b.Came = []nodegroups.Resources{{"nvidia.com/gpu": 1, "pods": 1}} }
 	open := func(b *state.Booking) { b.Held = false }
 	in := func(uid types.UID, gpus, count int, changes ...func(*planner.UpcomingAttempt)) planner.UpcomingAttempt {
 		u := planner.UpcomingAttempt{Gang: gangOf(uid, gpus), Policy: state.DefaultPolicy(state.AtomicScaleUp),
@@ -140,6 +142,9 @@ func TestTheRoomThatOthersLeave(t *testing.T) {
 		{"pods that were about to come to one node have not, for a minute", []func(*state.Node){waits(late)}, nil, "Fits"},
 		{"nobody knows when pods come to one node", []func(*state.Node){waits(open)}, nil, "Fits"},
 		{"pods are about to come to two nodes", []func(*state.Node){waits(), full()}, nil, "shares gpu: 1"},
+		{"pods that were about to come to two nodes have not begun to", []func(*state.Node){waits(unheard), full(unheard)}, nil, "gpu: 1"},
+		{"they have begun to on one of them", []func(*state.Node){waits(unheard), full(unheard, coming)}, nil, "shares gpu: 1"},
+		{"they have begun to, and have not come within a minute", []func(*state.Node){waits(late), full(late, coming)}, nil, "gpu: 1"},
 		{"pods that were about to come to two nodes have not, for a minute", []func(*state.Node){waits(late), full(late)}, nil, "gpu: 1"},
 		{"nobody knows when pods come to two nodes", []func(*state.Node){waits(open), full(open)}, nil, "gpu: 1"},
 		{"pods of one gang are about to come to one node, and of another one to it and to another node", []func(*state.Node){
@@ -257,29 +262,30 @@ func TestARequestThatSharesMachines(t *testing.T) {
 			Since: noon}}
 		n.Labelled = n.Bookings
 	}
+	// thirdLeaves: the other request needs all of its machine, and a third one leaves enough of another.
+	thirdLeaves := func(s *story) {
+		s.countOn(planner.UpcomingAttempt{Gang: gangOf("other", 8), Policy: state.DefaultPolicy(state.AtomicScaleUp),
+			Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}, Held: true})
+		s.view.Upcoming = s.view.Upcoming.With(planner.UpcomingAttempt{Gang: gangOf("third", 2),
+			Policy: state.DefaultPolicy(state.AtomicScaleUp), Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}, Held: true})
+	}
 	play(t, []expected{
 		{"the machine is on its way", newStory().with(shares(4)), Rest, "", nil},
 		{"the other's pods have come", newStory().node("a", half).with(shares(8)), Book, "", nil},
 		{"the other has booked it, and its pods do not come", newStory().node("a", waits).with(shares(4)).with(func(s *story) { s.countOn() }), Book, "",
 			nil},
 		{"the other needs all of it", newStory().with(shares(8)), Begin, "Attempt 2 launches 1 machine of NodeGroup gpu for 10.00 USD per hour", begun(1, 0)},
-		{"there is another one to share with", newStory().with(shares(4)).with(func(s *story) {
-			s.countOn(planner.UpcomingAttempt{Gang: gangOf("other", 8), Policy: state.DefaultPolicy(state.AtomicScaleUp),
-				Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}, Held: true})
-			s.view.Upcoming = s.view.Upcoming.With(planner.UpcomingAttempt{Gang: gangOf("third", 2),
-				Policy: state.DefaultPolicy(state.AtomicScaleUp), Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}, Held: true})
-		}).at(shareAgain), Begin, "Attempt 2 launches nothing: the rest fits on 1 machine of group gpu shared with other requests",
+		{"there is another one to share with", newStory().with(shares(4)).with(thirdLeaves).at(shareAgain), Begin, "Attempt 2 launches nothing: the rest fits on 1 machine of group gpu shared with other requests",
 			begun(0, 1)},
-		{"there is another one to share with, but it has just begun to share", newStory().with(shares(4)).with(func(s *story) {
-			s.countOn(planner.UpcomingAttempt{Gang: gangOf("other", 8), Policy: state.DefaultPolicy(state.AtomicScaleUp),
-				Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}, Held: true})
-			s.view.Upcoming = s.view.Upcoming.With(planner.UpcomingAttempt{Gang: gangOf("third", 2),
-				Policy: state.DefaultPolicy(state.AtomicScaleUp), Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}, Held: true})
-		}), Rest, "", func(t *testing.T, got Step) {
+		{"there is another one to share with, but it has just begun to share", newStory().with(shares(4)).with(thirdLeaves), Rest, "", func(t *testing.T, got Step) {
 			if want := noon.Add(shareAgain); !got.At.Equal(want) {
 				t.Errorf("it looks again at %s, want %s", got.At, want)
 			}
 		}},
+		{"there is another one to share with, but it has waited in vain for long", newStory().with(shares(4)).with(thirdLeaves).
+			at(planner.StartsWithin), Begin, "Attempt 2 launches 1 machine of NodeGroup gpu for 10.00 USD per hour", begun(1, 0)},
+		{"there is another one to share with, it has waited in vain for long, and none may be launched", newStory().with(shares(4)).
+			with(thirdLeaves).with(dry).at(planner.StartsWithin), Begin, "Attempt 2 launches nothing", begun(0, 1)},
 		{"nobody gets machines any more, and none may be launched", newStory().with(shares(4)).with(dry).with(func(s *story) { s.countOn() }), Report, "Capacity is not found now", nil},
 		{"its own machine has joined, the other's not yet", newStory().node("a", young).with(shares(4)).machines(booting).with(func(s *story) {
 			s.request.Gang = gangOf(uid, 12)

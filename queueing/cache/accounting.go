@@ -9,56 +9,55 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// add counts a Workload where it belongs. What it adds, leave and reckon take away.
+// add counts a Workload in its queues and in the usage. It undoes what remove and charge did before.
 func (s *Cache) add(w *Workload) {
 	lq := s.LocalQueues[localQueueKey(w.Object)]
 	switch {
 	case workload.IsFinished(w.Object):
-		w.Place = finished
+		w.Phase = finished
 		if lq != nil {
 			w.Queue = s.Queues[lq.Object.Spec.ClusterQueue]
 		}
 	case s.ReplacementOf(w) != nil:
-		// Its quota is part of what the slice has that took its place.
+		// Its quota is part of the quota of the slice that replaced it.
 		s.ReplacementOf(w).Replaces = w.Object.UID
 	case workload.HasQuota(w.Object):
-		w.Place, w.Queue = Reserving, s.Queues[w.Object.Status.Admission.ClusterQueue]
+		w.Phase, w.Queue = Reserving, s.Queues[w.Object.Status.Admission.ClusterQueue]
 		if !workload.IsAdmitted(w.Object) {
 			s.Unadmitted[w.Object.UID] = w
 		}
 		if len(w.Object.Status.UnhealthyNodes) > 0 {
 			s.Unhealthy[w.Object.UID] = w
 		}
-		if len(w.Uses) > 0 && len(w.Object.Status.ReclaimablePods) > 0 {
+		if len(w.TopologyUsage) > 0 && len(w.Object.Status.ReclaimablePods) > 0 {
 			s.Reclaimed[w.Object.UID] = w
 		}
 		s.ExpectPods(w, w.Object.Status.Admission)
 	case workload.IsActive(w.Object):
-		w.Place = Pending
+		w.Phase = Pending
 		if lq != nil {
 			w.Queue = s.Queues[lq.Object.Spec.ClusterQueue]
 		}
 	}
-	if w.Place != untracked {
-		w.admitted = w.Place == Reserving && workload.IsAdmitted(w.Object)
+	if w.Phase != untracked {
+		w.admitted = w.Phase == Reserving && workload.IsAdmitted(w.Object)
 		switch old := s.Slices.RunsBy(w); {
 		case w.admitted:
 			w.running = w.Usage
-		case w.Place == Reserving && old != nil:
+		case w.Phase == Reserving && old != nil:
 			w.running = old.Usage
 		}
 		w.Local = lq
 		s.count(w, +1)
 	}
 	s.charge(w)
-	if w.Queue != nil && w.Place == Reserving {
+	if w.Queue != nil && w.Phase == Reserving {
 		w.Queue.WithQuota[w.Object.UID] = w
 		w.Candidate = candidate(w)
 	}
 }
 
-// held is what others have to know of a Workload with quota to judge whether it could
-// leave for them, or be replaced.
+// held is the part of a Workload with quota that decides whether others may preempt or replace it.
 type held struct {
 	queue            *ClusterQueue
 	admitted         bool
@@ -69,16 +68,16 @@ type held struct {
 
 // held is empty for a Workload without quota.
 func (w *Workload) held() held {
-	if w.Place != Reserving || w.Queue == nil {
+	if w.Phase != Reserving || w.Queue == nil {
 		return held{}
 	}
 	return held{w.Queue, w.admitted, workload.IsEvicted(w.Object), w.Priority, workload.ReservedSince(w.Object).UnixNano(), w.Since.UnixNano()}
 }
 
-// remove takes a Workload out of where it is counted by its place.
+// remove removes a Workload from where its phase counts it.
 func (s *Cache) remove(w *Workload) {
 	if q := w.Queue; q != nil {
-		switch w.Place {
+		switch w.Phase {
 		case Reserving:
 			delete(q.WithQuota, w.Object.UID)
 			w.Candidate = preemption.Workload{}
@@ -90,41 +89,41 @@ func (s *Cache) remove(w *Workload) {
 	delete(s.Unhealthy, w.Object.UID)
 	delete(s.Reclaimed, w.Object.UID)
 	s.count(w, -1)
-	w.Place, w.Queue, w.Local, w.admitted, w.running = untracked, nil, nil, false, nil
+	w.Phase, w.Queue, w.Local, w.admitted, w.running = untracked, nil, nil, false, nil
 }
 
-// charge charges the queue with what the Workload has of its quota, once: what its object
-// shows or, before that shows any, what a verdict gave it. Both stand for the same quota,
-// and the news of a write may come before the answer to it.
+// charge adds the quota of a Workload to the usage of its queue, once: the quota in its object, or, before the object
+// shows any, the quota that a verdict assumed. Both are the same quota, and the watch event of a write may arrive
+// before its response.
 func (s *Cache) charge(w *Workload) {
 	q, usage := w.Assumed, w.AssumedUsage
-	if w.Place == Reserving {
+	if w.Phase == Reserving {
 		q, usage = w.Queue, w.Usage
 	}
 	if old := w.chargedTo; old != nil {
 		old.Node.Sub(w.charged)
 		if q != old || !w.charged.Within(usage) {
-			old.Tree.Released = true
+			old.Tree.QuotaReleased = true
 		}
 	}
 	if q != nil {
 		q.Node.Add(usage)
 		if q != w.chargedTo || !usage.Within(w.charged) {
-			q.Tree.noteUse()
+			q.Tree.noteUsage()
 		}
 	}
 	if w.unobserved {
 		w.chargedTo.Unobserved--
 	}
-	seen := w.unobserved && w.Place == Reserving
+	seen := w.unobserved && w.Phase == Reserving
 	w.chargedTo, w.charged = q, usage
-	if w.unobserved = q != nil && w.Place != Reserving; w.unobserved {
+	if w.unobserved = q != nil && w.Phase != Reserving; w.unobserved {
 		q.Unobserved++
 	}
 	if seen && q != nil && q.Tree.MissedCandidates {
-		q.Tree.Released, q.Tree.MissedCandidates = true, false
+		q.Tree.QuotaReleased, q.Tree.MissedCandidates = true, false
 	}
-	s.Nodes.Hold(workload.KeyOf(w.Object), w.places())
+	s.Nodes.SetUsage(workload.KeyOf(w.Object), w.currentTopologyUsage())
 	if q != nil && !workload.IsTrue(w.Object, kueue.WorkloadPodsReady) {
 		s.PodsNotReady[w.Object.UID] = w
 	} else {
@@ -132,13 +131,13 @@ func (s *Cache) charge(w *Workload) {
 	}
 }
 
-// count keeps the numbers that the status of queues shows.
+// count updates the numbers in the status of queues.
 func (s *Cache) count(w *Workload, by int32) {
 	for _, c := range []*counts{w.Queue.countsOf(), w.Local.countsOf()} {
 		if c == nil {
 			continue
 		}
-		switch w.Place {
+		switch w.Phase {
 		case finished:
 			c.Finished += by
 		case Pending:
@@ -152,23 +151,23 @@ func (s *Cache) count(w *Workload, by int32) {
 			}
 		}
 	}
-	if w.Place == Pending && w.Queue != nil {
+	if w.Phase == Pending && w.Queue != nil {
 		w.Queue.Requested.change(w.requests(), by)
 	}
 	s.Dirty.add(w)
 }
 
-// Assume gives quota to a Workload before its object shows it.
-func (s *Cache) Assume(w *Workload, q *ClusterQueue, usage quota.Amounts, uses []placement.Use) {
-	w.Assumed, w.AssumedUsage, w.AssumedUses = q, usage, uses
+// Assume gives a Workload quota before its object shows it.
+func (s *Cache) Assume(w *Workload, q *ClusterQueue, usage quota.Amounts, uses []placement.Usage) {
+	w.Assumed, w.AssumedUsage, w.AssumedTopologyUsage = q, usage, uses
 	s.charge(w)
 	q.Drop(w)
 	delete(q.Skipped, w.Object.UID)
 }
 
-// unassume takes back what a verdict gave that came to nothing.
+// unassume undoes Assume if the verdict was not written.
 func (s *Cache) unassume(w *Workload) {
-	w.Assumed, w.AssumedUsage, w.AssumedUses = nil, nil, nil
+	w.Assumed, w.AssumedUsage, w.AssumedTopologyUsage = nil, nil, nil
 	s.charge(w)
 	s.dropPenalty(w)
 }

@@ -34,7 +34,7 @@ func TestAnswersAreNoMoreThanThoseThatWait(t *testing.T) {
 	q := newQueue(&kueue.ClusterQueue{})
 	w := &Workload{Object: &kueue.Workload{}}
 	for shape := range uint64(10_000) {
-		q.NoteInadmissible(EquivalenceClass{Shape: shape}, w, Inadmissible{Reason: "no"})
+		q.SetInadmissible(EquivalenceClass{Shape: shape}, w, Inadmissible{Reason: "no"})
 		if q.Inadmissible[EquivalenceClass{Shape: shape}] == nil {
 			t.Fatal("the last answer is lost")
 		}

@@ -15,12 +15,11 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Cache is all that queueing decides on, kept up to date object by object, so that a
-// cycle costs what has changed and not what is there. The objects in it are shared and
-// never changed. It is not safe for concurrent use.
+// Cache holds all that queueing decides on. Watch events update it object by object, so a cycle costs what has changed
+// and not what exists. Its objects are shared and never modified. It is not safe for concurrent use.
 //
-// What a cycle decides takes effect in the Cache at once: quota that it gives out is
-// gone. Settle says what became of each decision.
+// Decisions of a cycle take effect in the Cache at once: assumed quota counts as used. Settle reports the outcome of
+// each decision.
 type Cache struct {
 	Settings
 	Namespaces  Namespaces
@@ -28,45 +27,42 @@ type Cache struct {
 	devices     devices
 	LocalQueues map[types.NamespacedName]*LocalQueue
 	Workloads   map[types.UID]*Workload
-	// Replacements are the slices that have quota in the place of another Workload, by
-	// that one's name.
+	// Replacements are the slices that have replaced another Workload, by the name of that Workload.
 	Replacements map[types.NamespacedName]*Workload
-	// Slices say which of them follow which.
+	// Slices index the Workloads of elastic jobs.
 	Slices   *Slices
 	Requests Requests
 	Nodes    Nodes
 
-	// Queues and trees are worked out of the objects above; outdated says that they
-	// have to be again.
+	// Queues and Trees are derived from the objects above. Outdated: they have to be rebuilt.
 	Queues map[kueue.ClusterQueueReference]*ClusterQueue
 	Order  []*ClusterQueue
 	Trees  []*Tree
-	// CohortNodes are those of all cohorts that are named.
+	// CohortNodes are the nodes of all cohorts, including those without an object.
 	CohortNodes map[kueue.CohortReference]*quota.Node
 	Outdated    bool
 
-	// SampleAt is when the next sample of admission fair sharing is taken, zero while no
-	// LocalQueue uses anything.
+	// sampleAt is when the next sample of admission fair sharing is taken; zero while no LocalQueue has usage.
 	sampleAt time.Time
 
-	// Due are the Workloads to look at in the next cycle.
+	// Due are the Workloads to evaluate in the next cycle.
 	Due    map[types.UID]*Workload
 	Timers timers
-	// Unadmitted hold quota and wait for their checks.
+	// Unadmitted have quota and wait for their admission checks.
 	Unadmitted map[types.UID]*Workload
-	// Unhealthy run, and wait for nodes in place of lost ones.
+	// Unhealthy run, and wait for replacements of lost nodes.
 	Unhealthy map[types.UID]*Workload
-	// Reclaimed hold places of a Topology, and some of their pods have ended.
+	// Reclaimed have a topology assignment, and some of their pods have ended.
 	Reclaimed map[types.UID]*Workload
-	// PodsNotReady hold quota, and their pods are not ready.
+	// PodsNotReady have quota, and their pods are not ready.
 	PodsNotReady map[types.UID]*Workload
-	// selected counts the Workloads and flavors that select on a node label.
+	// selected counts the Workloads and flavors that select a node label.
 	selected map[string]int
 	// Dirty are the objects whose status may have changed since the last report.
 	Dirty DirtyStatuses
 }
 
-// New returns a Cache without objects.
+// New returns an empty Cache.
 func New(c config.Config) *Cache {
 	out := &Cache{
 		Settings: newSettings(c), Outdated: true,
@@ -91,7 +87,7 @@ func New(c config.Config) *Cache {
 	return out
 }
 
-// localQueueKey is that of the LocalQueue that a Workload names.
+// localQueueKey returns the key of the LocalQueue of a Workload.
 func localQueueKey(w *kueue.Workload) types.NamespacedName {
 	return types.NamespacedName{Namespace: w.Namespace, Name: string(w.Spec.QueueName)}
 }
@@ -103,7 +99,7 @@ func (s *Cache) LocalQueueOf(w *Workload) *kueue.LocalQueue {
 	return nil
 }
 
-// MarkAllDirty has the statuses of all objects in the next report.
+// MarkAllDirty includes the statuses of all objects in the next report.
 func (s *Cache) MarkAllDirty() {
 	s.Dirty = NewDirtyStatuses()
 	for _, q := range s.Order {
@@ -115,8 +111,7 @@ func (s *Cache) MarkAllDirty() {
 	s.Dirty.Checks, s.Dirty.Trees = true, true
 }
 
-// ReplacementOf is the slice that has quota in the place of a Workload; nil if there is
-// none.
+// ReplacementOf returns the slice that has replaced a Workload; nil if there is none.
 func (s *Cache) ReplacementOf(w *Workload) *Workload {
 	if by := s.Replacements[workload.KeyOf(w.Object)]; by != nil && workload.SameJob(by.Object, w.Object) {
 		return by
@@ -124,14 +119,15 @@ func (s *Cache) ReplacementOf(w *Workload) *Workload {
 	return nil
 }
 
-// Wake has a Workload looked at from a time on; zero is never.
+// Wake evaluates a Workload again at the given time at the latest; zero is never.
 func (s *Cache) Wake(w *Workload, at time.Time) {
 	if !at.IsZero() && (w.wakeAt.IsZero() || at.Before(w.wakeAt)) {
 		s.Timers.Set(w, at)
 	}
 }
 
-// MarkDue has a Workload looked at in the next cycle; where it has finished, the slices of its job that have inherited its requests.
+// MarkDue evaluates a Workload in the next cycle. If it is finished, this includes the other slices of its job, which
+// inherit its requests.
 func (s *Cache) MarkDue(uid types.UID) {
 	w := s.Workloads[uid]
 	if w == nil {
@@ -145,8 +141,7 @@ func (s *Cache) MarkDue(uid types.UID) {
 	}
 }
 
-// ByName returns Workloads in the order of their names, so that what comes of
-// them has an order.
+// ByName returns Workloads sorted by name, for a deterministic order.
 func ByName(workloads map[types.UID]*Workload) []*Workload {
 	return slices.SortedFunc(maps.Values(workloads), func(a, b *Workload) int {
 		if c := strings.Compare(a.Object.Namespace, b.Object.Namespace); c != 0 {

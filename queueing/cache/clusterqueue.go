@@ -35,13 +35,12 @@ func FlavorsOf(cq *kueue.ClusterQueue) []kueue.ResourceFlavorReference {
 	return out
 }
 
-// applies says that a check is needed where a flavor is assigned.
+// applies reports whether a check applies to a flavor.
 func applies(rule kueue.AdmissionCheckStrategyRule, flavor kueue.ResourceFlavorReference) bool {
 	return len(rule.OnFlavors) == 0 || slices.Contains(rule.OnFlavors, flavor)
 }
 
-// ChecksFor lists the checks that an assignment needs, in the order of the
-// queue's spec.
+// ChecksFor lists the checks that an assignment requires, in the order of the queue's spec.
 func ChecksFor(cq *kueue.ClusterQueue, flavors []kueue.ResourceFlavorReference) []kueue.AdmissionCheckReference {
 	var out []kueue.AdmissionCheckReference
 	for _, rule := range CheckRules(cq) {
@@ -52,10 +51,9 @@ func ChecksFor(cq *kueue.ClusterQueue, flavors []kueue.ResourceFlavorReference) 
 	return out
 }
 
-// What a queue lends it may not get back: with reclaimWithinCohort other than Any, some
-// that borrow from it stay for as long as they like. As long as its head waits for nominal
-// quota of its own, what is free of that quota is therefore kept for the head, and not
-// lent to other queues. Kueue does the same for the heads of one scheduling cycle.
+// A queue may not get back what it lends: with a reclaimWithinCohort other than Any, some borrowers cannot be
+// preempted. So while the head of a queue waits for nominal quota, the free part of that quota is reserved for the head
+// and not lent. Kueue does the same for the heads of one scheduling cycle.
 
 // HeadReservation is quota that other queues may not borrow.
 type HeadReservation struct {
@@ -64,38 +62,35 @@ type HeadReservation struct {
 	Usage quota.Amounts
 }
 
-// ClusterQueue is a ClusterQueue with what is in it.
+// ClusterQueue is a ClusterQueue with its Workloads.
 type ClusterQueue struct {
-	Object   *kueue.ClusterQueue
-	Standing Standing
-	Node     *quota.Node
-	Tree     *Tree
+	Object *kueue.ClusterQueue
+	Status ActiveStatus
+	Node   *quota.Node
+	Tree   *Tree
 	counts
 
-	// Pending are the Workloads that wait and may be judged, in their order; fresh
-	// those of them that have not been since they changed. AllUnjudged says that none has been
-	// since the queue did.
-	Pending     *btree.BTreeG[*Workload]
-	Unjudged    map[types.UID]*Workload
-	AllUnjudged bool
-	// Inadmissible are the answers to Workloads that still wait. They hold as long as
-	// quota and machines only become fewer.
+	// Pending are the Workloads that wait to be evaluated, in order. Unevaluated are those of them that are new or
+	// changed since their last evaluation. AllUnevaluated: the queue changed, so this is true of all.
+	Pending        *btree.BTreeG[*Workload]
+	Unevaluated    map[types.UID]*Workload
+	AllUnevaluated bool
+	// Inadmissible are the results for Workloads that still wait. They hold until quota or machines are released.
 	Inadmissible map[EquivalenceClass]*Inadmissible
-	// WithQuota are those with quota.
+	// WithQuota are the Workloads with quota.
 	WithQuota map[types.UID]*Workload
-	// Requested is what those that wait ask for, on whatever flavor.
+	// Requested is the sum of what the pending Workloads request.
 	Requested Sums
-	// Skipped are the Workloads that found nothing to preempt in the last cycle but what
-	// others had claimed in it.
+	// Skipped are the Workloads whose preemption candidates were all preempted for others in the last cycle.
 	Skipped map[types.UID]bool
-	// Unobserved counts those charged with quota whose objects do not show it yet.
+	// Unobserved counts the Workloads with assumed quota whose objects do not show it yet.
 	Unobserved int
-	// circular: its cohort is in a circle of cohorts.
+	// circular: its cohort is part of a cycle of cohorts.
 	circular bool
-	// WantsMachines says that a refusal was for want of machines.
-	WantsMachines bool
-	// WantsNodes says that a refusal was for want of room in the domains of a Topology.
-	WantsNodes bool
+	// WaitsForCapacity: a Workload was inadmissible because of machines.
+	WaitsForCapacity bool
+	// WaitsForTopology: a Workload was inadmissible because it did not fit in the domains of a Topology.
+	WaitsForTopology bool
 }
 
 func newQueue(cq *kueue.ClusterQueue) *ClusterQueue {
@@ -103,7 +98,7 @@ func newQueue(cq *kueue.ClusterQueue) *ClusterQueue {
 		Object: cq, counts: newCounts(),
 		Node:         quota.NewNode(cq.Name, weightOf(cq.Spec.FairSharing), quotasOf(cq.Spec.ResourceGroups)),
 		Pending:      btree.NewG(32, Less),
-		Unjudged:     map[types.UID]*Workload{},
+		Unevaluated:  map[types.UID]*Workload{},
 		Inadmissible: map[EquivalenceClass]*Inadmissible{},
 		WithQuota:    map[types.UID]*Workload{},
 		Requested:    Sums{},
@@ -111,8 +106,8 @@ func newQueue(cq *kueue.ClusterQueue) *ClusterQueue {
 	}
 }
 
-// Less orders the Workloads of a ClusterQueue: higher priority, then longer in
-// the queue, then the UID, which is unique.
+// Less orders the Workloads of a ClusterQueue: higher priority, then longer in the queue, then the UID, which is
+// unique.
 func Less(a, b *Workload) bool { return Compare(a, b) < 0 }
 
 func Compare(a, b *Workload) int {
@@ -125,48 +120,48 @@ func Compare(a, b *Workload) int {
 	return strings.Compare(string(a.Object.UID), string(b.Object.UID))
 }
 
-// Push puts a Workload into the queue, to be judged.
+// Push adds a Workload to the queue, to be evaluated.
 func (q *ClusterQueue) Push(w *Workload) {
 	q.Pending.ReplaceOrInsert(w)
-	q.Unjudged[w.Object.UID] = w
+	q.Unevaluated[w.Object.UID] = w
 }
 
-// Drop takes a Workload out of those that wait to be judged.
+// Drop removes a Workload from the pending ones.
 func (q *ClusterQueue) Drop(w *Workload) {
 	q.Pending.Delete(w)
-	delete(q.Unjudged, w.Object.UID)
+	delete(q.Unevaluated, w.Object.UID)
 }
 
-// Remove takes out a Workload that waits no more though it got no quota. Those that were
-// refused because of it may start now: all behind the head of a StrictFIFO queue, and all
-// of the tree if quota was claimed or kept for it.
+// Remove removes a Workload that no longer waits and got no quota. Workloads that were inadmissible because of it may
+// start now: all those behind the head of a StrictFIFO queue, and those of the whole tree if quota was reserved for it.
 func (q *ClusterQueue) Remove(w *Workload) {
 	if !q.Pending.Has(w) {
 		return
 	}
 	head, _ := q.Pending.Min()
-	q.AllUnjudged = q.AllUnjudged || head == w && q.Object.Spec.QueueingStrategy == kueue.StrictFIFO
+	q.AllUnevaluated = q.AllUnevaluated || head == w && q.Object.Spec.QueueingStrategy == kueue.StrictFIFO
 	kept := slices.ContainsFunc(q.Tree.HeadReservations, func(k HeadReservation) bool { return k.Head == w })
-	q.Tree.Released = q.Tree.Released || q.Tree.Claimed || kept
+	q.Tree.QuotaReleased = q.Tree.QuotaReleased || q.Tree.HasReservations || kept
 	q.Drop(w)
 }
 
-// RequeueInadmissible forgets what was refused, so that all are judged again.
+// RequeueInadmissible forgets the results, so that all Workloads are evaluated again.
 func (q *ClusterQueue) RequeueInadmissible() {
 	clear(q.Inadmissible)
-	q.WantsMachines, q.WantsNodes, q.AllUnjudged = false, false, true
+	q.WaitsForCapacity, q.WaitsForTopology, q.AllUnevaluated = false, false, true
 }
 
-// HasUnjudged reports whether there is a Workload to be judged.
-func (q *ClusterQueue) HasUnjudged() bool {
-	return len(q.Unjudged) > 0 || q.AllUnjudged && q.Pending.Len() > 0
+// HasUnevaluated reports whether a Workload has to be evaluated.
+func (q *ClusterQueue) HasUnevaluated() bool {
+	return len(q.Unevaluated) > 0 || q.AllUnevaluated && q.Pending.Len() > 0
 }
 
-// MarkJudged empties what is to be judged. A table that was large once would cost as much to
-// clear ever after.
-func (q *ClusterQueue) MarkJudged() { q.Unjudged, q.AllUnjudged = map[types.UID]*Workload{}, false }
+// MarkEvaluated replaces the map: clearing one that was once large stays expensive.
+func (q *ClusterQueue) MarkEvaluated() {
+	q.Unevaluated, q.AllUnevaluated = map[types.UID]*Workload{}, false
+}
 
-// weightOf is in thousandths; one where nothing is said.
+// weightOf returns the weight in thousandths; the default is one.
 func weightOf(fs *kueue.FairSharing) int64 {
 	if fs == nil || fs.Weight == nil {
 		return 1000
@@ -174,7 +169,7 @@ func weightOf(fs *kueue.FairSharing) int64 {
 	return max(0, nodegroups.Scaled(*fs.Weight, resource.Milli))
 }
 
-// quotasOf reads the quotas of a ClusterQueue or cohort.
+// quotasOf returns the quotas of a ClusterQueue or cohort.
 func quotasOf(groups []kueue.ResourceGroup) map[quota.FlavorResource]quota.Quota {
 	out := map[quota.FlavorResource]quota.Quota{}
 	for _, group := range groups {

@@ -11,24 +11,23 @@ import (
 	"github.com/muster-dev/muster/queueing/usage"
 )
 
-// Admission fair sharing: a ClusterQueue that asks for it judges the Workloads of
-// that LocalQueue first which has used least lately, whatever their priorities, and
-// has those of the one that has used most leave first.
+// Admission fair sharing: a ClusterQueue with the mode UsageBasedAdmissionFairSharing evaluates the Workloads of the
+// LocalQueue with the lowest recent usage first, whatever their priorities. It preempts those of the LocalQueue with
+// the highest usage first.
 
-// consumption is what a LocalQueue has used lately.
+// consumption is the recent usage of a LocalQueue.
 type consumption struct {
-	// Record is as of the last sample. The status of the LocalQueue has it, too, so
-	// that a restart remembers.
+	// Record is the state of the last sample. It is also in the status of the LocalQueue, from which it is restored
+	// after a restart.
 	Record usage.Record
-	// Entries are the penalties of Workloads whose usage no sample has seen yet, and
-	// penalty is their sum.
+	// entries are the penalties of Workloads whose usage is in no sample yet, and penalty is their sum.
 	entries map[types.UID]usage.Amounts
 	penalty usage.Amounts
-	// Usage is all that as one figure to order by.
+	// Usage is the weighted sum that orders LocalQueues.
 	Usage float64
 }
 
-// consumptionOf reads what the status of a LocalQueue remembers.
+// consumptionOf restores the consumption from the status of a LocalQueue.
 func consumptionOf(lq *kueue.LocalQueue) consumption {
 	c := consumption{Record: usage.Record{Consumed: usage.Amounts{}}, entries: map[types.UID]usage.Amounts{}, penalty: usage.Amounts{}}
 	if s := lq.Status.FairSharing; s != nil && s.AdmissionFairSharingStatus != nil {
@@ -40,35 +39,35 @@ func consumptionOf(lq *kueue.LocalQueue) consumption {
 	return c
 }
 
-// SharesByUsage says that a ClusterQueue orders its LocalQueues by what they have
-// used. Without the configuration for it the field means nothing, as in Kueue.
+// SharesByUsage reports whether a ClusterQueue orders its LocalQueues by usage. As in Kueue, the field has no effect
+// unless admission fair sharing is configured.
 func (s *Settings) SharesByUsage(q *ClusterQueue) bool {
 	scope := q.Object.Spec.AdmissionScope
 	return s.Sharing != nil && scope != nil && scope.AdmissionMode == kueue.UsageBasedAdmissionFairSharing
 }
 
-// updateUsage works out the figure to order by.
+// updateUsage computes Usage.
 func (s *Settings) updateUsage(lq *LocalQueue) {
 	if s.Sharing != nil {
 		lq.Usage = s.Sharing.Usage(weightOf(lq.Object.Spec.FairSharing), lq.Record.Consumed, lq.penalty)
 	}
 }
 
-// dropPenalty takes a penalty back.
+// dropPenalty removes a penalty.
 func (lq *LocalQueue) dropPenalty(uid types.UID) {
 	lq.penalty.Sub(lq.entries[uid])
 	delete(lq.entries, uid)
 }
 
-// idle says that there is nothing to sample.
+// idle reports whether there is nothing to sample.
 func (lq *LocalQueue) idle() bool {
 	return len(lq.Record.Consumed) == 0 && len(lq.entries) == 0 && len(lq.Reserved) == 0
 }
 
-// SampleTime is now as an API object can tell it.
+// SampleTime truncates the time to the precision of the API.
 func SampleTime(now time.Time) time.Time { return now.Truncate(time.Second) }
 
-// ofResources are amounts of quota in thousandths, on whatever flavor.
+// ofResources sums quota amounts over flavors, in the unit of package usage.
 func ofResources(amounts quota.Amounts) usage.Amounts {
 	total := nodegroups.Resources{}
 	for fr, v := range amounts {

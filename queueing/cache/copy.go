@@ -11,9 +11,9 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Bare returns a Cache of the same objects but for the Workloads, which Join adds. The
-// two share the objects and may be used by two goroutines from then on.
-func (s *Cache) Bare() *Cache {
+// WithoutWorkloads returns a Cache of the same objects without the Workloads; Join adds them. The two share the objects
+// and may then be used by two goroutines.
+func (s *Cache) WithoutWorkloads() *Cache {
 	out := New(s.Config)
 	out.withoutProvisioner, out.sampleAt = s.withoutProvisioner, s.sampleAt
 	out.ClusterQueues, out.Cohorts, out.Flavors = maps.Clone(s.ClusterQueues), maps.Clone(s.Cohorts), maps.Clone(s.Flavors)
@@ -21,7 +21,7 @@ func (s *Cache) Bare() *Cache {
 	out.Checks, out.Policies, out.RequestConfig = maps.Clone(s.Checks), maps.Clone(s.Policies), maps.Clone(s.RequestConfig)
 	out.runtimes, out.devices = maps.Clone(s.runtimes), s.devices.clone()
 	if s.UsesTopologies() {
-		out.Nodes.Forest, out.Nodes.Known, out.Nodes.Vanished = s.Nodes.Clone(), s.Nodes.Known, s.Nodes.Vanished
+		out.Nodes.TopologyCache, out.Nodes.Known, out.Nodes.Vanished = s.Nodes.Clone(), s.Nodes.Known, s.Nodes.Vanished
 	}
 	for name, ns := range s.Namespaces {
 		out.Namespaces[name] = &Namespace{Labels: ns.Labels, Quotas: maps.Clone(ns.Quotas), ranges: maps.Clone(ns.ranges), Rules: ns.Rules}
@@ -40,8 +40,7 @@ func (s *Cache) Bare() *Cache {
 	return out
 }
 
-// Join adds a Workload as another State knows it. What was worked out of its spec is
-// shared, so that this costs a fraction of Set.
+// Join adds a Workload of another Cache. It shares what was derived from the spec, so it costs a fraction of Set.
 func (s *Cache) Join(w *Workload) *Workload {
 	joined := &Workload{Object: w.Object, Pod: w.Pod, Requests: w.Requests, Keys: w.Keys, Shape: w.Shape, Unobtained: w.Unobtained,
 		refusedClaims: w.refusedClaims}

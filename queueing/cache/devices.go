@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/fit"
 )
 
-// devices contains the objects that pods' claims refer to (DRA).
+// devices are the objects that the resource claims of pods refer to (DRA).
 type devices struct {
 	byName    map[string]*resourcev1.DeviceClass
 	classes   fit.Classes

@@ -1,11 +1,11 @@
 package cache
 
-// DirtyStatuses are the objects whose status may not say yet what is.
+// DirtyStatuses are the objects whose status may be outdated.
 type DirtyStatuses struct {
 	ClusterQueues map[*ClusterQueue]bool
 	LocalQueues   map[*LocalQueue]bool
 	Checks        bool
-	// Trees: cohorts may have come, gone or moved.
+	// Trees: cohorts may have been added, deleted or moved.
 	Trees bool
 }
 

@@ -8,53 +8,49 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// Inadmissible is why a Workload cannot have quota now, which counts for all of its
-// equivalence class that are not before it in the queue.
+// Inadmissible is why a Workload cannot get quota now. It applies to all Workloads of its equivalence class that are
+// not before it in the queue.
 type Inadmissible struct {
 	Reason, Message string
 	// Until is when time alone may change it; zero is never.
 	Until time.Time
-	// priority and since are those of the Workload that was judged. It does not speak
-	// for those before it, whose victims may be more.
+	// priority and since are those of the evaluated Workload. Workloads before it may have more preemption candidates.
 	priority int32
 	since    time.Time
 }
 
-// spareAnswers is how many answers there may be beside two for each Workload that waits. The others are to
-// Workloads that are gone.
-const spareAnswers = 100
+// spareInadmissible is how many results are kept beyond two for each pending Workload. Others belong to deleted
+// Workloads.
+const spareInadmissible = 100
 
-// NoteInadmissible keeps the answer to a Workload for the others of its class, until quota
-// comes back.
-func (q *ClusterQueue) NoteInadmissible(class EquivalenceClass, w *Workload, answer Inadmissible) {
-	if len(q.Inadmissible) >= 2*q.Pending.Len()+spareAnswers {
+// SetInadmissible stores the result of a Workload for others of its class, until quota is released.
+func (q *ClusterQueue) SetInadmissible(class EquivalenceClass, w *Workload, answer Inadmissible) {
+	if len(q.Inadmissible) >= 2*q.Pending.Len()+spareInadmissible {
 		clear(q.Inadmissible)
 	}
 	answer.priority, answer.since = w.Priority, w.Since
 	q.Inadmissible[class] = &answer
 }
 
-// Holds reports whether it is the answer to a Workload, too.
+// Holds reports whether the result also applies to a Workload.
 func (r *Inadmissible) Holds(w *Workload, now time.Time) bool {
 	return r != nil && r.priority == w.Priority && !w.Since.Before(r.since) && (r.Until.IsZero() || now.Before(r.Until))
 }
 
-// EquivalenceClass is the same for Workloads of a queue that get the same answer in one
-// cycle.
+// EquivalenceClass is equal for Workloads of a queue whose evaluation in one cycle has the same result.
 type EquivalenceClass struct {
 	Shape uint64
-	// Tenant where there are budgets, which namespaces and their queues have apart.
+	// Tenant is set if there are budgets, because they differ by namespace and queue.
 	Tenant state.Tenant
-	// Terms are those on which it would get machines.
+	// Terms are the terms of its machines.
 	Terms string
-	// Skip and refused are where the search for machines stands.
-	Skip    int
-	Refused string
-	// Finished pods leave fewer to be run.
+	// FlavorOffset and Unobtained are the flavors that the search for machines skips.
+	FlavorOffset int
+	Unobtained   string
+	// Finished is the number of reclaimable pods, which are not started again.
 	Finished int32
-	// Replaces is the Workload slice whose place is taken.
+	// Replaces is the Workload slice that is replaced.
 	Replaces types.UID
-	// Asked is the request that was made ahead of quota, whose machines no other Workload can
-	// have.
-	Asked types.UID
+	// EarlyRequest is the request created before the quota was reserved; its machines are reserved for this Workload.
+	EarlyRequest types.UID
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 )
 
-// WaitingReason is why the Workload waits and when it is looked at again. Where no cycle had to
-// say, as in a pause, it is what its object says.
+// WaitingReason returns why the Workload waits and when it is evaluated again. If no cycle has evaluated it, for
+// example during a backoff, the reason is that of its condition.
 func (w *Workload) WaitingReason() (reason, message string, next time.Time) {
 	c := apimeta.FindStatusCondition(w.Object.Status.Conditions, kueue.WorkloadQuotaReserved)
 	if w.Reason == "" && c != nil && c.Status == metav1.ConditionFalse {
@@ -22,8 +22,7 @@ func (w *Workload) WaitingReason() (reason, message string, next time.Time) {
 	return w.Reason, w.Message, w.wakeAt
 }
 
-// WaitingReason is the part of an Account that costs nothing; empty for a Workload that is not
-// there.
+// WaitingReason returns the reason of a Workload without evaluating it; empty if the Workload does not exist.
 func (s *Cache) WaitingReason(uid types.UID) (reason, message string, next time.Time) {
 	if w := s.Workloads[uid]; w != nil {
 		return w.WaitingReason()
@@ -31,16 +30,16 @@ func (s *Cache) WaitingReason(uid types.UID) (reason, message string, next time.
 	return "", "", time.Time{}
 }
 
-// InLine are the Workloads that wait in a ClusterQueue, in the order in which they are
-// judged, those that a gate or a pause holds back included. It needs no Cycle.
-func (s *Cache) InLine(name kueue.ClusterQueueReference) []*kueue.Workload {
+// PendingInOrder returns the pending Workloads of a ClusterQueue in order, including those that are blocked or back
+// off. It needs no Cycle.
+func (s *Cache) PendingInOrder(name kueue.ClusterQueueReference) []*kueue.Workload {
 	if s.Outdated {
 		s.Rebuild()
 	}
 	q := s.Queues[name]
 	var list []*Workload
 	for _, w := range s.Workloads {
-		if q != nil && w.Queue == q && w.Place == Pending && w.Assumed == nil {
+		if q != nil && w.Queue == q && w.Phase == Pending && w.Assumed == nil {
 			list = append(list, w)
 		}
 	}
@@ -52,8 +51,7 @@ func (s *Cache) InLine(name kueue.ClusterQueueReference) []*kueue.Workload {
 	return out
 }
 
-// Requested is what a Workload in a queue asks for, as its status tells it while it has no
-// quota.
+// Requested returns the resource requests in the status of a pending Workload.
 func (w *Workload) Requested() []kueue.PodSetRequest {
 	if w.Queue == nil {
 		return nil
@@ -69,7 +67,7 @@ func (w *Workload) Requested() []kueue.PodSetRequest {
 	return out
 }
 
-// Requested is what a Workload in a queue asks for by its UID; nil for one that is not there.
+// Requested returns the resource requests of a Workload; nil if it does not exist.
 func (s *Cache) Requested(uid types.UID) []kueue.PodSetRequest {
 	if w := s.Workloads[uid]; w != nil {
 		return w.Requested()

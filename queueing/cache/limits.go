@@ -8,7 +8,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// setRange takes in a LimitRange, and deleteRange takes it out.
+// setRange stores a LimitRange, and deleteRange deletes it.
 func (s *Cache) setRange(o *corev1.LimitRange) {
 	ns := s.Namespaces.At(o.Namespace)
 	if ns.ranges == nil {
@@ -26,14 +26,13 @@ func (s *Cache) deleteRange(o *corev1.LimitRange) {
 	}
 }
 
-// rulesChanged works out what the LimitRanges of a namespace say, and has its Workloads
-// looked at again.
+// rulesChanged recomputes the rules of a namespace and evaluates its Workloads again.
 func (s *Cache) rulesChanged(name string) {
 	s.Namespaces[name].Rules = rulesOf(s.Namespaces[name].ranges)
 	s.rereadPods(func(w *Workload) bool { return w.Object.Namespace == name })
 }
 
-// setQuota takes in a ResourceQuota, and has those looked at that wait for one.
+// setQuota stores a ResourceQuota and evaluates the Workloads again that wait for one.
 func (s *Cache) setQuota(o *corev1.ResourceQuota) {
 	ns := s.Namespaces.At(o.Namespace)
 	if ns.Quotas == nil {
@@ -58,7 +57,7 @@ func (s *Cache) markShortDue(ns *Namespace) {
 	clear(ns.Short)
 }
 
-// setRuntime takes in a RuntimeClass, and deleteRuntime takes it out.
+// setRuntime stores a RuntimeClass, and deleteRuntime deletes it.
 func (s *Cache) setRuntime(o *nodev1.RuntimeClass) {
 	s.runtimes[o.Name] = o
 	s.rereadPods(func(w *Workload) bool { return runsBy(w, o.Name) })
@@ -76,8 +75,7 @@ func runsBy(w *Workload, class string) bool {
 	})
 }
 
-// rereadPods works out again what the pods of Workloads ask for. Those with quota keep what
-// they have until they queue again.
+// rereadPods recomputes the requests of Workloads. Those with quota keep their usage until they queue again.
 func (s *Cache) rereadPods(of func(*Workload) bool) {
 	for uid, w := range s.Workloads {
 		if !of(w) {

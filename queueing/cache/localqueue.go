@@ -13,13 +13,12 @@ type LocalQueue struct {
 	consumption
 }
 
-// counts are what the status of a queue shows.
+// counts are the numbers in the status of a queue.
 type counts struct {
 	Waiting, Reserving, Running int32
-	// Finished are those that are over and not deleted yet.
+	// Finished Workloads are not deleted yet.
 	Finished int32
-	// Reserved is what Workloads have reserved, admitted the part of it whose
-	// Workloads may run.
+	// Reserved is the reserved quota, Admitted the part of it that belongs to admitted Workloads.
 	Reserved, Admitted Sums
 }
 
@@ -39,7 +38,7 @@ func (lq *LocalQueue) countsOf() *counts {
 	return &lq.counts
 }
 
-// Sums are amounts that Workloads are added to and taken from.
+// Sums are sums of usage.
 type Sums quota.Amounts
 
 func (a Sums) change(usage quota.Amounts, by int32) {

@@ -7,23 +7,23 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// Namespaces are those that are known, by name.
+// Namespaces are indexed by name.
 type Namespaces map[string]*Namespace
 
-// Namespace is what the queues want to know of one.
+// Namespace is what queueing uses of a namespace.
 type Namespace struct {
 	Labels labels.Set
 	Quotas map[string]*corev1.ResourceQuota
 	ranges map[string]*corev1.LimitRange
-	// Rules are what the ranges say together.
+	// Rules are those of all ranges combined.
 	Rules PodRules
-	// Expected are Workloads whose pods the quotas may not have counted yet, short
-	// those that wait for one of the quotas.
+	// Expected are Workloads whose pods the quotas may not have counted yet. Short are those that wait for one of the
+	// quotas.
 	Expected map[types.UID]expectation
 	Short    map[types.UID]*Workload
 }
 
-// At is the namespace of a name.
+// At returns a namespace, which it creates if necessary.
 func (n Namespaces) At(name string) *Namespace {
 	ns := n[name]
 	if ns == nil {
@@ -33,14 +33,14 @@ func (n Namespaces) At(name string) *Namespace {
 	return ns
 }
 
-// forgetEmpty forgets a namespace of which nothing is known. What was told of the next one of its name stays.
+// forgetEmpty deletes an empty namespace, but not the state of a later one of the same name.
 func (n Namespaces) forgetEmpty(name string) {
 	if ns := n[name]; ns != nil && len(ns.Labels)+len(ns.ranges)+len(ns.Quotas) == 0 {
 		delete(n, name)
 	}
 }
 
-// LabelsOf are those of a namespace; none if it is not known.
+// LabelsOf returns the labels of a namespace; none if it does not exist.
 func (n Namespaces) LabelsOf(name string) labels.Set {
 	if ns := n[name]; ns != nil {
 		return ns.Labels

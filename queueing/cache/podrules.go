@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// withDefaults is a list with what is missing in it.
+// withDefaults returns the list with the missing defaults added.
 func withDefaults(list, defaults corev1.ResourceList) corev1.ResourceList {
 	out := make(corev1.ResourceList, len(list)+len(defaults))
 	maps.Copy(out, defaults)
@@ -15,9 +15,8 @@ func withDefaults(list, defaults corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// PodRules are what the LimitRanges of a namespace say together of each container and
-// of each pod: the strictest bounds, and of the defaults the first by the name of the
-// LimitRange, while the API server takes any.
+// PodRules are the combined LimitRanges of a namespace for each container and each pod: the strictest bounds, and, of
+// the defaults, those of the first LimitRange by name. The API server takes any of them.
 type PodRules struct {
 	Container, Pod corev1.LimitRangeItem
 }
@@ -43,7 +42,7 @@ func stricter(a, b corev1.LimitRangeItem) corev1.LimitRangeItem {
 	}
 }
 
-// pick has the larger amounts of two lists with the sign 1, the smaller with -1.
+// pick returns the larger amounts of two lists if sign is 1, the smaller if it is -1.
 func pick(a, b corev1.ResourceList, sign int) corev1.ResourceList {
 	out := withDefaults(a, b)
 	for name, v := range b {

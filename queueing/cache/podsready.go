@@ -1,14 +1,12 @@
 package cache
 
-// BlocksAdmission says that nothing is admitted while pods of another Workload are
-// not ready.
+// BlocksAdmission reports whether Workloads wait while pods of an admitted Workload are not ready.
 func (s *Settings) BlocksAdmission() bool {
 	c := s.Config.WaitForPodsReady
 	return c != nil && c.BlockAdmission != nil && *c.BlockAdmission
 }
 
-// podsReady takes a Workload out of those whose pods are awaited. The last one lets all go
-// that was held back.
+// podsReady removes a Workload from PodsNotReady. Once none is left, the blocked Workloads are evaluated.
 func (s *Cache) podsReady(w *Workload) {
 	if s.PodsNotReady[w.Object.UID] == nil {
 		return
@@ -16,7 +14,7 @@ func (s *Cache) podsReady(w *Workload) {
 	delete(s.PodsNotReady, w.Object.UID)
 	if len(s.PodsNotReady) == 0 && s.BlocksAdmission() {
 		for _, t := range s.Trees {
-			t.Released = true
+			t.QuotaReleased = true
 		}
 	}
 }

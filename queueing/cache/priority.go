@@ -5,8 +5,8 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// setClass takes in a WorkloadPriorityClass. Another value of it goes to all Workloads
-// that name it. A priority that a hand gives to a Workload stays until then, as in Kueue.
+// setClass stores a WorkloadPriorityClass. A changed value is applied to all Workloads of the class. As in Kueue, a
+// priority that a user set on a Workload stays until then.
 func (s *Cache) setClass(c *kueue.WorkloadPriorityClass) {
 	have := s.Classes[c.Name]
 	s.Classes[c.Name] = c
@@ -21,7 +21,7 @@ func (s *Cache) setClass(c *kueue.WorkloadPriorityClass) {
 	}
 }
 
-// ClassOf is the WorkloadPriorityClass that a Workload names; empty for none.
+// ClassOf returns the WorkloadPriorityClass of a Workload; empty if it has none.
 func ClassOf(w *kueue.Workload) string {
 	ref := w.Spec.PriorityClassRef
 	if ref == nil || ref.Group != kueue.WorkloadPriorityClassGroup || ref.Kind != kueue.WorkloadPriorityClassKind {
@@ -30,8 +30,8 @@ func ClassOf(w *kueue.Workload) string {
 	return ref.Name
 }
 
-// Prioritized says that the write of a Prioritize verdict is over, whatever became of it.
-// The Workload as it is now has been Set before.
+// Prioritized records that the write of a Prioritize verdict is complete, whatever its outcome. Call Set with the
+// current Workload before.
 func (s *Cache) Prioritized(uid types.UID) {
 	if w := s.Workloads[uid]; w != nil {
 		w.SettingPriority = false

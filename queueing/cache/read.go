@@ -15,9 +15,9 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// CompletePodSpec is a pod's spec with what the API server will add to it that counts: the
-// defaults of LimitRanges, and the overhead, the node selector and the tolerations of the RuntimeClass. It shares the rest with
-// spec, and is spec itself where nothing is added.
+// CompletePodSpec returns the spec with the defaults of the API server that matter: those of LimitRanges, and the
+// overhead, node selector and tolerations of the RuntimeClass. The result shares the rest with spec, and is spec itself
+// if nothing is added.
 func (s *Cache) CompletePodSpec(namespace string, spec *corev1.PodSpec) *corev1.PodSpec {
 	if spec.RuntimeClassName != nil {
 		if class := s.runtimes[*spec.RuntimeClassName]; class != nil {
@@ -28,7 +28,7 @@ func (s *Cache) CompletePodSpec(namespace string, spec *corev1.PodSpec) *corev1.
 	if ns == nil || len(ns.Rules.Container.Default)+len(ns.Rules.Container.DefaultRequest) == 0 {
 		return spec
 	}
-	// A limit is the request where there is none, before any default is.
+	// A missing request defaults to the limit before any default of a LimitRange.
 	out := *fit.WithRequests(spec)
 	out.InitContainers, out.Containers = slices.Clone(out.InitContainers), slices.Clone(out.Containers)
 	for _, containers := range [][]corev1.Container{out.InitContainers, out.Containers} {
@@ -40,15 +40,14 @@ func (s *Cache) CompletePodSpec(namespace string, spec *corev1.PodSpec) *corev1.
 	return &out
 }
 
-// NewWorkload reads a Workload object.
+// NewWorkload returns the Workload of an object.
 func (s *Cache) NewWorkload(object *kueue.Workload) *Workload {
 	w := &Workload{}
 	s.read(w, object)
 	return w
 }
 
-// read takes in a version of the object. What depends only on the spec is worked
-// out once.
+// read updates a Workload to a version of its object. It derives what depends only on the spec once.
 func (s *Cache) read(w *Workload, object *kueue.Workload) {
 	old := w.Object
 	w.Object = object
@@ -72,12 +71,12 @@ func (s *Cache) read(w *Workload, object *kueue.Workload) {
 		w.Shape = shapeOf(object.Spec.PodSets, w.Pod)
 	}
 	w.Usage = workload.UsageOf(object)
-	w.Uses = s.usesOf(w)
+	w.TopologyUsage = s.usesOf(w)
 }
 
-// queuedSince is where the Workload stands in its queue among its priority: an
-// attempt that an admission check ended sends it to the back, and one that ended
-// because its pods were refused or not ready does unless the configuration keeps its place.
+// queuedSince returns the time that orders the Workload among those of equal priority. An attempt that an admission
+// check ended moves it to the back. So does one that ended because its pods were rejected or not ready, unless the
+// configuration orders those by creation.
 func (s *Settings) queuedSince(w *kueue.Workload) time.Time {
 	evicted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)
 	if evicted != nil && evicted.Status == metav1.ConditionTrue {
@@ -93,8 +92,7 @@ func (s *Settings) queuedSince(w *kueue.Workload) time.Time {
 	return workload.WaitsSince(w)
 }
 
-// keepsPlace says that Workloads whose pods were not ready in time are queued by
-// their creation.
+// keepsPlace reports whether Workloads whose pods were not ready in time are ordered by creation.
 func (s *Settings) keepsPlace() bool {
 	c := s.Config.WaitForPodsReady
 	return c != nil && c.RequeuingStrategy != nil && c.RequeuingStrategy.Timestamp != nil &&

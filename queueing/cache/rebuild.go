@@ -11,16 +11,16 @@ import (
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// Rebuild computes the queues again after an object other than a Workload or a
-// request has changed, which is seldom, and has every Workload looked at again.
+// Rebuild derives the queues again after a change of an object other than a Workload or a request, which is rare, and
+// evaluates every Workload.
 func (s *Cache) Rebuild() {
 	for _, q := range s.Order {
-		// Cheaper than to take out one after the other.
+		// Cheaper than removing them one by one.
 		q.Pending.Clear(false)
 	}
 	for _, w := range s.Workloads {
 		s.remove(w)
-		// The trees are built again, without anything in use.
+		// The trees are rebuilt without any usage.
 		w.chargedTo, w.charged, w.unobserved = nil, nil, false
 	}
 	s.Outdated = false
@@ -39,30 +39,29 @@ func (s *Cache) Rebuild() {
 	s.buildTrees()
 	s.Nodes.plant(&s.Settings, s.SelectedKeys())
 	for _, q := range s.Order {
-		q.Standing = s.clusterQueueStanding(q)
+		q.Status = s.clusterQueueStatus(q)
 	}
 	for uid, w := range s.Workloads {
 		if w.Assumed != nil {
-			// A queue that is gone is charged with nothing.
+			// A deleted queue has no usage.
 			w.Assumed = s.Queues[kueue.ClusterQueueReference(w.Assumed.Object.Name)]
 		}
-		w.Uses = s.usesOf(w)
+		w.TopologyUsage = s.usesOf(w)
 		s.add(w)
 		s.Due[uid] = w
 	}
 	s.MarkAllDirty()
 	if s.Sharing != nil && s.sampleAt.IsZero() {
-		// The sample finds out which LocalQueues use anything.
+		// The sample finds out which LocalQueues have usage.
 		s.sampleAt = atOnce
 	}
 }
 
-// atOnce is a time that is over.
+// atOnce is a time in the past.
 var atOnce = time.Unix(0, 0)
 
-// buildTrees makes the trees of cohorts. A cohort without an object is one without
-// quota of its own; cohorts in a circle form no tree, and their queues are put
-// into trees of their own, which are inactive.
+// buildTrees builds the trees of cohorts. A cohort without an object has no quota of its own. Cohorts in a cycle form
+// no tree; each of their queues gets a tree of its own and is inactive.
 func (s *Cache) buildTrees() {
 	nodes := map[kueue.CohortReference]*quota.Node{}
 	parents := map[kueue.CohortReference]kueue.CohortReference{}
@@ -93,7 +92,7 @@ func (s *Cache) buildTrees() {
 		}
 	}
 	slices.Sort(names)
-	// depth is how many cohorts are above one; -1 in or below a circle.
+	// depth is the number of ancestors of a cohort; -1 in or below a cycle.
 	depth := func(name kueue.CohortReference) int {
 		for d := 0; ; d++ {
 			parent, ok := parents[name]
@@ -124,7 +123,7 @@ func (s *Cache) buildTrees() {
 	for _, q := range s.Order {
 		root := q.Node.Root()
 		if of[root] == nil {
-			of[root] = &Tree{Root: root, Released: true}
+			of[root] = &Tree{Root: root, QuotaReleased: true}
 			s.Trees = append(s.Trees, of[root])
 		}
 		q.Tree = of[root]

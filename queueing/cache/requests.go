@@ -10,27 +10,25 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Requests are ProvisioningRequests by the UID of the Workload that controls them, in no
-// order.
+// Requests are ProvisioningRequests by the UID of the Workload that controls them, unordered.
 type Requests map[types.UID][]*autoscaling.ProvisioningRequest
 
-// Of are the requests of a Workload.
+// Of returns the requests of a Workload.
 func (r Requests) Of(w *Workload) []*autoscaling.ProvisioningRequest {
 	if len(r) == 0 {
-		return nil // without a look at the object
+		return nil // without reading the object
 	}
 	return r[w.Object.UID]
 }
 
-// AheadOfQuota are the requests that a Workload has made ahead of its quota.
-func (r Requests) AheadOfQuota(w *Workload) []*autoscaling.ProvisioningRequest {
+// ProvisionFirst returns the requests that a Workload created before it had quota.
+func (r Requests) ProvisionFirst(w *Workload) []*autoscaling.ProvisioningRequest {
 	return slices.DeleteFunc(slices.Clone(r.Of(w)), func(r *autoscaling.ProvisioningRequest) bool {
-		return r.Annotations[workload.AheadAnnotation] == ""
+		return r.Annotations[workload.ProvisionFirstAnnotation] == ""
 	})
 }
 
-// ownerOf is the Workload that controls a request; empty if queueing did not make
-// it.
+// ownerOf returns the Workload that controls a request; empty if queueing did not create it.
 func ownerOf(r *autoscaling.ProvisioningRequest) types.UID {
 	owner := metav1.GetControllerOf(r)
 	if owner == nil || owner.Kind != "Workload" || r.Labels[workload.ManagedLabel] != "true" {
@@ -39,7 +37,7 @@ func ownerOf(r *autoscaling.ProvisioningRequest) types.UID {
 	return owner.UID
 }
 
-// Existing are the requests that have not been deleted yet.
+// Existing returns the requests that are not being deleted.
 func Existing(requests []*autoscaling.ProvisioningRequest) []*autoscaling.ProvisioningRequest {
 	var out []*autoscaling.ProvisioningRequest
 	for _, r := range requests {

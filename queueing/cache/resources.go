@@ -14,9 +14,9 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 )
 
-// counted is what of a pod's requests counts against quota: without the prefixes
-// that the configuration excludes, and with its transformations. An excluded resource does not count
-// itself, but its outputs do, and it multiplies others: else it would be a way around their quota.
+// counted returns the part of a pod's requests that counts against quota: without the excluded prefixes, and with the
+// transformations. An excluded resource does not count itself, but its outputs do and it can multiply others. Otherwise
+// it would be a way around their quota.
 func (s *Settings) counted(pod nodegroups.Resources) nodegroups.Resources {
 	c := s.Config.Resources
 	if c == nil {
@@ -43,15 +43,14 @@ func (s *Settings) counted(pod nodegroups.Resources) nodegroups.Resources {
 		}
 	}
 	for name, v := range outputs {
-		// An output below 0 is an allowance for other outputs of its name, and takes nothing off what is requested.
+		// A negative output only offsets other outputs of the same name; it does not reduce requests.
 		out[name] = nodegroups.Plus(out[name], max(0, roundedUp(v.Mul(v, unitOf(name)))))
 	}
 	return out
 }
 
-// transformed is how much of an output a pod's request for the input is worth: as many
-// times the factor as there are units of the input, and of the resource that it is
-// multiplied by, if the pod asks for that.
+// transformed returns the output for a pod's request: the factor times the units of the input, and times those of the
+// resource that multiplies it if the pod requests that.
 func transformed(t *kueueconfig.ResourceTransformation, pod nodegroups.Resources, factor *big.Rat) *big.Rat {
 	for _, name := range []corev1.ResourceName{t.Input, t.MultiplyBy} {
 		if v, ok := pod[name]; ok {
@@ -61,7 +60,7 @@ func transformed(t *kueueconfig.ResourceTransformation, pod nodegroups.Resources
 	return factor
 }
 
-// exact is a quantity as a fraction. It has no more than nine decimals, since that is all that is read of one.
+// exact returns a quantity as a fraction. It has at most nine decimals, because a Quantity has no more.
 func exact(q resource.Quantity) *big.Rat {
 	d := q.AsDec()
 	ten := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(max(d.Scale(), -d.Scale()))), nil)
@@ -71,7 +70,7 @@ func exact(q resource.Quantity) *big.Rat {
 	return new(big.Rat).SetFrac(d.UnscaledBig(), ten)
 }
 
-// unitOf is how many of the units that amounts are counted in are one.
+// unitOf returns how many counted units one unit of the resource has.
 func unitOf(name corev1.ResourceName) *big.Rat {
 	if name == corev1.ResourceCPU {
 		return big.NewRat(1000, 1)
@@ -79,7 +78,7 @@ func unitOf(name corev1.ResourceName) *big.Rat {
 	return big.NewRat(1, 1)
 }
 
-// roundedUp is the next integer, or the nearest int64.
+// roundedUp returns the next integer, or the nearest int64.
 func roundedUp(v *big.Rat) int64 {
 	whole, rest := new(big.Int).DivMod(v.Num(), v.Denom(), new(big.Int))
 	if rest.Sign() > 0 {
@@ -94,8 +93,7 @@ func roundedUp(v *big.Rat) int64 {
 	return math.MaxInt64
 }
 
-// IgnoresUndeclared says that resources without quota do not keep a Workload from
-// being admitted.
+// IgnoresUndeclared reports whether resources without quota are ignored.
 func (s *Settings) IgnoresUndeclared() bool {
 	c := s.Config.Resources
 	return c != nil && c.QuotaCheckStrategy != nil && *c.QuotaCheckStrategy == kueueconfig.QuotaCheckIgnoreUndeclared

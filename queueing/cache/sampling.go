@@ -6,8 +6,8 @@ import (
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// Penalize has the LocalQueue of a Workload that gets quota bear it at once, so that
-// it cannot start a thousand between two samples.
+// Penalize adds the usage of a Workload that gets quota to its LocalQueue at once. Otherwise the LocalQueue could start
+// a thousand Workloads between two samples.
 func (s *Cache) Penalize(q *ClusterQueue, w *Workload, growth quota.Amounts, now time.Time) {
 	lq := w.Local
 	if lq == nil || s.Sharing == nil {
@@ -18,7 +18,7 @@ func (s *Cache) Penalize(q *ClusterQueue, w *Workload, growth quota.Amounts, now
 	}
 	if s.SharesByUsage(q) {
 		entry := s.Sharing.Penalty(ofResources(growth))
-		// An earlier one is that of an attempt which is over.
+		// An earlier entry belongs to a previous attempt.
 		entry.Add(lq.entries[w.Object.UID])
 		lq.dropPenalty(w.Object.UID)
 		lq.entries[w.Object.UID] = entry
@@ -30,7 +30,7 @@ func (s *Cache) Penalize(q *ClusterQueue, w *Workload, growth quota.Amounts, now
 	}
 }
 
-// dropPenalty takes back the penalty of a Workload that did not get its quota after all.
+// dropPenalty removes the penalty of a Workload whose verdict was not written.
 func (s *Cache) dropPenalty(w *Workload) {
 	if w.Local != nil {
 		w.Local.dropPenalty(w.Object.UID)
@@ -38,8 +38,8 @@ func (s *Cache) dropPenalty(w *Workload) {
 	}
 }
 
-// Sample notes what the LocalQueues use, if it is time for it: what their Workloads have reserved, also while checks decide. Their order
-// may be another one then, so all are judged again.
+// Sample records the usage of the LocalQueues if it is time to: the quota that their Workloads have reserved, also
+// while admission checks are pending. This may change their order, so all Workloads are evaluated again.
 func (s *Cache) Sample(now time.Time) {
 	if s.sampleAt.IsZero() || now.Before(s.sampleAt) {
 		return
@@ -53,12 +53,12 @@ func (s *Cache) Sample(now time.Time) {
 		lq.Record = s.Sharing.Sample(lq.Record, ofResources(quota.Amounts(lq.Reserved)), SampleTime(now))
 		for uid, entry := range lq.entries {
 			switch w := s.Workloads[uid]; {
-			case w != nil && w.Local == lq && w.Place == Reserving:
+			case w != nil && w.Local == lq && w.Phase == Reserving:
 				lq.dropPenalty(uid)
 			case w != nil && w.Local == lq && w.Assumed != nil:
-				// Its object does not show its quota yet; the sample has not seen it.
+				// Its object does not show the quota yet, so the sample does not include it.
 			default:
-				// It came and went between two samples.
+				// It started and ended between two samples.
 				lq.Record.Consumed.Add(entry)
 				lq.dropPenalty(uid)
 			}

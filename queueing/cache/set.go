@@ -18,8 +18,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Set takes in an object as it is now. Of kinds that queueing does not know it
-// keeps nothing.
+// Set adds or updates an object. It ignores other kinds.
 func (s *Cache) Set(object metav1.Object) {
 	switch o := object.(type) {
 	case *kueue.Workload:
@@ -92,7 +91,7 @@ func (s *Cache) Set(object metav1.Object) {
 	}
 }
 
-// Delete takes out an object that is gone.
+// Delete removes a deleted object.
 func (s *Cache) Delete(object metav1.Object) {
 	switch o := object.(type) {
 	case *kueue.Workload:
@@ -153,7 +152,7 @@ func (s *Cache) Delete(object metav1.Object) {
 	s.Outdated = true
 }
 
-// existing is the object of a name, or a nil interface.
+// existing returns the object of a name, or a nil interface.
 func existing[K comparable, T metav1.Object](objects map[K]T, name K) metav1.Object {
 	if o, ok := objects[name]; ok {
 		return o
@@ -161,8 +160,7 @@ func existing[K comparable, T metav1.Object](objects map[K]T, name K) metav1.Obj
 	return nil
 }
 
-// replaced notes that an object takes the place of another one: a change of more
-// than its status means that all has to be worked out again.
+// replaced marks the cache outdated if more than the status of an object has changed.
 func (s *Cache) replaced(now, before metav1.Object) {
 	if before == nil || before.GetUID() != now.GetUID() || before.GetGeneration() != now.GetGeneration() ||
 		before.GetDeletionTimestamp().IsZero() != now.GetDeletionTimestamp().IsZero() ||
@@ -171,20 +169,19 @@ func (s *Cache) replaced(now, before metav1.Object) {
 	}
 }
 
-// RequeueForCapacity has the Workloads that wait for machines judged again in the next
-// cycle.
+// RequeueForCapacity evaluates the Workloads that wait for machines again in the next cycle.
 func (s *Cache) RequeueForCapacity() {
 	for _, q := range s.Order {
-		if q.WantsMachines {
+		if q.WaitsForCapacity {
 			q.RequeueInadmissible()
 		}
 	}
 }
 
-// RequeueForNodes has the Workloads judged again that found no room in the domains of a Topology, if
-// nodes have more by now, and looks at those that wait for the nodes that are booked for them, before they start or in place of lost ones.
+// RequeueForNodes evaluates the Workloads again that did not fit in the domains of a Topology, if nodes have more free
+// capacity now. It also evaluates those that wait for booked nodes, before they start or to replace lost ones.
 func (s *Cache) RequeueForNodes() {
-	if s.Nodes.Changed() {
+	if s.Nodes.NodeChanged() {
 		for uid, w := range s.Unadmitted {
 			if workload.AwaitsTopology(w.Object.Status.Admission) {
 				s.Due[uid] = w
@@ -192,45 +189,43 @@ func (s *Cache) RequeueForNodes() {
 		}
 		maps.Copy(s.Due, s.Unhealthy)
 	}
-	if suspects := s.Nodes.Suspects(); len(suspects) > 0 {
+	if suspects := s.Nodes.SuspectWorkloads(); len(suspects) > 0 {
 		for uid, w := range s.Workloads {
 			if slices.Contains(suspects, workload.KeyOf(w.Object)) {
 				s.Due[uid] = w
 			}
 		}
 	}
-	if s.Nodes.Ended() {
+	if s.Nodes.PodEnded() {
 		for _, w := range s.Reclaimed {
 			s.Nodes.Move(w, s.usesOf(w))
 		}
 	}
-	if !s.Nodes.Grown() {
+	if !s.Nodes.CapacityFreed() {
 		return
 	}
 	for _, q := range s.Order {
-		if q.WantsNodes {
+		if q.WaitsForTopology {
 			q.RequeueInadmissible()
 		}
 	}
 }
 
-// WantsCapacity says that some Workload waits for machines, so that a change of
-// them matters.
+// WantsCapacity reports whether a Workload waits for machines, so that a capacity change matters.
 func (s *Cache) WantsCapacity() bool {
-	return slices.ContainsFunc(s.Order, func(q *ClusterQueue) bool { return q.WantsMachines })
+	return slices.ContainsFunc(s.Order, func(q *ClusterQueue) bool { return q.WaitsForCapacity })
 }
 
-// WakeAt is the earliest time at which time alone may change something; zero if
-// only events can.
+// WakeAt returns the earliest time at which something may change without an event; zero if nothing can.
 func (s *Cache) WakeAt() time.Time {
 	at := workload.Earliest(s.Timers.next(), s.sampleAt)
 	for _, t := range s.Trees {
-		at = workload.Earliest(at, t.RejudgeAt)
+		at = workload.Earliest(at, t.RequeueAt)
 	}
 	return at
 }
 
-// setRequest takes in a ProvisioningRequest that queueing made.
+// setRequest stores a ProvisioningRequest that queueing created.
 func (s *Cache) setRequest(r *autoscaling.ProvisioningRequest) {
 	owner := ownerOf(r)
 	if owner == "" {
@@ -239,7 +234,7 @@ func (s *Cache) setRequest(r *autoscaling.ProvisioningRequest) {
 	list := s.Requests[owner]
 	if i := slices.IndexFunc(list, func(x *autoscaling.ProvisioningRequest) bool { return x.UID == r.UID }); i >= 0 {
 		if !list[i].DeletionTimestamp.IsZero() && r.DeletionTimestamp.IsZero() {
-			// Marked by Deleted; the caller's view is behind.
+			// Deleted marked it; the caller's view is older.
 			return
 		}
 		list[i] = r
@@ -260,8 +255,7 @@ func (s *Cache) deleteRequest(r *autoscaling.ProvisioningRequest) {
 	s.MarkDue(owner)
 }
 
-// Deleted says that the caller has deleted a request, whatever later views of it
-// show.
+// Deleted records that the caller has deleted a request, even if later views still show it.
 func (s *Cache) Deleted(r *autoscaling.ProvisioningRequest, at time.Time) {
 	marked := r.DeepCopy()
 	marked.DeletionTimestamp = new(metav1.NewTime(at))

@@ -8,13 +8,12 @@ import (
 	"github.com/muster-dev/muster/queueing/usage"
 )
 
-// Settings are the configuration and the objects by which admins say how Workloads are
-// admitted.
+// Settings are the configuration and the objects with which administrators control admission.
 type Settings struct {
 	Config config.Config
-	// Sharing are the rules of admission fair sharing; nil without it.
+	// Sharing are the rules of admission fair sharing; nil if it is off.
 	Sharing *usage.Rules
-	// withoutProvisioner: nothing in the cluster serves requests for machines.
+	// withoutProvisioner: nothing in the cluster serves ProvisioningRequests.
 	withoutProvisioner bool
 
 	ClusterQueues map[string]*kueue.ClusterQueue
@@ -45,9 +44,9 @@ func newSettings(c config.Config) Settings {
 	return s
 }
 
-// WithoutProvisioner says that nothing in the cluster serves requests for machines:
-// capacity checks are inactive.
+// WithoutProvisioner records that nothing in the cluster serves ProvisioningRequests. Capacity checks are inactive
+// then.
 func (s *Settings) WithoutProvisioner() { s.withoutProvisioner = true }
 
-// WithProvisioner says that something does by now. What is derived from the settings is outdated then.
+// WithProvisioner records that something does. Call Rebuild afterwards.
 func (s *Settings) WithProvisioner() { s.withoutProvisioner = false }

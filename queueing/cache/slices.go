@@ -12,12 +12,12 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Slices are the Workloads of elastic jobs, of which one takes the place of another.
+// Slices index the Workloads of elastic jobs, which replace each other.
 type Slices struct {
 	cache *Cache
-	// awaited are the Workloads that slices wait for to replace them, by namespace and name.
+	// awaited are the slices that wait for a Workload to change, by the key of that Workload.
 	awaited map[types.NamespacedName][]types.UID
-	// ofJob are all Workloads by the UID of what controls them, those of one job together.
+	// ofJob are the Workloads of each job, by the UID of their controller.
 	ofJob map[types.UID][]*Workload
 }
 
@@ -25,7 +25,7 @@ func newSlices(cache *Cache) *Slices {
 	return &Slices{cache: cache, awaited: map[types.NamespacedName][]types.UID{}, ofJob: map[types.UID][]*Workload{}}
 }
 
-// join and leave keep ofJob. A Workload leaves before its object is another one.
+// join and leave maintain ofJob. Call leave before the object changes.
 func (s *Slices) join(w *Workload) {
 	if job := metav1.GetControllerOfNoCopy(w.Object); job != nil {
 		s.ofJob[job.UID] = append(s.ofJob[job.UID], w)
@@ -43,7 +43,7 @@ func (s *Slices) leave(w *Workload) {
 	}
 }
 
-// Beside are the other Workloads of the job of a slice.
+// Beside returns the other Workloads of the job of a slice.
 func (s *Slices) Beside(w *Workload) (out []*Workload) {
 	job := metav1.GetControllerOfNoCopy(w.Object)
 	if job == nil {
@@ -57,8 +57,8 @@ func (s *Slices) Beside(w *Workload) (out []*Workload) {
 	return out
 }
 
-// ReplacedBy is the Workload whose place a slice takes; nil if there is none that
-// could be taken. Only slices of one job replace each other.
+// ReplacedBy returns the Workload that a slice replaces; nil if there is none that can be replaced. Only slices of one
+// job replace each other.
 func (s *Cache) ReplacedBy(q *ClusterQueue, w *Workload) *Workload {
 	key := workload.ReplacedKey(w.Object)
 	if key.Name == "" {
@@ -73,8 +73,7 @@ func (s *Cache) ReplacedBy(q *ClusterQueue, w *Workload) *Workload {
 	return nil
 }
 
-// RunsBy is the slice by which the job of a slice runs until that is admitted; nil if it runs by
-// none.
+// RunsBy returns the slice whose quota the job uses until this slice is admitted; nil if there is none.
 func (s *Slices) RunsBy(w *Workload) *Workload {
 	if workload.ReplacedKey(w.Object).Name == "" {
 		return nil
@@ -90,8 +89,8 @@ func (s *Slices) RunsBy(w *Workload) *Workload {
 	return old
 }
 
-// Inherited are the requests of earlier slices on whose machines pods of the job of a slice may
-// run. They are kept for as long as one of its slices has quota.
+// Inherited returns the requests of earlier slices, whose machines may still run pods of the job. They are kept as long
+// as a slice of the job has quota.
 func (s *Slices) Inherited(w *Workload) (out []*autoscaling.ProvisioningRequest) {
 	if first := w.Object.Annotations[kueue.WorkloadSliceNameAnnotation]; first == "" || first == w.Object.Name {
 		return nil
@@ -105,7 +104,7 @@ func (s *Slices) Inherited(w *Workload) (out []*autoscaling.ProvisioningRequest)
 	return out
 }
 
-// HasHeir reports whether the job of a slice that is over runs on by another.
+// HasHeir reports whether the job of a finished slice continues with another slice.
 func (s *Slices) HasHeir(w *Workload) bool {
 	if !workload.IsElastic(w.Object) {
 		return false
@@ -115,15 +114,14 @@ func (s *Slices) HasHeir(w *Workload) bool {
 	})
 }
 
-// disinherit has the requests of earlier slices looked at, now that the job of a slice may have
-// none with quota.
+// disinherit evaluates the earlier slices again, because no slice of the job may have quota any more.
 func (s *Slices) disinherit(w *Workload) {
 	for _, r := range s.Inherited(w) {
 		s.cache.MarkDue(ownerOf(r))
 	}
 }
 
-// Await has a slice looked at again once the Workload that it replaces changes.
+// Await evaluates a slice again once the Workload that it replaces changes.
 func (s *Slices) Await(w *Workload) {
 	key := workload.ReplacedKey(w.Object)
 	if !slices.Contains(s.awaited[key], w.Object.UID) {
@@ -131,7 +129,7 @@ func (s *Slices) Await(w *Workload) {
 	}
 }
 
-// wake has those looked at that wait for a Workload to change.
+// wake evaluates the slices that wait for a Workload to change.
 func (s *Slices) wake(of *Workload) {
 	key := workload.KeyOf(of.Object)
 	for _, uid := range s.awaited[key] {
@@ -140,9 +138,8 @@ func (s *Slices) wake(of *Workload) {
 	delete(s.awaited, key)
 }
 
-// UpdateReplacement takes in whether a slice has quota, be it only assumed. As long as it has, the
-// Workload that it replaces counts nowhere: its quota is part of the slice's, and it gets
-// none.
+// UpdateReplacement records whether a slice has quota, including assumed quota. As long as it has, the Workload that it
+// replaces counts nowhere, because its quota is part of the slice's.
 func (s *Cache) UpdateReplacement(w *Workload, has bool) {
 	key := workload.ReplacedKey(w.Object)
 	if key.Name == "" {
@@ -154,7 +151,7 @@ func (s *Cache) UpdateReplacement(w *Workload, has bool) {
 	case !has && by == w:
 		delete(s.Replacements, key)
 	default:
-		// The one that it replaces may end now.
+		// The replaced Workload may be finished now.
 		s.MarkDue(w.Replaces)
 		return
 	}

@@ -8,13 +8,13 @@ import (
 	"github.com/google/btree"
 )
 
-// timer has a Workload looked at from a time on.
+// timer evaluates a Workload again at a time.
 type timer struct {
 	at time.Time
 	w  *Workload
 }
 
-// timers are in the order of their times. A Workload's last one counts.
+// timers are sorted by time. Each Workload has at most one.
 type timers struct{ tree *btree.BTreeG[timer] }
 
 func (t *timers) Set(w *Workload, at time.Time) {
@@ -34,7 +34,7 @@ func (t *timers) Set(w *Workload, at time.Time) {
 	}
 }
 
-// next is the earliest time; zero if there is none.
+// next returns the earliest time; zero if there is none.
 func (t *timers) next() time.Time {
 	if t.tree == nil {
 		return time.Time{}
@@ -43,7 +43,7 @@ func (t *timers) next() time.Time {
 	return first.at
 }
 
-// Expired takes out those that are due.
+// Expired removes and returns the Workloads that are due.
 func (t *timers) Expired(now time.Time) (out []*Workload) {
 	for at := t.next(); !at.IsZero() && !now.Before(at); at = t.next() {
 		first, _ := t.tree.DeleteMin()

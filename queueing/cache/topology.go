@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// TopologyOf is the Topology of a flavor; nil if it has none or that does not exist.
+// TopologyOf returns the Topology of a flavor; nil if it has none or the Topology does not exist.
 func (s *Settings) TopologyOf(flavor kueue.ResourceFlavorReference) *kueue.Topology {
 	f := s.Flavors[flavor]
 	if f == nil || f.Spec.TopologyName == nil {
@@ -30,7 +30,7 @@ func (s *Settings) UsesTopologies() bool {
 	return false
 }
 
-// Levels are the node labels of a Topology, the highest level first.
+// Levels returns the node labels of a Topology, the highest level first.
 func Levels(t *kueue.Topology) []string {
 	out := make([]string, len(t.Spec.Levels))
 	for i := range t.Spec.Levels {
@@ -39,8 +39,8 @@ func Levels(t *kueue.Topology) []string {
 	return out
 }
 
-// ImpliesTopology reports whether all flavors of a ClusterQueue have a Topology, so that pods that ask
-// for none are placed by it, too.
+// ImpliesTopology reports whether all flavors of a ClusterQueue have a Topology. Pods without a topology request then
+// get an assignment, too.
 func (s *Settings) ImpliesTopology(cq *kueue.ClusterQueue) bool {
 	flavors := FlavorsOf(cq)
 	return len(flavors) > 0 && !slices.ContainsFunc(flavors, func(f kueue.ResourceFlavorReference) bool {
@@ -48,12 +48,13 @@ func (s *Settings) ImpliesTopology(cq *kueue.ClusterQueue) bool {
 	})
 }
 
-// usesOf reads where the pods of a Workload are by its assignment, but for those that have ended. What cannot be read counts nowhere.
-func (s *Cache) usesOf(w *Workload) []placement.Use {
+// usesOf returns the topology usage of a Workload's assignment, without the pods that have ended. An invalid assignment
+// counts nowhere.
+func (s *Cache) usesOf(w *Workload) []placement.Usage {
 	if !workload.HasQuota(w.Object) {
 		return nil
 	}
-	var out []placement.Use
+	var out []placement.Usage
 	for i := range w.Object.Status.Admission.PodSetAssignments {
 		a := &w.Object.Status.Admission.PodSetAssignments[i]
 		if a.TopologyAssignment == nil {
@@ -65,7 +66,7 @@ func (s *Cache) usesOf(w *Workload) []placement.Use {
 			continue
 		}
 		if flavor, ok := s.topologyFlavor(a); ok {
-			use := placement.Use{Flavor: flavor, Domains: domains, Pod: w.Requests[at]}
+			use := placement.Usage{Flavor: flavor, Domains: domains, Pod: w.Requests[at]}
 			ended := workload.CountOf(a) - workload.PodsLeft(w.Object, a)
 			out = append(out, s.Nodes.WithoutEnded(workload.KeyOf(w.Object), string(a.Name), use, ended))
 		}
@@ -73,7 +74,7 @@ func (s *Cache) usesOf(w *Workload) []placement.Use {
 	return out
 }
 
-// topologyFlavor is the flavor of a podSet that has a Topology.
+// topologyFlavor returns the flavor of a podSet that has a Topology.
 func (s *Settings) topologyFlavor(a *kueue.PodSetAssignment) (kueue.ResourceFlavorReference, bool) {
 	for _, resource := range slices.Sorted(maps.Keys(a.Flavors)) {
 		if f := s.Flavors[a.Flavors[resource]]; f != nil && f.Spec.TopologyName != nil {
@@ -83,32 +84,33 @@ func (s *Settings) topologyFlavor(a *kueue.PodSetAssignment) (kueue.ResourceFlav
 	return "", false
 }
 
-// HasTopology reports whether a podSet is on a flavor that has a Topology.
+// HasTopology reports whether a flavor of the podSet has a Topology.
 func (s *Settings) HasTopology(a *kueue.PodSetAssignment) bool {
 	_, ok := s.topologyFlavor(a)
 	return ok
 }
 
-// Nodes are those of the flavors with a Topology, with the pods on them.
+// Nodes are the nodes of the flavors with a Topology, with the pods on them.
 type Nodes struct {
-	*placement.Forest
-	// Known says that all of them have been taken in.
+	*placement.TopologyCache
+	// Known reports whether all nodes have been read.
 	Known bool
-	// BookedUnseen: nodes that are booked are not shown, as in a forecast, so they are taken to be as asked for.
+	// BookedUnseen: booked nodes are not in the cache, as in a forecast. They are assumed to be as requested.
 	BookedUnseen bool
-	// Vanished are nodes that have gone while their machines run; none where the provisioner is another process.
+	// Vanished are nodes that were deleted while their machines still run; empty if the provisioner is another
+	// process.
 	Vanished scaledown.Vanished
 }
 
-// MayReturn reports whether some of these hosts, which a Workload has lost, may come back: for a moment it is too soon to tell, or so
-// many have vanished that a person has to decide.
+// MayReturn reports whether some of the hosts that a Workload has lost may come back: soon, because it is too early to
+// decide, or many, because so many have vanished that a person has to decide.
 func (n *Nodes) MayReturn(lost map[string]bool) (soon, many bool) {
-	left := n.Gone()
+	left := n.DeletedNodes()
 	for host := range lost {
 		id, seen := left[host]
 		doubted, vanished := n.Vanished.Machines[id]
 		switch {
-		case n.Shows(host):
+		case n.HasHost(host):
 		case !seen:
 			many = many || n.Vanished.Many
 		case vanished:
@@ -118,21 +120,21 @@ func (n *Nodes) MayReturn(lost map[string]bool) (soon, many bool) {
 	return soon, many
 }
 
-func newNodes() Nodes { return Nodes{Forest: placement.NewForest()} }
+func newNodes() Nodes { return Nodes{TopologyCache: placement.NewTopologyCache()} }
 
-// Read says that all have been taken in.
+// Read records that all nodes have been read.
 func (n *Nodes) Read() {
 	n.Known = true
-	n.Refilled()
+	n.MarkAllChanged()
 }
 
-// Move has pods of a Workload be elsewhere before its object shows it.
-func (n *Nodes) Move(w *Workload, uses []placement.Use) {
-	w.Uses = uses
-	n.Hold(workload.KeyOf(w.Object), w.places())
+// Move replaces the topology usage of a Workload before its object shows it.
+func (n *Nodes) Move(w *Workload, uses []placement.Usage) {
+	w.TopologyUsage = uses
+	n.SetUsage(workload.KeyOf(w.Object), w.currentTopologyUsage())
 }
 
-// plant makes the trees of the flavors that have a Topology. Nodes are told apart by these labels.
+// plant sets the flavors that have a Topology. The keys are the node labels that Workloads select on.
 func (n *Nodes) plant(s *Settings, keys []string) {
 	var flavors []placement.Flavor
 	for _, name := range slices.Sorted(maps.Keys(s.Flavors)) {
@@ -140,8 +142,8 @@ func (n *Nodes) plant(s *Settings, keys []string) {
 			flavors = append(flavors, placement.Flavor{Name: name, NodeLabels: s.Flavors[name].Spec.NodeLabels, Topology: t.Name, Levels: Levels(t)})
 		}
 	}
-	n.Plant(flavors, keys)
+	n.SetFlavors(flavors, keys)
 }
 
-// Forget drops all, for no flavor has a Topology.
+// Forget removes everything once no flavor has a Topology.
 func (n *Nodes) Forget() { *n = newNodes() }

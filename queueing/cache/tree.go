@@ -7,40 +7,39 @@ import (
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// Tree is a cohort with all below it, or a ClusterQueue that has none: what is
-// used in one queue of it may matter to all others, and to none outside.
+// Tree is a root cohort with all of its descendants, or a ClusterQueue without a cohort. Usage in one queue may affect
+// all others of the tree, and none outside.
 type Tree struct {
 	Root   *quota.Node
 	Queues []*ClusterQueue
-	// Released says that quota came back, so that what was refused may fit now.
-	Released bool
-	// Claimed says that quota was kept for Workloads that wait for their victims, or
-	// for a time to come. Then no Workload may be judged without those ahead of it.
-	Claimed bool
-	// MissedCandidates says that preemption was considered while a Workload had been given quota
-	// that its object did not show yet, so it could not be asked to leave.
+	// QuotaReleased: quota was released, so inadmissible Workloads may fit now.
+	QuotaReleased bool
+	// HasReservations: quota is reserved for Workloads that wait for their victims or for a later start. Then no
+	// Workload may be evaluated without those ahead of it.
+	HasReservations bool
+	// MissedCandidates: preemption was considered while a Workload had assumed quota that its object did not show yet,
+	// so it was no candidate.
 	MissedCandidates bool
-	// HeadReservations is quota that is not lent, as of the last drain.
+	// HeadReservations is the quota reserved for heads in the last cycle.
 	HeadReservations []HeadReservation
-	// MessagesOutdated says that quota was given out since some Workloads were told how much is
-	// free. At stale all are judged again for that; zero if what they were told is true.
+	// MessagesOutdated: quota was used since the messages of some Workloads said how much is free. At RequeueAt all
+	// are evaluated again to update them; zero if the messages are current.
 	MessagesOutdated bool
-	RejudgeAt        time.Time
+	RequeueAt        time.Time
 }
 
-// messagesMayLag is how long what a Workload was told may be untrue.
+// messagesMayLag is how long the message of a Workload may be outdated.
 const messagesMayLag = 10 * time.Second
 
-// noteUse notes that more is used.
-func (t *Tree) noteUse() {
+// noteUsage records that usage has grown.
+func (t *Tree) noteUsage() {
 	t.MessagesOutdated = t.MessagesOutdated || slices.ContainsFunc(t.Queues, func(q *ClusterQueue) bool { return len(q.Inadmissible) > 0 })
 }
 
-// ScheduleRejudge sets the time at which the Workloads of the tree are judged again whose
-// messages are not true any more.
-func (t *Tree) ScheduleRejudge(now time.Time) {
-	if t.MessagesOutdated && t.RejudgeAt.IsZero() {
-		t.RejudgeAt = now.Add(messagesMayLag)
+// ScheduleRequeue sets the time at which Workloads with outdated messages are evaluated again.
+func (t *Tree) ScheduleRequeue(now time.Time) {
+	if t.MessagesOutdated && t.RequeueAt.IsZero() {
+		t.RequeueAt = now.Add(messagesMayLag)
 	}
 	t.MessagesOutdated = false
 }

@@ -19,7 +19,7 @@ func TestNodesMayReturn(t *testing.T) {
 		n.Spec.ProviderID = "cloud://" + host
 		return n
 	}
-	use := placement.Use{Flavor: "gpu"}
+	use := placement.Usage{Flavor: "gpu"}
 	for _, host := range []string{"a", "b"} {
 		use.Domains = append(use.Domains, placement.Domain{Values: []string{host}, Count: 1})
 	}
@@ -43,7 +43,7 @@ func TestNodesMayReturn(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			nodes := newNodes()
-			nodes.Hold(types.NamespacedName{Name: "train"}, []placement.Use{use})
+			nodes.SetUsage(types.NamespacedName{Name: "train"}, []placement.Usage{use})
 			if !tc.restarted {
 				for _, host := range []string{"a", "b"} {
 					nodes.SetNode(node(host))
@@ -57,10 +57,10 @@ func TestNodesMayReturn(t *testing.T) {
 			if soon, many := nodes.MayReturn(map[string]bool{"a": true}); soon != tc.soon || many != tc.many {
 				t.Errorf("soon %t and many %t, want %t and %t", soon, many, tc.soon, tc.many)
 			}
-			if got := len(nodes.Gone()); (got == 1) != !tc.restarted {
+			if got := len(nodes.DeletedNodes()); (got == 1) != !tc.restarted {
 				t.Errorf("%d nodes to which pods are assigned have gone", got)
 			}
-			if nodes.Hold(types.NamespacedName{Name: "train"}, nil); len(nodes.Gone()) > 0 {
+			if nodes.SetUsage(types.NamespacedName{Name: "train"}, nil); len(nodes.DeletedNodes()) > 0 {
 				t.Error("it is remembered for no Workload")
 			}
 		})

@@ -16,8 +16,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// PodCounts is how many pods of each podSet are to run: all but those that will
-// not run any more.
+// PodCounts returns the number of pods of each podSet, without reclaimable ones.
 func PodCounts(w *Workload) []int32 {
 	out := make([]int32, len(w.Object.Spec.PodSets))
 	for i := range w.Object.Spec.PodSets {
@@ -27,8 +26,8 @@ func PodCounts(w *Workload) []int32 {
 	return out
 }
 
-// Unobtained are flavors on which an attempt at machines has just failed. They are not
-// tried again until then, whatever the advice is: advice may lag behind.
+// Unobtained are flavors whose machines could not be obtained in the last attempt. They are not tried again until then,
+// whatever the capacity snapshot says, because it may be older.
 type Unobtained struct {
 	Flavors []kueue.ResourceFlavorReference
 	Until   time.Time
@@ -37,7 +36,7 @@ type Unobtained struct {
 // Lasts reports whether it is too early for another attempt.
 func (u *Unobtained) Lasts(now time.Time) bool { return now.Before(u.Until) }
 
-// requests are what all pods of a Workload ask for, on whatever flavor.
+// requests returns the sum of the requests of all pods, without a flavor.
 func (w *Workload) requests() quota.Amounts {
 	out := quota.Amounts{}
 	for i, n := range PodCounts(w) {
@@ -49,13 +48,13 @@ func (w *Workload) requests() quota.Amounts {
 	return out
 }
 
-// Tenant pays for the Workload's machines.
+// Tenant returns the tenant that pays for the Workload's machines.
 func (w *Workload) Tenant() state.Tenant {
 	return state.Tenant{Namespace: w.Object.Namespace, Queue: string(w.Object.Spec.QueueName)}
 }
 
-// candidate is what preemption has to know of a Workload as long as it holds its
-// quota; what changes with time is filled in where it is asked for.
+// candidate returns what package preemption needs of a Workload with quota. Fields that change with time are set on
+// use.
 func candidate(w *Workload) preemption.Workload {
 	return preemption.Workload{
 		UID: w.Object.UID, Queue: w.Queue.Node, Priority: w.Priority, Reserved: workload.ReservedSince(w.Object), Queued: w.Since,
@@ -63,112 +62,108 @@ func candidate(w *Workload) preemption.Workload {
 	}
 }
 
-// Workload is a Workload object with what a cycle needs of it, worked out once,
-// and its place in the State.
+// Workload is a Workload object with what is derived from it and its state in the Cache.
 type Workload struct {
-	// Object is shared and not to be changed.
+	// Object is shared; do not modify it.
 	Object *kueue.Workload
-	// Pod is what counts of one pod of each podSet, by the index of the podSet.
+	// Pod is the counted request of one pod of each podSet.
 	Pod []nodegroups.Resources
-	// Requests is what one pod of each podSet requests, whether it counts or not.
+	// Requests is the full request of one pod of each podSet.
 	Requests []nodegroups.Resources
-	// refusedClaims lists the reasons why claimed devices cannot be counted.
+	// refusedClaims are the reasons why claimed devices cannot be counted.
 	refusedClaims []string
-	// Keys are the node labels that its pods select or depend on.
+	// Keys are the node labels that its pods select.
 	Keys []string
-	// Usage is the quota that the Workload has reserved; empty without one.
+	// Usage is its reserved quota; empty without quota.
 	Usage quota.Amounts
-	// Uses are where its pods are by its admission, where flavors have a Topology.
-	Uses []placement.Use
+	// TopologyUsage is the usage of its topology assignments.
+	TopologyUsage []placement.Usage
 
-	// Candidate is what preemption has to know of it while it holds quota.
+	// Candidate is the Workload as package preemption sees it while it has quota.
 	Candidate preemption.Workload
-	// Shape is the same for Workloads whose podSets are the same.
+	// Shape is a hash of the podSets.
 	Shape uint64
-	// Plain: nothing that its object says beside its podSets, its queue and the terms of its machines gives it an answer of its own.
+	// Plain: the result of its evaluation depends only on its podSets, its queue and the terms of its machines.
 	Plain bool
-	// HasTerms: annotations of its job say on what terms it is to have machines.
+	// HasTerms: annotations of its job set the terms of its machines.
 	HasTerms bool
-	// Priority and since are where it stands in its queue.
+	// Priority and Since order it in its queue.
 	Priority int32
 	Since    time.Time
 
-	// Place, queue and local are where the State counts it.
-	Place    place
+	// Phase, Queue and Local are where the Cache counts it.
+	Phase    phase
 	Queue    *ClusterQueue
 	Local    *LocalQueue
 	admitted bool
-	// running is what its job uses by it, or by the slice that it is to replace, once that is
-	// admitted; else nil.
+	// running is the usage of its job: its own, or that of the slice that it replaces, once that is admitted; nil
+	// otherwise.
 	running quota.Amounts
-	// Busy: a verdict on it is being carried out.
+	// Busy: a verdict on it is being applied.
 	Busy bool
-	// PriorityUnchecked: its priority may not be that of its WorkloadPriorityClass. pricing: a
-	// verdict on that is being carried out, beside all others.
+	// PriorityUnchecked: its priority may differ from that of its WorkloadPriorityClass. SettingPriority: a verdict on
+	// that is being applied, independently of all others.
 	PriorityUnchecked, SettingPriority bool
-	// AheadOfQuota is the object as it would be with the quota ahead of which machines are
-	// just being asked for.
-	AheadOfQuota *kueue.Workload
-	Unobtained   Unobtained
-	// Assumed is the queue whose quota a verdict gave it, before the object shows it.
-	Assumed      *ClusterQueue
-	AssumedUsage quota.Amounts
-	AssumedUses  []placement.Use
-	// Replaces is the Workload whose place this slice has taken; empty for others.
+	// ProvisionFirst is its object with the quota that it will reserve after its machines, while their
+	// ProvisioningRequest is being created.
+	ProvisionFirst *kueue.Workload
+	Unobtained     Unobtained
+	// Assumed is the queue in which a verdict assumed quota, before the object shows it.
+	Assumed              *ClusterQueue
+	AssumedUsage         quota.Amounts
+	AssumedTopologyUsage []placement.Usage
+	// Replaces is the Workload that this slice has replaced; empty if there is none.
 	Replaces types.UID
-	// chargedTo is the queue in whose usage the Workload is counted, with what; unseen says
-	// that its object does not show that yet.
+	// chargedTo is the queue whose usage includes the Workload, and charged the amount. unobserved: its object does
+	// not show that yet.
 	chargedTo  *ClusterQueue
 	charged    quota.Amounts
 	unobserved bool
-	// Claimed: in this cycle a Workload of higher rank waits for its quota, whether it
-	// leaves by now or not.
-	Claimed bool
-	// AwaitsVictims says that victims have been asked to leave for it, by the last judgement. It
-	// comes before all others once: else they would have what the victims leave, and the
-	// next ones were to leave for it.
+	// Targeted: in this cycle a Workload waits for its quota, whether it is already evicted or not.
+	Targeted bool
+	// AwaitsVictims: its victims were evicted after the last evaluation. It then comes before all others once.
+	// Otherwise those would take the released quota, and more victims would be evicted for it.
 	AwaitsVictims bool
-	// TookBack: pods of it run again, and took back quota that their end had released, whether or not that was free.
-	TookBack bool
-	// wakeAt is when it is looked at again; zero if only events can do that.
+	// QuotaRestored: pods of it that had ended run again, so their quota counts again, whether it was free or not.
+	QuotaRestored bool
+	// wakeAt is when it is evaluated again; zero if only events can cause that.
 	wakeAt time.Time
-	// Reason and message are why it waits, as the last verdict said.
+	// Reason and Message are why it waits, as of the last verdict.
 	Reason, Message string
 }
 
-// places are where its pods are: by its object or, before that shows any, by what a verdict gave it.
-func (w *Workload) places() []placement.Use {
+// currentTopologyUsage returns the topology usage of its object or, before that shows any, the assumed one.
+func (w *Workload) currentTopologyUsage() []placement.Usage {
 	switch {
-	case w.Place == Reserving:
-		return w.Uses
+	case w.Phase == Reserving:
+		return w.TopologyUsage
 	case w.Assumed != nil:
-		return w.AssumedUses
+		return w.AssumedTopologyUsage
 	}
 	return nil
 }
 
-// WithObject is the Workload as it would be with another object: a view, which the Cache does
-// not know.
+// WithObject returns a copy with another object, which is not part of the Cache.
 func (w *Workload) WithObject(object *kueue.Workload) *Workload {
 	view := *w
 	view.Object, view.Plain = object, isPlain(object)
 	return &view
 }
 
-// place is where a Workload counts.
-type place int
+// phase is where a Workload counts.
+type phase int
 
 const (
-	untracked place = iota
-	// waiting: it is active and has no quota.
+	untracked phase = iota
+	// Pending: it is active and has no quota.
 	Pending
-	// holding: it has quota.
+	// Reserving: it has quota.
 	Reserving
-	// over: it is finished, and there until it is deleted.
+	// finished: it is finished and not deleted yet.
 	finished
 )
 
-// isPlain reports whether Workloads of the same podSets get the same answers, as far as the object tells.
+// isPlain reports whether the object adds nothing to the equivalence class of its podSets.
 func isPlain(w *kueue.Workload) bool {
 	return w.Status.RequeueState == nil && len(w.Status.ReclaimablePods) == 0 && workload.ReplacedKey(w).Name == ""
 }

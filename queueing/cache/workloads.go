@@ -13,7 +13,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// SelectedKeys are the node labels that Workloads and flavors select on, in order.
+// SelectedKeys returns the node labels that Workloads and flavors select on, sorted.
 func (s *Cache) SelectedKeys() []string { return slices.Sorted(maps.Keys(s.selected)) }
 
 func (s *Cache) selects(keys []string, by int) {
@@ -31,8 +31,7 @@ func flavorKeys(f *kueue.ResourceFlavor) []string {
 	return slices.Collect(maps.Keys(f.Spec.NodeLabels))
 }
 
-// setWorkload takes in a Workload. Unless something changed that matters, it
-// keeps its place and is not judged again.
+// setWorkload adds or updates a Workload. It is not evaluated again unless something relevant has changed.
 func (s *Cache) setWorkload(object *kueue.Workload) {
 	w := s.Workloads[object.UID]
 	if w == nil {
@@ -63,29 +62,29 @@ func (s *Cache) setWorkload(object *kueue.Workload) {
 	s.Slices.join(w)
 	s.selects(w.Keys, +1)
 	if workload.HasQuota(object) {
-		// What a verdict gave is in the object by now.
-		w.Assumed, w.AssumedUsage, w.AssumedUses = nil, nil, nil
+		// The object shows the assumed quota now.
+		w.Assumed, w.AssumedUsage, w.AssumedTopologyUsage = nil, nil, nil
 	}
 	s.add(w)
-	w.TookBack = w.Place == Reserving && (w.TookBack || workload.TookBack(old, object))
+	w.QuotaRestored = w.Phase == Reserving && (w.QuotaRestored || workload.TookBack(old, object))
 	s.UpdateReplacement(w, w.Assumed != nil || workload.HasQuota(object))
 	s.Slices.wake(w)
 	s.Due[object.UID] = w
 	if before.queue != nil && before != w.held() {
-		// Those that were refused may be able to preempt or replace it now.
-		before.queue.Tree.Released = true
+		// Inadmissible Workloads may be able to preempt or replace it now.
+		before.queue.Tree.QuotaReleased = true
 	}
 }
 
-// Replace has a Workload kept as another object that is equal to the one kept.
+// Replace keeps an equal object instead of the current one.
 func (s *Cache) Replace(kept, equal *kueue.Workload) {
 	if w := s.Workloads[kept.UID]; w != nil && w.Object == kept {
 		w.Object = equal
 	}
 }
 
-// differsInReasonOnly reports whether two versions of a Workload without quota differ at most in
-// why it waits and in what it is told that it asks for.
+// differsInReasonOnly reports whether two versions of a Workload without quota differ at most in the reason why it
+// waits and in its resourceRequests.
 func differsInReasonOnly(a, b *kueue.Workload) bool {
 	if a.Generation != b.Generation || workload.HasQuota(a) || workload.HasQuota(b) ||
 		a.DeletionTimestamp.IsZero() != b.DeletionTimestamp.IsZero() ||
@@ -104,8 +103,7 @@ func differsInReasonOnly(a, b *kueue.Workload) bool {
 	return equality.Semantic.DeepEqual(rest(a), rest(b))
 }
 
-// forget takes out a Workload that is gone, be it before the verdict that gave it quota
-// has been settled.
+// forget removes a deleted Workload, even if a verdict on it is not settled yet.
 func (s *Cache) forget(w *Workload) {
 	if w.Assumed != nil {
 		s.unassume(w)
@@ -123,22 +121,20 @@ func (s *Cache) forget(w *Workload) {
 	w.wakeAt = time.Time{}
 }
 
-// Settle says what became of a verdict that changes a Workload: the Workload as
-// it is now, or nil if nothing was written. Until then the Workload is not judged
-// again, and quota that the verdict gave out stays given.
+// Settle reports the outcome of a verdict that changes a Workload: the current Workload, or nil if nothing was written.
+// Until then the Workload is not evaluated again, and assumed quota stays assumed.
 func (s *Cache) Settle(uid types.UID, now *kueue.Workload) {
 	w := s.Workloads[uid]
 	if w == nil {
 		return
 	}
-	w.Busy, w.AheadOfQuota = false, nil
+	w.Busy, w.ProvisionFirst = false, nil
 	if w.Assumed != nil && (now == nil || !workload.HasQuota(now)) {
 		s.unassume(w)
 	}
-	if w.Place == Reserving && w.Queue != nil && w.Queue.Tree.Claimed {
-		// A Workload may wait for it to leave that could not preempt it while it was
-		// busy.
-		w.Queue.Tree.Released = true
+	if w.Phase == Reserving && w.Queue != nil && w.Queue.Tree.HasReservations {
+		// A Workload that could not preempt it while it was busy may wait for it.
+		w.Queue.Tree.QuotaReleased = true
 	}
 	s.Due[uid] = w
 	if now != nil {

@@ -18,10 +18,9 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Pauses between attempts at capacity. A stockout moves on to the next flavor at
-// once; only when as many attempts have failed as the queue has flavors does the
-// Workload pause, so that without advice it does not spin. A gang that can never
-// be had is tried seldom.
+// Backoff between attempts to obtain machines. After a stockout the next flavor is tried at once. The Workload backs
+// off only when as many attempts have failed as the queue has flavors, so that it does not retry in a loop without a
+// capacity snapshot. A gang that can never be provisioned is tried rarely.
 const (
 	StockoutPause    = 10 * time.Second
 	MaxStockoutPause = 5 * time.Minute
@@ -30,45 +29,42 @@ const (
 )
 
 const (
-	// NotObtained is what an attempt came to that a stockout ended.
+	// NotObtained describes an attempt that ended with a stockout.
 	NotObtained = "capacity could not be obtained"
-	// NotCreated stands where an attempt has no condition, since the API server
-	// took no request.
+	// NotCreated is used instead of a condition if the API server rejected the request.
 	NotCreated = "NotCreated"
 )
 
-// step is what comes of looking at a check.
+// step is the result of evaluating a check.
 type step struct {
 	State   kueue.CheckState
 	message string
 	updates []kueue.PodSetUpdate
 	Create  *Request
 	Delete  []*autoscaling.ProvisioningRequest
-	// Ended is how the attempt ended; nil if it goes on.
+	// Ended is how the attempt ended; nil if it continues.
 	Ended *AttemptEnd
-	// Until is when to look again though nothing happens; zero is never.
+	// Until is when to evaluate the check without an event; zero is never.
 	Until time.Time
-	// requeueAfter is the pause after Retry, in seconds.
+	// requeueAfter is the backoff after Retry, in seconds.
 	requeueAfter *int32
 }
 
-// AttemptEnd is how an attempt at machines ended.
+// AttemptEnd is how an attempt to obtain machines ended.
 type AttemptEnd struct {
-	// Condition is that of the request, why what it says.
+	// Condition is the condition of the request, and Why its message.
 	Condition, Why string
-	// StartBy is when the Workload was to start at the latest, if it is too late for
-	// that; zero for other causes.
+	// StartBy is the latest start of the Workload if that has passed; zero for other causes.
 	StartBy time.Time
-	// NotBefore is when machines may be bought again, where too many were bought; zero for other causes.
+	// NotBefore is when machines may be launched again if too many were; zero for other causes.
 	NotBefore time.Time
 }
 
-// capacityStep looks at the request of the current attempt. Checks are all of the
-// Workload's.
+// capacityStep evaluates the request of the current attempt. Checks are all checks of the Workload.
 //
 //	none ─others Ready, create─▶ waiting ─Provisioned=True─▶ Ready
 //	                                 │ Provisioned=False, BookingExpired, CapacityRevoked, Failed
-//	                                 └─▶ evicted, quota back; the next attempt has its own request
+//	                                 └─▶ evicted, quota released; the next attempt has its own request
 func (s Evaluator) capacityStep(w *cache.Workload, checks []kueue.AdmissionCheckState, state *kueue.AdmissionCheckState) step {
 	name, current, others := s.requestsFor(w, checks, state)
 	pending := step{State: kueue.CheckStatePending, message: WaitingFor(name)}
@@ -82,7 +78,7 @@ func (s Evaluator) capacityStep(w *cache.Workload, checks []kueue.AdmissionCheck
 		return step{State: kueue.CheckStateReady, message: "The machines of the job's pods are there"}
 	case current == nil:
 		if other := workload.Unready(checks, state.Name); other != "" {
-			// A booking lasts minutes, the answer of a person may take days.
+			// A booking lasts minutes; another check may wait days for approval.
 			pending.message = fmt.Sprintf("Waiting for AdmissionCheck %s to be Ready, then for the machines of ProvisioningRequest %s", other, name)
 			return pending
 		}
@@ -111,7 +107,7 @@ func (s Evaluator) answer(w *cache.Workload, r *autoscaling.ProvisioningRequest)
 	provisioned := condition(autoscaling.Provisioned)
 	switch {
 	case isTrue(autoscaling.Provisioned) && !workload.IsAdmitted(w.Object) && !transaction.IsWhole(r):
-		// What was lost of the booking may be had again, or not: then it expires.
+		// Lost machines of the booking may be replaced; otherwise the booking expires.
 	case isTrue(autoscaling.Provisioned):
 		return step{State: kueue.CheckStateReady, message: "All machines are ready and booked by ProvisioningRequest " + r.Name,
 			updates: podSetUpdates(w, r)}
@@ -125,13 +121,13 @@ func (s Evaluator) answer(w *cache.Workload, r *autoscaling.ProvisioningRequest)
 	return step{State: kueue.CheckStatePending, message: WaitingFor(r.Name)}
 }
 
-// WaitingFor is what a check says from the reservation on until the machines are
-// there: one text, so that the way there costs no writes.
+// WaitingFor is the message of a check until its machines are booked. It does not change on the way, which would cost
+// writes.
 func WaitingFor(request string) string {
 	return "Waiting for the machines of ProvisioningRequest " + request
 }
 
-// Write puts the step into the state of its check, and reports whether that is news.
+// Write writes the step to the state of its check, and reports whether that changed.
 func (s *step) Write(c *kueue.AdmissionCheckState, now time.Time) bool {
 	if c.State == s.State && c.Message == s.message && equality.Semantic.DeepEqual(c.PodSetUpdates, s.updates) {
 		return false
@@ -147,8 +143,8 @@ func (s *step) Write(c *kueue.AdmissionCheckState, now time.Time) bool {
 	return true
 }
 
-// podSetUpdates makes the pods consume the booking: the annotations are the
-// API's, the node label and the toleration are how Muster holds booked nodes.
+// podSetUpdates makes the pods consume the booking: the API defines the annotations; the node label and the toleration
+// match the nodes that Muster holds.
 func podSetUpdates(w *cache.Workload, r *autoscaling.ProvisioningRequest) []kueue.PodSetUpdate {
 	var out []kueue.PodSetUpdate
 	for i := range w.Object.Spec.PodSets {

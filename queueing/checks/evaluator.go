@@ -9,16 +9,16 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Evaluator looks at the checks of Workloads at a time.
+// Evaluator evaluates the checks of Workloads at the time now.
 type Evaluator struct {
 	cache *cache.Cache
 	now   time.Time
 }
 
-// NewEvaluator returns one for a time.
+// NewEvaluator returns an Evaluator at the time now.
 func NewEvaluator(c *cache.Cache, now time.Time) Evaluator { return Evaluator{c, now} }
 
-// Serve looks at a check; ours is false if another controller serves it.
+// Serve evaluates a check; ours is false if another controller serves it.
 func (s Evaluator) Serve(w *cache.Workload, checks []kueue.AdmissionCheckState, state *kueue.AdmissionCheckState) (out step, ours bool) {
 	switch {
 	case s.cache.IsCapacity(state.Name):
@@ -29,10 +29,9 @@ func (s Evaluator) Serve(w *cache.Workload, checks []kueue.AdmissionCheckState, 
 	return out, false
 }
 
-// RetryCount is that of a check at the start of an attempt. Muster's own checks
-// count all attempts, whatever ended them, so that the objects of two attempts
-// never share a name, whichever flavors they were on. Other checks count, as in
-// Kueue, how often they asked for another attempt.
+// RetryCount returns the retry count of a check at the start of an attempt. Muster's checks count all attempts,
+// whatever ended them, so that the objects of two attempts never have the same name on any flavor. As in Kueue, other
+// checks count how often they were Retry.
 func (s Evaluator) RetryCount(w *cache.Workload, name kueue.AdmissionCheckReference) *int32 {
 	states := w.Object.Status.AdmissionChecks
 	if !s.cache.IsCapacity(name) {
@@ -53,9 +52,8 @@ func (s Evaluator) RetryCount(w *cache.Workload, name kueue.AdmissionCheckRefere
 	return &tried
 }
 
-// Recount forgets how often checks asked for another attempt that had their answer before
-// the Workload had to stop, as Kueue does: what they ask for next is asked for the first
-// time. Muster's own checks count on.
+// Recount resets the retry counts of checks that were Ready or Rejected when the Workload was evicted, as in Kueue.
+// Muster's own checks keep counting.
 func (s Evaluator) Recount(before *kueue.Workload, after *kueue.WorkloadStatus) {
 	for i := range before.Status.AdmissionChecks {
 		c := &before.Status.AdmissionChecks[i]

@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// GangOf is the Workload's pods that have no machines, as they would be on the flavors of an admission.
+// GangOf returns the Workload's pods that have no machines, on the flavors of an admission.
 func (s Evaluator) GangOf(w *cache.Workload, admission *kueue.Admission) state.Gang {
 	t := w.Tenant()
 	gang := state.Gang{Namespace: t.Namespace, Queue: t.Queue, Name: w.Object.Namespace + "/" + w.Object.Name}
@@ -27,7 +27,7 @@ func (s Evaluator) GangOf(w *cache.Workload, admission *kueue.Admission) state.G
 	return gang
 }
 
-// templateOf is the template of a podSet as it will be on its flavors.
+// templateOf returns the template of a podSet on its flavors.
 func (s Evaluator) templateOf(w *cache.Workload, assignment *kueue.PodSetAssignment) *corev1.PodTemplateSpec {
 	var flavors []*kueue.ResourceFlavor
 	for _, name := range workload.AssignedFlavors(&kueue.Admission{PodSetAssignments: []kueue.PodSetAssignment{*assignment}}) {
@@ -37,7 +37,7 @@ func (s Evaluator) templateOf(w *cache.Workload, assignment *kueue.PodSetAssignm
 	}
 	template := workload.TemplateOn(&workload.FindPodSet(w.Object, assignment.Name).Template, flavors)
 	template.Spec = *s.cache.CompletePodSpec(w.Object.Namespace, &template.Spec)
-	// Its pods end with the Workload's time, which budgets want to know.
+	// The pods end with the Workload's maximum execution time, which budgets use.
 	if most, own := w.Object.Spec.MaximumExecutionTimeSeconds, template.Spec.ActiveDeadlineSeconds; most != nil &&
 		(own == nil || *own > int64(*most)) {
 		template.Spec.ActiveDeadlineSeconds = new(int64(*most))

@@ -16,14 +16,13 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// parameterOf is what the job's annotations say of one; empty if nothing.
+// parameterOf returns a parameter from the job's annotations; empty if there is none.
 func parameterOf(w *kueue.Workload, name string) string {
 	return w.Annotations[workload.ParameterPrefix+name]
 }
 
-// Parameters are those of a request of Muster's own check. Capacity types that
-// have to wait are left to the next attempt, since a request cannot be changed.
-// The map is never nil, since the API takes no null.
+// Parameters returns the parameters of a request of Muster's check. A capacity type that may be used only later is left
+// to the next attempt, because a request is immutable. The map is never nil, because the API rejects null.
 func (s Evaluator) Parameters(w *cache.Workload, check kueue.AdmissionCheckReference) map[string]autoscaling.Parameter {
 	out := map[string]autoscaling.Parameter{}
 	annotated(w, out)
@@ -40,17 +39,16 @@ func (s Evaluator) Parameters(w *cache.Workload, check kueue.AdmissionCheckRefer
 		out[v1alpha1.ParamCapacityTypes] = autoscaling.Parameter(strings.Join(names, ","))
 	}
 	if t.Policy.OnMachineLoss == "" && out[v1alpha1.ParamOnMachineLoss] == "" {
-		// Pods in place of those that were lost could run on no other machine.
+		// Replacements of the lost pods could run on no other machine.
 		out[v1alpha1.ParamOnMachineLoss] = autoscaling.Parameter(v1alpha1.LossRevoke)
 	}
 	return out
 }
 
-// addedParameters are those that parameters may add to what the job's annotations say.
+// addedParameters are the parameters that Parameters may add to those of the annotations.
 var addedParameters = []string{PolicyParameter, v1alpha1.ParamCapacityTypes, v1alpha1.ParamOnMachineLoss}
 
-// RefusedParameters says which of the job's annotations cannot become parameters of
-// a request of the queue's checks.
+// RefusedParameters returns which annotations of the job cannot become parameters of a request of the queue's checks.
 func (s Evaluator) RefusedParameters(q *cache.ClusterQueue, w *cache.Workload) string {
 	count := len(addedParameters)
 	for _, k := range slices.Sorted(maps.Keys(w.Object.Annotations)) {
@@ -67,7 +65,7 @@ func (s Evaluator) RefusedParameters(q *cache.ClusterQueue, w *cache.Workload) s
 		return fmt.Sprintf("the annotations %s… and the queue give %d parameters; a request may have %d",
 			workload.ParameterPrefix, count, maxParameters)
 	}
-	// Others' provisioners have parameters of their own.
+	// Other provisioners have their own parameters.
 	for _, rule := range cache.CheckRules(q.Object) {
 		if s.cache.IsCapacity(rule.Name) {
 			if why := s.refusedTerms(w, rule.Name); why != "" {
@@ -78,10 +76,9 @@ func (s Evaluator) RefusedParameters(q *cache.ClusterQueue, w *cache.Workload) s
 	return ""
 }
 
-// refusedTerms says which annotations a check of Muster's own cannot follow, or which its
-// policy does not let a job have. Such a job waits rather than get other terms than it
-// asked for: it would pay for machines that it loses before its pods are there, or run in
-// a market that it did not want.
+// refusedTerms returns which annotations a check of Muster cannot follow, or its policy does not allow. Such a job
+// waits. With other terms than it requested it could pay for machines that it loses before its pods run, or use a
+// capacity type that it did not want.
 func (s Evaluator) refusedTerms(w *cache.Workload, check kueue.AdmissionCheckReference) string {
 	const prefix = "the annotation " + workload.ParameterPrefix
 	if parameterOf(w.Object, processorParameter) != "" {

@@ -19,31 +19,31 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// What a ProvisioningRequestConfig without a retryStrategy means.
+// Defaults of a ProvisioningRequestConfig without a retryStrategy.
 const (
 	defaultBackoffLimit = 3
-	// The first pause and the longest one, in seconds.
+	// The first and the longest backoff, in seconds.
 	defaultBackoffBase = 60
 	defaultBackoffMax  = 1800
 )
 
-// Messages of a check that users of Kueue know.
+// Messages of a check, as in Kueue.
 const (
 	checkInactive   = "the check is not active"
 	requestUnneeded = "the provisioning request is not needed"
 )
 
-// RequestStep looks at the request of the current attempt of a check of Kueue's
-// own. The first row that is true decides:
+// RequestStep evaluates the request of the current attempt of a check of Kueue's controller. The first matching row
+// decides:
 //
 //	request                      check
 //	Failed                       Retry; Rejected if it was the last attempt
-//	CapacityRevoked              Rejected, also of a workload that runs
+//	CapacityRevoked              Rejected, also if the Workload runs
 //	BookingExpired, not admitted Retry; Rejected if it was the last attempt
 //	Provisioned                  Ready
-//	Accepted                     Pending, with what Provisioned=False says
+//	Accepted                     Pending, with the message of Provisioned=False
 //
-// A check that is Ready gets no other request: a workload may run on it.
+// A check that is Ready gets no other request, because the Workload may be running.
 func (s Evaluator) RequestStep(w *cache.Workload, checks []kueue.AdmissionCheckState, state *kueue.AdmissionCheckState) step {
 	config := s.cache.ConfigOf(state.Name)
 	if config == nil {
@@ -58,7 +58,7 @@ func (s Evaluator) RequestStep(w *cache.Workload, checks []kueue.AdmissionCheckS
 	case state.State == kueue.CheckStateReady && (current == nil || !follows(current, w, config)):
 		return out
 	case current != nil && !follows(current, w, config):
-		// What a request asks for cannot be changed.
+		// A request is immutable.
 		out.Delete = []*autoscaling.ProvisioningRequest{current}
 		return out
 	case current == nil && len(others) > 0:
@@ -66,26 +66,26 @@ func (s Evaluator) RequestStep(w *cache.Workload, checks []kueue.AdmissionCheckS
 		return out
 	case current == nil:
 		out.Create = s.NewRequest(w, name, config.ProvisioningClassName, configured(w, config), asked)
-		// The templates go with the request, as Kueue has it.
+		// As in Kueue, the request owns the templates.
 		out.Create.Adopts = true
 		return out
 	}
 	return verdictOf(w, state, current, config, asked)
 }
 
-// WaitingForProvisioner is the message of a check of Kueue's own until a provisioner answers its request. A class that no controller
-// serves has no other sign.
+// WaitingForProvisioner is the message of a check of Kueue's controller until a provisioner accepts its request. If no
+// controller serves the class, nothing else shows it.
 func WaitingForProvisioner(request, class string) string {
 	return fmt.Sprintf("Waiting for a provisioner to accept ProvisioningRequest %s: no controller has done so yet; if none in this cluster "+
 		"serves class %q, install one, or change spec.provisioningClassName of the check's ProvisioningRequestConfig", request, class)
 }
 
-// asIs is the step of a check that stays as it is.
+// asIs returns the step of a check that does not change.
 func asIs(c *kueue.AdmissionCheckState) step {
 	return step{State: c.State, message: c.Message, updates: c.PodSetUpdates, requeueAfter: c.RequeueAfterSeconds}
 }
 
-// verdictOf reads the conditions of a request.
+// verdictOf turns the conditions of a request into a step.
 func verdictOf(w *cache.Workload, state *kueue.AdmissionCheckState, r *autoscaling.ProvisioningRequest,
 	config *kueue.ProvisioningRequestConfigSpec, asked []podRequest) step {
 	message := func(condition string) string {
@@ -115,8 +115,7 @@ func verdictOf(w *cache.Workload, state *kueue.AdmissionCheckState, r *autoscali
 	return step{State: kueue.CheckStatePending, message: message(autoscaling.Provisioned)}
 }
 
-// retry ends an attempt: the next one comes after a pause that doubles, unless
-// there were enough.
+// retry ends an attempt. The next one follows after an exponential backoff, unless the limit is reached.
 func retry(state *kueue.AdmissionCheckState, config *kueue.ProvisioningRequestConfigSpec, what, why string) step {
 	strategy := config.RetryStrategy
 	if strategy == nil {
@@ -127,14 +126,14 @@ func retry(state *kueue.AdmissionCheckState, config *kueue.ProvisioningRequestCo
 		return step{State: kueue.CheckStateRejected, message: why}
 	}
 	seconds := func(n int32) time.Duration { return time.Duration(n) * time.Second }
-	// A longest pause of 0 bounds nothing.
+	// A maximum of 0 is no limit.
 	longest := cmp.Or(ptr.Deref(strategy.BackoffMaxSeconds, defaultBackoffMax), math.MaxInt32)
 	pause := workload.Backoff(seconds(ptr.Deref(strategy.BackoffBaseSeconds, defaultBackoffBase)), tried, seconds(longest))
 	return step{State: kueue.CheckStateRetry, message: what + why, requeueAfter: new(int32(pause / time.Second))}
 }
 
-// follows says that a request asks for what the check's config says by now. What
-// the job's annotations say comes before the config and does not change.
+// follows reports whether a request matches the current config of the check. Annotations of the job override the config
+// and do not change.
 func follows(r *autoscaling.ProvisioningRequest, w *cache.Workload, config *kueue.ProvisioningRequestConfigSpec) bool {
 	if r.Spec.ProvisioningClassName != config.ProvisioningClassName {
 		return false
@@ -148,8 +147,7 @@ func follows(r *autoscaling.ProvisioningRequest, w *cache.Workload, config *kueu
 	return true
 }
 
-// configured are the parameters of the config, and over them those of the job's
-// annotations.
+// configured returns the parameters of the config, overridden by the annotations of the job.
 func configured(w *cache.Workload, config *kueue.ProvisioningRequestConfigSpec) map[string]autoscaling.Parameter {
 	out := make(map[string]autoscaling.Parameter, len(config.Parameters))
 	for name, v := range config.Parameters {
@@ -159,8 +157,8 @@ func configured(w *cache.Workload, config *kueue.ProvisioningRequestConfigSpec) 
 	return out
 }
 
-// podRequestsOf lists the pods that a check's config wants a request for: those of the
-// podSets that use a managed resource, like ones merged where it says so.
+// podRequestsOf returns the pods to request by the config of a check: those of the podSets that use a managed resource,
+// merged if the config says so.
 func (s Evaluator) podRequestsOf(w *cache.Workload, config *kueue.ProvisioningRequestConfigSpec) []podRequest {
 	var out []podRequest
 	for _, a := range s.missingPods(w) {
@@ -181,7 +179,7 @@ func (s Evaluator) podRequestsOf(w *cache.Workload, config *kueue.ProvisioningRe
 	return out
 }
 
-// uses says that some container asks for one of the resources.
+// uses reports whether a container requests one of the resources.
 func uses(spec *corev1.PodSpec, managed []corev1.ResourceName) bool {
 	return slices.ContainsFunc(slices.Concat(spec.InitContainers, spec.Containers), func(c corev1.Container) bool {
 		return slices.ContainsFunc(managed, func(name corev1.ResourceName) bool {
@@ -192,7 +190,7 @@ func uses(spec *corev1.PodSpec, managed []corev1.ResourceName) bool {
 	})
 }
 
-// mergeable says that pods of two templates may stand in one podSet of a request.
+// mergeable reports whether pods of two templates may share one podSet of a request.
 func mergeable(policy *kueue.ProvisioningRequestConfigPodSetMergePolicy, a, b *corev1.PodTemplateSpec) bool {
 	switch {
 	case policy == nil:
@@ -203,7 +201,7 @@ func mergeable(policy *kueue.ProvisioningRequestConfigPodSetMergePolicy, a, b *c
 	return equality.Semantic.DeepEqual(needsOf(&a.Spec), needsOf(&b.Spec))
 }
 
-// needsOf is what of a spec decides where its pods can run.
+// needsOf returns the fields of a spec that decide where its pods can run.
 func needsOf(spec *corev1.PodSpec) *corev1.PodSpec {
 	requests := func(containers []corev1.Container) []corev1.Container {
 		out := make([]corev1.Container, len(containers))
@@ -218,9 +216,8 @@ func needsOf(spec *corev1.PodSpec) *corev1.PodSpec {
 	}
 }
 
-// updatesBy makes the pods of all podSets that the request has consume it, those
-// of merged ones too, and sends them to the nodes that the config selects by what
-// the provisioner told of them. What it did not tell selects nothing.
+// updatesBy makes the pods of all podSets of the request consume it, including merged ones, and adds the node selector
+// of the config with values from provisioningClassDetails. A missing detail selects nothing.
 func updatesBy(r *autoscaling.ProvisioningRequest, config *kueue.ProvisioningRequestConfigSpec, asked []podRequest) []kueue.PodSetUpdate {
 	var selector map[string]string
 	if config.PodSetUpdates != nil {

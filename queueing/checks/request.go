@@ -22,47 +22,42 @@ import (
 )
 
 const (
-	// CapacityClass is the provisioning class of the requests that a capacity
-	// check makes.
+	// CapacityClass is the provisioning class of the requests of a capacity check.
 	CapacityClass = "atomic-scale-up.muster.dev"
 	// PolicyParameter of a request names its CapacityPolicy.
 	PolicyParameter = "capacityPolicy"
-	// processorParameter of a request names the provisioner that is to serve it, if
-	// not all may.
+	// processorParameter of a request names the provisioner that must serve it.
 	processorParameter = "processorInstance"
 
-	// maxObjectName is where Kueue cuts the names of requests and templates.
+	// maxObjectName is where Kueue truncates the names of requests and templates.
 	maxObjectName = 247
-	// maxParameter is how long the value of a parameter may be, in bytes.
+	// maxParameter is the maximum length of a parameter, in bytes.
 	maxParameter = 255
-	// maxParameters is how many parameters a request may have.
+	// maxParameters is the maximum number of parameters of a request.
 	maxParameters = 100
 )
 
-// Request is a ProvisioningRequest to make, after the templates that it names.
+// Request is a ProvisioningRequest to create, after its PodTemplates.
 type Request struct {
 	Templates []*corev1.PodTemplate
 	Object    *autoscaling.ProvisioningRequest
-	// Superseded names the templates of the last attempt, which are not needed once
-	// its request is gone.
+	// Superseded names the templates of the last attempt, which can be deleted once its request is gone.
 	Superseded []string
-	// Adopts says that the request owns its templates once it is there, so that they
-	// go with it.
+	// Adopts: once created, the request owns its templates, so that they are deleted with it.
 	Adopts bool
 }
 
-// RequestName is that of the n-th attempt's ProvisioningRequest, from 1 on.
+// RequestName is the name of the ProvisioningRequest of the n-th attempt, from 1.
 func RequestName(workload string, check kueue.AdmissionCheckReference, attempt int32) string {
 	return shortName(fmt.Sprintf("%s-%s-%d", workload, check, attempt))
 }
 
-// TemplateName is that of the PodTemplate of one podSet of a request.
+// TemplateName is the name of the PodTemplate of a podSet of a request.
 func TemplateName(request string, podSet kueue.PodSetReference) string {
 	return shortName(fmt.Sprintf("ppt-%s-%s", request, podSet))
 }
 
-// shortName cuts a name that is too long and keeps it unique by a piece of its
-// hash.
+// shortName truncates a name that is too long and adds a hash.
 func shortName(name string) string {
 	if len(name) <= maxObjectName {
 		return name
@@ -71,16 +66,15 @@ func shortName(name string) string {
 	return name[:maxObjectName] + "-" + hex.EncodeToString(sum[:])[:5]
 }
 
-// podRequest is a number of like pods to ask for: those of one podSet, or of several that
-// are merged into the first.
+// podRequest is a number of equal pods to request: those of one podSet, or of several that are merged into the first.
 type podRequest struct {
 	podSets    []kueue.PodSetReference
 	assignment *kueue.PodSetAssignment
 	count      int32
 }
 
-// missing is how many pods of a podSet have no machines: all, but for a job that runs by another
-// slice, whose other pods have some.
+// missing returns how many pods of a podSet have no machines: all of them, unless the job runs with another slice,
+// whose pods have some.
 func missing(runsBy *cache.Workload, a *kueue.PodSetAssignment) int32 {
 	n := workload.CountOf(a)
 	if runsBy != nil {
@@ -89,7 +83,7 @@ func missing(runsBy *cache.Workload, a *kueue.PodSetAssignment) int32 {
 	return n
 }
 
-// missingPods asks for all pods of a Workload that have no machines, each podSet by itself.
+// missingPods returns the pods of a Workload that have no machines, by podSet.
 func (s Evaluator) missingPods(w *cache.Workload) []podRequest {
 	var out []podRequest
 	runsBy := s.cache.Slices.RunsBy(w)
@@ -102,7 +96,7 @@ func (s Evaluator) missingPods(w *cache.Workload) []podRequest {
 	return out
 }
 
-// NewRequest asks for pods of the Workload as they will be on their flavors.
+// NewRequest returns a request for pods of the Workload on their flavors.
 func (s Evaluator) NewRequest(w *cache.Workload, name, class string,
 	parameters map[string]autoscaling.Parameter, asked []podRequest) *Request {
 	owner := *metav1.NewControllerRef(w.Object, kueue.SchemeGroupVersion.WithKind("Workload"))
@@ -117,7 +111,7 @@ func (s Evaluator) NewRequest(w *cache.Workload, name, class string,
 		ObjectMeta: meta(name),
 		Spec:       autoscaling.ProvisioningRequestSpec{ProvisioningClassName: class, Parameters: parameters},
 	}}
-	// A queue may have a name that no label can have as its value. No budget names it.
+	// The name of a queue may be no valid label value. No budget refers to such a queue.
 	if queue := w.Tenant().Queue; len(validation.IsValidLabelValue(queue)) == 0 {
 		out.Object.Labels[state.QueueLabel] = queue
 	}
@@ -135,7 +129,7 @@ func (s Evaluator) NewRequest(w *cache.Workload, name, class string,
 	return out
 }
 
-// capacityRequest asks for all of the Workload's pods that have no machines at once.
+// capacityRequest requests all pods of the Workload that have no machines.
 func (s Evaluator) capacityRequest(w *cache.Workload, state *kueue.AdmissionCheckState, name string) *Request {
 	asked := s.missingPods(w)
 	out := s.NewRequest(w, name, CapacityClass, s.Parameters(w, state.Name), asked)
@@ -147,14 +141,14 @@ func (s Evaluator) capacityRequest(w *cache.Workload, state *kueue.AdmissionChec
 	return out
 }
 
-// dropForeignMounts drops the mounts of volumes that the template does not have: its controller adds those to the pods, such as the claims
-// of a StatefulSet, and kube-apiserver accepts no template without them.
+// dropForeignMounts removes the mounts of volumes that the template does not have. Its controller adds such volumes to
+// the pods, for example for the claims of a StatefulSet, and kube-apiserver rejects a template without them.
 func dropForeignMounts(spec *corev1.PodSpec) {
 	isForeign := func(volume string) bool {
 		return !slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == volume })
 	}
 	for _, containers := range []*[]corev1.Container{&spec.InitContainers, &spec.Containers} {
-		*containers = slices.Clone(*containers) // which may be shared
+		*containers = slices.Clone(*containers) // may be shared
 		for i := range *containers {
 			c := &(*containers)[i]
 			c.VolumeMounts = slices.DeleteFunc(slices.Clone(c.VolumeMounts), func(m corev1.VolumeMount) bool { return isForeign(m.Name) })
@@ -163,10 +157,10 @@ func dropForeignMounts(spec *corev1.PodSpec) {
 	}
 }
 
-// tellPlaced says in the template of a podSet that asks for no topology, and that is placed by that of its flavor, what its pods
-// will say: those that are lost are placed again.
+// tellPlaced adds the unconstrained topology annotation to the template of a podSet that requests no topology but is on
+// a flavor with one. Its pods will have the annotation, and lost pods are placed again.
 func (s Evaluator) tellPlaced(w *cache.Workload, a *kueue.PodSetAssignment, template *corev1.PodTemplateSpec) {
-	if s.cache.HasTopology(a) && !placement.Asks(workload.FindPodSet(w.Object, a.Name).TopologyRequest) {
+	if s.cache.HasTopology(a) && !placement.RequestsTopology(workload.FindPodSet(w.Object, a.Name).TopologyRequest) {
 		template.Annotations = maps.Clone(template.Annotations)
 		if template.Annotations == nil {
 			template.Annotations = map[string]string{}
@@ -175,7 +169,7 @@ func (s Evaluator) tellPlaced(w *cache.Workload, a *kueue.PodSetAssignment, temp
 	}
 }
 
-// annotated puts what the job's annotations say over the parameters.
+// annotated overrides the parameters with the annotations of the job.
 func annotated(w *cache.Workload, parameters map[string]autoscaling.Parameter) {
 	for k, v := range w.Object.Annotations {
 		if name, ok := strings.CutPrefix(k, workload.ParameterPrefix); ok {
@@ -184,10 +178,9 @@ func annotated(w *cache.Workload, parameters map[string]autoscaling.Parameter) {
 	}
 }
 
-// requestsFor finds the request of a check's current attempt by its name; nil if
-// there is none that stays. Others are those of no current attempt of any check, and
-// those that were made ahead for another assignment: they have to be gone, and with
-// them their machines, before a new one is made.
+// requestsFor finds the request of a check's current attempt by name; nil if there is none to keep. Others are the
+// requests of no current attempt of any check, and those that were created for another assignment. They and their
+// machines must be gone before a new request is created.
 func (s Evaluator) requestsFor(w *cache.Workload, checks []kueue.AdmissionCheckState, state *kueue.AdmissionCheckState) (
 	name string, current *autoscaling.ProvisioningRequest, others []*autoscaling.ProvisioningRequest) {
 	nameOf := func(c *kueue.AdmissionCheckState) string {
@@ -205,7 +198,7 @@ func (s Evaluator) requestsFor(w *cache.Workload, checks []kueue.AdmissionCheckS
 	return name, current, others
 }
 
-// consumerAnnotations are the annotations of pods that use what a request has booked.
+// consumerAnnotations are the annotations of pods that consume a booking.
 func consumerAnnotations(r *autoscaling.ProvisioningRequest) map[string]string {
 	return map[string]string{
 		autoscaling.ProvisioningRequestPodAnnotationKey: r.Name,

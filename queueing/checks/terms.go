@@ -13,30 +13,29 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Terms are those on which a Workload gets machines from a check now: the fields
-// of its CapacityPolicy, and over them what the job's annotations say.
+// Terms are the conditions on which a Workload currently gets machines from a check: the fields of its CapacityPolicy,
+// overridden by annotations of the job.
 type Terms struct {
 	Policy v1alpha1.CapacityPolicySpec
-	// Fallback is when the next capacity type may be used; zero where all may. The
-	// policy has only those that may be used now.
+	// Fallback is when the next capacity type may be used; zero if all may. Policy has only those that may be used
+	// now.
 	Fallback time.Time
-	// StartBy is when it is too late for machines; zero is never.
+	// StartBy is the latest start; zero is none.
 	StartBy time.Time
 }
 
-// StartByParameter of a job is a time, as RFC 3339 writes it, by which it is to have
-// its machines. It comes before startWithin, which counts from the job's creation.
+// StartByParameter of a job is the time, in RFC 3339, by which it must have its machines. It overrides startWithin,
+// which counts from the creation of the job.
 const StartByParameter = "startBy"
 
-// ReasonStartByPassed is the reason of QuotaReserved=False where a job has no
-// machines by the time at which it was to start.
+// ReasonStartByPassed is the reason of QuotaReserved=False if a job has no machines at its latest start.
 const ReasonStartByPassed = "StartByPassed"
 
-// TermsOf reads them. An annotation that makes no sense counts for nothing here.
+// TermsOf returns the current terms. It ignores invalid annotations.
 func (s Evaluator) TermsOf(w *cache.Workload, check kueue.AdmissionCheckReference) Terms {
 	policy, _ := s.policyFor(w, check)
 	out := Terms{Policy: policy.spec}
-	// What a failed attempt takes counts as waiting, so not since the last one.
+	// Failed attempts count as waiting, so count from the creation.
 	allowed, next := out.Policy.AllowedAfter(s.now.Sub(w.Object.CreationTimestamp.Time))
 	if next > 0 {
 		out.Policy.CapacityTypes, out.Fallback = allowed, s.now.Add(next)
@@ -53,17 +52,17 @@ func (s Evaluator) TermsOf(w *cache.Workload, check kueue.AdmissionCheckReferenc
 	return out
 }
 
-// granted is what a CapacityPolicy gives a Workload.
+// granted is the CapacityPolicy that applies to a Workload.
 type granted struct {
-	// name of the policy, empty for none.
+	// name of the policy; empty for none.
 	name string
 	spec v1alpha1.CapacityPolicySpec
-	// bounds is the policy that says how far the job's annotations may go.
+	// bounds is the policy that limits the annotations of the job.
 	bounds *v1alpha1.CapacityPolicy
 }
 
-// policyFor is the policy that the Workload's request of the check gets. What its job's
-// annotations may not say is left out, and the error says why.
+// policyFor returns the policy of the Workload's request of the check. It ignores annotations that are not allowed; the
+// error names them.
 func (s Evaluator) policyFor(w *cache.Workload, check kueue.AdmissionCheckReference) (granted, error) {
 	own := s.policyOfCheck(check)
 	out := granted{own.Name, own.Spec, own}
@@ -101,8 +100,7 @@ func (s Evaluator) policyFor(w *cache.Workload, check kueue.AdmissionCheckRefere
 	return granted{named, spec, own}, nil
 }
 
-// policyOfCheck is the CapacityPolicy that an admin has given a check; one without fields
-// where there is none.
+// policyOfCheck returns the CapacityPolicy of a check; an empty one if there is none.
 func (s Evaluator) policyOfCheck(check kueue.AdmissionCheckReference) *v1alpha1.CapacityPolicy {
 	name := v1alpha1.DefaultPolicy
 	if ref := s.cache.Checks[check].Spec.Parameters; ref != nil {
@@ -114,8 +112,7 @@ func (s Evaluator) policyOfCheck(check kueue.AdmissionCheckReference) *v1alpha1.
 	return &v1alpha1.CapacityPolicy{}
 }
 
-// latestStart is the latest startBy that the Workload's job may say; zero where any
-// will do.
+// latestStart returns the latest startBy that the job may request; zero if any is allowed.
 func (g *granted) latestStart(w *cache.Workload) time.Time {
 	within := g.bounds.Spec.StartWithin
 	if may := g.bounds.Spec.Overrides; may != nil && may.StartWithin != nil {
@@ -127,19 +124,18 @@ func (g *granted) latestStart(w *cache.Workload) time.Time {
 	return w.Object.CreationTimestamp.Add(within.Duration)
 }
 
-// hasOwnTerms says that the terms of a check are not the same for the Workload as for all
-// others: its job asks for some, or they change with how long one has waited. A clock
-// that is behind has some wait for less than no time.
+// hasOwnTerms reports whether the terms of a check may differ from those of other Workloads: the job requests some, or
+// they change with the waiting time. With a clock that is behind, the waiting time may be negative.
 func (s Evaluator) hasOwnTerms(w *cache.Workload, check kueue.AdmissionCheckReference) bool {
 	return w.HasTerms || len(s.policyOfCheck(check).Spec.FallbackAfter) > 0 || s.now.Before(w.Object.CreationTimestamp.Time)
 }
 
-// PolicyOf is the policy that the Workload's request will have.
+// PolicyOf returns the policy of the Workload's request.
 func (s Evaluator) PolicyOf(w *cache.Workload, check kueue.AdmissionCheckReference) state.Policy {
 	return state.PolicyFrom(state.AtomicScaleUp, s.TermsOf(w, check).Policy)
 }
 
-// Hint tells when more capacity types may be used.
+// Hint says when more capacity types may be used.
 func (t *Terms) Hint() string {
 	if t.Fallback.IsZero() {
 		return ""
@@ -148,8 +144,8 @@ func (t *Terms) Hint() string {
 		t.Fallback.UTC().Format(time.RFC3339))
 }
 
-// LikeTerms is equal for Workloads of a queue that would get machines on the same
-// terms now. It leaves out what is the same for all.
+// LikeTerms is equal for Workloads of a queue that currently get machines on the same terms. It leaves out what is the
+// same for all.
 func (s Evaluator) LikeTerms(q *cache.ClusterQueue, w *cache.Workload) string {
 	out := ""
 	for _, rule := range cache.CheckRules(q.Object) {

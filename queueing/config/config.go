@@ -1,5 +1,4 @@
-// Package config is what an administrator sets for all queues at once. The
-// words are those of Kueue's Configuration, so that what people know holds.
+// Package config is the configuration for all queues. Its fields are those of Kueue's Configuration.
 package config
 
 import (
@@ -12,42 +11,37 @@ import (
 
 // Config applies to all queues. The zero value is the default.
 type Config struct {
-	// ManageJobsWithoutQueueName suspends Jobs that name no queue, too, in the
-	// namespaces that ManagedJobsNamespaceSelector matches.
+	// ManageJobsWithoutQueueName also suspends Jobs without a queue name, in the namespaces that
+	// ManagedJobsNamespaceSelector matches.
 	ManageJobsWithoutQueueName bool `json:"manageJobsWithoutQueueName,omitempty"`
-	// ManagedJobsNamespaceSelector is by default all namespaces but kube-system and
-	// Muster's own. Only there jobs queue, whether they name a queue or a LocalQueue called default takes them.
+	// ManagedJobsNamespaceSelector matches by default all namespaces except kube-system and Muster's own. Jobs queue
+	// only there, whether they name a queue or use the LocalQueue named default.
 	ManagedJobsNamespaceSelector *metav1.LabelSelector `json:"managedJobsNamespaceSelector,omitempty"`
-	// LabelKeysToCopy are the labels of a Job that its Workload has from its creation on,
-	// as integrations.labelKeysToCopy in Kueue.
+	// LabelKeysToCopy are the labels of a Job that are copied to its Workload when it is created, as
+	// integrations.labelKeysToCopy in Kueue.
 	LabelKeysToCopy []string `json:"labelKeysToCopy,omitempty"`
-	// WaitForPodsReady evicts admitted Workloads whose pods do not become ready in
-	// time. Nil waits for ever, unlike in Kueue, where it is on since 0.19: by default, a
-	// gang that has waited for its machines is not requeued because an image pulls slowly.
+	// WaitForPodsReady evicts admitted Workloads whose pods do not become ready in time. Nil waits forever. In Kueue
+	// it is on by default since 0.19; here a gang that has waited for its machines is not requeued because an image
+	// pulls slowly.
 	WaitForPodsReady *kueueconfig.WaitForPodsReady `json:"waitForPodsReady,omitempty"`
-	// FairSharing shares what can be borrowed by weight. Nil is first come, first
-	// served.
+	// FairSharing shares borrowable quota by weight. Nil orders by time.
 	FairSharing *kueueconfig.FairSharing `json:"fairSharing,omitempty"`
-	// AdmissionFairSharing orders the LocalQueues of a ClusterQueue by what they
-	// have used, in those that ask for it.
+	// AdmissionFairSharing orders the LocalQueues of a ClusterQueue by their usage, if the ClusterQueue has that
+	// admission mode.
 	AdmissionFairSharing *kueueconfig.AdmissionFairSharing `json:"admissionFairSharing,omitempty"`
-	// Resources says what of a pod's requests counts against quota.
+	// Resources configures which of a pod's requests count against quota.
 	Resources *kueueconfig.Resources `json:"resources,omitempty"`
-	// ObjectRetentionPolicies says when finished Workloads are deleted. Nil keeps
-	// them as long as their jobs.
+	// ObjectRetentionPolicies configures when finished Workloads are deleted. Nil keeps them as long as their jobs.
 	ObjectRetentionPolicies *kueueconfig.ObjectRetentionPolicies `json:"objectRetentionPolicies,omitempty"`
-	// LocalQueueMetrics says which LocalQueues metrics show by themselves, by default all.
+	// LocalQueueMetrics configures which LocalQueues have their own metrics, by default all.
 	LocalQueueMetrics *kueueconfig.LocalQueueMetrics `json:"localQueueMetrics,omitempty"`
-	// NamespaceQuota lets a Workload wait while the ResourceQuota of its namespace
-	// would have its pods rejected.
+	// NamespaceQuota lets a Workload wait while a ResourceQuota of its namespace would reject its pods.
 	NamespaceQuota bool `json:"namespaceQuota,omitempty"`
-	// FeatureGates turn features on that Kueue has behind gates of these names, and that are
-	// off by default.
+	// FeatureGates enables features that are behind Kueue's feature gates of the same names, and off by default.
 	FeatureGates map[string]bool `json:"featureGates,omitempty"`
 }
 
-// TASBalancedPlacement spreads the pods of a podSet that prefers a level of a Topology evenly over
-// few of its domains.
+// TASBalancedPlacement spreads the pods of a podSet that prefers a level of a Topology evenly over few of its domains.
 const TASBalancedPlacement = "TASBalancedPlacement"
 
 // Kueue's defaults.
@@ -59,8 +53,7 @@ const (
 	defaultBackoffMaxSeconds  int32 = 3600
 )
 
-// SetDefaults fills in what is left open, with Kueue's own defaults. namespace is
-// the one that Muster runs in.
+// SetDefaults sets the defaults of Kueue. Namespace is the one that Muster runs in.
 func (c *Config) SetDefaults(namespace string) {
 	if c.ManagedJobsNamespaceSelector == nil {
 		c.ManagedJobsNamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{

@@ -15,9 +15,8 @@ import (
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 )
 
-// Validate returns what cannot be meant, each with its field, the value and what
-// to write instead. It is for a Config with its defaults; path is where the
-// Config stands, and namespace the one that Muster runs in.
+// Validate returns the invalid fields, each with its value and what to write instead. Call SetDefaults before. Path is
+// the path of the Config; namespace is the one that Muster runs in.
 func (c *Config) Validate(namespace string, path *field.Path) field.ErrorList {
 	return slices.Concat(
 		validateSelector(c.ManagedJobsNamespaceSelector, namespace, path.Child("managedJobsNamespaceSelector")),
@@ -32,8 +31,7 @@ func (c *Config) Validate(namespace string, path *field.Path) field.ErrorList {
 	)
 }
 
-// validateSelector sees to it that the cluster's own Jobs, and those beside
-// Muster, never wait for Muster.
+// validateSelector ensures that Jobs in kube-system and in Muster's namespace never wait for Muster.
 func validateSelector(s *metav1.LabelSelector, namespace string, path *field.Path) field.ErrorList {
 	errs := metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, path)
 	if len(errs) > 0 {
@@ -101,8 +99,8 @@ func validatePodsReady(w *kueueconfig.WaitForPodsReady, path *field.Path) field.
 	return errs
 }
 
-// validateFairSharing knows the lists that Kueue knows: the strategies are tried
-// in turn, and the laxer one after the stricter.
+// validateFairSharing allows the same lists as Kueue: the strategies are tried in turn, the laxer one after the
+// stricter one.
 func validateFairSharing(f *kueueconfig.FairSharing, path *field.Path) field.ErrorList {
 	if f == nil {
 		return nil
@@ -161,7 +159,7 @@ func validateResources(r *kueueconfig.Resources, path *field.Path) field.ErrorLi
 	return append(errs, validateDeviceClasses(r.DeviceClassMappings, path.Child("deviceClassMappings"))...)
 }
 
-// Bounds of resources.deviceClassMappings, as Kueue has them.
+// Limits of resources.deviceClassMappings, as in Kueue.
 const (
 	mostMappings      = 16
 	mostDeviceClasses = 8
@@ -207,7 +205,7 @@ func validateOutputs(outputs corev1.ResourceList, path *field.Path) field.ErrorL
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(outputs)) {
 		if name == corev1.ResourcePods {
-			// Its quota is for the number of pods, and the output would come on top of that or be forgotten.
+			// Its quota counts pods; the output would be added to that or ignored.
 			errs = append(errs, field.Invalid(path.Key(string(name)), name, "pods are counted by themselves; give the output another name, and the "+
 				"quota of ClusterQueues the same"))
 		}

@@ -36,6 +36,9 @@ type Cluster struct {
 	Lacks string
 	// Again is when it is looked at again whether it still lacks that, or has a Copy that is Foreign; zero where an event tells.
 	Again time.Time
+	// Idle says why no job is admitted or started there for now, such as that its leader does not renew its Lease; empty where that is not
+	// known. What has started runs on.
+	Idle string
 	// Fence is how long the manager may be silent before the worker stops the copies that are made now; zero if it stops none.
 	Fence time.Duration
 	// Stopped: it is not connected, and by the fence on record nothing of the job runs there, or ever will by a copy that is there. StopsAt
@@ -63,6 +66,8 @@ type Copy struct {
 	Gated bool
 	// Reserved and Admitted: it has quota there, and may run.
 	Reserved, Admitted bool
+	// Held: it is admitted, and its job has not started there.
+	Held bool
 	// Finished: it has run.
 	Finished bool
 	// Priority that it has there.
@@ -79,6 +84,11 @@ type Copy struct {
 	Unclear bool
 	// Message is what the worker says of it.
 	Message string
+}
+
+// isPending reports whether its worker has yet to give the copy what it needs.
+func (w *Copy) isPending() bool {
+	return !w.Foreign && w.Changed == "" && !w.Admitted && !w.Finished && (w.Refused == "" || w.Refused == NoQuota)
 }
 
 // Reason says why a cluster does not run a job.

@@ -21,7 +21,7 @@ func Manage(j *Job, clusters []Cluster, now time.Time) Step {
 	case j.Over:
 		return Step{Do: Rest, Record: j.Record}
 	case j.Runs != "":
-		return follow(j, find(clusters, j.Runs), now)
+		return follow(j, clusters, now)
 	case j.Open && len(j.Nominated) <= j.mostAsked():
 		if s, found := advance(j, clusters); found {
 			return s
@@ -122,12 +122,14 @@ func advance(j *Job, clusters []Cluster) (s Step, found bool) {
 func advanceOne(j *Job, c *Cluster) (s Step, found bool) {
 	s = Step{Cluster: c.Name, Record: j.Record.with(c.Name)}
 	switch w := c.Copy; {
-	case w == nil:
+	case w == nil && c.Idle == "":
 		s.Do = Offer
-	case w.Foreign || w.Leaving || w.Changed != "":
+	case w == nil || w.Foreign || w.Leaving || w.Changed != "":
 		return s, false
 	case w.Admitted || w.Finished:
 		s.Do, s.Message = Commit, fmt.Sprintf("The workload was admitted on %q", c.Name)
+	case c.Idle != "":
+		return s, false
 	case w.Gated:
 		s.Do = Award
 	default:
@@ -137,7 +139,8 @@ func advanceOne(j *Job, c *Cluster) (s Step, found bool) {
 }
 
 // follow is a job that runs in a cluster.
-func follow(j *Job, c *Cluster, now time.Time) Step {
+func follow(j *Job, clusters []Cluster, now time.Time) Step {
+	c := find(clusters, j.Runs)
 	s := Step{Cluster: c.Name, Record: j.Record}
 	refused := func(why Reason, message string) {
 		s.Do, s.Record = Retry, at(j.Record.Refused(Refusal{Cluster: c.Name, Reason: why, Message: message, At: now, Copy: c.Copy.UID}), now)
@@ -157,6 +160,14 @@ func follow(j *Job, c *Cluster, now time.Time) Step {
 	case !w.Admitted || w.Leaving:
 		refused(Evicted, w.Message)
 		s.Message = fmt.Sprintf("Workload evicted on worker cluster: %q, resetting for re-admission", c.Name)
+	case w.Held && c.Idle != "":
+		s.Message = fmt.Sprintf("cluster %s does not start the job: %s", c.Name, c.Idle)
+		other := pick(j.Record, clusters, []string{c.Name}, now)
+		if !other.askable(now) {
+			s.At, s.Message = other.again(), s.Message+noOther
+			return waits(s)
+		}
+		refused(Late, c.Idle)
 	default:
 		s.Do = Follow
 	}

@@ -178,7 +178,7 @@ func asked(j *Job, name string, clusters []Cluster, now time.Time) Step {
 		return waits(s)
 	}
 	other := pick(record, clusters, j.Nominated, now)
-	askable := other.best != "" && !now.Before(other.until)
+	askable := other.askable(now)
 	if refusal.Reason == NoQuota && askable {
 		s.Weigh = true
 		switch there := other.prospect; {
@@ -202,11 +202,14 @@ func asked(j *Job, name string, clusters []Cluster, now time.Time) Step {
 	why := fmt.Sprintf("cluster %s does not run the job: %s", c.Name, refusal)
 	if c.Lacks == "" && c.Copy != nil && !c.Copy.Foreign && c.Copy.Changed == "" && !askable {
 		// It may come to it there sooner than anywhere else.
-		s.At, s.Message = other.again(), why+"; no other cluster can be asked now"
+		s.At, s.Message = other.again(), why+noOther
 		return waits(s)
 	}
 	return Step{Do: Withdraw, Record: at(record.Refused(refusal), now), Message: why, Weigh: s.Weigh}
 }
+
+// noOther is why a job stays in a cluster that does not run it.
+const noOther = "; no other cluster can be asked now"
 
 // leave withdraws a cluster that was not awarded the job, and takes it off the record: a copy that is there, or comes late, has its gate,
 // and is deleted when the cluster is seen again.
@@ -226,6 +229,8 @@ func lost(cluster string) string {
 func judge(j *Job, c *Cluster) (r Refusal, bound time.Time) {
 	w := c.Copy
 	switch {
+	case c.Idle != "" && (w == nil || w.isPending()):
+		return Refusal{Reason: Late, Message: c.Idle}, time.Time{}
 	case w == nil:
 		return Refusal{Reason: NoCopy, Message: "no copy came"}, j.Record.At.Add(copyBound)
 	case w.Foreign:
@@ -351,6 +356,9 @@ type choice struct {
 // again is when there may be another choice; zero if only an event brings one.
 func (o *choice) again() time.Time { return when.Earliest(o.until, o.look) }
 
+// askable reports whether it may be asked now.
+func (o choice) askable(now time.Time) bool { return o.best != "" && !now.Before(o.until) }
+
 // pick chooses among the clusters other than those.
 func pick(r Record, clusters []Cluster, but []string, now time.Time) (out choice) {
 	for i := range clusters {
@@ -373,6 +381,9 @@ func pick(r Record, clusters []Cluster, but []string, now time.Time) (out choice
 			continue
 		case c.Lacks != "":
 			out.lacking = append(out.lacking, fmt.Sprintf("%s lacks %s", c.Name, c.Lacks))
+			continue
+		case c.Idle != "":
+			out.lacking = append(out.lacking, fmt.Sprintf("%s does not queue: %s", c.Name, c.Idle))
 			continue
 		}
 		again := r.refusal(c.Name).PausedUntil()

@@ -22,6 +22,12 @@ func cut(c Cluster) Cluster {
 	return c
 }
 
+// idle is a cluster in which nothing queues.
+func idle(c Cluster) Cluster {
+	c.Idle = "its Lease is not renewed"
+	return c
+}
+
 func lacks(c Cluster, what string) Cluster {
 	c.Lacks = what
 	return c
@@ -100,6 +106,20 @@ func TestNext(t *testing.T) {
 			message: "Late: it has said nothing of the copy for 1m0s"},
 		{name: "where another can be asked, and it is told", job: askedInA(judgedWithin), clusters: []Cluster{cluster("a", Copy{Unjudged: true})}, in: "a",
 			message: "its Muster or Kueue may be down; no other cluster can be asked now"},
+		{name: "one with quota leaves a cluster where nothing queues any more", job: askedInA(0),
+			clusters: []Cluster{idle(cluster("a", Copy{Reserved: true})), cluster("b")}, want: Withdraw, in: "a",
+			message: "cluster a does not run the job: Late: its Lease is not renewed"},
+		{name: "so does one that is refused there", job: askedInA(0), clusters: []Cluster{idle(cluster("a", Copy{Refused: NoQuota})), cluster("b")},
+			want: Withdraw, in: "a", message: "Late: its Lease is not renewed"},
+		{name: "it stays where no other can be asked, and the reason is told", job: askedInA(0),
+			clusters: []Cluster{idle(cluster("a", Copy{Reserved: true})), idle(cluster("b"))}, in: "a",
+			message: "Late: its Lease is not renewed; no other cluster can be asked now"},
+		{name: "one that is admitted there runs on", job: askedInA(0), clusters: []Cluster{idle(cluster("a", Copy{Admitted: true})), cluster("b")}, in: "a"},
+		{name: "a cluster where nothing queues is not asked", job: &Job{Open: true}, clusters: []Cluster{idle(cluster("a")), cluster("b")},
+			want: Nominate, cluster: "b", gone: "a b", in: "b"},
+		{name: "though all are so", job: &Job{Open: true}, clusters: []Cluster{idle(cluster("a")), idle(cluster("b"))},
+			message: "no cluster can run the job: a does not queue: its Lease is not renewed; b does not queue"},
+
 		{name: "one that runs for ever", job: askedInA(2 * startBound), clusters: []Cluster{cluster("a", Copy{Admitted: true})}, in: "a"},
 		{name: "one that waits for quota waits a moment", job: askedInA(0), clusters: []Cluster{cluster("a", Copy{Refused: NoQuota})}, at: quotaPatience, in: "a"},
 		{name: "longer with each try", job: askedInA(0, no("a", NoQuota, time.Minute, 2)), clusters: []Cluster{cluster("a", Copy{Refused: NoQuota})},

@@ -181,6 +181,9 @@ func (w *world) clusters(record *Record, as look) (out []Cluster) {
 		if x.deleted {
 			c.Lacks = "its MultiKueueCluster"
 		}
+		if x.idle {
+			c.Idle = "it is idle"
+		}
 		if as == weighed {
 			c.Prospect = w.prospect(x)
 		}
@@ -246,6 +249,9 @@ func (w *world) name(v version, s Step) outcome {
 		if n := len(s.Record.Refusals); n > 0 && strings.Contains(s.Record.Refusals[n-1].Message, "has said nothing") {
 			w.seen["left for its silence"]++
 		}
+		if strings.Contains(s.Message, "it is idle") {
+			w.seen["left idle"]++
+		}
 		return done
 	}
 	w.muster.named[s.Cluster] = true
@@ -293,12 +299,38 @@ func (w *world) manage(v version) (s Step, is outcome) {
 		}
 		w.commit(s.Cluster)
 		return s, goesOn
+	case Follow:
+		switch c := x.copy; {
+		case !reached(x):
+			return s, failed
+		case c == nil || c.UID != find(clusters, s.Cluster).Copy.UID || c.Leaving:
+		case !c.hasJob && w.now.Before(x.refusesJobsUntil):
+			if v.number != w.manager.number {
+				return s, notAsSeen
+			}
+			w.seen["refuses the job"]++
+			record := j.Record.Refused(Refusal{Cluster: x.name, Reason: Rejected, At: w.now, Copy: c.UID})
+			w.patch(func(v *version) { v.record = record.Encode() })
+			w.retry(w.manager, x.name+" does not take the job")
+		default:
+			c.hasJob = true
+		}
 	case Finish:
-		w.finished = true
+		switch {
+		case !reached(x):
+			return s, failed
+		case v.number != w.manager.number:
+			return s, notAsSeen
+		}
+		w.finished, w.endedAt = true, w.now
 		w.note("the job has finished in %s", s.Cluster)
+		w.patch(func(v *version) { v.finished = true })
 	case Retry:
 		if find(clusters, s.Cluster).Stopped {
 			w.seen["moved behind a fence"]++
+		}
+		if strings.Contains(s.Message, "it is idle") {
+			w.seen["not started"]++
 		}
 		for _, name := range s.Gone {
 			switch x := w.worker(name); {
@@ -388,6 +420,9 @@ func (w *world) clear(v version, s Step, clusters []Cluster, reached func(*worke
 			return notAsSeen
 		}
 		w.patch(func(v *version) { v.record = record.Encode() })
+	}
+	if w.finished && is == done && len(s.Gone) > 0 {
+		w.seen["cleared after its end"]++
 	}
 	return is
 }

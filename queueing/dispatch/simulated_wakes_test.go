@@ -143,7 +143,7 @@ func (w *world) hearsNothing(s *Step) bool {
 func (w *world) job(v version) (*Job, error) {
 	record, err := w.decode(v.record)
 	return &Job{
-		Open: v.quota && !v.ready && v.cluster == "" && !v.deleted, Over: w.managed && (!v.quota || v.deleted),
+		Open: v.quota && !v.ready && v.cluster == "" && !v.deleted && !v.finished, Over: w.managed && (!v.quota || v.deleted || v.finished),
 		Runs: v.cluster, Nominated: v.nominated, Hedge: w.hedge, Record: record,
 	}, err
 }

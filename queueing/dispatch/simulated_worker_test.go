@@ -86,7 +86,7 @@ func (w *world) renew() {
 		}
 	}
 	for _, x := range w.workers {
-		if w.now.Before(x.asked) || w.now.Before(x.cutUntil) {
+		if w.now.Before(x.asked) || w.now.Before(x.cutUntil) || w.now.Before(x.swappedUntil) {
 			continue
 		}
 		x.asked = w.now.Add(3 * time.Second)
@@ -127,6 +127,8 @@ type remote struct {
 	// since is when it came to its state; goesAt is when it is gone once it is leaving.
 	since, goesAt time.Time
 	spends        bool
+	// hasJob: the job was made there.
+	hasJob bool
 	// generation of the Workload that it is of.
 	generation int
 	// inactive: the fence has stopped it, and its pods have stopped by then.
@@ -138,6 +140,7 @@ type remote struct {
 func (w *world) bury(x *worker) {
 	w.seen["declared dead"]++
 	w.note("%s is gone, and declared dead", x.name)
+	w.ended = nil
 	w.workers = slices.DeleteFunc(w.workers, func(o *worker) bool { return o == x })
 	w.connectionChanged()
 }
@@ -152,9 +155,10 @@ func (w *world) connect(x *worker) {
 		return
 	}
 	x.asks = w.now.Add(3 * time.Second)
-	up := !w.now.Before(x.cutUntil)
-	if x.connected != up {
-		x.connected = up
+	up := !w.now.Before(x.cutUntil) && !w.now.Before(x.swappedUntil)
+	idle := up && w.now.Before(x.hangsUntil) && w.now.Sub(x.hangsSince) >= time.Minute
+	if x.connected != up || x.idle != idle {
+		x.connected, x.idle = up, idle
 		w.connectionChanged()
 	}
 	if up {
@@ -235,10 +239,14 @@ func (w *world) work(x *worker) {
 		w.stop(x, NoCapacity)
 		return
 	case c.Reserved && !c.Admitted && age > 5*time.Second:
-		c.Admitted, c.since = true, w.now
-	case c.Admitted && age > 30*time.Second:
-		if (w.calm || w.random.IntN(10000) == 0) && x.name == w.manager.cluster {
-			c.Finished, c.spends = true, false
+		c.Admitted, c.Held, c.since = true, true, w.now
+	case c.Held && (c.hasJob || !w.managed) && age > 5*time.Second && x.name == w.manager.cluster:
+		c.Held = false
+	case c.Admitted && !c.Held && age > 30*time.Second:
+		if (w.calm || w.random.IntN(w.runs) == 0) && x.name == w.manager.cluster {
+			if c.Finished, c.spends = true, false; c.Changed == "" && w.manager.quota && !w.manager.deleted {
+				w.ended = c
+			}
 		}
 	}
 	c.Unjudged = c.Unjudged && !c.Reserved && c.Refused == ""
@@ -249,7 +257,7 @@ func (w *world) work(x *worker) {
 }
 
 func (w *world) stop(x *worker, why Reason) {
-	x.copy.Reserved, x.copy.Admitted, x.copy.Refused, x.copy.since = false, false, why, w.now
+	x.copy.Reserved, x.copy.Admitted, x.copy.Held, x.copy.Refused, x.copy.since = false, false, false, why, w.now
 	w.note("%s: refused %q", x.name, why)
 	w.tell(x)
 }

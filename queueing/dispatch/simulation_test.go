@@ -24,12 +24,15 @@ var (
 func TestOneClusterSpends(t *testing.T) {
 	t.Run("kueue", func(t *testing.T) {
 		simulate(t, false, "crash", "cut", "refused", "evicted", "by hand", "answer lost", "stale create", "stalled", "manager evicts",
-			"foreign", "without queue", "declared dead")
+			"foreign", "without queue", "declared dead", "hangs", "left idle",
+			"rejected")
 	})
 	t.Run("muster", func(t *testing.T) {
 		simulate(t, true, "crash", "cut", "refused", "evicted", "by hand", "answer lost", "late create", "late award",
 			"stalled", "manager evicts", "foreign", "without queue", "refuses copies", "declared dead", "moved before its award",
-			"deleted here", "made again here", "wiped", "its name deleted", "cleared after that", "hangs", "left for its silence")
+			"deleted here", "made again here", "wiped", "its name deleted", "cleared after that", "hangs", "left for its silence",
+			"left idle", "not started", "rejected", "edited", "refuses the job", "swapped", "deleted by its TTL",
+			"cleared after its end")
 	})
 }
 
@@ -101,14 +104,21 @@ type world struct {
 	// hedge is how many clusters the job asks for at once; zero for one.
 	hedge int
 	// manager is the Workload as the manager's API server has it; history has its versions with their times, for caches that lag.
-	manager  version
-	history  []version
-	workers  []*worker
-	kueue    actor
-	muster   actor
+	manager version
+	history []version
+	workers []*worker
+	kueue   actor
+	muster  actor
+	// finished: the job is known to have ended, since endedAt. ttl is how long its Workload stays then.
 	finished bool
-	moves    int
-	calm     bool
+	endedAt  time.Time
+	ttl      time.Duration
+	// runs is for how many ticks the job does on average, while the world is not calm.
+	runs int
+	// ended is the copy that has run, unless something has happened since for which the job may run again.
+	ended *remote
+	moves int
+	calm  bool
 
 	// record is what the text was decoded to last.
 	record Record
@@ -127,6 +137,7 @@ type version struct {
 	// generation counts the Workloads that there were; deleted: it waits for its finalizer.
 	generation int
 	deleted    bool
+	finished   bool
 	quota      bool
 	ready      bool
 	nominated  []string
@@ -154,9 +165,14 @@ type worker struct {
 	// made is what the dispatcher has made and not seen yet, since then.
 	made   *Copy
 	madeAt time.Time
-	// hangsUntil is until when its Muster does nothing.
-	hangsUntil time.Time
-	// deleted: its MultiKueueCluster is, and lostSince is since when it could not be reached then.
+	// Its API server refuses the job, by a policy there, until then.
+	refusesJobsUntil time.Time
+	// The Secret of its kubeconfig has that of another cluster until then.
+	swappedUntil time.Time
+	// hangsUntil is until when its Muster does nothing, since hangsSince. idle: the dispatcher has noticed.
+	hangsSince, hangsUntil time.Time
+	idle                   bool
+	// deleted: its MultiKueueCluster is, which its finalizer keeps. lostSince is since when the dispatcher's process does not reach it.
 	deleted   bool
 	lostSince time.Time
 	// has no machines, or no quota, until then.
@@ -187,7 +203,7 @@ func (w *world) crash() {
 		w.history[i].shown = when.Earliest(w.history[i].shown, w.muster.again)
 	}
 	for _, x := range w.workers {
-		x.made, x.foreign, x.refused = nil, time.Time{}, time.Time{}
+		x.made, x.foreign, x.refused, x.lostSince = nil, time.Time{}, time.Time{}, time.Time{}
 		x.stalledUntil = when.Earliest(x.stalledUntil, w.muster.again)
 		for i := range x.told {
 			x.told[i].at = when.Earliest(x.told[i].at, w.muster.again)
@@ -218,6 +234,8 @@ func newWorld(seed uint64) *world {
 	w := &world{random: rand.New(rand.NewPCG(seed, 21)), now: noon, seen: map[string]int{}}
 	w.muster.begins, w.muster.wakes, w.muster.named = noon, []time.Time{noon}, map[string]bool{}
 	w.manager = version{quota: true, at: noon}
+	w.ttl = time.Duration(w.random.IntN(2)) * w.within(time.Minute)
+	w.runs = []int{500, 10000}[w.random.IntN(2)]
 	w.history = []version{w.manager}
 	for i := range 2 + w.random.IntN(3) {
 		w.workers = append(w.workers, &worker{name: string(rune('a' + i)), connected: true})
@@ -244,19 +262,25 @@ func (w *world) within(most time.Duration) time.Duration {
 	return time.Duration(w.random.Int64N(int64(most)))
 }
 
+// lasts is for how long there are mishaps.
+func (w *world) lasts() time.Duration {
+	if w.fenced {
+		return 40 * time.Minute
+	}
+	return 20 * time.Minute
+}
+
 // run lets everything happen for some minutes, and then gives the job time to end.
 func (w *world) run() {
-	lasting := 20 * time.Minute
-	if w.fenced {
-		lasting = 40 * time.Minute
-	}
-	for end := noon.Add(4*time.Hour + lasting); w.now.Before(end) && w.wrong == "" && !w.finished; w.now = w.now.Add(tick) {
+	lasting := w.lasts()
+	for end := noon.Add(4*time.Hour + lasting); w.now.Before(end) && w.wrong == "" && !w.over(); w.now = w.now.Add(tick) {
 		if !w.calm && w.now.Sub(noon) > lasting {
 			w.calm = true
 			w.note("the world is calm")
 			for _, x := range w.workers {
 				x.cutUntil, x.dryUntil, x.fullUntil = w.now, w.now, w.now
 				x.foreignUntil, x.refusesUntil, x.queueless, x.hangsUntil = w.now, w.now, w.now, w.now
+				x.refusesJobsUntil, x.swappedUntil = w.now, w.now
 			}
 		}
 		w.mishap()
@@ -283,13 +307,27 @@ func (w *world) run() {
 	}
 }
 
+// over reports whether the job has ended, and nothing of it is left in any worker.
+func (w *world) over() bool {
+	record, _ := w.decode(w.manager.record)
+	return w.finished && (!w.managed || len(record.In) == 0 && !slices.ContainsFunc(w.workers, func(x *worker) bool {
+		return x.copy != nil || len(x.arrives) > 0
+	}))
+}
+
 // judge: machines for the job are in one worker at most, or in as many as it asks for.
 func (w *world) judge() {
 	var spend []string
 	for _, x := range w.workers {
 		if x.copy != nil && x.copy.spends {
 			spend = append(spend, x.name)
+			if w.ended != nil && x.copy != w.ended && w.hedge == 0 {
+				w.wrong = "the job has ended, and has machines again in " + x.name
+			}
 		}
+	}
+	if w.managed && w.finished && w.calm && w.now.Sub(later(w.endedAt, noon.Add(w.lasts()))) > 10*time.Minute {
+		w.wrong = "the job has ended, and something of it is left in a worker after 10 minutes"
 	}
 	if len(spend) > 1 {
 		w.seen["hedged"]++
@@ -332,42 +370,65 @@ func (w *world) mishap() {
 		case w.managed && w.chance(3000):
 			x.refusesUntil = w.now.Add(w.within(5 * time.Minute))
 			w.note("%s refuses copies until %.2fs", x.name, x.refusesUntil.Sub(noon).Seconds())
-		case len(w.workers) > 2 && w.chance(40000):
+		case w.remaining() > 2 && w.chance(40000):
 			w.bury(x)
 			return
-		case w.managed && !x.deleted && len(w.workers) > 2 && w.chance(20000):
+		case w.managed && w.chance(8000):
+			w.swap(x)
+		case w.managed && w.chance(4000):
+			x.refusesJobsUntil = w.now.Add(w.within(5 * time.Minute))
+			w.note("%s refuses the job until %.2fs", x.name, x.refusesJobsUntil.Sub(noon).Seconds())
+		case w.managed && !x.deleted && w.remaining() > 2 && w.chance(20000):
 			w.seen["its name deleted"]++
 			w.note("the MultiKueueCluster of %s is deleted", x.name)
-			if x.deleted = true; !x.connected {
-				w.bury(x)
-				return
-			}
+			x.deleted = true
 			w.connectionChanged()
-		case w.managed && w.chance(4000):
-			x.hangsUntil = w.now.Add(w.within(5 * time.Minute))
+		case w.chance(4000):
+			if !w.now.Before(x.hangsUntil) {
+				x.hangsSince = w.now
+			}
+			x.hangsUntil = later(x.hangsUntil, w.now.Add(w.within(5*time.Minute)))
 			w.seen["hangs"]++
 			w.note("nothing queues in %s until %.2fs", x.name, x.hangsUntil.Sub(noon).Seconds())
 		case w.managed && w.chance(15000):
 			// Its MultiKueueCluster leads to another cluster until an admin has said that it is meant.
 			w.seen["wiped"]++
 			w.note("%s is wiped", x.name)
-			x.copy, x.arrives, x.awards = nil, nil, nil
+			x.copy, x.arrives, x.awards, w.ended = nil, nil, nil, nil
 			x.cutUntil, x.lossy = later(x.cutUntil, w.now.Add(w.within(3*time.Minute))), false
 			w.tell(x)
 		case x.quiet && w.now.Before(x.cutUntil):
 		case w.chance(3000) && x.copy != nil && !x.copy.Leaving:
 			w.seen["by hand"]++
 			w.note("the copy in %s is deleted by hand", x.name)
+			w.ended = nil
 			w.delete(x)
+		case w.managed && w.chance(6000) && x.copy != nil && !x.copy.Leaving:
+			w.seen["edited"]++
+			w.note("the copy in %s is edited", x.name)
+			x.copy.Changed, w.ended = "its queue is another one", nil
+			w.tell(x)
+		case w.chance(3000) && x.copy != nil && x.copy.Reserved && !x.copy.Admitted && !x.copy.Leaving:
+			w.seen["rejected"]++
+			w.stop(x, Rejected)
 		case w.chance(6000) && x.copy != nil && x.copy.Admitted:
 			w.seen["evicted"]++
 			w.note("%s evicts the copy", x.name)
 			w.stop(x, Evicted)
+			w.ended = nil
 		}
+	}
+	if w.manager.finished {
+		if !w.manager.deleted && w.now.Sub(w.endedAt) >= w.ttl {
+			w.seen["deleted by its TTL"]++
+			w.write(func(v *version) { v.deleted = true })
+		}
+		return
 	}
 	if w.managed && w.chance(8000) && !w.manager.deleted {
 		w.seen["deleted here"]++
 		w.note("the Workload is deleted in the manager")
+		w.ended = nil
 		w.write(func(v *version) { v.deleted = true })
 	}
 	if record, _ := w.decode(w.manager.record); w.manager.deleted && len(record.In) == 0 {
@@ -379,6 +440,7 @@ func (w *world) mishap() {
 	if w.chance(8000) && w.manager.quota && !w.manager.deleted {
 		w.seen["manager evicts"]++
 		w.note("the manager evicts the job")
+		w.ended = nil
 		w.write(func(v *version) { v.quota, v.ready, v.nominated, v.cluster = false, false, nil, "" })
 	}
 	if !w.manager.quota && w.now.Sub(w.manager.at) > 3*time.Second {
@@ -386,6 +448,29 @@ func (w *world) mishap() {
 			w.write(func(v *version) { v.quota = true })
 		}
 	}
+}
+
+// swap has the Secrets of a worker and of another one swapped for a while. The dispatcher uses neither, since they lead elsewhere than
+// before.
+func (w *world) swap(x *worker) {
+	y := w.workers[w.random.IntN(len(w.workers))]
+	if x == y {
+		return
+	}
+	w.seen["swapped"]++
+	x.swappedUntil = w.now.Add(w.within(5 * time.Minute))
+	y.swappedUntil = x.swappedUntil
+	w.note("the kubeconfigs of %s and %s are swapped until %.2fs", x.name, y.name, x.swappedUntil.Sub(noon).Seconds())
+}
+
+// remaining is how many workers have a MultiKueueCluster that was not deleted.
+func (w *world) remaining() (n int) {
+	for _, x := range w.workers {
+		if !x.deleted {
+			n++
+		}
+	}
+	return n
 }
 
 // write makes a version of the manager's Workload.

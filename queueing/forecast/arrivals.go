@@ -151,7 +151,7 @@ func (h *History) streams(state *queueing.State, now time.Time) []*stream {
 	}
 	var out []*stream
 	// What their specs come to is worked out once.
-	read := state.Bare(nil)
+	read := state.WithoutWorkloads(nil)
 	byUID := map[types.UID]*stream{}
 	for from, a := range h.sources {
 		rate := a.rate(h.since, now)

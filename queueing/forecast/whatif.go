@@ -17,7 +17,7 @@ import (
 // Copy is a State of its own with the same objects: to set others in it and ask what
 // would be, or to forecast while the original goes on.
 func Copy(state *queueing.State) *queueing.State {
-	out := state.Bare(nil)
+	out := state.WithoutWorkloads(nil)
 	for _, w := range state.AllWorkloads() {
 		out.Join(w)
 	}

@@ -87,7 +87,7 @@ func newWorld(from *queueing.State, n nature, now time.Time) *world {
 		sees: func(*lifecycle.Verdict) {}, saw: func(*lifecycle.Verdict) {}, begins: func(*cache.Workload) {},
 		ends: func(*cache.Workload) {}, rested: unhurried,
 	}
-	x.state = from.Bare(func(gang state.Gang, v planner.Verdict) {
+	x.state = from.WithoutWorkloads(func(gang state.Gang, v planner.Verdict) {
 		if v.Outcome == planner.Fits || v.Outcome == planner.Launch {
 			counts := make([]int, len(gang.PodSets))
 			for i := range gang.PodSets {
@@ -97,7 +97,7 @@ func newWorld(from *queueing.State, n nature, now time.Time) *world {
 		}
 	})
 	x.state.Nodes.BookedUnseen = true
-	x.state.Nodes.ForgetCrews()
+	x.state.Nodes.DeleteWorkloadPods()
 	return x
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// AnsweredChecks obeys a check whose controller wants the Workload stopped, whether it
-// is admitted by now or not.
+// AnsweredChecks returns the verdict required by a check that is Rejected or Retry, whether the Workload is admitted or
+// not.
 func (s Rules) AnsweredChecks(w *cache.Workload) *Verdict {
 	if rejected := workload.ChecksIn(w.Object, kueue.CheckStateRejected); len(rejected) > 0 {
 		return s.requestDeactivation(w, kueue.WorkloadEvictedByAdmissionCheck, workload.DescribeChecks(rejected))
@@ -26,8 +26,8 @@ func (s Rules) AnsweredChecks(w *cache.Workload) *Verdict {
 	return nil
 }
 
-// AdvanceChecks looks at the checks of a Workload that waits for them, and says when
-// to look again though nothing happens; zero is never.
+// AdvanceChecks evaluates the checks of a Workload that waits for them. Again is when to evaluate them without an
+// event; zero is never.
 func (s Rules) AdvanceChecks(w *cache.Workload) (v *Verdict, again time.Time) {
 	e := workload.Edit(w.Object, s.now)
 	v = &Verdict{Workload: w, Action: Advance}
@@ -46,7 +46,7 @@ func (s Rules) AdvanceChecks(w *cache.Workload) (v *Verdict, again time.Time) {
 		}
 		again = workload.Earliest(again, step.Until)
 		changed = step.Write(state, s.now) || changed
-		// One request a verdict; the next one is made when it is settled.
+		// One request per verdict; the next is created once this one is settled.
 		v.Create = cmp.Or(v.Create, step.Create)
 		v.Delete = append(v.Delete, step.Delete...)
 		if changed {
@@ -78,7 +78,7 @@ func (s Rules) AdvanceChecks(w *cache.Workload) (v *Verdict, again time.Time) {
 	return v, again
 }
 
-// endAttempt ends an attempt at machines.
+// endAttempt ends an attempt to obtain machines.
 func (s Rules) endAttempt(w *cache.Workload, over *checks.AttemptEnd) *Verdict {
 	if over.StartBy.IsZero() {
 		return s.attemptFailed(w, over.Condition, over.Why, over.NotBefore)
@@ -88,8 +88,7 @@ func (s Rules) endAttempt(w *cache.Workload, over *checks.AttemptEnd) *Verdict {
 	return v
 }
 
-// syncChecks follows the queue's spec: checks that it has gained are Pending,
-// those that it has lost are forgotten.
+// syncChecks updates the checks to the queue's spec: new ones are Pending, removed ones are deleted.
 func (s Rules) syncChecks(w *cache.Workload, e *workload.Editor) (changed bool) {
 	q := s.cache.Queues[w.Object.Status.Admission.ClusterQueue]
 	if q == nil {
@@ -110,8 +109,7 @@ func (s Rules) syncChecks(w *cache.Workload, e *workload.Editor) (changed bool) 
 	return !same
 }
 
-// revoked looks at the requests of Kueue's own checks once the Workload is
-// admitted: what was booked may have been taken away.
+// revoked evaluates the requests of Kueue's checks of an admitted Workload: their capacity may have been revoked.
 func (s Rules) revoked(w *cache.Workload) *Verdict {
 	e := workload.Edit(w.Object, s.now)
 	for i := range e.Status.AdmissionChecks {
@@ -128,7 +126,7 @@ func (s Rules) revoked(w *cache.Workload) *Verdict {
 	return nil
 }
 
-// NewCheckStates are the states of the checks at the start of an attempt.
+// NewCheckStates returns the states of the checks at the start of an attempt.
 func (s Rules) NewCheckStates(w *cache.Workload, names []kueue.AdmissionCheckReference) []kueue.AdmissionCheckState {
 	out := make([]kueue.AdmissionCheckState, 0, len(names))
 	for _, name := range names {
@@ -146,7 +144,7 @@ func (s Rules) NewCheckStates(w *cache.Workload, names []kueue.AdmissionCheckRef
 	return out
 }
 
-// requestConfig is that of a check of Kueue's own; nil for others.
+// requestConfig returns the ProvisioningRequestConfig of a check of Kueue's controller; nil for others.
 func (s Rules) requestConfig(name kueue.AdmissionCheckReference) *kueue.ProvisioningRequestConfigSpec {
 	if !s.cache.IsRequest(name) {
 		return nil

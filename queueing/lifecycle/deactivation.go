@@ -11,14 +11,14 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// requestDeactivation marks a Workload that has to be deactivated, with the cause.
+// requestDeactivation sets the condition DeactivationTarget, with the cause.
 func (s Rules) requestDeactivation(w *cache.Workload, cause, message string) *Verdict {
 	e := workload.Edit(w.Object, s.now)
 	e.Set(kueue.WorkloadDeactivationTarget, metav1.ConditionTrue, cause, message)
 	return &Verdict{Workload: w, Action: Advance, Reason: cause, Message: message, Status: e.Status}
 }
 
-// Deactivate carries out what condemn has marked; nil where nothing is.
+// Deactivate deactivates a Workload with the condition DeactivationTarget; nil if it has none.
 func (s Rules) Deactivate(w *cache.Workload) *Verdict {
 	if !workload.IsActive(w.Object) || !workload.IsTrue(w.Object, kueue.WorkloadDeactivationTarget) {
 		return nil
@@ -34,8 +34,7 @@ func (s Rules) Deactivate(w *cache.Workload) *Verdict {
 	return v
 }
 
-// deactivationCause is why an inactive Workload was deactivated; the cause is
-// empty if a person did it.
+// deactivationCause returns why a Workload is inactive; the cause is empty if a user deactivated it.
 func deactivationCause(w *kueue.Workload) (cause, message string) {
 	if target := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadDeactivationTarget); target != nil {
 		return target.Reason, fmt.Sprintf("The workload is deactivated due to %s", target.Message)
@@ -43,7 +42,7 @@ func deactivationCause(w *kueue.Workload) (cause, message string) {
 	return "", "The workload is deactivated"
 }
 
-// Inactive tells a Workload without quota that it is deactivated.
+// Inactive returns the verdict on an inactive Workload without quota.
 func (s Rules) Inactive(w *cache.Workload) *Verdict {
 	if workload.IsEvicted(w.Object) && w.Object.Status.RequeueState == nil {
 		return s.Wait(w, kueue.WorkloadDeactivated, workload.DeactivatedMessage)

@@ -10,12 +10,11 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// ReasonAdmissionEdited is the reason of Evicted where the admission of a Workload
-// that runs does not match its podSets, as after an edit by hand. Kueue's webhooks
-// do not allow that, so it has no word for it.
+// ReasonAdmissionEdited is the reason of Evicted if the admission of a running Workload does not match its podSets, for
+// example after a manual edit. Kueue's webhooks reject such edits, so Kueue has no reason for it.
 const ReasonAdmissionEdited = "AdmissionEdited"
 
-// editedAdmission starts a Workload over whose admission cannot be what a cycle decided.
+// editedAdmission requeues a Workload whose admission is not one that a cycle can decide.
 func (s Rules) editedAdmission(w *cache.Workload) *Verdict {
 	why := s.invalidAdmission(w)
 	switch {
@@ -28,8 +27,8 @@ func (s Rules) editedAdmission(w *cache.Workload) *Verdict {
 	return s.Release(w, kueue.WorkloadQuotaReservedReasonMisconfigured, "status.admission was edited: "+why+"; the workload is queued again")
 }
 
-// invalidAdmission says what about an admission cannot be; "" if it may be. A flavor that
-// is gone is no reason to stop what runs there.
+// invalidAdmission returns what is invalid in an admission; empty if nothing is. A deleted flavor is no reason to stop
+// running pods.
 func (s Rules) invalidAdmission(w *cache.Workload) string {
 	admission := w.Object.Status.Admission
 	if have, want := len(admission.PodSetAssignments), len(w.Object.Spec.PodSets); have != want {
@@ -53,8 +52,7 @@ func (s Rules) invalidAdmission(w *cache.Workload) string {
 	return ""
 }
 
-// PartialReservation takes away what is left of a reservation that does not count, such as an
-// admission without its condition.
+// PartialReservation removes the rest of an incomplete reservation, such as an admission without its condition.
 func (s Rules) PartialReservation(w *cache.Workload) *Verdict {
 	if w.Object.Status.Admission == nil && !workload.IsTrue(w.Object, kueue.WorkloadQuotaReserved) && !workload.IsAdmitted(w.Object) {
 		return nil

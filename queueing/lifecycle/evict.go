@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Release takes the quota of a Workload back of which nothing has run on it.
+// Release releases the quota of a Workload whose pods never ran with it.
 func (s Rules) Release(w *cache.Workload, reason, message string) *Verdict {
 	e := workload.Edit(w.Object, s.now)
 	e.ResetChecks()
@@ -18,26 +18,25 @@ func (s Rules) Release(w *cache.Workload, reason, message string) *Verdict {
 	return &Verdict{Workload: w, Action: Release, Reason: reason, Message: message, Status: e.Status}
 }
 
-// Evict stops a Workload. Its quota goes with the same write where nothing of it
-// can be running; pending is then the reason of QuotaReserved=False. It is
-// judged again from requeueAt on; zero is at once.
+// Evict evicts a Workload. If none of its pods can be running, its quota is released in the same write; pending is then
+// the reason of QuotaReserved=False. It is evaluated again at requeueAt; zero is at once.
 func (s Rules) Evict(w *cache.Workload, reason, message, pending string, requeueAt time.Time) *Verdict {
 	return s.evictDueTo(w, reason, "", message, pending, requeueAt)
 }
 
 const (
-	// soon is how long a Workload has quota at most before its preemption counts as one more turn of a circle, and
-	// turns are how many there are before it pauses.
+	// A Workload that is preempted within soon after it got quota may be part of a preemption cycle. After turns
+	// preemptions it backs off.
 	soon  = 5 * time.Minute
 	turns = 3
-	// circlePause doubles with each further turn, up to maxCirclePause.
+	// circlePause doubles with each further preemption, up to maxCirclePause.
 	circlePause    = 10 * time.Second
 	maxCirclePause = 30 * time.Minute
 )
 
-// Preempt evicts a Workload for another one. With fair sharing the rules of preemption may lead in a circle: the
-// share of a queue has one stop for another, which has a third stop, whose priority has the first stop. So a Workload
-// that was preempted several times, and again soon after it had quota, pauses longer and longer.
+// Preempt evicts a Workload for another one. With fair sharing, preemption may be cyclic: the share of one queue
+// preempts a second Workload, that of its queue a third, and the priority of the third preempts the first. So a
+// Workload that was preempted several times, and again soon after it got quota, backs off exponentially.
 func (s Rules) Preempt(w *cache.Workload, message string) *Verdict {
 	var again time.Time
 	before := workload.Evictions(w.Object, kueue.WorkloadEvictedByPreemption, "")
@@ -48,7 +47,7 @@ func (s Rules) Preempt(w *cache.Workload, message string) *Verdict {
 	return s.Evict(w, kueue.WorkloadEvictedByPreemption, message, kueue.WorkloadQuotaReservedReasonPendingEvaluation, again)
 }
 
-// evictDueTo is evict for reasons that have causes.
+// evictDueTo is Evict for reasons that have underlying causes.
 func (s Rules) evictDueTo(w *cache.Workload, reason, cause, message, pending string, requeueAt time.Time) *Verdict {
 	e := workload.Edit(w.Object, s.now)
 	e.Evict(reason, cause, message)

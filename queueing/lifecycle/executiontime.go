@@ -10,8 +10,8 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// executionTime ends a Workload that has been admitted for longer than it may be, all
-// its admissions together. Else it is looked at again when that would be.
+// executionTime deactivates a Workload that exceeds its maximum execution time, summed over all admissions. Otherwise
+// the Workload is evaluated again when it would.
 func (s Rules) executionTime(w *cache.Workload) *Verdict {
 	limit := w.Object.Spec.MaximumExecutionTimeSeconds
 	if limit == nil || !workload.IsAdmitted(w.Object) {

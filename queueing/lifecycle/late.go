@@ -8,8 +8,8 @@ import (
 	"github.com/muster-dev/muster/queueing/checks"
 )
 
-// StartByPassed says that no flavor may get a Workload machines any more, and what becomes
-// of it. As long as some may, it is looked at again when the time comes.
+// StartByPassed returns the verdict on a Workload whose latest start has passed on every flavor. Otherwise the Workload
+// is evaluated again at that time.
 func (s Rules) StartByPassed(w *cache.Workload, q *cache.ClusterQueue) (*Verdict, bool) {
 	var last checks.Terms
 	for _, flavor := range cache.FlavorsOf(q.Object) {

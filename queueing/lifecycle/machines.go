@@ -16,11 +16,10 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// evictOnLostBooking ends an attempt whose booking ran out or broke after the Workload was
-// admitted: pods that are not there yet would wait for machines that are gone. So it
-// does where machines were lost on which the Workload ran, unless its CapacityPolicy
-// leaves it then. Nothing else that becomes of a request is a running job's business,
-// least of all that all its pods have come.
+// evictOnLostBooking ends an attempt whose booking expired or was revoked after the Workload was admitted, because pods
+// that are not created yet would wait for machines that are gone. It also ends it if machines with running pods were
+// lost, unless the CapacityPolicy says otherwise. No other condition of a request affects a running job, especially not
+// that all of its pods have been bound.
 func (s Rules) evictOnLostBooking(w *cache.Workload) *Verdict {
 	for _, r := range s.cache.Slices.Inherited(w) {
 		if c := apimeta.FindStatusCondition(r.Status.Conditions, autoscaling.CapacityRevoked); c != nil && c.Status == metav1.ConditionTrue {
@@ -49,8 +48,8 @@ func (s Rules) evictOnLostBooking(w *cache.Workload) *Verdict {
 	return nil
 }
 
-// evictOnRevoked stops a Workload whose capacity is revoked. That machines are lost is no failure of the attempt, so the next one does
-// not wait. Pods that could not start are likely to fail again.
+// evictOnRevoked evicts a Workload whose capacity is revoked. Lost machines are no failure of the attempt, so the next
+// one starts at once. Pods that could not start are likely to fail again, so they back off.
 func (s Rules) evictOnRevoked(w *cache.Workload, revoked *metav1.Condition) *Verdict {
 	var v *Verdict
 	if revoked.Reason == transaction.ReasonPodsNotStarted {
@@ -64,14 +63,14 @@ func (s Rules) evictOnRevoked(w *cache.Workload, revoked *metav1.Condition) *Ver
 	return v
 }
 
-// WithoutQuota is the end of an attempt that never had its quota: no pods are stopped.
+// WithoutQuota turns the end of an attempt into one without quota: no pods are stopped.
 func WithoutQuota(w *cache.Workload, v *Verdict) *Verdict {
 	v.Workload, v.Action = w, Release
 	w.Reason, w.Message = "", ""
 	return v
 }
 
-// attemptFailed ends an attempt and says when the next one may be, at that time at the earliest.
+// attemptFailed ends an attempt. The next one starts after a backoff, not before notBefore.
 func (s Rules) attemptFailed(w *cache.Workload, condition, why string, notBefore time.Time) *Verdict {
 	var count int32
 	if s := w.Object.Status.RequeueState; s != nil && s.Count != nil && !workload.IsAdmitted(w.Object) {
@@ -114,7 +113,7 @@ func (s Rules) attemptFailed(w *cache.Workload, condition, why string, notBefore
 	return v
 }
 
-// choices is how many flavors of its queue suit some pods of the Workload.
+// choices returns how many flavors of its queue match some pods of the Workload.
 func (s Rules) choices(w *cache.Workload) int32 {
 	q := s.cache.Queues[w.Object.Status.Admission.ClusterQueue]
 	if q == nil {
@@ -129,21 +128,21 @@ func (s Rules) choices(w *cache.Workload) int32 {
 	return max(1, int32(len(suiting)))
 }
 
-// RefusedRequest is the verdict on a Workload whose request the API server does not
-// take; nil if the Workload neither has quota nor asks ahead of it any more.
+// RefusedRequest returns the verdict on a Workload whose ProvisioningRequest the API server rejects; nil if the
+// Workload no longer needs one.
 func (s Rules) RefusedRequest(w *cache.Workload, why string) *Verdict {
 	switch {
-	case w.Place == cache.Reserving:
+	case w.Phase == cache.Reserving:
 		w.Busy = true
 		return s.attemptFailed(w, checks.NotCreated, why, time.Time{})
-	case w.Place == cache.Pending && w.AheadOfQuota != nil:
+	case w.Phase == cache.Pending && w.ProvisionFirst != nil:
 		w.Busy = true
-		return WithoutQuota(w, s.attemptFailed(w.WithObject(w.AheadOfQuota), checks.NotCreated, why, time.Time{}))
+		return WithoutQuota(w, s.attemptFailed(w.WithObject(w.ProvisionFirst), checks.NotCreated, why, time.Time{}))
 	}
 	return nil
 }
 
-// outcome begins the message of an eviction that ended an attempt.
+// outcome is the beginning of the message of an eviction that ended an attempt.
 func outcome(flavors []kueue.ResourceFlavorReference, what string) string {
 	return fmt.Sprintf("On flavors %v %s", flavors, what)
 }

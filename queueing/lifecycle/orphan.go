@@ -7,8 +7,9 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Orphaned ends a Workload of a job that is gone, as a deletion with --cascade=orphan leaves it: without an owner. It would hold its
-// quota for ever. One whose pods may run keeps it until they have ended: package orphans looks for them.
+// Orphaned finishes a Workload whose job is gone and that has no owner, as after a deletion with --cascade=orphan.
+// Otherwise it would keep its quota forever. A Workload whose pods may run keeps its quota until they have ended;
+// package orphans handles that.
 func (s Rules) Orphaned(w *cache.Workload) *Verdict {
 	if !workload.IsOrphan(w.Object) || !w.Object.DeletionTimestamp.IsZero() || workload.HasQuota(w.Object) && workload.IsAdmitted(w.Object) {
 		return nil

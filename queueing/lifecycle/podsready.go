@@ -14,16 +14,15 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// What waitForPodsReady is where the configuration does not say, as in Kueue.
+// Defaults of waitForPodsReady, as in Kueue.
 const (
 	DefaultReadyTimeout  = 30 * time.Minute
 	podsReadyBackoffBase = 60
 	podsReadyBackoffMax  = 3600
 )
 
-// podsReady ends the attempt of an admitted Workload whose pods are not ready in
-// time, which counts from when the control plane answers. Else it is looked at again
-// when that would be.
+// podsReady ends the attempt of an admitted Workload whose pods are not ready in time. The time counts only while the
+// control plane answers. Otherwise the Workload is evaluated again at the end of that time.
 //
 //	Admitted ─timeout─▶ evicted ─backoff─▶ pending
 //	   │ PodsReady=True                ▲
@@ -44,7 +43,7 @@ func (s Rules) podsReady(w *cache.Workload) *Verdict {
 			return nil
 		}
 	}
-	// Pods cannot become ready, nor be seen to be, while the control plane is silent.
+	// Pods cannot become ready, or be observed as ready, while the control plane is silent.
 	if over := when.Latest(since, s.answering).Add(timeout); s.now.Before(over) {
 		s.cache.Wake(w, over)
 		return nil
@@ -54,8 +53,8 @@ func (s Rules) podsReady(w *cache.Workload) *Verdict {
 		fmt.Sprintf("its pods were not ready within %s", timeout))
 }
 
-// retryLater ends the attempt of an admitted Workload whose pods did not come, and lets it
-// pause before the next one. Past the limit there is none, for which short says why.
+// retryLater ends the attempt of an admitted Workload whose pods did not become ready, and backs off. Past the limit it
+// deactivates the Workload; short is then the reason.
 func (s Rules) retryLater(w *cache.Workload, reason, cause, message, short string) *Verdict {
 	strategy := requeuing(s.cache.Config.WaitForPodsReady)
 	tries := s.tries(w.Object)
@@ -70,10 +69,9 @@ func (s Rules) retryLater(w *cache.Workload, reason, cause, message, short strin
 	return v
 }
 
-// tries is how often the pods of a Workload were refused or not ready in time since it
-// was last activated after that: each time it has all its tries again. It is
-// taken from the statistics, since the count in requeueState has attempts at
-// capacity in it, which must never deactivate a Workload.
+// tries returns how often the pods of a Workload were rejected or not ready in time since it was last activated: a
+// reactivated Workload has all its tries again. It is computed from the eviction statistics. The count in requeueState
+// includes attempts to obtain machines, which must never deactivate a Workload.
 func (s Rules) tries(w *kueue.Workload) int32 {
 	n := workload.SaturatingAdd(workload.Evictions(w, kueue.WorkloadEvictedByPodsReadyTimeout, ""),
 		workload.Evictions(w, workload.ReasonPodsRefused, ""))
@@ -91,7 +89,7 @@ func readyTimeout(c *kueueconfig.WaitForPodsReady) time.Duration {
 	return c.Timeout.Duration
 }
 
-// requeuing is the strategy that is set; what it leaves open is Kueue's default.
+// requeuing returns the configured strategy; empty fields have Kueue's defaults.
 func requeuing(c *kueueconfig.WaitForPodsReady) kueueconfig.RequeuingStrategy {
 	if c == nil || c.RequeuingStrategy == nil {
 		return kueueconfig.RequeuingStrategy{}
@@ -99,9 +97,8 @@ func requeuing(c *kueueconfig.WaitForPodsReady) kueueconfig.RequeuingStrategy {
 	return *c.RequeuingStrategy
 }
 
-// Backoff doubles with each try. Up to a sixtieth more, the same for the same try
-// of the same Workload, keeps those apart that failed together. Times in the API
-// have whole seconds.
+// Backoff doubles with each try. Jitter of up to a sixtieth separates Workloads that failed together; it is the same
+// for the same try of a Workload. Times in the API have whole seconds.
 func Backoff(w *kueue.Workload, c kueueconfig.RequeuingStrategy, tries int32) time.Duration {
 	seconds := func(v *int32, fallback int32) time.Duration {
 		if v == nil {

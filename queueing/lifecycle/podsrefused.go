@@ -12,10 +12,9 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// podsRefused ends the attempt of an admitted Workload whose pods the API server
-// refuses: quota and machines are for those that can use them. What refuses them may
-// change without an event that is watched, so the Workload tries again after a pause
-// that doubles.
+// podsRefused ends the attempt of an admitted Workload whose pods the API server rejects, so that others can use its
+// quota and machines. The cause may change without an event that is watched, so the Workload tries again with an
+// exponential backoff.
 func (s Rules) podsRefused(w *cache.Workload) *Verdict {
 	c := apimeta.FindStatusCondition(w.Object.Status.Conditions, kueue.WorkloadPodsReady)
 	if !workload.IsAdmitted(w.Object) || c == nil || c.Status != metav1.ConditionFalse || c.Reason != workload.ReasonPodsRefused ||
@@ -23,7 +22,7 @@ func (s Rules) podsRefused(w *cache.Workload) *Verdict {
 		return nil
 	}
 	message := fmt.Sprintf("The API server rejects the pods: %s", c.Message)
-	// A hint, by which nothing is decided.
+	// This is only a hint; no decision depends on it.
 	if strings.Contains(c.Message, "exceeded quota") && !s.cache.Config.NamespaceQuota {
 		message += " (with namespaceQuota in Muster's configuration a job waits for the ResourceQuota before it starts)"
 	}

@@ -7,13 +7,11 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// ReasonPriorityChanged is the reason of the verdict that gives a Workload the priority
-// of its class.
+// ReasonPriorityChanged is the reason of the verdict that updates a Workload to the priority of its class.
 const ReasonPriorityChanged = "PriorityChanged"
 
-// Prioritize gives a Workload the priority of its class. Nothing else waits for that, so
-// the Workload is judged with the priority that it has, and its place in its queue is
-// kept, until the new one is written.
+// Prioritize updates a Workload to the priority of its class. Nothing waits for the write: until then the Workload is
+// evaluated with its old priority and keeps its position.
 func (s Rules) Prioritize(w *cache.Workload) *Verdict {
 	if !w.PriorityUnchecked || w.SettingPriority {
 		return nil

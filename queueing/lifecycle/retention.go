@@ -13,10 +13,9 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// retention removes a Workload that is not needed any more, once it has been kept for
-// as long as the configuration says: a finished one by itself, since its job knows
-// that it is over; one that Muster has deactivated with its job, which would queue
-// again otherwise.
+// retention deletes a Workload after the time in objectRetentionPolicies: a finished one alone, because its job is
+// finished too; a deactivated one together with its job, which would be queued again otherwise. A finished copy is for its
+// manager to delete, which would start the job a second time if it had not seen the end.
 func (s Rules) retention(w *cache.Workload) *Verdict {
 	policies := s.cache.Config.ObjectRetentionPolicies
 	if policies == nil || policies.Workloads == nil || !w.Object.DeletionTimestamp.IsZero() {
@@ -24,6 +23,8 @@ func (s Rules) retention(w *cache.Workload) *Verdict {
 	}
 	keep := policies.Workloads
 	switch {
+	case workload.IsFinished(w.Object) && workload.IsCopy(w.Object):
+		return nil
 	case workload.IsFinished(w.Object):
 		return s.removed(w, kueue.WorkloadFinished, keep.AfterFinished, nil)
 	case !workload.IsActive(w.Object) && workload.DeactivatedByUs(w.Object):
@@ -32,8 +33,8 @@ func (s Rules) retention(w *cache.Workload) *Verdict {
 	return nil
 }
 
-// removed is the verdict once the time after a condition is over; before it, the
-// Workload is looked at again then.
+// removed returns the verdict once the time after a condition is over. Before that, the Workload is evaluated again
+// then.
 func (s Rules) removed(w *cache.Workload, condition string, keep *metav1.Duration, job *metav1.OwnerReference) *Verdict {
 	if keep == nil {
 		return nil

@@ -13,14 +13,13 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Advance moves a Workload that holds quota one step on: the first of these that
-// has something to say.
+// Advance returns the next step of a Workload with quota: the first verdict of the rules.
 func (s Rules) Advance(w *cache.Workload) *Verdict {
 	object := w.Object
 	if workload.IsEvicted(object) {
 		return s.advanceEvicted(w)
 	}
-	// A finalizer may keep what is being deleted for as long as its user likes. It has its quota while its pods run.
+	// A finalizer may keep a deleted Workload for any time. It has quota while its pods run.
 	if !object.DeletionTimestamp.IsZero() && !workload.MayHold(object) {
 		return s.Release(w, kueue.WorkloadQuotaReservedReasonPendingEvaluation, "The workload is being deleted, and nothing of it has started")
 	}
@@ -44,8 +43,8 @@ func (s Rules) Advance(w *cache.Workload) *Verdict {
 	return v
 }
 
-// advanceEvicted waits for the pods to stop. The controller of the Workload knows
-// when they have, and releases it; where nothing runs, there is no need to wait.
+// advanceEvicted waits until the pods have stopped. The controller of the job then releases the quota. If no pods can
+// be running, it releases the quota itself.
 func (s Rules) advanceEvicted(w *cache.Workload) *Verdict {
 	if workload.MayHold(w.Object) {
 		return nil
@@ -54,8 +53,8 @@ func (s Rules) advanceEvicted(w *cache.Workload) *Verdict {
 		Message: "The evicted workload has no running pods", Status: workload.Released(w.Object, s.now)}
 }
 
-// DeleteStale deletes what is no longer needed, on top of what else is decided about a
-// Workload: its requests but those to keep, then itself.
+// DeleteStale extends a verdict by the deletion of what is no longer needed: the Workload's requests except those to
+// keep, then the Workload itself.
 func (s Rules) DeleteStale(w *cache.Workload, v *Verdict, keep ...*autoscaling.ProvisioningRequest) *Verdict {
 	removal, requests := s.retention(w), s.cache.Requests.Of(w)
 	if removal == nil && len(requests) > 0 && workload.IsFinished(w.Object) && s.cache.Slices.HasHeir(w) {
@@ -77,8 +76,7 @@ func (s Rules) DeleteStale(w *cache.Workload, v *Verdict, keep ...*autoscaling.P
 	return v
 }
 
-// PausedUntil is when a Workload is judged again whose attempt has failed; zero if it
-// does not pause.
+// PausedUntil returns when a Workload that backs off is evaluated again; zero if it does not.
 func (s Rules) PausedUntil(w *cache.Workload) time.Time {
 	if state := w.Object.Status.RequeueState; state != nil && state.RequeueAt != nil && s.now.Before(state.RequeueAt.Time) {
 		return state.RequeueAt.Time
@@ -86,10 +84,9 @@ func (s Rules) PausedUntil(w *cache.Workload) time.Time {
 	return time.Time{}
 }
 
-// Wait is the verdict for a Workload that stays pending; nil if it has been told
-// just that.
+// Wait returns the verdict that a Workload stays pending; nil if its condition already says so.
 func (s Rules) Wait(w *cache.Workload, reason, message string) *Verdict {
-	// As it will be stored, else a long message would be news in every cycle.
+	// Compare what will be stored; a longer message would differ in every cycle.
 	message = text.Clip(message, workload.MaxMessage)
 	if w.Reason == reason && w.Message == message {
 		return nil

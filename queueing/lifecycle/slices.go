@@ -12,8 +12,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// FinishReplaced ends a Workload once the slice that has taken its place is
-// admitted.
+// FinishReplaced finishes a Workload once the slice that replaces it is admitted.
 func (s Rules) FinishReplaced(w, by *cache.Workload) *Verdict {
 	if by.Assumed != nil || !workload.IsAdmitted(by.Object) {
 		return nil
@@ -24,7 +23,7 @@ func (s Rules) FinishReplaced(w, by *cache.Workload) *Verdict {
 		Status: workload.Finished(w.Object, kueue.WorkloadSliceReplaced, message, s.now)}
 }
 
-// scaleDown gives back the quota of pods that an elastic job does without by now.
+// scaleDown releases the quota of pods that an elastic job no longer needs.
 func (s Rules) scaleDown(w *cache.Workload) *Verdict {
 	if !workload.IsElastic(w.Object) {
 		return nil

@@ -10,9 +10,8 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// stop ends what a person has stopped: the Workload itself, its LocalQueue or its
-// ClusterQueue. Hold takes the quota back from those that are not admitted yet;
-// HoldAndDrain evicts the others, too.
+// stop evicts or releases a Workload that a user has stopped: by itself, by its LocalQueue or by its ClusterQueue. Hold
+// releases the quota of Workloads that are not admitted; HoldAndDrain also evicts the others.
 func (s Rules) stop(w *cache.Workload) *Verdict {
 	if v := s.Deactivate(w); v != nil {
 		return v
@@ -48,12 +47,12 @@ func (s Rules) stop(w *cache.Workload) *Verdict {
 	return nil
 }
 
-// What a Workload is told that is held back by its queue: the same when it loses
-// its quota as afterwards, so that it is written once.
+// StoppedMessage and InactiveMessage explain why a stopped queue blocks a Workload. They are the same before and after
+// it loses its quota, so that they are written once.
 func StoppedMessage(lq *kueue.LocalQueue) string {
 	return fmt.Sprintf("LocalQueue %s is inactive: its stopPolicy is %s; set it to None to resume", lq.Name, *lq.Spec.StopPolicy)
 }
 
 func InactiveMessage(q *cache.ClusterQueue) string {
-	return fmt.Sprintf("ClusterQueue %s is inactive: %s", q.Object.Name, q.Standing.Message)
+	return fmt.Sprintf("ClusterQueue %s is inactive: %s", q.Object.Name, q.Status.Message)
 }

@@ -21,34 +21,34 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// nodesLookAgain is how long a Workload waits that finds no room on the nodes that are booked for it: news of them
-// may be on their way. It ends with the booking.
+// nodesLookAgain is how long a Workload that does not fit on its booked nodes waits before it is evaluated again; watch
+// events of the nodes may be late. The wait ends with the booking.
 const nodesLookAgain = time.Second
 
-// nodesArrive is how much later than the news that nodes are booked the news of these nodes may come.
+// nodesArrive is how much later than the booking the watch events of the booked nodes may arrive.
 const nodesArrive = 2 * time.Second
 
-// placeOnBooked finds domains for the pods of a Workload whose machines are there by now, and puts them into its
-// admission; why says why it has none.
+// placeOnBooked writes the topology assignments of a Workload whose machines are booked to its admission; why says why
+// it does not fit.
 func (s Rules) placeOnBooked(w *cache.Workload, e *workload.Editor) (why string) {
 	switch {
 	case slices.ContainsFunc(e.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return s.cache.IsDelegating(c.Name) }):
-		// Its pods have their places in the cluster that has admitted it.
+		// The cluster that has admitted it assigns its topology.
 	case s.cache.Nodes.BookedUnseen:
 	case !s.cache.Nodes.Known:
 		return "The nodes of the cluster are being read"
 	default:
-		forest := s.forestOf(w, e.Status.AdmissionChecks)
-		placing := s.cache.NewPlacing(w, e.Status.Admission, e.Status.AdmissionChecks, forest)
-		if placing == nil {
+		topologies := s.topologiesOf(w, e.Status.AdmissionChecks)
+		requests := s.cache.NewTopologyRequests(w, e.Status.Admission, e.Status.AdmissionChecks, topologies)
+		if requests == nil {
 			break
 		}
-		placed, reason, _ := placing.Place()
+		placed, reason, _ := requests.FindAssignments()
 		if reason != "" {
 			return "No place on the nodes that are booked: " + reason
 		}
-		cache.Write(placed, e.Status.Admission)
-		if forest != s.cache.Nodes.Forest {
+		cache.SetTopologyAssignments(placed, e.Status.Admission)
+		if topologies != s.cache.Nodes.TopologyCache {
 			fillNodes(w, e, placed)
 		}
 	}
@@ -60,9 +60,9 @@ func (s Rules) placeOnBooked(w *cache.Workload, e *workload.Editor) (why string)
 	return ""
 }
 
-// fillNodes tells the start of podSets which fill the nodes that are booked for them, and which alone select those: the selector
-// is enough, and no pod needs to be sent to its node. What a Ready check has prepared is immutable.
-func fillNodes(w *cache.Workload, e *workload.Editor, placed []cache.Placed) {
+// fillNodes marks podSets that fill their booked nodes completely and that alone select them: the selector suffices, so
+// no pod has to be assigned to a node. The podSetUpdates of a Ready check are immutable.
+func fillNodes(w *cache.Workload, e *workload.Editor, placed []cache.PodSetPlacement) {
 	for _, p := range placed {
 		name := w.Object.Spec.PodSets[p.PodSet].Name
 		for i := range e.Status.AdmissionChecks {
@@ -84,15 +84,15 @@ func fillNodes(w *cache.Workload, e *workload.Editor, placed []cache.Placed) {
 	}
 }
 
-// forestOf has the nodes that are booked for a Workload: those of its requests, which take no other pods, or all
-// where Muster did not book them. A booking is known by its request, whichever check has made that.
-func (s Rules) forestOf(w *cache.Workload, checks []kueue.AdmissionCheckState) *placement.Forest {
+// topologiesOf returns the nodes booked for a Workload: those of its requests, which take no other pods, or all nodes
+// if Muster did not book them. Bookings are matched by request, whichever check created it.
+func (s Rules) topologiesOf(w *cache.Workload, checks []kueue.AdmissionCheckState) *placement.TopologyCache {
 	requests, certain := s.bookedFor(w, checks)
 	if len(requests) == 0 {
-		return s.cache.Nodes.Forest
+		return s.cache.Nodes.TopologyCache
 	}
 	found := false
-	forest := s.cache.Nodes.Among(func(n *corev1.Node) (reserved []nodegroups.Resources, ok bool) {
+	topologies := s.cache.Nodes.ForNodes(func(n *corev1.Node) (reserved []nodegroups.Resources, ok bool) {
 		for _, b := range state.BookingsOn(n.Labels, n.Annotations) {
 			if uid, own := requests[b.Key]; own && uid == string(b.UID) {
 				ok, found = true, true
@@ -103,13 +103,14 @@ func (s Rules) forestOf(w *cache.Workload, checks []kueue.AdmissionCheckState) *
 		return reserved, ok
 	})
 	if !found && !certain {
-		return s.cache.Nodes.Forest
+		return s.cache.Nodes.TopologyCache
 	}
-	return forest
+	return topologies
 }
 
-// bookedFor are the UIDs of the requests of a Workload for which nodes may be booked, by the keys of their bookings. It is certain where
-// Muster has made machines for one, or sends pods to its booking. Existing nodes that are booked leave no other record than on them.
+// bookedFor returns the UIDs of the Workload's requests that may have booked nodes, by the keys of their bookings. It
+// is certain if Muster launched machines for one, or if pods select its booking. A booking of existing nodes is
+// recorded only on these nodes.
 func (s Rules) bookedFor(w *cache.Workload, checks []kueue.AdmissionCheckState) (requests map[string]string, certain bool) {
 	selected := map[string]bool{}
 	for i := range checks {
@@ -133,21 +134,22 @@ func (s Rules) bookedFor(w *cache.Workload, checks []kueue.AdmissionCheckState) 
 	return requests, certain
 }
 
-// vanishedLookAgain is how soon it is looked again whether nodes that have vanished are lost for certain.
+// vanishedLookAgain is the interval at which vanished nodes are checked again.
 const vanishedLookAgain = 10 * time.Second
 
-// mostUnhealthy is how many nodes the status of a Workload can name.
+// mostUnhealthy is the maximum number of nodes in status.unhealthyNodes.
 const mostUnhealthy = 8
 
-// replaceNodes has pods whose nodes were lost go to others, in the same domain if one is required. The pods that run stay. Where Muster has
-// booked the machines it makes others, for which it is waited; else the Workload stops if there is no room.
+// replaceNodes replaces lost nodes in the topology assignment, in the same domain if one is required. The running pods
+// stay. If Muster booked the machines, it launches others and the Workload waits for them; otherwise the Workload is
+// evicted if there are no nodes for the pods.
 func (s Rules) replaceNodes(w *cache.Workload) *Verdict {
-	if !s.cache.Nodes.Known || len(w.Uses) == 0 {
+	if !s.cache.Nodes.Known || len(w.TopologyUsage) == 0 {
 		return nil
 	}
-	lost := s.cache.Lost(w)
+	lost := s.cache.LostHosts(w)
 	if workload.IsOfOnePod(w.Object) {
-		lost = nil // another place would be one that the pod does not take
+		lost = nil // the pod would not move to another node
 	}
 	e := workload.Edit(w.Object, s.now)
 	names := slices.Sorted(maps.Keys(lost))
@@ -169,19 +171,19 @@ func (s Rules) replaceNodes(w *cache.Workload) *Verdict {
 		s.cache.Wake(w, s.now.Add(nodesLookAgain))
 		return nil
 	}
-	forest := s.forestOf(w, e.Status.AdmissionChecks)
+	topologies := s.topologiesOf(w, e.Status.AdmissionChecks)
 	reason := "no flavor of it has a Topology any more"
-	if placing := s.cache.NewPlacing(w, e.Status.Admission, e.Status.AdmissionChecks, forest); placing != nil {
-		var placed []cache.Placed
-		if placed, reason = placing.Repair(e.Status.Admission, lost); reason == "" {
-			cache.Write(placed, e.Status.Admission)
+	if requests := s.cache.NewTopologyRequests(w, e.Status.Admission, e.Status.AdmissionChecks, topologies); requests != nil {
+		var placed []cache.PodSetPlacement
+		if placed, reason = requests.Repair(e.Status.Admission, lost); reason == "" {
+			cache.SetTopologyAssignments(placed, e.Status.Admission)
 			e.Status.UnhealthyNodes = nil
-			s.cache.Nodes.Move(w, cache.Uses(placed))
+			s.cache.Nodes.Move(w, cache.UsageOf(placed))
 			return &Verdict{Workload: w, Action: Advance, Status: e.Status, Reason: reasonNodesReplaced,
 				Message: fmt.Sprintf("The pods of lost nodes have new places (%s)", strings.Join(names, ", "))}
 		}
 	}
-	if forest == s.cache.Nodes.Forest || len(lost) > mostUnhealthy {
+	if topologies == s.cache.Nodes.TopologyCache || len(lost) > mostUnhealthy {
 		return s.Evict(w, kueue.WorkloadEvictedDueToNodeFailures,
 			fmt.Sprintf("Workload was evicted as there was no replacement for the failed nodes %s: %s",
 				strings.Join(names, ", "), reason), kueue.WorkloadQuotaReservedReasonPendingEvaluation, time.Time{})
@@ -190,7 +192,7 @@ func (s Rules) replaceNodes(w *cache.Workload) *Verdict {
 		strings.Join(names, ", "), reason))
 }
 
-// unhealthy has no pod sent to lost nodes until more is known of them; nil where that was told before.
+// unhealthy sets status.unhealthyNodes, so that no pod is assigned to lost nodes meanwhile; nil if it is already set.
 func unhealthy(w *cache.Workload, e *workload.Editor, names []string, reason, message string) *Verdict {
 	shown := names[:min(len(names), mostUnhealthy)]
 	if slices.EqualFunc(w.Object.Status.UnhealthyNodes, shown, func(u kueue.UnhealthyNode, name string) bool { return u.Name == name }) {
@@ -203,5 +205,5 @@ func unhealthy(w *cache.Workload, e *workload.Editor, names []string, reason, me
 	return &Verdict{Workload: w, Action: Advance, Status: e.Status, Reason: reason, Message: message}
 }
 
-// reasonNodesReplaced is told where pods have new places.
+// reasonNodesReplaced is the reason if lost nodes were replaced or are back.
 const reasonNodesReplaced = "NodesReplaced"

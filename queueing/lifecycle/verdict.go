@@ -11,36 +11,32 @@ import (
 	"github.com/muster-dev/muster/queueing/checks"
 )
 
-// Action is what happens to a Workload.
+// Action is the kind of a Verdict.
 type Action int
 
 const (
-	// Wait: it stays where it is. Status is set if its reason changed.
+	// Wait: it stays as it is. Status is set if the reason changed.
 	Wait Action = iota
-	// Reserve: it gets quota, and is admitted at once if no check stands between.
+	// Reserve: it gets quota, and is admitted at once if no check is pending.
 	Reserve
-	// Advance: its status takes a step that users need not be told of by itself,
-	// such as the state of a check.
+	// Advance: its status changes in a way that needs no event, such as the state of a check.
 	Advance
-	// Admit: all its checks are Ready, it may run.
+	// Admit: all its checks are Ready.
 	Admit
-	// Evict: it has to stop; its quota goes with the same write unless pods may
-	// run on it.
+	// Evict: its pods have to stop. Its quota is released in the same write unless pods may be running.
 	Evict
-	// Release: its quota goes back without an eviction, since nothing ran, or an
-	// attempt ends that was made ahead of quota.
+	// Release: its quota is released without an eviction because nothing ran, or an attempt that had no quota yet
+	// ends.
 	Release
-	// Deactivate: spec.active becomes false, since its condition DeactivationTarget
-	// says so. The eviction follows from it.
+	// Deactivate: spec.active becomes false because of the condition DeactivationTarget. The eviction follows from
+	// that.
 	Deactivate
-	// Finish: it is over, since the slice that has taken its place is admitted or its
-	// job is gone.
+	// Finish: it is finished because the slice that replaces it is admitted or its job is gone.
 	Finish
-	// Remove: the time is over for which it was to be kept. It is deleted, or the
-	// Job that the verdict names, which takes it along.
+	// Remove: its retention time is over. It is deleted, or the Job of the verdict together with it.
 	Remove
-	// Prioritize: spec.priority becomes what its WorkloadPriorityClass says. There may be
-	// another verdict on the Workload at the same time; Prioritized settles this one.
+	// Prioritize: spec.priority becomes the value of its WorkloadPriorityClass. Another verdict on the Workload may
+	// exist at the same time; Prioritized settles this one.
 	Prioritize
 )
 
@@ -48,36 +44,33 @@ func (a Action) String() string {
 	return [...]string{"Wait", "Reserve", "Advance", "Admit", "Evict", "Release", "Deactivate", "Finish", "Remove", "Prioritize"}[a]
 }
 
-// Verdict is what is decided about one Workload.
+// Verdict is the decision on one Workload.
 type Verdict struct {
 	Workload *cache.Workload
 	Action   Action
-	// Reason and Message tell a user why.
+	// Reason and Message explain the verdict to users.
 	Reason, Message string
 	// Cause is the underlying cause of an eviction whose reason covers several, such as WaitForStart and WaitForRecovery of
 	// PodsReadyTimeout; empty for other reasons.
 	Cause string
-	// Status is the Workload's status after the action; nil if it stays.
+	// Status is the new status of the Workload; nil if it does not change.
 	Status *kueue.WorkloadStatus
-	// Plan is the planner's answer on which quota was reserved; nil where it was not asked.
+	// Plan is the planner's verdict for the reserved quota; nil if the planner was not called.
 	Plan *planner.Verdict
-	// Create is the ProvisioningRequest to make, for a Workload that has quota or,
-	// with Wait, ahead of it. Delete are those that the Workload neither waits for nor
-	// uses any more.
+	// Create is the ProvisioningRequest to create, for a Workload with quota or, with Wait, before it has quota.
+	// Delete are the requests that the Workload no longer needs.
 	Create *checks.Request
 	Delete []*autoscaling.ProvisioningRequest
-	// PreemptedFor is the ClusterQueue of the Workload that makes it leave; empty if it was not
-	// preempted.
+	// PreemptedFor is the ClusterQueue of the preemptor; empty if it was not preempted.
 	PreemptedFor kueue.ClusterQueueReference
-	// PreemptedBy is that Workload, and Preemption what it is told.
+	// PreemptedBy is the preemptor, and Preemption the message for it.
 	PreemptedBy types.UID
 	Preemption  string
-	// Job is what to delete with the Action Remove; nil is the Workload itself.
+	// Job is what the action Remove deletes; nil is the Workload itself.
 	Job *metav1.OwnerReference
-	// Priority is the Workload's with the Action Prioritize.
+	// Priority is the new priority with the action Prioritize.
 	Priority int32
-	// Unobtained are the flavors whose machines the attempt could not get that the verdict
-	// ends.
+	// Unobtained are the flavors whose machines could not be obtained in the ended attempt.
 	Unobtained []kueue.ResourceFlavorReference
 }
 

@@ -16,7 +16,7 @@ const (
 	mostDomains = 100_000
 )
 
-// Levels of the tree's assignments: of all levels, or of the node alone where that is the lowest.
+// Levels returns the levels of an assignment: all levels, or only kubernetes.io/hostname if that is the lowest.
 func (t *Tree) Levels() []string {
 	if t.hosts {
 		return t.levels[len(t.levels)-1:]
@@ -24,12 +24,12 @@ func (t *Tree) Levels() []string {
 	return t.levels
 }
 
-// Encode is the assignment of these domains, whose order it keeps. The names of a rack's nodes often
-// differ in their last part only: of a slice for each common prefix and a single one, the shorter is
-// taken, since an object in etcd may have 1.5 MiB.
+// Encode returns the assignment of these domains in the given order. Names of the nodes of a rack often differ only in
+// their last part. So Encode returns the shorter of two encodings: one slice for each common prefix, or a single slice.
+// An object in etcd may have at most 1.5 MiB.
 func Encode(levels []string, domains []Domain) *kueue.TopologyAssignment {
 	single := encode(levels, slices.Chunk(domains, mostDomains))
-	byPrefix := encode(levels, byPrefix(domains))
+	byPrefix := encode(levels, groupByPrefix(domains))
 	if len(byPrefix.Slices) <= mostSlices && size(byPrefix) < size(single) {
 		return byPrefix
 	}
@@ -44,8 +44,8 @@ func size(a *kueue.TopologyAssignment) int {
 	return len(text)
 }
 
-// byPrefix are runs of domains whose names begin alike, up to their last hyphen.
-func byPrefix(domains []Domain) func(func([]Domain) bool) {
+// groupByPrefix yields sequences of domains whose names have the same prefix up to the last hyphen.
+func groupByPrefix(domains []Domain) func(func([]Domain) bool) {
 	prefix := func(d Domain) string {
 		name := d.Values[len(d.Values)-1]
 		return name[:strings.LastIndexByte(name, '-')+1]
@@ -91,7 +91,7 @@ func encode(levels []string, parts func(func([]Domain) bool)) *kueue.TopologyAss
 	return out
 }
 
-// encodeValues has what all values begin and end with but once.
+// encodeValues factors out the common prefix and suffix of the values.
 func encodeValues(values []string) (out kueue.TopologyAssignmentSliceLevelValues) {
 	prefix, suffix := values[0], values[0]
 	for _, v := range values[1:] {
@@ -122,7 +122,7 @@ func encodeValues(values []string) (out kueue.TopologyAssignmentSliceLevelValues
 	return out
 }
 
-// Decode reads any valid encoding of an assignment, in its order.
+// Decode decodes any valid encoding of an assignment, in its order.
 func Decode(a *kueue.TopologyAssignment) ([]Domain, error) {
 	var out []Domain
 	for i := range a.Slices {

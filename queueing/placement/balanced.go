@@ -7,97 +7,99 @@ import (
 	"slices"
 )
 
-// Balanced placement spreads pods evenly over few domains of a preferred level, so that none has only a few of them. It looks one
-// level above for domains that hold all, and wants the least that one of the domains which are used there gets to be the most: the
-// threshold. Domains with less room are left out; of the others the fewest are taken that hold all, with the least room together.
-// Where that fails the choice is that of BestFit. It looks at every domain by itself, so it costs the number of nodes.
+// Balanced placement spreads pods evenly over few domains of a preferred level. For each domain of the level above that
+// fits all pods, it determines the threshold: the lowest number of slices that any used domain would get. It chooses
+// the parent with the highest threshold, leaves out domains below the threshold, and takes the fewest of the others
+// that fit all pods with the least capacity. If that fails, BestFit chooses. It considers every domain separately, so
+// the cost grows with the number of nodes.
 
-// branch is one domain with those in it, as balanced placement counts them: it leaves out those below the threshold.
-type branch struct {
+// balancedDomain is one domain with its children and their counts after pruning those below the threshold.
+type balancedDomain struct {
 	run
 	values   []string
-	children []*branch
+	children []*balancedDomain
 }
 
-// balanced are the domains that balanced placement chooses, with what each is to get, and their level; ok is false where it finds none.
-func (s *search) balanced() (level int, chosen []*branch, ok bool) {
+// balanced returns the domains that balanced placement chooses, with the counts of each, and their level; ok is false
+// if it finds none.
+func (s *search) balanced() (level int, chosen []*balancedDomain, ok bool) {
 	needed := s.Count / s.sliceSize
 	if needed == 0 {
 		return 0, nil, false
 	}
-	best, threshold := s.mostBalanced(needed)
+	best, threshold := s.highestThreshold(needed)
 	if threshold == 0 {
 		return 0, nil, false
 	}
 	level = s.requested
 	if level < s.slice {
-		best = belowThem(s.fewest(best, needed, s.byEntropy))
+		best = childrenOf(s.fewestDomains(best, needed, s.byEntropy))
 		level++
 	}
-	chosen, ok = s.deal(s.fewest(best, needed, byValues), needed, threshold)
+	chosen, ok = s.distribute(s.fewestDomains(best, needed, byValues), needed, threshold)
 	return level, chosen, ok
 }
 
-// candidates are the domains of the requested level, by that of the level above that they are in.
-func (s *search) candidates() (out [][]*branch) {
+// candidates returns the domains of the requested level, grouped by their parent.
+func (s *search) candidates() (out [][]*balancedDomain) {
 	if s.requested == 0 {
-		return [][]*branch{s.branches(0, s.allOf(0))}
+		return [][]*balancedDomain{s.balancedDomains(0, s.domainsAt(0))}
 	}
 	for _, d := range s.shape.levels[s.requested-1] {
 		r := &run{n: 1, domain: d}
-		out = append(out, s.branches(s.requested, s.children(s.requested-1, r)))
+		out = append(out, s.balancedDomains(s.requested, s.children(s.requested-1, r)))
 	}
 	return out
 }
 
-// branches are the domains of the runs, each by itself.
-func (s *search) branches(level int, runs []*run) (out []*branch) {
+// balancedDomains returns the domains of the runs as trees.
+func (s *search) balancedDomains(level int, runs []*run) (out []*balancedDomain) {
 	for _, r := range runs {
 		if r.domain == nil {
-			for _, one := range oneByOne([]*run{r}) {
+			for _, one := range splitRuns([]*run{r}) {
 				l := one.leaves()[0]
-				out = append(out, &branch{run: *one, values: append(slices.Clone(l.bottom.values), l.name)})
+				out = append(out, &balancedDomain{run: *one, values: append(slices.Clone(l.parent.values), l.name)})
 			}
 			continue
 		}
-		b := &branch{run: *r, values: r.domain.values}
-		b.children = s.branches(level+1, s.children(level, r))
+		b := &balancedDomain{run: *r, values: r.domain.values}
+		b.children = s.balancedDomains(level+1, s.children(level, r))
 		out = append(out, b)
 	}
 	slices.SortFunc(out, byValues)
 	return out
 }
 
-func byValues(a, b *branch) int { return slices.Compare(a.values, b.values) }
+func byValues(a, b *balancedDomain) int { return slices.Compare(a.values, b.values) }
 
-func belowThem(list []*branch) (out []*branch) {
+func childrenOf(list []*balancedDomain) (out []*balancedDomain) {
 	for _, b := range list {
 		out = append(out, b.children...)
 	}
 	return out
 }
 
-// mostBalanced are the candidates with the highest threshold, without what is below that; of equals those of which fewer are needed.
-func (s *search) mostBalanced(needed int32) (best []*branch, threshold int32) {
+// highestThreshold returns the candidates with the highest threshold, pruned; ties go to those that need fewer domains.
+func (s *search) highestThreshold(needed int32) (best []*balancedDomain, threshold int32) {
 	fewest := 0
 	for i, candidates := range s.candidates() {
 		used := candidates
 		if s.requested < s.slice {
-			used = belowThem(candidates)
+			used = childrenOf(candidates)
 		}
 		g, fits := s.greedy(used, needed)
 		if !fits {
 			continue
 		}
 		at := needed / int32(g.count)
-		if g.led != nil {
-			at = min(at, g.led.slicesLed)
+		if g.withLeader != nil {
+			at = min(at, g.withLeader.slicesWithLeader)
 		}
 		led := at
 		if g.last != nil {
 			at = min(at, g.last.slices)
 			if led = at; s.leaders > 0 {
-				led = min(at, g.last.slicesLed)
+				led = min(at, g.last.slicesWithLeader)
 			}
 		}
 		if at < threshold {
@@ -106,7 +108,7 @@ func (s *search) mostBalanced(needed int32) (best []*branch, threshold int32) {
 		s.prune(candidates, at)
 		g, fits = s.greedy(candidates, needed)
 		if !fits && led < at && led > 0 && led >= threshold {
-			at, candidates = led, s.candidates()[i] // with room for the leader beside
+			at, candidates = led, s.candidates()[i] // with capacity for the leader
 			s.prune(candidates, at)
 			g, fits = s.greedy(candidates, needed)
 		}
@@ -117,27 +119,28 @@ func (s *search) mostBalanced(needed int32) (best []*branch, threshold int32) {
 	return best, threshold
 }
 
-// greedyFit is how many domains hold all, the largest first, and the last of those that take a leader and that take none.
+// greedyFit is the number of domains that fit the request, the largest first, and the last domain with and without a
+// leader.
 type greedyFit struct {
-	count     int
-	led, last *branch
+	count            int
+	withLeader, last *balancedDomain
 }
 
-func (s *search) greedy(list []*branch, needed int32) (g greedyFit, fits bool) {
+func (s *search) greedy(list []*balancedDomain, needed int32) (g greedyFit, fits bool) {
 	leaders := s.leaders
-	rest := slices.SortedFunc(slices.Values(list), func(a, b *branch) int {
-		return cmp.Or(s.compareLed(&a.counts, &b.counts), byValues(a, b))
+	rest := slices.SortedFunc(slices.Values(list), func(a, b *balancedDomain) int {
+		return cmp.Or(s.compareWithLeader(&a.counts, &b.counts), byValues(a, b))
 	})
 	for leaders > 0 && len(rest) > 0 && rest[0].leaders > 0 {
-		g.led, rest = rest[0], rest[1:]
+		g.withLeader, rest = rest[0], rest[1:]
 		g.count++
-		leaders -= g.led.leaders
-		needed -= g.led.slicesLed
+		leaders -= g.withLeader.leaders
+		needed -= g.withLeader.slicesWithLeader
 	}
 	if leaders > 0 {
 		return greedyFit{}, false
 	}
-	slices.SortFunc(rest, func(a, b *branch) int { return cmp.Or(s.compare(&a.counts, &b.counts), byValues(a, b)) })
+	slices.SortFunc(rest, func(a, b *balancedDomain) int { return cmp.Or(s.compare(&a.counts, &b.counts), byValues(a, b)) })
 	for _, b := range rest {
 		if needed <= 0 || b.slices == 0 {
 			break
@@ -149,13 +152,14 @@ func (s *search) greedy(list []*branch, needed int32) (g greedyFit, fits bool) {
 	return g, needed <= 0
 }
 
-// prune leaves out what has less room than the threshold, and leaders where that is so beside one.
-func (s *search) prune(list []*branch, threshold int32) {
-	cut := func(b *branch) {
+// prune clears the counts of domains below the threshold, and the leader counts of those that are below it beside a
+// leader.
+func (s *search) prune(list []*balancedDomain, threshold int32) {
+	cut := func(b *balancedDomain) {
 		if b.slices < threshold {
 			b.clear(func(c *counts) { *c = counts{} })
-		} else if s.leaders > 0 && b.leaders > 0 && b.slicesLed < threshold {
-			b.clear(func(c *counts) { c.podsLed, c.slicesLed, c.leaders = 0, 0, 0 })
+		} else if s.leaders > 0 && b.leaders > 0 && b.slicesWithLeader < threshold {
+			b.clear(func(c *counts) { c.podsWithLeader, c.slicesWithLeader, c.leaders = 0, 0, 0 })
 		}
 	}
 	for _, b := range list {
@@ -169,18 +173,18 @@ func (s *search) prune(list []*branch, threshold int32) {
 	}
 }
 
-func (b *branch) clear(change func(*counts)) {
+func (b *balancedDomain) clear(change func(*counts)) {
 	change(&b.counts)
 	for _, c := range b.children {
 		c.clear(change)
 	}
 }
 
-// recount is what a domain has room for by those in it.
-func (s *search) recount(level int, b *branch) {
+// recount computes the counts of a domain from its children.
+func (s *search) recount(level int, b *balancedDomain) {
 	if len(b.children) == 0 {
 		if level == s.slice {
-			b.slices, b.slicesLed = b.pods/s.sliceSize, b.podsLed/s.sliceSize
+			b.slices, b.slicesWithLeader = b.pods/s.sliceSize, b.podsWithLeader/s.sliceSize
 		}
 		return
 	}
@@ -191,23 +195,23 @@ func (s *search) recount(level int, b *branch) {
 		out.pods, out.slices, out.leaders = out.pods+c.pods, out.slices+c.slices, max(out.leaders, c.leaders)
 		if s.leaders == 0 || c.leaders > 0 {
 			led = true
-			leastPods, leastSlices = min(leastPods, c.pods-c.podsLed), min(leastSlices, c.slices-c.slicesLed)
+			leastPods, leastSlices = min(leastPods, c.pods-c.podsWithLeader), min(leastSlices, c.slices-c.slicesWithLeader)
 		}
 	}
 	if led {
-		out.podsLed, out.slicesLed = out.pods-leastPods, out.slices-leastSlices
+		out.podsWithLeader, out.slicesWithLeader = out.pods-leastPods, out.slices-leastSlices
 	}
-	if b.domain.bottom != nil && !s.tree.hosts {
-		s.bound(&out, b.domain.bottom)
+	if b.domain.lowest != nil && !s.tree.hosts {
+		s.limitByUsage(&out, b.domain.lowest)
 	}
 	if level == s.slice {
-		out.slices, out.slicesLed = out.pods/s.sliceSize, out.podsLed/s.sliceSize
+		out.slices, out.slicesWithLeader = out.pods/s.sliceSize, out.podsWithLeader/s.sliceSize
 	}
 	b.counts = out
 }
 
-// entropy is how evenly the room of a domain is spread over those in it.
-func (b *branch) entropy() (e float64) {
+// entropy measures how evenly the capacity of a domain is spread over its children.
+func (b *balancedDomain) entropy() (e float64) {
 	total := 0.0
 	for _, c := range b.children {
 		total += float64(c.pods)
@@ -221,23 +225,24 @@ func (b *branch) entropy() (e float64) {
 	return e
 }
 
-func (s *search) byEntropy(a, b *branch) int {
-	return cmp.Or(cmp.Compare(b.leaders, a.leaders), cmp.Compare(b.slicesLed, a.slicesLed),
+func (s *search) byEntropy(a, b *balancedDomain) int {
+	return cmp.Or(cmp.Compare(b.leaders, a.leaders), cmp.Compare(b.slicesWithLeader, a.slicesWithLeader),
 		cmp.Compare(b.entropy(), a.entropy()), byValues(a, b))
 }
 
-// fewest are as few domains as hold all, with the least room together; the first in the order of equal ones.
-func (s *search) fewest(list []*branch, needed int32, order func(a, b *branch) int) []*branch {
+// fewestDomains returns the smallest set of domains that fits the request, with the least capacity; ties go to the
+// first in the given order.
+func (s *search) fewestDomains(list []*balancedDomain, needed int32, order func(a, b *balancedDomain) int) []*balancedDomain {
 	g, fits := s.greedy(list, needed)
 	if !fits {
 		return nil
 	}
 	type left struct{ leaders, pods int32 }
 	inOrder := func(a, b left) int { return cmp.Or(cmp.Compare(a.leaders, b.leaders), cmp.Compare(a.pods, b.pods)) }
-	// ways has by how many domains are taken what is left then, and which those are.
-	ways := make([]map[left][]*branch, g.count+1)
+	// ways[n] maps what remains after n domains were taken to these domains.
+	ways := make([]map[left][]*balancedDomain, g.count+1)
 	for i := range ways {
-		ways[i] = map[left][]*branch{}
+		ways[i] = map[left][]*balancedDomain{}
 	}
 	ways[0][left{s.leaders, needed * s.sliceSize}] = nil
 	for _, b := range slices.SortedFunc(slices.Values(list), order) {
@@ -253,7 +258,7 @@ func (s *search) fewest(list []*branch, needed int32, order func(a, b *branch) i
 					}
 				}
 				if before.leaders > 0 && b.leaders > 0 {
-					note(left{before.leaders - b.leaders, before.pods - b.podsLed})
+					note(left{before.leaders - b.leaders, before.pods - b.podsWithLeader})
 				}
 				if b.slices > 0 {
 					note(left{before.leaders, before.pods - b.pods})
@@ -261,7 +266,7 @@ func (s *search) fewest(list []*branch, needed int32, order func(a, b *branch) i
 			}
 		}
 	}
-	var out []*branch
+	var out []*balancedDomain
 	most := int32(math.MinInt32)
 	for after, taken := range ways[g.count] {
 		if after.leaders == 0 && after.pods <= 0 && after.pods > most {
@@ -271,37 +276,39 @@ func (s *search) fewest(list []*branch, needed int32, order func(a, b *branch) i
 	return out
 }
 
-// deal gives the threshold to each domain, and what is left over to the first ones.
-func (s *search) deal(list []*branch, needed, threshold int32) (out []*branch, ok bool) {
+// distribute gives each domain the threshold, and the rest to the first domains.
+func (s *search) distribute(list []*balancedDomain, needed, threshold int32) (out []*balancedDomain, ok bool) {
 	extra := needed - int32(len(list))*threshold
 	if len(list) == 0 || extra < 0 {
 		return nil, false
 	}
 	leaders := s.leaders
-	out = slices.SortedFunc(slices.Values(list), func(a, b *branch) int {
-		return cmp.Or(s.compareLed(&a.counts, &b.counts), byValues(a, b))
+	out = slices.SortedFunc(slices.Values(list), func(a, b *balancedDomain) int {
+		return cmp.Or(s.compareWithLeader(&a.counts, &b.counts), byValues(a, b))
 	})
 	for _, b := range out {
 		more, led := int32(0), int32(0)
 		switch {
 		case leaders > 0:
-			more, led = min(b.slicesLed-threshold, extra), 1
+			more, led = min(b.slicesWithLeader-threshold, extra), 1
 			leaders--
 		case extra > 0:
 			more = min(b.slices-threshold, extra)
 		}
 		slices := threshold + more
-		b.counts = counts{leaders: led, slices: slices, slicesLed: slices, pods: slices * s.sliceSize, podsLed: slices*s.sliceSize - led}
+		b.counts = counts{
+			leaders: led, slices: slices, slicesWithLeader: slices, pods: slices * s.sliceSize, podsWithLeader: slices*s.sliceSize - led,
+		}
 		extra -= more
 	}
 	return out, extra <= 0 && leaders <= 0
 }
 
-// runs are the branches as those of which pods are taken.
-func runs(list []*branch) (out []*run) {
+// toRuns wraps the domains as runs.
+func toRuns(list []*balancedDomain) (out []*run) {
 	for _, b := range list {
 		r := b.run
-		r.branch = b
+		r.balanced = b
 		out = append(out, &r)
 	}
 	return out

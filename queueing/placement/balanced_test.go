@@ -41,7 +41,7 @@ func TestBalancedPlacementSpreadsEvenly(t *testing.T) {
 			r.Leader = nodegroups.Resources{"cpu": 1}
 		}
 		got := ""
-		for _, d := range tree.View().Place(r).Pods {
+		for _, d := range tree.Snapshot().Place(r).Pods {
 			got += fmt.Sprintf(" %s:%d", d.Values[0], d.Count)
 		}
 		if got != "" {
@@ -66,7 +66,7 @@ func TestALeaderLowersTheThreshold(t *testing.T) {
 		tree.SetNode(n, nodegroups.Resources{"cpu": h.cpu, "gpu": h.gpu, "pods": 100})
 	}
 	rack := "rack"
-	p := tree.View().Place(&Request{Count: 13, Pod: nodegroups.Resources{"cpu": 1, "gpu": 1}, Leader: nodegroups.Resources{"cpu": 3},
+	p := tree.Snapshot().Place(&Request{Count: 13, Pod: nodegroups.Resources{"cpu": 1, "gpu": 1}, Leader: nodegroups.Resources{"cpu": 3},
 		Topology: &kueue.PodSetTopologyRequest{Preferred: &rack}, Balanced: true})
 	if got := fmt.Sprint(p.Leader, p.Pods); got != "[{[n1] 1}] [{[n1] 3} {[n0] 3} {[n3] 5} {[n4] 2}]" {
 		t.Errorf("leader and workers are on %s", got)
@@ -83,7 +83,7 @@ func TestALeaderIsWhereItCostsNoWorker(t *testing.T) {
 		tree.SetNode(n, nodegroups.Resources{"cpu": cpu, "pods": 100})
 	}
 	rack := "rack"
-	p := tree.View().Place(&Request{Count: 4, Pod: nodegroups.Resources{"cpu": 2}, Leader: nodegroups.Resources{"cpu": 1},
+	p := tree.Snapshot().Place(&Request{Count: 4, Pod: nodegroups.Resources{"cpu": 2}, Leader: nodegroups.Resources{"cpu": 1},
 		Topology: &kueue.PodSetTopologyRequest{Required: &rack}})
 	if got := fmt.Sprint(p.Leader, p.Pods, p.Reason); got != "[{[n3] 1}] [{[n2] 1} {[n3] 1} {[n4] 2}]" {
 		t.Errorf("leader and workers are on %s", got)

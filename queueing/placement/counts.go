@@ -10,42 +10,43 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 )
 
-// counts is what a domain has room for.
+// counts is how much fits into a domain.
 type counts struct {
-	// pods and slices that fit without the leader, and those that fit beside it.
-	pods, slices, podsLed, slicesLed int32
-	// leaders is 1 where the leader fits.
+	// The pods and slices that fit, without a leader and beside it.
+	pods, slices, podsWithLeader, slicesWithLeader int32
+	// leaders is 1 if the leader fits.
 	leaders int32
-	// tailed and tailedLed are the slices that fit together with the tail; noTail if it does not fit. They are 0 without a tail.
-	tailed, tailedLed int32
+	// The slices that fit together with the tail, without a leader and beside it: noTail if the tail does not fit, 0
+	// if there is no tail.
+	slicesWithTail, slicesWithLeaderAndTail int32
 }
 
-// group is the leaves of one bottom that have the same counts.
-type group struct {
+// countGroup is the leaves of one domain with equal counts.
+type countGroup struct {
 	counts
-	// leaves by their names, each list in order.
+	// leaves are lists of names, each sorted.
 	leaves [][]string
 	n      int
 }
 
 // search places one request.
 type search struct {
-	*View
+	*Snapshot
 	*Request
-	levels
+	levelRequest
 	*shape
 	leaders int32
-	// pod and leader are the requests of one of them, with the resource pods.
+	// pod and leader are the requests of one pod, including the resource pods.
 	pod, leader nodegroups.Resources
-	// above has the counts of the domains above the leaves, by level and order; groups those of the
-	// leaves, by the order of their bottom.
-	above    [][]counts
-	groups   [][]group
-	excluded exclusions
+	// domainCounts are the counts of the domains above the leaves, by level and order. leafCounts are those of the
+	// leaves, by the order of their parent.
+	domainCounts [][]counts
+	leafCounts   [][]countGroup
+	excluded     exclusions
 }
 
-// times says how often the pods fit, and which resource bounds that: the first by name among equals.
-func times(room, requests nodegroups.Resources) (int32, corev1.ResourceName) {
+// countIn returns how many of the requests fit, and the resource that limits it. Ties go to the first resource by name.
+func countIn(room, requests nodegroups.Resources) (int32, corev1.ResourceName) {
 	least, bound := int64(math.MaxInt32), corev1.ResourceName("")
 	for name, v := range requests {
 		n := int64(math.MaxInt32)
@@ -59,9 +60,8 @@ func times(room, requests nodegroups.Resources) (int32, corev1.ResourceName) {
 	return int32(least), bound
 }
 
-// count says what each domain has room for, from the leaves up. The nodes of a leader need not suit the other pods, nor
-// theirs the leader.
-func (s *search) count(suits, leads *suits) {
+// count computes the counts of all domains, from the leaves up. The leader and the other pods may use different nodes.
+func (s *search) count(suits, leads *nodeMatcher) {
 	type judged struct {
 		counts
 		bound corev1.ResourceName
@@ -73,90 +73,90 @@ func (s *search) count(suits, leads *suits) {
 			return j
 		}
 		var j judged
-		j.pods, j.bound = times(c.room, s.pod)
-		j.podsLed = j.pods
+		j.pods, j.bound = countIn(c.free, s.pod)
+		j.podsWithLeader = j.pods
 		if s.leaders > 0 {
-			if n, _ := times(c.room, s.leader); n > 0 {
-				left := c.room.Clone()
+			if n, _ := countIn(c.free, s.leader); n > 0 {
+				left := c.free.Clone()
 				left.Sub(s.leader, 1)
 				j.leaders = 1
-				j.podsLed, _ = times(left, s.pod)
+				j.podsWithLeader, _ = countIn(left, s.pod)
 			}
 		}
-		if s.slice == s.tree.lowest() {
-			j.slices, j.slicesLed = j.pods/s.sliceSize, j.podsLed/s.sliceSize
+		if s.slice == s.tree.leafLevel() {
+			j.slices, j.slicesWithLeader = j.pods/s.sliceSize, j.podsWithLeader/s.sliceSize
 			if s.tail > 0 {
-				j.tailed, j.tailedLed = s.besideTail(j.pods), s.besideTail(j.podsLed)
+				j.slicesWithTail, j.slicesWithLeaderAndTail = s.slicesBesideTail(j.pods), s.slicesBesideTail(j.podsWithLeader)
 			}
 		}
 		byClass[c] = j
 		return j
 	}
-	s.groups = make([][]group, len(s.bottoms))
-	for i, b := range s.bottoms {
-		for _, c := range s.cellsOf(b) {
+	s.leafCounts = make([][]countGroup, len(s.lowest))
+	for i, b := range s.lowest {
+		for _, c := range s.groupsOf(b) {
 			j := room(c.class)
 			s.excluded.total += len(c.names)
-			suited := s.suited(suits, c, &s.excluded)
-			pods := s.within(b, suited)
+			suited := s.matchingNodes(suits, c, &s.excluded)
+			pods := s.inBoundDomain(b, suited)
 			s.excluded.domain += len(suited) - len(pods)
 			if j.pods == 0 && len(pods) > 0 {
-				s.excluded.short(j.bound, len(pods))
+				s.excluded.addResource(j.bound, len(pods))
 			}
 			if s.leaders == 0 {
-				s.groups[i] = merged(s.groups[i], j.counts, pods)
+				s.leafCounts[i] = addToGroups(s.leafCounts[i], j.counts, pods)
 				continue
 			}
-			led := s.within(b, s.suited(leads, c, &exclusions{}))
-			both, podsOnly, ledOnly := divided(pods, led)
-			s.groups[i] = merged(s.groups[i], j.counts, both)
-			s.groups[i] = merged(s.groups[i], counts{pods: j.pods, podsLed: j.pods, slices: j.slices, slicesLed: j.slices,
-				tailed: j.tailed, tailedLed: j.tailed}, podsOnly)
-			s.groups[i] = merged(s.groups[i], s.without(counts{leaders: j.leaders}), ledOnly)
+			led := s.inBoundDomain(b, s.matchingNodes(leads, c, &exclusions{}))
+			both, podsOnly, ledOnly := partition(pods, led)
+			s.leafCounts[i] = addToGroups(s.leafCounts[i], j.counts, both)
+			s.leafCounts[i] = addToGroups(s.leafCounts[i], counts{pods: j.pods, podsWithLeader: j.pods, slices: j.slices, slicesWithLeader: j.slices,
+				slicesWithTail: j.slicesWithTail, slicesWithLeaderAndTail: j.slicesWithTail}, podsOnly)
+			s.leafCounts[i] = addToGroups(s.leafCounts[i], s.noPods(counts{leaders: j.leaders}), ledOnly)
 		}
 	}
-	s.above = make([][]counts, len(s.shape.levels))
-	for level := range s.above {
-		s.above[level] = make([]counts, len(s.shape.levels[level]))
+	s.domainCounts = make([][]counts, len(s.shape.levels))
+	for level := range s.domainCounts {
+		s.domainCounts[level] = make([]counts, len(s.shape.levels[level]))
 	}
 	for _, d := range s.shape.levels[0] {
-		s.sum(0, d)
+		s.countDomain(0, d)
 	}
 }
 
-// without returns the counts of a domain that takes no pods of the podSet.
-func (s *search) without(c counts) counts {
+// noPods returns the counts of a domain that fits no pods of the podSet.
+func (s *search) noPods(c counts) counts {
 	if s.tail > 0 {
-		c.tailed, c.tailedLed = noTail, noTail
+		c.slicesWithTail, c.slicesWithLeaderAndTail = noTail, noTail
 	}
 	return c
 }
 
-// merged is the groups with leaves of these counts.
-func merged(list []group, of counts, names []string) []group {
+// addToGroups adds leaves to the group of equal counts.
+func addToGroups(list []countGroup, of counts, names []string) []countGroup {
 	if len(names) == 0 {
 		return list
 	}
-	i := slices.IndexFunc(list, func(g group) bool { return g.counts == of })
+	i := slices.IndexFunc(list, func(g countGroup) bool { return g.counts == of })
 	if i < 0 {
-		return append(list, group{of, [][]string{names}, len(names)})
+		return append(list, countGroup{of, [][]string{names}, len(names)})
 	}
 	list[i].leaves = append(list[i].leaves, names)
 	list[i].n += len(names)
 	return list
 }
 
-// suited are the names of the nodes that take the pods, and counts those that do not.
-func (s *search) suited(suits *suits, c cell, excluded *exclusions) (names []string) {
-	if suits.known {
-		if m := suits.ofKind(c.kind); m.cause != none {
+// matchingNodes returns the nodes that match the pods. It counts the others in excluded.
+func (s *search) matchingNodes(suits *nodeMatcher, c classGroup, excluded *exclusions) (names []string) {
+	if suits.bySignature {
+		if m := suits.checkSignature(c.signature); m.cause != none {
 			excluded.add(m, len(c.names))
 			return nil
 		}
 		return c.names
 	}
 	for _, name := range c.names {
-		if m := suits.judge(c.kind, s.tree.leaves[name].labels, name); m.cause != none {
+		if m := suits.check(c.signature, s.tree.leaves[name].labels, name); m.cause != none {
 			excluded.add(m, 1)
 		} else {
 			names = append(names, name)
@@ -165,8 +165,8 @@ func (s *search) suited(suits *suits, c cell, excluded *exclusions) (names []str
 	return names
 }
 
-// divided are the names that are in both lists, and in one of them alone. The lists are in order.
-func divided(a, b []string) (both, onlyA, onlyB []string) {
+// partition splits two sorted lists into the names of both, of a only, and of b only.
+func partition(a, b []string) (both, onlyA, onlyB []string) {
 	if slices.Equal(a, b) {
 		return a, nil, nil
 	}
@@ -185,8 +185,8 @@ func divided(a, b []string) (both, onlyA, onlyB []string) {
 	return both, onlyA, onlyB
 }
 
-// within are those of the leaves that are in the domain that the request is bound to.
-func (s *search) within(b *bottom, names []string) []string {
+// inBoundDomain returns the leaves that are in the domain Request.Within.
+func (s *search) inBoundDomain(b *lowestDomain, names []string) []string {
 	above := min(len(s.Within), len(b.values))
 	if !slices.Equal(b.values[:above], s.Within[:above]) {
 		return nil
@@ -200,96 +200,95 @@ func (s *search) within(b *bottom, names []string) []string {
 	return nil
 }
 
-// sum is what a domain above the leaves has room for.
-func (s *search) sum(level int, d *domain) counts {
+// countDomain computes the counts of a domain above the leaves.
+func (s *search) countDomain(level int, d *domain) counts {
 	var out counts
 	leastPods, leastSlices := int32(math.MaxInt32), int32(math.MaxInt32)
 	led := false
 	var in tails
 	inner := s.inner[level+1]
-	if s.tree.lowest() == 0 {
+	if s.tree.leafLevel() == 0 {
 		inner = 0
 	}
 	add := func(c counts, n int) {
-		pods, podsLed := c.pods, c.podsLed
-		if inner > 0 { // pods that must stay together below count in whole groups
+		pods, podsLed := c.pods, c.podsWithLeader
+		if inner > 0 { // groups of pods that must stay together at a lower level count as a whole
 			pods, podsLed = pods/inner*inner, podsLed/inner*inner
 		}
 		out.pods += pods * int32(n)
 		out.slices += c.slices * int32(n)
 		if s.leaders == 0 || c.leaders > 0 {
 			led = true
-			leastPods, leastSlices = min(leastPods, pods-podsLed), min(leastSlices, c.slices-c.slicesLed)
+			leastPods, leastSlices = min(leastPods, pods-podsLed), min(leastSlices, c.slices-c.slicesWithLeader)
 		}
 		out.leaders = max(out.leaders, c.leaders)
 		in.add(&c, s.leaders > 0 && c.leaders > 0, n)
 	}
 	for _, child := range d.children {
-		add(s.sum(level+1, child), 1)
+		add(s.countDomain(level+1, child), 1)
 	}
-	if d.bottom != nil {
-		for _, g := range s.groups[d.bottom.order] {
+	if d.lowest != nil {
+		for _, g := range s.leafCounts[d.lowest.order] {
 			add(g.counts, g.n)
 		}
 	}
 	if led {
-		out.podsLed, out.slicesLed = out.pods-leastPods, out.slices-leastSlices
+		out.podsWithLeader, out.slicesWithLeader = out.pods-leastPods, out.slices-leastSlices
 	}
 	slices := out.slices
-	if d.bottom != nil && !s.tree.hosts {
-		s.bound(&out, d.bottom)
+	if d.lowest != nil && !s.tree.hosts {
+		s.limitByUsage(&out, d.lowest)
 	}
-	if level == s.slice && s.tree.lowest() > 0 {
+	if level == s.slice && s.tree.leafLevel() > 0 {
 		out.slices = out.pods / s.sliceSize
 		if led {
-			out.slicesLed = out.podsLed / s.sliceSize
+			out.slicesWithLeader = out.podsWithLeader / s.sliceSize
 		} else {
-			out.slicesLed = 0
+			out.slicesWithLeader = 0
 		}
 	}
 	if s.tail > 0 && level <= s.slice {
 		s.countTail(&out, level, slices, &in)
 	}
-	s.above[level][d.order] = out
+	s.domainCounts[level][d.order] = out
 	return out
 }
 
-// bound limits the counts of a domain's nodes to what the usage of assignments leaves of the domain.
-func (s *search) bound(c *counts, b *bottom) {
-	left := s.left(b)
-	most, _ := times(left, s.pod)
+// limitByUsage limits the counts of a domain to its free capacity less the usage of assignments.
+func (s *search) limitByUsage(c *counts, b *lowestDomain) {
+	left := s.freeInDomain(b)
+	most, _ := countIn(left, s.pod)
 	c.pods = min(c.pods, most)
 	if s.leaders > 0 {
-		leaders, _ := times(left, s.leader)
+		leaders, _ := countIn(left, s.leader)
 		if c.leaders = min(c.leaders, leaders); leaders > 0 {
 			left.Sub(s.leader, 1)
-			most, _ = times(left, s.pod)
+			most, _ = countIn(left, s.pod)
 		}
 	}
-	c.podsLed = min(max(0, c.podsLed), most)
+	c.podsWithLeader = min(max(0, c.podsWithLeader), most)
 }
 
-// run is a number of domains of one level with the same counts, in their order. Domains are taken
-// from its front.
+// run is a sequence of domains of one level with equal counts. Domains are taken from its front.
 type run struct {
 	counts
 	n int
-	// from is how many of them were taken before.
+	// from is how many domains were already taken.
 	from int
-	// domain is the one of a level above the leaves; else the leaves are those of at.
-	domain *domain
-	at     []leavesAt
-	// branch is the domain where balanced placement has chosen it; else nil.
-	branch *branch
+	// domain is set if the level is above the leaves; otherwise leafSets are the leaves.
+	domain   *domain
+	leafSets []leafSet
+	// balanced is the domain if balanced placement chose it; otherwise nil.
+	balanced *balancedDomain
 }
 
-// leavesAt are leaves of one bottom with the same counts.
-type leavesAt struct {
-	bottom *bottom
+// leafSet is the leaves of one domain with equal counts.
+type leafSet struct {
+	parent *lowestDomain
 	names  [][]string
 }
 
-// first are the next n domains of the run, which it has no longer.
+// first takes the next n domains off the run.
 func (r *run) first(n int) *run {
 	out := *r
 	out.n = n
@@ -298,21 +297,21 @@ func (r *run) first(n int) *run {
 	return &out
 }
 
-// byName is a leaf with its place in the order of values.
-type byName struct {
-	bottom *bottom
+// leafRef is a leaf with the sort key of its values.
+type leafRef struct {
+	parent *lowestDomain
 	name   string
 }
 
-func (a byName) compare(b byName) int {
-	return cmp.Or(cmp.Compare(a.bottom.order, b.bottom.order), cmp.Compare(a.name, b.name))
+func (a leafRef) compare(b leafRef) int {
+	return cmp.Or(cmp.Compare(a.parent.order, b.parent.order), cmp.Compare(a.name, b.name))
 }
 
-// leaves of the run, in their order.
-func (r *run) leaves() []byName {
-	out := make([]byName, 0, r.n)
+// leaves returns the leaves of the run in order.
+func (r *run) leaves() []leafRef {
+	out := make([]leafRef, 0, r.n)
 	skip := r.from
-	for _, at := range r.at {
+	for _, at := range r.leafSets {
 		var names []string
 		if len(at.names) == 1 {
 			names = at.names[0]
@@ -326,7 +325,7 @@ func (r *run) leaves() []byName {
 		names = names[skip:]
 		skip = 0
 		for _, name := range names[:min(len(names), r.n-len(out))] {
-			out = append(out, byName{at.bottom, name})
+			out = append(out, leafRef{at.parent, name})
 		}
 		if len(out) == r.n {
 			break
@@ -335,19 +334,19 @@ func (r *run) leaves() []byName {
 	return out
 }
 
-// runsOf are the domains of a level above the leaves.
+// runsOf returns one run for each domain of a level above the leaves.
 func (s *search) runsOf(level int, list []*domain) (out []*run) {
 	for _, d := range list {
-		out = append(out, &run{counts: s.above[level][d.order], n: 1, domain: d})
+		out = append(out, &run{counts: s.domainCounts[level][d.order], n: 1, domain: d})
 	}
 	return out
 }
 
-// leafRuns are the leaves of these bottoms, in the order of the bottoms.
-func (s *search) leafRuns(bottoms []*bottom) (out []*run) {
+// leafRuns returns the leaves of these domains as runs, in the order of the domains.
+func (s *search) leafRuns(bottoms []*lowestDomain) (out []*run) {
 	byCounts := map[counts]*run{}
 	for _, b := range bottoms {
-		for _, g := range s.groups[b.order] {
+		for _, g := range s.leafCounts[b.order] {
 			r := byCounts[g.counts]
 			if r == nil {
 				r = &run{counts: g.counts}
@@ -355,34 +354,34 @@ func (s *search) leafRuns(bottoms []*bottom) (out []*run) {
 				out = append(out, r)
 			}
 			r.n += g.n
-			r.at = append(r.at, leavesAt{b, g.leaves})
+			r.leafSets = append(r.leafSets, leafSet{b, g.leaves})
 		}
 	}
 	return out
 }
 
-// children are the domains of the next level within that of the run.
+// children returns the domains of the next level within the domain of the run.
 func (s *search) children(level int, r *run) []*run {
-	if r.branch != nil {
-		return runs(r.branch.children)
+	if r.balanced != nil {
+		return toRuns(r.balanced.children)
 	}
-	if r.domain.bottom != nil {
-		return s.leafRuns([]*bottom{r.domain.bottom})
+	if r.domain.lowest != nil {
+		return s.leafRuns([]*lowestDomain{r.domain.lowest})
 	}
 	return s.runsOf(level+1, r.domain.children)
 }
 
-// allOf are all domains of a level.
-func (s *search) allOf(level int) []*run {
-	if level == s.tree.lowest() {
-		return s.leafRuns(s.bottoms)
+// domainsAt returns all domains of a level.
+func (s *search) domainsAt(level int) []*run {
+	if level == s.tree.leafLevel() {
+		return s.leafRuns(s.lowest)
 	}
 	return s.runsOf(level, s.shape.levels[level])
 }
 
-// ordered sorts runs by the comparison, then by the order of values. Where leaves of two runs compare
-// alike, they are told apart one by one.
-func ordered(runs []*run, compare func(a, b *counts) int) []*run {
+// sortRuns sorts runs by the comparison, then by the values of the domains. Runs of leaves that compare equal are split
+// so that their leaves sort by values.
+func sortRuns(runs []*run, compare func(a, b *counts) int) []*run {
 	slices.SortStableFunc(runs, func(a, b *run) int {
 		by := compare(&a.counts, &b.counts)
 		if by == 0 && a.domain != nil && b.domain != nil {
@@ -399,17 +398,17 @@ func ordered(runs []*run, compare func(a, b *counts) int) []*run {
 		if j == i+1 {
 			out = append(out, runs[i])
 		} else {
-			out = append(out, oneByOne(runs[i:j])...)
+			out = append(out, splitRuns(runs[i:j])...)
 		}
 		i = j
 	}
 	return out
 }
 
-// oneByOne are the leaves of the runs, a run each.
-func oneByOne(runs []*run) []*run {
+// splitRuns returns one run for each leaf.
+func splitRuns(runs []*run) []*run {
 	type single struct {
-		byName
+		leafRef
 		counts
 	}
 	var all []single
@@ -418,10 +417,10 @@ func oneByOne(runs []*run) []*run {
 			all = append(all, single{l, r.counts})
 		}
 	}
-	slices.SortFunc(all, func(a, b single) int { return a.compare(b.byName) })
+	slices.SortFunc(all, func(a, b single) int { return a.compare(b.leafRef) })
 	out := make([]*run, len(all))
 	for i, l := range all {
-		out[i] = &run{counts: l.counts, n: 1, at: []leavesAt{{l.bottom, [][]string{{l.name}}}}}
+		out[i] = &run{counts: l.counts, n: 1, leafSets: []leafSet{{l.parent, [][]string{{l.name}}}}}
 	}
 	return out
 }

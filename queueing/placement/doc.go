@@ -1,18 +1,18 @@
 // Package placement chooses the topology domains for the pods of a Workload, as Kueue's
 // topology-aware scheduling does.
 //
-// A Tree has the nodes of a flavor by the levels of its Topology. Nodes of one domain that have the
-// same free amounts, taints and selected labels are counted as one class, so a decision costs the
-// number of domains and classes; single nodes are looked at when the chosen ones are named. A View
-// is the tree with Workloads added or taken away, for trials: what if these were admitted before,
-// or those preempted.
+// TopologyCache keeps a Tree for each flavor with a Topology. Nodes of one domain with the same
+// free capacity, taints and selectable labels form one class. So the cost of a decision grows with
+// the number of domains and classes; single nodes matter only when the result names them. A
+// Snapshot simulates the admission or the preemption of Workloads on a Tree.
 //
-// Words: a domain is a value of a level's label within the domains of the levels above; a leaf is a
-// node, which is also a domain where the lowest level is kubernetes.io/hostname; a slice is a group of
-// pods that must be in one domain of its own level; the leader is a podSet of one pod that is placed
+// A domain is a value of a level's label within the domains of the levels above. A leaf is a node,
+// which is also a domain if the lowest level is kubernetes.io/hostname. A slice is a group of pods
+// that must be in one domain of the slice's level. A leader is a podSet of one pod that is placed
 // together with its workers.
 //
-// The choice is Kueue's to the letter: BestFit for podSets that require or prefer a level,
-// LeastFreeCapacity for those that do not, and, where that is turned on, balanced placement for those that prefer one.
-// test/kueue compares all on random trees. As in Kueue 0.20, pods need room on single nodes that suit them at every level.
+// The choice is the same as Kueue's: BestFit for podSets that require or prefer a level,
+// LeastFreeCapacity for the others, and balanced placement, if it is enabled, for podSets that
+// prefer a level. test/kueue compares the results on random trees. As in Kueue 0.20, pods must fit
+// on single matching nodes at every level.
 package placement

@@ -67,8 +67,8 @@ func TestDomainsOfSeveralNodesFitByNode(t *testing.T) {
 			Placement{Reason: "no requested topology level: kubernetes.io/hostname"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := tc.tree.View().Place(&tc.request)
-			got.On, got.LeaderOn = nil, nil
+			got := tc.tree.Snapshot().Place(&tc.request)
+			got.Nodes, got.LeaderNodes = nil, nil
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -88,22 +88,22 @@ func TestAssignmentsCountInTheirDomain(t *testing.T) {
 	request := func(count int32, pod nodegroups.Resources) *Request {
 		return &Request{Count: count, Pod: pod, Topology: &kueue.PodSetTopologyRequest{Required: &rack}}
 	}
-	tree.Use(domain, cpu(4), 1)
-	if p := tree.View().Place(request(2, cpu(4))); p.Reason == "" {
+	tree.AddUsage(domain, cpu(4), 1)
+	if p := tree.Snapshot().Place(request(2, cpu(4))); p.Reason == "" {
 		t.Errorf("two pods of 4 CPU were placed on 8 CPU of which 4 are used: %v", p.Pods)
 	}
-	if p := tree.Empty().Place(request(2, cpu(4))); p.Reason != "" {
+	if p := tree.EmptySnapshot().Place(request(2, cpu(4))); p.Reason != "" {
 		t.Errorf("without Workloads: %s", p.Reason)
 	}
-	view := tree.View()
-	view.Use(domain, cpu(4), -1)
+	view := tree.Snapshot()
+	view.AddUsage(domain, cpu(4), -1)
 	if p := view.Place(request(2, cpu(4))); p.Reason != "" {
 		t.Errorf("once the Workload has left: %s", p.Reason)
 	}
-	if tree.View().Fits(domain, cpu(5)) || !tree.View().Fits(domain, cpu(4)) {
+	if tree.Snapshot().Fits(domain, cpu(5)) || !tree.Snapshot().Fits(domain, cpu(4)) {
 		t.Error("Fits does not count what single nodes have room for")
 	}
-	if tree.View().Fits([]Domain{{domain[0].Values, 2}}, cpu(4)) {
+	if tree.Snapshot().Fits([]Domain{{domain[0].Values, 2}}, cpu(4)) {
 		t.Error("Fits forgets what is used of the domain")
 	}
 }
@@ -114,10 +114,10 @@ func TestPodSetsOfAWorkloadHaveNodesOfTheirOwn(t *testing.T) {
 	for i := range 2 {
 		tree.SetNode(newNode(fmt.Sprint("n", i), "b", "r"), roomOf(4))
 	}
-	view := tree.View()
+	view := tree.Snapshot()
 	first := view.Place(&Request{Count: 2, Pod: nodegroups.Resources{"cpu": 2_500}, Implied: true})
-	view.Use(first.Pods, nodegroups.Resources{"cpu": 2_500}, 1)
-	view.UseNodes(first.On, nodegroups.Resources{"cpu": 2_500})
+	view.AddUsage(first.Pods, nodegroups.Resources{"cpu": 2_500}, 1)
+	view.AddNodeUsage(first.Nodes, nodegroups.Resources{"cpu": 2_500})
 	if p := view.Place(&Request{Count: 1, Pod: cpu(3), Implied: true}); p.Reason == "" {
 		t.Errorf("a pod of 3 CPU was placed where two nodes have 1.5 left: %v", p.Pods)
 	}
@@ -134,11 +134,11 @@ func TestALeaderHasANodeOfItsOwn(t *testing.T) {
 		tree.SetNode(newNode(fmt.Sprint("n", i), "b", "r"), roomOf(4))
 	}
 	request := &Request{Count: 1, Pod: cpu(3), Leader: cpu(2), Topology: &kueue.PodSetTopologyRequest{Required: &rack}}
-	p := tree.View().Place(request)
-	if p.Reason != "" || len(p.On) != 1 || len(p.LeaderOn) != 1 || p.On[0].Values[0] == p.LeaderOn[0].Values[0] {
+	p := tree.Snapshot().Place(request)
+	if p.Reason != "" || len(p.Nodes) != 1 || len(p.LeaderNodes) != 1 || p.Nodes[0].Values[0] == p.LeaderNodes[0].Values[0] {
 		t.Errorf("%+v", p)
 	}
-	if request.Count = 2; tree.View().Place(request).Reason == "" {
+	if request.Count = 2; tree.Snapshot().Place(request).Reason == "" {
 		t.Error("two workers and a leader were placed on two nodes of which each takes one of them")
 	}
 }
@@ -178,7 +178,7 @@ func TestDomainsTakeWhatTheirNodesTake(t *testing.T) {
 				capacity[key] += int32(free / pod["cpu"])
 			}
 			if r.IntN(3) == 0 {
-				tree.Use([]Domain{{tree.valuesOf(n), 1}}, cpu(1), 1)
+				tree.AddUsage([]Domain{{tree.valuesOf(n), 1}}, cpu(1), 1)
 				left[key] -= 1000
 			}
 		}
@@ -202,7 +202,7 @@ func TestDomainsTakeWhatTheirNodesTake(t *testing.T) {
 		case 1:
 			request.Topology, request.Implied, fits = nil, true, total >= count
 		}
-		p := tree.View().Place(request)
+		p := tree.Snapshot().Place(request)
 		if (p.Reason == "") != fits {
 			t.Fatalf("seed %d: %d pods of %v, capacity %v: %q", seed, count, pod, capacity, p.Reason)
 		}
@@ -220,7 +220,7 @@ func TestDomainsTakeWhatTheirNodesTake(t *testing.T) {
 			}
 			sum += d.Count
 		}
-		for _, d := range p.On {
+		for _, d := range p.Nodes {
 			on += d.Count
 		}
 		if sum != count || on != count {

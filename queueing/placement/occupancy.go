@@ -10,31 +10,31 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 )
 
-// Occupancy is what a domain has, and what takes it. Domains are those of the lowest level above the
-// nodes, or the nodes where there is no level above.
+// Occupancy is the capacity and the usage of a domain of the lowest level above the nodes, or of a node if there is no
+// level above.
 type Occupancy struct {
-	// Values are those of the domain's levels, the highest first.
+	// Values are the values of the levels, the highest first.
 	Values []string
-	// Nodes of the domain, and how many of them are Open to pods: Ready, and not cordoned.
+	// Nodes counts the nodes of the domain, Open those that are Ready and not cordoned.
 	Nodes, Open int
-	// Capacity is that of all nodes, and Used what pods and assignments take of it. Free is what the
-	// nodes that are open have left, so the three do not add up where some are not.
+	// Capacity is that of all nodes, and Used is the usage of pods and assignments. Free counts only open nodes, so
+	// Used and Free may sum up to less than Capacity.
 	Capacity, Used, Free nodegroups.Resources
-	// Workloads have the number of their pods, by their assignments or as the pods say. Others are
-	// the pods of none.
+	// Workloads maps each Workload to its number of pods, by assignment or by the pods' annotation. Others counts the
+	// pods of no Workload.
 	Workloads map[types.NamespacedName]int
 	Others    int
 }
 
-// Occupancy of the domains of a flavor, in the order of their values; nil where it has no Topology.
-func (f *Forest) Occupancy(flavor kueue.ResourceFlavorReference) []Occupancy {
-	p := f.trees[flavor]
+// Occupancy returns the occupancy of the domains of a flavor, sorted by values; nil if the flavor has no Topology.
+func (c *TopologyCache) Occupancy(flavor kueue.ResourceFlavorReference) []Occupancy {
+	p := c.trees[flavor]
 	if p == nil {
 		return nil
 	}
-	f.refresh()
-	domains, leaves := map[string]*Occupancy{}, map[string]*occupied{}
-	for _, s := range f.nodes {
+	c.refresh()
+	domains, leaves := map[string]*Occupancy{}, map[string]*leafOccupancy{}
+	for _, s := range c.nodes {
 		if s.object == nil || !selects(p.NodeLabels, s.object.Labels) {
 			continue
 		}
@@ -42,7 +42,7 @@ func (f *Forest) Occupancy(flavor kueue.ResourceFlavorReference) []Occupancy {
 		if values == nil {
 			continue
 		}
-		path := p.rack(values)
+		path := p.occupancyDomain(values)
 		key := strings.Join(path, separator)
 		if domains[key] == nil {
 			domains[key] = &Occupancy{
@@ -52,20 +52,20 @@ func (f *Forest) Occupancy(flavor kueue.ResourceFlavorReference) []Occupancy {
 		}
 		id := p.id(values)
 		if leaves[id] == nil {
-			leaves[id] = &occupied{domain: domains[key], free: nodegroups.Resources{}}
+			leaves[id] = &leafOccupancy{domain: domains[key], free: nodegroups.Resources{}}
 		}
-		f.occupy(leaves[id], s)
+		c.addNode(leaves[id], s)
 	}
 	for id, l := range leaves {
-		l.domain.Used.Add(p.used[id], 1)
+		l.domain.Used.Add(p.usage[id], 1)
 		for name, v := range l.free {
-			// A leaf with too much on it takes no room from others.
-			l.domain.Free[name] += max(0, v-p.used[id][name])
+			// An overcommitted leaf does not reduce the free capacity of others.
+			l.domain.Free[name] += max(0, v-p.usage[id][name])
 		}
 	}
-	for w, uses := range f.held {
+	for w, uses := range c.usage {
 		for _, u := range uses {
-			if own := f.trees[u.Flavor]; own != p && (!p.hosts || own == nil || !own.hosts) {
+			if own := c.trees[u.Flavor]; own != p && (!p.hosts || own == nil || !own.hosts) {
 				continue
 			}
 			for _, d := range u.Domains {
@@ -83,15 +83,15 @@ func (f *Forest) Occupancy(flavor kueue.ResourceFlavorReference) []Occupancy {
 	return out
 }
 
-// occupied is a leaf of a domain.
-type occupied struct {
+// leafOccupancy is a leaf of a domain.
+type leafOccupancy struct {
 	domain *Occupancy
-	// free is what its nodes that are open have, less what pods without an assignment take.
+	// free is the capacity of its open nodes, less the requests of pods without an assignment.
 	free nodegroups.Resources
 }
 
-// occupy counts a node, and the pods on it that have no assignment.
-func (f *Forest) occupy(l *occupied, s *site) {
+// addNode counts a node and the pods on it that have no assignment.
+func (c *TopologyCache) addNode(l *leafOccupancy, s *nodeInfo) {
 	l.domain.Nodes++
 	l.domain.Capacity.Add(nodegroups.ResourcesFrom(s.object.Status.Allocatable), 1)
 	if s.free != nil {
@@ -100,7 +100,7 @@ func (f *Forest) occupy(l *occupied, s *site) {
 	}
 	for _, r := range s.pods {
 		switch {
-		case f.covers(r):
+		case c.isAssigned(r):
 			continue
 		case r.workload.Name != "":
 			l.domain.Workloads[r.workload]++

@@ -41,7 +41,7 @@ func TestOccupancyTellsWhatDomainsHave(t *testing.T) {
 	requests := func(spec *corev1.PodSpec) nodegroups.Resources {
 		return nodegroups.ResourcesFrom(spec.Containers[0].Resources.Requests)
 	}
-	f := NewForest()
+	f := NewTopologyCache()
 	f.SetNode(rackNode("n1", "b1", false))
 	f.SetNode(rackNode("n2", "b1", true))
 	f.SetNode(rackNode("n3", "b1", false))
@@ -51,12 +51,12 @@ func TestOccupancyTellsWhatDomainsHave(t *testing.T) {
 	delete(stray.Labels, "rack")
 	f.SetNode(stray)
 	train := types.NamespacedName{Namespace: "default", Name: "train"}
-	f.Plant([]Flavor{
+	f.SetFlavors([]Flavor{
 		{Name: "h100", NodeLabels: map[string]string{"pool": "h100"}, Topology: "racks", Levels: []string{"block", "rack", corev1.LabelHostname}},
 		{Name: "blocks", NodeLabels: map[string]string{"pool": "h100"}, Topology: "blocks", Levels: []string{"block"}},
 		{Name: "hosts", NodeLabels: map[string]string{"pool": "h100"}, Topology: "hosts", Levels: []string{corev1.LabelHostname}},
 	}, nil)
-	f.Hold(train, []Use{{Flavor: "h100", Pod: nodegroups.Resources{gpu: 2},
+	f.SetUsage(train, []Usage{{Flavor: "h100", Pod: nodegroups.Resources{gpu: 2},
 		Domains: []Domain{{Values: []string{"n1"}, Count: 3}, {Values: []string{"n4"}, Count: 1}}}})
 	f.SetPod(gpuPod("train-0", "n1", "train", 2), "", requests)
 	f.SetPod(gpuPod("old-0", "n3", "old", 4), "", requests)
@@ -86,7 +86,7 @@ func TestOccupancyTellsWhatDomainsHave(t *testing.T) {
 		}
 	}
 	check(f.Occupancy("h100"), want)
-	f.Hold(train, nil)
+	f.SetUsage(train, nil)
 	// Without its assignment, the pods that it has count.
 	want[0].Used, want[0].Free, want[0].Workloads = have(7, 3), have(10, 0), workloads{train: 1, old: 1}
 	want[1].Used, want[1].Free, want[1].Workloads = have(0, 0), have(8, 0), workloads{}

@@ -46,7 +46,7 @@ func (w *world) tree(levels []string) *Tree {
 		t.SetNode(w.nodes[name], w.free[name])
 	}
 	for _, a := range w.workloads {
-		t.Use(a.domains, a.pod, 1)
+		t.AddUsage(a.domains, a.pod, 1)
 	}
 	return t
 }
@@ -101,24 +101,24 @@ func TestATreeIsWhatItsEventsSay(t *testing.T) {
 					tree.DeleteNode(name)
 				} else if n := len(w.workloads); n > 0 {
 					i := r.IntN(n)
-					tree.Use(w.workloads[i].domains, w.workloads[i].pod, -1)
+					tree.AddUsage(w.workloads[i].domains, w.workloads[i].pod, -1)
 					w.workloads = slices.Delete(w.workloads, i, i+1)
 				}
 			default:
 				request := randomRequest(r, levels)
-				p := tree.View().Place(request)
+				p := tree.Snapshot().Place(request)
 				if p.Reason == "" {
 					a := admitted{p.Pods, request.Pod}
-					if !tree.View().Fits(a.domains, a.pod) {
+					if !tree.Snapshot().Fits(a.domains, a.pod) {
 						t.Fatalf("seed %d: %v was chosen and does not fit", seed, a.domains)
 					}
 					w.workloads = append(w.workloads, a)
-					tree.Use(a.domains, a.pod, 1)
+					tree.AddUsage(a.domains, a.pod, 1)
 				}
 			}
 			request := randomRequest(r, levels)
-			want := w.tree(levels).View().Place(request)
-			if diff := cmp.Diff(want, tree.View().Place(request)); diff != "" {
+			want := w.tree(levels).Snapshot().Place(request)
+			if diff := cmp.Diff(want, tree.Snapshot().Place(request)); diff != "" {
 				t.Fatalf("seed %d (-rebuilt +tree):\n%s", seed, diff)
 			}
 			if len(w.workloads) == 0 {
@@ -128,14 +128,14 @@ func TestATreeIsWhatItsEventsSay(t *testing.T) {
 			gone := w.workloads[r.IntN(len(w.workloads))]
 			without.workloads = append(slices.Clone(w.workloads), admitted{gone.domains,
 				nodegroups.Resources{"nvidia.com/gpu": -1, corev1.ResourcePods: -2}})
-			view := tree.View()
-			view.Use(gone.domains, nodegroups.Resources{"nvidia.com/gpu": -1, corev1.ResourcePods: -2}, 1)
+			view := tree.Snapshot()
+			view.AddUsage(gone.domains, nodegroups.Resources{"nvidia.com/gpu": -1, corev1.ResourcePods: -2}, 1)
 			other := view.Clone()
-			other.Use(gone.domains, gone.pod, -1)
-			if diff := cmp.Diff(without.tree(levels).View().Place(request), view.Place(request)); diff != "" {
+			other.AddUsage(gone.domains, gone.pod, -1)
+			if diff := cmp.Diff(without.tree(levels).Snapshot().Place(request), view.Place(request)); diff != "" {
 				t.Fatalf("seed %d (-rebuilt +view):\n%s", seed, diff)
 			}
-			if diff := cmp.Diff(want, tree.View().Place(request)); diff != "" {
+			if diff := cmp.Diff(want, tree.Snapshot().Place(request)); diff != "" {
 				t.Fatalf("seed %d: a view has changed its tree (-before +after):\n%s", seed, diff)
 			}
 		}
@@ -154,7 +154,7 @@ func large(nodes int, levels []string) *Tree {
 			if tree.hosts {
 				values = values[len(levels)-1:]
 			}
-			tree.Use([]Domain{{values, int32(taken)}}, nodegroups.Resources{"cpu": 8_000, "nvidia.com/gpu": 1}, 1)
+			tree.AddUsage([]Domain{{values, int32(taken)}}, nodegroups.Resources{"cpu": 8_000, "nvidia.com/gpu": 1}, 1)
 		}
 	}
 	return tree
@@ -176,7 +176,7 @@ func BenchmarkPlace(b *testing.B) {
 					request := &Request{Count: 512, Pod: nodegroups.Resources{"cpu": 8_000, "nvidia.com/gpu": 4}, Topology: topology}
 					b.ReportAllocs()
 					for b.Loop() {
-						if p := tree.View().Place(request); p.Reason != "" {
+						if p := tree.Snapshot().Place(request); p.Reason != "" {
 							b.Fatal(p.Reason)
 						}
 					}
@@ -198,19 +198,19 @@ func BenchmarkPreemption(b *testing.B) {
 	var victims []admitted
 	small := &Request{Count: 2, Pod: nodegroups.Resources{"nvidia.com/gpu": 8}, Topology: &kueue.PodSetTopologyRequest{Required: &rack}}
 	for range 1_000 {
-		p := tree.View().Place(small)
+		p := tree.Snapshot().Place(small)
 		if p.Reason != "" {
 			b.Fatal(p.Reason)
 		}
 		victims = append(victims, admitted{p.Pods, small.Pod})
-		tree.Use(p.Pods, small.Pod, 1)
+		tree.AddUsage(p.Pods, small.Pod, 1)
 	}
 	rand.New(rand.NewPCG(1, 1)).Shuffle(len(victims), func(i, j int) { victims[i], victims[j] = victims[j], victims[i] })
 	request := &Request{Count: 49, Pod: small.Pod, Topology: &kueue.PodSetTopologyRequest{Required: &rack}}
 	for b.Loop() {
-		view := tree.View()
+		view := tree.Snapshot()
 		for _, victim := range victims[:700] {
-			view.Use(victim.domains, victim.pod, -1)
+			view.AddUsage(victim.domains, victim.pod, -1)
 			if p := view.Place(request); p.Reason == "" {
 				b.Fatal("it fits too early to show anything")
 			}

@@ -8,14 +8,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// exclusions say how many nodes were left out, and why.
+// exclusions counts the nodes that were left out, by reason.
 type exclusions struct {
 	total, selector, affinity, domain int
 	taints                            map[string]int
 	resources                         map[corev1.ResourceName]int
 }
 
-func (e *exclusions) add(m misfit, n int) {
+func (e *exclusions) add(m mismatch, n int) {
 	switch m.cause {
 	case byTaint:
 		if e.taints == nil {
@@ -30,15 +30,15 @@ func (e *exclusions) add(m misfit, n int) {
 	}
 }
 
-// short counts nodes that have no room for a single pod.
-func (e *exclusions) short(of corev1.ResourceName, n int) {
+// addResource counts nodes whose free capacity does not fit a single pod.
+func (e *exclusions) addResource(of corev1.ResourceName, n int) {
 	if e.resources == nil {
 		e.resources = map[corev1.ResourceName]int{}
 	}
 	e.resources[of] += n
 }
 
-// String is empty where no node was left out.
+// String is empty if no node was left out.
 func (e *exclusions) String() string {
 	var parts []string
 	say := func(n int, format string, args ...any) {
@@ -62,10 +62,10 @@ func (e *exclusions) String() string {
 	return fmt.Sprintf(". Total nodes: %d; excluded: %s", e.total, strings.Join(parts, ", "))
 }
 
-// notFit says that only so many slices, or pods, fit of those that are needed.
-func (s *search) notFit(level int, fits, needed int32) string {
+// notFitMessage says how many of the slices or pods fit.
+func (s *search) notFitMessage(level int, fits, needed int32) string {
 	if len(s.layers) > 0 {
-		return s.layersNotFit(level)
+		return s.layersNotFitMessage(level)
 	}
 	unit := "slice"
 	if s.sliceSize == 1 {
@@ -77,11 +77,11 @@ func (s *search) notFit(level int, fits, needed int32) string {
 	return fmt.Sprintf("topology %q allows to fit only %d out of %d %s(s)%s", s.tree.topology, fits, needed, unit, &s.excluded)
 }
 
-// layersNotFit says for each layer of slices how many of them fit in the domain with the most.
-func (s *search) layersNotFit(level int) string {
+// layersNotFitMessage says for each layer of slices how many fit in the domain that fits the most.
+func (s *search) layersNotFitMessage(level int) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "topology %q doesn't allow to fit", s.tree.topology)
-	best := s.mostOf(level, func(c *counts) int32 { return c.slices })
+	best := s.domainWithMost(level, func(c *counts) int32 { return c.slices })
 	for _, layer := range s.layers {
 		at := slices.Index(s.tree.levels, layer.Topology)
 		fmt.Fprintf(&out, "; %d/%d slice(s) fit on level %s", s.slicesIn(best, level, at, layer.Size), s.Count/layer.Size, layer.Topology)
@@ -90,11 +90,11 @@ func (s *search) layersNotFit(level int) string {
 	return out.String()
 }
 
-// mostOf is the domain of the level with the most, the first by ID among equals; nil where no leaf
-// suits the pods.
-func (s *search) mostOf(level int, of func(*counts) int32) *run {
+// domainWithMost returns the domain of the level with the highest value, the first by ID among equals; nil if no leaf
+// matches the pods.
+func (s *search) domainWithMost(level int, of func(*counts) int32) *run {
 	var best *run
-	for _, r := range s.allOf(level) {
+	for _, r := range s.domainsAt(level) {
 		if best == nil || of(&r.counts) > of(&best.counts) || of(&r.counts) == of(&best.counts) && s.idOf(r) < s.idOf(best) {
 			best = r
 		}
@@ -102,15 +102,15 @@ func (s *search) mostOf(level int, of func(*counts) int32) *run {
 	return best
 }
 
-// idOf is the ID of the first domain of the run.
+// idOf returns the ID of the first domain of the run.
 func (s *search) idOf(r *run) string {
 	if r.domain != nil {
 		return strings.Join(r.domain.values, separator)
 	}
 	var ids []string
-	for _, at := range r.at {
+	for _, at := range r.leafSets {
 		for _, names := range at.names {
-			ids = append(ids, s.tree.id(slices.Concat(at.bottom.values, names[:1])))
+			ids = append(ids, s.tree.id(slices.Concat(at.parent.values, names[:1])))
 		}
 	}
 	return slices.Min(ids)
@@ -129,9 +129,9 @@ func (s *search) slicesIn(r *run, level, at int, size int32) (n int32) {
 	return n
 }
 
-// best is the domain of the requested level that has room for the most pods.
-func (s *search) best() Domain {
-	r := s.mostOf(s.requested, func(c *counts) int32 { return c.pods })
+// bestDomain returns the domain of the requested level that fits the most pods.
+func (s *search) bestDomain() Domain {
+	r := s.domainWithMost(s.requested, func(c *counts) int32 { return c.pods })
 	switch {
 	case r == nil:
 		return Domain{}
@@ -139,5 +139,5 @@ func (s *search) best() Domain {
 		return Domain{r.domain.values, r.pods}
 	}
 	l := r.leaves()[0]
-	return Domain{slices.Concat(l.bottom.values, []string{l.name}), r.pods}
+	return Domain{slices.Concat(l.parent.values, []string{l.name}), r.pods}
 }

@@ -13,44 +13,46 @@ import (
 	"github.com/muster-dev/muster/provisioning/fit"
 )
 
-// Request is a podSet that is to be placed.
+// Request is a podSet to be placed.
 type Request struct {
 	Count int32
-	// Pod is what each of its pods requests.
+	// Pod is the request of each pod.
 	Pod nodegroups.Resources
-	// Topology is what the podSet asks for; nil where it is only in a queue of flavors with a
-	// topology, which is Implied.
+	// Topology is the topology request of the podSet. It is nil, and Implied is set, if only the ClusterQueue implies
+	// one because all of its flavors have a Topology.
 	Topology *kueue.PodSetTopologyRequest
 	Implied  bool
-	// Leader is what the one pod of the podSet requests that is placed with this one; nil without.
+	// Leader is the request of the leader pod that must be placed together with this podSet; nil without a leader.
 	Leader nodegroups.Resources
-	// Spec of its pods, with what flavors and checks add: nodes must suit its tolerations, node
-	// selector and required node affinity.
+	// Spec of the pods, including what flavors and checks add. Nodes must match its tolerations, node selector and
+	// required node affinity.
 	Spec *corev1.PodSpec
-	// LeaderSpec is of the leader what Spec is of the pods.
+	// LeaderSpec is the pod spec of the leader.
 	LeaderSpec *corev1.PodSpec
-	// Balanced: where a level is preferred, pods are spread evenly over few of its domains.
+	// Balanced spreads the pods of a preferred level evenly over few of its domains.
 	Balanced bool
-	// Within are the values of a domain in which it must be; empty for any.
+	// Within are the values of the domain that must contain the pods; empty for any.
 	Within []string
 }
 
-// levels are those that a request comes to.
-type levels struct {
-	// requested is the level at which domains are chosen, slice that within which each slice must
-	// stay.
+// levelRequest is a topology request resolved to the levels of a tree.
+type levelRequest struct {
+	// requested is the level at which domains are chosen; slice is the level at which each slice must stay in one
+	// domain.
 	requested, slice int
 	sliceSize        int32
-	// tail is the number of pods of the partial slice; 0 if slices divide the pods. Slices of several layers have no partial one.
+	// tail is the number of pods in the partial slice; 0 if the slice size divides the pods. Slices of several layers
+	// have no partial slice.
 	tail int32
-	// inner is the size of the groups of pods that must stay together at a level below that of slices.
+	// inner maps a level below that of slices to the size of the groups of pods that must stay together there.
 	inner map[int]int32
-	// layers are all layers of slices, where there are several.
+	// layers of slices, if there are several.
 	layers                  []kueue.PodsetSliceRequiredTopologyConstraint
 	required, unconstrained bool
 }
 
-// SliceSize is of how many pods the largest slices are; zero where there are none, or no size is given.
+// SliceSize returns the number of pods of a slice of the coarsest layer; zero if there are no slices or no size is
+// given.
 func SliceSize(r *kueue.PodSetTopologyRequest) int32 {
 	if layers := layersOf(r); len(layers) > 0 {
 		return layers[0].Size
@@ -58,7 +60,7 @@ func SliceSize(r *kueue.PodSetTopologyRequest) int32 {
 	return 0
 }
 
-// layersOf are the layers of slices, from the coarsest to the finest.
+// layersOf returns the layers of slices, from the coarsest to the finest.
 func layersOf(r *kueue.PodSetTopologyRequest) []kueue.PodsetSliceRequiredTopologyConstraint {
 	switch {
 	case r == nil:
@@ -71,8 +73,8 @@ func layersOf(r *kueue.PodSetTopologyRequest) []kueue.PodsetSliceRequiredTopolog
 	return nil
 }
 
-// LevelsLacking are those that the request names and a topology of these levels has not.
-func LevelsLacking(levels []string, r *kueue.PodSetTopologyRequest) (lacking []string) {
+// MissingLevels returns the levels that the request names and the Topology lacks.
+func MissingLevels(levels []string, r *kueue.PodSetTopologyRequest) (lacking []string) {
 	asked, _ := levelOf(levels, r, false)
 	named := []string{asked}
 	for _, l := range layersOf(r) {
@@ -86,7 +88,7 @@ func LevelsLacking(levels []string, r *kueue.PodSetTopologyRequest) (lacking []s
 	return lacking
 }
 
-// levelOf is the level at which domains are chosen; ok is false where none is asked for.
+// levelOf returns the level at which domains are chosen; ok is false if none is requested.
 func levelOf(levels []string, r *kueue.PodSetTopologyRequest, implied bool) (level string, ok bool) {
 	switch {
 	case r != nil && r.Required != nil:
@@ -101,10 +103,10 @@ func levelOf(levels []string, r *kueue.PodSetTopologyRequest, implied bool) (lev
 	return "", false
 }
 
-// read is what the request comes to; the reason says why it is not known, in Kueue's words.
-func (t *Tree) read(r *Request) (out levels, reason string) {
+// resolve returns the levels of a request, or the reason, in Kueue's words, why the request is invalid.
+func (t *Tree) resolve(r *Request) (out levelRequest, reason string) {
 	layers := layersOf(r.Topology)
-	out = levels{sliceSize: 1, inner: map[int]int32{}}
+	out = levelRequest{sliceSize: 1, inner: map[int]int32{}}
 	if len(layers) > 0 {
 		if out.sliceSize = layers[0].Size; out.sliceSize <= 0 {
 			return out, "slice topology requested, but slice size not provided"
@@ -156,20 +158,19 @@ func (t *Tree) read(r *Request) (out levels, reason string) {
 	return out, ""
 }
 
-// suits reports whether nodes of that kind, or with those labels, take the pods; else it is counted
-// why not.
-type suits struct {
+// nodeMatcher checks whether nodes match a pod spec.
+type nodeMatcher struct {
 	tolerations []corev1.Toleration
 	selector    map[string]string
 	affinity    *nodeaffinity.NodeSelector
-	// known reports whether all that is selected are labels by which nodes are told apart.
-	known bool
-	// judged are the kinds that were looked at.
-	judged map[*kind]misfit
+	// bySignature reports whether signatures alone decide, because the spec selects only labels that are part of them.
+	bySignature bool
+	// results are the results of checkSignature.
+	results map[*signature]mismatch
 }
 
-// misfit says why a node does not take the pods.
-type misfit struct {
+// mismatch is the reason why a node does not match; its cause is none if it does.
+type mismatch struct {
 	cause exclusion
 	taint string
 }
@@ -183,14 +184,14 @@ const (
 	byAffinity
 )
 
-func (t *Tree) suits(spec *corev1.PodSpec) (*suits, string) {
-	s := &suits{known: true, judged: map[*kind]misfit{}}
+func (t *Tree) matcherFor(spec *corev1.PodSpec) (*nodeMatcher, string) {
+	s := &nodeMatcher{bySignature: true, results: map[*signature]mismatch{}}
 	if spec == nil {
 		return s, ""
 	}
 	s.tolerations, s.selector = spec.Tolerations, spec.NodeSelector
 	for key := range s.selector {
-		s.known = s.known && slices.Contains(t.keys, key)
+		s.bySignature = s.bySignature && slices.Contains(t.keys, key)
 	}
 	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil ||
 		spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
@@ -203,39 +204,39 @@ func (t *Tree) suits(spec *corev1.PodSpec) (*suits, string) {
 	}
 	s.affinity = affinity
 	for i := range required.NodeSelectorTerms {
-		s.known = s.known && len(required.NodeSelectorTerms[i].MatchFields) == 0
+		s.bySignature = s.bySignature && len(required.NodeSelectorTerms[i].MatchFields) == 0
 		for _, e := range required.NodeSelectorTerms[i].MatchExpressions {
-			s.known = s.known && slices.Contains(t.keys, e.Key)
+			s.bySignature = s.bySignature && slices.Contains(t.keys, e.Key)
 		}
 	}
 	return s, ""
 }
 
-// ofKind judges all leaves of a kind at once.
-func (s *suits) ofKind(k *kind) misfit {
-	m, ok := s.judged[k]
+// checkSignature checks all leaves of a signature at once.
+func (s *nodeMatcher) checkSignature(k *signature) mismatch {
+	m, ok := s.results[k]
 	if !ok {
-		m = s.judge(k, k.labels, "")
-		s.judged[k] = m
+		m = s.check(k, k.labels, "")
+		s.results[k] = m
 	}
 	return m
 }
 
-func (s *suits) judge(k *kind, labels map[string]string, name string) misfit {
+func (s *nodeMatcher) check(k *signature, labels map[string]string, name string) mismatch {
 	if taint := fit.Untolerated(k.taints, s.tolerations); taint != nil {
-		return misfit{byTaint, taint.ToString()}
+		return mismatch{byTaint, taint.ToString()}
 	}
 	for key, value := range s.selector {
 		if v, ok := labels[key]; !ok || v != value {
-			return misfit{cause: bySelector}
+			return mismatch{cause: bySelector}
 		}
 	}
 	if s.affinity != nil {
 		n := &corev1.Node{}
 		n.Name, n.Labels = name, labels
 		if !s.affinity.Match(n) {
-			return misfit{cause: byAffinity}
+			return mismatch{cause: byAffinity}
 		}
 	}
-	return misfit{}
+	return mismatch{}
 }

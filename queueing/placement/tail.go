@@ -2,41 +2,43 @@ package placement
 
 import "slices"
 
-// The tail is the partial slice of a podSet whose count is not a multiple of its slice size. Like every slice it has to be in one domain of
-// the level of slices; it may share that domain with whole slices. As in Kueue 0.20, each domain counts how many whole slices it takes
-// together with the tail, so that domains are chosen only if the tail fits into one of them.
+// The tail is the partial slice of a podSet whose count is not a multiple of its slice size. Like every slice it must
+// be in one domain of the level of slices; it may share that domain with whole slices. As in Kueue 0.20, each domain
+// counts how many whole slices fit together with the tail, so that domains are chosen only if one of them fits the
+// tail.
 
 // noTail marks a domain that cannot take the tail.
 const noTail int32 = -1
 
-// besideTail returns how many whole slices fit together with the tail into a domain of the level of slices with room for these pods.
-func (l *levels) besideTail(pods int32) int32 {
+// slicesBesideTail returns how many whole slices fit together with the tail into a domain of the level of slices that
+// fits the given number of pods.
+func (l *levelRequest) slicesBesideTail(pods int32) int32 {
 	if pods < l.tail {
 		return noTail
 	}
 	return (pods - l.tail) / l.sliceSize
 }
 
-// slicesBeside returns how many whole slices fit, together with the leader and the tail if their number is not zero.
+// slicesBeside returns how many whole slices fit together with the given leaders and tail.
 func (c *counts) slicesBeside(leaders, tail int32) int32 {
 	switch {
 	case leaders > 0 && tail > 0:
-		return c.tailedLed
+		return c.slicesWithLeaderAndTail
 	case tail > 0:
-		return c.tailed
+		return c.slicesWithTail
 	case leaders > 0:
-		return c.slicesLed
+		return c.slicesWithLeader
 	}
 	return c.slices
 }
 
-// takesTail reports whether the tail fits together with so many slices and leaders.
+// takesTail reports whether the tail fits together with this many slices and leaders.
 func (c *counts) takesTail(slices, leaders int32) bool {
 	n := c.slicesBeside(leaders, 1)
 	return n != noTail && slices <= n
 }
 
-// cheapest are the two lowest costs among some domains.
+// cheapest is the two lowest costs among some domains.
 type cheapest struct {
 	costs [2]int32
 	at    [2]int
@@ -68,30 +70,31 @@ func (c *cheapest) except(at int) (cost int32, ok bool) {
 	return 0, false
 }
 
-// tails are the costs, in whole slices, of one domain among some taking the tail, the leader, or both.
+// tails are the costs, in whole slices, of placing the tail, the leader, or both in one of some domains.
 type tails struct {
 	tail, leader, both cheapest
 	n                  int
 }
 
-// add takes in n equal domains.
+// add adds n equal domains.
 func (t *tails) add(c *counts, leader bool, n int) {
-	for range min(n, 2) { // the leader and the tail take two at most
-		if c.tailed != noTail {
-			t.tail.add(t.n, c.slices-c.tailed)
+	for range min(n, 2) { // the leader and the tail use at most two domains
+		if c.slicesWithTail != noTail {
+			t.tail.add(t.n, c.slices-c.slicesWithTail)
 		}
 		if leader {
-			t.leader.add(t.n, c.slices-c.slicesLed)
+			t.leader.add(t.n, c.slices-c.slicesWithLeader)
 		}
-		if leader && c.tailedLed != noTail {
-			t.both.add(t.n, c.slices-c.tailedLed)
+		if leader && c.slicesWithLeaderAndTail != noTail {
+			t.both.add(t.n, c.slices-c.slicesWithLeaderAndTail)
 		}
 		t.n++
 	}
 }
 
-// led returns the cost of taking the leader and the tail, in one domain or in two; ok is false if they do not fit.
-func (t *tails) led() (cost int32, ok bool) {
+// costWithLeader returns the cost of placing the leader and the tail, in one domain or in two; ok is false if they do
+// not fit.
+func (t *tails) costWithLeader() (cost int32, ok bool) {
 	cost, ok = t.both.costs[0], t.both.n > 0
 	for i := range t.leader.n {
 		if other, found := t.tail.except(t.leader.at[i]); found && (!ok || t.leader.costs[i]+other < cost) {
@@ -101,37 +104,37 @@ func (t *tails) led() (cost int32, ok bool) {
 	return cost, ok
 }
 
-// costOfBoth returns the cost, in whole slices, of the leader in this domain and the tail in it or in another one of the list; ok is false
-// if the tail does not fit then.
-func (r *run) costOfBoth(list *tails, at int) (cost int32, ok bool) {
-	if r.tailedLed != noTail {
-		cost, ok = r.slices-r.tailedLed, true
+// costOfLeaderAndTail returns the cost, in whole slices, of placing the leader in this domain and the tail in it or in
+// another domain of the list; ok is false if the tail does not fit then.
+func (r *run) costOfLeaderAndTail(list *tails, at int) (cost int32, ok bool) {
+	if r.slicesWithLeaderAndTail != noTail {
+		cost, ok = r.slices-r.slicesWithLeaderAndTail, true
 	}
-	if other, found := list.tail.except(at); found && (!ok || r.slices-r.slicesLed+other < cost) {
-		cost, ok = r.slices-r.slicesLed+other, true
+	if other, found := list.tail.except(at); found && (!ok || r.slices-r.slicesWithLeader+other < cost) {
+		cost, ok = r.slices-r.slicesWithLeader+other, true
 	}
 	return cost, ok
 }
 
-// countTail counts what a domain takes together with the tail. At the level of slices this follows from its pods; above, from its slices
-// less the lowest cost among the domains within it.
+// countTail counts how many slices fit together with the tail. At the level of slices it follows from the pods; above,
+// from the slices less the lowest cost among the child domains.
 func (s *search) countTail(c *counts, level int, slices int32, in *tails) {
 	if level == s.slice {
-		c.tailed, c.tailedLed = s.besideTail(c.pods), s.besideTail(c.podsLed)
+		c.slicesWithTail, c.slicesWithLeaderAndTail = s.slicesBesideTail(c.pods), s.slicesBesideTail(c.podsWithLeader)
 		return
 	}
-	c.tailed, c.tailedLed = noTail, noTail
+	c.slicesWithTail, c.slicesWithLeaderAndTail = noTail, noTail
 	if in.tail.n > 0 {
-		c.tailed = min(slices-in.tail.costs[0], s.besideTail(c.pods))
+		c.slicesWithTail = min(slices-in.tail.costs[0], s.slicesBesideTail(c.pods))
 	}
-	if cost, ok := in.led(); ok {
-		c.tailedLed = min(slices-cost, s.besideTail(c.podsLed))
+	if cost, ok := in.costWithLeader(); ok {
+		c.slicesWithLeaderAndTail = min(slices-cost, s.slicesBesideTail(c.podsWithLeader))
 	}
 }
 
-// fittingTail returns the domain with the least room for slices together with the tail that is enough, and among equals the one with the
-// least room for slices alone. The leaders have to fit, too. Without such a domain it returns the first.
-func fittingTail(runs []*run, needed, leaders int32) *run {
+// bestFitWithTail returns the first run with the lowest count of slices beside the tail that is enough; ties go to the
+// lowest count of slices alone. The leaders must fit, too. If there is none, it returns the first run.
+func bestFitWithTail(runs []*run, needed, leaders int32) *run {
 	var best *run
 	for _, r := range runs {
 		if n := r.slicesBeside(leaders, 1); r.n == 0 || r.leaders < leaders || n == noTail || n < needed {
@@ -148,16 +151,16 @@ func fittingTail(runs []*run, needed, leaders int32) *run {
 	return best
 }
 
-// closing returns the domain that takes all remaining slices together with the leaders and the tail. It may not have room for more slices
-// than the domain that fits the slices alone.
-func (s *search) closing(runs []*run, left, leaders int32) (r *run, ok bool) {
+// fitAllWithTail returns the domain that fits all remaining slices together with the leaders and the tail. It must not
+// fit more slices than the best fit for the slices alone.
+func (s *search) fitAllWithTail(runs []*run, left, leaders int32) (r *run, ok bool) {
 	if runs[0].slicesBeside(leaders, 0) < left || runs[0].leaders < leaders {
 		return nil, false
 	}
 	tailed, whole := runs[0], runs[0]
-	if s.bestFit() {
-		tailed = fittingTail(runs, left, leaders)
-		whole = fitting(runs, left, leaders, func(r *run) int32 { return r.slicesBeside(leaders, 0) })
+	if s.usesBestFit() {
+		tailed = bestFitWithTail(runs, left, leaders)
+		whole = bestFit(runs, left, leaders, func(r *run) int32 { return r.slicesBeside(leaders, 0) })
 	}
 	if !tailed.takesTail(left, leaders) || tailed.leaders < leaders ||
 		tailed.slicesBeside(leaders, 0) > whole.slicesBeside(leaders, 0) {
@@ -166,8 +169,8 @@ func (s *search) closing(runs []*run, left, leaders int32) (r *run, ok bool) {
 	return tailed, true
 }
 
-// withTail adds the tail to the first taken domain that has room for it, otherwise to the first other domain.
-func (s *search) withTail(taken []share, runs []*run) []share {
+// addTail adds the tail to the first allocated domain that fits it, otherwise to the first other domain.
+func (s *search) addTail(taken []allocation, runs []*run) []allocation {
 	for i := range taken {
 		f := &taken[i]
 		if !f.takesTail(f.pods/s.sliceSize, f.leaders) {
@@ -177,24 +180,24 @@ func (s *search) withTail(taken []share, runs []*run) []share {
 			f.pods += s.tail
 			return taken
 		}
-		return append(taken, share{f.first(1), f.pods + s.tail, f.leaders})
+		return append(taken, allocation{f.first(1), f.pods + s.tail, f.leaders})
 	}
 	for _, r := range runs {
-		if r.n > 0 && r.tailed != noTail {
-			return append(taken, share{r.first(1), s.tail, 0})
+		if r.n > 0 && r.slicesWithTail != noTail {
+			return append(taken, allocation{r.first(1), s.tail, 0})
 		}
 	}
 	return nil
 }
 
-// tailLast moves the domains of the tail to the end. Pods get their places by their ranks in the order of the domains, and the tail has the
-// last ranks.
+// tailLast moves the domains of the tail to the end. Pods are assigned by rank in the order of the domains, and the
+// pods of the tail have the last ranks.
 func (t *Tree) tailLast(domains []Domain, level int, size int32) []Domain {
 	total := int32(0)
 	for _, d := range domains {
 		total += d.Count
 	}
-	parts := t.parts(domains, level)
+	parts := t.podsPerDomain(domains, level)
 	at := slices.IndexFunc(parts, func(p Domain) bool { return p.Count%size == total%size })
 	if total%size == 0 || at < 0 {
 		return domains

@@ -42,7 +42,7 @@ func TestThePartialSliceIsInOneDomain(t *testing.T) {
 			if tc.count == 11 {
 				size = 4 // and 3 are left over, of which 1 has room in each rack
 			}
-			p := racks(tc.room...).View().Place(sliced(tc.count, "block", "rack", size))
+			p := racks(tc.room...).Snapshot().Place(sliced(tc.count, "block", "rack", size))
 			if diff := cmp.Diff(tc.want, p.Pods); diff != "" || p.Reason != tc.refused {
 				t.Errorf("%q (-want +got):\n%s", p.Reason, diff)
 			}
@@ -111,7 +111,7 @@ func TestPartialSlicesHaveAPlaceWhereThereIsOne(t *testing.T) {
 		for _, domains := range in {
 			want = want || kind == 0 && fits(domains)
 		}
-		p := tree.View().Place(request)
+		p := tree.Snapshot().Place(request)
 		if request.Leader == nil && (p.Reason == "") != want || request.Leader != nil && p.Reason == "" && !want {
 			t.Fatalf("seed %d: %v %d pods of slices of %d in %s within %s of %v: %q", seed, kind, count, size, levels[at], levels[above], all,
 				p.Reason)
@@ -121,12 +121,12 @@ func TestPartialSlicesHaveAPlaceWhereThereIsOne(t *testing.T) {
 		}
 		placed++
 		used := map[string]int32{}
-		for _, d := range slices.Concat(p.Pods, p.On) {
+		for _, d := range slices.Concat(p.Pods, p.Nodes) {
 			if v := d.Values[0]; len(d.Values) == 1 && paths[v] != "" {
 				used[v] += d.Count
 			}
 		}
-		for _, d := range slices.Concat(p.Leader, p.LeaderOn) {
+		for _, d := range slices.Concat(p.Leader, p.LeaderNodes) {
 			if v := d.Values[0]; len(d.Values) == 1 && paths[v] != "" {
 				used[v] += int32(request.Leader["cpu"] / 1000)
 			}
@@ -138,7 +138,7 @@ func TestPartialSlicesHaveAPlaceWhereThereIsOne(t *testing.T) {
 		}
 		inSlices := func(what string, domains []Domain) {
 			sum := int32(0)
-			parts := tree.parts(domains, at)
+			parts := tree.podsPerDomain(domains, at)
 			for i, part := range parts {
 				sum += part.Count
 				if rest := part.Count % size; rest != 0 && (i < len(parts)-1 || rest != count%size) {
@@ -156,7 +156,7 @@ func TestPartialSlicesHaveAPlaceWhereThereIsOne(t *testing.T) {
 		if !tree.hosts || request.Leader != nil {
 			continue
 		}
-		tree.Use(p.Pods, request.Pod, 1)
+		tree.AddUsage(p.Pods, request.Pod, 1)
 		lost := map[string]bool{}
 		for range 1 + r.IntN(2) {
 			d := p.Pods[r.IntN(len(p.Pods))]

@@ -13,28 +13,30 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 )
 
-// Tree has the nodes of a flavor by the domains of a Topology, and what Workloads with an assignment
-// use of them. It is for one goroutine at a time.
+// Tree is the topology of a flavor: its nodes by domain, and the usage of topology assignments. It is not safe for
+// concurrent use.
 type Tree struct {
 	topology string
 	levels   []string
-	// hosts reports whether the lowest level is the node. Otherwise the nodes are below the lowest level: capacity is counted by node, while
-	// requests and assignments name the levels of the Topology.
+	// hosts reports whether the lowest level is kubernetes.io/hostname. Otherwise nodes are below the lowest level:
+	// capacity is counted by node, while requests and assignments name the levels of the Topology.
 	hosts bool
-	// keys are the labels by which nodes are told apart.
+	// keys are the node labels that Workloads may select on. Nodes with equal values share a signature.
 	keys []string
 
 	nodes  map[string]*node
 	leaves map[string]*leaf
-	// unlabelled are nodes that are left out, with the first label of a level that each lacks.
+	// unlabelled maps each node that lacks a label of a level to the first such level. These nodes are not part of the
+	// tree.
 	unlabelled map[string]string
-	// used is what Workloads use, by the ID of the domain that their assignments name, which may not exist now.
-	used map[string]nodegroups.Resources
-	// bottoms are the domains above the leaves, by ID; one without values where there is no level above.
-	bottoms map[string]*bottom
-	shape   *shape
-	kinds   map[string]*kind
-	classes classes
+	// usage is the usage of topology assignments, by the ID of their domain, which may no longer exist.
+	usage map[string]nodegroups.Resources
+	// lowestDomains are the parents of the leaves, by ID. If no level is above the leaves, there is one domain without
+	// values.
+	lowestDomains map[string]*lowestDomain
+	shape         *shape
+	signatures    map[string]*signature
+	classes       classes
 }
 
 // node is one of the nodes of a leaf.
@@ -43,63 +45,63 @@ type node struct {
 	free nodegroups.Resources
 }
 
-// leaf is a node, or several that share a value of the lowest level kubernetes.io/hostname.
+// leaf is a node, or several nodes with the same value of the lowest level kubernetes.io/hostname.
 type leaf struct {
-	name   string
-	bottom *bottom
-	kind   *kind
-	labels map[string]string
-	nodes  int
-	// free is what its nodes have, less what pods take that have no assignment.
+	name      string
+	parent    *lowestDomain
+	signature *signature
+	labels    map[string]string
+	nodes     int
+	// free is the allocatable capacity of its nodes, less the requests of pods without a topology assignment.
 	free nodegroups.Resources
-	// class it is of, by whether Workloads with an assignment count.
-	class [2]*class
+	// classes of the leaf, with and without the usage of topology assignments.
+	classes [2]*class
 }
 
-// Whether what Workloads with an assignment use counts.
+// Whether the usage of topology assignments counts.
 const (
-	asItIs = iota
-	empty
+	withAssignments = iota
+	withoutAssignments
 )
 
-// bottom is a domain with leaves.
-type bottom struct {
+// lowestDomain is a domain whose children are leaves.
+type lowestDomain struct {
 	id     string
 	values []string
-	// free is the sum of its leaves.
+	// free is the sum over its leaves.
 	free nodegroups.Resources
-	// order among all, by values.
-	order int
-	cells [2]cells
+	// order is its index among all lowest domains, sorted by values.
+	order  int
+	groups [2]classGroups
 }
 
-// cells are the leaves of a bottom by class. A list that others may have is never changed, but
-// replaced.
-type cells []cell
+// classGroups are the leaves of a domain, grouped by class. Snapshots share these slices, so a slice is never modified
+// in place.
+type classGroups []classGroup
 
-type cell struct {
+type classGroup struct {
 	*class
-	// names in their order.
+	// names of the leaves, sorted.
 	names []string
 }
 
-// kind is what the taints and selected labels of nodes come to.
-type kind struct {
+// signature is what decides whether a podSet may use a node: the selectable labels and the taints.
+type signature struct {
 	id     int
 	labels map[string]string
 	taints []corev1.Taint
 }
 
-// class is a number of leaves that are the same to every podSet.
+// class is an equivalence class of leaves: they have the same signature and the same free capacity.
 type class struct {
-	kind *kind
-	room nodegroups.Resources
+	signature *signature
+	free      nodegroups.Resources
 }
 
-// classes by the text of their kind and room.
+// classes by a text of their signature and free capacity.
 type classes map[string]*class
 
-func (c classes) of(k *kind, room nodegroups.Resources) *class {
+func (c classes) of(k *signature, room nodegroups.Resources) *class {
 	text := make([]byte, 0, 64)
 	text = strconv.AppendInt(text, int64(k.id), 10)
 	for _, name := range room.Names() {
@@ -108,41 +110,41 @@ func (c classes) of(k *kind, room nodegroups.Resources) *class {
 	}
 	known := c[string(text)]
 	if known == nil {
-		known = &class{kind: k, room: room}
+		known = &class{signature: k, free: room}
 		c[string(text)] = known
 	}
 	return known
 }
 
-// shape is the domains above the leaves.
+// shape is the hierarchy of the domains above the leaves.
 type shape struct {
-	// levels from the highest to that of the bottoms, each in the order of the domains' values.
+	// levels from the highest to that of the lowest domains, each sorted by values.
 	levels [][]*domain
-	// bottoms in that order.
-	bottoms []*bottom
+	// lowest domains, sorted by values.
+	lowest []*lowestDomain
 }
 
 type domain struct {
 	values []string
-	// order among those of its level.
+	// order is its index among the domains of its level.
 	order int
-	// children are domains of the next level; none where bottom has the leaves.
+	// children are the domains of the next level; empty for a lowest domain.
 	children []*domain
-	bottom   *bottom
+	lowest   *lowestDomain
 }
 
-// NewTree returns a tree without nodes. Nodes are told apart by their taints and these labels;
-// podSets that select others cost by the number of nodes.
+// NewTree returns a tree without nodes. The keys are the node labels that Workloads may select on. A podSet that
+// selects another label is checked against every node, so it costs more.
 func NewTree(topology string, levels, keys []string) *Tree {
 	return &Tree{
 		topology: topology, levels: levels, hosts: levels[len(levels)-1] == corev1.LabelHostname, keys: slices.Sorted(slices.Values(keys)),
-		nodes: map[string]*node{}, leaves: map[string]*leaf{}, unlabelled: map[string]string{}, used: map[string]nodegroups.Resources{},
-		bottoms: map[string]*bottom{}, kinds: map[string]*kind{}, classes: classes{},
+		nodes: map[string]*node{}, leaves: map[string]*leaf{}, unlabelled: map[string]string{}, usage: map[string]nodegroups.Resources{},
+		lowestDomains: map[string]*lowestDomain{}, signatures: map[string]*signature{}, classes: classes{},
 	}
 }
 
-// SetNode puts a node in, in place of the one of its name: free is what it has, less what pods take
-// that have no assignment. A node that lacks the label of a level is left out.
+// SetNode adds or replaces a node. Free is its allocatable capacity, less the requests of pods without a topology
+// assignment. A node that lacks the label of a level is left out.
 func (t *Tree) SetNode(n *corev1.Node, free nodegroups.Resources) {
 	t.DeleteNode(n.Name)
 	values := t.valuesOf(n)
@@ -156,18 +158,18 @@ func (t *Tree) SetNode(n *corev1.Node, free nodegroups.Resources) {
 	}
 	l := t.leaves[name]
 	if l == nil {
-		l = &leaf{name: name, bottom: t.bottom(values), kind: t.kindOf(n), labels: n.Labels, free: nodegroups.Resources{}}
+		l = &leaf{name: name, parent: t.lowestDomain(values), signature: t.signatureOf(n), labels: n.Labels, free: nodegroups.Resources{}}
 		t.leaves[name] = l
 	}
 	t.nodes[n.Name] = &node{leaf: l, free: free}
 	l.nodes++
 	l.free.Add(free, 1)
-	l.bottom.free.Add(free, 1)
-	t.file(l)
+	l.parent.free.Add(free, 1)
+	t.classify(l)
 }
 
-// whyBare says why nodes of the flavor are in no domain, where there are such nodes and no domain.
-func (t *Tree) whyBare() string {
+// noDomainsReason explains why a flavor with nodes has no domain: no node has the labels of all levels.
+func (t *Tree) noDomainsReason() string {
 	if len(t.unlabelled) == 0 {
 		return ""
 	}
@@ -176,7 +178,7 @@ func (t *Tree) whyBare() string {
 		"correct the levels", len(t.unlabelled), t.topology, first, t.unlabelled[first])
 }
 
-// valuesOf a node are those of all levels; nil where it lacks one.
+// valuesOf returns the node's values of all levels; nil if it lacks a label.
 func (t *Tree) valuesOf(n *corev1.Node) []string {
 	values := make([]string, len(t.levels))
 	for i, level := range t.levels {
@@ -189,10 +191,10 @@ func (t *Tree) valuesOf(n *corev1.Node) []string {
 	return values
 }
 
-// Path of a domain of the lowest level has the values of all levels; nil where it is not there.
+// Path returns the values of all levels of a lowest domain; nil if the domain does not exist.
 func (t *Tree) Path(d Domain) []string {
 	if !t.hosts {
-		if t.bottoms[t.id(d.Values)] == nil {
+		if t.lowestDomains[t.id(d.Values)] == nil {
 			return nil
 		}
 		return d.Values
@@ -201,20 +203,20 @@ func (t *Tree) Path(d Domain) []string {
 	if l == nil {
 		return nil
 	}
-	return slices.Concat(l.bottom.values, []string{l.name})
+	return slices.Concat(l.parent.values, []string{l.name})
 }
 
-// Rack of a domain of the lowest level is the domain of Occupancy that it is in; nil where it is not there.
-func (t *Tree) Rack(d Domain) []string { return t.rack(t.Path(d)) }
+// OccupancyDomain returns the domain of Occupancy that contains a lowest domain; nil if it does not exist.
+func (t *Tree) OccupancyDomain(d Domain) []string { return t.occupancyDomain(t.Path(d)) }
 
-func (t *Tree) rack(values []string) []string {
+func (t *Tree) occupancyDomain(values []string) []string {
 	if t.hosts && len(values) > 1 {
 		return values[:len(values)-1]
 	}
 	return values
 }
 
-// DeleteNode takes a node out.
+// DeleteNode removes a node.
 func (t *Tree) DeleteNode(name string) {
 	delete(t.unlabelled, name)
 	n := t.nodes[name]
@@ -223,43 +225,42 @@ func (t *Tree) DeleteNode(name string) {
 	}
 	delete(t.nodes, name)
 	n.leaf.free.Sub(n.free, 1)
-	n.leaf.bottom.free.Sub(n.free, 1)
+	n.leaf.parent.free.Sub(n.free, 1)
 	if n.leaf.nodes--; n.leaf.nodes > 0 {
-		t.file(n.leaf)
+		t.classify(n.leaf)
 		return
 	}
 	delete(t.leaves, n.leaf.name)
-	for i := range n.leaf.class {
-		n.leaf.bottom.cells[i] = n.leaf.bottom.cells[i].without(n.leaf.class[i], n.leaf.name)
+	for i := range n.leaf.classes {
+		n.leaf.parent.groups[i] = n.leaf.parent.groups[i].without(n.leaf.classes[i], n.leaf.name)
 	}
-	if len(n.leaf.bottom.cells[asItIs]) == 0 {
-		delete(t.bottoms, n.leaf.bottom.id)
+	if len(n.leaf.parent.groups[withAssignments]) == 0 {
+		delete(t.lowestDomains, n.leaf.parent.id)
 		t.shape = nil
 	}
 }
 
-// Use adds n times what these pods use: 1 for a Workload that is admitted, -1 for one that is not
-// any more.
-func (t *Tree) Use(domains []Domain, pod nodegroups.Resources, n int) {
+// AddUsage adds the usage of these pods n times: 1 when a Workload is admitted, -1 when it no longer is.
+func (t *Tree) AddUsage(domains []Domain, pod nodegroups.Resources, n int) {
 	for _, d := range domains {
 		id := t.id(d.Values)
-		used := t.used[id]
+		used := t.usage[id]
 		if used == nil {
 			used = nodegroups.Resources{}
-			t.used[id] = used
+			t.usage[id] = used
 		}
 		used.Add(withPod(pod), n*int(d.Count))
 		maps.DeleteFunc(used, func(_ corev1.ResourceName, v int64) bool { return v == 0 })
 		if len(used) == 0 {
-			delete(t.used, id)
+			delete(t.usage, id)
 		}
 		if l := t.leaves[id]; l != nil && t.hosts {
-			t.file(l)
+			t.classify(l)
 		}
 	}
 }
 
-// withPod is what a pod requests, itself included.
+// withPod returns the request of a pod, including one of the resource pods.
 func withPod(pod nodegroups.Resources) nodegroups.Resources {
 	out := pod.Clone()
 	if out == nil {
@@ -269,10 +270,10 @@ func withPod(pod nodegroups.Resources) nodegroups.Resources {
 	return out
 }
 
-// separator of values in IDs, as Kueue has it.
+// separator of values in the ID of a domain; Kueue uses the same.
 const separator = ","
 
-// id of the domain of an assignment with these values. Where the domain is a node it is the last value alone.
+// id returns the ID of an assignment's domain. If the lowest level is kubernetes.io/hostname, it is the last value.
 func (t *Tree) id(values []string) string {
 	if t.hosts {
 		return values[len(values)-1]
@@ -280,63 +281,64 @@ func (t *Tree) id(values []string) string {
 	return strings.Join(values, separator)
 }
 
-// lowest is the level of the leaves.
-func (t *Tree) lowest() int {
+// leafLevel is the level of the leaves.
+func (t *Tree) leafLevel() int {
 	if t.hosts {
 		return len(t.levels) - 1
 	}
 	return len(t.levels)
 }
 
-// room of the leaf, by whether Workloads count. Where domains have several nodes, usage is charged to the domain: see View.left.
-func (t *Tree) room(l *leaf, which int) nodegroups.Resources {
+// freeCapacity returns the free capacity of a leaf. In a domain of several nodes, usage is charged to the domain
+// instead; see Snapshot.freeInDomain.
+func (t *Tree) freeCapacity(l *leaf, which int) nodegroups.Resources {
 	room := l.free.Clone()
-	if which == asItIs && t.hosts {
-		room.Sub(t.used[l.name], 1)
+	if which == withAssignments && t.hosts {
+		room.Sub(t.usage[l.name], 1)
 	}
 	return room
 }
 
-// file puts the leaf into its classes.
-func (t *Tree) file(l *leaf) {
-	for which := range l.class {
-		c := t.classes.of(l.kind, t.room(l, which))
-		if c == l.class[which] {
+// classify moves a leaf to the class of its current free capacity.
+func (t *Tree) classify(l *leaf) {
+	for which := range l.classes {
+		c := t.classes.of(l.signature, t.freeCapacity(l, which))
+		if c == l.classes[which] {
 			continue
 		}
-		l.bottom.cells[which] = l.bottom.cells[which].without(l.class[which], l.name).with(c, l.name)
-		l.class[which] = c
+		l.parent.groups[which] = l.parent.groups[which].without(l.classes[which], l.name).with(c, l.name)
+		l.classes[which] = c
 	}
 	t.collectClasses()
 }
 
-// collectClasses forgets classes that no leaf is of any more, now and then.
+// collectClasses removes unused classes once there are many.
 func (t *Tree) collectClasses() {
 	if len(t.classes) <= 64+4*len(t.leaves) {
 		return
 	}
 	kept := map[*class]bool{}
 	for _, l := range t.leaves {
-		kept[l.class[asItIs]], kept[l.class[empty]] = true, true
+		kept[l.classes[withAssignments]], kept[l.classes[withoutAssignments]] = true, true
 	}
 	maps.DeleteFunc(t.classes, func(_ string, c *class) bool { return !kept[c] })
 }
 
-func (t *Tree) bottom(values []string) *bottom {
+func (t *Tree) lowestDomain(values []string) *lowestDomain {
 	id := strings.Join(values, separator)
-	b := t.bottoms[id]
+	b := t.lowestDomains[id]
 	if b == nil {
-		b = &bottom{id: id, values: values, free: nodegroups.Resources{}}
-		t.bottoms[id] = b
+		b = &lowestDomain{id: id, values: values, free: nodegroups.Resources{}}
+		t.lowestDomains[id] = b
 		t.shape = nil
 	}
 	return b
 }
 
-// kindOf returns the kind of a node.
-func (t *Tree) kindOf(n *corev1.Node) *kind {
+// signatureOf returns the signature of a node.
+func (t *Tree) signatureOf(n *corev1.Node) *signature {
 	var text strings.Builder
-	k := &kind{id: len(t.kinds), labels: map[string]string{}}
+	k := &signature{id: len(t.signatures), labels: map[string]string{}}
 	for _, key := range t.keys {
 		if v, ok := n.Labels[key]; ok {
 			k.labels[key] = v
@@ -352,21 +354,22 @@ func (t *Tree) kindOf(n *corev1.Node) *kind {
 		k.taints = append(k.taints, taint)
 		text.WriteString(taint.Key + "=" + taint.Value + ":" + string(taint.Effect) + "\n")
 	}
-	if known := t.kinds[text.String()]; known != nil {
+	if known := t.signatures[text.String()]; known != nil {
 		return known
 	}
-	t.kinds[text.String()] = k
+	t.signatures[text.String()] = k
 	return k
 }
 
-// domains are those above the leaves.
+// domains returns the hierarchy of domains above the leaves.
 func (t *Tree) domains() *shape {
 	if t.shape != nil {
 		return t.shape
 	}
-	s := &shape{bottoms: slices.SortedFunc(maps.Values(t.bottoms), func(a, b *bottom) int { return slices.Compare(a.values, b.values) })}
-	s.levels = make([][]*domain, max(1, t.lowest()))
-	for i, b := range s.bottoms {
+	byValues := func(a, b *lowestDomain) int { return slices.Compare(a.values, b.values) }
+	s := &shape{lowest: slices.SortedFunc(maps.Values(t.lowestDomains), byValues)}
+	s.levels = make([][]*domain, max(1, t.leafLevel()))
+	for i, b := range s.lowest {
 		b.order = i
 		var parent *domain
 		for level := range s.levels {
@@ -381,22 +384,22 @@ func (t *Tree) domains() *shape {
 			}
 			parent = s.levels[level][len(s.levels[level])-1]
 		}
-		parent.bottom = b
+		parent.lowest = b
 	}
 	t.shape = s
 	return s
 }
 
-func (c cells) find(of *class) int {
-	return slices.IndexFunc(c, func(o cell) bool { return o.class == of })
+func (c classGroups) find(of *class) int {
+	return slices.IndexFunc(c, func(o classGroup) bool { return o.class == of })
 }
 
-// with is the cells with one more name in the class.
-func (c cells) with(of *class, name string) cells {
+// with returns a copy with the leaf added to the class.
+func (c classGroups) with(of *class, name string) classGroups {
 	out := slices.Clone(c)
 	i := out.find(of)
 	if i < 0 {
-		return append(out, cell{of, []string{name}})
+		return append(out, classGroup{of, []string{name}})
 	}
 	names := out[i].names
 	at := sort.SearchStrings(names, name)
@@ -404,8 +407,8 @@ func (c cells) with(of *class, name string) cells {
 	return out
 }
 
-// without is the cells without that name in the class.
-func (c cells) without(of *class, name string) cells {
+// without returns a copy with the leaf removed from the class.
+func (c classGroups) without(of *class, name string) classGroups {
 	i := c.find(of)
 	if i < 0 {
 		return c
@@ -420,8 +423,8 @@ func (c cells) without(of *class, name string) cells {
 	return out
 }
 
-// Domain is a number of pods in one domain, by its values: those of all levels, or the node's name
-// alone where that is the lowest.
+// Domain is a number of pods in one domain. Values are those of all levels, or only the name of the node if the lowest
+// level is kubernetes.io/hostname.
 type Domain struct {
 	Values []string
 	Count  int32

@@ -61,7 +61,7 @@ func BenchmarkDecide(b *testing.B) {
 		for _, fair := range []bool{false, true} {
 			for _, victims := range []int64{1, 100} {
 				b.Run(fmt.Sprintf("borrowing=%d/fair=%v/victims=%d", borrowing, fair, victims), func(b *testing.B) {
-					q := Question{
+					q := Preemptor{
 						Queue: lender, Policy: both, Needs: quota.Amounts{gpu("gpu"): 8 * victims},
 						Running: func(n *quota.Node) []*Workload { return running[n] },
 					}
@@ -85,7 +85,7 @@ func BenchmarkDecideInVain(b *testing.B) {
 	for _, borrowing := range []int{10, 500} {
 		lender, running := bigWorld(borrowing)
 		b.Run(fmt.Sprintf("borrowing=%d", borrowing), func(b *testing.B) {
-			q := Question{
+			q := Preemptor{
 				Queue: lender, Policy: reclaim(lower), Needs: quota.Amounts{gpu("gpu"): 8},
 				Running: func(n *quota.Node) []*Workload { return running[n] },
 			}

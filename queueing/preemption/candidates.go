@@ -12,42 +12,39 @@ import (
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// source is a ClusterQueue that may have candidates.
-type source struct {
+// candidateQueue is a ClusterQueue that may have candidates.
+type candidateQueue struct {
 	queue *quota.Node
-	// below are the ClusterQueue and its ancestors that are not the preemptor's, the
-	// topmost last. The preemptor's own ClusterQueue has none.
-	below []*quota.Node
-	// distance is how far up the preemptor's path the two meet: 0 is the own
-	// ClusterQueue.
+	// path is the ClusterQueue and its ancestors below the one that it has in common with the preemptor, the topmost
+	// last. It is empty for the preemptor's own ClusterQueue.
+	path []*quota.Node
+	// distance is how far up the preemptor's path the common ancestor is: 0 is the own ClusterQueue.
 	distance int
-	// entitled reports whether a part of the tree without this ClusterQueue has the
-	// nominal quota for the preemptor. It is unset with fair sharing, where the shares
-	// decide.
-	entitled bool
+	// hierarchicalAdvantage reports whether a subtree without this ClusterQueue has the nominal quota for the
+	// preemptor. It is unset with fair sharing, where the shares decide.
+	hierarchicalAdvantage bool
 }
 
 // candidate is a Workload that may be preempted when its turn comes.
 type candidate struct {
 	*Workload
-	*source
-	// bound reports whether the preemptor may not borrow if it preempts this one.
-	bound bool
+	*candidateQueue
+	// forbidsBorrowing reports whether the preemptor may not borrow if it preempts this one.
+	forbidsBorrowing bool
 }
 
-// collect finds the candidates. Parts of the tree that are within their nominal quota
-// are skipped.
-func (t *trial) collect() {
+// collect finds the candidates. It skips subtrees within their nominal quota.
+func (t *simulation) collect() {
 	if PolicyOf(t.Policy.WithinClusterQueue) != kueue.PreemptionPolicyNever {
-		t.sources = append(t.sources, &source{queue: t.Queue})
+		t.sources = append(t.sources, &candidateQueue{queue: t.Queue})
 	}
 	if PolicyOf(t.Policy.ReclaimWithinCohort) != kueue.PreemptionPolicyNever {
 		entitled, rest := false, t.Needs
 		for i, n := range t.path[:len(t.path)-1] {
 			var within bool
-			within, rest = taken(n, rest)
+			within, rest = nominalRest(n, rest)
 			entitled = entitled || within
-			t.around(t.path[i+1], n, source{distance: i + 1, entitled: entitled && t.FairSharing == nil})
+			t.collectAround(t.path[i+1], n, candidateQueue{distance: i + 1, hierarchicalAdvantage: entitled && t.FairSharing == nil})
 		}
 	}
 	for _, s := range t.sources {
@@ -56,23 +53,23 @@ func (t *trial) collect() {
 		for i, w := range running {
 			switch {
 			case !t.suits(s, w):
-			case w.Claimed:
-				t.claimed = true
+			case w.Targeted:
+				t.candidatesTargeted = true
 			default:
 				if room == nil {
-					// One allocation for a whole queue, which may have many.
+					// One allocation for a whole queue, which may have many candidates.
 					room = make([]candidate, 0, len(running)-i)
 				}
-				room = append(room, candidate{w, s, t.isBound(s, w)})
+				room = append(room, candidate{w, s, t.forbidsBorrowing(s, w)})
 				t.candidates = append(t.candidates, &room[len(room)-1])
 			}
 		}
 	}
 }
 
-// taken reports whether the node has the nominal quota for the needs, and returns the
-// part of them that its parent would see.
-func taken(n *quota.Node, needs quota.Amounts) (within bool, rest quota.Amounts) {
+// nominalRest reports whether the node has the nominal quota for the needs, and returns the rest that its parent would
+// see.
+func nominalRest(n *quota.Node, needs quota.Amounts) (within bool, rest quota.Amounts) {
 	within, rest = true, quota.Amounts{}
 	for fr, v := range needs {
 		within = within && !n.Borrows(fr, v)
@@ -81,17 +78,16 @@ func taken(n *quota.Node, needs quota.Amounts) (within bool, rest quota.Amounts)
 	return within, rest
 }
 
-// around adds the ClusterQueues below a cohort that borrow, except those below the
-// child but.
-func (t *trial) around(cohort, but *quota.Node, s source) {
+// collectAround adds the ClusterQueues below a cohort that borrow, except those below the child but.
+func (t *simulation) collectAround(cohort, but *quota.Node, s candidateQueue) {
 	for _, child := range cohort.Children() {
-		if child == but || !t.over(child) {
+		if child == but || !t.isBorrowing(child) {
 			continue
 		}
 		next := s
-		next.below = append([]*quota.Node{child}, s.below...)
+		next.path = append([]*quota.Node{child}, s.path...)
 		if len(child.Children()) > 0 {
-			t.around(child, nil, next)
+			t.collectAround(child, nil, next)
 			continue
 		}
 		next.queue = child
@@ -101,7 +97,7 @@ func (t *trial) around(cohort, but *quota.Node, s source) {
 
 // suits reports whether the Workload uses a resource that is short and its priority
 // does not protect it.
-func (t *trial) suits(s *source, w *Workload) bool {
+func (t *simulation) suits(s *candidateQueue, w *Workload) bool {
 	uses := slices.ContainsFunc(t.short, func(fr quota.FlavorResource) bool { return w.Usage[fr] > 0 })
 	if !uses || w.Evicted {
 		return uses
@@ -119,10 +115,10 @@ func (t *trial) suits(s *source, w *Workload) bool {
 	return w.Priority < t.Priority
 }
 
-// isBound reports whether the preemptor may preempt the Workload only if it does not
-// borrow afterwards, as borrowWithinCohort does not allow it.
-func (t *trial) isBound(s *source, w *Workload) bool {
-	if t.FairSharing != nil || s.queue == t.Queue || s.entitled || w.Evicted {
+// forbidsBorrowing reports whether the preemptor may preempt the Workload only if it does not borrow afterwards,
+// because borrowWithinCohort does not allow it.
+func (t *simulation) forbidsBorrowing(s *candidateQueue, w *Workload) bool {
+	if t.FairSharing != nil || s.queue == t.Queue || s.hierarchicalAdvantage || w.Evicted {
 		return false
 	}
 	b := t.Policy.BorrowWithinCohort
@@ -167,7 +163,7 @@ func order(a, b *candidate) int {
 // inOrder yields the candidates in order. It sorts no more of them than are consumed.
 func inOrder(candidates []*candidate) iter.Seq[*candidate] {
 	return func(yield func(*candidate) bool) {
-		rest := pile(slices.Clone(candidates))
+		rest := candidateHeap(slices.Clone(candidates))
 		for heap.Init(&rest); len(rest) > 0; {
 			if !yield(heap.Pop(&rest).(*candidate)) {
 				return
@@ -176,27 +172,27 @@ func inOrder(candidates []*candidate) iter.Seq[*candidate] {
 	}
 }
 
-// pile is a heap with the first candidate on top.
-type pile []*candidate
+// candidateHeap is a heap with the first candidate on top.
+type candidateHeap []*candidate
 
-func (p pile) Len() int           { return len(p) }
-func (p pile) Less(i, j int) bool { return order(p[i], p[j]) < 0 }
-func (p pile) Swap(i, j int)      { p[i], p[j] = p[j], p[i] }
-func (p *pile) Push(c any)        { *p = append(*p, c.(*candidate)) }
+func (p candidateHeap) Len() int           { return len(p) }
+func (p candidateHeap) Less(i, j int) bool { return order(p[i], p[j]) < 0 }
+func (p candidateHeap) Swap(i, j int)      { p[i], p[j] = p[j], p[i] }
+func (p *candidateHeap) Push(c any)        { *p = append(*p, c.(*candidate)) }
 
-func (p *pile) Pop() any {
+func (p *candidateHeap) Pop() any {
 	last := len(*p) - 1
 	c := (*p)[last]
 	*p = (*p)[:last]
 	return c
 }
 
-// rank orders the claims that the preemptor can have to quota. The best is 0.
-func (s *source) rank() int {
+// rank orders candidates by the preemptor's right to their quota. The best is 0.
+func (s *candidateQueue) rank() int {
 	switch {
 	case s.distance == 0:
 		return 2
-	case s.entitled:
+	case s.hierarchicalAdvantage:
 		return 0
 	}
 	return 1

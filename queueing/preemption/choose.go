@@ -9,23 +9,22 @@ import (
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// ask removes candidates in their order until the preemptor fits.
-func (t *trial) ask() bool {
+// removeUntilFits removes candidates in order until the preemptor fits.
+func (t *simulation) removeUntilFits() bool {
 	if t.FairSharing != nil {
-		return t.askFair()
+		return t.removeByShare()
 	}
 	all := func(*candidate) bool { return true }
-	free := func(c *candidate) bool { return !c.bound }
-	// Candidates that forbid the preemptor to borrow come first only if it has nominal
-	// quota left and no other claim. Other ClusterQueues then give back quota before
-	// Workloads of its own ClusterQueue are preempted.
-	if t.boundFirst() {
-		return t.askAll(all) || t.askAll(free)
+	free := func(c *candidate) bool { return !c.forbidsBorrowing }
+	// Candidates that forbid borrowing come first only if the preemptor has nominal quota left and no hierarchical
+	// advantage. Other ClusterQueues then release quota before Workloads of its own ClusterQueue are preempted.
+	if t.forbiddingFirst() {
+		return t.removeMatching(all) || t.removeMatching(free)
 	}
-	return t.askAll(free) || t.askAll(all)
+	return t.removeMatching(free) || t.removeMatching(all)
 }
 
-func (t *trial) boundFirst() bool {
+func (t *simulation) forbiddingFirst() bool {
 	for _, fr := range t.short {
 		if t.Queue.Usage(fr) >= t.Queue.Quota(fr).Nominal {
 			return false
@@ -34,11 +33,11 @@ func (t *trial) boundFirst() bool {
 	return !MayBorrow(t.Policy.BorrowWithinCohort) && !slices.ContainsFunc(t.candidates, func(c *candidate) bool { return c.rank() == 0 })
 }
 
-func (t *trial) askAll(which func(*candidate) bool) bool {
+func (t *simulation) removeMatching(which func(*candidate) bool) bool {
 	for c := range inOrder(t.candidates) {
 		if which(c) && t.allowed(c) {
 			t.remove(c)
-			if t.enough() {
+			if t.fits() {
 				return true
 			}
 		}
@@ -47,37 +46,36 @@ func (t *trial) askAll(which func(*candidate) bool) bool {
 	return false
 }
 
-// conceivable reports whether the preemptor would fit without all candidates, whether
-// or not their preemption is allowed.
-func (t *trial) conceivable() bool {
+// fitsWithoutAll reports whether the preemptor would fit without all candidates, whether or not their preemption is
+// allowed.
+func (t *simulation) fitsWithoutAll() bool {
 	defer t.restore()
 	for _, bound := range []bool{false, true} {
 		for _, c := range t.candidates {
-			if c.bound == bound {
+			if c.forbidsBorrowing == bound {
 				t.remove(c)
 			}
 		}
-		if t.enough() {
+		if t.fits() {
 			return true
 		}
 	}
 	return false
 }
 
-// searchedSteps bounds a search to a few milliseconds. A search among ten candidates is
-// exhaustive. To look at the nodes costs more than to look at quota.
+// searchedSteps bounds a search to a few milliseconds. A search among ten candidates is exhaustive. Topology
+// assignments cost more than quota.
 const (
-	searchedSteps       = 1 << 14
-	searchedStepsOnRoom = 1 << 8
+	searchedSteps           = 1 << 14
+	searchedStepsOnTopology = 1 << 8
 )
 
-// search removes candidates in one order after the other until it is done. The order
-// matters if a small victim brings a ClusterQueue back within its nominal quota, and
-// thereby protects a large candidate that would have been enough.
-func (t *trial) search(candidates []*candidate, done func() bool) bool {
+// search removes candidates in one order after the other until done returns true. The order matters if a small victim
+// brings a ClusterQueue back within its nominal quota, and thereby protects a large candidate that would have sufficed.
+func (t *simulation) search(candidates []*candidate, done func() bool) bool {
 	steps, most := 0, searchedSteps
-	if t.Room != nil {
-		most = searchedStepsOnRoom
+	if t.Topology != nil {
+		most = searchedStepsOnTopology
 	}
 	seen := map[string]bool{}
 	left := bytes.Repeat([]byte{1}, len(candidates))
@@ -105,7 +103,7 @@ func (t *trial) search(candidates []*candidate, done func() bool) bool {
 			if from() {
 				return true
 			}
-			t.putBack(c)
+			t.restoreOne(c)
 			left[i] = 1
 		}
 		return false
@@ -113,10 +111,10 @@ func (t *trial) search(candidates []*candidate, done func() bool) bool {
 	return from()
 }
 
-// spare puts back the victims that the preemptor does not need: those of the highest
-// priority and cost first, and evicted ones last.
-func (t *trial) spare() {
-	chosen := slices.Clone(t.gone)
+// fillBack restores the victims that the preemptor does not need: those of the highest priority and cost first, and
+// evicted ones last.
+func (t *simulation) fillBack() {
+	chosen := slices.Clone(t.removed)
 	slices.Reverse(chosen)
 	slices.SortStableFunc(chosen, func(a, b *candidate) int {
 		switch {
@@ -128,9 +126,9 @@ func (t *trial) spare() {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(b.Cost, a.Cost))
 	})
 	for {
-		// Once a victim is put back, others may become dispensable: they were removed
-		// so that it was allowed, or because it forbade the preemptor to borrow.
-		left := slices.DeleteFunc(chosen, t.dispensable)
+		// Restoring a victim may make others unneeded: they were removed so that it was allowed, or because it
+		// forbade borrowing.
+		left := slices.DeleteFunc(chosen, t.fillBackOne)
 		if len(left) == len(chosen) {
 			return
 		}
@@ -138,19 +136,18 @@ func (t *trial) spare() {
 	}
 }
 
-// dispensable puts a victim back if the others are enough and still allowed, and
-// reports whether it did.
-func (t *trial) dispensable(c *candidate) bool {
-	before := slices.Clone(t.gone)
-	t.putBack(c)
-	if !t.enough() {
+// fillBackOne restores a victim if the others suffice and are still allowed, and reports whether it did.
+func (t *simulation) fillBackOne(c *candidate) bool {
+	before := slices.Clone(t.removed)
+	t.restoreOne(c)
+	if !t.fits() {
 		t.remove(c)
-		copy(t.gone, before)
+		copy(t.removed, before)
 		return false
 	}
-	if others := slices.Clone(t.gone); t.supports(c) {
+	if others := slices.Clone(t.removed); t.supports(c) {
 		t.restore()
-		if !t.search(others, func() bool { return len(t.gone) == len(others) }) {
+		if !t.search(others, func() bool { return len(t.removed) == len(others) }) {
 			t.removeAll(before)
 			return false
 		}
@@ -161,15 +158,15 @@ func (t *trial) dispensable(c *candidate) bool {
 // supports reports whether other victims may be allowed only because this one is
 // removed, since usage nearer to the preemptor counts in its share. In all other cases
 // a Workload that stays only gives its own part of the tree a larger share.
-func (t *trial) supports(c *candidate) bool {
+func (t *simulation) supports(c *candidate) bool {
 	return t.FairSharing != nil &&
-		slices.ContainsFunc(t.gone, func(o *candidate) bool { return o.distance > c.distance })
+		slices.ContainsFunc(t.removed, func(o *candidate) bool { return o.distance > c.distance })
 }
 
-// single replaces several victims by one candidate, if that costs less and the
-// candidate ranks no higher than they do.
-func (t *trial) single() {
-	several := slices.Clone(t.gone)
+// replaceWithSingle replaces several victims by one candidate, if that costs less and the candidate ranks no higher
+// than they do.
+func (t *simulation) replaceWithSingle() {
+	several := slices.Clone(t.removed)
 	var anyway []*candidate
 	var worst loss
 	for _, c := range several {
@@ -184,7 +181,7 @@ func (t *trial) single() {
 	}
 	t.restore()
 	t.removeAll(anyway)
-	holds := t.holder()
+	holds := t.usesAllLacking()
 	var best *candidate
 	for _, c := range t.candidates {
 		better := best == nil || c.Cost < best.Cost || c.Cost == best.Cost && order(c, best) < 0
@@ -192,10 +189,10 @@ func (t *trial) single() {
 			continue
 		}
 		t.remove(c)
-		if t.enough() {
+		if t.fits() {
 			best = c
 		}
-		t.putBack(c)
+		t.restoreOne(c)
 	}
 	if best == nil {
 		t.restore()
@@ -203,10 +200,10 @@ func (t *trial) single() {
 		return
 	}
 	t.remove(best)
-	t.spare()
+	t.fillBack()
 }
 
-// loss is what is lost by preempting several victims.
+// loss is the cost of preempting several victims.
 type loss struct {
 	cost     int64
 	rank     int
@@ -223,17 +220,16 @@ func (l *loss) add(c *candidate) {
 	l.queues = append(l.queues, c.queue)
 }
 
-// covers reports whether preempting the candidate is no worse than the loss: it has no
-// higher rank, priority or cost. With fair sharing the shares decide which ClusterQueue
-// gives, so it is in one of theirs.
-func (t *trial) covers(l loss, c *candidate) bool {
+// covers reports whether preempting the candidate is no worse than the loss: it has no higher rank, priority or cost.
+// With fair sharing the shares decide which ClusterQueue releases quota, so the candidate must be in one of theirs.
+func (t *simulation) covers(l loss, c *candidate) bool {
 	return c.Cost <= l.cost && c.Priority <= l.priority && c.rank() <= l.rank &&
 		(t.FairSharing == nil || slices.Contains(l.queues, c.queue))
 }
 
-// holder returns a function that reports whether a candidate uses all that is lacking
-// now. Its removal frees no more than that.
-func (t *trial) holder() func(*candidate) bool {
+// usesAllLacking returns a function that reports whether a candidate uses all that is still lacking. Removing it
+// releases no more than that.
+func (t *simulation) usesAllLacking() func(*candidate) bool {
 	lacking := map[quota.FlavorResource]int64{}
 	for _, fr := range t.short {
 		lacking[fr] = t.Needs[fr] - max(0, t.Queue.Available(fr))

@@ -7,55 +7,54 @@ import (
 )
 
 // Decide chooses the Workloads to preempt so that the preemptor fits.
-func Decide(q Question) Answer {
-	t := newTrial(&q)
+func Decide(q Preemptor) Result {
+	t := newSimulation(&q)
 	if len(t.short) == 0 {
-		return t.answer()
+		return t.result()
 	}
 	if why := t.beyond(); why != "" {
-		return Answer{Distance: t.distance(), Why: why}
+		return Result{BorrowingLevel: t.borrowingLevel(), Why: why}
 	}
 	t.collect()
 	if why := t.lacking(); why != "" {
-		return Answer{Distance: t.distance(), Why: why, Claimed: t.claimed}
+		return Result{BorrowingLevel: t.borrowingLevel(), Why: why, CandidatesTargeted: t.candidatesTargeted}
 	}
-	found := t.ask() ||
-		t.conceivable() && t.search(slices.SortedFunc(slices.Values(t.candidates), order), t.enough)
+	found := t.removeUntilFits() ||
+		t.fitsWithoutAll() && t.search(slices.SortedFunc(slices.Values(t.candidates), order), t.fits)
 	if !found {
-		return Answer{Distance: t.distance(), Why: t.protected(), Claimed: t.claimed}
+		return Result{BorrowingLevel: t.borrowingLevel(), Why: t.protected(), CandidatesTargeted: t.candidatesTargeted}
 	}
-	t.spare()
-	t.single()
-	return t.answer()
+	t.fillBack()
+	t.replaceWithSingle()
+	return t.result()
 }
 
-// trial is a question while it is tried out on the tree.
-type trial struct {
-	*Question
-	// path is the ClusterQueue of the preemptor and all above it.
+// simulation removes candidates from the quota tree and restores it.
+type simulation struct {
+	*Preemptor
+	// path is the ClusterQueue of the preemptor and all its ancestors.
 	path []*quota.Node
-	// short are the needs that do not fit without preemption.
+	// short are the resources that do not fit without preemption.
 	short []quota.FlavorResource
-	// sources are the ClusterQueues that may have candidates: the preemptor's own one
-	// first if it is among them, then nearer ones before farther ones.
-	sources []*source
-	// candidates are in no order.
+	// sources are the ClusterQueues that may have candidates: the preemptor's own first if it may, then nearer ones
+	// before farther ones.
+	sources []*candidateQueue
+	// candidates are unordered.
 	candidates []*candidate
-	// claimed reports whether there would be more candidates if other Workloads had
-	// not claimed them.
-	claimed bool
-	// gone are the candidates that are removed from the tree now. bound is how many of
-	// them forbid the preemptor to borrow.
-	gone  []*candidate
-	bound int
-	// shares are the current shares of the nodes, with the preemptor counted in.
+	// candidatesTargeted reports whether Workloads were left out only because they are already preempted for others.
+	candidatesTargeted bool
+	// removed are the candidates that are currently removed from the tree. forbidBorrowing counts those of them that
+	// forbid the preemptor to borrow.
+	removed         []*candidate
+	forbidBorrowing int
+	// shares caches the shares of the nodes, including the preemptor.
 	shares map[*quota.Node]quota.Share
 }
 
-func newTrial(q *Question) *trial {
-	t := &trial{Question: q, path: q.Queue.Path(), shares: map[*quota.Node]quota.Share{}}
-	if q.Room != nil && !q.Room.Fits() {
-		// The nodes are short, of whatever it needs.
+func newSimulation(q *Preemptor) *simulation {
+	t := &simulation{Preemptor: q, path: q.Queue.Path(), shares: map[*quota.Node]quota.Share{}}
+	if q.Topology != nil && !q.Topology.Fits() {
+		// The nodes are short, of whatever the preemptor needs.
 		t.short = q.Needs.Keys()
 		return t
 	}
@@ -67,10 +66,10 @@ func newTrial(q *Question) *trial {
 	return t
 }
 
-// answer returns the removed candidates as targets, and restores the tree.
-func (t *trial) answer() Answer {
-	a := Answer{Distance: t.distance()}
-	chosen := slices.Clone(t.gone)
+// result returns the removed candidates as targets, and restores the tree.
+func (t *simulation) result() Result {
+	a := Result{BorrowingLevel: t.borrowingLevel()}
+	chosen := slices.Clone(t.removed)
 	t.restore()
 	for _, c := range chosen {
 		a.Targets = append(a.Targets, Target{c.Workload, t.reason(c)})
@@ -80,72 +79,71 @@ func (t *trial) answer() Answer {
 	return a
 }
 
-// distance returns from how far the preemptor would borrow now.
-func (t *trial) distance() int {
+// borrowingLevel returns the level at which the preemptor would borrow now.
+func (t *simulation) borrowingLevel() int {
 	d := 0
 	for fr, v := range t.Needs {
-		d = max(d, t.Queue.Distance(fr, v))
+		d = max(d, t.Queue.BorrowingLevel(fr, v))
 	}
 	return d
 }
 
-func (t *trial) remove(c *candidate) {
+func (t *simulation) remove(c *candidate) {
 	c.Queue.Sub(c.Usage)
-	t.gone = append(t.gone, c)
+	t.removed = append(t.removed, c)
 	t.count(c, 1)
-	if t.Room != nil {
-		t.Room.Remove(c.UID)
+	if t.Topology != nil {
+		t.Topology.SimulateRemoval(c.UID)
 	}
 }
 
-// putBack undoes the removal of a candidate.
-func (t *trial) putBack(c *candidate) {
-	i := slices.Index(t.gone, c)
-	t.gone = slices.Delete(t.gone, i, i+1)
-	t.stays(c)
+// restoreOne undoes the removal of a candidate.
+func (t *simulation) restoreOne(c *candidate) {
+	i := slices.Index(t.removed, c)
+	t.removed = slices.Delete(t.removed, i, i+1)
+	t.addBack(c)
 }
 
-// stays adds a removed candidate to the tree again.
-func (t *trial) stays(c *candidate) {
+// addBack adds the usage of a removed candidate.
+func (t *simulation) addBack(c *candidate) {
 	c.Queue.Add(c.Usage)
 	t.count(c, -1)
-	if t.Room != nil {
-		t.Room.PutBack(c.UID)
+	if t.Topology != nil {
+		t.Topology.RevertRemoval(c.UID)
 	}
 }
 
-// count updates what depends on the removed candidates: n is 1 if c was removed and -1
-// if it was put back.
-func (t *trial) count(c *candidate, n int) {
-	if c.bound {
-		t.bound += n
+// count updates what depends on the removed candidates: n is 1 if c was removed and -1 if it was restored.
+func (t *simulation) count(c *candidate, n int) {
+	if c.forbidsBorrowing {
+		t.forbidBorrowing += n
 	}
 	for at := c.Queue; at != nil; at = at.Parent() {
 		delete(t.shares, at)
 	}
 }
 
-func (t *trial) removeAll(list []*candidate) {
+func (t *simulation) removeAll(list []*candidate) {
 	for _, c := range list {
 		t.remove(c)
 	}
 }
 
-// restore puts all candidates back.
-func (t *trial) restore() {
-	for _, c := range t.gone {
-		t.stays(c)
+// restore undoes the removal of all candidates.
+func (t *simulation) restore() {
+	for _, c := range t.removed {
+		t.addBack(c)
 	}
-	t.gone = t.gone[:0]
+	t.removed = t.removed[:0]
 }
 
-// enough reports whether the preemptor fits now without borrowing more than it may.
-func (t *trial) enough() bool {
-	return t.Queue.Fits(t.Needs) && (t.bound == 0 || !t.borrows()) && (t.Room == nil || t.Room.Fits())
+// fits reports whether the preemptor fits now without borrowing more than it may.
+func (t *simulation) fits() bool {
+	return t.Queue.Fits(t.Needs) && (t.forbidBorrowing == 0 || !t.borrows()) && (t.Topology == nil || t.Topology.Fits())
 }
 
 // borrows reports whether the preemptor would borrow now.
-func (t *trial) borrows() bool {
+func (t *simulation) borrows() bool {
 	for fr, v := range t.Needs {
 		if t.Queue.Borrows(fr, v) {
 			return true
@@ -154,7 +152,7 @@ func (t *trial) borrows() bool {
 	return false
 }
 
-// over reports whether the node borrows a resource that is short.
-func (t *trial) over(n *quota.Node) bool {
+// isBorrowing reports whether the node borrows a resource that is short.
+func (t *simulation) isBorrowing(n *quota.Node) bool {
 	return slices.ContainsFunc(t.short, func(fr quota.FlavorResource) bool { return n.Borrows(fr, 0) })
 }

@@ -8,45 +8,43 @@ import (
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// contest finds, from the root down, the node that has the largest share among
-// its siblings and still has candidates.
-type contest struct {
-	*trial
-	// open are the candidates that are left, by ClusterQueue. They are in their order
-	// if sorted is set.
-	open   map[*quota.Node][]*candidate
-	sorted map[*quota.Node]bool
-	// left is how many candidates there are below each node.
-	left map[*quota.Node]int
+// fairOrdering finds, from the root down, the node with the largest share among its siblings that still has candidates.
+type fairOrdering struct {
+	*simulation
+	// candidatesByQueue are the remaining candidates of each ClusterQueue. They are sorted if sorted is set.
+	candidatesByQueue map[*quota.Node][]*candidate
+	sorted            map[*quota.Node]bool
+	// remaining is the number of candidates below each node.
+	remaining map[*quota.Node]int
 }
 
-func (t *trial) newContest(candidates []*candidate) *contest {
-	c := &contest{t, map[*quota.Node][]*candidate{}, map[*quota.Node]bool{}, map[*quota.Node]int{}}
+func (t *simulation) newFairOrdering(candidates []*candidate) *fairOrdering {
+	c := &fairOrdering{t, map[*quota.Node][]*candidate{}, map[*quota.Node]bool{}, map[*quota.Node]int{}}
 	for _, one := range candidates {
-		c.open[one.queue] = append(c.open[one.queue], one)
+		c.candidatesByQueue[one.queue] = append(c.candidatesByQueue[one.queue], one)
 		c.note(one.queue, 1)
 	}
 	return c
 }
 
-func (c *contest) note(n *quota.Node, by int) {
+func (c *fairOrdering) note(n *quota.Node, by int) {
 	for ; n != nil; n = n.Parent() {
-		c.left[n] += by
+		c.remaining[n] += by
 	}
 }
 
 // list returns the candidates of a ClusterQueue, in order.
-func (c *contest) list(queue *quota.Node) []*candidate {
+func (c *fairOrdering) list(queue *quota.Node) []*candidate {
 	if !c.sorted[queue] {
-		slices.SortFunc(c.open[queue], order)
+		slices.SortFunc(c.candidatesByQueue[queue], order)
 		c.sorted[queue] = true
 	}
-	return c.open[queue]
+	return c.candidatesByQueue[queue]
 }
 
-// take returns the first candidate of a ClusterQueue that the strategy allows, if there
-// is one. It leaves the contest, and so do the protected ones before it.
-func (c *contest) take(queue *quota.Node, strategy kueueconfig.PreemptionStrategy) (chosen *candidate, protected []*candidate) {
+// take removes the first candidate of a ClusterQueue that the strategy allows, together with the protected ones before
+// it, and returns them.
+func (c *fairOrdering) take(queue *quota.Node, strategy kueueconfig.PreemptionStrategy) (chosen *candidate, protected []*candidate) {
 	list := c.list(queue)
 	i := slices.IndexFunc(list, func(one *candidate) bool { return c.allowedBy(one, strategy) })
 	if i < 0 {
@@ -54,28 +52,28 @@ func (c *contest) take(queue *quota.Node, strategy kueueconfig.PreemptionStrateg
 	} else {
 		chosen = list[i]
 	}
-	c.open[queue] = list[min(i+1, len(list)):]
-	c.note(queue, len(c.open[queue])-len(list))
+	c.candidatesByQueue[queue] = list[min(i+1, len(list)):]
+	c.note(queue, len(c.candidatesByQueue[queue])-len(list))
 	return chosen, list[:i]
 }
 
-// askFair removes candidates until the preemptor fits: evicted ones, then those of the
-// largest share. Candidates that the first strategy protects are considered again by
-// the next.
-func (t *trial) askFair() bool {
+// removeByShare removes candidates until the preemptor fits: evicted ones, then those of the largest share. Candidates
+// that the first strategy protects are considered again by the next.
+func (t *simulation) removeByShare() bool {
 	running := func(c *candidate) bool { return !c.Evicted }
 	for c := range inOrder(slices.DeleteFunc(slices.Clone(t.candidates), running)) {
 		t.remove(c)
-		if t.enough() {
+		if t.fits() {
 			return true
 		}
 	}
 	rest := slices.DeleteFunc(slices.Clone(t.candidates), func(c *candidate) bool { return !running(c) })
 	root := t.path[len(t.path)-1]
 	for _, strategy := range t.strategies() {
-		// What its own ClusterQueue gives lowers the share of the preemptor's, so those that were protected before may go.
+		// Removing Workloads of the own ClusterQueue lowers the share of the preemptor, so candidates that were
+		// protected before may be allowed.
 		for again := true; again; {
-			contest := t.newContest(rest)
+			contest := t.newFairOrdering(rest)
 			rest, again = nil, false
 			for queue := contest.largest(root); queue != nil; queue = contest.largest(root) {
 				chosen, protected := contest.take(queue, strategy)
@@ -84,7 +82,7 @@ func (t *trial) askFair() bool {
 					continue
 				}
 				t.remove(chosen)
-				if t.enough() {
+				if t.fits() {
 					return true
 				}
 				again = again || chosen.distance == 0
@@ -96,23 +94,22 @@ func (t *trial) askFair() bool {
 }
 
 // allowedBy reports whether this strategy alone allows the candidate now.
-func (t *trial) allowedBy(c *candidate, strategy kueueconfig.PreemptionStrategy) bool {
+func (t *simulation) allowedBy(c *candidate, strategy kueueconfig.PreemptionStrategy) bool {
 	return c.distance == 0 || t.within() || t.fair(strategy, c)
 }
 
-// largest returns the ClusterQueue to take from next, or nil if no candidate is left.
-// Among equal shares a cohort comes first, then the ClusterQueue whose first candidate
-// comes first.
-func (c *contest) largest(n *quota.Node) *quota.Node {
+// largest returns the ClusterQueue to take from next, or nil if there are no candidates. Among equal shares a cohort
+// comes first, then the ClusterQueue whose first candidate comes first.
+func (c *fairOrdering) largest(n *quota.Node) *quota.Node {
 	if len(n.Children()) == 0 {
-		if c.left[n] == 0 {
+		if c.remaining[n] == 0 {
 			return nil
 		}
 		return n
 	}
 	var largest *quota.Node
 	for _, child := range n.Children() {
-		if c.left[child] > 0 && (slices.Contains(c.path, child) || c.over(child)) && (largest == nil || c.before(child, largest)) {
+		if c.remaining[child] > 0 && (slices.Contains(c.path, child) || c.isBorrowing(child)) && (largest == nil || c.before(child, largest)) {
 			largest = child
 		}
 	}
@@ -122,12 +119,12 @@ func (c *contest) largest(n *quota.Node) *quota.Node {
 	if queue := c.largest(largest); queue != nil {
 		return queue
 	}
-	// All below is within its nominal quota, and stays so.
-	c.note(largest, -c.left[largest])
+	// Everything below is within its nominal quota, and stays so.
+	c.note(largest, -c.remaining[largest])
 	return c.largest(n)
 }
 
-func (c *contest) before(a, b *quota.Node) bool {
+func (c *fairOrdering) before(a, b *quota.Node) bool {
 	if by := c.share(a).Compare(c.share(b)); by != 0 {
 		return by > 0
 	}

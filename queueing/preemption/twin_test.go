@@ -436,7 +436,7 @@ func (t *twin) reachable() map[uint]bool {
 }
 
 // question is the world as Decide sees it, with the nodes of its tree.
-func (w *small) question(r *rand.Rand) (Question, []*quota.Node) {
+func (w *small) question(r *rand.Rand) (Preemptor, []*quota.Node) {
 	nodes := make([]*quota.Node, len(w.nodes))
 	for i, n := range w.nodes {
 		quotas := map[quota.FlavorResource]quota.Quota{}
@@ -469,7 +469,7 @@ func (w *small) question(r *rand.Rand) (Question, []*quota.Node) {
 	for _, list := range running {
 		r.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	}
-	return Question{
+	return Preemptor{
 		Queue: nodes[w.preemptor.queue], Policy: w.policy, FairSharing: w.fair,
 		Priority: int32(w.preemptor.priority), Queued: time.Unix(int64(w.preemptor.queued), 0), Needs: w.preemptor.amounts(),
 		Running: func(n *quota.Node) []*Workload { return running[n] },
@@ -561,8 +561,8 @@ func compare(seed uint64) (outcome string, err error) {
 			return "", fmt.Errorf("workload %d could stay: %s", indexOf(target), summary(a))
 		}
 	}
-	if (a.Distance > 0) != (t.borrows(t.usage(left)) && w.nodes[w.preemptor.queue].parent >= 0) {
-		return "", fmt.Errorf("distance is %d, borrowing is %v", a.Distance, t.borrows(t.usage(left)))
+	if (a.BorrowingLevel > 0) != (t.borrows(t.usage(left)) && w.nodes[w.preemptor.queue].parent >= 0) {
+		return "", fmt.Errorf("distance is %d, borrowing is %v", a.BorrowingLevel, t.borrows(t.usage(left)))
 	}
 	return outcome, nil
 }
@@ -581,8 +581,8 @@ func usages(nodes []*quota.Node) map[string]quota.Amounts {
 	return out
 }
 
-func summary(a Answer) string {
-	s := fmt.Sprintf("distance %d %s", a.Distance, a.Why)
+func summary(a Result) string {
+	s := fmt.Sprintf("distance %d %s", a.BorrowingLevel, a.Why)
 	for _, t := range a.Targets {
 		s += fmt.Sprintf(" %s %s", t.UID, t.Reason)
 	}

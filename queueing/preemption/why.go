@@ -12,7 +12,7 @@ import (
 
 // beyond returns why the preemptor would not fit even if the whole tree were unused, or
 // nothing if it would.
-func (t *trial) beyond() string {
+func (t *simulation) beyond() string {
 	for _, fr := range t.short {
 		if most := t.Queue.Potential(fr); t.Needs[fr] > most {
 			return t.explain("the ClusterQueue may use at most %s", t.of(fr, most))
@@ -23,7 +23,7 @@ func (t *trial) beyond() string {
 
 // lacking returns why the preemptor would not fit even without all candidates, or
 // nothing if it would.
-func (t *trial) lacking() string {
+func (t *simulation) lacking() string {
 	if len(t.candidates) == 0 {
 		return t.explain("no Workload that may be preempted uses %s", name(t.short[0]))
 	}
@@ -40,16 +40,16 @@ func (t *trial) lacking() string {
 }
 
 // protected returns why candidates that use enough may not be preempted.
-func (t *trial) protected() string {
+func (t *simulation) protected() string {
 	fr := t.short[0]
-	if t.Room != nil {
+	if t.Topology != nil {
 		return t.explain("the Workloads that may be preempted do not free enough room in one place")
 	}
 	if t.FairSharing != nil {
 		return t.explain("the ClusterQueues that use %s have no larger share, or would be below their nominal quota", name(fr))
 	}
 	for _, c := range t.candidates {
-		if c.bound {
+		if c.forbidsBorrowing {
 			return t.explain("the ClusterQueue would have to borrow, and borrowWithinCohort does not let it preempt the Workloads that use %s",
 				name(fr))
 		}
@@ -58,7 +58,7 @@ func (t *trial) protected() string {
 }
 
 // explain adds the fields that decide which Workloads are candidates.
-func (t *trial) explain(format string, args ...any) string {
+func (t *simulation) explain(format string, args ...any) string {
 	fields := []string{fmt.Sprintf("withinClusterQueue is %s", PolicyOf(t.Policy.WithinClusterQueue))}
 	if len(t.path) > 1 {
 		fields = append(fields, fmt.Sprintf("reclaimWithinCohort is %s", PolicyOf(t.Policy.ReclaimWithinCohort)))
@@ -71,7 +71,7 @@ func (t *trial) explain(format string, args ...any) string {
 }
 
 // of formats an amount beside the amount that is needed.
-func (t *trial) of(fr quota.FlavorResource, v int64) string {
+func (t *simulation) of(fr quota.FlavorResource, v int64) string {
 	return fmt.Sprintf("%s of %s %s", nodegroups.Quantity(fr.Resource, v), nodegroups.Quantity(fr.Resource, t.Needs[fr]), name(fr))
 }
 

@@ -115,10 +115,10 @@ func newWorld(t *testing.T, tree, running string) *world {
 }
 
 // question is one by a preemptor such as "a gpu=2 priority=1".
-func (w *world) question(t *testing.T, preemptor string, policy kueue.ClusterQueuePreemption) Question {
+func (w *world) question(t *testing.T, preemptor string, policy kueue.ClusterQueuePreemption) Preemptor {
 	t.Helper()
 	words := strings.Fields(preemptor)
-	q := Question{Queue: w.nodes[words[0]], Policy: policy, Needs: quota.Amounts{},
+	q := Preemptor{Queue: w.nodes[words[0]], Policy: policy, Needs: quota.Amounts{},
 		Running: func(n *quota.Node) []*Workload { return w.running[n] }}
 	for _, word := range words[1:] {
 		key, value, _ := strings.Cut(word, "=")
@@ -135,7 +135,7 @@ func (w *world) question(t *testing.T, preemptor string, policy kueue.ClusterQue
 }
 
 // show is an answer as the tables have it.
-func show(a Answer) string {
+func show(a Result) string {
 	if a.Why != "" {
 		return a.Why
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 )
 
-// FlavorResource is what quota is counted by.
+// FlavorResource is the key of quota and usage.
 type FlavorResource struct {
 	Flavor   kueue.ResourceFlavorReference
 	Resource corev1.ResourceName
@@ -31,8 +31,8 @@ func (fr FlavorResource) Compare(o FlavorResource) int {
 	return cmp.Or(cmp.Compare(fr.Flavor, o.Flavor), cmp.Compare(fr.Resource, o.Resource))
 }
 
-// Amounts are by flavor and resource, in the units of nodegroups.Resources. They
-// are never negative, and none is larger than Endless.
+// Amounts are by flavor and resource, in the units of nodegroups.Resources. They are never negative and never above
+// Unlimited.
 type Amounts map[FlavorResource]int64
 
 // Add adds o, up to the largest int64.
@@ -42,8 +42,8 @@ func (a Amounts) Add(o Amounts) {
 	}
 }
 
-// Sub takes o away, down to zero, and forgets what becomes zero. It undoes Add
-// unless a sum was too much for an int64; a Node has no such limit.
+// Sub subtracts o, down to zero, and deletes zeros. It undoes Add unless a sum exceeded an int64; a Node has no such
+// limit.
 func (a Amounts) Sub(o Amounts) {
 	for fr, v := range o {
 		if a[fr] > v {
@@ -64,25 +64,24 @@ func (a Amounts) Within(o Amounts) bool {
 	return true
 }
 
-// Keys are the flavors and resources in their order.
+// Keys returns the flavors and resources, sorted.
 func (a Amounts) Keys() []FlavorResource {
 	return slices.SortedFunc(maps.Keys(a), FlavorResource.Compare)
 }
 
-// Endless is the amount of a quota that is too large for an int64, as an admin may
-// write for "no limit": whatever is used of it or lent, as much is left.
-const Endless = math.MaxInt64
+// Unlimited is a quota that exceeds an int64, as an administrator may write for "no limit". Subtracting from it does
+// not change it.
+const Unlimited = math.MaxInt64
 
-// less is an amount without a part of it.
-func less(v, part int64) int64 {
-	if v == Endless {
-		return Endless
+// subtract returns v less a part of it.
+func subtract(v, part int64) int64 {
+	if v == Unlimited {
+		return Unlimited
 	}
 	return v - part
 }
 
-// total is a sum of amounts that does not overflow, so that taking away what was
-// added always gives what was there before.
+// total is a sum of amounts that does not overflow, so subtracting what was added always restores the earlier value.
 type total struct{ high, low uint64 }
 
 func (t *total) add(v int64) {
@@ -97,7 +96,7 @@ func (t *total) sub(v int64) {
 	t.high -= borrow
 }
 
-// amount is the total, or the largest int64.
+// amount returns the total, or the largest int64.
 func (t total) amount() int64 {
 	if t.high > 0 || t.low > math.MaxInt64 {
 		return math.MaxInt64

@@ -8,11 +8,11 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 )
 
-// Quota is what one node is given of one flavor and resource.
+// Quota is the quota of one node for one flavor and resource.
 type Quota struct {
 	Nominal int64
-	// Borrowing is how much more than its subtree quota the node may use, Lending
-	// how much of it others may use. Nil is no limit.
+	// Borrowing is how much more than its subtree quota the node may use, Lending how much of it other nodes may use.
+	// Nil means no limit.
 	Borrowing, Lending *int64
 }
 
@@ -25,34 +25,32 @@ type Node struct {
 	parent   *Node
 	children []*Node
 	// height is the number of edges down to the deepest leaf.
-	height int
-	cells  map[FlavorResource]*cell
+	height    int
+	resources map[FlavorResource]*resourceNode
 }
 
-// cell is what a node has of one flavor and resource.
-type cell struct {
+// resourceNode is the quota and usage of a node for one flavor and resource.
+type resourceNode struct {
 	quota Quota
 	// subtree is the node's own quota and what its children lend.
 	subtree int64
-	// usage of a ClusterQueue is what its Workloads use, of a cohort what its
-	// children use of what they have in common.
+	// usage of a ClusterQueue is the usage of its Workloads. That of a cohort is what its children use beyond their
+	// local quota.
 	usage total
-	// unquoted says that neither the node nor a child was given any quota: the cell
-	// is there only as long as something is used.
+	// unquoted: neither the node nor a child has quota. The entry exists only while there is usage.
 	unquoted bool
 }
 
-// NewNode returns a node without a parent that is given these quotas.
+// NewNode returns a node with these quotas and without a parent.
 func NewNode(name string, weight int64, quotas map[FlavorResource]Quota) *Node {
-	n := &Node{Name: name, Weight: weight, cells: make(map[FlavorResource]*cell, len(quotas))}
+	n := &Node{Name: name, Weight: weight, resources: make(map[FlavorResource]*resourceNode, len(quotas))}
 	for fr, q := range quotas {
-		n.cells[fr] = &cell{quota: q, subtree: q.Nominal}
+		n.resources[fr] = &resourceNode{quota: q, subtree: q.Nominal}
 	}
 	return n
 }
 
-// Join makes the node a child of the parent. All joins of a tree come before any
-// usage in it, and those further down come first.
+// Join makes the node a child of the parent. Build a tree from the leaves up, and before any usage is added.
 func (n *Node) Join(parent *Node) {
 	n.parent = parent
 	parent.height = max(parent.height, n.height+1)
@@ -60,7 +58,7 @@ func (n *Node) Join(parent *Node) {
 		return strings.Compare(c.Name, name)
 	})
 	parent.children = slices.Insert(parent.children, at, n)
-	for fr, c := range n.cells {
+	for fr, c := range n.resources {
 		p := parent.cell(fr)
 		p.subtree, p.unquoted = nodegroups.Plus(p.subtree, c.lent()), false
 	}
@@ -69,10 +67,10 @@ func (n *Node) Join(parent *Node) {
 // Parent is nil for the root of a tree.
 func (n *Node) Parent() *Node { return n.parent }
 
-// Children are in the order of their names.
+// Children are sorted by name.
 func (n *Node) Children() []*Node { return n.children }
 
-// Root is the topmost node above n, or n.
+// Root is the root of the tree.
 func (n *Node) Root() *Node {
 	for n.parent != nil {
 		n = n.parent
@@ -80,7 +78,7 @@ func (n *Node) Root() *Node {
 	return n
 }
 
-// Path is n and all above it, the root last.
+// Path is n and all its ancestors, the root last.
 func (n *Node) Path() []*Node {
 	var out []*Node
 	for ; n != nil; n = n.parent {
@@ -89,80 +87,79 @@ func (n *Node) Path() []*Node {
 	return out
 }
 
-func (n *Node) cell(fr FlavorResource) *cell {
-	c := n.cells[fr]
+func (n *Node) cell(fr FlavorResource) *resourceNode {
+	c := n.resources[fr]
 	if c == nil {
-		c = &cell{unquoted: true}
-		n.cells[fr] = c
+		c = &resourceNode{unquoted: true}
+		n.resources[fr] = c
 	}
 	return c
 }
 
-// lent is what others may use of the node's subtree quota.
-func (c *cell) lent() int64 {
+// lent is the part of the subtree quota that other nodes may use.
+func (c *resourceNode) lent() int64 {
 	if c.quota.Lending == nil {
 		return c.subtree
 	}
 	return min(c.subtree, *c.quota.Lending)
 }
 
-// kept is what the node does not lend.
-func (c *cell) kept() int64 {
+// localQuota is the part of the subtree quota that the node does not lend.
+func (c *resourceNode) localQuota() int64 {
 	if lent := c.lent(); lent < c.subtree {
-		return less(c.subtree, lent)
+		return subtract(c.subtree, lent)
 	}
 	return 0
 }
 
-// drawn is what the node uses of what is common to its siblings.
-func (c *cell) drawn() int64 { return max(0, c.usage.amount()-c.kept()) }
+// drawn is the usage beyond the local quota.
+func (c *resourceNode) drawn() int64 { return max(0, c.usage.amount()-c.localQuota()) }
 
-// Keys are what the node has a quota for or uses, in their order.
+// Keys returns the flavors and resources with quota or usage, sorted.
 func (n *Node) Keys() []FlavorResource {
-	return slices.SortedFunc(maps.Keys(n.cells), FlavorResource.Compare)
+	return slices.SortedFunc(maps.Keys(n.resources), FlavorResource.Compare)
 }
 
-// Quota is what the node itself is given.
+// Quota is the node's own quota.
 func (n *Node) Quota(fr FlavorResource) Quota {
-	if c := n.cells[fr]; c != nil {
+	if c := n.resources[fr]; c != nil {
 		return c.quota
 	}
 	return Quota{}
 }
 
-// Subtree is the node's quota with what its children lend.
+// Subtree is the node's quota including what its children lend.
 func (n *Node) Subtree(fr FlavorResource) int64 {
-	if c := n.cells[fr]; c != nil {
+	if c := n.resources[fr]; c != nil {
 		return c.subtree
 	}
 	return 0
 }
 
-// Usage is what counts as used in the node: all of a ClusterQueue's, and of a
-// cohort's what its children draw from the common pot.
+// Usage is the usage of a ClusterQueue. That of a cohort is what its children use beyond their local quota.
 func (n *Node) Usage(fr FlavorResource) int64 {
-	if c := n.cells[fr]; c != nil {
+	if c := n.resources[fr]; c != nil {
 		return c.usage.amount()
 	}
 	return 0
 }
 
-// Add counts usage in a ClusterQueue and in the cohorts that it draws on.
+// Add adds usage to a ClusterQueue and to its cohorts.
 func (n *Node) Add(usage Amounts) {
 	for fr, v := range usage {
 		n.change(fr, func(t *total) { t.add(v) })
 	}
 }
 
-// Sub takes back what Add counted.
+// Sub undoes Add.
 func (n *Node) Sub(usage Amounts) {
 	for fr, v := range usage {
 		n.change(fr, func(t *total) { t.sub(v) })
 	}
 }
 
-// change alters the usage of one node, and what its parents see of it: that is a
-// function of the child's usage alone, so that changes undo each other exactly.
+// change changes the usage of a node and of its ancestors. What an ancestor sees depends only on the usage of the
+// child, so changes undo each other exactly.
 func (n *Node) change(fr FlavorResource, by func(*total)) {
 	for {
 		c := n.cell(fr)
@@ -170,7 +167,7 @@ func (n *Node) change(fr FlavorResource, by func(*total)) {
 		by(&c.usage)
 		after := c.drawn()
 		if c.unquoted && c.usage == (total{}) {
-			delete(n.cells, fr)
+			delete(n.resources, fr)
 		}
 		if n.parent == nil || before == after {
 			return
@@ -182,30 +179,28 @@ func (n *Node) change(fr FlavorResource, by func(*total)) {
 	}
 }
 
-// Unused is how much of what the node does not lend it does not use either. The
-// parent does not see it.
+// Unused is the unused part of the local quota. The parent does not see it.
 func (n *Node) Unused(fr FlavorResource) int64 {
-	c := n.cells[fr]
+	c := n.resources[fr]
 	if c == nil {
 		return 0
 	}
-	return max(0, less(c.kept(), c.usage.amount()))
+	return max(0, subtract(c.localQuota(), c.usage.amount()))
 }
 
-// Available is how much more the node could use now: negative where more is used
-// than may be, such as after an admin has lowered a quota. What the node does not
-// lend is there for it whatever others have run up.
+// Available is how much more the node could use now. It is negative if more is used than allowed, for example after an
+// administrator lowered the quota.
 func (n *Node) Available(fr FlavorResource) int64 {
-	c := n.cells[fr]
+	c := n.resources[fr]
 	if c == nil {
-		c = &cell{}
+		c = &resourceNode{}
 	}
 	if n.parent == nil {
-		return less(c.subtree, c.usage.amount())
+		return subtract(c.subtree, c.usage.amount())
 	}
 	unused, common := n.Unused(fr), n.parent.Available(fr)
 	if c.quota.Borrowing != nil {
-		common = min(common, less(c.borrowable(), c.drawn()))
+		common = min(common, subtract(c.borrowable(), c.drawn()))
 	}
 	if unused > 0 && common < 0 {
 		return unused
@@ -215,9 +210,9 @@ func (n *Node) Available(fr FlavorResource) int64 {
 
 // Potential returns how much the node could use if all other nodes were unused.
 func (n *Node) Potential(fr FlavorResource) int64 {
-	c := n.cells[fr]
+	c := n.resources[fr]
 	if c == nil {
-		c = &cell{}
+		c = &resourceNode{}
 	}
 	if n.parent == nil {
 		return c.subtree
@@ -226,19 +221,19 @@ func (n *Node) Potential(fr FlavorResource) int64 {
 	if c.quota.Borrowing != nil {
 		common = min(common, c.borrowable())
 	}
-	return nodegroups.Plus(c.kept(), common)
+	return nodegroups.Plus(c.localQuota(), common)
 }
 
-// Borrowable is the part of the potential that is not the node's own.
+// Borrowable is the part of the potential that the node would borrow.
 func (n *Node) Borrowable(fr FlavorResource) int64 {
-	return max(0, less(n.Potential(fr), n.Subtree(fr)))
+	return max(0, subtract(n.Potential(fr), n.Subtree(fr)))
 }
 
-// borrowable is how much the node may draw from the common pot: what it put in,
-// and its borrowing limit.
-func (c *cell) borrowable() int64 { return nodegroups.Plus(c.lent(), *c.quota.Borrowing) }
+// borrowable is how much the node may use of the quota it shares with its siblings: what it lent plus its borrowing
+// limit.
+func (c *resourceNode) borrowable() int64 { return nodegroups.Plus(c.lent(), *c.quota.Borrowing) }
 
-// Fits says that the node could use this much more.
+// Fits reports whether the node could use this much more.
 func (n *Node) Fits(usage Amounts) bool {
 	for fr, v := range usage {
 		if v > max(0, n.Available(fr)) {
@@ -248,7 +243,7 @@ func (n *Node) Fits(usage Amounts) bool {
 	return true
 }
 
-// Free is the part of the amounts that the node could use now.
+// Free returns the part of the amounts that the node could use now.
 func (n *Node) Free(amounts Amounts) Amounts {
 	out := Amounts{}
 	for fr, v := range amounts {
@@ -259,17 +254,15 @@ func (n *Node) Free(amounts Amounts) Amounts {
 	return out
 }
 
-// Borrows says that the node would use more than its subtree quota if it used v
-// more.
+// Borrows reports whether the node would exceed its subtree quota if it used v more.
 func (n *Node) Borrows(fr FlavorResource, v int64) bool {
 	return nodegroups.Plus(n.Usage(fr), v) > n.Subtree(fr)
 }
 
-// Distance says from how far v more would have to be borrowed: 0 within the
-// node's own quota, else the height of the smallest subtree around it whose quota
-// has room for what those below it do not keep for themselves; that of the whole
-// tree where none has.
-func (n *Node) Distance(fr FlavorResource, v int64) int {
+// BorrowingLevel returns how high in the tree v more would be borrowed: 0 within the node's own quota, otherwise the
+// height of the smallest subtree that has the quota for it beyond the local quotas in it, or that of the whole tree if
+// none has.
+func (n *Node) BorrowingLevel(fr FlavorResource, v int64) int {
 	if !n.Borrows(fr, v) || n.parent == nil {
 		return 0
 	}
@@ -284,5 +277,8 @@ func (n *Node) Distance(fr FlavorResource, v int64) int {
 	return at.height
 }
 
-// Within reports whether v more is within the quota of the node or of a cohort around it that has others to reclaim it from.
-func (n *Node) Within(fr FlavorResource, v int64) bool { return n.Distance(fr, v) < n.Root().height }
+// WithinReclaimable reports whether v more is within the quota of the node, or of a cohort around it that can reclaim
+// from other cohorts.
+func (n *Node) WithinReclaimable(fr FlavorResource, v int64) bool {
+	return n.BorrowingLevel(fr, v) < n.Root().height
+}

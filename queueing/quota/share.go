@@ -11,36 +11,34 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 )
 
-// Share is how much of what can be borrowed a node has, by the resource of which
-// it has the most, divided by its weight: a fraction, so that equal shares are
-// equal.
+// Share is the dominant resource share of a node: the borrowed part of what can be borrowed, of the resource where it
+// is largest, divided by the weight of the node. It is a fraction, so equal shares compare equal.
 type Share struct {
-	// Resource is the one that decides; empty where nothing is borrowed.
+	// Resource is the dominant one; empty if nothing is borrowed.
 	Resource corev1.ResourceName
-	// borrowed is of that resource, of all flavors together; lendable is what could
-	// be borrowed of it.
+	// borrowed is the borrowed amount of that resource over all flavors, lendable the amount that could be borrowed.
 	borrowed, lendable int64
 	// weight is in thousandths.
 	weight int64
 }
 
-// Share of a node among its siblings. A root has none.
+// Share returns the share of a node among its siblings. A root has none.
 func (n *Node) Share() Share { return n.ShareWith(nil) }
 
-// ShareWith is the share that the node would have with more usage.
+// ShareWith returns the share of the node with additional usage.
 func (n *Node) ShareWith(more Amounts) Share {
 	out := Share{weight: n.Weight}
 	if n.parent == nil {
 		return out
 	}
 	borrowed := map[corev1.ResourceName]int64{}
-	for fr, c := range n.cells {
+	for fr, c := range n.resources {
 		if over := nodegroups.Plus(more[fr], c.usage.amount()) - c.subtree; over > 0 {
 			borrowed[fr.Resource] = nodegroups.Plus(borrowed[fr.Resource], over)
 		}
 	}
 	for fr, v := range more {
-		if n.cells[fr] == nil && v > 0 {
+		if n.resources[fr] == nil && v > 0 {
 			borrowed[fr.Resource] = nodegroups.Plus(borrowed[fr.Resource], v)
 		}
 	}
@@ -57,25 +55,22 @@ func (n *Node) ShareWith(more Amounts) Share {
 	return out
 }
 
-// lendable is how much the node's children could use, by resource. What flavors
-// there are in the tree the root knows.
+// lendable is how much the children of the node could use, by resource. The root has all flavors of the tree.
 func (n *Node) lendable() map[corev1.ResourceName]int64 {
 	out := map[corev1.ResourceName]int64{}
-	for fr := range n.Root().cells {
+	for fr := range n.Root().resources {
 		out[fr.Resource] = nodegroups.Plus(out[fr.Resource], n.Potential(fr))
 	}
 	return out
 }
 
-// Borrowing says that the node uses more than its own.
+// Borrowing reports whether the node borrows.
 func (s Share) Borrowing() bool { return s.borrowed > 0 }
 
-// endless is a share that nothing justifies: something is borrowed without
-// weight, or where nothing can be borrowed.
+// endless is a share above all others: the node borrows with weight zero, or although nothing can be borrowed.
 func (s Share) endless() bool { return s.borrowed > 0 && (s.weight == 0 || s.lendable == 0) }
 
-// Compare orders shares, the smaller first. Of two that have no weight and
-// borrow, the one that borrows less is the smaller.
+// Compare orders shares from the smallest. Of two endless shares, the one that borrows less is smaller.
 func (s Share) Compare(o Share) int {
 	switch {
 	case s.endless() && o.endless():
@@ -90,7 +85,7 @@ func (s Share) Compare(o Share) int {
 	return product(s.borrowed, o.lendable, o.weight).compare(product(o.borrowed, s.lendable, s.weight))
 }
 
-// unweighted compares without the weights.
+// unweighted compares without weights.
 func (s Share) unweighted(o Share) int {
 	if s.borrowed == 0 || o.borrowed == 0 {
 		return cmp.Compare(s.borrowed, o.borrowed)
@@ -98,7 +93,7 @@ func (s Share) unweighted(o Share) int {
 	return product(s.borrowed, o.lendable, 1).compare(product(o.borrowed, s.lendable, 1))
 }
 
-// wide is a number of 192 bits, the highest first: the product of three amounts.
+// wide is an unsigned number of 192 bits, the highest word first: the product of three amounts.
 type wide [3]uint64
 
 func product(a, b, c int64) wide {
@@ -113,8 +108,8 @@ func (w wide) compare(o wide) int {
 	return cmp.Or(cmp.Compare(w[0], o[0]), cmp.Compare(w[1], o[1]), cmp.Compare(w[2], o[2]))
 }
 
-// Rounded is the weighted share in thousandths of what can be borrowed, rounded
-// up, as the status of queues and cohorts has it.
+// Rounded is the weighted share in thousandths of what can be borrowed, rounded up, as in the status of ClusterQueues
+// and Cohorts.
 func (s Share) Rounded() int64 {
 	switch {
 	case s.borrowed == 0:
@@ -130,8 +125,7 @@ func (s Share) Rounded() int64 {
 	return v.Int64()
 }
 
-// Precise is the weighted share in thousandths of what can be borrowed, as the metrics of queues and cohorts have it; NaN where it has
-// no bound.
+// Precise is the weighted share in thousandths of what can be borrowed, as in the metrics; NaN if it has no bound.
 func (s Share) Precise() float64 {
 	switch {
 	case s.borrowed == 0:
@@ -143,7 +137,8 @@ func (s Share) Precise() float64 {
 	return out
 }
 
-// fraction returns the weighted share in thousandths. The numerator has two factors of 1000: weights are in thousandths, too.
+// fraction returns the weighted share in thousandths. The numerator has two factors of 1000, because weights are in
+// thousandths too.
 func (s Share) fraction() (v, of *big.Int) {
 	return new(big.Int).Mul(big.NewInt(s.borrowed), big.NewInt(1000*1000)), new(big.Int).Mul(big.NewInt(s.lendable), big.NewInt(s.weight))
 }

@@ -70,7 +70,7 @@ const endless = 1 << 40
 
 func told(v int64) int64 {
 	if v >= endless/2 {
-		return Endless
+		return Unlimited
 	}
 	return v
 }
@@ -322,8 +322,8 @@ func TestTreeAgreesWithItsTwin(t *testing.T) {
 			"available": {at.node.Available(fr), told(at.available(fr))},
 			"potential": {at.node.Potential(fr), told(at.potential(fr))},
 			"borrows":   {at.node.Borrows(fr, v), at.usage(fr)+v > at.subtree(fr)},
-			"distance":  {queue.node.Distance(fr, v), queue.distance(fr, v)},
-			"within":    {queue.node.Within(fr, v), queue.within(fr, v)},
+			"distance":  {queue.node.BorrowingLevel(fr, v), queue.distance(fr, v)},
+			"within":    {queue.node.WithinReclaimable(fr, v), queue.within(fr, v)},
 			"resource":  {got.Resource, resource},
 			"borrowing": {got.Borrowing(), resource != ""},
 			"rounded":   {got.Rounded(), rounded(share)},

@@ -19,25 +19,23 @@ func btoi(b bool) int {
 	return 0
 }
 
-// Cycle is one pass over the queues: what it decides on, beside the Cache.
+// Cycle is one scheduling cycle over all queues.
 type Cycle struct {
 	cache  *cache.Cache
 	checks checks.Evaluator
 	rules  lifecycle.Rules
 	now    time.Time
 	plan   Planner
-	// capacity is the provisioner's picture of the machines without what the cycle has
-	// given out; nil if there is none.
+	// capacity is the snapshot of the provisioner without what this cycle has already assigned; nil if there is none.
 	capacity *planner.Snapshot
-	// upcomingAssumed says that capacity lacks what Workloads with quota will use.
+	// upcomingAssumed reports whether assumeUpcoming has run.
 	upcomingAssumed bool
-	// released are the requests of this cycle's returning; nil before it is asked for.
-	released []types.UID
+	// toDelete caches requestsToDelete.
+	toDelete []types.UID
 }
 
-// New returns a cycle at a time, and a control plane that answers since another. Plan and
-// capacity may be nil: then there is no advice on machines. The advice is consumed as the
-// cycle goes on, so the caller's stays as it is.
+// New returns a cycle at the time now. Answering is since when the control plane answers. Plan and capacity may be nil;
+// then the scheduler does not consider machines. The cycle works on a copy of capacity.
 func New(c *cache.Cache, plan Planner, capacity *planner.Snapshot, now, answering time.Time) *Cycle {
 	rules := lifecycle.NewRules(c, now, answering)
 	return &Cycle{cache: c, checks: checks.NewEvaluator(c, now), rules: rules, now: now, plan: plan, capacity: capacity}
@@ -46,8 +44,8 @@ func New(c *cache.Cache, plan Planner, capacity *planner.Snapshot, now, answerin
 // Planner is the signature of provisioning.Plan.
 type Planner func(*planner.Snapshot, state.Gang, state.Policy) planner.Verdict
 
-// emit adds a verdict to those of the cycle. A Workload for which there is more to do
-// than to tell it why it waits is not judged again before that is settled.
+// emit appends a verdict. A Workload whose verdict does more than report why it waits is not evaluated again until the
+// verdict is settled.
 func (s *Cycle) emit(out []lifecycle.Verdict, v *lifecycle.Verdict) []lifecycle.Verdict {
 	w := v.Workload
 	w.Busy = w.Busy || v.Acts()
@@ -57,9 +55,8 @@ func (s *Cycle) emit(out []lifecycle.Verdict, v *lifecycle.Verdict) []lifecycle.
 	return append(out, *v)
 }
 
-// flavorOffset is how many flavors an attempt passes over that has no advice: as many
-// as attempts have failed before it. So even then a stockout leads to the next
-// flavor and not to the same one again.
+// flavorOffset is the number of flavors that an attempt without a capacity snapshot skips: one for each failed attempt.
+// So a stockout leads to the next flavor even then.
 func (s *Cycle) flavorOffset(q *cache.ClusterQueue, w *cache.Workload) int {
 	state := w.Object.Status.RequeueState
 	if s.capacity != nil || state == nil || state.Count == nil ||

@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Run decides what can be decided now.
+// Run decides all that can be decided now.
 func (s *Cycle) Run() (out []lifecycle.Verdict) {
 	if s.cache.Outdated {
 		s.cache.Rebuild()
@@ -21,7 +21,7 @@ func (s *Cycle) Run() (out []lifecycle.Verdict) {
 	for _, w := range s.cache.Timers.Expired(s.now) {
 		s.cache.MarkDue(w.Object.UID)
 	}
-	// A table that was large once would cost as much to go through ever after.
+	// Replace the map: iterating over one that was once large stays expensive.
 	due := s.cache.Due
 	s.cache.Due = map[types.UID]*cache.Workload{}
 	for _, w := range cache.ByName(due) {
@@ -29,7 +29,7 @@ func (s *Cycle) Run() (out []lifecycle.Verdict) {
 			out = append(out, *v)
 		}
 		if w.Busy {
-			continue // once it is settled, it is looked at
+			continue // it is evaluated once the verdict is settled
 		}
 		delete(s.cache.Due, w.Object.UID)
 		if v := s.next(w); v != nil {
@@ -37,19 +37,18 @@ func (s *Cycle) Run() (out []lifecycle.Verdict) {
 		}
 	}
 	for _, t := range s.cache.Trees {
-		t.ScheduleRejudge(s.now)
-		t.Released = t.Released || !t.RejudgeAt.IsZero() && !s.now.Before(t.RejudgeAt)
-		if t.Released || slices.ContainsFunc(t.Queues, (*cache.ClusterQueue).HasUnjudged) {
-			t.Released = t.Released || t.Claimed
-			out = append(out, s.drain(t)...)
+		t.ScheduleRequeue(s.now)
+		t.QuotaReleased = t.QuotaReleased || !t.RequeueAt.IsZero() && !s.now.Before(t.RequeueAt)
+		if t.QuotaReleased || slices.ContainsFunc(t.Queues, (*cache.ClusterQueue).HasUnevaluated) {
+			t.QuotaReleased = t.QuotaReleased || t.HasReservations
+			out = append(out, s.scheduleTree(t)...)
 		}
-		t.ScheduleRejudge(s.now)
+		t.ScheduleRequeue(s.now)
 	}
 	return out
 }
 
-// next says what is to be done about a Workload that something has happened to,
-// and puts it in line if it waits for quota.
+// next returns the next step of a Workload after an event, and adds it to its queue if it waits for quota.
 func (s *Cycle) next(w *cache.Workload) *lifecycle.Verdict {
 	s.cache.Timers.Set(w, time.Time{})
 	if workload.IsFinished(w.Object) {
@@ -62,7 +61,7 @@ func (s *Cycle) next(w *cache.Workload) *lifecycle.Verdict {
 		if v := s.rules.FinishReplaced(w, by); v != nil || !workload.HasQuota(w.Object) {
 			return v
 		}
-		// The job runs by it until then.
+		// Until then the job runs with the quota of this slice.
 	}
 	if workload.HasQuota(w.Object) {
 		return s.rules.Advance(w)

@@ -1,8 +1,8 @@
-// Package scheduler is one cycle over the queues:
+// Package scheduler is one scheduling cycle over the queues:
 //
 //	gate → order → flavor assignment → preemption → obtainability → backfill → verdicts
 //
-// A pending Workload passes the gate, which says what keeps it from being judged at all.
-// The heads of the ClusterQueues of a cohort are ordered, and each is assigned flavors that
-// suit its pods, have the quota, by preemption if need be, and whose machines can be had.
+// The gate returns the reason why a pending Workload cannot be evaluated, if there is one. The heads
+// of the ClusterQueues of a cohort are ordered. Each head gets an assignment of flavors that match its
+// pods, that have the quota, with preemption if necessary, and whose machines can be obtained.
 package scheduler

@@ -13,31 +13,30 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// options are the flavors that slot i could have, the preferred first: those at
-// which the queue's fungibility says to stop looking, in the order of the spec;
-// then the others, the best first.
-func (a *assigner) options(i int) []option {
-	s := a.slots[i]
-	var out []option
+// candidateFlavors returns the flavors that group request i could use, the preferred first: in the order of the spec
+// those that end the search by the queue's fungibility, then the others, the best first.
+func (a *assigner) candidateFlavors(i int) []flavorCandidate {
+	s := a.groupRequests[i]
+	var out []flavorCandidate
 	for k := range s.flavors {
 		a.tries++
-		name := s.flavors[(k+a.skip)%len(s.flavors)].Name
-		if !a.couldServe(i, name) {
+		name := s.flavors[(k+a.flavorOffset)%len(s.flavors)].Name
+		if !a.fitsMaximum(i, name) {
 			continue
 		}
-		if o, ok := a.option(i, name); ok {
+		if o, ok := a.tryFlavor(i, name); ok {
 			out = append(out, o)
 		}
 	}
 	overPreemption := !prefersPreemption(a.queue.Object)
-	slices.SortStableFunc(out, func(x, y option) int {
-		if x.final != y.final {
-			return cmp.Compare(btoi(y.final), btoi(x.final))
+	slices.SortStableFunc(out, func(x, y flavorCandidate) int {
+		if x.stopsSearch != y.stopsSearch {
+			return cmp.Compare(btoi(y.stopsSearch), btoi(x.stopsSearch))
 		}
-		if x.final {
+		if x.stopsSearch {
 			return 0
 		}
-		byMode, byDistance := cmp.Compare(y.mode, x.mode), cmp.Compare(x.distance, y.distance)
+		byMode, byDistance := cmp.Compare(y.mode, x.mode), cmp.Compare(x.borrowingLevel, y.borrowingLevel)
 		if overPreemption {
 			return cmp.Or(byMode, byDistance)
 		}
@@ -46,22 +45,22 @@ func (a *assigner) options(i int) []option {
 	return out
 }
 
-// unsuitable says why the nodes of a flavor are not for slot i, or "".
-func (a *assigner) unsuitable(i int, name kueue.ResourceFlavorReference) string {
-	s := a.slots[i]
+// flavorMismatch returns why the flavor does not match group request i; empty if it does.
+func (a *assigner) flavorMismatch(i int, name kueue.ResourceFlavorReference) string {
+	s := a.groupRequests[i]
 	flavor := a.s.cache.Flavors[name]
 	spec := a.s.cache.CompletePodSpec(a.w.Object.Namespace, &a.w.Object.Spec.PodSets[s.podSet].Template.Spec)
 	if why := workload.Mismatch(spec, flavor); why != "" {
 		return why
 	}
-	if why := a.changesFlavor(i, name); why != "" {
+	if why := a.replacedFlavorMismatch(i, name); why != "" {
 		return why
 	}
-	if why := a.mismatchedTopology(i, name); why != "" {
+	if why := a.topologyMismatch(i, name); why != "" {
 		return why
 	}
 	for j := range i {
-		if a.slots[j].podSet != s.podSet {
+		if a.groupRequests[j].podSet != s.podSet {
 			continue
 		}
 		if label, found := workload.Contradiction(a.s.cache.Flavors[a.Chosen[j].Flavor], flavor); found {
@@ -71,68 +70,67 @@ func (a *assigner) unsuitable(i int, name kueue.ResourceFlavorReference) string 
 	return ""
 }
 
-// couldServe reports whether slot i could have its quota on a flavor if nothing else used it, and notes why not.
-func (a *assigner) couldServe(i int, name kueue.ResourceFlavorReference) bool {
-	s, node := a.slots[i], a.queue.Node
-	if why := a.unsuitable(i, name); why != "" {
-		a.refuse(s.podSet, name, kueue.WorkloadQuotaReservedReasonNoMatchingFlavor, "%s", why)
+// fitsMaximum reports whether group request i would fit on a flavor with no other usage. Otherwise it adds a note.
+func (a *assigner) fitsMaximum(i int, name kueue.ResourceFlavorReference) bool {
+	s, node := a.groupRequests[i], a.queue.Node
+	if why := a.flavorMismatch(i, name); why != "" {
+		a.addNote(s.podSet, name, kueue.WorkloadQuotaReservedReasonNoMatchingFlavor, "%s", why)
 		return false
 	}
-	for _, resourceName := range s.need.Names() {
-		fr, want := a.wants(i, name, resourceName)
+	for _, resourceName := range s.requests.Names() {
+		fr, want := a.totalRequest(i, name, resourceName)
 		if most := node.Potential(fr); want > most {
 			show := func(v int64) string { return nodegroups.Quantity(resourceName, v) }
-			a.refuse(s.podSet, name, kueue.WorkloadQuotaReservedReasonExceedsMaxQuota,
+			a.addNote(s.podSet, name, kueue.WorkloadQuotaReservedReasonExceedsMaxQuota,
 				"insufficient quota for %s in flavor %s, previously considered podsets requests (%s) + current podset request (%s) > maximum capacity "+
 					"(%s)%s: request less, or ask an administrator to raise the quota",
-				resourceName, name, show(a.assumed[fr]), show(s.need[resourceName]), show(most), borrowed(node, fr))
+				resourceName, name, show(a.assumed[fr]), show(s.requests[resourceName]), show(most), borrowedMessage(node, fr))
 			return false
 		}
 	}
 	return true
 }
 
-// wants is what slot i would use of a resource of a flavor, with what the slots before it take.
-func (a *assigner) wants(i int, flavor kueue.ResourceFlavorReference, resourceName corev1.ResourceName) (quota.FlavorResource, int64) {
-	fr := quota.FlavorResource{Flavor: flavor, Resource: resourceName}
-	return fr, nodegroups.Plus(a.slots[i].need[resourceName], a.assumed[fr])
+// totalRequest returns what group request i and those before it request of a resource of a flavor.
+func (a *assigner) totalRequest(i int, flavor kueue.ResourceFlavorReference, name corev1.ResourceName) (quota.FlavorResource, int64) {
+	fr := quota.FlavorResource{Flavor: flavor, Resource: name}
+	return fr, nodegroups.Plus(a.groupRequests[i].requests[name], a.assumed[fr])
 }
 
-// option says what it takes to have the quota of slot i on a flavor that could serve it; ok is false
-// with a note if nothing helps.
-func (a *assigner) option(i int, name kueue.ResourceFlavorReference) (out option, ok bool) {
-	s, node := a.slots[i], a.queue.Node
-	out = option{Flavor: name, mode: fits}
-	for _, resourceName := range s.need.Names() {
-		fr, want := a.wants(i, name, resourceName)
+// tryFlavor returns what group request i requires on a flavor; ok is false, with a note, if not even preemption helps.
+func (a *assigner) tryFlavor(i int, name kueue.ResourceFlavorReference) (out flavorCandidate, ok bool) {
+	s, node := a.groupRequests[i], a.queue.Node
+	out = flavorCandidate{Flavor: name, mode: modeFit}
+	for _, resourceName := range s.requests.Names() {
+		fr, want := a.totalRequest(i, name, resourceName)
 		show := func(v int64) string { return nodegroups.Quantity(resourceName, v) }
 		free := max(0, node.Available(fr))
 		if want <= free {
-			out.distance = max(out.distance, node.Distance(fr, want))
+			out.borrowingLevel = max(out.borrowingLevel, node.BorrowingLevel(fr, want))
 			continue
 		}
-		by, answer := a.couldPreempt(fr, want)
-		if len(answer.Targets) == 0 {
+		by, result := a.couldPreempt(fr, want)
+		if len(result.Targets) == 0 {
 			message := fmt.Sprintf("insufficient unused quota for %s in flavor %s, %s more needed: %s of %s are free%s; this changes when a "+
 				"running job ends or the quota is raised",
-				resourceName, name, show(want-free), show(free), show(node.Potential(fr)), borrowed(node, fr))
-			if answer.Why != "" {
-				message += "; " + answer.Why
+				resourceName, name, show(want-free), show(free), show(node.Potential(fr)), borrowedMessage(node, fr))
+			if result.Why != "" {
+				message += "; " + result.Why
 			}
-			a.refuse(s.podSet, name, kueue.WorkloadQuotaReservedReasonWaitingForQuota, "%s", message)
+			a.addNote(s.podSet, name, kueue.WorkloadQuotaReservedReasonWaitingForQuota, "%s", message)
 			return out, false
 		}
-		out.distance = max(out.distance, answer.Distance)
+		out.borrowingLevel = max(out.borrowingLevel, result.BorrowingLevel)
 		out.mode = min(out.mode, by)
 	}
 	f := fungibility(a.queue.Object)
-	mayBorrow := out.distance == 0 || f.WhenCanBorrow != kueue.TryNextFlavor
-	out.final = mayBorrow && (out.mode == fits || f.WhenCanPreempt == kueue.MayStopSearch)
+	mayBorrow := out.borrowingLevel == 0 || f.WhenCanBorrow != kueue.TryNextFlavor
+	out.stopsSearch = mayBorrow && (out.mode == modeFit || f.WhenCanPreempt == kueue.MayStopSearch)
 	return out, true
 }
 
-// borrowed tells how much of the whole quota would be borrowed.
-func borrowed(node *quota.Node, fr quota.FlavorResource) string {
+// borrowedMessage says how much of the maximum is borrowed.
+func borrowedMessage(node *quota.Node, fr quota.FlavorResource) string {
 	if node.Parent() == nil {
 		return ""
 	}

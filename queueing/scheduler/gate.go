@@ -11,8 +11,8 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// gate says what keeps a pending Workload from being judged at all; if nothing
-// does, it returns the queue to judge it in.
+// gate returns the verdict on a pending Workload that cannot be evaluated at all; otherwise the queue to evaluate it
+// in.
 func (s *Cycle) gate(w *cache.Workload) (*lifecycle.Verdict, *cache.ClusterQueue) {
 	if !w.Object.DeletionTimestamp.IsZero() {
 		return s.rules.DeleteStale(w, nil), nil
@@ -40,15 +40,15 @@ func (s *Cycle) gate(w *cache.Workload) (*lifecycle.Verdict, *cache.ClusterQueue
 		return wait(kueue.WorkloadQuotaReservedReasonMisconfigured,
 			"ClusterQueue %s of LocalQueue %s doesn't exist: ask an administrator to create it", lq.Spec.ClusterQueue, name)
 	}
-	why := s.refused(w, q)
+	why := s.rejectionReason(w, q)
 	if why == "" && workload.IsAdopted(w.Object) {
-		// Its pods run, whether the queue is stopped or not.
+		// Its pods run even if the queue is stopped.
 		return s.rules.DeleteStale(w, s.adopt(q, w)), nil
 	}
 	switch {
 	case cache.IsStopped(lq.Spec.StopPolicy):
 		return wait(kueue.WorkloadQuotaReservedReasonSuspended, "%s", lifecycle.StoppedMessage(lq))
-	case !q.Standing.Active:
+	case !q.Status.Active:
 		return wait(kueue.WorkloadQuotaReservedReasonSuspended, "%s", lifecycle.InactiveMessage(q))
 	case why != "":
 		return wait(kueue.WorkloadQuotaReservedReasonMisconfigured, "%s", why)
@@ -62,19 +62,19 @@ func (s *Cycle) gate(w *cache.Workload) (*lifecycle.Verdict, *cache.ClusterQueue
 		return wait(kueue.WorkloadAdmissionGated, "Admission is gated by: %s", by)
 	}
 	if until := s.rules.PausedUntil(w); !until.IsZero() {
-		// The reason was written with the pause; only its end is waited for.
+		// The condition was written when the backoff began; only its end matters.
 		s.cache.Wake(w, until)
 		return s.rules.DeleteStale(w, nil), nil
 	}
 	if v, late := s.rules.StartByPassed(w, q); late {
 		return s.rules.DeleteStale(w, v), nil
 	}
-	// Whether what was asked for ahead of quota is still wanted is for the judgement.
-	return s.rules.DeleteStale(w, nil, s.cache.Requests.AheadOfQuota(w)...), q
+	// Whether an early ProvisioningRequest is still needed is decided with the assignment.
+	return s.rules.DeleteStale(w, nil, s.cache.Requests.ProvisionFirst(w)...), q
 }
 
-// refused says what about a Workload is not supported or wrong.
-func (s *Cycle) refused(w *cache.Workload, q *cache.ClusterQueue) string {
+// rejectionReason returns what is invalid or not supported about a Workload.
+func (s *Cycle) rejectionReason(w *cache.Workload, q *cache.ClusterQueue) string {
 	if why := w.Object.Annotations[workload.RefusedAnnotation]; why != "" {
 		return why
 	}
@@ -93,10 +93,10 @@ func (s *Cycle) refused(w *cache.Workload, q *cache.ClusterQueue) string {
 	if why := s.checks.RefusedParameters(q, w); why != "" {
 		return why
 	}
-	if why := refusedPlaces(w.Object); why != "" {
+	if why := invalidTopology(w.Object); why != "" {
 		return why
 	}
-	if why := s.refusedPods(w); why != "" {
+	if why := s.invalidPods(w); why != "" {
 		return why
 	}
 	return w.RefusedClaims()

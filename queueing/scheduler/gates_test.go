@@ -14,11 +14,11 @@ import (
 // TestPreemptionGates: a closed gate keeps a Workload from having others leave,
 // not from quota that is free.
 func TestPreemptionGates(t *testing.T) {
-	victims, free := &Proposal{victims: []victim{{}}}, &Proposal{}
+	victims, free := &Assignment{victims: []victim{{}}}, &Assignment{}
 	for name, c := range map[string]struct {
 		gates  []kueue.PreemptionGate
 		states []kueue.PreemptionGateState
-		of     *Proposal
+		of     *Assignment
 		held   bool
 	}{
 		"no gate":                   {of: victims},
@@ -31,7 +31,7 @@ func TestPreemptionGates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			object := &kueue.Workload{}
 			object.Spec.PreemptionGates, object.Status.PreemptionGates = c.gates, c.states
-			h := (&Cycle{}).gated(&cache.Workload{Object: object}, c.of)
+			h := (&Cycle{}).closedGate(&cache.Workload{Object: object}, c.of)
 			if (h != nil) != c.held {
 				t.Fatalf("gated: %+v; want %v", h, c.held)
 			}

@@ -17,16 +17,14 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// ReasonWaitingForNamespaceQuota is the reason of QuotaReserved=False where the
-// ResourceQuota of the namespace would have the pods rejected. Kueue does not look
-// at it and so has no word for it.
+// ReasonWaitingForNamespaceQuota is the reason of QuotaReserved=False if a ResourceQuota of the namespace would reject
+// the pods. Kueue does not check ResourceQuotas and so has no reason for it.
 const ReasonWaitingForNamespaceQuota = "WaitingForNamespaceQuota"
 
-// overNamespaceQuota holds a Workload back whose pods a ResourceQuota of its
-// namespace would have rejected. It steps aside, since no other namespace can use the quota.
-// A ResourceQuota with a scope of which a pod template does not tell whether it
-// holds is not looked at.
-func (s *Cycle) overNamespaceQuota(w *cache.Workload, p *Proposal) *blocker {
+// overNamespaceQuota blocks a Workload whose pods a ResourceQuota of its namespace would reject. Others may pass it,
+// because no other namespace can use the quota. A ResourceQuota with a scope that a pod template does not determine is
+// ignored.
+func (s *Cycle) overNamespaceQuota(w *cache.Workload, p *Assignment) *blocker {
 	ns := s.cache.Namespaces[w.Object.Namespace]
 	if !s.cache.Config.NamespaceQuota || ns == nil || len(ns.Quotas) == 0 {
 		return nil
@@ -34,7 +32,7 @@ func (s *Cycle) overNamespaceQuota(w *cache.Workload, p *Proposal) *blocker {
 	next := s.cache.ExpiredExpectations(ns, s.now)
 	var short []string
 	for _, name := range slices.Sorted(maps.Keys(ns.Quotas)) {
-		short = append(short, s.lacking(ns, ns.Quotas[name], w, p)...)
+		short = append(short, s.exceeded(ns, ns.Quotas[name], w, p)...)
 	}
 	if len(short) == 0 {
 		return nil
@@ -44,11 +42,11 @@ func (s *Cycle) overNamespaceQuota(w *cache.Workload, p *Proposal) *blocker {
 	}
 	ns.Short[w.Object.UID] = w
 	return &blocker{reason: ReasonWaitingForNamespaceQuota, message: strings.Join(short, "; ") +
-		"; this changes when pods of the namespace end or the quota is raised", until: next, stepsAside: true}
+		"; this changes when pods of the namespace end or the quota is raised", until: next, letsOthersPass: true}
 }
 
-// lacking lists what of a ResourceQuota is not enough for the pods of a Workload.
-func (s *Cycle) lacking(ns *cache.Namespace, q *corev1.ResourceQuota, w *cache.Workload, p *Proposal) (out []string) {
+// exceeded lists the limits of a ResourceQuota that the pods of a Workload would exceed.
+func (s *Cycle) exceeded(ns *cache.Namespace, q *corev1.ResourceQuota, w *cache.Workload, p *Assignment) (out []string) {
 	hard := q.Status.Hard
 	if hard == nil {
 		hard = q.Spec.Hard
@@ -87,32 +85,32 @@ func (s *Cycle) lacking(ns *cache.Namespace, q *corev1.ResourceQuota, w *cache.W
 	return out
 }
 
-// measure is what a ResourceQuota limits of pods: how many there are, or the sum
-// of their requests or limits of one resource.
-type measure struct {
+// quotaMeasure is what a ResourceQuota limits: the number of pods, or the sum of their requests or limits of one
+// resource.
+type quotaMeasure struct {
 	resource corev1.ResourceName
 	limits   bool
 }
 
-// measureOf reads a key of a ResourceQuota; ok is false if it is not about pods.
-func measureOf(name corev1.ResourceName) (m measure, ok bool) {
+// measureOf parses a key of a ResourceQuota; ok is false if it does not limit pods.
+func measureOf(name corev1.ResourceName) (m quotaMeasure, ok bool) {
 	if base, found := strings.CutPrefix(string(name), "limits."); found {
-		return measure{resource: corev1.ResourceName(base), limits: true}, true
+		return quotaMeasure{resource: corev1.ResourceName(base), limits: true}, true
 	}
 	if base, found := strings.CutPrefix(string(name), corev1.DefaultResourceRequestsPrefix); found {
-		return measure{resource: corev1.ResourceName(base)}, base != string(corev1.ResourceStorage)
+		return quotaMeasure{resource: corev1.ResourceName(base)}, base != string(corev1.ResourceStorage)
 	}
 	switch name {
 	case corev1.ResourcePods, "count/pods":
-		return measure{resource: corev1.ResourcePods}, true
+		return quotaMeasure{resource: corev1.ResourcePods}, true
 	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
-		return measure{resource: name}, true
+		return quotaMeasure{resource: name}, true
 	}
-	return measure{resource: name}, strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
+	return quotaMeasure{resource: name}, strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// of is how much of a ResourceQuota the pods of an admission use.
-func (m measure) of(s *cache.Cache, q *corev1.ResourceQuota, w *kueue.Workload, admission *kueue.Admission) (sum int64) {
+// of returns how much of a ResourceQuota the pods of an admission use.
+func (m quotaMeasure) of(s *cache.Cache, q *corev1.ResourceQuota, w *kueue.Workload, admission *kueue.Admission) (sum int64) {
 	for i := range admission.PodSetAssignments {
 		assignment := &admission.PodSetAssignments[i]
 		spec := s.CompletePodSpec(w.Namespace, &workload.FindPodSet(w, assignment.Name).Template.Spec)
@@ -123,7 +121,7 @@ func (m measure) of(s *cache.Cache, q *corev1.ResourceQuota, w *kueue.Workload, 
 	return sum
 }
 
-func (m measure) perPod(spec *corev1.PodSpec) int64 {
+func (m quotaMeasure) perPod(spec *corev1.PodSpec) int64 {
 	if m.resource == corev1.ResourcePods {
 		return 1
 	}
@@ -137,23 +135,23 @@ func podLimits(spec *corev1.PodSpec) corev1.ResourceList {
 	return resourcehelper.PodLimits(&corev1.Pod{Spec: *spec}, resourcehelper.PodResourcesOptions{})
 }
 
-func (m measure) amount(q resource.Quantity) int64 {
+func (m quotaMeasure) amount(q resource.Quantity) int64 {
 	return nodegroups.ResourcesFrom(corev1.ResourceList{m.resource: q})[m.resource]
 }
 
-// inScope says that a ResourceQuota is about the pods of a spec.
+// inScope reports whether a ResourceQuota applies to the pods of a spec.
 func inScope(q *corev1.ResourceQuota, spec *corev1.PodSpec) bool {
 	for _, scope := range q.Spec.Scopes {
-		if !holdsFor(corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists}, spec) {
+		if !scopeMatches(corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists}, spec) {
 			return false
 		}
 	}
 	return q.Spec.ScopeSelector == nil || !slices.ContainsFunc(q.Spec.ScopeSelector.MatchExpressions,
-		func(r corev1.ScopedResourceSelectorRequirement) bool { return !holdsFor(r, spec) })
+		func(r corev1.ScopedResourceSelectorRequirement) bool { return !scopeMatches(r, spec) })
 }
 
-// holdsFor judges one scope; those that it does not know hold for no pod.
-func holdsFor(r corev1.ScopedResourceSelectorRequirement, spec *corev1.PodSpec) bool {
+// scopeMatches evaluates one scope; unknown scopes match no pod.
+func scopeMatches(r corev1.ScopedResourceSelectorRequirement, spec *corev1.PodSpec) bool {
 	terminating := spec.ActiveDeadlineSeconds != nil
 	switch r.ScopeName {
 	case corev1.ResourceQuotaScopeTerminating:
@@ -180,7 +178,7 @@ func holdsFor(r corev1.ScopedResourceSelectorRequirement, spec *corev1.PodSpec) 
 	return false
 }
 
-// isBestEffort says that pods ask for neither CPU nor memory.
+// isBestEffort reports whether pods request neither CPU nor memory.
 func isBestEffort(spec *corev1.PodSpec) bool {
 	requests, limits := workload.PodRequests(spec), nodegroups.ResourcesFrom(podLimits(spec))
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {

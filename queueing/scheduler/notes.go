@@ -11,9 +11,8 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// notes collects, for each flavor in the order of the first look at it, why it
-// was not taken. A message begins with the words that Kueue has for its cause, if it has
-// any, since tools read them; what Muster adds comes after a colon.
+// notes collects, for each flavor in the order in which it was tried, why it was not chosen. A message begins with
+// Kueue's words for the cause, if it has any, because tools parse them; details of Muster follow a colon.
 type notes []note
 
 type note struct {
@@ -23,8 +22,8 @@ type note struct {
 	message string
 }
 
-// hopefulFirst orders the reasons by how little has to happen for a flavor to be taken.
-var hopefulFirst = []string{
+// reasonOrder orders the reasons by how little has to change for the flavor to be chosen.
+var reasonOrder = []string{
 	workload.ReasonWaitingForCapacity,
 	kueue.WorkloadQuotaReservedReasonTopologyPlacementFailed,
 	kueue.WorkloadQuotaReservedReasonWaitingForQuota,
@@ -32,15 +31,15 @@ var hopefulFirst = []string{
 	kueue.WorkloadQuotaReservedReasonNoMatchingFlavor,
 }
 
-// add keeps what was said about a flavor first, unless something more hopeful
-// is said later: with several podSets the same flavor is looked at often.
+// add keeps the first note on a flavor, unless a later one needs less change: with several podSets a flavor is tried
+// repeatedly.
 func (n *notes) add(now note) {
 	for i := range *n {
 		have := &(*n)[i]
 		if have.flavor != now.flavor {
 			continue
 		}
-		if slices.Index(hopefulFirst, now.code) < slices.Index(hopefulFirst, have.code) {
+		if slices.Index(reasonOrder, now.code) < slices.Index(reasonOrder, have.code) {
 			*have = now
 		}
 		return
@@ -48,20 +47,20 @@ func (n *notes) add(now note) {
 	*n = append(*n, now)
 }
 
-// sort puts the notes in the order of the flavors.
+// sort sorts the notes by the order of the flavors.
 func (n notes) sort(flavors []kueue.ResourceFlavorReference) {
 	slices.SortStableFunc(n, func(a, b note) int {
 		return cmp.Compare(slices.Index(flavors, a.flavor), slices.Index(flavors, b.flavor))
 	})
 }
 
-// reason is that of the flavor that is nearest to being taken.
+// reason returns the reason of the flavor for which the least has to change.
 func (n notes) reason() string {
 	if len(n) == 0 {
 		return kueue.WorkloadQuotaReservedReasonNoMatchingFlavor
 	}
 	return slices.MinFunc(n, func(a, b note) int {
-		return cmp.Compare(slices.Index(hopefulFirst, a.code), slices.Index(hopefulFirst, b.code))
+		return cmp.Compare(slices.Index(reasonOrder, a.code), slices.Index(reasonOrder, b.code))
 	}).code
 }
 

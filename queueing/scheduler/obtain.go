@@ -14,37 +14,36 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// obtainable asks the planner whether the machines for the chosen flavors can
-// be had now. Without a capacity check, or without advice, nothing speaks
-// against it.
+// obtainable reports whether the machines of the chosen flavors can be obtained now. Without a capacity check or a
+// capacity snapshot it returns true.
 //
-// Where others have to leave first it has to be certain: on machines that exist,
-// theirs or free ones. A launch may fail, and would have stopped them for nothing, so
-// it comes before they leave. It has to do without their machines.
-func (a *assigner) obtainable(p *Proposal) bool {
-	all := cache.ChecksFor(a.queue.Object, a.distinct())
+// An assignment with victims must be certain: it may use only existing machines, free ones or those of the victims. A
+// launch may fail and would then have stopped the victims for nothing. So a launch comes before the preemption, and
+// cannot use the machines of the victims.
+func (a *assigner) obtainable(p *Assignment) bool {
+	all := cache.ChecksFor(a.queue.Object, a.chosenFlavors())
 	checks := a.s.cache.CapacityChecks(all)
 	booking := slices.DeleteFunc(slices.Clone(all), func(n kueue.AdmissionCheckReference) bool { return !a.s.cache.Books(n) })
 	if len(checks) > 0 && len(booking) > 1 {
-		a.note(fmt.Sprintf("the podSets would need the checks %v together, but only one may book machines", booking),
+		a.noteCombination(fmt.Sprintf("the podSets would need the checks %v together, but only one may book machines", booking),
 			kueue.WorkloadQuotaReservedReasonNoMatchingFlavor)
 		return false
 	}
-	if last := &a.w.Unobtained; len(checks) > 0 && last.Lasts(a.s.now) && slices.Equal(last.Flavors, a.distinct()) {
+	if last := &a.w.Unobtained; len(checks) > 0 && last.Lasts(a.s.now) && slices.Equal(last.Flavors, a.chosenFlavors()) {
 		a.until = workload.Earliest(a.until, last.Until)
-		a.note(fmt.Sprintf("no machines: the last request failed a moment ago; next attempt at %s%s",
-			last.Until.UTC().Format(time.RFC3339), runningVictims(p.victims)), workload.ReasonWaitingForCapacity)
+		a.noteCombination(fmt.Sprintf("no machines: the last request failed a moment ago; next attempt at %s%s",
+			last.Until.UTC().Format(time.RFC3339), runningVictimsMessage(p.victims)), workload.ReasonWaitingForCapacity)
 		return false
 	}
-	if a.hasAskedAhead(all) {
-		// The request knows better than any plan, which would count its machines as taken.
-		p.ahead = true
+	if a.hasProvisionedFirst(all) {
+		// The plan would count the machines of the request as used.
+		p.provisionFirst = true
 		return true
 	}
 	if a.s.capacity == nil || a.s.plan == nil {
 		return true
 	}
-	// A person may take days to answer another check, a booking lasts minutes.
+	// A booking lasts minutes; another check may wait days for approval.
 	mayAsk := len(booking) == len(all)
 	if len(checks) == 0 {
 		if mayAsk {
@@ -57,33 +56,33 @@ func (a *assigner) obtainable(p *Proposal) bool {
 	gang, policy := a.s.checks.GangOf(a.w, a.admission()), a.s.checks.PolicyOf(a.w, checks[0])
 	room := a.capacityWithout(p.victims)
 	verdict := a.s.plan(room, gang, policy)
-	if back := a.s.releasing(); verdict.Outcome != planner.Fits && len(back) > 0 {
+	if back := a.s.requestsToDelete(); verdict.Outcome != planner.Fits && len(back) > 0 {
 		if later := a.s.plan(room.Without(back...), gang, policy); later.Outcome == planner.Fits {
-			p.awaits, p.plan = true, &later
+			p.awaitsRelease, p.plan = true, &later
 			return true
 		}
 	}
 	if mayAsk && len(p.victims) > 0 && verdict.Outcome == planner.Launch {
-		p.ahead = true
+		p.provisionFirst = true
 		verdict = a.s.plan(a.s.capacity, gang, policy)
 	}
 	switch {
-	case verdict.Outcome == planner.Fits, verdict.Outcome == planner.Launch && (p.ahead || len(p.victims) == 0):
+	case verdict.Outcome == planner.Fits, verdict.Outcome == planner.Launch && (p.provisionFirst || len(p.victims) == 0):
 		p.plan = &verdict
 		return true
 	case verdict.Outcome == planner.Launch:
-		a.note(needsLaunch(p.victims, &verdict), workload.ReasonWaitingForCapacity)
+		a.noteCombination(needsLaunchMessage(p.victims, &verdict), workload.ReasonWaitingForCapacity)
 	default:
 		t := a.s.checks.TermsOf(a.w, checks[0])
 		a.until = workload.Earliest(workload.Earliest(a.until, verdict.Until), t.Fallback)
-		a.note("no machines: "+verdict.Message()+t.Hint()+runningVictims(p.victims), workload.ReasonWaitingForCapacity)
+		a.noteCombination("no machines: "+verdict.Message()+t.Hint()+runningVictimsMessage(p.victims), workload.ReasonWaitingForCapacity)
 	}
 	return false
 }
 
-// launchFirst has machines asked for ahead of quota where Kueue's own checks would
-// have others leave for a launch. Else they go by quota alone, as in Kueue.
-func (a *assigner) launchFirst(p *Proposal, checks []kueue.AdmissionCheckReference) {
+// launchFirst provisions first if the checks of Kueue would preempt others for a launch. Otherwise quota alone decides,
+// as in Kueue.
+func (a *assigner) launchFirst(p *Assignment, checks []kueue.AdmissionCheckReference) {
 	if len(p.victims) == 0 || len(checks) == 0 {
 		return
 	}
@@ -97,11 +96,11 @@ func (a *assigner) launchFirst(p *Proposal, checks []kueue.AdmissionCheckReferen
 		return
 	}
 	if verdict := a.s.plan(a.s.capacity, gang, policy); verdict.Outcome == planner.Launch || verdict.Outcome == planner.Fits {
-		p.ahead, p.plan = true, &verdict
+		p.provisionFirst, p.plan = true, &verdict
 	}
 }
 
-// capacityWithout is the advice as if the victims had left.
+// capacityWithout returns the capacity snapshot without the machines of the victims.
 func (a *assigner) capacityWithout(victims []victim) *planner.Snapshot {
 	if len(victims) == 0 {
 		return a.s.capacity
@@ -109,8 +108,8 @@ func (a *assigner) capacityWithout(victims []victim) *planner.Snapshot {
 	return a.s.capacity.Without(a.s.requestsOf(victims)...)
 }
 
-// needsLaunch tells why others are not preempted for machines that are to be launched.
-func needsLaunch(victims []victim, plan *planner.Verdict) string {
+// needsLaunchMessage says why no Workload is preempted for machines that have to be launched.
+func needsLaunchMessage(victims []victim, plan *planner.Verdict) string {
 	var machines []string
 	for _, l := range plan.Launches {
 		machines = append(machines, fmt.Sprintf("%d of NodeGroup %s", l.Count, l.Group))
@@ -123,7 +122,7 @@ func needsLaunch(victims []victim, plan *planner.Verdict) string {
 		namesOf(nil, victims), strings.Join(machines, ", "))
 }
 
-// requestsOf are those by which victims have their machines.
+// requestsOf returns the UIDs of the victims' ProvisioningRequests.
 func (s *Cycle) requestsOf(victims []victim) []types.UID {
 	var out []types.UID
 	for _, v := range victims {

@@ -8,19 +8,19 @@ import (
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// borrow takes those first that borrow from nearest, then by priority and time.
-func (d *drainer) borrow() {
+// runByBorrowing processes heads in the order of borrowing level, priority and time.
+func (d *treeIterator) runByBorrowing() {
 	heap.Init(d)
 	for d.Len() > 0 {
-		l := d.lines[0]
+		l := d.queues[0]
 		d.nominate(l)
-		// What was found out may have put it behind another one. What is not looked
-		// at again is better than it is at most, since quota only becomes less.
-		if heap.Fix(d, 0); d.lines[0] != l {
+		// The nomination may have moved it behind another head. A head that is not nominated again can only be worse
+		// than assumed, because free quota only shrinks.
+		if heap.Fix(d, 0); d.queues[0] != l {
 			continue
 		}
-		d.settleHead(l)
-		if len(l.rest) == 0 {
+		d.processHead(l)
+		if len(l.pending) == 0 {
 			heap.Remove(d, 0)
 		} else {
 			heap.Fix(d, 0)
@@ -28,111 +28,106 @@ func (d *drainer) borrow() {
 	}
 }
 
-// share takes those first whose part of the tree would borrow nothing of what they ask
-// for, then by the smallest share with them, looked at from the root down; but before all
-// others those that victims have been asked to leave for. A smaller share would take what
-// they leave, only to be preempted in its turn.
-func (d *drainer) share() {
-	lines := map[*quota.Node]*line{}
-	for _, l := range d.lines {
+// runByShare processes heads in the order of fair sharing, from the root down: first those whose subtree would not
+// borrow the requested resources, then by the lowest share including the head. Heads whose victims were evicted come
+// before all others: a head with a lower share would take the released quota, only to be preempted in turn.
+func (d *treeIterator) runByShare() {
+	lines := map[*quota.Node]*queueIterator{}
+	for _, l := range d.queues {
 		lines[l.queue.Node] = l
 	}
 	for len(lines) > 0 {
-		for _, l := range d.lines {
-			// One that can have nothing is answered at once, so that the others compete.
-			for len(l.rest) > 0 && l.first == nil {
-				if d.nominate(l); l.first == nil {
-					d.settleHead(l)
+		for _, l := range d.queues {
+			// Process heads without an assignment at once; only the others compete.
+			for len(l.pending) > 0 && l.assignment == nil {
+				if d.nominate(l); l.assignment == nil {
+					d.processHead(l)
 				}
 			}
-			if len(l.rest) == 0 {
+			if len(l.pending) == 0 {
 				delete(lines, l.queue.Node)
 			}
 		}
 		l := firstAwaitingVictims(lines)
 		if l == nil {
-			l = least(d.tree.Root, lines)
+			l = lowestShare(d.tree.Root, lines)
 		}
 		if l != nil {
 			d.nominate(l)
-			d.settleHead(l)
+			d.processHead(l)
 		}
 	}
 }
 
-// firstAwaitingVictims is the first of the lines whose first Workload waits for its victims; nil if there
-// is none.
-func firstAwaitingVictims(lines map[*quota.Node]*line) (out *line) {
+// firstAwaitingVictims returns the first queue whose head waits for its victims; nil if there is none.
+func firstAwaitingVictims(lines map[*quota.Node]*queueIterator) (out *queueIterator) {
 	for _, l := range lines {
-		if l.rest[0].AwaitsVictims && (out == nil || cache.Less(l.rest[0], out.rest[0])) {
+		if l.pending[0].AwaitsVictims && (out == nil || cache.Less(l.pending[0], out.pending[0])) {
 			out = l
 		}
 	}
 	return out
 }
 
-// least is the line below a node that comes first with fair sharing; nil if there
-// is none.
-func least(n *quota.Node, lines map[*quota.Node]*line) *line {
+// lowestShare returns the queue below a node that is first by fair sharing; nil if there is none.
+func lowestShare(n *quota.Node, lines map[*quota.Node]*queueIterator) *queueIterator {
 	if l := lines[n]; l != nil {
 		return l
 	}
-	var best *line
-	var smallest stake
+	var best *queueIterator
+	var smallest headShare
 	for _, child := range n.Children() {
-		l := least(child, lines)
+		l := lowestShare(child, lines)
 		if l == nil {
 			continue
 		}
-		own := stakeOf(child, l)
-		if c := own.compare(smallest); best == nil || c < 0 || c == 0 && cache.Less(l.rest[0], best.rest[0]) {
+		own := headShareOf(child, l)
+		if c := own.compare(smallest); best == nil || c < 0 || c == 0 && cache.Less(l.pending[0], best.pending[0]) {
 			best, smallest = l, own
 		}
 	}
 	return best
 }
 
-// Len, Less, Swap, Push and Pop make the lines a heap, the one to look at first on
-// top.
-func (d *drainer) Len() int { return len(d.lines) }
+// Len, Less, Swap, Push and Pop implement a heap with the next queue on top.
+func (d *treeIterator) Len() int { return len(d.queues) }
 
-func (d *drainer) Swap(i, j int) { d.lines[i], d.lines[j] = d.lines[j], d.lines[i] }
+func (d *treeIterator) Swap(i, j int) { d.queues[i], d.queues[j] = d.queues[j], d.queues[i] }
 
-func (d *drainer) Push(any) {}
+func (d *treeIterator) Push(any) {}
 
-func (d *drainer) Pop() any {
-	last := len(d.lines) - 1
-	l := d.lines[last]
-	d.lines = d.lines[:last]
+func (d *treeIterator) Pop() any {
+	last := len(d.queues) - 1
+	l := d.queues[last]
+	d.queues = d.queues[:last]
 	return l
 }
 
-// Less orders two lines by their first Workloads. One that has not been looked at
-// might be the best, so it comes before those that it may beat.
-func (d *drainer) Less(i, j int) bool {
-	a, b := d.lines[i], d.lines[j]
-	if len(a.rest) == 0 || len(b.rest) == 0 {
-		return len(a.rest) > len(b.rest)
+// Less orders two queues by their heads. A head that is not nominated yet might be the best, so it comes first.
+func (d *treeIterator) Less(i, j int) bool {
+	a, b := d.queues[i], d.queues[j]
+	if len(a.pending) == 0 || len(b.pending) == 0 {
+		return len(a.pending) > len(b.pending)
 	}
-	if x, y := a.rest[0].AwaitsVictims, b.rest[0].AwaitsVictims; x != y {
+	if x, y := a.pending[0].AwaitsVictims, b.pending[0].AwaitsVictims; x != y {
 		return x
 	}
-	if a.distance != b.distance {
-		return a.distance < b.distance
+	if a.borrowingLevel != b.borrowingLevel {
+		return a.borrowingLevel < b.borrowingLevel
 	}
-	return cache.Less(a.rest[0], b.rest[0])
+	return cache.Less(a.pending[0], b.pending[0])
 }
 
-// stake is what a part of the tree would have with the first of a line below it.
-type stake struct {
-	// borrows: some of what that one asks for would be borrowed.
+// headShare is the share of a node with the head of a queue below it.
+type headShare struct {
+	// borrows: the node would borrow some of the resources that the head requests.
 	borrows bool
 	share   quota.Share
 }
 
-// stakeOf a node with the first of a line below it.
-func stakeOf(n *quota.Node, l *line) (out stake) {
-	growth := l.first.growth()
+// headShareOf returns the share of a node with the head of a queue below it.
+func headShareOf(n *quota.Node, l *queueIterator) (out headShare) {
+	growth := l.assignment.addedUsage()
 	l.queue.Node.Add(growth)
 	defer l.queue.Node.Sub(growth)
 	for fr, v := range growth {
@@ -142,7 +137,8 @@ func stakeOf(n *quota.Node, l *line) (out stake) {
 	return out
 }
 
-// compare orders stakes: one within nominal quota comes first, however much is borrowed of other flavors, then the smaller share.
-func (s stake) compare(o stake) int {
+// compare orders nodes that do not borrow the requested resources first, whatever they borrow of other flavors, then by
+// share.
+func (s headShare) compare(o headShare) int {
 	return cmp.Or(cmp.Compare(btoi(s.borrows), btoi(o.borrows)), s.share.Compare(o.share))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/queueing/cache"
 )
 
-// What the API server would say of pods, in Kueue's words.
+// Why the API server would reject pods, in Kueue's words.
 const (
 	invalidResources    = "resources validation failed"
 	requestsAboveLimits = "requests must not exceed its limits"
@@ -25,9 +25,9 @@ const (
 	aboveRatio          = "limits must not be above the limitRange maxLimitRequestRatio times the requests"
 )
 
-// refusedPods says why the API server would create no pod of a Workload: containers
-// that ask for more than their own limits, a pod that asks for less than its containers, and what breaks a LimitRange.
-func (s *Cycle) refusedPods(w *cache.Workload) string {
+// invalidPods returns why the API server would reject the pods of a Workload: a container requests more than its limit,
+// a pod requests less than its containers, or a LimitRange is violated.
+func (s *Cycle) invalidPods(w *cache.Workload) string {
 	var rules cache.PodRules
 	if ns := s.cache.Namespaces[w.Object.Namespace]; ns != nil {
 		rules = ns.Rules
@@ -44,12 +44,12 @@ func (s *Cycle) refusedPods(w *cache.Workload) string {
 		for j := range spec.InitContainers {
 			at := path.Child("initContainers").Index(j)
 			each(&spec.InitContainers[j].Resources, at)
-			outside = append(outside, broken(&rules.Container, &spec.InitContainers[j].Resources, at)...)
+			outside = append(outside, violations(&rules.Container, &spec.InitContainers[j].Resources, at)...)
 		}
 		for j := range spec.Containers {
 			at := path.Child("containers").Index(j)
 			each(&spec.Containers[j].Resources, at)
-			outside = append(outside, broken(&rules.Container, &spec.Containers[j].Resources, at)...)
+			outside = append(outside, violations(&rules.Container, &spec.Containers[j].Resources, at)...)
 		}
 		if spec.Resources != nil {
 			at := path.Child("resources")
@@ -60,7 +60,7 @@ func (s *Cycle) refusedPods(w *cache.Workload) string {
 			}
 		}
 		if len(rules.Pod.Max)+len(rules.Pod.Min)+len(rules.Pod.MaxLimitRequestRatio) > 0 {
-			outside = append(outside, broken(&rules.Pod, podResources(spec), path)...)
+			outside = append(outside, violations(&rules.Pod, podResources(spec), path)...)
 		}
 	}
 	switch {
@@ -73,15 +73,15 @@ func (s *Cycle) refusedPods(w *cache.Workload) string {
 	return ""
 }
 
-// podResources are those of a whole pod as a LimitRange counts them, without overhead.
+// podResources returns the resources of a pod as a LimitRange counts them, without overhead.
 func podResources(spec *corev1.PodSpec) *corev1.ResourceRequirements {
 	pod, without := &corev1.Pod{Spec: *spec}, resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
 	return &corev1.ResourceRequirements{Requests: resourcehelper.PodRequests(pod, without), Limits: resourcehelper.PodLimits(pod, without)}
 }
 
-// broken are the rules that resources break. What has no limit is above any max, and
-// what has no request below any min.
-func broken(rule *corev1.LimitRangeItem, r *corev1.ResourceRequirements, at *field.Path) (out field.ErrorList) {
+// violations returns the rules of a LimitRange that the resources violate. A resource without a limit exceeds any max,
+// and one without a request is below any min.
+func violations(rule *corev1.LimitRangeItem, r *corev1.ResourceRequirements, at *field.Path) (out field.ErrorList) {
 	note := func(bounds corev1.ResourceList, why string, breaks func(bound, request, limit resource.Quantity, limited bool) bool) {
 		var names []corev1.ResourceName
 		for _, name := range slices.Sorted(maps.Keys(bounds)) {
@@ -106,7 +106,7 @@ func broken(rule *corev1.LimitRangeItem, r *corev1.ResourceRequirements, at *fie
 	return out
 }
 
-// exceeding are the resources of which more is requested than the limit.
+// exceeding returns the resources whose requests exceed the limits.
 func exceeding(requests, limits corev1.ResourceList) (out []corev1.ResourceName) {
 	for _, name := range slices.Sorted(maps.Keys(requests)) {
 		if limit, ok := limits[name]; ok && requests.Name(name, resource.DecimalSI).Cmp(limit) > 0 {

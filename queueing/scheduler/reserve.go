@@ -9,17 +9,17 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// reserve gives a Workload its quota.
-func (s *Cycle) reserve(q *cache.ClusterQueue, w *cache.Workload, p *Proposal) *lifecycle.Verdict {
+// reserve reserves the quota of an assignment.
+func (s *Cycle) reserve(q *cache.ClusterQueue, w *cache.Workload, p *Assignment) *lifecycle.Verdict {
 	if p.plan != nil {
 		s.assumeMachines(w, p.plan)
 	}
 	names := cache.ChecksFor(q.Object, workload.AssignedFlavors(p.admission))
 	e := workload.Edit(w.Object, s.now)
 	e.Reserve(p.admission, s.rules.NewCheckStates(w, names))
-	s.cache.Assume(w, q, p.Usage, cache.Uses(p.placed))
+	s.cache.Assume(w, q, p.Usage, cache.UsageOf(p.placed))
 	s.cache.UpdateReplacement(w, true)
-	s.cache.Penalize(q, w, p.growth(), s.now)
+	s.cache.Penalize(q, w, p.addedUsage(), s.now)
 	w.Busy = true
 	s.cache.ExpectPods(w, p.admission)
 	w.Reason, w.Message = "", ""

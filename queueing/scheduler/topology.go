@@ -13,20 +13,20 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// mismatchedTopology says why a flavor is not for the pods of slot i by what they ask for of a Topology, or
-// "". The words are Kueue's.
-func (a *assigner) mismatchedTopology(i int, name kueue.ResourceFlavorReference) string {
-	podSet := a.slots[i].podSet
+// topologyMismatch returns, in Kueue's words, why a flavor does not match the topology request of group request i;
+// empty if it does.
+func (a *assigner) topologyMismatch(i int, name kueue.ResourceFlavorReference) string {
+	podSet := a.groupRequests[i].podSet
 	ps := &a.w.Object.Spec.PodSets[podSet]
-	asks, has := placement.Asks(ps.TopologyRequest), a.s.cache.Flavors[name].Spec.TopologyName != nil
+	asks, has := placement.RequestsTopology(ps.TopologyRequest), a.s.cache.Flavors[name].Spec.TopologyName != nil
 	switch {
-	case !has && !a.slots[i].selects:
+	case !has && !a.groupRequests[i].selectsNodes:
 		return ""
 	case asks && !has:
 		return fmt.Sprintf("Flavor %q does not support TopologyAwareScheduling", name)
 	case asks:
 		if t := a.s.cache.TopologyOf(name); t != nil {
-			if lacking := placement.LevelsLacking(cache.Levels(t), ps.TopologyRequest); len(lacking) > 0 {
+			if lacking := placement.MissingLevels(cache.Levels(t), ps.TopologyRequest); len(lacking) > 0 {
 				return fmt.Sprintf("Flavor %q does not contain the requested level: Topology %q has %v, not %s: name one of these", name, t.Name,
 					cache.Levels(t), strings.Join(lacking, " or "))
 			}
@@ -39,10 +39,10 @@ func (a *assigner) mismatchedTopology(i int, name kueue.ResourceFlavorReference)
 	}
 	for j := range i {
 		other := a.Chosen[j].Flavor
-		if other == name || !a.slots[j].selects || !has && a.s.cache.Flavors[other].Spec.TopologyName == nil {
+		if other == name || !a.groupRequests[j].selectsNodes || !has && a.s.cache.Flavors[other].Spec.TopologyName == nil {
 			continue
 		}
-		switch of := a.slots[j].podSet; {
+		switch of := a.groupRequests[j].podSet; {
 		case of == podSet:
 			return fmt.Sprintf("flavors %s and %s would serve one podSet, which may have only one where one of them has a topology: put their "+
 				"resources into one resource group of ClusterQueue %s, or request only those of one", other, name, a.queue.Object.Name)
@@ -54,13 +54,13 @@ func (a *assigner) mismatchedTopology(i int, name kueue.ResourceFlavorReference)
 	return ""
 }
 
-// refusedPlaces says which pods of a Workload would have no place by what it asks of a Topology; empty for none. Its job may be of a
-// controller that does not look.
-func refusedPlaces(w *kueue.Workload) string {
+// invalidTopology returns why a topology request of the Workload can never be satisfied; empty if it can. The job's own
+// controller may not validate it.
+func invalidTopology(w *kueue.Workload) string {
 	groups := map[string][]*kueue.PodSet{}
 	for i := range w.Spec.PodSets {
 		ps := &w.Spec.PodSets[i]
-		if why := refusedSlices(ps); why != "" {
+		if why := invalidSlices(ps); why != "" {
 			return why
 		}
 		if ps.TopologyRequest == nil || ps.TopologyRequest.PodSetGroupName == nil {
@@ -81,9 +81,9 @@ func refusedPlaces(w *kueue.Workload) string {
 	return ""
 }
 
-// refusedSlices says why a podSet cannot have a partial slice. With several layers the pods left over would not divide into the finer ones,
-// and the count of a podSet with minCount is not known. Kueue refuses their jobs.
-func refusedSlices(ps *kueue.PodSet) string {
+// invalidSlices returns why a podSet cannot have a partial slice. With several layers the remaining pods would not
+// divide into the finer ones, and with minCount the number of pods is not known yet. Kueue rejects these jobs.
+func invalidSlices(ps *kueue.PodSet) string {
 	size := placement.SliceSize(ps.TopologyRequest)
 	switch {
 	case size <= 0 || ps.Count%size == 0:
@@ -99,9 +99,9 @@ func refusedSlices(ps *kueue.PodSet) string {
 	return ""
 }
 
-// place finds room for the pods in the domains of their flavors' Topologies: where they are now, or once
-// victims have left. Where machines are booked after quota is reserved, it is done then.
-func (a *assigner) place(p *Proposal) bool {
+// placePods finds topology assignments for the pods, with the victims evicted if there are any. If machines are booked
+// after quota is reserved, the topology is assigned then.
+func (a *assigner) placePods(p *Assignment) bool {
 	p.admission = a.admission()
 	if a.delaysTopology() {
 		for i := range p.admission.PodSetAssignments {
@@ -111,54 +111,54 @@ func (a *assigner) place(p *Proposal) bool {
 		}
 		return true
 	}
-	placing := a.s.cache.NewPlacing(a.w, p.admission, nil, a.s.cache.Nodes.Forest)
-	if placing == nil {
+	requests := a.s.cache.NewTopologyRequests(a.w, p.admission, nil, a.s.cache.Nodes.TopologyCache)
+	if requests == nil {
 		return true
 	}
 	a.plans++
 	if !a.s.cache.Nodes.Known {
-		a.lacksNodes = true
-		a.note("the nodes of the cluster are being read", kueue.WorkloadQuotaReservedReasonTopologyPlacementFailed)
+		a.topologyFailed = true
+		a.noteCombination("the nodes of the cluster are being read", kueue.WorkloadQuotaReservedReasonTopologyPlacementFailed)
 		return false
 	}
-	placed, reason, lack := placing.Place()
+	placed, reason, unplaced := requests.FindAssignments()
 	switch {
 	case reason == "" && len(p.victims) == 0:
 		p.placed = placed
 		return true
-	case preempts(a.queue.Object) && a.makeRoom(p, cache.Trial{Cache: a.s.cache, Placing: placing}):
+	case preempts(a.queue.Object) && a.preemptForTopology(p, cache.TopologySimulation{Cache: a.s.cache, TopologyRequests: requests}):
 		return true
 	case reason == "":
 		reason = "there is no room in one place once the Workloads have left that may be preempted"
 	}
-	if best := lack.Best; best.Count > 0 {
+	if best := unplaced.Best; best.Count > 0 {
 		reason += fmt.Sprintf("; the most room is in %s, for %d pods: this changes when a job there ends, or nodes come",
 			strings.Join(best.Values, "/"), best.Count)
 	}
-	a.lacksNodes = true
-	a.note(reason, kueue.WorkloadQuotaReservedReasonTopologyPlacementFailed)
+	a.topologyFailed = true
+	a.noteCombination(reason, kueue.WorkloadQuotaReservedReasonTopologyPlacementFailed)
 	return false
 }
 
-// makeRoom finds victims that free quota, and nodes in the right domain.
-func (a *assigner) makeRoom(p *Proposal, trial cache.Trial) bool {
+// preemptForTopology chooses victims that release quota and also nodes in one suitable domain.
+func (a *assigner) preemptForTopology(p *Assignment, trial cache.TopologySimulation) bool {
 	victims, why := a.victims(p.Usage, trial)
 	if why != "" || len(victims) == 0 {
 		return false
 	}
 	for _, v := range victims {
-		trial.Remove(v.Object.UID)
-		defer trial.PutBack(v.Object.UID)
+		trial.SimulateRemoval(v.Object.UID)
+		defer trial.RevertRemoval(v.Object.UID)
 	}
-	placed, reason, _ := trial.Place()
+	placed, reason, _ := trial.FindAssignments()
 	p.victims, p.placed = victims, placed
 	return reason == ""
 }
 
-// delaysTopology reports whether a check books machines, so that only then it is known which nodes there are, or has the job run in
-// another cluster, on nodes of that.
+// delaysTopology reports whether the topology is assigned after quota is reserved: because a check books machines, so
+// the nodes are not known yet, or because the job runs in another cluster.
 func (a *assigner) delaysTopology() bool {
-	return a.s.cache.Delegates(a.queue.Object) || slices.ContainsFunc(cache.ChecksFor(a.queue.Object, a.distinct()), a.s.cache.Books)
+	return a.s.cache.Delegates(a.queue.Object) || slices.ContainsFunc(cache.ChecksFor(a.queue.Object, a.chosenFlavors()), a.s.cache.Books)
 }
 
-var _ preemption.Room = cache.Trial{}
+var _ preemption.TopologySimulation = cache.TopologySimulation{}

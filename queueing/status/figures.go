@@ -9,39 +9,36 @@ import (
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// Figures are what metrics show of a queue beside its status.
+// Figures are the metrics of a queue beyond its status.
 type Figures struct {
-	// Active is how many of its pending Workloads are about to be judged, Finished how
-	// many Workloads are over and not deleted yet.
+	// Active is the number of its pending Workloads that are about to be evaluated. Finished is the number of finished
+	// Workloads that are not deleted yet.
 	Active, Finished int32
-	// Skipped is how many Workloads found nothing to preempt in the last cycle but what
-	// others had claimed in it.
+	// Skipped is the number of Workloads whose preemption candidates were all preempted for others in the last cycle.
 	Skipped int
-	// Pending is what its pending Workloads ask for. A resource that the queue has quota
-	// for is always there. Of LocalQueues it is not told.
+	// Pending is the sum of the requests of its pending Workloads. It includes every resource with quota. It is nil
+	// for LocalQueues.
 	Pending nodegroups.Resources
-	// Cohorts are those above a ClusterQueue, its parent first and the root last.
+	// Cohorts are the ancestors of a ClusterQueue, its parent first.
 	Cohorts []string
-	// Share is the weighted share of a ClusterQueue, which its status has rounded up.
+	// Share is the weighted share of a ClusterQueue. In the status it is rounded up.
 	Share float64
-	// Usage is what a LocalQueue has used lately where its ClusterQueue asks for
-	// admission fair sharing; nil where it does not.
+	// Usage is the recent usage of a LocalQueue whose ClusterQueue uses admission fair sharing; nil otherwise.
 	Usage *float64
 }
 
-// CohortFigures are what metrics show of a cohort, whether an object describes it or
-// queues merely name it. Sums are over all below it.
+// CohortFigures are the metrics of a cohort, with or without an object. Sums include all of its descendants.
 type CohortFigures struct {
 	// Parent is empty for a root; Root is then the cohort itself.
 	Parent, Root string
-	// Quota is the nominal quota that there is in it, less what its members do not
-	// lend. Reserved is what its Workloads with quota have.
+	// Quota is its nominal quota without what its members do not lend. Reserved is the usage of its Workloads with
+	// quota.
 	Quota, Reserved quota.Amounts
-	// Admitted is how many Workloads are admitted.
+	// Admitted is the number of admitted Workloads.
 	Admitted int32
 }
 
-// OfClusterQueue are the figures of a ClusterQueue.
+// OfClusterQueue returns the metrics of a ClusterQueue.
 func OfClusterQueue(c *cache.Cache, name kueue.ClusterQueueReference) Figures {
 	s := reader{c}
 	q := s.Queues[name]
@@ -62,7 +59,7 @@ func OfClusterQueue(c *cache.Cache, name kueue.ClusterQueueReference) Figures {
 	return out
 }
 
-// ShareOf is the weighted share of a cohort, which its status has rounded up.
+// ShareOf returns the weighted share of a cohort. In the status it is rounded up.
 func ShareOf(c *cache.Cache, cohort kueue.CohortReference) float64 {
 	if n := c.CohortNodes[cohort]; n != nil {
 		return n.Share().Precise()
@@ -70,7 +67,7 @@ func ShareOf(c *cache.Cache, cohort kueue.CohortReference) float64 {
 	return 0
 }
 
-// OfLocalQueue are the figures of a LocalQueue.
+// OfLocalQueue returns the metrics of a LocalQueue.
 func OfLocalQueue(c *cache.Cache, key types.NamespacedName) Figures {
 	s := reader{c}
 	lq := s.LocalQueues[key]
@@ -84,7 +81,7 @@ func OfLocalQueue(c *cache.Cache, key types.NamespacedName) Figures {
 	return out
 }
 
-// cohortFigures are those of a cohort, worked out of all below it.
+// cohortFigures returns the metrics of a cohort.
 func (s reader) cohortFigures(n *quota.Node) CohortFigures {
 	out := CohortFigures{Root: n.Root().Name, Quota: quota.Amounts{}, Reserved: quota.Amounts{}}
 	if n.Parent() != nil {
@@ -109,8 +106,8 @@ func (s reader) cohortFigures(n *quota.Node) CohortFigures {
 	return out
 }
 
-// queueOf is the ClusterQueue of a node; nil for that of a cohort, which may have the
-// name of a ClusterQueue.
+// queueOf returns the ClusterQueue of a node; nil for the node of a cohort, which may have the same name as a
+// ClusterQueue.
 func (s reader) queueOf(n *quota.Node) *cache.ClusterQueue {
 	if q := s.Queues[kueue.ClusterQueueReference(n.Name)]; q != nil && q.Node == n {
 		return q
@@ -118,9 +115,8 @@ func (s reader) queueOf(n *quota.Node) *cache.ClusterQueue {
 	return nil
 }
 
-// activePending is how many of the Workloads that wait in a ClusterQueue are judged
-// again whenever one of the queue is. All others wait for something to change first:
-// for quota to come back, for the end of a pause, or for a user to act.
+// activePending returns the number of pending Workloads of a ClusterQueue that are evaluated again whenever one of the
+// queue is. All others first wait for an event: released quota, the end of a backoff, or a change by a user.
 func (s reader) activePending(name kueue.ClusterQueueReference) int32 {
 	if q := s.Queues[name]; judgesAll(q) {
 		return int32(q.Pending.Len())
@@ -128,7 +124,7 @@ func (s reader) activePending(name kueue.ClusterQueueReference) int32 {
 	return 0
 }
 
-// localActivePending is activePending for what came by a LocalQueue.
+// localActivePending is activePending for the Workloads of a LocalQueue.
 func (s reader) localActivePending(key types.NamespacedName) (n int32) {
 	lq := s.LocalQueues[key]
 	if lq == nil {
@@ -145,9 +141,9 @@ func (s reader) localActivePending(key types.NamespacedName) (n int32) {
 	return n
 }
 
-// judgesAll says that no refusal lasts: a StrictFIFO queue begins with its head each
-// time, and where quota came back or is kept for a Workload, all are judged again.
+// judgesAll reports whether no result lasts: a StrictFIFO queue starts with its head each time, and if quota was
+// released or is reserved, all Workloads are evaluated again.
 func judgesAll(q *cache.ClusterQueue) bool {
 	return q != nil &&
-		(q.Object.Spec.QueueingStrategy == kueue.StrictFIFO || q.Tree.Released || q.Tree.Claimed)
+		(q.Object.Spec.QueueingStrategy == kueue.StrictFIFO || q.Tree.QuotaReleased || q.Tree.HasReservations)
 }

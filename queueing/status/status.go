@@ -1,5 +1,4 @@
-// Package status has what the statuses of queues, cohorts and checks should say, and what
-// metrics say of them.
+// Package status computes the statuses of queues, cohorts and checks, and their metrics.
 package status
 
 import (
@@ -19,24 +18,23 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// reader reads the statuses off a Cache.
+// reader computes statuses from a Cache.
 type reader struct{ *cache.Cache }
 
-// Report is the status that queues, cohorts and checks should have. Objects whose
-// condition another controller writes are not in it.
+// Report are the statuses of queues, cohorts and checks. It leaves out objects whose condition another controller
+// writes.
 type Report struct {
 	ClusterQueues map[string]kueue.ClusterQueueStatus
 	LocalQueues   map[types.NamespacedName]kueue.LocalQueueStatus
 	Cohorts       map[string]kueue.CohortStatus
 	Checks        map[string]kueue.AdmissionCheckStatus
-	// Trees are the cohorts above the ClusterQueues of the report by name, or all that
-	// there are where Whole is set.
+	// Trees are the cohorts above the ClusterQueues of the report by name, or all cohorts if Whole is set.
 	Trees map[string]CohortFigures
 	Whole bool
 }
 
-// Changed are the statuses that may have changed since the last report. A
-// status that equals that of the object needs no write.
+// Changed returns the statuses that may have changed since the last report. A status that equals that of the object
+// needs no write.
 func Changed(c *cache.Cache, now time.Time) Report {
 	s := reader{c}
 	if s.Outdated {
@@ -70,7 +68,7 @@ func Changed(c *cache.Cache, now time.Time) Report {
 	}
 	if s.Dirty.Checks {
 		for _, ac := range s.Checks {
-			standing := s.CheckStanding(ac)
+			standing := s.CheckStatus(ac)
 			if standing.Foreign {
 				continue
 			}
@@ -83,7 +81,7 @@ func Changed(c *cache.Cache, now time.Time) Report {
 	return out
 }
 
-// cohort adds the status of a cohort, if there is an object of it.
+// cohort adds the status of a cohort if it has an object.
 func (r *Report) cohort(s reader, n *quota.Node) {
 	if s.Cohorts[kueue.CohortReference(n.Name)] == nil {
 		return
@@ -95,8 +93,8 @@ func (r *Report) cohort(s reader, n *quota.Node) {
 	r.Cohorts[n.Name] = status
 }
 
-// write puts the standing into an Active condition.
-func write(st cache.Standing, conditions *[]metav1.Condition, condition string, generation int64, now time.Time) {
+// write sets an Active condition.
+func write(st cache.ActiveStatus, conditions *[]metav1.Condition, condition string, generation int64, now time.Time) {
 	c := metav1.Condition{
 		Type: condition, Status: metav1.ConditionFalse, Reason: st.Reason, Message: st.Message,
 		ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(now),
@@ -109,7 +107,7 @@ func write(st cache.Standing, conditions *[]metav1.Condition, condition string, 
 
 func (s reader) queueStatus(q *cache.ClusterQueue, now time.Time) kueue.ClusterQueueStatus {
 	out := *q.Object.Status.DeepCopy()
-	write(q.Standing, &out.Conditions, kueue.ClusterQueueActive, q.Object.Generation, now)
+	write(q.Status, &out.Conditions, kueue.ClusterQueueActive, q.Object.Generation, now)
 	out.PendingWorkloads, out.ReservingWorkloads, out.AdmittedWorkloads = q.Waiting, q.Reserving, q.Running
 	out.FlavorsReservation = flavorUsage(q, q.Reserved)
 	out.FlavorsUsage = flavorUsage(q, q.Admitted)
@@ -120,8 +118,7 @@ func (s reader) queueStatus(q *cache.ClusterQueue, now time.Time) kueue.ClusterQ
 	return out
 }
 
-// flavorUsage lists all flavors and resources of a queue in the order of its
-// spec, used or not, so that a reader need not know the spec.
+// flavorUsage lists all flavors and resources of a queue in the order of its spec, used or not.
 func flavorUsage(q *cache.ClusterQueue, used cache.Sums) []kueue.FlavorUsage {
 	var out []kueue.FlavorUsage
 	for _, group := range q.Object.Spec.ResourceGroups {
@@ -157,13 +154,13 @@ func consumed(q *cache.ClusterQueue, lq *cache.LocalQueue) corev1.ResourceList {
 
 func (s reader) localStatus(lq *cache.LocalQueue, now time.Time) kueue.LocalQueueStatus {
 	out := *lq.Object.Status.DeepCopy()
-	write(s.LocalQueueStanding(lq.Object), &out.Conditions, kueue.LocalQueueActive, lq.Object.Generation, now)
+	write(s.LocalQueueStatus(lq.Object), &out.Conditions, kueue.LocalQueueActive, lq.Object.Generation, now)
 	out.PendingWorkloads, out.ReservingWorkloads, out.AdmittedWorkloads = lq.Waiting, lq.Reserving, lq.Running
 	out.FlavorsReservation, out.FlavorsUsage = nil, nil
 	out.FairSharing = nil
 	q := s.Queues[lq.Object.Spec.ClusterQueue]
 	if q != nil && s.Delegates(q.Object) {
-		delegated := cache.Standing{Active: true, Reason: "MultiKueue", Message: fmt.Sprintf(
+		delegated := cache.ActiveStatus{Active: true, Reason: "MultiKueue", Message: fmt.Sprintf(
 			"ClusterQueue %s has an AdmissionCheck of %s: jobs run in other clusters, and new ones without managedBy get that",
 			q.Object.Name, kueue.MultiKueueControllerName)}
 		write(delegated, &out.Conditions, workload.ConditionDelegated, lq.Object.Generation, now)

@@ -1,11 +1,10 @@
-// Package usage counts what LocalQueues have used lately, so that those that used
-// less may go first: Kueue's admission fair sharing. What is used now counts fully
-// in the end, what was used a half-life ago by half.
+// Package usage tracks the recent usage of LocalQueues, so that those with less usage come first:
+// Kueue's admission fair sharing. Current usage approaches its full weight over time; usage of one
+// half-life ago counts half.
 //
-// The figures come once in a sampling interval. A Workload that gets quota in
-// between would not be seen in them until then, and a LocalQueue could start a
-// thousand at once; so each brings an entry penalty at once, as much as one interval
-// of it will count.
+// Usage is sampled in an interval. A Workload that gets quota between two samples would not count
+// until the next one, and a LocalQueue could start a thousand Workloads at once. So each Workload
+// adds an entry penalty when it gets quota: what one interval of its usage will count.
 package usage
 
 import (
@@ -22,15 +21,14 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 )
 
-// defaultInterval is how often samples are taken where the administrator does not
-// say, as in Kueue.
+// defaultInterval is the default sampling interval, as in Kueue.
 const defaultInterval = 5 * time.Minute
 
-// Amounts are thousandths of bytes, and millionths of cores and pieces. With a half-life of a month, one core adds
-// 16 millionths in each minute: a coarser unit would round that to zero for ever.
+// Amounts are in thousandths of bytes, and in millionths of cores and of other units. With a half-life of a month, one
+// core adds 16 millionths per minute, which a coarser unit would always round to zero.
 type Amounts map[corev1.ResourceName]int64
 
-// scaleOf is the unit that a resource is counted in. Memory in millionths of bytes would pass the largest int64 at 8Ti.
+// scaleOf returns the unit of a resource. Memory in millionths of bytes would exceed an int64 at 8Ti.
 func scaleOf(name corev1.ResourceName) resource.Scale {
 	switch {
 	case name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage,
@@ -40,7 +38,7 @@ func scaleOf(name corev1.ResourceName) resource.Scale {
 	return resource.Micro
 }
 
-// FromList reads an API list. What is zero is left out.
+// FromList converts an API list. It leaves out zeros.
 func FromList(list corev1.ResourceList) Amounts {
 	a := make(Amounts, len(list))
 	for name, q := range list {
@@ -51,7 +49,7 @@ func FromList(list corev1.ResourceList) Amounts {
 	return a
 }
 
-// List is what the status of a LocalQueue has.
+// List converts the amounts for the status of a LocalQueue.
 func (a Amounts) List() corev1.ResourceList {
 	list := make(corev1.ResourceList, len(a))
 	for name, v := range a {
@@ -67,7 +65,7 @@ func (a Amounts) Add(o Amounts) {
 	}
 }
 
-// Sub takes o away, down to zero, and forgets what becomes zero.
+// Sub subtracts o, down to zero, and deletes zeros.
 func (a Amounts) Sub(o Amounts) {
 	for name, v := range o {
 		if a[name] > v {
@@ -78,25 +76,24 @@ func (a Amounts) Sub(o Amounts) {
 	}
 }
 
-// Record is what one LocalQueue has used lately.
+// Record is the recent usage of one LocalQueue.
 type Record struct {
 	Consumed Amounts
-	// At is when it was so. The zero time is that of a LocalQueue of which nothing is
-	// known: its count begins with the next sample.
+	// At is the time of the sample. Zero means that nothing was sampled yet; counting begins with the next sample.
 	At time.Time
 }
 
-// Rules say how what was used is weighed.
+// Rules are how usage is weighted.
 type Rules struct {
-	// HalfLife is after what time usage counts half. Zero forgets at once.
+	// HalfLife is the age at which usage counts half. Zero ignores past usage.
 	HalfLife time.Duration
-	// Interval is how often samples are taken; it is never zero.
+	// Interval is the sampling interval; it is never zero.
 	Interval time.Duration
-	// Weights of resources; one that is missing has 1 for each core, byte or piece.
+	// Weights of resources; the default is 1 per core, byte or other unit.
 	Weights map[corev1.ResourceName]float64
 }
 
-// RulesFrom reads the configuration.
+// RulesFrom converts the configuration.
 func RulesFrom(c *kueueconfig.AdmissionFairSharing) Rules {
 	r := Rules{HalfLife: c.UsageHalfLifeTime.Duration, Interval: c.UsageSamplingInterval.Duration, Weights: c.ResourceWeights}
 	if r.Interval == 0 {
@@ -105,14 +102,13 @@ func RulesFrom(c *kueueconfig.AdmissionFairSharing) Rules {
 	return r
 }
 
-// fresh is how much the last so long counts, from 0 to 1; all before counts the
-// rest.
+// fresh is the weight of the last elapsed time, from 0 to 1; earlier usage has the rest.
 func (r Rules) fresh(elapsed time.Duration) float64 {
 	return 1 - math.Exp2(-elapsed.Seconds()/r.HalfLife.Seconds())
 }
 
-// Sample is the record at a later time, when so much has been used since. A time
-// that is not later changes nothing: clocks of two leaders differ.
+// Sample returns the record at a later time with the usage since then. An earlier time changes nothing, because the
+// clocks of two leaders differ.
 func (r Rules) Sample(old Record, running Amounts, now time.Time) Record {
 	switch {
 	case r.HalfLife == 0:
@@ -134,12 +130,12 @@ func (r Rules) Sample(old Record, running Amounts, now time.Time) Record {
 	return out
 }
 
-// mix is so much of the new and the rest of the old, rounded.
+// mix returns the weighted mean of the old and the new amount, rounded.
 func mix(old, now int64, fresh float64) int64 {
 	return whole(float64(old)*(1-fresh) + float64(now)*fresh)
 }
 
-// whole is an amount that is not negative, or the largest int64.
+// whole returns the amount rounded, or the largest int64.
 func whole(v float64) int64 {
 	if v >= math.MaxInt64 {
 		return math.MaxInt64
@@ -147,8 +143,7 @@ func whole(v float64) int64 {
 	return int64(math.Round(v))
 }
 
-// Penalty is what a Workload counts from the moment it gets its quota until the
-// next sample.
+// Penalty is what a Workload counts from getting its quota until the next sample.
 func (r Rules) Penalty(requests Amounts) Amounts {
 	out := Amounts{}
 	if r.HalfLife == 0 {
@@ -160,17 +155,16 @@ func (r Rules) Penalty(requests Amounts) Amounts {
 	return out
 }
 
-// Usage of a LocalQueue is one figure to order by: what it has consumed and the
-// penalties that wait for a sample, each resource by its weight, divided by that of
-// the LocalQueue, in thousandths. Without weight it is endless, so that such a
-// LocalQueue comes last.
+// Usage returns the number that orders LocalQueues: the consumed amounts plus the penalties that are in no sample yet,
+// weighted by resource and divided by the weight of the LocalQueue, in thousandths. With weight zero it is infinite, so
+// the LocalQueue comes last.
 func (r Rules) Usage(weight int64, parts ...Amounts) float64 {
 	if weight <= 0 {
 		return math.Inf(1)
 	}
 	var sum float64
 	for _, part := range parts {
-		// In a fixed order, since sums of floats depend on it.
+		// In a fixed order, because sums of floats depend on it.
 		for _, name := range slices.Sorted(maps.Keys(part)) {
 			each, ok := r.Weights[name]
 			if !ok {

@@ -13,7 +13,7 @@ func PodsIn(a *kueue.Admission) (n int32) {
 	return n
 }
 
-// AssignedFlavors lists the flavors of an admission in a fixed order.
+// AssignedFlavors lists the flavors of an admission, sorted.
 func AssignedFlavors(a *kueue.Admission) []kueue.ResourceFlavorReference {
 	var out []kueue.ResourceFlavorReference
 	for _, ps := range a.PodSetAssignments {
@@ -52,7 +52,7 @@ func FindAssignment(w *kueue.Workload, podSet kueue.PodSetReference) *kueue.PodS
 	return &kueue.PodSetAssignment{}
 }
 
-// AwaitsTopology reports whether pods of an admission are to be placed once their machines are there.
+// AwaitsTopology reports whether pods of an admission get their topology assignment once their machines are booked.
 func AwaitsTopology(a *kueue.Admission) bool {
 	return slices.ContainsFunc(a.PodSetAssignments, func(a kueue.PodSetAssignment) bool {
 		return a.DelayedTopologyRequest != nil && *a.DelayedTopologyRequest == kueue.DelayedTopologyRequestStatePending &&

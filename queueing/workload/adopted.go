@@ -9,40 +9,39 @@ import (
 )
 
 const (
-	// AdoptedAnnotation, "true" on a Workload, asks that it be adopted: its job runs,
-	// and ran before Muster came, or lost its Workload since. It gives nothing, since more than Muster may write
-	// annotations; the Workload waits until ConditionAdopted says that it is so.
+	// AdoptedAnnotation, "true" on a Workload, requests its adoption: its job already runs, either since before Muster
+	// was installed, or because its Workload was deleted. The annotation alone grants nothing, because other clients
+	// may write it; the Workload waits for ConditionAdopted.
 	AdoptedAnnotation = "muster.dev/adopted"
-	// ConditionAdopted of a Workload is True where Muster has seen that its job ran
-	// before the Workload was made. It stands in the status beside the admission itself, so
-	// that the rights which forge the one forge the other.
+	// ConditionAdopted of a Workload is True if Muster has observed that its job was running before the Workload was
+	// created. It is in the status, like the admission itself, so that forging it requires the same permissions.
 	ConditionAdopted = "muster.dev/Adopted"
 )
 
-// IsAdopted reports whether the pods of a Workload run even without quota. Once it
-// was evicted, it queues like any other.
+// IsAdopted reports whether the pods of a Workload may run without quota. Once evicted, the Workload queues like any
+// other.
 func IsAdopted(w *kueue.Workload) bool { return IsTrue(w, ConditionAdopted) && !WasEvicted(w) }
 
-// AsksAdoption reports whether a Workload waits for the word that its job ran before
-// Muster came.
+// AsksAdoption reports whether a Workload waits for ConditionAdopted.
 func AsksAdoption(w *kueue.Workload) bool {
 	return w.Annotations[AdoptedAnnotation] == "true" && !HasQuota(w) && !IsAdopted(w) && !WasEvicted(w)
 }
 
-// WasEvicted reports whether a Workload has ever been told to stop.
+// WasEvicted reports whether a Workload has ever been evicted.
 func WasEvicted(w *kueue.Workload) bool {
 	return apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted) != nil
 }
 
 // Reasons of ConditionAdopted.
 const (
-	// RanBefore: the job ran before Muster came. What it is counted as its user may have written since.
+	// RanBefore: the job ran before Muster was installed. Its user may have changed its requests since.
 	RanBefore = "RanBefore"
-	// StartedBefore: Muster had started the job, which has lost its Workload since.
+	// StartedBefore: Muster started the job, whose Workload was deleted since.
 	StartedBefore = "StartedBefore"
 )
 
-// Adopted is the status of a Workload whose job ran before the Workload was made, for one of the reasons above.
+// Adopted returns the status of a Workload whose job was running before the Workload was created, for one of the
+// reasons above.
 func Adopted(w *kueue.Workload, reason string, now time.Time) *kueue.WorkloadStatus {
 	e := Edit(w, now)
 	e.Set(ConditionAdopted, metav1.ConditionTrue, reason,
@@ -50,7 +49,7 @@ func Adopted(w *kueue.Workload, reason string, now time.Time) *kueue.WorkloadSta
 	return e.Status
 }
 
-// WasStartedBefore reports whether Muster had started the job of an adopted Workload.
+// WasStartedBefore reports whether Muster started the job of an adopted Workload.
 func WasStartedBefore(w *kueue.Workload) bool {
 	c := apimeta.FindStatusCondition(w.Status.Conditions, ConditionAdopted)
 	return c != nil && c.Reason == StartedBefore

@@ -10,7 +10,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// ChecksIn are the checks of a Workload that are in a state.
+// ChecksIn returns the checks of a Workload that are in a state.
 func ChecksIn(w *kueue.Workload, state kueue.CheckState) (out []*kueue.AdmissionCheckState) {
 	for i := range w.Status.AdmissionChecks {
 		if c := &w.Status.AdmissionChecks[i]; c.State == state {
@@ -20,7 +20,7 @@ func ChecksIn(w *kueue.Workload, state kueue.CheckState) (out []*kueue.Admission
 	return out
 }
 
-// DescribeChecks names checks of one state in Kueue's words, with their messages.
+// DescribeChecks returns the names and messages of checks in one state, in Kueue's words.
 func DescribeChecks(checks []*kueue.AdmissionCheckState) string {
 	names := make([]string, len(checks))
 	for i, c := range checks {
@@ -45,7 +45,7 @@ func AllReady(states []kueue.AdmissionCheckState) bool {
 	return true
 }
 
-// Unready is the first check other than own that is not Ready; empty if all are.
+// Unready returns the first check other than own that is not Ready; empty if all are.
 func Unready(checks []kueue.AdmissionCheckState, own kueue.AdmissionCheckReference) kueue.AdmissionCheckReference {
 	for i := range checks {
 		if c := &checks[i]; c.Name != own && c.State != kueue.CheckStateReady {
@@ -55,8 +55,7 @@ func Unready(checks []kueue.AdmissionCheckState, own kueue.AdmissionCheckReferen
 	return ""
 }
 
-// RetryAt is when the last of the checks that are in Retry wants the Workload to be
-// queued again; zero is at once.
+// RetryAt returns when the Workload may be queued again by all checks in the state Retry; zero is at once.
 func RetryAt(w *kueue.Workload) (at time.Time) {
 	for i := range w.Status.AdmissionChecks {
 		c := &w.Status.AdmissionChecks[i]

@@ -10,29 +10,30 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// MayRun says that pods of the Workload may be there: it has been admitted, and
-// is that of a job, which may be gone without them.
+// MayRun reports whether pods of the Workload may exist: it is admitted and belongs to a job, which may have been
+// deleted without its pods.
 func MayRun(w *kueue.Workload) bool {
 	return IsAdmitted(w) && (metav1.GetControllerOf(w) != nil || IsGroup(w) || w.Labels[JobUIDLabel] != "")
 }
 
-// MayHold reports whether the Workload may need its quota: for its pods, or for a copy in another cluster, which may have machines.
+// MayHold reports whether the Workload may still need its quota: for its pods, or for a copy in another cluster, which
+// may have machines.
 func MayHold(w *kueue.Workload) bool {
 	return MayRun(w) || slices.Contains(w.Finalizers, CopiesFinalizer)
 }
 
-// IsOrphan reports whether the job of a Workload is gone without it. The owners of a group of pods do
-// not control its Workload; Kueue names a StatefulSet or LeaderWorkerSet among them as its job.
+// IsOrphan reports whether the job of a Workload was deleted without the Workload. The owners of a group of pods do not
+// control its Workload; if one is a StatefulSet or LeaderWorkerSet, Kueue sets it as the job.
 func IsOrphan(w *kueue.Workload) bool {
 	isOwned := metav1.GetControllerOf(w) != nil || IsGroup(w) && len(w.OwnerReferences) > 0
 	return w.Labels[JobUIDLabel] != "" && !isOwned
 }
 
-// IsGroup reports whether the Workload is of a group of pods. All of them own it, and none
-// controls it.
+// IsGroup reports whether the Workload belongs to a group of pods. All of them own it, and none controls it.
 func IsGroup(w *kueue.Workload) bool { return w.Annotations[GroupAnnotation] == "true" }
 
-// IsOfOnePod reports whether the Workload is of a pod that is no part of a group. It ends with the pod, which cannot move.
+// IsOfOnePod reports whether the Workload belongs to a single pod without a group. It ends with the pod, which cannot
+// move.
 func IsOfOnePod(w *kueue.Workload) bool {
 	return len(w.OwnerReferences) == 1 && w.OwnerReferences[0].APIVersion == "v1" && w.OwnerReferences[0].Kind == "Pod" && !IsGroup(w)
 }
@@ -46,11 +47,11 @@ func ReservedSince(w *kueue.Workload) time.Time {
 	return w.CreationTimestamp.Time
 }
 
-// WaitsSince is when the job of a Workload began to wait, if nothing has sent it to the back of its queue since. A copy in a worker has
-// waited in its manager before.
+// WaitsSince returns when the job of a Workload began to wait, if nothing has moved it to the back of its queue since.
+// For a copy in a worker cluster, this is when it began to wait in the manager.
 func WaitsSince(w *kueue.Workload) time.Time {
 	made := w.CreationTimestamp.Time
-	if w.Labels[kueue.MultiKueueOriginLabel] != "" {
+	if IsCopy(w) {
 		if since, err := time.Parse(time.RFC3339, w.Annotations[QueuedSinceAnnotation]); err == nil && since.Before(made) {
 			return since
 		}
@@ -58,7 +59,10 @@ func WaitsSince(w *kueue.Workload) time.Time {
 	return made
 }
 
-// AdmittedSince is when an admitted Workload was admitted.
+// IsCopy reports whether the manager of another cluster created the Workload.
+func IsCopy(w *kueue.Workload) bool { return w.Labels[kueue.MultiKueueOriginLabel] != "" }
+
+// AdmittedSince returns when an admitted Workload was admitted.
 func AdmittedSince(w *kueue.Workload) time.Time {
 	return apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted).LastTransitionTime.Time
 }
@@ -69,18 +73,18 @@ func DeactivatedByUs(w *kueue.Workload) bool {
 	return c != nil && c.Status == metav1.ConditionTrue && strings.HasPrefix(c.Reason, kueue.WorkloadDeactivated+DueTo)
 }
 
-// HasQuota says that the Workload holds a reservation that counts.
+// HasQuota reports whether the Workload has reserved quota.
 func HasQuota(w *kueue.Workload) bool {
 	return w.Status.Admission != nil && IsTrue(w, kueue.WorkloadQuotaReserved) && !IsFinished(w)
 }
 
-// IsAdmitted says that the Workload may run.
+// IsAdmitted reports whether the Workload may run.
 func IsAdmitted(w *kueue.Workload) bool { return IsTrue(w, kueue.WorkloadAdmitted) }
 
-// IsFinished says that the Workload is over and uses no quota.
+// IsFinished reports whether the Workload is finished and uses no quota.
 func IsFinished(w *kueue.Workload) bool { return IsTrue(w, kueue.WorkloadFinished) }
 
-// IsEvicted says that the Workload has to stop, or had to.
+// IsEvicted reports whether the Workload is evicted.
 func IsEvicted(w *kueue.Workload) bool { return IsTrue(w, kueue.WorkloadEvicted) }
 
 // IsActive reports whether the Workload has not been deactivated.

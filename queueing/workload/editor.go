@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 )
 
-// Pause keeps a Workload that is evicted from being judged until a time.
+// Pause keeps an evicted Workload from being evaluated before a time.
 func (e *Editor) Pause(until time.Time) {
 	if c := apimeta.FindStatusCondition(e.Status.Conditions, kueue.WorkloadEvicted); c != nil {
 		e.Set(kueue.WorkloadRequeued, metav1.ConditionFalse, c.Reason, c.Message)
@@ -23,21 +23,20 @@ func (e *Editor) Pause(until time.Time) {
 	e.Status.RequeueState.RequeueAt = new(metav1.NewTime(until))
 }
 
-// A Workload is deactivated by a person, or by Muster for a cause. Then it takes
-// three writes, since spec and status are written apart, and the cause has to be
-// known after the second, even if a crash comes between:
+// A Workload is deactivated by a user, or by Muster for a cause. By Muster it takes three writes, because spec and
+// status are written separately, and the cause must survive a crash after the second:
 //
-//	active ─condemn─▶ DeactivationTarget ─Deactivate─▶ spec.active: false ─▶ Evicted, DeactivatedDueTo<cause>
-//	   ▲                                                                        │
-//	   └────────────────────── a person sets spec.active: true ─────────────────┘
+//	active ─requestDeactivation─▶ DeactivationTarget ─Deactivate─▶ spec.active: false ─▶ Evicted, DeactivatedDueTo<cause>
+//	   ▲                                                                                  │
+//	   └────────────────────────── a user sets spec.active: true ─────────────────────────┘
 
-// DeactivatedMessage is what a deactivated Workload waits for.
+// DeactivatedMessage is the message of a deactivated Workload.
 const DeactivatedMessage = "The workload is deactivated; set spec.active to true to queue it again"
 
-// MaxMessage is how long the API lets the message of a condition be, in bytes.
+// MaxMessage is the maximum length of a condition's message in the API, in bytes.
 const MaxMessage = 32 << 10
 
-// Editor makes a new status out of that of a Workload; the old one stays.
+// Editor edits a copy of the status of a Workload.
 type Editor struct {
 	object *kueue.Workload
 	now    metav1.Time
@@ -52,8 +51,8 @@ func Edit(w *kueue.Workload, now time.Time) *Editor {
 	return e
 }
 
-// setRequeueState sets it, where one without fields is none: an apply that takes all fields of an object away makes it null, which the
-// API server refuses.
+// setRequeueState sets the requeue state, or nil if it is empty. An apply that removes all fields of an object sets it
+// to null, which the API server rejects.
 func (e *Editor) setRequeueState(s kueue.RequeueState) {
 	e.Status.RequeueState = nil
 	if s != (kueue.RequeueState{}) {
@@ -61,7 +60,7 @@ func (e *Editor) setRequeueState(s kueue.RequeueState) {
 	}
 }
 
-// Set sets a condition, and reports whether that is news.
+// Set sets a condition, and reports whether it changed.
 func (e *Editor) Set(condition string, status metav1.ConditionStatus, reason, message string) bool {
 	message = text.Clip(message, MaxMessage)
 	return apimeta.SetStatusCondition(&e.Status.Conditions, metav1.Condition{
@@ -70,30 +69,29 @@ func (e *Editor) Set(condition string, status metav1.ConditionStatus, reason, me
 	})
 }
 
-// AwaitsTopology says why the pods have no place yet on the nodes that are there for them, and reports whether that
-// is news.
+// AwaitsTopology sets why the pods have no topology assignment on their nodes yet, and reports whether it changed.
 func (e *Editor) AwaitsTopology(why string) bool {
 	return e.Set(kueue.WorkloadAdmitted, metav1.ConditionFalse, kueue.WorkloadAdmittedReasonPendingDelayedTopologyRequests,
 		"There are pending delayed topology requests: "+why)
 }
 
-// unset turns a true condition false and keeps what it said.
+// unset sets a true condition to false and keeps its message.
 func (e *Editor) unset(condition, reason string) {
 	if c := apimeta.FindStatusCondition(e.Status.Conditions, condition); c != nil && c.Status == metav1.ConditionTrue {
 		e.Set(condition, metav1.ConditionFalse, reason, "Previously: "+c.Message)
 	}
 }
 
-// Pending gives the reason why there is no quota.
+// Pending sets why there is no quota.
 func (e *Editor) Pending(reason, message string) {
 	e.Set(kueue.WorkloadQuotaReserved, metav1.ConditionFalse, reason, message)
 }
 
-// Reserve gives quota. Without checks the Workload is admitted with it.
+// Reserve reserves quota. Without checks it also admits the Workload.
 func (e *Editor) Reserve(admission *kueue.Admission, checks []kueue.AdmissionCheckState) {
 	e.Status.Admission = admission
 	e.Status.AdmissionChecks = checks
-	// The admission says it.
+	// The admission includes them.
 	e.Status.ResourceRequests = nil
 	e.Set(kueue.WorkloadQuotaReserved, metav1.ConditionTrue, "QuotaReserved",
 		fmt.Sprintf("Quota reserved in ClusterQueue %s", admission.ClusterQueue))
@@ -110,15 +108,15 @@ func (e *Editor) Reserve(admission *kueue.Admission, checks []kueue.AdmissionChe
 		"The workload has not all checks ready")
 }
 
-// endPause forgets until when the Workload was not queued. How often it was queued again stays on record, as in Kueue
-// (pkg/controller/core/workload_controller.go).
+// endPause deletes RequeueAt. As in Kueue (pkg/controller/core/workload_controller.go), it keeps the number of
+// requeues.
 func (e *Editor) endPause() {
 	if s := e.Status.RequeueState; s != nil {
 		e.setRequeueState(kueue.RequeueState{Count: s.Count})
 	}
 }
 
-// requeue says what ended the time in which the Workload was not queued.
+// requeue sets the condition Requeued to true, with the reason that ended the wait.
 func (e *Editor) requeue() {
 	c := apimeta.FindStatusCondition(e.Status.Conditions, kueue.WorkloadRequeued)
 	if c == nil || c.Status == metav1.ConditionTrue {
@@ -141,13 +139,12 @@ func (e *Editor) Admit() {
 	e.Set(kueue.WorkloadAdmitted, metav1.ConditionTrue, "Admitted", "The workload is admitted")
 }
 
-// Evict tells the controller of the pods to stop them, and resets what belongs to the
-// attempt. The cause says more about some reasons; empty is none. The quota stays
-// until release.
+// Evict sets the condition Evicted, so that the controller of the job stops the pods, and resets the state of the
+// attempt. Some reasons have a cause; it may be empty. The quota is kept until Release.
 func (e *Editor) Evict(reason, cause, message string) {
 	e.countEviction(reason, cause)
 	if IsAdmitted(e.object) && reason != kueue.WorkloadEvictedByPodsReadyTimeout && reason != ReasonPodsRefused {
-		e.Status.RequeueState = nil // the attempts at capacity before it was admitted count no more
+		e.Status.RequeueState = nil // the failed attempts before the admission no longer count
 	}
 	if reason == kueue.WorkloadDeactivated {
 		e.Deactivated()
@@ -158,19 +155,19 @@ func (e *Editor) Evict(reason, cause, message string) {
 	e.Set(kueue.WorkloadEvicted, metav1.ConditionTrue, reason, message)
 	requeued := metav1.ConditionFalse
 	if reason == kueue.WorkloadEvictedByPreemption || reason == kueue.WorkloadEvictedDueToNodeFailures {
-		// It waits for nothing but quota.
+		// It waits only for quota.
 		requeued = metav1.ConditionTrue
 	}
 	e.Set(kueue.WorkloadRequeued, requeued, reason, message)
 	e.unset(kueue.WorkloadBlockedOnPreemptionGates, reason)
 	e.closeGates()
 	e.ResetChecks()
-	// Where its copies are is on record elsewhere.
+	// Where its copies are is recorded elsewhere.
 	e.Status.ClusterName, e.Status.NominatedClusterNames = nil, nil
 	e.Status.UnhealthyNodes = nil
 }
 
-// DueTo stands between the reason of an eviction and its cause.
+// DueTo separates the reason of an eviction from its cause.
 const DueTo = "DueTo"
 
 // countEviction adds an eviction to the statistics.
@@ -190,8 +187,7 @@ func (e *Editor) countEviction(reason, cause string) {
 	})
 }
 
-// Evictions is how often a Workload was evicted for a reason; an empty cause
-// stands for all.
+// Evictions returns how often a Workload was evicted for a reason; an empty cause matches all.
 func Evictions(w *kueue.Workload, reason, cause string) (n int32) {
 	if w.Status.SchedulingStats == nil {
 		return 0
@@ -204,8 +200,8 @@ func Evictions(w *kueue.Workload, reason, cause string) (n int32) {
 	return n
 }
 
-// SaturatingAdd is a + b for numbers that are not negative, or the largest int32: a client that may
-// write a status may have written that, and a count below 0 is refused.
+// SaturatingAdd returns a + b for numbers that are not negative, or the largest int32. A client with write access to
+// the status may have written any number, and the API server rejects negative counts.
 func SaturatingAdd(a, b int32) int32 {
 	if a > math.MaxInt32-b {
 		return math.MaxInt32
@@ -213,7 +209,7 @@ func SaturatingAdd(a, b int32) int32 {
 	return a + b
 }
 
-// Deactivated forgets what a Workload that is activated again starts without.
+// Deactivated deletes the state that a reactivated Workload must not have.
 func (e *Editor) Deactivated() {
 	e.Status.RequeueState = nil
 	apimeta.RemoveStatusCondition(&e.Status.Conditions, kueue.WorkloadDeactivationTarget)
@@ -250,7 +246,7 @@ func Retries(c *kueue.AdmissionCheckState) int32 {
 	return *c.RetryCount
 }
 
-// Release takes the quota back.
+// Release releases the quota.
 func (e *Editor) Release(reason, message string) {
 	e.addExecutionTime()
 	e.unset(ConditionAdopted, reason)
@@ -260,8 +256,7 @@ func (e *Editor) Release(reason, message string) {
 	e.resetPodsReady()
 }
 
-// resetPodsReady takes back what was said of the pods of an attempt that is over. Where nothing
-// waits for pods to be ready, nothing is said of those of the next one.
+// resetPodsReady resets PodsReady after an attempt. If waitForPodsReady is off, the condition is removed.
 func (e *Editor) resetPodsReady() {
 	switch c := apimeta.FindStatusCondition(e.Status.Conditions, kueue.WorkloadPodsReady); {
 	case c == nil:
@@ -272,8 +267,8 @@ func (e *Editor) resetPodsReady() {
 	}
 }
 
-// addExecutionTime adds the time since the admission to that of earlier ones. A
-// Workload that is activated again after its time was over has all of it once more.
+// addExecutionTime adds the time since the admission to the accumulated time. A Workload that was deactivated for its
+// execution time starts again from zero.
 func (e *Editor) addExecutionTime() {
 	conditions := e.Status.Conditions
 	admitted := apimeta.FindStatusCondition(conditions, kueue.WorkloadAdmitted)
@@ -290,7 +285,7 @@ func (e *Editor) addExecutionTime() {
 	e.Status.AccumulatedPastExecutionTimeSeconds = new(SaturatingAdd(before, int32(min(seconds, math.MaxInt32))))
 }
 
-// Accumulated is how many seconds a Workload has run in earlier admissions.
+// Accumulated returns for how many seconds a Workload ran in earlier admissions.
 func Accumulated(status *kueue.WorkloadStatus) int32 {
 	if status.AccumulatedPastExecutionTimeSeconds == nil {
 		return 0

@@ -12,8 +12,8 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// Mismatch says why the pods of a spec cannot run on the nodes of a flavor, or
-// "" if they can. What the flavor says nothing about is left to the scheduler.
+// Mismatch returns why pods of a spec cannot run on the nodes of a flavor; empty if they can. Constraints on labels
+// that the flavor does not have are left to the scheduler.
 func Mismatch(spec *corev1.PodSpec, flavor *kueue.ResourceFlavor) string {
 	for i := range flavor.Spec.NodeTaints {
 		taint := &flavor.Spec.NodeTaints[i]
@@ -34,8 +34,8 @@ func Mismatch(spec *corev1.PodSpec, flavor *kueue.ResourceFlavor) string {
 	return ""
 }
 
-// tolerated compares a taint with tolerations. Lt and Gt tolerations need
-// numbers of real nodes and never match here.
+// tolerated reports whether the tolerations tolerate the taint. Lt and Gt tolerations compare numbers of real nodes and
+// never match here.
 func tolerated(taint *corev1.Taint, tolerations []corev1.Toleration) bool {
 	return slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
 		if t.Effect != "" && t.Effect != taint.Effect || t.Key != "" && t.Key != taint.Key {
@@ -51,9 +51,8 @@ func tolerated(taint *corev1.Taint, tolerations []corev1.Toleration) bool {
 	})
 }
 
-// onlyKeys reduces a spec to its node constraints on the given labels. Terms of
-// an affinity are alternatives, so one that asks for none of the labels lets
-// every flavor pass.
+// onlyKeys reduces a spec to its constraints on the given node labels. The terms of an affinity are alternatives, so a
+// term without any of the labels matches every flavor.
 func onlyKeys(spec *corev1.PodSpec, keys map[string]string) corev1.PodSpec {
 	out := corev1.PodSpec{NodeSelector: maps.Clone(spec.NodeSelector)}
 	maps.DeleteFunc(out.NodeSelector, func(k, _ string) bool { _, ok := keys[k]; return !ok })
@@ -79,8 +78,7 @@ func onlyKeys(spec *corev1.PodSpec, keys map[string]string) corev1.PodSpec {
 	return out
 }
 
-// Contradiction says which label two flavors of one podSet disagree on, since
-// no node can have both values.
+// Contradiction returns a label for which two flavors of one podSet have different values; no node can have both.
 func Contradiction(a, b *kueue.ResourceFlavor) (label string, found bool) {
 	for _, k := range slices.Sorted(maps.Keys(a.Spec.NodeLabels)) {
 		if v, ok := b.Spec.NodeLabels[k]; ok && v != a.Spec.NodeLabels[k] {
@@ -90,9 +88,8 @@ func Contradiction(a, b *kueue.ResourceFlavor) (label string, found bool) {
 	return "", false
 }
 
-// TemplateOn is a pod template as it will be on the nodes of flavors: with
-// their labels as node selector and their tolerations. It shares what it does
-// not change with the template that it was given.
+// TemplateOn returns a pod template with the node labels of flavors as node selector and with their tolerations. It
+// shares the rest with the given template.
 func TemplateOn(template *corev1.PodTemplateSpec, flavors []*kueue.ResourceFlavor) *corev1.PodTemplateSpec {
 	out := *template
 	out.Spec.NodeSelector = maps.Clone(template.Spec.NodeSelector)
@@ -107,8 +104,8 @@ func TemplateOn(template *corev1.PodTemplateSpec, flavors []*kueue.ResourceFlavo
 	return &out
 }
 
-// ByRuntime is a pod's spec with what the API server adds to it from its RuntimeClass. It shares the rest with spec. A node selector of
-// the pod's own stays, since a pod with another value is refused.
+// ByRuntime returns a pod spec with what the API server adds from its RuntimeClass. It shares the rest with spec. The
+// pod's own node selector takes precedence; the API server rejects a pod whose value differs.
 func ByRuntime(spec *corev1.PodSpec, class *nodev1.RuntimeClass) *corev1.PodSpec {
 	out := *spec
 	if class.Overhead != nil && spec.Overhead == nil {
@@ -125,7 +122,7 @@ func ByRuntime(spec *corev1.PodSpec, class *nodev1.RuntimeClass) *corev1.PodSpec
 	return &out
 }
 
-// AddTolerations appends those tolerations that are not there yet.
+// AddTolerations appends missing tolerations.
 func AddTolerations(list, more []corev1.Toleration) []corev1.Toleration {
 	for _, t := range more {
 		if !slices.ContainsFunc(list, func(have corev1.Toleration) bool { return have.MatchToleration(&t) }) {

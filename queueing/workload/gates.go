@@ -7,8 +7,8 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// ClosedGate is the first of a Workload's preemption gates that is not open;
-// empty if all are open. One without a state is closed.
+// ClosedGate returns the first preemption gate of a Workload that is not open; empty if all are open. A gate without a
+// state is closed.
 func ClosedGate(w *kueue.Workload) string {
 	for _, gate := range w.Spec.PreemptionGates {
 		open := slices.ContainsFunc(w.Status.PreemptionGates, func(s kueue.PreemptionGateState) bool {
@@ -21,15 +21,14 @@ func ClosedGate(w *kueue.Workload) string {
 	return ""
 }
 
-// blockedOnGates keeps the condition that tells those controllers that open gates that one is
-// waited for.
+// blockedOnGates sets the condition by which the controllers that open gates know that the Workload waits for one.
 func (e *Editor) blockedOnGates(reason, message string) {
 	if reason == kueue.WorkloadAdmissionGated && ClosedGate(e.object) != "" && e.object.Annotations[GatedByAnnotation] == "" {
 		e.Set(kueue.WorkloadBlockedOnPreemptionGates, metav1.ConditionTrue, kueue.PreemptionGated, message)
 	}
 }
 
-// closeGates closes all gates, since a new attempt has to ask again.
+// closeGates closes all gates, because a new attempt needs them opened again.
 func (e *Editor) closeGates() {
 	for i := range e.Status.PreemptionGates {
 		if g := &e.Status.PreemptionGates[i]; g.Position != kueue.PreemptionGatePositionClosed {

@@ -1,31 +1,29 @@
 package workload
 
 const (
-	// FillsNodesAnnotation is prepared by a check for pods that fill the nodes booked for them.
+	// FillsNodesAnnotation in podSetUpdates marks pods that fill their booked nodes completely.
 	FillsNodesAnnotation = "muster.dev/fills-nodes"
-	// RefusedAnnotation on a Workload says why it cannot be queued as it is. The
-	// job controllers write it, since only they see the job.
+	// RefusedAnnotation on a Workload says why it cannot be queued. The job controllers write it, because only they
+	// read the job.
 	RefusedAnnotation = "muster.dev/refused"
-	// DelegatedAnnotation, "true" on a Workload, says that the controller of its job has it run in
-	// another cluster.
+	// DelegatedAnnotation, "true" on a Workload, means that the controller of its job runs it in another cluster.
 	DelegatedAnnotation = "muster.dev/delegated"
-	// QueuedSinceAnnotation on the copy of a Workload in a worker is when its job began to wait, in the manager.
+	// QueuedSinceAnnotation on a copy of a Workload in a worker cluster is when its job began to wait in the manager.
 	QueuedSinceAnnotation = "muster.dev/queued-since"
 	// PriorityClassLabel on a job names its WorkloadPriorityClass.
 	PriorityClassLabel = "kueue.x-k8s.io/priority-class"
 
-	// ConditionDelegated of a LocalQueue is True where its jobs run in other clusters. Admission
-	// policies read it.
+	// ConditionDelegated of a LocalQueue is True if its jobs run in other clusters. Admission policies read it.
 	ConditionDelegated = "muster.dev/Delegated"
-	// OrderAnnotation on a Workload says which of its pod sets start after others.
+	// OrderAnnotation on a Workload lists the pod sets that start after others.
 	OrderAnnotation = "muster.dev/order"
-	// CopiesFinalizer of a Workload keeps it, with its quota, while another cluster may have a copy of it.
+	// CopiesFinalizer keeps a Workload and its quota while another cluster may have a copy of it.
 	CopiesFinalizer = "muster.dev/copies"
-	// GatedByAnnotation on a Workload names the controllers that hold it back.
+	// GatedByAnnotation on a Workload names the controllers that gate its admission.
 	GatedByAnnotation = "kueue.x-k8s.io/admission-gated-by"
-	// GroupAnnotation, "true" on a Workload, says that it is of a group of pods.
+	// GroupAnnotation, "true" on a Workload, means that it belongs to a group of pods.
 	GroupAnnotation = "kueue.x-k8s.io/is-group-workload"
-	// GroupName is an annotation or a label of a pod of a group, and GroupCountAnnotation says of how many.
+	// GroupName is an annotation or a label of a pod in a group, and GroupCountAnnotation is the size of the group.
 	GroupName            = "kueue.x-k8s.io/pod-group-name"
 	GroupCountAnnotation = "kueue.x-k8s.io/pod-group-total-count"
 	// GroupIndexAnnotation numbers the Workloads of one object, such as those of the groups of a LeaderWorkerSet.
@@ -37,25 +35,22 @@ const (
 	QueueLabel = "kueue.x-k8s.io/queue-name"
 	// JobUIDLabel on a Workload is the UID of its job.
 	JobUIDLabel = "kueue.x-k8s.io/job-uid"
-	// PrebuiltLabel on a job, or the annotation of that key, names a Workload that something else has
-	// created for it.
+	// PrebuiltLabel on a job, or the annotation of that key, names a Workload that another client has created for it.
 	PrebuiltLabel = "kueue.x-k8s.io/prebuilt-workload-name"
-	// PodSetLabel, LocalQueueLabel and ClusterQueueLabel on a pod say as what and in
-	// which queues it was admitted.
+	// PodSetLabel, LocalQueueLabel and ClusterQueueLabel on a pod are the pod set and the queues that it was admitted
+	// with.
 	PodSetLabel       = "kueue.x-k8s.io/podset"
 	LocalQueueLabel   = "kueue.x-k8s.io/local-queue-name"
 	ClusterQueueLabel = "kueue.x-k8s.io/cluster-queue-name"
-	// AheadAnnotation on a ProvisioningRequest says that it was made before its
-	// Workload had quota, and for which pods and flavors.
-	AheadAnnotation = "muster.dev/ahead-of-quota"
-	// ManagedLabel marks the objects that queueing makes, as Kueue does.
+	// ProvisionFirstAnnotation on a ProvisioningRequest means that it was created before its Workload had quota. Its
+	// value is the assignment.
+	ProvisionFirstAnnotation = "muster.dev/ahead-of-quota"
+	// ManagedLabel marks the objects that queueing creates, as in Kueue.
 	ManagedLabel = "kueue.x-k8s.io/managed"
-	// ParameterPrefix begins the annotations of a job whose rest is the name of a
-	// parameter of its ProvisioningRequest.
+	// ParameterPrefix is the prefix of job annotations that become parameters of its ProvisioningRequest.
 	ParameterPrefix = "provreq.kueue.x-k8s.io/"
 )
 
-// ReasonWaitingForCapacity is the reason of QuotaReserved=False where quota is
-// free but the machines are not to be had now. Kueue reserves quota blindly and
-// so has no word for it.
+// ReasonWaitingForCapacity is the reason of QuotaReserved=False if quota is free but the machines cannot be obtained
+// now. Kueue reserves quota without considering machines, so it has no such reason.
 const ReasonWaitingForCapacity = "WaitingForCapacity"

@@ -12,16 +12,14 @@ import (
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// PodRequests is what a pod of the spec asks for, including init and sidecar
-// containers and overhead. A container that has a limit and no request gets the
-// limit as request when its pod is created, so it counts.
+// PodRequests returns the requests of a pod, including init and sidecar containers and overhead. As when the pod is
+// created, a limit without a request counts as request.
 func PodRequests(spec *corev1.PodSpec) nodegroups.Resources {
 	pod := &corev1.Pod{Spec: *fit.WithRequests(spec)}
 	return nodegroups.ResourcesFrom(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}))
 }
 
-// UsageOf reads the reservation of a Workload that holds one. Pods that will not
-// run any more use nothing.
+// UsageOf returns the reserved quota of a Workload. Reclaimable pods use nothing.
 func UsageOf(w *kueue.Workload) quota.Amounts {
 	if !HasQuota(w) {
 		return nil
@@ -47,9 +45,8 @@ func UsageOf(w *kueue.Workload) quota.Amounts {
 	return u
 }
 
-// PodsLeft is how many of the admitted pods of a podSet may still run. Pods that will
-// not run any more are counted from the spec, so that those which were left out of the
-// admission for it are not taken off twice.
+// PodsLeft returns how many admitted pods of a podSet may still run. Reclaimable pods count from the spec, so pods that
+// were left out of the admission because of them are not subtracted twice.
 func PodsLeft(w *kueue.Workload, ps *kueue.PodSetAssignment) int32 {
 	if over := Reclaimable(w, ps.Name); over > 0 {
 		return min(CountOf(ps), max(0, FindPodSet(w, ps.Name).Count-over))
@@ -57,14 +54,14 @@ func PodsLeft(w *kueue.Workload, ps *kueue.PodSetAssignment) int32 {
 	return CountOf(ps)
 }
 
-// TookBack reports whether pods of a Workload whose quota had been released have it again.
+// QuotaRestored reports whether pods of a Workload whose quota had been released have it again.
 func TookBack(before, now *kueue.Workload) bool {
 	return HasQuota(before) && HasQuota(now) && slices.ContainsFunc(before.Status.ReclaimablePods, func(r kueue.ReclaimablePod) bool {
 		return Reclaimable(now, r.Name) < r.Count
 	})
 }
 
-// Reclaimable is how many pods of a podSet will not run any more.
+// Reclaimable returns how many pods of a podSet will not run any more.
 func Reclaimable(w *kueue.Workload, podSet kueue.PodSetReference) int32 {
 	for _, r := range w.Status.ReclaimablePods {
 		if r.Name == podSet {

@@ -8,28 +8,26 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// A job that grows while it runs gets a second Workload, a slice of the new size
-// that replaces the first. It is judged as if the first had gone, on the same flavors.
-// With its quota it takes over the pods: the first counts no more, and is Finished once
-// the second is admitted. A job that shrinks keeps its Workload, and its quota shrinks
+// A job that grows while it runs gets a second Workload, a slice of the new size that replaces the first. It is
+// evaluated as if the first were gone, on the same flavors. With its quota it takes over the pods: the first no longer
+// counts, and is Finished once the second is admitted. A job that shrinks keeps its Workload, and its quota shrinks
 // with it.
 //
-// Where its queue has admission checks, the job runs on by the first until those of the second
-// are Ready, and capacity is asked for the pods that are added:
+// If its queue has admission checks, the job keeps running with the first slice until those of the second are Ready,
+// and capacity is requested only for the additional pods:
 //
-//	first:  admitted ────────────────▶ counts no more ─────▶ Finished, WorkloadSliceReplaced
-//	second: waits ──quota assumed──▶ reserved ──▶ admitted
+//	first:  admitted ────────────────▶ no longer counts ───▶ Finished, WorkloadSliceReplaced
+//	second: pending ─quota assumed─▶ reserved ──▶ admitted
 //	           ◀── capacity not obtained ──┘          the requests of both are kept until the job stops
 const (
-	// ReplacementAnnotation names the Workload that a slice replaces, with or
-	// without its namespace.
+	// ReplacementAnnotation names the Workload that a slice replaces, with or without its namespace.
 	ReplacementAnnotation = "kueue.x-k8s.io/workload-slice-replacement-for"
-	// ElasticAnnotation, "true" on a Workload, says that its job may shrink and grow.
+	// ElasticAnnotation, "true" on a Workload, means that its job may shrink and grow.
 	ElasticAnnotation = "kueue.x-k8s.io/elastic-job"
 )
 
-// ReplacedKey is that of the Workload in the same namespace that a slice replaces. It has
-// no name for others.
+// ReplacedKey returns the key of the Workload that a slice replaces; without a name if it replaces none. It must be in
+// the same namespace.
 func ReplacedKey(w *kueue.Workload) types.NamespacedName {
 	name := w.Annotations[ReplacementAnnotation]
 	if namespace, rest, ok := strings.Cut(name, "/"); ok {

@@ -2,15 +2,15 @@ package workload
 
 import kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-// State is how the Workload of a job stands.
+// State is the state of the Workload of a job.
 type State int
 
 const (
-	// Absent: there is none.
+	// Absent: there is no Workload.
 	Absent State = iota
 	// Pending: it waits for quota.
 	Pending
-	// Asking: it waits to be adopted, with its running job.
+	// Asking: it waits to be adopted; its job already runs.
 	Asking
 	// Accepted: it is adopted, so its job may run without quota.
 	Accepted
@@ -22,13 +22,13 @@ const (
 	Evicting
 	// Deleted: it waits for its finalizers.
 	Deleted
-	// Over: it is finished for good.
+	// Over: it is finished.
 	Over
 
 	States
 )
 
-// StateOf is the state of a Workload; nil is none.
+// StateOf returns the state of a Workload, which may be nil.
 func StateOf(w *kueue.Workload) State {
 	switch {
 	case w == nil:

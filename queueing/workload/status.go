@@ -8,8 +8,8 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// Waiting is the status of a Workload that waits for a reason and asks for so much; nil if
-// it says so already.
+// Waiting returns the status of a Workload that waits for a reason, with its resource requests; nil if it does not
+// change.
 func Waiting(w *kueue.Workload, requested []kueue.PodSetRequest, reason, message string, now time.Time) *kueue.WorkloadStatus {
 	have := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
 	if have != nil && have.Status == metav1.ConditionFalse && have.Reason == reason && have.Message == message {
@@ -17,7 +17,7 @@ func Waiting(w *kueue.Workload, requested []kueue.PodSetRequest, reason, message
 	}
 	e := Edit(w, now)
 	if IsTrue(w, kueue.WorkloadQuotaReserved) || w.Status.Admission != nil {
-		// Half a reservation, as a hand or another controller may leave it.
+		// An incomplete reservation, for example after a manual edit.
 		e.Release(reason, message)
 	} else {
 		e.Pending(reason, message)
@@ -25,7 +25,7 @@ func Waiting(w *kueue.Workload, requested []kueue.PodSetRequest, reason, message
 	switch reason {
 	case kueue.WorkloadQuotaReservedReasonSuspended, kueue.WorkloadQuotaReservedReasonMisconfigured, kueue.WorkloadDeactivated:
 	default:
-		// What kept it from being queued is over.
+		// Nothing keeps it from being queued any more.
 		e.requeue()
 		if state := w.Status.RequeueState; state != nil && state.RequeueAt != nil && !now.Before(state.RequeueAt.Time) {
 			e.endPause()
@@ -36,29 +36,27 @@ func Waiting(w *kueue.Workload, requested []kueue.PodSetRequest, reason, message
 	return e.Status
 }
 
-// ReasonPodsRefused is the reason of PodsReady=False where the API server lets no pods
-// of a started job be created, and then of Evicted. Kueue has no word for it: there
-// such a job keeps its quota until the timeout of waitForPodsReady.
+// ReasonPodsRefused is the reason of PodsReady=False, and then of Evicted, if the API server rejects the pods of a
+// started job. Kueue has no such reason; there such a job keeps its quota until the timeout of waitForPodsReady.
 const ReasonPodsRefused = "PodsRefused"
 
-// PodsRefused is the status of an admitted Workload whose pods the API server refuses,
-// with its words. The Workload is evicted for it.
+// PodsRefused returns the status of an admitted Workload whose pods the API server rejects. The Workload is evicted for
+// it.
 func PodsRefused(w *kueue.Workload, words string, now time.Time) *kueue.WorkloadStatus {
 	e := Edit(w, now)
-	// Its time is that of the refusal, even if the pods were not ready before.
+	// The transition time is that of the rejection, even if the pods were not ready before.
 	apimeta.RemoveStatusCondition(&e.Status.Conditions, kueue.WorkloadPodsReady)
 	e.Set(kueue.WorkloadPodsReady, metav1.ConditionFalse, ReasonPodsRefused, words)
 	return e.Status
 }
 
-// What PodsReady says, in Kueue's words (pkg/controller/jobframework/reconciler.go).
+// Messages of PodsReady, as in Kueue (pkg/controller/jobframework/reconciler.go).
 const (
 	podsReadyMessage    = "All pods reached readiness and the workload is running"
 	podsNotReadyMessage = "Not all pods are ready or succeeded"
 )
 
-// Readiness is the status of a Workload whose pods are all ready, or not; nil if it says so
-// already.
+// Readiness returns the status of a Workload whose pods are all ready, or not; nil if it does not change.
 func Readiness(w *kueue.Workload, ready bool, now time.Time) *kueue.WorkloadStatus {
 	have := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadPodsReady)
 	if ready == (have != nil && have.Status == metav1.ConditionTrue) {
@@ -81,20 +79,18 @@ func Readiness(w *kueue.Workload, ready bool, now time.Time) *kueue.WorkloadStat
 	return status
 }
 
-// ReasonSuspendedByHand is the reason of Evicted where a person has suspended a
-// job that ran. Kueue has none, since it starts such a job again at once.
+// ReasonSuspendedByHand is the reason of Evicted if a user suspended a running job. Kueue has no such reason, because
+// it starts the job again at once.
 const ReasonSuspendedByHand = "SuspendedByHand"
 
-// Evicted is the status of a Workload that has to stop. Its quota stays until it
-// is Released.
+// Evicted returns the status of an evicted Workload. Its quota is kept until Released.
 func Evicted(w *kueue.Workload, reason, message string, now time.Time) *kueue.WorkloadStatus {
 	e := Edit(w, now)
 	e.Evict(reason, "", message)
 	return e.Status
 }
 
-// Released is the status of an evicted Workload once no pod of it runs any more:
-// its quota goes back to the queue.
+// Released returns the status of an evicted Workload whose pods have all stopped: its quota is released.
 func Released(w *kueue.Workload, now time.Time) *kueue.WorkloadStatus {
 	e := Edit(w, now)
 	reason, message := kueue.WorkloadQuotaReservedReasonPendingEvaluation, "The workload was evicted"
@@ -108,7 +104,7 @@ func Released(w *kueue.Workload, now time.Time) *kueue.WorkloadStatus {
 	return e.Status
 }
 
-// Finished is the status of a Workload whose job is over.
+// Finished returns the status of a Workload whose job is finished.
 func Finished(w *kueue.Workload, reason, message string, now time.Time) *kueue.WorkloadStatus {
 	e := Edit(w, now)
 	e.Set(kueue.WorkloadFinished, metav1.ConditionTrue, reason, message)

@@ -7,8 +7,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// EndOf is the latest time at which the Workload gives its quota back; ok is false if
-// nothing says so.
+// EndOf returns the latest time at which the Workload releases its quota; ok is false if it is unlimited.
 func EndOf(w *kueue.Workload, now time.Time) (at time.Time, ok bool) {
 	most, ok := MostTime(w)
 	if !ok {
@@ -21,7 +20,7 @@ func EndOf(w *kueue.Workload, now time.Time) (at time.Time, ok bool) {
 	return begin.Add(most), true
 }
 
-// MostTime is for how long the Workload may run once it is admitted.
+// MostTime returns how long the Workload may run once it is admitted.
 func MostTime(w *kueue.Workload) (time.Duration, bool) {
 	seconds := w.Spec.MaximumExecutionTimeSeconds
 	if seconds == nil {
@@ -34,7 +33,7 @@ func MostTime(w *kueue.Workload) (time.Duration, bool) {
 	return time.Duration(max(0, left)) * time.Second, true
 }
 
-// Backoff is base doubled n times, at most limit.
+// Backoff returns base doubled n times, at most limit.
 func Backoff(base time.Duration, n int32, limit time.Duration) time.Duration {
 	for ; n > 0 && 0 < base && base < limit; n-- {
 		base *= 2
@@ -42,7 +41,7 @@ func Backoff(base time.Duration, n int32, limit time.Duration) time.Duration {
 	return min(base, limit)
 }
 
-// Earliest of two times, of which zero means never.
+// Earliest returns the earlier of two times; zero means never.
 func Earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -35,7 +35,6 @@ func (s *site) claimed(class func(*resourcev1.DeviceClass)) *v1alpha1.NodeGroup 
 	s.Create(c, t)
 	return s.Group("", func(g *v1alpha1.NodeGroup) {
 		delete(g.Spec.Template.Capacity, "nvidia.com/gpu")
-		g.Spec.Template.Taints = nil
 		g.Spec.Template.Devices = []v1alpha1.DevicePool{{Driver: driver, Devices: []v1alpha1.Device{{Name: "gpu-", Count: 8,
 			Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"site": {StringValue: &s.Name}}}}}}
 		g.Spec.Kwok.DeviceDelay = metav1.Duration{Duration: 2 * time.Second}

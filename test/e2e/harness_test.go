@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -25,11 +26,12 @@ import (
 
 // Tests that run side by side wait for their turn here: go test begins them in any order, and a long one that began last
 // would be waited for alone. Those in the shared cluster that take minutes, and little CPU time, begin at once.
+// They use all processors: more of them at a time end no sooner, and each waits for the others'.
 var (
 	// sites is for tests in the cluster that they share.
-	sites = make(turns, 3)
+	sites = make(turns, runtime.NumCPU())
 	// clusters is for tests that start one of their own.
-	clusters = make(turns, 2)
+	clusters = make(turns, max(1, runtime.NumCPU()/2))
 )
 
 // turns has a place for each test that may go on.

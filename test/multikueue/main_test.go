@@ -158,7 +158,8 @@ func start(ctx context.Context, dir string) error {
 	all.Go(func() error { return begin(ctx, dir) })
 	for i := range workers {
 		all.Go(func() (err error) {
-			c := cluster.Config{Progress: os.Stderr}
+			// The dispatcher tells by the Lease of the leader whether a Muster hangs.
+			c := cluster.Config{Progress: os.Stderr, MusterFlags: []string{"--leader-elect=true"}}
 			sandbox.Fill(&c)
 			if *bare {
 				c.Only = []string{cluster.Etcd, cluster.APIServer, cluster.Muster}

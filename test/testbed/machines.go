@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -80,6 +81,22 @@ func (s *Site) Left(group string) (names []string) {
 	return names
 }
 
+// podsOn names the pods on the nodes of a group, which keep them from being terminated.
+func (s *Site) podsOn(group string) (names []string) {
+	var nodes corev1.NodeList
+	var pods corev1.PodList
+	if s.Kube.List(s.Context(), &nodes, client.MatchingLabels{v1alpha1.NodeGroupLabel: group}) != nil ||
+		s.Kube.List(s.Context(), &pods) != nil {
+		return []string{"(the API server does not answer)"}
+	}
+	for _, p := range pods.Items {
+		if slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool { return n.Name == p.Spec.NodeName }) {
+			names = append(names, fmt.Sprintf("%s/%s (%s)", p.Namespace, p.Name, p.Status.Phase))
+		}
+	}
+	return names
+}
+
 // Empty waits until nothing of the groups is left.
 func (s *Site) Empty(groups ...string) {
 	s.Helper()
@@ -88,6 +105,6 @@ func (s *Site) Empty(groups ...string) {
 		s.Eventually("no machine or node of group "+g, func() bool {
 			left = s.Left(g)
 			return len(left) == 0
-		}, func() string { return fmt.Sprint("left: ", left) })
+		}, func() string { return fmt.Sprintf("left: %v, with the pods %v", left, s.podsOn(g)) })
 	}
 }

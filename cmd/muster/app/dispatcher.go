@@ -3,15 +3,18 @@ package app
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 
 	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/cmd/muster/stream"
@@ -151,6 +154,17 @@ func foresight() pictures.Foresight {
 	return pictures.Foresight{Lists: lists, Trim: trim, See: see}
 }
 
+// leasesIn are the Leases by which Muster and Kueue elect their leaders in a worker: in the namespace that the manager has, too, or in
+// those of their own manifests.
+func leasesIn(namespace string) []types.NamespacedName {
+	out := []types.NamespacedName{
+		{Namespace: namespace, Name: leaseName}, {Namespace: deploy.Namespace, Name: leaseName},
+		{Namespace: namespace, Name: kueueconfig.DefaultLeaderElectionID},
+		{Namespace: kueueNamespace, Name: kueueconfig.DefaultLeaderElectionID},
+	}
+	return slices.Compact(out)
+}
+
 // serveDispatcher dispatches until ctx is done.
 func serveDispatcher(ctx context.Context, o Options, d dispatchcontroller.Config) error {
 	b, err := newBeside(o, d.Namespace, dispatcherLease)
@@ -166,7 +180,7 @@ func serveDispatcher(ctx context.Context, o Options, d dispatchcontroller.Config
 		return err
 	}
 	metrics.Registry.MustRegister(dispatchcontroller.Collectors()...)
-	d.Foresight = foresight()
+	d.Foresight, d.Leases = foresight(), leasesIn(d.Namespace)
 	d.Served = func(kind schema.GroupVersionKind, begin func() error) error {
 		return mgr.Add(&newcomers.Runnable{Manager: mgr, Report: func(schema.GroupKind, bool) {}, // metrics of kinds are Muster's
 			Waiting: []newcomers.Newcomer{{Kinds: []schema.GroupVersionKind{kind}, Begin: begin}}})

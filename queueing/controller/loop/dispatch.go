@@ -114,7 +114,7 @@ func (l *Loop) carriedOut(object *kueue.Workload, o writes.Outcome, now time.Tim
 		if o.Workload != nil {
 			l.set(o.Workload)
 		}
-		if end := l.state.Refused(uid, o.Refused, now); end != nil {
+		if end := l.state.RejectRequest(uid, o.Refused, now); end != nil {
 			l.dispatch(end, now)
 			return
 		}

@@ -62,7 +62,7 @@ func (w *nodeWatch) follow(state *queueing.State, inbox *inbox) (again time.Dura
 func roomEvents(to toolscache.ResourceEventHandler) toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(o any, initial bool) {
-			if p, ok := o.(*corev1.Pod); !ok || placement.TakesRoom(p) {
+			if p, ok := o.(*corev1.Pod); !ok || placement.IsBoundAndRunning(p) {
 				to.OnAdd(o, initial)
 			}
 		},
@@ -73,7 +73,7 @@ func roomEvents(to toolscache.ResourceEventHandler) toolscache.ResourceEventHand
 					return
 				}
 			case *corev1.Pod:
-				if was, ok := before.(*corev1.Pod); ok && was.UID == o.UID && placement.TakesRoom(was) == placement.TakesRoom(o) &&
+				if was, ok := before.(*corev1.Pod); ok && was.UID == o.UID && placement.IsBoundAndRunning(was) == placement.IsBoundAndRunning(o) &&
 					was.DeletionTimestamp.IsZero() == o.DeletionTimestamp.IsZero() &&
 					maps.Equal(workload.PodRequests(&was.Spec), workload.PodRequests(&o.Spec)) {
 					return
@@ -82,7 +82,7 @@ func roomEvents(to toolscache.ResourceEventHandler) toolscache.ResourceEventHand
 			to.OnUpdate(before, now)
 		},
 		DeleteFunc: func(o any) {
-			if p, ok := o.(*corev1.Pod); !ok || placement.TakesRoom(p) {
+			if p, ok := o.(*corev1.Pod); !ok || placement.IsBoundAndRunning(p) {
 				to.OnDelete(o)
 			}
 		},

@@ -304,8 +304,8 @@ func TestTheProvisionerIsAskedAboutNodesThatHaveGone(t *testing.T) {
 	node.Spec.ProviderID = "cloud://a"
 	nodes := &w.loop.state.Nodes
 	nodes.SetNode(node)
-	use := placement.Use{Flavor: "gpu", Domains: []placement.Domain{{Values: []string{"a"}, Count: 1}}}
-	nodes.Hold(types.NamespacedName{Name: "train"}, []placement.Use{use})
+	use := placement.Usage{Flavor: "gpu", Domains: []placement.Domain{{Values: []string{"a"}, Count: 1}}}
+	nodes.SetUsage(types.NamespacedName{Name: "train"}, []placement.Usage{use})
 	nodes.DeleteNode("a")
 	expect := func(what string, want map[string]bool, many bool) {
 		t.Helper()

@@ -213,6 +213,11 @@ func (c *copies) read(ctx context.Context, s *situation) (err error) {
 		x := &s.clusters[i]
 		x.Unawarded = !x.Connected && c.named.has(s.UID, x.Name)
 		x.Lacks = cmp.Or(x.Lacks, with.lacks(x.Name))
+		if x.Idle != "" && x.Copy != nil && x.Name == j.Runs {
+			if x.Copy.Held, err = c.isHeldIn(ctx, s, x.Name); err != nil {
+				return err
+			}
+		}
 	}
 	if j.Over {
 		c.named.forget(s.UID)
@@ -233,6 +238,36 @@ func (c *copies) read(ctx context.Context, s *situation) (err error) {
 		s.job = j
 	}
 	return nil
+}
+
+// isHeldIn reports whether the job of a Workload has yet to start in a cluster. Of several pods, one that has started is enough.
+func (c *copies) isHeldIn(ctx context.Context, s *situation, cluster string) (bool, error) {
+	worker := c.workers.connection(cluster)
+	if worker == nil {
+		return false, nil
+	}
+	for _, owner := range jobsOf(s.Workload) {
+		kind := c.kinds[kindOf(&owner)]
+		if kind == nil || worker.forbidden[kindOf(&owner)] != nil {
+			return false, nil
+		}
+		there := unstructuredOf(kind)
+		switch err := worker.cache.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: owner.Name}, there); {
+		case apierrors.IsNotFound(err):
+			continue
+		case err != nil:
+			return false, err
+		}
+		job, err := typed(c.scheme, there)
+		if err != nil {
+			return false, err
+		}
+		gates, _, err := unstructured.NestedSlice(there.Object, "spec", "schedulingGates")
+		if err != nil || !kind.IsSuspended(job) && len(gates) == 0 {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // isOver reports whether the job of a Workload may run nowhere.

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -48,6 +49,8 @@ type Config struct {
 	Served func(kind schema.GroupVersionKind, begin func() error) error
 	// Foresight tells which cluster is the best for a job.
 	Foresight pictures.Foresight
+	// Leases are those by which a Muster or Kueue elects its leader in a worker, where each may be installed.
+	Leases []types.NamespacedName
 }
 
 // Add adds the dispatcher to a manager. The kinds are those of jobs that may run in other clusters.
@@ -55,7 +58,7 @@ func Add(mgr ctrl.Manager, c Config, kinds []Kind) error {
 	w := &workers{
 		manager: mgr.GetClient(), live: mgr.GetAPIReader(), scheme: mgr.GetScheme(), self: self{origin: c.Origin}, namespace: c.Namespace,
 		clock: clock.RealClock{}, changed: make(chan event.GenericEvent, 1024), connections: make(chan event.GenericEvent, 64),
-		byName: map[string]*worker{}, foresight: c.Foresight, kept: pictures.Kept(clock.RealClock{}, c.Foresight.Trim),
+		byName: map[string]*worker{}, leases: c.Leases, foresight: c.Foresight, kept: pictures.Kept(clock.RealClock{}, c.Foresight.Trim),
 		gallery: pictures.NewGallery(pictures.Room),
 	}
 	d := &dispatcher{

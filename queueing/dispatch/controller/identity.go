@@ -9,9 +9,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/dispatch"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // uidOf returns the UID of the namespace kube-system, which identifies a cluster.
@@ -58,11 +60,13 @@ func (s *workers) confirmCluster(ctx context.Context, name string, kube client.R
 				"the two", o.Name)}
 		}
 	}
-	if had != "" {
-		return nil
-	}
 	patch := client.MergeFromWithOptions(c.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	metav1.SetMetaDataAnnotation(&c.ObjectMeta, dispatch.ClusterUIDAnnotation, string(uid))
+	// Jobs may run in the cluster from now on. A deleted MultiKueueCluster stays until they have left it.
+	kept := c.DeletionTimestamp.IsZero() && controllerutil.AddFinalizer(c, workload.CopiesFinalizer)
+	if had != "" && !kept {
+		return nil
+	}
 	if err := s.writer.Patch(ctx, c, patch); err != nil {
 		return fmt.Errorf("recording which cluster it is: %w", err)
 	}

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/dispatch"
@@ -325,45 +327,103 @@ func TestAClusterThatDoesNotTakeTheJobIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestAClusterWhoseMultiKueueClusterIsDeleted is cleared before its jobs start elsewhere, if it can be reached.
+// deleted deletes the MultiKueueCluster of a worker, which the dispatcher then looks at. It reports whether it is still there.
+func (s *shop) deleted(i int) (stays bool) {
+	s.Helper()
+	mkc := &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: workerName(i)}}
+	if err := s.manager.Delete(s.Context(), mkc); client.IgnoreNotFound(err) != nil {
+		s.Fatal(err)
+	}
+	return s.keeps(i)
+}
+
+// keeps has the dispatcher look at MultiKueueClusters, and reports whether that of a worker is still there.
+func (s *shop) keeps(i int) (stays bool) {
+	s.Helper()
+	list := &kueue.MultiKueueClusterList{}
+	if err := s.manager.List(s.Context(), list); err != nil {
+		s.Fatal(err)
+	}
+	s.copies.workers.keep(s.Context(), list.Items)
+	return slices.ContainsFunc(list.Items, func(c kueue.MultiKueueCluster) bool { return c.Name == workerName(i) })
+}
+
+// TestAClusterWhoseMultiKueueClusterIsDeleted is cleared before its jobs start elsewhere, also by a process that has just begun. One that
+// does not answer counts as dead after a while.
 func TestAClusterWhoseMultiKueueClusterIsDeleted(t *testing.T) {
-	for _, reached := range []bool{true, false} {
-		s := newShop(t, 2)
-		s.queued("job-train", delegatedJob())
-		at := s.admitted("job-train")
-		workers := s.copies.workers
-		workers.kinds, workers.connections = s.copies.workers.kinds, nil
-		worker := workers.byName[workerName(at)]
-		worker.connected = reached
-		if worker.stop = func() {}; worker.outlives() != reached {
-			t.Fatalf("reached %t, it outlives %t", reached, !reached)
-		}
-		if !reached {
-			continue
-		}
-		if workers.isCleared(t.Context(), worker, time.Time{}) {
-			t.Fatal("it counts as cleared")
-		}
-		if workers.isCleared(t.Context(), worker, s.clock.Now()) || !workers.isCleared(t.Context(), worker, s.clock.Now().Add(-deadAfter)) {
-			t.Fatal("it counts as dead at once, or never")
-		}
-		another := ours("another")
-		another.Spec.QueueName = "main"
-		if lacks := workers.view(t.Context(), worker.name, another).Lacks; !strings.Contains(lacks, "MultiKueueCluster") {
-			t.Errorf("another job may be given to it: it lacks %q", lacks)
-		}
-		for range 4 {
-			s.dispatch("job-train")
-		}
-		if hasJob, hasCopy := s.has(at, delegatedJob()); hasJob || hasCopy || !workers.isCleared(t.Context(), worker, time.Time{}) {
-			t.Errorf("left is the job %t, the copy %t", hasJob, hasCopy)
-		}
-		w := &kueue.Workload{}
-		if err := s.manager.Get(t.Context(), client.ObjectKey{Namespace: "team-a", Name: "job-train"}, w); err != nil {
-			t.Fatal(err)
-		}
-		if w.Status.AdmissionChecks[0].State != kueue.CheckStateRetry {
-			t.Errorf("its check says %+v", w.Status.AdmissionChecks[0])
-		}
+	for name, c := range map[string]struct{ reached, restarted bool }{
+		"it is reached":                           {true, false},
+		"it is reached, by a new process":         {true, true},
+		"it cannot be reached":                    {false, false},
+		"it cannot be reached, and a new process": {false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t, 2)
+			s.named()
+			for i := range s.workers {
+				if why := s.leadsTo(i, i); why != "" {
+					t.Fatal(why)
+				}
+				s.copies.workers.byName[workerName(i)].stop = func() {}
+			}
+			s.queued("job-train", delegatedJob())
+			at := s.admitted("job-train")
+			workers := s.copies.workers
+			workers.connections = make(chan event.GenericEvent, 10)
+			there := workers.find(workerName(at))
+			if there.connected = c.reached; !s.deleted(at) {
+				t.Fatal("its MultiKueueCluster is gone at once")
+			}
+			if c.restarted {
+				delete(workers.byName, there.name)
+				s.dispatch("job-train")
+				if state := s.workload("job-train").Status.AdmissionChecks[0].State; state != kueue.CheckStateReady {
+					t.Errorf("a new process says %s before it looks after the worker", state)
+				}
+				again := &worker{name: there.name, stop: func() {}, connection: there.connection, connected: c.reached,
+					foreign: map[types.NamespacedName]time.Time{}, refused: map[types.NamespacedName]refusal{}}
+				workers.byName[there.name], there = again, again
+				s.keeps(at)
+			}
+			if !there.isDeleted() || len(workers.connections) == 0 {
+				t.Fatal("the deletion is not noticed")
+			}
+			lost := time.Time{}
+			if !c.reached {
+				lost = s.clock.Now()
+			}
+			another := ours("another")
+			another.Spec.QueueName = "main"
+			if lacks := workers.view(t.Context(), there.name, another).Lacks; c.reached && !strings.Contains(lacks, "MultiKueueCluster") {
+				t.Errorf("another job may be given to it: it lacks %q", lacks)
+			}
+			if workers.isCleared(t.Context(), there, lost) {
+				t.Fatal("it counts as cleared")
+			}
+			for range 4 {
+				s.dispatch("job-train")
+			}
+			if hasJob, hasCopy := s.has(at, delegatedJob()); c.reached == (hasJob || hasCopy) {
+				t.Errorf("left is the job %t, the copy %t", hasJob, hasCopy)
+			}
+			if !c.reached {
+				s.clock.Step(deadAfter)
+			}
+			if !workers.isCleared(t.Context(), there, lost) {
+				t.Fatal("it does not count as cleared")
+			}
+			if err := workers.release(t.Context(), there); err != nil {
+				t.Fatal(err)
+			}
+			if s.keeps(at) {
+				t.Error("its MultiKueueCluster stays")
+			}
+			for range 4 {
+				s.dispatch("job-train")
+			}
+			if state := s.workload("job-train").Status.AdmissionChecks[0].State; state != kueue.CheckStateRetry {
+				t.Errorf("its check says %s", state)
+			}
+		})
 	}
 }

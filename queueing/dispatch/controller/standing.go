@@ -34,6 +34,9 @@ const (
 	reasonSame    = "SameCluster"
 )
 
+// reasonDeleted is that of a MultiKueueCluster that was deleted, and that the finalizer keeps.
+const reasonDeleted = "Deleted"
+
 // unusable is what is wrong with the kubeconfig of a worker.
 type unusable struct {
 	reason string
@@ -94,12 +97,22 @@ func (s *workers) report(ctx context.Context, w *worker, why error) {
 		condition.Message += "; the account in its kubeconfig may do everything in the cluster, Secrets included: give it the rights that " +
 			"muster dispatcher manifests --worker prints, and no others"
 	}
+	if why == nil && w.idle != "" {
+		condition.Message += "; no job is given to the cluster now: " + w.idle
+	}
 	if why != nil {
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, reasonConnection, text.Clip(why.Error(), text.NoteLimit)
 		var u *unusable
 		if errors.As(why, &u) {
 			condition.Reason = u.reason
 		}
+	}
+	if w.isDeleted() {
+		message := "It was deleted, and stays until its jobs and their copies have left the cluster"
+		if why != nil {
+			message = fmt.Sprintf("It was deleted, and its jobs start elsewhere once the cluster has not answered for %s: %v", deadAfter, why)
+		}
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, reasonDeleted, text.Clip(message, text.NoteLimit)
 	}
 	patch := client.MergeFrom(c.DeepCopy())
 	active := apimeta.SetStatusCondition(&c.Status.Conditions, condition)

@@ -31,11 +31,13 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/dispatch"
 	"github.com/muster-dev/muster/queueing/dispatch/controller/pictures"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 const (
@@ -43,7 +45,7 @@ const (
 	lookAgain = 3 * time.Second
 	// callTimeout bounds each call to a worker: it may be there and not answer.
 	callTimeout = 5 * time.Second
-	// deadAfter is how long a worker that is being cleared, since its MultiKueueCluster was deleted, may be silent before it counts as dead.
+	// deadAfter is how long a worker may be silent before it counts as dead, once its MultiKueueCluster was deleted.
 	deadAfter = time.Minute
 	// foreignAgain is how soon it is read again whether a Workload that is no copy is still in the way.
 	foreignAgain = time.Minute
@@ -77,6 +79,8 @@ type workers struct {
 	kinds []Kind
 	// writer writes MultiKueueClusters; nil where Kueue does.
 	writer client.Client
+	// leases are those by which a Muster or Kueue elects its leader in a worker, as far as they are known.
+	leases []types.NamespacedName
 	// changed tells of Workloads whose copies have changed, connections of clusters that came or went.
 	changed, connections chan event.GenericEvent
 
@@ -94,13 +98,15 @@ type worker struct {
 	noFence   error
 
 	mu sync.Mutex
-	// deleted: its MultiKueueCluster was deleted. The connection stays until no copy is left there.
+	// deleted: its MultiKueueCluster was deleted. The finalizer keeps that until no copy is left in the worker.
 	deleted bool
 	// connection is what its kubeconfig gives; nil without.
 	connection *connection
 	// connected: it answered when it was last asked, and its caches are filled.
 	connected bool
-	fence     fence
+	// idle says why nothing queues in it, although it answers; empty for nothing.
+	idle  string
+	fence fence
 	// slow: it took its time to answer when it was last asked. calling counts the Workloads whose steps call it now.
 	slow    bool
 	calling int
@@ -136,6 +142,7 @@ type connection struct {
 	picture *pictures.Picture
 	shown   shown
 	watched watched
+	leaders leaders
 	// priorities has the priority that was last sent to each copy, by its UID.
 	priorities sync.Map
 	// made are copies that the caches may not show yet, left are those that nothing there holds any more.
@@ -163,9 +170,9 @@ func (s *workers) Start(ctx context.Context) error {
 
 // keep begins to look after clusters that are new, and ends it for those that are gone.
 func (s *workers) keep(ctx context.Context, clusters []kueue.MultiKueueCluster) {
-	var gone []string
+	var left []string
 	defer func() {
-		for _, name := range gone { // jobs that it had go on elsewhere
+		for _, name := range left { // jobs that it had leave it, or go on elsewhere
 			send(ctx, s.connections, &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: name}})
 		}
 	}()
@@ -184,24 +191,19 @@ func (s *workers) keep(ctx context.Context, clusters []kueue.MultiKueueCluster) 
 			s.byName[name] = w
 			go s.look(ctx, w)
 		}
+		if s.writer != nil && !clusters[i].DeletionTimestamp.IsZero() && s.byName[name].remove() {
+			left = append(left, name)
+		}
 	}
 	for name, w := range s.byName {
-		if exist[name] || w.isDeleted() {
-			continue
-		}
-		gone = append(gone, name)
-		if s.kinds == nil || !w.outlives() {
+		if !exist[name] {
+			left = append(left, name)
 			w.stop()
-			s.forget(name)
+			delete(s.byName, name)
+			connectedClusters.DeleteLabelValues(name)
+			pictures.Foreseen.DeleteLabelValues(name)
 		}
 	}
-}
-
-// forget is called while s.mu is held.
-func (s *workers) forget(name string) {
-	delete(s.byName, name)
-	connectedClusters.DeleteLabelValues(name)
-	pictures.Foreseen.DeleteLabelValues(name)
 }
 
 func (w *worker) isDeleted() bool {
@@ -210,22 +212,43 @@ func (w *worker) isDeleted() bool {
 	return w.deleted
 }
 
-// outlives marks a worker as deleted if it can be reached, and reports that. Its copies have to be deleted before its jobs may start
-// elsewhere.
-func (w *worker) outlives() bool {
+// remove marks a worker as one whose MultiKueueCluster was deleted. It reports whether that is new.
+func (w *worker) remove() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.deleted = w.connected
-	return w.deleted
+	was := w.deleted
+	w.deleted = true
+	return !was
 }
 
-// isCleared reports whether a worker has no copy left, or has not answered since lost for so long that it counts as dead.
+// isCleared reports whether nothing is left in a worker that was given to it, or it has not answered since lost for so long that it counts
+// as dead.
 func (s *workers) isCleared(ctx context.Context, w *worker, lost time.Time) bool {
-	copies := &kueue.WorkloadList{}
-	if !lost.IsZero() || w.connection.cache.List(ctx, copies, client.UnsafeDisableDeepCopy) != nil {
+	if !lost.IsZero() {
 		return s.clock.Since(lost) >= deadAfter
 	}
-	return !slices.ContainsFunc(copies.Items, func(o kueue.Workload) bool { return s.self.owns(&o) })
+	here, there := &kueue.WorkloadList{}, &kueue.WorkloadList{}
+	if s.manager.List(ctx, here, client.UnsafeDisableDeepCopy) != nil ||
+		w.connection.cache.List(ctx, there, client.UnsafeDisableDeepCopy) != nil {
+		return false
+	}
+	return !slices.ContainsFunc(here.Items, func(o kueue.Workload) bool {
+		record, err := dispatch.DecodeRecord(o.Annotations[dispatch.Annotation])
+		return err == nil && slices.Contains(record.In, w.name)
+	}) && !slices.ContainsFunc(there.Items, func(o kueue.Workload) bool { return s.self.owns(&o) })
+}
+
+// release lets the MultiKueueCluster of a worker go that was deleted.
+func (s *workers) release(ctx context.Context, w *worker) error {
+	c := &kueue.MultiKueueCluster{}
+	if err := s.manager.Get(ctx, client.ObjectKey{Name: w.name}, c); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	patch := client.MergeFromWithOptions(c.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	if !controllerutil.RemoveFinalizer(c, workload.CopiesFinalizer) {
+		return nil
+	}
+	return client.IgnoreNotFound(s.writer.Patch(ctx, c, patch))
 }
 
 func (s *workers) find(name string) *worker {
@@ -246,12 +269,15 @@ func (s *workers) look(ctx context.Context, w *worker) {
 	defer ticker.Stop()
 	lost := time.Time{} // since when it does not answer
 	for {
-		before := w.connection
+		before, idle := w.connection, ""
 		err := s.ask(ctx, w)
+		if err == nil {
+			idle = s.idle(ctx, w.connection)
+		}
 		w.mu.Lock()
 		// Another connection has caches of its own: they tell of no copy that had gone before they were filled.
-		changed := w.connected != (err == nil) || w.connection != before
-		w.connected = err == nil
+		changed := w.connected != (err == nil) || w.connection != before || w.idle != idle
+		w.connected, w.idle = err == nil, idle
 		w.mu.Unlock()
 		up := 0.0
 		if err == nil {
@@ -260,20 +286,19 @@ func (s *workers) look(ctx context.Context, w *worker) {
 			lost = s.clock.Now()
 		}
 		if w.isDeleted() && s.isCleared(ctx, w, lost) {
-			s.mu.Lock()
-			s.forget(w.name)
-			s.mu.Unlock()
-			send(ctx, s.connections, &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: w.name}})
-			w.stop()
-			w.connect(nil)
-			return
+			if err := s.release(ctx, w); err != nil {
+				log.Error(err, "Cannot let a MultiKueueCluster go that was deleted")
+			}
 		}
 		connectedClusters.WithLabelValues(w.name).Set(up)
 		if s.writer != nil && ctx.Err() == nil {
 			s.report(ctx, w, err)
 		}
-		if changed && err != nil {
+		switch {
+		case changed && err != nil:
 			log.Info("The cluster cannot be reached", "error", err.Error())
+		case changed && idle != "":
+			log.Info("Nothing queues in the cluster", "reason", idle)
 		}
 		if changed {
 			s.tell(ctx, w)
@@ -314,7 +339,7 @@ func send(ctx context.Context, to chan event.GenericEvent, about client.Object) 
 func (s *workers) ask(ctx context.Context, w *worker) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if !w.isDeleted() {
+	if w.connection == nil || !w.isDeleted() { // the Secret of one that was deleted may be gone, too
 		if err := s.reach(ctx, w); err != nil {
 			return err
 		}
@@ -670,7 +695,7 @@ func (s *workers) view(ctx context.Context, name string, w *kueue.Workload) disp
 	}
 	k.mu.Lock()
 	c, connected, fence := k.connection, k.connected, k.fence.after
-	out.Deleted = k.deleted
+	out.Deleted, out.Idle = k.deleted, k.idle
 	key, now := client.ObjectKeyFromObject(w), s.clock.Now()
 	foreign := k.foreign[key].Add(foreignAgain)
 	refused := k.refused[key]

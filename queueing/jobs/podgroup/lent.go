@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/dispatch"
 	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // Gangs may run in another cluster, by a check of MultiKueue. The pods stay gated here, where no node is for them, and show the status
@@ -33,7 +34,7 @@ func isHeldElsewhere(w *kueue.Workload) (bool, error) {
 }
 
 // isCopy reports whether a Workload was made by the manager of another cluster.
-func isCopy(w *kueue.Workload) bool { return w != nil && w.Labels[kueue.MultiKueueOriginLabel] != "" }
+func isCopy(w *kueue.Workload) bool { return w != nil && workload.IsCopy(w) }
 
 // copyOf is the name of the copy by which pods run that a manager of another cluster has made; empty for others.
 func copyOf(job client.Object) string {

@@ -79,7 +79,7 @@ func Of(ctx context.Context, kube client.Reader, w *kueue.Workload) ([]Placement
 // that fill the nodes booked for them need one.
 func (p *Placement) inTopology(w *kueue.Workload, ps *kueue.PodSet, a *kueue.TopologyAssignment) {
 	p.Annotations = map[string]string{kueue.WorkloadAnnotation: w.Name}
-	if !placement.Asks(ps.TopologyRequest) {
+	if !placement.RequestsTopology(ps.TopologyRequest) {
 		p.Annotations[kueue.PodSetUnconstrainedTopologyAnnotation] = "true"
 	}
 	if slices.ContainsFunc(p.Updates, func(u kueue.PodSetUpdate) bool { return u.Annotations[workload.FillsNodesAnnotation] != "" }) {

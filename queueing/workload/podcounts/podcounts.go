@@ -8,7 +8,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// Assigned is how many pods of each pod set of an admitted Workload got quota.
+// Assigned returns how many pods of each pod set of an admitted Workload got quota.
 func Assigned(w *kueue.Workload) []int32 {
 	out := make([]int32, len(w.Spec.PodSets))
 	for i := range out {
@@ -20,8 +20,8 @@ func Assigned(w *kueue.Workload) []int32 {
 	return out
 }
 
-// Reclaimable is how many pods of each pod set are, as the API counts them: from all of
-// the spec, those that were not admitted included.
+// Reclaimable returns the reclaimable pods of each pod set. As in the API, they count from the whole spec, including
+// pods that were not admitted.
 func Reclaimable(w *kueue.Workload) []int32 {
 	out := make([]int32, len(w.Spec.PodSets))
 	for _, p := range w.Status.ReclaimablePods {
@@ -32,7 +32,7 @@ func Reclaimable(w *kueue.Workload) []int32 {
 	return out
 }
 
-// NotAdmitted is how many pods of each pod set of the spec got no quota.
+// NotAdmitted returns how many pods of each pod set got no quota.
 func NotAdmitted(w *kueue.Workload) []int32 {
 	out := Assigned(w)
 	for i := range out {
@@ -41,7 +41,7 @@ func NotAdmitted(w *kueue.Workload) []int32 {
 	return out
 }
 
-// Reclaimed is how many of the pods that got quota have released it.
+// Reclaimed returns how many pods with quota have released it.
 func Reclaimed(w *kueue.Workload) []int32 {
 	out, without := Reclaimable(w), NotAdmitted(w)
 	for i := range out {
@@ -50,7 +50,7 @@ func Reclaimed(w *kueue.Workload) []int32 {
 	return out
 }
 
-// Granted is how many pods of each pod set have quota now.
+// Granted returns how many pods of each pod set currently have quota.
 func Granted(w *kueue.Workload) []int32 {
 	out, gone := Assigned(w), Reclaimed(w)
 	for i := range out {

@@ -310,7 +310,7 @@ func (q *question) tree() *placement.Tree {
 		tree.SetNode(n, nodegroups.ResourcesFrom(n.Status.Allocatable))
 	}
 	for _, u := range q.Usage {
-		tree.Use([]placement.Domain{{Values: u.Values, Count: u.Count}}, u.Pod, 1)
+		tree.AddUsage([]placement.Domain{{Values: u.Values, Count: u.Count}}, u.Pod, 1)
 	}
 	return tree
 }
@@ -326,9 +326,9 @@ func (p *podSet) request(balanced bool) *placement.Request {
 func place(q question) answer {
 	tree := q.tree()
 	out := answer{Assignments: map[kueue.PodSetReference][]placement.Domain{}}
-	view := tree.View()
+	view := tree.Snapshot()
 	if q.Empty {
-		view = tree.Empty()
+		view = tree.EmptySnapshot()
 	}
 	for i := 0; i < len(q.PodSets); i++ {
 		workers := q.PodSets[i]
@@ -350,12 +350,12 @@ func place(q question) answer {
 			return out
 		}
 		out.Assignments[workers.PodSet.Name] = append([]placement.Domain{}, p.Pods...)
-		view.Use(p.Pods, workers.Pod, 1)
-		view.UseNodes(p.On, workers.Pod)
+		view.AddUsage(p.Pods, workers.Pod, 1)
+		view.AddNodeUsage(p.Nodes, workers.Pod)
 		if leader != nil {
 			out.Assignments[leader.PodSet.Name] = append([]placement.Domain{}, p.Leader...)
-			view.Use(p.Leader, leader.Pod, 1)
-			view.UseNodes(p.LeaderOn, leader.Pod)
+			view.AddUsage(p.Leader, leader.Pod, 1)
+			view.AddNodeUsage(p.LeaderNodes, leader.Pod)
 		}
 	}
 	return out

@@ -10,56 +10,56 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-func (d *drainer) blocked(q *cache.ClusterQueue) *refusal {
+func (d *treeIterator) blockedByHead(q *cache.ClusterQueue) *inadmissible {
 	why := "is StrictFIFO"
 	if backfills(q.Object) {
 		why = "backfills"
 	}
-	return refusalOf(kueue.WorkloadQuotaReservedReasonWaitingForQuota, fmt.Sprintf(
+	return newInadmissible(kueue.WorkloadQuotaReservedReasonWaitingForQuota, fmt.Sprintf(
 		"ClusterQueue %s %s, and a workload ahead of this one does not fit yet", q.Object.Name, why))
 }
 
-// refuse answers the first of a line, and in StrictFIFO all behind it.
-func (d *drainer) refuse(l *line, r *refusal) {
-	w := l.rest[0]
-	l.next()
+// markInadmissible emits the verdict on the head and removes it, in StrictFIFO together with all Workloads behind it.
+func (d *treeIterator) markInadmissible(l *queueIterator, r *inadmissible) {
+	w := l.pending[0]
+	l.pop()
 	if r.Reason == workload.ReasonWaitingForCapacity {
-		l.queue.WantsMachines = true
+		l.queue.WaitsForCapacity = true
 	}
-	d.out = d.s.appendWaiting(d.out, w, r)
+	d.verdicts = d.s.appendWaiting(d.verdicts, w, r)
 	if strict := l.queue.Object.Spec.QueueingStrategy == kueue.StrictFIFO && !backfills(l.queue.Object); !strict && !l.blocked {
 		return
 	}
-	// One that was judged out of its turn, since victims were to leave for it, blocks none
-	// of those before it.
+	// A head that was evaluated out of order, because its victims were evicted, does not block those before it.
 	var ahead []*cache.Workload
-	why := d.blocked(l.queue)
-	for _, other := range l.all() {
-		if l.locals == nil && cache.Compare(other, w) < 0 {
+	why := d.blockedByHead(l.queue)
+	for _, other := range l.remaining() {
+		if l.localQueues == nil && cache.Compare(other, w) < 0 {
 			ahead = append(ahead, other)
 		} else {
-			d.out = d.s.appendWaiting(d.out, other, why)
+			d.verdicts = d.s.appendWaiting(d.verdicts, other, why)
 		}
 	}
-	l.rest, l.locals = ahead, nil
+	l.pending, l.localQueues = ahead, nil
 }
 
-// equivalenceClass is asked of all Workloads that wait, as often as quota comes back: of most it looks at no object.
+// equivalenceClass is called for every pending Workload whenever quota is released. For most it does not read the
+// object.
 func (s *Cycle) equivalenceClass(q *cache.ClusterQueue, w *cache.Workload) cache.EquivalenceClass {
 	out := cache.EquivalenceClass{Shape: w.Shape, Terms: s.checks.LikeTerms(q, w)}
 	if s.capacity != nil && len(s.capacity.Budgets) > 0 {
 		out.Tenant = w.Tenant()
 	}
 	if w.Unobtained.Lasts(s.now) {
-		out.Refused = fmt.Sprint(w.Unobtained.Flavors)
+		out.Unobtained = fmt.Sprint(w.Unobtained.Flavors)
 	}
-	for _, r := range s.cache.Requests.AheadOfQuota(w) {
-		out.Asked = r.UID
+	for _, r := range s.cache.Requests.ProvisionFirst(w) {
+		out.EarlyRequest = r.UID
 	}
 	if w.Plain {
 		return out
 	}
-	out.Skip = s.flavorOffset(q, w)
+	out.FlavorOffset = s.flavorOffset(q, w)
 	if old := s.cache.ReplacedBy(q, w); old != nil {
 		out.Replaces = old.Object.UID
 	}
@@ -69,22 +69,21 @@ func (s *Cycle) equivalenceClass(q *cache.ClusterQueue, w *cache.Workload) cache
 	return out
 }
 
-// appendWaiting adds the verdict that a Workload waits, unless it has been told just
-// that.
-func (s *Cycle) appendWaiting(out []lifecycle.Verdict, w *cache.Workload, r *refusal) []lifecycle.Verdict {
+// appendWaiting appends the verdict that a Workload waits, unless its condition already says so.
+func (s *Cycle) appendWaiting(out []lifecycle.Verdict, w *cache.Workload, r *inadmissible) []lifecycle.Verdict {
 	s.cache.Wake(w, r.Until)
-	v := r.next
+	v := r.verdict
 	if v == nil || v.Action == lifecycle.Wait {
 		v = s.rules.Wait(w, r.Reason, r.Message)
 	}
 	switch {
 	case w.Busy:
-	case r.next == nil:
+	case r.verdict == nil:
 		v = s.rules.DeleteStale(w, v)
 	case v == nil:
-		v = r.next
-	case v != r.next:
-		v.Create, v.Delete = r.next.Create, r.next.Delete
+		v = r.verdict
+	case v != r.verdict:
+		v.Create, v.Delete = r.verdict.Create, r.verdict.Delete
 	}
 	if v != nil && (v.Acts() || v.Status != nil) {
 		out = s.emit(out, v)

@@ -11,31 +11,30 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// releasing are the requests of Workloads that have no quota any more. They are about to
-// be deleted, and their machines are free once they are: the next Workload may count
-// on these, and has to, or another one would have the quota meanwhile.
-func (s *Cycle) releasing() []types.UID {
-	if s.released != nil {
-		return s.released
+// requestsToDelete returns the requests of Workloads that no longer have quota. They are about to be deleted, which
+// frees their machines. The next Workload may use these; otherwise another one would get the quota meanwhile.
+func (s *Cycle) requestsToDelete() []types.UID {
+	if s.toDelete != nil {
+		return s.toDelete
 	}
-	s.released = []types.UID{}
+	s.toDelete = []types.UID{}
 	for uid, requests := range s.cache.Requests {
 		w := s.cache.Workloads[uid]
 		if w == nil || workload.HasQuota(w.Object) && !workload.IsFinished(w.Object) {
 			continue
 		}
 		for _, r := range requests {
-			if r.Annotations[workload.AheadAnnotation] == "" {
-				s.released = append(s.released, r.UID)
+			if r.Annotations[workload.ProvisionFirstAnnotation] == "" {
+				s.toDelete = append(s.toDelete, r.UID)
 			}
 		}
 	}
-	slices.Sort(s.released)
-	return s.released
+	slices.Sort(s.toDelete)
+	return s.toDelete
 }
 
-// assumeUpcoming marks in the advice, once a cycle, what Workloads will use that have quota and whose
-// request the provisioner has not seen yet.
+// assumeUpcoming adds to the capacity snapshot, once a cycle, the machines of Workloads with quota whose request the
+// provisioner has not observed yet.
 func (s *Cycle) assumeUpcoming() {
 	if s.upcomingAssumed || s.capacity == nil || s.plan == nil {
 		return
@@ -47,12 +46,12 @@ func (s *Cycle) assumeUpcoming() {
 		}
 		admission := w.Object.Status.Admission
 		q := s.cache.Queues[admission.ClusterQueue]
-		if q == nil || !q.Standing.Active {
+		if q == nil || !q.Status.Active {
 			continue
 		}
 		checks := s.cache.CapacityChecks(cache.ChecksFor(q.Object, workload.AssignedFlavors(admission)))
 		if len(checks) != 1 || workload.Unready(w.Object.Status.AdmissionChecks, checks[0]) != "" {
-			// It asks for no machines yet.
+			// It requests no machines yet.
 			continue
 		}
 		plan := s.plan(s.capacity, s.checks.GangOf(w, admission), s.checks.PolicyOf(w, checks[0]))
@@ -60,16 +59,15 @@ func (s *Cycle) assumeUpcoming() {
 	}
 }
 
-// isObserved says that the provisioner has begun to work on a request of the Workload,
-// so that its picture has what the request will use.
+// isObserved reports whether the provisioner has observed a request of the Workload, so that its snapshot includes it.
 func (s *Cycle) isObserved(w *cache.Workload) bool {
 	return slices.ContainsFunc(s.cache.Requests[w.Object.UID], func(r *autoscaling.ProvisioningRequest) bool {
 		return len(r.Status.Conditions) > 0
 	})
 }
 
-// assumeMachines marks what a plan uses in a copy of the advice, so that the next
-// Workload of the cycle is not promised the same machines.
+// assumeMachines adds the machines of a plan to a copy of the capacity snapshot, so that no other Workload of the cycle
+// gets them.
 func (s *Cycle) assumeMachines(w *cache.Workload, plan *planner.Verdict) {
 	s.capacity = s.capacity.Taking(w.Object.UID, w.Tenant(), plan)
 }

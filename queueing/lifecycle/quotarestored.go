@@ -10,13 +10,14 @@ import (
 	"github.com/muster-dev/muster/queueing/cache"
 )
 
-// ReasonQuotaReused is the reason of Evicted where pods of a Workload run again and the quota that their end had released is in use. In
-// Kueue released quota never comes back to a Workload, so it has no word for it.
+// ReasonQuotaReused is the reason of Evicted if pods of a Workload run again and other Workloads already use the quota
+// that was released when they ended. In Kueue, released quota never returns to a Workload, so Kueue has no reason for
+// it.
 const ReasonQuotaReused = "QuotaReused"
 
-// tookBack stops a Workload whose pods run again if the quota that they took back was not free.
+// tookBack evicts a Workload whose pods run again if their quota is no longer free.
 func (s Rules) tookBack(w *cache.Workload) *Verdict {
-	if !w.TookBack || w.Queue == nil {
+	if !w.QuotaRestored || w.Queue == nil {
 		return nil
 	}
 	for _, fr := range w.Usage.Keys() {
@@ -26,6 +27,6 @@ func (s Rules) tookBack(w *cache.Workload) *Verdict {
 			return s.Evict(w, ReasonQuotaReused, message, kueue.WorkloadQuotaReservedReasonPendingEvaluation, time.Time{})
 		}
 	}
-	w.TookBack = false
+	w.QuotaRestored = false
 	return nil
 }

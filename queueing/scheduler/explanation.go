@@ -15,83 +15,81 @@ import (
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// Account is how the last Cycle left one Workload, for a user that asks: with every
-// flavor that it could have, and not only with the reason that it is told.
-type Account struct {
+// Explanation explains the state of one Workload after the last Cycle: every flavor that it could use, not only the
+// reason in its condition.
+type Explanation struct {
 	Workload *kueue.Workload
-	// Queue is the ClusterQueue that it waits in or has its quota from; empty if there
-	// is none.
+	// Queue is the ClusterQueue that it waits in or has its quota from; empty if there is none.
 	Queue kueue.ClusterQueueReference
-	// Ahead are those that are judged before it; Pending counts all that wait in the
-	// queue. Both are empty once it has quota.
+	// Ahead are the Workloads before it in the queue; Pending counts all Workloads that wait there. Both are empty
+	// once it has quota.
 	Ahead   []*kueue.Workload
 	Pending int
-	// Reason and Message are why it waits.
+	// Reason and Message are those of its waiting condition.
 	Reason, Message string
-	// Next is when it is looked at again though nothing happens; zero is never.
-	Next time.Time
-	// Options are the flavors of its queue, in their order. Empty where something
-	// other than a pause keeps it from being judged at all.
-	Options []Option
-	// Holders have the quota that it lacks, those with the most to give back first.
+	// RetryAt is when it is evaluated again without an event; zero is never.
+	RetryAt time.Time
+	// Flavors are the flavors of its queue, in order. They are empty if the Workload is not evaluated at all, except
+	// while it backs off.
+	Flavors []FlavorExplanation
+	// Holders use the quota that it lacks, sorted by how much they would release.
 	Holders []Holder
 }
 
-// Option is one flavor, as the Workload could have all of its pods there.
-type Option struct {
+// FlavorExplanation explains one flavor, as if all pods of the Workload used it.
+type FlavorExplanation struct {
 	Flavor kueue.ResourceFlavorReference
-	// Reason and Message say why it was not taken; empty where it was not needed.
+	// Reason and Message say why the flavor was not chosen; empty if it was not considered.
 	Reason, Message string
-	// Quota is what counts of each resource.
+	// Quota is the quota of each resource.
 	Quota []Amount
-	// Plan is the planner's answer; nil where no check of Muster's asks for machines
-	// there, or where flavors would have to be combined.
+	// Plan is the planner's verdict; nil if no capacity check of Muster applies to the flavor, or if flavors would
+	// have to be combined.
 	Plan *planner.Verdict
-	// Room is what its pods lack in the domains of a Topology; nil where that is not why it waits.
-	Room *Room
+	// Topology is what the pods lack in the domains of a Topology; nil if the Workload waits for another reason.
+	Topology *TopologyShortage
 }
 
-// Amount is what a ClusterQueue has of one resource of a flavor, in the unit of
-// nodegroups.Resources.
+// Amount is the quota of a ClusterQueue for one resource of a flavor, in the unit of nodegroups.Resources.
 type Amount struct {
 	Resource corev1.ResourceName
-	// Asked is what the Workload asks for, Free what it could have now, Whole what it
-	// could have at most, of which Borrowable would be that of others in the cohort.
-	Asked, Free, Whole, Borrowable int64
+	// Requested is the request of the Workload and Free the quota that it could use now. Maximum is the most that the
+	// ClusterQueue could ever use; Borrowable is the part of it that is borrowed from the cohort.
+	Requested, Free, Maximum, Borrowable int64
 }
 
-// Short is how much has to come back.
-func (a Amount) Short() int64 { return max(0, a.Asked-a.Free) }
+// Short is how much quota must be released.
+func (a Amount) Short() int64 { return max(0, a.Requested-a.Free) }
 
-// Holder is a Workload with quota that another one lacks.
+// Holder is a Workload that uses quota which another one lacks.
 type Holder struct {
 	Workload *kueue.Workload
 	Queue    kueue.ClusterQueueReference
 	Priority int32
-	// Usage is the part of it that the other one lacks.
+	// Usage is the part of its usage that the other one lacks.
 	Usage quota.Amounts
-	// Borrows says that its queue uses more than is its own.
+	// Borrows reports whether its queue borrows.
 	Borrows bool
 }
 
-// optionsOf looks at each flavor once more, and at the machines there.
-func (s *Cycle) optionsOf(w *cache.Workload) (out []Option) {
+// explainFlavors explains every flavor of the queue.
+func (s *Cycle) explainFlavors(w *cache.Workload) (out []FlavorExplanation) {
 	_, tried := s.Assign(w.Queue, w)
 	for _, flavor := range cache.FlavorsOf(w.Queue.Object) {
-		o := Option{Flavor: flavor}
+		o := FlavorExplanation{Flavor: flavor}
 		for _, n := range tried.Notes {
 			if n.flavor == flavor {
 				o.Reason, o.Message = n.code, n.message
 			}
 		}
 		a := &assigner{s: s, queue: w.Queue, w: w, counts: cache.PodCounts(w), assumed: quota.Amounts{}}
-		if a.split() {
+		if a.splitRequests() {
 			o.Quota = a.amounts(flavor)
 			if o.Reason != kueue.WorkloadQuotaReservedReasonNoMatchingFlavor {
-				o.Plan = a.planOn(flavor)
+				o.Plan = a.planFor(flavor)
 			}
 			if o.Reason == kueue.WorkloadQuotaReservedReasonTopologyPlacementFailed {
-				o.Room = a.roomOn(flavor)
+				o.Topology = a.topologyShortage(flavor)
 			}
 		}
 		out = append(out, o)
@@ -99,45 +97,45 @@ func (s *Cycle) optionsOf(w *cache.Workload) (out []Option) {
 	return out
 }
 
-// amounts are those of each resource that the flavor has quota for.
+// amounts returns the quota of each requested resource of the flavor.
 func (a *assigner) amounts(flavor kueue.ResourceFlavorReference) (out []Amount) {
 	asked := quota.Amounts{}
-	for i := range a.slots {
-		if a.slots[i].has(flavor) {
-			asked.Add(a.use(i, flavor))
+	for i := range a.groupRequests {
+		if a.groupRequests[i].has(flavor) {
+			asked.Add(a.usageOf(i, flavor))
 		}
 	}
 	node := a.queue.Node
 	for _, fr := range asked.Keys() {
 		whole := node.Potential(fr)
 		out = append(out, Amount{
-			Resource: fr.Resource, Asked: asked[fr], Free: max(0, node.Available(fr)), Whole: whole, Borrowable: node.Borrowable(fr),
+			Resource: fr.Resource, Requested: asked[fr], Free: max(0, node.Available(fr)), Maximum: whole, Borrowable: node.Borrowable(fr),
 		})
 	}
 	return out
 }
 
-// planOn asks the planner for all pods on one flavor.
-func (a *assigner) planOn(flavor kueue.ResourceFlavorReference) *planner.Verdict {
+// planFor returns the planner's verdict for all pods on one flavor.
+func (a *assigner) planFor(flavor kueue.ResourceFlavorReference) *planner.Verdict {
 	checks := a.s.cache.CapacityChecks(cache.ChecksFor(a.queue.Object, []kueue.ResourceFlavorReference{flavor}))
 	if a.s.capacity == nil || a.s.plan == nil || len(checks) == 0 {
 		return nil
 	}
-	for i := range a.slots {
-		if !a.slots[i].has(flavor) {
+	for i := range a.groupRequests {
+		if !a.groupRequests[i].has(flavor) {
 			return nil
 		}
-		a.Chosen = append(a.Chosen, option{Flavor: flavor})
+		a.Chosen = append(a.Chosen, flavorCandidate{Flavor: flavor})
 	}
 	return new(a.s.plan(a.s.capacity, a.s.checks.GangOf(a.w, a.admission()), a.s.checks.PolicyOf(a.w, checks[0])))
 }
 
-// holders are those in the cohort that have what the options are short of.
-func (s *Cycle) holders(w *cache.Workload, options []Option) (out []Holder) {
+// holders returns the Workloads of the cohort that use what the flavors are short of.
+func (s *Cycle) holders(w *cache.Workload, options []FlavorExplanation) (out []Holder) {
 	short := map[quota.FlavorResource]bool{}
 	for _, o := range options {
 		for _, amount := range o.Quota {
-			if amount.Short() > 0 && amount.Asked <= amount.Whole {
+			if amount.Short() > 0 && amount.Requested <= amount.Maximum {
 				short[quota.FlavorResource{Flavor: o.Flavor, Resource: amount.Resource}] = true
 			}
 		}
@@ -181,36 +179,36 @@ func (s *Cycle) holders(w *cache.Workload, options []Option) (out []Holder) {
 // waits in none.
 func (s *Cycle) EquivalenceClass(uid types.UID) (queue kueue.ClusterQueueReference, class cache.EquivalenceClass, ok bool) {
 	w := s.cache.Workloads[uid]
-	if w == nil || w.Queue == nil || w.Place != cache.Pending {
+	if w == nil || w.Queue == nil || w.Phase != cache.Pending {
 		return queue, class, false
 	}
 	return kueue.ClusterQueueReference(w.Queue.Object.Name), s.equivalenceClass(w.Queue, w), true
 }
 
-// Account tells how things stand with a Workload; ok is false if there is none of
-// that UID. It is to be called after a Cycle, which it changes nothing of.
-func (s *Cycle) Account(uid types.UID) (out Account, ok bool) {
+// Explain explains the state of a Workload; ok is false if no Workload has the UID. Call it after Run; it changes
+// nothing.
+func (s *Cycle) Explain(uid types.UID) (out Explanation, ok bool) {
 	w := s.cache.Workloads[uid]
 	if w == nil {
 		return out, false
 	}
-	out = Account{Workload: w.Object}
-	out.Reason, out.Message, out.Next = w.WaitingReason()
+	out = Explanation{Workload: w.Object}
+	out.Reason, out.Message, out.RetryAt = w.WaitingReason()
 	if w.Queue == nil {
 		return out, true
 	}
 	out.Queue = kueue.ClusterQueueReference(w.Queue.Object.Name)
-	if w.Place != cache.Pending || w.Assumed != nil {
+	if w.Phase != cache.Pending || w.Assumed != nil {
 		return out, true
 	}
-	line := s.cache.InLine(out.Queue)
+	line := s.cache.PendingInOrder(out.Queue)
 	out.Pending = len(line)
 	out.Ahead = line[:slices.Index(line, w.Object)]
-	// What a pause will be followed by is worth to know.
-	if w.Queue.Pending.Has(w) || w.Queue.Standing.Active && !s.rules.PausedUntil(w).IsZero() {
+	// While the Workload backs off, explain what it will need afterwards.
+	if w.Queue.Pending.Has(w) || w.Queue.Status.Active && !s.rules.PausedUntil(w).IsZero() {
 		s.assumeUpcoming()
-		out.Options = s.optionsOf(w)
-		out.Holders = s.holders(w, out.Options)
+		out.Flavors = s.explainFlavors(w)
+		out.Holders = s.holders(w, out.Flavors)
 	}
 	return out, true
 }

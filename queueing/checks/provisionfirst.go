@@ -15,19 +15,19 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// A Workload that needs both preemption and a launch asks for the machines first. Its
-// request is made ahead of its quota, and no other Workload leaves for it before the machines are booked:
+// A Workload that needs both preemption and a launch provisions its machines first. Its ProvisioningRequest is created
+// before it reserves quota, and no other Workload is preempted for it before the machines are booked:
 //
-//	waits ─create─▶ claims, victims stay ─Provisioned─▶ claims, victims leave ─▶ reserves; the request is its own
-//	  ▲                     │ Failed, stocked out, expired                │ expired
-//	  └─ next option ◀──────┴─────────────────────────────────────────────┘
+//	pending ─create─▶ waits, victims run ─Provisioned─▶ waits, victims evicted ─▶ quota reserved, request kept
+//	  ▲                     │ Failed, stocked out, expired      │ expired
+//	  └─ next flavor ◀──────┴───────────────────────────────────┘
 //
-// All of it follows from the objects: the request has the name of the attempt that
-// is to come and says in AheadAnnotation for which assignment it was made. If the
-// Workload would get another one by now, or none, the request goes.
+// All of it follows from the objects: the request has the name of the next attempt, and its annotation
+// ProvisionFirstAnnotation has the assignment that it was created for. If the Workload would get another assignment, or
+// none, the request is deleted.
 
-// AssignmentOf is the value of workload.AheadAnnotation: the podSetAssignments of an admission in
-// JSON, without what their pods use.
+// AssignmentOf is the value of workload.ProvisionFirstAnnotation: the podSetAssignments of an admission in JSON,
+// without the resource usage.
 func AssignmentOf(a *kueue.Admission) string {
 	out := make([]kueue.PodSetAssignment, 0, len(a.PodSetAssignments))
 	for _, ps := range a.PodSetAssignments {
@@ -38,10 +38,10 @@ func AssignmentOf(a *kueue.Admission) string {
 	return string(text)
 }
 
-// IsFor reports whether a request may serve an assignment. One that was made with the
-// quota follows from it.
+// IsFor reports whether a request matches an assignment. A request that was created after the quota was reserved always
+// does.
 func IsFor(r *autoscaling.ProvisioningRequest, a *kueue.Admission) bool {
-	made := r.Annotations[workload.AheadAnnotation]
+	made := r.Annotations[workload.ProvisionFirstAnnotation]
 	if made == "" {
 		return true
 	}
@@ -51,8 +51,8 @@ func IsFor(r *autoscaling.ProvisioningRequest, a *kueue.Admission) bool {
 	})
 }
 
-// LaunchPolicy is the policy that a request of a check of Kueue's own will have; ok is
-// false where no machines would be launched for it.
+// LaunchPolicy returns the policy of a request of a check of Kueue's controller; ok is false if no machines would be
+// launched for it.
 func (s Evaluator) LaunchPolicy(w *cache.Workload, check kueue.AdmissionCheckReference) (out state.Policy, ok bool) {
 	config := s.cache.ConfigOf(check)
 	if config == nil || !slices.Contains(launching, config.ProvisioningClassName) {

@@ -7,9 +7,9 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// clusterQueueStanding judges a ClusterQueue. The first cause gives the reason,
-// the message has them all.
-func (s *Cache) clusterQueueStanding(q *ClusterQueue) Standing {
+// clusterQueueStatus returns the status of a ClusterQueue. The reason is that of the first cause; the message lists
+// all.
+func (s *Cache) clusterQueueStatus(q *ClusterQueue) ActiveStatus {
 	cq := q.Object
 	var reason string
 	var causes []string
@@ -40,7 +40,7 @@ func (s *Cache) clusterQueueStanding(q *ClusterQueue) Standing {
 			add(kueue.ClusterQueueActiveReasonTopologyNotFound, "there is no Topology %q for TAS flavor %q; create it", *f.Spec.TopologyName, name)
 		}
 	}
-	s.judgeChecks(cq, add)
+	s.validateChecks(cq, add)
 	if q.circular {
 		add(reasonCohortCycle, "cohort %q is part of a cycle; change the parentName of one of its cohorts", cq.Spec.CohortName)
 	}
@@ -48,18 +48,18 @@ func (s *Cache) clusterQueueStanding(q *ClusterQueue) Standing {
 		add(ReasonUnsupported, "Muster does not support yet: %s; remove them to use the queue", strings.Join(fields, ", "))
 	}
 	if len(causes) > 0 {
-		return Standing{Reason: reason, Message: "Can't admit new workloads: " + strings.Join(causes, "; ")}
+		return ActiveStatus{Reason: reason, Message: "Can't admit new workloads: " + strings.Join(causes, "; ")}
 	}
-	return Standing{Active: true, Reason: kueue.ClusterQueueActiveReasonReady, Message: "Can admit new workloads"}
+	return ActiveStatus{Active: true, Reason: kueue.ClusterQueueActiveReasonReady, Message: "Can admit new workloads"}
 }
 
-func (s *Settings) judgeChecks(cq *kueue.ClusterQueue, add func(string, string, ...any)) {
-	s.judgeDelegation(cq, add)
+func (s *Settings) validateChecks(cq *kueue.ClusterQueue, add func(string, string, ...any)) {
+	s.validateMultiKueue(cq, add)
 	var missing, inactive, why []string
 	for _, rule := range CheckRules(cq) {
 		if ac := s.Checks[rule.Name]; ac == nil {
 			missing = append(missing, string(rule.Name))
-		} else if standing := s.CheckStanding(ac); !standing.Active {
+		} else if standing := s.CheckStatus(ac); !standing.Active {
 			inactive, why = append(inactive, string(rule.Name)), append(why, standing.Message)
 		}
 	}
@@ -80,7 +80,7 @@ func (s *Settings) judgeChecks(cq *kueue.ClusterQueue, add func(string, string, 
 			if !applies(rule, flavor) {
 				continue
 			}
-			// Kueue's own checks may ask for different podSets each.
+			// Kueue's checks may each apply to different podSets.
 			if other, ok := booking[flavor]; ok && (s.IsCapacity(other) || s.IsCapacity(rule.Name)) {
 				add(ReasonUnsupported, "flavor %q has two checks that book machines, %q and %q; only one may book them for the whole gang",
 					flavor, other, rule.Name)
@@ -90,9 +90,9 @@ func (s *Settings) judgeChecks(cq *kueue.ClusterQueue, add func(string, string, 
 	}
 }
 
-// judgeDelegation judges the checks of a queue whose jobs run in other clusters: which one is decided once for the whole job, and
-// machines are had there.
-func (s *Settings) judgeDelegation(cq *kueue.ClusterQueue, add func(string, string, ...any)) {
+// validateMultiKueue validates the checks of a queue whose jobs run in other clusters: the cluster is chosen once for
+// the whole job, and machines are provisioned there.
+func (s *Settings) validateMultiKueue(cq *kueue.ClusterQueue, add func(string, string, ...any)) {
 	delegating := s.delegating(cq)
 	if len(delegating) == 0 {
 		return
@@ -124,8 +124,7 @@ func namesOf(rules []kueue.AdmissionCheckStrategyRule) string {
 	return strings.Join(names, ",")
 }
 
-// unsupportedFields lists what a ClusterQueue asks for that would change what is
-// admitted and that this package does not do.
+// unsupportedFields lists the fields of a ClusterQueue that change admission and that Muster does not support.
 func unsupportedFields(cq *kueue.ClusterQueue) []string {
 	var fields []string
 	add := func(name string, used bool) {
@@ -142,20 +141,20 @@ func IsStopped(p *kueue.StopPolicy) bool { return p != nil && *p != kueue.None }
 
 func Drains(p *kueue.StopPolicy) bool { return p != nil && *p == kueue.HoldAndDrain }
 
-// LocalQueueStanding judges a LocalQueue.
-func (s *Cache) LocalQueueStanding(lq *kueue.LocalQueue) Standing {
+// LocalQueueStatus returns the status of a LocalQueue.
+func (s *Cache) LocalQueueStatus(lq *kueue.LocalQueue) ActiveStatus {
 	q := s.Queues[lq.Spec.ClusterQueue]
 	switch {
 	case IsStopped(lq.Spec.StopPolicy):
-		return Standing{Reason: reasonStopped,
+		return ActiveStatus{Reason: reasonStopped,
 			Message: fmt.Sprintf("LocalQueue is stopped: its stopPolicy is %s; set it to None to resume", *lq.Spec.StopPolicy)}
 	case q == nil:
-		return Standing{Reason: reasonNoClusterQueue,
+		return ActiveStatus{Reason: reasonNoClusterQueue,
 			Message: fmt.Sprintf("Can't submit new workloads to clusterQueue: ClusterQueue %q does not exist; create it", lq.Spec.ClusterQueue)}
-	case !q.Standing.Active:
-		return Standing{Reason: reasonInactiveQueue,
+	case !q.Status.Active:
+		return ActiveStatus{Reason: reasonInactiveQueue,
 			Message: fmt.Sprintf("Can't submit new workloads to clusterQueue: ClusterQueue %q is not active: %s", lq.Spec.ClusterQueue,
-				q.Standing.Message)}
+				q.Status.Message)}
 	}
-	return Standing{Active: true, Reason: reasonReady, Message: "Can submit new workloads to localQueue"}
+	return ActiveStatus{Active: true, Reason: reasonReady, Message: "Can submit new workloads to localQueue"}
 }

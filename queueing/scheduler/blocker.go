@@ -13,9 +13,8 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// gated holds back a Workload that could have quota only by preemption, as long as
-// one of its gates is closed.
-func (s *Cycle) gated(w *cache.Workload, p *Proposal) *blocker {
+// closedGate blocks a Workload that requires preemption while one of its preemption gates is closed.
+func (s *Cycle) closedGate(w *cache.Workload, p *Assignment) *blocker {
 	gate := workload.ClosedGate(w.Object)
 	if len(p.victims) == 0 || gate == "" {
 		return nil
@@ -24,10 +23,10 @@ func (s *Cycle) gated(w *cache.Workload, p *Proposal) *blocker {
 		"; it is admitted when the gate is open or quota is free"}
 }
 
-// blockedBy says what keeps a Workload from the quota that it could have; nil is
-// nothing.
-func (s *Cycle) blockedBy(w *cache.Workload, p *Proposal) *blocker {
-	for _, rule := range []func(*cache.Workload, *Proposal) *blocker{s.replacedIsChanging, s.gated, s.overNamespaceQuota, s.awaitsPods} {
+// blockedBy returns what keeps a Workload from its assignment; nil if nothing does.
+func (s *Cycle) blockedBy(w *cache.Workload, p *Assignment) *blocker {
+	type rule = func(*cache.Workload, *Assignment) *blocker
+	for _, rule := range []rule{s.replacedIsChanging, s.closedGate, s.overNamespaceQuota, s.awaitsPods} {
 		if h := rule(w, p); h != nil {
 			return h
 		}
@@ -35,28 +34,27 @@ func (s *Cycle) blockedBy(w *cache.Workload, p *Proposal) *blocker {
 	return nil
 }
 
-// block answers the first of a line. One that steps aside leaves the queue until
-// it is looked at again.
-func (d *drainer) block(l *line, h *blocker) {
-	w := l.rest[0]
-	r := refusalOf(h.reason, h.message)
+// markBlocked processes a blocked head. If others may pass it, it leaves the queue until it is evaluated again.
+func (d *treeIterator) markBlocked(l *queueIterator, h *blocker) {
+	w := l.pending[0]
+	r := newInadmissible(h.reason, h.message)
 	r.Until = h.until
-	if l.first.ahead {
-		// It still is to have just that, so what it has asked for is kept.
-		r.next = &lifecycle.Verdict{Workload: w, Action: lifecycle.Wait}
+	if l.assignment.provisionFirst {
+		// The assignment stays the same, so its request is kept.
+		r.verdict = &lifecycle.Verdict{Workload: w, Action: lifecycle.Wait}
 	}
-	if !h.stepsAside {
-		d.refuse(l, r)
+	if !h.letsOthersPass {
+		d.markInadmissible(l, r)
 		return
 	}
-	l.next()
+	l.pop()
 	l.queue.Drop(w)
-	d.out = d.s.appendWaiting(d.out, w, r)
+	d.verdicts = d.s.appendWaiting(d.verdicts, w, r)
 }
 
-// awaitsPods holds back all Workloads as long as pods of a Workload with quota are not
-// ready, where admission is blocked by that.
-func (s *Cycle) awaitsPods(*cache.Workload, *Proposal) *blocker {
+// awaitsPods blocks all Workloads while pods of an admitted Workload are not ready, if waitForPodsReady.blockAdmission
+// is set.
+func (s *Cycle) awaitsPods(*cache.Workload, *Assignment) *blocker {
 	if !s.cache.BlocksAdmission() || len(s.cache.PodsNotReady) == 0 {
 		return nil
 	}

@@ -17,10 +17,10 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// hasAskedAhead says that the Workload has asked ahead of its quota for the machines of just
-// what was chosen, in the attempt that is to come.
-func (a *assigner) hasAskedAhead(names []kueue.AdmissionCheckReference) bool {
-	made := cache.Existing(a.s.cache.Requests.AheadOfQuota(a.w))
+// hasProvisionedFirst reports whether the Workload already has a ProvisioningRequest for the chosen assignment and its
+// next attempt, created before it reserved quota.
+func (a *assigner) hasProvisionedFirst(names []kueue.AdmissionCheckReference) bool {
+	made := cache.Existing(a.s.cache.Requests.ProvisionFirst(a.w))
 	if len(made) == 0 {
 		return false
 	}
@@ -32,10 +32,10 @@ func (a *assigner) hasAskedAhead(names []kueue.AdmissionCheckReference) bool {
 	})
 }
 
-// askAhead finds out what is next about the machines of a Workload that has no quota yet:
-// what would be if its quota were reserved. Booked says that they are there. The
-// verdict makes or deletes requests, or waits, or ends the attempt.
-func (s *Cycle) askAhead(q *cache.ClusterQueue, w *cache.Workload, p *Proposal) (next *lifecycle.Verdict, booked bool) {
+// provisionFirst returns the next step of a Workload whose machines are provisioned before it reserves quota: the step
+// that would follow if its quota were reserved. The verdict creates or deletes requests, waits, or ends the attempt.
+// Booked reports whether the machines are booked.
+func (s *Cycle) provisionFirst(q *cache.ClusterQueue, w *cache.Workload, p *Assignment) (next *lifecycle.Verdict, booked bool) {
 	view := w.WithObject(w.Object.DeepCopy())
 	e := workload.Edit(w.Object, s.now)
 	e.Reserve(p.admission, s.rules.NewCheckStates(w, cache.ChecksFor(q.Object, workload.AssignedFlavors(p.admission))))
@@ -52,7 +52,7 @@ func (s *Cycle) askAhead(q *cache.ClusterQueue, w *cache.Workload, p *Proposal) 
 	case v.Action == lifecycle.Evict:
 		return lifecycle.WithoutQuota(w, v), false
 	case v.Status != nil:
-		// A check of Kueue's may want another attempt, or none.
+		// A check that Kueue also serves may retry or reject.
 		view.Object.Status = *v.Status
 		if over := s.rules.AnsweredChecks(view); over != nil {
 			view.Object.Status = *over.Status
@@ -62,34 +62,34 @@ func (s *Cycle) askAhead(q *cache.ClusterQueue, w *cache.Workload, p *Proposal) 
 		}
 	}
 	if v.Create != nil {
-		metav1.SetMetaDataAnnotation(&v.Create.Object.ObjectMeta, workload.AheadAnnotation, checks.AssignmentOf(p.admission))
-		w.AheadOfQuota = view.Object
+		metav1.SetMetaDataAnnotation(&v.Create.Object.ObjectMeta, workload.ProvisionFirstAnnotation, checks.AssignmentOf(p.admission))
+		w.ProvisionFirst = view.Object
 	}
 	next.Create, next.Delete = v.Create, v.Delete
 	return next, false
 }
 
-// waitingForMachines tells what a claim waits for whose victims stay.
-func waitingForMachines(w *cache.Workload, p *Proposal) string {
+// waitingForCapacityMessage says what a Workload waits for while its victims keep running.
+func waitingForCapacityMessage(w *cache.Workload, p *Assignment) string {
 	out := fmt.Sprintf("Waiting for the machines of %d pods on flavors %v, which are requested before its quota is free",
 		workload.PodsIn(p.admission), workload.AssignedFlavors(p.admission))
 	stay := slices.DeleteFunc(slices.Clone(p.victims), func(v victim) bool { return workload.IsEvicted(v.Object) })
 	if len(stay) > 0 {
-		out += fmt.Sprintf("; once they are ready and booked, %s are preempted for it", heldBy(w, stay))
+		out += fmt.Sprintf("; once they are ready and booked, %s are preempted for it", describeVictims(w, stay))
 	}
 	return out
 }
 
-// runningVictims tells that no Workload is preempted, where some would have to be.
-func runningVictims(victims []victim) string {
+// runningVictimsMessage says that the victims keep running until the machines are booked.
+func runningVictimsMessage(victims []victim) string {
 	if len(victims) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %s, to be preempted for it, keep running until its machines are booked", heldBy(nil, victims))
+	return fmt.Sprintf("; %s, to be preempted for it, keep running until its machines are booked", describeVictims(nil, victims))
 }
 
-// heldBy tells whose quota is meant, and how much that is.
-func heldBy(reader *cache.Workload, victims []victim) string {
+// describeVictims returns the names of the victims and their usage.
+func describeVictims(reader *cache.Workload, victims []victim) string {
 	sum := quota.Amounts{}
 	for _, v := range victims {
 		sum.Add(v.Usage)

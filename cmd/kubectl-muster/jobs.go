@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-dev/muster/cmd/arguments"
+	"github.com/muster-dev/muster/cmd/view"
+)
+
+// jobList prints itself as a table.
+type jobList []view.JobLine
+
+func newJobsCommand(o *options) *cobra.Command {
+	var states []string
+	command := &cobra.Command{
+		Use:   "jobs",
+		Short: "List the jobs that queue: those that run, start, wait, are held, and have ended",
+		Long: `List the jobs of all kinds that queue, in one of these states:
+
+  Running   it is admitted
+  Stopping  it is evicted, and its pods may still run
+  Starting  it has quota, and waits for machines or another admission check
+  Waiting   it has no quota
+  Held      its Workload is not active, see ` + "`kubectl muster hold`" + `
+  Failed    it has ended without success
+  Finished  it has ended; Workloads of jobs that have ended are kept for as long as
+            objectRetentionPolicies of the configuration says
+
+USD/H is the price of the machines that a job has now, USD SO FAR what they have cost it.
+-o wide adds priorities, ClusterQueues and what a job waits for. With --namespace only jobs of
+that namespace are listed.`,
+		Example: `  kubectl muster jobs
+  kubectl muster jobs --namespace research --state Waiting,Held -o wide
+  kubectl muster jobs --watch
+  kubectl muster jobs -o json | jq -r '.[] | select(.state == "Running") | .name'`,
+		Args: arguments.None,
+		RunE: func(command *cobra.Command, _ []string) error {
+			wanted, err := statesNamed(states)
+			if err != nil {
+				return err
+			}
+			return o.answer(command, func(ctx context.Context) (answer, error) { return o.jobs(ctx, wanted) })
+		},
+	}
+	command.Flags().StringSliceVar(&states, "state", nil, "only jobs in these states, separated by commas")
+	names := make([]string, len(view.JobStates))
+	for i, s := range view.JobStates {
+		names[i] = string(s)
+	}
+	if err := command.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag is defined above
+	}
+	o.addOutput(command)
+	return command
+}
+
+// statesNamed finds the states of these names, in any case; all states if there is no name.
+func statesNamed(names []string) (out []view.JobState, err error) {
+	if len(names) == 0 {
+		return view.JobStates, nil
+	}
+	for _, name := range names {
+		i := slices.IndexFunc(view.JobStates, func(s view.JobState) bool { return strings.EqualFold(string(s), name) })
+		if i < 0 {
+			return nil, fmt.Errorf("--state=%q: use some of %s", name, strings.Trim(fmt.Sprint(view.JobStates), "[]"))
+		}
+		out = append(out, view.JobStates[i])
+	}
+	return out, nil
+}
+
+func (o *options) jobs(ctx context.Context, states []view.JobState) (answer, error) {
+	kube, namespace, err := o.connect()
+	if err != nil {
+		return nil, err
+	}
+	p, err := o.look(ctx, kube, namespace, view.QueueKinds)
+	if err != nil {
+		return nil, err
+	}
+	if !p.ReadsWorkloads() {
+		return nil, fmt.Errorf("you may not list %s in namespace %s. %s", view.QueueKinds[0].Resource, namespace, askFor)
+	}
+	return jobList(slices.DeleteFunc(p.Jobs(*o.config.Namespace), func(l view.JobLine) bool { return !slices.Contains(states, l.State) })), nil
+}
+
+func (l jobList) print(p *printer) error {
+	if len(l) == 0 {
+		fmt.Fprintln(p.out, "No job is in a queue.")
+		return nil
+	}
+	columns := []string{"NAMESPACE", "NAME", "STATE", "FOR", "QUEUE", "PODS", "DEVICES", "USD/H", "USD SO FAR"}
+	if p.wide {
+		columns = append(columns, "PRIORITY", "CLUSTERQUEUE", "WHY")
+	}
+	rows := make([][]string, len(l))
+	for i := range l {
+		x := &l[i]
+		rows[i] = []string{x.Namespace, x.Name, string(x.State), x.Age, x.LocalQueue, fmt.Sprint(x.Pods), x.DevicesText, x.USDPerHour, x.USDSoFar}
+		if p.wide {
+			rows[i] = append(rows[i], fmt.Sprint(x.Priority), x.ClusterQueue, x.Words)
+		}
+	}
+	return p.rows("", columns, rows)
+}

@@ -1,0 +1,147 @@
+package scheduler
+
+import (
+	"slices"
+	"time"
+
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/lifecycle"
+)
+
+// scheduleTree evaluates the pending Workloads of a tree: those that are new or changed, and all of them if quota was
+// released. The heads of the queues are ordered by borrowing level, then by priority and time; with fair sharing, by
+// share. StrictFIFO stops at the first Workload that does not fit; BestEffortFIFO continues with the next.
+func (s *Cycle) scheduleTree(t *cache.Tree) []lifecycle.Verdict {
+	d := &treeIterator{s: s, tree: t}
+	if t.QuotaReleased {
+		for _, q := range t.Queues {
+			q.RequeueInadmissible()
+		}
+		t.RequeueAt, t.MessagesOutdated = time.Time{}, false
+	}
+	t.QuotaReleased = false
+	for _, q := range t.Queues {
+		if len(q.Skipped) > 0 {
+			clear(q.Skipped)
+			s.cache.Dirty.ClusterQueues[q] = true
+		}
+		d.verdicts = append(d.verdicts, d.addQueue(q)...)
+	}
+	d.reserveForHeads()
+	if s.cache.Config.FairSharing != nil {
+		d.runByShare()
+	} else {
+		d.runByBorrowing()
+	}
+	d.releaseReservations()
+	return d.verdicts
+}
+
+// addQueue adds an iterator over the Workloads of a queue that have to be evaluated. It returns the verdicts on those
+// behind a StrictFIFO head that is known not to fit.
+func (d *treeIterator) addQueue(q *cache.ClusterQueue) []lifecycle.Verdict {
+	if !q.HasUnevaluated() {
+		return nil
+	}
+	defer q.MarkEvaluated()
+	head, _ := q.Pending.Min()
+	strict := q.Object.Spec.QueueingStrategy == kueue.StrictFIFO && !backfills(q.Object)
+	l := &queueIterator{queue: q}
+	switch {
+	case strict && !d.s.cache.SharesByUsage(q) && !q.AllUnevaluated && q.Unevaluated[head.Object.UID] == nil:
+		var out []lifecycle.Verdict
+		why := d.blockedByHead(q)
+		for _, w := range cache.ByName(q.Unevaluated) {
+			out = d.s.appendWaiting(out, w, why)
+		}
+		return out
+	case strict, q.AllUnevaluated, len(q.Unevaluated) == q.Pending.Len():
+		l.pending = make([]*cache.Workload, 0, q.Pending.Len())
+		q.Pending.Ascend(func(w *cache.Workload) bool { l.pending = append(l.pending, w); return true })
+	default:
+		for _, w := range q.Unevaluated {
+			l.pending = append(l.pending, w)
+		}
+		slices.SortFunc(l.pending, cache.Compare)
+	}
+	slices.SortStableFunc(l.pending, func(a, b *cache.Workload) int { return btoi(b.AwaitsVictims) - btoi(a.AwaitsVictims) })
+	l.version = -1
+	if d.s.cache.SharesByUsage(q) {
+		l.localQueues = localQueueIterators(l.pending)
+		l.selectLocal()
+	}
+	d.queues = append(d.queues, l)
+	return nil
+}
+
+// nominate finds an assignment for the head of the queue with the current usage.
+func (d *treeIterator) nominate(l *queueIterator) {
+	q := l.queue
+	for len(l.pending) > 0 {
+		w := l.pending[0]
+		if w.Phase != cache.Pending || w.Busy {
+			l.pop()
+			continue
+		}
+		r := l.inadmissible(d.s.equivalenceClass(q, w))
+		if !r.Holds(w, d.s.now) || q.Object.Spec.QueueingStrategy == kueue.StrictFIFO {
+			break
+		}
+		d.markInadmissible(l, &inadmissible{Inadmissible: *r})
+	}
+	if len(l.pending) == 0 || l.version == d.version {
+		return
+	}
+	w := l.pending[0]
+	l.assignment, l.assigner = d.s.Assign(q, w)
+	if delete(q.Skipped, w.Object.UID); l.assigner.candidatesTargeted {
+		q.Skipped[w.Object.UID], d.s.cache.Dirty.ClusterQueues[q] = true, true
+	}
+	l.version = d.version
+	l.borrowingLevel = 0
+	if l.assignment != nil {
+		l.borrowingLevel = l.assignment.borrowingLevel
+	}
+}
+
+// processHead acts on the nomination of the head.
+func (d *treeIterator) processHead(l *queueIterator) {
+	if len(l.pending) == 0 {
+		return
+	}
+	w, p := l.pending[0], l.assignment
+	w.AwaitsVictims = false
+	if p == nil {
+		l.queue.WaitsForTopology = l.queue.WaitsForTopology || l.assigner.topologyFailed
+		r := newInadmissible(l.assigner.Notes.reason(), l.assigner.Notes.Message())
+		r.Until = l.assigner.until
+		if backfills(l.queue.Object) {
+			r = d.backfill(l, r)
+		} else {
+			l.queue.SetInadmissible(d.s.equivalenceClass(l.queue, w), w, r.Inadmissible)
+			l.lastInadmissible = nil
+		}
+		d.markInadmissible(l, r)
+		d.reserveForRefused(l, w)
+		return
+	}
+	if h := d.s.blockedBy(w, p); h != nil {
+		d.markBlocked(l, h)
+		return
+	}
+	if r := d.delayedReservation(l.queue, w, p); r != nil {
+		d.markInadmissible(l, r)
+		return
+	}
+	if len(p.victims) > 0 || p.awaitsRelease || !d.fitsWithoutReservations(l.queue, p) {
+		d.reserveForPreemptor(l, p)
+		return
+	}
+	d.version++
+	d.verdicts = append(d.verdicts, *d.s.reserve(l.queue, w, p))
+	d.noteStart(l.queue, w, p.Usage)
+	l.pop()
+	d.reserveForNext(l, w, p.Usage)
+}
