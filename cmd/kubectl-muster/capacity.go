@@ -46,7 +46,7 @@ func (o *options) capacity(ctx context.Context) (answer, error) {
 		return nil, err
 	}
 	if len(r.Missing) > 0 {
-		return nil, fmt.Errorf("you lack the rights to read the NodeGroups. Missing:\n  - %s", strings.Join(lacking(r.Missing), "\n  - "))
+		return nil, o.lacks("the NodeGroups", r.Missing)
 	}
 	out := groupLines{}
 	for _, g := range r.Objects {

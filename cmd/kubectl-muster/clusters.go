@@ -46,8 +46,7 @@ func (o *options) clusters(ctx context.Context) (answer, error) {
 		return nil, err
 	}
 	if len(r.Missing) > 0 {
-		return nil, fmt.Errorf("you lack the rights to read the clusters and their jobs. Missing:\n  - %s",
-			strings.Join(lacking(r.Missing), "\n  - "))
+		return nil, o.lacks("the clusters and their jobs", r.Missing)
 	}
 	return clusterLines(view.ClusterLines(o.clock.Now(), r.Objects)), nil
 }

@@ -75,8 +75,7 @@ func (o *options) cost(ctx context.Context) (answer, error) {
 		return nil, err
 	}
 	if !p.Decides() {
-		return nil, fmt.Errorf("you lack the rights to read what costs are computed from. Missing:\n  - %s",
-			strings.Join(lacking(p.Missing), "\n  - "))
+		return nil, o.lacks("what costs are computed from", p.Missing)
 	}
 	if err := o.given(p); err != nil {
 		return nil, err

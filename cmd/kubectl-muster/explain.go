@@ -65,7 +65,7 @@ func (o *options) explainClusterQueue(ctx context.Context, kube client.Reader, n
 		return nil, err
 	}
 	if !p.KnowsQueues() {
-		return nil, fmt.Errorf("you lack the rights to read the queues. Missing:\n  - %s", strings.Join(lacking(p.Missing), "\n  - "))
+		return nil, o.lacks("the queues", p.Missing)
 	}
 	if !slices.Contains(p.QueueNames(), name) {
 		return nil, noQueue(p, name)

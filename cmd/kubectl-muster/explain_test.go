@@ -40,7 +40,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			want: []string{
 				"Workload default/train waits for quota.",
 				"1st of 1 in the queue, waiting for 60m",
-				"flavor h100: 16 more nvidia.com/gpu needed, 16 of 64 are free\n",
+				"- flavor h100: 16 more nvidia.com/gpu needed, 16 of 64 are free; this changes when",
 				"flavor h100: the workloads listed below release 16 nvidia.com/gpu, or an administrator raises nominalQuota of ClusterQueue team by that amount",
 				"default/big team 10 48 nvidia.com/gpu of h100 -",
 			},
@@ -59,7 +59,8 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 		},
 		"nobody says how long who has the quota runs": {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("big", "team", 6, nil), waiting("train", 4, nil)},
-			want: []string{"1st of 1 in the queue", "Expected start", "when workload/big ends, at an unknown time: neither past jobs nor a maximum execution time tell",
+			want: []string{"1st of 1 in the queue", "Expected start",
+				"when workload/big ends, at an unknown time: neither past jobs nor a maximum execution time tell",
 				"the run times of all 2 workloads are unknown"},
 		},
 		"its quota has been borrowed by another queue": {
@@ -70,7 +71,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			},
 			want: []string{
 				"waits for quota.",
-				"16 more nvidia.com/gpu needed, 16 of 64 are free, 32 of it by borrowing",
+				"16 more nvidia.com/gpu needed, 16 of 64 are free (32 of it borrowed from cohort all)",
 				"h100 nvidia.com/gpu 32 16 16 64 32",
 				"default/guest other 0 48 nvidia.com/gpu of h100 yes",
 			},
@@ -268,7 +269,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=16"), waiting("train", 4, nil)},
 			want: []string{
 				"cannot start as specified: it requests more than the maximum quota.",
-				"flavor h100: it requests 32 nvidia.com/gpu, and the queue can have 16 at most",
+				"- flavor h100: 32 nvidia.com/gpu requested, 16 at most: request less",
 				"request 16 nvidia.com/gpu less, or ask an administrator to raise nominalQuota of ClusterQueue team by that amount",
 			},
 		},

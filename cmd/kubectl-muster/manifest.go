@@ -153,7 +153,8 @@ func (m *manifest) try(ctx context.Context, kube client.Client) (out tried, err 
 		if m.kind == nil {
 			return out, view.NotServed(resource)
 		}
-		return tried{note: fmt.Sprintf("%s. This is the answer for when it is: the job is taken from the file as is", view.NotServed(resource))}, nil
+		return tried{note: fmt.Sprintf("%s. This is the answer for when it is: the job is taken from the file as is",
+			view.NotServed(resource))}, nil
 	case apierrors.IsNotFound(err) && o.GetNamespace() != "" &&
 		kube.Get(ctx, client.ObjectKey{Name: o.GetNamespace()}, &corev1.Namespace{}) == nil:
 		return tried{note: "its namespace is in the file alone, " + unasked}, nil

@@ -31,9 +31,9 @@ type recordedAnswer struct {
 func (a recordedAnswer) MarshalJSON() ([]byte, error) { return json.Marshal(a.queueLines) }
 
 func (a recordedAnswer) print(p *printer) error {
-	p.list("Missing rights, without which there is no order of the queues", lacking(a.missing))
+	defer p.missing("there are no positions in the queues", a.missing)
 	if len(a.queueLines) == 0 {
-		fmt.Fprintf(p.out, "\nNo workload of namespace %s waits.\n", a.namespace)
+		fmt.Fprintf(p.out, "No workload of namespace %s waits.\n", a.namespace)
 		return nil
 	}
 	columns := []string{"QUEUE", "NAME", "PRIORITY", "AGE", "WHY"}
@@ -47,7 +47,8 @@ func (a recordedAnswer) print(p *printer) error {
 			rows[i] = append(rows[i], x.Message)
 		}
 	}
-	return p.part(fmt.Sprintf("Waiting in namespace %s, as Muster recorded", a.namespace), columns, rows)
+	p.heading(fmt.Sprintf("Waiting in namespace %s, as Muster recorded", a.namespace))
+	return p.rows("  ", columns, rows)
 }
 
 // of is what of the answer is about a namespace; all of it if that is empty.
@@ -155,7 +156,7 @@ func (o *options) queue(ctx context.Context, names []string) (answer, error) {
 		if lines, ok := p.Recorded(); ok && len(names) == 0 {
 			return recordedAnswer{lines, namespace, p.Missing}, nil
 		}
-		return nil, fmt.Errorf("you lack the rights to read the queues. Missing:\n  - %s", strings.Join(lacking(p.Missing), "\n  - "))
+		return nil, o.lacks("the queues", p.Missing)
 	}
 	if len(names) > 0 && !slices.Contains(p.QueueNames(), names[0]) {
 		return nil, noQueue(p, names[0])

@@ -48,7 +48,7 @@ func (o *options) racks(ctx context.Context, flavors []string) (answer, error) {
 		return nil, err
 	}
 	if !p.Decides() {
-		return nil, fmt.Errorf("you lack the rights to read what is on the nodes. Missing:\n  - %s", strings.Join(lacking(p.Missing), "\n  - "))
+		return nil, o.lacks("what is on the nodes", p.Missing)
 	}
 	if known := p.RackFlavors(); len(flavors) > 0 && !slices.Contains(known, flavors[0]) {
 		return nil, fmt.Errorf("ResourceFlavor %q does not exist or has no Topology; those that have one: %s", flavors[0],

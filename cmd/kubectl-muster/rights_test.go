@@ -4,12 +4,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/deploy"
@@ -79,4 +82,36 @@ func inOrder(rights []view.Right) []string {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// TestMissingRightsTakeOneLine, below what the caller asked for; -o wide has all of them, and the commands that grant them.
+func TestMissingRightsTakeOneLine(t *testing.T) {
+	missing := []view.Right{{Verb: "list", Resource: "nodes"}, {Verb: "list", Resource: "pods"}, {Verb: "list", Resource: "namespaces"}}
+	w := waiting("train", 4, func(w *kueue.Workload) {
+		condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, kueue.WorkloadQuotaReservedReasonWaitingForQuota, "16 more needed")
+	})
+	p := pictureOf(missing, flavor("h100"), team("team", nil, "h100=8"), w)
+	lines, _ := p.Recorded()
+	for name, a := range map[string]answer{
+		"explain": explanation{p.ExplainWorkload(w)}, "queue": recordedAnswer{lines, "default", missing},
+	} {
+		var narrow strings.Builder
+		if err := a.print(newPrinter(&narrow, asTable)); err != nil {
+			t.Fatal(err)
+		}
+		text := narrow.String()
+		last := strings.TrimSpace(text[strings.LastIndex(strings.TrimSpace(text), "\n"):])
+		if strings.Count(text, "rights") != 1 || !strings.HasSuffix(last, "(-o wide names the missing rights).") {
+			t.Errorf("%s: the rights take more than the last line:\n%s", name, text)
+		}
+		lacks(t, told(t, a), "list nodes, list pods, list namespaces in all namespaces", "--clusterrole=muster-explain")
+	}
+	o := &options{output: asTable}
+	if err := o.lacks("the queues", missing); strings.Contains(err.Error(), "\n") ||
+		!strings.Contains(err.Error(), "you may not read the queues: list nodes and 2 more") {
+		t.Error(err)
+	}
+	if o.output = asWide; !strings.Contains(o.lacks("the queues", missing).Error(), "list namespaces") {
+		t.Error("-o wide does not name all rights")
+	}
 }

@@ -24,7 +24,9 @@ func said(t *testing.T, args ...string) (string, error) {
 func TestWithoutAKubeconfig(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
 	t.Setenv("KUBECONFIG", file)
-	for _, args := range [][]string{{"queue"}, {"explain", "job/train"}, {"cost"}, {"capacity"}, {"racks"}, {"clusters"}, {"simulate", "--without-zone", "a"}} {
+	for _, args := range [][]string{
+		{"queue"}, {"explain", "job/train"}, {"cost"}, {"capacity"}, {"racks"}, {"clusters"}, {"simulate", "--without-zone", "a"},
+	} {
 		_, err := said(t, args...)
 		if want := "no cluster is configured: there is none in " + file; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args[0], err, want)
@@ -77,8 +79,8 @@ func TestAClusterQueueIsExplained(t *testing.T) {
 			t.Errorf("%v names ClusterQueue %q", args, name)
 		}
 	}
-	objects := []client.Object{flavor("h100"), capacity(), group("h100", 8, nil), team("team", checked, "h100=64"), running("big", "team", 6, nil),
-		waiting("a", 4, nil), waiting("b", 4, nil), waiting("huge", 9, nil)}
+	objects := []client.Object{flavor("h100"), capacity(), group("h100", 8, nil), team("team", checked, "h100=64"),
+		running("big", "team", 6, nil), waiting("a", 4, nil), waiting("b", 4, nil), waiting("huge", 9, nil)}
 	c := &fakeCluster{objects: objects}
 	o := &options{config: newConfigFlags(), clock: clocktesting.NewFakeClock(noon)}
 	a, err := o.explainClusterQueue(t.Context(), c.client(t), "default", "team")

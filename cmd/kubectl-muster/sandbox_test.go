@@ -115,9 +115,10 @@ func TestOnASandbox(t *testing.T) {
 
 	s.tells([]string{"explain", "job/train"},
 		"waits for machines.\nClusterQueue research, LocalQueue main, priority 0: 1st of 1 in the queue", "3 of 4 machines were made",
-		"time: the backoff of NodeGroup h100 ends at", "h100 nvidia.com/gpu 32 64 0 64 0", "h100 h100 OnDemand 98.32 0 of 8 4 ", "Stockout, ")
-	s.tells([]string{"queue", "research"}, "research 1 default job/train 0", "waits for machines")
-	s.tells([]string{"capacity"}, "h100 OnDemand - 98.32 0 of 8 0 0", "Stockout")
+		"time: the backoff of NodeGroup h100 ends at", "h100 nvidia.com/gpu 32 64 0 64 0", "h100 h100 OnDemand 98.32 0 of 8 4 ")
+	s.tells([]string{"explain", "job/train", "-o", "wide"}, "Stockout, ")
+	s.tells([]string{"queue", "research"}, "research 1 default job/train", "waits for machines")
+	s.tells([]string{"capacity", "-o", "wide"}, "h100 OnDemand 98.32 0 of 8 0", "Stockout")
 	s.tells([]string{"explain", "provreq/train"}, "is not served by this Muster: its class is queued-provisioning.gke.io")
 
 	s.refuses([]string{"explain", "train"},
@@ -132,11 +133,11 @@ func TestOnASandbox(t *testing.T) {
 
 	s.refuses([]string{"explain", "job/train", "--as", "nobody"},
 		"you may not get jobs.batch in namespace default. Ask an administrator for the ClusterRole muster-explain")
-	s.refuses([]string{"queue", "--as", "nobody"}, "list workloads.kueue.x-k8s.io, list clusterqueues.kueue.x-k8s.io")
-	s.refuses([]string{"capacity", "--as", "nobody"}, "--verb=list --resource=nodegroups.muster.dev;")
+	s.refuses([]string{"queue", "--as", "nobody"}, "you may not read the queues: list workloads.kueue.x-k8s.io and ")
+	s.refuses([]string{"capacity", "--as", "nobody"}, "you may not read the NodeGroups: list nodegroups.muster.dev")
 
 	tenant := []string{"--as", "system:serviceaccount:default:tenant"}
-	s.tells(append([]string{"explain", "job/train"}, tenant...), "waits for machines, as recorded", "3 of 4 machines were made",
+	s.tells(append([]string{"explain", "job/train", "-o", "wide"}, tenant...), "waits for machines, as recorded", "3 of 4 machines were made",
 		"Recent events", "list nodes in all namespaces", "Ask an administrator for the ClusterRole muster-explain",
 		"kubectl create clusterrole muster-explain-some --verb=list --resource=nodes;")
 
@@ -190,7 +191,7 @@ spec:
 `)
 	s.tells([]string{"simulate", "-f", two}, "Job default/new would start at 20", ", on flavor h100.",
 		"machines to launch: 2 of NodeGroup h100, at 196.64 USD per hour")
-	s.tells([]string{"simulate", "-f", two, "--quota", "research/h100/nvidia.com/gpu=8"}, "would not start now: it cannot start as specified",
+	s.tells([]string{"simulate", "-f", two, "--quota", "research/h100/nvidia.com/gpu=8"}, "Job default/new cannot start as specified",
 		"Without the changes it would start at 20",
 		"flavor h100: request 8 nvidia.com/gpu less, or ask an administrator to raise nominalQuota of ClusterQueue research by that amount")
 	s.tells([]string{"simulate", "-f", two, "--at", "6h"}, "Job default/new would arrive at 20", "(in 6h) and is expected to start")
@@ -201,7 +202,8 @@ spec:
 	s.refuses([]string{"simulate", "--add-group", written("priced.yaml",
 		"apiVersion: muster.dev/v1alpha1\nkind: NodeGroup\nmetadata: {name: p}\nspec: {provider: kwok, maxNodes: 1, kwok: {}, template: "+
 			"{capacity: {cpu: 1}}}\n")}, "capacity must name cpu and memory")
-	s.refuses([]string{"simulate", "-f", two, "--as", "system:serviceaccount:default:tenant"}, "list nodes in all namespaces")
+	s.refuses([]string{"simulate", "-f", two, "--as", "system:serviceaccount:default:tenant"},
+		"you may not read what a simulation needs: list nodes")
 
 	auditor := []string{"--as", "system:serviceaccount:default:auditor"}
 	s.tells(append([]string{"simulate", "-f", two}, auditor...), "would start at 20",

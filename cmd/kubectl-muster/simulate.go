@@ -290,8 +290,7 @@ func (o *options) simulateOnce(ctx context.Context, q *question, changes view.Ch
 		return nil, err
 	}
 	if !p.Decides() {
-		return nil, fmt.Errorf("you lack the rights to read what a simulation needs. Missing:\n  - %s",
-			strings.Join(lacking(p.Missing), "\n  - "))
+		return nil, o.lacks("what a simulation needs", p.Missing)
 	}
 	out := &simulated{Notes: append(notes, leftOut(read.others)...)}
 	for _, m := range read.groups {

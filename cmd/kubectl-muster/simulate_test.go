@@ -161,7 +161,7 @@ queueing:
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"TrainRun default/nightly would not start", "it requests 72 nvidia.com/gpu"} {
+	for _, want := range []string{"TrainRun default/nightly cannot start as specified", "72 nvidia.com/gpu requested"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in:\n%s", want, out)
 		}
@@ -201,7 +201,7 @@ kind: StatefulSet
 metadata: {name: serve, labels: {kueue.x-k8s.io/queue-name: main}}
 spec: {replicas: 9, template: {spec: {containers: [{name: main, image: main, resources: {limits: {nvidia.com/gpu: 8}}}]}}}
 `,
-			want: []string{"Workload default/statefulset-serve-", "would not start now", "nvidia.com/gpu"},
+			want: []string{"Workload default/statefulset-serve-", "cannot start as specified", "nvidia.com/gpu"},
 		},
 		{
 			name:    "the pods of a group queue together, another one alone",
@@ -276,7 +276,8 @@ spec:
 			name:    "what keeps a Job from being queued is told",
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64")},
 			file:    strings.Replace(train, "{spec: {", "{spec: {priorityClassName: none, ", 1),
-			want:    []string{"would not start now: it cannot start as specified: Muster cannot queue it.", `PriorityClass "none" of the job's pods doesn't exist`},
+			want: []string{"Job default/new cannot start as specified: Muster cannot queue it.",
+				`PriorityClass "none" of the job's pods doesn't exist`},
 		},
 		{
 			name:    "more quota would let it start",
@@ -528,7 +529,8 @@ func TestJobsThatComeLater(t *testing.T) {
 		{1, "would arrive at 2026-11-20T13:00:00Z (in 60m) and is expected to start at 2026-11-20T13:30:00Z (in 90m)"},
 		{3, "would arrive at 2026-11-20T15:00:00Z (in 3h) and is expected to start at 2026-11-20T15:00:00Z (in 3h)"},
 	} {
-		got, err := p.SimulateLater(t.Context(), []view.Newcomer{{Kind: "Job", Name: "new", Workload: newcomer}}, noon.Add(time.Duration(c.hours)*time.Hour))
+		got, err := p.SimulateLater(t.Context(), []view.Newcomer{{Kind: "Job", Name: "new", Workload: newcomer}},
+			noon.Add(time.Duration(c.hours)*time.Hour))
 		if err != nil {
 			t.Fatal(err)
 		}

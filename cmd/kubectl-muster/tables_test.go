@@ -73,8 +73,7 @@ func TestQueuesAreListedInTheirOrder(t *testing.T) {
 	lacks(t, told(t, queueLines(p.Lines())),
 		"QUEUE POS NAMESPACE NAME AGE WHY PRIORITY NEXT TRY MESSAGE\n"+
 			"team - default workload/small 60m is next 0 - -\n"+
-			"team 1 default job/rush 60m waits for quota 9 - couldn't assign flavors to pod set main: insufficient unused quota for "+
-			"nvidia.com/gpu in flavor h100, 48 more needed: 16 of 64 are free",
+			"team 1 default job/rush 60m waits for quota 9 - flavor h100: 48 more nvidia.com/gpu needed, 16 of 64 are free",
 		"team 2 default workload/paused 60m waits for machines 0 at 2026-11-20T12:03:00Z (in 3m) dry\nteam 3 default workload/late 5m waits "+
 			"for quota")
 	if got := told(t, queueLines(p.Lines("aside"))); got != "No workload is pending.\n" {
@@ -97,6 +96,10 @@ func TestOneStateInAllViews(t *testing.T) {
 	}
 	for _, name := range []string{"huge", "twin"} {
 		l, e := lines[name], p.ExplainWorkload(named(t, p, name))
+		if why := "flavor h100: no machines can be had: group h100: a pod of podSet main requests 16 nvidia.com/gpu"; !strings.HasPrefix(
+			l.Message, why) {
+			t.Errorf("%s: the queue says %q, want %q", name, l.Message, why)
+		}
 		if !l.Never || l.Words != never || e.Summary != never {
 			t.Errorf("%s: the queue says %q (never: %t), explain %q", name, l.Words, l.Never, e.Summary)
 		}
@@ -139,7 +142,7 @@ func TestChancesAreOfLaunchesThatMayBe(t *testing.T) {
 // TestTablesFitATerminal of 80 columns.
 func TestTablesFitATerminal(t *testing.T) {
 	p := pictureOf(nil, flavor("h100-spot"), capacity(), group("h100-spot", 16, dry), team("research", checked, "h100-spot=64"),
-		localQueue("research", "research"), running("train-llama-70b", "research", 6, func(w *kueue.Workload) { w.Spec.Priority = new(int32(1000)) }),
+		localQueue("research", "research"), running("train-llama-70b", "research", 6, priority(1000)),
 		waiting("mixtral", 4, func(w *kueue.Workload) {
 			w.Spec.QueueName, w.OwnerReferences = "research", []metav1.OwnerReference{ownedBy("train-mixtral-8x7b")}
 		}),

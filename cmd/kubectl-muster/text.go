@@ -199,9 +199,19 @@ func (p *printer) expected(heading string, e *view.Expected) {
 	p.list(heading, words)
 }
 
+// missing says in one line that the caller lacks rights, with all of them on -o wide.
+func (p *printer) missing(effect string, rights []view.Right) {
+	switch {
+	case len(rights) == 0:
+	case p.wide:
+		p.list("Missing rights: "+effect, lacking(rights))
+	default:
+		fmt.Fprintf(p.out, "\nYou may not read all that decides: %s (-o wide names the missing rights).\n", effect)
+	}
+}
+
 // reasons writes everything after the sentence.
 func (p *printer) reasons(e *view.Explanation) error {
-	p.list("Missing rights, without which this is what Muster recorded on the object", lacking(e.Missing))
 	if at := e.Place; at != nil {
 		where := fmt.Sprintf("ClusterQueue %s, LocalQueue %s, priority %d", at.ClusterQueue, at.LocalQueue, at.Priority)
 		if at.Position > 0 {
@@ -236,6 +246,7 @@ func (p *printer) reasons(e *view.Explanation) error {
 		return err
 	}
 	p.list("Recent events", e.Recorded)
+	p.missing("this is what Muster recorded on the object", e.Missing)
 	return nil
 }
 
@@ -300,6 +311,19 @@ func (p *printer) capacity(lines []view.CapacityLine) error {
 // askFor tells how to get missing rights.
 const askFor = "Ask an administrator for the ClusterRole muster-explain, which may read everything that decisions depend on: " +
 	"kubectl create clusterrolebinding muster-explain-YOU --clusterrole=muster-explain --user=YOU"
+
+// lacks is the error for a caller without the rights that a command needs; -o wide names all of them.
+func (o *options) lacks(what string, missing []view.Right) error {
+	if o.output == asWide {
+		return fmt.Errorf("you may not read %s. Missing:\n  - %s", what, strings.Join(lacking(missing), "\n  - "))
+	}
+	more := ""
+	if n := len(missing) - 1; n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	return fmt.Errorf("you may not read %s: %s%s (-o wide names them). An administrator can give you the ClusterRole muster-explain", what,
+		missing[0], more)
+}
 
 // lacking lists the caller's missing rights and how to get them.
 func lacking(missing []view.Right) []string {

@@ -102,8 +102,8 @@ cache folder, or in the folder that $` + operators.HomeVariable + ` names.
 	}
 	flags := command.Flags()
 	flags.StringVar(&config.DataDir, "data-dir", "", "`folder` that keeps the cluster's state for the next start (default: a temporary one)")
-	flags.DurationVar(&config.StartTimeout, "timeout", 0, "how long the start may make no progress until it is given up; 0 means two minutes, "+
-		"and a slow machine may need more")
+	flags.DurationVar(&config.StartTimeout, "timeout", 0, "how long the start may make no progress until it is given up; 0 means two "+
+		"minutes, and a slow machine may need more")
 	flags.IntVar(&config.Port, "port", 0, "`port` of kube-apiserver on 127.0.0.1; 0 picks a free one")
 	flags.StringVar(&config.Kubeconfig, "kubeconfig", "", "`file` that gets a copy of the administrator's kubeconfig while the sandbox runs")
 	flags.StringSliceVar(&config.Only, "only", nil, "components to start, of "+strings.Join(cluster.ComponentNames(), ","))

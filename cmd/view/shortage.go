@@ -2,6 +2,8 @@ package view
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -13,16 +15,20 @@ import (
 
 // causes splits the message for the Workload into a line per flavor.
 func causes(a *scheduler.Explanation) []string {
-	var lines, told []string
+	told := shortages(a.Flavors)
+	if hopeless(a.Flavors) != "" {
+		return told
+	}
+	var lines []string
 	for i := range a.Flavors {
 		if o := &a.Flavors[i]; o.Message != "" {
-			lines, told = append(lines, o.Message), append(told, shortagesOf(o)...)
+			lines = append(lines, o.Message)
 		}
 	}
 	_, rest, same := strings.Cut(a.Message, strings.Join(lines, "; "))
 	switch rest = strings.TrimPrefix(rest, "; "); {
 	case !same:
-		return append([]string{a.Message}, told...)
+		return append([]string{plainly(a.Message)}, told...)
 	case rest != "":
 		return append(told, rest)
 	}
@@ -34,34 +40,48 @@ func neverHasMachines(o *scheduler.FlavorExplanation) bool {
 	return o.Plan != nil && o.Plan.Outcome == planner.Never
 }
 
-// shortagesOf says why a flavor is not taken. The message of the option begins with Kueue's words, which tools
-// read in the condition.
-func shortagesOf(o *scheduler.FlavorExplanation) (out []string) {
-	if neverHasMachines(o) {
-		return []string{fmt.Sprintf("flavor %s: no machines can be had: %s", o.Flavor, o.Plan.Message())}
-	}
-	if o.Reason != kueue.WorkloadQuotaReservedReasonWaitingForQuota && o.Reason != kueue.WorkloadQuotaReservedReasonExceedsMaxQuota {
-		return []string{o.Message}
-	}
-	for _, a := range o.Quota {
-		show := func(v int64) string { return nodegroups.Quantity(a.Resource, v) }
-		borrowed := ""
-		if a.Borrowable > 0 {
-			borrowed = fmt.Sprintf(", %s of it by borrowing", show(a.Borrowable))
+// noMachineSuits reports whether more machines of the NodeGroups, or dearer ones, would not help either.
+func noMachineSuits(o *scheduler.FlavorExplanation) bool {
+	return neverHasMachines(o) && !slices.ContainsFunc(o.Plan.Reasons, func(r planner.Reason) bool {
+		return r.Code == planner.CodeMaxNodes || r.Code == planner.CodePrice
+	})
+}
+
+// shortages say why the flavors are not taken.
+func shortages(options []scheduler.FlavorExplanation) (out []string) {
+	for i := range options {
+		if o := &options[i]; o.Message != "" {
+			out = append(out, shortageOf(o))
 		}
-		switch {
-		case a.Requested > a.Maximum:
-			out = append(out, fmt.Sprintf("flavor %s: it requests %s %s, and the queue can have %s at most%s", o.Flavor, show(a.Requested), a.Resource,
-				show(a.Maximum), borrowed))
-		case a.Short() > 0:
-			out = append(out, fmt.Sprintf("flavor %s: %s more %s needed, %s of %s are free%s", o.Flavor, show(a.Short()), a.Resource, show(a.Free),
-				show(a.Maximum), borrowed))
-		}
-	}
-	if len(out) == 0 {
-		return []string{o.Message}
 	}
 	return out
+}
+
+// shortageOf says why a flavor is not taken.
+func shortageOf(o *scheduler.FlavorExplanation) string {
+	if neverHasMachines(o) {
+		return fmt.Sprintf("flavor %s: no machines can be had: %s", o.Flavor, o.Plan.Message())
+	}
+	return plainly(o.Message)
+}
+
+// compatible are the words for missing quota that tools know from Kueue and read in conditions, with what they are replaced by for people.
+var compatible = []struct {
+	words       *regexp.Regexp
+	replacement string
+}{
+	{regexp.MustCompile(`couldn't assign flavors to pod set \S+: `), ""},
+	{regexp.MustCompile(`insufficient unused quota for (\S+) in flavor (\S+), (\S+) more needed: `), "flavor $2: $3 more $1 needed, "},
+	{regexp.MustCompile(`insufficient quota for (\S+) in flavor (\S+), previously considered podsets requests \(0\) \+ current podset request ` +
+		`\((\S+)\) > maximum capacity \((\S+)\)`), "flavor $2: $3 $1 requested, $4 at most"},
+}
+
+// plainly returns a message of a condition in words for people.
+func plainly(message string) string {
+	for _, c := range compatible {
+		message = c.words.ReplaceAllString(message, c.replacement)
+	}
+	return message
 }
 
 // unblockQuota tells what would make up for missing quota.

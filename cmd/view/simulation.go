@@ -165,7 +165,9 @@ func (p *Picture) Simulate(newcomers []Newcomer, unchanged *Picture, workers ...
 		}
 		s.Reason, s.Waits = o.Reason, with.ExplainWorkload(w)
 		s.Waits.Kind, s.Waits.Name, s.uid, s.among = n.Kind, n.Name, w.UID, with
-		s.Summary = "would not start now: it " + s.Waits.Summary
+		if s.Summary = s.Waits.Summary; !s.Waits.Never {
+			s.Summary = "would not start now: it " + s.Summary
+		}
 	}
 	p.placedIn(workers, newcomers, workloads, outcomes, out)
 	return out
@@ -361,7 +363,7 @@ func (p *Picture) Compare(changed *Picture) *Comparison {
 			out.Start = append(out.Start, line)
 		default:
 			line := changed.changeOf(&then, now.Admission)
-			line.Message = then.Message
+			line.Message = plainly(then.Message)
 			out.Wait = append(out.Wait, line)
 		}
 	}

@@ -58,7 +58,7 @@ type Picture struct {
 	// verdicts of one cycle by the Workload's UID.
 	verdicts map[types.UID]lifecycle.Verdict
 	// hopelessOf has the answers that Picture.hopeless has found out.
-	hopelessOf map[queuedClass]string
+	hopelessOf map[queuedClass]hopelessness
 }
 
 // New decides what Muster would do next with the objects that were read.
@@ -104,7 +104,7 @@ func New(c clock.PassiveClock, s Settings, r *Reading) *Picture {
 
 // decide runs a cycle; the queues stay as the cycle leaves them.
 func (p *Picture) decide() {
-	p.verdicts, p.hopelessOf = map[types.UID]lifecycle.Verdict{}, map[queuedClass]string{}
+	p.verdicts, p.hopelessOf = map[types.UID]lifecycle.Verdict{}, map[queuedClass]hopelessness{}
 	for _, v := range p.Queues.Cycle(p.Now) {
 		p.verdicts[v.Workload.Object.UID] = v
 	}

@@ -3,6 +3,7 @@ package view
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -32,9 +33,12 @@ var neverStarts = []string{
 func (p *Picture) whyWaits(w *kueue.Workload) waits {
 	reason, message, _ := p.Queues.WaitingReason(w.UID)
 	reason = cmp.Or(reason, kueue.WorkloadQuotaReservedReasonPendingEvaluation)
-	out := waits{reason: reason, words: inWords(reason), message: message, never: slices.Contains(neverStarts, reason)}
+	out := waits{reason: reason, words: inWords(reason), message: plainly(message), never: slices.Contains(neverStarts, reason)}
 	if !out.never {
-		out.withoutMachines(p.hopeless(w))
+		if h := p.hopeless(w); h.why != "" {
+			out.withoutMachines(h.why)
+			out.message = h.message
+		}
 	}
 	return out
 }
@@ -52,20 +56,23 @@ type queuedClass struct {
 	class cache.EquivalenceClass
 }
 
+// hopelessness is why Workloads can never get machines, in short and by flavor; empty if they may.
+type hopelessness struct{ why, message string }
+
 // hopeless is the answer of the function hopeless for a Workload, which is found out once for each equivalence class.
-func (p *Picture) hopeless(w *kueue.Workload) string {
+func (p *Picture) hopeless(w *kueue.Workload) (out hopelessness) {
 	queue, class, ok := p.Queues.EquivalenceClass(w.UID, p.Now)
 	if !ok || !p.Decides() {
-		return ""
+		return out
 	}
 	key := queuedClass{queue, class}
-	why, known := p.hopelessOf[key]
+	out, known := p.hopelessOf[key]
 	if !known {
 		account, _ := p.Queues.Explain(w.UID, p.Now)
-		why = hopeless(account.Flavors)
-		p.hopelessOf[key] = why
+		out = hopelessness{hopeless(account.Flavors), strings.Join(shortages(account.Flavors), "; ")}
+		p.hopelessOf[key] = out
 	}
-	return why
+	return out
 }
 
 // hopeless tells why no option can ever get machines. It is empty if one may, or if the

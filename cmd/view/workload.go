@@ -238,7 +238,7 @@ func (p *Picture) explainRecorded(out *Explanation, w *kueue.Workload) {
 		return
 	}
 	out.Summary = fmt.Sprintf("%s, as recorded %s ago", inWords(c.Reason), ago(p.Now, c.LastTransitionTime.Time))
-	out.Causes = []string{c.Message}
+	out.Causes = []string{plainly(c.Message)}
 }
 
 // explainWaiting explains a Workload that has no quota.
@@ -276,7 +276,7 @@ func (p *Picture) explainWaiting(out *Explanation, a *scheduler.Explanation) {
 			out.Machines = append(out.Machines, p.machinesTaken(o.Plan)...)
 		}
 	}
-	if slices.ContainsFunc(a.Flavors, func(o scheduler.FlavorExplanation) bool { return neverHasMachines(&o) }) {
+	if slices.ContainsFunc(a.Flavors, func(o scheduler.FlavorExplanation) bool { return noMachineSuits(&o) }) {
 		out.Unblock = append(out.Unblock, "each pod requests no more than a machine of a NodeGroup has, or an administrator adds a NodeGroup "+
 			"that suits its pods")
 	}

@@ -127,7 +127,8 @@ func TestEachAlertHasARunbook(t *testing.T) {
 		if r.Alert == "" {
 			continue
 		}
-		if want := "https://github.com/muster-dev/muster/blob/main/docs/alerts.md#" + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
+		want := "https://github.com/muster-dev/muster/blob/main/docs/alerts.md#" + strings.ToLower(r.Alert)
+		if r.Annotations["runbook_url"] != want {
 			t.Errorf("%s has the runbook %q, want %s", r.Alert, r.Annotations["runbook_url"], want)
 		}
 		if !strings.Contains(string(text), "\n## "+r.Alert+"\n") {

@@ -122,14 +122,14 @@ func TestClicksThroughTheViews(t *testing.T) {
 	home := serve(t, w, "")
 	tab := b.open(home, desktop)
 
-	tab.reads("h1", "3 jobs pending, 1 running")
+	tab.reads("h1", "3 jobs pending, 1 cannot start, 1 running")
 	tab.reads(".card", "32 of 64")
 	tab.reads(".rows .row", "cannot start as specified")
 	tab.holds("document.querySelector('.range')")
 
 	tab.click(".chip:has(.never)")
 	tab.reads(".found", "1 job")
-	tab.holds("location.search.includes('why=ExceedsMaxQuota')")
+	tab.holds("location.search.includes('why=Never')")
 	tab.must(tab.eval("document.querySelector('main input').focus()", nil))
 	for _, letter := range "whale" {
 		tab.must(tab.call(tab.session, "Input.insertText", map[string]any{"text": string(letter)}, nil))
@@ -149,7 +149,7 @@ func TestClicksThroughTheViews(t *testing.T) {
 	tab.press("End")
 	tab.holds("document.activeElement.index === 2")
 	tab.press("Home")
-	tab.press("ArrowDown")
+	tab.press("End")
 	tab.press("Enter")
 	tab.reads("dialog", "What would change this")
 	tab.reads("dialog", "kubectl muster explain job/")

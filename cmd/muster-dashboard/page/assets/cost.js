@@ -17,6 +17,20 @@ const purposes = {
   idle: { name: 'idle', class: 'idle' },
 };
 
+// meanOf a curve of rates, each of which holds until the next time.
+function meanOf({ times, values }) {
+  let seconds = 0;
+  let sum = 0;
+  values.forEach((v, i) => {
+    const took = (times[i + 1] ?? times[i]) - times[i];
+    if (v !== null && v !== undefined) {
+      seconds += took;
+      sum += took * v;
+    }
+  });
+  return seconds > 0 ? sum / seconds : values.findLast((v) => v !== null) ?? 0;
+}
+
 // most lines are legible in one picture.
 const most = 8;
 // few rows of a table are shown unless all are asked for.
@@ -39,7 +53,7 @@ export function mount(root, app) {
   root.append(
     el('section', { class: 'lead' }, headline, figures),
     el('div', { class: 'columns' },
-      el('section', { 'aria-labelledby': 'teams' }, el('h2', { id: 'teams' }, 'By team'), teams),
+      el('section', { 'aria-labelledby': 'teams' }, el('h2', { id: 'teams' }, 'By namespace and queue'), teams),
       el('section', { 'aria-labelledby': 'spend' }, el('h2', { id: 'spend' }, 'Spend per hour'), spend)),
     el('section', { 'aria-labelledby': 'waste' }, el('h2', { id: 'waste' }, 'By purpose'), waste),
     el('div', { class: 'columns' },
@@ -53,12 +67,12 @@ export function mount(root, app) {
     headline.replaceChildren(usd(data.usdPerHour), el('span', { class: 'muted' }, ' per hour'));
     const machines = data.groups.reduce((n, g) => n + g.machines, 0);
     const all = data.waste.reduce((n, w) => n + w.usd, 0);
-    const nothing = data.waste.filter((w) => w.purpose === 'incomplete' || w.purpose === 'booked').reduce((n, w) => n + w.usd, 0);
+    const nothing = data.waste.filter((w) => w.purpose !== 'used').reduce((n, w) => n + w.usd, 0);
     figures.replaceChildren(
-      ...figure('Per month at this rate', usd(data.usdPerHour * month)),
+      ...figure('Per month', usd(meanOf(data.spend) * month), `at the mean rate since ${at(data.spend.times[0] * 1000)}`),
       ...figure('Machines', count(machines)),
       ...figure('Spent', usd(all), `since ${at(data.since)}`),
-      ...figure('Wasted', usd(nothing), all > 0 ? `${some((nothing / all) * 100)} % of it` : ''));
+      ...figure('Not used by pods', usd(nothing), all > 0 ? `${some((nothing / all) * 100)} % of it` : ''));
     drawTeams();
     drawGroups();
     drawWaste();
@@ -108,18 +122,18 @@ export function mount(root, app) {
   }
 
   function drawWaste() {
-    const sum = data.waste.reduce((n, w) => n + w.seconds, 0);
-    if (sum === 0) {
+    const sum = data.waste.reduce((n, w) => n + w.usd, 0);
+    if (data.waste.length === 0) {
       waste.replaceChildren(el('p', { class: 'nothing' }, 'No machine was seen yet.'));
       return;
     }
     const by = Object.fromEntries(data.waste.map((w) => [w.purpose, w]));
     const list = Object.keys(purposes).filter((p) => by[p]);
     waste.replaceChildren(
-      el('div', { class: 'shares tall', 'aria-hidden': 'true' }, list.map((p) => el('i', { class: `share ${purposes[p].class}`, style: { 'flex-grow': by[p].seconds }, title: `${purposes[p].name}: ${usd(by[p].usd)}` }))),
+      el('div', { class: 'shares tall', 'aria-hidden': 'true' }, list.map((p) => el('i', { class: `share ${purposes[p].class}`, style: { 'flex-grow': by[p].usd }, title: `${purposes[p].name}: ${usd(by[p].usd)}` }))),
       el('dl', { class: 'figures small-figures' }, list.map((p) => el('div', {},
         el('dt', {}, el('i', { class: `swatch ${purposes[p].class}`, 'aria-hidden': 'true' }), purposes[p].name),
-        el('dd', {}, el('b', {}, usd(by[p].usd)), el('span', { class: 'sub' }, `${some(by[p].seconds / 3600)} machine-hours, ${some((by[p].seconds / sum) * 100)} %`))))));
+        el('dd', {}, el('b', {}, usd(by[p].usd)), el('span', { class: 'sub' }, [sum > 0 ? `${some((by[p].usd / sum) * 100)} %` : '', `${some(by[p].seconds / 3600)} machine-hours`].filter(Boolean).join(', ')))))));
   }
 
   function drawJobs() {
@@ -147,6 +161,11 @@ export function mount(root, app) {
     chart(Plot, prices, data.prices.times, data.prices.series.slice(0, most), 'No prices are known.', rest > 0 ? `The ${most} most expensive of ${count(data.prices.series.length)}.` : '');
   }
 
+  // placeOf a line is that of its name among all names, so that its colour does not follow what is dearest now.
+  function placeOf(name, lines) {
+    return lines.map((l) => l.name).sort().indexOf(name);
+  }
+
   // chart draws one, or gives the one that is there its new values.
   function chart(Plot, into, times, lines, none, note) {
     const look = JSON.stringify([lines.map((l) => l.name), into.clientWidth, token('muted'), times.length < 2]);
@@ -169,7 +188,7 @@ export function mount(root, app) {
       scales: { y: { range: (_, low, high) => [single ? 0 : 0.9 * low, Math.max(high * 1.05, 0.01)] } },
       axes: [{ ...ink, values: (_, ticks) => ticks.map((t) => at(t * 1000)) }, { ...ink, size: 66, values: (_, ticks) => ticks.map((t) => usd(t)) }],
       series: [{ label: 'Time', value: (_, t) => (t ? at(t * 1000) : '–') }, ...lines.map((l, i) => ({
-        label: l.name, stroke: series(i), width: 2, dash: i % 2 ? [6, 3] : [], paths: Plot.paths.stepped({ align: 1 }), points: { show: false },
+        label: l.name, stroke: series(placeOf(l.name, lines)), width: 2, dash: placeOf(l.name, lines) % 2 ? [6, 3] : [], paths: Plot.paths.stepped({ align: 1 }), points: { show: false },
         fill: single ? token('wash') : undefined, value: (_, v) => (v === null || v === undefined ? '–' : usd(v)),
       }))],
     }, values, into);

@@ -89,7 +89,7 @@ export function mount(root, app) {
       class: 'rack', type: 'button', 'data-rack': key(r), 'aria-pressed': String(key(r) === chosen), 'aria-label': label, title: [label, ...running].join('\n'),
       onclick: () => { chosen = key(r) === chosen ? null : key(r); draw(); },
     },
-    el('span', { class: 'rack-title' }, el('span', { class: 'name' }, name(r)), el('span', { class: 'sub' }, of ? `${of.free}/${of.capacity}` : nodes)),
+    el('span', { class: 'rack-title' }, el('span', { class: 'name' }, name(r)), el('span', { class: 'sub' }, of ? `${of.free} free` : nodes)),
     of ? bar(of) : null);
   }
 
