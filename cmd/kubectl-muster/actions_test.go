@@ -120,8 +120,8 @@ func TestJobsAreListedByState(t *testing.T) {
 	if left := p.Jobs("other"); len(left) > 0 {
 		t.Errorf("another namespace has %v", left)
 	}
-	const why = `--state="runing": use some of Running Stopping`
-	if _, err := statesNamed([]string{"runing"}); err == nil || !strings.Contains(err.Error(), why) {
+	const why = `--state="paused": use some of Running Stopping`
+	if _, err := statesNamed([]string{"paused"}); err == nil || !strings.Contains(err.Error(), why) {
 		t.Errorf("a state that is none: %v", err)
 	}
 	if since := p.Jobs("")[0].Since; since.After(noon) || since.Before(noon.Add(-2*time.Hour)) {

@@ -45,7 +45,7 @@ func (s *search) candidates() (out [][]*balancedDomain) {
 	if s.requested == 0 {
 		return [][]*balancedDomain{s.balancedDomains(0, s.domainsAt(0))}
 	}
-	for _, d := range s.shape.levels[s.requested-1] {
+	for _, d := range s.levels[s.requested-1] {
 		r := &run{n: 1, domain: d}
 		out = append(out, s.balancedDomains(s.requested, s.children(s.requested-1, r)))
 	}

@@ -115,11 +115,11 @@ func (s *search) count(suits, leads *nodeMatcher) {
 			s.leafCounts[i] = addToGroups(s.leafCounts[i], s.noPods(counts{leaders: j.leaders}), ledOnly)
 		}
 	}
-	s.domainCounts = make([][]counts, len(s.shape.levels))
+	s.domainCounts = make([][]counts, len(s.levels))
 	for level := range s.domainCounts {
-		s.domainCounts[level] = make([]counts, len(s.shape.levels[level]))
+		s.domainCounts[level] = make([]counts, len(s.levels[level]))
 	}
-	for _, d := range s.shape.levels[0] {
+	for _, d := range s.levels[0] {
 		s.countDomain(0, d)
 	}
 }
@@ -376,7 +376,7 @@ func (s *search) domainsAt(level int) []*run {
 	if level == s.tree.leafLevel() {
 		return s.leafRuns(s.lowest)
 	}
-	return s.runsOf(level, s.shape.levels[level])
+	return s.runsOf(level, s.levels[level])
 }
 
 // sortRuns sorts runs by the comparison, then by the values of the domains. Runs of leaves that compare equal are split
