@@ -99,12 +99,12 @@ func (o *Options) complete() error {
 	if o.Time < 0 || o.Time%time.Second != 0 {
 		return fmt.Errorf("--time=%s: give whole seconds", o.Time)
 	}
-	for flag, text := range map[string]string{"cpu": o.CPU, "memory": o.Memory} {
-		if text == "" {
+	for _, x := range []struct{ flag, value, example string }{{"cpu", o.CPU, "32"}, {"memory", o.Memory, "256Gi"}} {
+		if x.value == "" {
 			continue
 		}
-		if q, err := resource.ParseQuantity(text); err != nil || q.Sign() <= 0 {
-			return fmt.Errorf("--%s=%s: give a positive quantity, for example %s", flag, text, map[string]string{"cpu": "32", "memory": "256Gi"}[flag])
+		if q, err := resource.ParseQuantity(x.value); err != nil || q.Sign() <= 0 {
+			return fmt.Errorf("--%s=%s: give a positive quantity, for example %s", x.flag, x.value, x.example)
 		}
 	}
 	return o.spread()
