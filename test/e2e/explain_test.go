@@ -91,7 +91,7 @@ func TestEveryWaitingJobIsExplained(t *testing.T) {
 			{"dry", []string{"waits for machines", "group {site}-aws: 0 of 4 machines were made: InsufficientInstanceCapacity", "group {site}-aws-spot: 0 of 4 machines were made: InsufficientInstanceCapacity",
 				"launches of fewer than 4 machines need not wait", "time: the backoff of NodeGroup {site}-aws ends at"}},
 			{"huge", []string{"cannot start as specified: no NodeGroup can provide its machines", "group {site}-aws: a pod of podSet main requests 16 nvidia.com/gpu, a machine has 8 for pods (8 short)"}},
-			{"short", []string{"waits for quota", "insufficient unused quota for nvidia.com/gpu in flavor {site}-gcp, 8 more needed: 8 of 24 are free",
+			{"short", []string{"waits for quota", "flavor {site}-gcp: 8 more nvidia.com/gpu needed, 8 of 24 are free",
 				"the workloads listed below release 8 nvidia.com/gpu, or an administrator raises nominalQuota of ClusterQueue {site}-batch by that amount", "/job-holder-", " has 16 nvidia.com/gpu of {site}-gcp"}},
 			{"held", []string{"is held: its queue is stopped or inactive", "ClusterQueue {site}-stopped is inactive: Can't admit new workloads: is stopped: its stopPolicy is Hold; set it to None to resume"}},
 		} {
