@@ -348,6 +348,32 @@ func (s *shop) keeps(i int) (stays bool) {
 	return slices.ContainsFunc(list.Items, func(c kueue.MultiKueueCluster) bool { return c.Name == workerName(i) })
 }
 
+// TestAMultiKueueClusterThatIsCreatedAgainAtOnce is used again, though the dispatcher has not seen that there was none in between.
+func TestAMultiKueueClusterThatIsCreatedAgainAtOnce(t *testing.T) {
+	s := newShop(t, 2)
+	s.named()
+	for i := range s.workers {
+		if why := s.leadsTo(i, i); why != "" {
+			t.Fatal(why)
+		}
+	}
+	workers := s.copies.workers
+	workers.connections = make(chan event.GenericEvent, 10)
+	there := workers.find(workerName(0))
+	if !s.deleted(0) || !there.isDeleted() {
+		t.Fatal("the deletion is not noticed")
+	}
+	if err := workers.release(t.Context(), there); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.manager.Create(t.Context(), &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: there.name}}); err != nil {
+		t.Fatal(err)
+	}
+	if !s.keeps(0) || workers.find(there.name).isDeleted() {
+		t.Error("the new one counts as deleted")
+	}
+}
+
 // TestAClusterWhoseMultiKueueClusterIsDeleted is cleared before its jobs start elsewhere, also by a process that has just begun. One that
 // does not answer counts as dead after a while.
 func TestAClusterWhoseMultiKueueClusterIsDeleted(t *testing.T) {

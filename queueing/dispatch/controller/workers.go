@@ -191,7 +191,7 @@ func (s *workers) keep(ctx context.Context, clusters []kueue.MultiKueueCluster) 
 			s.byName[name] = w
 			go s.look(ctx, w)
 		}
-		if s.writer != nil && !clusters[i].DeletionTimestamp.IsZero() && s.byName[name].remove() {
+		if s.writer != nil && s.byName[name].setDeleted(!clusters[i].DeletionTimestamp.IsZero()) {
 			left = append(left, name)
 		}
 	}
@@ -212,13 +212,14 @@ func (w *worker) isDeleted() bool {
 	return w.deleted
 }
 
-// remove marks a worker as one whose MultiKueueCluster was deleted. It reports whether that is new.
-func (w *worker) remove() bool {
+// setDeleted records whether the MultiKueueCluster of a worker was deleted: one of its name may have been created again since. It reports
+// whether that has changed.
+func (w *worker) setDeleted(deleted bool) (changed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	was := w.deleted
-	w.deleted = true
-	return !was
+	changed = w.deleted != deleted
+	w.deleted = deleted
+	return changed
 }
 
 // isCleared reports whether nothing is left in a worker that was given to it, or it has not answered since lost for so long that it counts
