@@ -96,6 +96,7 @@ func TestJobsAreListedByState(t *testing.T) {
 		running("leaving", "team", 1, func(w *kueue.Workload) {
 			condition(w, kueue.WorkloadEvicted, metav1.ConditionTrue, kueue.WorkloadEvictedByPreemption, "preempted for urgent")
 		}),
+		running("holding", "team", 1, func(w *kueue.Workload) { w.Spec.Active = new(false) }),
 		waiting("large", 8, nil),
 		waiting("held", 1, func(w *kueue.Workload) { w.Spec.Active = new(false) }),
 		running("done", "team", 1, ended(kueue.WorkloadFinishedReasonSucceeded, "ok")),
@@ -104,7 +105,7 @@ func TestJobsAreListedByState(t *testing.T) {
 	for _, l := range p.Jobs("") {
 		got = append(got, l.State)
 	}
-	want := []view.JobState{view.Running, view.Stopping, view.Waiting, view.Held, view.Failed, view.Finished}
+	want := []view.JobState{view.Running, view.Stopping, view.Stopping, view.Waiting, view.Held, view.Failed, view.Finished}
 	if len(got) != len(want) {
 		t.Fatalf("the states are %v, want %v", got, want)
 	}

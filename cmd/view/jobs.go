@@ -24,7 +24,7 @@ type JobState string
 const (
 	// Running: it is admitted.
 	Running JobState = "Running"
-	// Stopping: it is evicted, and pods of it may still run.
+	// Stopping: it is evicted, or about to be since it is held, and pods of it may still run.
 	Stopping JobState = "Stopping"
 	// Starting: it has quota, and waits for machines or another admission check.
 	Starting JobState = "Starting"
@@ -145,7 +145,7 @@ func stateOf(w *kueue.Workload) (JobState, time.Time) {
 			return Finished, since(kueue.WorkloadFinished)
 		}
 		return Failed, since(kueue.WorkloadFinished)
-	case workload.HasQuota(w) && workload.IsEvicted(w):
+	case workload.HasQuota(w) && (workload.IsEvicted(w) || !workload.IsActive(w)):
 		return Stopping, since(kueue.WorkloadEvicted)
 	case !workload.IsActive(w):
 		return Held, since(kueue.WorkloadEvicted)
