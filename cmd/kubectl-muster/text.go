@@ -65,7 +65,7 @@ func percent(chance *int) string {
 	return fmt.Sprintf("%d%%", *chance)
 }
 
-// short is a state without its cause, which -o wide and explain tell.
+// short returns the words for a state without the cause, which only -o wide and explain show.
 func (p *printer) short(words string) string {
 	if !p.wide {
 		words, _, _ = strings.Cut(words, ": ")

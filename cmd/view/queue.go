@@ -77,7 +77,7 @@ func (p *Picture) Lines(names ...string) []QueueLine {
 		for i, w := range p.Queues.PendingInOrder(kueue.ClusterQueueReference(cq)) {
 			l := p.lineOf(cq, w)
 			l.Position = i + 1
-			l.tell(p.whyWaits(w))
+			l.setReason(p.whyWaits(w))
 			out = append(out, l)
 		}
 	}
@@ -100,7 +100,7 @@ func (p *Picture) NotInLine(names ...string) (checked, refused []QueueLine) {
 			}
 		case len(names) == 0:
 			l := p.lineOf("", w)
-			l.tell(p.whyWaits(w))
+			l.setReason(p.whyWaits(w))
 			refused = append(refused, l)
 		}
 	}
@@ -112,8 +112,8 @@ func (p *Picture) NotInLine(names ...string) (checked, refused []QueueLine) {
 	return checked, refused
 }
 
-// tell takes in why the Workload waits.
-func (l *QueueLine) tell(because waits) {
+// setReason sets why the Workload waits.
+func (l *QueueLine) setReason(because waits) {
 	l.Reason, l.Words, l.Message, l.Never = because.reason, because.words, because.message, because.never
 }
 

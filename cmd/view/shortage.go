@@ -15,9 +15,9 @@ import (
 
 // causes splits the message for the Workload into a line per flavor.
 func causes(a *scheduler.Explanation) []string {
-	told := shortages(a.Flavors)
+	perFlavor := shortages(a.Flavors)
 	if hopeless(a.Flavors) != "" {
-		return told
+		return perFlavor
 	}
 	var lines []string
 	for i := range a.Flavors {
@@ -28,11 +28,11 @@ func causes(a *scheduler.Explanation) []string {
 	_, rest, same := strings.Cut(a.Message, strings.Join(lines, "; "))
 	switch rest = strings.TrimPrefix(rest, "; "); {
 	case !same:
-		return append([]string{plainly(a.Message)}, told...)
+		return append([]string{plainly(a.Message)}, perFlavor...)
 	case rest != "":
-		return append(told, rest)
+		return append(perFlavor, rest)
 	}
-	return told
+	return perFlavor
 }
 
 // neverHasMachines reports whether no quota helps on a flavor.
@@ -47,7 +47,7 @@ func noMachineSuits(o *scheduler.FlavorExplanation) bool {
 	})
 }
 
-// shortages say why the flavors are not taken.
+// shortages returns why each flavor cannot be used.
 func shortages(options []scheduler.FlavorExplanation) (out []string) {
 	for i := range options {
 		if o := &options[i]; o.Message != "" {
@@ -57,7 +57,7 @@ func shortages(options []scheduler.FlavorExplanation) (out []string) {
 	return out
 }
 
-// shortageOf says why a flavor is not taken.
+// shortageOf returns why a flavor cannot be used.
 func shortageOf(o *scheduler.FlavorExplanation) string {
 	if neverHasMachines(o) {
 		return fmt.Sprintf("flavor %s: no machines can be had: %s", o.Flavor, o.Plan.Message())
@@ -84,7 +84,7 @@ func plainly(message string) string {
 	return message
 }
 
-// unblockQuota tells what would make up for missing quota.
+// unblockQuota returns what would free or add the missing quota.
 func unblockQuota(a *scheduler.Explanation, o *scheduler.FlavorExplanation, amount scheduler.Amount) []string {
 	show := func(v int64) string {
 		return fmt.Sprintf("%s %s", nodegroups.Quantity(amount.Resource, v), amount.Resource)

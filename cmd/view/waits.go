@@ -29,7 +29,7 @@ var neverStarts = []string{
 	kueue.WorkloadQuotaReservedReasonMisconfigured, checks.ReasonStartByPassed,
 }
 
-// whyWaits tells why a Workload waits, as decided here, or as Muster recorded.
+// whyWaits returns why a Workload waits: the reason decided here, or the one that Muster recorded.
 func (p *Picture) whyWaits(w *kueue.Workload) waits {
 	reason, message, _ := p.Queues.WaitingReason(w.UID)
 	reason = cmp.Or(reason, kueue.WorkloadQuotaReservedReasonPendingEvaluation)
@@ -43,7 +43,7 @@ func (p *Picture) whyWaits(w *kueue.Workload) waits {
 	return out
 }
 
-// withoutMachines takes in that no machines can be had, unless why is empty.
+// withoutMachines marks that no NodeGroup can provide the machines, unless why is empty.
 func (w *waits) withoutMachines(why string) {
 	if why != "" {
 		w.words, w.never = CannotStart+": "+why, true
@@ -56,10 +56,10 @@ type queuedClass struct {
 	class cache.EquivalenceClass
 }
 
-// hopelessness is why Workloads can never get machines, in short and by flavor; empty if they may.
+// hopelessness is why Workloads can never get machines, in a phrase and by flavor; empty if they may.
 type hopelessness struct{ why, message string }
 
-// hopeless is the answer of the function hopeless for a Workload, which is found out once for each equivalence class.
+// hopeless returns why a Workload can never get machines. It is computed once for each equivalence class.
 func (p *Picture) hopeless(w *kueue.Workload) (out hopelessness) {
 	queue, class, ok := p.Queues.EquivalenceClass(w.UID, p.Now)
 	if !ok || !p.Decides() {
@@ -75,8 +75,7 @@ func (p *Picture) hopeless(w *kueue.Workload) (out hopelessness) {
 	return out
 }
 
-// hopeless tells why no option can ever get machines. It is empty if one may, or if the
-// shortage is not of machines.
+// hopeless returns why no flavor can ever get machines. It is empty if one may, or if something else is short.
 func hopeless(options []scheduler.FlavorExplanation) (why string) {
 	for i := range options {
 		switch o := &options[i]; {

@@ -152,8 +152,8 @@ func (s *search) greedy(list []*balancedDomain, needed int32) (g greedyFit, fits
 	return g, needed <= 0
 }
 
-// prune clears the counts of domains below the threshold, and the leader counts of those that are below it beside a
-// leader.
+// prune clears the counts of domains that have room for fewer slices than the threshold, and the leader counts of domains
+// that do once a leader is placed there.
 func (s *search) prune(list []*balancedDomain, threshold int32) {
 	cut := func(b *balancedDomain) {
 		if b.slices < threshold {

@@ -227,8 +227,8 @@ func (t *simulation) covers(l loss, c *candidate) bool {
 		(t.FairSharing == nil || slices.Contains(l.queues, c.queue))
 }
 
-// usesAllLacking returns a function that reports whether a candidate uses all that is still lacking. Removing it
-// releases no more than that.
+// usesAllLacking returns a function that reports whether a candidate uses at least the quota that is still lacking. A
+// candidate releases no more than it uses, so one that uses less is not enough alone.
 func (t *simulation) usesAllLacking() func(*candidate) bool {
 	lacking := map[quota.FlavorResource]int64{}
 	for _, fr := range t.short {

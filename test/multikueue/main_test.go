@@ -158,7 +158,7 @@ func start(ctx context.Context, dir string) error {
 	all.Go(func() error { return begin(ctx, dir) })
 	for i := range workers {
 		all.Go(func() (err error) {
-			// The dispatcher tells by the Lease of the leader whether a Muster hangs.
+			// The dispatcher detects a Muster that hangs by the Lease of its leader.
 			c := cluster.Config{Progress: os.Stderr, MusterFlags: []string{"--leader-elect=true"}}
 			sandbox.Fill(&c)
 			if *bare {
