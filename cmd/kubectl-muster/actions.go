@@ -13,12 +13,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/cmd/view"
+	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -153,13 +153,8 @@ func (s *subject) read(ctx context.Context, o *options) error {
 	if s.workload = p.WorkloadFor(s.object); isWorkload(s.object) {
 		s.workload = p.WorkloadNamed(s.object.GetNamespace(), s.object.GetName())
 	}
-	if s.workload == nil {
-		return nil
-	}
-	for _, l := range p.Jobs("") {
-		if l.Workload == s.workload.Name {
-			s.line = l
-		}
+	if s.workload != nil {
+		s.line = p.Job(s.workload)
 	}
 	return nil
 }
@@ -174,26 +169,16 @@ func (s *subject) String() string {
 	if s.workload != nil {
 		return s.line.Name
 	}
-	return strings.ToLower(kindName(s.object)) + "/" + s.object.GetName()
-}
-
-// kindName is the kind of an object, which Go types do not carry.
-func kindName(object client.Object) string {
-	switch object.(type) {
-	case *provreq.ProvisioningRequest:
-		return "ProvisioningRequest"
-	case *kueue.Workload:
-		return "Workload"
+	gvk, err := s.kube.GroupVersionKindFor(s.object)
+	if err != nil {
+		return s.object.GetName()
 	}
-	if kind := object.GetObjectKind().GroupVersionKind().Kind; kind != "" {
-		return kind
-	}
-	return "Job"
+	return strings.ToLower(gvk.Kind) + "/" + s.object.GetName()
 }
 
 // holds says what the subject has now, which an action may free.
 func (s *subject) holds() string {
-	out := counted(int(s.line.Pods), "pod", "pods")
+	out := text.Pods(int(s.line.Pods))
 	if s.line.DevicesText != "" {
 		out += " with " + s.line.DevicesText
 	}
@@ -303,7 +288,7 @@ func (s *subject) owners(ctx context.Context) ([]client.Object, error) {
 	return out, nil
 }
 
-// carryOut asks the API server whether it would make the changes, and makes them if that is wanted.
+// carryOut checks the changes in a dry run on the API server, and makes them if yes is set.
 func carryOut(ctx context.Context, out io.Writer, kube client.Client, a action, yes bool) error {
 	for _, c := range a.changes {
 		if err := c.apply(ctx, kube, true); err != nil {
@@ -354,8 +339,8 @@ func (c change) apply(ctx context.Context, kube client.Client, dryRun bool) erro
 	return err
 }
 
-// requeuePoll is how often a job that is stopped is looked at.
-const requeuePoll = time.Second
+// subjectPoll is the period in which a job that is waited for is read.
+const subjectPoll = time.Second
 
 func (o *options) newRequeueCommand() *cobra.Command {
 	command := &cobra.Command{
@@ -389,7 +374,8 @@ released by this command; if the command is interrupted, use ` + "`kubectl muste
 		if err := carryOut(ctx, out, s.kube, a, *yes); err != nil || !*yes {
 			return err
 		}
-		if err := o.untilReleased(ctx, s); err != nil {
+		released := func() (bool, error) { return s.workload == nil || !workload.HasQuota(s.workload), nil }
+		if err := o.until(ctx, s, released); err != nil {
 			return fmt.Errorf("%s is held until `kubectl muster release %[1]s`: %w", s, err)
 		}
 		if a, err = s.setActive(true); err != nil {
@@ -400,16 +386,16 @@ released by this command; if the command is interrupted, use ` + "`kubectl muste
 	return command
 }
 
-// untilReleased waits until the subject has no quota.
-func (o *options) untilReleased(ctx context.Context, s *subject) error {
-	ticker := o.clock.NewTicker(requeuePoll)
+// until reads the subject and its Workload again until done returns true or an error.
+func (o *options) until(ctx context.Context, s *subject, done func() (bool, error)) error {
+	ticker := o.clock.NewTicker(subjectPoll)
 	defer ticker.Stop()
 	for {
 		if err := s.read(ctx, o); err != nil {
 			return err
 		}
-		if s.workload == nil || !workload.HasQuota(s.workload) {
-			return nil
+		if over, err := done(); over || err != nil {
+			return err
 		}
 		select {
 		case <-ctx.Done():

@@ -294,21 +294,11 @@ func (o *options) completeExplain(command *cobra.Command, args []string, _ strin
 		if len(args) == 1 && !slices.Contains(k.names, args[0]) {
 			continue
 		}
-		list := k.list()
-		if kube.List(command.Context(), list, client.InNamespace(namespace)) != nil {
-			continue
+		prefix := ""
+		if len(args) == 0 {
+			prefix = k.names[0] + "/"
 		}
-		objects, err := apimeta.ExtractList(list)
-		if err != nil {
-			continue
-		}
-		for _, x := range objects {
-			name := x.(client.Object).GetName()
-			if len(args) == 0 {
-				name = k.names[0] + "/" + name
-			}
-			out = append(out, name)
-		}
+		out = append(out, namesIn(command.Context(), kube, k.list(), prefix, client.InNamespace(namespace))...)
 	}
 	return out, cobra.ShellCompDirectiveNoFileComp
 }

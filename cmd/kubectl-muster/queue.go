@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/cmd/view"
@@ -193,16 +195,26 @@ func (l queueLines) print(p *printer) error {
 	return p.rows("", columns, rows)
 }
 
-// completeQueue offers the ClusterQueues.
+// completeQueue completes the ClusterQueues.
 func (o *options) completeQueue(command *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	kube, _, err := o.connect()
-	list := &kueue.ClusterQueueList{}
-	if err != nil || len(args) > 0 || kube.List(command.Context(), list) != nil {
+	if err != nil || len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	out := make([]string, len(list.Items))
-	for i := range list.Items {
-		out[i] = list.Items[i].Name
+	return namesIn(command.Context(), kube, &kueue.ClusterQueueList{}, ""), cobra.ShellCompDirectiveNoFileComp
+}
+
+// namesIn returns the names of the objects of a list, each after the prefix, for completion; none if they cannot be listed.
+func namesIn(ctx context.Context, kube client.Reader, list client.ObjectList, prefix string, options ...client.ListOption) (out []string) {
+	if kube.List(ctx, list, options...) != nil {
+		return nil
 	}
-	return out, cobra.ShellCompDirectiveNoFileComp
+	objects, err := apimeta.ExtractList(list)
+	if err != nil {
+		return nil
+	}
+	for _, o := range objects {
+		out = append(out, prefix+o.(client.Object).GetName())
+	}
+	return out
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,9 +21,6 @@ import (
 	"github.com/muster-dev/muster/cmd/kubectl-muster/submit"
 	"github.com/muster-dev/muster/cmd/view"
 )
-
-// waitPoll is how often a job that is waited for is read.
-const waitPoll = 2 * time.Second
 
 func newRunCommand(o *options) *cobra.Command {
 	job := &submit.Options{}
@@ -191,52 +187,34 @@ func (o *options) submit(command *cobra.Command, kube client.Client, objects []*
 
 // untilEnded prints each state of a job until it has ended.
 func (o *options) untilEnded(ctx context.Context, out io.Writer, s *subject, name string) error {
-	ticker := o.clock.NewTicker(waitPoll)
-	defer ticker.Stop()
 	last := view.JobState("")
-	for {
-		if err := s.read(ctx, o); err != nil {
-			return err
-		}
+	return o.until(ctx, s, func() (ended bool, err error) {
 		if s.workload != nil && s.line.State != last {
 			last = s.line.State
-			fmt.Fprintf(out, "%s is %s%s\n", name, last, because(s.line.Words))
+			words := s.line.Words
+			if words != "" {
+				words = ": " + words
+			}
+			fmt.Fprintf(out, "%s is %s%s\n", name, last, words)
 		}
 		switch last {
 		case view.Failed:
-			return fmt.Errorf("%s has failed", name)
+			return true, fmt.Errorf("%s has failed", name)
 		case view.Finished:
-			return nil
+			return true, nil
 		}
 		if err := s.kube.Get(ctx, client.ObjectKeyFromObject(s.object), s.object); apierrors.IsNotFound(err) || apimeta.IsNoMatchError(err) {
-			return fmt.Errorf("%s was deleted", name)
+			return true, fmt.Errorf("%s was deleted", name)
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C():
-		}
-	}
+		return false, nil
+	})
 }
 
-func because(words string) string {
-	if words == "" {
-		return ""
-	}
-	return ": " + words
-}
-
-// completeLocalQueues offers those of the namespace.
-func (o *options) completeLocalQueues(command *cobra.Command, _ []string, _ string) (out []string, _ cobra.ShellCompDirective) {
+// completeLocalQueues completes the LocalQueues of the namespace.
+func (o *options) completeLocalQueues(command *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	kube, namespace, err := o.connect()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	list := &kueue.LocalQueueList{}
-	if kube.List(command.Context(), list, client.InNamespace(namespace)) == nil {
-		for i := range list.Items {
-			out = append(out, list.Items[i].Name)
-		}
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
+	return namesIn(command.Context(), kube, &kueue.LocalQueueList{}, "", client.InNamespace(namespace)), cobra.ShellCompDirectiveNoFileComp
 }

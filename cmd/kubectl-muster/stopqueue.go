@@ -100,7 +100,7 @@ func setStopPolicy(ctx context.Context, kube client.Client, namespace, argument 
 	out.follows = fmt.Sprintf("%s %s admits no more jobs", kind, name)
 	list := &kueue.WorkloadList{}
 	if err := kube.List(ctx, list, client.InNamespace(key.Namespace)); err != nil {
-		return out, nil // a caller that may not read them is not told how many there are
+		return out, nil // without the right to list Workloads, the number is left out
 	}
 	running := 0
 	for i := range list.Items {
@@ -130,16 +130,7 @@ func (o *options) completeQueues(command *cobra.Command, args []string, _ string
 	if err != nil || len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	clusterQueues, localQueues := &kueue.ClusterQueueList{}, &kueue.LocalQueueList{}
-	if kube.List(command.Context(), clusterQueues) == nil {
-		for i := range clusterQueues.Items {
-			out = append(out, "clusterqueue/"+clusterQueues.Items[i].Name)
-		}
-	}
-	if kube.List(command.Context(), localQueues, client.InNamespace(namespace)) == nil {
-		for i := range localQueues.Items {
-			out = append(out, "localqueue/"+localQueues.Items[i].Name)
-		}
-	}
+	out = namesIn(command.Context(), kube, &kueue.ClusterQueueList{}, "clusterqueue/")
+	out = append(out, namesIn(command.Context(), kube, &kueue.LocalQueueList{}, "localqueue/", client.InNamespace(namespace))...)
 	return out, cobra.ShellCompDirectiveNoFileComp
 }

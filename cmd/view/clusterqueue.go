@@ -10,10 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/provisioning/text"
 )
 
-// ExplainClusterQueue tells what a ClusterQueue has admitted, what waits in it and why, and its quota in use.
-// It has to exist.
+// ExplainClusterQueue returns what a ClusterQueue has admitted, what waits in it and why, and its quota in use.
+// The ClusterQueue must exist.
 func (p *Picture) ExplainClusterQueue(name string) *Explanation {
 	cq := p.ClusterQueues[slices.IndexFunc(p.ClusterQueues, func(q *kueue.ClusterQueue) bool { return q.Name == name })]
 	out := &Explanation{Kind: "ClusterQueue", Name: cq.Name, Missing: p.Missing}
@@ -24,20 +26,13 @@ func (p *Picture) ExplainClusterQueue(name string) *Explanation {
 		}
 	}
 	lines := p.Lines(cq.Name)
-	out.Summary = fmt.Sprintf("has %s admitted, and %d wait", jobsOf(int(status.AdmittedWorkloads)), len(lines))
+	out.Summary = fmt.Sprintf("has %s admitted, and %d wait", text.Plural(int(status.AdmittedWorkloads), "job"), len(lines))
 	if c := apimeta.FindStatusCondition(status.Conditions, kueue.ClusterQueueActive); c != nil && c.Status == metav1.ConditionFalse {
 		out.Summary, out.Causes = "admits nothing", []string{c.Message}
 	}
 	out.Waiting = waitingBy(lines)
 	out.Usage = usageIn(cq, status.FlavorsReservation)
 	return out
-}
-
-func jobsOf(n int) string {
-	if n == 1 {
-		return "1 job"
-	}
-	return fmt.Sprintf("%d jobs", n)
 }
 
 // waitingBy counts the lines by what they wait for: those that can never start first, then the most frequent.
@@ -62,12 +57,12 @@ func waitingBy(lines []QueueLine) (out []string) {
 		return cmp.Compare(counts[b], counts[a])
 	})
 	for i, words := range out {
-		out[i] = fmt.Sprintf("%s: %s", words, jobsOf(counts[words]))
+		out[i] = fmt.Sprintf("%s: %s", words, text.Plural(counts[words], "job"))
 	}
 	return out
 }
 
-// usageIn tells how much of each quota is in use.
+// usageIn returns how much of each quota is in use.
 func usageIn(cq *kueue.ClusterQueue, reserved []kueue.FlavorUsage) (out []string) {
 	for _, group := range cq.Spec.ResourceGroups {
 		for _, f := range group.Flavors {

@@ -85,11 +85,10 @@ func (p *Picture) Jobs(namespace string) []JobLine {
 		if namespace != "" && w.Namespace != namespace {
 			continue
 		}
-		l := jobLineOf(w)
-		if l.Words == "" {
-			l.Words = cmp.Or(words[workload.KeyOf(w)], recordedWords(w, l.State))
+		l := p.Job(w)
+		if decided := words[workload.KeyOf(w)]; decided != "" && l.State != Failed {
+			l.Words = decided
 		}
-		l.Age = ago(p.Now, l.Since)
 		c := costs[types.NamespacedName{Namespace: l.Namespace, Name: l.Name}]
 		l.USDPerHour, l.USDSoFar = c.USDPerHour, c.SoFar
 		out = append(out, l)
@@ -101,7 +100,8 @@ func (p *Picture) Jobs(namespace string) []JobLine {
 	return out
 }
 
-func jobLineOf(w *kueue.Workload) JobLine {
+// Job describes the job of a Workload as it is recorded, without its costs.
+func (p *Picture) Job(w *kueue.Workload) JobLine {
 	l := JobLine{
 		Namespace: w.Namespace, Name: nameOf(w), Workload: w.Name, LocalQueue: string(w.Spec.QueueName), Priority: priorityOf(w),
 	}
@@ -109,6 +109,7 @@ func jobLineOf(w *kueue.Workload) JobLine {
 		l.ClusterQueue = string(w.Status.Admission.ClusterQueue)
 	}
 	l.State, l.Since = stateOf(w)
+	l.Age, l.Words = ago(p.Now, l.Since), recordedWords(w, l.State)
 	devices := nodegroups.Resources{}
 	for i := range w.Spec.PodSets {
 		ps := &w.Spec.PodSets[i]
@@ -124,9 +125,6 @@ func jobLineOf(w *kueue.Workload) JobLine {
 		texts = append(texts, fmt.Sprintf("%d %s", devices[name], name))
 	}
 	l.Devices, l.DevicesText = devices.List(), strings.Join(texts, ", ")
-	if l.State == Failed {
-		l.Words = strings.Join(causesOf(w, kueue.WorkloadFinished), "; ")
-	}
 	return l
 }
 
@@ -164,6 +162,8 @@ func recordedWords(w *kueue.Workload, state JobState) string {
 		return "has quota and waits for admission checks"
 	case Stopping:
 		return strings.Join(causesOf(w, kueue.WorkloadEvicted), "; ")
+	case Failed:
+		return strings.Join(causesOf(w, kueue.WorkloadFinished), "; ")
 	case Waiting:
 		if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil {
 			return inWords(c.Reason)

@@ -135,7 +135,7 @@ func (o *Options) job(master, subdomain string) batchv1.JobSpec {
 	}
 }
 
-// replicas of a role of a PyTorchJob, whose operator tells the pods of each other.
+// replicas returns a role of a PyTorchJob, whose operator sets the addresses of the pods.
 func (o *Options) replicas(n int) map[string]any {
 	return map[string]any{"replicas": n, "restartPolicy": "Never", "template": o.template("pytorch")}
 }

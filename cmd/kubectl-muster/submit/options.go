@@ -37,7 +37,7 @@ type Options struct {
 	Device      string
 	CPU, Memory string
 	Priority    string
-	// Topology is the level of a Topology in one domain of which all pods have to be.
+	// Topology is the level of a Topology: all pods must be in one domain of it.
 	Topology string
 	// Time is how long the job may run; zero is without a bound.
 	Time time.Duration

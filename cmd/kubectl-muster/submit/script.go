@@ -4,16 +4,17 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
+	"io"
 	"strings"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 const (
 	// directive begins the lines of a script that have options.
 	directive = "#MUSTER"
-	// mostText is how many bytes of a script are passed as an argument, of which Linux takes 128 KiB.
+	// mostText bounds the bytes of a script, which is passed as one argument: Linux accepts 128 KiB.
 	mostText = 100_000
 )
 
@@ -34,7 +35,7 @@ func (s Script) Apply(o *Options, given *pflag.FlagSet) error {
 		return fmt.Errorf("%s: the first line names no interpreter, for example #!/bin/bash", s.Name)
 	}
 	flags := pflag.NewFlagSet(s.Name, pflag.ContinueOnError)
-	flags.SetOutput(discard{})
+	flags.SetOutput(io.Discard) // errors are returned, too
 	own := Options{}
 	own.AddFlags(flags)
 	flags.StringVar(&own.Name, "name", "", "")
@@ -56,7 +57,7 @@ func (s Script) Apply(o *Options, given *pflag.FlagSet) error {
 		}
 	}
 	o.Name = cmp.Or(o.Name, own.Name)
-	o.Env, o.NodeSelector = merged(own.Env, o.Env), merged(own.NodeSelector, o.NodeSelector)
+	o.Env, o.NodeSelector = labels.Merge(own.Env, o.Env), labels.Merge(own.NodeSelector, o.NodeSelector)
 	var err error
 	flags.VisitAll(func(f *pflag.Flag) {
 		if to := given.Lookup(f.Name); f.Changed && to != nil && !to.Changed && f.Value.Type() != "stringToString" && err == nil {
@@ -66,18 +67,3 @@ func (s Script) Apply(o *Options, given *pflag.FlagSet) error {
 	o.Command = append(strings.Fields(interpreter), "-c", s.Text)
 	return err
 }
-
-// merged has the values of over where both have a key.
-func merged(under, over map[string]string) map[string]string {
-	out := maps.Clone(under)
-	if out == nil {
-		return over
-	}
-	maps.Copy(out, over)
-	return out
-}
-
-// discard swallows what a flag set prints of its errors, which are returned, too.
-type discard struct{}
-
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
