@@ -89,12 +89,15 @@ func randomTree(t *testing.T, r *rand.Rand) *world {
 // that runs has ended, again and again, no Workload is pending that could ever fit. Some
 // jobs ran before Muster came, grow, have a maximum execution time, or have preemption
 // gates. Where machines are launched, no Workload is preempted for one whose machines are
-// not provisioned.
+// not provisioned. In half of the trees, cycles have small budgets.
 func TestTheTreeKeepsItsPromises(t *testing.T) {
 	preempted, borrowed, ahead := 0, 0, 0
 	for seed := range uint64(1000) {
 		r := rand.New(rand.NewPCG(seed, 4))
 		w := randomTree(t, r)
+		if seed%2 == 1 {
+			w.s.budget = 1 + r.IntN(100)
+		}
 		w.sees = func(v *lifecycle.Verdict) {
 			if v.PreemptedFor == "" || len(cache.CheckRules(w.s.Queues[v.PreemptedFor].Object)) == 0 {
 				return

@@ -23,11 +23,13 @@ type State struct {
 	capacity *planner.Snapshot
 	// answering is since when the control plane answers; zero if it was never silent.
 	answering time.Time
+	// budget bounds what one cycle evaluates; zero is unlimited.
+	budget int
 }
 
 // New returns a State without objects. Plan may be nil; then cycles do not consider machines.
 func New(c config.Config, plan scheduler.Planner) *State {
-	return &State{Cache: cache.New(c), plan: plan}
+	return &State{Cache: cache.New(c), plan: plan, budget: scheduler.DefaultBudget}
 }
 
 // SetCapacity sets the capacity snapshot of the provisioner, which prevents useless attempts; nil means that there is
@@ -62,7 +64,7 @@ func (s *State) RejectRequest(uid types.UID, why string, now time.Time) *lifecyc
 
 // at returns a cycle at the time now.
 func (s *State) at(now time.Time) *scheduler.Cycle {
-	return scheduler.New(s.Cache, s.plan, s.capacity, now, s.answering)
+	return scheduler.New(s.Cache, s.plan, s.capacity, now, s.answering, s.budget)
 }
 
 // WithoutWorkloads returns a State of the same objects without the Workloads, which Join adds: for cycles that must not

@@ -41,6 +41,10 @@ type Cache struct {
 	// CohortNodes are the nodes of all cohorts, including those without an object.
 	CohortNodes map[kueue.CohortReference]*quota.Node
 	Outdated    bool
+	// Cycles counts the cycles. ResumeAt is when the next one continues with what the last has deferred; zero if that is
+	// nothing.
+	Cycles   int
+	ResumeAt time.Time
 
 	// sampleAt is when the next sample of admission fair sharing is taken; zero while no LocalQueue has usage.
 	sampleAt time.Time

@@ -75,6 +75,12 @@ type ClusterQueue struct {
 	Pending        *btree.BTreeG[*Workload]
 	Unevaluated    map[types.UID]*Workload
 	AllUnevaluated bool
+	// Deferred: the last cycle spent its budget before it had evaluated all of them.
+	Deferred bool
+	// Effort is what its evaluations cost in the last cycle.
+	Effort int
+	// releasedIn is the first cycle after something was released.
+	releasedIn int
 	// Inadmissible are the results for Workloads that still wait. They hold until quota or machines are released.
 	Inadmissible map[EquivalenceClass]*Inadmissible
 	// WithQuota are the Workloads with quota.
@@ -124,6 +130,7 @@ func Compare(a, b *Workload) int {
 func (q *ClusterQueue) Push(w *Workload) {
 	q.Pending.ReplaceOrInsert(w)
 	q.Unevaluated[w.Object.UID] = w
+	w.EvaluatedIn = 0
 }
 
 // Drop removes a Workload from the pending ones.
@@ -145,8 +152,14 @@ func (q *ClusterQueue) Remove(w *Workload) {
 	q.Drop(w)
 }
 
-// RequeueInadmissible forgets the results, so that all Workloads are evaluated again.
-func (q *ClusterQueue) RequeueInadmissible() {
+// RequeueInadmissible has all Workloads evaluated again, in this cycle or later ones, because something was released.
+func (q *ClusterQueue) RequeueInadmissible(cycle int) {
+	q.Reevaluate()
+	q.releasedIn = cycle
+}
+
+// Reevaluate forgets the results, so that all Workloads are evaluated again as far as this cycle gets.
+func (q *ClusterQueue) Reevaluate() {
 	clear(q.Inadmissible)
 	q.WaitsForCapacity, q.WaitsForTopology, q.AllUnevaluated = false, false, true
 }
@@ -158,7 +171,17 @@ func (q *ClusterQueue) HasUnevaluated() bool {
 
 // MarkEvaluated replaces the map: clearing one that was once large stays expensive.
 func (q *ClusterQueue) MarkEvaluated() {
-	q.Unevaluated, q.AllUnevaluated = map[types.UID]*Workload{}, false
+	q.Unevaluated, q.AllUnevaluated, q.Deferred = map[types.UID]*Workload{}, false, false
+}
+
+// Defer leaves Workloads to the next cycle. Those that were evaluated since something was released need no evaluation.
+func (q *ClusterQueue) Defer(rest []*Workload) {
+	for _, w := range rest {
+		if w.EvaluatedIn < q.releasedIn || w.EvaluatedIn == 0 {
+			q.Unevaluated[w.Object.UID] = w
+		}
+	}
+	q.Deferred = len(q.Unevaluated) > 0
 }
 
 // weightOf returns the weight in thousandths; the default is one.

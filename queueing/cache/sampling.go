@@ -66,7 +66,7 @@ func (s *Cache) Sample(now time.Time) {
 		s.updateUsage(lq)
 		s.Dirty.LocalQueues[lq] = true
 		if s.SharesByUsage(q) {
-			q.RequeueInadmissible()
+			q.RequeueInadmissible(s.Cycles + 1)
 		}
 		if !lq.idle() {
 			s.sampleAt = now.Add(s.Sharing.Interval)

@@ -173,7 +173,7 @@ func (s *Cache) replaced(now, before metav1.Object) {
 func (s *Cache) RequeueForCapacity() {
 	for _, q := range s.Order {
 		if q.WaitsForCapacity {
-			q.RequeueInadmissible()
+			q.RequeueInadmissible(s.Cycles + 1)
 		}
 	}
 }
@@ -206,7 +206,7 @@ func (s *Cache) RequeueForNodes() {
 	}
 	for _, q := range s.Order {
 		if q.WaitsForTopology {
-			q.RequeueInadmissible()
+			q.RequeueInadmissible(s.Cycles + 1)
 		}
 	}
 }
@@ -218,7 +218,7 @@ func (s *Cache) WantsCapacity() bool {
 
 // WakeAt returns the earliest time at which something may change without an event; zero if nothing can.
 func (s *Cache) WakeAt() time.Time {
-	at := workload.Earliest(s.Timers.next(), s.sampleAt)
+	at := workload.Earliest(workload.Earliest(s.Timers.next(), s.sampleAt), s.ResumeAt)
 	for _, t := range s.Trees {
 		at = workload.Earliest(at, t.RequeueAt)
 	}

@@ -101,6 +101,8 @@ type Workload struct {
 	running quota.Amounts
 	// Busy: a verdict on it is being applied.
 	Busy bool
+	// EvaluatedIn is the cycle that evaluated it last; zero if it is new or has changed since.
+	EvaluatedIn int
 	// PriorityUnchecked: its priority may differ from that of its WorkloadPriorityClass. SettingPriority: a verdict on
 	// that is being applied, independently of all others.
 	PriorityUnchecked, SettingPriority bool

@@ -29,6 +29,7 @@ import (
 
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/controller/metrics"
+	"github.com/muster-dev/muster/queueing/fairqueue"
 	"github.com/muster-dev/muster/queueing/jobs/bindings"
 	"github.com/muster-dev/muster/queueing/jobs/kin"
 	"github.com/muster-dev/muster/queueing/jobs/newcomers"
@@ -111,7 +112,7 @@ func (r *reconciler) add(mgr ctrl.Manager) error {
 	w := watches{r}
 	b := ctrl.NewControllerManagedBy(mgr).Named(strings.ToLower(r.kind.GroupVersionKind().GroupKind().String())).
 		For(job, builder.WithPredicates(w.concernsQueues())).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers})
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.ForRequests()})
 	for _, x := range w.all() {
 		b = b.Watches(x.object, handler.EnqueueRequestsFromMapFunc(x.jobs), builder.WithPredicates(x.passes...))
 	}

@@ -45,6 +45,7 @@ func (s *Cycle) search(q *cache.ClusterQueue, w *cache.Workload, counts []int32)
 		}
 	}
 	a.Notes.sort(cache.FlavorsOf(q.Object))
+	s.effort += effortOfEvaluation + EffortOfPlan*a.plans
 	return a
 }
 

@@ -32,13 +32,15 @@ type Cycle struct {
 	upcomingAssumed bool
 	// toDelete caches requestsToDelete.
 	toDelete []types.UID
+	// budget is the effort of the cycle; zero is unlimited. share is that of one queue. effort is what was spent.
+	budget, share, effort int
 }
 
 // New returns a cycle at the time now. Answering is since when the control plane answers. Plan and capacity may be nil;
-// then the scheduler does not consider machines. The cycle works on a copy of capacity.
-func New(c *cache.Cache, plan Planner, capacity *planner.Snapshot, now, answering time.Time) *Cycle {
+// then the scheduler does not consider machines. The cycle works on a copy of capacity. A budget of zero is unlimited.
+func New(c *cache.Cache, plan Planner, capacity *planner.Snapshot, now, answering time.Time, budget int) *Cycle {
 	rules := lifecycle.NewRules(c, now, answering)
-	return &Cycle{cache: c, checks: checks.NewEvaluator(c, now), rules: rules, now: now, plan: plan, capacity: capacity}
+	return &Cycle{cache: c, checks: checks.NewEvaluator(c, now), rules: rules, now: now, plan: plan, capacity: capacity, budget: budget}
 }
 
 // Planner is the signature of provisioning.Plan.

@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Run decides all that can be decided now.
+// Run decides what can be decided now, as far as the budget of the cycle allows. If there is more, the cache wakes at once.
 func (s *Cycle) Run() (out []lifecycle.Verdict) {
 	if s.cache.Outdated {
 		s.cache.Rebuild()
@@ -36,14 +36,18 @@ func (s *Cycle) Run() (out []lifecycle.Verdict) {
 			out = s.emit(out, v)
 		}
 	}
+	s.startBudget()
 	for _, t := range s.cache.Trees {
 		t.ScheduleRequeue(s.now)
 		t.QuotaReleased = t.QuotaReleased || !t.RequeueAt.IsZero() && !s.now.Before(t.RequeueAt)
 		if t.QuotaReleased || slices.ContainsFunc(t.Queues, (*cache.ClusterQueue).HasUnevaluated) {
-			t.QuotaReleased = t.QuotaReleased || t.HasReservations
 			out = append(out, s.scheduleTree(t)...)
 		}
 		t.ScheduleRequeue(s.now)
+	}
+	s.cache.ResumeAt = time.Time{}
+	if slices.ContainsFunc(s.cache.Order, func(q *cache.ClusterQueue) bool { return q.Deferred }) {
+		s.cache.ResumeAt = s.now
 	}
 	return out
 }

@@ -27,7 +27,7 @@ func (d *treeIterator) markInadmissible(l *queueIterator, r *inadmissible) {
 		l.queue.WaitsForCapacity = true
 	}
 	d.verdicts = d.s.appendWaiting(d.verdicts, w, r)
-	if strict := l.queue.Object.Spec.QueueingStrategy == kueue.StrictFIFO && !backfills(l.queue.Object); !strict && !l.blocked {
+	if !isStrict(l.queue) && !l.blocked {
 		return
 	}
 	// A head that was evaluated out of order, because its victims were evicted, does not block those before it.

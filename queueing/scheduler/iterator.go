@@ -19,6 +19,11 @@ const BackfillAnnotation = "muster.dev/backfill"
 
 func backfills(cq *kueue.ClusterQueue) bool { return cq.Annotations[BackfillAnnotation] == "true" }
 
+// isStrict reports whether no Workload of the queue may start before those ahead of it.
+func isStrict(q *cache.ClusterQueue) bool {
+	return q.Object.Spec.QueueingStrategy == kueue.StrictFIFO && !backfills(q.Object)
+}
+
 // startReservation is the earliest time at which a Workload can start, and its usage.
 type startReservation struct {
 	w     *cache.Workload
@@ -70,6 +75,10 @@ type queueIterator struct {
 	assignment *Assignment
 	assigner   *assigner
 	version    int
+	// effort is what its evaluations cost in this cycle, and effortInOrder what they cost in the order of the queue.
+	// leastRecent: from there on those come first that were not evaluated for the longest time.
+	effort, effortInOrder int
+	leastRecent           bool
 	// blocked: no other Workload of the queue may start in this cycle.
 	blocked bool
 	// borrowingLevel is that of the head's assignment, as far as it is known.

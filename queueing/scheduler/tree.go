@@ -15,9 +15,13 @@ import (
 // share. StrictFIFO stops at the first Workload that does not fit; BestEffortFIFO continues with the next.
 func (s *Cycle) scheduleTree(t *cache.Tree) []lifecycle.Verdict {
 	d := &treeIterator{s: s, tree: t}
-	if t.QuotaReleased {
+	if t.QuotaReleased || t.HasReservations {
 		for _, q := range t.Queues {
-			q.RequeueInadmissible()
+			if t.QuotaReleased {
+				q.RequeueInadmissible(s.cache.Cycles)
+			} else {
+				q.Reevaluate()
+			}
 		}
 		t.RequeueAt, t.MessagesOutdated = time.Time{}, false
 	}
@@ -47,7 +51,7 @@ func (d *treeIterator) addQueue(q *cache.ClusterQueue) []lifecycle.Verdict {
 	}
 	defer q.MarkEvaluated()
 	head, _ := q.Pending.Min()
-	strict := q.Object.Spec.QueueingStrategy == kueue.StrictFIFO && !backfills(q.Object)
+	strict := isStrict(q)
 	l := &queueIterator{queue: q}
 	switch {
 	case strict && !d.s.cache.SharesByUsage(q) && !q.AllUnevaluated && q.Unevaluated[head.Object.UID] == nil:
@@ -86,16 +90,24 @@ func (d *treeIterator) nominate(l *queueIterator) {
 			continue
 		}
 		r := l.inadmissible(d.s.equivalenceClass(q, w))
-		if !r.Holds(w, d.s.now) || q.Object.Spec.QueueingStrategy == kueue.StrictFIFO {
+		if r.Holds(w, d.s.now) && q.Object.Spec.QueueingStrategy != kueue.StrictFIFO {
+			w.EvaluatedIn = d.s.cache.Cycles
+			d.markInadmissible(l, &inadmissible{Inadmissible: *r})
+			continue
+		}
+		if l.version >= 0 || d.withinBudget(l) {
 			break
 		}
-		d.markInadmissible(l, &inadmissible{Inadmissible: *r})
 	}
 	if len(l.pending) == 0 || l.version == d.version {
 		return
 	}
-	w := l.pending[0]
+	w, spent := l.pending[0], d.s.effort
 	l.assignment, l.assigner = d.s.Assign(q, w)
+	if q.Effort += d.s.effort - spent; !d.mustEvaluate(w) {
+		l.effort += d.s.effort - spent
+	}
+	w.EvaluatedIn = d.s.cache.Cycles
 	if delete(q.Skipped, w.Object.UID); l.assigner.candidatesTargeted {
 		q.Skipped[w.Object.UID], d.s.cache.Dirty.ClusterQueues[q] = true, true
 	}

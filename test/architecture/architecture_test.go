@@ -28,7 +28,7 @@ var pure = append(deciding(), "nodegroups", "kwok/pool", "kwok/scenario", "kwok/
 func deciding() (out []string) {
 	for half, rooms := range ordered {
 		for _, room := range rooms {
-			if room != "model" && room != "controller" && room != "jobs" && room != "devices" {
+			if !slices.Contains([]string{"model", "controller", "jobs", "devices", "fairqueue"}, room) {
 				out = append(out, path.Join(half, room))
 			}
 		}
@@ -128,7 +128,7 @@ var ordered = map[string][]string{
 		"cost", "", "model", "controller"},
 	"queueing": {
 		"quota", "usage", "config", "preemption", "placement", "workload", "cache", "checks", "lifecycle", "scheduler", "status", "", "forecast",
-		"dispatch", "controller", "jobs",
+		"fairqueue", "dispatch", "controller", "jobs",
 	},
 }
 

@@ -203,8 +203,8 @@ func TestAnAnswerThatComesAfterTheEnd(t *testing.T) {
 	w := newWorld(t, nil, append(queueOf("4", capacityRule), workloadOf("train", "4"))...)
 	meddled := false
 	carryOut := w.loop.start
-	w.loop.start = func(u writes.Urgency, write writes.Write) {
-		carryOut(u, func(ctx context.Context) writes.Done {
+	w.loop.start = func(u writes.Urgency, namespace string, write writes.Write) {
+		carryOut(u, namespace, func(ctx context.Context) writes.Done {
 			s := write(ctx)
 			r := &autoscaling.ProvisioningRequest{}
 			if w.api.Get(ctx, client.ObjectKey{Namespace: "default", Name: "train-capacity-1"}, r) == nil && !meddled {

@@ -53,7 +53,7 @@ func (l *Loop) dispatch(v *lifecycle.Verdict, now time.Time) {
 
 // carryOut starts the writes of a verdict.
 func (l *Loop) carryOut(v *lifecycle.Verdict, on writes.Judged) {
-	l.start(urgencyOf(v), func(ctx context.Context) writes.Done {
+	l.start(urgencyOf(v), v.Workload.Object.Namespace, func(ctx context.Context) writes.Done {
 		began := l.now()
 		o := l.writer.CarryOut(ctx, v, on)
 		took := l.now().Sub(began)
@@ -160,7 +160,7 @@ func (l *Loop) settle(object, written *kueue.Workload) {
 // reread finds out what became of a write whose answer never came. Until then the quota that
 // it may have reserved stays reserved.
 func (l *Loop) reread(object *kueue.Workload) {
-	l.start(writes.Freeing, func(ctx context.Context) writes.Done {
+	l.start(writes.Freeing, object.Namespace, func(ctx context.Context) writes.Done {
 		have := &kueue.Workload{}
 		err := l.writer.Live.Get(ctx, client.ObjectKeyFromObject(object), have)
 		return func(now time.Time) {
@@ -181,7 +181,7 @@ func (l *Loop) reread(object *kueue.Workload) {
 
 // prioritize starts the write of a Workload's priority.
 func (l *Loop) prioritize(object *kueue.Workload, priority int32) {
-	l.start(writes.Trailing, func(ctx context.Context) writes.Done {
+	l.start(writes.Trailing, object.Namespace, func(ctx context.Context) writes.Done {
 		began := l.now()
 		w, err := l.writer.Prioritize(ctx, object, priority)
 		took := l.now().Sub(began)

@@ -54,7 +54,7 @@ func (l *Loop) release(now time.Time) (next time.Time) {
 		}
 		x.underWay = true
 		object := x.object
-		l.start(writes.Freeing, func(ctx context.Context) writes.Done {
+		l.start(writes.Freeing, object.GetNamespace(), func(ctx context.Context) writes.Done {
 			err := l.writer.RemoveFinalizer(ctx, object)
 			return func(now time.Time) {
 				if err == nil {

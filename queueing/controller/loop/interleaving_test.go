@@ -278,7 +278,7 @@ func (i *interleaving) restart() {
 	i.loop = New(i.client(), i.client(), Config{Settings: i.config})
 	i.loop.writer.Recorder = silent{}
 	i.loop.now = func() time.Time { return i.now }
-	i.loop.start = func(_ writes.Urgency, w writes.Write) { i.writes = append(i.writes, w) }
+	i.loop.start = func(_ writes.Urgency, _ string, w writes.Write) { i.writes = append(i.writes, w) }
 	i.loop.beside = func(func() writes.Done) {}
 	i.writes, i.answers = nil, nil
 	maps.Copy(i.missed, i.again)

@@ -91,7 +91,7 @@ type Loop struct {
 	// now is asked only where a write is measured; else time is handed down.
 	now func() time.Time
 	// start starts a write.
-	start func(writes.Urgency, writes.Write)
+	start func(u writes.Urgency, namespace string, w writes.Write)
 	// beside starts a forecast, which would hold up the loop.
 	beside func(func() writes.Done)
 	// rest lets the time pass for which a forecast rests.
@@ -293,6 +293,11 @@ func (l *Loop) cycle(now time.Time) []lifecycle.Verdict {
 	}
 	if judged {
 		l.metrics.Cycle(took, admitted)
+	}
+	for _, q := range l.state.Order {
+		if q.Effort > 0 {
+			l.metrics.Effort(q.Object.Name, q.Effort)
+		}
 	}
 	return verdicts
 }

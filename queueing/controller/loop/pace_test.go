@@ -92,12 +92,12 @@ func TestAVerdictWhileTheReasonIsTold(t *testing.T) {
 	}
 	var slow func()
 	carryOut := w.loop.start
-	w.loop.start = func(u writes.Urgency, write writes.Write) {
+	w.loop.start = func(u writes.Urgency, namespace string, write writes.Write) {
 		if u == writes.Paced && slow == nil && len(w.loop.explaining) > 0 {
-			slow = func() { carryOut(u, write) }
+			slow = func() { carryOut(u, namespace, write) }
 			return
 		}
-		carryOut(u, write)
+		carryOut(u, namespace, write)
 	}
 	w.run(time.Second)
 	if slow == nil {

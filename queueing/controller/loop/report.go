@@ -149,7 +149,7 @@ func (l *Loop) waiting() []name {
 func (l *Loop) write(n name, want client.Object, set status) {
 	uid := want.GetUID()
 	l.report.underWay[uid] = true
-	l.start(writes.Paced, func(ctx context.Context) writes.Done {
+	l.start(writes.Paced, want.GetNamespace(), func(ctx context.Context) writes.Done {
 		began := l.now()
 		err := l.writer.Client.Status().Update(ctx, want)
 		took := l.now().Sub(began)

@@ -252,7 +252,7 @@ func TestAQueueStaysWhileItsQuotaIsGiven(t *testing.T) {
 	controllerutil.AddFinalizer(queue, kueue.ResourceInUseFinalizerName)
 	w := newWorld(t, nil, objects...)
 	var held []writes.Write
-	w.loop.start = func(u writes.Urgency, write writes.Write) {
+	w.loop.start = func(u writes.Urgency, _ string, write writes.Write) {
 		if u == writes.Acting && len(held) == 0 {
 			held = append(held, write)
 			return

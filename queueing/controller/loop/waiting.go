@@ -37,7 +37,7 @@ func (l *Loop) explain(now time.Time) time.Time {
 		}
 		l.reasons.Spend()
 		l.explaining[r.Workload] = nil
-		l.start(writes.Paced, func(ctx context.Context) writes.Done {
+		l.start(writes.Paced, object.Namespace, func(ctx context.Context) writes.Done {
 			began := l.now()
 			written, err := writes.ApplyStatus(ctx, l.writer.Client, object, status)
 			took := l.now().Sub(began)

@@ -126,7 +126,7 @@ func (w *world) restart(faults func(client.WithWatch) client.WithWatch) {
 	w.loop = New(c, c, Config{Settings: w.settings, Capacity: advice{w.machines}})
 	w.loop.writer.Recorder = recorder{w}
 	w.loop.now = func() time.Time { return w.now }
-	w.loop.start = func(_ writes.Urgency, write writes.Write) { w.loop.inbox.done(write(context.Background())) }
+	w.loop.start = func(_ writes.Urgency, _ string, write writes.Write) { w.loop.inbox.done(write(context.Background())) }
 	w.loop.beside = func(make func() writes.Done) { make()(w.now) }
 	w.seen = map[types.UID]client.Object{}
 	w.inform()

@@ -66,6 +66,7 @@ type Metrics struct {
 	attempts *prometheus.CounterVec
 	attempt  *prometheus.HistogramVec
 	skips    *prometheus.GaugeVec
+	effort   *prometheus.CounterVec
 
 	reserved, admitted, finished, evicted counters
 	reservedWait, admittedWait, checkWait histograms
@@ -108,6 +109,13 @@ func New(c Config) *Metrics {
 		"Duration of an admission cycle, by whether a Workload got quota in it.", prometheus.DefBuckets, "result")
 	m.skips = m.gauge("admission_cycle_preemption_skips",
 		"Workloads of the last cycle whose preemption targets were already taken by a Workload before them.", "cluster_queue")
+
+	m.effort = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "muster_scheduling_effort_total",
+		Help: "What it cost to evaluate the pending Workloads of a ClusterQueue, in evaluations. "+
+			"A plan of machines, a search for victims and a placement in a Topology count as 32.",
+	}, []string{"cluster_queue"})
+	m.all = append(m.all, m.effort)
 
 	m.reserved = m.counters("quota_reserved_workloads_total", "Workloads that got quota.", "priority_class")
 	m.reservedWait = m.histograms("quota_reserved_wait_time_seconds",
@@ -204,6 +212,13 @@ func (m *Metrics) Cycle(took time.Duration, admitted bool) {
 	}
 	m.attempts.WithLabelValues(result).Inc()
 	m.attempt.WithLabelValues(result).Observe(took.Seconds())
+}
+
+// Effort counts what it cost to evaluate the Workloads of a ClusterQueue.
+func (m *Metrics) Effort(queue string, effort int) {
+	if !m.isGone(queue) {
+		m.effort.WithLabelValues(queue).Add(float64(effort))
+	}
 }
 
 // Reserved counts a Workload that got quota, and was admitted with it if it has no admission

@@ -425,10 +425,16 @@ func TestWhatIsShown(t *testing.T) {
 			happen: func(m *Metrics) {
 				m.Cycle(time.Millisecond, true)
 				m.Cycle(time.Millisecond, false)
+				m.Quotas(clusterQueue("True"))
+				m.Effort("team", 33)
+				m.Effort("team", 1)
+				m.Effort("gone", 1)
 			},
+			never: []string{`cluster_queue="gone"`},
 			want: []string{
 				`kueue_admission_attempts_total{replica_role="standalone",result="success"} 1`,
 				`kueue_admission_attempts_total{replica_role="standalone",result="inadmissible"} 1`,
+				`muster_scheduling_effort_total{cluster_queue="team"} 34`,
 			},
 		},
 		"of three starts that are expected, half and all; of a start that is not, none": {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/muster-dev/muster/queueing/fairqueue"
 )
 
 // Write is a call of the API server, or a few that belong together. It returns what is to
@@ -41,21 +43,30 @@ const callTimeout = 30 * time.Second
 type Backlog struct {
 	mu     sync.Mutex
 	ready  sync.Cond
-	rest   [urgencies]fifo
+	rest   [urgencies]*fairqueue.Queue[item]
 	closed bool
+}
+
+// item is a write for an object of a namespace.
+type item struct {
+	namespace string
+	write     Write
 }
 
 // NewBacklog returns an empty Backlog.
 func NewBacklog() *Backlog {
 	b := &Backlog{}
 	b.ready.L = &b.mu
+	for u := range b.rest {
+		b.rest[u] = fairqueue.New(func(i item) string { return i.namespace })
+	}
 	return b
 }
 
-// Add adds a write.
-func (b *Backlog) Add(u Urgency, w Write) {
+// Add adds a write for an object of a namespace. Namespaces take turns.
+func (b *Backlog) Add(u Urgency, namespace string, w Write) {
 	b.mu.Lock()
-	b.rest[u].push(w)
+	b.rest[u].Push(item{namespace, w})
 	b.mu.Unlock()
 	b.ready.Signal()
 }
@@ -66,8 +77,8 @@ func (b *Backlog) next() Write {
 	defer b.mu.Unlock()
 	for !b.closed {
 		for u := range b.rest {
-			if w := b.rest[u].pop(); w != nil {
-				return w
+			if b.rest[u].Len() > 0 {
+				return b.rest[u].Pop().write
 			}
 		}
 		b.ready.Wait()
@@ -96,22 +107,4 @@ func (b *Backlog) Run(ctx context.Context, done func(Done)) {
 		})
 	}
 	group.Wait()
-}
-
-// fifo gives out writes in the order in which they came.
-type fifo struct{ in, out []Write }
-
-func (f *fifo) push(w Write) { f.in = append(f.in, w) }
-
-func (f *fifo) pop() Write {
-	if len(f.out) == 0 {
-		if len(f.in) == 0 {
-			return nil
-		}
-		f.out, f.in = f.in, f.out[:0]
-	}
-	w := f.out[0]
-	f.out[0] = nil
-	f.out = f.out[1:]
-	return w
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/dispatch"
 	"github.com/muster-dev/muster/queueing/dispatch/controller/pictures"
+	"github.com/muster-dev/muster/queueing/fairqueue"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -88,7 +89,7 @@ func Add(mgr ctrl.Manager, c Config, kinds []Kind) error {
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(source.Channel(w.changed, &handler.EnqueueRequestForObject{})).
 		WatchesRawSource(source.Channel(w.connections, handler.EnqueueRequestsFromMapFunc(d.open))).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent, NewQueue: fairqueue.ForRequests()}).
 		Build(r)
 	if err != nil {
 		return fmt.Errorf("adding the dispatcher: %w", err)

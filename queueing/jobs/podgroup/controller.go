@@ -25,6 +25,7 @@ import (
 
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/controller/metrics"
+	"github.com/muster-dev/muster/queueing/fairqueue"
 	"github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/jobs/bindings"
 	"github.com/muster-dev/muster/queueing/jobs/newcomers"
@@ -65,7 +66,9 @@ func Add(mgr ctrl.Manager, settings config.Config, m *metrics.Metrics, kinds ...
 		Watches(&schedulingv1.PriorityClass{}, handler.TypedEnqueueRequestsFromMapFunc(r.gangsBeside)).
 		Watches(&corev1.LimitRange{}, handler.TypedEnqueueRequestsFromMapFunc(r.gangsBeside)).
 		Watches(&nodev1.RuntimeClass{}, handler.TypedEnqueueRequestsFromMapFunc(r.gangsBeside)).
-		WithOptions(controller.TypedOptions[key]{MaxConcurrentReconciles: workers}).
+		WithOptions(controller.TypedOptions[key]{
+			MaxConcurrentReconciles: workers, NewQueue: fairqueue.ForController(func(k key) string { return k.namespace }),
+		}).
 		Build(r)
 	if err != nil {
 		return fmt.Errorf("adding the controller of gated pods: %w", err)

@@ -25,6 +25,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/controller/metrics"
+	"github.com/muster-dev/muster/queueing/fairqueue"
 	"github.com/muster-dev/muster/queueing/jobs/pins"
 	"github.com/muster-dev/muster/queueing/jobs/templates"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -48,7 +49,7 @@ func Add(mgr ctrl.Manager, m *metrics.Metrics, starts types.NamespacedName) erro
 	err := ctrl.NewControllerManagedBy(mgr).Named("topology-ungater").
 		Watches(&kueue.Workload{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(placedWorkloads)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(requestsOf), builder.WithPredicates(podChanges)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.ForRequests()}).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("adding the controller that sends pods to their domains: %w", err)

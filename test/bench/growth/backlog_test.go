@@ -28,9 +28,9 @@ const (
 	check  = "machines"
 	// queuesPerCohort share their quota.
 	queuesPerCohort = 20
-	// shapes of Workloads: what is the same for many is judged once, so there are
+	// fewShapes of Workloads: what is the same for many is judged once, so there are
 	// several.
-	shapes = 10
+	fewShapes = 10
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -42,6 +42,8 @@ type backlog struct {
 	// queues, and how many Workloads and versions of them there ever were.
 	queues, created, versions int
 	running                   []*kueue.Workload
+	// shapes of Workloads.
+	shapes int
 	// picture is that of the machines.
 	picture func() *planner.Snapshot
 	// judged counts the Workloads that verdicts were about, planned the plans that
@@ -51,7 +53,7 @@ type backlog struct {
 
 // newBacklog has so many Workloads wait for quota in so many queues.
 func newBacklog(queues, pending int) *backlog {
-	b := &backlog{state: queueing.New(config.Config{}, nil), queues: queues}
+	b := &backlog{state: queueing.New(config.Config{}, nil), queues: queues, shapes: fewShapes}
 	b.fill("10", nil, pending+queues)
 	return b
 }
@@ -59,21 +61,25 @@ func newBacklog(queues, pending int) *backlog {
 // newWaitForMachines has so many Workloads wait, in one queue that has the quota for
 // them, for machines that are not to be had.
 func newWaitForMachines(pending int) *backlog {
-	none := func(*planner.Snapshot, state.Gang, state.Policy) planner.Verdict {
-		return planner.Verdict{Outcome: planner.Wait, Reasons: []planner.Reason{{Code: planner.CodeNoRoom, Message: "none"}}}
-	}
-	return newSeekers(pending, none, func() *planner.Snapshot {
-		return planner.NewSnapshot(noon, nodeset.New(), nil, nil)
-	})
+	return newSeekers(pending, fewShapes, noMachines, noNodes)
 }
+
+// newCrowd is the same with as many shapes of Workloads as there are Workloads.
+func newCrowd(pending int) *backlog { return newSeekers(pending, pending, noMachines, noNodes) }
+
+func noMachines(*planner.Snapshot, state.Gang, state.Policy) planner.Verdict {
+	return planner.Verdict{Outcome: planner.Wait, Reasons: []planner.Reason{{Code: planner.CodeNoRoom, Message: "none"}}}
+}
+
+func noNodes() *planner.Snapshot { return planner.NewSnapshot(noon, nodeset.New(), nil, nil) }
 
 // newWaitForFleet has so many Workloads wait for a fleet that is in use and may not grow.
 func newWaitForFleet(f *fleet, pending int) *backlog {
-	return newSeekers(pending, planner.Plan, f.change)
+	return newSeekers(pending, fewShapes, planner.Plan, f.change)
 }
 
-func newSeekers(pending int, plan scheduler.Planner, picture func() *planner.Snapshot) *backlog {
-	b := &backlog{queues: 1, picture: picture}
+func newSeekers(pending, shapes int, plan scheduler.Planner, picture func() *planner.Snapshot) *backlog {
+	b := &backlog{queues: 1, picture: picture, shapes: shapes}
 	b.state = queueing.New(config.Config{}, func(s *planner.Snapshot, g state.Gang, p state.Policy) planner.Verdict {
 		b.planned++
 		return plan(s, g, p)
@@ -137,7 +143,7 @@ func (b *backlog) next() *kueue.Workload {
 		Containers: []corev1.Container{{Name: "main", Image: "registry.example/team/train:1.0", Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{
 				corev1.ResourceCPU:    resource.MustParse("10"),
-				corev1.ResourceMemory: *resource.NewQuantity(int64(1+i/b.queues%shapes)<<30, resource.BinarySI),
+				corev1.ResourceMemory: *resource.NewQuantity(int64(1+i/b.queues%b.shapes)<<30, resource.BinarySI),
 			},
 		}}},
 	}}}}
@@ -179,6 +185,7 @@ func (b *backlog) refuse() {
 	again := *b.running[0]
 	again.ResourceVersion = b.version()
 	again.Annotations = map[string]string{"version": again.ResourceVersion}
+	b.state.Delete(b.running[0])
 	b.running = append(b.running[1:], &again)
 	b.state.Set(&again)
 	b.cycle()
@@ -224,6 +231,12 @@ func (b *backlog) seek() {
 	b.cycle()
 }
 
+// crowd has all Workloads that wait for machines considered again, as far as one cycle gets.
+func (b *backlog) crowd() {
+	b.advise()
+	b.state.Cycle(noon)
+}
+
 // TestBacklog holds what the measures rest on: that they do what they say.
 func TestBacklog(t *testing.T) {
 	const queues, pending = 3, 30
@@ -237,8 +250,8 @@ func TestBacklog(t *testing.T) {
 		"one ends, and the next is admitted": {newBacklog(queues, pending), (*backlog).admit, 1, 0},
 		"one comes and goes":                 {newBacklog(queues, pending), (*backlog).change, 0, 0},
 		"a flavor changes":                   {newBacklog(queues, pending), (*backlog).rebuild, 0, 0},
-		"no machines":                        {newWaitForMachines(pending), (*backlog).seek, 0, shapes},
-		"a fleet that is full":               {newWaitForFleet(newFleet(2*groups, aThousandWays, 2), pending), (*backlog).seek, 0, shapes},
+		"no machines":                        {newWaitForMachines(pending), (*backlog).seek, 0, fewShapes},
+		"a fleet that is full":               {newWaitForFleet(newFleet(2*groups, aThousandWays, 2), pending), (*backlog).seek, 0, fewShapes},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := tc.backlog

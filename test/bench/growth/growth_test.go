@@ -35,6 +35,14 @@ func BenchmarkGrowth(b *testing.B) {
 			}
 		})
 	}
+	b.Run("shapes=all", func(b *testing.B) {
+		for _, pending := range sizes[:2] {
+			b.Run(fmt.Sprintf("pending=%d", pending), func(b *testing.B) {
+				l := newSeekers(pending, pending, planner.Plan, newFleet(2*groups, aThousandWays, 2).change)
+				measure(b, measured.Of("cycle of as many shapes", curve.Nanoseconds), pending, "crowd", l.crowd)
+			})
+		}
+	})
 	b.Run("machines=none", func(b *testing.B) {
 		for _, pending := range sizes {
 			b.Run(fmt.Sprintf("pending=%d", pending), func(b *testing.B) {
@@ -151,6 +159,7 @@ func TestGrowth(t *testing.T) {
 		"a cycle after one came":             {oneQueue, (*backlog).change, flat, flat, flat},
 		"a cycle that rebuilds":              {thirtyQueues, (*backlog).rebuild, linear, flat, flat},
 		"a cycle without machines":           {newWaitForMachines, (*backlog).seek, linear, flat, flat},
+		"a cycle of as many shapes":          {newCrowd, (*backlog).crowd, linear, flat, flat},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var count, amount, planned, judged curve.Curve
