@@ -164,8 +164,11 @@ KEPT = { [ ! -d $(FAILED) ] || find $(FAILED) -mindepth 2 -maxdepth 2 -type d -p
 RUN = $(shell sed -nE "s/.*-run[ =]'?\"?([^ '\"]+).*/\1/p" <<< "$(subst ",,$(ARGS))")
 RUN_IN = $(shell grep -rhlE --include='*_test.go' "^func ($$(sed -E 's:/.*::; s:^\^?(.*[^$$])\$$?$$:Test\1|\1:' <<< '$(RUN)'))" . | xargs -rn1 dirname | sort -u)
 
+# Those of them that run programs, which are built then.
+RUN_CLUSTERS = $(filter $(patsubst %/...,%%,$(CLUSTERS)),$(RUN_IN))
+
 .PHONY: test
-test: build $(BIN)/helm ## Run the tests without a cluster, and the stories of each part on real clusters. ARGS='-run TestName' runs that test alone.
+test: $(if $(RUN),$(if $(RUN_CLUSTERS),build $(BIN)/helm),build $(BIN)/helm) ## Run the tests without a cluster, and the stories of each part on real clusters. ARGS='-run TestName' runs that test alone.
 	@rm -rf $(FAILED)
 ifneq ($(RUN),)
 	@[ -n "$(RUN_IN)" ] || { echo "No test has a name that begins as $(RUN) does"; exit 1; }

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,13 +20,11 @@ import (
 	"github.com/muster-dev/muster/kwok/sandbox"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/test/pressure"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 //go:embed testdata/stockout.yaml
 var stockout []byte
-
-// binaryVariable names the sandbox's binary.
-const binaryVariable = "MUSTER_SANDBOX_BIN"
 
 // onSandbox runs the plugin as kubectl would.
 type onSandbox struct {
@@ -79,13 +77,12 @@ func (s *onSandbox) refuses(args []string, why string) {
 
 // TestOnASandbox: a job is stocked out; Muster is paused; a tenant may not list nodes.
 func TestOnASandbox(t *testing.T) {
-	binary := os.Getenv(binaryVariable)
-	if binary == "" {
-		t.Skipf("%s does not name a sandbox's binary: run `make test-more`, which builds it", binaryVariable)
+	if os.Getenv(testbed.SandboxVariable) == "" {
+		t.Skipf("%s does not name a sandbox's binary: run `make test-more`, which builds it", testbed.SandboxVariable)
 	}
-	c := cluster.Config{Name: fmt.Sprintf("plugin-%d", os.Getpid()), Binary: binary, Progress: os.Stderr}
+	c := cluster.Config{Progress: os.Stderr}
 	sandbox.Fill(&c)
-	running, err := cluster.Start(t.Context(), c)
+	running, err := testbed.Start(t.Context(), "plugin", c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,6 +91,7 @@ func TestOnASandbox(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	running.KeepIfFailed(t, metav1.NamespaceDefault)
 	scheme, err := view.NewScheme()
 	if err != nil {
 		t.Fatal(err)
@@ -216,13 +214,10 @@ spec:
 
 // TestAClusterWithoutMuster knows none of its kinds.
 func TestAClusterWithoutMuster(t *testing.T) {
-	binary := os.Getenv(binaryVariable)
-	if binary == "" {
-		t.Skipf("%s does not name a sandbox's binary: run `make test-more`, which builds it", binaryVariable)
+	if os.Getenv(testbed.SandboxVariable) == "" {
+		t.Skipf("%s does not name a sandbox's binary: run `make test-more`, which builds it", testbed.SandboxVariable)
 	}
-	c := cluster.Config{Name: fmt.Sprintf("bare-%d", os.Getpid()), Binary: binary, Progress: os.Stderr,
-		Only: []string{cluster.Etcd, cluster.APIServer}}
-	running, err := cluster.Start(t.Context(), c)
+	running, err := testbed.Start(t.Context(), "bare", cluster.Config{Progress: os.Stderr, Only: []string{cluster.Etcd, cluster.APIServer}})
 	if err != nil {
 		t.Fatal(err)
 	}

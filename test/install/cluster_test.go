@@ -66,6 +66,7 @@ func newBare(t *testing.T) *bare {
 			t.Error(err)
 		}
 	})
+	c.KeepIfFailed(t, deploy.Namespace, metav1.NamespaceDefault)
 	b.Cluster = c
 	return b
 }

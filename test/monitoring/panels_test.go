@@ -2,6 +2,7 @@ package monitoring
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -30,6 +31,7 @@ import (
 	queuemetrics "github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/forecast"
 	"github.com/muster-dev/muster/queueing/status"
+	"github.com/muster-dev/muster/test/pressure"
 	"github.com/muster-dev/muster/test/testbed"
 )
 
@@ -51,7 +53,9 @@ func TestEveryPanelHasData(t *testing.T) {
 	api := "http://" + run(t, binary, strings.TrimPrefix(muster.URL, "http://"))
 
 	var left []string
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); <-time.After(500 * time.Millisecond) {
+	ctx, cancel := pressure.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for ; ctx.Err() == nil; <-time.After(500 * time.Millisecond) {
 		left = without(t, api)
 		if problem := ask(api, `muster_spend_usd_per_hour{namespace=~"team.*"}`); problem != "" {
 			left = append(left, "what tenants spend by their namespaces: "+problem)
@@ -60,7 +64,7 @@ func TestEveryPanelHasData(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("after a minute there is no data for:\n%s", strings.Join(left, "\n"))
+	t.Errorf("%v: data for:\n%s", context.Cause(ctx), strings.Join(left, "\n"))
 }
 
 // scrapes are what Muster shows when gangs begin to come and an hour later.

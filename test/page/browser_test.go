@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/muster-dev/muster/test/pressure"
 )
 
 // patience is how long a test waits for what a page should show. Informers whose rights
@@ -146,6 +148,9 @@ func (b *browser) call(session, method string, params, into any) error {
 	if err != nil {
 		return err
 	}
+	// The browser is also closed by a call, when the test's context is over.
+	ctx, cancel := pressure.WithTimeout(context.Background(), patience)
+	defer cancel()
 	select {
 	case a := <-waits:
 		if a.Error != nil {
@@ -157,8 +162,8 @@ func (b *browser) call(session, method string, params, into any) error {
 		return json.Unmarshal(a.Result, into)
 	case <-b.over:
 		return fmt.Errorf("%s: the browser is gone", method)
-	case <-time.After(patience):
-		return fmt.Errorf("%s: no answer within %s", method, patience)
+	case <-ctx.Done():
+		return fmt.Errorf("%s: no answer: %w", method, context.Cause(ctx))
 	}
 }
 
@@ -380,7 +385,8 @@ func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	deadline := time.After(patience)
+	ctx, cancel := pressure.WithTimeout(t.Context(), patience)
+	defer cancel()
 	for {
 		err := f()
 		if err == nil {
@@ -388,8 +394,8 @@ func eventually(t *testing.T, what string, f func() error) {
 		}
 		select {
 		case <-ticker.C:
-		case <-deadline:
-			t.Fatalf("waited for %s: %v", what, err)
+		case <-ctx.Done():
+			t.Fatalf("%s: %v: %v", what, context.Cause(ctx), err)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package page
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -16,10 +15,8 @@ import (
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/kwok/sandbox"
+	"github.com/muster-dev/muster/test/testbed"
 )
-
-// binaryVariable names the sandbox's binary.
-const binaryVariable = "MUSTER_SANDBOX_BIN"
 
 // stockedOut is a job whose machines do not come.
 var stockedOut = filepath.Join("..", "..", "cmd", "kubectl-muster", "testdata", "stockout.yaml")
@@ -27,14 +24,13 @@ var stockedOut = filepath.Join("..", "..", "cmd", "kubectl-muster", "testdata", 
 // TestOnASandbox: the page is a component with rights of its own; the API server, the page
 // itself and its rights go away and come back.
 func TestOnASandbox(t *testing.T) {
-	binary := os.Getenv(binaryVariable)
-	if binary == "" {
-		t.Skipf("%s does not name a sandbox's binary: run `make test-more`, which builds it", binaryVariable)
+	if os.Getenv(testbed.SandboxVariable) == "" {
+		t.Skipf("%s does not name a sandbox's binary: run `make test-more`, which builds it", testbed.SandboxVariable)
 	}
 	b := newBrowser(t)
-	c := cluster.Config{Name: fmt.Sprintf("page-%d", os.Getpid()), Binary: binary, Progress: os.Stderr, Dashboard: true}
+	c := cluster.Config{Progress: os.Stderr, Dashboard: true}
 	sandbox.Fill(&c)
-	running, err := cluster.Start(t.Context(), c)
+	running, err := testbed.Start(t.Context(), "page", c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,6 +39,7 @@ func TestOnASandbox(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	running.KeepIfFailed(t, metav1.NamespaceDefault)
 	scheme, err := view.NewScheme()
 	if err != nil {
 		t.Fatal(err)
