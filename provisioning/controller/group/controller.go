@@ -9,12 +9,15 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/controller/journal"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/when"
 )
@@ -89,9 +92,24 @@ func (c *Controller) pass(ctx context.Context) (next time.Time) {
 		if err := c.write(ctx, old, updated); err != nil {
 			log.FromContext(ctx).Info("Writing the status of a NodeGroup will be retried", "group", name, "reason", err.Error())
 			next = when.Earliest(next, now.Add(pace))
+			continue
 		}
+		logObtainable(ctx, old, updated)
 	}
 	return next
+}
+
+// logObtainable writes a line when launches begin to wait for a group or to use it again.
+func logObtainable(ctx context.Context, old, updated *v1alpha1.NodeGroup) {
+	before := meta.FindStatusCondition(old.Status.Conditions, v1alpha1.ConditionObtainable)
+	after := meta.FindStatusCondition(updated.Status.Conditions, v1alpha1.ConditionObtainable)
+	switch {
+	case after.Status == metav1.ConditionFalse && (before == nil || before.Status != after.Status || before.Reason != after.Reason):
+		journal.Write(ctx, "Launches wait for a group", updated.Name, journal.Group, updated.Name, journal.Reason, after.Reason,
+			journal.Cause, after.Message)
+	case after.Status == metav1.ConditionTrue && before != nil && before.Status == metav1.ConditionFalse:
+		journal.Write(ctx, "Launches use a group again", updated.Name, journal.Group, updated.Name)
+	}
 }
 
 // write patches the status of a group. There is no optimistic lock: the fields written here have no other writer, and the simulated

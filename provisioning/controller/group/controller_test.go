@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,10 +23,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/controller/journal"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
@@ -222,6 +225,26 @@ func TestHealth(t *testing.T) {
 	w.expect(obtainable, no, "Quota")
 	w.learn(8, "")
 	w.expect(obtainable, yes, "Healthy")
+}
+
+// TestTheLogHasWhenLaunchesWait for a group, and when they use it again.
+func TestTheLogHasWhenLaunchesWait(t *testing.T) {
+	w := newWorld(t)
+	var lines []string
+	ctx := log.IntoContext(journal.IntoContext(t.Context()), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
+	for _, step := range []func(){
+		func() {},
+		func() { w.learn(4, v1alpha1.Stockout) },
+		func() {},
+		func() { w.clock.Step(30 * time.Second) },
+	} {
+		step()
+		w.controller.pass(ctx)
+	}
+	if len(lines) != 2 || !strings.Contains(lines[0], `"Launches wait for a group"`) || !strings.Contains(lines[0], `"reason"="Stockout"`) ||
+		!strings.Contains(lines[0], `"group"="gpu"`) || !strings.Contains(lines[1], `"Launches use a group again"`) {
+		t.Errorf("lines:\n%s", strings.Join(lines, "\n"))
+	}
 }
 
 func TestTheSameIsToldOnce(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/controller/journal"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/text"
 )
 
 // Taker terminates machines that no request needs.
@@ -52,7 +53,7 @@ func (t *Taker) TakeBack(ctx context.Context, machines []cloudprovider.Machine) 
 			names[i] = machine.Name
 		}
 		journal.Write(ctx, "Terminating machines", t.Request+"/"+group, journal.Request, t.Request, journal.Group, group,
-			journal.Count, len(names), journal.Machines, names, journal.Cause, t.Cause)
+			journal.Count, len(names), journal.Machines, names, journal.Price, t.price(group, len(names)), journal.Cause, t.Cause)
 		p, err := t.providerOf(byGroup[group][0])
 		if err == nil {
 			err = p.TakeBack(ctx, group, names)
@@ -66,6 +67,14 @@ func (t *Taker) TakeBack(ctx context.Context, machines []cloudprovider.Machine) 
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// price is that of so many machines of a group, in USD per hour; empty if it is unknown.
+func (t *Taker) price(group string, count int) string {
+	if g := t.Model.Group(group); g != nil && g.Spec.PricePerHour != nil {
+		return text.USD(nodegroups.Times(int64(count), nodegroups.MicroUSD(g.Spec.PricePerHour)))
+	}
+	return ""
 }
 
 // vacant are the machines whose nodes run no pod but those that the decision has seen. Caches lag behind the API server, by
