@@ -102,6 +102,19 @@ func TestDiscover(t *testing.T) {
 			account: func(c *simaws.Config) { c.Groups[0].Tags[asg.ManagedTag] = "workers" },
 			want:    []string{"gpu p5.48xlarge us-east-1a OnDemand LaunchInstances min=0 max=256 usd=55040m"},
 		},
+		"an EKS managed node group of Spot": {
+			account: func(c *simaws.Config) {
+				c.Groups[0].Tags[asg.ManagedTag], c.Groups[0].Mixed = "workers", &simaws.Mixed{}
+			},
+			want: []string{"gpu p5.48xlarge us-east-1a Spot LaunchInstances min=0 max=256 usd=18730m"},
+		},
+		"an EKS managed node group of two types would choose between them": {
+			account: func(c *simaws.Config) {
+				c.Types = append(c.Types, simaws.Type{Name: "g6.xlarge", VCPUs: 4, MemoryMiB: 16384, GPUs: 1, GPUMaker: "NVIDIA"})
+				c.Groups[0].Tags[asg.ManagedTag], c.Groups[0].Mixed = "workers", &simaws.Mixed{Types: []string{kind, "g6.xlarge"}}
+			},
+			refused: "with LaunchInstances the group chooses type and market: allow one of each, or make a group for each",
+		},
 		"an EKS managed node group of two zones would terminate a gang": {
 			account: func(c *simaws.Config) {
 				c.Groups[0].Tags[asg.ManagedTag], c.Groups[0].Subnets, c.Groups[0].Suspended = "workers", []string{subnet, "subnet-b"}, nil
