@@ -9,6 +9,7 @@ require (
 	github.com/aws/aws-sdk-go-v2/service/autoscaling v1.79.2
 	github.com/aws/aws-sdk-go-v2/service/ec2 v1.343.0
 	github.com/aws/aws-sdk-go-v2/service/pricing v1.51.3
+	github.com/aws/aws-sdk-go-v2/service/servicequotas v1.43.8
 	github.com/aws/smithy-go v1.28.8
 	github.com/cockroachdb/datadriven v1.0.2
 	github.com/evanphx/json-patch/v5 v5.9.11

@@ -51,6 +51,8 @@ type Machine struct {
 	// Kept says that a Terminated machine is still there: its cloud has only stopped it, so that its disks are billed and it may be
 	// started again, or its group retains it until it is terminated once more.
 	Kept bool
+	// Billed says that a Terminated machine still costs its price, as one that a lifecycle hook holds on its way out.
+	Billed bool
 	// Hold tells that this is not a machine but a capacity reservation, or a request in the
 	// cloud's own queue, from which machines are to come. It is listed as Booting under the
 	// token of its launch, so that a rollback ends it by name like a machine. One that is used
@@ -68,6 +70,9 @@ type Machine struct {
 
 // Counts reports whether it is a machine that has not ended.
 func (m Machine) Counts() bool { return !m.Hold && m.State < Terminated }
+
+// Costs reports whether it is a machine that is paid for: one that has not ended, or that its cloud holds on its way out.
+func (m Machine) Costs() bool { return m.Counts() || !m.Hold && m.State == Terminated && m.Billed }
 
 // Restarted reports whether the machine has been started again since it was observed as old.
 // Its state replaces that of old then, even if it is lower.

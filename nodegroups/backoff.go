@@ -14,7 +14,7 @@ import (
 // handling is what a class of failures means for the launches after it.
 type handling struct {
 	// first is how long launches wait after one failure; doubled with each further
-	// one in a row, up to most.
+	// one in a row, up to most, or up to longestInVain if machines were bought.
 	first, most time.Duration
 	// sized failures depend on the number of machines: smaller launches may continue. Sizes are compared by powers of two, and by
 	// the number of machines where the failure is exact: a rack has room for 6 machines or for 7.
@@ -24,16 +24,21 @@ type handling struct {
 	tells bool
 	// remedy is what a person must do; empty where waiting may help.
 	remedy string
-	// vain failures come after machines were bought: each costs their price.
-	vain bool
+	// vain failures come after machines were bought: each costs their price. One that unbilled is set for may also come before.
+	vain, unbilled bool
 	// patience is after how many failures in a row a person must act, where waiting may help
 	// until then; the group is left alone for stopped from there on.
 	patience int32
 }
 
-// stopped is how long a group waits that has failed too often: each try costs the price of
-// its machines.
-const stopped = 24 * time.Hour
+const (
+	// stopped is how long a group waits that has failed too often: each try costs the price of
+	// its machines.
+	stopped = 24 * time.Hour
+	// longestInVain bounds the pauses after launches in vain, which double from the first on. A gang that tries whenever it may buys
+	// machines in vain about ten times in the first nine hours, and four times a day from then on, with or without a budget.
+	longestInVain = 6 * time.Hour
+)
 
 // handlings by class. A stockout may be over in half a minute; quota, addresses,
 // credentials and configuration wait for a person. A machine is the likelier lost the more
@@ -41,12 +46,12 @@ const stopped = 24 * time.Hour
 // network, which costs the machines' price each time, however few they are.
 var handlings = map[v1alpha1.ErrorClass]handling{
 	v1alpha1.Stockout: {first: 30 * time.Second, most: 10 * time.Minute, sized: true, tells: true},
-	v1alpha1.Lost:     {first: 30 * time.Second, most: 10 * time.Minute, sized: true, tells: true, vain: true},
-	v1alpha1.Timeout: {first: 30 * time.Second, most: 10 * time.Minute, tells: true, vain: true, patience: 3,
+	v1alpha1.Lost:     {first: 30 * time.Second, sized: true, tells: true, vain: true},
+	v1alpha1.Timeout: {first: 30 * time.Second, tells: true, vain: true, patience: 3,
 		remedy: "an admin must find out why nodes of the group do not become ready, and correct the image, the network or the spec of " +
 			"the NodeGroup, " + triesAgain},
 	// Where the cloud puts machines changes as others come and go, and each try costs their price.
-	v1alpha1.Scattered: {first: time.Minute, most: 30 * time.Minute, sized: true, exact: true, tells: true, vain: true},
+	v1alpha1.Scattered: {first: time.Minute, sized: true, exact: true, tells: true, vain: true},
 	v1alpha1.Throttle:  {first: 5 * time.Second, most: time.Minute},
 	// It takes two minutes to notice that a cloud does not answer: the other groups of that cloud and those of others are tried before it
 	// is tried again.
@@ -57,7 +62,7 @@ var handlings = map[v1alpha1.ErrorClass]handling{
 		remedy: "the owner of the network must give the subnet more addresses, or free some"},
 	v1alpha1.Auth: {first: 5 * time.Minute, most: 30 * time.Minute,
 		remedy: "the owner of the cloud account must renew Muster's credentials or allow it this call"},
-	v1alpha1.Config: {first: 5 * time.Minute, most: 30 * time.Minute, vain: true,
+	v1alpha1.Config: {first: 5 * time.Minute, most: 30 * time.Minute, vain: true, unbilled: true,
 		remedy: "an admin must correct the spec of the NodeGroup, or what it refers to in the cloud, " + triesAgain},
 }
 
@@ -81,16 +86,19 @@ func NeedsPerson(b *v1alpha1.Backoff) bool {
 // isBroken reports whether what the backoff is for does not pass by itself, nor when fewer machines are in use.
 func isBroken(b *v1alpha1.Backoff) bool { return NeedsPerson(b) && !handlingOf(b.Class).sized }
 
-// pause is how long launches wait after so many failures in a row.
-func (h handling) pause(failures int32) time.Duration {
+// pause is how long launches wait after so many failures in a row, the last of them with or without machines that are there.
+func (h handling) pause(failures int32, machines bool) time.Duration {
 	if h.patience > 0 && failures >= h.patience {
 		return stopped
 	}
-	d := h.first
-	for ; failures > 1 && d < h.most; failures-- {
+	d, most := h.first, h.most
+	if h.vain && (machines || !h.unbilled) {
+		most = longestInVain
+	}
+	for ; failures > 1 && d < most; failures-- {
 		d *= 2
 	}
-	return min(d, h.most)
+	return min(d, most)
 }
 
 // forgotten is how long after its end a backoff is remembered: a failure after
@@ -132,7 +140,7 @@ func backOff(list []v1alpha1.Backoff, a v1alpha1.LaunchAttempt) (out []v1alpha1.
 		// What was not to be had for fewer machines is not new for more.
 		b.Failures = max(b.Failures, o.Failures+1)
 	}
-	b.Until = metav1.NewTime(a.Time.Add(h.pause(b.Failures)))
+	b.Until = metav1.NewTime(a.Time.Add(h.pause(b.Failures, a.Got > 0)))
 	out = slices.DeleteFunc(slices.Clone(list), func(o v1alpha1.Backoff) bool {
 		return o.Class == b.Class && o.AtLeast == b.AtLeast && o.Level == b.Level
 	})

@@ -1,6 +1,7 @@
 package nodegroups
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -90,12 +91,17 @@ func TestBackoff(t *testing.T) {
 
 func TestNoRowIsTooLong(t *testing.T) {
 	for class, h := range handlings {
-		want := h.most
-		if h.patience > 0 {
-			want = stopped
-		}
-		if got := h.pause(math.MaxInt32); got != want {
-			t.Errorf("%s: launches wait for %s after very many failures, want %s", class, got, want)
+		for _, machines := range []bool{false, true} {
+			want := h.most
+			switch {
+			case h.patience > 0:
+				want = stopped
+			case h.vain && (machines || !h.unbilled):
+				want = longestInVain
+			}
+			if got := h.pause(math.MaxInt32, machines); got != want {
+				t.Errorf("%s: launches wait for %s after very many failures, want %s (machines: %t)", class, got, want, machines)
+			}
 		}
 	}
 }
@@ -120,6 +126,63 @@ func TestADryPoolIsNotHammered(t *testing.T) {
 	// After 30 s, 1, 2, 4 and 8 minutes, then every 10.
 	if rounds != 16 {
 		t.Errorf("they tried %d times in two hours, want 16", rounds)
+	}
+}
+
+// TestTriesInVainAreBounded without any budget: a gang tries for a week whenever it may, and each try buys machines that never serve.
+func TestTriesInVainAreBounded(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		class v1alpha1.ErrorClass
+		got   int32
+		level string
+		most  int
+	}{
+		{"machines that are scattered over racks", v1alpha1.Scattered, 7, "rack", 40},
+		{"machines that end while they start", v1alpha1.Lost, 0, "", 40},
+		{"nodes that the gang cannot use", v1alpha1.Config, 7, "", 40},
+		{"nodes that never join: a person is waited for", v1alpha1.Timeout, 7, "", 10},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var status v1alpha1.NodeGroupStatus
+			tries, last, pause := 0, noon, time.Duration(0)
+			for now := noon; now.Before(noon.Add(7 * 24 * time.Hour)); now = now.Add(10 * second) {
+				g := GroupFrom(&v1alpha1.NodeGroup{}, status, 0)
+				if until, _ := g.BlockedUntil(7, tc.level); until.After(now) {
+					continue
+				}
+				if tries > 0 && now.Sub(last) < pause {
+					t.Fatalf("try %d comes after %s, the one before after %s", tries+1, now.Sub(last), pause)
+				} else if tries > 0 {
+					pause = now.Sub(last)
+				}
+				last = now
+				tries++
+				status = Learn(status, v1alpha1.LaunchAttempt{Time: metav1.NewTime(now), Token: fmt.Sprint("gang-", tries), Asked: 7, Got: tc.got,
+					Class: tc.class, Level: tc.level})
+			}
+			if tries > tc.most {
+				t.Errorf("it bought 7 machines %d times, want at most %d", tries, tc.most)
+			}
+			g := GroupFrom(&v1alpha1.NodeGroup{}, status, 0)
+			if until, _ := g.BlockedUntil(6, tc.level); (tc.class == v1alpha1.Scattered) != !until.After(noon) {
+				t.Errorf("6 machines wait until %s", until)
+			}
+		})
+	}
+}
+
+// TestARefusalThatBoughtNothingIsTriedSooner: it costs nothing to find out that an admin has corrected the group.
+func TestARefusalThatBoughtNothingIsTriedSooner(t *testing.T) {
+	for got, want := range map[int32]time.Duration{0: 30 * minute, 7: 40 * minute} {
+		var status v1alpha1.NodeGroupStatus
+		for i := range 4 {
+			status = Learn(status, v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon.Add(time.Duration(i) * time.Hour)), Asked: 7, Got: got,
+				Token: fmt.Sprint("gang-", i), Class: v1alpha1.Config})
+		}
+		if pause := status.BackoffUntil.Sub(noon.Add(3 * time.Hour)); pause != want {
+			t.Errorf("with %d machines the 4th failure in a row pauses for %s, want %s", got, pause, want)
+		}
 	}
 }
 

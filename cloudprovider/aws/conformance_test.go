@@ -63,16 +63,22 @@ func conformingCloud(t *testing.T, method v1alpha1.AWSLaunchMethod, market v1alp
 			Cloud: v1alpha1.ProviderAWS, Action: action, Type: kind, Delay: metav1.Duration{Duration: delay},
 		}, calls)
 	}
+	without := map[string]string{
+		"Gathers":    "placement groups are tried with Fleet and Reservation on demand",
+		"RefuseTags": "machines of Fleet and Reservation are born with their tags",
+	}
 	var gathers *conformance.Gathering
 	if method != v1alpha1.AWSLaunchInstances && market == v1alpha1.OnDemand {
 		gathers = &conformance.Gathering{Level: rack, Strict: true, Where: s.racks, Made: s.front.PlacementGroups}
+		delete(without, "Gathers")
 	}
 	var refuseTags func()
 	if method == v1alpha1.AWSLaunchInstances {
 		refuseTags = func() { s.refuseTags("InvalidInstanceID.NotFound", api.TagTries) }
+		delete(without, "RefuseTags")
 	}
 	return &conformance.Cloud{
-		Group: g, Gathers: gathers, RefuseTags: refuseTags,
+		Group: g, Gathers: gathers, RefuseTags: refuseTags, Without: without,
 		Connect: func() cloudprovider.Provider { return s.provider() },
 		Hold: func(n int) {
 			for _, p := range s.world.Pools() {

@@ -49,6 +49,7 @@ func TestDiscover(t *testing.T) {
 			w.Pools = append(w.Pools,
 				cloudsim.Pool{PoolKey: cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: kind, Zone: "us-east-1b", Market: market},
 					Prices: []cloudsim.Price{{PerHour: resource.MustParse("17.5")}}},
+				cloudsim.Pool{PoolKey: cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: "p6-b300.48xlarge", Zone: zone, Market: market}},
 				cloudsim.Pool{PoolKey: cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: "g6.xlarge", Zone: zone, Market: market},
 					Prices: []cloudsim.Price{{PerHour: resource.MustParse("0.3")}}})
 		}
@@ -77,6 +78,22 @@ func TestDiscover(t *testing.T) {
 				"gpu p5.48xlarge us-east-1b Spot Fleet min=0 max=256 usd=17500m",
 			},
 		},
+		"prices of the group's own, for all of its types and for one": {
+			account: func(c *simaws.Config) {
+				c.Types = append(c.Types, simaws.Type{Name: "p6-b300.48xlarge", VCPUs: 192, MemoryMiB: 4 << 20, GPUs: 8, GPUMaker: "NVIDIA"},
+					simaws.Type{Name: "g6.xlarge", VCPUs: 4, MemoryMiB: 16384, GPUs: 1, GPUMaker: "NVIDIA", OnDemandUSD: "0.805"})
+				c.Groups[0].Mixed = &simaws.Mixed{Types: []string{"p6-b300.48xlarge", "g6.xlarge"}, OnDemandPercent: 100}
+				c.Groups[0].Tags["muster.dev/price-per-hour"], c.Groups[0].Tags["muster.dev/price-per-hour/g6.xlarge"] = "142.40", "0.60"
+			},
+			want: []string{
+				"gpu g6.xlarge us-east-1a OnDemand Fleet min=0 max=256 usd=600m",
+				"gpu p6-b300.48xlarge us-east-1a OnDemand Fleet min=0 max=256 usd=142400m",
+			},
+		},
+		"a price that is none": {
+			account: func(c *simaws.Config) { c.Groups[0].Tags["muster.dev/price-per-hour"] = "55 USD" },
+			refused: `its tag muster.dev/price-per-hour is "55 USD": it must be an amount of USD, for example 55.04`,
+		},
 		"a policy of Spot alone": {
 			account: func(c *simaws.Config) { c.Groups[0].Mixed = &simaws.Mixed{} },
 			want:    []string{"gpu p5.48xlarge us-east-1a Spot Fleet min=0 max=256 usd=18730m"},
@@ -84,6 +101,19 @@ func TestDiscover(t *testing.T) {
 		"an EKS managed node group owns its machines": {
 			account: func(c *simaws.Config) { c.Groups[0].Tags[asg.ManagedTag] = "workers" },
 			want:    []string{"gpu p5.48xlarge us-east-1a OnDemand LaunchInstances min=0 max=256 usd=55040m"},
+		},
+		"an EKS managed node group of Spot": {
+			account: func(c *simaws.Config) {
+				c.Groups[0].Tags[asg.ManagedTag], c.Groups[0].Mixed = "workers", &simaws.Mixed{}
+			},
+			want: []string{"gpu p5.48xlarge us-east-1a Spot LaunchInstances min=0 max=256 usd=18730m"},
+		},
+		"an EKS managed node group of two types would choose between them": {
+			account: func(c *simaws.Config) {
+				c.Types = append(c.Types, simaws.Type{Name: "g6.xlarge", VCPUs: 4, MemoryMiB: 16384, GPUs: 1, GPUMaker: "NVIDIA"})
+				c.Groups[0].Tags[asg.ManagedTag], c.Groups[0].Mixed = "workers", &simaws.Mixed{Types: []string{kind, "g6.xlarge"}}
+			},
+			refused: "with LaunchInstances the group chooses type and market: allow one of each, or make a group for each",
 		},
 		"an EKS managed node group of two zones would terminate a gang": {
 			account: func(c *simaws.Config) {

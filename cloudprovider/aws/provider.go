@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider/aws/permissions"
 	"github.com/muster-dev/muster/cloudprovider/aws/placement"
 	"github.com/muster-dev/muster/cloudprovider/aws/prices"
+	"github.com/muster-dev/muster/cloudprovider/aws/quotas"
 	"github.com/muster-dev/muster/cloudprovider/aws/takeback"
 	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -58,6 +59,7 @@ type Config struct {
 // Provider is AWS in one region. Each package below does a part of its work.
 type Provider struct {
 	*poll.Poller
+	api        *api.Client
 	inventory  *inventory.Inventory
 	placements *placement.Groups
 	discoverer *discover.Discoverer
@@ -73,6 +75,8 @@ var (
 	_ cloudprovider.Examiner   = (*Provider)(nil)
 	_ cloudprovider.Advisor    = (*Provider)(nil)
 	_ cloudprovider.Expecter   = (*Provider)(nil)
+
+	_ cloudprovider.QuotaReader = (*Provider)(nil)
 )
 
 // New returns a Provider.
@@ -94,7 +98,7 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{}
+	p := &Provider{api: client}
 	p.Poller = poll.New(p.list, p.takeBack, c.Clock)
 	cluster, table := inventory.Cluster{Name: c.Cluster, UID: c.ClusterUID}, prices.New(client, c.Region, c.Clock)
 	p.inventory = inventory.New(client, inventory.Config{
@@ -128,6 +132,11 @@ func (p *Provider) Advise(ctx context.Context, groups []*v1alpha1.NodeGroup, cou
 // MissingPermissions implements cloudprovider.Examiner.
 func (p *Provider) MissingPermissions(ctx context.Context) ([]string, error) {
 	return p.examiner.Missing(ctx)
+}
+
+// Quotas implements cloudprovider.QuotaReader.
+func (p *Provider) Quotas(ctx context.Context, groups []cloudprovider.Found) ([]cloudprovider.Quota, error) {
+	return quotas.Of(ctx, p.api, groups)
 }
 
 // Launch implements cloudprovider.Launcher.

@@ -519,7 +519,8 @@ func TestAMachineThatItsGroupIsTerminatingHasEnded(t *testing.T) {
 			for _, p := range []*Provider{p, s.provider()} {
 				for _, m := range s.listed(p) {
 					given := slices.Contains(names(machines)[:2], m.Name)
-					if given != (m.State == cloudprovider.Terminated) || m.Kept || given != strings.Contains(m.Reason, "Terminating:Wait") {
+					if given != (m.State == cloudprovider.Terminated) || m.Kept || given != strings.Contains(m.Reason, "Terminating:Wait") ||
+						m.Billed != given {
 						t.Errorf("listed is %+v; was it given up: %v", m, given)
 					}
 				}
@@ -529,8 +530,8 @@ func TestAMachineThatItsGroupIsTerminatingHasEnded(t *testing.T) {
 			}
 			s.clock.Step(time.Hour)
 			for _, m := range s.listed(s.provider()) {
-				if want := retains && slices.Contains(names(machines)[:2], m.Name); m.Kept != want {
-					t.Errorf("after the hook there is %+v, kept: want %v", m, want)
+				if want := retains && slices.Contains(names(machines)[:2], m.Name); m.Kept != want || m.Billed != want {
+					t.Errorf("after the hook there is %+v, kept and billed: want %v", m, want)
 				}
 			}
 			for range 2 {

@@ -4,6 +4,7 @@ package conformance
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -17,7 +18,8 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// Cloud is a cloud with one empty group, created for each test.
+// Cloud is a cloud with one empty group, created for each test. A field that may be nil has a reason in Without then: what the suite
+// does not try is a decision, not an omission.
 type Cloud struct {
 	// Group of at most MaxNodes machines, which must be 8.
 	Group *v1alpha1.NodeGroup
@@ -62,6 +64,45 @@ type Cloud struct {
 	Away      func() (end func())
 	// Pass lets time pass in the cloud and in its adapters.
 	Pass func(time.Duration)
+	// Without are the fields that are nil, by name, each with why the cloud has no such fault or ability. Tests that need them are skipped
+	// with that reason.
+	Without map[string]string
+}
+
+// lacks are the optional fields that are nil, by name. Fields that belong together count as one.
+func (c *Cloud) lacks() map[string]bool {
+	return map[string]bool{
+		"Away": c.Away == nil || c.Elsewhere == nil, "Delay": c.Delay == nil, "Forget": c.Forget == nil, "Gathers": c.Gathers == nil,
+		"Harm": c.Harm == nil || c.Patience == 0, "IgnoreTakeBacks": c.IgnoreTakeBacks == nil, "LoseReply": c.LoseReply == nil,
+		"RefuseTags": c.RefuseTags == nil, "Slow": c.Slow == nil, "Stop": c.Stop == nil,
+	}
+}
+
+// validate returns what is wrong with Without.
+func (c *Cloud) validate() (wrong []string) {
+	lacks := c.lacks()
+	for _, field := range slices.Sorted(maps.Keys(lacks)) {
+		switch why, stated := c.Without[field]; {
+		case lacks[field] && why == "":
+			wrong = append(wrong, fmt.Sprintf("Cloud.%s is nil: set it, or say in Cloud.Without[%[1]q] why the cloud has no such thing", field))
+		case !lacks[field] && stated:
+			wrong = append(wrong, fmt.Sprintf("Cloud.%s is set, and Cloud.Without[%[1]q] says that it is not: %s", field, why))
+		}
+	}
+	for _, field := range slices.Sorted(maps.Keys(c.Without)) {
+		if _, known := lacks[field]; !known {
+			wrong = append(wrong, fmt.Sprintf("Cloud.Without[%q]: no optional field has that name", field))
+		}
+	}
+	return wrong
+}
+
+// need skips the test if the cloud has no such field.
+func (s *suite) need(field string) {
+	s.Helper()
+	if s.lacks()[field] {
+		s.Skip(s.Without[field])
+	}
 }
 
 // Gathering is how a cloud launches machines near each other. Its domains have room for 3, 5 and 5 machines, and it
@@ -136,6 +177,12 @@ func run(t *testing.T, newCloud func(*testing.T) *Cloud, test func(*suite)) {
 	c := newCloud(t)
 	if c.Group.Spec.MaxNodes != MaxNodes {
 		t.Fatalf("spec.maxNodes of the group is %d: the suite needs %d", c.Group.Spec.MaxNodes, MaxNodes)
+	}
+	for _, wrong := range c.validate() {
+		t.Error(wrong)
+	}
+	if t.Failed() {
+		t.FailNow()
 	}
 	c.Hold(MaxNodes)
 	s := &suite{T: t, Cloud: c, seen: map[string]cloudprovider.Machine{}}
@@ -506,9 +553,7 @@ func ended(s *suite) {
 }
 
 func stopped(s *suite) {
-	if s.Stop == nil {
-		s.Skip("this cloud stops no machines")
-	}
+	s.need("Stop")
 	all := s.mustLaunch("uid-1", 2)
 	running := func() bool { return s.seen[all[0]].State == cloudprovider.Running }
 	s.await("they run", running)
@@ -519,9 +564,7 @@ func stopped(s *suite) {
 }
 
 func buried(s *suite) {
-	if s.Stop == nil {
-		s.Skip("this cloud stops no machines")
-	}
+	s.need("Stop")
 	all := s.mustLaunch("uid-1", 2)
 	s.await("they run", func() bool { return s.seen[all[0]].State == cloudprovider.Running })
 	s.Stop(all[0], 0)
@@ -532,9 +575,7 @@ func buried(s *suite) {
 }
 
 func ignored(s *suite) {
-	if s.IgnoreTakeBacks == nil {
-		s.Skip("this cloud carries out all take-backs")
-	}
+	s.need("IgnoreTakeBacks")
 	all := s.mustLaunch("uid-1", 3)
 	s.IgnoreTakeBacks(2)
 	s.takeBack(all[0], all[1])
@@ -543,9 +584,7 @@ func ignored(s *suite) {
 }
 
 func lostReply(s *suite) {
-	if s.LoseReply == nil {
-		s.Skip("the calls of this cloud cannot lose their reply")
-	}
+	s.need("LoseReply")
 	s.LoseReply()
 	if _, err := s.provider.Launch(context.Background(), s.request("uid-1", 4)); cloudprovider.Refusal(err) != nil {
 		s.Errorf("a lost reply is told as the refusal %v", err)
@@ -555,9 +594,7 @@ func lostReply(s *suite) {
 }
 
 func late(s *suite) {
-	if s.Delay == nil {
-		s.Skip("the calls of this cloud cannot be late")
-	}
+	s.need("Delay")
 	call := func(token string) {
 		s.Helper()
 		s.Delay(30 * time.Second)
@@ -586,9 +623,7 @@ func late(s *suite) {
 
 // gathering has all launches ask for one domain.
 func (s *suite) gathering() *Gathering {
-	if s.Gathers == nil {
-		s.Skip("this cloud cannot be asked to launch machines near each other")
-	}
+	s.need("Gathers")
 	s.Together.Level = s.Gathers.Level
 	return s.Gathers
 }

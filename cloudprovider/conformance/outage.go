@@ -36,9 +36,7 @@ const (
 
 // harm begins a Harm, where the cloud can be harmed.
 func (s *suite) harm(h Harm, calls Calls) (end func()) {
-	if s.Harm == nil {
-		s.Skip("no harm is done to the calls of this cloud")
-	}
+	s.need("Harm")
 	return s.Harm(h, calls)
 }
 
@@ -90,9 +88,7 @@ func (s *suite) noFault(err error) {
 // are there.
 func failingReads(h Harm) func(*suite) {
 	return func(s *suite) {
-		if s.LoseReply == nil {
-			s.Skip("the calls of this cloud cannot lose their reply")
-		}
+		s.need("LoseReply")
 		s.LoseReply()
 		_, err := s.provider.Launch(context.Background(), s.request("uid-1", 4))
 		if cloudprovider.Refusal(err) != nil {

@@ -72,9 +72,7 @@ func begin(f func()) <-chan struct{} {
 
 // slow makes a call that takes long: meanwhile the watch tells of nothing that cannot be the launch's.
 func slow(s *suite) {
-	if s.Slow == nil {
-		s.Skip("the calls of this cloud cannot be slow")
-	}
+	s.need("Slow")
 	s.Slow(time.Minute)
 	var came []cloudprovider.Machine
 	var err error
@@ -112,9 +110,7 @@ func slow(s *suite) {
 // overtaken takes back what is seen of a launch while its call lasts, as where its request is deleted. That is no fault of the group: the
 // call may say that what it made is gone, and nothing that a person must mend.
 func overtaken(s *suite) {
-	if s.Slow == nil {
-		s.Skip("the calls of this cloud cannot be slow")
-	}
+	s.need("Slow")
 	s.Slow(time.Minute)
 	var came []cloudprovider.Machine
 	var err error

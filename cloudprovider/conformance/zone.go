@@ -11,9 +11,7 @@ import (
 // zoneAway makes one zone of the cloud unreachable. Machines that boot there are not reported as ended, and a launch there is
 // answered as an outage. Elsewhere machines are launched, watched and terminated, and there, too, once the zone is back.
 func zoneAway(s *suite) {
-	if s.Away == nil {
-		s.Skip("no zone of this cloud can be away")
-	}
+	s.need("Away")
 	there := func(token string) (machines []cloudprovider.Machine, err error) {
 		s.Helper()
 		s.answered("a launch in the other zone", func() {

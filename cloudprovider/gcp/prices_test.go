@@ -33,6 +33,7 @@ func catalog() []gcpsim.SKU {
 		{Description: "Nvidia H100 80GB Mega GPU running in Americas", UsageType: "OnDemand", Regions: here, Nanos: 5},
 		{Description: "A4 Nvidia B200 (1 gpu slice) running in Americas", UsageType: "OnDemand", Regions: here, Nanos: 16_110_000_000},
 		{Description: "Spot Preemptible A4 Nvidia B200 (1 gpu slice) running in Americas", UsageType: "OnDemand", Regions: here, Nanos: 4_719_000_000},
+		{Description: "A4X Nvidia GB200 (1 gpu slice) running in Americas", UsageType: "OnDemand", Regions: here, Nanos: 18_000_000_000},
 		{Description: "G4 Instance Core running in Iowa", UsageType: "OnDemand", Regions: here, Nanos: 48_910_000},
 		{Description: "G4 Instance Ram running in Iowa", UsageType: "OnDemand", Regions: here, Nanos: 5_000_000},
 		{Description: "RTX 6000 96GB running in Iowa", UsageType: "OnDemand", Regions: here, Nanos: 1_250_000_000},
@@ -62,6 +63,7 @@ func TestPrices(t *testing.T) {
 		"a catalog out of reach":                  {skus: catalog(), lost: true, want: "87.83"},
 		"A4 by the slice":                         {template: gcpsim.Template{MachineType: "a4-highgpu-8g"}, skus: catalog(), want: "128.88"},
 		"Spot A4 by the slice":                    {template: gcpsim.Template{MachineType: "a4-highgpu-8g", ProvisioningModel: "SPOT"}, skus: catalog(), want: "37.752"},
+		"A4X by the slice":                        {template: gcpsim.Template{MachineType: "a4x-highgpu-4g"}, skus: catalog(), want: "72"},
 		// 48 × 0.04891 + 180 × 0.005 + 1.25
 		"G4": {template: gcpsim.Template{MachineType: "g4-standard-48"}, skus: catalog(), want: "4.49768"},
 		// 192 × 0.03 + 720 × 0.003
@@ -74,6 +76,7 @@ func TestPrices(t *testing.T) {
 			sim.Project, sim.SKUs, sim.PageSize = project, tc.skus, 4
 			sim.MachineTypes = append(simulated().MachineTypes,
 				gcpsim.MachineType{Name: "a4-highgpu-8g", VCPUs: 224, MemoryMB: 3968 * 1024, GPUs: 8, GPUType: "nvidia-b200"},
+				gcpsim.MachineType{Name: "a4x-highgpu-4g", VCPUs: 140, MemoryMB: 884 * 1024, GPUs: 4, GPUType: "nvidia-gb200"},
 				gcpsim.MachineType{Name: "g4-standard-48", VCPUs: 48, MemoryMB: 180 * 1024, GPUs: 1, GPUType: "nvidia-rtx-pro-6000"},
 				gcpsim.MachineType{Name: "h4d-standard-192", VCPUs: 192, MemoryMB: 720 * 1024})
 			world := cloudsim.Config{}

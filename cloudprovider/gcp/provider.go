@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider/gcp/permissions"
 	"github.com/muster-dev/muster/cloudprovider/gcp/placement"
 	"github.com/muster-dev/muster/cloudprovider/gcp/prices"
+	"github.com/muster-dev/muster/cloudprovider/gcp/quotas"
 	"github.com/muster-dev/muster/cloudprovider/gcp/takeback"
 	"github.com/muster-dev/muster/cloudprovider/gcp/template"
 	"github.com/muster-dev/muster/cloudprovider/poll"
@@ -100,6 +101,8 @@ var (
 	_ cloudprovider.Examiner   = (*Provider)(nil)
 	_ cloudprovider.Advisor    = (*Provider)(nil)
 	_ cloudprovider.Expecter   = (*Provider)(nil)
+
+	_ cloudprovider.QuotaReader = (*Provider)(nil)
 )
 
 // Bound is how long a machine of a launch that was given up can live, whichever way it
@@ -177,6 +180,11 @@ func (p *Provider) Advise(ctx context.Context, groups []*v1alpha1.NodeGroup, cou
 // MissingPermissions implements cloudprovider.Examiner.
 func (p *Provider) MissingPermissions(ctx context.Context) ([]string, error) {
 	return permissions.Missing(ctx, p.cloud, p.project)
+}
+
+// Quotas implements cloudprovider.QuotaReader.
+func (p *Provider) Quotas(ctx context.Context, groups []cloudprovider.Found) ([]cloudprovider.Quota, error) {
+	return quotas.Of(ctx, p.cloud, p.project, groups)
 }
 
 // Launch implements cloudprovider.Launcher, by the group's launch method.

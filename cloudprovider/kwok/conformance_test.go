@@ -81,6 +81,17 @@ func conformingCloud(t *testing.T) *conformance.Cloud {
 			w.crashAt = 2
 		},
 		Pass: func(d time.Duration) { w.clock.SetTime(w.clock.Now().Add(d)) },
+		Without: map[string]string{
+			"Away":            "its zones are labels of one API server",
+			"Delay":           "a write of the API server takes effect before it is answered, or never",
+			"Forget":          "a Machine is listed until it is deleted",
+			"Gathers":         "its domains follow from the script of the group, and no launch asks for one",
+			"Harm":            "its calls are reads and writes of the API server, whose faults test/simulation plays",
+			"IgnoreTakeBacks": "a Machine is terminated by the write that asks for it",
+			"RefuseTags":      "a Machine is created with the name of its launch",
+			"Slow":            "no other process can see a Machine before the write that creates it is answered",
+			"Stop":            "its machines run only as nodes of a cluster, and are never stopped",
+		},
 	}
 }
 

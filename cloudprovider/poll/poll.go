@@ -248,9 +248,9 @@ func (p *Poller) look(ctx context.Context, known map[key]cloudprovider.Machine, 
 			m.Launch, m.Unattributed = old.Launch, false // clouds may show a machine without its tags
 		}
 		if ok && m.State < old.State && !m.Restarted(old) {
-			m.State, m.Kept = old.State, old.Kept
+			m.State, m.Kept, m.Billed = old.State, old.Kept, old.Billed
 		}
-		if !ok || m.State != old.State || m.Kept != old.Kept || m.Launch != old.Launch || m.Hold != old.Hold ||
+		if !ok || m.State != old.State || m.Kept != old.Kept || m.Billed != old.Billed || m.Launch != old.Launch || m.Hold != old.Hold ||
 			m.Unattributed != old.Unattributed || m.Started.After(old.Started) || !m.EndsAt.Equal(old.EndsAt) {
 			observe(m)
 			known[k] = m

@@ -23,12 +23,22 @@ type Check struct {
 	Examined bool
 	// Discovery are the groups that would be used, and those that are refused.
 	cloudprovider.Discovery
+	// Quotas that the groups count against; none for a cloud that does not report them.
+	Quotas []cloudprovider.Quota
 	// Failed are the calls that had no answer.
 	Failed []error
 }
 
-// Sound reports whether all permissions are there, every call was answered, and no group is refused.
-func (c *Check) Sound() bool { return len(c.Missing)+len(c.Failed)+len(c.Refused) == 0 }
+// Sound reports whether all permissions are there, every call was answered, no group is refused, and quotas allow a machine of each.
+func (c *Check) Sound() bool {
+	for i := range c.Quotas {
+		q := &c.Quotas[i]
+		if q.Limit >= 0 && slices.ContainsFunc(q.Needs, func(n cloudprovider.QuotaNeed) bool { return n.Machines > 0 && q.Allows(n) == 0 }) {
+			return false
+		}
+	}
+	return len(c.Missing)+len(c.Failed)+len(c.Refused) == 0
+}
 
 // Examine checks a cloud without changing anything.
 func Examine(ctx context.Context, p cloudprovider.Provider) (c Check) {
@@ -44,6 +54,12 @@ func Examine(ctx context.Context, p cloudprovider.Provider) (c Check) {
 		var err error
 		if c.Discovery, err = d.Discover(ctx); err != nil {
 			c.Failed = append(c.Failed, fmt.Errorf("discovering groups: %w", err))
+		}
+	}
+	if r, ok := p.(cloudprovider.QuotaReader); ok {
+		var err error
+		if c.Quotas, err = r.Quotas(ctx, c.Groups); err != nil {
+			c.Failed = append(c.Failed, err)
 		}
 	}
 	return c

@@ -136,3 +136,17 @@ func TestExamine(t *testing.T) {
 		t.Errorf("the check is %+v", c)
 	}
 }
+
+// TestAQuotaThatAllowsNoMachine of a group is wrong, one that does not allow all of them is only reported.
+func TestAQuotaThatAllowsNoMachine(t *testing.T) {
+	for _, tc := range []struct {
+		limit int64
+		want  bool
+	}{{-1, true}, {0, false}, {191, false}, {192, true}, {100_000, true}} {
+		c := Check{Quotas: []cloudprovider.Quota{{Limit: tc.limit, Needs: []cloudprovider.QuotaNeed{{Group: "gpu", Each: 192, Machines: 4},
+			{Group: "closed", Each: 1000}}}}}
+		if c.Sound() != tc.want {
+			t.Errorf("with a limit of %d the account is sound: %t, want %t", tc.limit, c.Sound(), tc.want)
+		}
+	}
+}

@@ -43,6 +43,11 @@ UNUSED is what idle and wasted machines cost per hour; -o wide counts the machin
 The cost so far covers the machines that a job has now, at current prices. The metric
 muster_machine_cost_usd_total has the accumulated cost.
 
+Launches in vain are machines that were terminated or lost before a job had all that it
+needs, by job and cause: Scattered over racks, not joined in time (Timeout), Lost while they
+started, or what else the launch failed for. A job is listed as long as its
+ProvisioningRequest exists; the metric muster_vain_cost_usd_total has the accumulated cost.
+
 With --namespace it is the part that the jobs of a namespace pay: a machine that they share with
 others counts with their part of its price. Idle machines belong to no namespace.
 
@@ -92,6 +97,13 @@ func (c costs) print(p *printer) error {
 	if c.Total.Machines == 0 {
 		fmt.Fprintln(p.out, c.none())
 	} else if err := c.printMachines(p); err != nil {
+		return err
+	}
+	var vain [][]string
+	for _, v := range c.InVain {
+		vain = append(vain, []string{v.Namespace, v.Name, c.nameOf(v.Cluster), v.Cause, fmt.Sprint(v.Machines), v.USD})
+	}
+	if err := c.part(p, "Launches in vain", []string{"NAMESPACE", "NAME", clusterColumn, "CAUSE", "MACHINES", "USD"}, vain); err != nil {
 		return err
 	}
 	var budgets [][]string

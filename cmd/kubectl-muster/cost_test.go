@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/purchases"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
@@ -107,6 +108,14 @@ func TestCosts(t *testing.T) {
 				"default provisioningrequest/boot 5.00 2 2 0 0 0 0 20.00 0.00", "(none) - 2 0 0 0 1 1 20.00 20.00"},
 		},
 		{
+			name: "launches in vain are listed by job and cause, also of jobs that have no machine",
+			objects: []client.Object{group("h100", 8, nil), owned("job", running("w", "team", 2, nil)), wasting(paying("train", "w", 0)),
+				wasting(paying("alone", "", 0))},
+			want: []string{"Launches in vain\nNAMESPACE NAME CAUSE MACHINES USD\n" +
+				"default job/job Scattered 14 54.68\ndefault provisioningrequest/alone Scattered 14 54.68\n" +
+				"default job/job Timeout 2 1.50\ndefault provisioningrequest/alone Timeout 2 1.50"},
+		},
+		{
 			name: "a group without a price is named",
 			objects: []client.Object{group("h100", 8, func(g *v1alpha1.NodeGroup) { g.Spec.PricePerHour = nil }), machineOf("h100", "a"),
 				machineOf("gone", "b")},
@@ -119,6 +128,17 @@ func TestCosts(t *testing.T) {
 			lacks(t, told(t, costs{Costs: p.Costs()}), tc.want...)
 		})
 	}
+}
+
+// wasting has machines of the request scattered, and others that did not join.
+func wasting(r *provreq.ProvisioningRequest) *provreq.ProvisioningRequest {
+	record := purchases.Record{}.Wasted(purchases.Vain{Cause: "Timeout", Machines: 2, MicroUSD: 1_500_000}).
+		Wasted(purchases.Vain{Cause: "Scattered", Machines: 14, MicroUSD: 54_680_000})
+	if r.Status.ProvisioningClassDetails == nil {
+		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{}
+	}
+	r.Status.ProvisioningClassDetails[purchases.Detail] = provreq.Detail(record.Encode())
+	return r
 }
 
 // spending is a CapacityPolicy of budgets a day; that much was spent of the first.

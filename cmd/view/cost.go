@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/cost"
+	"github.com/muster-dev/muster/provisioning/purchases"
 	"github.com/muster-dev/muster/provisioning/scaledown"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
@@ -30,7 +31,9 @@ type Costs struct {
 	Groups   []GroupCost   `json:"groups"`
 	Tenants  []TenantCost  `json:"tenants"`
 	Jobs     []JobCost     `json:"jobs"`
-	Budgets  []BudgetCost  `json:"budgets,omitempty"`
+	// InVain are the costs of launches in vain, by job and cause.
+	InVain  []VainCost   `json:"inVain,omitempty"`
+	Budgets []BudgetCost `json:"budgets,omitempty"`
 	// Unpriced are groups with machines and without a price.
 	Unpriced []string `json:"unpriced,omitempty"`
 }
@@ -90,6 +93,20 @@ type JobCost struct {
 	CostLine
 
 	soFar int64
+}
+
+// VainCost is what machines have cost that were launched for a job and never served it. It is that of the job's ProvisioningRequests, and
+// ends with them.
+type VainCost struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Cluster   string `json:"cluster,omitempty"`
+	// Cause is the class of the failure, or Undone if no NodeGroup was to blame.
+	Cause    string `json:"cause"`
+	Machines int    `json:"machines"`
+	USD      string `json:"usd"`
+
+	micro int64
 }
 
 // add counts a machine, or a payer's part of it.
@@ -170,6 +187,7 @@ type bill struct {
 	jobs    map[payer]*JobCost
 	// launched is what tenants pay in each cluster for machines that Muster has launched, in millionths of a USD per hour.
 	launched map[payer]int64
+	vain     []VainCost
 }
 
 // charges are those of one cluster.
@@ -205,6 +223,21 @@ func (b *bill) add(cluster string, of *Picture, originals map[types.NamespacedNa
 		}
 	}
 	c.chargeBooting()
+	for _, r := range of.Requests {
+		c.addVain(r)
+	}
+}
+
+// addVain adds what launches for the request have cost in vain.
+func (c *charges) addVain(r *provreq.ProvisioningRequest) {
+	if c.namespace != "" && r.Namespace != c.namespace {
+		return
+	}
+	who, record := c.payerOf(cost.Share{Request: r.UID}), purchases.Of(r)
+	for _, v := range record.InVain() {
+		c.vain = append(c.vain, VainCost{Namespace: who.namespace, Name: who.job, Cluster: who.cluster, Cause: v.Cause, Machines: v.Machines,
+			USD: cents(v.MicroUSD), micro: v.MicroUSD})
+	}
 }
 
 // charge adds a machine of a group. The node is nil if it has none yet.
@@ -392,6 +425,11 @@ func (b *bill) sum() *Costs {
 	slices.SortFunc(out.Jobs, func(x, y JobCost) int {
 		return cmp.Or(cmp.Compare(y.perHour, x.perHour), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name),
 			strings.Compare(x.Cluster, y.Cluster))
+	})
+	out.InVain = b.vain
+	slices.SortFunc(out.InVain, func(x, y VainCost) int {
+		return cmp.Or(cmp.Compare(y.micro, x.micro), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name),
+			strings.Compare(x.Cluster, y.Cluster), strings.Compare(x.Cause, y.Cause))
 	})
 	slices.Sort(out.Unpriced)
 	return out

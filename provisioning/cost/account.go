@@ -16,7 +16,7 @@ const (
 	PurposeBooked
 	// PurposeUsed: it runs pods that are no strays.
 	PurposeUsed
-	// PurposeIdle: no request needs it.
+	// PurposeIdle: no request needs it, or its cloud holds it on its way out.
 	PurposeIdle
 	// PurposeWasted: it never served anyone, since its attempt was rolled back or is
 	// gone, or none of its pods can start.
@@ -34,6 +34,10 @@ func (p Purpose) String() string {
 // The node is nil where it has none.
 func PurposeOf(m cloudprovider.Machine, launch transaction.AttemptPhase, n *state.Node) Purpose {
 	switch {
+	case !m.Counts() && launch != transaction.Done:
+		return PurposeWasted
+	case !m.Counts():
+		return PurposeIdle
 	case launch == transaction.Launching:
 		return PurposeJoining
 	case launch == transaction.RollingBack || n == nil && m.State < cloudprovider.Running:

@@ -492,3 +492,53 @@ func TestWhatRequestsHaveSpentIsTakenOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestAMachineThatIsHeldOnItsWayOutIsPaid until its cloud lets it go: a lifecycle hook may take an hour. It costs its price, in vain if it
+// has never served.
+func TestAMachineThatIsHeldOnItsWayOutIsPaid(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		served bool
+		spent  int64 // in millionths of a USD: 36 USD an hour for 10 s, and for an hour in which the machine is held
+		vain   int64
+		post   cost.Purpose
+	}{
+		{"one that was launched in vain", false, 36_100_000, 36_100_000, cost.PurposeWasted},
+		{"one that a gang has used", true, 100_000, 0, cost.PurposeIdle},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := newPurse(t)
+			p.OpenAccount()
+			p.Set(launches(p.request("gang"), 1))
+			m := cloudprovider.Machine{Name: "a", Group: "gpu", ProviderID: "a", Launch: "gang-1", State: cloudprovider.Booting}
+			p.SetMachine(m)
+			if tc.served {
+				p.machine("a", "gang-1", noon, "ns gang")
+				p.Delete(p.request("gang"))
+			}
+			p.after(10 * time.Second)
+			if tc.served {
+				p.Delete(p.node(func(n *corev1.Node) { n.Name = "a" }))
+			}
+			m.State, m.Billed = cloudprovider.Terminated, true
+			p.SetMachine(m)
+			p.after(time.Hour)
+			if got := p.Amounts(p.clock.Now())[cost.Post{Group: "gpu", Purpose: tc.post}]; got.Machines != 1 || got.MicroUSD < 35_000_000 {
+				t.Errorf("while it is held %+v are %s, want one machine for 36 USD", got, tc.post)
+			}
+			m.Billed = false
+			p.SetMachine(m)
+			p.after(time.Hour)
+			b := p.Snapshot(p.clock.Now()).Budgets[0]
+			if got := b.Spent.Until(p.clock.Now()).MicroUSD; got != tc.spent {
+				t.Errorf("%d millionths of a USD are spent, want %d", got, tc.spent)
+			}
+			if got := b.Vain.Until(p.clock.Now()).MicroUSD; got != tc.vain {
+				t.Errorf("%d millionths of a USD are spent in vain, want %d", got, tc.vain)
+			}
+			if got := p.Amounts(p.clock.Now())[cost.Post{Group: "gpu", Purpose: tc.post}]; got.Machines != 0 {
+				t.Errorf("once it has gone %+v are %s", got, tc.post)
+			}
+		})
+	}
+}

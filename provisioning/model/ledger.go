@@ -117,7 +117,7 @@ func (l *ledger) chargedTo(key machineKey) string {
 // useOf a machine; without shares where it costs nothing any more.
 func (l *ledger) useOf(key machineKey) cost.Use {
 	c, known := l.machines.byKey[key]
-	if !known || !c.Counts() {
+	if !known || !c.Costs() {
 		return cost.Use{}
 	}
 	phase, inFlight := transaction.Done, false

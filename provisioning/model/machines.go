@@ -105,9 +105,9 @@ func (ms *machines) set(c cloudprovider.Machine, listed bool, now time.Time) eff
 		c.Unattributed = c.Unattributed && c.Launch == ""
 		if !c.Restarted(old) {
 			if c.State < old.State {
-				c.State, c.Kept = old.State, old.Kept
+				c.State, c.Kept, c.Billed = old.State, old.Kept, old.Billed
 			}
-			if c.State == old.State && c.Kept == old.Kept && c.Launch == old.Launch && c.Hold == old.Hold &&
+			if c.State == old.State && c.Kept == old.Kept && c.Billed == old.Billed && c.Launch == old.Launch && c.Hold == old.Hold &&
 				c.Unattributed == old.Unattributed && c.EndsAt.Equal(old.EndsAt) && !c.Started.After(old.Started) {
 				return unchanged
 			}

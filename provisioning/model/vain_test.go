@@ -92,7 +92,7 @@ func TestACloudThatScattersIsBounded(t *testing.T) {
 		{"by 1 percent of the budget at first, and no more", "", 0, 1, "12.60"},
 		{"by as much as the budget says", "50", 0, 4, "50.40"},
 		{"by 5 percent of what is spent", "", 1, 2, "25.20"},
-		{"by nothing else where all of it is allowed", "1000", 0, 24, "302.40"},
+		{"by growing pauses where all of it is allowed", "1000", 0, 10, "126.00"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := &scattering{purse: newPurse(t)}
@@ -126,6 +126,23 @@ func TestACloudThatScattersIsBounded(t *testing.T) {
 				t.Errorf("a gang that needs fewer machines waits: %s", v.Message())
 			}
 		})
+	}
+}
+
+// TestACloudThatScattersIsBoundedWithoutABudget by pauses that grow: 4 tries a day once it has gone on for half a day.
+func TestACloudThatScattersIsBoundedWithoutABudget(t *testing.T) {
+	c := &scattering{purse: newPurse(t)}
+	c.group()
+	c.Delete(c.policy)
+	for _, want := range []int{12, 16, 20} {
+		for day := c.clock.Now().Add(24 * time.Hour); c.clock.Now().Before(day); c.after(time.Minute) {
+			if c.plan(7).Outcome == planner.Launch {
+				c.try(7)
+			}
+		}
+		if c.launches > want {
+			t.Errorf("by %s there were %d launches, want at most %d", c.clock.Now(), c.launches, want)
+		}
 	}
 }
 

@@ -67,6 +67,8 @@ type Record struct {
 	// each.
 	Failed   int    `json:"failed,omitempty"`
 	FailedIn string `json:"failedIn,omitempty"`
+	// Vain is what machines have cost that never served the gang, by cause, in the format that Wasted writes.
+	Vain string `json:"vain,omitempty"`
 	// Accepted is how many of those that are not explained do not count any more: the gang has run with them.
 	Accepted int `json:"accepted,omitempty"`
 	// Stops is how often the request was stopped, Until the end of the last pause, and Spent how many machines were bought then.

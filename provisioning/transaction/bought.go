@@ -2,11 +2,18 @@ package transaction
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+
+	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/purchases"
+	"github.com/muster-dev/muster/provisioning/spend"
+	"github.com/muster-dev/muster/provisioning/when"
 )
 
 // bought is the record of the request with all machines that were seen, before an attempt that launches so many. What an administrator
@@ -64,9 +71,25 @@ func (s Step) tallied(r *Request, v View) Step {
 	}
 	p := r.bought(v, 0)
 	if s.Purchases != nil {
-		s.set(r, *s.Purchases)
-		return s
+		p = *s.Purchases
+	} else {
+		p = s.counted(p, r, v)
 	}
+	s.Vain = s.inVain(r, v)
+	for _, w := range s.Vain {
+		p = p.Wasted(w.Vain)
+	}
+	if c := &s.Condition; c.Type == provreq.Failed || c.Type == provreq.Provisioned && c.Status != metav1.ConditionTrue {
+		c.Message = and(c.Message, p.SayVain())
+	}
+	if s.Purchases = nil; p != r.Purchases {
+		s.Purchases = &p
+	}
+	return s
+}
+
+// counted is the record after the step.
+func (s *Step) counted(p purchases.Record, r *Request, v View) purchases.Record {
 	switch a := &s.Attempt; s.Do {
 	case Begin:
 		p.Needed, p.By, p.Before = max(p.Needed, a.machines()), v.Process, p.Seen()
@@ -83,15 +106,52 @@ func (s Step) tallied(r *Request, v View) Step {
 			p.Accepted = max(p.Accepted, p.Bought())
 		}
 	}
-	s.set(r, p)
-	return s
+	return p
 }
 
-// set has the record written if it changes.
-func (s *Step) set(r *Request, p purchases.Record) {
-	if s.Purchases = nil; p != r.Purchases {
-		s.Purchases = &p
+// Vain are machines of a group that a step gives up, or finds lost.
+type Vain struct {
+	Group string
+	purchases.Vain
+}
+
+// inVain returns the machines that the step gives up, or finds lost, before they have served the gang. Those that stay, since they run
+// pods, serve.
+func (s *Step) inVain(r *Request, v View) (out []Vain) {
+	cause, ends := purchases.Undone, func(m cloudprovider.Machine) bool { return !r.Attempt.lost(m) && occupied(v, m) == nil }
+	switch {
+	case s.Do == RollBack && r.Attempt.Phase == Launching:
+		if class := s.Attempt.Failure.Class; class != "" {
+			cause = string(class)
+		}
+	case s.Do == Replace:
+		last := &s.Attempt.Replacements[len(s.Attempt.Replacements)-1]
+		cause = string(v1alpha1.Lost)
+		if last.Level != "" {
+			cause = string(v1alpha1.Scattered)
+		}
+		ends = func(m cloudprovider.Machine) bool {
+			return slices.Contains(last.Lost, LostMachine{Group: m.Group, Name: m.Name, Launch: m.Launch})
+		}
+	default:
+		return nil
 	}
+	for _, m := range v.Machines {
+		if m.Hold || !ends(m) {
+			continue
+		}
+		i := slices.IndexFunc(out, func(o Vain) bool { return o.Group == m.Group })
+		if i < 0 {
+			out = append(out, Vain{m.Group, purchases.Vain{Cause: cause}})
+			i = len(out) - 1
+		}
+		out[i].Machines++
+		if g := v.FindGroup(m.Group); g != nil {
+			since := when.Latest(m.Started, r.callOf(m.Launch, m.Group).Began)
+			out[i].MicroUSD += spend.PriceOf(max(0, v.Now.Sub(since).Milliseconds()), g.MicroUSDPerHour)
+		}
+	}
+	return out
 }
 
 // servedFor is how long a gang has had a booking until the machines that it has bought have served: those that stand in for machines

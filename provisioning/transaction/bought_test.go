@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -118,7 +120,8 @@ func (m *seller) sell(c Call) {
 		made++
 		m.sold++
 		name := fmt.Sprint("i-", m.sold)
-		m.view.Machines = append(m.view.Machines, cloudprovider.Machine{Name: name, ProviderID: "id-" + name, Group: c.Group, Launch: c.Token})
+		m.view.Machines = append(m.view.Machines, cloudprovider.Machine{Name: name, ProviderID: "id-" + name, Group: c.Group, Launch: c.Token,
+			Started: m.view.Now})
 		m.view.Made = append(m.view.Made, noted(m.view.Machines[len(m.view.Machines)-1]))
 		if refused {
 			m.explained++
@@ -234,5 +237,54 @@ func TestAStoppedRequestSaysSo(t *testing.T) {
 	m.trade(m.view.Now.Add(5 * time.Minute))
 	if m.sold != 8 || len(m.stops) != 2 {
 		t.Errorf("after the release %d machines were sold with %d stops, want 8 and 2", m.sold, len(m.stops))
+	}
+}
+
+// TestWhatIsSpentInVainIsReported: two machines of 10 USD an hour that do not serve are counted by cause, and the condition of the
+// request says so while it waits.
+func TestWhatIsSpentInVainIsReported(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		befalls func(*seller)
+		want    []purchases.Vain
+		says    string
+	}{
+		{"machines that do not join cost their time to join", neverJoin, []purchases.Vain{{Cause: "Timeout", Machines: 4, MicroUSD: 6_666_664}},
+			"launches in vain have cost 6.67 USD so far: 6.67 USD for 4 machines (Timeout)"},
+		{"machines that end after a while cost that while", func(m *seller) {
+			for i, o := range m.view.Machines {
+				if !m.view.Now.Before(o.Started.Add(6 * time.Minute)) {
+					m.view.Machines[i].State = cloudprovider.Terminated
+				}
+			}
+		}, []purchases.Vain{{Cause: "Lost", Machines: 6, MicroUSD: 6_000_000}},
+			"launches in vain have cost 6.00 USD so far: 6.00 USD for 6 machines (Lost)"},
+		{"those of a request that is deleted are no fault of a group", func(m *seller) {
+			m.request.Leaving = !m.view.Now.Before(noon.Add(3 * time.Minute))
+		}, []purchases.Vain{{Cause: "Undone", Machines: 2, MicroUSD: 1_000_000}},
+			"launches in vain have cost 1.00 USD so far: 1.00 USD for 2 machines (Undone)"},
+		{"machines that may not be billed are not counted", vanish, nil, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := newSeller(t, tc.befalls)
+			var said string
+			for m.view.Now.Before(noon.Add(40 * time.Minute)) {
+				m.befalls(m)
+				s := Next(&m.request, m.view)
+				if s.Condition.Type != "" {
+					said = s.Condition.Message
+				}
+				if s.Do == Fail {
+					break
+				}
+				m.act(s)
+			}
+			if diff := cmp.Diff(tc.want, m.request.Purchases.InVain()); diff != "" {
+				t.Errorf("in vain (-want +got):\n%s", diff)
+			}
+			if !strings.Contains(said, tc.says) || tc.says == "" && strings.Contains(said, "in vain") {
+				t.Errorf("the condition says %q, which is to contain %q", said, tc.says)
+			}
+		})
 	}
 }

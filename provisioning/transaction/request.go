@@ -154,6 +154,8 @@ type Step struct {
 	Repair *RepairRecord
 	// Purchases as they will be recorded; nil where nothing was bought since the last record.
 	Purchases *purchases.Record
+	// Vain are machines that the step gives up, or finds lost: they are part of Purchases.
+	Vain []Vain
 	// Book these placements and Unbook these nodes, before the condition is set.
 	Book   []planner.Placement
 	Unbook []string

@@ -299,6 +299,7 @@ var users = map[string]map[string]string{
 		"cloudprovider/aws/discover": "reads templates and types", "cloudprovider/aws/placement": "makes placement groups",
 		"cloudprovider/aws/launch": "makes machines", "cloudprovider/aws/takeback": "ends them",
 		"cloudprovider/aws/advice": "reads placement scores", "cloudprovider/aws/permissions": "tries calls",
+		"cloudprovider/aws/quotas": "reads quotas", "cloudprovider/gcp/quotas": "reads quotas",
 		"cloudprovider/gcp/api": "makes its calls", "cloudprovider/gcp/prices": "reads prices",
 		"cloudprovider/gcp/inventory": "reads what there is", "cloudprovider/gcp/template": "reads instance templates",
 		"cloudprovider/gcp/placement": "makes placement policies", "cloudprovider/gcp/discover": "reads groups",
@@ -338,6 +339,7 @@ var users = map[string]map[string]string{
 		"cloudprovider/gcp/placement": "makes placement policies", "cloudprovider/gcp/discover": "reads groups",
 		"cloudprovider/gcp/launch": "makes machines", "cloudprovider/gcp/takeback": "ends them",
 		"cloudprovider/gcp/advice": "reads obtainability", "cloudprovider/gcp/permissions": "tests permissions",
+		"cloudprovider/gcp/quotas": "reads quotas",
 	},
 	"cloudprovider/gcp/template": {
 		"cloudprovider/gcp": "is the adapter", "cloudprovider/gcp/placement": "decides by it",

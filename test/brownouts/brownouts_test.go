@@ -44,6 +44,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/controller/request"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/transaction"
+	"github.com/muster-dev/muster/test/invariants/promises"
 )
 
 var (
@@ -62,6 +63,8 @@ const (
 	mostVain = 20
 	// step of the cluster and its users.
 	step = 10 * time.Second
+	// afterwards is how long after a window machines may be left that a gang does not need.
+	afterwards = 15 * time.Minute
 	// clockError is by how much clocks may be off.
 	clockError = 3 * time.Minute
 )
@@ -75,6 +78,9 @@ type offset struct {
 func (o offset) Now() time.Time { return o.RealClock.Now().Add(o.by) }
 
 func (o offset) Since(at time.Time) time.Duration { return o.Now().Sub(at) }
+
+// made are the calls that launched machines on any of the days.
+var made sync.Map
 
 func TestMain(m *testing.M) {
 	for k, v := range map[string]string{
@@ -93,13 +99,18 @@ func TestMain(m *testing.M) {
 type day struct {
 	*testing.T
 	*cluster
+	amazon *simaws.Front
 	google *simgcp.Front
 	began  time.Time
 	gangs  []*gang
+	// names of the NodeGroups.
+	names []string
 	// notes are what happened, by time.
 	notes []string
 	// served are the machines that pods of a gang ran on, and broken the NodeGroups that needed a person.
 	served, broken map[string]bool
+	// denied are the clouds that have refused Muster's credentials.
+	denied map[v1alpha1.Provider]bool
 }
 
 // gang is a request that a user makes, and what becomes of it.
@@ -107,9 +118,11 @@ type gang struct {
 	name       string
 	at, runFor time.Duration
 	count      int
-	request    *provreq.ProvisioningRequest
-	started    time.Time
-	ended      bool
+	// only is the NodeGroup that its pods select; empty for any.
+	only    string
+	request *provreq.ProvisioningRequest
+	started time.Time
+	ended   bool
 	// says is what its request says last.
 	says string
 }
@@ -138,6 +151,17 @@ func TestDay(t *testing.T) {
 	number := *days
 	if testing.Short() {
 		number = 1
+	}
+	if number >= 5 { // fewer need not use each group
+		t.Cleanup(func() {
+			for _, actions := range launchCalls {
+				for _, action := range actions {
+					if _, ok := made.Load(action); !ok {
+						t.Errorf("%s was called on none of %d days", action, number)
+					}
+				}
+			}
+		})
 	}
 	for seed := range uint64(number) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -217,17 +241,23 @@ func play(t *testing.T, seed uint64) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := &day{T: t, cluster: c, google: google, began: time.Now(), served: map[string]bool{}, broken: map[string]bool{}}
+		c.checker = promises.New(expectations())
+		d := &day{T: t, cluster: c, amazon: amazon, google: google, began: time.Now(), served: map[string]bool{}, broken: map[string]bool{},
+			denied: map[v1alpha1.Provider]bool{}}
 		ctx, stop := context.WithCancel(context.Background())
 		var running sync.WaitGroup
 		defer running.Wait()
 		defer stop()
 		d.muster(ctx, &running, &network{world.Handler(amazon), theirs}, &network{world.Handler(google), theirs})
 		for i := range 30 + random.IntN(20) {
-			d.gangs = append(d.gangs, &gang{
+			g := &gang{
 				name: fmt.Sprint("gang-", i), at: time.Duration(random.Int64N(int64(dayLength))), count: 1 + random.IntN(6),
 				runFor: time.Duration(10+random.IntN(50)) * time.Minute,
-			})
+			}
+			if random.IntN(2) == 0 {
+				g.only = d.names[random.IntN(len(d.names))] // so that each launch method and capacity type is used
+			}
+			d.gangs = append(d.gangs, g)
 		}
 		weather := windows(random, d.gangs)
 		d.run(ctx, weather)
@@ -272,6 +302,7 @@ func (d *day) muster(ctx context.Context, running *sync.WaitGroup, amazon, googl
 		}
 		for _, f := range found.Groups {
 			g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: f.Name}, Spec: f.Spec}
+			d.names = append(d.names, f.Name)
 			g.Spec.IdleTimeout = &metav1.Duration{Duration: time.Minute}
 			g.Spec.JoinTimeout = &metav1.Duration{Duration: 10 * time.Minute}
 			if err := d.Create(ctx, g); err != nil {
@@ -310,6 +341,7 @@ func (d *day) run(ctx context.Context, weather []window) {
 		for i, w := range weather {
 			switch {
 			case now >= w.from && now < w.until && ends[i] == nil:
+				d.standStill(d.began.Add(w.until))
 				d.note("begins: %s", w)
 				ends[i] = w.begin(d)
 			case now >= w.until && ends[i] != nil:
@@ -334,7 +366,7 @@ func (d *day) run(ctx context.Context, weather []window) {
 	}
 }
 
-// groups notes groups that would need a person.
+// groups notes groups that would need a person, other than for credentials that a cloud has refused.
 func (d *day) groups(ctx context.Context) {
 	list := &v1alpha1.NodeGroupList{}
 	if err := d.List(ctx, list); err != nil {
@@ -342,6 +374,9 @@ func (d *day) groups(ctx context.Context) {
 	}
 	for i := range list.Items {
 		for _, b := range list.Items[i].Status.Backoffs {
+			if b.Class == v1alpha1.Auth && d.denied[list.Items[i].Spec.Provider] {
+				continue
+			}
 			if name := list.Items[i].Name; nodegroups.NeedsPerson(&b) && !d.broken[name] {
 				d.broken[name] = true
 				d.note("NodeGroup %s needs a person", name)
@@ -367,7 +402,7 @@ func (d *day) follow(ctx context.Context, g *gang, now time.Duration) {
 	case g.ended || now < g.at:
 	case g.request == nil:
 		t := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: g.name}}
-		t.Template.Spec = podSpec()
+		t.Template.Spec = g.podSpec()
 		g.request = &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: g.name}}
 		g.request.Spec = provreq.ProvisioningRequestSpec{ProvisioningClassName: transaction.ClassAtomicScaleUp,
 			PodSets: []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: g.name}, Count: int32(g.count)}}}
@@ -376,7 +411,7 @@ func (d *day) follow(ctx context.Context, g *gang, now time.Duration) {
 				d.Fatal(err)
 			}
 		}
-		d.note("%s of %d is requested", g.name, g.count)
+		d.note("%s of %d is requested%s", g.name, g.count, on(g.only))
 	case g.started.IsZero():
 		if says := d.state(ctx, g); says != g.says {
 			g.says = says
@@ -388,10 +423,22 @@ func (d *day) follow(ctx context.Context, g *gang, now time.Duration) {
 	}
 }
 
-func podSpec() corev1.PodSpec {
+// on names the NodeGroup that a gang is bound to.
+func on(group string) string {
+	if group == "" {
+		return ""
+	}
+	return " on " + group
+}
+
+func (g *gang) podSpec() corev1.PodSpec {
 	amount := corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8"), "cpu": resource.MustParse("8")}
-	return corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "main",
+	out := corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "main",
 		Resources: corev1.ResourceRequirements{Requests: amount, Limits: amount}}}}
+	if g.only != "" {
+		out.NodeSelector = map[string]string{v1alpha1.NodeGroupLabel: g.only}
+	}
+	return out
 }
 
 // start binds the pods of a gang whose request is Provisioned.
@@ -425,7 +472,7 @@ func (d *day) start(ctx context.Context, g *gang) {
 	for i, node := range nodes[:g.count] {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: fmt.Sprintf("%s-%d", g.name, i), Annotations: map[string]string{
 			provreq.ProvisioningRequestPodAnnotationKey: g.name, provreq.ProvisioningClassPodAnnotationKey: transaction.ClassAtomicScaleUp}}}
-		p.Spec = podSpec()
+		p.Spec = g.podSpec()
 		p.Spec.NodeName = node
 		p.Status.Phase = corev1.PodRunning
 		if err := d.Create(ctx, p); err != nil {
@@ -460,8 +507,28 @@ func (d *day) end(ctx context.Context, g *gang) {
 	d.note("%s ends", g.name)
 }
 
+// expectations are the bounds of the promises on such a day. Lists of the clouds lag and their calls take a while; while a window lasts no
+// bound counts, see run.
+func expectations() promises.Config {
+	c := promises.DefaultConfig()
+	c.RollbackBound, c.OrphanBound, c.IdleBound = afterwards, afterwards, afterwards
+	c.ExplainBound = time.Minute
+	c.Confirm = 0 // the order of events is known
+	return c
+}
+
 // judge the day once it is over.
 func (d *day) judge(weather []window) {
+	d.checker.Finish(time.Now())
+	for _, v := range d.checker.Violations() {
+		d.Errorf("%s", v)
+	}
+	for _, check := range []promises.Check{promises.BoundPods, promises.Provisions, promises.Bookings, promises.Consumed,
+		promises.PendingRequests} {
+		if d.checker.Stats().Judged[check] == 0 {
+			d.Errorf("%s had nothing to judge", check)
+		}
+	}
 	for _, g := range d.gangs {
 		late := g.started.Sub(d.began) - max(g.at, lastOf(weather)) - startsWithin
 		switch {
@@ -484,6 +551,14 @@ func (d *day) judge(weather []window) {
 	}
 	if vain > served/mostVain {
 		d.Errorf("%.2f USD were paid for machines that never served, beside %.2f USD for others", float64(vain)/1e6, float64(served)/1e6)
+	}
+	for cloud, actions := range launchCalls {
+		for _, action := range actions {
+			if n := d.world.Calls(cloud)[action]; n > 0 {
+				made.Store(action, true)
+				d.note("%d calls of %s", n, action)
+			}
+		}
 	}
 	d.Logf("%d gangs; %.2f USD for machines that served, %.2f USD for those that did not", len(d.gangs), float64(served)/1e6,
 		float64(vain)/1e6)

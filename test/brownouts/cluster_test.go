@@ -20,6 +20,7 @@ import (
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/test/invariants/promises"
 )
 
 // cluster is an API server in memory whose writes the model sees at once, and its kubelets.
@@ -29,7 +30,10 @@ type cluster struct {
 
 	mu    sync.Mutex
 	model *model.Model
-	made  int
+	// checker sees every write.
+	checker *promises.Checker
+	made    int
+	writes  uint64
 }
 
 func newCluster(world *cloudsim.World) (*cluster, error) {
@@ -46,11 +50,14 @@ func newCluster(world *cloudsim.World) (*cluster, error) {
 		err := r.Get(ctx, client.ObjectKeyFromObject(o), live)
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		c.writes++
 		if apierrors.IsNotFound(err) {
 			c.model.Delete(o)
+			c.checker.Apply(promises.Event{Object: o, Deleted: true, Revision: c.writes, Time: time.Now()})
 			return nil
 		}
 		c.model.Set(live)
+		c.checker.Apply(promises.Event{Object: live, Revision: c.writes, Time: time.Now()})
 		return err
 	}
 	c.Client = fake.NewClientBuilder().WithScheme(scheme).
@@ -95,6 +102,13 @@ func newCluster(world *cloudsim.World) (*cluster, error) {
 			},
 		}).Build()
 	return c, nil
+}
+
+// standStill restarts the bounds of the promises at that time.
+func (c *cluster) standStill(until time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.checker.StandStill(until)
 }
 
 // kubelets have the machines of the clouds be nodes for as long as they run.

@@ -19,10 +19,10 @@ type window struct {
 
 func (w window) String() string { return fmt.Sprintf("%s–%s %s", w.from, w.until, w.what) }
 
-// launchCalls make machines.
+// launchCalls make machines, or hold places for them: those of all groups.
 var launchCalls = map[v1alpha1.Provider][]string{
-	v1alpha1.ProviderAWS: {"CreateFleet", "LaunchInstances", "RunInstances"},
-	v1alpha1.ProviderGCP: {"instances.bulkInsert", "regionInstances.bulkInsert", "regionInstanceGroupManagers.createInstances"},
+	v1alpha1.ProviderAWS: {"CreateCapacityReservation", "CreateFleet", "LaunchInstances", "RunInstances"},
+	v1alpha1.ProviderGCP: {"instances.bulkInsert", "instanceGroupManagers.createInstances", "regionInstanceGroupManagerResizeRequests.insert"},
 }
 
 // windows of a seed, by their beginning, the last of which ends before the day does. Most begin when a gang comes or its machines boot.
@@ -49,7 +49,7 @@ func harm(r *rand.Rand, cloud v1alpha1.Provider) (what string, begin func(*day) 
 		return &gcp
 	}
 	fault := cloudsim.CallFault{Cloud: cloud}
-	switch r.IntN(9) {
+	switch r.IntN(11) {
 	case 0:
 		what, fault.Type = "calls fail", cloudsim.CallRefused
 		fault.Error = errorOf(cloudsim.Error{Status: 503, Code: "InternalError", Message: "An internal error has occurred"},
@@ -65,20 +65,32 @@ func harm(r *rand.Rand, cloud v1alpha1.Provider) (what string, begin func(*day) 
 	case 4:
 		what, fault.Type, fault.Percent = "half of the replies are lost", cloudsim.ReplyLost, 50
 	case 5:
+		zones, away := []string{"us-east-1a", "us-east-1b"}, func(d *day, zones ...string) { d.amazon.SetUnreachable(zones...) }
 		if cloud == v1alpha1.ProviderGCP {
-			zone := []string{"us-central1-a", "us-central1-b"}[r.IntN(2)]
-			return "zone " + zone + " is away", func(d *day) func() {
-				d.google.SetUnreachable(zone)
-				return func() { d.google.SetUnreachable() }
-			}
+			zones, away = []string{"us-central1-a", "us-central1-b"}, func(d *day, zones ...string) { d.google.SetUnreachable(zones...) }
 		}
-		fallthrough
+		zone := zones[r.IntN(2)]
+		return "zone " + zone + " is away", func(d *day) func() {
+			away(d, zone)
+			return func() { away(d) }
+		}
 	case 6:
 		what, fault.Type = "calls are slow", cloudsim.CallSlow
 		fault.Delay.Duration = time.Duration(1+r.IntN(45)) * time.Second
 	case 7:
 		what, fault.Type = "half of the calls take longer than anybody waits", cloudsim.CallLate
 		fault.Percent, fault.Delay.Duration = 50, time.Duration(1+r.IntN(5))*time.Minute
+	case 8:
+		what, fault.Type = "calls are denied", cloudsim.CallRefused
+		fault.Error = errorOf(
+			cloudsim.Error{Status: 403, Code: "UnauthorizedOperation", Message: "You are not authorized to perform this operation."},
+			cloudsim.Error{Status: 403, Code: "forbidden", Message: "Required 'compute.instances.create' permission for 'projects/lab'"})
+		return fmt.Sprintf("%s: %s", cloud, what), denied(fault)
+	case 9:
+		what, fault.Type = "credentials have expired", cloudsim.CallRefused
+		fault.Error = errorOf(cloudsim.Error{Status: 403, Code: "ExpiredToken", Message: "The security token included in the request is expired"},
+			cloudsim.Error{Status: 401, Code: "authError", Message: "Invalid Credentials"})
+		return fmt.Sprintf("%s: %s", cloud, what), denied(fault)
 	default:
 		what, fault.Type = "launches fail", cloudsim.CallRefused
 		fault.Error = errorOf(cloudsim.Error{Status: 500, Code: "InternalError", Message: "An internal error has occurred"},
@@ -98,6 +110,14 @@ func harm(r *rand.Rand, cloud v1alpha1.Provider) (what string, begin func(*day) 
 		}
 	}
 	return fmt.Sprintf("%s: %s", cloud, what), func(d *day) func() { return d.world.Harm(fault) }
+}
+
+// denied begins a fault that only a person ends: that of the credentials of a cloud.
+func denied(fault cloudsim.CallFault) func(*day) func() {
+	return func(d *day) func() {
+		d.denied[fault.Cloud] = true
+		return d.world.Harm(fault)
+	}
 }
 
 // lastOf is when the last of the windows ends.

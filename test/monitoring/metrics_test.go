@@ -72,6 +72,7 @@ func registered(t *testing.T) map[string]metric {
 // bounds them. None grows with the number of jobs, pods or machines.
 var bounds = map[string]string{
 	"budget":        "the budgets of each CapacityPolicy, at most 8: it occurs with `policy` only",
+	"cause":         "the classes of errors, some 10, and Undone",
 	"call":          "the methods of the clouds' APIs that muster uses, some 35 a cloud",
 	"capacity_type": "3",
 	"cluster_queue": "the ClusterQueues in which Workloads wait",

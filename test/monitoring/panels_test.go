@@ -105,6 +105,8 @@ func scrapes(t *testing.T) (out []string) {
 			q.Accuracy(forecast.Accuracy{Starts: 1, MedianError: 100, Within: 1000}, 1)
 			q.Reserved(w, w, time.Now())
 			q.Evicted(w, w, "Preempted", "", time.Now())
+			// Launches in vain are counted by the controller of requests, too.
+			request.Collectors()[1].(*prometheus.CounterVec).WithLabelValues("team", markets[0].group, "Scattered").Add(50)
 			app.Collectors()[0].(*prometheus.CounterVec).WithLabelValues(http.MethodPatch, "nodes").Inc()
 			answer := httptest.NewRecorder()
 			promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{DisableCompression: true}).ServeHTTP(answer,

@@ -23,6 +23,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/pricing"
+	"github.com/aws/aws-sdk-go-v2/service/servicequotas"
 	"github.com/aws/smithy-go/logging"
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
@@ -76,6 +77,7 @@ type Client struct {
 	ec2         *ec2.Client
 	autoscaling *autoscaling.Client
 	pricing     *pricing.Client
+	quotas      *servicequotas.Client
 	eks         *eks
 	limiter     *rate.Limiter
 
@@ -116,6 +118,7 @@ func New(ctx context.Context, c Config) (*Client, error) {
 		sdk.BaseEndpoint = aws.String(c.Endpoint)
 	}
 	out.ec2, out.autoscaling, out.eks = ec2.NewFromConfig(sdk), autoscaling.NewFromConfig(sdk), newEKS(sdk)
+	out.quotas = servicequotas.NewFromConfig(sdk)
 	out.pricing = pricing.NewFromConfig(sdk, func(o *pricing.Options) { o.Region = pricingRegion(c.Region) })
 	return out, nil
 }
@@ -163,7 +166,7 @@ func (c *Client) patience(call string) patience {
 }
 
 func isRead(call string) bool {
-	return strings.HasPrefix(call, "Describe") || strings.HasPrefix(call, "Get")
+	return strings.HasPrefix(call, "Describe") || strings.HasPrefix(call, "Get") || strings.HasPrefix(call, "List")
 }
 
 // addTries has each try of a call of the SDK take its turn, and bounds it.

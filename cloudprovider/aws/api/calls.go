@@ -9,6 +9,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	"github.com/aws/aws-sdk-go-v2/service/pricing"
+	"github.com/aws/aws-sdk-go-v2/service/servicequotas"
+	quotatypes "github.com/aws/aws-sdk-go-v2/service/servicequotas/types"
 )
 
 // Calls that make machines or hold places for them. Only their errors can be Refusals.
@@ -222,4 +224,11 @@ func (c *Client) GetSpotPlacementScores(ctx context.Context, in *ec2.GetSpotPlac
 		func(out *ec2.GetSpotPlacementScoresOutput) []ec2types.SpotPlacementScore {
 			return out.SpotPlacementScores
 		})
+}
+
+// ListServiceQuotas lists the quotas of EC2 as they are applied to the account.
+func (c *Client) ListServiceQuotas(ctx context.Context) ([]quotatypes.ServiceQuota, error) {
+	in := &servicequotas.ListServiceQuotasInput{ServiceCode: aws.String("ec2"), MaxResults: aws.Int32(100)}
+	return all(ctx, c, "ListServiceQuotas", servicequotas.NewListServiceQuotasPaginator(c.quotas, in),
+		func(out *servicequotas.ListServiceQuotasOutput) []quotatypes.ServiceQuota { return out.Quotas })
 }

@@ -10,6 +10,7 @@ import (
 	asgtypes "github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/aws/api"
@@ -21,6 +22,10 @@ import (
 // methodTag says how the machines of a group are launched, where Muster is not
 // to choose.
 const methodTag = "muster.dev/launch-method"
+
+// priceTag says what an hour of a machine of a group costs in USD, in place of the list price. With / and an instance type behind it, it is
+// the price of that type alone.
+const priceTag = "muster.dev/price-per-hour"
 
 // candidate is a group that may be used.
 type candidate struct {
@@ -116,6 +121,22 @@ func (c *candidate) choose() (refused string) {
 	default:
 		return fmt.Sprintf("its tag %s is %q: it must be Fleet, Reservation or LaunchInstances", methodTag, string(m))
 	}
+}
+
+// price of an hour of a machine by the tags of the group; nil without one.
+func (c *candidate) price(kind string) (price *resource.Quantity, refused string) {
+	for _, tag := range []string{priceTag + "/" + kind, priceTag} {
+		s := c.tags[tag]
+		if s == "" {
+			continue
+		}
+		q, err := resource.ParseQuantity(s)
+		if err != nil || q.Sign() < 0 {
+			return nil, fmt.Sprintf("its tag %s is %q: it must be an amount of USD, for example 55.04", tag, s)
+		}
+		return &q, ""
+	}
+	return nil, ""
 }
 
 // readTemplate reads what the launch template and the group's policy allow.

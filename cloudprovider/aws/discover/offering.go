@@ -1,6 +1,7 @@
 package discover
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,6 +47,10 @@ func (d *discovery) offerings(c *candidate) (out []cloudprovider.Found, refused 
 		if err != nil {
 			return nil, err.Error()
 		}
+		price, refused := c.price(kind)
+		if refused != "" {
+			return nil, refused
+		}
 		for _, subnet := range subnets {
 			zone := d.zone(subnet)
 			if !d.sold[kind][zone] || c.reservation != "" && !d.holds(c.reservation, kind, zone) {
@@ -53,7 +58,9 @@ func (d *discovery) offerings(c *candidate) (out []cloudprovider.Found, refused 
 			}
 			for _, market := range c.markets {
 				if class := usageClass(c, market); sells(d.types[kind], class) {
-					out = append(out, d.found(c, kind, subnet, market, template, levels, warnings))
+					f := d.found(c, kind, subnet, market, template, levels, warnings)
+					f.Spec.PricePerHour = cmp.Or(price, f.Spec.PricePerHour)
+					out = append(out, f)
 				} else {
 					unsold = append(unsold, fmt.Sprintf("%s as %s, only as %s", kind, class, saySold(d.types[kind])))
 				}

@@ -91,7 +91,8 @@ func (v *Inventory) List(ctx context.Context) (out Listing, err error) {
 	out.PlacementGroups = map[string]bool{}
 	for _, in := range machines {
 		if state := groups.leaving[in.Name]; state != "" && in.Alive() {
-			in.State, in.Kept, in.Reason = cloudprovider.Terminated, state == asg.Retained, "its Auto Scaling group is terminating it: "+state
+			in.State, in.Billed, in.Kept = cloudprovider.Terminated, true, state == asg.Retained
+			in.Reason = "its Auto Scaling group is terminating it: " + state
 		}
 		if in.Alive() || in.Kept {
 			out.PlacementGroups[in.PlacementGroup] = true

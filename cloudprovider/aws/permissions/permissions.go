@@ -244,6 +244,10 @@ var permissions = []permission{
 		_, err := e.prices.OnDemand(ctx, nowhere)
 		return err
 	}},
+	{"servicequotas:ListServiceQuotas", looks, func(ctx context.Context, e *Examiner, _ *target) error {
+		_, err := e.api.ListServiceQuotas(ctx)
+		return err
+	}},
 }
 
 // tryRun is a dry run of a launch by a template.

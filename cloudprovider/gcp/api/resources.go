@@ -25,6 +25,20 @@ func (c *Client) MachineType(ctx context.Context, project, zone, name string) (*
 	return out, c.call(ctx, compute("machineTypes.get", read, http.MethodGet, project, "zones", zone, "machineTypes", name), out)
 }
 
+// RegionQuotas reads the quotas of a region, with what is used.
+func (c *Client) RegionQuotas(ctx context.Context, project, region string) ([]*computepb.Quota, error) {
+	out := &computepb.Region{}
+	err := c.call(ctx, compute("regions.get", read, http.MethodGet, project, "regions", region), out)
+	return out.GetQuotas(), err
+}
+
+// ProjectQuotas reads the quotas of a project for all regions together.
+func (c *Client) ProjectQuotas(ctx context.Context, project string) ([]*computepb.Quota, error) {
+	out := &computepb.Project{}
+	err := c.call(ctx, &request{action: "projects.get", verb: http.MethodGet, host: computeHost, path: "/compute/v1/projects/" + project}, out)
+	return out.GetQuotas(), err
+}
+
 // Reservation reads a reservation.
 func (c *Client) Reservation(ctx context.Context, project, zone, name string) (*computepb.Reservation, error) {
 	out := &computepb.Reservation{}

@@ -53,6 +53,8 @@ var ByMethod = map[string][]string{
 	"instanceTemplates.get":       {"compute.instanceTemplates.get"},
 	"regionInstanceTemplates.get": {"compute.instanceTemplates.get"},
 	"machineTypes.get":            {"compute.machineTypes.get"},
+	"regions.get":                 {"compute.regions.get"},
+	"projects.get":                {"compute.projects.get"},
 	"autoscalers.aggregatedList":  {"compute.autoscalers.list"},
 	"reservations.get":            {"compute.reservations.get"},
 	"futureReservations.list":     {"compute.futureReservations.list"},

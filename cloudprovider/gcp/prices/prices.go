@@ -81,6 +81,7 @@ var families = []parts{
 		[]string{"Nvidia H100 80GB Mega GPU", "Nvidia H100 Mega 80GB GPU"}},
 	{"a3-highgpu-", []string{"A3 Instance Core"}, []string{"A3 Instance Ram"}, []string{"Nvidia H100 80GB GPU"}},
 	// A slice is a GPU with its share of the machine.
+	{"a4x-", nil, nil, []string{"A4X Nvidia GB200 (1 gpu slice)"}}, // named as that of A4 is; not seen in a catalog yet
 	{"a4-", nil, nil, []string{"A4 Nvidia B200 (1 gpu slice)"}},
 	{"g2-", []string{"G2 Instance Core"}, []string{"G2 Instance Ram"}, []string{"Nvidia L4 GPU"}},
 	{"g4-", []string{"G4 Instance Core"}, []string{"G4 Instance Ram"}, []string{"RTX 6000 96GB"}},

@@ -56,15 +56,16 @@ func newCloudCheckCommand(connect Connect) *cobra.Command {
 	c := &cloudCheck{connect: connect}
 	cmd := &cobra.Command{
 		Use:   "cloud-check aws|gcp",
-		Short: "Check permissions, groups and prices of a cloud account, and rehearse a gang in it",
+		Short: "Check permissions, groups, prices and quotas of a cloud account, and rehearse a gang in it",
 		Long: `muster cloud-check asks a cloud what Muster would ask it, and prints a report: which permissions are missing, which groups would be
-used, what is wrong with them, and their prices. It changes nothing, with the credentials that Muster would have.
+used, what is wrong with them, their prices, and whether the quotas of the account allow spec.maxNodes of each. It changes nothing, with
+the credentials that Muster would have.
 
 With --launch N it also launches N machines of one group as a gang, after a question, waits until they run (with --nodes until
 their nodes are Ready), terminates them, and proves that nothing is left. A Muster that runs in the cluster does not know
 these machines, and terminates them as well once they are idle.
 
-The exit code is 0 if nothing was found wrong, and 1 otherwise.`,
+The exit code is 0 if nothing was found wrong, and 1 otherwise. A quota is wrong if it does not allow a single machine of a group.`,
 		Example: `  # Only check, with the clouds of Muster's configuration
   muster cloud-check aws --config muster.yaml
 
@@ -127,6 +128,7 @@ type report struct {
 	MissingPermissions []string         `json:"missingPermissions"`
 	Groups             []reportedGroup  `json:"groups"`
 	Refused            []reportedReason `json:"refused"`
+	Quotas             []reportedQuota  `json:"quotas"`
 	Failed             []string         `json:"failed"`
 	Rehearsal          []reportedStep   `json:"rehearsal,omitempty"`
 }
@@ -139,6 +141,23 @@ type reportedGroup struct {
 	USDPerHour   string   `json:"usdPerHour"`
 	Capacity     string   `json:"capacity"`
 	Warnings     []string `json:"warnings"`
+}
+
+// reportedQuota is a quota of the account. Limit and Used are missing if the cloud does not report them.
+type reportedQuota struct {
+	Name   string         `json:"name"`
+	Unit   string         `json:"unit"`
+	Limit  *int64         `json:"limit,omitempty"`
+	Used   *int64         `json:"used,omitempty"`
+	Needed int64          `json:"needed"`
+	Groups []reportedNeed `json:"groups"`
+}
+
+// reportedNeed is a group that counts against a quota: how many machines it may have, and how many of them the quota allows alone.
+type reportedNeed struct {
+	Group    string `json:"group"`
+	MaxNodes int64  `json:"maxNodes"`
+	Allowed  *int64 `json:"allowed,omitempty"`
 }
 
 type reportedReason struct {
@@ -357,7 +376,8 @@ func readyNodes(kube client.Reader) func(context.Context) (map[string]bool, erro
 func newReport(cloud v1alpha1.Provider, account, uid string, c *rehearsal.Check) *report {
 	r := &report{
 		Cloud: string(cloud), Account: account, Cluster: uid, Time: time.Now().UTC().Truncate(time.Second), PermissionsChecked: c.Examined,
-		MissingPermissions: append([]string{}, c.Missing...), Groups: []reportedGroup{}, Refused: []reportedReason{}, Failed: []string{},
+		MissingPermissions: append([]string{}, c.Missing...), Groups: []reportedGroup{}, Refused: []reportedReason{}, Quotas: []reportedQuota{},
+		Failed: []string{},
 	}
 	for _, f := range c.Groups {
 		g := reportedGroup{
@@ -383,10 +403,66 @@ func newReport(cloud v1alpha1.Provider, account, uid string, c *rehearsal.Check)
 	for _, refused := range c.Refused {
 		r.Refused = append(r.Refused, reportedReason(refused))
 	}
+	for i := range c.Quotas {
+		r.Quotas = append(r.Quotas, newReportedQuota(&c.Quotas[i]))
+	}
 	for _, err := range c.Failed {
 		r.Failed = append(r.Failed, err.Error())
 	}
 	return r
+}
+
+func newReportedQuota(q *cloudprovider.Quota) reportedQuota {
+	out := reportedQuota{Name: q.Name, Unit: q.Unit, Needed: q.Needed()}
+	if q.Limit >= 0 {
+		out.Limit = &q.Limit
+	}
+	if q.Used >= 0 {
+		out.Used = &q.Used
+	}
+	for _, n := range q.Needs {
+		need := reportedNeed{Group: n.Group, MaxNodes: n.Machines}
+		if allowed := q.Allows(n); q.Limit >= 0 {
+			need.Allowed = &allowed
+		}
+		out.Groups = append(out.Groups, need)
+	}
+	return out
+}
+
+// printQuotas writes the quotas, and what has to be asked for.
+func (r *report) printQuotas(out io.Writer) {
+	if len(r.Quotas) == 0 {
+		return
+	}
+	number := func(n *int64) string {
+		if n == nil {
+			return "-"
+		}
+		return fmt.Sprint(*n)
+	}
+	fmt.Fprintln(out, "\nQuotas of the account, and what the groups need if each has spec.maxNodes machines:")
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "QUOTA\tUNIT\tLIMIT\tUSED\tNEEDED")
+	for i := range r.Quotas {
+		q := &r.Quotas[i]
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\n", q.Name, q.Unit, number(q.Limit), number(q.Used), q.Needed)
+	}
+	_ = table.Flush()
+	for i := range r.Quotas {
+		q := &r.Quotas[i]
+		switch {
+		case q.Limit == nil:
+			fmt.Fprintf(out, "%s: the cloud does not report this quota; see the console of the account\n", q.Name)
+		case q.Needed > *q.Limit:
+			var allows []string
+			for _, g := range q.Groups {
+				allows = append(allows, fmt.Sprintf("%d of %s of %s", *g.Allowed, text.Machines(int(g.MaxNodes)), g.Group))
+			}
+			fmt.Fprintf(out, "%s: request a limit of %d %s, or lower spec.maxNodes; the limit of %d allows %s\n", q.Name, q.Needed, q.Unit, *q.Limit,
+				strings.Join(allows, ", or "))
+		}
+	}
 }
 
 // print writes the report for people.
@@ -418,6 +494,7 @@ func (r *report) print(out io.Writer) {
 			fmt.Fprintf(out, "%s: %s\n", g.Name, w)
 		}
 	}
+	r.printQuotas(out)
 	if len(r.Refused) > 0 {
 		fmt.Fprintln(out, "\nGroups that are opted in and cannot be used:")
 		for _, g := range r.Refused {

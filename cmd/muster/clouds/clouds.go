@@ -1,5 +1,5 @@
 // Package clouds makes the adapters of the clouds. It depends on the clouds' SDKs, so only
-// the programs import it, and no test.
+// the programs import it, and no test but its own.
 package clouds
 
 import (

@@ -165,11 +165,14 @@ var costBoard = board{
 					"was committed.",
 				queries: []query{{`max by (policy, budget) (muster_budget_limit_usd) - max by (policy, budget) (muster_budget_spent_usd)` +
 					` - max by (policy, budget) (muster_budget_committed_usd)`, "{{policy}} {{budget}}"}}},
-			{title: "Launches in vain", width: 24, unit: "percentunit", kind: ranking,
+			{title: "Launches in vain", width: 12, unit: "percentunit", kind: ranking,
 				description: "What machines have cost that were given back before a gang had all that it needs, as a share of what the budget allows " +
 					"them in its current period. At 100 % launches wait where the last one of their size failed in that way.",
 				queries: []query{{`sort_desc(max by (policy, budget) (muster_budget_vain_usd)` +
 					` / (max by (policy, budget) (muster_budget_vain_limit_usd) > 0))`, "{{policy}} {{budget}}"}}},
+			{title: "Cost of launches in vain", width: 12, unit: "currencyUSD", kind: stacked,
+				description: "Per hour over the last hour: what machines that never served their gang had cost when their launch failed, by cause.",
+				queries:     []query{{`sum by (cause) (increase(muster_vain_cost_usd_total[1h]))`, "{{cause}}"}}},
 		}},
 		{"Waste and machines", []panel{
 			{title: "Waste per hour", width: 12, unit: "currencyUSD", kind: stacked,

@@ -15,7 +15,7 @@ func denied(service, permission, resource string) *cloudsim.Error {
 	switch service {
 	case "ec2":
 		code = "UnauthorizedOperation"
-	case "pricing", "eks":
+	case "pricing", "eks", "servicequotas":
 		code = "AccessDeniedException"
 	}
 	return &cloudsim.Error{Status: http.StatusForbidden, Code: code, Message: fmt.Sprintf("User: arn:aws:iam::000000000000:user/muster "+

@@ -30,6 +30,9 @@ type Config struct {
 	// Scores of placement by instance type, 1 to 10.
 	Scores []Score `json:"scores,omitempty"`
 
+	// Quotas of EC2 that Service Quotas lists. They bound nothing: what can be had is by the pools.
+	Quotas []Quota `json:"quotas,omitempty"`
+
 	// Unreachable zones are away: nothing can be launched or reserved there. What is listed and terminated in them still is, since
 	// the API is that of the region.
 	Unreachable []string `json:"unreachable,omitempty"`
@@ -55,6 +58,13 @@ type Config struct {
 	ListsTerminated metav1.Duration `json:"listsTerminated,omitempty"`
 	// PageSize bounds the answers of lists; 0 for 1000.
 	PageSize int `json:"pageSize,omitempty"`
+}
+
+// Quota of EC2, for example L-417A185B, "Running On-Demand P instances", in vCPUs.
+type Quota struct {
+	Code  string  `json:"code"`
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
 }
 
 // Group is an Auto Scaling group.

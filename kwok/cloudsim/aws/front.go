@@ -108,6 +108,9 @@ func (f *Front) call(r *http.Request) (service, action string) {
 	if target, ok := strings.CutPrefix(r.Header.Get("X-Amz-Target"), pricingTarget); ok {
 		return "pricing", target
 	}
+	if target, ok := strings.CutPrefix(r.Header.Get("X-Amz-Target"), quotasTarget); ok {
+		return "servicequotas", target
+	}
 	if r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, "/clusters/") {
 		return "eks", "DescribeNodegroup"
 	}
@@ -160,6 +163,13 @@ var services = map[string]map[string]handler{
 	},
 }
 
+// documents are the calls whose answers are JSON.
+var documents = map[string]map[string]func(*Front, http.ResponseWriter, *http.Request){
+	"eks":           {"DescribeNodegroup": (*Front).describeNodegroup},
+	"pricing":       {"GetProducts": (*Front).getProducts},
+	"servicequotas": {"ListServiceQuotas": (*Front).listServiceQuotas},
+}
+
 // ServeHTTP implements cloudsim.Front.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	service, action := f.call(r)
@@ -175,12 +185,8 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	f.admit(r, service, action)
-	switch service {
-	case "pricing":
-		f.getProducts(w, r)
-		return
-	case "eks":
-		f.describeNodegroup(w, r)
+	if serve := documents[service][action]; serve != nil {
+		serve(f, w, r)
 		return
 	}
 	f.replaceLost()
@@ -198,7 +204,7 @@ const requestID = "00000000-0000-0000-0000-000000000000"
 
 // admit returns an error for calls without permission, and for dry runs.
 func (f *Front) admit(r *http.Request, service, action string) {
-	if services[service][action] == nil && (service != "pricing" || action != "GetProducts") && service != "eks" {
+	if services[service][action] == nil && documents[service][action] == nil {
 		panic(&cloudsim.Error{Status: http.StatusBadRequest, Code: "InvalidAction",
 			Message: fmt.Sprintf("The action %s is not valid for this web service.", action)})
 	}
@@ -217,7 +223,7 @@ func (f *Front) admit(r *http.Request, service, action string) {
 	if slices.Contains(f.config.Denied, permission) {
 		panic(denied(service, permission, "*"))
 	}
-	if service != "pricing" && service != "eks" {
+	if documents[service] == nil {
 		f.authorize(service, action, newParams(r.PostForm))
 	}
 	if r.PostForm.Get("DryRun") == "true" {
@@ -267,7 +273,7 @@ func (f *Front) Refuse(w http.ResponseWriter, r *http.Request, e *cloudsim.Error
 	}
 	service, _ := f.call(r)
 	switch service {
-	case "pricing", "eks":
+	case "pricing", "eks", "servicequotas":
 		w.Header().Set("Content-Type", "application/x-amz-json-1.1")
 		w.Header().Set("X-Amzn-ErrorType", e.Code)
 		w.WriteHeader(status)

@@ -65,6 +65,28 @@ func (f *Front) getMachineType(c *call) (any, *cloudsim.Error) {
 	return out, nil
 }
 
+func (f *Front) getRegion(c *call) (any, *cloudsim.Error) {
+	name := c.PathValue("region")
+	if !slices.Contains(f.scopes(), "regions/"+name) {
+		return nil, notFound("projects/" + f.config.Project + "/regions/" + name)
+	}
+	return map[string]any{"kind": "compute#region", "name": name, "status": "UP", "quotas": f.quotasOf(name)}, nil
+}
+
+func (f *Front) getProject(*call) (any, *cloudsim.Error) {
+	return map[string]any{"kind": "compute#project", "name": f.config.Project, "quotas": f.quotasOf("")}, nil
+}
+
+func (f *Front) quotasOf(region string) []any {
+	out := []any{}
+	for _, q := range f.config.Quotas {
+		if q.Region == region {
+			out = append(out, map[string]any{"metric": q.Metric, "limit": q.Limit, "usage": q.Usage})
+		}
+	}
+	return out
+}
+
 // listAutoscalers answers for all zones and regions together.
 func (f *Front) listAutoscalers(c *call) (any, *cloudsim.Error) {
 	var having []*group

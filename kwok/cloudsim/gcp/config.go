@@ -29,6 +29,8 @@ type Config struct {
 	Groups       []Group       `json:"groups,omitempty"`
 	SKUs         []SKU         `json:"skus,omitempty"`
 	Reservations []Reservation `json:"reservations,omitempty"`
+	// Quotas of regions and of the project. They bound nothing: what can be had is by the pools.
+	Quotas []Quota `json:"quotas,omitempty"`
 	// Obtainability is what the advice says of Spot VMs.
 	Obtainability []Obtainability `json:"obtainability,omitempty"`
 }
@@ -139,6 +141,15 @@ type SKU struct {
 	Regions     []string `json:"regions"`
 	// Nanos are billionths of a USD per hour of the unit.
 	Nanos int64 `json:"nanos"`
+}
+
+// Quota of a region, or of the project if that is empty.
+type Quota struct {
+	Region string `json:"region,omitempty"`
+	// Metric, for example PREEMPTIBLE_NVIDIA_H100_GPUS.
+	Metric string  `json:"metric"`
+	Limit  float64 `json:"limit"`
+	Usage  float64 `json:"usage,omitempty"`
 }
 
 // Obtainability of Spot VMs of a type in a zone, in parts per thousand.

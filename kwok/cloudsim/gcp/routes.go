@@ -23,6 +23,10 @@ func (f *Front) routes() {
 		method{"regionInstanceTemplates.get", "compute.instanceTemplates.get", nil, f.getTemplate})
 	f.handle("GET "+compute+"zones/{zone}/machineTypes/{type}",
 		method{"machineTypes.get", "compute.machineTypes.get", nil, f.getMachineType})
+	f.handle("GET "+compute+"regions/{region}",
+		method{"regions.get", "compute.regions.get", nil, f.getRegion})
+	f.handle("GET /compute/v1/projects/{project}",
+		method{"projects.get", "compute.projects.get", nil, f.getProject})
 	f.handle("GET "+compute+"zones/{zone}/reservations/{reservation}",
 		method{"reservations.get", "compute.reservations.get", nil, f.getReservation})
 	f.handle("GET "+compute+"zones/{zone}/reservations/{reservation}/reservationBlocks",

@@ -3,6 +3,9 @@ package request
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/purchases"
 )
 
 var (
@@ -19,6 +22,11 @@ var (
 		Name: "muster_purchases_stopped_total",
 		Help: "How often a request was stopped from buying machines, since it had bought twice what its gang needs.",
 	})
+	vain = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "muster_vain_cost_usd_total",
+		Help: "What machines that never served their gang had cost in USD when their launch failed or they were lost, by the namespace of the " +
+			"request, by group and by cause: the class of the failure, or Undone where something else than the group was to blame.",
+	}, []string{"namespace", "group", "cause"})
 	repaired = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "muster_bookings_repaired_total",
 		Help: "Bookings of Provisioned requests that were short of room and were booked again.",
@@ -42,7 +50,15 @@ func showLosses(group string) {
 	}
 }
 
+// showVain shows what launches of a namespace in the group have cost in vain, from the first on.
+func showVain(namespace, group string) {
+	for _, class := range []v1alpha1.ErrorClass{v1alpha1.Config, v1alpha1.Lost, v1alpha1.Scattered, v1alpha1.Timeout} {
+		vain.WithLabelValues(namespace, group, string(class))
+	}
+	vain.WithLabelValues(namespace, group, purchases.Undone)
+}
+
 // Collectors are all that the controller shows.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{lost, observed, stopped, repaired}
+	return []prometheus.Collector{lost, vain, observed, stopped, repaired}
 }

@@ -10,6 +10,7 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
@@ -53,4 +54,23 @@ func (s *site) loseAll(d time.Duration) {
 			s.model.SetMachine(m)
 		}
 	}
+}
+
+// TestWhatIsSpentInVainIsCounted: two machines of 10 USD an hour do not join within 15 minutes, twice.
+func TestWhatIsSpentInVainIsCounted(t *testing.T) {
+	of := vain.WithLabelValues("ns", "gpu", string(v1alpha1.Timeout))
+	before := testutil.ToFloat64(of)
+	play(t, func(s *site) {
+		s.loses = true
+		s.pricedGroup("10")
+		s.request(transaction.ClassAtomicScaleUp, nil)
+		s.pass(32 * time.Minute)
+		c := meta.FindStatusCondition(s.conditions(), provreq.Provisioned)
+		if want := "launches in vain have cost"; c == nil || !strings.Contains(c.Message, want) {
+			t.Errorf("the condition is %+v, want it to say %q", c, want)
+		}
+		if got := testutil.ToFloat64(of) - before; got != 10 {
+			t.Errorf("muster_vain_cost_usd_total rose by %v, want 10", got)
+		}
+	})
 }

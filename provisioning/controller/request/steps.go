@@ -72,6 +72,9 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step transactio
 	}
 	message := step.Condition.Message
 	logStep(ctx, e, step)
+	for _, w := range step.Vain {
+		vain.WithLabelValues(e.Namespace, w.Group, w.Cause).Add(float64(w.MicroUSD) / 1e6)
+	}
 	if p := step.Purchases; p != nil && p.Stops > e.Purchases.Stops {
 		stopped.Inc()
 		c.event(e, corev1.EventTypeWarning, transaction.ReasonPurchasesStopped, p.String())
@@ -92,6 +95,7 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step transactio
 	case transaction.Begin:
 		for _, l := range step.Attempt.Launches {
 			showLosses(l.Group)
+			showVain(e.Namespace, l.Group)
 		}
 		reason := "LaunchStarted"
 		if len(step.Attempt.Launches) == 0 {
