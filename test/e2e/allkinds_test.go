@@ -6,6 +6,8 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -174,6 +176,22 @@ func (s *site) keepsWhatHasStarted(user, muster client.Client, k *kinds.Kind, fr
 	if err := muster.Patch(s.Context(), o, client.MergeFrom(was)); err != nil || k.IsSuspended(o) {
 		s.Fatalf("Muster does not start a %s: %v", k.Kind, err)
 	}
+	for what, patch := range map[string]string{
+		"its finalizers":        `{"metadata":{"finalizers":["example.com/theirs"]}}`,
+		"a label of others":     `{"metadata":{"labels":{"example.com/theirs":"x"}}}`,
+		"another field":         `{"spec":{"forged":"x"}}`,
+		"the image of its pods": forgedImage(o),
+	} {
+		err := muster.Patch(s.Context(), o.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)))
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "Muster may change of "+k.Kind) {
+			s.Errorf("Muster changes of a started %s %s: %v, want a refusal", k.Kind, what, err)
+		}
+	}
+	stopped := was.DeepCopy()
+	stopped.SetResourceVersion(o.GetResourceVersion())
+	if err := muster.Patch(s.Context(), stopped, client.MergeFrom(o), client.DryRunAll); err != nil {
+		s.Errorf("Muster does not stop a %s: %v", k.Kind, err)
+	}
 	labelled := func(labels map[string]string) error {
 		changed := o.DeepCopy()
 		changed.SetLabels(labels)
@@ -189,6 +207,38 @@ func (s *site) keepsWhatHasStarted(user, muster client.Client, k *kinds.Kind, fr
 			s.Errorf("a started %s: %s: %v, want a refusal", k.Kind, what, err)
 		}
 	}
+}
+
+// forgedImage is a merge patch of the first image that an object names; of a TrainJob, which names none, of its runtime.
+func forgedImage(o *unstructured.Unstructured) string {
+	spec, _ := o.DeepCopy().Object["spec"].(map[string]any)
+	if !forgeImage(spec) {
+		spec["runtimeRef"] = map[string]any{"name": "forged"}
+	}
+	data, err := json.Marshal(map[string]any{"spec": spec})
+	if err != nil {
+		panic(err) // it was read from JSON
+	}
+	return string(data)
+}
+
+// forgeImage reports whether it has changed an image below a value.
+func forgeImage(value any) bool {
+	switch x := value.(type) {
+	case map[string]any:
+		if _, ok := x["image"].(string); ok {
+			x["image"] = "forged"
+			return true
+		}
+		for _, v := range x {
+			if forgeImage(v) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(x, forgeImage)
+	}
+	return false
 }
 
 // samples are those of all kinds but batch/Job.

@@ -33,7 +33,7 @@ func execute(name, text string, kinds []*Kind) ([]byte, error) {
 		"Held": w.Held, "NotHeld": w.NotHeld, "Hold": w.Hold, "Defaults": w.Defaults, "Delegate": w.Delegate, "Owners": w.Owners,
 		"NotPart": w.NotPart, "IsPart": w.IsPart, "Resource": w.Resource, "SameTemplates": w.SameTemplates, "SameParts": w.SameParts,
 		"Requeues": w.Requeues, "Marked": w.Marked, "Orphans": w.Orphans, "Rules": w.Rules, "DefaultRules": w.DefaultRules, "DelegateRules": w.DelegateRules,
-		"RefusalRules": w.RefusalRules, "Refusals": w.Refusals, "PodAlone": w.PodAlone, "PodGuarded": w.PodGuarded, "Write": w.Write,
+		"Foreign": w.Foreign, "RefusalRules": w.RefusalRules, "Refusals": w.Refusals, "PodAlone": w.PodAlone, "PodGuarded": w.PodGuarded, "Write": w.Write,
 	}
 	var out strings.Builder
 	for {
