@@ -177,7 +177,8 @@ func writable(t *testing.T, j *judge, object, mark, by, other string) (allowed, 
 	return allowed, refused
 }
 
-// TestMarksAreWrittenByWhomTheThreatModelNames: each row with a policy says who may write its marks; the policy refuses all others.
+// TestMarksAreWrittenByWhomTheThreatModelNames: each row with a policy names the accounts that may write its marks; the policy refuses all
+// others.
 func TestMarksAreWrittenByWhomTheThreatModelNames(t *testing.T) {
 	const muster, tenant = "system:serviceaccount:muster-system:muster", "tenant"
 	judges := map[string]*judge{}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 	"sigs.k8s.io/yaml"
 
 	"github.com/muster-dev/muster/deploy"
@@ -67,6 +70,18 @@ var ways = []struct {
 	{"update", true, func(c client.Client, t *testing.T, _, forged *unstructured.Unstructured) error {
 		return c.Update(t.Context(), forged)
 	}},
+	{"JSON patch", true, func(c client.Client, t *testing.T, _, forged *unstructured.Unstructured) error {
+		metadata, _ := forged.Object["metadata"].(map[string]any)
+		operations := []map[string]any{{"op": "add", "path": "/spec", "value": forged.Object["spec"]}}
+		for _, field := range []string{"labels", "annotations", "ownerReferences"} {
+			operations = append(operations, map[string]any{"op": "add", "path": "/metadata/" + field, "value": metadata[field]})
+		}
+		data, err := json.Marshal(operations)
+		if err != nil {
+			return err
+		}
+		return c.Patch(t.Context(), forged, client.RawPatch(types.JSONPatchType, data))
+	}},
 	{"merge patch", true, func(c client.Client, t *testing.T, was, forged *unstructured.Unstructured) error {
 		return c.Patch(t.Context(), forged, client.MergeFrom(was))
 	}},
@@ -95,10 +110,12 @@ func TestNoUserStartsAJobOfAnyKind(t *testing.T) {
 	samples := s.samples()
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "jobs"}}
 	for k := range samples {
-		role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{k.Group}, Resources: []string{k.Resource}, Verbs: []string{"*"}})
+		role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{k.Group}, Resources: []string{k.Resource, k.Resource + "/scale"}, Verbs: []string{"*"}})
 		s.serve(k)
 	}
-	s.Create(role)
+	queue := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "queue"}}
+	queue.Spec.ClusterQueue = "queue"
+	s.Create(role, queue)
 	user := s.as("tenant", rbacv1.RoleRef{Kind: "ClusterRole", Name: "edit"}, rbacv1.RoleRef{Kind: "Role", Name: role.Name})
 	muster, err := s.As(&rest.ImpersonationConfig{UserName: "system:serviceaccount:muster-system:muster"})
 	if err != nil {
@@ -201,12 +218,20 @@ func (s *site) keepsWhatHasStarted(user, muster client.Client, k *kinds.Kind, fr
 		"it leaves its queue":             labelled(nil),
 		"it goes to another queue":        labelled(map[string]string{"kueue.x-k8s.io/queue-name": "another"}),
 		"it is deleted without its pods":  user.Delete(s.Context(), o, client.PropagationPolicy(metav1.DeletePropagationOrphan)),
+		"its pods are scaled":             scale(s.Context(), user, o, 50),
 		"its record of the start is gone": user.Patch(s.Context(), o.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":null}}`))),
 	} {
 		if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
 			s.Errorf("a started %s: %s: %v, want a refusal", k.Kind, what, err)
 		}
 	}
+}
+
+// scale writes the subresource by which autoscalers change the number of pods of an object.
+func scale(ctx context.Context, c client.Client, o *unstructured.Unstructured, replicas int32) error {
+	of := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName()}}
+	of.Spec.Replicas = replicas
+	return c.SubResource("scale").Update(ctx, o.DeepCopy(), client.WithSubResourceBody(of))
 }
 
 // forgedImage is a merge patch of the first image that an object names; of a TrainJob, which names none, of its runtime.
@@ -288,7 +313,7 @@ spec:
   - name: %[4]s
     served: true
     storage: true
-    subresources: {status: {}}
+    subresources: {status: {}, scale: {specReplicasPath: .spec.scaled, statusReplicasPath: .status.scaled}}
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `, k.Group, k.Resource, k.Kind, k.Version)
 	if err := yaml.Unmarshal(text, crd); err != nil {
