@@ -18,7 +18,8 @@ func TestEveryCheckPlacesOnItsBooking(t *testing.T) {
 		checks["Kueue's check of "+class] = []string{"requestconfig config class=" + class, "check machines config=config"}
 	}
 	// One node takes all four pods where they ask for that.
-	const together, apart = "node new pool=gpu block=y rack=b cpu=4 booked=train", "node new pool=gpu block=y rack=b count=2 cpu=2 booked=train"
+	const together = "node new pool=gpu block=y rack=b cpu=4 booked=train"
+	const apart = "node new pool=gpu block=y rack=b count=2 cpu=2 booked=train"
 	for topology, nodes := range map[string]string{
 		"": apart, "unconstrained": apart, "required:block": apart, "required:rack": apart, "required:kubernetes.io/hostname": together,
 		"preferred:block": apart, "preferred:rack": apart, "preferred:kubernetes.io/hostname": apart,
