@@ -27,6 +27,8 @@ type judge struct {
 	admissionv1.ValidatingAdmissionPolicySpec
 	name string
 	env  *celgo.Env
+	// programs are those of expressions that were asked before.
+	programs map[string]celgo.Program
 	// user makes the requests, and may do all that is named so: verb, resource and subresource.
 	user string
 	may  []string
@@ -63,7 +65,8 @@ func newJudge(t *testing.T, name string) *judge {
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &policy); err != nil {
 				t.Fatal(err)
 			}
-			return &judge{T: t, name: name, ValidatingAdmissionPolicySpec: policy.Spec, env: env, user: "someone"}
+			return &judge{T: t, name: name, ValidatingAdmissionPolicySpec: policy.Spec, env: env, user: "someone",
+				programs: map[string]celgo.Program{}}
 		}
 	}
 	t.Fatalf("there is no policy %s", name)
@@ -107,13 +110,17 @@ func (j *judge) holds(expression, old, object string) bool {
 
 func (j *judge) value(expression string, of map[string]any) ref.Val {
 	j.Helper()
-	ast, issues := j.env.Compile(expression)
-	if issues.Err() != nil {
-		j.Fatal(issues.Err())
-	}
-	program, err := j.env.Program(ast)
-	if err != nil {
-		j.Fatal(err)
+	program := j.programs[expression]
+	if program == nil {
+		ast, issues := j.env.Compile(expression)
+		if issues.Err() != nil {
+			j.Fatal(issues.Err())
+		}
+		var err error
+		if program, err = j.env.Program(ast); err != nil {
+			j.Fatal(err)
+		}
+		j.programs[expression] = program
 	}
 	out, _, err := program.Eval(of)
 	if err != nil {

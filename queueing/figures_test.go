@@ -12,6 +12,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/quota"
 	"github.com/muster-dev/muster/queueing/status"
@@ -45,7 +46,11 @@ func TestFiguresOfQueuesAndCohorts(t *testing.T) {
 	w.set(w.workload(t, "second", map[string]string{"cpu": "2", "priority": "1"}))
 	w.set(w.workload(t, "third", map[string]string{"cpu": "2"}))
 	w.s.Cycle(w.now)
-	figures := status.Figures{Active: 3, Skipped: 1, Pending: nodegroups.Resources{"cpu": 6000, "memory": 0}, Cohorts: []string{"all", "org"}}
+	cause := cache.Unadmitted{
+		Reason: kueue.WorkloadAdmittedReasonNoReservation, UnderlyingCause: kueue.WorkloadQuotaReservedReasonPendingEvaluation,
+	}
+	figures := status.Figures{Active: 3, Skipped: 1, Pending: nodegroups.Resources{"cpu": 6000, "memory": 0}, Cohorts: []string{"all", "org"},
+		Unadmitted: map[cache.Unadmitted]int32{cause: 3}}
 	if diff := cmp.Diff(figures, w.s.Figures("queue")); diff != "" {
 		t.Errorf("while one claims what runs (-want +got)\n%s", diff)
 	}
@@ -58,7 +63,8 @@ func TestFiguresOfQueuesAndCohorts(t *testing.T) {
 		w.set(over)
 	}
 	w.s.Cycle(w.now)
-	figures = status.Figures{Finished: 4, Pending: nodegroups.Resources{"cpu": 0, "memory": 0}, Cohorts: []string{"all", "org"}}
+	figures = status.Figures{Finished: 4, Pending: nodegroups.Resources{"cpu": 0, "memory": 0}, Cohorts: []string{"all", "org"},
+		Unadmitted: map[cache.Unadmitted]int32{}}
 	if diff := cmp.Diff(figures, w.s.Figures("queue")); diff != "" {
 		t.Errorf("when all are over (-want +got)\n%s", diff)
 	}

@@ -75,6 +75,8 @@ const (
 	CordonJoining = "joining"
 	// CordonBooked: the whole node waits for the pods of its booking.
 	CordonBooked = "booked"
+	// CordonIdle: the machine is idle. A request may book it, and no pod without a booking may come to it.
+	CordonIdle = "idle"
 	// CordonGivingBack: the machine was idle for too long and is about to be terminated.
 	CordonGivingBack = "giving-back"
 )

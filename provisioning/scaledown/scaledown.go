@@ -25,6 +25,9 @@ import (
 //	 ▲                                │ a pod that must stay came    │
 //	 └────────────────────────────────┴──── held up for drainBound ──┘
 //
+// An idle machine that Muster has launched is held until then: requests may book it, and no pod without a booking comes to it, which
+// would keep it at the expense of no budget. The minimum of a group stays open.
+//
 // Idle is a machine that no request has booked, that no launch under way may have made, that runs no pod but those of
 // DaemonSets, static ones and strays, and that keeps no room for pods to come again.
 // No cordon but Muster's own is touched, no group goes below its minimum, and no
@@ -147,6 +150,8 @@ type Decision struct {
 	Disown []string
 	// Noticed nodes will be interrupted soon, by word of their cloud's agents.
 	Noticed []*state.Node
+	// Hold these idle nodes for requests that may book them, until they are given back.
+	Hold []string
 	// Cordon these nodes to give them back: they have been idle for too long.
 	Cordon []string
 	// Unlabel these nodes of these booking keys.
@@ -226,6 +231,7 @@ func Plan(f Fleet) Decision {
 	t.relieve()
 	t.drain()
 	t.retire()
+	t.hold()
 	return t.u
 }
 
@@ -239,8 +245,10 @@ type scaleDown struct {
 	// spare is by how many machines each group is above its minimum once those that
 	// are leaving have left.
 	spare map[string]int
-	// idle machines whose time has come; draining ones still run strays.
-	idle, draining []*state.Node
+	// idle machines whose time has come; unused ones will be, and draining ones still run strays.
+	idle, unused, draining []*state.Node
+	// held are the nodes that no request has booked.
+	held []*state.Node
 	// strained are the groups with machines that are leaving and still run pods: an
 	// empty machine may go in place of one of them.
 	strained map[string]bool
@@ -339,8 +347,13 @@ func (t *scaleDown) node(n *state.Node) {
 	case n.Cordon == state.Foreign && n.Marked:
 		t.u.Disown = append(t.u.Disown, n.Name)
 	case n.Cordon == state.Foreign || len(n.Bookings) > 0 || isLaunching(n):
+	case n.Cordon == state.Held && n.Machine == nil && n.Launch != "" && !n.Ready:
+		// Its machine has ended, or is stopped.
 	case n.Cordon == state.Held:
-		t.u.Lift = append(t.u.Lift, n.Name)
+		t.held = append(t.held, n)
+		if n.Machine != nil && !n.Kept {
+			t.open(n)
+		}
 	case n.Cordon == state.Joining:
 		t.orphan(n)
 	case n.Cordon == state.GivingBack:
@@ -436,10 +449,11 @@ func (t *scaleDown) isLost(n *state.Node) bool {
 	return n.Lost(t.Now) && !t.Now.Before(t.Counting(n.UnreadySince).Add(state.LostAfter))
 }
 
-// open is a node that any pod may use. Machines of a NodeGroup that has been
+// open is a node that any pod, or any request, may use. Machines of a NodeGroup that has been
 // deleted are Muster's to give back only if it has launched them.
 func (t *scaleDown) open(n *state.Node) {
 	if isInDoubt(n, t.Now) && t.doubts[n.Machine.Group].Keeps() {
+		t.unused = append(t.unused, n)
 		return
 	}
 	timeout, paid := nodegroups.DefaultIdleTimeout, false
@@ -474,6 +488,7 @@ func (t *scaleDown) open(n *state.Node) {
 	case at.IsZero() || !mayGo:
 	case t.Now.Before(at):
 		t.again(at)
+		t.unused = append(t.unused, n)
 	case !t.unrequestedAt(n).IsZero() && t.doubts[n.Machine.Group].KeepsIdle():
 	default:
 		t.idle = append(t.idle, n)
@@ -566,7 +581,7 @@ func (t *scaleDown) offer() {
 	if t.Now.Before(since.Add(offerBound)) {
 		t.u.Past.Deferred = since
 		t.again(t.Now.Add(offerAgain))
-		t.idle = nil
+		t.idle, t.unused = nil, append(t.unused, t.idle...)
 	}
 }
 
@@ -589,15 +604,18 @@ func (t *scaleDown) relieve() {
 	})
 }
 
-// retire cordons idle machines: those with the fewest strays first, then those that
+// nextToGo orders idle machines: those with the fewest strays first, then those that
 // have been idle for the longest time, then by name.
+func nextToGo(a, b *state.Node) int {
+	return cmp.Or(cmp.Compare(len(a.Strays), len(b.Strays)), a.IdleSince.Compare(b.IdleSince), strings.Compare(a.Name, b.Name))
+}
+
+// retire cordons idle machines, the next to go first.
 func (t *scaleDown) retire() {
 	if len(t.idle) == 0 {
 		return
 	}
-	slices.SortFunc(t.idle, func(a, b *state.Node) int {
-		return cmp.Or(cmp.Compare(len(a.Strays), len(b.Strays)), a.IdleSince.Compare(b.IdleSince), strings.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(t.idle, nextToGo)
 	if last := t.idle[len(t.idle)-1]; len(last.Strays) > 0 {
 		t.findShelter() // while all that may go still count as such
 	}
@@ -612,6 +630,7 @@ func (t *scaleDown) retire() {
 		}
 		if len(n.Strays) > 0 {
 			if drains >= mostDrains || drained[group] >= t.doubts[group].few() {
+				t.unused = append(t.unused, n)
 				continue
 			}
 			drains, drained[group] = drains+1, drained[group]+1
@@ -624,6 +643,34 @@ func (t *scaleDown) retire() {
 		}
 		t.spare[n.Machine.Group]--
 		t.u.Cordon = append(t.u.Cordon, n.Name)
+	}
+}
+
+// hold keeps pods without a booking off idle machines that will be given back, and opens the nodes that are held for nothing.
+func (t *scaleDown) hold() {
+	slices.SortFunc(t.unused, nextToGo)
+	held := map[string]bool{}
+	for _, n := range t.unused {
+		if n.Machine.Launch == "" || t.spare[n.Machine.Group] <= 0 || n.Pods > len(n.Strays) || !n.Ready && n.Cordon == state.Open {
+			continue
+		}
+		if at := n.IdleSince.Add(onOffer); t.Now.Before(at) {
+			t.again(at)
+			continue
+		}
+		t.spare[n.Machine.Group]--
+		held[n.Name] = true
+		if n.Cordon == state.Open {
+			t.u.Hold = append(t.u.Hold, n.Name)
+		}
+	}
+	for _, name := range t.u.Cordon {
+		held[name] = true
+	}
+	for _, n := range t.held {
+		if !held[n.Name] {
+			t.u.Lift = append(t.u.Lift, n.Name)
+		}
 	}
 }
 

@@ -121,6 +121,12 @@ func TestTend(t *testing.T) {
 		return state.Node{UnreadySince: lost.UnreadySince, Pods: pods, Terminating: terminating}
 	}
 
+	launched := func(idle time.Duration) state.Node { return state.Node{Launch: token, IdleSince: noon.Add(-idle)} }
+	held := func(n state.Node) state.Node {
+		n.Cordon, n.Marked = state.Held, true
+		return n
+	}
+
 	// What may be changed of a fleet.
 	reserved := func(f *Fleet) { f.Groups[0].CapacityType, f.Groups[0].Max = v1alpha1.Reserved, 8 }
 	wasReserved := func(f *Fleet) { f.Groups[0].CapacityType = v1alpha1.Reserved }
@@ -188,10 +194,34 @@ func TestTend(t *testing.T) {
 		{"a human's cordon stays", fleet(state.Node{IdleSince: longAgo, Cordon: state.Foreign}), Decision{}},
 		{"a node that is marked to be kept stays", fleet(state.Node{IdleSince: longAgo, Kept: true}), Decision{}},
 		{"also if he says so late", leaving(state.Node{IdleSince: longAgo, Kept: true}), open},
-		{"a cordon that nobody's booking needs is lifted", fleet(state.Node{IdleSince: noon, Cordon: state.Held}), open},
+		{"a cordon that nobody's booking needs is lifted", fleet(state.Node{Pods: 1, Cordon: state.Held}), open},
 		{"Muster's mark goes where a human has lifted the cordon", fleet(state.Node{Cordon: state.Open, Marked: true, Pods: 1}), open},
 		{"a group that gives back at once leaves the queue a moment", fleet(state.Node{IdleSince: noon}).with(func(f *Fleet) { f.Groups[0].IdleTimeout = 0 }), at(onOffer)},
 		{"a node of others is theirs", fleet().with(room), Decision{}},
+
+		{"an idle machine that Muster has launched is held, so that nobody comes whom no budget pays for", fleet(launched(time.Minute)),
+			Decision{Hold: []string{"a"}, At: noon.Add(9 * time.Minute)}},
+		{"once the queue had its moment", fleet(launched(time.Second)), at(onOffer - time.Second)},
+		{"it stays held", fleet(held(launched(time.Minute))), at(9 * time.Minute)},
+		{"also while a request is about to be decided", fleet(held(launched(time.Hour))).with(func(f *Fleet) { f.Undecided = true }),
+			Decision{At: noon.Add(offerAgain), Past: Past{Deferred: noon}}},
+		{"until its time", fleet(held(launched(time.Hour))), toGo("a")},
+		{"also beside strays", fleet(stray(launched(time.Minute))), Decision{Hold: []string{"a"}, At: noon.Add(9 * time.Minute)}},
+		{"but open where these have no room elsewhere", fleet(held(stray(launched(time.Hour)))),
+			Decision{Lift: []string{"a"}, At: noon.Add(roomAgain), Past: Past{Cramped: spared("a", roomAgain)}}},
+		{"and open where a pod runs that must stay", fleet(held(state.Node{Launch: token, Pods: 1})), open},
+		{"a minimum of machines stays open", fleet(held(launched(time.Minute))).with(atLeastOne), open},
+		{"those are the last ones that were used", fleet(launched(time.Minute), launched(2*time.Minute)).with(atLeastOne),
+			Decision{Hold: []string{"b"}, At: noon.Add(8 * time.Minute)}},
+		{"a reserved machine stays open, too", fleet(held(launched(time.Hour))).with(reserved), open},
+		{"and one of a cluster-autoscaler's", fleet(held(launched(time.Minute))).with(foreign), open},
+		{"and one that its owner keeps", fleet(held(state.Node{Launch: token, IdleSince: longAgo, Kept: true})), open},
+		{"one that is not Ready is not held", fleet(state.Node{Launch: token, IdleSince: noon.Add(-time.Minute), UnreadySince: noon.Add(-time.Minute)}),
+			at(9 * time.Minute)},
+		{"unless it was before", fleet(held(state.Node{Launch: token, IdleSince: noon.Add(-time.Minute), UnreadySince: noon.Add(-time.Minute)})),
+			at(9 * time.Minute)},
+		{"and one whose machine is stopped", fleet(held(state.Node{Launch: token, UnreadySince: noon})).with(func(f *Fleet) { f.loseMachine() }), Decision{}},
+		{"one of a NodeGroup that was deleted is held", fleet(launched(time.Minute)).with(deletedGroup), Decision{Hold: []string{"a"}, At: noon.Add(9 * time.Minute)}},
 
 		{"the group keeps its minimum", fleet(idle).with(atLeastOne), Decision{}},
 		{"machines that are leaving count against the minimum", leaving(idle).with(atLeastOne).with(func(f *Fleet) { f.add("b", idle) }), gone("")},
@@ -304,7 +334,6 @@ func TestTend(t *testing.T) {
 		{"for a while", unregistered(cloudprovider.Running, token).with(func(f *Fleet) { f.Past.Unregistered = spared("gpu/a", -unregisteredBound) }),
 			Decision{TakeBack: []Return{{Machine: machineOf("a", token)[0]}}, Past: Past{Unregistered: spared("gpu/a", -unregisteredBound)}}},
 
-		{"a machine of a NodeGroup that was deleted goes after the usual time", fleet(state.Node{Launch: token, IdleSince: noon.Add(-time.Minute)}).with(deletedGroup), at(9 * time.Minute)},
 		{"in the usual steps", fleet(state.Node{Launch: token, IdleSince: longAgo}).with(deletedGroup), toGo("a")},
 		{"but not one that Muster did not launch", fleet(idle).with(deletedGroup), Decision{}},
 

@@ -102,7 +102,7 @@ const (
 	Open Cordon = iota
 	// Joining nodes belong to a launch in flight: only its request may book them.
 	Joining
-	// Held nodes are cordoned for the requests that have booked them.
+	// Held nodes are cordoned for the requests that have booked them, or that may do so.
 	Held
 	// GivingBack nodes are about to go: no request may book them.
 	GivingBack

@@ -109,7 +109,7 @@ func CordonOf(o *corev1.Node) Cordon {
 	switch o.Annotations[v1alpha1.CordonedAnnotation] {
 	case v1alpha1.CordonJoining:
 		return Joining
-	case v1alpha1.CordonBooked:
+	case v1alpha1.CordonBooked, v1alpha1.CordonIdle:
 		return Held
 	case v1alpha1.CordonGivingBack:
 		return GivingBack

@@ -47,6 +47,9 @@ func (s *Cache) add(w *Workload) {
 		case w.Phase == Reserving && old != nil:
 			w.running = old.Usage
 		}
+		if isWaiting := w.Phase == Pending || w.Phase == Reserving && !w.admitted; isWaiting && w.Object.DeletionTimestamp.IsZero() {
+			w.unadmitted = unadmittedAs(w.Object)
+		}
 		w.Local = lq
 		s.count(w, +1)
 	}
@@ -90,7 +93,7 @@ func (s *Cache) remove(w *Workload) {
 	delete(s.Unhealthy, w.Object.UID)
 	delete(s.Reclaimed, w.Object.UID)
 	s.count(w, -1)
-	w.Phase, w.Queue, w.Local, w.admitted, w.running = untracked, nil, nil, false, nil
+	w.Phase, w.Queue, w.Local, w.admitted, w.running, w.unadmitted = untracked, nil, nil, false, nil, Unadmitted{}
 }
 
 // charge adds the quota of a Workload to the usage of its queue, once: the quota in its object, or, before the object
@@ -137,6 +140,11 @@ func (s *Cache) count(w *Workload, by int32) {
 	for _, c := range []*counts{w.Queue.countsOf(), w.Local.countsOf()} {
 		if c == nil {
 			continue
+		}
+		if w.unadmitted != (Unadmitted{}) {
+			if c.Unadmitted[w.unadmitted] += by; c.Unadmitted[w.unadmitted] == 0 {
+				delete(c.Unadmitted, w.unadmitted)
+			}
 		}
 		switch w.Phase {
 		case finished:

@@ -96,6 +96,8 @@ type Workload struct {
 	Queue    *ClusterQueue
 	Local    *LocalQueue
 	admitted bool
+	// unadmitted is what it counts as while it is not admitted, of one that is not being deleted; empty otherwise.
+	unadmitted Unadmitted
 	// running is the usage of its job: its own, or that of the slice that it replaces, once that is admitted; nil
 	// otherwise.
 	running quota.Amounts

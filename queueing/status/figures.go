@@ -1,6 +1,8 @@
 package status
 
 import (
+	"maps"
+
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -14,6 +16,8 @@ type Figures struct {
 	// Active is the number of its pending Workloads that are about to be evaluated. Finished is the number of finished
 	// Workloads that are not deleted yet.
 	Active, Finished int32
+	// Unadmitted is the number of its active Workloads that are not admitted, by why they are not.
+	Unadmitted map[cache.Unadmitted]int32
 	// Skipped is the number of Workloads whose preemption candidates were all preempted for others in the last cycle.
 	Skipped int
 	// Pending is the sum of the requests of its pending Workloads. It includes every resource with quota. It is nil
@@ -46,7 +50,8 @@ func OfClusterQueue(c *cache.Cache, name kueue.ClusterQueueReference) Figures {
 		return Figures{}
 	}
 	out := Figures{Active: s.activePending(name), Finished: q.Finished, Skipped: len(q.Skipped), Pending: nodegroups.Resources{},
-		Share: q.Node.Share().Precise()}
+		Unadmitted: maps.Clone(q.Unadmitted),
+		Share:      q.Node.Share().Precise()}
 	for _, fr := range q.Node.Keys() {
 		out.Pending[fr.Resource] = 0
 	}
@@ -74,7 +79,7 @@ func OfLocalQueue(c *cache.Cache, key types.NamespacedName) Figures {
 	if lq == nil {
 		return Figures{}
 	}
-	out := Figures{Active: s.localActivePending(key), Finished: lq.Finished}
+	out := Figures{Active: s.localActivePending(key), Finished: lq.Finished, Unadmitted: maps.Clone(lq.Unadmitted)}
 	if q := s.Queues[lq.Object.Spec.ClusterQueue]; q != nil && s.SharesByUsage(q) {
 		out.Usage = &lq.Usage
 	}

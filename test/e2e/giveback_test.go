@@ -170,7 +170,7 @@ func TestAnIdleMachineServesAPendingGangBeforeItIsGivenBack(t *testing.T) {
 func TestABudgetKeepsAnIdleMachine(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.IdleTimeout.Duration = time.Hour })
+	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.MinNodes = 1 })
 	r := s.request("one", 1, nil)
 	s.leaveIdle(r, g)
 
@@ -226,6 +226,46 @@ func TestABudgetKeepsAnIdleMachine(t *testing.T) {
 	s.Delete(elsewhere)
 }
 
+// TestNoStrangerComesToAnIdleMachine: a small pod would keep it for as long as it runs, at the expense of no budget. Pods of DaemonSets
+// come, and so does the next gang, which launches nothing.
+func TestNoStrangerComesToAnIdleMachine(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.IdleTimeout.Duration = time.Hour })
+	s.leaveIdle(s.request("one", 1, nil), g)
+	s.Eventually("the machine is held", func() bool {
+		nodes := s.nodes(g.Name)
+		return len(nodes) == 1 && nodes[0].Annotations[v1alpha1.CordonedAnnotation] == v1alpha1.CordonIdle
+	}, func() string { return fmt.Sprint(s.nodes(g.Name)) })
+	before := s.Left(g.Name)
+
+	small := corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("10m")}}
+	stranger := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "stranger"}, Spec: s.podSpec()}
+	stranger.Spec.Containers[0].Resources = small
+	daemon := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "daemon"}}
+	daemon.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "daemon"}}
+	daemon.Spec.Template = corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: daemon.Spec.Selector.MatchLabels}, Spec: s.podSpec()}
+	daemon.Spec.Template.Spec.RestartPolicy, daemon.Spec.Template.Spec.Containers[0].Resources = corev1.RestartPolicyAlways, small
+	s.Create(stranger, daemon)
+	s.Eventually("the pod of the DaemonSet runs, and kube-scheduler has refused the stranger", func() bool {
+		refused := func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse
+		}
+		return s.Get(daemon) && daemon.Status.NumberReady == 1 && s.Get(stranger) && slices.ContainsFunc(stranger.Status.Conditions, refused)
+	}, func() string { return fmt.Sprint(daemon.Status, stranger.Status) })
+
+	next := s.request("next", 1, nil)
+	s.condition(next, provreq.Provisioned, metav1.ConditionTrue)
+	if diff := cmp.Diff(before, s.Left(g.Name)); diff != "" {
+		t.Errorf("the next gang has other machines (-before +after):\n%s", diff)
+	}
+	s.Delete(next)
+	s.Delete(stranger)
+	s.Delete(daemon)
+	s.idleAtOnce(g)
+	s.Empty(g.Name)
+}
+
 // leaveIdle deletes the request of one machine once it has booked it. A moment before, the machine
 // would be an orphan of a launch, which is terminated at once.
 func (s *site) leaveIdle(r *provreq.ProvisioningRequest, g *v1alpha1.NodeGroup) {
@@ -243,7 +283,7 @@ func (s *site) leaveIdle(r *provreq.ProvisioningRequest, g *v1alpha1.NodeGroup) 
 func TestAMachineWhoseNodeIsDeletedIsKeptAWhile(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.IdleTimeout.Duration = time.Hour })
+	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.MinNodes = 1 })
 	r := s.request("one", 1, nil)
 	s.leaveIdle(r, g)
 	s.Eventually("the machine is open to all", func() bool {

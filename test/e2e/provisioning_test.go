@@ -112,6 +112,7 @@ func TestOthersWaitAndDaemonsDoNot(t *testing.T) {
 	// others to take it, were it open.
 	g := s.Group("", func(g *v1alpha1.NodeGroup) {
 		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultLateDevices, Machines: []int64{1}, After: testbed.After(2 * time.Second)}}
+		g.Spec.MinNodes = 2
 	})
 	r := s.request("two", 2, nil)
 	// Pods without a request that would fit on the very same machines. New ones come
@@ -178,13 +179,14 @@ func TestOthersWaitAndDaemonsDoNot(t *testing.T) {
 		return bound == 1
 	}, func() string { return "" })
 	s.Delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Name}})
+	s.idleAtOnce(g)
 	s.Empty(g.Name)
 }
 
 func TestAHumansCordonStays(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.IdleTimeout.Duration = time.Hour })
+	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.MinNodes = 2 }) // else idle machines are held
 	first := s.request("first", 2, nil)
 	s.condition(first, provreq.Provisioned, metav1.ConditionTrue)
 	s.Delete(first)
@@ -265,7 +267,7 @@ func (s *site) nodes(group string) []corev1.Node {
 func (s *site) idleAtOnce(g *v1alpha1.NodeGroup) {
 	s.Helper()
 	patch := client.MergeFrom(g.DeepCopy())
-	g.Spec.IdleTimeout = &metav1.Duration{}
+	g.Spec.IdleTimeout, g.Spec.MinNodes = &metav1.Duration{}, 0
 	if err := s.Kube.Patch(s.Context(), g, patch); err != nil {
 		s.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -28,8 +27,7 @@ func TestOfTwoRequestsForTheLastGPUsExactlyOneWins(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	g := s.Group("", func(g *v1alpha1.NodeGroup) {
-		g.Spec.MaxNodes = lanes
-		g.Spec.IdleTimeout.Duration = time.Hour
+		g.Spec.MaxNodes, g.Spec.MinNodes = lanes, lanes
 	})
 	// A booking that stays unused: its machines stay.
 	all := s.request("all", lanes, func(r *provreq.ProvisioningRequest) {

@@ -206,7 +206,7 @@ func TestLostNodesAreReplacedInTheirRack(t *testing.T) {
 	s.topology()
 	// A gang gets the tightest rack that holds it; the last one is left for the gang that loses its own.
 	g := s.Group("", func(g *v1alpha1.NodeGroup) {
-		g.Spec.MaxNodes, g.Spec.IdleTimeout.Duration = 21, time.Hour
+		g.Spec.MaxNodes, g.Spec.MinNodes = 21, 21
 		g.Spec.Topology = []v1alpha1.TopologyLevel{{NodeLabel: rackLabel}}
 		g.Spec.Kwok.Domains = &v1alpha1.KwokDomains{NodeLabel: rackLabel, Placement: v1alpha1.PlacedOverflow,
 			Of: []v1alpha1.KwokDomain{{Name: "three", Machines: 3}, {Name: "five", Machines: 5}, {Name: "six", Machines: 6},

@@ -151,6 +151,7 @@ func (c *Controller) rest(ctx context.Context, d time.Duration) bool {
 func (c *Controller) look(ctx context.Context) (next time.Time, took time.Duration) {
 	var u scaledown.Decision
 	var going []string
+	cordons := map[string]string{}
 	c.Model.Decide(func() {
 		began := c.Clock.Now()
 		fleet := c.Model.Fleet(began)
@@ -161,6 +162,9 @@ func (c *Controller) look(ctx context.Context) (next time.Time, took time.Durati
 			return
 		}
 		u.TakeBack, next = c.willing(u.TakeBack)
+		for _, name := range u.Lift {
+			cordons[name] = c.Model.Node(name).Annotations[v1alpha1.CordonedAnnotation]
+		}
 		going = slices.Clone(u.Cordon)
 		for _, name := range append(going, nodesOf(u.TakeBack)...) {
 			c.Model.SetLeaving(name, true)
@@ -196,7 +200,7 @@ func (c *Controller) look(ctx context.Context) (next time.Time, took time.Durati
 	}
 	w := &work{}
 	w.SetLimit(parallel)
-	c.changeNodes(ctx, w, u)
+	c.changeNodes(ctx, w, u, cordons)
 	c.deleteNodes(ctx, w, u.Delete)
 	c.evict(ctx, w, u.Evict)
 	taken := c.takeBack(ctx, u.TakeBack)
@@ -326,8 +330,8 @@ func (w *work) do(f func() error) {
 	})
 }
 
-// changeNodes writes each node once.
-func (c *Controller) changeNodes(ctx context.Context, w *work, u scaledown.Decision) {
+// changeNodes writes each node once. It lifts the cordons that were seen, and none that a request needs since.
+func (c *Controller) changeNodes(ctx context.Context, w *work, u scaledown.Decision, cordons map[string]string) {
 	changes := map[string][]func(*corev1.Node) error{}
 	for _, l := range u.Unlabel {
 		changes[l.Node] = append(changes[l.Node], func(n *corev1.Node) error {
@@ -336,10 +340,18 @@ func (c *Controller) changeNodes(ctx context.Context, w *work, u scaledown.Decis
 		})
 	}
 	for _, name := range u.Lift {
-		changes[name] = append(changes[name], request.LiftCordon)
+		changes[name] = append(changes[name], func(n *corev1.Node) error {
+			if n.Annotations[v1alpha1.CordonedAnnotation] != cordons[name] {
+				return nil
+			}
+			return request.LiftCordon(n)
+		})
 	}
 	for _, name := range u.Disown {
 		changes[name] = append(changes[name], request.DisownCordon)
+	}
+	for _, name := range u.Hold {
+		changes[name] = append(changes[name], request.HoldIdle)
 	}
 	for _, name := range u.Cordon {
 		changes[name] = append(changes[name], func(n *corev1.Node) error { return request.Cordon(n, v1alpha1.CordonGivingBack) })

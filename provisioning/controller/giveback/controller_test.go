@@ -34,6 +34,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/controller/request"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/scaledown"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
@@ -305,6 +306,7 @@ func TestAnIdleMachineIsGivenBack(t *testing.T) {
 		w.machines("gpu", "a")
 		w.pass(time.Hour)
 		w.tells(
+			"3s node a cordoned: idle",
 			"10m0s node a cordoned: giving-back",
 			"10m1.2s machines a of group gpu taken back",
 			"10m1.2s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were terminated",
@@ -327,6 +329,7 @@ func TestAPodThatCachesDoNotShowKeepsItsMachine(t *testing.T) {
 		w.sync()
 		w.pass(time.Hour)
 		w.tells(
+			"3s node a cordoned: idle",
 			"10m0s node a cordoned: giving-back",
 			"10m1.2s GiveBackFailed of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines could not be terminated; next attempt in 1s: "+
 				"node a: pod ns/late has come to it meanwhile",
@@ -379,7 +382,7 @@ func TestAnEarlierHumanCordonIsKept(t *testing.T) {
 	n := newNode("a", g)
 	live(t, clock.RealClock{}, []client.Object{g, n}, func(w *world) {
 		w.machines("gpu", "a")
-		w.pass(9 * time.Minute)
+		w.pass(firstLook / 2)
 		// The controller's picture is old when it decides: it does not know yet.
 		if err := w.client.Get(w.Context(), client.ObjectKeyFromObject(n), n); err != nil {
 			w.Fatal(err)
@@ -389,7 +392,7 @@ func TestAnEarlierHumanCordonIsKept(t *testing.T) {
 			w.Fatal(err)
 		}
 		w.pass(time.Hour)
-		w.tells("10m0s node a cordoned: giving-back refused")
+		w.tells("3s node a cordoned: idle refused")
 	})
 }
 
@@ -407,6 +410,7 @@ func TestStraysAreMovedFirst(t *testing.T) {
 			w.machines("gpu", "a")
 			w.pass(time.Hour)
 			w.tells(
+				"3s node a cordoned: idle",
 				"10m0s node a cordoned: giving-back",
 				"10m1.2s eviction of pod web-1",
 				"10m1.4s machines a of group gpu taken back",
@@ -422,6 +426,7 @@ func TestStraysAreMovedFirst(t *testing.T) {
 			w.set(&w.budget, nil)
 			w.pass(time.Hour)
 			w.tells(
+				"3s node a cordoned: idle",
 				"10m0s node a cordoned: giving-back",
 				"10m1.2s eviction of pod web-1 refused",
 				"10m11.2s eviction of pod web-1 refused",
@@ -440,6 +445,7 @@ func TestStraysAreMovedFirst(t *testing.T) {
 			w.story = slices.DeleteFunc(w.story, func(s string) bool { return strings.HasSuffix(s, "eviction of pod web-1 refused") })
 			w.mu.Unlock()
 			w.tells(
+				"3s node a cordoned: idle",
 				"10m0s node a cordoned: giving-back",
 				"15m0.2s GiveBackHeldUp of *v1alpha1.NodeGroup gpu: Machine a is idle and could not be given back within 5m0s, since it runs pods "+
 					"that use none of its devices and could not be moved. "+
@@ -491,6 +497,7 @@ func TestACloudThatFailsIsLeftAloneAndBlocksNoOther(t *testing.T) {
 		told := "GiveBackFailed of *v1alpha1.NodeGroup broken: 1 idle or orphaned machines could not be terminated; next attempt in %s: " +
 			"terminating machines of group broken: no answer"
 		w.tells(
+			"3s node a cordoned: idle",
 			"10m0s node a cordoned: giving-back",
 			"10m1.2s machines a of group broken taken back refused", "10m1.2s "+fmt.Sprintf(told, "1s"),
 			"10m2.2s machines a of group broken taken back refused", "10m2.2s "+fmt.Sprintf(told, "2s"),
@@ -534,6 +541,7 @@ func TestMachinesOfADeletedGroupAreGivenBack(t *testing.T) {
 		w.delete(g)
 		w.pass(time.Hour)
 		w.tells(
+			"3s node a cordoned: idle",
 			"10m0s node a cordoned: giving-back",
 			"10m1.2s machines a of group gpu taken back",
 			"10m1.2s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were terminated",
@@ -550,6 +558,7 @@ func TestAMachineWhoseNodeWasDeletedIsTakenBack(t *testing.T) {
 		w.delete(n)
 		w.pass(time.Hour)
 		w.tells(
+			"3s node a cordoned: idle",
 			"11m0s machines a of group gpu taken back",
 			"11m0s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were terminated",
 		)
@@ -608,13 +617,17 @@ func TestManyMachinesThatSeemLostAreKept(t *testing.T) {
 				w.machines("gpu", names...)
 				w.pass(time.Minute)
 				for _, n := range nodes {
-					if tc.trouble != nil {
-						tc.trouble(w, n)
+					if tc.trouble == nil {
+						continue
 					}
+					if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(n), n); err != nil {
+						t.Fatal(err)
+					}
+					tc.trouble(w, n)
 				}
 				w.pass(2 * time.Hour)
 				w.mu.Lock()
-				story := slices.Clone(w.story)
+				story := slices.DeleteFunc(slices.Clone(w.story), func(s string) bool { return strings.HasSuffix(s, "cordoned: idle") })
 				w.story = nil
 				w.mu.Unlock()
 				if len(story) != 1 || !strings.HasPrefix(story[0], tc.want) {
@@ -777,12 +790,33 @@ func TestARequestIsDecidedFirst(t *testing.T) {
 		r.Spec.ProvisioningClassName = transaction.ClassCheckCapacity
 		w.controller.Model.Set(r)
 		next, _ := w.controller.look(t.Context())
-		w.tells()
+		const held = "10m0s node a cordoned: idle"
+		w.tells(held)
 		if next.IsZero() || next.After(time.Now().Add(time.Second)) {
 			t.Errorf("the next look is at %s", next)
 		}
 		w.controller.Model.Due(nil) // it is decided, and does not want the machine
 		w.controller.look(t.Context())
-		w.tells("10m0s node a cordoned: giving-back")
+		w.tells(held, "10m0s node a cordoned: giving-back")
 	})
+}
+
+// TestANodeThatIsBookedMeanwhileStaysAsItIs: a look decides for nodes as they were, and a request books one before they are written.
+func TestANodeThatIsBookedMeanwhileStaysAsItIs(t *testing.T) {
+	g := newGroup("gpu")
+	booked := newNode("a", g)
+	if err := request.Cordon(booked, v1alpha1.CordonBooked); err != nil {
+		t.Fatal(err)
+	}
+	for name, u := range map[string]scaledown.Decision{"held": {Hold: []string{"a"}}, "opened": {Lift: []string{"a"}}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, clock.RealClock{}, []client.Object{g, booked.DeepCopy()})
+			tidyUp := &work{}
+			w.controller.changeNodes(t.Context(), tidyUp, u, map[string]string{"a": v1alpha1.CordonIdle})
+			if err := tidyUp.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			w.tells()
+		})
+	}
 }

@@ -189,6 +189,15 @@ func uncordon(n *corev1.Node) error {
 	return LiftCordon(n)
 }
 
+// HoldIdle cordons an idle node for the requests that may book it, unless one has done so meanwhile. It leaves the annotation for a
+// cluster-autoscaler to people: it keeps an idle machine from being given back.
+func HoldIdle(n *corev1.Node) error {
+	if state.CordonOf(n) == state.Open {
+		mark(n, v1alpha1.CordonIdle)
+	}
+	return nil
+}
+
 // LiftCordon lifts a cordon that bears Muster's mark, and lets a cluster-autoscaler
 // have the node again unless its owner does not want that.
 func LiftCordon(n *corev1.Node) error {
@@ -240,14 +249,19 @@ func Cordon(n *corev1.Node, why string) error {
 	}
 	state.Untaint(n)
 	delete(n.Labels, v1alpha1.BookedByLabel)
-	state.MakeUnschedulable(n)
-	set(&n.Annotations, v1alpha1.CordonedAnnotation, why)
-	set(&n.Labels, v1alpha1.HeldLabel, "true")
+	mark(n, why)
 	if _, told := n.Annotations[v1alpha1.ScaleDownDisabledAnnotation]; !told {
 		set(&n.Annotations, v1alpha1.ScaleDownDisabledAnnotation, "true")
 		set(&n.Annotations, v1alpha1.KeptAnnotation, "true")
 	}
 	return nil
+}
+
+// mark cordons a node and says why.
+func mark(n *corev1.Node, why string) {
+	state.MakeUnschedulable(n)
+	set(&n.Annotations, v1alpha1.CordonedAnnotation, why)
+	set(&n.Labels, v1alpha1.HeldLabel, "true")
 }
 
 func set(m *map[string]string, key, value string) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -77,6 +78,31 @@ func TestBookingAndUnbookingLeaveNothing(t *testing.T) {
 	}
 	if n.Spec.Unschedulable || len(n.Labels) > 0 || len(n.Annotations) > 0 {
 		t.Errorf("unbooked node: %+v %+v", n.ObjectMeta, n.Spec)
+	}
+}
+
+// TestAnIdleNodeIsHeldUntilItIsBooked, and people may say that it is to stay.
+func TestAnIdleNodeIsHeldUntilItIsBooked(t *testing.T) {
+	n := &corev1.Node{}
+	if err := HoldIdle(n); err != nil {
+		t.Fatal(err)
+	}
+	if state.CordonOf(n) != state.Held || n.Labels[v1alpha1.HeldLabel] == "" || n.Annotations[v1alpha1.ScaleDownDisabledAnnotation] != "" {
+		t.Errorf("held: %+v %+v", n.ObjectMeta, n.Spec)
+	}
+	e := entry("uid")
+	if err := book(n, e, whole, opened, now, nil); err != nil {
+		t.Fatal(err)
+	}
+	booked := n.DeepCopy()
+	if err := HoldIdle(n); err != nil || !equality.Semantic.DeepEqual(n, booked) {
+		t.Errorf("a booked node was held, %v: %+v %+v", err, n.ObjectMeta, n.Spec)
+	}
+	if err := unbook(n, e, false); err != nil {
+		t.Fatal(err)
+	}
+	if n.Spec.Unschedulable || len(n.Labels) > 0 || len(n.Annotations) > 0 {
+		t.Errorf("unbooked: %+v %+v", n.ObjectMeta, n.Spec)
 	}
 }
 

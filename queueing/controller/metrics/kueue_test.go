@@ -20,10 +20,8 @@ import (
 
 // left are the metrics of Kueue that Muster has no use for, each with its why.
 var left = map[string]string{
-	"multikueue_workloads_dispatched_total":  "Muster sends no jobs to other clusters",
-	"multikueue_workloads_admitted_total":    "Muster sends no jobs to other clusters",
-	"kueue_unadmitted_workloads":             "Kueue fills it only behind a gate that is off by default",
-	"kueue_local_queue_unadmitted_workloads": "Kueue fills it only behind a gate that is off by default",
+	"multikueue_workloads_dispatched_total": "Muster sends no jobs to other clusters",
+	"multikueue_workloads_admitted_total":   "Muster sends no jobs to other clusters",
 }
 
 // more are those that Muster shows beyond Kueue's, each with its why.

@@ -8,6 +8,7 @@ package metrics
 
 import (
 	"cmp"
+	"maps"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -25,6 +26,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/forecast"
 )
 
@@ -80,6 +82,7 @@ type Metrics struct {
 	status                            gauges
 	reservation, usage                gauges
 	asked, info                       *prometheus.GaugeVec
+	unadmitted                        gauges
 	nominal, borrowing, lending       *prometheus.GaugeVec
 	share, fairUsage                  *prometheus.GaugeVec
 
@@ -94,6 +97,8 @@ type Metrics struct {
 	// which a LocalQueue is shown to have some, with their resources. What goes from there goes from what is shown.
 	waitFor map[string]nodegroups.Resources
 	flavors map[types.NamespacedName][]kueue.LocalQueueFlavorUsage
+	// causes are those by which Workloads of a queue are shown not to be admitted, by its labels.
+	causes map[where][]cache.Unadmitted
 
 	forecasts forecasts
 }
@@ -102,7 +107,8 @@ type Metrics struct {
 func New(c Config) *Metrics {
 	c.Role = cmp.Or(c.Role, Standalone)
 	m := &Metrics{config: c, shown: map[types.NamespacedName]bool{}, above: map[string][]string{},
-		waitFor: map[string]nodegroups.Resources{}, flavors: map[types.NamespacedName][]kueue.LocalQueueFlavorUsage{}}
+		waitFor: map[string]nodegroups.Resources{}, flavors: map[types.NamespacedName][]kueue.LocalQueueFlavorUsage{},
+		causes: map[where][]cache.Unadmitted{}}
 	m.attempts = m.counter("admission_attempts_total",
 		"Admission cycles, by whether a Workload got quota (success) or none did (inadmissible).", "result")
 	m.attempt = m.histogram("admission_attempt_duration_seconds",
@@ -171,6 +177,11 @@ func New(c Config) *Metrics {
 	m.usage = gauges{
 		m.gauge("cluster_queue_resource_usage", "Quota that admitted Workloads use.", where...),
 		m.localGauge("resource_usage", "Quota that admitted Workloads use.", "flavor", "resource"),
+	}
+	const notAdmitted = "Active Workloads that are not admitted, by the reasons of their conditions Admitted and QuotaReserved."
+	m.unadmitted = gauges{
+		m.gauge("unadmitted_workloads", notAdmitted, "cluster_queue", "reason", "underlying_cause"),
+		m.localGauge("unadmitted_workloads", notAdmitted, "cluster_queue", "reason", "underlying_cause"),
 	}
 	m.asked = m.gauge("cluster_queue_resource_pending", "Requests of the Workloads that wait.", "cluster_queue", "resource")
 	m.info = m.gauge("cluster_queue_info",
@@ -346,6 +357,7 @@ func (m *Metrics) Forget(object metav1.Object) {
 		m.queues.Delete(object.GetName())
 		delete(m.above, object.GetName())
 		delete(m.waitFor, object.GetName())
+		delete(m.causes, where{clusterQueue: object.GetName()})
 		m.forget(prometheus.Labels{"cluster_queue": object.GetName()}, m.vectors()...)
 		m.forget(prometheus.Labels{"preempting_cluster_queue": object.GetName()}, m.preempted)
 	case *kueue.LocalQueue:
@@ -353,6 +365,9 @@ func (m *Metrics) Forget(object metav1.Object) {
 		if m.shown[key] {
 			delete(m.shown, key)
 			delete(m.flavors, key)
+			maps.DeleteFunc(m.causes, func(at where, _ []cache.Unadmitted) bool {
+				return at.namespace == key.Namespace && at.localQueue == key.Name
+			})
 			m.forget(prometheus.Labels{"name": object.GetName(), "namespace": object.GetNamespace()}, m.vectors()...)
 		}
 	case *kueue.Cohort:

@@ -17,6 +17,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/forecast"
 	"github.com/muster-dev/muster/queueing/quota"
 	"github.com/muster-dev/muster/queueing/status"
@@ -315,6 +316,23 @@ func TestWhatIsShown(t *testing.T) {
 			},
 			want:  []string{`kueue_cluster_queue_resource_pending{cluster_queue="team",replica_role="standalone",resource="cpu"} 2.5`},
 			never: []string{`kueue_cluster_queue_resource_pending{cluster_queue="team",replica_role="standalone",resource="example.com/none"`},
+		},
+		"a reason why Workloads are not admitted that is gone": {
+			config: Config{Role: Standalone, LocalQueues: labels.Everything()},
+			happen: func(m *Metrics) {
+				m.Select(localQueue())
+				for _, cause := range []string{"WaitingForQuota", "Misconfigured"} {
+					f := status.Figures{Unadmitted: map[cache.Unadmitted]int32{{Reason: "NoReservation", UnderlyingCause: cause}: 2}}
+					m.ClusterQueue(clusterQueue("True"), f)
+					m.LocalQueue(localQueue(), f)
+				}
+			},
+			want: []string{
+				`kueue_unadmitted_workloads{cluster_queue="team",reason="NoReservation",replica_role="standalone",underlying_cause="Misconfigured"} 2`,
+				`kueue_local_queue_unadmitted_workloads{cluster_queue="",name="main",namespace="team-a",reason="NoReservation",` +
+					`replica_role="standalone",underlying_cause="Misconfigured"} 2`,
+			},
+			never: []string{"WaitingForQuota"},
 		},
 		"a queue that is not, and so admits nothing": {
 			config: Config{Role: Standalone},

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -12,6 +13,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/status"
 )
 
@@ -34,6 +36,7 @@ func (m *Metrics) ClusterQueue(cq *kueue.ClusterQueue, f status.Figures) {
 	m.over.queue.WithLabelValues(cq.Name).Set(float64(f.Finished))
 	m.skips.WithLabelValues(cq.Name).Set(float64(f.Skipped))
 	m.asks(cq.Name, f.Pending)
+	m.showUnadmitted(m.unadmitted.queue, where{clusterQueue: cq.Name}, f.Unadmitted, cq.Name)
 	m.stands(cq.Name, f.Cohorts)
 	m.reserving.queue.WithLabelValues(cq.Name).Set(float64(cq.Status.ReservingWorkloads))
 	m.running.queue.WithLabelValues(cq.Name).Set(float64(cq.Status.AdmittedWorkloads))
@@ -62,6 +65,22 @@ func (m *Metrics) asks(queue string, pending nodegroups.Resources) {
 	m.waitFor[queue] = pending
 	for name, v := range pending {
 		m.asked.WithLabelValues(queue, string(name)).Set(float(name, v))
+	}
+}
+
+// showUnadmitted shows how many Workloads of a queue are not admitted, and forgets the reasons for which none is any more.
+func (m *Metrics) showUnadmitted(g *prometheus.GaugeVec, at where, unadmitted map[cache.Unadmitted]int32, queue ...string) {
+	of := func(why cache.Unadmitted) []string {
+		return append(slices.Clone(queue), why.Reason, why.UnderlyingCause)
+	}
+	for _, why := range m.causes[at] {
+		if unadmitted[why] == 0 {
+			g.DeleteLabelValues(of(why)...)
+		}
+	}
+	m.causes[at] = slices.Collect(maps.Keys(unadmitted))
+	for why, n := range unadmitted {
+		g.WithLabelValues(of(why)...).Set(float64(n))
 	}
 }
 
@@ -131,6 +150,8 @@ func (m *Metrics) LocalQueue(lq *kueue.LocalQueue, f status.Figures) {
 	}
 	setPending(m.pending.local, lq.Status.PendingWorkloads, f.Active, lq.Name, lq.Namespace)
 	m.over.local.WithLabelValues(lq.Name, lq.Namespace).Set(float64(f.Finished))
+	m.showUnadmitted(m.unadmitted.local, where{string(lq.Spec.ClusterQueue), lq.Namespace, lq.Name}, f.Unadmitted,
+		lq.Name, lq.Namespace, string(lq.Spec.ClusterQueue))
 	if f.Usage != nil {
 		m.fairUsage.WithLabelValues(lq.Name, lq.Namespace, string(lq.Spec.ClusterQueue)).Set(*f.Usage)
 	} else {

@@ -13,17 +13,26 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// finders find the pod sets of kinds whose objects have no pod templates.
-var finders = map[string]func(map[string]any) ([]found, []string){}
+// finder finds the pod sets of a kind whose objects have no pod templates.
+type finder struct {
+	find func(map[string]any) ([]found, []string)
+	// places are the fields that a start writes, and alsoSame is CEL of what an update by Muster leaves as it is in them.
+	places   []pointer
+	alsoSame string
+}
+
+// finders are those of kinds that Muster supports.
+var finders = map[string]finder{}
 
 // rescaled finds the pod sets of kinds that are scaled in another object.
 var rescaled func(*Kind, map[string]any) ([]found, []string)
 
 func init() {
 	rescaled = (*Kind).rescaled
-	finders["workload.codeflare.dev/AppWrapper"] = findAppWrapper
-	finders["sparkoperator.k8s.io/SparkApplication"] = findSpark
-	finders["trainer.kubeflow.org/TrainJob"] = findTrainJob
+	finders["workload.codeflare.dev/AppWrapper"] = finder{find: findAppWrapper,
+		places: []pointer{{"spec", "components", every, "podSetInfos"}}}
+	finders["sparkoperator.k8s.io/SparkApplication"] = finder{find: findSpark, places: sparkPlaces()}
+	finders["trainer.kubeflow.org/TrainJob"] = finder{findTrainJob, []pointer{{"spec", "runtimePatches"}}, sameRuntimePatches}
 }
 
 // compiler compiles a stanza and collects all that is wrong with it.
@@ -38,7 +47,7 @@ func Compile(s Stanza, path *field.Path) (*Kind, field.ErrorList) {
 	c := &compiler{}
 	c.kind(path, &s.Group, &s.Version, &s.Kind, &s.Resource)
 	k := &Kind{Stanza: s, podLabels: map[string]expression[string]{}}
-	if k.find = finders[k.id()]; k.find == nil {
+	if k.finder = finders[k.id()]; k.find == nil {
 		k.find = k.declared
 		if len(s.PodSets) == 0 {
 			c.wrong = append(c.wrong, field.Required(path.Child("podSets"), "say where the pod templates are"))

@@ -29,8 +29,8 @@ type Kind struct {
 
 	suspend pointer
 	podSets []podSet
-	// find returns the pod sets of an object, and why they cannot be found.
-	find func(object map[string]any) ([]found, []string)
+	// finder returns the pod sets of an object, and why they cannot be found.
+	finder
 
 	managedBy pointer
 	ttl       pointer

@@ -33,7 +33,7 @@ func execute(name, text string, kinds []*Kind) ([]byte, error) {
 		"Held": w.Held, "NotHeld": w.NotHeld, "Hold": w.Hold, "Defaults": w.Defaults, "Delegate": w.Delegate, "Owners": w.Owners,
 		"NotPart": w.NotPart, "IsPart": w.IsPart, "Resource": w.Resource, "SameTemplates": w.SameTemplates, "SameParts": w.SameParts,
 		"Requeues": w.Requeues, "Marked": w.Marked, "Orphans": w.Orphans, "Rules": w.Rules, "DefaultRules": w.DefaultRules, "DelegateRules": w.DelegateRules,
-		"RefusalRules": w.RefusalRules, "Refusals": w.Refusals, "PodAlone": w.PodAlone, "PodGuarded": w.PodGuarded, "Write": w.Write,
+		"Foreign": w.Foreign, "RefusalRules": w.RefusalRules, "ScaleRules": w.ScaleRules, "Refusals": w.Refusals, "PodAlone": w.PodAlone, "PodGuarded": w.PodGuarded, "Write": w.Write,
 	}
 	var out strings.Builder
 	for {
@@ -446,6 +446,17 @@ func (w writer) DelegateRules() string {
 	with := slices.DeleteFunc(slices.Clone(w.kinds), func(k *Kind) bool { return k.managedBy == nil })
 	const create = `["CREATE"]`
 	return rule("batch", "v1", create, []string{"jobs"}) + rules(with, create)
+}
+
+// ScaleRules are those of the subresource scale of the kinds.
+func (w writer) ScaleRules() string {
+	var out []*Kind
+	for _, k := range w.kinds {
+		scaled := *k
+		scaled.Resource += "/scale"
+		out = append(out, &scaled)
+	}
+	return rules(out, `["UPDATE"]`)
 }
 
 // RefusalRules are those of the kinds of which some objects cannot be queued.

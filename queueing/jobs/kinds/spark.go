@@ -348,6 +348,17 @@ func mebibytes(text string) (int64, error) {
 // sparkPlace is the driver or the executor of an application.
 type sparkPlace pointer
 
+// sparkPlaces are the fields of an application that put writes.
+func sparkPlaces() (out []pointer) {
+	for _, role := range []string{"driver", "executor"} {
+		for _, field := range []string{"labels", "annotations", "nodeSelector", "tolerations"} {
+			out = append(out, pointer{"spec", role, field})
+		}
+		out = append(out, pointer{"spec", role, "template", started})
+	}
+	return out
+}
+
 // put implements place. A newer operator applies the fields of a role only to pods without a template, an older one to all.
 func (p sparkPlace) put(object map[string]any, t *corev1.PodTemplateSpec) error {
 	of := func(field string) pointer { return pointer{p[0], p[1], field} }
