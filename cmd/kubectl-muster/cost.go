@@ -29,7 +29,7 @@ and by job, with the cost of each job so far.
 
 A machine's cost is split equally among the jobs that have booked it, until their
 pods have ended. A booting or joining machine belongs to the job that it was launched
-for; any other machine to none. The price is spec.pricePerHour of the NodeGroup.
+for; an idle one to no job, but to the queue of the job that was on it last. The price is spec.pricePerHour of the NodeGroup.
 A machine is
 
   joining  until its launch is complete,
@@ -44,7 +44,7 @@ The cost so far covers the machines that a job has now, at current prices. The m
 muster_machine_cost_usd_total has the accumulated cost.
 
 With --namespace it is the part that the jobs of a namespace pay: a machine that they share with
-others counts with their part of its price. Idle machines belong to no namespace.
+others counts with their part of its price.
 
 Budgets are those of CapacityPolicies, with what was spent in their period, and what machines
 that Muster has launched add to that per hour now.
