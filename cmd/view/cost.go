@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/provisioning/transaction"
+	"github.com/muster-dev/muster/queueing/history"
 )
 
 // Costs are the costs of the machines that exist now, attributed as in the metric
@@ -308,7 +309,8 @@ func (c *charges) payerOf(s cost.Share) (out payer) {
 	out.namespace, out.job = r.Namespace, "provisioningrequest/"+r.Name
 	if owner := metav1.GetControllerOf(r); owner != nil {
 		if w := c.workloads[owner.UID]; w != nil {
-			out.queue, out.job = string(w.Spec.QueueName), nameOf(cmp.Or(c.originals[types.NamespacedName{Namespace: w.Namespace, Name: w.Name}], w))
+			original := c.originals[types.NamespacedName{Namespace: w.Namespace, Name: w.Name}]
+			out.queue, out.job = string(w.Spec.QueueName), history.NameOf(cmp.Or(original, w))
 		}
 	}
 	return out

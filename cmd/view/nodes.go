@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/history"
 	"github.com/muster-dev/muster/queueing/placement"
 )
 
@@ -225,7 +226,7 @@ func (p *Picture) jobsOnNodes() map[string]map[string]bool {
 	}
 	byName, byUID := map[string]string{}, map[types.UID]string{}
 	for _, w := range p.Workloads {
-		byName[w.Namespace+"/"+w.Name], byUID[w.UID] = nameOf(w), nameOf(w)
+		byName[w.Namespace+"/"+w.Name], byUID[w.UID] = history.NameOf(w), history.NameOf(w)
 	}
 	for _, r := range p.Requests {
 		job := "provisioningrequest/" + r.Name
