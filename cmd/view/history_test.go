@@ -1,6 +1,8 @@
 package view
 
 import (
+	"math/big"
+	"slices"
 	"testing"
 	"time"
 
@@ -54,5 +56,62 @@ func TestThePastByJobAndQueue(t *testing.T) {
 	later := pastOf([]*history.Record{pastWeek()}, "a", time.Date(2026, 11, 23, 2, 30, 0, 0, time.UTC))
 	if len(later.Jobs) != 1 || len(later.Costs) != 2 {
 		t.Errorf("of namespace a since half past two: %+v", later)
+	}
+}
+
+// TestTheExportAddsUpToTheRecord, to the millionth of a USD, with the columns that FOCUS calls mandatory, and with idle machines apart.
+func TestTheExportAddsUpToTheRecord(t *testing.T) {
+	p := pastOf([]*history.Record{pastWeek()}, "", time.Time{})
+	columns, rows, err := p.FOCUS("cluster-uid", "")
+	if err != nil || len(rows) != len(pastWeek().Costs) {
+		t.Fatalf("%d rows, %v", len(rows), err)
+	}
+	// https://focus.finops.org/focus-specification/v1-2/, feature level Mandatory.
+	for _, name := range []string{"BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd",
+		"BillingPeriodStart", "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargePeriodEnd", "ChargePeriodStart", "ContractedCost",
+		"EffectiveCost", "InvoiceIssuerName", "ListCost", "PricingQuantity", "PricingUnit", "ProviderName", "PublisherName", "ServiceCategory",
+		"ServiceName"} {
+		i := slices.Index(columns, name)
+		if i < 0 || rows[0][i] == "" && name != "ChargeClass" { // which is null but for corrections
+			t.Errorf("column %s is %d", name, i)
+		}
+	}
+	sums := map[string]*big.Rat{}
+	var used map[string]string
+	for _, row := range rows {
+		of := map[string]string{}
+		for i, column := range columns {
+			of[column] = row[i]
+		}
+		for _, column := range []string{"EffectiveCost", "ListCost"} {
+			v, ok := new(big.Rat).SetString(of[column])
+			if !ok {
+				t.Fatalf("%s is %q", column, of[column])
+			}
+			if sums[column] == nil {
+				sums[column] = new(big.Rat)
+			}
+			sums[column].Add(sums[column], v)
+		}
+		if of["x_Purpose"] == "used" {
+			used = of
+		}
+	}
+	if got := sums["EffectiveCost"].FloatString(6); got != "26.509999" {
+		t.Errorf("the rows sum up to %s USD", got)
+	}
+	if got := sums["ListCost"].FloatString(6); got != "47.500000" {
+		t.Errorf("the rows sum up to %s USD at list prices", got)
+	}
+	for column, want := range map[string]string{"x_Job": "job/train", "x_Queue": "gpus", "SubAccountId": "a", "EffectiveCost": "20.009999",
+		"ListCost": "40.000000", "PricingQuantity": "2.000000", "PricingCategory": "Dynamic", "ProviderName": "AWS", "SkuId": "p5.48xlarge",
+		"ChargePeriodStart": "2026-11-23T00:00:00Z", "ChargePeriodEnd": "2026-11-24T00:00:00Z", "BillingPeriodEnd": "2026-12-01T00:00:00Z",
+		"Tags": `{"muster.dev/capacity-type":"Spot","muster.dev/node-group":"h100"}`} {
+		if used[column] != want {
+			t.Errorf("%s is %q, want %q", column, used[column], want)
+		}
+	}
+	if _, rows, _ := p.FOCUS("cluster-uid", "2026-12"); len(rows) > 0 {
+		t.Errorf("of another month there are %d rows", len(rows))
 	}
 }
