@@ -250,6 +250,10 @@ func (p *printer) reasons(e *view.Explanation) error {
 		rows); err != nil {
 		return err
 	}
+	p.list("Machines for it", e.Prices)
+	if len(e.Missing) > 0 {
+		p.expected("Expected start", e.Expected)
+	}
 	p.list("Recent events", e.Recorded)
 	p.missing("this is what Muster recorded on the object", e.Missing)
 	return nil

@@ -129,6 +129,9 @@ func (p *Picture) Recorded() (lines []QueueLine, ok bool) {
 			continue
 		}
 		l := p.lineOf("", w)
+		if _, s := p.standingOf(w); s != nil {
+			l.Position = s.Places[w.Name].Position
+		}
 		switch c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); {
 		case workload.HasQuota(w):
 			l.ClusterQueue, l.Words = string(w.Status.Admission.ClusterQueue), "has quota and waits for admission checks"
