@@ -263,7 +263,7 @@ func TestEndedJobsAreListed(t *testing.T) {
 		record.Jobs = []history.Job{{Namespace: "vision", Name: "job/train", Workload: "job-train", Outcome: history.Failed, Why: "exit code 1",
 			Queue: "main", Created: time.Now(), Ended: time.Now()}}
 		w.add(kept(t, record))
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		if got := text(t, asks(s, "/api/history")); !strings.Contains(got, `"name":"job/train","workload":"job-train","outcome":"Failed"`) ||
 			!strings.Contains(got, `"name":"vision/main","jobs":1,"failed":1`) {
 			t.Errorf("it is %s", got)

@@ -147,7 +147,7 @@ func TestHistoryOutlivesTheProcess(t *testing.T) {
 			request := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "research", Name: "r", UID: "request",
 				OwnerReferences: []metav1.OwnerReference{{Kind: "Workload", Name: "job-train", Controller: new(true)}}}}
 			w.requests.Add(request)
-			time.Sleep(10 * time.Minute)
+			<-time.After(10 * time.Minute)
 			runs := become(train, kueue.WorkloadAdmitted, "Admitted", "")
 			w.workloads.Update(train, runs)
 			day := time.Now().UTC().Truncate(24 * time.Hour)
@@ -157,7 +157,7 @@ func TestHistoryOutlivesTheProcess(t *testing.T) {
 			w.spent[cost.Line{Day: day, Post: cost.Post{Group: "h100", Purpose: cost.PurposeIdle}, Payer: cost.Payer{LeftBy: tenant}}] =
 				cost.Entry{Milliseconds: 500, MicroUSD: 3}
 			w.requests.Delete(request)
-			time.Sleep(time.Hour)
+			<-time.After(time.Hour)
 			done = become(runs, kueue.WorkloadFinished, kueue.WorkloadFinishedReasonSucceeded, "")
 			w.workloads.Update(runs, done)
 			w.workloads.Update(done, done) // a resync
@@ -167,9 +167,9 @@ func TestHistoryOutlivesTheProcess(t *testing.T) {
 		w.lives(func() {
 			w.workloads.Add(done)
 			w.workloads.Add(failed)
-			time.Sleep(2 * time.Minute)
+			<-time.After(2 * time.Minute)
 			w.workloads.Delete(done) // its retention is over
-			time.Sleep(2 * time.Minute)
+			<-time.After(2 * time.Minute)
 		})
 		records := w.recorded()
 		if len(records) != 1 {
@@ -209,20 +209,20 @@ func TestHistoryIsWrittenOnceAMinute(t *testing.T) {
 				cost.Entry{Milliseconds: 1, MicroUSD: 1}
 		}
 		w.lives(func() {
-			time.Sleep(time.Second) // not as it is written
+			<-time.After(time.Second) // not as it is written
 			for range 59 {
-				time.Sleep(10 * time.Second)
+				<-time.After(10 * time.Second)
 				spend()
 			}
-			time.Sleep(time.Hour)
+			<-time.After(time.Hour)
 			if w.writes > 10 {
 				t.Errorf("%d writes in the ten minutes in which something happened", w.writes)
 			}
 			w.refused = errors.New("etcd is full")
 			spend()
-			time.Sleep(5 * time.Minute)
+			<-time.After(5 * time.Minute)
 			w.refused = nil
-			time.Sleep(2 * time.Minute)
+			<-time.After(2 * time.Minute)
 		})
 		if r := w.recorded(); len(r) != 1 || r[0].Costs[0].MicroUSD != 11 {
 			t.Errorf("the records are %+v", r)
@@ -236,10 +236,10 @@ func TestOldWeeksAreReplaced(t *testing.T) {
 		w := newWorld(t)
 		w.lives(func() {
 			for i := range 8 {
-				time.Sleep(7 * 24 * time.Hour)
+				<-time.After(7 * 24 * time.Hour)
 				w.spent[cost.Line{Day: time.Now().UTC().Truncate(24 * time.Hour), Post: cost.Post{Group: "h100"}}] =
 					cost.Entry{Milliseconds: 1, MicroUSD: int64(i)}
-				time.Sleep(time.Minute)
+				<-time.After(time.Minute)
 			}
 		})
 		var got []int64
