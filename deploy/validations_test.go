@@ -363,12 +363,15 @@ func TestWhatMusterMayChangeOfNodes(t *testing.T) {
 	}
 }
 
-// TestWhatMusterMayChangeOfQueues: their finalizer.
+// TestWhatMusterMayChangeOfQueues: their finalizer, and what it publishes on LocalQueues.
 func TestWhatMusterMayChangeOfQueues(t *testing.T) {
 	j := newJudge(t, "muster-rights-queues")
 	j.user = "system:serviceaccount:muster-system:muster"
 	queue := func(metadata, spec string) string {
 		return "{apiVersion: kueue.x-k8s.io/v1beta2, kind: ClusterQueue, metadata: {name: q, " + metadata + "}, spec: {" + spec + "}}"
+	}
+	local := func(metadata string) string {
+		return strings.ReplaceAll(queue(metadata, ""), "ClusterQueue", "LocalQueue")
 	}
 	const in, both = "finalizers: [kueue.x-k8s.io/resource-in-use]", "finalizers: [mine, kueue.x-k8s.io/resource-in-use]"
 	for name, tt := range map[string]struct {
@@ -382,6 +385,9 @@ func TestWhatMusterMayChangeOfQueues(t *testing.T) {
 		"another quota":                    {queue(in, "cohortName: a"), queue("", "cohortName: b"), true},
 		"an annotation that decides":       {queue(in, ""), queue(in+", annotations: {muster.dev/backfill: 'true'}", ""), true},
 		"a label":                          {queue(in, ""), queue(in+", labels: {a: b}", ""), true},
+		"its standing":                     {queue(in, ""), queue(in+", annotations: {muster.dev/standing: '{}'}", ""), true},
+		"that of a LocalQueue":             {local(""), local("annotations: {muster.dev/standing: '{}'}"), false},
+		"another annotation of one":        {local(""), local("annotations: {muster.dev/standing: '{}', a: b}"), true},
 		"an owner, with which it would go": {queue(in, ""), queue(in+", ownerReferences: [{uid: a}]", ""), true},
 	} {
 		if got := j.refuses(tt.old, tt.now); got != tt.refused {

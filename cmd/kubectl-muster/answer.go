@@ -33,6 +33,8 @@ const (
 	asWide  = "wide"
 	asJSON  = "json"
 	asYAML  = "yaml"
+	// asCSV is of commands that have rows alone.
+	asCSV = "csv"
 )
 
 var formats = []string{asTable, asWide, asJSON, asYAML}
@@ -46,8 +48,10 @@ const clearScreen = "\x1b[H\x1b[2J"
 // clearLine clears the line of a terminal that the cursor is in, and moves the cursor up into the empty one before.
 const clearLine = "\r\x1b[K\x1b[A"
 
-// addOutput adds the output flags. They are checked before the cluster is read.
-func (o *options) addOutput(command *cobra.Command) {
+// addOutput adds the output flags, with the formats that the command has beside the usual ones. They are checked before the cluster is
+// read.
+func (o *options) addOutput(command *cobra.Command, more ...string) {
+	formats := slices.Concat(formats, more)
 	command.Flags().StringVarP(&o.output, "output", "o", asTable, "output format: "+strings.Join(formats, ", "))
 	command.Flags().BoolVarP(&o.watch, "watch", "w", false, fmt.Sprintf("refresh every %s, until Ctrl-C", redraw))
 	if err := command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)); err != nil {

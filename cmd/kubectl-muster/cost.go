@@ -3,11 +3,16 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/cmd/arguments"
 	"github.com/muster-dev/muster/cmd/view"
@@ -21,6 +26,7 @@ type costs struct {
 }
 
 func newCostCommand(o *options) *cobra.Command {
+	var export, month string
 	command := &cobra.Command{
 		Use:   "cost",
 		Short: "Show what the machines cost per hour, by group, by queue and by job, and what is wasted",
@@ -29,7 +35,7 @@ and by job, with the cost of each job so far.
 
 A machine's cost is split equally among the jobs that have booked it, until their
 pods have ended. A booting or joining machine belongs to the job that it was launched
-for; any other machine to none. The price is spec.pricePerHour of the NodeGroup.
+for; an idle one to no job, but to the queue of the job that was on it last. The price is spec.pricePerHour of the NodeGroup.
 A machine is
 
   joining  until its launch is complete,
@@ -49,7 +55,7 @@ started, or what else the launch failed for. A job is listed as long as its
 ProvisioningRequest exists; the metric muster_vain_cost_usd_total has the accumulated cost.
 
 With --namespace it is the part that the jobs of a namespace pay: a machine that they share with
-others counts with their part of its price. Idle machines belong to no namespace.
+others counts with their part of its price.
 
 Budgets are those of CapacityPolicies, with what was spent in their period, and what machines
 that Muster has launched add to that per hour now.
@@ -57,17 +63,75 @@ that Muster has launched add to that per hour now.
 If other clusters run jobs of this one (MultiKueue), their costs are included. They are read
 with your own rights, by the context of your kubeconfig that has the name of the cluster. What
 the budget of a CapacityPolicy of this cluster counts is then spent in all of them, as far as
-they have a budget of the same policy and name.`,
+they have a budget of the same policy and name.
+
+With --export=focus it writes what was spent as CSV, a row for each day, job, queue, namespace, group
+and purpose, in the columns of FOCUS ` + view.FOCUSVersion + `, with --month of that month. Costs of idle machines
+(x_Purpose idle), of launches in vain (wasted), and of machines that boot (joining) or wait for pods
+(booked) are rows of their own. ListCost is at the price on demand. It is from the record that
+` + "`kubectl muster history`" + ` reads, of this cluster alone.`,
 		Example: `  kubectl muster cost
   kubectl muster cost --watch
   kubectl muster cost --namespace research
+  kubectl muster cost --export=focus --month=2026-11 > costs.csv
   kubectl muster cost -o json | jq -r '.tenants[] | [.namespace, .queue, .usdPerHour] | @tsv'`,
 		Args: arguments.None,
-		RunE: func(command *cobra.Command, _ []string) error { return o.answer(command, o.cost) },
+		RunE: func(command *cobra.Command, _ []string) error {
+			switch _, err := time.Parse("2006-01", month); {
+			case export == "" && month != "":
+				return errors.New("--month is of --export: add --export=focus")
+			case export == "":
+				return o.answer(command, o.cost)
+			case export != focus:
+				return fmt.Errorf("--export=%q: use %s", export, focus)
+			case month != "" && err != nil:
+				return fmt.Errorf("--month=%q: use a year and a month, such as 2026-11", month)
+			}
+			o.output = asCSV
+			return o.answer(command, func(ctx context.Context) (answer, error) { return o.export(ctx, month) })
+		},
+	}
+	command.Flags().StringVar(&export, "export", "", "write what was spent in a format for other tools: "+focus)
+	command.Flags().StringVar(&month, "month", "", "the month to export, such as 2026-11; empty is all that is kept")
+	formats := cobra.FixedCompletions([]string{focus}, cobra.ShellCompDirectiveNoFileComp)
+	if err := command.RegisterFlagCompletionFunc("export", formats); err != nil {
+		panic(err) // the flag is defined above
 	}
 	o.addOutput(command)
 	o.addContexts(command)
 	return command
+}
+
+// focus is the format of the FinOps Open Cost and Usage Specification.
+const focus = "focus"
+
+// exported prints itself as CSV.
+type exported struct {
+	columns []string
+	rows    [][]string
+}
+
+func (e exported) print(p *printer) error { return p.rows("", e.columns, e.rows) }
+
+func (o *options) export(ctx context.Context, month string) (answer, error) {
+	kube, _, err := o.connect()
+	if err != nil {
+		return nil, err
+	}
+	past, err := view.ReadPast(ctx, kube, *o.config.Namespace, time.Time{})
+	if err != nil {
+		return nil, err
+	}
+	system := &corev1.NamespaceList{}
+	if err := kube.List(ctx, system, client.MatchingFields{"metadata.name": metav1.NamespaceSystem}); err != nil {
+		return nil, fmt.Errorf("reading the identity of the cluster, the UID of namespace %s: %w", metav1.NamespaceSystem, err)
+	}
+	var cluster string
+	for i := range system.Items {
+		cluster = string(system.Items[i].UID)
+	}
+	columns, rows, err := past.FOCUS(cluster, month)
+	return exported{columns, rows}, err
 }
 
 func (o *options) cost(ctx context.Context) (answer, error) {

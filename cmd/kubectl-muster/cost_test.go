@@ -67,6 +67,8 @@ func TestCosts(t *testing.T) {
 	}
 	launched := machineOf("h100", "joins")
 	launched.Annotations[v1alpha1.LaunchAnnotation] = state.Token("boot", 1)
+	left := machineOf("h100", "left")
+	left.Annotations[v1alpha1.LeftByAnnotation] = "default/main"
 	tests := []struct {
 		name    string
 		objects []client.Object
@@ -91,6 +93,11 @@ func TestCosts(t *testing.T) {
 			objects: []client.Object{group("h100", 8, nil), machineOf("h100", "a"), node("foreign", "h100")},
 			want: []string{"Machines: 1, at 10.00 USD per hour, 10.00 of it for idle or wasted machines.",
 				"(none) - 1 0 0 0 1 0 10.00 10.00"},
+		},
+		{
+			name:    "one that a job has left belongs to its queue",
+			objects: []client.Object{group("h100", 8, nil), left},
+			want:    []string{"default main 1 0 0 0 1 0 10.00 10.00"},
 		},
 		{
 			name: "who shares a machine shares its price",

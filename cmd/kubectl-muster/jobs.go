@@ -28,8 +28,7 @@ func newJobsCommand(o *options) *cobra.Command {
   Waiting   it has no quota
   Held      its Workload is not active, see ` + "`kubectl muster hold`" + `
   Failed    it has ended without success
-  Finished  it has ended; Workloads of jobs that have ended are kept for as long as
-            objectRetentionPolicies of the configuration says
+  Finished  it has ended; ` + "`kubectl muster history`" + ` lists those whose Workload is gone, too
 
 USD/H is the price of the machines that a job has now, USD SO FAR what they have cost it.
 -o wide adds priorities, ClusterQueues and what a job waits for. With --namespace only jobs of

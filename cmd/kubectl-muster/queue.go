@@ -33,18 +33,22 @@ type recordedAnswer struct {
 func (a recordedAnswer) MarshalJSON() ([]byte, error) { return json.Marshal(a.queueLines) }
 
 func (a recordedAnswer) print(p *printer) error {
-	defer p.missing("there are no positions in the queues", a.missing)
+	defer p.missing("this is what Muster has recorded and published", a.missing)
 	if len(a.queueLines) == 0 {
 		fmt.Fprintf(p.out, "No workload of namespace %s waits.\n", a.namespace)
 		return nil
 	}
-	columns := []string{"QUEUE", "NAME", "PRIORITY", "AGE", "WHY"}
+	columns := []string{"QUEUE", "POS", "NAME", "PRIORITY", "AGE", "WHY"}
 	if p.wide {
 		columns = append(columns, "MESSAGE")
 	}
 	rows := make([][]string, len(a.queueLines))
 	for i, x := range a.queueLines {
-		rows[i] = []string{x.LocalQueue, x.Name, fmt.Sprint(x.Priority), x.Age, p.short(x.Words)}
+		position := ""
+		if x.Position > 0 {
+			position = fmt.Sprint(x.Position)
+		}
+		rows[i] = []string{x.LocalQueue, position, x.Name, fmt.Sprint(x.Priority), x.Age, p.short(x.Words)}
 		if p.wide {
 			rows[i] = append(rows[i], x.Message)
 		}

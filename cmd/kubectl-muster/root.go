@@ -93,8 +93,9 @@ as fair sharing change the order.`,
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
 		return fmt.Errorf("%w\nSee `%s --help`", err, command.CommandPath())
 	})
-	root.AddCommand(newExplainCommand(o), newRunCommand(o), newJobsCommand(o), newQueueCommand(o), newCapacityCommand(o), newRacksCommand(o),
-		newClustersCommand(o), newCostCommand(o), newSimulateCommand(o), newMigrateCommand(o), newUninstallCommand(o))
+	root.AddCommand(newExplainCommand(o), newRunCommand(o), newJobsCommand(o), newQueueCommand(o), newCapacityCommand(o), newNodesCommand(o),
+		newRacksCommand(o), newClustersCommand(o), newCostCommand(o), newHistoryCommand(o), newSimulateCommand(o),
+		newMigrateCommand(o), newUninstallCommand(o))
 	root.AddCommand(append(newActionCommands(o), newStopCommand(o), newResumeCommand(o))...)
 	version.AddTo(root)
 	root.AddCommand(&cobra.Command{

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -290,7 +291,7 @@ func (o *options) simulateOnce(ctx context.Context, q *question, changes view.Ch
 		return nil, err
 	}
 	if !p.Decides() {
-		return nil, o.lacks("what a simulation needs", p.Missing)
+		return o.simulatePublished(ctx, kube, p, q, changes, read, namespace)
 	}
 	out := &simulated{Notes: append(notes, leftOut(read.others)...)}
 	for _, m := range read.groups {
@@ -343,6 +344,43 @@ func (o *options) simulateOnce(ctx context.Context, q *question, changes view.Ch
 		}
 	}
 	return out, nil
+}
+
+// simulatePublished answers a caller that may not read what a simulation needs from what Muster has published in its namespace. That
+// suffices for jobs alone.
+func (o *options) simulatePublished(ctx context.Context, kube client.Client, p *view.Picture, q *question, changes view.Changes, read files,
+	namespace string) (answer, error) {
+	lacks := o.lacks("what a simulation needs", p.Missing)
+	if len(read.jobs) == 0 || len(read.groups) > 0 || changes.Any() || q.later != "" {
+		return nil, lacks
+	}
+	newcomers, err := newcomersOf(ctx, narrow{kube}, p, read.jobs, namespace)
+	if err != nil {
+		return nil, err
+	}
+	jobs, ok := p.SimulatePublished(newcomers)
+	if !ok {
+		return nil, lacks
+	}
+	return &simulated{Jobs: jobs, Notes: leftOut(read.others)}, nil
+}
+
+// narrow reads as if what its caller may not read did not exist: priority classes, which have no part in what is published.
+type narrow struct{ client.Client }
+
+func (n narrow) Get(ctx context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
+	err := n.Client.Get(ctx, key, into, opts...)
+	if apierrors.IsForbidden(err) {
+		return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+	}
+	return err
+}
+
+func (n narrow) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if err := n.Client.List(ctx, list, opts...); !apierrors.IsForbidden(err) {
+		return err
+	}
+	return nil
 }
 
 // leftOut names what does not matter to a simulation.

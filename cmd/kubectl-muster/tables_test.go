@@ -52,7 +52,7 @@ func TestTheQueueOfANamespace(t *testing.T) {
 	}
 	text := told(t, recordedAnswer{lines, "default", missing})
 	lacks(t, text, "- list clusterqueues.kueue.x-k8s.io in all namespaces", "Waiting in namespace default, as Muster recorded",
-		"main workload/short 0 60m waits for quota", "main workload/new 0 60m nothing is recorded yet")
+		"main - workload/short 0 60m waits for quota", "main - workload/new 0 60m nothing is recorded yet")
 	if strings.Contains(text, "runs") {
 		t.Errorf("one that runs is listed:\n%s", text)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -24,6 +25,7 @@ type printer struct {
 	out    io.Writer
 	colour bool
 	wide   bool
+	csv    bool
 }
 
 // Colours of a terminal.
@@ -34,7 +36,7 @@ const (
 )
 
 func newPrinter(out io.Writer, format string) *printer {
-	return &printer{out: out, wide: format == asWide, colour: isTerminal(out) && os.Getenv("NO_COLOR") == ""}
+	return &printer{out: out, wide: format == asWide, csv: format == asCSV, colour: isTerminal(out) && os.Getenv("NO_COLOR") == ""}
 }
 
 func isTerminal(out io.Writer) bool {
@@ -127,6 +129,9 @@ func (p *printer) part(heading string, columns []string, rows [][]string) error 
 
 // rows writes a table.
 func (p *printer) rows(indent string, columns []string, rows [][]string) error {
+	if p.csv {
+		return csv.NewWriter(p.out).WriteAll(append([][]string{columns}, rows...))
+	}
 	table := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{columns}, rows...) {
 		cells := make([]string, len(row))
@@ -244,6 +249,10 @@ func (p *printer) reasons(e *view.Explanation) error {
 	if err := p.part("Requests with these machines", []string{"GROUP", "PROVISIONINGREQUEST", "PRIORITY", "MACHINES", "PODS"},
 		rows); err != nil {
 		return err
+	}
+	p.list("Machines for it", e.Prices)
+	if len(e.Missing) > 0 {
+		p.expected("Expected start", e.Expected)
 	}
 	p.list("Recent events", e.Recorded)
 	p.missing("this is what Muster recorded on the object", e.Missing)

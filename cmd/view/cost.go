@@ -20,6 +20,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/provisioning/transaction"
+	"github.com/muster-dev/muster/queueing/history"
 )
 
 // Costs are the costs of the machines that exist now, attributed as in the metric
@@ -72,8 +73,8 @@ type GroupCost struct {
 	CostLine
 }
 
-// TenantCost is the cost of a LocalQueue's requests. The queue is empty for requests of no
-// queue, and the namespace, too, for machines of no request.
+// TenantCost is the cost of a LocalQueue's requests, and of idle machines that its jobs have left. The queue is empty for requests of no
+// queue, and the namespace, too, for machines that no request has had.
 type TenantCost struct {
 	Namespace string `json:"namespace"`
 	Queue     string `json:"queue"`
@@ -251,16 +252,20 @@ func (c *charges) charge(group, launch string, n *state.Node) {
 		at = cloudprovider.Booting
 	}
 	purpose := cost.PurposeOf(cloudprovider.Machine{Group: group, Launch: launch, State: at}, c.phaseOf(launch), n)
-	inFlight, bookings := c.fleet.InFlight[launch], []state.Booking(nil)
+	inFlight, bookings, leftBy := c.fleet.InFlight[launch], []state.Booking(nil), state.Tenant{}
 	if n != nil {
-		inFlight, bookings = inFlight || n.InFlight, n.Labelled
+		inFlight, bookings, leftBy = inFlight || n.InFlight, n.Labelled, n.LeftBy
 	}
-	shares := cost.Shares(launch, bookings, inFlight, price)
+	if r := c.requests[state.TokenUID(launch)]; r != nil && leftBy == (state.Tenant{}) {
+		who := c.payerOf(cost.Share{Request: r.UID})
+		leftBy = state.Tenant{Namespace: who.namespace, Queue: who.queue}
+	}
+	shares := cost.Shares(launch, bookings, inFlight, leftBy, price)
 	c.chargeMachine(group, purpose, price, shares)
 	for i, s := range shares {
 		who := c.payerOf(s)
 		t := payer{namespace: who.namespace, queue: who.queue}
-		if launch != "" {
+		if launch != "" && s.LeftBy == (state.Tenant{}) {
 			c.launched[payer{namespace: who.namespace, queue: who.queue, cluster: c.cluster}] += s.MicroUSDPerHour
 		}
 		if c.namespace != "" && who.namespace != c.namespace {
@@ -328,7 +333,8 @@ func (c *charges) phaseOf(launch string) transaction.AttemptPhase {
 // payerOf returns the payer of a share. The job is empty if its request is gone. That of a copy is the manager's, which has it from its
 // beginning.
 func (c *charges) payerOf(s cost.Share) (out payer) {
-	out.namespace, out.cluster = s.Namespace, c.cluster
+	cause := s.Cause()
+	out.namespace, out.queue, out.cluster = cause.Namespace, cause.Queue, c.cluster
 	r := c.requests[s.Request]
 	if r == nil {
 		return out
@@ -336,7 +342,8 @@ func (c *charges) payerOf(s cost.Share) (out payer) {
 	out.namespace, out.job = r.Namespace, "provisioningrequest/"+r.Name
 	if owner := metav1.GetControllerOf(r); owner != nil {
 		if w := c.workloads[owner.UID]; w != nil {
-			out.queue, out.job = string(w.Spec.QueueName), nameOf(cmp.Or(c.originals[types.NamespacedName{Namespace: w.Namespace, Name: w.Name}], w))
+			original := c.originals[types.NamespacedName{Namespace: w.Namespace, Name: w.Name}]
+			out.queue, out.job = string(w.Spec.QueueName), history.NameOf(cmp.Or(original, w))
 		}
 	}
 	return out

@@ -11,6 +11,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/forecast"
+	"github.com/muster-dev/muster/queueing/history"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -133,9 +134,9 @@ func When(e *forecast.Estimate) string {
 // nameFor returns a job's name, with its namespace if it is another than the reader's.
 func nameFor(w, reader *kueue.Workload) string {
 	if w.Namespace != reader.Namespace {
-		return nameOf(w) + " of namespace " + w.Namespace
+		return history.NameOf(w) + " of namespace " + w.Namespace
 	}
-	return nameOf(w)
+	return history.NameOf(w)
 }
 
 // stamp is a time as the API writes it; empty for none.

@@ -31,6 +31,8 @@ type Explanation struct {
 	// Order says which of its pod sets start after others.
 	Order []string `json:"order,omitempty"`
 
+	// Prices of the machines for it on each flavor, where Muster has published them and the caller may read no more.
+	Prices []string `json:"prices,omitempty"`
 	// Expected is its estimated start; nil if unknown.
 	Expected *Expected `json:"expected,omitempty"`
 

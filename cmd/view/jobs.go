@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/queueing/history"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -103,23 +103,15 @@ func (p *Picture) Jobs(namespace string) []JobLine {
 // Job describes the job of a Workload as it is recorded, without its costs.
 func (p *Picture) Job(w *kueue.Workload) JobLine {
 	l := JobLine{
-		Namespace: w.Namespace, Name: nameOf(w), Workload: w.Name, LocalQueue: string(w.Spec.QueueName), Priority: priorityOf(w),
+		Namespace: w.Namespace, Name: history.NameOf(w), Workload: w.Name, LocalQueue: string(w.Spec.QueueName), Priority: priorityOf(w),
 	}
 	if w.Status.Admission != nil {
 		l.ClusterQueue = string(w.Status.Admission.ClusterQueue)
 	}
 	l.State, l.Since = stateOf(w)
 	l.Age, l.Words = ago(p.Now, l.Since), recordedWords(w, l.State)
-	devices := nodegroups.Resources{}
-	for i := range w.Spec.PodSets {
-		ps := &w.Spec.PodSets[i]
-		l.Pods += ps.Count
-		for name, each := range workload.PodRequests(&ps.Template.Spec) {
-			if nodegroups.Extended(name) {
-				devices[name] += each * int64(ps.Count)
-			}
-		}
-	}
+	pods, devices := history.DevicesOf(w)
+	l.Pods = pods
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(devices)) {
 		texts = append(texts, fmt.Sprintf("%d %s", devices[name], name))
@@ -138,8 +130,7 @@ func stateOf(w *kueue.Workload) (JobState, time.Time) {
 	}
 	switch {
 	case workload.IsFinished(w):
-		switch apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished).Reason {
-		case kueue.WorkloadFinishedReasonSucceeded, kueue.WorkloadFinishedReasonOwnerNotFound:
+		if history.Succeeded(w) {
 			return Finished, since(kueue.WorkloadFinished)
 		}
 		return Failed, since(kueue.WorkloadFinished)

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/queueing/history"
 	"github.com/muster-dev/muster/queueing/lifecycle"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -129,6 +129,9 @@ func (p *Picture) Recorded() (lines []QueueLine, ok bool) {
 			continue
 		}
 		l := p.lineOf("", w)
+		if _, s := p.standingOf(w); s != nil {
+			l.Position = s.Places[w.Name].Position
+		}
 		switch c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); {
 		case workload.HasQuota(w):
 			l.ClusterQueue, l.Words = string(w.Status.Admission.ClusterQueue), "has quota and waits for admission checks"
@@ -174,19 +177,11 @@ func (p *Picture) waitForACluster(cq string) (out []*kueue.Workload) {
 
 func (p *Picture) lineOf(cq string, w *kueue.Workload) QueueLine {
 	out := QueueLine{
-		ClusterQueue: cq, LocalQueue: string(w.Spec.QueueName), Namespace: w.Namespace, Name: nameOf(w), Workload: w.Name,
+		ClusterQueue: cq, LocalQueue: string(w.Spec.QueueName), Namespace: w.Namespace, Name: history.NameOf(w), Workload: w.Name,
 		Priority: priorityOf(w), Created: w.CreationTimestamp.Time, Age: ago(p.Now, w.CreationTimestamp.Time),
 	}
 	if next := p.next(w); !next.IsZero() {
 		out.Next, out.NextTry = &next, in(p.Now, next)
 	}
 	return out
-}
-
-// nameOf returns the job's name, or the Workload's if it has no job.
-func nameOf(w *kueue.Workload) string {
-	if owner := metav1.GetControllerOf(w); owner != nil {
-		return strings.ToLower(owner.Kind) + "/" + owner.Name
-	}
-	return "workload/" + w.Name
 }

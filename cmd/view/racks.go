@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/text"
+	"github.com/muster-dev/muster/queueing/history"
 	"github.com/muster-dev/muster/queueing/placement"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -66,7 +67,7 @@ func (p *Picture) Racks(flavors ...string) []RackLine {
 	out := []RackLine{}
 	jobs := map[types.NamespacedName]string{}
 	for _, w := range p.Workloads {
-		jobs[workload.KeyOf(w)] = nameOf(w)
+		jobs[workload.KeyOf(w)] = history.NameOf(w)
 	}
 	for _, flavor := range p.RackFlavors() {
 		if len(flavors) > 0 && !slices.Contains(flavors, flavor) {

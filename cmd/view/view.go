@@ -51,7 +51,7 @@ type Picture struct {
 	// namespaces that exist; none if they were not read.
 	namespaces map[string]bool
 	// localQueues that exist.
-	localQueues map[types.NamespacedName]bool
+	localQueues map[types.NamespacedName]*kueue.LocalQueue
 
 	served   transaction.Server
 	machines *model.Model
@@ -65,7 +65,8 @@ type Picture struct {
 func New(c clock.PassiveClock, s Settings, r *Reading) *Picture {
 	p := &Picture{
 		Now: c.Now(), served: s.served, Missing: r.Missing, unread: r.unread, Groups: map[string]*v1alpha1.NodeGroup{},
-		delegates: map[kueue.AdmissionCheckReference]string{}, localQueues: map[types.NamespacedName]bool{}, namespaces: map[string]bool{},
+		delegates:   map[kueue.AdmissionCheckReference]string{},
+		localQueues: map[types.NamespacedName]*kueue.LocalQueue{}, namespaces: map[string]bool{},
 		Queues: queueing.New(s.queues, planner.Plan), machines: model.New(c, s.served),
 	}
 	// Workloads go before the queues: a State counts nothing in a queue that no cycle
@@ -128,7 +129,7 @@ func (p *Picture) take(object metav1.Object) {
 	case *corev1.Namespace:
 		p.namespaces[o.Name] = true
 	case *kueue.LocalQueue:
-		p.localQueues[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] = true
+		p.localQueues[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] = o
 	case *v1alpha1.NodeGroup:
 		p.Groups[o.Name] = o
 	case *provreq.ProvisioningRequest:

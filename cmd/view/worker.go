@@ -109,7 +109,7 @@ func clustersFor(w *kueue.Workload, workers []Worker, given map[string][]Newcome
 		queue := types.NamespacedName{Namespace: w.Namespace, Name: string(w.Spec.QueueName)}
 		switch {
 		case worker.Picture == nil:
-		case !worker.Picture.localQueues[queue]:
+		case worker.Picture.localQueues[queue] == nil:
 			c.Lacks = "LocalQueue " + queue.String()
 		default:
 			var before []*kueue.Workload

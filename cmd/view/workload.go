@@ -232,6 +232,7 @@ func (p *Picture) explainRecorded(out *Explanation, w *kueue.Workload) {
 			}
 		}
 	}
+	p.explainStanding(out, w)
 	c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
 	if c == nil {
 		out.Summary = "waits; Muster has not recorded a reason yet"

@@ -19,6 +19,10 @@ const (
 	// and the attempt. It attributes the machine.
 	LaunchAnnotation = "muster.dev/launch"
 
+	// LeftByAnnotation on a node names the tenant whose gang was the last to leave it, as NAMESPACE/LOCALQUEUE: while the node is idle it
+	// costs because of them. Nothing but the attribution of costs depends on it.
+	LeftByAnnotation = "muster.dev/left-by"
+
 	// CordonedAnnotation marks a cordon as Muster's own; its value is the reason. Muster never
 	// lifts a cordon without it.
 	CordonedAnnotation = "muster.dev/cordoned"

@@ -29,10 +29,20 @@ func (u *Use) price() (perHour int64) {
 	return perHour
 }
 
-// Payer is a request with its tenant; the zero value stands for what no request pays.
+// Payer is a request with its tenant; the zero value stands for what no request pays. LeftBy is the tenant whose gang was the last on a
+// machine that no request pays for: it caused the cost.
 type Payer struct {
 	Request types.UID
 	state.Tenant
+	LeftBy state.Tenant
+}
+
+// Cause is the tenant that pays, or else the one that left the machine.
+func (p Payer) Cause() state.Tenant {
+	if p.Tenant != (state.Tenant{}) || p.Request != "" {
+		return p.Tenant
+	}
+	return p.LeftBy
 }
 
 // Rate is what a payer pays, in millionths of a USD per hour.
@@ -45,9 +55,10 @@ type Rate struct {
 
 // Spent is what a request has spent; Request is empty for what none pays.
 type Spent struct {
-	Request   types.UID
-	Namespace string
-	MicroUSD  int64
+	Request types.UID
+	// Tenant that has caused it; without namespace where only the request itself tells it.
+	state.Tenant
+	MicroUSD int64
 }
 
 // Ledger has what each machine is for and which requests pay for it, and, while its account is open,
@@ -65,6 +76,7 @@ type Ledger struct {
 	stays  map[string]stay
 	past   map[Post]Amount
 	meters map[Payer]spend.Meter
+	book   *book
 	// trials are the machines that have not served a gang yet, and vain is what those of each tenant have cost until it turned out that
 	// they never will, since it was last taken. They count whether the account is open or not.
 	trials map[string]trial
@@ -92,9 +104,10 @@ func NewLedger() *Ledger {
 
 // Open begins to add up, from nothing.
 func (l *Ledger) Open(now time.Time) {
-	l.stays, l.past, l.meters = map[string]stay{}, map[Post]Amount{}, map[Payer]spend.Meter{}
+	l.stays, l.past, l.meters, l.book = map[string]stay{}, map[Post]Amount{}, map[Payer]spend.Meter{}, newBook(now)
 	for machine, u := range l.uses {
 		l.stays[machine] = l.begin(u, now)
+		l.book.put(machine, &u, now)
 	}
 	for p, r := range l.rates {
 		l.meters[p] = spend.Meter{At: now, MicroUSDPerHour: r.All}
@@ -102,7 +115,7 @@ func (l *Ledger) Open(now time.Time) {
 }
 
 // Close forgets what was added up.
-func (l *Ledger) Close() { l.stays, l.past, l.meters = nil, nil, nil }
+func (l *Ledger) Close() { l.stays, l.past, l.meters, l.book = nil, nil, nil, nil }
 
 // Of is the use of a machine; without shares where it is not known.
 func (l *Ledger) Of(machine string) Use { return l.uses[machine] }
@@ -131,6 +144,7 @@ func (l *Ledger) Put(machine string, u Use, now time.Time) bool {
 	l.try(machine, &u, now)
 	if l.stays != nil {
 		l.move(machine, u, now)
+		l.book.put(machine, &u, now)
 	}
 	return true
 }
@@ -179,7 +193,7 @@ func (l *Ledger) VainRates() map[state.Tenant]int64 {
 // charge adds the price of a machine to the rates of its payers, or takes it off.
 func (l *Ledger) charge(u *Use, sign int, now time.Time) {
 	for _, share := range u.Shares {
-		p := Payer{share.Request, share.Tenant}
+		p := share.payer()
 		r := l.rates[p]
 		r.shares += sign
 		r.All += int64(sign) * share.MicroUSDPerHour
@@ -264,11 +278,19 @@ func (a Amount) plus(s stay, now time.Time) Amount {
 func (l *Ledger) TakeSpent(now time.Time) (out []Spent) {
 	for p, meter := range l.meters {
 		meter = meter.Until(now)
-		out = append(out, Spent{p.Request, p.Namespace, meter.MicroUSD})
+		out = append(out, Spent{p.Request, p.Cause(), meter.MicroUSD})
 		meter.MicroUSD = 0
 		if l.meters[p] = meter; l.rates[p].shares == 0 {
 			delete(l.meters, p)
 		}
 	}
 	return out
+}
+
+// TakeLines tells, once, what was spent by day, purpose and payer while the account is open; nil while it is closed.
+func (l *Ledger) TakeLines(now time.Time) map[Line]Entry {
+	if l.book == nil {
+		return nil
+	}
+	return l.book.take(now)
 }

@@ -13,9 +13,9 @@ import (
 // also where it is gone, and the zero value where it is not known.
 func Spend(f scaledown.Fleet, price func(group string) int64, tenant func(request types.UID) state.Tenant) map[state.Tenant]int64 {
 	out := map[state.Tenant]int64{}
-	charge := func(m *cloudprovider.Machine, bookings []state.Booking, inFlight bool) {
-		for _, s := range Shares(m.Launch, bookings, inFlight, price(m.Group)) {
-			var t state.Tenant
+	charge := func(m *cloudprovider.Machine, bookings []state.Booking, inFlight bool, leftBy state.Tenant) {
+		for _, s := range Shares(m.Launch, bookings, inFlight, leftBy, price(m.Group)) {
+			t := s.LeftBy
 			if s.Request != "" {
 				t = tenant(s.Request)
 			}
@@ -27,12 +27,12 @@ func Spend(f scaledown.Fleet, price func(group string) int64, tenant func(reques
 	}
 	for n := range f.Nodes.All() {
 		if n.Machine != nil {
-			charge(n.Machine, n.Labelled, n.InFlight || f.InFlight[n.Machine.Launch])
+			charge(n.Machine, n.Labelled, n.InFlight || f.InFlight[n.Machine.Launch], n.LeftBy)
 		}
 	}
 	for i := range f.Unregistered {
 		if m := &f.Unregistered[i]; m.Counts() {
-			charge(m, nil, f.InFlight[m.Launch])
+			charge(m, nil, f.InFlight[m.Launch], state.Tenant{})
 		}
 	}
 	return out

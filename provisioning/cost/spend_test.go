@@ -16,6 +16,10 @@ import (
 
 // TestPayersOfAMachine of a USD an hour.
 func TestPayersOfAMachine(t *testing.T) {
+	pays := func(name string, perHour int64) Share {
+		return Share{Request: types.UID(name), Tenant: state.Tenant{Namespace: "ns-" + name, Queue: "q-" + name}, MicroUSDPerHour: perHour}
+	}
+	left := state.Tenant{Namespace: "ns", Queue: "left"}
 	booked := func(names ...string) (out []state.Booking) {
 		for _, name := range names {
 			out = append(out, state.Booking{UID: types.UID(name), Namespace: "ns-" + name, Queue: "q-" + name})
@@ -28,17 +32,17 @@ func TestPayersOfAMachine(t *testing.T) {
 		inFlight bool
 		want     []Share
 	}{
-		{"nobody for one that is idle", nil, false, []Share{{MicroUSDPerHour: 1e6}}},
+		{"nobody for one that is idle, because of those that left it", nil, false, []Share{{LeftBy: left, MicroUSDPerHour: 1e6}}},
 		{"the gang that it is launched for", nil, true, []Share{{Request: "gang", MicroUSDPerHour: 1e6}}},
-		{"the one that has booked it", booked("a"), false, []Share{{"a", state.Tenant{Namespace: "ns-a", Queue: "q-a"}, 1e6}}},
-		{"the one that has booked it, also while more of its machines are in flight", booked("a"), true, []Share{{"a", state.Tenant{Namespace: "ns-a", Queue: "q-a"}, 1e6}}},
-		{"two that have booked it, in halves", booked("a", "b"), false, []Share{{"a", state.Tenant{Namespace: "ns-a", Queue: "q-a"}, 5e5}, {"b", state.Tenant{Namespace: "ns-b", Queue: "q-b"}, 5e5}}},
+		{"the one that has booked it", booked("a"), false, []Share{pays("a", 1e6)}},
+		{"the one that has booked it, also while more of its machines are in flight", booked("a"), true, []Share{pays("a", 1e6)}},
+		{"two that have booked it, in halves", booked("a", "b"), false, []Share{pays("a", 5e5), pays("b", 5e5)}},
 		{"three that have booked it, to the last millionth", booked("a", "b", "c"), false,
-			[]Share{{"a", state.Tenant{Namespace: "ns-a", Queue: "q-a"}, 333334}, {"b", state.Tenant{Namespace: "ns-b", Queue: "q-b"}, 333333},
-				{"c", state.Tenant{Namespace: "ns-c", Queue: "q-c"}, 333333}}},
+			[]Share{pays("a", 333334), pays("b", 333333),
+				pays("c", 333333)}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, Shares("gang-2", tc.bookings, tc.inFlight, 1e6)); diff != "" {
+			if diff := cmp.Diff(tc.want, Shares("gang-2", tc.bookings, tc.inFlight, left, 1e6)); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})
@@ -47,7 +51,7 @@ func TestPayersOfAMachine(t *testing.T) {
 
 // TestSpend: machines of 36 USD an hour. Two boot for a gang, one of them without a
 // node; one is booked by two gangs, one by a gang of which nothing is known but its
-// booking; one is not booked; one has ended.
+// booking; two are not booked, one of them after a gang; one has ended.
 func TestSpend(t *testing.T) {
 	machine := func(name, token string, state cloudprovider.State) *cloudprovider.Machine {
 		return &cloudprovider.Machine{Name: name, Group: "gpu", Launch: token, State: state}
@@ -57,10 +61,12 @@ func TestSpend(t *testing.T) {
 	}
 	joining := node("joining")
 	joining.Machine.Launch, joining.InFlight = "launching-1", true
+	idleAfter := node("idle after a job")
+	idleAfter.LeftBy = state.Tenant{Namespace: "ns", Queue: "b"}
 	nodes := nodeset.New()
 	for _, n := range []*state.Node{
 		joining, node("shared", state.Booking{UID: "left", Namespace: "ns"}, state.Booking{UID: "right", Namespace: "ns"}),
-		node("kept", state.Booking{UID: "gone", Namespace: "other"}), node("idle"), {Name: "foreign"},
+		node("kept", state.Booking{UID: "gone", Namespace: "other"}), node("idle"), idleAfter, {Name: "foreign"},
 	} {
 		nodes.Set(n)
 	}
@@ -72,7 +78,7 @@ func TestSpend(t *testing.T) {
 	known := map[types.UID]state.Tenant{"launching": {Namespace: "ns", Queue: "a"}, "left": {Namespace: "ns", Queue: "b"},
 		"right": {Namespace: "ns", Queue: ""}}
 	got := Spend(f, func(string) int64 { return 36e6 }, func(uid types.UID) state.Tenant { return known[uid] })
-	want := map[state.Tenant]int64{{}: 36e6, {Namespace: "ns", Queue: "a"}: 72e6, {Namespace: "ns", Queue: "b"}: 18e6,
+	want := map[state.Tenant]int64{{}: 36e6, {Namespace: "ns", Queue: "a"}: 72e6, {Namespace: "ns", Queue: "b"}: 54e6,
 		{Namespace: "ns", Queue: ""}: 18e6, {Namespace: "other", Queue: ""}: 36e6}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

@@ -484,7 +484,7 @@ func TestWhatRequestsHaveSpentIsTakenOnce(t *testing.T) {
 	p.machine("a", "gang-1", noon)
 	p.after(10 * time.Second)
 	for _, want := range []map[cost.Spent]bool{
-		{{Request: "gang", Namespace: "ns", MicroUSD: 1_000_000}: true, {MicroUSD: 1_200_000}: true},
+		{{Request: "gang", Tenant: state.Tenant{Namespace: "ns"}, MicroUSD: 1_000_000}: true, {MicroUSD: 1_200_000}: true},
 		{{}: true},
 	} {
 		if diff := cmp.Diff(want, take()); diff != "" {

@@ -126,13 +126,17 @@ func (l *ledger) useOf(key machineKey) cost.Use {
 		phase, inFlight = a.Phase, a.InFlight()
 	}
 	var bookings []state.Booking
+	var leftBy state.Tenant
 	n := l.nodeOf(key)
 	if n != nil {
-		bookings, inFlight = n.Labelled, inFlight || n.InFlight
+		bookings, inFlight, leftBy = n.Labelled, inFlight || n.InFlight, n.LeftBy
+	}
+	if launcher := l.requests.byUID[state.TokenUID(c.Launch)]; leftBy == (state.Tenant{}) && launcher != nil {
+		leftBy = launcher.tenant()
 	}
 	out := cost.Use{
 		Group: key.group, Purpose: cost.PurposeOf(c, phase, n), Launched: c.Launch != "",
-		Shares: cost.Shares(c.Launch, bookings, inFlight, l.groups.prices[key.group]),
+		Shares: cost.Shares(c.Launch, bookings, inFlight, leftBy, l.groups.prices[key.group]),
 	}
 	for i := range out.Shares {
 		if share := &out.Shares[i]; share.Namespace == "" && owner != nil && share.Request == owner.object.UID {

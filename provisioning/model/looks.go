@@ -308,6 +308,12 @@ func (m *Model) TakeSpent(now time.Time) (out []cost.Spent) {
 	return out
 }
 
+// TakeLines tells, once, what was spent by day, purpose and payer while the account is open.
+func (m *Model) TakeLines(now time.Time) (out map[cost.Line]cost.Entry) {
+	m.look(m.clock.Now(), func() { out = m.ledger.TakeLines(now) })
+	return out
+}
+
 // Standing is where requests of a class are in their course.
 type Standing struct {
 	Class string

@@ -58,6 +58,7 @@ func (ns *nodes) read(name string, n *node, now time.Time) *state.Node {
 		Marked:       o.Annotations[v1alpha1.CordonedAnnotation] != "",
 		Kept:         state.IsKept(o),
 		Launch:       o.Annotations[v1alpha1.LaunchAnnotation],
+		LeftBy:       state.TenantNamed(o.Annotations[v1alpha1.LeftByAnnotation]),
 		Allocatable:  nodegroups.ResourcesFrom(o.Status.Allocatable),
 		Machine:      ns.machines.withID(o.Spec.ProviderID),
 		Created:      o.CreationTimestamp.Time,

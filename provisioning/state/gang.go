@@ -2,6 +2,7 @@ package state
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -148,6 +149,17 @@ type Tenant struct {
 	// Queue is the LocalQueue of the job that a request was made for; empty for
 	// requests that came from none.
 	Queue string
+}
+
+func (t Tenant) String() string { return t.Namespace + "/" + t.Queue }
+
+// TenantNamed reads what String has written; anything else is no tenant.
+func TenantNamed(text string) Tenant {
+	namespace, queue, ok := strings.Cut(text, "/")
+	if !ok || namespace == "" {
+		return Tenant{}
+	}
+	return Tenant{namespace, queue}
 }
 
 // Kept is the podSet with that many pods, which are kept to nodes with the labels.

@@ -79,6 +79,8 @@ type Node struct {
 	// Labelled is every booking that the node bears, those of requests that are
 	// over or gone included.
 	Labelled []Booking
+	// LeftBy is the tenant whose gang was the last to leave the node; the zero value where none is known.
+	LeftBy Tenant
 	// Created is when the node registered.
 	Created time.Time
 	// ReadySince is when the node's Ready condition became true; zero while it is not.

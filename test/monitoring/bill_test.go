@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -31,6 +33,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
+	"github.com/muster-dev/muster/queueing/history"
 )
 
 const (
@@ -51,7 +54,7 @@ func TestTheBillIsThatOfTheClouds(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := tell(t, seed)
+				s := tell(t, seed, lost, reclaimed)
 				for began := time.Now(); time.Since(began) < lasts || len(s.gangs) > 0; {
 					<-time.After(look)
 					s.hear()
@@ -73,6 +76,61 @@ func TestTheBillIsThatOfTheClouds(t *testing.T) {
 	}
 }
 
+// TestTheExportIsTheBillToTheCent lives through the same gangs on clouds whose machines end only when they are told to. Then the export
+// of each group has the cost of the cloud's bill and of the ledger.
+func TestTheExportIsTheBillToTheCent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := tell(t, 1)
+		for began := time.Now(); time.Since(began) < 2*lasts || len(s.gangs) > 0; {
+			<-time.After(look)
+			s.hear()
+			s.reprice(time.Since(began))
+			if time.Since(began) < 2*lasts && s.random.IntN(40) == 0 {
+				s.submit()
+			}
+			for _, g := range s.gangs {
+				s.advance(g)
+			}
+			s.gangs = slices.DeleteFunc(s.gangs, func(g *gang) bool { return g.stage == over })
+		}
+		billed, shown, exported := s.billed(), s.shown("muster_machine_cost_usd_total", "group"), s.exported()
+		for _, m := range markets {
+			t.Logf("%s: %.4f USD by the bill, %.4f by the ledger, %.4f exported", m.group, billed[m.pool], shown[m.group], exported[m.group])
+			if billed[m.pool] == 0 || math.Abs(exported[m.group]-billed[m.pool]) > 0.005 || math.Abs(exported[m.group]-shown[m.group]) > 0.005 {
+				t.Errorf("%s: the cloud bills %.4f USD, the ledger has %.4f, and %.4f are exported", m.group, billed[m.pool], shown[m.group],
+					exported[m.group])
+			}
+		}
+	})
+}
+
+// exported is the sum of the export for each group, with its days and payers apart.
+func (s *story) exported() map[string]float64 {
+	s.Helper()
+	record := history.NewRecord(history.WeekOf(time.Now()))
+	for line, e := range s.model.TakeLines(time.Now()) {
+		record.Charge(history.Catalog{}.CostOf(line, e, ""))
+	}
+	past := &view.Past{Costs: record.Costs}
+	columns, rows, err := past.FOCUS("cluster", "")
+	if err != nil {
+		s.Fatal(err)
+	}
+	out, days, purposes := map[string]float64{}, map[string]bool{}, map[string]bool{}
+	for _, row := range rows {
+		usd, err := strconv.ParseFloat(row[slices.Index(columns, "EffectiveCost")], 64)
+		if err != nil {
+			s.Fatal(err)
+		}
+		out[row[slices.Index(columns, "ResourceId")]] += usd
+		days[row[slices.Index(columns, "ChargePeriodStart")]], purposes[row[slices.Index(columns, "x_Purpose")]] = true, true
+	}
+	if len(days) < 2 || len(purposes) != len(cost.Purposes)-1 { // no launch fails, which would be wasted
+		s.Errorf("the export is of the days %v and the purposes %v", days, purposes)
+	}
+	return out
+}
+
 // market is a group with the pool that its machines come from.
 type market struct {
 	group string
@@ -80,6 +138,13 @@ type market struct {
 	price string
 	holds int32
 }
+
+// Machines that end by themselves, which is heard of later than it is billed.
+var (
+	lost = v1alpha1.KwokFault{Type: v1alpha1.FaultBootDeath, Percent: new(int32(3)), After: &metav1.Duration{Duration: time.Minute}}
+	// reclaimed are spot machines alone.
+	reclaimed = v1alpha1.KwokFault{Type: v1alpha1.FaultReclaim, Percent: new(int32(20)), After: &metav1.Duration{Duration: 40 * time.Minute}}
+)
 
 // later are the prices in USD an hour that all markets have from then on.
 var later = []cloudsim.Price{
@@ -112,17 +177,16 @@ type story struct {
 	live map[string]cloudsim.Instance
 }
 
-func tell(t *testing.T, seed uint64) *story {
+func tell(t *testing.T, seed uint64, faults ...v1alpha1.KwokFault) *story {
 	t.Helper()
 	var config cloudsim.Config
-	percent := func(n int32) *int32 { return &n }
 	for i, m := range markets {
 		script := v1alpha1.KwokPool{Seed: int64(seed)*10 + int64(i), Holds: &m.holds}
 		script.BootDelay.Duration, script.BootJitter.Duration = 90*time.Second, 2*time.Minute
-		script.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultBootDeath, Percent: percent(3), After: &metav1.Duration{Duration: time.Minute}}}
-		if m.pool.Market == v1alpha1.Spot {
-			script.Faults = append(script.Faults, v1alpha1.KwokFault{Type: v1alpha1.FaultReclaim, Percent: percent(20),
-				After: &metav1.Duration{Duration: 40 * time.Minute}})
+		for _, f := range faults {
+			if f.Type != v1alpha1.FaultReclaim || m.pool.Market == v1alpha1.Spot {
+				script.Faults = append(script.Faults, f)
+			}
 		}
 		config.Pools = append(config.Pools, cloudsim.Pool{PoolKey: m.pool, Script: script, Prices: m.prices()})
 	}
@@ -425,12 +489,18 @@ func (s *story) tenantsPayAll() {
 	}
 }
 
+// billed is what the clouds bill for each pool, in USD.
+func (s *story) billed() map[cloudsim.PoolKey]float64 {
+	out := map[cloudsim.PoolKey]float64{}
+	for _, l := range s.world.Bill() {
+		out[l.Pool] += float64(l.MicroUSD) / 1e6
+	}
+	return out
+}
+
 // compare compares the bills of all groups.
 func (s *story) compare() {
-	billed := map[cloudsim.PoolKey]float64{}
-	for _, l := range s.world.Bill() {
-		billed[l.Pool] += float64(l.MicroUSD) / 1e6
-	}
+	billed := s.billed()
 	shown := s.shown("muster_machine_cost_usd_total", "group")
 	for _, m := range markets {
 		off := (shown[m.group] - billed[m.pool]) / billed[m.pool]

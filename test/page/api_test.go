@@ -12,10 +12,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/muster-dev/muster/cmd/muster-dashboard/page"
 	"github.com/muster-dev/muster/cmd/view"
+	"github.com/muster-dev/muster/queueing/history"
 )
 
 // started is a page that runs until the end of the test, in the bubble of the test.
@@ -233,6 +236,37 @@ func TestDecidesSeldom(t *testing.T) {
 		changes(2 * time.Minute)
 		if n := (reads() - before) / one; n > 6 {
 			t.Errorf("%d decisions in 2 minutes after everybody has left", n)
+		}
+	})
+}
+
+// kept is a record in its ConfigMap.
+func kept(t *testing.T, r *history.Record) *corev1.ConfigMap {
+	t.Helper()
+	encoded, err := r.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "muster-system", Name: history.Name(0)},
+		BinaryData: map[string][]byte{history.Key: encoded}}
+}
+
+// TestEndedJobsAreListed from the record that Muster keeps, whether or not the page was there when they ended.
+func TestEndedJobsAreListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(small()...)
+		s := started(t, w)
+		if got := text(t, asks(s, "/api/history")); !strings.Contains(got, `"total":0,"jobs":[],"queues":[]`) {
+			t.Errorf("without a record it is %s", got)
+		}
+		record := history.NewRecord(history.WeekOf(time.Now()))
+		record.Jobs = []history.Job{{Namespace: "vision", Name: "job/train", Workload: "job-train", Outcome: history.Failed, Why: "exit code 1",
+			Queue: "main", Created: time.Now(), Ended: time.Now()}}
+		w.add(kept(t, record))
+		<-time.After(time.Minute)
+		if got := text(t, asks(s, "/api/history")); !strings.Contains(got, `"name":"job/train","workload":"job-train","outcome":"Failed"`) ||
+			!strings.Contains(got, `"name":"vision/main","jobs":1,"failed":1`) {
+			t.Errorf("it is %s", got)
 		}
 	})
 }

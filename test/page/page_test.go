@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/queueing/dispatch"
+	"github.com/muster-dev/muster/queueing/history"
 )
 
 // views of the page, with what each shows once it is complete.
@@ -307,6 +308,42 @@ func TestListsClusters(t *testing.T) {
 	tab.reads("#notices", "the clusters that jobs are given to are unknown")
 	tab.click("nav [data-view=queue]")
 	tab.reads("main", "pending")
+}
+
+// TestHistoryIsSeen on a wide and on a small screen, also before anything is recorded.
+func TestHistoryIsSeen(t *testing.T) {
+	b := newBrowser(t)
+	w := newWorld(small()...)
+	home := serve(t, w, "")
+	tab := b.open(home+"/history", desktop)
+	tab.reads("h1", "0 jobs ended in the last five weeks")
+	tab.reads("main", "No job has ended yet.")
+	tab.close()
+
+	record := history.NewRecord(history.WeekOf(time.Now()))
+	for i, outcome := range []history.Outcome{history.Finished, history.Failed, history.Cancelled} {
+		ended := time.Now().Add(time.Duration(i) * time.Minute)
+		record.Jobs = append(record.Jobs, history.Job{Namespace: "vision", Name: fmt.Sprintf("job/train-%d", i), Workload: fmt.Sprintf("w%d", i),
+			Outcome: outcome, Queue: "main", Created: ended.Add(-2 * time.Hour), Started: ended.Add(-time.Hour), Ended: ended})
+	}
+	record.Jobs[1].Why = "exit code 1"
+	record.Charge(history.Cost{Day: time.Now().Format(time.DateOnly), Namespace: "vision", Queue: "main", Workload: "w0", Purpose: "used",
+		MicroUSD: 98_320_000})
+	w.add(kept(t, record))
+	home = serve(t, w, "")
+	tab = b.open(home, desktop)
+	tab.click("nav [data-view=history]")
+	tab.reads("h1", "3 jobs ended in the last five weeks")
+	for _, says := range []string{"train-0", "Failed", "exit code 1", "Cancelled", "98.32", "vision/main"} {
+		tab.reads("main", says)
+	}
+	tab.picture("history", true)
+	tab.quiet(home)
+	small := b.open(home+"/history", phone)
+	small.reads("h1", "3 jobs ended")
+	small.holds(fmt.Sprintf("document.documentElement.scrollWidth <= %d", phone.width))
+	small.picture("history-phone", true)
+	small.close()
 }
 
 // TestTellsWhatItCannotSee where a right is missing.

@@ -35,8 +35,6 @@ import (
 
 // world is a cluster in memory, in the place of the one that is watched.
 type world struct {
-	client.Reader // Get is never called
-
 	mu      sync.Mutex
 	objects map[reflect.Type][]runtime.Object
 	changed chan struct{}
@@ -93,6 +91,17 @@ func (w *world) hide(kind string) {
 	defer w.mu.Unlock()
 	w.hidden = kind
 	w.note()
+}
+
+// Get is called for the history alone.
+func (w *world) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	for _, o := range of[*corev1.ConfigMap](w) {
+		if client.ObjectKeyFromObject(o) == key {
+			o.DeepCopyInto(into.(*corev1.ConfigMap))
+			return nil
+		}
+	}
+	return apierrors.NewNotFound(schema.GroupResource{Resource: "configmaps"}, key.Name)
 }
 
 func (w *world) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {

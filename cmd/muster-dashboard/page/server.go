@@ -49,6 +49,8 @@ type Server struct {
 	mux    *http.ServeMux
 	began  time.Time
 	past   past
+	// record is what Muster keeps, which was there before the page.
+	record record
 	// prometheus has the history before the page; nil if not configured.
 	prometheus *prometheus
 
@@ -72,7 +74,7 @@ type Server struct {
 var assets embed.FS
 
 // views are the addresses of the page itself.
-var views = []string{"/{$}", "/queue", "/obtainability", "/racks", "/clusters", "/cost"}
+var views = []string{"/{$}", "/queue", "/obtainability", "/racks", "/clusters", "/cost", "/history"}
 
 // New returns a page without a decision.
 func New(c Config) (*Server, error) {
@@ -94,6 +96,7 @@ func New(c Config) (*Server, error) {
 	s.mux.HandleFunc("GET /api/racks", answer(s, (*Server).racks))
 	s.mux.HandleFunc("GET /api/clusters", answer(s, (*Server).clusters))
 	s.mux.HandleFunc("GET /api/cost", answer(s, (*Server).cost))
+	s.mux.HandleFunc("GET /api/history", answer(s, (*Server).ended))
 	// healthz reports that the page serves, whether or not the cluster answers: a restart
 	// would not help.
 	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })

@@ -41,6 +41,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 	queuecontroller "github.com/muster-dev/muster/queueing/controller"
 	"github.com/muster-dev/muster/queueing/controller/fence"
+	"github.com/muster-dev/muster/queueing/controller/history"
 	queuemetrics "github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/jobs"
 	jobkinds "github.com/muster-dev/muster/queueing/jobs/kinds"
@@ -155,12 +156,12 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o Options, pulse *hea
 	}
 	queues := queuecontroller.Config{Settings: o.Queues, Registry: metrics.Registry, Metrics: queuemetrics.New(shown),
 		Stepping: pulse.Of("queues")}
+	var provisioner *model.Model
 	if o.Provisioning {
-		m, err := addProvisioning(ctx, mgr, o, pulse)
-		if err != nil {
+		if provisioner, err = addProvisioning(ctx, mgr, o, pulse); err != nil {
 			return err
 		}
-		queues.Capacity = m
+		queues.Capacity = provisioner
 	}
 	if !o.Queueing {
 		return nil
@@ -183,6 +184,15 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o Options, pulse *hea
 				return err
 			}
 			if err := podgroup.Add(mgr, o.Queues, queues.Metrics, kinds...); err != nil || o.DryRun {
+				return err
+			}
+			recorder := &history.Recorder{
+				Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: o.Namespace, Informers: mgr.GetCache(), Clock: clock.RealClock{},
+			}
+			if provisioner != nil {
+				recorder.Spender = provisioner
+			}
+			if err := mgr.Add(recorder); err != nil {
 				return err
 			}
 			return mgr.Add(&fence.Controller{

@@ -75,8 +75,8 @@ var (
 		[]string{"group"}, nil)
 	spend = prometheus.NewDesc("muster_spend_usd_per_hour",
 		"What the machines that exist cost in USD per hour, by the namespace and LocalQueue of the requests that have booked or launched "+
-			"them; both are empty for machines without a booking, and the queue for requests that came from none. A machine that several have "+
-			"booked counts for each in equal parts.",
+			"them, or whose gang was the last on an idle machine; both are empty for machines that no gang has had, and the queue for requests "+
+			"that came from none. A machine that several have booked counts for each in equal parts.",
 		[]string{"namespace", "queue"}, nil)
 	spent = prometheus.NewDesc("muster_spend_usd_total",
 		"What machines have cost in USD, each second at the price that its group had, by the namespace and LocalQueue that paid at the time, as "+

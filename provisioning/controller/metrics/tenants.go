@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"maps"
 	"sync"
 
@@ -49,9 +50,10 @@ func (t *tenants) add(spent []cost.Spent) map[state.Tenant]int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range spent {
-		tenant := t.byUID[s.Request]
-		if s.Namespace != "" {
-			tenant.Namespace = s.Namespace
+		tenant := s.Tenant
+		if known, ok := t.byUID[s.Request]; ok {
+			tenant.Queue = cmp.Or(known.Queue, tenant.Queue)
+			tenant.Namespace = cmp.Or(tenant.Namespace, known.Namespace)
 		}
 		t.spent[tenant] += s.MicroUSD
 	}

@@ -170,11 +170,17 @@ func unbook(n *corev1.Node, e *model.Entry, shared bool) error {
 	return uncordon(n)
 }
 
-// Unlabel takes the labels and the record of a booking off the node.
+// Unlabel takes the labels and the record of a booking off the node. One of a group, which costs, notes the tenant that leaves it.
 func Unlabel(n *corev1.Node, key string) {
 	for _, b := range state.BookingsOn(n.Labels, n.Annotations) {
-		if b.Key == key && n.Labels[v1alpha1.BookedByLabel] == string(b.UID) {
+		if b.Key != key {
+			continue
+		}
+		if n.Labels[v1alpha1.BookedByLabel] == string(b.UID) {
 			delete(n.Labels, v1alpha1.BookedByLabel)
+		}
+		if b.Namespace != "" && n.Labels[v1alpha1.NodeGroupLabel] != "" {
+			set(&n.Annotations, v1alpha1.LeftByAnnotation, b.Tenant().String())
 		}
 	}
 	delete(n.Labels, v1alpha1.BookedLabelPrefix+key)

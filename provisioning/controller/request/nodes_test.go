@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -274,5 +275,19 @@ func TestACordonBesideTheTaintStays(t *testing.T) {
 	}
 	if err := unbook(n, tolerant(), false); err != nil || !n.Spec.Unschedulable || state.IsTainted(n) {
 		t.Errorf("unbooked: %+v, %v", n.Spec, err)
+	}
+}
+
+// TestANodeSaysWhichTenantHasLeftIt: what it costs while it is idle is attributed to the queue of the gang that was on it.
+func TestANodeSaysWhichTenantHasLeftIt(t *testing.T) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1alpha1.NodeGroupLabel: "gpu"}}}
+	e := entry("uid")
+	e.Gang.Queue = "research"
+	if err := errors.Join(book(n, e, whole, opened, now, nil), unbook(n, e, false)); err != nil {
+		t.Fatal(err)
+	}
+	want := state.Tenant{Namespace: "ns", Queue: "research"}
+	if got := state.TenantNamed(n.Annotations[v1alpha1.LeftByAnnotation]); got != want {
+		t.Errorf("it was left by %v, want %v", got, want)
 	}
 }

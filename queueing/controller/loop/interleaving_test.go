@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -121,6 +122,10 @@ func (s *server) client() client.WithWatch {
 		},
 		Patch: func(_ context.Context, _ client.WithWatch, o client.Object, p client.Patch, _ ...client.PatchOption) error {
 			written, err := s.write(o, "", func(copied client.Object) error {
+				if _, ok := copied.(*kueue.LocalQueue); ok {
+					data, err := p.Data(o) // its standing, which decides nothing
+					return errors.Join(err, json.Unmarshal(data, copied))
+				}
 				copied.(*kueue.Workload).Spec = *o.(*kueue.Workload).Spec.DeepCopy()
 				copied.SetGeneration(copied.GetGeneration() + 1)
 				copied.SetFinalizers(o.GetFinalizers())

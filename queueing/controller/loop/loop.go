@@ -118,7 +118,9 @@ type Loop struct {
 	capacity   *advisor
 	nodes      nodeWatch
 	forecast   forecaster
-	metrics    *metrics.Metrics
+	// told is when the standing of a LocalQueue was written.
+	told    map[types.UID]time.Time
+	metrics *metrics.Metrics
 }
 
 // New returns a Loop that has seen nothing yet.
@@ -139,6 +141,7 @@ func New(c client.Client, live client.Reader, config Config) *Loop {
 		report:     newReporter(),
 		leaving:    map[types.UID]*leaver{},
 		metrics:    config.Metrics,
+		told:       map[types.UID]time.Time{},
 		nodes:      nodeWatch{source: config.Nodes},
 		stepping:   config.Stepping,
 	}
@@ -366,6 +369,7 @@ func (l *Loop) remove(object client.Object) {
 	l.known.remove(object)
 	l.state.Delete(object)
 	delete(l.leaving, uid)
+	delete(l.told, uid)
 	switch object.(type) {
 	case *kueue.Workload:
 		l.reasons.Remove(uid)

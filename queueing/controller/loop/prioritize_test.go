@@ -27,6 +27,9 @@ func TestPrioritiesFollowTheirClass(t *testing.T) {
 	faults := func(c client.WithWatch) client.WithWatch {
 		return interceptor.NewClient(c, interceptor.Funcs{
 			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+				if _, ok := o.(*kueue.Workload); !ok {
+					return c.Patch(ctx, o, p, opts...)
+				}
 				if writes++; fail > 0 {
 					fail--
 					return apierrors.NewInternalError(context.DeadlineExceeded)

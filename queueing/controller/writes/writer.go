@@ -2,6 +2,7 @@ package writes
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -112,6 +113,15 @@ func (w *Writer) Prioritize(ctx context.Context, object *kueue.Workload, priorit
 	err := w.Client.Patch(ctx, out, client.RawPatch(types.MergePatchType, workload.PriorityPatch(object, priority)))
 	out.ManagedFields = nil
 	return out, err
+}
+
+// Annotate writes an annotation of an object.
+func (w *Writer) Annotate(ctx context.Context, object client.Object, key, value string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{key: value}}})
+	if err != nil {
+		return err
+	}
+	return w.Client.Patch(ctx, object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, patch))
 }
 
 // RemoveFinalizer removes Kueue's finalizer from an object.

@@ -1,6 +1,6 @@
 // Clusters: those that jobs are given to, and the jobs that run in them or were given to them.
 
-import { el, once } from './dom.js';
+import { el, once, table } from './dom.js';
 import { at, count, plural } from './format.js';
 
 export const title = 'Clusters';
@@ -34,13 +34,6 @@ export function mount(root, app) {
           j.name.replace(/^job\//, '')), el('span', { class: 'sub' }, j.namespace)),
         j.cluster, j.running ? `has run there since ${at(j.since)}` : 'was given to it, and does not run yet', j.usdPerHour ?? '–',
       ])));
-  }
-
-  function table(head, numbers, rows) {
-    const kind = (i) => (numbers.includes(i) ? 'number' : null);
-    return el('div', { class: 'scroll' }, el('table', { class: 'plain' },
-      el('thead', {}, el('tr', {}, head.map((h, i) => el('th', { scope: 'col', class: kind(i) }, h)))),
-      el('tbody', {}, rows.map((cells) => el('tr', {}, cells.map((c, i) => (i > 0 ? el('td', { class: kind(i) }, c) : el('th', { scope: 'row' }, c))))))));
   }
 
   return {

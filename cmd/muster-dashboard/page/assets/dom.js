@@ -53,3 +53,11 @@ export function once(f) {
     }
   };
 }
+
+// table has a heading for each row, and the columns of numbers aligned as such.
+export function table(head, numbers, rows) {
+  const kind = (i) => (numbers.includes(i) ? 'number' : null);
+  return el('div', { class: 'scroll' }, el('table', { class: 'plain' },
+    el('thead', {}, el('tr', {}, head.map((h, i) => el('th', { scope: 'col', class: kind(i) }, h)))),
+    el('tbody', {}, rows.map((cells) => el('tr', {}, cells.map((c, i) => (i > 0 ? el('td', { class: kind(i) }, c) : el('th', { scope: 'row' }, c))))))));
+}

@@ -14,8 +14,9 @@ import * as obtainability from './obtainability.js';
 import * as racks from './racks.js';
 import * as clusters from './clusters.js';
 import * as cost from './cost.js';
+import * as past from './history.js';
 
-const views = { queue, obtainability, racks, clusters, cost };
+const views = { queue, obtainability, racks, clusters, cost, history: past };
 const main = document.getElementById('main');
 
 // silence, in milliseconds, after which the connection counts as lost: the server says
