@@ -80,7 +80,7 @@ func toTheMinute(t time.Time) time.Time { return t.UTC().Truncate(time.Minute) }
 // tellStanding patches the annotation alone.
 func (l *Loop) tellStanding(lq *kueue.LocalQueue, now string) {
 	l.told[lq.UID] = l.now()
-	l.start(writes.Paced, func(ctx context.Context) writes.Done {
+	l.start(writes.Paced, lq.Namespace, func(ctx context.Context) writes.Done {
 		err := l.writer.Annotate(ctx, lq, standing.Annotation, now)
 		return func(time.Time) {
 			if err != nil {

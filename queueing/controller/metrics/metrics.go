@@ -118,7 +118,7 @@ func New(c Config) *Metrics {
 
 	m.effort = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "muster_scheduling_effort_total",
-		Help: "What it cost to evaluate the pending Workloads of a ClusterQueue, in evaluations. "+
+		Help: "What it cost to evaluate the pending Workloads of a ClusterQueue, in evaluations. " +
 			"A plan of machines, a search for victims and a placement in a Topology count as 32.",
 	}, []string{"cluster_queue"})
 	m.all = append(m.all, m.effort)
