@@ -49,7 +49,7 @@ func (d *treeIterator) withinBudget(l *queueIterator) bool {
 			return cmp.Or(btoi(d.mustEvaluate(b))-btoi(d.mustEvaluate(a)), cmp.Compare(a.EvaluatedIn, b.EvaluatedIn))
 		})
 		return false
-	case spent(s.share) && !(l.leastRecent && l.effort == l.effortInOrder):
+	case spent(s.share) && (!l.leastRecent || l.effort > l.effortInOrder):
 		l.queue.Defer(l.remaining())
 		l.pending, l.localQueues = nil, nil
 		return false
