@@ -70,7 +70,9 @@ func TestWhatIsForQueueingAloneIsLeftOut(t *testing.T) {
 		if strings.HasSuffix(name, "Policy muster-consuming-pods") {
 			continue // a queue of others may name the request as it takes its gate off
 		}
-		if want := !aboutQueues(t, o); left[name] != want {
+		// The history is that of Workloads, though none of its objects names their API.
+		ofQueues := aboutQueues(t, o) || strings.HasPrefix(o.GetName(), "muster-history")
+		if want := !ofQueues; left[name] != want {
 			t.Errorf("%s is there: %v, want %v", name, left[name], want)
 		}
 	}
