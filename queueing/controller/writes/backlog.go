@@ -63,8 +63,12 @@ func NewBacklog() *Backlog {
 	return b
 }
 
-// Add adds a write for an object of a namespace. Namespaces take turns.
+// Add adds a write for an object of a namespace. Namespaces take turns, except for what gives quota: that keeps the order
+// of the decisions, which share quota by weights, while turns would give all namespaces the same.
 func (b *Backlog) Add(u Urgency, namespace string, w Write) {
+	if u == Acting {
+		namespace = ""
+	}
 	b.mu.Lock()
 	b.rest[u].Push(item{namespace, w})
 	b.mu.Unlock()
