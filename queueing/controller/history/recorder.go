@@ -131,30 +131,31 @@ func Read(ctx context.Context, kube client.Reader, namespace string) (out []*his
 	return out, nil
 }
 
-// watch hears of Workloads that end and of requests, as long as ctx is not done.
+// watch watches Workloads, and the requests that costs are of, as long as ctx is not done. Without a Spender there are no costs, and the
+// cluster may not even have the kind of requests.
 func (r *Recorder) watch(ctx context.Context) error {
-	for _, w := range []struct {
-		of      client.Object
-		handler toolscache.ResourceEventHandler
-	}{
-		{&kueue.Workload{}, toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { r.changed(nil, o) },
-			UpdateFunc: func(before, now any) { r.changed(before, now) },
-			DeleteFunc: func(o any) { r.deleted(o) },
-		}},
-		{&provreq.ProvisioningRequest{}, toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { r.requested(o) },
-			UpdateFunc: func(_, now any) { r.requested(now) },
-			DeleteFunc: func(o any) { r.deleted(o) },
-		}},
-	} {
-		informer, err := r.Informers.GetInformer(ctx, w.of)
-		if err != nil {
-			return fmt.Errorf("watching %T: %w", w.of, err)
-		}
-		if _, err := informer.AddEventHandler(w.handler); err != nil {
-			return fmt.Errorf("watching %T: %w", w.of, err)
-		}
+	workloads := r.handle(ctx, &kueue.Workload{}, toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { r.changed(nil, o) },
+		UpdateFunc: func(before, now any) { r.changed(before, now) },
+		DeleteFunc: func(o any) { r.deleted(o) },
+	})
+	if workloads != nil || r.Spender == nil {
+		return workloads
+	}
+	return r.handle(ctx, &provreq.ProvisioningRequest{}, toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { r.requested(o) },
+		UpdateFunc: func(_, now any) { r.requested(now) },
+		DeleteFunc: func(o any) { r.deleted(o) },
+	})
+}
+
+func (r *Recorder) handle(ctx context.Context, of client.Object, handler toolscache.ResourceEventHandler) error {
+	informer, err := r.Informers.GetInformer(ctx, of)
+	if err == nil {
+		_, err = informer.AddEventHandler(handler)
+	}
+	if err != nil {
+		return fmt.Errorf("watching %T: %w", of, err)
 	}
 	return nil
 }
