@@ -74,7 +74,7 @@ func (l *Loop) foresee(now time.Time) time.Time {
 	if !l.known.some(func(o client.Object) bool { w, ok := o.(*kueue.Workload); return ok && isExpected(w) }) {
 		l.metrics.Accuracy(f.account.Accuracy(), f.account.Tracked())
 		l.metrics.Expected(nil)
-		l.tellStandings(nil)
+		l.publishStandings(nil)
 		return f.next
 	}
 	f.underWay, f.next = true, time.Time{}
@@ -149,7 +149,7 @@ func (l *Loop) foreseen(report *forecast.Report, made time.Time, took time.Durat
 	l.metrics.Forecast(took)
 	l.metrics.Expected(starts)
 	l.metrics.Accuracy(l.forecast.account.Accuracy(), l.forecast.account.Tracked())
-	l.tellStandings(report)
+	l.publishStandings(report)
 }
 
 // clusterQueueOf is the name of the ClusterQueue that a Workload waits in; empty where its

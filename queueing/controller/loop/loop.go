@@ -118,9 +118,9 @@ type Loop struct {
 	capacity   *advisor
 	nodes      nodeWatch
 	forecast   forecaster
-	// told is when the standing of a LocalQueue was written.
-	told    map[types.UID]time.Time
-	metrics *metrics.Metrics
+	// published is when the Standing of a LocalQueue was last written.
+	published map[types.UID]time.Time
+	metrics   *metrics.Metrics
 }
 
 // New returns a Loop that has seen nothing yet.
@@ -141,7 +141,7 @@ func New(c client.Client, live client.Reader, config Config) *Loop {
 		report:     newReporter(),
 		leaving:    map[types.UID]*leaver{},
 		metrics:    config.Metrics,
-		told:       map[types.UID]time.Time{},
+		published:  map[types.UID]time.Time{},
 		nodes:      nodeWatch{source: config.Nodes},
 		stepping:   config.Stepping,
 	}
@@ -369,7 +369,7 @@ func (l *Loop) remove(object client.Object) {
 	l.known.remove(object)
 	l.state.Delete(object)
 	delete(l.leaving, uid)
-	delete(l.told, uid)
+	delete(l.published, uid)
 	switch object.(type) {
 	case *kueue.Workload:
 		l.reasons.Remove(uid)
