@@ -99,12 +99,16 @@ func (f *Front) getProducts(w http.ResponseWriter, r *http.Request) {
 			list = append(list, string(out))
 		}
 	}
-	reply := map[string]any{"FormatVersion": "aws_v1", "PriceList": list}
-	size := f.config.PageSize
+	writePage(w, map[string]any{"FormatVersion": "aws_v1"}, "PriceList", list, f.config.PageSize, in.NextToken)
+}
+
+// writePage writes a reply with the page of a list that the token names, the first one without a token. A size of zero is that of the list.
+func writePage[T any](w http.ResponseWriter, reply map[string]any, field string, list []T, size int, token string) {
+	reply[field] = list
 	if from := 0; size > 0 {
-		_, _ = fmt.Sscanf(in.NextToken, "from-%d", &from) // no token: from the first
+		_, _ = fmt.Sscanf(token, "from-%d", &from) // no token: from the first
 		to := min(from+size, len(list))
-		reply["PriceList"] = list[from:to]
+		reply[field] = list[from:to]
 		if to < len(list) {
 			reply["NextToken"] = fmt.Sprintf("from-%d", to)
 		}

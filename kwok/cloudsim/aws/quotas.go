@@ -37,21 +37,9 @@ func (f *Front) listServiceQuotas(w http.ResponseWriter, r *http.Request) {
 			QuotaArn: "arn:aws:servicequotas:" + f.config.Region + ":111122223333:ec2/" + q.Code, Value: q.Value, Adjustable: true,
 		})
 	}
-	reply := map[string]any{"Quotas": list}
 	size := in.MaxResults
 	if most := f.config.PageSize; most > 0 && (size == 0 || most < size) {
 		size = most
 	}
-	if from := 0; size > 0 {
-		_, _ = fmt.Sscanf(in.NextToken, "from-%d", &from) // no token: from the first
-		to := min(from+size, len(list))
-		reply["Quotas"] = list[from:to]
-		if to < len(list) {
-			reply["NextToken"] = fmt.Sprintf("from-%d", to)
-		}
-	}
-	w.Header().Set("Content-Type", "application/x-amz-json-1.1")
-	if err := json.NewEncoder(w).Encode(reply); err != nil {
-		panic(http.ErrAbortHandler)
-	}
+	writePage(w, map[string]any{}, "Quotas", list, size, in.NextToken)
 }
