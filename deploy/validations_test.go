@@ -27,7 +27,7 @@ type judge struct {
 	admissionv1.ValidatingAdmissionPolicySpec
 	name string
 	env  *celgo.Env
-	// programs are those of expressions that were asked before.
+	// programs are the compiled expressions.
 	programs map[string]celgo.Program
 	// user makes the requests, and may do all that is named so: verb, resource and subresource.
 	user string

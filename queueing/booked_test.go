@@ -17,7 +17,7 @@ func TestEveryCheckPlacesOnItsBooking(t *testing.T) {
 	} {
 		checks["Kueue's check of "+class] = []string{"requestconfig config class=" + class, "check machines config=config"}
 	}
-	// One node takes all four pods where they ask for that.
+	// One node takes all four pods if they require one domain.
 	const together = "node new pool=gpu block=y rack=b cpu=4 booked=train"
 	const apart = "node new pool=gpu block=y rack=b count=2 cpu=2 booked=train"
 	for topology, nodes := range map[string]string{

@@ -37,7 +37,7 @@ func TestTheRoleIsWhatThePluginReads(t *testing.T) {
 	for _, k := range explainedKinds {
 		read = append(read, view.Right{Verb: "get", Resource: k.resource.String()}, view.Right{Verb: "list", Resource: k.resource.String()})
 	}
-	// What history reads, what explain tells users with no more rights, and what a Job gets beside its own.
+	// history gets ConfigMaps. explain lists events, and gets the objects that complete the pod template of a Job.
 	read = append(read, view.Right{Verb: "get", Resource: "configmaps"}, view.Right{Verb: "list", Resource: "events"},
 		view.Right{Verb: "get", Resource: "workloadpriorityclasses.kueue.x-k8s.io"},
 		view.Right{Verb: "get", Resource: "runtimeclasses.node.k8s.io"})

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/queueing/standing"
 )
 
-// A caller that may read one namespace alone is told what Muster has published on its LocalQueues.
+// A user with rights in one namespace gets what Muster has published on the LocalQueues there.
 
 // standingOf returns the LocalQueue of a Workload with what is published on it; nil if nothing is.
 func (p *Picture) standingOf(w *kueue.Workload) (*kueue.LocalQueue, *standing.Standing) {

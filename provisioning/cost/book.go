@@ -79,7 +79,7 @@ func (b *book) turn(now time.Time) {
 	}
 }
 
-// put says what a machine is for from now on; without shares it is gone.
+// put sets the shares of a machine from now on. A machine without shares is gone.
 func (b *book) put(machine string, u *Use, now time.Time) {
 	b.turn(now)
 	c, known := b.open[machine]

@@ -56,7 +56,7 @@ type Rate struct {
 // Spent is what a request has spent; Request is empty for what none pays.
 type Spent struct {
 	Request types.UID
-	// Tenant that has caused it; without namespace where only the request itself tells it.
+	// Tenant caused the cost. Its namespace is empty if only the request identifies the tenant.
 	state.Tenant
 	MicroUSD int64
 }
@@ -287,7 +287,7 @@ func (l *Ledger) TakeSpent(now time.Time) (out []Spent) {
 	return out
 }
 
-// TakeLines tells, once, what was spent by day, purpose and payer while the account is open; nil while it is closed.
+// TakeLines returns the costs since its last call, by day, purpose and payer; nil while the account is closed.
 func (l *Ledger) TakeLines(now time.Time) map[Line]Entry {
 	if l.book == nil {
 		return nil

@@ -308,7 +308,7 @@ func (m *Model) TakeSpent(now time.Time) (out []cost.Spent) {
 	return out
 }
 
-// TakeLines tells, once, what was spent by day, purpose and payer while the account is open.
+// TakeLines returns the costs since its last call, by day, purpose and payer; nil while the account is closed.
 func (m *Model) TakeLines(now time.Time) (out map[cost.Line]cost.Entry) {
 	m.look(m.clock.Now(), func() { out = m.ledger.TakeLines(now) })
 	return out

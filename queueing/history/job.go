@@ -95,7 +95,7 @@ func (c Catalog) find(name string) *v1alpha1.NodeGroup {
 	return nil
 }
 
-// Offering is that of a group; only what its name tells for one that is gone.
+// Offering returns the offering of a group; it is empty if the group is gone.
 func (c Catalog) Offering(name string) Offering {
 	g := c.find(name)
 	if g == nil {

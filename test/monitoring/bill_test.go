@@ -76,7 +76,7 @@ func TestTheBillIsThatOfTheClouds(t *testing.T) {
 	}
 }
 
-// TestTheExportIsTheBillToTheCent lives through the same gangs on clouds whose machines end only when they are told to. Then the export
+// TestTheExportIsTheBillToTheCent runs the same gangs on clouds whose machines end only when Muster terminates them. Then the export
 // of each group has the cost of the cloud's bill and of the ledger.
 func TestTheExportIsTheBillToTheCent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

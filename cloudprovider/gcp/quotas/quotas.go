@@ -43,7 +43,7 @@ func Of(ctx context.Context, cloud *api.Client, project string, groups []cloudpr
 type reader struct {
 	cloud   *api.Client
 	project string
-	// regions are the quotas of those that were read, and of the project under an empty name.
+	// regions are the quotas by region. Those of the project have an empty name.
 	regions map[string][]*computepb.Quota
 	quotas  []cloudprovider.Quota
 }

@@ -801,7 +801,8 @@ func TestARequestIsDecidedFirst(t *testing.T) {
 	})
 }
 
-// TestANodeThatIsBookedMeanwhileStaysAsItIs: a look decides for nodes as they were, and a request books one before they are written.
+// TestANodeThatIsBookedMeanwhileStaysAsItIs: a pass decides by a snapshot of the nodes, and a request books one of them before the pass
+// writes it.
 func TestANodeThatIsBookedMeanwhileStaysAsItIs(t *testing.T) {
 	g := newGroup("gpu")
 	booked := newNode("a", g)

@@ -29,7 +29,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Spender tells, once, what was spent.
+// Spender returns costs. Each is returned once.
 type Spender interface {
 	TakeLines(now time.Time) map[cost.Line]cost.Entry
 }

@@ -30,7 +30,7 @@ import (
 
 const namespace = "muster-system"
 
-// spender has what was spent since it was last asked.
+// spender returns the costs since its last call.
 type spender map[cost.Line]cost.Entry
 
 func (s spender) TakeLines(time.Time) map[cost.Line]cost.Entry {
