@@ -142,10 +142,13 @@ install-test: build tools kueue ## Test the charts with Helm on a sandbox, attac
 	$(PROGRAMS) $(INSTALL_PROGRAMS) go test -timeout 30m ./test/install $(ARGS)
 	$(PROGRAMS) $(INSTALL_PROGRAMS) go test -short ./test/e2e -chart -run '$(ATTACKS)'
 
-# What starts clusters, the longest first, beside test/e2e. The rest needs neither a cluster nor a program that is built for it.
+# What starts clusters, the longest first, beside test/e2e.
 BESIDE := ./test/multikueue ./kwok/scenario/runner ./test/kueue/... ./test/page ./test/bench ./test/install ./kwok/cluster \
 	./test/clusters ./test/invariants ./cmd/kubectl-muster/...
 CLUSTERS := ./test/e2e $(BESIDE)
+
+# Seeded stories of the whole: the provisioner's, a bad day of the clouds, and random worlds beside the scheduler's own plugins.
+SIMULATED := ./test/simulation ./test/brownouts ./test/oracle
 
 # Tests whose names begin with this are the stories of make test.
 STORIES := ^TestStory
@@ -168,7 +171,7 @@ RUN_IN = $(shell grep -rhlE --include='*_test.go' "^func ($$(sed -E 's:/.*::; s:
 RUN_CLUSTERS = $(filter $(patsubst %/...,%%,$(CLUSTERS)),$(RUN_IN))
 
 .PHONY: test
-test: $(if $(RUN),$(if $(RUN_CLUSTERS),build $(BIN)/helm),build $(BIN)/helm) ## Run the tests without a cluster, and the stories of each part on real clusters. ARGS='-run TestName' runs that test alone.
+test: $(if $(RUN),$(if $(RUN_CLUSTERS),build $(BIN)/helm),build $(BIN)/helm) ## Run the packages' own tests, and the stories of each part on real clusters. ARGS='-run TestName' runs that test alone.
 	@rm -rf $(FAILED)
 ifneq ($(RUN),)
 	@[ -n "$(RUN_IN)" ] || { echo "No test has a name that begins as $(RUN) does"; exit 1; }
@@ -177,7 +180,7 @@ else
 	@status=0; \
 	$(TEST) $(ARGS) -p 1 -run '$(STORIES)' ./test/e2e -chart || status=1; \
 	$(TEST) $(ARGS) -p 1 -run '$(STORIES)' ./test/clusters || status=1; \
-	$(TEST) $(ARGS) $$(go list ./... | grep -vxF -e "$$(go list $(CLUSTERS))") || status=1; \
+	$(TEST) $(ARGS) $$(go list ./... | grep -vxF -e "$$(go list $(CLUSTERS) $(SIMULATED))") || status=1; \
 	[ $$status = 0 ] || $(KEPT)
 endif
 
@@ -185,12 +188,12 @@ endif
 # processors serve, so no other package runs beside it. A stock Kueue that cannot be built fails CI; elsewhere the last line says what
 # is left out.
 .PHONY: test-more
-test-more: build $(BIN)/helm ## Run all other tests on real clusters, beside a stock Kueue, too: half an hour.
+test-more: build $(BIN)/helm ## Run the tests on real clusters, beside a stock Kueue, too, and simulations of the whole: half an hour.
 	@rm -rf $(FAILED)
 	@left=; $(MAKE) --no-print-directory kueue twin || { \
 		rm -rf $(KUEUE) $(KUEUECTL) $(TWIN); left="SKIP: stock Kueue could not be built, so what needs it was left out"; [ -z "$$CI" ] || exit 1; }; \
 	status=0; $(TEST) $(ARGS) -skip '$(STORIES)' ./test/e2e || status=1; \
-	$(TEST) $(ARGS) -p 2 -skip '$(STORIES)' $$(go list $(BESIDE)) || status=1; \
+	$(TEST) $(ARGS) -p 2 -skip '$(STORIES)' $$(go list $(BESIDE) $(SIMULATED)) || status=1; \
 	echo "$$left"; [ $$status = 0 ] || $(KEPT)
 
 .PHONY: test-slowly

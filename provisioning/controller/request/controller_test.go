@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -74,7 +73,7 @@ func play(t *testing.T, story func(*site)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &site{T: t, writes: map[string]int{}, calls: map[string]int{}, events: events.NewFakeRecorder(100)}
 		scheme := runtime.NewScheme()
-		for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, provreq.AddToScheme, v1alpha1.AddToScheme} {
+		for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, provreq.AddToScheme, v1alpha1.AddToScheme} {
 			if err := add(scheme); err != nil {
 				t.Fatal(err)
 			}
