@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	celgo "github.com/google/cel-go/cel"
@@ -44,18 +45,27 @@ func (j *judge) Authorize(_ context.Context, a authorizer.Attributes) (authorize
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
+// manifests of both halves, which the judges share and only read.
+var manifests = sync.OnceValues(func() ([]*unstructured.Unstructured, error) { return Manifests(Halves...) })
+
+// variables is an environment with those of a policy's expressions.
+var variables = sync.OnceValues(func() (*celgo.Env, error) {
+	env, err := expressions().Env(environment.StoredExpressions)
+	if err != nil {
+		return nil, err
+	}
+	return env.Extend(celgo.Variable("object", celgo.DynType), celgo.Variable("oldObject", celgo.DynType),
+		celgo.Variable("request", celgo.DynType), celgo.Variable("variables", celgo.DynType),
+		celgo.Variable("authorizer", library.AuthorizerType))
+})
+
 func newJudge(t *testing.T, name string) *judge {
 	t.Helper()
-	objects, err := Manifests(Halves...)
+	objects, err := manifests()
 	if err != nil {
 		t.Fatal(err)
 	}
-	env, err := expressions().Env(environment.StoredExpressions)
-	if err == nil {
-		env, err = env.Extend(celgo.Variable("object", celgo.DynType), celgo.Variable("oldObject", celgo.DynType),
-			celgo.Variable("request", celgo.DynType), celgo.Variable("variables", celgo.DynType),
-			celgo.Variable("authorizer", library.AuthorizerType))
-	}
+	env, err := variables()
 	if err != nil {
 		t.Fatal(err)
 	}
