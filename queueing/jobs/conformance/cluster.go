@@ -88,6 +88,8 @@ func (all objects) apply(c change) {
 // cluster plays the API server.
 type cluster struct {
 	objects
+	// converted are objects in their Go types, by which they are read most often.
+	converted      map[*unstructured.Unstructured]client.Object
 	now            time.Time
 	revision, made int
 	// written is called with each change and the name of its writer.
@@ -254,22 +256,27 @@ func into(o *unstructured.Unstructured, out runtime.Object) error {
 	return runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, out)
 }
 
-// typed is an object in its type of Go, if there is one.
-func typed(o *unstructured.Unstructured) client.Object {
+// typed returns an object in its Go type if there is one. Like an informer's objects, it is shared and must not be changed.
+func (c *cluster) typed(o *unstructured.Unstructured) client.Object {
 	if o == nil {
 		return nil
 	}
-	if !known.Recognizes(o.GroupVersionKind()) {
-		return o.DeepCopy()
+	if out := c.converted[o]; out != nil {
+		return out
 	}
-	out, err := known.New(o.GroupVersionKind())
+	var out runtime.Object = &unstructured.Unstructured{}
+	var err error
+	if known.Recognizes(o.GroupVersionKind()) {
+		out, err = known.New(o.GroupVersionKind())
+	}
 	if err == nil {
 		err = into(o, out)
 	}
 	if err != nil {
 		panic(err) // it was written in that type
 	}
-	return out.(client.Object)
+	c.converted[o] = out.(client.Object)
+	return c.converted[o]
 }
 
 // Get implements client.Reader.
@@ -312,7 +319,7 @@ func (v *view) selects(options *client.ListOptions, o *unstructured.Unstructured
 		return true
 	}
 	for _, r := range options.FieldSelector.Requirements() {
-		if index := v.indexes[r.Field]; index == nil || !slices.Contains(index(typed(o)), r.Value) {
+		if index := v.indexes[r.Field]; index == nil || !slices.Contains(index(v.typed(o)), r.Value) {
 			return false
 		}
 	}

@@ -58,7 +58,7 @@ func waits(w *world) bool {
 func isOver(reason string) func(*world) bool {
 	return func(w *world) bool {
 		for _, o := range w.of(workloadKind) {
-			for _, c := range typed(o).(*kueue.Workload).Status.Conditions {
+			for _, c := range w.typed(o).(*kueue.Workload).Status.Conditions {
 				if c.Type == kueue.WorkloadFinished && c.Reason != kueue.WorkloadSliceReplaced {
 					return c.Reason == reason && len(w.running()) == 0
 				}

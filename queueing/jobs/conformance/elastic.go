@@ -118,7 +118,7 @@ func (w *world) slices() []*kueue.Workload {
 	}
 	var out []*kueue.Workload
 	for _, o := range w.of(workloadKind) {
-		if own := typed(o).(*kueue.Workload); !workload.IsFinished(own) {
+		if own := w.typed(o).(*kueue.Workload); !workload.IsFinished(own) {
 			out = append(out, own)
 		}
 	}

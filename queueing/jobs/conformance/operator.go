@@ -346,7 +346,7 @@ var jobController = &operator{
 				terminating++
 			default:
 				active++
-				if p := typed(pod).(*corev1.Pod); jobs.IsReady(p) {
+				if p := w.typed(pod).(*corev1.Pod); jobs.IsReady(p) {
 					ready++
 				}
 			}

@@ -148,7 +148,8 @@ type actor interface {
 
 func newWorld(s Subject, a actor) *world {
 	w := &world{subject: s, actor: a, pool: "a"}
-	w.cluster = &cluster{objects: objects{}, now: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC), indexes: s.Indexes, written: w.judge}
+	w.cluster = &cluster{objects: objects{}, converted: map[*unstructured.Unstructured]client.Object{},
+		now: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC), indexes: s.Indexes, written: w.judge}
 	for _, pool := range []string{"a", "b"} {
 		flavor := &kueue.ResourceFlavor{}
 		flavor.Name, flavor.Spec.NodeLabels = pool, map[string]string{"pool": pool}
@@ -209,7 +210,7 @@ func (w *world) Eventf(_, _ runtime.Object, _, reason, _, note string, args ...a
 }
 
 func (w *world) ask(before, after *unstructured.Unstructured) {
-	for _, key := range w.life.Asks(typed(before), typed(after)) {
+	for _, key := range w.life.Asks(w.typed(before), w.typed(after)) {
 		w.life.due[key] = w.now
 	}
 }
@@ -397,8 +398,8 @@ func (w *world) judge(by string, c change) {
 	case "Pod":
 		w.judgePod(c)
 	case "Workload":
-		before, _ := typed(c.before).(*kueue.Workload)
-		after, _ := typed(c.after).(*kueue.Workload)
+		before, _ := w.typed(c.before).(*kueue.Workload)
+		after, _ := w.typed(c.after).(*kueue.Workload)
 		w.judgeWorkload(by, before, after)
 	}
 }
@@ -460,7 +461,7 @@ func (w *world) judgePod(c change) {
 		asked := get[map[string]any](c.after.Object, "spec")["containers"]
 		if p := &own.Spec.PodSets[i]; asked != nil && string(p.Name) == c.after.GetLabels()[jobs.PodSetLabel] {
 			want, got := p.Template.Spec.Containers[0].Resources.Requests.Cpu(),
-				typed(c.after).(*corev1.Pod).Spec.Containers[0].Resources.Requests.Cpu()
+				w.typed(c.after).(*corev1.Pod).Spec.Containers[0].Resources.Requests.Cpu()
 			if got.Cmp(*want) != 0 {
 				w.fail("pod %s asks for %s CPUs and has quota for %s", c.after.GetName(), got, want)
 			}
