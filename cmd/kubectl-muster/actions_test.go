@@ -135,6 +135,7 @@ func (s *onSandbox) submits() {
 	s.Helper()
 	line := []string{"run", "short", "--image=main", "--gpus=8", "--priority=urgent"}
 	s.refuses(append(line, "--", "true"), "--queue is missing: use one of main, night")
+	s.refuses(append(line, "--queue=mian", "--", "true"), "namespace default has no LocalQueue mian: --queue is one of main, night")
 	line = append(line, "--queue=main")
 	s.refuses(append(line, "true"), "name one job, and not 2: the command of the pods follows --")
 	s.refuses(line, "the command is missing: give it after --")

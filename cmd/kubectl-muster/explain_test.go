@@ -318,7 +318,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"),
 				waiting("train", 4, func(w *kueue.Workload) { w.Spec.Active = new(false) })},
 			want: []string{
-				"is deactivated: set spec.active of its Workload to true",
+				"is held: to queue it again, use `kubectl muster release`, or set spec.active of its Workload to true",
 			},
 		},
 		"the time by which it was to start has passed": {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -85,8 +86,8 @@ PyTorchJob has what its operator sets.`,
 				return err
 			}
 		}
-		if job.Queue == "" {
-			if job.Queue, err = onlyQueue(command.Context(), kube, namespace); err != nil {
+		if job.Queue == "" || !dryRun {
+			if job.Queue, err = queueFor(command.Context(), kube, namespace, job.Queue); err != nil {
 				return err
 			}
 		}
@@ -119,20 +120,31 @@ func readScript(file string, in io.Reader) (string, error) {
 	return string(text), err
 }
 
-// onlyQueue is the LocalQueue of a namespace that has one.
-func onlyQueue(ctx context.Context, kube client.Client, namespace string) (string, error) {
+// queueFor returns the LocalQueue that is named, or else the only one of the namespace. A job in a queue that does not exist would
+// wait without an end.
+func queueFor(ctx context.Context, kube client.Client, namespace, name string) (string, error) {
 	list := &kueue.LocalQueueList{}
-	if err := kube.List(ctx, list, client.InNamespace(namespace)); err != nil {
+	err := kube.List(ctx, list, client.InNamespace(namespace))
+	switch {
+	case err != nil && name == "":
 		return "", fmt.Errorf("--queue is missing, and the LocalQueues of namespace %s cannot be read: %w", namespace, err)
+	case apierrors.IsForbidden(err):
+		return name, nil // to submit takes no right to read queues
+	case err != nil:
+		return "", fmt.Errorf("reading the LocalQueues of namespace %s: %w", namespace, err)
 	}
 	names := make([]string, len(list.Items))
 	for i := range list.Items {
 		names[i] = list.Items[i].Name
 	}
-	switch len(names) {
-	case 0:
+	switch {
+	case slices.Contains(names, name):
+		return name, nil
+	case len(names) == 0:
 		return "", fmt.Errorf("namespace %s has no LocalQueue, without which no job of it can queue", namespace)
-	case 1:
+	case name != "":
+		return "", fmt.Errorf("namespace %s has no LocalQueue %s: --queue is one of %s", namespace, name, strings.Join(names, ", "))
+	case len(names) == 1:
 		return names[0], nil
 	}
 	return "", fmt.Errorf("--queue is missing: use one of %s", strings.Join(names, ", "))

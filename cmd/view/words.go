@@ -27,8 +27,8 @@ var words = map[string]string{
 	kueue.WorkloadQuotaReservedReasonMisconfigured:                CannotStart + ": Muster cannot queue it",
 	kueue.WorkloadQuotaReservedReasonPendingEvaluation:            "is about to be evaluated",
 	kueue.WorkloadAdmissionGated:                                  "is held by an admission gate",
-	kueue.WorkloadDeactivated: "is deactivated: set spec.active of its Workload to true, or suspend to " +
-		"false in the job",
+	kueue.WorkloadDeactivated: "is held: to queue it again, use `kubectl muster release`, or set spec.active of its " +
+		"Workload to true, or suspend to false in the job",
 }
 
 func inWords(reason string) string {
