@@ -19,12 +19,13 @@ func newKubectlCommand(o *options) *cobra.Command {
 		Use:   "kubectl [ARGUMENTS]",
 		Short: "Run the built-in kubectl on a running sandbox",
 		Long: `Run the built-in kubectl with the administrator's kubeconfig of a running sandbox. All
-arguments after "kubectl" are passed on; --name stands before it. With --kubeconfig among
-them it works on any other cluster.`,
+arguments after "kubectl" are passed on, but a --name that comes first. With --kubeconfig
+among them it works on any other cluster.`,
 		Example: `  muster-sandbox kubectl get nodes
   muster-sandbox --name lab kubectl apply -f job.yaml`,
 		DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
+			args = o.takeName(args)
 			if needsCluster(args) {
 				state, err := o.find()
 				if err != nil {
@@ -37,6 +38,19 @@ them it works on any other cluster.`,
 			return runKubectl(args)
 		},
 	}
+}
+
+// takeName sets the sandbox's name if it is the first argument, and returns the others. kubectl has no flag --name before its command.
+func (o *options) takeName(args []string) []string {
+	if len(args) > 1 && args[0] == "--name" {
+		o.name = args[1]
+		return args[2:]
+	}
+	if len(args) > 0 && strings.HasPrefix(args[0], "--name=") {
+		o.name = strings.TrimPrefix(args[0], "--name=")
+		return args[1:]
+	}
+	return args
 }
 
 // needsCluster is false for calls that bring a kubeconfig of their own, that only ask kubectl about itself, or that only
