@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -30,7 +31,8 @@ func newJobsCommand(o *options) *cobra.Command {
   Failed    it has ended without success
   Finished  it has ended; ` + "`kubectl muster history`" + ` lists those whose Workload is gone, too
 
-USD/H is the price of the machines that a job has now, USD SO FAR what they have cost it.
+USD/H is the price of the machines that a job has now, USD SO FAR what machines have cost it; for
+a job that has ended it comes from the history, a minute later.
 -o wide adds priorities, ClusterQueues and what a job waits for. With --namespace only jobs of
 that namespace are listed.`,
 		Example: `  kubectl muster jobs
@@ -85,7 +87,14 @@ func (o *options) jobs(ctx context.Context, states []view.JobState) (answer, err
 	if !p.ReadsWorkloads() {
 		return nil, fmt.Errorf("you may not list %s in namespace %s. %s", view.QueueKinds[0].Resource, namespace, askFor)
 	}
-	return jobList(slices.DeleteFunc(p.Jobs(*o.config.Namespace), func(l view.JobLine) bool { return !slices.Contains(states, l.State) })), nil
+	lines := slices.DeleteFunc(p.Jobs(*o.config.Namespace), func(l view.JobLine) bool { return !slices.Contains(states, l.State) })
+	if slices.ContainsFunc(lines, func(l view.JobLine) bool { return l.State == view.Failed || l.State == view.Finished }) {
+		// To list jobs takes no right to read the history.
+		if past, err := view.ReadPast(ctx, kube, *o.config.Namespace, time.Time{}); err == nil {
+			past.AddCosts(lines)
+		}
+	}
+	return jobList(lines), nil
 }
 
 func (l jobList) print(p *printer) error {

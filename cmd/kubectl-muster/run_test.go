@@ -14,8 +14,8 @@ import (
 	"github.com/muster-dev/muster/cmd/view"
 )
 
-// TestQueueFor checks that a typo in the name of a queue is refused at once, also by those who
-// may read no queue if the name is missing.
+// TestQueueFor checks that a typo in the name of a queue is refused at once. A user without the
+// right to read queues can still submit to one by its name.
 func TestQueueFor(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "localqueues"}, "", nil)
 	for name, tc := range map[string]struct {

@@ -108,6 +108,19 @@ func pastOf(records []*history.Record, namespace string, since time.Time) *Past 
 	return out
 }
 
+// AddCosts sets what ended jobs have cost. Their machines are no longer theirs, so that only the record has it.
+func (p *Past) AddCosts(lines []JobLine) {
+	costs := map[[2]string]string{}
+	for _, j := range p.Jobs {
+		costs[[2]string{j.Namespace, j.Workload}] = j.USD
+	}
+	for i := range lines {
+		if l := &lines[i]; l.State == Failed || l.State == Finished {
+			l.USDSoFar = costs[[2]string{l.Namespace, l.Workload}]
+		}
+	}
+}
+
 // SumsBy is what a sum can be of.
 var SumsBy = []string{"queue", "namespace", "week"}
 

@@ -59,6 +59,19 @@ func TestThePastByJobAndQueue(t *testing.T) {
 	}
 }
 
+func TestEndedJobsHaveTheirCosts(t *testing.T) {
+	lines := []JobLine{
+		{Namespace: "a", Workload: "job-train", State: Finished}, {Namespace: "b", Workload: "job-eval", State: Failed},
+		{Namespace: "a", Workload: "job-eval", State: Finished}, {Namespace: "a", Workload: "job-train", State: Running, USDSoFar: "1.00"},
+	}
+	pastOf([]*history.Record{pastWeek()}, "", time.Time{}).AddCosts(lines)
+	for i, want := range []string{"20.00", "5.00", "", "1.00"} {
+		if lines[i].USDSoFar != want {
+			t.Errorf("line %d: %q, want %q", i, lines[i].USDSoFar, want)
+		}
+	}
+}
+
 // TestTheExportAddsUpToTheRecord, to the millionth of a USD, with the columns that FOCUS calls mandatory, and with idle machines apart.
 func TestTheExportAddsUpToTheRecord(t *testing.T) {
 	p := pastOf([]*history.Record{pastWeek()}, "", time.Time{})

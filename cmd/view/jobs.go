@@ -54,8 +54,9 @@ type JobLine struct {
 	Pods         int32     `json:"pods"`
 	// Devices are the extended resources that all of its pods request.
 	Devices corev1.ResourceList `json:"devices,omitempty"`
-	// USDPerHour is the price of the machines that it has, and USDSoFar what they have cost it. Both are empty if it has none, or if the
-	// caller may not read what costs are computed from.
+	// USDPerHour is the price of the machines that it has, and USDSoFar what it has paid for machines. Both are empty if it has none, or
+	// if the caller may not read what costs are computed from. The cost of a job that has ended is in
+	// the history, see Past.AddCosts.
 	USDPerHour string `json:"usdPerHour,omitempty"`
 	USDSoFar   string `json:"usdSoFar,omitempty"`
 	// Words say what it waits for, or why it has ended.
