@@ -130,7 +130,7 @@ func (w *world) plan(_ *planner.Snapshot, gang state.Gang, policy state.Policy) 
 	pool := gang.PodSets[0].Template.Spec.NodeSelector["pool"]
 	if pool == "ondemand" && !slices.Contains(policy.CapacityTypes, v1alpha1.OnDemand) {
 		return planner.Verdict{Outcome: planner.Wait, Reasons: []planner.Reason{{
-			Code: planner.CodeMarket, Group: pool, Message: "the policy does not allow OnDemand",
+			Code: planner.CodeCapacityType, Group: pool, Message: "the policy does not allow OnDemand",
 		}}}
 	}
 	if have := w.machines[pool]; gang.PodSets[0].Count > have {

@@ -61,7 +61,7 @@ func (l groupLines) print(p *printer) error {
 		fmt.Fprintln(p.out, "There is no NodeGroup: create one, or configure a cloud whose groups Muster discovers (`muster --help`).")
 		return nil
 	}
-	columns := []string{"GROUP", "MARKET", "USD/H", "MACHINES", "BOOKED", "CHANCE", "OF 8", "BACKOFF", "TROUBLES"}
+	columns := []string{"GROUP", "CAPACITY", "USD/H", "MACHINES", "BOOKED", "CHANCE", "OF 8", "BACKOFF", "TROUBLES"}
 	if p.wide {
 		columns = append(columns, "READY", "ZONE", "PROVIDER", "LAST FAILURE", "BACKOFF UNTIL", "ENDS", "MESSAGE")
 	}
@@ -72,7 +72,7 @@ func (l groupLines) print(p *printer) error {
 			troubles = fmt.Sprint(len(g.Troubles))
 		}
 		rows[i] = []string{
-			g.Name, g.Market, g.USDPerHour, fmt.Sprintf("%d of %d", g.Machines, g.Max), fmt.Sprint(g.Booked),
+			g.Name, g.CapacityType, g.USDPerHour, fmt.Sprintf("%d of %d", g.Machines, g.Max), fmt.Sprint(g.Booked),
 			fmt.Sprintf("%d%%", g.ChanceOfOne), percent(g.ChanceOfEight), g.BackoffLeft, troubles,
 		}
 		if p.wide {

@@ -239,7 +239,7 @@ func (c costs) printMachines(p *printer) error {
 	}
 	for i := range c.Groups {
 		g := &c.Groups[i]
-		groups = append(groups, append([]string{c.nameOf(g.Cluster), g.Group, g.Market, g.Each}, p.cells(&g.CostLine)...))
+		groups = append(groups, append([]string{c.nameOf(g.Cluster), g.Group, g.CapacityType, g.Each}, p.cells(&g.CostLine)...))
 	}
 	for _, t := range c.Tenants {
 		namespace := t.Namespace
@@ -261,7 +261,7 @@ func (c costs) printMachines(p *printer) error {
 		rows    [][]string
 	}{
 		{"By cluster", []string{clusterColumn}, clusters},
-		{"By group", []string{clusterColumn, "GROUP", "MARKET", "USD/H EACH"}, groups},
+		{"By group", []string{clusterColumn, "GROUP", "CAPACITY", "USD/H EACH"}, groups},
 		{"By queue", []string{"NAMESPACE", "QUEUE"}, tenants},
 		{"By job", []string{"NAMESPACE", "NAME", clusterColumn, "USD SO FAR"}, jobs},
 	} {

@@ -84,7 +84,7 @@ func TestCosts(t *testing.T) {
 			objects: []client.Object{group("h100", 8, nil), owned("job", running("w", "team", 2, nil)), paying("train", "w", 0),
 				machineOf("h100", "a", "train"), machineOf("h100", "b", "train"), runs("train", "a")},
 			want: []string{"Machines: 2, at 20.00 USD per hour, 0.00 of it for idle or wasted machines.",
-				"By group\nGROUP MARKET USD/H EACH MACHINES JOINING BOOKED USED IDLE WASTED USD/H UNUSED USD/H\nh100 OnDemand 10.00 2 0 1 1 0 0 20.00 0.00",
+				"By group\nGROUP CAPACITY USD/H EACH MACHINES JOINING BOOKED USED IDLE WASTED USD/H UNUSED USD/H\nh100 OnDemand 10.00 2 0 1 1 0 0 20.00 0.00",
 				"By queue\nNAMESPACE QUEUE MACHINES JOINING BOOKED USED IDLE WASTED USD/H UNUSED USD/H\ndefault main 2 0 1 1 0 0 20.00 0.00",
 				"By job\nNAMESPACE NAME USD SO FAR MACHINES JOINING BOOKED USED IDLE WASTED USD/H UNUSED USD/H\ndefault job/job 10.00 2 0 1 1 0 0 20.00 0.00"},
 		},
@@ -219,7 +219,7 @@ func TestCostsAreOfAllClusters(t *testing.T) {
 	lacks(t, text, "Machines: 4, at 30.00 USD per hour, 0.00 of it for idle or wasted machines.",
 		"By cluster\nCLUSTER MACHINES JOINING BOOKED USED IDLE WASTED USD/H UNUSED USD/H\n"+
 			"east 1 0 1 0 0 0 10.00 0.00\nidle 0 0 0 0 0 0 0.00 0.00\nwest 3 0 1 1 1 0 20.00 0.00",
-		"By group\nCLUSTER GROUP MARKET USD/H EACH MACHINES",
+		"By group\nCLUSTER GROUP CAPACITY USD/H EACH MACHINES",
 		"west h100 OnDemand 10.00 2 0 1 1 0 0 20.00 0.00\neast h100 OnDemand 10.00 1 0 1 0 0 0 10.00 0.00",
 		"default main 3 0 2 1 0 0 30.00 0.00", // of the queue, in both
 		"NAMESPACE NAME CLUSTER USD SO FAR MACHINES",

@@ -635,9 +635,9 @@ func (p *printer) simulation(s *view.Simulation) error {
 	p.list("Where", s.Where)
 	var rows [][]string
 	for _, l := range s.Launches {
-		rows = append(rows, []string{l.Group, l.Market, l.Zone, fmt.Sprint(l.Machines), l.USDPerHour, fmt.Sprintf("%d%%", l.Chance)})
+		rows = append(rows, []string{l.Group, l.CapacityType, l.Zone, fmt.Sprint(l.Machines), l.USDPerHour, fmt.Sprintf("%d%%", l.Chance)})
 	}
-	if err := p.part("Machines to launch", []string{"GROUP", "MARKET", "ZONE", "MACHINES", "USD/H", "CHANCE"}, rows); err != nil {
+	if err := p.part("Machines to launch", []string{"GROUP", "CAPACITY", "ZONE", "MACHINES", "USD/H", "CHANCE"}, rows); err != nil {
 		return err
 	}
 	rows = nil

@@ -377,7 +377,7 @@ func TestSimulationTellsWhichClusterIsAsked(t *testing.T) {
 		"- bare lacks LocalQueue default/main, and would not be asked\n- away is not connected to its manager, and would not be asked\n- "+
 			"north was not read\n",
 		"In cluster cheap:\nJob default/new would start at 2026-11-20T12:04:00Z (in 4m), on flavor h100.\n",
-		"GROUP MARKET ZONE MACHINES USD/H CHANCE\nh100 OnDemand zone-a 4 40.00 95%",
+		"GROUP CAPACITY ZONE MACHINES USD/H CHANCE\nh100 OnDemand zone-a 4 40.00 95%",
 		"- cluster north: your kubeconfig has no context north; it may be asked first\n", "the dispatcher decides when the job is there")
 	lacks(t, second, "would get quota here at once, on flavor h100, and be given to cluster dear.\n", "In cluster dear:",
 		"3 cheap would start it")

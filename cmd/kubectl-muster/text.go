@@ -286,7 +286,7 @@ func (p *printer) holders(heading string, lines []view.HolderLine) error {
 
 // capacity writes what groups could provide, and what rules them out.
 func (p *printer) capacity(lines []view.CapacityLine) error {
-	columns := []string{"FLAVOR", "GROUP", "MARKET", "USD/H", "MACHINES", "NEEDED", "CHANCE"}
+	columns := []string{"FLAVOR", "GROUP", "CAPACITY", "USD/H", "MACHINES", "NEEDED", "CHANCE"}
 	if p.wide {
 		columns = append(columns, "LAST FAILURE", "BACKOFF UNTIL", "WHY NOT")
 	}
@@ -301,7 +301,7 @@ func (p *printer) capacity(lines []view.CapacityLine) error {
 		if c.Needed > 0 {
 			needed = fmt.Sprint(c.Needed)
 		}
-		row := []string{c.Flavor, c.Group, c.Market, c.USDPerHour, fmt.Sprintf("%d of %d", c.Machines, c.MaxMachines),
+		row := []string{c.Flavor, c.Group, c.CapacityType, c.USDPerHour, fmt.Sprintf("%d of %d", c.Machines, c.MaxMachines),
 			needed, percent(c.Chance)}
 		if p.wide {
 			row = append(row, c.LastFailure, c.Backoff, c.Why)

@@ -65,9 +65,9 @@ type ClusterCost struct {
 
 // GroupCost is the cost of a group's machines.
 type GroupCost struct {
-	Cluster string `json:"cluster,omitempty"`
-	Group   string `json:"group"`
-	Market  string `json:"market"`
+	Cluster      string `json:"cluster,omitempty"`
+	Group        string `json:"group"`
+	CapacityType string `json:"capacityType"`
 	// Each is the price of one machine.
 	Each string `json:"usdPerHourEach"`
 	CostLine
@@ -310,7 +310,7 @@ func (c *charges) chargeMachine(group string, purpose cost.Purpose, price int64,
 		c.groups[name] = g
 	}
 	if ng := c.Groups[group]; ng != nil {
-		g.Market, c.priced[name] = string(ng.Spec.CapacityType), ng.Spec.PricePerHour != nil
+		g.CapacityType, c.priced[name] = string(ng.Spec.CapacityType), ng.Spec.PricePerHour != nil
 	}
 	g.Each = text.USD(price)
 	if c.clusters[c.cluster] == nil {

@@ -105,12 +105,12 @@ type LeavingLine struct {
 
 // CapacityLine is what a NodeGroup could provide for the object.
 type CapacityLine struct {
-	Flavor      string `json:"flavor,omitempty"`
-	Group       string `json:"group"`
-	Market      string `json:"market"`
-	USDPerHour  string `json:"usdPerHour"`
-	Machines    int    `json:"machines"`
-	MaxMachines int    `json:"maxMachines"`
+	Flavor       string `json:"flavor,omitempty"`
+	Group        string `json:"group"`
+	CapacityType string `json:"capacityType"`
+	USDPerHour   string `json:"usdPerHour"`
+	Machines     int    `json:"machines"`
+	MaxMachines  int    `json:"maxMachines"`
 	// Needed is the number of machines if all came from this group; 0 if none takes its pods. Chance is the
 	// probability that such a launch succeeds as a whole, in percent; nil if no such launch is made, but after a backoff.
 	Needed int  `json:"needed"`

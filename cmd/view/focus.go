@@ -24,7 +24,7 @@ var focusColumns = []string{
 	"SubAccountId", "SubAccountName", "Tags", "x_Job", "x_Namespace", "x_Purpose", "x_Queue",
 }
 
-// pricing are the categories of FOCUS by the market. What is reserved is paid for by another charge, which Muster does not see.
+// pricing are the categories of FOCUS by capacity type. What is reserved is paid for by another charge, which Muster does not see.
 var pricing = map[string]string{
 	string(v1alpha1.Spot): "Dynamic", string(v1alpha1.OnDemand): "Standard", string(v1alpha1.Reserved): "Committed",
 }
@@ -64,7 +64,7 @@ func focusRow(c *history.Cost, of history.Offering, cluster, job string) (map[st
 		return nil, fmt.Errorf("the record has a cost of the day %q: %w", c.Day, err)
 	}
 	month := time.Date(day.Year(), day.Month(), 1, 0, 0, 0, 0, time.UTC)
-	tags, err := json.Marshal(map[string]string{"muster.dev/node-group": c.Group, "muster.dev/capacity-type": of.Market})
+	tags, err := json.Marshal(map[string]string{"muster.dev/node-group": c.Group, "muster.dev/capacity-type": of.CapacityType})
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func focusRow(c *history.Cost, of history.Offering, cluster, job string) (map[st
 		"ChargeCategory": "Usage", "ChargeFrequency": "Usage-Based",
 		"ChargeDescription": fmt.Sprintf("Machines of NodeGroup %s, %s", c.Group, c.Purpose),
 		"ConsumedQuantity":  hours, "ConsumedUnit": "Hours", "PricingQuantity": hours, "PricingUnit": "Hours",
-		"PricingCategory":   cmp.Or(pricing[of.Market], "Other"),
+		"PricingCategory":   cmp.Or(pricing[of.CapacityType], "Other"),
 		"InvoiceIssuerName": provider, "ProviderName": provider, "PublisherName": provider,
 		"ResourceId": c.Group, "ResourceName": c.Group, "ResourceType": "NodeGroup",
 		"ServiceCategory": "Compute", "ServiceName": "Virtual machines",

@@ -15,10 +15,10 @@ import (
 
 // GroupLine is a NodeGroup as Muster recorded it.
 type GroupLine struct {
-	Name     string `json:"name"`
-	Provider string `json:"provider"`
-	Market   string `json:"market"`
-	Zone     string `json:"zone,omitempty"`
+	Name         string `json:"name"`
+	Provider     string `json:"provider"`
+	CapacityType string `json:"capacityType"`
+	Zone         string `json:"zone,omitempty"`
 	// EndsAt is when the cloud ends all machines of the group.
 	EndsAt     *time.Time `json:"endsAt,omitempty"`
 	USDPerHour string     `json:"usdPerHour"`
@@ -48,7 +48,7 @@ type GroupLine struct {
 func GroupLineOf(ng *v1alpha1.NodeGroup, now time.Time) GroupLine {
 	g := nodegroups.GroupFrom(ng, ng.Status, int(ng.Status.Machines))
 	out := GroupLine{
-		Name: ng.Name, Provider: string(ng.Spec.Provider), Market: string(ng.Spec.CapacityType), Zone: ng.Spec.Zone,
+		Name: ng.Name, Provider: string(ng.Spec.Provider), CapacityType: string(ng.Spec.CapacityType), Zone: ng.Spec.Zone,
 		USDPerHour: priceOf(&g), Machines: ng.Status.Machines, Ready: ng.Status.ReadyNodes,
 		Booked: ng.Status.BookedNodes, Max: ng.Spec.MaxNodes, ChanceOfOne: g.Chance(1, "", now) / 10,
 	}

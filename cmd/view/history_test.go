@@ -21,7 +21,8 @@ func pastWeek() *history.Record {
 			Started: monday.Add(time.Hour), Ended: monday.Add(time.Hour + ran), Devices: map[string]int64{"nvidia.com/gpu": 8}}
 	}
 	r.Jobs = []history.Job{ended("a", "train", history.Finished, 2*time.Hour), ended("b", "eval", history.Failed, time.Hour)}
-	r.Groups["h100"] = history.Offering{Provider: "aws", Zone: "us-east-1a", Region: "us-east-1", Market: "Spot", MachineType: "p5.48xlarge"}
+	r.Groups["h100"] = history.Offering{Provider: "aws", Zone: "us-east-1a", Region: "us-east-1", CapacityType: "Spot",
+		MachineType: "p5.48xlarge"}
 	for _, c := range []history.Cost{
 		{Day: "2026-11-23", Namespace: "a", Queue: "gpus", Workload: "job-train", Purpose: "used", Milliseconds: 7_200_000, MicroUSD: 20_009_999,
 			ListMicroUSD: 40_000_000},

@@ -51,7 +51,7 @@ func needed(g *planner.Group, pods []podsLike) (n int) {
 // that can never fit the pods are left out if there are others.
 func (p *Picture) groupsFor(flavor string, pods []podsLike, plan *planner.Verdict) (lines []CapacityLine, unblock []string) {
 	misfit := func(code planner.ReasonCode) bool {
-		return code == planner.CodeTaint || code == planner.CodeConstraint || code == planner.CodeMarket || code == planner.CodeTooSmall
+		return code == planner.CodeTaint || code == planner.CodeConstraint || code == planner.CodeCapacityType || code == planner.CodeTooSmall
 	}
 	some := len(plan.Launches) > 0 || slices.ContainsFunc(plan.Reasons, func(r planner.Reason) bool {
 		return r.Group != "" &&
@@ -138,7 +138,7 @@ func (p *Picture) capacityOf(g *planner.Group, pods []podsLike) CapacityLine {
 	}
 	level := g.LevelOf(levels)
 	out := CapacityLine{
-		Group: g.Name, Market: string(g.CapacityType), USDPerHour: priceOf(&g.Group),
+		Group: g.Name, CapacityType: string(g.CapacityType), USDPerHour: priceOf(&g.Group),
 		Machines: g.Machines, MaxMachines: g.Max, Needed: n,
 	}
 	if n > 0 && n <= g.Max {

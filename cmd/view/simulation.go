@@ -109,12 +109,12 @@ type FlavorLine struct {
 
 // LaunchLine is a number of machines that would be launched.
 type LaunchLine struct {
-	Group      string `json:"group"`
-	Market     string `json:"market"`
-	Zone       string `json:"zone,omitempty"`
-	Machines   int    `json:"machines"`
-	USDPerHour string `json:"usdPerHour"`
-	Chance     int    `json:"chancePercent"`
+	Group        string `json:"group"`
+	CapacityType string `json:"capacityType"`
+	Zone         string `json:"zone,omitempty"`
+	Machines     int    `json:"machines"`
+	USDPerHour   string `json:"usdPerHour"`
+	Chance       int    `json:"chancePercent"`
 }
 
 // UseLine is an existing machine with the pods that would run on it.
@@ -274,7 +274,7 @@ func (s *Simulation) placed(p *Picture, o *forecast.Outcome) {
 			if g := &p.Snapshot.Groups[i]; g.Name == l.Group {
 				level := g.LevelOf(plan.Gang.Levels(plan.Policy))
 				s.Launches = append(s.Launches, LaunchLine{
-					Group: g.Name, Market: string(g.CapacityType), Zone: g.Zone, Machines: l.Count,
+					Group: g.Name, CapacityType: string(g.CapacityType), Zone: g.Zone, Machines: l.Count,
 					USDPerHour: text.USD(g.MicroUSDPerHour * int64(l.Count)), Chance: g.Chance(l.Count, level, p.Now) / 10,
 				})
 			}

@@ -18,7 +18,7 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=cpol
 // +kubebuilder:printcolumn:name="Split",type=string,JSONPath=`.spec.split`
-// +kubebuilder:printcolumn:name="Markets",type=string,JSONPath=`.spec.capacityTypes`
+// +kubebuilder:printcolumn:name="Capacities",type=string,JSONPath=`.spec.capacityTypes`
 // +kubebuilder:printcolumn:name="Max USD/h per Gang",type=string,JSONPath=`.spec.maxPricePerHour`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type CapacityPolicy struct {

@@ -15,7 +15,7 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=ng
 // +kubebuilder:printcolumn:name="Provider",type=string,JSONPath=`.spec.provider`
-// +kubebuilder:printcolumn:name="Market",type=string,JSONPath=`.spec.capacityType`
+// +kubebuilder:printcolumn:name="Capacity",type=string,JSONPath=`.spec.capacityType`
 // +kubebuilder:printcolumn:name="Zone",type=string,JSONPath=`.spec.zone`
 // +kubebuilder:printcolumn:name="USD/h",type=string,JSONPath=`.status.usdPerHour`
 // +kubebuilder:printcolumn:name="Machines",type=integer,JSONPath=`.status.machines`
@@ -71,7 +71,7 @@ type NodeGroupSpec struct {
 	// +kubebuilder:validation:Maximum=100000
 	MaxNodes int32 `json:"maxNodes"`
 
-	// capacityType is the market of the machines. Nodes have it as the label
+	// capacityType is how the machines are paid for. Nodes have it as the label
 	// muster.dev/capacity-type, in lower case with hyphens.
 	// +optional
 	// +kubebuilder:default=OnDemand
@@ -84,7 +84,7 @@ type NodeGroupSpec struct {
 	Zone string `json:"zone,omitempty"`
 
 	// pricePerHour is the price of one machine, in USD per hour. While it is unset the price is
-	// unknown: other groups of the same market are preferred, and launches under a price limit
+	// unknown: other groups of the same capacity type are preferred, and launches under a price limit
 	// or a budget do not use this one. Set 0 for machines that cost nothing.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('0')) >= 0",message="a price must not be negative"
@@ -190,7 +190,7 @@ const (
 )
 
 // AWSGroup is one offering of an Auto Scaling group: machines of one type, in one subnet and
-// thus in one zone, in one market. A group with several offerings has several NodeGroups.
+// thus in one zone, of one capacity type. A group with several offerings has several NodeGroups.
 type AWSGroup struct {
 	// region, for example us-east-1.
 	// +required
@@ -298,7 +298,7 @@ const (
 	GCPCreateInstances GCPLaunchMethod = "CreateInstances"
 )
 
-// CapacityType is a market for machines.
+// CapacityType is how machines are paid for.
 // +kubebuilder:validation:Enum=Reserved;Spot;OnDemand
 type CapacityType string
 

@@ -117,7 +117,7 @@ func TestAnotherPolicyIsHeldToTheSameBounds(t *testing.T) {
 			s.Split, s.CapacityTypes, s.RequiredTopology = SingleGroup, []CapacityType{Reserved}, "rack"
 		}, ""},
 		"without a price":           {func(s *CapacityPolicySpec) { s.MaxPricePerHour = nil }, `maxPricePerHour is "unset"`},
-		"with any market":           {func(s *CapacityPolicySpec) { s.CapacityTypes = nil }, `capacityTypes is "Reserved,Spot,OnDemand"`},
+		"with any capacity type":    {func(s *CapacityPolicySpec) { s.CapacityTypes = nil }, `capacityTypes is "Reserved,Spot,OnDemand"`},
 		"without a wait":            {func(s *CapacityPolicySpec) { s.FallbackAfter = nil }, "such that Spot waits"},
 		"with bookings of 10m":      {func(s *CapacityPolicySpec) { s.BookingTimeout = nil }, `bookingTimeout is "10m0s"`},
 		"over zones":                {func(s *CapacityPolicySpec) { s.Split = AnyZone }, "SingleZone at the widest"},

@@ -106,7 +106,7 @@ func (q *query) explainPrice(over *trial) Reason {
 func usefulness(c ReasonCode) int {
 	return slices.Index([]ReasonCode{
 		CodeBackoff, CodePrice, CodeApart, CodeSplit, CodeMaxNodes, CodePerLaunch, CodeForeign, CodeEnds, CodeNoRoom,
-		CodeUndeclared, CodeTaint, CodeTooSmall, CodeMarket, CodeConstraint, CodeUnready, CodeUnsupported,
+		CodeUndeclared, CodeTaint, CodeTooSmall, CodeCapacityType, CodeConstraint, CodeUnready, CodeUnsupported,
 	}, c)
 }
 
@@ -165,7 +165,7 @@ func (q *query) takenByDaemons(g *Group, name corev1.ResourceName) string {
 // if any. A cause that all podSets share is given once.
 func (q *query) explainGroup(g *Group) []Reason {
 	if _, ok := q.market(g); !ok {
-		return []Reason{{Code: CodeMarket, Group: g.Name, Message: fmt.Sprintf("the policy does not allow %s machines", g.CapacityType)}}
+		return []Reason{{Code: CodeCapacityType, Group: g.Name, Message: fmt.Sprintf("the policy does not allow %s machines", g.CapacityType)}}
 	}
 	var out, small []Reason
 	need := 0

@@ -117,8 +117,8 @@ const (
 	CodeLimit ReasonCode = "Limit"
 	// CodeBudget: the namespace or queue would spend more than a CapacityPolicy lets it spend.
 	CodeBudget ReasonCode = "Budget"
-	// CodeMarket: the policy does not allow the group's capacity type.
-	CodeMarket ReasonCode = "Market"
+	// CodeCapacityType: the policy does not allow the group's capacity type.
+	CodeCapacityType ReasonCode = "CapacityType"
 	// CodeNoRoom: the existing nodes have no room for the whole gang.
 	CodeNoRoom ReasonCode = "NoRoom"
 	// CodeApart: what pods ask of one another, or of pods that run already.
@@ -167,14 +167,14 @@ func (v Verdict) Message() string {
 	}
 	parts = append(parts, misfits...)
 	if len(groups) > 0 {
-		parts = append(parts, text.Plural(len(groups), "other group")+" cannot run such pods (labels, taints, size or market)")
+		parts = append(parts, text.Plural(len(groups), "other group")+" cannot run such pods (labels, taints, size or capacity type)")
 	}
 	return strings.Join(parts, "; ")
 }
 
 // misfit reports whether the group is of another kind than the gang needs.
 func (r Reason) misfit() bool {
-	return r.Code == CodeTooSmall || r.Code == CodeMarket || r.Code == CodeTaint || r.Code == CodeConstraint
+	return r.Code == CodeTooSmall || r.Code == CodeCapacityType || r.Code == CodeTaint || r.Code == CodeConstraint
 }
 
 // GroupCounts turns counts by group into a list in the order of the names.

@@ -16,11 +16,11 @@ func TestMessageCountsGroupsOfAnotherKind(t *testing.T) {
 		want    string
 	}{
 		{"what passes by itself is said, the rest is counted", []Reason{dry, misfit("a"), misfit("b")},
-			"group spot: dry; 2 other groups cannot run such pods (labels, taints, size or market)"},
+			"group spot: dry; 2 other groups cannot run such pods (labels, taints, size or capacity type)"},
 		{"a group that misfits two podSets counts once", []Reason{dry, misfit("a"), misfit("a")},
-			"group spot: dry; 1 other group cannot run such pods (labels, taints, size or market)"},
+			"group spot: dry; 1 other group cannot run such pods (labels, taints, size or capacity type)"},
 		{"where there is nothing else, the first are said", []Reason{misfit("a"), misfit("b"), misfit("c"), misfit("d")},
-			"group a: labels; group b: labels; group c: labels; 1 other group cannot run such pods (labels, taints, size or market)"},
+			"group a: labels; group b: labels; group c: labels; 1 other group cannot run such pods (labels, taints, size or capacity type)"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := (Verdict{Reasons: tc.reasons}).Message(); got != tc.want {

@@ -103,7 +103,7 @@ func (c Catalog) Offering(name string) Offering {
 	}
 	return Offering{
 		Provider: string(g.Spec.Provider), Region: g.Spec.Template.Labels[corev1.LabelTopologyRegion], Zone: g.Spec.Zone,
-		Market: string(g.Spec.CapacityType), MachineType: nodegroups.MachineType(&g.Spec),
+		CapacityType: string(g.Spec.CapacityType), MachineType: nodegroups.MachineType(&g.Spec),
 	}
 }
 

@@ -125,11 +125,11 @@ type Cost struct {
 
 // Offering is what a group is of.
 type Offering struct {
-	Provider    string `json:"provider"`
-	Region      string `json:"region,omitempty"`
-	Zone        string `json:"zone,omitempty"`
-	Market      string `json:"market"`
-	MachineType string `json:"machineType,omitempty"`
+	Provider     string `json:"provider"`
+	Region       string `json:"region,omitempty"`
+	Zone         string `json:"zone,omitempty"`
+	CapacityType string `json:"capacityType"`
+	MachineType  string `json:"machineType,omitempty"`
 }
 
 // NewRecord is that of a week, without anything.

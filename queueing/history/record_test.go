@@ -43,7 +43,7 @@ func TestARecordIsReadAsItWasWritten(t *testing.T) {
 	r.Charge(Cost{Day: "2026-11-24", Namespace: "ns", Group: "g", Purpose: "used", MicroUSD: 2})
 	r.Charge(Cost{Day: "2026-11-23", Namespace: "ns", Group: "g", Purpose: "used", MicroUSD: 1})
 	r.Charge(Cost{Day: "2026-11-24", Namespace: "ns", Group: "g", Purpose: "used", MicroUSD: 3, Milliseconds: 7})
-	r.Groups["g"] = Offering{Provider: "aws", Market: "Spot"}
+	r.Groups["g"] = Offering{Provider: "aws", CapacityType: "Spot"}
 	text, err := r.Encode()
 	if err != nil {
 		t.Fatal(err)

@@ -33,11 +33,11 @@ type costView struct {
 
 // groupSpend is the number of a group's machines; USDPerHour is for one.
 type groupSpend struct {
-	Name       string  `json:"name"`
-	Provider   string  `json:"provider"`
-	Market     string  `json:"market"`
-	USDPerHour float64 `json:"usdPerHour"`
-	Machines   int     `json:"machines"`
+	Name         string  `json:"name"`
+	Provider     string  `json:"provider"`
+	CapacityType string  `json:"capacityType"`
+	USDPerHour   float64 `json:"usdPerHour"`
+	Machines     int     `json:"machines"`
 }
 
 // wasteLine is the accumulated time and cost of one purpose.
@@ -96,7 +96,8 @@ func sampleNow(now time.Time, d *decision) sample {
 func groupsOf(d *decision) []groupSpend {
 	out := []groupSpend{}
 	for name, g := range d.picture.Groups {
-		one := groupSpend{Name: name, Provider: string(g.Spec.Provider), Market: string(g.Spec.CapacityType), USDPerHour: d.fleet.prices[name]}
+		one := groupSpend{Name: name, Provider: string(g.Spec.Provider), CapacityType: string(g.Spec.CapacityType),
+			USDPerHour: d.fleet.prices[name]}
 		for _, n := range d.fleet.purposes[name] {
 			one.Machines += n
 		}

@@ -40,16 +40,16 @@ type obtainabilityView struct {
 	SizesOf   string     `json:"sizesOf"`
 }
 
-// offering is a NodeGroup: machines of one type in one zone of one market.
+// offering is a NodeGroup: machines of one type in one zone, of one capacity type.
 type offering struct {
-	Name       string `json:"name"`
-	Provider   string `json:"provider"`
-	Market     string `json:"market"`
-	Zone       string `json:"zone,omitempty"`
-	Type       string `json:"type,omitempty"`
-	USDPerHour string `json:"usdPerHour"`
-	Machines   int32  `json:"machines"`
-	Max        int32  `json:"max"`
+	Name         string `json:"name"`
+	Provider     string `json:"provider"`
+	CapacityType string `json:"capacityType"`
+	Zone         string `json:"zone,omitempty"`
+	Type         string `json:"type,omitempty"`
+	USDPerHour   string `json:"usdPerHour"`
+	Machines     int32  `json:"machines"`
+	Max          int32  `json:"max"`
 	// Chance and ChanceOfEight are in percent.
 	Chance        int      `json:"chance"`
 	ChanceOfEight *int     `json:"chanceOfEight,omitempty"`
@@ -134,8 +134,8 @@ func windowOf(seconds string) (time.Duration, error) {
 func offeringOf(g *v1alpha1.NodeGroup, now time.Time) offering {
 	l := view.GroupLineOf(g, now)
 	out := offering{
-		Name: l.Name, Provider: l.Provider, Market: l.Market, Zone: l.Zone, Type: typeOf(g), USDPerHour: l.USDPerHour, Machines: l.Machines,
-		Max:    l.Max,
+		Name: l.Name, Provider: l.Provider, CapacityType: l.CapacityType, Zone: l.Zone, Type: typeOf(g), USDPerHour: l.USDPerHour,
+		Machines: l.Machines, Max: l.Max,
 		Chance: l.ChanceOfOne, ChanceOfEight: l.ChanceOfEight, LastFailure: l.LastFailure, Troubles: l.Troubles,
 	}
 	if l.Backoff != nil {

@@ -1,6 +1,6 @@
 package main
 
-// offering joins the cloud, zone, market and instance type of a group to its values.
+// offering joins the cloud, zone, capacity type and instance type of a group to its values.
 const offering = ` * on (group) group_left (provider, zone, capacity_type, instance_type)` +
 	` max by (group, provider, zone, capacity_type, instance_type) (muster_group_info)`
 
@@ -143,7 +143,7 @@ var costBoard = board{
 				queries:     []query{{teams, "{{namespace}} {{queue}}"}}},
 			{title: "By cloud", width: 12, unit: "currencyUSD", kind: stacked,
 				queries: []query{{`sum by (provider) (muster:spend_usd_per_hour)`, "{{provider}}"}}},
-			{title: "By market", width: 12, unit: "currencyUSD", kind: stacked,
+			{title: "By capacity type", width: 12, unit: "currencyUSD", kind: stacked,
 				queries: []query{{`sum by (capacity_type) (muster:spend_usd_per_hour)`, "{{capacity_type}}"}}},
 			{title: "By instance type", width: 12, unit: "currencyUSD", kind: stacked,
 				queries: []query{{`sum by (instance_type) (muster:spend_usd_per_hour)`, "{{instance_type}}"}}},

@@ -217,11 +217,11 @@ func (w *watch) countLaunch(a transaction.Attempt, failure *transaction.AttemptF
 		case failure != nil:
 			outcome = undone
 		}
-		var market v1alpha1.CapacityType
+		var capacityType v1alpha1.CapacityType
 		if g := w.Model.Group(l.Group); g != nil {
-			market = g.Spec.CapacityType
+			capacityType = g.Spec.CapacityType
 		}
-		w.launches.WithLabelValues(l.Group, string(market), outcome).Inc()
+		w.launches.WithLabelValues(l.Group, string(capacityType), outcome).Inc()
 	}
 }
 

@@ -80,9 +80,10 @@ func live(t *testing.T, test func(*world)) {
 	})
 }
 
-func (w *world) group(name string, market v1alpha1.CapacityType, price string) {
+func (w *world) group(name string, capacityType v1alpha1.CapacityType, price string) {
 	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: w.version()}}
-	g.Spec.Provider, g.Spec.Zone, g.Spec.CapacityType, g.Spec.PricePerHour = v1alpha1.ProviderKwok, "a", market, new(resource.MustParse(price))
+	g.Spec.Provider, g.Spec.Zone = v1alpha1.ProviderKwok, "a"
+	g.Spec.CapacityType, g.Spec.PricePerHour = capacityType, new(resource.MustParse(price))
 	if name == "spot" {
 		g.Spec.Template.Labels = map[string]string{corev1.LabelInstanceTypeStable: "large"}
 	}

@@ -180,7 +180,7 @@ func (s *snapshot) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 	for name, o := range s.offerings {
-		gauge(to, groups, 1, name, o.provider, o.zone, o.market, o.instanceType)
+		gauge(to, groups, 1, name, o.provider, o.zone, o.capacityType, o.instanceType)
 	}
 	for t, micro := range s.tenants.add(s.model.TakeSpent(now)) {
 		counter(to, spent, usd(micro), t.Namespace, t.Queue)
@@ -218,14 +218,14 @@ func collectEvidence(to chan<- prometheus.Metric, group string, l *v1alpha1.Ledg
 
 // offering is what a group buys, and where.
 type offering struct {
-	provider, zone, market, instanceType string
-	microUSDPerHour                      int64
+	provider, zone, capacityType, instanceType string
+	microUSDPerHour                            int64
 }
 
 // offeringOf a group, as the spec of its NodeGroup says.
 func offeringOf(g *nodegroups.Group, spec *v1alpha1.NodeGroupSpec) offering {
 	return offering{
-		provider: string(spec.Provider), zone: g.Zone, market: string(g.CapacityType), microUSDPerHour: g.MicroUSDPerHour,
+		provider: string(spec.Provider), zone: g.Zone, capacityType: string(g.CapacityType), microUSDPerHour: g.MicroUSDPerHour,
 		// A group whose type nothing names is a type of its own.
 		instanceType: cmp.Or(nodegroups.MachineType(spec), g.Labels[corev1.LabelInstanceTypeStable], g.Name),
 	}

@@ -186,7 +186,7 @@ func TestHistoryOutlivesTheProcess(t *testing.T) {
 		day := began.UTC().Format(time.DateOnly)
 		want := &history.Record{
 			Version: 1, Week: history.WeekOf(began).String(),
-			Groups: map[string]history.Offering{"h100": {Provider: "aws", Zone: "a", Market: "Spot"}},
+			Groups: map[string]history.Offering{"h100": {Provider: "aws", Zone: "a", CapacityType: "Spot"}},
 			Jobs:   []history.Job{finished, job("dropped", history.Cancelled, "its Workload was deleted"), unseen},
 			Costs: []history.Cost{
 				{Day: day, Namespace: "research", Queue: "gpus", Group: "h100", Purpose: "idle", Milliseconds: 500, MicroUSD: 3, ListMicroUSD: 3},

@@ -108,7 +108,7 @@ export function mount(root, app) {
 
   function drawGroups() {
     const rows = data.groups.filter((g) => g.machines > 0).slice(0, few).map((g) => ({
-      name: g.name, sub: [g.provider, g.market].join(' · '), usdPerHour: g.usdPerHour * g.machines, machines: g.machines, class: 'used',
+      name: g.name, sub: [g.provider, g.capacityType].join(' · '), usdPerHour: g.usdPerHour * g.machines, machines: g.machines, class: 'used',
     }));
     groups.replaceChildren(bars(rows, ['Offering', 'Share', 'USD per hour'], 'There are no machines.'));
   }

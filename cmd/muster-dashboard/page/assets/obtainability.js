@@ -32,7 +32,7 @@ export function mount(root, app) {
   const range = el('div', { class: 'chips', role: 'group', 'aria-label': 'Time range' }, windows.map(([length, text]) =>
     el('button', { class: 'chip', type: 'button', 'data-window': length, onclick: () => app.set({ window: length === windows[0][0] ? '' : length }) }, text)));
   const search = el('input', {
-    type: 'search', placeholder: 'Offering, zone, market or type', 'aria-label': 'Search the offerings', autocomplete: 'off', spellcheck: 'false',
+    type: 'search', placeholder: 'Offering, zone, capacity type or machine type', 'aria-label': 'Search the offerings', autocomplete: 'off', spellcheck: 'false',
     oninput: () => app.set({ q: search.value.trim() }),
   });
   const rows = el('tbody');
@@ -70,7 +70,7 @@ export function mount(root, app) {
 
   const offerings = () => {
     const q = (app.params.get('q') ?? '').toLowerCase();
-    return data.offerings.filter((o) => !q || [o.name, o.zone, o.market, o.type, o.provider].join(' ').toLowerCase().includes(q));
+    return data.offerings.filter((o) => !q || [o.name, o.zone, o.capacityType, o.type, o.provider].join(' ').toLowerCase().includes(q));
   };
   const timeOf = (column) => data.from + column * data.step;
 
@@ -104,7 +104,7 @@ export function mount(root, app) {
     });
     strip.offering = o;
     return el('tr', {},
-      el('th', { scope: 'row' }, el('span', { class: 'name', title: o.name }, o.name), el('span', { class: 'sub' }, [o.provider, o.market, o.zone, o.type].filter(Boolean).join(' · '))),
+      el('th', { scope: 'row' }, el('span', { class: 'name', title: o.name }, o.name), el('span', { class: 'sub' }, [o.provider, o.capacityType, o.zone, o.type].filter(Boolean).join(' · '))),
       el('td', { class: 'number' }, o.usdPerHour),
       el('td', { class: 'number' }, el('b', {}, `${o.chance} %`), o.backoff ? el('span', { class: 'sub warn', title: o.lastFailure }, `backoff ${span((o.backoff - Date.now()) / 1000)}`) : o.lastFailure ? el('span', { class: 'sub', title: o.lastFailure }, o.lastFailure) : null),
       el('td', { class: 'number wide' }, o.chanceOfEight === undefined ? '–' : `${o.chanceOfEight} %`),
