@@ -108,7 +108,7 @@ func (gs *groups) ownStatus(g *v1alpha1.NodeGroup) v1alpha1.NodeGroupStatus {
 	group := g.Name
 	status := *g.Status.DeepCopy()
 	gs.learned[group] = slices.DeleteFunc(gs.learned[group], func(a v1alpha1.LaunchAttempt) bool {
-		return nodegroups.Knows(status, a)
+		return nodegroups.Recorded(status, a)
 	})
 	for _, a := range gs.learned[group] {
 		status = nodegroups.WithTaints(g, nodegroups.Learn(status, a), a.Taints, a.Time)

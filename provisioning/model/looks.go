@@ -23,7 +23,7 @@ import (
 // Snapshot returns the model for decisions. The caller owns it and may use it from one goroutine at a time.
 func (m *Model) Snapshot(now time.Time) *planner.Snapshot {
 	var s planner.Snapshot
-	m.look(now, func() { s = m.snapshotAt(now) })
+	m.read(now, func() { s = m.snapshotAt(now) })
 	return &s
 }
 
@@ -43,7 +43,7 @@ func (m *Model) snapshotAt(now time.Time) planner.Snapshot {
 // Due returns the requests that may have to be decided, and clears the list. The order is the order of service: the highest priority
 // first, then the oldest, then by UID. The given requests are due, too.
 func (m *Model) Due(more []types.UID) (out []Entry) {
-	m.look(m.clock.Now(), func() {
+	m.read(m.clock.Now(), func() {
 		due := map[types.UID]bool{}
 		for _, uid := range more {
 			due[uid] = true
@@ -55,7 +55,7 @@ func (m *Model) Due(more []types.UID) (out []Entry) {
 			maps.Copy(due, m.requests.phases[waiting])
 		}
 		for uid := range m.losses {
-			due[uid] = due[uid] || len(m.losses.Untold(uid)) > 0
+			due[uid] = due[uid] || len(m.losses.Unreported(uid)) > 0
 		}
 		for uid := range due {
 			if e := m.requests.byUID[uid]; due[uid] && m.mayProceed(e) {
@@ -73,7 +73,7 @@ func (m *Model) Due(more []types.UID) (out []Entry) {
 // mayProceed reports whether the request may have a next step. A request that is over has one only if its pods or nodes are lost,
 // stranded, or cannot start.
 func (m *Model) mayProceed(e *request) bool {
-	return e != nil && (e.status != transaction.Over || len(m.losses.Untold(e.object.UID)) > 0 || len(m.losses.Held(e.object.UID)) > 0 ||
+	return e != nil && (e.status != transaction.Over || len(m.losses.Unreported(e.object.UID)) > 0 || len(m.losses.Held(e.object.UID)) > 0 ||
 		e.stranded(&m.consumers).Pods > 0 || e.blocked(&m.consumers).Pods > 0 || e.isBlocked())
 }
 
@@ -91,7 +91,7 @@ func (m *Model) undecided() bool {
 
 // Request returns the request with that UID, if it exists.
 func (m *Model) Request(uid types.UID) (e Entry, ok bool) {
-	m.look(m.clock.Now(), func() {
+	m.read(m.clock.Now(), func() {
 		if r := m.requests.byUID[uid]; r != nil {
 			e, ok = m.entry(r), true
 		}
@@ -111,7 +111,7 @@ func (m *Model) entry(e *request) Entry {
 // View returns the inputs of the next step of a request.
 func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.View {
 	v := transaction.View{Snapshot: s, Hosts: map[string]string{}, Process: m.process}
-	m.look(m.clock.Now(), func() {
+	m.read(m.clock.Now(), func() {
 		for _, token := range r.Attempt.Tokens(r.UID) {
 			v.Machines = append(v.Machines, m.machines.ofLaunch(token)...)
 		}
@@ -122,7 +122,7 @@ func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.Vi
 		v.Made, v.Carried = m.machines.bought.Of(r.UID), m.requests.carried.Of(r.Workload)
 		v.Active = m.consumers.Active[state.ConsumerKey{Namespace: r.Namespace, Name: r.Name}]
 		v.KeyTaken = m.requests.keyTaken(r, m.consumers.Active)
-		v.Lost, v.Held = m.losses.Untold(r.UID), m.losses.Held(r.UID)
+		v.Lost, v.Held = m.losses.Unreported(r.UID), m.losses.Held(r.UID)
 		v.Stranded = m.requests.byUID[r.UID].stranded(&m.consumers)
 		v.Blocked = m.requests.byUID[r.UID].blocked(&m.consumers)
 		for i := range v.Lost {
@@ -144,7 +144,7 @@ func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.Vi
 
 // Fleet returns the inputs of scale-down. It takes time in proportion to the number of requests and of machines without a node.
 func (m *Model) Fleet(now time.Time) (f scaledown.Fleet) {
-	m.look(now, func() {
+	m.read(now, func() {
 		f = m.fleetAt(now)
 		m.consumers.Forget(now)
 	})
@@ -203,7 +203,7 @@ func (m *Model) Tidy() {
 
 // Launching returns the names of the groups in which attempts in flight launch machines.
 func (m *Model) Launching() (names []string) {
-	m.look(m.clock.Now(), func() {
+	m.read(m.clock.Now(), func() {
 		groups := map[string]bool{}
 		for uid := range m.requests.phases[launching] {
 			for _, l := range m.requests.courses[uid].attempt.Launches {
@@ -232,7 +232,7 @@ func (m *Model) Node(name string) *corev1.Node {
 // HostOf returns the name of the machine's node, empty if it has none. inUse reports whether a request has booked the node, or it runs
 // pods that must not end with the machine.
 func (m *Model) HostOf(machine cloudprovider.Machine) (name string, inUse bool) {
-	m.look(m.clock.Now(), func() {
+	m.read(m.clock.Now(), func() {
 		name = m.machines.nodes[machine.ProviderID]
 		if n := m.nodes.set.Find(name); n != nil {
 			inUse = n.InUse()
@@ -274,7 +274,7 @@ func (m *Model) Policies() []*v1alpha1.CapacityPolicy {
 
 // Reports returns the reports on the policy's budgets, in their order.
 func (m *Model) Reports(p *v1alpha1.CapacityPolicy, now time.Time) (out []spend.Report) {
-	m.look(m.clock.Now(), func() { out = m.budgets.Reports(p, now) })
+	m.read(m.clock.Now(), func() { out = m.budgets.Reports(p, now) })
 	return out
 }
 
@@ -282,7 +282,7 @@ func (m *Model) Reports(p *v1alpha1.CapacityPolicy, now time.Time) (out []spend.
 // the same costs twice.
 func (m *Model) OpenAccount() {
 	now := m.clock.Now()
-	m.look(now, func() { m.ledger.Open(now) })
+	m.read(now, func() { m.ledger.Open(now) })
 }
 
 // CloseAccount ends the account.
@@ -294,19 +294,19 @@ func (m *Model) CloseAccount() {
 
 // Amounts returns the amounts of the account, if it is open.
 func (m *Model) Amounts(now time.Time) (out map[cost.Post]cost.Amount) {
-	m.look(m.clock.Now(), func() { out = m.ledger.Amounts(now) })
+	m.read(m.clock.Now(), func() { out = m.ledger.Amounts(now) })
 	return out
 }
 
 // TakeSpent returns the spend since its last call; nil while the account is closed.
 func (m *Model) TakeSpent(now time.Time) (out []cost.Spent) {
-	m.look(m.clock.Now(), func() { out = m.ledger.TakeSpent(now) })
+	m.read(m.clock.Now(), func() { out = m.ledger.TakeSpent(now) })
 	return out
 }
 
 // TakeLines returns the costs since its last call, by day, purpose and payer; nil while the account is closed.
 func (m *Model) TakeLines(now time.Time) (out map[cost.Line]cost.Entry) {
-	m.look(m.clock.Now(), func() { out = m.ledger.TakeLines(now) })
+	m.read(m.clock.Now(), func() { out = m.ledger.TakeLines(now) })
 	return out
 }
 

@@ -124,7 +124,7 @@ func (m *Model) assume(uid types.UID, a *Assumption) {
 }
 
 // read runs f on up-to-date views.
-func (m *Model) look(now time.Time, f func()) {
+func (m *Model) read(now time.Time, f func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.flush(now)

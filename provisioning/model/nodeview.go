@@ -82,7 +82,7 @@ func (ns *nodes) read(name string, n *node, now time.Time) *state.Node {
 		n.devicesSince, out.DevicesSince = now, now
 	}
 	ns.addStrays(out, n)
-	n.addStrangers(out)
+	n.addUnbooked(out)
 	for i := range out.Labelled {
 		n.consume(&out.Labelled[i], ns.createdOf(out.Labelled[i].UID))
 	}
@@ -260,17 +260,17 @@ func (ns *nodes) addStrays(out *state.Node, n *node) {
 }
 
 // addUnbooked adds the pods that run on a node that Muster has cordoned, and belong to no booking of it.
-func (n *node) addStrangers(out *state.Node) {
+func (n *node) addUnbooked(out *state.Node) {
 	if out.Cordon != state.Joining && out.Cordon != state.Held {
 		return
 	}
 	for _, p := range n.pods {
-		if !p.MayBeStranger() || slices.ContainsFunc(out.Labelled, func(b state.Booking) bool {
+		if !p.MayBeUnbooked() || slices.ContainsFunc(out.Labelled, func(b state.Booking) bool {
 			return b.Namespace == p.Consumes.Namespace && b.Key == state.BookingKey(p.Consumes.Name)
 		}) {
 			continue
 		}
-		out.Strangers = append(out.Strangers, p.Running.Namespace+"/"+p.Name)
+		out.UnbookedPods = append(out.UnbookedPods, p.Running.Namespace+"/"+p.Name)
 	}
-	slices.Sort(out.Strangers)
+	slices.Sort(out.UnbookedPods)
 }

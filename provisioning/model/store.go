@@ -297,7 +297,7 @@ func (m *Model) recall(e *request, now time.Time) {
 	if f == nil || f.Class == "" || now.Sub(f.Time) > recallable {
 		return
 	}
-	l := f.Lesson(e.object.Namespace + "/" + e.object.Name)
+	l := f.Outcome(e.object.Namespace + "/" + e.object.Name)
 	m.groups.learn(l.Group, l.LaunchAttempt)
 	m.mark(ref{kind: launchOutcome, name: l.Group})
 }
@@ -333,12 +333,12 @@ func (m *Model) SetLeaving(name string, leaving bool) {
 	m.change(ref{kind: scaleDown, name: name}, func() effect { return m.nodes.leave(name, leaving) })
 }
 
-// LossTold records that the loss of these nodes was reported to the request. held reports whether its gang is not stopped for them for
+// LossReported records that the loss of these nodes was reported to the request. held reports whether its gang is not stopped for them for
 // now.
-func (m *Model) LossTold(uid types.UID, lost []transaction.LostNode, held bool) {
+func (m *Model) LossReported(uid types.UID, lost []transaction.LostNode, held bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.losses.Told(uid, lost, held)
+	m.losses.Reported(uid, lost, held)
 }
 
 // Distinguish adds labels by which plans distinguish nodes, since pods select on them. Without the label, a plan that selects on it visits

@@ -694,7 +694,7 @@ type slow struct{ clock.RealClock }
 
 func (slow) Since(time.Time) time.Duration { return time.Second }
 
-func TestLooksThatTakeLongAreRare(t *testing.T) {
+func TestLongPassesAreRare(t *testing.T) {
 	g := newGroup("gpu")
 	held := newNode("held", g)
 	held.Spec.Unschedulable = true

@@ -244,7 +244,7 @@ func TestTheLogHasWhenLaunchesWait(t *testing.T) {
 	}
 }
 
-func TestTheSameIsToldOnce(t *testing.T) {
+func TestTheSameIsReportedOnce(t *testing.T) {
 	w := newWorld(t)
 	w.learn(8, v1alpha1.Quota)
 	w.learn(2, v1alpha1.Quota)
@@ -442,7 +442,7 @@ func TestTimeAloneIsNotWritten(t *testing.T) {
 	}
 }
 
-func TestARestartKnowsWhatWasLearned(t *testing.T) {
+func TestARestartKeepsWhatWasLearned(t *testing.T) {
 	w := newWorld(t)
 	w.node("a", offers("memory", "250Gi"))
 	w.learn(4, "")

@@ -189,7 +189,7 @@ func TestWhatPeopleHaveMadeIsTheirs(t *testing.T) {
 	})
 }
 
-func TestWhatIsKnownOfAGroupStandsInItsStatus(t *testing.T) {
+func TestWarningsAndAdviceAreInTheStatus(t *testing.T) {
 	p5, p4 := offering("gpus-p5", "p5.48xlarge"), offering("gpus-p4", "p4d.24xlarge")
 	p5.Warnings = []cloudprovider.Warning{{Reason: cloudprovider.BornOpen, Message: "Pods may slip in"}}
 	cloud := &sky{
@@ -229,7 +229,7 @@ func TestWhatIsKnownOfAGroupStandsInItsStatus(t *testing.T) {
 	})
 }
 
-func TestGroupsWithALaunchInFlightAreToldToTheirBirthPolicy(t *testing.T) {
+func TestGroupsWithALaunchInFlightAreWrittenForTheirPolicy(t *testing.T) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme} {
 		if err := add(scheme); err != nil {

@@ -582,7 +582,7 @@ func TestNodesThatMayNotBeWritten(t *testing.T) {
 	})
 }
 
-func TestALostNodeIsToldOfInAnEvent(t *testing.T) {
+func TestALostNodeIsReportedByAnEvent(t *testing.T) {
 	play(t, func(s *site) {
 		s.group()
 		s.node("a", "")

@@ -65,7 +65,7 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step transactio
 	if err := c.writeStatus(ctx, e, step); err != nil {
 		return err
 	}
-	for _, l := range step.Lessons {
+	for _, l := range step.Outcomes {
 		c.Model.Learn(l.Group, l.LaunchAttempt)
 	}
 	message := step.Condition.Message
@@ -125,7 +125,7 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step transactio
 				lost.WithLabelValues(n.Group, stage).Inc()
 			}
 		}
-		c.Model.LossTold(e.UID, step.Lost, step.Hold)
+		c.Model.LossReported(e.UID, step.Lost, step.Hold)
 		if len(step.Lost) > 0 {
 			told := transaction.LossMessage(step.Lost)
 			if step.Hold {
