@@ -14,8 +14,7 @@ const Enabled = "muster.dev/enabled"
 
 // Discoverer finds the groups of a cloud that are opted in.
 type Discoverer interface {
-	// Discover lists them as they are now. An error means that the list is unknown, not that
-	// it is empty.
+	// Discover lists the current groups. An error means that the list is unknown, not that it is empty.
 	Discover(ctx context.Context) (Discovery, error)
 }
 
@@ -31,17 +30,16 @@ type Found struct {
 	// Name for the NodeGroup, see GroupName.
 	Name string
 	Spec v1alpha1.NodeGroupSpec
-	// Warnings tell what may interfere with the group.
+	// Warnings say what may interfere with the group.
 	Warnings []Warning
 }
 
-// Warning tells what interferes with Muster in a group, or lets other pods in. Reason is a
-// condition reason, Message tells what to do.
+// Warning says what interferes with Muster in a group, or lets other pods in. Reason is a condition reason, Message says what to do.
 type Warning struct{ Reason, Message string }
 
-// Reasons of warnings that more than one cloud has.
+// The reasons of warnings that several clouds share.
 const (
-	// BornOpen groups make nodes to which other pods may be bound before Muster cordons them.
+	// BornOpen groups create nodes to which other pods may be bound before Muster cordons them.
 	BornOpen = "BornOpen"
 	// OtherAutoscaler: something else changes the size of the group.
 	OtherAutoscaler = "OtherAutoscaler"
@@ -51,7 +49,7 @@ const (
 type Refused struct {
 	// Group is its name in the cloud.
 	Group string
-	// Reason tells why, and what to do.
+	// Reason says why, and what to do.
 	Reason string
 }
 
@@ -80,12 +78,11 @@ func GroupName(readable string, identity ...string) string {
 
 // Examiner finds missing permissions in a cloud.
 type Examiner interface {
-	// MissingPermissions tries Muster's calls without effect, and returns those that are not
-	// permitted, by the cloud's names.
+	// MissingPermissions tests Muster's calls without effect, and returns the missing permissions by the cloud's names.
 	MissingPermissions(ctx context.Context) ([]string, error)
 }
 
-// Advisor has the cloud's own estimate of launches.
+// Advisor returns the cloud's own estimate of launches.
 type Advisor interface {
 	// Advise returns, for each of the groups, the estimated chance of a launch of count
 	// machines; groups without an estimate are missing.

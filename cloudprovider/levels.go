@@ -12,8 +12,8 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// ReadLevel reads how the owner of a group says that its machines get a node label that tells their domain, and how many
-// machines such a domain takes; an amount that is empty is unknown.
+// ReadLevel parses the declaration of a node label whose value is the domain of a machine, and the number of machines in a domain; an
+// empty amount is unknown.
 func ReadLevel(label, amount string) (l v1alpha1.TopologyLevel, err error) {
 	l.NodeLabel = label
 	if problems := validation.IsQualifiedName(label); len(problems) > 0 {
@@ -33,7 +33,7 @@ func ReadLevel(label, amount string) (l v1alpha1.TopologyLevel, err error) {
 	return l, nil
 }
 
-// WithLevel puts a level in, in place of one of its label.
+// WithLevel adds a level, and replaces one with the same label.
 func WithLevel(levels []v1alpha1.TopologyLevel, l v1alpha1.TopologyLevel) []v1alpha1.TopologyLevel {
 	same := func(o v1alpha1.TopologyLevel) bool { return o.NodeLabel == l.NodeLabel }
 	return append(slices.DeleteFunc(slices.Clone(levels), same), l)

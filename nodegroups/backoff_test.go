@@ -286,8 +286,8 @@ func TestBackoffOfALevel(t *testing.T) {
 	}
 }
 
-// TestScatteredLaunchesAreToldApartBySize: a rack that has room for 4 machines proves nothing for 7, and 6 may fit where 7 did not.
-func TestScatteredLaunchesAreToldApartBySize(t *testing.T) {
+// TestScatteredLaunchesAreDistinguishedBySize: a rack that has room for 4 machines proves nothing for 7, and 6 may fit where 7 did not.
+func TestScatteredLaunchesAreDistinguishedBySize(t *testing.T) {
 	at := func(asked int32, class v1alpha1.ErrorClass, after time.Duration) v1alpha1.LaunchAttempt {
 		return v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon.Add(after)), Token: after.String(), Asked: asked, Class: class, Level: "rack"}
 	}

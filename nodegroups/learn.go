@@ -17,11 +17,11 @@ const (
 	keptMessage = 1024
 )
 
-// Knows says whether the status has the outcome already, or is past it: a full
+// Recorded says whether the status has the outcome already, or is past it: a full
 // list has dropped those that are as old as its last, to the second in which
 // statuses are written. So of more than ten outcomes in one second some teach
 // nothing; the other way some would teach twice.
-func Knows(status v1alpha1.NodeGroupStatus, a v1alpha1.LaunchAttempt) bool {
+func Recorded(status v1alpha1.NodeGroupStatus, a v1alpha1.LaunchAttempt) bool {
 	list := status.Attempts
 	return slices.ContainsFunc(list, func(o v1alpha1.LaunchAttempt) bool { return o.Token == a.Token }) ||
 		len(list) >= keptAttempts && !seconds(a.Time).After(list[len(list)-1].Time.Time)
@@ -30,7 +30,7 @@ func Knows(status v1alpha1.NodeGroupStatus, a v1alpha1.LaunchAttempt) bool {
 // Learn returns the status with the outcome of one more launch in it. An outcome
 // that it knows already changes nothing. The status that was given stays as it is.
 func Learn(status v1alpha1.NodeGroupStatus, a v1alpha1.LaunchAttempt) v1alpha1.NodeGroupStatus {
-	if Knows(status, a) {
+	if Recorded(status, a) {
 		return status
 	}
 	// What is learned must be the same after the status was written and read.

@@ -88,7 +88,7 @@ func TestARepeatTeachesNothing(t *testing.T) {
 			states := []v1alpha1.NodeGroupStatus{status, reread(t, status)}
 			for _, a := range history {
 				for _, s := range states {
-					if !Knows(s, a) {
+					if !Recorded(s, a) {
 						t.Fatalf("seed %d: outcome %s is not known after %s", seed, a.Token, history[i].Token)
 					}
 					if after := Learn(s, a); !equality.Semantic.DeepEqual(s, after) {

@@ -227,7 +227,7 @@ func TestPlansCountWithWhatNodesShow(t *testing.T) {
 	}
 }
 
-func TestTemplatesAreToldApart(t *testing.T) {
+func TestTemplatesAreDistinguished(t *testing.T) {
 	base := gpuGroup().Spec.Template
 	if templateHash(base) != templateHash(*base.DeepCopy()) {
 		t.Error("a copy is another template")

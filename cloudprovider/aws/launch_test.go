@@ -305,7 +305,7 @@ func held(list []cloudprovider.Machine) (out []string) {
 	return out
 }
 
-func TestThrottlingIsToldAsSuch(t *testing.T) {
+func TestThrottlingHasItsClass(t *testing.T) {
 	eachWay(t, func(t *testing.T, i int) {
 		s, g := way(t, i, plenty(fault(ways[i].call, cloudsim.CallRefused, 0, 1, 2)), account())
 		p := s.provider()

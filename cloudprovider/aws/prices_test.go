@@ -80,7 +80,7 @@ func TestPricesNeverFailADiscovery(t *testing.T) {
 }
 
 // Prices that could not be had are asked for again in minutes.
-func TestAPriceThatCouldNotBeHadIsAskedForAgain(t *testing.T) {
+func TestAMissingPriceIsFetchedAgain(t *testing.T) {
 	s := newSim(t, plenty(fault("GetProducts", cloudsim.CallLost, 0, 1, 2), func(c *cloudsim.Config) { c.Pools[0].Type = "x1.novel" }),
 		account(func(c *simaws.Config) {
 			c.Types[0].Name, c.Types[0].OnDemandUSD, c.Templates[0].Type = "x1.novel", "7", "x1.novel"

@@ -93,7 +93,7 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		c.MayAct = func() error { return nil }
 	}
 	client, err := api.New(ctx, api.Config{
-		Region: c.Region, Endpoint: c.Endpoint, MayAct: c.MayAct, Unpaced: c.unpaced, Patience: c.patience, Transport: c.Transport,
+		Region: c.Region, Endpoint: c.Endpoint, MayAct: c.MayAct, Unpaced: c.unpaced, Timeout: c.patience, Transport: c.Transport,
 	})
 	if err != nil {
 		return nil, err

@@ -275,7 +275,7 @@ func TestStoppedMachines(t *testing.T) {
 }
 
 // A bad ID among 64 must not cost a call for each.
-func TestMachinesThatTheCloudDoesNotKnowYetAreNotForgotten(t *testing.T) {
+func TestMachinesThatAreNotVisibleYetAreNotForgotten(t *testing.T) {
 	s := newSim(t, plenty(func(c *cloudsim.Config) {
 		c.Calls = []cloudsim.CallFault{{
 			Cloud: v1alpha1.ProviderAWS, Action: "TerminateInstances", Type: cloudsim.CallRefused, Calls: []int64{0, 1, 2},

@@ -224,7 +224,7 @@ func TestAReplacementWithoutAPlacementGroup(t *testing.T) {
 }
 
 // A reservation tells where it is, and no machine is ever launched into one that is elsewhere.
-func TestReserveLookLaunch(t *testing.T) {
+func TestReserveReadLaunch(t *testing.T) {
 	for name, tc := range map[string]struct {
 		in      string
 		change  func(*simaws.Config)
@@ -422,7 +422,7 @@ func TestPlacementGroupsThatCannotBeMade(t *testing.T) {
 }
 
 // A placement group that was made a moment ago may not be known where machines are launched.
-func TestAPlacementGroupThatIsNotKnownYet(t *testing.T) {
+func TestAPlacementGroupThatIsNotVisibleYet(t *testing.T) {
 	for _, i := range gathers {
 		s, g := way(t, i, plenty(racked), account())
 		s.world.HitNext(cloudsim.CallFault{Cloud: v1alpha1.ProviderAWS, Action: ways[i].call, Type: cloudsim.CallRefused,
@@ -557,7 +557,7 @@ func TestAPlacementGroupOfStoppedMachinesStays(t *testing.T) {
 }
 
 // Without the permissions of a former version there is nothing to look after, and that is asked for seldom.
-func TestPlacementGroupsThatCannotBeLookedAfter(t *testing.T) {
+func TestPlacementGroupsThatCannotBeManaged(t *testing.T) {
 	s := newSim(t, plenty(), account(func(c *simaws.Config) { c.Denied = []string{"ec2:DescribePlacementGroups"} }))
 	s.listFor(s.provider(), time.Hour)
 	if n := s.world.Calls(v1alpha1.ProviderAWS)["DescribePlacementGroups"]; n > 7 {

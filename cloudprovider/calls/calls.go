@@ -1,4 +1,4 @@
-// Package calls has what the calls to all clouds share: their metrics, the turns of launches, and batches of which a part is refused.
+// Package calls has what the calls to all clouds share: their metrics, the order of launches, and batches that a cloud refuses in part.
 package calls
 
 import (
@@ -30,5 +30,5 @@ func Observe(provider v1alpha1.Provider, call, result string, took time.Duration
 	duration.WithLabelValues(string(provider)).Observe(took.Seconds())
 }
 
-// Collectors are the metrics.
+// Collectors returns the metrics.
 func Collectors() []prometheus.Collector { return []prometheus.Collector{total, duration} }

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Sift makes a call for all names, in batches. A cloud refuses a whole batch for the sake of one of its names, such as a machine that it
-// does not know: the call is made again for each of the parts of the batch, so that all other names go. parts returns nil where the
-// error is not about one of the names; a batch of one has no parts.
+// Sift makes a call for all names, in batches. A cloud refuses a whole batch because of one of its names, such as an unknown machine. Then
+// Sift makes the call again for each of the parts of the batch, so that the other names succeed. parts returns nil if the error is not
+// about one of the names; a batch of one has no parts.
 func Sift(names []string, most int, call func([]string) error, parts func(batch []string, err error) [][]string) error {
 	var errs []error
 	for batch := range slices.Chunk(names, most) {
@@ -26,7 +26,7 @@ func Sift(names []string, most int, call func([]string) error, parts func(batch 
 	return errors.Join(errs...)
 }
 
-// Halves of a batch, for an error that does not say which of the names it is about.
+// Halves splits a batch, for an error that does not say which of the names it is about.
 func Halves(batch []string) [][]string {
 	half := (len(batch) + 1) / 2
 	return [][]string{batch[:half], batch[half:]}

@@ -19,8 +19,8 @@ func TestTurns(t *testing.T) {
 		if _, err := turns.Take(t.Context(), "other"); err != nil {
 			t.Errorf("a launch into another group waits: %v", err)
 		}
-		if _, err := turns.Take(t.Context(), "group"); err == nil || time.Since(began) != patience {
-			t.Errorf("got %v after %s, want an error after %s", err, time.Since(began), patience)
+		if _, err := turns.Take(t.Context(), "group"); err == nil || time.Since(began) != timeout {
+			t.Errorf("got %v after %s, want an error after %s", err, time.Since(began), timeout)
 		}
 		ended, end := context.WithCancel(t.Context())
 		end()

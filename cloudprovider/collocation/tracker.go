@@ -1,6 +1,6 @@
 // Package collocation has what the adapters of all clouds share about launches whose machines must be together. Some clouds keep machines
-// near each other by what is made beside them, such as a placement group of AWS or a compact placement policy of Google Cloud; here each
-// of these is a collocation. It costs nothing, and it goes when nothing needs it.
+// near each other with a separate resource, such as a placement group of AWS or a compact placement policy of Google Cloud. Each of these
+// is called a collocation here. It costs nothing, and is deleted when nothing needs it.
 package collocation
 
 import (
@@ -27,9 +27,9 @@ const (
 	// the calls of one launch take, because clouds do not report creation times. A later attempt of the launch creates the
 	// collocation again.
 	SweepAfter = 5 * time.Minute
-	// patience bounds how long a list of machines waits for a sweep.
-	patience = 15 * time.Second
-	// again is how long after a call that failed the next one is made: lists may come every few seconds, and each would wait for it.
+	// timeout limits how long a list of machines waits for a sweep.
+	timeout = 15 * time.Second
+	// again is the interval between a failed call and the next one: lists may be seconds apart, and each would wait for it.
 	again = time.Minute
 	// parallel is how many collocations of a scope are deleted at once.
 	parallel = 16
@@ -38,34 +38,34 @@ const (
 // Config of a Tracker.
 type Config struct {
 	Clock clock.PassiveClock
-	// MayAct returns an error while another process may act in place of this one: nothing is deleted then. nil means that there is no
-	// other.
+	// MayAct returns an error while another process may act in place of this one: then nothing is deleted. nil means that there is no
+	// other process.
 	MayAct func() error
-	// LookAgain is how often a scope is listed for collocations that this process does not know of: those of a process before it, and
-	// those of calls that came late.
+	// LookAgain is the interval at which a scope is listed for collocations that this process has not recorded: those of an earlier
+	// process, and those of calls that took effect late.
 	LookAgain time.Duration
 }
 
-// Tracker notes which collocations a cluster has and when each was last needed, and deletes those that nothing needs any more. An ID
+// Tracker records the collocations of a cluster and when each was last needed, and deletes those that nothing needs any more. An ID
 // formats as its name.
 type Tracker[ID comparable] struct {
 	config Config
 
 	mu sync.Mutex
-	// needed is when a launch or a machine last needed each, as far as this process has seen, by scope.
+	// needed is when a launch or a machine last needed each collocation, as far as this process has seen, by scope.
 	needed map[string]map[ID]time.Time
 	// looked is when each scope was last listed.
 	looked map[string]time.Time
-	// refused is why the last launch that was to be in a collocation is in none; empty if it is.
+	// refused is why the last launch that requested a collocation has none; empty if it has one.
 	refused string
 }
 
-// NewTracker returns a Tracker that knows no collocation.
+// NewTracker returns an empty Tracker.
 func NewTracker[ID comparable](c Config) *Tracker[ID] {
 	return &Tracker[ID]{config: c, needed: map[string]map[ID]time.Time{}, looked: map[string]time.Time{}}
 }
 
-// Need notes that a launch or a machine needs collocations of a scope.
+// Need records that a launch or a machine needs collocations of a scope.
 func (t *Tracker[ID]) Need(scope string, ids ...ID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,12 +74,12 @@ func (t *Tracker[ID]) Need(scope string, ids ...ID) {
 	}
 }
 
-// Use notes that machines are in collocations of a scope. Those that the Tracker does not know are not Muster's.
+// Use records that machines are in collocations of a scope. Collocations that the Tracker does not have are not Muster's.
 func (t *Tracker[ID]) Use(scope string, ids ...ID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, id := range ids {
-		if t.knows(scope, id) {
+		if t.has(scope, id) {
 			t.need(scope, id)
 		}
 	}
@@ -92,7 +92,7 @@ func (t *Tracker[ID]) need(scope string, id ID) {
 	t.needed[scope][id] = t.config.Clock.Now()
 }
 
-func (t *Tracker[ID]) knows(scope string, id ID) bool {
+func (t *Tracker[ID]) has(scope string, id ID) bool {
 	_, known := t.needed[scope][id]
 	return known
 }
@@ -108,31 +108,31 @@ func (t *Tracker[ID]) Fared(err error) {
 	}
 }
 
-// Refused is why the last launch that was to be in a collocation is in none; empty if it is.
+// Refused is why the last launch that requested a collocation has none; empty if it has one.
 func (t *Tracker[ID]) Refused() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.refused
 }
 
-// Scope is a part of a cloud whose collocations are listed by themselves, such as a project.
+// Scope is a part of a cloud whose collocations are listed together, such as a project.
 type Scope[ID comparable] struct {
 	Name string
 	// List returns the collocations of the cluster in the scope.
 	List func(context.Context) ([]ID, error)
-	// Delete deletes a collocation. It reports whether the cloud does not know it any more. A cloud that keeps it for the sake of its
-	// machines, or has only begun to delete it, is no error: it is tried again later.
+	// Delete deletes a collocation. It reports whether the cloud no longer has it. If the cloud refuses because of its machines, or has
+	// only started to delete it, that is no error: the deletion is retried later.
 	Delete func(context.Context, ID) (gone bool, err error)
 }
 
-// Sweep deletes the collocations of scopes that nothing has needed for SweepAfter. A cloud refuses to delete one that has machines which
-// are not listed yet. What fails is tried again a minute later, and what is refused after another SweepAfter. A scope or a collocation
-// whose calls are not answered delays no other.
+// Sweep deletes the collocations of scopes that nothing has needed for SweepAfter. A cloud refuses to delete one with machines that are
+// not listed yet. A failed deletion is retried a minute later, and a refused one after another SweepAfter. A scope or a collocation whose
+// calls hang delays no other.
 func (t *Tracker[ID]) Sweep(ctx context.Context, scopes ...Scope[ID]) {
 	if t.config.MayAct != nil && t.config.MayAct() != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var sweeps sync.WaitGroup
 	for _, s := range scopes {
@@ -147,7 +147,7 @@ func (t *Tracker[ID]) Sweep(ctx context.Context, scopes ...Scope[ID]) {
 }
 
 func (t *Tracker[ID]) sweep(ctx context.Context, s Scope[ID]) error {
-	failed := t.look(ctx, s)
+	failed := t.list(ctx, s)
 	unneeded := t.unneeded(s.Name)
 	errs := make([]error, len(unneeded))
 	var calls errgroup.Group
@@ -166,8 +166,8 @@ func (t *Tracker[ID]) sweep(ctx context.Context, s Scope[ID]) error {
 	return errors.Join(append(errs, failed)...)
 }
 
-// look lists a scope once in a while, for the collocations that this process does not know of.
-func (t *Tracker[ID]) look(ctx context.Context, s Scope[ID]) error {
+// list lists a scope at an interval, for the collocations that this process has not recorded.
+func (t *Tracker[ID]) list(ctx context.Context, s Scope[ID]) error {
 	t.mu.Lock()
 	looked, before := t.looked[s.Name]
 	t.mu.Unlock()
@@ -182,7 +182,7 @@ func (t *Tracker[ID]) look(ctx context.Context, s Scope[ID]) error {
 		t.looked[s.Name] = t.looked[s.Name].Add(again - t.config.LookAgain)
 	}
 	for _, id := range found {
-		if !t.knows(s.Name, id) {
+		if !t.has(s.Name, id) {
 			t.need(s.Name, id)
 		}
 	}
@@ -192,7 +192,7 @@ func (t *Tracker[ID]) look(ctx context.Context, s Scope[ID]) error {
 	return err
 }
 
-// unneeded are the collocations of a scope that nothing has needed for a while, in order.
+// unneeded returns the collocations of a scope that nothing has needed for a while, in order.
 func (t *Tracker[ID]) unneeded(scope string) []ID {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -206,7 +206,7 @@ func (t *Tracker[ID]) unneeded(scope string) []ID {
 	return out
 }
 
-// swept notes how the deletion of a collocation went.
+// swept records the result of a deletion.
 func (t *Tracker[ID]) swept(scope string, id ID, gone bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -216,12 +216,12 @@ func (t *Tracker[ID]) swept(scope string, id ID, gone bool, err error) {
 		delete(t.needed[scope], id)
 	case err == nil || cloudprovider.IsRefused(err):
 		t.need(scope, id)
-	case retry.After(t.needed[scope][id]): // else a launch has needed it meanwhile
+	case retry.After(t.needed[scope][id]): // otherwise a launch has needed it meanwhile
 		t.needed[scope][id] = retry
 	}
 }
 
-// Most is the collocation that most machines are in, by the number in each: the first by name of equals, and the zero value for none.
+// Most returns the collocation with the most machines: the first by name of equal ones, and the zero value for none.
 func Most[ID cmp.Ordered](count map[ID]int) (most ID) {
 	for _, id := range slices.Sorted(maps.Keys(count)) {
 		if count[id] > count[most] {

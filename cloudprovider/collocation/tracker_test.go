@@ -106,8 +106,8 @@ func TestASweepGoesOnBesideWhatHangs(t *testing.T) {
 			t.Errorf("left while calls hang (-want +got):\n%s", diff)
 		}
 		<-swept
-		if took := time.Since(began); took != patience {
-			t.Errorf("the sweep took %s, want %s", took, patience)
+		if took := time.Since(began); took != timeout {
+			t.Errorf("the sweep took %s, want %s", took, timeout)
 		}
 	})
 }
@@ -124,7 +124,7 @@ func TestASweepGoesOnBesideAListThatHangs(t *testing.T) {
 		if diff := cmp.Diff([]string{"a1"}, c.left()); diff != "" {
 			t.Errorf("left while a list hangs (-want +got):\n%s", diff)
 		}
-		<-time.After(patience)
+		<-time.After(timeout)
 	})
 }
 
@@ -143,7 +143,7 @@ func TestSweepsDoNotAllWait(t *testing.T) {
 				waited += time.Since(before)
 				<-time.After(5 * time.Second)
 			}
-			if n := c.calls[hangs]; n < 7 || n > 10 || waited != time.Duration(n)*patience {
+			if n := c.calls[hangs]; n < 7 || n > 10 || waited != time.Duration(n)*timeout {
 				t.Errorf("while %s hung, %d calls were made in 10 minutes, and sweeps took %s", hangs, n, waited)
 			}
 		})

@@ -1,5 +1,5 @@
-// Package conformance is the suite that every cloud adapter passes: what the provisioner
-// relies on, for every cloud and launch method.
+// Package conformance is the test suite of all cloud adapters: the behaviour that the provisioner relies on, for every cloud and launch
+// method.
 package conformance
 
 import (
@@ -18,14 +18,14 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// Cloud is a cloud with one empty group, created for each test. A field that may be nil has a reason in Without then: what the suite
-// does not try is a decision, not an omission.
+// Cloud is a cloud with one empty group, created for each test. If an optional field is nil, Without has its reason: what the suite does
+// not test is a decision, not an omission.
 type Cloud struct {
 	// Group of at most MaxNodes machines, which must be 8.
 	Group *v1alpha1.NodeGroup
 	// Together is the domain that the machines of each launch must be in; empty for none.
 	Together cloudprovider.Domain
-	// Gathers tells how the cloud launches machines near each other; nil if it cannot be asked to.
+	// Gathers describes how the cloud launches machines near each other; nil if it cannot.
 	Gathers *Gathering
 	// Connect returns a new adapter, as after a restart of Muster.
 	Connect func() cloudprovider.Provider
@@ -37,11 +37,10 @@ type Cloud struct {
 	End func(name string)
 	// Forget makes the cloud stop listing terminated machines; nil if it never lists them.
 	Forget func()
-	// Stop has the cloud stop a running machine; after the pause, if it is not zero, the machine
-	// is started again. nil if the cloud never does so.
+	// Stop stops a running machine in the cloud. After the pause, if it is not zero, the machine is started again. nil if the cloud never
+	// does so.
 	Stop func(name string, pause time.Duration)
-	// IgnoreTakeBacks has the cloud accept the next take-backs of so many machines and not carry
-	// them out; nil if it always does.
+	// IgnoreTakeBacks makes the cloud accept the next terminations of so many machines without effect; nil if it always carries them out.
 	IgnoreTakeBacks func(machines int)
 	// LoseReply makes the next launch call take effect and lose its reply; nil if the cloud's
 	// calls cannot.
@@ -51,25 +50,25 @@ type Cloud struct {
 	Delay func(time.Duration)
 	// Slow makes the next launch call take so long, while its caller waits; nil if the cloud's calls cannot.
 	Slow func(time.Duration)
-	// RefuseTags makes the cloud refuse to tag the machines of the next launch for as long as its call lasts; nil if machines are
-	// born with their launch.
+	// RefuseTags makes the cloud refuse to tag the machines of the next launch for as long as its call lasts; nil if machines are created
+	// with their launch.
 	RefuseTags func()
-	// Harm has calls go wrong until end is called; nil if none can. Patience is how long an adapter of Connect waits for an answer,
-	// by the clock of the machine.
+	// Harm makes calls fail until end is called; nil if none can. Patience is how long an adapter of Connect waits for a response, by the
+	// clock of the machine.
 	Harm     func(Harm, Calls) (end func())
 	Patience time.Duration
 	// Elsewhere is another empty group of at most MaxNodes machines, in another zone than Group. Away makes that zone unreachable until
-	// end is called. Both are nil if the cloud has no zones that may be.
+	// end is called. Both are nil if the cloud has no such zones.
 	Elsewhere *v1alpha1.NodeGroup
 	Away      func() (end func())
-	// Pass lets time pass in the cloud and in its adapters.
+	// Pass advances the clock of the cloud and of its adapters.
 	Pass func(time.Duration)
-	// Without are the fields that are nil, by name, each with why the cloud has no such fault or ability. Tests that need them are skipped
-	// with that reason.
+	// Without has the fields that are nil, by name, each with the reason why the cloud has no such fault or ability. Tests that need them
+	// are skipped with that reason.
 	Without map[string]string
 }
 
-// lacks are the optional fields that are nil, by name. Fields that belong together count as one.
+// lacks returns the optional fields that are nil, by name. Fields that belong together count as one.
 func (c *Cloud) lacks() map[string]bool {
 	return map[string]bool{
 		"Away": c.Away == nil || c.Elsewhere == nil, "Delay": c.Delay == nil, "Forget": c.Forget == nil, "Gathers": c.Gathers == nil,
@@ -78,7 +77,7 @@ func (c *Cloud) lacks() map[string]bool {
 	}
 }
 
-// validate returns what is wrong with Without.
+// validate returns the errors in Without.
 func (c *Cloud) validate() (wrong []string) {
 	lacks := c.lacks()
 	for _, field := range slices.Sorted(maps.Keys(lacks)) {
@@ -105,32 +104,32 @@ func (s *suite) need(field string) {
 	}
 }
 
-// Gathering is how a cloud launches machines near each other. Its domains have room for 3, 5 and 5 machines, and it
-// scatters those that may be anywhere.
+// Gathering describes how a cloud launches machines near each other. Its domains have room for 3, 5 and 5 machines, and it scatters
+// machines that may be anywhere.
 type Gathering struct {
-	// Level is the node label by which a domain is told.
+	// Level is the node label of the domain.
 	Level string
-	// Strict clouds refuse what no domain has room for. Others launch it all the same.
+	// Strict clouds refuse a launch that no domain has room for. Others launch it all the same.
 	Strict bool
-	// Where counts the machines that the cloud bills by their domain.
+	// Where counts the billed machines by domain.
 	Where func() map[string]int
-	// Made are the names of what keeps machines near each other, such as placement groups.
+	// Made are the names of resources that keep machines near each other, such as placement groups.
 	Made func() []string
 }
 
-// sweep bounds how long what keeps machines together outlives them.
+// sweep limits how long such resources outlive their machines.
 const sweep = 30 * time.Minute
 
 // MaxNodes is the size of the group of every Cloud.
 const MaxNodes = 8
 
-// patience bounds what is waited for, in time of the cloud; a step of it passes
-// between two looks. leisure is how long a loaded machine may take over all of them.
+// timeout limits waits, in time of the cloud. A step of that time passes between two checks. leisure is how long a loaded machine may take
+// over all of them.
 const (
-	patience = 5 * time.Minute
-	step     = time.Second
-	leisure  = 5 * time.Second
-	// holdsFor is how long a hold may be left over.
+	timeout = 5 * time.Minute
+	step    = time.Second
+	leisure = 5 * time.Second
+	// holdsFor limits how long a hold may be left over.
 	holdsFor = 20 * step
 )
 
@@ -167,7 +166,7 @@ func Run(t *testing.T, newCloud func(t *testing.T) *Cloud) {
 	}
 }
 
-// testCase is one of the suite.
+// testCase is a case of the suite.
 type testCase struct {
 	name string
 	test func(*suite)
@@ -191,7 +190,7 @@ func run(t *testing.T, newCloud func(*testing.T) *Cloud, test func(*suite)) {
 	s.stop()
 }
 
-// suite is one test under way.
+// suite is a running test.
 type suite struct {
 	*testing.T
 	*Cloud
@@ -199,13 +198,12 @@ type suite struct {
 	stop     func()
 
 	mu sync.Mutex
-	// seen is what the watch has told last of each machine; synced how often it said
-	// that the picture is full.
+	// seen is the last state of each machine from the watch; synced counts the calls of synced.
 	seen   map[string]cloudprovider.Machine
 	synced int
 }
 
-// restart begins with a new adapter and a new watch.
+// restart starts a new adapter and a new watch.
 func (s *suite) restart() {
 	if s.stop != nil {
 		s.stop()
@@ -221,7 +219,7 @@ func (s *suite) restart() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if s.seen[m.Name] = m; m.Hold && m.State == cloudprovider.Gone {
-				delete(s.seen, m.Name) // its machines are told apart from it
+				delete(s.seen, m.Name) // its machines are computed from it
 			}
 		}, func() {
 			s.mu.Lock()
@@ -237,10 +235,10 @@ func (s *suite) restart() {
 	s.await("the first full picture", func() bool { return s.synced == 1 })
 }
 
-// await lets time pass until it is so.
+// await advances the clock until so returns true.
 func (s *suite) await(what string, so func() bool) {
 	s.Helper()
-	s.awaitFor(patience, step, what, so)
+	s.awaitFor(timeout, step, what, so)
 }
 
 func (s *suite) awaitFor(patience, step time.Duration, what string, so func() bool) {
@@ -263,14 +261,14 @@ func (s *suite) awaitFor(patience, step time.Duration, what string, so func() bo
 	}
 }
 
-// launch calls until the cloud has made the machines or refused them, as the
-// provisioner does. A cloud that has the launch wait is given its time.
+// launch calls until the cloud has made the machines or refused them, as the provisioner does. A launch in the cloud's queue is given its
+// time.
 func (s *suite) launch(token string, count int) ([]cloudprovider.Machine, error) {
 	return launch(s.provider, s.Cloud, token, count)
 }
 
 func launch(p cloudprovider.Provider, c *Cloud, token string, count int) (machines []cloudprovider.Machine, err error) {
-	for passed := time.Duration(0); passed <= patience; passed += 10 * step {
+	for passed := time.Duration(0); passed <= timeout; passed += 10 * step {
 		machines, err = p.Launch(context.Background(), c.request(token, count))
 		if err == nil || cloudprovider.Refusal(err) != nil {
 			return machines, err
@@ -317,7 +315,7 @@ func names(machines []cloudprovider.Machine) []string {
 	return out
 }
 
-// wantAlive judges what the cloud bills. A hold may stay until lists show what has come of it.
+// wantAlive compares what the cloud bills. A hold may stay until lists show the machines that it has made.
 func (s *suite) wantAlive(what string, want []string) {
 	s.Helper()
 	var got []string
@@ -333,8 +331,7 @@ func (s *suite) wantAlive(what string, want []string) {
 	}
 }
 
-// giveUp takes back, as the provisioner does, all that the watch or the call tells of a
-// launch, until nothing is left.
+// giveUp terminates, as the provisioner does, all machines of a launch from the watch and the call, until nothing is left.
 func (s *suite) giveUp(token string, came []cloudprovider.Machine) {
 	s.Helper()
 	s.takeBack(names(came)...)
@@ -349,7 +346,7 @@ func (s *suite) giveUp(token string, came []cloudprovider.Machine) {
 	})
 }
 
-// left is what the watch tells of a launch that has not ended.
+// left returns the machines of a launch that have not ended according to the watch.
 func (s *suite) left(token string) (names []string) {
 	for name, m := range s.seen {
 		if m.Launch == token && m.State < cloudprovider.Terminated {
@@ -449,11 +446,11 @@ func takenBack(s *suite) {
 	s.await("the watch tells so", func() bool {
 		return s.gone(all[1]) && s.gone(all[3]) && !s.gone(all[0]) && !s.gone(all[2]) && !s.gone(all[4])
 	})
-	s.Pass(patience)
+	s.Pass(timeout)
 	s.wantAlive("the others still: nothing is made in place of those", rest)
 }
 
-// gone says that the watch has told the end of a machine. It has seen it before.
+// gone reports whether the watch has reported the end of a machine that it has reported before.
 func (s *suite) gone(name string) bool {
 	m, known := s.seen[name]
 	return known && m.State >= cloudprovider.Terminated
@@ -489,7 +486,7 @@ func attributed(s *suite) {
 	}
 }
 
-// unattributed follows a launch whose machines are tagged, or shown with their tags, late, from one process to the next.
+// unattributed tests a launch whose machines are tagged, or listed with their tags, late, across a restart.
 func unattributed(s *suite) {
 	if s.RefuseTags != nil {
 		s.RefuseTags()
@@ -516,7 +513,7 @@ func unattributed(s *suite) {
 	s.await("all are told under it", func() bool { return slices.Equal(all, s.left("uid-1")) && len(s.seen) == len(all) })
 }
 
-// vanished follows a launch whose machines terminate before they are tagged or listed, after which the cloud has no record of them.
+// vanished tests a launch whose machines terminate before they are tagged or listed, after which the cloud has no record of them.
 func vanished(s *suite) {
 	if s.RefuseTags != nil {
 		s.RefuseTags()
@@ -613,7 +610,7 @@ func late(s *suite) {
 	s.await("those of the first launch are left", func() bool {
 		left := s.left("uid-2")
 		if len(left) > 0 {
-			_ = s.provider.TakeBack(context.Background(), s.Group.Name, left) // what is too young for it is taken at the next look
+			_ = s.provider.TakeBack(context.Background(), s.Group.Name, left) // what is too young now is terminated after the next list
 		}
 		steps++
 		return steps > 150 && len(left) == 0
@@ -621,7 +618,7 @@ func late(s *suite) {
 	s.wantAlive("those of the first launch", all)
 }
 
-// gathering has all launches ask for one domain.
+// gathering makes all launches request one domain.
 func (s *suite) gathering() *Gathering {
 	s.need("Gathers")
 	s.Together.Level = s.Gathers.Level
@@ -679,7 +676,7 @@ func swept(s *suite) {
 	if made := g.Made(); len(made) != 1 {
 		s.Errorf("%v keep 4 machines together, want one", made)
 	}
-	for range 2 { // the second time under another process
+	for range 2 { // the second time with another process
 		looks := 0
 		s.awaitFor(2*sweep, time.Minute, "it was looked at", func() bool { looks++; return looks > int(sweep/time.Minute) })
 		if made := g.Made(); len(made) != 1 {

@@ -8,13 +8,13 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// Harm is what happens to calls of a cloud on a bad day.
+// Harm is a fault of calls.
 type Harm string
 
 const (
-	// Fails: calls have no effect, and are answered by an internal error of the cloud.
+	// Fails: calls have no effect, and return an internal error of the cloud.
 	Fails Harm = "Fails"
-	// Hangs: calls have no effect and are never answered.
+	// Hangs: calls have no effect, and never return.
 	Hangs Harm = "Hangs"
 	// Throttled: calls have no effect, since there were too many.
 	Throttled Harm = "Throttled"
@@ -22,7 +22,7 @@ const (
 	Denied Harm = "Denied"
 )
 
-// Calls are the calls that a Harm happens to.
+// Calls are the calls that a Harm affects.
 type Calls string
 
 const (
@@ -34,14 +34,14 @@ const (
 	Launches Calls = "Launches"
 )
 
-// harm begins a Harm, where the cloud can be harmed.
+// harm starts a Harm if the cloud supports it.
 func (s *suite) harm(h Harm, calls Calls) (end func()) {
 	s.need("Harm")
 	return s.Harm(h, calls)
 }
 
-// answered calls once and judges how long the caller waited, by the clock of the machine: the Patience of the cloud, and what a loaded
-// machine needs.
+// answered calls once and checks how long the caller waited, by the clock of the machine: at most the Patience of the cloud, and what a
+// loaded machine needs.
 func (s *suite) answered(what string, call func()) {
 	s.Helper()
 	done := make(chan struct{})
@@ -58,7 +58,7 @@ func (s *suite) answered(what string, call func()) {
 	}
 }
 
-// outage is no fault of the group: what fails meanwhile refuses nothing, and once it is over the same launch succeeds, once.
+// outage tests that an outage is no fault of the group: errors during it refuse nothing, and after it the same launch succeeds, once.
 func outage(h Harm, calls Calls) func(*suite) {
 	return func(s *suite) {
 		end := s.harm(h, calls)
@@ -76,7 +76,7 @@ func outage(h Harm, calls Calls) func(*suite) {
 	}
 }
 
-// noFault judges the error of a call that failed by an outage.
+// noFault checks the error of a call that failed due to an outage.
 func (s *suite) noFault(err error) {
 	s.Helper()
 	if refusal := cloudprovider.Refusal(err); refusal != nil && refusal.Class != v1alpha1.Outage {
@@ -84,8 +84,8 @@ func (s *suite) noFault(err error) {
 	}
 }
 
-// failingReads has lists and lookups fail after the reply of a launch was lost: that says nothing about the launch, whose machines
-// are there.
+// failingReads makes lists and reads fail after the response of a launch was lost. These failures say nothing about the launch, whose
+// machines exist.
 func failingReads(h Harm) func(*suite) {
 	return func(s *suite) {
 		s.need("LoseReply")
@@ -94,7 +94,7 @@ func failingReads(h Harm) func(*suite) {
 		if cloudprovider.Refusal(err) != nil {
 			s.Fatalf("a lost reply is taken for the refusal %v", err)
 		}
-		s.restart() // a new leader's first lists are those that fail
+		s.restart() // the first lists of a new leader fail
 		end := s.harm(h, Reads)
 		for range 3 {
 			s.answered("a launch", func() { _, err = s.provider.Launch(context.Background(), s.request("uid-1", 4)) })
@@ -108,13 +108,13 @@ func failingReads(h Harm) func(*suite) {
 	}
 }
 
-// blinded has the lists of the watch fail or hang for a while: nothing is reported to have ended, and afterwards the watch goes on.
+// blinded makes the lists of the watch fail or hang for a while: nothing is reported to have ended, and afterwards the watch continues.
 func blinded(h Harm) func(*suite) {
 	return func(s *suite) {
 		all := s.mustLaunch("uid-1", 3)
 		s.await("all are reported", func() bool { return len(s.left("uid-1")) == 3 })
 		end := s.harm(h, Reads)
-		calls := time.NewTicker(s.Patience / 10) // they give up by the clock of the machine
+		calls := time.NewTicker(s.Patience / 10) // they time out by the clock of the machine
 		defer calls.Stop()
 		for range 30 {
 			s.Pass(10 * step)
@@ -131,7 +131,7 @@ func blinded(h Harm) func(*suite) {
 	}
 }
 
-// outages are the tests of a cloud's bad days.
+// outages are the tests of outages.
 var outages = []testCase{
 	{"a cloud that fails refuses nothing", outage(Fails, AllCalls)},
 	{"a cloud that never answers refuses nothing, and holds up nobody", outage(Hangs, AllCalls)},

@@ -7,11 +7,11 @@ import (
 	"github.com/muster-dev/muster/cloudprovider/rehearsal"
 )
 
-// rehearsed launches and terminates machines as muster cloud-check does, and proves that the proof of nothing left is right.
+// rehearsed launches and terminates machines as muster cloud-check does, and checks that its proof that nothing is left is right.
 func rehearsed(s *suite) {
 	s.need("Stop")
 	l := rehearsal.Launch{
-		Group: s.Group, Machines: 3, Token: "uid-1", Patience: patience,
+		Group: s.Group, Machines: 3, Token: "uid-1", Patience: timeout,
 		Pause:  func(_ context.Context, d time.Duration) { s.Pass(d); <-time.After(time.Millisecond) },
 		Report: func(step rehearsal.Step) { s.Logf("%s took %s: %s", step.Name, step.Took, step.Says) },
 	}

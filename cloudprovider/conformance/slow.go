@@ -10,13 +10,13 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// SlowClock is that of a simulated cloud which takes its time over calls: it tells when one begins to wait.
+// SlowClock is the clock of a simulated cloud with slow calls. It signals when a call starts to wait.
 type SlowClock struct {
 	*clocktesting.FakeClock
 	waits chan struct{}
 }
 
-// NewSlowClock returns a clock of the same time.
+// NewSlowClock returns a SlowClock with the time of the given clock.
 func NewSlowClock(clock *clocktesting.FakeClock) *SlowClock {
 	return &SlowClock{clock, make(chan struct{}, 1)}
 }
@@ -31,8 +31,8 @@ func (c *SlowClock) After(d time.Duration) <-chan time.Time {
 	return out
 }
 
-// During makes a call. While the cloud takes its time over it, others look, and after each look a step of time passes. Where a look
-// makes a call that is slow, too, time passes until neither waits.
+// During makes a slow call. While the call waits, it runs look again and again, and advances the clock by a step after each. If look makes
+// a slow call, too, the clock advances until neither waits.
 func (c *SlowClock) During(call, look func(), step time.Duration) {
 	called := begin(call)
 	var looked <-chan struct{}
@@ -60,7 +60,7 @@ func (c *SlowClock) During(call, look func(), step time.Duration) {
 	}
 }
 
-// begin runs f, and closes the channel when it is through.
+// begin runs f in a goroutine, and closes the channel when it returns.
 func begin(f func()) <-chan struct{} {
 	out := make(chan struct{})
 	go func() {
@@ -70,7 +70,7 @@ func begin(f func()) <-chan struct{} {
 	return out
 }
 
-// slow makes a call that takes long: meanwhile the watch tells of nothing that cannot be the launch's.
+// slow makes a slow call. Meanwhile the watch reports only machines that may belong to the launch.
 func slow(s *suite) {
 	s.need("Slow")
 	s.Slow(time.Minute)
@@ -107,8 +107,8 @@ func slow(s *suite) {
 	s.wantAlive("four", names(came))
 }
 
-// overtaken takes back what is seen of a launch while its call lasts, as where its request is deleted. That is no fault of the group: the
-// call may say that what it made is gone, and nothing that a person must mend.
+// overtaken terminates what is seen of a launch while its call lasts, as after the deletion of its request. The group is not to blame: the
+// call may return that its machines are gone, and nothing that a person must fix.
 func overtaken(s *suite) {
 	s.need("Slow")
 	s.Slow(time.Minute)

@@ -8,8 +8,8 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 )
 
-// zoneAway makes one zone of the cloud unreachable. Machines that boot there are not reported as ended, and a launch there is
-// answered as an outage. Elsewhere machines are launched, watched and terminated, and there, too, once the zone is back.
+// zoneAway makes one zone of the cloud unreachable. Machines that boot there are not reported as ended, and a launch there fails with an
+// outage. In other zones machines are launched, watched and terminated, and in this zone, too, after the outage.
 func zoneAway(s *suite) {
 	s.need("Away")
 	there := func(token string) (machines []cloudprovider.Machine, err error) {
@@ -47,12 +47,12 @@ func zoneAway(s *suite) {
 	near := s.mustLaunch("uid-1", 2)
 	s.await("those in the zone that answers are reported", func() bool { return len(left("uid-1")) == 2 })
 	began := time.Duration(0)
-	s.awaitFor(3*patience, step, "it lasts", func() bool {
+	s.awaitFor(3*timeout, step, "it lasts", func() bool {
 		if a, b := left("uid-1"), left("far-1"); len(a) != 2 || len(b) != 2 {
 			s.Fatalf("while the other zone is away, %v and %v are reported, want two of each", a, b)
 		}
 		began += step
-		return began > 2*patience
+		return began > 2*timeout
 	})
 	s.takeBack(near...)
 	s.await("the end of those in the zone that answers is reported", func() bool { return s.gone(near[0]) && s.gone(near[1]) })
@@ -62,7 +62,7 @@ func zoneAway(s *suite) {
 
 	end()
 	var again []cloudprovider.Machine
-	s.await("another launch there", func() bool { // that of before may have been refused for good
+	s.await("another launch there", func() bool { // the earlier launch may have been refused for good
 		var err error
 		again, err = there("far-3")
 		return err == nil

@@ -15,9 +15,8 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// Launch implements cloudprovider.Launcher. The names of a launch's machines
-// follow from the group, the token and their place in the launch; a repeated call
-// makes those that are missing, with the ordinals that the first call meant.
+// Launch implements cloudprovider.Launcher. The names of a launch's machines follow from the group, the token and their index in the
+// launch. A repeated call makes the missing ones, with the ordinals of the first call.
 func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) ([]cloudprovider.Machine, error) {
 	stock := p.stockOf(req.Group.Name)
 	stock.launching.Lock()
@@ -46,8 +45,7 @@ func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) 
 	return launch.existing(), nil
 }
 
-// create makes the machines that are missing. One that exists after all was made
-// by a call before.
+// create creates the missing machines. A machine that exists already was created by an earlier call.
 func (p *Provider) create(ctx context.Context, l *launch, stock *stock) error {
 	var calls errgroup.Group
 	calls.SetLimit(parallel)
@@ -69,15 +67,15 @@ type launch struct {
 	group *v1alpha1.NodeGroup
 	req   cloudprovider.LaunchRequest
 
-	// machines of this launch by their place in it; nil where there is none.
+	// machines of this launch by index; nil if missing.
 	machines []*kwokv1alpha1.Machine
-	// missing are those that were granted and are still to be created, by place.
+	// missing are the granted machines that have yet to be created, by index.
 	missing map[int]*kwokv1alpha1.Machine
-	// state is that of the pool without this launch.
+	// state is the state of the pool without this launch.
 	state pool.State
 }
 
-// newLaunch sorts the machines of the group into those of this launch and others.
+// newLaunch separates the machines of this launch from others of the group.
 func newLaunch(group *v1alpha1.NodeGroup, req cloudprovider.LaunchRequest, stock *stock) *launch {
 	l := &launch{group: group, req: req, machines: make([]*kwokv1alpha1.Machine, req.Count)}
 	places := make(map[string]int, req.Count)
@@ -96,7 +94,7 @@ func newLaunch(group *v1alpha1.NodeGroup, req cloudprovider.LaunchRequest, stock
 	}
 	for place, m := range l.machines {
 		if m != nil {
-			// The ordinals of one launch are in a row: any of its machines tells all.
+			// The ordinals of a launch are consecutive: any of its machines determines all.
 			l.state.Next = m.Spec.Ordinal - int64(place)
 			break
 		}
@@ -104,7 +102,7 @@ func newLaunch(group *v1alpha1.NodeGroup, req cloudprovider.LaunchRequest, stock
 	return l
 }
 
-// decide asks the pool, unless all machines are there already.
+// decide lets the pool decide, unless all machines exist.
 func (l *launch) decide(now time.Time) *v1alpha1.KwokError {
 	if len(l.existing()) == l.req.Count {
 		return nil
@@ -119,7 +117,7 @@ func (l *launch) decide(now time.Time) *v1alpha1.KwokError {
 	return refusal
 }
 
-// existing is the machines of the launch, in order.
+// existing returns the machines of the launch, in order.
 func (l *launch) existing() []cloudprovider.Machine {
 	var out []cloudprovider.Machine
 	for _, m := range l.machines {

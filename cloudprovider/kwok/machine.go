@@ -22,13 +22,13 @@ import (
 // value of its hostname label.
 const maxPrefix = 45
 
-// machineName is also the name of the machine's node.
+// machineName returns the name of the machine and of its node.
 func machineName(group, token string, place int) string {
 	prefix := strings.ReplaceAll(group[:min(len(group), maxPrefix)], ".", "-")
 	return fmt.Sprintf("%s-%s-%d", prefix, hash(group, token), place)
 }
 
-// hash is 10 characters (50 bits) that may stand in names and label values.
+// hash returns 10 characters (50 bits) that are valid in names and label values.
 func hash(group, token string) string {
 	sum := sha256.Sum256([]byte(group + "\x00" + token))
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:10])
@@ -73,8 +73,7 @@ func devicesOf(group *v1alpha1.NodeGroup) []v1alpha1.DevicePool {
 	return group.Spec.Template.Devices
 }
 
-// newNode is the node that the machine will register: cordoned, unless it is launched for pods that
-// are pending.
+// newNode returns the node that the machine will register: cordoned, unless it is launched for pending pods.
 func newNode(group *v1alpha1.NodeGroup, name, token string) kwokv1alpha1.MachineNode {
 	template := group.Spec.Template
 	node := kwokv1alpha1.MachineNode{
@@ -105,7 +104,7 @@ func newNode(group *v1alpha1.NodeGroup, name, token string) kwokv1alpha1.Machine
 	return node
 }
 
-// observed is the machine as the seam shows it.
+// observed converts a machine to the form of package cloudprovider.
 func observed(m *kwokv1alpha1.Machine) cloudprovider.Machine {
 	out := cloudprovider.Machine{
 		Name:       m.Name,

@@ -1,7 +1,6 @@
-// Package kwok is the adapter of the simulated cloud. Its machines are objects of
-// kind Machine, which KWOK's stages move on; what a launch gets is decided by
-// kwok/pool. The API server of the cluster plays the cloud's control plane: its
-// own failures are plain errors, only the pool refuses.
+// Package kwok is the adapter of the simulated cloud. Its machines are objects of kind Machine, which KWOK's stages advance. kwok/pool
+// decides what a launch gets. The API server of the cluster is the cloud's control plane: its own failures are plain errors, and only the
+// pool refuses.
 package kwok
 
 import (
@@ -14,16 +13,16 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 )
 
-// parallel is how many calls for the machines of one launch are under way at once.
+// parallel is how many calls for the machines of one launch are in flight at once.
 const parallel = 16
 
-// Config is what a Provider works with.
+// Config configures a Provider.
 type Config struct {
 	// Client writes.
 	Client client.Client
-	// Live reads past any cache: a launch must see what the one before it made.
+	// Live reads from the API server, without a cache: a launch must see what the previous one created.
 	Live client.Reader
-	// Informers tell of changed machines.
+	// Informers deliver changes of machines.
 	Informers cache.Informers
 	Clock     clock.PassiveClock
 }
@@ -31,7 +30,7 @@ type Config struct {
 // Provider is the simulated cloud.
 type Provider struct {
 	Config
-	// stocks of the groups, of *stock by name.
+	// stocks has the *stock of each group, by name.
 	stocks sync.Map
 }
 

@@ -14,19 +14,16 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// stock is what the simulated cloud knows of one group's machines. It is read from
-// the API server once and then kept by our own calls and by what Watch is told, so
-// that a launch costs by its own size and not by that of the group.
+// stock has the machines of one group in the simulated cloud. It is read from the API server once and then updated by this process's calls
+// and by Watch, so that the cost of a launch depends on its own size and not on that of the group.
 type stock struct {
-	// launching lets one launch of the group run at a time: two that looked at the
-	// stock at the same moment would both take the last machine.
+	// launching lets one launch of the group run at a time: two concurrent ones would both take the last machine.
 	launching sync.Mutex
 
 	mu sync.Mutex
-	// machines by name; nil until they have been read.
+	// machines by name; nil before the first read.
 	machines map[string]*kwokv1alpha1.Machine
-	// next is the ordinal of the next machine, remembered the one that the status
-	// of the NodeGroup has.
+	// next is the ordinal of the next machine, remembered the one in the status of the NodeGroup.
 	next, remembered int64
 }
 
@@ -35,7 +32,7 @@ func (p *Provider) stockOf(group string) *stock {
 	return s.(*stock)
 }
 
-// read reads the machines of the group, unless that has been done.
+// read reads the machines of the group once.
 func (s *stock) read(ctx context.Context, live client.Reader, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +55,7 @@ func (s *stock) read(ctx context.Context, live client.Reader, name string) error
 	return nil
 }
 
-// note takes in what is told of a machine. One that has terminated stays so.
+// note records a state of a machine. A terminated machine stays terminated.
 func (s *stock) note(m *kwokv1alpha1.Machine) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,22 +78,22 @@ func (s *stock) forget(name string) {
 	delete(s.machines, name)
 }
 
-// doubt has the machines read again: a call failed, and may have had its effect.
+// doubt makes the next call read the machines again: a call has failed, and may have taken effect.
 func (s *stock) doubt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.machines = nil
 }
 
-// all machines, and the next ordinal.
+// all returns all machines, and the next ordinal.
 func (s *stock) all() ([]*kwokv1alpha1.Machine, int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.machines)), s.next
 }
 
-// remember keeps the next ordinal in the status of the NodeGroup for the time when
-// the machines are deleted: until then they tell it themselves.
+// remember writes the next ordinal to the status of the NodeGroup. It is needed after the machines, which have ordinals of their own, are
+// deleted.
 func (s *stock) remember(ctx context.Context, w client.Client, group string) error {
 	s.mu.Lock()
 	next, known := s.next, s.next <= s.remembered

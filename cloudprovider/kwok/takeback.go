@@ -11,8 +11,7 @@ import (
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 )
 
-// TakeBack implements cloudprovider.Taker. The nodes are owned by the machines,
-// so the cluster's garbage collector takes them away.
+// TakeBack implements cloudprovider.Taker. The nodes are owned by the machines, so the cluster's garbage collector deletes them.
 func (p *Provider) TakeBack(ctx context.Context, group string, names []string) error {
 	stock := p.stockOf(group)
 	if err := stock.read(ctx, p.Live, group); err != nil {

@@ -33,7 +33,7 @@ func (p *Provider) Watch(ctx context.Context, observe func(cloudprovider.Machine
 	return nil
 }
 
-// watch passes on what the informer tells, one call at a time.
+// watch forwards the informer's events, one call at a time.
 type watch struct {
 	provider *Provider
 	ctx      context.Context
@@ -41,7 +41,7 @@ type watch struct {
 	calls    sync.Mutex
 }
 
-// alone makes the call once no other is under way, and none when all is over.
+// alone makes the call while no other is in flight, and none after the end.
 func (w *watch) alone(call func()) {
 	w.calls.Lock()
 	defer w.calls.Unlock()
@@ -56,8 +56,7 @@ func (w *watch) OnAdd(obj any, _ bool) { w.changed(obj) }
 // OnUpdate implements toolscache.ResourceEventHandler.
 func (w *watch) OnUpdate(_, obj any) { w.changed(obj) }
 
-// OnDelete implements toolscache.ResourceEventHandler. Where the watch missed the
-// deletion, the last known state of the machine comes wrapped.
+// OnDelete implements toolscache.ResourceEventHandler. If the watch missed the deletion, the last known state of the machine is wrapped.
 func (w *watch) OnDelete(obj any) {
 	if missed, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
 		obj = missed.Obj
@@ -77,5 +76,5 @@ func (w *watch) changed(obj any) {
 	}
 }
 
-// isOurs says that no simulated cloud with an API of its own tells of the machine.
+// isOurs reports whether this adapter reports the machine, and not the adapter of a simulated cloud with its own API.
 func isOurs(m *kwokv1alpha1.Machine) bool { return m.Spec.Node.ProviderID == "" }

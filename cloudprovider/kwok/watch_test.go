@@ -16,7 +16,7 @@ import (
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 )
 
-func TestWatchTellsTheFirstPictureAndEveryChange(t *testing.T) {
+func TestWatchReportsTheFirstListAndEveryChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		source := fcache.NewFakeControllerSource()

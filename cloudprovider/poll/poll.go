@@ -1,5 +1,4 @@
-// Package poll makes a watch out of lists, for clouds that tell of nothing by
-// themselves. While something is on its way it looks often, else seldom.
+// Package poll implements a watch by lists, for clouds without events. It lists often while something is in flight, and seldom otherwise.
 package poll
 
 import (
@@ -19,29 +18,27 @@ import (
 )
 
 const (
-	// Calm is how long after a list the next one comes while nothing is on its way,
-	// and Busy while something is: a machine boots, a hold is there, or a call was
-	// made a short while ago, by this process or another.
+	// Calm is the interval between two lists while nothing is in flight. Busy is the interval while a machine boots, a hold exists, or a
+	// call was made recently, by this process or another.
 	Calm = time.Minute
 	Busy = 5 * time.Second
-	// Grace is how long a machine that a call has returned may be missing from lists:
-	// clouds are eventually consistent.
+	// Grace is how long a machine that a call has returned may be missing from lists: clouds are eventually consistent.
 	Grace = 90 * time.Second
-	// Again is how long a take-back that the cloud has accepted may take until lists show it.
-	// Then it is repeated: clouds lose some, and take a long time over others.
+	// Again is how long after the cloud has accepted a termination lists may still show the machine. After that, the termination is
+	// repeated: clouds lose some, and are slow with others.
 	Again = 2 * time.Minute
 )
 
-// Listing is the answer of a cloud to a list of its machines.
+// Listing is the response of a cloud to a list of its machines.
 type Listing struct {
 	Machines []cloudprovider.Machine
-	// Scopes are those that were listed, and Failed those that were not, with the reason: the machines of a failed scope are
-	// taken to be as they were listed last. Both are empty for a cloud that is listed as a whole.
+	// Scopes are the scopes that were listed, and Failed those that were not, with the reason: the machines of a failed scope keep their
+	// last listed state. Both are empty for a cloud that is listed as a whole.
 	Scopes []string
 	Failed map[string]error
 }
 
-// EndWith says of machines when their NodeGroups end, such as a Capacity Block, unless the cloud has said when each of them does.
+// EndWith sets the end of the machines to that of their NodeGroups, such as a Capacity Block, unless the cloud has set it.
 func EndWith(machines []cloudprovider.Machine, groups ...*v1alpha1.NodeGroup) {
 	ends := map[string]time.Time{}
 	for _, g := range groups {
@@ -56,22 +53,20 @@ func EndWith(machines []cloudprovider.Machine, groups ...*v1alpha1.NodeGroup) {
 
 // Poller watches the machines of a cloud.
 type Poller struct {
-	// List returns all machines of the cloud's groups. An error means that none of them are
-	// known, not that there are none.
+	// List returns all machines of the cloud's groups. An error means that none of them are known, not that there are none.
 	List func(context.Context) (Listing, error)
-	// Take takes machines of a group back, as a cloudprovider.Taker does.
+	// Take terminates machines of a group, as a cloudprovider.Taker does.
 	Take  func(ctx context.Context, group string, names []string) error
 	Clock clock.WithTicker
 
 	mu sync.Mutex
 	// noted are the machines that calls have returned and no list has shown.
 	noted *Recent[key, cloudprovider.Machine]
-	// taken are the machines that the cloud has accepted to take back, and when it did, until
-	// they are no longer listed.
+	// taken is when the cloud accepted the termination of each machine that is still listed.
 	taken map[key]time.Time
-	// expected is when another process was last known to launch machines.
+	// expected is when another process last launched machines.
 	expected time.Time
-	// began is when the watch did, and listed when each scope was listed last.
+	// began is when the watch started, and listed when each scope was last listed.
 	began  time.Time
 	listed map[string]time.Time
 	// hurry wakes the watch.
@@ -92,7 +87,7 @@ func New(list func(context.Context) (Listing, error), take func(context.Context,
 
 // TakeBack implements cloudprovider.Taker.
 func (p *Poller) TakeBack(ctx context.Context, group string, names []string) error {
-	defer p.Note() // what was taken shows in a list soon
+	defer p.Note() // a list will soon show the termination
 	if err := p.Take(ctx, group, names); err != nil {
 		return err
 	}
@@ -104,8 +99,7 @@ func (p *Poller) TakeBack(ctx context.Context, group string, names []string) err
 	return nil
 }
 
-// Note tells of machines that a call has returned, and of a call at all: the next
-// list comes soon.
+// Note records machines that a call has returned, and the call itself: the next list comes soon.
 func (p *Poller) Note(machines ...cloudprovider.Machine) {
 	for _, m := range machines {
 		p.noted.Note(key{m.Group, m.Name}, m)
@@ -135,13 +129,12 @@ func (p *Poller) wake() {
 	}
 }
 
-// Watch does what a cloudprovider.Watcher does. A cloud that cannot be listed is
-// tried again; the first full picture does not wait for it, or a cloud that is out
-// of reach would hold up all others. What is not known of is not touched.
+// Watch implements cloudprovider.Watcher. A cloud that cannot be listed is retried. It calls synced without waiting for the retries, so
+// that an unreachable cloud does not block the others. Machines that are not known are not changed.
 func (p *Poller) Watch(ctx context.Context, observe func(cloudprovider.Machine), synced func()) error {
 	known := map[key]cloudprovider.Machine{}
 	for told := false; ; told = true {
-		busy := p.look(ctx, known, observe)
+		busy := p.update(ctx, known, observe)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -159,7 +152,7 @@ func (p *Poller) Watch(ctx context.Context, observe func(cloudprovider.Machine),
 			return nil
 		case <-timer.C():
 		case <-p.hurry:
-			// What was just made shows in a list a moment later.
+			// New machines are listed a moment later.
 			timer.Stop()
 			select {
 			case <-ctx.Done():
@@ -170,12 +163,12 @@ func (p *Poller) Watch(ctx context.Context, observe func(cloudprovider.Machine),
 	}
 }
 
-// patience bounds a list. Every call in it has a deadline of its own; a cloud of many groups needs many calls.
-const patience = 2 * time.Minute
+// timeout limits a list. Every call in it has its own deadline; a cloud with many groups needs many calls.
+const timeout = 2 * time.Minute
 
-// list lists once, within the patience, and notes which scopes have answered.
+// list lists once, within the timeout, and records which scopes have responded.
 func (p *Poller) list(ctx context.Context) (Listing, error) {
-	bounded, cancel := context.WithTimeout(ctx, patience)
+	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	listing, err := p.List(bounded)
 	p.mu.Lock()
@@ -201,8 +194,8 @@ func (p *Poller) list(ctx context.Context) (Listing, error) {
 	return listing, nil
 }
 
-// Oldest returns when the one of the scopes was listed that was listed longest ago: those of them that the cloud has. Before the first
-// list it is when the watch began, and zero before that.
+// Oldest returns the time of the oldest last list of the scopes, without those that the cloud does not have. Before the first list it is
+// when the watch started, and zero before that.
 func (p *Poller) Oldest(scopes ...string) (at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,9 +207,8 @@ func (p *Poller) Oldest(scopes ...string) (at time.Time) {
 	return cmp.Or(at, p.began)
 }
 
-// look lists once and tells what has changed. It says whether something is on its
-// way.
-func (p *Poller) look(ctx context.Context, known map[key]cloudprovider.Machine, observe func(cloudprovider.Machine)) (busy bool) {
+// update lists once and reports the changes. It reports whether something is in flight.
+func (p *Poller) update(ctx context.Context, known map[key]cloudprovider.Machine, observe func(cloudprovider.Machine)) (busy bool) {
 	listing, err := p.list(ctx)
 	if ctx.Err() != nil {
 		return false
@@ -245,7 +237,7 @@ func (p *Poller) look(ctx context.Context, known map[key]cloudprovider.Machine, 
 	for k, m := range listed {
 		old, ok := known[k]
 		if m.Launch == "" && old.Launch != "" {
-			m.Launch, m.Unattributed = old.Launch, false // clouds may show a machine without its tags
+			m.Launch, m.Unattributed = old.Launch, false // clouds may list a machine without its tags
 		}
 		if ok && m.State < old.State && !m.Restarted(old) {
 			m.State, m.Kept, m.Billed = old.State, old.Kept, old.Billed
@@ -267,8 +259,7 @@ func (p *Poller) look(ctx context.Context, known map[key]cloudprovider.Machine, 
 	return p.takeAgain(ctx, listed) || p.expects() || busy
 }
 
-// takeAgain repeats the take-backs that lists do not show in time. It reports whether it waits
-// for one.
+// takeAgain repeats the terminations that lists do not show in time. It reports whether it waits for one.
 func (p *Poller) takeAgain(ctx context.Context, listed map[key]cloudprovider.Machine) (waits bool) {
 	due, waits := p.overdue(listed)
 	for _, group := range slices.Sorted(maps.Keys(due)) {
@@ -282,7 +273,7 @@ func (p *Poller) takeAgain(ctx context.Context, listed map[key]cloudprovider.Mac
 	return waits
 }
 
-// overdue are the names of the machines that takeAgain is for, by group.
+// overdue returns the names of the machines for takeAgain, by group.
 func (p *Poller) overdue(listed map[key]cloudprovider.Machine) (due map[string][]string, waits bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -309,8 +300,8 @@ func (p *Poller) overdue(listed map[key]cloudprovider.Machine) (due map[string][
 	return due, waits
 }
 
-// unlisted are the machines that calls have returned and that lists may not show
-// yet, whole or with their launch. Those that a list has shown, and those whose time is over, are forgotten.
+// unlisted returns the machines that calls have returned and that lists may not show yet, whole or with their launch. It drops those that
+// a list has shown, and those whose time is over.
 func (p *Poller) unlisted(listed map[key]cloudprovider.Machine) map[key]cloudprovider.Machine {
 	out := map[key]cloudprovider.Machine{}
 	for k, noted := range p.noted.All() {

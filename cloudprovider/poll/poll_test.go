@@ -120,7 +120,7 @@ func want(t *testing.T, what string, got, want any) {
 	}
 }
 
-func TestAWatchTellsOfChanges(t *testing.T) {
+func TestAWatchReportsChanges(t *testing.T) {
 	c := &cloud{}
 	c.set(nil, machine("a", cloudprovider.Booting), machine("b", cloudprovider.Running))
 	watch(t, c, func(t *testing.T, _ *Poller) {
@@ -179,7 +179,7 @@ func TestALaunchOfAnotherProcess(t *testing.T) {
 	})
 }
 
-func TestALaunchThatIsToldLater(t *testing.T) {
+func TestALaunchThatIsReportedLater(t *testing.T) {
 	c := &cloud{}
 	early := machine("a", cloudprovider.Booting)
 	early.Launch = ""
@@ -192,7 +192,7 @@ func TestALaunchThatIsToldLater(t *testing.T) {
 	})
 }
 
-func TestAMachineWhoseLaunchIsNotKnownYet(t *testing.T) {
+func TestAMachineWithoutItsLaunchYet(t *testing.T) {
 	c := &cloud{}
 	early := machine("a", cloudprovider.Running)
 	early.Launch, early.Unattributed = "", true
@@ -334,7 +334,7 @@ func TestAListThatIsNeverAnswered(t *testing.T) {
 		var done sync.WaitGroup
 		var seen atomic.Int64
 		done.Go(func() { _ = p.Watch(ctx, func(cloudprovider.Machine) { seen.Add(1) }, func() {}) })
-		pass(patience)
+		pass(timeout)
 		synctest.Wait()
 		answers.Store(true)
 		pass(Busy)

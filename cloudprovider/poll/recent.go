@@ -8,14 +8,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Recent remembers what is true for a while only, each under a key: for example what a call has returned, until lists have to show it.
+// Recent stores values that are valid for a limited time, each under a key: for example the results of a call until lists show them.
 type Recent[K comparable, V any] struct {
 	lasts time.Duration
 	clock clock.PassiveClock
 
 	mu    sync.Mutex
 	notes map[K]dated[V]
-	// swept is when notes that are over were last deleted.
+	// swept is when expired values were last deleted.
 	swept time.Time
 }
 
@@ -24,24 +24,24 @@ type dated[V any] struct {
 	at    time.Time
 }
 
-// NewRecent returns an empty Recent that remembers for so long.
+// NewRecent returns an empty Recent whose values are valid for the given time.
 func NewRecent[K comparable, V any](lasts time.Duration, clock clock.PassiveClock) *Recent[K, V] {
 	return &Recent[K, V]{lasts: lasts, clock: clock, notes: map[K]dated[V]{}}
 }
 
-// Note remembers a value under a key, from now on.
+// Note stores a value under a key, from now on.
 func (r *Recent[K, V]) Note(key K, value V) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock.Now()
-	if now.Sub(r.swept) > r.lasts { // not at each: a launch notes its machines one by one
+	if now.Sub(r.swept) > r.lasts { // not for each: a launch notes its machines one by one
 		maps.DeleteFunc(r.notes, func(_ K, n dated[V]) bool { return r.isOver(n) })
 		r.swept = now
 	}
 	r.notes[key] = dated[V]{value, now}
 }
 
-// Forget forgets keys before their time.
+// Forget removes keys before their time.
 func (r *Recent[K, V]) Forget(keys ...K) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,7 +50,7 @@ func (r *Recent[K, V]) Forget(keys ...K) {
 	}
 }
 
-// Of returns the value under a key; false where it was not noted, or too long ago.
+// Of returns the value under a key; false if it was not stored or has expired.
 func (r *Recent[K, V]) Of(key K) (value V, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,7 +61,7 @@ func (r *Recent[K, V]) Of(key K) (value V, ok bool) {
 	return n.value, true
 }
 
-// All returns what is remembered.
+// All returns the valid values.
 func (r *Recent[K, V]) All() map[K]V {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,7 +116,7 @@ func (g *Grouped[G, K, V]) Forget(group G, keys ...K) {
 	}
 }
 
-// All returns what is remembered of the group.
+// All returns the valid values of the group.
 func (g *Grouped[G, K, V]) All(group G) map[K]V {
 	g.mu.Lock()
 	defer g.mu.Unlock()

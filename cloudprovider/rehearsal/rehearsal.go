@@ -16,20 +16,20 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// Check is what a cloud answers to calls that change nothing.
+// Check is the result of calls that change nothing.
 type Check struct {
-	// Missing are the permissions that the credentials lack, by the cloud's names. Examined is false for a cloud that cannot be asked.
+	// Missing are the permissions that the credentials lack, by the cloud's names. Examined is false for a cloud that is no Examiner.
 	Missing  []string
 	Examined bool
-	// Discovery are the groups that would be used, and those that are refused.
+	// Discovery has the groups that would be used, and those that are refused.
 	cloudprovider.Discovery
 	// Quotas that the groups count against; none for a cloud that does not report them.
 	Quotas []cloudprovider.Quota
-	// Failed are the calls that had no answer.
+	// Failed are the errors of calls.
 	Failed []error
 }
 
-// Sound reports whether all permissions are there, every call was answered, no group is refused, and quotas allow a machine of each.
+// Sound reports whether no permission is missing, no call failed, no group is refused, and quotas allow a machine of each.
 func (c *Check) Sound() bool {
 	for i := range c.Quotas {
 		q := &c.Quotas[i]
@@ -69,9 +69,9 @@ func Examine(ctx context.Context, p cloudprovider.Provider) (c Check) {
 type Launch struct {
 	Group    *v1alpha1.NodeGroup
 	Machines int
-	// Token of the launch, which no other launch ever had.
+	// Token of the launch. It must be unique.
 	Token string
-	// Patience bounds how long the machines may take to run, and again how long they may take to end.
+	// Patience limits how long the machines may take to run, and again how long they may take to end.
 	Patience time.Duration
 	// Nodes returns the provider IDs of the nodes that are Ready; nil to wait only until the machines run.
 	Nodes func(context.Context) (map[string]bool, error)
@@ -85,19 +85,19 @@ type Launch struct {
 type Step struct {
 	Name string
 	Took time.Duration
-	// Says what came of it.
+	// Says is the result of the step.
 	Says string
 	Err  error
 }
 
-// between is the time from one check to the next.
+// between is the interval between two checks.
 const between = 2 * time.Second
 
-// calm is for how long nothing of the launch may turn up until it is proved that nothing is left: lists lag.
+// calm is for how long lists must show nothing of the launch to prove that nothing is left, since lists lag.
 const calm = 2 * time.Minute
 
-// Run launches the machines, waits, and terminates them, whatever has happened before: also once ctx is done, for the patience. The
-// error is of the first step that failed.
+// Run launches the machines, waits, and terminates them in any case: even after ctx is done, within the patience. It returns the error of
+// the first failed step.
 func (l *Launch) Run(ctx context.Context, p cloudprovider.Provider) error {
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r := &run{Launch: l, provider: p, seen: map[string]cloudprovider.Machine{}}
@@ -145,7 +145,7 @@ func (r *run) observe(m cloudprovider.Machine) {
 	}
 }
 
-// machines of the launch that have not ended, with holds, by name.
+// machines returns the machines of the launch that have not ended, and holds, by name.
 func (r *run) machines() (out []cloudprovider.Machine) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,7 +167,7 @@ func (r *run) step(name string, do func() (string, error)) error {
 	return nil
 }
 
-// until waits until it is so, for the patience.
+// until waits until so returns true, within the patience.
 func (r *run) until(ctx context.Context, so func() bool) error {
 	for waited := time.Duration(0); !so(); waited += between {
 		if waited >= r.Patience {
@@ -201,7 +201,7 @@ func (r *run) launch(ctx context.Context) (string, error) {
 	return fmt.Sprintf("the cloud accepted %d machines", len(machines)), nil
 }
 
-// wait until all machines run.
+// wait waits until all machines run.
 func (r *run) wait(ctx context.Context) (string, error) {
 	running := 0
 	err := r.until(ctx, func() bool {
@@ -239,7 +239,7 @@ func (r *run) join(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%d of %d machines have a Ready node", joined, r.Machines), err
 }
 
-// terminate ends all machines and holds of the launch, until lists have shown none for a while.
+// terminate terminates all machines and holds of the launch, until lists have shown none for a while.
 func (r *run) terminate(ctx context.Context) (string, error) {
 	var last error
 	quiet, ended, since := time.Duration(0), map[string]bool{}, r.listedAt()
@@ -274,7 +274,7 @@ func (r *run) terminate(ctx context.Context) (string, error) {
 	return "", errors.Join(fmt.Errorf("left after %s, TERMINATE THEM YOURSELF: %v", bound, left), last)
 }
 
-// listedAt is when the machines of the group were listed last; zero for a cloud that is not listed.
+// listedAt returns when the machines of the group were last listed; zero for a cloud that is not listed.
 func (r *run) listedAt() time.Time {
 	if l, ok := r.provider.(cloudprovider.Lister); ok {
 		return l.ListedAt(r.Group)

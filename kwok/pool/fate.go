@@ -24,7 +24,7 @@ func (p Pool) machine(ordinal int64, domain string, now time.Time) Machine {
 	if all := script.Domains; all != nil {
 		m.LabelDelay = all.LabelDelay.Duration
 		if i := slices.IndexFunc(all.Of, func(d v1alpha1.KwokDomain) bool { return d.Name == domain }); i >= 0 {
-			m.DomainLabels = all.Of[i].Telling(all.NodeLabel)
+			m.DomainLabels = all.Of[i].NodeLabels(all.NodeLabel)
 		}
 	}
 	for i, fault := range script.Faults {

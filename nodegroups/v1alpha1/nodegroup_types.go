@@ -535,8 +535,8 @@ type KwokDomain struct {
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// Telling are the labels by which the nodes of the domain tell where they are.
-func (d *KwokDomain) Telling(nodeLabel string) map[string]string {
+// NodeLabels are the labels by which the nodes of the domain tell where they are.
+func (d *KwokDomain) NodeLabels(nodeLabel string) map[string]string {
 	out := map[string]string{nodeLabel: d.Name}
 	maps.Copy(out, d.Labels)
 	return out

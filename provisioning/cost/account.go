@@ -6,7 +6,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// Purpose is what a machine is paid for at a time.
+// Purpose is the purpose that a machine is paid for at a time.
 type Purpose int
 
 const (
@@ -23,15 +23,14 @@ const (
 	PurposeWasted
 )
 
-// Purposes are all of them.
+// Purposes are all purposes.
 var Purposes = []Purpose{PurposeJoining, PurposeBooked, PurposeUsed, PurposeIdle, PurposeWasted}
 
 func (p Purpose) String() string {
 	return [...]string{"joining", "booked", "used", "idle", "wasted"}[p]
 }
 
-// PurposeOf a machine whose launch is in that phase; Done where no attempt owns it.
-// The node is nil where it has none.
+// PurposeOf returns the purpose of a machine whose launch is in that phase; Done if no attempt owns it. The node is nil if it has none.
 func PurposeOf(m cloudprovider.Machine, launch transaction.AttemptPhase, n *state.Node) Purpose {
 	switch {
 	case !m.Counts() && launch != transaction.Done:
@@ -63,14 +62,14 @@ type Post struct {
 	Purpose Purpose
 }
 
-// Amount is what stands there.
+// Amount is the amount of a post.
 type Amount struct {
 	// Machines that are there now.
 	Machines int
 	// Milliseconds of machines and their price, in millionths of a USD, since the
 	// ledger's account was opened.
 	Milliseconds, MicroUSD int64
-	// UnusedMilliseconds and UnusedMicroUSD are the part of them in which machines
-	// were booked for pods that never came. It is known when a booking is over.
+	// UnusedMilliseconds and UnusedMicroUSD are the part in which machines were booked for pods that never arrived. It is known when a
+	// booking is over.
 	UnusedMilliseconds, UnusedMicroUSD int64
 }

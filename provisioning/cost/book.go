@@ -15,14 +15,14 @@ type Line struct {
 	Payer
 }
 
-// Entry is what a line has come to since it was last taken.
+// Entry is the amount of a line since it was last taken.
 type Entry struct {
 	// Milliseconds of machines: those of a machine that several pay are divided among them.
 	Milliseconds, MicroUSD int64
 }
 
-// book adds up what is spent by day, purpose and payer. The ledger's posts have the same sums. The time in which a machine joins is
-// entered when it is over, on that day.
+// book adds up the spend by day, purpose and payer. The ledger's posts have the same sums. The time in which a machine joins is entered at
+// its end, on that day.
 type book struct {
 	// day ends at next.
 	day, next time.Time
@@ -30,7 +30,7 @@ type book struct {
 	lines     map[Line]Entry
 }
 
-// chapter is what a machine is for, with a part for each payer. Joined is what payers had paid when others took over while it still
+// chapter is the purpose of a machine, with a part for each payer. Joined is what payers had paid before others took over while it still
 // joined.
 type chapter struct {
 	Post
@@ -38,17 +38,17 @@ type chapter struct {
 	joined map[Payer]Entry
 }
 
-// part is what a payer pays for a machine; taken is what of it is on a line already.
+// part is what a payer pays for a machine; taken is the part of it that is on a line already.
 type part struct {
 	Payer
 	since time.Time
-	// among so many is the machine's time divided.
+	// among is the number of payers that share the machine's time.
 	among int64
 	meter spend.Meter
 	taken Entry
 }
 
-// until returns what the part has come to that was not taken, and takes it.
+// until returns the amount of the part that was not taken, and marks it as taken.
 func (p *part) until(now time.Time) Entry {
 	before := p.taken
 	p.meter = p.meter.Until(now)
@@ -71,7 +71,7 @@ func (b *book) begin(now time.Time) {
 	b.next = b.day.Add(24 * time.Hour)
 }
 
-// turn enters what was spent until midnight, if that is over. After it, clocks that are set back add to the new day.
+// turn enters the spend until midnight, if that is over. After it, clocks that are set back add to the new day.
 func (b *book) turn(now time.Time) {
 	for !now.Before(b.next) {
 		b.enterAll(b.next)
@@ -111,7 +111,7 @@ func (b *book) put(machine string, u *Use, now time.Time) {
 	b.open[machine] = next
 }
 
-// enter puts on the lines of the day what a chapter has come to.
+// enter adds the amount of a chapter to the lines of the day.
 func (b *book) enter(c *chapter, now time.Time) {
 	for payer, e := range c.joined {
 		line := Line{b.day, c.Post, payer}
@@ -131,7 +131,7 @@ func (b *book) enterAll(now time.Time) {
 	}
 }
 
-// take returns, once, what was spent until now.
+// take returns the spend since its last call.
 func (b *book) take(now time.Time) map[Line]Entry {
 	b.turn(now)
 	b.enterAll(now)

@@ -17,8 +17,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// Budgets are those of all CapacityPolicies, by policy and name. What was spent of them
-// goes on from what their status says.
+// Budgets are the budgets of all CapacityPolicies, by policy and name. Their spend continues from the status of the policy.
 type Budgets struct {
 	list   []*budget
 	ledger *Ledger
@@ -26,8 +25,8 @@ type Budgets struct {
 	paidSince func(machine string, request types.UID) time.Time
 }
 
-// NewBudgets has none. What machines cost is by the ledger, and paidSince says from when on a
-// request has paid for one.
+// NewBudgets returns no budgets. The costs of machines are in the ledger, and paidSince returns since when a request has paid for a
+// machine.
 func NewBudgets(l *Ledger, paidSince func(machine string, request types.UID) time.Time) Budgets {
 	return Budgets{ledger: l, paidSince: paidSince}
 }
@@ -35,18 +34,18 @@ func NewBudgets(l *Ledger, paidSince func(machine string, request types.UID) tim
 // Any reports whether there are budgets.
 func (bs *Budgets) Any() bool { return len(bs.list) > 0 }
 
-// budget is one with what is on record of it.
+// budget is a budget with its recorded spend.
 type budget struct {
 	spend.Budget
 	selector labels.Selector
-	// known is the status that the budget goes on from, as it was read or written last.
+	// known is the status that the budget continues from, as it was last read or written.
 	known v1alpha1.BudgetStatus
-	// begun: what was spent is known.
+	// begun: the spend is known.
 	begun bool
 }
 
-// Set reads the budgets of the policies, for the namespaces with these labels. What is counted
-// of a budget stays with its name, unless its status was written by others.
+// Set reads the budgets of the policies, for the namespaces with these labels. The spend of a budget stays with its name, unless others
+// have written its status.
 func (bs *Budgets) Set(policies []*v1alpha1.CapacityPolicy, namespaces map[string]labels.Set) {
 	var list []*budget
 	for _, p := range policies {
@@ -86,7 +85,7 @@ func (bs *Budgets) Set(policies []*v1alpha1.CapacityPolicy, namespaces map[strin
 	bs.list = list
 }
 
-// defaultReserve and defaultVainPercent are those of the API server, for objects that have not been through it.
+// defaultReserve and defaultVainPercent are the API server's defaults, for objects that have not been through it.
 const (
 	defaultReserve     = 24 * time.Hour
 	defaultVainPercent = 5
@@ -100,7 +99,7 @@ func (bs *Budgets) find(policy, name string) *budget {
 	return bs.list[i]
 }
 
-// statusIn is what a policy says of a budget; the zero value where it says nothing.
+// statusIn returns the status of a budget of a policy; the zero value if it has none.
 func statusIn(p *v1alpha1.CapacityPolicy, name string) (out v1alpha1.BudgetStatus) {
 	for _, s := range p.Status.Budgets {
 		if s.Name == name {
@@ -110,8 +109,7 @@ func statusIn(p *v1alpha1.CapacityPolicy, name string) (out v1alpha1.BudgetStatu
 	return out
 }
 
-// Refresh brings up to date what is spent, and reports whether a period has begun: requests may
-// find money again.
+// Refresh updates the spend, and reports whether a period has begun: requests may fit their budgets again.
 func (bs *Budgets) Refresh(now time.Time) (begun bool) {
 	vain, rates := bs.ledger.TakeVain(), bs.ledger.VainRates()
 	for _, b := range bs.list {
@@ -145,7 +143,7 @@ func (b *budget) coveredBy(namespaces map[string]labels.Set) func(state.Tenant) 
 	}
 }
 
-// begin has the budget begin a period, and reports whether it has had another one.
+// begin starts a period of the budget, and reports whether it had another one before.
 func (b *budget) begin(now time.Time) bool {
 	first := b.Ends.IsZero()
 	b.Starts, b.Ends = nodegroups.PeriodAt(b.Period, now)
@@ -156,8 +154,8 @@ func (b *budget) begin(now time.Time) bool {
 	return !first
 }
 
-// goOn has a budget go on from what is on record of it, if that is about this period.
-// Machines that are in use have cost since then, or since they came to be.
+// goOn continues a budget from its record, if that is about this period. Machines in use have cost money since the record, or since they
+// were created.
 func (bs *Budgets) goOn(b *budget, now time.Time) {
 	b.begun = true
 	b.Spent, b.Vain.Meter = spend.Meter{At: now}, spend.Meter{At: now}
@@ -184,8 +182,7 @@ func (bs *Budgets) goOn(b *budget, now time.Time) {
 	}
 }
 
-// rateOf is what machines cost that count for the budget, in millionths of a USD per
-// hour.
+// rateOf returns the cost of the machines that count for the budget, in millionths of a USD per hour.
 func (bs *Budgets) rateOf(b *budget) (perHour int64) {
 	for p, r := range bs.ledger.Rates() {
 		if p.Namespace != "" && b.Covers(p.Tenant) {
@@ -205,7 +202,7 @@ func (b *budget) part(amounts map[state.Tenant]int64) (sum int64) {
 	return sum
 }
 
-// Now are the budgets as they stand.
+// Now returns the current budgets.
 func (bs *Budgets) Now() []spend.Budget {
 	if len(bs.list) == 0 {
 		return nil
@@ -222,7 +219,7 @@ func (bs *Budgets) PeriodOver(now time.Time) bool {
 	return slices.ContainsFunc(bs.list, func(b *budget) bool { return !now.Before(b.Ends) })
 }
 
-// Reports are what is to be told of the policy's budgets, in their order.
+// Reports returns the reports on the policy's budgets, in their order.
 func (bs *Budgets) Reports(p *v1alpha1.CapacityPolicy, now time.Time) (out []spend.Report) {
 	for i := range p.Spec.Budgets {
 		if b := bs.find(p.Name, p.Spec.Budgets[i].Name); b != nil {
@@ -232,8 +229,7 @@ func (bs *Budgets) Reports(p *v1alpha1.CapacityPolicy, now time.Time) (out []spe
 	return out
 }
 
-// Written notes the status of a policy that Muster itself has just written: its budgets go
-// on from what is counted.
+// Written stores the status of a policy that Muster itself has just written: its budgets continue from the counted spend.
 func (bs *Budgets) Written(p *v1alpha1.CapacityPolicy) {
 	for _, b := range bs.list {
 		if b.Policy == p.Name {

@@ -1,3 +1,2 @@
-// Package cost says what machines are paid for, what they have cost, and which tenants
-// pay for them.
+// Package cost has the purposes of machines, their costs, and the tenants that pay for them.
 package cost

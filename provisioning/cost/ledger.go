@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// Use is what a machine is for, and which requests pay for it.
+// Use is the purpose of a machine, and the requests that pay for it.
 type Use struct {
 	Group   string
 	Purpose Purpose
@@ -29,7 +29,7 @@ func (u *Use) price() (perHour int64) {
 	return perHour
 }
 
-// Payer is a request with its tenant; the zero value stands for what no request pays. LeftBy is the tenant whose gang was the last on a
+// Payer is a request with its tenant; the zero value is for costs that no request pays. LeftBy is the tenant whose gang was the last on a
 // machine that no request pays for: it caused the cost.
 type Payer struct {
 	Request types.UID
@@ -53,7 +53,7 @@ type Rate struct {
 	All, Launched int64
 }
 
-// Spent is what a request has spent; Request is empty for what none pays.
+// Spent is what a request has spent; Request is empty for costs that no request pays.
 type Spent struct {
 	Request types.UID
 	// Tenant caused the cost. Its namespace is empty if only the request identifies the tenant.
@@ -61,29 +61,25 @@ type Spent struct {
 	MicroUSD int64
 }
 
-// Ledger has what each machine is for and which requests pay for it, and, while its account is open,
-// adds up what that costs: by purpose and by payer. Each stay of a machine, from one
-// change of its purpose to the next, is counted once, each part of it at the price of
-// that time.
+// Ledger has the purpose and the payers of each machine. While its account is open, it adds up the costs by purpose and by payer. Each
+// stay of a machine, from one change of its purpose to the next, is counted once, each part of it at the price of that time.
 //
-// The time in which a machine joins is counted by purpose when it is over, since only then
-// is known what it was good for: nothing, where the attempt fails.
+// The time in which a machine joins is counted by purpose at its end, since only then its purpose is known: none, if the attempt fails.
 type Ledger struct {
 	uses  map[string]Use
 	rates map[Payer]Rate
-	// The account: stays of machines, what is over, and what payers have spent. They are nil
-	// while it is closed.
+	// The account: current and past stays of machines, and the spend of payers. They are nil while it is closed.
 	stays  map[string]stay
 	past   map[Post]Amount
 	meters map[Payer]spend.Meter
 	book   *book
-	// trials are the machines that have not served a gang yet, and vain is what those of each tenant have cost until it turned out that
-	// they never will, since it was last taken. They count whether the account is open or not.
+	// trials are the machines that have not served a gang yet. vain is what those of each tenant have cost before it turned out that they
+	// never will, since it was last taken. They count whether the account is open or not.
 	trials map[string]trial
 	vain   map[state.Tenant]int64
 }
 
-// trial is what a machine has cost since it was launched for a gang of the tenant. In vain is one whose attempt was given up.
+// trial is what a machine has cost since it was launched for a gang of the tenant. It is in vain if its attempt was given up.
 type trial struct {
 	state.Tenant
 	cost   spend.Meter
@@ -114,10 +110,10 @@ func (l *Ledger) Open(now time.Time) {
 	}
 }
 
-// Close forgets what was added up.
+// Close drops the account.
 func (l *Ledger) Close() { l.stays, l.past, l.meters, l.book = nil, nil, nil, nil }
 
-// Of is the use of a machine; without shares where it is not known.
+// Of returns the use of a machine; without shares if it is unknown.
 func (l *Ledger) Of(machine string) Use { return l.uses[machine] }
 
 // Uses of all machines.
@@ -126,8 +122,7 @@ func (l *Ledger) Uses() map[string]Use { return l.uses }
 // Rates of all payers.
 func (l *Ledger) Rates() map[Payer]Rate { return l.rates }
 
-// Put says what a machine is for and which requests pay for it from now on, and reports whether that
-// is new. One without shares is gone.
+// Put sets the purpose and the payers of a machine from now on, and reports whether they are new. A machine without shares is gone.
 func (l *Ledger) Put(machine string, u Use, now time.Time) bool {
 	before := l.uses[machine]
 	same := before.Launched == u.Launched && slices.Equal(before.Shares, u.Shares)
@@ -172,8 +167,8 @@ func (l *Ledger) try(machine string, u *Use, now time.Time) {
 	}
 }
 
-// TakeVain tells, once, what machines have cost each tenant until their launch turned out to be in vain. VainRates are what those of
-// them cost that are still there, in millionths of a USD per hour.
+// TakeVain returns, since its last call, what machines have cost each tenant before their launch turned out to be in vain. VainRates are
+// the current costs of such machines that still exist, in millionths of a USD per hour.
 func (l *Ledger) TakeVain() map[state.Tenant]int64 {
 	out := l.vain
 	l.vain = map[state.Tenant]int64{}
@@ -213,8 +208,7 @@ func (l *Ledger) charge(u *Use, sign int, now time.Time) {
 	}
 }
 
-// move puts a machine on another post, or at another price. One that goes while it still
-// joins never served.
+// move changes the post or the price of a machine. One that ends while it still joins never served.
 func (l *Ledger) move(machine string, u Use, now time.Time) {
 	s, known := l.stays[machine]
 	gone := len(u.Shares) == 0
@@ -265,16 +259,14 @@ func (l *Ledger) Amounts(now time.Time) map[Post]Amount {
 	return out
 }
 
-// plus is the amount with the stay until now. A clock that was set back adds
-// nothing.
+// plus returns the amount with the stay until now. A clock that was set back adds nothing.
 func (a Amount) plus(s stay, now time.Time) Amount {
 	a.Milliseconds += max(0, now.Sub(s.since).Milliseconds())
 	a.MicroUSD += s.cost.Until(now).MicroUSD
 	return a
 }
 
-// TakeSpent tells, once, what payers have spent while the account is open; also those that
-// are gone.
+// TakeSpent returns the spend of payers since its last call, including payers that are gone; nil while the account is closed.
 func (l *Ledger) TakeSpent(now time.Time) (out []Spent) {
 	for p, meter := range l.meters {
 		meter = meter.Until(now)

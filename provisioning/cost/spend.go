@@ -8,9 +8,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// Spend is what the machines of each tenant cost, in millionths of a USD per hour.
-// Price is that of one machine of a group; tenant is that of a request,
-// also where it is gone, and the zero value where it is not known.
+// Spend returns the cost of each tenant's machines in millionths of a USD per hour. Price returns the price of one machine of a group.
+// Tenant returns the tenant of a request, even if it is gone, and the zero value if it is unknown.
 func Spend(f scaledown.Fleet, price func(group string) int64, tenant func(request types.UID) state.Tenant) map[state.Tenant]int64 {
 	out := map[state.Tenant]int64{}
 	charge := func(m *cloudprovider.Machine, bookings []state.Booking, inFlight bool, leftBy state.Tenant) {

@@ -198,7 +198,7 @@ func TestWhatIsAllocatedIsTaken(t *testing.T) {
 }
 
 // Equal devices with different serial numbers make equal inventories.
-func TestIdentitiesAreNotTold(t *testing.T) {
+func TestIdentitiesAreNotReported(t *testing.T) {
 	c := catalog(t)
 	keys := map[string]bool{}
 	for n := range 3 {

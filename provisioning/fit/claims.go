@@ -20,7 +20,7 @@ type sharedClaim struct {
 	unbound bool
 }
 
-// readVolumes turns the volumes of the pod into what they ask of a node.
+// readVolumes derives the requirements of the pod's volumes on a node.
 func (p *Pod) readVolumes(spec *corev1.PodSpec, objects *Objects) Refusal {
 	for i := range spec.Volumes {
 		v := &spec.Volumes[i]
@@ -41,8 +41,7 @@ func (p *Pod) readVolumes(spec *corev1.PodSpec, objects *Objects) Refusal {
 	return Refusal{}
 }
 
-// inTreeDisk names the source of a volume that the scheduler looks at in the pod
-// itself, or is empty.
+// inTreeDisk names the source of a volume that the scheduler checks in the pod itself, or is empty.
 func inTreeDisk(v *corev1.VolumeSource) string {
 	switch {
 	case v.AWSElasticBlockStore != nil:
@@ -116,7 +115,7 @@ func claimClass(c *corev1.PersistentVolumeClaim) string {
 	return ""
 }
 
-// readBound goes by where the volume of the claim can be used.
+// readBound derives where the volume of the claim can be used.
 func (p *Pod) readBound(field string, claim *corev1.PersistentVolumeClaim, objects *Objects) Refusal {
 	volume := objects.Volume(claim.Spec.VolumeName)
 	switch {
@@ -144,8 +143,8 @@ func (p *Pod) readBound(field string, claim *corev1.PersistentVolumeClaim, objec
 	return Refusal{}
 }
 
-// migrates reports whether the scheduler reads the volume as one of a CSI driver, and
-// where it can be used differently, on nodes that say so.
+// migrates reports whether the scheduler handles the volume as one of a CSI driver, which may be usable elsewhere, on nodes that declare
+// it.
 func migrates(s *corev1.PersistentVolumeSource) bool {
 	return s.AWSElasticBlockStore != nil || s.AzureDisk != nil || s.Cinder != nil || s.GCEPersistentDisk != nil || s.PortworxVolume != nil
 }
@@ -158,9 +157,8 @@ var zoneLabels = []string{
 	corev1.LabelTopologyRegion,
 }
 
-// zoneTerms say what a volume's zone or region label asks of nodes: to be in one of
-// the places that it lists, by the same label or by the one that replaced it. Nodes
-// without any such label are taken to be near.
+// zoneTerms returns the requirements of a volume's zone or region label: the node must be in one of the listed places, by the same label
+// or by its replacement. A node without any such label counts as near.
 func zoneTerms(key, value string) []corev1.NodeSelectorTerm {
 	values := strings.Split(value, zoneSeparator)
 	for i := range values {
@@ -183,8 +181,7 @@ func zoneTerms(key, value string) []corev1.NodeSelectorTerm {
 	return out
 }
 
-// isZones reports whether a label lists zones: the scheduler does not heed one with a
-// gap in it.
+// isZones reports whether a label lists zones: the scheduler ignores a list with an empty item.
 func isZones(value string) bool {
 	return !slices.ContainsFunc(strings.Split(value, zoneSeparator), func(z string) bool { return strings.TrimSpace(z) == "" })
 }
@@ -224,7 +221,7 @@ func waitsForPod(class *storagev1.StorageClass) bool {
 	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-// readUnbound goes by where the storage class can provide a volume.
+// readUnbound derives where the storage class can provide a volume.
 func (p *Pod) readUnbound(field, name, className string, spec *corev1.PersistentVolumeClaimSpec, objects *Objects) Refusal {
 	if objects.StorageClass == nil || objects.CSIDriver == nil {
 		return unsupported(field, name, "run these pods without a request")
@@ -278,7 +275,7 @@ var successors = map[string]string{
 	"kubernetes.io/portworx-volume": "pxd.portworx.com",
 }
 
-// attachable refuses volumes of a driver of which nodes take a limited number only.
+// attachable refuses volumes of a driver that limits their number on a node.
 func attachable(field, driver string, objects *Objects) Refusal {
 	if objects.Limited == nil || objects.Limited(driver) {
 		return unsupported(field, fmt.Sprintf("nodes limit how many volumes of CSI driver %s they take", driver),

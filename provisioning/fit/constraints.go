@@ -47,9 +47,8 @@ func (p *Pod) newTerm(field string, t *corev1.PodAffinityTerm) (podTerm, Refusal
 	return out, r
 }
 
-// addKeys narrows a selector to pods that have, or have not, the pod's own values of
-// the labels. A label that the template does not have is refused: where the pods get
-// it from their controller, they are not alike to the scheduler.
+// addKeys narrows a selector to pods that have, or have not, the pod's own values of the labels. A label that the template does not have
+// is refused: if a controller sets it, the pods are not alike to the scheduler.
 func (p *Pod) addKeys(field string, s labels.Selector, keys []string, op selection.Operator) (labels.Selector, Refusal) {
 	for _, key := range keys {
 		value, ok := p.Labels[key]
@@ -133,8 +132,7 @@ func (p *Pod) Between() bool {
 	return len(p.attracts)+len(p.repels)+len(p.spreads)+len(p.Ports)+len(p.shared) > 0
 }
 
-// Topologies are the node labels whose values are the domains of the pod's own
-// constraints on other pods, in order.
+// Topologies returns the node labels whose values are the domains of the pod's own constraints on other pods, in order.
 func (p *Pod) Topologies() []string {
 	var keys []string
 	for i := range p.attracts {

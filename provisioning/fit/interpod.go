@@ -322,9 +322,9 @@ func (c *InterPodState) Blocks(i int, node string) string {
 			p.Name)
 	case noTopology:
 		return fmt.Sprintf("podSet %s has constraints over %s, a label that is missing there", p.Name, c.topologies[o.tally.topology].key)
-	case nobodyToJoin:
+	case unsatisfiedAffinity:
 		return fmt.Sprintf("%[2]s has no pod that matches the required podAffinity of podSet %[1]s", p.Name, where(o.tally))
-	case someoneToAvoid:
+	case unsatisfiedAntiAffinity:
 		return fmt.Sprintf("%[2]s has a pod that matches the required podAntiAffinity of podSet %[1]s", p.Name, where(o.tally))
 	case avoided:
 		return fmt.Sprintf("a pod in %s has a required podAntiAffinity that matches podSet %s", where(o.tally), p.Name)
@@ -354,10 +354,10 @@ const (
 	claimElsewhere
 	// noTopology: the node lacks a label that constraints are about.
 	noTopology
-	// nobodyToJoin, someoneToAvoid and avoided: pod affinity, anti-affinity, and the
+	// unsatisfiedAffinity, someoneToAvoid and avoided: pod affinity, anti-affinity, and the
 	// anti-affinity of others.
-	nobodyToJoin
-	someoneToAvoid
+	unsatisfiedAffinity
+	unsatisfiedAntiAffinity
 	avoided
 	tooManyHere
 )
@@ -385,7 +385,7 @@ func (c *InterPodState) obstacle(i int, node string) obstacle {
 	}
 	for _, t := range r.repels {
 		if t.in(c.domain(at, t.topology)) > 0 {
-			return obstacle{kind: someoneToAvoid, tally: t}
+			return obstacle{kind: unsatisfiedAntiAffinity, tally: t}
 		}
 	}
 	for _, t := range r.repelled {
@@ -422,5 +422,5 @@ func (c *InterPodState) attracted(i int, at *place, tallies []*tally) obstacle {
 	if missing == nil || alone && tallies[0].adds[i] > 0 {
 		return obstacle{}
 	}
-	return obstacle{kind: nobodyToJoin, tally: missing}
+	return obstacle{kind: unsatisfiedAffinity, tally: missing}
 }

@@ -232,7 +232,7 @@ func TestARequestIsOfTheQueueOfItsLabel(t *testing.T) {
 
 // A gang that may run for half an hour keeps no more than that, from when its pods
 // could come.
-func TestAGangThatIsKnownToEndKeepsLess(t *testing.T) {
+func TestAGangWithAnEndKeepsLess(t *testing.T) {
 	p := newPurse(t)
 	r := launches(p.request("gang"), 2)
 	r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: "workers"}, Count: 2}}

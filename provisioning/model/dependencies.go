@@ -12,14 +12,14 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// dependency says which keys of a view are derived from what is stored, or from another
-// view. A change of that marks them: those of before it, and those of after it.
+// dependency names the keys of a view that are derived from a stored object or from another view. A change marks the keys that depended on
+// the state before it, and those that depend on the state after it.
 type dependency struct {
 	from, to kind
 	keys     func(m *Model, from ref, mark func(ref))
 }
 
-// dependencies are all that there are, beside that the snapshot depends on all views.
+// dependencies are all dependencies, except that the snapshot depends on all views.
 var dependencies = []dependency{
 	{nodeObject, nodeView, itself},
 	{nodeObject, nodeView, nodesOfItsMachine},
@@ -87,7 +87,7 @@ var dependencies = []dependency{
 	{upcomingView, dueView, sharingRequests},
 }
 
-// dependents are the dependencies by what they are from.
+// dependents has the dependencies by their source.
 var dependents = func() (out [kinds][]dependency) {
 	for _, d := range dependencies {
 		out[d.from] = append(out[d.from], d)
@@ -95,8 +95,8 @@ var dependents = func() (out [kinds][]dependency) {
 	return out
 }()
 
-// change is the one door through which what is stored changes. It has what depends on that
-// derived again before the next look, and tells subscribers.
+// change is the only way in which stored objects change. It marks what depends on them, which is derived again before the next read, and
+// notifies subscribers.
 func (m *Model) change(of ref, apply func() effect) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -158,7 +158,7 @@ func (m *Model) flush(now time.Time) {
 	}
 }
 
-// pass marks what depends on time and whose time has come.
+// pass marks what depends on time and is due.
 func (m *Model) pass(now time.Time) {
 	at := span{now, now}
 	lapsed := m.nodes.lapsed(now)
@@ -193,7 +193,7 @@ func (m *Model) refresh(r ref, when span) effect {
 	case machineView:
 		return m.ledger.refresh(r.machine(), when, m.budgets.Any())
 	case groupsView:
-		return m.groups.refreshList(m.machines.alive, m.machines.unattributed, m.ledger.ask())
+		return m.groups.refreshList(m.machines.alive, m.machines.unattributed, m.ledger.refreshAsked())
 	case budgetListView:
 		m.budgets.Set(m.policies.sorted(), m.policies.labels())
 		return changed
@@ -214,15 +214,15 @@ func (m *Model) refresh(r ref, when span) effect {
 	}
 }
 
-// What follows are the keys of dependencies.
+// The functions below return the keys of dependencies.
 
-// all marks a view of which there is one.
+// all marks a view that has only one value.
 func all(_ *Model, _ ref, mark func(ref)) { mark(ref{}) }
 
-// itself has the same key.
+// itself marks the same key.
 func itself(_ *Model, from ref, mark func(ref)) { mark(from) }
 
-// mark marks a request, if it is there.
+// mark marks a request if it exists.
 func (rs *requests) mark(uid types.UID, mark func(ref)) {
 	if rs.byUID[uid] != nil {
 		mark(ref{name: string(uid)})
@@ -241,7 +241,7 @@ func nodesOfMachine(m *Model, from ref, mark func(ref)) {
 	m.machines.markNodes(m.machines.byKey[from.machine()].ProviderID, mark)
 }
 
-// nodesOfItsMachine are those that bear the same provider ID as a node.
+// nodesOfItsMachine marks the nodes with the same provider ID as a node.
 func nodesOfItsMachine(m *Model, from ref, mark func(ref)) {
 	m.machines.markNodes(m.machines.borne[from.name].id, mark)
 }
@@ -297,7 +297,7 @@ func launchingRequests(m *Model, _ ref, mark func(ref)) {
 	}
 }
 
-// sharingRequests are those that count on room that others are to leave.
+// sharingRequests marks the requests that count on capacity of other requests' launches.
 func sharingRequests(m *Model, _ ref, mark func(ref)) {
 	for uid := range m.requests.phases[launching] {
 		if len(m.requests.courses[uid].flight.Shares) > 0 {
@@ -320,7 +320,7 @@ func requestsIn(m *Model, from ref, mark func(ref)) {
 	}
 }
 
-// requestsReferring are those whose pods refer to objects such as PersistentVolumeClaims.
+// requestsReferring marks the requests whose pods refer to objects such as PersistentVolumeClaims.
 func requestsReferring(m *Model, _ ref, mark func(ref)) {
 	for uid, e := range m.requests.byUID {
 		if e.looksUp {
@@ -375,8 +375,7 @@ func nodesAssumed(m *Model, from ref, mark func(ref)) {
 	}
 }
 
-// nodesOfRequest are those that bear a booking of it, be it over, and those that it has
-// launched.
+// nodesOfRequest marks the nodes with a booking of the request, even if it has ended, and the nodes of its launches.
 func nodesOfRequest(m *Model, from ref, mark func(ref)) {
 	for n := range m.nodes.set.BookedBy(types.UID(from.name)) {
 		mark(ref{name: n.Name})
@@ -386,7 +385,7 @@ func nodesOfRequest(m *Model, from ref, mark func(ref)) {
 	}
 }
 
-// machinesOfRequest are those that it has launched. Their nodes need not say so.
+// machinesOfRequest marks the machines of its launches, even if their nodes do not name it.
 func machinesOfRequest(m *Model, from ref, mark func(ref)) {
 	for key := range m.machines.launchedFor[types.UID(from.name)] {
 		mark(ref{group: key.group, name: key.name})
@@ -413,7 +412,7 @@ func (rs *requests) markKey(key string, mark func(ref)) {
 	}
 }
 
-// requestsOnNode are those of its bookings' keys, and the one that launched it.
+// requestsOnNode marks the requests with the keys of the node's bookings, and the request that launched the node.
 func requestsOnNode(m *Model, from ref, mark func(ref)) {
 	n := m.nodes.set.Find(from.name)
 	if n == nil {

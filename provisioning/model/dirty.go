@@ -2,11 +2,11 @@ package model
 
 import "time"
 
-// kind of what the model stores, or of a view that is derived from it.
+// kind is a kind of stored object, or of a view that is derived.
 type kind int
 
 const (
-	// What is stored: objects by name or UID, and what the process itself knows.
+	// Stored: objects by name or UID, and the state of this process.
 
 	nodeObject kind = iota
 	podObject
@@ -17,7 +17,7 @@ const (
 	daemonSetObject
 	policyObject
 	namespaceObject
-	// referredObject is a PersistentVolumeClaim, say: an object that pod templates refer to.
+	// referredObject is an object that pod templates refer to, such as a PersistentVolumeClaim.
 	referredObject
 	// sliceObject is a ResourceSlice, claimObject a ResourceClaim, classObject a DeviceClass or a DeviceTaintRule.
 	sliceObject
@@ -25,74 +25,72 @@ const (
 	classObject
 	// assumption of a request, by UID.
 	assumption
-	// scaleDown of a node that is about to be given back.
+	// scaleDown of a node that is about to be terminated.
 	scaleDown
-	// keptRoom on a node for pods that come in place of others, see nodes.replaced.
+	// keptRoom on a node for pods that replace others, see nodes.replaced.
 	keptRoom
 	// launchOutcome by group.
 	launchOutcome
 	// policyStatus of a CapacityPolicy whose spec has not changed.
 	policyStatus
 
-	// The views, in the order in which they are derived. Each depends on what is stored and
-	// on views before it.
+	// The views, in the order in which they are derived. Each depends on stored objects and on views before it.
 
-	// requestView is where a request is in its course, by UID.
+	// requestView is the phase of a request, by UID.
 	requestView
-	// specView is what a request asks for, by UID.
+	// specView is the demand of a request, by UID.
 	specView
-	// groupView is a NodeGroup as plans see it, its number of machines apart.
+	// groupView is a NodeGroup in the planner's form, without its number of machines.
 	groupView
 	// priceView is the price of a group's machines.
 	priceView
-	// nodeView is a node as plans see it.
+	// nodeView is a node in the planner's form.
 	nodeView
-	// machineView is what a machine is for and which requests pay for it.
+	// machineView is the purpose of a machine and the requests that pay for it.
 	machineView
 	// groupsView is the list of all groups with their numbers of machines.
 	groupsView
-	// budgetListView is which budgets there are.
+	// budgetListView is the list of budgets.
 	budgetListView
-	// chargesView is what requests pay.
+	// chargesView has the costs of requests.
 	chargesView
-	// budgetsView is what is left of budgets.
+	// budgetsView has the remaining amounts of budgets.
 	budgetsView
-	// upcomingBaseView is what upcoming nodes go on from: the nodes and groups as they are, and
-	// what the gangs of attempts in flight ask for.
+	// upcomingBaseView is the base of upcomingView: the nodes and groups in their current state, and the demand of gangs with an attempt
+	// in flight.
 	upcomingBaseView
-	// upcomingView is the room that there will be without another launch.
+	// upcomingView is the capacity that will exist without another launch.
 	upcomingView
-	// snapshotView is the snapshot that is handed out.
+	// snapshotView is the snapshot for decisions.
 	snapshotView
-	// dueView has the requests for which there may be something to decide, by UID.
+	// dueView has the requests that may have to be decided, by UID.
 	dueView
 
 	kinds
 )
 
-// ref names something of a kind. Only machines have a group, and views of which there is
-// one have no name.
+// ref names a value of a kind. Only machines have a group. A view that has only one value has no name.
 type ref struct {
 	kind
 	group, name string
 }
 
-// everyone is due where requests that wait for capacity may find it.
+// everyone marks all requests that wait for capacity as due.
 var everyone = ref{kind: dueView}
 
-// effect is what came of a change.
+// effect is the effect of a change.
 type effect int
 
 const (
-	// unchanged: what is derived from it holds.
+	// unchanged: derived views stay valid.
 	unchanged effect = iota
-	// changed: what is derived from it has to be derived again.
+	// changed: derived views must be derived again.
 	changed
-	// frees: changed, and requests that wait for capacity may find it now, or wait in vain.
+	// frees: changed, and requests that wait for capacity are due: they may find it now, or wait in vain.
 	frees
 )
 
-// effectOf says whether there was a change, which frees nothing.
+// effectOf returns changed or unchanged.
 func effectOf(change bool) effect {
 	if change {
 		return changed
@@ -100,8 +98,7 @@ func effectOf(change bool) effect {
 	return unchanged
 }
 
-// span is when something changed for the first and for the last time since what is derived
-// from it was.
+// span is the time of the first and of the last change since the view was derived.
 type span struct{ first, last time.Time }
 
 func (s span) and(o span) span {
@@ -114,7 +111,7 @@ func (s span) and(o span) span {
 	return s
 }
 
-// dirty has the views that have to be derived again.
+// dirty has the views that must be derived again.
 type dirty [kinds]map[ref]span
 
 func (d *dirty) mark(r ref, when span) {
@@ -127,8 +124,7 @@ func (d *dirty) mark(r ref, when span) {
 	d[r.kind][r] = when
 }
 
-// take returns the marks of the first kind before the given one that has any, and removes
-// them.
+// take removes and returns the marks of the first kind before the given one that has marks.
 func (d *dirty) take(before kind) map[ref]span {
 	for k := range before {
 		if marks := d[k]; len(marks) > 0 {

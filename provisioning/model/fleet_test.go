@@ -188,7 +188,7 @@ func TestGangsAreSparedWhereManyMachinesSeemLostAtOnce(t *testing.T) {
 		if len(view.Lost) != tc.many || view.Spared["gpu"] != tc.want {
 			t.Errorf("%s: %d are lost and gangs are spared: %t, want %d and %t", what, len(view.Lost), view.Spared["gpu"], tc.many, tc.want)
 		}
-		m.LossTold("gang", view.Lost, tc.want)
+		m.LossReported("gang", view.Lost, tc.want)
 		m.Due(nil)
 		due := m.Due([]types.UID{"gang"})
 		if got := len(m.View(m.Snapshot(noon), e.Request).Held); (got > 0) != tc.want || (len(due) > 0) != tc.want {
@@ -280,9 +280,9 @@ func TestAMachineThatIsTakenBackCountsUntilItsEndIsListed(t *testing.T) {
 	}
 }
 
-// TestAMachineThatNoWatchTellsOfIsForgotten once it has been taken back: it was gone before its
+// TestAMachineThatNoWatchReportsIsForgotten once it has been taken back: it was gone before its
 // cloud's watch looked, or the answer of its launch came after the news of its end.
-func TestAMachineThatNoWatchTellsOfIsForgotten(t *testing.T) {
+func TestAMachineThatNoWatchReportsIsForgotten(t *testing.T) {
 	booting, gone := machine(cloudprovider.Booting), machine(cloudprovider.Gone)
 	for name, tc := range map[string]struct {
 		story func(*Model)
@@ -777,9 +777,9 @@ func TestAnAccountBeginsWhenItIsOpened(t *testing.T) {
 	}
 }
 
-// BenchmarkLook takes one look at a fleet in which one node has changed, as scale-down
+// BenchmarkRead takes one look at a fleet in which one node has changed, as scale-down
 // does; BenchmarkAmounts reads the account, as each scrape of the metrics does.
-func BenchmarkLook(b *testing.B) {
+func BenchmarkRead(b *testing.B) {
 	for _, nodes := range []int{1000, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
 			m, v := fleetOf(nodes)

@@ -17,23 +17,22 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// groups are the NodeGroups, and the DaemonSets that take room of their machines.
+// groups are the NodeGroups, and the DaemonSets whose pods run on their machines.
 type groups struct {
 	objects    map[string]*v1alpha1.NodeGroup
 	daemonSets map[types.UID]*appsv1.DaemonSet
-	// learned outcomes by group, oldest first, until its status has them.
+	// learned has the outcomes of launches by group, oldest first, until the status of the group has them.
 	learned map[string][]v1alpha1.LaunchAttempt
 
-	// read are the groups as plans see them, their number of machines apart.
+	// read are the groups in the planner's form, without their number of machines.
 	read map[string]planner.Group
-	// prices in millionths of a USD per hour, also of groups that have been deleted: their
-	// machines cost on.
+	// prices are in millionths of a USD per hour. Prices of deleted groups are kept, since their machines still cost money.
 	prices map[string]int64
-	// list and daemons are those of the snapshot; daemons is nil where it is out of date.
+	// list and daemons are part of the snapshot; daemons is nil if it must be derived again.
 	list    []planner.Group
 	daemons []state.DaemonSet
 
-	// Inputs of a group's reading besides its object.
+	// The other inputs of the planner's form of a group.
 	claimable *claimable
 }
 
@@ -67,13 +66,13 @@ func (gs *groups) removeDaemonSet(uid types.UID) effect {
 	return frees
 }
 
-// learn takes in the outcome of a launch.
+// learn adds the outcome of a launch.
 func (gs *groups) learn(group string, a v1alpha1.LaunchAttempt) effect {
 	gs.learned[group] = append(gs.learned[group], a)
 	return changed
 }
 
-// status of the group with all that has been learned in it, and what taints nodes of the same source keep.
+// status returns the status of the group with all outcomes, and with the taints that nodes from the same source keep.
 func (gs *groups) status(group string) v1alpha1.NodeGroupStatus {
 	g := gs.objects[group]
 	if g == nil {
@@ -89,7 +88,7 @@ func (gs *groups) status(group string) v1alpha1.NodeGroupStatus {
 	return status
 }
 
-// siblings are the other groups whose machines are made from the same source.
+// siblings returns the other groups with machines from the same source.
 func (gs *groups) siblings(group string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		g := gs.objects[group]
@@ -104,12 +103,12 @@ func (gs *groups) siblings(group string) iter.Seq[string] {
 	}
 }
 
-// ownStatus is that of a group with what launches in it have taught.
+// ownStatus returns the status of a group with the outcomes of its own launches.
 func (gs *groups) ownStatus(g *v1alpha1.NodeGroup) v1alpha1.NodeGroupStatus {
 	group := g.Name
 	status := *g.Status.DeepCopy()
 	gs.learned[group] = slices.DeleteFunc(gs.learned[group], func(a v1alpha1.LaunchAttempt) bool {
-		return nodegroups.Knows(status, a)
+		return nodegroups.Recorded(status, a)
 	})
 	for _, a := range gs.learned[group] {
 		status = nodegroups.WithTaints(g, nodegroups.Learn(status, a), a.Taints, a.Time)
@@ -117,7 +116,7 @@ func (gs *groups) ownStatus(g *v1alpha1.NodeGroup) v1alpha1.NodeGroupStatus {
 	return status
 }
 
-// refresh reads a group again. Where it is gone, a request may wait for it in vain.
+// refresh derives a group again. If the group is gone, requests may wait for it in vain.
 func (gs *groups) refresh(name string) effect {
 	gs.readDaemons()
 	old, known := gs.read[name]
@@ -133,8 +132,8 @@ func (gs *groups) refresh(name string) effect {
 	return frees
 }
 
-// isSameGroup reports whether two readings of a group are equal. Their devices are compared by key, because allocations that the
-// planner has tried are cached in them.
+// isSameGroup reports whether two groups in the planner's form are equal. Their devices are compared by key, because they cache
+// allocations that the planner has tried.
 func isSameGroup(a, b planner.Group) bool {
 	if !isSameDevices(a.Published, b.Published) || !isSameDevices(a.PublishedAtBest, b.PublishedAtBest) {
 		return false
@@ -163,7 +162,7 @@ func (gs *groups) readDaemons() {
 	}
 }
 
-// refreshPrice notes what a machine of the group costs from now on.
+// refreshPrice updates the price of the group's machines.
 func (gs *groups) refreshPrice(name string) effect {
 	g, known := gs.read[name]
 	before, priced := gs.prices[name]
@@ -174,8 +173,9 @@ func (gs *groups) refreshPrice(name string) effect {
 	return changed
 }
 
-// refreshList counts the machines of all groups: those that have not ended, and those that
-// are promised by attempts in flight, some of which may be among the unattributed. Where one has fewer, others may grow.
+// refreshList updates the number of machines of all groups. It counts the machines that have not ended and the machines that attempts in
+// flight have requested; unattributed machines may be among the latter. If a group has fewer machines than before, requests may find room
+// in it.
 func (gs *groups) refreshList(alive, unattributed, promised map[string]int) effect {
 	gs.readDaemons()
 	before := map[string]int{}
@@ -194,7 +194,7 @@ func (gs *groups) refreshList(alive, unattributed, promised map[string]int) effe
 	return out
 }
 
-// labelsOf the machines of a group, by which plans tell nodes apart.
+// labelsOf returns the labels of the group's machines that distinguish nodes for the planner.
 func labelsOf(g *v1alpha1.NodeGroup) []string {
 	return slices.Sorted(maps.Keys(g.Spec.Template.Labels))
 }

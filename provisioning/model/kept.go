@@ -9,28 +9,25 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// A pod of a gang that runs may be made again when it has ended: by a Job that has more
-// completions to come, or that tries again after a failure. The next one selects the
-// label of the gang's booking, so it has nowhere else to go, and its room is kept for it.
+// A pod of a running gang may be recreated after its end, by a Job that has more completions to come or retries a failure. The new pod
+// selects the label of the gang's booking and cannot run elsewhere, so its capacity is kept free.
 const (
-	// afterSuccess is longer than a Job takes for the next pod.
+	// afterSuccess is longer than a Job takes to create the next pod.
 	afterSuccess = 10 * time.Second
-	// afterFailure is longer than the longest pause of a Job whose pods fail, 10 minutes.
+	// afterFailure is longer than the longest backoff of a Job whose pods fail, 10 minutes.
 	afterFailure = 11 * time.Minute
-	// afterStop is for pods that were stopped: it may have been a drain, or the
-	// end of all.
+	// afterStop is for pods that were stopped, by a drain or at the end of the job.
 	afterStop = time.Minute
 )
 
-// ended is a pod that has ended on a node, and until when another one may come in its
-// place.
+// ended is a pod that has ended on a node, and until when its capacity is kept for a replacement.
 type ended struct {
 	key       state.ConsumerKey
 	requests  nodegroups.Resources
 	at, until time.Time
 }
 
-// endedPod notes that a pod has ended on its node, or was deleted before it had.
+// endedPod records that a pod has ended on its node, or was deleted while it ran.
 func (ns *nodes) endedPod(p *state.Pod, at time.Time) {
 	if !p.Bound || p.Consumes.Name == "" || !p.MadeAgain {
 		return
@@ -50,7 +47,7 @@ func (ns *nodes) endedPod(p *state.Pod, at time.Time) {
 	ns.endedOn[e.key][p.Node]++
 }
 
-// forgetEnded forgets those of the pods that have ended on a node.
+// forgetEnded removes matching pods from the ended pods of a node.
 func (ns *nodes) forgetEnded(name string, n *node, which func(ended) bool) {
 	n.ended = slices.DeleteFunc(n.ended, func(e ended) bool {
 		if !which(e) {
@@ -67,16 +64,14 @@ func (ns *nodes) forgetEnded(name string, n *node, which func(ended) bool) {
 	})
 }
 
-// replaced gives the room up of one pod that has ended, since this one has come in its
-// place: on the same node if there is such a one, else the one that has waited longest. It
-// returns the name of that node.
+// replaced releases the capacity that is kept for one ended pod, since this pod replaces it. It prefers a pod that ended on the same node,
+// then the one that ended first. It returns the name of that node.
 func (ns *nodes) replaced(p *state.Pod) (where string) {
 	if p.Consumes.Name == "" {
 		return ""
 	}
 	key, first := p.Consumes.Booking(), time.Time{}
-	// Times of binding are whole seconds. A pod that was there before is none in place of
-	// this one.
+	// Binding times are whole seconds. A pod that was bound before the end is no replacement.
 	fits := func(e ended) bool {
 		return e.key == key && maps.Equal(e.requests, p.Requests) && !p.BoundAt.Before(e.at.Truncate(time.Second))
 	}
@@ -101,7 +96,7 @@ func (ns *nodes) replaced(p *state.Pod) (where string) {
 	return where
 }
 
-// keepRoom takes the room off that is kept on the node for gangs that run.
+// keepRoom subtracts the capacity that is kept on the node for running gangs from its free capacity.
 func (ns *nodes) keepRoom(name string, n *node, out *state.Node, now time.Time) {
 	delete(ns.lapses, name)
 	if len(n.ended) == 0 {
@@ -125,8 +120,8 @@ func (ns *nodes) keepRoom(name string, n *node, out *state.Node, now time.Time) 
 	}
 }
 
-// roomOfEnded is that of pods that have ended here, of what is booked and not in use, and
-// until when some and all of it is kept.
+// roomOfEnded returns the part of the booking that is kept for pods that have ended here and is not in use, and until when the first part
+// and all of it are kept.
 func (n *node) roomOfEnded(b *state.Booking) (kept nodegroups.Resources, first, last time.Time) {
 	key := state.ConsumerKey{Namespace: b.Namespace, Name: b.Key}
 	kept = nodegroups.Resources{}
@@ -153,7 +148,7 @@ func (n *node) roomOfEnded(b *state.Booking) (kept nodegroups.Resources, first, 
 	return kept, first, last
 }
 
-// lapsed are the nodes on which room is free by now that was kept until then.
+// lapsed returns the nodes on which kept capacity is free again.
 func (ns *nodes) lapsed(now time.Time) (names []string) {
 	for name, at := range ns.lapses {
 		if !now.Before(at) {

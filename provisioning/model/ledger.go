@@ -12,8 +12,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// ledger has what each machine is for, which requests pay for it, and which namespace it counts for.
-// It costs by what changes.
+// ledger has the purpose of each machine, the requests that pay for it, and the namespace that it counts for. An update takes time in
+// proportion to the change.
 type ledger struct {
 	*cost.Ledger
 	requests *requests
@@ -23,8 +23,8 @@ type ledger struct {
 
 	// charged is the namespace that each machine counts for.
 	charged map[machineKey]string
-	// counts of machines by namespace and group; asked are those that attempts in
-	// flight have asked for and that have not been seen yet.
+	// counts has the number of machines by namespace and group. asked has the machines that attempts in flight have requested and that
+	// have not been seen yet.
 	counts, asked map[string]map[string]int
 	charges       []spend.Charge
 }
@@ -38,8 +38,8 @@ func newLedger(r *requests, m *machines, n *nodes, g *groups) ledger {
 
 func (k machineKey) String() string { return k.group + "/" + k.name }
 
-// refresh enters a machine that has changed in that span. Where it does not count any more
-// for those it counted for, there may be room under a limit, or in a budget.
+// refresh updates a machine that has changed in that span. If it stops counting for a namespace or request, requests may find room under a
+// limit or in a budget.
 func (l *ledger) refresh(key machineKey, when span, budgets bool) effect {
 	out := unchanged
 	if before, now := l.charged[key], l.chargedTo(key); before != now {
@@ -79,7 +79,7 @@ func (l *ledger) count(namespace, group string, by int) {
 	}
 }
 
-// nodeOf is the node of a machine as plans see it, or nil.
+// nodeOf returns the node of a machine in the planner's form, or nil.
 func (l *ledger) nodeOf(key machineKey) *state.Node {
 	name, ok := l.machines.nodeOf(key)
 	if !ok {
@@ -88,11 +88,9 @@ func (l *ledger) nodeOf(key machineKey) *state.Node {
 	return l.nodes.set.Find(name)
 }
 
-// chargedTo is the namespace that the machine counts for: that of the request that
-// it was launched for. Where that is gone, the machine counts as long as it bears
-// the booking, and while it joins or goes; a process that has not seen the request
-// cannot know of the latter. An idle machine, or one that others have booked,
-// counts for none then.
+// chargedTo returns the namespace that the machine counts for: the namespace of the request that launched it. After the end of that
+// request, the machine counts as long as it has the booking, is joining, or is being terminated. (A process that has not seen the request
+// cannot find out about the latter.) After that, a machine that is idle or booked by others counts for none.
 func (l *ledger) chargedTo(key machineKey) string {
 	c, known := l.machines.byKey[key]
 	if !known || !c.Counts() || c.Launch == "" {
@@ -114,7 +112,7 @@ func (l *ledger) chargedTo(key machineKey) string {
 	return ""
 }
 
-// useOf a machine; without shares where it costs nothing any more.
+// useOf returns the use of a machine; without shares if it no longer costs money.
 func (l *ledger) useOf(key machineKey) cost.Use {
 	c, known := l.machines.byKey[key]
 	if !known || !c.Costs() {
@@ -146,7 +144,7 @@ func (l *ledger) useOf(key machineKey) cost.Use {
 	return out
 }
 
-// paidSince is from when on the request has paid for the machine, group/name.
+// paidSince is the time since when the request has paid for the machine group/name.
 func (l *ledger) paidSince(machine string, request types.UID) time.Time {
 	group, name, _ := strings.Cut(machine, "/")
 	key := machineKey{group, name}
@@ -161,20 +159,19 @@ func (l *ledger) paidSince(machine string, request types.UID) time.Time {
 	return a.Started
 }
 
-// has is what a namespace has and has asked for.
+// has returns the machines that a namespace has and has requested.
 func (l *ledger) has(namespace string) (out transaction.Holdings) {
 	for _, counts := range []map[string]int{l.counts[namespace], l.asked[namespace]} {
 		for group, n := range counts {
-			g := l.groups.read[group] // of one that is gone nothing is known but that it has machines
+			g := l.groups.read[group] // of a deleted group, only the number of machines is known
 			out.Add(&g.Group, n)
 		}
 	}
 	return out
 }
 
-// ask counts the machines of each group that attempts in flight have asked for and that have
-// not been seen yet.
-func (l *ledger) ask() (promised map[string]int) {
+// refreshAsked counts by group the machines that attempts in flight have requested and that have not been seen yet.
+func (l *ledger) refreshAsked() (promised map[string]int) {
 	promised = map[string]int{}
 	clear(l.asked)
 	for uid := range l.requests.phases[launching] {
@@ -190,9 +187,8 @@ func (l *ledger) ask() (promised map[string]int) {
 	return promised
 }
 
-// refreshCharges tells what requests pay for machines that Muster has launched or been asked
-// to launch for them, by namespace, queue and request. Where one pays less, or for a shorter
-// time, others may find room in a budget.
+// refreshCharges updates the costs of requests for machines that Muster has launched or will launch for them, by namespace, queue and
+// request. If a cost or its duration shrinks, other requests may fit a budget.
 func (l *ledger) refreshCharges(specs *specs, budgets bool) effect {
 	if !budgets {
 		l.charges = nil
@@ -227,7 +223,7 @@ func (l *ledger) refreshCharges(specs *specs, budgets bool) effect {
 	return sinks(before, l.charges)
 }
 
-// sinks reports whether some charge is less than before.
+// sinks reports whether some charge is lower than before.
 func sinks(before, now []spend.Charge) effect {
 	all := map[cost.Payer]spend.Charge{}
 	for _, c := range now {

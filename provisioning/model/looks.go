@@ -20,10 +20,10 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// Snapshot is the model as decisions see it. It is the caller's own, for one goroutine at a time.
+// Snapshot returns the model for decisions. The caller owns it and may use it from one goroutine at a time.
 func (m *Model) Snapshot(now time.Time) *planner.Snapshot {
 	var s planner.Snapshot
-	m.look(now, func() { s = m.snapshotAt(now) })
+	m.read(now, func() { s = m.snapshotAt(now) })
 	return &s
 }
 
@@ -40,10 +40,10 @@ func (m *Model) snapshotAt(now time.Time) planner.Snapshot {
 	return s
 }
 
-// Due returns, once, the requests for which there may be something to decide since it was last called, in the order in which they are
-// served: the highest priority first, then the oldest, then by UID. Those that are given are due, too.
+// Due returns the requests that may have to be decided, and clears the list. The order is the order of service: the highest priority
+// first, then the oldest, then by UID. The given requests are due, too.
 func (m *Model) Due(more []types.UID) (out []Entry) {
-	m.look(m.clock.Now(), func() {
+	m.read(m.clock.Now(), func() {
 		due := map[types.UID]bool{}
 		for _, uid := range more {
 			due[uid] = true
@@ -55,7 +55,7 @@ func (m *Model) Due(more []types.UID) (out []Entry) {
 			maps.Copy(due, m.requests.phases[waiting])
 		}
 		for uid := range m.losses {
-			due[uid] = due[uid] || len(m.losses.Untold(uid)) > 0
+			due[uid] = due[uid] || len(m.losses.Unreported(uid)) > 0
 		}
 		for uid := range due {
 			if e := m.requests.byUID[uid]; due[uid] && m.mayProceed(e) {
@@ -70,15 +70,14 @@ func (m *Model) Due(more []types.UID) (out []Entry) {
 	return out
 }
 
-// mayProceed reports whether there may be a step for the request: for one that is over only
-// where something of it is lost or stranded, or does not start.
+// mayProceed reports whether the request may have a next step. A request that is over has one only if its pods or nodes are lost,
+// stranded, or cannot start.
 func (m *Model) mayProceed(e *request) bool {
-	return e != nil && (e.status != transaction.Over || len(m.losses.Untold(e.object.UID)) > 0 || len(m.losses.Held(e.object.UID)) > 0 ||
+	return e != nil && (e.status != transaction.Over || len(m.losses.Unreported(e.object.UID)) > 0 || len(m.losses.Held(e.object.UID)) > 0 ||
 		e.stranded(&m.consumers).Pods > 0 || e.blocked(&m.consumers).Pods > 0 || e.isBlocked())
 }
 
-// undecided reports whether a request that waits for capacity is about to be decided:
-// it is due, or a step of it is under way, after which it will be.
+// undecided reports whether a request that waits for capacity is about to be decided: it is due or has a step in flight.
 func (m *Model) undecided() bool {
 	_, all := m.dirty[dueView][everyone]
 	for uid := range m.requests.phases[waiting] {
@@ -90,9 +89,9 @@ func (m *Model) undecided() bool {
 	return false
 }
 
-// Request returns the request of that UID, if it is there.
+// Request returns the request with that UID, if it exists.
 func (m *Model) Request(uid types.UID) (e Entry, ok bool) {
-	m.look(m.clock.Now(), func() {
+	m.read(m.clock.Now(), func() {
 		if r := m.requests.byUID[uid]; r != nil {
 			e, ok = m.entry(r), true
 		}
@@ -109,10 +108,10 @@ func (m *Model) entry(e *request) Entry {
 	return Entry{Request: e.read, Object: e.object}
 }
 
-// View is what the next step of a request depends on.
+// View returns the inputs of the next step of a request.
 func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.View {
 	v := transaction.View{Snapshot: s, Hosts: map[string]string{}, Process: m.process}
-	m.look(m.clock.Now(), func() {
+	m.read(m.clock.Now(), func() {
 		for _, token := range r.Attempt.Tokens(r.UID) {
 			v.Machines = append(v.Machines, m.machines.ofLaunch(token)...)
 		}
@@ -123,7 +122,7 @@ func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.Vi
 		v.Made, v.Carried = m.machines.bought.Of(r.UID), m.requests.carried.Of(r.Workload)
 		v.Active = m.consumers.Active[state.ConsumerKey{Namespace: r.Namespace, Name: r.Name}]
 		v.KeyTaken = m.requests.keyTaken(r, m.consumers.Active)
-		v.Lost, v.Held = m.losses.Untold(r.UID), m.losses.Held(r.UID)
+		v.Lost, v.Held = m.losses.Unreported(r.UID), m.losses.Held(r.UID)
 		v.Stranded = m.requests.byUID[r.UID].stranded(&m.consumers)
 		v.Blocked = m.requests.byUID[r.UID].blocked(&m.consumers)
 		for i := range v.Lost {
@@ -143,10 +142,9 @@ func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.Vi
 	return v
 }
 
-// Fleet is what scale-down depends on. It costs by the number of requests, and of
-// machines without a node.
+// Fleet returns the inputs of scale-down. It takes time in proportion to the number of requests and of machines without a node.
 func (m *Model) Fleet(now time.Time) (f scaledown.Fleet) {
-	m.look(now, func() {
+	m.read(now, func() {
 		f = m.fleetAt(now)
 		m.consumers.Forget(now)
 	})
@@ -177,8 +175,7 @@ func (m *Model) fleetAt(now time.Time) scaledown.Fleet {
 	return f
 }
 
-// Tidy forgets what is not needed any more. What decides does most of it by the way; a
-// process that only stands by decides nothing, and its leader tells of losses.
+// Tidy drops what is no longer needed. Decisions do most of this, but a standby replica makes none.
 func (m *Model) Tidy() {
 	now := m.clock.Now()
 	m.Fleet(now)
@@ -204,9 +201,9 @@ func (m *Model) Tidy() {
 	}
 }
 
-// Launching are the groups in which attempts in flight launch machines, by name.
+// Launching returns the names of the groups in which attempts in flight launch machines.
 func (m *Model) Launching() (names []string) {
-	m.look(m.clock.Now(), func() {
+	m.read(m.clock.Now(), func() {
 		groups := map[string]bool{}
 		for uid := range m.requests.phases[launching] {
 			for _, l := range m.requests.courses[uid].attempt.Launches {
@@ -218,24 +215,24 @@ func (m *Model) Launching() (names []string) {
 	return names
 }
 
-// MadeAt is when the last machine of those launches was first known; zero where none is.
+// MadeAt is when the last machine of those launches was first seen; zero if there is none.
 func (m *Model) MadeAt(tokens []string) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.machines.madeAt(tokens)
 }
 
-// Node returns the newest version of a node that the model knows, or nil.
+// Node returns the newest version of a node in the model, or nil.
 func (m *Model) Node(name string) *corev1.Node {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.nodes.object(name)
 }
 
-// HostOf is the name of the machine's node, empty where it has none, and whether that runs pods which must not end with the machine, or
-// a request has booked it.
+// HostOf returns the name of the machine's node, empty if it has none. inUse reports whether a request has booked the node, or it runs
+// pods that must not end with the machine.
 func (m *Model) HostOf(machine cloudprovider.Machine) (name string, inUse bool) {
-	m.look(m.clock.Now(), func() {
+	m.read(m.clock.Now(), func() {
 		name = m.machines.nodes[machine.ProviderID]
 		if n := m.nodes.set.Find(name); n != nil {
 			inUse = n.InUse()
@@ -244,8 +241,7 @@ func (m *Model) HostOf(machine cloudprovider.Machine) (name string, inUse bool) 
 	return name, inUse
 }
 
-// BoundFor are the pods bound to a node that consume the capacity of a request of that
-// key; without one, all.
+// BoundFor returns the pods bound to a node that consume the capacity of a request with that key; all bound pods if the key is empty.
 func (m *Model) BoundFor(name, namespace, key string) (out []types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -255,73 +251,73 @@ func (m *Model) BoundFor(name, namespace, key string) (out []types.UID) {
 	return out
 }
 
-// Group returns the newest version of a NodeGroup that the model knows, or nil.
+// Group returns the newest version of a NodeGroup in the model, or nil.
 func (m *Model) Group(name string) *v1alpha1.NodeGroup {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.groups.objects[name]
 }
 
-// Learned returns the status of the group with all that has been learned in it.
+// Learned returns the status of the group with the outcomes of all launches.
 func (m *Model) Learned(group string) v1alpha1.NodeGroupStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.groups.status(group)
 }
 
-// Policies are the CapacityPolicies that have budgets, or tell of some, by name.
+// Policies returns the CapacityPolicies that have budgets in their spec or status, by name.
 func (m *Model) Policies() []*v1alpha1.CapacityPolicy {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.policies.withBudgets()
 }
 
-// Reports are what is to be told of the policy's budgets, in their order.
+// Reports returns the reports on the policy's budgets, in their order.
 func (m *Model) Reports(p *v1alpha1.CapacityPolicy, now time.Time) (out []spend.Report) {
-	m.look(m.clock.Now(), func() { out = m.budgets.Reports(p, now) })
+	m.read(m.clock.Now(), func() { out = m.budgets.Reports(p, now) })
 	return out
 }
 
-// OpenAccount begins to add up what machines cost, from nothing. The process that decides
-// keeps it: two that add up the same machines would tell twice what they cost.
+// OpenAccount starts to add up the costs of machines from zero. Only the process that decides keeps an account: two processes would count
+// the same costs twice.
 func (m *Model) OpenAccount() {
 	now := m.clock.Now()
-	m.look(now, func() { m.ledger.Open(now) })
+	m.read(now, func() { m.ledger.Open(now) })
 }
 
-// CloseAccount ends it.
+// CloseAccount ends the account.
 func (m *Model) CloseAccount() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.ledger.Close()
 }
 
-// Amounts are those of the account, if it is open.
+// Amounts returns the amounts of the account, if it is open.
 func (m *Model) Amounts(now time.Time) (out map[cost.Post]cost.Amount) {
-	m.look(m.clock.Now(), func() { out = m.ledger.Amounts(now) })
+	m.read(m.clock.Now(), func() { out = m.ledger.Amounts(now) })
 	return out
 }
 
-// TakeSpent tells, once, what was spent while the account is open.
+// TakeSpent returns the spend since its last call; nil while the account is closed.
 func (m *Model) TakeSpent(now time.Time) (out []cost.Spent) {
-	m.look(m.clock.Now(), func() { out = m.ledger.TakeSpent(now) })
+	m.read(m.clock.Now(), func() { out = m.ledger.TakeSpent(now) })
 	return out
 }
 
 // TakeLines returns the costs since its last call, by day, purpose and payer; nil while the account is closed.
 func (m *Model) TakeLines(now time.Time) (out map[cost.Line]cost.Entry) {
-	m.look(m.clock.Now(), func() { out = m.ledger.TakeLines(now) })
+	m.read(m.clock.Now(), func() { out = m.ledger.TakeLines(now) })
 	return out
 }
 
-// Standing is where requests of a class are in their course.
+// Standing is the class of a request and its last true condition.
 type Standing struct {
 	Class string
-	// Condition is the last in their course that is true, or None.
+	// Condition is the last true condition, or None.
 	Condition string
 }
 
-// Census counts the requests, and those that buy nothing for now since they have bought too much.
+// Census counts the requests, and those that launch nothing for now because they have launched too much.
 func (m *Model) Census(now time.Time) (out map[Standing]int, stopped int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -16,51 +16,49 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// machines are those of the clouds. A machine and its node are found by the provider ID
-// that both bear.
+// machines are the machines of the clouds. Machine and node are matched by their provider ID.
 type machines struct {
 	byKey map[machineKey]cloudprovider.Machine
-	// launched finds the machines of a launch, by its token.
+	// launched indexes machines by the token of their launch.
 	launched index[string, machineKey]
-	// launchedFor finds those of all launches of a request.
+	// launchedFor indexes machines by the request of their launches.
 	launchedFor index[types.UID, machineKey]
-	// bought are those that were ever seen of a request: also those that are listed no more.
+	// bought are the machines of each request that were ever seen, including those that are no longer listed.
 	bought purchases.Seen
-	// made is since when each of them is known; served are those that have had a node since.
+	// made is when each machine was first seen. served has the machines that have had a node since.
 	made   map[machineKey]time.Time
 	served map[machineKey]bool
-	// left is when those that have lost a node last did.
+	// left is when a machine last lost its node.
 	left map[machineKey]time.Time
-	// taken are those that their cloud has accepted to terminate, and still lists as they were:
-	// nothing is done with them any more, but they count until lists show their end.
+	// taken are the machines whose termination the cloud has accepted, but not listed yet. They are left alone, and count until a list
+	// shows their end.
 	taken map[machineKey]bool
-	// unwatched are those that only the answer of a launch has told of, and since when. One that went
-	// before its cloud's watch looked will never be told of, nor one that the watch told of before the answer came.
+	// unwatched are the machines that were only returned by a launch, and since when. The watch of the cloud reports no end of a machine
+	// that ended before the watch saw it, or whose end came before the launch returned.
 	unwatched map[machineKey]time.Time
-	// alive counts the machines of each group that have not ended, without those that launches under way may have made;
-	// unattributed counts the latter.
+	// alive counts the machines of each group that have not ended, without those of launches in flight; unattributed counts the machines
+	// that may belong to launches in flight.
 	alive, unattributed map[string]int
 
-	// nodes and keys of machines, by provider ID. Of several nodes that bear one, the node is the youngest: a machine that has
-	// joined by another name leaves the Node of before for a while.
+	// nodes and keys have the node and the machine of each provider ID. If several nodes have the same ID, the youngest is used: after a
+	// machine has rejoined under another name, its old Node stays for a while.
 	nodes map[string]string
 	keys  map[string]machineKey
-	// ended are the IDs of nodes whose machine has ended, or was taken back: that counts before
-	// the node itself is seen to be unready.
+	// ended has the provider IDs of machines that have ended or were terminated. They count as ended even if the node still seems ready.
 	ended map[string]bool
-	// wentEarly are the IDs of machines that went before their node was heard of, which is told apart, and when.
+	// wentEarly has the provider IDs of machines that ended before their node was seen, and when. The loss is reported when the node
+	// arrives.
 	wentEarly map[string]time.Time
-	// unregistered are the machines that have not ended and have no node, by the request
-	// that they were launched for.
+	// unregistered indexes the machines that have not ended and have no node by the request of their launch.
 	unregistered index[types.UID, machineKey]
-	// halted are the machines of launches that their cloud has only stopped.
+	// halted are the machines of launches that their cloud has stopped and not terminated.
 	halted map[machineKey]bool
-	// borne is what each node bears; bearers are the nodes by the ID that they bear.
+	// borne is the identity of each node; bearers are the nodes of each provider ID.
 	borne   map[string]identity
 	bearers index[string, string]
 }
 
-// identity is the provider ID that a node bears, and since when the node is there.
+// identity is the provider ID of a node, and since when the node exists.
 type identity struct {
 	id      string
 	created time.Time
@@ -81,9 +79,8 @@ func newMachines() machines {
 	}
 }
 
-// set stores news of a machine. States only grow until it is started again, so old news changes nothing; nor is
-// a launch forgotten, which some clouds tell later than the machine. Listed reports whether
-// its NodeGroup is there.
+// set stores a state of a machine. States only advance until the machine is started again, so an old state changes nothing. The launch of
+// a machine is kept, since some clouds report it only at first or later. Listed reports whether the NodeGroup exists.
 func (ms *machines) set(c cloudprovider.Machine, listed bool, now time.Time) effect {
 	key := machineKey{c.Group, c.Name}
 	delete(ms.unwatched, key)
@@ -119,7 +116,7 @@ func (ms *machines) set(c cloudprovider.Machine, listed bool, now time.Time) eff
 	return changed
 }
 
-// expectNode remembers a machine that has gone and has no node yet.
+// expectNode records a machine that has ended and had no node yet.
 func (ms *machines) expectNode(key machineKey, listed bool, now time.Time) {
 	maps.DeleteFunc(ms.wentEarly, func(_ string, at time.Time) bool { return now.Sub(at) > state.LostAfter })
 	id := ms.byKey[key].ProviderID
@@ -142,10 +139,10 @@ func (ms *machines) answered(c cloudprovider.Machine, listed bool, now time.Time
 	return e
 }
 
-// watchedWithin is how soon the watch of a cloud tells of a machine that exists.
+// watchedWithin is how soon the watch of a cloud reports a new machine.
 const watchedWithin = 2 * time.Minute
 
-// vanished are the machines that are being deleted and that no watch will show the end of.
+// vanished returns the machines that are being terminated and whose end no watch will report.
 func (ms *machines) vanished(now time.Time) (out []machineKey) {
 	for key, since := range ms.unwatched {
 		if ms.taken[key] && now.Sub(since) > watchedWithin {
@@ -155,7 +152,7 @@ func (ms *machines) vanished(now time.Time) (out []machineKey) {
 	return out
 }
 
-// take notes that a machine is being deleted, unless it is gone already.
+// take records that a machine is being terminated, unless it is gone already.
 func (ms *machines) take(key machineKey, listed bool) effect {
 	c, known := ms.byKey[key]
 	if !known || ms.taken[key] {
@@ -184,7 +181,7 @@ func (ms *machines) put(key machineKey, c cloudprovider.Machine, listed bool) {
 	ms.relink(key, c, listed)
 }
 
-// count adds a machine to those of its group, or takes it off.
+// count changes the number of machines of a group.
 func (ms *machines) count(c cloudprovider.Machine, by int) {
 	switch {
 	case !c.Counts():
@@ -211,7 +208,7 @@ func (ms *machines) remove(key machineKey, listed bool) effect {
 	return changed
 }
 
-// leave follows a node that is gone.
+// leave handles a node that is gone.
 func (ms *machines) leave(name string, listed func(machineKey) bool, now time.Time) {
 	if key, ok := ms.ofNode(name); ok {
 		ms.left[key] = now
@@ -219,8 +216,7 @@ func (ms *machines) leave(name string, listed func(machineKey) bool, now time.Ti
 	ms.setNode(name, nil, listed)
 }
 
-// setNode follows a node that has changed; nil is one that is gone. Listed reports whether
-// the NodeGroup of a machine is there.
+// setNode handles a changed node; nil is a node that is gone. Listed reports whether the NodeGroup of a machine exists.
 func (ms *machines) setNode(name string, n *corev1.Node, listed func(machineKey) bool) {
 	old, is := ms.borne[name], identity{}
 	if n != nil && n.Spec.ProviderID != "" {
@@ -239,7 +235,7 @@ func (ms *machines) setNode(name string, n *corev1.Node, listed func(machineKey)
 	ms.choose(is.id, listed)
 }
 
-// choose says which node is that of the machine with the ID.
+// choose selects the node of the machine with the ID.
 func (ms *machines) choose(id string, listed func(machineKey) bool) {
 	youngest := ""
 	for name := range ms.bearers[id] {
@@ -269,7 +265,7 @@ func (ms *machines) relinkNode(id string, listed func(machineKey) bool) {
 	}
 }
 
-// relink brings up to date what follows from a machine and its node.
+// relink updates what is derived from a machine and its node.
 func (ms *machines) relink(key machineKey, c cloudprovider.Machine, listed bool) {
 	_, known := ms.byKey[key]
 	alive := known && c.State < cloudprovider.Terminated && !ms.taken[key]
@@ -285,26 +281,25 @@ func (ms *machines) relink(key machineKey, c cloudprovider.Machine, listed bool)
 		return // another NodeGroup lists it now
 	}
 	delete(ms.ended, c.ProviderID)
-	// A machine that is not known since its NodeGroup was deleted may run on.
+	// A machine that was dropped with its NodeGroup may still run.
 	if hasNode && !alive && (known || listed) {
 		ms.ended[c.ProviderID] = true
 	}
 }
 
-// ofNode is the machine of the node.
+// ofNode returns the machine of the node.
 func (ms *machines) ofNode(name string) (machineKey, bool) {
 	key, ok := ms.keys[ms.borne[name].id]
 	return key, ok
 }
 
-// nodeOf is the node of the machine.
+// nodeOf returns the node of the machine.
 func (ms *machines) nodeOf(key machineKey) (string, bool) {
 	name, ok := ms.nodes[ms.byKey[key].ProviderID]
 	return name, ok
 }
 
-// withID is the machine of that provider ID, or nil where none is known or it
-// has ended.
+// withID returns the machine with that provider ID; nil if it is unknown or has ended.
 func (ms *machines) withID(id string) *cloudprovider.Machine {
 	key, ok := ms.keys[id]
 	if !ok || ms.ended[id] {
@@ -314,15 +309,13 @@ func (ms *machines) withID(id string) *cloudprovider.Machine {
 	return &c
 }
 
-// over reports whether the machine of that provider ID has ended for good, by word of its cloud:
-// one that was only stopped may be started again.
+// over reports whether the cloud has listed the machine with that provider ID as ended for good. A stopped machine may be started again.
 func (ms *machines) over(id string) bool {
 	c, known := ms.byKey[ms.keys[id]]
 	return ms.ended[id] && (!known || c.State == cloudprovider.Terminated && !c.Kept)
 }
 
-// madeAt is when the last machine of those launches was first known; zero where none
-// is.
+// madeAt is when the last machine of those launches was first seen; zero if there is none.
 func (ms *machines) madeAt(tokens []string) (last time.Time) {
 	for _, token := range tokens {
 		for key := range ms.launched[token] {
@@ -334,8 +327,7 @@ func (ms *machines) madeAt(tokens []string) (last time.Time) {
 	return last
 }
 
-// ofLaunch are the machines of a launch, by group and name. Those that have been taken back
-// have ended as far as their request is concerned.
+// ofLaunch returns the machines of a launch, by group and name. For the request, terminated machines have ended.
 func (ms *machines) ofLaunch(token string) (out []cloudprovider.Machine) {
 	for key := range ms.launched[token] {
 		c := ms.byKey[key]
@@ -348,7 +340,7 @@ func (ms *machines) ofLaunch(token string) (out []cloudprovider.Machine) {
 	return out
 }
 
-// withoutNode are the machines that have not ended and have no node, by group and name.
+// withoutNode returns the machines that have not ended and have no node, by group and name.
 func (ms *machines) withoutNode() (out []cloudprovider.Machine) {
 	for _, keys := range ms.unregistered {
 		for key := range keys {
@@ -359,8 +351,8 @@ func (ms *machines) withoutNode() (out []cloudprovider.Machine) {
 	return out
 }
 
-// stopped are the machines of launches that their cloud may start again, by group and name. Those of a group that is doubted may have
-// had a node.
+// stopped returns the machines of launches that their cloud has stopped and may start again, by group and name. In a doubted group, each
+// of them may have had a node.
 func (ms *machines) stopped(doubted func(group string) bool) (out []scaledown.Halted) {
 	for key := range ms.halted {
 		out = append(out, scaledown.Halted{Machine: ms.byKey[key], HadNode: ms.served[key] || doubted(key.group)})
@@ -371,13 +363,13 @@ func (ms *machines) stopped(doubted func(group string) bool) (out []scaledown.Ha
 	return out
 }
 
-// joinsWithin is how long after its start a machine has its node, as far as can be told
-// without having seen it: one that was older when it became known may have had one.
+// joinsWithin is how long after its start a machine is assumed to have its node. A machine that was older when it was first seen may have
+// had a node before.
 const joinsWithin = 10 * time.Minute
 
-// missingNode are those of the machines without a node that have had one, or may have. What an attempt in flight waits for, by its
-// calls, is none, unless it is older than them. What others have launched may never have been meant to have one. Those of a group that is
-// doubted may have had one.
+// missingNode returns the machines without a node that have had one, or may have had one. A machine that an attempt in flight waits for is
+// not among them, unless it is older than the attempt's calls. A machine that others have launched may never get a node, so it does not
+// count either. In a doubted group, each machine may have had a node.
 func (ms *machines) missingNode(list []cloudprovider.Machine, inFlight map[string]transaction.Call,
 	doubted func(group string) bool) (out []scaledown.Missing) {
 	for _, m := range list {
@@ -391,7 +383,7 @@ func (ms *machines) missingNode(list []cloudprovider.Machine, inFlight map[strin
 	return out
 }
 
-// settledAt is from when on the loss of a node counts whose machine runs; zero where that has ended.
+// settledAt is the time from which on the loss of the node of a running machine counts; zero if the machine has ended.
 func (ms *machines) settledAt(providerID string) time.Time {
 	key, ok := ms.keys[providerID]
 	since, left := ms.left[key]
@@ -407,8 +399,7 @@ func sortMachines(list []cloudprovider.Machine) {
 	})
 }
 
-// missing are the machines of each group that an attempt has asked for and that have not
-// been seen yet.
+// missing counts by group the machines that an attempt has requested and that have not been seen yet.
 func (ms *machines) missing(uid types.UID, a transaction.Attempt) map[string]int {
 	out := map[string]int{}
 	for _, c := range a.Calls(uid) {

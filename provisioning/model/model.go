@@ -1,13 +1,9 @@
-// Package model is the picture of the cluster that decisions are made from. It
-// is fed by informers, by the clouds' machines and by what Muster itself has
-// written but no informer has told of yet: the newest version of an object wins,
-// whatever brings it. It hands out snapshots, which cost by what has changed since
-// the last one, and says which requests a change concerns.
+// Package model holds the state of the cluster for decisions. Its sources are informers, the clouds' lists of machines, and Muster's own
+// writes that no informer has delivered yet. The newest version of an object wins, whatever its source. The model hands out snapshots, in
+// time proportional to the changes since the last one, and lists the requests that a change concerns.
 //
-// What is stored changes through one door, see Model.change. Everything else is a view that
-// is derived from what is stored and from other views: the list of dependencies
-// says from what, a change marks what depends on it, and the next look derives that
-// again.
+// Stored objects change only through Model.change. Everything else is a view, derived from stored objects and from other views. The list
+// of dependencies says from which. A change marks the views that depend on it, and the next read derives them again.
 package model
 
 import (
@@ -31,15 +27,15 @@ import (
 type Model struct {
 	clock   clock.PassiveClock
 	served  transaction.Server
-	process string // identified by when it began
-	// Pulse is that of the control plane.
+	process string // identified by its start time
+	// Pulse is the latency of the control plane.
 	Pulse *pulse.Pulse
 
 	// deciding serialises decisions, see Decide.
 	deciding sync.Mutex
 
 	mu sync.Mutex
-	// What is stored, and the views of it.
+	// Stored objects and views.
 	objects   objects.Objects
 	claimable claimable
 	policies  policies
@@ -48,7 +44,7 @@ type Model struct {
 	consumers consumers.Consumers
 	losses    losses.Losses
 	machines  machines
-	// unanswered are the calls of each request that its cloud has neither carried out nor refused.
+	// unanswered has the calls of each request that its cloud has neither carried out nor refused.
 	unanswered map[types.UID]map[transaction.CallKey]transaction.Unanswered
 	nodes      nodes
 	groups     groups
@@ -58,12 +54,12 @@ type Model struct {
 	snapshot   *planner.Snapshot
 
 	dirty dirty
-	// marks are those of the change that is being made.
+	// marks are the marks of the current change.
 	marks       []ref
 	subscribers []chan struct{}
 }
 
-// New returns an empty model of the requests that are served.
+// New returns an empty model for the requests that are served.
 func New(c clock.PassiveClock, served transaction.Server) *Model {
 	m := &Model{
 		clock: c, served: served, process: strconv.FormatInt(c.Now().UnixNano(), 36),
@@ -80,8 +76,8 @@ func New(c clock.PassiveClock, served transaction.Server) *Model {
 	return m
 }
 
-// Changed returns a channel that gets a value soon after each change; changes that have not been read of yet are told as one. Each
-// call is a subscription of its own.
+// Changed returns a channel that receives a value soon after each change. Changes that have not been received yet are merged. Each call is
+// a separate subscription.
 func (m *Model) Changed() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -99,18 +95,18 @@ func (m *Model) notify() {
 	}
 }
 
-// Decide runs f alone among all deciders: what f decides it must record with
-// Assume or SetLeaving before it returns, so that the next decider sees it.
+// Decide runs f while no other decision runs. Before it returns, f must record its decisions with Assume or SetLeaving, so that the next
+// decision takes them into account.
 func (m *Model) Decide(f func()) {
 	m.deciding.Lock()
 	defer m.deciding.Unlock()
 	f()
 }
 
-// Assume counts what is decided for a request until Settle.
+// Assume records what is decided for a request until Settle.
 func (m *Model) Assume(uid types.UID, a Assumption) { m.assume(uid, &a) }
 
-// Settle forgets the assumption: its writes have been observed, or have failed.
+// Settle drops the assumption: its writes have been observed, or have failed.
 func (m *Model) Settle(uid types.UID) { m.assume(uid, nil) }
 
 func (m *Model) assume(uid types.UID, a *Assumption) {
@@ -127,8 +123,8 @@ func (m *Model) assume(uid types.UID, a *Assumption) {
 	})
 }
 
-// look runs f on views that are up to date.
-func (m *Model) look(now time.Time, f func()) {
+// read runs f on up-to-date views.
+func (m *Model) read(now time.Time, f func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.flush(now)

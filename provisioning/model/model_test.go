@@ -151,8 +151,8 @@ func TestDaemonSetsThatTakeDevices(t *testing.T) {
 	}
 	m.Set(v.pod("greedy", "n", 1, of(asks(gpu, "1"))))
 	m.Set(v.pod("helper", "n", 0, of(asks("cpu", "1"))))
-	if n := only(t, m); !slices.Equal(n.Strangers, []string{"ns/greedy"}) {
-		t.Errorf("the strangers are %v", n.Strangers)
+	if n := only(t, m); !slices.Equal(n.UnbookedPods, []string{"ns/greedy"}) {
+		t.Errorf("the unbooked pods are %v", n.UnbookedPods)
 	}
 }
 
@@ -431,7 +431,7 @@ func TestMachinesThatMissTheirNode(t *testing.T) {
 
 // Some clouds tell of a machine before they tell of its launch, and may forget it in a
 // later list for a moment.
-func TestALaunchThatIsToldLaterIsKept(t *testing.T) {
+func TestALaunchThatIsReportedLaterIsKept(t *testing.T) {
 	m, v := newModel()
 	m.Set(v.request("gang"))
 	c := cloudprovider.Machine{Group: "gpu", Name: "i-1", ProviderID: "id-1", Hold: true}

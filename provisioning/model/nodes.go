@@ -22,24 +22,22 @@ import (
 type nodes struct {
 	byName map[string]*node
 	pods   map[types.UID]*state.Pod
-	// assumed bookings, by node, are being written and may not be seen yet.
+	// assumed has the bookings, by node, that are being written and may not have been observed yet.
 	assumed map[string]map[types.UID]assumedBooking
-	// leaving nodes are about to be given back.
+	// leaving are the nodes that are about to be terminated.
 	leaving map[string]bool
-	// gone nodes were not found when they were to be written. Until informers know,
-	// what they tell of them is old.
+	// gone are the nodes that were not found by a write. Until the informers catch up, their versions of them are old.
 	gone map[string]types.UID
-	// lapses is when nodes that keep room for gangs that run have less to keep. endedOn
-	// are those on which pods of a booking key have ended lately, and how many.
+	// lapses is when a node that keeps capacity for running gangs keeps less. endedOn counts by node and booking key the pods that have
+	// ended recently.
 	lapses  map[string]time.Time
 	endedOn map[state.ConsumerKey]map[string]int
 	set     *nodeset.Set
-	// asked are the labels by which nodes are to be told apart, judged how many nodes there were when
-	// it was last decided of all whether they are.
+	// asked are the labels that were requested to distinguish nodes. judged is the number of nodes when the labels were last selected.
 	asked  map[string]bool
 	judged int
 
-	// What reading a node depends on beside.
+	// The other inputs of the planner's form of a node.
 	requests  *requests
 	machines  *machines
 	claimable *claimable
@@ -54,29 +52,27 @@ func newNodes(r *requests, m *machines, c *claimable, lookup func() fit.Objects)
 	}
 }
 
-// assumedBooking is one that was decided at that time.
+// assumedBooking is a booking and the time of its decision.
 type assumedBooking struct {
 	planner.Placement
 	since time.Time
 }
 
-// node is a node with its pods. The API object may be missing for a moment when
-// a pod is heard of before its node.
+// node is a node with its pods. The API object may be missing if a pod arrives before its node.
 type node struct {
 	object *corev1.Node
 	pods   map[types.UID]*state.Pod
 	// idleSince is when the last pod left, see provisioning.Node.
 	idleSince time.Time
-	// devicesSince is when it was last seen to offer fewer devices, or first seen.
+	// devicesSince is when the node was first seen, or last seen to offer fewer devices.
 	devicesSince time.Time
-	// lifted: others have lifted the cordon that still bears Muster's mark. One that they put
-	// after that is theirs.
+	// lifted: others have lifted the cordon with Muster's mark. If the node is cordoned after that, the cordon belongs to others.
 	lifted bool
-	// booked reports whether some live request had booked it when it was last read.
+	// booked reports whether a live request had booked the node when it was last derived.
 	booked bool
 	// publishes is set if a DRA driver publishes devices for the node.
 	publishes bool
-	// ended are pods of gangs that ended here lately.
+	// ended are pods of gangs that ended here recently.
 	ended []ended
 }
 
@@ -89,7 +85,7 @@ func (ns *nodes) get(name string) *node {
 	return n
 }
 
-// object is the newest version of a node, or nil.
+// object returns the newest version of a node, or nil.
 func (ns *nodes) object(name string) *corev1.Node {
 	if n := ns.byName[name]; n != nil {
 		return n.object
@@ -97,7 +93,7 @@ func (ns *nodes) object(name string) *corev1.Node {
 	return nil
 }
 
-// put stores a version of a node, unless it is known to be old.
+// put stores a version of a node, unless it is old.
 func (ns *nodes) put(o *corev1.Node, now time.Time) effect {
 	if old := ns.object(o.Name); old != nil && !objects.Newer(o, old) {
 		return unchanged
@@ -116,7 +112,7 @@ func (ns *nodes) put(o *corev1.Node, now time.Time) effect {
 	return changed
 }
 
-// written notes that Muster has written the node: a cordon that it has is Muster's.
+// written records that Muster has written the node: its cordon is Muster's.
 func (ns *nodes) written(name string) {
 	if n := ns.byName[name]; n != nil && n.object != nil && state.CordonOf(n.object) != state.Open {
 		n.lifted = false
@@ -138,8 +134,8 @@ func (ns *nodes) remove(name string) effect {
 	return changed
 }
 
-// setPod puts a version of a pod in place of the last one. EndedAt is when it ended, if
-// it is new here. It returns the node that keeps less room from now on, if one does.
+// setPod stores a version of a pod. EndedAt is when it ended, if the end is new. It returns the node that keeps less capacity from now on,
+// if any.
 func (ns *nodes) setPod(uid types.UID, p *state.Pod, endedAt, now time.Time) (keepsLess string) {
 	if charge := ns.claimable.chargeOf(uid); charge != nil {
 		p.Claim(charge)
@@ -181,8 +177,7 @@ func (ns *nodes) claim(uid types.UID, charge nodegroups.Resources) {
 	}
 }
 
-// removePod forgets a pod that is gone. On a booked node it is remembered if it has
-// had its part of the booking.
+// removePod removes a pod. On a booked node it is remembered if it has consumed its part of the booking.
 func (ns *nodes) removePod(uid types.UID, now time.Time) {
 	old := ns.pods[uid]
 	delete(ns.pods, uid)
@@ -214,7 +209,7 @@ func (ns *nodes) forgetPod(uid types.UID, p *state.Pod, now time.Time) {
 	}
 }
 
-// assume puts the bookings that are being written for a request in place of those before.
+// assume replaces the bookings that are being written for a request.
 func (ns *nodes) assume(uid types.UID, before, placements []planner.Placement, now time.Time) {
 	for _, p := range before {
 		if delete(ns.assumed[p.Node], uid); len(ns.assumed[p.Node]) == 0 {
@@ -229,7 +224,7 @@ func (ns *nodes) assume(uid types.UID, before, placements []planner.Placement, n
 	}
 }
 
-// leave notes that a node is about to be given back, or is not any more.
+// leave records whether a node is about to be terminated.
 func (ns *nodes) leave(name string, leaving bool) effect {
 	if leaving {
 		ns.leaving[name] = true
@@ -239,8 +234,8 @@ func (ns *nodes) leave(name string, leaving bool) effect {
 	return changed
 }
 
-// distinguish tells nodes apart by these labels, too, and reports whether it did not yet. Those that would leave few nodes alike make
-// the plans slower of all that do not select on them, and are left to the plans that do.
+// distinguish adds labels that distinguish nodes, and reports whether one is new. A label that would split the nodes into many small
+// groups is not used: it slows down all plans that do not select on it. The plans that do select on it filter by themselves.
 func (ns *nodes) distinguish(labels []string) bool {
 	more := slices.DeleteFunc(ns.set.Lacks(labels), func(key string) bool {
 		known := ns.asked[key]
@@ -253,7 +248,7 @@ func (ns *nodes) distinguish(labels []string) bool {
 	return len(more) > 0
 }
 
-// judgeLabels decides again by which labels nodes are told apart, each time that they have become twice as many.
+// judgeLabels selects the labels that distinguish nodes again, each time that the number of nodes has doubled.
 func (ns *nodes) judgeLabels() {
 	if ns.set.Len() < 2*ns.judged {
 		return
@@ -268,7 +263,7 @@ func (ns *nodes) judgeLabels() {
 	}
 }
 
-// noteIdle keeps idleSince after a change of the node's pods.
+// noteIdle updates idleSince after a change of the node's pods.
 func (n *node) noteIdle(now time.Time) {
 	switch busy := n.staying() > 0; {
 	case busy:
@@ -278,7 +273,7 @@ func (n *node) noteIdle(now time.Time) {
 	}
 }
 
-// staying is the number of pods that keep the node from being idle.
+// staying returns the number of pods that keep the node from being idle.
 func (n *node) staying() (count int) {
 	devices := n.hasDevices()
 	for _, p := range n.pods {
@@ -289,8 +284,8 @@ func (n *node) staying() (count int) {
 	return count
 }
 
-// hasDevices reports whether the node's machine is there for its devices. Capacity tells
-// better than what is allocatable, which is none while a device plugin restarts.
+// hasDevices reports whether the node's machine has devices. Capacity is a better source than allocatable, which is zero while a device
+// plugin restarts.
 func (n *node) hasDevices() bool {
 	if n.object == nil {
 		return false

@@ -15,8 +15,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// refresh reads a node again. Where it offers more than before, requests that wait for
-// capacity may find it; where it promises less, they may wait in vain.
+// refresh derives a node again. If it offers more than before, requests that wait for capacity may find it; if it promises less, they may
+// wait in vain.
 func (ns *nodes) refresh(name string, lost losses.Losses, now time.Time) effect {
 	old := ns.set.Find(name)
 	var read *state.Node
@@ -41,7 +41,7 @@ func (ns *nodes) refresh(name string, lost losses.Losses, now time.Time) effect 
 	return changed
 }
 
-// read turns the node into what plans see.
+// read returns the node in the planner's form.
 func (ns *nodes) read(name string, n *node, now time.Time) *state.Node {
 	o := n.object
 	out := &state.Node{
@@ -82,7 +82,7 @@ func (ns *nodes) read(name string, n *node, now time.Time) *state.Node {
 		n.devicesSince, out.DevicesSince = now, now
 	}
 	ns.addStrays(out, n)
-	n.addStrangers(out)
+	n.addUnbooked(out)
 	for i := range out.Labelled {
 		n.consume(&out.Labelled[i], ns.createdOf(out.Labelled[i].UID))
 	}
@@ -90,7 +90,7 @@ func (ns *nodes) read(name string, n *node, now time.Time) *state.Node {
 	if owner, a, owned := ns.requests.owner(out.Launch); owned {
 		booked := slices.ContainsFunc(out.Labelled, func(b state.Booking) bool { return b.UID == owner.object.UID })
 		joining := a.InFlight() || o.Annotations[v1alpha1.CordonedAnnotation] == v1alpha1.CordonJoining
-		out.InFlight = owner.status == transaction.Pending || !booked && joining // else it has left the node
+		out.InFlight = owner.status == transaction.Pending || !booked && joining // otherwise it has left the node
 	}
 	if out.IsUnattributed() && len(out.Labelled) == 0 {
 		out.InFlight = true
@@ -101,7 +101,7 @@ func (ns *nodes) read(name string, n *node, now time.Time) *state.Node {
 			out.Bookings = append(out.Bookings, b)
 		}
 	}
-	// A booking keeps a machine from being idle: its time begins when that is over.
+	// A booked machine is not idle: its idle time starts at the end of the booking.
 	if booked := len(out.Bookings) > 0; booked != n.booked {
 		if n.booked = booked; !booked && !n.idleSince.IsZero() {
 			n.idleSince = now
@@ -124,8 +124,7 @@ func publishesLess(n, before *state.Node) bool {
 	return false
 }
 
-// nameBookings tells the queues that their requests are of now, and the namespaces of
-// those that are not open yet.
+// nameBookings sets the current queues of the bookings' requests, and the namespaces of the bookings that are not open yet.
 func (ns *nodes) nameBookings(bookings []state.Booking) {
 	for i := range bookings {
 		b := &bookings[i]
@@ -140,7 +139,7 @@ func (ns *nodes) nameBookings(bookings []state.Booking) {
 	}
 }
 
-// addAssumed adds the bookings that are being written and not seen yet.
+// addAssumed adds the bookings that are being written and not observed yet.
 func (ns *nodes) addAssumed(out *state.Node, n *node) {
 	for uid, p := range ns.assumed[out.Name] {
 		if slices.ContainsFunc(out.Labelled, func(b state.Booking) bool { return b.UID == uid }) {
@@ -157,13 +156,13 @@ func (ns *nodes) addAssumed(out *state.Node, n *node) {
 	state.SortBookings(out.Labelled)
 }
 
-// addPods takes what the node's pods have off its room.
+// addPods subtracts the requests of the node's pods from its free capacity.
 func (n *node) addPods(out *state.Node) {
 	out.Free = out.Allocatable.Clone()
 	for _, uid := range slices.Sorted(maps.Keys(n.pods)) {
 		p := n.pods[uid]
 		if p.Deleted && len(out.Labelled) == 0 {
-			delete(n.pods, uid) // what it has had of a booking does not matter any more
+			delete(n.pods, uid) // what it has consumed of a booking no longer matters
 		}
 		if p.Daemon != "" && p.Bound {
 			if out.Daemons == nil {
@@ -187,7 +186,7 @@ func (n *node) addPods(out *state.Node) {
 	}
 }
 
-// createdOf is when a request was created; zero if it is gone.
+// createdOf returns when a request was created; zero if it is gone.
 func (ns *nodes) createdOf(uid types.UID) (created time.Time) {
 	if e := ns.requests.byUID[uid]; e != nil {
 		created = e.object.CreationTimestamp.Time
@@ -195,9 +194,8 @@ func (ns *nodes) createdOf(uid types.UID) (created time.Time) {
 	return created
 }
 
-// consume takes off a booking what the gang's pods on the node have had of it.
-// Pods that were bound before its request was created, or are on record as earlier
-// ones, belong to an earlier request of that name.
+// consume subtracts from a booking what the gang's pods on the node have consumed of it. Pods that were bound before the request was
+// created, or are recorded as earlier ones, belong to an earlier request of that name.
 func (n *node) consume(b *state.Booking, created time.Time) {
 	b.Staying = nodegroups.Resources{}
 	for _, uid := range n.consuming(b.Namespace, b.Key) {
@@ -223,8 +221,7 @@ func (n *node) consume(b *state.Booking, created time.Time) {
 	}
 }
 
-// consuming are the pods on the node, or nominated to it, that consume the capacity of
-// a request of that key.
+// consuming returns the pods on the node, or nominated to it, that consume the capacity of a request with that key.
 func (n *node) consuming(namespace, key string) (out []types.UID) {
 	for uid, p := range n.pods {
 		if p.Consumes.Namespace == namespace && state.BookingKey(p.Consumes.Name) == key {
@@ -235,7 +232,7 @@ func (n *node) consuming(namespace, key string) (out []types.UID) {
 	return out
 }
 
-// boundFor are those of them that are bound; without a key, all that are.
+// boundFor returns the consuming pods that are bound; all bound pods if the key is empty.
 func (n *node) boundFor(namespace, key string) []types.UID {
 	pods := n.consuming(namespace, key)
 	if key == "" {
@@ -244,7 +241,7 @@ func (n *node) boundFor(namespace, key string) []types.UID {
 	return slices.DeleteFunc(pods, func(uid types.UID) bool { return !n.pods[uid].Bound })
 }
 
-// addStrays adds those of the node's pods that may be moved away from it.
+// addStrays adds the node's pods that may be moved to another node.
 func (ns *nodes) addStrays(out *state.Node, n *node) {
 	if !n.hasDevices() {
 		return
@@ -262,18 +259,18 @@ func (ns *nodes) addStrays(out *state.Node, n *node) {
 	}
 }
 
-// addStrangers names the pods that have slipped past the cordon of a node that Muster holds.
-func (n *node) addStrangers(out *state.Node) {
+// addUnbooked adds the pods that run on a node that Muster has cordoned, and belong to no booking of it.
+func (n *node) addUnbooked(out *state.Node) {
 	if out.Cordon != state.Joining && out.Cordon != state.Held {
 		return
 	}
 	for _, p := range n.pods {
-		if !p.MayBeStranger() || slices.ContainsFunc(out.Labelled, func(b state.Booking) bool {
+		if !p.MayBeUnbooked() || slices.ContainsFunc(out.Labelled, func(b state.Booking) bool {
 			return b.Namespace == p.Consumes.Namespace && b.Key == state.BookingKey(p.Consumes.Name)
 		}) {
 			continue
 		}
-		out.Strangers = append(out.Strangers, p.Running.Namespace+"/"+p.Name)
+		out.UnbookedPods = append(out.UnbookedPods, p.Running.Namespace+"/"+p.Name)
 	}
-	slices.Sort(out.Strangers)
+	slices.Sort(out.UnbookedPods)
 }

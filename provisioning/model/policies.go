@@ -15,11 +15,11 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// policies are the CapacityPolicies, with the namespaces that they select.
+// policies are the CapacityPolicies and the labels of the namespaces that they select.
 type policies struct {
 	byName     map[string]*v1alpha1.CapacityPolicy
 	namespaces map[string]*corev1.Namespace
-	// limits by namespace, read when they are asked for.
+	// limits caches the limits by namespace.
 	limits map[string][]transaction.Limit
 }
 
@@ -28,7 +28,7 @@ func newPolicies() policies {
 		limits: map[string][]transaction.Limit{}}
 }
 
-// sameSpec reports whether the policy is known with that spec: only its status differs.
+// sameSpec reports whether only the status of the policy differs from the stored one.
 func (ps *policies) sameSpec(p *v1alpha1.CapacityPolicy) bool {
 	old := ps.byName[p.Name]
 	return old != nil && equality.Semantic.DeepEqual(old.Spec, p.Spec)
@@ -58,7 +58,7 @@ func (ps *policies) removeNamespace(name string) effect {
 	return removed(ps.namespaces, name)
 }
 
-// labelsOf a namespace; of one that is not known only its name.
+// labelsOf returns the labels of a namespace; of an unknown one only its name.
 func (ps *policies) labelsOf(namespace string) labels.Set {
 	if n := ps.namespaces[namespace]; n != nil {
 		return n.Labels
@@ -66,7 +66,7 @@ func (ps *policies) labelsOf(namespace string) labels.Set {
 	return labels.Set{corev1.LabelMetadataName: namespace}
 }
 
-// limitsOf are the limits of all CapacityPolicies for a namespace, by their names.
+// limitsOf returns the limits of all CapacityPolicies for a namespace, by name.
 func (ps *policies) limitsOf(namespace string) []transaction.Limit {
 	if limits, known := ps.limits[namespace]; known {
 		return limits
@@ -82,8 +82,8 @@ func (ps *policies) limitsOf(namespace string) []transaction.Limit {
 	return out
 }
 
-// policyOf is the CapacityPolicy that a request of the namespace has, and what is lacking
-// if it cannot have the one that it names. The waits of fallbackAfter are for queues.
+// policyOf returns the CapacityPolicy of a request in the namespace. If the request may not use the policy that it names, lacking says
+// why. Queues, and not this function, apply fallbackAfter.
 func (ps *policies) policyOf(namespace, name string) (policy *v1alpha1.CapacityPolicy, lacking string) {
 	named := ps.byName[cmp.Or(name, v1alpha1.DefaultPolicy)]
 	switch {
@@ -104,7 +104,7 @@ func (ps *policies) policyOf(namespace, name string) (policy *v1alpha1.CapacityP
 	return policy, ""
 }
 
-// labels of all namespaces.
+// labels returns the labels of all namespaces.
 func (ps *policies) labels() map[string]labels.Set {
 	out := make(map[string]labels.Set, len(ps.namespaces))
 	for name, n := range ps.namespaces {
@@ -113,12 +113,12 @@ func (ps *policies) labels() map[string]labels.Set {
 	return out
 }
 
-// sorted are the policies by name.
+// sorted returns the policies by name.
 func (ps *policies) sorted() []*v1alpha1.CapacityPolicy {
 	return slices.SortedFunc(maps.Values(ps.byName), func(a, b *v1alpha1.CapacityPolicy) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// withBudgets are the policies that have budgets, or tell of some, by name.
+// withBudgets returns the policies that have budgets in their spec or status, by name.
 func (ps *policies) withBudgets() []*v1alpha1.CapacityPolicy {
 	return slices.DeleteFunc(ps.sorted(),
 		func(p *v1alpha1.CapacityPolicy) bool { return len(p.Spec.Budgets) == 0 && len(p.Status.Budgets) == 0 })

@@ -826,7 +826,7 @@ func (w *events) carryOut(u *underway) {
 			w.putMachine(c)
 		}
 	}
-	w.model.LossTold(u.UID, u.Lost, false)
+	w.model.LossReported(u.UID, u.Lost, false)
 	if u.Do == transaction.Book || u.Do == transaction.LaunchMachines || u.Do == transaction.TakeBack {
 		return
 	}

@@ -18,80 +18,77 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// requests are the ProvisioningRequests, and where each is in its course.
+// requests are the ProvisioningRequests and their phases.
 type requests struct {
 	byUID map[types.UID]*request
 	named map[state.ConsumerKey]types.UID
-	// keyed finds the requests of a booking key, of any namespace; using those that refer to a
-	// PodTemplate.
+	// keyed indexes requests by booking key, in all namespaces; using indexes them by PodTemplate.
 	keyed index[string, types.UID]
 	using index[types.NamespacedName, types.UID]
-	// gone requests were not found when they were to be written. Until informers know, what
-	// they tell of them is old.
+	// gone are the requests that were not found by a write. Until the informers catch up, their versions of them are old.
 	gone map[state.ConsumerKey]types.UID
-	// carried is what was bought for earlier requests of Workloads.
+	// carried has the purchases for earlier requests of the same Workloads.
 	carried purchases.Carried
-	// assumed is what has been decided for requests and is being written.
+	// assumed has the decisions for requests that are being written.
 	assumed map[types.UID]Assumption
 
-	// courses of requests, and those that are in a phase of it.
+	// courses has the course of each request; phases indexes them by phase.
 	courses map[types.UID]course
 	phases  index[phase, types.UID]
 }
 
-// Assumption is what has been decided for a request and is being written.
+// Assumption is a decision for a request that is being written.
 type Assumption struct {
 	Bookings []planner.Placement
 	Attempt  transaction.Attempt
 }
 
-// phase is something that holds of requests at a time.
+// phase is a state of a request at a time. A request may be in several.
 type phase int
 
 const (
-	// waiting requests wait for capacity that others leave.
+	// waiting requests wait for capacity that others release.
 	waiting phase = iota
 	// launching requests have an attempt in flight that launches machines.
 	launching
-	// upcoming requests have one that others may count on, see upcomingView.
+	// upcoming requests have an attempt whose capacity others may count on, see upcomingView.
 	upcoming
 )
 
-// request is a request with what has been read of it.
+// request is a request with the values derived from it.
 type request struct {
 	object  *provreq.ProvisioningRequest
 	status  transaction.Status
 	attempt transaction.Attempt
-	// repair is the last one, under way unless the request is over.
+	// repair is the last repair. It is in flight unless the request is over.
 	repair transaction.RepairRecord
-	// purchases are those on record.
+	// purchases are the recorded purchases.
 	purchases purchases.Record
-	// seen is when the model first heard of it.
+	// seen is when the model first saw the request.
 	seen time.Time
-	// read is the request as decisions see it; nil where it has to be read again.
+	// read is the request in the form for decisions; nil if it must be derived again.
 	read *transaction.Request
-	// looksUp reports whether its pods refer to objects beside their templates.
+	// looksUp reports whether its pods refer to objects other than their templates.
 	looksUp bool
 }
 
-// course is where a request is in its course. The zero value is that of one that does not
-// exist.
+// course is the progress of a request. The zero value is that of a request that does not exist.
 type course struct {
 	exists bool
 	status transaction.Status
 	tenant state.Tenant
 	// held and consumed: see transaction.IsHeld and transaction.IsConsumed.
 	held, consumed bool
-	// provisioned is since when the gang's pods may come; zero where they may not.
+	// provisioned is the time from which on the gang's pods may be created; zero if they may not.
 	provisioned time.Time
-	// attempt is the one that is being written, else the one on record.
+	// attempt is the attempt that is being written, or else the recorded one.
 	attempt transaction.Attempt
-	// flight is the attempt as others may count on it. One that is about to be recorded as
-	// done has its machines until it is: only then may others book them.
+	// flight is the attempt in the form that other requests may count on. While its end is being recorded, it still has its machines:
+	// others may book them only after that.
 	flight transaction.Attempt
 	// short bookings wait for capacity, too.
 	short bool
-	// repair is the number of the last one.
+	// repair is the number of the last repair.
 	repair int
 }
 
@@ -113,24 +110,24 @@ func (e *request) key() state.ConsumerKey {
 	return state.ConsumerKey{Namespace: e.object.Namespace, Name: e.object.Name}
 }
 
-// live reports whether the request of that UID is there and not over.
+// live reports whether the request with that UID exists and is not over.
 func (rs *requests) live(uid types.UID) bool {
 	e := rs.byUID[uid]
 	return e != nil && e.status != transaction.Over
 }
 
-// waits reports whether a booking is one that its request waits for pods on.
+// waits reports whether the request of a booking waits for its pods.
 func (rs *requests) waits(b *state.Booking) bool {
 	return rs.live(b.UID) && b.Repair == rs.byUID[b.UID].repair.Number
 }
 
-// runs reports whether the pods of a booking have come, and have not been told since to stop.
+// runs reports whether the pods of a booking have arrived, and have not been stopped since.
 func (rs *requests) runs(b *state.Booking) bool {
 	e := rs.byUID[b.UID]
 	return e != nil && (transaction.IsConsumed(e.object) || e.status == transaction.Provisioned && b.Repair < e.repair.Number)
 }
 
-// set stores a version of a request, unless it is known to be old.
+// set stores a version of a request, unless it is old.
 func (rs *requests) set(r *provreq.ProvisioningRequest, now time.Time) effect {
 	old := rs.byUID[r.UID]
 	if old != nil && !objects.Newer(r, old.object) {
@@ -150,7 +147,7 @@ func (rs *requests) set(r *provreq.ProvisioningRequest, now time.Time) effect {
 	return changed
 }
 
-// remove forgets a request, of which those machines were seen.
+// remove removes a request. made are the machines that were seen of it.
 func (rs *requests) remove(uid types.UID, made []purchases.Machine, now time.Time) effect {
 	e := rs.byUID[uid]
 	if e == nil {
@@ -168,9 +165,8 @@ func (rs *requests) remove(uid types.UID, made []purchases.Machine, now time.Tim
 	return changed
 }
 
-// refresh derives the course of a request. What its end leaves, and what it books, others
-// see of nodes, machines and charges. But an attempt in flight lets others count on
-// what it leaves as long as it lasts.
+// refresh derives the course of a request. Views of nodes, machines and charges reflect what the request books and releases. An attempt in
+// flight also affects the capacity that others may count on.
 func (rs *requests) refresh(uid types.UID) effect {
 	old, now := rs.courses[uid], rs.courseOf(uid)
 	if reflect.DeepEqual(old, now) {
@@ -190,8 +186,7 @@ func (rs *requests) refresh(uid types.UID) effect {
 	return changed
 }
 
-// reread has a request read again before it is decided. What others may count on changes
-// with an attempt in flight.
+// reread marks the request to be derived again before its next decision. If it has an attempt in flight, upcoming capacity changes, too.
 func (rs *requests) reread(uid types.UID) effect {
 	e := rs.byUID[uid]
 	if e == nil {
@@ -235,7 +230,7 @@ func (c *course) in(p phase) bool {
 	}
 }
 
-// attempt of a request: what is being written, else what is on record.
+// attempt returns the attempt of a request that is being written, or else the recorded one.
 func (rs *requests) attempt(e *request) transaction.Attempt {
 	if assumed, ok := rs.assumed[e.object.UID]; ok && assumed.Attempt.Number >= max(1, e.attempt.Number) {
 		return assumed.Attempt
@@ -243,8 +238,7 @@ func (rs *requests) attempt(e *request) transaction.Attempt {
 	return e.attempt
 }
 
-// owner is the request that looks after the machines of that launch, with its
-// attempt.
+// owner returns the request that manages the machines of that launch, with its attempt.
 func (rs *requests) owner(token string) (e *request, a transaction.Attempt, owned bool) {
 	if e = rs.byUID[state.TokenUID(token)]; e == nil {
 		return nil, a, false
@@ -253,12 +247,12 @@ func (rs *requests) owner(token string) (e *request, a transaction.Attempt, owne
 	return e, a, a.Owned(e.status) && slices.Contains(a.Tokens(e.object.UID), token)
 }
 
-// keyTaken names a request that came first and has the same booking key. One that is over has it as long as pods of its gang are
-// there, which would come to what others book under it.
+// keyTaken returns the name of an earlier request with the same booking key. A request that is over keeps its key as long as pods of its
+// gang exist, which could use capacity that others book under the key.
 func (rs *requests) keyTaken(r *transaction.Request, active map[state.ConsumerKey]int) string {
 	taken := ""
 	if len(r.Name) < state.CutKey {
-		return taken // only names that are cut, and those of the cut's length, can meet
+		return taken // only names that are truncated, or have the length of truncated ones, can collide
 	}
 	begun := func(status transaction.Status, a transaction.Attempt) int {
 		if status != transaction.Pending || a.InFlight() {
@@ -273,8 +267,8 @@ func (rs *requests) keyTaken(r *transaction.Request, active map[state.ConsumerKe
 		if o.UID == r.UID || o.Namespace != r.Namespace || over {
 			continue
 		}
-		// Times of creation are whole seconds, so of two in the same second the one
-		// that has capacity already, or is getting it, came first.
+		// Creation times are whole seconds. Of two requests in the same second, the one that has begun to get capacity is the earlier
+		// one.
 		if cmp.Or(cmp.Compare(begun(other.status, other.attempt), begun(r.Status, r.Attempt)),
 			o.CreationTimestamp.Compare(r.Created), cmp.Compare(o.UID, r.UID)) < 0 {
 			taken = max(taken, o.Namespace+"/"+o.Name)
@@ -283,13 +277,13 @@ func (rs *requests) keyTaken(r *transaction.Request, active map[state.ConsumerKe
 	return taken
 }
 
-// concerns reports whether a request is to be told of the loss of a node that it has booked, or where so many of its pods run.
+// concerns reports whether the loss of a node is reported to a request that has booked it, or has so many pods there.
 func (rs *requests) concerns(request types.UID, pods int) bool {
 	e := rs.byUID[request]
 	return e != nil && e.status != transaction.Pending && (e.status != transaction.Over || pods > 0)
 }
 
-// blocked are the pods of the request's gang that came and cannot start.
+// blocked returns the pods of the request's gang that exist and cannot start.
 func (e *request) blocked(cs *consumers.Consumers) (out transaction.Blocked) {
 	if e == nil || e.status != transaction.Over || !transaction.IsConsumed(e.object) {
 		return out
@@ -297,12 +291,12 @@ func (e *request) blocked(cs *consumers.Consumers) (out transaction.Blocked) {
 	return cs.BlockedOf(e.key())
 }
 
-// isBlocked reports whether the request says that pods cannot start.
+// isBlocked reports whether the request's status says that pods cannot start.
 func (e *request) isBlocked() bool {
 	return meta.IsStatusConditionTrue(e.object.Status.Conditions, transaction.PodsBlocked)
 }
 
-// stranded are the pods of the request's gang that ran and have no room now.
+// stranded returns the pods of the request's gang that were running and have no capacity now.
 func (e *request) stranded(cs *consumers.Consumers) (out transaction.Stranded) {
 	if e == nil || e.status != transaction.Over || !transaction.IsConsumed(e.object) {
 		return out

@@ -346,7 +346,7 @@ func TestMachinesAreHeldUntilTheyAreOpened(t *testing.T) {
 	}
 }
 
-func TestLostNodesAreToldOnce(t *testing.T) {
+func TestLostNodesAreReportedOnce(t *testing.T) {
 	use := func(m *Model, v *version) { m.Set(v.pod("one", "n", 4, consumes)) }
 	for _, tc := range []struct {
 		name       string
@@ -406,7 +406,7 @@ func TestLostNodesAreToldOnce(t *testing.T) {
 			if got[0].Name != "n" || got[0].Pods != tc.pods {
 				t.Errorf("told of %+v, want n with %d pods", got[0], tc.pods)
 			}
-			m.LossTold("gang", got, false)
+			m.LossReported("gang", got, false)
 			m.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 			if again := told(); len(again) > 0 {
 				t.Errorf("told again of %v", again)

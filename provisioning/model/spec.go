@@ -22,7 +22,7 @@ type Entry struct {
 	Object *provreq.ProvisioningRequest
 }
 
-// specs read what requests ask for.
+// specs derive the demand of requests.
 type specs struct {
 	templates map[types.NamespacedName]*corev1.PodTemplate
 	lookup    func() fit.Objects
@@ -34,7 +34,7 @@ func newSpecs(lookup func() fit.Objects, o *objects.Objects, p *policies) specs 
 	return specs{templates: map[types.NamespacedName]*corev1.PodTemplate{}, lookup: lookup, objects: o, policies: p}
 }
 
-// read turns a request into what decisions see. Its pods select on the labels.
+// read returns a request in the form for decisions, and the labels that its pods select on.
 func (s *specs) read(e *request) (out *transaction.Request, labels []string) {
 	r := e.object
 	class := state.AtomicScaleUp
@@ -96,7 +96,7 @@ func (s *specs) read(e *request) (out *transaction.Request, labels []string) {
 	return out, labels
 }
 
-// runs is how long a request's gang runs at most; zero where that is not known.
+// runs returns the maximum run time of a request's gang; zero if it is unknown.
 func (s *specs) runs(e *request) time.Duration {
 	gang := state.Gang{}
 	for _, name := range transaction.TemplatesOf(e.object) {

@@ -18,9 +18,9 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// Set tells of an object. The caller must not change it later; that goes for all objects
-// that the model is told of. A ProvisioningRequest that is being deleted counts as gone once it
-// holds nothing, see transaction.LetsGo; one that was handed over to another instance does at once.
+// Set stores an object. The caller must not change it later; this is true of all objects that are passed to the model. A
+// ProvisioningRequest that is being deleted counts as gone when it holds nothing, see transaction.LetsGo. A request that was handed over
+// to another instance counts as gone at once.
 func (m *Model) Set(o metav1.Object) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -31,12 +31,12 @@ func (m *Model) Set(o metav1.Object) {
 	m.store(of, func() effect { return m.set(o) })
 }
 
-// Restored tells of an object that the API server has in an older version than before, since its etcd was restored from a backup: what
-// is known of a newer one never was.
+// Restored stores an object of which the API server has an older version than before, since its etcd was restored from a backup. The newer
+// version is dropped.
 func (m *Model) Restored(o metav1.Object) {
 	m.change(refOf(o), func() effect {
 		if n, ok := o.(*corev1.Node); ok {
-			m.nodes.remove(n.Name) // its machine has a node all the while
+			m.nodes.remove(n.Name) // the machine of the node keeps its node in between
 		} else {
 			m.remove(o)
 		}
@@ -45,7 +45,7 @@ func (m *Model) Restored(o metav1.Object) {
 	})
 }
 
-// Delete tells that an object is gone.
+// Delete removes an object.
 func (m *Model) Delete(o metav1.Object) {
 	m.change(refOf(o), func() effect {
 		switch o := o.(type) {
@@ -58,8 +58,7 @@ func (m *Model) Delete(o metav1.Object) {
 	})
 }
 
-// Written tells of an object that Muster has just written. Unlike Set it does not bring
-// back one that has been deleted meanwhile.
+// Written stores an object that Muster has just written. Unlike Set, it does not restore an object that has been deleted meanwhile.
 func (m *Model) Written(o metav1.Object) {
 	m.change(refOf(o), func() effect {
 		switch o := o.(type) {
@@ -91,9 +90,8 @@ func (m *Model) Written(o metav1.Object) {
 	})
 }
 
-// Gone tells that this node or ProvisioningRequest was not found when it was to be written.
-// Until informers know, what they tell of it is old. One that was made again under its name
-// stays.
+// Gone removes a node or ProvisioningRequest that was not found by a write. Until the informers catch up, their versions of it are old. An
+// object that was created again with the same name stays.
 func (m *Model) Gone(o metav1.Object) {
 	m.change(refOf(o), func() effect {
 		switch o := o.(type) {
@@ -112,7 +110,7 @@ func (m *Model) Gone(o metav1.Object) {
 	})
 }
 
-// refOf names the object as dependencies do.
+// refOf returns the ref of an object.
 func refOf(o metav1.Object) ref {
 	switch o := o.(type) {
 	case *corev1.Node:
@@ -142,7 +140,7 @@ func refOf(o metav1.Object) ref {
 	}
 }
 
-// set stores an object, unless it is known to be old.
+// set stores an object, unless it is old.
 func (m *Model) set(o metav1.Object) effect {
 	now := m.clock.Now()
 	switch o := o.(type) {
@@ -266,7 +264,7 @@ func (m *Model) setClass(o *resourcev1.DeviceClass, deleted bool) effect {
 	return e
 }
 
-// lookup returns what pod templates refer to. It is valid until the next change.
+// lookup returns the objects that pod templates refer to. It is valid until the next change.
 func (m *Model) lookup() fit.Objects { return m.claimable.lookup(m.objects.Lookup()) }
 
 func (m *Model) setRequest(o *provreq.ProvisioningRequest, now time.Time) effect {
@@ -289,64 +287,62 @@ func (m *Model) setRequest(o *provreq.ProvisioningRequest, now time.Time) effect
 	return e
 }
 
-// recallable is for how long a failure may be on record in a request and not yet in
-// the status of its group.
+// recallable is how long a failure may be recorded in a request and not in the status of its group.
 const recallable = time.Minute
 
-// recall learns of the last failure of a request that is new here: the process that
-// saw it may have ended before it wrote down what that teaches.
+// recall records the outcome of the last failure of a request that is new here: the process that saw the failure may have ended before it
+// wrote the status of the group.
 func (m *Model) recall(e *request, now time.Time) {
 	f := e.attempt.Failure
 	if f == nil || f.Class == "" || now.Sub(f.Time) > recallable {
 		return
 	}
-	l := f.Lesson(e.object.Namespace + "/" + e.object.Name)
+	l := f.Outcome(e.object.Namespace + "/" + e.object.Name)
 	m.groups.learn(l.Group, l.LaunchAttempt)
 	m.mark(ref{kind: launchOutcome, name: l.Group})
 }
 
-// Learn tells of the outcome of a launch. Plans see it at once.
+// Learn records the outcome of a launch. It affects plans at once.
 func (m *Model) Learn(group string, a v1alpha1.LaunchAttempt) {
 	m.change(ref{kind: launchOutcome, name: group}, func() effect { return m.groups.learn(group, a) })
 }
 
-// SetMachine tells of a machine. Old news changes nothing.
+// SetMachine stores a state of a machine. An old state changes nothing.
 func (m *Model) SetMachine(c cloudprovider.Machine) {
 	key := machineKey{c.Group, c.Name}
 	m.change(ref{machineObject, c.Group, c.Name}, func() effect { return m.machines.set(c, m.groups.listed(key), m.clock.Now()) })
 }
 
-// MachineLaunched tells of a machine that a launch has returned. The watch of its cloud has told
-// of it already, or will soon.
+// MachineLaunched stores a machine that a launch has returned. The watch of its cloud has reported it already, or will soon.
 func (m *Model) MachineLaunched(c cloudprovider.Machine) {
 	key := machineKey{c.Group, c.Name}
 	m.change(ref{machineObject, c.Group, c.Name}, func() effect { return m.machines.answered(c, m.groups.listed(key), m.clock.Now()) })
 }
 
-// MachineTaken tells that a machine is being deleted, unless it is gone already.
+// MachineTaken records that a machine is being terminated, unless it is gone already.
 func (m *Model) MachineTaken(c cloudprovider.Machine) {
 	key := machineKey{c.Group, c.Name}
 	m.change(ref{machineObject, c.Group, c.Name}, func() effect { return m.machines.take(key, m.groups.listed(key)) })
 }
 
-// listed reports whether the NodeGroup of a machine is there.
+// listed reports whether the NodeGroup of a machine exists.
 func (gs *groups) listed(key machineKey) bool { return gs.objects[key.group] != nil }
 
-// SetLeaving says that a node is about to be given back, before its cordon is seen.
+// SetLeaving records that a node is about to be terminated, before its cordon is observed.
 func (m *Model) SetLeaving(name string, leaving bool) {
 	m.change(ref{kind: scaleDown, name: name}, func() effect { return m.nodes.leave(name, leaving) })
 }
 
-// LossTold says that the request has been told of these nodes, and whether its gang is not
-// stopped for them, for now.
-func (m *Model) LossTold(uid types.UID, lost []transaction.LostNode, held bool) {
+// LossReported records that the loss of these nodes was reported to the request. held reports whether its gang is not stopped for them for
+// now.
+func (m *Model) LossReported(uid types.UID, lost []transaction.LostNode, held bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.losses.Told(uid, lost, held)
+	m.losses.Reported(uid, lost, held)
 }
 
-// Distinguish tells plans apart nodes by these labels, too, since pods select
-// on them. Without, a plan that does looks at every node.
+// Distinguish adds labels by which plans distinguish nodes, since pods select on them. Without the label, a plan that selects on it visits
+// every node.
 func (m *Model) Distinguish(labels ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

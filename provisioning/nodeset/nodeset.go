@@ -56,8 +56,8 @@ type ownership struct {
 // Awaiting owns the nodes that are booked for pods that have not all come.
 const Awaiting = "Awaiting"
 
-// Squatted owns the nodes that Muster holds and that others' pods have slipped onto.
-const Squatted = "squatted"
+// Taken owns the nodes that Muster holds and that others' pods have slipped onto.
+const Taken = "squatted"
 
 // repelling owns the nodes with pods that may keep away others of the namespace; empty is of any.
 func repelling(namespace string) string { return "repelling/" + namespace }
@@ -88,8 +88,8 @@ func owners(n *state.Node) (out []string) {
 	if len(n.Bookings) > 0 {
 		out = append(out, Awaiting)
 	}
-	if len(n.Strangers) > 0 {
-		out = append(out, Squatted)
+	if len(n.UnbookedPods) > 0 {
+		out = append(out, Taken)
 	}
 	for _, r := range n.Running {
 		if namespace, repels := r.Repels(); repels && !slices.Contains(out, repelling(namespace)) {

@@ -13,22 +13,21 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 )
 
-// Where pods of the gang have a say about other pods (host ports, pod affinity, hard spreading),
-// nodes of one class are no longer alike: the gang is placed pod after pod, on
-// single nodes, and a state judges each step as the scheduler will. It is the rare
-// case, and costs by pods × nodes.
+// If pods of the gang restrict other pods (host ports, pod affinity, hard spreading), the nodes of a class are no longer alike. The gang
+// is then placed pod after pod, on single nodes, and fit.InterPodState judges each step as the scheduler will. This is rare, and takes
+// time in proportion to pods × nodes.
 
 // spot is a node, or a machine that may be launched, for pods placed one by one: a bin of one.
 type spot struct {
 	name string
 	bin
-	// taken is the sum of the gang's pods.
+	// taken is the sum of the gang's requests here.
 	taken int
 }
 
-// placeApart places the gang in the trial's region, or says that it found no way. Domains are chosen
-// for one part of the gang after another, each such that it has room beside those before. Where slices
-// of a podSet are bound, all of it is kept in one domain: its pods are not told apart here.
+// placeApart places the gang in the trial's region, or reports that it found no way. It chooses a domain for one part of the gang after
+// another, with room beside the parts before it. If slices of a podSet are bound to domains, the whole podSet is kept in one domain: pods
+// of a podSet are not distinguished here.
 func (t *trial) placeApart() bool {
 	for range t.pods {
 		t.in = append(t.in, t.whole())
@@ -69,9 +68,8 @@ func (t *trial) choose(level string, podSets, placed []int) bool {
 	return ok
 }
 
-// placePods places the podSets, pod after pod. What it finds is checked once more
-// with just the nodes that it uses: these alone will bear the booking, so they alone are the
-// domains that pods are spread over.
+// placePods places the podSets, pod after pod. The result is checked again with only the nodes that it uses: only these will have the
+// booking's label, so pods are spread over their domains alone.
 func (t *trial) placePods(podSets []int) bool {
 	spots := t.spots()
 	inRegion := map[string]bool{}
@@ -95,11 +93,10 @@ func (t *trial) placePods(podSets []int) bool {
 	return true
 }
 
-// mayLaunch lets placeOn add machines that are launched.
+// mayLaunch lets placeOn add new machines.
 const mayLaunch = true
 
-// placeOn places the podSets on the spots, and on new ones. Pods that must be on one node are placed
-// one right after another.
+// placeOn places the podSets on the spots and on new ones. Pods that must share a node are placed one after another.
 func (t *trial) placeOn(state *fit.InterPodState, spots []*spot, podSets []int, launch bool) ([]*spot, bool) {
 	for _, i := range podSets {
 		var s *spot
@@ -124,7 +121,7 @@ func (t *trial) placeOn(state *fit.InterPodState, spots []*spot, podSets []int, 
 	return spots, true
 }
 
-// placeAgain places the podSets on these spots alone.
+// placeAgain places the podSets on these spots only.
 func (t *trial) placeAgain(spots []*spot, podSets []int) bool {
 	use := map[string]bool{}
 	for _, s := range spots {
@@ -147,8 +144,8 @@ func (t *trial) placeAgain(spots []*spot, podSets []int) bool {
 		t.anyMayBeFirst(state, spots)
 }
 
-// anyMayBeFirst reports whether pods that must be near others suit their places where the first of them comes after all other
-// podSets: as long as no pod is there that they must be near, it would have gone anywhere.
+// anyMayBeFirst reports whether pods with required affinity also suit their places if the first of them is bound after all other podSets.
+// While no pod that it requires exists, the scheduler could have bound it anywhere.
 func (t *trial) anyMayBeFirst(state *fit.InterPodState, spots []*spot) bool {
 	for i, p := range t.pods {
 		if len(p.Gathers()) == 0 {
@@ -177,8 +174,7 @@ func (t *trial) onlyInOrder(when string, i int, why string) string {
 	return fmt.Sprintf("the pods fit only in a certain order, and %s pod of podSet %s would not fit: %s", when, t.pods[i].Name, why)
 }
 
-// anyMayBeLast reports whether each pod suits its place beside all others: the scheduler
-// takes them in an order of its own.
+// anyMayBeLast reports whether each pod suits its place beside all others, since the scheduler chooses the order.
 func (t *trial) anyMayBeLast(state *fit.InterPodState, spots []*spot) bool {
 	for _, s := range spots {
 		for i, n := range s.pods {
@@ -196,7 +192,7 @@ func (t *trial) anyMayBeLast(state *fit.InterPodState, spots []*spot) bool {
 	return true
 }
 
-// state is that of all nodes, where the gang may use only some.
+// state returns the state of all nodes, of which the gang may use only some.
 func (t *trial) state(use map[string]bool) *fit.InterPodState {
 	nodes := make([]fit.Node, 0, t.Nodes.Len())
 	for n := range t.Nodes.All() {
@@ -209,7 +205,7 @@ func (t *trial) state(use map[string]bool) *fit.InterPodState {
 	return fit.NewInterPodState(t.pods, nodes)
 }
 
-// spots are the nodes of the region: collect has made each a source of its own.
+// spots returns the nodes of the region. With apart, collect has made each node a source.
 func (t *trial) spots() []*spot {
 	out := make([]*spot, len(t.sources))
 	for k := range t.sources {
@@ -218,9 +214,8 @@ func (t *trial) spots() []*spot {
 	return out
 }
 
-// bestSpot is where the next pods of the podSet go, which must be on one node: where the gang has booked
-// already; then the fewest pods of its kind, so that they spread; then where fewest
-// devices are left over; then the first.
+// bestSpot returns the spot for the next pods of the podSet, which must share a node. The order: spots that the gang has booked, the
+// fewest pods of the podSet, so that they spread, the fewest remaining devices, and the first.
 func (t *trial) bestSpot(state *fit.InterPodState, spots []*spot, i, need int) *spot {
 	var best *spot
 	var bestKey [3]int64
@@ -243,8 +238,7 @@ func (t *trial) bestSpot(state *fit.InterPodState, spots []*spot, i, need int) *
 	return best
 }
 
-// noteObstacle notes what keeps a pod of the podSet off the first spot that has room
-// for it.
+// noteObstacle records what keeps a pod of the podSet off the first spot with room for it.
 func (t *trial) noteObstacle(state *fit.InterPodState, spots []*spot, i int) {
 	for _, s := range spots {
 		if t.takes(s).has(i) && t.fits(s.room, i, 1) > 0 && t.in[i].has(&s.bin) {
@@ -260,7 +254,7 @@ func (t *trial) noteObstacle(state *fit.InterPodState, spots []*spot, i int) {
 	}
 }
 
-// roomOf is what the bin has without pods of the gang.
+// roomOf returns the room of the bin without pods of the gang.
 func (t *trial) roomOf(b *bin) space {
 	if b.offer >= 0 {
 		return t.offers[b.offer].room
@@ -275,8 +269,8 @@ func (t *trial) takes(s *spot) podSets {
 	return t.sources[s.source].takes
 }
 
-// launchSpot adds a new machine for the next pods of the podSet: of the most wanted market,
-// then the lowest expected price, then the first by name.
+// launchSpot adds a new machine for the next pods of the podSet: of the most preferred capacity type, then the lowest expected price, then
+// the first by name.
 func (t *trial) launchSpot(state *fit.InterPodState, number, i, need int) *spot {
 	var order []int
 	in := t.in[i]
@@ -299,14 +293,14 @@ func (t *trial) launchSpot(state *fit.InterPodState, number, i, need int) *spot 
 		}
 		state.AddNode(t.machine(s))
 		if state.Allows(i, s.name) {
-			t.ask(k, 1, in)
+			t.addMachines(k, 1, in)
 			return s
 		}
 	}
 	return nil
 }
 
-// machine is a spot's new machine as a state sees it.
+// machine returns a spot's new machine in the form of fit.InterPodState.
 func (t *trial) machine(s *spot) fit.Node {
 	g := t.offers[s.offer].Group
 	labels := maps.Clone(g.Labels)
@@ -324,8 +318,8 @@ func (t *trial) put(state *fit.InterPodState, s *spot, i int) {
 	s.taken++
 }
 
-// readTopologies reads over which topologies the pods spread or gather. Those that
-// must spread over zones are not kept in one.
+// readTopologies reads the topologies over which pods spread, and those within which pods must stay together. Pods that must spread over
+// zones are not kept in one.
 func (q *query) readTopologies() {
 	for _, p := range q.pods {
 		if p.Spreads(corev1.LabelTopologyZone) {
@@ -339,7 +333,7 @@ func (q *query) readTopologies() {
 	}
 }
 
-// explainApart says what the pods ask of one another that cannot be had.
+// explainApart returns the constraints between pods that could not be met.
 func (q *query) explainApart() []Reason {
 	if !q.apart {
 		return q.withheld

@@ -40,7 +40,7 @@ func (q *query) beside() (v Verdict, ok bool) {
 		with := *q.Snapshot
 		with.Nodes = q.Nodes.Clone()
 		n := *c.Node
-		own := state.Booking{UID: q.gang.UID, Key: q.gang.Key} // so that it comes before other nodes
+		own := state.Booking{UID: q.gang.UID, Key: q.gang.Key} // it comes before other nodes
 		n.Bookings, n.Labelled = append(slices.Clip(n.Bookings), own), append(slices.Clip(n.Labelled), own)
 		with.Nodes.Set(&n)
 		best := newQuery(&with, q.gang, q.pods, q.policy, asItIs).search()

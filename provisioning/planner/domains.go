@@ -10,16 +10,16 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 )
 
-// domain is what pods may use of a region: all of it, or what has one value of a node label.
+// domain is the part of a region that pods may use: all of it, or the nodes with one value of a label.
 type domain struct {
 	name string
 	// sources and offers by their index in the region, in order.
 	sources, offers []int
-	// new: the cloud chooses the domain, one that takes most machines; zero is any number. No
-	// node that there is may be in it, nor a machine of another group.
+	// new: the cloud will choose the domain, which has room for at most most machines; zero is any number. Existing nodes and machines of
+	// other groups are not in it.
 	new  bool
 	most int
-	// level of a new domain, and the new domain that it is in; nil without.
+	// level is the level of a new domain, and within the new domain that contains it; nil for none.
 	level  string
 	within *domain
 }
@@ -29,7 +29,7 @@ type domainKey struct {
 	in    *domain
 }
 
-// whole is the region as one domain.
+// whole returns the region as one domain.
 func (r *region) whole() *domain {
 	if all := r.domains[domainKey{}]; all != nil {
 		return all[0]
@@ -62,15 +62,15 @@ func (d *domain) has(b *bin) bool {
 	return at == d
 }
 
-// domainsIn are the domains of the level in another domain: those that nodes and templates of groups tell, the one
-// with the fewest free devices first, then by name; and a new one for each group whose cloud chooses.
+// domainsIn returns the domains of the level in another domain: those with a label value of nodes or templates, by the number of free
+// devices and then by name, and a new one for each group whose cloud chooses the domain.
 func (t *trial) domainsIn(in *domain, level string) []*domain {
 	var out []*domain
 	if !in.new {
 		key := domainKey{level, in}
 		told, known := t.domains[key]
 		if !known {
-			told = t.told(in, level)
+			told = t.existing(in, level)
 			t.domains[key] = told
 		}
 		out = slices.Clip(told)
@@ -88,7 +88,7 @@ func (t *trial) domainsIn(in *domain, level string) []*domain {
 	return out
 }
 
-func (t *trial) told(in *domain, level string) []*domain {
+func (t *trial) existing(in *domain, level string) []*domain {
 	by := map[string]*domain{}
 	of := func(value string) *domain {
 		d := by[value]
@@ -132,8 +132,8 @@ func (s *source) label(key string) string {
 	return s.class.Labels[key]
 }
 
-// promises reports whether machines of the group get a label that tells their domain, which its cloud chooses, and how
-// many machines such a domain takes; zero is any number.
+// promises reports whether machines of the group get a label with a domain that the cloud chooses, and for how many machines such a domain
+// has room; zero is any number.
 func (g *Group) promises(level string) (most int, ok bool) {
 	if _, told := g.Labels[level]; told {
 		return 0, false
@@ -145,7 +145,7 @@ func (g *Group) promises(level string) (most int, ok bool) {
 	return most, ok
 }
 
-// LevelsOf are those of the levels whose domains the cloud alone chooses for new machines of the group.
+// LevelsOf returns the levels whose domains only the cloud chooses for new machines of the group.
 func (g *Group) LevelsOf(levels []string) (out []string) {
 	for _, level := range levels {
 		if _, ok := g.promises(level); ok && level != corev1.LabelHostname {
@@ -155,7 +155,7 @@ func (g *Group) LevelsOf(levels []string) (out []string) {
 	return out
 }
 
-// LevelOf is the first of them; empty without.
+// LevelOf returns the first of LevelsOf; empty for none.
 func (g *Group) LevelOf(levels []string) string {
 	if levels = g.LevelsOf(levels); len(levels) > 0 {
 		return levels[0]
@@ -163,10 +163,10 @@ func (g *Group) LevelOf(levels []string) string {
 	return ""
 }
 
-// level is the first of the gang's whose domain the cloud chooses for machines of the group; empty without.
+// level returns the first of the gang's levels whose domain the cloud chooses for machines of the group; empty for none.
 func (q *query) level(g *Group) string { return g.LevelOf(q.levels()) }
 
-// within places pods, n of the podSet among them, in the best domain of the level.
+// within places pods in the best domain of the level, among them n of the podSet.
 func (t *trial) within(in *domain, level string, i, n int, place func(*trial, *domain) bool) bool {
 	var best *trial
 	for _, d := range t.domainsIn(in, level) {
@@ -187,13 +187,13 @@ func (t *trial) within(in *domain, level string, i, n int, place func(*trial, *d
 	return true
 }
 
-// part of a gang: podSets that are in one domain of the level; it is empty for a podSet that is bound by itself, if at all.
+// part is a part of a gang: the podSets that share a domain of the level. The level is empty for a podSet without a common domain.
 type part struct {
 	level   string
 	podSets []int
 }
 
-// parts of the gang in the order in which they are placed.
+// parts returns the parts of the gang in the order of their placement.
 func (t *trial) parts() (out []part) {
 	groups := map[string]int{}
 	for _, i := range t.placingOrder() {
@@ -221,7 +221,7 @@ func (t *trial) placeGang() bool {
 	return t.within(t.whole(), t.policy.Topology, 0, t.pods[0].Count, (*trial).placeParts)
 }
 
-// placeParts places all parts in the domain, those that are bound in domains of it.
+// placeParts places all parts in the domain. Parts with a level get a domain in it.
 func (t *trial) placeParts(in *domain) bool {
 	return !slices.ContainsFunc(t.parts(), func(p part) bool { return !t.placePart(in, p) })
 }
@@ -236,7 +236,7 @@ func (t *trial) placePart(in *domain, p part) bool {
 	})
 }
 
-// bound are the levels of which the podSet must be in one domain as a whole.
+// bound returns the levels that require one domain for the whole podSet.
 func (q *query) bound(i int) (levels []string) {
 	if q.policy.Topology != "" {
 		levels = append(levels, q.policy.Topology)
@@ -244,7 +244,7 @@ func (q *query) bound(i int) (levels []string) {
 	return append(levels, q.pods[i].Common(q.pods[i].Count)...)
 }
 
-// domainsOf are those that the podSet may be placed in as a whole.
+// domainsOf returns the domains that have room for the whole podSet.
 func (t *trial) domainsOf(i int) []*domain {
 	out := []*domain{t.whole()}
 	for _, level := range t.bound(i) {

@@ -17,8 +17,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// EquivalenceClass is equal for gangs that ask for the same under the same policy. Names of
-// podSets do not count. It is empty where that is not known.
+// EquivalenceClass is equal for gangs with the same demand under the same policy. Names of podSets do not count. It is empty if the demand
+// is unknown.
 func EquivalenceClass(g *state.Gang, p *state.Policy) string {
 	type podSet struct {
 		Count   int
@@ -34,14 +34,13 @@ func EquivalenceClass(g *state.Gang, p *state.Policy) string {
 	}
 	text, err := json.Marshal(podSets)
 	if err != nil {
-		return "" // then it is like no other
+		return "" // it is equivalent to none
 	}
 	sum := sha256.Sum256(fmt.Appendf(text, " of %+v by %+v", g.Tenant(), *p))
 	return hex.EncodeToString(sum[:])
 }
 
-// Plan is that of Plan for what is left of a gang of the class. A nil receiver
-// remembers nothing.
+// Plan is Plan for the remaining pods of a gang of the class. A nil receiver caches nothing.
 func (m *Memo) Plan(s *Snapshot, class string, rest state.Gang, policy state.Policy) Verdict {
 	if m == nil || class == "" || hasStake(s, &rest) || slices.ContainsFunc(rest.PodSets, state.PodSet.Refused) {
 		return Plan(s, rest, policy)
@@ -55,7 +54,7 @@ func (m *Memo) Plan(s *Snapshot, class string, rest state.Gang, policy state.Pol
 	return named(v, rest)
 }
 
-// hasStake reports whether some node is not to the gang what it is to those alike.
+// hasStake reports whether some node means something else to the gang than to equivalent gangs, such as its own booking.
 func hasStake(s *Snapshot, g *state.Gang) bool {
 	for _, nodes := range []iter.Seq[*state.Node]{
 		s.Nodes.BookedBy(g.UID), s.Nodes.OwnedBy(nodeset.KeyedBy(g.Key)), s.Nodes.LaunchedBy(g.Launch),
@@ -67,8 +66,7 @@ func hasStake(s *Snapshot, g *state.Gang) bool {
 	return false
 }
 
-// anonymous is the gang with podSets that are called by their place: what is said
-// of it can be said of all that are alike.
+// anonymous returns the gang with its podSets named by their index, so that messages suit all equivalent gangs.
 func anonymous(g state.Gang) state.Gang {
 	g.PodSets = slices.Clone(g.PodSets)
 	for i := range g.PodSets {
@@ -86,7 +84,7 @@ func anonymous(g state.Gang) state.Gang {
 // placeholder is no name that a podSet can have.
 func placeholder(i int) string { return "<" + strconv.Itoa(i) + ">" }
 
-// named is the verdict on an anonymous gang as it is said of this one.
+// named replaces the names of an anonymous gang in the verdict.
 func named(v Verdict, g state.Gang) Verdict {
 	var names []string
 	for i := range g.PodSets {

@@ -15,8 +15,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 )
 
-// explain says what stands between the gang and its room. over is the cheapest
-// option where only the price is too high; nil otherwise.
+// explain returns the reasons why the gang is not placed. over is the cheapest option if only its price is too high; nil otherwise.
 func (q *query) explain(over *trial) []Reason {
 	out, launches := q.explainBackoffs()
 	if over != nil {
@@ -58,8 +57,8 @@ func (q *query) explain(over *trial) []Reason {
 	return out
 }
 
-// explainBackoffs names the groups but for whose backoffs the gang could be placed. launches are
-// the machines of each group that it needs then, beside existing nodes.
+// explainBackoffs names the groups whose backoffs alone delay the gang. launches are the machines of each group that it needs without
+// them, beside existing nodes.
 func (q *query) explainBackoffs() (out []Reason, launches map[string]int) {
 	if q.ideal || q.policy.Class != state.AtomicScaleUp || q.BackoffEnds(q.gang).IsZero() {
 		return nil, nil
@@ -89,7 +88,7 @@ func (q *query) explainBackoff(g *Group, n int) []Reason {
 	return []Reason{{Code: CodeBackoff, Group: g.Name, Until: until, Message: why}}
 }
 
-// explainPrice says by how much the cheapest option costs too much.
+// explainPrice says by how much the price of the cheapest option exceeds the limit.
 func (q *query) explainPrice(over *trial) Reason {
 	if unpriced := over.verdict().Unpriced; len(unpriced) > 0 {
 		return Reason{Code: CodePrice, Message: fmt.Sprintf("at most %s USD per hour are allowed and the price of %s: "+
@@ -101,8 +100,7 @@ func (q *query) explainPrice(over *trial) Reason {
 		text.USD(over.cost), text.USD(q.policy.MaxMicroUSDPerHour))}
 }
 
-// usefulness orders reasons for people: what passes by itself first, what never
-// had a chance last.
+// usefulness orders reasons for users: first what passes by itself, last what never had a chance.
 func usefulness(c ReasonCode) int {
 	return slices.Index([]ReasonCode{
 		CodeBackoff, CodePrice, CodeApart, CodeSplit, CodeMaxNodes, CodePerLaunch, CodeForeign, CodeEnds, CodeNoRoom,
@@ -110,8 +108,7 @@ func usefulness(c ReasonCode) int {
 	}, c)
 }
 
-// unbounded is the same question where the gang may be spread over everything; nil
-// where it may be already.
+// unbounded returns the query without domains; nil if it has none.
 func (q *query) unbounded() *query {
 	p := q.policy
 	if p.Split == v1alpha1.AnyZone && p.Topology == "" && !slices.ContainsFunc(q.pods, (*fit.Pod).IsBound) {
@@ -141,7 +138,7 @@ func (q *query) splitMessage() string {
 	}
 }
 
-// takenByDaemons says what DaemonSets take of a resource of the group's machines, and which takes most; empty if none does.
+// takenByDaemons says how much of a resource of the group's machines DaemonSets request, and which requests most; empty if none does.
 func (q *query) takenByDaemons(g *Group, name corev1.ResourceName) string {
 	var most *state.DaemonSet
 	var sum int64
@@ -161,8 +158,8 @@ func (q *query) takenByDaemons(g *Group, name corev1.ResourceName) string {
 	return fmt.Sprintf(" beside %s of DaemonSets, of which %s takes most", nodegroups.Quantity(name, sum), most.Name)
 }
 
-// explainGroup gives for each podSet the first thing that keeps it off the group,
-// if any. A cause that all podSets share is given once.
+// explainGroup returns for each podSet the first reason that rules the group out, if any. A reason that all podSets share is returned
+// once.
 func (q *query) explainGroup(g *Group) []Reason {
 	if _, ok := q.market(g); !ok {
 		return []Reason{{Code: CodeCapacityType, Group: g.Name, Message: fmt.Sprintf("the policy does not allow %s machines", g.CapacityType)}}
@@ -230,7 +227,7 @@ func (q *query) explainGroup(g *Group) []Reason {
 	if small = append(small, q.explainDomain(g, q.policy.Topology, need)...); len(small) > 0 {
 		return append(out, small...)
 	}
-	if need <= g.Max { // its machines may be those of the attempt for which it is left alone, on their way out
+	if need <= g.Max { // its machines may belong to the failed attempt, and are being terminated
 		out = append(out, q.explainBackoff(g, need)...)
 	}
 	if g.PerLaunch > 0 && need > g.PerLaunch {
@@ -256,7 +253,7 @@ func (q *query) explainClaims(g *Group, i int) string {
 		published.Obstacle(q.pods[i].Claims))
 }
 
-// lacksLevel says that machines of the group are in no domain of the level, where they are not.
+// lacksLevel says that machines of the group are in no domain of the level, if that is so.
 func (q *query) lacksLevel(g *Group, level string) string {
 	_, told := g.Labels[level]
 	if _, promised := g.promises(level); level == "" || told || promised {
@@ -266,7 +263,7 @@ func (q *query) lacksLevel(g *Group, level string) string {
 		"or an agent sets it on nodes, in spec.topology"
 }
 
-// explainDomain says that a domain of the level is too small for so many machines, where it is.
+// explainDomain says that a domain of the level has too little room for so many machines, if that is so.
 func (q *query) explainDomain(g *Group, level string, need int) []Reason {
 	most, _ := g.promises(level)
 	if most == 0 || need <= most {
@@ -288,7 +285,7 @@ func has(n int) string {
 	return fmt.Sprintf("has %d and ", n)
 }
 
-// explainNodes says how many pods the existing nodes have room for.
+// explainNodes says for how many pods the existing nodes have room.
 func (q *query) explainNodes() []Reason {
 	var out []Reason
 	beside := ""
@@ -309,7 +306,7 @@ func (q *query) explainNodes() []Reason {
 		if levels := q.bound(i); len(levels) > 0 && fits > 0 {
 			where = fmt.Sprintf(" within one domain of %s, most in %s", levels[len(levels)-1], in)
 		}
-		// To a gang that may launch, nodes without any room are no news.
+		// If the gang may launch, nodes without any room are not mentioned.
 		if fits < p.Count && (fits > 0 || q.policy.Class == state.CheckCapacity) {
 			out = append(out, Reason{Code: CodeNoRoom, Message: fmt.Sprintf(
 				"existing nodes have room for %d of the %d pods of podSet %s%s%s, %d short; this changes when pods end or nodes join",

@@ -7,15 +7,13 @@ import (
 	"github.com/muster-dev/muster/provisioning/when"
 )
 
-// Plan says where a gang could run now, what to launch for it, or why not.
+// Plan returns where a gang could run now, what to launch for it, or why it has to wait.
 //
-// Existing room comes before launches, also on a node that other gangs have booked as a
-// whole, see beside, and so does room that others leave on machines that are being
-// launched for them, see Upcoming. What is counted on that way is kept: no other gang is
-// given it. Options are compared by the least wanted
-// market they need, then price ÷ chance, then price, then number of machines, then
-// region; so the order is total and the same input gives the same plan. Where the best
-// would pass a budget it is the best of those that cost no more than budgets allow.
+// Existing capacity is preferred to launches. It includes the room on a node that other gangs have booked as a whole, see beside, and the
+// room that remains on machines that are being launched for other gangs, see Upcoming. A gang that counts on upcoming room keeps it: no
+// other gang may use it. Options are compared by the least preferred capacity type that they need, then price ÷ chance, then price, then
+// number of machines, then region. So the order is total and the same input gives the same plan. If the best option would exceed a budget,
+// Plan returns the best of those within the budgets.
 func Plan(s *Snapshot, gang state.Gang, policy state.Policy) Verdict {
 	v := withinBudgets(s, &gang, policy, func(p state.Policy) Verdict { return Unbudgeted(s, gang, p) })
 	if v.Outcome == Wait && policy.Class == state.AtomicScaleUp {
@@ -24,7 +22,7 @@ func Plan(s *Snapshot, gang state.Gang, policy state.Policy) Verdict {
 	return v
 }
 
-// Unbudgeted is the plan whatever budgets there are, without when to plan again.
+// Unbudgeted returns the plan without budgets, and without the time of the next plan.
 func Unbudgeted(s *Snapshot, gang state.Gang, policy state.Policy) Verdict {
 	pods, refusal := s.read(&gang)
 	if refusal != nil {
@@ -50,7 +48,7 @@ func Unbudgeted(s *Snapshot, gang state.Gang, policy state.Policy) Verdict {
 	if policy.Class == state.CheckCapacity {
 		return Verdict{Outcome: Wait, Reasons: q.explain(nil)}
 	}
-	// Before there is any group nothing is hopeless: they may be about to come.
+	// Without any group, nothing is hopeless: groups may still be created.
 	if len(s.Groups) > 0 {
 		if ideal := newQuery(s, &gang, pods, policy, bestOfDays); ideal.hopeless() {
 			if r, ok := ideal.undeclared(); ok {
@@ -62,8 +60,7 @@ func Unbudgeted(s *Snapshot, gang state.Gang, policy state.Policy) Verdict {
 	return Verdict{Outcome: Wait, Reasons: q.explain(best)}
 }
 
-// Place puts a gang on the given nodes alone, launching nothing: how a launch
-// whose nodes have all joined is turned into bookings.
+// Place places a gang on the given nodes only, without a launch. It turns a launch whose nodes have all joined into bookings.
 func Place(nodes *nodeset.Set, gang state.Gang) (Verdict, bool) {
 	p := state.DefaultPolicy(state.CheckCapacity)
 	p.Split = v1alpha1.AnyZone

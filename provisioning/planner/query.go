@@ -16,39 +16,37 @@ import (
 	"github.com/muster-dev/muster/provisioning/when"
 )
 
-// query is one question to the planner: what the podSets ask for, and what there
-// is that could serve them, by region. It is read once and then only looked at.
+// query is one question to the planner: the demand of the podSets, and the nodes and groups that could serve it, by region. It is built
+// once and then only read.
 type query struct {
 	*Snapshot
 	gang   *state.Gang
 	policy state.Policy
 	pods   []*fit.Pod
-	// ideal asks about the best of days instead of now; patient about now, but for backoffs.
+	// ideal assumes that all groups and nodes are empty and willing. patient ignores backoffs.
 	ideal, patient bool
-	// runs is how long the gang runs at most; zero where that is not known. starts is how late it
-	// may begin, since it waits for machines that are launched; ending tells that some node may end
-	// while it runs.
+	// runs is how long the gang runs at most; zero if unknown. starts is how late it may start, since it waits for launched machines.
+	// ending reports that some node may end while it runs.
 	runs, starts time.Duration
 	ending       bool
 
-	// dims are the resources that the gang asks for; vectors follow their order.
+	// dims are the resources that the gang requests; vectors follow their order.
 	dims  []corev1.ResourceName
 	needs []vector
-	// regions in the order of their names: the gang is placed whole in one of them, within domains
-	// of it.
+	// regions in the order of their names. The whole gang is placed in one of them, within domains of it.
 	regions []*region
-	// single nodes are not looked at by class.
+	// single nodes are not visited by class.
 	single map[string]bool
-	// apart reports whether all nodes are single, since pods of the gang are Between; gather are the
-	// topologies within a domain of which some pods must stay together.
+	// apart reports whether all nodes are single, since pods of the gang restrict each other. gather are the topologies within a domain
+	// that require some pods to stay together.
 	apart    bool
 	gather   []string
 	repelled repelled
-	// withheld says what keeps pods off the first nodes that have room for them; nil where nothing does.
+	// withheld are the reasons that keep pods off the first nodes with room for them; nil for none.
 	withheld []Reason
 }
 
-// vector is an amount of each resource that the gang asks for.
+// vector is an amount of each resource that the gang requests.
 type vector []int64
 
 // space is the room for pods of the gang on a node or a new machine.
@@ -81,7 +79,7 @@ func (q *query) less(s space, i, n int) space {
 	return s
 }
 
-// times says how often need fits, at most limit.
+// times returns how often need fits, at most limit.
 func (v vector) times(need vector, limit int) int {
 	n := int64(limit)
 	for i, need := range need {
@@ -92,7 +90,7 @@ func (v vector) times(need vector, limit int) int {
 	return int(max(0, n))
 }
 
-// less is v without n times need.
+// less returns v without n times need.
 func (v vector) less(need vector, n int) vector {
 	out := slices.Clone(v)
 	for i := range out {
@@ -101,29 +99,28 @@ func (v vector) less(need vector, n int) vector {
 	return out
 }
 
-// region is where a gang may be placed as a whole: a zone, say.
+// region is an area that may contain the whole gang, such as a zone.
 type region struct {
 	name string
 	// sources in the order of their classes.
 	sources []source
 	// offers in the order of the names of their groups.
 	offers []offer
-	// domains that have been looked up.
+	// domains caches the domains of the region.
 	domains map[domainKey][]*domain
 }
 
-// source is a number of like nodes.
+// source is a number of equal nodes.
 type source struct {
-	// class that the nodes are of, or else the one node. nodes are those of them that are meant; nil
-	// stands for all that are not looked at otherwise.
+	// class is the class of the nodes, and node the node of a source with only one. nodes are the nodes of the class that are in the
+	// source; nil stands for all nodes of the class that are in no other source.
 	class *nodeset.Class
 	node  *state.Node
 	nodes []*state.Node
 	group string
 	count int
 	room  space
-	// devices are all that are free on a node, those that the gang does not ask for
-	// included.
+	// devices is the number of free devices on a node, including those that the gang does not request.
 	devices int64
 	takes   podSets
 	// own nodes have been booked or launched for the gang already.
@@ -133,15 +130,15 @@ type source struct {
 // offer is a group that may launch machines for the gang.
 type offer struct {
 	*Group
-	// rank of the group's market in the policy, the most wanted being 0.
+	// rank is the preference of the group's capacity type in the policy; 0 is the most preferred.
 	rank  int
 	room  space
 	takes podSets
-	// level is the one that the cloud chooses a domain of for the gang; empty without.
+	// level is the level of the domain that the cloud chooses for the gang; empty for none.
 	level string
 }
 
-// chance that n machines of the offer come as the gang needs them.
+// chance returns the chance that the cloud makes n machines of the offer as the gang needs them.
 func (o *offer) chance(n int, now time.Time) int { return o.Chance(n, o.level, now) }
 
 // podSets is a set of podSets by their index: those that may run on a node, for
@@ -150,8 +147,7 @@ type podSets uint64
 
 func (s podSets) has(i int) bool { return s&(1<<i) != 0 }
 
-// newQuery reads the snapshot for a gang. Nodes are looked at by class, except
-// for the few that the gang has to do with.
+// newQuery reads the snapshot for a gang. Nodes are visited by class, except for the few nodes that the gang refers to.
 func newQuery(s *Snapshot, gang *state.Gang, pods []*fit.Pod, policy state.Policy, ideal bool) *query {
 	q := &query{Snapshot: s, gang: gang, policy: policy, pods: pods, ideal: ideal, runs: gang.Runs()}
 	for _, p := range pods {
@@ -179,7 +175,7 @@ func newQuery(s *Snapshot, gang *state.Gang, pods []*fit.Pod, policy state.Polic
 	return q
 }
 
-// keys are the labels that nodes must be told apart by for this gang.
+// keys returns the labels that distinguish nodes for this gang.
 func (q *query) keys() (keys []string) {
 	for _, p := range q.pods {
 		keys = append(keys, p.Keys()...)
@@ -190,7 +186,7 @@ func (q *query) keys() (keys []string) {
 	return keys
 }
 
-// levels are the node labels of the domains that pods must be within.
+// levels returns the node labels of the domains that contain pods.
 func (q *query) levels() (keys []string) {
 	if q.policy.Topology != "" {
 		keys = append(keys, q.policy.Topology)
@@ -228,7 +224,7 @@ func (q *query) collect() {
 	singles := q.singles()
 	q.single, q.withheld = singles.is, nil
 	for _, within := range q.bounds() {
-		clear(regions) // one without a zone, or of an empty value, has the name of another way's
+		clear(regions) // a node without a zone, or with an empty value, has the same name as in the other set of labels
 		for _, n := range singles.own {
 			q.addNode(in, within, n, own)
 		}
@@ -252,15 +248,13 @@ func (q *query) collect() {
 	slices.SortStableFunc(q.regions, func(a, b *region) int { return strings.Compare(a.name, b.name) })
 }
 
-// singles are the nodes that a gang has to do with by name, so that they are not
-// looked at by class.
+// singles are the nodes that the gang refers to by name. They are visited one by one and not by class.
 type singles struct {
 	// own nodes have been booked or launched for the gang.
 	own []*state.Node
-	// named nodes are those that a podSet asks for, and those that bear the label
-	// of another request by the same key.
+	// named nodes are named by a podSet, or have the label of another request with the same key.
 	named []*state.Node
-	// of is how many of them each class has, exceptions what else of a class is not like the rest.
+	// of is the number of single nodes of each class. exceptions are the other nodes of a class that differ from the rest.
 	of         map[*nodeset.Class]int
 	exceptions map[*nodeset.Class][]exception
 	is         map[string]bool
@@ -329,10 +323,10 @@ func (q *query) addNode(in func(string) *region, within []string, n *state.Node,
 	}
 }
 
-// addClasses adds the nodes by class. On the best of days those of a group have not
-// been launched yet; where the topology of its new machines is not known, they stay.
+// addClasses adds the nodes by class. An ideal query assumes that the nodes of a group have not been launched yet. If the topology of the
+// group's new machines is unknown, the nodes stay.
 func (q *query) addClasses(in func(string) *region, within []string, singles *singles) {
-	// What holds for a kind holds for all classes of it.
+	// What is true of a kind is true of all its classes.
 	type judged struct {
 		takes, off podSets
 		region     *region
@@ -354,7 +348,7 @@ func (q *query) addClasses(in func(string) *region, within []string, singles *si
 		}
 		return j
 	}
-	// Where each of the gang's resources stands in the rooms of classes.
+	// The index of each of the gang's resources in the amounts of classes.
 	at := make([]int, len(q.dims))
 	for i, name := range q.dims {
 		at[i] = -1
@@ -402,7 +396,7 @@ func (q *query) addClasses(in func(string) *region, within []string, singles *si
 	}
 }
 
-// add adds nodes, if any of them may have pods.
+// add adds nodes if any of them may run pods.
 func (r *region) add(src source) {
 	if src.takes != 0 && src.count > 0 {
 		r.sources = append(r.sources, src)
@@ -430,8 +424,8 @@ func (q *query) addOffers(in func(string) *region, within []string) {
 	}
 }
 
-// bounds are the sets of labels, the gang being placed within one value of each of
-// a set: the zone; and, as a second way, a domain of what holds its pods together, too.
+// bounds returns the sets of labels that define regions: the gang is placed within one value of each label of a set. The first set is the
+// zone. The second one adds the domain that holds the gang's pods together.
 func (q *query) bounds() [][]string {
 	var base []string
 	if q.policy.Split != v1alpha1.AnyZone {
@@ -443,9 +437,8 @@ func (q *query) bounds() [][]string {
 	return [][]string{base, slices.Concat(base, q.gather)}
 }
 
-// regionOf is the region of nodes with these labels, told apart by those of within;
-// ok is false for nodes that are in none: outside of every domain. Nodes without
-// a zone are in a zone of their own.
+// regionOf returns the region of nodes with these labels. ok is false for nodes outside of every domain. Nodes without a zone have a zone
+// of their own.
 func regionOf(within []string, labels map[string]string) (name string, ok bool) {
 	for i, key := range within {
 		value, has := labels[key]
@@ -460,7 +453,7 @@ func regionOf(within []string, labels map[string]string) (name string, ok bool) 
 	return name, true
 }
 
-// countsAsNew reports whether an offer stands for the nodes of the group.
+// countsAsNew reports whether the nodes of the group are replaced by its offer.
 func (q *query) countsAsNew(group string) bool {
 	g := q.FindGroup(group)
 	if g == nil || q.policy.Class != state.AtomicScaleUp {
@@ -470,15 +463,14 @@ func (q *query) countsAsNew(group string) bool {
 	return ok
 }
 
-// market is the rank of the group's capacity type in the policy, the most wanted
-// being 0; ok is false where the policy does not allow it.
+// market returns the rank of the group's capacity type in the policy; 0 is the most preferred. ok is false if the policy does not allow
+// it.
 func (q *query) market(g *Group) (rank int, ok bool) {
 	rank = slices.Index(q.policy.CapacityTypes, g.CapacityType)
 	return rank, rank >= 0
 }
 
-// allowsGroup reports whether the policy lets the gang use nodes of the group. Nodes
-// of no group, or of one that is gone, may be used.
+// allowsGroup reports whether the policy lets the gang use nodes of the group. Nodes without a group, or of a deleted one, may be used.
 func (q *query) allowsGroup(name string) bool {
 	g := q.FindGroup(name)
 	if g == nil {
@@ -488,14 +480,13 @@ func (q *query) allowsGroup(name string) bool {
 	return ok
 }
 
-// ends reports whether a machine that ends at that time would end a gang that may run for that
-// long. On the best of days the end is put off.
+// ends reports whether a machine that ends at that time would end a gang that may run until then. An ideal query ignores the end.
 func (q *query) ends(at, until time.Time) bool {
 	return !q.ideal && q.runs > 0 && !at.IsZero() && at.Before(until)
 }
 
-// nodeEnds reports whether a node of the group would end the gang. What is the gang's own
-// already stays so, however late its pods come.
+// nodeEnds reports whether the end of a node of the group would stop the gang. The gang's own nodes stay usable, however late its pods
+// arrive.
 func (q *query) nodeEnds(group string, at time.Time) bool {
 	if g := q.FindGroup(group); g != nil {
 		at = when.Earliest(at, g.EndsAt)
@@ -504,13 +495,13 @@ func (q *query) nodeEnds(group string, at time.Time) bool {
 	return q.ends(at, q.Now.Add(q.starts+q.runs))
 }
 
-// launchedUntil is how long the gang may run on machines of the group that are launched now.
+// launchedUntil returns how long the gang may run on machines of the group that are launched now.
 func (q *query) launchedUntil(g *Group) time.Time {
 	return q.Now.Add(g.QueueTimeout + g.JoinTimeout + q.runs)
 }
 
-// launchedEnd is when the cloud ends machines of the group that are launched now, and that wait
-// in its queue for as long as they may; zero where it does not.
+// launchedEnd returns when the cloud ends machines of the group that are launched now and wait in the cloud's queue as long as possible;
+// zero for never.
 func (q *query) launchedEnd(g *Group) time.Time {
 	if g.Lifetime == 0 {
 		return g.EndsAt
@@ -518,8 +509,7 @@ func (q *query) launchedEnd(g *Group) time.Time {
 	return when.Earliest(g.EndsAt, q.Now.Add(g.QueueTimeout+g.Lifetime))
 }
 
-// blocked says until when and why the group may not launch n machines; the time is
-// zero where it may.
+// blocked returns until when and why the group may not launch n machines; zero if it may.
 func (q *query) blocked(g *Group, n int) (until time.Time, why string) {
 	if q.ideal || q.patient {
 		return time.Time{}, ""
@@ -533,17 +523,16 @@ func (q *query) blocked(g *Group, n int) (until time.Time, why string) {
 		}
 	}
 	if g.Unlisted {
-		// Without the time, which is another one with each plan.
+		// The message has no time, which would differ in each plan.
 		return q.Now.Add(listedAgain), "its cloud does not list its machines (condition Listed), so nothing is launched there until it does"
 	}
 	return time.Time{}, ""
 }
 
-// listedAgain is how soon a plan considers a group again whose cloud does not list its machines.
+// listedAgain is the interval between two plans for a group whose cloud does not list its machines.
 const listedAgain = time.Minute
 
-// usable is what pods can use of a new machine of the group. Nodes that offer less
-// than their template promises may be repaired: that gives no gang up.
+// usable returns what pods can use of a new machine of the group. An ideal query uses the template: nodes that offer less may be repaired.
 func (q *query) usable(g *Group) nodegroups.Resources {
 	if q.ideal {
 		return g.UsableAtBest
@@ -559,8 +548,7 @@ func (q *query) spaceOf(g *Group) space {
 	return space{q.vector(g.Usable), g.Published}
 }
 
-// perMachine is how many of n pods of the podSet an empty room takes. Those that must be on one
-// node are not divided.
+// perMachine returns how many of n pods of the podSet fit on an empty machine. Pods that must share a node are not divided.
 func (q *query) perMachine(room space, i, n int) int {
 	if len(q.pods[i].Ports) > 0 {
 		n = min(n, 1)
@@ -569,7 +557,7 @@ func (q *query) perMachine(room space, i, n int) int {
 	return per - per%max(1, min(n, q.pods[i].PerNode))
 }
 
-// mayGrow is by how many machines the group may still grow in one launch.
+// mayGrow returns how many machines one launch may add to the group.
 func (q *query) mayGrow(g *Group) int {
 	room := g.Max
 	if !q.ideal {

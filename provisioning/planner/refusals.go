@@ -13,24 +13,24 @@ import (
 	"github.com/muster-dev/muster/provisioning/when"
 )
 
-// refusal is a budget that a plan would pass.
+// refusal is a budget that a plan would exceed.
 type refusal struct {
 	*spend.Budget
 	spend.Standing
-	// perHour is what the gang would pay more, for the time of left: it comes to price.
+	// perHour is the additional cost of the gang. price is its amount for the rest of the time.
 	perHour, price int64
 	left           time.Duration
-	// unpriced are the groups that the gang would launch machines in at an unknown price.
+	// unpriced are the groups of the plan's launches without a known price.
 	unpriced []string
 }
 
-// rest is what may be committed yet.
+// rest is the amount that may still be committed.
 func (r *refusal) rest() int64 { return max(0, r.MicroUSD-r.Standing.Spent-r.Committed) }
 
-// refusals are the budgets that the plan would pass for the gang, in their order. What
-// the gang pays already counts among what is committed: it is never refused again.
+// refusals returns the budgets that the plan would exceed, in their order. What the gang pays already is part of the committed amount and
+// is never refused again.
 func (s *Snapshot) refusals(gang *state.Gang, plan *Verdict) (out []refusal) {
-	asks := spend.Charge{Tenant: gang.Tenant(), MicroUSDPerHour: s.asks(gang, plan), Runs: plan.Runs}
+	asks := spend.Charge{Tenant: gang.Tenant(), MicroUSDPerHour: s.addedCost(gang, plan), Runs: plan.Runs}
 	if asks.MicroUSDPerHour == 0 && len(plan.Unpriced) == 0 {
 		return nil
 	}
@@ -47,10 +47,9 @@ func (s *Snapshot) refusals(gang *state.Gang, plan *Verdict) (out []refusal) {
 	return out
 }
 
-// asks is what the gang would pay by the plan and does not pay yet, in millionths of a
-// USD per hour: for launches, and for its parts of machines that Muster has launched, or
-// is launching, for others.
-func (s *Snapshot) asks(gang *state.Gang, plan *Verdict) int64 {
+// addedCost returns what the gang would pay by the plan and does not pay yet, in millionths of a USD per hour: for launches, and for its
+// shares of machines that Muster has launched or is launching for others.
+func (s *Snapshot) addedCost(gang *state.Gang, plan *Verdict) int64 {
 	perHour := plan.MicroUSDPerHour
 	for _, l := range plan.Shares {
 		if g := s.FindGroup(l.Group); g != nil {
@@ -71,8 +70,7 @@ func (s *Snapshot) asks(gang *state.Gang, plan *Verdict) int64 {
 	return perHour
 }
 
-// withinBudgets is the plan under the policy where all budgets allow it, else a cheaper one that they
-// do, else to wait.
+// withinBudgets returns the plan under the policy if all budgets allow it, or else a cheaper one that they allow, or else to wait.
 func withinBudgets(s *Snapshot, gang *state.Gang, policy state.Policy, under func(state.Policy) Verdict) Verdict {
 	plan := under(policy)
 	if plan.Outcome != Fits && plan.Outcome != Launch {
@@ -105,7 +103,7 @@ func withinBudgets(s *Snapshot, gang *state.Gang, policy state.Policy, under fun
 	return out
 }
 
-// vainSpent is a budget of the gang of which launches in vain have cost all that they may; nil where there is none.
+// vainSpent returns a budget of the gang whose limit for launches in vain is used up; nil for none.
 func (s *Snapshot) vainSpent(gang *state.Gang) (last *spend.Budget) {
 	for i := range s.Budgets {
 		b := &s.Budgets[i]
@@ -116,13 +114,13 @@ func (s *Snapshot) vainSpent(gang *state.Gang) (last *spend.Budget) {
 	return last
 }
 
-// sayVain says why a launch waits that is likely to be in vain, and what would change it.
+// sayVain says why a launch that is likely to be in vain waits, and what would change it.
 func sayVain(b *spend.Budget, why string, now time.Time) string {
 	return fmt.Sprintf("its last launch of this size was in vain (%s), and %s: this changes when the %s ends, when more is spent on gangs "+
 		"that run, or when an administrator raises its percent or minimumUSD", why, b.SayVain(now), b.PeriodName())
 }
 
-// affords is the most that the gang may cost per hour.
+// affords returns the most that the gang may cost per hour.
 func (r *refusal) affords() int64 {
 	hi, lo := bits.Mul64(uint64(r.rest()), spend.HourMilliseconds)
 	ms := uint64(max(1, r.left.Milliseconds()))
@@ -133,9 +131,8 @@ func (r *refusal) affords() int64 {
 	return int64(min(rate, unknownPrice-1))
 }
 
-// until is when time alone may let the gang begin: once the period is short enough
-// that its price until the end is within what may be committed now, at the latest
-// when the next one begins. It is not soon: other gangs spend meanwhile.
+// until returns when the gang may start without another event: when the rest of the period is so short that its price is within the amount
+// left, at the latest at the start of the next period. The time is not close: other gangs spend meanwhile.
 func (r *refusal) until(now time.Time) time.Time {
 	if len(r.unpriced) > 0 {
 		return time.Time{} // until the price is known
@@ -164,7 +161,7 @@ func (r *refusal) String() string {
 		text.Dollars(r.Standing.Spent+r.Committed+r.price-r.MicroUSD), r.PeriodName())
 }
 
-// SayUnpriced says that the prices of these groups are not known.
+// SayUnpriced says that the prices of these groups are unknown.
 func SayUnpriced(groups []string) string {
 	if len(groups) == 1 {
 		return "NodeGroup " + groups[0] + " is not known"

@@ -15,9 +15,9 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// repelled are the domains that running pods keep pods of the gang out of by their required anti-affinity: the podSets by
-// the value of a node label, for each such label in order. They are the same wherever the gang is placed, so they are worked
-// out once, and nodes are looked at by class all the same.
+// repelled are the domains that the required anti-affinity of running pods closes to pods of the gang: the podSets by value of a node
+// label, for each such label in order. They do not depend on the gang's placement, so they are computed once, and nodes are still visited
+// by class.
 type repelled []repelledIn
 
 type repelledIn struct {
@@ -60,7 +60,7 @@ func (r *repelled) in(topology string) map[string]podSets {
 	return (*r)[i].podSets
 }
 
-// from are the podSets that may not go where there are these labels.
+// from returns the podSets that may not use nodes with these labels.
 func (r repelled) from(labels map[string]string) (off podSets) {
 	for i := range r {
 		if value, ok := labels[r[i].topology]; ok {
@@ -70,7 +70,7 @@ func (r repelled) from(labels map[string]string) (off podSets) {
 	return off
 }
 
-// allowed are those of the podSets, for which nodes with these labels have room, that are not kept off. It notes the first that is.
+// allowed returns the podSets in takes without those in off. It records the first one that is kept off.
 func (q *query) allowed(takes, off podSets, labels map[string]string) podSets {
 	if takes&off != 0 && q.withheld == nil {
 		q.withheld = []Reason{{Code: CodeApart, Message: q.explainRepelled(bits.TrailingZeros64(uint64(takes&off)), labels)}}
@@ -85,13 +85,13 @@ func (q *query) explainRepelled(i int, labels map[string]string) string {
 		labels[topology], q.pods[i].Name)
 }
 
-// exception is the nodes of a class that the same podSets may not go to for labels that the class does not tell.
+// exception is a part of a class: nodes that are closed to the same podSets due to a label that does not distinguish classes.
 type exception struct {
 	off   podSets
 	nodes []*state.Node
 }
 
-// exceptions are those of the classes, but for nodes that are looked at by name.
+// exceptions returns the exceptions of the classes, without nodes that are visited by name.
 func (q *query) exceptions(named map[string]bool) map[*nodeset.Class][]exception {
 	out := map[*nodeset.Class][]exception{}
 	for n := range q.inRepelled() {
@@ -115,7 +115,7 @@ func (q *query) exceptions(named map[string]bool) map[*nodeset.Class][]exception
 	return out
 }
 
-// inRepelled are the nodes that may be in domains of labels by which classes are not told apart.
+// inRepelled returns the nodes that may be in domains of labels that do not distinguish classes.
 func (q *query) inRepelled() iter.Seq[*state.Node] {
 	var untold []string
 	for _, r := range q.repelled {

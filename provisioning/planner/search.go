@@ -5,7 +5,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// read is what the gang's pods ask for, or why that is not known.
+// read returns the demand of the gang's pods, or a verdict if it is unknown.
 func (s *Snapshot) read(gang *state.Gang) ([]*fit.Pod, *Verdict) {
 	pods := make([]*fit.Pod, len(gang.PodSets))
 	for i, ps := range gang.PodSets {
@@ -22,16 +22,15 @@ func (s *Snapshot) read(gang *state.Gang) ([]*fit.Pod, *Verdict) {
 	return pods, nil
 }
 
-// A query is about the snapshot as it is, or as it would be on the best of days:
-// every group empty and willing, every node outside of groups free and open.
+// A query is about the current snapshot, or about an ideal one: every group is empty and willing, every node outside of groups is free and
+// open.
 const (
 	asItIs     = false
 	bestOfDays = true
 )
 
-// hopeless reports whether the gang cannot be placed, nor one of its podSets alone, or
-// only for too much money. Where each podSet alone fits, placing the largest
-// first may just have missed the way to place all: that is no reason to give up.
+// hopeless reports whether neither the gang nor one of its podSets alone can ever be placed, or only at too high a price. If each podSet
+// fits alone, the search may have missed a way to place them all, which is no reason to give up.
 func (q *query) hopeless() bool {
 	best := q.search()
 	if best != nil {
@@ -45,19 +44,18 @@ func (q *query) hopeless() bool {
 	return false
 }
 
-// alone is the same question about one podSet only.
+// alone returns the query for one podSet only.
 func (q *query) alone(i int) *query {
 	return newQuery(q.Snapshot, q.gang, q.pods[i:i+1], q.policy, q.ideal)
 }
 
-// possible reports whether the gang could be placed within its price.
+// possible reports whether the gang could be placed within its price limit.
 func (q *query) possible() bool {
 	_, best := q.inTime()
 	return best != nil && !best.overPrice()
 }
 
-// search returns the best option, or nil where there is none. Where the best one
-// costs more than the policy allows, the cheapest is returned instead.
+// search returns the best option, or nil for none. If the best one costs more than the policy allows, it returns the cheapest.
 func (q *query) search() *trial {
 	if best := q.best(byMarket); best == nil || !best.overPrice() {
 		return best
@@ -65,9 +63,8 @@ func (q *query) search() *trial {
 	return q.best(byPrice)
 }
 
-// inTime is the search for a gang that begins once all machines of the option have joined. Where
-// some have to be launched, nodes that could end before the gang are left out, and the question
-// is asked again.
+// inTime searches for a gang that starts when all machines of the option have joined. If some have to be launched, it searches again
+// without the nodes that could end before the gang.
 func (q *query) inTime() (*query, *trial) {
 	best := q.search()
 	for q.ending && best != nil && best.joinWithin() > q.starts {

@@ -16,34 +16,31 @@ import (
 	"github.com/muster-dev/muster/provisioning/when"
 )
 
-// Snapshot is all that a plan sees. It is read-only: a plan works on copies.
+// Snapshot is the input of a plan. It is read-only: a plan works on copies.
 type Snapshot struct {
 	Now time.Time
-	// Answering is since when the control plane answers; zero where it was never silent. It is Now while it is silent.
+	// Answering is since when the control plane responds; zero if it was never silent, and Now while it is silent.
 	Answering time.Time
 	Nodes     *nodeset.Set
 	// Groups in the order of their names.
 	Groups []Group
-	// DaemonSets whose pods will take room on new nodes.
+	// DaemonSets whose pods will run on new nodes.
 	DaemonSets []state.DaemonSet
-	// Objects looks up what pods refer to, for gangs that NewPodSet has not read.
+	// Objects are the objects that pods refer to, for gangs that NewPodSet has not read.
 	Objects fit.Objects
-	// Alone: the gang that is planned has waited in vain for the room that others were to leave, and shares machines only where it cannot
-	// launch its own. So sharing costs it no more than one such wait.
+	// Alone: the gang has waited in vain for the room on machines of others, and now shares machines only if it cannot launch its own. So
+	// sharing costs it at most one such wait.
 	Alone bool
-	// Upcoming is the room that there will be without another launch; nil where plans must not
-	// count on it.
+	// Upcoming is the room that will exist without another launch; nil if plans must not count on it.
 	Upcoming *Upcoming
-	// Memo of plans on this snapshot; nil where none is kept.
+	// Memo caches plans on this snapshot; nil for none.
 	Memo *Memo
-	// Budgets of all CapacityPolicies, by policy and name, and what requests pay for
-	// their machines.
+	// Budgets are the budgets of all CapacityPolicies, by policy and name, with the costs of requests.
 	Budgets []spend.Budget
 	Charges []spend.Charge
 }
 
-// NewSnapshot is the snapshot of these nodes, groups in the order of their names,
-// and DaemonSets. It is for one goroutine at a time.
+// NewSnapshot returns the snapshot of these nodes, groups in the order of their names, and DaemonSets. It is for one goroutine at a time.
 func NewSnapshot(now time.Time, nodes *nodeset.Set, groups []nodegroups.Group, daemonSets []state.DaemonSet) *Snapshot {
 	s := &Snapshot{Now: now, Nodes: nodes, DaemonSets: daemonSets, Memo: NewMemo()}
 	for _, g := range groups {
@@ -52,11 +49,11 @@ func NewSnapshot(now time.Time, nodes *nodeset.Set, groups []nodegroups.Group, d
 	return s
 }
 
-// Counting is from when on a bound counts that began at that time: not before the control plane answers, since it could not say what has
-// become of pods, nodes and machines.
+// Counting returns the time from which on a bound that started at from counts. While the control plane did not respond, it could not
+// report the state of pods, nodes and machines.
 func (s *Snapshot) Counting(from time.Time) time.Time { return when.Latest(from, s.Answering) }
 
-// FindGroup is the group of that name; nil if there is none.
+// FindGroup returns the group with that name; nil for none.
 func (s *Snapshot) FindGroup(name string) *Group {
 	i, ok := sort.Find(len(s.Groups), func(i int) int { return strings.Compare(name, s.Groups[i].Name) })
 	if !ok {
@@ -65,9 +62,8 @@ func (s *Snapshot) FindGroup(name string) *Group {
 	return &s.Groups[i]
 }
 
-// BackoffEnds is when the first backoff ends that a group is in, for that gang; zero where none is. Any may
-// let a gang begin that waits, also as the rest of what other groups and existing nodes have
-// room for, or as the cheaper way.
+// BackoffEnds returns when the first backoff of a group for that gang ends; zero for none. The end of any backoff may let the gang start,
+// even if the group has room for a part of it only, or is just cheaper.
 func (s *Snapshot) BackoffEnds(gang *state.Gang) (at time.Time) {
 	spent := s.vainSpent(gang)
 	for i := range s.Groups {
@@ -86,21 +82,21 @@ func (s *Snapshot) BackoffEnds(gang *state.Gang) (at time.Time) {
 	return at
 }
 
-// vainAgain is how soon a launch is planned again that is likely to be in vain: what such launches may cost grows with what is spent.
+// vainAgain is the interval between two plans for a launch that is likely to be in vain: its allowance grows with the other spend.
 const vainAgain = 10 * time.Minute
 
 // Group is a group with what pods of a gang can use of one of its new machines.
 type Group struct {
 	nodegroups.Group
-	// Usable is what nodes were seen to offer, less what DaemonSets will take;
-	// UsableAtBest the same of what the template promises, and of other devices that nodes offer.
+	// Usable is what nodes were seen to offer, without the requests of DaemonSets. UsableAtBest is the same for the template, and for
+	// other devices that nodes offer.
 	Usable, UsableAtBest nodegroups.Resources
 	// Published contains the devices that drivers will publish for a machine, PublishedAtBest those that the template promises; nil
 	// for none.
 	Published, PublishedAtBest fit.Devices
 }
 
-// NewGroup is the group where these DaemonSets run.
+// NewGroup returns the group with these DaemonSets on its nodes.
 func NewGroup(g nodegroups.Group, daemonSets []state.DaemonSet) Group {
 	out := Group{Group: g, Usable: g.Allocatable.Clone(), UsableAtBest: g.Promised.Clone()}
 	for name, v := range g.Allocatable {
@@ -134,88 +130,81 @@ func (g Group) Publish(devices, best fit.Devices) Group {
 	return g
 }
 
-// Memo remembers what plans have come to, for one goroutine that makes many of them. A nil
-// Memo remembers nothing.
+// Memo caches the results of plans, for one goroutine that makes many of them. A nil Memo caches nothing.
 //
-// It has the gangs that could not be placed, by equivalence class, so that those that ask
-// for the same need not be planned again. That holds while requests are decided one after
-// another: what a decision leaves to others, such as a share of upcoming nodes, has them
-// decided again once it is on record.
+// It has the gangs that could not be placed, by equivalence class, so that equivalent gangs need no plan. This is valid while requests are
+// decided one after another: if a decision affects others, such as by a share of upcoming nodes, they are decided again when it has been
+// recorded.
 type Memo struct {
 	inadmissible map[string]Verdict
 	forecasts    map[*Upcoming]forecast
 	told         map[toldApart]*nodeset.Set
 }
 
-// toldApart are nodes that are told apart by more labels: few gangs select on such, and each that does would tell them again.
+// toldApart are nodes that are distinguished by more labels: few gangs select on such labels, and each of them would have to distinguish
+// the nodes again.
 type toldApart struct {
 	nodes   *nodeset.Set
 	changes int
 	keys    string
 }
 
-// UpcomingAttempt is an attempt in flight, or one that is about to begin.
+// UpcomingAttempt is an attempt in flight, or one that is about to start.
 type UpcomingAttempt struct {
 	Gang     state.Gang
 	Policy   state.Policy
 	Launches []GroupCount
-	// Shares: the gang counts on room that others leave. It is kept for it from when it is there.
+	// Shares: the gang counts on room on machines of others. The room is kept for it as soon as it exists.
 	Shares bool
-	// Held: the gang's pods are created as soon as its machines are there. When those of
-	// others come is not known, so no other gang may count on what they leave.
+	// Held: the gang's pods are created as soon as its machines have joined. If a gang is not held, it is unknown when its pods arrive,
+	// so no other gang may count on its remaining room.
 	Held bool
 }
 
-// Upcoming is the room that there will be without another launch: once the machines have
-// joined that are being launched, and the pods have come that nodes are booked for. Gangs
-// that are smaller than a machine share machines that way from the start.
+// Upcoming is the room that will exist without another launch: when the machines that are being launched have joined, and the pods of
+// bookings have arrived. With it, gangs that are smaller than a machine share machines from the start.
 //
-// It is a list of attempts: those that have booked all that they need already, then all
-// others, each in the order in which they began. Each takes its part of what those before
-// it leave, so no two count on the same room. What is
-// not asked for is not worked out, and a Memo keeps what has been.
+// It is a list of attempts: first those that have booked all that they need, then the others in the order of their start. Each uses what
+// the attempts before it leave, so no two count on the same room. Forecasts are computed when they are needed, and a Memo caches them.
 type Upcoming struct {
-	// before is the list without its last attempt; nil where there is none.
+	// before is the list without its last attempt; nil for an empty list.
 	before  *Upcoming
 	attempt UpcomingAttempt
-	// shares reports whether any attempt of the list does.
+	// shares reports whether any attempt of the list shares machines.
 	shares bool
 	*root
 }
 
-// forecast is what an Upcoming comes to.
+// forecast is the result of an Upcoming.
 type forecast struct {
-	// nodes with the room that is left.
+	// nodes with their remaining room.
 	nodes *nodeset.Set
-	// Fits reports whether the gang of the last attempt has room once all this is there; placement is where.
+	// Fits reports whether the gang of the last attempt has room at the end; placement is its place.
 	Fits      bool
 	placement []Placement
-	// kept is what attempts that share machines will take of nodes that are there, by node. They
-	// have not booked it: others could book nothing there until the machines of such an attempt have
-	// joined, too, and its pods have come.
+	// kept is what attempts that share machines will use of existing nodes, by node. They have not booked it: a booking would block the
+	// node for others until the machines of the attempt have joined and its pods have arrived.
 	kept map[string]nodegroups.Resources
 }
 
-// root is what the attempts of a list have in common.
+// root is what the attempts of a list share.
 type root struct {
-	// now has the nodes and groups as they are.
+	// now has the current nodes and groups.
 	now *Snapshot
-	// flying are the requests of the attempts that the list was made with. They take what
-	// they have booked when it is their turn.
+	// flying are the requests of the initial attempts of the list. They consume their bookings in their turn.
 	flying map[types.UID]bool
-	// begun are the requests whose first pods have come, of those whose pods are about to.
+	// begun are the requests that count as started because their first pods have arrived.
 	begun map[types.UID]bool
-	// until is when the first of the bookings that are counted on is too old for that;
-	// zero where none is.
+	// until is when the first booking becomes too old to count on; zero for none.
 	until time.Time
 }
 
-// NewMemo knows nothing yet.
+// NewMemo returns an empty Memo.
 func NewMemo() *Memo {
 	return &Memo{inadmissible: map[string]Verdict{}, forecasts: map[*Upcoming]forecast{}, told: map[toldApart]*nodeset.Set{}}
 }
 
-// withKeys are the nodes told apart by more labels.
+// withKeys returns the nodes, distinguished by more labels.
 func (m *Memo) withKeys(nodes *nodeset.Set, keys []string) *nodeset.Set {
 	if m == nil {
 		return nodes.WithKeys(keys)

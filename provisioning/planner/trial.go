@@ -18,43 +18,40 @@ type trial struct {
 	*region
 	pref preference
 
-	// used is how many nodes of each source have pods, launched how many machines
-	// of each offer are asked for.
+	// used is how many nodes of each source have pods of the gang, launched how many machines of each offer are needed.
 	used, launched []int
-	// inNew is how many of them are in each new domain.
+	// inNew is how many of the launched machines are in each new domain.
 	inNew map[*domain]int
 	bins  []bin
-	// in are the domains that podSets are kept in which are placed pod after pod.
+	// in are the domains that contain podSets that are placed pod after pod.
 	in []*domain
-	// between says what pods ask of one another that could not be had.
+	// between is the constraint between pods that could not be met.
 	between string
-	// market is the least wanted market that launches need so far; -1 without.
+	// market is the rank of the least preferred capacity type of the launches so far; -1 for none.
 	market int
-	// cost of the launches in millionths of a USD per hour, and what it is to be
-	// expected once the chance that they all come is counted in.
+	// cost of the launches in millionths of a USD per hour. expected is the cost ÷ the chance that all launches succeed.
 	cost, expected int64
 }
 
-// preference is what comes first among groups.
+// preference is the first criterion for groups.
 type preference int
 
 const (
 	// byMarket: the policy's order of capacity types, then price.
 	byMarket preference = iota
-	// byPrice: price alone, without the chance of a launch, which changes by time.
+	// byPrice: price alone, without the chance of a launch, which changes with time.
 	byPrice
 )
 
-// bin is a number of like nodes, or new machines, that have the same pods of the
-// gang on each.
+// bin is a number of equal nodes or new machines with the same pods of the gang on each.
 type bin struct {
-	// source or offer by its index in the region; the other one is -1.
+	// source or offer is an index in the region; the other one is -1.
 	source, offer int
-	// first of the nodes, counted in the source.
+	// first is the index of the first node in the source.
 	first, count int
 	room         space
 	pods         []int
-	// in is the new domain that machines are launched in; nil without.
+	// in is the new domain of the machines; nil for none.
 	in *domain
 }
 
@@ -70,7 +67,7 @@ func (t *trial) placeAll() bool {
 	return t.placeGang()
 }
 
-// joinWithin is how long the machines that are launched may take to join.
+// joinWithin returns how long the launched machines may take to join.
 func (t *trial) joinWithin() (d time.Duration) {
 	for k, n := range t.launched {
 		if n > 0 {
@@ -80,9 +77,8 @@ func (t *trial) joinWithin() (d time.Duration) {
 	return d
 }
 
-// placingOrder is the order in which podSets are placed: those that suit the
-// fewest groups first, since others can give way to them; then those that ask for
-// the most devices, then cpu, then memory, per pod; then their place in the gang.
+// placingOrder returns the order in which podSets are placed. PodSets that suit the fewest groups come first, since others can use other
+// groups; then those that request the most devices, then cpu, then memory, per pod; then their order in the gang.
 func (t *trial) placingOrder() []int {
 	order := make([]int, len(t.pods))
 	choices := make([]int, len(t.pods))
@@ -107,7 +103,7 @@ func (t *trial) placingOrder() []int {
 	return order
 }
 
-// place puts all pods of a podSet somewhere in the domain, or says that it cannot.
+// place places all pods of a podSet in the domain, or reports that it cannot.
 func (t *trial) place(i int, in *domain, layers []fit.Layer) bool {
 	if t.policy.Split == v1alpha1.SingleGroup {
 		return t.placeInOneGroup(i, in, layers)
@@ -118,9 +114,8 @@ func (t *trial) place(i int, in *domain, layers []fit.Layer) bool {
 // anyGroup lets fill use all nodes and groups.
 const anyGroup = "*"
 
-// placeInOneGroup puts all pods on the nodes of one group: the one that needs the
-// most wanted market, then the lowest price, then the first by name. Nodes that
-// belong to no group count as one group.
+// placeInOneGroup places all pods on the nodes of one group: the one that needs the most preferred capacity type, then the lowest price,
+// then the first by name. Nodes without a group count as one group.
 func (t *trial) placeInOneGroup(i int, in *domain, layers []fit.Layer) bool {
 	names := []string{}
 	for _, k := range in.sources {
@@ -144,7 +139,7 @@ func (t *trial) placeInOneGroup(i int, in *domain, layers []fit.Layer) bool {
 	return true
 }
 
-// placeLayers puts n pods in domains of the layers, so many at a time as each has.
+// placeLayers places n pods in domains of the layers, in slices of each layer's size.
 func (t *trial) placeLayers(i, n int, in *domain, layers []fit.Layer, group string) bool {
 	if len(layers) == 0 {
 		return t.placeIn(i, n, in, group)
@@ -161,7 +156,7 @@ func (t *trial) placeLayers(i, n int, in *domain, layers []fit.Layer, group stri
 	return true
 }
 
-// placeIn puts n pods somewhere in the domain.
+// placeIn places n pods in the domain.
 func (t *trial) placeIn(i, n int, in *domain, group string) bool {
 	left := t.fill(i, n, in, group)
 	if left == 0 {
@@ -187,10 +182,9 @@ func (t *trial) placeIn(i, n int, in *domain, group string) bool {
 	return false
 }
 
-// fill puts up to n pods on existing nodes of the domain and on machines that other podSets
-// launch there, and returns how many are left.
+// fill places up to n pods on existing nodes of the domain and on machines that other podSets launch there, and returns how many remain.
 func (t *trial) fill(i, n int, in *domain, group string) int {
-	for b := range len(t.bins) { // those that are split off meanwhile are full
+	for b := range len(t.bins) { // bins that are split off meanwhile are full
 		if t.binTakes(&t.bins[b], i, in, group) {
 			n = t.fillBin(b, i, n)
 		}
@@ -219,16 +213,14 @@ func (t *trial) fill(i, n int, in *domain, group string) int {
 	return n
 }
 
-// candidate is a source whose nodes take so many pods each.
+// candidate is a source with the number of pods that fit on each of its nodes.
 type candidate struct {
 	source, per int
 	left        int64
 }
 
-// candidates are the sources for n pods of the podSet. What the gang has already
-// comes first, so that a plan made again is the same plan; then nodes where the
-// fewest devices are left over; then those that take the most pods; then the order of
-// the classes.
+// candidates returns the sources for n pods of the podSet. The gang's own nodes come first, so that a repeated plan has the same result;
+// then nodes with the fewest remaining devices; then those with room for the most pods; then the order of the classes.
 func (t *trial) candidates(i, n int, in *domain, group string) (out []candidate) {
 	devices := devices(t.pods[i].Requests)
 	for _, k := range in.sources {
@@ -264,8 +256,7 @@ func (t *trial) binTakes(b *bin, i int, in *domain, group string) bool {
 	return takes.has(i) && (group == anyGroup || of == group) && in.has(b)
 }
 
-// fillBin adds up to n pods to the bin and returns how many are left. A bin is
-// split where its nodes do not all get the same.
+// fillBin adds up to n pods to the bin and returns how many remain. A bin is split if its nodes do not all get the same pods.
 func (t *trial) fillBin(at, i, n int) int {
 	b := &t.bins[at]
 	per := t.perMachine(b.room, i, n)
@@ -301,13 +292,13 @@ func (t *trial) fillBin(at, i, n int) int {
 	return n
 }
 
-// part is the bin with its first n nodes only.
+// part returns the bin with its first n nodes only.
 func (b bin) part(n int) bin {
 	b.count = n
 	return b
 }
 
-// with is the bin with n more pods of the podSet on each node.
+// with returns the bin with n more pods of the podSet on each node.
 func (t *trial) with(b bin, i, n int) bin {
 	b.room = t.less(b.room, i, n)
 	pods := make([]int, len(t.pods))
@@ -319,8 +310,7 @@ func (t *trial) with(b bin, i, n int) bin {
 
 func (t *trial) addBin(b bin, i, per int) { t.bins = append(t.bins, t.with(b, i, per)) }
 
-// machinesFor is how many new machines of the offer n pods need, or -1 where the
-// pods do not suit it or it may not grow so far.
+// machinesFor returns how many new machines of the offer n pods need, or -1 if the pods do not suit it or it may not grow so far.
 func (t *trial) machinesFor(k, i, n int, in *domain) int {
 	o := &t.offers[k]
 	per := t.perMachine(o.room, i, n)
@@ -334,7 +324,7 @@ func (t *trial) machinesFor(k, i, n int, in *domain) int {
 	return need
 }
 
-// mayLaunch is how many more machines the offer may give in the domain.
+// mayLaunch returns how many more machines the offer may add in the domain.
 func (t *trial) mayLaunch(k int, in *domain) int {
 	most := t.mayGrow(t.offers[k].Group) - t.launched[k]
 	for ; in != nil; in = in.within {
@@ -345,14 +335,13 @@ func (t *trial) mayLaunch(k int, in *domain) int {
 	return max(0, most)
 }
 
-// isBlocked reports whether the offer's group failed lately and is not asked for n
-// machines more now.
+// isBlocked reports whether a backoff of the offer's group stops a launch of n more machines.
 func (t *trial) isBlocked(k, n int) bool {
 	until, _ := t.blocked(t.offers[k].Group, t.launched[k]+n)
 	return !until.IsZero()
 }
 
-// rankOf is where the offer stands in the order of markets.
+// rankOf returns the rank of the offer's capacity type.
 func (t *trial) rankOf(k int) int {
 	if t.pref == byPrice {
 		return 0
@@ -360,9 +349,8 @@ func (t *trial) rankOf(k int) int {
 	return t.offers[k].rank
 }
 
-// cheapestFor returns the offer of the given market that takes n pods alone at
-// the lowest expected price; then the lowest price, fewest machines, first name.
-// It is -1 without one.
+// cheapestFor returns the offer of the given rank that takes n pods alone at the lowest expected price; then the lowest price, fewest
+// machines, first name. It is -1 for none.
 func (t *trial) cheapestFor(i, n, rank int, in *domain) int {
 	best := -1
 	var bestExpected, bestCost, bestNeed int64
@@ -383,11 +371,10 @@ func (t *trial) cheapestFor(i, n, rank int, in *domain) int {
 	return best
 }
 
-// unknownPrice is what a machine counts as that has no known price: more than any other, and
-// more than any limit.
+// unknownPrice is the price of a machine whose price is unknown: higher than any other, and than any limit.
 const unknownPrice = nodegroups.MaxUSD * 1e6
 
-// price is that of a machine of the offer. On the best of days, what is not known is low.
+// price returns the price of a machine of the offer. An ideal query assumes that an unknown price is low.
 func (t *trial) price(k int) int64 {
 	if t.offers[k].PriceUnknown && !t.ideal {
 		return unknownPrice
@@ -395,7 +382,7 @@ func (t *trial) price(k int) int64 {
 	return t.offers[k].MicroUSDPerHour
 }
 
-// expect is the price ÷ the chance that the offer gives n machines more.
+// expect returns the price ÷ the chance that the offer makes n more machines.
 func (t *trial) expect(k int, cost int64, n int) int64 {
 	if t.pref == byPrice {
 		return cost
@@ -403,8 +390,7 @@ func (t *trial) expect(k int, cost int64, n int) int64 {
 	return nodegroups.ExpectedCost(cost, t.offers[k].chance(t.launched[k]+n, t.Now))
 }
 
-// launchOver spreads n pods over the offers up to the given market: the most
-// wanted first, then the lowest price per pod, then by name.
+// launchOver spreads n pods over the offers up to the given rank: the most preferred first, then the lowest price per pod, then by name.
 func (t *trial) launchOver(i, n, rank int, in *domain) bool {
 	type option struct{ offer, per, most, pods int }
 	var options []option
@@ -449,8 +435,7 @@ func (t *trial) launchOver(i, n, rank int, in *domain) bool {
 	return true
 }
 
-// launch adds the machines for n pods; the caller has seen that there may be so
-// many.
+// launch adds the machines for n pods. The caller has checked that there may be so many.
 func (t *trial) launch(k, i, n int, in *domain) {
 	o := &t.offers[k]
 	per := t.perMachine(o.room, i, n)
@@ -461,15 +446,15 @@ func (t *trial) launch(k, i, n int, in *domain) {
 				b.in = in
 			}
 			t.addBin(b, i, per)
-			t.ask(k, count, in)
+			t.addMachines(k, count, in)
 		}
 	}
 	add(per, n/per)
 	add(n%per, 1)
 }
 
-// ask adds n machines of the offer to the launches in the domain.
-func (t *trial) ask(k, n int, in *domain) {
+// addMachines adds n machines of the offer to the launches in the domain.
+func (t *trial) addMachines(k, n int, in *domain) {
 	t.launched[k] += n
 	for ; in != nil && in.new; in = in.within {
 		t.inNew[in] += n
@@ -479,7 +464,7 @@ func (t *trial) ask(k, n int, in *domain) {
 	t.expected = t.expectAll()
 }
 
-// expectAll is the price of all launches ÷ the chance that they all come.
+// expectAll returns the price of all launches ÷ the chance that they all succeed.
 func (t *trial) expectAll() int64 {
 	if t.pref == byPrice {
 		return t.cost
@@ -500,7 +485,7 @@ func (t *trial) clone() *trial {
 	return &c
 }
 
-// machines that would be launched.
+// machines returns the number of machines to launch.
 func (t *trial) machines() (n int) {
 	for _, l := range t.launched {
 		n += l
@@ -508,7 +493,7 @@ func (t *trial) machines() (n int) {
 	return n
 }
 
-// own is how many of the nodes that are used are the gang's own.
+// own returns how many of the used nodes are the gang's own.
 func (t *trial) own() (n int) {
 	for k, used := range t.used {
 		if t.sources[k].own {
@@ -518,9 +503,9 @@ func (t *trial) own() (n int) {
 	return n
 }
 
-// compare orders options by the least wanted market that they need, then expected
-// price, then price, then number of machines, then by how much of what they use is the gang's
-// own, then region; so the order of regions is total, and domains of one keep theirs.
+// compare orders options by the least preferred capacity type that they need, then expected price, then price, then number of machines,
+// then by how much of what they use is the gang's own, then region. So the order of regions is total, and domains within a region keep
+// their order.
 func (t *trial) compare(o *trial) int {
 	return cmp.Or(
 		cmp.Compare(t.market, o.market),
@@ -562,8 +547,7 @@ func (t *trial) verdict() Verdict {
 // full is a chance of one, in thousandths.
 const full = 1000
 
-// placement names the nodes of the bins: those of a source are used in the order
-// of their names.
+// placement names the nodes of the bins. The nodes of a source are used in the order of their names.
 func (t *trial) placement() (out []Placement) {
 	nodes := map[int][]*state.Node{}
 	for _, b := range t.bins {
@@ -585,7 +569,7 @@ func (t *trial) placement() (out []Placement) {
 	return out
 }
 
-// nodesOf are the first nodes of the source, as many as are used.
+// nodesOf returns the first nodes of the source, as many as are used.
 func (t *trial) nodesOf(k int) []*state.Node {
 	src := &t.sources[k]
 	switch {

@@ -12,13 +12,12 @@ import (
 	"github.com/muster-dev/muster/provisioning/fit"
 )
 
-// plenty of a resource, of which any number of pods finds enough.
+// plenty is an amount of a resource that is enough for any number of pods.
 const plenty = 1 << 50
 
-// undeclared returns the reason to wait for a gang that is hopeless only because of labels and
-// resources that no group declares: agents may add those to nodes later, such as huge pages and
-// what device plugins and feature discovery find. ok is false where it is hopeless anyway.
-// What one group declares the others are believed not to have.
+// undeclared returns the reason to wait for a gang that is hopeless only because of labels and resources that no group declares. Agents
+// may add them to nodes later, such as huge pages and the results of device plugins and feature discovery. ok is false if it is hopeless
+// anyway. What one group declares, the others are assumed not to have.
 func (q *query) undeclared() (r Reason, ok bool) {
 	labels, resources, levels := map[string]string{}, nodegroups.Resources{}, []string(nil)
 	for _, p := range q.pods {
@@ -43,7 +42,7 @@ func (q *query) undeclared() (r Reason, ok bool) {
 			return declared || g.Allocatable[name] > 0
 		})
 	}
-	delete(labels, corev1.LabelHostname) // a machine that is to come has another name
+	delete(labels, corev1.LabelHostname) // a new machine has another name
 	if len(labels) == 0 && len(resources) == 0 {
 		return r, false
 	}
@@ -55,7 +54,7 @@ func (q *query) undeclared() (r Reason, ok bool) {
 		maps.Copy(g.Labels, labels)
 		maps.Copy(g.UsableAtBest, resources)
 		if g.PublishedAtBest == nil {
-			g.PublishedAtBest = fit.AnyDevices{} // none was published yet: what they will be is not known
+			g.PublishedAtBest = fit.AnyDevices{} // none was published yet, so its properties are unknown
 		}
 	}
 	if newQuery(&again, q.gang, q.pods, q.policy, bestOfDays).hopeless() {
@@ -87,7 +86,7 @@ func undeclaredMessage(resources nodegroups.Resources, labels map[string]string,
 		strings.Join(what, " and "), chosen, strings.Join(where, " and "), tagOf(resources, labels))
 }
 
-// tagOf is the end of the tag that declares the first of them on AWS.
+// tagOf returns the last part of the AWS tag that declares the first of the missing labels or resources.
 func tagOf(resources nodegroups.Resources, labels map[string]string) string {
 	if names := resources.Names(); len(names) > 0 {
 		return "resources/" + string(names[0])

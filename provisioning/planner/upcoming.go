@@ -16,20 +16,20 @@ import (
 	"github.com/muster-dev/muster/provisioning/when"
 )
 
-// Pods whose queue lets them are counted on to come after their nodes are booked: the first of a gang within StartsWithin, then the
-// others within ComesWithin. They may hang on other checks of the queue, or on what keeps pods from being made. A gang that counts on the
-// room beside them then has waited in vain, so StartsWithin is far shorter than a machine takes to boot.
+// If a queue admits pods, they are expected after their nodes are booked: the first pod of a gang within StartsWithin, the others within
+// ComesWithin. Other admission checks or a failing controller may delay them. A gang that counts on the room beside them then has waited
+// in vain, so StartsWithin is far shorter than the boot of a machine.
 const (
 	StartsWithin = 20 * time.Second
 	ComesWithin  = time.Minute
 )
 
-// counts reports whether the room of the booking is as good as used: its pods are about to come.
+// counts reports whether the pods of the booking are expected soon, so that its room counts as used.
 func (r *root) counts(b *state.Booking) bool {
 	return b.Held && !r.flying[b.UID] && r.now.Now.Before(r.comesBy(b))
 }
 
-// comesBy is until when the pods of the booking are counted on to come.
+// comesBy returns until when the pods of the booking are expected.
 func (r *root) comesBy(b *state.Booking) time.Time {
 	if r.begun[b.UID] {
 		return b.Since.Add(ComesWithin)
@@ -37,7 +37,7 @@ func (r *root) comesBy(b *state.Booking) time.Time {
 	return b.Since.Add(StartsWithin)
 }
 
-// hasBegun reports whether pods of a gang have come.
+// hasBegun reports whether pods of a gang have arrived.
 func hasBegun(nodes *nodeset.Set, uid types.UID) bool {
 	for n := range nodes.BookedBy(uid) {
 		if b := n.BookingOf(uid); b != nil && len(b.Came) > 0 {
@@ -47,8 +47,8 @@ func hasBegun(nodes *nodeset.Set, uid types.UID) bool {
 	return false
 }
 
-// NewUpcoming is what there will be on the nodes of a snapshot, which is the list's own. The
-// attempts are those in flight, in the order in which they began.
+// NewUpcoming returns the upcoming room on the nodes of a snapshot, which the list owns. The attempts are those in flight, in the order of
+// their start.
 func NewUpcoming(s *Snapshot, attempts []UpcomingAttempt) *Upcoming {
 	r := &root{now: s, flying: map[types.UID]bool{}, begun: map[types.UID]bool{}}
 	var book, wait []UpcomingAttempt
@@ -78,15 +78,15 @@ func NewUpcoming(s *Snapshot, attempts []UpcomingAttempt) *Upcoming {
 	return out
 }
 
-// With is the list with one more attempt, which begins after all others.
+// With returns the list with one more attempt, which starts after all others.
 func (s *Upcoming) With(a UpcomingAttempt) *Upcoming {
 	return &Upcoming{before: s, attempt: a, root: s.root, shares: s.shares || a.Shares}
 }
 
-// Until is how long the list holds if nothing changes; zero is for ever.
+// Until returns how long the list is valid if nothing changes; zero for ever.
 func (s *Upcoming) Until() time.Time { return s.until }
 
-// attempts are all of the list, in their order.
+// attempts returns all attempts of the list, in order.
 func (s *Upcoming) attempts() (out []UpcomingAttempt) {
 	for ; s.before != nil; s = s.before {
 		out = append(out, s.attempt)
@@ -95,8 +95,8 @@ func (s *Upcoming) attempts() (out []UpcomingAttempt) {
 	return out
 }
 
-// after is the list once a request of that UID has begun to carry a plan out, on nodes
-// where it has booked what the plan uses of them.
+// after returns the list after a request with that UID has started to carry out a plan, on nodes where it has booked what the plan uses of
+// them.
 func (s *Upcoming) after(uid types.UID, plan *Verdict, nodes *nodeset.Set) *Upcoming {
 	var begins []UpcomingAttempt
 	if plan.Outcome == Launch {
@@ -115,7 +115,7 @@ func (s *Upcoming) after(uid types.UID, plan *Verdict, nodes *nodeset.Set) *Upco
 	return s
 }
 
-// Without is the list without the attempt of that request, if it has one.
+// Without returns the list without the attempt of that request.
 func (s *Upcoming) Without(uid types.UID) *Upcoming {
 	switch s.Of(uid) {
 	case nil:
@@ -127,10 +127,10 @@ func (s *Upcoming) Without(uid types.UID) *Upcoming {
 	}
 }
 
-// idle reports whether no request is getting machines, and no pods are about to come.
+// idle reports whether no request is getting machines, and no pods are expected.
 func (s *Upcoming) idle() bool { return s.before == nil && s.until.IsZero() }
 
-// Of is the list up to the attempt of that request; nil where it has none in it.
+// Of returns the list up to the attempt of that request; nil if it has none in the list.
 func (s *Upcoming) Of(uid types.UID) *Upcoming {
 	for ; s != nil; s = s.before {
 		if s.before != nil && s.attempt.Gang.UID == uid {
@@ -140,7 +140,7 @@ func (s *Upcoming) Of(uid types.UID) *Upcoming {
 	return nil
 }
 
-// Before is the list up to the attempt of that request, without it; all of it where it has none.
+// Before returns the list up to the attempt of that request, without it; the whole list if it has none.
 func (s *Upcoming) Before(uid types.UID) *Upcoming {
 	if of := s.Of(uid); of != nil {
 		return of.before
@@ -148,7 +148,7 @@ func (s *Upcoming) Before(uid types.UID) *Upcoming {
 	return s
 }
 
-// Forecast works out what the list comes to, unless the memo has it.
+// Forecast computes the result of the list, or returns it from the memo.
 func (s *Upcoming) Forecast(m *Memo) forecast {
 	if f, known := m.forecastOf(s); known {
 		return f
@@ -170,7 +170,7 @@ func (s *Upcoming) Forecast(m *Memo) forecast {
 	return f
 }
 
-// consumed are the nodes as if the pods had come that are about to.
+// consumed returns the nodes as if the expected pods had arrived.
 func (s *Upcoming) consumed() *nodeset.Set {
 	out := s.now.Nodes.Clone()
 	for _, n := range slices.Collect(out.OwnedBy(nodeset.Awaiting)) {
@@ -188,7 +188,7 @@ func (s *Upcoming) consumed() *nodeset.Set {
 	return out
 }
 
-// keeps is what is kept for the attempts before the last one, and for that.
+// keeps returns the room that is kept for the attempts before the last one, and for the last one.
 func (s *Upcoming) keeps(before map[string]nodegroups.Resources, placement []Placement) map[string]nodegroups.Resources {
 	out := map[string]nodegroups.Resources{}
 	maps.Copy(out, before)
@@ -207,8 +207,8 @@ func (s *Upcoming) has(n *state.Node) bool {
 	return n.BookingOf(s.attempt.Gang.UID) != nil || state.IsLaunchOf(n, &s.attempt.Gang)
 }
 
-// Idle are those of the nodes on which the last attempt counts that it may book and that will be given back if it does not, since
-// they stand idle. Those that an attempt before it counts on, too, are left to that first.
+// Idle returns the idle nodes that the last attempt counts on and may book. Without a booking, they would be terminated. Nodes that an
+// earlier attempt counts on, too, are left to that attempt first.
 func (s *Upcoming) Idle(m *Memo) (out []Placement) {
 	for _, p := range s.Forecast(m).placement {
 		n := s.now.Nodes.Find(p.Node)
@@ -222,7 +222,7 @@ func (s *Upcoming) Idle(m *Memo) (out []Placement) {
 	return out
 }
 
-// unkept is the snapshot without the room that is kept for attempts in flight.
+// unkept returns the snapshot without the room that is kept for attempts in flight.
 func (s *Snapshot) unkept() *Snapshot {
 	if s.Upcoming == nil || !s.Upcoming.shares {
 		return s
@@ -240,9 +240,8 @@ func (s *Snapshot) unkept() *Snapshot {
 	return &out
 }
 
-// served are the nodes, which it changes, when the attempt has got its machines and its
-// pods have come, and where these are then; nil if they would not fit, and where that depends on
-// other pods: those that have not come yet cannot be asked.
+// served changes the nodes as if the attempt had its machines and its pods had arrived, and returns the places of the pods. It returns nil
+// if they would not fit, or if that depends on pods that do not exist yet.
 func (s *Upcoming) served(nodes *nodeset.Set) (*nodeset.Set, []Placement) {
 	a := &s.attempt
 	look := *s.now
@@ -251,7 +250,7 @@ func (s *Upcoming) served(nodes *nodeset.Set) (*nodeset.Set, []Placement) {
 	if refusal != nil {
 		return nil, nil
 	}
-	// Those of its machines that are nodes already are among those that it launches.
+	// Machines that are nodes already are among those that the attempt launches.
 	for _, n := range slices.Collect(nodes.LaunchedBy(a.Gang.Launch)) {
 		nodes.Delete(n.Name)
 	}
@@ -289,7 +288,7 @@ func (s *Upcoming) served(nodes *nodeset.Set) (*nodeset.Set, []Placement) {
 	return nodes, placement
 }
 
-// comes is the i-th machine that a launch makes in the group, as a node.
+// comes returns the i-th machine of a launch in the group as a node.
 func (g *Group) comes(token string, i int) *state.Node {
 	return &state.Node{
 		Name: token + "/" + g.Name + "/" + strconv.Itoa(i), Group: g.Name, Labels: g.Labels, Taints: g.Taints, Ready: true,
@@ -297,14 +296,13 @@ func (g *Group) comes(token string, i int) *state.Node {
 	}
 }
 
-// sharing is a plan with room that will be there soon, where that is better than the best
-// one without.
+// sharing returns a plan that uses upcoming room if it is better than the best one without.
 func (q *query) sharing(best *trial) (v Verdict, ok bool) {
 	switch {
 	case q.Upcoming == nil || q.Upcoming.idle() || q.policy.Class != state.AtomicScaleUp || q.apart || best != nil && best.machines() == 0:
 		return v, false
 	case q.Nodes.HasBookings(q.gang.UID) && !q.Upcoming.flying[q.gang.UID]:
-		return v, false // its own bookings count as those of others there
+		return v, false // its own bookings count as bookings of others there
 	}
 	if q.Alone && best != nil && !best.overPrice() {
 		return v, false
@@ -326,8 +324,8 @@ func (q *query) sharing(best *trial) (v Verdict, ok bool) {
 	return v, len(v.Shares) > 0
 }
 
-// share has a gang that waits for machines share those of its nodes that it cannot book now, and those on which room is kept for
-// others: these could book nothing there until its pods have come.
+// share adds the nodes that the gang cannot book now, or whose room is kept for others, to the shares of the verdict. A booking of the
+// latter would block others until the gang's pods have arrived.
 func (q *query) share(v *Verdict, nodes *nodeset.Set) {
 	kept := q.Upcoming.Forecast(q.Memo).kept
 	shares := map[string]int{}

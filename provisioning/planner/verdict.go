@@ -12,19 +12,17 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 )
 
-// Outcome is what a plan comes to.
+// Outcome is the result of a plan.
 type Outcome int
 
 const (
 	// Fits: the gang fits on existing nodes.
 	Fits Outcome = iota
-	// Launch: the gang fits once machines have joined that are to be launched, or are being
-	// launched for others.
+	// Launch: the gang fits when machines have joined that are to be launched, or are being launched for others.
 	Launch
-	// Wait: not now; Until or an event will change it.
+	// Wait: not now; Until or an event may change it.
 	Wait
-	// Never: no state of the groups helps; only a change of the gang, the
-	// policy or a group does.
+	// Never: only a change of the gang, the policy or a group may change it.
 	Never
 )
 
@@ -35,30 +33,26 @@ func (o Outcome) String() string {
 // Verdict is a plan with its reasons.
 type Verdict struct {
 	Outcome Outcome
-	// Placement says which existing nodes take how many pods, in the order in
-	// which they were chosen. For Fits and Launch.
+	// Placement has the number of pods on existing nodes, in the order in which they were chosen. For Fits and Launch.
 	Placement []Placement
-	// Launches says which groups grow by how many machines, by group name. For
-	// Launch.
+	// Launches has the number of machines to launch, by group name. For Launch.
 	Launches []GroupCount
-	// Shares says of how many machines of which groups, by name, the gang will use what those leave
-	// that are getting them now, or have them and wait for more; Group is empty for machines of no group. For Launch.
+	// Shares has the number of machines of other requests that the gang will use the remaining room of, by group name. Their owners are
+	// getting them, or have them and wait for more. Group is empty for machines without a group. For Launch.
 	Shares []GroupCount
-	// MicroUSDPerHour is the price of Launches, in millionths of a USD per hour, as far as it
-	// is known. Unpriced are their groups whose price is not.
+	// MicroUSDPerHour is the price of Launches in millionths of a USD per hour, without the groups in Unpriced, whose price is unknown.
 	MicroUSDPerHour int64
 	Unpriced        []string
-	// Runs is how long the gang runs at most, where budgets ask for it and it is known;
-	// zero otherwise.
+	// Runs is how long the gang runs at most, if budgets need it and it is known; zero otherwise.
 	Runs time.Duration
-	// Chance is that of all Launches together, in thousandths.
+	// Chance is the chance that all Launches succeed, in thousandths.
 	Chance int
 	// Reasons say what is short, by how much and what would change it, the most
 	// helpful first. For Wait and Never.
 	Reasons []Reason
-	// Until is when it is worth to plan again; zero if only an event helps.
+	// Until is the time of the next plan; zero if only an event helps.
 	Until time.Time
-	// Gang and Policy are what the plan is for. For Fits and Launch.
+	// Gang and Policy are the subject of the plan. For Fits and Launch.
 	Gang   *state.Gang
 	Policy *state.Policy
 }
@@ -68,10 +62,9 @@ type Placement struct {
 	Node string
 	// Pods by the index of the podSet.
 	Pods []int
-	// Requests is the room that the pods take.
+	// Requests is the sum of the pods' requests.
 	Requests nodegroups.Resources
-	// Over are the keys of bookings on the node that are over and of which no pod is
-	// left there: no pod of those gangs may come back.
+	// Over are the keys of bookings on the node that are over and without pods: no pod of those gangs may return.
 	Over []string
 	// Whole: no other gang runs on the node or has booked it, so that
 	// the booking takes it whole and cordons it.
@@ -84,7 +77,7 @@ type GroupCount struct {
 	Count int    `json:"count"`
 }
 
-// ReasonCode tells reasons apart.
+// ReasonCode classifies reasons.
 type ReasonCode string
 
 // Codes of the reasons why a gang is not placed.
@@ -109,28 +102,28 @@ const (
 	CodeForeign ReasonCode = "Foreign"
 	// CodeEnds: the cloud ends the group's machines before the gang's run could end.
 	CodeEnds ReasonCode = "Ends"
-	// CodeBackoff: the group failed lately and is left alone for a while.
+	// CodeBackoff: a launch of the group failed recently, and it is not used for a while.
 	CodeBackoff ReasonCode = "Backoff"
 	// CodePrice: the machines cost more than the policy allows.
 	CodePrice ReasonCode = "Price"
-	// CodeLimit: the namespace would have more than a CapacityPolicy lets it have.
+	// CodeLimit: the namespace would exceed a limit of a CapacityPolicy.
 	CodeLimit ReasonCode = "Limit"
-	// CodeBudget: the namespace or queue would spend more than a CapacityPolicy lets it spend.
+	// CodeBudget: the namespace or queue would exceed a budget of a CapacityPolicy.
 	CodeBudget ReasonCode = "Budget"
 	// CodeCapacityType: the policy does not allow the group's capacity type.
 	CodeCapacityType ReasonCode = "CapacityType"
 	// CodeNoRoom: the existing nodes have no room for the whole gang.
 	CodeNoRoom ReasonCode = "NoRoom"
-	// CodeApart: what pods ask of one another, or of pods that run already.
+	// CodeApart: constraints between pods of the gang, or with running pods.
 	CodeApart ReasonCode = "Apart"
-	// CodeSplit: no zone or group alone has all of it.
+	// CodeSplit: no zone or group alone has room for the whole gang.
 	CodeSplit ReasonCode = "Split"
 )
 
 // Reason is one cause, about one group or about the existing nodes.
 type Reason struct {
 	Code ReasonCode
-	// Group is empty where the reason is about existing nodes or the gang.
+	// Group is empty if the reason is about existing nodes or the gang.
 	Group string
 	// Message is a sentence part with amounts and units, and what would help.
 	Message string
@@ -145,13 +138,11 @@ func (r Reason) String() string {
 	return fmt.Sprintf("group %s: %s", r.Group, r.Message)
 }
 
-// shown is how many reasons a message gives of those that say nothing but that a
-// group is of another kind.
+// shown is how many reasons are shown that only say that a group is of another kind.
 const shown = 3
 
-// Message joins the reasons to one sentence for people. A cluster may have many
-// groups that never suited the gang: where there is more to say they are only
-// counted, and where there is not, the first few are given.
+// Message joins the reasons to one sentence for users. A cluster may have many groups that never suited the gang. If there are other
+// reasons, these groups are only counted; otherwise the first few are shown.
 func (v Verdict) Message() string {
 	var parts, misfits []string
 	groups := map[string]bool{}
@@ -177,7 +168,7 @@ func (r Reason) misfit() bool {
 	return r.Code == CodeTooSmall || r.Code == CodeCapacityType || r.Code == CodeTaint || r.Code == CodeConstraint
 }
 
-// GroupCounts turns counts by group into a list in the order of the names.
+// GroupCounts converts counts by group to a list in the order of the names.
 func GroupCounts(m map[string]int) []GroupCount {
 	var out []GroupCount
 	for _, g := range slices.Sorted(maps.Keys(m)) {

@@ -9,10 +9,9 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// Without is the snapshot as if the pods of these requests were gone, and with them
-// their bookings, the room that is kept for them and what they pay. It promises no room
-// that is not sure to come: pods that are not known to belong to a request stay, and so
-// does whatever they mean to others.
+// Without returns the snapshot as if the pods of these requests were gone, with their bookings, the room that is kept for them and their
+// costs. It promises only room that is certain to become free: pods that may not belong to a request stay, and so do their effects on
+// others.
 func (s *Snapshot) Without(requests ...types.UID) *Snapshot {
 	out := *s
 	out.Nodes, out.Upcoming = s.unkept().Nodes.Clone(), nil
@@ -38,8 +37,8 @@ func (s *Snapshot) Without(requests ...types.UID) *Snapshot {
 	return &out
 }
 
-// Taking is the snapshot where what the plan uses is taken for a gang of the given
-// owner, so that no other gang is promised it. The tenant pays.
+// Taking returns the snapshot in which a gang of the given owner uses the room of the plan, so that no other gang is promised it. The
+// tenant pays.
 func (s *Snapshot) Taking(owner types.UID, t state.Tenant, plan *Verdict) *Snapshot {
 	out := *s
 	out.Nodes, out.Groups = s.Nodes.Clone(), slices.Clone(s.Groups)
@@ -57,7 +56,7 @@ func (s *Snapshot) Taking(owner types.UID, t state.Tenant, plan *Verdict) *Snaps
 		out.Upcoming = s.Upcoming.after(owner, plan, out.Nodes)
 	}
 	if len(s.Budgets) > 0 {
-		perHour := s.asks(&state.Gang{UID: owner}, plan)
+		perHour := s.addedCost(&state.Gang{UID: owner}, plan)
 		out.Charges = append(slices.Clip(s.Charges), spend.Charge{Request: owner, Tenant: t, MicroUSDPerHour: perHour, Runs: plan.Runs})
 	}
 	return &out

@@ -1,3 +1,3 @@
-// Package scaledown decides which machines are given back, which pods are moved off them,
-// and which labels and cordons are taken off nodes.
+// Package scaledown decides which machines are terminated, which pods are evicted from them, and which labels and cordons are removed from
+// nodes.
 package scaledown

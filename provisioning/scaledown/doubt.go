@@ -14,43 +14,41 @@ import (
 )
 
 const (
-	// fewInDoubt machines of a group, or a tenth of them, may go at once though the cluster
-	// shows no node of theirs that is Ready, or the cloud has stopped them: machines fail one by
-	// one.
+	// fewInDoubt machines of a group, or a tenth of them, may be terminated at once even though they have no Ready node or their cloud
+	// has stopped them: machines fail one by one.
 	fewInDoubt = 3
-	// doubtfulAfter is how long a node is unready until its machine is in doubt: less than
-	// state.LostAfter, so that all that fail together are counted before the first may go.
+	// doubtfulAfter is how long a node is unready before its machine is in doubt. It is less than state.LostAfter, so that machines that
+	// fail together are all counted before the first is terminated.
 	doubtfulAfter = time.Minute
-	// settleFor is how long no gang is stopped, or sent elsewhere, for a node that has gone while its machine runs: where many are
-	// deleted, one after another, so many have gone by then that they are in doubt.
+	// settleFor is how long after a node was deleted while its machine runs no gang is stopped or moved because of it. If many nodes are
+	// deleted one after another, enough of them are gone by then to be in doubt.
 	settleFor = 10 * time.Second
 )
 
-// easedFor is for how long the last few machines are still in doubt once so many have come back that they are few.
+// easedFor is how long the last few machines stay in doubt after most of many have returned.
 const easedFor = 10 * time.Minute
 
-// Missing is a machine that runs, by word of its cloud, and has lost its node.
+// Missing is a machine that runs according to its cloud, and has lost its node.
 type Missing struct {
 	cloudprovider.Machine
-	// Since is when its node went; zero where this was not seen.
+	// Since is when its node was deleted; zero if this was not seen.
 	Since time.Time
 }
 
-// SettledAt is from when on the loss of its node counts, unless many have gone.
+// SettledAt returns the time from which on the loss of its node counts, unless many nodes are gone.
 func (m Missing) SettledAt() time.Time { return m.Since.Add(settleFor) }
 
-// Vanished are nodes that have gone while their machines run, by word of the cloud: their kubelets may register them again, and their
-// pods may run on. No gang is stopped, or sent elsewhere, for such a node for now.
+// Vanished are the nodes that are gone while their machines run according to the cloud. Their kubelets may register them again, and their
+// pods may still run. No gang is stopped or moved because of such a node for now.
 type Vanished struct {
-	// Machines by provider ID. False are those for which it is too soon to tell; true those of a group of which so many are in
-	// doubt that a person has to decide.
+	// Machines by provider ID. False: it is too early to decide. True: so many machines of the group are in doubt that a person has to
+	// decide.
 	Machines map[string]bool
-	// Many: there are some of the latter. A node that went before this process began may be one of them.
+	// Many reports whether some are true. A node that was gone before this process started may be one of them.
 	Many bool
 }
 
-// VanishedOf is what has vanished of a fleet. Gone are the provider IDs of nodes that the caller knows to have gone: the fleet may still
-// show them.
+// VanishedOf returns the vanished nodes of a fleet. Gone are the provider IDs of nodes that are gone, even if the fleet still has them.
 func VanishedOf(f *Fleet, gone []string) Vanished {
 	out := Vanished{Machines: map[string]bool{}}
 	if len(f.Missing) == 0 && len(gone) == 0 {
@@ -73,32 +71,30 @@ func VanishedOf(f *Fleet, gone []string) Vanished {
 	return out
 }
 
-// Doubt is about the machines of a group whose node has gone or is not Ready, about those that are stopped, and about those that
-// Muster would give back without having launched them. What is true of one machine is hardly true of many at once: etcd was
-// restored, Nodes were deleted, or the network is down, and the pods run on; or a person has stopped the machines for the night.
+// Doubt counts the machines of a group whose node is gone or not Ready, those that are stopped, and idle ones that Muster has not
+// launched. If many machines fail at once, the cause is more likely elsewhere: etcd was restored, Nodes were deleted, or the network is
+// down while the pods still run; or a person has stopped the machines for the night.
 type Doubt struct {
-	// Missing have lost their node, Unready have one that is not Ready, be it that their cloud does not know them any more,
-	// Stopped have had a node and are stopped; Of is how many machines the group has.
+	// Missing have lost their node. Unready have a node that is not Ready, even if their cloud no longer lists them. Stopped have had a
+	// node and are stopped. Of is the number of machines of the group.
 	Missing, Unready, Stopped, Of int
-	// Denied have ended by word of their cloud, and their kubelets are heard of. It says so for
-	// less than a minute of machines that have really ended, and of all where it is asked with
-	// the credentials of another account.
+	// Denied have ended according to their cloud, while their kubelets still report. For machines that have really ended this lasts less
+	// than a minute. A cloud that is queried with the credentials of another account denies all of them.
 	Denied int
-	// Idle are empty machines whose time has come and that no request has launched: they were there before Muster, say, or a person
-	// has made the group larger.
+	// Idle are empty machines whose idle time is over and that no request has launched: they were there before Muster, or a person has
+	// resized the group.
 	Idle int
-	// Spare is by how many machines the group is above its minimum, without those that leave.
+	// Spare is the number of machines above the group's minimum, without those that are leaving.
 	Spare int
-	// Approved is how many may go by the word of a person.
+	// Approved is the number of machines that a person has approved for termination.
 	Approved int
-	// Until is for how long the last few are treated as the many that there were: machines come back one by one. Zero where there were
-	// not many.
+	// Until is how long the last few machines of many stay in doubt, since machines return one by one. Zero if there were not many.
 	Until time.Time
-	// At is when one more will be in doubt if its node stays as it is; zero for never.
+	// At is when the next machine will be in doubt if its node stays as it is; zero for never.
 	At time.Time
 }
 
-// InDoubt is what there is of doubt in each group.
+// InDoubt returns the doubt about each group.
 func InDoubt(f *Fleet) map[string]Doubt {
 	out := newDoubts(f)
 	for n := range f.Nodes.All() {
@@ -110,7 +106,7 @@ func InDoubt(f *Fleet) map[string]Doubt {
 // doubts by group.
 type doubts map[string]Doubt
 
-// count adds what there is about a node.
+// count counts a node.
 func (ds doubts) count(f *Fleet, n *state.Node) {
 	now, group := f.Now, n.Group
 	switch {
@@ -144,8 +140,8 @@ func (ds doubts) count(f *Fleet, n *state.Node) {
 	ds[group] = d
 }
 
-// unrequestedAt is when an empty machine that no request has launched may be given back for standing idle; zero where it may not be, or
-// was launched.
+// unrequestedAt returns when an empty machine that no request has launched may be terminated as idle; zero for never, or if a request has
+// launched it.
 func (f *Fleet) unrequestedAt(n *state.Node) time.Time {
 	stays := n.Marked || n.Kept || len(n.Bookings) > 0 || isLaunching(n) || !n.UnreadySince.IsZero()
 	if n.Machine == nil || n.Machine.Launch != "" || n.Pods > 0 || n.Cordon != state.Open || stays {
@@ -158,11 +154,10 @@ func (f *Fleet) unrequestedAt(n *state.Node) time.Time {
 	return idleAt(n, g.IdleTimeout)
 }
 
-// isPaid reports whether nothing is saved by giving machines of a group back, unless their reservation is over: no more are launched
-// then.
+// isPaid reports whether the termination of machines saves no money. After the end of its reservation, a group's Max is zero.
 func isPaid(g *planner.Group) bool { return g.CapacityType == v1alpha1.Reserved && g.Max > 0 }
 
-// idleAt is when a machine without pods may be given back.
+// idleAt returns when a machine without pods may be terminated.
 func idleAt(n *state.Node, timeout time.Duration) time.Time {
 	at := n.IdleSince.Add(max(timeout, onOffer))
 	for i := range n.Labelled {
@@ -171,8 +166,8 @@ func idleAt(n *state.Node, timeout time.Duration) time.Time {
 	return at
 }
 
-// doubtedUntil is for how long the last few machines of the group are treated as the many that there were, by the condition of the
-// group; zero where there were not many.
+// doubtedUntil returns until when the last few machines of the group stay in doubt, according to the condition of the group; zero if there
+// were not many.
 func doubtedUntil(g *planner.Group, now time.Time) time.Time {
 	if g.Doubted {
 		return now.Add(easedFor)
@@ -183,11 +178,11 @@ func doubtedUntil(g *planner.Group, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// IsDoubted reports whether so many machines of the group are, or lately were, in doubt that one without a node may have had one before
-// this process began: the condition of the group outlives it, and what it has seen does not.
+// IsDoubted reports whether so many machines of the group are or were in doubt that a machine without a node may have had one before this
+// process started. The condition of the group survives a restart.
 func IsDoubted(g *planner.Group, now time.Time) bool { return !doubtedUntil(g, now).IsZero() }
 
-// newDoubts are those before any node was counted.
+// newDoubts returns the doubts before any node was counted.
 func newDoubts(f *Fleet) doubts {
 	out := doubts{}
 	for i := range f.Groups {
@@ -209,8 +204,8 @@ func newDoubts(f *Fleet) doubts {
 	return out
 }
 
-// mayBeStarted reports whether a stopped machine may serve its pods again. One that has never had
-// a node has failed to boot, and a Spot machine that its cloud has reclaimed is not started again.
+// mayBeStarted reports whether a stopped machine may be started again and serve its pods. A machine without a node has failed to boot, and
+// a cloud does not restart a Spot machine that it has reclaimed.
 func (f *Fleet) mayBeStarted(m Halted) bool {
 	g := f.FindGroup(m.Group)
 	return m.HadNode && (g == nil || g.CapacityType != v1alpha1.Spot)
@@ -220,26 +215,26 @@ func isInDoubt(n *state.Node, now time.Time) bool {
 	return !n.UnreadySince.IsZero() && !n.InFlight && n.Cordon != state.Joining && !now.Before(n.UnreadySince.Add(doubtfulAfter))
 }
 
-// few is how many machines of the group may go at once that no request has asked to go.
+// few is how many machines of the group may be terminated at once without a request for it.
 func (d Doubt) few() int { return max(fewInDoubt, d.Of/10) }
 
-// Braked reports whether none of them may go until a person has decided.
+// Braked reports whether no machine in doubt is terminated until a person has decided.
 func (d Doubt) Braked() bool { return d.Machines() > d.few() && !d.lost() }
 
-// Keeps reports whether none of them goes for now: many are braked, and the last few of many have time to come back.
+// Keeps reports whether no machine in doubt is terminated for now: either they are braked, or the last few of many have time to return.
 func (d Doubt) Keeps() bool { return d.Braked() || !d.Until.IsZero() && d.Machines() > 0 && !d.lost() }
 
-// Spares reports whether no gang is stopped for the loss of such machines until a person has
-// decided, or the kubelets of those that have ended are silent, too. The last few of many have time to come back.
+// Spares reports whether no gang is stopped for the loss of such machines until a person has decided, or until the kubelets of ended
+// machines are silent, too. The last few of many have time to return.
 func (d Doubt) Spares() bool {
 	many := d.Machines() + d.Denied
 	return (many > d.few() || !d.Until.IsZero() && many > 0) && many > d.Approved
 }
 
-// KeepsIdle reports whether none of the idle machines that no request has launched may go until a person has decided.
+// KeepsIdle reports whether no idle machine that Muster has not launched is terminated until a person has decided.
 func (d Doubt) KeepsIdle() bool { return min(d.Idle, d.Spare) > d.few() && d.Idle > d.Approved }
 
-// SayIdle tells of them.
+// SayIdle describes the idle machines.
 func (d Doubt) SayIdle() string {
 	return fmt.Sprintf("%d of %s of the group are idle, and no request has launched them: they were there before Muster, or others made "+
 		"the group larger. So many are not terminated at once by themselves. If they are to go, annotate the NodeGroup with %s=%d; "+
@@ -247,10 +242,10 @@ func (d Doubt) SayIdle() string {
 		v1alpha1.GiveBackAtOnceAnnotation, d.Idle, v1alpha1.ScaleDownDisabledAnnotation)
 }
 
-// Machines is how many are in doubt.
+// Machines is the number of machines in doubt.
 func (d Doubt) Machines() int { return d.Missing + d.Unready + d.Stopped }
 
-// lost reports whether a person has said that they are lost.
+// lost reports whether a person has declared the machines lost.
 func (d Doubt) lost() bool { return d.Machines() <= d.Approved }
 
 func (d Doubt) String() string {

@@ -34,73 +34,64 @@ import (
 // machine goes whose node is annotated to be kept. An empty machine goes
 // before one with strays, also where that one is being drained already.
 const (
-	// labelLinger is how long a node keeps the label of a gang that has ended and
-	// whose request is gone: a pod that failed may be made again, and selects it.
+	// labelLinger is how long a node keeps the label of a gang that has ended and whose request is gone: a failed pod may be recreated,
+	// and selects the label.
 	labelLinger = time.Minute
-	// onOffer is how long a machine stands idle at least, whatever its group says: a
-	// queued job that gets the quota of the one that ended here has its request by
-	// then.
+	// onOffer is the minimum time for which a machine stays idle, whatever its group specifies: a queued job that gets the quota of the
+	// ended one has its request by then.
 	onOffer = 2 * time.Second
-	// offerBound is how long requests that are still to be decided keep idle machines
-	// from being given back: until then each of them has been decided with these
-	// machines on offer, also in a cluster where there is always one to be decided.
+	// offerBound is how long undecided requests stop the scale-down of idle machines. By then, each of them has been decided once with
+	// these machines available, even in a cluster where there are always undecided requests.
 	offerBound = 10 * time.Second
-	// offerAgain is how soon it is looked again whether they have been.
+	// offerAgain is the interval between two checks of undecided requests.
 	offerAgain = 500 * time.Millisecond
-	// unregisteredBound is how long a machine that no attempt waits for may be without a
-	// node, and MissingBound how long if it has had one: to delete a node and restart its
-	// kubelet is a remedy that people use, and its pods run on.
+	// unregisteredBound is how long a machine that no attempt waits for may be without a node. MissingBound is the time for a machine
+	// that has had a node: people delete a node and restart its kubelet as a remedy, while its pods still run.
 	unregisteredBound = 20 * time.Second
 	MissingBound      = 10 * time.Minute
-	// haltedBound is how long a machine that its cloud has stopped is kept: clouds stop machines
-	// to maintain their hardware, and start them again.
+	// haltedBound is how long a machine that its cloud has stopped is kept: clouds stop machines to maintain their hardware, and start
+	// them again.
 	haltedBound = 10 * time.Minute
-	// strangerBound is how long a node that was born cordoned waits for a machine to
-	// be known that Muster has launched: lists of clouds are late. One that is none of
-	// Muster's is opened then.
-	strangerBound = 2 * time.Minute
-	// mostDrains is how many machines are drained at the same time; of one group, no more than
-	// may be in doubt at once.
+	// unbookedBound is how long a node that was created cordoned waits until the cloud lists its machine as launched by Muster: lists lag
+	// behind. After that, the node of any other machine is uncordoned.
+	unbookedBound = 2 * time.Minute
+	// mostDrains is how many machines are drained at the same time. Of one group, it is at most the number that may be in doubt at once.
 	mostDrains = 10
-	// drainBound is how long a machine is drained until that counts as held up. Then
-	// its cordon is lifted, and it is left alone for drainPause.
+	// drainBound is how long the drain of a machine may take before it counts as held up. Then its cordon is lifted, and it is left alone
+	// for drainPause.
 	drainBound = 5 * time.Minute
 	drainPause = 30 * time.Minute
-	// evictAgain is how soon a pod is evicted again that is still there.
+	// evictAgain is the interval between two evictions of the same pod.
 	evictAgain = 10 * time.Second
-	// remainsFor is how long the Node object of a machine that has ended is left to others, such
-	// as the cloud's own controller, once its kubelet is silent.
+	// remainsFor is how long the Node of an ended machine is left to others, such as the cloud controller manager, after its kubelet has
+	// become silent.
 	remainsFor = time.Minute
-	// roomAgain is how soon it is looked again whether strays fit elsewhere, unless a node joins
-	// before.
+	// roomAgain is the interval between two checks whether strays fit elsewhere, unless a node joins before.
 	roomAgain = time.Minute
 )
 
-// Fleet is what scale-down looks at: everything that Muster may have to tidy up.
+// Fleet is the input of scale-down.
 type Fleet struct {
 	*planner.Snapshot
 	// Requests that exist.
 	Requests map[types.UID]bool
-	// InFlight are the tokens of attempts in flight, whose requests look after their
-	// machines themselves.
+	// InFlight are the tokens of attempts in flight, whose requests manage their machines themselves.
 	InFlight map[string]bool
 	// Unregistered machines have not ended and have no node, by group and name.
 	Unregistered []cloudprovider.Machine
-	// Missing are the running ones of them that have had a node, as far as is known, and that no
-	// attempt in flight waits for.
+	// Missing are the running machines that have had a node, as far as is known, and that no attempt in flight waits for.
 	Missing []Missing
 	// Halted machines of launches are stopped, by group and name.
 	Halted []Halted
 	// Undecided reports whether some request that waits for capacity is about to be
 	// decided.
 	Undecided bool
-	// Consumers is how many unfinished pods consume the request of that
-	// namespace and booking key, and when the last of them, or the request itself,
-	// went.
+	// Consumers returns how many unfinished pods consume the request with that namespace and booking key, and when the last of them, or
+	// the request itself, ended.
 	Consumers func(namespace, key string) (active int, ended time.Time)
-	// Evictions that were tried lately, by pod.
+	// Evictions that were tried recently, by pod.
 	Evictions map[types.UID]Eviction
-	// Past is what the last look left to remember.
+	// Past is what the previous pass recorded.
 	Past Past
 }
 
@@ -111,22 +102,21 @@ type Halted struct {
 	HadNode bool
 }
 
-// Eviction is what came of asking for a pod's eviction.
+// Eviction is the result of an eviction.
 type Eviction struct {
 	At time.Time
-	// Refusal is empty where it was granted.
+	// Refusal is empty if it was granted.
 	Refusal string
 }
 
-// Past is what one look leaves for the next to remember. A process begins with
-// none, and counts the times in it from its first look.
+// Past is what a pass records for the next one. A process starts with an empty one, and measures its times from its first pass.
 type Past struct {
-	// Leaving is since when nodes have been seen to be cordoned to be given back.
+	// Leaving is since when a node has been seen cordoned for termination.
 	Leaving map[string]time.Time
-	// Spared nodes are not given back before their time.
+	// Spared nodes are not terminated before their time.
 	Spared map[string]time.Time
-	// Cramped nodes run strays that had no room elsewhere: until that time, or until more nodes
-	// take pods than Schedulable, the number of those that did.
+	// Cramped nodes run strays that had no room elsewhere. They stay until that time, or until more nodes take pods than Schedulable, the
+	// number at that time.
 	Cramped     map[string]time.Time
 	Schedulable int
 	// Unregistered is since when running machines have been without a node, by group/name.
@@ -138,19 +128,18 @@ type Past struct {
 	Deferred time.Time
 }
 
-// Decision is what to tidy up now.
+// Decision is the result of a pass.
 type Decision struct {
-	// Adopt these nodes: their machines were launched by Muster, and they bear no
-	// mark of it yet.
+	// Adopt these nodes: their machines were launched by Muster, and they are not marked yet.
 	Adopt []Adoption
-	// Lift the cordon of these nodes, which bears Muster's mark and serves no request,
-	// and take the mark off those whose cordon others have lifted.
+	// Lift the cordon of these nodes, which has Muster's mark and serves no request, and remove the mark if others have lifted the
+	// cordon.
 	Lift []string
-	// Disown the cordon of these nodes: it bears Muster's mark, and others count on it.
+	// Disown the cordon of these nodes: it has Muster's mark, and others count on it.
 	Disown []string
-	// Noticed nodes will be interrupted soon, by word of their cloud's agents.
+	// Noticed nodes have an interruption notice of their cloud's agents.
 	Noticed []*state.Node
-	// Hold these idle nodes for requests that may book them, until they are given back.
+	// Hold these idle nodes for requests that may book them, until their machines are terminated.
 	Hold []string
 	// Cordon these nodes to give them back: they have been idle for too long.
 	Cordon []string
@@ -158,22 +147,21 @@ type Decision struct {
 	Unlabel []Label
 	// Evict these pods from machines that leave.
 	Evict []state.Stray
-	// TakeBack these machines: orphans, those that are cordoned and still idle, and those that have
-	// been stopped for long.
+	// TakeBack terminates these machines: orphans, those that are cordoned and still idle, and those that have been stopped for long.
 	TakeBack []Return
 	// Delete these nodes: their machines were launched by Muster and have ended.
 	Delete []string
-	// HeldUp machines could not be given back; their nodes are among Lift.
+	// HeldUp machines could not be terminated; their nodes are in Lift.
 	HeldUp []HeldUp
-	// Doubts are those by group that keep machines from going until a person decides.
+	// Doubts has the doubts by group that stop terminations until a person decides.
 	Doubts map[string]Doubt
-	// Past is for the next look.
+	// Past is for the next pass.
 	Past Past
-	// At is when to look again even if nothing changes; zero for never.
+	// At is the time of the next pass even if nothing changes; zero for never.
 	At time.Time
 }
 
-// Adoption is the node of a machine of Muster's that bears no mark yet.
+// Adoption is the node of a machine of Muster that is not marked yet.
 type Adoption struct {
 	Node    string
 	Machine cloudprovider.Machine
@@ -181,7 +169,7 @@ type Adoption struct {
 	Cordon bool
 }
 
-// Return is a machine to take back; Node is empty where it has none.
+// Return is a machine to terminate; Node is empty if it has none.
 type Return struct {
 	cloudprovider.Machine
 	Node string
@@ -190,15 +178,14 @@ type Return struct {
 // Label is the booking label of a key on a node.
 type Label struct{ Node, Key string }
 
-// HeldUp is a machine that no request needs and that cannot be given back.
+// HeldUp is a machine that no request needs and that cannot be terminated.
 type HeldUp struct {
 	Machine cloudprovider.Machine
 	// Message names the pods that hold it, and why.
 	Message string
 }
 
-// Plan says what to tidy up in the fleet: cordons and labels that serve no request
-// any more, machines that no attempt owns, machines that stand idle.
+// Plan decides about the cordons and labels that no request needs, the machines that no attempt owns, and idle machines.
 func Plan(f Fleet) Decision {
 	t := scaleDown{Fleet: &f, doubts: newDoubts(&f), missing: map[string]bool{}, spare: map[string]int{}, strained: map[string]bool{}}
 	t.u.Doubts = map[string]Doubt{}
@@ -235,35 +222,30 @@ func Plan(f Fleet) Decision {
 	return t.u
 }
 
-// scaleDown is one look at the fleet.
+// scaleDown is one pass over the fleet.
 type scaleDown struct {
 	*Fleet
 	u Decision
-	// doubts are those about the machines of each group; missing has the Missing by group/name.
+	// doubts are the doubts about each group; missing has the Missing by group/name.
 	doubts  doubts
 	missing map[string]bool
-	// spare is by how many machines each group is above its minimum once those that
-	// are leaving have left.
+	// spare is the number of machines of each group above its minimum after those that are leaving.
 	spare map[string]int
 	// idle machines whose time has come; unused ones will be, and draining ones still run strays.
 	idle, unused, draining []*state.Node
 	// held are the nodes that no request has booked.
 	held []*state.Node
-	// strained are the groups with machines that are leaving and still run pods: an
-	// empty machine may go in place of one of them.
+	// strained are the groups with leaving machines that still run pods: an empty machine may be terminated instead of one of them.
 	strained map[string]bool
-	// shelter are the nodes that strays may move to, as they will be once those that
-	// have been looked at have moved; nil until the first is looked at.
+	// shelter are the nodes that strays may move to, after the moves that were planned before; nil until it is needed.
 	shelter *nodeset.Set
 }
 
-// isLaunching reports whether the node's machine is, or may be, of a launch under way, which looks after it.
+// isLaunching reports whether the node's machine belongs, or may belong, to a launch in flight, whose request manages it.
 func isLaunching(n *state.Node) bool { return n.InFlight || n.IsUnattributed() }
 
-// walk looks at every node once. It counts the machines of each group that have
-// joined and are not leaving; those of launches under way do not count, since they
-// may be rolled back. It returns the nodes that there may be something to do about:
-// in most fleets the most are in use.
+// walk visits every node once. It counts the machines of each group that have joined and are not leaving. Machines of launches in flight
+// do not count, since they may be rolled back. It returns the nodes that may need a change: in most fleets, most nodes are in use.
 func (t *scaleDown) walk() (out []*state.Node) {
 	for i := range t.Groups {
 		t.spare[t.Groups[i].Name] = -t.Groups[i].Min
@@ -294,14 +276,14 @@ func (t *scaleDown) walk() (out []*state.Node) {
 	return out
 }
 
-// isForeign reports whether a cluster-autoscaler scales the group: it alone terminates machines
-// there, also those that never join.
+// isForeign reports whether a cluster-autoscaler scales the group. Then only that autoscaler terminates machines there, even those that
+// never join.
 func (t *scaleDown) isForeign(group string) bool {
 	g := t.FindGroup(group)
 	return g != nil && g.Foreign
 }
 
-// again has the next look come at that time, or sooner.
+// again schedules the next pass at that time or earlier.
 func (t *scaleDown) again(at time.Time) {
 	if t.u.At.IsZero() || at.Before(t.u.At) {
 		t.u.At = at
@@ -326,8 +308,7 @@ func (t *scaleDown) labels(n *state.Node) {
 	}
 }
 
-// adopt marks the node of a cloud's machine as what it is, unless it is. A simulated
-// node is born with its mark.
+// adopt marks the node of a cloud's machine, unless it is marked. A simulated node is created with its mark.
 func (t *scaleDown) adopt(n *state.Node) bool {
 	if n.Machine == nil || n.Machine.Launch == "" || n.Launch != "" {
 		return false
@@ -363,8 +344,8 @@ func (t *scaleDown) node(n *state.Node) {
 	}
 }
 
-// remains is a node whose machine has ended. In a cluster without a cloud-controller-manager
-// nothing else deletes it. A kubelet that is heard of says that the cloud's list is wrong.
+// remains handles a node whose machine has ended. Without a cloud controller manager, nothing else deletes it. If its kubelet still
+// reports, the cloud's list is wrong.
 func (t *scaleDown) remains(n *state.Node) {
 	if n.UnreadySince.IsZero() {
 		return
@@ -376,8 +357,8 @@ func (t *scaleDown) remains(n *state.Node) {
 	t.u.Delete = append(t.u.Delete, n.Name)
 }
 
-// vanished reports whether the node has outlived a machine that its cloud has forgotten: a process that was started since has
-// never heard of it. Only a long silence of the kubelet tells, and not of many at once.
+// vanished reports whether the machine of the node is gone and no longer listed by its cloud: a process that was started since has never
+// seen the machine. The only evidence is a long silence of the kubelet, and it counts only for a few machines at once.
 func (t *scaleDown) vanished(n *state.Node) bool {
 	if !n.Forgotten || n.Launch == "" || n.UnreadySince.IsZero() || t.FindGroup(n.Group) == nil {
 		return false
@@ -389,11 +370,10 @@ func (t *scaleDown) vanished(n *state.Node) bool {
 	return !t.doubts[n.Group].Keeps()
 }
 
-// orphan is a young node whose attempt is over, or that others have launched
-// beside one.
+// orphan handles a young node whose attempt is over, or that others have launched beside an attempt.
 func (t *scaleDown) orphan(n *state.Node) {
 	stranger := n.Launch == "" && (n.Machine == nil || n.Machine.Launch == "")
-	switch bound := n.Created.Add(strangerBound); {
+	switch bound := n.Created.Add(unbookedBound); {
 	case stranger && t.Now.Before(bound):
 		t.again(bound)
 	case n.Pods > 0 || stranger || n.Machine != nil && t.isForeign(n.Machine.Group):
@@ -401,7 +381,7 @@ func (t *scaleDown) orphan(n *state.Node) {
 	case n.Machine != nil:
 		t.takeBack(n)
 	}
-	// A node without a machine goes by itself.
+	// A node without a machine needs no termination.
 }
 
 // keep opens a node that was to go.
@@ -416,7 +396,7 @@ func (t *scaleDown) takeBack(n *state.Node) {
 	t.u.TakeBack = append(t.u.TakeBack, Return{*n.Machine, n.Name})
 }
 
-// leaving is a node that was cordoned to be given back.
+// leaving handles a node that was cordoned for termination.
 func (t *scaleDown) leaving(n *state.Node) {
 	since, seen := t.Past.Leaving[n.Name]
 	if !seen {
@@ -426,7 +406,7 @@ func (t *scaleDown) leaving(n *state.Node) {
 	settled := since.Add(transaction.Settle)
 	switch bound := since.Add(drainBound); {
 	case n.Machine == nil:
-		// It goes by itself.
+		// It ends by itself.
 	case isInDoubt(n, t.Now) && t.doubts[n.Machine.Group].Keeps():
 	case !n.Vacant(t.Now) || n.Kept || t.spare[n.Machine.Group] < 0 || t.isForeign(n.Machine.Group):
 		t.keep(n)
@@ -444,13 +424,13 @@ func (t *scaleDown) leaving(n *state.Node) {
 	}
 }
 
-// isLost reports whether the kubelet has been silent for so long, while the control plane heard it, that the node counts as lost.
+// isLost reports whether the kubelet has been silent for so long, while the control plane responded, that the node counts as lost.
 func (t *scaleDown) isLost(n *state.Node) bool {
 	return n.Lost(t.Now) && !t.Now.Before(t.Counting(n.UnreadySince).Add(state.LostAfter))
 }
 
-// open is a node that any pod, or any request, may use. Machines of a NodeGroup that has been
-// deleted are Muster's to give back only if it has launched them.
+// open handles a node that any pod and any request may use. Machines of a deleted NodeGroup are terminated only if Muster has launched
+// them.
 func (t *scaleDown) open(n *state.Node) {
 	if isInDoubt(n, t.Now) && t.doubts[n.Machine.Group].Keeps() {
 		t.unused = append(t.unused, n)
@@ -495,8 +475,7 @@ func (t *scaleDown) open(n *state.Node) {
 	}
 }
 
-// unregistered is a machine without a node. One that has never had one and that no attempt
-// waits for is an orphan.
+// unregistered handles a machine without a node. If it has never had one and no attempt waits for it, it is an orphan.
 func (t *scaleDown) unregistered(m cloudprovider.Machine) {
 	if m.Launch == "" || t.InFlight[m.Launch] || t.isForeign(m.Group) {
 		return
@@ -604,8 +583,7 @@ func (t *scaleDown) relieve() {
 	})
 }
 
-// nextToGo orders idle machines: those with the fewest strays first, then those that
-// have been idle for the longest time, then by name.
+// nextToGo orders idle machines: those with the fewest strays first, then those that have been idle longest, then by name.
 func nextToGo(a, b *state.Node) int {
 	return cmp.Or(cmp.Compare(len(a.Strays), len(b.Strays)), a.IdleSince.Compare(b.IdleSince), strings.Compare(a.Name, b.Name))
 }
@@ -646,7 +624,7 @@ func (t *scaleDown) retire() {
 	}
 }
 
-// hold keeps pods without a booking off idle machines that will be given back, and opens the nodes that are held for nothing.
+// hold keeps pods without a booking off idle machines that will be terminated, and opens the nodes that are no longer held.
 func (t *scaleDown) hold() {
 	slices.SortFunc(t.unused, nextToGo)
 	held := map[string]bool{}
@@ -674,8 +652,7 @@ func (t *scaleDown) hold() {
 	}
 }
 
-// move moves the strays of a node to others, in thought, and says whether all of
-// them have room there.
+// move plans to move the strays of a node to others, and reports whether there is room for all of them.
 func (t *scaleDown) move(n *state.Node) bool {
 	t.findShelter()
 	after := t.shelter.Clone()
@@ -688,8 +665,7 @@ func (t *scaleDown) move(n *state.Node) bool {
 	return true
 }
 
-// findShelter leaves out the nodes where the scheduler puts nothing, and the
-// machines that may be the next to go: no pod should have to move twice.
+// findShelter leaves out the nodes on which nothing is scheduled, and the machines that may be terminated next: no pod should move twice.
 func (t *scaleDown) findShelter() {
 	if t.shelter != nil {
 		return
@@ -717,10 +693,10 @@ func take(nodes *nodeset.Set, stray *state.Stray) bool {
 	return true
 }
 
-// shownPods is how many of the pods that hold a machine are named.
+// shownPods is how many of the pods that hold a machine up are named.
 const shownPods = 3
 
-// heldUp says what keeps the node from being drained.
+// heldUp says what stops the drain of the node.
 func (t *scaleDown) heldUp(n *state.Node) string {
 	var parts []string
 	for i := range n.Strays[:min(len(n.Strays), shownPods)] {

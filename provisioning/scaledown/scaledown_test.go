@@ -303,9 +303,9 @@ func TestTend(t *testing.T) {
 		{"nor is a young one", fleet(state.Node{Cordon: state.Joining, Launch: token}).with(func(f *Fleet) { f.loseMachine() }), Decision{}},
 
 		{"young machines of an attempt in flight are its own business", fleet(state.Node{Cordon: state.Joining, Launch: token, InFlight: true}).with(inFlight), Decision{}},
-		{"a node that was born cordoned may be somebody else's: that shows in a while", fleet(state.Node{Cordon: state.Joining, Created: noon}), at(strangerBound)},
-		{"and opens it", fleet(state.Node{Cordon: state.Joining, Created: noon.Add(-strangerBound)}), open},
-		{"also if no cloud knows its machine", fleet(state.Node{Cordon: state.Joining, Created: noon.Add(-strangerBound)}).with(func(f *Fleet) { f.loseMachine() }), open},
+		{"a node that was born cordoned may be somebody else's: that shows in a while", fleet(state.Node{Cordon: state.Joining, Created: noon}), at(unbookedBound)},
+		{"and opens it", fleet(state.Node{Cordon: state.Joining, Created: noon.Add(-unbookedBound)}), open},
+		{"also if no cloud knows its machine", fleet(state.Node{Cordon: state.Joining, Created: noon.Add(-unbookedBound)}).with(func(f *Fleet) { f.loseMachine() }), open},
 		{"a machine that a launch under way may have made is not idle", unattributed(idle), Decision{}},
 		{"nor beside strays", unattributed(stray(idle)).with(room), Decision{}},
 		{"its node is not opened, however long the launch takes", unattributed(state.Node{Cordon: state.Joining, Created: longAgo}), Decision{}},

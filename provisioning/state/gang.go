@@ -24,10 +24,9 @@ type Gang struct {
 	// UID of the request; what it has booked or launched already is its own.
 	// Empty for a gang that has no request yet.
 	UID types.UID
-	// Key is the booking key of the request, empty without one.
+	// Key is the booking key of the request; empty for none.
 	Key string
-	// Launch is the token of the attempt whose machines are the request's own, empty
-	// without one.
+	// Launch is the token of the attempt whose machines are the request's own; empty for none.
 	Launch  string
 	PodSets []PodSet
 }

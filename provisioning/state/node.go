@@ -25,20 +25,17 @@ type Node struct {
 	// Ready for pods: the node's Ready condition is true, it is not being deleted and
 	// its machine has not ended.
 	Ready bool
-	// Ended: the machine has ended for good, by word of its cloud. The Node object is what is
-	// left of it, until something deletes it.
+	// Ended: the machine has ended for good according to its cloud. Only the Node object is left, until something deletes it.
 	Ended bool
-	// Forgotten: no cloud knows a machine of the node's provider ID, and none has told of its end.
+	// Forgotten: no cloud lists a machine with the node's provider ID, and none has reported its end.
 	Forgotten bool
-	// Notice is what the node tells of an interruption of its machine that is near, such as a
-	// reclaimed spot machine or the maintenance of its host; empty for none. It takes no new
-	// booking then.
+	// Notice describes an interruption of the machine that is near, such as a reclaimed spot machine or the maintenance of its host;
+	// empty for none. With a notice, the node takes no new booking.
 	Notice string
 	Cordon Cordon
-	// Marked reports whether the node bears the mark of a cordon of Muster's, also where
-	// others have lifted the cordon itself.
+	// Marked reports whether the node has the mark of Muster's cordon, even if others have lifted the cordon itself.
 	Marked bool
-	// Kept nodes are annotated, not by Muster, against being given back.
+	// Kept nodes are annotated, not by Muster, against scale-down.
 	Kept bool
 	// Launch is the token of the launch that made the node, if Muster did.
 	Launch string
@@ -51,35 +48,29 @@ type Node struct {
 	// Published contains the devices that drivers publish for the node, Claimable the unallocated ones; nil for none. Allocatable
 	// and Free count them.
 	Published, Claimable fit.Devices
-	// Free is what pods that run here leave, and those that may be made again in their
-	// place. Bookings are not taken off.
+	// Free is what the pods on the node leave, including pods that may be recreated in their place. Bookings are not subtracted.
 	Free nodegroups.Resources
-	// Machine behind the node, as its cloud last told; nil where no cloud has, or
-	// where it has ended.
+	// Machine is the node's machine in its last state; nil if no cloud has listed it, or if it has ended.
 	Machine *cloudprovider.Machine
 	// Pods on the node that have not finished, those of DaemonSets and static ones
 	// apart: they come and go with the node. Of these pods, Terminating have been
 	// deleted and are not gone yet.
 	Pods, Terminating int
-	// Blocked are those of the pods that cannot start.
+	// Blocked is the number of pods that cannot start.
 	Blocked int
-	// Strays are those of the pods that may be moved to another node, by namespace
-	// and name.
+	// Strays are the pods that may be moved to another node.
 	Strays []Stray
-	// Strangers are the pods on a node that Muster holds that have no booking there, by
-	// namespace/name: what has slipped past the cordon.
-	Strangers []string
-	// Running are the pods on the node that have not finished, as other pods see
-	// them, those of DaemonSets included.
+	// UnbookedPods are the pods without a booking on a node that Muster has cordoned, by namespace/name.
+	UnbookedPods []string
+	// Running are the pods on the node that have not finished, in the form for pod affinity, including those of DaemonSets.
 	Running []*fit.Running
 	// Daemons names the DaemonSets whose pods have been bound to the node.
 	Daemons map[types.UID]bool
 	// Bookings of live requests whose pods have not all come yet.
 	Bookings []Booking
-	// Labelled is every booking that the node bears, those of requests that are
-	// over or gone included.
+	// Labelled has every booking on the node, including those of requests that are over or gone.
 	Labelled []Booking
-	// LeftBy is the tenant whose gang was the last to leave the node; the zero value where none is known.
+	// LeftBy is the tenant whose gang was the last to leave the node; the zero value if unknown.
 	LeftBy Tenant
 	// Created is when the node registered.
 	Created time.Time
@@ -88,11 +79,9 @@ type Node struct {
 	// UnreadySince is when the node's Ready condition was lost; zero while it is
 	// true.
 	UnreadySince time.Time
-	// DevicesSince is when the node was last seen to offer fewer devices than before, or first
-	// seen at all.
+	// DevicesSince is when the node was first seen, or last seen to offer fewer devices than before.
 	DevicesSince time.Time
-	// IdleSince is when the last pod left that is no stray, or the node was first
-	// seen without one; zero while it has such pods.
+	// IdleSince is when the last pod other than a stray left, or when the node was first seen without one; zero while it has such pods.
 	IdleSince time.Time
 }
 
@@ -116,13 +105,12 @@ const (
 type DaemonSet struct {
 	UID  types.UID
 	Name string
-	// Requests is the room that one of its pods takes.
+	// Requests is what one of its pods requests.
 	Requests nodegroups.Resources
 	pod      *fit.Pod
 }
 
-// daemonTolerations are those that every DaemonSet's pods get from their
-// controller, beside that of a cordon.
+// daemonTolerations are the tolerations that every pod of a DaemonSet gets from its controller, beside that of a cordon.
 var daemonTolerations = []corev1.Toleration{
 	{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 	{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
@@ -134,7 +122,7 @@ var daemonTolerations = []corev1.Toleration{
 // NewDaemonSet reads a DaemonSet.
 func NewDaemonSet(d *appsv1.DaemonSet) DaemonSet {
 	spec := &d.Spec.Template.Spec
-	// Only this decides where the controller of DaemonSets puts a pod.
+	// Only this decides where the DaemonSet controller places a pod.
 	placing := &corev1.PodTemplateSpec{Spec: corev1.PodSpec{
 		NodeSelector: spec.NodeSelector, Affinity: &corev1.Affinity{}, Tolerations: slices.Concat(spec.Tolerations, daemonTolerations),
 	}}
@@ -150,8 +138,8 @@ func NewDaemonSet(d *appsv1.DaemonSet) DaemonSet {
 	return DaemonSet{UID: d.UID, Name: name, Requests: fit.TemplateRequests(spec), pod: pod}
 }
 
-// TakesDevices reports whether pods of a DaemonSet ask for devices. Such a pod prepares no machine for others: it is kept off
-// machines that are held (deploy/policies/pods.yaml), and takes no room there.
+// TakesDevices reports whether pods of a DaemonSet request devices. Such a pod prepares no machine for others: it is kept off cordoned
+// machines (deploy/policies/pods.yaml), and takes no room there.
 func (d *DaemonSet) TakesDevices() bool { return takesDevices(d.Requests) }
 
 func takesDevices(r nodegroups.Resources) bool {
@@ -169,13 +157,12 @@ func (d *DaemonSet) RunsOn(name string, labels map[string]string, taints []corev
 	return d.pod.Matches(name, labels, taints)
 }
 
-// OpenToAll reports whether any request may book room on the node, also one that has
-// nothing to do with it in particular.
+// OpenToAll reports whether any request may book room on the node, even one that has no relation to it.
 func (n *Node) OpenToAll() bool {
 	return n.Ready && n.Notice == "" && (n.Cordon == Open || n.Cordon == Held) && !n.InFlight
 }
 
-// IsUnattributed reports whether a launch under way may have made the node's machine, by word of its cloud.
+// IsUnattributed reports whether a launch in flight may have made the node's machine, according to its cloud.
 func (n *Node) IsUnattributed() bool {
 	return n.Machine != nil && n.Machine.Unattributed && n.Launch == ""
 }
@@ -183,7 +170,7 @@ func (n *Node) IsUnattributed() bool {
 // InUse reports whether the node runs pods that must not end with its machine, or a request has booked it.
 func (n *Node) InUse() bool { return n.Pods > 0 || len(n.Bookings) > 0 }
 
-// EndsAt is when the cloud ends the node's machine by itself; zero where it is not known to.
+// EndsAt returns when the cloud ends the node's machine by itself; zero for never.
 func (n *Node) EndsAt() (at time.Time) {
 	if n.Machine != nil {
 		at = n.Machine.EndsAt
@@ -197,7 +184,7 @@ func (n *Node) OffersMoreThan(before *Node) bool {
 	if !n.OpenToAll() {
 		return false
 	}
-	if len(n.Bookings) > 0 { // what they leave may be booked by count
+	if len(n.Bookings) > 0 { // the remaining room may be booked by count
 		left := nodegroups.Resources{}
 		if before != nil && before.OpenToAll() {
 			left = before.Unbooked()
@@ -214,8 +201,8 @@ func (n *Node) OffersMoreThan(before *Node) bool {
 	return more
 }
 
-// PromisesLessThan reports whether a request that waits for the node as it was before may
-// wait in vain now; n is nil where it is gone.
+// PromisesLessThan reports whether a request that waits for the node in its previous state may now wait in vain; n is nil if the node is
+// gone.
 func (n *Node) PromisesLessThan(before *Node) bool {
 	if n == nil || before == nil {
 		return before != nil
@@ -224,11 +211,9 @@ func (n *Node) PromisesLessThan(before *Node) bool {
 	return less
 }
 
-// AvailableTo says how much of the node the gang may book for pods that are still to
-// come. ok is false where it may book nothing at all: also where others wait for
-// their pods, since the scheduler might put more of the gang's there than were
-// booked; and on a node that bears the same label for another request, since a node
-// has room for one value of it only.
+// AvailableTo returns how much of the node the gang may book for pods that have yet to arrive. ok is false if it may book nothing: if
+// others wait for their pods, since the scheduler might place more of the gang's pods there than were booked, or if the node has the same
+// label for another request, since a label has only one value.
 func (n *Node) AvailableTo(g *Gang) (free nodegroups.Resources, ok bool) {
 	if !n.OpenToAll() {
 		if !IsLaunchOf(n, g) || !n.Ready || n.Notice != "" || n.Cordon == GivingBack || n.Cordon == Foreign {
@@ -261,12 +246,12 @@ func (n *Node) Unbooked() nodegroups.Resources {
 	return left
 }
 
-// isUsedBy reports whether the gang ran here before the repair that is under way: what it has here is not to be had again.
+// isUsedBy reports whether the gang ran here before the current repair: it may not book that room again.
 func (n *Node) isUsedBy(g *Gang) bool {
 	return g.UID != "" && n.BookingOf(g.UID) == nil && slices.ContainsFunc(n.Labelled, func(b Booking) bool { return b.UID == g.UID })
 }
 
-// Over are the keys of bookings that are over and of which no pod is left here.
+// Over returns the keys of bookings that are over and without pods here.
 func (n *Node) Over() (keys []string) {
 	for i := range n.Labelled {
 		if b := &n.Labelled[i]; b.Running == 0 && b.KeptUntil.IsZero() && (b.UID == "" || n.BookingOf(b.UID) == nil) {
@@ -295,8 +280,8 @@ func (n *Node) AloneOn(g *Gang) bool {
 	return others <= 0
 }
 
-// Lacks reports whether less is booked than the gang needs: it is not that others are in
-// the way, which may go.
+// Lacks reports whether less is booked than the gang needs. If the booked nodes have the capacity but other pods occupy it, nothing is
+// lacking: they may end.
 func Lacks(g *Gang, objects fit.Objects, own iter.Seq[*Node]) bool {
 	booked, needed := nodegroups.Resources{}, nodegroups.Resources{}
 	for n := range own {
@@ -321,7 +306,7 @@ func (n *Node) IsPaidBy(g *Gang) bool {
 // IsLaunchOf reports whether the node's machine was launched by the gang's attempt.
 func IsLaunchOf(n *Node, g *Gang) bool { return g.Launch != "" && AttemptToken(n.Launch) == g.Launch }
 
-// BookingOf is the booking of the live request of that UID on the node, or nil.
+// BookingOf returns the booking of the live request with that UID on the node, or nil.
 func (n *Node) BookingOf(uid types.UID) *Booking {
 	for i := range n.Bookings {
 		if n.Bookings[i].UID == uid {
@@ -331,9 +316,8 @@ func (n *Node) BookingOf(uid types.UID) *Booking {
 	return nil
 }
 
-// LostAfter is how long a node may be unready until its machine counts as lost,
-// if all pods on it have been deleted. Kubernetes deletes them after about 6
-// minutes; those that tolerate an unreachable node, and their gang, go on.
+// LostAfter is how long a node may be unready before its machine counts as lost, if all pods on it have been deleted. Kubernetes deletes
+// them after about 6 minutes. Pods that tolerate an unreachable node, and their gang, continue.
 const LostAfter = 10 * time.Minute
 
 // Leaves reports whether the node is to go and that nothing on it is against that.
@@ -352,7 +336,7 @@ func (n *Node) Lost(now time.Time) bool {
 	return !at.IsZero() && !now.Before(at)
 }
 
-// LostAt is when the node is lost if it stays unready; zero where it is not unready.
+// LostAt returns when the node is lost if it stays unready; zero if it is not unready.
 func (n *Node) LostAt() time.Time {
 	if n.UnreadySince.IsZero() {
 		return time.Time{}

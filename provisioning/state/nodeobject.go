@@ -10,8 +10,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// IsKept reports whether the node bears an annotation of cluster-autoscaler or Karpenter, not
-// put there by Muster, against scaling it down.
+// IsKept reports whether the node has an annotation of cluster-autoscaler or Karpenter against scale-down that Muster has not set.
 func IsKept(o *corev1.Node) bool {
 	_, ours := o.Annotations[v1alpha1.KeptAnnotation]
 	return o.Annotations[v1alpha1.ScaleDownDisabledAnnotation] == "true" && !ours ||
@@ -52,7 +51,7 @@ func readyCondition(o *corev1.Node) *corev1.NodeCondition {
 	return &o.Status.Conditions[i]
 }
 
-// bookedTaint is the taint by which nodes are held in place of a cordon.
+// bookedTaint is the taint that holds nodes instead of a cordon.
 var bookedTaint = corev1.Taint{Key: v1alpha1.BookedTaint, Effect: corev1.TaintEffectNoSchedule}
 
 // IsTainted reports whether a node is held by the taint of bookings.
@@ -60,8 +59,8 @@ func IsTainted(o *corev1.Node) bool {
 	return slices.ContainsFunc(o.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&bookedTaint) })
 }
 
-// cordonTaint is what Kubernetes' controller of nodes puts on one that is cordoned. As part of the same write it spares that controller
-// one of its own.
+// cordonTaint is the taint that the node lifecycle controller adds to a cordoned node. Adding it in the same write saves a write of that
+// controller.
 var cordonTaint = corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
 
 func isCordonTaint(t corev1.Taint) bool { return t.MatchTaint(&cordonTaint) }

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Marks by which the agents of clouds tell that the machine of a node will be interrupted.
+// The marks of clouds' agents for a coming interruption of a node's machine.
 const (
 	gkeMaintenanceTime = "cloud.google.com/scheduled-maintenance-time" // seconds since 1970
 	gkeMaintenance     = "cloud.google.com/active-node-maintenance"
@@ -18,11 +18,10 @@ const (
 	awsTermination     = "aws-node-termination-handler/"
 )
 
-// noticeAhead is how long before a planned interruption it counts. Until then a machine is as
-// good as others for most gangs.
+// noticeAhead is how long before a planned interruption it counts. Until then, the machine is good enough for most gangs.
 const noticeAhead = 24 * time.Hour
 
-// NoticeOf is what a node tells of an interruption of its machine that is near; empty for none.
+// NoticeOf describes an interruption of the node's machine that is near; empty for none.
 func NoticeOf(o *corev1.Node, now time.Time) string {
 	at := slices.IndexFunc(o.Spec.Taints, func(t corev1.Taint) bool {
 		return t.Key == gkeTermination || strings.HasPrefix(t.Key, awsTermination)

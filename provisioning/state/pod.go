@@ -15,12 +15,12 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 )
 
-// Pod is what Counts of a Pod.
+// Pod has what counts of a Pod.
 type Pod struct {
 	Version metav1.Object
 	Name    string
 	Node    string
-	// Requests is the room that it takes on its node.
+	// Requests is what it requests of its node.
 	Requests nodegroups.Resources
 	// claimed is the part of the requests that the pod's claims take.
 	claimed  nodegroups.Resources
@@ -30,7 +30,7 @@ type Pod struct {
 	Terminating bool
 	// Static pods come and go with their node.
 	Static bool
-	// Movable is the pod itself, if it may be moved for the sake of its machine.
+	// Movable is the pod itself, if it may be evicted for scale-down.
 	Movable *corev1.Pod
 	// Succeeded pods have used up their part of a booking, also when Deleted.
 	Succeeded, Deleted bool
@@ -43,7 +43,7 @@ type Pod struct {
 	MadeAgain bool
 	// Stranded: kube-scheduler has found no room for it.
 	Stranded bool
-	// Blocked says what keeps the pod from starting on its node, such as an image that cannot be pulled; empty where nothing does.
+	// Blocked is what keeps the pod from starting on its node, such as an image that cannot be pulled; empty for nothing.
 	Blocked string
 }
 
@@ -116,10 +116,10 @@ func (p *Pod) Claim(devices nodegroups.Resources) {
 	p.claimed = devices
 }
 
-// mostBlocked bounds what is kept of why a pod does not start, in bytes.
+// mostBlocked limits the text on why a pod does not start, in bytes.
 const mostBlocked = 256
 
-// blockedBy says what keeps a pod from starting that its kubelet has tried to start.
+// blockedBy returns what keeps a pod from starting that its kubelet has tried to start.
 func blockedBy(p *corev1.Pod) string {
 	for i := range p.Status.InitContainerStatuses {
 		if why := waitsFor(&p.Status.InitContainerStatuses[i]); why != "" {
@@ -134,7 +134,7 @@ func blockedBy(p *corev1.Pod) string {
 	return ""
 }
 
-// waitsFor is the error for which a container waits. Images that are pulled and volumes that are mounted are none.
+// waitsFor returns the error that a container waits for. Images that are being pulled and volumes that are being mounted are no error.
 func waitsFor(c *corev1.ContainerStatus) string {
 	w := c.State.Waiting
 	if w == nil || w.Reason == "" || w.Reason == "ContainerCreating" || w.Reason == "PodInitializing" {
@@ -143,7 +143,7 @@ func waitsFor(c *corev1.ContainerStatus) string {
 	return text.Clip(strings.TrimSuffix(fmt.Sprintf("container %s: %s: %s", c.Name, w.Reason, w.Message), ": "), mostBlocked)
 }
 
-// EndOf is when a pod that has finished did so, by its kubelet.
+// EndOf returns when a pod has finished, according to its kubelet.
 func EndOf(p *corev1.Pod) (at time.Time) {
 	at = p.CreationTimestamp.Time
 	for i := range p.Status.ContainerStatuses {
@@ -168,9 +168,9 @@ func isMadeAgain(p *corev1.Pod) bool {
 // Counts reports whether the pod has not finished and does not come and go with its node.
 func (p *Pod) Counts() bool { return !p.Finished && !p.Static && p.Daemon == "" }
 
-// MayBeStranger reports whether the pod runs, and is neither static nor of a DaemonSet that prepares machines: only with a booking does it
+// MayBeUnbooked reports whether the pod runs, and is neither static nor of a DaemonSet that prepares machines: only with a booking does it
 // belong on a machine that is held.
-func (p *Pod) MayBeStranger() bool {
+func (p *Pod) MayBeUnbooked() bool {
 	return p.Bound && !p.Finished && !p.Terminating && !p.Static && (p.Daemon == "" || takesDevices(p.Requests))
 }
 

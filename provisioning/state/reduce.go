@@ -10,12 +10,12 @@ import (
 	"github.com/muster-dev/muster/provisioning/fit"
 )
 
-// Reduce leaves of a pod what is read of it here: one container that needs what all of them do, and the end of the last. A pod in a
-// cache is mostly what its containers run, and how each of them stands.
+// Reduce removes what is not used of a pod: it keeps one container with the requests of all, and the end of the last one. Most of a cached
+// pod is the spec and status of its containers.
 func Reduce(p *corev1.Pod) {
 	requests := fit.PodRequests(p)
 	if !maps.Equal(requests, fit.PodRequests(&corev1.Pod{Spec: p.Spec})) {
-		return // it is being resized: what it takes is not what another of its kind will
+		return // it is being resized: its requests differ from those of its replacement
 	}
 	end := EndOf(p)
 	requests[corev1.ResourcePods]--

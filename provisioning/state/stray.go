@@ -10,19 +10,18 @@ import (
 	"github.com/muster-dev/muster/provisioning/fit"
 )
 
-// Stray is a pod on a machine with devices that uses none of them, and that may be
-// moved elsewhere so that the machine can be given back. A machine without devices
-// has none: there every pod is what the machine is for.
+// Stray is a pod on a machine with devices that uses none of them, and that may be moved elsewhere so that the machine can be terminated.
+// A machine without devices has no strays: each of its pods is what the machine is for.
 type Stray struct {
 	Namespace, Name string
 	UID             types.UID
 	// Terminating: it has been deleted and is not gone yet.
 	Terminating bool
-	// Replica is the pod that its controller will make in its place.
+	// Replica is the pod that its controller will create in its place.
 	Replica PodSet
 }
 
-// NewStray reads a pod that is Movable; objects looks up what it refers to.
+// NewStray reads a pod that is Movable; objects are the objects that it refers to.
 func NewStray(p *corev1.Pod, objects fit.Objects) Stray {
 	replica := &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: p.Labels}, Spec: p.Spec}
 	replica.Spec.NodeName = ""
@@ -32,10 +31,10 @@ func NewStray(p *corev1.Pod, objects fit.Objects) Stray {
 	}
 }
 
-// String is the pod as people write it.
+// String returns namespace/name.
 func (s *Stray) String() string { return s.Namespace + "/" + s.Name }
 
-// Keys are the node labels that the pod selects or depends on.
+// Keys returns the node labels that the pod selects or depends on.
 func (s *Stray) Keys() []string { return s.Replica.Keys() }
 
 // Annotations of pods by which their owners say whether they may be moved: those
@@ -46,12 +45,10 @@ const (
 	doNotDisrupt            = "karpenter.sh/do-not-disrupt"
 )
 
-// Movable reports whether a pod may be evicted for the sake of its machine: it uses
-// no devices, a controller makes it again, and its owner has nothing against it.
-// Where the owner says nothing, only pods that can stand for each other and keep
-// no data on the node are moved: those of a ReplicaSet or ReplicationController.
-// Of all others the work of a gang may depend, though they use no device
-// themselves: a launcher, a leader, a Job's pod that would begin from the start.
+// Movable reports whether a pod may be evicted for scale-down: it uses no devices, a controller recreates it, and its owner does not
+// object. Without a statement of the owner, only interchangeable pods without data on the node are moved: those of a ReplicaSet or
+// ReplicationController. The work of a gang may depend on all others, even if they use no device: a launcher, a leader, a Job's pod that
+// would start again.
 func Movable(p *corev1.Pod) bool {
 	owner := metav1.GetControllerOf(p)
 	if owner == nil || usesDevices(p) {

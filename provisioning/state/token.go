@@ -12,7 +12,7 @@ func Token(uid types.UID, attempt int) string {
 	return string(uid) + "-" + strconv.Itoa(attempt)
 }
 
-// AttemptToken is the token of the attempt that made a call of that token.
+// AttemptToken returns the token of the attempt of a call's token.
 func AttemptToken(token string) string {
 	i := strings.LastIndexByte(token, '-')
 	number, replacement, replaces := strings.Cut(token[i+1:], "r")
@@ -25,7 +25,7 @@ func AttemptToken(token string) string {
 	return token[:i+1] + number
 }
 
-// TokenUID is the UID of the request behind a token.
+// TokenUID returns the UID of the request of a token.
 func TokenUID(token string) types.UID {
 	if i := strings.LastIndexByte(token, '-'); i >= 0 {
 		return types.UID(token[:i])

@@ -29,14 +29,14 @@ func USD(micro int64) string {
 	return s
 }
 
-// Pods, Nodes and Machines say a number of them.
+// Pods, Nodes and Machines format a number of them.
 func Pods(n int) string { return Plural(n, "pod") }
 
 func Nodes(n int) string { return Plural(n, "node") }
 
 func Machines(n int) string { return Plural(n, "machine") }
 
-// Plural says a number of what is counted in the singular.
+// Plural formats a number of something in the singular.
 func Plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -44,7 +44,7 @@ func Plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// NoteLimit is what the note of an Event holds, in bytes.
+// NoteLimit is the maximum size of the note of an Event, in bytes.
 const NoteLimit = 1024
 
 // Clip shortens a message to at most limit bytes.

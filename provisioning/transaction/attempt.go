@@ -31,13 +31,11 @@ type Attempt struct {
 	// Number counts the attempts of a request from 1.
 	Number int          `json:"number"`
 	Phase  AttemptPhase `json:"phase"`
-	// Launches are the machines that are asked for.
+	// Launches are the machines to launch.
 	Launches []planner.GroupCount `json:"launches,omitempty"`
-	// Shares are the machines beside them that others are getting, and that leave room for
-	// the gang, by group.
+	// Shares are the machines of other requests, by group, whose remaining room the gang will use.
 	Shares []planner.GroupCount `json:"shares,omitempty"`
-	// Level is the node label whose domain Domain the machines have to be in, where that is known
-	// before: the others of the gang run there.
+	// Level is a node label, and Domain its value that the machines must have. They are set if the rest of the gang runs there.
 	Level  string `json:"level,omitempty"`
 	Domain string `json:"domain,omitempty"`
 	// Replacements are launches for machines that were lost before all had joined,
@@ -45,20 +43,19 @@ type Attempt struct {
 	Replacements []Replacement `json:"replacements,omitempty"`
 	// Started is when the attempt was decided; join timeouts count from it.
 	Started time.Time `json:"started"`
-	// Previous reports why the attempt before it failed; empty for the first, and after one that succeeded.
+	// Previous says why the previous attempt failed; empty for the first one, and after one that succeeded.
 	Previous string `json:"previous,omitempty"`
 	// Failure is why the attempt is, or was, rolled back.
 	Failure *AttemptFailure `json:"failure,omitempty"`
 }
 
-// AttemptPhase is where an attempt is.
+// AttemptPhase is the phase of an attempt.
 type AttemptPhase string
 
 const (
-	// Launching: machines are asked for, made and joining, or those are waited for that
-	// others are getting.
+	// Launching: the attempt requests machines and waits until they join, or waits for machines of others.
 	Launching AttemptPhase = "Launching"
-	// RollingBack: every machine of the attempt is being taken back.
+	// RollingBack: all machines of the attempt are being terminated.
 	RollingBack AttemptPhase = "RollingBack"
 	// Done: no machine of the attempt is in flight any more.
 	Done AttemptPhase = "Done"
@@ -67,8 +64,8 @@ const (
 // Replacement is a launch of as many machines as were lost, in the same groups.
 type Replacement struct {
 	Lost []LostMachine `json:"lost"`
-	// Level is the node label whose domain Domain the attempt's other machines are in, where
-	// those did not end but are elsewhere, and are taken back; empty where they ended.
+	// Level and Domain are the node label of the attempt's other machines, if the lost machines have another value of it and are
+	// terminated; empty if they ended by themselves.
 	Level  string `json:"level,omitempty"`
 	Domain string `json:"domain,omitempty"`
 	// Started is when it was decided; join timeouts count from it.
@@ -80,44 +77,42 @@ type Replacement struct {
 type LostMachine struct {
 	Group string `json:"group"`
 	Name  string `json:"name"`
-	// Launch is the token of the launch that had made it.
+	// Launch is the token of the launch of the machine.
 	Launch string `json:"launch"`
 }
 
-// AttemptFailure is what went wrong with an attempt.
+// AttemptFailure is the failure of an attempt.
 type AttemptFailure struct {
-	// Group and Class say what of it is to be learned; empty where the launch is not
-	// to blame.
+	// Group and Class determine the outcome for the group; empty if the launch is not to blame.
 	Group   string              `json:"group,omitempty"`
 	Class   v1alpha1.ErrorClass `json:"class,omitempty"`
 	Message string              `json:"message"`
-	// Launch is the token of the call that failed, for so many machines, of which Got
-	// are there.
+	// Launch is the token of the failed call, which requested so many machines. Got of them exist.
 	Launch string `json:"launch,omitempty"`
 	Asked  int    `json:"asked,omitempty"`
 	Got    int    `json:"got,omitempty"`
-	// Squatted: others' pods had slipped onto the attempt's machines.
-	Squatted bool `json:"squatted,omitempty"`
-	// Kept is how many machines of the attempt stay, since they run pods.
+	// Taken: others' pods had slipped onto the attempt's machines.
+	Taken bool `json:"squatted,omitempty"`
+	// Kept is the number of machines of the attempt that stay because they run pods.
 	Kept int `json:"kept,omitempty"`
-	// Level is the node label of the domains that the launch was bound to one of, where it
-	// failed for that: what needs no one domain may be launched.
+	// Level is the node label whose single domain the launch required, if it failed for that reason. A launch without that requirement is
+	// not affected.
 	Level string `json:"level,omitempty"`
-	// Taints are those that the nodes keep, where it failed for them.
+	// Taints are the taints that the nodes keep, if the attempt failed for them.
 	Taints []corev1.Taint `json:"taints,omitempty"`
 	// Time when it was noticed.
 	Time time.Time `json:"time"`
 }
 
-// Lesson is what a launch teaches about its group.
-type Lesson struct {
+// Outcome is the outcome of a launch for its group.
+type Outcome struct {
 	Group string
 	v1alpha1.LaunchAttempt
 }
 
-// Lesson is that of the failure; none where its class is empty.
-func (f *AttemptFailure) Lesson(request string) Lesson {
-	return Lesson{f.Group, v1alpha1.LaunchAttempt{
+// Outcome returns the outcome of the failure; none if its class is empty.
+func (f *AttemptFailure) Outcome(request string) Outcome {
+	return Outcome{f.Group, v1alpha1.LaunchAttempt{
 		Time: metav1.NewTime(f.Time), Request: request, Token: f.Launch, Class: f.Class, Message: f.Message,
 		Asked: int32(f.Asked), Got: int32(f.Got), Level: f.Level, Taints: f.Taints,
 	}}
@@ -161,9 +156,8 @@ func DecodeAttempt(s string) (Attempt, error) {
 // InFlight reports whether machines of the attempt may exist that are not booked.
 func (a Attempt) InFlight() bool { return a.Phase != Done }
 
-// Owned reports whether the request in that status looks after the attempt's machines:
-// they are being made, or rolled back, or are a part of what is Provisioned. All
-// others, and those of earlier attempts that bear no booking, are orphans.
+// Owned reports whether the request in that status manages the attempt's machines: they are being launched or rolled back, or are part of
+// a Provisioned request. All other machines, and those of earlier attempts without a booking, are orphans.
 func (a Attempt) Owned(s Status) bool {
 	return s != Over && a.Number > 0 && (a.InFlight() || a.Failure == nil)
 }
@@ -175,21 +169,21 @@ type Call struct {
 	planner.GroupCount
 	// Began is when the call was decided.
 	Began time.Time
-	// Together is the domain that its machines must be in, where the gang is bound to one.
+	// Together is the domain that its machines must be in, if the gang requires one.
 	Together cloudprovider.Domain
 }
 
-// recordsLag is by how much a machine has to be older than the call that made it, by two clocks, until the record of the call is
-// known to be wrong.
+// recordsLag is how much older a machine must be than the call that made it before the record of the call counts as wrong. The times come
+// from two clocks.
 const recordsLag = 10 * time.Minute
 
-// Lags reports whether the machine, which bears the token of the call, is older than it: etcd was restored to before the gang was
-// launched, and its request has asked for the same machines again. They may run pods that the cluster does not know.
+// Lags reports whether the machine has the token of the call and is older than it. Then etcd was restored to a time before the gang was
+// launched, and its request has requested the same machines again. They may run pods that the cluster does not have.
 func (c Call) Lags(m cloudprovider.Machine) bool {
 	return !m.Started.IsZero() && m.Started.Add(recordsLag).Before(c.Began)
 }
 
-// Calls of the attempt in their order: first for the gang, then for what was lost.
+// Calls returns the calls of the attempt in order: first for the gang, then for lost machines.
 func (a Attempt) Calls(uid types.UID) (out []Call) {
 	for _, l := range a.Launches {
 		out = append(out, Call{
@@ -230,7 +224,7 @@ func (a Attempt) lost(m cloudprovider.Machine) bool {
 	})
 }
 
-// losses are the machines on record as lost.
+// losses returns the recorded lost machines.
 func (a Attempt) losses() (out []LostMachine) {
 	for _, r := range a.Replacements {
 		out = append(out, r.Lost...)
@@ -238,7 +232,7 @@ func (a Attempt) losses() (out []LostMachine) {
 	return out
 }
 
-// Machines is the number of machines that the attempt asks of a group.
+// Machines is the number of machines that the attempt requests of a group.
 func (a Attempt) Machines(group string) int {
 	for _, l := range a.Launches {
 		if l.Group == group {
@@ -248,7 +242,7 @@ func (a Attempt) Machines(group string) int {
 	return 0
 }
 
-// machines is the number of machines that the attempt asks for.
+// machines is the number of machines that the attempt requests.
 func (a Attempt) machines() (n int) {
 	for _, l := range a.Launches {
 		n += l.Count
@@ -256,7 +250,7 @@ func (a Attempt) machines() (n int) {
 	return n
 }
 
-// groups are the NodeGroups of those machines.
+// groups returns the NodeGroups of the machines.
 func (a Attempt) groups() (out []string) {
 	for _, l := range a.Launches {
 		out = append(out, l.Group)
@@ -269,7 +263,7 @@ func (a Attempt) replacementToken(uid types.UID, n int) string {
 	return state.Token(uid, a.Number) + "r" + strconv.Itoa(n)
 }
 
-// Status is where a request stands, by its conditions.
+// Status is the state of a request according to its conditions.
 type Status int
 
 const (
@@ -277,7 +271,6 @@ const (
 	Pending Status = iota
 	// Provisioned requests have booked capacity that waits for its pods.
 	Provisioned
-	// Over: Failed, BookingExpired or CapacityRevoked. Nothing is booked or made
-	// for the request any more.
+	// Over: Failed, BookingExpired or CapacityRevoked. The request no longer books or launches anything.
 	Over
 )

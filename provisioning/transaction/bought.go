@@ -16,8 +16,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/when"
 )
 
-// bought is the record of the request with all machines that were seen, before an attempt that launches so many. What an administrator
-// accepts counts for as long as the annotation stays.
+// bought returns the request's record with all machines that were seen, before an attempt that launches so many. An administrator's
+// approval counts as long as the annotation stays.
 func (r *Request) bought(v View, attempt int) purchases.Record {
 	p := cmp.Or(r.Purchases, v.Carried)
 	if len(v.Made) > 0 {
@@ -63,7 +63,7 @@ func (r *Request) mayBuy(v View, a Attempt, more int) (stopped purchases.Record,
 // they were bought.
 func explains(class v1alpha1.ErrorClass) bool { return class != "" && !nodegroups.InVain(class) }
 
-// tallied is the step with the record of purchases, where it is written and has changed.
+// tallied adds the record of purchases to the step if it is written and has changed.
 func (s Step) tallied(r *Request, v View) Step {
 	switch s.Do {
 	case Rest, LookUp, Book, LaunchMachines, TakeBack:
@@ -88,7 +88,7 @@ func (s Step) tallied(r *Request, v View) Step {
 	return s
 }
 
-// counted is the record after the step.
+// counted returns the record after the step.
 func (s *Step) counted(p purchases.Record, r *Request, v View) purchases.Record {
 	switch a := &s.Attempt; s.Do {
 	case Begin:
@@ -97,7 +97,7 @@ func (s *Step) counted(p purchases.Record, r *Request, v View) purchases.Record 
 		p = r.announce(p, v, progressOf(r, v))
 		if last := &a.Replacements[len(a.Replacements)-1]; last.Level != "" {
 			p.Explained += len(last.Lost)
-			p.By = purchases.Uncalled // the misplaced ones are taken back first
+			p.By = purchases.Uncalled // the misplaced ones are terminated first
 		}
 	case RollBack:
 		p = afterFailure(p, r, v, a.Failure)
@@ -115,8 +115,8 @@ type Vain struct {
 	purchases.Vain
 }
 
-// inVain returns the machines that the step gives up, or finds lost, before they have served the gang. Those that stay, since they run
-// pods, serve.
+// inVain returns the machines that the step gives up, or finds lost, before they have served the gang. Machines that stay because they run
+// pods serve it.
 func (s *Step) inVain(r *Request, v View) (out []Vain) {
 	cause, ends := purchases.Undone, func(m cloudprovider.Machine) bool { return !r.Attempt.lost(m) && occupied(v, m) == nil }
 	switch {
@@ -154,11 +154,11 @@ func (s *Step) inVain(r *Request, v View) (out []Vain) {
 	return out
 }
 
-// servedFor is how long a gang has had a booking until the machines that it has bought have served: those that stand in for machines
-// that it loses after that are counted from there.
+// servedFor is how long a gang must have had a booking before the machines that it has bought count as having served. Machines that
+// replace later losses are counted from there.
 const servedFor = time.Hour
 
-// afterFailure is the record once the attempt has failed.
+// afterFailure returns the record after the attempt has failed.
 func afterFailure(p purchases.Record, r *Request, v View, f *AttemptFailure) purchases.Record {
 	if r.Attempt.Phase == RollingBack {
 		return p // it was counted before

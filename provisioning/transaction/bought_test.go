@@ -70,7 +70,7 @@ func (m *seller) act(s Step) {
 		}
 		m.request.Purchases = kept
 	}
-	for _, l := range s.Lessons {
+	for _, l := range s.Outcomes {
 		m.status = nodegroups.Learn(m.status, l.LaunchAttempt)
 		m.view.Groups[0].Backoffs, m.view.Groups[0].Ledger = m.status.Backoffs, m.status.Ledger
 	}
@@ -170,10 +170,10 @@ func TestNoLoopBuys(t *testing.T) {
 	}
 }
 
-// TestAProcessThatStartsAgainKnowsWhatWasBought: a new process has seen no machines. If the previous one was killed between its
+// TestARestartKeepsWhatWasBought: a new process has seen no machines. If the previous one was killed between its
 // record of the intent and the call, or between the call and its record of the answer, the new one counts what the call may have
 // created.
-func TestAProcessThatStartsAgainKnowsWhatWasBought(t *testing.T) {
+func TestARestartKeepsWhatWasBought(t *testing.T) {
 	recorded := 0
 	for name, after := range map[string]func(m *seller) bool{
 		"killed after each record": func(m *seller) bool {

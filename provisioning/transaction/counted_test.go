@@ -59,11 +59,11 @@ func (s *shop) live() {
 	}
 	s.lives++
 	s.view.Process, s.view.Made, s.view.Now = fmt.Sprint("process-", s.lives), nil, s.view.Now.Add(2*time.Second)
-	s.look()
+	s.list()
 }
 
-// look shows the listed machines to the process.
-func (s *shop) look() {
+// list shows the listed machines to the process.
+func (s *shop) list() {
 	s.view.Machines = nil
 	for _, m := range s.machines {
 		if !m.gone && !s.view.Now.Before(m.listed) {
@@ -124,7 +124,7 @@ func (s *shop) serve() {
 		s.add(state.Token(uid, s.request.Attempt.Number), 0)
 		s.machines[len(s.machines)-1].life = s.asked
 	}
-	s.look()
+	s.list()
 }
 
 // lose terminates the machine from outside.
@@ -132,7 +132,7 @@ func (s *shop) lose(m *sold) {
 	if m.gone = true; !slices.Contains(s.view.Made, noted(m.Machine)) {
 		s.forget(m)
 	}
-	s.look()
+	s.list()
 }
 
 // forget drops a machine that has ended from every process, unless it is recorded: each process since may have created it, or
@@ -165,7 +165,7 @@ func (s *shop) write(step Step) {
 		if s.request.Attempt = step.Attempt; step.Do == Begin {
 			s.request.Gang.Launch = state.Token(uid, step.Attempt.Number)
 		}
-		s.look()
+		s.list()
 	}
 }
 
@@ -187,7 +187,7 @@ func (s *shop) answered() {
 			m.listed = s.view.Now
 		}
 	}
-	s.look()
+	s.list()
 }
 
 // missing returns how many machines of the attempt's calls do not exist.
@@ -207,7 +207,7 @@ func (s *shop) missing() int {
 // step decides and acts, unless the process dies in between.
 func (s *shop) step(want Action) Step {
 	s.Helper()
-	s.look()
+	s.list()
 	step := Next(&s.request, s.view)
 	if step.Do != want {
 		s.Fatalf("step %s (%s), want %s", step.Do, step.Condition.Message, want)
@@ -218,7 +218,7 @@ func (s *shop) step(want Action) Step {
 
 func (s *shop) wantBought(want int) {
 	s.Helper()
-	s.look()
+	s.list()
 	if got := s.bought(); got != want {
 		s.Errorf("%d machines are counted, want %d: %+v", got, want, s.request.Purchases)
 	}
@@ -334,7 +334,7 @@ func TestAnotherProcessCountsWhatTheOneBeforeMayHaveMade(t *testing.T) {
 			s.write(Step{Do: Begin, Attempt: Attempt{Number: 2, Phase: Launching, Started: s.view.Now,
 				Launches: []planner.GroupCount{{Group: "gpu", Count: 3}}}}.tallied(&s.request, s.view))
 			s.machines[0].listed = s.view.Now
-			s.look()
+			s.list()
 			s.call(Step{Launch: s.request.Attempt.Calls(uid)})
 			for _, m := range s.machines[3:] {
 				s.lose(m)
@@ -372,7 +372,7 @@ func TestPurchasesAreCountedWhateverHappens(t *testing.T) {
 			if random.IntN(3) == 0 {
 				s.serve()
 			}
-			s.look()
+			s.list()
 			dies := random.IntN(5)
 			step := Next(&s.request, s.view)
 			if dies == 0 {

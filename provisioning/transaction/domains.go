@@ -18,13 +18,12 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 )
 
-// A gang that must be within one domain, such as a rack, may be launched where the cloud alone
-// chooses the domain. Its machines count as joined once their labels tell it, and are judged
-// once all have joined: those outside of the largest domain are taken back, and as many are
-// launched again, a few times; then all are given back. No pod is let in before.
+// A gang that requires one domain, such as a rack, may be launched where only the cloud chooses the domain. Its machines count as joined
+// when their labels have a domain. When all have joined, the machines outside of the largest domain are terminated and replaced by new
+// ones, a few times; then all are terminated. No pod is admitted before.
 
-// levelsIn are the node labels of the domains that machines launched in the group are judged by:
-// those that the gang is bound to, and that the group's template does not tell.
+// levelsIn returns the node labels of the domains that machines launched in the group are checked for: those that the gang requires, and
+// that the group's template does not set.
 func levelsIn(r *Request, v View, group string) []string {
 	g := v.FindGroup(group)
 	if g == nil {
@@ -33,7 +32,7 @@ func levelsIn(r *Request, v View, group string) []string {
 	return g.LevelsOf(r.Gang.Levels(&r.Policy))
 }
 
-// levelIn is the one of levelsIn whose domain the attempt has to be in, else the first; empty without.
+// levelIn returns the level of the attempt's domain if it is among levelsIn, or else the first of them; empty for none.
 func levelIn(r *Request, v View, group string) (level string) {
 	levels := levelsIn(r, v, group)
 	switch {
@@ -45,8 +44,8 @@ func levelIn(r *Request, v View, group string) (level string) {
 	return levels[0]
 }
 
-// misplaced are the machines that are on record as such and are not taken back yet. Those that run pods stay, and no pod of
-// the gang comes to them.
+// misplaced returns the machines that are recorded as misplaced and not terminated yet. Machines that run pods stay, and get no pods of
+// the gang.
 func misplaced(r *Request, v View) (left []cloudprovider.Machine) {
 	for _, m := range v.Machines {
 		if m.State < cloudprovider.Terminated && r.Attempt.lost(m) {
@@ -57,9 +56,9 @@ func misplaced(r *Request, v View) (left []cloudprovider.Machine) {
 	return left
 }
 
-// gatherAgain is about machines that have all joined, and do not have room for the gang. Where they
-// are in several domains it keeps the largest, the first by name of equal ones, or that in which the rest of the gang runs, and
-// launches the others again, or gives the attempt up; apart is false where there is nothing to do.
+// gatherAgain handles machines that have all joined and have no room for the gang. If they are in several domains, it keeps the largest
+// one, the first by name of equal ones, or the one in which the rest of the gang runs. It launches the other machines again, or gives the
+// attempt up. apart is false if there is nothing to do.
 func gatherAgain(r *Request, v View) (s Step, apart bool) {
 	level, group := "", (*planner.Group)(nil)
 	in := map[string][]cloudprovider.Machine{}
@@ -89,7 +88,7 @@ func gatherAgain(r *Request, v View) (s Step, apart bool) {
 		return 1
 	}
 	if wanted != "" && in[wanted] == nil {
-		in[wanted] = []cloudprovider.Machine{} // it is kept, also where none has come to it
+		in[wanted] = []cloudprovider.Machine{} // it is kept, even if no machine has joined it
 	}
 	domains := slices.SortedFunc(maps.Keys(in), func(a, b string) int {
 		return cmp.Or(rank(a)-rank(b), -cmp.Compare(len(in[a]), len(in[b])), strings.Compare(a, b))
@@ -134,7 +133,7 @@ func isWhole(r *Request, level string) bool {
 	})
 }
 
-// sayDomains says in which domains the gang is, of the levels of which it must be in one.
+// sayDomains lists the domains of the gang's nodes, for the levels that require one domain.
 func sayDomains(r *Request, v View) (said string) {
 	for _, level := range r.Gang.Levels(&r.Policy) {
 		var values []string

@@ -63,8 +63,8 @@ func wantLevel(class v1alpha1.ErrorClass) func(*testing.T, Step) {
 	return func(t *testing.T, s Step) {
 		t.Helper()
 		f := s.Attempt.Failure
-		if f == nil || f.Class != class || f.Level != "rack" || len(s.Lessons) != 1 || s.Lessons[0].Level != "rack" {
-			t.Errorf("failed with %+v, lessons %+v", f, s.Lessons)
+		if f == nil || f.Class != class || f.Level != "rack" || len(s.Outcomes) != 1 || s.Outcomes[0].Level != "rack" {
+			t.Errorf("failed with %+v, lessons %+v", f, s.Outcomes)
 		}
 	}
 }
@@ -87,8 +87,8 @@ func TestOneDomain(t *testing.T) {
 		{name: "machines in one rack are Provisioned", want: Provision, message: "Capacity is booked for 2 pods until 2026-01-01T12:10:00Z, in rack=r1",
 			story: rackwise().machines(running, running).node("a", inRack("r1", young)).node("b", inRack("r1", young)),
 			check: func(t *testing.T, s Step) {
-				if len(s.Lessons) != 1 || s.Lessons[0].Level != "rack" || s.Lessons[0].Class != "" {
-					t.Errorf("lessons are %+v", s.Lessons)
+				if len(s.Outcomes) != 1 || s.Outcomes[0].Level != "rack" || s.Outcomes[0].Class != "" {
+					t.Errorf("lessons are %+v", s.Outcomes)
 				}
 			}},
 		{name: "the cloud is told that they must be together", want: LaunchMachines, story: rackwise(), check: wantTogether("rack")},
@@ -109,8 +109,8 @@ func TestOneDomain(t *testing.T) {
 			check: func(t *testing.T, s Step) {
 				r := s.Attempt.Replacements
 				if len(r) != 1 || r[0].Level != "rack" || r[0].Domain != "r1" || len(r[0].Lost) != 1 ||
-					r[0].Lost[0].Name != "a" || len(s.Lessons) != 0 {
-					t.Errorf("replacements are %+v, lessons %+v", r, s.Lessons)
+					r[0].Lost[0].Name != "a" || len(s.Outcomes) != 0 {
+					t.Errorf("replacements are %+v, lessons %+v", r, s.Outcomes)
 				}
 			}},
 		{name: "the largest is kept", want: Replace, message: "keeps r2",

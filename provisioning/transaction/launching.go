@@ -24,14 +24,13 @@ const (
 	// daemonWait bounds how long a young node waits for the pods of its
 	// DaemonSets.
 	daemonWait = time.Minute
-	// mostLost is how many lost machines of an attempt are replaced at most, beside
-	// that it never pays for more than twice what it asks for: their names are on
-	// record.
+	// mostLost is the maximum number of lost machines of an attempt that are replaced, since their names are recorded. The attempt also
+	// pays for at most twice the machines that it requests.
 	mostLost = 64
 )
 
-// nextLaunching waits for the attempt's machines and, where it shares those of others, for
-// the room that they leave; then the gang claims its room.
+// nextLaunching waits for the attempt's machines and, if it shares machines of others, for their remaining room. Then the gang claims its
+// room.
 func nextLaunching(r *Request, v View) Step {
 	if !v.Now.Before(r.deadline()) {
 		return rollBack(r, v, AttemptFailure{Message: "the request has expired (parameter ValidUntilSeconds)"})
@@ -46,7 +45,7 @@ func nextLaunching(r *Request, v View) Step {
 	look := r.Policy
 	look.Class = state.CheckCapacity
 	rest, _ := remaining(r, v.Snapshot)
-	// What has been launched is paid for, and what is kept for those that began later may be had.
+	// The launch is paid for, and the gang may use what is kept for attempts that started later.
 	plan := planner.Unbudgeted(v.counting(v.Upcoming.Before(r.UID)).Snapshot, rest, look)
 	if plan.Outcome == planner.Fits {
 		return claim(r, v, plan, ReasonCapacityProvisioned)
@@ -64,8 +63,8 @@ func nextLaunching(r *Request, v View) Step {
 	return rollBack(r, v, f)
 }
 
-// launching says what the attempt in flight does next, until all of its machines
-// have joined. The condition of a rest says what keeps a node that is Ready from being used.
+// launching returns the next step of the attempt in flight, until all of its machines have joined. The condition of a Rest says what keeps
+// a Ready node from being used.
 func launching(r *Request, v View) (s Step, joined bool) {
 	if len(r.Missing) > 0 {
 		return rollBack(r, v, AttemptFailure{Message: fmt.Sprintf("the PodTemplates %q were deleted", r.Missing)}), false
@@ -113,7 +112,7 @@ func launching(r *Request, v View) (s Step, joined bool) {
 			f.Taints = p.taints
 			return rollBack(r, v, f), false
 		}
-		began, timeout, field := p.patience(c, g)
+		began, timeout, field := p.timeout(c, g)
 		deadline := v.countingOnce(began, timeout).Add(timeout)
 		if !v.Now.Before(deadline) && v.records(c) {
 			s.At = when.Earliest(s.At, v.Now.Add(sparedAgain))
@@ -144,15 +143,15 @@ func launching(r *Request, v View) (s Step, joined bool) {
 	return s, joined && s.Do == Rest
 }
 
-// buy is the step that launches machines, once those that were made before are on record, and unless the request has bought too much:
-// then the machines of the attempt vanish as they are made.
+// buy returns the step that launches machines, after the machines that were made before have been recorded. If the request has bought too
+// much, it stops: the machines of the attempt vanish as they are made.
 func buy(r *Request, v View, s Step, progress map[CallKey]*progress) Step {
 	missing := 0
 	for _, c := range s.Launch {
 		missing += c.Count - progress[c.Key()].made
 	}
 	p := r.announce(r.bought(v, r.Attempt.machines()), v, progress)
-	p.Before = max(0, p.Seen()-made(progress)) // those that have vanished are launched again
+	p.Before = max(0, p.Seen()-made(progress)) // machines that have vanished are launched again
 	switch {
 	case p.Bought()+missing > p.Most(v.Now, r.Attempt.groups()):
 		s = rollBack(r, v, failure(v, s.Launch[0], v1alpha1.Lost, "machines of the attempt vanished after they had been made"))
@@ -179,26 +178,26 @@ type progress struct {
 	again    time.Time
 	// unplaced: what the nodes that have not joined wait for is the label of their domain.
 	unplaced bool
-	// blocked says what keeps a node from being used that has been Ready for a while.
+	// blocked is what keeps a node from being used that has been Ready for a while.
 	blocked string
-	// undeclared says which node keeps taints that its NodeGroup does not declare and the gang does not tolerate; empty for none.
-	// taints are those of that node.
+	// undeclared names the node that keeps taints which its NodeGroup does not declare and the gang does not tolerate; empty for none.
+	// taints are the taints of that node.
 	undeclared string
 	taints     []corev1.Taint
 	// queued: machines are still to come from a reservation, or from the cloud's own queue.
 	queued bool
-	// started is when the last of the machines was started, as far as that is known.
+	// started is when the last of the machines was started, if it is known.
 	started time.Time
 }
 
-// nothingMade reports whether the call has no known machine, and no place in a queue of the cloud.
+// nothingMade reports whether the call has neither a machine nor a place in a queue of the cloud.
 func (p *progress) nothingMade(g *planner.Group) bool {
 	return p.made == p.lost && p.registered == 0 && (!p.queued || g.QueueTimeout == 0)
 }
 
-// patience is how long the call is waited for, and since when. The time to join begins once all machines of the call were started:
-// the cloud may have been slow to accept the call, or have kept it in its queue.
-func (p *progress) patience(c Call, g *planner.Group) (since time.Time, timeout time.Duration, field string) {
+// timeout returns how long to wait for the machines of the call, and since when. The time to join starts when all machines of the call
+// were started: the cloud may have accepted the call late, or kept it in its queue.
+func (p *progress) timeout(c Call, g *planner.Group) (since time.Time, timeout time.Duration, field string) {
 	switch {
 	case p.made >= c.Count && p.started.After(c.Began):
 		return p.started, g.JoinTimeout, "spec.joinTimeout"
@@ -289,8 +288,7 @@ func progressOf(r *Request, v View) map[CallKey]*progress {
 	return out
 }
 
-// newlyLost are the attempt's machines that have ended and are not on record as
-// lost.
+// newlyLost returns the attempt's machines that have ended and are not recorded as lost.
 func newlyLost(r *Request, v View) (out []cloudprovider.Machine) {
 	for _, m := range v.Machines {
 		if m.State == cloudprovider.Terminated && !m.Hold && !r.Attempt.lost(m) {
@@ -300,9 +298,8 @@ func newlyLost(r *Request, v View) (out []cloudprovider.Machine) {
 	return out
 }
 
-// replace launches lost machines again: the others are worth waiting for. It is
-// given up where too many are lost, where the group has had its time, and where others would end
-// as they did.
+// replace launches lost machines again, so that the others are not wasted. It gives the attempt up if too many are lost, if the group's
+// time is over, or if new machines would end the same way.
 func replace(r *Request, v View, lost []cloudprovider.Machine) Step {
 	m := lost[0]
 	if i := slices.IndexFunc(lost, func(m cloudprovider.Machine) bool { return m.Class != "" }); i >= 0 {
@@ -325,13 +322,13 @@ func replace(r *Request, v View, lost []cloudprovider.Machine) Step {
 		record.Lost = append(record.Lost, LostMachine{Group: m.Group, Name: m.Name, Launch: m.Launch})
 		f := failure(v, r.callOf(m.Launch, m.Group), v1alpha1.Lost, "machine %s ended while starting: %s", m.Name, m.Reason)
 		f.Time = v.Now
-		s.Lessons = append(s.Lessons, f.Lesson(r.String()))
+		s.Outcomes = append(s.Outcomes, f.Outcome(r.String()))
 	}
 	s.Attempt = a
 	return s
 }
 
-// callOf is the call of the attempt that made the machine.
+// callOf returns the call of the attempt that made the machine.
 func (r *Request) callOf(token, group string) Call {
 	for _, c := range r.Attempt.Calls(r.UID) {
 		if c.Token == token && c.Group == group {
@@ -341,12 +338,12 @@ func (r *Request) callOf(token, group string) Call {
 	return Call{Token: token, GroupCount: planner.GroupCount{Group: group}} // of a record that was edited
 }
 
-// blame says why machines that have all joined do not hold the gang: a group's
-// template that promised more than its nodes give, or pods that came first.
+// blame says why machines that have all joined have no room for the gang: a template that promised more than its nodes offer, or pods that
+// arrived first.
 func blame(r *Request, v View) AttemptFailure {
 	for n := range v.Nodes.LaunchedBy(r.Gang.Launch) {
 		if slices.ContainsFunc(n.Bookings, func(b state.Booking) bool { return b.UID != r.UID }) {
-			return AttemptFailure{Squatted: true, Message: fmt.Sprintf("another request has booked node %s of the attempt", n.Name)}
+			return AttemptFailure{Taken: true, Message: fmt.Sprintf("another request has booked node %s of the attempt", n.Name)}
 		}
 	}
 	for n := range v.Nodes.LaunchedBy(r.Gang.Launch) {
@@ -360,12 +357,12 @@ func blame(r *Request, v View) AttemptFailure {
 	if len(r.Attempt.Shares) > 0 {
 		return AttemptFailure{Message: "machines launched for other gangs do not leave the capacity that was planned for this one"}
 	}
-	if s := stranger(v.Nodes.LaunchedBy(r.Gang.Launch)); s != "" {
+	if s := unbookedPod(v.Nodes.LaunchedBy(r.Gang.Launch)); s != "" {
 		// The offering is not to blame.
-		return AttemptFailure{Squatted: true, Message: s}
+		return AttemptFailure{Taken: true, Message: s}
 	}
 	if hasUsable(v.Nodes.LaunchedBy(r.Gang.Launch), v) {
-		return AttemptFailure{Squatted: true, Message: "DaemonSets take capacity of its machines that was free when they were planned"}
+		return AttemptFailure{Taken: true, Message: "DaemonSets take capacity of its machines that was free when they were planned"}
 	}
 	return failure(v, r.Attempt.Calls(r.UID)[0], v1alpha1.Lost,
 		"the machines joined, but other pods use capacity that was planned for the gang")
@@ -386,15 +383,14 @@ func hasUsable(nodes iter.Seq[*state.Node], v View) bool {
 	return true
 }
 
-// taintBound is how long a node that is Ready with its devices may keep a taint that its
-// NodeGroup does not declare. No pod of the gang tolerates it, and the machines are paid for.
-// Kubernetes' own taints say what state a node is in, and go with it.
+// taintBound is how long a node that is Ready with its devices may keep a taint that its NodeGroup does not declare. No pod of the gang
+// tolerates it, and the machines cost money. Kubernetes' own taints describe the state of a node and do not count.
 const taintBound = 2 * time.Minute
 
-// readyGrace is how long a node may be Ready until it is reported what else it waits for: most have it by then.
+// readyGrace is how long a node may be Ready before the status reports what else it waits for: most nodes have it by then.
 const readyGrace = 5 * time.Second
 
-// sayBlocked says what keeps a node that is Ready from being used, and what follows.
+// sayBlocked says what keeps a Ready node from being used, and what happens next.
 func sayBlocked(n *state.Node, why string, taints []corev1.Taint, r *Request) string {
 	out := fmt.Sprintf("node %s is Ready and %s", n.Name, why)
 	if len(taints) == 0 {
@@ -414,7 +410,7 @@ func (r *Request) tolerates(taints []corev1.Taint) bool {
 	})
 }
 
-// undeclared are the taints that alone keep a node from being ready for pods; nil for none.
+// undeclared returns the taints that alone keep a node from being ready for pods; nil for none.
 func undeclared(n *state.Node, s *planner.Snapshot) []corev1.Taint {
 	g := s.FindGroup(n.Group)
 	if g == nil || !n.Ready || n.ReadySince.IsZero() {
@@ -437,8 +433,7 @@ func undeclared(n *state.Node, s *planner.Snapshot) []corev1.Taint {
 	return taints
 }
 
-// unready says what a young node lacks to take the gang's pods, or is empty.
-// again is when waiting for it ends.
+// unready returns what a young node lacks to run the gang's pods; empty for nothing. again is when the wait for it ends.
 func unready(n *state.Node, s *planner.Snapshot) (why string, again time.Time) {
 	if !n.Ready {
 		return "is not Ready", again
@@ -490,7 +485,7 @@ func rollBack(r *Request, v View, f AttemptFailure) Step {
 	a.Phase, a.Failure = RollingBack, &f
 	s := Step{Do: RollBack, Attempt: a, Condition: r.underway("Attempt %d is rolled back: %s", a.Number, &f)}
 	if f.Class != "" {
-		s.Lessons = []Lesson{f.Lesson(r.String())}
+		s.Outcomes = []Outcome{f.Outcome(r.String())}
 	}
 	return s
 }
@@ -506,8 +501,7 @@ func failure(v View, c Call, class v1alpha1.ErrorClass, format string, args ...a
 	return f
 }
 
-// Refused is the step after the cloud has refused a call of the attempt. The
-// machines of the view are those that came.
+// Refused returns the step after the cloud has refused a call of the attempt. The view has the machines that exist.
 func Refused(r *Request, v View, c Call, refusal *cloudprovider.Error) Step {
 	f := failure(v, c, refusal.Class, "")
 	f.Message = fmt.Sprintf("%d of %s were made: %s", f.Got, text.Machines(c.Count), refusal)
@@ -517,13 +511,12 @@ func Refused(r *Request, v View, c Call, refusal *cloudprovider.Error) Step {
 	return rollBack(r, v, f).tallied(r, v)
 }
 
-// undoneWithin is how long an attempt that is rolled back waits until its cloud has accepted to terminate what is left of it. Then the
-// next offering is tried; scale-down terminates the rest, which bears the token of a former attempt.
+// undoneWithin is how long a rollback waits for its cloud to accept the terminations. After that, the next offering is tried, and
+// scale-down terminates the rest, which has the token of a former attempt.
 const undoneWithin = 2 * time.Minute
 
-// undo takes back by name what is left of an attempt that is rolled back, until
-// nothing is. Machines that run pods are handed over to scale-down, which gives them back once
-// they are idle.
+// undo terminates by name what is left of an attempt that is rolled back. Machines that run pods are left to scale-down, which terminates
+// them when they are idle.
 func undo(r *Request, v View) (s Step, undone bool) {
 	var left []cloudprovider.Machine
 	for _, m := range v.Machines {
@@ -557,9 +550,8 @@ func handOver(r *Request, kept []*state.Node) Step {
 	return Step{Do: RollBack, Attempt: a, Condition: r.underway("Attempt %d was rolled back: %s; %s", a.Number, &f, sayKept(kept))}
 }
 
-// occupied is the node of an attempt's machine where it runs pods of its gang or of others: the machine is not terminated for the
-// sake of the attempt. It is nil where there are none but pods of DaemonSets, static ones, and those that wait in vain for a
-// kubelet that is lost.
+// occupied returns the node of an attempt's machine if it runs pods of the gang or of others, so that the machine is not terminated. It is
+// nil if there are only pods of DaemonSets, static pods, and pods that wait in vain for a lost kubelet.
 func occupied(v View, m cloudprovider.Machine) *state.Node {
 	n := v.Nodes.Find(v.Hosts[m.ProviderID])
 	if n == nil || n.Pods == 0 || n.Lost(v.Now) && n.Pods == n.Terminating {
@@ -570,14 +562,14 @@ func occupied(v View, m cloudprovider.Machine) *state.Node {
 
 // sayKept says that the machines of these nodes stay, and why.
 func sayKept(nodes []*state.Node) string {
-	why := stranger(slices.Values(nodes))
+	why := unbookedPod(slices.Values(nodes))
 	if why == "" {
 		why = fmt.Sprintf("%s run on node %s", text.Pods(nodes[0].Pods), nodes[0].Name)
 	}
 	return fmt.Sprintf("%s of it will be given back once idle: %s", text.Machines(len(nodes)), why)
 }
 
-// parted are those of the machines that may be terminated, and the nodes of those that run pods.
+// parted returns the machines that may be terminated, and the nodes of those that run pods.
 func parted(v View, machines []cloudprovider.Machine) (vacant []cloudprovider.Machine, kept []*state.Node) {
 	for _, m := range machines {
 		if n := occupied(v, m); n != nil {
@@ -589,14 +581,14 @@ func parted(v View, machines []cloudprovider.Machine) (vacant []cloudprovider.Ma
 	return vacant, kept
 }
 
-// joined is the request once the machines of its attempt are its own.
+// joined returns the request after the machines of its attempt have become its own.
 func (r *Request) joined() *Request {
 	out := *r
 	out.Attempt.Phase = Done
 	return &out
 }
 
-// closed is the request once its attempt is undone.
+// closed returns the request after its attempt is undone.
 func closed(r *Request) *Request {
 	out := *r
 	out.Attempt.Phase = Done
@@ -604,13 +596,12 @@ func closed(r *Request) *Request {
 	return &out
 }
 
-// shareAgain is how soon an attempt that launches nothing may follow another one. What
-// others leave may change with every one of their steps, and each attempt is a write.
+// shareAgain is the minimum interval between an attempt that launches nothing and the next one. The room on machines of others may change
+// with each of their steps, and each attempt is a write.
 const shareAgain = time.Second
 
-// nextShared says what an attempt does next whose own machines, if it has any, are there,
-// and which lacks the room that others are to leave. ok is false where it has to be given
-// up.
+// nextShared returns the next step of an attempt whose own machines, if any, have joined, and which lacks the room on machines of others.
+// ok is false if it has to be given up.
 func nextShared(r *Request, v View, rest Step) (s Step, ok bool) {
 	if in := v.Upcoming.Of(r.UID); in != nil && in.Forecast(v.Memo).Fits {
 		rest.At = when.Earliest(rest.At, in.Until())
@@ -627,7 +618,7 @@ func nextShared(r *Request, v View, rest Step) (s Step, ok bool) {
 	return s, true
 }
 
-// claimIdle has the nodes booked, in place of a rest, that the gang counts on and that would be given back meanwhile.
+// claimIdle books, instead of a rest, the idle nodes that the gang counts on and that would be terminated otherwise.
 func claimIdle(r *Request, v View, rest Step) Step {
 	if in := v.Upcoming.Of(r.UID); in != nil && rest.Do == Rest && len(r.Attempt.Shares) > 0 {
 		if idle := in.Idle(v.Memo); len(idle) > 0 {
@@ -637,7 +628,7 @@ func claimIdle(r *Request, v View, rest Step) Step {
 	return rest
 }
 
-// alone is the view of a gang that has shared machines in vain.
+// alone returns the view of a gang that has shared machines in vain.
 func (v View) alone() View {
 	s := *v.Snapshot
 	s.Alone = true
@@ -645,7 +636,7 @@ func (v View) alone() View {
 	return v
 }
 
-// counting is the view where the gang counts on that room, nil being none.
+// counting returns the view in which the gang counts on that room; nil is none.
 func (v View) counting(on *planner.Upcoming) View {
 	s := *v.Snapshot
 	s.Upcoming = on

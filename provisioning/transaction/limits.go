@@ -8,8 +8,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// Holdings are the machines that a namespace has: launched for its requests and not
-// ended, or asked for by an attempt that is under way.
+// Holdings are the machines that a namespace has: launched for its requests and not ended, or requested by an attempt in flight.
 type Holdings struct {
 	Machines int
 	// Devices of the machines, such as GPUs, by name.
@@ -38,9 +37,9 @@ type Limit struct {
 	Policy string
 	// Machines; negative without a bound.
 	Machines int
-	// Devices by name; one that is missing has no bound.
+	// Devices by name; a missing one has no limit.
 	Devices nodegroups.Resources
-	// MicroUSDPerHour; negative without a bound.
+	// MicroUSDPerHour; negative for no limit.
 	MicroUSDPerHour int64
 }
 
@@ -56,8 +55,7 @@ func LimitFrom(policy string, l *v1alpha1.CapacityLimits) Limit {
 	return out
 }
 
-// NamespacesOf reads which namespaces a CapacityPolicy is for. A selector that cannot be read
-// selects all, rather than none.
+// NamespacesOf returns the selector of a CapacityPolicy's namespaces. An invalid selector selects all namespaces rather than none.
 func NamespacesOf(s *metav1.LabelSelector) labels.Selector {
 	if s == nil {
 		return labels.Everything()

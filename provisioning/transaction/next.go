@@ -15,11 +15,10 @@ import (
 	"github.com/muster-dev/muster/provisioning/when"
 )
 
-// blockedFor is for how long pods may be kept from starting until people are told: a registry may be away for a short while.
+// blockedFor is how long pods may fail to start before this is reported: a registry may be unavailable for a short time.
 const blockedFor = 3 * time.Minute
 
-// strandedFor is for how long pods may be stranded: a node may be about to be ready
-// again.
+// strandedFor is how long pods may be stranded: a node may soon be ready again.
 const strandedFor = time.Minute
 
 // Next says what to do for a request now. It is called again after every change
@@ -47,7 +46,7 @@ func Next(r *Request, v View) Step { return next(r, v).tallied(r, v) }
 func next(r *Request, v View) Step {
 	switch {
 	case len(v.Lost) > 0 && r.Status != Pending:
-		return tell(r, v)
+		return reportLoss(r, v)
 	case r.Status == Over:
 		return nextOver(r, v)
 	case r.Leaving:
@@ -83,10 +82,9 @@ func nextLeaving(r *Request, v View) Step {
 	return end(r, v, Step{Do: Fail, Condition: failed(ReasonDeleted, why)})
 }
 
-// tell of nodes that are lost. Whether a gang that runs is to be stopped then is for
-// the request or its CapacityPolicy to say. Where many machines seem lost at once it is
-// not, for now: their pods may run on.
-func tell(r *Request, v View) Step {
+// reportLoss reports the loss of nodes. The request or its CapacityPolicy decides whether a running gang is stopped. If many machines seem
+// lost at once, it is not stopped for now: its pods may still run.
+func reportLoss(r *Request, v View) Step {
 	s := Step{Do: Tell, Attempt: r.Attempt, Lost: v.Lost}
 	inUse := lostInUse(r, v.Lost)
 	if r.Status != Over && r.Repair == nil || !r.Policy.RevokeOnLoss || len(inUse) == 0 {
@@ -110,13 +108,13 @@ func tell(r *Request, v View) Step {
 	return stop(r, v, lost)
 }
 
-// isBack reports whether a lost node is there again. Pods that did not live through it will be stranded.
+// isBack reports whether a lost node exists again. Pods that did not survive will be stranded.
 func (v View) isBack(l LostNode) bool {
 	n := v.Nodes.Find(l.Name)
 	return n != nil && (n.Ready || n.Machine != nil)
 }
 
-// stop the gang for the loss of nodes, unless others can stand in for them.
+// stop stops the gang for the loss of nodes, unless other nodes can replace them.
 func stop(r *Request, v View, lost []LostNode) Step {
 	if s, ok := reopen(r, v, lostInUse(r, lost)); ok {
 		s.Lost = lost
@@ -126,17 +124,17 @@ func stop(r *Request, v View, lost []LostNode) Step {
 		Condition: condition(provreq.CapacityRevoked, metav1.ConditionTrue, ReasonMachineLost, LossMessage(lost))}
 }
 
-// spares reports whether the gang is not stopped, for now, for the loss of that node.
+// spares reports whether the gang is not stopped for now for the loss of that node.
 func (v View) spares(l LostNode) bool { return l.Pods > 0 && v.Spared[l.Group] }
 
-// mayReturn reports whether nodes of the request's machines may come back, which went before this process could see it.
+// mayReturn reports whether nodes of the request's machines may return that were deleted before this process could see it.
 func (v View) mayReturn() bool {
 	return slices.ContainsFunc(v.Machines, func(m cloudprovider.Machine) bool {
 		return m.State == cloudprovider.Running && v.Spared[m.Group] && v.Hosts[m.ProviderID] == ""
 	})
 }
 
-// nextHeld stops a gang that was spared once it is certain that it has lost machines.
+// nextHeld stops a gang that was spared when it is certain that it has lost machines.
 func nextHeld(r *Request, v View) (s Step, decided bool) {
 	if slices.ContainsFunc(v.Held, v.spares) {
 		return Step{Do: Rest, At: v.Now.Add(sparedAgain)}, true
@@ -148,7 +146,7 @@ func nextHeld(r *Request, v View) (s Step, decided bool) {
 	return stop(r, v, gone), true
 }
 
-// nextBlocked reports pods that cannot start, and revokes machines that are paid for in vain.
+// nextBlocked reports pods that cannot start, and revokes machines that cost money in vain.
 func nextBlocked(r *Request, v View) Step {
 	switch {
 	case v.Blocked.Pods == 0 && r.Blocked:
@@ -176,10 +174,9 @@ func nextBlocked(r *Request, v View) Step {
 	return Step{Do: Rest, At: again}
 }
 
-// nextOver looks after a gang that runs. Its pods select the label of its booking, so
-// what is stranded can run nowhere where less is left of that than they take: a machine
-// was lost while Muster was down, or after its pods had been stopped, or others have got the
-// room. Where there is enough they wait for pods of their own gang that are stopping.
+// nextOver handles a running gang. Its pods select the label of its booking. If less is left of the booking than pods need, they are
+// stranded: a machine was lost while Muster was down, or after its pods had been stopped, or others use the room. If enough is left, they
+// wait for pods of their own gang that are stopping.
 func nextOver(r *Request, v View) Step {
 	if s, decided := nextHeld(r, v); decided && r.Policy.RevokeOnLoss {
 		return s

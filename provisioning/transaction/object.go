@@ -17,15 +17,14 @@ func TemplatesOf(r *provreq.ProvisioningRequest) []types.NamespacedName {
 	return out
 }
 
-// IsHeld reports whether the request belongs to a Workload: its queue lets no pod be
-// created before the capacity is there. An owner that only claims so lets its own gang
-// begin in part.
+// IsHeld reports whether the request belongs to a Workload, whose queue creates no pod before the capacity exists. An owner that only
+// claims to be one lets its own gang start in part.
 func IsHeld(r *provreq.ProvisioningRequest) bool {
 	owner := metav1.GetControllerOf(r)
 	return owner != nil && owner.Kind == "Workload"
 }
 
-// WorkloadOf is the UID of the Workload that a request was made for; empty for none.
+// WorkloadOf returns the UID of the Workload of a request; empty for none.
 func WorkloadOf(r *provreq.ProvisioningRequest) types.UID {
 	if !IsHeld(r) {
 		return ""
@@ -33,17 +32,15 @@ func WorkloadOf(r *provreq.ProvisioningRequest) types.UID {
 	return metav1.GetControllerOf(r).UID
 }
 
-// IsConsumed reports whether all pods of a request have come, and have not been told since
-// to stop.
+// IsConsumed reports whether all pods of a request have arrived, and have not been stopped since.
 func IsConsumed(r *provreq.ProvisioningRequest) bool {
 	c := meta.FindStatusCondition(r.Status.Conditions, provreq.BookingExpired)
 	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == ReasonBookingConsumed &&
 		!meta.IsStatusConditionTrue(r.Status.Conditions, provreq.CapacityRevoked)
 }
 
-// LetsGo reports whether the request is being deleted and holds nothing that has to be accounted for; a finalizer may keep it for long.
-// A booking that no pod has used ends at once. A launch is rolled back first, and a running gang keeps its booking until the request is
-// gone.
+// LetsGo reports whether the request is being deleted and holds nothing that has to be accounted for. A finalizer may keep it for long. An
+// unused booking ends at once. A launch is rolled back first, and a running gang keeps its booking until the request is gone.
 func LetsGo(r *provreq.ProvisioningRequest) bool {
 	if r.DeletionTimestamp.IsZero() || IsConsumed(r) {
 		return false
@@ -52,7 +49,7 @@ func LetsGo(r *provreq.ProvisioningRequest) bool {
 	return StatusOf(r) == Over || !a.InFlight() || len(a.Launches) == 0
 }
 
-// ProvisionedAt is since when the pods of a request may come; zero where they may not.
+// ProvisionedAt returns since when the pods of a request may be created; zero if they may not.
 func ProvisionedAt(r *provreq.ProvisioningRequest) time.Time {
 	c := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned)
 	if c == nil || c.Status != metav1.ConditionTrue {
@@ -73,8 +70,8 @@ func StatusOf(r *provreq.ProvisioningRequest) Status {
 	}
 }
 
-// AttemptOf reads the attempt on record. A record that was edited and cannot be read counts
-// as none: its machines are orphans then, and go.
+// AttemptOf reads the recorded attempt. A record that was edited and cannot be read counts as none: its machines become orphans and are
+// terminated.
 func AttemptOf(r *provreq.ProvisioningRequest) Attempt {
 	a, err := DecodeAttempt(string(r.Status.ProvisioningClassDetails[AttemptDetail]))
 	if err != nil {
@@ -83,10 +80,10 @@ func AttemptOf(r *provreq.ProvisioningRequest) Attempt {
 	return a
 }
 
-// course is the order of conditions, the last first.
+// course is the order of conditions, the last one first.
 var course = []string{provreq.Failed, provreq.CapacityRevoked, provreq.BookingExpired, provreq.Provisioned, provreq.Accepted}
 
-// LastCondition is the last condition in the course of the request that is true, or None.
+// LastCondition returns the last condition of the request in that order that is true, or None.
 func LastCondition(r *provreq.ProvisioningRequest) string {
 	for _, c := range course {
 		if meta.IsStatusConditionTrue(r.Status.Conditions, c) {

@@ -8,7 +8,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 )
 
-// Reasons of the condition DryRun.
+// The reasons of the condition DryRun.
 const (
 	ReasonWouldBook   = "WouldBook"
 	ReasonWouldLaunch = "WouldLaunch"
@@ -16,9 +16,8 @@ const (
 	ReasonWouldFail   = "WouldFail"
 )
 
-// Observed is the step that says in the request's status what s would do. It is Rest for what a
-// Muster that only observes says nothing about: requests that others have Provisioned, and
-// attempts from before it only observed, which stay as they are.
+// Observed returns the step that reports in the request's status what s would do. It is Rest for requests that others have Provisioned,
+// and for attempts from before the dry run, which stay as they are.
 func Observed(r *Request, s Step) Step {
 	out := Step{Do: Rest, At: s.At}
 	if r.Status != Pending || r.Attempt.InFlight() {

@@ -7,7 +7,7 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 )
 
-func TestWhatADryRunTells(t *testing.T) {
+func TestWhatADryRunReports(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		story *story

@@ -13,8 +13,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// Parameters of requests that Muster reads, beside those that come before a
-// CapacityPolicy.
+// The parameters of requests that override a CapacityPolicy.
 const (
 	ParamValidUntil = "ValidUntilSeconds"
 	ParamNoRetry    = "noRetry"
@@ -22,8 +21,7 @@ const (
 	ParamProcessor  = "processorInstance"
 )
 
-// Provisioning classes that Muster knows, with the aliases that only Muster
-// serves.
+// The provisioning classes of Muster, and the aliases that only Muster serves.
 const (
 	ClassCheckCapacity      = "check-capacity.muster.dev"
 	ClassAtomicScaleUp      = "atomic-scale-up.muster.dev"
@@ -34,7 +32,7 @@ const (
 // KnownClasses are all classes that Muster can serve.
 var KnownClasses = Classes{ClassCheckCapacityStock, ClassAtomicScaleUpStock, ClassCheckCapacity, ClassAtomicScaleUp}
 
-// Server says which requests are served here.
+// Server selects the requests that are served here.
 type Server interface {
 	Serves(r *provreq.ProvisioningRequest) bool
 }
@@ -48,7 +46,7 @@ func (c Classes) Serves(r *provreq.ProvisioningRequest) bool { return Instance{C
 // Instance is one of several provisioners in a cluster.
 type Instance struct {
 	Classes Classes
-	// Name of the instance, which requests may ask for; empty without.
+	// Name of the instance, which requests may name; empty for none.
 	Name string
 }
 
@@ -62,8 +60,8 @@ func (i Instance) Serves(r *provreq.ProvisioningRequest) bool {
 // defaultValidFor is how long a request waits for capacity by default.
 const defaultValidFor = 7 * 24 * time.Hour
 
-// Parameters reads those of the request, which come before its CapacityPolicy; lacking is what
-// it lacks where it cannot have the one that it names.
+// Parameters reads the parameters of the request, which override its CapacityPolicy. lacking says why it may not use the policy that it
+// names.
 func (r *Request) Parameters(parameters map[string]provreq.Parameter, class state.Class, policy *v1alpha1.CapacityPolicy, lacking string) {
 	r.ValidFor, r.Lacking = defaultValidFor, lacking
 	if v := string(parameters[ParamValidUntil]); v != "" {
@@ -86,7 +84,7 @@ func (r *Request) Parameters(parameters map[string]provreq.Parameter, class stat
 	var looser *v1alpha1.LooserError
 	switch {
 	case errors.As(err, &looser):
-		// An admin may still allow it.
+		// An administrator may still allow it.
 		r.Lacking = cmp.Or(r.Lacking, "parameter "+err.Error())
 	case err != nil:
 		r.Invalid = "parameter " + err.Error()

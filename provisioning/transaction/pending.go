@@ -15,8 +15,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/when"
 )
 
-// manifestGrace is how long after a request the objects may come without which it
-// fails for good: a manifest may have them in any order, and they are watched apart.
+// manifestGrace is how long after a request the objects that it needs may arrive before it fails: a manifest may have them in any order,
+// and each kind has its own watch.
 const manifestGrace = 3 * time.Second
 
 func nextPending(r *Request, v View) Step {
@@ -47,8 +47,8 @@ func nextPending(r *Request, v View) Step {
 		v = v.alone()
 	}
 	plan := v.plan(r, rest)
-	if f := r.Attempt.Failure; f != nil && f.Squatted && plan.Outcome == planner.Launch && v.Now.Before(f.Time.Add(strangerPause)) {
-		again := f.Time.Add(strangerPause)
+	if f := r.Attempt.Failure; f != nil && f.Taken && plan.Outcome == planner.Launch && v.Now.Before(f.Time.Add(unbookedPause)) {
+		again := f.Time.Add(unbookedPause)
 		return wait(r, v, ReasonFailedToBook, fmt.Sprintf("Attempt %d was rolled back: %s. Next launch at %s",
 			r.Attempt.Number, f.Message, again.UTC().Format(time.RFC3339)), again)
 	}
@@ -69,10 +69,10 @@ func nextPending(r *Request, v View) Step {
 		reason = ReasonFailedToCheck
 	}
 	message := and("Capacity is not found now: "+plan.Message(), deleted(r, v))
-	return wait(r, v, reason, and(message, stranger(v.Nodes.OwnedBy(nodeset.Squatted))), plan.Until)
+	return wait(r, v, reason, and(message, unbookedPod(v.Nodes.OwnedBy(nodeset.Taken))), plan.Until)
 }
 
-// deleted says that the NodeGroup was deleted in which the last attempt launched: no reason of a plan names it any more. Empty if none was.
+// deleted says that the NodeGroup of the last attempt's launch was deleted, which no reason of a plan mentions. Empty if none was.
 func deleted(r *Request, v View) string {
 	f := r.Attempt.Failure
 	if f == nil || f.Group == "" || v.FindGroup(f.Group) != nil {
@@ -81,8 +81,7 @@ func deleted(r *Request, v View) string {
 	return fmt.Sprintf("attempt %d launched in NodeGroup %s, which was deleted", r.Attempt.Number, f.Group)
 }
 
-// leftovers are nodes that still bear the label of an earlier request of the same
-// name: the gang's pods would select them.
+// leftovers returns nodes that still have the label of an earlier request of the same name, which the gang's pods would select.
 func leftovers(r *Request, v View) (names []string) {
 	for n := range v.Nodes.OwnedBy(nodeset.KeyedBy(r.Gang.Key)) {
 		for i := range n.Labelled {
@@ -96,8 +95,7 @@ func leftovers(r *Request, v View) (names []string) {
 	return names
 }
 
-// wait reports why the request waits, until something changes or that time; a
-// request that must not wait fails.
+// wait reports why the request waits, until something changes or that time. A request that must not wait fails.
 func wait(r *Request, v View, reason, why string, until time.Time) Step {
 	if !r.NoRetry {
 		return end(r, v, Step{Do: Report, Condition: waiting(reason, why), At: when.Earliest(until, r.deadline())})
@@ -173,7 +171,7 @@ func stopBuying(r *Request, v View, stopped purchases.Record) Step {
 	if r.Status == Pending {
 		s = wait(r, v, ReasonPurchasesStopped, stopped.String(), stopped.Until)
 	}
-	stopped.Needed = cmp.Or(r.Purchases, v.Carried).Needed // this attempt is not begun
+	stopped.Needed = cmp.Or(r.Purchases, v.Carried).Needed // this attempt is not started
 	s.Purchases = &stopped
 	return s
 }
@@ -192,8 +190,7 @@ func sayLaunches(launches []planner.GroupCount) (out string) {
 // opens reports whether nodes that are booked now may be opened at once.
 func (r *Request) opens() bool { return r.PodsHeld || r.Status == Provisioned }
 
-// claim has the nodes booked that the plan uses, and says that the request is
-// Provisioned once they are, and have settled.
+// claim books the nodes of the plan. When they are booked and have settled, the request is Provisioned.
 func claim(r *Request, v View, plan planner.Verdict, reason string) Step {
 	s := Step{Do: Book, Attempt: r.Attempt, Open: r.opens()}
 	s.Book, s.Unbook = r.difference(v, plan, s.Open)
@@ -213,7 +210,7 @@ func claim(r *Request, v View, plan planner.Verdict, reason string) Step {
 	return provision(r, v, reason)
 }
 
-// provision says that all is there. The attempt, if there is one, is done.
+// provision reports that all capacity exists. The attempt, if there is one, is done.
 func provision(r *Request, v View, reason string) Step {
 	a := r.Attempt
 	a.Phase = Done
@@ -221,13 +218,12 @@ func provision(r *Request, v View, reason string) Step {
 	if r.Status == Provisioned {
 		since = r.bookingSince()
 	}
-	return Step{Do: Provision, Attempt: a, Lessons: successes(r, v), Condition: provisioned(reason, fmt.Sprintf(
+	return Step{Do: Provision, Attempt: a, Outcomes: successes(r, v), Condition: provisioned(reason, fmt.Sprintf(
 		"Capacity is booked for %s until %s%s", text.Pods(r.Pods), r.bookedUntil(since).UTC().Format(time.RFC3339), sayDomains(r, v)))}
 }
 
-// difference is what is to be booked and unbooked so that the plan, which is about
-// the pods that have not come yet, is what is booked. Nodes that pods of the gang
-// have come to stay booked.
+// difference returns what to book and unbook so that the bookings match the plan, which is about the pods that have not arrived yet. Nodes
+// with pods of the gang stay booked.
 func (r *Request) difference(v View, plan planner.Verdict, open bool) (book []planner.Placement, unbook []string) {
 	used := map[string]bool{}
 	for _, p := range plan.Placement {
@@ -255,9 +251,8 @@ func (r *Request) difference(v View, plan planner.Verdict, open bool) (book []pl
 	return book, unbook
 }
 
-// successes are the calls of an attempt that has been under way, all of whose
-// machines have joined.
-func successes(r *Request, v View) (out []Lesson) {
+// successes returns the calls of an attempt in flight whose machines have all joined.
+func successes(r *Request, v View) (out []Outcome) {
 	if !r.Attempt.InFlight() {
 		return nil
 	}
@@ -268,13 +263,13 @@ func successes(r *Request, v View) (out []Lesson) {
 				f.Taints = undeclared(n, v.Snapshot) // the gang tolerates them, and others may not
 			}
 		}
-		out = append(out, f.Lesson(r.String()))
+		out = append(out, f.Outcome(r.String()))
 	}
 	return out
 }
 
-// plan for the pods that are left of a request's gang, within what its namespace
-// may have: over a limit of price there may be a cheaper way.
+// plan plans for the remaining pods of a request's gang, within the limits of its namespace. Above a limit of price there may be a cheaper
+// way.
 func (v *View) plan(r *Request, rest state.Gang) planner.Verdict {
 	plan := v.Memo.Plan(v.Snapshot, r.EquivalenceClass, rest, r.Policy)
 	over := v.over(r, plan)
@@ -297,7 +292,7 @@ func (v *View) plan(r *Request, rest state.Gang) planner.Verdict {
 	return planner.Verdict{Outcome: planner.Wait, Reasons: over, Until: v.BackoffEnds(&rest)}
 }
 
-// bookedNodes are those that the request has booked, by name.
+// bookedNodes returns the names of the nodes that the request has booked.
 func bookedNodes(r *Request, v View) (names []string) {
 	for n := range v.Nodes.BookedBy(r.UID) {
 		names = append(names, n.Name)
@@ -305,7 +300,7 @@ func bookedNodes(r *Request, v View) (names []string) {
 	return names
 }
 
-// over says which limits the launches of a plan would break.
+// over returns the limits that the launches of a plan would exceed.
 func (v *View) over(r *Request, plan planner.Verdict) (out []planner.Reason) {
 	if len(plan.Launches) == 0 || len(v.Limits) == 0 {
 		return nil

@@ -20,19 +20,17 @@ import (
 	"github.com/muster-dev/muster/provisioning/when"
 )
 
-// unreadyGrace is how long a booked node may be unready until its room counts as
-// lost: a kubelet that restarts is no reason to move a gang.
+// unreadyGrace is how long a booked node may be unready before its room counts as lost: a restart of the kubelet is no reason to move a
+// gang.
 const unreadyGrace = 30 * time.Second
 
-// devicesGrace is how long a booked node may offer fewer devices than are booked there, until
-// these count as lost: it offers none while its device plugin or its kubelet restarts, until
-// the plugin has registered again.
+// devicesGrace is how long a booked node may offer fewer devices than are booked before they count as lost: it offers none while its
+// kubelet or device plugin restarts.
 const devicesGrace = 2 * time.Minute
 
-// nextProvisioned looks after a booking until its pods have come, or its time is
-// over. The request stays Provisioned in the meantime, whatever happens to its
-// machines: pods may have been created, and their controller takes that
-// condition for final. What is lost is booked elsewhere or launched again.
+// nextProvisioned handles a booking until its pods have arrived or its time is over. The request stays Provisioned in the meantime,
+// whatever happens to its machines: pods may have been created, and their controller takes that condition for final. Lost capacity is
+// booked elsewhere or launched again.
 func nextProvisioned(r *Request, v View) Step {
 	rest, came := remaining(r, v.Snapshot)
 	since := r.bookingSince()
@@ -55,7 +53,7 @@ func nextProvisioned(r *Request, v View) Step {
 		}
 		return expire(r, v, why)
 	case len(r.Missing) > 0:
-		return Step{Do: Rest, At: until} // what is to come is not known any more
+		return Step{Do: Rest, At: until} // the pods that have yet to arrive are no longer known
 	}
 	undoing := r.Attempt.Phase == RollingBack
 	if undoing {
@@ -86,7 +84,7 @@ func nextProvisioned(r *Request, v View) Step {
 	switch {
 	case !suffice(v, own, rest):
 		return repair(r, v, own, rest, until)
-	case isShort || undoing: // no more: what was lost is back
+	case isShort || undoing: // all lost capacity is back
 		s := provision(r, v, r.provisionedBy())
 		s.Do = Report
 		return s
@@ -94,9 +92,8 @@ func nextProvisioned(r *Request, v View) Step {
 	return Step{Do: Rest, At: when.Earliest(until, again)}
 }
 
-// ownNodes are those that the request has booked, or launched with success. Nodes
-// that are unready, or lack devices, for a short while only are among them as if they
-// did not; again is when the first such while ends.
+// ownNodes returns the nodes that the request has booked, or launched with success. It includes nodes that have been unready, or have
+// lacked devices, only for a short time; again is when the first such grace period ends.
 func ownNodes(r *Request, v View) (own *nodeset.Set, again time.Time) {
 	own = nodeset.New()
 	add := func(n *state.Node) {
@@ -125,8 +122,8 @@ func ownNodes(r *Request, v View) (own *nodeset.Set, again time.Time) {
 	return own, again
 }
 
-// withDevices is the node once it offers all devices that are booked there for pods to come, or that
-// machines of its NodeGroup have; nil where it offers them now.
+// withDevices returns the node with all devices that are booked there for pods that have not arrived, or that machines of its NodeGroup
+// have; nil if it offers them now.
 func withDevices(n *state.Node, r *Request, v View) *state.Node {
 	wanted, has := nodegroups.Resources{}, n.Free
 	if n.BookingOf(r.UID) != nil {
@@ -154,8 +151,7 @@ func withDevices(n *state.Node, r *Request, v View) *state.Node {
 	return out
 }
 
-// open lets the pods of the gang come to its nodes, and gives back what it has
-// launched and does not need beside them.
+// open opens the gang's nodes for its pods, and terminates launched machines that it does not need.
 func open(r *Request, v View, own *nodeset.Set, rest state.Gang) Step {
 	opened := true
 	for n := range own.All() {
@@ -180,8 +176,8 @@ func open(r *Request, v View, own *nodeset.Set, rest state.Gang) Step {
 	return release(r, own, func(*state.Node) bool { return true })
 }
 
-// staying are the nodes without those that were closed for the gang to leave them: the write by which it leaves one may be lost
-// when the others are opened already.
+// staying returns the nodes without those that were closed for the gang to leave them. The write that unbooks them may fail after the
+// others have been opened.
 func staying(own *nodeset.Set, r *Request) *nodeset.Set {
 	out, left := nodeset.New(), false
 	for n := range own.All() {
@@ -197,8 +193,7 @@ func staying(own *nodeset.Set, r *Request) *nodeset.Set {
 	return out
 }
 
-// release takes such machines back that were launched for the gang, if it does not use them: it has found room on its other
-// nodes meanwhile.
+// release terminates matching machines that were launched for the gang, if it does not use them because it has room on its other nodes.
 func release(r *Request, own *nodeset.Set, such func(*state.Node) bool) Step {
 	s := Step{Do: Rest, Attempt: r.Attempt}
 	for n := range own.All() {
@@ -211,8 +206,8 @@ func release(r *Request, own *nodeset.Set, such func(*state.Node) bool) Step {
 	return s
 }
 
-// elsewhere reports whether the node is in another domain than all pods that are left must be in: others came there while it was
-// launched.
+// elsewhere reports whether the node is outside of the domain that all remaining pods require, because other pods arrived there while the
+// node was launched.
 func elsewhere(rest *state.Gang, v View, n *state.Node) bool {
 	return !slices.ContainsFunc(rest.PodSets, func(ps state.PodSet) bool {
 		p, _ := ps.Read(rest.Namespace, v.Objects)
@@ -228,9 +223,9 @@ func elsewhere(rest *state.Gang, v View, n *state.Node) bool {
 	})
 }
 
-// rebook has the nodes booked that the plan uses, if they are not. A gang that must be together, as a whole or in slices, leaves
-// the nodes of another domain first: they are closed, and the others opened once no pod that the scheduler had assumed there can
-// land any more, nor has one landed that caches do not show yet.
+// rebook books the nodes of the plan. A gang that must be together, as a whole or in slices, leaves the nodes of another domain first.
+// They are closed, and the others are opened when no pod that the scheduler had assumed there can arrive any more and the API server has
+// none there.
 func rebook(r *Request, v View, plan planner.Verdict) Step {
 	s := Step{Do: Book, Open: true, Attempt: r.Attempt}
 	if s.Book, s.Unbook = r.difference(v, plan, s.Open); len(s.Book)+len(s.Unbook) == 0 {
@@ -248,8 +243,8 @@ func rebook(r *Request, v View, plan planner.Verdict) Step {
 	return s
 }
 
-// leaves are those of the nodes to unbook that were closed for it, and those that are open and in another domain than a node to
-// book; settled is when the former may be left for good.
+// leaves returns the nodes to unbook that were closed for it, and those that are open and in another domain than a node to book. settled
+// is when the closed ones may be left for good.
 func leaves(r *Request, v View, book []planner.Placement, unbook []string) (open, closed []string, settled time.Time) {
 	keys := slices.Concat(r.common(), r.Gang.Levels(&r.Policy))
 	for _, name := range unbook {
@@ -271,8 +266,7 @@ func leaves(r *Request, v View, book []planner.Placement, unbook []string) (open
 	return open, closed, settled
 }
 
-// suffice reports whether the nodes have room for the pods. Where all are alike that is
-// seen from what remains of the bookings.
+// suffice reports whether the nodes have room for the pods. If all pods are equal, the remaining bookings show it.
 func suffice(v View, own *nodeset.Set, rest state.Gang) bool {
 	if len(rest.PodSets) == 1 {
 		if p, _ := rest.PodSets[0].Read(rest.Namespace, v.Objects); p != nil && !p.Between() {
@@ -294,15 +288,13 @@ func suffice(v View, own *nodeset.Set, rest state.Gang) bool {
 	return ok
 }
 
-// repair plans again for the pods that have not come, and says what is short where
-// that fails: until there is room, or the booking's time is over. A booking that
-// has lost machines, and that no pod has begun to use, ends at once, so that what
-// is left of it serves others.
+// repair plans again for the pods that have not arrived, and reports the shortage if that fails, until there is room or the booking's time
+// is over. A booking that has lost machines and that no pod uses yet ends at once, so that others can use the rest.
 func repair(r *Request, v View, own *nodeset.Set, rest state.Gang, until time.Time) Step {
 	if s := release(r, own, func(n *state.Node) bool { return elsewhere(&rest, v, n) }); s.Do != Rest {
 		return s
 	}
-	v = v.counting(nil) // a gang whose pods may have come has no time to wait for others
+	v = v.counting(nil) // a gang whose pods may have arrived has no time to wait for others
 	plan, in := v.mend(r, rest)
 	switch plan.Outcome {
 	case planner.Fits, planner.Launch:
@@ -311,7 +303,7 @@ func repair(r *Request, v View, own *nodeset.Set, rest state.Gang, until time.Ti
 			return s
 		}
 		if plan.Outcome == planner.Launch {
-			s.Unbook, s.Leave = nil, nil // what is lost may come back, until there is something in its place
+			s.Unbook, s.Leave = nil, nil // lost capacity may return until it is replaced
 		}
 		if len(s.Book)+len(s.Unbook) > 0 {
 			s.Do = Repair
@@ -337,7 +329,7 @@ func repair(r *Request, v View, own *nodeset.Set, rest state.Gang, until time.Ti
 		}
 		if v.Active == 0 && state.Lacks(&r.Gang, v.Objects, own.All()) {
 			return expire(r, v, "Booked machines were lost before the pods were bound, and cannot be replaced: "+and(plan.Message(),
-				stranger(v.Nodes.BookedBy(r.UID))))
+				unbookedPod(v.Nodes.BookedBy(r.UID))))
 		}
 	}
 	if !isUnready(&plan) {
@@ -349,9 +341,9 @@ func repair(r *Request, v View, own *nodeset.Set, rest state.Gang, until time.Ti
 		ReasonBookingIsShort, "The booking no longer fits: "+shortage(r, v, rest, &plan))}
 }
 
-// keepPart handles machines that were launched for the gang and have no booking, because a process ended before it opened them,
-// while others are lost and cannot be replaced for now. It opens them for as many pods as fit there, and gives them back if none
-// does. ok is false if there are no such machines.
+// keepPart handles machines that were launched for the gang and have no booking because a process ended before it opened them, while other
+// machines are lost and cannot be replaced for now. It opens them for as many pods as fit there, and terminates them if none does. ok is
+// false if there are no such machines.
 func keepPart(r *Request, v View, own *nodeset.Set, rest state.Gang) (s Step, ok bool) {
 	unopened := false
 	for n := range own.All() {
@@ -406,19 +398,18 @@ func placePart(v View, own *nodeset.Set, rest state.Gang) (placed []planner.Plac
 	return placed
 }
 
-// shortage says what the rest of a gang lacks, by a plan for it.
+// shortage returns what the rest of a gang lacks, according to a plan for it.
 func shortage(r *Request, v View, rest state.Gang, plan *planner.Verdict) string {
 	left := 0
 	for i := range rest.PodSets {
 		left += rest.PodSets[i].Count
 	}
 	return fmt.Sprintf("the %s not bound yet do not all fit on the booked nodes: %s",
-		text.Pods(left), and(plan.Message(), stranger(v.Nodes.BookedBy(r.UID))))
+		text.Pods(left), and(plan.Message(), unbookedPod(v.Nodes.BookedBy(r.UID))))
 }
 
-// IsWhole reports whether all that a request has booked is there. It stays Provisioned while
-// what was lost is replaced, for the sake of pods that have come. A gang that has not
-// begun had better wait: there may be nothing in its place.
+// IsWhole reports whether all capacity of a booking exists. A request stays Provisioned while lost capacity is replaced, for the sake of
+// running pods. A gang that has not started should wait: there may be no replacement.
 func IsWhole(r *provreq.ProvisioningRequest) bool {
 	c := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned)
 	attempt, err := DecodeAttempt(string(r.Status.ProvisioningClassDetails[AttemptDetail]))

@@ -13,9 +13,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// remaining is the gang without the pods that have come to nodes that it has booked,
-// and how many these are. Pods that run cannot move: those that are left are kept
-// where the gang must be together.
+// remaining returns the gang without the pods that have arrived on nodes that it has booked, and the number of these. Running pods cannot
+// move: if the gang must be together, the remaining pods are bound to their domain.
 func remaining(r *Request, s *planner.Snapshot) (rest state.Gang, came int) {
 	left := make([]int, len(r.Gang.PodSets))
 	for i := range left {
@@ -48,9 +47,8 @@ func remaining(r *Request, s *planner.Snapshot) (rest state.Gang, came int) {
 	return rest, came
 }
 
-// podSetOf tells of which podSet a pod on the node is, by what it takes: one that
-// asks for just this, else for no more, else any that still lacks pods. It is -1
-// where none does.
+// podSetOf returns the podSet of a pod on the node, judged by its requests: a podSet that requests exactly this, or else no more than
+// this, or else any that still lacks pods. It is -1 for none.
 func podSetOf(g *state.Gang, objects fit.Objects, left []int, n *state.Node, takes nodegroups.Resources) int {
 	if len(left) == 1 && left[0] > 0 {
 		return 0
@@ -76,19 +74,17 @@ func podSetOf(g *state.Gang, objects fit.Objects, left []int, n *state.Node, tak
 	return best
 }
 
-// together are the labels of nodes that the pods of a gang have in common, by the
-// policy, as far as some have come.
+// together has the node labels that the pods of a gang must share by the policy, with their values where pods have arrived.
 type together struct {
 	keys []string
-	// gang are those of all podSets, podSets those of each alone. A label on which
-	// pods that have come differ is empty.
+	// gang has the labels of all podSets, podSets those of each alone. The value is empty if pods that have arrived differ.
 	gang    map[string]string
 	podSets []map[string]string
-	// domains that each podSet must be within, and whether it must be in one NodeGroup.
+	// domains are the domains of each podSet, and whether it must be in one NodeGroup.
 	domains  []fit.Domains
 	counts   []int
 	oneGroup bool
-	// came are how many pods of each podSet of slices have come to each domain of these.
+	// came counts the pods of each podSet with slices that have arrived, by domain.
 	came []map[string]int
 }
 
@@ -109,7 +105,7 @@ func newTogether(r *Request) *together {
 	return t
 }
 
-// all are the labels that some pods must have in common.
+// all returns the labels that some pods must share.
 func (t *together) all() []string {
 	keys := slices.Clone(t.keys)
 	if t.oneGroup {
@@ -121,7 +117,7 @@ func (t *together) all() []string {
 	return keys
 }
 
-// add a node that a pod of the podSet has come to.
+// add adds a node on which a pod of the podSet has arrived.
 func (t *together) add(n *state.Node, podSet int) {
 	for _, key := range t.keys {
 		agree(t.gang, key, n.Labels[key])
@@ -142,7 +138,8 @@ func (t *together) add(n *state.Node, podSet int) {
 	}
 }
 
-// left are the pods of a podSet that are left, so many. Those of slices of which some have come are kept to the domains of these.
+// left returns the given number of remaining pods of the podSet, as podSets. Pods of slices that have arrived in part are bound to the
+// domains of these slices.
 func (t *together) left(ps *state.PodSet, i, count int, namespace string, objects fit.Objects) (out []state.PodSet) {
 	labels := t.labels(i)
 	slice, ok := t.domains[i].Slice(t.counts[i])

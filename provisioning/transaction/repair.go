@@ -32,19 +32,18 @@ import (
 // Provisioned and short. The bookings of the nodes that run on are those of a gang that runs, as
 // before: only those of this repair, by its number, are promises. No pod that runs is touched.
 
-// mostLostNodes is how many nodes a repair replaces at most: as many as the status of a Workload names.
+// mostLostNodes is the maximum number of nodes that a repair replaces. It is the number of nodes that the status of a Workload names.
 const mostLostNodes = 8
 
-// mostPodSets is how many podSets a plan is made for at most.
+// mostPodSets is the maximum number of podSets in a plan.
 const mostPodSets = 32
 
 // RepairDetail is the key of the record in status.provisioningClassDetails.
 const RepairDetail = "muster.dev/repair"
 
-// RepairRecord is that of the last repair of a gang that ran. Like that of an attempt it is written
-// before anything is done, and stays.
+// RepairRecord records the last repair of a running gang. Like the record of an attempt, it is written before anything is done, and stays.
 type RepairRecord struct {
-	// Number counts the repairs of a request from 1: its bookings bear it.
+	// Number counts the repairs of a request from 1. The bookings of a repair have its number.
 	Number int `json:"number"`
 	// After is the number of the last attempt before it.
 	After int `json:"after,omitempty"`
@@ -54,7 +53,7 @@ type RepairRecord struct {
 	Lost []LostPods `json:"lost"`
 }
 
-// RepairOf reads the record. One that was edited and cannot be read counts as none.
+// RepairOf reads the record. If it was edited and cannot be read, it counts as none.
 func RepairOf(r *provreq.ProvisioningRequest) (out RepairRecord) {
 	if json.Unmarshal([]byte(r.Status.ProvisioningClassDetails[RepairDetail]), &out) != nil {
 		return RepairRecord{}
@@ -71,7 +70,7 @@ func (p *RepairRecord) Encode() string {
 	return string(out)
 }
 
-// nodes is how many nodes it replaces.
+// nodes is the number of nodes that it replaces.
 func (p *RepairRecord) nodes() int {
 	names := map[string]bool{}
 	for _, l := range p.Lost {
@@ -80,8 +79,7 @@ func (p *RepairRecord) nodes() int {
 	return len(names)
 }
 
-// Repairing is the request as one for the pods that the repair makes up for; ok is false where that cannot
-// be asked for.
+// Repairing returns the request for the pods that the repair replaces; ok is false if they cannot be requested.
 func (r *Request) Repairing(p RepairRecord, objects fit.Objects) (out *Request, ok bool) {
 	again := *r
 	again.Repair, again.Whole, again.Pods, again.EquivalenceClass = &p, r.whole(), 0, ""
@@ -101,7 +99,7 @@ func (r *Request) Repairing(p RepairRecord, objects fit.Objects) (out *Request, 
 	return &again, ok && len(parts) > 0 && len(parts) <= mostPodSets
 }
 
-// lostPart are lost pods of a podSet that are kept to nodes with the labels. They are whole slices, or a part of some.
+// lostPart are lost pods of a podSet that are bound to nodes with the labels. They are whole slices, or a part of some.
 type lostPart struct {
 	podSet int
 	labels map[string]string
@@ -109,7 +107,7 @@ type lostPart struct {
 	count  int
 }
 
-// parts of what was lost; ok is false where the gang has no such podSet.
+// parts returns the lost pods; ok is false if the gang has no such podSet.
 func (p *RepairRecord) parts(whole []state.PodSet) (parts []lostPart, ok bool) {
 	for _, l := range p.Lost {
 		at := slices.IndexFunc(whole, func(ps state.PodSet) bool { return ps.Name == l.PodSet })
@@ -137,7 +135,7 @@ func (p *RepairRecord) parts(whole []state.PodSet) (parts []lostPart, ok bool) {
 	return parts, true
 }
 
-// whole are the podSets of the request, also while a part of them is repaired.
+// whole returns the podSets of the request, even while a part of them is repaired.
 func (r *Request) whole() []state.PodSet {
 	if r.Repair != nil {
 		return r.Whole
@@ -153,7 +151,7 @@ func (r *Request) bookingSince() time.Time {
 	return r.Provisioned.LastTransitionTime.Time
 }
 
-// reopen the booking of a gang that runs for the pods of these nodes, if there is room for them.
+// reopen reopens the booking of a running gang for the pods of these nodes, if there is room for them.
 func reopen(r *Request, v View, lost []LostNode) (s Step, ok bool) {
 	p, ok := repairFor(r, v, lost)
 	if !ok {
@@ -172,7 +170,7 @@ func reopen(r *Request, v View, lost []LostNode) (s Step, ok bool) {
 		ReasonMachineLost, LossMessage(lost)+": others are booked for them, and the rest of the gang runs on")}, true
 }
 
-// repairFor is the repair after the loss of these nodes; ok is false where the gang is to be stopped.
+// repairFor returns the repair after the loss of these nodes; ok is false if the gang has to be stopped.
 func repairFor(r *Request, v View, lost []LostNode) (p RepairRecord, ok bool) {
 	g := r.Gang
 	g.PodSets = r.whole()
@@ -202,14 +200,14 @@ func repairFor(r *Request, v View, lost []LostNode) (p RepairRecord, ok bool) {
 	}
 	for _, n := range lost {
 		if slices.ContainsFunc(p.Lost, func(l LostPods) bool { return l.Node == n.Name }) {
-			continue // it was told before: the answer to that write was lost
+			continue // it was reported before: the response to that write was lost
 		}
 		p.Lost = append(p.Lost, pods(&state.Node{Name: n.Name, Labels: n.Labels, Taints: n.Taints}, n.Ran)...)
 	}
 	var running []LostPods
 	survives := false
 	for n, b := range runningOn(r, v) {
-		if survives = true; b.Repair != p.Number { // those that this repair has made up for already are among what was lost
+		if survives = true; b.Repair != p.Number { // pods that this repair has replaced already are among the lost ones
 			running = append(running, pods(n, b.Ran)...)
 		}
 	}
@@ -217,7 +215,7 @@ func repairFor(r *Request, v View, lost []LostNode) (p RepairRecord, ok bool) {
 	return p, survives && len(p.Lost) > 0 && p.nodes() <= mostLostNodes
 }
 
-// podsOf is how many pods of each podSet those are that took these amounts on the node.
+// podsOf returns how many pods of each podSet requested these amounts on the node.
 func podsOf(g *state.Gang, objects fit.Objects, n *state.Node, took []nodegroups.Resources) []int {
 	left, counts := make([]int, len(g.PodSets)), make([]int, len(g.PodSets))
 	for i := range left {
@@ -232,7 +230,7 @@ func podsOf(g *state.Gang, objects fit.Objects, n *state.Node, took []nodegroups
 	return counts
 }
 
-// runningOn are the nodes on which pods of the gang run on, and their bookings.
+// runningOn returns the nodes on which pods of the gang still run, and their bookings.
 func runningOn(r *Request, v View) iter.Seq2[*state.Node, *state.Booking] {
 	return func(yield func(*state.Node, *state.Booking) bool) {
 		for n := range v.Nodes.BookedBy(r.UID) {
@@ -245,25 +243,25 @@ func runningOn(r *Request, v View) iter.Seq2[*state.Node, *state.Booking] {
 	}
 }
 
-// isPlaced reports whether pods of the gang are placed by a topology: each has its node then, and one that is made again is sent
-// to another. Others run as a whole or not at all.
+// isPlaced reports whether a topology assigns a node to each pod of the gang, so that a recreated pod can be sent to another node. Other
+// gangs run as a whole or not at all.
 func isPlaced(r *Request) bool {
 	return r.Policy.Topology != "" || slices.ContainsFunc(r.whole(), func(ps state.PodSet) bool { return fit.IsPlaced(ps.Template) })
 }
 
-// common are the node labels on which all nodes of the gang agree.
+// common returns the node labels that all nodes of the gang share.
 func (r *Request) common() []string { return newTogether(r).all() }
 
-// missed reports whether a machine was launched in the hope for a domain since the booking was made, and came in another one.
+// missed reports whether a machine was launched in the hope for a domain since the booking was made, and joined another one.
 func (r *Request) missed() bool {
 	f := r.Attempt.Failure
 	return f != nil && f.Class == v1alpha1.Scattered && !r.Attempt.Started.Before(r.bookingSince())
 }
 
-// mend plans for the pods that are left of a gang, others of which have come, and for those that it has lost while it ran. Where
-// the cloud alone chooses the domain of a machine, one is launched in the hope that it is in theirs, and launched again if it is
-// not: that is one attempt for a domain, and no more. Pods of several domains are made up for one domain after another. Machines
-// that are launched must come in the domain; it has no level where they may come in any.
+// mend plans for the remaining pods of a gang that has started, and for the pods that it has lost while it ran. If only the cloud chooses
+// the domain of a machine, it is launched in the hope for the right one, and launched again if it joins another. That is one attempt for
+// each domain, and no more. Pods of several domains are replaced one domain after another. The launched machines must join the returned
+// domain; it has no level if any will do.
 func (v View) mend(r *Request, rest state.Gang) (plan planner.Verdict, in cloudprovider.Domain) {
 	plan = v.plan(r, rest)
 	if plan.Outcome == planner.Fits || plan.Outcome == planner.Launch || r.missed() {
@@ -274,7 +272,7 @@ func (v View) mend(r *Request, rest state.Gang) (plan planner.Verdict, in cloudp
 		return plan, in
 	}
 	part := *r
-	part.EquivalenceClass = "" // what holds for a part of a gang does not for those that are like all of it
+	part.EquivalenceClass = "" // what is true of a part is not true of gangs that are equivalent to the whole
 	r, level := &part, levels[len(levels)-1]
 	var there []planner.Placement // the pods of other domains have room
 	var launch *planner.Verdict
@@ -302,7 +300,7 @@ func (v View) mend(r *Request, rest state.Gang) (plan planner.Verdict, in cloudp
 	return *launch, in
 }
 
-// byDomain are the pods by the domain of the level that they are kept to, in order.
+// byDomain returns the pods by the domain of the level that they are bound to, in order.
 func byDomain(g state.Gang, level string) func(yield func(string, state.Gang) bool) {
 	parts := map[string]state.Gang{}
 	for _, ps := range g.PodSets {
@@ -327,7 +325,7 @@ func byDomain(g state.Gang, level string) func(yield func(string, state.Gang) bo
 	}
 }
 
-// hope plans new machines for pods that are kept to a domain as if they might be in any, in groups whose cloud chooses it.
+// hope plans new machines for pods that are bound to a domain as if any would do, in groups whose cloud chooses it.
 func (v View) hope(r *Request, part state.Gang, levels []string) planner.Verdict {
 	s := *v.Snapshot
 	s.Nodes = nodeset.New()
@@ -349,7 +347,7 @@ func (v View) hope(r *Request, part state.Gang, levels []string) planner.Verdict
 	return v.plan(r, part)
 }
 
-// together is the domain that machines of a call must be in.
+// together returns the domain that machines of a call must be in.
 func (r *Request) together(c Call, level string) Call {
 	if level != "" && c.Together.Level == "" && isWhole(r, level) {
 		c.Together.Level = level
@@ -357,7 +355,7 @@ func (r *Request) together(c Call, level string) Call {
 	return c
 }
 
-// giveUp stops a gang of which lost pods have no room.
+// giveUp stops a gang whose lost pods have no room.
 func giveUp(r *Request, why string) Step {
 	var lost []LostNode
 	for _, l := range r.Repair.Lost {
@@ -371,7 +369,7 @@ func giveUp(r *Request, why string) Step {
 		fmt.Sprintf("%s, and they have no others: %s", LossMessage(lost), why))}
 }
 
-// outOfTime ends a repair. Where there is room the pods were not made again in time: should they come, they have it.
+// outOfTime ends a repair. If there is room, the pods were not recreated in time, and still have room if they arrive later.
 func outOfTime(r *Request, v View, rest state.Gang, came int, after time.Duration) Step {
 	own, _ := ownNodes(r, v)
 	if r.Attempt.InFlight() || len(r.Missing) == 0 && !suffice(v, own, rest) {
@@ -381,12 +379,12 @@ func outOfTime(r *Request, v View, rest state.Gang, came int, after time.Duratio
 		fmt.Sprintf("%d of %s were made again within %s", came, text.Pods(r.Pods), after))}
 }
 
-// isUnready reports whether what is needed to plan is not known yet.
+// isUnready reports whether the plan lacks an input.
 func isUnready(plan *planner.Verdict) bool {
 	return len(plan.Reasons) > 0 && plan.Reasons[0].Code == planner.CodeUnready
 }
 
-// lostInUse are those of the nodes on which the gang ran before the repair, if there is one.
+// lostInUse returns the lost nodes on which the gang ran before the current repair, if there is one.
 func lostInUse(r *Request, lost []LostNode) []LostNode {
 	return slices.DeleteFunc(slices.Clone(lost), func(l LostNode) bool {
 		return l.Pods == 0 || r.Repair != nil && l.Repair == r.Repair.Number

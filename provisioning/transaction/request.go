@@ -17,38 +17,35 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 )
 
-// Request is a ProvisioningRequest as decisions see it.
+// Request is a ProvisioningRequest in the form for decisions.
 type Request struct {
 	UID       types.UID
 	Namespace string
 	Name      string
 	Created   time.Time
-	// Seen is when Muster first heard of it, by its own clock: where that is behind the
-	// API server's, it is before Created.
+	// Seen is when Muster first saw the request, by its own clock. If that clock is behind the API server's, it is before Created.
 	Seen time.Time
-	// Priority of its pods, the highest of them: more comes first.
+	// Priority is the highest priority of its pods. Higher comes first.
 	Priority int32
 	// ValidFor is how long after its creation the request may wait for capacity.
 	ValidFor time.Duration
 	// NoRetry: a request that cannot be served now fails instead of waiting.
 	NoRetry bool
-	// PodsHeld: the request's owner, such as a Workload, lets no pod of the gang be
-	// created before the request is Provisioned: its nodes may be opened at once.
+	// PodsHeld: the request's owner, such as a Workload, allows no pod of the gang before the request is Provisioned, so its nodes may be
+	// opened at once.
 	PodsHeld bool
 	// Workload is the UID of that owner; empty for none.
 	Workload types.UID
 	Gang     state.Gang
-	// EquivalenceClass of the gang under its policy; empty where that is not known.
+	// EquivalenceClass of the gang under its policy; empty if unknown.
 	EquivalenceClass string
 	// Pods is the number of pods of the gang.
 	Pods int
-	// Missing names the PodTemplates that the request refers to and that do not
-	// exist as far as is known: the gang lacks their podSets.
+	// Missing names the PodTemplates of the request that do not exist as far as is known. The gang lacks their podSets.
 	Missing []string
-	// Invalid says what is wrong with the request's parameters, if anything.
-	// Since they cannot be changed, it is final.
+	// Invalid is the error in the request's parameters. It is final, since parameters are immutable.
 	Invalid string
-	// Lacking says what the request waits for that may still be created.
+	// Lacking is what the request waits for that may still be created.
 	Lacking string
 	Policy  state.Policy
 	Attempt Attempt
@@ -58,21 +55,21 @@ type Request struct {
 	Status    Status
 	// Provisioned is the condition of that type as it stands.
 	Provisioned metav1.Condition
-	// Consumed: all pods have come, and have not been told since to stop.
+	// Consumed: all pods have arrived, and have not been stopped since.
 	Consumed bool
 	// Leaving: the request is being deleted, and still holds something.
 	Leaving bool
-	// Blocked: the request says that pods cannot start.
+	// Blocked: the status reports that pods cannot start.
 	Blocked bool
-	// Repairs is how many repairs there have been while the gang ran.
+	// Repairs is the number of repairs while the gang ran.
 	Repairs int
-	// Repair is the one under way, nil for none: then the gang is what it makes up for, and
-	// Whole are all of its podSets.
+	// Repair is the current repair; nil for none. During a repair, the gang has only the pods that are replaced, and Whole are all of its
+	// podSets.
 	Repair *RepairRecord
 	Whole  []state.PodSet
 }
 
-// String is the request as people write it.
+// String returns namespace/name.
 func (r *Request) String() string { return r.Namespace + "/" + r.Name }
 
 // deadline is when the request fails if it has no capacity by then.
@@ -85,12 +82,10 @@ func (r *Request) Lags(machines []cloudprovider.Machine) bool {
 	})
 }
 
-// schedulingRate is how many pods a second kube-scheduler binds at least: a fifth
-// of the 50 calls a second that it allows itself by default.
+// schedulingRate is the minimum number of pods that kube-scheduler binds per second: a fifth of its default limit of 50 calls per second.
 const schedulingRate = 10
 
-// bookedUntil is when booked capacity that was Provisioned at that time is given
-// up: not before the scheduler has had time for the whole gang.
+// bookedUntil returns when a booking that was Provisioned at that time expires. The scheduler has had time for the whole gang by then.
 func (r *Request) bookedUntil(provisioned time.Time) time.Time {
 	scheduling := time.Duration(r.Pods) * time.Second / schedulingRate
 	return provisioned.Add(max(r.Policy.BookingTimeout, scheduling))
@@ -102,14 +97,13 @@ type Action int
 const (
 	// Rest: nothing to do until something changes, or the step's time comes.
 	Rest Action = iota
-	// LookUp the missing PodTemplates past all caches: only what is missing there
-	// fails the request.
+	// LookUp reads the missing PodTemplates from the API server: the request fails only if they are missing there.
 	LookUp
 	// Report: say in the status why the request waits.
 	Report
 	// Fail the request for good.
 	Fail
-	// Book and unbook nodes as the step says.
+	// Book books and unbooks the nodes of the step.
 	Book
 	// Provision: all is there and held for the gang; say so.
 	Provision
@@ -126,7 +120,7 @@ const (
 	TakeBack
 	// Repair a booking that is short: book other nodes for it.
 	Repair
-	// Tell of lost nodes, or of stranded pods.
+	// Tell reports lost nodes or stranded pods.
 	Tell
 	// Reopen the booking of a gang that runs for pods whose machines were lost: record the intent.
 	Reopen
@@ -143,14 +137,14 @@ func (a Action) String() string {
 		"RollBack", "TakeBack", "Repair", "Tell", "Reopen", "Count", "Consume", "Expire"}[a]
 }
 
-// Step is the next thing to do for a request.
+// Step is the next step of a request.
 type Step struct {
 	Do Action
 	// Condition that the step sets; none where its type is empty.
 	Condition metav1.Condition
 	// Attempt as it will be recorded.
 	Attempt Attempt
-	// Repair as it will be recorded; nil where there is no new one.
+	// Repair is the repair to record; nil for no new one.
 	Repair *RepairRecord
 	// Purchases as they will be recorded; nil where nothing was bought since the last record.
 	Purchases *purchases.Record
@@ -159,8 +153,8 @@ type Step struct {
 	// Book these placements and Unbook these nodes, before the condition is set.
 	Book   []planner.Placement
 	Unbook []string
-	// Leave those of the nodes to unbook that pods of the gang may have come to unnoticed: only
-	// while the API server itself knows of none that is news.
+	// Leave are the nodes to unbook that may have pods of the gang which caches do not have yet. They are left only if the API server has
+	// none either.
 	Leave []string
 	// Close these nodes for the gang's pods. They stay booked.
 	Close []string
@@ -175,18 +169,17 @@ type Step struct {
 	Launch []Call
 	// TakeBack these machines.
 	TakeBack []cloudprovider.Machine
-	// Lost nodes that the step tells of. Hold: the gang is not stopped for them, for now.
+	// Lost are the lost nodes that the step reports. Hold: the gang is not stopped for them for now.
 	Lost []LostNode
 	Hold bool
-	// Lessons are what is learned about groups once the step is on record.
-	Lessons []Lesson
-	// At is when to look again even if nothing changes; zero for never.
+	// Outcomes are the outcomes of launches that the groups learn when the step has been recorded.
+	Outcomes []Outcome
+	// At is the time of the next decision even if nothing changes; zero for never.
 	At time.Time
 }
 
-// Reasons of conditions, as the API's contract has them. It names none for
-// CapacityRevoked, nor for what is under way, nor for a request that stays Provisioned while
-// its booking is short of room, nor for one that has bought too much.
+// The reasons of conditions, as in the API's contract. The contract names none for CapacityRevoked, for work in progress, for a request
+// that stays Provisioned while its booking lacks room, or for one that has bought too much.
 const (
 	ReasonAccepted             = "Accepted"
 	ReasonCapacityIsFound      = "CapacityIsFound"
@@ -208,15 +201,14 @@ const (
 	ReasonProvisioningUnderway = "ProvisioningInProgress"
 )
 
-// PodsBlocked is the type of the condition that is True while pods of a request have come and cannot start.
+// PodsBlocked is the type of the condition that is True while pods of a request exist and cannot start.
 const PodsBlocked = "muster.dev/PodsBlocked"
 
-// DryRun is the type of the condition by which a Muster that only observes says what it would
-// do for a request. No other condition is touched: what serves the request reads those.
+// DryRun is the type of the condition with which a Muster in dry run reports what it would do for a request. It changes no other
+// condition, since the provisioner that serves the request reads them.
 const DryRun = "muster.dev/DryRun"
 
-// Conditions are those that the status will have after the step. A request that
-// fails at once was never accepted.
+// Conditions returns the conditions of the status after the step. A request that fails at once was never accepted.
 func (s *Step) Conditions() (out []metav1.Condition) {
 	if s.Do != Fail && s.Condition.Type != DryRun {
 		out = append(out, condition(provreq.Accepted, metav1.ConditionTrue, ReasonAccepted, "Muster serves this request"))
@@ -234,7 +226,7 @@ func condition(kind string, status metav1.ConditionStatus, reason, message strin
 // messageLimit is within what conditions hold (32,768 bytes) and people read.
 const messageLimit = 4096
 
-// failed, waiting, provisioned and over are the conditions that end a step.
+// failed, waiting, provisioned and over return the conditions that end a step.
 func failed(reason, message string) metav1.Condition {
 	return condition(provreq.Failed, metav1.ConditionTrue, reason, message)
 }
@@ -251,7 +243,7 @@ func over(reason, message string) metav1.Condition {
 	return condition(provreq.BookingExpired, metav1.ConditionTrue, reason, message)
 }
 
-// underway says what is being done. A request that is Provisioned stays so.
+// underway returns the condition for work in progress. A Provisioned request stays Provisioned.
 func (r *Request) underway(format string, args ...any) metav1.Condition {
 	message := fmt.Sprintf(format, args...)
 	if r.Status == Provisioned {
@@ -260,7 +252,7 @@ func (r *Request) underway(format string, args ...any) metav1.Condition {
 	return condition(provreq.Provisioned, metav1.ConditionUnknown, ReasonProvisioningUnderway, message)
 }
 
-// attempting is the condition while the attempt is under way. It also reports why the attempt before failed.
+// attempting returns the condition while the attempt is in flight. It also has the reason why the previous attempt failed.
 func (r *Request) attempting(a Attempt, format string, args ...any) metav1.Condition {
 	message := fmt.Sprintf("Attempt %d ", a.Number) + fmt.Sprintf(format, args...)
 	if a.Previous != "" {
@@ -269,7 +261,7 @@ func (r *Request) attempting(a Attempt, format string, args ...any) metav1.Condi
 	return r.underway("%s", message)
 }
 
-// provisionedBy is the reason of a request that is Provisioned and not short.
+// provisionedBy returns the reason of a Provisioned request that lacks no room.
 func (r *Request) provisionedBy() string {
 	switch {
 	case r.Provisioned.Reason != ReasonBookingIsShort:
@@ -281,7 +273,7 @@ func (r *Request) provisionedBy() string {
 	}
 }
 
-// LossMessage says which nodes were lost.
+// LossMessage names the lost nodes.
 func LossMessage(lost []LostNode) string {
 	n := 0
 	for _, l := range lost {
@@ -294,11 +286,11 @@ func LossMessage(lost []LostNode) string {
 	return fmt.Sprintf("The machine of %s was lost with %s of the gang", what, text.Pods(n))
 }
 
-// HeldMessage says after a LossMessage why the gang is not stopped.
+// HeldMessage follows a LossMessage and says why the gang is not stopped.
 const HeldMessage = ". So many machines of a NodeGroup seem lost at once that its records are more likely wrong than the machines: the " +
 	"gang is not stopped until their kubelets and their cloud agree, or until the NodeGroup is annotated with " +
 	v1alpha1.GiveBackAtOnceAnnotation
 
-// Settle is how long a node that was cordoned to be booked is watched before it
-// counts: pods that the scheduler had assumed there may still land.
+// Settle is how long a node that was cordoned to be booked is watched before it counts: pods that the scheduler had assumed there may
+// still arrive.
 const Settle = time.Second

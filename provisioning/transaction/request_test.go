@@ -138,15 +138,15 @@ func besideDaemons(n *state.Node) {
 	n.Free = nodegroups.Resources{"cpu": 96000, "nvidia.com/gpu": 4, "pods": 109}
 }
 
-// squatted2 nodes have two pods that have booked nothing.
-func squatted2(n *state.Node) { n.Strangers = []string{"theirs/squatter", "theirs/squatter-2"} }
+// taken2 nodes have two pods that have booked nothing.
+func taken2(n *state.Node) { n.UnbookedPods = []string{"theirs/squatter", "theirs/squatter-2"} }
 
 // claimedByNone is a node that Muster holds for no request.
 func claimedByNone(n *state.Node) { n.Cordon, n.Marked = state.Held, true }
 
 // wasSquatted has the last attempt fail by a pod that had slipped in.
 func wasSquatted(s *story) {
-	s.request.Attempt = Attempt{Number: 1, Phase: Done, Failure: &AttemptFailure{Squatted: true, Message: "pod theirs/squatter came",
+	s.request.Attempt = Attempt{Number: 1, Phase: Done, Failure: &AttemptFailure{Taken: true, Message: "pod theirs/squatter came",
 		Time: s.view.Now}}
 }
 
@@ -401,8 +401,8 @@ func wantFailure(class v1alpha1.ErrorClass) func(*testing.T, Step) {
 		if s.Attempt.Phase != RollingBack || f == nil || f.Class != class || f.Message == "" || !f.Time.Equal(s.Attempt.Failure.Time) {
 			t.Fatalf("attempt is %+v with failure %+v, want class %q", s.Attempt, f, class)
 		}
-		if taught := len(s.Lessons) > 0; taught != (class != "") {
-			t.Errorf("lessons are %+v", s.Lessons)
+		if taught := len(s.Outcomes) > 0; taught != (class != "") {
+			t.Errorf("lessons are %+v", s.Outcomes)
 		}
 	}
 }
@@ -500,8 +500,8 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b",
 				readySince(noon.Add(-taintBound), startupTaint))},
 		{name: "what the taint is is learned with it", want: RollBack, message: "let the pods tolerate it", check: func(t *testing.T, s Step) {
-			if len(s.Lessons) != 1 || len(s.Lessons[0].Taints) != 1 || s.Lessons[0].Taints[0].Key != "network-is-not-there" {
-				t.Errorf("the lessons are %+v, want one with the taint", s.Lessons)
+			if len(s.Outcomes) != 1 || len(s.Outcomes[0].Taints) != 1 || s.Outcomes[0].Taints[0].Key != "network-is-not-there" {
+				t.Errorf("the lessons are %+v, want one with the taint", s.Outcomes)
 			}
 		},
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b",
@@ -551,8 +551,8 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 						Namespace: "kube-system", Name: "agent"}})}
 				})},
 		{name: "when all have joined they are the gang's, and closed", want: Provision, check: both(wantNodes(""), func(t *testing.T, s Step) {
-			if s.Condition.Reason != ReasonCapacityProvisioned || s.Attempt.Phase != Done || len(s.Lessons) != 1 || s.Lessons[0].Class != "" ||
-				s.Lessons[0].Got != 2 {
+			if s.Condition.Reason != ReasonCapacityProvisioned || s.Attempt.Phase != Done || len(s.Outcomes) != 1 || s.Outcomes[0].Class != "" ||
+				s.Outcomes[0].Got != 2 {
 				t.Errorf("step is %+v", s)
 			}
 		}), story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", young)},
@@ -584,13 +584,13 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 				with(func(s *story) { s.view.Groups[0].Usable = nodegroups.Resources{"cpu": 96000, "nvidia.com/gpu": 4} })},
 		{name: "a pod that has slipped onto a machine is named, and no offering is blamed", want: RollBack, check: wantFailure(""),
 			message: "pod theirs/squatter without a booking runs on the held node b, and so do 1 more",
-			story:   newStory().attempt(Launching).machines(running, running).node("a", young).node("b", young, taken, squatted2)},
-		{name: "after that nothing is launched for a minute", want: Report, check: wantAt(strangerPause), message: "Attempt 1 was rolled back: pod theirs/squatter",
+			story:   newStory().attempt(Launching).machines(running, running).node("a", young).node("b", young, taken, taken2)},
+		{name: "after that nothing is launched for a minute", want: Report, check: wantAt(unbookedPause), message: "Attempt 1 was rolled back: pod theirs/squatter",
 			story: newStory().with(wasSquatted)},
-		{name: "then it is tried again", want: Begin, story: newStory().with(wasSquatted).at(strangerPause)},
+		{name: "then it is tried again", want: Begin, story: newStory().with(wasSquatted).at(unbookedPause)},
 		{name: "where there is room without a launch the pause is for nothing", want: Book, story: newStory().with(wasSquatted).node("a").node("b")},
 		{name: "a request that waits tells of what has slipped in", want: Report, message: "; pod theirs/squatter without a booking runs on the held node b, and so do 1 more",
-			story: newStory().with(dry).node("b", claimedByNone, taken, squatted2)},
+			story: newStory().with(dry).node("b", claimedByNone, taken, taken2)},
 		{name: "a launch that keeps failing ends at the join timeout, too", story: newStory().attempt(Launching).machines(booting).at(10 * time.Minute), want: RollBack,
 			check: wantFailure(v1alpha1.Timeout), message: "the cloud has made 1"},
 		{name: "the time to join begins when the machines were started, however late the cloud was", want: Rest, check: wantAt(15 * time.Minute),
@@ -644,16 +644,16 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 		{name: "then another offering is tried, and scale-down terminates the rest", want: Begin, message: "Attempt 2",
 			story: failedWith(0).machines(booting).at(undoneWithin)},
 		{name: "but no machine that runs a pod, whatever made that", want: TakeBack, check: takesBack("a"),
-			story: failedWith(0).machines(running, running).node("a", young).node("b", young, taken, squatted2)},
+			story: failedWith(0).machines(running, running).node("a", young).node("b", young, taken, taken2)},
 		{name: "nor one of which Muster's mark is not on the node yet", want: TakeBack, check: takesBack("a"),
 			story: failedWith(0).machines(running, running).node("a", young).node("b", taken)},
 		{name: "that one is handed over, and the request says so", want: RollBack, check: func(t *testing.T, s Step) {
-			if s.Attempt.Phase != RollingBack || s.Attempt.Failure.Kept != 1 || len(s.Lessons) > 0 {
-				t.Errorf("attempt is %+v with failure %+v and lessons %v", s.Attempt, s.Attempt.Failure, s.Lessons)
+			if s.Attempt.Phase != RollingBack || s.Attempt.Failure.Kept != 1 || len(s.Outcomes) > 0 {
+				t.Errorf("attempt is %+v with failure %+v and lessons %v", s.Attempt, s.Attempt.Failure, s.Outcomes)
 			}
 		}, message: "too late; 1 machine of it will be given back once idle: pod theirs/squatter without a booking runs on the held node b",
-			story: failedWith(0).machines(terminated, running).node("b", young, taken, squatted2)},
-		{name: "and is not waited for", want: Begin, message: "; attempt 1 failed: too late", story: failedWith(1).machines(terminated, running).node("b", young, taken, squatted2),
+			story: failedWith(0).machines(terminated, running).node("b", young, taken, taken2)},
+		{name: "and is not waited for", want: Begin, message: "; attempt 1 failed: too late", story: failedWith(1).machines(terminated, running).node("b", young, taken, taken2),
 			check: func(t *testing.T, s Step) {
 				if want := "attempt 1 failed: too late"; s.Attempt.Previous != want {
 					t.Errorf("the attempt after it records %q, want %q", s.Attempt.Previous, want)
@@ -697,8 +697,8 @@ func TestMachinesLostWhileTheyLaunchAreReplaced(t *testing.T) {
 				if diff := cmp.Diff(want, s.Attempt.Calls(uid)); diff != "" {
 					t.Errorf("calls (-want +got):\n%s", diff)
 				}
-				if len(s.Lessons) != 1 || s.Lessons[0].Class != v1alpha1.Lost || s.Lessons[0].Asked != 2 || s.Lessons[0].Got != 1 {
-					t.Errorf("lessons are %+v", s.Lessons)
+				if len(s.Outcomes) != 1 || s.Outcomes[0].Class != v1alpha1.Lost || s.Outcomes[0].Asked != 2 || s.Outcomes[0].Got != 1 {
+					t.Errorf("lessons are %+v", s.Outcomes)
 				}
 			}},
 		{name: "only the replacement is launched then", story: launching().machines(running, terminated).lost("b"), want: LaunchMachines,
@@ -916,7 +916,7 @@ func TestBookingsFollowTheScheduler(t *testing.T) {
 	})
 }
 
-func TestLostMachinesAreTold(t *testing.T) {
+func TestLostMachinesAreReported(t *testing.T) {
 	lost := func(s *story) { s.view.Lost = []LostNode{{Name: "b", Pods: 1}} }
 	play(t, []expected{
 		{name: "of a booking, before it is repaired", story: newStory().provisioned().node("a", booked).with(lost), want: Tell},
@@ -1184,7 +1184,7 @@ func TestRefusedCallsRollBack(t *testing.T) {
 	if !strings.Contains(step.Condition.Message, "1 of 2 machines were made: InsufficientInstanceCapacity (Stockout)") {
 		t.Errorf("message is %q", step.Condition.Message)
 	}
-	if l := step.Lessons[0]; l.Group != "gpu" || l.Token != token || l.Asked != 2 || l.Got != 1 {
+	if l := step.Outcomes[0]; l.Group != "gpu" || l.Token != token || l.Asked != 2 || l.Got != 1 {
 		t.Errorf("lesson is %+v", l)
 	}
 }
@@ -1197,7 +1197,7 @@ func TestARefusalOfMachinesTogetherIsOfTheirLevel(t *testing.T) {
 	for class, want := range map[v1alpha1.ErrorClass]string{v1alpha1.Stockout: "rack", v1alpha1.Scattered: "rack",
 		v1alpha1.Config: "", v1alpha1.Quota: ""} {
 		step := Refused(&s.request, s.view, call, &cloudprovider.Error{Class: class, Code: "No"})
-		if got := step.Lessons[0].Level; got != want {
+		if got := step.Outcomes[0].Level; got != want {
 			t.Errorf("the level of a %s is %q, want %q", class, got, want)
 		}
 	}

@@ -14,10 +14,10 @@ type LostPods struct {
 	Node   string `json:"node"`
 	PodSet string `json:"podSet"`
 	Count  int    `json:"count"`
-	// Labels of the node on which those that replace it must agree with it.
+	// Labels of the node that its replacement must share.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Elsewhere is the level of slices that are lost as a whole, the pods among them: on it, and on finer ones, the nodes need not
-	// agree. Empty for pods that belong beside others.
+	// Elsewhere is the level of slices that are lost as a whole, with these pods among them. The replacements need not share the label of
+	// this level or of finer ones. Empty for pods of slices that still run in part.
 	Elsewhere string `json:"elsewhere,omitempty"`
 }
 
@@ -29,9 +29,9 @@ func domainOf(labels map[string]string, layers []fit.Layer) (path string) {
 	return path
 }
 
-// divide says where the lost pods of a podSet belong, beside pods that run. From the finest layer to the coarsest, as many as a
-// slice lacks of which some run belong to its domain, and so do those that fill no slice: others of it may be lost, too, and not
-// be told of yet. Whole slices of which none run are kept to no domain of their layer, so that they may be in another one.
+// divide assigns the lost pods of a podSet to the domains of running pods. From the finest layer to the coarsest, a slice that still runs
+// in part gets the pods that it lacks in its domain. So do pods that fill no slice: others of the slice may be lost, too, and not reported
+// yet. Slices that are lost as a whole are not bound to a domain of their layer, so that they may use another one.
 func divide(lost, running []LostPods, layers []fit.Layer) (out []LostPods) {
 	for k := len(layers) - 1; k >= 0; k-- {
 		belong := belonging(lost, slices.Concat(running, out), layers[:k+1])
@@ -54,7 +54,7 @@ func divide(lost, running []LostPods, layers []fit.Layer) (out []LostPods) {
 	return append(out, lost...)
 }
 
-// belonging is how many of the lost pods belong to each domain of the last of the layers, beside those that are there.
+// belonging returns how many of the lost pods belong to each domain of the last layer, beside those that are there.
 func belonging(lost, there []LostPods, layers []fit.Layer) map[string]int {
 	count := func(list []LostPods) map[string]int {
 		in := map[string]int{}
@@ -71,7 +71,7 @@ func belonging(lost, there []LostPods, layers []fit.Layer) map[string]int {
 	return out
 }
 
-// sliceLayers are the layers of which the podSet has several domains.
+// sliceLayers returns the layers in which the podSet has several domains.
 func sliceLayers(ps *state.PodSet) (layers []fit.Layer) {
 	domains, _ := fit.DomainsOf(ps.Template, ps.Count)
 	for _, l := range domains.Layers {
@@ -82,7 +82,7 @@ func sliceLayers(ps *state.PodSet) (layers []fit.Layer) {
 	return layers
 }
 
-// divided is what is lost of the gang, each podSet divided; running are its pods that run on.
+// divided returns the lost pods of the gang, each podSet divided; running are its pods that still run.
 func divided(g *state.Gang, lost, running []LostPods) (out []LostPods) {
 	of := func(list []LostPods, name string) (own []LostPods) {
 		for _, l := range list {

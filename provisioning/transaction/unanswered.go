@@ -6,8 +6,8 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// answeredWithin is how long an attempt waits for a cloud to carry out or refuse a call. After that the next offering is tried.
-// Machines that such a call has made all the same are terminated once the cloud lists them: they bear the token of a former attempt.
+// answeredWithin is how long an attempt waits for a cloud to carry out or refuse a call. After that, the next offering is tried. Machines
+// that such a call has made after all are terminated when the cloud lists them: they have the token of a former attempt.
 const answeredWithin = 2 * time.Minute
 
 // CallKey identifies a call.
@@ -16,11 +16,11 @@ type CallKey struct{ Token, Group string }
 // Key of the call.
 func (c Call) Key() CallKey { return CallKey{c.Token, c.Group} }
 
-// Unanswered is that a cloud has neither carried out nor refused a call since a time, however often it was repeated: the cloud fails,
-// does not answer, or cannot be reached.
+// Unanswered is a call that a cloud has neither carried out nor refused since a time, however often it was repeated: the cloud fails, does
+// not respond, or cannot be reached.
 type Unanswered struct {
 	Since time.Time
-	// Class of the last error, where the cloud gave one, and its text.
+	// Class of the last error, if the cloud returned one, and its text.
 	Class   v1alpha1.ErrorClass
 	Message string
 }

@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// Earliest is the first of the times, those that are zero left out.
+// Earliest returns the first of the times that are not zero.
 func Earliest(times ...time.Time) (first time.Time) {
 	for _, t := range times {
 		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
@@ -14,7 +14,7 @@ func Earliest(times ...time.Time) (first time.Time) {
 	return first
 }
 
-// Latest is the last of the times.
+// Latest returns the last of the times.
 func Latest(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a

@@ -72,7 +72,7 @@ func (s *Scores) Of(ctx context.Context, groups []*v1alpha1.NodeGroup, count int
 		if a == nil || g.Spec.CapacityType != v1alpha1.Spot || len(kinds[a.AutoScalingGroup]) == 0 {
 			continue
 		}
-		found, err := s.ask(ctx, kinds[a.AutoScalingGroup], count)
+		found, err := s.fetch(ctx, kinds[a.AutoScalingGroup], count)
 		if err != nil {
 			return nil, fmt.Errorf("advice on Auto Scaling group %s: %w", a.AutoScalingGroup, err)
 		}
@@ -84,7 +84,7 @@ func (s *Scores) Of(ctx context.Context, groups []*v1alpha1.NodeGroup, count int
 	return out, nil
 }
 
-func (s *Scores) ask(ctx context.Context, kinds []string, count int) (map[string]int32, error) {
+func (s *Scores) fetch(ctx context.Context, kinds []string, count int) (map[string]int32, error) {
 	target := 1
 	for target < count {
 		target *= 2

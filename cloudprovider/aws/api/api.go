@@ -44,14 +44,14 @@ const (
 	pingAfter     = 15 * time.Second
 )
 
-// patience is how long a try may take, and all tries of a call together.
-type patience struct{ try, call time.Duration }
+// timeouts is how long a try may take, and all tries of a call together.
+type timeouts struct{ try, call time.Duration }
 
 // A call that changes something may take AWS a minute. EKS is out of reach of some private networks, and discovery does without it.
 var (
-	forEKS     = patience{5 * time.Second, 5 * time.Second}
-	forReads   = patience{20 * time.Second, 50 * time.Second}
-	forChanges = patience{time.Minute, 110 * time.Second}
+	forEKS     = timeouts{5 * time.Second, 5 * time.Second}
+	forReads   = timeouts{20 * time.Second, 50 * time.Second}
+	forChanges = timeouts{time.Minute, 110 * time.Second}
 )
 
 // Config of a Client. Credentials come from the SDK's default chain alone.
@@ -65,8 +65,8 @@ type Config struct {
 	MayAct func() error
 	// Unpaced leaves out what waits by the clock of the machine: the backoff between tries, and the limiter.
 	Unpaced bool
-	// Patience is how long a try may take; zero for what AWS needs.
-	Patience time.Duration
+	// Timeout is how long a try may take; zero for what AWS needs.
+	Timeout time.Duration
 	// Transport stands in for the network, where a simulator runs in this process; nil for the network.
 	Transport http.RoundTripper
 }
@@ -95,10 +95,10 @@ func New(ctx context.Context, c Config) (*Client, error) {
 		out.limiter.SetLimit(rate.Inf)
 	}
 	transport := awshttp.NewBuildableClient().
-		WithTimeout(out.patience("").call).
+		WithTimeout(out.timeouts("").call).
 		WithDialerOptions(func(d *net.Dialer) { d.Timeout = connectWithin }).
 		WithTransportOptions(func(t *http.Transport) {
-			t.ResponseHeaderTimeout = out.patience("").try
+			t.ResponseHeaderTimeout = out.timeouts("").try
 			t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter}
 		})
 	var sender config.HTTPClient = transport
@@ -151,11 +151,11 @@ func pricingRegion(region string) string {
 	}
 }
 
-// patience for a call of that name.
-func (c *Client) patience(call string) patience {
+// timeouts for a call of that name.
+func (c *Client) timeouts(call string) timeouts {
 	switch {
-	case c.config.Patience > 0:
-		return patience{c.config.Patience, 2 * c.config.Patience}
+	case c.config.Timeout > 0:
+		return timeouts{c.config.Timeout, 2 * c.config.Timeout}
 	case call == describeNodegroup:
 		return forEKS
 	case isRead(call):
@@ -213,7 +213,7 @@ func (c *Client) try(ctx context.Context, call string, send func(context.Context
 		}
 		return err
 	}
-	within := c.patience(call).try
+	within := c.timeouts(call).try
 	bounded, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	began := time.Now()
@@ -279,7 +279,7 @@ func (n *notPermitted) Error() string { return n.cause.Error() }
 // do makes a call. Its error is Inconclusive unless AWS has refused the call.
 func do[I, O, F any](ctx context.Context, c *Client, call string, send func(context.Context, *I, ...func(*F)) (*O, error), in *I,
 	options ...func(*F)) (*O, error) {
-	bounded, cancel := context.WithTimeout(ctx, c.patience(call).call)
+	bounded, cancel := context.WithTimeout(ctx, c.timeouts(call).call)
 	defer cancel()
 	out, err := send(bounded, in, options...)
 	if err != nil {

@@ -64,7 +64,7 @@ func client(t *testing.T, url string) *Client {
 	}
 	t.Setenv("AWS_CONFIG_FILE", os.DevNull)
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", os.DevNull)
-	c, err := New(t.Context(), Config{Region: "us-east-1", Endpoint: url, Unpaced: true, Patience: patienceOfTests})
+	c, err := New(t.Context(), Config{Region: "us-east-1", Endpoint: url, Unpaced: true, Timeout: patienceOfTests})
 	if err != nil {
 		t.Fatal(err)
 	}

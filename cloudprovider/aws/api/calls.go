@@ -52,7 +52,7 @@ func (c *Client) CreatePlacementGroup(ctx context.Context, in *ec2.CreatePlaceme
 
 // CreateTags of machines that were made a moment ago is tried until AWS knows them everywhere.
 func (c *Client) CreateTags(ctx context.Context, in *ec2.CreateTagsInput) error {
-	_, err := beside(ctx, c, "CreateTags", c.ec2.CreateTags, in, c.untilKnown)
+	_, err := beside(ctx, c, "CreateTags", c.ec2.CreateTags, in, c.untilFound)
 	return err
 }
 

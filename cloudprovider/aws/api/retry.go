@@ -60,8 +60,8 @@ const (
 	firstTagBackoff, longestTagBackoff = 250 * time.Millisecond, 4 * time.Second
 )
 
-// untilKnown has a call about machines that were made a moment ago tried again until AWS knows them everywhere.
-func (c *Client) untilKnown(o *ec2.Options) {
+// untilFound has a call about machines that were made a moment ago tried again until AWS knows them everywhere.
+func (c *Client) untilFound(o *ec2.Options) {
 	o.Retryer = newRetryer(c.config.Unpaced, func(o *retry.StandardOptions) {
 		o.MaxAttempts = TagTries
 		if !c.config.Unpaced {

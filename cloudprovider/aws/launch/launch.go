@@ -146,7 +146,7 @@ func (r *Launcher) check(l *launch) error {
 
 // launch returns the IDs of the machines that it has made or found by its token.
 func (r *Launcher) launch(ctx context.Context, l *launch) ([]string, error) {
-	if err := r.look(ctx, l); err != nil {
+	if err := r.read(ctx, l); err != nil {
 		return nil, err
 	}
 	known := inventory.IntentOf(l.group, *l.clientToken("launch"))
@@ -198,8 +198,8 @@ func (l *launch) made(m cloudprovider.Machine) bool {
 	return m.Launch == l.Token && m.Group == l.Group.Name
 }
 
-// look finds out what exists.
-func (r *Launcher) look(ctx context.Context, l *launch) error {
+// read finds out what exists.
+func (r *Launcher) read(ctx context.Context, l *launch) error {
 	groups, err := asg.Find(ctx, r.api, l.spec.AutoScalingGroup)
 	if err != nil {
 		return err

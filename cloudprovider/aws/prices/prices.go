@@ -92,16 +92,16 @@ func (t *Table) Refresh(ctx context.Context, kinds []string) {
 	timer := t.clock.NewTimer(Patience)
 	defer timer.Stop()
 	select {
-	case <-t.ask(ctx, kinds):
+	case <-t.fetch(ctx, kinds):
 	case <-timer.C():
 		log.FromContext(ctx).Info("The prices of AWS take long; discovery goes on with those that are known")
 	case <-ctx.Done():
 	}
 }
 
-// ask asks for all prices that are due, unless that is under way. The channel is closed when it
+// fetch asks for all prices that are due, unless that is under way. The channel is closed when it
 // is over.
-func (t *Table) ask(ctx context.Context, kinds []string) <-chan struct{} {
+func (t *Table) fetch(ctx context.Context, kinds []string) <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.asking != nil {
@@ -115,10 +115,10 @@ func (t *Table) ask(ctx context.Context, kinds []string) <-chan struct{} {
 	go func() {
 		defer close(done)
 		for _, kind := range demand {
-			t.askOnDemand(ctx, kind)
+			t.fetchOnDemand(ctx, kind)
 		}
 		if spot {
-			t.askSpot(ctx, kinds)
+			t.fetchSpot(ctx, kinds)
 		}
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -127,7 +127,7 @@ func (t *Table) ask(ctx context.Context, kinds []string) <-chan struct{} {
 	return done
 }
 
-func (t *Table) askOnDemand(ctx context.Context, kind string) {
+func (t *Table) fetchOnDemand(ctx context.Context, kind string) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	micro, err := t.OnDemand(ctx, kind)
@@ -144,7 +144,7 @@ func (t *Table) askOnDemand(ctx context.Context, kind string) {
 	}
 }
 
-func (t *Table) askSpot(ctx context.Context, kinds []string) {
+func (t *Table) fetchSpot(ctx context.Context, kinds []string) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	now := t.clock.Now()

@@ -121,7 +121,7 @@ func (d *Discoverer) undiscovered(ctx context.Context, location string, err erro
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	last, known := d.discovered[location]
-	for _, g := range d.inventory.Known() {
+	for _, g := range d.inventory.Groups() {
 		if !known && g.Spec.GCP.Project == d.project && g.Spec.GCP.Location == location {
 			return cloudprovider.Discovery{}, err
 		}

@@ -25,7 +25,7 @@ func (v *Inventory) isBeside(id api.Manager, in *computepb.Instance) bool {
 	if label := in.GetLabels()[labelManager]; label != "" {
 		return label == managerLabel(id)
 	}
-	return slices.ContainsFunc(v.Known(), func(g *v1alpha1.NodeGroup) bool {
+	return slices.ContainsFunc(v.Groups(), func(g *v1alpha1.NodeGroup) bool {
 		return ManagerOf(g) == id && v.Names.IsOf(in.GetName(), g.Name)
 	})
 }
@@ -55,7 +55,7 @@ func (v *Inventory) standing(project string, in *computepb.Instance) cloudprovid
 // groupOf is the NodeGroup of an instance that stands beside its managed instance group; empty if it is unknown yet.
 func (v *Inventory) groupOf(in *computepb.Instance) string {
 	label, out := in.GetLabels()[labelGroup], ""
-	for _, g := range v.Known() {
+	for _, g := range v.Groups() {
 		switch {
 		case label != "" && label == labelValue(g.Name):
 			return g.Name
@@ -133,7 +133,7 @@ func (v *Inventory) besideOf(in *computepb.Instance) string {
 	if label := in.GetLabels()[labelManager]; label != "" {
 		return label
 	}
-	for _, g := range v.Known() {
+	for _, g := range v.Groups() {
 		if v.Names.IsOf(in.GetName(), g.Name) {
 			return managerLabel(ManagerOf(g))
 		}
@@ -158,7 +158,7 @@ func (v *Inventory) Beside(ctx context.Context, g *v1alpha1.NodeGroup, launched,
 	for _, name := range launched {
 		names[name] = true
 	}
-	filter := v.Names.FilterOf(slices.DeleteFunc(v.Known(), func(g *v1alpha1.NodeGroup) bool { return ManagerOf(g) != id }))
+	filter := v.Names.FilterOf(slices.DeleteFunc(v.Groups(), func(g *v1alpha1.NodeGroup) bool { return ManagerOf(g) != id }))
 	for _, zone := range zones {
 		found, err := v.cloud.InstancesOf(ctx, id.Project, zone, filter)
 		if last, known := v.lastBeside(id, zone); err != nil && zone != ZoneOf(g) && known {

@@ -17,8 +17,8 @@ type seenGroup struct {
 	at time.Time
 }
 
-// Know remembers groups as they are now.
-func (v *Inventory) Know(groups ...*v1alpha1.NodeGroup) {
+// SetGroups remembers groups as they are now.
+func (v *Inventory) SetGroups(groups ...*v1alpha1.NodeGroup) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, g := range groups {
@@ -39,8 +39,8 @@ func launches(g *v1alpha1.NodeGroup) string {
 // Touch notes that something changes the members of a managed instance group: it is listed often for a while.
 func (v *Inventory) Touch(id api.Manager) { v.touched.Note(id, struct{}{}) }
 
-// Known are the groups that have been seen, by name.
-func (v *Inventory) Known() []*v1alpha1.NodeGroup {
+// Groups are the groups that have been seen, by name.
+func (v *Inventory) Groups() []*v1alpha1.NodeGroup {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var out []*v1alpha1.NodeGroup
@@ -58,7 +58,7 @@ func (v *Inventory) refresh(ctx context.Context) (exist map[string]bool, err err
 	}
 	exist = map[string]bool{}
 	for _, g := range groups {
-		v.Know(g)
+		v.SetGroups(g)
 		exist[g.Name] = true
 	}
 	return exist, nil

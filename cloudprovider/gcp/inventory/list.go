@@ -25,7 +25,7 @@ func (v *Inventory) List(ctx context.Context) (Listing, error) {
 	if err != nil {
 		return Listing{}, err
 	}
-	groups := v.Known()
+	groups := v.Groups()
 	out := &listing{Listing: Listing{Instances: map[string][]*computepb.Instance{}}, away: v.silent.All()}
 	out.Failed = map[string]error{}
 	var calls errgroup.Group

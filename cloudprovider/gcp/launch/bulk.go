@@ -55,7 +55,7 @@ func (k *Launcher) beginBulk(ctx context.Context, l *launch) (ours []cloudprovid
 		return nil, nil, err
 	}
 	defer release()
-	mig, err := k.look(ctx, l)
+	mig, err := k.read(ctx, l)
 	if err != nil {
 		return nil, nil, err
 	}

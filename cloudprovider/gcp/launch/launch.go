@@ -53,8 +53,8 @@ type launch struct {
 
 // Launch implements cloudprovider.Launcher, by the group's launch method.
 func (k *Launcher) Launch(ctx context.Context, req cloudprovider.LaunchRequest) ([]cloudprovider.Machine, error) {
-	k.inventory.Know(req.Group)
-	defer k.inventory.Know(req.Group)
+	k.inventory.SetGroups(req.Group)
+	defer k.inventory.SetGroups(req.Group)
 	l, err := k.newLaunch(req)
 	if err != nil {
 		return nil, err
@@ -101,8 +101,8 @@ func config(code, format string, args ...any) error {
 	return &cloudprovider.Error{Class: v1alpha1.Config, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// look reads the managed instance group.
-func (k *Launcher) look(ctx context.Context, l *launch) (*computepb.InstanceGroupManager, error) {
+// read reads the managed instance group.
+func (k *Launcher) read(ctx context.Context, l *launch) (*computepb.InstanceGroupManager, error) {
 	mig, err := k.cloud.Manager(ctx, l.id)
 	if errors.Is(err, api.ErrNotFound) {
 		return nil, config("notFound", "there is no managed instance group %s in %s of project %s: check spec.gcp of NodeGroup %s, or delete it",
@@ -137,7 +137,7 @@ func (k *Launcher) join(ctx context.Context, l *launch, mig *computepb.InstanceG
 	if err == nil && ours && t.IsFlexStart() {
 		err = template.NoFlexStart()
 	}
-	k.policies.Ask(l.LaunchRequest, t, mig)
+	k.policies.Request(l.LaunchRequest, t, mig)
 	switch {
 	case err != nil:
 		return config("Unusable", "managed instance group %s: %v", l.id.Name, err)

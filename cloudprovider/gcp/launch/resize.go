@@ -73,7 +73,7 @@ func (k *Launcher) enqueue(ctx context.Context, l *launch, name string) error {
 // checkRoom returns an error if the managed instance group has no room for so many more machines. The machines beside it count, too:
 // those of other offerings, and those of an earlier launch method.
 func (k *Launcher) checkRoom(ctx context.Context, l *launch, count int) error {
-	mig, err := k.look(ctx, l)
+	mig, err := k.read(ctx, l)
 	if err != nil {
 		return err
 	}

@@ -82,8 +82,8 @@ func isLoose(method v1alpha1.GCPLaunchMethod, t *template.Template, mig *compute
 		t.CapacityType() != v1alpha1.Reserved
 }
 
-// Ask notes whether a launch asks its managed instance group for what that does not do.
-func (s *Policies) Ask(req cloudprovider.LaunchRequest, t *template.Template, mig *computepb.InstanceGroupManager) {
+// Request notes whether a launch asks its managed instance group for what that does not do.
+func (s *Policies) Request(req cloudprovider.LaunchRequest, t *template.Template, mig *computepb.InstanceGroupManager) {
 	if req.Together.Level == "" || !isLoose(req.Group.Spec.GCP.LaunchMethod, t, mig) {
 		return
 	}

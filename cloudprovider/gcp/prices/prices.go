@@ -25,9 +25,9 @@ const (
 	// sooner.
 	hold  = 12 * time.Hour
 	retry = 5 * time.Minute
-	// patience is how long the catalog may take: discovery goes on without it where a private
+	// timeout is how long the catalog may take: discovery goes on without it where a private
 	// network does not let the call through.
-	patience = 5 * time.Second
+	timeout = 5 * time.Second
 )
 
 // Provisioning models that have prices.
@@ -169,7 +169,7 @@ func (b *Book) Refresh(ctx context.Context) {
 	}
 	wait, cancel := context.WithCancel(ctx)
 	defer cancel()
-	timer := b.clock.NewTimer(patience)
+	timer := b.clock.NewTimer(timeout)
 	defer timer.Stop()
 	go func() {
 		select {

@@ -16,7 +16,7 @@ var errDryRun = errors.New("nothing is changed, since muster runs with --dry-run
 // would do, and its lease. So whatever a controller decides, nothing else is changed.
 func onlyObserve(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		if r.Method != http.MethodGet && !slices.Contains(deploy.DryRunWrites, resourceOf(r.URL.Path)) && !asks(r) {
+		if r.Method != http.MethodGet && !slices.Contains(deploy.DryRunWrites, resourceOf(r.URL.Path)) && !isReview(r) {
 			if r.Body != nil {
 				_ = r.Body.Close() // the duty of a RoundTripper
 			}
@@ -26,6 +26,6 @@ func onlyObserve(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// asks reports whether a request only asks the API server for a review, such as whether a user
+// isReview reports whether a request only asks the API server for a review, such as whether a user
 // may read metrics.
-func asks(r *http.Request) bool { return strings.HasSuffix(resourceOf(r.URL.Path), "reviews") }
+func isReview(r *http.Request) bool { return strings.HasSuffix(resourceOf(r.URL.Path), "reviews") }

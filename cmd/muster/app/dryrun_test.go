@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestADryRunWritesNothingButWhatItTells, whatever a controller decides.
-func TestADryRunWritesNothingButWhatItTells(t *testing.T) {
+// TestADryRunWritesOnlyReports, whatever a controller decides.
+func TestADryRunWritesOnlyReports(t *testing.T) {
 	sent := false
 	transport := onlyObserve(roundTripper(func(*http.Request) (*http.Response, error) {
 		sent = true

@@ -43,7 +43,7 @@ func (a *afterKueue) Start(ctx context.Context) error {
 	ticker := a.clock.NewTicker(kueueLook)
 	defer ticker.Stop()
 	for begun := false; ; {
-		inTheWay, err := a.look(ctx, begun)
+		inTheWay, err := a.check(ctx, begun)
 		switch {
 		case apierrors.IsForbidden(err):
 			return fmt.Errorf("looking for Kueue (the ClusterRoles muster-queueing and muster-health grant the rights to): %w", err)
@@ -74,9 +74,9 @@ func (a *afterKueue) Start(ctx context.Context) error {
 	}
 }
 
-// look returns what is in the way of the queues; empty if nothing is. Once they have begun, that
+// check returns what is in the way of the queues; empty if nothing is. Once they have begun, that
 // is a Kueue that leads.
-func (a *afterKueue) look(ctx context.Context, begun bool) (string, error) {
+func (a *afterKueue) check(ctx context.Context, begun bool) (string, error) {
 	leader, err := migration.Leader(ctx, a.kube, a.clock.Now(), migration.Lease)
 	switch {
 	case err != nil:

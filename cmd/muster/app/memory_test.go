@@ -7,7 +7,7 @@ import (
 	"testing/fstest"
 )
 
-func TestTheCollectorKnowsTheLimitOfTheContainer(t *testing.T) {
+func TestTheCollectorHasTheLimitOfTheContainer(t *testing.T) {
 	for name, tt := range map[string]struct {
 		max  string
 		env  map[string]string

@@ -14,8 +14,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// TestOtherProvisionersAreTold by their leases, with what is to be kept apart.
-func TestOtherProvisionersAreTold(t *testing.T) {
+// TestOtherProvisionersAreReported by their leases, with what is to be kept apart.
+func TestOtherProvisionersAreReported(t *testing.T) {
 	own := []string{transaction.ClassCheckCapacity, transaction.ClassAtomicScaleUp}
 	for name, tc := range map[string]struct {
 		lease   string

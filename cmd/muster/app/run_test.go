@@ -23,7 +23,7 @@ func workload(conditions ...string) *kueue.Workload {
 	return w
 }
 
-func TestTheClusterIsKnownByTheUIDOfItsSystemNamespace(t *testing.T) {
+func TestTheClusterIsIdentifiedByItsSystemNamespace(t *testing.T) {
 	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "u-1"}}
 	if uid, err := clusterUID(t.Context(), fake.NewClientBuilder().WithObjects(system).Build()); err != nil || uid != "u-1" {
 		t.Errorf("the UID is %q (%v), want u-1", uid, err)

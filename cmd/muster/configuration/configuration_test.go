@@ -29,7 +29,7 @@ func load(t *testing.T, text string) (*Configuration, []string, error) {
 
 const head = "apiVersion: config.muster.dev/v1alpha1\nkind: Configuration\n"
 
-func TestWhatIsWrongIsToldWithLineFieldValueAndFix(t *testing.T) {
+func TestErrorsHaveLineFieldValueAndFix(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		text string
@@ -96,8 +96,8 @@ func TestWhatIsWrongIsToldWithLineFieldValueAndFix(t *testing.T) {
 	}
 }
 
-// TestAllFaultsAreToldAtOnce in the order of the file.
-func TestAllFaultsAreToldAtOnce(t *testing.T) {
+// TestAllErrorsAreReportedAtOnce in the order of the file.
+func TestAllErrorsAreReportedAtOnce(t *testing.T) {
 	_, _, err := load(t, head+"verbosity: much\nleaderElect: 1\nprovisioning: {queue: a}\n")
 	var places []string
 	for line := range strings.Lines(err.Error()) {
@@ -149,7 +149,7 @@ queueing:
 	}
 }
 
-func TestWaitForPodsReadyIsOffUnlessAskedFor(t *testing.T) {
+func TestWaitForPodsReadyIsOffByDefault(t *testing.T) {
 	c, _, err := load(t, head)
 	if err != nil {
 		t.Fatal(err)
@@ -264,8 +264,8 @@ func TestKueueSettingsThatChangeAdmissionAreRefused(t *testing.T) {
 	}
 }
 
-// TestKueuesDefaultOfWaitingForPodsIsTold: it is on in Kueue and off here.
-func TestKueuesDefaultOfWaitingForPodsIsTold(t *testing.T) {
+// TestKueuesDefaultOfWaitForPodsReadyIsReported: it is on in Kueue and off here.
+func TestKueuesDefaultOfWaitForPodsReadyIsReported(t *testing.T) {
 	_, warnings, err := load(t, kueueHead)
 	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "set timeout: 30m to keep that") {
 		t.Errorf("without a word: %v, %q", err, warnings)

@@ -83,7 +83,7 @@ func (s *Scaler) Start(ctx context.Context) error {
 	case <-s.synced:
 	}
 	for {
-		if err := s.look(ctx, &work); err != nil && ctx.Err() == nil {
+		if err := s.list(ctx, &work); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Info("Looking for open launches will be retried", "reason", err.Error())
 		}
 		select {
@@ -95,8 +95,8 @@ func (s *Scaler) Start(ctx context.Context) error {
 	}
 }
 
-// look starts the calls of open launches, and tidies up after others.
-func (s *Scaler) look(ctx context.Context, work *sync.WaitGroup) error {
+// list starts the calls of open launches, and tidies up after others.
+func (s *Scaler) list(ctx context.Context, work *sync.WaitGroup) error {
 	list := &v1alpha1.NodeGroupList{}
 	if err := s.Live.List(ctx, list); err != nil {
 		return fmt.Errorf("listing NodeGroups: %w", err)

@@ -276,7 +276,7 @@ func TestAnIncreaseLaunchesExactlyThatMany(t *testing.T) {
 	})
 }
 
-func TestARefusalIsToldByInstancesUntilTheyAreDeleted(t *testing.T) {
+func TestARefusalIsReportedByInstancesUntilTheyAreDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, groupOf("gpu", 5))
 		w.sky.stock = 1

@@ -156,8 +156,8 @@ func TestRightsAreThoseThatAreGranted(t *testing.T) {
 	}
 }
 
-// TestAWatchAnswersByItsLastLook and looks again sooner after a failure.
-func TestAWatchAnswersByItsLastLook(t *testing.T) {
+// TestAWatchAnswersByItsLastCheck and looks again sooner after a failure.
+func TestAWatchAnswersByItsLastCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		looks, broken := 0, true

@@ -105,7 +105,7 @@ type kind struct {
 	target *apiextensions.CustomResourceDefinition
 }
 
-func (k *kind) tell(format string, args ...any) {
+func (k *kind) report(format string, args ...any) {
 	fmt.Fprintf(k.Out, k.target.Spec.Names.Plural+": "+format+"\n", args...)
 }
 
@@ -129,7 +129,7 @@ func (k *kind) migrate(ctx context.Context) error {
 	if err := k.close(ctx); err != nil {
 		return fmt.Errorf("installing Muster's version of it: %w", err)
 	}
-	k.tell("objects stored as %s: %d, of them converted: %d", newVersion, total, changed)
+	k.report("objects stored as %s: %d, of them converted: %d", newVersion, total, changed)
 	return nil
 }
 
@@ -225,7 +225,7 @@ func (k *kind) convert(ctx context.Context) (total, changed int, err error) {
 				changed++
 			}
 			if written++; written%tellEvery == 0 {
-				k.tell("%d objects so far", written)
+				k.report("%d objects so far", written)
 			}
 			return nil
 		})

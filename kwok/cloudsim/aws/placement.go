@@ -204,7 +204,7 @@ func (f *Front) networkNodes(r cloudsim.Reservation) (out []string) {
 		nodes := map[string]bool{}
 		for _, d := range domains.Of {
 			if slices.Contains(r.Domains, d.Name) {
-				nodes[cmp.Or(d.Telling(domains.NodeLabel)[networkLayer+strconv.Itoa(at)], fmt.Sprintf("nn-%s-%d", r.Pool.Zone, at))] = true
+				nodes[cmp.Or(d.NodeLabels(domains.NodeLabel)[networkLayer+strconv.Itoa(at)], fmt.Sprintf("nn-%s-%d", r.Pool.Zone, at))] = true
 			}
 		}
 		if len(nodes) > 1 {

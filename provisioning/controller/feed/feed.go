@@ -1,4 +1,4 @@
-// Package feed tells the model what the informers and the clouds know.
+// Package feed updates the model from the informers and the clouds.
 package feed
 
 import (
@@ -29,14 +29,13 @@ import (
 	"github.com/muster-dev/muster/provisioning/model/pulse"
 )
 
-// Feed tells the model of everything that the informers and the clouds know, from
-// now until ctx is done. Wait for Synced before deciding anything.
+// Feed updates the model from all informers and clouds until ctx is done. Wait for Synced before the first decision.
 type Feed struct {
 	model     *model.Model
 	live      client.Reader
 	providers map[v1alpha1.Provider]cloudprovider.Watcher
 	handlers  []toolscache.ResourceEventHandlerRegistration
-	// machines is closed once all clouds have given their first full picture.
+	// machines is closed when all clouds have completed their first list.
 	machines chan struct{}
 }
 
@@ -62,7 +61,7 @@ func Claims(served meta.RESTMapper) (out []client.Object, err error) {
 	return out, nil
 }
 
-// New registers with the informers, also for those kinds that not every API server serves. Live reads from the API server itself.
+// New registers with the informers, and skips kinds that the API server does not serve. Live reads from the API server, without a cache.
 func New(ctx context.Context, m *model.Model, informers cache.Informers, live client.Reader,
 	providers map[v1alpha1.Provider]cloudprovider.Watcher, more ...client.Object) (*Feed, error) {
 	f := &Feed{model: m, live: live, providers: providers, machines: make(chan struct{})}
@@ -101,7 +100,7 @@ func (f *Feed) Start(ctx context.Context) error {
 	}
 	close(f.machines)
 	go f.tidy(ctx)
-	go f.listen(ctx)
+	go f.measureLatency(ctx)
 	for range f.providers {
 		if err := <-failed; err != nil {
 			return err
@@ -110,7 +109,7 @@ func (f *Feed) Start(ctx context.Context) error {
 	return nil
 }
 
-// tidyEvery is how often what is not needed any more is forgotten.
+// tidyEvery is the interval at which the model drops what is no longer needed.
 const tidyEvery = time.Minute
 
 func (f *Feed) tidy(ctx context.Context) {
@@ -126,12 +125,12 @@ func (f *Feed) tidy(ctx context.Context) {
 	}
 }
 
-// listen asks the API server now and then whether it answers: from its store, so that a slow etcd counts.
-func (f *Feed) listen(ctx context.Context) {
+// measureLatency reads from the API server at an interval. The read goes to its store, so that a slow etcd counts.
+func (f *Feed) measureLatency(ctx context.Context) {
 	ticker := time.NewTicker(pulse.Every)
 	defer ticker.Stop()
 	for {
-		f.ask(ctx)
+		f.measure(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -140,8 +139,8 @@ func (f *Feed) listen(ctx context.Context) {
 	}
 }
 
-// ask notes an answer, also one that the object is not there or may not be read.
-func (f *Feed) ask(ctx context.Context) {
+// measure records a response of the API server. NotFound and Forbidden are responses, too.
+func (f *Feed) measure(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, pulse.Every)
 	defer cancel()
 	err := f.live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &corev1.Namespace{})
@@ -152,10 +151,10 @@ func (f *Feed) ask(ctx context.Context) {
 	}
 }
 
-// NeedLeaderElection: the picture is kept by every replica.
+// NeedLeaderElection returns false: every replica keeps the model up to date.
 func (f *Feed) NeedLeaderElection() bool { return false }
 
-// Synced waits until the model has the first full picture; false if ctx ends first.
+// Synced waits until the model has all objects and machines; false if ctx ends first.
 func (f *Feed) Synced(ctx context.Context) bool {
 	synced := make([]toolscache.InformerSynced, len(f.handlers))
 	for i, h := range f.handlers {
@@ -172,8 +171,8 @@ func (f *Feed) Synced(ctx context.Context) bool {
 	}
 }
 
-// handle tells the model of what informers see. An object that was deleted and created again
-// while a watch was broken comes to it as a change.
+// handle updates the model from informers. If an object was deleted and created again while a watch was broken, the informer delivers an
+// update.
 func handle(m *model.Model, providers map[v1alpha1.Provider]cloudprovider.Watcher) toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) { m.Set(o.(client.Object)) },
@@ -205,7 +204,8 @@ func handle(m *model.Model, providers map[v1alpha1.Provider]cloudprovider.Watche
 	}
 }
 
-// launches is the record of those that `muster externalgrpc` makes in a group, which it writes before it calls the cloud and after.
+// launches returns the record of the launches that `muster externalgrpc` makes in a group. It writes the record before and after each call
+// of the cloud.
 func launches(g *v1alpha1.NodeGroup) string {
 	return g.Annotations[v1alpha1.AutoscalerLaunchesAnnotation]
 }

@@ -34,7 +34,7 @@ func TestARequestThatWasMadeAgainWhileAWatchWasBroken(t *testing.T) {
 	}
 }
 
-// TestWhatARestoredEtcdHasCounts, not what Muster has seen or written since the backup.
+// TestWhatARestoredEtcdHasCounts, and not what Muster has seen or written since the backup.
 func TestWhatARestoredEtcdHasCounts(t *testing.T) {
 	m := model.New(testingclock.NewFakePassiveClock(time.Now()), transaction.KnownClasses)
 	h := handle(m, nil)
@@ -78,13 +78,13 @@ func TestWhatARestoredEtcdHasCounts(t *testing.T) {
 	}
 }
 
-// expecting is a cloud that counts how often machines are expected in it.
+// expecting is a cloud that counts calls of Expect.
 type expecting struct{ times int }
 
 func (*expecting) Watch(context.Context, func(cloudprovider.Machine), func()) error { return nil }
 func (e *expecting) Expect()                                                        { e.times++ }
 
-// TestALaunchForAnAutoscalerIsLookedForAtOnce: another process makes it, and writes it down before its call and after.
+// TestALaunchForAnAutoscalerIsLookedForAtOnce: another process makes the launch, and records it before and after its call.
 func TestALaunchForAnAutoscalerIsLookedForAtOnce(t *testing.T) {
 	m := model.New(testingclock.NewFakePassiveClock(time.Now()), transaction.KnownClasses)
 	aws, gcp := &expecting{}, &expecting{}

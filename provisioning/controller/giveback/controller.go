@@ -1,13 +1,10 @@
-// Package giveback tidies up: it lifts cordons that serve no request, takes labels of
-// ended gangs off, and gives back machines that no request owns or that have
-// been idle for too long. What to do is decided in the pure core, alone among all
-// deciders, so that no machine is given back while it is promised.
+// Package giveback scales down. It lifts cordons that no request needs, removes the labels of gangs that have ended, and terminates
+// machines that no request owns or that have been idle for too long. The pure core decides under the lock of the Model, so that no machine
+// is terminated while a request books it.
 //
-// A machine counts as idle although it runs strays: pods that use none of its
-// devices and that may be moved. They are evicted through the Eviction API, which
-// holds to PodDisruptionBudgets, if there is room for all of them elsewhere. A
-// machine that cannot be given back for a pod is opened again after 5 minutes, and
-// an Event on its NodeGroup names the pod and what keeps it.
+// A machine counts as idle even if it runs strays: pods that use none of its devices and that may be moved. If other nodes have room for
+// all of them, they are evicted through the Eviction API, which respects PodDisruptionBudgets. If a pod stops the scale-down of a machine,
+// its node is uncordoned after 5 minutes, and an Event on its NodeGroup names the pod and the reason.
 package giveback
 
 import (
@@ -43,83 +40,78 @@ import (
 )
 
 const (
-	// parallel is how many nodes and pods are written at once.
+	// parallel is the number of nodes and pods that are written at once.
 	parallel = 16
-	// firstLook is how long after the first full picture the first look comes. What is
-	// in the picture was listed at different moments, and some watches may still have
-	// to catch up: a machine whose request was listed before it was made looks like
-	// an orphan.
-	firstLook = 3 * time.Second
-	// pace is the least time between two looks, and share how much longer than a look
-	// the time to the next one is: in large clusters a look takes long, and no
-	// request is decided meanwhile.
-	pace  = 200 * time.Millisecond
-	share = 20
-	// retry is how soon what has failed is tried again. A group that does not take its
-	// machines back is left alone for longer with each failure in a row, up to
-	// longestPause.
+	// firstPass is the delay between the sync of the Model and the first pass. Objects were listed at different moments, and a watch may
+	// lag behind. A machine whose request was listed before its launch looks like an orphan.
+	firstPass = 3 * time.Second
+	// pace is the minimum time between two passes. After a pass, the controller pauses for share times the duration of the pass: a pass
+	// takes long in large clusters and blocks decisions on requests.
+	pace        = 200 * time.Millisecond
+	pauseFactor = 20
+	// retry is the delay after a failure. The delay of a group that fails to terminate its machines grows with each consecutive failure,
+	// up to longestPause.
 	retry        = time.Second
 	longestPause = 15 * time.Second
-	// patience is how long a look waits for the take-backs that it has begun. A cloud that does not answer takes a minute or two to be given
-	// up, and meanwhile the machines of others go.
-	patience = 2 * time.Second
-	// forgotten is how long after it an eviction is remembered: longer than a machine
-	// is drained.
+	// timeout is how long a pass waits for the terminations that it has started. A call to a cloud that does not respond fails after a
+	// minute or two. Meanwhile, the machines of other groups are terminated.
+	timeout = 2 * time.Second
+	// forgotten is how long an eviction is remembered. It is longer than the drain of a machine.
 	forgotten = 10 * time.Minute
 )
 
-// Controller gives back what no request needs.
+// Controller terminates the machines that no request needs.
 type Controller struct {
 	Client client.Client
-	// Live reads from the API server itself.
+	// Live reads from the API server, without a cache.
 	Live      client.Reader
 	Providers map[v1alpha1.Provider]cloudprovider.Provider
 	Model     *model.Model
-	// Synced waits for the first full picture of the Model; false if the context
-	// ends first. Changed gets a value soon after each change of it.
+	// Synced waits for the sync of the Model. It returns false if the context ends first. Changed receives a value after each change of
+	// the Model.
 	Synced  func(context.Context) bool
 	Changed <-chan struct{}
 	Events  events.EventRecorder
 	Clock   clock.WithTicker
-	// DryRun has nothing tidied up: events and the log say what would be.
+	// DryRun writes nothing to nodes, pods and machines. Events and the log report what the controller would do.
 	DryRun bool
 
-	// past is what the last look left to remember, evictions those that were tried,
-	// doubted those whose doubt was reported.
+	// past is the result of the previous pass that the next one needs. evictions are the evictions that were tried, by pod. doubted has
+	// the doubts that were reported, by group.
 	past      scaledown.Past
 	evictions map[types.UID]scaledown.Eviction
 	doubted   map[string]scaledown.Doubt
-	// mu guards failed, the groups that did not take machines back, and underWay, those that are taking some back.
+	// mu guards failed, the groups that failed to terminate machines, and underWay, the groups with a call in flight.
 	mu       sync.Mutex
 	failed   map[string]failure
 	underWay map[string]bool
-	// calls are the take-backs that last.
+	// calls are the calls to clouds that are in flight.
 	calls sync.WaitGroup
-	// ended has a value when a take-back has failed, or has ended after its look.
+	// ended receives a value when a termination fails, or succeeds after its pass has ended.
 	ended chan struct{}
-	// noticed are the nodes whose interruption was told, with what they say of it.
+	// noticed has the interruption notices that were reported, by node.
 	noticed map[string]string
-	// observed are the machines and nodes that were told to go in a dry run.
+	// observed has the machines and nodes that were reported by a dry run.
 	observed map[string]bool
 }
 
-// failure is how long a group is left alone, and until when.
+// failure is the pause of a group after a failure, and its end.
 type failure struct {
 	pause time.Duration
 	until time.Time
 }
 
-// Start tidies up until ctx is done.
+// Start runs passes until ctx is done.
 func (c *Controller) Start(ctx context.Context) error {
 	c.past, c.evictions = scaledown.Past{}, map[types.UID]scaledown.Eviction{}
 	c.failed, c.underWay, c.ended = map[string]failure{}, map[string]bool{}, make(chan struct{}, 1)
 	defer c.calls.Wait()
-	if !c.Synced(ctx) || !c.rest(ctx, firstLook) {
+	if !c.Synced(ctx) || !c.rest(ctx, firstPass) {
 		return nil
 	}
 	for {
-		next, took := c.look(ctx)
-		if !c.rest(ctx, max(pace, share*took)) {
+		next, took := c.pass(ctx)
+		if !c.rest(ctx, max(pace, pauseFactor*took)) {
 			return nil
 		}
 		var again <-chan time.Time
@@ -136,7 +128,7 @@ func (c *Controller) Start(ctx context.Context) error {
 	}
 }
 
-// rest reports whether there is anything to do after that time.
+// rest waits for d. It reports whether the context is still alive.
 func (c *Controller) rest(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -146,9 +138,9 @@ func (c *Controller) rest(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// look decides and tidies up once. It returns when to look again, and how long
-// others were kept from deciding. What fails, or takes long, keeps nothing else from being tidied up: take-backs go on after it.
-func (c *Controller) look(ctx context.Context) (next time.Time, took time.Duration) {
+// pass decides and acts once. It returns the time of the next pass, and for how long it blocked other decisions. Failures and slow calls
+// do not block the rest of the pass: calls to clouds may end after it.
+func (c *Controller) pass(ctx context.Context) (next time.Time, took time.Duration) {
 	var u scaledown.Decision
 	var going []string
 	cordons := map[string]string{}
@@ -179,12 +171,12 @@ func (c *Controller) look(ctx context.Context) (next time.Time, took time.Durati
 	c.past = u.Past
 	for group, d := range u.Doubts {
 		if d.Braked() && !c.doubted[group].Braked() {
-			c.tell(corev1.EventTypeWarning, group, "GiveBackBraked", d.String())
+			c.report(corev1.EventTypeWarning, group, "GiveBackBraked", d.String())
 			journal.Write(ctx, "Scale-down of a group is stopped", group, journal.Group, group, journal.Count, d.Machines(),
 				journal.Cause, d.String())
 		}
 		if d.KeepsIdle() && !c.doubted[group].KeepsIdle() {
-			c.tell(corev1.EventTypeWarning, group, "GiveBackBraked", d.SayIdle())
+			c.report(corev1.EventTypeWarning, group, "GiveBackBraked", d.SayIdle())
 			journal.Write(ctx, "Idle machines of a group are kept", group, journal.Group, group, journal.Count, d.Idle,
 				journal.Cause, d.SayIdle())
 		}
@@ -196,21 +188,21 @@ func (c *Controller) look(ctx context.Context) (next time.Time, took time.Durati
 		return u.At, took
 	}
 	for _, h := range u.HeldUp {
-		c.tell(corev1.EventTypeWarning, h.Machine.Group, "GiveBackHeldUp", h.Message)
+		c.report(corev1.EventTypeWarning, h.Machine.Group, "GiveBackHeldUp", h.Message)
 	}
 	w := &work{}
 	w.SetLimit(parallel)
 	c.changeNodes(ctx, w, u, cordons)
 	c.deleteNodes(ctx, w, u.Delete)
 	c.evict(ctx, w, u.Evict)
-	taken := c.takeBack(ctx, u.TakeBack)
-	_ = w.Wait() // errors are among those collected
+	taken := c.terminate(ctx, u.TakeBack)
+	_ = w.Wait() // the errors are in w.errs
 	if err := errors.Join(w.errs...); err != nil && ctx.Err() == nil {
 		log.FromContext(ctx).Info("Scale-down will be retried", "reason", err.Error())
 		next = when.Earliest(next, c.Clock.Now().Add(retry))
 	}
 	if len(u.TakeBack) > 0 {
-		enough := c.Clock.NewTimer(patience)
+		enough := c.Clock.NewTimer(timeout)
 		defer enough.Stop()
 		select {
 		case <-taken:
@@ -220,8 +212,8 @@ func (c *Controller) look(ctx context.Context) (next time.Time, took time.Durati
 	return when.Earliest(next, u.At), took
 }
 
-// notice tells, once, that nodes will be interrupted: their NodeGroup, the requests whose gangs
-// have booked them or run there, and their Workloads.
+// notice reports each new interruption notice in Events: on the NodeGroup, on the requests whose gangs have booked the node or run there,
+// and on their Workloads.
 func (c *Controller) notice(nodes []*state.Node) {
 	before := c.noticed
 	c.noticed = map[string]string{}
@@ -233,7 +225,7 @@ func (c *Controller) notice(nodes []*state.Node) {
 		const reason = "InterruptionNotice"
 		message := fmt.Sprintf("The machine of node %s will be interrupted (%s). Nothing more is booked there", n.Name, n.Notice)
 		if n.Group != "" {
-			c.tell(corev1.EventTypeWarning, n.Group, reason, message)
+			c.report(corev1.EventTypeWarning, n.Group, reason, message)
 		}
 		for i := range n.Labelled {
 			e, ok := c.Model.Request(n.Labelled[i].UID)
@@ -253,7 +245,7 @@ func (c *Controller) notice(nodes []*state.Node) {
 	}
 }
 
-// observe tells, once for each, what a dry run does not do.
+// observe reports, once for each machine and node, what a pass would do without dry run.
 func (c *Controller) observe(ctx context.Context, u scaledown.Decision) {
 	snapshot := c.Model.Snapshot(c.Clock.Now())
 	before := c.observed
@@ -270,7 +262,7 @@ func (c *Controller) observe(ctx context.Context, u scaledown.Decision) {
 		}
 		message := fmt.Sprintf("Dry run: nothing of this is done. %s %s, a machine for %s", what, name, price)
 		log.FromContext(ctx).Info("Dry run: nothing is tidied up", "group", group, "decision", what, "name", name, "price", price)
-		c.tell(corev1.EventTypeNormal, group, "WouldGiveBack", message)
+		c.report(corev1.EventTypeNormal, group, "WouldGiveBack", message)
 	}
 	for _, name := range u.Cordon {
 		if n := snapshot.Nodes.Find(name); n != nil && n.Machine != nil {
@@ -287,22 +279,21 @@ func (c *Controller) observe(ctx context.Context, u scaledown.Decision) {
 	}
 }
 
-// willing are those of the machines whose group has not failed to take some back
-// lately; again is when the next one may be tried.
+// willing returns the machines of groups without a recent failure. again is the end of the first pause.
 func (c *Controller) willing(machines []scaledown.Return) (out []scaledown.Return, again time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range machines {
 		if until := c.failed[r.Group].until; c.Clock.Now().Before(until) {
 			again = when.Earliest(again, until)
-		} else if !c.underWay[r.Group] { // else its end has us look again
+		} else if !c.underWay[r.Group] { // the end of the call starts the next pass
 			out = append(out, r)
 		}
 	}
 	return out, again
 }
 
-// nodesOf are the names of the nodes that go with the machines.
+// nodesOf returns the names of the machines' nodes.
 func nodesOf(machines []scaledown.Return) (out []string) {
 	for _, r := range machines {
 		if r.Node != "" {
@@ -312,7 +303,7 @@ func nodesOf(machines []scaledown.Return) (out []string) {
 	return out
 }
 
-// work is done by many, and goes on where something fails.
+// work runs functions in parallel and collects their errors.
 type work struct {
 	errgroup.Group
 	mu   sync.Mutex
@@ -330,7 +321,7 @@ func (w *work) do(f func() error) {
 	})
 }
 
-// changeNodes writes each node once. It lifts the cordons that were seen, and none that a request needs since.
+// changeNodes writes each node once. It lifts only the cordons that the decision has seen: a request may have placed another one since.
 func (c *Controller) changeNodes(ctx context.Context, w *work, u scaledown.Decision, cordons map[string]string) {
 	changes := map[string][]func(*corev1.Node) error{}
 	for _, l := range u.Unlabel {
@@ -373,7 +364,7 @@ func (c *Controller) changeNodes(ctx context.Context, w *work, u scaledown.Decis
 	}
 }
 
-// deleteNodes deletes the nodes as they are known: one that is heard of again stays.
+// deleteNodes deletes the nodes in the version that the decision has seen. A node with a newer version stays.
 func (c *Controller) deleteNodes(ctx context.Context, w *work, names []string) {
 	for _, name := range names {
 		w.do(func() error {
@@ -386,7 +377,7 @@ func (c *Controller) deleteNodes(ctx context.Context, w *work, names []string) {
 			case err == nil:
 				journal.Write(ctx, "Deleting the node of a machine that has ended", name, "node", name,
 					journal.Group, n.Labels[v1alpha1.NodeGroupLabel])
-				c.tell(corev1.EventTypeNormal, n.Labels[v1alpha1.NodeGroupLabel], "NodeDeleted",
+				c.report(corev1.EventTypeNormal, n.Labels[v1alpha1.NodeGroupLabel], "NodeDeleted",
 					fmt.Sprintf("Node %s was deleted: its machine has ended, and nothing else deleted it", name))
 			case apierrors.IsConflict(err):
 				return nil
@@ -399,7 +390,7 @@ func (c *Controller) deleteNodes(ctx context.Context, w *work, names []string) {
 	}
 }
 
-// evict asks for the pods to be evicted, and remembers what came of it.
+// evict creates the evictions of the pods and records their results.
 func (c *Controller) evict(ctx context.Context, w *work, strays []state.Stray) {
 	now := c.Clock.Now()
 	maps.DeleteFunc(c.evictions, func(_ types.UID, e scaledown.Eviction) bool { return now.Sub(e.At) > forgotten })
@@ -411,21 +402,21 @@ func (c *Controller) evict(ctx context.Context, w *work, strays []state.Stray) {
 				DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(s.UID))},
 			})
 			if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-				return nil // it is gone, or another of its name has come
+				return nil // the pod is gone, or was replaced by a pod of the same name
 			}
 			w.mu.Lock()
 			c.evictions[s.UID] = scaledown.Eviction{At: now, Refusal: refusal(err)}
 			w.mu.Unlock()
 			journal.Write(ctx, "Evicting a pod from an idle machine", s.String(), "pod", s.String(), journal.Cause, refusal(err))
 			if err == nil || apierrors.IsTooManyRequests(err) {
-				return nil // a PodDisruptionBudget says no, for now
+				return nil // a PodDisruptionBudget refuses the eviction for now
 			}
 			return fmt.Errorf("evicting pod %s: %w", &s, err)
 		})
 	}
 }
 
-// refusal is what the API server has against an eviction, budgets by their names.
+// refusal returns the API server's reasons to refuse an eviction, which name the PodDisruptionBudgets.
 func refusal(err error) string {
 	if err == nil {
 		return ""
@@ -441,8 +432,8 @@ func refusal(err error) string {
 	return strings.Join(causes, ", ")
 }
 
-// takeBack deletes machines, those of a group in one call, each beside the others. The channel is closed when all calls have ended.
-func (c *Controller) takeBack(ctx context.Context, machines []scaledown.Return) <-chan struct{} {
+// terminate terminates machines with one call for each group, in parallel. The channel is closed when all calls have ended.
+func (c *Controller) terminate(ctx context.Context, machines []scaledown.Return) <-chan struct{} {
 	groups := map[string][]scaledown.Return{}
 	for _, r := range machines {
 		groups[r.Group] = append(groups[r.Group], r)
@@ -455,7 +446,7 @@ func (c *Controller) takeBack(ctx context.Context, machines []scaledown.Return) 
 		all.Add(1)
 		c.calls.Go(func() {
 			defer all.Done()
-			c.takeFrom(ctx, name, list)
+			c.terminateIn(ctx, name, list)
 		})
 	}
 	out := make(chan struct{})
@@ -466,8 +457,8 @@ func (c *Controller) takeBack(ctx context.Context, machines []scaledown.Return) 
 	return out
 }
 
-// takeFrom deletes machines of a group. Their nodes are leaving until the call ends.
-func (c *Controller) takeFrom(ctx context.Context, group string, list []scaledown.Return) {
+// terminateIn terminates machines of a group. Their nodes are marked as leaving until the call ends.
+func (c *Controller) terminateIn(ctx context.Context, group string, list []scaledown.Return) {
 	taker := request.Taker{Model: c.Model, Providers: c.Providers, Live: c.Live, Cause: "they are idle, or no request owns them"}
 	machines := make([]cloudprovider.Machine, len(list))
 	for i, r := range list {
@@ -483,16 +474,16 @@ func (c *Controller) takeFrom(ctx context.Context, group string, list []scaledow
 	delete(c.underWay, group)
 	if err == nil {
 		delete(c.failed, group)
-		c.tell(corev1.EventTypeNormal, group, "MachinesGivenBack", fmt.Sprintf("%d idle or orphaned machines were terminated", len(list)))
+		c.report(corev1.EventTypeNormal, group, "MachinesGivenBack", fmt.Sprintf("%d idle or orphaned machines were terminated", len(list)))
 	} else if ctx.Err() == nil {
 		pause := min(max(retry, 2*c.failed[group].pause), longestPause)
 		c.failed[group] = failure{pause, c.Clock.Now().Add(pause)}
-		c.tell(corev1.EventTypeWarning, group, "GiveBackFailed",
+		c.report(corev1.EventTypeWarning, group, "GiveBackFailed",
 			fmt.Sprintf("%d idle or orphaned machines could not be terminated; next attempt in %s: %v", len(list), pause, err))
 		log.FromContext(ctx).Info("Scale-down will be retried", "reason", err.Error())
 	}
-	if err == nil && c.Clock.Since(began) < patience {
-		return // its look has waited for it
+	if err == nil && c.Clock.Since(began) < timeout {
+		return // the pass has waited for the call
 	}
 	select {
 	case c.ended <- struct{}{}:
@@ -500,9 +491,8 @@ func (c *Controller) takeFrom(ctx context.Context, group string, list []scaledow
 	}
 }
 
-// tell says something about a group in an Event, also where its NodeGroup has been
-// deleted.
-func (c *Controller) tell(kind, group, reason, message string) {
+// report creates an Event on a NodeGroup, even if the NodeGroup has been deleted.
+func (c *Controller) report(kind, group, reason, message string) {
 	g := c.Model.Group(group)
 	if g == nil {
 		g = &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: group}}

@@ -37,8 +37,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// world is an API server, a cloud and a model that knows of both at once. All that
-// happens is told in one story, with the time since the start.
+// world is an API server, a cloud and a model that sees changes of both at once. story records all events with the time since the start.
 type world struct {
 	*testing.T
 	client     client.Client
@@ -47,14 +46,14 @@ type world struct {
 
 	mu    sync.Mutex
 	story []string
-	// budget refuses evictions, where it is set; cloud fails to take machines back.
+	// budget refuses evictions if it is set. cloud is the error of terminations.
 	budget, cloud error
 	known         map[types.UID]client.Object
-	// slow is how long the take-backs of a group last.
+	// slow is how long terminations in a group take.
 	slow map[string]time.Duration
 }
 
-// live runs the controller in a world of these objects, and the test beside it.
+// live runs the controller in a world with these objects, beside the test.
 func live(t *testing.T, clk clock.WithTicker, objects []client.Object, test func(*world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -130,7 +129,7 @@ func (w *world) tell(format string, args ...any) {
 	w.story = append(w.story, fmt.Sprintf("%s %s", time.Since(w.began), fmt.Sprintf(format, args...)))
 }
 
-// patched tells what a node is now.
+// patched records the new state of a node.
 func (w *world) patched(o client.Object, err error) {
 	n, ok := o.(*corev1.Node)
 	switch {
@@ -142,7 +141,7 @@ func (w *world) patched(o client.Object, err error) {
 	}
 }
 
-// sync is the informers: it tells the model what has changed.
+// sync stands for the informers: it updates the model.
 func (w *world) sync() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -202,7 +201,7 @@ func (w *world) delete(o client.Object) {
 	w.sync()
 }
 
-// pass lets time pass, and all that happens in it come to rest.
+// pass advances the clock and waits until all goroutines are idle.
 func (w *world) pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
@@ -229,7 +228,7 @@ func (w *world) Eventf(about, _ runtime.Object, _, reason, _, note string, args 
 	w.tell("%s of %T %s: %s", reason, about, about.(client.Object).GetName(), fmt.Sprintf(note, args...))
 }
 
-// TakeBack implements cloudprovider.Taker: the node goes with its machine.
+// TakeBack implements cloudprovider.Taker. It deletes the nodes of the machines.
 func (w *world) TakeBack(ctx context.Context, group string, names []string) error {
 	w.mu.Lock()
 	err, slow := w.cloud, w.slow[group]
@@ -258,8 +257,7 @@ func (w *world) Launch(_ context.Context, req cloudprovider.LaunchRequest) ([]cl
 // Watch implements cloudprovider.Watcher.
 func (w *world) Watch(context.Context, func(cloudprovider.Machine), func()) error { return nil }
 
-// machines adds running machines behind nodes of the group, launched by a request
-// that is long gone.
+// machines adds running machines and their nodes to the group. The request of their launch is long gone.
 func (w *world) machines(group string, names ...string) {
 	for _, name := range names {
 		w.controller.Model.SetMachine(cloudprovider.Machine{Name: name, Group: group, ProviderID: "kwok://gpu/" + name, Launch: "gone-1",
@@ -275,7 +273,7 @@ func newGroup(name string) *v1alpha1.NodeGroup {
 	return g
 }
 
-// newNode is of the group, or of none.
+// newNode returns a node of the group, or of no group.
 func newNode(name string, g *v1alpha1.NodeGroup) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
 	n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("8Gi"),
@@ -313,7 +311,7 @@ func TestAnIdleMachineIsGivenBack(t *testing.T) {
 	})
 }
 
-// TestAPodThatCachesDoNotShowKeepsItsMachine: the API server is asked once more before a machine goes.
+// TestAPodThatCachesDoNotShowKeepsItsMachine: a machine is terminated only after its pods were listed from the API server.
 func TestAPodThatCachesDoNotShowKeepsItsMachine(t *testing.T) {
 	g := newGroup("gpu")
 	live(t, clock.RealClock{}, []client.Object{g, newNode("a", g)}, func(w *world) {
@@ -337,8 +335,8 @@ func TestAPodThatCachesDoNotShowKeepsItsMachine(t *testing.T) {
 	})
 }
 
-// TestAnInterruptionIsTold once, to the NodeGroup, to the gang's request and to its Workload.
-func TestAnInterruptionIsTold(t *testing.T) {
+// TestAnInterruptionIsReported once: on the NodeGroup, on the gang's request and on its Workload.
+func TestAnInterruptionIsReported(t *testing.T) {
 	g := newGroup("gpu")
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gang", UID: "gang-uid"}}
 	r.OwnerReferences = []metav1.OwnerReference{{APIVersion: "kueue.x-k8s.io/v1beta2", Kind: "Workload", Name: "job-gang",
@@ -351,17 +349,17 @@ func TestAnInterruptionIsTold(t *testing.T) {
 	live(t, clock.RealClock{}, []client.Object{g, r, n}, func(w *world) {
 		w.machines("gpu", "a")
 		w.pass(time.Minute)
-		const told = "The machine of node a will be interrupted (taint aws-node-termination-handler/spot-itn). Nothing more is booked there"
+		const message = "The machine of node a will be interrupted (taint aws-node-termination-handler/spot-itn). Nothing more is booked there"
 		w.tells(
-			"3s InterruptionNotice of *v1alpha1.NodeGroup gpu: "+told,
-			"3s InterruptionNotice of *v1.ProvisioningRequest gang: "+told+"; the gang's pods on it end with it",
-			"3s InterruptionNotice of *v1.PartialObjectMetadata job-gang: "+told+"; the gang's pods on it end with it",
+			"3s InterruptionNotice of *v1alpha1.NodeGroup gpu: "+message,
+			"3s InterruptionNotice of *v1.ProvisioningRequest gang: "+message+"; the gang's pods on it end with it",
+			"3s InterruptionNotice of *v1.PartialObjectMetadata job-gang: "+message+"; the gang's pods on it end with it",
 		)
 	})
 }
 
-// TestADryRunOnlyTells, once, what would be given back.
-func TestADryRunOnlyTells(t *testing.T) {
+// TestADryRunOnlyReports, once, which machines would be terminated.
+func TestADryRunOnlyReports(t *testing.T) {
 	g := newGroup("gpu")
 	g.Spec.PricePerHour = resource.NewQuantity(12, resource.DecimalSI)
 	live(t, clock.RealClock{}, []client.Object{g, newNode("a", g)}, func(w *world) {
@@ -381,8 +379,8 @@ func TestAnEarlierHumanCordonIsKept(t *testing.T) {
 	n := newNode("a", g)
 	live(t, clock.RealClock{}, []client.Object{g, n}, func(w *world) {
 		w.machines("gpu", "a")
-		w.pass(firstLook / 2)
-		// The controller's picture is old when it decides: it does not know yet.
+		w.pass(firstPass / 2)
+		// The controller decides by its cache, which does not have the change yet.
 		if err := w.client.Get(w.Context(), client.ObjectKeyFromObject(n), n); err != nil {
 			w.Fatal(err)
 		}
@@ -457,16 +455,15 @@ func TestStraysAreMovedFirst(t *testing.T) {
 	})
 }
 
-// TestNothingIsJudgedByAYoungPicture: what looks like an orphan may belong to a
-// request that has not been listed yet.
-func TestNothingIsJudgedByAYoungPicture(t *testing.T) {
+// TestNothingIsTerminatedByAYoungModel: the request of a machine that looks like an orphan may not have been listed yet.
+func TestNothingIsTerminatedByAYoungModel(t *testing.T) {
 	g := newGroup("gpu")
 	n := newNode("a", g)
 	n.Spec.Unschedulable = true
 	n.Annotations[v1alpha1.CordonedAnnotation] = v1alpha1.CordonJoining
 	live(t, clock.RealClock{}, []client.Object{g, n}, func(w *world) {
 		w.machines("gpu", "a")
-		w.pass(firstLook - time.Second)
+		w.pass(firstPass - time.Second)
 		w.tells()
 		w.pass(2 * time.Second)
 		w.tells("3s machines a of group gpu taken back", "3s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were "+
@@ -493,23 +490,23 @@ func TestACloudThatFailsIsLeftAloneAndBlocksNoOther(t *testing.T) {
 		w.mu.Lock()
 		w.story = slices.DeleteFunc(w.story, func(s string) bool { return strings.Contains(s, "MachinesGivenBack") })
 		w.mu.Unlock()
-		told := "GiveBackFailed of *v1alpha1.NodeGroup broken: 1 idle or orphaned machines could not be terminated; next attempt in %s: " +
+		message := "GiveBackFailed of *v1alpha1.NodeGroup broken: 1 idle or orphaned machines could not be terminated; next attempt in %s: " +
 			"terminating machines of group broken: no answer"
 		w.tells(
 			"3s node a cordoned: idle",
 			"10m0s node a cordoned: giving-back",
-			"10m1.2s machines a of group broken taken back refused", "10m1.2s "+fmt.Sprintf(told, "1s"),
-			"10m2.2s machines a of group broken taken back refused", "10m2.2s "+fmt.Sprintf(told, "2s"),
-			"10m4.2s machines a of group broken taken back refused", "10m4.2s "+fmt.Sprintf(told, "4s"),
+			"10m1.2s machines a of group broken taken back refused", "10m1.2s "+fmt.Sprintf(message, "1s"),
+			"10m2.2s machines a of group broken taken back refused", "10m2.2s "+fmt.Sprintf(message, "2s"),
+			"10m4.2s machines a of group broken taken back refused", "10m4.2s "+fmt.Sprintf(message, "4s"),
 			"10m6s node held open",
-			"10m8.2s machines a of group broken taken back refused", "10m8.2s "+fmt.Sprintf(told, "8s"),
+			"10m8.2s machines a of group broken taken back refused", "10m8.2s "+fmt.Sprintf(message, "8s"),
 			"10m16.2s machines a of group broken taken back",
 		)
 	})
 }
 
-// TestAGroupThatTakesLongBlocksNoOther: a cloud that does not answer is given up after a minute or two. Meanwhile the machines of others
-// go, and the group is called once.
+// TestAGroupThatTakesLongBlocksNoOther: a call to a cloud that does not respond fails after a minute or two. Meanwhile, the machines of
+// other groups are terminated, and the group is called once.
 func TestAGroupThatTakesLongBlocksNoOther(t *testing.T) {
 	slow, g := newGroup("slow"), newGroup("gpu")
 	live(t, clock.RealClock{}, []client.Object{slow, g, newNode("a", slow)}, func(w *world) {
@@ -564,8 +561,7 @@ func TestAMachineWhoseNodeWasDeletedIsTakenBack(t *testing.T) {
 	})
 }
 
-// What is true of one machine is hardly true of two hundred at once. Their pods run on, and a
-// person decides.
+// If two hundred machines seem lost at once, the cause is more likely elsewhere. Their pods keep running until a person decides.
 func TestManyMachinesThatSeemLostAreKept(t *testing.T) {
 	const many = 200
 	names := make([]string, many)
@@ -575,23 +571,23 @@ func TestManyMachinesThatSeemLostAreKept(t *testing.T) {
 	unready := func(n *corev1.Node) {
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.Now()}}
 	}
-	const told = "GiveBackBraked of *v1alpha1.NodeGroup gpu: "
+	const message = "GiveBackBraked of *v1alpha1.NodeGroup gpu: "
 	for _, tc := range []struct {
 		name string
-		// there tells that the nodes are there at first, trouble what befalls them.
+		// there is whether the nodes exist at first. trouble is the fault that is injected.
 		there   bool
 		trouble func(w *world, n *corev1.Node)
 		want    string
 	}{
-		{"etcd restored to before they joined, by a process that starts", false, nil, "3s " + told + "200 of 200 machines"},
-		{"nodes deleted", true, func(w *world, n *corev1.Node) { w.delete(n) }, "1m0.2s " + told + "200 of 200 machines"},
+		{"etcd restored to before they joined, by a process that starts", false, nil, "3s " + message + "200 of 200 machines"},
+		{"nodes deleted", true, func(w *world, n *corev1.Node) { w.delete(n) }, "1m0.2s " + message + "200 of 200 machines"},
 		{"a network between them and the API server that is down", true, func(w *world, n *corev1.Node) {
 			unready(n)
 			if err := w.client.Status().Update(t.Context(), n); err != nil {
 				w.Fatal(err)
 			}
 			w.sync()
-		}, "2m0s " + told + "0 of 200 machines of the group have lost their node, 200 have one that is not Ready, and 0 are stopped"},
+		}, "2m0s " + message + "0 of 200 machines of the group have lost their node, 200 have one that is not Ready, and 0 are stopped"},
 		{"stopped for the night", true, func(w *world, n *corev1.Node) {
 			unready(n)
 			if err := w.client.Status().Update(t.Context(), n); err != nil {
@@ -600,7 +596,7 @@ func TestManyMachinesThatSeemLostAreKept(t *testing.T) {
 			w.controller.Model.SetMachine(cloudprovider.Machine{Name: n.Name, Group: "gpu", ProviderID: n.Spec.ProviderID, Launch: "gone-1",
 				State: cloudprovider.Terminated, Kept: true})
 			w.sync()
-		}, "1m0.2s " + told + "0 of 200 machines of the group have lost their node, 0 have one that is not Ready, and 200 are stopped"},
+		}, "1m0.2s " + message + "0 of 200 machines of the group have lost their node, 0 have one that is not Ready, and 200 are stopped"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			g := newGroup("gpu")
@@ -642,9 +638,9 @@ func TestManyMachinesThatSeemLostAreKept(t *testing.T) {
 				w.sync()
 				w.pass(time.Hour)
 				gone := 0
-				for _, told := range w.story {
-					if strings.Contains(told, "taken back") {
-						gone += strings.Count(told, ",") + 1
+				for _, message := range w.story {
+					if strings.Contains(message, "taken back") {
+						gone += strings.Count(message, ",") + 1
 					}
 				}
 				if gone != many {
@@ -655,7 +651,8 @@ func TestManyMachinesThatSeemLostAreKept(t *testing.T) {
 	}
 }
 
-// Idle machines that no request has launched are kept where they are many, which is told once, and go by the word of a person.
+// If there are many idle machines that no request has launched, they are kept. This is reported once. They are terminated when a person
+// allows it.
 func TestManyIdleMachinesOfOthersAreKept(t *testing.T) {
 	g := newGroup("gpu")
 	objects := []client.Object{g}
@@ -691,18 +688,18 @@ func TestManyIdleMachinesOfOthersAreKept(t *testing.T) {
 	})
 }
 
-// slow is a clock by which each look takes a second.
+// slow is a clock by which each pass takes a second.
 type slow struct{ clock.RealClock }
 
 func (slow) Since(time.Time) time.Duration { return time.Second }
 
-func TestLooksThatTakeLongAreRare(t *testing.T) {
+func TestLongPassesAreRare(t *testing.T) {
 	g := newGroup("gpu")
 	held := newNode("held", g)
 	held.Spec.Unschedulable = true
 	held.Annotations[v1alpha1.CordonedAnnotation] = v1alpha1.CordonBooked
 	live(t, slow{}, []client.Object{g}, func(w *world) {
-		w.pass(firstLook + time.Second)
+		w.pass(firstPass + time.Second)
 		if err := w.client.Create(w.Context(), held); err != nil {
 			w.Fatal(err)
 		}
@@ -712,9 +709,8 @@ func TestLooksThatTakeLongAreRare(t *testing.T) {
 	})
 }
 
-// TestAWaitingRequestGetsTheIdleMachine has a machine become idle whose group gives
-// back at once, and a request for it come at any time from before until just before
-// it goes: it always gets the machine, and launches none.
+// TestAWaitingRequestGetsTheIdleMachine: the machine of a group that scales down at once becomes idle, and a request for it arrives at any
+// time until just before its termination. The request always gets the machine and launches none.
 func TestAWaitingRequestGetsTheIdleMachine(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	const idleAt = time.Minute
@@ -731,7 +727,7 @@ func TestAWaitingRequestGetsTheIdleMachine(t *testing.T) {
 			r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gang", UID: "gang"}}
 			r.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
 			r.Spec.PodSets = []provreq.PodSet{{Count: 1, PodTemplateRef: provreq.Reference{Name: "gang"}}}
-			g.Spec.MaxNodes = 1 // so that a request that comes early waits
+			g.Spec.MaxNodes = 1 // a request that comes early waits
 
 			live(t, clock.RealClock{}, []client.Object{g, newNode("a", g), busy, template}, func(w *world) {
 				w.machines("gpu", "a")
@@ -762,8 +758,8 @@ func TestAWaitingRequestGetsTheIdleMachine(t *testing.T) {
 					t.Errorf("the request has no machine: %v", r.Status.Conditions)
 				}
 				w.mu.Lock()
-				if told := strings.Join(w.story, "\n"); strings.Contains(told, v1alpha1.CordonGivingBack) || strings.Contains(told, "launched") {
-					t.Errorf("the story is\n%s", told)
+				if message := strings.Join(w.story, "\n"); strings.Contains(message, v1alpha1.CordonGivingBack) || strings.Contains(message, "launched") {
+					t.Errorf("the story is\n%s", message)
 				}
 				w.mu.Unlock()
 				cancel()
@@ -775,8 +771,7 @@ func TestAWaitingRequestGetsTheIdleMachine(t *testing.T) {
 	}
 }
 
-// TestARequestIsDecidedFirst: a machine whose time has come is kept as long as a
-// request that may want it is about to be decided.
+// TestARequestIsDecidedFirst: a machine whose idle time is over is kept while a request that may need it is about to be decided.
 func TestARequestIsDecidedFirst(t *testing.T) {
 	g := newGroup("gpu")
 	synctest.Test(t, func(t *testing.T) {
@@ -788,14 +783,14 @@ func TestARequestIsDecidedFirst(t *testing.T) {
 		r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gang", UID: "gang", ResourceVersion: "1"}}
 		r.Spec.ProvisioningClassName = transaction.ClassCheckCapacity
 		w.controller.Model.Set(r)
-		next, _ := w.controller.look(t.Context())
+		next, _ := w.controller.pass(t.Context())
 		const held = "10m0s node a cordoned: idle"
 		w.tells(held)
 		if next.IsZero() || next.After(time.Now().Add(time.Second)) {
-			t.Errorf("the next look is at %s", next)
+			t.Errorf("the next pass is at %s", next)
 		}
-		w.controller.Model.Due(nil) // it is decided, and does not want the machine
-		w.controller.look(t.Context())
+		w.controller.Model.Due(nil) // the request is decided and does not need the machine
+		w.controller.pass(t.Context())
 		w.tells(held, "10m0s node a cordoned: giving-back")
 	})
 }

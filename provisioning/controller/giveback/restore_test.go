@@ -33,20 +33,20 @@ import (
 )
 
 const (
-	// fleet is how many machines run when etcd is restored.
+	// fleet is the number of machines that run when etcd is restored.
 	fleet      = 200
 	clusterUID = "0a0a0a0a-0000-4000-8000-000000000001"
-	// gangToken is that of the launch of the fleet, by a request that the restored etcd does not know.
+	// gangToken is the token of the launch of the fleet. The restored etcd does not have its request.
 	gangToken = "6f9619ff-8b86-d011-b42d-00c04fc964ff-1"
 	zone      = "us-east1-a"
-	// step is the time between two looks at the clock of the cloud.
+	// step is the time between two updates of the cloud's clock.
 	step = 20 * time.Second
 )
 
-// listGroups are the NodeGroups of a cluster.
+// listGroups lists the NodeGroups of a cluster.
 type listGroups = func(context.Context) ([]*v1alpha1.NodeGroup, error)
 
-// simulatedCloud is one with a group of machines.
+// simulatedCloud is a cloud with a group of machines.
 type simulatedCloud struct {
 	group *v1alpha1.NodeGroup
 	front func(*cloudsim.World) (cloudsim.Front, error)
@@ -60,7 +60,7 @@ func ofCloud(name string, cloud v1alpha1.Provider, edit func(*v1alpha1.NodeGroup
 	return g
 }
 
-// simulatedClouds by the ways in which their machines are found: by their tags, by their names, and by the group that owns them.
+// simulatedClouds cover the ways in which machines are found: by their tags, by their names, and by the group that owns them.
 var simulatedClouds = map[string]simulatedCloud{
 	"AWS, by Fleet":           onAWS(v1alpha1.AWSFleet),
 	"GCP, by BulkInsert":      onGCP(v1alpha1.GCPBulkInsert),
@@ -110,18 +110,18 @@ func onGCP(method v1alpha1.GCPLaunchMethod) simulatedCloud {
 	}
 }
 
-// restoring is a cluster on a simulated cloud, of which etcd is restored.
+// restoring is a cluster on a simulated cloud whose etcd is restored.
 type restoring struct {
 	*world
 	simulatedCloud
 	cloud *cloudsim.World
 	clock *clocktesting.FakeClock
 	url   string
-	// stop ends muster.
+	// stop stops muster.
 	stop func()
 }
 
-// newCloud is a cloud over the wire, outside of the bubble of the test. Its clock is that of bubbles at first.
+// newCloud serves a cloud over HTTP, outside of the bubble of the test. Its clock starts at that of the bubble.
 func newCloud(t *testing.T, c simulatedCloud) *restoring {
 	t.Helper()
 	r := &restoring{simulatedCloud: c, clock: clocktesting.NewFakeClock(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))}
@@ -139,13 +139,13 @@ func newCloud(t *testing.T, c simulatedCloud) *restoring {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(r.cloud.Handler(front))
-	server.Config.SetKeepAlivesEnabled(false) // an idle connection would keep the clock of the bubble from going on
+	server.Config.SetKeepAlivesEnabled(false) // an idle connection would stop the clock of the bubble
 	t.Cleanup(server.Close)
 	r.url = server.URL
 	return r
 }
 
-// provider is a new adapter.
+// provider returns a new provider of the cloud.
 func (r *restoring) provider() cloudprovider.Provider {
 	r.Helper()
 	p, err := r.adapt(r.Context(), r.url, func(ctx context.Context) ([]*v1alpha1.NodeGroup, error) {
@@ -163,7 +163,7 @@ func (r *restoring) provider() cloudprovider.Provider {
 	return p
 }
 
-// start has muster start on what the API server has.
+// start starts muster on the state of the API server.
 func (r *restoring) start() {
 	ctx, cancel := context.WithCancel(r.Context())
 	p := r.provider()
@@ -189,7 +189,7 @@ func (r *restoring) start() {
 	}
 }
 
-// passes lets time pass, for the cloud as well.
+// passes advances the clock of the test and of the cloud.
 func (r *restoring) passes(d time.Duration) {
 	for range d / step {
 		r.pass(step)
@@ -199,7 +199,7 @@ func (r *restoring) passes(d time.Duration) {
 	synctest.Wait()
 }
 
-// runsOn counts the machines that run.
+// runsOn counts the running machines.
 func (r *restoring) runsOn() (n int) {
 	for _, in := range r.cloud.Instances(true) {
 		if in.Phase == cloudsim.Running {
@@ -209,7 +209,7 @@ func (r *restoring) runsOn() (n int) {
 	return n
 }
 
-// launch has the cloud make the fleet, and a pod run on each of its nodes.
+// launch launches the fleet and runs a pod on each of its nodes.
 func (r *restoring) launch() {
 	r.Helper()
 	provider := r.provider()
@@ -237,10 +237,10 @@ func (r *restoring) launch() {
 			}
 		}
 	}
-	r.passes(2 * time.Minute) // until all have booted
+	r.passes(2 * time.Minute) // all have booted
 }
 
-// restore has the API server know nothing of nodes and pods.
+// restore deletes all nodes and pods from the API server.
 func (r *restoring) restore() {
 	r.Helper()
 	if err := errors.Join(r.client.DeleteAllOf(r.Context(), &corev1.Pod{}, client.InNamespace("ns")),
@@ -250,8 +250,8 @@ func (r *restoring) restore() {
 	r.sync()
 }
 
-// told are the events of a reason.
-func (r *restoring) told(reason string) (out []string) {
+// reported returns the events with a reason.
+func (r *restoring) reported(reason string) (out []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, line := range r.story {
@@ -270,9 +270,9 @@ func (r *restoring) condition() *metav1.Condition {
 	return meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionNodesPresent)
 }
 
-// TestAnEtcdRestoreLosesNoMachine: etcd is restored to before two hundred nodes of a gang that runs, be it that muster starts on what is
-// left or goes on. No machine is terminated, and it is told once, by an event and a condition, until a person decides, or the
-// kubelets have registered their nodes again.
+// TestAnEtcdRestoreLosesNoMachine: etcd is restored to a time before two hundred nodes of a running gang, and muster is restarted or keeps
+// running. No machine is terminated. One event and a condition report it until a person decides or the kubelets have registered their
+// nodes again.
 func TestAnEtcdRestoreLosesNoMachine(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "test")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "test")
@@ -280,7 +280,7 @@ func TestAnEtcdRestoreLosesNoMachine(t *testing.T) {
 		t.Run(name+", and muster starts again", func(t *testing.T) {
 			r := newCloud(t, c)
 			synctest.Test(t, func(t *testing.T) {
-				r.tale(t, func() {
+				r.scenario(t, func() {
 					r.stop()
 					r.world = newWorld(t, clock.RealClock{}, []client.Object{r.group.DeepCopy()})
 					r.start()
@@ -289,14 +289,14 @@ func TestAnEtcdRestoreLosesNoMachine(t *testing.T) {
 		})
 		t.Run(name+", and muster goes on", func(t *testing.T) {
 			r := newCloud(t, c)
-			synctest.Test(t, func(t *testing.T) { r.tale(t, r.restore, r.register) })
+			synctest.Test(t, func(t *testing.T) { r.scenario(t, r.restore, r.register) })
 		})
 	}
 }
 
-// TestARestartDoesNotLiftTheBrake: after etcd was restored to before machines that are young, Muster starts again, as after any
-// restore. That they have had nodes only the condition of their group knows then. It holds until a person decides, or the kubelets have
-// registered their nodes again.
+// TestARestartDoesNotLiftTheBrake: etcd is restored to a time before the machines' nodes, and Muster restarts. Only the condition of the
+// group still records that the machines had nodes. No machine is terminated until a person decides or the kubelets have registered their
+// nodes again.
 func TestARestartDoesNotLiftTheBrake(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "test")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "test")
@@ -337,23 +337,23 @@ func TestARestartDoesNotLiftTheBrake(t *testing.T) {
 	}
 }
 
-// tale of a fleet, from its launch to the end that a person makes of it.
-func (r *restoring) tale(t *testing.T, restore func(), end func(*testing.T)) {
+// scenario runs a fleet from its launch until end, which is what a person does about it.
+func (r *restoring) scenario(t *testing.T, restore func(), end func(*testing.T)) {
 	r.world = newWorld(t, clock.RealClock{}, []client.Object{r.group.DeepCopy()})
 	r.launch()
 	r.start()
 	defer func() { r.stop() }()
 	r.passes(11 * time.Minute)
-	if n, told := r.runsOn(), r.told("GiveBackBraked"); n != fleet || len(told) > 0 {
-		t.Fatalf("%d machines run before the restore, want %d; told was %v", n, fleet, told)
+	if n, reported := r.runsOn(), r.reported("GiveBackBraked"); n != fleet || len(reported) > 0 {
+		t.Fatalf("%d machines run before the restore, want %d; reported was %v", n, fleet, reported)
 	}
 	restore()
 	r.passes(30 * time.Minute)
 	if n := r.runsOn(); n != fleet {
 		t.Errorf("%d machines run after the restore, want all %d", n, fleet)
 	}
-	if told := r.told("GiveBackBraked"); len(told) != 1 {
-		t.Errorf("told was %q, want once that many have lost their node", told)
+	if reported := r.reported("GiveBackBraked"); len(reported) != 1 {
+		t.Errorf("reported was %q, want once that many have lost their node", reported)
 	}
 	if c := r.condition(); c == nil || c.Status != metav1.ConditionFalse ||
 		!strings.HasPrefix(c.Message, fmt.Sprintf("%d of %d machines of the group have lost their node", fleet, fleet)) {
@@ -362,7 +362,7 @@ func (r *restoring) tale(t *testing.T, restore func(), end func(*testing.T)) {
 	end(t)
 }
 
-// decide has a person say that the machines are lost.
+// decide is a person who declares the machines lost.
 func (r *restoring) decide(t *testing.T) {
 	approved := r.group.DeepCopy()
 	approved.Annotations = map[string]string{v1alpha1.GiveBackAtOnceAnnotation: fmt.Sprint(fleet)}
@@ -375,7 +375,7 @@ func (r *restoring) decide(t *testing.T) {
 	}
 }
 
-// register has the kubelets start again, and their nodes with the pods that run on.
+// register restarts the kubelets. They register their nodes, and their pods keep running.
 func (r *restoring) register(t *testing.T) {
 	for _, in := range slices.Backward(r.cloud.Instances(true)) {
 		n := newNode(strings.ToLower(in.ID), r.group)
@@ -399,7 +399,7 @@ func (r *restoring) register(t *testing.T) {
 	}
 }
 
-// providerID of an instance, as its kubelet tells it.
+// providerID returns the provider ID of an instance in the kubelet's format.
 func (r *restoring) providerID(id string) string {
 	if r.group.Spec.GCP != nil {
 		return "gce://lab/" + zone + "/" + id

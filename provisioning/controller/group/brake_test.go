@@ -11,8 +11,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/scaledown"
 )
 
-// TestBrakesAreConditions while a person has to decide, and are told to be over once nothing is left of them. A group without a cause has
-// no such condition.
+// TestBrakesAreConditions: a brake is a condition while a person has to decide, and the condition is reset when nothing is left to decide.
+// A group without a cause has no such condition.
 func TestBrakesAreConditions(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for kind, braked := range map[string]scaledown.Doubt{
@@ -44,7 +44,7 @@ func TestBrakesAreConditions(t *testing.T) {
 	}
 }
 
-// TestAGroupThatIsNotListedSaysSo: the condition comes when the list is old, and says that it is over.
+// TestAGroupThatIsNotListedSaysSo: the condition is False while the list is old, and True after the next list.
 func TestAGroupThatIsNotListedSaysSo(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	g := &v1alpha1.NodeGroup{}

@@ -1,6 +1,5 @@
-// Package group finds the clouds' own groups, and keeps the status of NodeGroups: how
-// many machines there are, what launches and nodes have taught, and whether the group
-// is in health.
+// Package group discovers the clouds' groups and writes the status of NodeGroups: the number of machines, what launches and nodes have
+// shown, and whether the group works.
 package group
 
 import (
@@ -22,23 +21,22 @@ import (
 	"github.com/muster-dev/muster/provisioning/when"
 )
 
-// pace is the least time between two writes of the statuses: what changes in
-// between is written as one.
+// pace is the minimum time between two writes of the statuses. Changes in between are written together.
 const pace = time.Second
 
-// Controller keeps the statuses.
+// Controller writes the status of each NodeGroup.
 type Controller struct {
 	Client client.Client
-	// Live reads past any cache.
+	// Live reads from the API server, without a cache.
 	Live  client.Reader
 	Model *model.Model
-	// Synced waits for the first full picture of the Model; false if the context
-	// ends first. Changed gets a value soon after each change of it.
+	// Synced waits for the sync of the Model. It returns false if the context ends first. Changed receives a value after each change of
+	// the Model.
 	Synced  func(context.Context) bool
 	Changed <-chan struct{}
-	// Discovery knows more of the groups that it has found; nil for none.
+	// Discovery has the warnings and advice for discovered groups; nil without discovery.
 	Discovery *Discovery
-	// Lists are those of the clouds.
+	// Lists has the times of the clouds' last lists.
 	Lists cloudprovider.Lists
 	Clock clock.WithTicker
 }
@@ -99,7 +97,7 @@ func (c *Controller) pass(ctx context.Context) (next time.Time) {
 	return next
 }
 
-// logObtainable writes a line when launches begin to wait for a group or to use it again.
+// logObtainable logs when launches start or stop to wait for a group.
 func logObtainable(ctx context.Context, old, updated *v1alpha1.NodeGroup) {
 	before := meta.FindStatusCondition(old.Status.Conditions, v1alpha1.ConditionObtainable)
 	after := meta.FindStatusCondition(updated.Status.Conditions, v1alpha1.ConditionObtainable)
@@ -112,8 +110,8 @@ func logObtainable(ctx context.Context, old, updated *v1alpha1.NodeGroup) {
 	}
 }
 
-// write patches the status of a group. There is no optimistic lock: the fields written here have no other writer, and the simulated
-// pool writes its own field beside them.
+// write patches the status of a group without an optimistic lock: no other writer writes these fields, and the simulated pool writes its
+// own field of the same status.
 func (c *Controller) write(ctx context.Context, old, updated *v1alpha1.NodeGroup) error {
 	err := c.Client.Status().Patch(ctx, updated, client.MergeFrom(old))
 	if !apierrors.IsInvalid(err) {
@@ -122,8 +120,8 @@ func (c *Controller) write(ctx context.Context, old, updated *v1alpha1.NodeGroup
 		}
 		return client.IgnoreNotFound(err)
 	}
-	// The patch says what has changed since the group was last seen. The API server may have less than that, as after a restore of its
-	// etcd, and the patch does not make a valid status of it.
+	// The patch is the difference to the cached status. After a restore of etcd, the API server may have an older status, and the patched
+	// result is invalid.
 	live := &v1alpha1.NodeGroup{}
 	if err := c.Live.Get(ctx, client.ObjectKeyFromObject(old), live); err != nil {
 		return client.IgnoreNotFound(err)

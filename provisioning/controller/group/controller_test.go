@@ -38,14 +38,13 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 const gpu = corev1.ResourceName("nvidia.com/gpu")
 
-// world is the group "gpu", which promises 8 GPUs and 256Gi, as the API server and
-// the model have it.
+// world is the group "gpu" in the API server and the model. Its template promises 8 GPUs and 256Gi.
 type world struct {
 	*testing.T
 	client     client.Client
 	controller *Controller
 	clock      *testingclock.FakeClock
-	// versions counts what was told to the model; tokens the launches.
+	// versions counts updates of the model, tokens counts launches.
 	versions, tokens int
 }
 
@@ -68,7 +67,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// restart begins with a new model, which knows what the API server has.
+// restart replaces the model by a new one with the objects of the API server.
 func (w *world) restart(c clock.WithTicker) {
 	m := model.New(c, transaction.KnownClasses)
 	w.controller = &Controller{Client: w.client, Live: w.client, Model: m, Synced: func(context.Context) bool { return true },
@@ -76,7 +75,7 @@ func (w *world) restart(c clock.WithTicker) {
 	m.Set(w.group())
 }
 
-// group is the NodeGroup as the API server has it.
+// group returns the NodeGroup from the API server.
 func (w *world) group() *v1alpha1.NodeGroup {
 	w.Helper()
 	g := &v1alpha1.NodeGroup{}
@@ -86,13 +85,13 @@ func (w *world) group() *v1alpha1.NodeGroup {
 	return g
 }
 
-// edit changes the spec, which is a new generation, as an API server says.
+// edit changes the spec and increments the generation.
 func (w *world) edit(change func(*v1alpha1.NodeGroupSpec)) {
 	w.Helper()
 	w.change(func(g *v1alpha1.NodeGroup) { change(&g.Spec) })
 }
 
-// change changes the object; of the metadata as well.
+// change changes the object, including its metadata.
 func (w *world) change(change func(*v1alpha1.NodeGroup)) {
 	w.Helper()
 	g := w.group()
@@ -106,7 +105,7 @@ func (w *world) change(change func(*v1alpha1.NodeGroup)) {
 	w.controller.Model.Set(w.group())
 }
 
-// learn tells of a launch that ends now.
+// learn records a launch that ends now.
 func (w *world) learn(n int32, class v1alpha1.ErrorClass) {
 	w.tokens++
 	w.controller.Model.Learn("gpu", v1alpha1.LaunchAttempt{
@@ -115,8 +114,7 @@ func (w *world) learn(n int32, class v1alpha1.ErrorClass) {
 	})
 }
 
-// node tells of a Ready node that registers now and is what the template promises,
-// unless changed.
+// node adds a Ready node that registers now. It matches the template unless changed.
 func (w *world) node(name string, changes ...func(*corev1.Node)) {
 	w.versions++
 	g := w.group()
@@ -136,8 +134,7 @@ func offers(name corev1.ResourceName, amount string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Status.Allocatable[name] = resource.MustParse(amount) }
 }
 
-// expect passes and compares a condition: its status and reason, and what the
-// message speaks of.
+// expect runs a pass and compares a condition: its status, its reason, and parts of its message.
 func (w *world) expect(kind string, status metav1.ConditionStatus, reason string, parts ...string) {
 	w.Helper()
 	w.controller.pass(w.Context())
@@ -216,7 +213,7 @@ func TestHealth(t *testing.T) {
 	w.learn(4, v1alpha1.Stockout)
 	w.expect(obtainable, no, "Stockout", "wait until 2026-01-01T12:01:30Z", "2nd failure in a row")
 
-	// What a person must mend comes first, and is told until it is mended.
+	// What a person must fix takes precedence, and is reported until it is fixed.
 	w.learn(8, v1alpha1.Quota)
 	w.expect(obtainable, no, "Quota", "wait until 2026-01-01T12:05:30Z", "the owner of the cloud account", "wait until 2026-01-01T12:01:30Z")
 	w.clock.Step(time.Hour / 2)
@@ -247,7 +244,7 @@ func TestTheLogHasWhenLaunchesWait(t *testing.T) {
 	}
 }
 
-func TestTheSameIsToldOnce(t *testing.T) {
+func TestTheSameIsReportedOnce(t *testing.T) {
 	w := newWorld(t)
 	w.learn(8, v1alpha1.Quota)
 	w.learn(2, v1alpha1.Quota)
@@ -269,8 +266,8 @@ func TestWhatIsCorrectedIsTriedAtOnce(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatCouldMendAGroupEndsItsStop: each try of a broken group costs the price of its machines, and discovery writes prices
-// and limits by the hour.
+// TestOnlyWhatCouldMendAGroupEndsItsStop: each attempt in a broken group costs the price of its machines, while discovery writes prices
+// and limits every hour.
 func TestOnlyWhatCouldMendAGroupEndsItsStop(t *testing.T) {
 	type group = v1alpha1.NodeGroup
 	for name, tc := range map[string]struct {
@@ -303,7 +300,7 @@ func TestOnlyWhatCouldMendAGroupEndsItsStop(t *testing.T) {
 			}
 			w.learn(8, v1alpha1.Config)
 			w.expect(obtainable, no, "Timeout", "an admin must find out")
-			w.restart(w.clock) // what counts is on record
+			w.restart(w.clock) // the generation that counts is recorded
 			w.change(tc.edit)
 			w.controller.pass(t.Context())
 			if left := len(w.group().Status.Backoffs); tc.ends && left != 0 || !tc.ends && left != 2 {
@@ -324,7 +321,7 @@ func TestTemplateMatches(t *testing.T) {
 	w := newWorld(t)
 	w.expect(matches, unknown, "NoNodes")
 
-	// A node that is still starting says nothing; then it offers less.
+	// A starting node is no evidence. Then it offers less.
 	w.node("a", offers(gpu, "0"))
 	w.expect(matches, unknown, "NoNodes")
 	w.node("a", offers("memory", "250Gi"))
@@ -333,8 +330,7 @@ func TestTemplateMatches(t *testing.T) {
 		t.Errorf("plans count with %v", got)
 	}
 
-	// It is remembered without nodes, until the template is corrected. Then nodes
-	// made from the old one say nothing.
+	// The mismatch is remembered without nodes until the template is corrected. After that, nodes from the old template are no evidence.
 	w.controller.Model.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 	w.expect(matches, no, "LessThanPromised")
 	w.node("b", offers("memory", "240Gi"))
@@ -344,8 +340,7 @@ func TestTemplateMatches(t *testing.T) {
 	w.node("c")
 	w.expect(matches, yes, "NodesMatch")
 
-	// A label is missed once the node has had the time to get it, and stays missed
-	// while no node shows it.
+	// A label is reported missing after the node had time to get it, and stays missing until a node has it.
 	w.controller.Model.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}})
 	w.node("d", func(n *corev1.Node) { delete(n.Labels, "team") })
 	w.expect(matches, yes, "NodesMatch")
@@ -360,8 +355,8 @@ func TestTemplateMatches(t *testing.T) {
 	w.expect(matches, yes, "NodesMatch")
 }
 
-// TestAStatusThatWasRestoredIsWrittenWhole: etcd was restored to before a shape was learned, and no informer has said so yet. A patch of
-// what has changed since makes no valid status there.
+// TestAStatusThatWasRestoredIsWrittenWhole: etcd is restored to a time before a shape was learned, and the informers lag behind. A patch
+// with only the difference would make an invalid status.
 func TestAStatusThatWasRestoredIsWrittenWhole(t *testing.T) {
 	w := newWorld(t)
 	w.node("a", offers("memory", "250Gi"))
@@ -447,7 +442,7 @@ func TestTimeAloneIsNotWritten(t *testing.T) {
 	}
 }
 
-func TestARestartKnowsWhatWasLearned(t *testing.T) {
+func TestARestartKeepsWhatWasLearned(t *testing.T) {
 	w := newWorld(t)
 	w.node("a", offers("memory", "250Gi"))
 	w.learn(4, "")
@@ -468,7 +463,7 @@ func TestARestartKnowsWhatWasLearned(t *testing.T) {
 	if after.Allocatable["memory"] != 250<<30 {
 		t.Errorf("plans count with %v", after.Allocatable)
 	}
-	// Nor is anything learned twice, or written again but for the missing node.
+	// Nothing is learned twice, and only the missing node is written.
 	w.node("a", offers("memory", "250Gi"))
 	g := w.group()
 	w.controller.pass(t.Context())
@@ -477,8 +472,7 @@ func TestARestartKnowsWhatWasLearned(t *testing.T) {
 	}
 }
 
-// What changes within the pace of writes is one write; the end of a backoff is
-// written when it comes.
+// Changes within the pace are one write. The end of a backoff is written on time.
 func TestStatusesAreWrittenAtAPace(t *testing.T) {
 	w := newWorld(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -516,7 +510,7 @@ func TestStatusesAreWrittenAtAPace(t *testing.T) {
 	})
 }
 
-// version of the NodeGroup: the fake API server counts its writes.
+// version returns the resource version of the NodeGroup, in which the fake API server counts writes.
 func version(w *world) (v int) {
 	w.Helper()
 	if _, err := fmt.Sscan(w.group().ResourceVersion, &v); err != nil {

@@ -27,20 +27,19 @@ import (
 )
 
 const (
-	// discoverEvery is how often a cloud is asked for its groups.
+	// discoverEvery is the interval between two lists of a cloud's groups.
 	discoverEvery = time.Minute
-	// vanishedAfter is how often in a row a group must be missing until its NodeGroup
-	// goes, and what launches have taught with it.
+	// vanishedAfter is how often in a row a group must be missing before its NodeGroup is deleted, and with it the outcomes of its
+	// launches.
 	vanishedAfter = 3
-	// adviseEvery is how often a cloud is asked for its chances: some answer only so
-	// many questions a day. advised is the size of the launch that it is asked about.
+	// adviseEvery is the interval between two requests for advice: some clouds limit them to a few a day. advised is the size of the
+	// launch that the advice is about.
 	adviseEvery = 30 * time.Minute
 	advised     = 8
 )
 
-// Discovery keeps a NodeGroup for each offering of the clouds' own groups that say
-// that they are Muster's. NodeGroups that people have made are theirs: where one
-// speaks of the same offering, none is made beside it.
+// Discovery keeps a NodeGroup for each offering of the cloud groups that are marked for Muster. A NodeGroup that a user has created for an
+// offering takes precedence: Discovery creates none for the same offering.
 type Discovery struct {
 	Client client.Client
 	Clouds map[v1alpha1.Provider]cloudprovider.Discoverer
@@ -49,31 +48,31 @@ type Discovery struct {
 
 	mu      sync.Mutex
 	changed chan struct{}
-	// notes of the discovered groups, by name.
+	// notes has the warnings and advice of the discovered groups, by name.
 	notes map[string]note
-	// lacking are the permissions that Muster misses in a cloud.
+	// lacking has the permissions that Muster lacks, by cloud.
 	lacking map[v1alpha1.Provider][]string
-	// missed counts in how many looks in a row a group was not there.
+	// missed counts for each group in how many consecutive lists it was missing.
 	missed map[string]int
-	// told are the refusals and failures that people have been told of.
-	told    map[string]string
-	advised map[v1alpha1.Provider]time.Time
+	// reported has the refusals and failures that Events have reported.
+	reported map[string]string
+	advised  map[v1alpha1.Provider]time.Time
 }
 
-// note is what is known of a discovered group beside its spec.
+// note is what is recorded of a discovered group beside its spec.
 type note struct {
 	provider v1alpha1.Provider
 	warnings []cloudprovider.Warning
 	advice   *v1alpha1.Advice
 }
 
-// NewDiscovery returns a Discovery of those of the clouds that can be asked.
+// NewDiscovery returns a Discovery of the clouds that implement cloudprovider.Discoverer.
 func NewDiscovery(w client.Client, clouds map[v1alpha1.Provider]cloudprovider.Provider, recorder events.EventRecorder,
 	clock clock.WithTicker) *Discovery {
 	d := &Discovery{
 		Client: w, Clouds: map[v1alpha1.Provider]cloudprovider.Discoverer{}, Events: recorder, Clock: clock,
 		changed: make(chan struct{}, 1), notes: map[string]note{}, lacking: map[v1alpha1.Provider][]string{},
-		missed: map[string]int{}, told: map[string]string{}, advised: map[v1alpha1.Provider]time.Time{},
+		missed: map[string]int{}, reported: map[string]string{}, advised: map[v1alpha1.Provider]time.Time{},
 	}
 	for name, cloud := range clouds {
 		if asked, ok := cloud.(cloudprovider.Discoverer); ok {
@@ -83,7 +82,7 @@ func NewDiscovery(w client.Client, clouds map[v1alpha1.Provider]cloudprovider.Pr
 	return d
 }
 
-// Start looks until ctx is done.
+// Start discovers groups until ctx is done.
 func (d *Discovery) Start(ctx context.Context) error {
 	var looks sync.WaitGroup
 	for name, cloud := range d.Clouds {
@@ -93,13 +92,13 @@ func (d *Discovery) Start(ctx context.Context) error {
 	return nil
 }
 
-// follow looks at one cloud: one that answers slowly keeps no other waiting.
+// follow discovers the groups of one cloud. Each cloud has its own goroutine, so that a slow one delays no other.
 func (d *Discovery) follow(ctx context.Context, name v1alpha1.Provider, cloud cloudprovider.Discoverer) {
 	d.examine(ctx, name, cloud)
 	for ctx.Err() == nil {
-		if err := d.look(ctx, name, cloud); err != nil && ctx.Err() == nil {
+		if err := d.discover(ctx, name, cloud); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "Discovery of a cloud's groups will be retried", "provider", name)
-			d.tell(string(name), "DiscoveryFailed", err.Error())
+			d.report(string(name), "DiscoveryFailed", err.Error())
 		}
 		select {
 		case <-ctx.Done():
@@ -108,7 +107,7 @@ func (d *Discovery) follow(ctx context.Context, name v1alpha1.Provider, cloud cl
 	}
 }
 
-// examine finds out once what Muster may not do.
+// examine checks once which permissions Muster lacks.
 func (d *Discovery) examine(ctx context.Context, name v1alpha1.Provider, cloud cloudprovider.Discoverer) {
 	examiner, ok := cloud.(cloudprovider.Examiner)
 	if !ok {
@@ -130,14 +129,14 @@ func (d *Discovery) examine(ctx context.Context, name v1alpha1.Provider, cloud c
 	d.lacking[name] = missing
 }
 
-// look brings the NodeGroups of a cloud up to date once.
-func (d *Discovery) look(ctx context.Context, name v1alpha1.Provider, cloud cloudprovider.Discoverer) error {
+// discover updates the NodeGroups of a cloud once.
+func (d *Discovery) discover(ctx context.Context, name v1alpha1.Provider, cloud cloudprovider.Discoverer) error {
 	found, err := cloud.Discover(ctx)
 	if err != nil {
 		return fmt.Errorf("discover groups of %s: %w", name, err)
 	}
 	for _, r := range found.Refused {
-		d.tell(r.Group, "GroupRefused", fmt.Sprintf("The group %s of %s is opted in, but cannot be used: %s", r.Group, name,
+		d.report(r.Group, "GroupRefused", fmt.Sprintf("The group %s of %s is opted in, but cannot be used: %s", r.Group, name,
 			r.Reason))
 	}
 	list := &v1alpha1.NodeGroupList{}
@@ -152,7 +151,7 @@ func (d *Discovery) look(ctx context.Context, name v1alpha1.Provider, cloud clou
 	listed := map[string]bool{}
 	for _, f := range found.Groups {
 		if other := describedBy(list.Items, f); other != "" {
-			d.tell(f.Name, "DescribedByHand", fmt.Sprintf("NodeGroup %s, which Muster has not made, describes the same machines: it stands, and "+
+			d.report(f.Name, "DescribedByHand", fmt.Sprintf("NodeGroup %s, which Muster has not made, describes the same machines: it stands, and "+
 				"none is made beside it", other))
 			continue
 		}
@@ -170,7 +169,7 @@ func (d *Discovery) look(ctx context.Context, name v1alpha1.Provider, cloud clou
 	return errors.Join(errs...)
 }
 
-// describedBy is the name of a NodeGroup that was created by hand for the offering.
+// describedBy returns the name of a NodeGroup that a user has created for the offering.
 func describedBy(all []v1alpha1.NodeGroup, f cloudprovider.Found) string {
 	for i := range all {
 		if g := &all[i]; g.Labels[v1alpha1.DiscoveredLabel] == "" && nodegroups.SameOffering(&g.Spec, &f.Spec) {
@@ -180,7 +179,7 @@ func describedBy(all []v1alpha1.NodeGroup, f cloudprovider.Found) string {
 	return ""
 }
 
-// write makes or renews the NodeGroup of an offering.
+// write creates or updates the NodeGroup of an offering.
 func (d *Discovery) write(ctx context.Context, provider v1alpha1.Provider, old *v1alpha1.NodeGroup, f cloudprovider.Found) error {
 	if old == nil {
 		g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{
@@ -206,8 +205,7 @@ func (d *Discovery) write(ctx context.Context, provider v1alpha1.Provider, old *
 	return nil
 }
 
-// defaults leaves what the cloud says nothing of as it is: the schema's defaults, and
-// what people have set there.
+// defaults keeps the fields that the cloud does not set: the schema's defaults and the users' settings.
 func defaults(spec *v1alpha1.NodeGroupSpec, old v1alpha1.NodeGroupSpec) {
 	if spec.JoinTimeout == nil {
 		spec.JoinTimeout = old.JoinTimeout
@@ -229,8 +227,7 @@ func defaults(spec *v1alpha1.NodeGroupSpec, old v1alpha1.NodeGroupSpec) {
 	}
 }
 
-// vanished counts the looks in which a group was missing, and says that it is gone
-// for good.
+// vanished counts the lists in which a group was missing, and reports whether it is gone for good.
 func (d *Discovery) vanished(group string, missing bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -256,7 +253,7 @@ func (d *Discovery) remove(ctx context.Context, g *v1alpha1.NodeGroup) error {
 	return nil
 }
 
-// advise asks a cloud for its chances, seldom.
+// advise requests advice from a cloud, at most once every adviseEvery.
 func (d *Discovery) advise(ctx context.Context, name v1alpha1.Provider, cloud cloudprovider.Discoverer, all []v1alpha1.NodeGroup) error {
 	advisor, ok := cloud.(cloudprovider.Advisor)
 	now := d.Clock.Now()
@@ -299,8 +296,7 @@ func (d *Discovery) note(provider v1alpha1.Provider, f cloudprovider.Found) {
 	d.notes[f.Name] = n
 }
 
-// known is what is known of a group: its warnings, which are nil where nothing is
-// known of it, and the cloud's advice.
+// known returns the warnings and the advice of a group. warnings is nil before the first list.
 func (d *Discovery) known(group string) (warnings []cloudprovider.Warning, advice *v1alpha1.Advice) {
 	if d == nil {
 		return nil, nil
@@ -318,8 +314,7 @@ func (d *Discovery) known(group string) (warnings []cloudprovider.Warning, advic
 	return warnings, n.advice
 }
 
-// renew brings the status of a group up to date with what is known of it; what was
-// known before this process looked stands until then.
+// renew updates the status of a group. Until the first list of this process, the previous status stands.
 func (d *Discovery) renew(g *v1alpha1.NodeGroup, now time.Time) {
 	warnings, advice := d.known(g.Name)
 	if advice != nil {
@@ -343,7 +338,7 @@ func (d *Discovery) renew(g *v1alpha1.NodeGroup, now time.Time) {
 	meta.SetStatusCondition(&g.Status.Conditions, condition)
 }
 
-// news gets a value after each look; it is nil where there is no discovery.
+// news receives a value after each list; it is nil without discovery.
 func (d *Discovery) news() <-chan struct{} {
 	if d == nil {
 		return nil
@@ -358,14 +353,14 @@ func (d *Discovery) poke() {
 	}
 }
 
-// tell says something of a cloud's group in an Event, once until it is something else.
-func (d *Discovery) tell(group, reason, message string) {
+// report creates an Event on a cloud's group, unless the last one had the same message.
+func (d *Discovery) report(group, reason, message string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.told[group] == message {
+	if d.reported[group] == message {
 		return
 	}
-	d.told[group] = message
+	d.reported[group] = message
 	on := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: cloudprovider.GroupName(group, group)}}
 	d.Events.Eventf(on, nil, corev1.EventTypeWarning, reason, "Discover", "%s", text.Clip(message, text.NoteLimit))
 }

@@ -30,7 +30,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// sky is a cloud that says what a test has it say.
+// sky is a cloud whose responses a test sets.
 type sky struct {
 	cloudprovider.Provider
 	found   cloudprovider.Discovery
@@ -49,7 +49,7 @@ func (s *sky) Advise(_ context.Context, groups []*v1alpha1.NodeGroup, _ int) (ma
 	return s.advice, nil
 }
 
-// offering is one of an Auto Scaling group.
+// offering returns an offering of an Auto Scaling group.
 func offering(name, kind string) cloudprovider.Found {
 	f := cloudprovider.Found{Name: name}
 	f.Spec.Provider, f.Spec.MaxNodes, f.Spec.CapacityType, f.Spec.Zone = v1alpha1.ProviderAWS, 8, v1alpha1.Spot, "us-east-1a"
@@ -60,8 +60,7 @@ func offering(name, kind string) cloudprovider.Found {
 	return f
 }
 
-// seeing runs a test beside a Discovery that looks at the cloud. step lets the next
-// look happen.
+// seeing runs a test beside a Discovery of the cloud. step starts the next list.
 func seeing(t *testing.T, cloud *sky, objects []client.Object,
 	test func(t *testing.T, kube client.Client, d *Discovery, step func() []string)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -98,7 +97,7 @@ func seeing(t *testing.T, cloud *sky, objects []client.Object,
 	})
 }
 
-// groups are the NodeGroups that there are, each with its largest size.
+// groupsOf returns the maximum size of each NodeGroup, by name.
 func groupsOf(t *testing.T, kube client.Client) map[string]int32 {
 	t.Helper()
 	list := &v1alpha1.NodeGroupList{}
@@ -190,7 +189,7 @@ func TestWhatPeopleHaveMadeIsTheirs(t *testing.T) {
 	})
 }
 
-func TestWhatIsKnownOfAGroupStandsInItsStatus(t *testing.T) {
+func TestWarningsAndAdviceAreInTheStatus(t *testing.T) {
 	p5, p4 := offering("gpus-p5", "p5.48xlarge"), offering("gpus-p4", "p4d.24xlarge")
 	p5.Warnings = []cloudprovider.Warning{{Reason: cloudprovider.BornOpen, Message: "Pods may slip in"}}
 	cloud := &sky{
@@ -230,7 +229,7 @@ func TestWhatIsKnownOfAGroupStandsInItsStatus(t *testing.T) {
 	})
 }
 
-func TestGroupsWithALaunchInFlightAreToldToTheirBirthPolicy(t *testing.T) {
+func TestGroupsWithALaunchInFlightAreWrittenForTheirPolicy(t *testing.T) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -285,7 +284,7 @@ func TestGroupsWithALaunchInFlightAreToldToTheirBirthPolicy(t *testing.T) {
 		}, map[string]string{"gpus": ""}},
 	} {
 		step.do()
-		if err := c.tell(t.Context()); err != nil {
+		if err := c.write(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		got := &corev1.ConfigMap{}

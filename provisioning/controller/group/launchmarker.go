@@ -18,28 +18,28 @@ import (
 	"github.com/muster-dev/muster/provisioning/model"
 )
 
-// LaunchMarker writes down, at once, which groups have a launch in flight, where their nodes
-// bear a label by which they can be told. The policy muster-born-cordoned reads it.
-// What it has not heard of in time is cordoned a moment after its birth.
+// LaunchMarker writes the groups with a launch in flight to a ConfigMap, if a label identifies the nodes of the group. The policy
+// muster-born-cordoned reads the ConfigMap and cordons new nodes of these groups. If the ConfigMap is written too late, Muster cordons the
+// node right after its creation.
 type LaunchMarker struct {
 	Client client.Client
-	// Live reads past any cache.
+	// Live reads from the API server, without a cache.
 	Live  client.Reader
 	Model *model.Model
-	// Synced waits for the first full picture of the Model; false if the context
-	// ends first. Changed gets a value soon after each change of it.
+	// Synced waits for the sync of the Model. It returns false if the context ends first. Changed receives a value after each change of
+	// the Model.
 	Synced  func(context.Context) bool
 	Changed <-chan struct{}
-	// ConfigMap that the policy reads.
+	// ConfigMap is the ConfigMap that the policy reads.
 	ConfigMap types.NamespacedName
 	Clock     clock.WithTicker
 
-	// told is what it says, as was read or written last; read is when it was read.
-	told map[string]bool
-	read time.Time
+	// marked is the content that was last read or written. read is the time of the last read.
+	marked map[string]bool
+	read   time.Time
 }
 
-// readEvery is how often the ConfigMap is read again: others may edit it, and a restore of etcd sets it back.
+// readEvery is the interval between two reads of the ConfigMap: others may edit it, and a restore of etcd resets it.
 const readEvery = time.Minute
 
 // Start writes until ctx is done.
@@ -49,7 +49,7 @@ func (c *LaunchMarker) Start(ctx context.Context) error {
 	}
 	for {
 		var again <-chan time.Time
-		if err := c.tell(ctx); err != nil && ctx.Err() == nil {
+		if err := c.write(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Info("Writing the groups with a launch in flight will be retried; until then nodes may be created uncordoned",
 				"reason", err.Error())
 			again = c.Clock.After(pace)
@@ -63,7 +63,7 @@ func (c *LaunchMarker) Start(ctx context.Context) error {
 	}
 }
 
-func (c *LaunchMarker) tell(ctx context.Context) error {
+func (c *LaunchMarker) write(ctx context.Context) error {
 	now := map[string]bool{}
 	for _, name := range c.Model.Launching() {
 		if g := c.Model.Group(name); g != nil {
@@ -72,24 +72,24 @@ func (c *LaunchMarker) tell(ctx context.Context) error {
 			}
 		}
 	}
-	if c.told == nil || c.Clock.Since(c.read) >= readEvery {
+	if c.marked == nil || c.Clock.Since(c.read) >= readEvery {
 		there := &corev1.ConfigMap{}
 		if err := c.Live.Get(ctx, c.ConfigMap, there); err != nil {
 			return fmt.Errorf("read ConfigMap %s: %w", c.ConfigMap, err)
 		}
-		c.told, c.read = map[string]bool{}, c.Clock.Now()
+		c.marked, c.read = map[string]bool{}, c.Clock.Now()
 		for label := range there.Data {
-			c.told[label] = true
+			c.marked[label] = true
 		}
 	}
 	change := map[string]*string{}
-	for label := range c.told {
+	for label := range c.marked {
 		if !now[label] {
 			change[label] = nil
 		}
 	}
 	for label := range now {
-		if !c.told[label] {
+		if !c.marked[label] {
 			change[label] = new(string)
 		}
 	}
@@ -104,6 +104,6 @@ func (c *LaunchMarker) tell(ctx context.Context) error {
 	if err := c.Client.Patch(ctx, on, client.RawPatch(types.MergePatchType, patch)); err != nil {
 		return fmt.Errorf("patch ConfigMap %s: %w", c.ConfigMap, err)
 	}
-	c.told = maps.Clone(now)
+	c.marked = maps.Clone(now)
 	return nil
 }

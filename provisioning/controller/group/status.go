@@ -18,16 +18,16 @@ import (
 	"github.com/muster-dev/muster/provisioning/when"
 )
 
-// nodeCount is what there is of a group's nodes.
+// nodeCount counts the nodes of a group.
 type nodeCount struct {
 	booked int32
-	// ready are the nodes that are Ready.
+	// ready are the Ready nodes.
 	ready []nodegroups.SeenNode
-	// doubt is about its machines.
+	// doubt is the scale-down's doubt about the group's machines.
 	doubt scaledown.Doubt
 }
 
-// count counts the nodes of all groups in one walk.
+// count counts the nodes of all groups in one pass.
 func count(f *scaledown.Fleet) map[string]nodeCount {
 	s, counts := f.Snapshot, map[string]nodeCount{}
 	for name, doubt := range scaledown.InDoubt(f) {
@@ -49,7 +49,7 @@ func count(f *scaledown.Fleet) map[string]nodeCount {
 	return counts
 }
 
-// seen returns the node in the form from which its group learns. Devices for claims are not part of its amounts.
+// seen converts a node to the form from which its group learns. Its amounts exclude devices of ResourceClaims.
 func seen(n *state.Node) nodegroups.SeenNode {
 	out := nodegroups.SeenNode{Name: n.Name, Registered: n.Created, Labels: n.Labels, Taints: n.Taints, Allocatable: n.Allocatable}
 	if n.Published == nil {
@@ -63,9 +63,8 @@ func seen(n *state.Node) nodegroups.SeenNode {
 	return out
 }
 
-// renew brings the status of a group up to date with its nodes and the time, and
-// returns when it will change by itself; zero if it will not. The decay of the
-// ledger is no such change: its amounts are as of a time that stands beside them.
+// renew updates the status of a group and returns the time of its next change; zero if there is none. The decay of the ledger is no
+// change: its amounts carry their own time.
 func renew(g *v1alpha1.NodeGroup, nodes nodeCount, now time.Time) (again time.Time) {
 	g.Status = nodegroups.Amended(g.Status, g)
 	g.Status.ReadyNodes, g.Status.BookedNodes = int32(len(nodes.ready)), nodes.booked
@@ -83,16 +82,15 @@ func renew(g *v1alpha1.NodeGroup, nodes nodeCount, now time.Time) (again time.Ti
 	)
 }
 
-// setObtainable says whether the group is tried by the next launch, and returns
-// when that changes. What a person must mend is told until a launch succeeds, also
-// while launches try again.
+// setObtainable sets whether the next launch may use the group, and returns when that changes. What a person must fix is reported until a
+// launch succeeds, even while launches are retried.
 func setObtainable(g *v1alpha1.NodeGroup, now time.Time) (again time.Time) {
 	var told []v1alpha1.Backoff
 	for _, b := range g.Status.Backoffs {
 		if b.Until.After(now) {
 			again = when.Earliest(again, b.Until.Time)
 		}
-		// One that also stops smaller launches, and longer, tells the same and more.
+		// A backoff that also stops smaller launches, and for longer, covers this one.
 		telling := func(o v1alpha1.Backoff) bool {
 			return o.Class == b.Class && o.AtLeast < b.AtLeast && !o.Until.Before(&b.Until)
 		}
@@ -100,8 +98,7 @@ func setObtainable(g *v1alpha1.NodeGroup, now time.Time) (again time.Time) {
 			told = append(told, b)
 		}
 	}
-	// What a person must mend comes first, then what stops most launches, then the
-	// longest wait, then the class.
+	// The order: what a person must fix, then what stops most launches, then the longest wait, then the class.
 	urgency := func(b v1alpha1.Backoff) int {
 		if nodegroups.NeedsPerson(&b) {
 			return 0
@@ -133,8 +130,7 @@ func setObtainable(g *v1alpha1.NodeGroup, now time.Time) (again time.Time) {
 	return again
 }
 
-// setTemplateMatches says whether nodes are what the template promises, and
-// returns when a node that is too young to tell now will.
+// setTemplateMatches sets whether the nodes match the template. It returns the time when the youngest node is old enough to be evidence.
 func setTemplateMatches(g *v1alpha1.NodeGroup, ready []nodegroups.SeenNode, now time.Time) (again time.Time) {
 	for i := range ready {
 		if at := nodegroups.SettledAt(g, ready[i].Registered); at.After(now) {
@@ -163,14 +159,14 @@ func setTemplateMatches(g *v1alpha1.NodeGroup, ready []nodegroups.SeenNode, now 
 			condition.Message += "; those older than its last change, at " + shape.Since.UTC().Format(time.RFC3339) + ", do not count"
 		}
 	case !told && old != nil && old.Status == metav1.ConditionFalse && old.Reason != string(nodegroups.LessThanPromised):
-		// Labels and taints that nodes lacked: no node has shown them since.
+		// Nodes lacked labels or taints, and no node has had them since.
 		condition.Status, condition.Reason, condition.Message = old.Status, old.Reason, old.Message
 	}
 	meta.SetStatusCondition(&g.Status.Conditions, condition)
 	return again
 }
 
-// setNodesPresent says whether machines that seem lost are terminated.
+// setNodesPresent sets whether machines that seem lost are terminated.
 func setNodesPresent(g *v1alpha1.NodeGroup, d scaledown.Doubt, now time.Time) (again time.Time) {
 	setBrake(g, d.Braked(), metav1.Condition{
 		Type: v1alpha1.ConditionNodesPresent, Reason: "ManyMissing", Message: d.String(), LastTransitionTime: metav1.NewTime(now),
@@ -178,7 +174,7 @@ func setNodesPresent(g *v1alpha1.NodeGroup, d scaledown.Doubt, now time.Time) (a
 	return d.At
 }
 
-// setGivesBack says whether idle machines are given back that no request has launched.
+// setGivesBack sets whether idle machines that no request has launched are terminated.
 func setGivesBack(g *v1alpha1.NodeGroup, d scaledown.Doubt, now time.Time) (again time.Time) {
 	setBrake(g, d.KeepsIdle(), metav1.Condition{
 		Type: v1alpha1.ConditionGivesBack, Reason: "ManyUnrequested", Message: d.SayIdle(), LastTransitionTime: metav1.NewTime(now),
@@ -186,11 +182,11 @@ func setGivesBack(g *v1alpha1.NodeGroup, d scaledown.Doubt, now time.Time) (agai
 	return d.At
 }
 
-// listedWithin is how old the list of a group's machines may be until its condition says so, and nothing is launched there: clouds are
-// listed every minute.
+// listedWithin is the age of the last list of a group's machines from which on its condition Listed is False and no launch uses the group.
+// Clouds are listed every minute.
 const listedWithin = 3 * time.Minute
 
-// setListed sets the condition Listed, and returns when it is to be checked again.
+// setListed sets the condition Listed, and returns the time of the next check.
 func setListed(g *v1alpha1.NodeGroup, listed, now time.Time) (again time.Time) {
 	if listed.IsZero() {
 		return again
@@ -207,8 +203,8 @@ func setListed(g *v1alpha1.NodeGroup, listed, now time.Time) (again time.Time) {
 	return listed.Add(listedWithin)
 }
 
-// setBrake sets a condition that is False while a person has to decide, and returns to the good reason then. A group that never had a
-// cause for it has no such condition.
+// setBrake sets a condition that is False while a person has to decide, and has the good reason after that. A group that never had a cause
+// has no such condition.
 func setBrake(g *v1alpha1.NodeGroup, braked bool, c metav1.Condition, good, message string) {
 	c.Status, c.ObservedGeneration = metav1.ConditionFalse, g.Generation
 	if !braked {

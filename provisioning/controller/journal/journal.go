@@ -1,7 +1,6 @@
-// Package journal writes the operator's log: one line for each thing that Muster does to machines, nodes and jobs, at the default
-// verbosity. Messages are constant, and keys have the same name everywhere, so that one job can be followed by its request or Workload.
-// A loop cannot flood the log: lines of one message about one object are bounded in time, and the next line that is written says how many
-// were left out.
+// Package journal writes the operator's log: one line for each change that Muster makes to machines, nodes and jobs, at the default
+// verbosity. Messages are constant and keys have the same name everywhere, so that a job can be followed by its request or Workload. Lines
+// with the same message about the same object are rate-limited, and the next line has the number of omitted lines.
 package journal
 
 import (
@@ -17,28 +16,28 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 )
 
-// Keys of lines.
+// The keys of lines.
 const (
 	Request  = "request"
 	Workload = "workload"
 	Group    = "group"
 	Count    = "count"
-	// Machines are the names of machines, the first of them where there are many.
+	// Machines has the names of the machines. A long list is shortened.
 	Machines = "machines"
-	// Price is that of all machines of the line, in USD per hour.
+	// Price is the price of all machines of the line in USD per hour.
 	Price = "pricePerHour"
-	// Reason is a word of the API, and Cause what is said to people.
+	// Reason is a reason of the API, and Cause is the text for users.
 	Reason = "reason"
 	Cause  = "cause"
-	// LeftOut is how many lines of the same message about the same object were left out before.
+	// LeftOut is the number of lines with the same message about the same object that were omitted before this one.
 	LeftOut = "leftOut"
 )
 
 const (
-	// atOnce lines of one message about one object are written in each span.
+	// atOnce is the number of lines with one message about one object in each span.
 	atOnce = 5
 	span   = time.Minute
-	// longest is how many characters of a value are written, and mostNames how many names.
+	// longest is the maximum number of characters of a value, and mostNames that of names in a list.
 	longest   = 1000
 	mostNames = 20
 )
@@ -46,13 +45,13 @@ const (
 // line is one message about one object.
 type line struct{ message, object string }
 
-// written is how often it was written since a time, and how often it was not.
+// written counts the lines since a time, and the omitted ones.
 type written struct {
 	since          time.Time
 	lines, leftOut int
 }
 
-// bound is that of all lines of the process.
+// bound limits all lines of the process.
 var bound = newLimiter()
 
 func newLimiter() *limiter { return &limiter{seen: map[line]*written{}} }
@@ -60,7 +59,7 @@ func newLimiter() *limiter { return &limiter{seen: map[line]*written{}} }
 // limiterKey is the key of a limiter in a context.
 type limiterKey struct{}
 
-// IntoContext returns a context whose lines are bounded by themselves: tests that run in one process have logs of their own.
+// IntoContext returns a context with its own limiter: tests in one process have separate logs.
 func IntoContext(ctx context.Context) context.Context {
 	return context.WithValue(ctx, limiterKey{}, newLimiter())
 }
@@ -75,11 +74,11 @@ func limiterOf(ctx context.Context) *limiter {
 type limiter struct {
 	mu   sync.Mutex
 	seen map[line]*written
-	// swept is when lines were last forgotten.
+	// swept is when old entries were last dropped.
 	swept time.Time
 }
 
-// allow reports whether the line may be written, and how many like it were left out before.
+// allow reports whether the line may be written, and how many lines like it were omitted before.
 func (l *limiter) allow(of line, now time.Time) (leftOut int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,7 +103,7 @@ func (l *limiter) allow(of line, now time.Time) (leftOut int, ok bool) {
 	return leftOut, true
 }
 
-// Write writes a line about an object, with keys and values. Values that are empty are left out.
+// Write writes a line about an object, with keys and values. Empty values are left out.
 func Write(ctx context.Context, message, object string, keysAndValues ...any) {
 	leftOut, ok := limiterOf(ctx).allow(line{message, object}, time.Now())
 	if !ok {
@@ -131,7 +130,7 @@ func Write(ctx context.Context, message, object string, keysAndValues ...any) {
 	log.FromContext(ctx).WithCallDepth(1).Info(message, said...)
 }
 
-// names are the first of a list, and how many more there are.
+// names returns the first names of a list and the number of the others.
 func names(list []string) []string {
 	if len(list) <= mostNames {
 		return list
@@ -140,10 +139,10 @@ func names(list []string) []string {
 	return append(append(out, list[:mostNames]...), fmt.Sprintf("and %d more", len(list)-mostNames))
 }
 
-// secrets are what looks like one in a message of others, such as the error of a cloud or of an API server.
+// secrets matches what looks like a secret in a message of a cloud or an API server.
 var secrets = regexp.MustCompile(`(?is)-----BEGIN [A-Z ]+-----.*?(-----END [A-Z ]+-----|$)|` +
 	`((?:bearer|basic)\s+|(?:token|password|secret|signature|client-key-data|client-certificate-data|secretaccesskey)["']?\s*[:=]\s*["']?)` +
 	`[A-Za-z0-9+/_.~=%-]{6,}`)
 
-// Redact is the message without what looks like a secret.
+// Redact removes what looks like a secret from the message.
 func Redact(message string) string { return secrets.ReplaceAllString(message, "${2}[redacted]") }

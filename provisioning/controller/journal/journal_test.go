@@ -12,12 +12,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// sink is a context whose log is written to lines.
+// sink returns a context whose log is appended to lines.
 func sink(lines *[]string) context.Context {
 	return log.IntoContext(context.Background(), funcr.New(func(_, args string) { *lines = append(*lines, args) }, funcr.Options{}))
 }
 
-// TestALoopDoesNotFloodTheLog, and what it leaves out is counted; other objects are not affected.
+// TestALoopDoesNotFloodTheLog: omitted lines are counted, and other objects are not affected.
 func TestALoopDoesNotFloodTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines []string
@@ -45,7 +45,7 @@ func TestALoopDoesNotFloodTheLog(t *testing.T) {
 	})
 }
 
-// TestNoSecretIsLogged, whatever the errors of others contain.
+// TestNoSecretIsLogged, whatever the errors of clouds contain.
 func TestNoSecretIsLogged(t *testing.T) {
 	const secret = "eyJhbGciOiJSUzI1NiIs.x-Y_z"
 	for _, message := range []string{

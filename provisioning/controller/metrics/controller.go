@@ -1,8 +1,6 @@
-// Package metrics shows what the provisioner does, and what it costs, in the form
-// of Prometheus. Only the process that leads shows it, from when it began to lead:
-// what two would count is never counted twice. Lost at a change of the lead is what
-// came after the last scrape of the one before and until the next one leads; and
-// of machines that were joining meanwhile the time that they had joined for.
+// Package metrics exports Prometheus metrics of the provisioner and its costs. Only the leader exports them, from the start of its lease
+// on, so that nothing is counted twice. A change of the leader loses what happened between the last scrape of the old leader and the start
+// of the new one. For machines that were joining, it also loses the time for which they had been joining.
 package metrics
 
 import (
@@ -24,39 +22,36 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// Controller counts what happens to requests, and shows it with the state of the
-// Model.
+// Controller counts changes of requests, and exports them with the state of the Model.
 type Controller struct {
 	Informers cache.Informers
-	// Served are the requests that count.
+	// Served selects the requests that count.
 	Served transaction.Server
 	Model  *model.Model
-	// Synced waits for the first full picture of the Model; false if the context
-	// ends first.
+	// Synced waits for the sync of the Model; false if the context ends first.
 	Synced func(context.Context) bool
-	// Queued says for which job of which queue a request was made; nil where queues
-	// are of another instance.
+	// Queued returns the job of a request and its queue; nil if another instance runs the queues.
 	Queued func(context.Context, *provreq.ProvisioningRequest) Queued
-	// Lists are those of the clouds.
+	// Lists has the times of the clouds' last lists.
 	Lists    cloudprovider.Lists
 	Registry prometheus.Registerer
 	Clock    clock.PassiveClock
 }
 
-// Queued is the place of a job in the queues; the zero value is none.
+// Queued is the position of a job in the queues; the zero value is none.
 type Queued struct {
-	// Queue is the name of its LocalQueue.
+	// Queue is the name of the LocalQueue.
 	Queue string
-	// Since is when the job came to it.
+	// Since is when the job was queued.
 	Since time.Time
 }
 
-// Collectors are all that a Controller shows.
+// Collectors returns the metrics of a Controller that do not depend on the lease.
 func Collectors() []prometheus.Collector {
 	return append(newCounters().all(), &snapshot{})
 }
 
-// Start counts and shows until ctx is done.
+// Start exports metrics until ctx is done.
 func (c *Controller) Start(ctx context.Context) error {
 	if !c.Synced(ctx) {
 		return nil
@@ -83,26 +78,25 @@ func (c *Controller) Start(ctx context.Context) error {
 	return informer.RemoveEventHandler(handler)
 }
 
-// watch counts what changes from one version of a request to the next. A version
-// that the informer misses, while its watch is broken, is not counted.
+// watch counts the changes from one version of a request to the next. A version that the informer misses while its watch is broken is not
+// counted.
 type watch struct {
 	*Controller
 	*counters
 	tenants *tenants
-	// ctx is that of the lead: what ends with it needs no answer.
+	// ctx is the context of the lease: reads that end with it need no response.
 	ctx context.Context
 }
 
-// OnAdd implements toolscache.ResourceEventHandler. What a new request has been
-// through already was counted by another process.
+// OnAdd implements toolscache.ResourceEventHandler. Earlier changes of the request were counted by another process.
 func (w *watch) OnAdd(o any, _ bool) {
 	if r, ok := o.(*provreq.ProvisioningRequest); ok && w.Served.Serves(r) {
 		w.tenants.set(r, w.queued(r).Queue)
 	}
 }
 
-// OnUpdate implements toolscache.ResourceEventHandler. It may bring another request of the same name,
-// if the informer has missed that the one before was deleted.
+// OnUpdate implements toolscache.ResourceEventHandler. The two versions may be different requests of the same name, if the informer missed
+// a deletion.
 func (w *watch) OnUpdate(before, now any) {
 	old, r := before.(*provreq.ProvisioningRequest), now.(*provreq.ProvisioningRequest)
 	if old.UID != r.UID {
@@ -134,8 +128,7 @@ func (w *watch) OnUpdate(before, now any) {
 	}
 }
 
-// OnDelete implements toolscache.ResourceEventHandler: to delete a request that
-// launches has it undone.
+// OnDelete implements toolscache.ResourceEventHandler. The deletion of a request rolls back its launch.
 func (w *watch) OnDelete(o any) {
 	if missed, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
 		o = missed.Obj
@@ -155,12 +148,12 @@ func (w *watch) queued(r *provreq.ProvisioningRequest) Queued {
 	return w.Queued(w.ctx, r)
 }
 
-// timeStages observes how a request that is Provisioned came to be so.
+// timeStages observes the stages of a request that is Provisioned.
 func (w *watch) timeStages(r *provreq.ProvisioningRequest, queued Queued) {
 	now, created := w.Clock.Now(), r.CreationTimestamp.Time
 	a := attemptOf(r)
 	machines := machinesOf(a)
-	if a.Failure != nil { // after it the gang found room without a launch
+	if a.Failure != nil { // afterwards the gang was placed without a launch
 		machines = 0
 	}
 	if !queued.Since.IsZero() {
@@ -183,13 +176,12 @@ func (w *watch) timeStages(r *provreq.ProvisioningRequest, queued Queued) {
 		w.stage(stageCloud, machines, a.Started, made)
 	}
 	w.stage(stageBoot, machines, launched, registered)
-	if len(a.Shares) == 0 { // else it has waited for others, too
+	if len(a.Shares) == 0 { // otherwise it has waited for other requests, too
 		w.stage(stageJoin, machines, registered, now)
 	}
 }
 
-// countLaunches counts an attempt whose machines have all joined, or that has
-// failed.
+// countLaunches counts an attempt whose machines have all joined, or that has failed.
 func (w *watch) countLaunches(old, now transaction.Attempt) {
 	switch {
 	case old.Phase != transaction.Launching || old.Number != now.Number || len(now.Launches) == 0:
@@ -225,7 +217,7 @@ func (w *watch) countLaunch(a transaction.Attempt, failure *transaction.AttemptF
 	}
 }
 
-// attemptOf is the attempt on record; one that cannot be read is none.
+// attemptOf returns the recorded attempt; an unreadable record counts as none.
 func attemptOf(r *provreq.ProvisioningRequest) transaction.Attempt {
 	a, err := transaction.DecodeAttempt(string(r.Status.ProvisioningClassDetails[transaction.AttemptDetail]))
 	if err != nil {

@@ -38,12 +38,11 @@ type world struct {
 	informer *controllertest.FakeInformer
 	registry *prometheus.Registry
 	versions int
-	// queued is what is known of the jobs behind requests, by name.
+	// queued has the jobs of requests, by name.
 	queued map[string]Queued
 }
 
-// live runs the controller, and the test beside it; at the end nothing is shown any
-// more.
+// live runs the controller beside the test. After it, no series is left.
 func live(t *testing.T, test func(*world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -96,8 +95,7 @@ func (w *world) version() string {
 	return fmt.Sprint(w.versions)
 }
 
-// request is one of a gang of a machine of each group, in that phase of an attempt,
-// with these conditions.
+// request returns a request of a gang with one machine of each group, with this phase of its attempt and these conditions.
 func (w *world) request(name string, number int, phase transaction.AttemptPhase,
 	conditions ...metav1.Condition) *provreq.ProvisioningRequest {
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{
@@ -120,7 +118,7 @@ func is(condition, reason string) metav1.Condition {
 	return metav1.Condition{Type: condition, Status: metav1.ConditionTrue, Reason: reason}
 }
 
-// becomes tells of the next versions of a request.
+// becomes delivers the next versions of a request.
 func (w *world) becomes(old *provreq.ProvisioningRequest, versions ...*provreq.ProvisioningRequest) {
 	for _, r := range versions {
 		r.CreationTimestamp = old.CreationTimestamp
@@ -130,7 +128,7 @@ func (w *world) becomes(old *provreq.ProvisioningRequest, versions ...*provreq.P
 	}
 }
 
-// shown are the series with a value other than 0, in order.
+// shown returns the series with a value other than 0, sorted.
 func (w *world) shown(prefixes ...string) (out []string) {
 	w.Helper()
 	families, err := w.registry.Gather()
@@ -220,7 +218,7 @@ func TestRequestsAreTimedAndBookingsCounted(t *testing.T) {
 	})
 }
 
-// TestAnotherRequestOfTheSameName comes as an update, where the watch was broken meanwhile.
+// TestAnotherRequestOfTheSameName arrives as an update if the watch was broken meanwhile.
 func TestAnotherRequestOfTheSameName(t *testing.T) {
 	live(t, func(w *world) {
 		begun := w.request("gang", 1, transaction.Launching)
@@ -264,9 +262,8 @@ func TestWhatMachinesCost(t *testing.T) {
 	})
 }
 
-// TestTheTimeToCapacityIsSplit: a job waits a minute for quota; its request another
-// one, and a first attempt in vain; the cloud has made the machines after 30 s, they
-// register after 100 s and are ready 20 s later.
+// TestTheTimeToCapacityIsSplit: a job waits a minute for quota, and its request another minute with a first attempt in vain. The cloud
+// makes the machines within 30 s, they register after 100 s and are ready 20 s later.
 func TestTheTimeToCapacityIsSplit(t *testing.T) {
 	live(t, func(w *world) {
 		began := time.Now()
@@ -325,8 +322,8 @@ func TestSizesAreFew(t *testing.T) {
 	}
 }
 
-// TestSpendPerQueue: machines of 36 USD an hour. One boots for a gang, one is booked by two
-// of others, one by a gang whose request is gone, one is not booked.
+// TestSpendPerQueue: each machine costs 36 USD an hour. One boots for a gang, one is booked by two gangs, one by a gang whose request is
+// gone, and one is not booked.
 func TestSpendPerQueue(t *testing.T) {
 	live(t, func(w *world) {
 		machine := func(name, token string, bookings ...*provreq.ProvisioningRequest) *corev1.Node {
@@ -354,7 +351,7 @@ func TestSpendPerQueue(t *testing.T) {
 		w.model.Set(machine("idle", ""))
 		w.model.Delete(gone)
 		w.informer.Delete(gone)
-		delete(w.queued, "left") // its Workload is deleted first
+		delete(w.queued, "left") // the Workload is deleted first
 		w.informer.Update(left, left)
 		<-time.After(100 * time.Second)
 		for range 2 { // the first scrape drops no queue that still pays
@@ -367,7 +364,7 @@ func TestSpendPerQueue(t *testing.T) {
 		}
 		w.model.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "kept"}})
 		<-time.After(100 * time.Second)
-		w.shows("muster_spend_usd_total", // a cent a second for each machine; that of the left is paid for its queue all the while
+		w.shows("muster_spend_usd_total", // a cent a second for each machine; the queue keeps paying for the one that is left
 			"muster_spend_usd_total{namespace=,queue=} 3",
 			"muster_spend_usd_total{namespace=ns,queue=} 1",
 			"muster_spend_usd_total{namespace=ns,queue=a} 2",
@@ -381,8 +378,7 @@ func TestSpendPerQueue(t *testing.T) {
 	})
 }
 
-// TestHowBudgetsStand: a gang has a machine of 36 USD an hour for 100 s, and may have it
-// for an hour.
+// TestHowBudgetsStand: a gang runs on a machine of 36 USD an hour for 100 s, and is committed for an hour.
 func TestHowBudgetsStand(t *testing.T) {
 	live(t, func(w *world) {
 		p := &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "policy", ResourceVersion: w.version()}}
@@ -395,7 +391,7 @@ func TestHowBudgetsStand(t *testing.T) {
 		w.model.Snapshot(time.Now())
 		<-time.After(100 * time.Second)
 		w.shows("muster_budget_limit_usd muster_budget_spent_usd muster_budget_committed_usd",
-			"muster_budget_committed_usd{budget=team,policy=policy} 39.6", // the spot machine is asked for
+			"muster_budget_committed_usd{budget=team,policy=policy} 39.6", // the spot machine is requested
 			"muster_budget_limit_usd{budget=team,policy=policy} 100",
 			"muster_budget_spent_usd{budget=team,policy=policy} 1")
 	})
@@ -460,8 +456,7 @@ func TestAnUnusedBookingIsWaste(t *testing.T) {
 	})
 }
 
-// TestSeriesStay: also those that are 0, and those of a group that has been deleted
-// for as long as its machines cost.
+// TestSeriesStay even if they are 0. Those of a deleted group stay as long as its machines cost money.
 func TestSeriesStay(t *testing.T) {
 	live(t, func(w *world) {
 		w.model.SetMachine(cloudprovider.Machine{Name: "b", Group: "steady", ProviderID: "b", Launch: "other-1", State: cloudprovider.Running})

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// outcomes that are no class of an error.
+// The outcomes other than error classes.
 const (
 	succeeded = "Succeeded"
 	undone    = "Undone"
@@ -24,7 +24,7 @@ const (
 	eventRevoked  = "Revoked"
 )
 
-// Stages of the time to capacity, in their order.
+// The stages of the time to capacity, in order.
 const (
 	stageQuota = "quota"
 	stageWait  = "wait"
@@ -33,10 +33,10 @@ const (
 	stageJoin  = "join"
 )
 
-// waits are bounds from a second to a day.
+// waits are buckets from a second to a day.
 var waits = []float64{1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 86400}
 
-// counters of what has happened.
+// counters count events.
 type counters struct {
 	attempts, launches, bookings *prometheus.CounterVec
 	provisioned, stages          *prometheus.HistogramVec
@@ -74,7 +74,7 @@ func newCounters() *counters {
 		}, []string{"stage", "machines"}),
 	}
 	for _, event := range []string{eventBooked, eventConsumed, eventExpired, eventRevoked} {
-		c.bookings.WithLabelValues(event) // increase() never sees the first of a series that begins with it
+		c.bookings.WithLabelValues(event) // increase() ignores the first value of a series
 	}
 	return c
 }
@@ -83,14 +83,13 @@ func (c *counters) all() []prometheus.Collector {
 	return []prometheus.Collector{c.attempts, c.launches, c.bookings, c.provisioned, c.stages}
 }
 
-// stage observes the time that a gang with so many machines to launch spent in a
-// stage. Clocks differ, and what ended before it began took no time.
+// stage observes the time that a gang with so many machines to launch spent in a stage. A negative time, due to different clocks, counts
+// as none.
 func (c *counters) stage(name string, machines int, from, until time.Time) {
 	c.stages.WithLabelValues(name, size(machines)).Observe(max(0, until.Sub(from).Seconds()))
 }
 
-// size stands for all numbers of machines with as many binary digits, so that there
-// are few of them: it is the smallest.
+// size returns the label for a number of machines: the largest power of two that is not above it. It keeps the number of series small.
 func size(machines int) string {
 	if machines == 0 {
 		return "0"
@@ -98,7 +97,7 @@ func size(machines int) string {
 	return strconv.Itoa(1 << (bits.Len(uint(machines)) - 1))
 }
 
-// machinesOf an attempt.
+// machinesOf returns the number of machines of an attempt.
 func machinesOf(a transaction.Attempt) (n int) {
 	for _, l := range a.Launches {
 		n += l.Count

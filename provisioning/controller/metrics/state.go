@@ -17,7 +17,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/scaledown"
 )
 
-// snapshot shows how things stand when it is asked.
+// snapshot exports the state of the Model at the time of a scrape.
 type snapshot struct {
 	model   *model.Model
 	tenants *tenants
@@ -25,8 +25,7 @@ type snapshot struct {
 	clock   clock.PassiveClock
 
 	mu sync.Mutex
-	// offerings of all groups that have been seen: machines cost on when their group
-	// has been deleted.
+	// offerings of all groups that have been seen: the machines of a deleted group still cost money.
 	offerings map[string]offering
 }
 
@@ -135,7 +134,7 @@ func (s *snapshot) Collect(to chan<- prometheus.Metric) {
 	now := s.clock.Now()
 	amounts := s.model.Amounts(now)
 	if amounts == nil {
-		return // the lead was lost a moment ago
+		return // the lease was lost a moment ago
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +168,7 @@ func (s *snapshot) Collect(to chan<- prometheus.Metric) {
 	}
 	for post, a := range amounts {
 		if _, seen := s.offerings[post.Group]; !seen {
-			s.offerings[post.Group] = offering{} // of a group that was deleted before, nothing is known
+			s.offerings[post.Group] = offering{} // nothing is known about a group that was deleted before
 		}
 		gauge(to, machines, float64(a.Machines), post.Group, post.Purpose.String())
 		counter(to, lived, seconds(a.Milliseconds), post.Group, post.Purpose.String())
@@ -222,11 +221,11 @@ type offering struct {
 	microUSDPerHour                            int64
 }
 
-// offeringOf a group, as the spec of its NodeGroup says.
+// offeringOf returns the offering in the spec of a group's NodeGroup.
 func offeringOf(g *nodegroups.Group, spec *v1alpha1.NodeGroupSpec) offering {
 	return offering{
 		provider: string(spec.Provider), zone: g.Zone, capacityType: string(g.CapacityType), microUSDPerHour: g.MicroUSDPerHour,
-		// A group whose type nothing names is a type of its own.
+		// A group whose machine type is unknown is its own type.
 		instanceType: cmp.Or(nodegroups.MachineType(spec), g.Labels[corev1.LabelInstanceTypeStable], g.Name),
 	}
 }

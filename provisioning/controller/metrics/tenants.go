@@ -13,13 +13,12 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// tenants remember the tenants of requests: also of those that are gone, as long
-// as a machine is theirs.
+// tenants has the tenants of requests. The tenant of a deleted request is kept as long as a machine is attributed to it.
 type tenants struct {
 	mu    sync.Mutex
 	byUID map[types.UID]state.Tenant
 	ended map[types.UID]bool
-	// spent by each so far, in millionths of a USD.
+	// spent is the total of each tenant in millionths of a USD.
 	spent map[state.Tenant]int64
 }
 
@@ -27,7 +26,7 @@ func newTenants() *tenants {
 	return &tenants{byUID: map[types.UID]state.Tenant{}, ended: map[types.UID]bool{}, spent: map[state.Tenant]int64{}}
 }
 
-// set notes a request. A queue that was known stays so when its job has gone.
+// set records a request. Its queue is kept when its job is gone.
 func (t *tenants) set(r *provreq.ProvisioningRequest, queue string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -37,15 +36,14 @@ func (t *tenants) set(r *provreq.ProvisioningRequest, queue string) {
 	t.byUID[r.UID] = state.Tenant{Namespace: r.Namespace, Queue: queue}
 }
 
-// gone notes that a request has been deleted.
+// gone records that a request has been deleted.
 func (t *tenants) gone(r *provreq.ProvisioningRequest) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ended[r.UID] = true
 }
 
-// add adds what was spent since it was last added, and returns all that was spent by
-// each tenant so far.
+// add adds the spend since the last call, and returns the total of each tenant.
 func (t *tenants) add(spent []cost.Spent) map[state.Tenant]int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -60,7 +58,7 @@ func (t *tenants) add(spent []cost.Spent) map[state.Tenant]int64 {
 	return maps.Clone(t.spent)
 }
 
-// spend is what the machines of each tenant cost, in millionths of a USD per hour.
+// spend returns the cost of each tenant's machines in millionths of a USD per hour.
 func (t *tenants) spend(f scaledown.Fleet, price func(group string) int64) map[state.Tenant]int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()

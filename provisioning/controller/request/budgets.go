@@ -13,12 +13,11 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 )
 
-// budgetsEvery is how often it is looked whether the status of a CapacityPolicy is to be
-// written again. What is lost in a crash is bounded by it.
+// budgetsEvery is the interval between two checks whether the status of a CapacityPolicy is due. A crash loses at most the spend of one
+// interval.
 const budgetsEvery = time.Minute
 
-// keepBudgets writes down what was spent of budgets each time that the timer goes off,
-// until ctx is done.
+// keepBudgets writes the spend of budgets whenever the timer fires, until ctx is done.
 func (c *Controller) keepBudgets(ctx context.Context, timer clock.Timer) {
 	defer timer.Stop()
 	for {
@@ -37,8 +36,8 @@ func (c *Controller) keepBudgets(ctx context.Context, timer clock.Timer) {
 	}
 }
 
-// writeBudgets writes the status of a policy where it is due, and warns of what it
-// says. What could not be written is not warned of, so that it is told once.
+// writeBudgets writes the status of a policy if it is due, and creates the Events for it. An Event is created only after the write, so
+// that it is created once.
 func (c *Controller) writeBudgets(ctx context.Context, p *v1alpha1.CapacityPolicy) error {
 	updated := p.DeepCopy()
 	updated.Status.Budgets = nil
@@ -51,8 +50,7 @@ func (c *Controller) writeBudgets(ctx context.Context, p *v1alpha1.CapacityPolic
 	if !due {
 		return nil
 	}
-	// The lock stops a leader that has been deposed: it would set back what its
-	// successor has counted since.
+	// The lock stops a deposed leader, which would reset what its successor has counted since.
 	patch := client.MergeFromWithOptions(p, client.MergeFromWithOptimisticLock{})
 	if err := c.Client.Status().Patch(ctx, updated, patch); err != nil {
 		return client.IgnoreNotFound(err)

@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// budget lets all namespaces spend so many USD a day; gangs count for an hour ahead.
+// budget limits all namespaces to so many USD a day. Gangs are committed for an hour.
 func (s *site) budget(usd string) {
 	p := &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "policy"}}
 	p.Spec.Budgets = []v1alpha1.CapacityBudget{{
@@ -38,8 +38,8 @@ func (s *site) status() v1alpha1.BudgetStatus {
 	return p.Status.Budgets[0]
 }
 
-// told are the warnings since this was last asked, as far as they are the same each time.
-func (s *site) told() (out []string) {
+// warnings returns the warnings since its last call, without the parts that vary.
+func (s *site) warnings() (out []string) {
 	for len(s.events.Events) > 0 {
 		if e := <-s.events.Events; strings.Contains(e, "BudgetSpent") {
 			text, _, _ := strings.Cut(e, ",")
@@ -49,9 +49,9 @@ func (s *site) told() (out []string) {
 	return out
 }
 
-// TestABudgetIsKeptAndToldOf: a gang of two machines at 6 USD an hour runs from 20:02 on.
-// Its budget of 20 USD is used up 100 minutes later.
-func TestABudgetIsKeptAndToldOf(t *testing.T) {
+// TestABudgetIsKeptAndReported: a gang of two machines at 6 USD an hour runs from 20:02 on. Its budget of 20 USD is used up 100 minutes
+// later.
+func TestABudgetIsKeptAndReported(t *testing.T) {
 	play(t, func(s *site) {
 		evening := time.Now().Add(20 * time.Hour)
 		at := func(d time.Duration) { s.pass(time.Until(evening.Add(d))) }
@@ -74,7 +74,7 @@ func TestABudgetIsKeptAndToldOf(t *testing.T) {
 		var got []string
 		for _, until := range []time.Duration{81 * time.Minute, 83 * time.Minute, 101 * time.Minute, 103 * time.Minute, 3 * time.Hour} {
 			at(until)
-			got = append(got, fmt.Sprintf("%s %d%% %q", until, s.status().WarnedPercent, s.told()))
+			got = append(got, fmt.Sprintf("%s %d%% %q", until, s.status().WarnedPercent, s.warnings()))
 		}
 		want := []string{
 			`1h21m0s 0% []`,
@@ -101,8 +101,9 @@ func TestABudgetIsKeptAndToldOf(t *testing.T) {
 	})
 }
 
-// TestSpendInVainIsTold: machines that vanish while their gang waits for them have cost more than a budget allows. The event comes once.
-func TestSpendInVainIsTold(t *testing.T) {
+// TestSpendInVainIsReported: machines that vanish while their gang waits for them cost more than a budget allows. The Event is created
+// once.
+func TestSpendInVainIsReported(t *testing.T) {
 	play(t, func(s *site) {
 		s.loses = true
 		s.budget("1")
@@ -111,14 +112,14 @@ func TestSpendInVainIsTold(t *testing.T) {
 		s.request(transaction.ClassAtomicScaleUp, nil)
 		s.pass(5 * time.Minute)
 		s.loseAll(3 * time.Minute)
-		told := 0
+		warned := 0
 		for len(s.events.Events) > 0 {
 			if e := <-s.events.Events; strings.Contains(e, "BudgetSpentInVain launches in vain have cost") {
-				told++
+				warned++
 			}
 		}
-		if got := s.status(); told != 1 || got.SpentInVain == "0.00" || got.VainLimit != "0.01" || !got.WarnedInVain {
-			t.Errorf("%d events, and the status is %+v", told, got)
+		if got := s.status(); warned != 1 || got.SpentInVain == "0.00" || got.VainLimit != "0.01" || !got.WarnedInVain {
+			t.Errorf("%d events, and the status is %+v", warned, got)
 		}
 	})
 }

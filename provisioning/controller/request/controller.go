@@ -1,7 +1,6 @@
-// Package request runs the transactions of ProvisioningRequests: it asks the
-// pure core for the next step of each request, carries it out and patches the
-// request's status; and it writes down what they spend of budgets. Decisions are made one after another, in the order in which
-// requests are served; what they take is carried out many at once.
+// Package request runs the transactions of ProvisioningRequests. It decides the next step of each request with the pure core, carries the
+// step out and patches the request's status. It also writes the spend of budgets. Decisions are made one after another, in the order in
+// which requests are served; steps are carried out in parallel.
 package request
 
 import (
@@ -28,46 +27,44 @@ import (
 )
 
 const (
-	// parallel is how many steps are carried out at once that call no cloud, and as many for each cloud: one that does not answer delays no
-	// other. An early one is begun while fewer than spare are under way: the API server answers slowly where there are more.
+	// parallel is the number of steps without a cloud call that run at once, and the number for each cloud, so that a cloud that does not
+	// respond delays no other. An early step starts only while fewer than spare steps run: the API server is slower under more load.
 	parallel, spare = 32, 8
-	// firstRetry and lastRetry bound how soon a step that failed is tried again.
+	// firstRetry and lastRetry bound the delay before a failed step is retried.
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 30 * time.Second
-	// reportEvery is how often the reason of a waiting request is rewritten when
-	// only its wording changed.
+	// reportEvery is the minimum interval between two status writes for a waiting request whose reason has changed only in wording.
 	reportEvery = 10 * time.Second
 )
 
 // Controller runs the transactions of all requests.
 type Controller struct {
 	Client client.Client
-	// Live reads from the API server itself.
+	// Live reads from the API server, without a cache.
 	Live      client.Reader
 	Providers map[v1alpha1.Provider]cloudprovider.Provider
 	Model     *model.Model
-	// Synced waits for the first full picture of the Model; false if the context
-	// ends first. Changed gets a value soon after each change of it.
+	// Synced waits for the sync of the Model. It returns false if the context ends first. Changed receives a value after each change of
+	// the Model.
 	Synced  func(context.Context) bool
 	Changed <-chan struct{}
 	Events  events.EventRecorder
 	Clock   clock.WithTicker
-	// DryRun has nothing done for requests: their statuses say what would be.
+	// DryRun carries out no step. The statuses of requests report what would be done.
 	DryRun bool
 
 	mu sync.Mutex
-	// busy requests have a step under way.
+	// busy has the requests with a step in flight.
 	busy map[types.UID]bool
-	// later is when requests whose last step failed are tried again.
+	// later has the retry times of requests whose last step failed.
 	later map[types.UID]retry
-	// reported is when the reason of a waiting request was last written.
+	// reported has the time of the last status write of each waiting request.
 	reported map[types.UID]time.Time
-	// wake is when requests are decided on even if nothing changes; only the loop
-	// looks at it.
+	// wake has the time at which each request is decided even if nothing changes. Only the loop uses it.
 	wake map[types.UID]time.Time
-	// early are requests whose step was put off, since nothing waits for it yet.
+	// early has the requests whose step was postponed because no pod waits for it yet.
 	early []types.UID
-	// slots bound the steps for each cloud, and those without one.
+	// slots limit the steps for each cloud, and those without a cloud.
 	slots    map[v1alpha1.Provider]chan struct{}
 	finished chan struct{}
 	running  sync.WaitGroup
@@ -78,7 +75,7 @@ type retry struct {
 	wait time.Duration
 }
 
-// Start decides and acts until ctx is done.
+// Start decides and carries out steps until ctx is done.
 func (c *Controller) Start(ctx context.Context) error {
 	c.busy = map[types.UID]bool{}
 	c.later = map[types.UID]retry{}
@@ -112,17 +109,17 @@ func (c *Controller) Start(ctx context.Context) error {
 	}
 }
 
-// pass decides once for every request that is due and returns when to look again.
+// pass decides once for every request that is due and returns the time of the next pass.
 func (c *Controller) pass(ctx context.Context) (next time.Time) {
 	c.Model.Decide(func() {
 		memo := planner.NewMemo()
-		// First which requests are busy, then what is on record: a step that ends in between is
-		// left to the next pass, instead of being decided again from an old record.
+		// The busy requests are read before the records. A step that ends in between is left to the next pass; in the other order, it
+		// would be decided again from an old record.
 		busy := c.busyRequests()
 		for _, e := range c.Model.Due(c.woken(busy)) {
 			now := c.Clock.Now()
 			if busy[e.UID] {
-				c.wakeAt(e.UID, now) // its end brings the next pass
+				c.wakeAt(e.UID, now) // the end of the step starts the next pass
 				continue
 			}
 			if at := c.retryAt(e.UID); now.Before(at) {
@@ -164,8 +161,7 @@ func (c *Controller) pass(ctx context.Context) (next time.Time) {
 	return next
 }
 
-// wakeAt has the request decided on at the given time even if nothing changes; zero
-// means never.
+// wakeAt schedules the next decision on the request; zero means never.
 func (c *Controller) wakeAt(uid types.UID, at time.Time) {
 	if at.IsZero() {
 		delete(c.wake, uid)
@@ -174,15 +170,14 @@ func (c *Controller) wakeAt(uid types.UID, at time.Time) {
 	}
 }
 
-// putOff has the request decided on again when fewer steps are under way; the end of one brings the next pass.
+// putOff postpones the request until fewer steps run. The end of a step starts the next pass.
 func (c *Controller) putOff(uid types.UID) {
 	if !slices.Contains(c.early, uid) {
 		c.early = append(c.early, uid)
 	}
 }
 
-// woken are the requests whose time has come, but for those with a step under way, and as many of
-// those that were put off as there is room for.
+// woken returns the requests that are due and have no step in flight, and as many postponed ones as there are spare slots.
 func (c *Controller) woken(busy map[types.UID]bool) (out []types.UID) {
 	now := c.Clock.Now()
 	for uid, at := range c.wake {
@@ -197,8 +192,8 @@ func (c *Controller) woken(busy map[types.UID]bool) (out []types.UID) {
 	return out
 }
 
-// worded reports whether the step would only report again what the status says
-// already, or says in other words and too soon; at is when it is time.
+// worded reports whether the step would only repeat the reason in the status, or change its wording too early; at is the earliest time for
+// new wording.
 func (c *Controller) worded(e *model.Entry, step transaction.Step, now time.Time) (at time.Time, unchanged bool) {
 	if step.Do != transaction.Report || len(step.Unbook) > 0 {
 		return at, false
@@ -217,7 +212,7 @@ func (c *Controller) worded(e *model.Entry, step transaction.Step, now time.Time
 	return at, false
 }
 
-// carryOut does what the step says, in a goroutine of its own.
+// carryOut carries out the step in its own goroutine.
 func (c *Controller) carryOut(ctx context.Context, e *model.Entry, step transaction.Step) {
 	cloud := c.cloudOf(step)
 	c.mu.Lock()
@@ -235,7 +230,7 @@ func (c *Controller) carryOut(ctx context.Context, e *model.Entry, step transact
 	}()
 }
 
-// slotsOf returns the slots for steps of a cloud. The caller has the lock.
+// slotsOf returns the slots of a cloud. The caller holds the lock.
 func (c *Controller) slotsOf(cloud v1alpha1.Provider) chan struct{} {
 	if c.slots[cloud] == nil {
 		c.slots[cloud] = make(chan struct{}, parallel)
@@ -256,23 +251,23 @@ func (c *Controller) cloudOf(step transaction.Step) v1alpha1.Provider {
 	return ""
 }
 
-// done notes how a step ended and has the next pass look at the request again.
+// done records the end of a step and schedules the next decision on the request.
 func (c *Controller) done(ctx context.Context, e *model.Entry, step transaction.Step, err error) {
 	c.mu.Lock()
 	delete(c.busy, e.UID)
 	now := c.Clock.Now()
-	// Requests of which nothing was tried when it was time are gone.
+	// An entry that was not retried when it was due belongs to a deleted request.
 	maps.DeleteFunc(c.later, func(uid types.UID, r retry) bool { return !c.busy[uid] && now.Sub(r.at) > lastRetry })
 	switch {
 	case err == nil:
 		delete(c.later, e.UID)
-	case apierrors.IsConflict(err): // another write was faster, and is on its way here
+	case apierrors.IsConflict(err): // another write came first; its watch event will arrive
 		c.later[e.UID] = retry{at: now.Add(firstRetry)}
 	default:
 		wait := min(max(firstRetry, 2*c.later[e.UID].wait), lastRetry)
 		at := now.Add(wait)
 		if step.At.After(now) {
-			at = when.Earliest(at, step.At) // something else is to be done by then
+			at = when.Earliest(at, step.At) // another step is due before the retry
 		}
 		c.later[e.UID] = retry{at: at, wait: wait}
 	}

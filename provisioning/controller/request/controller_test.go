@@ -37,8 +37,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// site is a controller at work on an API server and a cloud that are both in memory.
-// There are no watches of the API server: the test tells the model what others do.
+// site is a controller with an in-memory API server and cloud. The API server has no watches: the test updates the model for changes by
+// others.
 type site struct {
 	*testing.T
 	client.Client
@@ -47,24 +47,24 @@ type site struct {
 	controller *Controller
 
 	mu sync.Mutex
-	// writes by what was written.
+	// writes counts writes by kind.
 	writes map[string]int
-	// refusal of node writes, if any, and of status writes.
+	// refusal is the error of writes of nodes, mute that of writes of statuses.
 	refusal, mute error
-	// calls of the cloud, by token.
+	// calls counts calls of the cloud by token.
 	calls map[string]int
-	// slow is how many calls more leave their launch under way.
+	// slow is the number of further calls that leave their launch in flight.
 	slow int
-	// answers is how the cloud answers a launch, with an error; nil for its machines.
+	// answers returns the error of a launch; nil if it succeeds.
 	answers func() error
-	// taken machines, by name.
+	// taken are the names of terminated machines.
 	taken []string
-	// sold machines of a cloud that loses what it sells: each call makes others.
+	// loses makes the cloud lose its machines: each call makes new ones.
 	loses bool
 	sold  int
-	// away groups are of a cloud that does not answer.
+	// away groups belong to a cloud that does not respond.
 	away map[string]bool
-	// logged lines.
+	// logged are the log lines.
 	logged []string
 }
 
@@ -124,7 +124,7 @@ func play(t *testing.T, story func(*site)) {
 	})
 }
 
-// pass lets time pass.
+// pass advances the clock.
 func (s *site) pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
@@ -142,7 +142,7 @@ var machine = corev1.ResourceList{"cpu": resource.MustParse("96"), "memory": res
 
 func (s *site) group() { s.pricedGroup("0") }
 
-// pricedGroup is the group with that price of a machine, in USD per hour.
+// pricedGroup adds the group with a price of a machine in USD per hour.
 func (s *site) pricedGroup(price string) { s.namedGroup("gpu", price) }
 
 func (s *site) namedGroup(name, price string) {
@@ -153,7 +153,7 @@ func (s *site) namedGroup(name, price string) {
 	s.model.Set(g)
 }
 
-// node is one that was there before, or that a machine registers.
+// node adds a node. It existed before, or a machine of the launch registers it.
 func (s *site) node(name, launch string) {
 	g := s.model.Group("gpu")
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: nodegroups.Labels(g)}}
@@ -168,7 +168,7 @@ func (s *site) node(name, launch string) {
 	s.model.Set(n)
 }
 
-// nodeIn is one that was there before, in a zone.
+// nodeIn adds a node in a zone that existed before.
 func (s *site) nodeIn(name, zone string) {
 	s.node(name, "")
 	n := s.model.Node(name).DeepCopy()
@@ -179,7 +179,7 @@ func (s *site) nodeIn(name, zone string) {
 	s.model.Set(n)
 }
 
-// podOn is a pod of the gang that has been bound to the node.
+// podOn returns a pod of the gang that is bound to the node.
 func podOn(node, gang string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "came", UID: "came", Annotations: map[string]string{
 		provreq.ProvisioningRequestPodAnnotationKey: gang}}}
@@ -194,7 +194,7 @@ func (s *site) templateOf(name string) *corev1.PodTemplate {
 	return t
 }
 
-// request asks for two whole machines.
+// request creates a request for two whole machines.
 func (s *site) request(class string, change func(*provreq.ProvisioningRequest)) {
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gang", UID: "uid",
 		CreationTimestamp: metav1.Now()}}
@@ -233,8 +233,7 @@ func (s *site) bind(nodes ...string) {
 	}
 }
 
-// Launch is that of the cloud: it makes what it is asked for, under names that follow
-// from the token.
+// Launch implements cloudprovider.Launcher. The names of the machines follow from the token.
 func (s *site) Launch(_ context.Context, r cloudprovider.LaunchRequest) (out []cloudprovider.Machine, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -271,7 +270,7 @@ func (s *site) Watch(ctx context.Context, _ func(cloudprovider.Machine), _ func(
 	return nil
 }
 
-// wantWrites compares what was written since the beginning.
+// wantWrites compares the number of writes since the beginning.
 func (s *site) wantWrites(want map[string]int) {
 	s.Helper()
 	s.mu.Lock()
@@ -288,8 +287,8 @@ func (s *site) wantWrites(want map[string]int) {
 	}
 }
 
-// The writes that a booking costs, from the request to the end of the booking. Two
-// machines: one to let the gang in, one to lift the cordon.
+// TestWritesOfALaunch counts the writes of a booking from the request to its end. Each of the two machines takes one write to admit the
+// gang and one to lift the cordon.
 func TestWritesOfALaunch(t *testing.T) {
 	play(t, func(s *site) {
 		s.group()
@@ -313,8 +312,8 @@ func TestWritesOfALaunch(t *testing.T) {
 	})
 }
 
-// Nodes that are open to all pods are closed first, and opened once the request is
-// Provisioned; where a queue holds the pods back, that is one.
+// TestWritesOfABookingOfOpenNodes: nodes that are open to all pods are first closed, and opened when the request is Provisioned. If a
+// queue holds the pods back, one write does both.
 func TestWritesOfABookingOfOpenNodes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*provreq.ProvisioningRequest)
@@ -343,7 +342,7 @@ func TestWritesOfABookingOfOpenNodes(t *testing.T) {
 	}
 }
 
-// Nodes are opened for pods that have not come yet when few steps are under way, or when the pods come.
+// TestNodesAreOpenedEarlyWhereThereIsRoomForIt: nodes are opened when few steps run, or when the gang's pods arrive.
 func TestNodesAreOpenedEarlyWhereThereIsRoomForIt(t *testing.T) {
 	for name, tc := range map[string]struct {
 		then func(s *site)
@@ -387,7 +386,8 @@ func TestNodesAreOpenedEarlyWhereThereIsRoomForIt(t *testing.T) {
 	}
 }
 
-// A gang that must be in one zone goes to another one only while no pod of it has come that caches do not show yet.
+// TestAGangIsNotSentAwayFromItsPods: a gang that needs one zone moves to another only if the API server has none of its pods, even if
+// caches lag behind.
 func TestAGangIsNotSentAwayFromItsPods(t *testing.T) {
 	for name, tc := range map[string]struct {
 		came *corev1.Pod
@@ -423,14 +423,14 @@ func TestAGangIsNotSentAwayFromItsPods(t *testing.T) {
 	}
 }
 
-// What waits is told once, however often it is looked at.
+// TestAStatusIsWrittenWhenItChanges: the reason of a waiting request is written once, however often it is decided.
 func TestAStatusIsWrittenWhenItChanges(t *testing.T) {
 	play(t, func(s *site) {
 		s.group()
 		s.request(transaction.ClassCheckCapacity, nil)
 		for i := range 20 {
 			s.pass(30 * time.Second)
-			// The pod first: the node is never seen to be free.
+			// The pod comes first, so that the node is never seen free.
 			s.model.Set(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i)),
 				ResourceVersion: "1"},
 				Spec: corev1.PodSpec{NodeName: fmt.Sprint("full-", i), Containers: s.templateOf("").Template.Spec.Containers}})
@@ -442,7 +442,7 @@ func TestAStatusIsWrittenWhenItChanges(t *testing.T) {
 	})
 }
 
-// Requests come and go for as long as the process lives.
+// TestNothingIsKeptOfRequestsThatAreGone: requests come and go for as long as the process lives.
 func TestNothingIsKeptOfRequestsThatAreGone(t *testing.T) {
 	for name, refusal := range map[string]error{"their statuses were written": nil, "no status could be written": errors.New("no")} {
 		t.Run(name, func(t *testing.T) {
@@ -477,8 +477,8 @@ func TestNothingIsKeptOfRequestsThatAreGone(t *testing.T) {
 	}
 }
 
-// A gang that has waited, booked nodes, and lost one of them to another pod waits again,
-// with the same message but without the nodes.
+// TestWhatWaitsAgainHoldsNothing: a gang waits, books nodes, and loses one of them to another pod. It waits again, with the same message
+// and without the nodes.
 func TestWhatWaitsAgainHoldsNothing(t *testing.T) {
 	play(t, func(s *site) {
 		s.group()
@@ -504,7 +504,7 @@ func TestWhatWaitsAgainHoldsNothing(t *testing.T) {
 	})
 }
 
-// settling is time enough to claim nodes, and too little for them to settle.
+// settling is enough time to claim nodes, and too little for them to settle.
 const settling = 500 * time.Millisecond
 
 func TestALostMachineIsLaunchedAgainUnderItsOwnToken(t *testing.T) {
@@ -531,7 +531,7 @@ func TestALostMachineIsLaunchedAgainUnderItsOwnToken(t *testing.T) {
 	})
 }
 
-// The machines of a NodeGroup that is gone are known by their ID.
+// TestMachinesAreTakenBackWithoutTheirGroup: the machines of a deleted NodeGroup are identified by their ID.
 func TestMachinesAreTakenBackWithoutTheirGroup(t *testing.T) {
 	play(t, func(s *site) {
 		s.group()
@@ -558,7 +558,7 @@ func TestMachinesAreTakenBackWithoutTheirGroup(t *testing.T) {
 	}
 }
 
-// An API server that refuses for good is told of; what was refused is tried again.
+// TestNodesThatMayNotBeWritten: a permanent refusal by the API server is reported, and the write is retried.
 func TestNodesThatMayNotBeWritten(t *testing.T) {
 	play(t, func(s *site) {
 		s.refusal = apierrors.NewForbidden(corev1.Resource("nodes"), "a", errors.New("no"))
@@ -581,7 +581,7 @@ func TestNodesThatMayNotBeWritten(t *testing.T) {
 	})
 }
 
-func TestALostNodeIsToldOfInAnEvent(t *testing.T) {
+func TestALostNodeIsReportedByAnEvent(t *testing.T) {
 	play(t, func(s *site) {
 		s.group()
 		s.node("a", "")
@@ -592,7 +592,7 @@ func TestALostNodeIsToldOfInAnEvent(t *testing.T) {
 		s.pass(time.Minute)
 		s.bind("a", "b")
 		s.pass(time.Second)
-		// What cannot be written is not written again and again.
+		// A status that cannot be written is retried with backoff.
 		tries := func(mute error) int {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -609,19 +609,19 @@ func TestALostNodeIsToldOfInAnEvent(t *testing.T) {
 		if !s.is(provreq.CapacityRevoked) {
 			t.Errorf("conditions: %v", s.conditions())
 		}
-		told := 0
+		warned := 0
 		for len(s.events.Events) > 0 {
 			if strings.Contains(<-s.events.Events, "MachineLost") {
-				told++
+				warned++
 			}
 		}
-		if told != 1 {
-			t.Errorf("told %d times, want once", told)
+		if warned != 1 {
+			t.Errorf("reported %d times, want once", warned)
 		}
 	})
 }
 
-// TestALaunchThatIsUnderWayHasNotFailed: its call is made again to learn how it ends, and people are not told of a failure.
+// TestALaunchThatIsUnderWayHasNotFailed: the same call is made again to get its result, and no failure is reported.
 func TestALaunchThatIsUnderWayHasNotFailed(t *testing.T) {
 	play(t, func(s *site) {
 		s.slow = 2
@@ -640,7 +640,7 @@ func TestALaunchThatIsUnderWayHasNotFailed(t *testing.T) {
 	})
 }
 
-// TestACloudThatDoesNotAnswer: after two minutes another offering is tried; the group is tried again soon, and no person has to mend it.
+// TestACloudThatDoesNotAnswer: after two minutes another offering is tried. The group is retried soon, without a person.
 func TestACloudThatDoesNotAnswer(t *testing.T) {
 	play(t, func(s *site) {
 		s.away = map[string]bool{"gpu": true}
@@ -660,7 +660,7 @@ func TestACloudThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// TestACloudWhoseCallsAllHangDelaysNoOther: as many launches as may be under way wait for the answers of one cloud.
+// TestACloudWhoseCallsAllHangDelaysNoOther: the launches of one cloud occupy all of its slots.
 func TestACloudWhoseCallsAllHangDelaysNoOther(t *testing.T) {
 	for hangs, launches := range map[v1alpha1.Provider]bool{v1alpha1.ProviderAWS: true, v1alpha1.ProviderKwok: false} {
 		play(t, func(s *site) {
@@ -688,7 +688,7 @@ func TestACloudWhoseCallsAllHangDelaysNoOther(t *testing.T) {
 	}
 }
 
-// TestALaunchOfARequestThatIsGoneBlamesNoGroup: what the launch has reserved is taken back while its call lasts, which is then refused.
+// TestALaunchOfARequestThatIsGoneBlamesNoGroup: what the launch has reserved is deleted during its call, which then fails.
 func TestALaunchOfARequestThatIsGoneBlamesNoGroup(t *testing.T) {
 	for _, gone := range []bool{true, false} {
 		play(t, func(s *site) {
@@ -711,7 +711,7 @@ func TestALaunchOfARequestThatIsGoneBlamesNoGroup(t *testing.T) {
 	}
 }
 
-// lossesOf a group by stage, for each stage that is shown.
+// lossesOf returns the losses of a group by stage, for each stage that has a series.
 func lossesOf(t *testing.T, group string) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
@@ -731,8 +731,7 @@ func lossesOf(t *testing.T, group string) map[string]float64 {
 	return out
 }
 
-// increase() takes the first value of a series for its beginning, so an alert would
-// miss a loss that begins one.
+// increase() ignores the first value of a series, so an alert would miss a loss that starts a series.
 func TestLossesOfAGroupAreShownBeforeTheFirst(t *testing.T) {
 	lost.Reset()
 	play(t, func(s *site) {

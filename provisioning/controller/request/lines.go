@@ -8,7 +8,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// lines are what the log says of steps that are on record. Reports of a request that waits are in its condition alone.
+// lines are the log messages of recorded steps. The reason of a waiting request is only in its condition.
 var lines = map[transaction.Action]string{
 	transaction.Fail:      "A request has failed",
 	transaction.Provision: "Capacity is booked",
@@ -22,7 +22,7 @@ var lines = map[transaction.Action]string{
 	transaction.Expire:    "A booking has ended",
 }
 
-// logStep writes the line of a step.
+// logStep logs a step.
 func logStep(ctx context.Context, e *model.Entry, step transaction.Step) {
 	message := lines[step.Do]
 	if message == "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// said are the messages of the lines, each of which is to name the request.
+// said returns the logged messages. Each line must name the request.
 func (s *site) said() (messages []string) {
 	s.Helper()
 	s.mu.Lock()
@@ -26,7 +26,7 @@ func (s *site) said() (messages []string) {
 	return messages
 }
 
-// TestTheLogFollowsALaunch at the default verbosity, with what it costs.
+// TestTheLogFollowsALaunch at the default verbosity, with its price.
 func TestTheLogFollowsALaunch(t *testing.T) {
 	play(t, func(s *site) {
 		s.pricedGroup("10")
@@ -51,7 +51,7 @@ func TestTheLogFollowsALaunch(t *testing.T) {
 	})
 }
 
-// TestTheLogOfALoopIsShort, and says that the request is stopped.
+// TestTheLogOfALoopIsShort, and has that the request is stopped.
 func TestTheLogOfALoopIsShort(t *testing.T) {
 	play(t, func(s *site) {
 		s.loses = true

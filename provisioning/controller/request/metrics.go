@@ -33,7 +33,7 @@ var (
 	})
 )
 
-// Stages in which machines are lost.
+// The stages in which machines are lost.
 const (
 	stageLaunching = "launching"
 	stageBooked    = "booked"
@@ -42,15 +42,14 @@ const (
 
 func init() { metrics.Registry.MustRegister(Collectors()...) }
 
-// showLosses of a group from the first on: increase() never sees the first of a series
-// that begins with it.
+// showLosses initializes the losses of a group: increase() ignores the first value of a series.
 func showLosses(group string) {
 	for _, stage := range []string{stageLaunching, stageBooked, stageUsed} {
 		lost.WithLabelValues(group, stage)
 	}
 }
 
-// showVain shows what launches of a namespace in the group have cost in vain, from the first on.
+// showVain initializes the spend in vain of a namespace in the group.
 func showVain(namespace, group string) {
 	for _, class := range []v1alpha1.ErrorClass{v1alpha1.Config, v1alpha1.Lost, v1alpha1.Scattered, v1alpha1.Timeout} {
 		vain.WithLabelValues(namespace, group, string(class))
@@ -58,7 +57,7 @@ func showVain(namespace, group string) {
 	vain.WithLabelValues(namespace, group, purchases.Undone)
 }
 
-// Collectors are all that the controller shows.
+// Collectors returns the metrics of the controller.
 func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{lost, vain, observed, stopped, repaired}
 }

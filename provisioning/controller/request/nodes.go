@@ -22,7 +22,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// nodeWrites and nodeReads are of how many nodes one step writes, or reads the pods, at once.
+// nodeWrites and nodeReads are the numbers of nodes that one step writes, or whose pods it lists, at once.
 const nodeWrites, nodeReads = 16, 16
 
 // nodeChange is a change of one node.
@@ -40,8 +40,8 @@ func (c *Controller) changeNodes(ctx context.Context, changes []nodeChange) erro
 	return g.Wait()
 }
 
-// leave fails if a pod of the gang has come to one of the nodes that the model has not heard of: its news are on their way, and
-// the gang may have to stay.
+// leave fails if one of the nodes has a pod of the gang that the model does not have yet. The gang may have to stay, which is decided when
+// the pod arrives.
 func (c *Controller) leave(ctx context.Context, e *model.Entry, nodes []string) error {
 	var g errgroup.Group
 	g.SetLimit(nodeReads)
@@ -64,11 +64,9 @@ func (c *Controller) leave(ctx context.Context, e *model.Entry, nodes []string) 
 	return g.Wait()
 }
 
-// ChangeNode patches a node, if the change makes a difference. The change looks at
-// the newest version that is known, and the patch carries that version: what a
-// human does meanwhile is seen before it could be taken for Muster's own. A node that
-// is gone is no error, and news to the model: else the same would be decided again at
-// once, until an informer tells of it.
+// ChangeNode patches a node if the change makes a difference. It changes the newest version in the model, and the patch carries that
+// version: a concurrent edit by a person causes a conflict instead of being taken for Muster's own. If the node is gone, ChangeNode
+// removes it from the model and returns no error; otherwise the same step would be decided again at once, until the informer catches up.
 func ChangeNode(ctx context.Context, w client.Client, m *model.Model, name string, change func(*corev1.Node) error) error {
 	old := m.Node(name)
 	if old == nil {
@@ -93,24 +91,24 @@ func ChangeNode(ctx context.Context, w client.Client, m *model.Model, name strin
 	return nil
 }
 
-// isGone reports whether an object is not there. An API server that does not serve its kind,
-// for now, says nothing of the object.
+// isGone reports whether the error says that an object does not exist. An API server that does not serve the kind for now says nothing
+// about the object.
 func isGone(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 var (
-	// errCordoned: a human cordoned the node since it was chosen. Choose again.
+	// errCordoned: a person has cordoned the node since it was chosen. The next decision chooses again.
 	errCordoned = errors.New("it has been cordoned by others meanwhile")
-	// errBooked: another request's booking stands under the same label.
+	// errBooked: the label is in use by the booking of another request.
 	errBooked = errors.New("another request of the same name has booked it meanwhile")
-	// errCame: the node cannot be left, or its machine terminated, as long as that pod is not reckoned with.
+	// errCame: the node cannot be left, or its machine terminated, before the pod is in the model.
 	errCame = errors.New("has come to it meanwhile")
 )
 
-// book puts the request's booking on the node, and the cordon if it takes it whole;
-// the label that lets the gang's pods in only if it is opened. Pods that are there
-// under its key are those of an earlier request, unless it has booked the node already.
+// book writes the request's booking to the node, and the cordon if the request takes the whole node. Only if the node is opened, it gets
+// the label that admits the gang's pods. Pods that already run there under the same key belong to an earlier request, unless this request
+// has booked the node before.
 func book(n *corev1.Node, e *model.Entry, p planner.Placement, open bool, now time.Time, there []types.UID) error {
 	since, earlier := now, there
 	for _, b := range state.BookingsOn(n.Labels, n.Annotations) {
@@ -123,8 +121,7 @@ func book(n *corev1.Node, e *model.Entry, p planner.Placement, open bool, now ti
 		since, earlier = b.Since, b.Earlier
 	}
 	for _, key := range p.Over {
-		// A pod of theirs that is made again could come in by it, to room that is not
-		// theirs any more.
+		// The label would admit a recreated pod of the earlier request to capacity that is booked for this one.
 		Unlabel(n, key)
 	}
 	label := state.BookingLabel(e.Name)
@@ -148,7 +145,7 @@ func book(n *corev1.Node, e *model.Entry, p planner.Placement, open bool, now ti
 	}
 }
 
-// closeTo keeps pods of the gang off a node that stays booked for it.
+// closeTo removes the label that admits pods of the gang from a node that stays booked for it.
 func closeTo(n *corev1.Node, e *model.Entry, now time.Time) error {
 	for _, b := range state.BookingsOn(n.Labels, n.Annotations) {
 		if b.Key == e.Gang.Key && b.UID == e.UID && b.Open {
@@ -160,8 +157,7 @@ func closeTo(n *corev1.Node, e *model.Entry, now time.Time) error {
 	return nil
 }
 
-// unbook takes the request's booking off the node, and Muster's cordon with it
-// unless others have booked the node, too.
+// unbook removes the request's booking from the node, and Muster's cordon unless another request has booked the node, too.
 func unbook(n *corev1.Node, e *model.Entry, shared bool) error {
 	Unlabel(n, e.Gang.Key)
 	if shared {
@@ -170,7 +166,8 @@ func unbook(n *corev1.Node, e *model.Entry, shared bool) error {
 	return uncordon(n)
 }
 
-// Unlabel takes the labels and the record of a booking off the node. One of a group, which costs, notes the tenant that leaves it.
+// Unlabel removes the labels and the record of a booking from the node. For a node of a group, it records the tenant that leaves it, since
+// an idle machine costs money.
 func Unlabel(n *corev1.Node, key string) {
 	for _, b := range state.BookingsOn(n.Labels, n.Annotations) {
 		if b.Key != key {
@@ -187,7 +184,7 @@ func Unlabel(n *corev1.Node, key string) {
 	delete(n.Annotations, v1alpha1.BookedLabelPrefix+key)
 }
 
-// uncordon lifts the cordon of bookings. Others stay.
+// uncordon lifts a cordon that bookings have placed, and no other.
 func uncordon(n *corev1.Node) error {
 	if n.Annotations[v1alpha1.CordonedAnnotation] != v1alpha1.CordonBooked {
 		return nil
@@ -195,8 +192,8 @@ func uncordon(n *corev1.Node) error {
 	return LiftCordon(n)
 }
 
-// HoldIdle cordons an idle node for the requests that may book it, unless one has done so meanwhile. It leaves the annotation for a
-// cluster-autoscaler to people: it keeps an idle machine from being given back.
+// HoldIdle cordons an idle node for the requests that may book it, unless a request has booked it meanwhile. It does not set the
+// annotation for cluster-autoscaler: that annotation stops the scale-down of an idle machine.
 func HoldIdle(n *corev1.Node) error {
 	if state.CordonOf(n) == state.Open {
 		mark(n, v1alpha1.CordonIdle)
@@ -204,8 +201,8 @@ func HoldIdle(n *corev1.Node) error {
 	return nil
 }
 
-// LiftCordon lifts a cordon that bears Muster's mark, and lets a cluster-autoscaler
-// have the node again unless its owner does not want that.
+// LiftCordon lifts a cordon with Muster's mark, and removes the scale-down-disabled annotation for cluster-autoscaler unless the node's
+// owner has set it.
 func LiftCordon(n *corev1.Node) error {
 	if _, ours := n.Annotations[v1alpha1.CordonedAnnotation]; ours && !state.IsTainted(n) && n.Annotations[v1alpha1.RebootAnnotation] == "" {
 		state.MakeSchedulable(n)
@@ -213,7 +210,7 @@ func LiftCordon(n *corev1.Node) error {
 	return DisownCordon(n)
 }
 
-// DisownCordon takes Muster's marks and its taint off a node. A cordon stays, and is that of others from then on.
+// DisownCordon removes Muster's marks and taint from a node. A cordon stays, and belongs to others from then on.
 func DisownCordon(n *corev1.Node) error {
 	state.Untaint(n)
 	if _, ours := n.Annotations[v1alpha1.CordonedAnnotation]; ours {
@@ -222,17 +219,15 @@ func DisownCordon(n *corev1.Node) error {
 	}
 	if _, ours := n.Annotations[v1alpha1.KeptAnnotation]; ours {
 		delete(n.Annotations, v1alpha1.KeptAnnotation)
-		if n.Annotations[v1alpha1.ScaleDownDisabledAnnotation] == "true" { // else its owner has changed it
+		if n.Annotations[v1alpha1.ScaleDownDisabledAnnotation] == "true" { // otherwise its owner has changed it
 			delete(n.Annotations, v1alpha1.ScaleDownDisabledAnnotation)
 		}
 	}
 	return nil
 }
 
-// Adopt marks the node of a machine that Muster has launched, as a simulated node is
-// marked from its birth: with its group (nil where its NodeGroup is gone), its market
-// and its launch. While the launch is in flight the node is cordoned, unless it
-// is already.
+// Adopt marks the node of a machine that Muster has launched with its group (nil if the NodeGroup is gone), its capacity type and its
+// launch. Simulated nodes have these marks from their creation. While the launch is in flight, the node is cordoned.
 func Adopt(n *corev1.Node, group *v1alpha1.NodeGroup, a scaledown.Adoption) error {
 	set(&n.Annotations, v1alpha1.LaunchAnnotation, a.Machine.Launch)
 	set(&n.Labels, v1alpha1.NodeGroupLabel, a.Machine.Group)
@@ -245,10 +240,9 @@ func Adopt(n *corev1.Node, group *v1alpha1.NodeGroup, a scaledown.Adoption) erro
 	return nil
 }
 
-// Cordon cordons a node for the given reason, and keeps a cluster-autoscaler from
-// taking it for idle. A human's cordon is not taken over: it would be lifted later.
-// Nor is a user's annotation for the cluster-autoscaler. Karpenter is not told: what it
-// provisions is for pods that are there, and goes by budgets of its own.
+// Cordon cordons a node for the given reason and stops cluster-autoscaler from scaling it down. It does not take over a person's cordon,
+// which would be lifted later, nor a user's annotation for cluster-autoscaler. Karpenter needs no annotation: it provisions for existing
+// pods and respects its own disruption budgets.
 func Cordon(n *corev1.Node, why string) error {
 	if _, ours := n.Annotations[v1alpha1.CordonedAnnotation]; n.Spec.Unschedulable && (!ours || state.IsTainted(n)) {
 		return errCordoned
@@ -263,7 +257,7 @@ func Cordon(n *corev1.Node, why string) error {
 	return nil
 }
 
-// mark cordons a node and says why.
+// mark cordons a node and records the reason.
 func mark(n *corev1.Node, why string) {
 	state.MakeUnschedulable(n)
 	set(&n.Annotations, v1alpha1.CordonedAnnotation, why)

@@ -82,7 +82,7 @@ func TestBookingAndUnbookingLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestAnIdleNodeIsHeldUntilItIsBooked, and people may say that it is to stay.
+// TestAnIdleNodeIsHeldUntilItIsBooked, unless a user's annotation keeps it.
 func TestAnIdleNodeIsHeldUntilItIsBooked(t *testing.T) {
 	n := &corev1.Node{}
 	if err := HoldIdle(n); err != nil {
@@ -107,7 +107,7 @@ func TestAnIdleNodeIsHeldUntilItIsBooked(t *testing.T) {
 	}
 }
 
-// TestACordonHasItsTaint, so that Kubernetes' controller of nodes has nothing to write.
+// TestACordonHasItsTaint, so that the node lifecycle controller has nothing to write.
 func TestACordonHasItsTaint(t *testing.T) {
 	n := &corev1.Node{}
 	n.Spec.Taints = []corev1.Taint{{Key: "theirs", Effect: corev1.TaintEffectNoSchedule}}
@@ -158,7 +158,7 @@ func TestAClaimIsOpenedByALabel(t *testing.T) {
 	}
 }
 
-// A booking names its tenant also when its request is gone.
+// TestABookingNamesItsTenant, even if its request is gone.
 func TestABookingNamesItsTenant(t *testing.T) {
 	n := &corev1.Node{}
 	e := entry("uid")
@@ -206,7 +206,7 @@ func TestAClusterAutoscalerIsKeptOffHeldNodesOnly(t *testing.T) {
 	}
 }
 
-// tolerant is a request whose pods tolerate the taint of bookings.
+// tolerant returns a request whose pods tolerate the taint of bookings.
 func tolerant() *model.Entry {
 	e := entry("uid")
 	template := &corev1.PodTemplateSpec{}
@@ -215,7 +215,7 @@ func tolerant() *model.Entry {
 	return e
 }
 
-// TestNodesAreHeldByATaint where all pods of the gang tolerate that; nothing is left of it, whatever ends the booking.
+// TestNodesAreHeldByATaint if all pods of the gang tolerate it. However the booking ends, the taint is removed.
 func TestNodesAreHeldByATaint(t *testing.T) {
 	mixed := tolerant()
 	mixed.Gang.PodSets = append(mixed.Gang.PodSets, state.PodSet{Name: "other", Count: 1, Template: &corev1.PodTemplateSpec{}})
@@ -260,7 +260,7 @@ func TestNodesAreHeldByATaint(t *testing.T) {
 	}
 }
 
-// TestACordonBesideTheTaintStays: others have put it there.
+// TestACordonBesideTheTaintStays: others have placed it.
 func TestACordonBesideTheTaintStays(t *testing.T) {
 	n := &corev1.Node{}
 	if err := book(n, tolerant(), whole, opened, now, nil); err != nil {
@@ -278,7 +278,7 @@ func TestACordonBesideTheTaintStays(t *testing.T) {
 	}
 }
 
-// TestANodeSaysWhichTenantHasLeftIt: what it costs while it is idle is attributed to the queue of the gang that was on it.
+// TestANodeSaysWhichTenantHasLeftIt: the cost of an idle node is attributed to the queue of the gang that ran on it.
 func TestANodeSaysWhichTenantHasLeftIt(t *testing.T) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1alpha1.NodeGroupLabel: "gpu"}}}
 	e := entry("uid")

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// TestACloudThatLosesWhatItSells gets no more than twice what a gang needs, then as much again after each pause.
+// TestACloudThatLosesWhatItSells: Muster launches at most twice the machines that a gang needs, and as many again after each pause.
 func TestACloudThatLosesWhatItSells(t *testing.T) {
 	before := testutil.ToFloat64(stopped)
 	play(t, func(s *site) {
@@ -44,7 +44,7 @@ func TestACloudThatLosesWhatItSells(t *testing.T) {
 	})
 }
 
-// loseAll has the machines of the request go from the lists of their cloud for so long, a moment after they were made.
+// loseAll removes the machines of the request from the cloud's lists for the duration, a moment after their launch.
 func (s *site) loseAll(d time.Duration) {
 	for range int(d / time.Second) {
 		s.pass(time.Second)
@@ -56,7 +56,7 @@ func (s *site) loseAll(d time.Duration) {
 	}
 }
 
-// TestWhatIsSpentInVainIsCounted: two machines of 10 USD an hour do not join within 15 minutes, twice.
+// TestWhatIsSpentInVainIsCounted: twice, two machines of 10 USD an hour do not join within 15 minutes.
 func TestWhatIsSpentInVainIsCounted(t *testing.T) {
 	of := vain.WithLabelValues("ns", "gpu", string(v1alpha1.Timeout))
 	before := testutil.ToFloat64(of)

@@ -18,9 +18,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// writeStatus patches the request's status to what the step says. The patch
-// carries the version that the step was decided from, so that a process that
-// has lost its leadership cannot overwrite what the new leader has begun.
+// writeStatus patches the request's status with the step. The patch carries the version that the step was decided from, so that a deposed
+// leader cannot overwrite the steps of the new one.
 func (c *Controller) writeStatus(ctx context.Context, e *model.Entry, step transaction.Step) error {
 	updated := withStep(e.Object, step, c.Clock.Now())
 	if step.Do == transaction.Provision && e.Gang.IsHeldByTaint() {
@@ -44,7 +43,7 @@ func (c *Controller) writeStatus(ctx context.Context, e *model.Entry, step trans
 	return nil
 }
 
-// withStep is the request as its status will be after the step.
+// withStep returns the request with its status after the step.
 func withStep(r *provreq.ProvisioningRequest, step transaction.Step, now time.Time) *provreq.ProvisioningRequest {
 	out := r.DeepCopy()
 	for _, c := range step.Conditions() {
@@ -69,7 +68,7 @@ func withStep(r *provreq.ProvisioningRequest, step transaction.Step, now time.Ti
 	return out
 }
 
-// sameReasons reports whether two statuses differ in wording alone.
+// sameReasons reports whether two statuses differ only in wording.
 func sameReasons(a, b provreq.ProvisioningRequestStatus) bool {
 	return equality.Semantic.DeepEqual(a.ProvisioningClassDetails, b.ProvisioningClassDetails) &&
 		slices.EqualFunc(a.Conditions, b.Conditions, func(x, y metav1.Condition) bool {

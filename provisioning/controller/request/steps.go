@@ -25,15 +25,14 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// do carries out one step. A crash at any point of it is mended by the next
-// step, which is decided from what was written.
+// do carries out one step. After a crash, the next step is decided from what was written, and continues from there.
 func (c *Controller) do(ctx context.Context, e *model.Entry, step transaction.Step) error {
 	switch step.Do {
 	case transaction.LookUp:
 		if err := c.bookNodes(ctx, e, step); err != nil {
 			return err
 		}
-		return c.lookUp(ctx, e)
+		return c.readTemplates(ctx, e)
 	case transaction.LaunchMachines:
 		return c.launch(ctx, e, step)
 	case transaction.TakeBack:
@@ -44,7 +43,7 @@ func (c *Controller) do(ctx context.Context, e *model.Entry, step transaction.St
 		}
 		return taker.TakeBack(ctx, step.TakeBack)
 	case transaction.Begin:
-		// The intent comes first: a process that finds it knows what may exist.
+		// The intent is written first: after a crash, it identifies the machines that may exist.
 		if err := c.record(ctx, e, step); err != nil {
 			return err
 		}
@@ -60,14 +59,13 @@ func (c *Controller) do(ctx context.Context, e *model.Entry, step transaction.St
 	}
 }
 
-// record writes the step to the request's status, tells people of it, and learns
-// from it. That a request is Provisioned is told by its condition alone: an event
-// beside would be a fifth of all that is written for it.
+// record writes the step to the request's status, creates its Event, and updates the backoffs of groups. Provisioned has a condition and
+// no Event, which would be a fifth of all writes for a request.
 func (c *Controller) record(ctx context.Context, e *model.Entry, step transaction.Step) error {
 	if err := c.writeStatus(ctx, e, step); err != nil {
 		return err
 	}
-	for _, l := range step.Lessons {
+	for _, l := range step.Outcomes {
 		c.Model.Learn(l.Group, l.LaunchAttempt)
 	}
 	message := step.Condition.Message
@@ -86,11 +84,11 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step transactio
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		now := c.Clock.Now()
-		// One that is older keeps nothing from being written, and its request may be gone.
+		// An older entry delays no write, and its request may be gone.
 		maps.DeleteFunc(c.reported, func(_ types.UID, at time.Time) bool { return !now.Before(at.Add(reportEvery)) })
 		c.reported[e.UID] = now
 		if step.Condition.Type == transaction.DryRun {
-			c.observed(ctx, e, step.Condition)
+			c.reportDryRun(ctx, e, step.Condition)
 		}
 	case transaction.Begin:
 		for _, l := range step.Attempt.Launches {
@@ -123,11 +121,11 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step transactio
 			stage = stageUsed
 		}
 		for _, n := range step.Lost {
-			if !step.Hold { // else they may not be lost
+			if !step.Hold { // otherwise they may not be lost
 				lost.WithLabelValues(n.Group, stage).Inc()
 			}
 		}
-		c.Model.LossTold(e.UID, step.Lost, step.Hold)
+		c.Model.LossReported(e.UID, step.Lost, step.Hold)
 		if len(step.Lost) > 0 {
 			told := transaction.LossMessage(step.Lost)
 			if step.Hold {
@@ -143,17 +141,16 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step transactio
 	return nil
 }
 
-// observed tells of what would be done for a request.
-func (c *Controller) observed(ctx context.Context, e *model.Entry, would metav1.Condition) {
+// reportDryRun creates an Event with the step that would be carried out for a request.
+func (c *Controller) reportDryRun(ctx context.Context, e *model.Entry, would metav1.Condition) {
 	log.FromContext(ctx).Info("Dry run: nothing is done for a request", "request", e.String(), "decision", would.Reason,
 		"message", would.Message)
 	observed.WithLabelValues(would.Reason).Inc()
 	c.event(e, corev1.EventTypeNormal, would.Reason, would.Message)
 }
 
-// lookUp reads the PodTemplates that the model misses from the API server
-// itself: only what is missing there fails the request.
-func (c *Controller) lookUp(ctx context.Context, e *model.Entry) error {
+// readTemplates reads the PodTemplates that the model lacks from the API server: the request fails only if they are missing there.
+func (c *Controller) readTemplates(ctx context.Context, e *model.Entry) error {
 	var missing []string
 	for _, name := range e.Missing {
 		t := &corev1.PodTemplate{}
@@ -172,8 +169,8 @@ func (c *Controller) lookUp(ctx context.Context, e *model.Entry) error {
 	return c.record(ctx, e, transaction.NoTemplates(e.Request, missing))
 }
 
-// launch calls the clouds for the machines of the attempt, group after group. It
-// stops at the first refusal: there is no use in the rest of a gang.
+// launch calls the clouds for the machines of the attempt, group after group. It stops at the first refusal, since a part of a gang is
+// useless.
 func (c *Controller) launch(ctx context.Context, e *model.Entry, step transaction.Step) error {
 	for _, call := range step.Launch {
 		err := c.call(ctx, e, call)
@@ -181,7 +178,7 @@ func (c *Controller) launch(ctx context.Context, e *model.Entry, step transactio
 			journal.Write(ctx, "The cloud refused a launch", e.String(), journal.Request, e.String(), journal.Group, call.Group,
 				journal.Count, call.Count, journal.Reason, string(refusal.Class), journal.Cause, refusal.Error())
 			if _, lives := c.Model.Request(e.UID); !lives {
-				// What the call had made, or reserved, may have been taken back during it: the group is not to blame.
+				// The machines or the reservation of the call may have been deleted during it, which is not the group's fault.
 				return nil
 			}
 			view := c.Model.View(c.Model.Snapshot(c.Clock.Now()), e.Request)
@@ -193,7 +190,7 @@ func (c *Controller) launch(ctx context.Context, e *model.Entry, step transactio
 			c.Model.LaunchUnanswered(e.UID, call.Key(), err)
 		}
 		if errors.Is(err, cloudprovider.ErrUnderWay) {
-			return fmt.Errorf("launching in group %s: %w", call.Group, err) // the same call learns how it ends
+			return fmt.Errorf("launching in group %s: %w", call.Group, err) // the same call is made again to get its result
 		}
 		if err != nil {
 			journal.Write(ctx, "A launch has no answer and is repeated", e.String(), journal.Request, e.String(), journal.Group, call.Group,
@@ -206,7 +203,7 @@ func (c *Controller) launch(ctx context.Context, e *model.Entry, step transactio
 	return nil
 }
 
-// call makes one call, and tells the model of the machines that exist after it.
+// call makes one call, and updates the model with the machines that exist after it.
 func (c *Controller) call(ctx context.Context, e *model.Entry, call transaction.Call) error {
 	group := c.Model.Group(call.Group)
 	if group == nil {
@@ -236,7 +233,7 @@ func (c *Controller) call(ctx context.Context, e *model.Entry, call transaction.
 	return err
 }
 
-// price of the machines of a call, in USD per hour; empty where it is not known.
+// price returns the price of the machines of a call in USD per hour; empty if it is unknown.
 func (c *Controller) price(call transaction.Call) string {
 	g := c.Model.Snapshot(c.Clock.Now()).FindGroup(call.Group)
 	if g == nil || g.PriceUnknown {
@@ -245,8 +242,8 @@ func (c *Controller) price(call transaction.Call) string {
 	return text.USD(nodegroups.Times(int64(call.Count), g.MicroUSDPerHour))
 }
 
-// bookNodes books and unbooks the nodes of the step, many at once. Where the API
-// server will not have it, and nothing else is to be done, the request says so.
+// bookNodes books and unbooks the nodes of the step in parallel. If the API server refuses the writes and the step has nothing else to do,
+// the request's status reports it.
 func (c *Controller) bookNodes(ctx context.Context, e *model.Entry, step transaction.Step) error {
 	if err := c.leave(ctx, e, step.Leave); err != nil {
 		return err
@@ -267,7 +264,7 @@ func (c *Controller) bookNodes(ctx context.Context, e *model.Entry, step transac
 	return err
 }
 
-// unbookings are the changes of the nodes that the step unbooks.
+// unbookings returns the changes of the nodes that the step unbooks.
 func (c *Controller) unbookings(e *model.Entry, step transaction.Step) (changes []nodeChange) {
 	if len(step.Unbook) == 0 {
 		return nil
@@ -284,7 +281,7 @@ func (c *Controller) unbookings(e *model.Entry, step transaction.Step) (changes 
 	return changes
 }
 
-// shared are those of the nodes that others than the request have booked.
+// shared returns the nodes that other requests have booked, too.
 func (c *Controller) shared(uid types.UID, nodes []string) map[string]bool {
 	out := map[string]bool{}
 	all := c.Model.Snapshot(c.Clock.Now()).Nodes

@@ -23,19 +23,19 @@ import (
 type Taker struct {
 	Model     *model.Model
 	Providers map[v1alpha1.Provider]cloudprovider.Provider
-	// Live reads from the API server itself.
+	// Live reads from the API server, without a cache.
 	Live client.Reader
-	// Request that the machines were launched for, where it is known, and Cause why they go: for the log.
+	// Request is the request of the launch, if it is known, and Cause the reason of the termination. Both are logged.
 	Request, Cause string
 }
 
-// Taker of the controller.
+// Taker returns the Taker of the controller.
 func (c *Controller) Taker() *Taker {
 	return &Taker{Model: c.Model, Providers: c.Providers, Live: c.Live}
 }
 
-// TakeBack terminates machines by name, group after group, and tells the model. A machine stays, with an error, where a pod
-// has come to its node that the model has not heard of: that is decided again once it has.
+// TakeBack terminates machines by name, group after group, and updates the model. If the node of a machine has a pod that the model does
+// not have yet, the machine stays and TakeBack returns an error. The machine is decided again when the pod arrives.
 func (t *Taker) TakeBack(ctx context.Context, machines []cloudprovider.Machine) error {
 	machines, held := t.vacant(ctx, machines)
 	byGroup := map[string][]cloudprovider.Machine{}
@@ -69,7 +69,7 @@ func (t *Taker) TakeBack(ctx context.Context, machines []cloudprovider.Machine) 
 	return errors.Join(errs...)
 }
 
-// price is that of so many machines of a group, in USD per hour; empty if it is unknown.
+// price returns the price of so many machines of a group in USD per hour; empty if it is unknown.
 func (t *Taker) price(group string, count int) string {
 	if g := t.Model.Group(group); g != nil && g.Spec.PricePerHour != nil {
 		return text.USD(nodegroups.Times(int64(count), nodegroups.MicroUSD(g.Spec.PricePerHour)))
@@ -77,8 +77,8 @@ func (t *Taker) price(group string, count int) string {
 	return ""
 }
 
-// vacant are the machines whose nodes run no pod but those that the decision has seen. Caches lag behind the API server, by
-// seconds where it is busy, and what a machine runs ends with it.
+// vacant returns the machines whose nodes run only the pods that the decision has seen. Caches lag behind the API server, by seconds under
+// load, and the pods on a machine end with it.
 func (t *Taker) vacant(ctx context.Context, machines []cloudprovider.Machine) ([]cloudprovider.Machine, error) {
 	errs := make([]error, len(machines))
 	var g errgroup.Group
@@ -91,7 +91,7 @@ func (t *Taker) vacant(ctx context.Context, machines []cloudprovider.Machine) ([
 			return nil
 		})
 	}
-	_ = g.Wait() // the errors are those of the machines
+	_ = g.Wait() // the errors are in the slice
 	var out []cloudprovider.Machine
 	for i := range machines {
 		if errs[i] == nil {
@@ -101,7 +101,7 @@ func (t *Taker) vacant(ctx context.Context, machines []cloudprovider.Machine) ([
 	return out, errors.Join(errs...)
 }
 
-// InUse returns the names of those of the machines whose nodes run pods, also pods that the model does not know yet, or are booked.
+// InUse returns the names of machines whose nodes are booked or run pods, including pods that the model does not have yet.
 func (t *Taker) InUse(ctx context.Context, machines []cloudprovider.Machine) (map[string]bool, error) {
 	out := map[string]bool{}
 	for _, m := range machines {
@@ -119,7 +119,7 @@ func (t *Taker) InUse(ctx context.Context, machines []cloudprovider.Machine) (ma
 	return out, nil
 }
 
-// unseen is the error about a pod on the node that the model does not know.
+// unseen returns an error if the node has a pod that is not in the model.
 func (t *Taker) unseen(ctx context.Context, node string) error {
 	pods := &corev1.PodList{}
 	if err := t.Live.List(ctx, pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
@@ -134,7 +134,7 @@ func (t *Taker) unseen(ctx context.Context, node string) error {
 	return nil
 }
 
-// providerNameOf returns the name of the provider of a machine. The machine's ID has it, too, since the NodeGroup may be gone.
+// providerNameOf returns the provider of a machine. It reads the machine's ID if the NodeGroup is gone.
 func (t *Taker) providerNameOf(machine cloudprovider.Machine) v1alpha1.Provider {
 	if g := t.Model.Group(machine.Group); g != nil {
 		return g.Spec.Provider

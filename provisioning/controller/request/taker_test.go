@@ -7,8 +7,8 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 )
 
-// withALatePod returns three machines: the node of "late" runs a pod that the model does not know yet, "empty" has a node without
-// pods, and "never-joined" has none.
+// withALatePod returns three machines: the node of "late" has a pod that is not in the model yet, "empty" has a node without pods, and
+// "never-joined" has no node.
 func (s *site) withALatePod() (machines []cloudprovider.Machine) {
 	s.Helper()
 	s.group()
@@ -21,7 +21,7 @@ func (s *site) withALatePod() (machines []cloudprovider.Machine) {
 	return machines
 }
 
-// TestMachinesInUse are those that a hold must not take with it.
+// TestMachinesInUse are the machines that stay when a hold ends.
 func TestMachinesInUse(t *testing.T) {
 	play(t, func(s *site) {
 		machines := s.withALatePod()
@@ -32,7 +32,7 @@ func TestMachinesInUse(t *testing.T) {
 	})
 }
 
-// TestAMachineWhoseNodeHasJustCome stays for a pod on that node, though it had none when it was decided that it goes.
+// TestAMachineWhoseNodeHasJustCome stays if that node has a pod, even though the machine had no node when it was chosen.
 func TestAMachineWhoseNodeHasJustCome(t *testing.T) {
 	play(t, func(s *site) {
 		machines := s.withALatePod()

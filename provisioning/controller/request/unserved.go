@@ -14,15 +14,15 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// Unserved tells the authors of requests that Muster leaves alone that it does,
-// in an Event: another provisioner may serve them, so their status is not ours.
+// Unserved creates an Event on each request that Muster does not serve. Another provisioner may serve the request, so its status is not
+// written.
 type Unserved struct {
 	Informers cache.Informers
 	Served    transaction.Instance
 	Events    events.EventRecorder
 }
 
-// Start tells until ctx is done.
+// Start creates Events until ctx is done.
 func (u *Unserved) Start(ctx context.Context) error {
 	informer, err := u.Informers.GetInformer(ctx, &provreq.ProvisioningRequest{})
 	if err != nil {

@@ -54,8 +54,8 @@ func (ls Losses) Back(n *state.Node) {
 	}
 }
 
-// Told notes that the request has been told of these nodes, and whether its gang runs on for now.
-func (ls Losses) Told(uid types.UID, nodes []transaction.LostNode, held bool) {
+// Reported notes that the request has been told of these nodes, and whether its gang runs on for now.
+func (ls Losses) Reported(uid types.UID, nodes []transaction.LostNode, held bool) {
 	for _, n := range nodes {
 		if l := ls[uid][n.Name]; l != nil {
 			l.told, l.held = true, held
@@ -63,8 +63,8 @@ func (ls Losses) Told(uid types.UID, nodes []transaction.LostNode, held bool) {
 	}
 }
 
-// Untold are the lost nodes of a request that it has not been told of, by name.
-func (ls Losses) Untold(uid types.UID) []transaction.LostNode {
+// Unreported are the lost nodes of a request that it has not been told of, by name.
+func (ls Losses) Unreported(uid types.UID) []transaction.LostNode {
 	return ls.those(uid, func(l *loss) bool { return !l.told })
 }
 

@@ -151,7 +151,7 @@ func (g *gang) mayUse(o *offering, off without) bool {
 // take does what a step says. It says whether there may be another one to take at once.
 func (w *world) take(g *gang, s transaction.Step) bool {
 	r := &g.request
-	w.learn(g, s.Lessons)
+	w.learn(g, s.Outcomes)
 	for _, name := range s.Unbook {
 		if n := w.nodes.Find(name); s.Do != transaction.Report || !slices.Contains(g.kept, name) {
 			g.unbook(w, n)
@@ -268,7 +268,7 @@ func (w *world) release(g *gang) {
 // keep has the machines that came kept for the gang, where Muster would roll its
 // attempt back.
 func (w *world) keep(g *gang, s transaction.Step) {
-	w.learn(g, s.Lessons)
+	w.learn(g, s.Outcomes)
 	for _, m := range g.machines {
 		if state.AttemptToken(m.Launch) == g.token() {
 			g.kept = append(g.kept, m.Name)

@@ -187,7 +187,7 @@ func (w *world) view(g *gang) transaction.View {
 }
 
 // learn takes in what launches of a gang have taught.
-func (w *world) learn(g *gang, lessons []transaction.Lesson) {
+func (w *world) learn(g *gang, lessons []transaction.Outcome) {
 	for _, l := range lessons {
 		o := w.offering(l.Group)
 		o.status = nodegroups.Learn(o.status, l.LaunchAttempt)

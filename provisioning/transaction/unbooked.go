@@ -8,16 +8,15 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// strangerPause is how long a gang launches nothing after a pod of others has taken room
-// of its attempt: what made that pod may do it again, and each attempt costs money.
-const strangerPause = time.Minute
+// unbookedPause is how long a gang launches nothing after a pod without a booking has used room of its attempt: the pod's creator may do
+// it again, and each attempt costs money.
+const unbookedPause = time.Minute
 
-// stranger names a pod that is on one of the nodes without having booked it, and how many
-// more there are; empty for none.
-func stranger(nodes iter.Seq[*state.Node]) string {
+// unbookedPod names a pod that runs on one of the nodes without a booking, and how many more there are; empty for none.
+func unbookedPod(nodes iter.Seq[*state.Node]) string {
 	first, more := "", 0
 	for n := range nodes {
-		for _, pod := range n.Strangers {
+		for _, pod := range n.UnbookedPods {
 			if first == "" {
 				first = fmt.Sprintf("pod %s without a booking runs on the held node %s", pod, n.Name)
 			} else {
@@ -31,7 +30,7 @@ func stranger(nodes iter.Seq[*state.Node]) string {
 	return first
 }
 
-// and adds what is known of strangers to a message.
+// and appends the description of unbooked pods to a message.
 func and(message, stranger string) string {
 	if stranger == "" {
 		return message
