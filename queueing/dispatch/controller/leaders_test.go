@@ -23,7 +23,7 @@ var (
 	kueueLease  = types.NamespacedName{Namespace: "kueue-system", Name: "c1f6bfd2.kueue.x-k8s.io"}
 )
 
-// renew has the leader of the Lease in a worker renew it, by a clock there that is wrong.
+// renew renews the Lease in a worker, with the time of a clock that is wrong.
 func (s *shop) renew(i int, key types.NamespacedName) {
 	s.Helper()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
@@ -42,7 +42,7 @@ func (s *shop) renew(i int, key types.NamespacedName) {
 	}
 }
 
-// looks has the dispatcher look at a worker for so long, while the leaders of these Leases renew them.
+// looks lets the dispatcher poll a worker for a time, while the leaders of these Leases renew them.
 func (s *shop) looks(i int, lasts time.Duration, renewed ...types.NamespacedName) {
 	s.Helper()
 	w := s.copies.workers.byName[workerName(i)]
@@ -55,7 +55,7 @@ func (s *shop) looks(i int, lasts time.Duration, renewed ...types.NamespacedName
 	}
 }
 
-// leading gives the workers Leases, which are renewed.
+// leading gives the workers Leases that are renewed.
 func leading(t *testing.T, workersNumber int) *shop {
 	s := newShop(t, workersNumber)
 	s.copies.workers.leases = []types.NamespacedName{musterLease, kueueLease}
@@ -65,7 +65,7 @@ func leading(t *testing.T, workersNumber int) *shop {
 	return s
 }
 
-// TestAWorkerIsIdleOnceNoLeaseIsRenewed. What is not known of a worker is nothing against it.
+// TestAWorkerIsIdleOnceNoLeaseIsRenewed. A Lease that cannot be read does not make a worker idle.
 func TestAWorkerIsIdleOnceNoLeaseIsRenewed(t *testing.T) {
 	const long = 3 * time.Minute
 	for name, c := range map[string]struct {
@@ -106,7 +106,7 @@ func (s *shop) deleteLease(i int) {
 	}
 }
 
-// TestLeasesAreReadNowAndThen alone.
+// TestLeasesAreReadNowAndThen: not with every poll of the worker.
 func TestLeasesAreReadNowAndThen(t *testing.T) {
 	s := leading(t, 1)
 	s.calls = map[string]int{}
@@ -116,7 +116,7 @@ func TestLeasesAreReadNowAndThen(t *testing.T) {
 	}
 }
 
-// TestAJobLeavesAWorkerInWhichNothingQueues though it has quota there, and its copy is deleted before the next is made.
+// TestAJobLeavesAWorkerInWhichNothingQueues even if it has quota there. Its copy is deleted before the next is created.
 func TestAJobLeavesAWorkerInWhichNothingQueues(t *testing.T) {
 	s := leading(t, 2)
 	s.queued("job-train", delegatedJob())
@@ -149,7 +149,7 @@ func TestAJobLeavesAWorkerInWhichNothingQueues(t *testing.T) {
 	}
 }
 
-// TestAJobThatIsNotStartedLeavesAWorkerInWhichNothingQueues; one that has started runs on.
+// TestAJobThatIsNotStartedLeavesAWorkerInWhichNothingQueues. A job that has started keeps running.
 func TestAJobThatIsNotStartedLeavesAWorkerInWhichNothingQueues(t *testing.T) {
 	for name, c := range map[string]struct{ pod, started bool }{
 		"a Job that is suspended": {}, "a Job that runs": {started: true},
@@ -205,7 +205,7 @@ func TestAJobThatIsNotStartedLeavesAWorkerInWhichNothingQueues(t *testing.T) {
 	}
 }
 
-// TestAMultiKueueClusterSaysThatNothingQueues in its cluster.
+// TestAMultiKueueClusterSaysThatNothingQueues: its condition reports an idle worker.
 func TestAMultiKueueClusterSaysThatNothingQueues(t *testing.T) {
 	s := leading(t, 1)
 	s.named()
