@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestAJobIsLookedAtOnceItsClusterHasStoppedIt: no event tells of that, since the cluster cannot be reached.
+// TestAJobIsLookedAtOnceItsClusterHasStoppedIt: no event reports that, since the cluster is cut off.
 func TestAJobIsLookedAtOnceItsClusterHasStoppedIt(t *testing.T) {
 	stops := noon.Add(5 * time.Minute)
 	for name, change := range map[string]func(*Job){

@@ -22,7 +22,7 @@ func cut(c Cluster) Cluster {
 	return c
 }
 
-// idle is a cluster in which nothing queues.
+// idle returns the cluster with nothing that queues in it.
 func idle(c Cluster) Cluster {
 	c.Idle = "its Lease is not renewed"
 	return c
@@ -33,17 +33,17 @@ func lacks(c Cluster, what string) Cluster {
 	return c
 }
 
-// askedInA is a job for which cluster a was nominated so long ago.
+// askedInA returns a job for which cluster a was nominated so long ago.
 func askedInA(ago time.Duration, refusals ...Refusal) *Job {
 	return &Job{Open: true, Nominated: []string{"a"}, Record: Record{In: []string{"a"}, At: noon.Add(-ago), Refusals: refusals}}
 }
 
-// leftFrom is a job that was withdrawn from the clusters so long ago.
+// leftFrom returns a job whose nominations were withdrawn so long ago.
 func leftFrom(ago time.Duration, names []string, refusals ...Refusal) *Job {
 	return &Job{Open: true, Record: Record{In: names, At: noon.Add(-ago), Refusals: refusals}}
 }
 
-// foreseen is the cluster with a prospect.
+// foreseen returns the cluster with a prospect.
 func foreseen(c Cluster, o Outlook, more ...func(*Prospect)) Cluster {
 	c.Prospect = &Prospect{Outlook: o, Chance: 1000}
 	for _, set := range more {
@@ -77,7 +77,7 @@ func TestNext(t *testing.T) {
 		at       time.Duration
 		message  string
 		in       string
-		// weigh is told where it has to be; prospects are given only then.
+		// weigh: the step compares prospects. They are computed only then.
 		weigh bool
 	}{
 		{name: "a job that is not open is left alone", job: &Job{}, clusters: []Cluster{cluster("a")}},
@@ -223,7 +223,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestARefusalCountsOnce, also where the step that records it is repeated after a crash.
+// TestARefusalCountsOnce, even if its step is repeated after a crash.
 func TestARefusalCountsOnce(t *testing.T) {
 	clusters := []Cluster{cluster("a", Copy{UID: "1", Refused: NoCapacity}), cluster("b")}
 	j := askedInA(0)

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// listener is the process of a worker that stops copies, and the manager's Lease.
+// listener is the process of a worker that stops copies, with the manager's Lease.
 type listener struct {
 	process          int
 	silence          *Silence
@@ -23,14 +23,14 @@ type lateAnswer struct {
 	text string
 }
 
-// skewed is a time as a clock that is wrong has it.
+// skewed returns the time of a clock that is wrong.
 func (w *world) skewed(by time.Duration) time.Time { return w.now.Add(by) }
 
 func (w *world) skew() time.Duration { return w.within(10*time.Minute) - 5*time.Minute }
 
 const simulatedFence = 2 * time.Minute
 
-// listen is the worker's side of the fence.
+// listen models the worker's side of the fence.
 func (w *world) listen(x *worker) {
 	l := &x.listener
 	l.late = slices.DeleteFunc(l.late, func(a lateAnswer) bool {
@@ -73,8 +73,8 @@ func (w *world) listen(x *worker) {
 	}
 }
 
-// renew is the manager's side of the fence: it reads the questions live, and what it answers may arrive late. A process that begins does
-// so on a machine with another clock.
+// renew models the manager's side of the fence. It reads the questions live, and its answers may arrive late. Each process starts on a
+// machine with another clock.
 func (w *world) renew() {
 	switch {
 	case w.now.Before(w.muster.begins):
@@ -114,29 +114,29 @@ type award struct {
 	uid types.UID
 }
 
-// toldCopy is what the dispatcher's cache has of a copy from then on.
+// toldCopy is a copy that arrives in the dispatcher's cache at a time.
 type toldCopy struct {
 	at         time.Time
 	copy       *Copy
 	generation int
 }
 
-// remote is a copy with the machines behind it.
+// remote is a copy and its machines.
 type remote struct {
 	Copy
-	// since is when it came to its state; goesAt is when it is gone once it is leaving.
+	// since is when it came to its state. goesAt is when its deletion ends.
 	since, goesAt time.Time
 	spends        bool
-	// hasJob: the job was made there.
+	// hasJob: the job was created there.
 	hasJob bool
-	// generation of the Workload that it is of.
+	// generation of its Workload.
 	generation int
 	// inactive: the fence has stopped it, and its pods have stopped by then.
 	inactive bool
 	stops    time.Time
 }
 
-// bury has a worker be gone for good, with all that it ran, and its MultiKueueCluster deleted.
+// bury removes a worker for good, with all that it ran, and deletes its MultiKueueCluster.
 func (w *world) bury(x *worker) {
 	w.seen["declared dead"]++
 	w.note("%s is gone, and declared dead", x.name)
@@ -145,7 +145,7 @@ func (w *world) bury(x *worker) {
 	w.connectionChanged()
 }
 
-// connect is how the dispatcher asks a worker now and then whether it is there.
+// connect models how the dispatcher polls a worker.
 func (w *world) connect(x *worker) {
 	if !x.queueless.IsZero() && !w.now.Before(x.queueless) {
 		x.queueless = time.Time{}
@@ -176,7 +176,7 @@ func (w *world) connect(x *worker) {
 	}
 }
 
-// work is what a worker does with its copy.
+// work models what a worker does with its copy.
 func (w *world) work(x *worker) {
 	x.arrives = slices.DeleteFunc(x.arrives, func(a arrival) bool {
 		if w.now.Before(a.at) {
@@ -267,7 +267,7 @@ func (w *world) delete(x *worker) {
 	w.tell(x)
 }
 
-// tell has caches learn of the copy some time later.
+// tell updates the caches some time after the copy has changed.
 func (w *world) tell(x *worker) {
 	var c *Copy
 	generation := 0

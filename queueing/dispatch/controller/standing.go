@@ -47,8 +47,8 @@ func badKubeconfig(format string, args ...any) error {
 	return &unusable{reasonKubeconfig, fmt.Errorf(format, args...)}
 }
 
-// validate rejects the same kubeconfigs as Kueue: with them, whoever may write the Secret could make the manager run a program, read a
-// file, or trust any server.
+// validate rejects the same kubeconfigs as Kueue: with them, the right to write a Secret would be enough to make the manager run a
+// program, read a file, or trust any server.
 func validate(kubeconfig []byte) error {
 	config, err := clientcmd.Load(kubeconfig)
 	if err != nil {
