@@ -26,8 +26,8 @@ type author struct {
 	inRacks bool
 }
 
-// tellOfSharers makes up a story in which nothing goes wrong: gangs with and without GPUs come one after another, and share
-// machines of two groups of which one takes long to boot.
+// tellOfSharers generates a scenario without faults: gangs with and without GPUs arrive one after another, and share machines of two
+// groups. The machines of one group take long to boot.
 func (a *author) tellOfSharers() {
 	a.create(devicePlugin())
 	a.create(newGroup("cpus", func(g *v1alpha1.NodeGroup) {
@@ -79,7 +79,7 @@ func randomWeather(r *rand.Rand) weather {
 	return w
 }
 
-// tell makes the story up.
+// tell generates the scenario.
 func (a *author) tell() {
 	a.create(devicePlugin())
 	if a.oneIn(3) {
@@ -151,7 +151,7 @@ func (a *author) group(name string) *v1alpha1.NodeGroup {
 	})
 }
 
-// surprise has nodes of the group be what nothing tells of.
+// surprise gives nodes of the group properties that the NodeGroup does not declare.
 func (a *author) surprise(g *v1alpha1.NodeGroup) {
 	if a.oneIn(8) {
 		a.undeclared[g.Name] = a.within(time.Minute)
@@ -278,7 +278,7 @@ func (a *author) mistake(g *gang, at time.Time, parameters map[string]string) ma
 	return parameters
 }
 
-// regret withdraws the request at a time, and may ask again under the same name.
+// regret withdraws the request at a time, and may create it again under the same name.
 func (a *author) regret(g *gang, class string, at time.Time) {
 	a.withdraw(at, g)
 	if a.oneIn(2) {
@@ -331,7 +331,7 @@ func (a *author) meddle(i int) {
 	switch a.random.IntN(6) {
 	case 0:
 		a.plan(at, fmt.Sprintf("a human cordons a node %d", i), onNode("human cordon", func(n *corev1.Node) {
-			// With Muster's annotation the two cordons cannot be told apart.
+			// With Muster's annotation, the two cordons cannot be distinguished.
 			_, marked := n.Annotations[v1alpha1.CordonedAnnotation]
 			a.cordoned[n.Name] = a.cordoned[n.Name] || !n.Spec.Unschedulable && !marked
 			n.Spec.Unschedulable = true

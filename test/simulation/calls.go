@@ -20,8 +20,7 @@ import (
 
 // call is a call of a controller to the API server or to the cloud.
 type call struct {
-	// key names the caller and what it asks for. It is unique among the calls that wait
-	// at the same time, so that a replay can tell them apart.
+	// key names the caller and the call. It is unique among the calls that wait at the same time, so that a replay can distinguish them.
 	key  string
 	kind callKind
 	// target is the object that a patch or deletion is about.
@@ -34,7 +33,7 @@ type call struct {
 	into client.Object
 
 	reply chan error
-	// number tells calls apart that take effect late.
+	// number distinguishes calls that take effect late.
 	number int
 }
 

@@ -18,7 +18,7 @@
 //
 //	go test ./test/simulation -run TestRandomStories -v -seed 172
 //
-// The words: an option is something that may happen next; the weather is what goes
-// wrong with calls, caches and the process; a plan is an action that a client will take
-// once; a gang is a request with the Job behind it; a life of muster ends with a crash.
+// An option is something that may happen next. The weather is the configuration of faults in
+// calls, caches and the process. A plan is an action that a client will take once. A gang is a
+// request with the Job behind it. A life of muster is one process, and ends with a crash.
 package simulation

@@ -46,7 +46,7 @@ func inFlight(r *provreq.ProvisioningRequest) bool {
 // remains are what a story has left, with the requests and gangs that may still need it.
 type remains struct {
 	store *store
-	// requests by UID, and whether any of them waits.
+	// requests by UID, and whether any of them is pending.
 	requests map[types.UID]*provreq.ProvisioningRequest
 	waiting  bool
 	// consumers are the gangs, by namespace and booking key, that have pods which are
@@ -218,7 +218,7 @@ func (s *simulator) booked() (until time.Time) {
 	return until
 }
 
-// bereft reports whether machines are left of NodeGroups that were deleted, which stay for as long as idle ones do by default.
+// bereft reports whether NodeGroups that were deleted still have machines. Idle ones stay for the default idle time.
 func (s *simulator) bereft() bool {
 	return slices.ContainsFunc(all[*kwokv1alpha1.Machine](s.store), func(m *kwokv1alpha1.Machine) bool {
 		return m.Status.Phase != kwokv1alpha1.MachineTerminated && find[*v1alpha1.NodeGroup](s.store, "", m.Spec.Group) == nil

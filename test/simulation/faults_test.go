@@ -15,8 +15,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// found are faults that random stories have found, each told as shortly as it can
-// be. The seeds are those that found them; other stories have these seeds today.
+// found are faults that random scenarios have found, each reduced to a short scenario. The seeds are those that found them. Today these
+// seeds generate other scenarios.
 var found = []tale{
 	{
 		name: "seed 172: pods of a gang change places between a node that is there and a new one",
@@ -324,7 +324,7 @@ var found = []tale{
 	},
 }
 
-// restore has the API server know what it knew before the gang was launched.
+// restore restores the API server to the objects before the launch of the gang.
 func (w *world) restore(at time.Time, g *gang) {
 	w.plan(at, "etcd is restored", func() {
 		for _, p := range all[*corev1.Pod](w.store) {
@@ -376,7 +376,7 @@ func (w *world) fourGangs() {
 	}
 }
 
-// tolerant is a pod of others that runs anywhere, for a time: an agent, say, that is no DaemonSet.
+// tolerant returns a pod that does not use Muster and runs on any node for a time, like an agent that is no DaemonSet.
 func tolerant(name string, run time.Duration) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: strangers, Name: name,
 		Annotations: map[string]string{runForAnnotation: run.String()}}, Spec: podSpec(1, 0)}
@@ -400,7 +400,7 @@ func (w *world) expectMachines(at time.Time, want int) {
 	})
 }
 
-// TestFoundFaults tells the stories in which something was once wrong.
+// TestFoundFaults runs the scenarios that have failed once.
 func TestFoundFaults(t *testing.T) {
 	for _, tale := range found {
 		t.Run(tale.name, func(t *testing.T) {

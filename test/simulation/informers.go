@@ -47,7 +47,7 @@ func (i *informers) all() []*informer {
 	return slices.Clone(i.list)
 }
 
-// happened tells the informer of the kind of a change.
+// happened queues a change in the informer of its kind.
 func (i *informers) happened(e event) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -56,7 +56,7 @@ func (i *informers) happened(e event) {
 	}
 }
 
-// event is a change of an object that an informer has not told of yet.
+// event is a change of an object that an informer has not delivered yet.
 type event struct {
 	object  client.Object
 	deleted bool
@@ -72,7 +72,7 @@ type informer struct {
 	mu       sync.Mutex
 	handlers []toolscache.ResourceEventHandler
 
-	// known is what handlers have been told of.
+	// known are the objects that were delivered to the handlers.
 	known  map[client.ObjectKey]client.Object
 	queue  []event
 	synced chan struct{}
@@ -119,7 +119,7 @@ func (f *informer) tell(to func(toolscache.ResourceEventHandler)) {
 	}
 }
 
-// list tells of all that exists, for the first time.
+// list delivers all existing objects for the first time.
 func (f *informer) list() {
 	f.known = map[client.ObjectKey]client.Object{}
 	for _, o := range f.store.list(f.kind) {
@@ -129,7 +129,7 @@ func (f *informer) list() {
 	close(f.synced)
 }
 
-// next tells of the oldest change in the queue.
+// next delivers the oldest change in the queue.
 func (f *informer) next() {
 	e := f.queue[0]
 	f.queue = f.queue[1:]
@@ -148,9 +148,8 @@ func (f *informer) next() {
 	}
 }
 
-// relist is what an informer does after its watch broke: it lists again and reports the
-// differences. Intermediate states are never reported. An object that was deleted and
-// created again under its name meanwhile looks like an update.
+// relist is what an informer does after its watch broke: it lists again and delivers the differences. Versions in between are never
+// delivered. An object that was deleted and created again with the same name meanwhile looks like an update.
 func (f *informer) relist() {
 	f.queue = nil
 	now := map[client.ObjectKey]client.Object{}

@@ -19,8 +19,7 @@ import (
 
 const rackLabel = "example.com/rack"
 
-// racks has the cloud choose the rack of each machine of a group: dealt out one by one more often than not, told late,
-// and now and then lost as a whole.
+// racks configures the racks of a group's machines: mostly dealt out one by one, reported late, and now and then lost as a whole.
 func (a *author) racks(g *v1alpha1.NodeGroup) {
 	g.Spec.Template.Capacity, g.Spec.Template.Taints = gpuMachine, []corev1.Taint{gpuTaint}
 	g.Spec.MaxNodes = 4 + a.random.Int32N(9)
@@ -52,7 +51,7 @@ func (a *author) racks(g *v1alpha1.NodeGroup) {
 	}
 }
 
-// bind has all pods of a gang be in one rack, or each two of them, or prefer one.
+// bind requires one rack for all pods of a gang, or for each pair of pods, or prefers one.
 func (a *author) bind(g *gang) {
 	g.podSets = []podSet{{spec: podSpec(4, 4), count: 2 + a.random.IntN(4)}}
 	switch a.random.IntN(6) {
@@ -158,11 +157,11 @@ type scatter struct {
 	total, worst time.Duration
 }
 
-// mostScattered bounds for how long such a machine is billed once that is known.
+// mostScattered bounds how long such a machine is billed after its rack is known.
 const mostScattered = time.Minute
 
-// noteScattered counts how long a machine is billed that is known to be in another rack than the rest of its attempt, or that
-// is of one that was given up for that.
+// noteScattered records how long a machine is billed after it is known to be in another rack than the rest of its attempt, or after its
+// attempt was given up for that reason.
 func (s *simulator) noteScattered(m *kwokv1alpha1.Machine) {
 	if s.ended[m.Name] {
 		return

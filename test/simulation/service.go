@@ -8,8 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// service plays the ReplicaSet of one pod of strangers, which may be moved: while it
-// lasts, it makes a pod in the place of one that goes.
+// service simulates the ReplicaSet of one movable pod that does not use Muster: while it exists, it replaces the pod when it is deleted.
 type service struct {
 	name string
 	spec corev1.PodSpec

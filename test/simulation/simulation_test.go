@@ -91,8 +91,7 @@ func (s *simulator) end() result {
 	return r
 }
 
-// required are the features that random stories must show between them: what none
-// of them shows has not been tested.
+// required are the features that the random scenarios must show between them. What no scenario shows is not tested.
 var required = []string{
 	"Accepted=True Accepted",
 	"Provisioned=Unknown ProvisioningInProgress", "Provisioned=False CapacityIsNotFound",
@@ -124,7 +123,7 @@ func TestRandomStories(t *testing.T) {
 		r := simulate(t, seed)
 		r.report(t, seed, tail)
 		if len(r.problems) > 0 {
-			tail = max(0, tail-20) // the first few tell how they came to it
+			tail = max(0, tail-20) // the first lines are the history of the shown ones
 		}
 		for f := range r.features {
 			shown[f]++
@@ -151,8 +150,8 @@ func (r result) report(t *testing.T, seed uint64, steps int) {
 	}
 }
 
-// TestRandomStoriesInRacks: gangs must be in one rack, and clouds scatter them over uneven racks, tell late, and lose racks, while
-// all goes wrong that does in other stories. A gang is in one rack or has no machine; what was elsewhere goes at once.
+// TestRandomStoriesInRacks: gangs must be in one rack, and clouds spread their machines over uneven racks, report racks late, and lose
+// racks, with all faults of other scenarios. A gang is in one rack or has no machine. Machines elsewhere are terminated at once.
 func TestRandomStoriesInRacks(t *testing.T) {
 	if *replay >= 0 {
 		r := simulateStory(t, uint64(*replay), 0, true)

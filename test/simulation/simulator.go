@@ -23,7 +23,7 @@ const (
 	wakeTime = 100 * time.Millisecond
 	// lateTime is how long after its caller has given up a call may take effect.
 	lateTime = 2 * time.Second
-	// lookTime is how often client-go looks whether caches have synced.
+	// lookTime is how often client-go checks whether caches have synced.
 	lookTime = 100 * time.Millisecond
 	// downTime is how long muster may be down after a crash.
 	downTime = 5 * time.Second
@@ -75,10 +75,10 @@ type simulator struct {
 
 	trace    []string
 	features map[string]bool
-	// scatter is of machines that were in another rack than the rest, ended those that were counted.
+	// scatter counts machines that were in another rack than the rest. ended are those that were counted.
 	scatter scatter
 	ended   map[string]bool
-	// squatted nodes have run a pod of strangers.
+	// squatted nodes have run a pod that does not use Muster.
 	squatted map[string]bool
 	// failure is what the simulation itself cannot go on with.
 	failure error
@@ -109,11 +109,9 @@ func newSimulator(seed uint64, w weather) *simulator {
 	return s
 }
 
-// expectations are the bounds of the promises in such weather. A step is decided
-// from news as old as caches are stale and takes effect two calls later: that is a
-// race. Beside it, each bound is that of a real cluster, to which slow calls add a
-// few seconds, and calls that fail the pauses of retries: where one in ten fails,
-// eight in a row and so pauses up to half a minute are to be expected in ten
+// expectations returns the bounds of the promises with such faults. A step is decided by caches that may be stale by staleness, and takes
+// effect two calls later: that is the race. Otherwise, each bound is that of a real cluster. Slow calls add a few seconds, and failed
+// calls add the backoff of retries: if one in ten fails, eight failures in a row and thus pauses of up to half a minute occur in ten
 // thousand runs.
 func expectations(w weather) promises.Config {
 	c := promises.DefaultConfig()
@@ -128,7 +126,7 @@ func expectations(w weather) promises.Config {
 	return c
 }
 
-// told passes a change on to the checker and to muster's informers.
+// told passes a change to the checker and to muster's informers.
 func (s *simulator) told(o client.Object, deleted bool) {
 	now := time.Now()
 	s.checker.Apply(promises.Event{Object: o, Deleted: deleted, Revision: s.store.revision, Time: now})
@@ -202,7 +200,7 @@ func (s *simulator) pass(to time.Time) {
 	s.checker.Tick(time.Now())
 }
 
-// quick are the options that the weather does not slow down.
+// quick returns the options that are not slowed down.
 func (s *simulator) quick(options []option) (out []option) {
 	for _, o := range options {
 		if !slices.ContainsFunc(s.slow, func(prefix string) bool { return strings.HasPrefix(o.key, prefix) }) {
@@ -313,7 +311,7 @@ func (s *simulator) offerMuster(offer func(option)) {
 	}
 }
 
-// tell has an informer tell of its next change, or break.
+// tell lets an informer deliver its next change, or break.
 func (s *simulator) tell(f *informer) {
 	if s.chance(s.watches) {
 		s.note("  the watch of %s breaks with %d changes untold", f.kind, len(f.queue))

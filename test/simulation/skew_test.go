@@ -7,8 +7,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// TestAGangIsSeenToRunByAClockThatIsWrong: pods are dated by the clocks of others. The
-// Job starts when it hears that there is room, whatever time that is said to be.
+// TestAGangIsSeenToRunByAClockThatIsWrong: timestamps of pods come from other clocks. The Job starts when it observes Provisioned,
+// whatever its timestamp.
 func TestAGangIsSeenToRunByAClockThatIsWrong(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{
 		"far behind": -5 * time.Minute, "behind": -3 * time.Second, "right": 0, "ahead": 3 * time.Second, "far ahead": 5 * time.Minute,

@@ -23,16 +23,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// store plays the API server: objects by kind, one revision for all of them,
-// merge patches of objects and of their status, optimistic locks. An object in it
-// is never changed, only replaced, so callers may keep what it hands out.
+// store simulates the API server: objects by kind, one revision for all of them, merge patches of objects and of their status, and
+// optimistic locks. A stored object is never changed, only replaced, so callers may keep what they get.
 type store struct {
 	// revision is that of the last write.
 	revision uint64
 	// made counts the objects ever made: UIDs follow from it.
 	made   int
 	tables map[string]*table
-	// told hears of each version, and of each end, in their order.
+	// told is called for each version and each deletion, in order.
 	told func(o client.Object, deleted bool)
 }
 

@@ -16,13 +16,13 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// tale is a short story in which nothing goes wrong but what it is about.
+// tale is a short scenario without faults other than its own.
 type tale struct {
 	name string
 	tell func(*world)
-	// weather is fair, if nothing else is said.
+	// weather has no faults by default.
 	weather weather
-	// shows are features that it is about, avoids those that it must not have.
+	// shows are features that it must show, and avoids those that it must not show.
 	shows, avoids []string
 }
 
@@ -145,8 +145,7 @@ func (tale tale) play(t *testing.T, at *crashPoint) (r result) {
 	return r
 }
 
-// check fails the test if something is wrong with the run, or if it does not show
-// what the tale is about.
+// check fails the test if the run has failed, or does not show what it must.
 func (tale tale) check(t *testing.T, r result) {
 	t.Helper()
 	if len(r.problems) > 0 {
@@ -168,9 +167,8 @@ func (tale tale) check(t *testing.T, r result) {
 // mostPoints bounds the calls of a tale.
 const mostPoints = 150
 
-// TestCrashSweep has muster crash before and after every single write to the API
-// server and call to the cloud of every tale. Each of these runs must keep the
-// promises and end as the one without a crash.
+// TestCrashSweep crashes muster before and after every single write to the API server and call to the cloud of every tale. Each of these
+// runs must keep the promises and end like the run without a crash.
 func TestCrashSweep(t *testing.T) {
 	for _, tale := range tales {
 		t.Run(tale.name, func(t *testing.T) {
@@ -204,8 +202,8 @@ func TestCrashSweep(t *testing.T) {
 	}
 }
 
-// TestAMachineIsLostAfterACrashWhileNodesAreOpened: Muster crashes before or after each call, the first node opened for the gang's
-// pods breaks down, and the cloud has no replacement. The gang's other nodes are opened for the pods that fit there, or given back.
+// TestAMachineIsLostAfterACrashWhileNodesAreOpened: Muster crashes before or after each call, the first node opened for the gang's pods
+// breaks down, and the cloud has no replacement. The gang's other nodes are opened for the pods that fit there, or scaled down.
 func TestAMachineIsLostAfterACrashWhileNodesAreOpened(t *testing.T) {
 	broke := 0
 	tale := tale{tell: func(w *world) {
