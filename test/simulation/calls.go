@@ -47,8 +47,8 @@ const (
 	read
 	// write: it may fail with or without an effect, also with one that comes later.
 	write
-	// ask: it may fail before it reaches the cloud.
-	ask
+	// sent: it may fail before it reaches the cloud.
+	sent
 	// answer: it may be lost on its way back from the cloud.
 	answer
 )
@@ -225,7 +225,7 @@ type cloud struct {
 func (c *cloud) Launch(ctx context.Context, req cloudprovider.LaunchRequest) ([]cloudprovider.Machine, error) {
 	what := fmt.Sprintf("launch of %d machines of group %s for %s by %s", req.Count, req.Group.Name, req.Token, c.caller)
 	group, launching := req.Group.Name, c.process.launching
-	if err := c.process.call(&call{key: "the " + what, kind: ask,
+	if err := c.process.call(&call{key: "the " + what, kind: sent,
 		blocked: func() bool { return launching[group] },
 		effect: func() (client.Object, error) {
 			launching[group] = true
@@ -250,7 +250,7 @@ func (c *cloud) Launch(ctx context.Context, req cloudprovider.LaunchRequest) ([]
 // TakeBack implements cloudprovider.Taker.
 func (c *cloud) TakeBack(ctx context.Context, group string, names []string) error {
 	what := fmt.Sprintf("taking back of %v of group %s by %s", names, group, c.caller)
-	if err := c.process.call(&call{key: "the " + what, kind: ask, effect: nothing}); err != nil {
+	if err := c.process.call(&call{key: "the " + what, kind: sent, effect: nothing}); err != nil {
 		return err
 	}
 	if c.process.away(group) {

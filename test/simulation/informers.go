@@ -110,7 +110,7 @@ func (f *informer) listed() bool {
 	}
 }
 
-func (f *informer) tell(to func(toolscache.ResourceEventHandler)) {
+func (f *informer) deliver(to func(toolscache.ResourceEventHandler)) {
 	f.mu.Lock()
 	handlers := slices.Clone(f.handlers)
 	f.mu.Unlock()
@@ -124,7 +124,7 @@ func (f *informer) list() {
 	f.known = map[client.ObjectKey]client.Object{}
 	for _, o := range f.store.list(f.kind) {
 		f.known[client.ObjectKeyFromObject(o)] = o
-		f.tell(func(h toolscache.ResourceEventHandler) { h.OnAdd(o, true) })
+		f.deliver(func(h toolscache.ResourceEventHandler) { h.OnAdd(o, true) })
 	}
 	close(f.synced)
 }
@@ -138,13 +138,13 @@ func (f *informer) next() {
 	switch {
 	case e.deleted:
 		delete(f.known, key)
-		f.tell(func(h toolscache.ResourceEventHandler) { h.OnDelete(e.object) })
+		f.deliver(func(h toolscache.ResourceEventHandler) { h.OnDelete(e.object) })
 	case old == nil:
 		f.known[key] = e.object
-		f.tell(func(h toolscache.ResourceEventHandler) { h.OnAdd(e.object, false) })
+		f.deliver(func(h toolscache.ResourceEventHandler) { h.OnAdd(e.object, false) })
 	default:
 		f.known[key] = e.object
-		f.tell(func(h toolscache.ResourceEventHandler) { h.OnUpdate(old, e.object) })
+		f.deliver(func(h toolscache.ResourceEventHandler) { h.OnUpdate(old, e.object) })
 	}
 }
 
@@ -161,14 +161,14 @@ func (f *informer) relist() {
 	for _, key := range slices.SortedFunc(maps.Keys(before), compareKeys) {
 		if now[key] == nil {
 			gone := toolscache.DeletedFinalStateUnknown{Key: key.String(), Obj: before[key]}
-			f.tell(func(h toolscache.ResourceEventHandler) { h.OnDelete(gone) })
+			f.deliver(func(h toolscache.ResourceEventHandler) { h.OnDelete(gone) })
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(now), compareKeys) {
 		if old := before[key]; old == nil {
-			f.tell(func(h toolscache.ResourceEventHandler) { h.OnAdd(now[key], false) })
+			f.deliver(func(h toolscache.ResourceEventHandler) { h.OnAdd(now[key], false) })
 		} else {
-			f.tell(func(h toolscache.ResourceEventHandler) { h.OnUpdate(old, now[key]) })
+			f.deliver(func(h toolscache.ResourceEventHandler) { h.OnUpdate(old, now[key]) })
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // Parts of all scenarios.
-const strangers = "strangers"
+const unbookedNamespace = "strangers"
 
 const gpu = corev1.ResourceName("nvidia.com/gpu")
 
@@ -138,11 +138,11 @@ func (g *gang) newTemplate(i int) *corev1.PodTemplate {
 // submit has a user request the gang at a time, and its Job follow the request.
 func (w *world) submit(at time.Time, g *gang, class string, parameters map[string]string) {
 	w.gangs = append(w.gangs, g)
-	w.ask(at, g, class, parameters)
+	w.requestAt(at, g, class, parameters)
 }
 
-// ask creates the gang's templates and request at a time.
-func (w *world) ask(at time.Time, g *gang, class string, parameters map[string]string) {
+// requestAt creates the gang's templates and request at a time.
+func (w *world) requestAt(at time.Time, g *gang, class string, parameters map[string]string) {
 	w.plan(at, "somebody asks for "+g.String(), func() {
 		for i := range g.podSets {
 			w.create(g.newTemplate(i))

@@ -36,7 +36,7 @@ func TestScatteredMachinesAreThoseOfTheirAttempt(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSimulator(0, weather{})
+				s := newSimulator(0, faults{})
 				known := time.Now().Add(-later)
 				s.up = known
 				for i := range tc.replacements {

@@ -14,8 +14,8 @@ func TestAGangIsSeenToRunByAClockThatIsWrong(t *testing.T) {
 		"far behind": -5 * time.Minute, "behind": -3 * time.Second, "right": 0, "ahead": 3 * time.Second, "far ahead": 5 * time.Minute,
 	} {
 		t.Run(name, func(t *testing.T) {
-			tale := tale{
-				tell: func(w *world) {
+			scenario := scenario{
+				setUp: func(w *world) {
 					w.ahead.Store(int64(ahead))
 					for _, node := range []string{"node-0", "node-1", "node-2"} {
 						w.create(newNode(node, gpuMachine))
@@ -26,7 +26,7 @@ func TestAGangIsSeenToRunByAClockThatIsWrong(t *testing.T) {
 				},
 				shows: []string{"BookingExpired=True CapacityBookingConsumed"},
 			}
-			tale.check(t, tale.play(t, nil))
+			scenario.check(t, scenario.play(t, nil))
 		})
 	}
 }

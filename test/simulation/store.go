@@ -31,8 +31,8 @@ type store struct {
 	// made counts the objects ever made: UIDs follow from it.
 	made   int
 	tables map[string]*table
-	// told is called for each version and each deletion, in order.
-	told func(o client.Object, deleted bool)
+	// onChange is called for each version and each deletion, in order.
+	onChange func(o client.Object, deleted bool)
 }
 
 // table holds the objects of one kind, also in the order of their keys.
@@ -129,7 +129,7 @@ func (s *store) delete(like client.Object) error {
 	s.revision++
 	o = o.DeepCopyObject().(client.Object)
 	o.SetResourceVersion(strconv.FormatUint(s.revision, 10))
-	s.told(o, true)
+	s.onChange(o, true)
 	return nil
 }
 
@@ -269,7 +269,7 @@ func (s *store) write(o client.Object) (client.Object, error) {
 		t.keys = slices.Insert(t.keys, i, key)
 	}
 	t.objects[key] = o
-	s.told(o, false)
+	s.onChange(o, false)
 	return o, nil
 }
 

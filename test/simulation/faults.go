@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// weather configures the faults beside those that the scenario scripts.
-type weather struct {
+// faults configures faults of calls, caches and the process. A scenario may script others.
+type faults struct {
 	// staleness bounds how long after a write an informer delivers it.
 	staleness time.Duration
 	// slow options, by prefix of their keys, happen as late as they may.
