@@ -18,8 +18,8 @@ import (
 
 // scenario is a short sequence of events. It has no faults but those that it sets.
 type scenario struct {
-	name  string
-	setUp func(*world)
+	name   string
+	setUp  func(*world)
 	faults faults
 	// shows are features that it must show, and avoids those that it must not show.
 	shows, avoids []string
