@@ -22,8 +22,8 @@ type Job struct {
 	Record Record
 }
 
-// mostAsked is how many clusters may be nominated at once. The hedge may have changed since they were.
-func (j *Job) mostAsked() int { return max(1, j.Hedge, j.Record.Hedge) }
+// mostNominated is how many clusters may be nominated at once. The hedge may have changed since they were.
+func (j *Job) mostNominated() int { return max(1, j.Hedge, j.Record.Hedge) }
 
 // Cluster is the manager's view of a worker. A slice of clusters is in the order of preference.
 type Cluster struct {

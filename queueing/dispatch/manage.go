@@ -22,7 +22,7 @@ func Manage(j *Job, clusters []Cluster, now time.Time) Step {
 		return Step{Do: Rest, Record: j.Record}
 	case j.Runs != "":
 		return follow(j, clusters, now)
-	case j.Open && len(j.Nominated) <= j.mostAsked():
+	case j.Open && len(j.Nominated) <= j.mostNominated():
 		if s, found := advance(j, clusters); found {
 			return s
 		}
@@ -40,7 +40,7 @@ func keeps(j *Job, clusters []Cluster) (out []string) {
 	case j.Over:
 	case j.Runs != "":
 		out = []string{j.Runs}
-	case len(j.Nominated) <= j.mostAsked():
+	case len(j.Nominated) <= j.mostNominated():
 		out = slices.Clone(j.Nominated)
 	}
 	return slices.DeleteFunc(out, func(name string) bool { return find(clusters, name).Deleted })

@@ -91,7 +91,7 @@ func Next(j *Job, clusters []Cluster, now time.Time) Step {
 	switch {
 	case !j.Open:
 		return Step{Do: Rest, Record: j.Record}
-	case len(j.Nominated) > j.mostAsked():
+	case len(j.Nominated) > j.mostNominated():
 		// Another dispatcher has nominated them, and would do so again.
 		return waits(Step{Do: Rest, Record: j.Record.with(j.Nominated...), Message: "several clusters are nominated, so Kueue asks them all: " +
 			"set multiKueue.dispatcherName of its configuration to " + Name})
@@ -110,7 +110,7 @@ func await(j *Job, clusters []Cluster, now time.Time) Step {
 		if len(j.Nominated) > 1 {
 			one.Record.Waits = "" // one.Record.Waits is for the whole job
 		}
-		of := asked(&one, name, clusters, now)
+		of := awaitOne(&one, name, clusters, now)
 		if of.Do == Withdraw {
 			of.Nominated = slices.Delete(slices.Clone(j.Nominated), i, i+1)
 			return of
@@ -156,8 +156,8 @@ func unreached(s Step, c *Cluster, format string) Step {
 	return waits(s)
 }
 
-// asked returns the step for a job that waits for the answer of one cluster.
-func asked(j *Job, name string, clusters []Cluster, now time.Time) Step {
+// awaitOne returns the step for a job that waits for the answer of one cluster.
+func awaitOne(j *Job, name string, clusters []Cluster, now time.Time) Step {
 	c := find(clusters, name)
 	record := j.Record.with(j.Nominated...)
 	s := Step{Do: Rest, Record: record}
@@ -178,8 +178,8 @@ func asked(j *Job, name string, clusters []Cluster, now time.Time) Step {
 		return waits(s)
 	}
 	other := pick(record, clusters, j.Nominated, now)
-	askable := other.askable(now)
-	if refusal.Reason == NoQuota && askable {
+	eligible := other.askable(now)
+	if refusal.Reason == NoQuota && eligible {
 		s.Weigh = true
 		switch there := other.prospect; {
 		case there.starts() && record.refusal(other.best).Times == 0:
@@ -200,7 +200,7 @@ func asked(j *Job, name string, clusters []Cluster, now time.Time) Step {
 		refusal.Copy = c.Copy.UID
 	}
 	why := fmt.Sprintf("cluster %s does not run the job: %s", c.Name, refusal)
-	if c.Lacks == "" && c.Copy != nil && !c.Copy.Foreign && c.Copy.Changed == "" && !askable {
+	if c.Lacks == "" && c.Copy != nil && !c.Copy.Foreign && c.Copy.Changed == "" && !eligible {
 		// This cluster may admit the job sooner than any other.
 		s.At, s.Message = other.again(), why+noOther
 		return waits(s)

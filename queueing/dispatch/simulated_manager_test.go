@@ -121,19 +121,19 @@ func (w *world) rests(v version, s Step) {
 	}
 }
 
-// look is how the clusters are read.
-type look int
+// reading is how the clusters are read.
+type reading int
 
 const (
 	// weighed: from caches, with their prospects.
-	weighed look = iota
+	weighed reading = iota
 	// asCached: from caches; asIs: live.
 	asCached
 	asIs
 )
 
 // clusters returns the clusters for the dispatcher, read in the given way.
-func (w *world) clusters(record *Record, as look) (out []Cluster) {
+func (w *world) clusters(record *Record, as reading) (out []Cluster) {
 	generation := w.cached().generation
 	if as == asIs {
 		generation = w.manager.generation

@@ -103,7 +103,7 @@ const oversleeps = weighAgain + 2*time.Second
 
 // sleeps verifies that the dispatcher may sleep: unless its caches are stale, there is nothing to do for the job.
 func (w *world) sleeps(decide func(*Job, []Cluster, time.Time) Step) {
-	step := func(v version, as look) Step {
+	step := func(v version, as reading) Step {
 		j, err := w.job(v)
 		if err != nil {
 			w.wrong = err.Error()

@@ -69,7 +69,7 @@ func (w *world) listen(x *worker) {
 		w.note("%s stops the copy by its fence", x.name)
 		c.inactive, c.stops = true, w.now.Add(w.within(time.Minute))
 		c.Reserved, c.Admitted, c.Refused = false, false, Rejected
-		w.tell(x)
+		w.updateCaches(x)
 	}
 }
 
@@ -114,8 +114,8 @@ type award struct {
 	uid types.UID
 }
 
-// toldCopy is a copy that arrives in the dispatcher's cache at a time.
-type toldCopy struct {
+// cachedCopy is a copy that arrives in the dispatcher's cache at a time.
+type cachedCopy struct {
 	at         time.Time
 	copy       *Copy
 	generation int
@@ -136,8 +136,8 @@ type remote struct {
 	stops    time.Time
 }
 
-// bury removes a worker for good, with all that it ran, and deletes its MultiKueueCluster.
-func (w *world) bury(x *worker) {
+// declareDead removes a worker for good, with all that it ran, and deletes its MultiKueueCluster.
+func (w *world) declareDead(x *worker) {
 	w.seen["declared dead"]++
 	w.note("%s is gone, and declared dead", x.name)
 	w.ended = nil
@@ -170,9 +170,9 @@ func (w *world) connect(x *worker) {
 	case !x.deleted:
 	case up && x.copy == nil && len(x.arrives) == 0:
 		w.seen["cleared after that"]++
-		w.bury(x)
+		w.declareDead(x)
 	case !up && w.now.Sub(x.lostSince) >= time.Minute:
-		w.bury(x)
+		w.declareDead(x)
 	}
 }
 
@@ -190,7 +190,7 @@ func (w *world) work(x *worker) {
 				x.made, x.madeAt = new(x.copy.Copy), w.now
 			}
 			w.note("a copy is made in %s", x.name)
-			w.tell(x)
+			w.updateCaches(x)
 		}
 		return true
 	})
@@ -202,7 +202,7 @@ func (w *world) work(x *worker) {
 		if c != nil && c.UID == a.uid && c.Gated {
 			c.Gated, c.Unjudged, c.since = false, true, w.now
 			w.note("the copy in %s is awarded", x.name)
-			w.tell(x)
+			w.updateCaches(x)
 		}
 		return true
 	})
@@ -215,7 +215,7 @@ func (w *world) work(x *worker) {
 	case c.Leaving && !w.now.Before(c.goesAt):
 		w.note("the copy in %s is gone", x.name)
 		x.copy = nil
-		w.tell(x)
+		w.updateCaches(x)
 		return
 	case c.Leaving || c.Finished || w.now.Before(x.hangsUntil):
 		return
@@ -252,23 +252,23 @@ func (w *world) work(x *worker) {
 	c.Unjudged = c.Unjudged && !c.Reserved && c.Refused == ""
 	if *c != before {
 		w.note("%s: reserved %t, admitted %t, finished %t, refused %q", x.name, c.Reserved, c.Admitted, c.Finished, c.Refused)
-		w.tell(x)
+		w.updateCaches(x)
 	}
 }
 
 func (w *world) stop(x *worker, why Reason) {
 	x.copy.Reserved, x.copy.Admitted, x.copy.Held, x.copy.Refused, x.copy.since = false, false, false, why, w.now
 	w.note("%s: refused %q", x.name, why)
-	w.tell(x)
+	w.updateCaches(x)
 }
 
 func (w *world) delete(x *worker) {
 	x.copy.Leaving, x.copy.goesAt = true, w.now.Add(w.within(3*time.Second))
-	w.tell(x)
+	w.updateCaches(x)
 }
 
-// tell updates the caches some time after the copy has changed.
-func (w *world) tell(x *worker) {
+// updateCaches updates the caches some time after the copy has changed.
+func (w *world) updateCaches(x *worker) {
 	var c *Copy
 	generation := 0
 	if x.copy != nil {
@@ -282,6 +282,6 @@ func (w *world) tell(x *worker) {
 	if n := len(x.told); n > 0 && at.Before(x.told[n-1].at) {
 		at = x.told[n-1].at
 	}
-	x.told = append(x.told, toldCopy{at, c, generation})
+	x.told = append(x.told, cachedCopy{at, c, generation})
 	w.wake(at)
 }

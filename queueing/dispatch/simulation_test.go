@@ -190,7 +190,7 @@ type worker struct {
 	// stalledUntil is until when its watch delivers nothing.
 	stalledUntil time.Time
 	// told are the copies that arrive in caches, with their times.
-	told []toldCopy
+	told []cachedCopy
 }
 
 func (w *world) crash() {
@@ -372,7 +372,7 @@ func (w *world) mishap() {
 			x.refusesUntil = w.now.Add(w.within(5 * time.Minute))
 			w.note("%s refuses copies until %.2fs", x.name, x.refusesUntil.Sub(noon).Seconds())
 		case w.remaining() > 2 && w.chance(40000):
-			w.bury(x)
+			w.declareDead(x)
 			return
 		case w.managed && w.chance(8000):
 			w.swap(x)
@@ -397,7 +397,7 @@ func (w *world) mishap() {
 			w.note("%s is wiped", x.name)
 			x.copy, x.arrives, x.awards, w.ended = nil, nil, nil, nil
 			x.cutUntil, x.lossy = later(x.cutUntil, w.now.Add(w.within(3*time.Minute))), false
-			w.tell(x)
+			w.updateCaches(x)
 		case x.quiet && w.now.Before(x.cutUntil):
 		case w.chance(3000) && x.copy != nil && !x.copy.Leaving:
 			w.seen["by hand"]++
@@ -408,7 +408,7 @@ func (w *world) mishap() {
 			w.seen["edited"]++
 			w.note("the copy in %s is edited", x.name)
 			x.copy.Changed, w.ended = "its queue is another one", nil
-			w.tell(x)
+			w.updateCaches(x)
 		case w.chance(3000) && x.copy != nil && x.copy.Reserved && !x.copy.Admitted && !x.copy.Leaving:
 			w.seen["rejected"]++
 			w.stop(x, Rejected)

@@ -79,7 +79,7 @@ func Add(mgr ctrl.Manager, c Config, kinds []Kind) error {
 	}
 	partners := func(context.Context, client.Object) []reconcile.Request { return nil }
 	if m, makes := r.(*copies); makes {
-		partners = m.partnersAsked
+		partners = m.enqueuePartners
 	}
 	built, err := ctrl.NewControllerManagedBy(mgr).Named("dispatcher").
 		For(&kueue.Workload{}).

@@ -296,8 +296,8 @@ func TestNoCopyComesWhereAnotherJobHasTheName(t *testing.T) {
 	for range 4 {
 		s.dispatch("job-train")
 	}
-	if n := s.calls[workerName(0)+" write"]; s.asked("job-train") != 1 || n > 0 {
-		t.Errorf("worker %d was asked, after %d writes to the first", s.asked("job-train"), n)
+	if n := s.calls[workerName(0)+" write"]; s.workerWithCopy("job-train") != 1 || n > 0 {
+		t.Errorf("worker %d was asked, after %d writes to the first", s.workerWithCopy("job-train"), n)
 	}
 }
 

@@ -126,12 +126,12 @@ func TestAWorkerThatLacksWhatAJobNeedsIsNeverAsked(t *testing.T) {
 			}
 			s.withClaims("goes-elsewhere", "gpus")
 			s.dispatch("goes-elsewhere")
-			if at := s.asked("goes-elsewhere"); at != 1 {
+			if at := s.workerWithCopy("goes-elsewhere"); at != 1 {
 				t.Errorf("worker %d is asked", at)
 			}
 			c.get(t, s.workers[0])
 			s.dispatch("waits")
-			if at := s.asked("waits"); at != 0 {
+			if at := s.workerWithCopy("waits"); at != 0 {
 				t.Errorf("once the first has it, worker %d is asked", at)
 			}
 		})

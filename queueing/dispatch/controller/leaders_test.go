@@ -42,16 +42,16 @@ func (s *shop) renew(i int, key types.NamespacedName) {
 	}
 }
 
-// looks lets the dispatcher poll a worker for a time, while the leaders of these Leases renew them.
-func (s *shop) looks(i int, lasts time.Duration, renewed ...types.NamespacedName) {
+// polls lets the dispatcher poll a worker for a time, while the leaders of these Leases renew them.
+func (s *shop) polls(i int, lasts time.Duration, renewed ...types.NamespacedName) {
 	s.Helper()
 	w := s.copies.workers.byName[workerName(i)]
-	for range lasts / lookAgain {
+	for range lasts / pollEvery {
 		for _, key := range renewed {
 			s.renew(i, key)
 		}
 		w.idle = s.copies.workers.idle(s.Context(), w.connection)
-		s.clock.Step(lookAgain)
+		s.clock.Step(pollEvery)
 	}
 }
 
@@ -60,7 +60,7 @@ func leading(t *testing.T, workersNumber int) *shop {
 	s := newShop(t, workersNumber)
 	s.copies.workers.leases = []types.NamespacedName{musterLease, kueueLease}
 	for i := range s.workers {
-		s.looks(i, time.Minute, musterLease)
+		s.polls(i, time.Minute, musterLease)
 	}
 	return s
 }
@@ -72,19 +72,19 @@ func TestAWorkerIsIdleOnceNoLeaseIsRenewed(t *testing.T) {
 		happens func(s *shop)
 		idle    bool
 	}{
-		"no Lease is there":             {func(s *shop) { s.looks(0, long) }, false},
-		"Muster renews it":              {func(s *shop) { s.looks(0, long, musterLease) }, false},
-		"Muster has stopped":            {func(s *shop) { s.looks(0, long, musterLease); s.looks(0, 2*time.Minute) }, true},
-		"it has for less than a minute": {func(s *shop) { s.looks(0, long, musterLease); s.looks(0, 40*time.Second) }, false},
-		"Kueue has stopped":             {func(s *shop) { s.looks(0, long, kueueLease); s.looks(0, 2*time.Minute) }, true},
+		"no Lease is there":             {func(s *shop) { s.polls(0, long) }, false},
+		"Muster renews it":              {func(s *shop) { s.polls(0, long, musterLease) }, false},
+		"Muster has stopped":            {func(s *shop) { s.polls(0, long, musterLease); s.polls(0, 2*time.Minute) }, true},
+		"it has for less than a minute": {func(s *shop) { s.polls(0, long, musterLease); s.polls(0, 40*time.Second) }, false},
+		"Kueue has stopped":             {func(s *shop) { s.polls(0, long, kueueLease); s.polls(0, 2*time.Minute) }, true},
 		"it is back": {func(s *shop) {
-			s.looks(0, long, musterLease)
-			s.looks(0, long)
-			s.looks(0, 30*time.Second, musterLease)
+			s.polls(0, long, musterLease)
+			s.polls(0, long)
+			s.polls(0, 30*time.Second, musterLease)
 		}, false},
-		"Kueue was replaced by Muster":             {func(s *shop) { s.looks(0, long, kueueLease); s.looks(0, long, musterLease) }, false},
-		"a Lease is left that nothing had renewed": {func(s *shop) { s.renew(0, kueueLease); s.looks(0, long) }, false},
-		"the Lease was deleted":                    {func(s *shop) { s.looks(0, long, musterLease); s.deleteLease(0); s.looks(0, long) }, false},
+		"Kueue was replaced by Muster":             {func(s *shop) { s.polls(0, long, kueueLease); s.polls(0, long, musterLease) }, false},
+		"a Lease is left that nothing had renewed": {func(s *shop) { s.renew(0, kueueLease); s.polls(0, long) }, false},
+		"the Lease was deleted":                    {func(s *shop) { s.polls(0, long, musterLease); s.deleteLease(0); s.polls(0, long) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t, 1)
@@ -110,7 +110,7 @@ func (s *shop) deleteLease(i int) {
 func TestLeasesAreReadNowAndThen(t *testing.T) {
 	s := leading(t, 1)
 	s.calls = map[string]int{}
-	s.looks(0, 5*time.Minute, musterLease)
+	s.polls(0, 5*time.Minute, musterLease)
 	if n := s.calls[workerName(0)+" read"]; n > 2*5*3 {
 		t.Errorf("in 5 minutes they were read %d times", n)
 	}
@@ -121,16 +121,16 @@ func TestAJobLeavesAWorkerInWhichNothingQueues(t *testing.T) {
 	s := leading(t, 2)
 	s.queued("job-train", delegatedJob())
 	s.dispatch("job-train")
-	at := s.asked("job-train")
+	at := s.workerWithCopy("job-train")
 	s.status(s.workers[at], "job-train", func(w *kueue.Workload) {
 		w.Status.Admission = &kueue.Admission{ClusterQueue: "cq"}
 		is(w, kueue.WorkloadQuotaReserved)
 	})
 	s.dispatch("job-train")
-	if s.asked("job-train") != at {
+	if s.workerWithCopy("job-train") != at {
 		t.Fatal("it has left at once")
 	}
-	s.looks(at, 2*time.Minute)
+	s.polls(at, 2*time.Minute)
 	s.created = func(server string) {
 		if s.copyIn(at, "job-train") != nil {
 			t.Errorf("%s gets a copy while the first has one", server)
@@ -139,7 +139,7 @@ func TestAJobLeavesAWorkerInWhichNothingQueues(t *testing.T) {
 	for range 4 {
 		s.dispatch("job-train")
 	}
-	if s.asked("job-train") == at {
+	if s.workerWithCopy("job-train") == at {
 		t.Fatal("it waits for a worker in which nothing queues")
 	}
 	last := s.record("job-train").Refusals
@@ -179,7 +179,7 @@ func TestAJobThatIsNotStartedLeavesAWorkerInWhichNothingQueues(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s.looks(at, 2*time.Minute)
+			s.polls(at, 2*time.Minute)
 			s.dispatch("job-train")
 			w := s.workload("job-train")
 			state := w.Status.AdmissionChecks[0]
@@ -209,7 +209,7 @@ func TestAJobThatIsNotStartedLeavesAWorkerInWhichNothingQueues(t *testing.T) {
 func TestAMultiKueueClusterSaysThatNothingQueues(t *testing.T) {
 	s := leading(t, 1)
 	s.named()
-	s.looks(0, 2*time.Minute)
+	s.polls(0, 2*time.Minute)
 	s.copies.workers.report(t.Context(), s.copies.workers.byName[workerName(0)], nil)
 	mkc := &kueue.MultiKueueCluster{}
 	if err := s.manager.Get(t.Context(), client.ObjectKey{Name: workerName(0)}, mkc); err != nil {

@@ -94,7 +94,7 @@ func TestAJobLeavesAClusterThatIsCutOffBeforeItsAward(t *testing.T) {
 			s.created, first.connected = nil, true
 			s.dispatch("train")
 			s.dispatch("train")
-			if at := s.asked("train"); at == 1 != c.moves {
+			if at := s.workerWithCopy("train"); at == 1 != c.moves {
 				t.Errorf("worker %d has the copy once all are connected", at)
 			}
 		})

@@ -109,8 +109,8 @@ func (p *partners) lacks(cluster string) string {
 	return ""
 }
 
-// partnersAsked enqueues the Workloads of an object when one of them has changed.
-func (c *copies) partnersAsked(ctx context.Context, o client.Object) (out []reconcile.Request) {
+// enqueuePartners enqueues the Workloads of an object when one of them has changed.
+func (c *copies) enqueuePartners(ctx context.Context, o client.Object) (out []reconcile.Request) {
 	w := o.(*kueue.Workload)
 	owner := c.sharedOwner(w)
 	if owner == nil {

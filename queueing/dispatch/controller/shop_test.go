@@ -258,8 +258,8 @@ func (s *shop) copyIn(i int, name string) *kueue.Workload {
 	return w
 }
 
-// asked returns the worker that has the only copy.
-func (s *shop) asked(name string) int {
+// workerWithCopy returns the worker that has the only copy.
+func (s *shop) workerWithCopy(name string) int {
 	s.Helper()
 	at := -1
 	for i := range s.workers {
@@ -281,7 +281,7 @@ func (s *shop) asked(name string) int {
 func (s *shop) admitted(name string) int {
 	s.Helper()
 	s.dispatch(name)
-	at := s.asked(name)
+	at := s.workerWithCopy(name)
 	if c := s.copyIn(at, name); c.Annotations[workload.GatedByAnnotation] != "" {
 		s.Fatalf("the copy has the gate %q", c.Annotations[workload.GatedByAnnotation])
 	}

@@ -27,10 +27,10 @@ func TestAWatchThatTellsNothingIsFound(t *testing.T) {
 		{"a copy is made, and gone before it is seen", makeCopy, func(s *shop, live, _ client.Client) { deleteCopy(s, live, "new") }, false},
 		{"a copy changes, and that is never seen", changeCopy, nil, true},
 		{"a copy changes, and that is seen late", changeCopy, late(changeCopy), false},
-		{"a copy is gone, and never leaves", deleteKnown, nil, true},
-		{"a copy is gone, and leaves late", deleteKnown, late(deleteKnown), false},
-		{"a copy is gone, and another comes", deleteKnown, func(s *shop, live, cached client.Client) {
-			deleteKnown(s, cached)
+		{"a copy is gone, and never leaves", deleteCached, nil, true},
+		{"a copy is gone, and leaves late", deleteCached, late(deleteCached), false},
+		{"a copy is gone, and another comes", deleteCached, func(s *shop, live, cached client.Client) {
+			deleteCached(s, cached)
 			createCopy(s, live, "known")
 			createCopy(s, cached, "known")
 		}, false},
@@ -90,7 +90,7 @@ func changeCopy(s *shop, in client.Client) {
 	})
 }
 
-func deleteKnown(s *shop, in client.Client) { deleteCopy(s, in, "known") }
+func deleteCached(s *shop, in client.Client) { deleteCopy(s, in, "known") }
 
 func deleteCopy(s *shop, in client.Client, name string) {
 	s.Helper()

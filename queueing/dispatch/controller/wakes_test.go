@@ -110,7 +110,7 @@ func TestWhatComesOfWorkersIsLookedAt(t *testing.T) {
 			t.Errorf("%s, %v are looked at, want %v", when, got, names)
 		}
 	}
-	w.tell(t.Context(), w.find(workerName(0)))
+	w.enqueueOwners(t.Context(), w.find(workerName(0)))
 	want("once a cluster is connected", "gone", "other", "waits")
 	send(t.Context(), w.connections, &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "main"}})
 	want("once it has a queue", "waits")

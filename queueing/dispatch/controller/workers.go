@@ -41,8 +41,8 @@ import (
 )
 
 const (
-	// lookAgain is how often each worker is polled, and its kubeconfig read.
-	lookAgain = 3 * time.Second
+	// pollEvery is how often each worker is polled, and its kubeconfig read.
+	pollEvery = 3 * time.Second
 	// callTimeout bounds each call to a worker, which may be connected and not respond.
 	callTimeout = 5 * time.Second
 	// deadAfter is how long a worker may be silent before it counts as dead, once its MultiKueueCluster was deleted.
@@ -150,7 +150,7 @@ type connection struct {
 
 // Start implements manager.Runnable.
 func (s *workers) Start(ctx context.Context) error {
-	ticker := s.clock.NewTicker(lookAgain)
+	ticker := s.clock.NewTicker(pollEvery)
 	defer ticker.Stop()
 	for {
 		list := &kueue.MultiKueueClusterList{}
@@ -188,7 +188,7 @@ func (s *workers) keep(ctx context.Context, clusters []kueue.MultiKueueCluster) 
 				foreign: map[types.NamespacedName]time.Time{}, refused: map[types.NamespacedName]refusal{},
 			}
 			s.byName[name] = w
-			go s.look(ctx, w)
+			go s.poll(ctx, w)
 		}
 		if s.writer != nil && s.byName[name].setDeleted(!clusters[i].DeletionTimestamp.IsZero()) {
 			left = append(left, name)
@@ -262,15 +262,15 @@ func (s *workers) isDead(ctx context.Context, name string) bool {
 	return s.find(name) == nil && apierrors.IsNotFound(s.manager.Get(ctx, client.ObjectKey{Name: name}, &kueue.MultiKueueCluster{}))
 }
 
-// look keeps the connection to one worker and polls it.
-func (s *workers) look(ctx context.Context, w *worker) {
+// poll keeps the connection to one worker and polls it.
+func (s *workers) poll(ctx context.Context, w *worker) {
 	log := ctrl.Log.WithName("workers").WithValues("cluster", w.name)
-	ticker := s.clock.NewTicker(lookAgain)
+	ticker := s.clock.NewTicker(pollEvery)
 	defer ticker.Stop()
 	lost := time.Time{} // since when it does not respond
 	for {
 		before, idle := w.connection, ""
-		err := s.ask(ctx, w)
+		err := s.connectAndCall(ctx, w)
 		if err == nil {
 			idle = s.idle(ctx, w.connection)
 		}
@@ -301,7 +301,7 @@ func (s *workers) look(ctx context.Context, w *worker) {
 			log.Info("Nothing queues in the cluster", "reason", idle)
 		}
 		if changed {
-			s.tell(ctx, w)
+			s.enqueueOwners(ctx, w)
 		}
 		select {
 		case <-ctx.Done():
@@ -312,9 +312,9 @@ func (s *workers) look(ctx context.Context, w *worker) {
 	}
 }
 
-// tell enqueues the Workloads that wait for a cluster, and those that had copies in the worker when it was last connected. Some of them
+// enqueueOwners enqueues the Workloads that wait for a cluster, and those that had copies in the worker when it was last connected. Some of them
 // may be deleted in the manager.
-func (s *workers) tell(ctx context.Context, w *worker) {
+func (s *workers) enqueueOwners(ctx context.Context, w *worker) {
 	send(ctx, s.connections, &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: w.name}})
 	if s.kinds == nil || w.connection == nil {
 		return
@@ -335,8 +335,8 @@ func send(ctx context.Context, to chan event.GenericEvent, about client.Object) 
 	}
 }
 
-// ask connects to the worker by its current kubeconfig, and makes a call to it.
-func (s *workers) ask(ctx context.Context, w *worker) error {
+// connectAndCall connects to the worker by its current kubeconfig, and makes a call to it.
+func (s *workers) connectAndCall(ctx context.Context, w *worker) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if w.connection == nil || !w.isDeleted() { // the Secret of a deleted worker may be gone, too

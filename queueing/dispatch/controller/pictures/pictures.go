@@ -171,12 +171,12 @@ func (p *Picture) Open(ctx context.Context, kube client.Client) {
 	close(p.opened)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.look(ctx)
+	p.refresh(ctx)
 	p.tidy()
 }
 
-// look builds the picture if there is none, or it is old.
-func (p *Picture) look(ctx context.Context) {
+// refresh builds the picture if there is none, or it is old.
+func (p *Picture) refresh(ctx context.Context) {
 	now := p.Clock.Now()
 	if p.isFresh(now) {
 		return
@@ -327,7 +327,7 @@ func (p *Picture) Prospect(ctx context.Context, job *kueue.Workload, there bool)
 // foretell computes the prospect of a job.
 func (p *Picture) foretell(ctx context.Context, job *kueue.Workload) *dispatch.Prospect {
 	defer p.tidy()
-	if p.look(ctx); p.err != nil {
+	if p.refresh(ctx); p.err != nil {
 		return nil
 	}
 	p.given = slices.DeleteFunc(p.given, func(g given) bool { return p.Clock.Since(g.at) > givenFor })
