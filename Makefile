@@ -208,7 +208,7 @@ unit: ## Run the tests that need no cluster.
 
 .PHONY: simulate
 simulate: twin ## Play 10,000 seeded stories of the provisioner, as many in racks, 200 bad days of the clouds, 100,000 interleavings of the queues, 10,000 stories of several clusters, and many random cases of other tests.
-	go test ./test/simulation -run TestRandomStories -timeout 240m -runs 10000 $(ARGS)
+	go test ./test/simulation -run TestRandomScenarios -timeout 240m -runs 10000 $(ARGS)
 	go test ./test/brownouts -timeout 240m -days 200 $(ARGS)
 	go test ./queueing/controller/loop -run TestInterleavings -timeout 120m -interleavings 100000 $(ARGS)
 	go test ./queueing/dispatch -run TestOneClusterSpends -timeout 120m -worlds 10000 $(ARGS)

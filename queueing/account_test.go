@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/queueing/cache"
 )
 
-// account prints what there is to tell of a Workload.
+// account prints the explanation of a Workload.
 func (w *world) account(t *testing.T, name string) string {
 	a, ok := w.s.Explain(w.find(t, name).UID, w.now)
 	if !ok {
@@ -60,7 +60,7 @@ ondemand: ExceedsMaxQuota gpu asks 5 of 1 free, 4 short; whole 2, 0 to be borrow
 guest of other has map[{spot gpu}:6], priority 3, borrows true
 own of team has map[{spot gpu}:4], priority 0, borrows false
 `
-	for range 2 { // to tell changes nothing
+	for range 2 { // an explanation changes nothing
 		if got := w.account(t, "train"); got != want {
 			t.Errorf("got\n%swant\n%s", got, want)
 		}

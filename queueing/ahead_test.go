@@ -51,7 +51,7 @@ func TestAVerdictIsNotSharedOnceAWorkloadHasRequested(t *testing.T) {
 	}
 }
 
-// contested is a queue of 8 GPUs, all of which a workload of low priority uses.
+// contested returns a queue of 8 GPUs. A workload of low priority uses all of them.
 func contested(t *testing.T) *world {
 	w := oneQueue(t)
 	w.set(clusterQueue(t, "team", map[string]string{"check": "capacity", "within": "LowerPriority"}, "spot gpu=8"))

@@ -14,9 +14,8 @@ import (
 	"github.com/muster-dev/muster/queueing/lifecycle"
 )
 
-// TestBackfillDelaysNoReservation runs random jobs of equal priority through queues that
-// backfill. The start time that a job was told can become earlier, never later, and the
-// job has started by then.
+// TestBackfillDelaysNoReservation runs random jobs of equal priority through queues that backfill. The published start of a job can
+// become earlier, never later, and the job starts by then.
 func TestBackfillDelaysNoReservation(t *testing.T) {
 	said, around := 0, 0
 	for seed := range uint64(500) {

@@ -42,10 +42,8 @@ func BenchmarkFullQueue(b *testing.B) {
 	}
 }
 
-// BenchmarkBusyCohorts is what the core itself takes of the throughput test of
-// test/bench: 30 ClusterQueues in 5 cohorts that borrow and reclaim, 15,000
-// Workloads, of which the large ones preempt the small ones. Each op is all of
-// it, with a cycle each 10 ms of virtual time.
+// BenchmarkBusyCohorts measures the core of test/bench's throughput test: 30 ClusterQueues in 5 cohorts that borrow and reclaim, and
+// 15,000 Workloads, the large ones of which preempt the small ones. Each op is the whole test, with a cycle every 10 ms of virtual time.
 func BenchmarkBusyCohorts(b *testing.B) {
 	classes := []struct {
 		name     string

@@ -7,8 +7,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestEveryCheckPlacesOnItsBooking: whichever check asks for machines, by whichever class, a gang that a Topology places waits for the
-// nodes of its booking, and gets no others.
+// TestEveryCheckPlacesOnItsBooking: for each check and provisioning class, a gang that a Topology places waits for the nodes of its
+// booking, and gets no others.
 func TestEveryCheckPlacesOnItsBooking(t *testing.T) {
 	checks := map[string][]string{"Muster's check": {"check machines"}}
 	for _, class := range []string{

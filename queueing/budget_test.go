@@ -15,8 +15,8 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// flood is a world with the queues crowd and calm in one cohort. In crowd wait so many Workloads that are all different, and
-// none of which can have machines.
+// flood returns a world with the queues crowd and calm in one cohort. crowd has so many pending Workloads. All of them differ, and none
+// of them can have machines.
 func flood(t *testing.T, workloads int) (w *world, planned *int) {
 	t.Helper()
 	w, planned = newWorldWith(config.Config{}), new(int)
@@ -105,8 +105,8 @@ func TestManyCrowdedQueuesShareACycle(t *testing.T) {
 	}
 }
 
-// TestTheEndOfAQueueIsEvaluated has quota released in every cycle, so that the Workloads are evaluated again before all of
-// them were.
+// TestTheEndOfAQueueIsEvaluated releases quota in every cycle, so that Workloads are evaluated again before the cycle has reached the end
+// of the queue.
 func TestTheEndOfAQueueIsEvaluated(t *testing.T) {
 	w, _ := flood(t, 1000)
 	w.now = w.now.Add(time.Second)

@@ -67,7 +67,7 @@ func TestPromisesOfACycleAreChargedToTheQueue(t *testing.T) {
 	}
 }
 
-// A request tells the provisioner from which queue it comes, if a label can say so.
+// The request has a label with its queue, if the name is a valid label value.
 func TestRequestsNameTheirQueue(t *testing.T) {
 	for queue, want := range map[string]string{"main": "main", strings.Repeat("x", 64): ""} {
 		w := oneQueue(t)
@@ -80,7 +80,7 @@ func TestRequestsNameTheirQueue(t *testing.T) {
 	}
 }
 
-// Budgets are told when a Workload's time will be over at the latest.
+// The budget limits the latest end of a Workload.
 func TestTheTimeThatAWorkloadHasIsThatOfItsPods(t *testing.T) {
 	for _, tc := range []struct {
 		name      string

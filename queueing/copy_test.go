@@ -10,9 +10,8 @@ import (
 	"github.com/muster-dev/muster/queueing/lifecycle"
 )
 
-// TestACopyDecidesByTheObjects compares what a copy of a State decides with what one
-// decides that was fed the same objects, and looks that the State which was copied
-// goes on as if nothing had been.
+// TestACopyDecidesByTheObjects compares the decisions of a copied State with those of a State that was built from the same objects, and
+// verifies that the copied State is unchanged.
 func TestACopyDecidesByTheObjects(t *testing.T) {
 	compared := 0
 	for seed := range uint64(200) {

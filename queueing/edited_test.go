@@ -290,8 +290,8 @@ func conditionTrue(t string) metav1.Condition {
 	return metav1.Condition{Type: t, Status: metav1.ConditionTrue, Reason: "Edited", Message: "by hand"}
 }
 
-// TestWhatAHandLeaves is what becomes of a Workload that ran, after its status was
-// edited: it starts over, whole, or is told what is wrong.
+// TestWhatAHandLeaves: after the status of a Workload that ran was edited, it starts over as a whole, or its status reports what is
+// wrong.
 func TestWhatAHandLeaves(t *testing.T) {
 	without := func(condition string) func(*kueue.Workload) {
 		return func(w *kueue.Workload) { apimeta.RemoveStatusCondition(&w.Status.Conditions, condition) }

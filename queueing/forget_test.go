@@ -19,8 +19,8 @@ import (
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// TestUsageIsWhatWorkloadsHave: whatever order the news of Workloads, their ends and the
-// answers to writes come in, a queue has in use what those that are there have.
+// TestUsageIsWhatWorkloadsHave: for any order of events of Workloads, their deletions and the responses to writes, the usage of a queue
+// is that of its existing Workloads.
 func TestUsageIsWhatWorkloadsHave(t *testing.T) {
 	cpu := quota.FlavorResource{Flavor: "spot", Resource: corev1.ResourceCPU}
 	reserved, orphaned := 0, 0

@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// TestAnEvictionClosesTheGates: the next attempt has to ask again.
+// TestAnEvictionClosesTheGates: the next attempt needs a new admission.
 func TestAnEvictionClosesTheGates(t *testing.T) {
 	object := &kueue.Workload{}
 	object.Status.PreemptionGates = []kueue.PreemptionGateState{{Name: "a", Position: kueue.PreemptionGatePositionOpen}}

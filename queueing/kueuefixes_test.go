@@ -145,7 +145,7 @@ func TestARequestHasNoPodSetsWithoutPods(t *testing.T) {
 	}
 }
 
-// TestAResourceThatNoFlavorHas (15304) is told as NoMatchingFlavor, as in Kueue.
+// TestAResourceThatNoFlavorHas (15304) is reported as NoMatchingFlavor, as in Kueue.
 func TestAResourceThatNoFlavorHas(t *testing.T) {
 	w := team(t)
 	w.set(w.workload(t, "job", map[string]string{"cpu": "1", "example.com/other": "1"}))
@@ -178,7 +178,7 @@ func TestAClassThatIsGoneIsNotWritten(t *testing.T) {
 	}
 }
 
-// TestANewClassReachesSlices (13780): those that wait, and those that run.
+// TestANewClassReachesSlices (13780): pending ones and running ones.
 func TestANewClassReachesSlices(t *testing.T) {
 	w := team(t)
 	w.set(&kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 5})

@@ -265,7 +265,7 @@ func TestAWorkloadWhoseJobIsGone(t *testing.T) {
 	}
 }
 
-// TestFewerPodsThanItsLeastAreLeft: what is left of a Workload is all that it asks for.
+// TestFewerPodsThanItsLeastAreLeft: a Workload then requests all of its remaining pods.
 func TestFewerPodsThanItsLeastAreLeft(t *testing.T) {
 	w := newWorld()
 	w.set(flavor("spot", nil))

@@ -239,7 +239,7 @@ func TestPodLevelRequests(t *testing.T) {
 	}
 }
 
-// TestALongMessageIsToldOnce: the API cuts it, which must not look like news.
+// TestALongMessageIsToldOnce: the API server truncates it, and that must not count as a change.
 func TestALongMessageIsToldOnce(t *testing.T) {
 	w := oneQueue(t)
 	w.add(t, "train", map[string]string{workload.RefusedAnnotation: strings.Repeat("é", workload.MaxMessage)})

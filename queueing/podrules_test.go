@@ -25,8 +25,8 @@ func limitRange(items ...corev1.LimitRangeItem) *corev1.LimitRange {
 	return out
 }
 
-// TestPodsThatTheAPIServerWouldRefuse get no quota, and are told why; those that others
-// have made count with what the API server will add.
+// TestPodsThatTheAPIServerWouldRefuse get no quota, and their Workload reports why. Workloads of other clients count with what the API
+// server will add.
 func TestPodsThatTheAPIServerWouldRefuse(t *testing.T) {
 	container := func(change func(*corev1.LimitRangeItem)) *corev1.LimitRange {
 		item := corev1.LimitRangeItem{Type: corev1.LimitTypeContainer}
@@ -134,7 +134,8 @@ func TestPodsThatTheAPIServerWouldRefuse(t *testing.T) {
 	}
 }
 
-// TestANamespaceThatComesAgain may be known to have gone after what is in the next one of its name: each kind has its own watch.
+// TestANamespaceThatComesAgain: its deletion may be observed after objects of the next namespace of its name, since each kind has its own
+// watch.
 func TestANamespaceThatComesAgain(t *testing.T) {
 	w := newWorld()
 	namespace := &corev1.Namespace{}

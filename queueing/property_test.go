@@ -22,8 +22,8 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// randomTree is four queues in a tree of cohorts that lend, borrow and preempt as
-// it happens, with flavors of small quotas. Some of them have machines launched.
+// randomTree returns four queues in a tree of cohorts with random lending, borrowing and preemption, and flavors with small quotas. Some
+// of them have machines launched.
 func randomTree(t *testing.T, r *rand.Rand) *world {
 	var c config.Config
 	if r.IntN(2) == 0 {
@@ -287,9 +287,8 @@ func randomWorld(t *testing.T, r *rand.Rand) *world {
 	return w
 }
 
-// TestUsageStaysWithinQuota runs random jobs through random ends of their
-// attempts, and looks after each write that no quota is exceeded and that no
-// Workload has two requests.
+// TestUsageStaysWithinQuota runs random jobs, ends their attempts at random, and verifies after each write that no quota is exceeded and
+// that no Workload has two requests.
 func TestUsageStaysWithinQuota(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))

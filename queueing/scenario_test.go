@@ -101,7 +101,7 @@ type world struct {
 	machines map[string]int
 	// created and version number the objects and their versions.
 	created, version int
-	// sees has a look at each verdict before it is carried out, if it is set.
+	// sees, if set, is called with each verdict before it is executed.
 	sees func(*lifecycle.Verdict)
 }
 
@@ -461,7 +461,7 @@ func (w *world) condition(t *testing.T, name string, args map[string]string, mes
 	w.set(r)
 }
 
-// requests prints those of a workload with all that they ask for.
+// requests prints the requests of a workload with their specs.
 func (w *world) requests(t *testing.T, name string) string {
 	var out strings.Builder
 	requests := slices.Clone(w.s.Requests[w.find(t, name).UID])
@@ -549,8 +549,7 @@ func (w *world) consumed() string {
 	return out.String()
 }
 
-// checkQuota is promise P4: what is reserved never exceeds the quota, but for jobs
-// that ran before Muster came.
+// checkQuota verifies promise P4: reservations never exceed the quota, except for jobs that ran before Muster was installed.
 func checkQuota(t *testing.T, s *State) {
 	t.Helper()
 	for _, w := range s.Workloads {
@@ -589,8 +588,7 @@ func flavor(name string, args map[string]string) *kueue.ResourceFlavor {
 	return f
 }
 
-// capacityPolicy has the fields of the arguments; those that begin with may. are what
-// jobs may loosen them to.
+// capacityPolicy has the fields of the arguments. Fields that begin with may. are the limits to which jobs may loosen them.
 func capacityPolicy(t *testing.T, name string, args map[string]string) *v1alpha1.CapacityPolicy {
 	spec, err := v1alpha1.CapacityPolicySpec{}.With(func(field string) string { return args[field] })
 	if err != nil {
@@ -711,8 +709,8 @@ func fungibilityOf(args map[string]string) *kueue.FlavorFungibility {
 	}
 }
 
-// resourceGroups reads quotas like cpu=10/4/2, nominal, borrowing and lending
-// limit, of which - is none. A line of other resources begins another group.
+// resourceGroups parses quotas like cpu=10/4/2: nominal, borrowing limit and lending limit, with - for none. A line of other resources
+// starts another group.
 func resourceGroups(t *testing.T, input string) []kueue.ResourceGroup {
 	groups := []kueue.ResourceGroup{{}}
 	for line := range strings.Lines(input) {
@@ -773,7 +771,7 @@ func (w *world) workload(t *testing.T, name string, args map[string]string) *kue
 	object := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Namespace: "default", UID: types.UID(fmt.Sprintf("uid-%03d", w.created)), Generation: 1,
 		CreationTimestamp: metav1.NewTime(w.now),
-		// A job runs it, so its quota is not given back before its pods are gone.
+		// A job owns it, so its quota is not released before its pods are gone.
 		OwnerReferences: []metav1.OwnerReference{{Kind: "Job", Name: name, Controller: new(true)}},
 	}}
 	object.Spec.QueueName = kueue.LocalQueueName(orDefault(args["lq"], "main"))
@@ -943,7 +941,7 @@ func (w *world) nodes(t *testing.T, name string, args map[string]string) {
 	}
 }
 
-// nodeOf is the node of the host of that name: the two differ in many clusters, and domains are known by the host.
+// nodeOf returns the name of the node with that host name: the two differ in many clusters, and domains use the host name.
 func nodeOf(host string) string { return "node-of-" + host }
 
 func idOf(host string) string { return "cloud://" + host }
@@ -974,7 +972,7 @@ func (w *world) pod(name string, args map[string]string) {
 	w.set(p)
 }
 
-// places tells where the pods of a workload go.
+// places prints the domains of the pods of a workload.
 func places(object *kueue.Workload) string {
 	var out strings.Builder
 	if object.Status.Admission == nil {

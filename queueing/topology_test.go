@@ -188,7 +188,7 @@ func podsOn(a *kueue.Admission) map[string]int {
 	return out
 }
 
-// judge looks at what a verdict gives out. Pods that have their place stay there, as long as the node is there.
+// judge verifies the assignment of a verdict. Pods keep their places as long as the node exists.
 func (w *racks) judge(t *testing.T, seed uint64, v *lifecycle.Verdict, before map[string]int) {
 	object := v.Workload.Object
 	inRack, sum := map[string]int{}, 0
@@ -225,7 +225,7 @@ func (w *racks) judge(t *testing.T, seed uint64, v *lifecycle.Verdict, before ma
 	}
 }
 
-// checkNoneWaitsForNothing: none of those that wait has quota and a rack with room for all of its pods.
+// checkNoneWaitsForNothing: no pending Workload has quota and a rack with room for all of its pods.
 func (w *racks) checkNoneWaitsForNothing(t *testing.T, seed uint64) {
 	free := 60
 	for _, x := range w.s.AllWorkloads() {

@@ -102,16 +102,14 @@ func randomPods(t *testing.T, w *world, r *rand.Rand) *cache.Workload {
 	return w.s.NewWorkload(object)
 }
 
-// liked is a flavor for what one podSet asks of one resource group, with how much
-// it is liked: less is better.
+// liked is a flavor for one podSet and one resource group, with its rank: less is better.
 type liked struct {
 	flavor kueue.ResourceFlavorReference
 	liking []int
 }
 
-// twin lists all combinations of flavors, throws out those that do not fit as a
-// whole, and takes the one that is liked best at its first place, then at its
-// second, and so on.
+// twin lists all combinations of flavors, drops those that do not fit as a whole, and takes the one with the best rank at its first
+// place, then at its second, and so on.
 func twin(s *State, q *cache.ClusterQueue, w *cache.Workload) (flavors []kueue.ResourceFlavorReference, ok bool) {
 	type place struct {
 		podSet, group int
@@ -164,8 +162,8 @@ func twin(s *State, q *cache.ClusterQueue, w *cache.Workload) (flavors []kueue.R
 				now[fr] += v
 				distance = max(distance, q.Node.BorrowingLevel(fr, now[fr]))
 			}
-			// Own quota is as good as any by default; if asked for, it comes first, then
-			// what is borrowed from nearest.
+			// Nominal quota ranks equal by default. If the queue prefers it, it comes first, then what is borrowed from the nearest
+			// cohort.
 			liking := []int{0, 0, k}
 			if distance > 0 && q.Object.Spec.FlavorFungibility.WhenCanBorrow == kueue.TryNextFlavor {
 				liking = []int{1, distance, k}

@@ -94,7 +94,7 @@ func TestVictimsLeaveOnlyForMachinesThatAreThere(t *testing.T) {
 	}
 }
 
-// stranger is the booking of a gang that has no Workload, on a machine.
+// stranger returns a booking, on a machine, of a gang without a Workload.
 func stranger(gpus int64) state.Booking {
 	return state.Booking{UID: "stranger", Key: "stranger", Namespace: "default", Running: 1,
 		Came: []nodegroups.Resources{{"gpu": gpus, corev1.ResourcePods: 1}}}
@@ -107,9 +107,8 @@ func poolOf(gpus int64, most int) nodegroups.Group {
 		Promised: machine, Allocatable: machine}
 }
 
-// TestItsOwnLaunchIsNotInTheWay: once the last machine of a group is being launched for
-// a workload, the planner would find none for it. Its request knows better, until the
-// end, and so it does where there is no advice for a while.
+// TestItsOwnLaunchIsNotInTheWay: while the last machine of a group is being launched for a workload, the planner would find none for it.
+// Its request is what counts until it ends, and also while there is no capacity snapshot.
 func TestItsOwnLaunchIsNotInTheWay(t *testing.T) {
 	for name, later := range map[string]func(*world){
 		"the group is full": func(w *world) {

@@ -15,8 +15,8 @@ type Line struct {
 	// Group is the cloud's own group that owns it; empty for none.
 	Group string            `json:"group,omitempty"`
 	Tags  map[string]string `json:"tags,omitempty"`
-	// Places is how many machines are paid for at once: 1 for an instance. Of a
-	// reservation, those that instances fill are paid for by these.
+	// Places is how many machines are billed at once: 1 for an instance. Of a reservation, only the places without an instance are
+	// billed.
 	Places int       `json:"places"`
 	From   time.Time `json:"from"`
 	// Until is the end, or now for what is still there.

@@ -74,7 +74,7 @@ type lateCall struct {
 	serve func()
 }
 
-// postpone keeps a call until it has its effect, and then tells its answer.
+// postpone delays the effect of a call, and then sends its response.
 func (w *World) postpone(f Front, r *http.Request, delay time.Duration) (answer <-chan *httptest.ResponseRecorder) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -93,8 +93,8 @@ func (w *World) postpone(f Front, r *http.Request, delay time.Duration) (answer 
 	return answers
 }
 
-// takeTime answers a call when the delay has passed. The call has its effect half-way, so that lists may show what it makes
-// before its caller knows, and has it all the same where the caller gives up.
+// takeTime responds to a call after the delay. The call takes effect after half of it: lists may show the result before the caller gets
+// the response, and the effect remains if the caller times out.
 func (w *World) takeTime(f Front, rw http.ResponseWriter, r *http.Request, delay time.Duration) {
 	answer := w.postpone(f, r, delay/2)
 	select {
@@ -172,8 +172,7 @@ func (w *World) arrive(kind callKind) (fault *CallFault, slow bool) {
 	return nil, false
 }
 
-// hits says whether the fault, the i-th of the configuration, is for the call of
-// that place. It depends on nothing but what it is for.
+// hits reports whether the fault, the i-th of the configuration, applies to the call of that place. It depends on its arguments only.
 func (w *World) hits(i int, kind callKind, place int64) bool {
 	f := &w.config.Calls[i]
 	return Share{f.Calls, f.Percent}.hits(w.config.Seed, fmt.Sprintf("%d/%s/%s", i, kind.cloud, kind.action), place)

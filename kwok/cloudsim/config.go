@@ -35,8 +35,7 @@ type Config struct {
 	// NodesStay are the machines whose Node objects outlive them, as in a cluster without a
 	// cloud-controller-manager: their kubelet is silent, and nothing deletes them.
 	NodesStay []NodeFault `json:"nodesStay,omitempty"`
-	// Lag is how long lists and lookups do not know yet of a new instance, as in
-	// clouds that are eventually consistent.
+	// Lag is how long lists and lookups do not return a new instance, as in clouds that are eventually consistent.
 	Lag metav1.Duration `json:"lag,omitempty"`
 	// TagLag is how long lists do not show the tags and labels that an instance was given, whether they were given with the launch or
 	// later: clouds keep them apart from their instances.
@@ -146,8 +145,7 @@ type Stop struct {
 	// After is how long the machine has run by then, For how long it is stopped; zero for ever.
 	After metav1.Duration `json:"after"`
 	For   metav1.Duration `json:"for,omitempty"`
-	// Notice is how long before that the node tells of it, by the labels and taints with which
-	// the cloud's agents do; zero for no notice.
+	// Notice is how long before that the node shows it, by the labels and taints of the cloud's agents; zero for no notice.
 	Notice metav1.Duration `json:"notice,omitempty"`
 }
 
@@ -159,7 +157,7 @@ type NodeFault struct {
 
 // Share is a part of a series, such as all take-backs. Neither field means all of it.
 type Share struct {
-	// Places are those that are hit, counted from 0.
+	// Places of the calls that fail, counted from 0.
 	Places []int64 `json:"places,omitempty"`
 	// Percent is the share that is hit where Places is empty.
 	Percent int `json:"percent,omitempty"`

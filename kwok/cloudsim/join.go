@@ -52,7 +52,7 @@ func (w *World) Join(ctx context.Context, kube client.Client, clock clock.WithTi
 // joinAgain is how soon what the API server did not take is tried again.
 const joinAgain = time.Second
 
-// joining is what has been told to a cluster.
+// joining is what was written to a cluster.
 type joining struct {
 	world *World
 	kube  client.Client

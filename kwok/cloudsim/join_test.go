@@ -103,8 +103,7 @@ func TestANodeLeavesWithItsMachine(t *testing.T) {
 	}
 }
 
-// TestNotices: a node tells that its machine will be stopped, in the words of the agents of
-// its cloud.
+// TestNotices: a node shows that its machine will be stopped, as the agents of its cloud do.
 func TestNotices(t *testing.T) {
 	stop := func(cloud v1alpha1.Provider) Config {
 		return Config{Stops: []Stop{{

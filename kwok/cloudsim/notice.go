@@ -13,7 +13,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// mark is what a node tells from a time on of the end of its machine.
+// mark is a label or taint that a node has from some time before the end of its machine.
 type mark struct {
 	at     time.Time
 	labels map[string]string
@@ -44,8 +44,7 @@ func (i *Instance) marks() []mark {
 	}
 }
 
-// mark has a node bear the marks that are due. One that has not registered yet gets them at
-// the next look.
+// mark adds the marks that are due to a node. A node that has not registered yet gets them later.
 func (j *joining) mark(ctx context.Context, node string, in *Instance) error {
 	for at, m := range in.marks() {
 		if at < j.marked[in.ID] || j.clock.Now().Before(m.at) {

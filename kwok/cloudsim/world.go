@@ -91,7 +91,7 @@ type Instance struct {
 	Phase Phase
 	// EndsAt is when it ends by itself; zero for never.
 	EndsAt time.Time
-	// Ending instances have been taken back and go on until EndsAt.
+	// Ending instances are being terminated, and run until EndsAt.
 	Ending bool
 	// LaunchedAt, RunningAt and TerminatedAt; zero for not yet. StartedAt is when it was
 	// started last: later than LaunchedAt where it was stopped in between.
@@ -103,7 +103,7 @@ type Instance struct {
 	tagged []tagging
 
 	fate pool.Machine
-	// halt is the next time that it is stopped, told so long before, and off those before.
+	// halt is the next time that it is stopped, with its notice. off are the times before.
 	halt   *span
 	notice time.Duration
 	off    []span
@@ -147,7 +147,7 @@ type Reservation struct {
 	MadeAt, EndsAt, EndedAt time.Time
 }
 
-// Order is what a launch asks for.
+// Order is the request of a launch.
 type Order struct {
 	Pool  PoolKey
 	Count int
@@ -162,7 +162,7 @@ type Order struct {
 	// Together names what is in one domain of the pool, such as a placement group: with what has
 	// the name already, or else in one that has room for all. Empty where the pool deals.
 	Together string
-	// Domains of the pool that are open to it; all of them where there are none.
+	// Domains of the pool that it may use; all of them if empty.
 	Domains []string
 	Group   string
 	Tags    map[string]string
@@ -205,7 +205,7 @@ func (w *World) Launch(o Order) ([]Instance, *v1alpha1.KwokError) {
 	return out, refusal
 }
 
-// grant asks the reservation, the quotas and the pool.
+// grant takes machines from the reservation, the quotas and the pool.
 func (w *World) grant(o Order, now time.Time) ([]pool.Machine, *v1alpha1.KwokError) {
 	p := w.pools[o.Pool]
 	if p == nil {
@@ -376,8 +376,7 @@ func (w *World) Reserve(id string, o Order, endsAt time.Time) (Reservation, *v1a
 	return r.copy(), nil
 }
 
-// EndReservation gives its places back; those that instances fill stay theirs. It
-// says whether there was such a reservation.
+// EndReservation ends a reservation and releases its free places. Instances keep theirs. It reports whether there was such a reservation.
 func (w *World) EndReservation(id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -489,8 +488,7 @@ func (w *World) IgnoreTakeBacks(number int) {
 	w.ignored = number
 }
 
-// EndAt has an instance end by itself at a time, as do those that may run only so
-// long. It says whether there is or was such an instance.
+// EndAt ends an instance at a time, as for an instance with a limited run time. It reports whether there is or was such an instance.
 func (w *World) EndAt(id string, at time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -537,8 +535,8 @@ func (w *World) Tag(id string, tags map[string]string) bool {
 	return true
 }
 
-// Instances are all that ever were, by launch and ID. Unless all is set they are as lists show them: those that are too new for
-// lists are left out, and so are tags that are.
+// Instances returns all instances that ever existed, by launch and ID. Unless all is set, it returns what lists show: instances and tags
+// that are too new are left out.
 func (w *World) Instances(all bool) []Instance {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -575,7 +573,7 @@ func byLaunch(a, b Instance) int {
 	return cmp.Or(a.LaunchedAt.Compare(b.LaunchedAt), cmp.Compare(a.ID, b.ID))
 }
 
-// Visible says whether lists know by now of something that was made at that time.
+// Visible reports whether lists return an object that was created at that time.
 func (w *World) Visible(madeAt time.Time) bool {
 	return w.clock.Since(madeAt) >= w.config.Lag.Duration
 }

@@ -36,7 +36,7 @@ func d(s string) metav1.Duration {
 
 func pd(s string) *metav1.Duration { out := d(s); return &out }
 
-// story is a world that a test tells of.
+// story is a world with the steps of a test.
 type story struct {
 	*testing.T
 	*World

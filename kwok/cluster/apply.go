@@ -21,7 +21,7 @@ import (
 const (
 	fieldManager = "muster-sandbox"
 
-	// pollPeriod is how often the state of something that is about to change is looked at.
+	// pollPeriod is how often a state that is about to change is read.
 	pollPeriod = 50 * time.Millisecond
 )
 

@@ -216,8 +216,8 @@ func (c *Cluster) saveState() {
 // Kubeconfig is the path of the administrator's kubeconfig.
 func (c *Cluster) Kubeconfig() string { return c.plan.kubeconfig(admin) }
 
-// RESTConfig is for clients with the administrator's rights; the caller owns it. Its rate is set so that it never is
-// what a test measures.
+// RESTConfig is for clients with the administrator's rights; the caller owns it. Its rate limit is high enough not to influence what a
+// test measures.
 func (c *Cluster) RESTConfig() *rest.Config { return rest.CopyConfig(c.rest) }
 
 // Kill ends a component as a crash would (SIGKILL). It is started again.
@@ -280,7 +280,7 @@ func (c *Cluster) WaitReady(ctx context.Context, component string) error {
 // Logs is the path of a component's log, which goes on when the component is started again.
 func (c *Cluster) Logs(component string) string { return c.plan.log(component) }
 
-// AuditLog is the path of the record of all writes, if the configuration asks for one.
+// AuditLog returns the path of the log of all writes, or "" if the configuration has none.
 func (c *Cluster) AuditLog() string { return c.plan.auditLog() }
 
 // MusterMetrics is where Muster serves its metrics, as an http URL.
@@ -309,7 +309,7 @@ func (c *Cluster) MusterConfig() string {
 	return c.plan.musterConfig()
 }
 
-// CloudsURL is where the simulated clouds tell of themselves.
+// CloudsURL is the URL of the reports of the simulated clouds.
 func (c *Cluster) CloudsURL() string { return "http://" + c.plan.address(Clouds) }
 
 // State is what the registry holds of this sandbox.
@@ -321,7 +321,7 @@ func (c *Cluster) State() State {
 	return state
 }
 
-// Status tells of each component whether it runs and serves, and its memory.
+// Status reports of each component whether it runs and serves, and its memory.
 func (c *Cluster) Status(ctx context.Context) []ComponentStatus { return c.State().Measure(ctx) }
 
 func (c *Cluster) process(name string) (*process, error) {

@@ -21,7 +21,7 @@ const (
 	Dashboard         = "dashboard"
 )
 
-// component is what the supervisor knows of one child: how to call it and how to tell that it serves.
+// component is how the supervisor starts a child and checks that it serves.
 type component struct {
 	name string
 
@@ -68,8 +68,7 @@ const (
 	cloudsGCP = "clouds-gcp"
 )
 
-// muster listens on up to three ports, none of which is its main one; and so do the one that stands by and the dispatcher,
-// without a webhook.
+// muster listens on up to three ports, without a main one. So do the standby and the dispatcher, which have no webhook.
 const (
 	musterHealth   = "muster-health"
 	musterMetrics  = "muster-metrics"
@@ -104,13 +103,13 @@ type plan struct {
 	ports    map[string]int
 	selected []string
 
-	// controlPlaneFlags and musterFlags are those that the user of the sandbox wants.
+	// controlPlaneFlags and musterFlags are flags of the sandbox's user.
 	controlPlaneFlags, musterFlags []string
-	// gatedAPIs are those that kube-apiserver serves.
+	// gatedAPIs are the beta APIs that kube-apiserver serves.
 	gatedAPIs []string
 
-	// audit: kube-apiserver records the writes. webhook: it calls muster's. settings: muster has a file of them.
-	// typeChecking: kube-controller-manager checks the policies.
+	// audit: kube-apiserver logs the writes. webhook: it calls muster's webhook. settings: muster has a settings file. typeChecking:
+	// kube-controller-manager checks the policies.
 	audit, webhook, settings, typeChecking bool
 
 	// proxies are the URLs of what stands between a component and kube-apiserver, where something does.
@@ -140,7 +139,7 @@ const etcdQuotaBytes = 8 << 30
 
 func etcdArgs(p plan) []string {
 	client := "https://" + p.address(Etcd)
-	// The only member never dials a peer, so any port will do and none needs to be known.
+	// The only member never dials a peer, so any port will do.
 	const peer = "https://" + loopback + ":0"
 	return []string{
 		"--name=sandbox",
@@ -187,7 +186,7 @@ func apiServerArgs(p plan) []string {
 		"--service-account-key-file=" + p.key(serviceAccountKey),
 		"--service-account-signing-key-file=" + p.key(serviceAccountKey),
 		"--service-cluster-ip-range=10.96.0.0/12",
-		// Endpoints may not hold loopback addresses, and no pod really runs here that could ask for them.
+		// Endpoints may not hold loopback addresses, and no pod really runs here that could use them.
 		"--endpoint-reconciler-type=none",
 		// The defaults of 400 and 200 turn a burst of thousands of pods into rejected requests.
 		"--max-requests-inflight=3000",
@@ -225,7 +224,7 @@ func controllerManagerArgs(p plan) []string {
 		"--kube-api-qps=2000",
 		"--kube-api-burst=4000",
 		"--concurrent-job-syncs=20",
-		// Taints that keep pods off a node until it is ready are taken away at this beat.
+		// Taints that keep pods off a node until it is ready are removed at this interval.
 		"--node-monitor-period=1s",
 		// Simulated machines send no heartbeat (see kwokArgs), so a silent machine must not be taken for a lost one.
 		// A machine is lost here when its Ready condition says so or its Node is deleted.
@@ -274,7 +273,7 @@ func cloudsArgs(p plan) []string {
 	}
 }
 
-// musterArgs are those of one muster. It leads without asking unless there is a second.
+// musterArgs returns the arguments of one muster. It needs no election unless there is a second one.
 func musterArgs(name, health, metrics string) func(plan) []string {
 	return func(p plan) []string {
 		args := []string{

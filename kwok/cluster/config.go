@@ -24,7 +24,7 @@ const DefaultName = "default"
 
 // Config says which sandbox to start.
 type Config struct {
-	// Name tells this sandbox from others on the machine; empty means DefaultName.
+	// Name distinguishes this sandbox from others on the machine; empty means DefaultName.
 	Name string
 
 	// DataDir keeps the cluster's state for the next start. Empty means a temporary place, in memory where the machine
@@ -43,29 +43,28 @@ type Config struct {
 	// Only names the components to start; empty means all.
 	Only []string
 
-	// ControlPlaneFlags are flags that kube-apiserver, kube-controller-manager and kube-scheduler all get, beside those that
-	// their places in the sandbox need: --emulated-version=1.34 makes them behave as that version.
+	// ControlPlaneFlags are additional flags of kube-apiserver, kube-controller-manager and kube-scheduler: --emulated-version=1.34 makes
+	// them behave as that version.
 	ControlPlaneFlags []string
 
-	// FeatureGates of Kubernetes that the control plane has other than by default. A beta API that one of them needs is
-	// served.
+	// FeatureGates of the control plane that differ from the defaults of Kubernetes. The beta APIs that they need are served.
 	FeatureGates map[string]bool
 
 	// Settings is the file of --config of muster and of its page; empty is none. Clouds are added to it.
 	Settings []byte
 
-	// MusterFlags are flags of muster beside those that its place in the sandbox needs.
+	// MusterFlags are additional flags of muster.
 	MusterFlags []string
 
 	// Webhook has muster serve its webhook. kube-apiserver calls the MutatingWebhookConfigurations of the manifests at
 	// muster's port, since there is no pod that a Service could lead to.
 	Webhook bool
 
-	// Standby has a second muster run beside the first: the two elect which of them leads.
+	// Standby runs a second muster: the two elect a leader.
 	Standby bool
 
-	// Proxy, if set, stands between each muster and kube-apiserver: it serves what the named component asks for, and
-	// next passes a request on. nil costs nothing: muster then talks to kube-apiserver itself.
+	// Proxy, if set, stands between each muster and kube-apiserver: it serves the requests of the named component, and next forwards a
+	// request. If nil, muster connects to kube-apiserver directly.
 	Proxy func(component string, next http.Handler) http.Handler
 
 	// Audit makes kube-apiserver record writes, one line of JSON for each request that is not a read. It costs
@@ -90,8 +89,7 @@ type Config struct {
 	// Stages is the YAML of the KWOK stages that move machines and pods; without it kwok is not started.
 	Stages []byte
 
-	// Clouds are those that are simulated beside KWOK's own, over HTTP; without any, the component clouds is not
-	// started.
+	// Clouds are the clouds that are simulated over HTTP in addition to KWOK's. Without any, the component clouds is not started.
 	Clouds *SimulatedClouds
 
 	// Dashboard has the page of muster-dashboard started, which watches the cluster and so is not for what is measured.
@@ -223,7 +221,7 @@ func (c Config) startsUnasked(component string) bool {
 	}
 }
 
-// ValidateComponents checks that the names are known and that each is accompanied by what it cannot run without.
+// ValidateComponents checks that the names exist and that each component has those that it needs.
 func ValidateComponents(names []string) error {
 	for _, name := range names {
 		component, ok := componentByName(name)
@@ -251,7 +249,7 @@ func (c Config) gates() []string {
 	return []string{"--feature-gates=" + strings.Join(all, ",")}
 }
 
-// gatedAPIs are those that the feature gates need; kube-apiserver serves no beta API unasked.
+// gatedAPIs returns the beta APIs that the feature gates need, since kube-apiserver serves none by default.
 func (c Config) gatedAPIs() []string {
 	if c.FeatureGates["GenericWorkload"] {
 		return []string{schedulingv1beta1.SchemeGroupVersion.String()}

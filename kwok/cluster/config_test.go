@@ -87,7 +87,7 @@ func releaseAtEnd(t *testing.T, l lock) {
 	})
 }
 
-// None of them listens yet, so all of these ports look free.
+// None of them listens yet, so all of these ports seem free.
 func TestSandboxesThatStartAtOnceHaveDifferentPorts(t *testing.T) {
 	names := Config{Only: ComponentNames()}.ports()
 	owner := map[int]int{}

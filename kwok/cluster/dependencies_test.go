@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Tests import this package; one of these among its dependencies would have each of them compile Kubernetes.
+// Tests import this package. With one of these among its dependencies, each of them would compile Kubernetes.
 func TestThisPackageStaysLight(t *testing.T) {
 	forbidden := map[string]string{
 		"k8s.io/kubernetes/":     "the control plane belongs in kwok/cluster/components",

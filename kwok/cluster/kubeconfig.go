@@ -16,7 +16,7 @@ const (
 	// admin is the user of the kubeconfig that people get.
 	admin = "admin"
 
-	// kubeconfigMark names the cluster and the context in each kubeconfig, and tells our files from a user's own.
+	// kubeconfigMark names the cluster and the context in each kubeconfig, and distinguishes our files from a user's own.
 	kubeconfigMark = "muster-sandbox"
 )
 
@@ -30,7 +30,7 @@ var users = []struct {
 	{file: admin, name: "muster-sandbox-admin", groups: []string{"system:masters"}},
 	{file: ControllerManager, name: "system:kube-controller-manager"},
 	{file: Scheduler, name: "system:kube-scheduler"},
-	// It plays the kubelets of all machines, so it may do all that any of them may.
+	// It simulates the kubelets of all machines, so it needs the rights of all of them.
 	{file: Kwok, name: "muster-sandbox-kwok", groups: []string{"system:masters"}},
 }
 

@@ -61,8 +61,8 @@ func (c *Cluster) launchOnAPIServer(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.bringUp(ctx, Scheduler) })
 	group.Go(func() error {
-		// All of these work on objects whose kinds are installed here. kube-controller-manager would start without them,
-		// but its garbage collector looks for new kinds only every 30 s, and until then nodes outlive their machines.
+		// These components work on objects whose kinds are installed here. kube-controller-manager would start without them, but its
+		// garbage collector discovers new kinds only every 30 s, and until then nodes outlive their machines.
 		if err := c.install(ctx); err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func (c *Cluster) launchOnAPIServer(ctx context.Context) error {
 	return group.Wait()
 }
 
-// bringUp starts a component, if it is one of those selected, and returns when it serves.
+// bringUp starts a component, if it is selected, and returns when it serves.
 func (c *Cluster) bringUp(ctx context.Context, name string) error {
 	if !c.plan.runs(name) {
 		return nil

@@ -13,11 +13,11 @@ import (
 // errLocked says that another process holds the lock.
 var errLocked = errors.New("locked by another process")
 
-// fileLock is held from lockFile to release, or to the death of the process: the kernel then lets it go, so a lock can
-// be told from a mere leftover.
+// fileLock is held from lockFile to release, or to the death of the process. The kernel releases it then, so a lock can be distinguished
+// from a leftover file.
 type fileLock struct{ file *os.File }
 
-// lockFile takes the lock on path, or returns errLocked if it is held for longer than it takes to look whether it is.
+// lockFile takes the lock on path, or returns errLocked if another process holds it for longer than a check takes.
 func lockFile(path string) (*fileLock, error) {
 	const (
 		patience = 500 * time.Millisecond

@@ -28,7 +28,7 @@ func memoryDir(prefix string) string {
 	return dir
 }
 
-// availableMemory is in bytes what new programs can take without others being swapped out, and whether it is known.
+// availableMemory returns how many bytes new programs can use without others being swapped out, and whether that could be read.
 func availableMemory() (int64, bool) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

@@ -30,7 +30,7 @@ type Operator struct {
 
 // Place is what an operator is given in one sandbox.
 type Place struct {
-	// Dir is its own folder. $TMPDIR is below it, with a certificate for its webhooks where they look for it.
+	// Dir is its own folder. $TMPDIR is below it, and has a certificate for its webhooks where controller-runtime reads it.
 	Dir string
 
 	// Binary is the sandbox's program, Server the URL of kube-apiserver.
@@ -50,8 +50,7 @@ type Place struct {
 // temporary is what $TMPDIR says.
 func (p Place) temporary() string { return filepath.Join(p.Dir, "tmp") }
 
-// Certificates is the folder of the certificate that its webhooks serve with: where controller-runtime looks for one,
-// unless told otherwise.
+// Certificates is the folder of the certificate of its webhooks, where controller-runtime reads it by default.
 func (p Place) Certificates() string {
 	return filepath.Join(p.temporary(), "k8s-webhook-server", "serving-certs")
 }
@@ -67,8 +66,8 @@ type Settings struct {
 	// Objects are installed with the manifests, its namespace before them.
 	Objects []*unstructured.Unstructured
 
-	// Probe is the URL that answers when it serves. Listens is an address that takes connections when it does, where the URL
-	// does not tell of its webhooks; empty where it does.
+	// Probe is a URL that returns success when it serves. Listens is an address that takes connections when its webhooks serve; empty if
+	// Probe covers them.
 	Probe, Listens string
 }
 

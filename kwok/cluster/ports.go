@@ -18,7 +18,7 @@ const (
 	highestPort = 32767
 )
 
-// checkPort tells the user what to do when the port that they asked for is not to be had.
+// checkPort explains what to do when the port that the user chose is not available.
 func checkPort(port int) error {
 	listener, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
 	switch {
@@ -32,8 +32,8 @@ func checkPort(port int) error {
 	return listener.Close()
 }
 
-// portBlock is how many ports a sandbox has to choose from. It listens on the last of them for its life, as a lock of the block: of
-// two sandboxes that start at once, be they recorded in different folders, both would find the same port free.
+// portBlock is how many ports a sandbox has to choose from. It listens on the last one for its life, as a lock of the block: two
+// sandboxes that start at once, perhaps with different registries, would otherwise find the same port free.
 const portBlock = 64
 
 type portLock struct{ net.Listener }

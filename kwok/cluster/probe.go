@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Probe is how to ask a component whether it serves. It is part of the state file, so that other processes can ask too.
+// Probe is how to check whether a component serves. It is part of the state file, so that other processes can check, too.
 type Probe struct {
 	URL string `json:"url"`
 

@@ -67,9 +67,9 @@ func newProcess(name string, spawn *spawner, log string, cmd func() *exec.Cmd) *
 	}
 }
 
-// childEnvironment drops what would change a component behind our back: etcd and KWOK read every setting from the
-// environment too, and KWOK reads a file in the user's home unless it is told of another folder. Nor does a sandbox get
-// credentials of a real cloud; it has those of the simulated clouds.
+// childEnvironment drops variables that would change a component: etcd and KWOK read every setting from the environment too, and KWOK
+// reads a file in the user's home unless another folder is set. It also drops credentials of real clouds; a sandbox has those of the
+// simulated clouds.
 func childEnvironment(environment []string, dir string) []string {
 	kept := slices.DeleteFunc(slices.Clone(environment), func(entry string) bool {
 		return slices.ContainsFunc([]string{"ETCD_", "KWOK_", "KUBE", "AWS_", "GOOGLE_"}, func(prefix string) bool {
@@ -81,7 +81,7 @@ func childEnvironment(environment []string, dir string) []string {
 		"AWS_CONFIG_FILE="+os.DevNull, "AWS_SHARED_CREDENTIALS_FILE="+os.DevNull)
 }
 
-// isComponent reports whether a process is that component of the sandbox in dir, and not a stranger that got its number.
+// isComponent reports whether a process is that component of the sandbox in dir, and not another process that got its number.
 func isComponent(pid int, name, dir string) bool {
 	args := commandLine(pid)
 	i := slices.Index(args, ComponentCommand)
@@ -233,14 +233,14 @@ func (p *process) pause() {
 	p.mu.Unlock()
 	if running != nil {
 		<-exited
-		p.changed() // the end may be noted and not told yet
+		p.changed() // the end may be recorded and not announced yet
 	}
 }
 
-// resume takes back a pause.
+// resume ends a pause.
 func (p *process) resume() { p.want(Up, 0) }
 
-// stop ends the component for good: it asks, and after the grace, or once ctx is done, it kills.
+// stop ends the component for good: it sends a signal, and kills after the grace period, or once ctx is done.
 func (p *process) stop(ctx context.Context, grace time.Duration) {
 	p.want(Stopped, syscall.SIGTERM)
 	select {

@@ -136,7 +136,7 @@ func awaitPhase(t *testing.T, p *process, want Phase) ComponentState {
 	return await(t, p, func(s ComponentState) bool { return s.Phase == want })
 }
 
-// await looks until the state is as wanted: the processes are real, so there is no clock to turn.
+// await polls until the state is as wanted. The processes are real, so no clock can be injected.
 func await(t *testing.T, p *process, wanted func(ComponentState) bool) ComponentState {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {

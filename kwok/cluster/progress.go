@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// progress tells people how the start goes, one line a step. It may be used by several goroutines.
+// progress prints how the start proceeds, one line a step. It may be used by several goroutines.
 type progress struct {
 	started time.Time
 

@@ -33,8 +33,8 @@ func (c *Cluster) openProxies() error {
 	return nil
 }
 
-// OpenProxy returns one more URL of kube-apiserver, for a client that reaches it through what stands between: that serves
-// what the client asks for, and next passes a request on. It ends with the cluster.
+// OpenProxy returns one more URL of kube-apiserver, with between in front of it: between serves the requests of the client, and next
+// forwards a request. It ends with the cluster.
 func (c *Cluster) OpenProxy(between func(next http.Handler) http.Handler) (string, error) {
 	next, err := c.backend()
 	if err != nil {
@@ -83,7 +83,7 @@ func (c *Cluster) backend() (http.Handler, error) {
 			TLSClientConfig:   &tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS12},
 			ForceAttemptHTTP2: true,
 		},
-		FlushInterval: -1, // watches are told of each change at once
+		FlushInterval: -1, // watches deliver each change at once
 		ErrorLog:      slog.NewLogLogger(slog.DiscardHandler, 0),
 		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}, nil

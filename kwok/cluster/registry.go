@@ -128,7 +128,7 @@ func (r Registry) readState(name string) (State, error) {
 	return state, nil
 }
 
-// claim makes the name ours until the lock is released.
+// claim locks the name until the lock is released.
 func (r Registry) claim(name string) (*fileLock, error) {
 	r.clearAllStale()
 	if err := os.MkdirAll(r.path(name), 0o700); err != nil {
@@ -178,7 +178,7 @@ func (r Registry) clearIfStale(name string) (bool, error) {
 	defer lock.release()
 	state, err := r.readState(name)
 	if err != nil {
-		// Its owner stopped in good order since we looked, or the file is beyond use.
+		// Its owner has stopped it since the check, or the file is unusable.
 		return false, os.RemoveAll(r.statePath(name))
 	}
 	for _, member := range state.Clusters {

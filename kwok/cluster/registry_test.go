@@ -127,7 +127,7 @@ func TestWhatAKilledSandboxLeftIsCleared(t *testing.T) {
 	}
 }
 
-// startScript starts a process that looks like a component of the sandbox in dir and does nothing.
+// startScript starts a process that has the arguments of a component of the sandbox in dir and does nothing.
 func startScript(t *testing.T, dir, component string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(writeScript(t, "while :; do sleep 0.05; done"), ComponentCommand, component, "--data-dir="+dir)

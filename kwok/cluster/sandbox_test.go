@@ -425,7 +425,7 @@ func awaitGone(t *testing.T, pids []int) {
 	}
 }
 
-// isZombie tells of a process that has ended but whose new parent, in containers often an idle one, has not noticed.
+// isZombie reports whether a process has ended but its new parent, often an idle one in containers, has not reaped it.
 func isZombie(pid int) bool {
 	state, err := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
 	return err == nil && strings.HasPrefix(strings.TrimSpace(string(state)), "Z")

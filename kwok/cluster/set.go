@@ -25,21 +25,21 @@ type SetConfig struct {
 	Registry   Registry
 	Progress   io.Writer
 
-	// Clusters are in the order of their start; a user of Kubeconfig is in the first. The Name of each is the one that it
-	// has in the set: the registry knows it as NAME-CLUSTER.
+	// Clusters are in the order of their start. Kubeconfig starts with the first as its current context. The Name of each is its name in
+	// the set: the registry has it as NAME-CLUSTER.
 	Clusters []Config
 
-	// Connect, if set, makes the clusters known to each other once all of them are ready, and before the set is.
+	// Connect, if set, connects the clusters once all of them are ready, before the set is.
 	Connect func(context.Context, *Set) error
 }
 
-// Set is several sandboxes that run as one, seen from their supervisor. In the registry it is a name whose state lists
-// those of its clusters, each of which is found by its own name as well.
+// Set is several sandboxes that run as one, seen from their supervisor. The registry has a state of the set that lists its clusters, and
+// a state of each cluster.
 type Set struct {
 	config   SetConfig
 	lock     *fileLock
 	state    State
-	clusters []*Cluster // those that were started, in this order
+	clusters []*Cluster // the started ones, in this order
 
 	stopOnce sync.Once
 	stopErr  error
@@ -194,7 +194,7 @@ func (s *Set) Cluster(name string) *Cluster {
 // State is what the registry holds of the set.
 func (s *Set) State() State { return s.state }
 
-// Contexts are the names of the clusters in the set, by which its kubeconfig knows them.
+// Contexts returns the names of the clusters in the set, which are the contexts of its kubeconfig.
 func (s *Set) Contexts() []string {
 	var out []string
 	for _, one := range s.config.Clusters {

@@ -36,7 +36,7 @@ func writeSettings(p plan, c Config) error {
 	return writeFile(p.schedulerConfig(), fmt.Appendf(nil, schedulerSettings, p.kubeconfig(Scheduler)))
 }
 
-// withClouds adds the simulated clouds, which know one cluster, this one, to the settings of muster.
+// withClouds adds the simulated clouds to the settings of muster. They have one cluster, this one.
 func withClouds(settings []byte, p plan, clouds *SimulatedClouds) ([]byte, error) {
 	out := map[string]any{"apiVersion": "config.muster.dev/v1alpha1", "kind": "Configuration"}
 	if err := yaml.Unmarshal(settings, &out); err != nil {
@@ -75,8 +75,8 @@ rules:
 - level: Metadata
 `
 
-// KWOK moves 4 pods and 4 nodes at a time unless told otherwise; each move is mostly waiting for kube-apiserver.
-// There are no containers behind its pods, so the handlers for exec and logs would only answer with errors.
+// KWOK moves only 4 pods and 4 nodes at a time by default, and mostly waits for kube-apiserver. Its pods have no containers, so its
+// handlers for exec and logs would only return errors.
 const kwokSettings = `apiVersion: config.kwok.x-k8s.io/v1alpha1
 kind: KwokConfiguration
 options:

@@ -5,9 +5,8 @@ import (
 	"runtime"
 )
 
-// spawner starts child processes from one operating system thread that lives as long as it does. Linux sends the
-// signal that tells a child of its parent's death when the thread that made it ends, and Go ends and makes threads as
-// it likes.
+// spawner starts child processes from one operating system thread that lives as long as it does. Linux signals a child that its parent
+// has died when the thread that created it ends, and Go ends and creates threads at any time.
 type spawner struct {
 	commands chan *exec.Cmd
 	results  chan error

@@ -26,7 +26,7 @@ const (
 	Stopped Phase = "stopped"
 )
 
-// State is what other processes may know of a running sandbox; it is the registry's state file.
+// State is what other processes need to use a running sandbox. It is the registry's state file.
 type State struct {
 	Name    string    `json:"name"`
 	PID     int       `json:"pid"`
@@ -34,7 +34,7 @@ type State struct {
 	Ready   bool      `json:"ready"`
 	Server  string    `json:"server"`
 
-	// Kubeconfig is the administrator's; Copy is the one that the user asked for, if any.
+	// Kubeconfig is the administrator's. Copy is the one at the user's path, if any.
 	Kubeconfig string `json:"kubeconfig"`
 	Copy       string `json:"copy,omitempty"`
 
@@ -52,7 +52,7 @@ type State struct {
 	Set string `json:"set,omitempty"`
 }
 
-// ComponentState is what is known of one component.
+// ComponentState is the state of one component.
 type ComponentState struct {
 	Name  string `json:"name"`
 	Phase Phase  `json:"phase"`
@@ -63,7 +63,7 @@ type ComponentState struct {
 	// Restarts counts unexpected deaths, and those by Kill.
 	Restarts int `json:"restarts"`
 
-	// LastExit tells how the last process ended, such as "signal: killed".
+	// LastExit is how the last process ended, such as "signal: killed".
 	LastExit string `json:"lastExit,omitempty"`
 
 	Log   string `json:"log"`
@@ -81,7 +81,7 @@ type ComponentStatus struct {
 	MemoryBytes int64 `json:"memoryBytes"`
 }
 
-// Measure asks every component whether it serves and how much memory it holds.
+// Measure reads of every component whether it serves and how much memory it uses.
 func (s State) Measure(ctx context.Context) []ComponentStatus {
 	statuses := make([]ComponentStatus, len(s.Components))
 	var group sync.WaitGroup

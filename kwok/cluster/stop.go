@@ -14,9 +14,8 @@ import (
 // are under way.
 const stopGrace = 10 * time.Second
 
-// Stop ends the sandbox: the components in the reverse of their start order, each asked first and killed when it takes
-// too long; then its temporary files and its locks. When ctx ends, what is left is killed at once. Stopping again does
-// nothing and returns the same.
+// Stop ends the sandbox: the components in the reverse of their start order, each by a signal, or by a kill when it takes too long; then
+// its temporary files and its locks. When ctx ends, what is left is killed at once. Stopping again does nothing and returns the same.
 func (c *Cluster) Stop(ctx context.Context) error {
 	c.stopOnce.Do(func() {
 		c.stopComponents(ctx)
@@ -89,8 +88,8 @@ func (r Registry) leave(state State, locks []lock, more ...string) error {
 	return errors.Join(failures...)
 }
 
-// StopRunning asks the supervisor of a running sandbox to stop it, and returns when it is gone. When ctx ends first,
-// the sandbox is killed.
+// StopRunning signals the supervisor of a running sandbox to stop it, and returns when it is gone. When ctx ends first, the sandbox is
+// killed.
 func (r Registry) StopRunning(ctx context.Context, name string) error {
 	state, err := r.Find(name)
 	if err != nil {

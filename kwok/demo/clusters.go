@@ -95,7 +95,7 @@ func newClusters(o ClustersOptions) (*clusters, error) {
 	return d, nil
 }
 
-// whole is one look at all clusters.
+// whole is the state of all clusters at one time.
 type whole struct {
 	job      batchv1.Job
 	workload *kueue.Workload
@@ -205,7 +205,7 @@ func (w *whole) standing() string {
 	return fmt.Sprintf("its Workload is nominated for %q", w.workload.Status.NominatedClusterNames)
 }
 
-// connect waits until the manager is connected to its workers: before, it asks only those that it reaches.
+// connect waits until the manager is connected to its workers: before, it nominates only those that are connected.
 func (d *clusters) connect(ctx context.Context) error {
 	var cut string
 	bounded, cancel := pressure.WithTimeout(ctx, patience)

@@ -1,8 +1,6 @@
-// Package demo shows three stories on a sandbox: a request grows a group, a queued gang
-// waits for all of its machines, and a pool that cannot provide them all keeps none;
-// a fourth on several clusters: where one has no machines the next is asked, and only
-// that one is paid for; and a fifth of a JobSet whose pods need machines of two groups. It
-// checks the promises meanwhile.
+// Package demo shows stories on a sandbox: a request grows a group; a queued gang waits for all of its machines; a pool that cannot
+// provide them all keeps none; on several clusters, a job goes to the next cluster if one has no machines, and only that one is paid for;
+// and the pods of a JobSet need machines of two groups. It checks the promises meanwhile.
 package demo
 
 import (
@@ -50,8 +48,7 @@ type Options struct {
 const (
 	// pace is how often the cluster is read.
 	pace = 100 * time.Millisecond
-	// patience is how much time the cluster has for the next chapter of a story. What it loses while it waits for a processor does
-	// not count.
+	// patience is how long the next chapter of a story may take. Time in which the machine was too busy does not count.
 	patience = time.Minute
 )
 
@@ -109,8 +106,7 @@ type result struct {
 	err  error
 }
 
-// apply creates the objects of a manifest; those that exist already are left
-// alone, so that a demo can be told again on a cluster that was kept.
+// apply creates the objects of a manifest. Existing objects are not changed, so that a demo can run again on a cluster that was kept.
 func (d *demo) apply(ctx context.Context, name string) error {
 	objects, err := d.objects(name)
 	if err != nil {
@@ -124,7 +120,7 @@ func (d *demo) apply(ctx context.Context, name string) error {
 	return nil
 }
 
-// create waits while the API server does not know the kind in its admission policies: it learns new ones every 5 s.
+// create retries while the admission policies of the API server do not have the kind: they discover new kinds every 5 s.
 func (d *demo) create(ctx context.Context, o client.Object) error {
 	var err error
 	_ = wait.PollUntilContextTimeout(ctx, pace, patience, true, func(ctx context.Context) (bool, error) {
@@ -160,8 +156,8 @@ func (d *demo) objects(name string) ([]*unstructured.Unstructured, error) {
 	return out, nil
 }
 
-// tell shows one story: it creates the objects and waits for one chapter after the other,
-// then deletes them and waits for the chapters that follow.
+// tell shows one story: it creates the objects and waits for one chapter after the other, then deletes them and waits for the chapters
+// that follow.
 func (d *demo) tell(ctx context.Context, s story) (took time.Duration, err error) {
 	d.screen.title(s)
 	start := time.Now()
@@ -184,8 +180,7 @@ func (d *demo) tell(ctx context.Context, s story) (took time.Duration, err error
 	return 0, d.play(ctx, s, s.afterwards, start)
 }
 
-// play waits for one chapter after the other, while the story's own promises are
-// checked at every look.
+// play waits for one chapter after the other, and checks the story's own promises each time.
 func (d *demo) play(ctx context.Context, s story, chapters []chapter, start time.Time) error {
 	scene := &scene{}
 	for _, reached := range chapters {

@@ -17,7 +17,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// scene is one look at the cluster, and what a story remembers of earlier ones.
+// scene is the state of the cluster at one time, and what a story remembers of earlier ones.
 type scene struct {
 	at time.Duration
 
@@ -31,8 +31,7 @@ type scene struct {
 	job                     *batchv1.Job
 }
 
-// look fills the scene. Pods come first: a node that a pod needs is then in the
-// same scene or has been there before it.
+// look reads the scene. Pods are read first: a node that a pod runs on is then in the same scene or in an earlier one.
 func (d *demo) look(ctx context.Context, s *scene, st story) error {
 	var pods corev1.PodList
 	var nodes corev1.NodeList

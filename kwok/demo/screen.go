@@ -37,8 +37,7 @@ func (s *screen) chapter(at time.Duration, text string) {
 	s.line("  %5.1fs  %s", at.Seconds(), text)
 }
 
-// progress draws how far the gang is: in place on a terminal, else not at all,
-// since the chapters tell the same in a log.
+// progress draws the progress of the gang in place on a terminal. In a log, the chapters say the same.
 func (s *screen) progress(sc *scene, st story) {
 	if !s.live {
 		return

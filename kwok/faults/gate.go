@@ -87,7 +87,7 @@ func (f *Fault) hits(r *request) bool {
 func (t Type) comesTo(verb string) bool {
 	switch t {
 	case CutWatches:
-		return false // it came to those that were open
+		return false // it was applied to the open ones
 	case DelayEvents:
 		return verb == "watch"
 	case LoseAnswers, DelayAnswers:
@@ -119,8 +119,7 @@ func (g *Gate) leave(r *request) {
 	delete(g.open, r)
 }
 
-// Handler passes on to next what the named component asks for, unless a fault comes
-// to it.
+// Handler forwards the requests of the named component to next, unless a fault applies.
 func (g *Gate) Handler(component string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cut := context.WithCancel(r.Context())
@@ -274,7 +273,7 @@ func newLate(ctx context.Context, w http.ResponseWriter, delay time.Duration) *l
 	return l
 }
 
-// WriteHeader is not delayed: the client knows that its watch has started.
+// WriteHeader is not delayed: the client sees that its watch has started.
 func (l *late) WriteHeader(code int) {
 	l.ResponseWriter.WriteHeader(code)
 	if flusher, ok := l.ResponseWriter.(http.Flusher); ok {

@@ -19,8 +19,7 @@ import (
 	"github.com/muster-dev/muster/kwok/cluster"
 )
 
-// apiServer answers each request at once, save that a watch tells "event" and then
-// waits. It counts what has taken effect.
+// apiServer responds to each request at once, but a watch sends "event" and then waits. It counts what has taken effect.
 type apiServer struct {
 	mu      sync.Mutex
 	effects int
@@ -161,7 +160,7 @@ func TestACutOfWatchesLeavesOtherRequestsAlone(t *testing.T) {
 	})
 }
 
-// listener notes when it was told.
+// listener records when it was called.
 type listener struct {
 	*httptest.ResponseRecorder
 	told chan time.Time

@@ -40,12 +40,12 @@ const (
 	LoseAnswers Type = "LoseAnswers"
 	// DelayAnswers lets requests have their effect and answers late.
 	DelayAnswers Type = "DelayAnswers"
-	// DelayEvents passes on late what watches tell, so that caches are stale.
+	// DelayEvents delays the events of watches, so that caches are stale.
 	DelayEvents Type = "DelayEvents"
 	// HoldRequests lets requests wait until the fault is over. They then take effect, unless
 	// the client has disconnected.
 	HoldRequests Type = "HoldRequests"
-	// Disconnect cuts all that the target has open, and all that it asks for.
+	// Disconnect closes all connections of the target, and refuses all its requests.
 	Disconnect Type = "Disconnect"
 )
 

@@ -21,9 +21,8 @@ type Processes interface {
 
 var _ Processes = (*cluster.Cluster)(nil)
 
-// Run has go wrong what the plan says, and returns when all that began within the time
-// is over; if ctx ends first, it ends what is in force. tell, if not nil, is told of each
-// occurrence as it begins. What is down anyway is left alone.
+// Run applies the faults of the plan, and returns when all that began within the time are over. If ctx ends first, it ends those in
+// force. tell, if not nil, is called for each occurrence as it begins. Components that are down already are skipped.
 func Run(ctx context.Context, p *Plan, within time.Duration, processes Processes, gate *Gate, tell func(Occurrence)) error {
 	var (
 		running  sync.WaitGroup

@@ -134,7 +134,7 @@ func failure(d definition, why string) error {
 	return fmt.Errorf("downloading %s@%s: %w: %s", d.module, d.version, errNotDownloaded, why)
 }
 
-// isOfProxy reports whether go says that it could not read a file of a module proxy, of which each address has this part.
+// isOfProxy reports whether an error of go is that a file of a module proxy, with this part in its address, could not be read.
 func isOfProxy(why string) bool {
 	return strings.Contains(why, "/@v/") || strings.Contains(why, "GOPROXY=off")
 }

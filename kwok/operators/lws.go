@@ -11,7 +11,7 @@ const (
 	lwsWebhooks = "config/webhook/manifests.yaml"
 )
 
-// The webhook for pods tells each its group and its place in it.
+// The webhook for pods sets the group of each pod and its index in it.
 var lws = definition{
 	name:      "lws",
 	kinds:     []string{"LeaderWorkerSet"},

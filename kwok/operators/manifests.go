@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster/kwok/cluster"
 )
 
-// objects reads the objects of a file, or of all YAML files of a folder but those that kustomize alone reads.
+// objects reads the objects of a file, or of all YAML files of a folder except those that only kustomize reads.
 func (b built) objects(path string) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	err := filepath.WalkDir(b.manifest(path), func(file string, d fs.DirEntry, err error) error {

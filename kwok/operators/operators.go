@@ -13,7 +13,7 @@ import (
 
 // definition is one operator.
 type definition struct {
-	// name is what it is asked for by, kinds are what it serves, and note is said after them, for people.
+	// name selects it, kinds are the kinds that it serves, and note is printed after them.
 	name  string
 	kinds []string
 	note  string
@@ -21,7 +21,7 @@ type definition struct {
 	// module, version and sum, as in go.sum, pin what is built; command is the package of its program.
 	module, version, sum, command string
 
-	// manifests are the files and folders of the module that are kept beside the program, the first of them its CRDs.
+	// manifests are the files and folders of the module that are kept with the program. The first has its CRDs.
 	manifests []string
 
 	// namespace is where its project installs it.
@@ -75,8 +75,8 @@ func Lacking(kind string, names []string) string {
 	return definitions[i].name
 }
 
-// Add has the operators of these names run in a cluster, and those that they need. What is not built yet on this machine
-// is built, which takes minutes for each; progress tells how far it is.
+// Add runs the operators of these names in a cluster, and those that they need. Operators that are not built yet on this machine are
+// built, which takes minutes each; progress reports it.
 func Add(ctx context.Context, config *cluster.Config, progress io.Writer, names ...string) error {
 	chosen, err := choose(names)
 	if err != nil {
@@ -105,9 +105,8 @@ func Add(ctx context.Context, config *cluster.Config, progress io.Writer, names 
 	return nil
 }
 
-// Build builds the operators of these names, and those that they need, as far as what they are built of can be
-// downloaded. It returns the names of those that are built, and tells of each other one on progress; an error is
-// that of the operators which could be downloaded and not built.
+// Build builds the operators of these names, and those that they need, if their modules can be downloaded. It returns the names of those
+// that are built, and reports the others on progress. It returns an error if a downloaded operator cannot be built.
 func Build(ctx context.Context, progress io.Writer, names ...string) (built []string, err error) {
 	store, err := defaultStore()
 	if err != nil {

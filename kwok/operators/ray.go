@@ -7,8 +7,8 @@ import (
 
 const rayCRDs = "config/crd/bases"
 
-// The operator asks the dashboard of each Ray cluster how its jobs do. It finds that behind a proxy, where a stand-in
-// answers for all clusters.
+// The operator reads the states of jobs from the dashboard of each Ray cluster, through a proxy. A stand-in responds there for all
+// clusters.
 var ray = definition{
 	name:      "ray",
 	kinds:     []string{"RayCluster", "RayJob", "RayService"},

@@ -15,9 +15,8 @@ const (
 	sparkPrefix   = "spark-operator-"
 )
 
-// The operator runs spark-submit for each application, which a stand-in plays, as it plays the driver that asks for its
-// executors. The operator's webhook, a process of its own, gives pods what spark-submit has no settings for, as tolerations
-// and GPUs.
+// The operator runs spark-submit for each application. A stand-in simulates that, and the driver that requests its executors. The
+// operator's webhook, a separate process, sets on pods what spark-submit has no settings for, such as tolerations and GPUs.
 var spark = definition{
 	name:      "spark",
 	kinds:     []string{"SparkApplication"},

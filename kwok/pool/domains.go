@@ -75,7 +75,7 @@ func (m *Machine) loseDomain(fault v1alpha1.KwokFault, created, now time.Time) {
 	}
 }
 
-// Label notes the domain on the Machine, whose node tells it by its labels.
+// Label sets the domain on the Machine. Its node has it in its labels.
 func (m *Machine) Label(o *kwokv1alpha1.Machine) {
 	if m.Domain == "" {
 		return

@@ -10,7 +10,7 @@ import (
 // wholePool stands where the index of a fault would, in draws for no fault.
 const wholePool = -1
 
-// draw is a uniform random number that depends on nothing but what it is for.
+// draw is a uniform random number that depends only on its purpose.
 type draw uint64
 
 func (p Pool) draw(ordinal int64, fault int, purpose string) draw {

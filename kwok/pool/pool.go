@@ -1,12 +1,9 @@
-// Package pool is the engine of simulated pools of machines: what a launch gets,
-// when the cloud refuses, and what becomes of each machine. It is a function of
-// its input: no clock, no client, no shared randomness.
+// Package pool is the engine of simulated pools of machines: what a launch gets, when the cloud refuses, and what becomes of each
+// machine. It is a function of its input: no clock, no client, no shared randomness.
 //
-// The words: a pool has a script and gives machines; the ordinal of a machine is
-// its place among all that the pool ever gave; a domain is a rack, say, that some of
-// them are in; a fault is a scripted mishap. The fate of a machine depends on the script,
-// its ordinal and its domain alone, so that neither the order of calls nor their sizes
-// change it. Its domain depends on what room there was.
+// A pool has a script and provides machines. The ordinal of a machine is its place among all machines that the pool ever provided. A
+// domain is, for example, a rack that some of them are in. A fault is scripted. The fate of a machine depends on the script, its ordinal
+// and its domain alone, so that neither the order nor the size of calls changes it. Its domain depends on the free capacity.
 package pool
 
 import (
@@ -40,8 +37,7 @@ type State struct {
 // Machine is what a launch gets, with its fate.
 type Machine struct {
 	Ordinal int64
-	// Domain that the machine is in, told by the DomainLabels of its node; empty where the pool
-	// has none.
+	// Domain that the machine is in, shown by the DomainLabels of its node; empty where the pool has none.
 	Domain       string
 	DomainLabels map[string]string
 	// LabelDelay is the time from the registration of its node to the labels of its domain.
@@ -68,10 +64,9 @@ const (
 	CodeMaxMachines = "MaxNodesExceeded"
 )
 
-// Launch asks for count machines at the time now. It returns those that the pool
-// gives, in the order of their ordinals from state.Next on, and a refusal when
-// they are fewer than count. Only a pool that runs out gives some and refuses the
-// rest; all other refusals give none.
+// Launch requests count machines at the time now. It returns the machines that the pool provides, in the order of their ordinals from
+// state.Next on, and a refusal when they are fewer than count. A pool that runs out provides some and refuses the rest; all other
+// refusals provide none.
 func (p Pool) Launch(state State, count int, now time.Time) ([]Machine, *v1alpha1.KwokError) {
 	if refusal := p.refuse(state, count, now); refusal != nil {
 		return nil, refusal
@@ -102,8 +97,8 @@ func (p Pool) Launch(state State, count int, now time.Time) ([]Machine, *v1alpha
 	return machines, nil
 }
 
-// refuse says why the launch as a whole fails. As in a cloud, that is looked at
-// before the stock, and the owner's own limit before all.
+// refuse returns why the launch fails as a whole. As in a cloud, that is checked before the stock, and the owner's own limit first of
+// all.
 func (p Pool) refuse(state State, count int, now time.Time) *v1alpha1.KwokError {
 	if state.Live+count > p.MaxMachines {
 		return &v1alpha1.KwokError{Class: v1alpha1.Quota, Code: CodeMaxMachines,

@@ -167,7 +167,7 @@ func TestLaunch(t *testing.T) {
 	}
 }
 
-// A pool of 16 in a drought within a drought, asked for all that it has again and again.
+// A pool of 16 in a drought within a drought, with all of its machines requested again and again.
 func TestADroughtDeepensAndRecedes(t *testing.T) {
 	pool := Pool{Created: created, MaxMachines: 100, Script: v1alpha1.KwokPool{Holds: new(int32(16)), Faults: []v1alpha1.KwokFault{
 		{Type: v1alpha1.FaultDry, From: at("10m"), Until: at("25m"), Holds: 6},

@@ -52,13 +52,12 @@ const (
 // Worker is the name of a cluster that jobs run in; the first has the number 1.
 func Worker(number int) string { return fmt.Sprintf("worker-%d", number) }
 
-// Between stands between the manager and a worker's kube-apiserver: it serves what the manager asks for, and next passes a
-// request on.
+// Between stands between the manager and a worker's kube-apiserver: it serves the requests of the manager, and next forwards a request.
 type Between func(worker string, next http.Handler) http.Handler
 
-// Clusters are a manager and its workers, all as one cluster of the configuration would be; but nothing runs at the
-// manager, so it has neither a scheduler nor machines, and no page has a cluster of its own. The manager knows its workers
-// as Kueue's MultiKueue does, a dispatcher gives them its jobs, and it reaches each through what is between; nil is nothing.
+// Clusters returns a manager and its workers, each as the configuration has it. But nothing runs in the manager, so it has neither a
+// scheduler nor machines, and no cluster has its own page. The manager has its workers as MultiKueueClusters, a dispatcher sends jobs to
+// them, and it reaches each through between, or directly if that is nil.
 func Clusters(config cluster.Config, workers int, between Between) cluster.SetConfig {
 	set := cluster.SetConfig{
 		Name: config.Name, DataDir: config.DataDir, Kubeconfig: config.Kubeconfig, Registry: config.Registry, Progress: config.Progress,

@@ -21,11 +21,9 @@ import (
 	"github.com/muster-dev/muster/deploy"
 )
 
-// policiesInForce returns when the admission policies act. kube-apiserver takes
-// them up a moment after they exist, those of each sort by itself; a queued Job
-// made in that moment would start by itself. And for up to 5 s after a kind of
-// Kueue's is installed it cannot tell whether to change objects of it, and
-// refuses them for so long.
+// policiesInForce returns when the admission policies are in force. kube-apiserver enforces them a moment after they exist, each type by
+// itself; a queued Job that is created in that moment would start. For up to 5 s after one of Kueue's kinds is installed, kube-apiserver
+// refuses objects of that kind, because it cannot determine whether to mutate them.
 func policiesInForce(ctx context.Context, config *rest.Config) error {
 	if err := quotasInForce(ctx, config); err != nil {
 		return err

@@ -34,8 +34,7 @@ func TestTheDevicePluginToleratesTheTaintsOfDevices(t *testing.T) {
 	}
 }
 
-// TestWhatIsForQueueingAloneIsLeftOut asks of every object what it says, and not
-// which file it stands in, whether it is about queues.
+// TestWhatIsForQueueingAloneIsLeftOut determines whether an object is about queues by its content, not by its file.
 func TestWhatIsForQueueingAloneIsLeftOut(t *testing.T) {
 	var full, part cluster.Config
 	Fill(&full)
@@ -68,7 +67,7 @@ func TestWhatIsForQueueingAloneIsLeftOut(t *testing.T) {
 			continue // it keeps pods off held machines, those with a gate of a queue once they have lost it
 		}
 		if strings.HasSuffix(name, "Policy muster-consuming-pods") {
-			continue // a queue of others may name the request as it takes its gate off
+			continue // the queue of another controller may name the request as it removes its gate
 		}
 		// The history is that of Workloads, though none of its objects names their API.
 		ofQueues := aboutQueues(t, o) || strings.HasPrefix(o.GetName(), "muster-history")
@@ -82,7 +81,7 @@ func TestWhatIsForQueueingAloneIsLeftOut(t *testing.T) {
 // or Muster's word over queued Jobs.
 func aboutQueues(t *testing.T, o *unstructured.Unstructured) bool {
 	if group, ok, _ := unstructured.NestedString(o.Object, "spec", "group"); ok {
-		return group == "kueue.x-k8s.io" // a kind may speak of those of others
+		return group == "kueue.x-k8s.io" // a kind may refer to the kinds of other projects
 	}
 	text, err := json.Marshal(o.Object)
 	if err != nil {

@@ -90,7 +90,7 @@ type work struct {
 	jobs      []Submission
 	resources []corev1.ResourceName
 	capacity  []int64
-	// asks of the whole Job, and which Jobs the machines have room for at all.
+	// asks are the requests of the whole Job. fits are the Jobs that the machines have room for at all.
 	asks     [][]int64
 	possible []int
 }
@@ -167,9 +167,8 @@ func (w *work) area() (longest time.Duration, binding corev1.ResourceName) {
 	return longest, binding
 }
 
-// schedule starts each Job, in the order of creation, as soon as it is there and there is
-// room. It returns how long all take, how many pods start before the first ends, and how
-// long after the first of them the last does.
+// schedule starts each Job, in the order of creation, as soon as it is there and there is room. It returns how long all take, how many
+// pods start before the first ends, and the time between the first and the last of these starts.
 func (w *work) schedule() (makespan time.Duration, firstWave int, firstWaveIn time.Duration) {
 	arrivals := slices.Clone(w.possible)
 	slices.SortStableFunc(arrivals, func(a, b int) int { return cmp.Compare(w.jobs[a].At, w.jobs[b].At) })

@@ -123,7 +123,7 @@ func TestTheBoundOfThousandJobs(t *testing.T) {
 	}
 }
 
-// slow is a schedule that is obviously right: it looks at every millisecond.
+// slow is a schedule that is obviously right: it checks every millisecond.
 func slow(w *work, order []int) time.Duration {
 	free := w.capacity[0]
 	ends := map[int]time.Duration{}

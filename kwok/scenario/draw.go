@@ -41,7 +41,7 @@ func (s *Scenario) draw(i int) (out []Submission) {
 	return out
 }
 
-// Examples are a Job of each shape, with the field that says what it looks like.
+// Examples returns a Job of each shape, with the field of the shape.
 func (s *Scenario) Examples() iter.Seq2[*field.Path, Submission] {
 	return func(yield func(*field.Path, Submission) bool) {
 		for i := range s.Arrivals {

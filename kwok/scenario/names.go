@@ -73,7 +73,7 @@ func (j *judge) object(o *unstructured.Unstructured, all named, path *field.Path
 			j.Refuse(path.Child("spec", "clusterQueue"), "there is no ClusterQueue %q; there %s: choose one, or add it to objects", queue,
 				choices(all.clusterQueues))
 		}
-	// Neither the bound nor --speed would know of them.
+	// Neither the bound nor --speed would include them.
 	case kind == v1alpha1.GroupVersion.WithKind("NodeGroup").GroupKind():
 		j.Refuse(path, "a NodeGroup has its place in groups; move it there")
 	case kind == corev1.SchemeGroupVersion.WithKind("Node").GroupKind():
@@ -106,7 +106,7 @@ func (s *Scenario) created(teams int32) iter.Seq2[*field.Path, *unstructured.Uns
 	}
 }
 
-// namespacesOf are those that the arrival's Jobs are in.
+// namespacesOf returns the namespaces of the arrival's Jobs.
 func (s *Scenario) namespacesOf(a *Arrival) (out []string) {
 	if a.Namespace != TeamWord {
 		return []string{s.namespace(a, 0)}

@@ -27,9 +27,8 @@ const (
 	maxExecutionLabel = "kueue.x-k8s.io/max-exec-time-seconds"
 )
 
-// untold is the run time of pods that start together, until the runner writes their
-// annotation runs-until once all of them run. KWOK restarts a pod's stage when the pod
-// changes.
+// untold is the run time of pods that start together, until the runner writes their annotation runs-until once all of them run. KWOK
+// restarts a pod's stage when the pod changes.
 const untold = "8760h"
 
 // Job is the submission as an object. Without queues it starts at once, and says
@@ -171,7 +170,7 @@ func ForQueues(o *unstructured.Unstructured) bool {
 	return o.GroupVersionKind().Group == kueue.SchemeGroupVersion.Group
 }
 
-// Resource that a run is best told of: GPUs where a Job asks for some, else CPU.
+// Resource returns the resource that a report shows: GPUs if a Job requests any, else CPU.
 func (s *Scenario) Resource() corev1.ResourceName {
 	const gpu = "nvidia.com/gpu"
 	for _, a := range s.Arrivals {

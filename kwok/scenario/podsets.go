@@ -40,7 +40,7 @@ func (s *Shape) AllPods() (n int) {
 	return n
 }
 
-// operators judges the names of those that are to run.
+// operators validates the names of the operators to run.
 func (j *judge) operators(names []string) {
 	for i, name := range names {
 		path := field.NewPath("operators").Index(i)
@@ -146,7 +146,7 @@ func kindOf(gvk schema.GroupVersionKind) *kinds.Kind {
 	return nil
 }
 
-// known are the kinds that can arrive.
+// known returns the kinds that can arrive.
 func known() (out []string) {
 	add := func(gvk schema.GroupVersionKind) {
 		out = append(out, fmt.Sprintf("%s (%s)", gvk.Kind, gvk.GroupVersion()))

@@ -17,7 +17,7 @@ var Components = []string{cluster.Etcd, cluster.APIServer, cluster.ControllerMan
 // reach is what the faults of a scenario can come to.
 func reach() faults.Reach { return faults.Reach{Components: Components, Resources: asked()} }
 
-// asked are the resources that Muster asks for: those that its roles let it.
+// asked returns the resources that Muster's roles allow it to access.
 func asked() (out []string) {
 	manifests, err := deploy.Manifests(deploy.Halves...)
 	if err != nil {

@@ -12,8 +12,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// Most that a file may ask for: beyond it the API server of one machine is not what
-// one wants to know about.
+// Limits of a file: beyond them, a run would mostly measure the API server of one machine.
 const (
 	mostNodes = 10_000 // fixed ones in all, or of one group
 	mostTeams = 1_000
@@ -55,7 +54,7 @@ func Read(text []byte) (*Scenario, error) {
 	return s, nil
 }
 
-// judge tells what is wrong with a scenario whose fields could all be read.
+// judge reports the errors of a scenario whose fields could all be parsed.
 func (s *Scenario) judge(d *document.Document) {
 	if s.APIVersion != APIVersion {
 		d.Refuse(field.NewPath("apiVersion"), "it is %q, but must be %s", s.APIVersion, APIVersion)
@@ -95,13 +94,13 @@ func (s *Scenario) judge(d *document.Document) {
 		d.Refuse(field.NewPath("ends", "atMost"), "%s is longer than %d days; give less", s.Ends.AtMost.Duration, mostDays)
 	}
 	j.refers(s)
-	// What is wrong with numbers together can be told once each of them is sound.
+	// Numbers are only compared with each other once each of them is valid.
 	if d.Err() == nil {
 		j.whole(s)
 	}
 }
 
-// judge tells what is wrong with parts of a scenario.
+// judge reports errors in parts of a scenario.
 type judge struct {
 	*document.Document
 	names map[string]bool
@@ -118,8 +117,7 @@ func (j *judge) nodes(n *Nodes, path *field.Path) {
 	j.amounts(n.Capacity, path.Child("capacity"))
 }
 
-// group judges what the API server cannot: it is told the rest when the scenario is
-// run.
+// group reports errors that the API server cannot find. The API server reports the others when the scenario is run.
 func (j *judge) group(g *v1alpha1.NodeGroup, path *field.Path) {
 	j.unique(g.Name, path.Child("metadata", "name"))
 	if g.Spec.Provider != v1alpha1.ProviderKwok {
@@ -205,7 +203,7 @@ func (j *judge) shape(a *Arrival, s *Shape, operators []string, path *field.Path
 	}
 }
 
-// pods judges those that the shape says itself.
+// pods validates the pods that the shape defines itself.
 func (j *judge) pods(s *Shape, path *field.Path) {
 	j.between(s.Pods, 1, mostPods, path.Child("pods"))
 	if len(s.Requests) == 0 {

@@ -19,7 +19,7 @@ type machines struct {
 	// offer is what pods may have of each, the number of pods included.
 	offer  corev1.ResourceList
 	labels map[string]string
-	// names of fixed nodes, each of which bears its own as its host name.
+	// names of fixed nodes. Each has its name as its host name label.
 	names []string
 }
 
@@ -65,8 +65,8 @@ func usable(all []machines, selector map[string]string) (out []machines) {
 	return out
 }
 
-// room is how many of the pods run at once on the machines that they may use, if these are
-// empty. The pods are identical, so each machine has a whole number of them.
+// room returns how many of the pods run at once on the machines that they may use, if these are empty. The pods are identical, so each
+// machine has a whole number of them.
 func (p podSet) room(usable []machines) (pods int64) {
 	for _, m := range usable {
 		offer := m.offer[corev1.ResourcePods]

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/queueing/config"
 )
 
-// TestNothingIsKeptOfNamespacesThatAreGone, in whatever order the watches tell of the objects in them.
+// TestNothingIsKeptOfNamespacesThatAreGone, in whatever order the watches deliver the deletions.
 func TestNothingIsKeptOfNamespacesThatAreGone(t *testing.T) {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}}
 	in := metav1.ObjectMeta{Namespace: "team", Name: "one"}

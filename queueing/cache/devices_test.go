@@ -41,7 +41,7 @@ func TestClaimsCountAgainstQuota(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		claim, requests string
-		// sidecar is what a container that starts before the others, and runs beside them, asks for.
+		// sidecar is the request of a sidecar container.
 		sidecar, overhead string
 		want              nodegroups.Resources
 		refused           string

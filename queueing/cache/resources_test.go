@@ -12,8 +12,8 @@ import (
 	"github.com/muster-dev/muster/queueing/config"
 )
 
-// The amounts are those that Kueue 0.19.2 counts for the same pods and settings, but for excluded inputs and multipliers: there Kueue
-// leaves out the outputs, and counts one.
+// The amounts are those that Kueue 0.19.2 counts for the same pods and settings, except for excluded inputs and multipliers: Kueue leaves
+// out their outputs, and counts one.
 func TestCountedResources(t *testing.T) {
 	outputs := func(pairs ...string) corev1.ResourceList {
 		list := corev1.ResourceList{}

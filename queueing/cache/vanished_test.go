@@ -11,8 +11,8 @@ import (
 	"github.com/muster-dev/muster/queueing/placement"
 )
 
-// TestNodesMayReturn where their machines run, by word of the provisioner: for a moment, or as long as they are many. A process that
-// began after they had gone does not know which they are.
+// TestNodesMayReturn if the provisioner reports that their machines run: for a moment, or as long as many are gone. A process that
+// started after they had gone does not have their names.
 func TestNodesMayReturn(t *testing.T) {
 	node := func(host string) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-of-" + host, Labels: map[string]string{corev1.LabelHostname: host}}}

@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// TestPlainWorkloads have nothing of which their answer depends but what their equivalence class has of each.
+// TestPlainWorkloads: their result depends only on what all Workloads of their equivalence class have.
 func TestPlainWorkloads(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*kueue.Workload)

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// settings are those of Kueue's Configuration, with a value each. Those that are not taken are refused by name: they are settings of
-// Muster's own files and flags, or say nothing here.
+// settings are those of Kueue's Configuration, with a value each. Unsupported settings are refused by name: Muster has them in its own
+// files and flags, or does not need them.
 var settings = map[string]struct {
 	value string
 	taken bool

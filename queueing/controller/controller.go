@@ -55,12 +55,11 @@ var optional = []client.Object{
 	&resourcev1.DeviceClass{}, &resourcev1.ResourceClaimTemplate{},
 }
 
-// servedAgain is how often it is looked which kinds the cluster serves, as long as it lacks some.
+// servedAgain is how often the kinds of the cluster are listed while it lacks some.
 const servedAgain = 20 * time.Second
 
-// Add adds the loop to a manager. Its scheme must know Kueue's v1beta2, the
-// ProvisioningRequest v1 and muster.dev types. Of the kinds that only some clusters
-// have, those are watched whose CRD is there, be it later.
+// Add adds the loop to a manager. Its scheme must have Kueue's v1beta2, the ProvisioningRequest v1 and the muster.dev types. Kinds that
+// only some clusters have are watched once their CRD is installed.
 func Add(mgr ctrl.Manager, c Config) error {
 	served := func() ([]client.Object, error) { return kindsOf(mgr.GetScheme(), mgr.GetRESTMapper(), c.Settings) }
 	kinds, err := served()
@@ -132,7 +131,7 @@ func (r *runner) Start(ctx context.Context) error {
 		}
 		synced = append(synced, handler.HasSynced)
 	}
-	// Every Workload with quota has to be known before more is given out.
+	// Every Workload with quota must be in the State before more quota is assigned.
 	if !toolscache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil
 	}
@@ -147,7 +146,7 @@ func (r *runner) Start(ctx context.Context) error {
 	return nil
 }
 
-// watch has the loop told of the objects of a kind, until ctx is done.
+// watch delivers the objects of a kind to the loop until ctx is done.
 func (r *runner) watch(ctx context.Context, kind client.Object, options ...cache.InformerGetOption) (
 	toolscache.ResourceEventHandlerRegistration, error) {
 	informer, err := r.informers.GetInformer(ctx, kind, options...)

@@ -22,8 +22,7 @@ import (
 	"github.com/muster-dev/muster/queueing/controller/loop"
 )
 
-// TestWhichKindsAreWatched: those without which there are no queues, and of the
-// others those that the cluster has.
+// TestWhichKindsAreWatched: the kinds that every installation has, and those of the others whose CRD is installed.
 func TestWhichKindsAreWatched(t *testing.T) {
 	known := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, kueue.AddToScheme, autoscaling.AddToScheme, v1alpha1.AddToScheme} {

@@ -8,45 +8,45 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The fence lets a job go on elsewhere though its worker cannot be reached: the worker stops its copy once the manager has been silent
-// for as long as the copy says, and the manager waits until that must have happened. Both count by monotonic clocks of their own, and
-// nothing that is late makes the worker wait longer: the worker writes questions on a Lease, the manager answers them, and silence is
-// counted from when the question was asked that was answered last.
+// A fence lets a job start in another cluster although its worker cannot be reached: the worker stops the copy once the manager has
+// been silent for the time that the copy sets, and the manager waits until that must have happened. Each counts by its own monotonic
+// clock. The worker writes questions on a Lease and the manager answers them. Silence counts from the time of the last question that
+// was answered, so a late answer does not make the worker wait longer.
 //
 //	worker   question ───────────────┬── fence ──▶ copy is deactivated ── pods stop ──▶
 //	manager         answer ──────────┴── fence ──── margin ───────────────────────────▶ the job may go on elsewhere
 
-// FenceAnnotation of a MultiKueueCluster, and of the copies made there since, is for how long the manager may be silent before the
-// worker stops its copies.
+// FenceAnnotation of a MultiKueueCluster, and of copies that are created while it is set, is how long the manager may be silent before
+// the worker stops its copies.
 const FenceAnnotation = "muster.dev/fence"
 
 // Annotations of the Lease of a manager in a worker.
 const (
-	// QuestionAnnotation is the newest Question of the worker.
+	// QuestionAnnotation has the worker's newest Question.
 	QuestionAnnotation = "muster.dev/question"
-	// AnswerAnnotation is the Question that the manager has answered.
+	// AnswerAnnotation has the Question that the manager answered last.
 	AnswerAnnotation = "muster.dev/answer"
 )
 
 const (
-	// AskEvery is how often a worker asks whether its managers are there.
+	// AskEvery is how often a worker writes a question for each manager.
 	AskEvery = 10 * time.Second
-	// shortestFence is a few questions long; longestFence is as long as a fence can be of use.
+	// shortestFence lasts for a few questions. longestFence is the longest that is of use.
 	shortestFence = time.Minute
 	longestFence  = 24 * time.Hour
-	// freshGrace is what a process of the worker that has just begun gives the manager at least to answer it.
+	// freshGrace is the least time that a new process of the worker waits for an answer.
 	freshGrace = 30 * time.Second
-	// fenceMargin is what the manager waits in addition to the fence and the time that pods have to stop: for processes of the worker
-	// that follow each other, each of which goes on from its predecessor's last question, and for the calls that stop the job.
+	// fenceMargin is how much longer the manager waits than the fence and the grace period of the pods. It covers the calls that stop the
+	// job, and processes of the worker that follow each other, since each continues from its predecessor's last question.
 	fenceMargin = 3 * time.Minute
-	// driftShare of the fence is what two clocks may differ by at its end.
+	// driftShare: two clocks may differ by one part in driftShare of the fence at its end.
 	driftShare = 50
 )
 
-// LeaseName is that of the Lease in a worker by which the manager of the origin shows that it is there.
+// LeaseName returns the name of the Lease in a worker by which the manager with that origin shows that it runs.
 func LeaseName(origin string) string { return "muster-manager-" + origin }
 
-// ParseFence reads for how long a manager may be silent; zero is for ever.
+// ParseFence parses how long a manager may be silent. Zero means forever.
 func ParseFence(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
@@ -59,19 +59,19 @@ func ParseFence(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// Fence is by which a copy in a cluster stops itself.
+// Fence is the fence of the copy in a cluster.
 type Fence struct {
 	Cluster string `json:"cluster"`
-	// After is for how long the manager is silent by then.
+	// After is how long the manager has been silent when the copy is stopped.
 	After metav1.Duration `json:"after"`
 }
 
-// Stops is how long after the last answer to the cluster all that the fence holds has stopped, if pods have as long as grace to stop.
+// Stops returns how long after the last answer all pods of the copy have stopped, with the grace period of the pods.
 func (f *Fence) Stops(grace time.Duration) time.Duration {
 	return f.After.Duration + f.After.Duration/driftShare + fenceMargin + grace
 }
 
-// fence of the copy that the record lets be made in the cluster; zero for none.
+// fence returns the fence of a copy that may be created in the cluster, or zero.
 func (r *Record) fence(cluster string) time.Duration {
 	if r.Fence == nil || r.Fence.Cluster != cluster {
 		return 0
@@ -79,7 +79,7 @@ func (r *Record) fence(cluster string) time.Duration {
 	return r.Fence.After.Duration
 }
 
-// FenceIn is that of the copy in the cluster, as the annotation has it; empty for none.
+// FenceIn returns the annotation of the copy in the cluster, or "".
 func (r *Record) FenceIn(cluster string) string {
 	if f := r.fence(cluster); f > 0 {
 		return f.String()
@@ -87,12 +87,12 @@ func (r *Record) FenceIn(cluster string) string {
 	return ""
 }
 
-// question is what a process of a worker asks.
+// question is a question that a process of a worker writes.
 type question struct {
 	process string
-	// after is how long after its beginning it asks.
+	// after is the time from the start of the process to the question.
 	after time.Duration
-	// silent is for how long the manager had not been heard.
+	// silent is how long the manager had been silent by then.
 	silent time.Duration
 }
 
@@ -108,19 +108,19 @@ func parseQuestion(text string) (q question, ok bool) {
 	return question{parts[0], after, silent}, err == nil && wrong == nil && after >= 0 && silent >= 0
 }
 
-// Silence is what a process of a worker knows of one manager.
+// Silence is what a process of a worker has observed of one manager.
 type Silence struct {
 	process string
 	began   time.Time
-	// before is for how long the manager had been silent when the process began.
+	// before is how long the manager had been silent when the process started.
 	before time.Duration
-	// heard is when the question was asked that was answered last; zero while none was.
+	// heard is when the question that was answered last was asked. It is zero until one is answered.
 	heard time.Time
 	asked time.Time
 }
 
-// NewSilence begins to count, from the last question on the manager's Lease and its answer, which an earlier process has asked; both
-// are empty if there are none.
+// NewSilence starts to count from the question and the answer that an earlier process left on the manager's Lease. Both are empty if
+// there are none.
 func NewSilence(process, asked, answer string, now time.Time) *Silence {
 	s := &Silence{process: process, began: now}
 	if q, ok := parseQuestion(asked); ok && answer != asked {
@@ -129,7 +129,7 @@ func NewSilence(process, asked, answer string, now time.Time) *Silence {
 	return s
 }
 
-// Hear takes in the answer that is on the Lease.
+// Hear takes the answer that was read from the Lease.
 func (s *Silence) Hear(answer string) {
 	if q, ok := parseQuestion(answer); ok && q.process == s.process {
 		if at := s.began.Add(q.after); at.After(s.heard) {
@@ -138,7 +138,7 @@ func (s *Silence) Hear(answer string) {
 	}
 }
 
-// Ask is the next question, once it is time for it; empty before.
+// Ask returns the next question, or "" before it is due.
 func (s *Silence) Ask(now time.Time) string {
 	if !s.asked.IsZero() && now.Sub(s.asked) < AskEvery {
 		return ""
@@ -146,10 +146,10 @@ func (s *Silence) Ask(now time.Time) string {
 	return question{s.process, now.Sub(s.began), s.lasts(now)}.String()
 }
 
-// Asked remembers that the question has been written.
+// Asked records that the question was written.
 func (s *Silence) Asked(now time.Time) { s.asked = now }
 
-// lasts is for how long the manager has been silent.
+// lasts returns how long the manager has been silent.
 func (s *Silence) lasts(now time.Time) time.Duration {
 	if s.heard.IsZero() {
 		return s.before + now.Sub(s.began)
@@ -157,25 +157,25 @@ func (s *Silence) lasts(now time.Time) time.Duration {
 	return now.Sub(s.heard)
 }
 
-// Over reports whether a copy with the fence is to be stopped.
+// Over reports whether a copy with the fence must be stopped.
 func (s *Silence) Over(fence time.Duration, now time.Time) bool {
 	return s.lasts(now) >= fence && now.Sub(s.began) >= freshGrace
 }
 
-// Renewal is what a process of a manager knows of its Lease in one worker.
+// Renewal is what a process of a manager has observed of its Lease in one worker.
 type Renewal struct {
 	question string
-	// since is when the question was seen first.
+	// since is when the question was first read.
 	since time.Time
 	// sent is when the last answer was sent, at the latest.
 	sent time.Time
 }
 
-// NewRenewal begins: an earlier process may have answered until now.
+// NewRenewal returns the renewal of a new process. An earlier process may have answered until now.
 func NewRenewal(now time.Time) Renewal { return Renewal{sent: now} }
 
-// Answer says whether the question, read from the worker just now, is to be answered. It counts as answered from then on: the answer may
-// arrive, whether it is known to or not.
+// Answer reports whether the question, just read from the worker, must be answered. It counts as answered from then on, since the answer
+// may arrive even if its response is lost.
 func (r *Renewal) Answer(question string, now time.Time) bool {
 	if question == "" || question == r.question {
 		return false
@@ -184,10 +184,10 @@ func (r *Renewal) Answer(question string, now time.Time) bool {
 	return true
 }
 
-// Listened reports whether the worker counts the manager's silence, by the age of its last question.
+// Listened reports whether the worker counts the silence of the manager: its last question is recent.
 func (r *Renewal) Listened(now time.Time) bool {
 	return r.question != "" && now.Sub(r.since) < 3*AskEvery
 }
 
-// Silent is for how long no answer has been sent.
+// Silent returns how long no answer has been sent.
 func (r *Renewal) Silent(now time.Time) time.Duration { return now.Sub(r.sent) }

@@ -20,11 +20,11 @@ func TestParseFence(t *testing.T) {
 	}
 }
 
-// TestSilence: when a copy with a fence of 2 min is stopped, by what its worker's processes have asked and what was answered.
+// TestSilence: when a copy with a fence of 2 min is stopped, by the questions of its worker's processes and the answers.
 func TestSilence(t *testing.T) {
 	const fence = 2 * time.Minute
 	for name, c := range map[string]struct {
-		// asked and answer are on the Lease when the process p2 begins; then the answers arrive at these seconds.
+		// asked and answer are on the Lease when the process p2 starts. Answers arrive at these seconds.
 		asked, answer string
 		answers       map[int]string
 		stopped       time.Duration
@@ -101,7 +101,8 @@ func TestAManagerAnswersAQuestionOnce(t *testing.T) {
 	}
 }
 
-// TestTheManagerWaitsLongerThanAnyWorker with a fence: for its clock, its next process, and the pods.
+// TestTheManagerWaitsLongerThanAnyWorker with a fence, whose clock may drift, whose process may restart, and whose pods take time to
+// stop.
 func TestTheManagerWaitsLongerThanAnyWorker(t *testing.T) {
 	for fence, want := range map[time.Duration]time.Duration{
 		time.Minute:      4*time.Minute + 31200*time.Millisecond,

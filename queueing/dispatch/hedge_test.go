@@ -16,7 +16,7 @@ func TestParseHedge(t *testing.T) {
 	}
 }
 
-// TestSeveralClustersAreAskedAtOnce where the job says so, one after another as soon as each is known to have no copy.
+// TestSeveralClustersAreAskedAtOnce if the job has a hedge. Each is nominated as soon as a live read has found no copy in it.
 func TestSeveralClustersAreAskedAtOnce(t *testing.T) {
 	asked := func(names ...string) *Job {
 		return &Job{Open: true, Hedge: 2, Nominated: names, Record: Record{In: names, Hedge: len(names), At: noon}}
@@ -55,7 +55,7 @@ func TestSeveralClustersAreAskedAtOnce(t *testing.T) {
 	}
 }
 
-// TestTheFirstOfSeveralClustersRunsTheJob, wherever it was named, and the others lose their copies.
+// TestTheFirstOfSeveralClustersRunsTheJob, whatever the order of nomination. The other clusters lose their copies.
 func TestTheFirstOfSeveralClustersRunsTheJob(t *testing.T) {
 	j := &Job{Open: true, Hedge: 2, Nominated: []string{"a", "b"}, Record: Record{In: []string{"a", "b"}, Hedge: 2, At: noon}}
 	clusters := []Cluster{cluster("a", Copy{Gated: true}), cluster("b", Copy{Admitted: true, Reserved: true})}
@@ -68,7 +68,7 @@ func TestTheFirstOfSeveralClustersRunsTheJob(t *testing.T) {
 	}
 }
 
-// TestARecordHasThePricesOfTheClustersThatWereAsked, as far as they are known.
+// TestARecordHasThePricesOfTheClustersThatWereAsked, as far as they have a price.
 func TestARecordHasThePricesOfTheClustersThatWereAsked(t *testing.T) {
 	a, b := foreseen(cluster("a"), Launches, priced(3, 1000)), foreseen(cluster("b"), Launches, priced(4, 1000))
 	c := foreseen(cluster("c"), Fits)

@@ -9,8 +9,8 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Kept are the labels or annotations of an object of the manager that its copy has, too: what Muster keeps on its own objects is not true
-// of the copy, and the class of its priority may have another value there, or be missing.
+// Kept returns the labels or annotations of a manager's object that its copy gets, too. Muster's own describe the manager's object alone,
+// and the priority class may have another value in the worker or not exist there.
 func Kept(all map[string]string) map[string]string {
 	out := maps.Clone(all)
 	maps.DeleteFunc(out, func(key, _ string) bool {

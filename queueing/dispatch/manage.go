@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Manage says what to do for the job where Muster makes its copies itself: what Next does, and all that a manager of Kueue does
-// besides. A copy is made with a gate, and the gate taken off only of the copy that was seen: a creation whose answer was lost, or
-// that arrives late, takes nothing.
+// Manage returns the next step for a job whose copies Muster creates itself: what Next does, and all that Kueue's manager does. A copy
+// is created with a gate, and the gate is only removed from a copy that was observed: a copy whose creation was late, or whose
+// response was lost, takes nothing.
 //
 //	Nominate ──▶ Offer ──▶ Award ──▶ Commit ──▶ Follow ──▶ Finish
 //	    ▲          │         │                    │
@@ -22,25 +22,25 @@ func Manage(j *Job, clusters []Cluster, now time.Time) Step {
 		return Step{Do: Rest, Record: j.Record}
 	case j.Runs != "":
 		return follow(j, clusters, now)
-	case j.Open && len(j.Nominated) <= j.mostAsked():
+	case j.Open && len(j.Nominated) <= j.mostNominated():
 		if s, found := advance(j, clusters); found {
 			return s
 		}
 	}
 	s := Next(j, clusters, now)
 	if s.Do == Nominate {
-		s.Gone = nil // no cluster is on record any more, and a copy that arrives there late has a gate
+		s.Gone = nil // no cluster is on record any more, and a copy that is created late has a gate
 	}
 	return s
 }
 
-// keeps are the clusters whose copies the job needs.
+// keeps returns the clusters whose copies the job needs.
 func keeps(j *Job, clusters []Cluster) (out []string) {
 	switch {
 	case j.Over:
 	case j.Runs != "":
 		out = []string{j.Runs}
-	case len(j.Nominated) <= j.mostAsked():
+	case len(j.Nominated) <= j.mostNominated():
 		out = slices.Clone(j.Nominated)
 	}
 	return slices.DeleteFunc(out, func(name string) bool { return find(clusters, name).Deleted })
@@ -51,7 +51,7 @@ func index(clusters []Cluster, name string) (int, bool) {
 	return i, i >= 0
 }
 
-// strays clears the clusters that have a copy, or may have one, and must not.
+// strays clears the clusters that have, or may have, a copy that the job does not need.
 func strays(j *Job, clusters []Cluster) (s Step, found bool) {
 	s = Step{Do: Clear, Record: j.Record}
 	s.Record.In = nil
@@ -72,9 +72,9 @@ func strays(j *Job, clusters []Cluster) (s Step, found bool) {
 		case !needed && c.Connected && (held || has):
 			s.Gone = append(s.Gone, c.Name)
 			if isKept {
-				s.Record.In = append(s.Record.In, c.Name) // the next copy goes there
+				s.Record.In = append(s.Record.In, c.Name) // the next copy is created there
 			}
-		case !needed && held && (c.Stopped || c.Unawarded): // a copy that was not awarded has a gate
+		case !needed && held && (c.Stopped || c.Unawarded): // a copy without award has a gate
 			stopped = true
 		case !needed && held:
 			s.Record.In = append(s.Record.In, c.Name)
@@ -95,13 +95,13 @@ func strays(j *Job, clusters []Cluster) (s Step, found bool) {
 	return s, false
 }
 
-// replaces reports whether the copy in the cluster is not the one to award: it was made for another Workload, or with another fence
-// than is on record.
+// replaces reports whether the copy in the cluster must be replaced before the award: it was created for another Workload, or its fence
+// is not the one on record.
 func (j *Job) replaces(c *Cluster) bool {
 	return c.Copy.Stale || c.Copy.Gated && c.Copy.Fence != j.Record.fence(c.Name)
 }
 
-// advance takes on a copy that was nominated, unless it is for the workers to do something: one that may run before all others.
+// advance takes the next step for the copy of a nominated cluster that may run first. It takes none while the workers have to act.
 func advance(j *Job, clusters []Cluster) (s Step, found bool) {
 	for _, name := range j.Nominated {
 		c := find(clusters, name)
@@ -138,7 +138,7 @@ func advanceOne(j *Job, c *Cluster) (s Step, found bool) {
 	return s, true
 }
 
-// follow is a job that runs in a cluster.
+// follow returns the step for a job that runs in a cluster.
 func follow(j *Job, clusters []Cluster, now time.Time) Step {
 	c := find(clusters, j.Runs)
 	s := Step{Cluster: c.Name, Record: j.Record}

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestAJobIsLookedAtOnceItsClusterHasStoppedIt: no event tells of that, since the cluster cannot be reached.
+// TestAJobIsLookedAtOnceItsClusterHasStoppedIt: no event reports that, since the cluster is cut off.
 func TestAJobIsLookedAtOnceItsClusterHasStoppedIt(t *testing.T) {
 	stops := noon.Add(5 * time.Minute)
 	for name, change := range map[string]func(*Job){
@@ -19,7 +19,7 @@ func TestAJobIsLookedAtOnceItsClusterHasStoppedIt(t *testing.T) {
 		"it may not run":       func(j *Job) { j.Open, j.Over, j.Nominated = false, true, nil },
 		"it waits, for a name": func(j *Job) { j.Nominated, j.Record.In = nil, []string{"a"} },
 	} {
-		j := askedInA(time.Second)
+		j := nominatedInA(time.Second)
 		change(j)
 		for _, at := range []time.Time{stops, {}} {
 			if s := Manage(j, []Cluster{{Name: "a", StopsAt: at}, cluster("b")}, noon); s.Do != Rest || !s.At.Equal(at) || s.Record.Waits == "" {
@@ -31,7 +31,7 @@ func TestAJobIsLookedAtOnceItsClusterHasStoppedIt(t *testing.T) {
 
 func TestManage(t *testing.T) {
 	asked := func(change ...func(*Job)) *Job {
-		j := askedInA(time.Second)
+		j := nominatedInA(time.Second)
 		for _, c := range change {
 			c(j)
 		}

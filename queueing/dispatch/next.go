@@ -13,24 +13,24 @@ import (
 )
 
 const (
-	// settle is how long after a cluster was withdrawn the manager may still make a copy there, from what it had read before.
+	// settle is how long after a withdrawal a stock Kueue may still create a copy, since its cache lags.
 	settle = time.Second
-	// copyBound is how long a copy may take to come to the cluster that was named.
+	// copyBound is how long a copy may take to be created in a nominated cluster.
 	copyBound = 30 * time.Second
-	// quotaPatience is how long a copy may wait for quota at first, and longestPatience at most: it doubles with every try.
+	// quotaPatience is how long a copy may wait for quota at first. It doubles with every try up to longestPatience.
 	quotaPatience   = 5 * time.Second
 	longestPatience = 10 * time.Minute
 	// judgedWithin is how long a worker may take to evaluate a copy. A worker whose queueing does not run never does.
 	judgedWithin = time.Minute
-	// judgedBy is how long a worker takes to judge a copy, where what it says does not tell whether it has.
+	// judgedBy is how long a worker takes to evaluate a copy, if its status does not show whether it has.
 	judgedBy = 3 * time.Second
-	// startBound is how long a copy with quota may take to be admitted. Its worker's own bounds are shorter.
+	// startBound is how long a copy with quota may take to be admitted. The worker's own timeouts are shorter.
 	startBound = 2 * time.Hour
-	// capacityPause is how long a cluster without machines is left alone at first; it doubles with every try.
+	// capacityPause is how long a cluster without machines is not nominated. It doubles with every try.
 	capacityPause   = time.Minute
 	longestPause    = 30 * time.Minute
 	rejectionsPause = 10 * time.Minute
-	// weighAgain is how soon the prospects of a job that waits in a cluster are compared again with those in others.
+	// weighAgain is how often the prospects of a job that waits in a cluster are compared with those in other clusters.
 	weighAgain = 30 * time.Second
 )
 
@@ -40,26 +40,26 @@ type Action int
 const (
 	// Rest: nothing to do until something changes, or the step's time comes.
 	Rest Action = iota
-	// Nominate the cluster, once live reads have shown that no other has a copy.
+	// Nominate the cluster. Live reads have to show before that no other cluster has a copy.
 	Nominate
-	// Withdraw what was nominated.
+	// Withdraw the nominations.
 	Withdraw
 
-	// Where Muster makes the copies itself, there is more to do.
+	// The other actions are for copies that Muster creates itself.
 
-	// Offer makes a copy in the cluster, which may not take anything yet.
+	// Offer creates a copy with a gate in the cluster.
 	Offer
-	// Award lets the copy take quota and machines.
+	// Award removes the gate, so that the copy may take quota and machines.
 	Award
-	// Commit has it on record that the cluster runs the job.
+	// Commit records that the cluster runs the job.
 	Commit
-	// Follow has the job run in the cluster, and its status here.
+	// Follow creates the job in the cluster and copies its status to the manager.
 	Follow
-	// Finish takes over how the job ended in the cluster.
+	// Finish records how the job ended in the cluster.
 	Finish
-	// Retry gives back the admission of the job, which runs nowhere any more.
+	// Retry requeues a job that does not run in any cluster any more.
 	Retry
-	// Clear deletes the job and its copy in the clusters that are Gone.
+	// Clear deletes the job and its copy in the clusters of Gone.
 	Clear
 )
 
@@ -70,29 +70,29 @@ func (a Action) String() string {
 // Step is the next thing to do for a job.
 type Step struct {
 	Do Action
-	// Cluster that the step is about; empty for none.
+	// Cluster is the cluster of the step; empty if it has none.
 	Cluster string
-	// Record as it is to be before the step is done, or after a Clear.
+	// Record is written before the step is taken, or after a Clear.
 	Record Record
-	// Nominated are the clusters that are nominated once the step is done.
+	// Nominated are the clusters that are nominated after the step.
 	Nominated []string
-	// Gone are the clusters that must not have a copy, by a live read of each, for the step to be done.
+	// Gone are the clusters that must not have a copy. Each is read live before the step is taken.
 	Gone []string
-	// At is when to look again even if nothing changes; zero for never.
+	// At is when to decide again even if nothing changes; zero for never.
 	At time.Time
-	// Weigh: several clusters may be asked, so that their prospects decide where they are known.
+	// Weigh: several clusters could be nominated, so their prospects decide.
 	Weigh bool
-	// Message says what is waited for, or why the step is done.
+	// Message is what the job waits for, or why the step is taken.
 	Message string
 }
 
-// Next says what to do for the job. It is called again after every change.
+// Next returns the next step for the job. It is called again after every change.
 func Next(j *Job, clusters []Cluster, now time.Time) Step {
 	switch {
 	case !j.Open:
 		return Step{Do: Rest, Record: j.Record}
-	case len(j.Nominated) > j.mostAsked():
-		// By another dispatcher, which would nominate them again.
+	case len(j.Nominated) > j.mostNominated():
+		// Another dispatcher has nominated them, and would do so again.
 		return waits(Step{Do: Rest, Record: j.Record.with(j.Nominated...), Message: "several clusters are nominated, so Kueue asks them all: " +
 			"set multiKueue.dispatcherName of its configuration to " + Name})
 	case len(j.Nominated) > 0:
@@ -102,15 +102,15 @@ func Next(j *Job, clusters []Cluster, now time.Time) Step {
 	}
 }
 
-// await is a job that waits for the answers of the clusters that were asked: one, or as many as its hedge allows.
+// await returns the step for a job that waits for the answer of one cluster, or of as many as its hedge allows.
 func await(j *Job, clusters []Cluster, now time.Time) Step {
 	var s Step
 	for i, name := range j.Nominated {
 		one := *j
 		if len(j.Nominated) > 1 {
-			one.Record.Waits = "" // which is that of all
+			one.Record.Waits = "" // one.Record.Waits is for the whole job
 		}
-		of := asked(&one, name, clusters, now)
+		of := awaitOne(&one, name, clusters, now)
 		if of.Do == Withdraw {
 			of.Nominated = slices.Delete(slices.Clone(j.Nominated), i, i+1)
 			return of
@@ -144,20 +144,20 @@ func find(clusters []Cluster, name string) *Cluster {
 	return &Cluster{Name: name, Connected: true, Lacks: "its MultiKueueCluster, or its place in the MultiKueueConfig"}
 }
 
-// waits has the step's message on record: it may stay true for long.
+// waits records the step's message, since it may stay true for long.
 func waits(s Step) Step {
 	s.Record.Waits = s.Message
 	return s
 }
 
-// unreached is a job that waits for a cluster that cannot be reached: for ever, or until its fence has stopped what is there.
+// unreached returns the step for a job that waits for a cluster that is cut off, forever or until its fence has stopped the copy.
 func unreached(s Step, c *Cluster, format string) Step {
 	s.At, s.Message = c.StopsAt, fmt.Sprintf(format, c.Name)
 	return waits(s)
 }
 
-// asked is a job that waits for the answer of a cluster.
-func asked(j *Job, name string, clusters []Cluster, now time.Time) Step {
+// awaitOne returns the step for a job that waits for the answer of one cluster.
+func awaitOne(j *Job, name string, clusters []Cluster, now time.Time) Step {
 	c := find(clusters, name)
 	record := j.Record.with(j.Nominated...)
 	s := Step{Do: Rest, Record: record}
@@ -178,12 +178,12 @@ func asked(j *Job, name string, clusters []Cluster, now time.Time) Step {
 		return waits(s)
 	}
 	other := pick(record, clusters, j.Nominated, now)
-	askable := other.askable(now)
-	if refusal.Reason == NoQuota && askable {
+	eligible := other.askable(now)
+	if refusal.Reason == NoQuota && eligible {
 		s.Weigh = true
 		switch there := other.prospect; {
 		case there.starts() && record.refusal(other.best).Times == 0:
-			if bound = (time.Time{}); c.Copy.Unclear { // others have the quota here, and nothing is in its way there
+			if bound = (time.Time{}); c.Copy.Unclear { // other jobs use the quota in the manager, and nothing else blocks the copy
 				bound = j.Record.At.Add(judgedBy)
 			}
 		case !now.Before(bound) && there.outlook() == Waits && c.Prospect.compare(there) <= 0:
@@ -200,8 +200,8 @@ func asked(j *Job, name string, clusters []Cluster, now time.Time) Step {
 		refusal.Copy = c.Copy.UID
 	}
 	why := fmt.Sprintf("cluster %s does not run the job: %s", c.Name, refusal)
-	if c.Lacks == "" && c.Copy != nil && !c.Copy.Foreign && c.Copy.Changed == "" && !askable {
-		// It may come to it there sooner than anywhere else.
+	if c.Lacks == "" && c.Copy != nil && !c.Copy.Foreign && c.Copy.Changed == "" && !eligible {
+		// This cluster may admit the job sooner than any other.
 		s.At, s.Message = other.again(), why+noOther
 		return waits(s)
 	}
@@ -211,8 +211,8 @@ func asked(j *Job, name string, clusters []Cluster, now time.Time) Step {
 // noOther is why a job stays in a cluster that does not run it.
 const noOther = "; no other cluster can be asked now"
 
-// leave withdraws a cluster that was not awarded the job, and takes it off the record: a copy that is there, or comes late, has its gate,
-// and is deleted when the cluster is seen again.
+// leave withdraws a cluster that was not awarded the job, and removes it from the record. Its copy has a gate, even if it is created
+// late, and is deleted once the cluster is connected again.
 func leave(record Record, c *Cluster, now time.Time) Step {
 	why := fmt.Sprintf("cluster %s cannot be reached, and was not awarded the job", c.Name)
 	record = at(record.Refused(Refusal{Cluster: c.Name, Reason: Unreached, Message: why, At: now}), now)
@@ -220,12 +220,12 @@ func leave(record Record, c *Cluster, now time.Time) Step {
 	return Step{Do: Withdraw, Record: record, Message: why}
 }
 
-// lost tells of a cluster whose fence has stopped the job.
+// lost describes a cluster whose fence has stopped the job.
 func lost(cluster string) string {
 	return fmt.Sprintf("cluster %s cannot be reached, and by its fence has stopped what it had of the job", cluster)
 }
 
-// judge says as what the try counts from the bound on, unless the copy gets further. Its reason is empty for a copy that may run.
+// judge returns how the try counts if the copy makes no progress until the bound. Its reason is empty for a copy that is admitted.
 func judge(j *Job, c *Cluster) (r Refusal, bound time.Time) {
 	w := c.Copy
 	switch {
@@ -256,7 +256,7 @@ func (r Refusal) String() string {
 	return fmt.Sprintf("%s: %s", r.Reason, cmp.Or(r.Message, "it says no more"))
 }
 
-// choose names the next cluster, once no copy is anywhere but where it was asked.
+// choose returns the nomination of the next cluster, once no cluster has a copy that was not nominated.
 func choose(j *Job, clusters []Cluster, now time.Time) Step {
 	s := Step{Do: Rest, Record: j.Record}
 	there := map[string]bool{}
@@ -275,7 +275,7 @@ func choose(j *Job, clusters []Cluster, now time.Time) Step {
 	}
 	next := pick(j.Record, clusters, j.Nominated, now)
 	if len(there) == 1 && len(j.Nominated) == 0 {
-		// The manager lost sight of it, and cannot take it back unless it is named.
+		// The manager has lost track of this copy, and cannot use it unless it nominates the cluster.
 		for i := range clusters {
 			if c := &clusters[i]; there[c.Name] && c.Copy.Admitted && !c.Copy.Leaving {
 				return nominate(j, c, next.reached, now, "runs the job already")
@@ -306,7 +306,7 @@ func choose(j *Job, clusters []Cluster, now time.Time) Step {
 	return s
 }
 
-// nominate asks a cluster, besides those that were asked. None but them, and the one, may have a copy.
+// nominate returns the step that nominates a cluster in addition to those that are nominated. No other cluster may have a copy.
 func nominate(j *Job, c *Cluster, reached []string, now time.Time, why string) Step {
 	s := Step{Do: Nominate, Cluster: c.Name, Record: j.Record, Nominated: append(slices.Clone(j.Nominated), c.Name),
 		Message: "cluster " + c.Name + " " + why}
@@ -328,7 +328,7 @@ func nominate(j *Job, c *Cluster, reached []string, now time.Time, why string) S
 	return s
 }
 
-// fenceOf is that of the copy in a cluster, or of the next one there; nil if it has none.
+// fenceOf returns the fence of the copy in a cluster, or of the next copy there. It is nil without a fence.
 func fenceOf(c *Cluster) *Fence {
 	after := c.Fence
 	if c.Copy != nil && !c.Copy.Foreign {
@@ -340,26 +340,26 @@ func fenceOf(c *Cluster) *Fence {
 	return &Fence{Cluster: c.Name, After: metav1.Duration{Duration: after}}
 }
 
-// choice is which cluster to ask, and from when on; best is empty if there is none.
+// choice is the best cluster to nominate, and from when on. best is empty if there is none.
 type choice struct {
 	best     string
 	until    time.Time
 	prospect *Prospect
-	// several: another could be asked now as well.
+	// several: another cluster could be nominated now, too.
 	several bool
-	// look is when one that cannot be asked is looked at again; zero if events tell of all.
+	// look is when to read again a cluster that cannot be nominated; zero if events report every change.
 	look time.Time
-	// reached are the clusters that a copy of the job could be in; lacking says why others cannot be asked.
+	// reached are the clusters that a copy of the job could be in. lacking is why the others cannot be nominated.
 	reached, lacking []string
 }
 
-// again is when there may be another choice; zero if only an event brings one.
+// again is when the choice may change; zero if only an event changes it.
 func (o *choice) again() time.Time { return when.Earliest(o.until, o.look) }
 
-// askable reports whether it may be asked now.
+// askable reports whether the best cluster may be nominated now.
 func (o choice) askable(now time.Time) bool { return o.best != "" && !now.Before(o.until) }
 
-// pick chooses among the clusters other than those.
+// pick chooses among the clusters that are not in but.
 func pick(r Record, clusters []Cluster, but []string, now time.Time) (out choice) {
 	for i := range clusters {
 		c := &clusters[i]
@@ -395,8 +395,8 @@ func pick(r Record, clusters []Cluster, but []string, now time.Time) (out choice
 	return out
 }
 
-// prefers reports whether a cluster is asked before the one that is chosen so far, and earlier in the order: one that may be asked now
-// before one that is left alone for a while, then the one with the better prospect, then the one that has refused less often.
+// prefers reports whether a cluster is better than the best one so far, which comes earlier in the order of preference. The order is:
+// clusters that may be nominated now before clusters that pause, then the better prospect, then fewer refusals.
 func (o *choice) prefers(r *Record, c *Cluster, again, now time.Time) bool {
 	if now.Before(again) || now.Before(o.until) {
 		return again.Before(o.until)
@@ -404,7 +404,7 @@ func (o *choice) prefers(r *Record, c *Cluster, again, now time.Time) bool {
 	return cmp.Or(c.Prospect.compare(o.prospect), cmp.Compare(r.refusal(c.Name).Times, r.refusal(o.best).Times)) < 0
 }
 
-// PausedUntil is when the cluster may be asked again.
+// PausedUntil is when the cluster may be nominated again.
 func (r Refusal) PausedUntil() time.Time {
 	switch r.Reason {
 	case NoCapacity:
@@ -416,7 +416,7 @@ func (r Refusal) PausedUntil() time.Time {
 	}
 }
 
-// backoff doubles with every time, up to the most.
+// backoff doubles first with every time, up to most.
 func backoff(first, most time.Duration, times int) time.Duration {
 	for range times {
 		if first >= most {

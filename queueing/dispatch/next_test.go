@@ -22,7 +22,7 @@ func cut(c Cluster) Cluster {
 	return c
 }
 
-// idle is a cluster in which nothing queues.
+// idle returns the cluster with nothing that queues in it.
 func idle(c Cluster) Cluster {
 	c.Idle = "its Lease is not renewed"
 	return c
@@ -33,17 +33,17 @@ func lacks(c Cluster, what string) Cluster {
 	return c
 }
 
-// askedInA is a job for which cluster a was nominated so long ago.
-func askedInA(ago time.Duration, refusals ...Refusal) *Job {
+// nominatedInA returns a job for which cluster a was nominated so long ago.
+func nominatedInA(ago time.Duration, refusals ...Refusal) *Job {
 	return &Job{Open: true, Nominated: []string{"a"}, Record: Record{In: []string{"a"}, At: noon.Add(-ago), Refusals: refusals}}
 }
 
-// leftFrom is a job that was withdrawn from the clusters so long ago.
+// leftFrom returns a job whose nominations were withdrawn so long ago.
 func leftFrom(ago time.Duration, names []string, refusals ...Refusal) *Job {
 	return &Job{Open: true, Record: Record{In: names, At: noon.Add(-ago), Refusals: refusals}}
 }
 
-// foreseen is the cluster with a prospect.
+// foreseen returns the cluster with a prospect.
 func foreseen(c Cluster, o Outlook, more ...func(*Prospect)) Cluster {
 	c.Prospect = &Prospect{Outlook: o, Chance: 1000}
 	for _, set := range more {
@@ -77,7 +77,7 @@ func TestNext(t *testing.T) {
 		at       time.Duration
 		message  string
 		in       string
-		// weigh is told where it has to be; prospects are given only then.
+		// weigh: the step compares prospects. They are computed only then.
 		weigh bool
 	}{
 		{name: "a job that is not open is left alone", job: &Job{}, clusters: []Cluster{cluster("a")}},
@@ -98,46 +98,46 @@ func TestNext(t *testing.T) {
 		{name: "one that runs is named, so that the manager takes it back", job: leftFrom(time.Hour, []string{"b"}), clusters: []Cluster{cluster("a"), cluster("b", Copy{Admitted: true})},
 			want: Nominate, cluster: "b", gone: "a", in: "b", message: "cluster b runs the job already"},
 
-		{name: "the copy that is asked is waited for", job: askedInA(time.Minute), clusters: []Cluster{cluster("a", Copy{Reserved: true}), cluster("b")},
+		{name: "the copy that is asked is waited for", job: nominatedInA(time.Minute), clusters: []Cluster{cluster("a", Copy{Reserved: true}), cluster("b")},
 			at: startBound - time.Minute, in: "a"},
-		{name: "one of which its worker says nothing waits for a minute", job: askedInA(0), clusters: []Cluster{cluster("a", Copy{Unjudged: true}), cluster("b")},
+		{name: "one of which its worker says nothing waits for a minute", job: nominatedInA(0), clusters: []Cluster{cluster("a", Copy{Unjudged: true}), cluster("b")},
 			at: judgedWithin, in: "a"},
-		{name: "and then leaves", job: askedInA(judgedWithin), clusters: []Cluster{cluster("a", Copy{Unjudged: true}), cluster("b")}, want: Withdraw, in: "a",
+		{name: "and then leaves", job: nominatedInA(judgedWithin), clusters: []Cluster{cluster("a", Copy{Unjudged: true}), cluster("b")}, want: Withdraw, in: "a",
 			message: "Late: it has said nothing of the copy for 1m0s"},
-		{name: "where another can be asked, and it is told", job: askedInA(judgedWithin), clusters: []Cluster{cluster("a", Copy{Unjudged: true})}, in: "a",
+		{name: "where another can be asked, and it is told", job: nominatedInA(judgedWithin), clusters: []Cluster{cluster("a", Copy{Unjudged: true})}, in: "a",
 			message: "its Muster or Kueue may be down; no other cluster can be asked now"},
-		{name: "one with quota leaves a cluster where nothing queues any more", job: askedInA(0),
+		{name: "one with quota leaves a cluster where nothing queues any more", job: nominatedInA(0),
 			clusters: []Cluster{idle(cluster("a", Copy{Reserved: true})), cluster("b")}, want: Withdraw, in: "a",
 			message: "cluster a does not run the job: Late: its Lease is not renewed"},
-		{name: "so does one that is refused there", job: askedInA(0), clusters: []Cluster{idle(cluster("a", Copy{Refused: NoQuota})), cluster("b")},
+		{name: "so does one that is refused there", job: nominatedInA(0), clusters: []Cluster{idle(cluster("a", Copy{Refused: NoQuota})), cluster("b")},
 			want: Withdraw, in: "a", message: "Late: its Lease is not renewed"},
-		{name: "it stays where no other can be asked, and the reason is told", job: askedInA(0),
+		{name: "it stays where no other can be asked, and the reason is told", job: nominatedInA(0),
 			clusters: []Cluster{idle(cluster("a", Copy{Reserved: true})), idle(cluster("b"))}, in: "a",
 			message: "Late: its Lease is not renewed; no other cluster can be asked now"},
-		{name: "one that is admitted there runs on", job: askedInA(0), clusters: []Cluster{idle(cluster("a", Copy{Admitted: true})), cluster("b")}, in: "a"},
+		{name: "one that is admitted there runs on", job: nominatedInA(0), clusters: []Cluster{idle(cluster("a", Copy{Admitted: true})), cluster("b")}, in: "a"},
 		{name: "a cluster where nothing queues is not asked", job: &Job{Open: true}, clusters: []Cluster{idle(cluster("a")), cluster("b")},
 			want: Nominate, cluster: "b", gone: "a b", in: "b"},
 		{name: "though all are so", job: &Job{Open: true}, clusters: []Cluster{idle(cluster("a")), idle(cluster("b"))},
 			message: "no cluster can run the job: a does not queue: its Lease is not renewed; b does not queue"},
 
-		{name: "one that runs for ever", job: askedInA(2 * startBound), clusters: []Cluster{cluster("a", Copy{Admitted: true})}, in: "a"},
-		{name: "one that waits for quota waits a moment", job: askedInA(0), clusters: []Cluster{cluster("a", Copy{Refused: NoQuota})}, at: quotaPatience, in: "a"},
-		{name: "longer with each try", job: askedInA(0, no("a", NoQuota, time.Minute, 2)), clusters: []Cluster{cluster("a", Copy{Refused: NoQuota})},
+		{name: "one that runs for ever", job: nominatedInA(2 * startBound), clusters: []Cluster{cluster("a", Copy{Admitted: true})}, in: "a"},
+		{name: "one that waits for quota waits a moment", job: nominatedInA(0), clusters: []Cluster{cluster("a", Copy{Refused: NoQuota})}, at: quotaPatience, in: "a"},
+		{name: "longer with each try", job: nominatedInA(0, no("a", NoQuota, time.Minute, 2)), clusters: []Cluster{cluster("a", Copy{Refused: NoQuota})},
 			at: 4 * quotaPatience, in: "a"},
-		{name: "and then leaves", job: askedInA(quotaPatience), clusters: []Cluster{cluster("a", Copy{Refused: NoQuota, Message: "1 more needed"}), cluster("b")},
+		{name: "and then leaves", job: nominatedInA(quotaPatience), clusters: []Cluster{cluster("a", Copy{Refused: NoQuota, Message: "1 more needed"}), cluster("b")},
 			want: Withdraw, in: "a", message: "cluster a does not run the job: NoQuota: 1 more needed"},
-		{name: "where another can be asked", job: askedInA(quotaPatience, no("b", NoCapacity, 0, 1)), clusters: []Cluster{cluster("a", Copy{Refused: NoQuota}), cluster("b")},
+		{name: "where another can be asked", job: nominatedInA(quotaPatience, no("b", NoCapacity, 0, 1)), clusters: []Cluster{cluster("a", Copy{Refused: NoQuota}), cluster("b")},
 			in: "a", at: capacityPause, message: "no other cluster can be asked now"},
-		{name: "one without machines leaves at once", job: askedInA(0), clusters: []Cluster{cluster("a", Copy{Reserved: true, Refused: NoCapacity}), cluster("b")},
+		{name: "one without machines leaves at once", job: nominatedInA(0), clusters: []Cluster{cluster("a", Copy{Reserved: true, Refused: NoCapacity}), cluster("b")},
 			want: Withdraw, in: "a", message: "NoCapacity"},
-		{name: "a copy that does not come is not waited for", job: askedInA(copyBound), clusters: []Cluster{cluster("a")}, want: Withdraw, in: "a", message: "NoCopy"},
-		{name: "but for a while", job: askedInA(0), clusters: []Cluster{cluster("a")}, at: copyBound, in: "a"},
-		{name: "a Workload of others is in its way", job: askedInA(0), clusters: []Cluster{cluster("a", Copy{Foreign: true})}, want: Withdraw, in: "a", message: "no copy"},
-		{name: "the namespace has gone", job: askedInA(0), clusters: []Cluster{lacks(cluster("a"), "namespace team-a")}, want: Withdraw, in: "a",
+		{name: "a copy that does not come is not waited for", job: nominatedInA(copyBound), clusters: []Cluster{cluster("a")}, want: Withdraw, in: "a", message: "NoCopy"},
+		{name: "but for a while", job: nominatedInA(0), clusters: []Cluster{cluster("a")}, at: copyBound, in: "a"},
+		{name: "a Workload of others is in its way", job: nominatedInA(0), clusters: []Cluster{cluster("a", Copy{Foreign: true})}, want: Withdraw, in: "a", message: "no copy"},
+		{name: "the namespace has gone", job: nominatedInA(0), clusters: []Cluster{lacks(cluster("a"), "namespace team-a")}, want: Withdraw, in: "a",
 			message: "Rejected: it lacks namespace team-a"},
-		{name: "a cluster that was asked and cannot be reached may run the job", job: askedInA(24 * time.Hour), clusters: []Cluster{cut(cluster("a")), cluster("b")},
+		{name: "a cluster that was asked and cannot be reached may run the job", job: nominatedInA(24 * time.Hour), clusters: []Cluster{cut(cluster("a")), cluster("b")},
 			in: "a", message: "cluster a cannot be reached, and may run the job"},
-		{name: "one that was taken out runs nothing", job: askedInA(0), clusters: []Cluster{cluster("b")}, want: Withdraw, in: "a", message: "MultiKueueCluster"},
+		{name: "one that was taken out runs nothing", job: nominatedInA(0), clusters: []Cluster{cluster("b")}, want: Withdraw, in: "a", message: "MultiKueueCluster"},
 		{name: "a name that others have written comes on record", job: &Job{Open: true, Nominated: []string{"b"}, Record: Record{At: noon}},
 			clusters: []Cluster{cluster("a"), cluster("b", Copy{Reserved: true})}, in: "b", at: startBound},
 		{name: "several are another dispatcher's", job: &Job{Open: true, Nominated: []string{"a", "b"}}, clusters: []Cluster{cluster("a"), cluster("b")},
@@ -179,22 +179,22 @@ func TestNext(t *testing.T) {
 			want: Nominate, cluster: "a", gone: "a b", in: "a", weigh: true},
 		{name: "a refusal counts more than a prospect", job: leftFrom(time.Hour, []string{"a"}, no("a", NoCapacity, 0, 1)),
 			clusters: []Cluster{foreseen(cluster("a"), Fits), foreseen(cluster("b"), Waits)}, want: Nominate, cluster: "b", gone: "a b", in: "b"},
-		{name: "a job that waits for quota moves at once where it would start", job: askedInA(0),
+		{name: "a job that waits for quota moves at once where it would start", job: nominatedInA(0),
 			clusters: []Cluster{cluster("a", Copy{Refused: NoQuota}), foreseen(cluster("b"), Launches)}, want: Withdraw, in: "a",
 			message: "NoQuota", weigh: true},
-		{name: "unless its worker may not have judged it yet", job: askedInA(0),
+		{name: "unless its worker may not have judged it yet", job: nominatedInA(0),
 			clusters: []Cluster{cluster("a", Copy{Refused: NoQuota, Unclear: true}), foreseen(cluster("b"), Launches)}, at: judgedBy, in: "a",
 			weigh: true},
-		{name: "then it leaves, too", job: askedInA(judgedBy),
+		{name: "then it leaves, too", job: nominatedInA(judgedBy),
 			clusters: []Cluster{cluster("a", Copy{Refused: NoQuota, Unclear: true}), foreseen(cluster("b"), Launches)}, want: Withdraw, in: "a",
 			message: "NoQuota", weigh: true},
-		{name: "but not time and again", job: askedInA(0, no("b", NoQuota, time.Minute, 1)),
+		{name: "but not time and again", job: nominatedInA(0, no("b", NoQuota, time.Minute, 1)),
 			clusters: []Cluster{cluster("a", Copy{Refused: NoQuota}), foreseen(cluster("b"), Launches)}, at: quotaPatience, in: "a", weigh: true},
-		{name: "and keeps its place where it would wait longer elsewhere", job: askedInA(quotaPatience),
+		{name: "and keeps its place where it would wait longer elsewhere", job: nominatedInA(quotaPatience),
 			clusters: []Cluster{foreseen(cluster("a", Copy{Refused: NoQuota}), Waits, startingIn(time.Minute)),
 				foreseen(cluster("b"), Waits, startingIn(time.Hour))},
 			at: weighAgain, in: "a", message: "no other would start the job sooner", weigh: true},
-		{name: "and leaves where it would wait less", job: askedInA(quotaPatience),
+		{name: "and leaves where it would wait less", job: nominatedInA(quotaPatience),
 			clusters: []Cluster{foreseen(cluster("a", Copy{Refused: NoQuota}), Waits, startingIn(time.Hour)),
 				foreseen(cluster("b"), Waits, startingIn(time.Minute))},
 			want: Withdraw, in: "a", weigh: true},
@@ -223,10 +223,10 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestARefusalCountsOnce, also where the step that records it is repeated after a crash.
+// TestARefusalCountsOnce, even if its step is repeated after a crash.
 func TestARefusalCountsOnce(t *testing.T) {
 	clusters := []Cluster{cluster("a", Copy{UID: "1", Refused: NoCapacity}), cluster("b")}
-	j := askedInA(0)
+	j := nominatedInA(0)
 	for range 2 {
 		j.Record = Next(j, clusters, noon).Record
 	}

@@ -9,43 +9,43 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 )
 
-// Outlook is what would become of a job in a cluster, the best first.
+// Outlook is what would become of a job in a cluster. Better outlooks are smaller.
 type Outlook int
 
 const (
-	// Fits: it would start on machines that are there.
+	// Fits: it would start on existing machines.
 	Fits Outlook = iota
-	// Soon: it would wait for less time than machines take to boot.
+	// Soon: it would wait for less time than a machine takes to boot.
 	Soon
 	// Launches: it would start on machines that are launched for it.
 	Launches
-	// Preempts: it would start in place of others.
+	// Preempts: it would start after other jobs were preempted.
 	Preempts
-	// Awaits: it would get quota, and then the checks of other controllers decide.
+	// Awaits: it would get quota, and the checks of other controllers decide.
 	Awaits
-	// Unknown: the manager may not read what the worker decides by.
+	// Unknown: the manager may not read enough of the worker.
 	Unknown
 	// Waits: it would not get quota now.
 	Waits
 )
 
-// Prospect is the outlook of a job in a cluster by the manager's picture of it: advice, which the cluster is not bound by.
+// Prospect is a forecast of a job in a cluster. The cluster is not bound by it.
 type Prospect struct {
 	Outlook Outlook
-	// MicroUSDPerHour is the price of the machines that would be launched, in millionths of a USD per hour. Unpriced: some have none
-	// that is known.
+	// MicroUSDPerHour is the price of the machines that would be launched, in millionths of a USD per hour. Unpriced: some of them have
+	// no price.
 	MicroUSDPerHour int64
 	Unpriced        bool
-	// Chance is that of all launches, in thousandths.
+	// Chance is the probability that all launches succeed, in thousandths.
 	Chance int
-	// Start is when it is expected to start if it waits; zero if that is not known.
+	// Start is the estimated start of a job that waits; zero if there is no estimate.
 	Start time.Time
-	// Message says what it would wait for.
+	// Message is what the job would wait for.
 	Message string
 }
 
-// compare orders prospects by their outlook, and what would launch machines as the planner orders plans within a cluster: by the price
-// with the chance counted in. What waits is ordered by its start.
+// compare orders prospects by their outlook. Jobs that launch machines are ordered as the planner orders plans within a cluster, by price
+// divided by chance. Jobs that wait are ordered by their start.
 func (p *Prospect) compare(than *Prospect) int {
 	if p.outlook() != than.outlook() {
 		return cmp.Compare(p.outlook(), than.outlook())
@@ -63,7 +63,7 @@ func (p *Prospect) compare(than *Prospect) int {
 	}
 }
 
-// outlook of a prospect; that of none is unknown.
+// outlook returns the outlook of a prospect, or Unknown without one.
 func (p *Prospect) outlook() Outlook {
 	if p == nil {
 		return Unknown
@@ -71,10 +71,10 @@ func (p *Prospect) outlook() Outlook {
 	return p.Outlook
 }
 
-// starts reports whether the job would start in the cluster without waiting for others.
+// starts reports whether the job would start in the cluster without waiting for other jobs.
 func (p *Prospect) starts() bool { return p.outlook() == Fits || p.outlook() == Launches }
 
-// String goes on from the name of the cluster.
+// String returns what follows the name of the cluster in a message.
 func (p *Prospect) String() string {
 	switch p.outlook() {
 	case Fits:

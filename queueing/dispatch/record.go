@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Annotation of the manager's Workload has its Record.
+// Annotation of the manager's Workload holds its Record.
 const Annotation = "muster.dev/dispatch"
 
 const (
-	// OriginAnnotation of a copy is the UID of the Workload that it is of.
+	// OriginAnnotation of a copy is the UID of the manager's Workload.
 	OriginAnnotation = "muster.dev/origin-uid"
 	// ManagerAnnotation of a copy is the UID of the namespace kube-system of its manager.
 	ManagerAnnotation = "muster.dev/origin-manager"
@@ -22,19 +22,19 @@ const (
 	Gate = "muster.dev/award"
 )
 
-// ClusterUIDAnnotation of a MultiKueueCluster is the UID of the namespace kube-system of the cluster that its kubeconfig led to at first. A
-// kubeconfig that leads elsewhere later is not used: jobs may run in the first.
+// ClusterUIDAnnotation of a MultiKueueCluster is the UID of the namespace kube-system in the first cluster that its kubeconfig led to. A
+// kubeconfig that leads to another cluster later is not used, since jobs may run in the first one.
 const ClusterUIDAnnotation = "muster.dev/cluster-uid"
 
-// HedgeAnnotation of a job, and of its Workload, is how many clusters may be asked for it at once. Each of them may launch machines for
-// it, and the first that has them runs it. It is for a manager that Muster is itself: a stock Kueue that loses sight of the cluster that
-// runs a job has the job run in another one that has admitted it as well.
+// HedgeAnnotation of a job, and of its Workload, is how many clusters may be nominated for it at once. Each of them may launch machines
+// for it, and the first that has them runs it. It needs a manager that runs Muster: when a stock Kueue loses the connection to the
+// cluster that runs a job, it starts the job in another one that has admitted it.
 const HedgeAnnotation = "muster.dev/hedge"
 
-// mostHedged bounds what a typing error can cost.
+// mostHedged bounds the cost of a typing error.
 const mostHedged = 5
 
-// ParseHedge reads how many clusters may be asked at once.
+// ParseHedge parses how many clusters may be nominated at once.
 func ParseHedge(text string) (int, error) {
 	if text == "" {
 		return 1, nil
@@ -47,29 +47,29 @@ func ParseHedge(text string) (int, error) {
 	return n, nil
 }
 
-// Name is that of the dispatcher in Kueue's configuration.
+// Name is the name of the dispatcher in Kueue's configuration.
 const Name = "muster.dev/dispatcher"
 
-// Record is what a Workload says of where it has been.
+// Record is the history of a Workload's nominations.
 type Record struct {
 	// In are the clusters where a copy may be.
 	In []string `json:"in,omitempty"`
-	// Prices of the machines that clusters would have launched for the job when they were asked, in millionths of a USD per hour, as far as
-	// they were known. They are of the clusters alone that were named last.
+	// Prices of the machines that the last nominated clusters would have launched for the job, in millionths of a USD per hour, where
+	// there was a price.
 	Prices map[string]int64 `json:"prices,omitempty"`
-	// Hedge is how many clusters might be asked at once when the last was named; zero for one.
+	// Hedge is how many clusters could be nominated at once at the last nomination. Zero means one.
 	Hedge int `json:"hedge,omitempty"`
-	// Fence of the copy in the cluster that was named last; nil where it has none.
+	// Fence of the copy in the cluster that was nominated last; nil without a fence.
 	Fence *Fence `json:"fence,omitempty"`
-	// At is when the last cluster was named or withdrawn.
+	// At is the time of the last nomination or withdrawal.
 	At time.Time `json:"at,omitzero"`
 	// Waits is why the job waits for longer than a moment; empty if it does not.
 	Waits string `json:"waits,omitempty"`
-	// Refusals are the last of each cluster.
+	// Refusals has the last refusal of each cluster.
 	Refusals []Refusal `json:"refusals,omitempty"`
 }
 
-// Refusal is the end of a try.
+// Refusal is the result of a try.
 type Refusal struct {
 	Cluster string    `json:"cluster"`
 	Reason  Reason    `json:"reason"`
@@ -77,7 +77,7 @@ type Refusal struct {
 	At      time.Time `json:"at"`
 	// Times counts the refusals of the cluster.
 	Times int `json:"times"`
-	// Copy is the one that was refused: a step that is repeated counts once.
+	// Copy is the refused copy, so that a repeated step counts once.
 	Copy types.UID `json:"copy,omitempty"`
 }
 
@@ -85,12 +85,12 @@ type Refusal struct {
 func (r *Record) Encode() string {
 	out, err := json.Marshal(r)
 	if err != nil {
-		panic(fmt.Sprintf("a record of clusters cannot be marshalled: %v", err)) // plain values: cannot happen
+		panic(fmt.Sprintf("a record of clusters cannot be marshalled: %v", err)) // plain values always marshal
 	}
 	return string(out)
 }
 
-// DecodeRecord reads what Encode has rendered; an empty text is a job that has been nowhere.
+// DecodeRecord parses what Encode returned. An empty text is a job without nominations.
 func DecodeRecord(text string) (r Record, err error) {
 	if text == "" {
 		return r, nil
@@ -101,7 +101,7 @@ func DecodeRecord(text string) (r Record, err error) {
 	return r, nil
 }
 
-// priced is the record with the price by a prospect of a cluster, and those of the others that were named.
+// priced returns the record with the price of the prospect in a cluster, and the prices of the other nominated clusters.
 func (r Record) priced(cluster string, p *Prospect, others []string) Record {
 	prices := map[string]int64{}
 	for _, name := range others {
@@ -118,7 +118,7 @@ func (r Record) priced(cluster string, p *Prospect, others []string) Record {
 	return r
 }
 
-// refusal is the last of the cluster; its Times is zero without.
+// refusal returns the last refusal of the cluster. Its Times is zero if there is none.
 func (r *Record) refusal(cluster string) (out Refusal) {
 	if i := slices.IndexFunc(r.Refusals, func(f Refusal) bool { return f.Cluster == cluster }); i >= 0 {
 		out = r.Refusals[i]
@@ -126,7 +126,7 @@ func (r *Record) refusal(cluster string) (out Refusal) {
 	return out
 }
 
-// with is the record with the clusters among those that may have a copy.
+// with returns the record with the clusters added to those that may have a copy.
 func (r Record) with(clusters ...string) Record {
 	r.In = slices.Clone(r.In)
 	for _, c := range clusters {
@@ -137,7 +137,7 @@ func (r Record) with(clusters ...string) Record {
 	return r
 }
 
-// Refused is the record with one more refusal.
+// Refused returns the record with one more refusal.
 func (r Record) Refused(f Refusal) Record {
 	last := r.refusal(f.Cluster)
 	if last.Times > 0 && f.Copy != "" && last.Copy == f.Copy {

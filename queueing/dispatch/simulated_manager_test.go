@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// reconcile is Kueue's reconciler of a Workload with a MultiKueue check, as its source has it: it sees its own API server through a
-// cache, and the workers by live reads.
+// reconcile models Kueue's reconciler of a Workload with a MultiKueue check, after its source: it reads its own API server through a
+// cache, and the workers live.
 func (w *world) reconcile(v version) {
 	reached := func(x *worker) bool { return !w.now.Before(x.cutUntil) }
 	if !v.quota {
@@ -67,7 +67,7 @@ func (w *world) retry(v version, why string) {
 	}
 }
 
-// synchronize makes the copies of the clusters that are nominated, and deletes the others.
+// synchronize creates the copies in nominated clusters, and deletes the others.
 func (w *world) synchronize(v version) {
 	for _, x := range w.workers {
 		cut := w.now.Before(x.cutUntil)
@@ -93,8 +93,8 @@ func (w *world) synchronize(v version) {
 	}
 }
 
-// dispatch is the dispatcher: Next decides, on what caches show; reads of the workers before a nomination are live; each write may
-// be the last before a crash.
+// dispatch models the dispatcher. Next decides by the caches, the workers are read live before a nomination, and each write may be the
+// last before a crash.
 func (w *world) dispatch(v version) (s Step, is outcome) {
 	j, err := w.job(v)
 	if err != nil {
@@ -114,26 +114,26 @@ func (w *world) patch(change func(*version)) {
 	w.muster.wrote = w.manager.number
 }
 
-// rests has it on record why the job waits.
+// rests records why the job waits.
 func (w *world) rests(v version, s Step) {
 	if record, _ := w.decode(v.record); record.Waits != s.Record.Waits && v.number == w.manager.number {
 		w.patch(func(v *version) { v.record = s.Record.Encode() })
 	}
 }
 
-// How clusters are looked at.
-type look int
+// reading is how the clusters are read.
+type reading int
 
 const (
-	// weighed: as caches show them, with their prospects.
-	weighed look = iota
-	// asCached: as caches show them; asIs: as they are.
+	// weighed: from caches, with their prospects.
+	weighed reading = iota
+	// asCached: from caches; asIs: live.
 	asCached
 	asIs
 )
 
-// clusters are those of the dispatcher, by how they are looked at.
-func (w *world) clusters(record *Record, as look) (out []Cluster) {
+// clusters returns the clusters for the dispatcher, read in the given way.
+func (w *world) clusters(record *Record, as reading) (out []Cluster) {
 	generation := w.cached().generation
 	if as == asIs {
 		generation = w.manager.generation
@@ -195,7 +195,7 @@ func (w *world) clusters(record *Record, as look) (out []Cluster) {
 	return out
 }
 
-// prospect is what the manager's picture of the worker says: nothing, what is true, or anything.
+// prospect returns a forecast of the worker: none, a correct one, or any other.
 func (w *world) prospect(x *worker) *Prospect {
 	switch w.random.IntN(4) {
 	case 0:
@@ -213,7 +213,7 @@ func (w *world) prospect(x *worker) *Prospect {
 	}
 }
 
-// name carries out the naming and withdrawing of clusters.
+// name executes a nomination or a withdrawal.
 func (w *world) name(v version, s Step) outcome {
 	for _, name := range s.Gone {
 		switch x := w.worker(name); {
@@ -258,11 +258,11 @@ func (w *world) name(v version, s Step) outcome {
 	return goesOn
 }
 
-// manage is Muster as the manager: Manage decides, on what caches show. What is sent to a worker may arrive much later, also when the
-// process that has sent it is dead.
+// manage models Muster as the manager. Manage decides by the caches. A call to a worker may arrive much later, even after the process
+// that made it has ended.
 func (w *world) manage(v version) (s Step, is outcome) {
 	if v.number < w.muster.wrote {
-		return s, done // what it has written comes as an event
+		return s, done // its own write will arrive as an event
 	}
 	j, err := w.job(v)
 	if err != nil {
@@ -352,7 +352,7 @@ func (w *world) manage(v version) (s Step, is outcome) {
 	return s, done
 }
 
-// callTimeout is after how long a call to a worker is given up.
+// callTimeout is the timeout of a call to a worker.
 const callTimeout = 5 * time.Second
 
 // offer creates the copy.
@@ -385,14 +385,14 @@ func (w *world) offer(x *worker, s Step) outcome {
 	return goesOn
 }
 
-// late is how long something takes to arrive. Some take long, and some of these outlive the process that has sent them.
+// late returns how long a call takes to arrive. Some take long, and some of these outlive the process that made them.
 func (w *world) late(what string) time.Duration {
 	takes := w.within(500 * time.Millisecond)
 	if w.chance(10) {
 		w.seen[what]++
 		takes = w.within(90 * time.Second)
 	}
-	w.muster.again = w.now.Add(min(takes, 5*time.Second)) // after which the call is given up
+	w.muster.again = w.now.Add(min(takes, 5*time.Second)) // the call times out after that
 	if w.chance(10) {
 		w.crash()
 	}
@@ -412,7 +412,7 @@ func (w *world) clear(v version, s Step, clusters []Cluster, reached func(*worke
 				w.delete(x)
 			}
 		case find(clusters, name).Copy != nil:
-			record.In, is = append(record.In, name), leaving // for all that its cache shows
+			record.In, is = append(record.In, name), leaving // all that its cache can show
 		}
 	}
 	if before, _ := w.decode(v.record); len(record.In) != len(before.In) {

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// connectionChanged wakes the dispatcher, if the job is one that waits for a cluster.
+// connectionChanged wakes the dispatcher if the job waits for a cluster.
 func (w *world) connectionChanged() {
 	if v := w.cached(); v.quota && v.cluster == "" || w.managed && (v.quota || v.record != "") {
 		w.wake(w.now)
 	}
 }
 
-// act lets an actor have its turn, on a picture that is late by up to the lag.
+// act runs an actor on a state that is old by up to the lag.
 func (w *world) act(a *actor, lag time.Duration, turn func(seen version)) {
 	if w.now.Before(a.again) {
 		return
@@ -23,7 +23,7 @@ func (w *world) act(a *actor, lag time.Duration, turn func(seen version)) {
 	turn(w.lastOf(func(v version) bool { return !v.at.After(seen) }))
 }
 
-// cached is the manager's Workload as the dispatcher's cache has it.
+// cached returns the manager's Workload from the dispatcher's cache.
 func (w *world) cached() version {
 	return w.lastOf(func(v version) bool { return !v.shown.After(w.now) })
 }
@@ -36,25 +36,25 @@ func (w *world) lastOf(is func(version) bool) version {
 	}
 }
 
-// wake has the dispatcher look at the job at that time.
+// wake requeues the job at that time.
 func (w *world) wake(at time.Time) { w.muster.wakes = append(w.muster.wakes, at) }
 
-// outcome is what became of a step of the dispatcher, as its controller tells its queue.
+// outcome is the result of a step, which decides when the job is requeued.
 type outcome int
 
 const (
-	// done: it looks again at the step's time, or once something happens.
+	// done: requeue at the step's time. Events may come earlier.
 	done outcome = iota
-	// goesOn: what it has written is known, so that it takes the next step at once.
+	// goesOn: the written version is known, so that the next step follows at once.
 	goesOn
-	// notAsSeen: what was decided on is not how it is; leaving: it waits for a deletion.
+	// notAsSeen: a live read showed another state. leaving: a deletion is not finished.
 	notAsSeen
 	leaving
-	// failed: a call has, and the more often the longer it waits.
+	// failed: a call has failed. Retries back off.
 	failed
 )
 
-// wakeful lets the dispatcher have its turn if something has woken it. Otherwise it must have a reason to sleep.
+// wakeful runs the dispatcher if an event or a timer is due. Otherwise it verifies that there was nothing to do.
 func (w *world) wakeful(turn func(version) (Step, outcome), decide func(*Job, []Cluster, time.Time) Step) {
 	a := &w.muster
 	if w.now.Before(a.again) {
@@ -98,12 +98,12 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// oversleeps is for how long the dispatcher may sleep though the job could go on: what is known of prospects comes without an event.
+// oversleeps is how long the dispatcher may sleep although the job could go on, since changes of prospects have no event.
 const oversleeps = weighAgain + 2*time.Second
 
-// sleeps judges whether the dispatcher may: unless what it knows is not true any more, there is nothing to do for the job.
+// sleeps verifies that the dispatcher may sleep: unless its caches are stale, there is nothing to do for the job.
 func (w *world) sleeps(decide func(*Job, []Cluster, time.Time) Step) {
-	step := func(v version, as look) Step {
+	step := func(v version, as reading) Step {
 		j, err := w.job(v)
 		if err != nil {
 			w.wrong = err.Error()
@@ -131,7 +131,7 @@ func (w *world) sleeps(decide func(*Job, []Cluster, time.Time) Step) {
 	}
 }
 
-// hearsNothing reports whether the watch of a cluster stalls that the step is about.
+// hearsNothing reports whether the watch of a cluster of the step stalls.
 func (w *world) hearsNothing(s *Step) bool {
 	return slices.ContainsFunc(w.workers, func(x *worker) bool {
 		about := x.name == s.Cluster || slices.Contains(s.Gone, x.name) || slices.Contains(w.manager.nominated, x.name)
@@ -139,7 +139,7 @@ func (w *world) hearsNothing(s *Step) bool {
 	})
 }
 
-// job is what a version of the Workload says.
+// job returns the Job of a version of the Workload.
 func (w *world) job(v version) (*Job, error) {
 	record, err := w.decode(v.record)
 	return &Job{

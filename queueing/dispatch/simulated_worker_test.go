@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// listener is the process of a worker that stops copies, and the manager's Lease.
+// listener is the process of a worker that stops copies, with the manager's Lease.
 type listener struct {
 	process          int
 	silence          *Silence
@@ -23,14 +23,14 @@ type lateAnswer struct {
 	text string
 }
 
-// skewed is a time as a clock that is wrong has it.
+// skewed returns the time of a clock that is wrong.
 func (w *world) skewed(by time.Duration) time.Time { return w.now.Add(by) }
 
 func (w *world) skew() time.Duration { return w.within(10*time.Minute) - 5*time.Minute }
 
 const simulatedFence = 2 * time.Minute
 
-// listen is the worker's side of the fence.
+// listen models the worker's side of the fence.
 func (w *world) listen(x *worker) {
 	l := &x.listener
 	l.late = slices.DeleteFunc(l.late, func(a lateAnswer) bool {
@@ -69,12 +69,12 @@ func (w *world) listen(x *worker) {
 		w.note("%s stops the copy by its fence", x.name)
 		c.inactive, c.stops = true, w.now.Add(w.within(time.Minute))
 		c.Reserved, c.Admitted, c.Refused = false, false, Rejected
-		w.tell(x)
+		w.updateCaches(x)
 	}
 }
 
-// renew is the manager's side of the fence: it reads the questions live, and what it answers may arrive late. A process that begins does
-// so on a machine with another clock.
+// renew models the manager's side of the fence. It reads the questions live, and its answers may arrive late. Each process starts on a
+// machine with another clock.
 func (w *world) renew() {
 	switch {
 	case w.now.Before(w.muster.begins):
@@ -114,30 +114,30 @@ type award struct {
 	uid types.UID
 }
 
-// toldCopy is what the dispatcher's cache has of a copy from then on.
-type toldCopy struct {
+// cachedCopy is a copy that arrives in the dispatcher's cache at a time.
+type cachedCopy struct {
 	at         time.Time
 	copy       *Copy
 	generation int
 }
 
-// remote is a copy with the machines behind it.
+// remote is a copy and its machines.
 type remote struct {
 	Copy
-	// since is when it came to its state; goesAt is when it is gone once it is leaving.
+	// since is when it came to its state. goesAt is when its deletion ends.
 	since, goesAt time.Time
 	spends        bool
-	// hasJob: the job was made there.
+	// hasJob: the job was created there.
 	hasJob bool
-	// generation of the Workload that it is of.
+	// generation of its Workload.
 	generation int
 	// inactive: the fence has stopped it, and its pods have stopped by then.
 	inactive bool
 	stops    time.Time
 }
 
-// bury has a worker be gone for good, with all that it ran, and its MultiKueueCluster deleted.
-func (w *world) bury(x *worker) {
+// declareDead removes a worker for good, with all that it ran, and deletes its MultiKueueCluster.
+func (w *world) declareDead(x *worker) {
 	w.seen["declared dead"]++
 	w.note("%s is gone, and declared dead", x.name)
 	w.ended = nil
@@ -145,7 +145,7 @@ func (w *world) bury(x *worker) {
 	w.connectionChanged()
 }
 
-// connect is how the dispatcher asks a worker now and then whether it is there.
+// connect models how the dispatcher polls a worker.
 func (w *world) connect(x *worker) {
 	if !x.queueless.IsZero() && !w.now.Before(x.queueless) {
 		x.queueless = time.Time{}
@@ -170,13 +170,13 @@ func (w *world) connect(x *worker) {
 	case !x.deleted:
 	case up && x.copy == nil && len(x.arrives) == 0:
 		w.seen["cleared after that"]++
-		w.bury(x)
+		w.declareDead(x)
 	case !up && w.now.Sub(x.lostSince) >= time.Minute:
-		w.bury(x)
+		w.declareDead(x)
 	}
 }
 
-// work is what a worker does with its copy.
+// work models what a worker does with its copy.
 func (w *world) work(x *worker) {
 	x.arrives = slices.DeleteFunc(x.arrives, func(a arrival) bool {
 		if w.now.Before(a.at) {
@@ -190,7 +190,7 @@ func (w *world) work(x *worker) {
 				x.made, x.madeAt = new(x.copy.Copy), w.now
 			}
 			w.note("a copy is made in %s", x.name)
-			w.tell(x)
+			w.updateCaches(x)
 		}
 		return true
 	})
@@ -202,7 +202,7 @@ func (w *world) work(x *worker) {
 		if c != nil && c.UID == a.uid && c.Gated {
 			c.Gated, c.Unjudged, c.since = false, true, w.now
 			w.note("the copy in %s is awarded", x.name)
-			w.tell(x)
+			w.updateCaches(x)
 		}
 		return true
 	})
@@ -215,7 +215,7 @@ func (w *world) work(x *worker) {
 	case c.Leaving && !w.now.Before(c.goesAt):
 		w.note("the copy in %s is gone", x.name)
 		x.copy = nil
-		w.tell(x)
+		w.updateCaches(x)
 		return
 	case c.Leaving || c.Finished || w.now.Before(x.hangsUntil):
 		return
@@ -252,23 +252,23 @@ func (w *world) work(x *worker) {
 	c.Unjudged = c.Unjudged && !c.Reserved && c.Refused == ""
 	if *c != before {
 		w.note("%s: reserved %t, admitted %t, finished %t, refused %q", x.name, c.Reserved, c.Admitted, c.Finished, c.Refused)
-		w.tell(x)
+		w.updateCaches(x)
 	}
 }
 
 func (w *world) stop(x *worker, why Reason) {
 	x.copy.Reserved, x.copy.Admitted, x.copy.Held, x.copy.Refused, x.copy.since = false, false, false, why, w.now
 	w.note("%s: refused %q", x.name, why)
-	w.tell(x)
+	w.updateCaches(x)
 }
 
 func (w *world) delete(x *worker) {
 	x.copy.Leaving, x.copy.goesAt = true, w.now.Add(w.within(3*time.Second))
-	w.tell(x)
+	w.updateCaches(x)
 }
 
-// tell has caches learn of the copy some time later.
-func (w *world) tell(x *worker) {
+// updateCaches updates the caches some time after the copy has changed.
+func (w *world) updateCaches(x *worker) {
 	var c *Copy
 	generation := 0
 	if x.copy != nil {
@@ -282,6 +282,6 @@ func (w *world) tell(x *worker) {
 	if n := len(x.told); n > 0 && at.Before(x.told[n-1].at) {
 		at = x.told[n-1].at
 	}
-	x.told = append(x.told, toldCopy{at, c, generation})
+	x.told = append(x.told, cachedCopy{at, c, generation})
 	w.wake(at)
 }

@@ -17,10 +17,10 @@ var (
 	replay = flag.Int64("world", -1, "simulate the random world of this seed alone, and print what happens in it with -v")
 )
 
-// TestOneClusterSpends: workers that provision, refuse, evict and finish, a manager, which is a stock Kueue or Muster itself, and a
-// dispatcher that crashes between any two of its writes, behind caches that lag and networks that break one way and come back. No two
-// workers ever have machines for the job, and it runs in the end if any of them is whole. The dispatcher looks at the job only where an
-// event or a time of its own has it do so, and never sleeps while the job could go on.
+// TestOneClusterSpends: workers provision, refuse, evict and finish. The manager is a stock Kueue or Muster. The dispatcher crashes
+// between any two writes, its caches lag, and connections break in one direction and come back. Two workers never have machines for the
+// job, and it finishes if any worker is healthy. The dispatcher reads the job only after an event or at a time that it has set, and it
+// never sleeps while the job could go on.
 func TestOneClusterSpends(t *testing.T) {
 	t.Run("kueue", func(t *testing.T) {
 		simulate(t, false, "crash", "cut", "refused", "evicted", "by hand", "answer lost", "stale create", "stalled", "manager evicts",
@@ -36,13 +36,13 @@ func TestOneClusterSpends(t *testing.T) {
 	})
 }
 
-// TestHedgedClustersSpend: where a job asks for two clusters at once, they may both have machines for it, and never three.
+// TestHedgedClustersSpend: a job with a hedge of two may have machines in two clusters, and never in three.
 func TestHedgedClustersSpend(t *testing.T) {
 	simulate(t, true, "hedged", "the second was sooner", "crash", "cut", "refused", "evicted", "stalled", "manager evicts")
 }
 
-// TestOneClusterSpendsBehindFences: workers are cut off for longer than their fence, their processes and the manager's end and begin
-// with other clocks, and what the manager has sent arrives late. The job is never in two workers, and moves from one that is cut off.
+// TestOneClusterSpendsBehindFences: workers are cut off for longer than their fence, processes restart with other clocks, and the
+// manager's calls arrive late. The job is never in two workers, and it leaves a worker that is cut off.
 func TestOneClusterSpendsBehindFences(t *testing.T) {
 	simulate(t, true, "cut for long", "worker restarts", "crash", "late answer", "late create", "late award", "stopped by its fence",
 		"moved behind a fence", "forgiven")
@@ -97,30 +97,30 @@ const tick = 50 * time.Millisecond
 type world struct {
 	random *rand.Rand
 	now    time.Time
-	// managed: Muster makes the copies, not Kueue.
+	// managed: Muster creates the copies, not Kueue.
 	managed bool
 	// fenced: the workers stop the copies of a manager that is silent.
 	fenced bool
-	// hedge is how many clusters the job asks for at once; zero for one.
+	// hedge is the hedge of the job. Zero means one.
 	hedge int
-	// manager is the Workload as the manager's API server has it; history has its versions with their times, for caches that lag.
+	// manager is the Workload in the manager's API server. history has its versions with their times, for caches that lag.
 	manager version
 	history []version
 	workers []*worker
 	kueue   actor
 	muster  actor
-	// finished: the job is known to have ended, since endedAt. ttl is how long its Workload stays then.
+	// finished: the job has ended in the manager, since endedAt. ttl is how long its Workload is kept then.
 	finished bool
 	endedAt  time.Time
 	ttl      time.Duration
-	// runs is for how many ticks the job does on average, while the world is not calm.
+	// runs is the average length of a run in ticks, while there are faults.
 	runs int
-	// ended is the copy that has run, unless something has happened since for which the job may run again.
+	// ended is the copy that has finished, unless something has happened since that allows the job to run again.
 	ended *remote
 	moves int
 	calm  bool
 
-	// record is what the text was decoded to last.
+	// record is the last decoded record.
 	record Record
 	text   string
 
@@ -130,11 +130,11 @@ type world struct {
 	next  int
 }
 
-// version is what the manager's Workload says.
+// version is a version of the manager's Workload.
 type version struct {
 	number int
 	at     time.Time
-	// generation counts the Workloads that there were; deleted: it waits for its finalizer.
+	// generation counts the Workloads so far. deleted: it still has a finalizer.
 	generation int
 	deleted    bool
 	finished   bool
@@ -150,46 +150,47 @@ type version struct {
 // worker is a cluster with at most one copy.
 type worker struct {
 	name string
-	// cut from the manager until then; lossy: requests arrive, their answers do not.
+	// The worker is cut off from the manager until then. lossy: requests arrive, and responses do not.
 	cutUntil time.Time
 	lossy    bool
 	// quiet: nothing else happens to its copy meanwhile.
 	quiet bool
-	// connected: it answered when the dispatcher asked last, which it does again then.
+	// connected: the last poll of the dispatcher succeeded. The next poll is at asks.
 	connected bool
 	asks      time.Time
-	// In its API server there is no LocalQueue, a Workload of the job's name that is no copy, or a webhook that refuses copies, until then.
+	// Until then, its API server has no LocalQueue, has another Workload of the job's name, or has a webhook that refuses copies.
 	queueless, foreignUntil, refusesUntil time.Time
-	// foreign and refused are when the dispatcher found out by a call.
+	// foreign and refused are when a call of the dispatcher found that.
 	foreign, refused time.Time
-	// made is what the dispatcher has made and not seen yet, since then.
+	// made is the copy that the dispatcher has created and not observed yet, since then.
 	made   *Copy
 	madeAt time.Time
-	// Its API server refuses the job, by a policy there, until then.
+	// Until then, a policy in its API server refuses the job.
 	refusesJobsUntil time.Time
-	// The Secret of its kubeconfig has that of another cluster until then.
+	// Until then, the Secret of its kubeconfig has that of another cluster.
 	swappedUntil time.Time
 	// hangsUntil is until when its Muster does nothing, since hangsSince. idle: the dispatcher has noticed.
 	hangsSince, hangsUntil time.Time
 	idle                   bool
-	// deleted: its MultiKueueCluster is, which its finalizer keeps. lostSince is since when the dispatcher's process does not reach it.
+	// deleted: its MultiKueueCluster is deleted, but has its finalizer. lostSince is since when the dispatcher's process does not reach
+	// it.
 	deleted   bool
 	lostSince time.Time
-	// has no machines, or no quota, until then.
+	// The worker has no machines, or no quota, until then.
 	dryUntil, fullUntil time.Time
 	copy                *remote
-	// arrives is when copies are made whose creation is under way.
+	// arrives are creations of copies that are under way.
 	arrives []arrival
-	// awards are when the gate is taken off the copy of that UID.
+	// awards are the removals of gates that are under way.
 	awards []award
 	// listener is the worker's side of its fence, renewal the manager's.
 	listener listener
 	renewal  Renewal
 	asked    time.Time
-	// stalledUntil is until when nothing is heard of its copies.
+	// stalledUntil is until when its watch delivers nothing.
 	stalledUntil time.Time
-	// told is the copy as caches see it, at its time.
-	told []toldCopy
+	// told are the copies that arrive in caches, with their times.
+	told []cachedCopy
 }
 
 func (w *world) crash() {
@@ -197,7 +198,7 @@ func (w *world) crash() {
 	w.note("muster crashes")
 	w.muster.again = w.now.Add(w.within(20 * time.Second))
 	w.muster.begins = w.muster.again
-	// The next process lists all Workloads, here and there.
+	// The next process lists all Workloads of the manager and the workers.
 	w.muster.wakes, w.muster.failed, w.muster.wrote, w.muster.named = []time.Time{w.muster.again}, 0, 0, map[string]bool{}
 	for i := range w.history {
 		w.history[i].shown = when.Earliest(w.history[i].shown, w.muster.again)
@@ -211,22 +212,22 @@ func (w *world) crash() {
 	}
 }
 
-// actor is a process that acts on what it saw some time ago: Kueue now and then, the dispatcher where something wakes it.
+// actor is a process that acts on an old state: Kueue now and then, the dispatcher when it is woken.
 type actor struct {
 	again time.Time
-	// wakes are when events that have come and times that it has set have it look at the job.
+	// wakes are the times at which events and timers requeue the job.
 	wakes []time.Time
-	// failed counts the calls in a row that have: the longer, the more of them there are, it waits for the next.
+	// failed counts the failed calls in a row, for the backoff.
 	failed int
-	// wrote is the version that it has written last.
+	// wrote is the last version that it has written.
 	wrote int
-	// could is since when it sleeps though the job could go on, as was judged last.
+	// could is since when it sleeps although the job could go on, as judged last.
 	could, judged time.Time
-	// skew is by how much its clock is wrong, and changes with each process.
+	// skew is the error of its clock. It changes with each process.
 	skew time.Duration
-	// begins is when its next process does; zero while one runs.
+	// begins is when its next process starts; zero while one runs.
 	begins time.Time
-	// named are the clusters that its process has named, and not awarded since.
+	// named are the clusters that its process has nominated, and not awarded since.
 	named map[string]bool
 }
 
@@ -255,14 +256,14 @@ func (w *world) trace(whole bool) string {
 	return strings.Join(lines, "\n")
 }
 
-// chance happens once in so many ticks on average; no mishaps any more once the world is calm.
+// chance is true once in so many ticks on average, and never once the faults are over.
 func (w *world) chance(ticks int) bool { return !w.calm && w.random.IntN(ticks) == 0 }
 
 func (w *world) within(most time.Duration) time.Duration {
 	return time.Duration(w.random.Int64N(int64(most)))
 }
 
-// lasts is for how long there are mishaps.
+// lasts returns how long there are faults.
 func (w *world) lasts() time.Duration {
 	if w.fenced {
 		return 40 * time.Minute
@@ -270,7 +271,7 @@ func (w *world) lasts() time.Duration {
 	return 20 * time.Minute
 }
 
-// run lets everything happen for some minutes, and then gives the job time to end.
+// run simulates some minutes with faults, and then gives the job time to finish.
 func (w *world) run() {
 	lasting := w.lasts()
 	for end := noon.Add(4*time.Hour + lasting); w.now.Before(end) && w.wrong == "" && !w.over(); w.now = w.now.Add(tick) {
@@ -307,7 +308,7 @@ func (w *world) run() {
 	}
 }
 
-// over reports whether the job has ended, and nothing of it is left in any worker.
+// over reports whether the job has finished, and no worker has anything of it.
 func (w *world) over() bool {
 	record, _ := w.decode(w.manager.record)
 	return w.finished && (!w.managed || len(record.In) == 0 && !slices.ContainsFunc(w.workers, func(x *worker) bool {
@@ -315,7 +316,7 @@ func (w *world) over() bool {
 	}))
 }
 
-// judge: machines for the job are in one worker at most, or in as many as it asks for.
+// judge verifies that at most one worker has machines for the job, or as many as its hedge allows.
 func (w *world) judge() {
 	var spend []string
 	for _, x := range w.workers {
@@ -337,7 +338,7 @@ func (w *world) judge() {
 	}
 }
 
-// mishap is what comes unplanned.
+// mishap injects a fault.
 func (w *world) mishap() {
 	for _, x := range w.workers {
 		switch {
@@ -371,7 +372,7 @@ func (w *world) mishap() {
 			x.refusesUntil = w.now.Add(w.within(5 * time.Minute))
 			w.note("%s refuses copies until %.2fs", x.name, x.refusesUntil.Sub(noon).Seconds())
 		case w.remaining() > 2 && w.chance(40000):
-			w.bury(x)
+			w.declareDead(x)
 			return
 		case w.managed && w.chance(8000):
 			w.swap(x)
@@ -391,12 +392,12 @@ func (w *world) mishap() {
 			w.seen["hangs"]++
 			w.note("nothing queues in %s until %.2fs", x.name, x.hangsUntil.Sub(noon).Seconds())
 		case w.managed && w.chance(15000):
-			// Its MultiKueueCluster leads to another cluster until an admin has said that it is meant.
+			// Its MultiKueueCluster leads to another cluster until an admin confirms it.
 			w.seen["wiped"]++
 			w.note("%s is wiped", x.name)
 			x.copy, x.arrives, x.awards, w.ended = nil, nil, nil, nil
 			x.cutUntil, x.lossy = later(x.cutUntil, w.now.Add(w.within(3*time.Minute))), false
-			w.tell(x)
+			w.updateCaches(x)
 		case x.quiet && w.now.Before(x.cutUntil):
 		case w.chance(3000) && x.copy != nil && !x.copy.Leaving:
 			w.seen["by hand"]++
@@ -407,7 +408,7 @@ func (w *world) mishap() {
 			w.seen["edited"]++
 			w.note("the copy in %s is edited", x.name)
 			x.copy.Changed, w.ended = "its queue is another one", nil
-			w.tell(x)
+			w.updateCaches(x)
 		case w.chance(3000) && x.copy != nil && x.copy.Reserved && !x.copy.Admitted && !x.copy.Leaving:
 			w.seen["rejected"]++
 			w.stop(x, Rejected)
@@ -450,7 +451,7 @@ func (w *world) mishap() {
 	}
 }
 
-// swap has the Secrets of a worker and of another one swapped for a while. The dispatcher uses neither, since they lead elsewhere than
+// swap swaps the Secrets of a worker and of another one for a while. The dispatcher uses neither, since they lead to another cluster than
 // before.
 func (w *world) swap(x *worker) {
 	y := w.workers[w.random.IntN(len(w.workers))]
@@ -463,7 +464,7 @@ func (w *world) swap(x *worker) {
 	w.note("the kubeconfigs of %s and %s are swapped until %.2fs", x.name, y.name, x.swappedUntil.Sub(noon).Seconds())
 }
 
-// remaining is how many workers have a MultiKueueCluster that was not deleted.
+// remaining returns how many workers have a MultiKueueCluster that is not deleted.
 func (w *world) remaining() (n int) {
 	for _, x := range w.workers {
 		if !x.deleted {
@@ -473,7 +474,7 @@ func (w *world) remaining() (n int) {
 	return n
 }
 
-// write makes a version of the manager's Workload.
+// write adds a version of the manager's Workload.
 func (w *world) write(change func(*version)) {
 	v := w.manager
 	v.nominated = slices.Clone(v.nominated)
@@ -488,7 +489,7 @@ func (w *world) write(change func(*version)) {
 	w.note("manager: quota %t, nominated %q, cluster %q, record %s", v.quota, v.nominated, v.cluster, v.record)
 }
 
-// decode reads a record; mostly it is the one of before.
+// decode decodes a record. Most are equal to the last one.
 func (w *world) decode(text string) (Record, error) {
 	if text == w.text {
 		return w.record, nil
@@ -500,7 +501,7 @@ func (w *world) decode(text string) (Record, error) {
 	return record, err
 }
 
-// worker of that name; nil if it was declared dead.
+// worker returns the worker of that name, or nil if it was declared dead.
 func (w *world) worker(name string) *worker {
 	if i := slices.IndexFunc(w.workers, func(x *worker) bool { return x.name == name }); i >= 0 {
 		return w.workers[i]

@@ -17,10 +17,9 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// TestAccuracy runs 1,000 jobs of 12 templates through three queues of a cohort with
-// run times that the forecast does not know, and compares what it first told each job that
-// waited at one of the forecasts, one every two hours, with what came true. The bounds leave
-// room for a forecast that draws otherwise, and not for one that is worse.
+// TestAccuracy runs 1,000 jobs of 12 templates through three queues of a cohort, with run times that the forecast does not know. It makes
+// a forecast every two hours, and compares the first estimate of each job that waited at one of them with its actual start. The bounds
+// allow for other random draws, but not for a worse forecast.
 func TestAccuracy(t *testing.T) {
 	tests := []struct {
 		name string
@@ -30,11 +29,9 @@ func TestAccuracy(t *testing.T) {
 		// truth is to lie in the range, in thousandths.
 		mostError, leastWithin int64
 	}{
-		// Nothing comes after the forecast. Seen: 230 ‰ and 838 ‰; with three other seeds the
-		// error is 293, 176 and 244 ‰, and 505, 794 and 577 ‰ lie in the range. All jobs are
-		// told of at once, before anything can be learned, and are wrong together. While queues
-		// did not keep nominal quota for their heads, it was 125 ‰ with this seed, and 325, 163
-		// and 270 ‰ with the others.
+		// No job arrives after the forecast. Seen: 230 ‰ and 838 ‰. With three other seeds the error is 293, 176 and 244 ‰, and 505, 794
+		// and 577 ‰ are in the range. All jobs are estimated at once, before anything is learned, so their errors are correlated. Without
+		// reserving nominal quota for the heads of queues, the error was 125 ‰ with this seed, and 325, 163 and 270 ‰ with the others.
 		{name: "all jobs are there at once", over: 0, mostError: 270, leastWithin: 770},
 		// A job that is submitted later may start earlier, by priority or in a gap that is too
 		// small for a larger gang. Seen: 353 ‰ and 762 ‰, with three other seeds 764, 820 and
@@ -63,7 +60,7 @@ func TestAccuracy(t *testing.T) {
 
 const jobsADay = 1000
 
-// day is a cluster on which jobs are submitted and run for as long as only it knows.
+// day is a cluster on which jobs are submitted. Only it knows their run times.
 type day struct {
 	*cluster
 	events  events
@@ -76,7 +73,7 @@ type day struct {
 	untold               bool
 	account              *AccuracyTracker
 	started, preemptions int
-	// tells is told the estimates, starts the first start of each Workload, and ends its end.
+	// tells is called with the estimates, starts with the first start of each Workload, and ends with its end.
 	tells        func(*Estimate)
 	starts, ends func(types.UID)
 }
@@ -172,8 +169,8 @@ func (d *day) at(when time.Time, do func()) {
 	heap.Push(&d.events, event{when, d.made, do})
 }
 
-// unfold lets time pass until all jobs are over, with forecasts from a time on. The State is
-// asked when something happens, and when it wants to be.
+// unfold lets time pass until all jobs are over, with forecasts from a time on. The State runs a cycle after each event, and when it has
+// set a timer.
 func (d *day) unfold(forecast time.Time, every time.Duration) {
 	for len(d.events) > 0 {
 		next := d.events.next()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestRangesLearn tells 100 jobs of a range from one to two hours, lets them start after
-// so many minutes each, and looks what the next is told of the same range.
+// TestRangesLearn estimates a range from one to two hours for 100 jobs, starts each after so many minutes, and checks the calibrated
+// range of the next job.
 func TestRangesLearn(t *testing.T) {
 	after := func(d time.Duration) time.Time { return noon.Add(d) }
 	estimate := Estimate{Start: after(90 * time.Minute), Early: after(time.Hour), Late: after(2 * time.Hour)}

@@ -16,7 +16,7 @@ func TestHistoryTellsLikeFromUnlike(t *testing.T) {
 		name    string
 		history *History
 		of      *kueue.Workload
-		// want is how many runs are known, and of what.
+		// want is how many runs are found, and of what.
 		want string
 	}{
 		{"runs of the same template are those of the kind", historyOf(past, 10, 20, 30), job("new", 4), "3 of its kind"},

@@ -208,7 +208,7 @@ type cluster struct {
 	now      time.Time
 	// made numbers the objects and their versions.
 	made int
-	// sees is told each verdict.
+	// sees is called with each verdict.
 	sees func(*lifecycle.Verdict)
 	// restless: cycles went on deciding though nothing came from outside.
 	restless bool

@@ -83,8 +83,8 @@ func TestNoQuotaToChange(t *testing.T) {
 	}
 }
 
-// TestAskingChangesNothing asks all that can be asked of a State in which a job is
-// about to start, and looks what it decides then.
+// TestAskingChangesNothing runs all forecasts and simulations on a State in which a job is about to start, and verifies its next
+// decision.
 func TestAskingChangesNothing(t *testing.T) {
 	objects := []metav1.Object{queue("team", "spot=4", preempting(kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyNever)),
 		flavor("spot"), localQueue("main", "team"), job("old", 2, running(noon)), job("next", 2), job("after", 2)}
@@ -106,7 +106,7 @@ func TestAskingChangesNothing(t *testing.T) {
 	}
 }
 
-// TestAForecastIsTheSameTwice asks twice: nothing may depend on the order of maps.
+// TestAForecastIsTheSameTwice: it must not depend on the order of maps.
 func TestAForecastIsTheSameTwice(t *testing.T) {
 	forecast := func() string {
 		d := newDay(0)

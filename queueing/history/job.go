@@ -45,8 +45,8 @@ func DevicesOf(w *kueue.Workload) (pods int32, devices nodegroups.Resources) {
 	return pods, devices
 }
 
-// End is the job of a Workload that is finished, or that was deleted at that time. Before is the Workload as it was while it still had
-// its pod sets, which are not kept of those that are finished.
+// End returns the job of a Workload that is finished, or that was deleted at that time. before is an earlier version with its podSets,
+// because finished Workloads do not keep them.
 func End(w, before *kueue.Workload, deleted time.Time) Job {
 	out := Job{
 		Namespace: w.Namespace, Name: NameOf(w), Workload: w.Name, Queue: string(w.Spec.QueueName), Outcome: Cancelled,

@@ -115,7 +115,7 @@ type Cost struct {
 	// Workload that pays, or provisioningrequest/NAME without one; empty for idle machines, and for jobs that were left out.
 	Workload string `json:"workload,omitempty"`
 	Group    string `json:"group"`
-	// Purpose is one of those of the metric muster_machine_cost_usd_total.
+	// Purpose is a purpose of the metric muster_machine_cost_usd_total.
 	Purpose string `json:"purpose"`
 	// Milliseconds of machines, their price and their list price, in millionths of a USD.
 	Milliseconds int64 `json:"ms"`

@@ -16,11 +16,10 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// adopt queues a job as it runs: it keeps running, and its usage counts. A Workload is
-// created without its status, so it asks first, and is not judged before it is adopted. A
-// Workload that does not ask and came to a job that Muster had started, as from a backup, is
-// replaced. A job that names a prebuilt Workload gets no other one, and runs on. A job that
-// started by itself after Muster came is stopped.
+// adopt queues a job as it runs: the job keeps running, and its usage counts. A Workload cannot be created with a status, so it requests
+// its adoption, and is not judged before it is adopted. A Workload without that request for a job that Muster has started, as from a
+// backup, is replaced. A job with a prebuilt Workload gets no other Workload and keeps running. A job that started without Muster after
+// Muster was installed is stopped.
 func (r *reconciler) adopt(ctx context.Context, job client.Object, w *kueue.Workload) error {
 	goesOn, err := r.goesOn(ctx, job, w)
 	if err != nil {
@@ -69,9 +68,8 @@ func (r *reconciler) adopt(ctx context.Context, job client.Object, w *kueue.Work
 // vanishedReason is of the event for a job whose Workload vanished while it ran.
 const vanishedReason = "WorkloadVanished"
 
-// goesOn reports whether a running job without an admission keeps running: it ran before Muster
-// came, or was started by Muster and has lost its Workload since. Nothing but Muster writes the
-// record of a start, and an eviction is told by the Workload that is there.
+// goesOn reports whether a running job without an admission keeps running: it ran before Muster was installed, or Muster started it and
+// its Workload was lost. Only Muster writes the record of a start. If the job was evicted, its Workload shows that.
 func (r *reconciler) goesOn(ctx context.Context, job client.Object, w *kueue.Workload) (bool, error) {
 	switch {
 	case WasStarted(job):

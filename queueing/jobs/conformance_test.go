@@ -22,7 +22,7 @@ import (
 // TestConformance of all kinds that are built in, and of one of a configuration.
 func TestConformance(t *testing.T) { conformance.Run(t, subject) }
 
-// TestBadInput is told to its user, with what to do about it.
+// TestBadInput: the event says what is wrong and how to fix it.
 func TestBadInput(t *testing.T) { conformance.BadInput(t, subject) }
 
 // own is the kind of a configuration.

@@ -40,8 +40,8 @@ import (
 // server.
 const workers = 8
 
-// Add adds a controller for the jobs of each kind to a manager, whose scheme must know
-// Kueue's v1beta2 types. That of a custom resource starts once the cluster serves it.
+// Add adds a controller for the jobs of each kind to a manager. Its scheme must have Kueue's v1beta2 types. The controller of a custom
+// resource starts once the cluster serves the resource.
 func Add(mgr ctrl.Manager, c config.Config, m *metrics.Metrics, webhook bool, kinds ...Kind) error {
 	managed, err := bindings.Managed(c)
 	if err != nil {
@@ -137,7 +137,7 @@ type watches struct{ *reconciler }
 // watch is a kind of objects that jobs depend on.
 type watch struct {
 	object client.Object
-	// jobs are those that a change of an object concerns, if all of these pass it.
+	// jobs maps an object to the jobs that it concerns, if the predicates accept the change.
 	jobs   handler.MapFunc
 	passes []predicate.Predicate
 }
@@ -179,9 +179,8 @@ func (r watches) jobInControl(_ context.Context, o client.Object) []reconcile.Re
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: o.GetNamespace(), Name: owner.Name}}}
 }
 
-// concernsQueues passes jobs that are queued, or were until this change, those that follow a Job,
-// which may have started before them, and those that still have something of a queue: a record to
-// restore, or a Workload with quota to release.
+// concernsQueues accepts jobs that are queued, or were before this change; jobs that follow a Job, which may have started before them;
+// and jobs with a record to restore or a Workload with quota to release.
 func (r watches) concernsQueues() predicate.Predicate {
 	passes := func(job client.Object) bool {
 		ctx := context.Background()
@@ -220,7 +219,8 @@ func (r watches) jobOfPod(ctx context.Context, pod client.Object) (out []reconci
 // createdOrDeleted passes what decides whether a class exists.
 var createdOrDeleted = predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
 
-// jobsOfPrebuilt are the jobs that wait for a Workload that nothing owns. A look costs more than all else at such an event.
+// jobsOfPrebuilt returns the jobs that wait for a Workload without an owner. Listing them costs more than all other work of such an
+// event.
 func (r watches) jobsOfPrebuilt(ctx context.Context, w client.Object) []reconcile.Request {
 	if !r.someNamePrebuilt.Load() || metav1.GetControllerOf(w) != nil {
 		return nil
@@ -267,7 +267,7 @@ func (r watches) jobsIn(ctx context.Context, namespace client.Object) []reconcil
 	return r.jobs().Find(ctx, kin.All, client.InNamespace(namespace.GetName()))
 }
 
-// relabelled passes what has other labels than before, and what comes: a job in a namespace may be known before that is.
+// relabelled accepts changes of labels, and new objects, since a job may be observed before its namespace.
 var relabelled = predicate.Funcs{
 	DeleteFunc:  func(event.DeleteEvent) bool { return false },
 	GenericFunc: func(event.GenericEvent) bool { return false },

@@ -24,7 +24,7 @@ func countsOf(kind Kind, job client.Object, w *kueue.Workload) []Counts {
 	return counts
 }
 
-// left is how many pods of a job its status knows to exist.
+// left returns how many pods of a job exist according to its status.
 func left(counts []Counts) (n int32) {
 	for _, c := range counts {
 		n += c.Left

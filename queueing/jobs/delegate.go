@@ -22,8 +22,8 @@ func IsDelegated(kind Source, job client.Object) bool {
 // delegation is what is done for jobs of other clusters.
 type delegation struct{ *reconciler }
 
-// lend shows a job as running once a cluster has it. No controller acts on it here: its pods are there, and its template stays as
-// its user wrote it.
+// lend shows a job as running once a cluster runs it. No controller reconciles it in the manager: its pods are in that cluster, and its
+// template stays as the user wrote it.
 func (r delegation) lend(ctx context.Context, job client.Object, w *kueue.Workload) error {
 	if !r.kind.IsSuspended(job) {
 		if wrote, err := r.prioritize(ctx, job, w); wrote || err != nil {
@@ -56,8 +56,8 @@ func (r delegation) reportLent(ctx context.Context, w *kueue.Workload) error {
 	return err
 }
 
-// recall suspends the job, and gives its quota back once the clusters that were asked have nothing of it any more: their machines
-// may be the ones that the quota is for.
+// recall suspends the job, and releases its quota once no nominated cluster has anything of it any more: the quota may be for their
+// machines.
 func (r delegation) recall(ctx context.Context, job client.Object, w *kueue.Workload) error {
 	if !r.kind.IsSuspended(job) {
 		return r.stop(ctx, job, w)

@@ -9,11 +9,11 @@
 //	running before Muster came, or Workload vanished ──create──▶ adopted ──admitted, whatever the quota──▶ running
 //
 // The table of transitions has an action for each state of a job and of its Workload.
-// A reconciliation reads both, looks the action up and writes once; the event of that
-// write asks for the next action.
+// A reconciliation reads both states and executes the action with one write. The event
+// of that write enqueues the next action.
 //
-// A job that names a prebuilt Workload takes that one as its own as soon as it exists,
-// and runs by it if it is for the job's pods.
+// A job that names a prebuilt Workload becomes its owner as soon as it exists, and is
+// admitted by it if its podSets are those of the job.
 //
 // A job is queued if its label kueue.x-k8s.io/queue-name names a LocalQueue, or if the
 // configuration queues all jobs of its namespace.

@@ -22,7 +22,7 @@ import (
 // template, which must not change, stays:
 //
 //	fewer pods ──▶ their quota is released as they go, see reclaim
-//	more pods ───▶ a second Workload, the next slice, asks for all pods and is admitted for
+//	more pods ───▶ a second Workload, the next slice, requests all pods and is admitted for
 //	               the difference; the gates of the new pods are removed, and the queues
 //	               finish the slice before it as WorkloadSliceReplaced
 
@@ -97,8 +97,8 @@ func (r *reconciler) scale(ctx context.Context, job client.Object, w *kueue.Work
 	return r.ungate(ctx, kind, job, w)
 }
 
-// grow asks for all pods of a job that has quota for fewer. Next is the slice that asks
-// already, or nil.
+// grow requests all pods of a job that has quota for fewer. next is the slice that requests
+// them already, or nil.
 func (r *reconciler) grow(ctx context.Context, job client.Object, w, next *kueue.Workload) (bool, error) {
 	want, err := WorkloadFor(ctx, r.client, r.kind, job, next)
 	if err != nil {

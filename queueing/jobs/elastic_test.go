@@ -30,8 +30,8 @@ func elastic(j *batchv1.Job) {
 	of(2, 100)(j)
 }
 
-// makePods is the Job controller: as many pods as the parallelism says, by the
-// template of the Job. It takes those that are too many, the highest first.
+// makePods simulates the Job controller: it creates as many pods as the parallelism, by the template of the Job, and deletes surplus
+// pods, the highest index first.
 func (g *rig) makePods() {
 	g.t.Helper()
 	job := g.job()
@@ -258,7 +258,7 @@ func TestLostPodsOfAJobThatHasGrown(t *testing.T) {
 	}
 	g.makePods()
 	g.settle()
-	g.want("4 has 4", "b2 b2 b2 b1") // of what the first slice had nothing is known
+	g.want("4 has 4", "b2 b2 b2 b1") // the state of the first slice is lost
 }
 
 // TestAGrowthThatIsTurnedOff does not outlive the number of pods that it was for.

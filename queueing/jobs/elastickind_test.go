@@ -215,7 +215,7 @@ func (g *ray) makeCluster() {
 	}
 }
 
-// settle reconciles until nothing is left to do, with KubeRay's part before: as many pods as asked.
+// settle reconciles until nothing changes. Before each step, KubeRay creates the requested pods.
 func (g *ray) settle() {
 	g.Helper()
 	for range 10 {
@@ -255,7 +255,7 @@ func (g *ray) operate() {
 	}
 }
 
-// makePods makes so many pods of a group, or deletes those that are too many: the last ones, or else any.
+// makePods creates so many pods of a group, or deletes surplus ones: the last ones, or any.
 func (g *ray) makePods(name string, count int, of map[string]any) {
 	g.Helper()
 	var all corev1.PodList
@@ -415,8 +415,7 @@ func (g *ray) evict() {
 	g.settle()
 }
 
-// TestAJobOfRayShrinksAfterARefusedGrowth, whichever of its pods KubeRay deletes: those that are left run, and the rest of
-// the quota goes back.
+// TestAJobOfRayShrinksAfterARefusedGrowth, whichever pods KubeRay deletes: the remaining pods run, and the rest of the quota is released.
 func TestAJobOfRayShrinksAfterARefusedGrowth(t *testing.T) {
 	for kind := range wholes {
 		t.Run(kind, func(t *testing.T) {

@@ -29,7 +29,7 @@ type Reconciler = reconciler
 func NewReconciler(kind Kind, c client.Client, live client.Reader, recorder events.EventRecorder, now func() time.Time) *Reconciler {
 	r := &reconciler{kind: kind, client: c, live: live, recorder: recorder, now: now, metrics: metrics.New(metrics.Config{}),
 		gangs: &atomic.Bool{}, kin: &kin.Kin{}}
-	// The index of a fake client is no cache's: it is asked only at a look.
+	// The fake client has no cached index, so it is read each time.
 	r.someNamePrebuilt.Store(true)
 	return r
 }
@@ -89,8 +89,7 @@ func JobsUnder(r *Reconciler, ctx context.Context, o client.Object) []reconcile.
 
 func ConcernsQueues(r *Reconciler) predicate.Predicate { return watches{r}.concernsQueues() }
 
-// Asks are the reconciliations that the watches of a controller ask for at a change; before is
-// nil for what is new, and after for what is gone.
+// Asks returns the requests that a change enqueues. before is nil for a new object, and after for a deleted one.
 func Asks(r *Reconciler, before, after client.Object) (out []any) {
 	w, passes := watches{r}, func(p predicate.Predicate) bool {
 		switch {
@@ -104,7 +103,7 @@ func Asks(r *Reconciler, before, after client.Object) (out []any) {
 	kindOf := func(o client.Object) schema.GroupVersionKind {
 		gvk, err := apiutil.GVKForObject(o, r.client.Scheme())
 		if err != nil {
-			panic(err) // the cluster of tests knows all that is in it
+			panic(err) // the test cluster serves all kinds
 		}
 		return gvk
 	}

@@ -30,12 +30,11 @@ func begin(served *atomic.Bool) newcomers.Newcomer {
 	return newcomers.Newcomer{Kinds: []schema.GroupVersionKind{gangs.Kind}, Begin: func() error { served.Store(true); return nil }}
 }
 
-// gang makes a PodGroup of the pods that an admitted job creates at its start, where the cluster
-// serves those: kube-scheduler binds none of them before all fit. Each start has a group of its
-// own, since a group that was bound once is said to be so for good. Pods of an elastic job, those
-// that come later, and those that kube-scheduler would not bind as one group are in none. A lost
-// pod of a gang that has been bound is replaced outside of the group, by the policy
-// muster-gangs-bound: it would wait there for pods that have ended.
+// gang creates a PodGroup for the pods that an admitted job creates at its start, if the cluster serves PodGroups: kube-scheduler binds
+// none of these pods before all of them fit. Each start has a PodGroup of its own, because a group that was bound once keeps that status.
+// Pods of an elastic job, pods that are created later, and pods that kube-scheduler would not bind as one group are in no group. The
+// replacement of a lost pod of a bound gang is kept out of the group by the policy muster-gangs-bound: it would wait there for pods that
+// have ended.
 func (r *reconciler) gang(ctx context.Context, job client.Object, w *kueue.Workload, placements []templates.Placement) error {
 	if !r.gangs.Load() {
 		return nil
@@ -104,8 +103,7 @@ func gangName(job client.Object, w *kueue.Workload) string {
 	return fmt.Sprintf("%s-%d", job.GetUID(), admitted.LastTransitionTime.Unix())
 }
 
-// firstOf are the pod sets of an admitted Workload whose pods come at the start, and how many
-// pods of them come.
+// firstOf returns the podSets of an admitted Workload whose pods are created at the start, and their total number of pods.
 func firstOf(kind Kind, job client.Object, w *kueue.Workload, placements []templates.Placement) (first []int, pods int32) {
 	counts := countsOf(kind, job, w)
 	for i, after := range orderOf(kind, job, w) {

@@ -42,8 +42,7 @@ func inOneRack(j *batchv1.Job) {
 	j.Spec.Template.Annotations = map[string]string{"kueue.x-k8s.io/podset-required-topology": "rack"}
 }
 
-// TestGangs: each start has a PodGroup of its own, and those that it has no use for are gone. The
-// Job controller has made one, too.
+// TestGangs: each start has a PodGroup of its own, and unused ones are deleted. The Job controller has created one, too.
 func TestGangs(t *testing.T) {
 	foreign := &schedulingv1beta1.Workload{ObjectMeta: metav1.ObjectMeta{Name: "train-1", Namespace: "default"}}
 	owner := []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "train", UID: "1234", Controller: new(true)}}

@@ -138,7 +138,7 @@ func (g *rig) settle() {
 	}
 }
 
-// told are the events so far, of which none is left.
+// told returns the events since its last call.
 func (g *rig) told() (out string) {
 	for {
 		select {
@@ -289,8 +289,7 @@ func TestLifeOfAJob(t *testing.T) {
 	}
 }
 
-// TestLabelsThatAWorkloadHasOfItsJob are those that the administrator names, and of them
-// those that the Job has.
+// TestLabelsThatAWorkloadHasOfItsJob: the Workload gets the configured labels that the Job has.
 func TestLabelsThatAWorkloadHasOfItsJob(t *testing.T) {
 	g := newRig(t, suspendedJob(func(j *batchv1.Job) { j.Labels["team"], j.Labels["mine"], j.Labels[JobUIDLabel] = "a", "b", "forged" }))
 	*g.r.LabelsToCopy() = []string{"team", "absent", JobUIDLabel}

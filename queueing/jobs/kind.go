@@ -40,8 +40,7 @@ type Kind interface {
 
 	// IsSuspended reports whether the job is kept from creating pods.
 	IsSuspended(job client.Object) bool
-	// Suspend keeps the job from creating pods and has its controller delete those
-	// that exist.
+	// Suspend makes the job create no pods, and its controller delete the existing ones.
 	Suspend(job client.Object)
 	// Resume is the opposite of Suspend: Start without what Muster adds.
 	Resume(job client.Object)
@@ -54,11 +53,10 @@ type Kind interface {
 	// changed the job.
 	Restore(job client.Object, record []byte, podSets []kueue.PodSet) (changed bool, err error)
 
-	// IsStopped reports whether the status says that a suspended job has no pods.
-	// That saves a look at the pods while it says otherwise; it proves nothing, since
-	// controllers write it before their pods are gone.
+	// IsStopped reports whether the status says that a suspended job has no pods. While it says otherwise, the pods need not be listed.
+	// It is no proof, since controllers write it before the pods are gone.
 	IsStopped(job client.Object) bool
-	// PodLabels select all pods of the job: those that match one of them.
+	// PodLabels returns selectors for all pods of the job. Each pod matches one of them.
 	PodLabels(job client.Object) []client.MatchingLabels
 	// Outcome is what became of the job, and its own message about that.
 	Outcome(job client.Object) (Outcome, string)
@@ -127,9 +125,8 @@ type Prioritized interface {
 	PriorityClass(job client.Object) string
 }
 
-// Counted is a Kind whose jobs say of which pods they have no more need. It releases the
-// quota of pods that are over while others run, and an evicted job queues only for the pods
-// that are left of it.
+// Counted is a Kind whose jobs report which pods they do not need any more. The quota of finished pods is released while others run, and
+// an evicted job queues only for its remaining pods.
 type Counted interface {
 	Kind
 	// Counts are those of each pod set.
@@ -138,14 +135,13 @@ type Counted interface {
 
 // Counts are of the pods of one pod set.
 type Counts struct {
-	// Asked is how many run at once at most, whatever has ended.
+	// Asked is how many pods can run at once, no matter how many have ended.
 	Asked int32
 	// Needed is how many run at once at most from now on.
 	Needed int32
-	// Left is how many exist and are not over: one that still terminates holds its node. Only
-	// a Tracker knows.
+	// Left is how many pods exist and are not over. A terminating pod counts, since it uses its node. Only a Tracker reports it.
 	Left int32
-	// Created is how many have been created since the start. Only a Tracker knows.
+	// Created is how many pods have been created since the start. Only a Tracker reports it.
 	Created int32
 }
 
@@ -153,10 +149,9 @@ type Counts struct {
 // are created with a scheduling gate, since their template must not change then.
 type Elastic interface {
 	Counted
-	// CanScale reports whether the kind is one of them.
+	// CanScale reports whether objects of the kind can be elastic.
 	CanScale() bool
-	// MayHaveGated reports whether the status lets a pod of the job still have its gate. No
-	// saves a look at the pods.
+	// MayHaveGated reports whether a pod of the job may still have its gate, by the status. If not, the pods need not be listed.
 	MayHaveGated(job client.Object) bool
 	// Compare orders pods by how long the job keeps them when it shrinks, the longest
 	// first.
@@ -182,10 +177,9 @@ type Unlocker interface {
 	Unlock(job client.Object) bool
 }
 
-// Ordered is a Kind whose controller may create the pods of a pod set only after those of
-// others.
+// Ordered is a Kind whose controller may create the pods of one podSet after those of another.
 type Ordered interface {
 	Source
-	// Order is what the pods of each pod set come after; nil where that is not known.
+	// Order returns what the pods of each podSet come after; nil if that is not determined.
 	Order(job client.Object) []*order.After
 }

@@ -100,11 +100,9 @@ func slicesOf(ctx context.Context, c client.Reader, job client.Object) ([]*kueue
 	return out, nil
 }
 
-// currentSlice is the slice that the job runs by, or is to: the newest that is admitted,
-// else the newest that is evicted and whose pods may run yet, else the newest that has quota,
-// else the oldest that waits. Only if all are finished is
-// it one of those, the newest. A slice that was replaced is never it: if the one in its
-// place is gone, the job has no Workload.
+// currentSlice returns the slice that the job runs by, or will run by: the newest admitted one, else the newest evicted one whose pods
+// may still run, else the newest with quota, else the oldest pending one, else the newest of the finished ones. It never returns a slice
+// that was replaced: if its replacement is gone, the job has no Workload.
 func currentSlice(slices []*kueue.Workload) (out *kueue.Workload) {
 	const waits = 2
 	rank := func(w *kueue.Workload) int {

@@ -13,11 +13,9 @@ type memories struct {
 	ofJob map[types.UID]*memory
 }
 
-// memory is what is known of a job beyond the API. A restart loses it, at the price of
-// one more event or of a wait.
+// memory is the state of a job that is not in the API. A restart loses it, which costs one more event or a wait.
 type memory struct {
-	// reported is the last lasting condition that an event has reported, so that it is
-	// reported once and not at each change.
+	// reported is the last lasting condition that an event has reported, so that it is not reported at each change.
 	reported string
 	// created is when a Workload was created that the cache does not show yet.
 	created time.Time
@@ -27,14 +25,14 @@ type memory struct {
 	startRefused time.Time
 	// missing is for a job whose pods have not come.
 	missing missingPods
-	// part is whether it was one at the version of the job that was looked at last.
+	// part is whether the last reconciled version of the job queued with another object.
 	part struct {
 		version string
 		is      bool
 	}
 }
 
-// remember changes what is known of a job.
+// remember changes the memory of a job.
 func (m *memories) remember(uid types.UID, change func(*memory)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -49,7 +47,7 @@ func (m *memories) remember(uid types.UID, change func(*memory)) {
 	change(have)
 }
 
-// forget drops what is known of a deleted job.
+// forget drops the memory of a deleted job.
 func (m *memories) forget(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,7 +60,7 @@ func (m *memories) isNews(uid types.UID, what string) (news bool) {
 	return news
 }
 
-// missingPods is what is known of a started job that lacks pods.
+// missingPods is the state of a started job that lacks pods.
 type missingPods struct {
 	// start is that of the job, and created is how many pods it has had.
 	start   time.Time

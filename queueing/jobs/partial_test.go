@@ -70,7 +70,7 @@ func TestAJobStartsWithAsManyPodsAsHaveQuota(t *testing.T) {
 	}
 }
 
-// TestAJobThatKueueStartedWithFewerPods has no record; its Workload knows.
+// TestAJobThatKueueStartedWithFewerPods has no record. Its Workload has the number of pods.
 func TestAJobThatKueueStartedWithFewerPods(t *testing.T) {
 	g := newRig(t, wide())
 	g.settle()

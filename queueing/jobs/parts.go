@@ -50,9 +50,8 @@ func (r parts) follow(ctx context.Context, job client.Object, with *whole) error
 	return nil
 }
 
-// standAlone tells the policies that a job queues by itself although something controls it that
-// could queue with all that it makes: they let the operator of that start the job otherwise. It
-// reports whether it wrote.
+// standAlone marks a job that queues by itself although its controller could queue with all that it creates. Without the mark, the
+// policies would let the operator of that controller start the job. It reports whether it wrote.
 func (r parts) standAlone(ctx context.Context, job client.Object) (bool, error) {
 	claimed := metav1.GetControllerOf(job)
 	if claimed == nil || owners.IsJob(claimed) || job.GetAnnotations()[AloneAnnotation] == string(claimed.UID) ||

@@ -138,8 +138,7 @@ func IsReady(pod *corev1.Pod) bool {
 	})
 }
 
-// running are the pods of a job that are not over: those that may be scheduled, and those that
-// may not, of an elastic job.
+// running returns the pods of a job that are not over: open pods may be scheduled, and gated pods of an elastic job may not.
 func (r pods) running(ctx context.Context, job client.Object) (open, gated []*corev1.Pod, err error) {
 	all, err := r.of(ctx, job)
 	if err != nil {

@@ -70,9 +70,8 @@ func (r *reconciler) queuePrebuilt(ctx context.Context, job client.Object, w *ku
 	return !wrote, err
 }
 
-// take makes the Workload that a suspended job names the job's own, as Kueue does: one that no
-// object controls, also where a job that is gone had it before and its UID is left. Such a one the
-// queues finish if they come first, and the job is told so then.
+// take makes a suspended job the owner of the Workload that it names, as Kueue does. No object may control that Workload, and it must not
+// have the UID of a deleted job. The queues finish a Workload of a deleted job, and the job reports that then.
 func (r *reconciler) take(ctx context.Context, job client.Object) error {
 	name := PrebuiltName(job)
 	w := &kueue.Workload{}
@@ -117,7 +116,7 @@ func (r *reconciler) outOfSync(ctx context.Context, job client.Object, w *kueue.
 	return nil
 }
 
-// tell reports on a job that waits that its prebuilt Workload is over for good.
+// tell reports on a suspended job that its prebuilt Workload has finished for good.
 func (r *reconciler) tell(job client.Object, w *kueue.Workload) {
 	if PrebuiltName(job) != "" && r.isNews(job.GetUID(), string(w.UID)) {
 		c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished)

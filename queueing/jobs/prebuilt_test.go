@@ -340,7 +340,7 @@ func TestAJobThatNamesAnotherWorkload(t *testing.T) {
 	own := WorkloadName(batch.Kind{}.GroupVersionKind(), suspendedJob())
 	for name, c := range map[string]struct {
 		before, after func(*batchv1.Job)
-		// has are the Workloads of the Job afterwards, over those of them that are finished.
+		// has are the Workloads of the Job afterwards, and over those that are finished.
 		has, over string
 	}{
 		"another prebuilt one": {before: naming("mine"), after: naming("other"), has: "mine other", over: "mine"},
@@ -395,8 +395,8 @@ func TestAPrebuiltWorkloadFollowsItsJob(t *testing.T) {
 	}
 }
 
-// TestARunningJobTakesNoWorkload: one that slipped through is stopped first, so that it
-// runs on the flavors of the Workload; one that ran before Muster came is left alone.
+// TestARunningJobTakesNoWorkload: a job that was started without Muster is stopped first, so that it runs on the flavors of the Workload.
+// A job that ran before Muster was installed is not changed.
 func TestARunningJobTakesNoWorkload(t *testing.T) {
 	running := func(j *batchv1.Job) {
 		j.Spec.Suspend, j.Status.Active, j.CreationTimestamp = new(false), 2, metav1.NewTime(now)

@@ -42,13 +42,13 @@ func (r *reconciler) queue(ctx context.Context, job client.Object, w *kueue.Work
 	case workload.HasQuota(w):
 		if !SamePods(w, want) || w.Spec.QueueName != want.Spec.QueueName ||
 			want.Spec.Priority != nil && !workload.SameClassKind(w.Spec.PriorityClassRef, want.Spec.PriorityClassRef) {
-			// What was reserved is not what the job asks for now: it queues again.
+			// The reservation is for other pods than the job has now, so it queues again.
 			return false, r.discard(ctx, job, w)
 		}
 		wrote, err := writes.Patch(ctx, r.client, w, func(w *kueue.Workload) bool { return FollowReserved(w, want) })
 		return !wrote, err
 	case len(w.Status.ReclaimablePods) > 0:
-		// They are pods of an attempt that is over; the next has only those that are left.
+		// The reclaimable pods belong to an attempt that is over. The next attempt has only the remaining pods.
 		return false, SetReclaimable(ctx, r.client, w, nil)
 	}
 	refused := w.Annotations[workload.RefusedAnnotation]
@@ -126,7 +126,7 @@ func (r *reconciler) leave(ctx context.Context, job client.Object, keep *kueue.W
 			continue
 		}
 		if name := PrebuiltName(job); w.Name == name || name == "" && r.isOwn(job, w) {
-			return false, writes.ErrBehind // it has come since the caller looked for it
+			return false, writes.ErrBehind // it was created since the caller read the cache
 		}
 		return true, r.dismiss(ctx, job, w)
 	}

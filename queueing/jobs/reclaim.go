@@ -70,7 +70,7 @@ func (r *reconciler) reclaim(ctx context.Context, job client.Object, w *kueue.Wo
 		}
 	}
 	if _, tracked := r.kind.(Tracker); !tracked || IsElastic(job) {
-		// The job's status may not know of pods that are left, or whose gates were removed.
+		// The job's status may not count all remaining pods, nor those whose gates were removed.
 		running, _, err := pods{r}.running(ctx, job)
 		if err != nil {
 			return false, err
@@ -85,7 +85,7 @@ func (r *reconciler) reclaim(ctx context.Context, job client.Object, w *kueue.Wo
 			return false, errPodsLeft
 		}
 	}
-	// A job of a first list may be from before it grew. The slice that asked again for what goes back would have the name of this one.
+	// A job from a first list may be older than its growth. A slice that requested the released quota again would have the same name.
 	if shrunk {
 		if err := r.confirmNewest(ctx, job); err != nil {
 			return false, err

@@ -110,8 +110,7 @@ func TestQuotaOfPodsThatAreOverGoesBack(t *testing.T) {
 	}
 }
 
-// TestReclaimedPodsAreOfOneAttempt: the next one has only the pods that are left,
-// none of which is over.
+// TestReclaimedPodsAreOfOneAttempt: the next attempt has only the remaining pods, and none of them is reclaimable.
 func TestReclaimedPodsAreOfOneAttempt(t *testing.T) {
 	g := newRig(t, suspendedJob(of(8, 8)), busy())
 	g.settle()

@@ -14,8 +14,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Reconcile takes one job one step on. Each step is one write, whose event asks for the
-// next.
+// Reconcile takes one step for a job. Each step is one write, and the event of that write enqueues the next step.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	job, err := r.newJob()
 	if err != nil {
@@ -29,7 +28,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return after(r.letGo(ctx, job))
 	}
 	if current, err := r.resolve(ctx, job); err != nil || !current {
-		return reconcile.Result{}, err // the event of the source asks again
+		return reconcile.Result{}, err // the event of the source enqueues it again
 	}
 	w, err := r.workloadOf(ctx, job)
 	if err != nil {
@@ -46,7 +45,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return after(r.advance(ctx, job, w))
 }
 
-// after says when a job is looked at again.
+// after returns when a job is reconciled again.
 func after(err error) (reconcile.Result, error) {
 	var p *pause
 	switch {

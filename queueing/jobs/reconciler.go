@@ -70,8 +70,8 @@ type pause struct {
 func (p *pause) Error() string { return p.why }
 
 var (
-	// errPodsLeft: pods of a stopped job are not over yet. Pods are not watched, and the
-	// job's status need not change when the last of them goes.
+	// errPodsLeft: pods of a stopped job are not over yet. Pods are not watched, and the job's status need not change when the last one
+	// is gone.
 	errPodsLeft = &pause{lag, "pods are left"}
 	// errPodsMissing: pods of a started job have not come. That they are refused changes
 	// nothing of the job.

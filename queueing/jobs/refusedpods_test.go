@@ -20,8 +20,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// startsWith makes a rig whose Job the Job controller has just started with as many
-// pods. looks counts how often events are read.
+// startsWith returns a rig whose Job the Job controller has just started with as many pods. looks counts how often events are listed.
 func startsWith(t *testing.T, pods int32, change ...func(*batchv1.Job)) (g *rig, looks *int) {
 	g, looks = runs(t, suspendedJob(change...)), new(int)
 	inner := g.c
@@ -47,8 +46,7 @@ func (g *rig) jobStarts(pods int32) {
 	})
 }
 
-// refuses is the Job controller that tells, at a time from the start of the test, that a
-// pod could not be created.
+// refuses simulates the Job controller reporting, at a time from the start of the test, that a pod could not be created.
 func (g *rig) refuses(at time.Duration, change ...func(*corev1.Event)) {
 	g.t.Helper()
 	g.made++
@@ -87,8 +85,7 @@ func refusal(w *kueue.Workload) string {
 	return ""
 }
 
-// TestPodsThatTheAPIServerRefuses are told of on the Workload, if none are there and
-// none came after the refusal.
+// TestPodsThatTheAPIServerRefuses are reported on the Workload if no pod exists and none was created after the refusal.
 func TestPodsThatTheAPIServerRefuses(t *testing.T) {
 	fails := func(n int32) func(*rig) {
 		return func(g *rig) { g.updateJob(func(j *batchv1.Job) { j.Status.Active, j.Status.Failed = 0, n }) }
@@ -98,9 +95,9 @@ func TestPodsThatTheAPIServerRefuses(t *testing.T) {
 		pods    int32
 		job     func(*batchv1.Job)
 		happens []func(*rig)
-		// after is when the Job is looked at, from its start on; 0 is 5 s.
+		// after is when the Job is reconciled, counted from its start; 0 is 5 s.
 		after time.Duration
-		// want is what is told; looks are how often events are read.
+		// want is the reported message. looks is how often events are listed.
 		want  string
 		looks int
 	}{
@@ -288,8 +285,7 @@ func TestTheSecondStartIsAnother(t *testing.T) {
 	}
 }
 
-// TestAdoptedJobsAreLeftAlone even if pods of theirs are refused: they ran before Muster
-// came.
+// TestAdoptedJobsAreLeftAlone even if their pods are refused: they ran before Muster was installed.
 func TestAdoptedJobsAreLeftAlone(t *testing.T) {
 	g, looks := startsWith(t, 0)
 	g.updateJob(func(j *batchv1.Job) { delete(j.Annotations, StartedAnnotation) })

@@ -254,8 +254,7 @@ func (x *rescaled) reconcile() {
 	}
 }
 
-// act is one random step of one of them. It returns what check says after those that
-// write.
+// act takes a random step of one actor. If that writes, it returns the result of check.
 func (x *rescaled) act() (why string) {
 	steps := []struct {
 		name string
@@ -338,7 +337,7 @@ func counted(all []kueue.Workload) (out []*kueue.Workload) {
 	return slices.DeleteFunc(out, func(w *kueue.Workload) bool { return replaced[SliceKey(w)] })
 }
 
-// rest lets all of them act, without a lag, until nothing changes.
+// rest lets all actors act, without a lag, until nothing changes.
 func (x *rescaled) rest() {
 	for range 20 {
 		x.now = x.now.Add(Lag)

@@ -375,7 +375,7 @@ func TestAWorkloadThatVanishesStopsNoJob(t *testing.T) {
 	}
 }
 
-// TestAJobThatWaitsIsQueuedOnceWorkloadsAreServed: nothing tells of that, so it is tried again.
+// TestAJobThatWaitsIsQueuedOnceWorkloadsAreServed: no event reports that, so the job is retried.
 func TestAJobThatWaitsIsQueuedOnceWorkloadsAreServed(t *testing.T) {
 	g := newRig(t, suspendedJob())
 	g.refuse = &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonNotFound}}

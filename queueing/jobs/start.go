@@ -147,12 +147,12 @@ func (r *reconciler) placements(ctx context.Context, job client.Object, w *kueue
 	}
 	for i := range out {
 		if _, tracked := r.kind.(Tracker); !tracked {
-			// By it the pods are found, whatever the job's controller says of them.
+			// The pods are found by it, whatever the job's controller reports.
 			out[i].Labels[JobUIDLabel] = string(job.GetUID())
 		}
 		if IsElastic(job) {
 			out[i].Gated = true
-			// The policy that keeps the gate on looks only at pods with this label.
+			// The policy that keeps the gate only matches pods with this label.
 			out[i].Labels[workload.ElasticAnnotation] = "true"
 			out[i].Annotations = map[string]string{kueue.WorkloadSliceNameAnnotation: sliceName(w)}
 		}

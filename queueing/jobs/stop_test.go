@@ -50,8 +50,8 @@ func (g *rig) pod(name string, phase corev1.PodPhase) *corev1.Pod {
 	return pod
 }
 
-// TestAJobThatAPersonSuspendsQueuesAgain: its booking is used up, so that it may
-// not just be started again. It goes on from where it was, as another attempt.
+// TestAJobThatAPersonSuspendsQueuesAgain: its booking is used up, so it cannot just be started again. It keeps its position, and has a
+// new attempt.
 func TestAJobThatAPersonSuspendsQueuesAgain(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		for dieAt := range 9 {
@@ -107,8 +107,7 @@ func TestQuotaIsNotGivenBackOnAnOldStatus(t *testing.T) {
 	}
 }
 
-// TestAJobThatRanStartsInItsTurn: it slipped through, was stopped, and its status shows a start
-// that Muster knows nothing of.
+// TestAJobThatRanStartsInItsTurn: it was started without Muster, was stopped, and its status has a startTime that is in no record.
 func TestAJobThatRanStartsInItsTurn(t *testing.T) {
 	g := newRig(t, suspendedJob())
 	g.updateJob(func(j *batchv1.Job) { j.Status.StartTime = new(metav1.NewTime(now)) })

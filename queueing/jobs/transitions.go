@@ -64,20 +64,19 @@ const (
 	excuse
 	// stop suspends the job.
 	stop
-	// evict ends the attempt of a job that a user has suspended: its booking is used
-	// up or will be gone, so that it has to queue for another.
+	// evict ends the attempt of a job that a user has suspended. Its booking is used up or will expire, so that it has to queue again.
 	evict
 	// restore takes the changes of the start off the job once no pod is left.
 	restore
 	// release does as restore, and gives the quota back.
 	release
-	// lend does as queue, and shows a job as running that another cluster has.
+	// lend does as queue, and shows a job that another cluster runs as running.
 	lend
-	// recall suspends a job that another cluster had, and gives the quota back once no cluster has it.
+	// recall suspends a job that another cluster had, and releases the quota once no cluster has it.
 	recall
 	// finish finishes the Workload.
 	finish
-	// tell says on the job that its Workload is over for good.
+	// tell reports on the job that its Workload has finished for good.
 	tell
 )
 
@@ -94,7 +93,7 @@ var transitions = [jobStates][workload.States]action{
 		absent: adopt, pending: adopt, asking: adopt, reserved: adopt, admitted: keep, evicted: stop,
 	},
 	runningUnqueued: {
-		// It ran before its namespace was told to queue all jobs, or was never queued.
+		// It ran before its namespace queued all jobs, or was never queued.
 		absent:  nothing,
 		pending: stop, asking: adopt, reserved: stop, admitted: keep, evicted: stop,
 	},
@@ -132,8 +131,7 @@ func stateOf(kind Kind, job client.Object) jobState {
 		return stopped
 	case kind.IsSuspended(job):
 		return held
-	// Only on jobs that name a queue does an administrator write the annotation: no policy
-	// looks at the others.
+	// Policies let only administrators write the annotation, but only on jobs that name a queue.
 	case job.GetAnnotations()[BreakGlassAnnotation] != "" && job.GetLabels()[QueueLabel] != "":
 		return exempt
 	case outcome == Ending:

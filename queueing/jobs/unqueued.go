@@ -29,8 +29,8 @@ func (r *reconciler) naming() owners.Naming {
 	return owners.Naming{Client: r.client, Managed: r.managed, Everywhere: r.unqueued}
 }
 
-// byGroupKind are the kinds that queue as a whole, with the jobs that their controllers make. A
-// CronJob is not one of them: its Jobs queue one by one.
+// byGroupKind returns the kinds that queue as a whole, with the jobs that their controllers create. A CronJob is not one of them, since
+// its Jobs queue one by one.
 func byGroupKind(kinds []Kind) map[schema.GroupKind]Kind {
 	out := map[schema.GroupKind]Kind{}
 	for _, kind := range kinds {
@@ -82,8 +82,7 @@ func (r parts) wholeOf(ctx context.Context, job client.Object) (*whole, error) {
 	return &whole{r.owners[kind], object}, nil
 }
 
-// isPart reports whether a job queues with another object. That is looked up once for each version
-// of the job, and at each reconciliation.
+// isPart reports whether a job queues with another object. It is determined once for each version of the job, and at each reconciliation.
 func (r parts) isPart(ctx context.Context, job client.Object) (is bool, err error) {
 	known := false
 	r.remember(job.GetUID(), func(m *memory) { is, known = m.part.is, m.part.version == job.GetResourceVersion() })

@@ -46,8 +46,8 @@ func everywhere(t *testing.T) labels.Selector {
 	return selector
 }
 
-// owners is a cluster of JobSets and Jobs that control jobs. One has its UID as its name, of which
-// the first word says whether it is queued, and the rest is that of the JobSet that controls it.
+// owners is a cluster of JobSets and Jobs that control jobs. The name of each is its UID: the first word says whether it is queued, and
+// the rest is the UID of the JobSet that controls it.
 type owners struct {
 	client.Reader
 	reads int

@@ -12,7 +12,7 @@ type Rules struct {
 	cache  *cache.Cache
 	checks checks.Evaluator
 	now    time.Time
-	// answering is since when the control plane answers; zero if it was never silent, as far as known.
+	// answering is since when the control plane responds; zero if no outage was observed.
 	answering time.Time
 }
 

@@ -58,7 +58,7 @@ func TestAssignmentsAreShort(t *testing.T) {
 	}
 }
 
-// What the API server would refuse is told, should it come from elsewhere.
+// An assignment that the API server would refuse is an error, in case it comes from elsewhere.
 func TestAssignmentsThatMakeNoSense(t *testing.T) {
 	universal := kueue.TopologyAssignmentSliceLevelValues{Universal: new("a")}
 	for _, tc := range []struct {

@@ -143,8 +143,8 @@ func TestALeaderHasANodeOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestDomainsTakeWhatTheirNodesTake compares placements with a plain count, node by node: no domain gets more pods than its nodes take, and
-// a request is placed if and only if a domain, or all of them, take its pods.
+// TestDomainsTakeWhatTheirNodesTake compares placements with a plain count, node by node: no domain gets more pods than fit on its nodes,
+// and a request is placed if and only if its pods fit in a domain, or in all of them together.
 func TestDomainsTakeWhatTheirNodesTake(t *testing.T) {
 	seeds := 4_000
 	if testing.Short() {

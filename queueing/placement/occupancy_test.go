@@ -75,7 +75,7 @@ func TestOccupancyTellsWhatDomainsHave(t *testing.T) {
 		{Values: []string{"b1", "r1"}, Nodes: 3, Open: 2, Capacity: have(24, 0), Used: have(11, 5), Free: have(6, 0), Workloads: workloads{train: 3, old: 1}, Others: 1},
 		{Values: []string{"b2", "r1"}, Nodes: 1, Open: 1, Capacity: have(8, 0), Used: have(2, 1), Free: have(6, 0), Workloads: workloads{train: 1}},
 	}
-	// The pods of a node count against its limit of them only where it has one.
+	// The number of pods on a node only counts if the node has a limit for it.
 	check := func(got, want []Occupancy) {
 		t.Helper()
 		for i := range got {

@@ -142,7 +142,7 @@ func TestATreeIsWhatItsEventsSay(t *testing.T) {
 	}
 }
 
-// large is a tree of racks of 100 nodes with 8 GPUs each, of which some are taken.
+// large returns a tree of racks of 100 nodes with 8 GPUs each. Some of the GPUs are used.
 func large(nodes int, levels []string) *Tree {
 	r := rand.New(rand.NewPCG(1, 1))
 	tree := NewTree("racks", levels, nil)
@@ -186,8 +186,8 @@ func BenchmarkPlace(b *testing.B) {
 	}
 }
 
-// BenchmarkPreemption searches for the victims of one gang among 700 Workloads on 2,000 nodes: it is
-// placed again after each of them is taken away. Aim: 100 ms. Kueue took 40 s for a cycle of that size.
+// BenchmarkPreemption searches for the victims of one gang among 700 Workloads on 2,000 nodes. The gang is placed again after the removal
+// of each. Aim: 100 ms. Kueue took 40 s for a cycle of that size.
 func BenchmarkPreemption(b *testing.B) {
 	rack := "rack"
 	tree := NewTree("racks", hostLevels, nil)

@@ -40,7 +40,7 @@ func TestThePartialSliceIsInOneDomain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			size := int32(2)
 			if tc.count == 11 {
-				size = 4 // and 3 are left over, of which 1 has room in each rack
+				size = 4 // and 3 remain, one for each rack
 			}
 			p := racks(tc.room...).Snapshot().Place(sliced(tc.count, "block", "rack", size))
 			if diff := cmp.Diff(tc.want, p.Pods); diff != "" || p.Reason != tc.refused {

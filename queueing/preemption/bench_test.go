@@ -51,7 +51,7 @@ func bigWorld(borrowing int) (lender *quota.Node, running map[*quota.Node][]*Wor
 	return lender, running
 }
 
-// BenchmarkDecide asks once in a tree of 1,000 queues with 100,000 running
+// BenchmarkDecide decides once in a tree of 1,000 queues with 100,000 running
 // Workloads, for few and for many victims, and in vain. Compare runs with
 //
 //	go test ./queueing/preemption -run none -bench Decide -count 6 | tee new.txt; benchstat old.txt new.txt
@@ -80,7 +80,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// BenchmarkDecideInVain asks where all are protected by their priority.
+// BenchmarkDecideInVain: all Workloads are protected by their priority.
 func BenchmarkDecideInVain(b *testing.B) {
 	for _, borrowing := range []int{10, 500} {
 		lender, running := bigWorld(borrowing)

@@ -178,7 +178,7 @@ func TestDecideWithoutFairSharing(t *testing.T) {
 			"b2 InCohortReclaimWhileBorrowing",
 		},
 		"one small victim does not protect a big one": {
-			// With the small one gone, b would be within its quota, and c may not be asked.
+			// Without the small one, b would be within its quota, and c may not be preempted.
 			"root\n\ta gpu=1 cpu=4\n\tb gpu=4 cpu=4\n\tc",
 			"big b gpu=4 cpu=4\nsmall b gpu=1\nc1 c cpu=4 priority=9", "a gpu=1 cpu=4 priority=5", reclaim(lower),
 			"big InCohortReclamation",

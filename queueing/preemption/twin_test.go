@@ -266,7 +266,7 @@ func (s share) compare(o share) int {
 	return s.over*o.of*o.weight - o.over*s.of*s.weight
 }
 
-// twin knows which of a world's Workloads may go at all.
+// twin determines which of a world's Workloads may be preempted at all.
 type twin struct {
 	*small
 	all   uint
@@ -486,9 +486,8 @@ func (one smallWorkload) amounts() quota.Amounts {
 	return a
 }
 
-// TestDecideAgreesWithItsTwin asks about random worlds. Each target is allowed at its
-// turn, the targets together are enough, and none of them could stay. There are no
-// targets only if no set of Workloads would be enough in any order.
+// TestDecideAgreesWithItsTwin decides in random worlds. Each target is allowed at its turn, the targets together are enough, and all of
+// them are necessary. There are no targets only if no set of Workloads would be enough in any order.
 func TestDecideAgreesWithItsTwin(t *testing.T) {
 	const parts = 4
 	for part := range uint64(parts) {

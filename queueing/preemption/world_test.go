@@ -13,11 +13,9 @@ import (
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// world is read from text. A line of the tree is a node below the one that is
-// indented less: its name and words such as gpu=4, gpu.borrow=2, gpu.lend=1 and
-// weight=2. A line of the running ones is a name, its ClusterQueue and words such
-// as gpu=3, priority=1, at=5 (when it got its quota), cost=7 and evicted; those
-// above came first unless they say so.
+// world is read from text. A line of the tree is a node below the one that is indented less: its name and words such as gpu=4,
+// gpu.borrow=2, gpu.lend=1 and weight=2. A line of the running Workloads is a name, its ClusterQueue and words such as gpu=3, priority=1,
+// at=5 (when it got its quota), cost=7 and evicted. By default, they got their quota in the order of the lines.
 type world struct {
 	nodes   map[string]*quota.Node
 	running map[*quota.Node][]*Workload

@@ -24,7 +24,7 @@ type twin struct {
 	node     *Node
 }
 
-// kept is what the twin does not lend of its subtree's quota.
+// kept is the part of its subtree's quota that the twin does not lend.
 func (w *twin) kept(fr FlavorResource) int64 {
 	if l := w.quotas[fr].Lending; l != nil {
 		return max(0, w.subtree(fr)-*l)
@@ -64,8 +64,8 @@ func (w *twin) slack(fr FlavorResource) int64 {
 
 const big63 = 1 << 62
 
-// endless is a quota of Endless as the twin counts it: like any other amount, but
-// more than can be used and lent of it here; told translates what comes of that.
+// endless is the twin's value for Endless: an ordinary amount that is larger than all usage and lending here. told translates the
+// results.
 const endless = 1 << 40
 
 func told(v int64) int64 {
@@ -115,8 +115,7 @@ func (w *twin) root() *twin {
 	return w
 }
 
-// fits adds v and looks at the limits of every node in which that changes
-// something.
+// fits adds v and checks the limits of every node that this changes.
 func (w *twin) fits(fr FlavorResource, v int64) bool {
 	before := map[*twin]int64{}
 	for at := w; at != nil; at = at.parent {

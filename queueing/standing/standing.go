@@ -1,5 +1,6 @@
-// Package standing is what Muster publishes on a LocalQueue for users of its namespace without the rights to what decisions depend on: the
-// positions and expected starts of their own jobs, and the free quota and the prices of the ClusterQueue. It names nothing of others.
+// Package standing is what Muster publishes on a LocalQueue for users of its namespace who may not read what decisions depend on: the
+// positions and expected starts of their own jobs, and the free quota and the prices of the ClusterQueue. It contains nothing about other
+// namespaces.
 package standing
 
 import (
@@ -34,7 +35,7 @@ type Standing struct {
 	Flavors []Flavor `json:"flavors,omitempty"`
 }
 
-// Place of a Workload. Times are to the minute, and zero where they are not known.
+// Place of a Workload. Times are rounded to the minute, and zero if they are unknown.
 type Place struct {
 	Position int       `json:"position"`
 	Start    time.Time `json:"start,omitzero"`

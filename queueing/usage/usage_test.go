@@ -62,8 +62,8 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// TestSamplesMayComeAtAnyTime compares many samples with one, for usage that does
-// not change, and looks that the record lies between what it was and what runs.
+// TestSamplesMayComeAtAnyTime compares many samples with one, for constant usage, and verifies that the record is between its former
+// value and the present usage.
 func TestSamplesMayComeAtAnyTime(t *testing.T) {
 	for seed := range uint64(20_000) {
 		r := rand.New(rand.NewPCG(seed, 1))

@@ -21,7 +21,7 @@ func ClosedGate(w *kueue.Workload) string {
 	return ""
 }
 
-// blockedOnGates sets the condition by which the controllers that open gates know that the Workload waits for one.
+// blockedOnGates sets the condition that shows the controllers of gates that the Workload waits for one.
 func (e *Editor) blockedOnGates(reason, message string) {
 	if reason == kueue.WorkloadAdmissionGated && ClosedGate(e.object) != "" && e.object.Annotations[GatedByAnnotation] == "" {
 		e.Set(kueue.WorkloadBlockedOnPreemptionGates, metav1.ConditionTrue, kueue.PreemptionGated, message)

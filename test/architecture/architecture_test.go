@@ -23,8 +23,8 @@ const module = "github.com/muster-dev/muster/"
 // pure packages decide: they get a snapshot and return a verdict.
 var pure = append(deciding(), "nodegroups", "kwok/pool", "kwok/scenario", "kwok/scenario/report", "deploy/document")
 
-// deciding has the rooms of provisioning and queueing that decide, which are those that
-// keep no picture of the cluster and carry nothing out, and do not run the scheduler's own allocator of devices.
+// deciding returns the packages of provisioning and queueing that decide: those that keep no cluster state, execute nothing, and do not
+// run the scheduler's own allocator of devices.
 func deciding() (out []string) {
 	for half, rooms := range ordered {
 		for _, room := range rooms {
@@ -255,8 +255,7 @@ func TestTextsNameObjectsByTheirNouns(t *testing.T) {
 	}
 }
 
-// isText reports whether a file is written by hand for people to read, and is no Go.
-// The CRDs have the words of those that wrote their types.
+// isText reports whether a file is written by hand for people to read, and is no Go. CRDs have the words of the comments of their types.
 func isText(path string) bool {
 	dir, name := filepath.Split(filepath.ToSlash(path))
 	switch {

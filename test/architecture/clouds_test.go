@@ -67,7 +67,7 @@ var cloudRooms = map[string]string{
 // cloudNames are the names of a cloud in code: of a provider, of its member of the spec, and of the scheme of its provider IDs.
 var cloudNames = []string{"aws", "gcp", "gce"}
 
-// A new cloud is added without a change to plans, launches, queues and views, so none of them names one.
+// A new cloud is added without a change to plans, launches, queues and views, so none of them may name one.
 func TestCloudsAreNamedByTheirAdaptersAlone(t *testing.T) {
 	for _, room := range append([]string{"cmd"}, rooms...) {
 		for _, dir := range folders(t, room) {

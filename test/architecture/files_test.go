@@ -11,7 +11,7 @@ import (
 // maxBytes is how large a file may be that is committed: programs are larger, and stay in the history of every clone.
 const maxBytes = 1 << 20
 
-// TestNoFileIsLarge, of those that git knows.
+// TestNoFileIsLarge: of the files in git.
 func TestNoFileIsLarge(t *testing.T) {
 	root := filepath.Join("..", "..")
 	out, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-z").Output()

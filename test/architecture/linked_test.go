@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestTheProgramHasNoMethodsThatNothingCalls: where anything that can be reached looks for methods by a name that is not constant, as
-// text/template does, the linker keeps all methods of all types, those of the clouds' 1,500 operations, too. To find out what does,
-// build with -ldflags=-dumpdep and look for ReflectMethod.
+// TestTheProgramHasNoMethodsThatNothingCalls: if reachable code looks up methods by a name that is not constant, as text/template does,
+// the linker keeps all methods of all types, including those of the clouds' 1,500 operations. To find that code, build with
+// -ldflags=-dumpdep and search for ReflectMethod.
 func TestTheProgramHasNoMethodsThatNothingCalls(t *testing.T) {
 	binary := os.Getenv("MUSTER_BIN")
 	if binary == "" {

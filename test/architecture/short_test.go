@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// TestWhatIsShortIsRunInFull: each package of which `make test` runs less, as it says -short, is one that another target of the Makefile
-// runs whole.
+// TestWhatIsShortIsRunInFull: each package that `make test` runs with -short is run in full by another target of the Makefile.
 func TestWhatIsShortIsRunInFull(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "Makefile"))
 	if err != nil {

@@ -34,7 +34,7 @@ import (
 // skipped without.
 const binaryVariable = "MUSTER_SANDBOX_BIN"
 
-// patience is how long a run may take.
+// patience is the timeout of a run.
 const patience = 10 * time.Minute
 
 // gpuMachine is the machine of all groups here.

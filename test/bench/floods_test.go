@@ -98,8 +98,7 @@ func BenchmarkFloods(b *testing.B) {
 	}
 }
 
-// tenants creates a queue for each, with quota enough for all, over machines that a capacity check plans. There are 200
-// groups of them.
+// tenants creates a queue for each tenant, with quota for all, and a capacity check over 200 groups of machines.
 func (s *site) tenants() {
 	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "machines"}}
 	check.Spec.ControllerName = cache.CapacityController

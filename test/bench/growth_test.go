@@ -19,8 +19,7 @@ import (
 	"github.com/muster-dev/muster/test/bench/curve"
 )
 
-// slots is how many Workloads run at a time while all others wait, and starts how many
-// of those have theirs measured.
+// slots is how many Workloads run at a time while all others wait, and starts how many of their starts are measured.
 const slots, starts = 10, 50
 
 // BenchmarkGrowingCluster has so many Workloads wait for so many nodes on a real API
@@ -167,7 +166,7 @@ func (g *growth) measure(on func(what string, u curve.Unit, value float64)) {
 	report("writes for each start", curve.Operations, all, 1, "writes/start")
 }
 
-// written are the resources of which Muster writes in this benchmark, Events apart.
+// written are the resources that Muster writes in this benchmark, without Events.
 var written = []string{
 	"workloads", "workloads/status", "provisioningrequests", "provisioningrequests/status", "podtemplates", "nodes",
 	"clusterqueues/status", "localqueues/status",

@@ -36,9 +36,8 @@ spec:
           status: {type: object, x-kubernetes-preserve-unknown-fields: true}
 `
 
-// BenchmarkJobSets has 1,000 JobSets of two podSets come at once to a queue with room for all of them,
-// and measures until all are started: by a stock Kueue, and by Muster. No operator runs, so all
-// that is written of them is the admitter's.
+// BenchmarkJobSets creates 1,000 JobSets of two podSets at once in a queue with room for all of them, and measures until all are started:
+// by a stock Kueue, and by Muster. No operator runs, so the admitter makes all writes to them.
 func BenchmarkJobSets(b *testing.B) {
 	n := 1_000 / *scale
 	for _, c := range []contender{stockWith("batch/job", "jobset.x-k8s.io/jobset"), contenders[muster]} {
@@ -59,7 +58,7 @@ func (a *arena) jobSets(n int) {
 	q := queue("queue", fmt.Sprint(10*n))
 	a.create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: flavor}})
 	a.queue(q)
-	// Both ask from time to time whether the kind is served.
+	// Both check from time to time whether the kind is served.
 	a.poll("the kind is served", func() bool { return a.kube.Create(a.Context(), newJobSet("probe", q.Name)) == nil })
 	a.poll("the kind is queued", func() bool { return a.started(q.Name) == 1 })
 	before, began := a.count(), time.Now()

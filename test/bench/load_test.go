@@ -23,20 +23,18 @@ import (
 // longest is how long a load may take, on a machine that is busy otherwise.
 const longest = 30 * time.Minute
 
-// class is a kind of Workloads of which every queue gets so many.
+// class is a kind of Workloads with the number of them in each queue.
 type class struct {
 	name     string
 	count    int
 	cpu      string
 	priority int32
-	// runs is how long one of them is admitted until it is finished; every is the
-	// pause between two creations in one queue.
+	// runs is how long a Workload is admitted until it is finished. every is the interval of creations in one queue.
 	runs, every time.Duration
 }
 
-// load plays the users and the job controllers of Workloads that nothing owns: it
-// creates them, finishes each that has been admitted for its time, and takes the
-// quota from those that were evicted, whose run is lost.
+// load simulates the users and the job controllers of Workloads without owners: it creates them, finishes each that was admitted for its
+// time, and releases the quota of evicted ones, whose run is lost.
 type load struct {
 	testing.TB
 	kube client.Client
@@ -163,8 +161,7 @@ func (l *load) observe(ctx context.Context, w *kueue.Workload) {
 	}
 }
 
-// finish tells that the Workload's run is over, unless it has been evicted
-// meanwhile.
+// finish finishes the Workload unless it was evicted meanwhile.
 func (l *load) finish(ctx context.Context, w *kueue.Workload) {
 	l.mu.Lock()
 	a := l.lives[client.ObjectKeyFromObject(w)]
@@ -194,8 +191,7 @@ func (l *load) release(ctx context.Context, w *kueue.Workload) {
 	l.settle(ctx, w, l.kube.Status().Patch(ctx, released, patch), nil)
 }
 
-// settle looks at the newest version of a Workload where a write met another, and
-// writes again if that is still to be done.
+// settle reads the newest version of a Workload after a conflict, and writes again if that is still necessary.
 func (l *load) settle(ctx context.Context, w *kueue.Workload, err error, again func(*kueue.Workload)) {
 	switch {
 	case ctx.Err() != nil || err == nil:

@@ -30,10 +30,9 @@ const seed = 1
 // left.
 const scraps = 1000
 
-// BenchmarkPlan plans a gang of 64 pods in 3 podSets, one of which names the hosts
-// that it may run on, against a cluster that is nearly full, so that every class of
-// nodes and every group is looked at. The bound is 1 ms at p99 for 5,000 nodes, and
-// 1.5 times that for ten times the nodes in the same classes.
+// BenchmarkPlan plans a gang of 64 pods in 3 podSets, one of which names its hosts, against a cluster that is nearly full, so that every
+// class of nodes and every group is examined. The bound is 1 ms at p99 for 5,000 nodes, and 1.5 times that for ten times the nodes in the
+// same classes.
 func BenchmarkPlan(b *testing.B) {
 	for _, size := range []struct{ nodes, groups int }{{1000, 50}, {5000, 200}, {50_000, 200}, {100_000, 200}} {
 		b.Run(fmt.Sprintf("nodes=%d/groups=%d", size.nodes, size.groups), func(b *testing.B) {
@@ -140,8 +139,7 @@ func crowded(nodes, groups int) *planner.Snapshot {
 	return planner.NewSnapshot(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), set, list, nil)
 }
 
-// gangOf64 asks for little memory beside GPUs, so that every node has to be looked
-// at for its readers.
+// gangOf64 requests GPUs for most of its pods and little memory for its readers, so that every node is examined for the readers.
 func gangOf64() state.Gang {
 	podSet := func(name string, count int, cpu, gpus string) state.PodSet {
 		t := &corev1.PodTemplateSpec{}

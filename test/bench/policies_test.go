@@ -24,16 +24,12 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// BenchmarkPolicies measures what the admission policies take of kube-apiserver, by
-// writes that users and their controllers do. Each write is judged but not stored
-// (dry run), first without a policy, then with each policy by itself that is about
-// its kind, then with all of them.
+// BenchmarkPolicies measures the cost of the admission policies in kube-apiserver, by writes of users and their controllers. Each write
+// is a dry run: first without a policy, then with each single policy for its kind, then with all of them.
 //
-// What counts is policy-us/write, the time that kube-apiserver itself counts for its
-// two plugins of policies, as the least of several rounds: one write is made at a
-// time, so that it is CPU time but for what else the machine does. The bound is
-// 500 us for each Workload that Muster does not write: its creation and its end
-// together.
+// The result is policy-us/write, the time that kube-apiserver itself reports for its two policy plugins, as the minimum of several
+// rounds. One write is made at a time, so that it is CPU time as far as the machine is idle. The bound is 500 us for each Workload that
+// Muster does not write: its creation and its end together.
 func BenchmarkPolicies(b *testing.B) {
 	a := newArena(b, contender{"policies", "", floorOf})
 	p := newPolicies(a)
@@ -143,7 +139,7 @@ func (a *arena) judgedWrites() []judged {
 	}
 }
 
-// policies are those that Muster installs.
+// policies are the policies that Muster installs.
 type policies struct {
 	*arena
 	names []string
@@ -203,7 +199,7 @@ func (p *policies) only(b testing.TB, names []string) {
 			b.Fatalf("binding %s: %v", name, err)
 		}
 	}
-	time.Sleep(takenUp) //nolint:forbidigo // nothing tells when the API server has seen it
+	time.Sleep(takenUp) //nolint:forbidigo // nothing reports when the API server has observed it
 }
 
 // Rounds of writes, one after the other.

@@ -174,8 +174,8 @@ func (a *arena) runner(name string, fewer int, ample bool) {
 	a.Log("the runner ended:", <-ended)
 }
 
-// summary reports how much of their quota the queues have used on average, and how long Workloads waited, as the runner itself
-// has measured it: in use there is also what has ended and is not told yet, of which a slow admitter has more.
+// summary reports the average usage of the queues' quota, and how long Workloads waited, as measured by the runner. Usage includes
+// Workloads that have ended but are not finished yet; a slow admitter has more of them.
 func (a *arena) summary(path string) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -219,15 +219,15 @@ func (a *arena) allFinished(want int) {
 	}
 }
 
-// runnerLoad is one of those that the runner has.
+// runnerLoad is a load of the runner.
 type runnerLoad struct {
 	text      []byte
 	workloads int
-	// work is what its Workloads ask for and for how long, in CPU-seconds; quota is of all its queues, in CPUs.
+	// work is the product of requests and run times of its Workloads, in CPU-seconds. quota is the quota of all its queues, in CPUs.
 	work, quota float64
 }
 
-// generatorConfig is the runner's load with so many times fewer Workloads, and with quota for all of them if it is to be ample.
+// generatorConfig reads the runner's load with so many times fewer Workloads. If ample, there is quota for all of them.
 func generatorConfig(path string, fewer int, ample bool) (runnerLoad, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -16,9 +16,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// BenchmarkSharing plans gangs of a fifth of a machine that all come at once, each after
-// what the others get: as a cycle of the queue does, and as the provisioner does once it
-// has begun with all of them and a node has changed.
+// BenchmarkSharing plans gangs of a fifth of a machine that arrive at once, each after the ones before: as a cycle of the queue does, and
+// as the provisioner does once it has started all of them and a node has changed.
 func BenchmarkSharing(b *testing.B) {
 	policy := state.DefaultPolicy(state.AtomicScaleUp)
 	for _, gangs := range []int{100, 1000} {
@@ -62,7 +61,7 @@ func BenchmarkSharing(b *testing.B) {
 	}
 }
 
-// empty is a cluster of a group without machines, but for those of the attempts.
+// empty returns a cluster of a group without machines except for those of the attempts.
 func empty(flying []planner.UpcomingAttempt) *planner.Snapshot {
 	room := nodegroups.Resources{corev1.ResourceCPU: 100_000, corev1.ResourcePods: 110}
 	s := planner.NewSnapshot(time.Unix(0, 0), nodeset.New(), []nodegroups.Group{{

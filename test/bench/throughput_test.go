@@ -44,8 +44,7 @@ const (
 
 var scale = flag.Int("scale", 1, "by how much the Workloads of the admission benchmarks, and the requests of CheckCapacity, are fewer")
 
-// The queues that share the load: cohorts of equal queues, each of which may use
-// what the others leave.
+// The queues of the load: cohorts of equal queues, each of which may borrow the unused quota of the others.
 const (
 	cohorts         = 5
 	queuesPerCohort = 6
@@ -66,16 +65,13 @@ func mixed(fewer int) []*class {
 	return classes
 }
 
-// BenchmarkThroughput admits and finishes 15,000 Workloads of 30 queues, in which large
-// ones preempt small ones: without an admitter, which is the floor that the API server
-// sets; with a stock Kueue; and with Muster. Each has an API server of its own with
-// nothing else on it. Machines are noisy, so what counts is the ratio of the walls
-// in one run, which Muster's line has.
+// BenchmarkThroughput admits and finishes 15,000 Workloads of 30 queues in which large ones preempt small ones: without an admitter, as
+// the lower bound set by the API server; with a stock Kueue; and with Muster. Each run has its own API server. Machines are noisy, so the
+// result is the ratio of the wall times in one run, on Muster's line.
 //
-// The bounds: at most 1.25 times the floor and 0.6 times Kueue, 20 s of CPU and
-// 200 MB of Muster's own. Seen with -scale 6 on 2 cores that others used as well, where
-// CPU tells more than walls: 15.2 ms of the API server a Workload for the floor, 24.8
-// for Kueue, 16.0 for Muster; 8.4 ms of Kueue's own, 1.7 of Muster's.
+// The bounds: at most 1.25 times the lower bound and 0.6 times Kueue, 20 s of CPU and 200 MB of memory for Muster itself. Seen with
+// -scale 6 on 2 busy cores, where CPU time is more precise than wall time: 15.2 ms of the API server per Workload for the lower bound,
+// 24.8 for Kueue, 16.0 for Muster; 8.4 ms of Kueue itself, 1.7 of Muster itself.
 func BenchmarkThroughput(b *testing.B) {
 	walls := map[string]time.Duration{}
 	for _, c := range contenders {
@@ -93,8 +89,8 @@ func BenchmarkThroughput(b *testing.B) {
 	}
 }
 
-// BenchmarkOneQueue admits 10,000 Workloads that wait in one queue, once there is
-// room for all of them. The bound is 100 admissions a second.
+// BenchmarkOneQueue admits 10,000 Workloads that are pending in one queue, once there is quota for all of them. The bound is 100
+// admissions per second.
 func BenchmarkOneQueue(b *testing.B) {
 	for _, c := range contenders[stock:] {
 		b.Run(fmt.Sprintf("%s/pending=%d", c.name, 10_000 / *scale), func(b *testing.B) {
@@ -281,11 +277,9 @@ func (a *arena) mixed(fewer int) spent {
 // server busy.
 const floorWriters = 32
 
-// floor is what the API server takes for the Workloads alone: one create and two
-// status writes each, in sight of two watchers, which the admitter and the runner of the
-// Workloads need. Muster's policies judge these writes as they do where Muster
-// runs: the creation and the end as a user's, the admission as Muster's own, which is
-// exempt. So the ratio to it tells what Muster takes, not what its policies do.
+// floor measures the API server's cost of the Workloads alone: one create and two status writes each, with two watchers, as the admitter
+// and the runner need. Muster's policies judge these writes as in production: the creation and the end as a user's, and the admission as
+// Muster's own, which is exempt. So the ratio to it is the cost of Muster, not of its policies.
 func (a *arena) floor(classes []*class, namespaces []string, want int) spent {
 	ctx, cancel := context.WithCancel(a.Context())
 	defer cancel()
@@ -340,7 +334,7 @@ func (a *arena) pass(ctx context.Context, admitter client.Client, w *kueue.Workl
 	if err := a.kube.Create(ctx, w); err != nil {
 		return err
 	}
-	// Written as Muster writes it, so that it stays when the end is written by another.
+	// The write has Muster's field manager, so that another client's write of the end does not remove it.
 	admitted, err := writes.ApplyStatus(ctx, admitter, w, &kueue.WorkloadStatus{
 		Admission:  admissionOf(w),
 		Conditions: []metav1.Condition{condition(kueue.WorkloadQuotaReserved, "QuotaReserved"), condition(kueue.WorkloadAdmitted, "Admitted")},
@@ -351,7 +345,7 @@ func (a *arena) pass(ctx context.Context, admitter client.Client, w *kueue.Workl
 	return finish(ctx, a.kube, w, admitted.ResourceVersion)
 }
 
-// admissionOf gives a Workload what it asks for in the ClusterQueue of its namespace's name.
+// admissionOf admits a Workload with its requests in the ClusterQueue that has its namespace's name.
 func admissionOf(w *kueue.Workload) *kueue.Admission {
 	return &kueue.Admission{
 		ClusterQueue: kueue.ClusterQueueReference(w.Namespace),
@@ -364,8 +358,7 @@ func admissionOf(w *kueue.Workload) *kueue.Admission {
 	}
 }
 
-// oneQueue has n Workloads wait in a queue without quota, and measures from when it
-// gets quota for all of them until all are admitted.
+// oneQueue creates n Workloads in a queue without quota, and measures from when it gets quota for all of them until all are admitted.
 func (a *arena) oneQueue(n int) {
 	q := queue("queue", "0")
 	a.create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: flavor}})
@@ -476,7 +469,7 @@ var (
 	writeVerbs = []string{"POST", "PUT", "PATCH", "APPLY", "DELETE"}
 )
 
-// measured reports a figure, where figures are asked for.
+// measured reports a figure if figures are enabled.
 func (a *arena) measured(value float64, unit string) {
 	if b, ok := a.TB.(*testing.B); ok {
 		b.ReportMetric(value, unit)

@@ -5,14 +5,11 @@ import (
 	"testing"
 )
 
-// TestWritesForAThroughput: all Workloads of a tenth of the load that is measured come
-// to their end, with as few writes as that takes.
+// TestWritesForAThroughput: all Workloads of a tenth of the benchmark's load finish with the fewest possible writes.
 //
-// Of status writes a Workload needs one to be admitted, one to be finished, and three
-// for each time that it is evicted: that, its release, and its next admission. What
-// comes on top are reasons why it waits. How many of those depends on how fast the
-// machine is: 0.2 to 0.4 for each Workload were seen; the bound says that no Workload
-// is told more than once.
+// A Workload needs one status write for its admission, one for its end, and three for each eviction: the eviction, the release of its
+// quota, and its next admission. Additional writes are reasons why it is pending. Their number depends on the speed of the machine: 0.2
+// to 0.4 for each Workload were seen. The bound allows one for each Workload.
 func TestWritesForAThroughput(t *testing.T) {
 	const (
 		needed, byEviction = 2, 3

@@ -25,7 +25,8 @@ var launchCalls = map[v1alpha1.Provider][]string{
 	v1alpha1.ProviderGCP: {"instances.bulkInsert", "instanceGroupManagers.createInstances", "regionInstanceGroupManagerResizeRequests.insert"},
 }
 
-// windows of a seed, by their beginning, the last of which ends before the day does. Most begin when a gang comes or its machines boot.
+// windows returns the outages of a seed, by their start. The last one ends before the day does. Most start when a gang arrives or its
+// machines boot.
 func windows(r *rand.Rand, gangs []*gang) (out []window) {
 	for _, g := range gangs {
 		from := max(0, g.at+time.Duration(r.IntN(300)-120)*time.Second)

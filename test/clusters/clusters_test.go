@@ -38,7 +38,7 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-// start starts a manager and its workers for a test, at whose end nothing is left of them.
+// start starts a manager and its workers for a test, and removes them at its end.
 func start(t *testing.T, purpose string, workers int) *testbed.Clusters {
 	t.Helper()
 	if os.Getenv(testbed.SandboxVariable) == "" {
@@ -111,9 +111,8 @@ func asManager(t *testing.T, c *testbed.Clusters, worker string) (client.Client,
 	return out, config
 }
 
-// TestTheDemoTellsItsStory runs the demo of several clusters as a newcomer does, in clusters of its own. With -short its story is told in
-// those
-// of TestStoryAManagerAndItsWorkers alone.
+// TestTheDemoTellsItsStory runs the demo of several clusters as a new user does, in its own clusters. With -short, it runs only in those
+// of TestStoryAManagerAndItsWorkers.
 func TestTheDemoTellsItsStory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("make e2e-all runs the command")
@@ -214,7 +213,7 @@ func testDemo(t *testing.T, c *testbed.Clusters) {
 	}
 }
 
-// testRights asks the worker what the manager may do there.
+// testRights verifies in the worker what the manager may do there.
 func testRights(t *testing.T, c *testbed.Clusters, w *testbed.Worker) {
 	_, config := asManager(t, c, w.Name)
 	kube := kubernetes.NewForConfigOrDie(config)
@@ -373,7 +372,7 @@ func machinesOf(t *testing.T, c *testbed.Cluster, job string) (out []string) {
 	return out
 }
 
-// workload asks for no queue.
+// workload returns a Workload without a queue.
 func workload(name string) *kueue.Workload {
 	return &kueue.Workload{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault},

@@ -54,8 +54,7 @@ func (s *site) contested(wanted func(*v1alpha1.NodeGroup)) (low, high *batchv1.J
 	return low, s.job("high", 2, on(young, "1s"))
 }
 
-// untilEvicted looks on until the job has to stop, for at most so long, and returns
-// whether it had to.
+// untilEvicted waits for the job's eviction, for at most so long, and returns whether it was evicted.
 func (s *site) untilEvicted(j *batchv1.Job, most time.Duration, each func()) bool {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
@@ -92,8 +91,7 @@ func TestStoryVictimsRunUntilTheMachinesOfTheNewcomerAreBooked(t *testing.T) {
 	if !evicted || !waited {
 		t.Fatalf("low is stopped: %v; high has said before for whom and for how much it waits: %v", evicted, waited)
 	}
-	// Read after the eviction was seen: what is true by now need not have been then,
-	// but the times tell.
+	// It is read after the eviction was observed. It may have changed since, so its timestamps are compared.
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Workload(high).Name + "-capacity-1"}}
 	provisioned := s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
 	left := meta.FindStatusCondition(s.Workload(low).Status.Conditions, kueue.WorkloadEvicted)

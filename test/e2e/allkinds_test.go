@@ -32,7 +32,7 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-// forgery is what a user writes into a job that waits in a queue, so that it runs. One that is only for later is a user's right at the
+// forgery is a change by which a user would start a job that waits in a queue. A field that only takes effect later may be set at the
 // creation.
 type forgery struct {
 	name  string
@@ -91,7 +91,7 @@ var ways = []struct {
 	{"apply", true, applied},
 }
 
-// applied writes by a forced server-side apply, which asks for no version.
+// applied writes by a forced server-side apply, which needs no resourceVersion.
 func applied(c client.Client, t *testing.T, _, forged *unstructured.Unstructured) error {
 	forged.SetManagedFields(nil)
 	forged.SetResourceVersion("")

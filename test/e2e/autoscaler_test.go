@@ -172,7 +172,7 @@ func (e *external) joined(g *v1alpha1.NodeGroup, count int) []corev1.Node {
 	return e.nodes(g)
 }
 
-// seen waits until so many of the instances that the autoscaler is told of are Ready nodes, and returns these.
+// seen waits until so many of the instances that the autoscaler gets are Ready nodes, and returns these.
 func (e *external) seen(g *v1alpha1.NodeGroup, count int) (out []corev1.Node) {
 	e.Helper()
 	e.Eventually(fmt.Sprintf("%d instances of group %s that are nodes", count, g.Name), func() bool {
@@ -190,7 +190,7 @@ func (e *external) seen(g *v1alpha1.NodeGroup, count int) (out []corev1.Node) {
 	return out
 }
 
-// remove has the autoscaler delete nodes, as it knows them.
+// remove deletes nodes as the autoscaler does, by its own view of them.
 func (e *external) remove(g *v1alpha1.NodeGroup, nodes ...*protos.ExternalGrpcNode) error {
 	_, err := e.NodeGroupDeleteNodes(e.Context(), &protos.NodeGroupDeleteNodesRequest{Id: g.Name, Nodes: nodes})
 	return err
@@ -236,7 +236,7 @@ func TestAnAutoscalerScalesItsGroups(t *testing.T) {
 		}
 	}
 
-	// What becomes Muster's is given back once it is idle, and is none of the autoscaler's any more.
+	// A machine that is released to Muster is scaled down once it is idle, and is not the autoscaler's any more.
 	e.joined(own, 1)
 	s.edit(own, func() { own.Spec.ScaledBy = v1alpha1.ScaledByMuster })
 	s.Empty(own.Name)
@@ -307,7 +307,7 @@ func TestALaunchForAnAutoscalerOutlivesItsProcess(t *testing.T) {
 		t.Errorf("%d machines, want 12", n)
 	}
 
-	// Of the next two machines are to be had; the third is told, and forgotten once it is deleted.
+	// Only two of the next three machines are available; the third is reported, and forgotten once it is deleted.
 	if err := e.increase(g, 3); err != nil {
 		t.Fatal(err)
 	}
@@ -328,8 +328,8 @@ func TestALaunchForAnAutoscalerOutlivesItsProcess(t *testing.T) {
 	e.joined(g, 14)
 }
 
-// TestAnAutoscalerScalesGroupsOnClouds by each way to launch: a launch outlives the process that has promised it, a stockout is told,
-// exactly the machine goes that is named, and in the end nothing is billed.
+// TestAnAutoscalerScalesGroupsOnClouds by each way to launch: a launch outlives the process that has accepted it, a stockout is reported,
+// exactly the named machine is terminated, and at the end nothing is billed.
 func TestAnAutoscalerScalesGroupsOnClouds(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

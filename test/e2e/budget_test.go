@@ -85,10 +85,9 @@ func TestAGangThatWouldPassTheBudgetWaits(t *testing.T) {
 	s.Empty(g.Name)
 }
 
-// TestQueuesOfANamespaceHaveBudgetsApart: the namespace's two LocalQueues lead to one
-// ClusterQueue, and only one of them has a budget, which its second gang would pass.
-// Requests that no queue has made belong to one if an admin's label says so, and count for
-// all budgets of their namespace if they have none.
+// TestQueuesOfANamespaceHaveBudgetsApart: the namespace's two LocalQueues lead to one ClusterQueue, and only one of them has a budget.
+// Its second gang would exceed that. Requests without a queue belong to one if an admin's label says so, and otherwise count for all
+// budgets of their namespace.
 func TestQueuesOfANamespaceHaveBudgetsApart(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

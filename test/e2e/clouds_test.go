@@ -200,7 +200,7 @@ func (s *site) bill(group string) (out []cloudsim.Line) {
 	}
 	for _, l := range s.wholeBill() {
 		tag := cmp.Or(l.Tags["muster.dev/node-group"], l.Tags["muster-dev-node-group"])
-		// Machines of a resize request have no tag; those that other tests make in bulk beside the same manager have theirs.
+		// Machines of a resize request have no tag. Those that other tests create in bulk with the same manager have one.
 		owned := tag == "" && g.Spec.GCP != nil && l.Group == g.Spec.GCP.InstanceGroupManager && l.From.After(g.CreationTimestamp.Time)
 		if tag == group || owned {
 			out = append(out, l)
@@ -220,8 +220,8 @@ func (s *site) paidOff(groups ...*v1alpha1.NodeGroup) {
 	}
 }
 
-// By each of the ways to launch a job gets its machines, also if muster dies at some
-// moment of it, and no machine is left or was made beside those that it needs.
+// By each way to launch, a job gets its machines, even if muster dies at any moment, and no machine is left or was created beyond those
+// that it needs.
 func killedLaunchingOnACloud(s *site) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	for _, method := range []string{"Fleet", "Reservation", "LaunchInstances", "BulkInsert", "ResizeRequest", "CreateInstances"} {
@@ -269,8 +269,8 @@ func killedLaunchingOnACloud(s *site) {
 	}
 }
 
-// A node that has less than the cloud says must not hang a gang: the difference is
-// found, told and learned, and the gang goes elsewhere.
+// A node with less than the cloud promises must not block a gang: the difference is detected, reported and learned, and the gang uses
+// another group.
 func TestNodesThatHaveLessThanTheCloudSays(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -289,7 +289,7 @@ func TestNodesThatHaveLessThanTheCloudSays(t *testing.T) {
 			})
 			truthful := s.offering("truthful", "methods", tc.truthful)
 			r := s.request("gang", 2, nil, func(p *corev1.PodSpec) { p.NodeSelector = nil; p.Affinity = onEither("truth", "methods") })
-			// Told while the nodes are there.
+			// This is reported while the nodes exist.
 			s.Eventually("the difference is told", func() bool {
 				s.Get(liar)
 				c := meta.FindStatusCondition(liar.Status.Conditions, v1alpha1.ConditionTemplateMatches)
@@ -336,8 +336,8 @@ func onEither(labels ...string) *corev1.Affinity {
 	}}}
 }
 
-// Groups that say that they are Muster's are found, in both clouds, though they have
-// the same name; one that cannot be used is told.
+// Groups that are labelled as Muster's are discovered in both clouds, although they have the same name. One that cannot be used is
+// reported.
 func TestGroupsOfCloudsAreFound(t *testing.T) {
 	s := newSite(t)
 	found := func() map[string]v1alpha1.NodeGroup {

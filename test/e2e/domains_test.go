@@ -19,8 +19,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// A gang that requires one rack gets all of its machines in one, though the cloud alone knows the
-// racks and tells them late, or it keeps no machine.
+// A gang that requires one rack gets all of its machines in one, although only the cloud has the racks and reports them late, or it keeps
+// no machine.
 func TestAGangIsInOneRackOrNowhere(t *testing.T) {
 	t.Parallel()
 	const rack = "example.com/rack"
@@ -86,7 +86,7 @@ func TestAGangIsInOneDomainOfACloud(t *testing.T) {
 	for _, tc := range []struct {
 		name, level string
 		at          func(*v1alpha1.NodeGroup)
-		// atOnce: the cloud is told to launch them together, so that none comes again.
+		// atOnce: the launch requests them together, so that none is replaced.
 		atOnce bool
 	}{
 		{"aws", "topology.k8s.aws/network-node-layer-3", onAWS("c", "methods", "p5.48xlarge"), true},

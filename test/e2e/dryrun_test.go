@@ -19,8 +19,7 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-// TestADryRunTellsAndDoesNothing: no cloud gets a call that changes anything, and of the cluster
-// nothing is written but what muster tells.
+// TestADryRunTellsAndDoesNothing: no cloud gets a call that changes anything, and muster writes only what it reports to the cluster.
 func TestADryRunTellsAndDoesNothing(t *testing.T) {
 	t.Parallel()
 	config := withClouds()

@@ -49,7 +49,7 @@ func TestOnlyAnElasticRayClusterGrowsWhileItRuns(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.plain(s.Name)
-	// KubeRay adds a container to the workers, which asks for memory.
+	// KubeRay adds a container with a memory request to the workers.
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	s.edit(cq, func() {
 		g := &cq.Spec.ResourceGroups[0]

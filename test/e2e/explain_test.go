@@ -26,11 +26,9 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-// TestEveryWaitingJobIsExplained: two clouds and a pool of spot machines, three queues.
-// Both groups of AWS are dry, a spot machine is reclaimed from a gang, one job is too
-// large for any machine, one lacks the quota that others have, and one queue is
-// stopped. For each job that waits there is the sentence that says so, with
-// amounts; and what is simulated of jobs is what becomes of them.
+// TestEveryWaitingJobIsExplained: two clouds and a pool of spot machines, three queues. Both groups of AWS are out of stock, a spot
+// machine is reclaimed from a gang, one job is too large for any machine, one lacks quota that others use, and one queue is stopped. Each
+// pending job has the sentence for its cause, with amounts, and simulations of jobs agree with what happens to them.
 func TestEveryWaitingJobIsExplained(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -46,8 +44,7 @@ func TestEveryWaitingJobIsExplained(t *testing.T) {
 	aws := s.offering("aws", "fifth", priced(20, v1alpha1.OnDemand, onAWS("b", "fifth", "p5.48xlarge")))
 	// Its label is its own: gangs of other tests would have its machines, too.
 	gcp := s.offering("gcp", "explained", priced(30, v1alpha1.OnDemand, onGCP("c", "explained", "a3-highgpu-8g")))
-	// Two machines come. One of them is reclaimed while the other is not ready yet, and
-	// there are no more to be had.
+	// Two machines are launched. One of them is reclaimed while the other is not ready yet, and no more are available.
 	spot := s.Group("-spot", func(g *v1alpha1.NodeGroup) {
 		g.Spec.CapacityType = v1alpha1.Spot
 		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{
@@ -183,7 +180,7 @@ func lasting(d string) func(*batchv1.Job) {
 	}
 }
 
-// tooLarge has each pod ask for twice the GPUs of a machine.
+// tooLarge makes each pod request twice the GPUs of a machine.
 func tooLarge(j *batchv1.Job) {
 	j.Spec.Template.Spec.Containers[0].Resources.Limits["nvidia.com/gpu"] = resource.MustParse("16")
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-// TestThePlainFirstJobOnEveryOffering of `muster-sandbox up --clouds`, where GKE's metadata does not tell the taint of the nodes: the first
-// job that meets it buys its four machines once, and then it and the same job on each other offering say what they have to tolerate, and
+// TestThePlainFirstJobOnEveryOffering of `muster-sandbox up --clouds`, where GKE's metadata does not show the taint of the nodes: the
+// first job on it buys its four machines once. Then that job, and the same job on each other offering, report the missing toleration and
 // buy nothing.
 func TestThePlainFirstJobOnEveryOffering(t *testing.T) {
 	t.Parallel()

@@ -67,7 +67,7 @@ func (s *site) scrape() (metric func(name string, labels ...string) float64) {
 	}
 }
 
-// lives measures how long the machines of a group live in all, as their watch tells.
+// lives measures the total lifetime of the machines of a group, by a watch.
 func (s *site) lives(group string) (total func() time.Duration) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
@@ -129,7 +129,7 @@ func TestAPoolThatGives99Of100KeepsNothingAndShowsWhatTheyCost(t *testing.T) {
 	})
 	usd, seconds, seen := metric("muster_machine_cost_usd_total", group), wasted(), lived().Seconds()
 	s.Logf("the machines lived %g s in all; metric: %g s, %g USD", seen, seconds, usd)
-	// Two watches tell of each machine, each with a delay of its own.
+	// Two watches observe each machine, each with its own delay.
 	if seconds < seen/2 || seconds > 2*seen {
 		t.Errorf("the machines lived %g s, as their watch tells; the metric says %g s", seen, seconds)
 	}

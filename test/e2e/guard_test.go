@@ -19,8 +19,8 @@ import (
 	"github.com/muster-dev/muster/deploy"
 )
 
-// TestOnlyThoseWithTheRightSeeThePageAndTheMetrics: the page and the metrics ask the real
-// cluster, with the rights that deploy/ gives their service accounts.
+// TestOnlyThoseWithTheRightSeeThePageAndTheMetrics: the page and the metrics review access in the real cluster, with the permissions that
+// deploy/ gives their service accounts.
 func TestOnlyThoseWithTheRightSeeThePageAndTheMetrics(t *testing.T) {
 	s := newSite(t)
 	for _, tc := range []struct{ account, prefix, path, role string }{

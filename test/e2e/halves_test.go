@@ -22,8 +22,7 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-// half is a cluster of its own, in which one half of Muster runs and nothing is
-// known of the other.
+// half returns a cluster with one half of Muster, and without the CRDs of the other.
 func half(t *testing.T, which deploy.Half) *site {
 	t.Helper()
 	c := cluster.Config{Progress: os.Stderr}

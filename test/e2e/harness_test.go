@@ -24,9 +24,9 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-// Tests that run side by side wait for their turn here: go test begins them in any order, and a long one that began last
-// would be waited for alone. Those in the shared cluster that take minutes, and little CPU time, begin at once.
-// They use all processors: more of them at a time end no sooner, and each waits for the others'.
+// Tests that run in parallel wait for their turn here: go test starts them in any order, and a long test that starts last would delay the
+// end. Tests in the shared cluster that take minutes and little CPU time start first. The tests use all processors: more of them at a
+// time would not finish sooner.
 var (
 	// sites is for tests in the cluster that they share.
 	sites = make(turns, runtime.NumCPU())
@@ -49,9 +49,8 @@ func (q turns) take(t *testing.T) {
 // site is a test's own part of a cluster.
 type site struct{ *testbed.Site }
 
-// newSite makes one in the cluster that all tests share, in which they only look at what
-// is their own. A test that kills or pauses a component, or changes what others rely on,
-// has a cluster of its own: see alone.
+// newSite creates a site in the cluster that all tests share. A test there may only read its own objects. A test that kills or pauses a
+// component, or changes what others depend on, has its own cluster: see alone.
 func newSite(t *testing.T) *site {
 	t.Helper()
 	sites.take(t)
@@ -101,7 +100,7 @@ func started(t *testing.T, purpose string, config cluster.Config) *testbed.Clust
 // in is the site for a subtest.
 func (s *site) in(t *testing.T) *site { return &site{s.In(t)} }
 
-// podSpec asks for a whole machine of the site.
+// podSpec requests a whole machine of the site.
 func (s *site) podSpec() corev1.PodSpec {
 	return corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever,
@@ -111,7 +110,7 @@ func (s *site) podSpec() corev1.PodSpec {
 	}
 }
 
-// request asks for count whole machines, directly.
+// request creates a request for count whole machines, without a queue.
 func (s *site) request(name string, count int32, change func(*provreq.ProvisioningRequest),
 	pods ...func(*corev1.PodSpec)) *provreq.ProvisioningRequest {
 	s.Helper()
@@ -172,7 +171,7 @@ func (s *site) capacityCheck() {
 	}
 }
 
-// checkOfKueue has the queue of the site ask by Kueue's own check in the place of ours.
+// checkOfKueue replaces Muster's check of the queue by Kueue's own.
 func (s *site) checkOfKueue() {
 	s.Helper()
 	config := &kueue.ProvisioningRequestConfig{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}

@@ -26,8 +26,8 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-// plain makes the site one of quota alone: a node of a user with 64 cores, and a
-// queue for 8 of them, without a capacity check. The LocalQueue is called as asked.
+// plain gives the site quota alone: a node without a group with 64 cores, and a queue for 8 of them, without a capacity check. localQueue
+// is the name of the LocalQueue.
 func (s *site) plain(localQueue string) {
 	s.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
@@ -120,7 +120,7 @@ func owner(version, kind string) func(*batchv1.Job) {
 
 func noQueue(j *batchv1.Job) { j.Labels = nil }
 
-// here keeps the pods of a Job that no flavor sends anywhere on the site's own nodes: those of others go when their tests end.
+// here keeps the pods of a Job without node selectors on the site's own nodes, since nodes of other tests are deleted when these end.
 func (s *site) here(j *batchv1.Job) {
 	j.Spec.Template.Spec.NodeSelector = map[string]string{testbed.SiteLabel: s.Name}
 }
@@ -383,8 +383,7 @@ func TestQuotaOfPodsThatAreOverIsReported(t *testing.T) {
 	s.Delete(waits)
 }
 
-// TestAJobStartsWithTheQuotaThatThereIs, if it may, and asks for all when it
-// queues again.
+// TestAJobStartsWithTheQuotaThatThereIs, if it may, and requests all pods when it queues again.
 func TestAJobStartsWithTheQuotaThatThereIs(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -603,9 +602,8 @@ func TestAnElasticJobChangesWhileItRuns(t *testing.T) {
 	s.Delete(j)
 }
 
-// TestAnElasticJobGrowsWithItsMachines: one is launched for each pod that is added, while those that run stay where they are, and
-// given back when the Job shrinks. Where the quota for more is missing, it stays as large as it is. So it is with Muster's own
-// check and with Kueue's.
+// TestAnElasticJobGrowsWithItsMachines: a machine is launched for each added pod, while running pods stay where they are, and is scaled
+// down when the Job shrinks. Without quota for more, it keeps its size. This holds with Muster's own check and with Kueue's.
 func TestAnElasticJobGrowsWithItsMachines(t *testing.T) {
 	for name, check := range map[string]func(*site){"capacity": func(*site) {}, "provisioning-request": (*site).checkOfKueue} {
 		t.Run(name, func(t *testing.T) {

@@ -91,7 +91,7 @@ func TestOldest(t *testing.T) {
 	t.Run("selectors", TestBookedNodesAreSelectedByTheirGangAlone)
 }
 
-// allJobsQueue has all Jobs queue but for those of three namespaces.
+// allJobsQueue queues all Jobs except for those of three namespaces.
 const allJobsQueue = `apiVersion: config.muster.dev/v1alpha1
 kind: Configuration
 queueing:
@@ -121,7 +121,7 @@ func TestTheWebhookIsNotInTheWay(t *testing.T) {
 			t.Errorf("in namespace %s a Job without a queue is suspended: %t, want %t (%v)", namespace, *j.Spec.Suspend, want, err)
 		}
 	}
-	// A Job without a queue is for two webhooks, each of which has 2 s.
+	// A Job without a queue passes two webhooks, each with a timeout of 2 s.
 	const atMost = 5 * time.Second
 	// Frozen, muster takes connections and does not answer, which is the worst.
 	for name, stop := range map[string]func(string) error{"dead": s.Pause, "frozen": s.Freeze} {

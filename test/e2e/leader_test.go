@@ -31,14 +31,13 @@ import (
 // leaderRounds is how often the leader loses its lease in the middle of a launch.
 var leaderRounds = flag.Int("leader-rounds", 4, "how often the leader loses its lease in the middle of a launch")
 
-// succession is how long it may take until another leads and is back at work: a lease
-// of 2 s, a look at it, and what the machine is busy with.
+// succession is how long it may take until another process leads and works: a lease of 2 s, one poll of it, and the load of the machine.
 const succession = 15 * time.Second
 
 // launches has something done as a muster makes its n-th machine from now on.
 type launches struct{ left atomic.Int64 }
 
-// handler counts the machines that are asked for through next.
+// handler counts the machines that are requested through next.
 func (l *launches) handler(next http.Handler, at func()) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/machines") && l.left.Add(-1) == 0 {
@@ -80,8 +79,7 @@ func TestALeaderThatLosesItsLeaseInTheMiddleOfALaunch(t *testing.T) {
 		if !byTime {
 			made.left.Store(1 + random.Int64N(20))
 		}
-		// Machines are made 16 at a time, and slowly: so there are some that the leader has
-		// asked for, and some that it is about to ask for.
+		// Machines are created 16 at a time, and slowly, so that some are requested and others are not yet.
 		slow := gate.Begin(faults.Fault{
 			Type: faults.DelayAnswers, Target: leader, Resources: []string{"machines"}, Delay: metav1.Duration{Duration: 100 * time.Millisecond},
 		})
@@ -106,9 +104,8 @@ func TestALeaderThatLosesItsLeaseInTheMiddleOfALaunch(t *testing.T) {
 		s.Watcher.StandStill(time.Now().Add(succession))
 		found[fmt.Sprintf("%s %s", trouble, s.progress(requests))]++
 		s.Eventually(next+" leads", func() bool { return s.leads(next) }, func() string { return "the lease stands" })
-		// In half of the rounds all is over while the old leader knows nothing of it. Where
-		// what it has sent may still arrive, only a cloud that remembers its launches could
-		// tell that from new ones.
+		// In half of the rounds, the fault ends before the old leader has noticed that it lost the lease. If its calls may arrive late,
+		// only a cloud with idempotent launches could distinguish them from new ones.
 		over := trouble != late && random.IntN(2) == 0
 		if over {
 			s.withdraw(requests)
@@ -184,8 +181,7 @@ func (s *site) depose(gate *faults.Gate, leader string, way int) (trouble string
 	}
 }
 
-// machinesEver counts the machines that were made for each request: those that ended
-// stay on record.
+// machinesEver counts the machines that were created for each request, including those that have ended.
 func (s *site) machinesEver() (made map[types.UID]int, err error) {
 	var machines kwokv1alpha1.MachineList
 	if err := s.Kube.List(s.Context(), &machines); err != nil {
@@ -212,7 +208,7 @@ func (s *site) madeOnce(requests []*provreq.ProvisioningRequest) {
 	}
 }
 
-// amidLaunch is the moment that tells the most.
+// amidLaunch is the most critical moment.
 const amidLaunch = "between the machines of a launch"
 
 // progress is how far the launches of the requests have come.
@@ -269,8 +265,7 @@ func (s *site) leader() (leader, other string) {
 	return leader, other
 }
 
-// leads asks a muster whether it does: its controllers begin then, and it ends when it
-// leads no more.
+// leads reports whether a muster leads: its controllers start then, and it exits when it loses the lease.
 func (s *site) leads(component string) bool {
 	url := s.MusterMetrics()
 	if component == cluster.Standby {

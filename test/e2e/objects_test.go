@@ -128,7 +128,7 @@ func selects(s metav1.LabelSelectorRequirement) *kueue.ClusterQueue {
 	})
 }
 
-// objects are those that Kueue's webhooks and schemas refuse.
+// objects are objects that Kueue's webhooks and schemas refuse.
 var objects = []object{
 	{"a flavor that leaves out a resource",
 		clusterQueue(func(cq *kueue.ClusterQueue) {
@@ -757,8 +757,7 @@ func TestQuotaIsReservedAsItShouldBe(t *testing.T) {
 	})
 }
 
-// reserved is an admitted Workload with a check of another controller that is
-// Ready, and one pod given back.
+// reserved returns an admitted Workload with a check of another controller that is Ready, and one reclaimable pod.
 func (s *site) reserved() *kueue.Workload {
 	s.Helper()
 	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.Name},

@@ -31,7 +31,7 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-// page is the document whose example is told here, and root is where its paths begin.
+// page is the document with the example, and root is where its paths begin.
 const (
 	root = "../../"
 	page = root + "docs/add-a-job-kind.md"
@@ -55,10 +55,9 @@ func example(t *testing.T, kind string) string {
 	return ""
 }
 
-// TestAKindOfOnesOwn takes the reader's way of docs/add-a-job-kind.md, with the files of that page:
-// a kind that only the settings know, and whose CRD comes later, is held, started whole on two
-// groups of machines, stopped, started again and finished, and its quota is there as long as its
-// pods are, whatever its operator says.
+// TestAKindOfOnesOwn follows docs/add-a-job-kind.md with the files of that page: a kind that only the settings define, and whose CRD is
+// installed later, is suspended, started whole on two groups of machines, stopped, started again and finished. Its quota is held as long
+// as its pods exist, whatever its operator reports.
 func TestAKindOfOnesOwn(t *testing.T) {
 	t.Parallel()
 	settings := example(t, "Configuration")
@@ -211,8 +210,7 @@ func (s *trainRuns) decode(text string) []*unstructured.Unstructured {
 	return out
 }
 
-// applySamples applies the CRD of the page and the queue of its example, whose machines boot and
-// are given back at once.
+// applySamples applies the CRD of the page and the queue of its example. Its machines boot, and are scaled down, at once.
 func (s *trainRuns) applySamples() {
 	s.Helper()
 	text := example(s.T, "CustomResourceDefinition")

@@ -55,7 +55,7 @@ func isGatedPod(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == podgroup.Gate })
 }
 
-// pods are those of the site, by what becomes of them.
+// pods returns the pods of the site with their states.
 func (s *site) pods() (out map[string]string) {
 	var list corev1.PodList
 	s.List(&list, client.InNamespace(s.Name))
@@ -121,7 +121,7 @@ func (s *site) isWorkload(condition string) {
 	}, func() string { return fmt.Sprint(s.workloads(), s.pods()) })
 }
 
-// events are what was told about an object.
+// events returns the messages of the events of an object.
 func (s *site) events(o client.Object) (out []string) {
 	var list eventsv1.EventList
 	s.List(&list, client.InNamespace(s.Name))
@@ -178,7 +178,7 @@ func TestStoryAPodGroupStartsAsAWhole(t *testing.T) {
 		t.Fatalf("two of three pods are queued: %v", w)
 	}
 	s.pod("worker-1", "", group)
-	// Too many: the newest of those that wait goes.
+	// There are too many pods, so the newest of the waiting ones is deleted.
 	s.pod("worker-2", "", group)
 	s.arePods(3, "Running")
 	if p := s.pods(); p["worker-2"] != "" {

@@ -31,7 +31,7 @@ func (s *site) prebuilt(name string, like *batchv1.Job, change ...func(*kueue.Wo
 	return w
 }
 
-// told waits until the user of a Job is told something.
+// told waits for an event of a Job.
 func (s *site) told(j *batchv1.Job, reason, words string) {
 	s.Helper()
 	var notes []string
@@ -51,7 +51,7 @@ func (s *site) told(j *batchv1.Job, reason, words string) {
 	}, func() string { return fmt.Sprint(notes) })
 }
 
-// TestPrebuiltWorkloads are those that others make, and by which a Job runs.
+// TestPrebuiltWorkloads: a Job runs by a Workload that another client has created.
 func TestPrebuiltWorkloads(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

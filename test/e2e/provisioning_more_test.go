@@ -164,8 +164,7 @@ func TestAMachineLostUnderARunningGangIsToldOf(t *testing.T) {
 	}
 }
 
-// TestAQueuedGangThatLosesAMachineIsRequeued without being asked to, since its pods could
-// run nowhere else: at once, since Muster sees it.
+// TestAQueuedGangThatLosesAMachineIsRequeued by default, since its pods could run nowhere else: at once, since Muster observes the loss.
 func TestAQueuedGangThatLosesAMachineIsRequeued(t *testing.T) {
 	t.Parallel()
 	newSite(t).losesAMachine("was lost with 1 pod of the gang", func(reclaimed func()) { reclaimed() })
@@ -177,7 +176,7 @@ func pausedWhileAMachineIsLost(s *site) {
 	s.losesAMachine("1 pod of the gang could not be scheduled for", s.paused)
 }
 
-// losesAMachine has a gang of two lose one of its machines. The eviction tells so.
+// losesAMachine runs a gang of two and removes one of its machines. The message of the eviction contains tells.
 func (s *site) losesAMachine(tells string, during func(func())) {
 	s.Helper()
 	g := s.Group("", func(g *v1alpha1.NodeGroup) {
@@ -307,7 +306,7 @@ func TestARequestIsOnlyForTheInstanceThatItNames(t *testing.T) {
 	if note := s.event(r, "NotServed"); !strings.Contains(note, `"another"`) {
 		t.Errorf("the Event says: %s", note)
 	}
-	// One that is handed over while its machines boot leaves none of them.
+	// A request that is moved to another class while its machines boot leaves none of them.
 	moved := s.request("moved", 2, nil)
 	s.Eventually("two machines boot", func() bool { return s.Get(moved) && len(s.Left(g.Name)) == 2 }, func() string { return "" })
 	patch := client.MergeFrom(moved.DeepCopy())

@@ -115,8 +115,8 @@ func TestOthersWaitAndDaemonsDoNot(t *testing.T) {
 		g.Spec.MinNodes = 2
 	})
 	r := s.request("two", 2, nil)
-	// Pods without a request that would fit on the very same machines. New ones come
-	// all the time, since the scheduler lets those that it has tried wait.
+	// These pods have no request and would fit on the same machines. New ones are created all the time, since the scheduler backs off
+	// from those that it has tried.
 	others := 0
 	other := func() *corev1.Pod {
 		others++
@@ -263,7 +263,7 @@ func (s *site) nodes(group string) []corev1.Node {
 	return nodes.Items
 }
 
-// idleAtOnce lets the group give back what is idle.
+// idleAtOnce lets the group scale down idle machines at once.
 func (s *site) idleAtOnce(g *v1alpha1.NodeGroup) {
 	s.Helper()
 	patch := client.MergeFrom(g.DeepCopy())

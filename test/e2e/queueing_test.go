@@ -73,8 +73,8 @@ func TestStoryAfterAStockoutTheNextFlavorIsTried(t *testing.T) {
 	s.Empty(steady.Name)
 }
 
-// TestAJobThatAUserSuspendsGoesOnInItsTurn: the machines of its first attempt
-// are used up, so that it queues for others, for what is left of it.
+// TestAJobThatAUserSuspendsGoesOnInItsTurn: the booking of its first attempt is used up, so that it queues for other machines for its
+// remaining pods.
 func TestAJobThatAUserSuspendsGoesOnInItsTurn(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

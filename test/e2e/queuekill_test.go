@@ -29,7 +29,7 @@ const (
 	// preempted and end.
 	workloadsEach = 36
 	jobsEach      = 6
-	// writers is how many of them are created at once.
+	// writers is how many Workloads are created at once.
 	writers = 8
 )
 
@@ -43,12 +43,11 @@ var mix = []struct {
 }{
 	{6, "low", 50, 1, 400 * time.Millisecond},
 	{3, "middle", 100, 4, 700 * time.Millisecond},
-	// More than a queue has of its own, so that it has to borrow.
+	// These request more than the nominal quota of a queue, so that it has to borrow.
 	{1, "high", 200, 10, time.Second},
 }
 
-// killedAdmitting: nine queues in three trees of cohorts, whose members borrow
-// from each other and take back what they have lent.
+// killedAdmitting: nine queues in three trees of cohorts, whose members borrow from each other and reclaim what they have lent.
 func killedAdmitting(s *site) {
 	random := rand.New(rand.NewPCG(seed, seed))
 	queues := s.trees()
@@ -86,7 +85,7 @@ func killedAdmitting(s *site) {
 		s.complete(j)
 	}
 	s.nothingHeld(queues)
-	// What the watcher has seen it tells a moment later.
+	// The watcher reports its observations a moment later.
 	for _, check := range []promises.Check{promises.Borrowings, promises.Preemptions} {
 		s.Eventually(fmt.Sprintf("%s are seen", check), func() bool { return s.Watcher.Stats().Judged[check] > before[check] },
 			func() string { return s.Watcher.Stats().String() })
@@ -101,9 +100,8 @@ func killedAdmitting(s *site) {
 	}
 }
 
-// trees creates the queues, each with a LocalQueue of its name: three in a cohort
-// that has no object, three in cohorts of two levels with limits on each, and three
-// in a cohort with quota of its own, which one of them does not share.
+// trees creates the queues, each with a LocalQueue of its name: three in a cohort without an object, three in cohorts of two levels with
+// limits on each, and three in a cohort with its own quota, one of which does not lend.
 func (s *site) trees() (queues []string) {
 	s.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
@@ -261,7 +259,7 @@ type runner struct {
 	began map[types.UID]time.Time
 }
 
-// follow looks at all Workloads again and again until ctx is done.
+// follow reads all Workloads repeatedly until ctx is done.
 func (r *runner) follow(ctx context.Context) {
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()
@@ -294,7 +292,7 @@ func (r *runner) step(ctx context.Context, w *kueue.Workload) {
 		meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{
 			Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue, Reason: kueue.WorkloadFinishedReasonSucceeded, Message: "Its time is over",
 		})
-		// One that was evicted meanwhile is looked at again.
+		// A Workload that was evicted meanwhile is read again.
 		if err := r.Kube.Status().Patch(ctx, w, patch); err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil {
 			r.Errorf("finishing Workload %s: %v", w.Name, err)
 		}

@@ -50,8 +50,7 @@ func TestOfTwoRequestsForTheLastGPUsExactlyOneWins(t *testing.T) {
 	s.Empty(g.Name)
 }
 
-// race lets two requests ask for all GPUs of the node at the same moment, and to
-// fail rather than wait.
+// race makes two requests for all GPUs of the node at the same moment. They fail rather than wait.
 func (s *site) race(name, node string) {
 	both := make([]*provreq.ProvisioningRequest, 2)
 	var creating sync.WaitGroup

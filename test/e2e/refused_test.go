@@ -72,7 +72,7 @@ func TestAJobWhosePodsAreRefusedMakesRoom(t *testing.T) {
 	next := open.plainJob("next", 8, "1s")
 	secure.refused(insecure, `violates PodSecurity "restricted`)
 	open.complete(next)
-	// One of them may have come again by now, and gone.
+	// An Event may have been repeated by now, or have expired.
 	count := func(j *batchv1.Job) (n int32) {
 		if w := s.Workload(j); w != nil {
 			n = workloads.Evictions(w, workloads.ReasonPodsRefused, "")

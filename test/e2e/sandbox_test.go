@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-// TestTheDemoTellsItsStories runs the demo as a newcomer does, on each of the clouds.
+// TestTheDemoTellsItsStories runs the demo as a new user does, on each of the clouds.
 func TestTheDemoTellsItsStories(t *testing.T) {
 	t.Parallel()
 	for _, cloud := range []string{"kwok", "aws", "gcp"} {

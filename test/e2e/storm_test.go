@@ -44,12 +44,10 @@ const (
 	// unrest is how long after a fault no controller can be expected to work again: a client
 	// that has lost its watches repeatedly retries after up to half a minute.
 	unrest = 45 * time.Second
-	// Things go wrong for a spell at a time. In a lull after it the load is the same, and
-	// once the unrest is over all bounds hold, the longest of which is a minute. Within a
-	// spell they are put off without end: by no more than 5 minutes in all, see alone.
+	// Faults occur for a spell at a time. In the lull after it the load is the same, and all bounds hold again, the longest of which is a
+	// minute. Within a spell, bounds are extended by no more than 5 minutes in all, see alone.
 	spell, lull = 8 * time.Minute, 2 * time.Minute
-	// crowd is how many jobs and requests there are at once: those that come while
-	// nothing can be done wait outside.
+	// crowd is how many jobs and requests there are at once. While nothing can be done, no more are created.
 	crowd = 12
 )
 
@@ -66,12 +64,11 @@ type storm struct {
 	// spot and steady are where machines come from; node is there anyway.
 	spot, steady *v1alpha1.NodeGroup
 	node         *corev1.Node
-	// came counts all that ever came; open are those that are not over; done counts
-	// those that are, by what became of them.
+	// came counts all that were created. open are those that are not over. done counts the others by their outcome.
 	came int
 	open map[string]client.Object
 	done map[string]int
-	// faults are all that went wrong, told at the end: a failure is to come first.
+	// faults are all errors. They are reported at the end, so that the failure comes first.
 	mu     sync.Mutex
 	faults []string
 }
@@ -311,7 +308,7 @@ func (s *storm) tidy() {
 	}
 }
 
-// look tidies until the wish comes true.
+// look cleans up until the condition holds.
 func (s *storm) look(wish string, most time.Duration, holds func() bool) {
 	s.Helper()
 	deadline := time.NewTimer(most)
@@ -395,13 +392,13 @@ type size struct{ goroutines, mebibytes int64 }
 
 func (z size) String() string { return fmt.Sprintf("%d goroutines, %d MiB", z.goroutines, z.mebibytes) }
 
-// fits says that the size is about what it was. Each watch, and each connection, is a
-// few goroutines; memory is what Go has not given back to the system yet.
+// fits reports whether the size is about the same as before. Each watch, and each connection, has a few goroutines. Memory is what Go has
+// not returned to the system yet.
 func (z size) fits(before size) bool {
 	return z.goroutines > 0 && z.goroutines <= before.goroutines+50 && z.mebibytes <= before.mebibytes*3/2+32
 }
 
-// size asks muster; it is nothing while muster does not answer.
+// size reads the metrics of muster. It is zero while muster does not respond.
 func (s *storm) size() (z size) {
 	request, err := http.NewRequestWithContext(s.Context(), http.MethodGet, s.MusterMetrics(), http.NoBody)
 	if err != nil {

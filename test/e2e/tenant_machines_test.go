@@ -25,7 +25,7 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-// notHeld is the requirement that keeps strangers off machines that are held.
+// notHeld is the requirement that keeps unbooked pods off held machines.
 var notHeld = corev1.NodeSelectorRequirement{Key: v1alpha1.HeldLabel, Operator: corev1.NodeSelectorOpDoesNotExist}
 
 var cordonToleration = corev1.Toleration{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists}
@@ -38,8 +38,7 @@ func terms(p *corev1.Pod) []corev1.NodeSelectorTerm {
 	return nil
 }
 
-// TestPodsThatPassACordonAreKeptOffHeldMachines, by what the API server makes of them, for
-// each sort of pod and each that creates it.
+// TestPodsThatPassACordonAreKeptOffHeldMachines by the mutation of each sort of pod, by each creator.
 func TestPodsThatPassACordonAreKeptOffHeldMachines(t *testing.T) {
 	s := newSite(t)
 	user := s.user()
@@ -149,8 +148,8 @@ func TestPodsThatPassACordonAreKeptOffHeldMachines(t *testing.T) {
 	}
 }
 
-// TestGatedPodsArePlacedWhenTheyLoseTheirGate: before that, a queue may yet send them to the
-// nodes of a booking, of which a requirement would keep them off for good.
+// TestGatedPodsArePlacedWhenTheyLoseTheirGate: before that, a queue may still send them to the nodes of a booking. A requirement that was
+// added earlier would keep them off these nodes for good.
 func TestGatedPodsArePlacedWhenTheyLoseTheirGate(t *testing.T) {
 	s := newSite(t)
 	user := s.user()
@@ -368,8 +367,8 @@ func TestASquatterIsKeptOffAndAGangRuns(t *testing.T) {
 	s.Empty(g.Name)
 }
 
-// TestADaemonSetThatWantsDevicesTakesNoneOfAGang: each of its pods asks for a GPU, and its controller makes one for each node. The
-// machines that another has launched for it have all of theirs, and the pods wait until one is free.
+// TestADaemonSetThatWantsDevicesTakesNoneOfAGang: each of its pods requests a GPU, and its controller creates one for each node. A gang
+// uses all GPUs of machines that were launched for it, and the pods wait until one is free.
 func TestADaemonSetThatWantsDevicesTakesNoneOfAGang(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -471,8 +470,8 @@ func TestMusterChangesNoMoreThanItNeeds(t *testing.T) {
 	}, func() string { return fmt.Sprint(node.Spec) })
 }
 
-// TestTenantsOnlyTightenTheirTerms: a job's annotations and a request's parameters that
-// loosen what an admin has said wait, and are told the bound; tighter ones are served.
+// TestTenantsOnlyTightenTheirTerms: annotations of a job and parameters of a request that loosen an admin's bounds keep it pending, with
+// the bound in the message. Tighter ones are served.
 func TestTenantsOnlyTightenTheirTerms(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -47,7 +47,7 @@ type act struct {
 	// refused are words that the refusal must have: the field, its value and what to do.
 	// Without any the act is allowed.
 	refused []string
-	// then looks at what has become of it; may be nil.
+	// then checks the result; it may be nil.
 	then func(*tenant)
 }
 
@@ -234,11 +234,11 @@ func (t *tenant) podOf(j *batchv1.Job) *corev1.Pod {
 	return &pods.Items[0]
 }
 
-// resize has a pod that runs ask for so much of cpu.
+// resize resizes the CPU request of a running pod.
 func (t *tenant) resize(p *corev1.Pod, cpu string) error {
 	t.Helper()
 	status := client.MergeFrom(p.DeepCopy())
-	p.Status.ContainerStatuses[0].Resources = &p.Spec.Containers[0].Resources // KWOK does not tell
+	p.Status.ContainerStatuses[0].Resources = &p.Spec.Containers[0].Resources // KWOK does not report it
 	if err := t.Kube.Status().Patch(t.Context(), p, status); err != nil {
 		t.Fatal(err)
 	}

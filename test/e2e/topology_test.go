@@ -162,8 +162,8 @@ func TestAJobIsInOneRack(t *testing.T) {
 	}
 }
 
-// TestStoryALaunchedGangIsPlacedInItsRack: the annotation of its pods has the machines gathered in one rack, though the cloud
-// scatters them; then the pods are told where to go.
+// TestStoryALaunchedGangIsPlacedInItsRack: the annotation of its pods makes Muster collect machines in one rack, although the cloud
+// scatters them. Then the pods are sent to these machines.
 func TestStoryALaunchedGangIsPlacedInItsRack(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -198,8 +198,8 @@ func TestStoryALaunchedGangIsPlacedInItsRack(t *testing.T) {
 	s.Empty(g.Name)
 }
 
-// TestLostNodesAreReplacedInTheirRack: of three gangs one loses a node, one two at once, and one its rack. The pods of
-// the first two get new places beside those that run on; the third gang starts in another rack, as a whole.
+// TestLostNodesAreReplacedInTheirRack: of three gangs, one loses a node, one two nodes at once, and one its rack. The pods of the first
+// two get new places beside the running ones. The third gang starts in another rack, as a whole.
 func TestLostNodesAreReplacedInTheirRack(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -294,8 +294,8 @@ func TestLostNodesAreReplacedInTheirRack(t *testing.T) {
 	s.Empty(g.Name)
 }
 
-// TestAGangWhoseRackIsLostStartsInAnother: its machines are launched there, all of them. One machine that is lost before is
-// replaced in its rack, and the other pod runs on.
+// TestAGangWhoseRackIsLostStartsInAnother: all of its machines are launched there. A machine that is lost before is replaced in its rack,
+// and the other pod keeps running.
 func TestAGangWhoseRackIsLostStartsInAnother(t *testing.T) {
 	t.Parallel()
 	s := newSiteAtOnce(t)

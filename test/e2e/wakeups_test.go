@@ -37,7 +37,7 @@ func TestWhatComesLaterWakesWhatWaits(t *testing.T) {
 		told := fmt.Sprint(s.workloads())
 		return strings.Count(told, "doesn't exist; create it") == 2 && strings.Contains(told, "> maximum capacity")
 	}, func() string { return fmt.Sprint(s.workloads()) })
-	s.runs(s.plainJob("meanwhile", 1, "1h")) // no event of what they have been told is left to come
+	s.runs(s.plainJob("meanwhile", 1, "1h")) // no event of the statuses written before is pending
 
 	class := &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Value: 10}
 	runtime := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Handler: "runc"}

@@ -14,15 +14,14 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-// kills is how often muster is killed in each story: here at moments spread over the
-// course of a job that takes about three seconds, in which its gang is launched, boots,
-// joins, is booked, runs and is given back. test/simulation kills it at every write.
+// kills is how often muster is killed in each story, at moments spread over the course of a job of about three seconds: its gang is
+// launched, boots, joins, is booked, runs and is scaled down. test/simulation kills it at every write.
 var kills = flag.Int("kills", 4, "how often muster is killed in each story of a test that kills it")
 
 // recovery is how long muster may take to be back at work once it serves.
 const recovery = 5 * time.Second
 
-// The seed is fixed, so that a failure can be looked for at the same moments.
+// The seed is fixed, so that a failure can be reproduced at the same moments.
 const seed = 2026
 
 // TestMusterIsAway for moments, in a cluster of its own: nothing is lost, and nothing that

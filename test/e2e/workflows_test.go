@@ -65,7 +65,7 @@ func TestPodsOfWorkflowsAndPipelines(t *testing.T) {
 			t.Errorf("%s is created without the gate: %v", p.Name, p.Spec.SchedulingGates)
 		}
 	}
-	// The queue has 8 CPUs, and they ask for 5.1 and 3.5.
+	// The queue has 8 CPUs, and they request 5.1 and 3.5.
 	s.Eventually("one waits while the other runs, and both end", func() bool {
 		pods := s.pods()
 		return pods["train-and-score-train-1846341"] == "Succeeded" && pods["build-and-test-build-pod"] == "Succeeded"

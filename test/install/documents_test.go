@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-// Commands in documents: those of sh blocks are run, those of console blocks are looked at.
+// Commands in documents: sh blocks are run, console blocks are only checked.
 var (
 	block  = regexp.MustCompile("(?ms)^ *```(sh|console)\n(.*?)^ *```$")
 	shell  = regexp.MustCompile("(?m)^ *```(bash|shell|zsh)$")

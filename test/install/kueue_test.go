@@ -35,7 +35,7 @@ const (
 	kueueDeployment = "kueue-controller-manager"
 )
 
-// frameworks are those that Kueue integrates, and Muster after it.
+// frameworks are the frameworks that Kueue integrates, and Muster after it.
 var frameworks = []string{"batch/job", "pod", "statefulset"}
 
 // tool is what has installed Kueue, by the name of its field manager.
@@ -54,7 +54,7 @@ type moving struct {
 	// published are Kueue's manifests.
 	published []*unstructured.Unstructured
 	stock     *managers.Manager
-	// pods are those that run, by their UIDs, which are not to be stopped.
+	// pods are the running pods, by UID. They must not be stopped.
 	pods map[types.UID]string
 }
 
@@ -75,7 +75,7 @@ func newMoving(t *testing.T, by tool) *moving {
 			container.(map[string]any)["image"] = "registry.k8s.io/kueue/kueue:v0.19.2" // as in the release
 		}
 	}
-	if by == byHelm { // objects of a release, of which Helm has a record
+	if by == byHelm { // objects of a release that Helm has a record of
 		for _, o := range m.published {
 			o.SetAnnotations(map[string]string{"meta.helm.sh/release-name": "kueue", "meta.helm.sh/release-namespace": kueueNamespace})
 		}
@@ -390,8 +390,8 @@ func (m *moving) startMuster(dir string) *managers.Manager {
 	return p
 }
 
-// vanish deletes the CRD of Workloads, and with it all of them, and brings it back: the Jobs run
-// on, and have Workloads again that count.
+// vanish deletes the CRD of Workloads with all Workloads, and installs it again: the Jobs keep running, and get Workloads again that use
+// quota.
 func (m *moving) vanish(running ...*batchv1.Job) {
 	m.Helper()
 	began := time.Now()

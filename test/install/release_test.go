@@ -84,7 +84,7 @@ func TestTheRelease(t *testing.T) {
 	}
 }
 
-// checksums are those that a release lists, of files as they are.
+// checksums reads the checksums of a release, and verifies the files.
 func checksums(t *testing.T, dist string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dist, "checksums.txt"))

@@ -22,7 +22,7 @@ import (
 
 var parameterCodec = clientgoscheme.ParameterCodec
 
-// kinds are all that the Checker looks at, with where the API server has them.
+// kinds are all kinds that the Checker reads, with their resources in the API.
 var kinds = []struct {
 	kind     promises.Kind
 	version  schema.GroupVersion
@@ -44,8 +44,8 @@ var kinds = []struct {
 	{promises.Machines, kwokv1alpha1.GroupVersion, "machines", func() runtime.Object { return &kwokv1alpha1.MachineList{} }},
 }
 
-// newStreams returns a stream for each kind. They share one connection, and know
-// their kinds without asking the API server, which may not serve all of them.
+// newStreams returns a stream for each kind. They share one connection, and need no discovery, since the API server may not serve all
+// kinds.
 func newStreams(config *rest.Config) ([]*stream, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{

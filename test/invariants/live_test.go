@@ -21,8 +21,7 @@ import (
 	"github.com/muster-dev/muster/test/pressure"
 )
 
-// The watch of a real API server, over its death. What breaks a promise before
-// and after it is seen; what it hides is told as a gap.
+// The watch of a real API server across its restart. Violations before and after it are found; the outage is reported as a gap.
 func TestWatchOutlivesTheAPIServer(t *testing.T) {
 	binary := os.Getenv("MUSTER_SANDBOX_BIN")
 	if binary == "" {

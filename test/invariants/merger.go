@@ -8,7 +8,7 @@ import (
 	"github.com/muster-dev/muster/test/invariants/promises"
 )
 
-// message is what a stream tells.
+// message is a message of a stream.
 type message struct {
 	kind promises.Kind
 	time time.Time
@@ -32,8 +32,8 @@ type merger struct {
 	hold, recovery time.Duration
 	// held events by revision.
 	held []promises.Event
-	// blind are the streams without connection, and since when. While there is
-	// one nothing is released: what it has not told yet may come first.
+	// blind are the streams without a connection, and since when. While there is one, no event is released, since an earlier one may
+	// still arrive on that stream.
 	blind map[promises.Kind]time.Time
 	// last is the time of the last release.
 	last  time.Time

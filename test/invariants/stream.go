@@ -21,28 +21,27 @@ import (
 const (
 	// retry is how soon a stream that lost its connection tries again.
 	retry = 100 * time.Millisecond
-	// look is how often a stream looks whether its kind exists by now.
+	// look is how often a stream checks whether its kind exists.
 	look = time.Second
 	// patience is how long the first list may take.
 	patience = 30 * time.Second
 )
 
-// stream tells of every version of one kind.
+// stream sends every version of one kind.
 type stream struct {
 	kind     promises.Kind
 	resource string
 	client   rest.Interface
 	list     func() runtime.Object
 
-	// revision up to which everything has been told; 0 before the first list.
+	// revision up to which all events were sent; 0 before the first list.
 	revision uint64
-	// known objects at their last version.
+	// known are the last versions of existing objects.
 	known map[types.UID]metav1.Object
 	out   chan<- message
 }
 
-// run tells until ctx is done. first is called once, when all that exists has
-// been told, or cannot be.
+// run sends events until ctx is done. first is called once, when all existing objects have been sent, or cannot be.
 func (s *stream) run(ctx context.Context, out chan<- message, first func(error)) {
 	s.out = out
 	began := time.Now()
@@ -95,8 +94,7 @@ func (s *stream) options(o *metav1.ListOptions) *rest.Request {
 	return s.client.Get().Resource(s.resource).SpecificallyVersionedParams(o, parameterCodec, schema.GroupVersion{Version: "v1"})
 }
 
-// relist tells what exists. Between the last version told and these anything may
-// have been.
+// relist sends all existing objects. Versions between the last one sent and these may have been missed.
 func (s *stream) relist(ctx context.Context) error {
 	list := s.list()
 	if err := s.options(&metav1.ListOptions{}).Do(ctx).Into(list); err != nil {
@@ -139,8 +137,7 @@ func (s *stream) relist(ctx context.Context) error {
 	return nil
 }
 
-// watch tells of changes until the connection ends; err is nil if the server
-// ended it as it does from time to time.
+// watch sends changes until the connection ends. err is nil if the server ended it, as it does from time to time.
 func (s *stream) watch(ctx context.Context, connected func()) error {
 	o := &metav1.ListOptions{Watch: true, AllowWatchBookmarks: true, ResourceVersion: strconv.FormatUint(s.revision, 10)}
 	began := time.Now()

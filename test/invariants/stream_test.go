@@ -128,7 +128,7 @@ func TestStreamMissesNothingOrSaysSo(t *testing.T) {
 func TestACheckThatJudgedNothingFails(t *testing.T) {
 	fake := httptest.NewServer(http.NotFoundHandler())
 	defer fake.Close()
-	// A cluster that knows none of the kinds.
+	// A cluster that serves none of the kinds.
 	w, err := Watch(t.Context(), &rest.Config{Host: fake.URL})
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 // Violation is a promise that was not kept.
 type Violation = promises.Violation
 
-// Stats is what was looked at.
+// Stats counts what was checked.
 type Stats = promises.Stats
 
 // Options of a Watcher.
@@ -33,7 +33,7 @@ func DefaultOptions() Options {
 	return Options{Config: promises.DefaultConfig(), Hold: 300 * time.Millisecond, Recovery: 15 * time.Second}
 }
 
-// step is how often events are released and bounds looked at.
+// step is how often events are released and bounds checked.
 const step = 50 * time.Millisecond
 
 // Watcher watches until Stop, or until its context is done.
@@ -117,8 +117,7 @@ func (w *Watcher) locked(f func()) {
 	f()
 }
 
-// Stop ends the watches, once what was written before it has been seen, and makes
-// all violations known. It may be called more than once.
+// Stop ends the watches once all earlier writes have been observed, and confirms all violations. It may be called more than once.
 func (w *Watcher) Stop() {
 	w.once.Do(func() { close(w.stop) })
 	<-w.stopped
@@ -130,19 +129,19 @@ func (w *Watcher) StandStill(until time.Time) {
 	w.locked(func() { w.merge.checker.StandStill(until) })
 }
 
-// Violations are all that are known so far; after Stop, all.
+// Violations returns all violations confirmed so far. After Stop, the list is complete.
 func (w *Watcher) Violations() (out []Violation) {
 	w.locked(func() { out = w.merge.checker.Violations() })
 	return out
 }
 
-// Stats is what was looked at so far.
+// Stats returns what was checked so far.
 func (w *Watcher) Stats() (out Stats) {
 	w.locked(func() { out = w.merge.checker.Stats() })
 	return out
 }
 
-// Trace has a line for each of the last versions that were looked at, the oldest first, and for each broken promise.
+// Trace returns a line for each of the last versions that were checked, the oldest first, and for each violation.
 func (w *Watcher) Trace() (out []string) {
 	w.locked(func() {
 		out = w.merge.trace.lines()

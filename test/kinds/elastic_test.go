@@ -14,8 +14,8 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-// TestAnElasticRayJobGrowsAndShrinks by its RayCluster, as Ray's autoscaler scales it: new workers wait behind a gate until there is
-// quota and capacity for them, those that it was admitted with run on meanwhile, and shrinking releases both.
+// TestAnElasticRayJobGrowsAndShrinks by its RayCluster, as Ray's autoscaler scales it: new workers are gated until there is quota and
+// capacity for them, the admitted workers keep running, and shrinking releases both.
 func TestAnElasticRayJobGrowsAndShrinks(t *testing.T) {
 	t.Parallel()
 	testbed.NeedOperators(t, "ray")

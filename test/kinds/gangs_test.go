@@ -22,10 +22,9 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-// TestGangsOfKubernetes: where the cluster serves PodGroups, each start of a job has one of its
-// own. What they would do to a queued job does not happen: a gang of which a pod has ended takes
-// a replacement, one that starts again waits only for what is left, and a Job whose own PodGroup
-// has frozen its parallelism starts with fewer pods all the same.
+// TestGangsOfKubernetes: if the cluster serves PodGroups, each start of a job has one. Problems of PodGroups with queued jobs do not
+// occur: a gang replaces a pod that has ended, a gang that starts again waits only for its remaining pods, and a Job whose own PodGroup
+// has fixed its parallelism can start with fewer pods.
 func TestGangsOfKubernetes(t *testing.T) {
 	t.Parallel()
 	c := cluster.Config{Progress: os.Stderr, FeatureGates: map[string]bool{

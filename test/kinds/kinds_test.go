@@ -31,7 +31,7 @@ const samples = "../../deploy/samples/kinds/"
 // than the half minute that KubeRay gives a job to end after its submitter.
 const runFor = "15s"
 
-// patience is for what takes several controllers, each with its own pace.
+// patience is the timeout for steps of several controllers, each with its own interval.
 const patience = 3 * time.Minute
 
 type story struct {
@@ -119,7 +119,7 @@ func (s *site) queue() {
 	s.Create(cpu, gpu, check, cq, lq)
 }
 
-// tell tells the life of a sample.
+// tell runs a sample from its creation to its end.
 func (x story) tell(s *site) {
 	s.queue()
 	job := x.create(s)
@@ -205,7 +205,7 @@ func (x story) create(s *site) (job *unstructured.Unstructured) {
 				x.change(o.Object["spec"].(map[string]any))
 			}
 		}
-		// Policies know the schema of a CRD a moment after it is served.
+		// Policies get the schema of a CRD a moment after it is served.
 		var err error
 		s.Eventually("it is created", func() bool {
 			err = s.Kube.Create(s.Context(), o)
@@ -221,7 +221,7 @@ func (x story) create(s *site) (job *unstructured.Unstructured) {
 	return job
 }
 
-// spec is that of the job as it is now, but for what may stay.
+// spec returns the spec of the job without the fields that may stay changed.
 func (x story) spec(s *site, job *unstructured.Unstructured) map[string]any {
 	s.Helper()
 	if !s.Get(job) {
@@ -306,7 +306,7 @@ func (s *site) pods(phases ...corev1.PodPhase) (out []string) {
 	return out
 }
 
-// nodes names those that pods of the site run on.
+// nodes returns the names of the nodes with pods of the site.
 func (s *site) nodes() (out []string) {
 	var list corev1.PodList
 	s.List(&list, client.InNamespace(s.Name))
@@ -318,7 +318,7 @@ func (s *site) nodes() (out []string) {
 	return out
 }
 
-// TestTheDemoOfAJobSet tells its story, with the operator that the other tests have built.
+// TestTheDemoOfAJobSet runs its story with the operator that the other tests have built.
 func TestTheDemoOfAJobSet(t *testing.T) {
 	testbed.NeedOperators(t, "jobset")
 	name := fmt.Sprintf("demo-jobset-%d", os.Getpid())

@@ -37,8 +37,8 @@ func TestEveryOperatorsJobsAreEvictedByPriority(t *testing.T) {
 	}
 }
 
-// rivalPods are those of the job of a higher priority, each of which has a machine to itself. With those of a sample they need no
-// more machines than the group of the site has.
+// rivalPods are the pods of the job of a higher priority. Each needs a whole machine. Together with those of a sample they need no more
+// machines than the group of the site has.
 const rivalPods = 4
 
 // yields has a sample run, and makes room for a job of a higher priority.

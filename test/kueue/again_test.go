@@ -15,9 +15,8 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-// TestARequestOfTheSameNameGetsMachinesOfItsOwn: Kueue stops a running gang and
-// asks again by the same name, while the machines of the first request are left.
-// The gang's pods go to those that are booked for them now.
+// TestARequestOfTheSameNameGetsMachinesOfItsOwn: Kueue stops a running gang and creates a request with the same name, while the machines
+// of the first request still exist. The gang's pods run on the newly booked machines.
 func TestARequestOfTheSameNameGetsMachinesOfItsOwn(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -25,8 +25,7 @@ import (
 // check and groups of the same name.
 type site struct{ *testbed.Site }
 
-// newSite makes all but the groups. The queue has quota for many machines; what
-// there is of them is for Muster to say.
+// newSite creates a site without groups. The queue has quota for many machines, so that Muster alone decides how many there are.
 func newSite(t *testing.T) *site {
 	t.Helper()
 	return newSiteWith(t, func(*site, *kueue.ResourceFlavor, *kueue.ProvisioningRequestConfig) {})
@@ -76,8 +75,7 @@ func (s *site) newGroup(suffix string, most int32, faults ...v1alpha1.KwokFault)
 	return s.NewGroup(suffix, func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes, g.Spec.Kwok.Faults = most, faults })
 }
 
-// job is a queued Job of count pods, each of a whole machine for that long. All
-// of them run at once.
+// job returns a queued Job of count pods that run at once, each on a whole machine for that long.
 func (s *site) job(name string, count int32, long time.Duration, change ...func(*batchv1.Job)) *batchv1.Job {
 	s.Helper()
 	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name,

@@ -48,9 +48,8 @@ func TestAJobStartsOnceAllOfItsMachinesAreBooked(t *testing.T) {
 // for its lease of 15 s to expire.
 const outage = 30 * time.Second
 
-// TestAMachineLostBeforeKueueKnowsThatItWasThere: Kueue dies before the machines
-// come, and is back when one of them has gone again. It is the only test that is
-// not parallel, so that no other misses Kueue.
+// TestAMachineLostBeforeKueueKnowsThatItWasThere: Kueue dies before the machines join, and is back when one of them is lost again. It is
+// the only test that is not parallel, because no other test can run without Kueue.
 func TestAMachineLostBeforeKueueKnowsThatItWasThere(t *testing.T) {
 	s := newSite(t)
 	g := s.newGroup("", 8, reclaim(4*time.Second))
@@ -68,8 +67,7 @@ func TestAMachineLostBeforeKueueKnowsThatItWasThere(t *testing.T) {
 	s.empty()
 }
 
-// TestAMachineLostBeforeThePodsCome: Kueue has started the job, and does not look
-// at its request any more.
+// TestAMachineLostBeforeThePodsCome: Kueue has started the job, and does not read its request any more.
 func TestAMachineLostBeforeThePodsCome(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -147,9 +145,8 @@ func TestAMachineLostWhileTheJobRuns(t *testing.T) {
 	s.empty()
 }
 
-// TestAGangThatCannotGoOnWithoutTheLostMachineStartsAgain: its pods run for too
-// long to wait for each other's machines. Kueue stops it and asks again, by a
-// request of the same name.
+// TestAGangThatCannotGoOnWithoutTheLostMachineStartsAgain: its pods run for too long to wait for each other's machines. Kueue stops it
+// and creates a request with the same name.
 func TestAGangThatCannotGoOnWithoutTheLostMachineStartsAgain(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -185,8 +182,8 @@ func TestAStockoutMakesTheJobWait(t *testing.T) {
 	}
 }
 
-// TestTwoJobsRaceForTheLastMachines: there are machines for one of them at a
-// time. The other gets none, not even in part, and runs when the first has ended.
+// TestTwoJobsRaceForTheLastMachines: there are machines for one of them at a time. The other gets none, not even some of them, and runs
+// when the first has ended.
 func TestTwoJobsRaceForTheLastMachines(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -238,7 +235,7 @@ func (s *site) secondCheck() string {
 	return check.Name
 }
 
-// answer sets the state of a check of the job's workload, once it is asked for.
+// answer sets the state of a check of the job's workload, once the check is there.
 func (s *site) answer(j *batchv1.Job, check string, state kueue.CheckState, message string) {
 	s.Helper()
 	s.Eventually("the answer of check "+check, func() bool {

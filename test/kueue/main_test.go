@@ -1,11 +1,8 @@
-// Package kueue tests Muster as the provisioner of a stock Kueue: the manager of
-// sigs.k8s.io/kueue, unmodified, with the manifests and the rights that it comes
-// with, queues Jobs in a sandbox and asks by its admission check for their
-// machines; Muster runs its provisioning half alone and knows of Kueue only what
-// a ProvisioningRequest says.
+// Package kueue tests Muster as the provisioner of a stock Kueue: the manager of sigs.k8s.io/kueue, unmodified, with its own manifests
+// and permissions, queues Jobs in a sandbox and creates ProvisioningRequests by its admission check. Muster runs only its provisioning
+// half, and reads nothing of Kueue but the ProvisioningRequests.
 //
-// `make test-more` builds both programs; MUSTER_SANDBOX_BIN and MUSTER_KUEUE_BIN name
-// them. Every test runs under the watch of test/invariants.
+// `make test-more` builds both programs; MUSTER_SANDBOX_BIN and MUSTER_KUEUE_BIN name them. test/invariants watches every test.
 package kueue
 
 import (

@@ -16,9 +16,8 @@ import (
 
 const rack = "example.com/rack"
 
-// TestJobsInOneRackStartOnTheFirstAttempt: Kueue asks for machines in one rack by the annotation of the pods, and places the
-// pods on the machines that were booked for them and on no others, though another gang's are beside them. A pod
-// that would fit on them waits.
+// TestJobsInOneRackStartOnTheFirstAttempt: Kueue requests machines in one rack by the annotation of the pods, and places the pods only on
+// the booked machines, although another gang's machines are beside them. An unbooked pod that would fit on them waits.
 func TestJobsInOneRackStartOnTheFirstAttempt(t *testing.T) {
 	t.Parallel()
 	s := newSiteWith(t, func(s *site, f *kueue.ResourceFlavor, c *kueue.ProvisioningRequestConfig) {

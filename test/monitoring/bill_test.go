@@ -39,8 +39,8 @@ import (
 const (
 	// lasts is how long gangs are submitted.
 	lasts = 12 * time.Hour
-	// look is how often the clouds are asked what there is: the metrics hear of what
-	// ends by itself so much later than the bill does.
+	// look is how often the instances of the clouds are listed: the metrics see the end of an instance up to this much later than the
+	// bill does.
 	look = 15 * time.Second
 	gpu  = corev1.ResourceName("nvidia.com/gpu")
 )
@@ -173,7 +173,7 @@ type story struct {
 	registry *prometheus.Registry
 	versions int
 	gangs    []*gang
-	// live instances when they were last looked at.
+	// live are the instances that were listed last.
 	live map[string]cloudsim.Instance
 }
 
@@ -226,7 +226,7 @@ func tell(t *testing.T, seed uint64, faults ...v1alpha1.KwokFault) *story {
 	return s
 }
 
-// price tells of a group at its price.
+// price sets the price of a group.
 func (s *story) price(m market, perHour resource.Quantity) {
 	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: m.group, ResourceVersion: s.version()}}
 	g.Spec.Provider, g.Spec.CapacityType, g.Spec.PricePerHour = m.pool.Cloud, m.pool.Market, &perHour
@@ -234,7 +234,7 @@ func (s *story) price(m market, perHour resource.Quantity) {
 	s.model.Set(g)
 }
 
-// reprice tells of the prices that have begun to hold since the last look.
+// reprice applies the prices that have become valid since the last read.
 func (s *story) reprice(lived time.Duration) {
 	for _, p := range later {
 		if since := lived - p.From.Duration; since >= 0 && since < look {
@@ -301,7 +301,7 @@ func (s *story) submit() {
 	s.model.Learn(g.group, lesson)
 }
 
-// put tells of the request as it is now.
+// put updates the request.
 func (s *story) put(g *gang, conditions ...string) {
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{
 		Namespace: fmt.Sprintf("team-%d", g.number%3), Name: string(g.uid()), UID: g.uid(), ResourceVersion: s.version(),
@@ -321,7 +321,7 @@ func (s *story) put(g *gang, conditions ...string) {
 	g.request = r
 }
 
-// undo takes back what came of a launch that failed.
+// undo terminates the machines of a failed launch.
 func (s *story) undo(g *gang, class v1alpha1.ErrorClass) {
 	g.attempt.Phase, g.attempt.Failure = transaction.RollingBack, &transaction.AttemptFailure{Group: g.group, Class: class}
 	s.put(g)
@@ -356,7 +356,7 @@ func (s *story) instances(g *gang) (out []cloudsim.Instance) {
 	return out
 }
 
-// hear tells of all machines, and has the model take note as any decision would.
+// hear reads all machines, and updates the model as before any decision.
 func (s *story) hear() {
 	for _, in := range s.world.Instances(true) {
 		if _, lived := s.live[in.ID]; !lived {

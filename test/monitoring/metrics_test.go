@@ -35,8 +35,7 @@ type metric struct {
 
 var described = regexp.MustCompile(`^Desc\{fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"), .*variableLabels: \{(.*)\}\}$`)
 
-// registered are all metrics of muster by name. What controller-runtime and the Go
-// runtime add is theirs to document.
+// registered returns all metrics of muster by name. Metrics of controller-runtime and the Go runtime are documented there.
 func registered(t *testing.T) map[string]metric {
 	t.Helper()
 	descs := make(chan *prometheus.Desc)

@@ -35,9 +35,8 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-// TestEveryPanelHasData lives through an hour with gangs on simulated clouds and a
-// queue, shows a real Prometheus the metrics of the beginning and of the end, and
-// asks it what each panel asks.
+// TestEveryPanelHasData simulates an hour with gangs on simulated clouds and a queue, lets a real Prometheus scrape the metrics of the
+// start and of the end, and runs the queries of each panel.
 func TestEveryPanelHasData(t *testing.T) {
 	binary, err := exec.LookPath("prometheus")
 	if err != nil {
@@ -189,7 +188,7 @@ func without(t *testing.T, api string) (out []string) {
 	return out
 }
 
-// ask says why a query has no value; empty where it has one.
+// ask returns why a query has no value; empty if it has one.
 func ask(api, expr string) string {
 	answer, err := http.Get(api + "/api/v1/query?" + url.Values{"query": {expr}}.Encode())
 	if err != nil {

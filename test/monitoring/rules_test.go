@@ -43,7 +43,7 @@ func rules(t *testing.T) (out []rule) {
 }
 
 var (
-	// selector is a metric of ours in an expression, with its matchers.
+	// selector matches a metric of ours in an expression, with its matchers.
 	selector = regexp.MustCompile(`\b((?:muster|kueue)[_:][a-z0-9_:]+)(?:\{([^}]*)\})?`)
 	matcher  = regexp.MustCompile(`([a-z_]+)\s*(?:=~|!~|!=|=)\s*"`)
 	// grouped are the labels that series are put together by.
@@ -51,8 +51,8 @@ var (
 	part    = regexp.MustCompile(`_(?:bucket|sum|count)$`)
 )
 
-// exists checks that each metric that an expression names is one of Muster's or the
-// result of a rule, and that it has the labels that are asked of it.
+// exists checks that each metric in an expression is one of Muster's or the result of a rule, and that it has the labels that the
+// expression uses.
 func exists(t *testing.T, where, expr string) {
 	t.Helper()
 	all := registered(t)

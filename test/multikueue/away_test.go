@@ -105,7 +105,7 @@ func TestAWorkerWhoseMusterHangsAfterItGaveQuota(t *testing.T) {
 // deleted.
 func TestAClusterIsClearedWhoseMultiKueueClusterIsDeleted(t *testing.T) {
 	s := newOwnSite(t, 8, 8)
-	spending.hedge(s.Name) // machines in the first cluster stand idle for a moment before they are given back
+	spending.hedge(s.Name) // machines in the first cluster are idle for a moment before they are scaled down
 	j := s.job("train", 2, long)
 	s.running(j)
 	c := &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: clusterNames()[0]}}

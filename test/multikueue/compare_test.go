@@ -247,7 +247,7 @@ func (s *site) hold(policy kueue.StopPolicy) {
 	}
 }
 
-// remoteWrites are those that the manager's processes have made in workers, which they reach by the wires.
+// remoteWrites counts the writes of the manager's processes in workers, through the proxies.
 func (s *site) remoteWrites() (n int) {
 	s.Helper()
 	var processes []*managers.Manager

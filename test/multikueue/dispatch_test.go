@@ -174,7 +174,7 @@ func (s *site) wantLaunched(want ...int) {
 	}
 }
 
-// told is what the workers say of their objects of the site, and when they did.
+// told returns the statuses of the workers' objects of the site, with their times.
 func (s *site) told() (out string) {
 	for i, w := range s.workers {
 		var list eventsv1.EventList
@@ -263,8 +263,8 @@ func TestTheClusterThatIsBestForAJobIsAskedFirst(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, 8, 8)
 			c.change(s)
-			// A picture is used for as long as twenty would take to make, and other tests ask for it, too: a job of another site
-			// takes longer.
+			// A picture is used for as long as twenty would take to build, and other tests use it, too: a job of another site takes
+			// longer.
 			t.Run("before", func(t *testing.T) {
 				other := newSite(t, 1, 1)
 				other.complete(other.job("train", 1))
@@ -288,7 +288,7 @@ func TestAClusterThatLacksTheQueueIsPassedOver(t *testing.T) {
 	s.wantLaunched(0, 1)
 }
 
-// TestAClusterThatLacksAFlavorIsPassedOver without a try, and asked once it has it.
+// TestAClusterThatLacksAFlavorIsPassedOver without a try, and is nominated once it has it.
 func TestAClusterThatLacksAFlavorIsPassedOver(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 8, 8)
@@ -325,8 +325,8 @@ func TestAClusterThatLacksAFlavorIsPassedOver(t *testing.T) {
 	}
 }
 
-// TestAJobStaysInAClusterThatIsCutOff: Kueue gives its worker up, and evicts the job; it may run on there, so no other is asked. When
-// the worker is back the job ends, and machines were in one cluster only.
+// TestAJobStaysInAClusterThatIsCutOff: Kueue gives its worker up, and evicts the job. The job may still run there, so no other cluster is
+// nominated. When the worker is back the job ends, and machines were in one cluster only.
 func TestAJobStaysInAClusterThatIsCutOff(t *testing.T) {
 	for _, deaf := range []bool{false, true} {
 		t.Run(map[bool]string{false: "cut", true: "deaf"}[deaf], func(t *testing.T) {

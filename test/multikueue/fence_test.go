@@ -56,7 +56,7 @@ func (s *site) copyFence(j *batchv1.Job) string {
 	return w.Annotations[dispatch.FenceAnnotation]
 }
 
-// TestAFenceIsAskedFor on the MultiKueueCluster: its condition tells whether it holds, and copies that are made from then on have it.
+// TestAFenceIsAskedFor on the MultiKueueCluster: its condition reports whether it holds, and later copies have it.
 func TestAFenceIsAskedFor(t *testing.T) {
 	s := newOwnSite(t, 8, 8)
 	defer s.fence("")

@@ -54,7 +54,7 @@ var (
 var (
 	// managedBy is what queues in the manager's cluster, and namespace where it is.
 	managedBy, namespace string
-	// manager is the cluster that jobs are given to, workers are those that they run in, in their order of preference.
+	// manager is the cluster where jobs are created. workers are the clusters where they run, in the order of preference.
 	manager *testbed.Cluster
 	workers []*testbed.Cluster
 	// wires lead from the manager to each worker.
@@ -276,7 +276,7 @@ func startMuster(ctx context.Context, _ string) (err error) {
 	return nil
 }
 
-// introduce tells the manager of a worker.
+// introduce creates the MultiKueueCluster of a worker in the manager.
 func introduce(ctx context.Context, name string, w *testbed.Cluster) error {
 	rights, err := deploy.Decode([]byte(deploy.InNamespace(deploy.DispatcherWorker, deploy.Namespace)))
 	if err != nil {

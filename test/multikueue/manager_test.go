@@ -37,14 +37,14 @@ func newOwnSite(t *testing.T, machines ...int32) *site {
 
 func long(j *batchv1.Job) { j.Spec.Template.Annotations["kwok.muster.dev/run-for"] = "1h" }
 
-// running waits until the job's pods run in the first cluster, and are told of here.
+// running waits until the job's pods run in the first cluster, and the manager shows that.
 func (s *site) running(j *batchv1.Job) {
 	s.Helper()
 	s.Eventually("the job runs in the first cluster", func() bool { return s.where(j) == s.workers[0] },
 		func() string { return s.standing(j) })
 }
 
-// where is the cluster in which all of the job's pods run, if that is told of here; nil if it is not.
+// where returns the cluster in which all of the job's pods run according to the manager, or nil.
 func (s *site) where(j *batchv1.Job) *testbed.Site {
 	s.Helper()
 	w := s.Workload(j)
@@ -231,7 +231,7 @@ func TestAClusterThatChangesCopiesIsPassedOver(t *testing.T) {
 	s.wantLaunched(0, 2)
 }
 
-// TestAGangIsInOneRackOfItsCluster: the manager knows the levels of its Topology, and has no node.
+// TestAGangIsInOneRackOfItsCluster: the manager has the levels of its Topology, and no node.
 func TestAGangIsInOneRackOfItsCluster(t *testing.T) {
 	t.Parallel()
 	const rack = "example.com/rack"
@@ -262,7 +262,7 @@ func TestAGangIsInOneRackOfItsCluster(t *testing.T) {
 		}
 	}
 	j := s.job("train", 3, long, func(j *batchv1.Job) { j.Spec.Template.Annotations[kueue.PodSetRequiredTopologyAnnotation] = rack })
-	// A cluster of which the manager has not seen the Topology yet comes after the other.
+	// The manager has not read the Topology of one cluster yet, so that cluster comes after the other.
 	var in *testbed.Site
 	s.Eventually("the job runs in one of them", func() bool { in = s.where(j); return in != nil }, func() string { return s.standing(j) })
 	var pods corev1.PodList

@@ -31,8 +31,8 @@ type ledger struct {
 	twice []string
 }
 
-// machines of a worker by when they were first seen, those that there are and those that there ever were; billed is how long those that
-// have gone were there.
+// machines of a worker by when they were first observed: the existing ones, and all so far. billed is the total time of those that are
+// gone.
 type machines struct {
 	now, ever map[string]time.Time
 	billed    time.Duration

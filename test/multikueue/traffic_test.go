@@ -81,7 +81,7 @@ func (t *traffic) take(series, labels string, value float64) {
 	}
 }
 
-// reportTraffic tells what each API server had to do for one of n jobs.
+// reportTraffic reports the load of each API server for one of n jobs.
 func (s *site) reportTraffic(before []traffic, n int) {
 	s.Helper()
 	for i, after := range s.trafficOf() {

@@ -30,8 +30,8 @@ type story struct {
 	suspend string
 	held    func(*unstructured.Unstructured) bool
 
-	// pods is how many run when it is resumed, gpus how many of them have devices, and ended reports whether it says that
-	// it has ended; or, of a kind that never does, that it serves.
+	// pods is how many pods run when it is resumed, and gpus how many of them have devices. ended reports whether its status shows that
+	// it has finished or, for a kind that never ends, that it serves.
 	pods  int
 	gpus  int
 	ended func(*unstructured.Unstructured) bool
@@ -195,7 +195,7 @@ func TestTheOtherSamplesAreTaken(t *testing.T) {
 	}, func() string { return fmt.Sprint(names(podsOf(site))) })
 }
 
-// read returns the objects of a sample but those that are Muster's and Kueue's.
+// read returns the objects of a sample without those of Muster and Kueue.
 func read(t *testing.T, file string) []*unstructured.Unstructured {
 	t.Helper()
 	text, err := os.ReadFile(samples + file)

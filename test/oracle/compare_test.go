@@ -210,7 +210,7 @@ func (k *contest) checkUnready(set int, r fit.Refusal) error {
 	return nil
 }
 
-// look shows the scheduler the world as it is.
+// look updates the scheduler to the present world.
 func (k *contest) look() {
 	pods := slices.Clone(k.running)
 	for _, p := range k.placed {
@@ -349,8 +349,7 @@ func (k *contest) examine(i int) error {
 	return nil
 }
 
-// compare asks both about a pod of podSet i on every node, and returns the nodes where
-// it may go.
+// compare evaluates a pod of podSet i on every node in both, and returns the nodes where it may run.
 func (k *contest) compare(i int) (allowed []string, err error) {
 	a := k.scheduler.try(k.nextPod(i))
 	for _, n := range k.present {
@@ -402,8 +401,7 @@ func (k *contest) verdict(i int, n *corev1.Node, state *fit.InterPodState) (yes 
 	return free.Times(p.Requests, 1) == 1 && p.Matches(n.Name, n.Labels, n.Spec.Taints) && state.Allows(i, n.Name), why
 }
 
-// checkAlone: where no pod of the gang asks about others, the state allows all but the repelled
-// domains.
+// checkAlone: if no pod of the gang has terms about other pods, the state allows all domains except for the repelled ones.
 func (k *contest) checkAlone(i int) error {
 	if slices.ContainsFunc(k.pods, (*fit.Pod).Between) {
 		return nil

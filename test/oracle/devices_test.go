@@ -332,7 +332,7 @@ func (s *kubeScheduler) hears(t *testing.T, w *deviceWorld, claims int) {
 		}
 		allocated, err := dra.ResourceClaims().ListAllAllocatedDevices()
 		if err != nil {
-			return false, nil //nolint:nilerr // it is still being told
+			return false, nil //nolint:nilerr // its events are still pending
 		}
 		all, err := dra.ResourceClaims().List()
 		if err != nil {

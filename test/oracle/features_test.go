@@ -322,9 +322,8 @@ func addVolume(t *corev1.PodTemplateSpec, v corev1.Volume) {
 	t.Spec.Volumes = append(t.Spec.Volumes, v)
 }
 
-// podAffinityTerm is about pods by their labels; its namespaces vary. No selector of
-// them says only which labels there may not be: in a new pod's own terms the scheduler
-// v1.37.2 takes such a one to select all namespaces.
+// podAffinityTerm selects pods by their labels. Its namespaces vary. No namespace selector has only negative requirements: in a new pod's
+// own terms, the scheduler v1.37.2 treats such a selector as one that selects all namespaces.
 func podAffinityTerm(c choices) corev1.PodAffinityTerm {
 	t := corev1.PodAffinityTerm{TopologyKey: topologyKey(c), LabelSelector: podSelector(c)}
 	switch c.pick(6) {

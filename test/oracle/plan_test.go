@@ -16,9 +16,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// TestPlansCanBeScheduled asks the planner where the gangs of random worlds fit, books
-// the nodes that it names as Muster does, by the label that the pods select, and has
-// the scheduler judge the pods one after another: each must be let onto its node.
+// TestPlansCanBeScheduled plans the gangs of random worlds, books the planned nodes as Muster does, by the label that the pods select,
+// and runs the scheduler for the pods one after another: each must fit on its node.
 func TestPlansCanBeScheduled(t *testing.T) {
 	const worlds = 8_000
 	s := newScheduler(t, storage.objects()...)

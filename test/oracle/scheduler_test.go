@@ -21,8 +21,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/profile"
 )
 
-// kubeScheduler is the default profile of a scheduler made as kube-scheduler makes
-// its own, which looks at a world instead of a cluster.
+// kubeScheduler is the default profile of a scheduler, built as kube-scheduler builds its own, with a world instead of a cluster.
 type kubeScheduler struct {
 	ctx      context.Context
 	profile  framework.Framework
@@ -46,7 +45,7 @@ func newScheduler(tb testing.TB, objects ...runtime.Object) *kubeScheduler {
 	return &kubeScheduler{ctx: ctx, profile: p, snapshot: p.SnapshotSharedLister().(*internalcache.Snapshot)}
 }
 
-// look makes the scheduler see these nodes and the pods on them.
+// look sets the scheduler's nodes and the pods on them.
 func (s *kubeScheduler) look(nodes []*corev1.Node, pods []*corev1.Pod) {
 	*s.snapshot = *internalcache.NewSnapshot(pods, nodes)
 }

@@ -106,8 +106,7 @@ func newStore() *store {
 	s.claim("loose-single", "wait").Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
 	s.claim("loose-classless", "").Spec.StorageClassName = nil
 	s.claim("selected", "wait").Annotations = map[string]string{"volume.kubernetes.io/selected-node": nodeName(2)}
-	// What the controller makes for generic ephemeral volumes; one pod more is asked
-	// about than there are.
+	// These are the claims that the controller creates for generic ephemeral volumes. One pod more is evaluated than exists.
 	for set := range maxSets {
 		for n := range maxCount + 1 {
 			for _, class := range []string{"wait", "wait-a", "limited"} {

@@ -41,7 +41,7 @@ func started(t *testing.T, c page.Cluster) *page.Server {
 	return s
 }
 
-// asks for a path, with its answer.
+// asks requests a path, and returns the response.
 func asks(s *page.Server, path string) *http.Response {
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
@@ -174,7 +174,7 @@ func TestWhatIsServedIsKeptAndGuarded(t *testing.T) {
 	})
 }
 
-// stream is an answer that never ends, of which the pulses are counted by their version.
+// stream is a response that never ends. It counts the updates by their version.
 type stream struct {
 	http.ResponseWriter
 	versions map[string]bool

@@ -20,11 +20,11 @@ import (
 	"github.com/muster-dev/muster/test/pressure"
 )
 
-// patience is how long a test waits for what a page should show. Informers whose rights
-// were taken away list again after pauses that grow to a minute.
+// patience is the timeout for what a page should show. Informers whose permissions were revoked list again with a backoff of up to a
+// minute.
 const patience = 2 * time.Minute
 
-// tick is how often it looks.
+// tick is the poll interval.
 const tick = 20 * time.Millisecond
 
 // browser is a headless Chromium, spoken to by the DevTools protocol.
@@ -171,7 +171,7 @@ func (b *browser) call(session, method string, params, into any) error {
 type tab struct {
 	*browser
 	target, session string
-	// troubles are what its console shows, and requests what it asked for.
+	// troubles are the errors of its console, and requests are its requests.
 	troubles []string
 	requests []string
 }
@@ -211,7 +211,7 @@ func (b *browser) open(address string, s screen) *tab {
 	return t
 }
 
-// close closes the tab. Each holds a stream, of which browsers allow six.
+// close closes the tab. Each tab has a stream, and browsers allow six.
 func (t *tab) close() {
 	t.t.Helper()
 	t.must(t.call("", "Target.closeTarget", map[string]any{"targetId": t.target}, nil))
@@ -328,7 +328,7 @@ func (t *tab) click(selector string) {
 	t.must(t.eval(fmt.Sprintf("document.querySelector(%q).click()", selector), nil))
 }
 
-// keys are the codes of those that tests press.
+// keys are the codes of the keys that tests press.
 var keys = map[string]int{"Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowDown": 40}
 
 // press presses a key as people do.

@@ -1,4 +1,3 @@
-// Package page looks at the page of muster-dashboard as people do: in a browser. Where
-// there is no Chromium, its tests are skipped. With -artifacts they leave the pictures
-// that they take.
+// Package page tests the page of muster-dashboard in a browser. Without Chromium, its tests are skipped. With -artifacts they save
+// screenshots.
 package page

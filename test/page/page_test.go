@@ -176,7 +176,7 @@ func TestClicksThroughTheViews(t *testing.T) {
 	tab.click(".link")
 	tab.reads("dialog", "was admitted at")
 	tab.click("dialog .close")
-	// The browser tells of the end of a dialog a moment later.
+	// The browser reports the end of a dialog a moment later.
 	tab.holds("!location.search.includes('job=')")
 	tab.must(tab.eval("history.back()", nil))
 	tab.holds("document.querySelector('dialog').open")
@@ -209,7 +209,7 @@ func small() []client.Object {
 		waiting("vision", "whale", 100, 10*time.Minute))
 }
 
-// TestMapsRacks: uneven ones, of which one is in use, and more than are drawn at once.
+// TestMapsRacks: racks are uneven, one is in use, and there are more than the page draws at once.
 func TestMapsRacks(t *testing.T) {
 	b := newBrowser(t)
 	sizes := []int{8, 4, 1}
@@ -363,8 +363,7 @@ func TestTellsWhatItCannotSee(t *testing.T) {
 	tab.quiet(home)
 }
 
-// TestIsLive: what changes is seen without a reload, and a cluster or a page that does not
-// answer is told of.
+// TestIsLive: changes are shown without a reload, and so is a cluster or a page that does not respond.
 func TestIsLive(t *testing.T) {
 	b := newBrowser(t)
 	w := newWorld(small()...)

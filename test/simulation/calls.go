@@ -20,8 +20,7 @@ import (
 
 // call is a call of a controller to the API server or to the cloud.
 type call struct {
-	// key names the caller and what it asks for. It is unique among the calls that wait
-	// at the same time, so that a replay can tell them apart.
+	// key names the caller and the call. It is unique among the calls that wait at the same time, so that a replay can distinguish them.
 	key  string
 	kind callKind
 	// target is the object that a patch or deletion is about.
@@ -34,7 +33,7 @@ type call struct {
 	into client.Object
 
 	reply chan error
-	// number tells calls apart that take effect late.
+	// number distinguishes calls that take effect late.
 	number int
 }
 
@@ -48,8 +47,8 @@ const (
 	read
 	// write: it may fail with or without an effect, also with one that comes later.
 	write
-	// ask: it may fail before it reaches the cloud.
-	ask
+	// sent: it may fail before it reaches the cloud.
+	sent
 	// answer: it may be lost on its way back from the cloud.
 	answer
 )
@@ -226,7 +225,7 @@ type cloud struct {
 func (c *cloud) Launch(ctx context.Context, req cloudprovider.LaunchRequest) ([]cloudprovider.Machine, error) {
 	what := fmt.Sprintf("launch of %d machines of group %s for %s by %s", req.Count, req.Group.Name, req.Token, c.caller)
 	group, launching := req.Group.Name, c.process.launching
-	if err := c.process.call(&call{key: "the " + what, kind: ask,
+	if err := c.process.call(&call{key: "the " + what, kind: sent,
 		blocked: func() bool { return launching[group] },
 		effect: func() (client.Object, error) {
 			launching[group] = true
@@ -251,7 +250,7 @@ func (c *cloud) Launch(ctx context.Context, req cloudprovider.LaunchRequest) ([]
 // TakeBack implements cloudprovider.Taker.
 func (c *cloud) TakeBack(ctx context.Context, group string, names []string) error {
 	what := fmt.Sprintf("taking back of %v of group %s by %s", names, group, c.caller)
-	if err := c.process.call(&call{key: "the " + what, kind: ask, effect: nothing}); err != nil {
+	if err := c.process.call(&call{key: "the " + what, kind: sent, effect: nothing}); err != nil {
 		return err
 	}
 	if c.process.away(group) {

@@ -37,7 +37,7 @@ func (t *timers) NewTimer(d time.Duration) clock.Timer {
 // timer goes off once after each start.
 type timer struct {
 	of *timers
-	// number tells the timers of one owner apart that are due at the same moment.
+	// number distinguishes the timers of one owner that are due at the same moment.
 	number int
 	at     time.Time
 	c      chan time.Time

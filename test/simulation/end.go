@@ -43,10 +43,10 @@ func inFlight(r *provreq.ProvisioningRequest) bool {
 	return r != nil && !over(r) && attemptOf(r).InFlight()
 }
 
-// remains are what a story has left, with the requests and gangs that may still need it.
+// remains are what a scenario has left, with the requests and gangs that may still need it.
 type remains struct {
 	store *store
-	// requests by UID, and whether any of them waits.
+	// requests by UID, and whether any of them is pending.
 	requests map[types.UID]*provreq.ProvisioningRequest
 	waiting  bool
 	// consumers are the gangs, by namespace and booking key, that have pods which are
@@ -55,7 +55,7 @@ type remains struct {
 	wrong           []string
 }
 
-// left says what is left at the end of a story that should not be.
+// left says what is left at the end of a scenario that should not be.
 func (s *simulator) left() []string {
 	r := &remains{
 		store: s.store, requests: map[types.UID]*provreq.ProvisioningRequest{}, consumers: map[string]bool{}, busy: map[string]bool{},
@@ -155,7 +155,7 @@ func (r *remains) judgeMachines(sizes map[string]int) {
 	}
 }
 
-// digest is how the story has ended, in words that are the same however often
+// digest is how the scenario has ended, in words that are the same however often
 // muster crashed.
 func (s *simulator) digest() []string {
 	var lines []string
@@ -195,14 +195,14 @@ func (s *simulator) digest() []string {
 	return lines
 }
 
-// calm is how long after the story everything may take to come to its end: the
+// calm is how long after the scenario everything may take to come to its end: the
 // longest booking, backoff and join timeout, one after the other.
 const calm = 30 * time.Minute
 
 // restTime is for how long nothing may be due before muster counts as at rest.
 const restTime = 30 * time.Second
 
-// mostRounds is how often something may be due until a story that is tried again and again is left at that.
+// mostRounds is how often something may be due until a scenario that is tried again and again is left at that.
 const mostRounds = 600
 
 // booked is until when gangs may hold what is booked for them: where nothing else is said, for ten minutes from whenever they had
@@ -218,8 +218,8 @@ func (s *simulator) booked() (until time.Time) {
 	return until
 }
 
-// bereft reports whether machines are left of NodeGroups that were deleted, which stay for as long as idle ones do by default.
-func (s *simulator) bereft() bool {
+// hasOrphans reports whether NodeGroups that were deleted still have machines. Idle ones stay for the default idle time.
+func (s *simulator) hasOrphans() bool {
 	return slices.ContainsFunc(all[*kwokv1alpha1.Machine](s.store), func(m *kwokv1alpha1.Machine) bool {
 		return m.Status.Phase != kwokv1alpha1.MachineTerminated && find[*v1alpha1.NodeGroup](s.store, "", m.Spec.Group) == nil
 	})
@@ -252,7 +252,7 @@ func (s *simulator) rest() {
 			// The bounds are those of the API and not muster's timers, which may be wrong.
 			if next = s.booked(); !next.IsZero() {
 				quiet = time.Time{}
-			} else if s.bereft() {
+			} else if s.hasOrphans() {
 				if quiet.IsZero() {
 					quiet = time.Now()
 				}

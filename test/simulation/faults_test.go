@@ -15,12 +15,12 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// found are faults that random stories have found, each told as shortly as it can
-// be. The seeds are those that found them; other stories have these seeds today.
-var found = []tale{
+// found are faults that random scenarios have found, each reduced to a short scenario. The seeds are those that found them. Today these
+// seeds generate other scenarios.
+var found = []scenario{
 	{
 		name: "seed 172: pods of a gang change places between a node that is there and a new one",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.create(newNode("node", gpuMachine))
 			w.create(newGroup("gpus", nil))
 			g := workers("gang")
@@ -30,7 +30,7 @@ var found = []tale{
 	},
 	{
 		name: "seed 121: a pod that failed is made again when its node is promised to others",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.create(newNode("node-0", gpuMachine))
 			w.create(newNode("node-1", gpuMachine))
 			first := workers("first")
@@ -43,7 +43,7 @@ var found = []tale{
 	},
 	{
 		name: "seed 45: two gangs share a node, and one puts more pods there than it has booked",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.create(newNode("node-0", gpuMachine))
 			w.create(newNode("node-1", gpuMachine))
 			first := workers("first")
@@ -57,12 +57,12 @@ var found = []tale{
 	},
 	{
 		name: "seed 1214: a request of the name of one that is gone does not send its pods to the old nodes",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.create(newNode("node-0", gpuMachine))
 			w.create(newNode("node-1", gpuMachine))
 			g := workers("gang")
 			g.podSets[0].count = 1
-			w.ask(w.began, g, transaction.ClassCheckCapacity, nil)
+			w.requestAt(w.began, g, transaction.ClassCheckCapacity, nil)
 			w.withdraw(w.began.Add(5*time.Second), g)
 			other := workers("other")
 			other.podSets[0].count, other.delay = 1, 30*time.Second
@@ -74,7 +74,7 @@ var found = []tale{
 	},
 	{
 		name: "seed 53: the idle machines of a group that was deleted are given back",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.create(newGroup("gpus", nil))
 			w.submit(w.began, workers("gang"), transaction.ClassAtomicScaleUp, nil)
 			w.plan(w.began.Add(15*time.Second), "an admin deletes the group", func() {
@@ -84,7 +84,7 @@ var found = []tale{
 	},
 	{
 		name: "seed 299: of a request that was withdrawn in flight no more is kept than the least of its group",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) { g.Spec.MinNodes, g.Spec.Kwok.DeviceDelay = 1, seconds(5) }))
 			g := workers("gang")
 			w.submit(w.began, g, transaction.ClassAtomicScaleUp, nil)
@@ -93,7 +93,7 @@ var found = []tale{
 	},
 	{
 		name: "seed 257: a machine is given back soon after the pod has gone that could not be moved",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) { *g.Spec.IdleTimeout = seconds(5) }))
 			g := workers("gang")
 			g.podSets[0].count = 1
@@ -102,14 +102,14 @@ var found = []tale{
 				name: "service", spec: podSpec(1, 0), from: w.began.Add(5 * time.Second), until: w.began.Add(25 * time.Second),
 			})
 		},
-		shows: []string{"stranger on a node", "machine taken back"},
+		shows: []string{"stranger on a node", "machine terminated"},
 	},
 	{
 		name: "seed 156: who waits is told that the last group that could serve him was deleted",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.create(newNode("node", gpuMachine))
-			stranger := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: strangers, Name: "stays"}, Spec: podSpec(4, 4)}
-			w.create(stranger)
+			unbookedPod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: unbookedNamespace, Name: "stays"}, Spec: podSpec(4, 4)}
+			w.create(unbookedPod)
 			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes = 2 }))
 			w.submit(w.began.Add(10*time.Second), workers("gang"), transaction.ClassAtomicScaleUp, nil)
 			w.plan(w.began.Add(15*time.Second), "an admin deletes the group", func() {
@@ -119,7 +119,7 @@ var found = []tale{
 	},
 	{
 		name: "seed 1318: who waits is told that the only node that could serve him is gone",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.create(newNode("node", gpuMachine))
 			first := workers("first")
 			first.podSets[0].count = 1
@@ -134,7 +134,7 @@ var found = []tale{
 	},
 	{
 		name: "seeds 1498 and 2687: an empty machine goes though another was to go, and is held up",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) { *g.Spec.IdleTimeout, g.Spec.MinNodes = seconds(5), 1 }))
 			first := workers("first")
 			first.podSets[0].count = 1
@@ -146,11 +146,11 @@ var found = []tale{
 			second.podSets[0].count, second.runFor = 1, 30*time.Second
 			w.submit(w.began.Add(8*time.Second), second, transaction.ClassAtomicScaleUp, nil)
 		},
-		shows: []string{"cordon giving-back", "machine taken back"},
+		shows: []string{"cordon giving-back", "machine terminated"},
 	},
 	{
 		name: "seeds 1717, 3231 and 3320: a machine goes that was launched for a gang which has found room without it",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) { g.Spec.Kwok.BootDelay = seconds(20) }))
 			g := workers("gang")
 			g.podSets[0].count, g.absent = 2, 1
@@ -160,12 +160,12 @@ var found = []tale{
 				w.lose(nodes[len(nodes)-1])
 			})
 		},
-		shows: []string{"second attempt", "machine taken back"},
+		shows: []string{"second attempt", "machine terminated"},
 	},
 	{
-		name:    "seeds 1568 and 6066: a node that is gone is not written again and again until that is told",
-		weather: weather{staleness: 10 * time.Second, slow: []string{"tell of Node"}},
-		tell: func(w *world) {
+		name:   "seeds 1568 and 6066: a node that is gone is not written again and again until that is told",
+		faults: faults{staleness: 10 * time.Second, slow: []string{"tell of Node"}},
+		setUp: func(w *world) {
 			w.create(newNode("node", gpuMachine))
 			g := workers("gang")
 			g.podSets[0].count, g.delay = 1, 20*time.Second
@@ -176,30 +176,30 @@ var found = []tale{
 		shows: []string{"not found"},
 	},
 	{
-		name:    "seeds 4984 and 9629: no machine is made for a request that is gone, whatever is told of it late",
-		weather: weather{staleness: 10 * time.Second, slow: []string{"tell of ProvisioningRequest"}},
-		tell: func(w *world) {
+		name:   "seeds 4984 and 9629: no machine is made for a request that is gone, whatever is told of it late",
+		faults: faults{staleness: 10 * time.Second, slow: []string{"tell of ProvisioningRequest"}},
+		setUp: func(w *world) {
 			w.create(newGroup("gpus", nil))
 			g := workers("gang")
 			w.submit(w.began, g, transaction.ClassAtomicScaleUp, nil)
 			w.withdraw(w.began.Add(12*time.Second), g)
 		},
-		shows: []string{"not found", "machine taken back"},
+		shows: []string{"not found", "machine terminated"},
 	},
 	{
 		name: "seed 2242: a machine may lose a node that was in use, and is not to be gone at the same moment",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) { *g.Spec.IdleTimeout = seconds(5) }))
 			g := workers("gang")
-			g.podSets[0].count, g.runFor, g.patience = 1, 2*time.Minute, 3*time.Minute
+			g.podSets[0].count, g.runFor, g.giveUpAfter = 1, 2*time.Minute, 3*time.Minute
 			w.submit(w.began, g, transaction.ClassAtomicScaleUp, nil)
 			w.plan(w.began.Add(time.Minute), "a human deletes the node", func() { _ = w.store.delete(all[*corev1.Node](w.store)[0]) })
 		},
-		shows: []string{"machine taken back"},
+		shows: []string{"machine terminated"},
 	},
 	{
 		name: "devices that are not there for a while buy no machine again",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) {
 				g.Spec.MaxNodes, g.Spec.Kwok.Faults = 8, devicesVanish(seconds(20))
 			}))
@@ -211,7 +211,7 @@ var found = []tale{
 	},
 	{
 		name: "machines whose devices stay away are replaced, and the gang runs",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) {
 				g.Spec.MaxNodes, g.Spec.Kwok.Faults = 8, devicesVanish(metav1.Duration{Duration: time.Hour})
 			}))
@@ -223,7 +223,7 @@ var found = []tale{
 	},
 	{
 		name: "a pod of others that has slipped onto a machine of a launch lives on when that is rolled back",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			never, join := seconds(3600), seconds(30)
 			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) {
 				g.Spec.JoinTimeout = &join
@@ -232,23 +232,23 @@ var found = []tale{
 			w.submit(w.began, workers("gang"), transaction.ClassAtomicScaleUp, nil)
 			w.plan(w.began.Add(10*time.Second), "a pod of others comes", func() { w.create(tolerant("slipped-in", 2*time.Minute)) })
 		},
-		shows: []string{"rollback because of Timeout", "rollback leaves a machine to pods of others", "second attempt", "machine taken back"},
+		shows: []string{"rollback because of Timeout", "rollback leaves a machine to pods of others", "second attempt", "machine terminated"},
 	},
 	{
 		name: "a pod has come to an idle machine, and caches do not show it when that is given back",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.create(newGroup("gpus", nil))
 			g := workers("gang")
 			g.podSets[0].count = 1
 			w.submit(w.began, g, transaction.ClassAtomicScaleUp, nil)
 			w.plan(w.began.Add(50*time.Second), "a pod comes", func() { w.create(tolerant("unseen", 30*time.Second)) })
 		},
-		weather: weather{staleness: 10 * time.Second, slow: []string{"tell of Pod"}},
-		shows:   []string{"cordon giving-back", "machine taken back"},
+		faults: faults{staleness: 10 * time.Second, slow: []string{"tell of Pod"}},
+		shows:  []string{"cordon giving-back", "machine terminated"},
 	},
 	{
 		name: "seed 718: a gang for which a backoff keeps but the rest of its machines is served when that ends",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.create(newNode("node-0", gpuMachine))
 			soon := seconds(10)
 			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) {
@@ -260,7 +260,7 @@ var found = []tale{
 	},
 	{
 		name: "a few nodes that are deleted are lost, and their gangs stop soon",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.fourGangs()
 			w.vanish(w.began.Add(time.Minute), 3)
 			w.expectRevoked(w.began.Add(65*time.Second), 0)
@@ -269,7 +269,7 @@ var found = []tale{
 	},
 	{
 		name: "many nodes that are deleted one by one stop no gang until a person decides",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.fourGangs()
 			w.vanish(w.began.Add(time.Minute), 8)
 			w.expectRevoked(w.began.Add(8*time.Minute), 0)
@@ -285,33 +285,33 @@ var found = []tale{
 	},
 	{
 		name: "etcd restored to before a gang was launched: its request asks for the machines that run, and gives none back in vain",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) {
 				g.Spec.MaxNodes, g.Annotations = 12, map[string]string{v1alpha1.GiveBackAtOnceAnnotation: "0"}
 			}))
 			g := workers("gang")
-			g.podSets[0].count, g.runFor, g.patience = 5, time.Hour, time.Hour
+			g.podSets[0].count, g.runFor, g.giveUpAfter = 5, time.Hour, time.Hour
 			w.submit(w.began, g, transaction.ClassAtomicScaleUp, nil)
 			w.restore(w.began.Add(15*time.Minute), g)
 			w.plan(w.began.Add(25*time.Minute), "a person decides", func() {
 				g := find[*v1alpha1.NodeGroup](w.store, "", "gpus")
 				c := meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionNodesPresent)
-				if w.features["machine taken back"] || c == nil || c.Status != metav1.ConditionFalse {
+				if w.features["machine terminated"] || c == nil || c.Status != metav1.ConditionFalse {
 					w.failure = fmt.Errorf("machines that run were taken back, or nobody was told: the group says %+v", g.Status.Conditions)
 				}
 				change(w.store, g, func(g *v1alpha1.NodeGroup) { g.Annotations[v1alpha1.GiveBackAtOnceAnnotation] = "5" })
 			})
 		},
-		shows: []string{"machine taken back", "second attempt"},
+		shows: []string{"machine terminated", "second attempt"},
 	},
 	{
 		name: "a gang that comes later leaves the room alone that a launcher counts on while its workers boot",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.create(newGroup("cpus", func(g *v1alpha1.NodeGroup) { g.Spec.Template.Capacity, g.Spec.Template.Taints = cpuMachine, nil }))
 			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) { g.Spec.Kwok.BootDelay = seconds(30) }))
 			come := func(after int, podSets ...podSet) {
 				w.submit(w.began.Add(time.Duration(after)*time.Second), &gang{namespace: "team", request: fmt.Sprint("gang-", after), podSets: podSets,
-					held: true, runFor: 2 * time.Minute, patience: 3 * time.Minute}, transaction.ClassAtomicScaleUp, nil)
+					held: true, runFor: 2 * time.Minute, giveUpAfter: 3 * time.Minute}, transaction.ClassAtomicScaleUp, nil)
 			}
 			half := podSet{spec: podSpec(4, 0), count: 1}
 			come(0, half)
@@ -324,7 +324,7 @@ var found = []tale{
 	},
 }
 
-// restore has the API server know what it knew before the gang was launched.
+// restore restores the API server to the objects before the launch of the gang.
 func (w *world) restore(at time.Time, g *gang) {
 	w.plan(at, "etcd is restored", func() {
 		for _, p := range all[*corev1.Pod](w.store) {
@@ -371,14 +371,14 @@ func (w *world) fourGangs() {
 	}))
 	for i := range 4 {
 		g := workers(fmt.Sprint("gang-", i))
-		g.podSets[0].count, g.runFor, g.patience = 3, 20*time.Minute, 25*time.Minute
+		g.podSets[0].count, g.runFor, g.giveUpAfter = 3, 20*time.Minute, 25*time.Minute
 		w.submit(w.began, g, transaction.ClassAtomicScaleUp, map[string]string{v1alpha1.ParamOnMachineLoss: string(v1alpha1.LossRevoke)})
 	}
 }
 
-// tolerant is a pod of others that runs anywhere, for a time: an agent, say, that is no DaemonSet.
+// tolerant returns a pod that does not use Muster and runs on any node for a time, like an agent that is no DaemonSet.
 func tolerant(name string, run time.Duration) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: strangers, Name: name,
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: unbookedNamespace, Name: name,
 		Annotations: map[string]string{runForAnnotation: run.String()}}, Spec: podSpec(1, 0)}
 	p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	p.Status.Phase = corev1.PodPending
@@ -400,11 +400,11 @@ func (w *world) expectMachines(at time.Time, want int) {
 	})
 }
 
-// TestFoundFaults tells the stories in which something was once wrong.
+// TestFoundFaults runs the scenarios that have failed once.
 func TestFoundFaults(t *testing.T) {
-	for _, tale := range found {
-		t.Run(tale.name, func(t *testing.T) {
-			tale.check(t, tale.play(t, nil))
+	for _, scenario := range found {
+		t.Run(scenario.name, func(t *testing.T) {
+			scenario.check(t, scenario.play(t, nil))
 		})
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// feature notes that the story shows something that has to be tested.
+// feature notes that the scenario shows something that has to be tested.
 func (s *simulator) feature(name string) { s.features[name] = true }
 
 // observe notes which features a change shows.
@@ -29,7 +29,7 @@ func (s *simulator) observe(o any, deleted bool) {
 		if o.Status.Phase == kwokv1alpha1.MachineTerminated {
 			s.feature("machine " + o.Status.Reason)
 		} else if deleted {
-			s.feature("machine taken back")
+			s.feature("machine terminated")
 			if slices.ContainsFunc(all[*provreq.ProvisioningRequest](s.store), func(r *provreq.ProvisioningRequest) bool {
 				return r.UID == state.TokenUID(o.Spec.Launch) && isTrue(r, provreq.Provisioned) && !over(r)
 			}) {
@@ -53,9 +53,9 @@ func (s *simulator) observe(o any, deleted bool) {
 		if o.Status.Phase == corev1.PodFailed {
 			s.feature("pod failed")
 		}
-		if o.Namespace == strangers && o.Spec.NodeName != "" {
+		if o.Namespace == unbookedNamespace && o.Spec.NodeName != "" {
 			s.feature("stranger on a node")
-			s.squatted[o.Spec.NodeName] = true
+			s.usedByOthers[o.Spec.NodeName] = true
 		}
 	case *corev1.PodTemplate:
 		if deleted {

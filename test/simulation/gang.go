@@ -17,8 +17,8 @@ import (
 type gang struct {
 	namespace, request string
 	podSets            []podSet
-	// topology are the annotations of its templates that ask for racks; slice is how many pods each must be
-	// in one, zero for none.
+	// topology are the annotations of its templates that request racks. slice is how many pods must be in one rack together; zero for
+	// none.
 	topology map[string]string
 	slice    int
 	// held says that a queue owns the request, and makes sure that pods come soon.
@@ -29,8 +29,8 @@ type gang struct {
 	// runFor is for how long pods run; fails is how many of the first fail.
 	runFor time.Duration
 	fails  int
-	// patience is after how long the Job gives up and deletes its pods.
-	patience time.Duration
+	// giveUpAfter is the time after which the Job gives up and deletes its pods.
+	giveUpAfter time.Duration
 	// retryAfter is how long after it has failed or was lost a pod is made again.
 	retryAfter time.Duration
 
@@ -79,7 +79,7 @@ func (g *gang) offer(w *world, offer func(option)) {
 		}})
 		return
 	}
-	offer(option{key: "job " + g.String() + " ends", at: g.began.Add(g.patience), within: kubeletTime, do: func() {
+	offer(option{key: "job " + g.String() + " ends", at: g.began.Add(g.giveUpAfter), within: kubeletTime, do: func() {
 		g.over = true
 		for _, p := range all[*corev1.Pod](w.store) {
 			if p.Namespace == g.namespace && p.Annotations[provreq.ProvisioningRequestPodAnnotationKey] == g.request {

@@ -47,7 +47,7 @@ func (i *informers) all() []*informer {
 	return slices.Clone(i.list)
 }
 
-// happened tells the informer of the kind of a change.
+// happened queues a change in the informer of its kind.
 func (i *informers) happened(e event) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -56,7 +56,7 @@ func (i *informers) happened(e event) {
 	}
 }
 
-// event is a change of an object that an informer has not told of yet.
+// event is a change of an object that an informer has not delivered yet.
 type event struct {
 	object  client.Object
 	deleted bool
@@ -72,7 +72,7 @@ type informer struct {
 	mu       sync.Mutex
 	handlers []toolscache.ResourceEventHandler
 
-	// known is what handlers have been told of.
+	// known are the objects that were delivered to the handlers.
 	known  map[client.ObjectKey]client.Object
 	queue  []event
 	synced chan struct{}
@@ -110,7 +110,7 @@ func (f *informer) listed() bool {
 	}
 }
 
-func (f *informer) tell(to func(toolscache.ResourceEventHandler)) {
+func (f *informer) deliver(to func(toolscache.ResourceEventHandler)) {
 	f.mu.Lock()
 	handlers := slices.Clone(f.handlers)
 	f.mu.Unlock()
@@ -119,17 +119,17 @@ func (f *informer) tell(to func(toolscache.ResourceEventHandler)) {
 	}
 }
 
-// list tells of all that exists, for the first time.
+// list delivers all existing objects for the first time.
 func (f *informer) list() {
 	f.known = map[client.ObjectKey]client.Object{}
 	for _, o := range f.store.list(f.kind) {
 		f.known[client.ObjectKeyFromObject(o)] = o
-		f.tell(func(h toolscache.ResourceEventHandler) { h.OnAdd(o, true) })
+		f.deliver(func(h toolscache.ResourceEventHandler) { h.OnAdd(o, true) })
 	}
 	close(f.synced)
 }
 
-// next tells of the oldest change in the queue.
+// next delivers the oldest change in the queue.
 func (f *informer) next() {
 	e := f.queue[0]
 	f.queue = f.queue[1:]
@@ -138,19 +138,18 @@ func (f *informer) next() {
 	switch {
 	case e.deleted:
 		delete(f.known, key)
-		f.tell(func(h toolscache.ResourceEventHandler) { h.OnDelete(e.object) })
+		f.deliver(func(h toolscache.ResourceEventHandler) { h.OnDelete(e.object) })
 	case old == nil:
 		f.known[key] = e.object
-		f.tell(func(h toolscache.ResourceEventHandler) { h.OnAdd(e.object, false) })
+		f.deliver(func(h toolscache.ResourceEventHandler) { h.OnAdd(e.object, false) })
 	default:
 		f.known[key] = e.object
-		f.tell(func(h toolscache.ResourceEventHandler) { h.OnUpdate(old, e.object) })
+		f.deliver(func(h toolscache.ResourceEventHandler) { h.OnUpdate(old, e.object) })
 	}
 }
 
-// relist is what an informer does after its watch broke: it lists again and reports the
-// differences. Intermediate states are never reported. An object that was deleted and
-// created again under its name meanwhile looks like an update.
+// relist is what an informer does after its watch broke: it lists again and delivers the differences. Versions in between are never
+// delivered. An object that was deleted and created again with the same name meanwhile looks like an update.
 func (f *informer) relist() {
 	f.queue = nil
 	now := map[client.ObjectKey]client.Object{}
@@ -162,14 +161,14 @@ func (f *informer) relist() {
 	for _, key := range slices.SortedFunc(maps.Keys(before), compareKeys) {
 		if now[key] == nil {
 			gone := toolscache.DeletedFinalStateUnknown{Key: key.String(), Obj: before[key]}
-			f.tell(func(h toolscache.ResourceEventHandler) { h.OnDelete(gone) })
+			f.deliver(func(h toolscache.ResourceEventHandler) { h.OnDelete(gone) })
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(now), compareKeys) {
 		if old := before[key]; old == nil {
-			f.tell(func(h toolscache.ResourceEventHandler) { h.OnAdd(now[key], false) })
+			f.deliver(func(h toolscache.ResourceEventHandler) { h.OnAdd(now[key], false) })
 		} else {
-			f.tell(func(h toolscache.ResourceEventHandler) { h.OnUpdate(old, now[key]) })
+			f.deliver(func(h toolscache.ResourceEventHandler) { h.OnUpdate(old, now[key]) })
 		}
 	}
 }

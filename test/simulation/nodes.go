@@ -52,7 +52,7 @@ func (w *world) offerMachine(m *kwokv1alpha1.Machine, offer func(option)) {
 	}
 }
 
-// register has the machine's node join, with what its NodeGroup does not tell of.
+// register registers the machine's node, with properties that its NodeGroup does not declare.
 func (w *world) register(m *kwokv1alpha1.Machine) {
 	n := nodeOf(m)
 	if _, tainted := w.undeclared[m.Spec.Group]; tainted {

@@ -14,15 +14,15 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// Parts of which all stories are made.
-const strangers = "strangers"
+// Parts of all scenarios.
+const unbookedNamespace = "strangers"
 
 const gpu = corev1.ResourceName("nvidia.com/gpu")
 
 var (
 	gpuTaint     = corev1.Taint{Key: "nvidia.com/gpu", Effect: corev1.TaintEffectNoSchedule}
 	startupTaint = corev1.Taint{Key: "example.com/network", Effect: corev1.TaintEffectNoSchedule}
-	// undeclaredTaint is one that no NodeGroup tells of.
+	// undeclaredTaint is a taint that no NodeGroup declares.
 	undeclaredTaint = corev1.Taint{Key: "example.com/undeclared", Effect: corev1.TaintEffectNoSchedule}
 
 	gpuMachine = amounts(8, 4)
@@ -38,7 +38,7 @@ func amounts(cpus, gpus int64) corev1.ResourceList {
 	return list
 }
 
-// podSpec asks for cpus and, if more than 0, for GPUs.
+// podSpec requests cpus and, if more than 0, GPUs.
 func podSpec(cpus, gpus int64) corev1.PodSpec {
 	requests := corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(cpus, resource.DecimalSI)}
 	spec := corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "main",
@@ -104,7 +104,7 @@ func agent() *appsv1.DaemonSet {
 	return d
 }
 
-// request asks for the gang's pods.
+// newRequest returns the request for the gang's pods.
 func (g *gang) newRequest(class string, parameters map[string]string) *provreq.ProvisioningRequest {
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: g.request}}
 	r.Spec.ProvisioningClassName = class
@@ -138,11 +138,11 @@ func (g *gang) newTemplate(i int) *corev1.PodTemplate {
 // submit has a user request the gang at a time, and its Job follow the request.
 func (w *world) submit(at time.Time, g *gang, class string, parameters map[string]string) {
 	w.gangs = append(w.gangs, g)
-	w.ask(at, g, class, parameters)
+	w.requestAt(at, g, class, parameters)
 }
 
-// ask has the gang's templates and request made at a time.
-func (w *world) ask(at time.Time, g *gang, class string, parameters map[string]string) {
+// requestAt creates the gang's templates and request at a time.
+func (w *world) requestAt(at time.Time, g *gang, class string, parameters map[string]string) {
 	w.plan(at, "somebody asks for "+g.String(), func() {
 		for i := range g.podSets {
 			w.create(g.newTemplate(i))

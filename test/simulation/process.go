@@ -35,7 +35,7 @@ type process struct {
 	changes []*changes
 	// beginners are the controllers that have not begun yet.
 	beginners int
-	// ahead is how far muster's clock is ahead of those of all others, as a Duration.
+	// ahead is how far muster's clock is ahead of all other clocks, as a Duration.
 	ahead *atomic.Int64
 	kill  context.CancelFunc
 	// ended is closed when the last goroutine has gone.
@@ -61,7 +61,7 @@ type changes struct {
 	to         chan struct{}
 }
 
-// pass tells the controller, unless it has not heard of the last change yet.
+// pass notifies the controller unless an earlier notification is pending.
 func (c *changes) pass() {
 	<-c.from
 	select {
@@ -164,7 +164,7 @@ func (p *process) waiting() []*call {
 	return append([]*call(nil), p.calls...)
 }
 
-// allTimers are those that are set.
+// allTimers returns the timers that are set.
 func (p *process) allTimers() []*timer {
 	p.mu.Lock()
 	defer p.mu.Unlock()

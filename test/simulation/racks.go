@@ -19,9 +19,8 @@ import (
 
 const rackLabel = "example.com/rack"
 
-// racks has the cloud choose the rack of each machine of a group: dealt out one by one more often than not, told late,
-// and now and then lost as a whole.
-func (a *author) racks(g *v1alpha1.NodeGroup) {
+// racks configures the racks of a group's machines: mostly dealt out one by one, reported late, and now and then lost as a whole.
+func (a *generator) racks(g *v1alpha1.NodeGroup) {
 	g.Spec.Template.Capacity, g.Spec.Template.Taints = gpuMachine, []corev1.Taint{gpuTaint}
 	g.Spec.MaxNodes = 4 + a.random.Int32N(9)
 	g.Spec.MinNodes = 0
@@ -44,16 +43,16 @@ func (a *author) racks(g *v1alpha1.NodeGroup) {
 	}
 	g.Spec.Topology = []v1alpha1.TopologyLevel{level}
 	if a.oneIn(3) {
-		from := a.within(storyTime / 2)
+		from := a.within(scenarioTime / 2)
 		g.Spec.Kwok.Faults = append(g.Spec.Kwok.Faults, v1alpha1.KwokFault{
 			Type: v1alpha1.FaultDomainLoss, Domains: []string{d.Of[a.random.IntN(len(d.Of))].Name},
-			From: &metav1.Duration{Duration: from}, Until: &metav1.Duration{Duration: from + a.within(storyTime/2)},
+			From: &metav1.Duration{Duration: from}, Until: &metav1.Duration{Duration: from + a.within(scenarioTime/2)},
 		})
 	}
 }
 
-// bind has all pods of a gang be in one rack, or each two of them, or prefer one.
-func (a *author) bind(g *gang) {
+// bind requires one rack for all pods of a gang, or for each pair of pods, or prefers one.
+func (a *generator) bind(g *gang) {
 	g.podSets = []podSet{{spec: podSpec(4, 4), count: 2 + a.random.IntN(4)}}
 	switch a.random.IntN(6) {
 	case 0:
@@ -68,9 +67,9 @@ func (a *author) bind(g *gang) {
 }
 
 // losesWhileItRuns has the gang lose nodes, one or two at once, and wants it stopped for that if it cannot be repaired.
-func (a *author) losesWhileItRuns(g *gang, at time.Time, parameters map[string]string) {
+func (a *generator) losesWhileItRuns(g *gang, at time.Time, parameters map[string]string) {
 	parameters[v1alpha1.ParamOnMachineLoss] = string(v1alpha1.LossRevoke)
-	g.absent, g.fails, g.runFor, g.patience = 0, 0, 2*time.Minute, 2*time.Minute+a.within(time.Minute)
+	g.absent, g.fails, g.runFor, g.giveUpAfter = 0, 0, 2*time.Minute, 2*time.Minute+a.within(time.Minute)
 	for i := range 1 + a.random.IntN(2) {
 		many := 1 + a.random.IntN(2)
 		a.plan(at.Add(10*time.Second+a.within(80*time.Second)), fmt.Sprintf("gang %s loses nodes %d", g, i), func() {
@@ -158,11 +157,11 @@ type scatter struct {
 	total, worst time.Duration
 }
 
-// mostScattered bounds for how long such a machine is billed once that is known.
+// mostScattered bounds how long such a machine is billed after its rack is known.
 const mostScattered = time.Minute
 
-// noteScattered counts how long a machine is billed that is known to be in another rack than the rest of its attempt, or that
-// is of one that was given up for that.
+// noteScattered records how long a machine is billed after it is known to be in another rack than the rest of its attempt, or after its
+// attempt was given up for that reason.
 func (s *simulator) noteScattered(m *kwokv1alpha1.Machine) {
 	if s.ended[m.Name] {
 		return
@@ -185,7 +184,7 @@ func (s *simulator) noteScattered(m *kwokv1alpha1.Machine) {
 		billed := time.Since(known)
 		s.scatter.machines++
 		s.scatter.total += billed
-		if s.squatted[m.Name] { // it is left to them
+		if s.usedByOthers[m.Name] { // it is left to them
 			continue
 		}
 		able := when.Latest(s.up, s.world.outages[m.Spec.Group].until) // nothing is terminated while muster or the cloud is away
@@ -193,6 +192,6 @@ func (s *simulator) noteScattered(m *kwokv1alpha1.Machine) {
 			billed = max(0, time.Since(able))
 		}
 		s.scatter.worst = max(s.scatter.worst, billed)
-		s.feature("machine of another rack taken back")
+		s.feature("machine of another rack terminated")
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// TestScatteredMachinesAreThoseOfTheirAttempt: those that an earlier attempt has launched, and that were booked, may run on for
-// long after a later one of the same request was given up for its racks.
+// TestScatteredMachinesAreThoseOfTheirAttempt: booked machines of an earlier attempt may run long after a later attempt of the same
+// request was given up for its racks.
 func TestScatteredMachinesAreThoseOfTheirAttempt(t *testing.T) {
 	const later = 2 * mostScattered
 	for _, tc := range []struct {
@@ -36,7 +36,7 @@ func TestScatteredMachinesAreThoseOfTheirAttempt(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSimulator(0, weather{})
+				s := newSimulator(0, faults{})
 				known := time.Now().Add(-later)
 				s.up = known
 				for i := range tc.replacements {

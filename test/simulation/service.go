@@ -8,8 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// service plays the ReplicaSet of one pod of strangers, which may be moved: while it
-// lasts, it makes a pod in the place of one that goes.
+// service simulates the ReplicaSet of one movable pod that does not use Muster: while it exists, it replaces the pod when it is deleted.
 type service struct {
 	name string
 	spec corev1.PodSpec
@@ -20,7 +19,7 @@ type service struct {
 }
 
 func (s *service) offer(w *world, offer func(option)) {
-	pod := find[*corev1.Pod](w.store, strangers, s.podName())
+	pod := find[*corev1.Pod](w.store, unbookedNamespace, s.podName())
 	lasts := pod != nil && pod.DeletionTimestamp == nil && !finished(pod)
 	if lasts {
 		offer(option{key: "service " + s.name + " ends", at: s.until, within: kubeletTime, do: func() { change(w.store, pod, markDeleted) }})
@@ -40,7 +39,7 @@ func (s *service) podName() string { return fmt.Sprintf("%s-%d", s.name, s.made)
 
 func (s *service) newPod() *corev1.Pod {
 	yes := true
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: strangers, Name: s.podName(),
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: unbookedNamespace, Name: s.podName(),
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: s.name, UID: "replicaset", Controller: &yes}},
 	}, Spec: *s.spec.DeepCopy()}
 	p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: gpuTaint.Key, Operator: corev1.TolerationOpExists})

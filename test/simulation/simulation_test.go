@@ -17,9 +17,9 @@ import (
 )
 
 var (
-	runs   = flag.Int("runs", 100, "how many random stories are simulated")
-	from   = flag.Uint64("from", 0, "the seed of the first random story, where many are simulated in parts")
-	replay = flag.Int64("seed", -1, "simulate the random story of this seed alone, and print its trace with -v")
+	runs   = flag.Int("runs", 100, "how many random scenarios are simulated")
+	from   = flag.Uint64("from", 0, "the seed of the first random scenario, where many are simulated in parts")
+	replay = flag.Int64("seed", -1, "simulate the random scenario of this seed alone, and print its trace with -v")
 )
 
 func TestMain(m *testing.M) {
@@ -36,24 +36,24 @@ type result struct {
 	features map[string]bool
 	problems []string
 	points   []string
-	// digest is how the story ended.
+	// digest is how the scenario ended.
 	digest  []string
 	scatter scatter
 }
 
-// simulate runs the random story of a seed.
-func simulate(t *testing.T, seed uint64) result { return simulateStory(t, seed, 0, false) }
+// simulate runs the random scenario of a seed.
+func simulate(t *testing.T, seed uint64) result { return simulateScenario(t, seed, 0, false) }
 
-// simulateStory runs the random story of a seed, in which the clock jumps in so many of
+// simulateScenario runs the random scenario of a seed, in which the clock jumps in so many of
 // a thousand steps, and which may be about racks.
-func simulateStory(t *testing.T, seed uint64, jumps int, inRacks bool) (r result) {
+func simulateScenario(t *testing.T, seed uint64, jumps int, inRacks bool) (r result) {
 	synctest.Test(t, func(*testing.T) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		s := newSimulator(seed, randomWeather(random))
 		s.jumps = jumps
-		(&author{world: s.world, random: random, start: time.Now(), inRacks: inRacks}).tell()
-		s.run(time.Now().Add(storyTime))
-		s.weather = weather{staleness: time.Second}
+		(&generator{world: s.world, random: random, start: time.Now(), inRacks: inRacks}).generate()
+		s.run(time.Now().Add(scenarioTime))
+		s.faults = faults{staleness: time.Second}
 		s.run(time.Now().Add(calm + time.Duration(jumps)*farthest))
 		s.rest()
 		r = s.end()
@@ -91,8 +91,7 @@ func (s *simulator) end() result {
 	return r
 }
 
-// required are the features that random stories must show between them: what none
-// of them shows has not been tested.
+// required are the features that the random scenarios must show between them. What no scenario shows is not tested.
 var required = []string{
 	"Accepted=True Accepted",
 	"Provisioned=Unknown ProvisioningInProgress", "Provisioned=False CapacityIsNotFound",
@@ -103,7 +102,7 @@ var required = []string{
 	"rollback because of Stockout", "rollback because of Quota", "rollback because of Throttle", "rollback because of Auth", "rollback because of Outage",
 	"rollback because of Config", "rollback because of Timeout", "rollback because of Lost", "rollback leaves a machine to pods of others",
 	"cordon joining", "cordon booked", "cordon giving-back", "node booked by several",
-	"machine BootFailed", "machine SpotReclaimed", "machine BrokenDown", "machine taken back",
+	"machine BootFailed", "machine SpotReclaimed", "machine BrokenDown", "machine terminated",
 	"request deleted", "request deleted in flight", "request made again", "template deleted", "group deleted", "group limited",
 	"human cordon", "human uncordon", "node not ready", "node lost", "node annotated", "pod failed", "pod made again", "stranger on a node",
 	"node with an undeclared taint", "devices vanished", "node outlives its machine", "node without a machine deleted",
@@ -111,7 +110,7 @@ var required = []string{
 	"object touched", "timeout", "throttled", "answer lost", "late effect",
 }
 
-func TestRandomStories(t *testing.T) {
+func TestRandomScenarios(t *testing.T) {
 	if *replay >= 0 {
 		r := simulate(t, uint64(*replay))
 		t.Log("The trace:\n" + strings.Join(r.trace, "\n"))
@@ -124,7 +123,7 @@ func TestRandomStories(t *testing.T) {
 		r := simulate(t, seed)
 		r.report(t, seed, tail)
 		if len(r.problems) > 0 {
-			tail = max(0, tail-20) // the first few tell how they came to it
+			tail = max(0, tail-20) // the first lines are the history of the shown ones
 		}
 		for f := range r.features {
 			shown[f]++
@@ -132,17 +131,17 @@ func TestRandomStories(t *testing.T) {
 	}
 	for _, f := range required {
 		if shown[f] == 0 && *runs >= 500 {
-			t.Errorf("no story shows this feature: %s", f)
+			t.Errorf("no scenario shows this feature: %s", f)
 		}
 	}
 	var table strings.Builder
 	for _, f := range slices.Sorted(maps.Keys(shown)) {
 		fmt.Fprintf(&table, "\n%6.1f%% %s", 100*float64(shown[f])/float64(*runs), f)
 	}
-	t.Logf("Of %d stories, these show:%s", *runs, table.String())
+	t.Logf("Of %d scenarios, these show:%s", *runs, table.String())
 }
 
-// report fails the test if something is wrong with the story of a seed.
+// report fails the test if something is wrong with the scenario of a seed.
 func (r result) report(t *testing.T, seed uint64, steps int) {
 	t.Helper()
 	if len(r.problems) > 0 {
@@ -151,11 +150,11 @@ func (r result) report(t *testing.T, seed uint64, steps int) {
 	}
 }
 
-// TestRandomStoriesInRacks: gangs must be in one rack, and clouds scatter them over uneven racks, tell late, and lose racks, while
-// all goes wrong that does in other stories. A gang is in one rack or has no machine; what was elsewhere goes at once.
-func TestRandomStoriesInRacks(t *testing.T) {
+// TestRandomScenariosInRacks: gangs must be in one rack, and clouds spread their machines over uneven racks, report racks late, and lose
+// racks, with all faults of other scenarios. A gang is in one rack or has no machine. Machines elsewhere are terminated at once.
+func TestRandomScenariosInRacks(t *testing.T) {
 	if *replay >= 0 {
-		r := simulateStory(t, uint64(*replay), 0, true)
+		r := simulateScenario(t, uint64(*replay), 0, true)
 		t.Log("The trace:\n" + strings.Join(r.trace, "\n"))
 		r.report(t, uint64(*replay), 0)
 		return
@@ -163,7 +162,7 @@ func TestRandomStoriesInRacks(t *testing.T) {
 	shown := map[string]int{}
 	var all scatter
 	for seed := *from; seed < *from+uint64(max(1, *runs)); seed++ {
-		r := simulateStory(t, seed, 0, true)
+		r := simulateScenario(t, seed, 0, true)
 		r.report(t, seed, 40)
 		for f := range r.features {
 			shown[f]++
@@ -171,34 +170,34 @@ func TestRandomStoriesInRacks(t *testing.T) {
 		all.machines, all.total, all.worst = all.machines+r.scatter.machines, all.total+r.scatter.total, max(all.worst, r.scatter.worst)
 	}
 	for _, f := range []string{
-		"request Provisioned in one rack", "pod bound in one rack", "machine of another rack taken back", "rollback because of Scattered", "rollback because of Timeout", "machine replaced",
+		"request Provisioned in one rack", "pod bound in one rack", "machine of another rack terminated", "rollback because of Scattered", "rollback because of Timeout", "machine replaced",
 		"Provisioned=True CapacityIsProvisioned", "BookingExpired=True CapacityBookingConsumed", "crash", "crash in a call",
 		"gang under repair", "gang repaired", "gang repaired in any rack", "slice lost as a whole, and gang repaired", "machine for a gang that has begun", "gang stopped after a repair began", "CapacityRevoked=True MachineLost",
 	} {
 		if shown[f] == 0 && *runs >= 500 {
-			t.Errorf("no story shows this feature: %s", f)
+			t.Errorf("no scenario shows this feature: %s", f)
 		}
 	}
-	t.Logf("gangs under repair in %d stories, repaired in %d, stopped in %d, stopped at once in %d", shown["gang under repair"],
+	t.Logf("gangs under repair in %d scenarios, repaired in %d, stopped in %d, stopped at once in %d", shown["gang under repair"],
 		shown["gang repaired"],
 		shown["gang stopped after a repair began"], shown["CapacityRevoked=True MachineLost"]-shown["gang stopped after a repair began"])
 	if all.machines > 0 {
-		t.Logf("%d stories: %d machines were in another rack and taken back, after %s on average and %s at most; pods in one rack in %d, "+
+		t.Logf("%d scenarios: %d machines were in another rack and taken back, after %s on average and %s at most; pods in one rack in %d, "+
 			"scattered for good in %d",
 			*runs, all.machines, (all.total / time.Duration(all.machines)).Round(time.Millisecond), all.worst.Round(time.Millisecond),
 			shown["pod bound in one rack"], shown["rollback because of Scattered"])
 	}
 }
 
-// TestRandomStoriesOfSharers: where nothing goes wrong, no attempt is given up, however gangs share machines. But one may be where a gang
+// TestRandomScenariosOfSharers: where nothing goes wrong, no attempt is given up, however gangs share machines. But one may be where a gang
 // has found room without a machine that it launched: it takes that back, also if others count on it.
-func TestRandomStoriesOfSharers(t *testing.T) {
-	tell := func(seed uint64) (r result) {
+func TestRandomScenariosOfSharers(t *testing.T) {
+	play := func(seed uint64) (r result) {
 		synctest.Test(t, func(*testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
-			s := newSimulator(seed, weather{staleness: 200 * time.Millisecond})
-			(&author{world: s.world, random: random, start: time.Now()}).tellOfSharers()
-			s.run(time.Now().Add(storyTime + calm))
+			s := newSimulator(seed, faults{staleness: 200 * time.Millisecond})
+			(&generator{world: s.world, random: random, start: time.Now()}).generateSharers()
+			s.run(time.Now().Add(scenarioTime + calm))
 			r = s.end()
 		})
 		if r.features["attempt RollingBack"] && !r.features["machine of a gang that has found room without"] {
@@ -207,37 +206,37 @@ func TestRandomStoriesOfSharers(t *testing.T) {
 		return r
 	}
 	if *replay >= 0 {
-		r := tell(uint64(*replay))
+		r := play(uint64(*replay))
 		t.Log("The trace:\n" + strings.Join(r.trace, "\n"))
 		r.report(t, uint64(*replay), 0)
 		return
 	}
 	shown := map[string]int{}
 	for seed := *from; seed < *from+uint64(*runs); seed++ {
-		r := tell(seed)
+		r := play(seed)
 		r.report(t, seed, 40)
 		for f := range r.features {
 			shown[f]++
 		}
 	}
 	for _, f := range []string{
-		"attempt shares machines", "attempt launches and shares machines", "node booked by several", "machine taken back",
+		"attempt shares machines", "attempt launches and shares machines", "node booked by several", "machine terminated",
 	} {
 		if shown[f] == 0 {
-			t.Errorf("no story shows this feature: %s", f)
+			t.Errorf("no scenario shows this feature: %s", f)
 		}
 	}
-	t.Logf("of %d stories %d show gangs that share machines, %d those that launch some beside", *runs, shown["attempt shares machines"],
+	t.Logf("of %d scenarios %d show gangs that share machines, %d those that launch some beside", *runs, shown["attempt shares machines"],
 		shown["attempt launches and shares machines"])
 }
 
-// TestRandomStoriesInWhichTheClockJumps: the clock of muster's machine is set forwards
+// TestRandomScenariosWithClockJumps: the clock of muster's machine is set forwards
 // and back by minutes, at any moment of launches, bookings and rollbacks.
-func TestRandomStoriesInWhichTheClockJumps(t *testing.T) {
-	const jumps = 3 // of a thousand steps; a story has some hundreds
+func TestRandomScenariosWithClockJumps(t *testing.T) {
+	const jumps = 3 // of a thousand steps; a scenario has some hundreds
 	shown := map[string]int{}
 	for seed := range uint64(max(1, *runs/4)) {
-		r := simulateStory(t, seed, jumps, false)
+		r := simulateScenario(t, seed, jumps, false)
 		if len(r.problems) > 0 {
 			t.Errorf("seed %d: %s\nThe end of its trace:\n%s", seed, strings.Join(r.problems, "\n"),
 				strings.Join(r.trace[max(0, len(r.trace)-20):], "\n"))
@@ -248,10 +247,10 @@ func TestRandomStoriesInWhichTheClockJumps(t *testing.T) {
 	}
 	for _, f := range []string{
 		"clock set back", "clock set forwards", "attempt Launching", "attempt RollingBack", "rollback because of Timeout",
-		"BookingExpired=True CapacityReservationTimeExpired", "BookingExpired=True CapacityBookingConsumed", "machine taken back", "crash",
+		"BookingExpired=True CapacityReservationTimeExpired", "BookingExpired=True CapacityBookingConsumed", "machine terminated", "crash",
 	} {
 		if shown[f] == 0 && *runs >= 500 {
-			t.Errorf("no story shows this feature: %s", f)
+			t.Errorf("no scenario shows this feature: %s", f)
 		}
 	}
 }

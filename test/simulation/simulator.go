@@ -23,11 +23,11 @@ const (
 	wakeTime = 100 * time.Millisecond
 	// lateTime is how long after its caller has given up a call may take effect.
 	lateTime = 2 * time.Second
-	// lookTime is how often client-go looks whether caches have synced.
+	// lookTime is how often client-go checks whether caches have synced.
 	lookTime = 100 * time.Millisecond
 	// downTime is how long muster may be down after a crash.
 	downTime = 5 * time.Second
-	// mostRepeats is how often the very same write may be tried in a story. One that
+	// mostRepeats is how often the very same write may be tried in a scenario. One that
 	// conflicts is tried again every 200 ms, until the cache has caught up.
 	mostRepeats = 100
 	// recovery is what it may take from its start until it is back at work.
@@ -47,9 +47,9 @@ type option struct {
 	due time.Time
 }
 
-// simulator runs one story. It alone decides what happens next.
+// simulator runs one scenario. It alone decides what happens next.
 type simulator struct {
-	weather
+	faults
 	random  *rand.Rand
 	began   time.Time
 	store   *store
@@ -75,11 +75,11 @@ type simulator struct {
 
 	trace    []string
 	features map[string]bool
-	// scatter is of machines that were in another rack than the rest, ended those that were counted.
+	// scatter counts machines that were in another rack than the rest. ended are those that were counted.
 	scatter scatter
 	ended   map[string]bool
-	// squatted nodes have run a pod of strangers.
-	squatted map[string]bool
+	// usedByOthers nodes have run a pod that does not use Muster.
+	usedByOthers map[string]bool
 	// failure is what the simulation itself cannot go on with.
 	failure error
 	// unrest is what muster did that should have been at rest.
@@ -94,13 +94,13 @@ type simulator struct {
 }
 
 // newSimulator has an empty cluster in which muster starts at once.
-func newSimulator(seed uint64, w weather) *simulator {
+func newSimulator(seed uint64, w faults) *simulator {
 	s := &simulator{
-		weather: w, random: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), store: newStore(),
+		faults: w, random: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), store: newStore(),
 		checker: promises.New(expectations(w)), since: map[string]time.Time{}, features: map[string]bool{},
-		ended: map[string]bool{}, squatted: map[string]bool{}, tried: map[string]int{}, up: time.Now(),
+		ended: map[string]bool{}, usedByOthers: map[string]bool{}, tried: map[string]int{}, up: time.Now(),
 	}
-	s.store.told = s.told
+	s.store.onChange = s.onChange
 	s.world = &world{
 		simulator: s, assumed: map[types.UID]string{}, cordoned: map[string]bool{}, undeclared: map[string]time.Duration{},
 		outages: map[string]outage{},
@@ -109,13 +109,11 @@ func newSimulator(seed uint64, w weather) *simulator {
 	return s
 }
 
-// expectations are the bounds of the promises in such weather. A step is decided
-// from news as old as caches are stale and takes effect two calls later: that is a
-// race. Beside it, each bound is that of a real cluster, to which slow calls add a
-// few seconds, and calls that fail the pauses of retries: where one in ten fails,
-// eight in a row and so pauses up to half a minute are to be expected in ten
+// expectations returns the bounds of the promises with such faults. A step is decided by caches that may be stale by staleness, and takes
+// effect two calls later: that is the race. Otherwise, each bound is that of a real cluster. Slow calls add a few seconds, and failed
+// calls add the backoff of retries: if one in ten fails, eight failures in a row and thus pauses of up to half a minute occur in ten
 // thousand runs.
-func expectations(w weather) promises.Config {
+func expectations(w faults) promises.Config {
 	c := promises.DefaultConfig()
 	c.Race = w.staleness + 2*callTime
 	c.Unseen = lateTime + 4*callTime
@@ -128,8 +126,8 @@ func expectations(w weather) promises.Config {
 	return c
 }
 
-// told passes a change on to the checker and to muster's informers.
-func (s *simulator) told(o client.Object, deleted bool) {
+// onChange passes a change to the checker and to muster's informers.
+func (s *simulator) onChange(o client.Object, deleted bool) {
 	now := time.Now()
 	s.checker.Apply(promises.Event{Object: o, Deleted: deleted, Revision: s.store.revision, Time: now})
 	if s.muster != nil {
@@ -202,7 +200,7 @@ func (s *simulator) pass(to time.Time) {
 	s.checker.Tick(time.Now())
 }
 
-// quick are the options that the weather does not slow down.
+// quick returns the options that are not slowed down.
 func (s *simulator) quick(options []option) (out []option) {
 	for _, o := range options {
 		if !slices.ContainsFunc(s.slow, func(prefix string) bool { return strings.HasPrefix(o.key, prefix) }) {
@@ -308,13 +306,13 @@ func (s *simulator) offerMuster(offer func(option)) {
 		case !f.listed():
 			offer(option{key: "list " + f.kind, within: callTime, do: f.list})
 		case len(f.queue) > 0:
-			offer(option{key: "tell of " + f.kind, at: f.queue[0].at, within: s.staleness, do: func() { s.tell(f) }})
+			offer(option{key: "tell of " + f.kind, at: f.queue[0].at, within: s.staleness, do: func() { s.deliverNext(f) }})
 		}
 	}
 }
 
-// tell has an informer tell of its next change, or break.
-func (s *simulator) tell(f *informer) {
+// deliverNext lets an informer deliver its next change, or break.
+func (s *simulator) deliverNext(f *informer) {
 	if s.chance(s.watches) {
 		s.note("  the watch of %s breaks with %d changes untold", f.kind, len(f.queue))
 		s.feature("watch broken")

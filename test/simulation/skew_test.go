@@ -7,15 +7,15 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// TestAGangIsSeenToRunByAClockThatIsWrong: pods are dated by the clocks of others. The
-// Job starts when it hears that there is room, whatever time that is said to be.
+// TestAGangIsSeenToRunByAClockThatIsWrong: timestamps of pods come from other clocks. The Job starts when it observes Provisioned,
+// whatever its timestamp.
 func TestAGangIsSeenToRunByAClockThatIsWrong(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{
 		"far behind": -5 * time.Minute, "behind": -3 * time.Second, "right": 0, "ahead": 3 * time.Second, "far ahead": 5 * time.Minute,
 	} {
 		t.Run(name, func(t *testing.T) {
-			tale := tale{
-				tell: func(w *world) {
+			scenario := scenario{
+				setUp: func(w *world) {
 					w.ahead.Store(int64(ahead))
 					for _, node := range []string{"node-0", "node-1", "node-2"} {
 						w.create(newNode(node, gpuMachine))
@@ -26,7 +26,7 @@ func TestAGangIsSeenToRunByAClockThatIsWrong(t *testing.T) {
 				},
 				shows: []string{"BookingExpired=True CapacityBookingConsumed"},
 			}
-			tale.check(t, tale.play(t, nil))
+			scenario.check(t, scenario.play(t, nil))
 		})
 	}
 }

@@ -23,17 +23,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// store plays the API server: objects by kind, one revision for all of them,
-// merge patches of objects and of their status, optimistic locks. An object in it
-// is never changed, only replaced, so callers may keep what it hands out.
+// store simulates the API server: objects by kind, one revision for all of them, merge patches of objects and of their status, and
+// optimistic locks. A stored object is never changed, only replaced, so callers may keep what they get.
 type store struct {
 	// revision is that of the last write.
 	revision uint64
 	// made counts the objects ever made: UIDs follow from it.
 	made   int
 	tables map[string]*table
-	// told hears of each version, and of each end, in their order.
-	told func(o client.Object, deleted bool)
+	// onChange is called for each version and each deletion, in order.
+	onChange func(o client.Object, deleted bool)
 }
 
 // table holds the objects of one kind, also in the order of their keys.
@@ -130,7 +129,7 @@ func (s *store) delete(like client.Object) error {
 	s.revision++
 	o = o.DeepCopyObject().(client.Object)
 	o.SetResourceVersion(strconv.FormatUint(s.revision, 10))
-	s.told(o, true)
+	s.onChange(o, true)
 	return nil
 }
 
@@ -270,7 +269,7 @@ func (s *store) write(o client.Object) (client.Object, error) {
 		t.keys = slices.Insert(t.keys, i, key)
 	}
 	t.objects[key] = o
-	s.told(o, false)
+	s.onChange(o, false)
 	return o, nil
 }
 

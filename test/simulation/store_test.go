@@ -77,8 +77,8 @@ func TestStore(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newStore()
-			var told []string
-			s.told = func(o client.Object, _ bool) { told = append(told, o.GetResourceVersion()) }
+			var versions []string
+			s.onChange = func(o client.Object, _ bool) { versions = append(versions, o.GetResourceVersion()) }
 			made := newGroup("group", func(g *v1alpha1.NodeGroup) {
 				g.Annotations = map[string]string{"a": "1"}
 				g.Status.Conditions = []metav1.Condition{{Type: "Old"}}
@@ -95,7 +95,7 @@ func TestStore(t *testing.T) {
 			if tt.written {
 				want = append(want, "3")
 			}
-			if diff := cmp.Diff(want, told); diff != "" || (after.ResourceVersion == "3") != tt.written {
+			if diff := cmp.Diff(want, versions); diff != "" || (after.ResourceVersion == "3") != tt.written {
 				t.Errorf("versions told (-want +got):\n%s", diff)
 			}
 			if tt.check != nil {
@@ -116,7 +116,7 @@ func TestStoreMakesAndDeletes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		deleted := ""
-		s.told = func(o client.Object, gone bool) {
+		s.onChange = func(o client.Object, gone bool) {
 			if gone {
 				deleted = o.GetResourceVersion()
 			}

@@ -16,13 +16,12 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// tale is a short story in which nothing goes wrong but what it is about.
-type tale struct {
-	name string
-	tell func(*world)
-	// weather is fair, if nothing else is said.
-	weather weather
-	// shows are features that it is about, avoids those that it must not have.
+// scenario is a short sequence of events. It has no faults but those that it sets.
+type scenario struct {
+	name   string
+	setUp  func(*world)
+	faults faults
+	// shows are features that it must show, and avoids those that it must not show.
 	shows, avoids []string
 }
 
@@ -31,23 +30,23 @@ type tale struct {
 func workers(name string) *gang {
 	return &gang{
 		namespace: "team", request: name, podSets: []podSet{{spec: podSpec(4, 4), count: 3}},
-		delay: time.Second, runFor: 10 * time.Second, patience: time.Minute,
+		delay: time.Second, runFor: 10 * time.Second, giveUpAfter: time.Minute,
 	}
 }
 
-var tales = []tale{
+var scenarios = []scenario{
 	{
 		name: "a gang is launched, runs, and its machines are given back",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.create(newGroup("spot", nil))
 			w.submit(w.began, workers("gang"), transaction.ClassAtomicScaleUp, nil)
 		},
 		shows: []string{"Provisioned=True CapacityIsProvisioned", "BookingExpired=True CapacityBookingConsumed", "cordon giving-back",
-			"machine taken back"},
+			"machine terminated"},
 	},
 	{
 		name: "a gang over two groups and a node that is there",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.create(newNode("node", gpuMachine))
 			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes = 2 }))
 			w.create(newGroup("cpus", func(g *v1alpha1.NodeGroup) { g.Spec.Template.Capacity, g.Spec.Template.Taints = cpuMachine, nil }))
@@ -59,7 +58,7 @@ var tales = []tale{
 	},
 	{
 		name: "the pool has two of three machines, and the next one all",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			holds := int32(2)
 			w.create(newGroup("spot", func(g *v1alpha1.NodeGroup) { g.Spec.CapacityType, g.Spec.Kwok.Holds = v1alpha1.Spot, &holds }))
 			w.create(newGroup("steady", nil))
@@ -69,7 +68,7 @@ var tales = []tale{
 	},
 	{
 		name: "a machine dies while it boots",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.create(newGroup("spot", func(g *v1alpha1.NodeGroup) {
 				g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultBootDeath, Machines: []int64{1}}}
 			}))
@@ -79,7 +78,7 @@ var tales = []tale{
 	},
 	{
 		name: "no pod comes and the booking expires",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.create(newGroup("spot", nil))
 			booking := metav1.Duration{Duration: 30 * time.Second}
 			policy := &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "policy"}}
@@ -89,11 +88,11 @@ var tales = []tale{
 			g.absent = 3
 			w.submit(w.began, g, transaction.ClassAtomicScaleUp, map[string]string{transaction.ParamPolicy: "policy"})
 		},
-		shows: []string{"BookingExpired=True CapacityReservationTimeExpired", "machine taken back"},
+		shows: []string{"BookingExpired=True CapacityReservationTimeExpired", "machine terminated"},
 	},
 	{
 		name: "two gangs want the nodes that are there, and the second waits for the first",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			for i := range 4 {
 				w.create(newNode(fmt.Sprintf("node-%d", i), gpuMachine))
 			}
@@ -105,17 +104,17 @@ var tales = []tale{
 	},
 	{
 		name: "a request is withdrawn while its machines boot",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.create(newGroup("spot", nil))
 			g := workers("gang")
 			w.submit(w.began, g, transaction.ClassAtomicScaleUp, nil)
 			w.withdraw(w.began.Add(time.Second), g)
 		},
-		shows: []string{"request deleted in flight", "machine taken back"},
+		shows: []string{"request deleted in flight", "machine terminated"},
 	},
 	{
 		name: "a request is withdrawn while it waits for its pods",
-		tell: func(w *world) {
+		setUp: func(w *world) {
 			w.create(newNode("node", gpuMachine))
 			w.create(newGroup("spot", nil))
 			g := workers("gang")
@@ -123,17 +122,17 @@ var tales = []tale{
 			w.submit(w.began, g, transaction.ClassAtomicScaleUp, nil)
 			w.withdraw(w.began.Add(10*time.Second), g)
 		},
-		shows: []string{"Provisioned=True CapacityIsProvisioned", "machine taken back"},
+		shows: []string{"Provisioned=True CapacityIsProvisioned", "machine terminated"},
 	},
 }
 
 // play runs a tale in order, with a crash at the given point, if any.
-func (tale tale) play(t *testing.T, at *crashPoint) (r result) {
+func (scenario scenario) play(t *testing.T, at *crashPoint) (r result) {
 	synctest.Test(t, func(*testing.T) {
-		s := newSimulator(0, tale.weather)
+		s := newSimulator(0, scenario.faults)
 		s.orderly, s.crashAt = true, at
 		s.world.create(devicePlugin())
-		tale.tell(s.world)
+		scenario.setUp(s.world)
 		s.run(time.Now().Add(calm))
 		points := s.points
 		if at == nil {
@@ -145,20 +144,19 @@ func (tale tale) play(t *testing.T, at *crashPoint) (r result) {
 	return r
 }
 
-// check fails the test if something is wrong with the run, or if it does not show
-// what the tale is about.
-func (tale tale) check(t *testing.T, r result) {
+// check fails the test if the run has failed, or does not show what it must.
+func (scenario scenario) check(t *testing.T, r result) {
 	t.Helper()
 	if len(r.problems) > 0 {
 		t.Errorf("%s\nThe trace:\n%s", strings.Join(r.problems, "\n"), strings.Join(r.trace, "\n"))
 		return
 	}
-	for _, f := range tale.shows {
+	for _, f := range scenario.shows {
 		if !r.features[f] {
 			t.Errorf("the tale does not show what it is about: %s", f)
 		}
 	}
-	for _, f := range tale.avoids {
+	for _, f := range scenario.avoids {
 		if r.features[f] {
 			t.Errorf("the tale has what it must not have: %s\nThe trace:\n%s", f, strings.Join(r.trace, "\n"))
 		}
@@ -168,14 +166,13 @@ func (tale tale) check(t *testing.T, r result) {
 // mostPoints bounds the calls of a tale.
 const mostPoints = 150
 
-// TestCrashSweep has muster crash before and after every single write to the API
-// server and call to the cloud of every tale. Each of these runs must keep the
-// promises and end as the one without a crash.
+// TestCrashSweep crashes muster before and after every single write to the API server and call to the cloud of every tale. Each of these
+// runs must keep the promises and end like the run without a crash.
 func TestCrashSweep(t *testing.T) {
-	for _, tale := range tales {
-		t.Run(tale.name, func(t *testing.T) {
-			whole := tale.play(t, nil)
-			tale.check(t, whole)
+	for _, scenario := range scenarios {
+		t.Run(scenario.name, func(t *testing.T) {
+			whole := scenario.play(t, nil)
+			scenario.check(t, whole)
 			if len(whole.points) > mostPoints {
 				t.Fatalf("%d calls in a tale that is to be short, the last %s", len(whole.points), whole.points[len(whole.points)-1])
 			}
@@ -183,7 +180,7 @@ func TestCrashSweep(t *testing.T) {
 			for i, key := range whole.points {
 				for _, side := range []side{before, after} {
 					at := &crashPoint{index: i, side: side}
-					r := tale.play(t, at)
+					r := scenario.play(t, at)
 					if at.hit != key {
 						t.Fatalf("the crash %s call %d came at %q, not at %q", side, i, at.hit, key)
 					}
@@ -204,14 +201,14 @@ func TestCrashSweep(t *testing.T) {
 	}
 }
 
-// TestAMachineIsLostAfterACrashWhileNodesAreOpened: Muster crashes before or after each call, the first node opened for the gang's
-// pods breaks down, and the cloud has no replacement. The gang's other nodes are opened for the pods that fit there, or given back.
+// TestAMachineIsLostAfterACrashWhileNodesAreOpened: Muster crashes before or after each call, the first node opened for the gang's pods
+// breaks down, and the cloud has no replacement. The gang's other nodes are opened for the pods that fit there, or scaled down.
 func TestAMachineIsLostAfterACrashWhileNodesAreOpened(t *testing.T) {
 	broke := 0
-	tale := tale{tell: func(w *world) {
+	scenario := scenario{setUp: func(w *world) {
 		w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) { *g.Spec.IdleTimeout = seconds(5) }))
 		g := workers("gang")
-		g.delay, g.patience = 0, 15*time.Minute
+		g.delay, g.giveUpAfter = 0, 15*time.Minute
 		w.submit(w.began, g, transaction.ClassAtomicScaleUp, nil)
 		for i := range 600 {
 			w.plan(w.began.Add(time.Duration(i)*100*time.Millisecond), fmt.Sprint("the world is looked at ", i), func() {
@@ -233,11 +230,11 @@ func TestAMachineIsLostAfterACrashWhileNodesAreOpened(t *testing.T) {
 			})
 		}
 	}}
-	points := tale.play(t, nil).points
+	points := scenario.play(t, nil).points
 	for i, key := range points[:min(len(points), 40)] {
 		for _, side := range []side{before, after} {
 			at := &crashPoint{index: i, side: side, down: 5 * time.Second}
-			if r := tale.play(t, at); len(r.problems) > 0 {
+			if r := scenario.play(t, at); len(r.problems) > 0 {
 				t.Errorf("crash %s call %d, %s:\n%s\ntrace:\n%s", side, i, key, strings.Join(r.problems, "\n"), strings.Join(r.trace, "\n"))
 			}
 		}
@@ -245,5 +242,5 @@ func TestAMachineIsLostAfterACrashWhileNodesAreOpened(t *testing.T) {
 	if broke == 0 {
 		t.Error("no node was lost while others were not opened")
 	}
-	t.Logf("%d points; a node was lost in %d stories", len(points), broke)
+	t.Logf("%d points; a node was lost in %d scenarios", len(points), broke)
 }

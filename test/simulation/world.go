@@ -23,8 +23,8 @@ type world struct {
 	*simulator
 	// cordoned are the nodes that a human has cordoned.
 	cordoned map[string]bool
-	// undeclared is for how long nodes of a NodeGroup keep a taint that it does not tell of, zero being for ever; outlive
-	// are the NodeGroups whose Node objects outlive their machines.
+	// undeclared is how long nodes of a NodeGroup keep a taint that it does not declare; zero means forever. outlive are the NodeGroups
+	// whose Node objects outlive their machines.
 	undeclared map[string]time.Duration
 	outlive    map[string]bool
 	// outages are when the clouds of NodeGroups do not answer.
@@ -37,8 +37,7 @@ type world struct {
 	gangs    []*gang
 	services []*service
 
-	// offers are what may happen since the store had that revision; nil if it has to
-	// be looked at again.
+	// offers are the options at that revision of the store; nil if they have to be determined again.
 	offers   []option
 	revision uint64
 }
@@ -131,7 +130,7 @@ func (w *world) look(offer func(option)) {
 	}
 }
 
-// offerDecision has a person look at a group of which many machines seem lost, and say that they are.
+// offerDecision lets an admin confirm that the machines of a group are lost when many of them seem to be.
 func (w *world) offerDecision(g *v1alpha1.NodeGroup, offer func(option)) {
 	c := meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionNodesPresent)
 	if c == nil || c.Status != metav1.ConditionFalse || g.Annotations[v1alpha1.GiveBackAtOnceAnnotation] != "" {

@@ -22,9 +22,9 @@ type Clusters struct {
 // Worker is a cluster of a manager, and the gate by which the manager reaches it.
 type Worker struct {
 	*Cluster
-	// Name is by which the manager knows it.
+	// Name of the worker in the manager.
 	Name string
-	// Gate is where all that the manager asks for passes. Its faults have sandbox.Manager as their Target.
+	// Gate is the proxy for all requests of the manager. Its faults have sandbox.Manager as their Target.
 	Gate *faults.Gate
 }
 
@@ -56,13 +56,12 @@ func StartClusters(ctx context.Context, purpose string, workers int, c cluster.C
 	return out, nil
 }
 
-// Cut cuts all that the manager has open to the worker, and all that it asks for, until over is called.
+// Cut closes all connections of the manager to the worker, and refuses its requests, until over is called.
 func (w *Worker) Cut() (over func()) {
 	return w.Gate.Begin(faults.Fault{Type: faults.Disconnect, Target: sandbox.Manager})
 }
 
-// CutAnswers is a partition of one way, until over is called: what the manager asks for takes effect, and it hears nothing
-// of that nor of anything else.
+// CutAnswers is a one-way partition until over is called: requests of the manager take effect, but it gets no responses and no events.
 func (w *Worker) CutAnswers() (over func()) {
 	watches := w.Gate.Begin(faults.Fault{Type: faults.Disconnect, Target: sandbox.Manager, Verbs: []string{"watch"}})
 	answers := w.Gate.Begin(faults.Fault{Type: faults.LoseAnswers, Target: sandbox.Manager})

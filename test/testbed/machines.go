@@ -21,7 +21,7 @@ const (
 	SiteLabel = "e2e.muster.dev/site"
 )
 
-// GPUTaint keeps pods that ask for no GPUs off the machines of groups.
+// GPUTaint keeps pods without GPU requests off the machines of groups.
 var GPUTaint = corev1.Taint{Key: string(GPU), Effect: corev1.TaintEffectNoSchedule}
 
 // Machine is 96 cores, 1 TiB and 8 GPUs.
@@ -29,7 +29,7 @@ func Machine() corev1.ResourceList {
 	return corev1.ResourceList{"cpu": resource.MustParse("96"), "memory": resource.MustParse("1Ti"), GPU: resource.MustParse("8")}
 }
 
-// WholeMachine is what a container asks for that is to have a machine to itself.
+// WholeMachine returns the requests of a container that needs a whole machine.
 func WholeMachine() corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": resource.MustParse("8"), GPU: resource.MustParse("8")}}
 }
@@ -37,8 +37,7 @@ func WholeMachine() corev1.ResourceRequirements {
 // After is a duration as API objects have it.
 func After(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
 
-// NewGroup is a pool of eight machines of the site that boot in half a second and are
-// given back when idle for one.
+// NewGroup creates a pool of eight machines of the site that boot in half a second and are scaled down when idle for one.
 func (s *Site) NewGroup(suffix string, change func(*v1alpha1.NodeGroup)) *v1alpha1.NodeGroup {
 	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: s.Name + suffix}}
 	g.Spec = v1alpha1.NodeGroupSpec{

@@ -14,7 +14,7 @@ import (
 // each.
 const OperatorsVariable = "MUSTER_OPERATORS"
 
-// WantedOperators are those that the variable names.
+// WantedOperators returns the operators that the variable names.
 func WantedOperators() []string {
 	switch list := os.Getenv(OperatorsVariable); list {
 	case "":

@@ -19,10 +19,9 @@ import (
 )
 
 const (
-	// Patience is how much time the cluster has for what a test waits for. What it loses while it waits for a processor does not
-	// count: see package pressure.
+	// Patience is how long a test waits for a condition. Time in which the machine was too busy does not count: see package pressure.
 	Patience = 2 * time.Minute
-	// pace is how often it looks.
+	// pace is the poll interval.
 	pace = 100 * time.Millisecond
 )
 

@@ -36,8 +36,8 @@ func (f *Front) use(permission string) bool {
 	return !slices.Contains(f.config.Denied, permission)
 }
 
-// beside are the permissions that calls need beside their own: LaunchInstances those that the user guide of Auto Scaling lists under
-// its prerequisites, and a fleet the right to run what it launches.
+// beside are the permissions that calls need in addition to their own. For LaunchInstances, they are those that the user guide of Auto
+// Scaling lists under its prerequisites. A fleet needs the permission to run instances.
 var beside = map[string][]string{
 	"autoscaling:LaunchInstances": {"ec2:CreateFleet", "ec2:DescribeLaunchTemplateVersions"},
 	"ec2:CreateFleet":             {"ec2:RunInstances"},
@@ -99,7 +99,7 @@ func (f *Front) authorize(service, action string, p *params) {
 	}
 }
 
-// kmsActions are those that volumes with a key of the customer's need.
+// kmsActions are the permissions for volumes that are encrypted with a key of the customer.
 var kmsActions = []string{
 	"kms:CreateGrant", "kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext", "kms:ReEncryptFrom", "kms:ReEncryptTo",
 }

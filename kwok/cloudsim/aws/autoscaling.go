@@ -53,7 +53,7 @@ func (f *Front) replaceLost() {
 		for range f.desired[g.Name] - len(f.staying(g.Name)) {
 			smallest, _, _ := f.balance(g)
 			if got, _ := f.grow(g, smallest, 1); len(got) == 0 {
-				break // what does not come now is tried again at the next look
+				break // the rest is tried again later
 			}
 		}
 		f.rebalance(g)

@@ -37,19 +37,18 @@ type Config struct {
 	// the API is that of the region.
 	Unreachable []string `json:"unreachable,omitempty"`
 
-	// Denied are the permissions that the caller lacks, for example ec2:CreateFleet, or those that
-	// calls need beside their own: iam:PassRole, iam:CreateServiceLinkedRole, kms:CreateGrant.
+	// Denied are the permissions that the caller lacks: of calls, for example ec2:CreateFleet, or additional ones: iam:PassRole,
+	// iam:CreateServiceLinkedRole, kms:CreateGrant.
 	Denied []string `json:"denied,omitempty"`
 	// Cluster restricts the caller to what bears its tag: groups that are changed, machines and
 	// reservations that are ended, as deploy/clouds does. Empty for no restriction.
 	Cluster string `json:"cluster,omitempty"`
-	// Protected are the IDs of the machines that are protected from termination. One of them
-	// fails a whole call.
+	// Protected are the IDs of the machines with termination protection. A call that terminates one of them fails as a whole.
 	Protected []string `json:"protected,omitempty"`
 	// ReservationDelay is how long a capacity reservation is pending.
 	ReservationDelay metav1.Duration `json:"reservationDelay,omitempty"`
-	// NetworkNodes is how many network nodes of a capacity reservation are told at most; 0 for as many as all of its places share.
-	// AWS tells one to three, by the kind of the reservation.
+	// NetworkNodes is how many network nodes of a capacity reservation are returned at most; 0 for all nodes that its places share. AWS
+	// returns one to three, depending on the kind of the reservation.
 	NetworkNodes int `json:"networkNodes,omitempty"`
 	// HalfLaunched are the fleets, by their place among all from 0, that keep what
 	// came although it is below their minimum.
@@ -95,8 +94,8 @@ type Group struct {
 	// TerminatingWait is how long a lifecycle hook holds a machine that the group terminates:
 	// it goes on meanwhile, and is still a member. Zero for no hook.
 	TerminatingWait metav1.Duration `json:"terminatingWait,omitempty"`
-	// Retains says that its lifecycle policy retains a machine whose lifecycle hook is abandoned: it
-	// goes on for ever after the wait, until the group is told once more to terminate it.
+	// Retains: its lifecycle policy retains a machine whose lifecycle hook is abandoned. The machine runs until the group terminates it a
+	// second time.
 	Retains bool `json:"retains,omitempty"`
 	// PlacementGroup of the machines that the group launches; empty for none.
 	PlacementGroup string `json:"placementGroup,omitempty"`
@@ -120,7 +119,7 @@ type Template struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 	Type string `json:"type,omitempty"`
-	// Market that the template asks for by itself: spot or capacity-block, or empty.
+	// Market that the template sets: spot, capacity-block, or empty.
 	Market string `json:"market,omitempty"`
 	// Reservation that the template's machines are launched into; empty for none.
 	Reservation string `json:"reservation,omitempty"`
@@ -194,7 +193,7 @@ type Type struct {
 	Neurons  int    `json:"neurons,omitempty"`
 	// EFAs is how many Elastic Fabric Adapters a machine may have.
 	EFAs int `json:"efas,omitempty"`
-	// Sold are the ways in which the type is sold: on-demand, spot and capacity-block; empty for all of them.
+	// Sold are the markets of the type: on-demand, spot and capacity-block; empty for all of them.
 	Sold []string `json:"sold,omitempty"`
 	// NotClustered types cannot be in a placement group of the strategy cluster.
 	NotClustered bool `json:"notClustered,omitempty"`

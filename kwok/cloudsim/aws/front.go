@@ -49,7 +49,7 @@ type Front struct {
 	// placementGroups by their names, and how many there ever were.
 	placementGroups map[string]*placementGroup
 	placements      int
-	// spotRole tells that the service-linked role of Spot exists.
+	// spotRole: the service-linked role of Spot exists.
 	spotRole bool
 }
 

@@ -103,7 +103,7 @@ func TestWildcardsOfFilters(t *testing.T) {
 	}
 }
 
-// What the front end does not know is no success, and changes nothing.
+// Unsupported calls fail and change nothing.
 func TestUnknownCallsGetTheCloudsOwnError(t *testing.T) {
 	for name, c := range map[string]struct {
 		form   string

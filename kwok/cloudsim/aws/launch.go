@@ -172,7 +172,7 @@ func (f *Front) roomIn(ids []string) *Subnet {
 	return out
 }
 
-// createFleet knows fleets of type instant, of one template, one instance type and one zone.
+// createFleet supports fleets of type instant, with one template, one instance type and one zone.
 func (f *Front) createFleet(p *params) []element {
 	if kind := p.text("Type"); kind != "instant" {
 		panic(invalid("Type is '%s': only instant fleets are simulated", kind))

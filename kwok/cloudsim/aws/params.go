@@ -13,8 +13,7 @@ import (
 	"github.com/muster-dev/muster/kwok/cloudsim"
 )
 
-// params are the parameters of a call. Each is to be read: what is left over is
-// something that the front end does not know.
+// params are the parameters of a call. Each must be read: a parameter that was not read is unsupported, and the call fails.
 type params struct {
 	values url.Values
 	read   map[string]bool
@@ -93,8 +92,7 @@ func (p *params) tags(key string) map[string]string {
 	return out
 }
 
-// filters are the filters of a list, of which all must hold. A filter of a name that
-// is not in known is refused.
+// filters returns the filters of a list. A result matches all of them. A filter whose name is not in known is refused.
 func (p *params) filters(key, values string, known ...string) filters {
 	out := filters{}
 	for _, f := range p.each(key) {
@@ -113,8 +111,8 @@ func (p *params) filters(key, values string, known ...string) filters {
 // filters are values by the name of the filter.
 type filters map[string][]string
 
-// wildcards are the filters of EC2: * stands for any characters, ? for one, and \ before one of these for that
-// character. Auto Scaling and the price list know no wildcards.
+// wildcards are the filters of EC2: * matches any characters, ? matches one, and \ escapes one of these. Auto Scaling and the price list
+// have no wildcards.
 type wildcards filters
 
 // match reports whether each filter has one of the values. Filters of tags are tag:<key> and tag-key.

@@ -23,7 +23,7 @@ type placementGroup struct {
 // mostPlacementGroups is how many an account may have in a region.
 const mostPlacementGroups = 500
 
-// ownPlacementGroups are those that Auto Scaling groups and launch templates name: the account has had them for long.
+// ownPlacementGroups adds the placement groups of Auto Scaling groups and launch templates, which exist from the start.
 func (f *Front) ownPlacementGroups() {
 	for _, g := range f.config.Groups {
 		f.addPlacementGroup(g.PlacementGroup, nil, time.Time{})
@@ -40,7 +40,7 @@ func (f *Front) addPlacementGroup(name string, tags map[string]string, madeAt ti
 	}
 }
 
-// PlacementGroups are the names of those that exist.
+// PlacementGroups returns the names of the existing placement groups.
 func (f *Front) PlacementGroups() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,7 +106,7 @@ func (f *Front) deletePlacementGroup(p *params) []element {
 	if f.placementGroups[name] == nil {
 		panic(unknownPlacementGroup(name))
 	}
-	// Machines that are on their way out hold it, those that are stopped do not.
+	// Terminating machines count, stopped ones do not.
 	zones := f.zonesOf(name, func(in cloudsim.Instance) bool { return in.Phase != cloudsim.Stopped })
 	if len(zones) > 0 {
 		panic(&cloudsim.Error{Code: "InvalidPlacementGroup.InUse",
@@ -187,7 +187,7 @@ func (f *Front) describeCapacityReservationTopology(p *params) []element {
 // networkLayer begins the label of nodes by which the domains of a pool are a layer of the network.
 const networkLayer = "topology.k8s.aws/network-node-layer-"
 
-// networkNodes are those that all places of a reservation share, from the top, as far as the account is told.
+// networkNodes returns the network nodes that all places of a reservation share, from the top, as far as the account may see them.
 func (f *Front) networkNodes(r cloudsim.Reservation) (out []string) {
 	state := f.stateOfReservation(r)
 	if len(r.Domains) == 0 || state != "active" && state != "pending" {

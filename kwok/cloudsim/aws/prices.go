@@ -73,8 +73,7 @@ func (f *Front) getProducts(w http.ResponseWriter, r *http.Request) {
 		if t.OnDemandUSD == "" {
 			continue
 		}
-		// The price list has a product for each way to use a machine; only one of them
-		// is what a machine on demand costs.
+		// The price list has a product for each way to use a machine. Only one of them is the price of a machine on demand.
 		for _, status := range []string{"Used", "UnusedCapacityReservation", "AllocatedCapacityReservation"} {
 			price := t.OnDemandUSD
 			if status == "AllocatedCapacityReservation" {

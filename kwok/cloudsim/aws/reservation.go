@@ -14,7 +14,7 @@ func (f *Front) reservation(id string) *cloudsim.Reservation {
 	return find(f.world.Reservations(), func(r *cloudsim.Reservation) bool { return r.ID == id })
 }
 
-// createCapacityReservation knows targeted reservations that begin at once.
+// createCapacityReservation supports targeted reservations that start at once.
 func (f *Front) createCapacityReservation(p *params) []element {
 	key := cloudsim.PoolKey{
 		Cloud: v1alpha1.ProviderAWS, Type: p.text("InstanceType"), Zone: p.text("AvailabilityZone"), Market: v1alpha1.OnDemand,

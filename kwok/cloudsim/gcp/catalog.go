@@ -112,7 +112,7 @@ func (f *Front) listAutoscalers(c *call) (any, *cloudsim.Error) {
 	return aggregated(f, c, "compute#autoscalerAggregatedList", items, next)
 }
 
-// advise answers how likely Spot VMs can be had. Of other VMs it knows nothing, and only the beta of the API takes Spot.
+// advise returns how likely Spot VMs are available. It supports no other VMs, and only the beta of the API supports Spot.
 func (f *Front) advise(c *call, version string) (any, *cloudsim.Error) {
 	var in struct {
 		Size         int              `json:"size"`

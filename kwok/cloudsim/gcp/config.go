@@ -21,7 +21,7 @@ type Config struct {
 	PageSize int `json:"pageSize,omitempty"`
 	// Unreachable zones and regions are away: calls to them fail, and lists of all zones and regions warn of it or fail.
 	Unreachable []string `json:"unreachable,omitempty"`
-	// Denied permissions are those that the caller lacks.
+	// Denied are the permissions that the caller lacks.
 	Denied []string `json:"denied,omitempty"`
 
 	MachineTypes []MachineType `json:"machineTypes,omitempty"`
@@ -91,7 +91,7 @@ type ReservationBlock struct {
 // ReservationSubBlock is a sub-block, which is the domain of its name of the pool of the machines.
 type ReservationSubBlock struct {
 	Name string `json:"name"`
-	// Hosts that it has, and how many of those are degraded.
+	// Hosts is how many hosts it has. Degraded is how many of them are degraded.
 	Hosts    int32 `json:"hosts"`
 	Degraded int32 `json:"degraded,omitempty"`
 }

@@ -1,10 +1,7 @@
-// Package gcp is the front end of a simulated Google Cloud: it speaks the REST
-// protocol of Compute Engine, of the Billing Catalog and of Resource Manager over a
-// cloudsim.World, well enough that the real client libraries cannot tell.
+// Package gcp is the front end of a simulated Google Cloud: it serves the REST protocol of Compute Engine, the Billing Catalog and
+// Resource Manager from a cloudsim.World, for the real client libraries.
 //
-// The words are Google's: a managed instance group (MIG) makes VMs from an instance
-// template; an operation is what every change answers with, and tells later how it
-// went; a resize request waits in the cloud's queue for all of its VMs at once. What
-// a caller may get wrong here, it may get wrong there: calls and fields that are not
-// known are refused in the cloud's own format.
+// It uses Google's terms: a managed instance group (MIG) creates VMs from an instance template; every change returns an operation, which
+// reports the result later; a resize request waits in the cloud's queue for all of its VMs at once. Unsupported calls and fields are
+// refused in the cloud's own format, so that a caller's mistake fails here as it would in the cloud.
 package gcp

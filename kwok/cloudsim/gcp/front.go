@@ -98,7 +98,7 @@ type call struct {
 	body []byte
 }
 
-// read decodes the body. Fields that are not known are refused.
+// read decodes the body. Unknown fields are refused.
 func (c *call) read(into any) *cloudsim.Error {
 	if len(c.body) == 0 {
 		return nil
@@ -114,9 +114,9 @@ func (c *call) read(into any) *cloudsim.Error {
 // method answers a call, with the lock held and the world settled.
 type method struct {
 	action string
-	// permission that the caller needs, with those that stand beside it.
+	// permission that the caller needs, with additional ones.
 	permission string
-	// query are the parameters that it knows.
+	// query are the supported query parameters.
 	query []string
 	serve func(*call) (any, *cloudsim.Error)
 }
@@ -184,11 +184,11 @@ func (f *Front) answer(m method, r *http.Request) (any, *cloudsim.Error) {
 	return m.serve(c)
 }
 
-// validUUID is one of the versions of RFC 4122. The cloud's documents ask for a valid UUID and
-// say no version, so the simulated one is as strict as any.
+// validUUID accepts the versions of RFC 4122. The cloud's documentation requires a valid UUID without naming a version, so the simulated
+// cloud accepts no more than these.
 var validUUID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[1-5][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 
-// rememberRequests is how long the cloud knows the requestId of a call.
+// rememberRequests is how long the cloud remembers the requestId of a call.
 const rememberRequests = time.Hour
 
 // once answers a call that has come before with the operation of that time.

@@ -152,8 +152,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// TestRefusals: what the cloud does not know or take is refused in its own words,
-// and is never a success.
+// TestRefusals: unsupported calls fail with the cloud's own error, and never succeed.
 func TestRefusals(t *testing.T) {
 	bulk := func(more string) string {
 		return `{"count":"2","sourceInstanceTemplate":"global/instanceTemplates/plain","perInstanceProperties":{"a":{},"b":{}}` + more + `}`

@@ -232,7 +232,7 @@ func (f *Front) group(g *group) *groupJSON {
 	return out
 }
 
-// size is the target size: those that are on their way out do not count.
+// size returns the target size. VMs that are being deleted do not count.
 func (g *group) size() (n int) {
 	for _, m := range g.managed {
 		if !m.deleting {

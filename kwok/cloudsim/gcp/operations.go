@@ -9,8 +9,7 @@ import (
 	"github.com/muster-dev/muster/kwok/cloudsim"
 )
 
-// operation is a change on its way. Its effect on the world is there at once; what
-// the caller may know of it, only when it is done.
+// operation is a change in progress. It takes effect at once, but the caller sees the result only when it is done.
 type operation struct {
 	name, kind string
 	// scope is zones/<zone> or regions/<region>.
@@ -19,7 +18,7 @@ type operation struct {
 	err   *opError
 	// target and created are the VMs of a bulk insert.
 	target, created int
-	// print tells the call that made it.
+	// print identifies the call that created it.
 	print string
 }
 

@@ -11,8 +11,8 @@ import (
 // usePolicy is what a call needs whose VMs have a placement policy.
 const usePolicy = "compute.resourcePolicies.use"
 
-// actAs is what a call needs whose VMs have a service account, as nodes do. The cloud does not look before the operation is
-// under way.
+// actAs is the permission that a call needs if its VMs have a service account, as nodes do. The cloud checks it only while the operation
+// runs.
 const (
 	actAs         = "iam.serviceAccounts.actAs"
 	codeNoAccount = "SERVICE_ACCOUNT_ACCESS_DENIED"

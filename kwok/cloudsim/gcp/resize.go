@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// resizeRequest asks a group for VMs all at once. Until they can be had it waits.
+// resizeRequest requests VMs from a group, all or none. It waits until all of them are available.
 //
 //	ACCEPTED ──all there──▶ SUCCEEDED
 //	   ├─────cancel───────▶ CANCELLED
@@ -211,7 +211,7 @@ func (f *Front) cancelRequest(c *call) (any, *cloudsim.Error) {
 	return f.operation(f.begin("compute.instanceGroupManagerResizeRequests.cancel", scopeOf(c))), nil
 }
 
-// end takes a request and its instances, of which there are none yet, off the group.
+// end removes a request and its instances, which have not been created, from the group.
 func (g *group) end(r *resizeRequest, state string) {
 	r.state = state
 	for _, name := range r.names {

@@ -2,7 +2,7 @@ package gcp
 
 import "github.com/muster-dev/muster/kwok/cloudsim"
 
-// routes are the methods that the front end knows.
+// routes registers the supported methods.
 func (f *Front) routes() {
 	const compute = "/compute/v1/projects/{project}/"
 	f.handle("GET "+compute+"aggregated/instances",

@@ -18,7 +18,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// vm is what the cloud knows of an instance beside what the world does.
+// vm is the state of an instance that the world does not have.
 type vm struct {
 	zone, name  string
 	machineType string
@@ -52,7 +52,7 @@ type machine struct {
 	domains []string
 }
 
-// launch makes VMs of the given names, at least least of them or none.
+// launch creates VMs with the given names: at least least of them, or none.
 func (f *Front) launch(m machine, zone string, names []string, least int, owner *group) ([]*vm, *v1alpha1.KwokError) {
 	order := cloudsim.Order{
 		Pool: cloudsim.PoolKey{
@@ -146,7 +146,7 @@ func (v *vm) state(in *cloudsim.Instance) string {
 	}
 }
 
-// instances of the world by ID: all of them, or those that lists know of.
+// instances returns the instances of the world by ID: all of them, or those that lists return.
 func (f *Front) instances(all bool) map[string]*cloudsim.Instance {
 	out := map[string]*cloudsim.Instance{}
 	for _, in := range f.world.Instances(all) {
@@ -226,7 +226,7 @@ func (f *Front) instance(v *vm, in *cloudsim.Instance) instanceJSON {
 	return out
 }
 
-// id is a number that tells the VM from others of its name.
+// id returns a number that distinguishes the VM from others of its name.
 func (v *vm) id() string {
 	sum := uint64(14695981039346656037)
 	for _, b := range []byte(v.zone + "/" + v.inWorld) {

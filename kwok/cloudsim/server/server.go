@@ -1,5 +1,5 @@
-// Package server runs the simulated clouds as a process of their own: a World, a front
-// end for each cloud on a port of its own, and a port that tells what has happened.
+// Package server runs the simulated clouds as a separate process: a World, a front end for each cloud on its own port, and a port that
+// reports what has happened.
 //
 // The world is kept in memory: when the process ends, its machines are lost.
 package server
@@ -194,7 +194,7 @@ func serve(ctx context.Context, address string, h http.Handler) error {
 	return nil
 }
 
-// about tells of the clouds.
+// about serves reports of the clouds.
 func (c *Clouds) about() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })

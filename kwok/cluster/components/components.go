@@ -18,8 +18,7 @@ import (
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 )
 
-// Program runs until it is told to stop by a signal, and returns the exit code. Its arguments are in os.Args, where
-// etcd and KWOK look for them.
+// Program runs until a signal stops it, and returns the exit code. Its arguments are in os.Args, where etcd and KWOK read them.
 type Program func() int
 
 // Programs returns the programs by component name.

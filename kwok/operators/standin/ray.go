@@ -62,8 +62,8 @@ func NewRayDashboardCommand() *cobra.Command {
 	return command
 }
 
-// dashboard answers for all Ray clusters. The host that is asked for is the Service of a cluster's head, and only while
-// that head runs there is an answer: what it knew goes with it.
+// dashboard serves the dashboards of all Ray clusters. The requested host is the Service of a cluster's head. It responds only while that
+// head runs, and its state is lost with the head.
 type dashboard struct {
 	http.ServeMux
 	kube  kubernetes.Interface
@@ -72,7 +72,7 @@ type dashboard struct {
 
 	mu sync.Mutex
 
-	// started is when each job of a head was first asked about: it has been submitted then.
+	// started is when each job of a head was first read: it counts as submitted then.
 	started map[submission]time.Time
 
 	// served is the names of the applications that were deployed, by the head.
@@ -216,5 +216,5 @@ func (d *dashboard) applications(w http.ResponseWriter, _ *http.Request, head *c
 
 func answer(w http.ResponseWriter, value any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(value) // a client that has gone asks again
+	_ = json.NewEncoder(w).Encode(value) // a client that has gone retries
 }

@@ -19,7 +19,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 )
 
-// asker asks as the operator does: for the Service of a head, behind a proxy.
+// asker sends requests as the operator does: for the Service of a head, through a proxy.
 type asker struct {
 	*testing.T
 	client *http.Client

@@ -30,11 +30,11 @@ const (
 	roleLabel = "spark-role"
 	appLabel  = "spark-app-selector"
 
-	// executorsAnnotation is on a driver, and tells what executors it asks for.
+	// executorsAnnotation of a driver has the executors that it requests.
 	executorsAnnotation = "kwok.muster.dev/spark-executors"
 )
 
-// executors is what a driver asks for.
+// executors are the executors that a driver requests.
 type executors struct {
 	Count int         `json:"count"`
 	Pod   *corev1.Pod `json:"pod"`
@@ -78,7 +78,7 @@ func properties(args []string) map[string]string {
 	return out
 }
 
-// submitted is the driver's pod, which knows its executors.
+// submitted returns the driver's pod, with the annotation of its executors.
 func submitted(conf map[string]string) (*corev1.Pod, error) {
 	pod, err := podOf(driver, conf)
 	if err != nil {

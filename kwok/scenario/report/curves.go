@@ -119,8 +119,8 @@ func useSeries(r Record) (out []Series) {
 	return out
 }
 
-// machineSeries are the machines that are paid for, by group, until the end of the
-// observation: the last of them go when all Jobs have.
+// machineSeries returns the machines that are paid for, by group, until the end of the observation. The last of them are terminated after
+// all Jobs have ended.
 func machineSeries(r Record) (out []Series) {
 	changes := map[string][]step{}
 	for _, m := range r.Machines {

@@ -14,8 +14,7 @@ var pageText string
 
 var page = template.Must(template.New("page").Parse(pageText))
 
-// HTML is the report as one page that needs nothing else: no script, no font, no
-// picture of others.
+// HTML renders the report as one self-contained page, without scripts, fonts or external images.
 func (r Report) HTML() ([]byte, error) {
 	var out strings.Builder
 	err := page.Execute(&out, struct {

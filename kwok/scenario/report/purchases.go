@@ -15,7 +15,7 @@ type Purchases struct {
 	// Needed is the most that ran at once, rounded up to machines.
 	Needed          int     `json:"needed"`
 	BoughtPerNeeded float64 `json:"boughtPerNeeded"`
-	// Left stood at the end of the observation, beyond those that their groups keep.
+	// Left is how many existed at the end of the observation, beyond the minimum of their groups.
 	Left int `json:"left"`
 	// MachineSeconds were paid for. Wasted are those, from the launch to the end, in which
 	// no pod ran that succeeded. IdleShare is the part without a pod after the node was

@@ -7,8 +7,7 @@ import (
 	"fmt"
 )
 
-// Read reads a report.json. It refuses other JSON, of which most would be taken for a
-// report in which nothing happened.
+// Read reads a report.json. It refuses other JSON, since most of it would be read as a report in which nothing happened.
 func Read(text []byte) (Report, error) {
 	var out Report
 	d := json.NewDecoder(bytes.NewReader(text))

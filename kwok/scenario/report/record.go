@@ -19,7 +19,7 @@ type Record struct {
 	// Speed by which the times of the scenario were divided.
 	Speed int
 	Bound scenario.Bound
-	// Resource that utilisation is told of. Amounts of it are in thousandths.
+	// Resource of the utilisation. Amounts of it are in thousandths.
 	Resource corev1.ResourceName
 	// End of the observation.
 	End time.Duration
@@ -30,7 +30,7 @@ type Record struct {
 	Nodes []Node
 	// Machines that were bought, in the order of their launches.
 	Machines []Machine
-	// Left is how many of these stood at the end, beyond those that their groups keep.
+	// Left is how many of these existed at the end, beyond the minimum of their groups.
 	Left int
 
 	// Writes to the API server by their sender.
@@ -41,8 +41,7 @@ type Record struct {
 	Scheduled, Unschedulable int64
 	// Faults counts what went wrong on purpose, by type and target.
 	Faults map[string]int
-	// Judged counts what was held against the promises; Broken are those that were not
-	// kept. Both are empty where Muster had no part.
+	// Judged counts the checks of each promise, and Broken are the violations. Both are empty if Muster took no part.
 	Judged map[string]int
 	Broken []string
 	// Bounded is the real time in which promises with bounds were checked: after a fault all
@@ -76,7 +75,7 @@ const (
 type Pod struct {
 	// Job is an index into those of the record.
 	Job int
-	// Amount that it asks for.
+	// Amount that it requests.
 	Amount int64
 	// Node that it was bound to; empty where it never was.
 	Node                           string

@@ -28,8 +28,8 @@ func job(name string, pods int, ended time.Duration, outcome Outcome) Job {
 	return Job{Name: name, Pods: pods, Reserved: Never, Admitted: Never, Ended: ended, Outcome: outcome}
 }
 
-// pod of a job that asks for a CPU, was bound half a second after its creation, ran another half later,
-// and succeeded.
+// pod returns a pod of a job that requests a CPU, was bound half a second after its creation, ran another half second later, and
+// succeeded.
 func pod(job int, node string, created, ended float64) Pod {
 	return Pod{Job: job, Amount: 1000, Node: node, Created: at(created), Bound: at(created + 0.5), Running: at(created + 1),
 		Ended: at(ended), Succeeded: true}
@@ -177,7 +177,7 @@ func TestThePageNeedsNothingElse(t *testing.T) {
 	}
 }
 
-// figure is one that a test looks at.
+// figure is a figure that a test checks.
 type figure struct {
 	what string
 	of   func(Report) any

@@ -57,10 +57,10 @@ func newCounts() counts {
 // counting are the components that count what is read here.
 var counting = []string{cluster.APIServer, cluster.Scheduler, cluster.ControllerManager, cluster.Muster}
 
-// count reads the metrics of those of the components that there are.
+// count reads the metrics of the existing components.
 func count(ctx context.Context, c *cluster.Cluster) (counts, error) {
 	out := newCounts()
-	// kube-scheduler and kube-controller-manager know the administrator as kube-apiserver does.
+	// kube-scheduler and kube-controller-manager accept the administrator's certificate as kube-apiserver does.
 	caller, err := rest.HTTPClientFor(c.RESTConfig())
 	if err != nil {
 		return out, err
@@ -165,7 +165,7 @@ func (c counts) fill(r *report.Record, own int64) {
 		if bound := seconds(le); bound < mostSeconds {
 			last = time.Duration(bound * float64(time.Second))
 		}
-		// What took longer than the last bound is told as that.
+		// What took longer than the last bound counts in the last bucket.
 		r.Latency = append(r.Latency, report.Bucket{AtMost: last, Count: c.latency[le]})
 	}
 }
@@ -201,7 +201,7 @@ func read(ctx context.Context, caller *http.Client, address string, take func(se
 
 var label = regexp.MustCompile(`(\w+)="([^"]*)"`)
 
-// parse reads the series that counts knows of, whose labels have no quotes in them.
+// parse reads the series in known. Their labels have no quotes in them.
 func parse(in io.Reader, take func(series string, labels map[string]string, value float64)) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 1<<20)

@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/kwok/scenario/report"
 )
 
-// metrics as the components tell them.
+// metrics in the format of the components.
 var metrics = map[string]string{
 	cluster.APIServer: `# HELP apiserver_request_total Counter of requests
 apiserver_request_total{code="201",resource="pods",verb="POST"} 100
@@ -51,7 +51,7 @@ func TestWhatIsCounted(t *testing.T) {
 	want := report.Record{
 		Writes: []report.Writer{{Who: "muster", Writes: 20}, {Who: "kube-scheduler", Writes: 30}, {Who: "kwok and others", Writes: 90},
 			{Who: "users", Writes: 10}, {Who: "all", Writes: 150}},
-		// What took longer than a minute is told as a minute.
+		// What took longer than a minute counts as a minute.
 		Latency: []report.Bucket{{AtMost: 5 * time.Millisecond, Count: 130}, {AtMost: time.Minute, Count: 149},
 			{AtMost: time.Minute, Count: 150}},
 		Scheduled: 25, Unschedulable: 3,

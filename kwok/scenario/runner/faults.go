@@ -17,7 +17,7 @@ const (
 	// recovery is how long recovery from a fault may take: a component restarts, informers
 	// list, queues are read.
 	recovery = 30 * time.Second
-	// putOff is by how much faults put off a bound at most, beside the longest of them.
+	// putOff is the most that faults extend a bound by, in addition to the longest of them.
 	putOff = 5 * time.Minute
 	// again is the pause before a write that had no answer is sent once more.
 	again = 200 * time.Millisecond

@@ -27,13 +27,12 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// observer makes a record of what the watches tell.
+// observer builds a record from the events of watches.
 type observer struct {
 	speed    int
 	resource corev1.ResourceName
 	jobs     []scenario.Submission
-	// told are pods that are to be told until when they run. It has room for all, so
-	// that no watch ever waits for a write.
+	// told receives pods whose end has to be written. It has room for all, so that no watch ever waits for a write.
 	told chan telling
 	// serving are Jobs of kinds that serve, once all of their pods run. It has room for all, too.
 	serving chan int
@@ -86,7 +85,7 @@ type member struct {
 	told            bool
 }
 
-// telling is a pod with the time until which it runs.
+// telling is a pod and its end.
 type telling struct {
 	namespace, name string
 	until           time.Time
@@ -119,7 +118,7 @@ func newObserver(s *scenario.Scenario, jobs []scenario.Submission, speed int) *o
 		})
 		o.gangs, o.done = append(o.gangs, map[types.UID]*member{}), append(o.done, 0)
 	}
-	const spare = 10_000 // pods in place of those that are lost with their machines
+	const spare = 10_000 // replacements of pods that are lost with their machines
 	o.told = make(chan telling, pods+spare)
 	for _, n := range s.Nodes {
 		amount := n.Capacity[o.resource]
@@ -194,8 +193,7 @@ func (o *observer) observe(x any, deleted bool, now time.Time) {
 	}
 }
 
-// jobOf finds the Job of a pod. Pods of other kinds bear the UID of their object, which its Workload
-// tells before they come.
+// jobOf finds the Job of a pod. Pods of other kinds have the UID of their object, which its Workload names before they are created.
 func (o *observer) jobOf(p *corev1.Pod) (job int, ok bool) {
 	if job, ok = o.byOwner[types.UID(p.Labels[workload.JobUIDLabel])]; ok {
 		return job, true
@@ -265,12 +263,12 @@ func (o *observer) leave(job int, at time.Duration) {
 	}
 }
 
-// runs says that all pods of a Job run, but those that have succeeded.
+// runs reports whether all pods of a Job run, except for those that have succeeded.
 func (o *observer) runs(job, pods int) bool {
 	return len(o.gangs[job]) > 0 && len(o.gangs[job])+o.done[job] >= pods
 }
 
-// tell has the pods of a Job told how long they run, once all of them run.
+// tell sends the pods of a Job to told once all of them run.
 func (o *observer) tell(job int, now time.Time) {
 	j := o.jobs[job]
 	if !j.Shape.Together || !o.runs(job, j.Shape.AllPods()) {
@@ -302,7 +300,7 @@ func (o *observer) observeJob(j *batchv1.Job, at time.Duration) {
 	}
 }
 
-// end of a Job, the first that is told of it.
+// end records the first end of a Job.
 func (o *observer) end(job int, outcome report.Outcome, at time.Duration) {
 	if o.record.Jobs[job].Outcome != report.Unfinished {
 		return
@@ -410,7 +408,7 @@ func (o *observer) submitted(job int, now time.Time) {
 	o.record.Jobs[job].Submitted = now.Sub(o.begun)
 }
 
-// left is how many machines stand beyond those that their groups keep.
+// left returns how many machines exist beyond the minimum of their groups.
 func (o *observer) left() (sum int) {
 	stand := map[string]int{}
 	for _, m := range o.record.Machines {
@@ -429,7 +427,7 @@ func (o *observer) nodesReady() bool {
 	return !slices.ContainsFunc(o.record.Nodes, func(n report.Node) bool { return !o.taken[n.Name] })
 }
 
-// await returns once the condition, which is asked under the lock, holds.
+// await returns once the condition, which is called under the lock, holds.
 func (o *observer) await(ctx context.Context, wish string, holds func() bool) error {
 	for {
 		o.mu.Lock()
@@ -494,8 +492,8 @@ func (o *observer) finish(now time.Time) report.Record {
 	return o.record
 }
 
-// credit counts the last pods of objects that have succeeded as such: operators delete pods that
-// would run on, such as those of a Ray cluster. Those that others came after were lost.
+// credit counts the last pods of objects that have succeeded as succeeded: operators delete pods that would otherwise keep running, such
+// as those of a Ray cluster. Pods that were replaced have been lost.
 func (o *observer) credit() {
 	last := make([]time.Duration, len(o.jobs))
 	for _, p := range o.record.Pods {

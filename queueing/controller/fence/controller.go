@@ -1,5 +1,5 @@
-// Package fence is the worker's side of a fence: it asks each manager of copies whether it is there, and deactivates the copies of one
-// that has been silent for longer than they allow. What is deactivated stays so, also when the manager is heard again: it may have
+// Package fence is the worker's side of a fence: it writes a question for each manager that has copies here, and deactivates the copies
+// of a manager that has been silent for longer than they allow. They stay deactivated even if the manager answers again: it may have
 // started the job elsewhere, and deletes what is left here.
 package fence
 
@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	// lookEvery is how often the Leases and copies are looked at.
+	// lookEvery is how often the Leases and copies are read.
 	lookEvery = 3 * time.Second
 	// callTimeout bounds a call, so that one that hangs does not keep copies running.
 	callTimeout = 5 * time.Second
@@ -71,7 +71,8 @@ func (c *Controller) Start(ctx context.Context) error {
 	}
 }
 
-// look hears managers, asks them, and stops the copies of those that are lost. What it hears must be from before it judges.
+// look reads the answers of managers, writes new questions, and stops the copies of managers that are lost. The answers must be read
+// before the silence is judged.
 func (c *Controller) look(ctx context.Context) error {
 	if err := c.hear(ctx); err != nil {
 		return fmt.Errorf("reading and writing the Leases of managers: %w", err)
@@ -93,7 +94,7 @@ func (c *Controller) look(ctx context.Context) error {
 	return errors.Join(wrong...)
 }
 
-// hear takes in the answers of managers, and asks them again.
+// hear reads the answers of managers, and writes the next questions.
 func (c *Controller) hear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -118,7 +119,7 @@ func (c *Controller) hear(ctx context.Context) error {
 		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, dispatch.QuestionAnnotation, question)
 		if err := c.Client.Patch(ctx, l, client.RawPatch(types.MergePatchType, patch)); err != nil {
 			log.FromContext(ctx).WithName("fence").Error(err, "Cannot ask a manager", "origin", by.origin)
-			continue // it is lost in time, unless it is asked again
+			continue // without another question the manager counts as lost in time
 		}
 		s.Asked(now)
 	}

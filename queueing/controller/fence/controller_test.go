@@ -51,12 +51,12 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 			return c.Patch(ctx, o, p, opts...)
 		},
 	}).Build()
-	log.SetLogger(logr.Discard()) // tests ask what is stopped
+	log.SetLogger(logr.Discard()) // tests check what is stopped, not what is logged
 	w.begin("p1")
 	return w
 }
 
-// begin has another process look.
+// begin starts another process.
 func (w *world) begin(process string) {
 	w.Controller = &Controller{
 		Client: w.kube, Live: w.kube, Namespace: "muster-system", Events: events.NewFakeRecorder(8), Clock: w.clock,
@@ -64,7 +64,7 @@ func (w *world) begin(process string) {
 	}
 }
 
-// pass lets a time pass in which it looks now and then, and a manager answers if it is there.
+// pass lets a time pass with a check now and then. there: the manager answers.
 func (w *world) pass(d time.Duration, there bool) {
 	w.Helper()
 	for end := w.clock.Now().Add(d); w.clock.Now().Before(end); w.clock.Step(lookEvery) {

@@ -49,7 +49,7 @@ type Recorder struct {
 	mu sync.Mutex
 	// ended jobs that are in no record yet.
 	ended []history.Job
-	// payers are the names of the jobs of requests; gone are those that were deleted before the last write.
+	// payers are the names of the jobs of requests. gone are the payers that were deleted since the last write.
 	payers map[types.UID]string
 	gone   map[types.UID]bool
 
@@ -205,7 +205,7 @@ func (r *Recorder) requested(o any) {
 	r.payers[request.UID] = payer
 }
 
-// write enters what has happened in the records, and writes those that have changed.
+// write adds to the records what has happened, and writes those that have changed.
 func (r *Recorder) write(ctx context.Context) error {
 	now := r.Clock.Now()
 	groups := &v1alpha1.NodeGroupList{}

@@ -132,8 +132,8 @@ func become(w *kueue.Workload, condition, reason, message string) *kueue.Workloa
 	return out
 }
 
-// TestHistoryOutlivesTheProcess: jobs that end, that fail and that are deleted are recorded once, also those that ended while no process
-// was there; and costs by the job that pays.
+// TestHistoryOutlivesTheProcess: jobs that finish, fail or are deleted are recorded once, even if no process ran at that time. Costs are
+// recorded by the job that pays.
 func TestHistoryOutlivesTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -24,10 +24,10 @@ type advisor struct {
 	stale bool
 	taken time.Time
 	keys  []string
-	// gone are the provider IDs of nodes that had gone when it was last looked for vanished ones.
+	// gone are the provider IDs of the nodes that were deleted at the last check for vanished nodes.
 	gone   []string
 	looked time.Time
-	// checks are those that book nodes.
+	// checks are the UIDs of AdmissionChecks that book nodes.
 	checks map[types.UID]bool
 }
 
@@ -43,8 +43,8 @@ func (a *advisor) follow(object client.Object) {
 
 func (a *advisor) forget(object client.Object) { delete(a.checks, object.GetUID()) }
 
-// advise renews the advice where it could matter: a Workload waits for nodes that have
-// changed, or may ask for some now, since there is news of it or its time has come.
+// advise reads the capacity snapshot again where it could matter: a Workload waits for nodes that have changed, or has become able to
+// request nodes, because of an event or a timer.
 func (l *Loop) advise(now time.Time, news bool) {
 	a := l.capacity
 	if a == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// provider is a provisioner whose group can launch from a time on, which it tells of by no change.
+// provider is a provisioner whose group can launch from a time on. No event reports that.
 type provider struct {
 	advice
 	from time.Time

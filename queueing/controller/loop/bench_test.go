@@ -20,12 +20,11 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// BenchmarkAdmission admits 10,000 Workloads of one queue that has room for all,
-// through an API server that takes 5 ms for a write and does as many at once as it is
-// asked to. Compare two versions by benchstat over -count=6.
+// BenchmarkAdmission admits 10,000 Workloads of one queue that has room for all, through an API server that takes 5 ms for each write and
+// accepts any number of concurrent writes. Compare two versions by benchstat over -count=6.
 //
-// It reports admissions a second, and how much CPU one takes: that of this process,
-// with the encoding of the write and the decoding of its answer, without HTTP.
+// It reports admissions per second, and CPU time per admission. The CPU time is that of this process, with the encoding of the request
+// and the decoding of the response, without HTTP.
 func BenchmarkAdmission(b *testing.B) {
 	const workloads = 10_000
 	for b.Loop() {
@@ -86,7 +85,7 @@ func BenchmarkPrepare(b *testing.B) {
 	}
 }
 
-// slowAPI takes status writes and tells the inbox of them.
+// slowAPI accepts status writes and sends their events to the inbox.
 type slowAPI struct {
 	client.Client
 	mu       sync.Mutex

@@ -75,8 +75,7 @@ func machinesOf() []client.Object {
 	return append(objects, ac, config)
 }
 
-// TestTheRequestOwnsItsTemplates, and none that asks for something else, wherever the
-// process died at the first try.
+// TestTheRequestOwnsItsTemplates, and no template with another spec, at whichever step the process died at the first attempt.
 func TestTheRequestOwnsItsTemplates(t *testing.T) {
 	expect := func(t *testing.T, w *world, owner types.UID) {
 		t.Helper()
@@ -127,9 +126,8 @@ func templateOf(request string, owner ...metav1.OwnerReference) *corev1.PodTempl
 	return &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Name: "ppt-" + request + "-main", Namespace: "default", OwnerReferences: owner}}
 }
 
-// TestTheNameIsTakenByALeftover: what had the name was deleted a moment ago, and its
-// templates, perhaps of another shape, are not collected yet. That is told, and once
-// they are, it goes on soon.
+// TestTheNameIsTakenByALeftover: the object with the name was deleted a moment ago, and its templates, perhaps with another spec, are not
+// garbage collected yet. The Workload reports that, and continues soon after they are.
 func TestTheNameIsTakenByALeftover(t *testing.T) {
 	for name, tt := range map[string]struct {
 		queue   []client.Object
@@ -185,8 +183,7 @@ func TestTheNameIsTakenByALeftover(t *testing.T) {
 	}
 }
 
-// TestTheNameIsTakenByAStranger: that is told, and the next attempt has another
-// name.
+// TestTheNameIsTakenByAStranger: the Workload reports that, and the next attempt has another name.
 func TestTheNameIsTakenByAStranger(t *testing.T) {
 	w := newWorld(t, nil, append(queueOf("4", capacityRule), workloadOf("train", "4"), templateOf("train-capacity-1"))...)
 	w.run(5 * time.Second)

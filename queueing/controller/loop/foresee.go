@@ -23,8 +23,8 @@ const (
 	restShare = 199
 	// leastWork is how long a forecast works at least until it rests.
 	leastWork = 2 * time.Millisecond
-	// atOnce is how long a Workload takes to start that has what it needs: those that do not
-	// wait say nothing about the accuracy of forecasts.
+	// atOnce is how long a Workload takes to start without waiting. Workloads that do not wait say nothing about the accuracy of
+	// forecasts.
 	atOnce = 10 * time.Second
 )
 

@@ -41,7 +41,7 @@ func (w *world) made() (n int) {
 	return n
 }
 
-// expected is when half of those that wait in the queue are expected to have started.
+// expected is when half of the Workloads in the queue are expected to have started.
 func (w *world) expected() time.Time {
 	w.t.Helper()
 	var at float64
@@ -112,8 +112,8 @@ func TestForecastsAreShownAndComparedWithTheTruth(t *testing.T) {
 	}
 }
 
-// TestForecastsExpectArrivals: Workloads of a higher priority have come every ten minutes, and
-// the forecast for one that waits expects more of them.
+// TestForecastsExpectArrivals: Workloads of a higher priority have arrived every ten minutes, so the forecast for a pending Workload
+// expects more of them.
 func TestForecastsExpectArrivals(t *testing.T) {
 	objects := append(queueOf("1"), hourly("a"), hourly("b"))
 	for i := range 60 {
@@ -165,7 +165,7 @@ func TestForecastsKnowHowLongLaunchesTake(t *testing.T) {
 // works, after every step of it: one that takes long is done late.
 func TestForecastsCostLittle(t *testing.T) {
 	for name, tt := range map[string]struct {
-		// step is how much time passes between two looks at the clock.
+		// step is how much time passes between two reads of the clock.
 		step time.Duration
 		// least and most forecasts are made in an hour.
 		least, most int
@@ -196,7 +196,7 @@ func TestForecastsCostLittle(t *testing.T) {
 			if got := w.made(); got < tt.least || got > tt.most {
 				t.Errorf("%d forecasts were made in an hour, want %d to %d", got, tt.least, tt.most)
 			}
-			// It looks at the clock twice for a rest.
+			// A rest reads the clock twice.
 			if longest > 2*tt.step || rested < 40*worked {
 				t.Errorf("forecasts worked for %s and rested for %s, and for %s not at all", worked, rested, longest)
 			}

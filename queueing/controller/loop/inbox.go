@@ -10,8 +10,8 @@ import (
 	"github.com/muster-dev/muster/queueing/controller/writes"
 )
 
-// inbox is where informers and writers leave what the loop is to know. Of an object that has
-// changed several times, the loop sees only the last version.
+// inbox is where informers and writers put their events for the loop. If an object has changed several times, the loop only gets its last
+// version.
 type inbox struct {
 	mu      sync.Mutex
 	changes map[types.UID]change

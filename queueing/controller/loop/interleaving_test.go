@@ -50,7 +50,7 @@ type server struct {
 	// log has the versions of each object that informers have not delivered, the oldest
 	// first.
 	log map[types.UID][]change
-	// fault is asked at each write: whether it takes effect, and the error to answer.
+	// fault is called for each write. It returns whether the write takes effect, and the error to return.
 	fault func() (effect bool, err error)
 }
 
@@ -198,7 +198,7 @@ type interleaving struct {
 	writes  []writes.Write
 	answers []writes.Done
 	trace   []string
-	// told counts what must have happened for the test to prove anything.
+	// told counts the situations that must have occurred for the test to prove anything.
 	told map[string]int
 }
 
@@ -229,8 +229,7 @@ func (i *interleaving) settings() (c config.Config) {
 	return c
 }
 
-// queues are one to three ClusterQueues, alone or in cohorts that lend, borrow and
-// preempt.
+// queues returns one to three ClusterQueues, alone or in cohorts that lend, borrow and preempt.
 func (i *interleaving) queues() (out []client.Object) {
 	quantity := func(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
 	quotas := func(borrows bool) []kueue.ResourceGroup {
@@ -532,7 +531,7 @@ func (i *interleaving) trees() map[string]*quota.Node {
 			continue
 		}
 		for _, ps := range w.Status.Admission.PodSetAssignments {
-			// Pods that run again exceed what others have been given since, until one of them is evicted.
+			// Pods that run again may exceed the quota, if it was assigned to others meanwhile, until one Workload is evicted.
 			running, all := int64(*ps.Count-min(*ps.Count, i.ended[w.UID])), int64(*ps.Count)
 			for name, v := range ps.ResourceUsage {
 				used := quota.Amounts{{Flavor: ps.Flavors[name], Resource: name}: v.MilliValue() * running / all}
@@ -543,8 +542,7 @@ func (i *interleaving) trees() map[string]*quota.Node {
 	return nodes
 }
 
-// check looks that no quota is exceeded, as a watcher of the server sees it, and that
-// blockAdmission blocks.
+// check verifies that no quota is exceeded, as a watcher of the server sees it, and that blockAdmission blocks.
 func (i *interleaving) check() error {
 	var starting []string
 	for _, w := range i.workloads() {
@@ -565,8 +563,7 @@ func (i *interleaving) check() error {
 	return nil
 }
 
-// settle lets all that is under way end. Time stands still, but for pauses after writes
-// that failed, so that nothing is mended by a timer.
+// settle completes all pending events and writes. Time passes only for retries of failed writes, so that no timer hides a missed wake-up.
 func (i *interleaving) settle() {
 	i.fault = func() (bool, error) { return true, nil }
 	for range 10_000 {
@@ -592,7 +589,7 @@ func (i *interleaving) settle() {
 	panic("it never settles")
 }
 
-// String tells how things stand on the server.
+// String describes the objects on the server.
 func (i *interleaving) String() string {
 	var out strings.Builder
 	for _, uid := range slices.Sorted(maps.Keys(i.objects)) {
@@ -616,8 +613,8 @@ func (i *interleaving) String() string {
 	return out.String()
 }
 
-// stopEvicted has the pods of all evicted Workloads stop, and reports whether there were
-// some. As long as there are, quota is kept for those that they leave for.
+// stopEvicted stops the pods of all evicted Workloads, and reports whether there were any. Until then, their quota is reserved for the
+// Workloads that preempted them.
 func (i *interleaving) stopEvicted() (some bool) {
 	for _, w := range i.workloads() {
 		if workload.IsEvicted(w) && workload.HasQuota(w) {
@@ -631,7 +628,7 @@ func (i *interleaving) stopEvicted() (some bool) {
 // mostRounds is how often Workloads stop for others at most until all rest.
 const mostRounds = 100
 
-// rest lets all that is under way end, and those that are evicted stop for others.
+// rest completes all that is pending, including the pods of evicted Workloads.
 func (i *interleaving) rest() {
 	i.settle()
 	for n := 0; i.stopEvicted(); n++ {
@@ -661,7 +658,7 @@ func (i *interleaving) sleepers() []string {
 	}
 	var out []string
 	for _, v := range other.Cycle(i.now) {
-		// By shares two may preempt each other in turn. It stops with one of them, and a new process may begin again.
+		// With fair sharing, two Workloads may preempt each other in turn. It stops with one of them, and a new process may begin again.
 		inTurn := i.config.FairSharing != nil && v.Action == lifecycle.Evict &&
 			workload.Evictions(v.Workload.Object, kueue.WorkloadEvictedByPreemption, "") > 0
 		if v.Action != lifecycle.Wait && !inTurn {
@@ -741,8 +738,7 @@ func play(seed uint64, told map[string]int) (i *interleaving, err error) {
 	return i, i.probe()
 }
 
-// probe deletes all Workloads and then asks for the whole of each flavor in turn: what
-// leaked is missing.
+// probe deletes all Workloads, and then requests the whole quota of each flavor in turn: quota that leaked would be missing.
 func (i *interleaving) probe() error {
 	empty := func() {
 		for _, w := range i.workloads() {
@@ -774,16 +770,14 @@ func (i *interleaving) probe() error {
 	return nil
 }
 
-// found are seeds beyond those that are always played that have found something.
+// found are seeds, beyond those that always run, that have failed once.
 var found = []uint64{35733, 44008, 44961, 89425}
 
-// TestInterleavings plays jobs in small trees of queues under every order of what
-// happens: news comes late, repeated, and skipping versions; answers to writes come
-// before or after the news of them; writes fail, with effect and without; deletions wait for finalizers; pods end, and
-// run again; the process is replaced. At no time is a quota exceeded, nor is one admitted while blockAdmission holds
-// it back. Once everything has arrived, a process that
-// starts now has nothing to do: no Workload that could start is asleep, and no quota is
-// held by none.
+// TestInterleavings runs jobs in small trees of queues under every order of events: events are late, repeated, or skip versions;
+// responses to writes come before or after their events; writes fail, with and without effect; deletions wait for finalizers; pods end,
+// and run again; the process is replaced. Quota is never exceeded, and no Workload is admitted while blockAdmission is set. At the end, a
+// process that starts now has nothing to do: every Workload that could start has started, and all quota that is used belongs to a
+// Workload.
 func TestInterleavings(t *testing.T) {
 	var mu sync.Mutex
 	all := map[string]int{}

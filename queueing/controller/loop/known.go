@@ -9,8 +9,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// known has the newest version of every object, whether an informer brought it or
-// the answer to a write.
+// known has the newest version of every object, from an informer or from the response to a write.
 type known struct {
 	objects map[types.UID]client.Object
 	named   map[name]client.Object
@@ -28,7 +27,7 @@ func newKnown() known {
 	return known{objects: map[types.UID]client.Object{}, named: map[name]client.Object{}}
 }
 
-// set reports whether a version is newer than the known one.
+// set stores a version, and reports whether it is newer than the stored one.
 func (k *known) set(object client.Object) bool {
 	have := k.objects[object.GetUID()]
 	if have != nil && !newer(object, have) {
@@ -41,7 +40,7 @@ func (k *known) set(object client.Object) bool {
 	return true
 }
 
-// forgetVersion forgets how new the known version is: the API server has only the older one.
+// forgetVersion forgets the resourceVersion of an object, because the API server was restored to an older one.
 func (k *known) forgetVersion(object client.Object) {
 	if have := k.objects[object.GetUID()]; have != nil {
 		have = have.DeepCopyObject().(client.Object)

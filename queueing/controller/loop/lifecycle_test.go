@@ -50,7 +50,7 @@ func TestWhatIsKeptLongEnough(t *testing.T) {
 		workload *kueue.Workload
 		// namesake is the UID of the job that has the name by now.
 		namesake types.UID
-		// workloads and jobs are how many are left; deletions were asked for.
+		// workloads and jobs are how many are left. deletions is how many were requested.
 		workloads, jobs, deletions int
 	}{
 		"a finished workload goes, its job stays":                     {finished, "job", 0, 1, 1},
@@ -72,7 +72,7 @@ func TestWhatIsKeptLongEnough(t *testing.T) {
 							return apierrors.NewTooManyRequests("busy", 1)
 						}
 						deletions++
-						// The fake does not look at this.
+						// The fake client does not check preconditions.
 						want := (&client.DeleteOptions{}).ApplyOptions(opts).Preconditions.UID
 						if _, isJob := o.(*metav1.PartialObjectMetadata); isJob && *want != tt.namesake {
 							return apierrors.NewConflict(schema.GroupResource{Resource: "jobs"}, o.GetName(), nil)
@@ -109,8 +109,7 @@ func TestWhatIsKeptLongEnough(t *testing.T) {
 	}
 }
 
-// slices of one job: the small one runs, the large one is to take its place. The
-// queue has room for one of them only.
+// small and large are slices of one job: the small one runs, and the large one is to replace it. The queue has room for one of them only.
 func small() *kueue.Workload {
 	w := ofJob(workloadOf("small", "1"))
 	w.Annotations = map[string]string{workload.ElasticAnnotation: "true"}
@@ -311,7 +310,7 @@ func TestDeathWhileAWorkloadIsDeactivated(t *testing.T) {
 	}
 }
 
-// TestWhatUsersAreTold are the Events and counts of those that have to stop.
+// TestWhatUsersAreTold verifies the Events and counters of Workloads that are stopped.
 func TestWhatUsersAreTold(t *testing.T) {
 	limited := workloadOf("limited", "1")
 	limited.Spec.MaximumExecutionTimeSeconds = new(int32(10))
@@ -390,7 +389,7 @@ func TestWritesThatEndTogether(t *testing.T) {
 	}
 }
 
-// TestQuotasOfNamespaces reach the State, in all that becomes of them.
+// TestQuotasOfNamespaces: every change of them reaches the State.
 func TestQuotasOfNamespaces(t *testing.T) {
 	full := func() *corev1.ResourceQuota {
 		return &corev1.ResourceQuota{

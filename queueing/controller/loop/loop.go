@@ -29,8 +29,8 @@ import (
 	"github.com/muster-dev/muster/queueing/scheduler"
 )
 
-// Capacity is the provisioner's picture of the nodes. It is asked for advice only: what it
-// says may be out of date, and nothing rests on it.
+// Capacity is the provisioner's snapshot of the nodes. It only avoids attempts that would fail: it may be out of date, and correctness
+// does not depend on it.
 type Capacity interface {
 	// Snapshot is cheap and does not block. The caller does not change it.
 	Snapshot(now time.Time) *planner.Snapshot
@@ -62,8 +62,7 @@ type Config struct {
 	Stepping func(step func())
 }
 
-// firstRetry and lastRetry bound the pause after a write that failed. What is about to go by
-// itself is looked for after shortRetry.
+// firstRetry and lastRetry bound the backoff after a failed write. An object that is about to be deleted is read again after shortRetry.
 const (
 	firstRetry = 50 * time.Millisecond
 	shortRetry = 500 * time.Millisecond
@@ -88,7 +87,7 @@ const (
 type Loop struct {
 	writer *writes.Writer
 	log    logr.Logger
-	// now is asked only where a write is measured; else time is handed down.
+	// now is called only to measure a write. Elsewhere, time is a parameter.
 	now func() time.Time
 	// start starts a write.
 	start func(u writes.Urgency, namespace string, w writes.Write)
@@ -101,7 +100,7 @@ type Loop struct {
 
 	state *queueing.State
 	inbox *inbox
-	// known has the newest version of every object: informers lag behind what was written.
+	// known has the newest version of every object, since informers lag behind writes.
 	known known
 	// creating counts the verdicts under way that create a request. As long as there are
 	// some, deleted has the requests that are gone by now, for the answer to a creation may
@@ -327,7 +326,7 @@ func (l *Loop) receive(changes map[types.UID]change) {
 	}
 }
 
-// set takes in a version of an object, unless a newer one is known.
+// set stores a version of an object in the State unless a newer one is known.
 func (l *Loop) set(object client.Object) {
 	if ofNodes(object) {
 		l.state.Set(object)

@@ -15,13 +15,13 @@ import (
 
 // Nodes are watched, with the pods on them, as long as a flavor has a Topology: their events are many.
 type Nodes interface {
-	// Watch has a handler told of all nodes and pods, and then of each change. Read reports whether it has been told of
-	// all that there were; stop ends it.
+	// Watch calls a handler for all nodes and pods, and then for each change. read reports whether the handler was called for all that
+	// existed; stop ends the watch.
 	Watch(toolscache.ResourceEventHandler) (read func() bool, stop func(), err error)
 }
 
-// nodesLookAgain is how soon it is looked again whether all nodes have been read, and watchAgain how soon a watch is
-// tried again that could not begin.
+// nodesLookAgain is how soon it is checked again whether all nodes have been read. watchAgain is the retry delay of a watch that could
+// not start.
 const (
 	nodesLookAgain = 20 * time.Millisecond
 	watchAgain     = 5 * time.Second
@@ -34,7 +34,7 @@ type nodeWatch struct {
 	stop   func()
 }
 
-// follow begins to watch nodes, or ends it, and says after which pause to look again; 0 is never.
+// follow starts or stops the watch of nodes, and returns after which pause to call it again; 0 is never.
 func (w *nodeWatch) follow(state *queueing.State, inbox *inbox) (again time.Duration, err error) {
 	switch wanted := state.UsesTopologies(); {
 	case w.source == nil:
@@ -50,7 +50,7 @@ func (w *nodeWatch) follow(state *queueing.State, inbox *inbox) (again time.Dura
 		}
 		return nodesLookAgain, nil
 	case wanted && !state.Nodes.Known && w.read():
-		// What has been told may be in the inbox still; the next step takes it in before it decides.
+		// Some events may still be in the inbox. The next step takes them before it decides.
 		inbox.done(func(time.Time) { state.Nodes.MarkKnown() })
 	case wanted && !state.Nodes.Known:
 		return nodesLookAgain, nil
@@ -58,7 +58,7 @@ func (w *nodeWatch) follow(state *queueing.State, inbox *inbox) (again time.Dura
 	return 0, nil
 }
 
-// roomEvents passes on what changes how much room there is on nodes. Kubelets tell of much else.
+// roomEvents passes on events that change the free capacity of nodes. Most updates of kubelets do not.
 func roomEvents(to toolscache.ResourceEventHandler) toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(o any, initial bool) {
@@ -89,8 +89,8 @@ func roomEvents(to toolscache.ResourceEventHandler) toolscache.ResourceEventHand
 	}
 }
 
-// ofNodes reports whether an object says what room there is on nodes. Muster's queues write none of them, so no version
-// is newer than what the informer brings.
+// ofNodes reports whether an object counts for the free capacity of nodes. The queues never write such an object, so no version is newer
+// than the informer's.
 func ofNodes(object client.Object) bool {
 	switch object.(type) {
 	case *corev1.Node, *corev1.Pod:

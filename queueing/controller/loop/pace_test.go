@@ -81,8 +81,8 @@ func TestStatusesUnderLoad(t *testing.T) {
 	}
 }
 
-// TestAVerdictWhileTheReasonIsTold: quota comes back while a Workload is being told
-// that it waits for it. It gets the quota with the next write, and no write is lost.
+// TestAVerdictWhileTheReasonIsTold: quota becomes free while the status of a Workload is being written that says it waits for quota. The
+// next write admits it, and no write is lost.
 func TestAVerdictWhileTheReasonIsTold(t *testing.T) {
 	n := &counter{}
 	w := newWorld(t, n.wrap, append(queueOf("1"), workloadOf("a", "1"), workloadOf("b", "1"))...)

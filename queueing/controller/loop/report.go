@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// reportEvery is how often the status of one object is written at most, and how often all
-	// of them are computed while none may be written.
+	// reportEvery is the shortest interval between two status writes of one object, and between two computations of all statuses while
+	// none may be written.
 	reportEvery = time.Second
 	// reportWithin is when a status that changed is written at the latest, however much else
 	// there is to write.
@@ -32,7 +32,7 @@ const (
 
 // reporter spaces the status writes of queues, cohorts and checks.
 type reporter struct {
-	// wanted are the statuses that objects should have, as a change of them.
+	// wanted are the statuses that objects should have, as functions that set them.
 	wanted map[name]status
 	// last is when a status was written, or found to be right.
 	last     map[types.UID]time.Time
@@ -81,8 +81,7 @@ func (r *reporter) remove(object client.Object) {
 	delete(r.last, object.GetUID())
 }
 
-// publish starts the writes of statuses that have changed, and returns when to go on with
-// those that have to wait.
+// publish starts the writes of statuses that have changed, and returns when to continue with those that are not due yet.
 func (l *Loop) publish(now time.Time) (next time.Time) {
 	r := l.report
 	r.refill(now)

@@ -10,7 +10,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
-// TestChangesOfPodsThatMatterToNodes: an end, a deletion and a resize are passed on, and what a kubelet tells of a pod that runs is not.
+// TestChangesOfPodsThatMatterToNodes: an end, a deletion and a resize are passed on. Other updates by the kubelet are not.
 func TestChangesOfPodsThatMatterToNodes(t *testing.T) {
 	pod := func() *corev1.Pod {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "pod"}, Spec: corev1.PodSpec{NodeName: "a"}}

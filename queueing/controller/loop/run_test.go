@@ -30,8 +30,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// TestTheLoopWithItsGoroutines: what is written while the loop runs by itself, and
-// that it ends when it is told to.
+// TestTheLoopWithItsGoroutines: what is written while the loop runs by itself, and that it ends with its context.
 func TestTheLoopWithItsGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil, append(queueOf("2"), workloadOf("a", "1"), workloadOf("b", "1"), workloadOf("c", "1"))...)
@@ -120,8 +119,7 @@ func TestAWorkloadThatIsOverComesWithoutItsPods(t *testing.T) {
 	}
 }
 
-// TestAServerThatIsAway: writes fail for a while. The loop asks less and less often,
-// and goes on once the server is back.
+// TestAServerThatIsAway: writes fail for a while. The loop backs off, and continues once the server is back.
 func TestAServerThatIsAway(t *testing.T) {
 	away, tries := true, 0
 	w := newWorld(t, func(c client.WithWatch) client.WithWatch {
@@ -146,8 +144,7 @@ func TestAServerThatIsAway(t *testing.T) {
 	}
 }
 
-// TestNewsOfObjects: what the loop knows after the news of an object came in some
-// order.
+// TestNewsOfObjects: the objects of the loop after the events of an object came in some order.
 func TestNewsOfObjects(t *testing.T) {
 	flavor := func(uid types.UID, version string) *kueue.ResourceFlavor {
 		f := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "flavor", UID: uid, ResourceVersion: version}}
@@ -156,7 +153,7 @@ func TestNewsOfObjects(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		happen func(*inbox)
-		// want are the versions that are known.
+		// want are the stored versions.
 		want []string
 	}{
 		"the last version counts": {func(i *inbox) { i.OnAdd(flavor("a", "1"), true); i.OnUpdate(flavor("a", "1"), flavor("a", "2")) },
@@ -184,7 +181,7 @@ func TestNewsOfObjects(t *testing.T) {
 			if !slices.Equal(got, tt.want) {
 				t.Errorf("known are %v, want %v", got, tt.want)
 			}
-			// The State, too, has to know the flavor that is there.
+			// The State must have that flavor, too.
 			if keys := len(l.state.SelectedKeys()); keys != len(tt.want) {
 				t.Errorf("the State knows %d flavors, want %d", keys, len(tt.want))
 			}
@@ -278,7 +275,7 @@ func TestAQueueStaysWhileItsQuotaIsGiven(t *testing.T) {
 	}
 }
 
-// machines are a picture that counts how often it is asked for.
+// machines is a capacity snapshot that counts its reads.
 type machines struct {
 	asked int
 	free  *planner.Snapshot
@@ -291,7 +288,7 @@ func (m *machines) Changed() <-chan struct{}             { return nil }
 func (m *machines) Snapshot(time.Time) *planner.Snapshot { m.asked++; return m.free }
 func (m *machines) Fleet(time.Time) scaledown.Fleet      { return m.fleet }
 
-// TestTheProvisionerIsAskedAboutNodesThatHaveGone with what the queues know of them, before anything is decided.
+// TestTheProvisionerIsAskedAboutNodesThatHaveGone: it gets the deleted nodes of the queues before anything is decided.
 func TestTheProvisionerIsAskedAboutNodesThatHaveGone(t *testing.T) {
 	w := newWorld(t, nil, &kueue.Topology{ObjectMeta: metav1.ObjectMeta{Name: "racks", UID: "t"},
 		Spec: kueue.TopologySpec{Levels: []kueue.TopologyLevel{{NodeLabel: corev1.LabelHostname}}}},

@@ -51,7 +51,7 @@ func (l *Loop) publishStandings(report *forecast.Report) {
 			changed = append(changed, change{lq, now})
 		}
 	}
-	// Those that were written longest ago come first.
+	// The statuses that were written longest ago come first.
 	slices.SortFunc(changed, func(a, b change) int {
 		return cmp.Or(l.published[a.of.UID].Compare(l.published[b.of.UID]), strings.Compare(a.of.Namespace, b.of.Namespace),
 			strings.Compare(a.of.Name, b.of.Name))

@@ -53,7 +53,7 @@ type world struct {
 	// blind says that the informers bring nothing.
 	blind bool
 	seen  map[types.UID]client.Object
-	// events are what users were told, as "reason name". Several writers may tell.
+	// events are the Events for users, as "reason name". Several writers add to them.
 	events  []string
 	telling sync.Mutex
 }
@@ -106,7 +106,7 @@ func (w *world) die(k *killer, d time.Duration, each func()) {
 	}
 }
 
-// create makes an object and lets the loop know.
+// create creates objects and sends their events to the loop.
 func (w *world) create(objects ...client.Object) {
 	w.t.Helper()
 	for _, o := range objects {

@@ -109,8 +109,7 @@ func (m *Metrics) forgetCohort(name string) {
 	m.forget(prometheus.Labels{"cohort": name}, c.share, c.info, c.quota, c.reserved, c.running, c.admitted)
 }
 
-// set shows amounts of a cohort in place of those that it had. What is zero is not
-// shown.
+// set replaces the amounts of a cohort. Zero amounts are deleted.
 func set(g *prometheus.GaugeVec, cohort string, before, now quota.Amounts) {
 	for fr := range before {
 		if now[fr] == 0 {

@@ -21,7 +21,7 @@ type forecasts struct {
 	start                          *prometheus.GaugeVec
 	took                           prometheus.Histogram
 	followed, starts, off, inRange prometheus.Gauge
-	// queues are those that start has; only Expected uses them.
+	// queues are the queues that start has a value for. Only Expected uses it.
 	queues map[string][]time.Time
 }
 

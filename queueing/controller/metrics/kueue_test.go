@@ -24,7 +24,7 @@ var left = map[string]string{
 	"multikueue_workloads_admitted_total":   "Muster sends no jobs to other clusters",
 }
 
-// more are those that Muster shows beyond Kueue's, each with its why.
+// more are Muster's metrics that Kueue does not have, each with the reason.
 var more = map[string]string{
 	"kueue_replaced_workload_slices_total": "Kueue counts it, but registers it nowhere",
 }

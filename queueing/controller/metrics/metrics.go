@@ -60,7 +60,7 @@ func ConfigFrom(c *kueueconfig.LocalQueueMetrics) (Config, error) {
 	return Config{LocalQueues: selector}, err
 }
 
-// Metrics are those of the queues. One goroutine uses them, but for Created, Ungated and KindServed.
+// Metrics are the metrics of the queues. Only one goroutine may use them, except for Created, Ungated and KindServed.
 type Metrics struct {
 	config Config
 	all    []prometheus.Collector
@@ -87,14 +87,14 @@ type Metrics struct {
 	share, fairUsage                  *prometheus.GaugeVec
 
 	cohorts cohorts
-	// queues are the ClusterQueues that there are, which any goroutine may ask for.
+	// queues are the existing ClusterQueues. Any goroutine may read them.
 	queues sync.Map
 	// shown are the LocalQueues that the configuration selects.
 	shown map[types.NamespacedName]bool
 	// above are the cohorts of each ClusterQueue, its parent first.
 	above map[string][]string
-	// waitFor are the resources that a ClusterQueue is shown to have requests for, and flavors those of
-	// which a LocalQueue is shown to have some, with their resources. What goes from there goes from what is shown.
+	// waitFor are the resources with a pending value for a ClusterQueue, and flavors the flavors with a value for a LocalQueue, with
+	// their resources. They are used to delete values that do not exist any more.
 	waitFor map[string]nodegroups.Resources
 	flavors map[types.NamespacedName][]kueue.LocalQueueFlavorUsage
 	// causes are those by which Workloads of a queue are shown not to be admitted, by its labels.
@@ -103,7 +103,7 @@ type Metrics struct {
 	forecasts forecasts
 }
 
-// New returns metrics without a value, but for that of the build.
+// New returns metrics without values, except for the build info.
 func New(c Config) *Metrics {
 	c.Role = cmp.Or(c.Role, Standalone)
 	m := &Metrics{config: c, shown: map[types.NamespacedName]bool{}, above: map[string][]string{},
@@ -202,7 +202,7 @@ func New(c Config) *Metrics {
 	return m
 }
 
-// Describe and Collect make all of them one collector.
+// Describe and Collect implement prometheus.Collector for all of them.
 func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, c := range m.all {
 		c.Describe(out)

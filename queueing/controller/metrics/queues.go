@@ -55,7 +55,7 @@ func (m *Metrics) ClusterQueue(cq *kueue.ClusterQueue, f status.Figures) {
 	}
 }
 
-// asks shows what the Workloads that wait in a ClusterQueue request, quota or not.
+// asks sets the total requests of the pending Workloads of a ClusterQueue, with or without a quota for them.
 func (m *Metrics) asks(queue string, pending nodegroups.Resources) {
 	for name := range m.waitFor[queue] {
 		if _, ok := pending[name]; !ok {
@@ -98,7 +98,7 @@ func (m *Metrics) stands(queue string, cohorts []string) {
 	m.info.WithLabelValues(queue, parent, root).Set(1)
 }
 
-// Quotas shows the quotas of a ClusterQueue, and forgets those that it had. With them it begins to be there.
+// Quotas sets the quotas of a ClusterQueue, and deletes its former values. A ClusterQueue exists for the metrics from then on.
 func (m *Metrics) Quotas(cq *kueue.ClusterQueue) {
 	m.queues.Store(cq.Name, true)
 	m.forget(prometheus.Labels{"cluster_queue": cq.Name},

@@ -15,10 +15,9 @@ const (
 	// actsPerReason is how many acts there are to a reason while acts take all that the API
 	// server has time for.
 	actsPerReason = 10
-	// mostDebt is how many first reasons are written on credit, whatever acts there are: users
-	// look after some seconds. That is for crowds that come at once, so the debt is waived
-	// when all of them have a reason. mostOnCredit is how many of them may be under way at a
-	// time, so that writers are left for acts.
+	// mostDebt is how many first reasons are written on credit while there are other writes, because users read them after some seconds.
+	// It is meant for many Workloads that arrive at once, so the debt is cancelled when all of them have a reason. mostOnCredit is how
+	// many of these writes may be under way at a time, so that writers are left for verdicts.
 	mostDebt     = 1000
 	mostOnCredit = 12
 	// refillEvery is how often the bucket is refilled at least while a reason is due.

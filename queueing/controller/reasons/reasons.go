@@ -30,8 +30,7 @@ type Reason struct {
 	Reason, Message string
 
 	urgency urgency
-	// due is when it may be written, and number orders those that are due together as the
-	// queues do.
+	// due is when the reason may be written. number orders reasons that are due together as the queues do.
 	due    time.Time
 	number int64
 }
@@ -118,8 +117,8 @@ func (q *Queue) Remove(uid types.UID) {
 	delete(q.written, uid)
 }
 
-// Next takes out the reason to write now; nil if none is due, or the bucket is empty. Spend
-// pays for it once it is known that there is something to write.
+// Next removes and returns the reason to write now; nil if none is due, or the bucket is empty. Spend takes from the bucket once it is
+// certain that there is something to write.
 func (q *Queue) Next(now time.Time) *Reason {
 	q.refill(now)
 	for u, reasons := range q.byDue {

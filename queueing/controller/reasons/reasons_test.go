@@ -107,8 +107,7 @@ func TestEachCrowdGetsItsReasonsInTime(t *testing.T) {
 	}
 }
 
-// TestOrder: a new reason goes before another message for a known one, and only the last of
-// several counts.
+// TestOrder: a first reason comes before another message for a reason that was written, and only the last of several counts.
 func TestOrder(t *testing.T) {
 	q := New()
 	q.tokens = 10_000

@@ -25,8 +25,7 @@ const (
 	Freeing
 	// Acting are all others.
 	Acting
-	// Trailing writes come last: a change of one object asks for as many of them as there
-	// are Workloads.
+	// Trailing writes come last: a change of one object can cause as many of them as there are Workloads.
 	Trailing
 
 	urgencies

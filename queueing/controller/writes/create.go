@@ -82,9 +82,8 @@ var (
 	ErrLeftover = errors.New("an object of the same name, whose owner was deleted, still exists; waiting until it is gone")
 )
 
-// createOwn creates an object of a request unless the Workload has it already, and returns it
-// as it is. An object of its name but of another owner is not used: it may ask for something
-// else. The one that exists is read into have, past the cache.
+// createOwn creates an object of a request unless the Workload owns it already, and returns the stored object. An object of the same name
+// with another owner is not used, since its spec may differ. The existing object is read into have, past the cache.
 func (w *Writer) createOwn(ctx context.Context, owner *kueue.Workload, request string, object, have client.Object) (client.Object, error) {
 	object = object.DeepCopyObject().(client.Object)
 	err := w.Client.Create(ctx, object)

@@ -1,7 +1,6 @@
-// Package writes carries out what the queues decide: which writes follow from a verdict,
-// in which order they go to the API server, and what became of them.
+// Package writes executes the decisions of the queues: it derives the writes of a verdict, sends them to the API server in order, and
+// returns their outcome.
 //
-// The status of a Workload is written the way that Kueue's API expects: by server-side
-// apply, all that the queues own at once, under one field manager, and only on the version
-// that was read.
+// The status of a Workload is written as Kueue's API expects: by server-side apply of all fields that the queues own, under one field
+// manager, and only on the version that was read.
 package writes

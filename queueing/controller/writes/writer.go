@@ -64,8 +64,8 @@ type Outcome struct {
 	Err     error
 }
 
-// CarryOut does the writes of a verdict in an order in which a crash after any of them is
-// repaired by the next process: the status first, then what follows from it.
+// CarryOut executes the writes of a verdict, the status first. A crash after any of them is repaired by the next process, since the other
+// writes follow from the status.
 func (w *Writer) CarryOut(ctx context.Context, v *lifecycle.Verdict, on Judged) (o Outcome) {
 	object := on.Object
 	switch {

@@ -9,8 +9,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// TestEventsUnderLoad: the thousandth admission of a moment is told by its
-// conditions alone, a warning always.
+// TestEventsUnderLoad: the thousandth admission of a moment has no Event, only its conditions. A warning always has one.
 func TestEventsUnderLoad(t *testing.T) {
 	now, recorder := time.Unix(0, 0), events.NewFakeRecorder(2000)
 	w := NewWriter(nil, nil)

@@ -16,39 +16,38 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Kind is one of jobs that may run in other clusters.
+// Kind is a kind of jobs that may run in other clusters.
 type Kind interface {
 	GroupVersionKind() schema.GroupVersionKind
-	// IsSuspended reports whether a job is kept from creating pods; Suspend keeps it.
+	// IsSuspended reports whether a job may not create pods. Suspend suspends it.
 	IsSuspended(job client.Object) bool
 	Suspend(job client.Object)
-	// ManagedBy names the controller of a job; empty is that of the kind.
+	// ManagedBy returns the controller of a job. It is empty for the kind's own controller.
 	ManagedBy(job client.Object) string
-	// Delegate makes of a job what is to be created in another cluster, for the controller of the kind there.
+	// Delegate changes a job into the object to create in another cluster, where the kind's own controller reconciles it.
 	Delegate(job client.Object)
 }
 
-// Lasting is a Kind part of whose status the API server does not allow to be taken back.
+// Lasting is a Kind whose API server rejects some changes of a status that was set before.
 type Lasting interface {
 	Kind
-	// StatusAfter is the status that a job can have next: it may show that of an earlier run.
+	// StatusAfter returns the status to write next for a job that may still show the status of an earlier run.
 	StatusAfter(job *unstructured.Unstructured, next map[string]any) map[string]any
 }
 
-// Held is a Kind whose jobs stay held here while they run elsewhere: none of them starts, and no controller but their own looks after
-// them.
+// Held is a Kind whose jobs stay suspended in the manager while they run in a worker. Only the kind's own controller reconciles them.
 type Held interface {
 	Kind
-	// Shown is the status that a job has here while it has another in a worker; there is nil where it has none. It is nil where the
-	// controller of the kind has it be its own.
+	// Shown returns the status to write to the job in the manager. there is the job in the worker, or nil if it has none. Shown returns
+	// nil if the kind's controller writes the status itself.
 	Shown(here, there *unstructured.Unstructured) (status any)
-	// IsOver reports whether a job has run, as far as it is shown here.
+	// IsOver reports whether the status in the manager shows that the job has finished.
 	IsOver(here *unstructured.Unstructured) bool
-	// IsGroup reports whether a job of the kind makes pods that start together.
+	// IsGroup reports whether pods of a job start together.
 	IsGroup() bool
 }
 
-// Shared is a Held kind of which one object may have several Workloads, each for a part of it.
+// Shared is a Held kind whose objects may have several Workloads, one for each part.
 type Shared interface {
 	Held
 	IsShared() bool
@@ -59,7 +58,7 @@ func isShared(kind Kind) bool {
 	return ok && k.IsShared()
 }
 
-// jobsOf are what a Workload is for: the object that controls it, or the pods that own it together.
+// jobsOf returns the owners of a Workload: the object that controls it, or the pods of a group.
 func jobsOf(w *kueue.Workload) []metav1.OwnerReference {
 	if owner := metav1.GetControllerOf(w); owner != nil {
 		return []metav1.OwnerReference{*owner}
@@ -77,7 +76,7 @@ func unstructuredOf(kind Kind) *unstructured.Unstructured {
 	return o
 }
 
-// typed is the object as the methods of its kind take it.
+// typed converts the object to the type that the methods of its kind take.
 func typed(scheme *runtime.Scheme, o *unstructured.Unstructured) (client.Object, error) {
 	if !scheme.Recognizes(o.GroupVersionKind()) {
 		return o, nil
@@ -89,7 +88,7 @@ func typed(scheme *runtime.Scheme, o *unstructured.Unstructured) (client.Object,
 	return out.(client.Object), runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, out)
 }
 
-// mark records on an object for a worker of which Workload it is a copy.
+// mark labels and annotates an object in a worker as a copy that belongs to the Workload.
 func (s self) mark(o client.Object, of *kueue.Workload) {
 	labels, annotations := dispatch.Kept(o.GetLabels()), dispatch.Kept(o.GetAnnotations())
 	labels[kueue.MultiKueueOriginLabel] = s.origin
@@ -98,12 +97,12 @@ func (s self) mark(o client.Object, of *kueue.Workload) {
 	o.SetAnnotations(annotations)
 }
 
-// isMarked reports whether an object has the marks by which the manager watches it and knows it.
+// isMarked reports whether an object has the label and the annotation of the manager's copies.
 func (s self) isMarked(o client.Object) bool {
 	return o.GetLabels()[kueue.MultiKueueOriginLabel] == s.origin && o.GetAnnotations()[dispatch.ManagerAnnotation] == s.id
 }
 
-// copyFor is the copy to make of a Workload, with the gate on it, and the fence if it is to have one.
+// copyFor returns the copy to create for a Workload. It has the gate, and the fence unless that is empty.
 func (s self) copyFor(w *kueue.Workload, fence string) *kueue.Workload {
 	out := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name, Labels: w.Labels, Annotations: w.Annotations}}
 	w.Spec.DeepCopyInto(&out.Spec)
@@ -120,7 +119,7 @@ func (s self) copyFor(w *kueue.Workload, fence string) *kueue.Workload {
 	return out
 }
 
-// ungated is the copy of a Workload as it is once it may take quota.
+// ungated returns the copy of a Workload without its gate.
 func (s self) ungated(w *kueue.Workload) *kueue.Workload {
 	out := s.copyFor(w, "")
 	out.UID = w.UID
@@ -128,7 +127,7 @@ func (s self) ungated(w *kueue.Workload) *kueue.Workload {
 	return out
 }
 
-// jobFor is the job to make of one here in a cluster, where it runs by the copy of its Workload.
+// jobFor returns the job to create in a worker. The copy of its Workload admits it there.
 func (s self) jobFor(
 	scheme *runtime.Scheme, kind Kind, job *unstructured.Unstructured, w *kueue.Workload,
 ) (*unstructured.Unstructured, error) {
@@ -152,7 +151,7 @@ func (s self) jobFor(
 	out.SetAnnotations(job.GetAnnotations())
 	s.mark(out, w)
 	annotations, labels := out.GetAnnotations(), out.GetLabels()
-	annotations[kueue.MultiKueueOriginUIDAnnotation] = string(job.GetUID()) // by which the Workloads of some kinds are named
+	annotations[kueue.MultiKueueOriginUIDAnnotation] = string(job.GetUID()) // some kinds name their Workloads by it
 	if !isShared(kind) {
 		annotations[workload.PrebuiltLabel] = w.Name
 		if len(w.Name) <= validation.LabelValueMaxLength {
@@ -164,7 +163,7 @@ func (s self) jobFor(
 	return out, nil
 }
 
-// prebuiltOf is the Workload that a job in a worker runs by.
+// prebuiltOf returns the name of the prebuilt Workload of a job in a worker.
 func prebuiltOf(o client.Object) string {
 	return cmp.Or(o.GetAnnotations()[workload.PrebuiltLabel], o.GetLabels()[workload.PrebuiltLabel])
 }

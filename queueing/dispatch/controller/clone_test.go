@@ -47,7 +47,7 @@ func TestACopySaysWhatItIsOf(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatAWorkerHasJudgedIsARefusal: a copy shows for a moment that it was held back by the gate, after that is off.
+// TestOnlyWhatAWorkerHasJudgedIsARefusal: the condition for a closed gate stays for a moment after the gate was removed.
 func TestOnlyWhatAWorkerHasJudgedIsARefusal(t *testing.T) {
 	for reason, want := range map[string]dispatch.Reason{
 		"": "", "AdmissionGated": "", "PendingEvaluation": "", "WaitingForPreemptedWorkloads": "", "WaitingForQuota": dispatch.NoQuota,
@@ -64,7 +64,7 @@ func TestOnlyWhatAWorkerHasJudgedIsARefusal(t *testing.T) {
 	}
 }
 
-// TestAClusterThatBuysNothingMoreIsLeft for another one, like one without capacity.
+// TestAClusterThatBuysNothingMoreIsLeft: a budget that is used up counts as missing capacity.
 func TestAClusterThatBuysNothingMoreIsLeft(t *testing.T) {
 	for reason, want := range map[string]dispatch.Reason{
 		"CapacityIsNotFound": dispatch.NoCapacity, "PurchasesStopped": dispatch.NoCapacity, "FailedToCheckCapacity": "",
@@ -79,7 +79,7 @@ func TestAClusterThatBuysNothingMoreIsLeft(t *testing.T) {
 	}
 }
 
-// TestWhatAWorkloadInAWorkerIs to the manager: what others have made is neither used nor deleted.
+// TestWhatAWorkloadInAWorkerIs: a Workload that was not created by the manager is neither used nor deleted.
 func TestWhatAWorkloadInAWorkerIs(t *testing.T) {
 	for name, c := range map[string]struct {
 		change                func(*kueue.Workload)
@@ -104,7 +104,7 @@ func TestWhatAWorkloadInAWorkerIs(t *testing.T) {
 	}
 }
 
-// TestWhatOfACopyWasChanged is told by its field; what a worker may say of it by itself is not.
+// TestWhatOfACopyWasChanged: the message names the field. Fields that the worker may set are ignored.
 func TestWhatOfACopyWasChanged(t *testing.T) {
 	w := ours("job-train")
 	w.Spec.QueueName = "gpus"
@@ -146,7 +146,7 @@ func TestWhatOfACopyWasChanged(t *testing.T) {
 	}
 }
 
-// TestAJobInAWorkerRunsByTheCopy, also where the copy's name is too long for a label.
+// TestAJobInAWorkerRunsByTheCopy, even if the copy's name is too long for a label.
 func TestAJobInAWorkerRunsByTheCopy(t *testing.T) {
 	job := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "batch/v1", "kind": "Job",

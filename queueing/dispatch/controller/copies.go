@@ -33,33 +33,33 @@ import (
 )
 
 const (
-	// again is when something is looked at again that gives no event.
+	// again is the requeue delay where no event is expected.
 	again = 300 * time.Millisecond
-	// leavingAgain is how soon a deletion in a worker that is under way is looked at again, if no event tells of it.
+	// leavingAgain is the requeue delay for a deletion in a worker, in case its event is missed.
 	leavingAgain = 2 * time.Second
-	// showEvery is how often the status of a job that runs elsewhere is brought here at most: in its first and last moments it changes
-	// several times in a second.
+	// showEvery is the shortest interval between two updates of a remote job's status. A job that starts or ends changes its status
+	// several times a second.
 	showEvery = time.Second
-	// lag is how long a cache may take to show what was written. It is longer where a watch is broken, and then nothing is taken on trust.
+	// lag is the longest time that a cache is expected to lag behind a write. After that, the written version is not assumed any more.
 	lag = 5 * time.Second
 )
 
-// copies is a dispatcher that makes the copies itself.
+// copies is a dispatcher that creates the copies itself.
 type copies struct {
 	*dispatcher
 	scheme *runtime.Scheme
 	kinds  map[schema.GroupKind]Kind
-	// written are the versions of Workloads that were written here, which the cache may not show yet.
+	// written are versions of Workloads that this process has written and that the cache may not have yet.
 	written expected
-	// named are the clusters that this process has named for Workloads, and not awarded since.
+	// named are the clusters that this process has nominated and not awarded since.
 	named named
-	// sharing is held while a Workload comes to a cluster, or leaves it, whose object others share.
+	// sharing is locked while a Workload of a shared object is offered to a cluster or cleared from it.
 	sharing sync.Mutex
 
 	known sync.Mutex
 }
 
-// addCopies has a dispatcher make the copies, too.
+// addCopies sets up the controller of the copies.
 func addCopies(mgr ctrl.Manager, d *dispatcher, kinds []Kind) (*copies, error) {
 	d.workers.writer = mgr.GetClient()
 	return newCopies(d, mgr.GetScheme(), kinds), addChecks(mgr)
@@ -76,7 +76,7 @@ func newCopies(d *dispatcher, scheme *runtime.Scheme, kinds []Kind) *copies {
 	return c
 }
 
-// identify finds out how the manager is known in its workers.
+// identify reads the identity that the manager has in its workers.
 func (c *copies) identify(ctx context.Context) error {
 	c.known.Lock()
 	defer c.known.Unlock()
@@ -120,10 +120,10 @@ func (c *copies) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-// mostSteps is how many steps a Workload may be taken on at once: from its nomination to its award, and from its commitment to its job.
+// mostSteps is how many steps of a Workload one reconcile may take: from the nomination to the award, or from the commitment to the job.
 const mostSteps = 4
 
-// goOn takes a Workload one step on. It reports whether what the step has written is known, so that the next need not wait for an event.
+// goOn takes one step for a Workload. goesOn reports whether s holds the result of the step, so that the next step needs no event.
 func (c *copies) goOn(ctx context.Context, s *situation) (goesOn bool, _ reconcile.Result, _ error) {
 	if err := c.read(ctx, s); err != nil || s.job == nil {
 		return false, reconcile.Result{}, err
@@ -132,7 +132,7 @@ func (c *copies) goOn(ctx context.Context, s *situation) (goesOn bool, _ reconci
 		return false, reconcile.Result{}, err
 	}
 	if s.gone {
-		// Copies are deleted of what is gone, so a cache that is behind is no proof.
+		// A missing Workload has its copies deleted, so the cache is confirmed by a live read.
 		switch err := c.live.Get(ctx, client.ObjectKeyFromObject(s.Workload), &kueue.Workload{}); {
 		case err == nil:
 			return false, reconcile.Result{RequeueAfter: again}, nil
@@ -151,7 +151,7 @@ func (c *copies) goOn(ctx context.Context, s *situation) (goesOn bool, _ reconci
 	case err == nil && !done && step.Do == dispatch.Clear:
 		return false, reconcile.Result{RequeueAfter: leavingAgain}, nil
 	case apierrors.IsConflict(err), err == nil && !done:
-		return false, reconcile.Result{RequeueAfter: again}, nil // what was decided on is not how it is
+		return false, reconcile.Result{RequeueAfter: again}, nil // a live read showed another state
 	case err != nil:
 		return false, reconcile.Result{}, err
 	case !step.At.IsZero():
@@ -160,7 +160,7 @@ func (c *copies) goOn(ctx context.Context, s *situation) (goesOn bool, _ reconci
 	return step.Do == dispatch.Nominate || step.Do == dispatch.Offer || step.Do == dispatch.Commit, reconcile.Result{}, nil
 }
 
-// calls are the clusters that a step calls.
+// calls returns the clusters that a step calls.
 func calls(step *dispatch.Step) []string {
 	switch step.Do {
 	case dispatch.Offer, dispatch.Award, dispatch.Follow, dispatch.Finish:
@@ -170,17 +170,17 @@ func calls(step *dispatch.Step) []string {
 	}
 }
 
-// situation is a Workload with all that is known of it.
+// situation is the state of a Workload that a step is decided on.
 type situation struct {
 	*kueue.Workload
-	// gone: it does not exist, but copies of it may.
+	// gone: the Workload does not exist. Copies of it may.
 	gone     bool
 	check    *kueue.AdmissionCheckState
 	job      *dispatch.Job
 	clusters []dispatch.Cluster
 }
 
-// read finds out what is known of a Workload; its job stays nil if it has nothing to do with other clusters.
+// read fills in the state of a Workload. s.job stays nil if the Workload needs no other cluster.
 func (c *copies) read(ctx context.Context, s *situation) (err error) {
 	config := &kueue.MultiKueueConfig{}
 	if !s.gone {
@@ -240,7 +240,7 @@ func (c *copies) read(ctx context.Context, s *situation) (err error) {
 	return nil
 }
 
-// isHeldIn reports whether the job of a Workload has yet to start in a cluster. Of several pods, one that has started is enough.
+// isHeldIn reports whether the job of a Workload has not started in a cluster. A pod group has started once one of its pods has.
 func (c *copies) isHeldIn(ctx context.Context, s *situation, cluster string) (bool, error) {
 	worker := c.workers.connection(cluster)
 	if worker == nil {
@@ -270,19 +270,19 @@ func (c *copies) isHeldIn(ctx context.Context, s *situation, cluster string) (bo
 	return true, nil
 }
 
-// isOver reports whether the job of a Workload may run nowhere.
+// isOver reports whether the job of a Workload must not run in any cluster.
 func isOver(w *kueue.Workload, check *kueue.AdmissionCheckState) bool {
 	switch {
 	case !w.DeletionTimestamp.IsZero() || workload.IsFinished(w) || !workload.HasQuota(w) || workload.IsEvicted(w) || !workload.IsActive(w):
 		return true
-	case check == nil: // it may have been renamed under a job that runs
+	case check == nil: // the check may have been renamed while the job runs
 		return w.Status.ClusterName == nil
 	default:
 		return check.State == kueue.CheckStateRetry || check.State == kueue.CheckStateRejected
 	}
 }
 
-// prioritize gives the copies of a Workload its priority, which may have changed since they were made.
+// prioritize updates the priority of the copies of a Workload.
 func (c *copies) prioritize(ctx context.Context, s *situation) error {
 	if s.job.Over {
 		return nil
@@ -297,7 +297,7 @@ func (c *copies) prioritize(ctx context.Context, s *situation) error {
 		if worker == nil {
 			continue
 		}
-		// It is sent once: a worker that overrides it would do so again.
+		// Each priority is sent once, since a worker that overrides it would do so again.
 		if sent, _ := worker.priorities.Swap(x.Copy.UID, want); sent == want {
 			continue
 		}
@@ -308,14 +308,14 @@ func (c *copies) prioritize(ctx context.Context, s *situation) error {
 		if err != nil {
 			worker.priorities.Delete(x.Copy.UID)
 		}
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // else that copy is gone
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // else the copy is gone
 			return err
 		}
 	}
 	return nil
 }
 
-// carryOut does the step.
+// carryOut executes the step.
 func (c *copies) carryOut(ctx context.Context, s *situation, step *dispatch.Step) (done bool, err error) {
 	if c.sharedOwner(s.Workload) != nil {
 		c.sharing.Lock()
@@ -346,7 +346,7 @@ func (c *copies) carryOut(ctx context.Context, s *situation, step *dispatch.Step
 	case dispatch.Award:
 		return c.award(ctx, s, step.Cluster)
 	case dispatch.Commit:
-		// A Job that is not suspended keeps the start that it shows.
+		// A Job that is not suspended cannot lose its startTime.
 		if blank, err := c.blank(ctx, s); err != nil || !blank {
 			return false, err
 		}
@@ -367,7 +367,7 @@ func (c *copies) carryOut(ctx context.Context, s *situation, step *dispatch.Step
 	}
 }
 
-// reject refuses a job for good that cannot run elsewhere.
+// reject rejects a job that cannot run in any worker.
 func (c *copies) reject(ctx context.Context, s *situation) (bool, error) {
 	refuse := func(format string, args ...any) (bool, error) {
 		return true, c.answer(ctx, s, kueue.CheckStateRejected, fmt.Sprintf(format, args...), "")
@@ -395,12 +395,12 @@ func (c *copies) reject(ctx context.Context, s *situation) (bool, error) {
 	return false, nil
 }
 
-// answer has the check say something, and the Workload which cluster runs it.
+// answer sets the state and the message of the check, and the cluster of the Workload.
 func (c *copies) answer(ctx context.Context, s *situation, state kueue.CheckState, message, cluster string) error {
 	if s.check == nil {
-		return nil // no check waits for an answer any more
+		return nil // the check has been removed
 	}
-	// A write of the record has replaced the status that s.check is of.
+	// A write of the record has replaced the status that s.check points to.
 	i := slices.IndexFunc(s.Status.AdmissionChecks, func(x kueue.AdmissionCheckState) bool { return x.Name == s.check.Name })
 	if i < 0 {
 		return nil
@@ -434,10 +434,10 @@ func (c *copies) update(ctx context.Context, s *situation, record dispatch.Recor
 	return c.record(ctx, s.Workload, record)
 }
 
-// retry writes the record, with the reason for which a worker refused the job, and requeues the job.
+// retry records why a worker refused the job, and requeues the job.
 func (c *copies) retry(ctx context.Context, s *situation, record dispatch.Record, message string) error {
 	if s.check == nil {
-		return nil // no check waits for an answer any more
+		return nil // the check has been removed
 	}
 	if err := c.update(ctx, s, record); err != nil {
 		return err
@@ -445,7 +445,7 @@ func (c *copies) retry(ctx context.Context, s *situation, record dispatch.Record
 	return c.answer(ctx, s, kueue.CheckStateRetry, message, "")
 }
 
-// connection to a worker; nil if there is none that can be used.
+// connection returns the connection to a worker, or nil if it cannot be used.
 func (s *workers) connection(name string) *connection {
 	k := s.find(name)
 	if k == nil {
@@ -454,12 +454,12 @@ func (s *workers) connection(name string) *connection {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.connected {
-		return nil // it may lead elsewhere by now
+		return nil // its kubeconfig may lead to another cluster by now
 	}
 	return k.connection
 }
 
-// names of all workers.
+// names returns the names of all workers.
 func (s *workers) names() (out []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -470,7 +470,7 @@ func (s *workers) names() (out []string) {
 	return out
 }
 
-// refuse remembers that the worker's API server would not have something of the Workload.
+// refuse records that the worker's API server rejected an object of the Workload.
 func (s *workers) refuse(name string, key types.NamespacedName, why error) {
 	if k := s.find(name); k != nil {
 		k.mu.Lock()
@@ -481,7 +481,7 @@ func (s *workers) refuse(name string, key types.NamespacedName, why error) {
 	}
 }
 
-// isRefusal reports whether the API server of a worker has judged what it was given, and will say the same again.
+// isRefusal reports whether an API server rejected an object for a reason that a retry does not change.
 func isRefusal(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err) ||
 		apimeta.IsNoMatchError(err)
@@ -489,7 +489,7 @@ func isRefusal(err error) bool {
 
 var errNotConnected = errors.New("the cluster is not connected")
 
-// offer makes the copy in the cluster, with a gate.
+// offer creates the copy in the cluster, with a gate.
 func (c *copies) offer(ctx context.Context, s *situation, step *dispatch.Step) (bool, error) {
 	if err := c.update(ctx, s, step.Record); err != nil {
 		return false, err
@@ -512,7 +512,7 @@ func (c *copies) offer(ctx context.Context, s *situation, step *dispatch.Step) (
 		worker.made.add(theirs)
 		return true, nil
 	case apierrors.IsAlreadyExists(err):
-		// It is the one that the cache does not show yet, or is not ours.
+		// Either the cache does not have the new copy yet, or the Workload is not the manager's.
 		_, err := c.workers.read(ctx, step.Cluster, s.Workload)
 		return false, err
 	case isRefusal(err):
@@ -523,13 +523,13 @@ func (c *copies) offer(ctx context.Context, s *situation, step *dispatch.Step) (
 	}
 }
 
-// award takes the gate off the copy that was seen in the cluster: one of the same name that came since keeps its gate.
+// award removes the gate of the copy that was observed. A copy of the same name that was created since keeps its gate.
 func (c *copies) award(ctx context.Context, s *situation, cluster string) (bool, error) {
 	worker := c.workers.connection(cluster)
 	if worker == nil {
 		return false, errNotConnected
 	}
-	c.named.remove(s.UID, cluster) // it may arrive, whatever is heard of it
+	c.named.remove(s.UID, cluster) // the patch may arrive even if its response is lost
 	i := slices.IndexFunc(s.clusters, func(x dispatch.Cluster) bool { return x.Name == cluster })
 	patch := fmt.Appendf(nil, `[{"op":"test","path":"/metadata/uid","value":%q},{"op":"remove","path":"/metadata/annotations/%s"}]`,
 		s.clusters[i].Copy.UID, strings.ReplaceAll(workload.GatedByAnnotation, "/", "~1"))
@@ -538,12 +538,12 @@ func (c *copies) award(ctx context.Context, s *situation, cluster string) (bool,
 	defer cancel()
 	err := worker.client.Patch(ctx, theirs, client.RawPatch(types.JSONPatchType, patch))
 	if apierrors.IsInvalid(err) || apierrors.IsNotFound(err) {
-		return false, nil // it is another one by now, or has no gate any more
+		return false, nil // the copy was replaced, or has no gate any more
 	}
 	return true, err
 }
 
-// local reads a job of a Workload here, as it is stored and as its kind takes it.
+// local reads a job in the manager, unstructured and as the type of its kind.
 func (c *copies) local(ctx context.Context, s *situation, kind Kind, name string) (*unstructured.Unstructured, client.Object, error) {
 	o := unstructuredOf(kind)
 	if err := c.client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: name}, o); err != nil {
@@ -553,7 +553,7 @@ func (c *copies) local(ctx context.Context, s *situation, kind Kind, name string
 	return o, job, err
 }
 
-// follow has the job run in the cluster, and its status here. A job that has ended there is shown as ended, however it stands here.
+// follow creates the job in the cluster, and copies its status to the manager. A job that has finished there is shown as finished.
 func (c *copies) follow(ctx context.Context, s *situation, step *dispatch.Step) (done bool, err error) {
 	worker := c.workers.connection(step.Cluster)
 	if worker == nil {
@@ -565,7 +565,7 @@ func (c *copies) follow(ctx context.Context, s *situation, step *dispatch.Step) 
 		case why != nil:
 			return false, why
 		case kind == nil:
-			return false, errNotConnected // its Workload was edited, or the kind is not delegated any more
+			return false, errNotConnected // the Workload was edited, or the kind is not delegated any more
 		}
 		f := following{worker: worker, kind: kind, key: client.ObjectKey{Namespace: s.Namespace, Name: owner.Name}, uid: owner.UID}
 		if done, err := c.followOne(ctx, s, step, &f); !done || err != nil {
@@ -586,7 +586,7 @@ type following struct {
 func (c *copies) followOne(ctx context.Context, s *situation, step *dispatch.Step, f *following) (done bool, err error) {
 	theirs, now, ended := unstructuredOf(f.kind), c.clock.Now(), step.Do == dispatch.Finish
 	from := client.Reader(f.worker.cache)
-	if ended { // the cache may not have come to that yet, and nothing is left later
+	if ended { // the cache may lag, and the job will be gone later
 		from = f.worker.client
 	}
 	missing := from.Get(ctx, f.key, theirs)
@@ -608,14 +608,14 @@ func (c *copies) followOne(ctx context.Context, s *situation, step *dispatch.Ste
 	held, isHeld := f.kind.(Held)
 	switch {
 	case apierrors.IsNotFound(err) && isHeld:
-		return true, nil // one pod of several
+		return true, nil // another pod of the group
 	case err != nil:
 		return false, client.IgnoreNotFound(err)
 	case missing != nil && isHeld && held.IsOver(ours):
 		return true, nil
 	case missing != nil:
 		return c.run(ctx, s, step.Cluster, f, ours)
-	// Its pod template may be corrected as long as it shows no start.
+	// The pod template may change until the job has started.
 	case f.kind.IsSuspended(job) && !ended:
 		step.At = now.Add(showEvery)
 		return true, nil
@@ -632,7 +632,7 @@ func (c *copies) followOne(ctx context.Context, s *situation, step *dispatch.Ste
 	return true, nil
 }
 
-// mirror gives a job here the status that it has elsewhere; nil is that of a job that is nowhere.
+// mirror writes the status of theirs to ours. theirs is nil if the job is in no cluster.
 func (c *copies) mirror(ctx context.Context, kind Kind, ours, theirs *unstructured.Unstructured) error {
 	status := any(map[string]any{})
 	if theirs != nil {
@@ -669,7 +669,7 @@ func (c *copies) run(ctx context.Context, s *situation, cluster string, f *follo
 			return false, client.IgnoreNotFound(err)
 		}
 		if ours, err := c.workers.reclaim(ctx, f.worker, there, s.Workload); ours || err != nil {
-			return false, err // the cache will show it, or it is about to go
+			return false, err // the cache will show it, or it is being deleted
 		}
 		err = nameTaken(f.kind)
 	case !isRefusal(err):
@@ -680,13 +680,13 @@ func (c *copies) run(ctx context.Context, s *situation, cluster string, f *follo
 	return true, c.retry(ctx, s, record, fmt.Sprintf("cluster %s does not take the job: %v", cluster, err))
 }
 
-// nameTaken is the refusal of a worker in which an object that is no copy has the name of the job.
+// nameTaken is the refusal of a worker where an object that is no copy has the job's name.
 func nameTaken(kind Kind) error {
 	return fmt.Errorf("a %s of that name is there that is no copy; delete or rename it", kind.GroupVersionKind().Kind)
 }
 
 // taken returns a refusal if an object in the worker that is no copy has the name of a job of the Workload. The job could not be created
-// there, and its machines would be launched for nothing.
+// there, so machines would be launched in vain.
 func (c *copies) taken(ctx context.Context, s *situation, worker *connection) (why, err error) {
 	for _, owner := range jobsOf(s.Workload) {
 		kind := c.kinds[kindOf(&owner)]
@@ -712,7 +712,7 @@ func (c *copies) taken(ctx context.Context, s *situation, worker *connection) (w
 	return nil, nil
 }
 
-// finish takes over how the job ended.
+// finish records how the job ended.
 func (c *copies) finish(ctx context.Context, s *situation, step *dispatch.Step) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -735,8 +735,8 @@ func (c *copies) finish(ctx context.Context, s *situation, step *dispatch.Step) 
 	return true, c.client.Status().Patch(ctx, s.Workload, patch)
 }
 
-// clear deletes what there is of the job in clusters, and has it on record once that is gone: first the job with its pods, which are
-// what the copy has quota and machines for.
+// clear deletes the copy and its job in clusters, and removes the clusters from the record once both are gone. The job is deleted first,
+// since its pods use the copy's quota and machines.
 func (c *copies) clear(ctx context.Context, s *situation, step *dispatch.Step) (bool, error) {
 	record, left := step.Record, false
 	var wrong []error
@@ -764,7 +764,8 @@ func (c *copies) clear(ctx context.Context, s *situation, step *dispatch.Step) (
 	return !left, c.record(ctx, s.Workload, record)
 }
 
-// blank takes the status of another cluster off a job that has left it, once it is suspended here. It reports whether that is done.
+// blank removes the remote status from a job that has left its cluster, once the job is suspended in the manager. It reports whether that
+// is done.
 func (c *copies) blank(ctx context.Context, s *situation) (done bool, err error) {
 	for _, owner := range jobsOf(s.Workload) {
 		kind := c.kinds[kindOf(&owner)]
@@ -788,7 +789,7 @@ func (c *copies) blank(ctx context.Context, s *situation) (done bool, err error)
 	return true, nil
 }
 
-// clearOne deletes what there is of the job in a cluster. It reports whether that is gone.
+// clearOne deletes the copy and its job in one cluster. It reports whether both are gone.
 func (c *copies) clearOne(ctx context.Context, s *situation, cluster string) (bool, error) {
 	worker := c.workers.connection(cluster)
 	if worker == nil {
@@ -798,11 +799,11 @@ func (c *copies) clearOne(ctx context.Context, s *situation, cluster string) (bo
 	defer cancel()
 	for _, owner := range jobsOf(s.Workload) {
 		if why := worker.forbidden[kindOf(&owner)]; why != nil {
-			return false, why // it may run
+			return false, why // the job may run
 		}
 	}
 	shared := false
-	// The caches spare most calls while a deletion takes its time. What they do not show may be there still.
+	// The cache is read first, which saves most calls during a slow deletion. Only a live read proves that nothing is left.
 	for _, from := range []client.Reader{worker.cache, worker.client} {
 		jobs, stays, err := c.jobsIn(ctx, cluster, worker, from, s)
 		if err != nil {
@@ -810,7 +811,8 @@ func (c *copies) clearOne(ctx context.Context, s *situation, cluster string) (bo
 		}
 		shared = stays
 		if len(jobs) > 0 && apierrors.IsNotFound(worker.cache.Get(ctx, client.ObjectKeyFromObject(s.Workload), &kueue.Workload{})) {
-			// A user there may have edited the marks of the copy. Without its job nothing would show whose it is.
+			// A user there may have edited the marks of the copy. They are restored while the job still proves that the copy is the
+			// manager's.
 			if _, err := c.workers.read(ctx, cluster, s.Workload); err != nil {
 				return false, err
 			}
@@ -844,7 +846,7 @@ func (c *copies) clearOne(ctx context.Context, s *situation, cluster string) (bo
 				return false, err
 			}
 		}
-		// With the job gone, nothing is left that the worker's queue would have to wait for.
+		// With the job gone, the worker's queue has nothing left to wait for.
 		if patch := client.MergeFrom(theirs.DeepCopy()); controllerutil.RemoveFinalizer(theirs, kueue.ResourceInUseFinalizerName) {
 			if err := worker.client.Patch(ctx, theirs, patch); err != nil {
 				return false, client.IgnoreNotFound(err)
@@ -857,14 +859,15 @@ func (c *copies) clearOne(ctx context.Context, s *situation, cluster string) (bo
 	return true, nil
 }
 
-// jobsIn reads which jobs run in a cluster by the copy of a Workload, and by no other one. It reports whether one stays that others share.
+// jobsIn returns the jobs that only the copy of the Workload admits in a cluster. It reports whether a shared object stays for other
+// Workloads.
 func (c *copies) jobsIn(
 	ctx context.Context, cluster string, worker *connection, from client.Reader, s *situation,
 ) (out []*unstructured.Unstructured, stays bool, err error) {
 	owners := jobsOf(s.Workload)
 	for _, kind := range worker.jobs {
 		gvk, found := kind.GroupVersionKind(), &unstructured.UnstructuredList{}
-		if len(owners) == 0 { // it is gone, and its job may be any
+		if len(owners) == 0 { // the copy is gone, so its job may be of any kind
 			found.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
 			if err := from.List(ctx, found, client.InNamespace(s.Namespace)); err != nil {
 				return nil, false, err
@@ -906,7 +909,7 @@ func (c *copies) jobsIn(
 	return out, stays, nil
 }
 
-// remove deletes the object, not one that has got its name, and what it owns before it.
+// remove deletes the object and first what it owns. An object that was created with the same name since is not deleted.
 func remove(ctx context.Context, c client.Client, o client.Object) error {
 	if !o.GetDeletionTimestamp().IsZero() {
 		return nil

@@ -20,18 +20,18 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// self is how a manager is known in its workers.
+// self is the identity of a manager in its workers.
 type self struct {
-	// origin is the value of the label on its copies.
+	// origin is the value of the origin label on the manager's copies.
 	origin string
-	// id tells it from others of that origin; empty where Kueue makes the copies, which does not.
+	// id distinguishes managers with the same origin. It is empty where Kueue makes the copies, because Kueue has no such id.
 	id string
-	// groups are the kinds of jobs that make pods which start together.
+	// groups are the kinds of jobs whose pods start together.
 	groups map[schema.GroupKind]bool
 }
 
-// owns reports whether the object in a worker bears the marks of the manager, through whichever MultiKueueCluster it was made. A user there
-// may have changed the label by which objects are watched. Only Kueue's copies have nothing but that label.
+// owns reports whether the object in a worker is marked as the manager's, under any MultiKueueCluster. A user there may have changed the
+// label that caches select by, so the annotation is enough. Kueue's copies have only the label.
 func (s self) owns(o client.Object) bool {
 	if by := o.GetAnnotations()[dispatch.ManagerAnnotation]; s.id != "" && by != "" {
 		return by == s.id
@@ -39,7 +39,7 @@ func (s self) owns(o client.Object) bool {
 	return o.GetLabels()[kueue.MultiKueueOriginLabel] == s.origin
 }
 
-// copyOf reads a Workload of a worker, and the ProvisioningRequests that it has made there, as the copy of the manager's.
+// copyOf describes a Workload of a worker, with its ProvisioningRequests there, as the copy of the manager's Workload.
 func (s self) copyOf(theirs, ours *kueue.Workload, requests []*provreq.ProvisioningRequest) *dispatch.Copy {
 	of := theirs.Annotations[dispatch.OriginAnnotation]
 	c := &dispatch.Copy{
@@ -48,8 +48,8 @@ func (s self) copyOf(theirs, ours *kueue.Workload, requests []*provreq.Provision
 		Reserved: workload.HasQuota(theirs), Admitted: workload.IsAdmitted(theirs) && workload.HasQuota(theirs),
 		Finished: workload.IsFinished(theirs), Priority: workload.Priority(theirs),
 	}
-	c.Fence, _ = dispatch.ParseFence(theirs.Annotations[dispatch.FenceAnnotation]) // one that was edited counts as none
-	if s.id != "" {                                                                // Kueue looks after the copies that it makes
+	c.Fence, _ = dispatch.ParseFence(theirs.Annotations[dispatch.FenceAnnotation]) // an edited fence counts as none
+	if s.id != "" {                                                                // Kueue repairs its own copies
 		c.Changed = changed(theirs, ours)
 	}
 	if c.Finished {
@@ -65,8 +65,7 @@ func (s self) copyOf(theirs, ours *kueue.Workload, requests []*provreq.Provision
 	return c
 }
 
-// changed says what of a copy is not as it was made: a user of the worker, or a webhook there, has edited it. What pods it is for cannot
-// be edited once it has quota.
+// changed returns the field of a copy that a user or a webhook of the worker has edited. podSets are immutable once the copy has quota.
 func changed(theirs, ours *kueue.Workload) string {
 	end := apimeta.FindStatusCondition(theirs.Status.Conditions, kueue.WorkloadFinished)
 	switch {
@@ -89,10 +88,11 @@ func changed(theirs, ours *kueue.Workload) string {
 	return fmt.Sprintf("%s of its copy is %v there, and %v here", at, there, here)
 }
 
-// notByItself are the reasons of a copy that has ended though its job has not: that is another one, or was deleted by hand.
+// notByItself are the reasons of a copy that has finished although its job has not. Such a copy belongs to another job, or its job was
+// deleted by hand.
 var notByItself = []string{kueue.WorkloadFinishedReasonOutOfSync, kueue.WorkloadFinishedReasonOwnerNotFound}
 
-// difference finds the first field in which two values differ, and what it is in each.
+// difference returns the path of the first field in which two values differ, and both values of that field.
 func difference(at string, a, b any) (path string, inA, inB any) {
 	switch a := a.(type) {
 	case map[string]any:
@@ -117,7 +117,7 @@ func difference(at string, a, b any) (path string, inA, inB any) {
 	return at, a, b
 }
 
-// isWhole reports whether a value is too long for a message, or unset.
+// isWhole reports whether a value is an object, a list or unset, which a message leaves out.
 func isWhole(value any) bool {
 	switch value.(type) {
 	case nil, map[string]any, []any:
@@ -127,7 +127,7 @@ func isWhole(value any) bool {
 	}
 }
 
-// refusalOf is why the worker gives the Workload nothing, as far as it says so.
+// refusalOf returns why the worker does not admit the Workload, as far as its status shows it.
 func refusalOf(w *kueue.Workload, requests []*provreq.ProvisioningRequest) (dispatch.Reason, string) {
 	for _, state := range []kueue.CheckState{kueue.CheckStateRejected, kueue.CheckStateRetry} {
 		if checks := workload.ChecksIn(w, state); len(checks) > 0 {
@@ -166,12 +166,12 @@ func refusalOf(w *kueue.Workload, requests []*provreq.ProvisioningRequest) (disp
 	return dispatch.NoQuota, c.Message
 }
 
-// undecided are the reasons of a Workload without quota that its worker has not refused: one that has not been judged since it was
-// awarded, and one for which others are being stopped.
+// undecided are the reasons of a Workload that is pending without a refusal: it has not been evaluated since its award, or other
+// Workloads are being preempted for it.
 var (
 	unjudged  = []string{kueue.WorkloadAdmissionGated, kueue.WorkloadQuotaReservedReasonPendingEvaluation}
 	undecided = append(slices.Clone(unjudged), kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads)
 )
 
-// anyReason is that of a stock Kueue for all Workloads without quota, unless its gate UnadmittedWorkloadsObservability is on.
+// anyReason is a stock Kueue's reason for every pending Workload unless its gate UnadmittedWorkloadsObservability is on.
 const anyReason = "Pending"

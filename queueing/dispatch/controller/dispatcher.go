@@ -35,26 +35,26 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// concurrent is how many Workloads are looked at at once: most of the time is that of calls to workers.
+// concurrent is how many Workloads are reconciled at once. Most of the time is spent in calls to workers.
 const concurrent = 16
 
 // Config of the dispatcher.
 type Config struct {
-	// Namespace is Kueue's, of the Secrets with kubeconfigs.
+	// Namespace is Kueue's namespace, with the Secrets of kubeconfigs.
 	Namespace string
 	// Origin is multiKueue.origin of Kueue's configuration.
 	Origin string
-	// Copies: Muster makes the copies of jobs in the workers, and brings their status back; else Kueue does.
+	// Copies: Muster, not Kueue, creates the copies of jobs in the workers, and copies their status back.
 	Copies bool
-	// Served calls begin once this cluster serves a kind of jobs, whose CRD may be installed later. Copies require it.
+	// Served calls begin once this cluster serves a kind of jobs. Its CRD may be installed later. Copies require it.
 	Served func(kind schema.GroupVersionKind, begin func() error) error
-	// Foresight tells which cluster is the best for a job.
+	// Foresight estimates in which cluster a job starts first.
 	Foresight pictures.Foresight
-	// Leases are those by which a Muster or Kueue elects its leader in a worker, where each may be installed.
+	// Leases are the leader election Leases of Muster and Kueue in a worker, in each place where they may be installed.
 	Leases []types.NamespacedName
 }
 
-// Add adds the dispatcher to a manager. The kinds are those of jobs that may run in other clusters.
+// Add adds the dispatcher to a manager. kinds are the kinds of jobs that may run in other clusters.
 func Add(mgr ctrl.Manager, c Config, kinds []Kind) error {
 	w := &workers{
 		manager: mgr.GetClient(), live: mgr.GetAPIReader(), scheme: mgr.GetScheme(), self: self{origin: c.Origin}, namespace: c.Namespace,
@@ -79,7 +79,7 @@ func Add(mgr ctrl.Manager, c Config, kinds []Kind) error {
 	}
 	partners := func(context.Context, client.Object) []reconcile.Request { return nil }
 	if m, makes := r.(*copies); makes {
-		partners = m.partnersAsked
+		partners = m.enqueuePartners
 	}
 	built, err := ctrl.NewControllerManagedBy(mgr).Named("dispatcher").
 		For(&kueue.Workload{}).
@@ -100,19 +100,19 @@ func Add(mgr ctrl.Manager, c Config, kinds []Kind) error {
 	return nil
 }
 
-// dispatcher carries out the steps of one Workload at a time.
+// dispatcher executes the steps of one Workload at a time.
 type dispatcher struct {
 	client  client.Client
 	live    client.Reader
 	workers *workers
 	events  events.EventRecorder
 	clock   clock.PassiveClock
-	// weighing is held while a cluster is chosen by prospects.
+	// weighing is locked while a cluster is chosen by prospects.
 	weighing sync.Mutex
 }
 
-// open lists the Workloads that wait for a cluster; of the namespace, where what has come in one is in one, and of the queue, where it is a
-// LocalQueue.
+// open returns the Workloads that wait for a cluster. An object in a namespace selects the Workloads of that namespace, and a LocalQueue
+// those of that queue.
 func (d *dispatcher) open(ctx context.Context, what client.Object) (out []reconcile.Request) {
 	list, among := &kueue.WorkloadList{}, []client.ListOption{client.UnsafeDisableDeepCopy}
 	queue, isQueue := what.(*kueue.LocalQueue)
@@ -120,7 +120,7 @@ func (d *dispatcher) open(ctx context.Context, what client.Object) (out []reconc
 		among = append(among, client.InNamespace(what.GetNamespace()))
 	}
 	if err := d.client.List(ctx, list, among...); err != nil {
-		return nil // the caches are being filled, and each Workload comes by itself
+		return nil // the initial list enqueues each Workload
 	}
 	for i := range list.Items {
 		w := &list.Items[i]
@@ -164,7 +164,7 @@ func (d *dispatcher) Reconcile(ctx context.Context, request reconcile.Request) (
 	leave()
 	switch {
 	case apierrors.IsConflict(err), err == nil && !done:
-		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil // what was decided on is not how it is
+		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil // a live read showed another state
 	case err != nil:
 		return reconcile.Result{}, err
 	case !step.At.IsZero():
@@ -173,7 +173,7 @@ func (d *dispatcher) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// checkOf is the state of the Workload's check of MultiKueue, with its configuration; nil if it has none.
+// checkOf returns the state and the configuration of the Workload's MultiKueue check, or nil if it has none.
 func (d *dispatcher) checkOf(ctx context.Context, w *kueue.Workload) (*kueue.AdmissionCheckState, *kueue.MultiKueueConfig, error) {
 	for i := range w.Status.AdmissionChecks {
 		state := &w.Status.AdmissionChecks[i]
@@ -190,20 +190,21 @@ func (d *dispatcher) checkOf(ctx context.Context, w *kueue.Workload) (*kueue.Adm
 		config := &kueue.MultiKueueConfig{}
 		err := d.client.Get(ctx, client.ObjectKey{Name: check.Spec.Parameters.Name}, config)
 		if apierrors.IsNotFound(err) {
-			return nil, nil, nil // Kueue says so of the check
+			return nil, nil, nil // the check's status reports it
 		}
 		return state, config, err
 	}
 	return nil, nil, nil
 }
 
-// isOpen reports whether the Workload waits for a cluster: all else that it needs in the manager it has.
+// isOpen reports whether the Workload has all that it needs in the manager and waits for a cluster.
 func isOpen(w *kueue.Workload, check *kueue.AdmissionCheckState) bool {
 	return workload.StateOf(w) == workload.Reserved && workload.IsActive(w) && !workload.IsEvicted(w) && w.Status.ClusterName == nil &&
 		check.State == kueue.CheckStatePending && workload.Unready(w.Status.AdmissionChecks, check.Name) == ""
 }
 
-// view is what is known of the clusters, in the order of the configuration; those that may have a copy and were taken out of it last.
+// view returns the clusters in the order of the configuration. Clusters that may have a copy but were removed from the configuration
+// follow.
 func (d *dispatcher) view(ctx context.Context, w *kueue.Workload, config *kueue.MultiKueueConfig,
 	record *dispatch.Record) (out []dispatch.Cluster) {
 	now := d.clock.Now()
@@ -230,8 +231,8 @@ func (d *dispatcher) view(ctx context.Context, w *kueue.Workload, config *kueue.
 	return out
 }
 
-// decide returns the next step, by the prospects of the Workload where they matter. One decision at a time: what one job is given is
-// counted in for the next.
+// decide returns the next step, by the prospects of the Workload where they matter. Decisions are made one at a time, because each counts
+// the jobs that were nominated before.
 func (d *dispatcher) decide(ctx context.Context, w *kueue.Workload, clusters []dispatch.Cluster, next func() dispatch.Step) dispatch.Step {
 	step := next()
 	if step.Weigh {
@@ -246,7 +247,7 @@ func (d *dispatcher) decide(ctx context.Context, w *kueue.Workload, clusters []d
 	return step
 }
 
-// weigh adds what is known of the prospects of a Workload in the clusters.
+// weigh adds the prospects of a Workload in the clusters.
 func (d *dispatcher) weigh(ctx context.Context, w *kueue.Workload, clusters []dispatch.Cluster) {
 	job := d.workers.self.ungated(w)
 	for i := range clusters {
@@ -260,7 +261,8 @@ func (d *dispatcher) weigh(ctx context.Context, w *kueue.Workload, clusters []di
 	}
 }
 
-// expect has a job counted in the clusters that are to be nominated for it, and in no others. Where that fails it is decided on again soon.
+// expect counts a job in the clusters that are nominated for it, and in no others. If the nomination fails, the job is decided on again
+// soon.
 func (s *workers) expect(w *kueue.Workload, clusters []string) {
 	for _, name := range s.names() {
 		if c := s.connection(name); c != nil {
@@ -272,8 +274,8 @@ func (s *workers) expect(w *kueue.Workload, clusters []string) {
 	}
 }
 
-// carryOut does the step, unless a live read shows something else than what was decided on. The record is written before what it is
-// about: a crash in between leaves a cluster on record that has no copy, never the other way round.
+// carryOut executes the step unless a live read shows another state than the one decided on. The record is written first: after a crash,
+// a cluster on record may have no copy, but no copy is missing from the record.
 func (d *dispatcher) carryOut(ctx context.Context, w *kueue.Workload, before dispatch.Record, step dispatch.Step) (done bool, err error) {
 	if step.Do == dispatch.Rest {
 		if step.Record.Waits != before.Waits {
@@ -308,7 +310,7 @@ func (d *dispatcher) carryOut(ctx context.Context, w *kueue.Workload, before dis
 	return true, nil
 }
 
-// record writes the record, if w is what the API server has.
+// record writes the record if w is the version that the API server has.
 func (d *dispatcher) record(ctx context.Context, w *kueue.Workload, r dispatch.Record) error {
 	patch := client.MergeFromWithOptions(w.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	if w.Annotations == nil {
@@ -323,7 +325,7 @@ func (d *dispatcher) record(ctx context.Context, w *kueue.Workload, r dispatch.R
 	return d.client.Patch(ctx, w, patch)
 }
 
-// nominate writes the clusters, if w is what the API server has.
+// nominate writes the nominated clusters if w is the version that the API server has.
 func (d *dispatcher) nominate(ctx context.Context, w *kueue.Workload, clusters []string) error {
 	if d.workers.kinds == nil {
 		if applied, err := d.nominateAsKueue(ctx, w, clusters); applied || err != nil {
@@ -335,7 +337,8 @@ func (d *dispatcher) nominate(ctx context.Context, w *kueue.Workload, clusters [
 	return d.client.Status().Patch(ctx, w, patch)
 }
 
-// nominateAsKueue does so for a stock Kueue, which takes away only what is its own; not where it owns nothing.
+// nominateAsKueue applies the nomination as a stock Kueue's field manager, since Kueue removes only fields that it owns. It does nothing
+// where Kueue owns no field.
 func (d *dispatcher) nominateAsKueue(ctx context.Context, w *kueue.Workload, clusters []string) (applied bool, err error) {
 	live := &unstructured.Unstructured{}
 	live.SetGroupVersionKind(kueue.SchemeGroupVersion.WithKind("Workload"))

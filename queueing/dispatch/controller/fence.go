@@ -17,7 +17,7 @@ import (
 	"github.com/muster-dev/muster/queueing/dispatch"
 )
 
-// conditionFenced of a MultiKueueCluster says whether its copies stop once the manager is silent.
+// conditionFenced is the condition of a MultiKueueCluster whose worker stops the manager's copies once the manager is silent.
 const conditionFenced = "muster.dev/Fenced"
 
 // Its reasons.
@@ -28,25 +28,26 @@ const (
 	reasonLease      = "LeaseFailed"
 )
 
-// podStop is how long pods have to stop that do not say it.
+// podStop is the grace period of pods that set none.
 const podStop = 30 * time.Second
 
-// fence is the manager's side of one in a worker.
+// fence is the manager's side of a fence in one worker.
 type fence struct {
 	renewal dispatch.Renewal
-	// after is how long the manager may be silent; zero if none is asked for, or nothing in the worker counts it.
+	// after is how long the manager may be silent. It is zero if the MultiKueueCluster sets no fence, or the worker has no Muster to
+	// count it.
 	after time.Duration
 }
 
 var errUnanswered = errors.New("no Muster there asks for the manager by it yet: it has to run with the same --namespace as here, and the " +
 	"fence holds only jobs that are given to the cluster from then on")
 
-// renew shows the worker that the manager is there, if its MultiKueueCluster asks for a fence. It says why there is none; asked is false
-// if it asks for none.
+// renew shows the worker that the manager runs, if the MultiKueueCluster sets a fence. asked is false if it sets none. err is why the
+// fence does not hold.
 func (s *workers) renew(ctx context.Context, w *worker) (asked bool, err error) {
 	c := &kueue.MultiKueueCluster{}
 	if err := s.manager.Get(ctx, client.ObjectKey{Name: w.name}, c); err != nil {
-		return false, nil //nolint:nilerr // it has been deleted, or is looked at again
+		return false, nil //nolint:nilerr // it has been deleted, or is checked again
 	}
 	after, err := dispatch.ParseFence(c.Annotations[dispatch.FenceAnnotation])
 	if asked = c.Annotations[dispatch.FenceAnnotation] != ""; asked && err == nil {
@@ -98,7 +99,7 @@ func (s *workers) answer(ctx context.Context, w *worker) error {
 	return nil
 }
 
-// fenced has the condition of a MultiKueueCluster say whether its fence holds.
+// fenced sets the condition of a MultiKueueCluster whose fence holds or not.
 func fenced(c *kueue.MultiKueueCluster, asked bool, why error) bool {
 	if !asked {
 		return apimeta.RemoveStatusCondition(&c.Status.Conditions, conditionFenced)
@@ -117,7 +118,7 @@ func fenced(c *kueue.MultiKueueCluster, asked bool, why error) bool {
 	return apimeta.SetStatusCondition(&c.Status.Conditions, condition)
 }
 
-// stopsAt is when the fence on record has stopped what a cluster has of the Workload, if that cannot be reached; zero for never.
+// stopsAt returns when the fence on record has stopped the copy of a Workload in a cluster that is cut off. It is zero for never.
 func (s *workers) stopsAt(name string, w *kueue.Workload, record *dispatch.Record, now time.Time) (at time.Time) {
 	k := s.find(name)
 	if k == nil || record.Fence == nil || record.Fence.Cluster != name {
@@ -131,7 +132,7 @@ func (s *workers) stopsAt(name string, w *kueue.Workload, record *dispatch.Recor
 	return now.Add(record.Fence.Stops(graceOf(w)) - k.fence.renewal.Silent(now))
 }
 
-// graceOf is how long the pods of a Workload have to stop.
+// graceOf returns the longest grace period of the pods of a Workload.
 func graceOf(w *kueue.Workload) time.Duration {
 	longest := podStop
 	for i := range w.Spec.PodSets {

@@ -20,7 +20,7 @@ import (
 	"github.com/muster-dev/muster/queueing/dispatch"
 )
 
-// TestAManagerShowsItselfInItsWorkers where it is asked to, and says why it cannot.
+// TestAManagerShowsItselfInItsWorkers where its MultiKueueCluster sets a fence. A condition reports why it cannot.
 func TestAManagerShowsItselfInItsWorkers(t *testing.T) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, kueue.AddToScheme} {
@@ -98,7 +98,7 @@ func TestAManagerShowsItselfInItsWorkers(t *testing.T) {
 	}
 }
 
-// TestAClusterIsStoppedByItsFence once it cannot be reached for long enough, for the pods that the job has.
+// TestAClusterIsStoppedByItsFence once it was cut off for long enough, including the grace period of the job's pods.
 func TestAClusterIsStoppedByItsFence(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
 	w := &worker{name: "west", fence: fence{renewal: dispatch.NewRenewal(clock.Now())}}
@@ -127,7 +127,7 @@ func TestAClusterIsStoppedByItsFence(t *testing.T) {
 	}
 }
 
-// TestACopyHasTheFenceOnRecord, and is read with it.
+// TestACopyHasTheFenceOnRecord, and reading the copy returns it.
 func TestACopyHasTheFenceOnRecord(t *testing.T) {
 	record := dispatch.Record{In: []string{"west"}, Fence: &dispatch.Fence{Cluster: "west",
 		After: metav1.Duration{Duration: 10 * time.Minute}}}

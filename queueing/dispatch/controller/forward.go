@@ -26,7 +26,7 @@ type Forwarder interface {
 	Forward(here, there *unstructured.Unstructured) (changed bool)
 }
 
-// watchForwarded watches jobs with such fields, because a change of them does not change the Workload.
+// watchForwarded watches the jobs of such kinds, because a change of these fields does not change the Workload.
 func (c *copies) watchForwarded(
 	mgr ctrl.Manager, built controller.Controller, served func(schema.GroupVersionKind, func() error) error,
 ) error {
@@ -48,7 +48,7 @@ func (c *copies) watchForwarded(
 func (c *copies) changedHere(ctx context.Context, job *unstructured.Unstructured) (out []reconcile.Request) {
 	all, err := parts(ctx, c.client, job.GetNamespace(), job.GetUID())
 	if err != nil {
-		return nil // the caches are being filled, and each Workload comes by itself
+		return nil // the initial list enqueues each Workload
 	}
 	for i := range all {
 		if worker := c.workers.connection(ptr.Deref(all[i].Status.ClusterName, "")); worker != nil {

@@ -10,8 +10,8 @@ import (
 
 var rayServices = schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: "RayService"}
 
-// TestWhatAServiceServesFollowsToItsCluster: the configuration of a RayService may change while it runs elsewhere, as in Kueue 0.20, and
-// nothing else of it does.
+// TestWhatAServiceServesFollowsToItsCluster: the configuration of a RayService may change while it runs in a worker, as in Kueue 0.20. No
+// other field may.
 func TestWhatAServiceServesFollowsToItsCluster(t *testing.T) {
 	s := newShop(t, 1)
 	service := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{

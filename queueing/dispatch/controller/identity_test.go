@@ -19,7 +19,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// named gives the workers MultiKueueClusters, and clusters of UIDs of their own.
+// named creates the MultiKueueClusters of the workers, and gives each cluster a UID.
 func (s *shop) named() {
 	s.Helper()
 	s.copies.workers.writer = s.manager
@@ -36,7 +36,7 @@ func (s *shop) named() {
 	}
 }
 
-// leadsTo is what becomes of the kubeconfig of a worker that leads to the cluster of another.
+// leadsTo replaces the kubeconfig of a worker by that of another cluster, and returns the error.
 func (s *shop) leadsTo(name, cluster int) string {
 	s.Helper()
 	err := s.copies.workers.confirmCluster(s.Context(), workerName(name), s.workers[cluster])
@@ -46,7 +46,7 @@ func (s *shop) leadsTo(name, cluster int) string {
 	return err.Error()
 }
 
-// TestAKubeconfigThatLeadsElsewhereIsRefused: the job that runs in the first cluster would be taken for gone, and be started again.
+// TestAKubeconfigThatLeadsElsewhereIsRefused: otherwise the job in the first cluster would count as gone, and be started again.
 func TestAKubeconfigThatLeadsElsewhereIsRefused(t *testing.T) {
 	s := newShop(t, 3)
 	s.named()
@@ -69,7 +69,7 @@ func TestAKubeconfigThatLeadsElsewhereIsRefused(t *testing.T) {
 			t.Errorf("%s: %q, want %q", what, why, c.want)
 		}
 	}
-	// An admin says that the cluster was replaced.
+	// An admin confirms that the cluster was replaced.
 	mkc := &kueue.MultiKueueCluster{}
 	if err := s.manager.Get(t.Context(), client.ObjectKey{Name: workerName(0)}, mkc); err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func (s *shop) has(i int, job *batchv1.Job) (hasJob, hasCopy bool) {
 	return err == nil, s.copyIn(i, "job-train") != nil
 }
 
-// TestWhatWasMadeThroughAnotherNameIsTheManagersOwn: names of clusters may change, what a copy is of does not.
+// TestWhatWasMadeThroughAnotherNameIsTheManagersOwn: a cluster may get another name, and the owner of a copy does not change by that.
 func TestWhatWasMadeThroughAnotherNameIsTheManagersOwn(t *testing.T) {
 	s := newShop(t, 2)
 	s.queued("job-train", delegatedJob())
@@ -110,7 +110,7 @@ func TestWhatWasMadeThroughAnotherNameIsTheManagersOwn(t *testing.T) {
 	byName := s.copies.workers.byName
 	other := byName[workerName(1-at)].connection
 	other.client, other.cache = byName[workerName(at)].connection.client, asIs{client: s.workers[at]}
-	delete(byName, workerName(at)) // it was declared dead, and leads there by its other name
+	delete(byName, workerName(at)) // it was declared dead, and is listed by its other name
 	s.status(s.manager, "job-train", func(w *kueue.Workload) {
 		is(w, kueue.WorkloadEvicted)
 		w.Status.ClusterName = nil
@@ -123,8 +123,8 @@ func TestWhatWasMadeThroughAnotherNameIsTheManagersOwn(t *testing.T) {
 	}
 }
 
-// TestMarksThatAreEditedInAWorker: a user there edits the labels and annotations of a copy. It stays the manager's: it does not run twice,
-// and it is deleted at the end.
+// TestMarksThatAreEditedInAWorker: a user of the worker edits the labels and annotations of a copy. The copy still belongs to the
+// manager: it does not run twice, and it is deleted at the end.
 func TestMarksThatAreEditedInAWorker(t *testing.T) {
 	unlabel := func(o client.Object) { o.SetLabels(nil) }
 	relabel := func(o client.Object) { o.SetLabels(map[string]string{kueue.MultiKueueOriginLabel: "other"}) }
@@ -199,7 +199,7 @@ func TestMarksThatAreEditedInAWorker(t *testing.T) {
 	}
 }
 
-// ownedThere makes the job in a worker the owner of its copy, as the controller of its kind there does.
+// ownedThere makes the job in a worker the owner of its copy, as the kind's controller does.
 func (s *shop) ownedThere(i int, name string, job *batchv1.Job) {
 	s.Helper()
 	there := &batchv1.Job{}
@@ -213,7 +213,7 @@ func (s *shop) ownedThere(i int, name string, job *batchv1.Job) {
 	}
 }
 
-// TestAWorkloadStaysUntilNoClusterHasIt: it has the quota for what may run there.
+// TestAWorkloadStaysUntilNoClusterHasIt: it holds the quota for pods that may still run.
 func TestAWorkloadStaysUntilNoClusterHasIt(t *testing.T) {
 	s := newShop(t, 2)
 	s.queued("job-train", delegatedJob())
@@ -248,7 +248,7 @@ func TestAWorkloadStaysUntilNoClusterHasIt(t *testing.T) {
 	}
 }
 
-// TestACopyHasThePriorityOfItsJob, as it is here and not by the class of that name there, also after a change.
+// TestACopyHasThePriorityOfItsJob: the value in the manager, not that of the worker's priority class, even after a change.
 func TestACopyHasThePriorityOfItsJob(t *testing.T) {
 	s := newShop(t, 1)
 	s.queued("job-train", delegatedJob())
@@ -273,7 +273,7 @@ func TestACopyHasThePriorityOfItsJob(t *testing.T) {
 		t.Errorf("after a change the copy has the priority %v", *c.Spec.Priority)
 	}
 	c := s.copyIn(0, "job-train")
-	c.Spec.Priority = new(int32(3)) // by its worker, which would do so again
+	c.Spec.Priority = new(int32(3)) // the worker overrides it, and would do so again
 	if err := s.workers[0].Update(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +284,7 @@ func TestACopyHasThePriorityOfItsJob(t *testing.T) {
 	}
 }
 
-// TestNoCopyComesWhereAnotherJobHasTheName: its machines would be launched for nothing.
+// TestNoCopyComesWhereAnotherJobHasTheName: otherwise machines would be launched in vain.
 func TestNoCopyComesWhereAnotherJobHasTheName(t *testing.T) {
 	s := newShop(t, 2)
 	job := delegatedJob()
@@ -296,12 +296,12 @@ func TestNoCopyComesWhereAnotherJobHasTheName(t *testing.T) {
 	for range 4 {
 		s.dispatch("job-train")
 	}
-	if n := s.calls[workerName(0)+" write"]; s.asked("job-train") != 1 || n > 0 {
-		t.Errorf("worker %d was asked, after %d writes to the first", s.asked("job-train"), n)
+	if n := s.calls[workerName(0)+" write"]; s.workerWithCopy("job-train") != 1 || n > 0 {
+		t.Errorf("worker %d was asked, after %d writes to the first", s.workerWithCopy("job-train"), n)
 	}
 }
 
-// TestAClusterThatDoesNotTakeTheJobIsLeftAlone, also after another admission: its machines were there for nothing.
+// TestAClusterThatDoesNotTakeTheJobIsLeftAlone, even after another admission: its machines were launched in vain.
 func TestAClusterThatDoesNotTakeTheJobIsLeftAlone(t *testing.T) {
 	s := newShop(t, 2)
 	job := delegatedJob()
@@ -327,7 +327,7 @@ func TestAClusterThatDoesNotTakeTheJobIsLeftAlone(t *testing.T) {
 	}
 }
 
-// deleted deletes the MultiKueueCluster of a worker, which the dispatcher then looks at. It reports whether it is still there.
+// deleted deletes the MultiKueueCluster of a worker and reconciles. It reports whether the object still exists.
 func (s *shop) deleted(i int) (stays bool) {
 	s.Helper()
 	mkc := &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: workerName(i)}}
@@ -337,7 +337,7 @@ func (s *shop) deleted(i int) (stays bool) {
 	return s.keeps(i)
 }
 
-// keeps has the dispatcher look at MultiKueueClusters, and reports whether that of a worker is still there.
+// keeps reconciles the MultiKueueClusters, and reports whether that of a worker still exists.
 func (s *shop) keeps(i int) (stays bool) {
 	s.Helper()
 	list := &kueue.MultiKueueClusterList{}
@@ -348,7 +348,7 @@ func (s *shop) keeps(i int) (stays bool) {
 	return slices.ContainsFunc(list.Items, func(c kueue.MultiKueueCluster) bool { return c.Name == workerName(i) })
 }
 
-// TestAMultiKueueClusterThatIsCreatedAgainAtOnce is used again, though the dispatcher has not seen that there was none in between.
+// TestAMultiKueueClusterThatIsCreatedAgainAtOnce is used again, although the dispatcher has not observed the deletion.
 func TestAMultiKueueClusterThatIsCreatedAgainAtOnce(t *testing.T) {
 	s := newShop(t, 2)
 	s.named()
@@ -374,8 +374,8 @@ func TestAMultiKueueClusterThatIsCreatedAgainAtOnce(t *testing.T) {
 	}
 }
 
-// TestAClusterWhoseMultiKueueClusterIsDeleted is cleared before its jobs start elsewhere, also by a process that has just begun. One that
-// does not answer counts as dead after a while.
+// TestAClusterWhoseMultiKueueClusterIsDeleted is cleared before its jobs start elsewhere, even by a new process. A cluster that does not
+// answer counts as dead after a while.
 func TestAClusterWhoseMultiKueueClusterIsDeleted(t *testing.T) {
 	for name, c := range map[string]struct{ reached, restarted bool }{
 		"it is reached":                           {true, false},

@@ -11,7 +11,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// TestAKubeconfigIsReadFromWhereItIs, a Secret or a file, as it is now: another one takes effect without a restart.
+// TestAKubeconfigIsReadFromWhereItIs: from a Secret or a file. A changed kubeconfig takes effect without a restart.
 func TestAKubeconfigIsReadFromWhereItIs(t *testing.T) {
 	s := newShop(t, 0)
 	s.copies.workers.namespace, s.copies.workers.writer = "kueue-system", s.manager

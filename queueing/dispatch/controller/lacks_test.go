@@ -19,7 +19,7 @@ import (
 	"github.com/muster-dev/muster/queueing/dispatch/controller/pictures"
 )
 
-// record is that of a Workload here.
+// record returns the record of a Workload in the manager.
 func (s *shop) record(name string) dispatch.Record {
 	s.Helper()
 	w := &kueue.Workload{}
@@ -33,12 +33,13 @@ func (s *shop) record(name string) dispatch.Record {
 	return record
 }
 
-// inactive has a queue of a worker say why it gives no quota.
+// inactive sets the condition of an inactive queue of a worker.
 func inactive(conditions *[]metav1.Condition, kind, message string) {
 	*conditions = []metav1.Condition{{Type: kind, Status: metav1.ConditionFalse, Reason: "Test", Message: message}}
 }
 
-// TestAWorkerThatLacksWhatAJobNeedsIsNeverAsked, with what it lacks, while others are; once it has that, it is.
+// TestAWorkerThatLacksWhatAJobNeedsIsNeverAsked: the record names what is missing, and other workers are nominated. Once the worker has
+// it, it is nominated.
 func TestAWorkerThatLacksWhatAJobNeedsIsNeverAsked(t *testing.T) {
 	queue := client.ObjectKey{Namespace: "team-a", Name: "main"}
 	template := &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "gpus"}}
@@ -125,19 +126,19 @@ func TestAWorkerThatLacksWhatAJobNeedsIsNeverAsked(t *testing.T) {
 			}
 			s.withClaims("goes-elsewhere", "gpus")
 			s.dispatch("goes-elsewhere")
-			if at := s.asked("goes-elsewhere"); at != 1 {
+			if at := s.workerWithCopy("goes-elsewhere"); at != 1 {
 				t.Errorf("worker %d is asked", at)
 			}
 			c.get(t, s.workers[0])
 			s.dispatch("waits")
-			if at := s.asked("waits"); at != 0 {
+			if at := s.workerWithCopy("waits"); at != 0 {
 				t.Errorf("once the first has it, worker %d is asked", at)
 			}
 		})
 	}
 }
 
-// standing has the queues of a worker say why they give no quota; empty for that they do.
+// standing sets the conditions of the queues of a worker. An empty message means that the queue is active.
 func standing(t *testing.T, worker client.Client, local, whole string) {
 	t.Helper()
 	lq, cq := &kueue.LocalQueue{}, &kueue.ClusterQueue{}

@@ -14,26 +14,25 @@ import (
 )
 
 const (
-	// leadersEvery is how often the Leases of a worker are read by which its Muster or Kueue elects a leader. A leader renews its Lease
-	// several times meanwhile.
+	// leadersEvery is how often the leader election Leases of a worker are read. A leader renews its Lease several times in between.
 	leadersEvery = 20 * time.Second
 	// leaderless is how long a worker may be without a leader before it counts as idle. An upgrade of its Muster or Kueue is shorter.
 	leaderless = time.Minute
 )
 
-// leaders is what is known of the leaders in a worker. Only the clock of this process is used, since that of the worker may be wrong.
+// leaders is the state of the leader election in a worker. It uses only the clock of this process, since that of the worker may be wrong.
 type leaders struct {
-	// read is when the Leases were last read; seen has when they were renewed, as they say.
+	// read is when the Leases were last read, and seen has the renewTime of each.
 	read time.Time
 	seen map[types.NamespacedName]metav1.MicroTime
-	// renewed is when a Lease was last found to be renewed; zero for never. A Lease that was never renewed may be left over from a process
-	// that elects no leader any more.
+	// renewed is when a Lease was last observed to be renewed. It is zero if none was: the Lease may be left over from a process that
+	// elects no leader any more.
 	renewed time.Time
 	idle    string
 }
 
-// idle returns why nothing queues in a worker: none of the Leases there is renewed any more. It returns "" where that is not known. One
-// Lease that is renewed is enough, because that of a Kueue may be left over where Muster has replaced it.
+// idle returns why nothing queues in a worker: none of its Leases is renewed any more. It returns "" if the Leases cannot be read. One
+// renewed Lease is enough, because Kueue's may be left over where Muster has replaced it.
 func (s *workers) idle(ctx context.Context, c *connection) string {
 	l, now := &c.leaders, s.clock.Now()
 	if now.Sub(l.read) < leadersEvery {

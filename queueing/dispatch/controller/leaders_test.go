@@ -23,7 +23,7 @@ var (
 	kueueLease  = types.NamespacedName{Namespace: "kueue-system", Name: "c1f6bfd2.kueue.x-k8s.io"}
 )
 
-// renew has the leader of the Lease in a worker renew it, by a clock there that is wrong.
+// renew renews the Lease in a worker, with the time of a clock that is wrong.
 func (s *shop) renew(i int, key types.NamespacedName) {
 	s.Helper()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
@@ -42,49 +42,49 @@ func (s *shop) renew(i int, key types.NamespacedName) {
 	}
 }
 
-// looks has the dispatcher look at a worker for so long, while the leaders of these Leases renew them.
-func (s *shop) looks(i int, lasts time.Duration, renewed ...types.NamespacedName) {
+// polls lets the dispatcher poll a worker for a time, while the leaders of these Leases renew them.
+func (s *shop) polls(i int, lasts time.Duration, renewed ...types.NamespacedName) {
 	s.Helper()
 	w := s.copies.workers.byName[workerName(i)]
-	for range lasts / lookAgain {
+	for range lasts / pollEvery {
 		for _, key := range renewed {
 			s.renew(i, key)
 		}
 		w.idle = s.copies.workers.idle(s.Context(), w.connection)
-		s.clock.Step(lookAgain)
+		s.clock.Step(pollEvery)
 	}
 }
 
-// leading gives the workers Leases, which are renewed.
+// leading gives the workers Leases that are renewed.
 func leading(t *testing.T, workersNumber int) *shop {
 	s := newShop(t, workersNumber)
 	s.copies.workers.leases = []types.NamespacedName{musterLease, kueueLease}
 	for i := range s.workers {
-		s.looks(i, time.Minute, musterLease)
+		s.polls(i, time.Minute, musterLease)
 	}
 	return s
 }
 
-// TestAWorkerIsIdleOnceNoLeaseIsRenewed. What is not known of a worker is nothing against it.
+// TestAWorkerIsIdleOnceNoLeaseIsRenewed. A Lease that cannot be read does not make a worker idle.
 func TestAWorkerIsIdleOnceNoLeaseIsRenewed(t *testing.T) {
 	const long = 3 * time.Minute
 	for name, c := range map[string]struct {
 		happens func(s *shop)
 		idle    bool
 	}{
-		"no Lease is there":             {func(s *shop) { s.looks(0, long) }, false},
-		"Muster renews it":              {func(s *shop) { s.looks(0, long, musterLease) }, false},
-		"Muster has stopped":            {func(s *shop) { s.looks(0, long, musterLease); s.looks(0, 2*time.Minute) }, true},
-		"it has for less than a minute": {func(s *shop) { s.looks(0, long, musterLease); s.looks(0, 40*time.Second) }, false},
-		"Kueue has stopped":             {func(s *shop) { s.looks(0, long, kueueLease); s.looks(0, 2*time.Minute) }, true},
+		"no Lease is there":             {func(s *shop) { s.polls(0, long) }, false},
+		"Muster renews it":              {func(s *shop) { s.polls(0, long, musterLease) }, false},
+		"Muster has stopped":            {func(s *shop) { s.polls(0, long, musterLease); s.polls(0, 2*time.Minute) }, true},
+		"it has for less than a minute": {func(s *shop) { s.polls(0, long, musterLease); s.polls(0, 40*time.Second) }, false},
+		"Kueue has stopped":             {func(s *shop) { s.polls(0, long, kueueLease); s.polls(0, 2*time.Minute) }, true},
 		"it is back": {func(s *shop) {
-			s.looks(0, long, musterLease)
-			s.looks(0, long)
-			s.looks(0, 30*time.Second, musterLease)
+			s.polls(0, long, musterLease)
+			s.polls(0, long)
+			s.polls(0, 30*time.Second, musterLease)
 		}, false},
-		"Kueue was replaced by Muster":             {func(s *shop) { s.looks(0, long, kueueLease); s.looks(0, long, musterLease) }, false},
-		"a Lease is left that nothing had renewed": {func(s *shop) { s.renew(0, kueueLease); s.looks(0, long) }, false},
-		"the Lease was deleted":                    {func(s *shop) { s.looks(0, long, musterLease); s.deleteLease(0); s.looks(0, long) }, false},
+		"Kueue was replaced by Muster":             {func(s *shop) { s.polls(0, long, kueueLease); s.polls(0, long, musterLease) }, false},
+		"a Lease is left that nothing had renewed": {func(s *shop) { s.renew(0, kueueLease); s.polls(0, long) }, false},
+		"the Lease was deleted":                    {func(s *shop) { s.polls(0, long, musterLease); s.deleteLease(0); s.polls(0, long) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t, 1)
@@ -106,31 +106,31 @@ func (s *shop) deleteLease(i int) {
 	}
 }
 
-// TestLeasesAreReadNowAndThen alone.
+// TestLeasesAreReadNowAndThen: not with every poll of the worker.
 func TestLeasesAreReadNowAndThen(t *testing.T) {
 	s := leading(t, 1)
 	s.calls = map[string]int{}
-	s.looks(0, 5*time.Minute, musterLease)
+	s.polls(0, 5*time.Minute, musterLease)
 	if n := s.calls[workerName(0)+" read"]; n > 2*5*3 {
 		t.Errorf("in 5 minutes they were read %d times", n)
 	}
 }
 
-// TestAJobLeavesAWorkerInWhichNothingQueues though it has quota there, and its copy is deleted before the next is made.
+// TestAJobLeavesAWorkerInWhichNothingQueues even if it has quota there. Its copy is deleted before the next is created.
 func TestAJobLeavesAWorkerInWhichNothingQueues(t *testing.T) {
 	s := leading(t, 2)
 	s.queued("job-train", delegatedJob())
 	s.dispatch("job-train")
-	at := s.asked("job-train")
+	at := s.workerWithCopy("job-train")
 	s.status(s.workers[at], "job-train", func(w *kueue.Workload) {
 		w.Status.Admission = &kueue.Admission{ClusterQueue: "cq"}
 		is(w, kueue.WorkloadQuotaReserved)
 	})
 	s.dispatch("job-train")
-	if s.asked("job-train") != at {
+	if s.workerWithCopy("job-train") != at {
 		t.Fatal("it has left at once")
 	}
-	s.looks(at, 2*time.Minute)
+	s.polls(at, 2*time.Minute)
 	s.created = func(server string) {
 		if s.copyIn(at, "job-train") != nil {
 			t.Errorf("%s gets a copy while the first has one", server)
@@ -139,7 +139,7 @@ func TestAJobLeavesAWorkerInWhichNothingQueues(t *testing.T) {
 	for range 4 {
 		s.dispatch("job-train")
 	}
-	if s.asked("job-train") == at {
+	if s.workerWithCopy("job-train") == at {
 		t.Fatal("it waits for a worker in which nothing queues")
 	}
 	last := s.record("job-train").Refusals
@@ -149,7 +149,7 @@ func TestAJobLeavesAWorkerInWhichNothingQueues(t *testing.T) {
 	}
 }
 
-// TestAJobThatIsNotStartedLeavesAWorkerInWhichNothingQueues; one that has started runs on.
+// TestAJobThatIsNotStartedLeavesAWorkerInWhichNothingQueues. A job that has started keeps running.
 func TestAJobThatIsNotStartedLeavesAWorkerInWhichNothingQueues(t *testing.T) {
 	for name, c := range map[string]struct{ pod, started bool }{
 		"a Job that is suspended": {}, "a Job that runs": {started: true},
@@ -179,7 +179,7 @@ func TestAJobThatIsNotStartedLeavesAWorkerInWhichNothingQueues(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s.looks(at, 2*time.Minute)
+			s.polls(at, 2*time.Minute)
 			s.dispatch("job-train")
 			w := s.workload("job-train")
 			state := w.Status.AdmissionChecks[0]
@@ -205,11 +205,11 @@ func TestAJobThatIsNotStartedLeavesAWorkerInWhichNothingQueues(t *testing.T) {
 	}
 }
 
-// TestAMultiKueueClusterSaysThatNothingQueues in its cluster.
+// TestAMultiKueueClusterSaysThatNothingQueues: its condition reports an idle worker.
 func TestAMultiKueueClusterSaysThatNothingQueues(t *testing.T) {
 	s := leading(t, 1)
 	s.named()
-	s.looks(0, 2*time.Minute)
+	s.polls(0, 2*time.Minute)
 	s.copies.workers.report(t.Context(), s.copies.workers.byName[workerName(0)], nil)
 	mkc := &kueue.MultiKueueCluster{}
 	if err := s.manager.Get(t.Context(), client.ObjectKey{Name: workerName(0)}, mkc); err != nil {

@@ -12,7 +12,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// expected are objects as they were written, until a cache shows them: to decide by what is older would cost a call that fails.
+// expected are objects that were written, until a cache has them. A decision on an older version would only make a call that fails.
 type expected struct {
 	clock clock.PassiveClock
 	mu    *sync.Mutex
@@ -40,7 +40,7 @@ func (e expected) forget(key types.NamespacedName) {
 	delete(e.as, key)
 }
 
-// get is what is expected of that name; nil if nothing is, or it did not come in time.
+// get returns the expected object of that name, or nil if there is none or its time is over.
 func (e expected) get(key types.NamespacedName) *kueue.Workload {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -52,7 +52,7 @@ func (e expected) get(key types.NamespacedName) *kueue.Workload {
 	return found.Workload
 }
 
-// awaits reports whether the Workload, as the cache has it, is older than what was written.
+// awaits reports whether the cached Workload is older than the written one.
 func (e expected) awaits(w *kueue.Workload) bool {
 	key := client.ObjectKeyFromObject(w)
 	written := e.get(key)
@@ -67,7 +67,7 @@ func (e expected) awaits(w *kueue.Workload) bool {
 	return false
 }
 
-// named are clusters by the Workloads that they were named for.
+// named are the clusters that were nominated, by Workload.
 type named struct {
 	mu *sync.Mutex
 	in map[types.UID]map[string]bool
@@ -104,8 +104,8 @@ func (n named) has(of types.UID, cluster string) bool {
 	return n.in[of][cluster]
 }
 
-// shown are the jobs in a worker whose status the manager has: most of what changes there is not the status of a job, and to read the job
-// here for it would cost a call each time.
+// shown are the remote jobs whose status the manager has. Most changes of a remote job are no changes of its status, and each would cost
+// a read of the job in the manager.
 type shown struct {
 	mu   sync.Mutex
 	jobs map[shownKey]shownJob
@@ -122,9 +122,9 @@ func (f *following) shownKey() shownKey {
 
 type shownJob struct {
 	of types.UID
-	// version of the job there that is shown here; empty for none.
+	// version of the remote job that the manager shows; empty for none.
 	version string
-	// looked is when the job here was last looked at.
+	// looked is when the job in the manager was last read.
 	looked time.Time
 }
 
@@ -147,7 +147,7 @@ func (s *shown) has(f *following, job client.Object) bool {
 	return s.get(f).version == job.GetResourceVersion()
 }
 
-// next is when the status may be brought here again.
+// next is when the status may be copied again.
 func (s *shown) next(f *following) time.Time {
 	if j := s.get(f); !j.looked.IsZero() {
 		return j.looked.Add(showEvery)

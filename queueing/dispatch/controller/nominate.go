@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// admissionOwner is the field manager of what Kueue applies for an admission. Kueue takes nominations away by applying without
-// them, so they have to be its own.
+// admissionOwner is the field manager that Kueue applies an admission with. Kueue removes nominations by applying without them, so they
+// have to be owned by it.
 const admissionOwner = "kueue-admission"
 
-// nomination is what is to be applied as the owner of Kueue's so that the Workload's nominated clusters are those, and all else that it
-// owns stays; nil where Kueue owns nothing, and any patch will do.
+// nomination returns the object to apply as that field manager: Kueue's own fields, with these clusters nominated. It returns nil if
+// Kueue owns no field, so that any patch will do.
 func nomination(w *unstructured.Unstructured, clusters []string) (*unstructured.Unstructured, error) {
 	var owned map[string]any
 	for _, m := range w.GetManagedFields() {
@@ -62,7 +62,7 @@ func nomination(w *unstructured.Unstructured, clusters []string) (*unstructured.
 	return out, nil
 }
 
-// ownItems are those items of a list that are among the fields; all, where the list is owned as a whole.
+// ownItems returns the items of a list that the fields name, or all if the list is owned as a whole.
 func ownItems(list []any, below any) []any {
 	fields, _ := below.(map[string]any)
 	var keys []map[string]any

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestANominationIsKueuesOwn: what Kueue has applied is applied again, beside the clusters, and what others own is not.
+// TestANominationIsKueuesOwn: the clusters are applied together with the fields that Kueue owns, and without fields of other managers.
 func TestANominationIsKueuesOwn(t *testing.T) {
 	quota := map[string]any{"type": "QuotaReserved", "status": "True"}
 	w := &unstructured.Unstructured{Object: map[string]any{

@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// TestAJobThatEndsWhileItsClusterIsCutOffHasEnded: it is not started again, and its status is caught up with.
+// TestAJobThatEndsWhileItsClusterIsCutOffHasEnded: it is not started again, and its status is copied once the cluster is back.
 func TestAJobThatEndsWhileItsClusterIsCutOffHasEnded(t *testing.T) {
 	s := newShop(t, 2)
 	s.train("train")
@@ -60,8 +60,8 @@ func TestAJobThatEndsWhileItsClusterIsCutOffHasEnded(t *testing.T) {
 	}
 }
 
-// TestAJobLeavesAClusterThatIsCutOffBeforeItsAward for another one at once: what was made there has a gate, and goes once it is seen. One
-// that was awarded stays, and so does one of which a new process cannot tell.
+// TestAJobLeavesAClusterThatIsCutOffBeforeItsAward for another one at once: its copy has a gate, and is deleted once it is observed. An
+// awarded job stays, and so does one where a new process does not know about an award.
 func TestAJobLeavesAClusterThatIsCutOffBeforeItsAward(t *testing.T) {
 	for name, c := range map[string]struct {
 		awarded, restarted, moves bool
@@ -94,15 +94,15 @@ func TestAJobLeavesAClusterThatIsCutOffBeforeItsAward(t *testing.T) {
 			s.created, first.connected = nil, true
 			s.dispatch("train")
 			s.dispatch("train")
-			if at := s.asked("train"); at == 1 != c.moves {
+			if at := s.workerWithCopy("train"); at == 1 != c.moves {
 				t.Errorf("worker %d has the copy once all are connected", at)
 			}
 		})
 	}
 }
 
-// TestAJobThatItsWorkerEvictsKeepsItsPlace: it queues here again, may go to another cluster, and its next copy has waited there for as long
-// as it has here.
+// TestAJobThatItsWorkerEvictsKeepsItsPlace: it queues in the manager again and may go to another cluster. Its next copy keeps the time
+// since the job was queued.
 func TestAJobThatItsWorkerEvictsKeepsItsPlace(t *testing.T) {
 	s := newShop(t, 2)
 	s.train("train")
@@ -120,7 +120,7 @@ func TestAJobThatItsWorkerEvictsKeepsItsPlace(t *testing.T) {
 		state.Message != `Workload evicted on worker cluster: "worker-0", resetting for re-admission` {
 		t.Errorf("its check is %+v", state)
 	}
-	s.status(s.manager, "train", func(w *kueue.Workload) { w.Status.ClusterName = nil }) // as the queues do
+	s.status(s.manager, "train", func(w *kueue.Workload) { w.Status.ClusterName = nil }) // as the queue of the manager does
 	s.dispatch("train")
 	if s.copyIn(at, "train") != nil || len(s.record("train").In) > 0 {
 		t.Errorf("its copy is left, or is on record: %+v", s.record("train"))

@@ -19,10 +19,11 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// A LeaderWorkerSet has a Workload for each of its groups, and is one object in one worker. So its groups go together: the first chooses,
-// the others go where one of them runs. It is made with the first group that a worker admits, and deleted with the last that leaves.
+// A LeaderWorkerSet has a Workload for each of its groups, but it is one object in one worker. So its groups go together: the first group
+// chooses a cluster, and the others follow. The object is created with the first group that a worker admits, and deleted with the last
+// one that leaves.
 
-// sharedOwner is the object of which a Workload is for a part; nil for others.
+// sharedOwner returns the object of a Workload that is one part of it, or nil for other Workloads.
 func (c *copies) sharedOwner(w *kueue.Workload) *metav1.OwnerReference {
 	if owner := metav1.GetControllerOf(w); owner != nil && isShared(c.kinds[kindOf(owner)]) {
 		return owner
@@ -30,17 +31,17 @@ func (c *copies) sharedOwner(w *kueue.Workload) *metav1.OwnerReference {
 	return nil
 }
 
-// partners are the other Workloads of the object of which one is for a part, and where they are.
+// partners are the other Workloads of the same object, and their clusters.
 type partners struct {
 	of string
-	// runs is the cluster that has admitted one; in are those where copies may be.
+	// runs is the cluster that has admitted a partner. in are the clusters that may have copies of partners.
 	runs string
 	in   []string
-	// first: it is the first part.
+	// first: the Workload is for the first part of the object.
 	first bool
 }
 
-// partnersOf reads those of a Workload; nil for one that has none.
+// partnersOf reads the partners of a Workload, or returns nil if it has none.
 func (c *copies) partnersOf(ctx context.Context, from client.Reader, w *kueue.Workload) (*partners, error) {
 	owner := c.sharedOwner(w)
 	if owner == nil {
@@ -49,7 +50,7 @@ func (c *copies) partnersOf(ctx context.Context, from client.Reader, w *kueue.Wo
 	return partnersIn(ctx, from, w, owner.UID, owner.Kind+" "+owner.Name)
 }
 
-// partnersIn are those of a Workload, which may be gone, of an object.
+// partnersIn reads the partners of a Workload among those of an object. The Workload itself may be gone.
 func partnersIn(ctx context.Context, from client.Reader, w *kueue.Workload, uid types.UID, of string) (*partners, error) {
 	others, err := parts(ctx, from, w.Namespace, uid)
 	if err != nil {
@@ -76,7 +77,7 @@ func partnersIn(ctx context.Context, from client.Reader, w *kueue.Workload, uid 
 	return out, nil
 }
 
-// parts are the Workloads of an object.
+// parts lists the Workloads of an object.
 func parts(ctx context.Context, from client.Reader, namespace string, of types.UID) (out []kueue.Workload, err error) {
 	list := &kueue.WorkloadList{}
 	if err := from.List(ctx, list, client.InNamespace(namespace)); err != nil {
@@ -93,7 +94,7 @@ func indexOf(w *kueue.Workload) int {
 	return i
 }
 
-// lacks is why a cluster may not be asked for a Workload, whose partners are these; empty if it may.
+// lacks returns why a cluster may not be nominated for a Workload with these partners. It is empty if it may.
 func (p *partners) lacks(cluster string) string {
 	switch {
 	case p == nil:
@@ -108,8 +109,8 @@ func (p *partners) lacks(cluster string) string {
 	return ""
 }
 
-// partnersAsked are the Workloads to look at again when one of their partners has changed.
-func (c *copies) partnersAsked(ctx context.Context, o client.Object) (out []reconcile.Request) {
+// enqueuePartners enqueues the Workloads of an object when one of them has changed.
+func (c *copies) enqueuePartners(ctx context.Context, o client.Object) (out []reconcile.Request) {
 	w := o.(*kueue.Workload)
 	owner := c.sharedOwner(w)
 	if owner == nil {
@@ -117,7 +118,7 @@ func (c *copies) partnersAsked(ctx context.Context, o client.Object) (out []reco
 	}
 	others, err := parts(ctx, c.client, w.Namespace, owner.UID)
 	if err != nil {
-		return nil // the caches are being filled, and each Workload comes by itself
+		return nil // the initial list enqueues each Workload
 	}
 	for i := range others {
 		if others[i].Name != w.Name {
@@ -127,13 +128,13 @@ func (c *copies) partnersAsked(ctx context.Context, o client.Object) (out []reco
 	return out
 }
 
-// mayShare reports whether a Workload may go to a cluster, by what the API server has of its partners. It is asked while c.sharing is held.
+// mayShare reports whether a Workload may go to a cluster, by a live read of its partners. The caller holds c.sharing.
 func (c *copies) mayShare(ctx context.Context, w *kueue.Workload, cluster string) (bool, error) {
 	p, err := c.partnersOf(ctx, c.live, w)
 	return err == nil && p.lacks(cluster) == "", err
 }
 
-// isNeeded reports whether an object in a cluster that others may share with the Workload is to stay there when that leaves.
+// isNeeded reports whether an object that other Workloads share is to stay in a cluster when the Workload leaves.
 func (c *copies) isNeeded(ctx context.Context, s *situation, cluster string, kind Kind, there *unstructured.Unstructured) (bool, error) {
 	if !isShared(kind) {
 		return false, nil
@@ -149,7 +150,7 @@ func (c *copies) isNeeded(ctx context.Context, s *situation, cluster string, kin
 	return err == nil && slices.Contains(p.in, cluster), err
 }
 
-// stop has a worker stop the pods of a copy whose object stays. It reports whether none is left that the copy has quota for.
+// stop makes a worker stop the pods of a copy whose object stays. It reports whether no pod of the copy is left.
 func stop(ctx context.Context, worker client.Client, theirs *kueue.Workload) (stopped bool, err error) {
 	if !workload.HasQuota(theirs) {
 		return true, nil
@@ -162,7 +163,7 @@ func stop(ctx context.Context, worker client.Client, theirs *kueue.Workload) (st
 	return false, client.IgnoreNotFound(worker.Patch(ctx, theirs, patch))
 }
 
-// scale has an object in a worker have as many parts as it has here.
+// scale gives an object in a worker as many parts as it has in the manager.
 func (c *copies) scale(ctx context.Context, f *following, theirs *unstructured.Unstructured) (bool, error) {
 	ours := unstructuredOf(f.kind)
 	if err := c.live.Get(ctx, f.key, ours); err != nil {

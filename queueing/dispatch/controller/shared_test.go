@@ -18,7 +18,8 @@ import (
 
 var leaderWorkerSets = schema.GroupVersionKind{Group: "leaderworkerset.x-k8s.io", Version: "v1", Kind: "LeaderWorkerSet"}
 
-// serving creates a LeaderWorkerSet of so many groups, whose Workloads have quota here and are named after it and their numbers.
+// serving creates a LeaderWorkerSet with so many groups. Their Workloads have quota in the manager, and are named after the set and the
+// number of the group.
 func (s *shop) serving(groups int) *unstructured.Unstructured {
 	s.Helper()
 	set := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"replicas": int64(groups)}}}
@@ -50,7 +51,7 @@ func (s *shop) workload(name string) *kueue.Workload {
 	return w
 }
 
-// servingIn is the LeaderWorkerSet in a worker; nil if it has none.
+// servingIn returns the LeaderWorkerSet in a worker, or nil.
 func (s *shop) servingIn(i int) *unstructured.Unstructured {
 	s.Helper()
 	set := &unstructured.Unstructured{}
@@ -73,8 +74,8 @@ func (s *shop) evicted(name string) {
 	s.dispatch(name)
 }
 
-// TestGroupsOfALeaderWorkerSetRunInOneCluster: the first chooses it, and the others follow. It is one object there, which stays as long as
-// one of them does: a group that leaves before is stopped by its copy.
+// TestGroupsOfALeaderWorkerSetRunInOneCluster: the first chooses it, and the others follow. The object stays as long as one group runs: a
+// group that leaves earlier is stopped through its copy.
 func TestGroupsOfALeaderWorkerSetRunInOneCluster(t *testing.T) {
 	s := newShop(t, 2)
 	set := s.serving(2)
@@ -146,7 +147,7 @@ func TestGroupsOfALeaderWorkerSetRunInOneCluster(t *testing.T) {
 	}
 }
 
-// TestALeaderWorkerSetThatIsDeletedGoesAtOnce, and one that loses a group here does not.
+// TestALeaderWorkerSetThatIsDeletedGoesAtOnce, and one that loses a group in the manager does not.
 func TestALeaderWorkerSetThatIsDeletedGoesAtOnce(t *testing.T) {
 	for name, deleted := range map[string]bool{"deleted": true, "scaled down": false} {
 		t.Run(name, func(t *testing.T) {
@@ -173,7 +174,7 @@ func TestALeaderWorkerSetThatIsDeletedGoesAtOnce(t *testing.T) {
 	}
 }
 
-// TestGroupsThatLeaveTogether leave nothing: each sees what the other has on record, by the API server.
+// TestGroupsThatLeaveTogether leave nothing behind: each reads the record of the other live.
 func TestGroupsThatLeaveTogether(t *testing.T) {
 	s := newShop(t, 2)
 	s.serving(2)

@@ -37,7 +37,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// shop is a manager with its workers, whose API servers are fakes that count what the dispatcher asks of them.
+// shop is a manager with its workers. Their API servers are fakes that count the dispatcher's calls.
 type shop struct {
 	*testing.T
 	copies  *copies
@@ -45,13 +45,13 @@ type shop struct {
 	manager client.Client
 	workers []client.Client
 	mu      sync.Mutex
-	// calls are those of the dispatcher, by server and verb. created is called before each of its creations.
+	// calls counts the dispatcher's calls by server and verb. created is called before each creation.
 	calls   map[string]int
 	created func(server string)
 	born    int
 }
 
-// asIs is a cache that is never behind.
+// asIs is a cache that never lags.
 type asIs struct {
 	cache.Cache
 	client client.Client
@@ -65,7 +65,7 @@ func (c asIs) List(ctx context.Context, l client.ObjectList, opts ...client.List
 	return c.client.List(ctx, l, opts...)
 }
 
-// server is an API server, and the dispatcher's client of it.
+// server returns an API server, and the dispatcher's client of it.
 func (s *shop) server(name string, scheme *runtime.Scheme, objects ...client.Object) (all, counted client.WithWatch) {
 	kinds := apimeta.NewDefaultRESTMapper(nil)
 	for _, gvk := range []schema.GroupVersionKind{
@@ -153,7 +153,7 @@ func newShop(t *testing.T, workersNumber int) *shop {
 	}
 	w := &workers{manager: all, live: all, scheme: scheme, clock: s.clock, self: me, byName: map[string]*worker{}}
 	s.manager = all
-	// What it reads of Workloads and checks is in its cache.
+	// The dispatcher reads Workloads and checks from its cache.
 	cached := interceptor.NewClient(counted, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			if _, job := o.(*unstructured.Unstructured); !job {
@@ -179,7 +179,7 @@ func newShop(t *testing.T, workersNumber int) *shop {
 	return s
 }
 
-// queued creates the objects and their Workload, which has quota here and waits for a cluster.
+// queued creates the objects and their Workload, which has quota in the manager and waits for a cluster.
 func (s *shop) queued(name string, objects ...client.Object) {
 	s.Helper()
 	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name, CreationTimestamp: metav1.NewTime(s.clock.Now())}}
@@ -212,7 +212,7 @@ func is(w *kueue.Workload, condition string) {
 		Reason: "Test", Message: "test"})
 }
 
-// status changes that of a Workload.
+// status updates the status of a Workload.
 func (s *shop) status(in client.Client, name string, change func(*kueue.Workload)) {
 	s.Helper()
 	w := &kueue.Workload{}
@@ -234,7 +234,7 @@ func (s *shop) reconcile(name string) ctrl.Result {
 	return result
 }
 
-// dispatch reconciles a Workload until nothing more is to be done at once.
+// dispatch reconciles a Workload until it needs no immediate requeue.
 func (s *shop) dispatch(name string) {
 	s.Helper()
 	for range 10 {
@@ -246,7 +246,7 @@ func (s *shop) dispatch(name string) {
 	}
 }
 
-// copyIn is the copy in a worker; nil if it has none.
+// copyIn returns the copy in a worker, or nil.
 func (s *shop) copyIn(i int, name string) *kueue.Workload {
 	s.Helper()
 	w := &kueue.Workload{}
@@ -258,8 +258,8 @@ func (s *shop) copyIn(i int, name string) *kueue.Workload {
 	return w
 }
 
-// asked is the worker that has the only copy.
-func (s *shop) asked(name string) int {
+// workerWithCopy returns the worker that has the only copy.
+func (s *shop) workerWithCopy(name string) int {
 	s.Helper()
 	at := -1
 	for i := range s.workers {
@@ -277,11 +277,11 @@ func (s *shop) asked(name string) int {
 	return at
 }
 
-// admitted has the worker admit the copy, and the manager's queues follow.
+// admitted lets the worker admit the copy, and the manager's queues react.
 func (s *shop) admitted(name string) int {
 	s.Helper()
 	s.dispatch(name)
-	at := s.asked(name)
+	at := s.workerWithCopy(name)
 	if c := s.copyIn(at, name); c.Annotations[workload.GatedByAnnotation] != "" {
 		s.Fatalf("the copy has the gate %q", c.Annotations[workload.GatedByAnnotation])
 	}
@@ -302,7 +302,7 @@ func (s *shop) admitted(name string) int {
 	return at
 }
 
-// writes are those in all workers, and in the manager.
+// writes returns the number of writes in all workers, and in the manager.
 func (s *shop) writes() (remote, local int) {
 	for _, call := range slices.Sorted(maps.Keys(s.calls)) {
 		switch {
@@ -315,7 +315,7 @@ func (s *shop) writes() (remote, local int) {
 	return remote, local
 }
 
-// TestAJobCostsTheSameHoweverManyClustersThereAre, in writes there and here, and it is brought back as it ran.
+// TestAJobCostsTheSameHoweverManyClustersThereAre, in writes to workers and to the manager. Its status is copied back.
 func TestAJobCostsTheSameHoweverManyClustersThereAre(t *testing.T) {
 	for _, n := range []int{1, 3, 20} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -367,7 +367,8 @@ func TestAJobCostsTheSameHoweverManyClustersThereAre(t *testing.T) {
 	}
 }
 
-// TestPodsOfAGroupRunElsewhere: each of them is made there and shown here, those that have run are not made again, and all go together.
+// TestPodsOfAGroupRunElsewhere: each pod is created in the worker and shown in the manager. Pods that have finished are not created
+// again, and all are deleted together.
 func TestPodsOfAGroupRunElsewhere(t *testing.T) {
 	s := newShop(t, 2)
 	var pods []client.Object
@@ -451,7 +452,7 @@ func TestPodsOfAGroupRunElsewhere(t *testing.T) {
 	}
 }
 
-// TestAJobThatStartsAgainShowsNothingOfBefore: an API server refuses another startTime for a Job that is not suspended.
+// TestAJobThatStartsAgainShowsNothingOfBefore: the API server rejects another startTime for a Job that is not suspended.
 func TestAJobThatStartsAgainShowsNothingOfBefore(t *testing.T) {
 	s := newShop(t, 1)
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "train"}}
@@ -464,8 +465,7 @@ func TestAJobThatStartsAgainShowsNothingOfBefore(t *testing.T) {
 	}
 }
 
-// TestAJobIsShownAsItHasEnded, though the cache of its cluster has heard of the end of its Workload alone: nothing is left there to look at
-// later.
+// TestAJobIsShownAsItHasEnded, even if the cache of its cluster has only the end of its Workload: the job may be deleted afterwards.
 func TestAJobIsShownAsItHasEnded(t *testing.T) {
 	s := newShop(t, 1)
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "train"}}
@@ -493,7 +493,7 @@ func TestAJobIsShownAsItHasEnded(t *testing.T) {
 	}
 }
 
-// labelled is a cache of what bears the label of the manager, as that of a worker is.
+// labelled is a cache that selects by the label of the manager, as that of a worker does.
 type labelled struct{ asIs }
 
 func (c labelled) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {

@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster/queueing/dispatch"
 )
 
-// TestASlowWorkerHoldsUpNoOther: of the Workloads that are looked at at once only a few wait for its answers.
+// TestASlowWorkerHoldsUpNoOther: only a few of the concurrent reconciles wait for its responses.
 func TestASlowWorkerHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShop(t, 2)

@@ -13,19 +13,18 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// compareEvery is how often what the cache of a worker has of the copies there is compared with what its API server says. A watch may be
-// open and tell nothing: then the cache lacks one time what it lacked the time before.
+// compareEvery is how often the cached copies of a worker are compared with its API server. An open watch may deliver no events. It has
+// stalled if the cache still lacks what it lacked at the comparison before.
 const compareEvery = 30 * time.Second
 
-// watched is what a cache was found to lack.
+// watched is what a cache lacked when it was last compared.
 type watched struct {
 	at time.Time
-	// lacks are the versions of copies that the API server had, and the cache did not; gone are those that the cache had of copies that the
-	// API server did not have.
+	// lacks are the versions of copies that only the API server had. gone are the versions of copies that only the cache had.
 	lacks, gone map[types.NamespacedName]string
 }
 
-// stalled says what the cache of a worker still lacks of what its API server had when they were compared before; nil if it lacks nothing.
+// stalled returns an error if the cache of a worker still lacks what it lacked when it was last compared.
 func (s *workers) stalled(ctx context.Context, c *connection) error {
 	now := s.clock.Now()
 	if now.Sub(c.watched.at) < compareEvery {
@@ -34,7 +33,7 @@ func (s *workers) stalled(ctx context.Context, c *connection) error {
 	ours := client.MatchingLabels{kueue.MultiKueueOriginLabel: s.self.origin}
 	live, cached := &metav1.PartialObjectMetadataList{}, &kueue.WorkloadList{}
 	live.SetGroupVersionKind(kueue.SchemeGroupVersion.WithKind("WorkloadList"))
-	// The cache is read first: what it lacks then, it has had time for.
+	// The cache is read first: the API server had all that the cache has, and what it lacked before has had time to arrive.
 	if err := c.cache.List(ctx, cached, ours, client.UnsafeDisableDeepCopy); err != nil {
 		return err
 	}
@@ -44,7 +43,7 @@ func (s *workers) stalled(ctx context.Context, c *connection) error {
 	}
 	if err := c.client.List(ctx, live, ours); err != nil {
 		c.watched = watched{at: now}
-		return nil //nolint:nilerr // it is slow with many copies, or gone: a smaller call tells of that
+		return nil //nolint:nilerr // many copies are slow to list, and another call detects a worker that is gone
 	}
 	before := c.watched
 	c.watched = compare(has, live, now)
@@ -53,7 +52,7 @@ func (s *workers) stalled(ctx context.Context, c *connection) error {
 			now.Sub(before.at).Round(time.Second))
 	}
 	for key, version := range before.lacks {
-		// It may have gone in the meantime, so that the cache is right.
+		// The copy may be deleted in the meantime, so that the cache is right.
 		if c.watched.lacks[key] != "" && isBehind(has[key], version) {
 			return nothing(key)
 		}
@@ -66,7 +65,7 @@ func (s *workers) stalled(ctx context.Context, c *connection) error {
 	return nil
 }
 
-// compare finds what a cache with these versions lacks of what its API server has.
+// compare returns what a cache with these versions lacks.
 func compare(has map[types.NamespacedName]string, live *metav1.PartialObjectMetadataList, now time.Time) watched {
 	out := watched{at: now, lacks: map[types.NamespacedName]string{}, gone: maps.Clone(has)}
 	for i := range live.Items {
@@ -79,7 +78,7 @@ func compare(has map[types.NamespacedName]string, live *metav1.PartialObjectMeta
 	return out
 }
 
-// isBehind reports whether a cache with the one version of an object, empty for none, has not yet come to the other.
+// isBehind reports whether the cached version of an object, empty for none, is older than the other version.
 func isBehind(cached, version string) bool {
 	order, err := resourceversion.CompareResourceVersion(cached, version)
 	return cached == "" || err == nil && order < 0

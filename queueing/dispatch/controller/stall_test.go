@@ -11,12 +11,12 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// TestAWatchThatTellsNothingIsFound: the cache lacks for half a minute what its API server has, or has what is gone there. One that lags
-// by less is waited for.
+// TestAWatchThatTellsNothingIsFound: for half a minute, the cache lacks an object of its API server, or has one that is gone there. A
+// shorter lag is tolerated.
 func TestAWatchThatTellsNothingIsFound(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		// happens in the worker before the first comparison, and then something there, or that the cache learns of it.
+		// happens is what changes in the worker before the first comparison, and then there or in the cache.
 		happens func(s *shop, in client.Client)
 		then    func(s *shop, live, cached client.Client)
 		found   bool
@@ -27,10 +27,10 @@ func TestAWatchThatTellsNothingIsFound(t *testing.T) {
 		{"a copy is made, and gone before it is seen", makeCopy, func(s *shop, live, _ client.Client) { deleteCopy(s, live, "new") }, false},
 		{"a copy changes, and that is never seen", changeCopy, nil, true},
 		{"a copy changes, and that is seen late", changeCopy, late(changeCopy), false},
-		{"a copy is gone, and never leaves", deleteKnown, nil, true},
-		{"a copy is gone, and leaves late", deleteKnown, late(deleteKnown), false},
-		{"a copy is gone, and another comes", deleteKnown, func(s *shop, live, cached client.Client) {
-			deleteKnown(s, cached)
+		{"a copy is gone, and never leaves", deleteCached, nil, true},
+		{"a copy is gone, and leaves late", deleteCached, late(deleteCached), false},
+		{"a copy is gone, and another comes", deleteCached, func(s *shop, live, cached client.Client) {
+			deleteCached(s, cached)
 			createCopy(s, live, "known")
 			createCopy(s, cached, "known")
 		}, false},
@@ -67,7 +67,7 @@ func TestAWatchThatTellsNothingIsFound(t *testing.T) {
 	}
 }
 
-// late has the cache learn of it after the first comparison.
+// late applies a change to the cache after the first comparison.
 func late(of func(s *shop, in client.Client)) func(s *shop, live, cached client.Client) {
 	return func(s *shop, _, cached client.Client) { of(s, cached) }
 }
@@ -90,7 +90,7 @@ func changeCopy(s *shop, in client.Client) {
 	})
 }
 
-func deleteKnown(s *shop, in client.Client) { deleteCopy(s, in, "known") }
+func deleteCached(s *shop, in client.Client) { deleteCopy(s, in, "known") }
 
 func deleteCopy(s *shop, in client.Client, name string) {
 	s.Helper()
@@ -100,7 +100,7 @@ func deleteCopy(s *shop, in client.Client, name string) {
 	}
 }
 
-// TestACacheIsComparedNowAndThen alone: it costs the worker's API server a list of all copies.
+// TestACacheIsComparedNowAndThen: not with every poll, since it costs the worker's API server a list of all copies.
 func TestACacheIsComparedNowAndThen(t *testing.T) {
 	s := newShop(t, 1)
 	connection := s.copies.workers.byName[workerName(0)].connection

@@ -34,10 +34,10 @@ const (
 	reasonSame    = "SameCluster"
 )
 
-// reasonDeleted is that of a MultiKueueCluster that was deleted, and that the finalizer keeps.
+// reasonDeleted is the reason of a MultiKueueCluster that is deleted but still has its finalizer.
 const reasonDeleted = "Deleted"
 
-// unusable is what is wrong with the kubeconfig of a worker.
+// unusable is an error in the kubeconfig of a worker.
 type unusable struct {
 	reason string
 	error
@@ -47,8 +47,8 @@ func badKubeconfig(format string, args ...any) error {
 	return &unusable{reasonKubeconfig, fmt.Errorf(format, args...)}
 }
 
-// validate refuses the kubeconfigs that Kueue does: those by which the right to write a Secret would have the manager run a program,
-// read a file, or trust any server.
+// validate rejects the same kubeconfigs as Kueue: with them, the right to write a Secret would be enough to make the manager run a
+// program, read a file, or trust any server.
 func validate(kubeconfig []byte) error {
 	config, err := clientcmd.Load(kubeconfig)
 	if err != nil {
@@ -87,7 +87,7 @@ func validate(kubeconfig []byte) error {
 func (s *workers) report(ctx context.Context, w *worker, why error) {
 	c := &kueue.MultiKueueCluster{}
 	if err := s.manager.Get(ctx, client.ObjectKey{Name: w.name}, c); err != nil {
-		return // it has been deleted, or is looked at again
+		return // it has been deleted, or is checked again
 	}
 	condition := metav1.Condition{
 		Type: kueue.MultiKueueClusterActive, Status: metav1.ConditionTrue, Reason: reasonActive, Message: "Connected",
@@ -124,7 +124,7 @@ func (s *workers) report(ctx context.Context, w *worker, why error) {
 	}
 }
 
-// checks keeps the condition Active of the AdmissionChecks of MultiKueue.
+// checks reconciles the condition Active of the AdmissionChecks of MultiKueue.
 type checks struct{ client client.Client }
 
 func addChecks(mgr ctrl.Manager) error {
@@ -139,7 +139,7 @@ func addChecks(mgr ctrl.Manager) error {
 func (c *checks) all(ctx context.Context, _ client.Object) (out []reconcile.Request) {
 	list := &kueue.AdmissionCheckList{}
 	if err := c.client.List(ctx, list); err != nil {
-		return nil // the caches are being filled, and each check comes by itself
+		return nil // the initial list enqueues each check
 	}
 	for i := range list.Items {
 		out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
@@ -164,7 +164,7 @@ func (c *checks) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	return reconcile.Result{}, client.IgnoreNotFound(c.client.Status().Patch(ctx, ac, patch))
 }
 
-// judge says whether jobs can be given to a cluster by the check.
+// judge returns the condition of the check: whether it has a cluster that jobs can go to.
 func (c *checks) judge(ctx context.Context, ac *kueue.AdmissionCheck) (out metav1.Condition, err error) {
 	out = metav1.Condition{
 		Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue, Reason: reasonActive, Message: "The admission check is active",

@@ -23,7 +23,8 @@ import (
 	"github.com/muster-dev/muster/queueing/dispatch"
 )
 
-// TestWhatKueueHasTurnedOffIsTold on the object that asks for it: its gates of ClusterProfiles and of automated quota are alpha.
+// TestWhatKueueHasTurnedOffIsTold: the condition of an object that needs one of Kueue's alpha gates, ClusterProfiles or automated quota,
+// reports it.
 func TestWhatKueueHasTurnedOffIsTold(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := kueue.AddToScheme(scheme); err != nil {
@@ -58,8 +59,8 @@ func TestWhatKueueHasTurnedOffIsTold(t *testing.T) {
 	}
 }
 
-// TestAKindThatAWorkerLacksIsNoReasonToLoseIt: rights that a new version needs come there later than that version here, and kinds are
-// installed.
+// TestAKindThatAWorkerLacksIsNoReasonToLoseIt: the rights of a new version may arrive in a worker after the manager was upgraded, and
+// CRDs may be installed later.
 func TestAKindThatAWorkerLacksIsNoReasonToLoseIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		why       error
@@ -111,7 +112,7 @@ func TestAKindThatAWorkerLacksIsNoReasonToLoseIt(t *testing.T) {
 	}
 }
 
-// TestAJobIsNotTakenForGoneWhereItMayNotBeRead any more: its rights were taken back while it ran.
+// TestAJobIsNotTakenForGoneWhereItMayNotBeRead any more, because permissions were revoked while it ran.
 func TestAJobIsNotTakenForGoneWhereItMayNotBeRead(t *testing.T) {
 	s := newShop(t, 2)
 	s.queued("pod-alone", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "alone"}})
@@ -132,7 +133,7 @@ func TestAJobIsNotTakenForGoneWhereItMayNotBeRead(t *testing.T) {
 	}
 }
 
-// TestAnAccountThatMayDoEverythingIsWarnedOf, as one that its worker's administrator has lent.
+// TestAnAccountThatMayDoEverythingIsWarnedOf: the kubeconfig of a worker's administrator is one.
 func TestAnAccountThatMayDoEverythingIsWarnedOf(t *testing.T) {
 	for name, c := range map[string]struct {
 		allowed bool
@@ -178,7 +179,7 @@ func TestAnAccountThatMayDoEverythingIsWarnedOf(t *testing.T) {
 	}
 }
 
-// TestACheckIsJudgedAsItIsNow: its condition is of the newest generation (Kueue 0.20, 14838).
+// TestACheckIsJudgedAsItIsNow: its condition has the newest observedGeneration (Kueue 0.20, 14838).
 func TestACheckIsJudgedAsItIsNow(t *testing.T) {
 	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere", Generation: 7}}
 	got, err := (&checks{}).judge(t.Context(), ac)

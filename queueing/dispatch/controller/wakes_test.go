@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/queueing/dispatch"
 )
 
-// train queues a Job of that name that runs elsewhere.
+// train queues a Job of that name, to run in a worker.
 func (s *shop) train(name string) {
 	s.Helper()
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name}}
@@ -22,7 +22,7 @@ func (s *shop) train(name string) {
 	s.queued(name, job)
 }
 
-// TestAJobGoesOnWhereItsClusterIsDeclaredDead, and only there: a process that has just begun does not look after all clusters yet.
+// TestAJobGoesOnWhereItsClusterIsDeclaredDead, and only there: a new process has not connected to all clusters yet.
 func TestAJobGoesOnWhereItsClusterIsDeclaredDead(t *testing.T) {
 	for name, c := range map[string]struct {
 		exists, listed bool
@@ -72,8 +72,8 @@ func TestAJobGoesOnWhereItsClusterIsDeclaredDead(t *testing.T) {
 	}
 }
 
-// TestWhatComesOfWorkersIsLookedAt: jobs that wait for a cluster once one comes or goes, and those that it had copies of, which may be gone
-// here; the jobs of a queue once a cluster has it.
+// TestWhatComesOfWorkersIsLookedAt: a worker that connects or disconnects enqueues the jobs that wait for a cluster, and the owners of
+// its copies, which may be deleted in the manager. A LocalQueue of a worker enqueues the jobs of that queue.
 func TestWhatComesOfWorkersIsLookedAt(t *testing.T) {
 	s := newShop(t, 2)
 	w := s.copies.workers
@@ -110,7 +110,7 @@ func TestWhatComesOfWorkersIsLookedAt(t *testing.T) {
 			t.Errorf("%s, %v are looked at, want %v", when, got, names)
 		}
 	}
-	w.tell(t.Context(), w.find(workerName(0)))
+	w.enqueueOwners(t.Context(), w.find(workerName(0)))
 	want("once a cluster is connected", "gone", "other", "waits")
 	send(t.Context(), w.connections, &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "main"}})
 	want("once it has a queue", "waits")

@@ -41,20 +41,20 @@ import (
 )
 
 const (
-	// lookAgain is how often each worker is asked whether it is there, and its kubeconfig whether it has changed.
-	lookAgain = 3 * time.Second
-	// callTimeout bounds each call to a worker: it may be there and not answer.
+	// pollEvery is how often each worker is polled, and its kubeconfig read.
+	pollEvery = 3 * time.Second
+	// callTimeout bounds each call to a worker, which may be connected and not respond.
 	callTimeout = 5 * time.Second
 	// deadAfter is how long a worker may be silent before it counts as dead, once its MultiKueueCluster was deleted.
 	deadAfter = time.Minute
-	// foreignAgain is how soon it is read again whether a Workload that is no copy is still in the way.
+	// foreignAgain is how soon a Workload that is no copy and has the job's name is read again.
 	foreignAgain = time.Minute
-	// refusedAgain is how soon a job is offered again to a worker whose API server would not have it.
+	// refusedAgain is how soon a job is offered again to a worker whose API server rejected it.
 	refusedAgain = time.Minute
-	// lacksAgain is how soon it is looked at again whether a worker still lacks what no event tells of, and which kinds it serves.
+	// lacksAgain is how soon a worker is checked again for what it lacked, where no event reports it, and for the kinds that it serves.
 	lacksAgain = time.Minute
-	// slowCall is how long a call takes to a worker that is slow. Only a few Workloads at a time then wait for it, of the concurrent ones.
-	// The others come again soon after.
+	// slowCall is the response time from which a worker counts as slow. Only a few of the concurrent reconciles then wait for it. The
+	// others are requeued soon after.
 	slowCall  = 500 * time.Millisecond
 	mostCalls = concurrent / 8
 	slowAgain = 2 * time.Second
@@ -62,8 +62,7 @@ const (
 	ownerIndex = "owner"
 )
 
-// workers are the clusters behind the manager's MultiKueueClusters. Each is looked after by itself, so that one that is slow holds up
-// no other.
+// workers are the clusters of the manager's MultiKueueClusters. Each has a goroutine, so that a slow one delays no other.
 type workers struct {
 	manager   client.Reader
 	live      client.Reader
@@ -71,52 +70,52 @@ type workers struct {
 	self      self
 	namespace string
 	clock     clock.WithTicker
-	// foresight makes the pictures of workers, of what is kept of their objects.
+	// foresight builds the pictures of workers from their stored objects.
 	foresight pictures.Foresight
 	kept      toolscache.TransformFunc
 	gallery   *pictures.Gallery
-	// kinds are those of the jobs that Muster makes in workers; nil where Kueue does.
+	// kinds are the kinds of jobs that Muster creates in workers. It is nil where Kueue does.
 	kinds []Kind
-	// writer writes MultiKueueClusters; nil where Kueue does.
+	// writer writes MultiKueueClusters. It is nil where Kueue does.
 	writer client.Client
-	// leases are those by which a Muster or Kueue elects its leader in a worker, as far as they are known.
+	// leases are the names of leader election Leases of Muster or Kueue in a worker.
 	leases []types.NamespacedName
-	// changed tells of Workloads whose copies have changed, connections of clusters that came or went.
+	// changed receives Workloads whose copies have changed. connections receives clusters that connected or disconnected.
 	changed, connections chan event.GenericEvent
 
 	mu     sync.Mutex
 	byName map[string]*worker
 }
 
-// worker is one of them.
+// worker is one of the clusters.
 type worker struct {
 	name string
 	stop context.CancelFunc
-	// asksFence: its MultiKueueCluster asks for a fence; noFence is why there is none. Both are those of when it last answered, and only
-	// its own goroutine reads them.
+	// asksFence: the MultiKueueCluster sets a fence. noFence is why the fence does not hold. Both are of the last successful poll, and
+	// only the worker's own goroutine reads them.
 	asksFence bool
 	noFence   error
 
 	mu sync.Mutex
-	// deleted: its MultiKueueCluster was deleted. The finalizer keeps that until no copy is left in the worker.
+	// deleted: its MultiKueueCluster was deleted. The finalizer keeps that object until no copy is left in the worker.
 	deleted bool
-	// connection is what its kubeconfig gives; nil without.
+	// connection is made from the kubeconfig; nil without one.
 	connection *connection
-	// connected: it answered when it was last asked, and its caches are filled.
+	// connected: the last poll succeeded, and the caches are filled.
 	connected bool
-	// idle says why nothing queues in it, although it answers; empty for nothing.
+	// idle is why nothing queues in the worker although it responds; empty if it queues.
 	idle  string
 	fence fence
-	// slow: it took its time to answer when it was last asked. calling counts the Workloads whose steps call it now.
+	// slow: the last poll took long. calling counts the Workloads whose steps call the worker now.
 	slow    bool
 	calling int
-	// foreign are the Workloads that are no copies, which caches do not hold, and when they were read.
+	// foreign are Workloads that are no copies, and when they were read. Caches do not hold them.
 	foreign map[types.NamespacedName]time.Time
-	// refused are the Workloads whose copies or jobs the worker's API server would not have.
+	// refused are the Workloads whose copies or jobs the worker's API server rejected.
 	refused map[types.NamespacedName]refusal
 }
 
-// refusal is why, and when.
+// refusal is the error, and when it was returned.
 type refusal struct {
 	why string
 	at  time.Time
@@ -129,29 +128,29 @@ type connection struct {
 	stop       context.CancelFunc
 	// requests: it serves ProvisioningRequests.
 	requests bool
-	// jobs are the kinds that it serves. Those that may not be read there are forbidden, as was judged then: no cache would be filled that
-	// waited for them. When there are more, another connection is made.
+	// jobs are the kinds that the worker serves and that may be read. Those that may not were forbidden when the connection was made,
+	// since their caches would never be filled. A new connection is made when more kinds can be read.
 	jobs      []Kind
 	forbidden map[schema.GroupKind]error
 	judged    time.Time
-	// claims is the kind of the templates of claims there; empty where there are none, or they may not be read.
+	// claims is the kind of ResourceClaimTemplates in the worker. It is empty if they are not served or may not be read.
 	claims schema.GroupVersionKind
 	// mayAll: its account may do everything in the worker.
 	mayAll bool
-	// picture of what the worker would do with jobs.
+	// picture forecasts jobs in the worker.
 	picture *pictures.Picture
 	shown   shown
 	watched watched
 	leaders leaders
 	// priorities has the priority that was last sent to each copy, by its UID.
 	priorities sync.Map
-	// made are copies that the caches may not show yet, left are those that nothing there holds any more.
+	// made are copies that the caches may not have yet. left are Workloads that the worker has no copy of any more.
 	made, left expected
 }
 
 // Start implements manager.Runnable.
 func (s *workers) Start(ctx context.Context) error {
-	ticker := s.clock.NewTicker(lookAgain)
+	ticker := s.clock.NewTicker(pollEvery)
 	defer ticker.Stop()
 	for {
 		list := &kueue.MultiKueueClusterList{}
@@ -168,11 +167,11 @@ func (s *workers) Start(ctx context.Context) error {
 	}
 }
 
-// keep begins to look after clusters that are new, and ends it for those that are gone.
+// keep starts a goroutine for each new cluster, and stops those of removed clusters.
 func (s *workers) keep(ctx context.Context, clusters []kueue.MultiKueueCluster) {
 	var left []string
 	defer func() {
-		for _, name := range left { // jobs that it had leave it, or go on elsewhere
+		for _, name := range left { // their jobs leave them, or go on elsewhere
 			send(ctx, s.connections, &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: name}})
 		}
 	}()
@@ -189,7 +188,7 @@ func (s *workers) keep(ctx context.Context, clusters []kueue.MultiKueueCluster) 
 				foreign: map[types.NamespacedName]time.Time{}, refused: map[types.NamespacedName]refusal{},
 			}
 			s.byName[name] = w
-			go s.look(ctx, w)
+			go s.poll(ctx, w)
 		}
 		if s.writer != nil && s.byName[name].setDeleted(!clusters[i].DeletionTimestamp.IsZero()) {
 			left = append(left, name)
@@ -212,7 +211,7 @@ func (w *worker) isDeleted() bool {
 	return w.deleted
 }
 
-// setDeleted records whether the MultiKueueCluster of a worker was deleted: one of its name may have been created again since. It reports
+// setDeleted records whether the MultiKueueCluster of a worker is deleted. One of the same name may have been created again. It reports
 // whether that has changed.
 func (w *worker) setDeleted(deleted bool) (changed bool) {
 	w.mu.Lock()
@@ -222,8 +221,7 @@ func (w *worker) setDeleted(deleted bool) (changed bool) {
 	return changed
 }
 
-// isCleared reports whether nothing is left in a worker that was given to it, or it has not answered since lost for so long that it counts
-// as dead.
+// isCleared reports whether the worker has no copy left, or counts as dead because it has not responded since lost.
 func (s *workers) isCleared(ctx context.Context, w *worker, lost time.Time) bool {
 	if !lost.IsZero() {
 		return s.clock.Since(lost) >= deadAfter
@@ -239,7 +237,7 @@ func (s *workers) isCleared(ctx context.Context, w *worker, lost time.Time) bool
 	}) && !slices.ContainsFunc(there.Items, func(o kueue.Workload) bool { return s.self.owns(&o) })
 }
 
-// release lets the MultiKueueCluster of a worker go that was deleted.
+// release removes the finalizer of a deleted MultiKueueCluster.
 func (s *workers) release(ctx context.Context, w *worker) error {
 	c := &kueue.MultiKueueCluster{}
 	if err := s.manager.Get(ctx, client.ObjectKey{Name: w.name}, c); err != nil {
@@ -258,25 +256,26 @@ func (s *workers) find(name string) *worker {
 	return s.byName[name]
 }
 
-// isDead reports whether a cluster was declared dead: its MultiKueueCluster was deleted. One that is not looked after yet may exist.
+// isDead reports whether a cluster was declared dead by deleting its MultiKueueCluster. A cluster without a goroutine may still have one,
+// since this process may just have started.
 func (s *workers) isDead(ctx context.Context, name string) bool {
 	return s.find(name) == nil && apierrors.IsNotFound(s.manager.Get(ctx, client.ObjectKey{Name: name}, &kueue.MultiKueueCluster{}))
 }
 
-// look keeps the connection to one worker, and asks now and then whether it is there.
-func (s *workers) look(ctx context.Context, w *worker) {
+// poll keeps the connection to one worker and polls it.
+func (s *workers) poll(ctx context.Context, w *worker) {
 	log := ctrl.Log.WithName("workers").WithValues("cluster", w.name)
-	ticker := s.clock.NewTicker(lookAgain)
+	ticker := s.clock.NewTicker(pollEvery)
 	defer ticker.Stop()
-	lost := time.Time{} // since when it does not answer
+	lost := time.Time{} // since when it does not respond
 	for {
 		before, idle := w.connection, ""
-		err := s.ask(ctx, w)
+		err := s.connectAndCall(ctx, w)
 		if err == nil {
 			idle = s.idle(ctx, w.connection)
 		}
 		w.mu.Lock()
-		// Another connection has caches of its own: they tell of no copy that had gone before they were filled.
+		// Another connection has caches of its own. They have no event for copies that were deleted before they were filled.
 		changed := w.connected != (err == nil) || w.connection != before || w.idle != idle
 		w.connected, w.idle = err == nil, idle
 		w.mu.Unlock()
@@ -302,7 +301,7 @@ func (s *workers) look(ctx context.Context, w *worker) {
 			log.Info("Nothing queues in the cluster", "reason", idle)
 		}
 		if changed {
-			s.tell(ctx, w)
+			s.enqueueOwners(ctx, w)
 		}
 		select {
 		case <-ctx.Done():
@@ -313,16 +312,16 @@ func (s *workers) look(ctx context.Context, w *worker) {
 	}
 }
 
-// tell has the Workloads looked at that wait for a cluster, and those that had copies in the worker when it was reached last: some of
-// them may be gone here.
-func (s *workers) tell(ctx context.Context, w *worker) {
+// enqueueOwners enqueues the Workloads that wait for a cluster, and those that had copies in the worker when it was last connected. Some of them
+// may be deleted in the manager.
+func (s *workers) enqueueOwners(ctx context.Context, w *worker) {
 	send(ctx, s.connections, &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: w.name}})
 	if s.kinds == nil || w.connection == nil {
 		return
 	}
 	copies := &kueue.WorkloadList{}
 	if err := w.connection.cache.List(ctx, copies, client.UnsafeDisableDeepCopy); err != nil {
-		return // it is filled later, and tells of each
+		return // once it is filled, its events enqueue each Workload
 	}
 	for i := range copies.Items {
 		send(ctx, s.changed, &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: copies.Items[i].Namespace, Name: copies.Items[i].Name}})
@@ -336,11 +335,11 @@ func send(ctx context.Context, to chan event.GenericEvent, about client.Object) 
 	}
 }
 
-// ask connects to the worker by its kubeconfig as it is now, and makes a call to it.
-func (s *workers) ask(ctx context.Context, w *worker) error {
+// connectAndCall connects to the worker by its current kubeconfig, and makes a call to it.
+func (s *workers) connectAndCall(ctx context.Context, w *worker) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if w.connection == nil || !w.isDeleted() { // the Secret of one that was deleted may be gone, too
+	if w.connection == nil || !w.isDeleted() { // the Secret of a deleted worker may be gone, too
 		if err := s.reach(ctx, w); err != nil {
 			return err
 		}
@@ -361,13 +360,13 @@ func (s *workers) ask(ctx context.Context, w *worker) error {
 		return errors.New("its caches are not filled yet")
 	}
 	if err := s.stalled(ctx, w.connection); err != nil {
-		w.connection.kubeconfig = nil // another connection is made the next time
+		w.connection.kubeconfig = nil // the next poll makes another connection
 		return err
 	}
 	return nil
 }
 
-// reach connects to the worker by its kubeconfig unless it is connected, and confirms that it is the same cluster as before.
+// reach connects to the worker unless it is connected, and confirms that it is the same cluster as before.
 func (s *workers) reach(ctx context.Context, w *worker) error {
 	kubeconfig, err := s.kubeconfig(ctx, w.name)
 	if err != nil {
@@ -384,7 +383,7 @@ func (s *workers) reach(ctx context.Context, w *worker) error {
 	return s.confirmCluster(ctx, w.name, w.connection.client)
 }
 
-// served are the kinds that a worker serves. Those that may not be read there are forbidden.
+// served returns the kinds that a worker serves and that may be read. forbidden are those that may not.
 func served(ctx context.Context, kube client.Client, kinds []Kind) (jobs []Kind, forbidden map[schema.GroupKind]error, err error) {
 	said := make([]error, len(kinds))
 	var asked sync.WaitGroup
@@ -409,7 +408,7 @@ func served(ctx context.Context, kube client.Client, kinds []Kind) (jobs []Kind,
 	return jobs, forbidden, nil
 }
 
-// hasMoreKinds reports whether kinds may be read in a worker by now that were missing or forbidden.
+// hasMoreKinds reports whether kinds that were missing or forbidden can be read in a worker now.
 func (s *workers) hasMoreKinds(ctx context.Context, c *connection) bool {
 	if len(c.jobs) == len(s.kinds) || s.clock.Since(c.judged) < lacksAgain {
 		return false
@@ -419,7 +418,7 @@ func (s *workers) hasMoreKinds(ctx context.Context, c *connection) bool {
 	return err == nil && len(jobs) > len(c.jobs)
 }
 
-// connect has another connection in place of the one before.
+// connect replaces the connection.
 func (w *worker) connect(c *connection) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -429,7 +428,7 @@ func (w *worker) connect(c *connection) {
 	w.connection = c
 }
 
-// kubeconfig of a cluster as its MultiKueueCluster has it. Kueue has judged whether it is safe.
+// kubeconfig returns the current kubeconfig of a MultiKueueCluster. Kueue has validated it.
 func (s *workers) kubeconfig(ctx context.Context, name string) ([]byte, error) {
 	c := &kueue.MultiKueueCluster{}
 	if err := s.manager.Get(ctx, client.ObjectKey{Name: name}, c); err != nil {
@@ -458,7 +457,7 @@ func (s *workers) kubeconfig(ctx context.Context, name string) ([]byte, error) {
 	return text, nil
 }
 
-// connect makes a client and caches of what is read of a worker.
+// connect creates a client and caches of a worker.
 func (s *workers) connect(ctx context.Context, name string, kubeconfig []byte) (*connection, error) {
 	if s.writer != nil {
 		if err := validate(kubeconfig); err != nil {
@@ -469,7 +468,7 @@ func (s *workers) connect(ctx context.Context, name string, kubeconfig []byte) (
 	if err != nil {
 		return nil, badKubeconfig("its kubeconfig: %v", err)
 	}
-	config.QPS = -1 // the worker's API server throttles what is too much
+	config.QPS = -1 // the worker's API server throttles
 	kube, err := client.New(config, client.Options{Scheme: s.scheme})
 	if err != nil {
 		return nil, err
@@ -525,19 +524,19 @@ func (s *workers) connect(ctx context.Context, name string, kubeconfig []byte) (
 	return c, nil
 }
 
-// mayAll reports whether an account may do everything in a worker, as one with the ClusterRole cluster-admin.
+// mayAll reports whether an account may do everything in a worker, as with the ClusterRole cluster-admin.
 func mayAll(ctx context.Context, kube client.Client) (bool, error) {
 	ask := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "*", Group: "*", Resource: "*"},
 	}}
 	err := kube.Create(ctx, ask)
-	if apierrors.IsForbidden(err) { // then it may not do that
+	if apierrors.IsForbidden(err) { // then it may not do everything
 		return false, nil
 	}
 	return ask.Status.Allowed, err
 }
 
-// watch has the caches of a worker hold what decisions need, and tell of it.
+// watch starts the caches of a worker for all that decisions read, with event handlers.
 func (s *workers) watch(ctx context.Context, c *connection) (err error) {
 	kinds := []client.Object{&kueue.Workload{}, &kueue.LocalQueue{}}
 	for _, kind := range c.jobs {
@@ -616,7 +615,7 @@ func (s *workers) watch(ctx context.Context, c *connection) (err error) {
 	return nil
 }
 
-// came has the jobs looked at that may wait for a queue, or for a template of claims, in a worker.
+// came enqueues the jobs that may wait for a queue or a ResourceClaimTemplate in a worker.
 func (s *workers) came(ctx context.Context, what any) {
 	switch o := what.(type) {
 	case *kueue.LocalQueue:
@@ -630,7 +629,7 @@ func isInactive(lq *kueue.LocalQueue) bool {
 	return isFalse(apimeta.FindStatusCondition(lq.Status.Conditions, kueue.LocalQueueActive))
 }
 
-// claimTemplates is the kind of the templates of claims in a worker; empty where it has none, or they may not be read.
+// claimTemplates returns the kind of ResourceClaimTemplates in a worker. It is empty if they are not served or may not be read.
 func claimTemplates(ctx context.Context, kube client.Client) (kind schema.GroupVersionKind, err error) {
 	mapping, err := kube.RESTMapper().RESTMapping(schema.GroupKind{Group: resourcev1.GroupName, Kind: "ResourceClaimTemplate"})
 	if apimeta.IsNoMatchError(err) {
@@ -656,8 +655,8 @@ func ownerOf(o client.Object) []string {
 	return nil
 }
 
-// enter reports whether a step may call the clusters now; leave is to be called after it. A worker that is slow would hold up the jobs of
-// all others if enough of its own waited for it.
+// enter reports whether a step may call the clusters now. leave must be called after it. Otherwise the jobs of a slow worker could occupy
+// all reconciles.
 func (s *workers) enter(names []string) (leave func(), may bool) {
 	var entered []*worker
 	leave = func() {
@@ -687,7 +686,7 @@ func (s *workers) enter(names []string) (leave func(), may bool) {
 	return leave, true
 }
 
-// view is the cluster as decisions see it, by its caches.
+// view returns the cluster as its caches show it.
 func (s *workers) view(ctx context.Context, name string, w *kueue.Workload) dispatch.Cluster {
 	out := dispatch.Cluster{Name: name}
 	k := s.find(name)
@@ -742,8 +741,8 @@ func (c *connection) requestsOf(ctx context.Context, w *kueue.Workload) (out []*
 	return out
 }
 
-// lacks is what a Workload needs that is not in the worker, though it should be there before. It is told of where an event or another
-// connection comes with it.
+// lacks returns what a Workload needs in the worker and does not find there. told reports whether an event or another connection reports
+// its arrival.
 func (s *workers) lacks(ctx context.Context, c *connection, w *kueue.Workload) (what string, told bool) {
 	queue, lq := client.ObjectKey{Namespace: w.Namespace, Name: string(w.Spec.QueueName)}, &kueue.LocalQueue{}
 	if err := c.cache.Get(ctx, queue, lq); apierrors.IsNotFound(err) {
@@ -765,7 +764,7 @@ func (s *workers) lacks(ctx context.Context, c *connection, w *kueue.Workload) (
 			return fmt.Sprintf("rights (apply there what muster dispatcher manifests --worker prints): %v", why), true
 		}
 		missing := includes(s.kinds, gvk.GroupKind()) && !includes(c.jobs, gvk.GroupKind())
-		if s.kinds == nil { // Kueue makes the jobs, of kinds that it knows
+		if s.kinds == nil { // Kueue makes the jobs, of kinds that it supports
 			_, err := c.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
 			missing = apimeta.IsNoMatchError(err)
 		}
@@ -778,7 +777,7 @@ func (s *workers) lacks(ctx context.Context, c *connection, w *kueue.Workload) (
 
 func isFalse(c *metav1.Condition) bool { return c != nil && c.Status == metav1.ConditionFalse }
 
-// templatesOf are the names of the templates by which claims are made for the pods of a Workload.
+// templatesOf returns the names of the ResourceClaimTemplates of the pods of a Workload.
 func templatesOf(w *kueue.Workload) (out []string) {
 	for i := range w.Spec.PodSets {
 		for _, claim := range w.Spec.PodSets[i].Template.Spec.ResourceClaims {
@@ -790,7 +789,7 @@ func templatesOf(w *kueue.Workload) (out []string) {
 	return out
 }
 
-// found is what a live read finds.
+// found is the result of a live read.
 type found int
 
 const (
@@ -799,7 +798,7 @@ const (
 	isForeign
 )
 
-// read reads live what Workload of that name the cluster has.
+// read reads the Workload of that name in the cluster, live.
 func (s *workers) read(ctx context.Context, name string, w *kueue.Workload) (found, error) {
 	k := s.find(name)
 	switch {
@@ -831,7 +830,7 @@ func (s *workers) read(ctx context.Context, name string, w *kueue.Workload) (fou
 	return isForeign, nil
 }
 
-// reclaim reports whether an object in a worker, read live, is the manager's, and restores the marks that a user there has edited.
+// reclaim reports whether an object in a worker, read live, is the manager's. It restores marks that a user there has edited.
 func (s *workers) reclaim(ctx context.Context, c *connection, o client.Object, w *kueue.Workload) (bool, error) {
 	origin, ours, err := s.originOf(ctx, c, o, w)
 	if !ours || err != nil || s.self.isMarked(o) || !o.GetDeletionTimestamp().IsZero() {
@@ -847,13 +846,13 @@ func (s *workers) reclaim(ctx context.Context, c *connection, o client.Object, w
 	return true, client.IgnoreNotFound(c.client.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch)))
 }
 
-// originOf reports whether an object in a worker is a copy, and returns the UID of the manager's Workload that it was made for. A job and
-// its copy vouch for each other: the worker makes the job the controller of the copy.
+// originOf reports whether an object in a worker is a copy, and returns the UID of the manager's Workload that it was created for. The
+// worker makes the job the controller of the copy, so one of the two proves the origin of the other.
 func (s *workers) originOf(ctx context.Context, c *connection, o client.Object, w *kueue.Workload) (origin string, ours bool, err error) {
 	if s.self.owns(o) {
 		return o.GetAnnotations()[dispatch.OriginAnnotation], true, nil
 	}
-	if s.self.id == "" { // Kueue looks after the copies that it makes
+	if s.self.id == "" { // Kueue repairs its own copies
 		return "", false, nil
 	}
 	other, ofQueues := &metav1.PartialObjectMetadata{}, kueue.SchemeGroupVersion.WithKind("Workload")

@@ -189,8 +189,8 @@ func hasCondition(job *batchv1.Job, t batchv1.JobConditionType) bool {
 	return false
 }
 
-// asked is how many pods of the Job run at once at most, whatever has ended. One without
-// completions creates no new pod once one has succeeded.
+// asked returns how many pods of the Job can run at once, no matter how many have ended. A Job without completions creates no new pod
+// once one has succeeded.
 func asked(job *batchv1.Job) int32 {
 	parallelism := ptr.Deref(job.Spec.Parallelism, 1)
 	return min(parallelism, ptr.Deref(job.Spec.Completions, parallelism))
@@ -205,8 +205,7 @@ func needed(job *batchv1.Job) int32 {
 	return max(0, min(parallelism, completions-job.Status.Succeeded-failedIndexes(job)))
 }
 
-// podsLeft is how many pods of the Job the Job controller knows to exist: those that still
-// terminate hold their nodes.
+// podsLeft returns how many pods of the Job exist according to its status. Terminating pods count, since they still use their nodes.
 func podsLeft(job *batchv1.Job) int32 {
 	return job.Status.Active + ptr.Deref(job.Status.Terminating, 0)
 }

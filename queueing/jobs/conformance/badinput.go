@@ -16,8 +16,8 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// BadInput tests what a user is told of a job that cannot be queued as it is, or that is changed
-// as it should not be: each case is made of the object of each kind, by where that has its pods.
+// BadInput tests the messages for a job that cannot be queued as it is, or that is changed in a way that is not allowed. Each case is
+// built from the object of each kind, by the location of its pod templates.
 func BadInput(t *testing.T, subject func(schema.GroupVersionKind) Subject) {
 	for _, op := range operators() {
 		t.Run(op.kind+op.what, func(t *testing.T) {
@@ -62,7 +62,7 @@ func badCases(op *operator) []badCase {
 			owned, {"it has pods", nil, func(w *world) bool { return len(w.running()) > 0 }}, orphaned}})
 }
 
-// unfit are jobs that have no pods, or too many kinds of them.
+// unfit returns jobs that have no pods, or too many podSets.
 func unfit(op *operator) (out []badCase) {
 	what := "the " + op.kind
 	// corrected jobs run.
@@ -97,7 +97,7 @@ func unfit(op *operator) (out []badCase) {
 // refusals are those of the webhook of an operator.
 func refusals(op *operator) []badCase {
 	const why = "spec.network: no such network"
-	// refuses makes the webhook refuse the changes of jobs that are held, or of those that are not.
+	// refuses makes the webhook refuse changes of suspended jobs, or of those that are not suspended.
 	refuses := func(w *world, held bool) {
 		w.refuses = func(o *unstructured.Unstructured) error {
 			if o.GetKind() != op.kind || w.actor.(*operator).isHeld(o) != held {
@@ -201,7 +201,7 @@ func part(kind schema.GroupVersionKind) badCase {
 	}}
 }
 
-// owned gives a job an owner that knows nothing of queues, and orphaned deletes that.
+// owned gives a job an owner that does not queue, and orphaned deletes the owner.
 var (
 	pipeline = read(`{apiVersion: acme.io/v1, kind: Pipeline, metadata: {namespace: default, name: pipeline, uid: pipeline-uid}}`)
 	owned    = step{"it has an owner", func(w *world) {
@@ -214,7 +214,7 @@ var (
 	orphaned = step{"its owner is deleted, and nothing is left", func(w *world) { w.remove(user, pipeline) }, isGone}
 )
 
-// told reports whether an event has said so.
+// told reports whether an event has this message.
 func told(w *world, what string) bool {
 	return slices.ContainsFunc(w.told, func(e string) bool { return strings.Contains(e, what) })
 }
@@ -228,7 +228,7 @@ func refusedFor(why string) step {
 	}}
 }
 
-// changed is an operator of which a job is changed before it is submitted.
+// changed returns an operator whose job is changed before it is submitted.
 func (op *operator) changed(change func(job map[string]any)) *operator {
 	job, out := read(op.object), *op
 	if change != nil {
@@ -309,7 +309,7 @@ func eachList(value any, change func([]any) []any) {
 	}
 }
 
-// zero asks for no pods wherever a number of them is asked for, or may be.
+// zero sets every number of pods to zero.
 func zero(value any) {
 	switch x := value.(type) {
 	case map[string]any:

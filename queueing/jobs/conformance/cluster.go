@@ -27,7 +27,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// types that the cluster knows in Go; the objects of all others are unstructured.
+// known has the types that the cluster stores as Go types. All other objects are unstructured.
 var known = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, kueue.AddToScheme} {
@@ -170,7 +170,7 @@ func (c *cluster) keep(by string, o *unstructured.Unstructured, finalizer string
 	})
 }
 
-// unkeep takes a finalizer off an object, which goes with the last of them if it is being deleted.
+// unkeep removes a finalizer. An object that is being deleted is gone once it has none.
 func (c *cluster) unkeep(by string, o *unstructured.Unstructured, finalizer string) {
 	have := c.objects[idOf(o)]
 	if have == nil {

@@ -30,7 +30,7 @@ type story struct {
 	steps []step
 }
 
-// patience bounds a step, in seconds; leisure is for how long nothing may happen at its end.
+// patience bounds a step, in seconds. leisure is how long nothing may happen at its end.
 const (
 	patience = 150
 	leisure  = 30
@@ -212,7 +212,7 @@ func (w *world) reportingPods() *world {
 	return w
 }
 
-// double doubles what the containers below a value ask for, and returns what they asked for before.
+// double doubles the requests of all containers below a value, and returns the requests before.
 func double(value any) (cpus int64) {
 	switch x := value.(type) {
 	case map[string]any:
@@ -319,7 +319,7 @@ func Run(t *testing.T, subject func(schema.GroupVersionKind) Subject) {
 	}
 }
 
-// tell plays all stories.
+// tell runs all stories.
 func tell(t *testing.T, all []story, begin func() *world) {
 	for _, s := range all {
 		for _, lag := range lags {

@@ -127,7 +127,7 @@ func (w *world) slices() []*kueue.Workload {
 	return out
 }
 
-// replaced is the slice in whose place another one asks for quota; nil if there is none.
+// replaced returns the slice that another slice is to replace, or nil.
 func (w *world) replaced(by *kueue.Workload) *kueue.Workload {
 	for _, old := range w.slices() {
 		if key := workload.ReplacedKey(by); key.Name != "" && workload.KeyOf(old) == key && workload.HasQuota(old) {

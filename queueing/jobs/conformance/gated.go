@@ -17,7 +17,7 @@ import (
 // a user, or the controller of an object that creates another pod in place of each that is deleted.
 type gated struct {
 	kind string
-	// object is what the pods are of; empty are those that a user creates.
+	// object is the kind that creates the pods. It is empty for pods that a user creates.
 	object string
 	// many is how many pods there are, and ordered: each is created once the one before it runs.
 	many    int
@@ -33,7 +33,7 @@ type gated struct {
 	deleted bool
 }
 
-// gangs are those that a Workload is for: the members of each kind.
+// gangs returns the kinds of gangs that have a Workload, with their members.
 func gangs() []*gated {
 	const queue = `labels: {kueue.x-k8s.io/queue-name: main}`
 	annotate := func(pod *unstructured.Unstructured, pairs ...string) {
@@ -138,7 +138,7 @@ func (g *gated) create(w *world, i int) {
 	w.create(user, pod)
 }
 
-// job implements actor: pods of a user are the first of them.
+// job implements actor. It creates the first pods if a user creates them.
 func (g *gated) job(w *world) *unstructured.Unstructured {
 	if owner := g.owner(); owner != nil {
 		return w.objects[idOf(owner)]
@@ -189,7 +189,7 @@ func (g *gated) remove(w *world) {
 	}
 }
 
-// stories of pods: those that a user creates end, and those of an object go with it.
+// stories returns the stories of pods. Pods of a user end, and pods of an object are deleted with it.
 func (g *gated) stories() []story {
 	gone := step{"they are deleted, and nothing is left", func(w *world) { w.actor.(*gated).remove(w) }, isGone}
 	waiting := step{"they wait", func(w *world) { w.pool = "" }, waits}
@@ -277,7 +277,7 @@ func dress(value any, image string) {
 	}
 }
 
-// RunGated tests the reconciler of pods by each kind of what is made of them.
+// RunGated tests the reconciler of pods with each kind that creates them.
 func RunGated(t *testing.T, s Subject) {
 	for i, g := range gangs() {
 		t.Run(g.kind, func(t *testing.T) {

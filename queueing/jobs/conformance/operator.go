@@ -39,11 +39,11 @@ type role struct {
 	template map[string]any
 }
 
-// operator plays the controller of a kind of jobs. As all of them do, it says that
-// a job is suspended before the pods are gone, and that it has ended while some run on.
+// operator simulates the controller of a kind. Like real controllers, it sets the suspended condition before the pods are gone, and the
+// end while some pods still run.
 type operator struct {
 	kind string
-	// what tells it from others of its kind.
+	// what distinguishes it from other operators of the same kind.
 	what string
 	// object is a job as its user writes it, suspended.
 	object string
@@ -58,7 +58,7 @@ type operator struct {
 	prepare func(w *world, job *unstructured.Unstructured) bool
 	// says is the status for a phase.
 	says func(w *world, p phase) map[string]any
-	// labels are those that the operator gives the pods of a job.
+	// labels are the labels that the operator sets on the pods of a job.
 	labels map[string]string
 	// left takes off a held job what Muster leaves on it.
 	left func(job map[string]any)
@@ -67,18 +67,16 @@ type operator struct {
 	scale func(job map[string]any, n int64)
 	// endless jobs run until they are deleted.
 	endless bool
-	// alike: another kind is the same, but for names.
+	// alike: another kind is the same except for names.
 	alike bool
 	// unqueued jobs are created without a queue.
 	unqueued bool
-	// writes are those that Muster needs for a job that runs and ends, and for one that is
-	// evicted once and runs again.
+	// writes are how many writes Muster needs for a job that runs and ends, and for one that is evicted once and runs again.
 	writes [2]int
 }
 
-// usual are the writes for most kinds: a Workload is created, a job started and its Workload
-// finished; and between them a job is stopped, restored, its quota given back, and it is
-// started again.
+// usual are the writes for most kinds: create the Workload, start the job, finish the Workload. An eviction adds four: stop the job,
+// restore it, release its quota, start it again.
 var usual = [2]int{3, 7}
 
 func (op *operator) key() id { return idOf(op.submitted()) }
@@ -194,7 +192,7 @@ func (op *operator) say(w *world, p phase) {
 func (op *operator) step(w *world) {
 	job := op.job(w)
 	if job == nil || job.GetDeletionTimestamp() != nil {
-		return // as the controllers of Jobs, JobSets and Kubeflow do: they look after nothing that is being deleted
+		return // like the controllers of Jobs, JobSets and Kubeflow, it does not reconcile an object that is being deleted
 	}
 	if op.prepare != nil && !op.prepare(w, job) {
 		return
@@ -519,8 +517,7 @@ var trainRun = &operator{
 	},
 }
 
-// Own is the stanza of a kind of one's own, which Run and BadInput want beside those that are
-// built in.
+// Own is the stanza of a custom kind, which Run and BadInput need beside the built-in ones.
 const Own = `
 group: acme.io
 version: v1
@@ -540,7 +537,7 @@ podLabels: {acme.io/run: self.metadata.name}
 func operators() []*operator {
 	const masterAndWorkers = `Master: {template: TEMPLATE}, Worker: {replicas: 2, template: TEMPLATE}`
 	trainJob := &operator{
-		writes: [2]int{4, 10}, // its pods are known later, and it has two child Jobs
+		writes: [2]int{4, 10}, // its pods are reported later, and it has two child Jobs
 		kind:   "TrainJob", suspend: []string{"spec", "suspend"}, says: renamed(succeeded, "Complete"), many: 3, labels: ofJobSet,
 		prepare: trainer, roles: jobSetRoles,
 		object: `{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, spec: {suspend: true, runtimeRef: {name: r}, trainer: {numNodes: 2},
@@ -563,7 +560,7 @@ func operators() []*operator {
 		},
 	}
 	appWrapper := &operator{
-		writes: [2]int{4, 8}, // its pods are known later
+		writes: [2]int{4, 8}, // its pods are reported later
 		kind:   "AppWrapper", suspend: []string{"spec", "suspend"}, many: 2,
 		labels: map[string]string{"workload.codeflare.dev/appwrapper": "job"},
 		object: `{apiVersion: workload.codeflare.dev/v1beta2, kind: AppWrapper, metadata: {name: job}, spec: {suspend: true, components: [
@@ -657,7 +654,8 @@ func orEmpty(value any) map[string]any {
 	return runtime.DeepCopyJSON(out)
 }
 
-// Writes are those that Muster needs for a job of each kind: for one that runs and ends, and for one that is evicted once and runs again.
+// Writes returns how many writes Muster needs for a job of each kind: for one that runs and ends, and for one that is evicted once and
+// runs again.
 func Writes() map[string][2]int {
 	out := map[string][2]int{}
 	for _, op := range operators() {

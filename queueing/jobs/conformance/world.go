@@ -29,8 +29,7 @@ import (
 type Controller struct {
 	// Reconcile takes what a key names one step on.
 	Reconcile func(ctx context.Context, key any) (reconcile.Result, error)
-	// Asks are the keys that a change asks to reconcile; before is nil for what is new, and
-	// after for what is gone.
+	// Asks returns the keys that a change enqueues. before is nil for a new object, and after for a deleted one.
 	Asks func(before, after client.Object) []any
 }
 
@@ -38,7 +37,7 @@ type Controller struct {
 type Subject struct {
 	// New makes one that reports whether the pods of a job are ready if that is wanted.
 	New func(cached client.Client, live client.Reader, recorder events.EventRecorder, now func() time.Time, podsReady bool) Controller
-	// Indexes are those that it reads the cache by.
+	// Indexes are the indexes of its cache.
 	Indexes map[string]client.IndexerFunc
 }
 
@@ -58,7 +57,7 @@ var errDied = errors.New("the process has died")
 type life struct {
 	Controller
 	cache objects
-	// news are the changes that the cache has not been told of.
+	// news are the changes that the cache does not have yet.
 	news []change
 	// due are the keys to reconcile, and when.
 	due  map[any]time.Time
@@ -80,7 +79,7 @@ type world struct {
 	// read are the slices as of a revision of the cluster.
 	read   []*kueue.Workload
 	readAt int
-	// lag is how late the cache is told, and later is the same in the next life of Muster.
+	// lag is how late changes arrive in the cache, and later is the same for the next process of Muster.
 	lag, later lag
 	// kind is that of the job.
 	kind schema.GroupVersionKind
@@ -98,8 +97,8 @@ type world struct {
 	outcome outcome
 	down    bool
 
-	// dieAt is the number of the write at which Muster dies; answered: it takes effect.
-	// writes are those that it has tried, and changes those that came of them.
+	// dieAt is the number of the write at which Muster dies. answered: that write takes effect. writes is how many writes it has tried,
+	// and changes how many of them took effect.
 	dieAt    int
 	answered bool
 	writes   int
@@ -109,8 +108,8 @@ type world struct {
 	wrong []string
 }
 
-// lag is how late the cache of Muster is told of jobs, of Workloads, and of all else: each kind of
-// objects has a watch of its own.
+// lag is how late changes of jobs, of Workloads and of other objects arrive in Muster's cache. Each kind of objects has a watch of its
+// own.
 type lag struct{ jobs, workloads, others time.Duration }
 
 // evenly is the lag of a cache whose Workloads come last.
@@ -134,7 +133,7 @@ type actor interface {
 	job(w *world) *unstructured.Unstructured
 	// ended reports whether it says that the job has ended.
 	ended(w *world) bool
-	// pods is how many it has when all of them run.
+	// pods returns how many pods it has when all of them run.
 	pods(w *world) int
 	// queued reports whether the job names a queue.
 	queued(w *world) bool
@@ -156,7 +155,7 @@ func newWorld(s Subject, a actor) *world {
 		flavor.Spec.Tolerations = []corev1.Toleration{{Key: "pool", Operator: corev1.TolerationOpEqual, Value: pool}}
 		content, err := unstructuredOf(flavor)
 		if err != nil {
-			panic(err) // its type is known
+			panic(err) // the scheme has its type
 		}
 		w.create(user, content)
 	}
@@ -234,7 +233,7 @@ func (w *world) tick() {
 	w.collect()
 }
 
-// hear tells the cache of those changes that are old enough, and returns them.
+// hear applies the changes that are old enough to the cache, and returns them.
 func (l *life) hear(w *world, all []change) (heard []change) {
 	l.news = nil
 	for _, c := range all {
@@ -332,7 +331,7 @@ func (w *world) reserve(own *kueue.Workload) {
 	w.write(own, e.Status)
 }
 
-// booked begins the label of the nodes of a booking, of which each admission has one.
+// booked is the prefix of the label on booked nodes. Each admission has another label.
 const booked = "booked.muster.dev/"
 
 // evict is the queues: they evict the job, and admit it elsewhere.
@@ -382,7 +381,7 @@ func (w *world) running() []*unstructured.Unstructured {
 	})
 }
 
-// judge judges a change by the promises, and tells the cache of it later.
+// judge verifies the promises for a change, and passes the change to the cache later.
 func (w *world) judge(by string, c change) {
 	w.history = append(w.history, c)
 	if w.life != nil && !w.life.dead {

@@ -14,9 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// FillIn adds what the API server will add to the job's pods and what counts as theirs: the
-// default requests of the namespace's LimitRanges and the overhead of the RuntimeClass. It
-// returns why the job cannot be queued if that cannot be known.
+// FillIn adds to the job's pods what the API server will add and what counts for their usage: default requests of LimitRanges and the
+// overhead of the RuntimeClass. It returns why the job cannot be queued if these cannot be read.
 func FillIn(ctx context.Context, kube client.Reader, namespace string, spec *corev1.PodSpec) (why string, err error) {
 	if err := defaultRequests(ctx, kube, namespace, spec); err != nil {
 		return "", err

@@ -19,8 +19,8 @@ type Slice struct {
 	Granted []int32
 }
 
-// Chain is a slice with those that it has replaced since the job was started, one by the other, the newest first. What was prepared
-// for a slice that was over when the next one was admitted is from an earlier start.
+// Chain returns a slice and those that it has replaced, one by the other, since the job was started. The newest is first. A slice that
+// had finished before the next one was admitted belongs to an earlier start.
 func Chain(w *kueue.Workload, all []*kueue.Workload, granted func(*kueue.Workload) []int32) (out []Slice) {
 	for next := w; next != nil && len(out) <= len(all); {
 		out = append(out, Slice{next, granted(next)})

@@ -1,5 +1,5 @@
-// Package kin finds the jobs that other objects control, and wakes them: what the operator of one kind makes may be jobs of another, which
-// queue with it once it is in a queue, and by themselves once it has left that.
+// Package kin finds the jobs that other objects control, and enqueues them: an operator may create jobs of another kind. They queue with
+// their owner while it is queued, and by themselves otherwise.
 package kin
 
 import (
@@ -66,8 +66,8 @@ func (k Kind) each(ctx context.Context, list client.ObjectList, do func(client.O
 	return meta.EachListItem(list, func(item runtime.Object) error { do(item.(client.Object)); return nil })
 }
 
-// Under returns the jobs that an object controls, also by way of objects in these lists: one of them that is in no queue does not change
-// when the first starts or stops.
+// Under returns the jobs that an object controls directly or through objects in these lists. An object in between that is in no queue
+// does not change when the owner starts or stops.
 func (k Kind) Under(ctx context.Context, owner client.Object, between func() []client.ObjectList) []reconcile.Request {
 	return k.under(ctx, owner, between, owners.Most)
 }
@@ -98,7 +98,7 @@ type member struct {
 	controller controller.Controller
 }
 
-// Add has the controllers of those of before heed the objects of one more kind, and that of the latter theirs.
+// Add starts a watch for one more kind in the controllers of all kinds so far, and watches for their kinds in its own controller.
 func (k *Kin) Add(informers cache.Cache, kind Kind, c controller.Controller) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -115,7 +115,7 @@ func (k *Kin) Add(informers cache.Cache, kind Kind, c controller.Controller) err
 	return nil
 }
 
-// heed has the jobs of a kind looked at again when an object of another kind joins a queue or leaves it.
+// heed enqueues the jobs of a kind when an object of another kind joins or leaves a queue.
 func (k *Kin) heed(informers cache.Cache, m, other member) error {
 	object, err := other.Empty()
 	if err == nil {

@@ -92,8 +92,7 @@ func pathOf(p pointer) (out string) {
 	return out
 }
 
-// Annotations of a podSet by which labels its pods are numbered. For kinds that it knows, the
-// controller adds them.
+// Annotations of a podSet name the labels that number its pods. The controller adds them for kinds that it supports.
 const (
 	indexAnnotation         = "workload.codeflare.dev.appwrapper/tas-pod-index-label"
 	subGroupIndexAnnotation = "workload.codeflare.dev.appwrapper/tas-sub-group-index-label"

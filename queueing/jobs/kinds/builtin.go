@@ -17,7 +17,7 @@ import (
 //go:embed builtin/*.yaml
 var files embed.FS
 
-// All returns all kinds of jobs that Muster queues: those that it knows, and more.
+// All returns the built-in kinds and more.
 func All(more ...*Kind) []jobs.Kind {
 	out := []jobs.Kind{batch.Kind{}}
 	for _, k := range slices.Concat(BuiltIn(), more) {
@@ -26,7 +26,7 @@ func All(more ...*Kind) []jobs.Kind {
 	return out
 }
 
-// BuiltIn returns the kinds that Muster knows by itself.
+// BuiltIn returns the kinds with a built-in stanza.
 var BuiltIn = sync.OnceValue(func() (out []*Kind) {
 	err := fs.WalkDir(files, ".", func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

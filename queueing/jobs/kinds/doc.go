@@ -1,7 +1,6 @@
-// Package kinds has the kinds of jobs that are custom resources. Each is a Stanza, which
-// says how its objects are held, where their pod templates are, and when they have ended.
-// The stanzas of well-known kinds are built in; settings add those of a cluster's own.
+// Package kinds defines the kinds of jobs that are custom resources. A Stanza describes how objects of a kind are suspended, where their
+// pod templates are, and when they have finished. Stanzas of well-known kinds are built in. The configuration adds stanzas for other
+// kinds.
 //
-// What must be watched, what admission policies must hold, and which rights Muster needs is
-// derived from the stanzas, see Policies and Rules.
+// The watches, admission policies and permissions for the kinds are derived from the stanzas, see Policies and Rights.
 package kinds

@@ -89,9 +89,9 @@ type refusal struct {
 // found is a pod set of an object.
 type found struct {
 	name string
-	// count is how many pods it has, and final how many of them are over for good.
+	// count is how many pods it has, and final how many of them will not run again.
 	count, final int32
-	// after is nil where it is not known.
+	// after is nil if it is not determined.
 	after *order.After
 	// raw is its template, and added true where the object has none and a start adds it.
 	raw    map[string]any
@@ -109,8 +109,7 @@ type found struct {
 type place interface {
 	// put writes a template as its pods were admitted.
 	put(object map[string]any, template *corev1.PodTemplateSpec) error
-	// undo takes back what was put. Without what it replaced, Kueue may have put it, and was is
-	// the template that its Workload was created from.
+	// undo removes what was put. If before is nil, Kueue may have put it, and was is the template that its Workload was created from.
 	undo(object map[string]any, before *original, was *corev1.PodTemplateSpec) error
 }
 
@@ -275,7 +274,7 @@ func addHidden(template *corev1.PodTemplateSpec, all []hidden, s scope) {
 	}
 }
 
-// askedBy are the resources that some container of a pod asks for.
+// askedBy returns the resources that some container of a pod requests.
 func askedBy(spec *corev1.PodSpec) map[corev1.ResourceName]bool {
 	out := map[corev1.ResourceName]bool{}
 	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
@@ -306,8 +305,8 @@ func (k *Kind) CanScale() bool { return k.Elastic }
 // MayHaveGated implements jobs.Elastic: an object has no status of that.
 func (k *Kind) MayHaveGated(client.Object) bool { return true }
 
-// Compare implements jobs.Elastic. Operators delete any pods of an object that shrinks, so those that
-// have waited longest go first.
+// Compare implements jobs.Elastic. Operators delete arbitrary pods of an object that shrinks, so the pods that have waited longest go
+// first.
 func (k *Kind) Compare(a, b *corev1.Pod) int {
 	return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
 }

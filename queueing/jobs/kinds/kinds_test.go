@@ -83,7 +83,7 @@ func said(k jobs.Kind, o *unstructured.Unstructured) string {
 // The pod templates of most cases, and one that names its container.
 const oneContainer = `{spec: {containers: [{name: c, image: i}]}}`
 
-// TestWhatAnOperatorAddsCountsForWhatThePodsAsk themselves: a queue that covers no memory may have RayClusters whose pods ask for none.
+// TestWhatAnOperatorAddsCountsForWhatThePodsAsk themselves: a queue that covers no memory may have RayClusters whose pods request none.
 func TestWhatAnOperatorAddsCountsForWhatThePodsAsk(t *testing.T) {
 	for asked, want := range map[string]string{
 		"":                                  "",
@@ -309,8 +309,7 @@ func TestPodsAreNumbered(t *testing.T) {
 	}
 }
 
-// samples of each kind, as its users write them: empty metadata, integers as quantities, fields
-// that no type of Go knows.
+// samples of each kind, as users write them: empty metadata, integers as quantities, and fields without a Go type.
 var samples = map[string]string{
 	"JobSet": `{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: j, uid: u}, spec: {suspend: true, unknown: {a: [1]}, replicatedJobs: [
 		{name: a, template: {spec: {template: {spec: {containers: [{name: c, resources: {requests: {cpu: 2}}}]}}}}},
@@ -455,7 +454,7 @@ func TestATrainJob(t *testing.T) {
 	}
 }
 
-// TestSparkResources are those that Spark on Kubernetes asks for.
+// TestSparkResources: they are those that Spark on Kubernetes requests.
 func TestSparkResources(t *testing.T) {
 	for name, c := range map[string]struct{ application, want string }{
 		"defaults":         {`type: Scala, driver: {}, executor: {}`, "1: cpu 1, memory 1408Mi; 2: cpu 1, memory 1408Mi"},
@@ -577,7 +576,7 @@ func TestTheManifestsAreOfTheStanzas(t *testing.T) {
 	}
 }
 
-// TestAKindOfAUser is held and started like those that are built in.
+// TestAKindOfAUser is suspended and started like the built-in kinds.
 func TestAKindOfAUser(t *testing.T) {
 	var s Stanza
 	if err := yaml.UnmarshalStrict([]byte(`

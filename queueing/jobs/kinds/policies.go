@@ -25,8 +25,8 @@ var policies string
 // Policies returns the admission policies for batch/v1 Jobs and the kinds, as YAML.
 func Policies(kinds []*Kind) ([]byte, error) { return execute("jobs.yaml", policies, kinds) }
 
-// execute fills in a template: << .Rules "argument" >> stands for what that method of a writer returns. text/template would do it,
-// but looks for methods by name, so that the linker would keep all of all types: the program would be twice as large.
+// execute renders a template: << .Rules "argument" >> is replaced by the result of that method of a writer. text/template finds methods
+// by name at run time, so the linker would keep all methods of all types, and the program would be twice as large.
 func execute(name, text string, kinds []*Kind) ([]byte, error) {
 	w := writer{kinds}
 	methods := map[string]any{
@@ -89,9 +89,8 @@ func callOf(methods map[string]any, call string) (string, error) {
 	return "", fmt.Errorf("%d arguments are too few or too many", len(arguments))
 }
 
-// writer writes the parts of policies that depend on the kinds. What most kinds have in
-// common, spec.suspend, is what an expression comes to when it has asked for all others; for
-// Jobs, of which there are most, it asks for none.
+// writer writes the parts of policies that depend on the kinds. An expression checks spec.suspend, which most kinds have, after it has
+// excluded all other kinds. It checks Jobs first, since they are the most frequent.
 type writer struct{ kinds []*Kind }
 
 // usual is how most kinds are held, batch/v1 Jobs among them.
@@ -230,7 +229,7 @@ func (w writer) IsPart() string {
 		"o.uid != oldObject.metadata.?annotations[?'muster.dev/alone'].orValue(''))") + ")"
 }
 
-// notControlled reports in CEL whether no controller of an object is of a kind that queues as a whole, of which the condition is true.
+// notControlled reports in CEL whether no controller of an object is of a kind that queues as a whole and meets the condition.
 func (w writer) notControlled(object, condition string) string {
 	return "!has(" + object + ".metadata.ownerReferences) || !" + object + `.metadata.ownerReferences.exists(o, has(o.controller) && o.controller &&
         o.apiVersion.split('/')[0] + '/' + o.kind in ` + w.Owners() + ` &&
@@ -348,7 +347,7 @@ func (writer) Orphans() string {
 		"!request.?options.?propagationPolicy.hasValue() && has(oldObject.metadata.finalizers) && 'orphan' in oldObject.metadata.finalizers"
 }
 
-// Marked reports in CEL whether an object had pod templates of a start, so that all of its owner's queue knows of its pods.
+// Marked reports in CEL whether an object had pod templates of a start, so that its pods are counted in the queue of its owner.
 func (w writer) Marked() string {
 	const mark = "?metadata.?labels[?'" + workload.PodSetLabel + "'].hasValue()"
 	return w.byKind(func(k *Kind) string {
@@ -376,8 +375,8 @@ func (p *podSet) elements(object string) string {
 	return fmt.Sprintf("(type(%s.orValue([])) == list ? %s.orValue([]) : %s.orValue({}).map(k, %s.orValue({})[k]))", all, all, all, all)
 }
 
-// SameParts reports in CEL whether the pods of an object that another controls are as they were, or as many as one likes of those
-// that come with their gate.
+// SameParts reports in CEL whether the pods of an object that another object controls are unchanged. The number of pods that are created
+// gated may change.
 func (w writer) SameParts() string {
 	same := func(p pointer) string { return p.optional("dyn(object)") + " == " + p.optional("dyn(oldObject)") }
 	return w.byKind(func(k *Kind) string {
@@ -417,7 +416,7 @@ func (k *Kind) sameButCounts() string {
 	return strings.Join(out, " && ")
 }
 
-// templates are the fields of an object that have its pod templates, or lists of them.
+// templates returns the fields of an object that have its pod templates, or lists of them.
 func (k *Kind) templates() (out []pointer) {
 	for i := range k.podSets {
 		p := &k.podSets[i]
@@ -459,7 +458,7 @@ func (w writer) ScaleRules() string {
 	return rules(out, `["UPDATE"]`)
 }
 
-// RefusalRules are those of the kinds of which some objects cannot be queued.
+// RefusalRules returns the rules of the kinds some of whose objects cannot be queued.
 func (w writer) RefusalRules() string {
 	with := slices.DeleteFunc(slices.Clone(w.kinds), func(k *Kind) bool { return len(k.admitted()) == 0 })
 	return rules(with, `["CREATE", "UPDATE"]`)

@@ -12,9 +12,9 @@ import (
 // role is the ClusterRole of Muster for the kinds.
 const role = "muster-job-kinds"
 
-// Rights returns the ClusterRole that Muster needs for the kinds, with its binding, as YAML:
-// to start, suspend and restore the objects, to delete those that were deactivated long ago
-// where objectRetentionPolicies say so, to delete the pods of objects that a finalizer keeps, and to own their Workloads.
+// Rights returns the ClusterRole and its binding that Muster needs for the kinds, as YAML: to start, suspend and restore the objects, to
+// delete deactivated objects according to objectRetentionPolicies, to delete pods of objects that a finalizer keeps, and to own their
+// Workloads.
 func Rights(kinds []*Kind) ([]byte, error) {
 	resources, finalizers, stale := map[string][]string{}, map[string][]string{}, map[string][]string{}
 	for _, k := range kinds {

@@ -170,7 +170,7 @@ func (r *sparkRole) container(pod *corev1.PodSpec) (*corev1.Container, error) {
 	return c, nil
 }
 
-// devices are those that properties request: spark.executor.resource.gpu.amount, and its vendor, which is the domain of the
+// devices returns the devices that properties request: spark.executor.resource.gpu.amount, and its vendor, which is the domain of the
 // resource.
 func (r *sparkRole) devices() (map[string]resource.Quantity, error) {
 	out := map[string]resource.Quantity{}

@@ -4,13 +4,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Stanza is all that Muster knows of a kind of jobs. What is read of an object is an
-// expression in CEL; what is written is named by a JSON pointer, as in RFC 6901, since the
-// value of an expression cannot be written back.
+// Stanza describes a kind of jobs. Fields that are read are CEL expressions. Fields that are written are JSON pointers (RFC 6901), since
+// the value of an expression cannot be written back.
 //
-// Expressions see the object as self, and as types the list of the types of its conditions
-// that are True. Those of a pod set see its element as self, the object as job, and as key
-// its index in a list or its key in a map.
+// Expressions have the object as self, and as types the list of the types of its conditions that are True. Expressions of a podSet have
+// its element as self, the object as job, and its index in a list or its key in a map as key.
 type Stanza struct {
 	Group   string `json:"group"`
 	Version string `json:"version"`
@@ -49,8 +47,8 @@ type Stanza struct {
 	// Source is the kind, as group/Kind, of the object of the same name that an operator makes
 	// for the object, and in which its pod templates are read.
 	Source *string `json:"source,omitempty"`
-	// Requeues suspends a running object in the same request that changes its pods, so that it queues again with its new pods. It
-	// is for services, which never end; without it such a change is refused.
+	// Requeues suspends a running object in the same request that changes its pods, so that it queues again with its new pods. It is for
+	// services, which never end. Without it such a change is refused.
 	Requeues bool `json:"requeues,omitempty"`
 	// Immutable are fields beside the pod templates that may not change while the object runs.
 	Immutable []string `json:"immutable,omitempty"`
@@ -58,8 +56,8 @@ type Stanza struct {
 	// names one.
 	PriorityClassName string `json:"priorityClassName,omitempty"`
 
-	// PodLabels select the pods of an object that ran before Muster came, by expressions.
-	// Those that Muster starts have a label of its own.
+	// PodLabels select the pods of an object that ran before Muster was installed, by expressions. Pods that Muster starts have Muster's
+	// own label.
 	PodLabels map[string]string `json:"podLabels,omitempty"`
 	// Stale are objects that the operator makes while the object is suspended, and whose pod
 	// templates it does not clean from what an earlier start has added: Muster deletes them
@@ -79,8 +77,8 @@ type Suspend struct {
 // ManagedBy is the field that names the controller of an object.
 type ManagedBy struct {
 	Path string `json:"path"`
-	// Own is how the kind's own controller is called. Objects of MultiKueue's run in another cluster;
-	// those of others are not queued.
+	// Own is the name of the kind's own controller. Objects of MultiKueue's controller run in another cluster. Objects of any other
+	// controller are not queued.
 	Own string `json:"own"`
 	// TTL is the field that says how soon a finished object is deleted. A copy in another cluster has none: it would be gone before its end
 	// was seen here.
@@ -124,7 +122,7 @@ type PodSet struct {
 	// IndexLabel is the label that numbers the pods, from 0; empty is none. Pods of neighbouring
 	// numbers are placed near to each other.
 	IndexLabel string `json:"indexLabel,omitempty"`
-	// SubGroups are groups of pods of the same size, of which each numbers its own; nil is none.
+	// SubGroups are groups of pods of the same size, each with its own numbering; nil for none.
 	SubGroups *SubGroups `json:"subGroups,omitempty"`
 }
 
@@ -141,8 +139,8 @@ type Hidden struct {
 	If string `json:"if,omitempty"`
 	// Init containers end before the others start.
 	Init bool `json:"init,omitempty"`
-	// OnlyAsked: its requests count for the resources that the pods ask for themselves, so that a queue need cover no others. It is
-	// for containers that Kueue does not count.
+	// OnlyAsked counts only the resources that the pods request themselves, so that a queue need not cover any others. It is for
+	// containers that Kueue does not count.
 	OnlyAsked bool              `json:"onlyAsked,omitempty"`
 	Requests  map[string]string `json:"requests"`
 }

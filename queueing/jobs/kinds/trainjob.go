@@ -10,9 +10,9 @@ import (
 	"github.com/muster-dev/muster/queueing/jobs"
 )
 
-// A TrainJob names a runtime, of which Trainer makes a JobSet of the same name, suspended like
-// the TrainJob. Its pod templates are read there: what Trainer makes of runtime, numbers of
-// nodes and plugins, only Trainer knows. A start patches the runtime.
+// A TrainJob names a runtime. Trainer creates a JobSet from it with the name of the TrainJob,
+// suspended like it. The pod templates are read from the JobSet, because only Trainer can apply
+// the runtime, the number of nodes and the plugins. A start patches the runtime.
 
 // patchManager is the entry of spec.runtimePatches that queues write, as Kueue.
 const patchManager = "kueue.x-k8s.io/manager"

@@ -106,8 +106,8 @@ func (t fields) pairs(object, old, path string, absent map[string]string) (out [
 	return out
 }
 
-// sameRuntimePatches is CEL that reports whether a TrainJob has the same patches of its runtime but that of the queues, and whether
-// in that each template has but what a start writes, or is as it was.
+// sameRuntimePatches is a CEL expression that reports whether a TrainJob has the same patches of its runtime except for that of the
+// queues, and whether each template in that patch has only what a start writes, or is unchanged.
 var sameRuntimePatches = func() string {
 	of := func(object string) string { return fmt.Sprintf("dyn(%s).spec.?runtimePatches.orValue([])", object) }
 	others := func(object string) string {

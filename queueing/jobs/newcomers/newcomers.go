@@ -1,4 +1,4 @@
-// Package newcomers begins what queues kinds of custom resources once the cluster serves these, and tells when it does so no more.
+// Package newcomers starts the queueing of custom resources once the cluster serves them, and reports when it stops serving them.
 package newcomers
 
 import (
@@ -16,11 +16,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// servedAgain is how often the API server is asked which kinds it serves.
+// servedAgain is how often the kinds that the API server serves are read.
 const servedAgain = 20 * time.Second
 
-// Newcomer is what begins once the cluster serves kinds that it may not have. The first of them
-// is the one that begins.
+// Newcomer is started once the cluster serves all of its kinds. The first kind is the one that it queues.
 type Newcomer struct {
 	Kinds []schema.GroupVersionKind
 	Begin func() error
@@ -30,7 +29,7 @@ type Newcomer struct {
 type Runnable struct {
 	Manager ctrl.Manager
 	Waiting []Newcomer
-	// Report is told whether the cluster serves a kind, once it has begun.
+	// Report is called with whether the cluster serves a kind that has begun.
 	Report func(kind schema.GroupKind, served bool)
 
 	begun []*begun
@@ -82,7 +81,7 @@ func (n *Runnable) begin(ctx context.Context, log logr.Logger, reported map[stri
 	return failed
 }
 
-// look tells of kinds that are not served any more, and of those that are again.
+// look reports kinds that are not served any more, and those that are served again.
 func (n *Runnable) look(ctx context.Context, log logr.Logger) {
 	for _, x := range n.begun {
 		kind := x.Kinds[0].GroupKind()
@@ -114,7 +113,7 @@ func (n *Runnable) isServed(ctx context.Context, kinds []schema.GroupVersionKind
 	list.SetGroupVersionKind(queued.GroupVersion().WithKind(queued.Kind + "List"))
 	if err := n.Manager.GetAPIReader().List(ctx, list, client.Limit(1)); err != nil {
 		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-			return false, nil // what the mapper knows may be from before
+			return false, nil // the mapper may have an old cache
 		}
 		if apierrors.IsForbidden(err) {
 			err = fmt.Errorf("%w; apply the manifests that `muster manifests` prints with the same settings", err)

@@ -17,13 +17,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// cluster serves some kinds, and has no objects of them.
+// cluster serves some kinds, and has no objects.
 type cluster struct {
 	ctrl.Manager
 	client.Reader
 	meta.RESTMapper
 	serves []string
-	// gone are served no more, which the mapper does not know.
+	// gone are not served any more, while the mapper still has them.
 	gone *[]string
 }
 

@@ -8,8 +8,8 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// After is what the pods of a pod set come after: the pod sets that have to be ready, and those
-// that have to succeed. Without any, they come at the start; nil is not known.
+// After is what the pods of a podSet come after: the podSets that have to be ready, and those that have to succeed. If both are empty,
+// they are created at the start. A nil After is undetermined.
 type After struct{ Ready, Complete []string }
 
 // IsFirst reports whether the pods come at the start.

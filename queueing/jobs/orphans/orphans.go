@@ -97,8 +97,8 @@ func (r *reconciler) left(ctx context.Context, w *kueue.Workload) (n int, err er
 	return n, nil
 }
 
-// PodLabels select the pods of a Workload that has lost its job: each matches at least one. The pods of a Job have its UID from
-// kube-controller-manager. A start writes it on the pods of other kinds, and an adoption on those that run.
+// PodLabels returns selectors for the pods of a Workload that has lost its job: each pod matches at least one. kube-controller-manager
+// labels the pods of a Job with its UID. A start labels the pods of other kinds, and an adoption the running ones.
 func PodLabels(w *kueue.Workload) []client.MatchingLabels {
 	uid := w.Labels[jobs.JobUIDLabel]
 	return []client.MatchingLabels{{jobs.JobUIDLabel: uid}, {batchv1.ControllerUidLabel: uid}}

@@ -19,7 +19,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Most bounds how many owners above a job are looked at, as in Kueue.
+// Most bounds how many owners above a job are read, as in Kueue.
 const Most = 10
 
 // Naming says which objects are to queue.
@@ -39,7 +39,7 @@ func (n Naming) IsNamed(ctx context.Context, o client.Object) (bool, error) {
 	return n.AllQueue(ctx, o.GetNamespace())
 }
 
-// IsManaged reports whether objects of a namespace queue. One that is not known yet is taken to be like most.
+// IsManaged reports whether objects of a namespace queue. A namespace that is not in the cache counts as one without labels of its own.
 func (n Naming) IsManaged(ctx context.Context, name string) (bool, error) {
 	if n.Managed == nil {
 		return true, nil

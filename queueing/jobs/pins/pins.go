@@ -1,13 +1,12 @@
-// Package pins tells in which topology domain each pod of an admitted podSet runs.
+// Package pins assigns each pod of an admitted podSet to a topology domain.
 //
-// Ranks are given to domains in the order of the assignment, so that pods whose ranks are near to
-// each other run near to each other. The rank of a pod is its index, which a label holds; where pods
-// are in groups that number their own, it is the index behind those of the groups before. Where the
-// ranks are not known, or pods run elsewhere than where theirs would be, domains are filled in their
-// order with the pods that come. A domain never gets more pods than it was assigned.
+// Ranks are assigned to domains in the order of the assignment, so that pods with close ranks run close to each other. The rank of a pod
+// is its index, from a label. If pods are in groups with their own numbering, the indexes of earlier groups are added. If ranks are not
+// available, or pods run in other domains than those of their ranks, domains are filled in order as pods are created. A domain never gets
+// more pods than assigned.
 //
-// Where the labels of a new pod tell its rank, an admission policy sends it to its domain as it is created, by the Plan in its
-// template. All other pods are created with a scheduling gate, and sent to their domains by a write each.
+// If the labels of a new pod determine its rank, an admission policy sends it to its domain at creation, by the Plan in its template. All
+// other pods are created with a scheduling gate, and each is sent to its domain by a write.
 package pins
 
 import (
@@ -172,7 +171,7 @@ func (s *PodSet) Moved(open []*corev1.Pod) bool {
 	})
 }
 
-// wasSent reports whether a pod was sent to a domain: those that fill the nodes which are booked for them are sent to none.
+// wasSent reports whether a pod was sent to a domain. Pods that fill the nodes of a booking are not.
 func (s *PodSet) wasSent(pod *corev1.Pod) bool {
 	_, sent := pod.Spec.NodeSelector[s.levels[len(s.levels)-1]]
 	return sent
@@ -181,9 +180,8 @@ func (s *PodSet) wasSent(pod *corev1.Pod) bool {
 // Domains is how many domains the podSet is in.
 func (s *PodSet) Domains() int { return len(s.domains) }
 
-// Place sends pods that wait to their domains; of those that are not in the answer, the domain is
-// full, or its node is to be replaced. Open are those that were sent before, which are where their
-// node selector says. A pod that terminates holds its place and has no rank.
+// Place assigns waiting pods to domains. Pods without a result wait, since their domain is full or its node is to be replaced. open are
+// the pods that were sent before; their node selectors have their domains. A terminating pod uses its place and has no rank.
 func (s *PodSet) Place(waiting, open []*corev1.Pod) []Pin {
 	waiting = slices.DeleteFunc(slices.Clone(waiting), func(pod *corev1.Pod) bool { return isOver(pod) || terminates(pod) })
 	slices.SortFunc(waiting, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
@@ -230,7 +228,7 @@ func (s *PodSet) Stranded(open []*corev1.Pod) (out []*corev1.Pod) {
 		free[key(d.Values)] += d.Count
 	}
 	open = slices.DeleteFunc(slices.Clone(open), func(pod *corev1.Pod) bool { return isOver(pod) || terminates(pod) || !s.wasSent(pod) })
-	// Those that are bound have their place, whenever they came.
+	// Bound pods come first, since they keep their places.
 	slices.SortFunc(open, func(a, b *corev1.Pod) int {
 		return cmp.Or(cmp.Compare(b.Spec.NodeName, a.Spec.NodeName), cmp.Compare(a.Name, b.Name))
 	})
@@ -319,7 +317,7 @@ func (s *PodSet) at(pod *corev1.Pod) string {
 	return key(values)
 }
 
-// key tells domains apart: two that have the same name may be in different ones above.
+// key identifies a domain by all levels, since domains below different parents may have the same name.
 func key(values []string) string { return strings.Join(values, "/") } // no label has a slash in its value
 
 func (s *PodSet) isLost(d placement.Domain) bool {

@@ -203,7 +203,7 @@ func TestTheFirstOfTwoLeads(t *testing.T) {
 	}
 }
 
-// TestOf what was admitted: podSets without an assignment have none, and a broken one is told.
+// TestOf an admission: podSets without an assignment have no pins, and an invalid assignment is an error.
 func TestOf(t *testing.T) {
 	w := workloadOf(t, []string{rack}, "a:1", nil)
 	if all, err := Of(&kueue.Workload{}); all != nil || err != nil {
@@ -220,8 +220,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestNoDomainIsOverfull whatever pods come and go, and with any labels; and once those that end
-// are gone, all pods have a place.
+// TestNoDomainIsOverfull as pods come and go, with any labels. Once the terminating pods are gone, all pods have a place.
 func TestNoDomainIsOverfull(t *testing.T) {
 	for seed := range uint64(2_000) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -356,7 +355,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestStranded: pods go that will never run, and places that have changed are known from any pod.
+// TestStranded: pods that can never run are deleted. Any pod of the gang shows that places have changed.
 func TestStranded(t *testing.T) {
 	hosts := []string{corev1.LabelHostname}
 	for name, tc := range map[string]struct {

@@ -13,8 +13,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// gatesPolicy keeps pods in a queue gated. Those that run though they were created after it were started by Muster, or by an
-// administrator.
+// gatesPolicy gates pods in a queue. Pods that run although they were created after it were started by Muster, or by an administrator.
 const gatesPolicy = "muster-pods-gates"
 
 // adopt queues pods as they run: they keep running, and their usage counts. Pods that neither ran before Muster came nor were started by

@@ -18,7 +18,7 @@ import (
 	"github.com/muster-dev/muster/queueing/jobs/conformance"
 )
 
-// TestConformance of pods, groups of them, and what makes them.
+// TestConformance of pods, groups of pods, and the kinds that create them.
 func TestConformance(t *testing.T) {
 	conformance.RunGated(t, conformance.Subject{
 		Indexes: map[string]client.IndexerFunc{gangIndex: indexOf},
@@ -33,7 +33,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// asks are the gangs that the watches of the controller ask for at a change.
+// asks returns the keys that a change enqueues.
 func asks(before, after client.Object) (out []any) {
 	for _, o := range []client.Object{before, after} {
 		var keys []key

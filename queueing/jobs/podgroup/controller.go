@@ -36,8 +36,8 @@ import (
 // workers is how many gangs are reconciled at once; each mostly waits for the API server.
 const workers = 8
 
-// Add adds the controller of gangs to a manager, whose scheme must know Kueue's v1beta2 types. The kinds are those whose objects
-// queue with all their pods.
+// Add adds the controller of gangs to a manager. Its scheme must have Kueue's v1beta2 types. kinds are the kinds that queue with all
+// their pods.
 func Add(mgr ctrl.Manager, settings config.Config, m *metrics.Metrics, kinds ...jobs.Kind) error {
 	managed, err := bindings.Managed(settings)
 	if err != nil {
@@ -153,7 +153,7 @@ var podChanges = predicate.Funcs{
 	GenericFunc: func(event.GenericEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
-		left := (isGated(after) || indexOf(after) != nil) && !slices.Equal(indexOf(before), indexOf(after)) // both gangs are asked for
+		left := (isGated(after) || indexOf(after) != nil) && !slices.Equal(indexOf(before), indexOf(after)) // both gangs are enqueued
 		return left || indexOf(after) != nil && (isGated(after) || isGated(before) || jobs.IsOver(before) != jobs.IsOver(after) ||
 			jobs.IsReady(before) != jobs.IsReady(after) || before.Labels[jobs.PriorityClassLabel] != after.Labels[jobs.PriorityClassLabel])
 	},

@@ -34,15 +34,15 @@ type gang struct {
 	awaited bool
 	// serves: it never ends.
 	serves bool
-	// leaves: what makes the pods is being deleted, which a finalizer may put off. Those that run hold their quota until they stop, and
-	// no other starts.
+	// leaves: the owner of the pods is being deleted, which a finalizer may delay. Running pods keep their quota until they stop, and no
+	// other pod starts.
 	leaves bool
 	// surges: it is a group that a rolling update adds for a while. It is there as long as it has pods.
 	surges bool
 
-	// The pods that may not run yet, those that do, and those that have ended, the oldest first.
+	// gated pods may not run yet, open pods may, and over pods have ended. Each list starts with the oldest.
 	gated, open, over []*corev1.Pod
-	// succeeded is how many pods have, also of those that are gone.
+	// succeeded is how many pods have succeeded, including deleted ones.
 	succeeded int
 	// succeededOf is the same of each pod set of the Workload.
 	succeededOf []int32
@@ -197,8 +197,8 @@ func groupOfPods(k key, pods []*corev1.Pod) *gang {
 	return g
 }
 
-// The pods of a group may name a Workload that something else has created for them, which has the name of the group. Kueue tells such
-// a one by its pods, and so does Muster; as long as there are none, it has no owner and no mark of Muster's:
+// Another client may create the Workload of a group, with the name of the group. Like Kueue, Muster recognizes it by its pods. Until
+// there are any, it has no owner and no mark of Muster's:
 //
 //	no such Workload ──created──▶ it waits for its pods ──all are there──▶ owned by them ──admitted──▶ start
 //	                                                                            │
@@ -219,8 +219,8 @@ func (g *gang) refusePrebuilt(pod *corev1.Pod) string {
 		jobs.PrebuiltLabel, name, pod.Name, g.name)
 }
 
-// awaitsPods reports whether something else has created the Workload for a group none of whose pods has been there. Those that Muster
-// makes are marked as its own, since pods that are deleted with --cascade=orphan leave it without owners, too.
+// awaitsPods reports whether another client has created the Workload for a group that has had no pods yet. Muster marks its own
+// Workloads, since pods that are deleted with --cascade=orphan leave them without owners, too.
 func awaitsPods(w *kueue.Workload) bool {
 	return len(w.OwnerReferences) == 0 && w.Labels[workload.ManagedLabel] != "true"
 }

@@ -37,8 +37,7 @@ func (r *reconciler) keep(ctx context.Context, g *gang, w *kueue.Workload) error
 	return nil
 }
 
-// trim deletes the pods of a group that are too many, the newest of those that wait. Those that
-// run are left alone.
+// trim deletes the surplus pods of a group, the newest waiting ones first. Running pods are not deleted.
 func (r *reconciler) trim(ctx context.Context, g *gang) error {
 	if g.family != group || len(g.refusals) > 0 || g.serves {
 		return nil
@@ -186,8 +185,7 @@ func domainsOf(w *kueue.Workload, g *gang) (selectors map[types.UID]map[string]s
 	return selectors, pinned, nil
 }
 
-// refuse tells why a pod stays gated though its gang runs. It is told once of each pod, and of
-// one gang at a time.
+// refuse reports why a pod stays gated while its gang runs: once for each pod, and for one gang at a time.
 func (r *reconciler) refuse(g *gang, pod *corev1.Pod, why string) {
 	if r.isNews(g.key, why) {
 		what := "It stays held"

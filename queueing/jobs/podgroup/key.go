@@ -66,8 +66,7 @@ func (k key) String() string {
 	return fmt.Sprintf("%d/%s/%s/%d", k.family, k.namespace, k.name, k.index)
 }
 
-// keyOf is the gang of a pod; false if it is not queued by itself. The policy that gates pods
-// labels those that are.
+// keyOf returns the gang of a pod, or false if the pod is not queued by itself. The policy that gates pods labels them.
 func keyOf(pod client.Object) (k key, ok bool) {
 	labels, annotations := pod.GetLabels(), pod.GetAnnotations()
 	if labels[jobs.QueueLabel] == "" || labels[workload.ManagedLabel] != "true" {

@@ -19,9 +19,8 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Gangs may run in another cluster, by a check of MultiKueue. The pods stay gated here, where no node is for them, and show the status
-// of those that the manager makes there. There, they run by the copy of the Workload, which is made before them and is not theirs to
-// delete.
+// Gangs may run in another cluster, through a MultiKueue check. The pods stay gated in the manager and show the status of their copies in
+// the worker. There, the copy of the Workload is created before the pods and must not be deleted with them.
 
 // isLent reports whether another cluster runs the gang of a Workload.
 func isLent(w *kueue.Workload) bool { return ptr.Deref(w.Status.ClusterName, "") != "" }
@@ -52,7 +51,7 @@ func (g *gang) runsByCopy() bool {
 
 func isFromManager(job client.Object) bool { return job.GetLabels()[kueue.MultiKueueOriginLabel] != "" }
 
-// originOf is the UID of the object of which the job is, in the cluster of its manager, where it is from one.
+// originOf returns the UID of the manager's object that a job in a worker was created for, or "".
 func originOf(job client.Object) types.UID {
 	if uid := job.GetAnnotations()[kueue.MultiKueueOriginUIDAnnotation]; uid != "" && isFromManager(job) {
 		return types.UID(uid)
@@ -111,8 +110,9 @@ func (Lendable) Delegate(o client.Object) {
 	}
 }
 
-// Shown is the status of a pod here while it has another in a worker. As long as that one has no node, this one shows that it is gated:
-// an autoscaler would make room here for one that is Unschedulable. Other kinds have theirs from their own controller.
+// Shown returns the status of a pod in the manager from its copy in a worker. While the copy has no node, the status stays that of a
+// gated pod: an autoscaler would add nodes in the manager for a pod that is Unschedulable. The status of other kinds is written by their
+// own controller.
 func (l Lendable) Shown(here, there *unstructured.Unstructured) any {
 	if l.kind != podKind {
 		return nil

@@ -30,7 +30,7 @@ func (g *rig) record(clusters ...string) {
 	}
 }
 
-// TestPodsThatRunElsewhere stay gated here, and keep their quota until no cluster has anything of them.
+// TestPodsThatRunElsewhere stay gated in the manager, and keep their quota until no cluster has anything of them.
 func TestPodsThatRunElsewhere(t *testing.T) {
 	g := newRig(t)
 	for _, name := range []string{"a", "b", "c"} {
@@ -188,7 +188,7 @@ func TestGroupsOfACopy(t *testing.T) {
 	g.is("its copy is gone", " |")
 }
 
-// TestAPodShowsWhatAnotherDoes but for whether that has a node, as long as it has none.
+// TestAPodShowsWhatAnotherDoes, except for conditions about scheduling while it has no node.
 func TestAPodShowsWhatAnotherDoes(t *testing.T) {
 	pod := func(phase, scheduled, reason string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"phase": phase, "conditions": []any{

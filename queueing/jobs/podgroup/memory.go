@@ -17,9 +17,9 @@ type memories struct {
 	ofGang map[key]*memory
 }
 
-// memory is what is known of a gang beyond the API.
+// memory is the state of a gang that is not in the API.
 type memory struct {
-	// reported is what an Event has reported last, so that it is reported once.
+	// reported is the last reported message, so that it is reported once.
 	reported string
 	// created is when a Workload was created that the cache does not show yet.
 	created time.Time
@@ -32,7 +32,7 @@ type memory struct {
 	before   []int32
 }
 
-// remember changes what is known of a gang.
+// remember changes the memory of a gang.
 func (m *memories) remember(k key, change func(*memory)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -47,7 +47,7 @@ func (m *memories) remember(k key, change func(*memory)) {
 	change(have)
 }
 
-// forget drops what is known of a gang that is gone.
+// forget drops the memory of a gang that is gone.
 func (m *memories) forget(k key) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -75,8 +75,8 @@ func (m *memories) expected(k key, appeared bool, now time.Time) (left time.Dura
 	return left
 }
 
-// tally counts the pods of a gang that have succeeded, those that are gone included: the status
-// of the Workload tells of them after a restart.
+// tally counts the pods of a gang that have succeeded, including deleted ones. After a restart, it reads those from the status of the
+// Workload.
 func (m *memories) tally(g *gang, w *kueue.Workload) {
 	if w == nil || g.serves || g.family == single {
 		return

@@ -41,7 +41,7 @@ func (p parts) has(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	return maker != nil, err
 }
 
-// newMaker is an empty object of a kind, of which only the metadata is read; nil for kinds that do not queue as a whole.
+// newMaker returns an empty object of a kind, for reading its metadata; nil for kinds that do not queue as a whole.
 func (p parts) newMaker(kind schema.GroupKind) (client.Object, error) {
 	gvk, ok := p.makers[kind]
 	if !ok {

@@ -211,8 +211,7 @@ func condition(s *kueue.WorkloadStatus, types ...string) {
 	}
 }
 
-// is compares the pods, by what becomes of them, and the conditions of the Workload that are
-// true with its counts and those that it has released.
+// is compares the states of the pods, the true conditions of the Workload, its counts, and its reclaimable pods.
 func (g *rig) is(step, want string) {
 	g.t.Helper()
 	var pods corev1.PodList
@@ -696,8 +695,7 @@ func TestAStatefulSet(t *testing.T) {
 	g.is("with more than before it queues for those", " | 3")
 }
 
-// TestAStatefulSetThatIsRolledOut: the pods of its new template wait where they ask for more than it has quota for, and start where they
-// do not.
+// TestAStatefulSetThatIsRolledOut: pods of the new template wait if they request more than its quota, and start otherwise.
 func TestAStatefulSetThatIsRolledOut(t *testing.T) {
 	for cpu, want := range map[string]string{"1": "db-0 open, db-1 open", "4": "db-0 open, db-1 held"} {
 		set := newStatefulSet()
@@ -1014,7 +1012,7 @@ func requests(cpu string) func(map[string]any) {
 	}
 }
 
-// TestALeaderWorkerSetThatIsRolledOut has more groups for a while, each of which queues like the others and goes with its pods.
+// TestALeaderWorkerSetThatIsRolledOut has more groups for a while. Each of them queues like the others and is finished with its pods.
 func TestALeaderWorkerSetThatIsRolledOut(t *testing.T) {
 	for name, tc := range map[string]struct {
 		surge any
@@ -1188,7 +1186,7 @@ func TestGangsOfKueuesWorkloads(t *testing.T) {
 	}
 }
 
-// newer is a cluster whose Workloads have changed since a cache was told.
+// newer is a cluster whose Workloads are newer than the cache.
 type newer struct{ client.Reader }
 
 func (n newer) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
@@ -1260,7 +1258,7 @@ func TestPodsOfWhatQueuesAsAWhole(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// Once it is free, nothing asks to reconcile it again.
+			// Once it is free, no event enqueues it again.
 			for range 6 {
 				if _, err := g.r.Reconcile(t.Context(), k); err != nil {
 					t.Fatal(err)

@@ -124,7 +124,7 @@ func TestAGroupLosesItsPods(t *testing.T) {
 	}
 }
 
-// TestAWorkloadOfNoPods that has the name of a group is left alone, and its pods are told.
+// TestAWorkloadOfNoPods that has the name of a group is not changed, and an event reports that on the pods.
 func TestAWorkloadOfNoPods(t *testing.T) {
 	g := newRig(t)
 	prebuild(g, nil)

@@ -50,7 +50,7 @@ type reconciler struct {
 	memories
 }
 
-// Reconcile takes one gang one step on. The events of what it writes ask for the next.
+// Reconcile takes one step for a gang. The events of its writes enqueue the next step.
 func (r *reconciler) Reconcile(ctx context.Context, k key) (reconcile.Result, error) {
 	g, err := r.read(ctx, k)
 	if err != nil {
@@ -98,7 +98,7 @@ func (r *reconciler) release(ctx context.Context, g *gang, w *kueue.Workload) (r
 		case !isPart:
 			continue
 		case w != nil && g.family == single:
-			return true, writes.Delete(ctx, r.client, w) // its event asks again
+			return true, writes.Delete(ctx, r.client, w) // its event enqueues the next step
 		}
 		if err := r.parts.pass(ctx, pod); err != nil {
 			return false, err
@@ -208,7 +208,8 @@ func (r *reconciler) act(ctx context.Context, g *gang, w *kueue.Workload, a acti
 	return nil
 }
 
-// reportMissing tells on the newest pod how many of the group are there: a second Event on one pod would only count the first again.
+// reportMissing reports on the newest pod how many pods of the group exist: a second Event on one pod would only increase the count of
+// the first.
 func (r *reconciler) reportMissing(g *gang) {
 	all := g.all()
 	if missing := fmt.Sprintf("%d of %d", len(g.gated)+len(g.open)+g.succeeded, g.total); len(all) > 0 && r.isNews(g.key, missing) {
@@ -258,8 +259,7 @@ func wanted(ctx context.Context, kube client.Reader, g *gang, has *kueue.Workloa
 	w.Name = g.workloadName()
 	switch g.family {
 	case group:
-		// The pods own it together. It has no UID of a job, so that it is not taken for one that
-		// lost its owner when the first of them is deleted.
+		// The pods own it together. It has no UID of a job, so that it does not count as orphaned when the first of them is deleted.
 		delete(w.Labels, jobs.JobUIDLabel)
 		w.Annotations[workload.GroupAnnotation] = "true"
 		w.Labels[workload.ManagedLabel] = "true"
@@ -406,7 +406,7 @@ func (r *reconciler) stop(ctx context.Context, g *gang, w *kueue.Workload) error
 	return r.deletePods(ctx, g, why)
 }
 
-// deletePods deletes those that run.
+// deletePods deletes the running pods.
 func (r *reconciler) deletePods(ctx context.Context, g *gang, why string) error {
 	for _, pod := range g.open {
 		if !pod.DeletionTimestamp.IsZero() {

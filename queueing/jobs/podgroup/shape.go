@@ -70,7 +70,7 @@ func shapesOf(containers []corev1.Container) (out []any) {
 	return out
 }
 
-// templateOf is a pod as the template of others that are like it.
+// templateOf returns the pod as a template for similar pods.
 func templateOf(pod *corev1.Pod) corev1.PodTemplateSpec {
 	out := corev1.PodTemplateSpec{Spec: *pod.Spec.DeepCopy()}
 	out.Labels, out.Annotations = pod.Labels, pod.Annotations
@@ -92,7 +92,7 @@ func podSetOf(w *kueue.Workload, g *gang, pod *corev1.Pod) int {
 	return slices.IndexFunc(w.Spec.PodSets, func(s kueue.PodSet) bool { return s.Name == name })
 }
 
-// exceeds is a resource of which a pod asks for more than the pods of a pod set.
+// exceeds returns a resource that a pod requests more of than the pods of a podSet.
 func exceeds(pod *corev1.PodSpec, s *kueue.PodSet) (resource corev1.ResourceName, does bool) {
 	asked := workload.PodRequests(pod)
 	counted := workload.PodRequests(&s.Template.Spec)
@@ -100,7 +100,7 @@ func exceeds(pod *corev1.PodSpec, s *kueue.PodSet) (resource corev1.ResourceName
 	return resource, does
 }
 
-// orderAs puts pod sets in the order of others, by name. It reports whether they have the same names.
+// orderAs orders podSets by name like others. It reports whether both have the same names.
 func orderAs(podSets, others []kueue.PodSet) bool {
 	if len(podSets) != len(others) {
 		return false

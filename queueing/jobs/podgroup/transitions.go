@@ -44,7 +44,7 @@ type action int
 
 const (
 	nothing action = iota
-	// wait tells on the pods how many are missing.
+	// wait reports on the pods how many are missing.
 	wait
 	// queue creates the Workload or brings it up to date.
 	queue
@@ -63,7 +63,7 @@ const (
 	drop
 	// finish finishes it.
 	finish
-	// tell says on the pods that the Workload is over for good.
+	// tell reports on the pods that the Workload has finished for good.
 	tell
 )
 

@@ -19,8 +19,8 @@ func Queues(kind schema.GroupVersionKind) bool {
 	return kind == podKind || kind == statefulSetKind || kind == leaderWorkerSetKind
 }
 
-// Workloads are those that objects of these kinds, which name a queue, would have, in their order: a group of pods has one. It takes
-// them as the policies leave them, or as their users write them.
+// Workloads returns the Workloads of objects of these kinds that name a queue, in their order. A group of pods has one. The objects may
+// be as the policies leave them, or as users write them.
 func Workloads(ctx context.Context, kube client.Reader, objects ...client.Object) (out []*kueue.Workload, err error) {
 	gangs, err := gangsOf(objects)
 	if err != nil {

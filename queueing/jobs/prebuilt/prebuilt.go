@@ -40,8 +40,8 @@ func Differs(ctx context.Context, kube client.Reader, w, want *kueue.Workload) (
 // podSetDiffers is the field in which a pod set, a copy, differs from the wanted one; empty
 // if it does not.
 func podSetDiffers(ctx context.Context, kube client.Reader, namespace string, a, b *kueue.PodSet) (field string, err error) {
-	// What the API server adds to the job's pods may be in the Workload already. Why it
-	// cannot be known stands in want.
+	// The Workload may already have what the API server adds to the pods. A reason why that cannot be read is ignored
+	// here, since want has it.
 	if _, err := defaults.FillIn(ctx, kube, namespace, &a.Template.Spec); err != nil {
 		return "", err
 	}

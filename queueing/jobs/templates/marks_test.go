@@ -7,7 +7,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// TestInvalidMarks of the pods of a job are told before it has machines (Kueue 0.20, 13679).
+// TestInvalidMarks on the pods of a job are reported before it has machines (Kueue 0.20, 13679).
 func TestInvalidMarks(t *testing.T) {
 	for want, change := range map[string]func(*kueue.PodSet){
 		"":                              func(*kueue.PodSet) {},

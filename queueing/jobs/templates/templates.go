@@ -21,8 +21,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// ErrConflict: an admission check asks for a value that differs from that of the pod
-// template, or of another check. The words are Kueue's.
+// ErrConflict: an admission check sets a value that differs from that of the pod template, or of another check. The message is Kueue's.
 var ErrConflict = errors.New("invalid admission check PodSetUpdate")
 
 // ErrNoFlavor: a flavor that pods were admitted on is gone.
@@ -33,7 +32,7 @@ var ErrNoFlavor = errors.New("the job cannot start")
 type Placement struct {
 	// Count is how many pods have quota.
 	Count int32
-	// Flavors are those that they were admitted on.
+	// Flavors that they were admitted on.
 	Flavors []*kueue.ResourceFlavor
 	// Updates are what the admission checks have prepared.
 	Updates []kueue.PodSetUpdate
@@ -41,7 +40,7 @@ type Placement struct {
 	Labels, Annotations map[string]string
 	// Topology: each pod is created with the gate of topologies, and sent to its domain when that is removed.
 	Topology bool
-	// Plan says where each of those is, as far as that is known before they are created.
+	// Plan is the domain of each of them, as far as it is determined before they are created.
 	Plan string
 	// Gated pods are created with the gate of elastic jobs. Their updates are applied
 	// to each pod when its gate is removed, since later slices have other updates.
@@ -125,8 +124,8 @@ func flavorsOf(ctx context.Context, kube client.Reader, a kueue.PodSetAssignment
 	return out, nil
 }
 
-// Original is what Apply replaces of a pod template. Of labels and annotations it has
-// the changed ones only, with null for those that were not there.
+// Original is what Apply replaces in a pod template. It has only the changed labels and annotations, with null for those that did not
+// exist.
 type Original struct {
 	NodeSelector map[string]string   `json:"nodeSelector,omitempty"`
 	Tolerations  []corev1.Toleration `json:"tolerations,omitempty"`

@@ -13,7 +13,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// TestPodsGoToTheirDomains by a write for each, unless the template can say where all of them go.
+// TestPodsGoToTheirDomains by a write for each, unless the template can determine the domains of all.
 func TestPodsGoToTheirDomains(t *testing.T) {
 	hosts := []string{corev1.LabelHostname}
 	racks := []string{"block", "rack"}

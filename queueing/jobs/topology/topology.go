@@ -25,9 +25,8 @@ var annotations = []string{
 	kueue.PodSetGroupName,
 }
 
-// Complete adds to the requests of pod sets what the annotations of their templates ask for. A
-// kind of jobs has filled in by which labels its pods are numbered. It returns why the
-// annotations cannot be followed; the pod sets that they are on keep the requests that they had.
+// Complete adds to the topology requests of podSets what the annotations of their templates request. The kind has set by which labels
+// pods are numbered. It returns why annotations cannot be followed. The podSets with these annotations keep their requests.
 func Complete(podSets []kueue.PodSet) (refusals []string) {
 	groups := map[string][]*kueue.PodSet{}
 	for i := range podSets {
@@ -95,13 +94,12 @@ func Misplaced(job metav1.Object, podSets []kueue.PodSet) (refusals []string) {
 	return refusals
 }
 
-// Same reports whether two requests ask for the same; the labels that number the pods are the
-// kind's.
+// Same reports whether two requests are equal. The labels that number the pods are ignored, since the kind sets them.
 func Same(a, b *kueue.PodSetTopologyRequest) bool {
 	return equality.Semantic.DeepEqual(asked(a), asked(b))
 }
 
-// asked is what a user asks for in a request.
+// asked returns the part of a request that a user sets.
 func asked(r *kueue.PodSetTopologyRequest) (out kueue.PodSetTopologyRequest) {
 	if r != nil {
 		out = *r
@@ -154,8 +152,7 @@ func (r *reader) excludes(key string, others ...string) {
 	}
 }
 
-// request is what the annotations ask for, as Kueue has it; nil if neither they nor the kind say
-// anything.
+// request returns what the annotations request, as Kueue does; nil if neither they nor the kind set anything.
 func (r *reader) request() *kueue.PodSetTopologyRequest {
 	r.excludes(kueue.PodSetRequiredTopologyAnnotation, kueue.PodSetPreferredTopologyAnnotation, kueue.PodSetUnconstrainedTopologyAnnotation)
 	r.excludes(kueue.PodSetPreferredTopologyAnnotation, kueue.PodSetUnconstrainedTopologyAnnotation)

@@ -56,7 +56,7 @@ func (m *moved) Forget(ctx context.Context, w types.NamespacedName, but string) 
 	return m.write(ctx, change)
 }
 
-// load reads what was told before, and takes out what is of Workloads that went meanwhile.
+// load reads the stored starts, and drops those of Workloads that were deleted meanwhile.
 func (m *moved) load(ctx context.Context) error {
 	if m.told != nil {
 		return nil

@@ -32,7 +32,7 @@ import (
 )
 
 const (
-	// workers is how many Workloads are looked at at once, and writers how many pods of one are written at once.
+	// workers is how many Workloads are reconciled at once, and writers how many pods of one are written at once.
 	workers = 4
 	writers = 8
 	// workloadIndex finds pods by the Workload that they say they are of.
@@ -79,8 +79,8 @@ func isPlaced(w *kueue.Workload) bool {
 		slices.ContainsFunc(w.Status.Admission.PodSetAssignments, func(a kueue.PodSetAssignment) bool { return a.TopologyAssignment != nil })
 }
 
-// podChanges passes pods that come gated, or were sent by the places that the gang had when it started, which it may have left since,
-// and those that give up their place.
+// podChanges accepts pods that are created gated, pods that were sent by an earlier assignment of the gang, and pods that release their
+// place.
 var podChanges = predicate.Funcs{
 	CreateFunc: func(e event.CreateEvent) bool {
 		return workloadOf(e.Object) != nil && e.Object.(*corev1.Pod).Spec.NodeName == ""
@@ -150,7 +150,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		waiting, open := r.split(&list, w, i)
 		stranded := podSet.Stranded(open)
 		if len(stranded) > 0 || podSet.Moved(open) {
-			// First: those that are made again must not go by the old places.
+			// This comes first, since pods that are created again must not be sent by the old assignment.
 			if err := r.moved.Add(ctx, w, start); err != nil {
 				return reconcile.Result{}, errors.Join(err, group.Wait())
 			}
@@ -192,7 +192,7 @@ func (r *reconciler) note(w types.NamespacedName, pod types.UID, selector map[st
 	}
 }
 
-// split divides the pods of a podSet into those that wait for a domain and those that were sent to theirs.
+// split divides the pods of a podSet into those that wait for a domain and those that were sent to one.
 func (r *reconciler) split(list *corev1.PodList, w *kueue.Workload, podSet int) (waiting, open []*corev1.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

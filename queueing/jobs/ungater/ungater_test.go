@@ -51,7 +51,7 @@ func pod(name, node string) *corev1.Pod {
 	return p
 }
 
-// TestReconcile looks at where pods are, and which are still gated.
+// TestReconcile verifies where pods are sent, and which are still gated.
 func TestReconcile(t *testing.T) {
 	for name, tc := range map[string]struct {
 		workload func(*kueue.Workload)
@@ -242,7 +242,7 @@ func whereabouts(t *testing.T, kube client.Client) map[string]string {
 	return read(t, kube, names...)
 }
 
-// read tells where pods are sent; those that are gated nowhere.
+// read returns where pods are sent. Gated pods are sent nowhere.
 func read(t *testing.T, kube client.Client, names ...string) map[string]string {
 	t.Helper()
 	out := map[string]string{}

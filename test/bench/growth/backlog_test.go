@@ -35,19 +35,17 @@ const (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// backlog is a State in which every queue has one Workload that runs on all of its
-// quota, while the others wait, each told why.
+// backlog is a State in which every queue has one Workload that uses all of its quota, while the others are pending with a reason.
 type backlog struct {
 	state *queueing.State
-	// queues, and how many Workloads and versions of them there ever were.
+	// queues, and the number of Workloads and of versions of them so far.
 	queues, created, versions int
 	running                   []*kueue.Workload
 	// shapes of Workloads.
 	shapes int
 	// picture is that of the machines.
 	picture func() *planner.Snapshot
-	// judged counts the Workloads that verdicts were about, planned the plans that
-	// were asked for.
+	// judged counts the Workloads of verdicts, and planned the plans.
 	judged, planned int
 }
 

@@ -39,8 +39,7 @@ const (
 	noTwo alike = 0
 )
 
-// fleet is the picture of a cluster whose nodes are machines of groups, each of which
-// runs a pod that has all of its GPUs.
+// fleet is the snapshot of a cluster whose nodes are machines of groups. Each runs a pod that uses all of its GPUs.
 type fleet struct {
 	model    *model.Model
 	random   *rand.Rand
@@ -126,8 +125,7 @@ func (f *fleet) change() *planner.Snapshot {
 	return f.model.Snapshot(noon)
 }
 
-// gang asks for 64 machines, and for a pod beside them that any node might have room
-// for but none has: so all of the fleet is looked at.
+// gang requests 64 machines, and a small pod that would suit any node but finds no room, so that all of the fleet is read.
 func gang() state.Gang {
 	podSet := func(name string, count int, requests corev1.ResourceList) state.PodSet {
 		t := &corev1.PodTemplateSpec{}

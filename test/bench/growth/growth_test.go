@@ -13,7 +13,7 @@ import (
 	"github.com/muster-dev/muster/test/bench/curve"
 )
 
-// sizes of backlogs and, but for the last, of fleets.
+// sizes of backlogs, and of fleets except for the last size.
 var sizes = []int{1000, 10_000, 100_000, 1_000_000}
 
 // BenchmarkGrowth measures what backlogs of Workloads and fleets of nodes cost at
@@ -135,12 +135,10 @@ func heap(make func()) float64 {
 	return in() - before
 }
 
-// TestGrowth holds the exponents, of what is the same on every machine: memory that is
-// allocated, in number and in bytes, plans that are asked for and Workloads that are
-// judged. A cycle for one Workload may cost as deep as trees are, one that looks at all
-// that wait as many as they are, nothing their square. With the sizes here, a bound of
-// 0.25 allows a factor of 1.7 from the smallest to the largest, where a linear one
-// would be 8; one of 1.15 allows 11, where a square would be 64.
+// TestGrowth bounds the exponents of costs that are the same on every machine: allocations in number and bytes, plans and judged
+// Workloads. A cycle for one Workload may cost as much as trees are deep, and a cycle for all pending Workloads as much as there are, but
+// never the square. With the sizes here, a bound of 0.25 allows a factor of 1.7 from the smallest to the largest, where a linear cost
+// would be 8; a bound of 1.15 allows 11, where a square would be 64.
 func TestGrowth(t *testing.T) {
 	const (
 		flat   = 0.25

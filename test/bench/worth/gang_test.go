@@ -28,11 +28,10 @@ const (
 	arrival = time.Minute
 	// largest gangs have so many machines, 512 GPUs.
 	largest = 64
-	// patience is how long pieces of a gang are kept without another one coming: as long as
-	// cluster-autoscaler keeps an unused node. Otherwise two gangs with half of their
-	// machines would wait for each other for ever.
+	// patience is how long a partial gang keeps its machines while no other arrives: as long as cluster-autoscaler keeps an unused node.
+	// Otherwise two gangs with half of their machines would wait for each other forever.
 	patience = 10 * time.Minute
-	// retry is the pause after a launch that failed where nothing is known of it.
+	// retry is the pause after a failed launch without a known reason.
 	retry = time.Minute
 )
 
@@ -57,8 +56,7 @@ type gang struct {
 	kept      []string
 	keptUntil time.Time
 
-	// pausedUntil is when it tries again, without the ledger, once what it has launched
-	// is taken back.
+	// pausedUntil is when it tries again, without the ledger, once its machines are terminated.
 	pausedUntil time.Time
 
 	started, ended time.Time
@@ -127,8 +125,7 @@ func (g *gang) decides(now time.Time) bool {
 		(!now.Before(g.pausedUntil) || len(g.machines) > 0)
 }
 
-// boots says that pieces that are kept have not all joined: what is lacking is not
-// known before.
+// boots reports whether some of the kept machines have not joined: what is missing is not certain before.
 func (g *gang) boots() bool {
 	return slices.ContainsFunc(g.machines, func(m *machine) bool {
 		return m.State == cloudprovider.Booting && slices.Contains(g.kept, m.Name)
@@ -296,7 +293,7 @@ func (w *world) joined(g *gang) {
 	}
 }
 
-// giveUp takes back the pieces that nothing came to for too long.
+// giveUp terminates the machines of a gang that waited too long for the others.
 func (w *world) giveUp(g *gang) {
 	if g.request.Status != transaction.Pending || w.now.Before(g.keptUntil) {
 		return

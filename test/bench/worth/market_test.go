@@ -94,7 +94,7 @@ func droughts(random *rand.Rand) (out []v1alpha1.KwokFault) {
 	return out
 }
 
-// launch asks the pool for machines, as things are.
+// launch launches machines from the pool in its present state.
 func (o *offering) launch(count int, now time.Time) ([]pool.Machine, *v1alpha1.KwokError) {
 	got, refusal := o.pool.Launch(o.state, count, now)
 	o.state.Live += len(got)

@@ -263,8 +263,7 @@ func (w *world) end(name string) {
 	m.gang.machines = slices.DeleteFunc(m.gang.machines, func(o *machine) bool { return o == m })
 }
 
-// change puts a changed node in the place of the one of that name. One that has come
-// free is given back after a while, unless it is booked again by then.
+// change replaces a node. A node that becomes free is scaled down after a while unless it is booked again by then.
 func (w *world) change(name string, f func(*state.Node)) {
 	n := *w.nodes.Find(name)
 	n.Bookings = slices.Clone(n.Bookings)
@@ -311,12 +310,11 @@ type result struct {
 	// makespan is from the first arrival to the last end, and wait the mean time from
 	// the arrival of a gang to its start.
 	makespan, wait time.Duration
-	// used is the time of machines in which they ran pods, waste all other time that
-	// they were paid for: while they joined, were booked, were taken back and stood idle.
+	// used is the time of machines with pods. waste is all other paid time: joining, booked, terminating and idle.
 	used, waste time.Duration
 	// paid is what all machines cost, wasted the part of it for waste.
 	paidMicroUSD, wastedMicroUSD int64
-	// launches are calls for machines, of which refused got less than they asked for.
+	// launches are calls for machines. refused are those that got fewer than they requested.
 	launches, refused int
 }
 

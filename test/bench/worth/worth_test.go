@@ -156,9 +156,8 @@ func TestWorth(t *testing.T) {
 	t.Log("\n" + out.String())
 }
 
-// TestADayAddsUp: whatever is switched off, machines run pods for as long as the gangs
-// take, no pool gives more than it has, all is given back, and a seed tells the same
-// day again.
+// TestADayAddsUp: with each feature switched off, machines run pods for as long as the gangs take, no pool provides more than it has, all
+// machines are terminated, and a seed repeats the same day.
 func TestADayAddsUp(t *testing.T) {
 	for _, off := range allArms {
 		t.Run(off.String(), func(t *testing.T) {

@@ -11,8 +11,8 @@ type behind struct {
 	total time.Duration
 }
 
-// Behind tells how much of the time until then the cluster did not have, since its machine was busy with other things: all bounds are
-// longer by what of it falls into them. It never shrinks.
+// Behind records how much of the time until at the cluster lacked because its machine was busy. All bounds are extended by the part of it
+// that falls into them. total never shrinks.
 func (c *Checker) Behind(at time.Time, total time.Duration) {
 	if total > c.stats.Behind {
 		c.behind = append(c.behind, behind{at, total})

@@ -26,13 +26,13 @@ type bought struct {
 	needed int
 	// machines of each attempt, by number.
 	machines map[int]map[types.UID]bool
-	// groups of each attempt, and those that failed without a refusal of the cloud.
+	// groups are the groups of each attempt that was not refused by the cloud but failed.
 	groups map[int][]string
 	failed map[int]bool
 	// explained attempts ended with a refusal of the cloud; misplaced machines came in other domains than were required.
 	explained map[int]bool
 	misplaced map[transaction.LostMachine]bool
-	// accepted are those that do not count any more: the gang has run with them, or an administrator says so.
+	// accepted is how many attempts do not count any more, because the gang has run with them, or an administrator has accepted them.
 	accepted int
 	// stops are when the request was stopped.
 	stops []time.Time

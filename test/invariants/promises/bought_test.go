@@ -16,8 +16,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// try has the next attempt of the gang launch its two machines, one of which is lost and launched again as often as is said, and fail.
-// All of them go.
+// try makes the next attempt of the gang launch two machines, lose and replace one of them so many times, and fail. All machines are
+// terminated.
 func (c *course) try(number int, class v1alpha1.ErrorClass, losses int, level string) {
 	a := transaction.Attempt{Number: number, Phase: transaction.Launching, Launches: []planner.GroupCount{launches}}
 	write := func() {

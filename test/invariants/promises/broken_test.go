@@ -471,7 +471,7 @@ func TestDoublePromisesAreSeen(t *testing.T) {
 			c.provision(old)
 			c.bind(consuming(newPod("old", 4), "a"), n)
 			c.remove(old)
-			c.pass(3 * time.Second) // Muster knows of the pod by now
+			c.pass(3 * time.Second) // Muster has observed the pod by now
 			again := newRequest("a", 1)
 			again.UID = "uid-of-a-again"
 			condition(&again.Status.Conditions, provreq.Provisioned, metav1.ConditionFalse, "CapacityIsNotFound", "Not yet")
@@ -506,7 +506,7 @@ func TestDoublePromisesAreSeen(t *testing.T) {
 	})
 }
 
-// runsOnMachine has a pod of others run on the first machine of the attempt, which has then failed.
+// runsOnMachine binds a pod that is not the gang's to the first machine of the attempt, which has then failed.
 func (c *course) runsOnMachine(p *corev1.Pod, since time.Duration) {
 	c.upTo("nodes join")
 	c.bind(p, c.nodes[0])
@@ -579,7 +579,7 @@ func TestQuotaIsBroken(t *testing.T) {
 	})
 }
 
-// heldJob is one of a queue, of which no Workload is known.
+// heldJob returns a suspended Job of a queue without a Workload.
 func heldJob(owner *batchv1.Job) *batchv1.Job {
 	j := newJob("part")
 	if owner != nil {

@@ -31,8 +31,8 @@ type Config struct {
 	OverrunBound time.Duration
 	// Race is how long after a change others may still act as if it were not.
 	Race time.Duration
-	// Unseen is how long before the end of its machine a pod may have been bound that Muster
-	// could not know of: it looks a last time, and what it calls takes a while.
+	// Unseen is how long before the end of its machine a pod may be bound without being observed by Muster: its last read is followed by
+	// a call that takes a while.
 	Unseen time.Duration
 	// LossBound is how long after its node a Machine may be seen to be Terminated.
 	LossBound time.Duration
@@ -62,8 +62,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// sweepEvery is how often bounds are looked at: a look at 3,000 machines takes
-// 2 ms.
+// sweepEvery is how often bounds are checked. One check of 3,000 machines takes 2 ms.
 const sweepEvery = 250 * time.Millisecond
 
 // Checker is for one goroutine.
@@ -79,7 +78,7 @@ type Checker struct {
 	gaps     map[Kind][]span
 
 	nodes map[string]*node
-	// losses are nodes that went while they were booked, until it is known why.
+	// losses are nodes that were deleted while booked, until the cause is known.
 	losses    []loss
 	pods      map[types.UID]*pod
 	templates map[types.NamespacedName]*template
@@ -101,8 +100,8 @@ type Checker struct {
 	// queued is the newest Workload of a Job.
 	queued map[types.UID]*workload
 	queues map[string]*queue
-	// used is what is reserved. The ledger says what may be; older ones are those that
-	// others may still act on. What is excused only shrinks until the next edit.
+	// used is the quota that is reserved. ledger is how much may be, and older are the ledgers that a writer may still have read. excused
+	// is existing overuse, which only shrinks until the next edit.
 	used    usage
 	ledger  *ledger
 	older   []*ledger
@@ -117,8 +116,7 @@ type Checker struct {
 	stats      Stats
 }
 
-// New returns a Checker of an empty cluster; tell it of what exists with Listed
-// events.
+// New returns a Checker of an empty cluster. Existing objects are applied as Listed events.
 func New(config Config) *Checker {
 	return &Checker{
 		config:    config,
@@ -149,8 +147,8 @@ func New(config Config) *Checker {
 	}
 }
 
-// Apply tells of an event. Events come in the order of their revisions, save for
-// Listed ones; one that comes late casts doubt on what was concluded before it.
+// Apply applies an event. Events come in the order of their revisions, except for Listed ones. A late event casts doubt on what was
+// concluded before it.
 func (c *Checker) Apply(e Event) {
 	c.Tick(e.Time)
 	if !e.Listed {
@@ -191,7 +189,7 @@ func (c *Checker) Apply(e Event) {
 	}
 }
 
-// Tick tells of the time. All events observed before it have been applied.
+// Tick sets the time. All events observed before it have been applied.
 func (c *Checker) Tick(now time.Time) {
 	c.now = later(c.now, now)
 	if c.now.Sub(c.swept) >= sweepEvery {
@@ -199,9 +197,8 @@ func (c *Checker) Tick(now time.Time) {
 	}
 }
 
-// Gap tells that versions of a kind may have been missed from one revision to
-// another, both included; 0 is the beginning. It comes before the events that end
-// the gap.
+// Gap reports that versions of a kind may have been missed from one revision to another, both included; 0 is the beginning. It comes
+// before the events that end the gap.
 func (c *Checker) Gap(k Kind, from, to uint64) {
 	if from > 0 {
 		c.stats.Gaps[k]++
@@ -218,7 +215,7 @@ func (c *Checker) StandStill(until time.Time) {
 	}
 }
 
-// Finish makes all suspects known. Nothing is applied after it.
+// Finish confirms all suspects. Nothing may be applied after it.
 func (c *Checker) Finish(now time.Time) {
 	c.now = later(c.now, now)
 	c.sweep()
@@ -228,13 +225,13 @@ func (c *Checker) Finish(now time.Time) {
 	c.suspects = nil
 }
 
-// Violations are all that are known, in the order in which they became known.
+// Violations returns all confirmed violations, in the order of confirmation.
 func (c *Checker) Violations() []Violation { return slices.Clone(c.violations) }
 
-// Stats is what was looked at.
+// Stats returns what was checked so far.
 func (c *Checker) Stats() Stats { return c.stats.clone() }
 
-// sweep looks for bounds that have passed.
+// sweep checks bounds that have passed.
 func (c *Checker) sweep() {
 	if from := later(c.swept, c.resumed); !c.swept.IsZero() && c.now.After(from) {
 		c.stats.Bounded += c.now.Sub(from)

@@ -22,8 +22,7 @@ import (
 	workloads "github.com/muster-dev/muster/queueing/workload"
 )
 
-// course is the life of a queued gang of two pods with eight GPUs each, from the
-// Job to the machines that are given back.
+// course is the life of a queued gang of two pods with eight GPUs each, from the creation of the Job to the scale-down of its machines.
 type course struct {
 	*world
 	group    *v1alpha1.NodeGroup
@@ -208,7 +207,7 @@ func (c *course) step(name string) {
 	steps[find(c.T, name)].do(c)
 }
 
-// verdict is what became known, one line a violation.
+// verdict returns the confirmed violations, one per line.
 func (w *world) verdict() string {
 	w.Finish(w.now)
 	var lines []string

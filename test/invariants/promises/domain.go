@@ -35,8 +35,8 @@ func crewOf(o *corev1.Pod) (k crew) {
 	return k
 }
 
-// judgeDomain compares the domain of a pod that was bound with those of the others of its crew. Pods on nodes that are gone,
-// and those that have been told to stop, were there before.
+// judgeDomain compares the domain of a newly bound pod with those of the other pods of its gang. Pods on deleted nodes, and pods that are
+// being deleted, are ignored.
 func (c *Checker) judgeDomain(e Event, p *pod) {
 	if p.crew == (crew{}) {
 		return
@@ -68,7 +68,7 @@ func (c *Checker) judgeDomain(e Event, p *pod) {
 // template is what counts of a PodTemplate.
 type template struct {
 	pod nodegroups.Resources
-	// level is the node label of which all pods need one domain, together with those of the podSets of their group.
+	// level is the node label that must have one value for all pods, including those of the other podSets of the group.
 	level, group string
 	// each slice of so many pods needs one domain of sliceLevel, and 0 is none.
 	sliceLevel string
@@ -100,8 +100,8 @@ func (c *Checker) applyPolicy(e Event, o *v1alpha1.CapacityPolicy) {
 	c.policies[o.Name] = p
 }
 
-// judgeTogether: where pods of a request require one domain, or a slice of them does, what is booked for it as it becomes
-// Provisioned has that room (P1). The level that its CapacityPolicy requires binds all podSets.
+// judgeTogether: if the pods of a request, or a slice of them, require one domain, the nodes that are booked when it becomes Provisioned
+// have room in one domain (P1). The level that its CapacityPolicy requires applies to all podSets.
 func (c *Checker) judgeTogether(e Event, r *request, good map[string]*claim) {
 	crews := map[string][]podSet{}
 	levels := map[string]string{}

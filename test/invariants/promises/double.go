@@ -9,11 +9,9 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 )
 
-// judgeBooking: a booking fits beside all that is promised on the node and all
-// that runs there (P3). Pods that were bound a moment before may not have been known
-// when the booking was written. They must be known before the request becomes
-// Provisioned, when this is judged again. Until then the booking is a claim, and
-// simultaneous claims of other gangs are not held against it.
+// judgeBooking: a booking fits beside the other promises and pods on the node (P3). Muster may not have observed pods that were bound
+// just before the booking was written. It must have observed them when the request becomes Provisioned, and the booking is judged again
+// then. Until then the booking is a claim, and simultaneous claims of other gangs are no violation.
 func (c *Checker) judgeBooking(e Event, n *node, b booking) {
 	r := c.live(b)
 	if r == nil {
@@ -28,11 +26,9 @@ func (c *Checker) judgeBooking(e Event, n *node, b booking) {
 		fmt.Sprintf("it was booked with %s for %s", amounts(b.amounts), r))
 }
 
-// judgeConsumer: a pod of a gang takes what its own gang has booked, not what is
-// promised to another (P3). Other pods that land on a node which is booked in
-// part only are not Muster's, and slip in, as do those of a gang whose booking is
-// over and that are made again; those that were there before all bookings were
-// counted by them.
+// judgeConsumer: a pod of a gang uses what its own gang has booked, not what is promised to another gang (P3). Other pods that are
+// scheduled on a partly booked node are not Muster's, and are allowed. So are pods that a gang creates again after its booking is over.
+// Pods that were there before all bookings were counted by them.
 func (c *Checker) judgeConsumer(e Event, p *pod) {
 	n := c.node(p.node)
 	if p.consumes.Name == "" || n.uid == "" || len(n.allocatable) == 0 || !c.servedPod(p) {
@@ -55,15 +51,15 @@ func (c *Checker) judgeConsumer(e Event, p *pod) {
 	c.judgeSum(e, n, first.Add(-c.config.Race), allPods, "consumer|"+p.consumes.String(), p.String()+" was bound")
 }
 
-// isPromise says that pods of the request may come to the booking, or that it has been
-// told that its capacity is there: before, it is a claim that may be given up.
+// isPromise reports whether pods of the request may come to the booking, or the request is Provisioned. Before that, the booking is a
+// claim that may be dropped.
 func isPromise(r *request, b booking) bool { return r.provisioned || b.namespace != "" }
 
 // What judgeSum counts of the pods of gangs.
 const (
 	// allPods, whenever they were bound.
 	allPods = true
-	// knownPods alone: those that were bound long enough before.
+	// knownPods: only pods that were bound long enough before count.
 	knownPods = false
 )
 
@@ -72,10 +68,9 @@ func (c *Checker) servedPod(p *pod) bool {
 	return slices.ContainsFunc(c.named[p.consumes], func(r *request) bool { return r.awaits(c.now) })
 }
 
-// judgeSum adds up what is promised on a node: the pods of gangs, the pods that
-// were bound before known, and what remains of the live bookings. On machines of
-// a launch the DaemonSets' pods are waited for before anything is booked, so they
-// are known at once. Claims do not count against a pod that was bound: they may be given up.
+// judgeSum adds up what is promised on a node: the pods of gangs, the pods that were bound before known, and the rest of the live
+// bookings. On launched machines, nothing is booked before the pods of DaemonSets are bound, so these count at once. Claims do not count
+// against a bound pod, since they may be dropped.
 func (c *Checker) judgeSum(e Event, n *node, known time.Time, all bool, key, when string) {
 	counts := func(p *pod) bool {
 		limit := known
@@ -143,8 +138,7 @@ type loss struct {
 
 const scaledDown = "went while it was promised, and was not Terminated by its cloud: %s"
 
-// judgeMachineGone: no machine is taken back while it is promised (P3). What is
-// Terminated first was taken by the cloud.
+// judgeMachineGone: no machine is deleted while it is promised (P3). A machine that is Terminated before was taken by the cloud.
 func (c *Checker) judgeMachineGone(e Event, m *machine) {
 	c.losses = slices.DeleteFunc(c.losses, func(l loss) bool {
 		if l.machine == m.name && !m.terminated {

@@ -13,7 +13,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// Kind of an object that the Checker looks at.
+// Kind of an object that the Checker reads.
 type Kind string
 
 // All kinds. Others are ignored.
@@ -33,7 +33,7 @@ const (
 	Machines             Kind = "Machine"
 )
 
-// KindOf is the kind of an object, empty for those that are ignored.
+// KindOf returns the kind of an object, or "" if it is ignored.
 func KindOf(object metav1.Object) Kind {
 	switch object.(type) {
 	case *corev1.Node:

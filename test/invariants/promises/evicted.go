@@ -6,7 +6,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// preemptedReasons are those that Preempted=True may have.
+// preemptedReasons are the reasons that Preempted=True may have.
 var preemptedReasons = map[string]bool{
 	kueue.InClusterQueueReason:                true,
 	kueue.InCohortReclamationReason:           true,
@@ -14,9 +14,8 @@ var preemptedReasons = map[string]bool{
 	kueue.InCohortReclaimWhileBorrowingReason: true,
 }
 
-// judgeEvicted: whatever is stopped is told why in the same write (P7), and what
-// makes room for another one, for which. Others may stop it, too, for reasons of
-// their own.
+// judgeEvicted: a Workload that is stopped gets the reason in the same write (P7), and a preempted one the Workload that preempts it.
+// Other controllers may evict it, too, for other reasons.
 func (c *Checker) judgeEvicted(e Event, w *workload, o *kueue.Workload) {
 	if e.Listed {
 		c.unjudged(Evictions)

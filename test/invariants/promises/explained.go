@@ -10,7 +10,7 @@ import (
 type waiting struct {
 	// silent is since when it waits without saying why; zero if it does not.
 	silent time.Time
-	// told: it has said why since it began to wait.
+	// told: it has reported a reason since it became pending.
 	told bool
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// judgeHarm: Muster terminates no machine on which a pod runs, be it of a gang or of others (P9). Pods of DaemonSets and static ones come
-// and go with their node, and those that were told to stop have been given up by others.
+// judgeHarm: Muster terminates no machine on which a pod runs, whether it belongs to a gang or not (P9). Pods of DaemonSets and static
+// pods end with their node. Pods that are being deleted do not count either.
 func (c *Checker) judgeHarm(e Event, m *machine, n *node) {
 	if c.unsure(e.Revision, Pods) {
 		c.unjudged(TakenBack)

@@ -146,7 +146,7 @@ func (c *Checker) sweepMachines() {
 			c.noteBusy(u.node)
 			if !u.node.outlives.IsZero() {
 				if c.groups[u.group] == nil {
-					continue // whether its machine runs on is not known
+					continue // it is not known whether its machine still runs
 				}
 				since = later(since, c.remains(u.node))
 			}
@@ -190,7 +190,7 @@ func (c *Checker) isLeftTo(u unit, since time.Time) bool {
 	if since.IsZero() {
 		return false
 	}
-	from := since.Add(-c.config.Race) // what it knows may be as old
+	from := since.Add(-c.config.Race) // Muster's cache may be that old
 	return u.node != nil && u.node.lastRan.After(from) || u.machine != nil && u.machine.ran.After(from)
 }
 

@@ -40,8 +40,7 @@ type account struct {
 	quota  map[flavorResource]quota
 }
 
-// quota is what a party is given of one resource of one flavor. Without a limit it
-// may borrow, or lend, whatever there is.
+// quota is a party's quota of one resource of one flavor. A missing limit allows to borrow, or lend, any amount.
 type quota struct {
 	nominal            int64
 	borrowing, lending *int64
@@ -70,15 +69,12 @@ func limitOf(name corev1.ResourceName, q *resource.Quantity) *int64 {
 	return new(nodegroups.Amount(name, *q))
 }
 
-// ledger is the trees of cohorts as their objects were at one time. It is not
-// changed: an edit makes another one.
+// ledger is the trees of cohorts at one time. It is immutable: an edit creates another one.
 //
-// It is read as a balance sheet, from the bottom up. What a party does not use of
-// its nominal quota it lends to its cohort, up to its lending limit. What it uses beyond
-// that it borrows from its cohort, up to its borrowing limit. The cohort does the same
-// with its own nominal quota and all that its members lend and borrow. A party without a
-// cohort cannot borrow. Usage is valid while no party borrows more than it may; the
-// lender of each unit need not be known.
+// It is read as a balance sheet, from the bottom up. A party lends its unused nominal quota to its cohort, up to its lending limit. It
+// borrows what it uses beyond its nominal quota from its cohort, up to its borrowing limit. The cohort does the same with its own nominal
+// quota and the sum of what its members lend and borrow. A party without a cohort cannot borrow. Usage is valid while no party borrows
+// more than it may. The lender of each unit need not be determined.
 type ledger struct {
 	accounts map[party]account
 	// members of the cohorts, in the order of their names.
@@ -224,7 +220,7 @@ func (l *ledger) sum(p party, key flavorResource, used usage) (reserved, nominal
 	return reserved, nominal
 }
 
-// describe tells how a party came to be overdrawn.
+// describe explains how a party became overdrawn.
 func (l *ledger) describe(p party, key flavorResource, used usage) string {
 	over := l.overdraft(p, key, used)
 	reserved, nominal := l.sum(p, key, used)

@@ -36,8 +36,7 @@ type group struct {
 	idle time.Duration
 	// reserved machines are paid for in any case: their nodes may stay idle.
 	reserved bool
-	// foreign machines are a cluster-autoscaler's to give back. asked are its launches on record, by
-	// their token.
+	// foreign machines are scaled down by a cluster-autoscaler. asked are its launches on record, by their token.
 	foreign bool
 	asked   map[string]call
 	// changed is when what it says about idle machines last changed.
@@ -68,7 +67,7 @@ func (c *Checker) applyGroup(e Event, o *v1alpha1.NodeGroup) {
 	}
 }
 
-// record takes note of launches that a cluster-autoscaler has asked for.
+// record records the launches that a cluster-autoscaler has requested.
 func (g *group) record(e Event, o *v1alpha1.NodeGroup) {
 	foreign := o.Spec.ScaledBy == v1alpha1.ScaledByClusterAutoscaler
 	if g.foreign != foreign {
@@ -110,8 +109,8 @@ func (c *Checker) applyMachine(e Event, o *kwokv1alpha1.Machine) {
 	m.terminated = m.terminated || o.Status.Phase == kwokv1alpha1.MachineTerminated
 }
 
-// groupOf is the NodeGroup of a machine. One that a group of a simulated cloud owns
-// knows only that; where its launch was in one NodeGroup alone, it is of that.
+// groupOf returns the NodeGroup of a machine. The machine of a simulated cloud's group names only that group; it belongs to the NodeGroup
+// of its launch if the launch had only one.
 func (c *Checker) groupOf(o *kwokv1alpha1.Machine) string {
 	if o.Spec.Node.ProviderID == "" || c.groups[o.Spec.Group] != nil {
 		return o.Spec.Group
@@ -132,7 +131,7 @@ func (c *Checker) groupOf(o *kwokv1alpha1.Machine) string {
 	return found[0]
 }
 
-// nodeSeen judges nodes that show no Machine of theirs: those of real clouds.
+// nodeSeen judges nodes without a Machine, as real clouds have them.
 func (c *Checker) nodeSeen(e Event, n *node) {
 	if n.token != "" && n.owner == "" {
 		c.judgeLaunch(e, n.String(), n.uid, n.token, n.group)

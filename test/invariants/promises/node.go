@@ -17,8 +17,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// node is what counts of a node. It exists without uid as long as only its pods
-// are known.
+// node is the state of a node. It has no uid while only its pods were observed.
 type node struct {
 	name string
 	uid  types.UID
@@ -195,9 +194,8 @@ func claimableOn(o *corev1.Node) (devices int64) {
 	return devices
 }
 
-// bookingsOf reads the bookings of a node; those that it had before keep their
-// beginning. The record is read here and not by provisioning.BookingsOn, which
-// is among what is checked.
+// bookingsOf reads the bookings of a node. Bookings that it had before keep their start. It does not use provisioning.BookingsOn, because
+// that is checked here.
 func bookingsOf(e Event, o *corev1.Node, before []booking) []booking {
 	var out []booking
 	for name, text := range o.Annotations {
@@ -316,7 +314,7 @@ func (c *Checker) busy(n *node, but types.UID) bool {
 	})
 }
 
-// goesOn says that the gang of the booking runs: its request is over, or asks for what it lost since, and is there.
+// goesOn reports whether the gang of the booking runs: its request is over, or it requests what it has lost since, and is there.
 func (c *Checker) goesOn(b booking) bool {
 	r := c.requests[b.uid]
 	return r != nil && r.served && (r.over || b.repair < r.repair) && !r.deleted && r.is(b)

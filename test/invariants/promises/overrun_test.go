@@ -11,7 +11,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// overrunning is a Job with quota for two pods in a queue of four, of which these run.
+// overrunning creates a Job with quota for two pods in a queue of four, and runs the given pods of it.
 func (c *course) overrunning(pods ...string) (j *batchv1.Job, w *kueue.Workload, running []*corev1.Pod) {
 	c.member("a", "", gpus{nominal: 4})
 	j, w = newJob("train"), newWorkload("train", 2, 1)

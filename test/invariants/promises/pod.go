@@ -36,7 +36,7 @@ type pod struct {
 	boundAt  time.Time
 	requests nodegroups.Resources
 	finished bool
-	// leaving pods have been told to stop.
+	// leaving pods are being deleted.
 	leaving bool
 	// succeeded pods have used up their part of a booking.
 	succeeded bool
@@ -186,8 +186,7 @@ type job struct {
 	prebuilt bool
 	// waits is for its Workload, or for the Job that it is part of.
 	waits waiting
-	// overruns is since when more of its pods run than it has quota for; zero if no
-	// more do. judged: that has been looked at.
+	// overruns is since when more of its pods run than it has quota for; zero if no more do. judged: that has been reported.
 	overruns time.Time
 	judged   bool
 }

@@ -27,7 +27,7 @@ type members struct {
 	over    time.Time
 }
 
-// remaining is how many pods of each pod set have quota: those that were admitted and are not reclaimable.
+// remaining returns how many pods of each podSet have quota: those that were admitted and are not reclaimable.
 func remaining(w *kueue.Workload, before map[kueue.PodSetReference]int32) map[kueue.PodSetReference]int {
 	out, now := map[kueue.PodSetReference]int{}, reclaimable(w)
 	for i := range w.Status.Admission.PodSetAssignments {

@@ -84,8 +84,8 @@ func (c *Checker) excuse(d debt) {
 	}
 }
 
-// usageOf is the quota that an admission takes for the pods that may still run.
-// Those that were reclaimable when it was made are not in its count.
+// usageOf returns the quota that an admission uses for the pods that may still run. Its count does not include pods that were reclaimable
+// when it was made.
 func usageOf(w *kueue.Workload, before map[kueue.PodSetReference]int32) map[flavorResource]int64 {
 	out := map[flavorResource]int64{}
 	now := reclaimable(w)
@@ -143,7 +143,7 @@ func (c *Checker) applyUsage(e Event, before, w *workload, o *kueue.Workload) {
 		}
 	}
 	if before.holds {
-		// What was given back is not excused a second time.
+		// Quota that was released is not excused a second time.
 		for _, at := range c.ledger.path(party{ClusterQueues, before.clusterQueue}) {
 			for key := range before.usage {
 				c.settle(debt{at, key})
@@ -223,9 +223,8 @@ func (c *Checker) borrows(p party, w *workload) bool {
 	return false
 }
 
-// judgeCounted: a reservation counts all that its pods ask for (P4); one that
-// counted less would never exceed anything. A configuration by which resources
-// count as others is not known here.
+// judgeCounted: a reservation counts all requests of its pods (P4). A reservation that counted less would hide overuse. Resource
+// transformations of a configuration are not supported here.
 func (c *Checker) judgeCounted(e Event, w *workload, o *kueue.Workload) {
 	account, known := c.ledger.accounts[party{ClusterQueues, w.clusterQueue}]
 	if e.Listed || !known || c.unsure(e.Revision, ClusterQueues) {
@@ -284,9 +283,8 @@ func sorted(usage map[flavorResource]int64) []flavorResource {
 	return slices.SortedFunc(maps.Keys(usage), func(a, b flavorResource) int { return strings.Compare(a.String(), b.String()) })
 }
 
-// sweepJobs: no more pods of a queued Job run than it has quota for (P4). What a Job
-// loses it may use until its pods have been told to stop. A Job that ran before Muster
-// came, or that an admin lets run, is left out.
+// sweepJobs: no more pods of a queued Job run than it has quota for (P4). A Job may use quota that it loses until its pods are being
+// deleted. Jobs that ran before Muster was installed, or that an admin starts, are ignored.
 func (c *Checker) sweepJobs() {
 	for uid, running := range c.running {
 		j, w := c.jobs[uid], c.runs(uid)

@@ -527,7 +527,7 @@ func TestPreemptionAndBorrowingAreCounted(t *testing.T) {
 	}
 }
 
-// What is overdrawn is told once, and again when it was given back meanwhile.
+// TestEachTimeThatQuotaIsBrokenIsTold: overuse is reported once, and again if it has ended in between.
 func TestEachTimeThatQuotaIsBrokenIsTold(t *testing.T) {
 	c := newCourse(t)
 	c.member("a", "all", gpus{nominal: 4})

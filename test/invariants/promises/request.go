@@ -30,7 +30,7 @@ type request struct {
 	uid             types.UID
 	namespace, name string
 	key             string
-	// served: Muster looks after it.
+	// served: Muster handles its provisioning class.
 	served  bool
 	podSets []podSet
 	// policy is the name of its CapacityPolicy, empty for the default one; since is the revision that it came with.
@@ -38,10 +38,9 @@ type request struct {
 	since  uint64
 
 	provisioned bool
-	// provisionedAt is the revision that was first Provisioned; 0 if that was
-	// listed, so that it may have been so long before.
+	// provisionedAt is the revision at which it became Provisioned; 0 if that was listed, so that the time is unknown.
 	provisionedAt uint64
-	// until is how long its user was told that its capacity is booked; zero where it was not told.
+	// until is the time up to which its status says that its capacity is booked; zero if it says none.
 	until time.Time
 	over  bool
 	// repair is the number of the last repair of its gang: only bookings for it are promises.
@@ -94,7 +93,8 @@ func (r *request) is(b booking) bool {
 // bookedUntil finds the time in the message of the condition Provisioned.
 var bookedUntil = regexp.MustCompile(`booked for .* until ([0-9TZ:-]+)`)
 
-// awaits says that its pods may come: not those that come when their booking is over, before that is told.
+// awaits reports whether pods of the request may still come. Pods that come after the end of its booking, before the status says so, do
+// not count.
 func (r *request) awaits(now time.Time) bool {
 	return r.live() && (r.until.IsZero() || now.Before(r.until))
 }
@@ -106,7 +106,7 @@ func (r *request) String() string { return "ProvisioningRequest " + r.namespace 
 
 func (c *Checker) applyTemplate(e Event, o *corev1.PodTemplate) {
 	if e.Deleted {
-		return // what was asked for stays what it was
+		return // the spec is immutable
 	}
 	c.templates[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] = templateOf(fit.TemplateRequests(&o.Template.Spec),
 		o.Template.Annotations)

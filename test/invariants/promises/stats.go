@@ -21,7 +21,7 @@ const (
 	CreatedPods Check = "P1 created pods"
 	// Provisions: requests that were seen to become Provisioned.
 	Provisions Check = "P1 provisioned requests"
-	// ProvisionsInDomain: those of them whose pods, or slices of them, require one domain.
+	// ProvisionsInDomain counts the requests whose pods, or slices of them, require one domain.
 	ProvisionsInDomain Check = "P1 requests in one domain"
 	// Launches: machines that were seen to appear.
 	Launches Check = "P2 launched machines"
@@ -39,28 +39,26 @@ const (
 	Departures Check = "P3 departures"
 	// Reservations: quota that was seen to be reserved.
 	Reservations Check = "P4 reservations"
-	// Borrowings: those of them in which the queue went beyond its own quota.
+	// Borrowings counts the reservations that exceed the queue's own nominal quota.
 	Borrowings Check = "P4 borrowings"
 	// RunningJobs: Jobs in queues whose pods were held against their quota.
 	RunningJobs Check = "P4 running jobs"
 	// RunningPodSets: pod sets whose running pods were held against what is admitted and not reclaimable.
 	RunningPodSets Check = "P4 running pod sets"
-	// PendingWorkloads, PendingRequests and ReservedWorkloads have told what they
-	// wait for.
+	// PendingWorkloads, PendingRequests and ReservedWorkloads count the objects that have reported what they wait for.
 	PendingWorkloads  Check = "P7 pending workloads"
 	PendingRequests   Check = "P7 pending requests"
 	ReservedWorkloads Check = "P7 reserved workloads"
 	// HeldJobs are suspended in a queue, with a Workload or another Job that they go with.
 	HeldJobs Check = "P7 held jobs"
-	// Evictions and Preemptions: Workloads that were stopped, and those of them for
-	// the sake of others.
+	// Evictions counts the Workloads that were stopped, and Preemptions those that were preempted.
 	Evictions   Check = "P7 evictions"
 	Preemptions Check = "P7 preemptions"
 	// TakenBack: machines that Muster terminated, held against the pods on their node.
 	TakenBack Check = "P9 machines taken back"
 )
 
-// Stats is what the Checker has had to look at.
+// Stats counts what the Checker has checked.
 type Stats struct {
 	Events map[Kind]int
 	// Gaps are how often versions of a kind may have been missed.
@@ -69,7 +67,7 @@ type Stats struct {
 	Late int
 	// Dropped suspects rested on an order of events that proved unsure.
 	Dropped int
-	// Bounded is for how long bounds were looked at, the time of outages left out.
+	// Bounded is how long bounds were checked, without outages.
 	Bounded time.Duration
 	// Behind is how much of it the cluster did not have.
 	Behind time.Duration

@@ -405,10 +405,10 @@ func TestNoFalseAlarm(t *testing.T) {
 }
 
 func TestOrderIsDoubted(t *testing.T) {
-	// eager binds a pod while, as far as is known, its request waits.
+	// eager binds a pod while its request was last observed pending.
 	eager := func(c *course) {
 		c.upTo("nodes are booked")
-		c.revision++ // of a version that is not known yet
+		c.revision++ // of a version that is not observed yet
 		c.bind(consuming(newPod("eager", 8), "gang"), c.nodes[0])
 	}
 	t.Run("the version that was missing comes late", func(t *testing.T) {
@@ -596,7 +596,7 @@ func TestRacksThatWereLeftDoNotCount(t *testing.T) {
 	}
 }
 
-// TestRoomInOneRackIsJudged where it is there, and where it cannot be known by which policy it was planned.
+// TestRoomInOneRackIsJudged if it is there, and not if the policy that it was planned by is unknown.
 func TestRoomInOneRackIsJudged(t *testing.T) {
 	slices := map[string]string{sliceTopologyAnnotation: "rack", sliceSizeAnnotation: "2"}
 	newPolicy := func(level string) *v1alpha1.CapacityPolicy {

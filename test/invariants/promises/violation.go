@@ -71,7 +71,7 @@ func (c *Checker) accuse(key string, p Promise, object, format string, args ...a
 // forgive lets the key be noted again, since the state that it stood for is over.
 func (c *Checker) forgive(p Promise, key string) { delete(c.raised, string(p)+"|"+key) }
 
-// confirm makes the suspects known that are due.
+// confirm confirms the suspects that are due.
 func (c *Checker) confirm() {
 	var left []suspect
 	for _, s := range c.suspects {

@@ -144,7 +144,7 @@ func (c *Checker) replacedBy(o *kueue.Workload, last *workload) *workload {
 	return nil
 }
 
-// pendingReasons are those that QuotaReserved=False may have.
+// pendingReasons are the reasons that QuotaReserved=False may have.
 var pendingReasons = map[string]bool{
 	kueue.WorkloadQuotaReservedReasonNoMatchingFlavor:             true,
 	kueue.WorkloadQuotaReservedReasonWaitingForQuota:              true,
@@ -158,7 +158,7 @@ var pendingReasons = map[string]bool{
 	kueue.WorkloadAdmissionGated:                                  true,
 	kueue.WorkloadOnHold:                                          true,
 	kueue.WorkloadDeactivated:                                     true,
-	// A stock Kueue has these where it is told to be brief.
+	// A stock Kueue has these reasons unless UnadmittedWorkloadsObservability is on.
 	"Pending":                  true,
 	kueue.WorkloadInadmissible: true,
 	"Waiting":                  true,
@@ -168,8 +168,8 @@ var pendingReasons = map[string]bool{
 	checks.ReasonStartByPassed:               true,
 }
 
-// saysWhyPending says that a Workload without quota carries a known reason, and
-// words. One that is deactivated waits for a person, and may say so by its eviction.
+// saysWhyPending reports whether a Workload without quota has a known reason and a message. A deactivated Workload may have them in its
+// Evicted condition.
 func saysWhyPending(o *kueue.Workload) bool {
 	if o.Spec.Active != nil && !*o.Spec.Active && meta.IsStatusConditionTrue(o.Status.Conditions, kueue.WorkloadEvicted) {
 		return true
@@ -214,8 +214,8 @@ func (c *Checker) applyCheck(e Event, o *kueue.AdmissionCheck) {
 	c.checks[o.Name] = o.Spec.ControllerName
 }
 
-// isCapacity says that an AdmissionCheck stands for machines: Muster's own, or
-// that by which a stock Kueue asks for ProvisioningRequests.
+// isCapacity reports whether an AdmissionCheck provisions machines: Muster's own, or that by which a stock Kueue creates
+// ProvisioningRequests.
 func (c *Checker) isCapacity(check string) bool {
 	by := c.checks[check]
 	return by == cache.CapacityController || by == cache.ProvisioningRequestController

@@ -49,21 +49,21 @@ func newWorld(t *testing.T) *world {
 	}
 }
 
-// show tells of the next version of objects.
+// show applies the next version of objects.
 func (w *world) show(objects ...metav1.Object) {
 	for _, o := range objects {
 		w.event(o, Event{})
 	}
 }
 
-// remove tells that objects are gone.
+// remove applies the deletion of objects.
 func (w *world) remove(objects ...metav1.Object) {
 	for _, o := range objects {
 		w.event(o, Event{Deleted: true})
 	}
 }
 
-// list tells of objects as a list does.
+// list applies objects as Listed events.
 func (w *world) list(objects ...metav1.Object) {
 	for _, o := range objects {
 		w.event(o, Event{Listed: true})
@@ -187,7 +187,7 @@ func newTemplate(name string, gpus int) *corev1.PodTemplate {
 	return &corev1.PodTemplate{ObjectMeta: named(name), Template: corev1.PodTemplateSpec{Spec: podSpec(gpus)}}
 }
 
-// newRequest asks for pods of the template that has its name.
+// newRequest returns a request for pods of the template that has its name.
 func newRequest(name string, pods int) *provreq.ProvisioningRequest {
 	r := &provreq.ProvisioningRequest{ObjectMeta: named(name)}
 	r.UID = types.UID("uid-of-" + name)

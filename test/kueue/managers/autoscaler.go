@@ -19,8 +19,8 @@ import (
 // AutoscalerVariable names a stock cluster-autoscaler that was built with the tag externalgrpc.
 const AutoscalerVariable = "MUSTER_AUTOSCALER_BIN"
 
-// NewAutoscaler is a stock cluster-autoscaler that may do everything, without node groups: it serves ProvisioningRequests of the class
-// check-capacity, in batches, and looks every second. The cloud that it asks ends with the context.
+// NewAutoscaler returns a stock cluster-autoscaler with all permissions, without node groups. It serves ProvisioningRequests of the class
+// check-capacity, in batches, every second. Its cloud provider stops with the context.
 func NewAutoscaler(ctx context.Context, server *rest.Config, binary, dir string) (*Manager, error) {
 	const name = "cluster-autoscaler"
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -39,8 +39,7 @@ type Kueue struct {
 	Dir string
 	// Frameworks are its integrations, as its configuration names them; that of Jobs alone by default.
 	Frameworks []string
-	// Settings are lines of its configuration beside those that it needs to run on
-	// this machine and not in a pod.
+	// Settings are additional lines of its configuration.
 	Settings string
 	// Deployment has its manifests include that of the release. Nothing runs in the pods of a sandbox.
 	Deployment bool
@@ -61,11 +60,9 @@ func NewKueue(k Kueue) (*Kueue, error) {
 	return &k, nil
 }
 
-// Manifests are those that Kueue's release consists of, put together by kustomize
-// from its module: CRDs with their conversions, rights, webhooks. Only what
-// assumes that Kueue runs as a pod of the cluster is changed: its Deployment is
-// left out unless asked for, its visibility API always, and its webhooks are reached
-// on the port of this machine.
+// Manifests returns the manifests of Kueue's release, built by kustomize from its module: CRDs with their conversions, RBAC, webhooks.
+// Only what assumes that Kueue runs as a pod of the cluster is changed: its Deployment is left out by default, its visibility API always,
+// and its webhooks are served on a port of this machine.
 func (k *Kueue) Manifests(ctx context.Context) ([]*unstructured.Unstructured, error) {
 	module, err := output(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kueue")
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-// patience is how long is waited for a manager to serve, and to end.
+// patience is the timeout for a manager to serve, and to end.
 const patience = 60 * time.Second
 
 // Manager is a process that works on the cluster as a service account, with the
@@ -79,7 +79,7 @@ func WriteKubeconfig(path string, user *rest.Config) error {
 	return clientcmd.WriteToFile(*config, path)
 }
 
-// Metrics are those that the manager serves, as text; empty while it does not answer.
+// Metrics returns the metrics of the manager, as text; empty while it does not respond.
 func (m *Manager) Metrics() string {
 	answer, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/metrics", m.metrics))
 	if err != nil {
@@ -135,7 +135,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the manager in good order, if it runs, and tells what it took.
+// Stop ends the manager gracefully, if it runs, and returns its usage.
 func (m *Manager) Stop() Usage {
 	if m == nil || m.running == nil {
 		return Usage{}
@@ -159,7 +159,6 @@ func (m *Manager) Kill() {
 // Usage is what a process took from its start to its end.
 type Usage struct {
 	CPU time.Duration
-	// PeakBytes is the most memory that was resident; 0 where the system does not
-	// tell.
+	// PeakBytes is the peak of the resident memory; 0 where the system does not report it.
 	PeakBytes int64
 }

@@ -2,5 +2,5 @@
 
 package managers
 
-// peakMemory is not known here.
+// peakMemory is not available here.
 func peakMemory(int) int64 { return 0 }

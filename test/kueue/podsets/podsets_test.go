@@ -37,7 +37,7 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of docs/migration.md and docs/benchmarks.md again")
 
-// answer is what is said of an object, or of a List of them.
+// answer is the result for an object, or for a List.
 type answer struct {
 	// PodSets are those of all its Workloads, which are named where pods are not of a job.
 	PodSets   []kueue.PodSet
@@ -87,7 +87,7 @@ func twin[T any](t *testing.T, in []byte, arguments ...string) (out []T) {
 	return out
 }
 
-// asked has Kueue answer for objects.
+// asked returns Kueue's answers for objects.
 func asked(t *testing.T, objects []map[string]any) []answer {
 	t.Helper()
 	var in bytes.Buffer
@@ -105,7 +105,7 @@ func asked(t *testing.T, objects []map[string]any) []answer {
 	return out
 }
 
-// ours is what Muster says of an object, of which Trainer may have made a JobSet.
+// ours returns Muster's answer for an object. jobSet is the JobSet that Trainer created for it, if any.
 func ours(t *testing.T, kube client.Reader, object, jobSet map[string]any) (out answer) {
 	t.Helper()
 	items, isList := object["items"].([]any)
@@ -182,7 +182,7 @@ func compare(kind string, ours, theirs answer) (beside []string, diff string) {
 	for i := range min(len(ours.PodSets), len(theirs.PodSets)) {
 		own, other := &ours.PodSets[i].Template.Spec, &theirs.PodSets[i].Template.Spec
 		if isGated(kind) {
-			// Kueue leaves it out of most of them, and Muster has there what a policy adds.
+			// Kueue leaves it out of most of them, and Muster has what a policy adds.
 			ours.PodSets[i].Template.ObjectMeta, theirs.PodSets[i].Template.ObjectMeta = metav1.ObjectMeta{}, metav1.ObjectMeta{}
 		}
 		if kind == "AppWrapper" {
@@ -223,8 +223,8 @@ func undefault(spec *corev1.PodSpec) {
 	spec.TerminationGracePeriodSeconds, spec.DNSPolicy, spec.SecurityContext, spec.SchedulerName, spec.PreemptionPolicy = nil, "", nil, "", nil
 }
 
-// sparkOverhead takes out of a container the memory that Spark asks for beside that of its JVM: a
-// tenth of that, and 384 MiB at least.
+// sparkOverhead subtracts from a container the memory that Spark requests in addition to that of its JVM: a tenth of that, and at least
+// 384 MiB.
 func sparkOverhead(own, other *corev1.Container) []string {
 	const least = 384 << 20
 	memory := other.Resources.Requests[corev1.ResourceMemory]
@@ -276,8 +276,8 @@ func TestSamplesHaveKueuesPodSets(t *testing.T) {
 	isInDocs(t, "../../../docs/migration.md", "table of test/kueue/podsets", table)
 }
 
-// TestTheHeadHasRoomForCleaningUp: of a Ray cluster that keeps its state in Redis, Kueue raises what the
-// head asks for to what the Job needs that cleans up after it. Muster counts that Job.
+// TestTheHeadHasRoomForCleaningUp: for a Ray cluster that keeps its state in Redis, Kueue raises the requests of the head to those of the
+// Job that cleans up after it. Muster counts that Job.
 func TestTheHeadHasRoomForCleaningUp(t *testing.T) {
 	samples, kube := twin[map[string]any](t, nil, "samples"), newReader(t)
 	specs := map[string][]string{"RayCluster": {"spec"}, "RayJob": {"spec", "rayClusterSpec"}, "RayService": {"spec", "rayClusterConfig"}}
@@ -375,8 +375,7 @@ func total(a answer) (pods int32) {
 // counted are fields that hold a number of pods, or of what has pods.
 var counted = []string{"replicas", "parallelism", "completions", "numOfHosts", "instances"}
 
-// vary changes at random how many pods an object has, what they ask for, and how near to each other
-// they are to run.
+// vary changes at random how many pods an object has, their requests, and their topology.
 func vary(r *rand.Rand, kind string, value any) {
 	switch x := value.(type) {
 	case []any:
@@ -410,7 +409,7 @@ func sorted(m map[string]any) (keys []string) {
 	return keys
 }
 
-// varyPod changes what a pod asks for.
+// varyPod changes the requests of a pod.
 func varyPod(r *rand.Rand, spec map[string]any, containers []any) {
 	first := containers[0].(map[string]any)
 	first["resources"] = map[string]any{"requests": map[string]any{"cpu": fmt.Sprintf("%dm", 100*(1+r.IntN(30))),
@@ -427,7 +426,7 @@ func varyPod(r *rand.Rand, spec map[string]any, containers []any) {
 	}
 }
 
-// near asks for a topology.
+// near adds a topology request.
 func near(r *rand.Rand, template map[string]any) {
 	asks := []map[string]any{
 		{kueue.PodSetRequiredTopologyAnnotation: "rack"}, {kueue.PodSetPreferredTopologyAnnotation: "block"}, {kueue.PodSetUnconstrainedTopologyAnnotation: "true"},

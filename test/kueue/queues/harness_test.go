@@ -99,8 +99,8 @@ func (s *site) runs(j *batchv1.Job) *kueue.Workload {
 	return w
 }
 
-// waits waits until the Job is told why it waits, in words that contain these,
-// and looks that it goes on waiting.
+// waits waits until an event of the Job explains why it is pending, with a message that contains words, and verifies that it stays
+// pending.
 func (s *site) waits(j *batchv1.Job, words string) {
 	s.Helper()
 	s.Eventually(fmt.Sprintf("Job %s is told that it waits for %q", j.Name, words), func() bool {
@@ -125,7 +125,7 @@ func (s *site) calm() {
 	}
 }
 
-// completes waits until the Job has, and its Workload is told so.
+// completes waits until the Job is complete and its Workload is finished.
 func (s *site) completes(j *batchv1.Job) {
 	s.Helper()
 	s.Eventually("completion of Job "+j.Name, func() bool { return s.IsComplete(j) }, func() string { return s.standing(j) })

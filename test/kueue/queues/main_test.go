@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(testbed.Suite{Parallel: 4, Programs: []string{testbed.SandboxVariable}, Start: start}.Run(m))
 }
 
-// settings are those that a sample needs.
+// settings are the settings that a sample needs.
 const settings = `apiVersion: config.muster.dev/v1alpha1
 kind: Configuration
 queueing:

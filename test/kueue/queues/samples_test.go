@@ -14,9 +14,8 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// The samples are the stories that Kueue's documentation tells, in YAML of our
-// own. Each test does what the comment at the top of its queues.yaml tells people
-// to do.
+// The samples are the examples of Kueue's documentation, in YAML of our own. Each test follows the instructions at the top of its
+// queues.yaml.
 
 func TestSampleOfASingleQueue(t *testing.T) {
 	t.Parallel()

@@ -44,8 +44,8 @@ var recorded = map[string]map[string]string{
 // copied are the parts of Kueue's module that its suites are compiled of.
 var copied = []string{"go.mod", "go.sum", "apis", "client-go", "cmd", "internal", "pkg", "test"}
 
-// copyModule makes a copy of Kueue's module in dir, in which the package that starts control planes is ours. It is removed
-// after the test; the next one that has the same path compiles only what has changed.
+// copyModule copies Kueue's module to dir, with our package in place of the one that starts control planes. The copy is removed after the
+// test. The next test with the same path compiles only what has changed.
 func copyModule(t *testing.T, kueue, dir string) {
 	t.Helper()
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
@@ -127,7 +127,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// crds are the folders or files of the CRDs of other projects, by the name of the folder that the suites look for them in.
+// crds are the folders or files of the CRDs of other projects, by the name of the folder that the suites read them from.
 var crds = map[string][2]string{
 	"cluster-autoscaler":       {"k8s.io/autoscaler/cluster-autoscaler/apis", "config/crd"},
 	"jobset-operator":          {"sigs.k8s.io/jobset", "config/components/crd/bases"},

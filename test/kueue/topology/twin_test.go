@@ -93,10 +93,10 @@ func asked(t *testing.T, questions []question) (out []answer) {
 	return out
 }
 
-// byNode is the question that the twin, Kueue 0.19, answers as Kueue 0.20 answers q. They differ where the lowest level of a Topology is
-// above the nodes: Kueue 0.19 sums up the capacity of a domain's nodes, while Kueue 0.20 adds a level for the nodes and counts what each
-// of them takes (its gate TASNodeFeasibilityForAllLevels). Here the level is added to the question, and slices of one pod at the former
-// lowest level keep the order in which Kueue 0.20 chooses domains.
+// byNode returns the question for which the twin, Kueue 0.19, gives the answer of Kueue 0.20 to q. They differ if the lowest level of a
+// Topology is above the nodes: Kueue 0.19 sums up the capacity of a domain's nodes, while Kueue 0.20 adds a level for the nodes and
+// counts how many pods fit on each (its gate TASNodeFeasibilityForAllLevels). The returned question has that level, and slices of one pod
+// at the former lowest level keep the order in which Kueue 0.20 chooses domains.
 func (q question) byNode() question {
 	if len(q.Levels) == 0 || q.hosts() {
 		return q
@@ -138,7 +138,7 @@ func (q *question) inDomains(a *answer) {
 	}
 }
 
-// drawn are so many random questions, few of them with -short.
+// drawn returns all random questions, or few of them with -short.
 func drawn(all, few int, r *rand.Rand, draw func(*rand.Rand) question) []question {
 	if testing.Short() {
 		all = few
@@ -171,8 +171,8 @@ func agreed(t *testing.T, questions []question, answers []answer) (placed int) {
 	return placed
 }
 
-// TestPlacementIsKueues: 10,000 random trees and podSets, 1,000 with -short. Each side reads the
-// other's encoding of the assignment, but for Kueue's of domains of several nodes.
+// TestPlacementIsKueues: 10,000 random trees and podSets, 1,000 with -short. Each side decodes the other's encoding of the assignment,
+// except for Kueue's encoding of domains of several nodes.
 func TestPlacementIsKueues(t *testing.T) {
 	questions := drawn(10_000, 1_000, rand.New(rand.NewPCG(1, 2)), newQuestion)
 	answers := asked(t, questions)
@@ -203,9 +203,9 @@ func TestPlacementIsKueues(t *testing.T) {
 	}
 }
 
-// TestReplacementIsKueues: a node of a random podSet is lost, in about 10,000 random trees, 1,000 with -short. Where Kueue has places for
-// its pods they are the same. It has none where slices alone are asked for and one is to be completed, and where whole slices
-// would have room in another domain only.
+// TestReplacementIsKueues: a node of a random podSet is lost, in about 10,000 random trees, 1,000 with -short. Where Kueue finds places
+// for its pods, Muster finds the same. Kueue finds none if only slices are requested and one must be completed, and if whole slices fit
+// only in another domain.
 func TestReplacementIsKueues(t *testing.T) {
 	cases := 40_000
 	if testing.Short() {
@@ -254,7 +254,7 @@ func TestReplacementIsKueues(t *testing.T) {
 // hosts reports whether pods are placed on nodes rather than in domains of them.
 func (q *question) hosts() bool { return q.Levels[len(q.Levels)-1] == corev1.LabelHostname }
 
-// losing is the question once the first podSet runs in these domains and one of them, a node, is lost.
+// losing returns the question in which the first podSet runs in these domains and one of them, a node, is lost.
 func (q question) losing(lost placement.Domain, domains []placement.Domain) question {
 	q.Lost, q.Assigned = lost.Values[0], map[kueue.PodSetReference][]placement.Domain{q.PodSets[0].PodSet.Name: domains}
 	q.Nodes = slices.DeleteFunc(slices.Clone(q.Nodes), func(n *corev1.Node) bool { return n.Name == q.Lost })
@@ -424,7 +424,8 @@ func newQuestion(r *rand.Rand) (q question) {
 			p := newPodSet(r, i, int32(1+r.IntN(24)))
 			p.PodSet.TopologyRequest, p.Implied = newRequest(r, q.Levels, &p.PodSet.Count)
 			if asks := p.PodSet.TopologyRequest; !hosts && (p.Implied || asks.Unconstrained != nil) {
-				// Kueue 0.19 cannot be asked for unconstrained pods above the level of nodes; TestDomainsTakeWhatTheirNodesTake has those.
+				// Kueue 0.19 does not support unconstrained pods above the level of nodes. TestDomainsTakeWhatTheirNodesTake has such
+				// pods.
 				p.Implied, p.PodSet.TopologyRequest = false, &kueue.PodSetTopologyRequest{Preferred: &q.Levels[len(q.Levels)-1]}
 			}
 			q.PodSets = append(q.PodSets, p)
@@ -446,7 +447,7 @@ func newPodSet(r *rand.Rand, i int, count int32) podSet {
 	case 0:
 		spec.NodeSelector = map[string]string{"disk": "ssd"}
 	case 1:
-		spec.NodeSelector = map[string]string{"generation": "1"} // no label by which nodes are told apart
+		spec.NodeSelector = map[string]string{"generation": "1"} // no label that distinguishes nodes
 	case 2:
 		spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "disk",
@@ -459,7 +460,7 @@ func newPodSet(r *rand.Rand, i int, count int32) podSet {
 	return p
 }
 
-// newRequest is what a podSet asks for; its count is changed where slices are to divide it.
+// newRequest returns a random topology request of a podSet. It changes count where slices have to divide it.
 func newRequest(r *rand.Rand, levels []string, count *int32) (out *kueue.PodSetTopologyRequest, implied bool) {
 	level := func(from int) (string, int) {
 		i := from + r.IntN(len(levels)-from)
@@ -543,7 +544,7 @@ func newLed(r *rand.Rand) (q question) {
 	return q
 }
 
-// tell is the question, for a person.
+// tell formats the question for a person.
 func tell(q question) string {
 	var out bytes.Buffer
 	fmt.Fprintln(&out, "levels", q.Levels, "empty", q.Empty, "balanced", q.Balanced)

@@ -1,6 +1,5 @@
-// Command build builds the operators that a sandbox can run and prints the names of those that it has, as
-// MUSTER_OPERATORS takes them. One that cannot be downloaded is left out; one that cannot be built is a failure,
-// after the others are built.
+// Command build builds the operators that a sandbox can run and prints the names of those that it has, in the format of MUSTER_OPERATORS.
+// An operator that cannot be downloaded is left out. If one cannot be built, the command builds the others and then fails.
 package main
 
 import (

@@ -1,3 +1,3 @@
-// Package pictures keeps of each worker of a manager what tells how a job would fare there, in as little memory as that takes: objects
-// without what is never read, parts that are equal once, and pictures made of them for as long as jobs ask.
+// Package pictures keeps of each worker what the start of a job there depends on, in little memory: objects lose the fields that nothing
+// reads, equal parts are stored once, and a forecast is built only while jobs need it.
 package pictures

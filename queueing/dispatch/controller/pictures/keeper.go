@@ -19,16 +19,17 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// generation is for how long a keeper knows at least what it has kept.
+// generation is the least time for which a keeper can find a part that it stored.
 const generation = 10 * time.Minute
 
-// keeper keeps of the objects of workers what pictures are made of, and keeps once what is equal: nodes of a pool, pods of a gang and the
-// jobs of a team differ in little but their names.
+// keeper stores equal parts of the workers' objects once: nodes of a pool, pods of a gang and jobs of a team differ in little but their
+// names.
 type keeper struct {
 	clock clock.PassiveClock
 
 	mu sync.Mutex
-	// young are the parts that were kept in this generation, old those of the one before: what is kept no more is forgotten after that.
+	// young are the parts that were stored in this generation, and old those of the one before. Older parts are dropped, so that the
+	// garbage collector frees those that no object has.
 	young, old map[[sha256.Size]byte]any
 	turns      time.Time
 }
@@ -37,7 +38,7 @@ func newKeeper(c clock.PassiveClock) *keeper {
 	return &keeper{clock: c, young: map[[sha256.Size]byte]any{}, turns: c.Now().Add(generation)}
 }
 
-// share is the part, or one that is equal to it. Nothing may change it any more.
+// share returns the part, or an equal one that is stored already. The result must not be changed.
 func share[T any](k *keeper, part T) T {
 	text, err := json.Marshal(part)
 	if err != nil {
@@ -59,7 +60,7 @@ func share[T any](k *keeper, part T) T {
 	return known.(T)
 }
 
-// keep leaves of an object what pictures are made of.
+// keep removes the fields of an object that no forecast reads.
 func (k *keeper) keep(object any) (any, error) {
 	o, ok := object.(client.Object)
 	if !ok {
@@ -84,7 +85,7 @@ func (k *keeper) keep(object any) (any, error) {
 		strip(&o.Template.Spec)
 		o.Template = share(k, o.Template)
 	case *kueue.Workload:
-		o.Spec.PodSets = slices.Clone(o.Spec.PodSets) // a decoder leaves room for more
+		o.Spec.PodSets = slices.Clone(o.Spec.PodSets) // a decoder allocates too much capacity
 		for i := range o.Spec.PodSets {
 			t := &o.Spec.PodSets[i].Template
 			strip(&t.Spec)
@@ -96,12 +97,12 @@ func (k *keeper) keep(object any) (any, error) {
 	return object, nil
 }
 
-// KeptPod is what is kept of a pod: there are more of them than of all else, and most differ from others in their names alone.
+// KeptPod is the stored part of a pod. Pods outnumber all other objects, and most differ only in their names.
 type KeptPod struct {
 	metav1.ObjectMeta
 
 	node string
-	// spec has no node. It is shared, as the status is.
+	// spec has no node name. It is shared, as the status is.
 	spec   *corev1.PodSpec
 	status *corev1.PodStatus
 }
@@ -129,7 +130,7 @@ func (k *keeper) keepPod(o *corev1.Pod) *KeptPod {
 	return out
 }
 
-// Whole is the pod as far as it was kept.
+// Whole returns the pod with all fields that were stored.
 func (p *KeptPod) Whole() *corev1.Pod {
 	out := &corev1.Pod{ObjectMeta: p.ObjectMeta, Spec: *p.spec, Status: *p.status}
 	out.Spec.NodeName = p.node
@@ -143,10 +144,10 @@ func (p *KeptPod) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectK
 func (p *KeptPod) DeepCopyObject() runtime.Object {
 	out := *p
 	p.DeepCopyInto(&out.ObjectMeta)
-	return &out // the rest is never changed
+	return &out // nothing changes the other fields
 }
 
-// interned is a map of which the strings are kept once, but not the map, which tells the object from all others.
+// interned returns a new map with shared strings. The map itself differs from object to object.
 func interned(all map[string]string) map[string]string {
 	out := make(map[string]string, len(all))
 	for key, value := range all {
@@ -155,18 +156,18 @@ func interned(all map[string]string) map[string]string {
 	return out
 }
 
-// strip leaves of the containers of a template what they take and where they may go.
+// strip reduces the containers of a template to their resources and to what decides where they may run.
 func strip(spec *corev1.PodSpec) {
 	for _, containers := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
 		for i := range containers {
 			c := &containers[i]
-			// How long jobs of an image have run tells when others end.
+			// The image is kept, because run times of jobs are estimated by it.
 			*c = corev1.Container{Name: c.Name, Image: c.Image, Ports: c.Ports, Resources: c.Resources, RestartPolicy: c.RestartPolicy}
 		}
 	}
 }
 
-// Kept is what pictures keep of the objects of all workers, after they were trimmed.
+// Kept returns the transform of the objects of all workers. trim is applied first.
 func Kept(c clock.PassiveClock, trim toolscache.TransformFunc) toolscache.TransformFunc {
 	k := newKeeper(c)
 	return func(object any) (any, error) {

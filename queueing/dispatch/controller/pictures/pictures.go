@@ -32,48 +32,49 @@ import (
 )
 
 const (
-	// freshFor is for how long a picture is taken for true at least; and it is not made more often than a share of the time that it takes.
+	// freshFor is the least time for which a picture is used. A picture that takes long to build is used for longer, so that building
+	// costs a bounded share of the time.
 	freshFor  = 100 * time.Millisecond
 	mostShare = 20
-	// Room is for how many of them at once there is room in a Gallery. One of 5,000 nodes takes 57 MB, as much again as what is kept of
-	// the worker itself; of more workers each has one for as long as it is looked at.
+	// Room is how many pictures a Gallery holds at once. A picture of 5,000 nodes takes 57 MB, as much as the stored objects of the
+	// worker. With more workers, each has a picture only while it is used.
 	Room = 8
-	// givenFor is how long a job may take to show in the cluster that was nominated for it.
+	// givenFor is how long a nominated job may take to appear in its cluster.
 	givenFor = time.Minute
 )
 
-// Foreseen is the metric of which workers have one.
+// Foreseen is the metric that reports for which workers there are forecasts.
 var Foreseen = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "muster_dispatch_foreseen",
 	Help: "Whether muster dispatcher can tell what would become of a job in a worker: 1 if it may read what decides there, else 0.",
 }, []string{"cluster"})
 
-// Foresight tells what would become of jobs in a cluster by what may be read of it.
+// Foresight forecasts jobs in a cluster from the objects that may be read there.
 type Foresight struct {
 	// Lists are empty lists of all kinds that are read.
 	Lists []client.ObjectList
-	// Trim removes what is never read of objects before they are kept.
+	// Trim removes fields that nothing reads before objects are stored.
 	Trim toolscache.TransformFunc
-	// See makes a picture of the cluster; an error where too little may be read.
+	// See builds the forecast of the cluster. It fails if too little may be read.
 	See func(ctx context.Context, c clock.PassiveClock, kube client.Reader) (Foresee, error)
 }
 
-// Foresee tells what would become of a job, after those that the cluster has been given and does not show yet.
+// Foresee returns the prospect of a job. given are the jobs that were nominated to the cluster and do not appear there yet.
 type Foresee func(given []*kueue.Workload, job *kueue.Workload) *dispatch.Prospect
 
-// Gallery is the room for pictures.
+// Gallery bounds how many pictures there are at once.
 type Gallery struct {
-	// making is held while one is made, which takes several times the memory.
+	// making is locked while a picture is built, which takes several times its memory.
 	making sync.Mutex
 
 	mu   sync.Mutex
 	room int
 }
 
-// NewGallery has room for so many.
+// NewGallery returns a gallery for so many pictures.
 func NewGallery(room int) *Gallery { return &Gallery{room: room} }
 
-// take reports whether there is room for one more, and takes it; give gives it back.
+// take reserves room for one more picture and reports whether there was any. give releases it.
 func (g *Gallery) take() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -97,29 +98,29 @@ type Config struct {
 	Foresight Foresight
 	Clock     clock.PassiveClock
 	Gallery   *Gallery
-	// Cache has what Foresight lists, once it may be read.
+	// Cache has the lists of Foresight that may be read.
 	Cache cache.Cache
 }
 
-// Picture of a worker.
+// Picture is the forecast of one worker, with the objects that it is built from.
 type Picture struct {
 	Config
 
 	log logr.Logger
-	// opened is closed once it is known what may be read, and that is there; refused is what was said of lists that may not.
+	// opened is closed once the readable kinds are determined and listed. refused is the error of a list that is not permitted.
 	opened  chan struct{}
 	refused map[reflect.Type]error
 
 	mu sync.Mutex
-	// foresee was made at that time, and took so long; err is why there is none, as was logged.
+	// foresee was built at that time and took so long. err is why it could not be built, and was logged.
 	foresee Foresee
 	made    time.Time
 	took    time.Duration
 	err     error
-	// kept: it has its room in the gallery.
+	// kept: it holds room in the gallery.
 	kept bool
-	// told are the prospects of jobs since then, by what they have in common with others: those of a queue are often alike, and a picture
-	// that there is no room for would be made for each of them.
+	// told are the prospects since then, by the likeness of the job. Jobs of a queue are often alike. Without it, a picture that the
+	// gallery has no room for would be built for each of them.
 	told   map[likeness]*dispatch.Prospect
 	toldAt time.Time
 	// given are jobs for which the worker was nominated, the oldest first.
@@ -131,7 +132,7 @@ type given struct {
 	at  time.Time
 }
 
-// New is one of a worker that is not read yet.
+// New returns the picture of a worker that is not read yet.
 func New(c Config) *Picture {
 	return &Picture{
 		Config: c, log: ctrl.Log.WithName("pictures").WithValues("cluster", c.Cluster), opened: make(chan struct{}),
@@ -139,7 +140,7 @@ func New(c Config) *Picture {
 	}
 }
 
-// Begin is one of a worker that is read until ctx ends. What is kept of its objects is that of Kept.
+// Begin returns the picture of a worker that is read until ctx ends. kept is the transform that Kept returns.
 func Begin(ctx context.Context, c Config, kube client.Client, config *rest.Config, kept toolscache.TransformFunc) (p *Picture, err error) {
 	c.Cache, err = cache.New(config, cache.Options{
 		Scheme: kube.Scheme(), Mapper: kube.RESTMapper(), DefaultTransform: kept, DefaultUnsafeDisableDeepCopy: new(true),
@@ -149,12 +150,12 @@ func Begin(ctx context.Context, c Config, kube client.Client, config *rest.Confi
 	}
 	p = New(c)
 	context.AfterFunc(ctx, p.forget)
-	go func() { _ = c.Cache.Start(ctx) }() // it ends with ctx, and says what goes wrong before
+	go func() { _ = c.Cache.Start(ctx) }() // it ends with ctx, and logs its own errors
 	go p.Open(ctx, kube)
 	return p, nil
 }
 
-// Open finds out which kinds may be read, for a cache waits for ever for those that may not, and reads them.
+// Open determines which kinds may be read, and lists them. A cache would wait for ever for a kind that is forbidden.
 func (p *Picture) Open(ctx context.Context, kube client.Client) {
 	for _, list := range p.Foresight.Lists {
 		list = list.DeepCopyObject().(client.ObjectList)
@@ -170,12 +171,12 @@ func (p *Picture) Open(ctx context.Context, kube client.Client) {
 	close(p.opened)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.look(ctx)
+	p.refresh(ctx)
 	p.tidy()
 }
 
-// look makes the picture if there is none, or it is old.
-func (p *Picture) look(ctx context.Context) {
+// refresh builds the picture if there is none, or it is old.
+func (p *Picture) refresh(ctx context.Context) {
 	now := p.Clock.Now()
 	if p.isFresh(now) {
 		return
@@ -203,14 +204,14 @@ func (p *Picture) isFreshSince(at, now time.Time) bool {
 	return now.Sub(at) <= max(freshFor, mostShare*p.took)
 }
 
-// tidy forgets a picture that there is no room for.
+// tidy drops a picture that the gallery has no room for.
 func (p *Picture) tidy() {
 	if !p.kept {
 		p.foresee, p.made = nil, time.Time{}
 	}
 }
 
-// Drop forgets a picture that is not fresh any more: the next job has another made, and it takes as much memory as what it is made of.
+// Drop drops a picture that is not fresh any more. The next job would build another one, and it takes as much memory as the objects.
 func (p *Picture) Drop() {
 	p.mu.Lock()
 	now := p.Clock.Now()
@@ -221,7 +222,7 @@ func (p *Picture) Drop() {
 	}
 }
 
-// forget gives its room to others.
+// forget drops the picture and releases its room.
 func (p *Picture) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -236,7 +237,8 @@ func (p *Picture) Get(ctx context.Context, key client.ObjectKey, o client.Object
 	return p.Cache.Get(ctx, key, o, opts...)
 }
 
-// WhyInactive says why a LocalQueue is, in the words of its ClusterQueue where that may be read: those name what is missing.
+// WhyInactive returns why a LocalQueue is inactive. It prefers the message of the ClusterQueue, which names what is missing, if that may
+// be read.
 func (p *Picture) WhyInactive(ctx context.Context, lq *kueue.LocalQueue, message string) string {
 	select {
 	case <-p.opened:
@@ -265,7 +267,7 @@ func (p *Picture) List(ctx context.Context, list client.ObjectList, opts ...clie
 	return p.Cache.List(ctx, list, opts...)
 }
 
-// listPods lists all pods. They are not kept as such, so that the cache could not.
+// listPods lists all pods. The cache cannot, since it holds KeptPods.
 func (p *Picture) listPods(ctx context.Context, list *corev1.PodList) error {
 	informer, err := p.Cache.GetInformer(ctx, &corev1.Pod{})
 	if err != nil {
@@ -279,10 +281,10 @@ func (p *Picture) listPods(ctx context.Context, list *corev1.PodList) error {
 	return nil
 }
 
-// likeness is what the prospect of a job depends on that is not in the worker yet.
+// likeness is a hash of all that the prospect of a job depends on and that the worker does not have yet.
 type likeness [sha256.Size]byte
 
-// likenessOf leaves out what tells a job from all others; ok is false if that cannot be told.
+// likenessOf leaves out the fields that only identify a job. ok is false if the job cannot be encoded.
 func likenessOf(job *kueue.Workload) (out likeness, ok bool) {
 	like := kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Labels: job.Labels,
 		Annotations: maps.Clone(job.Annotations)}}
@@ -296,10 +298,10 @@ func likenessOf(job *kueue.Workload) (out likeness, ok bool) {
 	return sha256.Sum256(text), err == nil
 }
 
-// ofOneJob are labels of the pods of one job.
+// ofOneJob are pod labels that differ from job to job.
 var ofOneJob = []string{batchv1.JobNameLabel, batchv1.ControllerUidLabel, "job-name", "controller-uid"}
 
-// Prospect of a job, which the worker may have already; nil if nothing can be said.
+// Prospect returns the prospect of a job, or nil if there is no forecast. there: the worker may have the job already.
 func (p *Picture) Prospect(ctx context.Context, job *kueue.Workload, there bool) *dispatch.Prospect {
 	select {
 	case <-p.opened:
@@ -322,10 +324,10 @@ func (p *Picture) Prospect(ctx context.Context, job *kueue.Workload, there bool)
 	return out
 }
 
-// foretell makes the prospect of a job.
+// foretell computes the prospect of a job.
 func (p *Picture) foretell(ctx context.Context, job *kueue.Workload) *dispatch.Prospect {
 	defer p.tidy()
-	if p.look(ctx); p.err != nil {
+	if p.refresh(ctx); p.err != nil {
 		return nil
 	}
 	p.given = slices.DeleteFunc(p.given, func(g given) bool { return p.Clock.Since(g.at) > givenFor })
@@ -338,7 +340,7 @@ func (p *Picture) foretell(ctx context.Context, job *kueue.Workload) *dispatch.P
 	return p.foresee(others, job)
 }
 
-// Give has a job counted in the worker from now on; Take does not any more.
+// Give counts a job in the worker from now on. Take stops counting it.
 func (p *Picture) Give(job *kueue.Workload) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

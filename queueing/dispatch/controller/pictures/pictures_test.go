@@ -18,8 +18,8 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// TestOnlySoManyPicturesAreKept at a time: prospects in all other workers are told as well, each by a picture for itself. Those that are
-// kept serve for the next job, and give their room to others once they are old, or their worker is not connected any more.
+// TestOnlySoManyPicturesAreKept at a time. Prospects in the other workers are computed as well, each by a picture of its own. Pictures
+// that are kept serve the next job, and release their room once they are old or their worker is disconnected.
 func TestOnlySoManyPicturesAreKept(t *testing.T) {
 	now := clocktesting.NewFakeClock(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
 	room, made := NewGallery(3), 0
@@ -40,7 +40,7 @@ func TestOnlySoManyPicturesAreKept(t *testing.T) {
 		t.Helper()
 		made, asked = 0, asked+1
 		job := &kueue.Workload{}
-		job.Spec.Priority = &asked // it is like none before
+		job.Spec.Priority = &asked // it is unlike all jobs before
 		for _, p := range all {
 			if got := p.Prospect(t.Context(), job, false); got == nil || got.Outlook != dispatch.Launches {
 				t.Errorf("worker %s has the prospect %v", p.Cluster, got)
@@ -73,7 +73,7 @@ func TestOnlySoManyPicturesAreKept(t *testing.T) {
 	}
 }
 
-// TestJobsThatAreAlikeHaveOneProspect in a worker, for as long as what it was told by is fresh, and nothing was given to the worker since.
+// TestJobsThatAreAlikeHaveOneProspect in a worker, while the picture is fresh and no job was nominated to the worker since.
 func TestJobsThatAreAlikeHaveOneProspect(t *testing.T) {
 	now := clocktesting.NewFakeClock(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
 	pictures, prospects := 0, 0

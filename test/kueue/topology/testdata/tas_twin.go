@@ -13,7 +13,7 @@ import (
 	utiltas "sigs.k8s.io/kueue/pkg/util/tas"
 )
 
-// TwinCase is nodes and what is used of them, and the podSets that are to be placed there.
+// TwinCase is nodes with their usage, and the podSets to place there.
 type TwinCase struct {
 	Levels []string
 	Nodes  []*corev1.Node

@@ -1,6 +1,5 @@
-// Command twin answers lines of JSON, each an object, with the pod sets that Kueue's integration of
-// its kind gives it. Called as "twin samples" it prints objects of each kind, made as Kueue's own
-// tests make theirs.
+// Command twin reads objects as lines of JSON, and prints for each the podSets of Kueue's integration of its kind. "twin samples" prints
+// objects of each kind, built as Kueue's own tests build theirs.
 package main
 
 import (

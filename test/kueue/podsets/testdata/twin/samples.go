@@ -39,7 +39,7 @@ const (
 	queue     = "main"
 )
 
-// samples are objects of each kind; some are lists of them.
+// samples returns objects of each kind. Some are lists of them.
 func samples() (out []any) {
 	add := func(apiVersion, kind string, o client.Object) {
 		o.GetObjectKind().SetGroupVersionKind(schema.FromAPIVersionAndKind(apiVersion, kind))

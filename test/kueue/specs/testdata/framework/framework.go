@@ -1,8 +1,7 @@
-// Package framework replaces the package of this name that Kueue's integration suites start their control plane and
-// their managers with. Its exported names are those that the suites use. The control plane runs already, with
-// what Muster installs; a manager is a muster.
+// Package framework replaces the package of this name that starts control planes and managers for Kueue's integration suites. It exports
+// the names that the suites use. The control plane runs already, with what Muster installs; a manager is a muster.
 //
-// It is compiled into the suites of Kueue's module, see test/kueue/specs, and into nothing of Muster's.
+// It is only compiled into the suites of Kueue's module, see test/kueue/specs.
 package framework
 
 import (
@@ -168,5 +167,5 @@ var (
 // policyLag is how long the API server may take to act by a policy's binding that Muster has changed at its start.
 const policyLag = time.Second
 
-// patience is how long muster may take to serve, and to end.
+// patience is the timeout for muster to serve, and to end.
 const patience = time.Minute

@@ -53,9 +53,9 @@ func mirrorMetrics(ctx context.Context, url string, schedules bool) {
 }
 
 type mirror struct {
-	// counted is what counters, and the counts of histograms, were at by the last look.
+	// counted are the last values of counters, and of the counts of histograms.
 	counted map[string]float64
-	// shown are the series of the last look. What muster shows no more is deleted, as Kueue does with those of queues that are gone.
+	// shown are the series of the last read. Series that muster does not export any more are deleted, as Kueue does for deleted queues.
 	shown map[string]shown
 	// schedules: without its scheduler, Kueue finds no Workload inadmissible, so that all that wait are active.
 	schedules bool
@@ -158,7 +158,7 @@ func makeActive(families map[string]*dto.MetricFamily, pending string) {
 	}
 }
 
-// growth is by how much a count has grown since the last look.
+// growth returns by how much a count has grown since the last read.
 func (m *mirror) growth(key string, value float64) float64 {
 	defer func() { m.counted[key] = value }()
 	return max(0, value-m.counted[key])

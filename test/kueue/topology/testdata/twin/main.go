@@ -1,5 +1,4 @@
-// Command twin answers lines of JSON, each of which asks where Kueue's topology-aware
-// scheduling would put pods.
+// Command twin reads questions as lines of JSON, and prints where Kueue's topology-aware scheduling places the pods.
 package main
 
 import (

@@ -14,21 +14,21 @@ import (
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-// storyTime is how long a random story goes on; what goes wrong does so in it.
-const storyTime = 3 * time.Minute
+// scenarioTime is how long a random scenario goes on; what goes wrong does so in it.
+const scenarioTime = 3 * time.Minute
 
-// author makes up a random story.
-type author struct {
+// generator makes up a random scenario.
+type generator struct {
 	*world
 	random *rand.Rand
 	start  time.Time
-	// inRacks: the story is about gangs that must be in one rack, and clouds that scatter.
+	// inRacks: the scenario is about gangs that must be in one rack, and clouds that scatter.
 	inRacks bool
 }
 
-// tellOfSharers makes up a story in which nothing goes wrong: gangs with and without GPUs come one after another, and share
-// machines of two groups of which one takes long to boot.
-func (a *author) tellOfSharers() {
+// generateSharers generates a scenario without faults: gangs with and without GPUs arrive one after another, and share machines of two
+// groups. The machines of one group take long to boot.
+func (a *generator) generateSharers() {
 	a.create(devicePlugin())
 	a.create(newGroup("cpus", func(g *v1alpha1.NodeGroup) {
 		g.Spec.Template.Capacity, g.Spec.Template.Taints, g.Spec.MaxNodes = cpuMachine, nil, 20
@@ -39,7 +39,7 @@ func (a *author) tellOfSharers() {
 	}))
 	for i := range 2 + a.random.IntN(7) {
 		g := &gang{namespace: "team", request: fmt.Sprint("gang-", i), held: true, runFor: time.Second + a.within(time.Minute),
-			patience: 5 * time.Minute}
+			giveUpAfter: 5 * time.Minute}
 		if !a.oneIn(4) {
 			g.podSets = append(g.podSets, podSet{spec: podSpec(1+a.random.Int64N(4), 0), count: 1 + a.random.IntN(2)})
 		}
@@ -51,18 +51,18 @@ func (a *author) tellOfSharers() {
 }
 
 // oneIn says yes to one of n.
-func (a *author) oneIn(n int) bool { return a.random.IntN(n) == 0 }
+func (a *generator) oneIn(n int) bool { return a.random.IntN(n) == 0 }
 
-func oneOf[T any](a *author, of ...T) T { return of[a.random.IntN(len(of))] }
+func oneOf[T any](a *generator, of ...T) T { return of[a.random.IntN(len(of))] }
 
 // within is a random time up to a limit.
-func (a *author) within(limit time.Duration) time.Duration {
+func (a *generator) within(limit time.Duration) time.Duration {
 	return time.Duration(a.random.Int64N(int64(limit/time.Millisecond))) * time.Millisecond
 }
 
 // randomWeather draws what goes wrong with calls, caches and the process.
-func randomWeather(r *rand.Rand) weather {
-	w := weather{
+func randomWeather(r *rand.Rand) faults {
+	w := faults{
 		staleness: []time.Duration{50 * time.Millisecond, time.Second, time.Second, 10 * time.Second}[r.IntN(4)],
 		calls:     []int{0, 20, 100}[r.IntN(3)],
 		crashes:   []int{0, 2, 10}[r.IntN(3)],
@@ -79,8 +79,8 @@ func randomWeather(r *rand.Rand) weather {
 	return w
 }
 
-// tell makes the story up.
-func (a *author) tell() {
+// generate generates the scenario.
+func (a *generator) generate() {
 	a.create(devicePlugin())
 	if a.oneIn(3) {
 		a.create(agent())
@@ -103,21 +103,21 @@ func (a *author) tell() {
 		a.request(i, rush)
 	}
 	for i := range a.random.IntN(5) {
-		a.stranger(i)
+		a.unbookedPod(i)
 	}
 	for i := range a.random.IntN(6) {
 		a.meddle(i)
 	}
 	for _, g := range all[*v1alpha1.NodeGroup](a.store) {
 		if a.oneIn(4) {
-			from := a.start.Add(a.within(storyTime / 3))
-			a.outages[g.Name] = outage{from, from.Add(a.within(storyTime * 2 / 3))}
+			from := a.start.Add(a.within(scenarioTime / 3))
+			a.outages[g.Name] = outage{from, from.Add(a.within(scenarioTime * 2 / 3))}
 		}
 	}
 }
 
 // group is a random pool, and what its cloud has in store.
-func (a *author) group(name string) *v1alpha1.NodeGroup {
+func (a *generator) group(name string) *v1alpha1.NodeGroup {
 	return newGroup(name, func(g *v1alpha1.NodeGroup) {
 		if a.oneIn(4) {
 			g.Spec.Template.Capacity, g.Spec.Template.Taints = cpuMachine, nil
@@ -144,15 +144,15 @@ func (a *author) group(name string) *v1alpha1.NodeGroup {
 		for a.oneIn(2) && len(pool.Faults) < 3 {
 			pool.Faults = append(pool.Faults, a.fault())
 		}
-		a.surprise(g)
+		a.undeclare(g)
 		if a.inRacks {
 			a.racks(g)
 		}
 	})
 }
 
-// surprise has nodes of the group be what nothing tells of.
-func (a *author) surprise(g *v1alpha1.NodeGroup) {
+// undeclare gives nodes of the group properties that the NodeGroup does not declare.
+func (a *generator) undeclare(g *v1alpha1.NodeGroup) {
 	if a.oneIn(8) {
 		a.undeclared[g.Name] = a.within(time.Minute)
 		if a.oneIn(2) {
@@ -163,9 +163,9 @@ func (a *author) surprise(g *v1alpha1.NodeGroup) {
 	a.outlive[g.Name] = a.oneIn(6)
 }
 
-func (a *author) fault() v1alpha1.KwokFault {
-	from := a.within(storyTime / 4)
-	until := from + a.within(storyTime*3/4)
+func (a *generator) fault() v1alpha1.KwokFault {
+	from := a.within(scenarioTime / 4)
+	until := from + a.within(scenarioTime*3/4)
 	f := v1alpha1.KwokFault{From: &metav1.Duration{Duration: from}, Until: &metav1.Duration{Duration: until}}
 	percent := 30 + a.random.Int32N(70)
 	switch a.random.IntN(8) {
@@ -191,10 +191,10 @@ func (a *author) fault() v1alpha1.KwokFault {
 }
 
 // request is a gang with its request, and what its users do with it.
-func (a *author) request(i int, rush time.Duration) {
+func (a *generator) request(i int, rush time.Duration) {
 	g := &gang{
 		namespace: oneOf(a, "team-a", "team-b"), request: fmt.Sprintf("gang-%d", i),
-		delay: a.within(5 * time.Second), runFor: time.Second + a.within(40*time.Second), patience: 60*time.Second + a.within(time.Minute),
+		delay: a.within(5 * time.Second), runFor: time.Second + a.within(40*time.Second), giveUpAfter: 60*time.Second + a.within(time.Minute),
 	}
 	switch a.random.IntN(12) {
 	case 0: // another namespace may have a request of this name
@@ -248,12 +248,12 @@ func (a *author) request(i int, rush time.Duration) {
 	}
 	a.submit(at, g, class, a.mistake(g, at, parameters))
 	if a.oneIn(3) {
-		a.regret(g, class, at.Add(a.within(oneOf(a, 5*time.Second, 15*time.Second, 90*time.Second))))
+		a.withdrawAt(g, class, at.Add(a.within(oneOf(a, 5*time.Second, 15*time.Second, 90*time.Second))))
 	}
 }
 
 // mistake may spoil the request.
-func (a *author) mistake(g *gang, at time.Time, parameters map[string]string) map[string]string {
+func (a *generator) mistake(g *gang, at time.Time, parameters map[string]string) map[string]string {
 	switch a.random.IntN(20) {
 	case 0:
 		parameters[transaction.ParamValidUntil] = oneOf(a, "soon", "0", "-1")
@@ -278,8 +278,8 @@ func (a *author) mistake(g *gang, at time.Time, parameters map[string]string) ma
 	return parameters
 }
 
-// regret withdraws the request at a time, and may ask again under the same name.
-func (a *author) regret(g *gang, class string, at time.Time) {
+// withdrawAt withdraws the request at a time, and may create it again under the same name.
+func (a *generator) withdrawAt(g *gang, class string, at time.Time) {
 	a.withdraw(at, g)
 	if a.oneIn(2) {
 		a.plan(at.Add(a.within(5*time.Second)), "somebody asks again for "+g.String(), func() {
@@ -293,16 +293,16 @@ func (a *author) regret(g *gang, class string, at time.Time) {
 	}
 }
 
-// stranger is a pod that does not use Muster.
-func (a *author) stranger(i int) {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: strangers, Name: fmt.Sprintf("stranger-%d", i),
+// unbookedPod is a pod that does not use Muster.
+func (a *generator) unbookedPod(i int) {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: unbookedNamespace, Name: fmt.Sprintf("stranger-%d", i),
 		Annotations: map[string]string{runForAnnotation: (time.Second + a.within(time.Minute)).String()}}}
 	p.Spec = podSpec(1+a.random.Int64N(3), a.random.Int64N(3))
 	if a.oneIn(2) {
 		p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} // it lands on held machines, too
 	}
 	p.Status.Phase = corev1.PodPending
-	at := a.start.Add(a.within(oneOf(a, storyTime, storyTime/4)))
+	at := a.start.Add(a.within(oneOf(a, scenarioTime, scenarioTime/4)))
 	if a.oneIn(2) {
 		a.services = append(a.services, &service{
 			name: p.Name, spec: podSpec(1+a.random.Int64N(3), 0), budget: a.oneIn(4), from: at,
@@ -315,8 +315,8 @@ func (a *author) stranger(i int) {
 }
 
 // meddle is what people do to nodes and groups.
-func (a *author) meddle(i int) {
-	at := a.start.Add(a.within(storyTime))
+func (a *generator) meddle(i int) {
+	at := a.start.Add(a.within(scenarioTime))
 	some := a.random.IntN(12)
 	onNode := func(what string, change func(*corev1.Node)) func() {
 		return func() {
@@ -331,7 +331,7 @@ func (a *author) meddle(i int) {
 	switch a.random.IntN(6) {
 	case 0:
 		a.plan(at, fmt.Sprintf("a human cordons a node %d", i), onNode("human cordon", func(n *corev1.Node) {
-			// With Muster's annotation the two cordons cannot be told apart.
+			// With Muster's annotation, the two cordons cannot be distinguished.
 			_, marked := n.Annotations[v1alpha1.CordonedAnnotation]
 			a.cordoned[n.Name] = a.cordoned[n.Name] || !n.Spec.Unschedulable && !marked
 			n.Spec.Unschedulable = true
@@ -388,4 +388,4 @@ func (a *author) meddle(i int) {
 	}
 }
 
-func (a *author) change(n *corev1.Node, f func(*corev1.Node)) { change(a.store, n, f) }
+func (a *generator) change(n *corev1.Node, f func(*corev1.Node)) { change(a.store, n, f) }

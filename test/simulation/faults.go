@@ -10,9 +10,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// weather is what goes wrong, beside what the story scripts.
-type weather struct {
-	// staleness bounds how long after its write an informer tells of a change.
+// faults configures faults of calls, caches and the process. A scenario may script others.
+type faults struct {
+	// staleness bounds how long after a write an informer delivers it.
 	staleness time.Duration
 	// slow options, by prefix of their keys, happen as late as they may.
 	slow []string
@@ -104,7 +104,7 @@ func (s *simulator) delay(c *call) {
 	s.late = append(s.late, c)
 }
 
-// touch writes an object as others do that Muster knows nothing of.
+// touch changes an object as another client would.
 func (s *simulator) touch(o client.Object) bool {
 	if o == nil {
 		return false
@@ -183,7 +183,7 @@ func (s *simulator) jump() {
 
 // crashPoint is where the sweep has muster crash: before or after a call.
 type crashPoint struct {
-	// index of the call among those that a crash may come at.
+	// index of the call among the possible crash points.
 	index int
 	side  side
 	// down is how long it is until the next process starts.
